@@ -1,0 +1,45 @@
+/// @file
+/// Stage 1, `quadratic`: every query sees every key, as in an encoder or in cross-attention.
+///
+///   o_t = sum_i s_ti v_i / (sum_i s_ti + eps),   s_ti = phi(q_t) . phi(k_i),   i over all Lk keys
+///
+/// Shapes: q [B, H, L, Dk]; k [B, H, Lk, Dk]; v [B, H, Lk, Dv]; o [B, H, L, Dv]; L and Lk are independent.
+/// Work: L Lk (Dk + Dv) multiply-adds a head, in double. Weakness: L Lk; stage 2 is linear in both.
+/// Source: arXiv 2006.16236, equations 3 and 4.
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "01_linear_attention/feature_map.hpp"
+#include "01_linear_attention/linear_attention.hpp"
+
+namespace tutorial::bidirectional_attention {
+
+void quadratic(const Arguments& a) {
+  const auto Dk = std::size_t(a.Dk), Dv = std::size_t(a.Dv);
+  for (int b = 0; b < a.B; ++b) {
+    const int keys = std::min(a.Lk, a.key_lengths ? a.key_lengths[b] : a.Lk);
+    for (int h = 0; h < a.H; ++h) {
+#pragma omp parallel for schedule(static)
+      for (int t = 0; t < a.L; ++t) {
+        std::vector<double> phi_q(Dk), o(Dv, 0.0);
+        for (std::size_t d = 0; d < Dk; ++d) phi_q[d] = phi(double(a.q.row(b, h, t)[d]));
+        double normaliser = a.eps;
+        for (int i = 0; i < keys; ++i) {
+          double s = 0;
+          for (std::size_t d = 0; d < Dk; ++d) s += phi_q[d] * phi(double(a.k.row(b, h, i)[d]));
+          normaliser += s;
+          for (std::size_t j = 0; j < Dv; ++j) o[j] += s * double(a.v.row(b, h, i)[j]);
+        }
+        for (std::size_t j = 0; j < Dv; ++j) a.o.row(b, h, t)[j] = float(o[j] / normaliser);
+      }
+    }
+  }
+}
+
+std::string quadratic_limits(const Arguments& a) {
+  return std::int64_t(a.L) * a.Lk > 4096 * 4096 ? "L Lk > 4096 x 4096: O(L Lk) time" : "";
+}
+
+}  // namespace tutorial::bidirectional_attention

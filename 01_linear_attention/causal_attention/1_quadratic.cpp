@@ -1,0 +1,47 @@
+/// @file
+/// Stage 1, `quadratic`: softmax out, feature map in.
+///
+/// Idea: softmax attention weighs a value with exp(q_t . k_i), normalised over i. Put any positive similarity in its
+/// place; with phi(q_t) . phi(k_i) it factors, which all later stages live on. This one does not use it: it computes every
+/// similarity, in double.
+///
+///   o_t = sum_{i<=t} s_ti v_i / (sum_{i<=t} s_ti + eps),   s_ti = phi(q_t) . phi(k_i)
+///
+/// Shapes: q [L, Dk]; k [Lk, Dk]; v [Lk, Dv]; o [L, Dv], each [B, H, ...]. Work: L^2 / 2 (Dk + Dv) multiply-adds a head.
+/// A query before the first key (none here, but a batch entry of no keys) divides zero by eps: zero.
+/// Source: arXiv 2006.16236, equations 3, 4 and 9.
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "01_linear_attention/feature_map.hpp"
+#include "01_linear_attention/linear_attention.hpp"
+
+namespace tutorial::causal_attention {
+
+void quadratic(const Arguments& a) {
+  const auto Dk = std::size_t(a.Dk), Dv = std::size_t(a.Dv);
+  for (int b = 0; b < a.B; ++b) {
+    const int keys = std::min(a.Lk, a.key_lengths ? a.key_lengths[b] : a.Lk);  // phi(k_i) = 0 from here on
+    for (int h = 0; h < a.H; ++h) {
+#pragma omp parallel for schedule(dynamic, 16)
+      for (int t = 0; t < a.L; ++t) {
+        std::vector<double> phi_q(Dk), o(Dv, 0.0);
+        for (std::size_t d = 0; d < Dk; ++d) phi_q[d] = phi(double(a.q.row(b, h, t)[d]));
+        double normaliser = a.eps;
+        for (int i = 0; i < std::min(t + 1, keys); ++i) {
+          double s = 0;
+          for (std::size_t d = 0; d < Dk; ++d) s += phi_q[d] * phi(double(a.k.row(b, h, i)[d]));
+          normaliser += s;
+          for (std::size_t j = 0; j < Dv; ++j) o[j] += s * double(a.v.row(b, h, i)[j]);
+        }
+        for (std::size_t j = 0; j < Dv; ++j) a.o.row(b, h, t)[j] = float(o[j] / normaliser);
+      }
+    }
+  }
+}
+
+std::string quadratic_limits(const Arguments& a) { return a.L > 4096 ? "L > 4096: O(L^2) time" : ""; }
+
+}  // namespace tutorial::causal_attention

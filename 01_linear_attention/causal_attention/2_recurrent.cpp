@@ -1,0 +1,61 @@
+/// @file
+/// Stage 2, `recurrent`: two states, S for the numerator and z for the normaliser.
+///
+/// Idea: phi(q_t) does not depend on i, so it leaves both sums, and what remains grows by one term a step.
+/// Mends: the L^2 similarities of stage 1. Same: the result.
+///
+///   S_t = S_{t-1} + phi(k_t)^T v_t       S [Dk, Dv]
+///   z_t = z_{t-1} + phi(k_t)             z [Dk]
+///   o_t = phi(q_t) S_t / (phi(q_t) . z_t + eps)
+///
+/// Work: 2 Dk (Dv + 1) multiply-adds and 2 Dk exponentials a step. Memory: S and z, 4 Dk (Dv + 1) bytes.
+/// Limit: one core's arithmetic. Source: arXiv 2006.16236, equations 16 to 20.
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "01_linear_attention/feature_map.hpp"
+#include "01_linear_attention/linear_attention.hpp"
+
+namespace tutorial::causal_attention {
+namespace {
+
+template <class Real>
+void recurrence(const Arguments& a) {
+  const auto Dv = std::size_t(a.Dv);
+  std::vector<Real> S(std::size_t(a.Dk) * Dv), z(std::size_t(a.Dk)), v(Dv), o(Dv);
+  for (int b = 0; b < a.B; ++b) {
+    const int keys = std::min(a.Lk, a.key_lengths ? a.key_lengths[b] : a.Lk);
+    for (int h = 0; h < a.H; ++h) {
+      S.assign(S.size(), Real(0));
+      z.assign(z.size(), Real(0));
+      for (int t = 0; t < a.L; ++t) {
+        const bool has_key = t < keys;  // else phi(k_t) = 0, and the states stay as they are
+        if (has_key) v.assign(a.v.row(b, h, t), a.v.row(b, h, t) + Dv);
+        o.assign(Dv, Real(0));
+        Real normaliser = Real(a.eps);
+        for (int d = 0; d < a.Dk; ++d) {
+          const Real q = phi(Real(a.q.row(b, h, t)[d]));
+          const Real k = has_key ? phi(Real(a.k.row(b, h, t)[d])) : Real(0);
+          Real* row = &S[std::size_t(d) * Dv];
+          z[std::size_t(d)] += k;
+          normaliser += q * z[std::size_t(d)];
+          for (std::size_t j = 0; j < Dv; ++j) {
+            row[j] += k * v[j];
+            o[j] += q * row[j];
+          }
+        }
+        for (std::size_t j = 0; j < Dv; ++j) a.o.row(b, h, t)[j] = float(o[j] / normaliser);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void recurrent(const Arguments& a) { recurrence<float>(a); }
+
+void recurrent_double(const Arguments& a) { recurrence<double>(a); }
+
+}  // namespace tutorial::causal_attention

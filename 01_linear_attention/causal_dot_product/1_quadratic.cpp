@@ -1,0 +1,53 @@
+/// @file
+/// Stage 1, `quadratic`: attention as everybody first meets it, without the softmax.
+///
+/// Idea: o = ((Q K^T) . M) V, where M_ti = 1 for i <= t and 0 above the diagonal. The score matrix is written down
+/// whole, masked, and multiplied by V. This is the definition, in double, and the truth for all stages that follow.
+///
+/// Shapes: Q, K [L, Dk]; scores [L, L]; V, O [L, Dv], for each of the B H heads in turn.
+/// Work: L^2 (Dk + Dv) multiply-adds a head (only i <= t is computed, and half of L^2 remains): at L = 4096 and
+/// Dk = Dv = 64 that is 32 times stage 2's L 2 Dk Dv. Memory: 8 L^2 bytes, 134 MB at L = 4096.
+/// Weakness: both grow with L^2. Stage 2 never writes a score down.
+/// Source: arXiv 2006.16236, section 3.1, equation 2 with the similarity q . k.
+
+#include <cstddef>
+#include <vector>
+
+#include "01_linear_attention/linear_attention.hpp"
+
+namespace tutorial::causal_dot_product {
+
+void quadratic(const Arguments& a) {
+  std::vector<double> scores(std::size_t(a.L) * std::size_t(a.L));  // [L, L], one head at a time
+  for (int b = 0; b < a.B; ++b) {
+    for (int h = 0; h < a.H; ++h) {
+#pragma omp parallel for schedule(dynamic, 16)
+      for (int t = 0; t < a.L; ++t) {
+        double* score = &scores[std::size_t(t) * std::size_t(a.L)];
+        const float* q = a.q.row(b, h, t);
+        for (int i = 0; i <= t; ++i) {  // the mask: a query sees no later key
+          const float* k = a.k.row(b, h, i);
+          double dot = 0;
+          for (int d = 0; d < a.Dk; ++d) dot += double(q[d]) * double(k[d]);
+          score[i] = dot;
+        }
+      }
+#pragma omp parallel for schedule(dynamic, 16)
+      for (int t = 0; t < a.L; ++t) {
+        const double* score = &scores[std::size_t(t) * std::size_t(a.L)];
+        std::vector<double> o(std::size_t(a.Dv), 0.0);
+        for (int i = 0; i <= t; ++i) {
+          const float* v = a.v.row(b, h, i);
+          for (int j = 0; j < a.Dv; ++j) o[std::size_t(j)] += score[i] * double(v[j]);
+        }
+        for (int j = 0; j < a.Dv; ++j) a.o.row(b, h, t)[j] = float(o[std::size_t(j)]);
+      }
+    }
+  }
+}
+
+std::string quadratic_limits(const Arguments& a) {
+  return a.L > 4096 ? "L > 4096: the score matrix would take over 134 MB and O(L^2) time" : "";
+}
+
+}  // namespace tutorial::causal_dot_product

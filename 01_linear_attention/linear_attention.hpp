@@ -1,0 +1,98 @@
+#pragma once
+/// @file
+/// The three operators of chapter 01 and one declaration a stage. Plain views and sizes only: .cu files include it.
+///
+/// Symbols: B batch, H heads, L queries, Lk keys, Dk and Dv the widths of a key and of a value; positions t and i.
+/// Views of CPU stages point into host memory, views of GPU stages into device memory. GPU stages only start their
+/// kernels, on current_stream(); they throw CudaError where the runtime refuses.
+
+#include <string>
+
+#include "common/view.hpp"
+
+namespace tutorial {
+
+/// The bare operator, without feature map and normaliser: o_t = q_t sum_{i<=t} k_i^T v_i.
+/// Source: Katharopoulos et al., "Transformers are RNNs", arXiv 2006.16236, equations 10 to 12 and algorithm 1.
+namespace causal_dot_product {
+
+struct Arguments {
+  int B, H, L, Dk, Dv;
+  View<const float> q;  ///< [B, H, L, Dk]
+  View<const float> k;  ///< [B, H, L, Dk]
+  View<const float> v;  ///< [B, H, L, Dv]
+  View<float> o;        ///< [B, H, L, Dv]
+
+  static Arguments bind(const Call& call);
+};
+
+// On the CPU.
+void quadratic(const Arguments&);        ///< 1: the masked score matrix in double, O(L^2)
+void recurrent(const Arguments&);        ///< 2: the state S, plain loops, one thread
+void recurrent_eigen(const Arguments&);  ///< 3: the same two lines in Eigen, batch and heads over threads
+/// The recurrence in double: the reference for sequences too long for stage 1.
+void recurrent_double(const Arguments&);
+
+// On the GPU, fp32.
+void atomic(const Arguments&);              ///< 4: 8 rows of S a block, partial outputs added atomically
+void lmha(const Arguments&);                ///< 5: S in registers, one block a (batch, head)
+void lmha_low_occupancy(const Arguments&);  ///< 6: one block a (batch, head, value column)
+void dispatch(const Arguments&);            ///< 7: what a user calls
+
+/// How stage 5 spreads a head over the GPU.
+struct Spread {
+  int column_tiles = 1;            ///< blocks a head: columns of S never meet, so each takes some of them
+  bool twice_the_threads = false;  ///< two threads a column instead of one; for Dk <= 64 and blocks of up to 64 columns
+};
+void lmha(const Arguments&, Spread);
+constexpr int kLmhaMaxKeyDim = 256;
+int lmha_max_columns(int Dk);  ///< the most value columns that a block of stage 5 takes
+
+// What a stage cannot run, as a sentence; empty where it can.
+std::string quadratic_limits(const Arguments&);
+std::string atomic_limits(const Arguments&);
+std::string lmha_limits(const Arguments&);
+std::string lmha_low_occupancy_limits(const Arguments&);
+std::string dispatch_limits(const Arguments&);
+/// The stage that dispatch picks on this GPU, and with how many column tiles, as text for the report.
+std::string dispatch_note(const Arguments&);
+
+}  // namespace causal_dot_product
+
+/// The operators with feature map phi(x) = elu(x) + 1, normaliser and key lengths share their arguments.
+struct AttentionArguments {
+  int B, H, L, Lk, Dk, Dv;
+  View<const float> q;     ///< [B, H, L, Dk]
+  View<const float> k;     ///< [B, H, Lk, Dk]
+  View<const float> v;     ///< [B, H, Lk, Dv]
+  const int* key_lengths;  ///< [B], or null where every key counts: phi(k_i) = 0 for i >= key_lengths[b]
+  float eps;               ///< added to the normaliser
+  View<float> o;           ///< [B, H, L, Dv]
+
+  static AttentionArguments bind(const Call& call);
+};
+
+/// o_t = phi(q_t) S_t / (phi(q_t) . z_t + eps) with S_t = sum_{i<=t} phi(k_i)^T v_i, z_t = sum_{i<=t} phi(k_i).
+/// Where Lk < L the missing keys have phi(k) = 0; where Lk > L the keys past L are never reached.
+namespace causal_attention {
+using Arguments = AttentionArguments;
+void quadratic(const Arguments&);         ///< 1: CPU, double
+void recurrent(const Arguments&);         ///< 2: CPU, float
+void gpu(const Arguments&);               ///< 3: feature map, product and normaliser on the device
+void recurrent_double(const Arguments&);  ///< the reference for long sequences
+std::string quadratic_limits(const Arguments&);
+std::string gpu_limits(const Arguments&);
+}  // namespace causal_attention
+
+/// o_t = phi(q_t) S / (phi(q_t) . z + eps) with S = sum_i phi(k_i)^T v_i, z = sum_i phi(k_i) over all Lk keys.
+namespace bidirectional_attention {
+using Arguments = AttentionArguments;
+void quadratic(const Arguments&);     ///< 1: CPU, double
+void eigen(const Arguments&);         ///< 2: CPU, float
+void gpu(const Arguments&);           ///< 3: two tiled products on the device
+void state_double(const Arguments&);  ///< S and z in double: the reference for long sequences
+std::string quadratic_limits(const Arguments&);
+std::string gpu_limits(const Arguments&);
+}  // namespace bidirectional_attention
+
+}  // namespace tutorial

@@ -1,0 +1,91 @@
+# One source, two backends. With `cuda` a .cu file is compiled by nvcc. With `emulator` the same file is compiled as
+# C++ by the host compiler, against the CUDA runtime of common/emulator.
+
+set(TUTORIAL_WARNINGS -Wall -Wextra -Wpedantic -Werror)
+
+if(TUTORIAL_BACKEND STREQUAL "cuda")
+  if(NOT TUTORIAL_SANITIZER STREQUAL "none")
+    message(FATAL_ERROR "TUTORIAL_SANITIZER=${TUTORIAL_SANITIZER} needs TUTORIAL_BACKEND=emulator; "
+                        "on a GPU use compute-sanitizer")
+  endif()
+  # Architectures: those of the GPUs that are there, else Ampere and Hopper. (`native` fails on a machine without a GPU.)
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(architectures)
+    find_program(NVIDIA_SMI nvidia-smi)
+    if(NVIDIA_SMI)
+      execute_process(COMMAND ${NVIDIA_SMI} --query-gpu=compute_cap --format=csv,noheader
+                      OUTPUT_VARIABLE capabilities ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+      string(REGEX MATCHALL "[0-9]+\\.[0-9]+" capabilities "${capabilities}")
+      foreach(capability IN LISTS capabilities)
+        if(capability VERSION_LESS 8.0)
+          continue() # the executables say so when they meet it
+        endif()
+        string(REPLACE "." "" architecture ${capability})
+        if(architecture EQUAL 90)
+          set(architecture 90a) # wgmma and setmaxnreg exist only there
+        endif()
+        list(APPEND architectures ${architecture})
+      endforeach()
+      list(REMOVE_DUPLICATES architectures)
+    endif()
+    if(NOT architectures)
+      set(architectures 80 90a)
+    endif()
+    set(CMAKE_CUDA_ARCHITECTURES ${architectures} CACHE STRING "GPU architectures to compile for")
+  endif()
+  # CMake 3.25 does not know that nvcc 13 speaks C++20 and would silently pass no flag at all.
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  enable_language(CUDA)
+  # Not before: CMake's own trial compilation would then ask for C++20, whose flag it does not know.
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  set(CMAKE_CUDA_EXTENSIONS OFF)
+  find_package(CUDAToolkit 12.0 REQUIRED)
+  message(STATUS "Backend: cuda ${CUDAToolkit_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")
+elseif(TUTORIAL_BACKEND STREQUAL "emulator")
+  find_package(Threads REQUIRED)
+  find_package(Boost 1.74 CONFIG REQUIRED COMPONENTS context)
+  message(STATUS "Backend: emulator (kernels run on the CPU), sanitizer ${TUTORIAL_SANITIZER}")
+else()
+  message(FATAL_ERROR "TUTORIAL_BACKEND is '${TUTORIAL_BACKEND}': cuda or emulator")
+endif()
+
+add_library(tutorial_flags INTERFACE)
+target_include_directories(tutorial_flags INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(tutorial_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${TUTORIAL_WARNINGS}>")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 12 finds it in its own AVX-512 intrinsics, inlined through Eigen.
+  target_compile_options(tutorial_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>")
+endif()
+if(TUTORIAL_BACKEND STREQUAL "cuda")
+  target_compile_options(tutorial_flags INTERFACE
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Werror;-Werror=all-warnings;-lineinfo>")
+endif()
+if(TUTORIAL_BACKEND STREQUAL "emulator" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(tutorial_flags INTERFACE -Wno-unknown-pragmas) # `#pragma unroll` of the kernels
+endif()
+# Fused multiply-adds, as on a GPU: GCC leaves them out in strict C++20.
+target_compile_options(tutorial_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=fast>")
+if(TUTORIAL_NATIVE)
+  target_compile_options(tutorial_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-march=native>")
+endif()
+if(TUTORIAL_SANITIZER STREQUAL "address")
+  set(sanitizer -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+elseif(TUTORIAL_SANITIZER STREQUAL "thread")
+  set(sanitizer -fsanitize=thread -fno-omit-frame-pointer)
+endif()
+if(DEFINED sanitizer)
+  target_compile_options(tutorial_flags INTERFACE ${sanitizer})
+  target_link_options(tutorial_flags INTERFACE ${sanitizer})
+endif()
+
+# tutorial_sources(TARGET FILE...): the sources of a target; .cu files go to the backend's compiler.
+function(tutorial_sources target)
+  target_sources(${target} PRIVATE ${ARGN})
+  if(TUTORIAL_BACKEND STREQUAL "emulator")
+    set(kernels ${ARGN})
+    list(FILTER kernels INCLUDE REGEX "\\.cu$")
+    set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX)
+  endif()
+endfunction()

@@ -1,0 +1,71 @@
+#include "common/chapter/chapter.hpp"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <filesystem>
+#include <new>
+#include <stdexcept>
+
+#include "common/chapter/options.hpp"
+#include "common/chapter/run_chapter.hpp"
+#include "common/terminal.hpp"
+
+namespace tutorial {
+namespace {
+
+// An error is one line, whatever names of files and tensors it contains.
+std::string one_line(std::string_view text) {
+  std::string line;
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    line += code < 0x20 || code == 0x7F ? fmt::format("\\x{:02x}", code) : std::string(1, c);
+  }
+  return line;
+}
+
+int report_error(std::string_view program, std::string_view message) {
+  fmt::print(stderr, "{}: {}\n", program, one_line(message));
+  return 2;
+}
+
+void print_list(const Chapter& chapter) {
+  const Terminal terminal(stdout);
+  terminal.line(terminal.paint(Paint::bold, chapter.name()) + "  " + chapter.title());
+  for (const Operator& definition : chapter.operators()) {
+    terminal.line("");
+    terminal.line(terminal.paint(Paint::bold, definition.name()) + "  " + definition.summary());
+    std::size_t width = 0;
+    for (const Stage& stage : definition.stages()) width = std::max(width, stage.name.size());
+    for (const Stage& stage : definition.stages()) {
+      terminal.line(fmt::format("  {:<{}}  {}  {:<4}  {}", stage.name, width, stage.place == Place::cpu ? "cpu" : "gpu",
+                                name_of(stage.dtype), stage.idea));
+    }
+  }
+}
+
+}  // namespace
+
+Operator& Chapter::add(Operator definition) {
+  operators_.push_back(std::move(definition));
+  return operators_.back();
+}
+
+int Chapter::run(int argc, const char* const* argv) const {
+  const std::string program = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : name_;
+  try {
+    const std::optional<Options> options = parse_options(*this, argc, argv);
+    if (!options) return 0;
+    if (options->list) {
+      print_list(*this);
+      return 0;
+    }
+    return run_chapter(*this, *options) ? 0 : 1;
+  } catch (const std::bad_alloc&) {
+    return report_error(program, "out of memory");
+  } catch (const std::exception& error) {
+    return report_error(program, error.what());
+  }
+}
+
+}  // namespace tutorial

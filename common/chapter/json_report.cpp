@@ -1,0 +1,89 @@
+#include "common/chapter/json_report.hpp"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace tutorial {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json number(double value) {
+  return std::isfinite(value) ? Json(value) : Json(nullptr);
+}
+
+Json number(const std::optional<double>& value) {
+  return value ? number(*value) : Json(nullptr);
+}
+
+// A rate in units of `unit` a second; null where it was not measured.
+Json rate(double per_second, double unit) {
+  return per_second > 0 ? number(per_second / unit) : Json(nullptr);
+}
+
+Json text_or_null(const std::string& text) {
+  return text.empty() ? Json(nullptr) : Json(text);
+}
+
+Json device(const RunSettings& settings) {
+  const Machine& machine = settings.machine;
+  return {{"backend", kEmulated ? "emulator" : "cuda"},
+          {"name", machine.has_gpu ? machine.gpu : machine.cpu},
+          {"copy_bandwidth_gb_s", rate(settings.gpu_limits.copy_bytes_s, 1e9)},
+          {"fp32_tflop_s", rate(settings.gpu_limits.fma_flops_s, 1e12)},
+          {"tensor_tflop_s", rate(settings.gpu_limits.tensor_flops_s, 1e12)},
+          {"ex2_tera_s", rate(settings.gpu_limits.exponentials_s, 1e12)},
+          {"cpu_name", machine.cpu},
+          {"cpu_threads", machine.threads},
+          {"cpu_copy_bandwidth_gb_s", rate(settings.cpu_limits.copy_bytes_s, 1e9)},
+          {"cpu_fp32_tflop_s", rate(settings.cpu_limits.fma_flops_s, 1e12)}};
+}
+
+Json problem(const OperatorResult& result) {
+  Json json = Json::object();
+  for (const std::string& symbol : result.definition->symbols()) json[symbol] = result.sizes.find(symbol)->second;
+  json["scale"] = number(result.scale);
+  json["seed"] = result.seed;
+  return json;
+}
+
+Json time_ms(const StageResult& stage) {
+  if (!stage.times) return nullptr;
+  return {{"median", number(stage.times->median)},
+          {"min", number(stage.times->min)},
+          {"max", number(stage.times->max)},
+          {"runs", stage.times->runs},
+          {"graph", number(stage.graph_ms)}};
+}
+
+Json stage_json(const StageResult& stage) {
+  const bool ran = stage.ran();
+  return {{"name", stage.stage->name},
+          {"runs_on", stage.runs_on},
+          {"dtype", name_of(stage.stage->dtype)},
+          {"checked_against", text_or_null(stage.checked_against)},
+          {"error", number(stage.error)},
+          {"reference_error", number(stage.reference_error)},
+          {"tolerance", number(stage.tolerance)},
+          {"passed", ran ? Json(stage.passed()) : Json(nullptr)},
+          {"time_ms", time_ms(stage)},
+          {"bytes", ran ? number(stage.bytes) : Json(nullptr)},
+          {"flops", number(stage.work.fma_flops + stage.work.tensor_flops)},
+          {"limit_ms", number(stage.limit_ms)},
+          {"skipped", text_or_null(stage.skipped)}};
+}
+
+}  // namespace
+
+std::string to_json(const Chapter& chapter, const RunSettings& settings, const std::vector<OperatorResult>& results) {
+  Json json = {{"chapter", chapter.name()}, {"device", device(settings)}, {"results", Json::array()}};
+  for (const OperatorResult& result : results) {
+    Json stages = Json::array();
+    for (const StageResult& stage : result.stages) stages.push_back(stage_json(stage));
+    json["results"].push_back(
+        {{"operator", result.definition->name()}, {"problem", problem(result)}, {"stages", std::move(stages)}});
+  }
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace tutorial

@@ -1,0 +1,105 @@
+#include "common/chapter/machine.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+
+#include <cuda_runtime.h>
+
+#include "common/device/error.hpp"
+#include "common/error.hpp"
+#include "common/parallel.hpp"
+
+#if TUTORIAL_EMULATOR
+#include <emulator/counters.hpp>
+#endif
+
+namespace tutorial {
+namespace {
+
+// The value of the first line "NAME : value" of a file in /proc; empty where there is none.
+std::string proc_value(const char* path, const std::string& name) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(name)) continue;
+    const std::size_t value = line.find_first_not_of(" \t", line.find(':') + 1);
+    return value == line.npos ? "" : line.substr(value);
+  }
+  return {};
+}
+
+// A number that is alone in a file; `missing` where there is none ("max" in a control group without a limit).
+std::size_t number_in(const char* path, std::size_t missing) {
+  std::size_t number = 0;
+  return std::ifstream(path) >> number ? number : missing;
+}
+
+std::string gpu_name() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0) {
+    (void)cudaGetLastError();
+    throw UsageError(fmt::format("no GPU found ({}); --cpu-only runs the stages that need none",
+                                 status == cudaSuccess ? "no device" : cudaGetErrorString(status)));
+  }
+  int device = 0;
+  check(cudaGetDevice(&device));
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device));
+  if (properties.major < 8) {
+    throw UsageError(fmt::format(
+        "{} has compute capability {}.{}; the kernels need 8.0 or later. --cpu-only runs the stages that need no GPU",
+        properties.name, properties.major, properties.minor));
+  }
+  return properties.name;
+}
+
+}  // namespace
+
+Machine probe_machine(bool cpu_only) {
+  Machine machine;
+  machine.cpu = proc_value("/proc/cpuinfo", "model name");
+  if (machine.cpu.empty()) machine.cpu = "CPU";
+  machine.threads = processor_count();
+  if (!cpu_only) {
+    machine.has_gpu = true;
+    machine.gpu = gpu_name();
+  }
+  return machine;
+}
+
+std::size_t available_host_memory() {
+  constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
+  const std::string kilobytes = proc_value("/proc/meminfo", "MemAvailable");
+  const std::size_t system = kilobytes.empty() ? kUnlimited : std::stoull(kilobytes) * 1024;
+  const std::size_t limit = number_in("/sys/fs/cgroup/memory.max", kUnlimited);
+  const std::size_t used = number_in("/sys/fs/cgroup/memory.current", 0);
+  return std::min(system, limit == kUnlimited ? kUnlimited : limit - std::min(limit, used));
+}
+
+std::size_t available_gpu_memory() {
+  std::size_t available = 0, total = 0;
+  check(cudaMemGetInfo(&available, &total));
+  return available;
+}
+
+void reset_kernel_counts() {
+#if TUTORIAL_EMULATOR
+  emulator::reset_counters();
+#endif
+}
+
+KernelCounts kernel_counts() {
+#if TUTORIAL_EMULATOR
+  const emulator::Counters counters = emulator::counters();
+  return {static_cast<double>(counters.launches),          static_cast<double>(counters.blocks),
+          static_cast<double>(counters.barriers),          static_cast<double>(counters.atomics),
+          static_cast<double>(counters.global_bytes_read), static_cast<double>(counters.global_bytes_written)};
+#else
+  return {};
+#endif
+}
+
+}  // namespace tutorial

@@ -1,0 +1,47 @@
+#pragma once
+/// @file
+/// What this build runs on: the processor, the GPU or its emulator, and how much memory they have.
+
+#include <cstddef>
+#include <string>
+
+namespace tutorial {
+
+#if TUTORIAL_EMULATOR
+inline constexpr bool kEmulated = true;
+#else
+inline constexpr bool kEmulated = false;
+#endif
+
+struct Machine {
+  std::string cpu;       ///< name of the processor
+  int threads = 1;       ///< that it runs at once
+  bool has_gpu = false;  ///< GPU stages can run: on a GPU, or in an emulator build on the emulator
+  std::string gpu;       ///< name of the GPU; of the emulator in an emulator build
+};
+
+/// Looks at the machine; with `cpu_only` at no GPU. Throws UsageError where a GPU is needed and there is none, or one
+/// of a compute capability below 8.0.
+Machine probe_machine(bool cpu_only);
+
+/// Bytes of memory that a program can still take without being killed, from the system and, in a container, its limit.
+std::size_t available_host_memory();
+/// Free bytes on the GPU.
+std::size_t available_gpu_memory();
+
+/// What the kernels of a stage did, counted by the emulator.
+struct KernelCounts {
+  double launches = 0;
+  double blocks = 0;
+  double barriers = 0;  ///< __syncthreads() of a block
+  double atomics = 0;   ///< one a thread
+  double bytes_read = 0;
+  double bytes_written = 0;
+};
+
+/// Sets the counts to zero. Does nothing on a GPU.
+void reset_kernel_counts();
+/// The counts since then; zeros on a GPU.
+KernelCounts kernel_counts();
+
+}  // namespace tutorial

@@ -1,0 +1,5 @@
+#include "common/chapter/chapter.hpp"
+
+int main(int argc, char** argv) {
+  return tutorial::chapter().run(argc, argv);
+}

@@ -1,0 +1,111 @@
+#include "common/chapter/operator.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace tutorial {
+
+Operator& Operator::input(Input input) {
+  for (const std::string& symbol : input.dims) add_symbol(symbol);
+  inputs_.push_back(std::move(input));
+  return *this;
+}
+
+Operator& Operator::output(Output output) {
+  for (const std::string& symbol : output.dims) add_symbol(symbol);
+  outputs_.push_back(std::move(output));
+  return *this;
+}
+
+Operator& Operator::sizes(Sizes sizes) {
+  for (const auto& [symbol, size] : sizes) add_symbol(symbol);
+  sizes_ = std::move(sizes);
+  return *this;
+}
+
+Operator& Operator::modest_sizes(Sizes sizes) {
+  modest_sizes_ = std::move(sizes);
+  return *this;
+}
+
+Operator& Operator::derived_size(std::string symbol, std::function<std::int64_t(const Sizes&)> size) {
+  add_symbol(symbol);
+  derived_sizes_.emplace_back(std::move(symbol), std::move(size));
+  return *this;
+}
+
+Operator& Operator::scale(std::function<double(const Sizes&)> scale) {
+  scale_ = std::move(scale);
+  return *this;
+}
+
+Operator& Operator::work(std::function<Work(const Sizes&)> work) {
+  work_ = std::move(work);
+  return *this;
+}
+
+Operator& Operator::dtype(Dtype dtype) {
+  last().dtype = dtype;
+  return *this;
+}
+
+Operator& Operator::stage_work(std::function<Work(const Sizes&)> work) {
+  last().work = std::move(work);
+  return *this;
+}
+
+Operator& Operator::tolerance(double tolerance) {
+  last().tolerance = tolerance;
+  return *this;
+}
+
+const Stage* Operator::find(std::string_view stage) const {
+  const auto found = std::find_if(stages_.begin(), stages_.end(), [&](const Stage& s) { return s.name == stage; });
+  return found == stages_.end() ? nullptr : &*found;
+}
+
+bool Operator::has_symbol(std::string_view symbol) const {
+  return std::find(symbols_.begin(), symbols_.end(), symbol) != symbols_.end();
+}
+
+std::optional<std::int64_t> Operator::default_size(std::string_view symbol, bool modest) const {
+  if (modest) {
+    if (const auto found = modest_sizes_.find(symbol); found != modest_sizes_.end()) return found->second;
+  }
+  if (const auto found = sizes_.find(symbol); found != sizes_.end()) return found->second;
+  return std::nullopt;
+}
+
+void Operator::derive(Sizes& sizes) const {
+  for (const auto& [symbol, size] : derived_sizes_) {
+    if (!sizes.contains(symbol)) sizes[symbol] = size(sizes);
+  }
+}
+
+Work Operator::work_of(const Stage& stage, const Sizes& sizes) const {
+  if (stage.work) return stage.work(sizes);
+  return work_ ? work_(sizes) : Work{};
+}
+
+void Operator::compute_reference(const Call& call) const {
+  constexpr int kLongest = 4096;  // the quadratic form of longer sequences would take minutes
+  const bool is_long = has_symbol("L") && call.size("L") > kLongest;
+  (is_long && long_reference_ ? long_reference_ : reference_)(call);
+}
+
+Operator& Operator::add(Stage stage) {
+  if (find(stage.name) != nullptr) throw std::logic_error(name_ + " has two stages '" + stage.name + "'");
+  stages_.push_back(std::move(stage));
+  return *this;
+}
+
+Stage& Operator::last() {
+  if (stages_.empty()) throw std::logic_error(name_ + " has no stage yet that this could be said of");
+  return stages_.back();
+}
+
+void Operator::add_symbol(const std::string& symbol) {
+  if (!has_symbol(symbol)) symbols_.push_back(symbol);
+}
+
+}  // namespace tutorial

@@ -1,0 +1,178 @@
+#pragma once
+/// @file
+/// An operator as its chapter defines it: inputs, outputs, sizes, cost, the double reference, and its stages.
+
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/chapter/call.hpp"
+#include "common/chapter/draw.hpp"
+#include "common/chapter/sizes.hpp"
+#include "common/dtype.hpp"
+
+namespace tutorial {
+
+/// An input of an operator. Drawn at random unless --input gives it.
+struct Input {
+  std::string name = {};  ///< also its name in files
+  Dims dims = {};
+  Draw draw = {};             ///< none: absent unless a file gives it; the input must then be optional
+  Dtype dtype = Dtype::fp32;  ///< fp32 or int32
+  bool optional = false;      ///< stages can do without it
+  bool half = true;           ///< bf16 stages take it in bf16, and a drawn one is rounded to bf16 for all stages
+  bool in_graph = true;       ///< false for an initial state: the graph measure leaves it out
+  bool weight = false;        ///< a layer's weight: --weights may give it
+  std::function<bool(double value, const Sizes& sizes)> valid = {};  ///< of an element; none: every finite value is
+  std::string requirement = {};  ///< what `valid` asks for, as in "g[0, 0, 3] = 0.5: must be at most 0"
+};
+
+/// An output of an operator.
+struct Output {
+  std::string name = {};  ///< `o`, `y`, `final_state`
+  Dims dims = {};
+  bool half = true;      ///< bf16 stages give it in bf16
+  bool in_graph = true;  ///< false for a final state: the graph measure does not ask for it
+};
+
+/// Operations of one call, by the unit that does them.
+struct Work {
+  double fma_flops = 0;     ///< on the fp32 units; a multiply-add counts as two
+  double tensor_flops = 0;  ///< on the tensor cores
+  double exponentials = 0;  ///< ex2 instructions
+};
+
+enum class Place { cpu, gpu };
+
+/// One step of a chapter.
+struct Stage {
+  std::string name;
+  std::string idea;  ///< one line for --list
+  Place place = Place::cpu;
+  /// bf16: takes and gives `half` tensors in bf16. Otherwise tensors are fp32 and this is the type of the arithmetic:
+  /// fp64 for a stage that computes in double.
+  Dtype dtype = Dtype::fp32;
+  std::function<void(const Call&)> run;
+  std::function<std::string(const Call&)> limits;  ///< empty text: it can run this; else the reason why not
+  std::function<std::string(const Call&)> note;    ///< a line below the stage's row
+  std::function<Work(const Sizes&)> work;          ///< where it differs from the operator's
+  std::optional<double> tolerance;                 ///< where it differs from the default of dtype and L
+};
+
+/// An operator and its stages, in order. Arguments is the chapter's own plain struct of views and sizes; it has
+/// `static Arguments bind(const Call&)`. Operators whose stages differ in type may have several such structs.
+class Operator {
+ public:
+  Operator(std::string name, std::string summary) : name_(std::move(name)), summary_(std::move(summary)) {}
+
+  // The definition.
+
+  Operator& input(Input input);
+  Operator& output(Output output);
+  /// The default problem where there is a GPU. A symbol that is named here has a command line option, if one exists
+  /// for it: B --batch, H --heads, L --length, Dk --key-dim, Dv --value-dim, C --chunk.
+  Operator& sizes(Sizes sizes);
+  /// The default problem of the emulator and of --cpu-only; symbols not named keep the size given by sizes().
+  Operator& modest_sizes(Sizes sizes);
+  /// The size of a symbol that no option sets, from the sizes before it, unless a file sets it.
+  Operator& derived_size(std::string symbol, std::function<std::int64_t(const Sizes&)> size);
+  /// The operator takes a scale: this one, unless the file's metadata or --scale gives another.
+  Operator& scale(std::function<double(const Sizes&)> scale);
+  /// Operations of one call, for stages that do not say otherwise.
+  Operator& work(std::function<Work(const Sizes&)> work);
+
+  /// What every stage is checked against: computed on the CPU in double, its outputs rounded to fp32.
+  template <class Arguments>
+  Operator& reference(void (*function)(const Arguments&)) {
+    reference_ = bound(function);
+    return *this;
+  }
+  /// The reference for L > 4096, where one that is quadratic in L would take too long.
+  template <class Arguments>
+  Operator& long_reference(void (*function)(const Arguments&)) {
+    long_reference_ = bound(function);
+    return *this;
+  }
+
+  // The stages.
+
+  /// Adds a stage that computes on the CPU.
+  template <class Arguments>
+  Operator& cpu(std::string name, void (*function)(const Arguments&), std::string idea) {
+    return add({std::move(name), std::move(idea), Place::cpu, Dtype::fp32, bound(function), {}, {}, {}, {}});
+  }
+  /// Adds a stage that starts kernels on current_stream().
+  template <class Arguments>
+  Operator& gpu(std::string name, void (*function)(const Arguments&), std::string idea) {
+    return add({std::move(name), std::move(idea), Place::gpu, Dtype::fp32, bound(function), {}, {}, {}, {}});
+  }
+
+  // What follows says more about the stage added last.
+
+  Operator& dtype(Dtype dtype);
+  /// Names the problems that the stage cannot run: returns the reason, or nothing.
+  template <class Arguments>
+  Operator& limits(std::string (*function)(const Arguments&)) {
+    last().limits = bound(function);
+    return *this;
+  }
+  /// A line below the stage's row, such as what a dispatch picked. Empty: none.
+  template <class Arguments>
+  Operator& note(std::string (*function)(const Arguments&)) {
+    last().note = bound(function);
+    return *this;
+  }
+  /// The operations of this stage, where they differ from the operator's.
+  Operator& stage_work(std::function<Work(const Sizes&)> work);
+  /// The largest error allowed against the reference, where it differs from the default. Say why where it is set.
+  Operator& tolerance(double tolerance);
+
+  // What the runner asks.
+
+  const std::string& name() const { return name_; }
+  const std::string& summary() const { return summary_; }
+  const std::vector<Input>& inputs() const { return inputs_; }
+  const std::vector<Output>& outputs() const { return outputs_; }
+  const std::deque<Stage>& stages() const { return stages_; }
+  const Stage* find(std::string_view stage) const;
+  /// Every symbol, in the order in which the definition first names it.
+  const std::vector<std::string>& symbols() const { return symbols_; }
+  bool has_symbol(std::string_view symbol) const;
+  /// The default of a symbol that has one.
+  std::optional<std::int64_t> default_size(std::string_view symbol, bool modest) const;
+  /// Fills in the derived sizes that are missing.
+  void derive(Sizes& sizes) const;
+  bool takes_scale() const { return static_cast<bool>(scale_); }
+  double default_scale(const Sizes& sizes) const { return scale_ ? scale_(sizes) : 1.0; }
+  Work work_of(const Stage& stage, const Sizes& sizes) const;
+  /// Computes the reference into the outputs of the call, which are fp32 in host memory.
+  void compute_reference(const Call& call) const;
+
+ private:
+  template <class Result, class Arguments>
+  static std::function<Result(const Call&)> bound(Result (*function)(const Arguments&)) {
+    return [function](const Call& call) { return function(Arguments::bind(call)); };
+  }
+  Operator& add(Stage stage);
+  Stage& last();
+  void add_symbol(const std::string& symbol);
+
+  std::string name_;
+  std::string summary_;
+  std::vector<Input> inputs_;
+  std::vector<Output> outputs_;
+  std::deque<Stage> stages_;
+  std::vector<std::string> symbols_;
+  Sizes sizes_;
+  Sizes modest_sizes_;
+  std::vector<std::pair<std::string, std::function<std::int64_t(const Sizes&)>>> derived_sizes_;
+  std::function<double(const Sizes&)> scale_;
+  std::function<Work(const Sizes&)> work_;
+  std::function<void(const Call&)> reference_;
+  std::function<void(const Call&)> long_reference_;
+};
+
+}  // namespace tutorial

@@ -1,0 +1,122 @@
+#include "common/chapter/options.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "common/error.hpp"
+#include "common/random.hpp"
+
+namespace tutorial {
+namespace {
+
+struct SizeOption {
+  const char* symbol;
+  const char* flags;
+  const char* help;
+};
+constexpr std::array<SizeOption, 6> kSizeOptions{{
+    {"B", "-B,--batch", "batch entries, B"},
+    {"H", "-H,--heads", "heads, H"},
+    {"L", "-L,--length", "sequence length, L"},
+    {"Dk", "--key-dim", "width of keys and queries, Dk"},
+    {"Dv", "--value-dim", "width of values, Dv"},
+    {"C", "--chunk", "chunk length, C"},
+}};
+
+// A number of type T from low to high. Throws UsageError. (CLI11's own messages differ from version to version.)
+template <class T>
+T parse_number(const std::string& option, const std::string& text, T low, T high) {
+  T number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc::invalid_argument || end != text.data() + text.size()) {
+    throw UsageError(fmt::format("{}: '{}' is not a {}number", option, text, std::is_integral_v<T> ? "whole " : ""));
+  }
+  if (error != std::errc{} || !(number >= low && number <= high)) {
+    throw UsageError(fmt::format("{}: {} is not between {} and {}", option, text, low, high));
+  }
+  return number;
+}
+
+std::string long_flag(const std::string& flags) {
+  return flags.substr(flags.find("--"));
+}
+
+}  // namespace
+
+std::optional<Options> parse_options(const Chapter& chapter, int argc, const char* const* argv) {
+  constexpr int kMaxInt = std::numeric_limits<int>::max();
+  Options options;
+  std::map<std::string, std::string> sizes;
+  std::string scale, seed, repeat, warmup, input, output, weights;
+
+  CLI::App app(chapter.name() + ": " + chapter.title() + ".\nRuns every stage, checks it and times it.");
+  app.add_option("--operator", options.operator_name, "run this operator alone")->type_name("NAME");
+  app.add_option("--stage", options.stages, "run these stages alone")
+      ->type_name("NAME[,NAME]")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_flag("--list", options.list, "list operators and stages with their ideas");
+  for (const SizeOption& size : kSizeOptions) {
+    app.add_option(size.flags, sizes[size.symbol], size.help)->type_name("N");
+  }
+  app.add_option("--scale", scale, "what multiplies q, where an operator takes a scale")->type_name("X");
+  app.add_option("--seed", seed, "of the random inputs; a fresh one is drawn and printed otherwise")->type_name("N");
+  app.add_option("--repeat", repeat, "timed runs of each stage")->type_name("N");
+  app.add_option("--warmup", warmup, "runs before those")->type_name("N");
+  app.add_flag("--cpu-only", options.cpu_only, "skip the stages that need a GPU");
+  app.add_option("--input", input, "take inputs from this safetensors file; their shapes set the sizes")
+      ->type_name("FILE");
+  app.add_option("--weights", weights, "take a layer's weights from this safetensors file")->type_name("FILE");
+  app.add_option("--output", output, "write the outputs of every stage to this safetensors file")->type_name("FILE");
+  app.add_option("--json", options.json, "write the results to this file as JSON; - is standard output")
+      ->type_name("FILE");
+  app.footer("Exit status: 0 all checks passed, 1 a check failed, 2 bad usage or input.");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    return std::nullopt;
+  } catch (const CLI::ParseError& problem) {
+    throw UsageError(std::string(problem.what()) + " (--help lists the options)");
+  }
+
+  for (const SizeOption& size : kSizeOptions) {
+    const std::string flag = long_flag(size.flags);
+    if (app.count(flag) > 0) {
+      options.sizes[size.symbol] = parse_number<std::int64_t>(flag, sizes[size.symbol], 1, kMaxInt);
+    }
+  }
+  if (app.count("--scale") > 0) {
+    constexpr double kMost = std::numeric_limits<float>::max();
+    options.scale = parse_number<double>("--scale", scale, -kMost, kMost);
+  }
+  if (app.count("--repeat") > 0) options.repeat = parse_number("--repeat", repeat, 1, kMaxInt);
+  if (app.count("--warmup") > 0) options.warmup = parse_number("--warmup", warmup, 0, kMaxInt);
+  options.seed = app.count("--seed") == 0
+                     ? fresh_seed()
+                     : parse_number<std::uint64_t>("--seed", seed, 0, std::numeric_limits<std::uint64_t>::max());
+  const auto path_of = [&](const std::string& flag, const std::string& text) -> std::filesystem::path {
+    if (app.count(flag) > 0 && text.empty()) throw UsageError(flag + ": the name of a file is missing");
+    return text;
+  };
+  options.input = path_of("--input", input);
+  options.weights = path_of("--weights", weights);
+  options.output = path_of("--output", output);
+  path_of("--json", options.json);
+  return options;
+}
+
+std::string option_of(const std::string& symbol) {
+  for (const SizeOption& size : kSizeOptions) {
+    if (symbol == size.symbol) return long_flag(size.flags);
+  }
+  return {};
+}
+
+}  // namespace tutorial

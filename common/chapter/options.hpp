@@ -1,0 +1,40 @@
+#pragma once
+/// @file
+/// The command line of a chapter.
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/chapter/chapter.hpp"
+#include "common/chapter/sizes.hpp"
+
+namespace tutorial {
+
+struct Options {
+  std::string operator_name;        ///< empty: all of the chapter
+  std::vector<std::string> stages;  ///< empty: all
+  bool list = false;
+  Sizes sizes;  ///< those that were given
+  std::optional<double> scale;
+  std::uint64_t seed = 0;  ///< fresh unless given
+  std::optional<int> repeat;
+  std::optional<int> warmup;
+  bool cpu_only = false;
+  std::filesystem::path input;  ///< empty where not given, like the other files
+  std::filesystem::path weights;
+  std::filesystem::path output;
+  std::string json;  ///< a path or "-"
+};
+
+/// Parses the command line. Nothing is returned where it asked for help, which has then been printed. Throws
+/// UsageError.
+std::optional<Options> parse_options(const Chapter& chapter, int argc, const char* const* argv);
+
+/// The option that sets a size: "--length" for L. Empty for a size that has none.
+std::string option_of(const std::string& symbol);
+
+}  // namespace tutorial

@@ -1,0 +1,187 @@
+#include "common/chapter/problem.hpp"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cmath>
+#include <limits>
+
+#include "common/error.hpp"
+#include "common/parallel.hpp"
+#include "common/random.hpp"
+#include "common/safetensors.hpp"
+
+namespace tutorial {
+namespace {
+
+// The files of a request, open.
+struct Files {
+  std::optional<SafetensorsFile> input;
+  std::optional<SafetensorsFile> weights;
+
+  explicit Files(const ProblemRequest& request) {
+    if (!request.input_file.empty()) input.emplace(request.input_file);
+    if (!request.weights_file.empty()) weights.emplace(request.weights_file);
+  }
+
+  // The file that gives an input, or nullptr.
+  const SafetensorsFile* of(const Input& spec) const {
+    if (spec.weight && weights && weights->contains(spec.name)) return &*weights;
+    return input && input->contains(spec.name) ? &*input : nullptr;
+  }
+};
+
+// Where a size came from, for messages.
+struct KnownSize {
+  std::int64_t size;
+  std::string source;
+};
+
+// Takes the sizes from the shape of one input in a file.
+void take_shape(const Input& spec, const SafetensorsFile& file, std::map<std::string, KnownSize>& known) {
+  const Shape& shape = file.shape(spec.name);
+  const std::string tensor = fmt::format("{}: {} {}", file.path().string(), spec.name, to_string(shape));
+  if (shape.size() != spec.dims.size()) {
+    throw UsageError(fmt::format("{} has {} dimensions, not the {} of [{}]", tensor, shape.size(), spec.dims.size(),
+                                 fmt::join(spec.dims, ", ")));
+  }
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == 0) throw UsageError(fmt::format("{} has {} = 0", tensor, spec.dims[i]));
+    const auto [found, is_new] = known.try_emplace(spec.dims[i], KnownSize{shape[i], spec.name});
+    if (!is_new && found->second.size != shape[i]) {
+      throw UsageError(fmt::format("{} has {} = {}, but {} has {}", tensor, spec.dims[i], shape[i],
+                                   found->second.source, found->second.size));
+    }
+  }
+}
+
+double metadata_scale(const SafetensorsFile& file, const std::string& text) {
+  double scale = 0;
+  std::size_t used = 0;
+  try {
+    scale = std::stod(text, &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  if (used == 0 || used != text.size() || !std::isfinite(scale)) {
+    throw UsageError(fmt::format("{}: the scale in its metadata, '{}', is not a number", file.path().string(), text));
+  }
+  return scale;
+}
+
+// Reads an input in the type of its specification.
+Tensor read_input(const Input& spec, const SafetensorsFile& file) {
+  Tensor tensor = file.read(spec.name);
+  const bool integer = tensor.dtype() == Dtype::int32 || tensor.dtype() == Dtype::int64;
+  if (integer != (spec.dtype == Dtype::int32)) {
+    throw UsageError(fmt::format("{}: {} is {}, but has to be {}", file.path().string(), spec.name,
+                                 name_of(tensor.dtype()), integer ? "floating-point" : "int32 or int64"));
+  }
+  if (tensor.dtype() == spec.dtype) return tensor;
+  try {
+    return tensor.to(spec.dtype);
+  } catch (const UsageError& problem) {
+    throw UsageError(fmt::format("{}: {}: {}", file.path().string(), spec.name, problem.what()));
+  }
+}
+
+// Throws UsageError that names the first element which is not finite or not valid.
+void check_values(const Input& spec, const Tensor& tensor, const Sizes& sizes, const std::string& source) {
+  std::atomic<std::int64_t> first = tensor.size();
+  parallel_for(tensor.size(), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const double value = tensor.value(i);
+      if (std::isfinite(value) && (!spec.valid || spec.valid(value, sizes))) continue;
+      std::int64_t known = first.load();
+      while (i < known && !first.compare_exchange_weak(known, i)) {
+      }
+      return;
+    }
+  });
+  if (first == tensor.size()) return;
+  const double value = tensor.value(first);
+  throw UsageError(fmt::format("{}: {}{} = {}: {}", source, spec.name, to_string(index_of(tensor.shape(), first)),
+                               value, std::isfinite(value) ? spec.requirement : "is not finite"));
+}
+
+}  // namespace
+
+Problem plan_problem(const Operator& definition, const ProblemRequest& request) {
+  const Files files(request);
+  Problem problem;
+  problem.seed = request.seed;
+
+  std::map<std::string, KnownSize> known;
+  bool any = false;
+  for (const Input& spec : definition.inputs()) {
+    if (const SafetensorsFile* file = files.of(spec)) {
+      take_shape(spec, *file, known);
+      any = true;
+    } else if (!spec.draw && !spec.optional) {
+      throw UsageError(fmt::format("{} needs the input {}, which only a file can give", definition.name(), spec.name));
+    }
+  }
+  if (files.input && !any) {
+    std::vector<std::string> names;
+    for (const Input& spec : definition.inputs()) names.push_back(spec.name);
+    throw UsageError(fmt::format("{}: holds none of the inputs of {}: {}", files.input->path().string(),
+                                 definition.name(), fmt::join(names, ", ")));
+  }
+  for (const auto& [symbol, size] : request.sizes) {
+    if (!definition.has_symbol(symbol)) continue;
+    const auto found = known.find(symbol);
+    if (found != known.end() && found->second.size != size) {
+      throw UsageError(
+          fmt::format("{} = {} was asked for, but {} has {}", symbol, size, found->second.source, found->second.size));
+    }
+    known.try_emplace(symbol, KnownSize{size, "the command line"});
+  }
+  for (const std::string& symbol : definition.symbols()) {
+    if (const auto found = known.find(symbol); found != known.end()) {
+      problem.sizes[symbol] = found->second.size;
+    } else if (const auto size = definition.default_size(symbol, request.modest)) {
+      problem.sizes[symbol] = *size;
+    }
+  }
+  definition.derive(problem.sizes);
+  for (const auto& [symbol, size] : problem.sizes) {
+    if (size < 1 || size > std::numeric_limits<int>::max()) {
+      throw UsageError(fmt::format("{} = {}: must be between 1 and {}", symbol, size, std::numeric_limits<int>::max()));
+    }
+  }
+
+  problem.scale = definition.default_scale(problem.sizes);
+  if (definition.takes_scale()) {
+    if (request.scale) {
+      problem.scale = *request.scale;
+    } else if (files.input && files.input->metadata().contains("scale")) {
+      problem.scale = metadata_scale(*files.input, files.input->metadata().find("scale")->second);
+    }
+  }
+  return problem;
+}
+
+void load_inputs(const Operator& definition, const ProblemRequest& request, Problem& problem) {
+  const Files files(request);
+  for (const Input& spec : definition.inputs()) {
+    if (const SafetensorsFile* file = files.of(spec)) {
+      Tensor tensor = read_input(spec, *file);
+      check_values(spec, tensor, problem.sizes, file->path().string());
+      problem.inputs.insert_or_assign(spec.name, std::move(tensor));
+      problem.from_file = problem.from_file || (spec.half && spec.dtype == Dtype::fp32);
+    } else if (spec.draw) {
+      Tensor tensor(spec.dtype, shape_of(spec.dims, problem.sizes));
+      spec.draw(Random(problem.seed, spec.name), problem.sizes, tensor);
+      if (spec.half && spec.dtype == Dtype::fp32) round_to_bf16(tensor);
+      problem.inputs.insert_or_assign(spec.name, std::move(tensor));
+    }
+  }
+}
+
+Problem make_problem(const Operator& definition, const ProblemRequest& request) {
+  Problem problem = plan_problem(definition, request);
+  load_inputs(definition, request, problem);
+  return problem;
+}
+
+}  // namespace tutorial

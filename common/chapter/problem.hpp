@@ -1,0 +1,46 @@
+#pragma once
+/// @file
+/// A problem: the sizes and the inputs that all stages of an operator get.
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "common/chapter/operator.hpp"
+#include "common/chapter/sizes.hpp"
+#include "common/tensor.hpp"
+
+namespace tutorial {
+
+/// What the user says of a problem; the rest is the operator's default.
+struct ProblemRequest {
+  Sizes sizes = {};                         ///< those given by options
+  std::optional<double> scale = {};         ///< --scale
+  std::uint64_t seed = 0;                   ///< of what is drawn
+  std::filesystem::path input_file = {};    ///< --input; empty: all inputs are drawn
+  std::filesystem::path weights_file = {};  ///< --weights
+  bool modest = false;                      ///< default sizes for the emulator or the CPU alone
+};
+
+/// Inputs as packed fp32 or int32 tensors on the host, by name; an absent optional input is not there.
+struct Problem {
+  Sizes sizes;
+  double scale = 1;
+  std::uint64_t seed = 0;
+  std::map<std::string, Tensor, std::less<>> inputs;
+  bool from_file = false;  ///< some input came from a file, and is not rounded to bf16
+};
+
+/// The sizes and the scale of the problem, from options, the shapes in files, and defaults. Reads headers only, so that
+/// bad requests are found before anything is computed. Throws UsageError.
+Problem plan_problem(const Operator& definition, const ProblemRequest& request);
+
+/// Reads and draws the inputs of a planned problem. Throws UsageError: an input is not finite or not valid.
+void load_inputs(const Operator& definition, const ProblemRequest& request, Problem& problem);
+
+/// Both.
+Problem make_problem(const Operator& definition, const ProblemRequest& request);
+
+}  // namespace tutorial

@@ -1,0 +1,210 @@
+#include "common/chapter/report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "common/units.hpp"
+
+namespace tutorial {
+namespace {
+
+std::string percent(double fraction) {
+  return fmt::format("{:.{}f}%", 100 * fraction, fraction < 0.0995 ? 1 : 0);
+}
+
+// A text of one or more lines below a row: indented, and long lines broken between words.
+void print_below(const Terminal& terminal, std::string_view text, Paint paint) {
+  constexpr std::string_view kIndent = "  ";
+  constexpr std::size_t kWidth = Table::kLineWidth - kIndent.size();
+  while (!text.empty()) {
+    std::size_t end = std::min(text.find('\n'), text.size());
+    if (end > kWidth) {
+      const std::size_t space = text.substr(0, kWidth + 1).rfind(' ');
+      if (space != text.npos && space > 0) end = space;  // a longer word stays whole
+    }
+    terminal.line(std::string(kIndent) + terminal.paint(paint, text.substr(0, end)));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+}
+
+std::string describe_limits(const Limits& limits) {
+  std::vector<std::string> rates;
+  for (const auto& [name, rate, unit] : {std::tuple("copy", limits.copy_bytes_s, "B/s"),
+                                         {"fp32", limits.fma_flops_s, "FLOP/s"},
+                                         {"bf16 mma", limits.tensor_flops_s, "FLOP/s"},
+                                         {"ex2", limits.exponentials_s, "/s"}}) {
+    if (rate > 0) rates.push_back(fmt::format("{} {}", name, format_quantity(rate, unit)));
+  }
+  return fmt::format("{}", fmt::join(rates, ", "));
+}
+
+// The last stage before `end` that has a time which others can be compared with.
+const StageResult* last_timed(const OperatorResult& result, const StageResult* end) {
+  const StageResult* last = nullptr;
+  for (const StageResult& stage : result.stages) {
+    if (&stage == end) break;
+    if (stage.times && !stage.emulated()) last = &stage;
+  }
+  return last;
+}
+
+const StageResult* first_timed(const OperatorResult& result) {
+  const auto found = std::find_if(result.stages.begin(), result.stages.end(),
+                                  [](const StageResult& stage) { return stage.times && !stage.emulated(); });
+  return found == result.stages.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+void Report::heading(const Chapter& chapter, const RunSettings& settings) const {
+  terminal_.line(terminal_.paint(Paint::bold, chapter.name()) + "  " + chapter.title());
+  const auto unit = [&](const std::string& name, const Limits& limits) {
+    const std::string rates = describe_limits(limits);
+    terminal_.line(name + (rates.empty() ? "" : terminal_.paint(Paint::dim, "  " + rates)));
+  };
+  if (settings.machine.has_gpu) unit(settings.machine.gpu, settings.gpu_limits);
+  unit(fmt::format("{}, {} threads", settings.machine.cpu, settings.machine.threads), settings.cpu_limits);
+}
+
+void Report::begin_operator(const OperatorResult& result, const std::string& input_file,
+                            const std::vector<const Stage*>& stages) {
+  const Operator& definition = *result.definition;
+  terminal_.line("");
+  terminal_.line(terminal_.paint(Paint::bold, definition.name()) + "  " + definition.summary());
+  std::string problem;
+  for (const std::string& symbol : definition.symbols()) {
+    problem += fmt::format("{}={} ", symbol, result.sizes.find(symbol)->second);
+  }
+  if (definition.takes_scale()) problem += fmt::format("scale={:.6g} ", result.scale);
+  problem += fmt::format(" seed {}", result.seed);
+  if (!input_file.empty()) problem += "  inputs from " + input_file;
+  terminal_.line(terminal_.paint(Paint::dim, problem));
+  terminal_.line("");
+
+  name_width_ = 0;
+  bool emulated = false;
+  with_graph_ = false;
+  for (const Stage* stage : stages) {
+    name_width_ = std::max(name_width_, width_of(stage->name));
+    emulated = emulated || (kEmulated && stage->place == Place::gpu);
+    with_graph_ = with_graph_ || (!kEmulated && stage->place == Place::gpu);
+  }
+  std::vector<Column> columns{{"stage", name_width_, false},
+                              {"on", emulated ? 8u : 3u, false},
+                              {"type", 4, false},
+                              {"against", std::max<std::size_t>(name_width_, 9), false},
+                              {"error", 7},
+                              {"time", emulated ? 9u : 8u}};
+  if (with_graph_) columns.push_back({"graph", 8});
+  columns.push_back({terminal_.sign("×", "x") + " first", 6});
+  columns.push_back({terminal_.sign("×", "x") + " prev", 6});
+  columns.push_back({"GB/s", 5});
+  columns.push_back({"limit", 5});
+  table_.emplace(terminal_, std::move(columns), "against");
+  table_->print_header();
+}
+
+std::string Report::ratio(double times) const {
+  return format_number(times) + terminal_.sign("×", "x");
+}
+
+std::vector<Cell> Report::cells_of(const OperatorResult& result, const StageResult& stage) const {
+  const Cell none{"-", Paint::dim};
+  const std::string micro = terminal_.sign("µ", "u");
+  std::vector<Cell> cells{{stage.stage->name, stage.passed() ? Paint::bold : Paint::red},
+                          {stage.runs_on, stage.emulated()         ? Paint::cyan
+                                          : stage.runs_on == "gpu" ? Paint::green
+                                                                   : Paint::none},
+                          {std::string(name_of(stage.stage->dtype))},
+                          {stage.checked_against.empty() ? "-" : stage.checked_against, Paint::dim}};
+  cells.push_back(stage.error ? Cell{format_error(*stage.error), stage.passed() ? Paint::none : Paint::red} : none);
+  if (!stage.times) {
+    cells.push_back({"failed", Paint::red});
+    cells.resize(with_graph_ ? 11 : 10, none);
+    return cells;
+  }
+  const double median = stage.times->median;
+  const std::string time = format_time(median, micro);
+  cells.push_back(stage.emulated() ? Cell{"~" + time, Paint::dim} : Cell{time});
+  if (with_graph_) cells.push_back(stage.graph_ms ? Cell{format_time(*stage.graph_ms, micro)} : none);
+  const StageResult* first = first_timed(result);
+  const StageResult* previous = last_timed(result, &stage);
+  const bool comparable = !stage.emulated() && previous != nullptr;
+  cells.push_back(comparable ? Cell{ratio(first->times->median / median)} : none);
+  cells.push_back(comparable ? Cell{ratio(previous->times->median / median)} : none);
+  cells.push_back(stage.emulated() ? none : Cell{format_number(stage.bytes / median / 1e6)});
+  cells.push_back(stage.limit_ms ? Cell{percent(*stage.limit_ms / median)} : none);
+  return cells;
+}
+
+void Report::stage(const OperatorResult& result) {
+  const StageResult& stage = result.stages.back();
+  if (!stage.ran()) {
+    terminal_.line(
+        terminal_.paint(Paint::dim, fmt::format("{:<{}}  skipped: {}", stage.stage->name, name_width_, stage.skipped)));
+    return;
+  }
+  table_->print_row(cells_of(result, stage));
+  print_below(terminal_, stage.failure, Paint::red);
+  print_below(terminal_, stage.note, Paint::dim);
+}
+
+void Report::end_operator(const OperatorResult& result) const {
+  std::size_t name_width = 0;
+  for (const StageResult& stage : result.stages) {
+    if (stage.emulated() && stage.passed()) name_width = std::max(name_width, width_of(stage.stage->name));
+  }
+  if (name_width == 0) return;
+  terminal_.line("");
+  terminal_.line("~ the emulator's time, not a GPU's. What the kernels did is the same on both:");
+  terminal_.line("");
+  const Table table(terminal_, {{"stage", name_width, false},
+                                {"launches", 8},
+                                {"blocks", 8},
+                                {"barriers", 9},
+                                {"atomics", 9},
+                                {"read", 7},
+                                {"written", 7},
+                                {"of the least", 7}});
+  table.print_header();
+  for (const StageResult& stage : result.stages) {
+    if (!stage.emulated() || !stage.passed()) continue;
+    const KernelCounts& counts = stage.counts;
+    table.print_row({{stage.stage->name, Paint::bold},
+                     {fmt::format("{}", counts.launches)},
+                     {fmt::format("{}", counts.blocks)},
+                     {fmt::format("{}", counts.barriers)},
+                     {fmt::format("{}", counts.atomics)},
+                     {format_quantity(counts.bytes_read, "B")},
+                     {format_quantity(counts.bytes_written, "B")},
+                     {ratio((counts.bytes_read + counts.bytes_written) / stage.bytes)}});
+  }
+}
+
+void Report::summary(const std::vector<OperatorResult>& results) const {
+  int ran = 0;
+  int skipped = 0;
+  std::vector<std::string> failed;
+  for (const OperatorResult& result : results) {
+    for (const StageResult& stage : result.stages) {
+      ++(stage.ran() ? ran : skipped);
+      if (stage.ran() && !stage.passed()) {
+        failed.push_back(results.size() > 1 ? result.definition->name() + "." + stage.stage->name : stage.stage->name);
+      }
+    }
+  }
+  const std::string stages = fmt::format("{} stage{}", ran, ran == 1 ? "" : "s");
+  const std::string rest = skipped > 0 ? fmt::format(", {} skipped", skipped) : "";
+  terminal_.line("");
+  if (failed.empty()) {
+    terminal_.line(terminal_.paint(Paint::green, terminal_.sign("✓ ", "")) + stages + " checked, all passed" + rest);
+  } else {
+    terminal_.line(terminal_.paint(Paint::red, fmt::format("{}{} of {} failed: {}", terminal_.sign("✗ ", ""),
+                                                           failed.size(), stages, fmt::join(failed, ", "))) +
+                   rest);
+  }
+}
+
+}  // namespace tutorial

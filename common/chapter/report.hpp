@@ -1,0 +1,45 @@
+#pragma once
+/// @file
+/// What a person reads: the heading, a row a stage as they finish, what the emulator counted, the summary.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/chapter/chapter.hpp"
+#include "common/chapter/result.hpp"
+#include "common/chapter/run_operator.hpp"
+#include "common/chapter/table.hpp"
+#include "common/terminal.hpp"
+
+namespace tutorial {
+
+class Report {
+ public:
+  explicit Report(const Terminal& terminal) : terminal_(terminal) {}
+
+  /// The chapter and the machine, with its measured limits.
+  void heading(const Chapter& chapter, const RunSettings& settings) const;
+
+  /// The operator and its problem; then the header of its table.
+  void begin_operator(const OperatorResult& result, const std::string& input_file,
+                      const std::vector<const Stage*>& stages);
+  /// One stage, which is the last one of `result`.
+  void stage(const OperatorResult& result);
+  /// What the kernels of emulated stages did.
+  void end_operator(const OperatorResult& result) const;
+
+  /// One line for the whole run.
+  void summary(const std::vector<OperatorResult>& results) const;
+
+ private:
+  std::vector<Cell> cells_of(const OperatorResult& result, const StageResult& stage) const;
+  std::string ratio(double times) const;
+
+  const Terminal& terminal_;
+  std::optional<Table> table_;
+  std::size_t name_width_ = 0;
+  bool with_graph_ = false;
+};
+
+}  // namespace tutorial

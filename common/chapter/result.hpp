@@ -1,0 +1,52 @@
+#pragma once
+/// @file
+/// What is known of a stage after it ran.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/chapter/machine.hpp"
+#include "common/chapter/operator.hpp"
+#include "common/chapter/placement.hpp"
+#include "common/timing.hpp"
+
+namespace tutorial {
+
+struct StageResult {
+  const Stage* stage = nullptr;
+  std::string runs_on;  ///< cpu, gpu or emulator
+
+  std::string skipped;  ///< why it did not run; empty where it did
+  std::string failure;  ///< what went wrong, a line or more; empty where nothing did
+  std::string note;     ///< what the stage says of itself
+
+  std::string checked_against;            ///< a stage, or "reference"
+  std::optional<double> error;            ///< against that; not finite where an output is not
+  std::optional<double> reference_error;  ///< against the reference in double
+  double tolerance = 0;                   ///< of the reference error
+
+  std::optional<Times> times;      ///< of a stage that passed
+  std::optional<double> graph_ms;  ///< in a graph of many calls; GPU only
+  double bytes = 0;                ///< that it must move at least
+  Work work;                       ///< operations that it does
+  std::optional<double> limit_ms;  ///< the machine could not be faster; none for emulated stages
+  KernelCounts counts;             ///< emulated stages only
+
+  std::shared_ptr<const Outputs> outputs;  ///< what it computed, where that is kept
+
+  bool ran() const { return skipped.empty(); }
+  bool passed() const { return ran() && failure.empty(); }
+  bool emulated() const { return runs_on == "emulator"; }
+};
+
+struct OperatorResult {
+  const Operator* definition = nullptr;
+  Sizes sizes;
+  double scale = 1;
+  std::uint64_t seed = 0;
+  std::vector<StageResult> stages;
+};
+
+}  // namespace tutorial

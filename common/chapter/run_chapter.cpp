@@ -1,0 +1,228 @@
+#include "common/chapter/run_chapter.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "common/atomic_file.hpp"
+#include "common/chapter/json_report.hpp"
+#include "common/chapter/machine.hpp"
+#include "common/chapter/problem.hpp"
+#include "common/chapter/progress.hpp"
+#include "common/chapter/report.hpp"
+#include "common/chapter/run_operator.hpp"
+#include "common/error.hpp"
+#include "common/safetensors.hpp"
+#include "common/units.hpp"
+
+namespace tutorial {
+namespace {
+
+namespace fs = std::filesystem;
+
+// An operator that is to be run: which of its stages, on which problem.
+struct Task {
+  const Operator* definition;
+  std::vector<const Stage*> stages;
+  ProblemRequest request;
+  Problem problem;  // its inputs only while it runs
+};
+
+std::vector<std::string> names_of(const auto& named) {
+  std::vector<std::string> names;
+  for (const auto& item : named) names.push_back(item.name());
+  return names;
+}
+
+// The operators and stages that the options name. Throws UsageError with those that there are.
+std::vector<Task> select(const Chapter& chapter, const Options& options) {
+  std::vector<Task> tasks;
+  for (const Operator& definition : chapter.operators()) {
+    if (options.operator_name.empty() || options.operator_name == definition.name()) {
+      tasks.push_back({&definition, {}, {}, {}});
+    }
+  }
+  if (tasks.empty()) {
+    throw UsageError(fmt::format("--operator: there is no '{}' in {}; there is {}", options.operator_name,
+                                 chapter.name(), fmt::join(names_of(chapter.operators()), ", ")));
+  }
+  std::set<std::string> known;
+  for (Task& task : tasks) {
+    for (const Stage& stage : task.definition->stages()) {
+      known.insert(stage.name);
+      const bool named = std::find(options.stages.begin(), options.stages.end(), stage.name) != options.stages.end();
+      if (options.stages.empty() || named) task.stages.push_back(&stage);
+    }
+  }
+  for (const std::string& name : options.stages) {
+    if (known.contains(name)) continue;
+    std::string stages;
+    for (const Task& task : tasks) {
+      for (const Stage& stage : task.definition->stages()) {
+        if (known.erase(stage.name) > 0) stages += (stages.empty() ? "" : ", ") + stage.name;
+      }
+    }
+    throw UsageError(fmt::format("--stage: there is no '{}'; there is {}", name, stages));
+  }
+  std::erase_if(tasks, [](const Task& task) { return task.stages.empty(); });
+  return tasks;
+}
+
+// Options that no selected operator has a use for are mistakes.
+void check_used(const std::vector<Task>& tasks, const Options& options) {
+  const auto any = [&](auto uses) { return std::any_of(tasks.begin(), tasks.end(), uses); };
+  std::vector<std::string> names;
+  for (const Task& task : tasks) names.push_back(task.definition->name());
+  const auto unused = [&](const std::string& option) {
+    throw UsageError(fmt::format("{}: of no use to {}", option, fmt::join(names, ", ")));
+  };
+  for (const auto& [symbol, size] : options.sizes) {
+    if (!any([&](const Task& task) { return task.definition->has_symbol(symbol); })) unused(option_of(symbol));
+  }
+  if (options.scale && !any([](const Task& task) { return task.definition->takes_scale(); })) unused("--scale");
+  if (!options.weights.empty() && !any([](const Task& task) {
+        const auto& inputs = task.definition->inputs();
+        return std::any_of(inputs.begin(), inputs.end(), [](const Input& input) { return input.weight; });
+      })) {
+    unused("--weights");
+  }
+}
+
+// Finds outputs that could not be written, before anything is computed.
+void check_outputs(const std::vector<Task>& tasks, const Options& options) {
+  const fs::path json = options.json == "-" ? "" : options.json;
+  if (!options.output.empty() && tasks.size() > 1) {
+    throw UsageError("--output: stages of several operators share their names; choose one with --operator");
+  }
+  for (const fs::path& path : {options.output, json}) {
+    if (path.empty()) continue;
+    require_writable(path);
+    for (const fs::path& source : {options.input, options.weights}) {
+      std::error_code error;
+      if (!source.empty() && fs::equivalent(path, source, error)) {
+        throw UsageError(fmt::format("{} is both input and output", path.string()));
+      }
+    }
+  }
+  if (!json.empty() && fs::weakly_canonical(json) == fs::weakly_canonical(options.output)) {
+    throw UsageError(fmt::format("--output and --json are both {}", json.string()));
+  }
+}
+
+void check_memory(const Task& task, const Machine& machine, bool keep_outputs) {
+  const MemoryNeed need = memory_need(*task.definition, task.stages, task.problem, machine, keep_outputs);
+  const auto check = [&](const char* kind, double needed, double available) {
+    if (needed <= available) return;
+    throw UsageError(fmt::format("{} needs {} of {}memory, {} are free", task.definition->name(),
+                                 format_quantity(needed, "B"), kind, format_quantity(available, "B")));
+  };
+  check("", need.host, static_cast<double>(available_host_memory()));
+  if (need.gpu > 0) check("GPU ", need.gpu, static_cast<double>(available_gpu_memory()));
+}
+
+// Measures those limits that a row of the table will be compared with.
+void measure_limits(const std::vector<Task>& tasks, RunSettings& settings) {
+  bool cpu = false;
+  [[maybe_unused]] bool gpu = false;
+  [[maybe_unused]] WantedLimits wanted;
+  for (const Task& task : tasks) {
+    for (const Stage* stage : task.stages) {
+      if (stage->place == Place::cpu) {
+        cpu = true;
+        continue;
+      }
+      gpu = settings.machine.has_gpu;
+      const Work work = task.definition->work_of(*stage, task.problem.sizes);
+      wanted.fma = wanted.fma || work.fma_flops > 0;
+      wanted.tensor = wanted.tensor || work.tensor_flops > 0;
+      wanted.exponentials = wanted.exponentials || work.exponentials > 0;
+    }
+  }
+  if (cpu) settings.cpu_limits = measure_cpu_limits();
+#if TUTORIAL_CUDA
+  if (gpu) settings.gpu_limits = measure_gpu_limits(wanted);
+#endif
+}
+
+OperatorResult run_task(Task& task, const RunSettings& settings, GpuTimer* timer, Progress& progress, Report& report) {
+  OperatorResult result{task.definition, task.problem.sizes, task.problem.scale, task.problem.seed, {}};
+  report.begin_operator(result, task.request.input_file.string(), task.stages);
+  progress.begin("inputs");
+  load_inputs(*task.definition, task.request, task.problem);
+  progress.end();
+  OperatorRun run(*task.definition, task.problem, settings, timer, progress);
+  for (const Stage* stage : task.stages) {
+    result.stages.push_back(run.run(*stage));
+    report.stage(result);
+  }
+  report.end_operator(result);
+  task.problem.inputs.clear();
+  return result;
+}
+
+void write_outputs(const fs::path& path, const OperatorResult& result) {
+  std::vector<NamedTensor> tensors;
+  for (const StageResult& stage : result.stages) {
+    if (!stage.outputs) continue;
+    for (const auto& [name, tensor] : *stage.outputs) tensors.push_back({stage.stage->name + "." + name, &tensor});
+  }
+  write_safetensors(path, tensors, {{"op", result.definition->name()}, {"scale", fmt::format("{}", result.scale)}});
+}
+
+void write_json(const std::string& path, const std::string& json) {
+  if (path == "-") {
+    std::fwrite(json.data(), 1, json.size(), stdout);
+    if (std::fflush(stdout) != 0) throw UsageError("cannot write to standard output");
+    return;
+  }
+  AtomicFile file(path);
+  file.write(json.data(), json.size());
+  file.commit();
+}
+
+}  // namespace
+
+bool run_chapter(const Chapter& chapter, const Options& options) {
+  std::vector<Task> tasks = select(chapter, options);
+  check_used(tasks, options);
+  check_outputs(tasks, options);
+
+  RunSettings settings;
+  settings.repeat = options.repeat;
+  settings.warmup = options.warmup;
+  settings.keep_outputs = !options.output.empty();
+  const bool modest = kEmulated || options.cpu_only;
+  for (Task& task : tasks) {
+    task.request = {options.sizes, options.scale, options.seed, options.input, options.weights, modest};
+    task.problem = plan_problem(*task.definition, task.request);
+  }
+  settings.machine = probe_machine(options.cpu_only);
+  for (const Task& task : tasks) check_memory(task, settings.machine, settings.keep_outputs);
+
+  const Terminal terminal(options.json == "-" ? stderr : stdout);
+  const Terminal progress_terminal(stderr);
+  Progress progress(progress_terminal);
+  progress.begin("measuring the limits of this machine");
+  measure_limits(tasks, settings);
+  progress.end();
+  Report report(terminal);
+  report.heading(chapter, settings);
+
+  std::optional<GpuTimer> timer;
+  if (settings.machine.has_gpu && !kEmulated) timer.emplace();
+  std::vector<OperatorResult> results;
+  for (Task& task : tasks) results.push_back(run_task(task, settings, timer ? &*timer : nullptr, progress, report));
+  report.summary(results);
+
+  if (!options.output.empty()) write_outputs(options.output, results.front());
+  if (!options.json.empty()) write_json(options.json, to_json(chapter, settings, results));
+  for (const OperatorResult& result : results) {
+    for (const StageResult& stage : result.stages) {
+      if (stage.ran() && !stage.passed()) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace tutorial

@@ -1,0 +1,226 @@
+#include "common/chapter/run_operator.hpp"
+
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <new>
+#include <set>
+#include <utility>
+
+#include "common/chapter/evaluate.hpp"
+#include "common/compare.hpp"
+#include "common/device/error.hpp"
+#include "common/device/stream.hpp"
+#include "common/error.hpp"
+#include "common/units.hpp"
+
+namespace tutorial {
+namespace {
+
+// The worse of two errors; one that is not finite is worse than any that is.
+void keep_worst(std::optional<double>& worst, double error) {
+  if (!worst || std::isnan(error) || error > *worst) worst = std::isnan(worst.value_or(0)) ? *worst : error;
+}
+
+std::string describe_failure(const Comparison& comparison, const std::string& name, const std::string& against,
+                             double tolerance) {
+  if (!std::isfinite(comparison.error)) return describe(comparison, name);
+  return fmt::format("{} differs from {} by {}, more than {}; at worst {}", name, against,
+                     format_error(comparison.error), format_error(tolerance), describe(comparison, name));
+}
+
+TimingPlan plan_for(Place place, const RunSettings& settings) {
+  TimingPlan plan;
+  if (place == Place::cpu) {
+    plan = {.warmup = 0, .least = 3, .most = 20, .budget_s = 2};  // the checked run has warmed up
+  } else if (kEmulated) {
+    plan = {.warmup = 0, .least = 1, .most = 5, .budget_s = 1};
+  } else {
+    plan = {.warmup = 3, .least = 20, .most = 50, .budget_s = 0.5};
+  }
+  plan.warmup = settings.warmup.value_or(plan.warmup);
+  if (settings.repeat) plan.least = plan.most = *settings.repeat;
+  return plan;
+}
+
+// The time that the machine needs at least: every unit works beside the others.
+std::optional<double> limit_ms(double bytes, const Work& work, const Limits& limits, Dtype dtype) {
+  // A processor's registers hold half as many doubles as floats.
+  const double fma_rate = dtype == Dtype::fp64 ? limits.fma_flops_s / 2 : limits.fma_flops_s;
+  double seconds = 0;
+  for (const auto& [amount, rate] : {std::pair(bytes, limits.copy_bytes_s),
+                                     {work.fma_flops, fma_rate},
+                                     {work.tensor_flops, limits.tensor_flops_s},
+                                     {work.exponentials, limits.exponentials_s}}) {
+    if (rate > 0) seconds = std::max(seconds, amount / rate);
+  }
+  if (seconds == 0) return std::nullopt;
+  return 1e3 * seconds;
+}
+
+}  // namespace
+
+double tolerance_of(const Stage& stage, const Sizes& sizes) {
+  if (stage.tolerance) return *stage.tolerance;
+  if (size_of(stage.dtype) == 2) return 1e-2;
+  // Rounding errors of a sum over time add up like a random walk.
+  const auto L = sizes.find("L");
+  const double length = L == sizes.end() ? 1 : static_cast<double>(L->second);
+  return 1e-5 * std::sqrt(std::max(1.0, length / 4096));
+}
+
+OperatorRun::OperatorRun(const Operator& definition, const Problem& problem, const RunSettings& settings,
+                         GpuTimer* timer, Progress& progress)
+    : definition_(definition), problem_(problem), settings_(settings), timer_(timer), progress_(progress) {}
+
+Placement& OperatorRun::placement(Place place, Dtype dtype) {
+  std::unique_ptr<Placement>& tensors = placements_[{place, dtype}];
+  if (!tensors) tensors = std::make_unique<Placement>(definition_, problem_, place, dtype, Dtype::fp32);
+  return *tensors;
+}
+
+const Outputs& OperatorRun::reference(const Stage& stage) {
+  Dtype rounded_to = storage_of(stage);
+  if (rounded_to == Dtype::bf16 && !problem_.from_file) rounded_to = Dtype::fp32;  // drawn inputs are bf16 already
+  auto found = references_.find(rounded_to);
+  if (found == references_.end()) {
+    progress_.begin("reference in double");
+    found = references_.emplace(rounded_to, evaluate_reference(definition_, problem_, rounded_to)).first;
+    progress_.end();
+  }
+  return found->second;
+}
+
+std::string OperatorRun::why_skipped(const Stage& stage) {
+  if (stage.place == Place::gpu && !settings_.machine.has_gpu) return "--cpu-only";
+  return stage.limits ? stage.limits(placement(stage.place, storage_of(stage)).call()) : "";
+}
+
+StageResult OperatorRun::run(const Stage& stage) {
+  StageResult result;
+  result.stage = &stage;
+  result.runs_on = stage.place == Place::cpu ? "cpu" : kEmulated ? "emulator" : "gpu";
+  result.tolerance = tolerance_of(stage, problem_.sizes);
+  result.work = definition_.work_of(stage, problem_.sizes);
+  try {
+    result.skipped = why_skipped(stage);
+    if (result.ran()) run_checked(stage, result);
+  } catch (const std::bad_alloc&) {
+    result.failure = "out of memory";
+  } catch (const std::exception& problem) {
+    result.failure = problem.what();
+  }
+  progress_.end();
+  if (result.passed()) {
+    previous_ = {&stage, result.tolerance, result.outputs};
+  } else {
+    result.times.reset();
+    result.graph_ms.reset();
+  }
+  if (!settings_.keep_outputs) result.outputs.reset();
+  return result;
+}
+
+void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
+  const Outputs& expected = reference(stage);
+  progress_.begin(stage.name);
+  Placement& tensors = placement(stage.place, storage_of(stage));
+  const Call call = tensors.call();
+  result.bytes = static_cast<double>(tensors.bytes());
+  if (!result.emulated()) {
+    const Limits& limits = stage.place == Place::cpu ? settings_.cpu_limits : settings_.gpu_limits;
+    result.limit_ms = limit_ms(result.bytes, result.work, limits, stage.dtype);
+  }
+  const auto run = [&] {
+    stage.run(call);
+    // On the emulator, a launch returns when the kernel has run; on a GPU the timer waits.
+    if (stage.place == Place::gpu && timer_ == nullptr) check(cudaStreamSynchronize(current_stream()));
+  };
+
+  tensors.poison_outputs();
+  reset_kernel_counts();
+  run();
+  if (stage.place == Place::gpu) check(cudaStreamSynchronize(current_stream()));
+  result.counts = kernel_counts();
+  check_outputs(stage, tensors, expected, result);
+  if (!result.passed()) return;
+  if (stage.note) result.note = stage.note(call);
+
+  const Timed timed{.call = run,
+                    .prepare = [&] { tensors.poison_outputs(); },
+                    .progress = [&](int number, int runs) { progress_.at(number, runs); }};
+  const TimingPlan plan = plan_for(stage.place, settings_);
+  const bool on_gpu = stage.place == Place::gpu && timer_ != nullptr;
+  result.times = on_gpu ? timer_->time(timed, plan) : time_on_host(timed, plan);
+  // Once more: a stage that leaves something behind, or that races, may have passed the first time only.
+  check_outputs(stage, tensors, expected, result);
+  if (!result.passed()) result.failure = "right in the first run, but not in the last: " + result.failure;
+  if (!on_gpu || !result.passed()) return;
+  progress_.begin(stage.name + " in a graph");
+  const Call graph_call = tensors.graph_call();
+  result.graph_ms = timer_->time_in_graph([&] { stage.run(graph_call); }, result.times->median);
+}
+
+void OperatorRun::check_outputs(const Stage& stage, const Placement& tensors, const Outputs& expected,
+                                StageResult& result) {
+  auto outputs = std::make_shared<const Outputs>(tensors.download_outputs());
+  result.outputs = outputs;
+  result.error.reset();
+  result.reference_error.reset();
+  result.checked_against = previous_.stage == nullptr ? "reference" : previous_.stage->name;
+  // Two stages may err in opposite directions. Where one rounds its inputs and the other does not, that comes on top.
+  double previous_tolerance = std::max(result.tolerance, previous_.tolerance);
+  if (previous_.stage != nullptr && problem_.from_file && storage_of(stage) != storage_of(*previous_.stage)) {
+    previous_tolerance *= 2;
+  }
+  for (const auto& [name, out] : *outputs) {
+    const Comparison with_reference = compare(out, expected.find(name)->second);
+    keep_worst(result.reference_error, with_reference.error);
+    if (!with_reference.within(result.tolerance) && result.failure.empty()) {
+      result.failure = describe_failure(with_reference, name, "the reference in double", result.tolerance);
+    }
+    if (previous_.stage == nullptr) continue;
+    const Comparison with_previous = compare(out, previous_.outputs->find(name)->second);
+    keep_worst(result.error, with_previous.error);
+    if (!with_previous.within(previous_tolerance) && result.failure.empty()) {
+      result.failure = describe_failure(with_previous, name, previous_.stage->name, previous_tolerance);
+    }
+  }
+  if (previous_.stage == nullptr) result.error = result.reference_error;
+}
+
+MemoryNeed memory_need(const Operator& definition, const std::vector<const Stage*>& stages, const Problem& problem,
+                       const Machine& machine, bool keep_outputs) {
+  double inputs = 0, outputs = 0;  // bytes in fp32
+  const auto bytes_of = [&](const std::string& name, const Dims& dims) {
+    try {
+      return 4.0 * static_cast<double>(element_count(shape_of(dims, problem.sizes)));
+    } catch (const UsageError& error) {
+      throw UsageError(name + ": " + error.what());
+    }
+  };
+  for (const Input& input : definition.inputs()) inputs += bytes_of(input.name, input.dims);
+  for (const Output& output : definition.outputs()) outputs += bytes_of(output.name, output.dims);
+
+  std::set<Dtype> cpu_types{Dtype::fp32};  // the reference's
+  std::set<Dtype> gpu_types;
+  for (const Stage* stage : stages) {
+    if (stage->place == Place::cpu) cpu_types.insert(storage_of(*stage));
+    if (stage->place == Place::gpu && machine.has_gpu) gpu_types.insert(storage_of(*stage));
+  }
+  const auto placements = [&](const std::set<Dtype>& types) {
+    double bytes = 0;
+    for (const Dtype type : types) bytes += (inputs + outputs) * static_cast<double>(size_of(type)) / 4;
+    return bytes;
+  };
+  // On the host also: the problem's own inputs; outputs of the reference, of this stage and of the last that passed.
+  const double kept = keep_outputs ? outputs * static_cast<double>(stages.size()) : 2 * outputs;
+  MemoryNeed need{.host = inputs + outputs + kept + placements(cpu_types), .gpu = placements(gpu_types)};
+  if (kEmulated) need.host += std::exchange(need.gpu, 0);
+  return need;
+}
+
+}  // namespace tutorial

@@ -1,0 +1,27 @@
+#pragma once
+/// @file
+/// The sizes of a problem by the symbols of the tutorial.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/tensor.hpp"
+
+namespace tutorial {
+
+/// Size by symbol: B, H, L, Dk, Dv, C, and what else an operator names (such as Lk, the number of keys).
+using Sizes = std::map<std::string, std::int64_t, std::less<>>;
+
+/// The dimensions of a tensor as symbols, outermost first: {"B", "H", "L", "Dk"}.
+using Dims = std::vector<std::string>;
+
+/// The shape of a tensor of these dimensions.
+inline Shape shape_of(const Dims& dims, const Sizes& sizes) {
+  Shape shape;
+  for (const std::string& symbol : dims) shape.push_back(sizes.at(symbol));
+  return shape;
+}
+
+}  // namespace tutorial

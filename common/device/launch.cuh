@@ -1,0 +1,50 @@
+#pragma once
+/// @file
+/// The one way to start a kernel, on both backends: launch(kernel, {grid, block, shared_bytes}, arguments...).
+
+#include <cuda_runtime.h>
+
+#include <type_traits>
+#include <utility>
+
+#include "common/device/launch_config.hpp"
+#include "common/device/stream.hpp"
+
+#if TUTORIAL_EMULATOR
+#include <emulator/launch.hpp>
+#include <tuple>
+#endif
+
+namespace tutorial {
+
+/// Starts `kernel` on current_stream(). The arguments are converted to the types of the kernel's parameters, as in any
+/// call. On a GPU it returns at once, on the emulator when the kernel has run.
+/// @throws CudaError if the launch is refused, and on the emulator also if the kernel itself went wrong
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), const LaunchConfig& config, Arguments&&... arguments) {
+  static_assert(sizeof...(Parameters) == sizeof...(Arguments), "the kernel takes another number of arguments");
+  static_assert((std::is_trivially_copyable_v<Parameters> && ...), "a kernel's parameters are copied byte by byte");
+  // A kernel gets 48 KB of static and dynamic shared memory together unless it asks for more.
+  if (config.shared_bytes > 0) {
+    const auto bytes = static_cast<int>(config.shared_bytes);
+    check_launch(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), config);
+  }
+#if TUTORIAL_EMULATOR
+  // A copy of the parameters, because a captured graph launches the kernel again when the arguments are long gone.
+  const std::tuple<Parameters...> parameters(std::forward<Arguments>(arguments)...);
+  check_launch(emulator::launch(
+                   config.grid, config.block, config.shared_bytes, current_stream(), config.where,
+                   [kernel, parameters] { std::apply(kernel, parameters); }, reinterpret_cast<const void*>(kernel)),
+               config);
+#else
+  cudaLaunchConfig_t cuda_config{};
+  cuda_config.gridDim = config.grid;
+  cuda_config.blockDim = config.block;
+  cuda_config.dynamicSmemBytes = config.shared_bytes;
+  cuda_config.stream = current_stream();
+  // What kernel<<<grid, block, shared_bytes, stream>>>(arguments...) does, but it returns its error.
+  check_launch(cudaLaunchKernelEx(&cuda_config, kernel, std::forward<Arguments>(arguments)...), config);
+#endif
+}
+
+}  // namespace tutorial

@@ -1,0 +1,26 @@
+#include "common/device/launch_config.hpp"
+
+#include <ostream>
+#include <sstream>
+
+#include "common/device/error.hpp"
+
+namespace tutorial {
+namespace {
+
+std::ostream& operator<<(std::ostream& out, dim3 size) {
+  return out << size.x << " x " << size.y << " x " << size.z;
+}
+
+}  // namespace
+
+void check_launch(cudaError_t status, const LaunchConfig& config) {
+  if (status == cudaSuccess) return;
+  (void)cudaGetLastError();  // reported here, so that the next check does not report it again
+  std::ostringstream text;
+  text << "launch of " << config.grid << " blocks of " << config.block << " threads with " << config.shared_bytes
+       << " bytes of dynamic shared memory failed";
+  throw CudaError(status, text.str(), config.where);
+}
+
+}  // namespace tutorial

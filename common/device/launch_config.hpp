@@ -1,0 +1,28 @@
+#pragma once
+/// @file
+/// How many threads a launch starts, and what it says when it is refused.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <source_location>
+
+namespace tutorial {
+
+/// What stands between <<< and >>> in plain CUDA, and the line that an error names.
+struct LaunchConfig {
+  LaunchConfig(dim3 grid_size, dim3 block_size, std::size_t dynamic_shared_bytes = 0,
+               std::source_location location = std::source_location::current())
+      : grid(grid_size), block(block_size), shared_bytes(dynamic_shared_bytes), where(location) {}
+
+  dim3 grid;                   ///< blocks
+  dim3 block;                  ///< threads in a block
+  std::size_t shared_bytes;    ///< dynamic shared memory of a block; see dynamic_shared()
+  std::source_location where;  ///< the line of the launch
+};
+
+/// Throws CudaError if the launch was refused (a block of too many threads, too much shared memory, an empty grid) or,
+/// on the emulator, if the kernel itself went wrong.
+void check_launch(cudaError_t status, const LaunchConfig& config);
+
+}  // namespace tutorial

@@ -1,0 +1,66 @@
+#pragma once
+/// @file
+/// Global and dynamic shared memory as the kernels see them. On the emulator bytes are counted and alignment is
+/// checked; on a GPU the functions are a load, a store and a cast.
+
+#include <cuda_runtime.h>
+
+#include <type_traits>
+
+#include "common/device/where.hpp"
+
+#if TUTORIAL_EMULATOR
+#include <emulator/counters.hpp>
+#include <emulator/shared.hpp>
+
+#include "common/device/alignment.hpp"
+#endif
+
+namespace tutorial {
+
+/// Reads a value of 1 to 16 bytes from global memory that nobody writes while the kernel runs.
+///
+/// That promise is passed on to the compiler: __ldg goes through the read-only path, and may be moved past stores and
+/// barriers. What other threads write in the same kernel is read by an ordinary dereference after a barrier, or by
+/// load_acquire().
+template <class T>
+__device__ __forceinline__ T load_global(const T* address, [[maybe_unused]] Where where = Where::current()) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 16);
+#if TUTORIAL_EMULATOR
+  check_alignment(address, alignof(T), where);
+  emulator::count_global_read(sizeof(T));
+  return *address;
+#else
+  if constexpr (requires { __ldg(address); }) {  // it exists for CUDA's own types
+    return __ldg(address);
+  } else {
+    return *address;
+  }
+#endif
+}
+
+/// Writes a value of 1 to 16 bytes to global memory.
+template <class T>
+__device__ __forceinline__ void store_global(T* address, std::type_identity_t<T> value,
+                                             [[maybe_unused]] Where where = Where::current()) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 16);
+#if TUTORIAL_EMULATOR
+  check_alignment(address, alignof(T), where);
+  emulator::count_global_write(sizeof(T));
+#endif
+  *address = value;
+}
+
+/// The block's dynamic shared memory, LaunchConfig::shared_bytes of it, aligned to 128 bytes. Every call returns the
+/// same address; a kernel with several arrays divides the memory among them.
+template <class T>
+__device__ __forceinline__ T* dynamic_shared() {
+#if TUTORIAL_EMULATOR
+  return static_cast<T*>(emulator::dynamic_shared());
+#else
+  extern __shared__ __align__(128) unsigned char tutorial_dynamic_shared[];
+  return reinterpret_cast<T*>(tutorial_dynamic_shared);
+#endif
+}
+
+}  // namespace tutorial

@@ -1,0 +1,75 @@
+#pragma once
+/// @file
+/// Sums, maxima and prefix sums over the 32 lanes of a warp, all of which must call.
+
+#include <cuda_runtime.h>
+
+#include "common/device/where.hpp"
+
+#if TUTORIAL_EMULATOR
+#include <emulator/warp.hpp>
+#endif
+
+namespace tutorial {
+
+/// The mask of a whole warp.
+inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
+
+/// The number of this thread within its warp, 0 to 31.
+__device__ __forceinline__ unsigned lane_index() {
+#if TUTORIAL_EMULATOR
+  return emulator::lane();
+#else
+  unsigned lane;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+#endif
+}
+
+/// The value of the lane whose number differs in the bits of `flipped`.
+template <class T>
+__device__ __forceinline__ T shuffle_xor(T value, int flipped, [[maybe_unused]] Where where = Where::current()) {
+#if TUTORIAL_EMULATOR
+  return __shfl_xor_sync(kAllLanes, value, flipped, 32, where);
+#else
+  return __shfl_xor_sync(kAllLanes, value, flipped);
+#endif
+}
+
+/// The value of the lane `distance` below; the lowest lanes get their own.
+template <class T>
+__device__ __forceinline__ T shuffle_up(T value, unsigned distance, [[maybe_unused]] Where where = Where::current()) {
+#if TUTORIAL_EMULATOR
+  return __shfl_up_sync(kAllLanes, value, distance, 32, where);
+#else
+  return __shfl_up_sync(kAllLanes, value, distance);
+#endif
+}
+
+/// The sum over each group of `kWidth` consecutive lanes (a power of two up to 32). Every lane gets it, with the same
+/// bits: in each of the log2(kWidth) steps the two lanes of a pair add the same two numbers.
+template <int kWidth = 32, class T>
+__device__ __forceinline__ T warp_sum(T value, Where where = Where::current()) {
+  for (int flipped = kWidth / 2; flipped > 0; flipped /= 2) value += shuffle_xor(value, flipped, where);
+  return value;
+}
+
+/// The largest value of each group of `kWidth` consecutive lanes. Every lane gets it.
+template <int kWidth = 32, class T>
+__device__ __forceinline__ T warp_max(T value, Where where = Where::current()) {
+  for (int flipped = kWidth / 2; flipped > 0; flipped /= 2) value = max(value, shuffle_xor(value, flipped, where));
+  return value;
+}
+
+/// The sum of this lane's value and those of all lanes below, in five steps (Hillis and Steele's scan).
+template <class T>
+__device__ __forceinline__ T warp_prefix_sum(T value, Where where = Where::current()) {
+  const unsigned lane = lane_index();
+  for (unsigned distance = 1; distance < 32; distance *= 2) {
+    const T below = shuffle_up(value, distance, where);
+    if (lane >= distance) value += below;
+  }
+  return value;
+}
+
+}  // namespace tutorial

@@ -1,0 +1,27 @@
+#pragma once
+/// @file
+/// Scratch memory of the device that is kept from call to call.
+
+#include <cstddef>
+#include <source_location>
+#include <string_view>
+#include <type_traits>
+
+namespace tutorial {
+
+/// At least `bytes` bytes of device memory, aligned to 256, that belong to `tag` until the process ends. It grows, but
+/// never shrinks: a stage that has run once finds its memory without an allocation, which a CUDA graph that is being
+/// captured would not allow. Growing invalidates the tag's earlier pointers. For the host thread that launches.
+/// @param tag says whose memory it is, such as "chunk_states"; calls with the same tag share it
+/// @throws CudaError with the code cudaErrorMemoryAllocation if the device has too little memory
+void* workspace_bytes(std::string_view tag, std::size_t bytes,
+                      std::source_location where = std::source_location::current());
+
+/// At least `count` elements of T; see workspace_bytes(). What they hold is left from the last call.
+template <class T>
+T* workspace(std::string_view tag, std::size_t count, std::source_location where = std::source_location::current()) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  return static_cast<T*>(workspace_bytes(tag, count * sizeof(T), where));
+}
+
+}  // namespace tutorial

@@ -1,0 +1,123 @@
+#pragma once
+/// @file
+/// A block that runs: its threads take turns on one OS thread.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <vector>
+
+#include "async_copies.hpp"
+#include "emulator/vector_types.hpp"
+#include "fiber.hpp"
+#include "schedule.hpp"
+#include "shared_memory.hpp"
+#include "skipped_barrier.hpp"
+#include "stacks.hpp"
+
+namespace emulator {
+
+/// What all blocks of a launch have in common.
+struct Launch {
+  dim3 grid;
+  dim3 block;
+  std::size_t shared_bytes;
+  std::source_location where;
+  const std::function<void()>& body;
+  Schedule schedule;
+  std::optional<SkippedBarrier> skipped_barrier;
+  sanitizer::SyncPoint end;  ///< each thread of the kernel releases it, the caller of the launch acquires it
+
+  unsigned threads_per_block() const { return block.x * block.y * block.z; }
+  std::uint64_t blocks() const { return std::uint64_t{grid.x} * grid.y * grid.z; }
+};
+
+/// One thread of a block, and where it stands.
+struct KernelThread {
+  enum class State { ready, at_barrier, in_collective, returned };
+
+  Fiber fiber;
+  uint3 index{};
+  unsigned number = 0;  ///< x first, then y, then z, as the hardware counts
+  State state = State::ready;
+  std::source_location where;  ///< the barrier or collective that it waits in
+  AsyncCopies async_copies;
+
+  // What it brings to the collective that it waits in.
+  unsigned mask = 0;
+  const void* mine = nullptr;
+  void* all = nullptr;
+  std::size_t size = 0;
+};
+
+/// Runs blocks of one launch, one after the other.
+class Block {
+ public:
+  /// Called on the OS thread that will call run().
+  Block(Launch& launch, Stacks& stacks);
+
+  /// Runs one block to its end. Returns the report of what went wrong, if anything has.
+  std::string run(std::uint64_t number);
+
+  /// The block that this OS thread runs; nullptr outside of kernels.
+  static Block* current();
+  /// The thread of it that runs.
+  const KernelThread& thread() const { return *running_; }
+  const Launch& launch() const { return launch_; }
+  uint3 index() const { return index_; }
+  const Stacks& stacks() const { return stacks_; }
+  DynamicSharedMemory& dynamic_shared() { return dynamic_shared_; }
+  AsyncCopies& async_copies() { return running_->async_copies; }
+
+  // What the threads call.
+  int barrier(bool predicate, std::source_location where);  ///< returns for how many threads the predicate holds
+  void exchange(unsigned mask, const void* mine, std::size_t size, void* all, std::source_location where);
+  void sync_warp(unsigned mask, std::source_location where);
+  void yield();
+  /// Ends the launch.
+  [[noreturn]] void trap(const char* what, std::source_location where);
+
+ private:
+  struct Warp {
+    unsigned existing = 0;  ///< a bit for each lane that the block has
+    unsigned waiting = 0;   ///< that waits in a collective
+    unsigned parity = 0;    ///< for each lowest lane of a mask, which of its points is next
+    sanitizer::SyncPoint points[32]
+                               [2];  ///< of __syncwarp, by the lowest lane of the mask; two, as for the block's barrier
+  };
+
+  static void run_thread(void* block);
+  void prepare(std::uint64_t number);
+  void resume(KernelThread& thread);
+  void wake_all();
+  /// Whether the lanes of the warp that starts at thread `first` all wait in the same collective as `one`, one of them.
+  bool agree(const KernelThread& one, unsigned first, unsigned lanes) const;
+  /// Hands out what the lanes brought.
+  void deliver(unsigned first, unsigned lanes);
+
+  Launch& launch_;
+  Stacks& stacks_;
+  StaticSharedMemory static_shared_;
+  DynamicSharedMemory dynamic_shared_;
+  uint3 index_{};
+  std::vector<KernelThread> threads_;
+  std::vector<Warp> warps_;
+  ReadyQueue ready_;
+  KernelThread* running_ = nullptr;
+  unsigned live_ = 0;    ///< threads that have not returned
+  std::string failure_;  ///< the report of what went wrong
+
+  // The barrier of the block. Consecutive ones alternate between two sets, because the first threads may come to the
+  // next one before the last have left this one.
+  unsigned arrived_ = 0;
+  std::source_location first_arrival_;
+  bool same_place_ = true;  ///< as the first
+  unsigned parity_ = 0;
+  int holds_[2] = {};  ///< threads whose predicate holds
+  sanitizer::SyncPoint points_[2];
+};
+
+}  // namespace emulator

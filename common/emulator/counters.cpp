@@ -1,0 +1,37 @@
+#include "counters.hpp"
+
+#include <mutex>
+
+namespace emulator {
+namespace {
+
+std::mutex mutex;
+Counters sums;
+
+}  // namespace
+
+constinit thread_local Counters block_counters{};
+
+void add_to_counters(const Counters& more) {
+  const std::lock_guard lock(mutex);
+  sums.launches += more.launches;
+  sums.blocks += more.blocks;
+  sums.threads += more.threads;
+  sums.barriers += more.barriers;
+  sums.warp_collectives += more.warp_collectives;
+  sums.atomics += more.atomics;
+  sums.global_bytes_read += more.global_bytes_read;
+  sums.global_bytes_written += more.global_bytes_written;
+}
+
+Counters counters() {
+  const std::lock_guard lock(mutex);
+  return sums;
+}
+
+void reset_counters() {
+  const std::lock_guard lock(mutex);
+  sums = {};
+}
+
+}  // namespace emulator

@@ -1,0 +1,11 @@
+#pragma once
+/// @file
+/// The sums over all blocks.
+
+#include "emulator/counters.hpp"
+
+namespace emulator {
+
+void add_to_counters(const Counters& more);
+
+}  // namespace emulator

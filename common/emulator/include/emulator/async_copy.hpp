@@ -1,0 +1,42 @@
+#pragma once
+/// @file
+/// Copies that arrive when they are waited for: what cp.async becomes on the emulator.
+///
+/// Memory is read and written here, in the kernel's own code, so that sanitizers see these accesses as the thread's.
+/// Only the list of what is under way is kept by the emulator, for each thread of the block.
+
+#include <cstddef>
+#include <cstring>
+
+namespace emulator {
+
+/// A copy that was issued. What it will write is read when it is issued.
+struct AsyncCopy {
+  void* destination;
+  std::size_t bytes;  ///< 4, 8 or 16
+  std::byte data[16];
+};
+
+/// Adds a copy to those that this thread has not committed yet.
+void push_async_copy(const AsyncCopy& copy);
+/// Makes these a group of their own, even if there are none.
+void commit_async_copies();
+/// Takes the oldest copy out of the list, if it belongs to a group older than the `pending` newest ones.
+bool pop_async_copy(unsigned pending, AsyncCopy& copy);
+
+/// Poisons the destination and remembers the copy. Without a source it will write zeros.
+template <std::size_t kBytes>
+void issue_async_copy(void* destination, const void* source) {
+  AsyncCopy copy{destination, kBytes, {}};
+  if (source != nullptr) std::memcpy(copy.data, source, kBytes);
+  std::memset(destination, 0xFF, kBytes);
+  push_async_copy(copy);
+}
+
+/// Carries out all copies but those of the `pending` newest groups and those that were not committed.
+inline void finish_async_copies(unsigned pending) {
+  AsyncCopy copy;
+  while (pop_async_copy(pending, copy)) std::memcpy(copy.destination, copy.data, copy.bytes);
+}
+
+}  // namespace emulator

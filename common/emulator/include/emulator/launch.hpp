@@ -1,0 +1,32 @@
+#pragma once
+/// @file
+/// Starts a kernel on the emulator.
+
+#include <cstddef>
+#include <functional>
+#include <source_location>
+#include <string>
+
+#include "emulator/runtime_stream.hpp"
+#include "emulator/vector_types.hpp"
+
+namespace emulator {
+
+/// Runs `body` once for each thread of the grid and returns when all have finished; on a stream that is being captured
+/// the launch is recorded instead. The error is also what cudaGetLastError() returns next:
+/// - cudaErrorInvalidValue for a launch that a GPU refuses: too many threads or none, too many blocks or none, too much
+///   shared memory (the code that cudaLaunchKernelEx() gave for all of these on an H200 with CUDA 13.0);
+/// - cudaErrorInvalidValue for a bad setting in the environment, and cudaErrorLaunchFailure for a kernel that went
+///   wrong; last_report() tells more about both.
+/// @param shared_bytes dynamic shared memory of a block
+/// @param where the launch, for reports
+/// @param body calls the kernel with its arguments; copied, so it must own them
+/// @param kernel the kernel's address: its dynamic shared memory is limited to 48 KB unless cudaFuncSetAttribute()
+///   raised the limit. nullptr: only the limit of the device holds.
+cudaError_t launch(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream, std::source_location where,
+                   std::function<void()> body, const void* kernel = nullptr);
+
+/// What went wrong last, in one or more lines of text; empty if nothing has.
+std::string last_report();
+
+}  // namespace emulator

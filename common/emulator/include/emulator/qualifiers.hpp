@@ -1,0 +1,25 @@
+#pragma once
+/// @file
+/// CUDA's declaration keywords. On one processor most of them have nothing to say.
+
+// __noinline__ is not among them: the C++ library says __attribute__((__noinline__)).
+
+// NOLINTBEGIN(bugprone-reserved-identifier): the names are CUDA's
+#define __host__
+#define __device__
+#define __global__
+#define __constant__
+#define __grid_constant__
+#define __launch_bounds__(...)
+#define __forceinline__ inline __attribute__((always_inline))
+#define __align__(bytes) __attribute__((aligned(bytes)))
+
+/// A variable that the threads of a block share. A worker thread of the emulator runs one block after the other, all
+/// threads of it, so its own copy of a static variable is the block's. AddressSanitizer puts red zones around plain
+/// statics only, not around thread_local ones: there a single worker runs all blocks (see common/emulator/README.md).
+#ifdef EMULATOR_ASAN
+#define __shared__ static
+#else
+#define __shared__ static thread_local
+#endif
+// NOLINTEND(bugprone-reserved-identifier)

@@ -1,0 +1,48 @@
+#pragma once
+/// @file
+/// Memory of the device. It is host memory, but the calls treat it as if it were not: a copy or memset that leaves its
+/// allocation is refused.
+
+#include <cstddef>
+
+#include "emulator/runtime_error.hpp"
+#include "emulator/runtime_stream.hpp"
+
+// NOLINTBEGIN(readability-identifier-naming): the names are CUDA's
+
+enum cudaMemcpyKind {
+  cudaMemcpyHostToHost = 0,
+  cudaMemcpyHostToDevice = 1,
+  cudaMemcpyDeviceToHost = 2,
+  cudaMemcpyDeviceToDevice = 3,
+  cudaMemcpyDefault = 4,
+};
+
+/// Memory aligned to 256 bytes and filled with 0xFF, a NaN in every floating type.
+cudaError_t cudaMalloc(void** pointer, std::size_t bytes);
+/// The pointer must come from cudaMalloc() or be null.
+cudaError_t cudaFree(void* pointer);
+/// Host memory that a GPU could copy from without a detour; here it is ordinary memory.
+cudaError_t cudaMallocHost(void** pointer, std::size_t bytes);
+cudaError_t cudaFreeHost(void* pointer);
+
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream = nullptr);
+cudaError_t cudaMemset(void* to, int value, std::size_t bytes);
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream = nullptr);
+
+/// Bytes left and bytes in all. The environment variable EMULATOR_MEMORY sets the latter, so that a test can run out of
+/// memory; otherwise it is the machine's.
+cudaError_t cudaMemGetInfo(std::size_t* available, std::size_t* total);
+
+template <class T>
+cudaError_t cudaMalloc(T** pointer, std::size_t bytes) {
+  return cudaMalloc(reinterpret_cast<void**>(pointer), bytes);
+}
+template <class T>
+cudaError_t cudaMallocHost(T** pointer, std::size_t bytes) {
+  return cudaMallocHost(reinterpret_cast<void**>(pointer), bytes);
+}
+
+// NOLINTEND(readability-identifier-naming)

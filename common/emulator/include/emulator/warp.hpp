@@ -1,0 +1,24 @@
+#pragma once
+/// @file
+/// The one primitive that carries every warp collective: shuffles, votes, ballots, ldmatrix, mma.
+
+#include <cstddef>
+#include <source_location>
+
+namespace emulator {
+
+inline constexpr unsigned kWarpSize = 32;
+
+/// Exchanges values among the lanes of a warp: each lane named in `mask` gives `size` bytes at `mine` and returns when
+/// all of them have. Then `all + lane * size` holds what `lane` gave, for all 32 lanes; bytes of a lane outside of
+/// `mask`, or beyond the end of a block that is not a multiple of 32 threads, are 0xFF (a NaN in every floating type).
+///
+/// It does not order memory, unlike __syncwarp(). A lane that is missing from its own mask, lanes that disagree about
+/// mask, size or place, and a lane of the mask that never comes end the launch with a report.
+/// @param where the call in the kernel, for reports
+void warp_exchange(unsigned mask, const void* mine, std::size_t size, void* all, std::source_location where);
+
+/// The lane of the thread that runs: its index within the warp, 0 to 31.
+unsigned lane();
+
+}  // namespace emulator

@@ -1,0 +1,99 @@
+#include "emulator/launch.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "block.hpp"
+#include "counters.hpp"
+#include "device.hpp"
+#include "error.hpp"
+#include "stream.hpp"
+#include "workers.hpp"
+
+namespace emulator {
+namespace {
+
+// Every stack and the page below it are mappings of their own, of which Linux grants a process 65530.
+constexpr unsigned kMaxStacks = 16384;
+
+/// The error of a launch that a GPU would refuse: for all of them the one that an H200 gave with CUDA 13.0.
+cudaError_t validate(dim3 grid, dim3 block, std::size_t shared_bytes, const void* kernel) {
+  const unsigned grid_size[] = {grid.x, grid.y, grid.z};
+  const unsigned block_size[] = {block.x, block.y, block.z};
+  for (int i = 0; i < 3; ++i) {
+    if (grid_size[i] == 0 || grid_size[i] > device::kGridSize[i]) return cudaErrorInvalidValue;
+    if (block_size[i] == 0 || block_size[i] > device::kBlockSize[i]) return cudaErrorInvalidValue;
+  }
+  if (std::uint64_t{block.x} * block.y * block.z > device::kThreadsPerBlock) return cudaErrorInvalidValue;
+  if (shared_bytes > (kernel ? device::dynamic_shared_limit(kernel) : device::kSharedPerBlockOptin)) {
+    return cudaErrorInvalidValue;
+  }
+  return cudaSuccess;
+}
+
+/// Runs all blocks. Returns the report of the first that got stuck, else an empty text.
+std::string run_blocks(Launch& launch, unsigned worker_count) {
+  std::atomic<std::uint64_t> next = 0;
+  std::mutex mutex;
+  std::string failure;
+  const auto run_block = [&](Block& block, std::uint64_t i) {
+    std::string text = block.run(launch.schedule.block(i, launch.blocks()));
+    if (text.empty()) return;
+    next = launch.blocks();  // start no more
+    const std::lock_guard lock(mutex);
+    if (failure.empty()) failure = std::move(text);
+  };
+  Workers::instance().run(worker_count, [&](Stacks& stacks) {
+    if constexpr (sanitizer::kThread) {
+      // Stacks, shared memory and points of synchronisation that were another block's would look shared or ordered to
+      // ThreadSanitizer. Those of a new OS thread are new to it.
+      for (std::uint64_t i = next++; i < launch.blocks(); i = next++) {
+        std::thread([&] {
+          Stacks new_stacks;
+          run_block(*std::make_unique<Block>(launch, new_stacks), i);
+        }).join();
+      }
+    } else {
+      Block block(launch, stacks);
+      for (std::uint64_t i = next++; i < launch.blocks(); i = next++) run_block(block, i);
+    }
+  });
+  launch.end.acquire();
+  return failure;
+}
+
+cudaError_t run(Launch launch) {
+  const unsigned most = std::max(1u, kMaxStacks / launch.threads_per_block());
+  const std::uint64_t workers = std::min<std::uint64_t>({worker_limit(), most, launch.blocks()});
+  const std::string failure = run_blocks(launch, static_cast<unsigned>(workers));
+  add_to_counters({.launches = 1});
+  if (failure.empty()) return cudaSuccess;
+  report(failure);
+  return cudaErrorLaunchFailure;
+}
+
+}  // namespace
+
+cudaError_t launch(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream, std::source_location where,
+                   std::function<void()> body, const void* kernel) {
+  return checked_result([&] {
+    if (const cudaError_t error = validate(grid, block, shared_bytes, kernel); error != cudaSuccess) {
+      return refuse(stream, error);
+    }
+    return submit(stream, [grid, block, shared_bytes, where, body = std::move(body)] {
+      return run({.grid = grid,
+                  .block = block,
+                  .shared_bytes = shared_bytes,
+                  .where = where,
+                  .body = body,
+                  .schedule = Schedule::current(),
+                  .skipped_barrier = SkippedBarrier::current(),
+                  .end = {}});
+    });
+  });
+}
+
+}  // namespace emulator

@@ -1,0 +1,101 @@
+#include "report.hpp"
+
+#include <cstdio>
+#include <mutex>
+
+#include "block.hpp"
+#include "emulator/launch.hpp"
+
+namespace emulator {
+namespace {
+
+std::mutex mutex;
+std::string last;
+
+/// Threads that do the same, as ranges: "0-31, 64".
+struct Group {
+  const KernelThread* example;
+  std::vector<std::pair<unsigned, unsigned>> ranges;  // first and last
+  unsigned count = 0;
+
+  void add(unsigned thread) {
+    ++count;
+    if (!ranges.empty() && ranges.back().second + 1 == thread) {
+      ranges.back().second = thread;
+    } else {
+      ranges.emplace_back(thread, thread);
+    }
+  }
+};
+
+bool same_doing(const KernelThread& a, const KernelThread& b) {
+  if (a.state != b.state) return false;
+  if (a.state == KernelThread::State::returned) return true;
+  return describe(a.where) == describe(b.where) && (a.state == KernelThread::State::at_barrier || a.mask == b.mask);
+}
+
+std::string line_of(const Group& group) {
+  std::string text = group.count == 1 ? "  thread " : "  threads ";
+  for (std::size_t i = 0; i < group.ranges.size(); ++i) {
+    const auto [first, last_one] = group.ranges[i];
+    text += (i > 0 ? ", " : "") + std::to_string(first);
+    if (last_one > first) text += "-" + std::to_string(last_one);
+  }
+  const bool one = group.count == 1;
+  const KernelThread& example = *group.example;
+  switch (example.state) {
+    case KernelThread::State::returned:
+      return text + (one ? " has" : " have") + " returned from the kernel\n";
+    case KernelThread::State::at_barrier:
+      return text + (one ? " waits" : " wait") + " at the barrier " + describe(example.where) + "\n";
+    case KernelThread::State::in_collective:
+      break;
+    case KernelThread::State::ready:
+      return text + " could go on\n";
+  }
+  char mask[16];
+  std::snprintf(mask, sizeof mask, "0x%08X", example.mask);
+  return text + (one ? " waits" : " wait") + " for the lanes " + mask + " at " + describe(example.where) + "\n";
+}
+
+}  // namespace
+
+std::string describe(uint3 index) {
+  return "(" + std::to_string(index.x) + "," + std::to_string(index.y) + "," + std::to_string(index.z) + ")";
+}
+
+std::string describe(const std::source_location& where) {
+  return std::string(where.file_name()) + ":" + std::to_string(where.line()) + " in " + where.function_name();
+}
+
+std::string describe_stuck(const Block& block, const std::vector<KernelThread>& threads) {
+  std::vector<Group> groups;
+  for (const KernelThread& thread : threads) {
+    std::size_t i = 0;
+    while (i < groups.size() && !same_doing(*groups[i].example, thread)) ++i;
+    if (i == groups.size()) groups.push_back({.example = &thread, .ranges = {}});
+    groups[i].add(thread.number);
+  }
+  std::string text = "block " + describe(block.index()) + " is stuck, some of its " + std::to_string(threads.size()) +
+                     " threads wait for others that never come\n";
+  for (const Group& group : groups) text += line_of(group);
+  return text + "  kernel launched at " + describe(block.launch().where) + "\n";
+}
+
+std::string describe_trap(const Block& block, const std::string& what, const std::source_location& where) {
+  return what + " at " + describe(where) + "\n  block " + describe(block.index()) + ", thread " +
+         describe(block.thread().index) + "; kernel launched at " + describe(block.launch().where) + "\n";
+}
+
+void report(const std::string& text) {
+  std::fprintf(stderr, "emulator: %s", text.c_str());
+  const std::lock_guard lock(mutex);
+  last = text;
+}
+
+std::string last_report() {
+  const std::lock_guard lock(mutex);
+  return last;
+}
+
+}  // namespace emulator

@@ -1,0 +1,58 @@
+#pragma once
+/// @file
+/// Which thread of a block runs next, and which block.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace emulator {
+
+/// The order that EMULATOR_SCHEDULE or set_schedule() asks for.
+struct Schedule {
+  enum class Order { forward, reverse, random };
+
+  Order order = Order::forward;
+  std::uint64_t seed = 0;
+
+  /// @throws std::invalid_argument
+  static Schedule parse(const std::string& text);
+  /// The one that holds now. @throws std::invalid_argument
+  static Schedule current();
+
+  /// The block that is started as the i-th of `count`.
+  std::uint64_t block(std::uint64_t i, std::uint64_t count) const;
+};
+
+/// The threads of a block that can run. Forward and reverse: first in, first out, with each batch that becomes ready at
+/// once in ascending or descending order. Random: any of them.
+class ReadyQueue {
+ public:
+  /// @param seed a number of its own for each block
+  ReadyQueue(const Schedule& schedule, unsigned capacity, std::uint64_t seed);
+
+  bool empty() const { return size_ == 0; }
+  void push(std::uint16_t thread) {
+    const unsigned end = first_ + size_++;
+    threads_[end < capacity_ ? end : end - capacity_] = thread;
+  }
+  /// The threads first, first + 1, ... first + count - 1, as far as `wanted(thread)` holds, in the schedule's order.
+  template <class Wanted>
+  void push_batch(unsigned first, unsigned count, Wanted wanted) {
+    for (unsigned i = 0; i < count; ++i) {
+      const unsigned thread = order_ == Schedule::Order::reverse ? first + count - 1 - i : first + i;
+      if (wanted(thread)) push(static_cast<std::uint16_t>(thread));
+    }
+  }
+  std::uint16_t pop();
+
+ private:
+  Schedule::Order order_;
+  std::uint64_t random_;
+  std::vector<std::uint16_t> threads_;  // a ring
+  unsigned capacity_;
+  unsigned first_ = 0;
+  unsigned size_ = 0;
+};
+
+}  // namespace emulator

@@ -1,0 +1,53 @@
+#include "skipped_barrier.hpp"
+
+#include <charconv>
+#include <cstdlib>
+#include <mutex>
+#include <stdexcept>
+#include <string_view>
+
+#include "emulator/barrier.hpp"
+
+namespace emulator {
+namespace {
+
+std::mutex mutex;
+std::optional<SkippedBarrier> chosen;
+
+}  // namespace
+
+SkippedBarrier SkippedBarrier::parse(const std::string& text) {
+  SkippedBarrier barrier;
+  const std::size_t colon = text.rfind(':');
+  if (colon != std::string::npos && colon > 0) {
+    barrier.file = text.substr(0, colon);
+    const char* last = text.data() + text.size();
+    const auto [end, error] = std::from_chars(text.data() + colon + 1, last, barrier.line);
+    if (error == std::errc() && end == last) return barrier;
+  }
+  throw std::invalid_argument("EMULATOR_SKIP_BARRIER is '" + text + "': FILE:LINE expected");
+}
+
+std::optional<SkippedBarrier> SkippedBarrier::current() {
+  const std::lock_guard lock(mutex);
+  if (chosen) return chosen;
+  const char* text = std::getenv("EMULATOR_SKIP_BARRIER");
+  if (!text) return std::nullopt;
+  return parse(text);
+}
+
+bool SkippedBarrier::is_at(const std::source_location& where) const {
+  return where.line() == line && std::string_view(where.file_name()).ends_with(file);
+}
+
+void skip_barrier(const std::string& file, unsigned line) {
+  const std::lock_guard lock(mutex);
+  chosen = SkippedBarrier{file, line};
+}
+
+void skip_no_barrier() {
+  const std::lock_guard lock(mutex);
+  chosen.reset();
+}
+
+}  // namespace emulator

@@ -1,0 +1,22 @@
+#pragma once
+/// @file
+/// Work given to streams.
+
+#include <functional>
+
+#include "emulator/runtime_stream.hpp"
+
+namespace emulator {
+
+/// Runs `work`, or records it if the stream is being captured.
+cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work);
+
+/// Returns the error of work that is not fit to be submitted; a capture of the stream is lost.
+cudaError_t refuse(cudaStream_t stream, cudaError_t error);
+
+/// For calls that captures forbid, such as cudaMalloc(): cudaErrorStreamCaptureUnsupported if there is one, which is
+/// lost then, else cudaSuccess.
+/// @param relaxed_too whether those with cudaStreamCaptureModeRelaxed forbid it as well
+cudaError_t forbid_during_capture(bool relaxed_too = false);
+
+}  // namespace emulator

@@ -1,0 +1,18 @@
+#pragma once
+/// @file
+/// The two 16-bit floating-point formats as bits, on the host and without CUDA's headers. To 16 bits: round to nearest,
+/// ties to even; what is too large becomes infinity, every NaN a quiet one.
+
+#include <cstdint>
+
+namespace tutorial {
+
+/// bf16: the upper half of an fp32, 8 bits of exponent and 7 of fraction.
+float float_from_bf16(std::uint16_t bits);
+std::uint16_t bf16_from_float(float value);
+
+/// fp16 (IEEE 754 binary16): 5 bits of exponent and 10 of fraction.
+float float_from_fp16(std::uint16_t bits);
+std::uint16_t fp16_from_float(float value);
+
+}  // namespace tutorial

@@ -1,0 +1,87 @@
+#include "common/compare.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+namespace tutorial {
+namespace {
+
+Tensor filled(const Shape& shape, float value) {
+  Tensor tensor(Dtype::fp32, shape);
+  for (float& x : tensor.elements<float>()) x = value;
+  return tensor;
+}
+
+TEST(Compare, EqualTensorsDoNotDiffer) {
+  const Comparison comparison = compare(filled({2, 3}, 1.5f), filled({2, 3}, 1.5f));
+  EXPECT_EQ(comparison.error, 0);
+  EXPECT_TRUE(comparison.within(0));
+}
+
+TEST(Compare, ErrorIsRelativeAndNamesTheWorstElement) {
+  Tensor out = filled({2, 3, 4, 5}, 2.0f);
+  out.elements<float>()[5] = 2.5f;
+  out.elements<float>()[119] = 1.0f;
+  const Comparison comparison = compare(out, filled({2, 3, 4, 5}, 2.0f));
+  EXPECT_NEAR(comparison.error, std::sqrt(1.25 / (120 * 4)), 1e-12);
+  EXPECT_EQ(comparison.worst, (Shape{1, 2, 3, 4}));
+  EXPECT_FALSE(comparison.within(0.05));
+  EXPECT_EQ(describe(comparison, "o"), "o[1, 2, 3, 4] is 1, not 2");
+}
+
+TEST(Compare, NanAndInfinityFailWhateverTheTolerance) {
+  for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    Tensor out = filled({4, 50'000}, 1.0f);
+    out.elements<float>()[150'001] = bad;
+    out.elements<float>()[190'000] = bad;
+    out.elements<float>()[3] = 100.0f;
+    const Comparison comparison = compare(out, filled({4, 50'000}, 1.0f));
+    EXPECT_FALSE(comparison.within(std::numeric_limits<double>::infinity()));
+    EXPECT_EQ(comparison.worst, (Shape{3, 1}));  // the first of them, in whichever thread's part
+    EXPECT_FALSE(comparison.unwritten);
+  }
+}
+
+TEST(Compare, NanIsNotRightWhereTheReferenceIsNan) {
+  const Tensor nan = filled({3}, std::nanf(""));
+  EXPECT_FALSE(compare(nan, nan).within(1));
+  EXPECT_FALSE(compare(filled({3}, 1), nan).within(1));
+}
+
+TEST(Compare, TellsUnwrittenFromNan) {
+  Tensor out = filled({8}, 1.0f);
+  Tensor poison(Dtype::fp32, {1});
+  poison.fill_bytes(0xFF);
+  out.elements<float>()[6] = poison.elements<float>()[0];
+  EXPECT_EQ(describe(compare(out, filled({8}, 1.0f)), "o"), "o[6] was never written");
+  Tensor half(Dtype::bf16, {1});
+  half.fill_bytes(0xFF);
+  EXPECT_TRUE(compare(half.to(Dtype::fp32), filled({1}, 1.0f)).unwritten);
+  out.elements<float>()[6] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(describe(compare(out, filled({8}, 1.0f)), "o"), "o[6] is nan, not 1");
+}
+
+TEST(Compare, ZeroReferenceTakesTheAbsoluteError) {
+  EXPECT_EQ(compare(filled({4}, 0.0f), filled({4}, 0.0f)).error, 0);
+  EXPECT_EQ(compare(filled({4}, 3.0f), filled({4}, 0.0f)).error, 6);
+}
+
+TEST(Compare, EmptyTensorsAreEqual) {
+  EXPECT_TRUE(compare(filled({0, 4}, 0), filled({0, 4}, 0)).within(0));
+}
+
+// The sum of squares overflows fp32.
+TEST(Compare, LargeValues) {
+  const Comparison comparison = compare(filled({4}, 2e38f), filled({4}, 1e38f));
+  EXPECT_NEAR(comparison.error, 1, 1e-6);
+}
+
+TEST(Compare, ShapesMustAgree) {
+  EXPECT_THROW(compare(filled({4}, 0), filled({2, 2}, 0)), std::logic_error);
+}
+
+}  // namespace
+}  // namespace tutorial

@@ -1,0 +1,125 @@
+/// @file
+/// Stages in memory: types, strides, what is absent, what was not written.
+
+#include "common/chapter/evaluate.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <stdexcept>
+
+#include "common/chapter/chapter.hpp"
+#include "common/compare.hpp"
+#include "common/device/error.hpp"
+#include "common/test/toy_chapter.hpp"
+
+namespace tutorial {
+namespace {
+
+const Chapter& toys() {
+  static const Chapter chapter = tutorial::chapter();
+  return chapter;
+}
+const Operator& running_sum() {
+  return toys().operators()[0];
+}
+const Operator& scaling() {
+  return toys().operators()[1];
+}
+
+TEST(Evaluate, StagesAgreeInEveryLayout) {
+  const Problem problem = make_problem(running_sum(), {.sizes = {{"B", 3}, {"H", 2}, {"L", 5}, {"Dv", 7}}, .seed = 1});
+  for (const Layout layout : {Layout{}, Layout{true, 0}, Layout{false, 3}, Layout{true, 8}}) {
+    for (const Stage& stage : running_sum().stages()) {
+      const Outputs out = evaluate(running_sum(), stage, problem, layout);
+      const Outputs reference = evaluate_reference(running_sum(), problem, stage.dtype);
+      ASSERT_EQ(out.size(), 2u);
+      for (const auto& [name, tensor] : out) {
+        const Comparison comparison = compare(tensor, reference.find(name)->second);
+        EXPECT_TRUE(comparison.within(stage.dtype == Dtype::bf16 ? 1e-2 : 1e-6)) << stage.name << describe(comparison, name);
+      }
+    }
+  }
+}
+
+// With the inputs of a file, which are not rounded beforehand, the reference of a bf16 stage sees what the stage sees.
+TEST(Evaluate, ReferenceTakesTheInputsOfTheStage) {
+  Problem problem = make_problem(running_sum(), {.sizes = {{"L", 3}}, .seed = 1});
+  for (float& x : problem.inputs.find("x")->second.elements<float>()) x = 1.0f + 0x1p-9f;  // 1 in bf16
+  problem.inputs.find("g")->second.fill_bytes(0);
+  const double exact = evaluate_reference(running_sum(), problem).find("final_state")->second.value(0);
+  const double rounded = evaluate_reference(running_sum(), problem, Dtype::bf16).find("final_state")->second.value(0);
+  EXPECT_FLOAT_EQ(static_cast<float>(exact), 3 * (1.0f + 0x1p-9f));
+  EXPECT_EQ(rounded, 3);
+}
+
+TEST(Evaluate, AbsentTensorsAreNull) {
+  const Problem problem = make_problem(running_sum(), {.seed = 1, .modest = true});
+  Placement placement(running_sum(), problem, Place::cpu, Dtype::fp32, Dtype::fp32);
+  const Call call = placement.call();
+  EXPECT_TRUE(call.has("x"));
+  EXPECT_FALSE(call.has("initial_state"));
+  EXPECT_EQ(call.data<const float>("initial_state"), nullptr);
+  EXPECT_EQ(call.view<const float>("nonsense").data, nullptr);
+  EXPECT_NE(call.data<float>("final_state"), nullptr);
+  EXPECT_EQ(placement.graph_call().data<float>("final_state"), nullptr);
+}
+
+TEST(Evaluate, CallsRefuseWrongTypesAndNames) {
+  const Problem problem = make_problem(running_sum(), {.seed = 1, .modest = true});
+  Placement placement(running_sum(), problem, Place::cpu, Dtype::fp32, Dtype::fp32);
+  const Call call = placement.call();
+  EXPECT_THROW(call.view<const __nv_bfloat16>("x"), std::logic_error);
+  EXPECT_THROW(call.view<float>("x"), std::logic_error);  // an input
+  EXPECT_THROW(call.size("Z"), std::logic_error);
+}
+
+TEST(Evaluate, StridesFollowTheDimensions) {
+  const Problem problem =
+      make_problem(running_sum(), {.sizes = {{"B", 2}, {"H", 3}, {"L", 5}, {"Dv", 7}}, .seed = 1});
+  Placement packed(running_sum(), problem, Place::cpu, Dtype::fp32, Dtype::fp32);
+  const auto x = packed.call().view<const float>("x");
+  EXPECT_EQ(x.stride_b, 105);
+  EXPECT_EQ(x.stride_h, 35);
+  EXPECT_EQ(x.stride_l, 7);
+  const auto g = packed.call().view<const float>("g");
+  EXPECT_EQ(g.stride_b, 15);
+  EXPECT_EQ(g.stride_h, 5);
+  EXPECT_EQ(g.stride_l, 1);
+  Placement spread(running_sum(), problem, Place::cpu, Dtype::fp32, Dtype::fp32, {true, 2});
+  const auto y = spread.call().view<const float>("x");
+  EXPECT_EQ(y.stride_b, 135);
+  EXPECT_EQ(y.stride_h, 9);
+  EXPECT_EQ(y.stride_l, 27);
+  EXPECT_TRUE(std::isnan(y.row(0, 0, 0)[7]));  // between the rows
+}
+
+TEST(Evaluate, UnwrittenElementsAreNan) {
+  const Problem problem = make_problem(scaling(), {.seed = 1});
+  const Outputs out = evaluate(scaling(), *scaling().find("unwritten"), problem);
+  EXPECT_TRUE(std::isnan(out.find("o")->second.value(out.find("o")->second.size() - 1)));
+  EXPECT_FALSE(std::isnan(out.find("o")->second.value(0)));
+}
+
+TEST(Evaluate, WritingBetweenTheRowsIsFound) {
+  const Problem problem = make_problem(scaling(), {.seed = 1});
+  Operator definition = scaling();
+  definition.cpu("outside", scaling_outside, "");
+  const Stage& outside = definition.stages().back();
+  EXPECT_THROW(evaluate(definition, outside, problem, {.row_padding = 1}), std::runtime_error);
+}
+
+TEST(Evaluate, RefusedLaunchesThrow) {
+  const Problem problem = make_problem(scaling(), {.seed = 1});
+  EXPECT_THROW(evaluate(scaling(), *scaling().find("refused"), problem), CudaError);
+}
+
+TEST(Evaluate, LimitsNameTheReason) {
+  const Stage& kernel = *running_sum().find("kernel");
+  EXPECT_EQ(why_not(running_sum(), kernel, make_problem(running_sum(), {.sizes = {{"L", 2}, {"Dv", 64}}})), "");
+  EXPECT_EQ(why_not(running_sum(), kernel, make_problem(running_sum(), {.sizes = {{"L", 2}, {"Dv", 65}}})),
+            "Dv = 65 is above 64");
+}
+
+}  // namespace
+}  // namespace tutorial

@@ -1,0 +1,221 @@
+#include "common/chapter/problem.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "common/chapter/chapter.hpp"
+#include "common/error.hpp"
+#include "common/half.hpp"
+#include "common/safetensors.hpp"
+#include "common/test/files.hpp"
+
+namespace tutorial {
+namespace {
+
+// q [B, H, L, Dk], k [B, H, Lk, Dk], optional int32 lengths [B] and a state that only files give.
+Operator attention() {
+  return Operator("attention", "for the tests of problems")
+      .input({.name = "q", .dims = {"B", "H", "L", "Dk"}, .draw = normal()})
+      .input({.name = "k", .dims = {"B", "H", "Lk", "Dk"}, .draw = normal()})
+      .input({.name = "g", .dims = {"B", "H", "L"}, .draw = logsigmoid(), .half = false,
+              .valid = [](double g, const Sizes&) { return g <= 0; }, .requirement = "must be at most 0"})
+      .input({.name = "lengths", .dims = {"B"}, .dtype = Dtype::int32, .optional = true,
+              .valid = [](double n, const Sizes& s) { return n >= 0 && n <= static_cast<double>(s.at("Lk")); },
+              .requirement = "must be between 0 and the number of keys"})
+      .output({.name = "o", .dims = {"B", "H", "L", "Dk"}})
+      .sizes({{"B", 2}, {"H", 3}, {"L", 100}, {"Dk", 8}})
+      .modest_sizes({{"B", 1}, {"L", 10}})
+      .derived_size("Lk", [](const Sizes& s) { return s.at("L"); })
+      .scale([](const Sizes& s) { return 1 / std::sqrt(static_cast<double>(s.at("Dk"))); });
+}
+
+// A file of tensors filled with one value.
+class InputFile {
+ public:
+  InputFile& add(const std::string& name, Dtype dtype, const Shape& shape, double value = 0.25) {
+    Tensor tensor(Dtype::fp64, shape);
+    for (double& x : tensor.elements<double>()) x = value;
+    if (dtype == Dtype::int32 || dtype == Dtype::int64) {
+      tensor = Tensor(Dtype::int64, shape);
+      for (std::int64_t& x : tensor.elements<std::int64_t>()) x = static_cast<std::int64_t>(value);
+    }
+    names_.push_back(name);
+    tensors_.push_back(tensor.to(dtype));
+    return *this;
+  }
+  Tensor& last() { return tensors_.back(); }
+  std::filesystem::path write(const Metadata& metadata = {}) {
+    std::vector<NamedTensor> named;
+    for (std::size_t i = 0; i < names_.size(); ++i) named.push_back({names_[i], &tensors_[i]});
+    write_safetensors(folder_ / "in", named, metadata);
+    return folder_ / "in";
+  }
+  std::string path() const { return (folder_ / "in").string(); }
+
+ private:
+  TemporaryFolder folder_;
+  std::vector<std::string> names_;
+  std::vector<Tensor> tensors_;
+};
+
+std::string error_of(const ProblemRequest& request) {
+  try {
+    make_problem(attention(), request);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Problem, DefaultSizes) {
+  const Problem problem = plan_problem(attention(), {});
+  EXPECT_EQ(problem.sizes, (Sizes{{"B", 2}, {"H", 3}, {"L", 100}, {"Lk", 100}, {"Dk", 8}}));
+  EXPECT_DOUBLE_EQ(problem.scale, 1 / std::sqrt(8));
+  EXPECT_EQ(plan_problem(attention(), {.modest = true}).sizes,
+            (Sizes{{"B", 1}, {"H", 3}, {"L", 10}, {"Lk", 10}, {"Dk", 8}}));
+  EXPECT_EQ(plan_problem(attention(), {.sizes = {{"L", 7}, {"Dk", 3}}}).sizes,
+            (Sizes{{"B", 2}, {"H", 3}, {"L", 7}, {"Lk", 7}, {"Dk", 3}}));
+}
+
+TEST(Problem, DrawnInputsDependOnTheSeedAlone) {
+  const Problem a = make_problem(attention(), {.seed = 5, .modest = true});
+  const Problem b = make_problem(attention(), {.seed = 5, .modest = true});
+  const Problem c = make_problem(attention(), {.seed = 6, .modest = true});
+  EXPECT_EQ(a.inputs.find("q")->second.value(17), b.inputs.find("q")->second.value(17));
+  EXPECT_NE(a.inputs.find("q")->second.value(17), c.inputs.find("q")->second.value(17));
+  EXPECT_FALSE(a.inputs.contains("lengths"));
+}
+
+TEST(Problem, DrawnInputsAreRoundedToBf16WhereStagesTakeThemSo) {
+  const Problem problem = make_problem(attention(), {.seed = 5});
+  const Tensor& q = problem.inputs.find("q")->second;
+  for (const float x : q.elements<float>()) ASSERT_EQ(x, float_from_bf16(bf16_from_float(x)));
+  const Tensor& g = problem.inputs.find("g")->second;
+  int rounded = 0;
+  for (const float x : g.elements<float>()) rounded += x == float_from_bf16(bf16_from_float(x));
+  EXPECT_LT(rounded, g.size() / 10);
+}
+
+TEST(Problem, FilesSetSizesAndValues) {
+  InputFile file;
+  file.add("q", Dtype::fp16, {1, 2, 4, 3}, 0.3).add("k", Dtype::fp64, {1, 2, 6, 3}).add("other", Dtype::fp32, {99});
+  file.add("lengths", Dtype::int64, {1}, 5);
+  const Problem problem = make_problem(attention(), {.seed = 1, .input_file = file.write({{"scale", "0.125"}})});
+  EXPECT_EQ(problem.sizes, (Sizes{{"B", 1}, {"H", 2}, {"L", 4}, {"Lk", 6}, {"Dk", 3}}));
+  EXPECT_TRUE(problem.from_file);
+  EXPECT_EQ(problem.scale, 0.125);
+  EXPECT_EQ(problem.inputs.find("q")->second.value(0), float_from_fp16(fp16_from_float(0.3f)));
+  EXPECT_EQ(problem.inputs.find("lengths")->second.elements<std::int32_t>()[0], 5);
+  EXPECT_EQ(problem.inputs.find("g")->second.shape(), (Shape{1, 2, 4}));  // drawn in the file's sizes
+  EXPECT_FALSE(problem.inputs.contains("other"));
+  EXPECT_EQ(make_problem(attention(), {.scale = 2, .input_file = file.path()}).scale, 2);
+}
+
+TEST(Problem, ShapesMustAgree) {
+  {
+    InputFile file;
+    file.add("q", Dtype::fp32, {1, 2, 4, 3}).add("k", Dtype::fp32, {1, 2, 4, 5});
+    EXPECT_EQ(error_of({.input_file = file.write()}), file.path() + ": k [1, 2, 4, 5] has Dk = 5, but q has 3");
+  }
+  {
+    InputFile file;
+    file.add("q", Dtype::fp32, {1, 2, 4, 3}).add("lengths", Dtype::int32, {2});
+    EXPECT_EQ(error_of({.input_file = file.write()}), file.path() + ": lengths [2] has B = 2, but q has 1");
+  }
+  {
+    InputFile file;
+    file.add("q", Dtype::fp32, {2, 4, 3});
+    EXPECT_EQ(error_of({.input_file = file.write()}),
+              file.path() + ": q [2, 4, 3] has 3 dimensions, not the 4 of [B, H, L, Dk]");
+  }
+  {
+    InputFile file;
+    file.add("q", Dtype::fp32, {1, 2, 0, 3});
+    EXPECT_EQ(error_of({.input_file = file.write()}), file.path() + ": q [1, 2, 0, 3] has L = 0");
+  }
+  {
+    InputFile file;
+    file.add("q", Dtype::fp32, {1, 2, 4, 3});
+    EXPECT_EQ(error_of({.sizes = {{"L", 5}}, .input_file = file.write()}), "L = 5 was asked for, but q has 4");
+    EXPECT_EQ(error_of({.sizes = {{"L", 4}}, .input_file = file.path()}), "accepted");
+  }
+}
+
+TEST(Problem, ValuesAreChecked) {
+  {
+    InputFile file;
+    file.add("q", Dtype::fp32, {1, 2, 4, 3});
+    file.last().elements<float>()[17] = std::nanf("");
+    file.last().elements<float>()[20] = std::numeric_limits<float>::infinity();
+    EXPECT_EQ(error_of({.input_file = file.write()}), file.path() + ": q[0, 1, 1, 2] = nan: is not finite");
+  }
+  {
+    InputFile file;
+    file.add("k", Dtype::fp64, {1, 1, 1, 1}, 1e300);
+    EXPECT_EQ(error_of({.input_file = file.write()}), file.path() + ": k[0, 0, 0, 0] = inf: is not finite");
+  }
+  {
+    InputFile file;
+    file.add("g", Dtype::bf16, {1, 1, 2}, 0.5);
+    EXPECT_EQ(error_of({.input_file = file.write()}), file.path() + ": g[0, 0, 0] = 0.5: must be at most 0");
+  }
+  for (const auto& [value, text] : {std::pair(-1, "-1"), {7, "7"}}) {
+    InputFile file;
+    file.add("k", Dtype::fp32, {1, 1, 6, 1}).add("lengths", Dtype::int32, {1}, value);
+    EXPECT_EQ(error_of({.input_file = file.write()}),
+              file.path() + ": lengths[0] = " + text + ": must be between 0 and the number of keys");
+  }
+}
+
+TEST(Problem, TypesAreChecked) {
+  {
+    InputFile file;
+    file.add("lengths", Dtype::fp32, {1});
+    EXPECT_EQ(error_of({.input_file = file.write()}), file.path() + ": lengths is fp32, but has to be int32 or int64");
+  }
+  {
+    InputFile file;
+    file.add("q", Dtype::int32, {1, 1, 1, 1});
+    EXPECT_EQ(error_of({.input_file = file.write()}), file.path() + ": q is int32, but has to be floating-point");
+  }
+  {
+    InputFile file;
+    file.add("lengths", Dtype::int64, {1}, 5e9);
+    EXPECT_EQ(error_of({.input_file = file.write()}), file.path() + ": lengths: 5000000000 does not fit in 32 bits");
+  }
+}
+
+TEST(Problem, FilesMustHoldSomething) {
+  InputFile file;
+  file.add("other", Dtype::fp32, {1});
+  EXPECT_EQ(error_of({.input_file = file.write()}),
+            file.path() + ": holds none of the inputs of attention: q, k, g, lengths");
+}
+
+TEST(Problem, ScaleInMetadataMustBeANumber) {
+  InputFile file;
+  file.add("q", Dtype::fp32, {1, 1, 1, 1});
+  for (const std::string scale : {"", "abc", "1x", "nan", "1e999"}) {
+    EXPECT_EQ(error_of({.input_file = file.write({{"scale", scale}})}),
+              file.path() + ": the scale in its metadata, '" + scale + "', is not a number");
+  }
+}
+
+TEST(Problem, RequiredInputsWithoutADrawMustBeInTheFile) {
+  const Operator definition = attention().input({.name = "w", .dims = {"Dk"}});
+  EXPECT_THROW(plan_problem(definition, {}), UsageError);
+}
+
+TEST(Problem, WeightsComeFromTheirOwnFile) {
+  const Operator definition = attention().input({.name = "w", .dims = {"Dk"}, .weight = true});
+  InputFile weights;
+  weights.add("w", Dtype::fp32, {5}, 0.75).add("q", Dtype::fp32, {1, 1, 1, 7});  // q is not a weight: ignored
+  const Problem problem = make_problem(definition, {.weights_file = weights.write()});
+  EXPECT_EQ(problem.sizes.at("Dk"), 5);
+  EXPECT_EQ(problem.inputs.find("w")->second.value(4), 0.75);
+}
+
+}  // namespace
+}  // namespace tutorial

@@ -1,0 +1,109 @@
+#include "common/timing.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "common/chapter/evaluate.hpp"
+#include "common/device/error.hpp"
+#include "common/device/stream.hpp"
+#include "common/limits.hpp"
+#include "common/chapter/chapter.hpp"
+
+namespace tutorial {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(Timing, MedianMinimumAndMaximum) {
+  int call = 0;
+  const std::vector<int> sleeps{1, 40, 5, 5, 5};  // the first is the warm-up
+  const Times times = time_on_host({.call = [&] { std::this_thread::sleep_for(milliseconds(sleeps[call++])); }},
+                                   {.warmup = 1, .least = 4, .most = 4});
+  EXPECT_EQ(call, 5);
+  EXPECT_EQ(times.runs, 4);
+  EXPECT_GE(times.min, 5);
+  EXPECT_LE(times.min, times.median);
+  EXPECT_LE(times.median, times.max);
+  EXPECT_GE(times.max, 40);
+}
+
+TEST(Timing, StopsWhenTheBudgetIsSpent) {
+  const auto slow = [] { std::this_thread::sleep_for(milliseconds(20)); };
+  EXPECT_EQ(time_on_host({.call = slow}, {.warmup = 0, .least = 3, .most = 20, .budget_s = 0.01}).runs, 3);
+  const int runs = time_on_host({.call = slow}, {.warmup = 0, .least = 1, .most = 100, .budget_s = 0.2}).runs;
+  EXPECT_GE(runs, 2);
+  EXPECT_LE(runs, 10);
+}
+
+TEST(Timing, PreparationIsNotTimed) {
+  int prepared = 0;
+  std::vector<int> reported;
+  const Times times = time_on_host({.call = [] {},
+                                    .prepare =
+                                        [&] {
+                                          ++prepared;
+                                          std::this_thread::sleep_for(milliseconds(20));
+                                        },
+                                    .progress = [&](int run, int) { reported.push_back(run); }},
+                                   {.warmup = 1, .least = 2, .most = 2});
+  EXPECT_EQ(prepared, 3);
+  EXPECT_EQ(reported, (std::vector<int>{1, 2}));
+  EXPECT_LT(times.min, 10);
+}
+
+// A kernel of the toy chapter: what the GPU timer measures is what the stage computes, in a graph, too.
+TEST(Timing, GpuTimerRunsTheStageOnItsStream) {
+  const Chapter toys = chapter();
+  const Operator& definition = toys.operators()[0];
+  const Stage& kernel = *definition.find("kernel");
+  const Problem problem = make_problem(definition, {.sizes = {{"B", 1}, {"H", 1}, {"L", 4}}, .seed = 1});
+  Placement placement(definition, problem, Place::gpu, Dtype::fp32, Dtype::fp32);
+  int calls = 0;
+  const auto call = [&] {
+    ++calls;
+    kernel.run(placement.call());
+  };
+  {
+    GpuTimer timer;
+    EXPECT_NE(current_stream(), nullptr);
+    const Times times = timer.time({.call = call}, {.warmup = 1, .least = 3, .most = 3});
+    EXPECT_EQ(times.runs, 3);
+    EXPECT_EQ(calls, 4);
+    EXPECT_GE(times.min, 0);
+
+    placement.poison_outputs();
+    calls = 0;
+    const double graph_ms = timer.time_in_graph([&] { call(); }, 1.0);
+    EXPECT_EQ(calls, 1 + 3);  // once before, then captured: 3 ms of calls
+    EXPECT_GT(graph_ms, 0);
+    const double o = placement.download_outputs().find("o")->second.value(0);
+    EXPECT_EQ(o, evaluate(definition, kernel, problem).find("o")->second.value(0));
+  }
+  EXPECT_EQ(current_stream(), nullptr);
+}
+
+TEST(Timing, ACallThatCannotBeCapturedThrows) {
+  GpuTimer timer;
+  int calls = 0;
+  EXPECT_THROW(timer.time_in_graph(
+                   [&] {
+                     if (++calls > 1) throw CudaError(cudaErrorInvalidValue, "test", std::source_location::current());
+                   },
+                   1.0),
+               CudaError);
+  check(cudaStreamSynchronize(current_stream()));  // the stream still works
+}
+
+TEST(Limits, OfTheProcessor) {
+  const Limits limits = measure_cpu_limits();
+  EXPECT_GT(limits.copy_bytes_s, 1e8);
+  EXPECT_LT(limits.copy_bytes_s, 1e13);
+  EXPECT_GT(limits.fma_flops_s, 1e7);
+  EXPECT_LT(limits.fma_flops_s, 1e15);
+}
+
+}  // namespace
+}  // namespace tutorial

@@ -1,0 +1,180 @@
+#include "common/test/toy_chapter.hpp"
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+#include "common/chapter/chapter.hpp"
+
+namespace tutorial {
+namespace {
+
+template <class Accumulator>
+void sum_on_cpu(const RunningSum<float>& a) {
+  for (int b = 0; b < a.B; ++b) {
+    for (int h = 0; h < a.H; ++h) {
+      for (int j = 0; j < a.Dv; ++j) {
+        const int state = (b * a.H + h) * a.Dv + j;
+        Accumulator sum = a.initial_state == nullptr ? 0 : a.initial_state[state];
+        for (int t = 0; t < a.L; ++t) {
+          if (a.g.data != nullptr) sum *= std::exp(static_cast<Accumulator>(*a.g.row(b, h, t)));
+          if (a.lengths == nullptr || t < a.lengths[b]) sum += a.x.row(b, h, t)[j];
+          a.o.row(b, h, t)[j] = static_cast<float>(a.scale * sum);
+        }
+        if (a.final_state != nullptr) a.final_state[state] = static_cast<float>(sum);
+      }
+    }
+  }
+}
+
+// Columns of each row from `first` on.
+void scale_rows(const Scaling& a, int columns) {
+  for (int b = 0; b < a.B; ++b) {
+    for (int h = 0; h < a.H; ++h) {
+      for (int t = 0; t < a.L; ++t) {
+        for (int j = 0; j < columns; ++j) a.o.row(b, h, t)[j] = a.w[j] * a.x.row(b, h, t)[j];
+      }
+    }
+  }
+}
+
+float& last_element(const Scaling& a) {
+  return a.o.row(a.B - 1, a.H - 1, a.L - 1)[a.Dv - 1];
+}
+
+}  // namespace
+
+template <class T>
+RunningSum<T> RunningSum<T>::bind(const Call& call) {
+  return {call.size("B"),
+          call.size("H"),
+          call.size("L"),
+          call.size("Dv"),
+          call.scale(),
+          call.view<const T>("x"),
+          call.view<const float>("g"),
+          call.data<const std::int32_t>("lengths"),
+          call.data<const float>("initial_state"),
+          call.view<T>("o"),
+          call.data<float>("final_state")};
+}
+
+void sum_reference(const RunningSum<float>& a) {
+  sum_on_cpu<double>(a);
+}
+
+void sum_plain(const RunningSum<float>& a) {
+  sum_on_cpu<float>(a);
+}
+
+std::string sum_kernel_limits(const RunningSum<float>& a) {
+  return a.Dv <= 64 ? "" : "Dv = " + std::to_string(a.Dv) + " is above 64";
+}
+
+std::string sum_note(const RunningSum<float>& a) {
+  return std::to_string(a.B * a.H) + " blocks";
+}
+
+Scaling Scaling::bind(const Call& call) {
+  return {call.size("B"),
+          call.size("H"),
+          call.size("L"),
+          call.size("Dv"),
+          call.view<const float>("x"),
+          call.data<const float>("w"),
+          call.view<float>("o")};
+}
+
+void scaling_right(const Scaling& a) {
+  scale_rows(a, a.Dv);
+}
+
+void scaling_wrong(const Scaling& a) {
+  scale_rows(a, a.Dv);
+  last_element(a) += 1;
+}
+
+void scaling_unwritten(const Scaling& a) {
+  const float kept = last_element(a);
+  scale_rows(a, a.Dv);
+  last_element(a) = kept;
+}
+
+void scaling_infinite(const Scaling& a) {
+  scale_rows(a, a.Dv);
+  last_element(a) = std::numeric_limits<float>::infinity();
+}
+
+void scaling_once(const Scaling& a) {
+  static int calls = 0;
+  scale_rows(a, a.Dv);
+  if (calls++ > 0) last_element(a) += 1;
+}
+
+void scaling_throws(const Scaling&) {
+  throw std::runtime_error("has a bad day");
+}
+
+void scaling_outside(const Scaling& a) {
+  scale_rows(a, a.Dv + 1);
+}
+
+Chapter chapter() {
+  Chapter chapter("00_toy", "A chapter for tests");
+  chapter
+      .add(Operator("running_sum", "s_t = exp(g_t) s_{t-1} + x_t")
+               .input({.name = "x", .dims = {"B", "H", "L", "Dv"}, .draw = normal()})
+               .input({.name = "g",
+                       .dims = {"B", "H", "L"},
+                       .draw = logsigmoid(16),
+                       .half = false,
+                       .valid = [](double g, const Sizes&) { return g <= 0; },
+                       .requirement = "must be at most 0"})
+               .input({.name = "lengths",
+                       .dims = {"B"},
+                       .dtype = Dtype::int32,
+                       .optional = true,
+                       .valid = [](double n, const Sizes& s) { return n >= 0 && n <= static_cast<double>(s.at("L")); },
+                       .requirement = "must be between 0 and L"})
+               .input({.name = "initial_state",
+                       .dims = {"B", "H", "Dv"},
+                       .optional = true,
+                       .half = false,
+                       .in_graph = false})
+               .output({.name = "o", .dims = {"B", "H", "L", "Dv"}})
+               .output({.name = "final_state", .dims = {"B", "H", "Dv"}, .half = false, .in_graph = false})
+               .sizes({{"B", 2}, {"H", 4}, {"L", 256}, {"Dv", 32}})
+               .modest_sizes({{"L", 64}})
+               .scale([](const Sizes& s) { return 1 / std::sqrt(static_cast<double>(s.at("Dv"))); })
+               .work([](const Sizes& s) {
+                 return Work{.fma_flops = 2.0 * static_cast<double>(s.at("B") * s.at("H") * s.at("L") * s.at("Dv"))};
+               })
+               .reference(sum_reference))
+      .cpu("exact", sum_reference, "in double")
+      .dtype(Dtype::fp64)
+      .cpu("plain", sum_plain, "in float")
+      .gpu("kernel", sum_kernel, "a thread a column")
+      .limits(sum_kernel_limits)
+      .note(sum_note)
+      .gpu("kernel_bf16", sum_kernel_bf16, "the same in bf16")
+      .dtype(Dtype::bf16);
+  chapter
+      .add(Operator("scaling", "o = w x, with stages that fail")
+               .input({.name = "x", .dims = {"B", "H", "L", "Dv"}, .draw = normal()})
+               .input({.name = "w", .dims = {"Dv"}, .draw = uniform(1, 2), .weight = true})
+               .output({.name = "o", .dims = {"B", "H", "L", "Dv"}})
+               .sizes({{"B", 1}, {"H", 2}, {"L", 8}, {"Dv", 4}})
+               .reference(scaling_right))
+      .cpu("right", scaling_right, "as it should be")
+      .cpu("wrong", scaling_wrong, "one element is off by one")
+      .cpu("unwritten", scaling_unwritten, "one element is missing")
+      .cpu("infinite", scaling_infinite, "one element is infinite")
+      .cpu("once", scaling_once, "right only the first time")
+      .cpu("throws", scaling_throws, "gives up")
+      .gpu("refused", scaling_refused, "too many threads")
+      .cpu("after", scaling_right, "as it should be, after others have failed");
+  return chapter;
+}
+
+}  // namespace tutorial

@@ -1,0 +1,67 @@
+#pragma once
+/// @file
+/// How long a call takes: on the host with a steady clock, on a GPU with events, and in a graph of repeated calls.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+
+namespace tutorial {
+
+/// Milliseconds of one call over several timed runs.
+struct Times {
+  double median = 0;
+  double min = 0;
+  double max = 0;
+  int runs = 0;
+};
+
+/// How many runs are made.
+struct TimingPlan {
+  int warmup = 1;       ///< runs that are not timed
+  int least = 20;       ///< timed runs at least
+  int most = 20;        ///< timed runs at most
+  double budget_s = 2;  ///< after `least` runs, those that fit in this time; what `prepare` takes counts, too
+};
+
+/// What is timed, and what happens around it.
+struct Timed {
+  std::function<void()> call;
+  std::function<void()> prepare = [] {};                              ///< before every run, not timed
+  std::function<void(int run, int runs)> progress = [](int, int) {};  ///< run 1.. of at most `runs`
+};
+
+/// Times calls that have ended when they return.
+Times time_on_host(const Timed& timed, const TimingPlan& plan);
+
+/// Times work that is queued on a stream of a GPU.
+class GpuTimer {
+ public:
+  /// Takes twice the size of the L2 cache of device memory. The stream becomes current_stream() for the timer's life.
+  GpuTimer();
+  GpuTimer(const GpuTimer&) = delete;
+  GpuTimer& operator=(const GpuTimer&) = delete;
+  ~GpuTimer();
+
+  /// Between runs the L2 cache is filled with other data, so that every run finds its inputs in memory.
+  Times time(const Timed& timed, const TimingPlan& plan);
+
+  /// Milliseconds of one of many calls in a CUDA graph, with no gaps between them and nothing flushed: the median of
+  /// several replays over the number of calls. `estimate_ms` is about how long one call takes. Throws CudaError where
+  /// the call cannot be captured.
+  double time_in_graph(const std::function<void()>& call, double estimate_ms);
+
+ private:
+  float elapsed_ms(const std::function<void()>& work);
+
+  cudaStream_t stream_ = nullptr;
+  cudaStream_t previous_ = nullptr;
+  cudaEvent_t start_ = nullptr;
+  cudaEvent_t stop_ = nullptr;
+  void* flush_ = nullptr;
+  std::size_t flush_bytes_ = 0;
+};
+
+}  // namespace tutorial
