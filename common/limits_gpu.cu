@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "common/device/buffer.hpp"
 #include "common/device/device.hpp"
@@ -104,7 +105,7 @@ class Stopwatch {
 double copy_bytes_s(Stopwatch& stopwatch) {
   std::size_t available = 0, total = 0;
   check(cudaMemGetInfo(&available, &total));
-  const std::size_t bytes = std::min<std::size_t>(256 << 20, available / 4) / sizeof(float4) * sizeof(float4);
+  const std::size_t bytes = std::min<std::size_t>(512 << 20, available / 4) / sizeof(float4) * sizeof(float4);
   const std::size_t count = bytes / sizeof(float4);
   DeviceBuffer<float4> from(count), to(count);
   from.fill_bytes(0);
@@ -123,7 +124,7 @@ Limits measure_gpu_limits(const WantedLimits& wanted) {
   Stopwatch stopwatch;
   Limits limits{.copy_bytes_s = copy_bytes_s(stopwatch)};
   DeviceBuffer<float> result(1);
-  const int blocks = kBlocksPerMultiprocessor * multiprocessor_count();
+  const auto blocks = static_cast<unsigned>(kBlocksPerMultiprocessor * multiprocessor_count());
   const double steps = static_cast<double>(blocks) * kThreads * kChains * kSteps;  // of all threads together
   if (wanted.fma) {
     limits.fma_flops_s = 2 * steps / stopwatch.best_seconds([&] {

@@ -245,13 +245,13 @@ std::vector<std::string> SafetensorsFile::names() const {
   return names;
 }
 
-const SafetensorsFile::Entry& SafetensorsFile::entry(std::string_view name) const {
+const SafetensorsFile::Entry& SafetensorsFile::entry(const std::string& name) const {
   const auto found = entries_.find(name);
   if (found == entries_.end()) fail(fmt::format("has no tensor '{}'", name));
   return found->second;
 }
 
-Tensor SafetensorsFile::read(std::string_view name) const {
+Tensor SafetensorsFile::read(const std::string& name) const {
   const Entry& found = entry(name);
   const FileType* type = find_type(found.dtype);
   if (type == nullptr || !type->dtype) {

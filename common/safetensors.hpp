@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "common/tensor.hpp"
@@ -25,11 +24,11 @@ class SafetensorsFile {
   const std::filesystem::path& path() const { return path_; }
   const Metadata& metadata() const { return metadata_; }
   std::vector<std::string> names() const;
-  bool contains(std::string_view name) const { return entries_.find(name) != entries_.end(); }
-  const Shape& shape(std::string_view name) const { return entry(name).shape; }
+  bool contains(const std::string& name) const { return entries_.find(name) != entries_.end(); }
+  const Shape& shape(const std::string& name) const { return entry(name).shape; }
 
   /// Reads a tensor in the type that it has in the file.
-  Tensor read(std::string_view name) const;
+  Tensor read(const std::string& name) const;
 
  private:
   struct Entry {
@@ -40,7 +39,7 @@ class SafetensorsFile {
   };
   class HeaderReader;
 
-  const Entry& entry(std::string_view name) const;
+  const Entry& entry(const std::string& name) const;
   void check_entries(std::uint64_t data_bytes) const;
   [[noreturn]] void fail(const std::string& what) const;
 

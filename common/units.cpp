@@ -12,7 +12,9 @@ namespace {
 // A number of at least `digits` digits, with as many after the point as that takes, at most `digits`.
 std::string with_digits(double number, int digits) {
   if (!std::isfinite(number)) return fmt::format("{}", number);
-  const int before = number == 0 ? 1 : static_cast<int>(std::floor(std::log10(std::abs(number)))) + 1;
+  const double rounded =
+      std::stod(fmt::format("{:.{}e}", number, digits - 1));  // 999.96 has four digits before the point
+  const int before = rounded == 0 ? 1 : static_cast<int>(std::floor(std::log10(std::abs(rounded)))) + 1;
   return fmt::format("{:.{}f}", number, std::clamp(digits - before, 0, digits));
 }
 

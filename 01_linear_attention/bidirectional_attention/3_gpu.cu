@@ -3,8 +3,7 @@
 ///
 /// Idea: a product is cut into tiles of 64 x 64, a block each. The block walks along the summed dimension, 16 at a
 /// time: it brings 16 rows of both factors into shared memory, and each element that it brought is used 64 times.
-/// phi is taken on the way in, so phi(Q) and phi(K) are never stored; and the normaliser is again one more value column
-/// of ones, z = S[:, Dv].
+/// phi is taken on the way in, so phi(Q) and phi(K) are never stored; and z is again kept as one more column of S.
 /// Mends: stage 2's few cores. Same: two products.
 ///
 ///   1. state:   S_n = phi(K_n)^T [V_n, 1]            K_n, V_n: segment n of the keys
@@ -20,7 +19,7 @@
 /// Who does what: 256 threads a block, thread (x, y) has the 4 x 4 elements of the tile at rows y + 16 r, columns x + 16 c,
 /// in registers. Neighbouring threads read neighbouring words of a row of shared memory: no bank conflicts.
 /// Shared memory: two tiles of 16 x 65 floats, 8.3 KB.
-/// Work: (L + Lk) Dk (Dv + 1) multiply-adds a head. Bytes: k and v (Dv + 1) / 64 and Dk / 64 times, q Dv / 64 times, o once.
+/// Work: (L + Lk) Dk (Dv + 1) multiply-adds a head. Bytes: k and q Dv / 64 times, v Dk / 64 times, o once.
 /// Limit: at Dk = Dv = 64 the memory; wider, the shared-memory reads: 8 for 16 multiply-adds.
 /// Weakness: tensor cores would do these products many times faster; chapter 02 brings them in.
 
@@ -63,38 +62,47 @@ __device__ void multiply(float (&acc)[4][4], const float (&left)[kDepth][kRow], 
   }
 }
 
-/// Grid (Dk tiles x (Dv + 1) tiles, B H, segments): S_n[d, j] = sum_i phi(k_i)[d] [v_i, 1][j] over segment n.
+/// Grid (Dk tiles x Dv tiles, B H, segments): S_n[d, j] = sum_i phi(k_i)[d] [v_i, 1][j] over segment n.
 __global__ void __launch_bounds__(kThreads)
     state_kernel(AttentionArguments a, int segment_length, float* partial_states /* [N, B, H, Dk, Dv + 1] */) {
   __shared__ float k_tile[kDepth][kRow], v_tile[kDepth][kRow];
   const int b = int(blockIdx.y) / a.H, h = int(blockIdx.y) % a.H, n = int(blockIdx.z);
-  const int column_tiles = a.Dv / kTile + 1;
+  const int column_tiles = (a.Dv - 1) / kTile + 1;
   const int d0 = int(blockIdx.x) / column_tiles * kTile, j0 = int(blockIdx.x) % column_tiles * kTile;
   const int x = int(threadIdx.x) % 16, y = int(threadIdx.x) / 16;
   const int keys = a.key_lengths ? min(load_global(&a.key_lengths[b]), a.Lk) : a.Lk;
   const int first = n * segment_length, last = min(first + segment_length, keys);
 
-  float acc[4][4] = {};
+  float acc[4][4] = {}, z[4] = {};  // z: the column of ones, which needs no product
   for (int i0 = first; i0 < last; i0 += kDepth) {
     for (int index = int(threadIdx.x); index < kDepth * kTile; index += kThreads) {
-      const int i = index / kTile, e = index % kTile;
+      const int i = index / kTile, d = d0 + index % kTile, j = j0 + index % kTile;
       const bool has_key = i0 + i < last;
-      const int d = d0 + e, j = j0 + e;
-      k_tile[i][e] = has_key && d < a.Dk ? phi(load_global(&a.k.row(b, h, i0 + i)[d])) : 0;
-      v_tile[i][e] = !has_key || j > a.Dv ? 0 : j == a.Dv ? 1 : load_global(&a.v.row(b, h, i0 + i)[j]);
+      k_tile[i][index % kTile] = has_key && d < a.Dk ? phi(load_global(&a.k.row(b, h, i0 + i)[d])) : 0;
+      v_tile[i][index % kTile] = has_key && j < a.Dv ? load_global(&a.v.row(b, h, i0 + i)[j]) : 0;
     }
     __syncthreads();
     multiply(acc, k_tile, v_tile, x, y);
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+#pragma unroll
+      for (int i = 0; i < kDepth; ++i) z[r] += k_tile[i][y + 16 * r];
+    }
     __syncthreads();
   }
-  float* S = partial_states + (std::size_t(n) * gridDim.y + blockIdx.y) * std::size_t(a.Dk) * std::size_t(a.Dv + 1);
+  const auto row_length = std::size_t(a.Dv + 1);
+  float* S = partial_states + (std::size_t(n) * gridDim.y + blockIdx.y) * std::size_t(a.Dk) * row_length;
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
+    const int d = d0 + y + 16 * r;
+    if (d >= a.Dk) continue;
+    float* row = S + std::size_t(d) * row_length;
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
-      const int d = d0 + y + 16 * r, j = j0 + x + 16 * c;
-      if (d < a.Dk && j <= a.Dv) store_global(&S[std::size_t(d) * std::size_t(a.Dv + 1) + std::size_t(j)], acc[r][c]);
+      const int j = j0 + x + 16 * c;
+      if (j < a.Dv) store_global(&row[j], acc[r][c]);
     }
+    if (j0 == 0 && x == 0) store_global(&row[a.Dv], z[r]);
   }
 }
 
@@ -150,7 +158,7 @@ __global__ void __launch_bounds__(kThreads) output_kernel(AttentionArguments a, 
 void gpu(const Arguments& a) {
   const int multiprocessors = multiprocessor_count();
   const int heads = a.B * a.H;
-  const int state_tiles = ((a.Dk - 1) / kTile + 1) * (a.Dv / kTile + 1);
+  const int state_tiles = ((a.Dk - 1) / kTile + 1) * ((a.Dv - 1) / kTile + 1);
   // About four blocks a multiprocessor, but no segment shorter than a tile's worth of keys.
   const int wanted = (4 * multiprocessors - 1) / (state_tiles * heads) + 1;
   const int segments = std::clamp(wanted, 1, (a.Lk - 1) / kTile + 1);

@@ -12,17 +12,17 @@
 
 namespace tutorial {
 
-inline const Operator& find_operator(const std::string& name) {
+inline const Operator& find_operator(const char* name) {
   static const Chapter contents = chapter();
   for (const Operator& definition : contents.operators()) {
     if (definition.name() == name) return definition;
   }
-  throw std::logic_error("no operator " + name);
+  throw std::logic_error(std::string("no operator ") + name);
 }
 
-inline const Stage& find_stage(const Operator& definition, const std::string& name) {
+inline const Stage& find_stage(const Operator& definition, const char* name) {
   const Stage* stage = definition.find(name);
-  if (!stage) throw std::logic_error("no stage " + name);
+  if (!stage) throw std::logic_error(std::string("no stage ") + name);
   return *stage;
 }
 

@@ -1,6 +1,7 @@
 #include "common/chapter/json_report.hpp"
 
 #include <cmath>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 
 namespace tutorial {
@@ -14,6 +15,11 @@ Json number(double value) {
 
 Json number(const std::optional<double>& value) {
   return value ? number(*value) : Json(nullptr);
+}
+
+// A count of bytes or operations, without a decimal point.
+Json whole(double count) {
+  return static_cast<std::int64_t>(count);
 }
 
 // A rate in units of `unit` a second; null where it was not measured.
@@ -67,8 +73,8 @@ Json stage_json(const StageResult& stage) {
           {"tolerance", number(stage.tolerance)},
           {"passed", ran ? Json(stage.passed()) : Json(nullptr)},
           {"time_ms", time_ms(stage)},
-          {"bytes", ran ? number(stage.bytes) : Json(nullptr)},
-          {"flops", number(stage.work.fma_flops + stage.work.tensor_flops)},
+          {"bytes", ran ? whole(stage.bytes) : Json(nullptr)},
+          {"flops", whole(stage.work.fma_flops + stage.work.tensor_flops)},
           {"limit_ms", number(stage.limit_ms)},
           {"skipped", text_or_null(stage.skipped)}};
 }

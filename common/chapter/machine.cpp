@@ -36,12 +36,12 @@ std::size_t number_in(const char* path, std::size_t missing) {
   return std::ifstream(path) >> number ? number : missing;
 }
 
-std::string gpu_name() {
+cudaDeviceProp gpu_properties() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
     (void)cudaGetLastError();
-    throw UsageError(fmt::format("no GPU found ({}); --cpu-only runs the stages that need none",
+    throw UsageError(fmt::format("no usable GPU was found ({}); --cpu-only runs the stages that need none",
                                  status == cudaSuccess ? "no device" : cudaGetErrorString(status)));
   }
   int device = 0;
@@ -53,7 +53,7 @@ std::string gpu_name() {
         "{} has compute capability {}.{}; the kernels need 8.0 or later. --cpu-only runs the stages that need no GPU",
         properties.name, properties.major, properties.minor));
   }
-  return properties.name;
+  return properties;
 }
 
 }  // namespace
@@ -65,7 +65,9 @@ Machine probe_machine(bool cpu_only) {
   machine.threads = processor_count();
   if (!cpu_only) {
     machine.has_gpu = true;
-    machine.gpu = gpu_name();
+    const cudaDeviceProp gpu = gpu_properties();
+    machine.gpu = gpu.name;
+    machine.multiprocessors = gpu.multiProcessorCount;
   }
   return machine;
 }

@@ -18,6 +18,7 @@ struct Machine {
   int threads = 1;       ///< that it runs at once
   bool has_gpu = false;  ///< GPU stages can run: on a GPU, or in an emulator build on the emulator
   std::string gpu;       ///< name of the GPU; of the emulator in an emulator build
+  int multiprocessors = 0;
 };
 
 /// Looks at the machine; with `cpu_only` at no GPU. Throws UsageError where a GPU is needed and there is none, or one

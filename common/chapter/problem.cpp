@@ -1,6 +1,7 @@
 #include "common/chapter/problem.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <atomic>
 #include <cmath>

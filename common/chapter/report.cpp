@@ -1,6 +1,7 @@
 #include "common/chapter/report.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <tuple>
@@ -58,14 +59,18 @@ const StageResult* first_timed(const OperatorResult& result) {
 
 }  // namespace
 
-void Report::heading(const Chapter& chapter, const RunSettings& settings) const {
+void Report::heading(const Chapter& chapter, const RunSettings& settings) {
+  has_gpu_ = settings.machine.has_gpu;
   terminal_.line(terminal_.paint(Paint::bold, chapter.name()) + "  " + chapter.title());
   const auto unit = [&](const std::string& name, const Limits& limits) {
     const std::string rates = describe_limits(limits);
     terminal_.line(name + (rates.empty() ? "" : terminal_.paint(Paint::dim, "  " + rates)));
   };
-  if (settings.machine.has_gpu) unit(settings.machine.gpu, settings.gpu_limits);
-  unit(fmt::format("{}, {} threads", settings.machine.cpu, settings.machine.threads), settings.cpu_limits);
+  const Machine& machine = settings.machine;
+  if (machine.has_gpu) {
+    unit(fmt::format("{}, {} multiprocessors", machine.gpu, machine.multiprocessors), settings.gpu_limits);
+  }
+  unit(fmt::format("{}, {} threads", machine.cpu, machine.threads), settings.cpu_limits);
 }
 
 void Report::begin_operator(const OperatorResult& result, const std::string& input_file,
@@ -88,8 +93,8 @@ void Report::begin_operator(const OperatorResult& result, const std::string& inp
   with_graph_ = false;
   for (const Stage* stage : stages) {
     name_width_ = std::max(name_width_, width_of(stage->name));
-    emulated = emulated || (kEmulated && stage->place == Place::gpu);
-    with_graph_ = with_graph_ || (!kEmulated && stage->place == Place::gpu);
+    emulated = emulated || (has_gpu_ && kEmulated && stage->place == Place::gpu);
+    with_graph_ = with_graph_ || (has_gpu_ && !kEmulated && stage->place == Place::gpu);
   }
   std::vector<Column> columns{{"stage", name_width_, false},
                               {"on", emulated ? 8u : 3u, false},
@@ -200,11 +205,11 @@ void Report::summary(const std::vector<OperatorResult>& results) const {
   terminal_.line("");
   if (failed.empty()) {
     terminal_.line(terminal_.paint(Paint::green, terminal_.sign("✓ ", "")) + stages + " checked, all passed" + rest);
-  } else {
-    terminal_.line(terminal_.paint(Paint::red, fmt::format("{}{} of {} failed: {}", terminal_.sign("✗ ", ""),
-                                                           failed.size(), stages, fmt::join(failed, ", "))) +
-                   rest);
+    return;
   }
+  const std::string count = fmt::format("{}{} of {} failed", terminal_.sign("✗ ", ""), failed.size(), stages);
+  terminal_.line(terminal_.paint(Paint::red, count) + rest);
+  print_below(terminal_, fmt::format("{}", fmt::join(failed, ", ")), Paint::red);
 }
 
 }  // namespace tutorial

@@ -19,7 +19,7 @@ class Report {
   explicit Report(const Terminal& terminal) : terminal_(terminal) {}
 
   /// The chapter and the machine, with its measured limits.
-  void heading(const Chapter& chapter, const RunSettings& settings) const;
+  void heading(const Chapter& chapter, const RunSettings& settings);
 
   /// The operator and its problem; then the header of its table.
   void begin_operator(const OperatorResult& result, const std::string& input_file,
@@ -38,6 +38,7 @@ class Report {
 
   const Terminal& terminal_;
   std::optional<Table> table_;
+  bool has_gpu_ = false;
   std::size_t name_width_ = 0;
   bool with_graph_ = false;
 };

@@ -1,6 +1,7 @@
 #include "common/chapter/run_chapter.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>

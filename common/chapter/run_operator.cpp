@@ -77,7 +77,8 @@ OperatorRun::OperatorRun(const Operator& definition, const Problem& problem, con
     : definition_(definition), problem_(problem), settings_(settings), timer_(timer), progress_(progress) {}
 
 Placement& OperatorRun::placement(Place place, Dtype dtype) {
-  std::unique_ptr<Placement>& tensors = placements_[{place, dtype}];
+  const std::pair key(place, dtype);
+  std::unique_ptr<Placement>& tensors = placements_[key];
   if (!tensors) tensors = std::make_unique<Placement>(definition_, problem_, place, dtype, Dtype::fp32);
   return *tensors;
 }

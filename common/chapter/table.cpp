@@ -7,11 +7,13 @@ namespace tutorial {
 Table::Table(const Terminal& terminal, std::vector<Column> columns, std::string_view cut)
     : terminal_(terminal), columns_(std::move(columns)) {
   for (Column& column : columns_) column.width = std::max(column.width, width_of(column.title));
-  if (line_width() > kLineWidth) gap_ = 1;
   for (Column& column : columns_) {
+    if (column.title != cut) continue;
     const std::size_t excess = line_width() - std::min(line_width(), kLineWidth);
-    if (column.title == cut) column.width -= std::min(excess, column.width - width_of(column.title));
+    const std::size_t least = std::min(column.width, std::max(kLeastCut, width_of(column.title)));
+    column.width -= std::min(excess, column.width - least);
   }
+  if (line_width() > kLineWidth) gap_ = 1;
 }
 
 void Table::print_header() const {
@@ -41,9 +43,9 @@ std::size_t Table::line_width() const {
 }
 
 std::string Table::aligned(const Column& column, std::string text, Paint paint) const {
-  if (width_of(text) > column.width && column.width > 1) {
-    // Cells that are cut are names, in ASCII.
-    text = text.substr(0, column.width - 1) + terminal_.sign("…", ".");
+  if (width_of(text) > column.width) {  // a name, in ASCII
+    const std::string cut = terminal_.sign("…", "..");
+    text = text.substr(0, column.width - width_of(cut)) + cut;
   }
   const std::string space(column.width - std::min(column.width, width_of(text)), ' ');
   return column.right ? space + terminal_.paint(paint, text) : terminal_.paint(paint, text) + space;

@@ -22,11 +22,12 @@ struct Cell {
   Paint paint = Paint::none;
 };
 
-/// Prints rows as they come, so the widths of its columns are given. It stays within `line_width` where it can: first
-/// the gaps between columns shrink, then the columns that may be cut.
+/// Prints rows as they come, so the widths of its columns are given. It stays within kLineWidth where it can: first one
+/// column is cut, down to the width of its title or of kLeastCut, then the gaps between columns shrink.
 class Table {
  public:
   static constexpr std::size_t kLineWidth = 100;
+  static constexpr std::size_t kLeastCut = 9;
 
   /// `cut` is the title of the column whose cells are cut where a line would be too long; empty: none.
   Table(const Terminal& terminal, std::vector<Column> columns, std::string_view cut = {});

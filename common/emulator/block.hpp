@@ -29,7 +29,7 @@ struct Launch {
   const std::function<void()>& body;
   Schedule schedule;
   std::optional<SkippedBarrier> skipped_barrier;
-  sanitizer::SyncPoint end;  ///< each thread of the kernel releases it, the caller of the launch acquires it
+  sanitizer::SyncPoint end;  ///< comes after all that the threads do
 
   unsigned threads_per_block() const { return block.x * block.y * block.z; }
   std::uint64_t blocks() const { return std::uint64_t{grid.x} * grid.y * grid.z; }
@@ -72,12 +72,13 @@ class Block {
   DynamicSharedMemory& dynamic_shared() { return dynamic_shared_; }
   AsyncCopies& async_copies() { return running_->async_copies; }
 
-  // What the threads call.
+  // What the threads call: in barrier.cpp,
   int barrier(bool predicate, std::source_location where);  ///< returns for how many threads the predicate holds
+  void yield();
+  // in warp.cpp,
   void exchange(unsigned mask, const void* mine, std::size_t size, void* all, std::source_location where);
   void sync_warp(unsigned mask, std::source_location where);
-  void yield();
-  /// Ends the launch.
+  // and in block.cpp.
   [[noreturn]] void trap(const char* what, std::source_location where);
 
  private:
@@ -85,13 +86,15 @@ class Block {
     unsigned existing = 0;  ///< a bit for each lane that the block has
     unsigned waiting = 0;   ///< that waits in a collective
     unsigned parity = 0;    ///< for each lowest lane of a mask, which of its points is next
-    sanitizer::SyncPoint points[32]
-                               [2];  ///< of __syncwarp, by the lowest lane of the mask; two, as for the block's barrier
+    /// Of __syncwarp, by the lowest lane of the mask; two, as for the block's barrier.
+    sanitizer::SyncPoint points[32][2];
   };
 
   static void run_thread(void* block);
   void prepare(std::uint64_t number);
   void resume(KernelThread& thread);
+  /// Lets the others run until this thread is ready again.
+  void pause() { running_->fiber.suspend(); }
   void wake_all();
   /// Whether the lanes of the warp that starts at thread `first` all wait in the same collective as `one`, one of them.
   bool agree(const KernelThread& one, unsigned first, unsigned lanes) const;
@@ -106,6 +109,7 @@ class Block {
   std::vector<KernelThread> threads_;
   std::vector<Warp> warps_;
   ReadyQueue ready_;
+  sanitizer::SyncPoint begin_;  ///< comes before all that the threads do
   KernelThread* running_ = nullptr;
   unsigned live_ = 0;    ///< threads that have not returned
   std::string failure_;  ///< the report of what went wrong

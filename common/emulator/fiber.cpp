@@ -16,8 +16,10 @@ void Fiber::prepare(char* stack_top, sanitizer::StackBounds bounds, void (*funct
   strand_.create(name);
 }
 
-void Fiber::discard() {
-  strand_.destroy();
+void Fiber::discard(bool ended, sanitizer::SyncPoint& end) {
+  strand_.release(end);
+  strand_.discard(ended);
+  if (!ended) sanitizer::forget_frames(bounds_);
 }
 
 void Fiber::resume() {

@@ -16,8 +16,10 @@ class Fiber {
   /// leave() and never return.
   void prepare(char* stack_top, sanitizer::StackBounds bounds, void (*function)(void*), void* argument,
                const char* name);
-  /// Gives up the fiber, whether or not it has ended. What its frames hold is not destroyed.
-  void discard();
+  /// Gives up the fiber. What is left in its frames, if it has not ended, is not destroyed.
+  /// @param ended whether it has called leave()
+  /// @param end what the fiber did happens before an acquire() of this point
+  void discard(bool ended, sanitizer::SyncPoint& end);
 
   /// Runs the fiber until it calls suspend() or leave(). Called from the OS thread's own stack.
   void resume();

@@ -62,6 +62,7 @@ std::string run_blocks(Launch& launch, unsigned worker_count) {
     }
   });
   launch.end.acquire();
+  sanitizer::recycle_strands();
   return failure;
 }
 

@@ -12,11 +12,11 @@ namespace {
 std::mutex mutex;
 std::string last;
 
-/// Threads that do the same, as ranges: "0-31, 64".
+/// Threads that do the same.
 struct Group {
   const KernelThread* example;
-  std::vector<std::pair<unsigned, unsigned>> ranges;  // first and last
   unsigned count = 0;
+  std::vector<std::pair<unsigned, unsigned>> ranges;  // first and last
 
   void add(unsigned thread) {
     ++count;
@@ -28,6 +28,23 @@ struct Group {
   }
 };
 
+/// "threads 0-31, 64"
+std::string describe_threads(const Group& group) {
+  constexpr std::size_t kMostRanges = 8;
+  std::string text = group.count == 1 ? "thread" : "threads";
+  const char* separator = " ";
+  unsigned left = group.count;
+  for (std::size_t i = 0; i < group.ranges.size(); ++i) {
+    const auto [first, final] = group.ranges[i];
+    if (i == kMostRanges) return text + " and " + std::to_string(left) + " more";
+    text += separator + std::to_string(first);
+    if (final > first) text += "-" + std::to_string(final);
+    separator = ", ";
+    left -= final - first + 1;
+  }
+  return text;
+}
+
 bool same_doing(const KernelThread& a, const KernelThread& b) {
   if (a.state != b.state) return false;
   if (a.state == KernelThread::State::returned) return true;
@@ -35,27 +52,23 @@ bool same_doing(const KernelThread& a, const KernelThread& b) {
 }
 
 std::string line_of(const Group& group) {
-  std::string text = group.count == 1 ? "  thread " : "  threads ";
-  for (std::size_t i = 0; i < group.ranges.size(); ++i) {
-    const auto [first, last_one] = group.ranges[i];
-    text += (i > 0 ? ", " : "") + std::to_string(first);
-    if (last_one > first) text += "-" + std::to_string(last_one);
-  }
   const bool one = group.count == 1;
+  const std::string waits = one ? " waits" : " wait";
   const KernelThread& example = *group.example;
+  const std::string line = "  " + describe_threads(group);
   switch (example.state) {
     case KernelThread::State::returned:
-      return text + (one ? " has" : " have") + " returned from the kernel\n";
+      return line + (one ? " has" : " have") + " returned from the kernel\n";
     case KernelThread::State::at_barrier:
-      return text + (one ? " waits" : " wait") + " at the barrier " + describe(example.where) + "\n";
+      return line + waits + " at the barrier " + describe(example.where) + "\n";
     case KernelThread::State::in_collective:
       break;
     case KernelThread::State::ready:
-      return text + " could go on\n";
+      return line + " could go on\n";
   }
   char mask[16];
   std::snprintf(mask, sizeof mask, "0x%08X", example.mask);
-  return text + (one ? " waits" : " wait") + " for the lanes " + mask + " at " + describe(example.where) + "\n";
+  return line + waits + " for the lanes " + mask + " at " + describe(example.where) + "\n";
 }
 
 }  // namespace
@@ -73,7 +86,7 @@ std::string describe_stuck(const Block& block, const std::vector<KernelThread>& 
   for (const KernelThread& thread : threads) {
     std::size_t i = 0;
     while (i < groups.size() && !same_doing(*groups[i].example, thread)) ++i;
-    if (i == groups.size()) groups.push_back({.example = &thread, .ranges = {}});
+    if (i == groups.size()) groups.push_back({.example = &thread, .count = 0, .ranges = {}});
     groups[i].add(thread.number);
   }
   std::string text = "block " + describe(block.index()) + " is stuck, some of its " + std::to_string(threads.size()) +

@@ -65,33 +65,6 @@ inline void forget_frames([[maybe_unused]] StackBounds stack) {
 #endif
 }
 
-/// ThreadSanitizer's idea of one thread of a kernel. It starts ordered after all that its creator has done.
-class Strand {
- public:
-#ifdef EMULATOR_TSAN
-  void create(const char* name) {
-    handle_ = __tsan_create_fiber(0);
-    __tsan_set_fiber_name(handle_, name);
-  }
-  void adopt_current() {
-    handle_ = __tsan_get_current_fiber();
-  }
-  void destroy();
-  /// Right before a jump to this strand. Taking turns orders nothing: on a GPU the threads run at the same time.
-  void switch_to() {
-    __tsan_switch_to_fiber(handle_, __tsan_switch_to_fiber_no_sync);
-  }
-#else
-  void create(const char*) {}
-  void adopt_current() {}
-  void destroy() {}
-  void switch_to() {}
-#endif
-
- private:
-  [[maybe_unused]] void* handle_ = nullptr;
-};
-
 /// A point that orders threads: what a thread did before its release() happens before what another does after its
 /// acquire() that comes later.
 class SyncPoint {
@@ -111,6 +84,48 @@ class SyncPoint {
  private:
   alignas(8) char address_ = 0;  // ThreadSanitizer knows a SyncPoint by its address alone
 };
+
+/// ThreadSanitizer's idea of one thread of a kernel: a history of its own, which only SyncPoints link to others.
+class Strand {
+ public:
+#ifdef EMULATOR_TSAN
+  /// A strand that is nobody else's in this launch. @param name for reports
+  void create(const char* name);
+  /// Gives it back. @param ended whether its function has returned
+  void discard(bool ended);
+  void adopt_current() {
+    handle_ = __tsan_get_current_fiber();
+  }
+  /// Right before a jump to this strand. Taking turns orders nothing: on a GPU the threads run at the same time.
+  void switch_to() {
+    __tsan_switch_to_fiber(handle_, __tsan_switch_to_fiber_no_sync);
+  }
+  /// Releases a point on behalf of this strand, which is not running.
+  void release(SyncPoint& point) {
+    Strand current;
+    current.adopt_current();
+    switch_to();
+    point.release();
+    current.switch_to();
+  }
+#else
+  void create(const char*) {}
+  void discard(bool) {}
+  void adopt_current() {}
+  void switch_to() {}
+  void release(SyncPoint&) {}
+#endif
+
+ private:
+  [[maybe_unused]] void* handle_ = nullptr;
+};
+
+/// Strands may be used again: all of the launch that has ended comes before what follows.
+#ifdef EMULATOR_TSAN
+void recycle_strands();
+#else
+inline void recycle_strands() {}
+#endif
 
 /// While it lives ThreadSanitizer overlooks the memory accesses of library functions (memcpy, free, ...) that the
 /// emulator calls on behalf of several threads of a kernel.

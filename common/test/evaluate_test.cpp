@@ -36,7 +36,8 @@ TEST(Evaluate, StagesAgreeInEveryLayout) {
       ASSERT_EQ(out.size(), 2u);
       for (const auto& [name, tensor] : out) {
         const Comparison comparison = compare(tensor, reference.find(name)->second);
-        EXPECT_TRUE(comparison.within(stage.dtype == Dtype::bf16 ? 1e-2 : 1e-6)) << stage.name << describe(comparison, name);
+        EXPECT_TRUE(comparison.within(stage.dtype == Dtype::bf16 ? 1e-2 : 1e-6))
+            << stage.name << describe(comparison, name);
       }
     }
   }
@@ -75,8 +76,7 @@ TEST(Evaluate, CallsRefuseWrongTypesAndNames) {
 }
 
 TEST(Evaluate, StridesFollowTheDimensions) {
-  const Problem problem =
-      make_problem(running_sum(), {.sizes = {{"B", 2}, {"H", 3}, {"L", 5}, {"Dv", 7}}, .seed = 1});
+  const Problem problem = make_problem(running_sum(), {.sizes = {{"B", 2}, {"H", 3}, {"L", 5}, {"Dv", 7}}, .seed = 1});
   Placement packed(running_sum(), problem, Place::cpu, Dtype::fp32, Dtype::fp32);
   const auto x = packed.call().view<const float>("x");
   EXPECT_EQ(x.stride_b, 105);

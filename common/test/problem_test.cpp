@@ -19,9 +19,16 @@ Operator attention() {
   return Operator("attention", "for the tests of problems")
       .input({.name = "q", .dims = {"B", "H", "L", "Dk"}, .draw = normal()})
       .input({.name = "k", .dims = {"B", "H", "Lk", "Dk"}, .draw = normal()})
-      .input({.name = "g", .dims = {"B", "H", "L"}, .draw = logsigmoid(), .half = false,
-              .valid = [](double g, const Sizes&) { return g <= 0; }, .requirement = "must be at most 0"})
-      .input({.name = "lengths", .dims = {"B"}, .dtype = Dtype::int32, .optional = true,
+      .input({.name = "g",
+              .dims = {"B", "H", "L"},
+              .draw = logsigmoid(),
+              .half = false,
+              .valid = [](double g, const Sizes&) { return g <= 0; },
+              .requirement = "must be at most 0"})
+      .input({.name = "lengths",
+              .dims = {"B"},
+              .dtype = Dtype::int32,
+              .optional = true,
               .valid = [](double n, const Sizes& s) { return n >= 0 && n <= static_cast<double>(s.at("Lk")); },
               .requirement = "must be between 0 and the number of keys"})
       .output({.name = "o", .dims = {"B", "H", "L", "Dk"}})

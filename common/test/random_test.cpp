@@ -59,7 +59,8 @@ TEST(Random, NormalIsNormal) {
   EXPECT_NEAR(m.deviation, 1, 0.01);
   EXPECT_NEAR(m.skewness, 0, 0.03);
   EXPECT_NEAR(m.kurtosis, 3, 0.06);
-  EXPECT_LT(kolmogorov_distance(tensor, [](double x) { return std::erfc(-x / std::sqrt(2)) / 2; }), 2.3 / std::sqrt(kCount));
+  EXPECT_LT(kolmogorov_distance(tensor, [](double x) { return std::erfc(-x / std::sqrt(2)) / 2; }),
+            2.3 / std::sqrt(kCount));
 }
 
 TEST(Random, UniformIsUniform) {

@@ -48,10 +48,30 @@ class Mutator {
   }
 
   void mutate_once(std::string& bytes) {
-    static const std::vector<std::string> words{
-        "-1",     "0",  "18446744073709551615", "18446744073709551616", "9223372036854775807", "4294967296", "1e9",  "\"\"",
-        "[",      "]",  "{",                    "}",                    ",",                   ":",          "null", "true",
-        "\"F32\"", "\"shape\"", "\"q\"", "\"\\u0000\"", "\"\\ud800\"", "\xff", "[[[[[[[[", "\"__metadata__\""};
+    static const std::vector<std::string> words{"-1",
+                                                "0",
+                                                "18446744073709551615",
+                                                "18446744073709551616",
+                                                "9223372036854775807",
+                                                "4294967296",
+                                                "1e9",
+                                                "\"\"",
+                                                "[",
+                                                "]",
+                                                "{",
+                                                "}",
+                                                ",",
+                                                ":",
+                                                "null",
+                                                "true",
+                                                "\"F32\"",
+                                                "\"shape\"",
+                                                "\"q\"",
+                                                "\"\\u0000\"",
+                                                "\"\\ud800\"",
+                                                "\xff",
+                                                "[[[[[[[[",
+                                                "\"__metadata__\""};
     if (bytes.empty()) return;
     const std::size_t at = place(bytes);
     switch (below(8)) {

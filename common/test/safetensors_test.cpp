@@ -152,8 +152,9 @@ TEST(Safetensors, RefusesBadOffsets) {
             "tensor 'q' has data_offsets [0, 16], but the file has 15 bytes of data");
   EXPECT_EQ(refusal(one("[16,0]")), "tensor 'q' has data_offsets [16, 0], but the file has 16 bytes of data");
   EXPECT_EQ(refusal(one("[-16,0]")), "tensor 'q': -16 in 'data_offsets'");
-  EXPECT_EQ(refusal(one("[18446744073709551600,18446744073709551615]")),
-            "tensor 'q' has data_offsets [18446744073709551600, 18446744073709551615], but the file has 16 bytes of data");
+  EXPECT_EQ(
+      refusal(one("[18446744073709551600,18446744073709551615]")),
+      "tensor 'q' has data_offsets [18446744073709551600, 18446744073709551615], but the file has 16 bytes of data");
   EXPECT_EQ(refusal(one("[0,16]"), std::string(20, 'x')), "4 bytes after the last tensor");
   EXPECT_EQ(refusal(one("[4,20]"), std::string(20, 'x')), "4 unused bytes before tensor 'q'");
   EXPECT_EQ(refusal("{}"), "16 bytes after the last tensor");
@@ -215,7 +216,8 @@ TEST(Safetensors, RefusesTruncatedFiles) {
 
 TEST(Safetensors, RefusesHeaderLengthsBeyondTheFile) {
   const TemporaryFolder folder;
-  for (const std::uint64_t length : {std::uint64_t{3}, std::uint64_t{100'000'001}, ~std::uint64_t{0}, ~std::uint64_t{7}}) {
+  for (const std::uint64_t length :
+       {std::uint64_t{3}, std::uint64_t{100'000'001}, ~std::uint64_t{0}, ~std::uint64_t{7}}) {
     write_bytes(folder / "a", std::string(reinterpret_cast<const char*>(&length), sizeof length) + "{}");
     EXPECT_EQ(opening_error(folder / "a"), (folder / "a").string() + ": says that its header has " +
                                                std::to_string(length) + " bytes, but only 2 follow");
@@ -228,7 +230,8 @@ TEST(Safetensors, RefusesHeadersAbove100Megabytes) {
   const std::uint64_t length = 100'000'001;
   write_bytes(folder / "a", std::string(reinterpret_cast<const char*>(&length), sizeof length));
   fs::resize_file(folder / "a", 200'000'000);
-  EXPECT_EQ(opening_error(folder / "a"), (folder / "a").string() + ": says that its header has 100000001 bytes, too many");
+  EXPECT_EQ(opening_error(folder / "a"),
+            (folder / "a").string() + ": says that its header has 100000001 bytes, too many");
 }
 
 TEST(Safetensors, WritingFailsWithoutATrace) {

@@ -6,11 +6,11 @@
 #include <thread>
 #include <vector>
 
+#include "common/chapter/chapter.hpp"
 #include "common/chapter/evaluate.hpp"
 #include "common/device/error.hpp"
 #include "common/device/stream.hpp"
 #include "common/limits.hpp"
-#include "common/chapter/chapter.hpp"
 
 namespace tutorial {
 namespace {
@@ -104,6 +104,19 @@ TEST(Limits, OfTheProcessor) {
   EXPECT_GT(limits.fma_flops_s, 1e7);
   EXPECT_LT(limits.fma_flops_s, 1e15);
 }
+
+#if TUTORIAL_CUDA
+TEST(Limits, OfTheGpu) {
+  const Limits limits = measure_gpu_limits({.fma = true, .tensor = true, .exponentials = true});
+  EXPECT_GT(limits.copy_bytes_s, 5e10);
+  EXPECT_LT(limits.copy_bytes_s, 5e13);
+  EXPECT_GT(limits.fma_flops_s, 1e12);
+  EXPECT_GT(limits.tensor_flops_s, 2 * limits.fma_flops_s);
+  EXPECT_LT(limits.exponentials_s, limits.fma_flops_s / 2);
+  EXPECT_GT(limits.exponentials_s, limits.fma_flops_s / 64);
+  EXPECT_EQ(measure_gpu_limits({}).tensor_flops_s, 0);  // what is not asked for is not measured
+}
+#endif
 
 }  // namespace
 }  // namespace tutorial

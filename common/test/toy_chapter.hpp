@@ -50,6 +50,6 @@ void scaling_infinite(const Scaling&);   // one element
 void scaling_once(const Scaling&);       // right only the first time
 void scaling_throws(const Scaling&);
 void scaling_refused(const Scaling&);  // a kernel launch with too many threads
-void scaling_outside(const Scaling&);  // writes behind the last element of each row
+void scaling_outside(const Scaling&);  // copies one element more of a row than there is
 
 }  // namespace tutorial

@@ -1,0 +1,16 @@
+# What the emulator makes of CUDA's language. With the cuda backend the same tests run on a GPU, so that they say what
+# CUDA does and not what we think that it does.
+include_guard(GLOBAL)
+
+add_executable(emulator_language_test)
+foreach(part atomics bits fences math reductions shuffles small_float vector_types votes)
+  tutorial_sources(emulator_language_test ${CMAKE_CURRENT_LIST_DIR}/language_${part}_test.cu)
+endforeach()
+target_link_libraries(emulator_language_test PRIVATE device GTest::gtest_main)
+gtest_discover_tests(emulator_language_test DISCOVERY_MODE PRE_TEST)
+if(TUTORIAL_BACKEND STREQUAL "emulator")
+  foreach(schedule reverse random:1) # once more in other orders of threads and blocks
+    add_test(NAME emulator_language_test.${schedule} COMMAND emulator_language_test)
+    set_tests_properties(emulator_language_test.${schedule} PROPERTIES ENVIRONMENT EMULATOR_SCHEDULE=${schedule})
+  endforeach()
+endif()

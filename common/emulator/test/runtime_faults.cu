@@ -1,0 +1,239 @@
+// Kernels that are wrong on purpose, and some that only look wrong: runtime_faults NAME runs one of them. The tests run
+// it as a child process and look for the sanitizers' reports; a comment "fault: NAME" marks the line that they name.
+
+#include <cuda_runtime.h>
+#include <emulator/launch.hpp>
+#include <emulator/shared.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <string>
+
+#undef NDEBUG  // the assertion is to fail in every build
+#include <cassert>
+
+namespace {
+
+// --- stray accesses
+// ---------------------------------------------------------------------------------------------------
+
+__global__ void write_beyond_global(float* out, int count) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i <= count) out[i] = 1.0f;  // fault: global
+}
+
+__global__ void read_before_global(const float* in, float* out) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  out[i] = in[i - 1];  // fault: before_global
+}
+
+__global__ void write_beyond_dynamic(int count) {
+  auto* values = static_cast<float*>(emulator::dynamic_shared());
+  const int i = static_cast<int>(threadIdx.x);
+  if (i <= count) values[i] = 1.0f;  // fault: dynamic
+}
+
+// Through a pointer the compiler does not see the array's size, so only its red zone helps.
+[[gnu::noinline]] __device__ void store(float* values, int i) {
+  values[i] = 1.0f;  // fault: static
+}
+
+__global__ void write_beyond_static(float* out) {
+  __shared__ float values[37];
+  store(values, static_cast<int>(threadIdx.x));
+  __syncthreads();
+  out[0] = values[0];
+}
+
+template <int kCount>
+__global__ void write_beyond_static_of_template(float* out) {
+  __shared__ float values[kCount];
+  store(values, static_cast<int>(threadIdx.x));
+  __syncthreads();
+  out[0] = values[0];
+}
+
+__global__ void index_beyond_static(float* out) {
+  __shared__ float values[37];
+  values[threadIdx.x] = 1.0f;  // fault: index
+  __syncthreads();
+  out[0] = values[0];
+}
+
+__global__ void use_after_free(float* out, bool last) {
+  if (last) out[threadIdx.x] = 1.0f;  // fault: freed
+}
+
+// --- races
+// ------------------------------------------------------------------------------------------------------------
+
+__global__ void swap_halves(float* out, bool wait) {
+  __shared__ float values[64];
+  values[threadIdx.x] = 1.0f;
+  if (wait) __syncthreads();
+  out[blockIdx.x * 64 + threadIdx.x] = values[63 - threadIdx.x];  // fault: threads
+}
+
+// The second barrier is missing: a fast thread overwrites what a slow one still has to read.
+__global__ void rotate(float* out, bool wait) {
+  auto* values = static_cast<float*>(emulator::dynamic_shared());
+  float mine = static_cast<float>(threadIdx.x);
+  for (int i = 0; i < 3; ++i) {
+    values[threadIdx.x] = mine;
+    __syncthreads();
+    mine = values[(threadIdx.x + 1) % 64];  // fault: rotate
+    if (wait) __syncthreads();
+  }
+  out[blockIdx.x * 64 + threadIdx.x] = mine;
+}
+
+__global__ void sum_blocks(float* out, bool atomic) {
+  if (threadIdx.x != 0) return;
+  if (atomic) {
+    atomicAdd(out, 1.0f);
+  } else {
+    *out += 1.0f;  // fault: blocks
+  }
+}
+
+__global__ void swap_lanes(float* out, bool wait) {
+  __shared__ float values[64];
+  values[threadIdx.x] = 1.0f;
+  if (wait) __syncwarp();
+  out[blockIdx.x * 64 + threadIdx.x] = values[threadIdx.x ^ 1];  // fault: lanes
+}
+
+// A warp's barrier does not order it with the other warp.
+__global__ void swap_warps(float* out, bool wait) {
+  __shared__ float values[64];
+  values[threadIdx.x] = 1.0f;
+  __syncwarp();
+  if (wait) __syncthreads();
+  out[blockIdx.x * 64 + threadIdx.x] = values[threadIdx.x ^ 32];  // fault: warps
+}
+
+// All lanes have come, but a shuffle does not make their writes visible.
+__global__ void swap_by_shuffle(float* out) {
+  __shared__ float values[64];
+  values[threadIdx.x] = 1.0f;
+  const float other = __shfl_xor_sync(~0u, 1.0f, 1);
+  out[blockIdx.x * 64 + threadIdx.x] = values[threadIdx.x ^ 1] + other;  // fault: shuffle
+}
+
+// Stacks and shared memory are used again by later blocks, and what a launch wrote is read by the next: no races.
+__global__ void reuse(const float* in, float* out) {
+  __shared__ float values[64];
+  auto* dynamic = static_cast<float*>(emulator::dynamic_shared());
+  float local[64];
+  for (int i = 0; i < 64; ++i) local[i] = in[64 * blockIdx.x + (threadIdx.x + static_cast<unsigned>(i)) % 64];
+  for (unsigned i = 0; i < 4; ++i) {
+    values[threadIdx.x] = local[(threadIdx.x + i) % 64];
+    dynamic[threadIdx.x] = values[threadIdx.x];
+    __syncthreads();
+    local[i] += values[63 - threadIdx.x] + dynamic[(threadIdx.x + 1) % 64];
+    __syncthreads();
+  }
+  out[64 * blockIdx.x + threadIdx.x] = local[3] + __shfl_down_sync(~0u, local[2], 3);
+}
+
+// --- crashes
+// ----------------------------------------------------------------------------------------------------------
+
+__global__ void fail_assertion() {
+  assert(threadIdx.x != 7 || blockIdx.x != 2);  // fault: assertion
+}
+
+__global__ void write_to_null(float* null) {
+  if (threadIdx.x == 3 && blockIdx.x == 1) *null = 1.0f;  // fault: null
+}
+
+[[gnu::noinline]] __device__ int recurse(int depth) {
+  volatile char frame[3000];
+  frame[depth % 3000] = 1;
+  return depth < 1000 ? recurse(depth + 1) + frame[depth % 3000] : 0;
+}
+
+__global__ void overflow_stack(float* out) {
+  if (threadIdx.x == 5) out[0] = static_cast<float>(recurse(0));
+}
+
+__global__ void overflow_integer(int* out) {
+  if (threadIdx.x == 9) out[0] += 2147483647;  // fault: integer
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+
+void start(unsigned blocks, unsigned threads, std::size_t shared_bytes, std::function<void()> body,
+           std::source_location where = std::source_location::current()) {
+  const cudaError_t error = emulator::launch(blocks, threads, shared_bytes, nullptr, where, std::move(body));
+  std::puts(cudaGetErrorName(error));
+}
+
+/// 100 floats, exactly as many as cudaMalloc() was asked for, zero.
+float* floats(std::size_t count) {
+  float* values = nullptr;
+  if (cudaMalloc(&values, count * sizeof(float)) != cudaSuccess) std::abort();
+  if (cudaMemset(values, 0, count * sizeof(float)) != cudaSuccess) std::abort();
+  return values;
+}
+
+void reuse_everything() {
+  float* a = floats(64 * 8);
+  float* b = floats(64 * 8);
+  for (int i = 0; i < 3; ++i) {
+    start(8, 64, 256, [=] { reuse(a, b); });
+    start(8, 64, 256, [=] { reuse(b, a); });
+  }
+}
+
+void free_then_use() {
+  float* values = floats(64);
+  start(1, 64, 0, [=] { use_after_free(values, false); });
+  (void)cudaFree(values);
+  start(1, 64, 0, [=] { use_after_free(values, true); });
+}
+
+const std::map<std::string, std::function<void()>> kFaults = {
+    {"global", [] { start(2, 64, 0, [p = floats(100)] { write_beyond_global(p, 100); }); }},
+    {"before_global", [] { start(2, 32, 0, [p = floats(100), q = floats(100)] { read_before_global(p, q); }); }},
+    {"dynamic", [] { start(3, 64, 37 * sizeof(float), [] { write_beyond_dynamic(37); }); }},
+    {"static", [] { start(3, 38, 0, [p = floats(1)] { write_beyond_static(p); }); }},
+    {"static_of_template", [] { start(3, 38, 0, [p = floats(1)] { write_beyond_static_of_template<37>(p); }); }},
+    {"index", [] { start(3, 38, 0, [p = floats(1)] { index_beyond_static(p); }); }},
+    {"freed", free_then_use},
+    {"threads", [] { start(2, 64, 0, [p = floats(128)] { swap_halves(p, false); }); }},
+    {"threads_right", [] { start(2, 64, 0, [p = floats(128)] { swap_halves(p, true); }); }},
+    {"rotate", [] { start(2, 64, 256, [p = floats(128)] { rotate(p, false); }); }},
+    {"rotate_right", [] { start(2, 64, 256, [p = floats(128)] { rotate(p, true); }); }},
+    {"blocks", [] { start(4, 32, 0, [p = floats(1)] { sum_blocks(p, false); }); }},
+    {"blocks_right", [] { start(4, 32, 0, [p = floats(1)] { sum_blocks(p, true); }); }},
+    {"lanes", [] { start(2, 64, 0, [p = floats(128)] { swap_lanes(p, false); }); }},
+    {"lanes_right", [] { start(2, 64, 0, [p = floats(128)] { swap_lanes(p, true); }); }},
+    {"warps", [] { start(2, 64, 0, [p = floats(128)] { swap_warps(p, false); }); }},
+    {"warps_right", [] { start(2, 64, 0, [p = floats(128)] { swap_warps(p, true); }); }},
+    {"shuffle", [] { start(2, 64, 0, [p = floats(128)] { swap_by_shuffle(p); }); }},
+    {"reuse_right", reuse_everything},
+    {"assertion", [] { start(4, 32, 0, [] { fail_assertion(); }); }},
+    {"null", [] { start(4, 32, 0, [] { write_to_null(nullptr); }); }},
+    {"stack", [] { start(1, 32, 0, [p = floats(1)] { overflow_stack(p); }); }},
+    {"integer",
+     [] {
+       int* one = reinterpret_cast<int*>(floats(1));
+       *one = 1;
+       start(1, 32, 0, [=] { overflow_integer(one); });
+     }},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IONBF, 0);
+  const auto fault = kFaults.find(argc == 2 ? argv[1] : "");
+  if (fault == kFaults.end()) {
+    for (const auto& [name, function] : kFaults) std::puts(name.c_str());
+    return 2;
+  }
+  fault->second();
+}

@@ -1,0 +1,426 @@
+/// @file
+/// A chapter's executable as a user runs it.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "common/compare.hpp"
+#include "common/safetensors.hpp"
+#include "common/test/files.hpp"
+#include "common/test/process.hpp"
+
+namespace tutorial {
+namespace {
+
+using Json = nlohmann::json;
+
+const Environment kPlain{{"TERM", "xterm-256color"}, {"LC_ALL", "C.UTF-8"}, {"NO_COLOR", ""}};
+
+std::vector<std::string> command(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), TOY_CHAPTER);
+  return arguments;
+}
+
+// The operator whose stages all pass, on the smallest of problems.
+std::vector<std::string> passing(std::vector<std::string> more = {}) {
+  std::vector<std::string> arguments{"--operator", "running_sum",   "-B1",      "-H2",
+                                     "-L5",        "--value-dim=3", "--seed=1", "--repeat=1"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+ProcessResult run(const std::vector<std::string>& arguments) {
+  return run_process(command(arguments), kPlain);
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+// Exit status 2, nothing on standard output, one line on standard error: the message behind the program's name.
+std::string usage_error(const std::vector<std::string>& arguments) {
+  const ProcessResult result = run(arguments);
+  EXPECT_EQ(result.status, 2) << result.out << result.error;
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(std::count(result.error.begin(), result.error.end(), '\n'), 1) << result.error;
+  const std::string name = "toy_chapter: ";
+  EXPECT_TRUE(result.error.starts_with(name)) << result.error;
+  return result.error.substr(name.size(), result.error.size() - name.size() - 1);
+}
+
+TEST(CommandLine, AllChecksPass) {
+  const ProcessResult result = run(passing());
+  EXPECT_EQ(result.status, 0) << result.out;
+  EXPECT_EQ(result.error, "");
+  const std::vector<std::string> lines = lines_of(result.out);
+  EXPECT_EQ(lines.front(), "00_toy  A chapter for tests");
+  EXPECT_EQ(lines.back(), "4 stages checked, all passed");
+  EXPECT_NE(result.out.find("B=1 H=2 L=5 Dv=3 scale=0.57735  seed 1"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("\n  2 blocks\n"), std::string::npos);  // the note
+}
+
+TEST(CommandLine, PipedOutputIsPlainAndNarrow) {
+  const ProcessResult result = run({"--seed=1", "--repeat=1"});
+  for (const char c : result.out + result.error) EXPECT_TRUE(c == '\n' || (c >= ' ' && c < 0x7F)) << int{c};
+  for (const std::string& line : lines_of(result.out)) {
+    if (line.find(' ', 2) != line.npos && line.find('/') == line.npos) {
+      EXPECT_LE(line.size(), 100u) << line;
+    }
+  }
+}
+
+TEST(CommandLine, TerminalOutputIsPainted) {
+  const ProcessResult result = run_on_terminal(command(passing()), kPlain);
+  EXPECT_EQ(result.status, 0);
+  EXPECT_NE(result.out.find("\x1b[1m"), std::string::npos);
+  EXPECT_NE(result.out.find("─"), std::string::npos);
+  // What the progress line erased is gone; colours take no room.
+  std::string text = std::regex_replace(result.out, std::regex("[^\n]*\x1b\\[2K"), "");
+  text = std::regex_replace(text, std::regex("\x1b\\[[0-9;]*m|\r"), "");
+  for (const std::string& line : lines_of(text)) {
+    const auto columns = std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; });
+    EXPECT_LE(columns, 100) << line;
+  }
+}
+
+TEST(CommandLine, NoColorIsRespected) {
+  Environment environment = kPlain;
+  environment["NO_COLOR"] = "1";
+  EXPECT_EQ(run_on_terminal(command(passing()), environment).out.find("\x1b[1m"), std::string::npos);
+  environment = {{"TERM", "dumb"}, {"NO_COLOR", ""}};
+  EXPECT_EQ(run_on_terminal(command(passing()), environment).out.find('\x1b'), std::string::npos);
+}
+
+TEST(CommandLine, TerminalsWithoutUtf8GetAscii) {
+  const std::string out =
+      run_on_terminal(command(passing()), {{"TERM", "xterm"}, {"LC_ALL", "C"}, {"NO_COLOR", ""}}).out;
+  for (const char c : out) EXPECT_GE(c, 0) << out;
+}
+
+// Slow enough for the progress line, which must be gone in the end.
+TEST(CommandLine, ProgressErasesItself) {
+  const ProcessResult result = run_on_terminal(
+      command({"--operator=running_sum", "--stage=plain", "--length=30000", "--value-dim=64", "--repeat=20"}), kPlain);
+  EXPECT_EQ(result.status, 0);
+  const std::size_t progress = result.out.find("run ");
+  ASSERT_NE(progress, std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("of 20", progress), std::string::npos);
+  EXPECT_LT(result.out.rfind(" of 20"), result.out.rfind("\x1b[2K"));
+}
+
+TEST(CommandLine, FailedChecksAreNamed) {
+  const ProcessResult result = run({"--operator", "scaling", "--seed=1"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.error, "");
+  EXPECT_TRUE(result.out.ends_with("\n6 of 8 stages failed\n  wrong, unwritten, infinite, once, throws, refused\n"));
+  for (const char* text : {"o differs from the reference in double by", "at worst o[0, 1, 7, 3] is",
+                           "o[0, 1, 7, 3] was never written", "o[0, 1, 7, 3] is inf, not ",
+                           "right in the first run, but not in the last", "has a bad day", "toy_kernels.cu:"}) {
+    EXPECT_NE(std::regex_replace(result.out, std::regex("\n  "), " ").find(text), std::string::npos)
+        << text << result.out;
+  }
+  // Failed stages have neither times nor speed-ups.
+  for (const std::string& line : lines_of(result.out)) {
+    if (line.starts_with("wrong ")) {
+      EXPECT_TRUE(std::regex_search(line, std::regex("failed( +-){4,5}$"))) << line;
+    }
+  }
+}
+
+TEST(CommandLine, StagesAreChosen) {
+  const ProcessResult result = run(passing({"--stage", "plain,kernel"}));
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.out.find("exact"), std::string::npos) << result.out;
+  EXPECT_EQ(lines_of(result.out).back(), "2 stages checked, all passed");
+  EXPECT_EQ(lines_of(run(passing({"--stage", "plain", "--stage", "kernel"})).out).back(),
+            "2 stages checked, all passed");
+}
+
+TEST(CommandLine, CpuOnlySkipsKernels) {
+  const ProcessResult result = run(passing({"--cpu-only"}));
+  EXPECT_EQ(result.status, 0);
+  EXPECT_NE(result.out.find("\nkernel       skipped: --cpu-only\n"), std::string::npos) << result.out;
+  EXPECT_EQ(lines_of(result.out).back(), "2 stages checked, all passed, 2 skipped");
+}
+
+TEST(CommandLine, StagesThatCannotRunAreSkipped) {
+  const ProcessResult result = run(passing({"--value-dim", "65"}));
+  EXPECT_EQ(result.status, 2);  // an option given twice
+  const ProcessResult skipped = run({"--operator=running_sum", "-L5", "--value-dim=65", "--repeat=1"});
+  EXPECT_EQ(skipped.status, 0);
+  EXPECT_NE(skipped.out.find("kernel       skipped: Dv = 65 is above 64\n"), std::string::npos) << skipped.out;
+}
+
+TEST(CommandLine, ListNamesOperatorsAndStages) {
+  const ProcessResult result = run({"--list"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_NE(result.out.find("running_sum  s_t = exp(g_t) s_{t-1} + x_t\n"), std::string::npos);
+  EXPECT_NE(result.out.find("  kernel_bf16  gpu  bf16  the same in bf16\n"), std::string::npos);
+}
+
+TEST(CommandLine, HelpNamesEveryOption) {
+  const ProcessResult result = run({"--help"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.error, "");
+  for (const char* option : {"--operator", "--stage", "--list", "-B,--batch", "-H,--heads", "-L,--length", "--key-dim",
+                             "--value-dim", "--chunk", "--scale", "--seed", "--repeat", "--warmup", "--cpu-only",
+                             "--input", "--output", "--weights", "--json"}) {
+    EXPECT_NE(result.out.find(option), std::string::npos) << option;
+  }
+}
+
+TEST(CommandLine, SeedIsFreshAndPrinted) {
+  const auto seed_of = [](const std::string& out) {
+    std::smatch match;
+    EXPECT_TRUE(std::regex_search(out, match, std::regex("seed ([0-9]+)"))) << out;
+    return match[1].str();
+  };
+  const std::vector<std::string> arguments{"--operator=running_sum", "--stage=plain", "-L5", "--repeat=1"};
+  const std::string first = seed_of(run(arguments).out);
+  EXPECT_NE(first, seed_of(run(arguments).out));
+}
+
+TEST(CommandLine, BadNumbers) {
+  EXPECT_EQ(usage_error({"-L", "0"}), "--length: 0 is not between 1 and 2147483647");
+  EXPECT_EQ(usage_error({"--batch=-3"}), "--batch: -3 is not between 1 and 2147483647");
+  EXPECT_EQ(usage_error({"-H", "-3"}), "--heads: -3 is not between 1 and 2147483647");
+  EXPECT_EQ(usage_error({"--value-dim", "2147483648"}), "--value-dim: 2147483648 is not between 1 and 2147483647");
+  EXPECT_EQ(usage_error({"-L", "99999999999999999999999"}),
+            "--length: 99999999999999999999999 is not between 1 and 2147483647");
+  EXPECT_EQ(usage_error({"-L", "12x"}), "--length: '12x' is not a whole number");
+  EXPECT_EQ(usage_error({"-L", "1.5"}), "--length: '1.5' is not a whole number");
+  EXPECT_EQ(usage_error({"-L", ""}), "--length: '' is not a whole number");
+  EXPECT_EQ(usage_error({"--scale", "x"}), "--scale: 'x' is not a number");
+  EXPECT_TRUE(usage_error({"--scale", "nan"}).starts_with("--scale: nan is not between"));
+  EXPECT_TRUE(usage_error({"--scale", "inf"}).starts_with("--scale: inf is not between"));
+  EXPECT_EQ(usage_error({"--repeat", "0"}), "--repeat: 0 is not between 1 and 2147483647");
+  EXPECT_EQ(usage_error({"--warmup", "-1"}), "--warmup: -1 is not between 0 and 2147483647");
+  EXPECT_EQ(usage_error({"--seed", "-1"}), "--seed: '-1' is not a whole number");
+}
+
+TEST(CommandLine, BadOptions) {
+  EXPECT_NE(usage_error({"--nonsense"}).find("--nonsense"), std::string::npos);
+  EXPECT_NE(usage_error({"word"}).find("word"), std::string::npos);
+  EXPECT_NE(usage_error({"-L"}).find("--length"), std::string::npos);
+  EXPECT_EQ(usage_error({"--operator", "x"}), "--operator: there is no 'x' in 00_toy; there is running_sum, scaling");
+  EXPECT_EQ(usage_error({"--operator", "running_sum", "--stage", "plain,right"}),
+            "--stage: there is no 'right'; there is exact, plain, kernel, kernel_bf16");
+  EXPECT_EQ(usage_error({"--chunk", "16"}), "--chunk: of no use to running_sum, scaling");
+  EXPECT_EQ(usage_error({"--operator", "scaling", "--scale", "2"}), "--scale: of no use to scaling");
+  EXPECT_EQ(usage_error({"--operator", "running_sum", "--weights", "w"}), "--weights: of no use to running_sum");
+}
+
+// Found by counting, not by running out of it.
+TEST(CommandLine, TooMuchMemory) {
+  const std::string huge = usage_error({"--operator=running_sum", "-L", "2147483647", "-H", "100"});
+  EXPECT_TRUE(std::regex_match(huge, std::regex("running_sum needs [0-9.]+ [TP]B of memory, [0-9.]+ [MGT]B are free")))
+      << huge;
+  EXPECT_EQ(usage_error({"--operator=running_sum", "-B", "2147483647", "-L", "2147483647", "-H", "2147483647"}),
+            "x: shape [2147483647, 2147483647, 2147483647, 32] has too many elements");
+}
+
+TEST(CommandLine, BadInputFiles) {
+  const TemporaryFolder folder;
+  const std::string path = (folder / "in.safetensors").string();
+  EXPECT_EQ(usage_error({"--input", path}), path + ": No such file or directory");
+  EXPECT_EQ(usage_error({"--input", folder.path().string()}), folder.path().string() + ": is a folder, not a file");
+  EXPECT_EQ(usage_error({"--input", ""}), "--input: the name of a file is missing");
+  write_bytes(path, "not a safetensors file");
+  EXPECT_TRUE(usage_error({"--input", path}).starts_with(path + ": says that its header has"));
+  Tensor x(Dtype::fp32, {1, 1, 2, 3});
+  x.fill_bytes(0xFF);
+  write_safetensors(path, {{"x", &x}});
+  EXPECT_TRUE(std::regex_search(run({"--input", path, "--operator=running_sum"}).error,
+                                std::regex("toy_chapter: .*: x\\[0, 0, 0, 0\\] = -?nan: is not finite\n$")));
+  EXPECT_EQ(run({"--input", path, "--operator=running_sum"}).status, 2);
+  // A name that would break the line.
+  write_safetensors(path, {{"a\nb", &x}, {"x", &x}});
+  const std::string bytes = read_bytes(path);
+  write_bytes(path, bytes + "junk");
+  EXPECT_EQ(usage_error({"--input", path}), path + ": 4 bytes after the last tensor");
+}
+
+TEST(CommandLine, InputsFromAFile) {
+  const TemporaryFolder folder;
+  const std::string path = (folder / "in").string();
+  Tensor x(Dtype::fp32, {1, 1, 2, 3});
+  Tensor g(Dtype::fp32, {1, 1, 2});
+  Tensor lengths(Dtype::int64, {1});
+  Tensor state(Dtype::fp32, {1, 1, 3});
+  for (int i = 0; i < 6; ++i) x.elements<float>()[i] = static_cast<float>(i + 1);
+  g.fill_bytes(0);
+  lengths.elements<std::int64_t>()[0] = 1;
+  for (float& s : state.elements<float>()) s = 10;
+  write_safetensors(path, {{"x", &x}, {"g", &g}, {"lengths", &lengths}, {"initial_state", &state}}, {{"scale", "2"}});
+  const std::string out = (folder / "out").string();
+  const ProcessResult result = run({"--operator=running_sum", "--input", path, "--output", out});
+  EXPECT_EQ(result.status, 0) << result.out << result.error;
+  const SafetensorsFile file(out);
+  for (const std::string stage : {"exact", "plain", "kernel", "kernel_bf16"}) {
+    const Tensor o = file.read(stage + ".o");
+    EXPECT_EQ(o.dtype(), Dtype::fp32);
+    EXPECT_EQ(o.shape(), (Shape{1, 1, 2, 3}));
+    EXPECT_EQ(o.value(0), 22);  // scale (initial state + x)
+    EXPECT_EQ(o.value(5), 26);  // the second position does not count
+    EXPECT_EQ(file.read(stage + ".final_state").value(2), 13);
+  }
+  EXPECT_EQ(file.names().size(), 8u);
+}
+
+TEST(CommandLine, OutputIsWrittenAlsoWhenAStageFails) {
+  const TemporaryFolder folder;
+  const ProcessResult result = run({"--operator=scaling", "--output", (folder / "out").string()});
+  EXPECT_EQ(result.status, 1);
+  const SafetensorsFile file(folder / "out");
+  EXPECT_TRUE(file.contains("wrong.o"));
+  EXPECT_TRUE(file.contains("after.o"));
+  EXPECT_FALSE(file.contains("throws.o"));
+  EXPECT_EQ(folder.file_count(), 1);
+}
+
+TEST(CommandLine, UnwritableOutputsAreFoundBeforeAnythingIsComputed) {
+  const TemporaryFolder folder;
+  for (const char* option : {"--output", "--json"}) {
+    const std::string missing = (folder / "no" / "such" / "file").string();
+    EXPECT_EQ(usage_error(passing({option, missing})), "cannot write " + missing + ": No such file or directory");
+    EXPECT_EQ(usage_error(passing({option, folder.path().string()})),
+              "cannot write " + folder.path().string() + ": Is a directory");
+    EXPECT_EQ(usage_error(passing({option, ""})), std::string(option) + ": the name of a file is missing");
+  }
+  EXPECT_EQ(folder.file_count(), 0);
+}
+
+TEST(CommandLine, OutputsDoNotOverwriteInputs) {
+  const TemporaryFolder folder;
+  const std::string path = (folder / "file").string();
+  Tensor x(Dtype::fp32, {1, 1, 2, 3});
+  x.fill_bytes(0);
+  write_safetensors(path, {{"x", &x}});
+  EXPECT_EQ(usage_error(passing({"--input", path, "--output", path})), path + " is both input and output");
+  const std::string other = (folder / "other").string();
+  EXPECT_EQ(usage_error(passing({"--json", other, "--output", other})), "--output and --json are both " + other);
+  EXPECT_EQ(usage_error({"--output", other}),
+            "--output: stages of several operators share their names; choose one with --operator");
+}
+
+// Bad input leaves an output that is already there as it was.
+TEST(CommandLine, NothingIsHalfWritten) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "out", "old");
+  write_bytes(folder / "in", "junk");
+  usage_error(passing({"--input", (folder / "in").string(), "--output", (folder / "out").string()}));
+  EXPECT_EQ(read_bytes(folder / "out"), "old");
+  EXPECT_EQ(folder.file_count(), 2);
+}
+
+bool is_null_or_positive(const Json& json) {
+  return json.is_null() || (json.is_number() && json.get<double>() > 0);
+}
+
+// The contract of the JSON, member by member.
+void check_json(const Json& json) {
+  const auto keys = [](const Json& object) {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : object.items()) names.push_back(name);
+    return names;
+  };
+  EXPECT_EQ(keys(json), (std::vector<std::string>{"chapter", "device", "results"}));
+  EXPECT_EQ(json["chapter"], "00_toy");
+  EXPECT_TRUE(json["device"]["backend"] == "cuda" || json["device"]["backend"] == "emulator");
+  EXPECT_TRUE(json["device"]["name"].is_string());
+  EXPECT_TRUE(is_null_or_positive(json["device"]["copy_bandwidth_gb_s"]));
+  for (const Json& result : json["results"]) {
+    EXPECT_EQ(keys(result), (std::vector<std::string>{"operator", "problem", "stages"}));
+    for (const char* size : {"B", "H", "L", "Dv", "seed", "scale"})
+      EXPECT_TRUE(result["problem"][size].is_number()) << size;
+    for (const Json& stage : result["stages"]) {
+      EXPECT_EQ(keys(stage),
+                (std::vector<std::string>{"bytes", "checked_against", "dtype", "error", "flops", "limit_ms", "name",
+                                          "passed", "reference_error", "runs_on", "skipped", "time_ms", "tolerance"}));
+      const std::string runs_on = stage["runs_on"];
+      EXPECT_TRUE(runs_on == "cpu" || runs_on == "gpu" || runs_on == "emulator");
+      EXPECT_TRUE(stage["dtype"] == "fp32" || stage["dtype"] == "bf16" || stage["dtype"] == "fp64");
+      EXPECT_GT(stage["tolerance"], 0);
+      EXPECT_TRUE(is_null_or_positive(stage["limit_ms"]));
+      if (runs_on == "emulator") {
+        EXPECT_TRUE(stage["limit_ms"].is_null());
+      }
+      if (!stage["skipped"].is_null()) {
+        EXPECT_TRUE(stage["passed"].is_null());
+        EXPECT_TRUE(stage["time_ms"].is_null());
+        EXPECT_TRUE(stage["error"].is_null());
+        continue;
+      }
+      EXPECT_TRUE(stage["passed"].is_boolean());
+      EXPECT_EQ(stage["time_ms"].is_object(), stage["passed"].get<bool>());
+      if (!stage["time_ms"].is_object()) continue;
+      EXPECT_EQ(keys(stage["time_ms"]), (std::vector<std::string>{"graph", "max", "median", "min", "runs"}));
+      EXPECT_LE(stage["time_ms"]["min"], stage["time_ms"]["median"]);
+      EXPECT_LE(stage["time_ms"]["median"], stage["time_ms"]["max"]);
+      EXPECT_GE(stage["time_ms"]["runs"], 1);
+      EXPECT_EQ(stage["time_ms"]["graph"].is_number(), runs_on == "gpu");
+      EXPECT_LE(stage["reference_error"], stage["tolerance"]);
+      EXPECT_GT(stage["bytes"], 0);
+    }
+  }
+}
+
+TEST(CommandLine, JsonOnStandardOutput) {
+  const ProcessResult result = run(passing({"--json", "-"}));
+  EXPECT_EQ(result.status, 0);
+  const Json json = Json::parse(result.out);
+  check_json(json);
+  EXPECT_NE(result.error.find("4 stages checked, all passed"), std::string::npos);  // the table
+  const Json& stages = json["results"][0]["stages"];
+  ASSERT_EQ(stages.size(), 4u);
+  EXPECT_EQ(stages[0]["checked_against"], "reference");
+  EXPECT_EQ(stages[0]["dtype"], "fp64");
+  EXPECT_EQ(stages[1]["checked_against"], "exact");
+  EXPECT_EQ(stages[3]["dtype"], "bf16");
+  EXPECT_EQ(stages[1]["time_ms"]["runs"], 1);
+  EXPECT_EQ(stages[1]["flops"], 2 * 2 * 5 * 3);
+  EXPECT_EQ(stages[1]["bytes"], 4 * (30 + 10 + 30 + 6));  // x, g, o, final_state
+  EXPECT_EQ(stages[3]["bytes"], 2 * (30 + 30) + 4 * (10 + 6));
+  EXPECT_EQ(json["results"][0]["problem"]["seed"], 1);
+}
+
+TEST(CommandLine, JsonOfFailedStages) {
+  const TemporaryFolder folder;
+  const std::string path = (folder / "json").string();
+  const ProcessResult result = run({"--seed=3", "--repeat=2", "--json", path});
+  EXPECT_EQ(result.status, 1);
+  const Json json = Json::parse(read_bytes(path));
+  check_json(json);
+  ASSERT_EQ(json["results"].size(), 2u);
+  const Json& stages = json["results"][1]["stages"];
+  ASSERT_EQ(stages.size(), 8u);
+  EXPECT_EQ(stages[0]["passed"], true);
+  EXPECT_EQ(stages[1]["passed"], false);
+  EXPECT_GT(stages[1]["error"], 0.001);
+  EXPECT_TRUE(stages[2]["error"].is_null());  // NaN
+  EXPECT_EQ(stages[7]["passed"], true);
+  EXPECT_EQ(stages[7]["checked_against"], "right");  // the last that passed
+  EXPECT_EQ(folder.file_count(), 1);
+}
+
+TEST(CommandLine, JsonOfSkippedStages) {
+  const ProcessResult result = run(passing({"--cpu-only", "--json", "-"}));
+  const Json json = Json::parse(result.out);
+  check_json(json);
+  EXPECT_EQ(json["results"][0]["stages"][2]["skipped"], "--cpu-only");
+}
+
+}  // namespace
+}  // namespace tutorial
