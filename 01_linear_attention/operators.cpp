@@ -40,7 +40,9 @@ Work score_work(const Sizes& s, std::int64_t scores) {
   return {.fma_flops = 2.0 * double(s.at("B") * s.at("H") * scores * (s.at("Dk") + s.at("Dv")))};
 }
 
-std::int64_t causal_scores(const Sizes& s) { return s.at("L") * (s.at("L") + 1) / 2; }
+std::int64_t causal_scores(const Sizes& s) {
+  return s.at("L") * (s.at("L") + 1) / 2;
+}
 
 }  // namespace
 
@@ -70,7 +72,9 @@ Operator definition() {
   return with_sizes(std::move(definition));
 }
 
-Work quadratic_work(const Sizes& s) { return score_work(s, causal_scores(s)); }
+Work quadratic_work(const Sizes& s) {
+  return score_work(s, causal_scores(s));
+}
 
 }  // namespace causal_dot_product
 
@@ -92,13 +96,16 @@ AttentionArguments AttentionArguments::bind(const Call& call) {
 namespace causal_attention {
 
 Operator definition() {
-  return with_attention(Operator("causal_attention", "o_t = phi(q_t) S_t / (phi(q_t) . z_t + eps), phi(x) = elu(x) + 1"))
+  return with_attention(
+             Operator("causal_attention", "o_t = phi(q_t) S_t / (phi(q_t) . z_t + eps), phi(x) = elu(x) + 1"))
       .work([](const Sizes& s) { return state_work(s, 2 * s.at("L")); })
       .reference(quadratic)
       .long_reference(recurrent_double);
 }
 
-Work quadratic_work(const Sizes& s) { return score_work(s, causal_scores(s)); }
+Work quadratic_work(const Sizes& s) {
+  return score_work(s, causal_scores(s));
+}
 
 }  // namespace causal_attention
 
@@ -111,7 +118,9 @@ Operator definition() {
       .long_reference(state_double);
 }
 
-Work quadratic_work(const Sizes& s) { return score_work(s, s.at("L") * s.at("Lk")); }
+Work quadratic_work(const Sizes& s) {
+  return score_work(s, s.at("L") * s.at("Lk"));
+}
 
 }  // namespace bidirectional_attention
 

@@ -48,8 +48,12 @@ void products(const Arguments& a) {
 
 }  // namespace
 
-void eigen(const Arguments& a) { products<float>(a); }
+void eigen(const Arguments& a) {
+  products<float>(a);
+}
 
-void state_double(const Arguments& a) { products<double>(a); }
+void state_double(const Arguments& a) {
+  products<double>(a);
+}
 
 }  // namespace tutorial::bidirectional_attention

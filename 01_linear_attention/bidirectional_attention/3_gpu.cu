@@ -10,18 +10,17 @@
 ///   2. sum:     S = sum_n S_n
 ///   3. output:  O = phi(Q) S[:, :Dv] / (phi(Q) S[:, Dv] + eps)
 ///
-/// Why segments: S has few tiles (one, at Dk = Dv = 64), and B H Dk Dv / 64^2 blocks would leave most of the GPU idle. So the
-/// keys are cut into as many segments as fill it, each leaves a partial S in workspace, and step 2 adds them up in a
-/// fixed order: two runs give the same bits, which atomics would not.
+/// Why segments: S has few tiles (one, at Dk = Dv = 64), and B H Dk Dv / 64^2 blocks would leave most of the GPU idle.
+/// So the keys are cut into as many segments as fill it, each leaves a partial S in workspace, and step 2 adds them up
+/// in a fixed order: two runs give the same bits, which atomics would not.
 ///
-/// Shapes: q [B, H, L, Dk]; k [B, H, Lk, Dk]; v [B, H, Lk, Dv]; o [B, H, L, Dv]; workspace S_n [N, B, H, Dk, Dv + 1] and
-/// S [B, H, Dk, Dv + 1], all fp32 in global memory.
-/// Who does what: 256 threads a block, thread (x, y) has the 4 x 4 elements of the tile at rows y + 16 r, columns x + 16 c,
-/// in registers. Neighbouring threads read neighbouring words of a row of shared memory: no bank conflicts.
-/// Shared memory: two tiles of 16 x 65 floats, 8.3 KB.
-/// Work: (L + Lk) Dk (Dv + 1) multiply-adds a head. Bytes: k and q Dv / 64 times, v Dk / 64 times, o once.
-/// Limit: at Dk = Dv = 64 the memory; wider, the shared-memory reads: 8 for 16 multiply-adds.
-/// Weakness: tensor cores would do these products many times faster; chapter 02 brings them in.
+/// Shapes: q [B, H, L, Dk]; k [B, H, Lk, Dk]; v [B, H, Lk, Dv]; o [B, H, L, Dv]; workspace S_n [N, B, H, Dk, Dv + 1]
+/// and S [B, H, Dk, Dv + 1], all fp32 in global memory. Who does what: 256 threads a block, thread (x, y) has the 4 x 4
+/// elements of the tile at rows y + 16 r, columns x + 16 c, in registers. Neighbouring threads read neighbouring words
+/// of a row of shared memory: no bank conflicts. Shared memory: two tiles of 16 x 65 floats, 8.3 KB. Work: (L + Lk) Dk
+/// (Dv + 1) multiply-adds a head. Bytes: k and q Dv / 64 times, v Dk / 64 times, o once. Limit: at Dk = Dv = 64 the
+/// memory; wider, the shared-memory reads: 8 for 16 multiply-adds. Weakness: tensor cores would do these products many
+/// times faster; chapter 02 brings them in.
 
 #include <cuda_runtime.h>
 
@@ -37,7 +36,7 @@
 namespace tutorial::bidirectional_attention {
 namespace {
 
-constexpr int kTile = 64;  // rows and columns of a tile of the result
+constexpr int kTile = 64;   // rows and columns of a tile of the result
 constexpr int kDepth = 16;  // of the summed dimension in shared memory at a time
 constexpr int kThreads = 256;
 /// A row of a tile in shared memory has one word of padding: q is brought in down a column, and 16 words that lie 64

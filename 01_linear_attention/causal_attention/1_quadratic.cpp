@@ -2,14 +2,14 @@
 /// Stage 1, `quadratic`: softmax out, feature map in.
 ///
 /// Idea: softmax attention weighs a value with exp(q_t . k_i), normalised over i. Put any positive similarity in its
-/// place; with phi(q_t) . phi(k_i) it factors, which all later stages live on. This one does not use it: it computes every
-/// similarity, in double.
+/// place; with phi(q_t) . phi(k_i) it factors, which all later stages live on. This one does not use it: it computes
+/// every similarity, in double.
 ///
 ///   o_t = sum_{i<=t} s_ti v_i / (sum_{i<=t} s_ti + eps),   s_ti = phi(q_t) . phi(k_i)
 ///
-/// Shapes: q [L, Dk]; k [Lk, Dk]; v [Lk, Dv]; o [L, Dv], each [B, H, ...]. Work: L^2 / 2 (Dk + Dv) multiply-adds a head.
-/// A query before the first key (none here, but a batch entry of no keys) divides zero by eps: zero.
-/// Source: arXiv 2006.16236, equations 3, 4 and 9.
+/// Shapes: q [L, Dk]; k [Lk, Dk]; v [Lk, Dv]; o [L, Dv], each [B, H, ...]. Work: L^2 / 2 (Dk + Dv) multiply-adds a
+/// head. A query before the first key (none here, but a batch entry of no keys) divides zero by eps: zero. Source:
+/// arXiv 2006.16236, equations 3, 4 and 9.
 
 #include <algorithm>
 #include <cstddef>
@@ -42,6 +42,8 @@ void quadratic(const Arguments& a) {
   }
 }
 
-std::string quadratic_limits(const Arguments& a) { return a.L > 4096 ? "L > 4096: O(L^2) time" : ""; }
+std::string quadratic_limits(const Arguments& a) {
+  return a.L > 4096 ? "L > 4096: O(L^2) time" : "";
+}
 
 }  // namespace tutorial::causal_attention

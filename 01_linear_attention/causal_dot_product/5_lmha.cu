@@ -8,11 +8,11 @@
 ///   S_j += k_t v_tj          thread j: column j of S, Dk floats
 ///   o_tj = q_t . S_j
 ///
-/// Who does what: a column of up to 64 floats fits in one thread. Above, 2 threads (Dk up to 128) or 4 (up to 256) share
-/// one, and o_tj is the sum of their parts, by warp shuffles. Dk is rounded up to a tier of 32, 48, 64, 128 or 256 so
-/// that every loop over the column has a length known to the compiler: registers have no addresses, an index that is
-/// only known at run time would send S to local memory. The threads of a column take turns along Dk, four floats
-/// each, so that the lanes of a warp ask shared memory for neighbouring float4.
+/// Who does what: a column of up to 64 floats fits in one thread. Above, 2 threads (Dk up to 128) or 4 (up to 256)
+/// share one, and o_tj is the sum of their parts, by warp shuffles. Dk is rounded up to a tier of 32, 48, 64, 128 or
+/// 256 so that every loop over the column has a length known to the compiler: registers have no addresses, an index
+/// that is only known at run time would send S to local memory. The threads of a column take turns along Dk, four
+/// floats each, so that the lanes of a warp ask shared memory for neighbouring float4.
 ///
 /// Double buffering: every thread needs all of q_t and k_t, so they pass through shared memory. While the block
 /// computes on one buffer, each thread already has its share of the next one under way from global memory, in
@@ -22,20 +22,21 @@
 ///      buffer 0/1     compute tile n (in buffer n % 2)       -> n+1    compute tile n+1
 ///                                                             ^ barrier
 ///
-/// A load takes 600 to 900 cycles to arrive, a time step computes for 200 to 400: a buffer of a single step would leave the
-/// block waiting. A tile of kSteps steps covers the way, and pays one barrier for all of them.
+/// A load takes 600 to 900 cycles to arrive, a time step computes for 200 to 400: a buffer of a single step would leave
+/// the block waiting. A tile of kSteps steps covers the way, and pays one barrier for all of them.
 ///
 /// Resources: S takes min(Dk, 64) registers a thread. Shared memory: 2 tiles of q, k and v.
 /// Work: 2 Dk Dv multiply-adds a step. Bytes: q, k, v read once, o written once: the least there is.
 /// Limit: not those bytes. A step cannot start before the last one is done, and a thread reads two float4 from shared
 /// memory for every eight multiply-adds: at Dk = 64 that is the latency of one or two warps waiting for their reads, at
-/// Dk = 128 the rate at which shared memory delivers (128 bytes a cycle for 8 Dk Dv bytes a step). And with B H blocks most
-/// of the GPU's multiprocessors have none.
-/// Needs: Dk <= 256; at most 512 threads: Dv <= 512 up to Dk = 64, 256 up to 128, 128 up to 256.
-/// Weakness: steps follow one another and a head is one block. With few heads, stage 6.
-/// Source: the kernel of NVIDIA's contribution to fast-transformers follows the same plan, a step a buffer.
+/// Dk = 128 the rate at which shared memory delivers (128 bytes a cycle for 8 Dk Dv bytes a step). And with B H blocks
+/// most of the GPU's multiprocessors have none. Needs: Dk <= 256; at most 512 threads: Dv <= 512 up to Dk = 64, 256 up
+/// to 128, 128 up to 256. Weakness: steps follow one another and a head is one block. With few heads, stage 6. Source:
+/// the kernel of NVIDIA's contribution to fast-transformers follows the same plan, a step a buffer.
 
 #include <cuda_runtime.h>
+
+#include <algorithm>
 
 #include "01_linear_attention/linear_attention.hpp"
 #include "common/device/launch.cuh"
@@ -47,16 +48,21 @@ namespace {
 constexpr int kMaxThreads = 512;
 constexpr int kNothing = 1 << 30;  // a time step that no sequence reaches
 
-constexpr int threads_per_column(int tier) { return tier <= 64 ? 1 : tier / 64; }
+constexpr int threads_per_column(int tier) {
+  return tier <= 64 ? 1 : tier / 64;
+}
 
-/// How a kernel is specialised: for Dk up to kTier, with kShare threads a column. Narrow blocks (up to 128 threads) may use
-/// more registers a thread than wide ones, so they have longer tiles, and more steps in one go to hide latency with.
+/// How a kernel is specialised: for Dk up to kTier, with kShare threads a column. Narrow blocks (up to 128 threads) may
+/// use more registers a thread than wide ones, so their tiles are longer. The steps of a tile are not unrolled whole:
+/// the compiler would see the next tile's loads and their use in one piece of code and move the loads down to where
+/// they are used, behind all the computing that should hide them.
 template <int kTier, int kShare, bool kWide>
 struct Shape {
-  static constexpr int kSteps = kTier > 128 ? 4 : kTier == 128 && !kWide ? 16 : 8;  // time steps a buffer
-  static constexpr int kUnroll = kWide ? 1 : kTier == 128 ? 2 : kShare == 1 ? 8 : 4;  //
-  static constexpr int kThreads = kWide ? kMaxThreads : 128;         // at most
-  static constexpr int kFewestThreads = kWide ? 160 : 32 * kShare;   // at least
+  // Time steps a buffer, and how many of them are unrolled.
+  static constexpr int kSteps = kTier > 128 ? 4 : kWide || (kTier <= 64 && kShare == 2) ? 8 : 16;
+  static constexpr int kUnroll = kWide ? 1 : kSteps == 8 ? 4 : 2;
+  static constexpr int kThreads = kWide ? kMaxThreads : 128;  // at most
+  static constexpr int kFewestThreads = kWide ? 160 : kShare == 1 ? 64 : 32 * kShare;
   static constexpr int kColumns = kThreads / kShare;                 // at most
   static constexpr int kFloat4 = kSteps * kTier / 4;                 // of q in a buffer; k has as many
   static constexpr int kLoads = (kFloat4 - 1) / kFewestThreads + 1;  // of them a thread
@@ -88,13 +94,13 @@ __global__ void __launch_bounds__(Shape<kTier, kShare, kWide>::kThreads)
 
   const int b = int(blockIdx.x) / H, h = int(blockIdx.x) % H;
   const int thread = int(threadIdx.x);
-  const int columns = int(blockDim.x) / kShare;       // of this block
+  const int columns = int(blockDim.x) / kShare;        // of this block
   const int first_column = int(blockIdx.y) * columns;  //
-  const int column = thread / kShare;                 // of this thread
-  const int part = thread % kShare;                   // which of the threads that share it
+  const int column = thread / kShare;                  // of this thread
+  const int part = thread % kShare;                    // which of the threads that share it
 
-  // What this thread brings of every tile: elements d to d + 3 of steps fixed once and for all, so that the addresses of
-  // the next tile are those of this one plus a constant. A step past every L stands for "nothing".
+  // What this thread brings of every tile: elements d to d + 3 of steps fixed once and for all, so that the addresses
+  // of the next tile are those of this one plus a constant. A step past every L stands for "nothing".
   int step_of[X::kLoads], d_of[X::kLoads];
   const float *q_source[X::kLoads], *k_source[X::kLoads];
 #pragma unroll
@@ -193,10 +199,12 @@ void launch_shape(const Arguments& a, int columns) {
 template <int kTier>
 void launch_tier(const Arguments& a, Spread spread) {
   constexpr int kShare = threads_per_column(kTier);
-  // Whole warps, because shuffles name all 32 lanes; threads past the last column compute on zeros.
-  const int columns = ((a.Dv - 1) / spread.column_tiles / 32 + 1) * 32;
+  // Whole warps, because shuffles name all 32 lanes, and never a single one; threads past the last column compute on
+  // zeros.
+  int columns = ((a.Dv - 1) / spread.column_tiles / 32 + 1) * 32;
   if constexpr (kShare == 1) {
     if (spread.twice_the_threads && columns <= 64) return launch_shape<kTier, 2, false>(a, columns);
+    columns = std::max(columns, 64);
   }
   if (columns * kShare <= 128) return launch_shape<kTier, kShare, false>(a, columns);
   launch_shape<kTier, kShare, true>(a, columns);
@@ -212,9 +220,13 @@ void lmha(const Arguments& a, Spread spread) {
   return launch_tier<256>(a, spread);
 }
 
-void lmha(const Arguments& a) { lmha(a, Spread{}); }
+void lmha(const Arguments& a) {
+  lmha(a, Spread{});
+}
 
-int lmha_max_columns(int Dk) { return kMaxThreads / (Dk <= 64 ? 1 : Dk <= 128 ? 2 : 4); }
+int lmha_max_columns(int Dk) {
+  return kMaxThreads / (Dk <= 64 ? 1 : Dk <= 128 ? 2 : 4);
+}
 
 std::string lmha_limits(const Arguments& a) {
   if (a.Dk > kLmhaMaxKeyDim) return "Dk > 256: a column of S would not fit in four threads' registers";

@@ -9,25 +9,23 @@
 ///   S_t = S_(t0-1) + sum_{t0<=i<=t} k_i v_i          one column of S: Dk floats, so k_i v_i is a vector, v_i a number
 ///   o_t = q_t . S_t                                  one number
 ///
-/// Who does what: block (b, h, j) has 4, 8 or 16 warps. Warp w takes the 4 steps t0 + 4 w to t0 + 4 w + 3; its lanes run
-/// along Dk (lane l has elements l, l + 32, ...). In a warp the prefix over its 4 steps is three additions. Across
+/// Who does what: block (b, h, j) has 4, 8 or 16 warps. Warp w takes the 4 steps t0 + 4 w to t0 + 4 w + 3; its lanes
+/// run along Dk (lane l has elements l, l + 32, ...). In a warp the prefix over its 4 steps is three additions. Across
 /// warps each writes the total of its steps to shared memory, and after one barrier adds up the totals of the warps
-/// before it: with that, every one of the block's 16 to 64 steps has its state. A warp reduction of q_t S_t over the lanes
-/// gives o_t.
+/// before it: with that, every one of the block's 16 to 64 steps has its state. A warp reduction of q_t S_t over the
+/// lanes gives o_t.
 ///
 ///   warp 0  | k0 v0 | +k1 v1 | +k2 v2 | +k3 v3 |-> total 0 -.
 ///   warp 1  | k4 v4 | +k5 v5 | +k6 v6 | +k7 v7 |-> total 1 -+-. barrier, then  S = S_(t0-1) + totals before mine
 ///   warp 2  | ...                                            | |
 ///
-/// The totals have two buffers, used in turn, so that one barrier a round is enough: whoever overwrites a buffer has passed
-/// the barrier of the round between, which nobody reaches before having read it.
-/// Resources: about 12 Dk / 32 registers for q, k and sums; shared memory 2 x warps x Dk floats.
-/// Work: 2 Dk Dv multiply-adds a step, and about as many additions for the prefix. Bytes: q and k once *for each of the Dv
-/// columns*, mostly from the second-level cache, and v a sector of 32 bytes for each float used.
-/// Limit: with few heads the latency of a round, with many that traffic: 8 L Dk Dv bytes a head.
-/// Needs: Dk <= 256.
-/// Weakness: it reads q and k Dv times. Stage 7 uses it only where nothing else fills the GPU.
-/// Source: the plan of fast-transformers' kernel for few blocks.
+/// The totals have two buffers, used in turn, so that one barrier a round is enough: whoever overwrites a buffer has
+/// passed the barrier of the round between, which nobody reaches before having read it. Resources: about 12 Dk / 32
+/// registers for q, k and sums; shared memory 2 x warps x Dk floats. Work: 2 Dk Dv multiply-adds a step, and about as
+/// many additions for the prefix. Bytes: q and k once *for each of the Dv columns*, mostly from the second-level cache,
+/// and v a sector of 32 bytes for each float used. Limit: with few heads the latency of a round, with many that
+/// traffic: 8 L Dk Dv bytes a head. Needs: Dk <= 256. Weakness: it reads q and k Dv times. Stage 7 uses it only where
+/// nothing else fills the GPU. Source: the plan of fast-transformers' kernel for few blocks.
 
 #include <cuda_runtime.h>
 
@@ -41,9 +39,9 @@ namespace {
 
 constexpr int kSteps = 4;  // time steps a warp and round
 
-/// Sums four values over the lanes of a warp, and leaves sum number `lane / 8` in each lane. Reducing them one by one takes
-/// 4 x 5 shuffles. But in the first round a lane can hand over two of its four values and keep two, in the second one of two,
-/// and is left with a single one for the other three rounds: 2 + 1 + 3 shuffles.
+/// Sums four values over the lanes of a warp, and leaves sum number `lane / 8` in each lane. Reducing them one by one
+/// takes 4 x 5 shuffles. But in the first round a lane can hand over two of its four values and keep two, in the second
+/// one of two, and is left with a single one for the other three rounds: 2 + 1 + 3 shuffles.
 __device__ float warp_sum_of_four(const float (&x)[4], int lane) {
   const bool upper = lane & 16, odd = lane & 8;
   float y[2];
@@ -55,8 +53,9 @@ __device__ float warp_sum_of_four(const float (&x)[4], int lane) {
   return z;
 }
 
-/// Grid B H Dv: a block a (batch, head, value column). kPerLane = ceil(Dk / 32) rounded up to a power of two. The bounds
-/// leave room for 16 warps on a multiprocessor, in one block or in several; 8 elements a lane need the registers of two.
+/// Grid B H Dv: a block a (batch, head, value column). kPerLane = ceil(Dk / 32) rounded up to a power of two. The
+/// bounds leave room for 16 warps on a multiprocessor, in one block or in several; 8 elements a lane need the registers
+/// of two.
 template <int kPerLane, int kWarps>
 __global__ void __launch_bounds__(kWarps * 32, kPerLane <= 4 ? 16 / kWarps : 1)
     low_occupancy_kernel(View<const float> q, View<const float> k, View<const float> v, View<float> o, int H, int L,
@@ -73,7 +72,7 @@ __global__ void __launch_bounds__(kWarps * 32, kPerLane <= 4 ? 16 / kWarps : 1)
   float* o_row = o.row(b, h, t + lane / 8) + j;  // lane / 8 is the step whose output the lane ends up with
 
   // kSteps rows from `row` on, of which the first `steps` are there; then moves `row` to the next round.
-  auto load_rows = [&](float (&x)[kSteps][kPerLane], const float*& row, std::int64_t stride, int steps) {
+  auto load_rows = [&](float(&x)[kSteps][kPerLane], const float*& row, std::int64_t stride, int steps) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll

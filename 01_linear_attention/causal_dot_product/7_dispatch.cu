@@ -4,15 +4,17 @@
 /// The choice follows from what each kernel runs out of.
 /// - lmha (5) walks the L steps one after the other, however few heads there are: its time is L steps of its slowest
 ///   block. A step can be made shorter. While multiprocessors are idle, the columns of a head are spread over several
-///   blocks, of at least 32 columns, a warp's worth. And where Dk <= 64 two threads share a column instead of one: a warp
-///   that is alone on its scheduler waits about 30 cycles for what it reads from shared memory with nobody to fill in;
-///   two warps with half the column each fill in for each other.
+///   blocks, of at least 32 columns, a warp's worth. And where Dk <= 64 two threads share a column instead of one: a
+///   warp that is alone on its scheduler waits about 30 cycles for what it reads from shared memory with nobody to fill
+///   in; two warps with half the column each fill in for each other.
 /// - lmha_low_occupancy (6) shares the steps out as well, but reads q and k once for every column: its time grows with
 ///   B H Dv, and is less than a walk of lmha only while that is small against the number of multiprocessors.
-/// - atomic (4) takes any Dk, and is left for Dk > 256, which 5 and 6 cannot hold in registers. (More than the 512 threads
+/// - atomic (4) takes any Dk, and is left for Dk > 256, which 5 and 6 cannot hold in registers. (More than the 512
+/// threads
 ///   that bound stage 5 are no obstacle here: the columns are spread over blocks that are not too wide.)
 /// So: 6 where B H Dv is at most kColumnsPerMultiprocessor times the multiprocessors, else 5, else 4. The factor is
-/// where the two kernels' measured times cross (README.md has the measurement); the number of multiprocessors is this GPU's.
+/// where the two kernels' measured times cross (README.md has the measurement); the number of multiprocessors is this
+/// GPU's.
 
 #include <cuda_runtime.h>
 
@@ -54,22 +56,27 @@ Choice choose(const Arguments& a) {
 void dispatch(const Arguments& a) {
   const Choice choice = choose(a);
   switch (choice.kernel) {
-    case Choice::kLmhaLowOccupancy: return lmha_low_occupancy(a);
-    case Choice::kLmha: return lmha(a, choice.spread);
-    case Choice::kAtomic: return atomic(a);
+    case Choice::kLmhaLowOccupancy:
+      return lmha_low_occupancy(a);
+    case Choice::kLmha:
+      return lmha(a, choice.spread);
+    case Choice::kAtomic:
+      return atomic(a);
   }
 }
 
 std::string dispatch_note(const Arguments& a) {
   const Choice choice = choose(a);
   switch (choice.kernel) {
-    case Choice::kLmhaLowOccupancy: return "lmha_low_occupancy";
+    case Choice::kLmhaLowOccupancy:
+      return "lmha_low_occupancy";
     case Choice::kLmha: {
       const int tiles = choice.spread.column_tiles;
       return "lmha, " + std::to_string(tiles) + (tiles == 1 ? " block" : " blocks") + " a head, " +
              (choice.spread.twice_the_threads ? "twice" : "once") + " the threads";
     }
-    case Choice::kAtomic: return "atomic";
+    case Choice::kAtomic:
+      return "atomic";
   }
   return "";
 }

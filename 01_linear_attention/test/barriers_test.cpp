@@ -1,6 +1,6 @@
 /// @file
-/// Every barrier of the chapter's kernels is needed, and the emulator notices if one is missing: each is taken out in turn,
-/// and both a schedule (by a wrong result) and ThreadSanitizer (by a report) must find out.
+/// Every barrier of the chapter's kernels is needed, and the emulator notices if one is missing: each is taken out in
+/// turn, and both a schedule (by a wrong result) and ThreadSanitizer (by a report) must find out.
 
 #include "01_linear_attention/test/stages.hpp"
 
@@ -36,7 +36,8 @@ std::vector<unsigned> barrier_lines(const std::string& file) {
   std::vector<unsigned> lines;
   std::string text;
   for (unsigned line = 1; std::getline(source, text); ++line) {
-    if (text.find("__syncthreads()") != std::string::npos && text.find("//") == std::string::npos) lines.push_back(line);
+    if (text.find("__syncthreads()") != std::string::npos && text.find("//") == std::string::npos)
+      lines.push_back(line);
   }
   return lines;
 }
@@ -106,8 +107,9 @@ TEST_P(BarriersTest, ThreadSanitizerReportsThatItIsMissing) {
 }
 #endif
 
-INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels),
-                         [](const auto& info) { return std::string(info.param.operator_name) + "_" + info.param.stage; });
+INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), [](const auto& info) {
+  return std::string(info.param.operator_name) + "_" + info.param.stage;
+});
 
 }  // namespace
 }  // namespace tutorial

@@ -1,5 +1,6 @@
 /// @file
-/// What dispatch picks, and that every branch of it is right. The emulator lets a test choose the number of multiprocessors.
+/// What dispatch picks, and that every branch of it is right. The emulator lets a test choose the number of
+/// multiprocessors.
 
 #include <cstdlib>
 

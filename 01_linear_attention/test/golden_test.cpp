@@ -14,7 +14,9 @@ struct Golden {
 };
 
 // For the type of a parameter to have a readable name in the test's name.
-void PrintTo(const Golden& golden, std::ostream* out) { *out << golden.file; }
+void PrintTo(const Golden& golden, std::ostream* out) {
+  *out << golden.file;
+}
 
 class GoldenTest : public testing::TestWithParam<Golden> {};
 

@@ -24,8 +24,8 @@ TEST(FeatureMap, KeepsItsDigitsBelowZero) {
 
 TEST(NumbersTest, TinyFeaturesAgreeWithTheReference) {
   const Operator& definition = find_operator("causal_attention");
-  expect_stages_match(definition,
-                      make_problem(definition, {.input_file = GOLDEN_FOLDER "/linear_attention_causal_tiny.safetensors"}));
+  expect_stages_match(
+      definition, make_problem(definition, {.input_file = GOLDEN_FOLDER "/linear_attention_causal_tiny.safetensors"}));
 }
 
 TEST(NumbersTest, OnesCountTheKeys) {  // q = k = v = 1: o_t = Dk (t + 1)
@@ -43,7 +43,8 @@ TEST(NumbersTest, OnesCountTheKeys) {  // q = k = v = 1: o_t = Dk (t + 1)
 TEST(NumbersTest, NormalisedWeightsOfEqualValuesGiveTheValue) {
   for (const char* name : {"causal_attention", "bidirectional_attention"}) {
     const Operator& definition = find_operator(name);
-    Problem problem = make_problem(definition, {.sizes = {{"B", 2}, {"H", 1}, {"L", 40}, {"Dk", 16}, {"Dv", 4}}, .seed = 7});
+    Problem problem =
+        make_problem(definition, {.sizes = {{"B", 2}, {"H", 1}, {"L", 40}, {"Dk", 16}, {"Dv", 4}}, .seed = 7});
     problem.inputs.at("v") = filled(problem.inputs.at("v").shape(), 2.5f);
     for (const Stage& stage : definition.stages()) {
       SCOPED_TRACE(definition.name() + " " + stage.name);
@@ -56,7 +57,8 @@ TEST(NumbersTest, NormalisedWeightsOfEqualValuesGiveTheValue) {
 TEST(NumbersTest, KeyLengths) {
   for (const char* name : {"causal_attention", "bidirectional_attention"}) {
     const Operator& definition = find_operator(name);
-    Problem problem = make_problem(definition, {.sizes = {{"B", 4}, {"H", 2}, {"L", 45}, {"Dk", 20}, {"Dv", 12}}, .seed = 3});
+    Problem problem =
+        make_problem(definition, {.sizes = {{"B", 4}, {"H", 2}, {"L", 45}, {"Dk", 20}, {"Dv", 12}}, .seed = 3});
     const auto lengths = problem.inputs.at("key_lengths").elements<std::int32_t>();
     lengths[0] = 0;  // no key at all: zero divided by eps
     lengths[1] = 1;
@@ -75,8 +77,10 @@ TEST(NumbersTest, OtherNumbersOfKeysThanQueries) {
     const Operator& definition = find_operator(name);
     for (const std::int64_t keys : {1, 30, 51, 80}) {
       SCOPED_TRACE(keys);
-      expect_stages_match(definition, make_problem(definition, {.sizes = {{"B", 2}, {"H", 2}, {"L", 50}, {"Lk", keys}, {"Dk", 24}, {"Dv", 33}},
-                                                                .seed = 11}));
+      expect_stages_match(
+          definition,
+          make_problem(definition,
+                       {.sizes = {{"B", 2}, {"H", 2}, {"L", 50}, {"Lk", keys}, {"Dk", 24}, {"Dv", 33}}, .seed = 11}));
     }
   }
 }
@@ -84,7 +88,8 @@ TEST(NumbersTest, OtherNumbersOfKeysThanQueries) {
 TEST(NumbersTest, LargeAndSmallInputsKeepTheirRelativeError) {
   const Operator& definition = find_operator("causal_dot_product");
   for (const float factor : {1e-9f, 1e9f}) {
-    Problem problem = make_problem(definition, {.sizes = {{"B", 1}, {"H", 1}, {"L", 100}, {"Dk", 32}, {"Dv", 32}}, .seed = 5});
+    Problem problem =
+        make_problem(definition, {.sizes = {{"B", 1}, {"H", 1}, {"L", 100}, {"Dk", 32}, {"Dv", 32}}, .seed = 5});
     for (float& x : problem.inputs.at("k").elements<float>()) x *= factor;
     expect_stages_match(definition, problem);
   }
@@ -93,7 +98,8 @@ TEST(NumbersTest, LargeAndSmallInputsKeepTheirRelativeError) {
 TEST(NumbersTest, StagesWithoutAtomicsGiveTheSameBitsTwice) {
   for (const char* name : {"causal_dot_product", "causal_attention", "bidirectional_attention"}) {
     const Operator& definition = find_operator(name);
-    const Problem problem = make_problem(definition, {.sizes = {{"B", 2}, {"H", 2}, {"L", 130}, {"Dk", 48}, {"Dv", 70}}, .seed = 9});
+    const Problem problem =
+        make_problem(definition, {.sizes = {{"B", 2}, {"H", 2}, {"L", 130}, {"Dk", 48}, {"Dv", 70}}, .seed = 9});
     for (const Stage& stage : definition.stages()) {
       if (stage.name == "atomic") continue;
       SCOPED_TRACE(definition.name() + " " + stage.name);
