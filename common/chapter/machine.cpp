@@ -58,12 +58,12 @@ cudaDeviceProp gpu_properties() {
 
 }  // namespace
 
-Machine probe_machine(bool cpu_only) {
+Machine probe_machine(bool needs_gpu) {
   Machine machine;
   machine.cpu = proc_value("/proc/cpuinfo", "model name");
   if (machine.cpu.empty()) machine.cpu = "CPU";
   machine.threads = processor_count();
-  if (!cpu_only) {
+  if (needs_gpu) {
     machine.has_gpu = true;
     const cudaDeviceProp gpu = gpu_properties();
     machine.gpu = gpu.name;

@@ -21,9 +21,9 @@ struct Machine {
   int multiprocessors = 0;
 };
 
-/// Looks at the machine; with `cpu_only` at no GPU. Throws UsageError where a GPU is needed and there is none, or one
-/// of a compute capability below 8.0.
-Machine probe_machine(bool cpu_only);
+/// Looks at the machine. Throws UsageError where a GPU is needed and there is none, or one of a compute capability
+/// below 8.0.
+Machine probe_machine(bool needs_gpu);
 
 /// Bytes of memory that a program can still take without being killed, from the system and, in a container, its limit.
 std::size_t available_host_memory();

@@ -105,6 +105,12 @@ void check_values(const Input& spec, const Tensor& tensor, const Sizes& sizes, c
                                value, std::isfinite(value) ? spec.requirement : "is not finite"));
 }
 
+Tensor read_checked(const Input& spec, const SafetensorsFile& file, const Sizes& sizes) {
+  Tensor tensor = read_input(spec, file);
+  check_values(spec, tensor, sizes, file.path().string());
+  return tensor;
+}
+
 }  // namespace
 
 Problem plan_problem(const Operator& definition, const ProblemRequest& request) {
@@ -162,18 +168,24 @@ Problem plan_problem(const Operator& definition, const ProblemRequest& request) 
   return problem;
 }
 
+void check_inputs(const Operator& definition, const ProblemRequest& request, const Problem& problem) {
+  const Files files(request);
+  for (const Input& spec : definition.inputs()) {
+    if (const SafetensorsFile* file = files.of(spec)) read_checked(spec, *file, problem.sizes);
+  }
+}
+
 void load_inputs(const Operator& definition, const ProblemRequest& request, Problem& problem) {
   const Files files(request);
   for (const Input& spec : definition.inputs()) {
+    const bool rounds = spec.half && spec.dtype == Dtype::fp32;
     if (const SafetensorsFile* file = files.of(spec)) {
-      Tensor tensor = read_input(spec, *file);
-      check_values(spec, tensor, problem.sizes, file->path().string());
-      problem.inputs.insert_or_assign(spec.name, std::move(tensor));
-      problem.from_file = problem.from_file || (spec.half && spec.dtype == Dtype::fp32);
+      problem.inputs.insert_or_assign(spec.name, read_checked(spec, *file, problem.sizes));
+      problem.from_file = problem.from_file || rounds;
     } else if (spec.draw) {
       Tensor tensor(spec.dtype, shape_of(spec.dims, problem.sizes));
       spec.draw(Random(problem.seed, spec.name), problem.sizes, tensor);
-      if (spec.half && spec.dtype == Dtype::fp32) round_to_bf16(tensor);
+      if (rounds) round_to_bf16(tensor);
       problem.inputs.insert_or_assign(spec.name, std::move(tensor));
     }
   }

@@ -37,10 +37,13 @@ struct Problem {
 /// bad requests are found before anything is computed. Throws UsageError.
 Problem plan_problem(const Operator& definition, const ProblemRequest& request);
 
-/// Reads and draws the inputs of a planned problem. Throws UsageError: an input is not finite or not valid.
+/// Reads the inputs that files give, one after the other, and throws UsageError where one is not finite or not valid.
+void check_inputs(const Operator& definition, const ProblemRequest& request, const Problem& problem);
+
+/// Reads and draws the inputs of a planned problem. Throws UsageError like check_inputs().
 void load_inputs(const Operator& definition, const ProblemRequest& request, Problem& problem);
 
-/// Both.
+/// A planned problem with its inputs.
 Problem make_problem(const Operator& definition, const ProblemRequest& request);
 
 }  // namespace tutorial

@@ -178,10 +178,10 @@ void Report::end_operator(const OperatorResult& result) const {
     if (!stage.emulated() || !stage.passed()) continue;
     const KernelCounts& counts = stage.counts;
     table.print_row({{stage.stage->name, Paint::bold},
-                     {fmt::format("{}", counts.launches)},
-                     {fmt::format("{}", counts.blocks)},
-                     {fmt::format("{}", counts.barriers)},
-                     {fmt::format("{}", counts.atomics)},
+                     {fmt::format("{:.0f}", counts.launches)},
+                     {fmt::format("{:.0f}", counts.blocks)},
+                     {fmt::format("{:.0f}", counts.barriers)},
+                     {fmt::format("{:.0f}", counts.atomics)},
                      {format_quantity(counts.bytes_read, "B")},
                      {format_quantity(counts.bytes_written, "B")},
                      {ratio((counts.bytes_read + counts.bytes_written) / stage.bytes)}});

@@ -45,7 +45,7 @@ std::vector<Task> select(const Chapter& chapter, const Options& options) {
     }
   }
   if (tasks.empty()) {
-    throw UsageError(fmt::format("--operator: there is no '{}' in {}; there is {}", options.operator_name,
+    throw UsageError(fmt::format("--operator: there is no '{}' in {}; known are {}", options.operator_name,
                                  chapter.name(), fmt::join(names_of(chapter.operators()), ", ")));
   }
   std::set<std::string> known;
@@ -64,10 +64,17 @@ std::vector<Task> select(const Chapter& chapter, const Options& options) {
         if (known.erase(stage.name) > 0) stages += (stages.empty() ? "" : ", ") + stage.name;
       }
     }
-    throw UsageError(fmt::format("--stage: there is no '{}'; there is {}", name, stages));
+    throw UsageError(fmt::format("--stage: there is no '{}'; known are {}", name, stages));
   }
   std::erase_if(tasks, [](const Task& task) { return task.stages.empty(); });
   return tasks;
+}
+
+bool has_gpu_stages(const std::vector<Task>& tasks) {
+  return std::any_of(tasks.begin(), tasks.end(), [](const Task& task) {
+    return std::any_of(task.stages.begin(), task.stages.end(),
+                       [](const Stage* stage) { return stage->place == Place::gpu; });
+  });
 }
 
 // Options that no selected operator has a use for are mistakes.
@@ -198,8 +205,11 @@ bool run_chapter(const Chapter& chapter, const Options& options) {
     task.request = {options.sizes, options.scale, options.seed, options.input, options.weights, modest};
     task.problem = plan_problem(*task.definition, task.request);
   }
-  settings.machine = probe_machine(options.cpu_only);
-  for (const Task& task : tasks) check_memory(task, settings.machine, settings.keep_outputs);
+  settings.machine = probe_machine(!options.cpu_only && has_gpu_stages(tasks));
+  for (const Task& task : tasks) {
+    check_memory(task, settings.machine, settings.keep_outputs);
+    check_inputs(*task.definition, task.request, task.problem);
+  }
 
   const Terminal terminal(options.json == "-" ? stderr : stdout);
   const Terminal progress_terminal(stderr);

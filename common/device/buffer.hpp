@@ -21,7 +21,7 @@ namespace tutorial {
 /// `size()` elements of T in device memory. They are not initialised; on the emulator they are NaN.
 template <class T>
 class DeviceBuffer {
-  static_assert(std::is_trivially_copyable_v<T>);
+  static_assert(std::is_trivially_destructible_v<T>, "elements are copied byte by byte");
 
  public:
   DeviceBuffer() = default;

@@ -23,7 +23,7 @@ namespace tutorial {
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const LaunchConfig& config, Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments), "the kernel takes another number of arguments");
-  static_assert((std::is_trivially_copyable_v<Parameters> && ...), "a kernel's parameters are copied byte by byte");
+  static_assert((std::is_trivially_destructible_v<Parameters> && ...), "parameters are copied byte by byte");
   // A kernel gets 48 KB of static and dynamic shared memory together unless it asks for more.
   if (config.shared_bytes > 0) {
     const auto bytes = static_cast<int>(config.shared_bytes);

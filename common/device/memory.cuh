@@ -25,7 +25,7 @@ namespace tutorial {
 /// load_acquire().
 template <class T>
 __device__ __forceinline__ T load_global(const T* address, [[maybe_unused]] Where where = Where::current()) {
-  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 16);
+  static_assert(std::is_trivially_destructible_v<T> && sizeof(T) <= 16);
 #if TUTORIAL_EMULATOR
   check_alignment(address, alignof(T), where);
   emulator::count_global_read(sizeof(T));
@@ -43,7 +43,7 @@ __device__ __forceinline__ T load_global(const T* address, [[maybe_unused]] Wher
 template <class T>
 __device__ __forceinline__ void store_global(T* address, std::type_identity_t<T> value,
                                              [[maybe_unused]] Where where = Where::current()) {
-  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 16);
+  static_assert(std::is_trivially_destructible_v<T> && sizeof(T) <= 16);
 #if TUTORIAL_EMULATOR
   check_alignment(address, alignof(T), where);
   emulator::count_global_write(sizeof(T));

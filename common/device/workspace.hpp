@@ -20,7 +20,7 @@ void* workspace_bytes(std::string_view tag, std::size_t bytes,
 /// At least `count` elements of T; see workspace_bytes(). What they hold is left from the last call.
 template <class T>
 T* workspace(std::string_view tag, std::size_t count, std::source_location where = std::source_location::current()) {
-  static_assert(std::is_trivially_copyable_v<T>);
+  static_assert(std::is_trivially_destructible_v<T>);
   return static_cast<T*>(workspace_bytes(tag, count * sizeof(T), where));
 }
 

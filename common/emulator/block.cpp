@@ -48,8 +48,10 @@ Block::Block(Launch& launch, Stacks& stacks)
 
 std::string Block::run(std::uint64_t number) {
   prepare(number);
-  while (!ready_.empty() && failure_.empty()) resume(threads_[ready_.pop()]);
+  scheduler_.strand().adopt_current();
+  scheduler_.switch_to(next());
 
+  // Nobody is ready any more.
   if (live_ > 0 && failure_.empty()) failure_ = describe_stuck(*this, threads_);
   for (KernelThread& thread : threads_) {
     thread.fiber.discard(thread.state == KernelThread::State::returned, launch_.end);
@@ -90,10 +92,16 @@ void Block::prepare(std::uint64_t number) {
   begin_.release();
 }
 
-void Block::resume(KernelThread& thread) {
-  running_ = &thread;
-  threadIdx = thread.index;
-  thread.fiber.resume();
+Fiber& Block::next() {
+  if (ready_.empty() || !failure_.empty()) return scheduler_;
+  running_ = &threads_[ready_.pop()];
+  threadIdx = running_->index;
+  return running_->fiber;
+}
+
+void Block::pause() {
+  Fiber& self = running_->fiber;
+  self.switch_to(next());
 }
 
 void Block::run_thread(void* block) {
@@ -103,7 +111,7 @@ void Block::run_thread(void* block) {
   KernelThread& thread = *self.running_;
   thread.state = KernelThread::State::returned;
   --self.live_;
-  thread.fiber.leave();
+  thread.fiber.leave_to(self.next());
 }
 
 void Block::wake_all() {
@@ -118,7 +126,7 @@ void Block::trap(const char* what, std::source_location where) {
     const sanitizer::Unwatched unwatched;  // run() reads it on another strand
     failure_ = describe_trap(*this, what, where);
   }
-  pause();  // run() resumes no thread any more
+  pause();  // next() picks no thread any more
   __builtin_unreachable();
 }
 

@@ -92,9 +92,10 @@ class Block {
 
   static void run_thread(void* block);
   void prepare(std::uint64_t number);
-  void resume(KernelThread& thread);
+  /// Makes the next thread that is ready the one that runs; without one it is the scheduler's turn, in run().
+  Fiber& next();
   /// Lets the others run until this thread is ready again.
-  void pause() { running_->fiber.suspend(); }
+  void pause();
   void wake_all();
   /// Whether the lanes of the warp that starts at thread `first` all wait in the same collective as `one`, one of them.
   bool agree(const KernelThread& one, unsigned first, unsigned lanes) const;
@@ -110,6 +111,7 @@ class Block {
   std::vector<Warp> warps_;
   ReadyQueue ready_;
   sanitizer::SyncPoint begin_;  ///< comes before all that the threads do
+  Fiber scheduler_;             ///< the OS thread, in run()
   KernelThread* running_ = nullptr;
   unsigned live_ = 0;    ///< threads that have not returned
   std::string failure_;  ///< the report of what went wrong

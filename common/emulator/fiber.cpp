@@ -4,6 +4,17 @@ namespace emulator {
 
 using boost::context::detail::jump_fcontext;
 using boost::context::detail::make_fcontext;
+using boost::context::detail::transfer_t;
+
+namespace {
+
+/// What a jump hands over. It lies on the stack of the fiber that jumps.
+struct Jump {
+  Fiber& from;
+  Fiber& to;
+};
+
+}  // namespace
 
 void Fiber::prepare(char* stack_top, sanitizer::StackBounds bounds, void (*function)(void*), void* argument,
                     const char* name) {
@@ -22,31 +33,25 @@ void Fiber::discard(bool ended, sanitizer::SyncPoint& end) {
   if (!ended) sanitizer::forget_frames(bounds_);
 }
 
-void Fiber::resume() {
-  outer_strand_.adopt_current();
-  strand_.switch_to();
-  void* fake_stack = nullptr;
-  sanitizer::start_switch(&fake_stack, bounds_);
-  context_ = jump_fcontext(context_, this).fctx;
-  sanitizer::finish_switch(fake_stack);
+void Fiber::jump(Fiber& next, void** fake_stack) {
+  next.strand_.switch_to();
+  sanitizer::start_switch(fake_stack, next.bounds_);
+  Jump jump{*this, next};
+  const transfer_t back = jump_fcontext(next.context_, &jump);
+  Fiber& from = static_cast<Jump*>(back.data)->from;
+  from.context_ = back.fctx;
+  from.bounds_ = sanitizer::finish_switch(fake_stack_);
 }
 
-void Fiber::enter(boost::context::detail::transfer_t from) {
-  auto* self = static_cast<Fiber*>(from.data);
-  self->context_ = from.fctx;
-  self->outer_bounds_ = sanitizer::finish_switch(nullptr);
-  self->function_(self->argument_);
+void Fiber::enter(transfer_t transfer) {
+  auto& [from, self] = *static_cast<Jump*>(transfer.data);
+  from.context_ = transfer.fctx;
+  from.bounds_ = sanitizer::finish_switch(nullptr);
+  self.function_(self.argument_);
 }
 
-void Fiber::jump_back(void** fake_stack) {
-  outer_strand_.switch_to();
-  sanitizer::start_switch(fake_stack, outer_bounds_);
-  context_ = jump_fcontext(context_, nullptr).fctx;
-  sanitizer::finish_switch(fake_stack_);
-}
-
-void Fiber::leave() {
-  jump_back(nullptr);
+void Fiber::leave_to(Fiber& next) {
+  jump(next, nullptr);
   __builtin_unreachable();
 }
 

@@ -9,35 +9,37 @@
 
 namespace emulator {
 
-/// One thread of a kernel, as a fiber of the OS thread that resumes it.
+/// One thread of a kernel, or, as it is by default, the OS thread that runs them. All fibers that switch to each other
+/// belong to one OS thread.
 class Fiber {
  public:
-  /// Prepares a call of `function(argument)` on the stack; resume() starts it. `function` must end with a call of
-  /// leave() and never return.
+  /// Prepares a call of `function(argument)` on a stack; the first switch to the fiber starts it. `function` must end
+  /// with leave_to() and never return.
+  /// @param name for ThreadSanitizer's reports
   void prepare(char* stack_top, sanitizer::StackBounds bounds, void (*function)(void*), void* argument,
                const char* name);
   /// Gives up the fiber. What is left in its frames, if it has not ended, is not destroyed.
-  /// @param ended whether it has called leave()
+  /// @param ended whether it has called leave_to()
   /// @param end what the fiber did happens before an acquire() of this point
   void discard(bool ended, sanitizer::SyncPoint& end);
 
-  /// Runs the fiber until it calls suspend() or leave(). Called from the OS thread's own stack.
-  void resume();
-  /// Goes back to resume(). Called from the fiber.
-  void suspend() { jump_back(&fake_stack_); }
-  /// Goes back to resume() for good.
-  [[noreturn]] void leave();
+  /// Called on this fiber: goes on with another one, and returns when a fiber switches back.
+  void switch_to(Fiber& next) {
+    if (&next != this) jump(next, &fake_stack_);
+  }
+  /// Goes on with another one for good.
+  [[noreturn]] void leave_to(Fiber& next);
+
+  sanitizer::Strand& strand() { return strand_; }
 
  private:
-  static void enter(boost::context::detail::transfer_t from);
-  void jump_back(void** fake_stack);
+  static void enter(boost::context::detail::transfer_t transfer);
+  void jump(Fiber& next, void** fake_stack);
 
-  boost::context::detail::fcontext_t context_ = nullptr;  ///< of the fiber while it is stopped, else of resume()
+  boost::context::detail::fcontext_t context_ = nullptr;  ///< where it goes on
   sanitizer::StackBounds bounds_;
-  sanitizer::StackBounds outer_bounds_;  ///< the stack that resume() was called on
   void* fake_stack_ = nullptr;
   sanitizer::Strand strand_;
-  sanitizer::Strand outer_strand_;
   void (*function_)(void*) = nullptr;
   void* argument_ = nullptr;
 };

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "common/chapter/chapter.hpp"
+#include "common/chapter/run_operator.hpp"
 #include "common/compare.hpp"
 #include "common/device/error.hpp"
 #include "common/test/toy_chapter.hpp"
@@ -119,6 +120,23 @@ TEST(Evaluate, LimitsNameTheReason) {
   EXPECT_EQ(why_not(running_sum(), kernel, make_problem(running_sum(), {.sizes = {{"L", 2}, {"Dv", 64}}})), "");
   EXPECT_EQ(why_not(running_sum(), kernel, make_problem(running_sum(), {.sizes = {{"L", 2}, {"Dv", 65}}})),
             "Dv = 65 is above 64");
+}
+
+// x and o [1, 1, 4, 8], g [1, 1, 4], lengths [1], initial and final state [1, 1, 8], four bytes each.
+TEST(Evaluate, MemoryIsCountedBeforeItIsTaken) {
+  const Problem problem = plan_problem(running_sum(), {.sizes = {{"B", 1}, {"H", 1}, {"L", 4}, {"Dv", 8}}});
+  const double inputs = 4 * (32 + 4 + 1 + 8);
+  const double outputs = 4 * (32 + 8);
+  const Stage* plain = running_sum().find("plain");
+  const Stage* half = running_sum().find("kernel_bf16");
+  Machine machine;
+  const MemoryNeed cpu = memory_need(running_sum(), {plain, half}, problem, machine, false);
+  EXPECT_EQ(cpu.host, 2 * (inputs + outputs) + 2 * outputs);  // --cpu-only
+  EXPECT_EQ(cpu.gpu, 0);
+  machine.has_gpu = true;
+  const MemoryNeed both = memory_need(running_sum(), {plain, half}, problem, machine, true);
+  EXPECT_EQ(both.host + both.gpu, 2 * (inputs + outputs) + 2 * outputs + (inputs + outputs) / 2);
+  EXPECT_EQ(both.gpu, kEmulated ? 0 : (inputs + outputs) / 2);
 }
 
 }  // namespace

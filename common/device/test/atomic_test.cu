@@ -32,7 +32,7 @@ __global__ void chain(unsigned* tickets, Flag* ready, int* sums) {
 
 template <class Flag>
 void expect_chained() {
-  const unsigned blocks = 100, threads = 40;
+  const unsigned blocks = 12, threads = 40;
   DeviceBuffer<unsigned> tickets(std::vector<unsigned>{0});
   DeviceBuffer<Flag> ready(blocks);
   DeviceBuffer<int> sums(blocks * threads);

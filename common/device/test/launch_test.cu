@@ -48,7 +48,7 @@ __global__ void count_threads(int* blocks_threads) {
 
 TEST(Launch, StartsAllThreadsOfAllBlocks) {
   for (const auto& [grid, block] :
-       {std::pair<dim3, dim3>{{1}, {1}}, {{5, 3, 2}, {3, 5, 7}}, {{7}, {1024}}, {{2, 1, 4}, {1, 1, 64}}}) {
+       {std::pair<dim3, dim3>{{1}, {1}}, {{5, 3, 2}, {3, 5, 7}}, {{2}, {1024}}, {{2, 1, 4}, {1, 1, 64}}}) {
     DeviceBuffer<int> counts(std::vector<int>{0, 0});
     launch(count_threads, {grid, block}, counts.data());
     const int blocks = static_cast<int>(grid.x * grid.y * grid.z);
@@ -97,13 +97,18 @@ bool contains(const CudaError& error, const std::string& text) {
   return std::string(error.what()).find(text) != std::string::npos;
 }
 
+/// By CUDA's manual it is an invalid configuration; CUDA 13.0 calls it an invalid value.
+bool is_refusal(const CudaError& error) {
+  return error.code() == cudaErrorInvalidValue || error.code() == cudaErrorInvalidConfiguration;
+}
+
 TEST(Launch, RefusesWhatNoGpuCanRun) {
-  EXPECT_EQ(error_of([] { launch(do_nothing, {1, 1025}); }).code(), cudaErrorInvalidConfiguration);
-  EXPECT_EQ(error_of([] { launch(do_nothing, {1, {1, 1, 65}}); }).code(), cudaErrorInvalidConfiguration);
-  EXPECT_EQ(error_of([] { launch(do_nothing, {0, 32}); }).code(), cudaErrorInvalidConfiguration);
-  EXPECT_EQ(error_of([] { launch(do_nothing, {{1, 70000}, 32}); }).code(), cudaErrorInvalidConfiguration);
-  EXPECT_EQ(error_of([] { launch(do_nothing, {1, 0}); }).code(), cudaErrorInvalidConfiguration);
-  EXPECT_EQ(error_of([] { launch(do_nothing, {1, 32, 300 << 10}); }).code(), cudaErrorInvalidValue);
+  EXPECT_TRUE(is_refusal(error_of([] { launch(do_nothing, {1, 1025}); })));
+  EXPECT_TRUE(is_refusal(error_of([] { launch(do_nothing, {1, {1, 1, 65}}); })));
+  EXPECT_TRUE(is_refusal(error_of([] { launch(do_nothing, {0, 32}); })));
+  EXPECT_TRUE(is_refusal(error_of([] { launch(do_nothing, {{1, 70000}, 32}); })));
+  EXPECT_TRUE(is_refusal(error_of([] { launch(do_nothing, {1, 0}); })));
+  EXPECT_TRUE(is_refusal(error_of([] { launch(do_nothing, {1, 32, 300 << 10}); })));
 }
 
 TEST(Launch, SaysWhatWasRefusedAndWhere) {
@@ -112,7 +117,7 @@ TEST(Launch, SaysWhatWasRefusedAndWhere) {
   EXPECT_TRUE(contains(error, "launch_test.cu:" + std::to_string(line))) << error.what();
   EXPECT_TRUE(contains(error, "3 x 1 x 1 blocks")) << error.what();
   EXPECT_TRUE(contains(error, "2000 x 1 x 1 threads")) << error.what();
-  EXPECT_TRUE(contains(error, "cudaErrorInvalidConfiguration")) << error.what();
+  EXPECT_TRUE(contains(error, cudaGetErrorName(error.code()))) << error.what();
 }
 
 TEST(Launch, WorksAfterAnError) {

@@ -15,13 +15,9 @@
 namespace tutorial {
 namespace {
 
-/// One product a block: D = C + A B, with A [16, 16], B [16, 8], C and D [16, 8].
+/// D = C + A B, with A [16, 16], B [16, 8], C and D [16, 8].
 template <class Element>
-__global__ void multiply(const float* A, const float* B, const float* C, float* D) {
-  A += blockIdx.x * 16 * 16;
-  B += blockIdx.x * 16 * 8;
-  C += blockIdx.x * 16 * 8;
-  D += blockIdx.x * 16 * 8;
+__device__ void multiply_one(const float* A, const float* B, const float* C, float* D) {
   const unsigned g = threadIdx.x / 4, p = threadIdx.x % 4 * 2;
   const auto a_pair = [&](unsigned m, unsigned k) { return pack<Element>(A[m * 16 + k], A[m * 16 + k + 1]); };
   const auto b_pair = [&](unsigned k, unsigned n) { return pack<Element>(B[k * 8 + n], B[(k + 1) * 8 + n]); };
@@ -33,6 +29,14 @@ __global__ void multiply(const float* A, const float* B, const float* C, float* 
   D[g * 8 + p + 1] = d[1];
   D[(g + 8) * 8 + p] = d[2];
   D[(g + 8) * 8 + p + 1] = d[3];
+}
+
+/// One product after the other.
+template <class Element>
+__global__ void multiply(const float* A, const float* B, const float* C, float* D, unsigned products) {
+  for (unsigned i = blockIdx.x; i < products; i += gridDim.x) {
+    multiply_one<Element>(A + i * 256, B + i * 128, C + i * 128, D + i * 128);
+  }
 }
 
 /// A number of products, and what they must give.
@@ -57,7 +61,7 @@ struct Problem {
   std::vector<float> run() const {
     const DeviceBuffer<float> a(A), b(B), c(C);
     DeviceBuffer<float> d(C.size());
-    launch(multiply<Element>, {products, 32}, a.data(), b.data(), c.data(), d.data());
+    launch(multiply<Element>, {4, 32}, a.data(), b.data(), c.data(), d.data(), products);
     return d.download();
   }
 

@@ -20,7 +20,7 @@
 namespace tutorial {
 namespace {
 
-constexpr unsigned kBlocks = 40, kThreads = 96, kAll = kBlocks * kThreads;
+constexpr unsigned kBlocks = 12, kThreads = 40, kAll = kBlocks * kThreads;
 
 __device__ unsigned thread_number() {
   return blockIdx.x * blockDim.x + threadIdx.x;
@@ -166,8 +166,8 @@ __global__ void count_under_lock(int* lock, volatile int* counter) {
 
 TEST(Atomics, MakeALock) {
   DeviceBuffer<int> lock(std::vector<int>{0}), counter(std::vector<int>{0});
-  launch(count_under_lock, {200, 1}, lock.data(), counter.data());
-  EXPECT_EQ(counter.download()[0], 200);
+  launch(count_under_lock, {50, 1}, lock.data(), counter.data());
+  EXPECT_EQ(counter.download()[0], 50);
 }
 
 __global__ void add_in_shared(int* out) {

@@ -32,13 +32,13 @@ __global__ void sum_of_blocks(const int* in, int* partial, unsigned* done, int* 
 }
 
 TEST(Fences, OrderWhatOneBlockLeavesForAnother) {
-  std::vector<int> values(100 * 32);
+  std::vector<int> values(20 * 32);
   std::iota(values.begin(), values.end(), 1);
   const DeviceBuffer<int> in(values);
-  DeviceBuffer<int> partial(100), sum(1);
+  DeviceBuffer<int> partial(20), sum(1);
   DeviceBuffer<unsigned> done(std::vector<unsigned>{0});
-  launch(sum_of_blocks, {100, 32}, in.data(), partial.data(), done.data(), sum.data());
-  EXPECT_EQ(sum.download()[0], 3200 * 3201 / 2);
+  launch(sum_of_blocks, {20, 32}, in.data(), partial.data(), done.data(), sum.data());
+  EXPECT_EQ(sum.download()[0], 640 * 641 / 2);
 }
 
 /// A warp leaves a number in shared memory for another that waits for it.

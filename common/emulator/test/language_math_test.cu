@@ -65,7 +65,7 @@ __global__ void compare(int* integers, unsigned* naturals, long long* wide, floa
   naturals[1] = max(3u, ~0u);
   naturals[2] = max(1u, -1);
   wide[0] = min(3ll, -(1ll << 40));
-  wide[1] = max(3, 1ll << 40);
+  wide[1] = max(3ll, 1ll << 40);
   floats[0] = min(1.5f, -2.0f);
   floats[1] = max(1.5f, -2.0f);
   floats[2] = min(NAN, 1.0f);

@@ -16,8 +16,7 @@
 
 namespace {
 
-// --- stray accesses
-// ---------------------------------------------------------------------------------------------------
+// --- stray accesses ---
 
 __global__ void write_beyond_global(float* out, int count) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -66,8 +65,7 @@ __global__ void use_after_free(float* out, bool last) {
   if (last) out[threadIdx.x] = 1.0f;  // fault: freed
 }
 
-// --- races
-// ------------------------------------------------------------------------------------------------------------
+// --- races ---
 
 __global__ void swap_halves(float* out, bool wait) {
   __shared__ float values[64];
@@ -138,8 +136,17 @@ __global__ void reuse(const float* in, float* out) {
   out[64 * blockIdx.x + threadIdx.x] = local[3] + __shfl_down_sync(~0u, local[2], 3);
 }
 
-// --- crashes
-// ----------------------------------------------------------------------------------------------------------
+// --- barriers and crashes ---
+
+// Threads without work return too early.
+__global__ void sum_neighbours(const float* in, float* out, int count) {
+  __shared__ float values[64];
+  const int i = static_cast<int>(threadIdx.x);
+  if (i >= count) return;
+  values[i] = in[i];
+  __syncthreads();  // fault: early_return
+  out[i] = values[i] + (i > 0 ? values[i - 1] : 0.0f);
+}
 
 __global__ void fail_assertion() {
   assert(threadIdx.x != 7 || blockIdx.x != 2);  // fault: assertion
@@ -163,7 +170,7 @@ __global__ void overflow_integer(int* out) {
   if (threadIdx.x == 9) out[0] += 2147483647;  // fault: integer
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// --- the program ---
 
 void start(unsigned blocks, unsigned threads, std::size_t shared_bytes, std::function<void()> body,
            std::source_location where = std::source_location::current()) {
@@ -171,7 +178,7 @@ void start(unsigned blocks, unsigned threads, std::size_t shared_bytes, std::fun
   std::puts(cudaGetErrorName(error));
 }
 
-/// 100 floats, exactly as many as cudaMalloc() was asked for, zero.
+/// Device memory of `count` zeros.
 float* floats(std::size_t count) {
   float* values = nullptr;
   if (cudaMalloc(&values, count * sizeof(float)) != cudaSuccess) std::abort();
@@ -215,6 +222,7 @@ const std::map<std::string, std::function<void()>> kFaults = {
     {"warps_right", [] { start(2, 64, 0, [p = floats(128)] { swap_warps(p, true); }); }},
     {"shuffle", [] { start(2, 64, 0, [p = floats(128)] { swap_by_shuffle(p); }); }},
     {"reuse_right", reuse_everything},
+    {"early_return", [] { start(2, 64, 0, [p = floats(50), q = floats(50)] { sum_neighbours(p, q, 50); }); }},
     {"assertion", [] { start(4, 32, 0, [] { fail_assertion(); }); }},
     {"null", [] { start(4, 32, 0, [] { write_to_null(nullptr); }); }},
     {"stack", [] { start(1, 32, 0, [p = floats(1)] { overflow_stack(p); }); }},

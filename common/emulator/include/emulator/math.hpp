@@ -11,9 +11,12 @@
 
 namespace emulator {
 
-/// Pairs that min and max take: an integer is not compared with a float, as nvcc finds that ambiguous.
+/// Pairs that min and max take: two floating-point numbers, or two integers of the same width, signed or not. CUDA's
+/// overloads leave all others ambiguous.
 template <class A, class B>
-concept SameKind = (std::integral<A> && std::integral<B>) || (std::floating_point<A> && std::floating_point<B>);
+concept SameKind = (std::floating_point<A> && std::floating_point<B>) ||
+                   (std::integral<A> && std::integral<B> &&
+                    std::same_as<std::make_signed_t<decltype(+A())>, std::make_signed_t<decltype(+B())>>);
 
 }  // namespace emulator
 
