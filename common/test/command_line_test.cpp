@@ -111,12 +111,12 @@ TEST(CommandLine, TerminalsWithoutUtf8GetAscii) {
 // Slow enough for the progress line, which must be gone in the end.
 TEST(CommandLine, ProgressErasesItself) {
   const ProcessResult result = run_on_terminal(
-      command({"--operator=running_sum", "--stage=plain", "--length=30000", "--value-dim=64", "--repeat=20"}), kPlain);
+      command({"--operator=running_sum", "--stage=plain", "--length=30000", "--value-dim=64", "--repeat=8"}), kPlain);
   EXPECT_EQ(result.status, 0);
   const std::size_t progress = result.out.find("run ");
   ASSERT_NE(progress, std::string::npos) << result.out;
-  EXPECT_NE(result.out.find("of 20", progress), std::string::npos);
-  EXPECT_LT(result.out.rfind(" of 20"), result.out.rfind("\x1b[2K"));
+  EXPECT_NE(result.out.find("of 8", progress), std::string::npos);
+  EXPECT_LT(result.out.rfind(" of 8"), result.out.rfind("\x1b[2K"));
 }
 
 TEST(CommandLine, FailedChecksAreNamed) {

@@ -6,7 +6,6 @@
 #include <source_location>
 #include <string>
 
-// NOLINTBEGIN(bugprone-reserved-identifier): the names are CUDA's
 
 /// Waits until every thread of the block has come to this barrier. Stricter than a GPU: a thread that has returned
 /// from the kernel does not count as having come, and threads at different lines do not meet.
@@ -24,7 +23,6 @@ void __syncwarp(unsigned mask = 0xFFFFFFFFu, std::source_location where = std::s
 /// threads take turns only where they wait.
 void __nanosleep(unsigned nanoseconds);
 
-// NOLINTEND(bugprone-reserved-identifier)
 
 namespace emulator {
 

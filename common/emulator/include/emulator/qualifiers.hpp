@@ -4,7 +4,6 @@
 
 // __noinline__ is not among them: the C++ library says __attribute__((__noinline__)).
 
-// NOLINTBEGIN(bugprone-reserved-identifier): the names are CUDA's
 #define __host__
 #define __device__
 #define __global__
@@ -22,4 +21,3 @@
 #else
 #define __shared__ static thread_local
 #endif
-// NOLINTEND(bugprone-reserved-identifier)
