@@ -37,6 +37,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <climits>
 
 #include "01_linear_attention/linear_attention.hpp"
 #include "common/device/launch.cuh"
@@ -229,6 +230,7 @@ int lmha_max_columns(int Dk) {
 }
 
 std::string lmha_limits(const Arguments& a) {
+  if (std::int64_t(a.B) * a.H > INT_MAX) return "B H > 2^31 - 1: the grid's first dimension";
   if (a.Dk > kLmhaMaxKeyDim) return "Dk > 256: a column of S would not fit in four threads' registers";
   if (a.Dv > lmha_max_columns(a.Dk)) {
     return "Dv > " + std::to_string(lmha_max_columns(a.Dk)) + " at this Dk: more than 512 threads in a block";

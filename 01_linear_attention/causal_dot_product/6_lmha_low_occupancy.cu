@@ -29,6 +29,8 @@
 
 #include <cuda_runtime.h>
 
+#include <climits>
+
 #include "01_linear_attention/linear_attention.hpp"
 #include "common/device/device.hpp"
 #include "common/device/launch.cuh"
@@ -158,6 +160,7 @@ void lmha_low_occupancy(const Arguments& a) {
 
 std::string lmha_low_occupancy_limits(const Arguments& a) {
   if (a.Dk > 256) return "Dk > 256: more than 8 elements of a row a lane";
+  if (std::int64_t(a.B) * a.H * a.Dv > INT_MAX) return "B H Dv > 2^31 - 1: the grid's first dimension";
   return "";
 }
 

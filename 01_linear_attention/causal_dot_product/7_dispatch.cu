@@ -19,6 +19,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <climits>
 
 #include "01_linear_attention/linear_attention.hpp"
 #include "common/device/device.hpp"
@@ -82,6 +83,7 @@ std::string dispatch_note(const Arguments& a) {
 }
 
 std::string dispatch_limits(const Arguments& a) {
+  if (std::int64_t(a.B) * a.H > INT_MAX) return "B H > 2^31 - 1: the grid's first dimension";
   return a.Dk <= kLmhaMaxKeyDim ? "" : atomic_limits(a);
 }
 

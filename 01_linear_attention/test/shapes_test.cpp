@@ -15,6 +15,12 @@ class ShapesTest : public testing::TestWithParam<const char*> {
   }
 };
 
+// Few threads, odd everything: for ThreadSanitizer, too.
+TEST_P(ShapesTest, Small) {
+  expect_stages_match(definition(), problem(1, 2, 19, 5, 3));
+  expect_stages_match(definition(), problem(2, 1, 9, 33, 2), 1e-5, {.heads_inside = true, .row_padding = 1});
+}
+
 constexpr std::int64_t kWidths[] = {1, 3, 40, 64, 65, 128, 256};
 
 TEST_P(ShapesTest, Widths) {

@@ -1,7 +1,5 @@
 #include "block.hpp"
 
-#include <cstdio>
-
 #include "counters.hpp"
 #include "emulator/builtins.hpp"
 #include "emulator/counters.hpp"
@@ -37,7 +35,7 @@ Block::Block(Launch& launch, Stacks& stacks)
       dynamic_shared_(launch.shared_bytes),
       threads_(launch.threads_per_block()),
       warps_((threads_.size() + 31) / 32),
-      ready_(launch.schedule, launch.threads_per_block(), 0) {
+      ready_(launch.schedule, launch.threads_per_block()) {
   stacks_.reserve(launch.threads_per_block());
   for (unsigned i = 0; i < threads_.size(); ++i) {
     threads_[i].number = i;
@@ -49,9 +47,7 @@ Block::Block(Launch& launch, Stacks& stacks)
 std::string Block::run(std::uint64_t number) {
   prepare(number);
   scheduler_.strand().adopt_current();
-  scheduler_.switch_to(next());
-
-  // Nobody is ready any more.
+  scheduler_.switch_to(next());  // comes back when no thread is ready any more
   if (live_ > 0 && failure_.empty()) failure_ = describe_stuck(*this, threads_);
   for (KernelThread& thread : threads_) {
     thread.fiber.discard(thread.state == KernelThread::State::returned, launch_.end);
@@ -72,7 +68,7 @@ void Block::prepare(std::uint64_t number) {
   blockDim = launch_.block;
   gridDim = launch_.grid;
 
-  ready_ = ReadyQueue(launch_.schedule, launch_.threads_per_block(), number);
+  ready_.restart(number);
   live_ = launch_.threads_per_block();
   failure_.clear();
   arrived_ = 0;
@@ -80,13 +76,9 @@ void Block::prepare(std::uint64_t number) {
   for (Warp& warp : warps_) warp.waiting = 0;
   for (unsigned i = 0; i < threads_.size(); ++i) {
     threads_[i].async_copies.clear();
-    char name[80] = "";  // for ThreadSanitizer's reports
-    if (sanitizer::kThread) {
-      const uint3 thread = threads_[i].index;
-      std::snprintf(name, sizeof name, "block (%u,%u,%u), thread (%u,%u,%u)", index_.x, index_.y, index_.z, thread.x,
-                    thread.y, thread.z);
-    }
-    threads_[i].fiber.prepare(stacks_.top(i), stacks_.bounds(i), &Block::run_thread, this, name);
+    std::string name;
+    if (sanitizer::kThread) name = "block " + describe(index_) + ", thread " + describe(threads_[i].index);
+    threads_[i].fiber.prepare(stacks_.top(i), stacks_.bounds(i), &Block::run_thread, this, name.c_str());
   }
   wake_all();
   begin_.release();

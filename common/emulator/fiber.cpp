@@ -36,8 +36,8 @@ void Fiber::discard(bool ended, sanitizer::SyncPoint& end) {
 void Fiber::jump(Fiber& next, void** fake_stack) {
   next.strand_.switch_to();
   sanitizer::start_switch(fake_stack, next.bounds_);
-  Jump jump{*this, next};
-  const transfer_t back = jump_fcontext(next.context_, &jump);
+  Jump there{*this, next};
+  const transfer_t back = jump_fcontext(next.context_, &there);
   Fiber& from = static_cast<Jump*>(back.data)->from;
   from.context_ = back.fctx;
   from.bounds_ = sanitizer::finish_switch(fake_stack_);

@@ -16,8 +16,9 @@
 namespace emulator {
 namespace {
 
-// Every stack and the page below it are mappings of their own, of which Linux grants a process 65530.
-constexpr unsigned kMaxStacks = 16384;
+// Every stack and the page below it are mappings of their own, of which Linux grants a process 65530. Workers keep
+// theirs for later launches, so this allows for several times as many.
+constexpr unsigned kMaxStacks = 8192;
 
 /// The error of a launch that a GPU would refuse: for all of them the one that an H200 gave with CUDA 13.0.
 cudaError_t validate(dim3 grid, dim3 block, std::size_t shared_bytes, const void* kernel) {
@@ -34,8 +35,10 @@ cudaError_t validate(dim3 grid, dim3 block, std::size_t shared_bytes, const void
   return cudaSuccess;
 }
 
-/// Runs all blocks. Returns the report of the first that got stuck, else an empty text.
+/// Runs all blocks. Returns the report of the first that failed, else an empty text.
 std::string run_blocks(Launch& launch, unsigned worker_count) {
+  static std::mutex launches;
+  const std::lock_guard one_at_a_time(launches);
   std::atomic<std::uint64_t> next = 0;
   std::mutex mutex;
   std::string failure;

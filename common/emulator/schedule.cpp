@@ -68,19 +68,17 @@ std::uint64_t Schedule::block(std::uint64_t i, std::uint64_t count) const {
   return static_cast<std::uint64_t>((static_cast<Wide>(step) * i + shift) % count);
 }
 
-ReadyQueue::ReadyQueue(const Schedule& schedule, unsigned capacity, std::uint64_t seed)
-    : order_(schedule.order),
-      random_(scramble(schedule.seed) ^ scramble(~seed)),
-      threads_(capacity),
-      capacity_(capacity) {}
+void ReadyQueue::restart(std::uint64_t block) {
+  random_ = scramble(schedule_.seed) ^ scramble(~block);
+  first_ = size_ = 0;
+}
 
 std::uint16_t ReadyQueue::pop() {
-  if (order_ == Schedule::Order::random) {
-    const unsigned chosen_place = first_ + static_cast<unsigned>(next_random(random_) % size_);
-    std::swap(threads_[first_], threads_[chosen_place < capacity_ ? chosen_place : chosen_place - capacity_]);
+  if (schedule_.order == Schedule::Order::random) {
+    std::swap(threads_[first_], threads_[place(static_cast<unsigned>(next_random(random_) % size_))]);
   }
   const std::uint16_t thread = threads_[first_];
-  first_ = first_ + 1 < capacity_ ? first_ + 1 : 0;
+  first_ = place(1);
   --size_;
   return thread;
 }

@@ -28,29 +28,32 @@ struct Schedule {
 /// once in ascending or descending order. Random: any of them.
 class ReadyQueue {
  public:
-  /// @param seed a number of its own for each block
-  ReadyQueue(const Schedule& schedule, unsigned capacity, std::uint64_t seed);
+  ReadyQueue(const Schedule& schedule, unsigned capacity) : schedule_(schedule), threads_(capacity) {}
 
+  /// Forgets all threads. @param block a random order is each block's own
+  void restart(std::uint64_t block);
   bool empty() const { return size_ == 0; }
-  void push(std::uint16_t thread) {
-    const unsigned end = first_ + size_++;
-    threads_[end < capacity_ ? end : end - capacity_] = thread;
-  }
+  void push(std::uint16_t thread) { threads_[place(size_++)] = thread; }
   /// The threads first, first + 1, ... first + count - 1, as far as `wanted(thread)` holds, in the schedule's order.
   template <class Wanted>
   void push_batch(unsigned first, unsigned count, Wanted wanted) {
     for (unsigned i = 0; i < count; ++i) {
-      const unsigned thread = order_ == Schedule::Order::reverse ? first + count - 1 - i : first + i;
+      const unsigned thread = schedule_.order == Schedule::Order::reverse ? first + count - 1 - i : first + i;
       if (wanted(thread)) push(static_cast<std::uint16_t>(thread));
     }
   }
   std::uint16_t pop();
 
  private:
-  Schedule::Order order_;
-  std::uint64_t random_;
+  /// Where the i-th thread of the queue stands in the ring.
+  unsigned place(unsigned i) const {
+    const unsigned end = first_ + i;
+    return end < threads_.size() ? end : end - static_cast<unsigned>(threads_.size());
+  }
+
+  Schedule schedule_;
+  std::uint64_t random_ = 0;
   std::vector<std::uint16_t> threads_;  // a ring
-  unsigned capacity_;
   unsigned first_ = 0;
   unsigned size_ = 0;
 };

@@ -237,7 +237,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   if (!executable) return result(cudaErrorInvalidValue);
-  return result(emulator::submit(stream, [calls = executable->calls] { return emulator::run_all(calls); }));
+  return emulator::checked_result(
+      [&] { return emulator::submit(stream, [calls = executable->calls] { return emulator::run_all(calls); }); });
 }
 
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, CUgraphNode_st**, std::size_t* count) {

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <memory>
+#include <thread>
 
 #include "crash.hpp"
 #include "environment.hpp"
@@ -13,31 +13,26 @@ namespace emulator {
 
 unsigned worker_limit() {
   if (sanitizer::kAddress) return 1;
-  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  static const unsigned cores = std::max(1u, std::thread::hardware_concurrency());  // asks the file system
   return static_cast<unsigned>(number_from_environment("EMULATOR_THREADS").value_or(cores));
 }
 
 Workers& Workers::instance() {
   static std::mutex creation;
-  static std::unique_ptr<Workers> workers;
+  static Workers* workers = nullptr;  // never destroyed: its threads wait for work until the process ends
   static pid_t process = 0;
   const std::lock_guard lock(creation);
-  if (process != getpid()) {
-    (void)workers.release();  // after a fork only the parent has these threads
-    workers = std::make_unique<Workers>();
-    watch_for_crashes();
+  if (process != getpid()) {  // after a fork only the parent has the threads
+    workers = new Workers;
     process = getpid();
+    watch_for_crashes();
   }
   return *workers;
 }
 
 void Workers::run(unsigned count, const std::function<void(Stacks&)>& work) {
-  const std::lock_guard one_at_a_time(launches_);
   std::unique_lock lock(mutex_);
-  while (threads_.size() < count) {
-    const auto number = static_cast<unsigned>(threads_.size());
-    threads_.emplace_back([this, number](const std::stop_token& stop) { serve(stop, number); });
-  }
+  while (threads_ < count) std::thread(&Workers::serve, this, threads_++).detach();
   work_ = &work;
   wanted_ = busy_ = count;
   ++launch_;
@@ -45,12 +40,13 @@ void Workers::run(unsigned count, const std::function<void(Stacks&)>& work) {
   finished_.wait(lock, [this] { return busy_ == 0; });
 }
 
-void Workers::serve(const std::stop_token& stop, unsigned number) {
+void Workers::serve(unsigned number) {
   const SignalStack signal_stack;
   Stacks stacks;
   std::uint64_t served = 0;
   std::unique_lock lock(mutex_);
-  while (started_.wait(lock, stop, [&] { return launch_ != served && number < wanted_; })) {
+  for (;;) {
+    started_.wait(lock, [&] { return launch_ != served && number < wanted_; });
     served = launch_;
     lock.unlock();
     (*work_)(stacks);

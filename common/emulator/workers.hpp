@@ -6,9 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
-#include <stop_token>
-#include <thread>
-#include <vector>
 
 #include "stacks.hpp"
 
@@ -25,21 +22,20 @@ class Workers {
   static Workers& instance();
 
   /// Calls `work` once on each of `count` threads, at the same time, with stacks to use, and returns when all calls
-  /// have returned. Launches of several host threads take turns.
+  /// have returned. Not to be called by several host threads at once.
   void run(unsigned count, const std::function<void(Stacks&)>& work);
 
  private:
-  void serve(const std::stop_token& stop, unsigned number);
+  void serve(unsigned number);
 
-  std::mutex launches_;  // held during a launch
-  std::mutex mutex_;     // guards what follows
-  std::condition_variable_any started_;
-  std::condition_variable_any finished_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable started_;
+  std::condition_variable finished_;
+  unsigned threads_ = 0;      // that exist
   std::uint64_t launch_ = 0;  // how many launches there were
   unsigned wanted_ = 0;       // the threads numbered below take part in the present one
   unsigned busy_ = 0;         // those that have not finished it
   const std::function<void(Stacks&)>* work_ = nullptr;
-  std::vector<std::jthread> threads_;  // last: their destructors stop the threads, which use all of the above
 };
 
 }  // namespace emulator

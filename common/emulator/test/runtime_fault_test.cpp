@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(
         StrayAccess{"static", "static", "global-buffer-overflow", "in block (0,0,0), thread (37,0,0);"},
         StrayAccess{"static_of_template", "static", "global-buffer-overflow", "in block (0,0,0), thread (37,0,0);"},
         StrayAccess{"index", "index", "index 37 out of bounds", "in block (0,0,0), thread (37,0,0);"},
-        StrayAccess{"freed", "freed", "heap-use-after-free", "in block (0,0,0), thread (0,0,0);"},
+        StrayAccess{"freed", "freed", "heap-use-after-free", "in block (0,0,0), thread (5,0,0);"},
         StrayAccess{"integer", "integer", "signed integer overflow", "in block (0,0,0), thread (9,0,0);"}),
     [](const auto& instance) { return instance.param.fault; });
 

@@ -62,7 +62,7 @@ __global__ void index_beyond_static(float* out) {
 }
 
 __global__ void use_after_free(float* out, bool last) {
-  if (last) out[threadIdx.x] = 1.0f;  // fault: freed
+  if (last && threadIdx.x == 5) out[threadIdx.x] = 1.0f;  // fault: freed
 }
 
 // --- races ---
@@ -205,10 +205,10 @@ void free_then_use() {
 const std::map<std::string, std::function<void()>> kFaults = {
     {"global", [] { start(2, 64, 0, [p = floats(100)] { write_beyond_global(p, 100); }); }},
     {"before_global", [] { start(2, 32, 0, [p = floats(100), q = floats(100)] { read_before_global(p, q); }); }},
-    {"dynamic", [] { start(3, 64, 37 * sizeof(float), [] { write_beyond_dynamic(37); }); }},
-    {"static", [] { start(3, 38, 0, [p = floats(1)] { write_beyond_static(p); }); }},
-    {"static_of_template", [] { start(3, 38, 0, [p = floats(1)] { write_beyond_static_of_template<37>(p); }); }},
-    {"index", [] { start(3, 38, 0, [p = floats(1)] { index_beyond_static(p); }); }},
+    {"dynamic", [] { start(1, 64, 37 * sizeof(float), [] { write_beyond_dynamic(37); }); }},
+    {"static", [] { start(1, 38, 0, [p = floats(1)] { write_beyond_static(p); }); }},
+    {"static_of_template", [] { start(1, 38, 0, [p = floats(1)] { write_beyond_static_of_template<37>(p); }); }},
+    {"index", [] { start(1, 38, 0, [p = floats(1)] { index_beyond_static(p); }); }},
     {"freed", free_then_use},
     {"threads", [] { start(2, 64, 0, [p = floats(128)] { swap_halves(p, false); }); }},
     {"threads_right", [] { start(2, 64, 0, [p = floats(128)] { swap_halves(p, true); }); }},

@@ -163,6 +163,8 @@ TEST_F(Stream, AFailingKernelFailsTheGraph) {
   ASSERT_EQ(cudaGraphInstantiate(&executable, graph), cudaSuccess);
   EXPECT_EQ(cudaGraphLaunch(executable, stream_), cudaErrorLaunchFailure);
   EXPECT_EQ(*value_, 0);
+  const Environment environment("EMULATOR_SCHEDULE", "sideways");
+  EXPECT_EQ(cudaGraphLaunch(executable, stream_), cudaErrorInvalidValue);
   EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
   EXPECT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
 }
