@@ -1,11 +1,13 @@
 /// @file
 /// Stage 1, `quadratic`: every query sees every key, as in an encoder or in cross-attention.
 ///
-///   o_t = sum_i s_ti v_i / (sum_i s_ti + eps),   s_ti = phi(q_t) . phi(k_i),   i over all Lk keys
+/// Idea: the sum of causal_attention without its upper bound.
+///
+///   o_t = sum_i w_ti v_i / (sum_i w_ti + eps),   w_ti = phi(q_t) . phi(k_i),   i over all Lk keys
 ///
 /// Shapes: q [B, H, L, Dk]; k [B, H, Lk, Dk]; v [B, H, Lk, Dv]; o [B, H, L, Dv]; L and Lk are independent.
-/// Work: L Lk (Dk + Dv) multiply-adds a head, in double. Weakness: L Lk; stage 2 is linear in both.
-/// Source: arXiv 2006.16236, equations 3 and 4.
+/// Work: L Lk (Dk + Dv) multiply-adds a head, in double. Limit: the cores' arithmetic. Needs: L Lk <= 4096 x 4096.
+/// Weakness: L Lk; stage 2 is linear in both. Source: arXiv 2006.16236, equations 3 and 4.
 
 #include <algorithm>
 #include <cstddef>
@@ -21,16 +23,20 @@ void quadratic(const Arguments& a) {
   for (int b = 0; b < a.B; ++b) {
     const int keys = std::min(a.Lk, a.key_lengths ? a.key_lengths[b] : a.Lk);
     for (int h = 0; h < a.H; ++h) {
+      std::vector<double> phi_k(std::size_t(keys) * Dk);
+      for (std::size_t i = 0; i < std::size_t(keys); ++i) {
+        for (std::size_t d = 0; d < Dk; ++d) phi_k[i * Dk + d] = phi(double(a.k.row(b, h, std::int64_t(i))[d]));
+      }
 #pragma omp parallel for schedule(static)
       for (int t = 0; t < a.L; ++t) {
         std::vector<double> phi_q(Dk), o(Dv, 0.0);
         for (std::size_t d = 0; d < Dk; ++d) phi_q[d] = phi(double(a.q.row(b, h, t)[d]));
         double normaliser = a.eps;
         for (int i = 0; i < keys; ++i) {
-          double s = 0;
-          for (std::size_t d = 0; d < Dk; ++d) s += phi_q[d] * phi(double(a.k.row(b, h, i)[d]));
-          normaliser += s;
-          for (std::size_t j = 0; j < Dv; ++j) o[j] += s * double(a.v.row(b, h, i)[j]);
+          double w = 0;
+          for (std::size_t d = 0; d < Dk; ++d) w += phi_q[d] * phi_k[std::size_t(i) * Dk + d];
+          normaliser += w;
+          for (std::size_t j = 0; j < Dv; ++j) o[j] += w * double(a.v.row(b, h, i)[j]);
         }
         for (std::size_t j = 0; j < Dv; ++j) a.o.row(b, h, t)[j] = float(o[j] / normaliser);
       }

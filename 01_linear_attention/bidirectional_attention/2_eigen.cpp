@@ -7,9 +7,10 @@
 ///   z = sum_i phi(k_i)             [Dk]
 ///   O = phi(Q) S / (phi(Q) z + eps)
 ///
-/// Mends: the L Lk similarities of stage 1. Same: the result.
+/// Mends: the L Lk weights of stage 1. Same: the result.
 /// Work: (L + Lk) Dk (Dv + 1) multiply-adds a head. Memory: phi(K) and phi(Q) of one head at a time.
 /// Limit: the cores' arithmetic; these are real matrix products, which Eigen blocks for the caches.
+/// Weakness: a CPU's few cores, and phi(K) and phi(Q) are written down. Stage 3 takes phi on the way.
 /// `state_double` is the same in double, the reference where L Lk is too large for stage 1.
 /// Source: arXiv 2006.16236, equations 5 and 6.
 

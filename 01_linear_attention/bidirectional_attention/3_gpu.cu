@@ -10,17 +10,25 @@
 ///   2. sum:     S = sum_n S_n
 ///   3. output:  O = phi(Q) S[:, :Dv] / (phi(Q) S[:, Dv] + eps)
 ///
-/// Why segments: S has few tiles (one, at Dk = Dv = 64), and B H Dk Dv / 64^2 blocks would leave most of the GPU idle.
-/// So the keys are cut into as many segments as fill it, each leaves a partial S in workspace, and step 2 adds them up
-/// in a fixed order: two runs give the same bits, which atomics would not.
-///
-/// Shapes: q [B, H, L, Dk]; k [B, H, Lk, Dk]; v [B, H, Lk, Dv]; o [B, H, L, Dv]; workspace S_n [N, B, H, Dk, Dv + 1]
-/// and S [B, H, Dk, Dv + 1], all fp32 in global memory. Who does what: 256 threads a block, thread (x, y) has the 4 x 4
-/// elements of the tile at rows y + 16 r, columns x + 16 c, in registers. Neighbouring threads read neighbouring words
-/// of a row of shared memory: no bank conflicts. Shared memory: two tiles of 16 x 65 floats, 8.3 KB. Work: (L + Lk) Dk
-/// (Dv + 1) multiply-adds a head. Bytes: k and q Dv / 64 times, v Dk / 64 times, o once. Limit: at Dk = Dv = 64 the
-/// memory; wider, the shared-memory reads: 8 for 16 multiply-adds. Weakness: tensor cores would do these products many
-/// times faster; chapter 02 brings them in.
+/// Why segments: S has few tiles (one, at Dk = Dv = 64), and B H Dk Dv / 64^2 blocks would leave most of the GPU
+/// idle. So the keys are cut into as many segments as fill it, each leaves a partial S in workspace, and step 2
+/// adds them up in a fixed order: two runs give the same bits, which atomics would not.
+/// Shapes: q [B, H, L, Dk]; k [B, H, Lk, Dk]; v [B, H, Lk, Dv]; o [B, H, L, Dv]; workspace S_n [N, B, H, Dk, Dv +
+/// 1] and S [B, H, Dk, Dv + 1], all fp32 in global memory.
+/// Who does what: 256 threads a block, thread (x, y) has the 4 x 4 elements of the tile at rows y + 16 r, columns x
+/// + 16 c, in registers. Neighbouring threads read neighbouring words of a row of shared memory: no bank conflicts
+/// there.
+/// Resources: 16 registers for the tile, 20 for operands and normaliser; two tiles of 16 x 66 floats in shared
+/// memory, 8.4 KB.
+/// Work: (L + Lk) Dk (Dv + 1) multiply-adds a head.
+/// Bytes: k and q Dv / 64 times, v Dk / 64 times, o once; N states written and read, S L / 64 times from the
+/// second-level cache.
+/// Limit: shared-memory reads, 8 for 16 multiply-adds, so at most half the fp32 rate; in fact the loads of each
+/// slice, which nothing within the block overlaps.
+/// Needs: B H <= 65535.
+/// Weakness: one buffer where lmha has two; no tensor cores, which do such products many times faster: chapter 02
+/// has them.
+/// Source: arXiv 2006.16236, equations 5 and 6; tiles through shared memory as for any matrix product on a GPU.
 
 #include <cuda_runtime.h>
 
@@ -39,13 +47,15 @@ namespace {
 constexpr int kTile = 64;   // rows and columns of a tile of the result
 constexpr int kDepth = 16;  // of the summed dimension in shared memory at a time
 constexpr int kThreads = 256;
-/// A row of a tile in shared memory has one word of padding: q is brought in down a column, and 16 words that lie 64
-/// apart would all be in one of the 32 banks.
-constexpr int kRow = kTile + 1;
+/// A row of a tile in shared memory has two words of padding. q is stored down a column, 16 elements e of 2 rows r
+/// by a warp: without padding 16 of them would meet in one of the 32 banks; 66 e + r are 32 different ones.
+constexpr int kRow = kTile + 2;
 
-/// acc += left^T right for one depth slice; thread (x, y) has rows y + 16 r and columns x + 16 c of the tile.
-__device__ void multiply(float (&acc)[4][4], const float (&left)[kDepth][kRow], const float (&right)[kDepth][kRow],
-                         int x, int y) {
+/// acc += left^T right and sum += left^T weight for one depth slice; thread (x, y) has rows y + 16 r and columns x
+/// + 16 c of the tile. `weight(i)` is one more column of `right`, the one that the normaliser needs.
+template <class Weight>
+__device__ void multiply(float (&acc)[4][4], float (&sum)[4], const float (&left)[kDepth][kRow],
+                         const float (&right)[kDepth][kRow], Weight weight, int x, int y) {
 #pragma unroll
   for (int i = 0; i < kDepth; ++i) {
     float row[4], column[4];
@@ -55,6 +65,7 @@ __device__ void multiply(float (&acc)[4][4], const float (&left)[kDepth][kRow], 
     for (int c = 0; c < 4; ++c) column[c] = right[i][x + 16 * c];
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
+      sum[r] += row[r] * weight(i);
 #pragma unroll
       for (int c = 0; c < 4; ++c) acc[r][c] += row[r] * column[c];
     }
@@ -72,7 +83,7 @@ __global__ void __launch_bounds__(kThreads)
   const int keys = a.key_lengths ? min(load_global(&a.key_lengths[b]), a.Lk) : a.Lk;
   const int first = n * segment_length, last = min(first + segment_length, keys);
 
-  float acc[4][4] = {}, z[4] = {};  // z: the column of ones, which needs no product
+  float acc[4][4] = {}, z[4] = {};
   for (int i0 = first; i0 < last; i0 += kDepth) {
     for (int index = int(threadIdx.x); index < kDepth * kTile; index += kThreads) {
       const int i = index / kTile, d = d0 + index % kTile, j = j0 + index % kTile;
@@ -81,12 +92,8 @@ __global__ void __launch_bounds__(kThreads)
       v_tile[i][index % kTile] = has_key && j < a.Dv ? load_global(&a.v.row(b, h, i0 + i)[j]) : 0;
     }
     __syncthreads();
-    multiply(acc, k_tile, v_tile, x, y);
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-#pragma unroll
-      for (int i = 0; i < kDepth; ++i) z[r] += k_tile[i][y + 16 * r];
-    }
+    multiply(
+        acc, z, k_tile, v_tile, [](int) { return 1.0f; }, x, y);
     __syncthreads();
   }
   const auto row_length = std::size_t(a.Dv + 1);
@@ -134,12 +141,8 @@ __global__ void __launch_bounds__(kThreads) output_kernel(AttentionArguments a, 
       if (index % kTile == 0) z_tile[i] = d0 + i < a.Dk ? load_global(&S_d[a.Dv]) : 0;
     }
     __syncthreads();
-    multiply(acc, q_tile, S_tile, x, y);
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-#pragma unroll
-      for (int i = 0; i < kDepth; ++i) normaliser[r] += q_tile[i][y + 16 * r] * z_tile[i];
-    }
+    multiply(
+        acc, normaliser, q_tile, S_tile, [&](int i) { return z_tile[i]; }, x, y);
     __syncthreads();
   }
 #pragma unroll
@@ -175,6 +178,7 @@ void gpu(const Arguments& a) {
 
 std::string gpu_limits(const Arguments& a) {
   if (std::int64_t(a.B) * a.H > 65535) return "B H > 65535: the grid's third dimension";
+  if ((a.Dv - 1) / kTile + 1 > 65535) return "Dv > 64 x 65535: the grid's second dimension";
   return "";
 }
 

@@ -2,14 +2,16 @@
 /// Stage 2, `recurrent`: two states, S for the numerator and z for the normaliser.
 ///
 /// Idea: phi(q_t) does not depend on i, so it leaves both sums, and what remains grows by one term a step.
-/// Mends: the L^2 similarities of stage 1. Same: the result.
+/// Mends: the L^2 weights of stage 1. Same: the result.
 ///
 ///   S_t = S_{t-1} + phi(k_t)^T v_t       S [Dk, Dv]
 ///   z_t = z_{t-1} + phi(k_t)             z [Dk]
 ///   o_t = phi(q_t) S_t / (phi(q_t) . z_t + eps)
 ///
-/// Work: 2 Dk (Dv + 1) multiply-adds and 2 Dk exponentials a step. Memory: S and z, 4 Dk (Dv + 1) bytes.
-/// Limit: one core's arithmetic. Source: arXiv 2006.16236, equations 16 to 20.
+/// Shapes: as stage 1; S [Dk, Dv] and z [Dk], one head after the other.
+/// Work: 2 Dk (Dv + 1) multiply-adds and 2 Dk exponentials a step. Bytes: inputs and output once; S and z stay in
+/// the cache.
+/// Limit: one core's arithmetic. Weakness: one core. Source: arXiv 2006.16236, equations 16 to 20.
 
 #include <algorithm>
 #include <cstddef>

@@ -1,21 +1,25 @@
 /// @file
 /// Stage 3, `gpu`: the whole layer on the device, around the kernels of causal_dot_product.
 ///
-/// Idea: the normaliser is one more value column. Give every value a last element of 1, and column Dv of
-/// phi(q_t) sum phi(k_i)^T [v_i, 1] is phi(q_t) . z_t. So three steps make the layer, and the middle one is the
-/// `dispatch` that we have:
+/// Idea: the normaliser is one more value column. Give every value a last element of 1, and column Dv of phi(q_t)
+/// sum phi(k_i)^T [v_i, 1] is phi(q_t) . z_t. So three steps make the layer, and the middle one is the `dispatch`
+/// that we have:
 ///   1. features: phi(q), phi(k) and [v, 1] into workspace; k past key_lengths[b], or missing (Lk < L), becomes 0
-///   2. causal_dot_product on these, with Dv + 1 columns
-///   3. normalise: divide columns 0 to Dv - 1 by column Dv plus eps
+///   2. o' = causal_dot_product on these, with Dv + 1 columns
+///   3. normalise: o = o'[:Dv] / (o'[Dv] + eps)
 /// Mends: stage 2 runs on one core. Same: the two states; z is the last column of S.
-///
-/// Shapes: workspace phi_q, phi_k [B, H, L, Dk]; v_one, o_one [B, H, L, Dv + 1], fp32, in global memory.
-/// Who does what: in steps 1 and 3 a warp takes a row, its lanes run along the row.
-/// Work: as stage 2. Bytes: steps 1 and 3 read and write everything once more than step 2 alone.
-/// Limit: step 2, see causal_dot_product; steps 1 and 3 run at the speed of memory.
-/// Weakness: an exponential is cheap and a trip to global memory is not; phi could be taken as step 2 loads its tiles.
+/// Shapes: workspace phi_q, phi_k [B, H, L, Dk]; v_one, o_one [B, H, L, Dv + 1], fp32 in global memory.
+/// Who does what: in steps 1 and 3 a warp takes a row at a time, its lanes run along the row; no shared memory.
+/// Work: as stage 2. Bytes: 12 tensors pass through global memory where 4 would do; steps 1 and 3 are 8 of them.
+/// Limit: step 2, see causal_dot_product; steps 1 and 3 run at the speed of memory. Needs: what dispatch needs for
+/// Dv + 1.
+/// Weakness: an exponential is cheap and a trip to global memory is not; phi could be taken as step 2 loads its
+/// tiles. And Dv + 1 columns fill blocks badly: 64 become 65, three blocks of 32 where two would do.
+/// Source: as stage 2.
 
 #include <cuda_runtime.h>
+
+#include <algorithm>
 
 #include "01_linear_attention/feature_map.hpp"
 #include "01_linear_attention/linear_attention.hpp"
@@ -28,31 +32,33 @@ namespace {
 
 constexpr unsigned kWarps = 8;  // rows a block
 
-/// Grid (ceil(L / kWarps), B H).
+/// Grid (B H, up to 65535 groups of kWarps rows).
 __global__ void features_kernel(AttentionArguments a, View<float> phi_q, View<float> phi_k, View<float> v_one) {
-  const int b = int(blockIdx.y) / a.H, h = int(blockIdx.y) % a.H;
-  const int t = int(blockIdx.x * kWarps + threadIdx.x / 32), lane = int(threadIdx.x % 32);
-  if (t >= a.L) return;
+  const int b = int(blockIdx.x) / a.H, h = int(blockIdx.x) % a.H;
+  const int lane = int(threadIdx.x % 32);
   const int keys = a.key_lengths ? min(load_global(&a.key_lengths[b]), a.Lk) : a.Lk;
-  const bool has_key = t < keys;
-  for (int d = lane; d < a.Dk; d += 32) {
-    store_global(&phi_q.row(b, h, t)[d], phi(load_global(&a.q.row(b, h, t)[d])));
-    store_global(&phi_k.row(b, h, t)[d], has_key ? phi(load_global(&a.k.row(b, h, t)[d])) : 0.0f);
-  }
-  for (int j = lane; j <= a.Dv; j += 32) {
-    const float v = j == a.Dv ? 1.0f : has_key ? load_global(&a.v.row(b, h, t)[j]) : 0.0f;
-    store_global(&v_one.row(b, h, t)[j], v);
+  for (int t = int(blockIdx.y * kWarps + threadIdx.x / 32); t < a.L; t += int(gridDim.y * kWarps)) {
+    const bool has_key = t < keys;
+    for (int d = lane; d < a.Dk; d += 32) {
+      store_global(&phi_q.row(b, h, t)[d], phi(load_global(&a.q.row(b, h, t)[d])));
+      store_global(&phi_k.row(b, h, t)[d], has_key ? phi(load_global(&a.k.row(b, h, t)[d])) : 0.0f);
+    }
+    for (int j = lane; j <= a.Dv; j += 32) {
+      const float v = j == a.Dv ? 1.0f : has_key ? load_global(&a.v.row(b, h, t)[j]) : 0.0f;
+      store_global(&v_one.row(b, h, t)[j], v);
+    }
   }
 }
 
-/// Grid (ceil(L / kWarps), B H).
+/// Grid (B H, up to 65535 groups of kWarps rows).
 __global__ void normalise_kernel(AttentionArguments a, View<const float> o_one) {
-  const int b = int(blockIdx.y) / a.H, h = int(blockIdx.y) % a.H;
-  const int t = int(blockIdx.x * kWarps + threadIdx.x / 32), lane = int(threadIdx.x % 32);
-  if (t >= a.L) return;
-  const float* row = o_one.row(b, h, t);
-  const float normaliser = load_global(&row[a.Dv]) + a.eps;
-  for (int j = lane; j < a.Dv; j += 32) store_global(&a.o.row(b, h, t)[j], load_global(&row[j]) / normaliser);
+  const int b = int(blockIdx.x) / a.H, h = int(blockIdx.x) % a.H;
+  const int lane = int(threadIdx.x % 32);
+  for (int t = int(blockIdx.y * kWarps + threadIdx.x / 32); t < a.L; t += int(gridDim.y * kWarps)) {
+    const float* row = o_one.row(b, h, t);
+    const float normaliser = load_global(&row[a.Dv]) + a.eps;
+    for (int j = lane; j < a.Dv; j += 32) store_global(&a.o.row(b, h, t)[j], load_global(&row[j]) / normaliser);
+  }
 }
 
 /// The inner problem, on the tensors of the workspace (null where only its limits are asked for).
@@ -77,7 +83,7 @@ void gpu(const Arguments& a) {
   float* v_one = workspace<float>("causal_attention v_one", rows * std::size_t(a.Dv + 1));
   float* o_one = workspace<float>("causal_attention o_one", rows * std::size_t(a.Dv + 1));
   const auto product = inner(a, phi_q, phi_k, v_one, o_one);
-  const dim3 grid((unsigned(a.L) + kWarps - 1) / kWarps, unsigned(a.B * a.H));
+  const dim3 grid(unsigned(a.B * a.H), std::min((unsigned(a.L) - 1) / kWarps + 1, 65535u));
   launch(features_kernel, {grid, kWarps * 32}, a, packed(phi_q, a.H, a.L, a.Dk), packed(phi_k, a.H, a.L, a.Dk),
          packed(v_one, a.H, a.L, a.Dv + 1));
   causal_dot_product::dispatch(product);
@@ -85,7 +91,9 @@ void gpu(const Arguments& a) {
 }
 
 std::string gpu_limits(const Arguments& a) {
-  if (std::int64_t(a.B) * a.H > 65535) return "B H > 65535: the grid's second dimension";
+  if (a.Dk > causal_dot_product::kLmhaMaxKeyDim && a.Dv > 1023) {
+    return "Dv > 1023 with Dk > 256: atomic takes 1024 columns, one of them the normaliser";
+  }
   return causal_dot_product::dispatch_limits(inner(a, nullptr, nullptr, nullptr, nullptr));
 }
 

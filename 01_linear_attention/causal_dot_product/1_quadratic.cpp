@@ -4,11 +4,11 @@
 /// Idea: o = ((Q K^T) . M) V, where M_ti = 1 for i <= t and 0 above the diagonal. The score matrix is written down
 /// whole, masked, and multiplied by V. This is the definition, in double, and the truth for all stages that follow.
 ///
-/// Shapes: Q, K [L, Dk]; scores [L, L]; V, O [L, Dv], for each of the B H heads in turn.
-/// Work: L^2 (Dk + Dv) multiply-adds a head (only i <= t is computed, and half of L^2 remains): at L = 4096 and
-/// Dk = Dv = 64 that is 32 times stage 2's L 2 Dk Dv. Memory: 8 L^2 bytes, 134 MB at L = 4096.
-/// Weakness: both grow with L^2. Stage 2 never writes a score down.
-/// Source: arXiv 2006.16236, section 3.1, equation 2 with the similarity q . k.
+/// Shapes: Q, K [L, Dk]; scores [L, L]; V, O [L, Dv], for each of the B H heads in turn; a thread takes 16 rows at a
+/// time. Work: L^2 / 2 (Dk + Dv) multiply-adds a head (only i <= t is computed): at L = 4096 and Dk = Dv = 64 that is
+/// 32 times stage 2's L 2 Dk Dv. Memory: 8 L^2 bytes, 134 MB at L = 4096. Limit: the cores' arithmetic. Needs: L <=
+/// 4096. Weakness: both grow with L^2. Stage 2 never writes a score down. Source: arXiv 2006.16236, equation 3 with the
+/// similarity q . k and without the division, causal as in equation 8.
 
 #include <cstddef>
 #include <vector>

@@ -8,12 +8,13 @@
 ///   S_t = S_{t-1} + k_t^T v_t        S [Dk, Dv], S_0 = 0
 ///   o_t = q_t S_t
 ///
-/// Work: 2 Dk Dv multiply-adds a position, independent of t. Memory: one S, 4 Dk Dv bytes, which stays in the cache.
-/// The two lines share one loop over the rows d of S: a row is updated and read while it is in registers. The inner
-/// loop runs along Dv, where S, v and o are packed: the compiler turns it into full-width vector instructions. With the
-/// loops the other way round every step would stride by Dv.
-/// Limit: one core's arithmetic. Weakness: time steps must follow one another, heads need not; stage 3 uses that.
-/// Source: arXiv 2006.16236, section 3.4, equations 16 to 20 (without feature map and normaliser).
+/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; S [Dk, Dv], one head after the other.
+/// Work: 2 Dk Dv multiply-adds a position, independent of t. Bytes: q, k, v and o once; S, 4 Dk Dv bytes, stays in the
+/// cache. The two lines share one loop over the rows d of S: a row is updated and read while it is in registers. The
+/// inner loop runs along Dv, where S, v and o are packed: the compiler turns it into full-width vector instructions.
+/// With the loops the other way round every step would stride by Dv. Limit: one core's arithmetic. Weakness: time steps
+/// must follow one another, heads need not; stage 3 uses that. Source: arXiv 2006.16236, section 3.4, equations 16 to
+/// 20 (without feature map and normaliser).
 
 #include <cstddef>
 #include <vector>

@@ -8,9 +8,9 @@
 ///   S += k_t^T v_t                   S [Dk, Dv]
 ///   o_t = q_t S
 ///
-/// Work and bytes: as stage 2; but S is walked twice a step, once a line, and stays in each core's first-level cache
-/// (16 KB at Dk = Dv = 64). Limit: arithmetic of the cores; at Dk = Dv = 128 the walk through S.
-/// Weakness: parallel over heads alone. A GPU has thousands of lanes; stage 4 spreads S itself.
+/// Shapes, work and bytes: as stage 2; but S is walked twice a step, once a line, and stays in each core's first-level
+/// cache (16 KB at Dk = Dv = 64). Limit: arithmetic of the cores; at Dk = Dv = 128 the walk through S. Weakness:
+/// parallel over heads alone. A GPU has thousands of lanes; stage 4 spreads S itself. Source: as stage 2.
 
 #include <Eigen/Dense>
 

@@ -9,18 +9,24 @@
 ///   S_d += k_td v_t          d: the block's 8 rows          S [8, Dv] in shared memory
 ///   o_t += sum_d q_td S_d    atomically; o starts at zero
 ///
-/// Who does what: block (r, b h) has rows 8 r to 8 r + 7; thread j has value column j of each of them, so S needs no
-/// barrier: no thread ever looks at another's column. q, k and v are read from global memory as they are needed, q
-/// and k by all threads at the same address, which the hardware turns into one access.
+/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv], fp32 in global memory.
+/// Who does what: a small kernel writes zeros into o. Then block (b h, r) has rows 8 r to 8 r + 7, and thread j
+/// value column j of each of them, so S needs no barrier: no thread ever looks at another's column. q, k and v are
+/// read from global memory as they are needed, q and k by all threads at the same address, which the hardware turns
+/// into one access.
 /// Resources: 32 Dv bytes of shared memory. Work: 2 Dk Dv multiply-adds a step.
-/// Bytes: q and k once, but v and the atomic read-modify-writes of o once for each of the Dk / 8 blocks of a head.
-/// Limit: the atomics, L Dv Dk / 8 of them a head, and the latency of a load that every step waits for.
+/// Bytes: q and k once, but v and the atomic read-modify-writes of o once for each of the ceil(Dk / 8) blocks of a
+/// head.
+/// Limit: the latency of a load that every step waits for, and the atomics, L Dv ceil(Dk / 8) of them a head.
 /// Needs: Dv <= 1024, the most threads a block may have.
-/// Weakness: the order of the atomic adds is not fixed, so two runs differ in the last digits; and o is touched
-/// Dk / 8 times. Stage 5 gives a block all rows, and the atomics are gone.
-/// Source: the idea of the fallback kernel of fast-transformers (Katharopoulos et al., arXiv 2006.16236, section 3.4).
+/// Weakness: the order of the atomic adds is not fixed, so two runs differ in the last digits; o is touched Dk / 8
+/// times; and S is in shared memory though nobody shares it, so that every multiply-add reads or writes it there.
+/// Stage 5 gives a block all rows, in registers, and the atomics are gone.
+/// Source: the idea of the fallback kernel of fast-transformers (arXiv 2006.16236, section 3.4).
 
 #include <cuda_runtime.h>
+
+#include <climits>
 
 #include "01_linear_attention/linear_attention.hpp"
 #include "common/device/launch.cuh"
@@ -31,18 +37,20 @@ namespace {
 
 constexpr int kRows = 8;  // rows of S a block
 
+/// Grid (B H, up to 1024).
 __global__ void zero_kernel(View<float> o, int H, int L, int Dv) {
-  const int b = int(blockIdx.y) / H, h = int(blockIdx.y) % H;
-  for (int t = int(blockIdx.x); t < L; t += int(gridDim.x)) {
+  const int b = int(blockIdx.x) / H, h = int(blockIdx.x) % H;
+  for (int t = int(blockIdx.y); t < L; t += int(gridDim.y)) {
     for (int j = int(threadIdx.x); j < Dv; j += int(blockDim.x)) store_global(&o.row(b, h, t)[j], 0.0f);
   }
 }
 
+/// Grid (B H, ceil(Dk / kRows)).
 __global__ void atomic_kernel(View<const float> q, View<const float> k, View<const float> v, View<float> o, int H,
                               int L, int Dk) {
   float* S = dynamic_shared<float>();  // [kRows, Dv]
-  const int b = int(blockIdx.y) / H, h = int(blockIdx.y) % H;
-  const int d0 = int(blockIdx.x) * kRows;
+  const int b = int(blockIdx.x) / H, h = int(blockIdx.x) % H;
+  const int d0 = int(blockIdx.y) * kRows;
   const int rows = min(kRows, Dk - d0);
   const int j = int(threadIdx.x), Dv = int(blockDim.x);
 
@@ -64,15 +72,16 @@ __global__ void atomic_kernel(View<const float> q, View<const float> k, View<con
 
 void atomic(const Arguments& a) {
   const auto heads = unsigned(a.B * a.H);
-  launch(zero_kernel, {dim3(unsigned(min(a.L, 1024)), heads), 128}, a.o, a.H, a.L, a.Dv);
-  const auto row_groups = unsigned((a.Dk + kRows - 1) / kRows);
-  launch(atomic_kernel, {dim3(row_groups, heads), unsigned(a.Dv), kRows * unsigned(a.Dv) * sizeof(float)}, a.q, a.k,
+  launch(zero_kernel, {dim3(heads, unsigned(min(a.L, 1024))), 128}, a.o, a.H, a.L, a.Dv);
+  const auto row_groups = unsigned((a.Dk - 1) / kRows + 1);
+  launch(atomic_kernel, {dim3(heads, row_groups), unsigned(a.Dv), kRows * unsigned(a.Dv) * sizeof(float)}, a.q, a.k,
          a.v, a.o, a.H, a.L, a.Dk);
 }
 
 std::string atomic_limits(const Arguments& a) {
   if (a.Dv > 1024) return "Dv > 1024: a thread a value column, and a block has 1024 threads at most";
-  if (std::int64_t(a.B) * a.H > 65535) return "B H > 65535: the grid's second dimension";
+  if ((a.Dk - 1) / kRows + 1 > 65535) return "Dk > 8 x 65535: the grid's second dimension";
+  if (std::int64_t(a.B) * a.H > INT_MAX) return "B H > 2^31 - 1: the grid's first dimension";
   return "";
 }
 

@@ -25,14 +25,20 @@
 /// A load takes 600 to 900 cycles to arrive, a time step computes for 200 to 400: a buffer of a single step would leave
 /// the block waiting. A tile of kSteps steps covers the way, and pays one barrier for all of them.
 ///
-/// Resources: S takes min(Dk, 64) registers a thread. Shared memory: 2 tiles of q, k and v.
+/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv], fp32 in global memory; a tile of q, k and v in shared memory,
+/// twice.
+/// Blocks: (b h, column tile), of 64 to 512 threads. This stage has one tile a head; dispatch may have several, and
+/// give a column two threads where Dk <= 64.
+/// Resources: S takes tier / (threads a column) registers, 64 at most, the tile under way up to 48 more; up to 40
+/// KB of shared memory, 32 KB at Dk = Dv = 64.
 /// Work: 2 Dk Dv multiply-adds a step. Bytes: q, k, v read once, o written once: the least there is.
-/// Limit: not those bytes. A step cannot start before the last one is done, and a thread reads two float4 from shared
-/// memory for every eight multiply-adds: at Dk = 64 that is the latency of one or two warps waiting for their reads, at
-/// Dk = 128 the rate at which shared memory delivers (128 bytes a cycle for 8 Dk Dv bytes a step). And with B H blocks
-/// most of the GPU's multiprocessors have none. Needs: Dk <= 256; at most 512 threads: Dv <= 512 up to Dk = 64, 256 up
-/// to 128, 128 up to 256. Weakness: steps follow one another and a head is one block. With few heads, stage 6. Source:
-/// the kernel of NVIDIA's contribution to fast-transformers follows the same plan, a step a buffer.
+/// Limit: not those bytes. A step cannot start before the last one is done, and a thread reads two float4 from
+/// shared memory for every eight multiply-adds. At Dk = 64 that is the latency of these reads, with one or two
+/// warps to wait for them. At Dk = 128 it is their number: Dk Dv / 64 a step, each of which takes shared memory
+/// about two cycles. And with B H blocks most of the GPU's multiprocessors have none.
+/// Needs: Dk <= 256; at most 512 threads: Dv <= 512 up to Dk = 64, 256 up to 128, 128 up to 256.
+/// Weakness: steps follow one another and a head is one block. With few heads, stage 6.
+/// Source: the kernel of NVIDIA's contribution to fast-transformers follows the same plan, a step a buffer.
 
 #include <cuda_runtime.h>
 
@@ -42,12 +48,13 @@
 #include "01_linear_attention/linear_attention.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
+#include "common/device/warp.cuh"
 
 namespace tutorial::causal_dot_product {
 namespace {
 
 constexpr int kMaxThreads = 512;
-constexpr int kNothing = 1 << 30;  // a time step that no sequence reaches
+constexpr int kNothing = INT_MAX;  // a time step that no sequence reaches
 
 constexpr int threads_per_column(int tier) {
   return tier <= 64 ? 1 : tier / 64;
@@ -59,7 +66,7 @@ constexpr int threads_per_column(int tier) {
 /// they are used, behind all the computing that should hide them.
 template <int kTier, int kShare, bool kWide>
 struct Shape {
-  // Time steps a buffer, and how many of them are unrolled.
+  // Time steps a buffer, and how many of them are unrolled: found by trying.
   static constexpr int kSteps = kTier > 128 ? 4 : kWide || (kTier <= 64 && kShare == 2) ? 8 : 16;
   static constexpr int kUnroll = kWide ? 1 : kSteps == 8 ? 4 : 2;
   static constexpr int kThreads = kWide ? kMaxThreads : 128;  // at most
@@ -67,7 +74,8 @@ struct Shape {
   static constexpr int kColumns = kThreads / kShare;                 // at most
   static constexpr int kFloat4 = kSteps * kTier / 4;                 // of q in a buffer; k has as many
   static constexpr int kLoads = (kFloat4 - 1) / kFewestThreads + 1;  // of them a thread
-  static constexpr int kLoadsOfV = kSteps / kShare;
+  static constexpr int kLoadsOfV = kSteps / kShare;                  // values of v a thread
+  static_assert(kSteps % kShare == 0, "the threads of a column share out the steps of v");
 };
 
 /// Four elements of a row, of which `left` are inside it; zero for the others. kVector: the row's length is a multiple
@@ -95,10 +103,10 @@ __global__ void __launch_bounds__(Shape<kTier, kShare, kWide>::kThreads)
 
   const int b = int(blockIdx.x) / H, h = int(blockIdx.x) % H;
   const int thread = int(threadIdx.x);
-  const int columns = int(blockDim.x) / kShare;        // of this block
-  const int first_column = int(blockIdx.y) * columns;  //
-  const int column = thread / kShare;                  // of this thread
-  const int part = thread % kShare;                    // which of the threads that share it
+  const int columns = int(blockDim.x) / kShare;  // of this block
+  const int first_column = int(blockIdx.y) * columns;
+  const int column = thread / kShare;  // of this thread
+  const int part = thread % kShare;    // which of the threads that share it
 
   // What this thread brings of every tile: elements d to d + 3 of steps fixed once and for all, so that the addresses
   // of the next tile are those of this one plus a constant. A step past every L stands for "nothing".
@@ -173,9 +181,7 @@ __global__ void __launch_bounds__(Shape<kTier, kShare, kWide>::kThreads)
         sum.z += q_t.z * S[i].z;
         sum.w += q_t.w * S[i].w;
       }
-      float o_tj = (sum.x + sum.y) + (sum.z + sum.w);
-#pragma unroll
-      for (int distance = 1; distance < kShare; distance *= 2) o_tj += __shfl_xor_sync(~0u, o_tj, distance);
+      const float o_tj = warp_sum<kShare>((sum.x + sum.y) + (sum.z + sum.w));
       if (has_o && step < L - t0) store_global(o_t, o_tj);
       o_t += o.stride_l;
     }
@@ -230,6 +236,7 @@ int lmha_max_columns(int Dk) {
 }
 
 std::string lmha_limits(const Arguments& a) {
+  if (a.L > INT_MAX - 64) return "L > 2^31 - 65: positions are counted in int";
   if (std::int64_t(a.B) * a.H > INT_MAX) return "B H > 2^31 - 1: the grid's first dimension";
   if (a.Dk > kLmhaMaxKeyDim) return "Dk > 256: a column of S would not fit in four threads' registers";
   if (a.Dv > lmha_max_columns(a.Dk)) {

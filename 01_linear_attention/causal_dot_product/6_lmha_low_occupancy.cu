@@ -19,13 +19,20 @@
 ///   warp 1  | k4 v4 | +k5 v5 | +k6 v6 | +k7 v7 |-> total 1 -+-. barrier, then  S = S_(t0-1) + totals before mine
 ///   warp 2  | ...                                            | |
 ///
-/// The totals have two buffers, used in turn, so that one barrier a round is enough: whoever overwrites a buffer has
-/// passed the barrier of the round between, which nobody reaches before having read it. Resources: about 12 Dk / 32
-/// registers for q, k and sums; shared memory 2 x warps x Dk floats. Work: 2 Dk Dv multiply-adds a step, and about as
-/// many additions for the prefix. Bytes: q and k once *for each of the Dv columns*, mostly from the second-level cache,
-/// and v a sector of 32 bytes for each float used. Limit: with few heads the latency of a round, with many that
-/// traffic: 8 L Dk Dv bytes a head. Needs: Dk <= 256. Weakness: it reads q and k Dv times. Stage 7 uses it only where
-/// nothing else fills the GPU. Source: the plan of fast-transformers' kernel for few blocks.
+/// The totals have two buffers, used in turn, so that one barrier a round is enough: whoever overwrites a buffer
+/// has passed the barrier of the round between, which nobody reaches before having read it.
+/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv], fp32 in global memory; totals [2, W, Dk] in shared memory for W
+/// warps.
+/// Resources: about 12 Dk / 32 registers for q, k and sums; 8 W Dk bytes of shared memory.
+/// Work: 2 Dk Dv multiply-adds a step, and Dk Dv (1 + W / 2) additions for the prefix: 3 for each 2 multiply-adds
+/// with 4 warps, 9 with 16, which is why more warps pay only where blocks are few.
+/// Bytes: q and k once *for each of the Dv columns*, mostly from the second-level cache, and of v and o a sector of
+/// 32 bytes for each float used.
+/// Limit: with few heads the latency of a round, with many that traffic, 8 L Dk Dv bytes a head, and those
+/// additions.
+/// Needs: Dk <= 256.
+/// Weakness: it reads q and k Dv times. Stage 7 uses it only where nothing else fills the GPU.
+/// Source: the plan of fast-transformers' kernel for few blocks.
 
 #include <cuda_runtime.h>
 
@@ -35,6 +42,7 @@
 #include "common/device/device.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
+#include "common/device/warp.cuh"
 
 namespace tutorial::causal_dot_product {
 namespace {
@@ -48,16 +56,16 @@ __device__ float warp_sum_of_four(const float (&x)[4], int lane) {
   const bool upper = lane & 16, odd = lane & 8;
   float y[2];
 #pragma unroll
-  for (int i = 0; i < 2; ++i) y[i] = (upper ? x[i + 2] : x[i]) + __shfl_xor_sync(~0u, upper ? x[i] : x[i + 2], 16);
-  float z = (odd ? y[1] : y[0]) + __shfl_xor_sync(~0u, odd ? y[0] : y[1], 8);
+  for (int i = 0; i < 2; ++i) y[i] = (upper ? x[i + 2] : x[i]) + shuffle_xor(upper ? x[i] : x[i + 2], 16);
+  float z = (odd ? y[1] : y[0]) + shuffle_xor(odd ? y[0] : y[1], 8);
 #pragma unroll
-  for (int distance = 4; distance > 0; distance /= 2) z += __shfl_xor_sync(~0u, z, distance);
+  for (int distance = 4; distance > 0; distance /= 2) z += shuffle_xor(z, distance);
   return z;
 }
 
-/// Grid B H Dv: a block a (batch, head, value column). kPerLane = ceil(Dk / 32) rounded up to a power of two. The
-/// bounds leave room for 16 warps on a multiprocessor, in one block or in several; 8 elements a lane need the registers
-/// of two.
+/// Grid B H Dv: a block a (batch, head, value column). kPerLane = ceil(Dk / 32) rounded up to a power of two. With
+/// up to 4 elements a lane the bounds ask for 16 warps a multiprocessor, which leaves a thread 128 registers; 8
+/// elements need more.
 template <int kPerLane, int kWarps>
 __global__ void __launch_bounds__(kWarps * 32, kPerLane <= 4 ? 16 / kWarps : 1)
     low_occupancy_kernel(View<const float> q, View<const float> k, View<const float> v, View<float> o, int H, int L,
@@ -159,6 +167,7 @@ void lmha_low_occupancy(const Arguments& a) {
 }
 
 std::string lmha_low_occupancy_limits(const Arguments& a) {
+  if (a.L > INT_MAX - 64) return "L > 2^31 - 65: positions are counted in int";
   if (a.Dk > 256) return "Dk > 256: more than 8 elements of a row a lane";
   if (std::int64_t(a.B) * a.H * a.Dv > INT_MAX) return "B H Dv > 2^31 - 1: the grid's first dimension";
   return "";

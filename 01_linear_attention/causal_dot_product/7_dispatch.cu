@@ -1,20 +1,23 @@
 /// @file
 /// Stage 7, `dispatch`: what a user calls. No new kernel, a choice among three.
 ///
+/// Mends: each of the stages 4 to 6 is the right one for some problems only. Same: their kernels, shapes and bytes.
 /// The choice follows from what each kernel runs out of.
-/// - lmha (5) walks the L steps one after the other, however few heads there are: its time is L steps of its slowest
-///   block. A step can be made shorter. While multiprocessors are idle, the columns of a head are spread over several
-///   blocks, of at least 32 columns, a warp's worth. And where Dk <= 64 two threads share a column instead of one: a
-///   warp that is alone on its scheduler waits about 30 cycles for what it reads from shared memory with nobody to fill
-///   in; two warps with half the column each fill in for each other.
-/// - lmha_low_occupancy (6) shares the steps out as well, but reads q and k once for every column: its time grows with
-///   B H Dv, and is less than a walk of lmha only while that is small against the number of multiprocessors.
-/// - atomic (4) takes any Dk, and is left for Dk > 256, which 5 and 6 cannot hold in registers. (More than the 512
-/// threads
-///   that bound stage 5 are no obstacle here: the columns are spread over blocks that are not too wide.)
+/// - lmha (5) walks the L steps one after the other, however few heads there are: its time is L steps of its
+/// slowest block. A step can be made shorter. While multiprocessors are idle, the columns of a head are spread over
+/// several blocks, of at least 32 columns. And where Dk <= 64 two threads share a column instead of one: a warp
+/// then has half the reads and half the multiply-adds of a step, and the other half goes to a scheduler that had no
+/// warp.
+/// - lmha_low_occupancy (6) shares the steps out as well, but reads q and k once for every column: its time grows
+/// with B H Dv, and is less than a walk of lmha only while that is small against the number of multiprocessors.
+/// - atomic (4) takes any Dk, and is left for Dk > 256, which 5 and 6 cannot hold in registers. Stage 5's bound on
+/// Dv is no obstacle here: the columns go to several blocks.
 /// So: 6 where B H Dv is at most kColumnsPerMultiprocessor times the multiprocessors, else 5, else 4. The factor is
-/// where the two kernels' measured times cross (README.md has the measurement); the number of multiprocessors is this
-/// GPU's.
+/// where the two kernels' measured times cross (README.md has the measurement); the number of multiprocessors is
+/// this GPU's.
+/// Limit and needs: those of the kernel it picks.
+/// Weakness: the factor was measured on one GPU at two widths; and the best of the three is still bound by one step
+/// following the other, which chapter 02 changes.
 
 #include <cuda_runtime.h>
 
@@ -43,11 +46,11 @@ Choice choose(const Arguments& a) {
     return {Choice::kLmhaLowOccupancy, {}};
   }
   if (a.Dk <= kLmhaMaxKeyDim) {
-    // As many tiles as find an idle multiprocessor, but none narrower than a warp and none wider than a block can be.
+    // As many tiles as find an idle multiprocessor, of whole warps, and none wider than a block can be.
     const int fewest = (a.Dv - 1) / lmha_max_columns(a.Dk) + 1, most = (a.Dv - 1) / 32 + 1;
-    const int column_tiles = int(std::clamp<std::int64_t>(multiprocessors / heads, fewest, most));
-    const int columns = (a.Dv - 1) / column_tiles + 1;
-    return {Choice::kLmha, {column_tiles, a.Dk <= 64 && columns <= 64}};
+    const int wanted = int(std::clamp<std::int64_t>(multiprocessors / heads, fewest, most));
+    const int columns = ((a.Dv - 1) / wanted / 32 + 1) * 32;
+    return {Choice::kLmha, {(a.Dv - 1) / columns + 1, a.Dk <= 64 && columns <= 64}};
   }
   return {Choice::kAtomic, {}};
 }
@@ -83,6 +86,7 @@ std::string dispatch_note(const Arguments& a) {
 }
 
 std::string dispatch_limits(const Arguments& a) {
+  if (a.L > INT_MAX - 64) return "L > 2^31 - 65: positions are counted in int";
   if (std::int64_t(a.B) * a.H > INT_MAX) return "B H > 2^31 - 1: the grid's first dimension";
   return a.Dk <= kLmhaMaxKeyDim ? "" : atomic_limits(a);
 }

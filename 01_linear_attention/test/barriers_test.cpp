@@ -22,13 +22,15 @@ struct Kernel {
   const char* operator_name;
   const char* stage;
   const char* file;  // below the chapter's folder
-  int Dv;            // small where a value column is a block: ThreadSanitizer takes a millisecond a thread
+  int Dk, Dv;        // few columns where each is a block: ThreadSanitizer takes a millisecond a thread
 };
 
 constexpr Kernel kKernels[] = {
-    {"causal_dot_product", "lmha", "causal_dot_product/5_lmha.cu", 64},
-    {"causal_dot_product", "lmha_low_occupancy", "causal_dot_product/6_lmha_low_occupancy.cu", 2},
-    {"bidirectional_attention", "gpu", "bidirectional_attention/3_gpu.cu", 64},
+    {"causal_dot_product", "lmha", "causal_dot_product/5_lmha.cu", 64, 64},   // a thread a column
+    {"causal_dot_product", "lmha", "causal_dot_product/5_lmha.cu", 128, 64},  // two, and shuffles
+    {"causal_dot_product", "lmha", "causal_dot_product/5_lmha.cu", 64, 256},  // a wide block
+    {"causal_dot_product", "lmha_low_occupancy", "causal_dot_product/6_lmha_low_occupancy.cu", 64, 2},
+    {"bidirectional_attention", "gpu", "bidirectional_attention/3_gpu.cu", 64, 64},
 };
 
 /// The lines of a source file that wait at a block barrier.
@@ -58,7 +60,7 @@ TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
   const Operator& definition = find_operator(GetParam().operator_name);
   const Stage& stage = find_stage(definition, GetParam().stage);
   const Problem problem = make_problem(
-      definition, {.sizes = {{"B", 1}, {"H", 1}, {"L", 70}, {"Dk", 64}, {"Dv", GetParam().Dv}}, .seed = 1});
+      definition, {.sizes = {{"B", 1}, {"H", 1}, {"L", 70}, {"Dk", GetParam().Dk}, {"Dv", GetParam().Dv}}, .seed = 1});
   const Outputs truth = evaluate_reference(definition, problem);
   const auto is_right = [&] {
     return compare(evaluate(definition, stage, problem).at("o"), truth.at("o")).within(1e-5);
@@ -88,8 +90,8 @@ TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
 std::string run_stage(const Kernel& kernel, const std::string& skip) {
   const std::string command = (skip.empty() ? "" : "EMULATOR_SKIP_BARRIER=" + skip + " ") +
                               std::string(CHAPTER_EXECUTABLE " --operator ") + kernel.operator_name + " --stage " +
-                              kernel.stage + " -B 1 -H 1 -L 40 --key-dim 64 --value-dim " + std::to_string(kernel.Dv) +
-                              " --repeat 1 --warmup 0 2>&1";
+                              kernel.stage + " -B 1 -H 1 -L 40 --key-dim " + std::to_string(kernel.Dk) +
+                              " --value-dim " + std::to_string(kernel.Dv) + " --repeat 1 --warmup 0 2>&1";
   std::string text;
   FILE* pipe = popen(command.c_str(), "r");
   if (!pipe) throw std::runtime_error("cannot run " + command);
@@ -111,7 +113,8 @@ TEST_P(BarriersTest, ThreadSanitizerReportsThatItIsMissing) {
 #endif
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), [](const auto& info) {
-  return std::string(info.param.operator_name) + "_" + info.param.stage;
+  return std::string(info.param.operator_name) + "_" + info.param.stage + "_" + std::to_string(info.param.Dk) + "_" +
+         std::to_string(info.param.Dv);
 });
 
 }  // namespace

@@ -51,6 +51,7 @@ TEST(DispatchTest, FollowsTheNumberOfMultiprocessors) {
   EXPECT_EQ(pick(32, 64, 64), "lmha, 2 blocks a head, twice the threads");
   EXPECT_EQ(pick(128, 64, 64), "lmha, 1 block a head, twice the threads");
   EXPECT_EQ(pick(32, 128, 128), "lmha, 4 blocks a head, once the threads");
+  EXPECT_EQ(pick(33, 64, 130), "lmha, 3 blocks a head, twice the threads") << "4 tiles of whole warps would overlap";
   setenv("EMULATOR_MULTIPROCESSORS", "1", 1);
   EXPECT_EQ(pick(1, 64, 64), "lmha, 1 block a head, twice the threads");
   EXPECT_EQ(pick(1, 256, 256), "lmha, 2 blocks a head, once the threads") << "one block would have 1024 threads";

@@ -1,6 +1,7 @@
 /// @file
 /// Numbers that could go wrong: tiny features, no keys, and what the operators must be equal to by hand.
 
+#include <algorithm>
 #include <cmath>
 
 #include "01_linear_attention/feature_map.hpp"
