@@ -6,7 +6,6 @@
 #include <source_location>
 #include <string>
 
-
 /// Waits until every thread of the block has come to this barrier. Stricter than a GPU: a thread that has returned
 /// from the kernel does not count as having come, and threads at different lines do not meet.
 void __syncthreads(std::source_location where = std::source_location::current());
@@ -22,7 +21,6 @@ void __syncwarp(unsigned mask = 0xFFFFFFFFu, std::source_location where = std::s
 /// Lets the other threads of the block go on, whatever the time: a loop that waits for another thread needs it, because
 /// threads take turns only where they wait.
 void __nanosleep(unsigned nanoseconds);
-
 
 namespace emulator {
 
