@@ -90,7 +90,7 @@ TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
 /// that of the schedules: its key length, drawn from the seed, makes every loop go round more than once.
 std::string run_stage(const Kernel& kernel, const std::string& skip) {
   const std::string command = (skip.empty() ? "" : "EMULATOR_SKIP_BARRIER=" + skip + " ") +
-                              std::string(CHAPTER_EXECUTABLE " --operator ") + kernel.operator_name + " --stage " +
+                              std::string("'" CHAPTER_EXECUTABLE "' --operator ") + kernel.operator_name + " --stage " +
                               kernel.stage + " -B 1 -H 1 -L 70 --seed 1 --key-dim " + std::to_string(kernel.Dk) +
                               " --value-dim " + std::to_string(kernel.Dv) + " --repeat 1 --warmup 0 2>&1";
   std::string text;

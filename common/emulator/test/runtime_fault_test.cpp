@@ -45,7 +45,7 @@ Outcome run(const std::string& command) {
 /// Runs a kernel of runtime_faults.cu. Leaks are of no interest, it does not free what it allocates; and
 /// ThreadSanitizer need not wait a second for more reports at the end.
 Outcome run_fault(const std::string& name) {
-  return run("ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=atexit_sleep_ms=0 exec " FAULTS_EXECUTABLE " " + name);
+  return run("ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=atexit_sleep_ms=0 exec '" FAULTS_EXECUTABLE "' " + name);
 }
 
 /// The line of runtime_faults.cu that is marked with "fault: NAME".
@@ -178,7 +178,7 @@ TEST(Debugger, StopsAtAThreadOfABlockAndPrintsItsIndices) {
   const Outcome outcome =
       run("gdb -q -batch -ex 'break " + line + " if threadIdx.x == 37 && blockIdx.x == 1' -ex run " +
           "-ex 'print threadIdx' -ex 'print blockIdx' -ex 'print blockDim' -ex 'print wait' " +
-          "-ex 'print values[37]' --args " FAULTS_EXECUTABLE " threads_right");
+          "-ex 'print values[37]' --args '" FAULTS_EXECUTABLE "' threads_right");
   if (outcome.output.find("ptrace") != std::string::npos) GTEST_SKIP() << "tracing is not allowed here";
   EXPECT_THAT(outcome.output,
               AllOf(ContainsRegex("hit Breakpoint 1,.*swap_halves"), HasSubstr("$1 = {x = 37, y = 0, z = 0}"),
