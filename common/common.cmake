@@ -28,6 +28,7 @@ tutorial_sources(common
   chapter/report.cpp
   chapter/run_chapter.cpp
   chapter/run_operator.cpp
+  chapter/selection.cpp
   chapter/table.cpp)
 if(TUTORIAL_BACKEND STREQUAL "cuda")
   tutorial_sources(common limits_gpu.cu)

@@ -32,9 +32,15 @@ int report_error(std::string_view program, std::string_view message) {
 void print_list(const Chapter& chapter) {
   const Terminal terminal(stdout);
   terminal.line(terminal.paint(Paint::bold, chapter.name()) + "  " + chapter.title());
-  for (const Operator& definition : chapter.operators()) {
+  const auto entry = [&](const std::string& name, const std::string& summary) {
     terminal.line("");
-    terminal.line(terminal.paint(Paint::bold, definition.name()) + "  " + definition.summary());
+    terminal.line(terminal.paint(Paint::bold, name) + "  " + summary);
+  };
+  for (const NamedDemonstration& demonstration : chapter.demonstrations()) {
+    entry(demonstration.name, demonstration.summary);
+  }
+  for (const Operator& definition : chapter.operators()) {
+    entry(definition.label(), definition.summary());
     std::size_t width = 0;
     for (const Stage& stage : definition.stages()) width = std::max(width, stage.name.size());
     for (const Stage& stage : definition.stages()) {
@@ -45,6 +51,10 @@ void print_list(const Chapter& chapter) {
 }
 
 }  // namespace
+
+void Chapter::demonstration(std::string name, std::string summary, std::function<Demonstration()> run) {
+  demonstrations_.push_back({std::move(name), std::move(summary), std::move(run)});
+}
 
 Operator& Chapter::add(Operator definition) {
   operators_.push_back(std::move(definition));

@@ -3,8 +3,11 @@
 /// A chapter's executable: its operators and their stages, run, checked, timed and reported as the command line asks.
 
 #include <deque>
+#include <functional>
 #include <string>
+#include <vector>
 
+#include "common/chapter/demonstration.hpp"
 #include "common/chapter/operator.hpp"
 
 namespace tutorial {
@@ -14,7 +17,11 @@ class Chapter {
   /// `name` is the chapter's folder, `title` what it teaches, in a few words.
   Chapter(std::string name, std::string title) : name_(std::move(name)), title_(std::move(title)) {}
 
-  /// Adds an operator; its stages are added to what is returned, which stays valid.
+  /// Adds a warm-up that runs before the operators. What it throws is a failure.
+  void demonstration(std::string name, std::string summary, std::function<Demonstration()> run);
+
+  /// Adds an operator; its stages are added to what is returned, which stays valid. Two may have the same name if they
+  /// differ in their variant.
   Operator& add(Operator definition);
 
   /// Does what the command line asks. Returns the exit status: 0 all checks passed, 1 a check failed, 2 bad usage or
@@ -23,11 +30,13 @@ class Chapter {
 
   const std::string& name() const { return name_; }
   const std::string& title() const { return title_; }
+  const std::vector<NamedDemonstration>& demonstrations() const { return demonstrations_; }
   const std::deque<Operator>& operators() const { return operators_; }
 
  private:
   std::string name_;
   std::string title_;
+  std::vector<NamedDemonstration> demonstrations_;
   std::deque<Operator> operators_;
 };
 

@@ -9,7 +9,7 @@ Outputs evaluate(const Operator& definition, const Stage& stage, const Problem& 
   Placement placement(definition, problem, stage.place, storage_of(stage), Dtype::fp32, layout);
   stage.run(placement.call());
   if (stage.place == Place::gpu) check(cudaStreamSynchronize(current_stream()));
-  return placement.download_outputs();
+  return placement.download_outputs(stage.without);
 }
 
 Outputs evaluate_reference(const Operator& definition, const Problem& problem, Dtype dtype) {

@@ -10,7 +10,7 @@
 
 namespace tutorial {
 
-/// Runs a stage once; what it does not write is NaN. Throws what the stage throws, and std::runtime_error where it
+/// Runs a stage once; what it does not write is NaN, what it says that it is without is not there. Throws what the stage throws, and std::runtime_error where it
 /// writes into the padding of the layout.
 Outputs evaluate(const Operator& definition, const Stage& stage, const Problem& problem, const Layout& layout = {});
 

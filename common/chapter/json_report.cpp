@@ -22,6 +22,10 @@ Json whole(double count) {
   return static_cast<std::int64_t>(count);
 }
 
+Json whole(const std::optional<double>& count) {
+  return count ? whole(*count) : Json(nullptr);
+}
+
 // A rate in units of `unit` a second; null where it was not measured.
 Json rate(double per_second, double unit) {
   return per_second > 0 ? number(per_second / unit) : Json(nullptr);
@@ -50,6 +54,7 @@ Json problem(const OperatorResult& result) {
   for (const std::string& symbol : result.definition->symbols()) json[symbol] = result.sizes.find(symbol)->second;
   json["scale"] = number(result.scale);
   json["seed"] = result.seed;
+  if (const std::string& variant = result.definition->variant(); !variant.empty()) json[variant] = true;
   return json;
 }
 
@@ -74,6 +79,7 @@ Json stage_json(const StageResult& stage) {
           {"passed", ran ? Json(stage.passed()) : Json(nullptr)},
           {"time_ms", time_ms(stage)},
           {"bytes", ran ? whole(stage.bytes) : Json(nullptr)},
+          {"workspace_bytes", whole(stage.memory)},
           {"flops", whole(stage.work.fma_flops + stage.work.tensor_flops)},
           {"limit_ms", number(stage.limit_ms)},
           {"skipped", text_or_null(stage.skipped)}};

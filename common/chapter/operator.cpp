@@ -5,6 +5,12 @@
 
 namespace tutorial {
 
+Operator& Operator::variant(std::string name, std::string help) {
+  variant_ = std::move(name);
+  variant_help_ = std::move(help);
+  return *this;
+}
+
 Operator& Operator::input(Input input) {
   for (const std::string& symbol : input.dims) add_symbol(symbol);
   inputs_.push_back(std::move(input));
@@ -56,6 +62,11 @@ Operator& Operator::stage_work(std::function<Work(const Sizes&)> work) {
 
 Operator& Operator::tolerance(double tolerance) {
   last().tolerance = tolerance;
+  return *this;
+}
+
+Operator& Operator::without_output(std::string name) {
+  last().without.push_back(std::move(name));
   return *this;
 }
 

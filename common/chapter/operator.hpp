@@ -56,10 +56,12 @@ struct Stage {
   /// fp64 for a stage that computes in double.
   Dtype dtype = Dtype::fp32;
   std::function<void(const Call&)> run;
-  std::function<std::string(const Call&)> limits;  ///< empty text: it can run this; else the reason why not
-  std::function<std::string(const Call&)> note;    ///< a line below the stage's row
-  std::function<Work(const Sizes&)> work;          ///< where it differs from the operator's
-  std::optional<double> tolerance;                 ///< where it differs from the default of dtype and L
+  std::function<std::string(const Call&)> limits;   ///< empty text: it can run this; else the reason why not
+  std::function<std::string(const Call&)> note;     ///< a line below the stage's row
+  std::function<std::int64_t(const Call&)> memory;  ///< bytes beside inputs and outputs; none: it does not say
+  std::function<Work(const Sizes&)> work;           ///< where it differs from the operator's
+  std::optional<double> tolerance;                  ///< where it differs from the default of dtype and L
+  std::vector<std::string> without = {};            ///< outputs that it does not compute
 };
 
 /// An operator and its stages, in order. Arguments is the chapter's own plain struct of views and sizes; it has
@@ -70,6 +72,8 @@ class Operator {
 
   // The definition.
 
+  /// Makes this a variant of the operator that has the same name, run in its stead with the option --NAME.
+  Operator& variant(std::string name, std::string help);
   Operator& input(Input input);
   Operator& output(Output output);
   /// The default problem where there is a GPU. A symbol that is named here has a command line option, if one exists
@@ -102,12 +106,12 @@ class Operator {
   /// Adds a stage that computes on the CPU.
   template <class Arguments>
   Operator& cpu(std::string name, void (*function)(const Arguments&), std::string idea) {
-    return add({std::move(name), std::move(idea), Place::cpu, Dtype::fp32, bound(function), {}, {}, {}, {}});
+    return add({std::move(name), std::move(idea), Place::cpu, Dtype::fp32, bound(function), {}, {}, {}, {}, {}});
   }
   /// Adds a stage that starts kernels on current_stream().
   template <class Arguments>
   Operator& gpu(std::string name, void (*function)(const Arguments&), std::string idea) {
-    return add({std::move(name), std::move(idea), Place::gpu, Dtype::fp32, bound(function), {}, {}, {}, {}});
+    return add({std::move(name), std::move(idea), Place::gpu, Dtype::fp32, bound(function), {}, {}, {}, {}, {}});
   }
 
   // What follows says more about the stage added last.
@@ -125,15 +129,29 @@ class Operator {
     last().note = bound(function);
     return *this;
   }
+  /// Bytes that the stage takes beside its inputs and outputs. Asked before there are tensors: it sees the sizes, and
+  /// null for every tensor.
+  template <class Arguments>
+  Operator& memory(std::int64_t (*function)(const Arguments&)) {
+    last().memory = bound(function);
+    return *this;
+  }
   /// The operations of this stage, where they differ from the operator's.
   Operator& stage_work(std::function<Work(const Sizes&)> work);
   /// The largest error allowed against the reference, where it differs from the default. Say why where it is set.
   Operator& tolerance(double tolerance);
+  /// The stage does not compute this output, which is then neither compared nor written to a file.
+  Operator& without_output(std::string name);
 
   // What the runner asks.
 
   const std::string& name() const { return name_; }
   const std::string& summary() const { return summary_; }
+  /// The name of the variant; empty where this is none.
+  const std::string& variant() const { return variant_; }
+  const std::string& variant_help() const { return variant_help_; }
+  /// The name, and for a variant its option: "linear_attention --normalize".
+  std::string label() const { return variant_.empty() ? name_ : name_ + " --" + variant_; }
   const std::vector<Input>& inputs() const { return inputs_; }
   const std::vector<Output>& outputs() const { return outputs_; }
   const std::deque<Stage>& stages() const { return stages_; }
@@ -162,6 +180,8 @@ class Operator {
 
   std::string name_;
   std::string summary_;
+  std::string variant_;
+  std::string variant_help_;
   std::vector<Input> inputs_;
   std::vector<Output> outputs_;
   std::deque<Stage> stages_;

@@ -46,16 +46,39 @@ std::string long_flag(const std::string& flags) {
   return flags.substr(flags.find("--"));
 }
 
+// The flags of the chapter's variants, one for all operators that have the same.
+using VariantFlags = std::map<std::string, bool>;
+
+void add_variant_flags(CLI::App& app, const Chapter& chapter, VariantFlags& given) {
+  for (const Operator& definition : chapter.operators()) {
+    const std::string& name = definition.variant();
+    if (!name.empty() && !given.contains(name)) app.add_flag("--" + name, given[name], definition.variant_help());
+  }
+}
+
+// The variant that was given; empty where none was.
+std::string chosen_variant(const VariantFlags& given) {
+  std::string chosen;
+  for (const auto& [name, is_given] : given) {
+    if (!is_given) continue;
+    if (!chosen.empty()) throw UsageError(fmt::format("--{} and --{}: choose one", chosen, name));
+    chosen = name;
+  }
+  return chosen;
+}
+
 }  // namespace
 
 std::optional<Options> parse_options(const Chapter& chapter, int argc, const char* const* argv) {
   constexpr int kMaxInt = std::numeric_limits<int>::max();
   Options options;
+  VariantFlags variants;
   std::map<std::string, std::string> sizes;
   std::string scale, seed, repeat, warmup, input, output, weights;
 
   CLI::App app(chapter.name() + ": " + chapter.title() + ".\nRuns every stage, checks it and times it.");
   app.add_option("--operator", options.operator_name, "run this operator alone")->type_name("NAME");
+  add_variant_flags(app, chapter, variants);
   app.add_option("--stage", options.stages, "run these stages alone")
       ->type_name("NAME[,NAME]")
       ->delimiter(',')
@@ -86,6 +109,7 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
     throw UsageError(std::string(problem.what()) + " (--help lists the options)");
   }
 
+  options.variant = chosen_variant(variants);
   for (const SizeOption& size : kSizeOptions) {
     const std::string flag = long_flag(size.flags);
     if (app.count(flag) > 0) {

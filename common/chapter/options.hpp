@@ -16,6 +16,7 @@ namespace tutorial {
 
 struct Options {
   std::string operator_name;        ///< empty: all of the chapter
+  std::string variant;              ///< empty: the operators that are no variant
   std::vector<std::string> stages;  ///< empty: all
   bool list = false;
   Sizes sizes;  ///< those that were given

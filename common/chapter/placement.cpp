@@ -159,9 +159,12 @@ void Placement::poison_outputs() {
   for (auto& [name, tensor] : outputs_) tensor.poison();
 }
 
-Outputs Placement::download_outputs() const {
+Outputs Placement::download_outputs(const std::vector<std::string>& without) const {
   Outputs outputs;
-  for (const auto& [name, tensor] : outputs_) outputs.insert_or_assign(name, tensor.download(name));
+  for (const auto& [name, tensor] : outputs_) {
+    if (std::find(without.begin(), without.end(), name) != without.end()) continue;
+    outputs.insert_or_assign(name, tensor.download(name));
+  }
   return outputs;
 }
 

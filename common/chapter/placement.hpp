@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "common/chapter/call.hpp"
 #include "common/chapter/operator.hpp"
@@ -70,7 +71,8 @@ class Placement {
   Call graph_call();
 
   void poison_outputs();
-  Outputs download_outputs() const;
+  /// @param without outputs that are left out
+  Outputs download_outputs(const std::vector<std::string>& without = {}) const;
 
   /// Bytes of all inputs and outputs: what a stage must move at least.
   std::size_t bytes() const;

@@ -73,11 +73,22 @@ void Report::heading(const Chapter& chapter, const RunSettings& settings) {
   unit(fmt::format("{}, {} threads", machine.cpu, machine.threads), settings.cpu_limits);
 }
 
+void Report::title(const std::string& name, const std::string& summary) const {
+  terminal_.line("");
+  terminal_.line(terminal_.paint(Paint::bold, name) + "  " + summary);
+}
+
+void Report::demonstration(const NamedDemonstration& definition, const Demonstration& shown) {
+  title(definition.name, definition.summary);
+  terminal_.line("");
+  terminal_.line(shown.text.ends_with('\n') ? shown.text.substr(0, shown.text.size() - 1) : shown.text);
+  if (!shown.passed) failed_demonstrations_.push_back(definition.name);
+}
+
 void Report::begin_operator(const OperatorResult& result, const std::string& input_file,
                             const std::vector<const Stage*>& stages) {
   const Operator& definition = *result.definition;
-  terminal_.line("");
-  terminal_.line(terminal_.paint(Paint::bold, definition.name()) + "  " + definition.summary());
+  title(definition.label(), definition.summary());
   std::string problem;
   for (const std::string& symbol : definition.symbols()) {
     problem += fmt::format("{}={} ", symbol, result.sizes.find(symbol)->second);
@@ -91,9 +102,11 @@ void Report::begin_operator(const OperatorResult& result, const std::string& inp
   name_width_ = 0;
   bool emulated = false;
   with_graph_ = false;
+  with_memory_ = false;
   for (const Stage* stage : stages) {
     name_width_ = std::max(name_width_, width_of(stage->name));
     emulated = emulated || (has_gpu_ && kEmulated && stage->place == Place::gpu);
+    with_memory_ = with_memory_ || (stage->memory && (has_gpu_ || stage->place == Place::cpu));
     with_graph_ = with_graph_ || (has_gpu_ && !kEmulated && stage->place == Place::gpu);
   }
   std::vector<Column> columns{{"stage", name_width_, false},
@@ -107,6 +120,8 @@ void Report::begin_operator(const OperatorResult& result, const std::string& inp
   columns.push_back({terminal_.sign("×", "x") + " prev", 6});
   columns.push_back({"GB/s", 5});
   columns.push_back({"limit", 5});
+  if (with_memory_) columns.push_back({"memory", 7});
+  column_count_ = columns.size();
   table_.emplace(terminal_, std::move(columns), "against");
   table_->print_header();
 }
@@ -127,7 +142,7 @@ std::vector<Cell> Report::cells_of(const OperatorResult& result, const StageResu
   cells.push_back(stage.error ? Cell{format_error(*stage.error), stage.passed() ? Paint::none : Paint::red} : none);
   if (!stage.times) {
     cells.push_back({"failed", Paint::red});
-    cells.resize(with_graph_ ? 11 : 10, none);
+    cells.resize(column_count_, none);
     return cells;
   }
   const double median = stage.times->median;
@@ -141,6 +156,7 @@ std::vector<Cell> Report::cells_of(const OperatorResult& result, const StageResu
   cells.push_back(comparable ? Cell{ratio(previous->times->median / median)} : none);
   cells.push_back(stage.emulated() ? none : Cell{format_number(stage.bytes / median / 1e6)});
   cells.push_back(stage.limit_ms ? Cell{percent(*stage.limit_ms / median)} : none);
+  if (with_memory_) cells.push_back(stage.memory ? Cell{format_quantity(*stage.memory, "B")} : none);
   return cells;
 }
 
@@ -189,6 +205,15 @@ void Report::end_operator(const OperatorResult& result) const {
 }
 
 void Report::summary(const std::vector<OperatorResult>& results) const {
+  if (!results.empty()) stage_summary(results);
+  if (!failed_demonstrations_.empty()) {
+    const std::string names = fmt::format("{}", fmt::join(failed_demonstrations_, ", "));
+    terminal_.line("");
+    terminal_.line(terminal_.paint(Paint::red, terminal_.sign("✗ ", "") + names + " failed"));
+  }
+}
+
+void Report::stage_summary(const std::vector<OperatorResult>& results) const {
   int ran = 0;
   int skipped = 0;
   std::vector<std::string> failed;

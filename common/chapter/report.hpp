@@ -21,6 +21,9 @@ class Report {
   /// The chapter and the machine, with its measured limits.
   void heading(const Chapter& chapter, const RunSettings& settings);
 
+  /// What a demonstration shows.
+  void demonstration(const NamedDemonstration& definition, const Demonstration& shown);
+
   /// The operator and its problem; then the header of its table.
   void begin_operator(const OperatorResult& result, const std::string& input_file,
                       const std::vector<const Stage*>& stages);
@@ -29,18 +32,23 @@ class Report {
   /// What the kernels of emulated stages did.
   void end_operator(const OperatorResult& result) const;
 
-  /// One line for the whole run.
+  /// One line for all stages of the run, and one for each demonstration that failed.
   void summary(const std::vector<OperatorResult>& results) const;
 
  private:
   std::vector<Cell> cells_of(const OperatorResult& result, const StageResult& stage) const;
   std::string ratio(double times) const;
+  void title(const std::string& name, const std::string& summary) const;
+  void stage_summary(const std::vector<OperatorResult>& results) const;
 
   const Terminal& terminal_;
+  std::vector<std::string> failed_demonstrations_;
   std::optional<Table> table_;
   bool has_gpu_ = false;
   std::size_t name_width_ = 0;
+  std::size_t column_count_ = 0;
   bool with_graph_ = false;
+  bool with_memory_ = false;
 };
 
 }  // namespace tutorial

@@ -30,6 +30,7 @@ struct StageResult {
   std::optional<Times> times;      ///< of a stage that passed
   std::optional<double> graph_ms;  ///< in a graph of many calls; GPU only
   double bytes = 0;                ///< that it must move at least
+  std::optional<double> memory;    ///< bytes beside inputs and outputs, where the stage says
   Work work;                       ///< operations that it does
   std::optional<double> limit_ms;  ///< the machine could not be faster; none for emulated stages
   KernelCounts counts;             ///< emulated stages only

@@ -1,10 +1,8 @@
 #include "common/chapter/run_chapter.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
 
 #include "common/atomic_file.hpp"
 #include "common/chapter/json_report.hpp"
@@ -13,6 +11,7 @@
 #include "common/chapter/progress.hpp"
 #include "common/chapter/report.hpp"
 #include "common/chapter/run_operator.hpp"
+#include "common/chapter/selection.hpp"
 #include "common/error.hpp"
 #include "common/safetensors.hpp"
 #include "common/units.hpp"
@@ -22,79 +21,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// An operator that is to be run: which of its stages, on which problem.
-struct Task {
-  const Operator* definition;
-  std::vector<const Stage*> stages;
-  ProblemRequest request;
-  Problem problem;  // its inputs only while it runs
-};
-
-std::vector<std::string> names_of(const auto& named) {
-  std::vector<std::string> names;
-  for (const auto& item : named) names.push_back(item.name());
-  return names;
-}
-
-// The operators and stages that the options name. Throws UsageError with those that there are.
-std::vector<Task> select(const Chapter& chapter, const Options& options) {
-  std::vector<Task> tasks;
-  for (const Operator& definition : chapter.operators()) {
-    if (options.operator_name.empty() || options.operator_name == definition.name()) {
-      tasks.push_back({&definition, {}, {}, {}});
-    }
-  }
-  if (tasks.empty()) {
-    throw UsageError(fmt::format("--operator: there is no '{}' in {}; known are {}", options.operator_name,
-                                 chapter.name(), fmt::join(names_of(chapter.operators()), ", ")));
-  }
-  std::set<std::string> known;
-  for (Task& task : tasks) {
-    for (const Stage& stage : task.definition->stages()) {
-      known.insert(stage.name);
-      const bool named = std::find(options.stages.begin(), options.stages.end(), stage.name) != options.stages.end();
-      if (options.stages.empty() || named) task.stages.push_back(&stage);
-    }
-  }
-  for (const std::string& name : options.stages) {
-    if (known.contains(name)) continue;
-    std::string stages;
-    for (const Task& task : tasks) {
-      for (const Stage& stage : task.definition->stages()) {
-        if (known.erase(stage.name) > 0) stages += (stages.empty() ? "" : ", ") + stage.name;
-      }
-    }
-    throw UsageError(fmt::format("--stage: there is no '{}'; known are {}", name, stages));
-  }
-  std::erase_if(tasks, [](const Task& task) { return task.stages.empty(); });
-  return tasks;
-}
-
 bool has_gpu_stages(const std::vector<Task>& tasks) {
   return std::any_of(tasks.begin(), tasks.end(), [](const Task& task) {
     return std::any_of(task.stages.begin(), task.stages.end(),
                        [](const Stage* stage) { return stage->place == Place::gpu; });
   });
-}
-
-// Options that no selected operator has a use for are mistakes.
-void check_used(const std::vector<Task>& tasks, const Options& options) {
-  const auto any = [&](auto uses) { return std::any_of(tasks.begin(), tasks.end(), uses); };
-  std::vector<std::string> names;
-  for (const Task& task : tasks) names.push_back(task.definition->name());
-  const auto unused = [&](const std::string& option) {
-    throw UsageError(fmt::format("{}: of no use to {}", option, fmt::join(names, ", ")));
-  };
-  for (const auto& [symbol, size] : options.sizes) {
-    if (!any([&](const Task& task) { return task.definition->has_symbol(symbol); })) unused(option_of(symbol));
-  }
-  if (options.scale && !any([](const Task& task) { return task.definition->takes_scale(); })) unused("--scale");
-  if (!options.weights.empty() && !any([](const Task& task) {
-        const auto& inputs = task.definition->inputs();
-        return std::any_of(inputs.begin(), inputs.end(), [](const Input& input) { return input.weight; });
-      })) {
-    unused("--weights");
-  }
 }
 
 // Finds outputs that could not be written, before anything is computed.
@@ -122,7 +53,7 @@ void check_memory(const Task& task, const Machine& machine, bool keep_outputs) {
   const MemoryNeed need = memory_need(*task.definition, task.stages, task.problem, machine, keep_outputs);
   const auto check = [&](const char* kind, double needed, double available) {
     if (needed <= available) return;
-    throw UsageError(fmt::format("{} needs {} of {}memory, {} are free", task.definition->name(),
+    throw UsageError(fmt::format("{} needs {} of {}memory, {} are free", task.definition->label(),
                                  format_quantity(needed, "B"), kind, format_quantity(available, "B")));
   };
   check("", need.host, static_cast<double>(available_host_memory()));
@@ -151,6 +82,14 @@ void measure_limits(const std::vector<Task>& tasks, RunSettings& settings) {
 #if TUTORIAL_CUDA
   if (gpu) settings.gpu_limits = measure_gpu_limits(wanted);
 #endif
+}
+
+Demonstration show(const NamedDemonstration& demonstration) {
+  try {
+    return demonstration.run();
+  } catch (const std::exception& problem) {
+    return {problem.what(), false};
+  }
 }
 
 OperatorResult run_task(Task& task, const RunSettings& settings, GpuTimer* timer, Progress& progress, Report& report) {
@@ -192,8 +131,7 @@ void write_json(const std::string& path, const std::string& json) {
 }  // namespace
 
 bool run_chapter(const Chapter& chapter, const Options& options) {
-  std::vector<Task> tasks = select(chapter, options);
-  check_used(tasks, options);
+  auto [demonstrations, tasks] = select(chapter, options);
   check_outputs(tasks, options);
 
   RunSettings settings;
@@ -220,6 +158,15 @@ bool run_chapter(const Chapter& chapter, const Options& options) {
   Report report(terminal);
   report.heading(chapter, settings);
 
+  bool passed = true;
+  for (const NamedDemonstration* demonstration : demonstrations) {
+    progress.begin(demonstration->name);
+    const Demonstration shown = show(*demonstration);
+    progress.end();
+    report.demonstration(*demonstration, shown);
+    passed = passed && shown.passed;
+  }
+
   std::optional<GpuTimer> timer;
   if (settings.machine.has_gpu && !kEmulated) timer.emplace();
   std::vector<OperatorResult> results;
@@ -230,10 +177,10 @@ bool run_chapter(const Chapter& chapter, const Options& options) {
   if (!options.json.empty()) write_json(options.json, to_json(chapter, settings, results));
   for (const OperatorResult& result : results) {
     for (const StageResult& stage : result.stages) {
-      if (stage.ran() && !stage.passed()) return false;
+      if (stage.ran()) passed = passed && stage.passed();
     }
   }
-  return true;
+  return passed;
 }
 
 }  // namespace tutorial

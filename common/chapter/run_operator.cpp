@@ -60,6 +60,11 @@ std::optional<double> limit_ms(double bytes, const Work& work, const Limits& lim
   return 1e3 * seconds;
 }
 
+// The problem before there are tensors.
+Call sizes_alone(const Problem& problem) {
+  return {problem.sizes, problem.scale};
+}
+
 }  // namespace
 
 double tolerance_of(const Stage& stage, const Sizes& sizes) {
@@ -130,6 +135,7 @@ void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
   Placement& tensors = placement(stage.place, storage_of(stage));
   const Call call = tensors.call();
   result.bytes = static_cast<double>(tensors.bytes());
+  if (stage.memory) result.memory = static_cast<double>(stage.memory(sizes_alone(problem_)));
   if (!result.emulated()) {
     const Limits& limits = stage.place == Place::cpu ? settings_.cpu_limits : settings_.gpu_limits;
     result.limit_ms = limit_ms(result.bytes, result.work, limits, stage.dtype);
@@ -166,7 +172,7 @@ void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
 
 void OperatorRun::check_outputs(const Stage& stage, const Placement& tensors, const Outputs& expected,
                                 StageResult& result) {
-  auto outputs = std::make_shared<const Outputs>(tensors.download_outputs());
+  auto outputs = std::make_shared<const Outputs>(tensors.download_outputs(stage.without));
   result.outputs = outputs;
   result.error.reset();
   result.reference_error.reset();
@@ -183,7 +189,9 @@ void OperatorRun::check_outputs(const Stage& stage, const Placement& tensors, co
       result.failure = describe_failure(with_reference, name, "the reference in double", result.tolerance);
     }
     if (previous_.stage == nullptr) continue;
-    const Comparison with_previous = compare(out, previous_.outputs->find(name)->second);
+    const auto previous = previous_.outputs->find(name);
+    if (previous == previous_.outputs->end()) continue;  // the previous stage does not compute it
+    const Comparison with_previous = compare(out, previous->second);
     keep_worst(result.error, with_previous.error);
     if (!with_previous.within(previous_tolerance) && result.failure.empty()) {
       result.failure = describe_failure(with_previous, name, previous_.stage->name, previous_tolerance);
@@ -207,9 +215,15 @@ MemoryNeed memory_need(const Operator& definition, const std::vector<const Stage
 
   std::set<Dtype> cpu_types{Dtype::fp32};  // the reference's
   std::set<Dtype> gpu_types;
+  double cpu_memory = 0, gpu_memory = 0;  // beside the tensors, of the stage that takes most
   for (const Stage* stage : stages) {
-    if (stage->place == Place::cpu) cpu_types.insert(storage_of(*stage));
-    if (stage->place == Place::gpu && machine.has_gpu) gpu_types.insert(storage_of(*stage));
+    const bool on_cpu = stage->place == Place::cpu;
+    if (!on_cpu && !machine.has_gpu) continue;
+    (on_cpu ? cpu_types : gpu_types).insert(storage_of(*stage));
+    const Call call = sizes_alone(problem);
+    if (!stage->memory || (stage->limits && !stage->limits(call).empty())) continue;  // the latter will be skipped
+    double& memory = on_cpu ? cpu_memory : gpu_memory;
+    memory = std::max(memory, static_cast<double>(stage->memory(call)));
   }
   const auto placements = [&](const std::set<Dtype>& types) {
     double bytes = 0;
@@ -218,7 +232,8 @@ MemoryNeed memory_need(const Operator& definition, const std::vector<const Stage
   };
   // On the host also: the problem's own inputs; outputs of the reference, of this stage and of the last that passed.
   const double kept = keep_outputs ? outputs * static_cast<double>(stages.size()) : 2 * outputs;
-  MemoryNeed need{.host = inputs + outputs + kept + placements(cpu_types), .gpu = placements(gpu_types)};
+  MemoryNeed need{.host = inputs + outputs + kept + placements(cpu_types) + cpu_memory,
+                  .gpu = placements(gpu_types) + gpu_memory};
   if (kEmulated) need.host += std::exchange(need.gpu, 0);
   return need;
 }

@@ -72,11 +72,15 @@ TEST(CommandLine, AllChecksPass) {
 }
 
 TEST(CommandLine, PipedOutputIsPlainAndNarrow) {
-  const ProcessResult result = run({"--seed=1", "--repeat=1"});
-  for (const char c : result.out + result.error) EXPECT_TRUE(c == '\n' || (c >= ' ' && c < 0x7F)) << int{c};
-  for (const std::string& line : lines_of(result.out)) {
-    const bool one_word = line.find(' ', 2) == line.npos;  // a long path stays whole
-    EXPECT_TRUE(line.size() <= 100 || one_word) << line;
+  for (const auto& more : std::vector<std::vector<std::string>>{{}, {"--no-decay"}, {"--weigh"}}) {
+    std::vector<std::string> arguments{"--seed=1", "--repeat=1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProcessResult result = run(arguments);
+    for (const char c : result.out + result.error) EXPECT_TRUE(c == '\n' || (c >= ' ' && c < 0x7F)) << int{c};
+    for (const std::string& line : lines_of(result.out)) {
+      const bool one_word = line.find(' ', 2) == line.npos;  // a long path stays whole
+      EXPECT_TRUE(line.size() <= 100 || one_word) << line;
+    }
   }
 }
 
@@ -167,15 +171,18 @@ TEST(CommandLine, ListNamesOperatorsAndStages) {
   EXPECT_EQ(result.status, 0);
   EXPECT_NE(result.out.find("running_sum  s_t = exp(g_t) s_{t-1} + x_t\n"), std::string::npos);
   EXPECT_NE(result.out.find("  kernel_bf16  gpu  bf16  the same in bf16\n"), std::string::npos);
+  EXPECT_NE(result.out.find("\nrunning_sum --no-decay  s_t = s_{t-1} + x_t\n  exact   cpu"), std::string::npos);
+  EXPECT_TRUE(result.out.starts_with("00_toy  A chapter for tests\n\ncounting  a sum by hand\n\nmiscounting "));
 }
 
 TEST(CommandLine, HelpNamesEveryOption) {
   const ProcessResult result = run({"--help"});
   EXPECT_EQ(result.status, 0);
   EXPECT_EQ(result.error, "");
-  for (const char* option : {"--operator", "--stage", "--list", "-B,--batch", "-H,--heads", "-L,--length", "--key-dim",
-                             "--value-dim", "--chunk", "--scale", "--seed", "--repeat", "--warmup", "--cpu-only",
-                             "--input", "--output", "--weights", "--json"}) {
+  for (const char* option :
+       {"--operator",  "--stage",  "--list",    "-B,--batch", "-H,--heads", "-L,--length", "--key-dim",
+        "--value-dim", "--chunk",  "--scale",   "--seed",     "--repeat",   "--warmup",    "--cpu-only",
+        "--input",     "--output", "--weights", "--json",     "--no-decay", "--weigh"}) {
     EXPECT_NE(result.out.find(option), std::string::npos) << option;
   }
 }
@@ -213,12 +220,102 @@ TEST(CommandLine, BadOptions) {
   EXPECT_NE(usage_error({"--nonsense"}).find("--nonsense"), std::string::npos);
   EXPECT_NE(usage_error({"word"}).find("word"), std::string::npos);
   EXPECT_NE(usage_error({"-L"}).find("--length"), std::string::npos);
-  EXPECT_EQ(usage_error({"--operator", "x"}), "--operator: there is no 'x' in 00_toy; known are running_sum, scaling");
+  EXPECT_EQ(usage_error({"--operator", "x"}),
+            "--operator: there is no 'x' in 00_toy; known are counting, "
+            "miscounting, giving_up, running_sum, scaling, weighting");
   EXPECT_EQ(usage_error({"--operator", "running_sum", "--stage", "plain,right"}),
             "--stage: there is no 'right'; known are exact, plain, kernel, kernel_bf16");
-  EXPECT_EQ(usage_error({"--chunk", "16"}), "--chunk: of no use to running_sum, scaling");
+  EXPECT_EQ(usage_error({"--stage=plain,right", "--chunk=16"}), "--chunk: of no use to running_sum, scaling");
   EXPECT_EQ(usage_error({"--operator", "scaling", "--scale", "2"}), "--scale: of no use to scaling");
   EXPECT_EQ(usage_error({"--operator", "running_sum", "--weights", "w"}), "--weights: of no use to running_sum");
+}
+
+TEST(CommandLine, VariantsRunInsteadOfTheirOperators) {
+  const ProcessResult result = run({"--no-decay", "--seed=1", "--repeat=1"});
+  EXPECT_EQ(result.status, 0) << result.out << result.error;
+  EXPECT_NE(result.out.find("\nrunning_sum --no-decay  s_t = s_{t-1} + x_t\n"), std::string::npos) << result.out;
+  EXPECT_EQ(lines_of(result.out).back(), "2 stages checked, all passed");  // neither other operators nor demonstrations
+  const ProcessResult chosen = run({"--no-decay", "--operator=running_sum", "--stage=exact", "--repeat=1"});
+  EXPECT_EQ(lines_of(chosen.out).back(), "1 stage checked, all passed") << chosen.out << chosen.error;
+}
+
+TEST(CommandLine, BadVariants) {
+  EXPECT_EQ(usage_error({"--no-decay", "--operator=scaling"}), "--no-decay: of no use to scaling");
+  EXPECT_EQ(usage_error({"--no-decay", "--operator=counting"}), "--no-decay: of no use to counting");
+  EXPECT_TRUE(usage_error({"--no-decay", "--operator=x"}).starts_with("--operator: there is no 'x' in 00_toy"));
+  EXPECT_EQ(usage_error({"--no-decay", "--stage=plain"}), "--stage: there is no 'plain'; known are exact, kernel");
+  EXPECT_EQ(usage_error({"--no-decay", "--scale=2"}), "--scale: of no use to running_sum --no-decay");
+  EXPECT_EQ(usage_error({"--no-decay", "--weigh"}), "--no-decay and --weigh: choose one");
+  EXPECT_EQ(usage_error({"--operator=weighting"}),
+            "--operator: 'weighting' has variants only; --list shows their options");
+}
+
+TEST(CommandLine, MemoryHasAColumnWhereAStageTellsIt) {
+  const auto line_of = [](const ProcessResult& result, const std::string& stage) {
+    const std::vector<std::string> lines = lines_of(result.out);
+    const auto found = std::find_if(lines.begin(), lines.end(), [&](auto& line) { return line.starts_with(stage); });
+    return found == lines.end() ? result.out + result.error : *found;
+  };
+  const ProcessResult result = run({"--no-decay", "--repeat=1"});
+  EXPECT_TRUE(line_of(result, "stage ").ends_with("  limit   memory")) << result.out;
+  EXPECT_TRUE(line_of(result, "kernel ").ends_with("    200 B")) << result.out;
+  EXPECT_TRUE(line_of(result, "exact ").ends_with("       -")) << result.out;
+  const ProcessResult failed = run({"--weigh", "--repeat=1"});
+  EXPECT_TRUE(line_of(failed, "right ").ends_with(" 16 B")) << failed.out;
+  EXPECT_TRUE(std::regex_search(line_of(failed, "wrong"), std::regex("failed( +-){5}$"))) << failed.out;
+  for (const ProcessResult& without : {run(passing()), run({"--no-decay", "--stage=exact", "--repeat=1"}),
+                                       run({"--no-decay", "--cpu-only", "--repeat=1"})}) {
+    EXPECT_EQ(without.status, 0);
+    EXPECT_EQ(without.out.find("memory"), std::string::npos) << without.out;
+  }
+}
+
+TEST(CommandLine, DemonstrationsComeFirst) {
+  const ProcessResult result = run({"--repeat=1", "--seed=1", "-L5"});
+  const std::size_t demonstration = result.out.find(
+      "\n\ncounting  a sum by hand\n\n1 + 2 = 3\n    + 3 = 6\n\nmiscounting  a wrong one\n\n1 + 2 = 4, not 3\n\n"
+      "giving_up  none\n\ncannot count\n\nrunning_sum ");
+  EXPECT_NE(demonstration, std::string::npos) << result.out;
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(lines_of(result.out).back(), "miscounting, giving_up failed");
+}
+
+TEST(CommandLine, DemonstrationsRunAlone) {
+  const ProcessResult result = run({"--operator=counting"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.error, "");
+  EXPECT_TRUE(result.out.ends_with("\n\ncounting  a sum by hand\n\n1 + 2 = 3\n    + 3 = 6\n")) << result.out;
+  EXPECT_EQ(result.out.find("B/s"), std::string::npos) << result.out;  // nothing was measured
+  const ProcessResult wrong = run({"--operator=miscounting"});
+  EXPECT_EQ(wrong.status, 1);
+  EXPECT_TRUE(wrong.out.ends_with("\n\n1 + 2 = 4, not 3\n\nmiscounting failed\n")) << wrong.out;
+  EXPECT_EQ(run({"--operator=giving_up"}).status, 1);
+}
+
+TEST(CommandLine, DemonstrationsAreNoPartOfOtherRuns) {
+  const TemporaryFolder folder;
+  const std::string path = (folder / "file").string();
+  Tensor x(Dtype::fp32, {1, 1, 2, 3}), w(Dtype::fp32, {3});
+  x.fill_bytes(0);
+  w.fill_bytes(0);
+  write_safetensors(path, {{"x", &x}, {"w", &w}});
+  for (const auto& arguments :
+       std::vector<std::vector<std::string>>{passing(),
+                                             {"--stage=plain", "--repeat=1"},
+                                             {"--input", path, "--repeat=1"},
+                                             {"--weights", path, "--repeat=1", "--value-dim=3"}}) {
+    const ProcessResult result = run(arguments);
+    EXPECT_EQ(result.error, "");
+    EXPECT_EQ(result.out.find("counting"), std::string::npos) << result.out;
+  }
+}
+
+TEST(CommandLine, DemonstrationsTakeNoOptions) {
+  const std::vector<std::vector<std::string>> useless{{"--stage", "x"},   {"--length", "5"}, {"--scale", "1"},
+                                                      {"--weights", "w"}, {"--input", "in"}, {"--output", "out"}};
+  for (const std::vector<std::string>& option : useless) {
+    EXPECT_EQ(usage_error({"--operator=counting", option[0], option[1]}), option[0] + ": of no use to counting");
+  }
 }
 
 // Found by counting, not by running out of it.
@@ -228,6 +325,9 @@ TEST(CommandLine, TooMuchMemory) {
       << huge;
   EXPECT_EQ(usage_error({"--operator=running_sum", "-B", "2147483647", "-L", "2147483647", "-H", "2147483647"}),
             "x: shape [2147483647, 2147483647, 2147483647, 32] has too many elements");
+  const std::vector<std::string> long_sums{"--no-decay", "-L4000000", "-H1", "--value-dim=1", "--repeat=1"};
+  EXPECT_TRUE(std::regex_match(usage_error(long_sums),
+                               std::regex("running_sum --no-decay needs 64.0 TB of (GPU )?memory, .* are free")));
 }
 
 TEST(CommandLine, BadInputFiles) {
@@ -363,9 +463,10 @@ void check_json(const Json& json) {
     for (const char* size : {"B", "H", "L", "Dv", "seed", "scale"})
       EXPECT_TRUE(result["problem"][size].is_number()) << size;
     for (const Json& stage : result["stages"]) {
-      EXPECT_EQ(keys(stage),
-                (std::vector<std::string>{"bytes", "checked_against", "dtype", "error", "flops", "limit_ms", "name",
-                                          "passed", "reference_error", "runs_on", "skipped", "time_ms", "tolerance"}));
+      EXPECT_EQ(keys(stage), (std::vector<std::string>{"bytes", "checked_against", "dtype", "error", "flops",
+                                                       "limit_ms", "name", "passed", "reference_error", "runs_on",
+                                                       "skipped", "time_ms", "tolerance", "workspace_bytes"}));
+      EXPECT_TRUE(is_null_or_positive(stage["workspace_bytes"]));
       const std::string runs_on = stage["runs_on"];
       EXPECT_TRUE(runs_on == "cpu" || runs_on == "gpu" || runs_on == "emulator");
       EXPECT_TRUE(stage["dtype"] == "fp32" || stage["dtype"] == "bf16" || stage["dtype"] == "fp64");
@@ -430,6 +531,26 @@ TEST(CommandLine, JsonOfFailedStages) {
   EXPECT_EQ(stages[7]["passed"], true);
   EXPECT_EQ(stages[7]["checked_against"], "right");  // the last that passed
   EXPECT_EQ(folder.file_count(), 1);
+}
+
+TEST(CommandLine, JsonOfVariants) {
+  const ProcessResult result = run({"--no-decay", "--repeat=1", "--json", "-"});
+  const Json json = Json::parse(result.out);
+  check_json(json);
+  EXPECT_EQ(json["results"][0]["operator"], "running_sum");
+  EXPECT_EQ(json["results"][0]["problem"]["no-decay"], true);
+  EXPECT_TRUE(json["results"][0]["stages"][0]["workspace_bytes"].is_null());
+  EXPECT_EQ(json["results"][0]["stages"][1]["workspace_bytes"], 200);
+  EXPECT_FALSE(Json::parse(run(passing({"--json", "-"})).out)["results"][0]["problem"].contains("no-decay"));
+}
+
+TEST(CommandLine, JsonOfDemonstrations) {
+  const ProcessResult result = run({"--operator=counting", "--json", "-"});
+  EXPECT_EQ(result.status, 0);
+  const Json json = Json::parse(result.out);
+  check_json(json);
+  EXPECT_EQ(json["results"], Json::array());
+  EXPECT_NE(result.error.find("1 + 2 = 3"), std::string::npos);
 }
 
 TEST(CommandLine, JsonOfSkippedStages) {

@@ -102,6 +102,40 @@ TEST(Evaluate, UnwrittenElementsAreNan) {
   EXPECT_FALSE(std::isnan(out.find("o")->second.value(0)));
 }
 
+// An output that a stage is without is compared with nothing: neither with the reference, nor by the stage after it.
+TEST(Evaluate, StagesMayBeWithoutAnOutput) {
+  Operator definition = running_sum();
+  const auto partial = +[](const RunningSum<float>& a) {
+    RunningSum<float> without_state = a;
+    without_state.final_state = nullptr;
+    sum_plain(without_state);
+  };
+  definition.cpu("partial", partial, "").without_output("final_state").cpu("silent", partial, "");
+  definition.cpu("whole", sum_plain, "");
+  const Problem problem = make_problem(definition, {.sizes = {{"L", 3}}, .seed = 1});
+  const Outputs outputs = evaluate(definition, *definition.find("partial"), problem);
+  EXPECT_EQ(outputs.size(), 1u);
+  EXPECT_EQ(outputs.count("o"), 1u);
+
+  RunSettings settings;
+  settings.repeat = 1;
+  settings.keep_outputs = true;
+  std::FILE* const nowhere = std::fopen("/dev/null", "w");
+  const Terminal terminal(nowhere);
+  Progress progress(terminal);
+  OperatorRun run(definition, problem, settings, nullptr, progress);
+  const StageResult first = run.run(*definition.find("partial"));
+  EXPECT_EQ(first.failure, "");
+  EXPECT_EQ(first.outputs->size(), 1u);
+  EXPECT_NE(run.run(*definition.find("silent")).failure.find("final_state[0, 0, 0] was never written"),
+            std::string::npos);
+  const StageResult whole = run.run(*definition.find("whole"));
+  EXPECT_EQ(whole.failure, "");
+  EXPECT_EQ(whole.checked_against, "partial");
+  EXPECT_EQ(whole.error, 0);
+  std::fclose(nowhere);
+}
+
 TEST(Evaluate, WritingBetweenTheRowsIsFound) {
   const Problem problem = make_problem(scaling(), {.seed = 1});
   Operator definition = scaling();
@@ -137,6 +171,33 @@ TEST(Evaluate, MemoryIsCountedBeforeItIsTaken) {
   const MemoryNeed both = memory_need(running_sum(), {plain, half}, problem, machine, true);
   EXPECT_EQ(both.host + both.gpu, 2 * (inputs + outputs) + 2 * outputs + (inputs + outputs) / 2);
   EXPECT_EQ(both.gpu, kEmulated ? 0 : (inputs + outputs) / 2);
+}
+
+// What stages need beside the tensors: on each side that of the stage which needs most, if it is going to run.
+TEST(Evaluate, MemoryOfStagesIsCounted) {
+  Operator definition = running_sum();
+  definition.cpu("kilobyte", sum_plain, "").memory(+[](const RunningSum<float>&) -> std::int64_t { return 1000; });
+  definition.cpu("more", sum_plain, "").memory(+[](const RunningSum<float>& a) -> std::int64_t { return 1000 * a.L; });
+  definition.gpu("scores", sum_kernel, "").memory(sum_memory).limits(sum_kernel_limits);
+  const Stage* plain = definition.find("plain");
+  const Stage* scores = definition.find("scores");
+  Machine machine;
+  machine.has_gpu = true;
+  const auto need = [&](const std::vector<const Stage*>& stages, const Sizes& sizes) {
+    const MemoryNeed all = memory_need(definition, stages, plan_problem(definition, {.sizes = sizes}), machine, false);
+    return std::pair(all.host, all.gpu);
+  };
+  const Sizes sizes{{"B", 2}, {"H", 3}, {"L", 4}, {"Dv", 8}};
+  const double host = need({plain}, sizes).first;
+  EXPECT_EQ(need({definition.find("more"), definition.find("kilobyte")}, sizes).first, host + 4000);
+  const auto tensors = need({plain, definition.find("kernel")}, sizes);
+  const auto all = need({plain, definition.find("kilobyte"), scores}, sizes);
+  EXPECT_EQ(all.first + all.second, tensors.first + tensors.second + 1000 + 4 * 2 * 3 * 4 * 4);
+  EXPECT_EQ(all.second, kEmulated ? 0 : tensors.second + 4 * 2 * 3 * 4 * 4);
+  const Sizes wide{{"L", 4}, {"Dv", 65}};
+  EXPECT_EQ(need({plain, scores}, wide), need({plain, definition.find("kernel")}, wide));  // skipped
+  machine.has_gpu = false;
+  EXPECT_EQ(need({plain, scores}, sizes), need({plain}, sizes));
 }
 
 }  // namespace

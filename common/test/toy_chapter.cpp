@@ -75,6 +75,10 @@ std::string sum_note(const RunningSum<float>& a) {
   return std::to_string(a.B * a.H) + " blocks";
 }
 
+std::int64_t sum_memory(const RunningSum<float>& a) {
+  return std::int64_t{4} * a.B * a.H * a.L * a.L;
+}
+
 Scaling Scaling::bind(const Call& call) {
   return {call.size("B"),
           call.size("H"),
@@ -115,6 +119,10 @@ void scaling_throws(const Scaling&) {
   throw std::runtime_error("has a bad day");
 }
 
+std::int64_t scaling_memory(const Scaling& a) {
+  return std::int64_t{4} * a.Dv;
+}
+
 void scaling_outside(const Scaling& a) {
   scale_rows(a);
   a.o.row(0, 0, 0)[a.Dv] = a.x.row(0, 0, 0)[a.Dv];
@@ -122,6 +130,9 @@ void scaling_outside(const Scaling& a) {
 
 Chapter chapter() {
   Chapter chapter("00_toy", "A chapter for tests");
+  chapter.demonstration("counting", "a sum by hand", [] { return Demonstration{"1 + 2 = 3\n    + 3 = 6\n", true}; });
+  chapter.demonstration("miscounting", "a wrong one", [] { return Demonstration{"1 + 2 = 4, not 3", false}; });
+  chapter.demonstration("giving_up", "none", []() -> Demonstration { throw std::runtime_error("cannot count"); });
   chapter
       .add(Operator("running_sum", "s_t = exp(g_t) s_{t-1} + x_t")
                .input({.name = "x", .dims = {"B", "H", "L", "Dv"}, .draw = normal()})
@@ -174,6 +185,30 @@ Chapter chapter() {
       .cpu("throws", scaling_throws, "gives up")
       .gpu("refused", scaling_refused, "too many threads")
       .cpu("after", scaling_right, "as it should be, after others have failed");
+  chapter
+      .add(Operator("running_sum", "s_t = s_{t-1} + x_t")
+               .variant("no-decay", "sum without a decay")
+               .input({.name = "x", .dims = {"B", "H", "L", "Dv"}, .draw = normal()})
+               .output({.name = "o", .dims = {"B", "H", "L", "Dv"}})
+               .sizes({{"B", 1}, {"H", 2}, {"L", 5}, {"Dv", 3}})
+               .reference(sum_reference))
+      .cpu("exact", sum_reference, "in double")
+      .dtype(Dtype::fp64)
+      .gpu("kernel", sum_kernel, "a thread a column")
+      .limits(sum_kernel_limits)
+      .memory(sum_memory);
+  chapter
+      .add(Operator("weighting", "o = w x, which there is as a variant only")
+               .variant("weigh", "scaling under another name")
+               .input({.name = "x", .dims = {"B", "H", "L", "Dv"}, .draw = normal()})
+               .input({.name = "w", .dims = {"Dv"}, .draw = uniform(1, 2)})
+               .output({.name = "o", .dims = {"B", "H", "L", "Dv"}})
+               .sizes({{"B", 1}, {"H", 2}, {"L", 8}, {"Dv", 4}})
+               .reference(scaling_right))
+      .cpu("right", scaling_right, "as it should be")
+      .memory(scaling_memory)
+      .cpu("wrong_under_a_long_name", scaling_wrong, "one element is off by one")
+      .memory(scaling_memory);
   return chapter;
 }
 

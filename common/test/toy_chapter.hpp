@@ -32,6 +32,7 @@ void sum_kernel(const RunningSum<float>&);     // GPU
 void sum_kernel_bf16(const RunningSum<__nv_bfloat16>&);
 std::string sum_kernel_limits(const RunningSum<float>&);  // up to 64 columns
 std::string sum_note(const RunningSum<float>&);
+std::int64_t sum_memory(const RunningSum<float>&);  // that of a score for each pair of positions
 
 /// o = w x, with a weight for every column.
 struct Scaling {
@@ -49,7 +50,8 @@ void scaling_unwritten(const Scaling&);  // leaves one element out
 void scaling_infinite(const Scaling&);   // one element
 void scaling_once(const Scaling&);       // right only the first time
 void scaling_throws(const Scaling&);
-void scaling_refused(const Scaling&);  // a kernel launch with too many threads
-void scaling_outside(const Scaling&);  // copies one element more of a row than there is
+void scaling_refused(const Scaling&);         // a kernel launch with too many threads
+std::int64_t scaling_memory(const Scaling&);  // a row
+void scaling_outside(const Scaling&);         // copies one element more of a row than there is
 
 }  // namespace tutorial

@@ -1,0 +1,115 @@
+#include "common/chapter/selection.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "common/error.hpp"
+
+namespace tutorial {
+namespace {
+
+// Each name once: variants of an operator share theirs.
+std::vector<std::string> known_names(const Chapter& chapter) {
+  std::vector<std::string> names;
+  const auto add = [&](const std::string& name) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  };
+  for (const NamedDemonstration& demonstration : chapter.demonstrations()) add(demonstration.name);
+  for (const Operator& definition : chapter.operators()) add(definition.name());
+  return names;
+}
+
+// Demonstrations are no part of a run that asks for some operators, some stages or files.
+bool selects(const Options& options, const NamedDemonstration& demonstration) {
+  if (!options.variant.empty()) return false;
+  if (!options.operator_name.empty()) return options.operator_name == demonstration.name;
+  return options.stages.empty() && options.input.empty() && options.weights.empty() && options.output.empty();
+}
+
+bool selects(const Options& options, const Operator& definition) {
+  return options.variant == definition.variant() &&
+         (options.operator_name.empty() || options.operator_name == definition.name());
+}
+
+// Why nothing is selected.
+UsageError nothing(const Chapter& chapter, const Options& options) {
+  const std::vector<std::string> known = known_names(chapter);
+  if (std::find(known.begin(), known.end(), options.operator_name) == known.end()) {
+    return UsageError(fmt::format("--operator: there is no '{}' in {}; known are {}", options.operator_name,
+                                  chapter.name(), fmt::join(known, ", ")));
+  }
+  if (!options.variant.empty()) {
+    return UsageError(fmt::format("--{}: of no use to {}", options.variant, options.operator_name));
+  }
+  return UsageError(
+      fmt::format("--operator: '{}' has variants only; --list shows their options", options.operator_name));
+}
+
+// Keeps the stages that the options name, and the operators that have some of them.
+void select_stages(std::vector<Task>& tasks, const Options& options) {
+  std::set<std::string> known;
+  for (Task& task : tasks) {
+    for (const Stage& stage : task.definition->stages()) {
+      known.insert(stage.name);
+      const bool named = std::find(options.stages.begin(), options.stages.end(), stage.name) != options.stages.end();
+      if (options.stages.empty() || named) task.stages.push_back(&stage);
+    }
+  }
+  for (const std::string& name : options.stages) {
+    if (known.contains(name)) continue;
+    std::string stages;
+    for (const Task& task : tasks) {
+      for (const Stage& stage : task.definition->stages()) {
+        if (known.erase(stage.name) > 0) stages += (stages.empty() ? "" : ", ") + stage.name;
+      }
+    }
+    throw UsageError(fmt::format("--stage: there is no '{}'; known are {}", name, stages));
+  }
+  std::erase_if(tasks, [](const Task& task) { return task.stages.empty(); });
+}
+
+// Options that nothing selected has a use for are mistakes.
+void check_used(const Selection& selection, const Options& options) {
+  const std::vector<Task>& tasks = selection.tasks;
+  std::vector<std::string> names;
+  for (const NamedDemonstration* demonstration : selection.demonstrations) names.push_back(demonstration->name);
+  for (const Task& task : tasks) names.push_back(task.definition->label());
+  const auto require = [&](bool used, const std::string& option) {
+    if (!used) throw UsageError(fmt::format("{}: of no use to {}", option, fmt::join(names, ", ")));
+  };
+  const auto any = [&](auto uses) { return std::any_of(tasks.begin(), tasks.end(), uses); };
+
+  require(options.stages.empty() || !tasks.empty(), "--stage");
+  for (const auto& [symbol, size] : options.sizes) {
+    require(any([&](const Task& task) { return task.definition->has_symbol(symbol); }), option_of(symbol));
+  }
+  require(!options.scale || any([](const Task& task) { return task.definition->takes_scale(); }), "--scale");
+  const auto takes_weights = [](const Task& task) {
+    const auto& inputs = task.definition->inputs();
+    return std::any_of(inputs.begin(), inputs.end(), [](const Input& input) { return input.weight; });
+  };
+  require(options.weights.empty() || any(takes_weights), "--weights");
+  require(options.input.empty() || !tasks.empty(), "--input");
+  require(options.output.empty() || !tasks.empty(), "--output");
+}
+
+}  // namespace
+
+Selection select(const Chapter& chapter, const Options& options) {
+  Selection selection;
+  for (const NamedDemonstration& demonstration : chapter.demonstrations()) {
+    if (selects(options, demonstration)) selection.demonstrations.push_back(&demonstration);
+  }
+  for (const Operator& definition : chapter.operators()) {
+    if (selects(options, definition)) selection.tasks.push_back({&definition, {}});
+  }
+  if (selection.demonstrations.empty() && selection.tasks.empty()) throw nothing(chapter, options);
+  if (!selection.tasks.empty()) select_stages(selection.tasks, options);
+  check_used(selection, options);
+  return selection;
+}
+
+}  // namespace tutorial
