@@ -1,0 +1,81 @@
+/// @file
+/// Stage 3, `chunkwise`: scores inside a chunk, a state between chunks.
+///
+/// Idea: cut the sequence into chunks of C. What a query has from its own chunk it gets the parallel way, by scores;
+/// what it has from all chunks before it gets the recurrent way, from the one state that they have left. C = L is stage
+/// 2, C = 1 is stage 1, and the numbers in between do less work than the one and have larger products than the other.
+/// Mends: the L^2 of stage 2. Same: everything is a matrix product; heads over threads.
+///
+///   O_n = scale (Q_n S_{n-1} + ((Q_n K_n^T) . M) V_n)        M_ti = 1 for i <= t, else 0
+///   S_n = S_{n-1} + K_n^T V_n
+///
+/// Shapes: Q_n, K_n [C, Dk]; V_n, O_n [C, Dv], views of the inputs and of o; S [Dk, Dv]; fp32 in host memory. The last
+/// chunk may be shorter.
+/// Who does what: OpenMP gives each thread a head at a time. Eigen does the scores, of which it leaves out those above
+/// the diagonal; the other products, which are too small for Eigen's way, add_product() (small_product.hpp).
+/// Memory: S and the scores of one chunk a thread, 4 Dk Dv + 4 C^2 bytes, which stay in the cache.
+/// Work: for each position 2 Dk Dv multiply-adds with the state and (C + 1) / 2 (Dk + Dv) with the scores: the latter
+/// are the price of the chunk. (P V does the zeros above the diagonal, too.) Bytes: q, k, v and o once; of S the
+/// recurrence reads and writes all at every position, here it is once every C positions.
+/// Limit: the cores' arithmetic. Needs: nothing; any C and any L.
+/// Weakness: a chunk waits for the state of the one before, and there are as many threads as cores. Stage 4 brings it
+/// to the GPU.
+/// Source: arXiv 2312.06635, section 2.2, "chunkwise parallel form".
+
+#include <Eigen/Dense>
+#include <algorithm>
+
+#include "02_chunkwise/linear_attention.hpp"
+#include "02_chunkwise/small_product.hpp"
+#include "common/parallel.hpp"
+
+namespace tutorial::linear_attention {
+namespace {
+
+/// Some rows of a head, from position t on.
+template <class M, class T>
+auto rows_of(const View<T>& view, int b, int h, int t, int rows, int columns) {
+  return Eigen::Map<M, 0, Eigen::OuterStride<>>(view.row(b, h, t), rows, columns, Eigen::OuterStride<>(view.stride_l));
+}
+
+}  // namespace
+
+void chunkwise(const FloatArguments& a) {
+  const int longest = std::min(a.C, a.L);
+#pragma omp parallel
+  {
+    Matrix S(a.Dk, a.Dv), scores(longest, longest);
+#pragma omp for collapse(2) schedule(dynamic)
+    for (int b = 0; b < a.B; ++b) {
+      for (int h = 0; h < a.H; ++h) {
+        if (a.initial_state.data) {
+          S = rows_of<const Matrix>(a.initial_state, b, h, 0, a.Dk, a.Dv);
+        } else {
+          S.setZero();
+        }
+        for (int t = 0, C; t < a.L; t += C) {
+          C = std::min(longest, a.L - t);
+          const auto Q = rows_of<const Matrix>(a.q, b, h, t, C, a.Dk);
+          const auto K = rows_of<const Matrix>(a.k, b, h, t, C, a.Dk);
+          const auto V = rows_of<const Matrix>(a.v, b, h, t, C, a.Dv);
+          auto O = rows_of<Matrix>(a.o, b, h, t, C, a.Dv);
+          auto P = scores.topLeftCorner(C, C);
+          P.triangularView<Eigen::Lower>() = Q * K.transpose();
+          P.triangularView<Eigen::StrictlyUpper>().setZero();
+          O.setZero();
+          add_product(O, a.scale, Q, S);
+          add_product(O, a.scale, P, V);
+          add_product(S, 1, K.transpose(), V);
+        }
+        if (a.final_state.data) rows_of<Matrix>(a.final_state, b, h, 0, a.Dk, a.Dv) = S;
+      }
+    }
+  }
+}
+
+std::int64_t chunkwise_memory(const FloatArguments& a) {
+  const std::int64_t C = std::min(a.C, a.L);
+  return 4 * (std::int64_t(a.Dk) * a.Dv + C * C) * processor_count();
+}
+
+}  // namespace tutorial::linear_attention

@@ -1,0 +1,81 @@
+#pragma once
+/// @file
+/// The operator of chapter 02 and one declaration a stage. Plain views and sizes only: .cu files include it.
+///
+///     S_t = S_{t-1} + k_t^T v_t,    o_t = scale q_t S_t,    S_0 = initial_state or 0
+///
+/// Symbols: B batch, H heads, L positions, Dk and Dv the widths of a key and of a value, C positions in a chunk;
+/// positions t and i, chunks n. All vectors are rows. Views of CPU stages point into host memory, views of GPU stages
+/// into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the runtime
+/// refuses.
+/// Source: Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Training", arXiv 2312.06635,
+/// section 2 and algorithm 1.
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+#include <string>
+
+#include "common/view.hpp"
+
+namespace tutorial::linear_attention {
+
+/// @tparam T the element type of q, k, v and o: float, or __nv_bfloat16 for the tensor-core stages. States are fp32.
+template <class T>
+struct Arguments {
+  int B, H, L, Dk, Dv;
+  int C;                            ///< chunk length of stage 3; the GPU stages have their own
+  float scale;                      ///< multiplies q
+  View<const T> q;                  ///< [B, H, L, Dk]
+  View<const T> k;                  ///< [B, H, L, Dk]
+  View<const T> v;                  ///< [B, H, L, Dv]
+  View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null where S_0 = 0
+  View<T> o;                        ///< [B, H, L, Dv]
+  View<float> final_state;          ///< [B, H, Dk, Dv]; data is null where nobody asks for it
+
+  static Arguments bind(const Call& call);
+};
+using FloatArguments = Arguments<float>;
+using HalfArguments = Arguments<__nv_bfloat16>;
+
+// In double on the CPU: what every stage is checked against.
+void quadratic_double(const FloatArguments&);  ///< O(L^2), up to L = 4096
+void recurrent_double(const FloatArguments&);  ///< above
+
+void recurrent(const FloatArguments&);         ///< 1: GPU: chapter 01's last stage on scale q, plus scale q_t S_0
+void parallel(const FloatArguments&);          ///< 2: CPU: ((Q K^T) . M) V whole
+void chunkwise(const FloatArguments&);         ///< 3: CPU: chunks of C, heads over threads
+void materialized(const FloatArguments&);      ///< 4: GPU: each chunk's state in device memory, three kernels
+void fused(const FloatArguments&);             ///< 5: GPU: the state on the chip, one kernel
+void tensor_core(const HalfArguments&);        ///< 6: GPU: 5 on bf16 with mma
+void pipelined(const HalfArguments&);          ///< 7: GPU: 6 with loads under the products
+void sequence_parallel(const HalfArguments&);  ///< 8: GPU: 7 on segments of the sequence at once
+void dispatch(const HalfArguments&);           ///< 9: what a user calls
+
+// Stage 5 on bf16, for what the tensor-core stages do not take.
+void fused(const HalfArguments&);
+std::string fused_limits(const HalfArguments&);
+std::int64_t fused_memory(const HalfArguments&);
+
+// What a stage cannot run, as a sentence; empty where it can.
+std::string recurrent_limits(const FloatArguments&);
+std::string parallel_limits(const FloatArguments&);
+std::string materialized_limits(const FloatArguments&);
+std::string fused_limits(const FloatArguments&);
+std::string tensor_core_limits(const HalfArguments&);  ///< of the stages 6 to 8
+std::string dispatch_limits(const HalfArguments&);
+
+// Bytes of memory that a stage needs beside its inputs and outputs: scores, states.
+std::int64_t recurrent_memory(const FloatArguments&);
+std::int64_t parallel_memory(const FloatArguments&);
+std::int64_t chunkwise_memory(const FloatArguments&);
+std::int64_t materialized_memory(const FloatArguments&);
+std::int64_t fused_memory(const FloatArguments&);
+std::int64_t tensor_core_memory(const HalfArguments&);  ///< of the stages 6 and 7
+std::int64_t sequence_parallel_memory(const HalfArguments&);
+std::int64_t dispatch_memory(const HalfArguments&);
+
+/// What dispatch picks on this GPU, as text for the report.
+std::string dispatch_note(const HalfArguments&);
+
+}  // namespace tutorial::linear_attention

@@ -1,0 +1,44 @@
+#pragma once
+/// @file
+/// The operator with chapter 01's normaliser, as `--normalize` runs it.
+///
+///     z_t = z_{t-1} + k_t,    o_t = scale q_t S_t / (scale q_t . z_t + eps)
+///
+/// It is for q and k that a positive feature map made, so that no denominator vanishes: chapter 01's `causal_attention`
+/// is this with scale = 1, q = phi(q') and k = phi(k').
+
+#include <cstdint>
+#include <string>
+
+#include "02_chunkwise/linear_attention.hpp"
+
+namespace tutorial::linear_attention {
+
+struct Normalizer {
+  const float* initial_z = nullptr;  ///< z_0 [B, H, Dk]; null: 0
+  float* final_z = nullptr;          ///< z_L [B, H, Dk]; null where nobody asks for it
+  float eps = 0;                     ///< added to the denominator
+  const float* starts = nullptr;     ///< [B, H, segments - 1, Dk]: where segments start from, as Spread::starts
+};
+
+/// @tparam T as in Arguments
+template <class T>
+struct NormalizedBy {
+  Arguments<T> attention;  ///< its o is the quotient
+  Normalizer normalizer;
+
+  static NormalizedBy bind(const Call& call);
+};
+using NormalizedFloatArguments = NormalizedBy<float>;
+using NormalizedArguments = NormalizedBy<__nv_bfloat16>;
+
+/// In double on the CPU: what the stages are checked against.
+void normalized_double(const NormalizedFloatArguments&);
+void normalized_recurrent(const NormalizedFloatArguments&);  ///< 1: CPU: z beside S, position after position
+void dispatch_normalized(const NormalizedArguments&);        ///< 2: stage 9 with the normaliser
+
+std::string dispatch_normalized_limits(const NormalizedArguments&);
+std::string dispatch_normalized_note(const NormalizedArguments&);
+std::int64_t dispatch_normalized_memory(const NormalizedArguments&);
+
+}  // namespace tutorial::linear_attention

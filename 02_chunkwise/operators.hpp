@@ -1,0 +1,20 @@
+#pragma once
+/// @file
+/// What the chapter's runner must know of the operator: inputs, outputs, sizes, operations, reference.
+
+#include "common/chapter/operator.hpp"
+
+namespace tutorial::linear_attention {
+
+/// Its operations are those of the fp32 stages that take the sequence in chunks of 64.
+Operator definition();
+/// The same with the normaliser, for --normalize.
+Operator normalized_definition();
+
+// The operations of the other stages.
+Work recurrent_work(const Sizes&);  ///< stage 1
+Work parallel_work(const Sizes&);   ///< stage 2
+Work chunkwise_work(const Sizes&);  ///< stage 3, in chunks of --chunk
+Work tensor_work(const Sizes&);     ///< the tensor-core stages, in chunks of 64
+
+}  // namespace tutorial::linear_attention

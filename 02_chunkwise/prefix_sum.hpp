@@ -1,0 +1,26 @@
+#pragma once
+/// @file
+/// The warm-up: prefix sums in chunks, the plan of the whole chapter on plain numbers.
+
+#include <string>
+#include <vector>
+
+#include "common/chapter/demonstration.hpp"
+
+namespace tutorial {
+
+/// What the two passes compute; all but `totals` and `carried` have one number a position.
+struct ChunkedSums {
+  std::vector<long> local;    ///< pass 1: prefix sums that begin anew in each chunk
+  std::vector<long> totals;   ///< pass 1: the last local sum of each chunk
+  std::vector<long> carried;  ///< pass 2: the totals of all chunks before each chunk
+  std::vector<long> sums;     ///< pass 2: the chunk's carried total added to each of its local sums
+};
+
+/// The prefix sums of x in chunks of `chunk`, of which the last may be shorter.
+ChunkedSums chunked_sums(const std::vector<long>& x, int chunk);
+
+/// Shows the two passes on 0, 1, ... n - 1. Passed: the sums are those that one loop finds.
+Demonstration prefix_sum(int n, int chunk);
+
+}  // namespace tutorial

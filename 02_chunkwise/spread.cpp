@@ -1,0 +1,66 @@
+/// @file
+/// What the stages 6 to 9 must know of a problem before they start a kernel: whether the tensor-core kernels take it,
+/// and how it is cut into blocks.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "02_chunkwise/spread.hpp"
+#include "common/device/device.hpp"
+
+namespace tutorial::linear_attention {
+namespace {
+
+constexpr int kChunkLength = 64;
+constexpr int kMaxKeyDim = 256, kMaxValueDim = 512;
+
+int divided_up(std::int64_t count, int by) {
+  return int((count - 1) / by + 1);
+}
+
+template <class T>
+bool has_aligned_rows(const View<T>& view) {
+  constexpr int kElements = 16 / int(sizeof(T));
+  return reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 && view.stride_b % kElements == 0 &&
+         view.stride_h % kElements == 0 && view.stride_l % kElements == 0;
+}
+
+}  // namespace
+
+std::string tensor_core_limits(const HalfArguments& a) {
+  if (a.Dk % 16 != 0 || a.Dv % 16 != 0) return "Dk or Dv is no multiple of 16, the width of a fragment";
+  if (a.Dk > kMaxKeyDim) return "Dk > 256: the state would not fit into a block's registers";
+  if (a.Dv > kMaxValueDim) return "Dv > 512";
+  if (a.B > 65535 || a.H > 65535) return "B or H > 65535: the grid";
+  if (a.L > INT32_MAX - 2 * kChunkLength) return "L > 2^31 - 129: positions are counted in int";
+  if (!has_aligned_rows(a.q) || !has_aligned_rows(a.k) || !has_aligned_rows(a.v) || !has_aligned_rows(a.o)) {
+    return "rows are not aligned to 16 bytes";
+  }
+  return "";
+}
+
+std::int64_t tensor_core_memory(const HalfArguments&) {
+  return 0;
+}
+
+Spread make_spread(int L, int columns, int segments) {
+  const int chunks = divided_up(L, kChunkLength), each = divided_up(chunks, std::min(segments, chunks));
+  return {columns, divided_up(chunks, each), each * kChunkLength, nullptr};
+}
+
+int block_columns(const HalfArguments& a) {
+  const bool fills_the_gpu = std::int64_t(a.B) * a.H * divided_up(a.Dv, 128) >= multiprocessor_count();
+  return a.Dk <= 128 && a.Dv > 64 && fills_the_gpu ? 128 : 64;
+}
+
+Spread one_wave(const HalfArguments& a) {
+  const int columns = a.Dk <= 128 && a.Dv > 64 ? 128 : 64;
+  const std::int64_t blocks = std::int64_t(a.B) * a.H * divided_up(a.Dv, columns);
+  return make_spread(a.L, columns, int(std::max<std::int64_t>(multiprocessor_count() / blocks, 1)));
+}
+
+std::int64_t spread_memory(const HalfArguments& a, const Spread& spread) {
+  return std::int64_t(sizeof(float)) * a.B * a.H * (spread.segments - 1) * a.Dk * a.Dv;
+}
+
+}  // namespace tutorial::linear_attention

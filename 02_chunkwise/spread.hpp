@@ -1,0 +1,35 @@
+#pragma once
+/// @file
+/// How the stages 7 and 8 spread a head over the GPU.
+
+#include <cstdint>
+
+#include "02_chunkwise/linear_attention.hpp"
+
+namespace tutorial::linear_attention {
+
+/// A head's columns of Dv in tiles, its positions in segments; a block takes one tile of one segment.
+struct Spread {
+  int columns = 64;               ///< of a tile: 64, or 128 where Dk <= 128
+  int segments = 1;               ///< pieces of the sequence that are walked at once
+  int length = 0;                 ///< positions of a piece: whole chunks of 64; the last piece may be shorter
+  const float* starts = nullptr;  ///< [B, H, segments - 1, Dk, Dv]: the states that all pieces but the first start from
+};
+
+/// A sequence of L in at most so many segments of equal length.
+Spread make_spread(int L, int columns, int segments);
+/// The tile of a block that walks a head alone: narrow while multiprocessors are idle.
+int block_columns(const HalfArguments&);
+/// What stage 8 does by itself: a block for each multiprocessor.
+Spread one_wave(const HalfArguments&);
+/// Bytes of the segments' states.
+std::int64_t spread_memory(const HalfArguments&, const Spread&);
+
+struct Normalizer;
+
+/// Stage 7 with a spread. @param normalizer null: o is not normalised
+void pipelined(const HalfArguments&, const Spread&, const Normalizer* normalizer = nullptr);
+/// Stage 8 with a spread, whose `starts` it computes.
+void sequence_parallel(const HalfArguments&, Spread, const Normalizer* normalizer = nullptr);
+
+}  // namespace tutorial::linear_attention
