@@ -126,7 +126,6 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
       store_state<Shape>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk, columns);
     }
     if constexpr (kNormalized) {
-      __syncthreads();
       if (normalizer.final_z && first_column == 0) {
         z.store(normalizer.final_z + std::int64_t(head) * a.Dk, a.Dk, (end - 1) / kChunk + 1);
       }

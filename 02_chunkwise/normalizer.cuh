@@ -51,9 +51,13 @@ class SharedNormalizer {
     for (int i = int(threadIdx.x); i < kChunk * kParts; i += kThreads) parts_[i] = 0;  // some are never written
   }
 
-  /// Writes z before chunk n to global memory. By all threads, after a barrier.
+  /// Writes z after the last chunk, n - 1, to global memory: each lane the elements that it has computed.
   __device__ void store(float* to, int Dk, int n) const {
-    for (int d = int(threadIdx.x); d < Dk; d += kThreads) store_global(to + d, z(n)[d]);
+    for_each_pair([&](int, int d) {
+      if (d >= Dk) return;
+      store_global(to + d, z(n)[d]);
+      store_global(to + d + 1, z(n)[d + 1]);
+    });
   }
 
   /// What masked_scores() does for the normaliser on the way.

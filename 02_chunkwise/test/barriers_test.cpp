@@ -27,6 +27,9 @@ struct Kernel {
 constexpr Kernel kKernels[] = {
     {"materialized", "4_materialized.cu", 128, 16},
     {"fused", "5_fused.cu", 128, 16},
+    {"tensor_core", "6_tensor_core.cu", 64, 64},
+    {"pipelined", "7_pipelined.cu", 64, 64},
+    {"sequence_parallel", "8_sequence_parallel.cu", 64, 64},
 };
 
 /// The lines of a source file that wait at a block barrier.
@@ -50,7 +53,7 @@ class BarriersTest : public testing::TestWithParam<Kernel> {
 };
 
 #if !defined(__SANITIZE_THREAD__)
-constexpr std::array kSchedules = {"forward", "reverse", "random:1", "random:2"};
+constexpr std::array kSchedules = {"forward", "reverse", "warps", "warps-reverse", "random:1"};
 
 TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
   const Operator& definition = linear_attention_operator();

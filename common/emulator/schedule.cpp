@@ -33,6 +33,8 @@ std::uint64_t next_random(std::uint64_t& state) {
 Schedule Schedule::parse(const std::string& text) {
   if (text == "forward") return {};
   if (text == "reverse") return {.order = Order::reverse};
+  if (text == "warps") return {.order = Order::warps};
+  if (text == "warps-reverse") return {.order = Order::warps_reverse};
   if (text.starts_with("random:")) {
     Schedule schedule{.order = Order::random};
     const char* first = text.data() + 7;
@@ -40,7 +42,8 @@ Schedule Schedule::parse(const std::string& text) {
     const auto [end, error] = std::from_chars(first, last, schedule.seed);
     if (error == std::errc() && end == last) return schedule;
   }
-  throw std::invalid_argument("the emulator's schedule is '" + text + "': forward, reverse or random:SEED expected");
+  throw std::invalid_argument("the emulator's schedule is '" + text +
+                              "': forward, reverse, warps, warps-reverse or random:SEED expected");
 }
 
 Schedule Schedule::current() {
@@ -53,8 +56,10 @@ Schedule Schedule::current() {
 std::uint64_t Schedule::block(std::uint64_t i, std::uint64_t count) const {
   switch (order) {
     case Order::forward:
+    case Order::warps:
       return i;
     case Order::reverse:
+    case Order::warps_reverse:
       return count - 1 - i;
     case Order::random:
       break;
@@ -68,12 +73,29 @@ std::uint64_t Schedule::block(std::uint64_t i, std::uint64_t count) const {
   return static_cast<std::uint64_t>((static_cast<Wide>(step) * i + shift) % count);
 }
 
+ReadyQueue::ReadyQueue(const Schedule& schedule, unsigned capacity)
+    : schedule_(schedule),
+      descending_(schedule.order == Schedule::Order::reverse || schedule.order == Schedule::Order::warps_reverse),
+      last_in_first_out_(schedule.order == Schedule::Order::warps || schedule.order == Schedule::Order::warps_reverse),
+      threads_(capacity) {}
+
+void ReadyQueue::push(std::uint16_t thread) {
+  if (last_in_first_out_) {
+    first_ = first_ > 0 ? first_ - 1 : static_cast<unsigned>(threads_.size()) - 1;
+    ++size_;
+    threads_[first_] = thread;
+  } else {
+    threads_[place(size_++)] = thread;
+  }
+}
+
 void ReadyQueue::restart(std::uint64_t block) {
   random_ = scramble(schedule_.seed) ^ scramble(~block);
   first_ = size_ = 0;
 }
 
 std::uint16_t ReadyQueue::pop() {
+  if (last_in_first_out_) return threads_[place(--size_)];
   if (schedule_.order == Schedule::Order::random) {
     std::swap(threads_[first_], threads_[place(static_cast<unsigned>(next_random(random_) % size_))]);
   }

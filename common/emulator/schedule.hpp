@@ -10,7 +10,7 @@ namespace emulator {
 
 /// The order that EMULATOR_SCHEDULE or set_schedule() asks for.
 struct Schedule {
-  enum class Order { forward, reverse, random };
+  enum class Order { forward, reverse, warps, warps_reverse, random };
 
   Order order = Order::forward;
   std::uint64_t seed = 0;
@@ -25,21 +25,24 @@ struct Schedule {
 };
 
 /// The threads of a block that can run. Forward and reverse: first in, first out, with each batch that becomes ready at
-/// once in ascending or descending order. Random: any of them.
+/// once in ascending or descending order; so all warps advance together. Warps and its reverse: the batch that became
+/// ready last is first, so a warp gets as far as it can before the next one moves. Random: any of them.
 class ReadyQueue {
  public:
-  ReadyQueue(const Schedule& schedule, unsigned capacity) : schedule_(schedule), threads_(capacity) {}
+  ReadyQueue(const Schedule& schedule, unsigned capacity);
 
   /// Forgets all threads. @param block a random order is each block's own
   void restart(std::uint64_t block);
   bool empty() const { return size_ == 0; }
-  void push(std::uint16_t thread) { threads_[place(size_++)] = thread; }
+  /// One thread that lets all the others run first.
+  void push(std::uint16_t thread);
   /// The threads first, first + 1, ... first + count - 1, as far as `wanted(thread)` holds, in the schedule's order.
   template <class Wanted>
   void push_batch(unsigned first, unsigned count, Wanted wanted) {
     for (unsigned i = 0; i < count; ++i) {
-      const unsigned thread = schedule_.order == Schedule::Order::reverse ? first + count - 1 - i : first + i;
-      if (wanted(thread)) push(static_cast<std::uint16_t>(thread));
+      // What is taken from the end is put there the other way round.
+      const unsigned thread = descending_ != last_in_first_out_ ? first + count - 1 - i : first + i;
+      if (wanted(thread)) threads_[place(size_++)] = static_cast<std::uint16_t>(thread);
     }
   }
   std::uint16_t pop();
@@ -52,6 +55,8 @@ class ReadyQueue {
   }
 
   Schedule schedule_;
+  bool descending_;
+  bool last_in_first_out_;
   std::uint64_t random_ = 0;
   std::vector<std::uint16_t> threads_;  // a ring
   unsigned first_ = 0;

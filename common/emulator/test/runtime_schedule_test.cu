@@ -70,6 +70,36 @@ TEST_F(Schedule, ReverseRunsThreadsInDescendingOrder) {
   for (const auto& order : thread_orders("reverse")) EXPECT_THAT(order, ElementsAreArray(descending));
 }
 
+TEST_F(Schedule, WarpsRunsOneWarpAsFarAsItGets) {
+  std::vector<unsigned> ascending(64);
+  std::iota(ascending.begin(), ascending.end(), 0u);
+  // Before the barrier each thread in turn; after it a warp's two entries, then the other warp's.
+  const auto orders = thread_orders("warps");
+  EXPECT_THAT(orders[0], ElementsAreArray(ascending));
+  std::vector<unsigned> after = orders[1];
+  after.insert(after.end(), orders[2].begin(), orders[2].end());
+  for (unsigned i = 0; i < 128; ++i) EXPECT_EQ(after[i], i / 64 * 32 + i % 32) << i;
+
+  std::vector<unsigned> reverse;
+  for (const auto& order : thread_orders("warps-reverse")) reverse.insert(reverse.end(), order.begin(), order.end());
+  for (unsigned i = 0; i < 64; ++i) EXPECT_EQ(reverse[i], 63 - i) << i;
+  for (unsigned i = 0; i < 128; ++i) EXPECT_EQ(reverse[64 + i], 63 - after[i]) << i;
+}
+
+__global__ void wait_for_a_neighbour(unsigned* flag) {
+  const std::atomic_ref<unsigned> shared(*flag);
+  if (threadIdx.x == 63) shared = 1;
+  while (shared == 0) __nanosleep(1);
+}
+
+TEST_F(Schedule, WarpsLetsAThreadThatWaitsStandBack) {
+  for (const char* schedule : {"warps", "warps-reverse"}) {
+    set_schedule(schedule);
+    unsigned flag = 0;
+    EXPECT_EQ(run(1, 64, 0, [&] { wait_for_a_neighbour(&flag); }), cudaSuccess) << schedule;
+  }
+}
+
 TEST_F(Schedule, RandomRunsThreadsInAnotherOrderForEachSeed) {
   const auto one = thread_orders("random:1");
   EXPECT_EQ(one, thread_orders("random:1"));

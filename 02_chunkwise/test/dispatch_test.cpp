@@ -1,0 +1,84 @@
+/// @file
+/// Every way in which the stages 7 and 8 can be spread, and what dispatch chooses.
+
+#include "02_chunkwise/linear_attention.hpp"
+#include "02_chunkwise/spread.hpp"
+#include "02_chunkwise/test/stages.hpp"
+#include "common/device/device.hpp"
+
+namespace tutorial::linear_attention {
+namespace {
+
+template <int kColumns, int kSegments>
+void spread(const HalfArguments& a) {
+  sequence_parallel(a, make_spread(a.L, kColumns, kSegments));
+}
+
+template <int kColumns>
+void expect_right(std::int64_t L, std::int64_t Dk, std::int64_t Dv) {
+  Operator definition = linear_attention_operator();
+  const std::size_t before = definition.stages().size();
+  definition.gpu<HalfArguments>("1", spread<kColumns, 1>, "").dtype(Dtype::bf16);
+  definition.gpu<HalfArguments>("2", spread<kColumns, 2>, "").dtype(Dtype::bf16);
+  definition.gpu<HalfArguments>("3", spread<kColumns, 3>, "").dtype(Dtype::bf16);
+  definition.gpu<HalfArguments>("100", spread<kColumns, 100>, "").dtype(Dtype::bf16);
+  const Problem problem =
+      make_problem(definition, {.sizes = {{"B", 1}, {"H", 2}, {"L", L}, {"Dk", Dk}, {"Dv", Dv}}, .seed = 3});
+  const Outputs truth = evaluate_reference(definition, problem, Dtype::bf16);
+  for (std::size_t i = before; i < definition.stages().size(); ++i) {
+    const Stage& stage = definition.stages()[i];
+    SCOPED_TRACE(std::to_string(kColumns) + " columns, segments up to " + stage.name);
+    expect_close(evaluate(definition, stage, problem), truth, tolerance_of(stage, problem.sizes));
+  }
+}
+
+TEST(SpreadTest, EveryShapeOfTileInAnyNumberOfSegments) {
+  for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{48, 144}, {128, 128}, {112, 208}}) {
+    SCOPED_TRACE("Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
+    expect_right<64>(410, Dk, Dv);
+    expect_right<128>(410, Dk, Dv);
+  }
+  expect_right<64>(410, 208, 80);
+}
+
+TEST(SpreadTest, SegmentsAreWholeChunksAndCoverTheSequence) {
+  for (const int L : {1, 63, 64, 65, 1000, 4096}) {
+    for (const int segments : {1, 2, 3, 7, 100}) {
+      const Spread spread = make_spread(L, 64, segments);
+      EXPECT_LE(spread.segments, segments);
+      EXPECT_EQ(spread.length % 64, 0);
+      EXPECT_LT((spread.segments - 1) * spread.length, L);
+      EXPECT_GE(spread.segments * spread.length, L);
+    }
+  }
+}
+
+std::string choice(int B, int H, int L, int Dk, int Dv) {
+  HalfArguments a{};
+  a.B = B;
+  a.H = H;
+  a.L = L;
+  a.Dk = Dk;
+  a.Dv = Dv;
+  return dispatch_note(a);
+}
+
+// What was measured to be fastest, or within a few percent of it, with as many multiprocessors as an H200 has.
+TEST(DispatchTest, ChoosesByHeadsAndLength) {
+  if (multiprocessor_count() != 132) GTEST_SKIP() << "the choices are those of another GPU";
+  EXPECT_EQ(choice(4, 8, 512, 128, 128), "pipelined, 64 columns a block");
+  EXPECT_EQ(choice(4, 8, 2048, 128, 128), "sequence_parallel, 4 segments, 128 columns a block");
+  EXPECT_EQ(choice(4, 8, 16384, 128, 128), "sequence_parallel, 8 segments, 128 columns a block");
+  EXPECT_EQ(choice(1, 1, 16384, 128, 128), "sequence_parallel, 64 segments, 64 columns a block");
+  EXPECT_EQ(choice(8, 32, 2048, 128, 128), "pipelined, 128 columns a block");
+  EXPECT_EQ(choice(1, 1, 64, 128, 128), "pipelined, 64 columns a block");
+}
+
+TEST(DispatchTest, SaysWhyItFallsBack) {
+  EXPECT_EQ(choice(1, 1, 64, 40, 64).substr(0, 6), "fused:");
+  EXPECT_EQ(choice(1, 1, 64, 64, 65).substr(0, 6), "fused:");
+  EXPECT_EQ(choice(1, 1, 64, 272, 64).substr(0, 6), "fused:");
+}
+
+}  // namespace
+}  // namespace tutorial::linear_attention
