@@ -4,8 +4,8 @@
 #   test      its tests
 #   sanitize  compute-sanitizer over the chapters, on small and odd problems
 #   time      the timings of the chapters' tables, one JSON object a line, into OUTPUT/timings.jsonl
-# Without PARTs, all of them, in this order. Libraries outside the system are found through CMAKE_PREFIX_PATH. All parts
-# run, also after one has failed; the status is 1 if any has.
+# Without PARTs, all of them, in this order. CHAPTERS="02 03" restricts `sanitize` and `time` to these. Libraries outside
+# the system are found through CMAKE_PREFIX_PATH. All parts run, also after one has failed; the status is 1 if any has.
 set -uo pipefail
 
 parts=(build test sanitize time)
@@ -20,43 +20,101 @@ output=$(readlink -f "$output")
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." || exit 2
 
 if ! command -v nvcc >/dev/null; then PATH=$PATH:/usr/local/cuda/bin; fi
-chapter=build/cuda/01_linear_attention/linear_attention
+chapters=${CHAPTERS:-01 02}
+linear_attention=build/cuda/01_linear_attention/linear_attention
+chunkwise=build/cuda/02_chunkwise/chunkwise
 
 build() { cmake --preset cuda && cmake --build --preset cuda --parallel "$(nproc)"; }
 
 # A few at a time: every test takes memory on the GPU for its context.
 test_all() { ctest --preset cuda --timeout 300 --parallel 4; }
 
-# Shapes: L that no tile divides; Dk in each tier of `lmha` and above the last; Dk and Dv odd.
-sanitize() {
-  local tool shape status=0
-  local -a sizes
+# sanitized CHAPTER B H L Dk Dv [OPTION...]: a small problem under memcheck and racecheck.
+sanitized() {
+  local tool status=0
   for tool in memcheck racecheck; do
-    for shape in "70 33 5" "65 64 64" "33 100 67" "31 201 30" "7 300 3"; do
-      read -ra sizes <<<"$shape"
-      echo "-- $tool: L=${sizes[0]} Dk=${sizes[1]} Dv=${sizes[2]}"
-      compute-sanitizer --tool $tool --error-exitcode 1 "$chapter" -B 2 -H 3 -L "${sizes[0]}" \
-        --key-dim "${sizes[1]}" --value-dim "${sizes[2]}" --repeat 1 --warmup 0 || status=1
+    echo "-- $tool: ${1##*/} B=$2 H=$3 L=$4 Dk=$5 Dv=$6 ${*:7}"
+    compute-sanitizer --tool $tool --error-exitcode 1 "$1" -B "$2" -H "$3" -L "$4" --key-dim "$5" --value-dim "$6" \
+      --repeat 1 --warmup 0 "${@:7}" || status=1
+  done
+  return $status
+}
+
+# Shapes: L that no tile divides; Dk in each tier of `lmha` and above the last; Dk and Dv odd.
+sanitize_01() {
+  local shape status=0
+  local -a sizes
+  for shape in "2 3 70 33 5" "2 3 65 64 64" "2 3 33 100 67" "2 3 31 201 30" "2 3 7 300 3"; do
+    read -ra sizes <<<"$shape"
+    sanitized "$linear_attention" "${sizes[@]}" || status=1
+  done
+  return $status
+}
+
+# Shapes: each tile of the tensor-core stages, cut off in L, Dk and Dv; several segments; widths that they do not take.
+sanitize_02() {
+  local shape status=0
+  local -a sizes
+  for shape in "1 2 200 48 64" "1 2 200 64 144" "2 1 200 112 128" "1 1 200 208 64" "2 1 70 33 5"; do
+    read -ra sizes <<<"$shape"
+    sanitized "$chunkwise" "${sizes[@]}" || status=1
+    sanitized "$chunkwise" "${sizes[@]}" --normalize || status=1
+  done
+  return $status
+}
+
+# timed CHAPTER [OPTION...]: a line of JSON more, and the table.
+timed() {
+  local line
+  echo "-- $*"
+  line=$("$@" --json - | tr -d '\n') || return 1
+  printf '%s\n' "$line" >>"$output/timings.jsonl"
+}
+
+# The shapes at which fast-transformers was measured.
+time_01() {
+  local shape L status=0
+  local -a sizes
+  for shape in "4 8 64" "8 8 64" "4 8 128" "8 8 128"; do
+    read -ra sizes <<<"$shape"
+    for L in 512 2048 8192 16384; do
+      timed "$linear_attention" --operator causal_dot_product --stage atomic,lmha,lmha_low_occupancy,dispatch \
+        -B "${sizes[0]}" -H "${sizes[1]}" -L $L --key-dim "${sizes[2]}" --value-dim "${sizes[2]}" || status=1
     done
   done
   return $status
 }
 
-# The shapes at which fast-transformers was measured.
-time_all() {
-  local shape L status=0
-  local -a sizes
-  : >"$output/timings.jsonl"
-  for shape in "4 8 64" "8 8 64" "4 8 128" "8 8 128"; do
-    read -ra sizes <<<"$shape"
-    for L in 512 2048 8192 16384; do
-      echo "-- B=${sizes[0]} H=${sizes[1]} Dk=Dv=${sizes[2]} L=$L"
-      "$chapter" --operator causal_dot_product --stage atomic,lmha,lmha_low_occupancy,dispatch \
-        -B "${sizes[0]}" -H "${sizes[1]}" -L $L --key-dim "${sizes[2]}" --value-dim "${sizes[2]}" --json - |
-        tr -d '\n' >>"$output/timings.jsonl" || status=1
-      echo >>"$output/timings.jsonl"
-    done
+# The shapes at which flash-linear-attention was measured, one head to many, other widths, and the normaliser.
+time_02() {
+  local L shape status=0
+  local -a sizes gpu=(--operator linear_attention)
+  local stages=recurrent,materialized,fused,tensor_core,pipelined,sequence_parallel,dispatch
+  timed "$chunkwise" "${gpu[@]}" || status=1
+  for L in 512 1024 2048 4096 8192 16384; do
+    timed "$chunkwise" "${gpu[@]}" --stage $stages -L $L || status=1
+    timed "$chunkwise" "${gpu[@]}" --stage dispatch -L $L --normalize || status=1
   done
+  for shape in "1 1 16384 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "8 32 2048 128 128" "4 8 16384 64 64" \
+    "2 4 4096 256 512"; do
+    read -ra sizes <<<"$shape"
+    timed "$chunkwise" "${gpu[@]}" --stage materialized,fused,pipelined,sequence_parallel,dispatch -B "${sizes[0]}" \
+      -H "${sizes[1]}" -L "${sizes[2]}" --key-dim "${sizes[3]}" --value-dim "${sizes[4]}" || status=1
+  done
+  return $status
+}
+
+sanitize() {
+  local status=0
+  if [[ $chapters == *01* ]]; then sanitize_01 || status=1; fi
+  if [[ $chapters == *02* ]]; then sanitize_02 || status=1; fi
+  return $status
+}
+time_all() {
+  local status=0
+  : >"$output/timings.jsonl"
+  if [[ $chapters == *01* ]]; then time_01 || status=1; fi
+  if [[ $chapters == *02* ]]; then time_02 || status=1; fi
   return $status
 }
 
