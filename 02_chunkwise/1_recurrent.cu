@@ -38,7 +38,7 @@ constexpr int kMaxBlocks = 1024;  // a head
 /// scaled = scale q. Grid (B H, up to kMaxBlocks).
 __global__ void scale_kernel(View<const float> q, View<float> scaled, int H, int L, int Dk, float scale) {
   const int b = int(blockIdx.x) / H, h = int(blockIdx.x) % H;
-  for (int t = int(blockIdx.y); t < L; t += int(gridDim.y)) {
+  for (std::int64_t t = blockIdx.y; t < L; t += gridDim.y) {
     for (int d = int(threadIdx.x); d < Dk; d += kBlock) {
       store_global(&scaled.row(b, h, t)[d], scale * load_global(&q.row(b, h, t)[d]));
     }
@@ -49,7 +49,7 @@ __global__ void scale_kernel(View<const float> q, View<float> scaled, int H, int
 __global__ void add_state_kernel(View<const float> scaled, View<const float> S, View<float> o, int H, int L, int Dk,
                                  int Dv) {
   const int b = int(blockIdx.x) / H, h = int(blockIdx.x) % H;
-  for (int t = int(blockIdx.y); t < L; t += int(gridDim.y)) {
+  for (std::int64_t t = blockIdx.y; t < L; t += gridDim.y) {
     const float* q_t = scaled.row(b, h, t);
     for (int j = int(threadIdx.x); j < Dv; j += kBlock) {
       float sum = 0;

@@ -22,7 +22,6 @@
 /// Source: arXiv 2312.06635, section 2.1, "parallel form".
 
 #include <Eigen/Dense>
-#include <algorithm>
 
 #include "02_chunkwise/linear_attention.hpp"
 #include "common/parallel.hpp"

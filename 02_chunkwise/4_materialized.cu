@@ -17,9 +17,9 @@
 /// chunks. It reads 8 chunks at a time, or else it would wait for every single one.
 /// Resources: two and three tiles of 17 KB shared memory; 16 sums of each product in registers.
 /// Work: 2 Dk Dv + 64 / 2 (Dk + Dv) multiply-adds a position, of which the third kernel does those of the scores again
-/// for every tile of columns. Bytes: q, v, o once and k twice for each tile that needs them, mostly from the
-/// second-level cache; and the states, 4 N Dk Dv bytes a head, written twice and read twice: at Dk = Dv = 128 that is
-/// twice as much as q, k, v and o together.
+/// for every tile of columns. Bytes: q and o once, k and v twice, each for every tile that needs it, mostly from
+/// the second-level cache; and the states, 4 N Dk Dv bytes a head, written twice and read twice: at Dk = Dv = 128
+/// that is twice as much as q, k, v and o together.
 /// Limit: those bytes, and the fp32 units.
 /// Needs: nothing of widths and strides.
 /// Weakness: the states pass through device memory four times, and take half as much of it as q, k, v and o. Stage 5

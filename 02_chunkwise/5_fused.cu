@@ -14,9 +14,9 @@
 /// part of the scores, its part of Q S, and with a barrier between, because others still read the old state, its K^T V.
 /// A thread has 4 x 4 scores and 4 x 2 sums of the other products (float_tile.cuh).
 ///
-///      slice 0: load, scores, Q S | S += K^T V | slice 1: ... | P, V: O += P V | next chunk      | barrier
+///      slice: load | scores, Q S | S += K^T V | next slice ... | P | O += P V | next chunk        |: a barrier
 ///
-/// Resources: tiles of Q (later P), K, V, and one of S for each slice: 61 KB at Dk = 128. 24 sums in registers.
+/// Resources: tiles of Q (later P), K, V, and one of S for each slice: 61 KB at Dk = 128. Up to 32 sums in registers.
 /// Work: 2 Dk Dv + 64 / 2 (Dk + Dv) multiply-adds a position, but each of the Dv / 32 blocks of a head computes the
 /// scores, 64 / 2 Dk a position, for itself. Bytes: v, o and the states once, q and k once for each tile of columns:
 /// from the second-level cache, because the blocks of a head run side by side.
@@ -24,7 +24,8 @@
 /// loads.
 /// Inputs in bf16 become fp32 as they are loaded: dispatch calls this stage for what the tensor-core stages do not
 /// take.
-/// Needs: Dk <= 384: the state's slices then take 97 KB, which every GPU since compute capability 8.0 has for a block.
+/// Needs: Dk <= 384: with Q, K, V and six slices of the state a block then takes 97 KB, which every GPU since compute
+/// capability 8.0 has for a block.
 /// Weakness: multiply-adds one by one, where the hardware has units for whole matrix products. Stage 6 uses them.
 /// Source: arXiv 2312.06635, algorithm 1 without materialization.
 

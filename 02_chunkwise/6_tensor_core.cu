@@ -14,9 +14,9 @@
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16, states [B, H, Dk, Dv] fp32, in global memory. In shared memory
 /// Q, K [64, Dk] and V [64, 64 or 128] and P [64, 64], bf16: 56 KB at Dk = Dv = 128. In registers S and O, fp32: 192 of
 /// a thread's 255 at Dk = Dv = 128.
-/// Work: block (x, h, b) takes columns x 64 or x 128 of v, o and S of head h of batch entry b; 4 warps, which share
-/// these columns out; Q K^T is shared out by 16 x 16 tiles and passes through P. Rows past L and columns past Dk and
-/// Dv are loaded as zeros and change nothing.
+/// Work: block (x, h, b) takes the 64 or 128 columns from 64 x or 128 x on of v, o and S of head h of batch entry b;
+/// 4 warps, which share these columns out; Q K^T is shared out by 16 x 16 tiles and passes through P. Rows past L and
+/// columns past Dk and Dv are loaded as zeros and change nothing.
 /// Precision: P and, for Q_n S, a copy of S are rounded to bf16, 2^-9 each; S itself and all sums stay in fp32.
 /// Operations, a position: 4 Dk Dv for the state, 2 (C + 16) / 2 (Dk + Dv) for the scores on and below the diagonal, in
 /// tiles of 16 (Q K^T once for each tile of Dv). Bytes: each input once (q and k once for each tile of Dv), each output
@@ -40,7 +40,7 @@ namespace tutorial::linear_attention {
 namespace {
 
 template <class Shape>
-constexpr std::size_t kSharedBytes = sizeof(__nv_bfloat16) * kChunk* std::size_t(2 * Shape::kDk + Shape::kDv + kChunk);
+constexpr std::size_t kSharedBytes = std::size_t(2 * Shape::kDk + Shape::kDv + kChunk) * kChunk * sizeof(__nv_bfloat16);
 
 /// Loads the first `rows` rows and `columns` columns of a chunk into a tile; the rest of the tile becomes zeros.
 template <int kColumns>

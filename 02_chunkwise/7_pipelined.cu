@@ -17,14 +17,15 @@
 /// Shapes, precision, operations and bytes: as stage 6. Shared memory: twice Q, K and V, and P: 104 KB at Dk = Dv =
 /// 128, so that two blocks still fit on a multiprocessor (of 227 KB; three sets of tiles would not leave room for the
 /// second). They help each other: one computes while the other waits at a barrier. Registers: 255 a thread, all that
-/// two blocks of 128 threads can have. With 192 of them in S and O, what the compiler likes to keep, addresses above
-/// all, would spill to local memory, and each chunk would begin with a wait for it; opaque() says that it is to be
-/// computed anew.
+/// a thread can have, and two blocks of 128 threads just fit. With 192 of them in S and O, what the compiler likes to
+/// keep, addresses above all, would spill to local memory, and each chunk would begin with a wait for it; opaque()
+/// says that it is to be computed anew.
 /// Limit, where there are two blocks for each multiprocessor: the memory's bandwidth and shared memory's, neither
 /// quite reached for want of warps; with fewer blocks, the time that one block needs for one chunk after the other.
 /// A block may begin anywhere, if it is told the state there: a block walks one segment, and starts from
 /// Spread::starts. This stage has one segment; stage 8 has more.
-/// Needs: as stage 6. Weakness: B H ceil(Dv / 128) blocks, 32 for 32 heads, however long the sequence is.
+/// Needs: as stage 6, and the shared memory (Dk > 128: 152 KB). Weakness: B H ceil(Dv / 64) blocks, 64 for 32 heads of
+/// Dv = 128, however long the sequence is.
 /// Sources: PTX ISA, "cp.async"; else as stage 6.
 
 #include <cuda_runtime.h>
@@ -65,7 +66,7 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
   const int b = int(blockIdx.z), h = int(blockIdx.y), head = b * a.H + h;
   const int tiles = (a.Dv - 1) / Shape::kDv + 1, segment = int(blockIdx.x) / tiles;
   const int first_column = int(blockIdx.x) % tiles * Shape::kDv, columns = min(Shape::kDv, a.Dv - first_column);
-  const int begin = segment * spread.length, end = min(a.L, begin + spread.length);
+  const int begin = segment * spread.length, end = begin + min(spread.length, a.L - begin);
   const std::int64_t carried = std::int64_t(head) * (spread.segments - 1) + segment - 1;  // its start in `starts`
 
   __nv_bfloat16* memory = dynamic_shared<__nv_bfloat16>();

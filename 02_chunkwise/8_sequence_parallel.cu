@@ -11,14 +11,17 @@
 ///                    |         |          |            |
 ///     kernel 3     walk      walk       walk         walk -> S_L           at once: reads Q, K, V, writes O
 ///
-/// It is stage 4 with segments for chunks: it, too, computes states first and outputs later, but leaves one state a
-/// segment in memory, not one a chunk, and its outputs come from a walk.
+/// (S_0: the initial state, S_L: the final one.) It is stage 4 with segments for chunks: it, too, computes states first
+/// and outputs later, but leaves one state a segment in memory, not one a chunk, and its outputs come from a walk.
 /// Mends: stage 7 has as many blocks as there are heads and tiles of Dv. Same: its kernel.
 ///
-/// Shapes: as stage 6; states D, S [B, H, segments - 1, Dk, Dv] fp32 in global memory.
-/// Work: kernel 1: as stage 7, with three sets of K and V tiles. It walks its segment
-/// from the end to the beginning: a sum does not mind, and what it read last, and the second-level cache still has,
-/// is what kernel 3 reads first. Kernel 2: a thread an element of the state.
+///   D_s = sum of k_t^T v_t in segment s      start of segment s + 1 = S_0 + D_0 + ... + D_s      stage 7 from there
+///
+/// Shapes: as stage 6; states D, S [B, H, segments - 1, Dk, Dv] fp32 in global memory. Shared memory of kernel 1: three
+/// sets of K and V, 96 KB at Dk = Dv = 128, two blocks a multiprocessor.
+/// Work: kernel 1: as stage 7. It walks its segment from the end to the beginning: a sum does not mind, and what it
+/// read last, and the second-level cache still has, is what kernel 3 reads first. Kernel 2: a thread an element of the
+/// state.
 /// Operations: those of stage 7, and 2 Dk Dv a position for kernel 1. Bytes: K and V are read a second time, except for
 /// the last segment's; each segment's state is written, read and written by kernel 2, and read again.
 /// Limit: the memory's bandwidth, with two blocks for each multiprocessor; for short sequences three kernels' starts
@@ -45,10 +48,10 @@ namespace {
 constexpr int kStages = 3;  // sets of tiles
 
 template <class Shape>
-constexpr int kStageElements = kChunk*(Shape::kDk + Shape::kDv);
+constexpr int kStageElements = (Shape::kDk + Shape::kDv) * kChunk;
 
 template <class Shape>
-constexpr std::size_t kSharedBytes = sizeof(__nv_bfloat16) * kStages* kStageElements<Shape>;
+constexpr std::size_t kSharedBytes = kStageElements<Shape>* kStages * sizeof(__nv_bfloat16);
 
 /// Kernel 1: D of every segment but the last.
 /// @param states [B, H, segments - 1, Dk, Dv]

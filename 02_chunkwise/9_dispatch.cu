@@ -42,7 +42,8 @@ struct TileTimes {
 constexpr TileTimes kNarrow{{2.0, 3.6}, {0.7, 1.2}}, kWide{{2.9, 5.3}, {0.9, 1.8}};  // 64 and 128 columns, Dk = 128
 constexpr double kTwoMoreLaunches = 6;                                               // microseconds
 constexpr double kCarryStep = 0.1;                                                   // microseconds a segment
-constexpr double kStateBytes = 3.5e6;                                                // a microsecond
+constexpr double kStateBytesPerMicrosecond = 3.5e6;
+constexpr int kStateTrips = 3;  // of the four, one is under a walk
 
 /// The estimated time of a spread in microseconds.
 double estimate(const HalfArguments& a, const Spread& spread) {
@@ -55,7 +56,7 @@ double estimate(const HalfArguments& a, const Spread& spread) {
   double time = chunks * (alone ? times.walk.alone : times.walk.shared);
   if (spread.segments > 1) {
     time += chunks * (alone ? times.states.alone : times.states.shared) + kTwoMoreLaunches +
-            kCarryStep * spread.segments + 3 * double(spread_memory(a, spread)) / kStateBytes;
+            kCarryStep * spread.segments + kStateTrips * double(spread_memory(a, spread)) / kStateBytesPerMicrosecond;
   }
   return time;
 }
@@ -64,7 +65,7 @@ Spread choose(const HalfArguments& a) {
   Spread best;
   double least = 0;
   for (const int columns : {64, 128}) {
-    if (columns == 128 && (a.Dk > 128 || a.Dv <= 64)) continue;
+    if (columns > widest_tile(a)) continue;
     const std::int64_t blocks = std::int64_t(a.B) * a.H * ((a.Dv - 1) / columns + 1);
     const int most = int(std::clamp<std::int64_t>(2 * multiprocessor_count() / blocks, 1, (a.L - 1) / 64 + 1));
     for (int segments = 1; segments <= most; ++segments) {
@@ -112,7 +113,8 @@ void dispatch_normalized(const NormalizedArguments& n) {
   const HalfArguments& a = n.attention;
   if (tensor_core_limits(a).empty()) return sequence_parallel(a, choose(a), &n.normalizer);
   fused(a);
-  // The denominators: V is one column of ones, the same element wherever one looks.
+  // The denominators: V is one column of ones, the same element wherever one looks. (Both are rounded to bf16 before
+  // they are divided: three roundings where the tensor-core stages have one.)
   auto* one = workspace<__nv_bfloat16>("linear_attention: one", 1);
   auto* denominators = workspace<__nv_bfloat16>("linear_attention: denominators",
                                                 std::size_t(a.B) * std::size_t(a.H) * std::size_t(a.L));

@@ -34,7 +34,6 @@
 #include "common/device/opaque.cuh"
 #include "common/device/pack.cuh"
 #include "common/device/warp.cuh"
-#include "common/view.hpp"
 
 namespace tutorial::linear_attention {
 

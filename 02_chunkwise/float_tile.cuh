@@ -9,8 +9,8 @@
 ///
 /// A block of 256 threads is a square of 16 x 16, and thread (y, x) has a small tile of each result in registers: with
 /// 4 x 4 sums, 8 numbers read from shared memory serve 16 multiply-adds. Of P and O it has the rows y, y + 16, y + 32,
-/// y + 48: so the square's row of 16 x 16 blocks of P that a thread's sum r belongs to is r for every thread, and the
-/// blocks above the diagonal are left out by the compiler, the same work saved for all.
+/// y + 48: so sum r of every thread lies in block row r of P, and the compiler leaves out the blocks above the
+/// diagonal, the same work for all threads.
 ///
 ///     P in blocks:   c = 0   1   2   3
 ///              r = 0     m                     m  masked within
@@ -19,7 +19,8 @@
 ///                  3     #   #   #   m
 ///
 /// Rows are padded by 4 floats: neighbouring rows begin 4 banks apart, so that 8 lanes which read 16 bytes from one row
-/// each find all 32 banks, and rows stay aligned to 16 bytes. Memory is read 16 bytes at a time, along the rows.
+/// each find all 32 banks, and rows stay aligned to 16 bytes. Shared memory is read 16 bytes at a time, along the
+/// rows (8 from tiles of 32 columns); global memory one element a thread, so that any stride and width will do.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

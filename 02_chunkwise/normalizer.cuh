@@ -84,11 +84,13 @@ class SharedNormalizer {
       if (lane_index() % 4 == 0) all_.parts_[t * kParts + column / 8] = sum;
     }
 
-    /// After all steps. Part 1 is free for Q z, because tile 0 is not shared.
+    /// After all steps. Part 1 is free for Q z, because column tile 0 of P is not shared.
     __device__ __forceinline__ void finish() const {
-      const int lane = fresh_lane(), lower = lane % 2;  // two of the four lanes that have the same rows
-      all_.parts_[(warp_index() * 16 + lane / 4 + lower * 8) * kParts + 1] =
-          lower ? from_state_[0][2] + from_state_[1][2] : from_state_[0][0] + from_state_[1][0];
+      const int lane = fresh_lane(), lower = lane % 4;  // two of the four lanes that have the same rows
+      if (lower < 2) {
+        all_.parts_[(warp_index() * 16 + lane / 4 + lower * 8) * kParts + 1] =
+            lower ? from_state_[0][2] + from_state_[1][2] : from_state_[0][0] + from_state_[1][0];
+      }
       all_.advance(n_, keys_);
     }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "01_linear_attention/feature_map.hpp"
 #include "02_chunkwise/linear_attention.hpp"

@@ -14,6 +14,14 @@ namespace {
 constexpr int kChunkLength = 64;
 constexpr int kMaxKeyDim = 256, kMaxValueDim = 512;
 
+// Shared memory of a block of stage 7 with the normaliser, in KB, where the tiles are largest.
+constexpr int kSharedOfWideTile = 112;  // Dk = 128, 128 columns
+constexpr int kSharedOfWideKeys = 160;  // Dk = 256, 64 columns
+
+bool block_may_have(int kilobytes) {
+  return shared_memory_per_block() >= kilobytes * 1024;
+}
+
 int divided_up(std::int64_t count, int by) {
   return int((count - 1) / by + 1);
 }
@@ -30,8 +38,12 @@ bool has_aligned_rows(const View<T>& view) {
 std::string tensor_core_limits(const HalfArguments& a) {
   if (a.Dk % 16 != 0 || a.Dv % 16 != 0) return "Dk or Dv is no multiple of 16, the width of a fragment";
   if (a.Dk > kMaxKeyDim) return "Dk > 256: the state would not fit into a block's registers";
-  if (a.Dv > kMaxValueDim) return "Dv > 512";
+  if (a.Dk > 128 && !block_may_have(kSharedOfWideKeys)) {
+    return "Dk > 128: two sets of tiles do not fit into a block's shared memory on this GPU";
+  }
+  if (a.Dv > kMaxValueDim) return "Dv > 512: not tested";
   if (a.B > 65535 || a.H > 65535) return "B or H > 65535: the grid";
+  if (std::int64_t(a.B) * a.H > INT32_MAX) return "B H > 2^31 - 1: heads are counted in int";
   if (a.L > INT32_MAX - 2 * kChunkLength) return "L > 2^31 - 129: positions are counted in int";
   if (!has_aligned_rows(a.q) || !has_aligned_rows(a.k) || !has_aligned_rows(a.v) || !has_aligned_rows(a.o)) {
     return "rows are not aligned to 16 bytes";
@@ -48,13 +60,18 @@ Spread make_spread(int L, int columns, int segments) {
   return {columns, divided_up(chunks, each), each * kChunkLength, nullptr};
 }
 
+int widest_tile(const HalfArguments& a) {
+  if (a.Dv <= 64 || a.Dk > 128) return 64;
+  return a.Dk <= 64 || block_may_have(kSharedOfWideTile) ? 128 : 64;
+}
+
 int block_columns(const HalfArguments& a) {
   const bool fills_the_gpu = std::int64_t(a.B) * a.H * divided_up(a.Dv, 128) >= multiprocessor_count();
-  return a.Dk <= 128 && a.Dv > 64 && fills_the_gpu ? 128 : 64;
+  return fills_the_gpu ? widest_tile(a) : 64;
 }
 
 Spread one_wave(const HalfArguments& a) {
-  const int columns = a.Dk <= 128 && a.Dv > 64 ? 128 : 64;
+  const int columns = widest_tile(a);
   const std::int64_t blocks = std::int64_t(a.B) * a.H * divided_up(a.Dv, columns);
   return make_spread(a.L, columns, int(std::max<std::int64_t>(multiprocessor_count() / blocks, 1)));
 }

@@ -16,6 +16,9 @@ struct Spread {
   const float* starts = nullptr;  ///< [B, H, segments - 1, Dk, Dv]: the states that all pieces but the first start from
 };
 
+/// The widest tile of this problem: 128 if Dv has so many columns, the state fits into registers and the tiles into
+/// this GPU's shared memory; else 64.
+int widest_tile(const HalfArguments&);
 /// A sequence of L in at most so many segments of equal length.
 Spread make_spread(int L, int columns, int segments);
 /// The tile of a block that walks a head alone: narrow while multiprocessors are idle.

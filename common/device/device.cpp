@@ -5,12 +5,23 @@
 #include "common/device/error.hpp"
 
 namespace tutorial {
+namespace {
+
+int attribute(cudaDeviceAttr which) {
+  int device = 0, value = 0;
+  check(cudaGetDevice(&device));
+  check(cudaDeviceGetAttribute(&value, which, device));
+  return value;
+}
+
+}  // namespace
 
 int multiprocessor_count() {
-  int device = 0, count = 0;
-  check(cudaGetDevice(&device));
-  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
-  return count;
+  return attribute(cudaDevAttrMultiProcessorCount);
+}
+
+int shared_memory_per_block() {
+  return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
 }
 
 }  // namespace tutorial
