@@ -1,0 +1,13 @@
+#pragma once
+/// @file
+/// The first stage against the chapter before: without gates, gla is chapter 02's operator.
+
+#include "common/chapter/demonstration.hpp"
+
+namespace tutorial::gla {
+
+/// Draws a small problem with g = 0 and gives it to stage 1 and to chapter 02's `chunkwise`. Passed: outputs and final
+/// states differ by at most 1e-5.
+Demonstration against_chapter_02();
+
+}  // namespace tutorial::gla

@@ -1,0 +1,19 @@
+#pragma once
+/// @file
+/// Gates inside kernels are logarithms to base 2.
+///
+/// What the hardware computes is ex2, a power of two; exp(x) is ex2(x log2(e)), a multiplication for each exponential.
+/// A gate is multiplied once, when it is loaded, and takes part in many exponentials.
+
+#include <cuda_runtime.h>
+
+namespace tutorial::gla {
+
+/// The gate exp(g) = 2^base2(g). Below 2^-150 there is no fp32 number but zero: a stronger gate than 2^-256 is taken as
+/// that, so that sums of gates stay finite.
+__device__ __forceinline__ float base2(float g) {
+  constexpr float kLog2E = 1.44269504f;
+  return max(g * kLog2E, -256.0f);
+}
+
+}  // namespace tutorial::gla

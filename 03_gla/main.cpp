@@ -1,0 +1,60 @@
+/// @file
+/// Chapter 03, the table of contents: a state that forgets, gates that vanish, and logarithms and sub-chunks against
+/// it. (common/chapter/main.cpp runs it.)
+
+#include "03_gla/gla.hpp"
+#include "03_gla/gla/against_chapter_02.hpp"
+#include "03_gla/operators.hpp"
+#include "03_gla/retention.hpp"
+#include "common/chapter/chapter.hpp"
+
+namespace tutorial {
+
+Chapter chapter() {
+  Chapter chapter("03_gla", "Gates: products that vanish, logarithms that do not, chunks within chunks");
+  chapter.demonstration("against_chapter_02", "gates of 1: gla is chapter 02's operator", gla::against_chapter_02);
+  {
+    using namespace gla;
+    chapter.add(definition())
+        .cpu("recurrent", recurrent, "decay the state, add the outer product, read it: the truth, in double")
+        .dtype(Dtype::fp64)
+        .stage_work(recurrent_work)
+        .cpu("parallel_unstable", parallel_unstable, "matrix products on q times and k over the product of all gates")
+        .limits(parallel_unstable_limits)
+        .memory(parallel_unstable_memory)
+        .note(parallel_unstable_note)
+        .stage_work(parallel_unstable_work)
+        .cpu("parallel_log", parallel_log, "scores from differences of logarithms: stable, but no product any more")
+        .limits(parallel_log_limits)
+        .memory(parallel_log_memory)
+        .stage_work(parallel_log_work)
+        .cpu("chunkwise", chunkwise, "chunks, and sub-chunks of 16 inside: products again, but on the diagonal")
+        .memory(chunkwise_memory)
+        .stage_work(chunkwise_work)
+        .gpu("recurrent_gpu", recurrent_gpu, "the state in registers, a block walks the positions: one kernel")
+        .limits(recurrent_gpu_limits)
+        .memory(recurrent_gpu_memory)
+        .stage_work(recurrent_work)
+        .gpu("chunk_gpu", chunk_gpu, "all chunks at once, scores pair by pair in log space: four kernels")
+        .limits(chunk_gpu_limits)
+        .memory(chunk_gpu_memory)
+        .gpu("dispatch", dispatch, "what a user calls: the faster of the two for this problem")
+        .limits(dispatch_limits)
+        .memory(dispatch_memory)
+        .note(dispatch_note);
+  }
+  {
+    using namespace retention;
+    chapter.add(definition())
+        .cpu("chunkwise", chunkwise, "gla's stage of this name on one row of gates a head")
+        .memory(chunkwise_memory)
+        .stage_work(chunkwise_work)
+        .gpu("gpu", gpu, "gla's dispatch on the same row")
+        .limits(gpu_limits)
+        .memory(gpu_memory)
+        .note(gpu_note);
+  }
+  return chapter;
+}
+
+}  // namespace tutorial

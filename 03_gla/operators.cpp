@@ -1,0 +1,155 @@
+#include "03_gla/operators.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "03_gla/gla.hpp"
+#include "03_gla/retention.hpp"
+#include "common/chapter/draw.hpp"
+
+namespace tutorial {
+namespace {
+
+constexpr std::int64_t kGpuChunk = 64, kSubChunk = 16;
+
+/// Positions of all heads.
+double positions(const Sizes& s) {
+  return double(s.at("B")) * double(s.at("H")) * double(s.at("L"));
+}
+
+/// Keys that a query sees of its chunk, its own among them, on average.
+double keys_seen(const Sizes& s, std::int64_t C) {
+  return double(std::min(C, s.at("L")) + 1) / 2;
+}
+
+/// The operations of a stage in chunks of C, a multiply-add counting as two, but for those of the gates: k_t^T v_t into
+/// the state, q_t S out of it, and a score and a row of v for each key of the chunk.
+double chunk_flops(const Sizes& s, std::int64_t C) {
+  const auto Dk = double(s.at("Dk")), Dv = double(s.at("Dv"));
+  return positions(s) * (4 * Dk * Dv + 2 * keys_seen(s, C) * (Dk + Dv));
+}
+
+/// So many exponentials for each of a position's gates.
+double exponentials(const Sizes& s, double a_gate) {
+  return positions(s) * double(s.at("Dk")) * a_gate;
+}
+
+/// Stage 6, once: an exponential for each pair of a chunk, one from its start and one to its end.
+Work pairwise_work(const Sizes& s) {
+  return {.fma_flops = chunk_flops(s, kGpuChunk) + exponentials(s, 2 * keys_seen(s, kGpuChunk)),
+          .exponentials = exponentials(s, keys_seen(s, kGpuChunk) + 2)};
+}
+
+/// Two levels: pairs in the sub-chunks, and for whole sub-chunks before them one exponential a row.
+Work two_level_work(const Sizes& s, std::int64_t C) {
+  const double pairs = keys_seen(s, std::min(C, kSubChunk));
+  const double blocks = double(std::min(C, s.at("L"))) / double(2 * kSubChunk);
+  return {.fma_flops = chunk_flops(s, C), .exponentials = exponentials(s, pairs + blocks + 3)};
+}
+
+/// What the two operators share, with the operator's own inputs between v and the initial state.
+Operator with_attention(Operator definition, const std::vector<Input>& own) {
+  definition.input({.name = "q", .dims = {"B", "H", "L", "Dk"}, .draw = normal()})
+      .input({.name = "k", .dims = {"B", "H", "L", "Dk"}, .draw = normal()})
+      .input({.name = "v", .dims = {"B", "H", "L", "Dv"}, .draw = normal()});
+  for (const Input& input : own) definition.input(input);
+  definition
+      .input({.name = "initial_state",
+              .dims = {"B", "H", "Dk", "Dv"},
+              .draw = normal(),
+              .optional = true,
+              .half = false,
+              .in_graph = false})
+      .output({.name = "o", .dims = {"B", "H", "L", "Dv"}})
+      .output({.name = "final_state", .dims = {"B", "H", "Dk", "Dv"}, .half = false, .in_graph = false})
+      .sizes({{"B", 4}, {"H", 8}, {"L", 2048}, {"Dk", 128}, {"Dv", 128}, {"C", 64}})
+      .modest_sizes({{"B", 1}, {"H", 2}, {"L", 256}, {"Dk", 64}, {"Dv", 64}})
+      .scale([](const Sizes& s) { return 1 / std::sqrt(double(s.at("Dk"))); })
+      .work(pairwise_work);
+  return definition;
+}
+
+}  // namespace
+
+namespace gla {
+
+template <class T>
+Arguments<T> Arguments<T>::bind(const Call& call) {
+  return {call.size("B"),
+          call.size("H"),
+          call.size("L"),
+          call.size("Dk"),
+          call.size("Dv"),
+          call.chunk(),
+          call.scale(),
+          call.view<const T>("q"),
+          call.view<const T>("k"),
+          call.view<const T>("v"),
+          call.view<const float>("g"),
+          call.view<const float>("initial_state"),
+          call.view<T>("o"),
+          call.view<float>("final_state")};
+}
+template struct Arguments<float>;
+template struct Arguments<__nv_bfloat16>;
+
+Operator definition() {
+  Operator definition("gla", "S_t = diag(exp(g_t)) S_{t-1} + k_t^T v_t, o_t = scale q_t S_t");
+  definition.reference(recurrent);
+  return with_attention(std::move(definition), {{.name = "g",
+                                                 .dims = {"B", "H", "L", "Dk"},
+                                                 .draw = logsigmoid(16),
+                                                 .half = false,
+                                                 .valid = [](double g, const Sizes&) { return g <= 0; },
+                                                 .requirement = "must be at most 0"}});
+}
+
+Work recurrent_work(const Sizes& s) {
+  // The decay's multiplication takes a unit as long as a multiply-add.
+  return {.fma_flops = positions(s) * 6 * double(s.at("Dk") * s.at("Dv")), .exponentials = exponentials(s, 1)};
+}
+
+Work parallel_unstable_work(const Sizes& s) {
+  return {.fma_flops = chunk_flops(s, s.at("L")), .exponentials = exponentials(s, 1)};
+}
+
+Work parallel_log_work(const Sizes& s) {
+  return {.fma_flops = chunk_flops(s, s.at("L")), .exponentials = exponentials(s, keys_seen(s, s.at("L")) + 2)};
+}
+
+Work chunkwise_work(const Sizes& s) {
+  return two_level_work(s, s.at("C"));
+}
+
+}  // namespace gla
+
+namespace retention {
+
+Arguments Arguments::bind(const Call& call) {
+  return {call.size("B"),
+          call.size("H"),
+          call.size("L"),
+          call.size("Dk"),
+          call.size("Dv"),
+          call.chunk(),
+          call.scale(),
+          call.view<const float>("q"),
+          call.view<const float>("k"),
+          call.view<const float>("v"),
+          call.view<const float>("initial_state"),
+          call.view<float>("o"),
+          call.view<float>("final_state")};
+}
+
+Operator definition() {
+  Operator definition("retention", "gla with a constant gate a head, exp(g) = 1 - 2^(-5-h)");
+  definition.reference(recurrent_double);
+  return with_attention(std::move(definition), {});
+}
+
+Work chunkwise_work(const Sizes& s) {
+  return two_level_work(s, s.at("C"));
+}
+
+}  // namespace retention
+}  // namespace tutorial

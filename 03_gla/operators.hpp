@@ -1,0 +1,26 @@
+#pragma once
+/// @file
+/// What the chapter's runner must know of the operators: inputs, outputs, sizes, operations, reference.
+
+#include "common/chapter/operator.hpp"
+
+namespace tutorial::gla {
+
+/// Its operations are those of stage 6, in chunks of 64.
+Operator definition();
+
+// The operations of the other stages.
+Work recurrent_work(const Sizes&);          ///< stages 1 and 5
+Work parallel_unstable_work(const Sizes&);  ///< stage 2
+Work parallel_log_work(const Sizes&);       ///< stage 3
+Work chunkwise_work(const Sizes&);          ///< stage 4, in chunks of --chunk
+
+}  // namespace tutorial::gla
+
+namespace tutorial::retention {
+
+/// Its operations are those of gla's stage 6, in chunks of 64.
+Operator definition();
+Work chunkwise_work(const Sizes&);  ///< stage 1, in chunks of --chunk
+
+}  // namespace tutorial::retention

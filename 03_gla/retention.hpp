@@ -1,0 +1,42 @@
+#pragma once
+/// @file
+/// The operator `retention`: gla where all gates of a head are one constant.
+///
+///     S_t = (1 - 2^(-5-h)) S_{t-1} + k_t^T v_t,    o_t = scale q_t S_t,    S_0 = initial_state or 0
+///
+/// Source: Sun et al., "Retentive Network: A Successor to Transformer for Large Language Models", arXiv 2307.08621,
+/// equations 5 and 8 (without the rotation of q and k).
+
+#include <cstdint>
+#include <string>
+
+#include "common/view.hpp"
+
+namespace tutorial::retention {
+
+struct Arguments {
+  int B, H, L, Dk, Dv;
+  int C;                            ///< chunk length of stage 1; the GPU stage has its own
+  float scale;                      ///< multiplies q
+  View<const float> q;              ///< [B, H, L, Dk]
+  View<const float> k;              ///< [B, H, L, Dk]
+  View<const float> v;              ///< [B, H, L, Dv]
+  View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null where S_0 = 0
+  View<float> o;                    ///< [B, H, L, Dv]
+  View<float> final_state;          ///< [B, H, Dk, Dv]; data is null where nobody asks for it
+
+  static Arguments bind(const Call& call);
+};
+
+/// The recurrence in double on the CPU, with the decay as it is defined: what the stages are checked against.
+void recurrent_double(const Arguments&);
+
+void chunkwise(const Arguments&);  ///< 1: CPU: gla's chunkwise on a table of gates
+void gpu(const Arguments&);        ///< 2: GPU: gla's dispatch on a table of gates
+
+std::string gpu_limits(const Arguments&);
+std::string gpu_note(const Arguments&);
+std::int64_t chunkwise_memory(const Arguments&);
+std::int64_t gpu_memory(const Arguments&);
+
+}  // namespace tutorial::retention
