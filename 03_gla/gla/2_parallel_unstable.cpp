@@ -8,7 +8,7 @@
 ///   B_t = exp(g_1) ... exp(g_t)                  element by element, B [L, Dk]
 ///   P = ((Q . B) (K / B)^T) . M                  M_ti = 1 for i <= t, else 0
 ///   O = scale ((Q . B) S_0 + P V)
-///   S = diag(B_L) (S_0 + (K / B)^T V)            the final state
+///   S = diag(B_L) S_0 + (K / B . B_L)^T V         the final state: times B_L first, or the product with V overflows
 ///
 /// Shapes: Q, K, B [L, Dk]; V, O [L, Dv]; S_0, S [Dk, Dv] of each of the B H heads, fp32 in host memory.
 /// Who does what: OpenMP gives each thread a head at a time, Eigen does the products.
@@ -108,9 +108,11 @@ void parallel_unstable(const FloatArguments& a) {
         if (a.initial_state.data) O.noalias() += QB * rows_of<const Matrix>(a.initial_state, b, h, a.Dk, a.Dv);
         if (a.final_state.data) {
           auto S = rows_of<Matrix>(a.final_state, b, h, a.Dk, a.Dv);
+          KB *= last.matrix().asDiagonal();
           S.noalias() = KB.transpose() * V;
-          if (a.initial_state.data) S += rows_of<const Matrix>(a.initial_state, b, h, a.Dk, a.Dv);
-          S.array().colwise() *= last;
+          if (a.initial_state.data) {
+            S += last.matrix().asDiagonal() * rows_of<const Matrix>(a.initial_state, b, h, a.Dk, a.Dv);
+          }
         }
       }
     }

@@ -16,9 +16,9 @@
 /// that loops over registers have lengths that the compiler knows.
 /// Gates are made as they pass: a block loads g, and what it puts into shared memory is 2^(g / ln 2). Each thread that
 /// reads it would else compute it again, 16 times in all.
-/// Double buffering as in chapter 01's `lmha`: while a tile of 8 steps is computed, the next one is on its way, in
-/// registers; one barrier swaps the two.
-/// Resources: Dk / 4 registers for the state, 26 for the tile under way; 26 KB of shared memory at Dk = 128.
+/// Double buffering as in chapter 01's `lmha`: while a tile of 8 steps is computed, the next one is on its way, by
+/// asynchronous copies into the other buffer; one barrier swaps the two.
+/// Resources: Dk / 4 registers for the state; 26 KB of shared memory at Dk = 128.
 /// Work: Dk Dv multiplications and 2 Dk Dv multiply-adds a position, Dk exponentials for each tile of columns. Bytes:
 /// v, o and the states once; q, k and g once for each tile of columns, from the second-level cache after the first.
 /// Limit: L steps that follow one another, each of which waits for shared memory and for its shuffles.
@@ -33,9 +33,9 @@
 #include "02_chunkwise/float_tile.cuh"
 #include "03_gla/gla.hpp"
 #include "03_gla/gla/base2.cuh"
+#include "common/device/cp_async.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
-#include "common/device/opaque.cuh"
 #include "common/device/warp.cuh"
 
 namespace tutorial::gla {
@@ -54,7 +54,7 @@ constexpr int kTurn = 4 * kShare;
 /// Grid (tiles of the columns) (B H): the blocks of a head are neighbours.
 /// @tparam kDk Dk rounded up
 template <int kDk>
-__global__ void __launch_bounds__(kThreads) recurrent_kernel(FloatArguments a) {
+__global__ void __launch_bounds__(kThreads, 4) recurrent_kernel(FloatArguments a) {
   constexpr int kSteps = kDk > 128 ? 4 : 8;        // of a tile
   constexpr int kLoads = kSteps * kDk / kThreads;  // of q a thread, of k and g as many
   constexpr int kLoadsOfV = kSteps * kColumns / kThreads;
@@ -68,35 +68,33 @@ __global__ void __launch_bounds__(kThreads) recurrent_kernel(FloatArguments a) {
   const int j = first + 2 * pair;
   const auto row = [&](int r) { return r / 4 * kTurn + part * 4 + r % 4; };  // the row of the state in S[r]
 
-  float q_next[kLoads], k_next[kLoads], g_next[kLoads], v_next[kLoadsOfV];  // a tile under way
-  const auto load_tile = [&](int tile) {
-    const int t0 = opaque(tile);  // or the compiler keeps all these addresses in registers from tile to tile
-#pragma unroll
+  // Starts the copies of a tile. Past the end keys are zeros and gates exp(0): the state stays as it is. Not unrolled:
+  // a copy keeps no thread waiting, and the addresses of all of them would take more registers than the state.
+  const auto load_tile = [&](int t0, int buffer) {
+#pragma unroll 1
     for (int n = 0; n < kLoads; ++n) {
-      const int index = thread + n * kThreads, t = t0 + index / kDk, d = index % kDk;
+      const int index = thread + n * kThreads, step = index / kDk, t = t0 + step, d = index % kDk;
       const bool is_there = t < a.L && d < a.Dk;
-      q_next[n] = is_there ? load_global(&a.q.row(b, h, t)[d]) : 0.0f;
-      k_next[n] = is_there ? load_global(&a.k.row(b, h, t)[d]) : 0.0f;
-      g_next[n] = is_there ? load_global(&a.g.row(b, h, t)[d]) : 0.0f;  // a gate of 1: past the end the state stays
+      cp_async<4>(&q_tile[buffer][step][d / 4].of[d % 4], a.q.row(b, h, t) + d, is_there);
+      cp_async<4>(&k_tile[buffer][step][d / 4].of[d % 4], a.k.row(b, h, t) + d, is_there);
+      cp_async<4>(&gate_tile[buffer][step][d / 4].of[d % 4], a.g.row(b, h, t) + d, is_there);
     }
-#pragma unroll
+#pragma unroll 1
     for (int n = 0; n < kLoadsOfV; ++n) {
-      const int index = thread + n * kThreads, t = t0 + index / kColumns, column = first + index % kColumns;
-      v_next[n] = t < a.L && column < a.Dv ? load_global(&a.v.row(b, h, t)[column]) : 0.0f;
+      const int index = thread + n * kThreads, step = index / kColumns, t = t0 + step, column = index % kColumns;
+      cp_async<4>(&v_tile[buffer][step][column / 2].of[column % 2], a.v.row(b, h, t) + first + column,
+                  t < a.L && first + column < a.Dv);
     }
+    cp_async_commit();
   };
-  const auto store_tile = [&](int buffer) {
+  // Waits for a tile and makes gates of their logarithms; each thread of those that it has copied.
+  const auto finish_tile = [&](int buffer) {
+    cp_async_wait<0>();
 #pragma unroll
     for (int n = 0; n < kLoads; ++n) {
-      const int index = thread + n * kThreads, step = index / kDk, d = index % kDk;
-      q_tile[buffer][step][d / 4].of[d % 4] = q_next[n];
-      k_tile[buffer][step][d / 4].of[d % 4] = k_next[n];
-      gate_tile[buffer][step][d / 4].of[d % 4] = exp2f(base2(g_next[n]));
-    }
-#pragma unroll
-    for (int n = 0; n < kLoadsOfV; ++n) {
-      const int index = thread + n * kThreads, column = index % kColumns;
-      v_tile[buffer][index / kColumns][column / 2].of[column % 2] = v_next[n];
+      const int index = thread + n * kThreads, d = index % kDk;
+      float& gate = gate_tile[buffer][index / kDk][d / 4].of[d % 4];
+      gate = exp2f(base2(gate));
     }
   };
 
@@ -109,12 +107,12 @@ __global__ void __launch_bounds__(kThreads) recurrent_kernel(FloatArguments a) {
       S[r][c] = given ? load_global(&a.initial_state.row(b, h, row(r))[j + c]) : 0.0f;
     }
   }
-  load_tile(0);
-  store_tile(0);
+  load_tile(0, 0);
+  finish_tile(0);
   __syncthreads();
   for (int t0 = 0, buffer = 0; t0 < a.L; t0 += kSteps, buffer ^= 1) {
-    load_tile(t0 + kSteps);
-#pragma unroll 1
+    load_tile(t0 + kSteps, buffer ^ 1);
+#pragma unroll 2
     for (int step = 0; step < kSteps; ++step) {
       const Floats<2> v = v_tile[buffer][step][pair];
       float o[2] = {};
@@ -139,7 +137,7 @@ __global__ void __launch_bounds__(kThreads) recurrent_kernel(FloatArguments a) {
         store_global(&a.o.row(b, h, t0 + step)[j + part], a.scale * (part == 0 ? o[0] : o[1]));
       }
     }
-    store_tile(buffer ^ 1);
+    finish_tile(buffer ^ 1);
     __syncthreads();
   }
   if (a.final_state.data == nullptr) return;

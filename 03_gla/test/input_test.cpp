@@ -1,0 +1,40 @@
+/// @file
+/// Gates above 1 are refused, with the first of them named.
+
+#include <filesystem>
+
+#include "03_gla/test/stages.hpp"
+#include "common/error.hpp"
+#include "common/safetensors.hpp"
+
+namespace tutorial {
+namespace {
+
+/// What is said of a file with these gates [1, 2, 3, 4].
+std::string refusal(const Tensor& g) {
+  const std::string path = testing::TempDir() + "gla_input_test.safetensors";
+  write_safetensors(path, {{"g", &g}}, {});
+  try {
+    make_problem(gla_operator(), {.sizes = {{"Dv", 4}}, .input_file = path});
+    std::filesystem::remove(path);
+    return "";
+  } catch (const UsageError& error) {
+    std::filesystem::remove(path);
+    return error.what();
+  }
+}
+
+TEST(InputTest, PositiveGatesAreRefused) {
+  Tensor g(Dtype::fp32, {1, 2, 3, 4});
+  fill(g, -0.5f);
+  EXPECT_EQ(refusal(g), "");
+  g.elements<float>()[1 * 12 + 2 * 4 + 3] = 0;  // a gate of 1
+  EXPECT_EQ(refusal(g), "");
+  g.elements<float>()[1 * 12 + 2 * 4 + 3] = 0.25f;
+  EXPECT_NE(refusal(g).find("g[0, 1, 2, 3] = 0.25: must be at most 0"), std::string::npos) << refusal(g);
+  g.elements<float>()[5] = 1e-30f;
+  EXPECT_NE(refusal(g).find("g[0, 0, 1, 1] = 1"), std::string::npos) << refusal(g);
+}
+
+}  // namespace
+}  // namespace tutorial

@@ -1,0 +1,92 @@
+/// @file
+/// The stage that is meant to break: where it holds, where it breaks, and that it says so.
+
+#include <cmath>
+
+#include "03_gla/test/stages.hpp"
+
+namespace tutorial {
+namespace {
+
+// exp(-0.25 349) = 1.28e-38 is the last product above the smallest normal number, 1.18e-38.
+constexpr float kGate = -0.25f;
+constexpr std::int64_t kHolds = 349;
+
+const Stage& unstable() {
+  return find_stage(gla_operator(), "parallel_unstable");
+}
+
+Problem problem_of(std::int64_t L) {
+  Problem problem = gla_problem(1, 2, L, 16, 16);
+  fill(problem.inputs.at("g"), kGate);
+  return problem;
+}
+
+TEST(ParallelUnstableTest, HoldsToTheLastProductThatIsANormalNumber) {
+  const Problem problem = problem_of(kHolds);
+  ASSERT_EQ(why_not(gla_operator(), unstable(), problem), "");
+  expect_close(evaluate(gla_operator(), unstable(), problem), evaluate_reference(gla_operator(), problem), 1e-5);
+}
+
+TEST(ParallelUnstableTest, NamesThePositionAtWhichItBreaks) {
+  const std::string reason = why_not(gla_operator(), unstable(), problem_of(kHolds + 1));
+  EXPECT_NE(reason.find("at position 349: B[0, 0, 349, "), std::string::npos) << reason;
+  EXPECT_NE(reason.find("up to L = 349"), std::string::npos) << reason;
+}
+
+TEST(ParallelUnstableTest, OneStrongGateIsEnough) {
+  Problem problem = problem_of(100);
+  fill(problem.inputs.at("g"), 0);
+  EXPECT_EQ(why_not(gla_operator(), unstable(), problem), "");
+  problem.inputs.at("g").elements<float>()[(100 + 7) * 16 + 3] = -1e4f;  // of the second head
+  const std::string reason = why_not(gla_operator(), unstable(), problem);
+  EXPECT_NE(reason.find("at position 7: B[0, 1, 7, 3] = 0 "), std::string::npos) << reason;
+  EXPECT_NE(reason.find("K / B overflows"), std::string::npos) << reason;
+}
+
+// What it would be saved from: run all the same, it is right up to the position that it names and wrong behind.
+TEST(ParallelUnstableTest, BreaksWhereItSays) {
+  const Problem problem = problem_of(500);
+  const Outputs outputs = evaluate(gla_operator(), unstable(), problem);
+  const Outputs truth = evaluate_reference(gla_operator(), problem);
+  const auto o = outputs.at("o").elements<float>(), expected = truth.at("o").elements<float>();
+  const auto error = [&](std::int64_t t) {  // of the first head
+    double difference = 0, size = 0;
+    for (auto i = std::size_t(t * 16); i < std::size_t(t * 16 + 16); ++i) {
+      difference += std::pow(double(o[i]) - double(expected[i]), 2);
+      size += std::pow(double(expected[i]), 2);
+    }
+    return std::sqrt(difference / size);
+  };
+  for (std::int64_t t = 0; t < kHolds; ++t) EXPECT_LE(error(t), 1e-4) << t;  // a single row may be small
+  EXPECT_FALSE(error(499) <= 1e-1);
+  EXPECT_FALSE(compare(outputs.at("o"), truth.at("o")).within(1e-1));
+}
+
+TEST(ParallelUnstableTest, TheChapterGoesOn) {
+  const char* arguments[] = {"gla",
+                             "--operator",
+                             "gla",
+                             "-L",
+                             "2500",
+                             "-H",
+                             "1",
+                             "--key-dim",
+                             "8",
+                             "--value-dim",
+                             "8",
+                             "--seed",
+                             "1",
+                             "--repeat",
+                             "1",
+                             "--stage",
+                             "recurrent,parallel_unstable,chunkwise"};
+  testing::internal::CaptureStdout();
+  const int status = chapter().run(int(std::size(arguments)), arguments);
+  const std::string report = testing::internal::GetCapturedStdout();
+  EXPECT_EQ(status, 0) << report;
+  EXPECT_NE(report.find("meant to break"), std::string::npos) << report;
+}
+
+}  // namespace
+}  // namespace tutorial
