@@ -29,7 +29,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <vector>
 
 #include "03_gla/gla.hpp"
 #include "common/parallel.hpp"
@@ -58,7 +57,7 @@ void for_each_product(const FloatArguments& a, int b, int h, F f) {
 /// The first position at which a product of gates is of no use any more, and the least product before it.
 struct Strength {
   int t = std::numeric_limits<int>::max(), b = 0, h = 0, d = 0;  // t: beyond every sequence where there is none
-  float product = 1, k = 0;                                      // at that position
+  float product = 1, k = 0;                                      // there
   float least = 1;                                               // of all heads, before their first
 };
 
@@ -98,14 +97,15 @@ void parallel_unstable(const FloatArguments& a) {
         const auto V = rows_of<const Matrix>(a.v, b, h, a.L, a.Dv);
         auto O = rows_of<Matrix>(a.o, b, h, a.L, a.Dv);
         for_each_product(a, b, h, [&](int t, const Eigen::ArrayXf& product) {
-          QB.row(t) = a.scale * Q.row(t).array() * product.transpose();
+          QB.row(t) = Q.row(t).array() * product.transpose();
           KB.row(t) = K.row(t).array() / product.transpose();
           last = product;
           return true;
         });
-        P.triangularView<Eigen::Lower>() = QB * KB.transpose();
+        P.triangularView<Eigen::Lower>() = a.scale * QB * KB.transpose();
         O.noalias() = P.triangularView<Eigen::Lower>() * V;
-        if (a.initial_state.data) O.noalias() += QB * rows_of<const Matrix>(a.initial_state, b, h, a.Dk, a.Dv);
+        if (a.initial_state.data)
+          O.noalias() += a.scale * QB * rows_of<const Matrix>(a.initial_state, b, h, a.Dk, a.Dv);
         if (a.final_state.data) {
           auto S = rows_of<Matrix>(a.final_state, b, h, a.Dk, a.Dv);
           KB *= last.matrix().asDiagonal();
@@ -124,17 +124,13 @@ std::string parallel_unstable_limits(const FloatArguments& a) {
   if (a.g.data == nullptr) return "";  // asked before there are gates
   const Strength first = strength_of(a);
   if (first.t >= a.L) return "";
-  const std::string what = std::isfinite(first.k / first.product)
-                               ? "loses its digits: the smallest normal number is 1.2e-38"
-                               : fmt::format("is too small to divide k = {:.2g} by: K / B overflows", first.k);
-  return fmt::format(
-      "meant to break, and does at position {}: B[{}, {}, {}, {}] = {:.2g} {}; with these gates it holds up to L = {}",
-      first.t, first.b, first.h, first.t, first.d, first.product, what, first.t);
+  const char* why = std::isfinite(first.k / first.product) ? "loses its digits" : "makes K / B overflow";
+  return fmt::format("meant to break, it holds up to L = {} here: B[{}, {}, {}, {}] = {:.2g} {}", first.t, first.b,
+                     first.h, first.t, first.d, first.product, why);
 }
 
 std::string parallel_unstable_note(const FloatArguments& a) {
-  return fmt::format("holds up to L = {} at least: products of gates down to {:.2g}, fp32 has digits down to 1.2e-38",
-                     a.L, strength_of(a).least);
+  return fmt::format("holds: the products of gates fall to {:.2g}, it breaks at 1.2e-38", strength_of(a).least);
 }
 
 std::int64_t parallel_unstable_memory(const FloatArguments& a) {

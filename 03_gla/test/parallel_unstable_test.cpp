@@ -30,7 +30,7 @@ TEST(ParallelUnstableTest, HoldsToTheLastProductThatIsANormalNumber) {
 
 TEST(ParallelUnstableTest, NamesThePositionAtWhichItBreaks) {
   const std::string reason = why_not(gla_operator(), unstable(), problem_of(kHolds + 1));
-  EXPECT_NE(reason.find("at position 349: B[0, 0, 349, "), std::string::npos) << reason;
+  EXPECT_NE(reason.find(": B[0, 0, 349, "), std::string::npos) << reason;
   EXPECT_NE(reason.find("up to L = 349"), std::string::npos) << reason;
 }
 
@@ -40,8 +40,8 @@ TEST(ParallelUnstableTest, OneStrongGateIsEnough) {
   EXPECT_EQ(why_not(gla_operator(), unstable(), problem), "");
   problem.inputs.at("g").elements<float>()[(100 + 7) * 16 + 3] = -1e4f;  // of the second head
   const std::string reason = why_not(gla_operator(), unstable(), problem);
-  EXPECT_NE(reason.find("at position 7: B[0, 1, 7, 3] = 0 "), std::string::npos) << reason;
-  EXPECT_NE(reason.find("K / B overflows"), std::string::npos) << reason;
+  EXPECT_NE(reason.find("up to L = 7 here: B[0, 1, 7, 3] = 0 "), std::string::npos) << reason;
+  EXPECT_NE(reason.find("makes K / B overflow"), std::string::npos) << reason;
 }
 
 // What it would be saved from: run all the same, it is right up to the position that it names and wrong behind.
