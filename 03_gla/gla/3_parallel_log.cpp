@@ -19,8 +19,8 @@
 /// Shapes: Q, K, b [L, Dk]; V, O [L, Dv]; S_0, S [Dk, Dv] of each of the B H heads, fp32 in host memory, b in double.
 /// Who does what: OpenMP gives each thread a head at a time. The products with V and with states are Eigen's; a score
 /// is a loop over d.
-/// Memory: P, b and what is decayed, 4 L^2 + 12 L Dk bytes a thread. Work: stage 2's products with V and states; and Dk exponentials,
-/// subtractions and two multiplications a score. Bytes: q, k, v, g and o once, and the scores.
+/// Memory: P, b and what is decayed, 4 L^2 + 12 L Dk bytes a thread. Work: stage 2's products with V and states; and Dk
+/// exponentials, subtractions and two multiplications a score. Bytes: q, k, v, g and o once, and the scores.
 /// Limit: exponentials, L / 2 for each gate. Needs: L <= 8192.
 /// Weakness: the scores are no matrix product any more, because each of their terms has an exponential of its own: the
 /// units for matrix products have nothing to do. And L^2 is back. Stage 4 mends both.
