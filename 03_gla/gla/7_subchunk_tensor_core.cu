@@ -187,7 +187,7 @@ __device__ __forceinline__ void decay_state(typename Shape::State& S, const floa
 constexpr int kStages = 2;  // sets of tiles
 
 template <class Shape>
-constexpr std::size_t kSharedBytes = kStages * Tiles<Shape>::kBytes + 2 * kPairs * kSubChunk * kSubChunk;
+constexpr std::size_t kSharedBytes = kStages* Tiles<Shape>::kBytes + 2 * kPairs* kSubChunk* kSubChunk;
 
 /// Grid (tiles of Dv, H, B).
 template <class Shape>
