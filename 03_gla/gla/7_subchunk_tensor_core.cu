@@ -80,17 +80,28 @@ __device__ __forceinline__ void compute_scores_between(__nv_bfloat16* scores, co
   }
 #pragma unroll
   for (int d = 0; d < Shape::kDk; d += 16) {
+    float4 decay[3];  // of the sub-chunks 1 and 2, those that can lie between, at d, d + 1, d + 8, d + 9 of the lane
+#pragma unroll
+    for (int between = 1; between <= 2; ++between) {
+      const float* decays = tiles.decays + between * Shape::kDk + d + lane % 4 * 2;
+      const float2 low = *reinterpret_cast<const float2*>(decays), high = *reinterpret_cast<const float2*>(decays + 8);
+      decay[between] = make_float4(low.x, low.y, high.x, high.y);
+    }
 #pragma unroll
     for (int i = 0; i < kMine; ++i) {
       std::uint32_t q[4], k[2];
       ldmatrix_x4(q, tiles.Q.data + tiles.Q.moved(q_unit, 0, d) + r[i] * kSubChunk * Shape::kDk);
       ldmatrix_x2(k, tiles.K.data + tiles.K.moved(k_unit, 0, d) + (s[i] * kSubChunk + warp % 2 * 8) * Shape::kDk);
-      for (int between = s[i] + 1; between < r[i]; ++between) {
-        const float* decays = tiles.decays + between * Shape::kDk + d + lane % 4 * 2;
-        k[0] = times(k[0], *reinterpret_cast<const float2*>(decays));
-        k[1] = times(k[1], *reinterpret_cast<const float2*>(decays + 8));
+      float4 factor = make_float4(1, 1, 1, 1);
+#pragma unroll
+      for (int between = 1; between <= 2; ++between) {
+        const bool counts = s[i] < between && between < r[i];
+        factor.x *= counts ? decay[between].x : 1.0f;
+        factor.y *= counts ? decay[between].y : 1.0f;
+        factor.z *= counts ? decay[between].z : 1.0f;
+        factor.w *= counts ? decay[between].w : 1.0f;
       }
-      mma_m16n8k16(P[i], q, k);
+      mma_m16n8k16(P[i], q, {times(k[0], {factor.x, factor.y}), times(k[1], {factor.z, factor.w})});
     }
   }
 #pragma unroll

@@ -101,19 +101,19 @@ __device__ __forceinline__ void decay_sub_chunk(Row<kElements> (&ahead)[kAhead],
   for (float& x : decay) x = 1;
 #pragma unroll
   for (int t = 0; t < kSubChunk; ++t) {
-    float q[kElements], gate[kElements], parts[kSubChunk] = {};
+    float q[kElements], a[kElements], parts[kSubChunk] = {};
     convert(q, ahead[t % kAhead].q);
     convert(keys[t], ahead[t % kAhead].k);
-    convert(gate, ahead[t % kAhead].g);
+    convert(a, ahead[t % kAhead].g);
     ahead[t % kAhead] = load(t + kAhead);
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
-      gate[e] = exp2f(t < rows ? base2(gate[e]) : 0.0f);
+      a[e] = gate(t < rows ? a[e] : 0.0f);
       keys[t][e] = t < rows && has_columns ? keys[t][e] : 0.0f;
-      decay[e] *= gate[e];
+      decay[e] *= a[e];
 #pragma unroll
       for (int i = 0; i <= t; ++i) {
-        if (i < t) keys[i][e] *= gate[e];
+        if (i < t) keys[i][e] *= a[e];
         if (kQueries) parts[i] += q[e] * keys[i][e];
       }
       if (kQueries) q[e] *= decay[e];
