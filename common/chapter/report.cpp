@@ -15,19 +15,23 @@ std::string percent(double fraction) {
   return fmt::format("{:.{}f}%", 100 * fraction, fraction < 0.0995 ? 1 : 0);
 }
 
-// A text of one or more lines below a row: indented, and long lines broken between words.
-void print_below(const Terminal& terminal, std::string_view text, Paint paint) {
-  constexpr std::string_view kIndent = "  ";
-  constexpr std::size_t kWidth = Table::kLineWidth - kIndent.size();
+// A text of one or more lines, long ones broken between words.
+void print_wrapped(const Terminal& terminal, std::string_view text, Paint paint, std::string_view indent = "") {
+  const std::size_t width = Table::kLineWidth - indent.size();
   while (!text.empty()) {
     std::size_t end = std::min(text.find('\n'), text.size());
-    if (end > kWidth) {
-      const std::size_t space = text.substr(0, kWidth + 1).rfind(' ');
+    if (end > width) {
+      const std::size_t space = text.substr(0, width + 1).rfind(' ');
       if (space != text.npos && space > 0) end = space;  // a longer word stays whole
     }
-    terminal.line(std::string(kIndent) + terminal.paint(paint, text.substr(0, end)));
+    terminal.line(std::string(indent) + terminal.paint(paint, text.substr(0, end)));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
+}
+
+// The same below a row.
+void print_below(const Terminal& terminal, std::string_view text, Paint paint) {
+  print_wrapped(terminal, text, paint, "  ");
 }
 
 std::string describe_limits(const Limits& limits) {
@@ -98,7 +102,7 @@ void Report::begin_operator(const OperatorResult& result, const ProblemRequest& 
   problem += fmt::format(" seed {}", result.seed);
   if (!request.input_file.empty()) problem += "  inputs from " + request.input_file.string();
   if (!request.weights_file.empty()) problem += "  weights from " + request.weights_file.string();
-  terminal_.line(terminal_.paint(Paint::dim, problem));
+  print_wrapped(terminal_, problem, Paint::dim);
   terminal_.line("");
 
   name_width_ = 0;
