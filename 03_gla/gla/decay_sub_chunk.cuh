@@ -16,9 +16,6 @@
 
 namespace tutorial::gla {
 
-/// Positions whose loads are under way: row t of a sub-chunk is in ahead[t % kAhead].
-inline constexpr int kAhead = 8;
-
 /// A lane's elements of a row: of q and k as they lie in memory, of g in fp32.
 template <int kElements>
 struct Row;
@@ -85,13 +82,14 @@ __device__ __forceinline__ Row<kElements> load_row(const HalfArguments& a, int b
 
 /// The lane's elements d to d + kElements - 1 of a sub-chunk's 16 rows.
 /// @tparam kQueries false: q is not of interest, nor are scores
-/// @param ahead its first rows, and afterwards the first of what load() has been asked for beyond row 15
+/// @tparam kAhead positions whose loads are under way: row t of the sub-chunk is in ahead[t % kAhead]
+/// @param ahead its first rows, and afterwards what load() has given for the rows from 16 on
 /// @param rows how many of the 16 positions exist (or more, or none); the others have k = 0 and gates of 1
 /// @param has_columns whether d < Dk; else k is 0
-/// @param load load(t), t from kAhead to kAhead + 15, returns row t
+/// @param load load(t), t from kAhead to kAhead + 15, gives row t
 /// @param out gets out.query(t, q_t decayed from the start), out.key(i, k_i decayed to the end), out.decay(of all rows)
 /// @param scores gets the products of these elements added: of key lane / 2, for the queries from 8 (lane % 2) on
-template <int kElements, bool kQueries, class Load, class Out>
+template <int kElements, bool kQueries, int kAhead, class Load, class Out>
 __device__ __forceinline__ void decay_sub_chunk(Row<kElements> (&ahead)[kAhead], int rows, bool has_columns,
                                                 const Load& load, const Out& out, float (&scores)[8]) {
   const int lane = int(lane_index());

@@ -20,7 +20,7 @@
 /// lane has 4 neighbouring elements d of each row (2 where Dk <= 64); slices of 128 elements follow one another. The 16
 /// sums of a query are added up over the lanes in 16 shuffles: with each step a lane hands half of its sums to its
 /// partner and takes the other half of the partner's, until lane l has that of key l / 2.
-/// Loads are 8 positions ahead, in registers: that is what the multiprocessor has of memory requests under way.
+/// All 16 rows are asked for before the first is used: that is what the multiprocessor has of memory requests under way.
 /// Resources: 168 registers, three blocks a multiprocessor; no shared memory.
 /// Operations for each q_td: 17 / 2 multiply-adds, 15 / 2 multiplications and one exponential, and the shuffles.
 /// Bytes: q, k, g read once, as much as q and k written, and 2 / 3 of a byte for each q_td of decays and scores.
@@ -78,15 +78,13 @@ __global__ void __launch_bounds__(kPrepareThreads, 3) prepare_kernel(HalfArgumen
 #pragma unroll 1
   for (int slice = 0; slice < a.Dk; slice += 32 * kElements) {
     const int d = slice + lane * kElements;
-    Row<kElements> ahead[kAhead];
+    Row<kElements> all[kSubChunk];
 #pragma unroll
-    for (int t = 0; t < kAhead; ++t) ahead[t] = load_row<kElements>(a, b, h, first + t, d);
-    const auto load = [&](int t) {
-      return t < kSubChunk ? load_row<kElements>(a, b, h, first + t, d) : Row<kElements>{};
-    };
+    for (int t = 0; t < kSubChunk; ++t) all[t] = load_row<kElements>(a, b, h, first + t, d);
+    const auto no_more = [](int) { return Row<kElements>{}; };
     const std::int64_t row = at * kSubChunk * a.Dk + d;
     const ToMemory<kElements> rows{out.q + row, out.k + row, out.decays + at * a.Dk + d, a.Dk, d < a.Dk};
-    decay_sub_chunk<kElements, true>(ahead, a.L - first, d < a.Dk, load, rows, scores);
+    decay_sub_chunk<kElements, true>(all, a.L - first, d < a.Dk, no_more, rows, scores);
   }
   auto* units = reinterpret_cast<uint4*>(out.scores + at * kSubChunk * kSubChunk);
   store_global(units + score_unit(), packed_scores(scores));

@@ -39,6 +39,7 @@ struct WalkShape {
 };
 
 constexpr int kStages = 2;  // sets of tiles
+constexpr int kAhead = 8;   // rows whose loads are under way
 
 /// What part of the sequence a block has, and of Dv.
 template <class Shape>
