@@ -73,6 +73,9 @@ sanitize_03() {
     sanitized "$gla" "${sizes[@]}" --operator gla || status=1
   done
   sanitized "$gla" 1 2 70 24 40 --operator retention || status=1
+  echo "-- memcheck: gla_layer"
+  compute-sanitizer --tool memcheck --error-exitcode 1 "$gla" --operator gla_layer --input golden/gla_layer.safetensors \
+    --repeat 1 --warmup 0 || status=1
   return $status
 }
 
@@ -134,6 +137,8 @@ time_03() {
       --key-dim "${sizes[3]}" --value-dim "${sizes[4]}" || status=1
   done
   timed "$gla" --operator retention --stage gpu,gpu_bf16 || status=1
+  timed "$gla" --operator gla_layer || status=1
+  timed "$gla" --operator gla_layer --stage gpu_bf16 -B 1 -L 16384 || status=1
   return $status
 }
 

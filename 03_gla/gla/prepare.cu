@@ -1,6 +1,6 @@
 /// @file
 /// The kernel in front of the stages 7 and 8: the gates of each sub-chunk, in q, in k, and in the scores of its own
-/// pairs. prepared.hpp has the formulas.
+/// pairs. prepared.hpp has the formulas, decay_sub_chunk.cuh the loop.
 ///
 /// Idea: a pair's decay is a product of gates, and a product of numbers between 0 and 1 needs no logarithm to be
 /// stable: what is not stable is to divide one by another. So nothing is divided. A key starts as k_i, and with each
@@ -30,12 +30,10 @@
 
 #include <cuda_runtime.h>
 
-#include "03_gla/gla/base2.cuh"
+#include "03_gla/gla/decay_sub_chunk.cuh"
 #include "03_gla/gla/prepared.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
-#include "common/device/opaque.cuh"
-#include "common/device/pack.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/workspace.hpp"
 
@@ -44,71 +42,28 @@ namespace {
 
 constexpr int kChunkLength = 64;
 constexpr int kPrepareThreads = 32 * kChunkLength / kSubChunk;
-constexpr int kAhead = 8;  // positions whose loads are under way
 
-/// A lane's elements of a row: of q and k as they lie in memory, of g in fp32.
+/// Writes a lane's elements of the rows of a sub-chunk.
 template <int kElements>
-struct Row;
-template <>
-struct Row<2> {
-  std::uint32_t q, k;
-  float2 g;
-};
-template <>
-struct Row<4> {
-  uint2 q, k;
-  float4 g;
-};
+struct ToMemory {
+  __nv_bfloat16 *q, *k;  ///< the lane's elements of the first row
+  float* decays;
+  int stride;        ///< from row to row
+  bool has_columns;  ///< the lane's elements exist
 
-__device__ __forceinline__ void convert(float (&to)[2], std::uint32_t from) {
-  const float2 two = unpack(from);
-  to[0] = two.x, to[1] = two.y;
-}
-__device__ __forceinline__ void convert(float (&to)[4], uint2 from) {
-  const float2 low = unpack(from.x), high = unpack(from.y);
-  to[0] = low.x, to[1] = low.y, to[2] = high.x, to[3] = high.y;
-}
-__device__ __forceinline__ void convert(float (&to)[2], float2 from) {
-  to[0] = from.x, to[1] = from.y;
-}
-__device__ __forceinline__ void convert(float (&to)[4], float4 from) {
-  to[0] = from.x, to[1] = from.y, to[2] = from.z, to[3] = from.w;
-}
-__device__ __forceinline__ void store(__nv_bfloat16* to, const float (&from)[2]) {
-  store_global(reinterpret_cast<std::uint32_t*>(to), pack(from[0], from[1]));
-}
-__device__ __forceinline__ void store(__nv_bfloat16* to, const float (&from)[4]) {
-  store_global(reinterpret_cast<uint2*>(to), make_uint2(pack(from[0], from[1]), pack(from[2], from[3])));
-}
-__device__ __forceinline__ void store(float* to, const float (&from)[2]) {
-  store_global(reinterpret_cast<float2*>(to), make_float2(from[0], from[1]));
-}
-__device__ __forceinline__ void store(float* to, const float (&from)[4]) {
-  store_global(reinterpret_cast<float4*>(to), make_float4(from[0], from[1], from[2], from[3]));
-}
+  using Half = decltype(Row<kElements>::q);
+  using Float = decltype(Row<kElements>::g);
 
-/// `a` where all bits are set, `b` where none is. (Of ?: the compiler would make branches, with shuffles in both arms.)
-__device__ __forceinline__ float chosen(unsigned bits, float a, float b) {
-  return __uint_as_float((__float_as_uint(a) & bits) | (__float_as_uint(b) & ~bits));
-}
-
-/// Adds up over the lanes: of 2 kHalf sums that each lane has a part of, lane l gets that of number l / (16 / kHalf)
-/// modulo 2 kHalf.
-template <int kHalf>
-__device__ __forceinline__ float sum_over_lanes(const float (&parts)[2 * kHalf], int lane) {
-  const auto upper = unsigned(opaque(lane & (2 * kHalf) ? ~0 : 0));
-  float mine[kHalf];
-#pragma unroll
-  for (int i = 0; i < kHalf; ++i) {
-    const float kept = chosen(upper, parts[i + kHalf], parts[i]), given = chosen(upper, parts[i], parts[i + kHalf]);
-    mine[i] = kept + shuffle_xor(given, 2 * kHalf);
+  __device__ __forceinline__ void query(int t, const float (&row)[kElements]) const {
+    if (has_columns) store_global(reinterpret_cast<Half*>(q + std::int64_t(t) * stride), packed_row(row));
   }
-  if constexpr (kHalf > 1) {
-    return sum_over_lanes<kHalf / 2>(mine, lane);
-  } else {
-    return mine[0] + shuffle_xor(mine[0], 1);
+  __device__ __forceinline__ void key(int i, const float (&row)[kElements]) const {
+    if (has_columns) store_global(reinterpret_cast<Half*>(k + std::int64_t(i) * stride), packed_row(row));
   }
-}
+  __device__ __forceinline__ void decay(const float (&row)[kElements]) const {
+    if (has_columns) store_global(reinterpret_cast<Float*>(decays), float_row(row));
+  }
+};
 
 /// Grid (N, H, B).
 template <int kElements>
@@ -117,65 +72,24 @@ __global__ void __launch_bounds__(kPrepareThreads, 3) prepare_kernel(HalfArgumen
   const int sub_chunk = int(blockIdx.x) * (kChunkLength / kSubChunk) + int(threadIdx.x) / 32;
   const int first = sub_chunk * kSubChunk;
   const std::int64_t head = std::int64_t(b) * a.H + h;
-  const std::int64_t sub_chunk_of_all = head * out.N * (kChunkLength / kSubChunk) + sub_chunk;
+  const std::int64_t at = head * out.N * (kChunkLength / kSubChunk) + sub_chunk;  // among all sub-chunks
 
-  float scores[8] = {};  // of key lane / 2 and the queries 8 (lane % 2) to 8 (lane % 2) + 7
+  float scores[8] = {};
 #pragma unroll 1
   for (int slice = 0; slice < a.Dk; slice += 32 * kElements) {
     const int d = slice + lane * kElements;
-    // Past the end the last row is read once more, and not used: loads under a condition would be branches.
-    const auto load = [&](int t) {
-      const int position = min(first + t, a.L - 1), column = min(d, a.Dk - kElements);
-      Row<kElements> row;
-      row.q = load_global(reinterpret_cast<const decltype(row.q)*>(a.q.row(b, h, position) + column));
-      row.k = load_global(reinterpret_cast<const decltype(row.k)*>(a.k.row(b, h, position) + column));
-      row.g = load_global(reinterpret_cast<const decltype(row.g)*>(a.g.row(b, h, position) + column));
-      return row;
-    };
-    const auto is_there = [&](int t) { return first + t < a.L; };
     Row<kElements> ahead[kAhead];
 #pragma unroll
-    for (int t = 0; t < kAhead; ++t) ahead[t] = load(t);
-
-    float keys[kSubChunk][kElements];  // what is left of them
-    float decay[kElements];            // of all positions up to t
-#pragma unroll
-    for (float& x : decay) x = 1;
-    __nv_bfloat16* q_row = out.q + sub_chunk_of_all * kSubChunk * a.Dk + d;
-#pragma unroll
-    for (int t = 0; t < kSubChunk; ++t) {
-      float q[kElements], gate[kElements], parts[kSubChunk] = {};
-      convert(q, ahead[t % kAhead].q);
-      convert(keys[t], ahead[t % kAhead].k);
-      convert(gate, ahead[t % kAhead].g);
-      if (t + kAhead < kSubChunk) ahead[t % kAhead] = load(t + kAhead);
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-        gate[e] = exp2f(is_there(t) ? base2(gate[e]) : 0.0f);
-        keys[t][e] = is_there(t) && d < a.Dk ? keys[t][e] : 0.0f;
-        decay[e] *= gate[e];
-#pragma unroll
-        for (int i = 0; i <= t; ++i) {
-          if (i < t) keys[i][e] *= gate[e];
-          parts[i] += q[e] * keys[i][e];
-        }
-        q[e] *= decay[e];
-      }
-      const float score = sum_over_lanes<kSubChunk / 2>(parts, lane);
-      scores[t % 8] += lane % 2 == t / 8 ? score : 0.0f;
-      if (d < a.Dk) store(q_row + std::int64_t(t) * a.Dk, q);
-    }
-    if (d < a.Dk) {
-      __nv_bfloat16* k_row = out.k + sub_chunk_of_all * kSubChunk * a.Dk + d;
-#pragma unroll
-      for (int i = 0; i < kSubChunk; ++i) store(k_row + std::int64_t(i) * a.Dk, keys[i]);
-      store(out.decays + sub_chunk_of_all * a.Dk + d, decay);
-    }
+    for (int t = 0; t < kAhead; ++t) ahead[t] = load_row<kElements>(a, b, h, first + t, d);
+    const auto load = [&](int t) {
+      return t < kSubChunk ? load_row<kElements>(a, b, h, first + t, d) : Row<kElements>{};
+    };
+    const std::int64_t row = at * kSubChunk * a.Dk + d;
+    const ToMemory<kElements> rows{out.q + row, out.k + row, out.decays + at * a.Dk + d, a.Dk, d < a.Dk};
+    decay_sub_chunk<kElements, true>(ahead, a.L - first, d < a.Dk, load, rows, scores);
   }
-  const int unit = lane % 2 * 16 + lane / 2;
-  const uint4 eight = make_uint4(pack(scores[0], scores[1]), pack(scores[2], scores[3]), pack(scores[4], scores[5]),
-                                 pack(scores[6], scores[7]));
-  store_global(reinterpret_cast<uint4*>(out.scores + sub_chunk_of_all * kSubChunk * kSubChunk) + unit, eight);
+  auto* units = reinterpret_cast<uint4*>(out.scores + at * kSubChunk * kSubChunk);
+  store_global(units + score_unit(), packed_scores(scores));
 }
 
 int chunk_count(const HalfArguments& a) {

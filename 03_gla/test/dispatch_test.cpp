@@ -16,10 +16,6 @@ void spread(const HalfArguments& a) {
   subchunk_walk(a, linear_attention::make_spread(a.L, kColumns, kSegments));
 }
 
-void in_fp32(const FloatArguments& a) {
-  dispatch(a);
-}
-
 template <int kColumns>
 void expect_right(std::int64_t L, std::int64_t Dk, std::int64_t Dv) {
   Operator definition = gla_operator();
@@ -94,7 +90,7 @@ TEST_F(MultiprocessorsTest, ChoicesFollowTheNumberOfHeadsAndPositions) {
 // A width for the tensor cores, one that goes through fp32, and rows that are not aligned.
 TEST_F(MultiprocessorsTest, EveryChoiceIsRight) {
   Operator definition = gla_operator();
-  definition.gpu<FloatArguments>("fp32", in_fp32, "");
+  definition.gpu<FloatArguments>("fp32", dispatch, "");
   for (const auto& [Dk, layout] : {std::pair<std::int64_t, Layout>{64, {}}, {40, {}}, {64, {.row_padding = 3}}}) {
     const Problem problem = gla_problem(1, 2, 300, Dk, 48);
     for (const char* multiprocessors : {"1", "1000"}) {

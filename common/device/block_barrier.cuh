@@ -1,0 +1,22 @@
+#pragma once
+/// @file
+/// A barrier for all threads of a block whose warps do different things: each kind of warp calls it from a line of its
+/// own, where __syncthreads() wants all threads at the same one.
+///
+/// Source: PTX ISA, "Parallel synchronization and communication instructions: barrier": a barrier is a number, not a
+/// place, and warps arrive at it one by one.
+
+#include <cuda_runtime.h>
+
+namespace tutorial {
+
+/// Waits until all threads of the block have called this as often as the caller. Called by whole warps.
+__device__ __forceinline__ void block_barrier() {
+#if TUTORIAL_EMULATOR
+  __syncthreads();
+#else
+  asm volatile("barrier.sync 0;" : : : "memory");
+#endif
+}
+
+}  // namespace tutorial
