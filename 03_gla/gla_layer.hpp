@@ -52,6 +52,8 @@ using HalfArguments = Arguments<__nv_bfloat16>;
 
 /// The layer in double on the CPU: what the stages are checked against.
 void reference(const FloatArguments&);
+/// The same with q, k, v and r rounded to bf16, for the stage in bf16.
+void half_reference(const FloatArguments&);
 
 void cpu(const FloatArguments&);      ///< 1: CPU: Eigen, and gla's chunkwise
 void gpu(const FloatArguments&);      ///< 2: GPU: fp32 throughout

@@ -77,9 +77,11 @@ Chapter chapter() {
     using namespace gla_layer;
     chapter.add(definition())
         .cpu("cpu", cpu, "the layer around gla: projections, low-rank gates, a norm and a swish gate")
+        .tolerance(float_tolerance)
         .memory(cpu_memory)
         .stage_work(cpu_work)
         .gpu("gpu", gpu, "cuBLAS for the products, gla's dispatch, and two kernels for the rest")
+        .tolerance(float_tolerance)
         .limits(gpu_limits)
         .memory(gpu_memory)
         .note(gpu_note)

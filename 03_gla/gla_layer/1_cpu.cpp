@@ -30,7 +30,7 @@
 namespace tutorial::gla_layer {
 
 void cpu(const FloatArguments& a) {
-  layer<float>(a, gla::chunkwise);
+  layer<float, float>(a, gla::chunkwise);
 }
 
 std::int64_t cpu_memory(const FloatArguments& a) {

@@ -129,8 +129,13 @@ Operator definition() {
       .scale([](const Sizes& s) { return 1 / std::sqrt(double(s.at("Dk"))); })
       .parameter("eps", 1e-5, "norm_eps")
       .parameter("normalizer", 16, "gate_logit_normalizer")
-      .reference(reference);
+      .reference(reference)
+      .half_reference(half_reference);
   return definition;
+}
+
+double float_tolerance(const Sizes& s) {
+  return std::max(1e-5, 1e-4 / std::sqrt(double(s.at("L"))));
 }
 
 Work cpu_work(const Sizes& s) {

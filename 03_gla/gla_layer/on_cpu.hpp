@@ -34,14 +34,14 @@ void take_gates(Matrix<Scalar>& logits, const float* b, float normalizer) {
 
 /// o / sqrt(mean(o^2) + eps) * w * r sigmoid(r), each head by itself.
 template <class Scalar>
-Matrix<Scalar> normalize_and_gate(const FloatArguments& a, const Matrix<float>& o, const Matrix<Scalar>& r) {
+Matrix<Scalar> normalize_and_gate(const FloatArguments& a, const Matrix<float>& o, const Matrix<float>& r) {
   Matrix<Scalar> u(o.rows(), o.cols());
   const auto w = Eigen::Map<const Matrix<float>>(a.w, 1, a.Dv);
 #pragma omp parallel for
   for (Eigen::Index t = 0; t < o.rows(); ++t) {
     for (Eigen::Index h = 0; h < a.H; ++h) {
       const auto o_h = o.block(t, h * a.Dv, 1, a.Dv).template cast<Scalar>().array();
-      const auto r_h = r.block(t, h * a.Dv, 1, a.Dv).array();
+      const auto r_h = r.block(t, h * a.Dv, 1, a.Dv).template cast<Scalar>().array();
       const Scalar root = std::sqrt(o_h.square().mean() + Scalar(a.eps));
       u.block(t, h * a.Dv, 1, a.Dv) = o_h / root * w.template cast<Scalar>().array() * r_h / (Scalar(1) + (-r_h).exp());
     }
@@ -49,15 +49,23 @@ Matrix<Scalar> normalize_and_gate(const FloatArguments& a, const Matrix<float>& 
   return u;
 }
 
+/// The numbers that are left of a matrix where it is kept as Stored.
+template <class Stored, class M>
+Matrix<float> stored(const M& matrix) {
+  return matrix.template cast<Stored>().template cast<float>();
+}
+
+/// @tparam Scalar the type of the arithmetic
+/// @tparam Stored the type that q, k, v and r are kept in: that of the stages which are checked
 /// @param attend a CPU stage of gla, which takes and gives fp32
-template <class Scalar>
+template <class Scalar, class Stored>
 void layer(const FloatArguments& a, void (*attend)(const gla::FloatArguments&)) {
   const Eigen::Index rows = Eigen::Index(a.B) * a.L;
   const Matrix<Scalar> x = Eigen::Map<const Matrix<float>>(a.x, rows, a.d_model).template cast<Scalar>();
-  const Matrix<float> q = project(x, a.Wq, a.key_dim()).template cast<float>();
-  const Matrix<float> k = project(x, a.Wk, a.key_dim()).template cast<float>();
-  const Matrix<float> v = project(x, a.Wv, a.value_dim()).template cast<float>();
-  const Matrix<Scalar> r = project(x, a.Wr, a.value_dim());
+  const Matrix<float> q = stored<Stored>(project(x, a.Wq, a.key_dim()));
+  const Matrix<float> k = stored<Stored>(project(x, a.Wk, a.key_dim()));
+  const Matrix<float> v = stored<Stored>(project(x, a.Wv, a.value_dim()));
+  const Matrix<float> r = stored<Stored>(project(x, a.Wr, a.value_dim()));
   end_part("projections");
 
   Matrix<Scalar> logits = project(project(x, a.W1, a.rank), a.W2, a.key_dim());
@@ -69,7 +77,7 @@ void layer(const FloatArguments& a, void (*attend)(const gla::FloatArguments&)) 
   attend(attention(a, q.data(), k.data(), v.data(), g.data(), o.data()));
   end_part("gla");
 
-  const Matrix<Scalar> u = normalize_and_gate(a, o, r);
+  const Matrix<Scalar> u = normalize_and_gate<Scalar>(a, o, r);
   end_part("norm and gate");
 
   Eigen::Map<Matrix<float>>(a.y, rows, a.d_model) = project(u, a.Wo, a.d_model).template cast<float>();

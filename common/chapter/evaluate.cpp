@@ -15,7 +15,7 @@ Outputs evaluate(const Operator& definition, const Stage& stage, const Problem& 
 Outputs evaluate_reference(const Operator& definition, const Problem& problem, Dtype dtype) {
   const Dtype rounded_to = size_of(dtype) == 2 ? dtype : Dtype::fp32;
   Placement placement(definition, problem, Place::cpu, Dtype::fp32, rounded_to);
-  definition.compute_reference(placement.call());
+  definition.compute_reference(placement.call(), dtype);
   return placement.download_outputs();
 }
 

@@ -76,8 +76,8 @@ Operator& Operator::stage_work(std::function<Work(const Sizes&)> work) {
   return *this;
 }
 
-Operator& Operator::tolerance(double tolerance) {
-  last().tolerance = tolerance;
+Operator& Operator::tolerance(std::function<double(const Sizes&)> tolerance) {
+  last().tolerance = std::move(tolerance);
   return *this;
 }
 
@@ -114,7 +114,8 @@ Work Operator::work_of(const Stage& stage, const Sizes& sizes) const {
   return work_ ? work_(sizes) : Work{};
 }
 
-void Operator::compute_reference(const Call& call) const {
+void Operator::compute_reference(const Call& call, Dtype dtype) const {
+  if (half_reference_ && size_of(dtype) == 2) return half_reference_(call);
   constexpr int kLongest = 4096;  // the quadratic form of longer sequences would take minutes
   const bool is_long = has_symbol("L") && call.size("L") > kLongest;
   (is_long && long_reference_ ? long_reference_ : reference_)(call);

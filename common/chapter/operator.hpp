@@ -67,7 +67,7 @@ struct Stage {
   std::function<std::string(const Call&)> note;     ///< a line below the stage's row
   std::function<std::int64_t(const Call&)> memory;  ///< bytes beside inputs and outputs; none: it does not say
   std::function<Work(const Sizes&)> work;           ///< where it differs from the operator's
-  std::optional<double> tolerance;                  ///< where it differs from the default of dtype and L
+  std::function<double(const Sizes&)> tolerance;    ///< where it differs from the default of dtype and L
   std::vector<std::string> without = {};            ///< outputs that it does not compute
 };
 
@@ -114,6 +114,13 @@ class Operator {
     long_reference_ = bound(function);
     return *this;
   }
+  /// The reference of stages in bf16, where it is not enough that `reference` has the same inputs: in a layer, what
+  /// those stages keep in bf16 between its parts may decide what comes after.
+  template <class Arguments>
+  Operator& half_reference(void (*function)(const Arguments&)) {
+    half_reference_ = bound(function);
+    return *this;
+  }
 
   // The stages.
 
@@ -153,7 +160,7 @@ class Operator {
   /// The operations of this stage, where they differ from the operator's.
   Operator& stage_work(std::function<Work(const Sizes&)> work);
   /// The largest error allowed against the reference, where it differs from the default. Say why where it is set.
-  Operator& tolerance(double tolerance);
+  Operator& tolerance(std::function<double(const Sizes&)> tolerance);
   /// The stage does not compute this output, which is then neither compared nor written to a file.
   Operator& without_output(std::string name);
 
@@ -185,8 +192,10 @@ class Operator {
   bool takes_scale() const { return static_cast<bool>(scale_); }
   double default_scale(const Sizes& sizes) const { return scale_ ? scale_(sizes) : 1.0; }
   Work work_of(const Stage& stage, const Sizes& sizes) const;
+  bool has_half_reference() const { return static_cast<bool>(half_reference_); }
   /// Computes the reference into the outputs of the call, which are fp32 in host memory.
-  void compute_reference(const Call& call) const;
+  /// @param dtype the storage type of the stages that it is for
+  void compute_reference(const Call& call, Dtype dtype) const;
 
  private:
   template <class Result, class Arguments>
@@ -215,6 +224,7 @@ class Operator {
   std::function<Work(const Sizes&)> work_;
   std::function<void(const Call&)> reference_;
   std::function<void(const Call&)> long_reference_;
+  std::function<void(const Call&)> half_reference_;
 };
 
 }  // namespace tutorial

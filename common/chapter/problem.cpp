@@ -210,7 +210,9 @@ Problem plan_problem(const Operator& definition, const ProblemRequest& request) 
     }
   }
   definition.derive(problem.sizes);
-  if (const std::string conflict = definition.conflict(problem.sizes); !conflict.empty()) throw UsageError(conflict);
+  if (const std::string conflict = definition.conflict(problem.sizes); !conflict.empty()) {
+    throw UsageError(fmt::format("{}: {}", definition.name(), conflict));
+  }
   for (const auto& [symbol, size] : problem.sizes) {
     if (size < 1 || size > std::numeric_limits<int>::max()) {
       throw UsageError(fmt::format("{} = {}: must be between 1 and {}", symbol, size, std::numeric_limits<int>::max()));

@@ -69,7 +69,7 @@ Call sizes_alone(const Problem& problem) {
 }  // namespace
 
 double tolerance_of(const Stage& stage, const Sizes& sizes) {
-  if (stage.tolerance) return *stage.tolerance;
+  if (stage.tolerance) return stage.tolerance(sizes);
   if (size_of(stage.dtype) == 2) return 1e-2;
   // Rounding errors of a sum over time add up like a random walk.
   const auto L = sizes.find("L");
@@ -90,7 +90,9 @@ Placement& OperatorRun::placement(Place place, Dtype dtype) {
 
 const Outputs& OperatorRun::reference(const Stage& stage) {
   Dtype rounded_to = storage_of(stage);
-  if (rounded_to == Dtype::bf16 && !problem_.from_file) rounded_to = Dtype::fp32;  // drawn inputs are bf16 already
+  if (rounded_to == Dtype::bf16 && !problem_.from_file && !definition_.has_half_reference()) {
+    rounded_to = Dtype::fp32;  // drawn inputs are bf16 already
+  }
   auto found = references_.find(rounded_to);
   if (found == references_.end()) {
     progress_.begin("reference in double");
@@ -184,11 +186,6 @@ void OperatorRun::check_outputs(const Stage& stage, const Placement& tensors, co
   result.error.reset();
   result.reference_error.reset();
   result.checked_against = previous_.stage == nullptr ? "reference" : previous_.stage->name;
-  // Two stages may err in opposite directions. Where one rounds its inputs and the other does not, that comes on top.
-  double previous_tolerance = std::max(result.tolerance, previous_.tolerance);
-  if (previous_.stage != nullptr && problem_.from_file && storage_of(stage) != storage_of(*previous_.stage)) {
-    previous_tolerance *= 2;
-  }
   for (const auto& [name, out] : *outputs) {
     const Comparison with_reference = compare(out, expected.find(name)->second);
     keep_worst(result.reference_error, with_reference.error);
@@ -200,6 +197,11 @@ void OperatorRun::check_outputs(const Stage& stage, const Placement& tensors, co
     if (previous == previous_.outputs->end()) continue;  // the previous stage does not compute it
     const Comparison with_previous = compare(out, previous->second);
     keep_worst(result.error, with_previous.error);
+    // Two stages may err in opposite directions. Where they have different references, because one rounds and the other
+    // does not, what these differ by comes on top.
+    const Tensor& previous_expected = reference(*previous_.stage).find(name)->second;
+    const double previous_tolerance =
+        std::max(result.tolerance, previous_.tolerance) + compare(expected.find(name)->second, previous_expected).error;
     if (!with_previous.within(previous_tolerance) && result.failure.empty()) {
       result.failure = describe_failure(with_previous, name, previous_.stage->name, previous_tolerance);
     }

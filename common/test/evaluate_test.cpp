@@ -136,6 +136,51 @@ TEST(Evaluate, StagesMayBeWithoutAnOutput) {
   std::fclose(nowhere);
 }
 
+// A running sum over one position, times a factor.
+template <class T, int kPercent>
+void scaled_by(const RunningSum<T>& a) {
+  for (int b = 0; b < a.B; ++b) {
+    for (int h = 0; h < a.H; ++h) {
+      for (int j = 0; j < a.Dv; ++j) {
+        const float sum = kPercent / 100.0f * static_cast<float>(a.x.row(b, h, 0)[j]);
+        a.o.row(b, h, 0)[j] = T(a.scale * sum);
+        a.final_state[(b * a.H + h) * a.Dv + j] = sum;
+      }
+    }
+  }
+}
+
+// Stages in bf16 have a reference of their own, half as large again; the comparison with the stage before, which is in
+// fp32, allows for what is between the two.
+TEST(Evaluate, StagesInBf16MayHaveTheirOwnReference) {
+  Operator definition = running_sum();
+  definition.half_reference(scaled_by<float, 150>);
+  definition.cpu("half", scaled_by<__nv_bfloat16, 150>, "").dtype(Dtype::bf16);
+  definition.cpu("half_wrong", scaled_by<__nv_bfloat16, 100>, "").dtype(Dtype::bf16);
+  definition.cpu("whole", scaled_by<float, 100>, "");
+  definition.cpu("whole_wrong", scaled_by<float, 150>, "");
+  definition.cpu("lenient", scaled_by<float, 101>, "").tolerance([](const Sizes& s) { return 0.02 / s.at("L"); });
+  const Problem problem = make_problem(definition, {.sizes = {{"L", 1}}, .seed = 1});
+  RunSettings settings;
+  settings.repeat = 1;
+  std::FILE* const nowhere = std::fopen("/dev/null", "w");
+  const Terminal terminal(nowhere);
+  Progress progress(terminal);
+  OperatorRun run(definition, problem, settings, nullptr, progress);
+  EXPECT_EQ(run.run(*definition.find("plain")).failure, "");
+  const StageResult half = run.run(*definition.find("half"));
+  EXPECT_EQ(half.failure, "");
+  EXPECT_NEAR(*half.error, 0.5, 1e-2);
+  EXPECT_LT(*half.reference_error, 1e-2);
+  EXPECT_NE(run.run(*definition.find("half_wrong")).failure, "");
+  EXPECT_EQ(run.run(*definition.find("whole")).failure, "");
+  EXPECT_NE(run.run(*definition.find("whole_wrong")).failure, "");
+  const StageResult lenient = run.run(*definition.find("lenient"));
+  EXPECT_EQ(lenient.failure, "");
+  EXPECT_EQ(lenient.tolerance, 0.02);
+  std::fclose(nowhere);
+}
+
 TEST(Evaluate, WritingBetweenTheRowsIsFound) {
   const Problem problem = make_problem(scaling(), {.seed = 1});
   Operator definition = scaling();

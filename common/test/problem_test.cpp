@@ -261,7 +261,7 @@ TEST(Problem, MetadataGivesSizesAndParameters) {
   file.write();
   EXPECT_EQ(planned({.weights_file = file.path()}), "H 2, D 6, eps 1e-05");
   EXPECT_EQ(planned({.sizes = {{"H", 3}}, .weights_file = file.path()}), "H 3, D 6, eps 1e-05");
-  EXPECT_EQ(planned({.sizes = {{"H", 4}}, .weights_file = file.path()}), "6 is not a multiple of H");
+  EXPECT_EQ(planned({.sizes = {{"H", 4}}, .weights_file = file.path()}), "layer: 6 is not a multiple of H");
   file.write({{"num_heads", "3"}, {"norm_eps", "0.5"}});
   for (const ProblemRequest& request :
        {ProblemRequest{.weights_file = file.path()}, ProblemRequest{.input_file = file.path()}}) {
