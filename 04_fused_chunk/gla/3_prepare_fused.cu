@@ -1,0 +1,72 @@
+/// @file
+/// Stage 3, `prepare_fused`: the running sums are used where they are made.
+///
+/// Idea: a thread that walks down a column of 16 gates has all of its sums in registers when it gets to the end, and
+/// knows the last of them. It can decay q and k on the spot.
+/// Mends: in stage 2 step b waits for a launch and reads back from memory what step a has just written. Same: the other
+/// three kernels; the sums are still written, because d needs all and c the last of them.
+///
+///   sums_t = max(g_s / ln 2, -40) + ... + max(g_t / ln 2, -40)       s: the window's start, e: its end
+///   q_g = q 2^sums scale,  k_g = k 2^(sums_e - sums)
+///
+/// Shapes: q, k, q_g, k_g [B, H, L, Dk] bf16, g, sums [B, H, L, Dk] fp32.
+/// Who does what: as a and b: grid (NK, N, B H), a thread a column of a window, 16 sums in its registers.
+/// Operations: as in stage 2. Bytes: 4 Dk a position less.
+/// Limit, needs: as stage 2. Weakness: the launches and the bytes of c, d and e; stage 4 makes one walk of them.
+/// Source: as stage 2.
+
+#include <cuda_runtime.h>
+
+#include "04_fused_chunk/gla/window.cuh"
+#include "common/device/launch.cuh"
+
+namespace tutorial::fused_gla {
+namespace {
+
+/// Grid (NK, N, B H), a thread a column.
+__global__ void __launch_bounds__(kSlice) prepare_kernel(HalfArguments a, Intermediates x) {
+  const int b = int(blockIdx.z) / a.H, h = int(blockIdx.z) % a.H;
+  const int t = int(blockIdx.y) * kWindow, rows = min(kWindow, a.L - t);
+  const int d = int(blockIdx.x) * kSlice + int(threadIdx.x);
+  if (d >= a.Dk) return;
+  float sums[kWindow], last = 0;
+#pragma unroll
+  for (int i = 0; i < kWindow; ++i) {
+    if (i < rows) last += base2(load_global(a.g.row(b, h, t + i) + d));
+    sums[i] = last;
+  }
+#pragma unroll
+  for (int i = 0; i < kWindow; ++i) {
+    if (i >= rows) break;
+    const float q = __bfloat162float(load_global(a.q.row(b, h, t + i) + d));
+    const float k = __bfloat162float(load_global(a.k.row(b, h, t + i) + d));
+    store_global(x.sums.row(b, h, t + i) + d, sums[i]);
+    store_global(x.q_g.row(b, h, t + i) + d, __float2bfloat16(q * exp2f(sums[i]) * a.scale));
+    store_global(x.k_g.row(b, h, t + i) + d, __float2bfloat16(k * exp2f(last - sums[i])));
+  }
+}
+
+}  // namespace
+
+void prepare(const HalfArguments& a, const Intermediates& x) {
+  const dim3 grid(unsigned(slices(a.Dk)), unsigned(windows(a.L)), unsigned(a.B * a.H));
+  launch(prepare_kernel, {grid, kSlice}, a, x);
+}
+
+void prepare_fused(const HalfArguments& a) {
+  const Intermediates x = intermediates(a);
+  prepare(a, x);
+  fused_chunk(a, x);
+  inner_chunk(a, x);
+  combine(a, x);
+}
+
+std::int64_t prepare_moved(const HalfArguments& a) {
+  return (4 + 2 + 2 + 4 + 2 + 2) * std::int64_t(a.B) * a.H * a.L * a.Dk;  // g, q, k; sums, q_g, k_g
+}
+
+std::int64_t prepare_fused_moved(const HalfArguments& a) {
+  return prepare_moved(a) + fused_chunk_moved(a) + inner_chunk_moved(a) + combine_moved(a);
+}
+
+}  // namespace tutorial::fused_gla
