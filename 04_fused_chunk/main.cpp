@@ -23,16 +23,19 @@ Chapter chapter() {
         .dtype(Dtype::bf16)
         .limits(window_limits)
         .memory(five_steps_memory)
+        .moved(five_steps_moved)
         .stage_work(window_work)
         .gpu("prepare_fused", prepare_fused, "sums of gates, and what they do to q and k, in one pass")
         .dtype(Dtype::bf16)
         .limits(window_limits)
         .memory(five_steps_memory)
+        .moved(prepare_fused_moved)
         .stage_work(window_work)
         .gpu("intra_fused", intra_fused, "the walk computes the scores, too, and gives o itself: two kernels")
         .dtype(Dtype::bf16)
         .limits(window_limits)
         .memory(intra_fused_memory)
+        .moved(intra_fused_moved)
         .stage_work(window_work);
   }
   {
@@ -47,7 +50,8 @@ Chapter chapter() {
         .gpu("two_kernels", two_kernels, "on bf16: the chunks' states into memory, then all outputs at once")
         .dtype(Dtype::bf16)
         .limits(two_kernels_limits)
-        .memory(two_kernels_memory);
+        .memory(two_kernels_memory)
+        .moved(two_kernels_moved);
   }
   return chapter;
 }

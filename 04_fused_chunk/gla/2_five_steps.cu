@@ -56,47 +56,42 @@
 namespace tutorial::fused_gla {
 namespace {
 
-/// The window of block (x, window, head).
-struct Window {
-  int b, h, t, rows;
-
-  __device__ __forceinline__ explicit Window(const HalfArguments& a)
-      : b(int(blockIdx.z) / a.H), h(int(blockIdx.z) % a.H), t(int(blockIdx.y) * kWindow), rows(min(kWindow, a.L - t)) {}
-};
-
 /// Grid (NK, N, B H), a thread a column.
 __global__ void __launch_bounds__(kSlice) decay_cumsum_kernel(HalfArguments a, View<float> sums) {
   const Window w(a);
   const int d = int(blockIdx.x) * kSlice + int(threadIdx.x);
   if (d >= a.Dk) return;
+  float g[kWindow];
+  load_column(g, a.g.row(w.b, w.h, w.t) + d, a.g.stride_l, w.rows);
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < kWindow; ++i) {
-    if (i >= w.rows) break;
-    sum += base2(load_global(a.g.row(w.b, w.h, w.t + i) + d));
-    store_global(sums.row(w.b, w.h, w.t + i) + d, sum);
+    sum += base2(g[i]);
+    if (i < w.rows) store_global(sums.row(w.b, w.h, w.t + i) + d, sum);
   }
 }
 
 /// Grid (NK, N, B H), a thread a column.
-__global__ void __launch_bounds__(kSlice) prepare_qg_kg_kernel(HalfArguments a, Intermediates x) {
+__global__ void __launch_bounds__(kSlice, 8) prepare_qg_kg_kernel(HalfArguments a, Intermediates x) {
   const Window w(a);
   const int d = int(blockIdx.x) * kSlice + int(threadIdx.x);
   if (d >= a.Dk) return;
-  const float last = load_global(x.sums.row(w.b, w.h, w.t + w.rows - 1) + d);
+  float sums[kWindow], q[kWindow], k[kWindow], last = 0;
+  load_column(sums, x.sums.row(w.b, w.h, w.t) + d, x.sums.stride_l, w.rows);
+  load_column(q, a.q.row(w.b, w.h, w.t) + d, a.q.stride_l, w.rows);
+  load_column(k, a.k.row(w.b, w.h, w.t) + d, a.k.stride_l, w.rows);
+#pragma unroll
+  for (int i = 0; i < kWindow; ++i) last = i < w.rows ? sums[i] : last;
 #pragma unroll
   for (int i = 0; i < kWindow; ++i) {
-    if (i >= w.rows) break;
-    const float sum = i + 1 < w.rows ? load_global(x.sums.row(w.b, w.h, w.t + i) + d) : last;
-    const float q = __bfloat162float(load_global(a.q.row(w.b, w.h, w.t + i) + d));
-    const float k = __bfloat162float(load_global(a.k.row(w.b, w.h, w.t + i) + d));
-    store_global(x.q_g.row(w.b, w.h, w.t + i) + d, __float2bfloat16(q * exp2f(sum) * a.scale));
-    store_global(x.k_g.row(w.b, w.h, w.t + i) + d, __float2bfloat16(k * exp2f(last - sum)));
+    if (i >= w.rows) continue;
+    store_global(x.q_g.row(w.b, w.h, w.t + i) + d, __float2bfloat16(q[i] * exp2f(sums[i]) * a.scale));
+    store_global(x.k_g.row(w.b, w.h, w.t + i) + d, __float2bfloat16(k[i] * exp2f(last - sums[i])));
   }
 }
 
 /// Grid (NK, NV, B H): the block's tile of the state walks all windows.
-__global__ void __launch_bounds__(kThreads) fused_chunk_kernel(HalfArguments a, Intermediates x) {
+__global__ void __launch_bounds__(kThreads, 6) fused_chunk_kernel(HalfArguments a, Intermediates x) {
   const int head = int(blockIdx.z), b = head / a.H, h = head % a.H;
   const int d = int(blockIdx.x) * kSlice, Dk = min(kSlice, a.Dk - d);       // of the slice
   const int j = int(blockIdx.y) * kSlice, columns = min(kSlice, a.Dv - j);  // likewise

@@ -25,24 +25,24 @@ namespace {
 
 /// Grid (NK, N, B H), a thread a column.
 __global__ void __launch_bounds__(kSlice) prepare_kernel(HalfArguments a, Intermediates x) {
-  const int b = int(blockIdx.z) / a.H, h = int(blockIdx.z) % a.H;
-  const int t = int(blockIdx.y) * kWindow, rows = min(kWindow, a.L - t);
+  const Window w(a);
   const int d = int(blockIdx.x) * kSlice + int(threadIdx.x);
   if (d >= a.Dk) return;
-  float sums[kWindow], last = 0;
+  float sums[kWindow], q[kWindow], k[kWindow], last = 0;
+  load_column(sums, a.g.row(w.b, w.h, w.t) + d, a.g.stride_l, w.rows);
+  load_column(q, a.q.row(w.b, w.h, w.t) + d, a.q.stride_l, w.rows);
+  load_column(k, a.k.row(w.b, w.h, w.t) + d, a.k.stride_l, w.rows);
 #pragma unroll
-  for (int i = 0; i < kWindow; ++i) {
-    if (i < rows) last += base2(load_global(a.g.row(b, h, t + i) + d));
-    sums[i] = last;
+  for (float& sum : sums) {  // of gates of 1 below the last row, which change nothing
+    last += base2(sum);
+    sum = last;
   }
 #pragma unroll
   for (int i = 0; i < kWindow; ++i) {
-    if (i >= rows) break;
-    const float q = __bfloat162float(load_global(a.q.row(b, h, t + i) + d));
-    const float k = __bfloat162float(load_global(a.k.row(b, h, t + i) + d));
-    store_global(x.sums.row(b, h, t + i) + d, sums[i]);
-    store_global(x.q_g.row(b, h, t + i) + d, __float2bfloat16(q * exp2f(sums[i]) * a.scale));
-    store_global(x.k_g.row(b, h, t + i) + d, __float2bfloat16(k * exp2f(last - sums[i])));
+    if (i >= w.rows) continue;
+    store_global(x.sums.row(w.b, w.h, w.t + i) + d, sums[i]);
+    store_global(x.q_g.row(w.b, w.h, w.t + i) + d, __float2bfloat16(q[i] * exp2f(sums[i]) * a.scale));
+    store_global(x.k_g.row(w.b, w.h, w.t + i) + d, __float2bfloat16(k[i] * exp2f(last - sums[i])));
   }
 }
 

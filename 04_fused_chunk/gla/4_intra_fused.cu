@@ -56,7 +56,9 @@ struct Tiles {
 
 /// Grid (NV, H, B).
 template <int kDk>
-__global__ void __launch_bounds__(kThreads) intra_fused_kernel(HalfArguments a, Intermediates x) {
+__global__ void __launch_bounds__(kThreads, kDk <= 64    ? 4
+                                            : kDk <= 128 ? 3
+                                                         : 2) intra_fused_kernel(HalfArguments a, Intermediates x) {
   const int b = int(blockIdx.z), h = int(blockIdx.y);
   const int j = int(blockIdx.x) * kSlice, columns = min(kSlice, a.Dv - j);
   const Tiles<kDk> tiles(dynamic_shared<__nv_bfloat16>());

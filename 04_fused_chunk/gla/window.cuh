@@ -67,6 +67,21 @@ __device__ __forceinline__ float base2(float g) {
   return max(g * kLog2E, kStrongest);
 }
 
+/// The window of block (x, window, head) of a kernel that has the windows for themselves.
+struct Window {
+  int b, h, t, rows;
+
+  __device__ __forceinline__ explicit Window(const HalfArguments& a)
+      : b(int(blockIdx.z) / a.H), h(int(blockIdx.z) % a.H), t(int(blockIdx.y) * kWindow), rows(min(kWindow, a.L - t)) {}
+};
+
+/// A thread's column of a window: `rows` elements, stride_l apart, and zeros below them. All are on their way at once.
+template <class T>
+__device__ __forceinline__ void load_column(float (&column)[kWindow], const T* first, std::int64_t stride_l, int rows) {
+#pragma unroll
+  for (int i = 0; i < kWindow; ++i) column[i] = i < rows ? float(load_global(first + i * stride_l)) : 0.0f;
+}
+
 /// tile = the first `rows` rows and `columns` columns of a window; the rest becomes zeros. All threads of the block.
 /// @param columns a multiple of 8; rows begin at multiples of 16 bytes
 template <int kColumns>
@@ -84,7 +99,8 @@ __device__ __forceinline__ void load_window(const SwizzledTile<kColumns>& tile, 
   }
 }
 
-/// The same for fp32 sums.
+/// The same for sums of gates, but what is not there is less than any sum: then no decay from here to there is above 1,
+/// where an infinite one would make NaN of the zeros in q.
 template <int kColumns>
 __device__ __forceinline__ void load_window(const SumTile<kColumns>& tile, const float* first_row,
                                             std::int64_t stride_l, int rows, int columns) {
@@ -92,7 +108,8 @@ __device__ __forceinline__ void load_window(const SumTile<kColumns>& tile, const
 #pragma unroll
   for (int i = int(threadIdx.x); i < kWindow * kUnits; i += kThreads) {
     const int row = i / kUnits, column = i % kUnits * 4;
-    float4 unit{};
+    constexpr float kNoSum = -1000.0f;
+    float4 unit = make_float4(kNoSum, kNoSum, kNoSum, kNoSum);
     if (row < rows && column < columns) {
       unit = load_global(reinterpret_cast<const float4*>(first_row + row * stride_l + column));
     }
