@@ -19,12 +19,9 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
-
 #include "02_chunkwise/linear_attention.hpp"
 #include "02_chunkwise/normalized.hpp"
 #include "02_chunkwise/spread.hpp"
-#include "common/device/device.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/workspace.hpp"
@@ -32,52 +29,11 @@
 namespace tutorial::linear_attention {
 namespace {
 
-/// Microseconds that a block takes for a chunk: alone on its multiprocessor, and with another one.
-struct ChunkTime {
-  double alone, shared;
-};
-struct TileTimes {
-  ChunkTime walk, states;
-};
-constexpr TileTimes kNarrow{{2.0, 3.6}, {0.7, 1.2}}, kWide{{2.9, 5.3}, {0.9, 1.8}};  // 64 and 128 columns, Dk = 128
-constexpr double kTwoMoreLaunches = 6;                                               // microseconds
-constexpr double kCarryStep = 0.1;                                                   // microseconds a segment
-constexpr double kStateBytesPerMicrosecond = 3.5e6;
-constexpr int kStateTrips = 3;  // of the four, one is under a walk
-
-/// The estimated time of a spread in microseconds.
-double estimate(const HalfArguments& a, const Spread& spread) {
-  const int multiprocessors = multiprocessor_count(), resident = a.Dk <= 128 ? 2 : 1;
-  const std::int64_t blocks = std::int64_t(a.B) * a.H * ((a.Dv - 1) / spread.columns + 1) * spread.segments;
-  const double rounds = double((blocks - 1) / (resident * multiprocessors) + 1);
-  const bool alone = blocks <= multiprocessors || resident == 1;
-  const double chunks = rounds * (spread.length / 64) * (0.3 + 0.7 * a.Dk / 128);
-  const TileTimes& times = spread.columns == 64 ? kNarrow : kWide;
-  double time = chunks * (alone ? times.walk.alone : times.walk.shared);
-  if (spread.segments > 1) {
-    time += chunks * (alone ? times.states.alone : times.states.shared) + kTwoMoreLaunches +
-            kCarryStep * spread.segments + kStateTrips * double(spread_memory(a, spread)) / kStateBytesPerMicrosecond;
-  }
-  return time;
-}
+constexpr WalkTimes kTimes{.narrow = {.walk = {2.0, 3.6}, .states = {0.7, 1.2}},
+                           .wide = {.walk = {2.9, 5.3}, .states = {0.9, 1.8}}};
 
 Spread choose(const HalfArguments& a) {
-  Spread best;
-  double least = 0;
-  for (const int columns : {64, 128}) {
-    if (columns > widest_tile(a)) continue;
-    const std::int64_t blocks = std::int64_t(a.B) * a.H * ((a.Dv - 1) / columns + 1);
-    const int most = int(std::clamp<std::int64_t>(2 * multiprocessor_count() / blocks, 1, (a.L - 1) / 64 + 1));
-    for (int segments = 1; segments <= most; ++segments) {
-      const Spread spread = make_spread(a.L, columns, segments);
-      const double time = estimate(a, spread);
-      if (best.length == 0 || time < least) {
-        best = spread;
-        least = time;
-      }
-    }
-  }
-  return best;
+  return fastest_spread(a, kTimes);
 }
 
 std::string describe(const HalfArguments& a) {

@@ -270,10 +270,34 @@ __device__ __forceinline__ void store_state(float* state, typename Shape::State&
                           [](float& element, float* address) { store_global(address, element); });
 }
 
-/// Writes O, each row times a factor, to global memory in whole units of 16 bytes. They are put together in the warp's
-/// columns of V, which are overwritten: nobody else reads them, and O has their shape.
-/// @param o the chunk's first row, the block's first column; rows are stride_l elements apart
+/// Writes the warp's columns of a tile to global memory in whole units of 16 bytes. The warp has put them there by
+/// itself.
+/// @param o the tile's first row, the block's first column; rows are stride_l elements apart
 /// @param rows,columns how many there are of the chunk's and of the block's
+template <class Shape>
+__device__ __forceinline__ void store_warp_columns(__nv_bfloat16* o, std::int64_t stride_l, int rows, int columns,
+                                                   const typename Shape::ValueTile& V) {
+  const int lane = fresh_lane(), first_column = warp_index() * Shape::kWarpColumns;
+  __syncwarp();
+  constexpr int kUnits = Shape::kWarpColumns / 8;  // of a row
+  constexpr int kStep = 32 / kUnits;               // rows at a time; 8 lanes take 8 rows, which lie in different places
+  const int first = lane / 8 / kUnits * 8 + lane % 8, column = first_column + lane / 8 % kUnits * 8;
+  const int mine = V.unit(first, column);
+  uint4 units[kChunk / kStep];
+#pragma unroll
+  for (int i = 0; i < kChunk / kStep; ++i)
+    units[i] = *reinterpret_cast<const uint4*>(V.data + V.moved(mine, i * kStep, 0));
+  o += first * stride_l + column;
+  if (column >= columns) rows = 0;
+#pragma unroll
+  for (int i = 0; i < kChunk / kStep; ++i) {
+    if (first + i * kStep < rows) store_global(reinterpret_cast<uint4*>(o), units[i]);
+    o += kStep * stride_l;
+  }
+}
+
+/// Writes O, each row times a factor, to global memory. It is put together in the warp's columns of V, which are
+/// overwritten: nobody else reads them, and O has their shape. See store_warp_columns().
 /// @param factor factor(i) is that of row 8 i + lane / 4
 template <class Shape, class Factor>
 __device__ __forceinline__ void store_output(__nv_bfloat16* o, std::int64_t stride_l, int rows, int columns,
@@ -292,22 +316,7 @@ __device__ __forceinline__ void store_output(__nv_bfloat16* o, std::int64_t stri
           pack(times * two[0], times * two[1]);
     }
   }
-  __syncwarp();
-  constexpr int kUnits = Shape::kWarpColumns / 8;  // of a row
-  constexpr int kStep = 32 / kUnits;               // rows at a time; 8 lanes take 8 rows, which lie in different places
-  const int first = lane / 8 / kUnits * 8 + lane % 8, column = first_column + lane / 8 % kUnits * 8;
-  const int mine = V.unit(first, column);
-  uint4 units[kChunk / kStep];
-#pragma unroll
-  for (int i = 0; i < kChunk / kStep; ++i)
-    units[i] = *reinterpret_cast<const uint4*>(V.data + V.moved(mine, i * kStep, 0));
-  o += first * stride_l + column;
-  if (column >= columns) rows = 0;
-#pragma unroll
-  for (int i = 0; i < kChunk / kStep; ++i) {
-    if (first + i * kStep < rows) store_global(reinterpret_cast<uint4*>(o), units[i]);
-    o += kStep * stride_l;
-  }
+  store_warp_columns<Shape>(o, stride_l, rows, columns, V);
 }
 
 }  // namespace tutorial::linear_attention

@@ -28,6 +28,21 @@ Spread one_wave(const HalfArguments&);
 /// Bytes of the segments' states.
 std::int64_t spread_memory(const HalfArguments&, const Spread&);
 
+/// Microseconds that a block takes for a chunk, where Dk = 128: alone on its multiprocessor, and with another one.
+struct ChunkTime {
+  double alone, shared;
+};
+/// Of a walk, and of the kernel in front of it that reads the segments for their states.
+struct TileTimes {
+  ChunkTime walk, states;
+};
+/// With tiles of 64 columns and of 128.
+struct WalkTimes {
+  TileTimes narrow, wide;
+};
+/// The spread of the least estimated time.
+Spread fastest_spread(const HalfArguments&, const WalkTimes&);
+
 struct Normalizer;
 
 /// Stage 7 with a spread. @param normalizer null: o is not normalised

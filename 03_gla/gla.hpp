@@ -46,7 +46,9 @@ void chunkwise(const FloatArguments&);            ///< 4: CPU: chunks of C, sub-
 void recurrent_gpu(const FloatArguments&);        ///< 5: GPU: the state in registers, one kernel
 void chunk_gpu(const FloatArguments&);            ///< 6: GPU: each chunk's state in device memory, four kernels
 void subchunk_tensor_core(const HalfArguments&);  ///< 7: GPU: sub-chunks on bf16 with mma
-void dispatch(const FloatArguments&);             ///< 8: what a user calls
+void subchunk_walk(const HalfArguments&);         ///< 8: GPU: no pairs but those within sub-chunks; segments at once
+void dispatch(const HalfArguments&);              ///< 9: what a user calls
+void dispatch(const FloatArguments&);             ///< 9 for q, k, v, o in fp32
 
 // What a stage cannot run, as a sentence; empty where it can.
 std::string parallel_unstable_limits(const FloatArguments&);  ///< also where these gates are too strong for it
@@ -54,6 +56,8 @@ std::string parallel_log_limits(const FloatArguments&);
 std::string recurrent_gpu_limits(const FloatArguments&);
 std::string chunk_gpu_limits(const FloatArguments&);
 std::string subchunk_tensor_core_limits(const HalfArguments&);
+std::string subchunk_walk_limits(const HalfArguments&);
+std::string dispatch_limits(const HalfArguments&);
 std::string dispatch_limits(const FloatArguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs: scores, states, sums of gates.
@@ -63,11 +67,14 @@ std::int64_t chunkwise_memory(const FloatArguments&);
 std::int64_t recurrent_gpu_memory(const FloatArguments&);
 std::int64_t chunk_gpu_memory(const FloatArguments&);
 std::int64_t subchunk_tensor_core_memory(const HalfArguments&);
+std::int64_t subchunk_walk_memory(const HalfArguments&);
+std::int64_t dispatch_memory(const HalfArguments&);
 std::int64_t dispatch_memory(const FloatArguments&);
 
 /// How small stage 2's products of gates have become, as text for the report.
 std::string parallel_unstable_note(const FloatArguments&);
 /// What dispatch picks on this GPU, as text for the report.
+std::string dispatch_note(const HalfArguments&);
 std::string dispatch_note(const FloatArguments&);
 
 }  // namespace tutorial::gla

@@ -38,10 +38,22 @@ Chapter chapter() {
         .gpu("chunk_gpu", chunk_gpu, "all chunks at once, scores pair by pair in log space: four kernels")
         .limits(chunk_gpu_limits)
         .memory(chunk_gpu_memory)
-        .gpu("dispatch", dispatch, "what a user calls: the faster of the two for this problem")
-        .limits(dispatch_limits)
-        .memory(dispatch_memory)
-        .note(dispatch_note);
+        .gpu("subchunk_tensor_core", subchunk_tensor_core, "two levels on tensor cores, the diagonal once in fp32")
+        .dtype(Dtype::bf16)
+        .limits(subchunk_tensor_core_limits)
+        .memory(subchunk_tensor_core_memory)
+        .stage_work(subchunk_work)
+        .gpu<HalfArguments>("subchunk_walk", subchunk_walk, "from sub-chunk to sub-chunk through the state; segments")
+        .dtype(Dtype::bf16)
+        .limits(subchunk_walk_limits)
+        .memory<HalfArguments>(subchunk_walk_memory)
+        .stage_work(subchunk_walk_work)
+        .gpu<HalfArguments>("dispatch", dispatch, "what a user calls: as many segments as this problem wants")
+        .dtype(Dtype::bf16)
+        .limits<HalfArguments>(dispatch_limits)
+        .memory<HalfArguments>(dispatch_memory)
+        .note<HalfArguments>(dispatch_note)
+        .stage_work(subchunk_walk_work);
   }
   {
     using namespace retention;
@@ -49,10 +61,16 @@ Chapter chapter() {
         .cpu("chunkwise", chunkwise, "gla's stage of this name on one row of gates a head")
         .memory(chunkwise_memory)
         .stage_work(chunkwise_work)
-        .gpu("gpu", gpu, "gla's dispatch on the same row")
-        .limits(gpu_limits)
-        .memory(gpu_memory)
-        .note(gpu_note);
+        .gpu<FloatArguments>("gpu", gpu, "gla's dispatch in fp32 on the same row")
+        .limits<FloatArguments>(gpu_limits)
+        .memory<FloatArguments>(gpu_memory)
+        .note<FloatArguments>(gpu_note)
+        .gpu<HalfArguments>("gpu_bf16", gpu, "gla's dispatch")
+        .dtype(Dtype::bf16)
+        .limits<HalfArguments>(gpu_limits)
+        .memory<HalfArguments>(gpu_memory)
+        .note<HalfArguments>(gpu_note)
+        .stage_work(gla::subchunk_walk_work);
   }
   return chapter;
 }

@@ -121,11 +121,27 @@ Work chunkwise_work(const Sizes& s) {
   return two_level_work(s, s.at("C"));
 }
 
+Work subchunk_work(const Sizes& s) {
+  const double between = keys_seen(s, kGpuChunk) - keys_seen(s, kSubChunk);
+  Work work = subchunk_walk_work(s);
+  work.tensor_flops += positions(s) * 2 * between * double(s.at("Dk") + s.at("Dv"));
+  return work;
+}
+
+Work subchunk_walk_work(const Sizes& s) {
+  const auto Dk = double(s.at("Dk")), Dv = double(s.at("Dv")), pairs = keys_seen(s, kSubChunk);
+  // Of a pair in a sub-chunk: the key's multiplication with the gate, and a multiply-add; of the state: its decay.
+  return {.fma_flops = positions(s) * (Dk * 4 * pairs + 2 * Dk * Dv / double(kSubChunk)),
+          .tensor_flops = positions(s) * (4 * Dk * Dv + 2 * pairs * Dv),
+          .exponentials = exponentials(s, 1)};
+}
+
 }  // namespace gla
 
 namespace retention {
 
-Arguments Arguments::bind(const Call& call) {
+template <class T>
+Arguments<T> Arguments<T>::bind(const Call& call) {
   return {call.size("B"),
           call.size("H"),
           call.size("L"),
@@ -133,13 +149,15 @@ Arguments Arguments::bind(const Call& call) {
           call.size("Dv"),
           call.chunk(),
           call.scale(),
-          call.view<const float>("q"),
-          call.view<const float>("k"),
-          call.view<const float>("v"),
+          call.view<const T>("q"),
+          call.view<const T>("k"),
+          call.view<const T>("v"),
           call.view<const float>("initial_state"),
-          call.view<float>("o"),
+          call.view<T>("o"),
           call.view<float>("final_state")};
 }
+template struct Arguments<float>;
+template struct Arguments<__nv_bfloat16>;
 
 Operator definition() {
   Operator definition("retention", "gla with a constant gate a head, exp(g) = 1 - 2^(-5-h)");

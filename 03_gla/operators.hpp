@@ -14,6 +14,8 @@ Work recurrent_work(const Sizes&);          ///< stages 1 and 5
 Work parallel_unstable_work(const Sizes&);  ///< stage 2
 Work parallel_log_work(const Sizes&);       ///< stage 3
 Work chunkwise_work(const Sizes&);          ///< stage 4, in chunks of --chunk
+Work subchunk_work(const Sizes&);           ///< stage 7
+Work subchunk_walk_work(const Sizes&);      ///< stages 8 and 9
 
 }  // namespace tutorial::gla
 

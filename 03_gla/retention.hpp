@@ -7,6 +7,8 @@
 /// Source: Sun et al., "Retentive Network: A Successor to Transformer for Large Language Models", arXiv 2307.08621,
 /// equations 5 and 8 (without the rotation of q and k).
 
+#include <cuda_bf16.h>
+
 #include <cstdint>
 #include <string>
 
@@ -14,29 +16,37 @@
 
 namespace tutorial::retention {
 
+/// @tparam T the element type of q, k, v and o, as in gla
+template <class T>
 struct Arguments {
   int B, H, L, Dk, Dv;
   int C;                            ///< chunk length of stage 1; the GPU stage has its own
   float scale;                      ///< multiplies q
-  View<const float> q;              ///< [B, H, L, Dk]
-  View<const float> k;              ///< [B, H, L, Dk]
-  View<const float> v;              ///< [B, H, L, Dv]
+  View<const T> q;                  ///< [B, H, L, Dk]
+  View<const T> k;                  ///< [B, H, L, Dk]
+  View<const T> v;                  ///< [B, H, L, Dv]
   View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null where S_0 = 0
-  View<float> o;                    ///< [B, H, L, Dv]
+  View<T> o;                        ///< [B, H, L, Dv]
   View<float> final_state;          ///< [B, H, Dk, Dv]; data is null where nobody asks for it
 
   static Arguments bind(const Call& call);
 };
+using FloatArguments = Arguments<float>;
+using HalfArguments = Arguments<__nv_bfloat16>;
 
 /// The recurrence in double on the CPU, with the decay as it is defined: what the stages are checked against.
-void recurrent_double(const Arguments&);
+void recurrent_double(const FloatArguments&);
 
-void chunkwise(const Arguments&);  ///< 1: CPU: gla's chunkwise on a table of gates
-void gpu(const Arguments&);        ///< 2: GPU: gla's dispatch on a table of gates
+void chunkwise(const FloatArguments&);  ///< 1: CPU: gla's chunkwise on a table of gates
+void gpu(const FloatArguments&);        ///< 2: GPU: gla's dispatch on a table of gates
+void gpu(const HalfArguments&);         ///< 3: GPU: the same in bf16
 
-std::string gpu_limits(const Arguments&);
-std::string gpu_note(const Arguments&);
-std::int64_t chunkwise_memory(const Arguments&);
-std::int64_t gpu_memory(const Arguments&);
+std::string gpu_limits(const FloatArguments&);
+std::string gpu_limits(const HalfArguments&);
+std::string gpu_note(const FloatArguments&);
+std::string gpu_note(const HalfArguments&);
+std::int64_t chunkwise_memory(const FloatArguments&);
+std::int64_t gpu_memory(const FloatArguments&);
+std::int64_t gpu_memory(const HalfArguments&);
 
 }  // namespace tutorial::retention

@@ -20,9 +20,10 @@ output=$(readlink -f "$output")
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." || exit 2
 
 if ! command -v nvcc >/dev/null; then PATH=$PATH:/usr/local/cuda/bin; fi
-chapters=${CHAPTERS:-01 02}
+chapters=${CHAPTERS:-01 02 03}
 linear_attention=build/cuda/01_linear_attention/linear_attention
 chunkwise=build/cuda/02_chunkwise/chunkwise
+gla=build/cuda/03_gla/gla
 
 build() { cmake --preset cuda && cmake --build --preset cuda --parallel "$(nproc)"; }
 
@@ -60,6 +61,18 @@ sanitize_02() {
     sanitized "$chunkwise" "${sizes[@]}" || status=1
     sanitized "$chunkwise" "${sizes[@]}" --normalize || status=1
   done
+  return $status
+}
+
+# Shapes: as chapter 02's, and a width of more than one slice for the kernel in front.
+sanitize_03() {
+  local shape status=0
+  local -a sizes
+  for shape in "1 2 200 48 64" "2 1 150 64 144" "1 1 200 112 128" "1 1 130 208 64" "2 1 70 33 5"; do
+    read -ra sizes <<<"$shape"
+    sanitized "$gla" "${sizes[@]}" --operator gla || status=1
+  done
+  sanitized "$gla" 1 2 70 24 40 --operator retention || status=1
   return $status
 }
 
@@ -104,10 +117,31 @@ time_02() {
   return $status
 }
 
+# The shapes at which flash-linear-attention was measured, few heads and many, other widths; retention.
+time_03() {
+  local L shape status=0
+  local -a sizes
+  local stages=subchunk_tensor_core,subchunk_walk,dispatch
+  timed "$gla" --operator gla || status=1
+  for L in 32 128 512 1024 4096 8192 16384; do
+    timed "$gla" --operator gla --stage chunk_gpu,$stages -L $L || status=1
+  done
+  timed "$gla" --operator gla --stage dispatch -L 65536 || status=1
+  for shape in "1 1 16384 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "8 32 2048 128 128" "4 8 16384 64 64" \
+    "2 4 4096 256 512"; do
+    read -ra sizes <<<"$shape"
+    timed "$gla" --operator gla --stage $stages -B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" \
+      --key-dim "${sizes[3]}" --value-dim "${sizes[4]}" || status=1
+  done
+  timed "$gla" --operator retention --stage gpu,gpu_bf16 || status=1
+  return $status
+}
+
 sanitize() {
   local status=0
   if [[ $chapters == *01* ]]; then sanitize_01 || status=1; fi
   if [[ $chapters == *02* ]]; then sanitize_02 || status=1; fi
+  if [[ $chapters == *03* ]]; then sanitize_03 || status=1; fi
   return $status
 }
 time_all() {
@@ -115,6 +149,7 @@ time_all() {
   : >"$output/timings.jsonl"
   if [[ $chapters == *01* ]]; then time_01 || status=1; fi
   if [[ $chapters == *02* ]]; then time_02 || status=1; fi
+  if [[ $chapters == *03* ]]; then time_03 || status=1; fi
   return $status
 }
 

@@ -22,14 +22,14 @@
 
 namespace tutorial::retention {
 
-void chunkwise(const Arguments& a) {
+void chunkwise(const FloatArguments& a) {
   const auto Dk = std::size_t(a.Dk);
   std::vector<float> gates(std::size_t(a.H) * Dk);
   for (int h = 0; h < a.H; ++h) std::fill_n(&gates[std::size_t(h) * Dk], Dk, gate(h));
   gla::chunkwise(gated(a, gates.data()));
 }
 
-std::int64_t chunkwise_memory(const Arguments& a) {
+std::int64_t chunkwise_memory(const FloatArguments& a) {
   return gla::chunkwise_memory(gated(a, nullptr)) + 4 * std::int64_t(a.H) * a.Dk;
 }
 

@@ -1,12 +1,13 @@
 /// @file
-/// Stage 2, `gpu`: the same table in device memory, for gla's dispatch.
+/// The stages 2 and 3, `gpu` and `gpu_bf16`: the same table in device memory, for gla's dispatch.
 ///
 /// Idea: as in stage 1. Mends: a thread a head. Same: the table; a kernel of H blocks writes it before each call, so
 /// that a call can be captured in a graph and no host memory has to live until it has run.
 ///
 ///   g_td = log(1 - 2^(-5-h))        a table [H, Dk], seen as [B, H, L, Dk] with strides 0, Dk, 0, 1
 ///
-/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; S_0 and final_state [B, H, Dk, Dv]; fp32 in device memory.
+/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; S_0 and final_state [B, H, Dk, Dv]; in device memory, fp32, and for
+/// `gpu_bf16` q, k, v and o in bf16.
 /// Who does what: block h of the first kernel writes row h; then gla's. Work, limit and needs: gla's; bytes: q, k, v
 /// and o once, the table from the second-level cache.
 /// Weakness: stage 1's.
@@ -29,24 +30,50 @@ __global__ void gates_kernel(float* gates, int Dk) {
   for (int d = int(threadIdx.x); d < Dk; d += int(blockDim.x)) store_global(&gates[std::int64_t(h) * Dk + d], gate);
 }
 
-}  // namespace
-
-void gpu(const Arguments& a) {
+/// The arguments with a table that the kernel has been started for.
+template <class T>
+gla::Arguments<T> with_gates(const Arguments<T>& a) {
   float* gates = workspace<float>("retention: gates", std::size_t(a.H) * std::size_t(a.Dk));
   launch(gates_kernel, {unsigned(a.H), 128}, gates, a.Dk);
-  gla::dispatch(gated(a, gates));
+  return gated(a, gates);
 }
 
-std::string gpu_limits(const Arguments& a) {
+std::int64_t table_bytes(int H, int Dk) {
+  return std::int64_t(sizeof(float)) * H * Dk;
+}
+
+}  // namespace
+
+void gpu(const FloatArguments& a) {
+  gla::dispatch(with_gates(a));
+}
+
+void gpu(const HalfArguments& a) {
+  gla::dispatch(with_gates(a));
+}
+
+std::string gpu_limits(const FloatArguments& a) {
   return gla::dispatch_limits(gated(a, nullptr));
 }
 
-std::string gpu_note(const Arguments& a) {
+std::string gpu_limits(const HalfArguments& a) {
+  return gla::dispatch_limits(gated(a, nullptr));
+}
+
+std::string gpu_note(const FloatArguments& a) {
   return gla::dispatch_note(gated(a, nullptr));
 }
 
-std::int64_t gpu_memory(const Arguments& a) {
-  return gla::dispatch_memory(gated(a, nullptr)) + 4 * std::int64_t(a.H) * a.Dk;
+std::string gpu_note(const HalfArguments& a) {
+  return gla::dispatch_note(gated(a, nullptr));
+}
+
+std::int64_t gpu_memory(const FloatArguments& a) {
+  return gla::dispatch_memory(gated(a, nullptr)) + table_bytes(a.H, a.Dk);
+}
+
+std::int64_t gpu_memory(const HalfArguments& a) {
+  return gla::dispatch_memory(gated(a, nullptr)) + table_bytes(a.H, a.Dk);
 }
 
 }  // namespace tutorial::retention

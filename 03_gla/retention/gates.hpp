@@ -15,7 +15,8 @@ inline float gate(int h) {
 }
 
 /// The same call of gla. @param gates [H, Dk]: a view whose strides of batch entries and positions are zero repeats it
-inline gla::FloatArguments gated(const Arguments& a, const float* gates) {
+template <class T>
+gla::Arguments<T> gated(const Arguments<T>& a, const float* gates) {
   return {a.B, a.H,          a.L, a.Dk, a.Dv, a.C, a.scale, a.q, a.k, a.v, {gates, 0, a.Dk, 0}, a.initial_state,
           a.o, a.final_state};
 }

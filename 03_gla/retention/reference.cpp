@@ -12,7 +12,7 @@ namespace tutorial::retention {
 namespace {
 
 /// All steps of one (batch, head).
-void recurrence(const Arguments& a, int b, int h) {
+void recurrence(const FloatArguments& a, int b, int h) {
   const double decay = 1 - std::exp2(-5.0 - h);
   const auto Dv = std::size_t(a.Dv);
   std::vector<double> S(std::size_t(a.Dk) * Dv), o(Dv);
@@ -39,7 +39,7 @@ void recurrence(const Arguments& a, int b, int h) {
 
 }  // namespace
 
-void recurrent_double(const Arguments& a) {
+void recurrent_double(const FloatArguments& a) {
 #pragma omp parallel for collapse(2) schedule(dynamic)
   for (int b = 0; b < a.B; ++b) {
     for (int h = 0; h < a.H; ++h) recurrence(a, b, h);

@@ -27,6 +27,8 @@ struct Kernel {
 constexpr Kernel kKernels[] = {
     {"recurrent_gpu", "gla/5_recurrent_gpu.cu", 128, 16},
     {"chunk_gpu", "gla/6_chunk_gpu.cu", 128, 16},
+    {"subchunk_tensor_core", "gla/7_subchunk_tensor_core.cu", 64, 64},
+    {"subchunk_walk", "gla/8_subchunk_walk.cu", 64, 64},
 };
 
 /// The lines of a source file that wait at a block barrier.
@@ -50,7 +52,7 @@ class BarriersTest : public testing::TestWithParam<Kernel> {
 };
 
 #if !defined(__SANITIZE_THREAD__)
-constexpr std::array kSchedules = {"forward", "reverse", "random:1", "random:2"};
+constexpr std::array kSchedules = {"forward", "reverse", "warps", "warps-reverse", "random:1"};
 
 TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
   const Operator& definition = gla_operator();

@@ -1,17 +1,51 @@
 /// @file
-/// What dispatch picks, and that either choice is right. The emulator lets a test choose the number of
-/// multiprocessors.
+/// Every way in which stage 8 can be spread, what dispatch chooses, and that either choice is right. The emulator
+/// lets a test choose the number of multiprocessors.
 
 #include <cstdlib>
 
 #include "03_gla/gla.hpp"
+#include "03_gla/gla/spread.hpp"
 #include "03_gla/test/stages.hpp"
 
 namespace tutorial::gla {
 namespace {
 
-FloatArguments sizes(int B, int H, int L, int Dk, int Dv) {
-  FloatArguments a{};
+template <int kColumns, int kSegments>
+void spread(const HalfArguments& a) {
+  subchunk_walk(a, linear_attention::make_spread(a.L, kColumns, kSegments));
+}
+
+template <int kColumns>
+void expect_right(std::int64_t L, std::int64_t Dk, std::int64_t Dv) {
+  Operator definition = gla_operator();
+  const std::size_t before = definition.stages().size();
+  definition.gpu<HalfArguments>("1", spread<kColumns, 1>, "").dtype(Dtype::bf16);
+  definition.gpu<HalfArguments>("2", spread<kColumns, 2>, "").dtype(Dtype::bf16);
+  definition.gpu<HalfArguments>("3", spread<kColumns, 3>, "").dtype(Dtype::bf16);
+  definition.gpu<HalfArguments>("100", spread<kColumns, 100>, "").dtype(Dtype::bf16);
+  const Problem problem =
+      make_problem(definition, {.sizes = {{"B", 1}, {"H", 2}, {"L", L}, {"Dk", Dk}, {"Dv", Dv}}, .seed = 3});
+  const Outputs truth = evaluate_reference(definition, problem, Dtype::bf16);
+  for (std::size_t i = before; i < definition.stages().size(); ++i) {
+    const Stage& stage = definition.stages()[i];
+    SCOPED_TRACE(std::to_string(kColumns) + " columns, segments up to " + stage.name);
+    expect_close(evaluate(definition, stage, problem), truth, tolerance_of(stage, problem.sizes));
+  }
+}
+
+TEST(SpreadTest, EveryShapeOfTileInAnyNumberOfSegments) {
+  for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{48, 144}, {128, 128}, {112, 208}}) {
+    SCOPED_TRACE("Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
+    expect_right<64>(410, Dk, Dv);
+    expect_right<128>(410, Dk, Dv);
+  }
+  expect_right<64>(410, 208, 80);
+}
+
+template <class T>
+Arguments<T> sizes(int B, int H, int L, int Dk, int Dv) {
+  Arguments<T> a{};
   a.B = B;
   a.H = H;
   a.L = L;
@@ -20,31 +54,57 @@ FloatArguments sizes(int B, int H, int L, int Dk, int Dv) {
   return a;
 }
 
+std::string choice_fp32(int B, int H, int L, int Dk, int Dv) {
+  return dispatch_note(sizes<float>(B, H, L, Dk, Dv));
+}
+
+std::string choice(int B, int H, int L, int Dk, int Dv) {
+  return dispatch_note(sizes<__nv_bfloat16>(B, H, L, Dk, Dv));
+}
+
 TEST(DispatchTest, TakesWhatTheRegistersCannotHold) {
-  EXPECT_EQ(dispatch_note(sizes(1000, 1000, 1, 257, 64)), "chunk_gpu");
-  EXPECT_NE(dispatch_note(sizes(1000, 1000, 1, 256, 64)), "chunk_gpu");
+  EXPECT_EQ(choice_fp32(1000, 1000, 1, 257, 64), "chunk_gpu");
+  EXPECT_NE(choice_fp32(1000, 1000, 1, 256, 64), "chunk_gpu");
+  EXPECT_EQ(choice(1, 1, 1, 272, 64).find("chunk_gpu in fp32"), 0u);
+  EXPECT_EQ(choice(1, 1, 1, 24, 64).find("recurrent_gpu in fp32"), 0u);
+  EXPECT_EQ(choice(1, 1, 1, 256, 64).find("subchunk_walk"), 0u);
 }
 
 #if TUTORIAL_EMULATOR
-TEST(DispatchTest, FollowsTheNumberOfHeadsAndPositions) {
-  setenv("EMULATOR_MULTIPROCESSORS", "132", 1);
-  EXPECT_EQ(dispatch_note(sizes(1, 1, 1, 128, 128)), "recurrent_gpu") << "a step";
-  EXPECT_EQ(dispatch_note(sizes(1, 1, 4096, 128, 128)), "chunk_gpu") << "chunks for idle multiprocessors";
-  EXPECT_EQ(dispatch_note(sizes(32, 32, 4096, 128, 128)), "recurrent_gpu") << "there are none";
-  unsetenv("EMULATOR_MULTIPROCESSORS");
+class MultiprocessorsTest : public testing::Test {
+ protected:
+  static void set(const char* multiprocessors) { setenv("EMULATOR_MULTIPROCESSORS", multiprocessors, 1); }
+  void TearDown() override { unsetenv("EMULATOR_MULTIPROCESSORS"); }
+};
+
+TEST_F(MultiprocessorsTest, ChoicesFollowTheNumberOfHeadsAndPositions) {
+  set("132");
+  EXPECT_EQ(choice_fp32(1, 1, 1, 128, 128), "recurrent_gpu") << "a step";
+  EXPECT_EQ(choice_fp32(1, 1, 4096, 128, 128), "chunk_gpu") << "chunks for idle multiprocessors";
+  EXPECT_EQ(choice_fp32(32, 32, 4096, 128, 128), "recurrent_gpu") << "there are none";
+  EXPECT_EQ(choice(4, 8, 64, 128, 128), "subchunk_walk, one segment, 64 columns a block");
+  EXPECT_EQ(choice(32, 32, 4096, 128, 128), "subchunk_walk, one segment, 128 columns a block");
+  EXPECT_NE(choice(4, 8, 16384, 128, 128).find(" segments, 128 columns"), std::string::npos);
 }
 
-TEST(DispatchTest, IsRightWhateverItPicks) {
-  const Problem problem = gla_problem(1, 2, 300, 64, 40);
-  const Stage& stage = find_stage(gla_operator(), "dispatch");
-  const auto picked = [&](const char* multiprocessors) {
-    setenv("EMULATOR_MULTIPROCESSORS", multiprocessors, 1);
-    expect_close(evaluate(gla_operator(), stage, problem), evaluate_reference(gla_operator(), problem), 1e-5);
-    return dispatch_note(sizes(1, 2, 300, 64, 40));
-  };
-  EXPECT_EQ(picked("1"), "recurrent_gpu");
-  EXPECT_EQ(picked("1000"), "chunk_gpu");
-  unsetenv("EMULATOR_MULTIPROCESSORS");
+// A width for the tensor cores, one that goes through fp32, and rows that are not aligned.
+TEST_F(MultiprocessorsTest, EveryChoiceIsRight) {
+  Operator definition = gla_operator();
+  definition.gpu<FloatArguments>("fp32", dispatch, "");
+  for (const auto& [Dk, layout] : {std::pair<std::int64_t, Layout>{64, {}}, {40, {}}, {64, {.row_padding = 3}}}) {
+    const Problem problem = gla_problem(1, 2, 300, Dk, 48);
+    for (const char* multiprocessors : {"1", "1000"}) {
+      set(multiprocessors);
+      for (const char* name : {"dispatch", "fp32"}) {
+        const Stage& stage = find_stage(definition, name);
+        expect_close(evaluate(definition, stage, problem, layout),
+                     evaluate_reference(definition, problem, is_half(stage) ? Dtype::bf16 : Dtype::fp32),
+                     tolerance_of(stage, problem.sizes));
+      }
+      EXPECT_EQ(choice_fp32(1, 2, 300, 64, 48),
+                *multiprocessors == '1' && !multiprocessors[1] ? "recurrent_gpu" : "chunk_gpu");
+    }
+  }
 }
 #endif
 

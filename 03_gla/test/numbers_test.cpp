@@ -115,7 +115,8 @@ TEST(NumbersTest, LimitsAreNamed) {  // and asked for before there are tensors
     sizes[symbol] = size;
     return sizes;
   };
-  for (const char* stage : {"parallel_unstable", "parallel_log", "recurrent_gpu", "chunk_gpu", "dispatch"}) {
+  for (const char* stage : {"parallel_unstable", "parallel_log", "recurrent_gpu", "chunk_gpu", "subchunk_tensor_core",
+                            "subchunk_walk", "dispatch"}) {
     EXPECT_EQ(limits(stage, small), "") << stage;
   }
   for (const char* stage : {"parallel_unstable", "parallel_log"}) {
@@ -126,6 +127,13 @@ TEST(NumbersTest, LimitsAreNamed) {  // and asked for before there are tensors
   EXPECT_NE(limits("recurrent_gpu", with("Dk", 257)), "");
   EXPECT_EQ(limits("chunk_gpu", with("Dk", 4095 * 64)), "");
   EXPECT_NE(limits("chunk_gpu", with("Dk", 4095 * 64 + 1)), "");
+  for (const char* stage : {"subchunk_tensor_core", "subchunk_walk"}) {
+    EXPECT_EQ(limits(stage, with("Dk", 256)), "") << stage;
+    EXPECT_NE(limits(stage, with("Dk", 272)), "") << stage;
+    EXPECT_NE(limits(stage, with("Dk", 24)), "") << stage;
+    EXPECT_EQ(limits(stage, with("Dv", 512)), "") << stage;
+    EXPECT_NE(limits(stage, with("Dv", 8)), "") << stage;
+  }
   EXPECT_EQ(limits("dispatch", with("Dk", 257)), "");
   EXPECT_NE(limits("dispatch", with("Dk", 4095 * 64 + 1)), "");
   Sizes many = with("B", 1 << 16);

@@ -37,7 +37,9 @@ TEST(RetentionTest, IsGlaWithConstantGates) {
     }
   };
   expect_same("chunkwise", "chunkwise");
-  expect_same("gpu", "dispatch");
+  expect_same("gpu_bf16", "dispatch");
+  expect_close(evaluate(retention, find_stage(retention, "gpu"), problem), evaluate_reference(retention, problem),
+               1e-5);
   expect_close(evaluate_reference(retention, problem), evaluate_reference(gla_operator(), gated), 1e-6);
 }
 
@@ -46,7 +48,7 @@ TEST(RetentionTest, LongSequences) {
   const Operator& retention = find_operator("retention");
   const Problem problem =
       make_problem(retention, {.sizes = {{"B", 1}, {"H", 11}, {"L", 5000}, {"Dk", 4}, {"Dv", 4}}, .seed = 8});
-  expect_stages_match(retention, problem, {}, 2);
+  expect_stages_match(retention, problem, {}, 3);
 }
 
 }  // namespace

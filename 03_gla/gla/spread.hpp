@@ -1,0 +1,20 @@
+#pragma once
+/// @file
+/// How the tensor-core stages spread a head over the GPU: as chapter 02's, and with its estimates.
+
+#include "02_chunkwise/spread.hpp"
+#include "03_gla/gla.hpp"
+
+namespace tutorial::gla {
+
+using linear_attention::Spread;
+
+/// The same problem without gates: what chapter 02 is asked about widths, rows and spreads.
+linear_attention::HalfArguments without_gates(const HalfArguments&);
+
+/// Stage 8 with a spread, whose `starts` it computes.
+void subchunk_walk(const HalfArguments&, Spread);
+/// Bytes of its workspace.
+std::int64_t subchunk_walk_memory(const HalfArguments&, const Spread&);
+
+}  // namespace tutorial::gla
