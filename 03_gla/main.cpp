@@ -4,6 +4,7 @@
 
 #include "03_gla/gla.hpp"
 #include "03_gla/gla/against_chapter_02.hpp"
+#include "03_gla/gla_layer.hpp"
 #include "03_gla/operators.hpp"
 #include "03_gla/retention.hpp"
 #include "common/chapter/chapter.hpp"
@@ -71,6 +72,24 @@ Chapter chapter() {
         .memory<HalfArguments>(gpu_memory)
         .note<HalfArguments>(gpu_note)
         .stage_work(gla::subchunk_walk_work);
+  }
+  {
+    using namespace gla_layer;
+    chapter.add(definition())
+        .cpu("cpu", cpu, "the layer around gla: projections, low-rank gates, a norm and a swish gate")
+        .memory(cpu_memory)
+        .stage_work(cpu_work)
+        .gpu("gpu", gpu, "cuBLAS for the products, gla's dispatch, and two kernels for the rest")
+        .limits(gpu_limits)
+        .memory(gpu_memory)
+        .note(gpu_note)
+        .stage_work(gpu_work)
+        .gpu("gpu_bf16", gpu_bf16, "the same with matrices in bf16: tensor cores for the products")
+        .dtype(Dtype::bf16)
+        .limits(gpu_bf16_limits)
+        .memory(gpu_bf16_memory)
+        .note(gpu_bf16_note)
+        .stage_work(gpu_bf16_work);
   }
   return chapter;
 }

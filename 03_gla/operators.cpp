@@ -121,6 +121,10 @@ Work chunkwise_work(const Sizes& s) {
   return two_level_work(s, s.at("C"));
 }
 
+Work chunk_gpu_work(const Sizes& s) {
+  return pairwise_work(s);
+}
+
 Work subchunk_work(const Sizes& s) {
   const double between = keys_seen(s, kGpuChunk) - keys_seen(s, kSubChunk);
   Work work = subchunk_walk_work(s);

@@ -13,7 +13,8 @@ Operator definition();
 Work recurrent_work(const Sizes&);          ///< stages 1 and 5
 Work parallel_unstable_work(const Sizes&);  ///< stage 2
 Work parallel_log_work(const Sizes&);       ///< stage 3
-Work chunkwise_work(const Sizes&);          ///< stage 4, in chunks of --chunk
+Work chunkwise_work(const Sizes&);          ///< stage 4, in chunks of C
+Work chunk_gpu_work(const Sizes&);          ///< stage 6
 Work subchunk_work(const Sizes&);           ///< stage 7
 Work subchunk_walk_work(const Sizes&);      ///< stages 8 and 9
 
@@ -26,3 +27,14 @@ Operator definition();
 Work chunkwise_work(const Sizes&);  ///< stage 1, in chunks of --chunk
 
 }  // namespace tutorial::retention
+
+namespace tutorial::gla_layer {
+
+Operator definition();
+
+// The operations of the stages.
+Work cpu_work(const Sizes&);
+Work gpu_work(const Sizes&);
+Work gpu_bf16_work(const Sizes&);
+
+}  // namespace tutorial::gla_layer

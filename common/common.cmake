@@ -8,6 +8,7 @@ tutorial_sources(common
   half.cpp
   limits_cpu.cpp
   parallel.cpp
+  parts.cpp
   random.cpp
   safetensors.cpp
   tensor.cpp

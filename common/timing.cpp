@@ -7,6 +7,7 @@
 
 #include "common/device/error.hpp"
 #include "common/device/stream.hpp"
+#include "common/parts.hpp"
 
 namespace tutorial {
 namespace {
@@ -17,25 +18,48 @@ double median_of(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+Times times_of(const std::vector<double>& milliseconds) {
+  const auto [min, max] = std::minmax_element(milliseconds.begin(), milliseconds.end());
+  return {median_of(milliseconds), *min, *max, static_cast<int>(milliseconds.size())};
+}
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Warm-up and timed runs of a plan; `measure` makes one run and returns its milliseconds.
-Times run_plan(const Timed& timed, const TimingPlan& plan, const std::function<double()>& measure) {
+// Warm-up and timed runs of a plan. `measure` makes one run; what it returns is kept of the timed ones.
+template <class Measure>
+auto run_plan(const Timed& timed, const TimingPlan& plan, Measure measure) {
   for (int run = 0; run < plan.warmup; ++run) {
     timed.prepare();
     measure();
   }
-  std::vector<double> milliseconds;
+  std::vector<decltype(measure())> measured;
   const auto start = std::chrono::steady_clock::now();
   for (int run = 1; run <= plan.most && (run <= plan.least || seconds_since(start) < plan.budget_s); ++run) {
     timed.progress(run, plan.most);
     timed.prepare();
-    milliseconds.push_back(measure());
+    measured.push_back(measure());
   }
-  const auto [min, max] = std::minmax_element(milliseconds.begin(), milliseconds.end());
-  return {median_of(milliseconds), *min, *max, static_cast<int>(milliseconds.size())};
+  return measured;
+}
+
+// The parts of one run, in their order.
+struct Part {
+  std::string name;
+  double milliseconds;
+};
+using Parts = std::vector<Part>;
+
+// One part over all runs, which have the same parts.
+std::vector<PartTimes> times_of(const std::vector<Parts>& runs) {
+  std::vector<PartTimes> parts;
+  for (std::size_t i = 0; i < runs.front().size(); ++i) {
+    std::vector<double> milliseconds;
+    for (const Parts& run : runs) milliseconds.push_back(run.at(i).milliseconds);
+    parts.push_back({runs.front()[i].name, times_of(milliseconds)});
+  }
+  return parts;
 }
 
 // A captured graph, ready to be launched.
@@ -72,11 +96,24 @@ class Graph {
 }  // namespace
 
 Times time_on_host(const Timed& timed, const TimingPlan& plan) {
-  return run_plan(timed, plan, [&] {
+  return times_of(run_plan(timed, plan, [&] {
     const auto start = std::chrono::steady_clock::now();
     timed.call();
     return 1e3 * seconds_since(start);
-  });
+  }));
+}
+
+std::vector<PartTimes> time_parts_on_host(const Timed& timed, const TimingPlan& plan) {
+  return times_of(run_plan(timed, plan, [&] {
+    Parts parts;
+    auto start = std::chrono::steady_clock::now();
+    const PartListener listener([&](const char* name) {
+      parts.push_back({name, 1e3 * seconds_since(start)});
+      start = std::chrono::steady_clock::now();
+    });
+    timed.call();
+    return parts;
+  }));
 }
 
 GpuTimer::GpuTimer() : previous_(current_stream()) {
@@ -94,10 +131,15 @@ GpuTimer::GpuTimer() : previous_(current_stream()) {
 
 GpuTimer::~GpuTimer() {
   set_current_stream(previous_);
+  for (const cudaEvent_t event : part_ends_) cudaEventDestroy(event);
   cudaEventDestroy(stop_);
   cudaEventDestroy(start_);
   cudaStreamDestroy(stream_);
   cudaFree(flush_);
+}
+
+void GpuTimer::flush_l2() {
+  check(cudaMemsetAsync(flush_, 0, flush_bytes_, stream_));
 }
 
 float GpuTimer::elapsed_ms(const std::function<void()>& work) {
@@ -111,10 +153,29 @@ float GpuTimer::elapsed_ms(const std::function<void()>& work) {
 }
 
 Times GpuTimer::time(const Timed& timed, const TimingPlan& plan) {
-  return run_plan(timed, plan, [&] {
-    check(cudaMemsetAsync(flush_, 0, flush_bytes_, stream_));
-    return elapsed_ms(timed.call);
-  });
+  return times_of(run_plan(timed, plan, [&] {
+    flush_l2();
+    return static_cast<double>(elapsed_ms(timed.call));
+  }));
+}
+
+std::vector<PartTimes> GpuTimer::time_parts(const Timed& timed, const TimingPlan& plan) {
+  return times_of(run_plan(timed, plan, [&] {
+    Parts parts;
+    const PartListener listener([&](const char* name) {
+      if (parts.size() == part_ends_.size()) check(cudaEventCreate(&part_ends_.emplace_back()));
+      check(cudaEventRecord(part_ends_[parts.size()], stream_));
+      parts.push_back({name, 0});
+    });
+    flush_l2();
+    elapsed_ms(timed.call);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      float milliseconds = 0;
+      check(cudaEventElapsedTime(&milliseconds, i == 0 ? start_ : part_ends_[i - 1], part_ends_[i]));
+      parts[i].milliseconds = milliseconds;
+    }
+    return parts;
+  }));
 }
 
 double GpuTimer::time_in_graph(const std::function<void()>& call, double estimate_ms) {

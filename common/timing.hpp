@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace tutorial {
 
@@ -33,8 +35,17 @@ struct Timed {
   std::function<void(int run, int runs)> progress = [](int, int) {};  ///< run 1.. of at most `runs`
 };
 
+/// Milliseconds of one part of a call (common/parts.hpp).
+struct PartTimes {
+  std::string name;
+  Times times;
+};
+
 /// Times calls that have ended when they return.
 Times time_on_host(const Timed& timed, const TimingPlan& plan);
+
+/// Times the parts of such calls; none where a call does not say what its parts are.
+std::vector<PartTimes> time_parts_on_host(const Timed& timed, const TimingPlan& plan);
 
 /// Times work that is queued on a stream of a GPU.
 class GpuTimer {
@@ -48,18 +59,23 @@ class GpuTimer {
   /// Between runs the L2 cache is filled with other data, so that every run finds its inputs in memory.
   Times time(const Timed& timed, const TimingPlan& plan);
 
+  /// The same runs, with an event after each part. A part finds in the cache what the part before it has left there.
+  std::vector<PartTimes> time_parts(const Timed& timed, const TimingPlan& plan);
+
   /// Milliseconds of one of many calls in a CUDA graph, with no gaps between them and nothing flushed: the median of
   /// several replays over the number of calls. `estimate_ms` is about how long one call takes. Throws CudaError where
   /// the call cannot be captured.
   double time_in_graph(const std::function<void()>& call, double estimate_ms);
 
  private:
+  void flush_l2();
   float elapsed_ms(const std::function<void()>& work);
 
   cudaStream_t stream_ = nullptr;
   cudaStream_t previous_ = nullptr;
   cudaEvent_t start_ = nullptr;
   cudaEvent_t stop_ = nullptr;
+  std::vector<cudaEvent_t> part_ends_;
   void* flush_ = nullptr;
   std::size_t flush_bytes_ = 0;
 };

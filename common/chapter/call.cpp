@@ -8,6 +8,12 @@ int Call::size(std::string_view symbol) const {
   return static_cast<int>(found->second);  // plan_problem() has seen to it that it fits
 }
 
+float Call::parameter(std::string_view name) const {
+  const auto found = parameters_.find(name);
+  if (found == parameters_.end()) throw std::logic_error("the operator has no parameter '" + std::string(name) + "'");
+  return static_cast<float>(found->second);
+}
+
 TensorReference Call::find(std::string_view name, Dtype dtype, bool writable) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) return {.dtype = dtype};

@@ -37,10 +37,14 @@ struct TensorReference {
   std::int64_t stride_l = 0;  ///< of the dimension that follows, a length in most tensors, Dk in a state [B, H, Dk, Dv]
 };
 
+/// Numbers that stages take beside sizes and scale, by name, such as eps.
+using Parameters = std::map<std::string, double, std::less<>>;
+
 /// One call of a stage. An operator's Arguments::bind turns it into the chapter's own plain struct.
 class Call {
  public:
-  Call(Sizes sizes, double scale) : sizes_(std::move(sizes)), scale_(scale) {}
+  Call(Sizes sizes, double scale, Parameters parameters = {})
+      : sizes_(std::move(sizes)), scale_(scale), parameters_(std::move(parameters)) {}
 
   /// Adds a tensor. An optional input that is absent, or an output that is not asked for, is not added.
   void add(const std::string& name, const TensorReference& tensor) { tensors_[name] = tensor; }
@@ -51,6 +55,8 @@ class Call {
 
   /// What multiplies q; 1 for operators that take no scale.
   float scale() const { return static_cast<float>(scale_); }
+  /// A number that the operator has named with Operator::parameter(). std::logic_error where it has not.
+  float parameter(std::string_view name) const;
   /// The chunk length, size("C").
   int chunk() const { return size("C"); }
 
@@ -80,6 +86,7 @@ class Call {
 
   Sizes sizes_;
   double scale_;
+  Parameters parameters_;
   std::map<std::string, TensorReference, std::less<>> tensors_;
 };
 

@@ -53,6 +53,7 @@ Json problem(const OperatorResult& result) {
   Json json = Json::object();
   for (const std::string& symbol : result.definition->symbols()) json[symbol] = result.sizes.find(symbol)->second;
   json["scale"] = number(result.scale);
+  for (const auto& [name, value] : result.parameters) json[name] = number(value);
   json["seed"] = result.seed;
   if (const std::string& variant = result.definition->variant(); !variant.empty()) json[variant] = true;
   return json;
@@ -67,6 +68,19 @@ Json time_ms(const StageResult& stage) {
           {"graph", number(stage.graph_ms)}};
 }
 
+Json parts(const StageResult& stage) {
+  Json json = Json::array();
+  for (const auto& [name, times] : stage.parts) {
+    json.push_back({{"name", name},
+                    {"time_ms",
+                     {{"median", number(times.median)},
+                      {"min", number(times.min)},
+                      {"max", number(times.max)},
+                      {"runs", times.runs}}}});
+  }
+  return json;
+}
+
 Json stage_json(const StageResult& stage) {
   const bool ran = stage.ran();
   return {{"name", stage.stage->name},
@@ -78,6 +92,7 @@ Json stage_json(const StageResult& stage) {
           {"tolerance", number(stage.tolerance)},
           {"passed", ran ? Json(stage.passed()) : Json(nullptr)},
           {"time_ms", time_ms(stage)},
+          {"parts", parts(stage)},
           {"bytes", ran ? whole(stage.bytes) : Json(nullptr)},
           {"workspace_bytes", whole(stage.memory)},
           {"launches", ran && stage.stage->place == Place::gpu ? whole(stage.launches) : Json(nullptr)},

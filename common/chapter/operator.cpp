@@ -40,6 +40,22 @@ Operator& Operator::derived_size(std::string symbol, std::function<std::int64_t(
   return *this;
 }
 
+Operator& Operator::metadata_size(std::string symbol, std::string key) {
+  add_symbol(symbol);
+  metadata_sizes_.emplace_back(std::move(symbol), std::move(key));
+  return *this;
+}
+
+Operator& Operator::consistent(std::function<std::string(const Sizes&)> conflict) {
+  conflict_ = std::move(conflict);
+  return *this;
+}
+
+Operator& Operator::parameter(std::string name, double value, std::string key) {
+  parameters_.push_back({std::move(name), value, std::move(key)});
+  return *this;
+}
+
 Operator& Operator::scale(std::function<double(const Sizes&)> scale) {
   scale_ = std::move(scale);
   return *this;

@@ -30,6 +30,13 @@ struct Input {
   std::string requirement = {};  ///< what `valid` asks for, as in "g[0, 0, 3] = 0.5: must be at most 0"
 };
 
+/// A number that stages take beside sizes and scale.
+struct Parameter {
+  std::string name;
+  double value;     ///< unless a file's metadata gives another
+  std::string key;  ///< in that metadata
+};
+
 /// An output of an operator.
 struct Output {
   std::string name = {};  ///< `o`, `y`, `final_state`
@@ -84,6 +91,13 @@ class Operator {
   Operator& modest_sizes(Sizes sizes);
   /// The size of a symbol that no option sets, from the sizes before it, unless a file sets it.
   Operator& derived_size(std::string symbol, std::function<std::int64_t(const Sizes&)> size);
+  /// The size of a symbol stands under this key in the metadata of files that were saved with it. It then counts like
+  /// one in a tensor's shape.
+  Operator& metadata_size(std::string symbol, std::string key);
+  /// Says in a sentence which sizes do not go together, and nothing where they do.
+  Operator& consistent(std::function<std::string(const Sizes&)> conflict);
+  /// A number above 0 that stages read with Call::parameter().
+  Operator& parameter(std::string name, double value, std::string key);
   /// The operator takes a scale: this one, unless the file's metadata or --scale gives another.
   Operator& scale(std::function<double(const Sizes&)> scale);
   /// Operations of one call, for stages that do not say otherwise.
@@ -171,6 +185,11 @@ class Operator {
   std::optional<std::int64_t> default_size(std::string_view symbol, bool modest) const;
   /// Fills in the derived sizes that are missing.
   void derive(Sizes& sizes) const;
+  /// Symbols whose sizes metadata may give, with their keys.
+  const std::vector<std::pair<std::string, std::string>>& metadata_sizes() const { return metadata_sizes_; }
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+  /// Why these sizes, which are complete, do not go together; empty where they do.
+  std::string conflict(const Sizes& sizes) const { return conflict_ ? conflict_(sizes) : ""; }
   bool takes_scale() const { return static_cast<bool>(scale_); }
   double default_scale(const Sizes& sizes) const { return scale_ ? scale_(sizes) : 1.0; }
   Work work_of(const Stage& stage, const Sizes& sizes) const;
@@ -197,6 +216,9 @@ class Operator {
   Sizes sizes_;
   Sizes modest_sizes_;
   std::vector<std::pair<std::string, std::function<std::int64_t(const Sizes&)>>> derived_sizes_;
+  std::vector<std::pair<std::string, std::string>> metadata_sizes_;
+  std::function<std::string(const Sizes&)> conflict_;
+  std::vector<Parameter> parameters_;
   std::function<double(const Sizes&)> scale_;
   std::function<Work(const Sizes&)> work_;
   std::function<void(const Call&)> reference_;

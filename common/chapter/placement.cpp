@@ -116,7 +116,7 @@ TensorReference PlacedTensor::reference(bool writable) {
 
 Placement::Placement(const Operator& definition, const Problem& problem, Place place, Dtype dtype, Dtype rounded_to,
                      const Layout& layout)
-    : definition_(definition), sizes_(problem.sizes), scale_(problem.scale) {
+    : definition_(definition), sizes_(problem.sizes), scale_(problem.scale), parameters_(problem.parameters) {
   for (const Input& spec : definition.inputs()) {
     const auto found = problem.inputs.find(spec.name);
     if (found == problem.inputs.end()) continue;
@@ -144,7 +144,7 @@ Call Placement::graph_call() {
 }
 
 Call Placement::call_of(bool whole) {
-  Call call(sizes_, scale_);
+  Call call(sizes_, scale_, parameters_);
   for (const Input& spec : definition_.inputs()) {
     const auto found = inputs_.find(spec.name);
     if (found != inputs_.end() && (whole || spec.in_graph)) call.add(spec.name, found->second.reference(false));

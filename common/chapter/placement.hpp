@@ -83,6 +83,7 @@ class Placement {
   const Operator& definition_;
   Sizes sizes_;
   double scale_;
+  Parameters parameters_;
   std::map<std::string, PlacedTensor, std::less<>> inputs_;
   std::map<std::string, PlacedTensor, std::less<>> outputs_;
 };

@@ -30,6 +30,21 @@ struct Files {
     if (spec.weight && weights && weights->contains(spec.name)) return &*weights;
     return input && input->contains(spec.name) ? &*input : nullptr;
   }
+
+  // The metadata under a key: that of the weights, which were saved with it, before that of other inputs.
+  struct Entry {
+    const SafetensorsFile* file;
+    std::string text;
+  };
+  std::vector<Entry> metadata(const std::string& key) const {
+    std::vector<Entry> entries;
+    for (const auto* file : {&weights, &input}) {
+      if (!*file) continue;
+      const auto found = (*file)->metadata().find(key);
+      if (found != (*file)->metadata().end()) entries.push_back({&**file, found->second});
+    }
+    return entries;
+  }
 };
 
 // Where a size came from, for messages.
@@ -56,18 +71,60 @@ void take_shape(const Input& spec, const SafetensorsFile& file, std::map<std::st
   }
 }
 
-double metadata_scale(const SafetensorsFile& file, const std::string& text) {
-  double scale = 0;
+double metadata_number(const SafetensorsFile& file, const std::string& key, const std::string& text) {
+  double number = 0;
   std::size_t used = 0;
   try {
-    scale = std::stod(text, &used);
+    number = std::stod(text, &used);
   } catch (const std::exception&) {
     used = 0;
   }
-  if (used == 0 || used != text.size() || !std::isfinite(scale)) {
-    throw UsageError(fmt::format("{}: the scale in its metadata, '{}', is not a number", file.path().string(), text));
+  if (used == 0 || used != text.size() || !std::isfinite(number)) {
+    throw UsageError(fmt::format("{}: the {} in its metadata, '{}', is not a number", file.path().string(), key, text));
   }
-  return scale;
+  return number;
+}
+
+// Takes a size that stands in the metadata.
+void take_metadata_size(const std::string& symbol, const std::string& key, const Files& files,
+                        std::map<std::string, KnownSize>& known) {
+  for (const auto& [file, text] : files.metadata(key)) {
+    const double number = metadata_number(*file, key, text);
+    if (number < 1 || number > std::numeric_limits<int>::max() || number != std::floor(number)) {
+      throw UsageError(fmt::format("{}: the {} in its metadata, '{}', is no size", file->path().string(), key, text));
+    }
+    const auto size = static_cast<std::int64_t>(number);
+    const auto [found, is_new] = known.try_emplace(symbol, KnownSize{size, key + " in the metadata"});
+    if (!is_new && found->second.size != size) {
+      throw UsageError(fmt::format("{}: the {} in its metadata is {}, but {} = {}", file->path().string(), key, size,
+                                   symbol, found->second.size));
+    }
+  }
+}
+
+double take_parameter(const Parameter& spec, const Files& files) {
+  for (const auto& [file, text] : files.metadata(spec.key)) {
+    const double value = metadata_number(*file, spec.key, text);
+    if (value > 0) return value;
+    throw UsageError(
+        fmt::format("{}: the {} in its metadata, {}, must be above 0", file->path().string(), spec.key, value));
+  }
+  return spec.value;
+}
+
+// A layer whose weights are partly those of a file and partly drawn would compute nonsense.
+void require_all_weights(const Operator& definition, const Files& files) {
+  const SafetensorsFile* given = files.weights ? &*files.weights : nullptr;
+  std::vector<std::string> missing;
+  for (const Input& spec : definition.inputs()) {
+    if (!spec.weight) continue;
+    const SafetensorsFile* file = files.of(spec);
+    if (file != nullptr && given == nullptr) given = file;
+    if (file == nullptr && !spec.optional) missing.push_back(spec.name);
+  }
+  if (given == nullptr || missing.empty()) return;
+  throw UsageError(
+      fmt::format("{}: lacks weights of {}: {}", given->path().string(), definition.name(), fmt::join(missing, ", ")));
 }
 
 // Reads an input in the type of its specification.
@@ -134,6 +191,8 @@ Problem plan_problem(const Operator& definition, const ProblemRequest& request) 
     throw UsageError(fmt::format("{}: holds none of the inputs of {}: {}", files.input->path().string(),
                                  definition.name(), fmt::join(names, ", ")));
   }
+  require_all_weights(definition, files);
+  for (const auto& [symbol, key] : definition.metadata_sizes()) take_metadata_size(symbol, key, files, known);
   for (const auto& [symbol, size] : request.sizes) {
     if (!definition.has_symbol(symbol)) continue;
     const auto found = known.find(symbol);
@@ -151,6 +210,7 @@ Problem plan_problem(const Operator& definition, const ProblemRequest& request) 
     }
   }
   definition.derive(problem.sizes);
+  if (const std::string conflict = definition.conflict(problem.sizes); !conflict.empty()) throw UsageError(conflict);
   for (const auto& [symbol, size] : problem.sizes) {
     if (size < 1 || size > std::numeric_limits<int>::max()) {
       throw UsageError(fmt::format("{} = {}: must be between 1 and {}", symbol, size, std::numeric_limits<int>::max()));
@@ -162,9 +222,10 @@ Problem plan_problem(const Operator& definition, const ProblemRequest& request) 
     if (request.scale) {
       problem.scale = *request.scale;
     } else if (files.input && files.input->metadata().contains("scale")) {
-      problem.scale = metadata_scale(*files.input, files.input->metadata().find("scale")->second);
+      problem.scale = metadata_number(*files.input, "scale", files.input->metadata().find("scale")->second);
     }
   }
+  for (const Parameter& spec : definition.parameters()) problem.parameters[spec.name] = take_parameter(spec, files);
   return problem;
 }
 

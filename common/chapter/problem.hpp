@@ -28,12 +28,13 @@ struct ProblemRequest {
 struct Problem {
   Sizes sizes;
   double scale = 1;
+  Parameters parameters;
   std::uint64_t seed = 0;
   std::map<std::string, Tensor, std::less<>> inputs;
   bool from_file = false;  ///< some input came from a file, and is not rounded to bf16
 };
 
-/// The sizes and the scale of the problem, from options, the shapes in files, and defaults. Reads headers only, so that
+/// The sizes, the scale and the parameters of the problem, from options, shapes and metadata in files, and defaults. Reads headers only, so that
 /// bad requests are found before anything is computed. Throws UsageError.
 Problem plan_problem(const Operator& definition, const ProblemRequest& request);
 

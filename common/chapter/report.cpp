@@ -15,19 +15,23 @@ std::string percent(double fraction) {
   return fmt::format("{:.{}f}%", 100 * fraction, fraction < 0.0995 ? 1 : 0);
 }
 
-// A text of one or more lines below a row: indented, and long lines broken between words.
-void print_below(const Terminal& terminal, std::string_view text, Paint paint) {
-  constexpr std::string_view kIndent = "  ";
-  constexpr std::size_t kWidth = Table::kLineWidth - kIndent.size();
+// A text of one or more lines, long ones broken between words.
+void print_wrapped(const Terminal& terminal, std::string_view text, Paint paint, std::string_view indent = "") {
+  const std::size_t width = Table::kLineWidth - indent.size();
   while (!text.empty()) {
     std::size_t end = std::min(text.find('\n'), text.size());
-    if (end > kWidth) {
-      const std::size_t space = text.substr(0, kWidth + 1).rfind(' ');
+    if (end > width) {
+      const std::size_t space = text.substr(0, width + 1).rfind(' ');
       if (space != text.npos && space > 0) end = space;  // a longer word stays whole
     }
-    terminal.line(std::string(kIndent) + terminal.paint(paint, text.substr(0, end)));
+    terminal.line(std::string(indent) + terminal.paint(paint, text.substr(0, end)));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
+}
+
+// The same below a row.
+void print_below(const Terminal& terminal, std::string_view text, Paint paint) {
+  print_wrapped(terminal, text, paint, "  ");
 }
 
 std::string describe_limits(const Limits& limits) {
@@ -85,7 +89,7 @@ void Report::demonstration(const NamedDemonstration& definition, const Demonstra
   if (!shown.passed) failed_demonstrations_.push_back(definition.name);
 }
 
-void Report::begin_operator(const OperatorResult& result, const std::string& input_file,
+void Report::begin_operator(const OperatorResult& result, const ProblemRequest& request,
                             const std::vector<const Stage*>& stages) {
   const Operator& definition = *result.definition;
   title(definition.label(), definition.summary());
@@ -94,9 +98,11 @@ void Report::begin_operator(const OperatorResult& result, const std::string& inp
     problem += fmt::format("{}={} ", symbol, result.sizes.find(symbol)->second);
   }
   if (definition.takes_scale()) problem += fmt::format("scale={:.6g} ", result.scale);
+  for (const auto& [name, value] : result.parameters) problem += fmt::format("{}={:.6g} ", name, value);
   problem += fmt::format(" seed {}", result.seed);
-  if (!input_file.empty()) problem += "  inputs from " + input_file;
-  terminal_.line(terminal_.paint(Paint::dim, problem));
+  if (!request.input_file.empty()) problem += "  inputs from " + request.input_file.string();
+  if (!request.weights_file.empty()) problem += "  weights from " + request.weights_file.string();
+  print_wrapped(terminal_, problem, Paint::dim);
   terminal_.line("");
 
   name_width_ = 0;
@@ -128,6 +134,25 @@ void Report::begin_operator(const OperatorResult& result, const std::string& inp
 
 std::string Report::ratio(double times) const {
   return format_number(times) + terminal_.sign("×", "x");
+}
+
+// A line for each part: its time, and its share of all of them.
+std::string Report::parts_of(const StageResult& stage) const {
+  double sum = 0;
+  std::size_t width = 0;
+  for (const auto& [name, times] : stage.parts) {
+    sum += times.median;
+    width = std::max(width, width_of(name));
+  }
+  std::string text;
+  for (const auto& [name, times] : stage.parts) {
+    const std::string time =
+        fmt::format("{}{}", stage.emulated() ? "~" : "", format_time(times.median, terminal_.sign("µ", "u")));
+    const std::size_t padding = 10 - std::min<std::size_t>(10, width_of(time));  // the sign for micro has two bytes
+    text += fmt::format("{}{:<{}}  {:{}}{}  {:>4.0f}%", text.empty() ? "" : "\n", name, width, "", padding, time,
+                        100 * times.median / sum);
+  }
+  return text;
 }
 
 std::vector<Cell> Report::cells_of(const OperatorResult& result, const StageResult& stage) const {
@@ -170,6 +195,7 @@ void Report::stage(const OperatorResult& result) {
   table_->print_row(cells_of(result, stage));
   print_below(terminal_, stage.failure, Paint::red);
   print_below(terminal_, stage.note, Paint::dim);
+  print_below(terminal_, parts_of(stage), Paint::none);
 }
 
 void Report::end_operator(const OperatorResult& result) const {

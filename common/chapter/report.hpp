@@ -25,7 +25,7 @@ class Report {
   void demonstration(const NamedDemonstration& definition, const Demonstration& shown);
 
   /// The operator and its problem; then the header of its table.
-  void begin_operator(const OperatorResult& result, const std::string& input_file,
+  void begin_operator(const OperatorResult& result, const ProblemRequest& request,
                       const std::vector<const Stage*>& stages);
   /// One stage, which is the last one of `result`.
   void stage(const OperatorResult& result);
@@ -37,6 +37,7 @@ class Report {
 
  private:
   std::vector<Cell> cells_of(const OperatorResult& result, const StageResult& stage) const;
+  std::string parts_of(const StageResult& stage) const;
   std::string ratio(double times) const;
   void title(const std::string& name, const std::string& summary) const;
   void counted_work(const OperatorResult& result) const;

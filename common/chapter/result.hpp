@@ -28,6 +28,7 @@ struct StageResult {
   double tolerance = 0;                   ///< of the reference error
 
   std::optional<Times> times;      ///< of a stage that passed
+  std::vector<PartTimes> parts;    ///< of a stage that says what its parts are, in runs of their own
   std::optional<double> graph_ms;  ///< in a graph of many calls; GPU only
   double bytes = 0;                ///< that it must move at least
   std::optional<double> memory;    ///< bytes beside inputs and outputs, where the stage says
@@ -48,6 +49,7 @@ struct OperatorResult {
   const Operator* definition = nullptr;
   Sizes sizes;
   double scale = 1;
+  Parameters parameters;
   std::uint64_t seed = 0;
   std::vector<StageResult> stages;
 };

@@ -93,8 +93,9 @@ Demonstration show(const NamedDemonstration& demonstration) {
 }
 
 OperatorResult run_task(Task& task, const RunSettings& settings, GpuTimer* timer, Progress& progress, Report& report) {
-  OperatorResult result{task.definition, task.problem.sizes, task.problem.scale, task.problem.seed, {}};
-  report.begin_operator(result, task.request.input_file.string(), task.stages);
+  OperatorResult result{task.definition,         task.problem.sizes, task.problem.scale,
+                        task.problem.parameters, task.problem.seed,  {}};
+  report.begin_operator(result, task.request, task.stages);
   progress.begin("inputs");
   load_inputs(*task.definition, task.request, task.problem);
   progress.end();

@@ -15,6 +15,7 @@
 #include "common/device/launch_config.hpp"
 #include "common/device/stream.hpp"
 #include "common/error.hpp"
+#include "common/parts.hpp"
 #include "common/units.hpp"
 
 namespace tutorial {
@@ -63,7 +64,7 @@ std::optional<double> limit_ms(double bytes, const Work& work, const Limits& lim
 
 // The problem before there are tensors.
 Call sizes_alone(const Problem& problem) {
-  return {problem.sizes, problem.scale};
+  return {problem.sizes, problem.scale, problem.parameters};
 }
 
 }  // namespace
@@ -124,6 +125,7 @@ StageResult OperatorRun::run(const Stage& stage) {
     previous_ = {&stage, result.tolerance, result.outputs};
   } else {
     result.times.reset();
+    result.parts.clear();
     result.graph_ms.reset();
   }
   if (!settings_.keep_outputs) result.outputs.reset();
@@ -147,7 +149,11 @@ void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
   tensors.poison_outputs();
   reset_kernel_counts();
   const std::int64_t launches_before = launch_count();
-  run();
+  bool has_parts = false;
+  {
+    const PartListener listener([&](const char*) { has_parts = true; });
+    run();
+  }
   result.launches = static_cast<double>(launch_count() - launches_before);
   if (stage.place == Place::gpu) check(cudaStreamSynchronize(current_stream()));
   result.counts = kernel_counts();
@@ -161,6 +167,7 @@ void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
   const TimingPlan plan = plan_for(stage.place, settings_);
   const bool on_gpu = stage.place == Place::gpu && timer_ != nullptr;
   result.times = on_gpu ? timer_->time(timed, plan) : time_on_host(timed, plan);
+  if (has_parts) result.parts = on_gpu ? timer_->time_parts(timed, plan) : time_parts_on_host(timed, plan);
   // Once more: a stage that leaves something behind, or that races, may have passed the first time only.
   check_outputs(stage, tensors, expected, result);
   if (!result.passed()) result.failure = "right in the first run, but not in the last: " + result.failure;

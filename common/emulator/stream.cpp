@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "emulator/host_call.hpp"
 #include "error.hpp"
 
 namespace emulator {
@@ -71,6 +72,13 @@ cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work) {
     }
   }
   return work();
+}
+
+cudaError_t host_call(cudaStream_t stream, std::function<void()> work) {
+  return result(submit(stream, [work = std::move(work)] {
+    work();
+    return cudaSuccess;
+  }));
 }
 
 cudaError_t refuse(cudaStream_t stream, cudaError_t error) {

@@ -478,8 +478,8 @@ void check_json(const Json& json) {
     for (const Json& stage : result["stages"]) {
       EXPECT_EQ(keys(stage),
                 (std::vector<std::string>{"bytes", "bytes_moved", "checked_against", "dtype", "error", "flops",
-                                          "launches", "limit_ms", "name", "passed", "reference_error", "runs_on",
-                                          "skipped", "time_ms", "tolerance", "workspace_bytes"}));
+                                          "launches", "limit_ms", "name", "parts", "passed", "reference_error",
+                                          "runs_on", "skipped", "time_ms", "tolerance", "workspace_bytes"}));
       EXPECT_TRUE(is_null_or_positive(stage["workspace_bytes"]));
       EXPECT_TRUE(is_null_or_positive(stage["bytes_moved"]));
       const std::string runs_on = stage["runs_on"];
@@ -526,6 +526,11 @@ TEST(CommandLine, JsonOnStandardOutput) {
   EXPECT_EQ(stages[1]["checked_against"], "exact");
   EXPECT_EQ(stages[3]["dtype"], "bf16");
   EXPECT_EQ(stages[1]["time_ms"]["runs"], 1);
+  EXPECT_TRUE(stages[0]["parts"].empty());
+  ASSERT_EQ(stages[1]["parts"].size(), 2u);
+  EXPECT_EQ(stages[1]["parts"][0]["name"], "sums");
+  EXPECT_GE(stages[1]["parts"][0]["time_ms"]["median"], stages[1]["parts"][0]["time_ms"]["min"]);
+  EXPECT_TRUE(std::regex_search(result.error, std::regex("\n  sums +[0-9.]+ [mun]?s +[0-9]+%\n  nothing ")));
   EXPECT_EQ(stages[1]["flops"], 2 * 2 * 5 * 3);
   EXPECT_EQ(stages[1]["bytes"], 4 * (30 + 10 + 30 + 6));  // x, g, o, final_state
   EXPECT_EQ(stages[3]["bytes"], 2 * (30 + 30) + 4 * (10 + 6));

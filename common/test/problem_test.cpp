@@ -1,11 +1,13 @@
 #include "common/chapter/problem.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
 #include "common/chapter/chapter.hpp"
+#include "common/chapter/placement.hpp"
 #include "common/error.hpp"
 #include "common/half.hpp"
 #include "common/safetensors.hpp"
@@ -222,6 +224,102 @@ TEST(Problem, WeightsComeFromTheirOwnFile) {
   const Problem problem = make_problem(definition, {.weights_file = weights.write()});
   EXPECT_EQ(problem.sizes.at("Dk"), 5);
   EXPECT_EQ(problem.inputs.find("w")->second.value(4), 0.75);
+}
+
+// A layer of H heads: w [D, D], bias [D], and D = 4 H unless a file says otherwise.
+Operator layer() {
+  return Operator("layer", "for the tests of metadata")
+      .input({.name = "x", .dims = {"L", "D"}, .draw = normal()})
+      .input({.name = "w", .dims = {"D", "D"}, .draw = normal(), .weight = true})
+      .input({.name = "bias", .dims = {"D"}, .draw = normal(), .weight = true})
+      .output({.name = "y", .dims = {"L", "D"}})
+      .metadata_size("H", "num_heads")
+      .sizes({{"L", 3}})
+      .derived_size("H", [](const Sizes&) { return 2; })
+      .derived_size("D", [](const Sizes& s) { return 4 * s.at("H"); })
+      .consistent([](const Sizes& s) {
+        return s.at("D") % s.at("H") == 0 ? std::string() : std::to_string(s.at("D")) + " is not a multiple of H";
+      })
+      .parameter("eps", 1e-5, "norm_eps");
+}
+
+// What is wrong with a request of the layer, or its heads and its eps.
+std::string planned(const ProblemRequest& request) {
+  try {
+    const Problem problem = plan_problem(layer(), request);
+    return fmt::format("H {}, D {}, eps {}", problem.sizes.at("H"), problem.sizes.at("D"),
+                       problem.parameters.at("eps"));
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+}
+
+TEST(Problem, MetadataGivesSizesAndParameters) {
+  EXPECT_EQ(planned({}), "H 2, D 8, eps 1e-05");
+  InputFile file;
+  file.add("w", Dtype::fp32, {6, 6}).add("bias", Dtype::fp32, {6});
+  file.write();
+  EXPECT_EQ(planned({.weights_file = file.path()}), "H 2, D 6, eps 1e-05");
+  EXPECT_EQ(planned({.sizes = {{"H", 3}}, .weights_file = file.path()}), "H 3, D 6, eps 1e-05");
+  EXPECT_EQ(planned({.sizes = {{"H", 4}}, .weights_file = file.path()}), "6 is not a multiple of H");
+  file.write({{"num_heads", "3"}, {"norm_eps", "0.5"}});
+  for (const ProblemRequest& request :
+       {ProblemRequest{.weights_file = file.path()}, ProblemRequest{.input_file = file.path()}}) {
+    EXPECT_EQ(planned(request), "H 3, D 6, eps 0.5");
+  }
+  EXPECT_EQ(planned({.sizes = {{"H", 3}}, .input_file = file.path()}), "H 3, D 6, eps 0.5");
+  EXPECT_EQ(planned({.sizes = {{"H", 2}}, .input_file = file.path()}),
+            "H = 2 was asked for, but num_heads in the metadata has 3");
+}
+
+TEST(Problem, MetadataOfWeightsGoesBeforeThatOfOtherInputs) {
+  InputFile weights, x;
+  weights.add("w", Dtype::fp32, {6, 6}).add("bias", Dtype::fp32, {6});
+  x.add("x", Dtype::fp32, {2, 6});
+  x.write({{"num_heads", "3"}, {"norm_eps", "0.25"}});
+  weights.write();
+  EXPECT_EQ(planned({.input_file = x.path(), .weights_file = weights.path()}), "H 3, D 6, eps 0.25");
+  weights.write({{"norm_eps", "0.5"}});
+  EXPECT_EQ(planned({.input_file = x.path(), .weights_file = weights.path()}), "H 3, D 6, eps 0.5");
+  weights.write({{"num_heads", "2"}});
+  EXPECT_EQ(planned({.input_file = x.path(), .weights_file = weights.path()}),
+            x.path() + ": the num_heads in its metadata is 3, but H = 2");
+}
+
+TEST(Problem, MetadataMustMakeSense) {
+  InputFile file;
+  file.add("x", Dtype::fp32, {2, 6});
+  for (const char* heads : {"0", "-1", "1.5", "1e10"}) {
+    file.write({{"num_heads", heads}});
+    EXPECT_EQ(planned({.input_file = file.path()}),
+              file.path() + ": the num_heads in its metadata, '" + heads + "', is no size");
+  }
+  file.write({{"num_heads", "two"}});
+  EXPECT_EQ(planned({.input_file = file.path()}),
+            file.path() + ": the num_heads in its metadata, 'two', is not a number");
+  file.write({{"norm_eps", "-0.5"}});
+  EXPECT_EQ(planned({.input_file = file.path()}),
+            file.path() + ": the norm_eps in its metadata, -0.5, must be above 0");
+}
+
+TEST(Problem, WeightsComeAllFromFilesOrAllAreDrawn) {
+  InputFile weights, bias, none;
+  weights.add("w", Dtype::fp32, {6, 6}).write();
+  bias.add("bias", Dtype::fp32, {6}).write();
+  none.add("x", Dtype::fp32, {1, 6}).write();
+  EXPECT_EQ(planned({.weights_file = weights.path()}), weights.path() + ": lacks weights of layer: bias");
+  EXPECT_EQ(planned({.input_file = weights.path()}), weights.path() + ": lacks weights of layer: bias");
+  EXPECT_EQ(planned({.weights_file = none.path()}), none.path() + ": lacks weights of layer: w, bias");
+  EXPECT_EQ(planned({.input_file = none.path()}), "H 2, D 6, eps 1e-05");
+  EXPECT_EQ(planned({.input_file = bias.path(), .weights_file = weights.path()}), "H 2, D 6, eps 1e-05");
+}
+
+TEST(Problem, CallsTellParameters) {
+  const Operator definition = layer();
+  const Problem problem = make_problem(definition, {.seed = 1});
+  Placement placement(definition, problem, Place::cpu, Dtype::fp32, Dtype::fp32);
+  EXPECT_FLOAT_EQ(placement.call().parameter("eps"), 1e-5f);
+  EXPECT_THROW(placement.call().parameter("other"), std::logic_error);
 }
 
 }  // namespace

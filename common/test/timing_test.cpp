@@ -11,6 +11,7 @@
 #include "common/device/error.hpp"
 #include "common/device/stream.hpp"
 #include "common/limits.hpp"
+#include "common/parts.hpp"
 
 namespace tutorial {
 namespace {
@@ -52,6 +53,44 @@ TEST(Timing, PreparationIsNotTimed) {
   EXPECT_EQ(prepared, 3);
   EXPECT_EQ(reported, (std::vector<int>{1, 2}));
   EXPECT_LT(times.min, 10);
+}
+
+TEST(Timing, PartsFollowOneAnother) {
+  int calls = 0;
+  const auto call = [&] {
+    ++calls;
+    std::this_thread::sleep_for(milliseconds(20));
+    end_part("long");
+    std::this_thread::sleep_for(milliseconds(1));
+    end_part("short");
+    std::this_thread::sleep_for(milliseconds(100));  // belongs to no part
+  };
+  const std::vector<PartTimes> parts = time_parts_on_host({.call = call}, {.warmup = 1, .least = 3, .most = 3});
+  EXPECT_EQ(calls, 4);
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[0].name, "long");
+  EXPECT_EQ(parts[0].times.runs, 3);
+  EXPECT_GE(parts[0].times.min, 20);
+  EXPECT_EQ(parts[1].name, "short");
+  EXPECT_GE(parts[1].times.min, 1);
+  EXPECT_LT(parts[1].times.min, 20);
+  call();  // nobody listens any more
+  EXPECT_TRUE(time_parts_on_host({.call = [] {}}, {.warmup = 0, .least = 1, .most = 1}).empty());
+}
+
+TEST(Timing, PartsOnAStream) {
+  GpuTimer timer;
+  const auto parts = timer.time_parts({.call =
+                                           [] {
+                                             end_part("first");
+                                             end_part("second");
+                                           }},
+                                      {.warmup = 1, .least = 3, .most = 3});
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[1].name, "second");
+  EXPECT_EQ(parts[1].times.runs, 3);
+  EXPECT_GE(parts[1].times.min, 0);
+  EXPECT_LT(parts[1].times.median, 100);
 }
 
 // A kernel of the toy chapter: what the GPU timer measures is what the stage computes, in a graph, too.

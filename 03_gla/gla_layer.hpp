@@ -1,0 +1,73 @@
+#pragma once
+/// @file
+/// The operator `gla_layer`: gla inside the layer that makes its q, k, v and gates of one x, and a y of its o.
+///
+///     q = x Wq^T    k = x Wk^T    v = x Wv^T    r = x Wr^T            H heads of Dk or Dv columns, side by side
+///     g = logsigmoid(x W1^T W2^T + b) / normalizer                    the gates' logarithms, through `rank` numbers
+///     o = gla(q, k, v, g)                                             scale Dk^-1/2 unless given
+///     u = o / sqrt(mean(o^2) + eps) * w * r sigmoid(r)                each head by itself, the mean over its Dv
+///     y = u Wo^T
+///
+/// Source: Yang et al., arXiv 2312.06635, section 4.4; the weights' names, the low-rank pair's place in the order and
+/// the normaliser of 16 are those of flash-linear-attention's GatedLinearAttention.
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+#include <string>
+
+#include "common/view.hpp"
+
+namespace tutorial::gla_layer {
+
+/// @tparam T the element type of x, y and the matrices: float, or __nv_bfloat16. All are packed.
+template <class T>
+struct Arguments {
+  int B, H, L;
+  int d_model;  ///< columns of x and y
+  int rank;     ///< numbers of a position that its gates depend on
+  int Dk, Dv;   ///< widths of a head; the heads side by side are key_dim and value_dim wide
+  float scale;  ///< multiplies q
+  float eps;
+  float normalizer;  ///< of the gates
+  const T* x;        ///< [B, L, d_model]
+  const T* Wq;       ///< [H Dk, d_model]  q_proj.weight
+  const T* Wk;       ///< [H Dk, d_model]  k_proj.weight
+  const T* Wv;       ///< [H Dv, d_model]  v_proj.weight
+  const T* Wr;       ///< [H Dv, d_model]  g_proj.weight
+  const T* W1;       ///< [rank, d_model]  gk_proj.0.weight
+  const T* W2;       ///< [H Dk, rank]     gk_proj.1.weight
+  const float* b;    ///< [H Dk]           gk_proj.1.bias
+  const float* w;    ///< [Dv]             g_norm_swish_gate.weight
+  const T* Wo;       ///< [d_model, H Dv]  o_proj.weight
+  T* y;              ///< [B, L, d_model]
+
+  int key_dim() const { return H * Dk; }
+  int value_dim() const { return H * Dv; }
+
+  static Arguments bind(const Call& call);
+};
+using FloatArguments = Arguments<float>;
+using HalfArguments = Arguments<__nv_bfloat16>;
+
+/// The layer in double on the CPU: what the stages are checked against.
+void reference(const FloatArguments&);
+
+void cpu(const FloatArguments&);      ///< 1: CPU: Eigen, and gla's chunkwise
+void gpu(const FloatArguments&);      ///< 2: GPU: fp32 throughout
+void gpu_bf16(const HalfArguments&);  ///< 3: GPU: matrices in bf16
+
+// What a stage cannot run, as a sentence; empty where it can.
+std::string gpu_limits(const FloatArguments&);
+std::string gpu_bf16_limits(const HalfArguments&);
+
+// Bytes of memory that a stage needs beside its inputs and outputs: everything between x and y.
+std::int64_t cpu_memory(const FloatArguments&);
+std::int64_t gpu_memory(const FloatArguments&);
+std::int64_t gpu_bf16_memory(const HalfArguments&);
+
+// Which stage of gla its dispatch picks, as text for the report.
+std::string gpu_note(const FloatArguments&);
+std::string gpu_bf16_note(const HalfArguments&);
+
+}  // namespace tutorial::gla_layer

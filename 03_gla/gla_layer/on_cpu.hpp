@@ -1,0 +1,79 @@
+#pragma once
+/// @file
+/// The layer on the CPU: the stage and the reference differ in the type of the arithmetic and in the stage of gla that
+/// they call.
+
+#include <Eigen/Dense>
+
+#include "03_gla/gla_layer/heads.hpp"
+#include "common/parts.hpp"
+
+namespace tutorial::gla_layer {
+
+template <class Scalar>
+using Matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+/// x W^T. @param W [out, in]
+template <class Scalar>
+Matrix<Scalar> project(const Matrix<Scalar>& x, const float* W, int out) {
+  return x * Eigen::Map<const Matrix<float>>(W, out, x.cols()).template cast<Scalar>().transpose();
+}
+
+/// logsigmoid(logits) / normalizer in the place of the logits. The exponential is that of a negative number, be the
+/// logit as large as it likes, so nothing overflows; and both terms are at most 0, as a gate's logarithm has to be.
+template <class Scalar>
+void take_gates(Matrix<Scalar>& logits, const float* b, float normalizer) {
+  const auto bias = Eigen::Map<const Matrix<float>>(b, 1, logits.cols());
+#pragma omp parallel for
+  for (Eigen::Index t = 0; t < logits.rows(); ++t) {
+    auto row = logits.row(t).array();
+    row += bias.template cast<Scalar>().array();
+    row = (row.min(Scalar(0)) - (-row.abs()).exp().log1p()) / Scalar(normalizer);
+  }
+}
+
+/// o / sqrt(mean(o^2) + eps) * w * r sigmoid(r), each head by itself.
+template <class Scalar>
+Matrix<Scalar> normalize_and_gate(const FloatArguments& a, const Matrix<float>& o, const Matrix<Scalar>& r) {
+  Matrix<Scalar> u(o.rows(), o.cols());
+  const auto w = Eigen::Map<const Matrix<float>>(a.w, 1, a.Dv);
+#pragma omp parallel for
+  for (Eigen::Index t = 0; t < o.rows(); ++t) {
+    for (Eigen::Index h = 0; h < a.H; ++h) {
+      const auto o_h = o.block(t, h * a.Dv, 1, a.Dv).template cast<Scalar>().array();
+      const auto r_h = r.block(t, h * a.Dv, 1, a.Dv).array();
+      const Scalar root = std::sqrt(o_h.square().mean() + Scalar(a.eps));
+      u.block(t, h * a.Dv, 1, a.Dv) = o_h / root * w.template cast<Scalar>().array() * r_h / (Scalar(1) + (-r_h).exp());
+    }
+  }
+  return u;
+}
+
+/// @param attend a CPU stage of gla, which takes and gives fp32
+template <class Scalar>
+void layer(const FloatArguments& a, void (*attend)(const gla::FloatArguments&)) {
+  const Eigen::Index rows = Eigen::Index(a.B) * a.L;
+  const Matrix<Scalar> x = Eigen::Map<const Matrix<float>>(a.x, rows, a.d_model).template cast<Scalar>();
+  const Matrix<float> q = project(x, a.Wq, a.key_dim()).template cast<float>();
+  const Matrix<float> k = project(x, a.Wk, a.key_dim()).template cast<float>();
+  const Matrix<float> v = project(x, a.Wv, a.value_dim()).template cast<float>();
+  const Matrix<Scalar> r = project(x, a.Wr, a.value_dim());
+  end_part("projections");
+
+  Matrix<Scalar> logits = project(project(x, a.W1, a.rank), a.W2, a.key_dim());
+  take_gates(logits, a.b, a.normalizer);
+  const Matrix<float> g = logits.template cast<float>();
+  end_part("gates");
+
+  Matrix<float> o(rows, a.value_dim());
+  attend(attention(a, q.data(), k.data(), v.data(), g.data(), o.data()));
+  end_part("gla");
+
+  const Matrix<Scalar> u = normalize_and_gate(a, o, r);
+  end_part("norm and gate");
+
+  Eigen::Map<Matrix<float>>(a.y, rows, a.d_model) = project(u, a.Wo, a.d_model).template cast<float>();
+  end_part("output");
+}
+
+}  // namespace tutorial::gla_layer
