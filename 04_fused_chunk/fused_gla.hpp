@@ -15,23 +15,22 @@
 
 namespace tutorial::fused_gla {
 
-using gla::FloatArguments;
 using gla::HalfArguments;
 
-void chapter_03(const FloatArguments&);    ///< 1: GPU: chapter 03's dispatch
+void chapter_03(const HalfArguments&);     ///< 1: GPU: chapter 03's dispatch
 void five_steps(const HalfArguments&);     ///< 2: GPU: five kernels, all in memory between them
 void prepare_fused(const HalfArguments&);  ///< 3: GPU: the first two in one pass
 void intra_fused(const HalfArguments&);    ///< 4: GPU: the other three in one walk
 
 // What a stage cannot run, as a sentence; empty where it can.
-std::string chapter_03_limits(const FloatArguments&);
+std::string chapter_03_limits(const HalfArguments&);
 std::string window_limits(const HalfArguments&);  ///< of the stages 2 to 4
 
 /// What chapter 03's dispatch picks, as text for the report.
-std::string chapter_03_note(const FloatArguments&);
+std::string chapter_03_note(const HalfArguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs.
-std::int64_t chapter_03_memory(const FloatArguments&);
+std::int64_t chapter_03_memory(const HalfArguments&);
 std::int64_t five_steps_memory(const HalfArguments&);  ///< of the stages 2 and 3
 std::int64_t intra_fused_memory(const HalfArguments&);
 

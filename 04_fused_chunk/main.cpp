@@ -16,9 +16,11 @@ Chapter chapter() {
     using namespace fused_gla;
     chapter.add(gla::definition())
         .gpu("chapter_03", chapter_03, "chapter 03's last stage")
+        .dtype(Dtype::bf16)
         .limits(chapter_03_limits)
         .memory(chapter_03_memory)
         .note(chapter_03_note)
+        .stage_work(gla::subchunk_walk_work)
         .gpu("five_steps", five_steps, "windows of 16: four kernels and an addition, all in memory between them")
         .dtype(Dtype::bf16)
         .limits(window_limits)

@@ -22,7 +22,7 @@
 ///        |               |                               |
 ///        +-------> e combine (NV, N, B H) <--------------+ ---> o [B,H,L,Dv]
 ///
-/// Mends: stage 1 is fp32. Same: the result. For position t of the window that begins at s and ends at e:
+/// Mends: nothing: this is where the fusing begins. Same: stage 1's result. For position t of the window that begins at s and ends at e:
 ///
 ///   a  sums_t = max(g_s / ln 2, -40) + ... + max(g_t / ln 2, -40)               element by element
 ///   b  q_g = q 2^sums scale,  k_g = k 2^(sums_e - sums)                         no factor above 1
@@ -52,6 +52,7 @@
 #include "04_fused_chunk/gla/window.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
+#include "common/parts.hpp"
 
 namespace tutorial::fused_gla {
 namespace {
@@ -232,10 +233,15 @@ void combine(const HalfArguments& a, const Intermediates& x) {
 void five_steps(const HalfArguments& a) {
   const Intermediates x = intermediates(a);
   decay_cumsum(a, x);
+  end_part("decay_cumsum");
   prepare_qg_kg(a, x);
+  end_part("prepare_qg_kg");
   fused_chunk(a, x);
+  end_part("fused_chunk");
   inner_chunk(a, x);
+  end_part("inner_chunk");
   combine(a, x);
+  end_part("combine");
 }
 
 Intermediates prepared(const HalfArguments& a) {

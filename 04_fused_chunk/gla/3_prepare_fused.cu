@@ -19,6 +19,7 @@
 
 #include "04_fused_chunk/gla/window.cuh"
 #include "common/device/launch.cuh"
+#include "common/parts.hpp"
 
 namespace tutorial::fused_gla {
 namespace {
@@ -56,9 +57,13 @@ void prepare(const HalfArguments& a, const Intermediates& x) {
 void prepare_fused(const HalfArguments& a) {
   const Intermediates x = intermediates(a);
   prepare(a, x);
+  end_part("prepare");
   fused_chunk(a, x);
+  end_part("fused_chunk");
   inner_chunk(a, x);
+  end_part("inner_chunk");
   combine(a, x);
+  end_part("combine");
 }
 
 std::int64_t prepare_moved(const HalfArguments& a) {

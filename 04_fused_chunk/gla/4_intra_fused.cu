@@ -25,7 +25,7 @@
 
 #include "04_fused_chunk/gla/window.cuh"
 #include "common/device/launch.cuh"
-#include "common/device/workspace.hpp"
+#include "common/parts.hpp"
 
 namespace tutorial::fused_gla {
 namespace {
@@ -106,7 +106,9 @@ void walk(const HalfArguments& a, const Intermediates& x) {
 void intra_fused(const HalfArguments& a) {
   const Intermediates x = prepared(a);
   prepare(a, x);
+  end_part("prepare");
   a.Dk <= 64 ? walk<64>(a, x) : a.Dk <= 128 ? walk<128>(a, x) : walk<256>(a, x);
+  end_part("walk");
 }
 
 std::int64_t intra_fused_memory(const HalfArguments& a) {

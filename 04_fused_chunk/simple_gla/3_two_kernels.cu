@@ -42,6 +42,7 @@
 #include "common/device/cp_async.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
+#include "common/parts.hpp"
 
 namespace tutorial::simple_gla {
 namespace {
@@ -203,12 +204,15 @@ void two_kernels(const HalfArguments& a) {
   auto* states = workspace<uint4>("simple_gla: chunk states", std::size_t(two_kernels_memory(a)) / sizeof(uint4));
   const auto tiles = unsigned(divided_up(a.Dk, kTile) * divided_up(a.Dv, kTile));
   launch(states_kernel, {dim3(tiles, unsigned(a.H), unsigned(a.B)), kThreads, kStages * Tiles::kBytes}, a, states);
-  if (a.Dk > 128) return launch_outputs<ChunkShape<256, 64>>(a, states);
-  if (block_columns(a) == 64) {
+  end_part("states");
+  if (a.Dk > 128) {
+    launch_outputs<ChunkShape<256, 64>>(a, states);
+  } else if (block_columns(a) == 64) {
     a.Dk <= 64 ? launch_outputs<ChunkShape<64, 64>>(a, states) : launch_outputs<ChunkShape<128, 64>>(a, states);
   } else {
     a.Dk <= 64 ? launch_outputs<ChunkShape<64, 128>>(a, states) : launch_outputs<ChunkShape<128, 128>>(a, states);
   }
+  end_part("outputs");
 }
 
 std::string two_kernels_limits(const HalfArguments& a) {

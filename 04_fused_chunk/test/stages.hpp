@@ -32,6 +32,11 @@ inline bool is_half(const Stage& stage) {
   return size_of(stage.dtype) == 2;
 }
 
+/// Whether the stage takes widths that are no multiple of 16: the CPU does, and chapter 03's dispatch.
+inline bool takes_any_width(const Stage& stage) {
+  return !is_half(stage) || stage.name == "chapter_03";
+}
+
 /// A drawn problem.
 inline Problem drawn(const Operator& definition, std::int64_t B, std::int64_t H, std::int64_t L, std::int64_t Dk,
                      std::int64_t Dv, std::int64_t C = 64) {
