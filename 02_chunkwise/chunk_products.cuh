@@ -70,6 +70,7 @@ __device__ __forceinline__ int warp_index() {
 /// For masked_scores(): nothing else.
 struct NothingElse {
   __device__ void step(int) {}
+  __device__ float score(int, int, float product) { return product; }
   __device__ void row(int, int, float) {}
 };
 
@@ -83,8 +84,9 @@ struct NothingElse {
 ///       3  4  5                       2, 6, right half of 8:  warp 2
 ///       6  7  8  9                    3, 7, right half of 9:  warp 3
 ///
-/// @param also what else is done on the way: also.step(d / 16) among the products of each 16 of Dk, and
-/// also.row(t, column, sum) by each lane for each row t of a tile that it has something of; the tile begins in `column`
+/// @param also what else is done on the way: also.step(d / 16) among the products of each 16 of Dk;
+/// also.score(t, i, product) makes a score of a product with i <= t; and also.row(t, column, sum) is called by each lane
+/// for each row t of a tile that it has something of; the tile begins in `column`
 template <class Shape, class Also>
 __device__ __forceinline__ void masked_scores(const typename Shape::ScoreTile& P, const typename Shape::KeyTile& Q,
                                               const typename Shape::KeyTile& K, Also&& also) {
@@ -128,8 +130,8 @@ __device__ __forceinline__ void masked_scores(const typename Shape::ScoreTile& P
 #pragma unroll
       for (int half = 0; half < (i < 2 ? 2 : 1); ++half) {
         const int unit = column[i] + half * 8, p = unit + lane % 4 * 2;
-        const float first = p <= t ? scores[i][half][2 * lower] : 0.0f;
-        const float second = p + 1 <= t ? scores[i][half][2 * lower + 1] : 0.0f;
+        const float first = p <= t ? also.score(t, p, scores[i][half][2 * lower]) : 0.0f;
+        const float second = p + 1 <= t ? also.score(t, p + 1, scores[i][half][2 * lower + 1]) : 0.0f;
         *reinterpret_cast<std::uint32_t*>(P.data + P.unit(t, unit) + lane % 4 * 2) = pack(first, second);
         sum += first + second;
       }

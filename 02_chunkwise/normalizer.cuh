@@ -77,6 +77,8 @@ class SharedNormalizer {
       add_keys(keys_, K_, i);
     }
 
+    __device__ __forceinline__ float score(int, int, float product) { return product; }
+
     /// A row of a tile of P. Tile j of 16 columns is part 2 j; the right halves of the tiles that two warps share are
     /// part 2 j + 1.
     __device__ __forceinline__ void row(int t, int column, float sum) {

@@ -95,6 +95,8 @@ Json stage_json(const StageResult& stage) {
           {"parts", parts(stage)},
           {"bytes", ran ? whole(stage.bytes) : Json(nullptr)},
           {"workspace_bytes", whole(stage.memory)},
+          {"launches", ran && stage.stage->place == Place::gpu ? whole(stage.launches) : Json(nullptr)},
+          {"bytes_moved", whole(stage.moved)},
           {"flops", whole(stage.work.fma_flops + stage.work.tensor_flops)},
           {"limit_ms", number(stage.limit_ms)},
           {"skipped", text_or_null(stage.skipped)}};

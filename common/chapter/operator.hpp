@@ -63,12 +63,13 @@ struct Stage {
   /// fp64 for a stage that computes in double.
   Dtype dtype = Dtype::fp32;
   std::function<void(const Call&)> run;
-  std::function<std::string(const Call&)> limits;   ///< empty text: it can run this; else the reason why not
-  std::function<std::string(const Call&)> note;     ///< a line below the stage's row
-  std::function<std::int64_t(const Call&)> memory;  ///< bytes beside inputs and outputs; none: it does not say
-  std::function<Work(const Sizes&)> work;           ///< where it differs from the operator's
-  std::function<double(const Sizes&)> tolerance;    ///< where it differs from the default of dtype and L
-  std::vector<std::string> without = {};            ///< outputs that it does not compute
+  std::function<std::string(const Call&)> limits;       ///< empty text: it can run this; else the reason why not
+  std::function<std::string(const Call&)> note;         ///< a line below the stage's row
+  std::function<std::int64_t(const Call&)> memory;      ///< bytes beside inputs and outputs; none: it does not say
+  std::function<Work(const Sizes&)> work;               ///< where it differs from the operator's
+  std::function<double(const Sizes&)> tolerance;        ///< where it differs from the default of dtype and L
+  std::vector<std::string> without = {};                ///< outputs that it does not compute
+  std::function<std::int64_t(const Call&)> moved = {};  ///< bytes that its kernels move; none: it does not say
 };
 
 /// An operator and its stages, in order. Arguments is the chapter's own plain struct of views and sizes; it has
@@ -155,6 +156,13 @@ class Operator {
   template <class Arguments>
   Operator& memory(std::int64_t (*function)(const Arguments&)) {
     last().memory = bound(function);
+    return *this;
+  }
+  /// Bytes that the stage's kernels ask global memory for or give to it in a call, whether a cache serves them or not:
+  /// what the emulator counts. A function of the sizes and of which tensors are there.
+  template <class Arguments>
+  Operator& moved(std::int64_t (*function)(const Arguments&)) {
+    last().moved = bound(function);
     return *this;
   }
   /// The operations of this stage, where they differ from the operator's.

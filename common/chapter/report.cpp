@@ -199,6 +199,11 @@ void Report::stage(const OperatorResult& result) {
 }
 
 void Report::end_operator(const OperatorResult& result) const {
+  counted_work(result);
+  stated_work(result);
+}
+
+void Report::counted_work(const OperatorResult& result) const {
   std::size_t name_width = 0;
   for (const StageResult& stage : result.stages) {
     if (stage.emulated() && stage.passed()) name_width = std::max(name_width, width_of(stage.stage->name));
@@ -227,6 +232,33 @@ void Report::end_operator(const OperatorResult& result) const {
                      {format_quantity(counts.bytes_read, "B")},
                      {format_quantity(counts.bytes_written, "B")},
                      {ratio((counts.bytes_read + counts.bytes_written) / stage.bytes)}});
+  }
+}
+
+void Report::stated_work(const OperatorResult& result) const {
+  std::size_t name_width = 0;
+  bool is_stated = false;
+  const auto has_kernels = [](const StageResult& stage) { return stage.passed() && stage.runs_on == "gpu"; };
+  for (const StageResult& stage : result.stages) {
+    if (!has_kernels(stage)) continue;
+    name_width = std::max(name_width, width_of(stage.stage->name));
+    is_stated = is_stated || stage.moved;
+  }
+  if (!is_stated) return;
+  terminal_.line("");
+  terminal_.line("What the kernels did, and the bytes against the least possible:");
+  terminal_.line("");
+  const Table table(terminal_,
+                    {{"stage", name_width, false}, {"launches", 8}, {"moved", 7}, {"least", 7}, {"of the least", 7}});
+  table.print_header();
+  const Cell none{"-", Paint::dim};
+  for (const StageResult& stage : result.stages) {
+    if (!has_kernels(stage)) continue;
+    table.print_row({{stage.stage->name, Paint::bold},
+                     {fmt::format("{:.0f}", stage.launches)},
+                     stage.moved ? Cell{format_quantity(*stage.moved, "B")} : none,
+                     {format_quantity(stage.bytes, "B")},
+                     stage.moved ? Cell{ratio(*stage.moved / stage.bytes)} : none});
   }
 }
 

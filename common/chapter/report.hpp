@@ -29,7 +29,7 @@ class Report {
                       const std::vector<const Stage*>& stages);
   /// One stage, which is the last one of `result`.
   void stage(const OperatorResult& result);
-  /// What the kernels of emulated stages did.
+  /// What the kernels did: of emulated stages as the emulator has counted it, else as far as the stages tell.
   void end_operator(const OperatorResult& result) const;
 
   /// One line for all stages of the run, and one for each demonstration that failed.
@@ -40,6 +40,8 @@ class Report {
   std::string parts_of(const StageResult& stage) const;
   std::string ratio(double times) const;
   void title(const std::string& name, const std::string& summary) const;
+  void counted_work(const OperatorResult& result) const;
+  void stated_work(const OperatorResult& result) const;
   void stage_summary(const std::vector<OperatorResult>& results) const;
 
   const Terminal& terminal_;

@@ -32,6 +32,8 @@ struct StageResult {
   std::optional<double> graph_ms;  ///< in a graph of many calls; GPU only
   double bytes = 0;                ///< that it must move at least
   std::optional<double> memory;    ///< bytes beside inputs and outputs, where the stage says
+  std::optional<double> moved;     ///< bytes that its kernels move, where the stage says
+  double launches = 0;             ///< of kernels in a call
   Work work;                       ///< operations that it does
   std::optional<double> limit_ms;  ///< the machine could not be faster; none for emulated stages
   KernelCounts counts;             ///< emulated stages only

@@ -12,6 +12,7 @@
 #include "common/chapter/evaluate.hpp"
 #include "common/compare.hpp"
 #include "common/device/error.hpp"
+#include "common/device/launch_config.hpp"
 #include "common/device/stream.hpp"
 #include "common/error.hpp"
 #include "common/parts.hpp"
@@ -139,6 +140,7 @@ void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
   Placement& tensors = placement(stage.place, storage_of(stage));
   const Call call = tensors.call();
   result.bytes = static_cast<double>(tensors.bytes());
+  if (stage.moved) result.moved = static_cast<double>(stage.moved(call));
   if (stage.memory) result.memory = static_cast<double>(stage.memory(sizes_alone(problem_)));
   if (!result.emulated()) {
     const Limits& limits = stage.place == Place::cpu ? settings_.cpu_limits : settings_.gpu_limits;
@@ -148,11 +150,13 @@ void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
 
   tensors.poison_outputs();
   reset_kernel_counts();
+  const std::int64_t launches_before = launch_count();
   bool has_parts = false;
   {
     const PartListener listener([&](const char*) { has_parts = true; });
     run();
   }
+  result.launches = static_cast<double>(launch_count() - launches_before);
   if (stage.place == Place::gpu) check(cudaStreamSynchronize(current_stream()));
   result.counts = kernel_counts();
   check_outputs(stage, tensors, expected, result);

@@ -8,6 +8,8 @@
 namespace tutorial {
 namespace {
 
+std::int64_t launches = 0;
+
 std::ostream& operator<<(std::ostream& out, dim3 size) {
   return out << size.x << " x " << size.y << " x " << size.z;
 }
@@ -21,6 +23,14 @@ void check_launch(cudaError_t status, const LaunchConfig& config) {
   text << "launch of " << config.grid << " blocks of " << config.block << " threads with " << config.shared_bytes
        << " bytes of dynamic shared memory failed";
   throw CudaError(status, text.str(), config.where);
+}
+
+std::int64_t launch_count() {
+  return launches;
+}
+
+void count_launch() {
+  ++launches;
 }
 
 }  // namespace tutorial

@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <source_location>
 
 namespace tutorial {
@@ -24,5 +25,10 @@ struct LaunchConfig {
 /// Throws CudaError if the launch was refused (a block of too many threads, too much shared memory, an empty grid) or,
 /// on the emulator, if the kernel itself went wrong.
 void check_launch(cudaError_t status, const LaunchConfig& config);
+
+/// Kernels that launch() has started since the process began, those that a graph has captured among them; what a graph
+/// starts again does not count. For the host thread that launches.
+std::int64_t launch_count();
+void count_launch();
 
 }  // namespace tutorial

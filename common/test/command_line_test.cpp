@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/chapter/machine.hpp"
 #include "common/compare.hpp"
 #include "common/safetensors.hpp"
 #include "common/test/files.hpp"
@@ -270,6 +271,18 @@ TEST(CommandLine, MemoryHasAColumnWhereAStageTellsIt) {
   }
 }
 
+// The second part of the table. On a GPU it is there for the sake of stages that state the bytes they move; the emulator
+// counts them for every stage.
+TEST(CommandLine, LaunchesAndBytesMovedHaveATable) {
+  const std::regex row("\nkernel +1 +(2 +0 +0 +120 B +120 B|240 B +240 B) +1.00x\n");
+  const ProcessResult stated = run({"--no-decay", "--repeat=1"});
+  EXPECT_TRUE(std::regex_search(stated.out, row)) << stated.out;
+  EXPECT_NE(stated.out.find("launches"), std::string::npos) << stated.out;
+  if (!kEmulated) {
+    EXPECT_EQ(run(passing()).out.find("launches"), std::string::npos) << "no stage there states them";
+  }
+}
+
 TEST(CommandLine, DemonstrationsComeFirst) {
   const ProcessResult result = run({"--repeat=1", "--seed=1", "-L5"});
   const std::size_t demonstration = result.out.find(
@@ -464,11 +477,15 @@ void check_json(const Json& json) {
       EXPECT_TRUE(result["problem"][size].is_number()) << size;
     for (const Json& stage : result["stages"]) {
       EXPECT_EQ(keys(stage),
-                (std::vector<std::string>{"bytes", "checked_against", "dtype", "error", "flops", "limit_ms", "name",
-                                          "parts", "passed", "reference_error", "runs_on", "skipped", "time_ms",
-                                          "tolerance", "workspace_bytes"}));
+                (std::vector<std::string>{"bytes", "bytes_moved", "checked_against", "dtype", "error", "flops",
+                                          "launches", "limit_ms", "name", "parts", "passed", "reference_error",
+                                          "runs_on", "skipped", "time_ms", "tolerance", "workspace_bytes"}));
       EXPECT_TRUE(is_null_or_positive(stage["workspace_bytes"]));
+      EXPECT_TRUE(is_null_or_positive(stage["bytes_moved"]));
       const std::string runs_on = stage["runs_on"];
+      const bool has_kernels = runs_on != "cpu" && stage["skipped"].is_null() && stage["passed"] == true;
+      EXPECT_TRUE(!has_kernels || stage["launches"].is_number_integer()) << stage;
+      EXPECT_TRUE(runs_on != "cpu" || stage["launches"].is_null()) << stage;
       EXPECT_TRUE(runs_on == "cpu" || runs_on == "gpu" || runs_on == "emulator");
       EXPECT_TRUE(stage["dtype"] == "fp32" || stage["dtype"] == "bf16" || stage["dtype"] == "fp64");
       EXPECT_GT(stage["tolerance"], 0);
@@ -547,6 +564,10 @@ TEST(CommandLine, JsonOfVariants) {
   EXPECT_EQ(json["results"][0]["problem"]["no-decay"], true);
   EXPECT_TRUE(json["results"][0]["stages"][0]["workspace_bytes"].is_null());
   EXPECT_EQ(json["results"][0]["stages"][1]["workspace_bytes"], 200);
+  EXPECT_TRUE(json["results"][0]["stages"][0]["launches"].is_null());
+  EXPECT_TRUE(json["results"][0]["stages"][0]["bytes_moved"].is_null());
+  EXPECT_EQ(json["results"][0]["stages"][1]["launches"], 1);
+  EXPECT_EQ(json["results"][0]["stages"][1]["bytes_moved"], 240);
   EXPECT_FALSE(Json::parse(run(passing({"--json", "-"})).out)["results"][0]["problem"].contains("no-decay"));
 }
 

@@ -78,6 +78,10 @@ std::string sum_note(const RunningSum<float>& a) {
   return std::to_string(a.B * a.H) + " blocks";
 }
 
+std::int64_t sum_moved(const RunningSum<float>& a) {
+  return std::int64_t{8} * a.B * a.H * a.L * a.Dv;  // x, o
+}
+
 std::int64_t sum_memory(const RunningSum<float>& a) {
   return std::int64_t{4} * a.B * a.H * a.L * a.L;
 }
@@ -199,7 +203,8 @@ Chapter chapter() {
       .dtype(Dtype::fp64)
       .gpu("kernel", sum_kernel, "a thread a column")
       .limits(sum_kernel_limits)
-      .memory(sum_memory);
+      .memory(sum_memory)
+      .moved(sum_moved);
   chapter
       .add(Operator("weighting", "o = w x, which there is as a variant only")
                .variant("weigh", "scaling under another name")

@@ -58,6 +58,15 @@ TEST(Launch, StartsAllThreadsOfAllBlocks) {
 
 __global__ void do_nothing() {}
 
+TEST(Launch, IsCountedWhereItWasNotRefused) {
+  const std::int64_t before = launch_count();
+  launch(do_nothing, {1, 1});
+  launch(do_nothing, {2, 32});
+  EXPECT_EQ(launch_count() - before, 2);
+  EXPECT_THROW(launch(do_nothing, {1, 4096}), CudaError);
+  EXPECT_EQ(launch_count() - before, 2);
+}
+
 TEST(Launch, TakesNoArgumentsToo) {
   launch(do_nothing, {1, 32});
 }

@@ -1,0 +1,23 @@
+#pragma once
+/// @file
+/// What the chapter's runner must know of the operators: inputs, outputs, sizes, operations, reference. The operator
+/// `gla` itself is chapter 03's.
+
+#include "common/chapter/operator.hpp"
+
+namespace tutorial::fused_gla {
+
+Work window_work(const Sizes&);  ///< the operations of the stages 2 to 4, in windows of 16
+
+}  // namespace tutorial::fused_gla
+
+namespace tutorial::simple_gla {
+
+/// Its operations are those of stage 3, in chunks of 64 on tensor cores.
+Operator definition();
+
+// The operations of the other stages.
+Work recurrent_work(const Sizes&);  ///< stage 1
+Work chunkwise_work(const Sizes&);  ///< stage 2, in chunks of --chunk
+
+}  // namespace tutorial::simple_gla

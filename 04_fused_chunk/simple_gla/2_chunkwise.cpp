@@ -1,0 +1,117 @@
+/// @file
+/// Stage 2, `chunkwise`: chapter 02's chunks; a scalar gate needs no second level.
+///
+/// Idea: where all of Dk decays alike, the decay of a score is one factor, and may be put on after the product: the
+/// product of a chunk's queries and keys is chapter 02's, and each of its elements is then multiplied by what is left of
+/// key i at position t. Chapter 03 needed sub-chunks because its decay sits inside the sum over Dk.
+/// Mends: stage 1 takes L steps in line. Same: heads over threads.
+///
+///   b_t = g_s + ... + g_t from the chunk's first position s on, e its last
+///   P_ti = scale (q_t . k_i) exp(b_t - b_i), i <= t                              # and a triangle of exponentials
+///   O = P V + scale diag(exp(b)) Q S                                             # #
+///   S = exp(b_e) S + (diag(exp(b_e - b)) K)^T V                                  #           (#: a matrix product)
+///
+/// The sums are in double, and a gate is taken as -1000 at least, whose exponential is zero all the same: so the
+/// differences are right to 1e-11 behind any gate (03_gla/gla/3_parallel_log.cpp). Above the diagonal the exponent is
+/// positive, and its power may be infinite: that half is not computed, rather than multiplied by 0.
+///
+/// Shapes: Q, K [C, Dk], V, O [C, Dv] of a chunk, S [Dk, Dv], P [C, C]; fp32 in host memory, b [C] in double. The last
+/// chunk may be shorter.
+/// Who does what: OpenMP gives each thread a head at a time, Eigen and chapter 02's add_product() do the products.
+/// Memory: 4 Dk Dv + 4 C^2 + 4 C Dk + 8 C bytes a thread, which stay in the cache. Work: chapter 02's, and C / 2 + 2
+/// exponentials a position: fewer than Dk. Bytes: q, k, v, g and o once.
+/// Limit: the cores' arithmetic. Needs: nothing; any C, any L, any g <= 0.
+/// Weakness: a chunk waits for the state of the one before, and there are as many threads as cores. Stage 3 goes to the
+/// GPU.
+/// Source: arXiv 2405.21060, section 6, the block decomposition.
+
+#include <Eigen/Dense>
+#include <algorithm>
+
+#include "02_chunkwise/small_product.hpp"
+#include "04_fused_chunk/simple_gla.hpp"
+#include "common/parallel.hpp"
+
+namespace tutorial::simple_gla {
+namespace {
+
+using linear_attention::add_product;
+using linear_attention::Matrix;
+using Sums = Eigen::Array<double, Eigen::Dynamic, 1>;
+
+constexpr double kStrongest = -1000;
+
+/// Some rows of a head, from position t on.
+template <class M, class T>
+auto rows_of(const View<T>& view, int b, int h, int t, int rows, int columns) {
+  return Eigen::Map<M, 0, Eigen::OuterStride<>>(view.row(b, h, t), rows, columns, Eigen::OuterStride<>(view.stride_l));
+}
+
+/// exp(sums), element by element.
+template <class X>
+Eigen::VectorXf decays(const X& sums) {
+  return sums.template cast<float>().exp().matrix();
+}
+
+/// A chunk's running sums of gates.
+Sums running_sums(const FloatArguments& a, int b, int h, int t, int C) {
+  Sums sums(C);
+  double sum = 0;
+  for (int i = 0; i < C; ++i) {
+    sum += std::max(double(*a.g.row(b, h, t + i)), kStrongest);
+    sums[i] = sum;
+  }
+  return sums;
+}
+
+}  // namespace
+
+void chunkwise(const FloatArguments& a) {
+  const int longest = std::min(a.C, a.L);
+#pragma omp parallel
+  {
+    Matrix S(a.Dk, a.Dv), scores(longest, longest), decayed(longest, a.Dk);
+#pragma omp for collapse(2) schedule(dynamic)
+    for (int b = 0; b < a.B; ++b) {
+      for (int h = 0; h < a.H; ++h) {
+        if (a.initial_state.data) {
+          S = rows_of<const Matrix>(a.initial_state, b, h, 0, a.Dk, a.Dv);
+        } else {
+          S.setZero();
+        }
+        for (int t = 0, C; t < a.L; t += C) {
+          C = std::min(longest, a.L - t);
+          const auto Q = rows_of<const Matrix>(a.q, b, h, t, C, a.Dk);
+          const auto K = rows_of<const Matrix>(a.k, b, h, t, C, a.Dk);
+          const auto V = rows_of<const Matrix>(a.v, b, h, t, C, a.Dv);
+          auto O = rows_of<Matrix>(a.o, b, h, t, C, a.Dv);
+          const Sums sums = running_sums(a, b, h, t, C);
+          const double end = sums[C - 1];
+          auto P = scores.topLeftCorner(C, C);
+          auto x = decayed.topRows(C);
+
+          P.noalias() = Q * K.transpose();
+          for (int i = 0; i < C; ++i) {
+            P.row(i).head(i + 1).array() *= decays(sums[i] - sums.head(i + 1)).transpose().array();
+            P.row(i).tail(C - 1 - i).setZero();
+          }
+          x = decays(sums).asDiagonal() * Q;
+          O.setZero();
+          add_product(O, a.scale, P, V);
+          add_product(O, a.scale, x, S);
+          x = decays(end - sums).asDiagonal() * K;
+          S *= float(std::exp(end));
+          add_product(S, 1, x.transpose(), V);
+        }
+        if (a.final_state.data) rows_of<Matrix>(a.final_state, b, h, 0, a.Dk, a.Dv) = S;
+      }
+    }
+  }
+}
+
+std::int64_t chunkwise_memory(const FloatArguments& a) {
+  const std::int64_t C = std::min(a.C, a.L);
+  return (4 * (std::int64_t(a.Dk) * a.Dv + C * C + C * a.Dk) + 8 * C) * processor_count();
+}
+
+}  // namespace tutorial::simple_gla
