@@ -17,7 +17,8 @@ namespace tutorial::gla {
 
 /// One sub-chunk: S = diag(decay) S + K^T V, the warp's columns, and with kOutputs before that O = Q S + P V. Rows are
 /// counted from the chunk's first.
-template <class Shape, bool kOutputs>
+/// @tparam kScoreParts P is the sum of so many; all sub-chunks' first parts lie before all second ones
+template <class Shape, bool kOutputs, int kScoreParts = 1>
 __device__ __forceinline__ void walk_sub_chunk(typename Shape::State& S, float (&O)[Shape::kWarpColumns / 8][4],
                                                const Tiles<Shape>& tiles, int first_row) {
   constexpr int kTiles = Shape::kWarpColumns / 16;
@@ -31,12 +32,15 @@ __device__ __forceinline__ void walk_sub_chunk(typename Shape::State& S, float (
     ldmatrix_x4_trans(v[j], tiles.V.data + tiles.V.moved(v_unit, 0, j * 16) + first_row * Shape::kDv);
   }
   if constexpr (kOutputs) {
-    std::uint32_t p[4];
-    tiles.load_own_scores(p, first_row / kSubChunk);
 #pragma unroll
-    for (int j = 0; j < kTiles; ++j) {
-      mma_m16n8k16(O[2 * j], p, {v[j][0], v[j][1]});
-      mma_m16n8k16(O[2 * j + 1], p, {v[j][2], v[j][3]});
+    for (int part = 0; part < kScoreParts; ++part) {
+      std::uint32_t p[4];
+      tiles.load_own_scores(p, part * kSubChunks + first_row / kSubChunk);
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) {
+        mma_m16n8k16(O[2 * j], p, {v[j][0], v[j][1]});
+        mma_m16n8k16(O[2 * j + 1], p, {v[j][2], v[j][3]});
+      }
     }
   }
   const int q_unit = tiles.Q.unit(lane % 16, lane / 16 * 8);

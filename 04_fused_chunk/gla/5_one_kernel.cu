@@ -27,11 +27,12 @@ struct WalkShape {
   static constexpr int kDk = kDk_;
   static constexpr int kDv = kDv_;
   static constexpr int kWarpColumns = 16;
-  static constexpr int kWalkers = 32 * kDv / kWarpColumns;  // threads
-  static constexpr int kPreparers = 32 * kSubChunks;        // threads
+  static constexpr int kWalkers = 32 * kDv / kWarpColumns;     // threads
+  static constexpr int kParts = kDk == 128 ? 2 : 1;            // preparing warps that share the columns of a sub-chunk
+  static constexpr int kPreparers = 32 * kSubChunks * kParts;  // threads
   static constexpr int kAll = kWalkers + kPreparers;
-  static constexpr int kElements = kDk <= 64 ? 2 : 4;  // of a row, a lane of a preparing warp at a time
-  static constexpr int kSlices = kDk / (32 * kElements);
+  static constexpr int kElements = kDk <= 128 ? 2 : 4;  // of a row, a lane of a preparing warp at a time
+  static constexpr int kSlices = kDk / (32 * kElements * kParts);
 
   using KeyTile = SwizzledTile<kDk>;
   using ValueTile = SwizzledTile<kDv>;
@@ -46,8 +47,7 @@ template <class Shape>
 struct Part {
   int b, h, segment, first_column, columns, first_chunk, chunks;
 
-  __device__ __forceinline__ Part(const HalfArguments& a, int segment_length)
-      : b(int(blockIdx.z)), h(int(blockIdx.y)) {
+  __device__ __forceinline__ Part(const HalfArguments& a, int segment_length) : b(int(blockIdx.z)), h(int(blockIdx.y)) {
     const int tiles = (a.Dv - 1) / Shape::kDv + 1;
     segment = int(blockIdx.x) / tiles;
     first_column = int(blockIdx.x) % tiles * Shape::kDv;
@@ -92,12 +92,14 @@ template <class Shape, bool kOutputs, class TilesOf>
 __device__ __forceinline__ void prepare_chunks(const HalfArguments& a, const Part<Shape>& part, const TilesOf& tiles_of,
                                                float* segment_decays) {
   constexpr int kElements = Shape::kElements, kSlices = Shape::kSlices;
-  const int lane = int(lane_index()), sub_chunk = (int(threadIdx.x) - Shape::kWalkers) / 32;
+  const int warp = (int(threadIdx.x) - Shape::kWalkers) / 32, sub_chunk = warp % kSubChunks,
+            scores_part = warp / kSubChunks;
+  const int first_element = (scores_part * kSlices * 32 + int(lane_index())) * kElements;
   const int first = part.first_chunk * kChunk + sub_chunk * kSubChunk, items = part.chunks * kSlices;
   // Slices of chunks, one after the other, are one stream of rows: the loads never run dry.
   const auto load = [&](int item, int t) {
     return load_row<kElements, kOutputs>(a, part.b, part.h, first + item / kSlices * kChunk + t,
-                                         (item % kSlices * 32 + lane) * kElements);
+                                         first_element + item % kSlices * 32 * kElements);
   };
   Row<kElements> ahead[kAhead];
 #pragma unroll
@@ -113,13 +115,13 @@ __device__ __forceinline__ void prepare_chunks(const HalfArguments& a, const Par
     float scores[8] = {};
 #pragma unroll
     for (int slice = 0; slice < kSlices; ++slice) {
-      const int item = n * kSlices + slice, next = min(item + 1, items - 1), d = (slice * 32 + lane) * kElements;
+      const int item = n * kSlices + slice, next = min(item + 1, items - 1), d = first_element + slice * 32 * kElements;
       const auto load_next = [&](int t) { return t < kSubChunk ? load(item, t) : load(next, t - kSubChunk); };
       const ToTiles<Shape, kOutputs> rows{tiles, sub_chunk, d, segment_decay[slice]};
       decay_sub_chunk<kElements, kOutputs>(ahead, a.L - first - n * kChunk, d < a.Dk, load_next, rows, scores);
     }
     if constexpr (kOutputs) {
-      reinterpret_cast<uint4*>(tiles.scores)[sub_chunk * 2 * kSubChunk + score_unit()] = packed_scores(scores);
+      reinterpret_cast<uint4*>(tiles.scores)[warp * 2 * kSubChunk + score_unit()] = packed_scores(scores);
     }
     block_barrier();
   }
@@ -130,7 +132,7 @@ __device__ __forceinline__ void prepare_chunks(const HalfArguments& a, const Par
     for (int slice = 0; slice < kSlices; ++slice) {
 #pragma unroll
       for (int e = 0; e < kElements; ++e) {
-        const int d = (slice * 32 + lane) * kElements + e;
+        const int d = first_element + slice * 32 * kElements + e;
         if (d < a.Dk) store_global(segment_decays + sub_chunk * a.Dk + d, segment_decay[slice][e]);
       }
     }
@@ -158,7 +160,7 @@ __device__ __forceinline__ void walk_chunks(const HalfArguments& a, const Part<S
 #pragma unroll 1
     for (int row = 0; row < kChunk; row += kSubChunk) {
       float O[2][4] = {};
-      walk_sub_chunk<Shape, kOutputs>(S, O, tiles, row);
+      walk_sub_chunk<Shape, kOutputs, Shape::kParts>(S, O, tiles, row);
       if constexpr (kOutputs) put_output<Shape>(tiles.V, O, row, a.scale);
     }
     if constexpr (kOutputs) {
@@ -172,7 +174,8 @@ __device__ __forceinline__ void walk_chunks(const HalfArguments& a, const Part<S
 }
 
 template <class Shape, bool kOutputs>
-constexpr int kStageBytes = kOutputs ? Tiles<Shape>::kBytes : Tiles<Shape>::kBytesForStates;
+constexpr int kStageBytes = kOutputs ? Tiles<Shape>::kBytes + (Shape::kParts - 1) * 2 * kChunk* kSubChunk
+                                     : Tiles<Shape>::kBytesForStates;
 
 /// With kOutputs the operator; without, what every segment but the last does to a state: the state that it makes of
 /// zeros, and its decay.
@@ -270,8 +273,8 @@ void one_kernel(const HalfArguments& a, const Spread& spread) {
       const std::int64_t rows = std::int64_t(a.B) * a.H * count * a.Dk;
       states = workspace<float>("fused_gla: states of segments", std::size_t(rows * a.Dv));
       decays = workspace<float>("fused_gla: decays of segments", std::size_t(rows * kSubChunks));
-      launch(fused_kernel<Shape, false>,
-             {grid(count), Shape::kAll, std::size_t(kStages) * kStageBytes<Shape, false>}, a, spread, states, decays);
+      launch(fused_kernel<Shape, false>, {grid(count), Shape::kAll, std::size_t(kStages) * kStageBytes<Shape, false>},
+             a, spread, states, decays);
       const auto blocks = unsigned((a.Dk * a.Dv - 1) / kCarryThreads + 1);
       launch(carry_kernel, {dim3(blocks, unsigned(a.H), unsigned(a.B)), kCarryThreads}, a, count, states, decays);
     }
