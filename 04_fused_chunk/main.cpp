@@ -38,7 +38,14 @@ Chapter chapter() {
         .limits(window_limits)
         .memory(intra_fused_memory)
         .moved(intra_fused_moved)
-        .stage_work(window_work);
+        .stage_work(window_work)
+        .gpu<HalfArguments>("one_kernel", one_kernel,
+                            "warps that prepare beside warps that walk: q, k, v, g are read once")
+        .dtype(Dtype::bf16)
+        .limits(one_kernel_limits)
+        .memory(one_kernel_memory)
+        .moved(one_kernel_moved)
+        .stage_work(gla::subchunk_walk_work);
   }
   {
     using namespace simple_gla;

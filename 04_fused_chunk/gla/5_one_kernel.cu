@@ -1,5 +1,36 @@
 /// @file
-/// Stage 5, `one_kernel`: placeholder
+/// Stage 5, `one_kernel`: warps that prepare beside warps that walk.
+///
+/// Idea: chapter 03 computes what depends on one sub-chunk alone in a kernel in front, and writes it to memory: q and
+/// k with their decays, as many bytes as q and k themselves have. The walk reads them again. Here the same block does
+/// both, one chunk apart: while its walking warps are at chunk n, its preparing warps read q, k and g of chunk n + 1
+/// and leave in shared memory what chapter 03 leaves in device memory. One barrier a chunk swaps two sets of tiles.
+///
+///     preparing warps   chunk 0 | chunk 1 | chunk 2 | ...        q, k, g from memory, through registers, into tiles
+///     walking warps             | chunk 0 | chunk 1 | ...        tiles and V to tensor cores, O to memory
+///                               ^ a barrier; the two kinds of warps wait for it at different lines
+///
+/// Mends: stage 4 reads what a kernel in front has written, walks windows of 16 that it loads one by one, and leaves a
+/// multiprocessor with few warps. Same as chapter 03's `subchunk_walk`: the arithmetic, to the letter (its headers).
+///
+///   for each sub-chunk r of 16 positions, a_t = exp(g_t):
+///   q~_t = q_t a_1 ... a_t     k~_i = k_i a_(i+1) ... a_16     D = a_1 ... a_16
+///   P_ti = sum_d q_td k_id a_(i+1)d ... a_td, i <= t
+///   O_r = scale (q~_r S + P V_r)        S = diag(D) S + k~_r^T V_r
+///
+/// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16, g [B, H, L, Dk], states fp32.
+/// Who does what: block (tile and segment, h, b) has a tile of 128 or 64 columns of Dv. Each of its 8 or 4 walking
+/// warps has 16 of them and their part of the state in registers. Of the preparing warps one has a sub-chunk of every
+/// chunk; where Dk is 65 to 128 two share it, by halves of Dk, and P is the sum of two parts: the walk multiplies
+/// both with V. A preparing warp's rows are one stream, from chunk to chunk: loads run 8 rows ahead and never drain.
+/// Resources at Dk = Dv = 128: 512 threads of 128 registers, 108 KB of shared memory: one block a multiprocessor.
+/// Bytes: q, k, v, g read once for each tile of columns, o written once. No workspace.
+/// Limit: instructions. A preparing warp takes some 2500 for a sub-chunk and half of Dk, and there are two of them and
+/// two walking ones to a scheduler. Needs: as chapter 03's `subchunk_walk`.
+/// Weakness: that limit. In chapter 03 the same instructions run under the memory's traffic, with 12 warps a
+/// multiprocessor that do nothing else. And there are as many blocks as heads and tiles of Dv.
+/// Source: chapter 03; FlashAttention-3 (arXiv 2407.08608) for warps with different tasks in one block.
+
 #include <cuda_runtime.h>
 
 #include "02_chunkwise/async_tile.cuh"
@@ -8,9 +39,11 @@
 #include "03_gla/gla/prepared_tiles.cuh"
 #include "03_gla/gla/spread.hpp"
 #include "03_gla/gla/walk_sub_chunk.cuh"
+#include "04_fused_chunk/fused_gla.hpp"
 #include "04_fused_chunk/gla/segments.hpp"
 #include "common/device/block_barrier.cuh"
 #include "common/device/cp_async.cuh"
+#include "common/device/device.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/opaque.cuh"
 #include "common/device/workspace.hpp"
@@ -92,9 +125,8 @@ template <class Shape, bool kOutputs, class TilesOf>
 __device__ __forceinline__ void prepare_chunks(const HalfArguments& a, const Part<Shape>& part, const TilesOf& tiles_of,
                                                float* segment_decays) {
   constexpr int kElements = Shape::kElements, kSlices = Shape::kSlices;
-  const int warp = (int(threadIdx.x) - Shape::kWalkers) / 32, sub_chunk = warp % kSubChunks,
-            scores_part = warp / kSubChunks;
-  const int first_element = (scores_part * kSlices * 32 + int(lane_index())) * kElements;
+  const int warp = (int(threadIdx.x) - Shape::kWalkers) / 32, sub_chunk = warp % kSubChunks;
+  const int first_element = (warp / kSubChunks * kSlices * 32 + int(lane_index())) * kElements;
   const int first = part.first_chunk * kChunk + sub_chunk * kSubChunk, items = part.chunks * kSlices;
   // Slices of chunks, one after the other, are one stream of rows: the loads never run dry.
   const auto load = [&](int item, int t) {
@@ -282,6 +314,39 @@ void one_kernel(const HalfArguments& a, const Spread& spread) {
            {grid(spread.segments), Shape::kAll, std::size_t(kStages) * kStageBytes<Shape, true>}, a, spread, states,
            decays);
   });
+}
+
+namespace {
+
+/// Narrow tiles while multiprocessors are idle.
+Spread one_segment(const HalfArguments& a) {
+  const linear_attention::HalfArguments plain = without_gates(a);
+  const std::int64_t narrow_blocks = std::int64_t(a.B) * a.H * ((a.Dv - 1) / 64 + 1);
+  return make_spread(a.L, narrow_blocks <= multiprocessor_count() ? 64 : widest_tile(plain), 1);
+}
+
+}  // namespace
+
+void one_kernel(const HalfArguments& a) {
+  one_kernel(a, one_segment(a));
+}
+
+std::string one_kernel_limits(const HalfArguments& a) {
+  return subchunk_limits(a);
+}
+
+std::int64_t one_kernel_memory(const HalfArguments&) {
+  return 0;
+}
+
+std::int64_t one_kernel_moved(const HalfArguments& a) {
+  // The preparing warps read whole chunks and all columns of their shape, and at the end 8 rows of a slice too many.
+  const std::int64_t heads = std::int64_t(a.B) * a.H, chunks = (a.L - 1) / kChunk + 1;
+  const std::int64_t tiles = (a.Dv - 1) / one_segment(a).columns + 1;
+  const std::int64_t columns = a.Dk <= 64 ? 64 : a.Dk <= 128 ? 128 : 256, slices = a.Dk <= 128 ? 1 : 2;
+  const std::int64_t elements = chunks * kChunk * columns + kSubChunks * kAhead * columns / slices;
+  const std::int64_t states = (a.initial_state.data != nullptr) + (a.final_state.data != nullptr);
+  return heads * (tiles * elements * (2 + 2 + 4) + 2 * 2 * std::int64_t(a.L) * a.Dv + states * 4 * a.Dk * a.Dv);
 }
 
 }  // namespace tutorial::fused_gla

@@ -1,12 +1,12 @@
 #pragma once
 /// @file
-/// Stage 5 on segments of the sequence, for stage 6.
+/// Stage 5 on segments of the sequence.
 
 #include "03_gla/gla/spread.hpp"
+#include "04_fused_chunk/fused_gla.hpp"
 
 namespace tutorial::fused_gla {
 
-using gla::HalfArguments;
 using gla::Spread;
 
 /// With one segment one kernel; with more, one for the states of the segments, one that carries them on, and the same.
