@@ -163,14 +163,15 @@ TEST_F(GlaLayerFileTest, ABareStateDictWillDo) {
   EXPECT_EQ(refusal({.sizes = {{"H", 2}}, .weights_file = path_}), "");
 }
 
-// x from one file, weights from another: the golden y again.
+// x from one file, weights from another, which come before those beside x: the golden y again.
 TEST_F(GlaLayerFileTest, InputsAndWeightsFromTwoFiles) {
   write({{"num_heads", "2"}});
-  for (Tensor* w : {&tensors_.at("q_proj.weight"), &tensors_.at("o_proj.weight")}) fill(*w, 0);
   const SafetensorsFile golden(kGolden);
   const Tensor x = golden.read("x");
+  Tensor& unused = tensors_.at("o_proj.weight");
+  fill(unused, 0);
   const std::string x_path = testing::TempDir() + "gla_layer_test_x.safetensors";
-  write_safetensors(x_path, {{"x", &x}}, {});
+  write_safetensors(x_path, {{"x", &x}, {"o_proj.weight", &unused}}, {});
   const Problem problem = make_problem(layer(), {.input_file = x_path, .weights_file = path_});
   std::filesystem::remove(x_path);
   Outputs expected;

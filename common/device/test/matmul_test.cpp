@@ -62,7 +62,7 @@ TEST(Matmul, EveryTypeAndShape) {
   for (const auto& [m, n, k] : {std::array{1, 1, 1}, {1, 7, 48}, {65, 16, 96}, {50, 3, 7}, {130, 70, 257}}) {
     expect_right<float, float>(m, n, k, 1e-6);                  // TF32 would err by 3e-4
     expect_right<__nv_bfloat16, float>(m, n, k, 1e-6);          // sums in fp32
-    expect_right<__nv_bfloat16, __nv_bfloat16>(m, n, k, 2e-3);  // rounded once, by at most 2^-9 of an element
+    expect_right<__nv_bfloat16, __nv_bfloat16>(m, n, k, 4e-3);  // rounded once, by at most 2^-8 of an element
   }
 }
 
