@@ -22,20 +22,24 @@ void five_steps(const HalfArguments&);     ///< 2: GPU: five kernels, all in mem
 void prepare_fused(const HalfArguments&);  ///< 3: GPU: the first two in one pass
 void intra_fused(const HalfArguments&);    ///< 4: GPU: the other three in one walk
 void one_kernel(const HalfArguments&);     ///< 5: GPU: all in one kernel, in chunks of 64
+void dispatch(const HalfArguments&);       ///< 6: what a user calls
 
 // What a stage cannot run, as a sentence; empty where it can.
 std::string chapter_03_limits(const HalfArguments&);
 std::string window_limits(const HalfArguments&);  ///< of the stages 2 to 4
 std::string one_kernel_limits(const HalfArguments&);
+std::string dispatch_limits(const HalfArguments&);
 
 /// What chapter 03's dispatch picks, as text for the report.
 std::string chapter_03_note(const HalfArguments&);
+std::string dispatch_note(const HalfArguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs.
 std::int64_t chapter_03_memory(const HalfArguments&);
 std::int64_t five_steps_memory(const HalfArguments&);  ///< of the stages 2 and 3
 std::int64_t intra_fused_memory(const HalfArguments&);
 std::int64_t one_kernel_memory(const HalfArguments&);
+std::int64_t dispatch_memory(const HalfArguments&);
 
 // Bytes that a stage's kernels ask global memory for or give to it, be it a cache that serves them.
 std::int64_t five_steps_moved(const HalfArguments&);

@@ -45,6 +45,12 @@ Chapter chapter() {
         .limits(one_kernel_limits)
         .memory(one_kernel_memory)
         .moved(one_kernel_moved)
+        .stage_work(gla::subchunk_walk_work)
+        .gpu("dispatch", dispatch, "what a user calls: chapter 03's, for a reason")
+        .dtype(Dtype::bf16)
+        .limits(dispatch_limits)
+        .memory(dispatch_memory)
+        .note(dispatch_note)
         .stage_work(gla::subchunk_walk_work);
   }
   {
