@@ -2,10 +2,10 @@
 /// Stage 6, `dispatch`: what a user calls. No new kernel, a choice that turned out not to be one.
 ///
 /// Idea: the chapter ends with two ways to compute gla: stage 5, which moves the least possible bytes, and chapter 03's
-/// two kernels, which write q and k with their decays to memory and read them again, on as many segments of the sequence
-/// as the GPU wants. Both were measured on an H200 at 1, 8, 32, 128 and 256 heads and from 512 to 16384 positions, stage
-/// 5 on segments, too (segments.hpp): the two kernels are 1.15 to 1.6 times as fast everywhere. So this is chapter 03's
-/// dispatch.
+/// two kernels, which write q and k with their decays to memory and read them again, on as many segments of the
+/// sequence as the GPU wants. Both were measured on an H200 at 1, 8, 32, 128 and 256 heads and from 512 to 16384
+/// positions, stage 5 on segments, too (segments.hpp): the two kernels are 1.15 to 1.6 times as fast everywhere. So
+/// this is chapter 03's dispatch.
 /// Mends: stage 5 has as many blocks as heads and tiles of Dv, and its instructions are its limit: README.md, "Why one
 /// kernel is not the fastest". Same: the operator.
 ///
