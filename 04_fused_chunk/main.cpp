@@ -66,7 +66,22 @@ Chapter chapter() {
         .dtype(Dtype::bf16)
         .limits(two_kernels_limits)
         .memory(two_kernels_memory)
-        .moved(two_kernels_moved);
+        .moved(two_kernels_moved)
+        .gpu<HalfArguments>("fused", fused, "one walk, the state in registers: no state in memory")
+        .dtype(Dtype::bf16)
+        .limits(fused_limits)
+        .memory(fused_memory)
+        .moved<HalfArguments>(fused_moved)
+        .gpu<HalfArguments>("sequence_parallel", sequence_parallel, "segments of the sequence walked at once")
+        .dtype(Dtype::bf16)
+        .limits(fused_limits)
+        .memory<HalfArguments>(sequence_parallel_memory)
+        .moved<HalfArguments>(sequence_parallel_moved)
+        .gpu("dispatch", dispatch, "what a user calls: as many segments and as wide tiles as this problem wants")
+        .dtype(Dtype::bf16)
+        .limits(dispatch_limits)
+        .memory(dispatch_memory)
+        .note(dispatch_note);
   }
   return chapter;
 }

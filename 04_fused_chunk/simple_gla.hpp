@@ -43,15 +43,28 @@ using HalfArguments = Arguments<__nv_bfloat16>;
 void recurrent(const FloatArguments&);   ///< 1: CPU, double: what every stage is checked against
 void chunkwise(const FloatArguments&);   ///< 2: CPU: chunks of C, heads over threads
 void two_kernels(const HalfArguments&);  ///< 3: GPU: each chunk's state in device memory, then all outputs at once
+void fused(const HalfArguments&);        ///< 4: GPU: one walk, the state in registers
+void sequence_parallel(const HalfArguments&);  ///< 5: GPU: 4 on segments of the sequence at once
+void dispatch(const HalfArguments&);           ///< 6: what a user calls
 
 // What a stage cannot run, as a sentence; empty where it can.
 std::string two_kernels_limits(const HalfArguments&);
+std::string fused_limits(const HalfArguments&);  ///< of the stages 4 and 5
+std::string dispatch_limits(const HalfArguments&);
+
+/// What dispatch picks on this GPU, as text for the report.
+std::string dispatch_note(const HalfArguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs: scores, states.
 std::int64_t chunkwise_memory(const FloatArguments&);
 std::int64_t two_kernels_memory(const HalfArguments&);
+std::int64_t fused_memory(const HalfArguments&);
+std::int64_t sequence_parallel_memory(const HalfArguments&);
+std::int64_t dispatch_memory(const HalfArguments&);
 
 // Bytes that a stage's kernels ask global memory for or give to it, be it a cache that serves them.
 std::int64_t two_kernels_moved(const HalfArguments&);
+std::int64_t fused_moved(const HalfArguments&);
+std::int64_t sequence_parallel_moved(const HalfArguments&);
 
 }  // namespace tutorial::simple_gla

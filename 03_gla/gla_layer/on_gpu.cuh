@@ -28,29 +28,40 @@ constexpr int kHeads = 4;       // of a block of norm_and_gate_kernel, a warp ea
 
 /// The second half of the low-rank pair and what follows it: g = logsigmoid(low W2^T + b) / normalizer. A product with
 /// so short an inner side writes more than it computes, so the logits never reach memory. A thread has a column of g,
-/// with its row of W2 in registers, and walks the positions; they read the same number of `low` at the same time.
-/// Grid (positions / 16) (columns / 128).
+/// with its row of W2 in registers, and walks the positions, whose `low` the block has in shared memory: all threads
+/// read the same four numbers of it at a time. Grid (positions / 16) (columns / 128).
 /// @param low [rows, rank] @param W2 [columns, rank] @param b [columns] @param g [rows, columns]
 template <class T>
 __global__ void __launch_bounds__(kColumns) gates_kernel(const float* low, const T* W2, const float* b,
                                                          float normalizer, float* g, int rows, int columns, int rank) {
+  __shared__ float4 low_tile[kPositions][kRanks / 4];
   const int column = int(blockIdx.y) * kColumns + int(threadIdx.x);
   const int first_row = int(blockIdx.x) * kPositions;
-  if (column >= columns) return;
   float logits[kPositions] = {};
   for (int first = 0; first < rank; first += kRanks) {
+    __syncthreads();
+    for (int i = int(threadIdx.x); i < kPositions * kRanks; i += kColumns) {
+      const int row = first_row + i / kRanks, r = first + i % kRanks;
+      const bool is_there = row < rows && r < rank;
+      reinterpret_cast<float*>(low_tile)[i] = is_there ? load_global(low + std::int64_t(row) * rank + r) : 0.0f;
+    }
     float w[kRanks];
 #pragma unroll
     for (int i = 0; i < kRanks; ++i) {
-      w[i] = first + i < rank ? to_float(load_global(W2 + std::int64_t(column) * rank + first + i)) : 0.0f;
+      const bool is_there = column < columns && first + i < rank;
+      w[i] = is_there ? to_float(load_global(W2 + std::int64_t(column) * rank + first + i)) : 0.0f;
     }
+    __syncthreads();
 #pragma unroll
     for (int t = 0; t < kPositions; ++t) {
-      const float* low_t = low + std::int64_t(min(first_row + t, rows - 1)) * rank + first;
 #pragma unroll
-      for (int i = 0; i < kRanks; ++i) logits[t] += first + i < rank ? load_global(low_t + i) * w[i] : 0.0f;
+      for (int i = 0; i < kRanks / 4; ++i) {
+        const float4 four = low_tile[t][i];
+        logits[t] += four.x * w[4 * i] + four.y * w[4 * i + 1] + four.z * w[4 * i + 2] + four.w * w[4 * i + 3];
+      }
     }
   }
+  if (column >= columns) return;
   const float bias = load_global(b + column);
 #pragma unroll
   for (int t = 0; t < kPositions; ++t) {

@@ -116,7 +116,8 @@ __global__ void __launch_bounds__(kThreads, 4) states_kernel(HalfArguments a, ui
     __syncthreads();
     load(n + 2);
     const Tiles tiles = tiles_of(n);
-    simple_gla::update_state<Shape>(S, tiles.K, tiles.V, GateSums(tiles.g[2 * lane], tiles.g[2 * lane + 1]));
+    const DecayToEnd to_end(GateSums(tiles.g[2 * lane], tiles.g[2 * lane + 1]));
+    simple_gla::update_state<Shape>(S, tiles.K, tiles.V, to_end);
   }
   if (a.final_state.data) store_state<Shape>(a.final_state.row(b, h, d) + j, S, a.final_state.stride_l, Dk, columns);
 }

@@ -40,12 +40,14 @@ struct GateSums {
   }
 };
 
-/// What is left at the chunk's end of what its positions put into the state; two of them a lane.
+/// What is left at the chunk's end of the state before it, and of what its positions put into it; two of them a lane.
 struct DecayToEnd {
-  float first, second;
+  float whole, first, second;
 
   __device__ __forceinline__ explicit DecayToEnd(const GateSums& sums)
-      : first(exp2f(float(sums.end - sums.first))), second(exp2f(float(sums.end - sums.second))) {}
+      : whole(exp2f(float(sums.end))),
+        first(exp2f(float(sums.end - sums.first))),
+        second(exp2f(float(sums.end - sums.second))) {}
 
   /// The decays of the positions i + p and i + p + 1, p = 2 (lane % 4), for an even i.
   __device__ __forceinline__ float2 of_pair(int i) const {
@@ -62,10 +64,11 @@ __device__ __forceinline__ std::uint32_t times(std::uint32_t two, float2 factors
 
 /// S = 2^(sum of the gates) S + (diag(2^(end - sums)) K)^T V: chapter 02's update_state(), each row of V times the
 /// decay of its position. In the registers it is S^T += V^T K, where a row of V is a column of the fragment.
-template <class Shape>
+/// @param to_end the chunk's decays: a DecayToEnd, or SharedSums::ToEnd
+template <class Shape, class Decays>
 __device__ __forceinline__ void update_state(typename Shape::State& S, const typename Shape::KeyTile& K,
-                                             const typename Shape::ValueTile& V, const GateSums& sums) {
-  const float decay = exp2f(float(sums.end));
+                                             const typename Shape::ValueTile& V, const Decays& to_end) {
+  const float decay = to_end.whole;
 #pragma unroll
   for (auto& tiles : S) {
 #pragma unroll
@@ -74,7 +77,6 @@ __device__ __forceinline__ void update_state(typename Shape::State& S, const typ
       for (float& element : tile) element *= decay;
     }
   }
-  const DecayToEnd to_end(sums);
   const int lane = int(lane_index()), first_column = int(threadIdx.x) / 32 * Shape::kWarpColumns;
   const int k_unit = K.unit(lane % 16, lane / 16 * 8);
   const int v_unit = V.unit(lane / 16 * 8 + lane % 8, first_column + lane / 8 % 2 * 8);
@@ -122,6 +124,18 @@ struct SharedSums {
 
   /// What is left at position t of the state that the chunk starts from.
   __device__ __forceinline__ float from_start(int t) const { return exp2f(data[t].x); }
+  /// As DecayToEnd, each decay computed where it is used: for warps that have no registers left.
+  struct ToEnd {
+    const SharedSums& sums;
+    float whole;
+
+    __device__ __forceinline__ float2 of_pair(int i) const {
+      const int t = i + int(lane_index()) % 4 * 2;
+      return make_float2(sums.between(t, kChunk - 1), sums.between(t + 1, kChunk - 1));
+    }
+  };
+  __device__ __forceinline__ ToEnd to_end() const { return {*this, from_start(kChunk - 1)}; }
+
   /// What is left at position t of position i, i <= t.
   __device__ __forceinline__ float between(int i, int t) const {
     const float2 from = data[i], to = data[t];

@@ -34,7 +34,7 @@ inline bool is_half(const Stage& stage) {
 
 /// Whether the stage takes widths that are no multiple of 16: the CPU does, and chapter 03's dispatch.
 inline bool takes_any_width(const Stage& stage) {
-  return !is_half(stage) || stage.name == "chapter_03";
+  return !is_half(stage) || stage.name == "chapter_03" || stage.name == "dispatch";
 }
 
 /// A drawn problem.
