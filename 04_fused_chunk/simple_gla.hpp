@@ -8,8 +8,8 @@
 /// Symbols: those of chapter 02; g_t <= 0 the natural logarithm of position t's gate, one number for the whole state of
 /// a head. Views of CPU stages point into host memory, views of GPU stages into device memory. GPU stages only start
 /// their kernels, on current_stream(); they throw CudaError where the runtime refuses.
-/// Source: Dao and Gu, "Transformers are SSMs", arXiv 2405.21060 (Mamba-2's recurrence with a scalar decay); the name is
-/// flash-linear-attention's.
+/// Source: Dao and Gu, "Transformers are SSMs", arXiv 2405.21060 (Mamba-2's recurrence with a scalar decay); the name
+/// is flash-linear-attention's.
 
 #include <cuda_bf16.h>
 

@@ -22,7 +22,8 @@
 ///        |               |                               |
 ///        +-------> e combine (NV, N, B H) <--------------+ ---> o [B,H,L,Dv]
 ///
-/// Mends: nothing: this is where the fusing begins. Same: stage 1's result. For position t of the window that begins at s and ends at e:
+/// Mends: nothing: this is where the fusing begins. Same: stage 1's result. For position t of the window that begins at
+/// s and ends at e:
 ///
 ///   a  sums_t = max(g_s / ln 2, -40) + ... + max(g_t / ln 2, -40)               element by element
 ///   b  q_g = q 2^sums scale,  k_g = k 2^(sums_e - sums)                         no factor above 1
@@ -30,17 +31,17 @@
 ///   d  P_ti = scale sum_d q_td k_id 2^(sums_td - sums_id), i <= t               likewise
 ///   e  o = sum of partials + (sum of P) v
 ///
-/// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L, Dk], S_0 and final_state [B, H, Dk, Dv] fp32. In the
-/// picture also what lies in memory between the kernels, and the grids: N = ceil(L / 16), NK = ceil(Dk / 64), NV =
+/// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L, Dk], S_0 and final_state [B, H, Dk, Dv] fp32. In
+/// the picture also what lies in memory between the kernels, and the grids: N = ceil(L / 16), NK = ceil(Dk / 64), NV =
 /// ceil(Dv / 64).
-/// Who does what: a, b: a block of 64 threads a window, a thread a column of it. c: a block of four warps has a tile [64,
-/// 64] of the state, each warp 16 columns, in registers for the whole sequence (window.cuh); its columns of v, its slice
-/// of q_g and k_g. d: a thread a pair of positions. e: a block a window and 64 columns, on tensor cores.
+/// Who does what: a, b: a block of 64 threads a window, a thread a column of it. c: a block of four warps has a tile
+/// [64, 64] of the state, each warp 16 columns, in registers for the whole sequence (window.cuh); its columns of v, its
+/// slice of q_g and k_g. d: a thread a pair of positions. e: a block a window and 64 columns, on tensor cores.
 /// Resources: c: 32 registers a thread for S, 6 KB of shared memory for a window; the others less.
 /// Precision: q_g, k_g, P, and S in the product with q_g are bf16, sums of gates, partials and S fp32.
 /// Operations, a position: 4 Dk Dv and 2 * 16 Dv on tensor cores; 9.5 exponentials for each gate, 7.5 of them for the
-/// pairs. Bytes: those of the picture: what has two arrows is read twice, and q_g, k_g once for each slice of Dv, v once
-/// for each of Dk.
+/// pairs. Bytes: those of the picture: what has two arrows is read twice, and q_g, k_g once for each slice of Dv, v
+/// once for each of Dk.
 /// Limit: the walk's latency. A window is 16 positions and four mma deep, and the next cannot begin before: L / 16
 /// trips to memory in line. Else the bytes.
 /// Needs: Dk and Dv multiples of 16, Dk <= 256, Dv <= 512; rows aligned to 16 bytes; L <= 16 * 65535, B H <= 65535.

@@ -59,9 +59,9 @@ struct ScoreTile {
 };
 
 /// The gate exp(g) = 2^base2(g), a running sum of 16 of which keeps its digits. In fp32 a weak gate behind a sum of
-/// -1e4 is lost: neighbouring numbers there are 1e-3 apart. Here a gate is at least 2^-40, which beside 1 is nothing for
-/// bf16, and sums stay above -640: an addition is rounded by 3e-5 at most, by 2e-6 behind a single strong gate, and that
-/// is the relative error which a decay gets from it. That of bf16 is 4e-3.
+/// -1e4 is lost: neighbouring numbers there are 1e-3 apart. Here a gate is at least 2^-40, which beside 1 is nothing
+/// for bf16, and sums stay above -640: an addition is rounded by 3e-5 at most, by 2e-6 behind a single strong gate, and
+/// that is the relative error which a decay gets from it. That of bf16 is 4e-3.
 __device__ __forceinline__ float base2(float g) {
   constexpr float kLog2E = 1.44269504f, kStrongest = -40.0f;
   return max(g * kLog2E, kStrongest);
@@ -141,8 +141,8 @@ __device__ __forceinline__ void add_dot(float& sum, const uint4& q, const uint4&
   }
 }
 
-/// A window's scores, P_ti = scale sum_d q_td k_id 2^(b_td - b_id) for i <= t, zeros above the diagonal, pair by pair in
-/// fp32: calls store(t, i, P_ti) once for each of the 256. All threads of the block.
+/// A window's scores, P_ti = scale sum_d q_td k_id 2^(b_td - b_id) for i <= t, zeros above the diagonal, pair by pair
+/// in fp32: calls store(t, i, P_ti) once for each of the 256. All threads of the block.
 ///
 /// On the diagonal nothing decays: those 16 scores are plain products, a row by 8 threads, each of which takes every
 /// eighth unit of 8 columns. The 120 pairs below it go to 120 threads: row 15 - r has 15 - r of them and row r has r,

@@ -8,7 +8,8 @@
 ///   S_t = exp(g_t) S_{t-1} + k_t^T v_t        S [Dk, Dv]
 ///   o_t = scale q_t S_t
 ///
-/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; g [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; fp32 in host memory.
+/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; g [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; fp32 in host
+/// memory.
 /// Who does what: OpenMP gives each thread a head at a time. Everything is computed in double: this is the reference of
 /// all other stages, too.
 /// Memory: S, 8 Dk Dv bytes a thread. Work: an exponential, Dk Dv multiplications and 2 Dk Dv multiply-adds a position.

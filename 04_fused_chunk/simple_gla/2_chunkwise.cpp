@@ -2,8 +2,8 @@
 /// Stage 2, `chunkwise`: chapter 02's chunks; a scalar gate needs no second level.
 ///
 /// Idea: where all of Dk decays alike, the decay of a score is one factor, and may be put on after the product: the
-/// product of a chunk's queries and keys is chapter 02's, and each of its elements is then multiplied by what is left of
-/// key i at position t. Chapter 03 needed sub-chunks because its decay sits inside the sum over Dk.
+/// product of a chunk's queries and keys is chapter 02's, and each of its elements is then multiplied by what is left
+/// of key i at position t. Chapter 03 needed sub-chunks because its decay sits inside the sum over Dk.
 /// Mends: stage 1 takes L steps in line. Same: heads over threads.
 ///
 ///   b_t = g_s + ... + g_t from the chunk's first position s on, e its last

@@ -2,8 +2,8 @@
 /// Stage 3, `two_kernels`: the states of all chunks first, then the outputs of all chunks at once.
 ///
 /// Idea: of a walk over the chunks only the state must be walked. So a first kernel does nothing else and leaves the
-/// state that each chunk starts from in memory; it needs no queries, no scores and no outputs, and its tile of the state
-/// can be as small as there are multiprocessors for. The second kernel has a block for each chunk.
+/// state that each chunk starts from in memory; it needs no queries, no scores and no outputs, and its tile of the
+/// state can be as small as there are multiprocessors for. The second kernel has a block for each chunk.
 /// Mends: stage 2 has a thread a head. Same: the equations, with C = 64.
 ///
 ///   S_n = 2^b_e S_{n-1} + (diag(2^(b_e - b)) K_n)^T V_n         states_kernel; S_{n-1} is left in memory, in bf16
@@ -12,14 +12,14 @@
 ///
 /// b_t: the sum of g / ln 2 from the chunk's first position up to t, b_e up to its last.
 ///
-/// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32; states [B,
-/// H, N, Dk, Dv] bf16 for the N = ceil(L / 64) chunks, in the order of the second kernel's fragments: 16 bytes a lane,
-/// as one warp writes and another reads them. In shared memory: three sets of K and V tiles, 49 KB; Q, K, V and P, 57 KB
-/// at Dk = Dv = 128.
-/// Who does what: in the first kernel block (tile, h, b) walks a 64 x 64 tile of the state, 32 registers a thread; every
-/// warp sums the chunk's gates for itself (scalar_gate.cuh), and loads run two chunks ahead. In the second block (chunk
-/// and tile of columns, h, b) has 64 positions and 64 or 128 columns of o, and no state: the fragments come straight
-/// from memory.
+/// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32; states
+/// [B, H, N, Dk, Dv] bf16 for the N = ceil(L / 64) chunks, in the order of the second kernel's fragments: 16 bytes a
+/// lane, as one warp writes and another reads them. In shared memory: three sets of K and V tiles, 49 KB; Q, K, V and
+/// P, 57 KB at Dk = Dv = 128.
+/// Who does what: in the first kernel block (tile, h, b) walks a 64 x 64 tile of the state, 32 registers a thread;
+/// every warp sums the chunk's gates for itself (scalar_gate.cuh), and loads run two chunks ahead. In the second block
+/// (chunk and tile of columns, h, b) has 64 positions and 64 or 128 columns of o, and no state: the fragments come
+/// straight from memory.
 /// Precision: V times its decay, P and the states in memory are bf16; S itself, O and the decays fp32, sums of gates
 /// double.
 /// Operations, a position: 4 Dk Dv, and 2 (C + 16) / 2 (Dk + Dv) for the scores on and below the diagonal, in tiles of
