@@ -20,10 +20,11 @@ output=$(readlink -f "$output")
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." || exit 2
 
 if ! command -v nvcc >/dev/null; then PATH=$PATH:/usr/local/cuda/bin; fi
-chapters=${CHAPTERS:-01 02 03}
+chapters=${CHAPTERS:-01 02 03 04}
 linear_attention=build/cuda/01_linear_attention/linear_attention
 chunkwise=build/cuda/02_chunkwise/chunkwise
 gla=build/cuda/03_gla/gla
+fused_chunk=build/cuda/04_fused_chunk/fused_chunk
 
 build() { cmake --preset cuda && cmake --build --preset cuda --parallel "$(nproc)"; }
 
@@ -76,6 +77,17 @@ sanitize_03() {
   echo "-- memcheck: gla_layer"
   compute-sanitizer --tool memcheck --error-exitcode 1 "$gla" --operator gla_layer --input golden/gla_layer.safetensors \
     --repeat 1 --warmup 0 || status=1
+  return $status
+}
+
+# Shapes: as chapter 03's.
+sanitize_04() {
+  local shape status=0
+  local -a sizes
+  for shape in "1 2 200 48 64" "2 1 150 64 144" "1 1 200 112 128" "1 1 130 208 64" "2 1 70 33 5"; do
+    read -ra sizes <<<"$shape"
+    sanitized "$fused_chunk" "${sizes[@]}" || status=1
+  done
   return $status
 }
 
@@ -142,11 +154,31 @@ time_03() {
   return $status
 }
 
+# The same shapes as chapter 03.
+time_04() {
+  local L shape status=0
+  local -a sizes
+  for L in 512 1024 2048 4096 8192 16384; do
+    timed "$fused_chunk" --operator gla -L $L || status=1
+    timed "$fused_chunk" --operator simple_gla --stage two_kernels,fused,sequence_parallel,dispatch -L $L || status=1
+  done
+  for shape in "1 1 16384 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "8 32 2048 128 128" "4 8 16384 64 64" \
+    "2 4 4096 256 512"; do
+    read -ra sizes <<<"$shape"
+    sizes=(-B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" --key-dim "${sizes[3]}" --value-dim "${sizes[4]}")
+    timed "$fused_chunk" --operator gla --stage chapter_03,one_kernel,dispatch "${sizes[@]}" || status=1
+    timed "$fused_chunk" --operator simple_gla --stage two_kernels,fused,sequence_parallel,dispatch "${sizes[@]}" ||
+      status=1
+  done
+  return $status
+}
+
 sanitize() {
   local status=0
   if [[ $chapters == *01* ]]; then sanitize_01 || status=1; fi
   if [[ $chapters == *02* ]]; then sanitize_02 || status=1; fi
   if [[ $chapters == *03* ]]; then sanitize_03 || status=1; fi
+  if [[ $chapters == *04* ]]; then sanitize_04 || status=1; fi
   return $status
 }
 time_all() {
@@ -155,6 +187,7 @@ time_all() {
   if [[ $chapters == *01* ]]; then time_01 || status=1; fi
   if [[ $chapters == *02* ]]; then time_02 || status=1; fi
   if [[ $chapters == *03* ]]; then time_03 || status=1; fi
+  if [[ $chapters == *04* ]]; then time_04 || status=1; fi
   return $status
 }
 

@@ -271,8 +271,8 @@ TEST(CommandLine, MemoryHasAColumnWhereAStageTellsIt) {
   }
 }
 
-// The second part of the table. On a GPU it is there for the sake of stages that state the bytes they move; the emulator
-// counts them for every stage.
+// The second part of the table. On a GPU it is there for the sake of stages that state the bytes they move; the
+// emulator counts them for every stage.
 TEST(CommandLine, LaunchesAndBytesMovedHaveATable) {
   const std::regex row("\nkernel +1 +(2 +0 +0 +120 B +120 B|240 B +240 B) +1.00x\n");
   const ProcessResult stated = run({"--no-decay", "--repeat=1"});
