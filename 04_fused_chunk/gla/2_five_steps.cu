@@ -22,13 +22,8 @@
 ///        |               |                               |
 ///        +-------> e combine (NV, N, B H) <--------------+ ---> o [B,H,L,Dv]
 ///
-<<<<<<< HEAD
 /// Mends: nothing: this is where the fusing begins. Same: stage 1's result. For position t of the window that begins
 /// at s and ends at e:
-=======
-/// Mends: nothing: this is where the fusing begins. Same: stage 1's result. For position t of the window that begins at
-/// s and ends at e:
->>>>>>> fused
 ///
 ///   a  sums_t = max(g_s / ln 2, -40) + ... + max(g_t / ln 2, -40)               element by element
 ///   b  q_g = q 2^sums scale,  k_g = k 2^(sums_e - sums)                         no factor above 1
@@ -37,19 +32,11 @@
 ///   e  o = sum of partials + (sum of P) v
 ///
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L, Dk], S_0 and final_state [B, H, Dk, Dv] fp32. In
-<<<<<<< HEAD
 /// the picture also what lies in memory between the kernels, and the grids: N = ceil(L / 16), NK = ceil(Dk / 64), NV
 /// = ceil(Dv / 64).
 /// Who does what: a, b: a block of 64 threads a window, a thread a column of it. c: a block of four warps has a tile
 /// [64, 64] of the state, each warp 16 columns, in registers for the whole sequence (window.cuh); its columns of v,
 /// its slice of q_g and k_g. d: a thread a pair of positions. e: a block a window and 64 columns, on tensor cores.
-=======
-/// the picture also what lies in memory between the kernels, and the grids: N = ceil(L / 16), NK = ceil(Dk / 64), NV =
-/// ceil(Dv / 64).
-/// Who does what: a, b: a block of 64 threads a window, a thread a column of it. c: a block of four warps has a tile
-/// [64, 64] of the state, each warp 16 columns, in registers for the whole sequence (window.cuh); its columns of v, its
-/// slice of q_g and k_g. d: a thread a pair of positions. e: a block a window and 64 columns, on tensor cores.
->>>>>>> fused
 /// Resources: c: 32 registers a thread for S, 6 KB of shared memory for a window; the others less.
 /// Precision: q_g, k_g, P, and S in the product with q_g are bf16, sums of gates, partials and S fp32.
 /// Operations, a position: 4 Dk Dv and 2 * 16 Dv on tensor cores; 9.5 exponentials for each gate, 7.5 of them for the

@@ -2,13 +2,8 @@
 /// Stage 4, `intra_fused`: the walk computes the scores, too, and gives o itself.
 ///
 /// Idea: whoever walks over a window has it on chip, and can score its pairs there: the scores go from registers
-<<<<<<< HEAD
 /// through shared memory into the next product. And if a block has all of Dk and not a slice of 64, what it computes
 /// is no partial: o can be written at once, in bf16.
-=======
-/// through shared memory into the next product. And if a block has all of Dk and not a slice of 64, what it computes is
-/// no partial: o can be written at once, in bf16.
->>>>>>> fused
 /// Mends: the scores and the fp32 partials, which stage 3 writes and reads again, are in no memory any more; two
 /// launches are left. Same: what a window's products are, and what is prepared for them.
 ///
@@ -17,14 +12,8 @@
 ///
 /// Shapes: q, k, q_g, k_g [B, H, L, Dk], v, o [B, H, L, Dv] bf16; sums [B, H, L, Dk], S_0 and final_state [B, H, Dk,
 /// Dv] fp32, in global memory. In shared memory a window of q, k, q_g, k_g, sums and v, and P [16, 16]: 28 KB at Dk =
-<<<<<<< HEAD
 /// 128. Who does what: block (x, h, b) has the 64 columns from 64 x on of v, o and S, and all of Dk: each of the four
 /// warps 16 columns of S in its registers, 64 a thread at Dk = 128. 120 threads score a pair each.
-=======
-/// 128.
-/// Who does what: block (x, h, b) has the 64 columns from 64 x on of v, o and S, and all of Dk: each of the four warps
-/// 16 columns of S in its registers, 64 a thread at Dk = 128. 120 threads score a pair each.
->>>>>>> fused
 /// Operations: as in stage 2, but the pairs once more for each 64 columns. Bytes: g, q and k once, 8 Dk written by the
 /// first kernel and read by the walk, with q and k, once for each 64 columns; v and o once.
 /// Limit: latency, more than before: there are fewer blocks, and each window's chain now has the pairs in it.

@@ -9,14 +9,8 @@
 ///   o_t = scale q_t S_t
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; g [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; fp32 in host
-<<<<<<< HEAD
 /// memory. Who does what: OpenMP gives each thread a head at a time. Everything is computed in double: this is the
 /// reference of all other stages, too.
-=======
-/// memory.
-/// Who does what: OpenMP gives each thread a head at a time. Everything is computed in double: this is the reference of
-/// all other stages, too.
->>>>>>> fused
 /// Memory: S, 8 Dk Dv bytes a thread. Work: an exponential, Dk Dv multiplications and 2 Dk Dv multiply-adds a position.
 /// Bytes: q, k, v, g and o once.
 /// Limit: the cores' arithmetic, at half the rate of fp32. Needs: nothing.

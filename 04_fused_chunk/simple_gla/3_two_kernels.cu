@@ -17,15 +17,9 @@
 /// lane, as one warp writes and another reads them. In shared memory: three sets of K and V tiles, 49 KB; Q, K, V and
 /// P, 57 KB at Dk = Dv = 128.
 /// Who does what: in the first kernel block (tile, h, b) walks a 64 x 64 tile of the state, 32 registers a thread;
-<<<<<<< HEAD
 /// every warp sums the chunk's gates for itself (scalar_gate.cuh), and loads run two chunks ahead. In the second
 /// block (chunk and tile of columns, h, b) has 64 positions and 64 or 128 columns of o, and no state: the fragments
 /// come straight from memory.
-=======
-/// every warp sums the chunk's gates for itself (scalar_gate.cuh), and loads run two chunks ahead. In the second block
-/// (chunk and tile of columns, h, b) has 64 positions and 64 or 128 columns of o, and no state: the fragments come
-/// straight from memory.
->>>>>>> fused
 /// Precision: V times its decay, P and the states in memory are bf16; S itself, O and the decays fp32, sums of gates
 /// double.
 /// Operations, a position: 4 Dk Dv, and 2 (C + 16) / 2 (Dk + Dv) for the scores on and below the diagonal, in tiles of

@@ -7,17 +7,10 @@
 ///
 /// A sum of up to 64 gates is made in double. In fp32 a weak gate behind a sum of -1e4 is lost, even one behind -256,
 /// which is what base2() leaves of the strongest: 63 of these sum up to -16128, where neighbouring fp32 numbers are
-<<<<<<< HEAD
 /// 1e-3 apart. A double has one gate's 29 more bits to spare, and there is one addition a position. Where a
 /// difference is needed for each pair of positions, the sum is handed on as two fp32 numbers, `high` and what it
 /// leaves out, `low`: the difference of the high ones is exact where both are close, which is where the decay is not
 /// zero. Its own relative error is that of ex2, 2^-22, behind gates of any strength.
-=======
-/// 1e-3 apart. A double has 29 bits more, and there is one addition a position. Where a difference
-/// is needed for each pair of positions, the sum is handed on as two fp32 numbers, `high` and what it leaves out,
-/// `low`: the difference of the high ones is exact where both are close, which is where the decay is not zero. Its own
-/// relative error is that of ex2, 2^-22, behind gates of any strength.
->>>>>>> fused
 
 #include <cuda_runtime.h>
 
@@ -38,7 +31,7 @@ struct GateSums {
   double first, second;
   double end;  ///< the sum of all, the same in every lane
 
-  /// All lanes of a warp. The gates are those of the lane's two positions, 0 past the end of the sequence
+  /// All lanes of a warp. @param gates of the lane's two positions; 0 past the end of the sequence
   __device__ __forceinline__ explicit GateSums(float first_gate, float second_gate) {
     const double b = gla::base2(second_gate);
     second = warp_prefix_sum(double(gla::base2(first_gate)) + b);
@@ -71,12 +64,8 @@ __device__ __forceinline__ std::uint32_t times(std::uint32_t two, float2 factors
 
 /// S = 2^(sum of the gates) S + (diag(2^(end - sums)) K)^T V: chapter 02's update_state(), each row of V times the
 /// decay of its position. In the registers it is S^T += V^T K, where a row of V is a column of the fragment.
-<<<<<<< HEAD
 /// @param to_end the chunk's decays: a DecayToEnd, or SharedSums::ToEnd
 template <class Shape, class Decays>
-=======
-template <class Shape>
->>>>>>> fused
 __device__ __forceinline__ void update_state(typename Shape::State& S, const typename Shape::KeyTile& K,
                                              const typename Shape::ValueTile& V, const Decays& to_end) {
   const float decay = to_end.whole;
