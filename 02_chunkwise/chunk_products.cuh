@@ -85,7 +85,7 @@ struct NothingElse {
 ///       6  7  8  9                    3, 7, right half of 9:  warp 3
 ///
 /// @param also what else is done on the way: also.step(d / 16) among the products of each 16 of Dk;
-/// also.score(t, i, product) makes a score of a product with i <= t; and also.row(t, column, sum) is called by each lane
+/// also.score(t, i, product) makes a score of a product, of no use where i > t; and also.row(t, column, sum) is called by each lane
 /// for each row t of a tile that it has something of; the tile begins in `column`
 template <class Shape, class Also>
 __device__ __forceinline__ void masked_scores(const typename Shape::ScoreTile& P, const typename Shape::KeyTile& Q,
@@ -130,8 +130,8 @@ __device__ __forceinline__ void masked_scores(const typename Shape::ScoreTile& P
 #pragma unroll
       for (int half = 0; half < (i < 2 ? 2 : 1); ++half) {
         const int unit = column[i] + half * 8, p = unit + lane % 4 * 2;
-        const float first = p <= t ? also.score(t, p, scores[i][half][2 * lower]) : 0.0f;
-        const float second = p + 1 <= t ? also.score(t, p + 1, scores[i][half][2 * lower + 1]) : 0.0f;
+        const float left = also.score(t, p, scores[i][half][2 * lower]), first = p <= t ? left : 0.0f;
+        const float right = also.score(t, p + 1, scores[i][half][2 * lower + 1]), second = p + 1 <= t ? right : 0.0f;
         *reinterpret_cast<std::uint32_t*>(P.data + P.unit(t, unit) + lane % 4 * 2) = pack(first, second);
         sum += first + second;
       }

@@ -31,22 +31,6 @@ constexpr double kCarryStep = 0.1;      // microseconds a segment
 constexpr double kStateBytesPerMicrosecond = 3.5e6;
 constexpr int kStateTrips = 3;  // of the four, one is under a walk
 
-/// The estimated time of a spread in microseconds.
-double estimate(const HalfArguments& a, const WalkTimes& times, const Spread& spread) {
-  const int multiprocessors = multiprocessor_count(), resident = a.Dk <= 128 ? 2 : 1;
-  const std::int64_t blocks = std::int64_t(a.B) * a.H * divided_up(a.Dv, spread.columns) * spread.segments;
-  const double rounds = divided_up(blocks, resident * multiprocessors);
-  const bool alone = blocks <= multiprocessors || resident == 1;
-  const double chunks = rounds * (spread.length / kChunkLength) * (0.3 + 0.7 * a.Dk / 128);
-  const TileTimes& tile = spread.columns == 64 ? times.narrow : times.wide;
-  double time = chunks * (alone ? tile.walk.alone : tile.walk.shared);
-  if (spread.segments > 1) {
-    time += chunks * (alone ? tile.states.alone : tile.states.shared) + kTwoMoreLaunches +
-            kCarryStep * spread.segments + kStateTrips * double(spread_memory(a, spread)) / kStateBytesPerMicrosecond;
-  }
-  return time;
-}
-
 template <class T>
 bool has_aligned_rows(const View<T>& view) {
   constexpr int kElements = 16 / int(sizeof(T));
@@ -101,6 +85,21 @@ std::int64_t spread_memory(const HalfArguments& a, const Spread& spread) {
   return std::int64_t(sizeof(float)) * a.B * a.H * (spread.segments - 1) * a.Dk * a.Dv;
 }
 
+double estimated_time(const HalfArguments& a, const WalkTimes& times, const Spread& spread) {
+  const int multiprocessors = multiprocessor_count(), resident = a.Dk <= 128 ? 2 : 1;
+  const std::int64_t blocks = std::int64_t(a.B) * a.H * divided_up(a.Dv, spread.columns) * spread.segments;
+  const double rounds = divided_up(blocks, resident * multiprocessors);
+  const bool alone = blocks <= multiprocessors || resident == 1;
+  const double chunks = rounds * (spread.length / kChunkLength) * (0.3 + 0.7 * a.Dk / 128);
+  const TileTimes& tile = spread.columns == 64 ? times.narrow : times.wide;
+  double time = chunks * (alone ? tile.walk.alone : tile.walk.shared);
+  if (spread.segments > 1) {
+    time += chunks * (alone ? tile.states.alone : tile.states.shared) + kTwoMoreLaunches +
+            kCarryStep * spread.segments + kStateTrips * double(spread_memory(a, spread)) / kStateBytesPerMicrosecond;
+  }
+  return time;
+}
+
 Spread fastest_spread(const HalfArguments& a, const WalkTimes& times) {
   Spread best;
   double least = 0;
@@ -111,7 +110,7 @@ Spread fastest_spread(const HalfArguments& a, const WalkTimes& times) {
         int(std::clamp<std::int64_t>(2 * multiprocessor_count() / blocks, 1, divided_up(a.L, kChunkLength)));
     for (int segments = 1; segments <= most; ++segments) {
       const Spread spread = make_spread(a.L, columns, segments);
-      const double time = estimate(a, times, spread);
+      const double time = estimated_time(a, times, spread);
       if (best.length == 0 || time < least) {
         best = spread;
         least = time;

@@ -40,6 +40,8 @@ struct TileTimes {
 struct WalkTimes {
   TileTimes narrow, wide;
 };
+/// Of a spread, in microseconds.
+double estimated_time(const HalfArguments&, const WalkTimes&, const Spread&);
 /// The spread of the least estimated time.
 Spread fastest_spread(const HalfArguments&, const WalkTimes&);
 

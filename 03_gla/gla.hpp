@@ -71,6 +71,10 @@ std::int64_t subchunk_walk_memory(const HalfArguments&);
 std::int64_t dispatch_memory(const HalfArguments&);
 std::int64_t dispatch_memory(const FloatArguments&);
 
+/// Bytes that its kernels ask global memory for or give to it, be it a cache that serves them; -1 where the widths are
+/// not for the tensor cores.
+std::int64_t dispatch_moved(const HalfArguments&);
+
 /// How small stage 2's products of gates have become, as text for the report.
 std::string parallel_unstable_note(const FloatArguments&);
 /// What dispatch picks on this GPU, as text for the report.

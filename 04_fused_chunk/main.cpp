@@ -19,6 +19,7 @@ Chapter chapter() {
         .dtype(Dtype::bf16)
         .limits(chapter_03_limits)
         .memory(chapter_03_memory)
+        .moved(chapter_03_moved)
         .note(chapter_03_note)
         .stage_work(gla::subchunk_walk_work)
         .gpu("five_steps", five_steps, "windows of 16: four kernels and an addition, all in memory between them")
@@ -50,6 +51,7 @@ Chapter chapter() {
         .dtype(Dtype::bf16)
         .limits(dispatch_limits)
         .memory(dispatch_memory)
+        .moved(dispatch_moved)
         .note(dispatch_note)
         .stage_work(gla::subchunk_walk_work);
   }
@@ -81,6 +83,7 @@ Chapter chapter() {
         .dtype(Dtype::bf16)
         .limits(dispatch_limits)
         .memory(dispatch_memory)
+        .moved(dispatch_moved)
         .note(dispatch_note);
   }
   return chapter;

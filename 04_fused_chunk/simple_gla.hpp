@@ -66,5 +66,6 @@ std::int64_t dispatch_memory(const HalfArguments&);
 std::int64_t two_kernels_moved(const HalfArguments&);
 std::int64_t fused_moved(const HalfArguments&);
 std::int64_t sequence_parallel_moved(const HalfArguments&);
+std::int64_t dispatch_moved(const HalfArguments&);
 
 }  // namespace tutorial::simple_gla

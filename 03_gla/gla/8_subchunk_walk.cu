@@ -200,6 +200,26 @@ void subchunk_walk(const HalfArguments& a, Spread spread) {
   });
 }
 
+std::int64_t subchunk_walk_moved(const HalfArguments& a, const Spread& spread) {
+  const std::int64_t Dk = a.Dk, Dv = a.Dv, size = Dk * Dv, tiles = (Dv - 1) / spread.columns + 1;
+  const std::int64_t chunks = (a.L - 1) / kChunk + 1, rows = kChunk * chunks;
+  const std::int64_t initial = a.initial_state.data != nullptr, final = a.final_state.data != nullptr;
+  const std::int64_t slice = Dk <= 64 ? 64 : 128,
+                     asked = ((Dk - 1) / slice + 1) * slice;   // lanes without elements ask, too
+  const std::int64_t of_prepare = rows * asked * (2 + 2 + 4);  // and it writes its workspace
+  const std::int64_t decays = chunks * kSubChunks * Dk * 4;
+  const std::int64_t of_walk = tiles * (rows * (2 * Dk + 2 * Dk + 2 * kSubChunk) + decays) + a.L * (2 + 2) * Dv +
+                               4 * size * (initial + spread.segments - 1 + final);
+  std::int64_t of_segments = 0;
+  if (const std::int64_t count = spread.segments - 1; count > 0) {
+    const std::int64_t before = count * spread.length;  // positions of all segments but the last
+    constexpr std::int64_t kAtOnce = 8;                 // of carry_kernel
+    of_segments = tiles * before * (2 * Dk + 4 * Dk / kSubChunk) + before * 2 * Dv + 4 * count * (size + Dk) +
+                  4 * size * (initial + 2 * ((count - 1) / kAtOnce + 1) * kAtOnce + count);
+  }
+  return std::int64_t(a.B) * a.H * (of_prepare + of_segments + of_walk) + prepared_memory(a);
+}
+
 void subchunk_walk(const HalfArguments& a) {
   subchunk_walk(a, linear_attention::one_wave(without_gates(a)));
 }

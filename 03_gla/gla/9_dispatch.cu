@@ -143,6 +143,10 @@ std::string dispatch_note(const HalfArguments& a) {
   return "subchunk_walk, " + segments + ", " + std::to_string(spread.columns) + " columns a block";
 }
 
+std::int64_t dispatch_moved(const HalfArguments& a) {
+  return subchunk_limits(a).empty() ? subchunk_walk_moved(a, choose(a)) : -1;
+}
+
 std::int64_t dispatch_memory(const HalfArguments& a) {
   if (subchunk_limits(a).empty()) return subchunk_walk_memory(a, choose(a));
   return std::int64_t(sizeof(float)) * converted_count(a) + dispatch_memory(in_fp32(a, nullptr));

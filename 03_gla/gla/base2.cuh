@@ -16,18 +16,23 @@ __device__ __forceinline__ float base2(float g) {
   return max(g * kLog2E, -256.0f);
 }
 
-/// exp(g) for g <= 0, any of them; 0 below 2^-126, the least normal fp32 number. One multiplication and one ex2: exp2f()
-/// takes four more instructions to get the numbers below that right.
+/// 2^x; 0 where that is below 2^-126, the least normal fp32 number. One instruction: exp2f() takes four more to get the
+/// numbers below that right.
+__device__ __forceinline__ float ex2(float x) {
+#if TUTORIAL_EMULATOR
+  const float power = exp2f(x);
+  return power < 0x1p-126f ? 0.0f : power;
+#else
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+#endif
+}
+
+/// exp(g) for g <= 0, any of them.
 __device__ __forceinline__ float gate(float g) {
   constexpr float kLog2E = 1.44269504f;
-#if TUTORIAL_EMULATOR
-  const float x = exp2f(g * kLog2E);
-  return x < 0x1p-126f ? 0.0f : x;
-#else
-  float x;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(x) : "f"(g * kLog2E));
-  return x;
-#endif
+  return ex2(g * kLog2E);
 }
 
 }  // namespace tutorial::gla

@@ -16,5 +16,7 @@ linear_attention::HalfArguments without_gates(const HalfArguments&);
 void subchunk_walk(const HalfArguments&, Spread);
 /// Bytes of its workspace.
 std::int64_t subchunk_walk_memory(const HalfArguments&, const Spread&);
+/// Bytes that its kernels ask global memory for or give to it, be it a cache that serves them.
+std::int64_t subchunk_walk_moved(const HalfArguments&, const Spread&);
 
 }  // namespace tutorial::gla

@@ -30,4 +30,8 @@ std::int64_t chapter_03_memory(const HalfArguments& a) {
   return gla::dispatch_memory(a);
 }
 
+std::int64_t chapter_03_moved(const HalfArguments& a) {
+  return gla::dispatch_moved(a);
+}
+
 }  // namespace tutorial::fused_gla

@@ -32,4 +32,8 @@ std::int64_t dispatch_memory(const HalfArguments& a) {
   return gla::dispatch_memory(a);
 }
 
+std::int64_t dispatch_moved(const HalfArguments& a) {
+  return gla::dispatch_moved(a);
+}
+
 }  // namespace tutorial::fused_gla

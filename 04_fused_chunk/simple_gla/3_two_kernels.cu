@@ -79,7 +79,7 @@ struct Tiles {
 
 /// Grid (tiles of the state, H, B).
 __global__ void __launch_bounds__(kThreads, 4) states_kernel(HalfArguments a, uint4* states) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y), head = b * a.H + h, lane = int(lane_index());
+  const int b = int(blockIdx.z), h = int(blockIdx.y), head = b * a.H + h;
   const int column_tiles = (a.Dv - 1) / kTile + 1;
   const int d = int(blockIdx.x) / column_tiles * kTile, Dk = min(kTile, a.Dk - d);
   const int j = int(blockIdx.x) % column_tiles * kTile, columns = min(kTile, a.Dv - j);
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kThreads, 4) states_kernel(HalfArguments a, ui
     __syncthreads();
     load(n + 2);
     const Tiles tiles = tiles_of(n);
-    const DecayToEnd to_end(GateSums(tiles.g[2 * lane], tiles.g[2 * lane + 1]));
+    const DecayToEnd to_end(GateSums(gates_of_lane(tiles.g)));
     simple_gla::update_state<Shape>(S, tiles.K, tiles.V, to_end);
   }
   if (a.final_state.data) store_state<Shape>(a.final_state.row(b, h, d) + j, S, a.final_state.stride_l, Dk, columns);
@@ -152,8 +152,7 @@ __device__ __forceinline__ void add_from_stored_state(typename Shape::Output& O,
 
 template <class Shape>
 constexpr std::size_t kOutputBytes =
-    std::size_t(2 * Shape::kDk + Shape::kDv + kChunk) * kChunk * sizeof(__nv_bfloat16) + SharedSums::kElements *
-                                                                                             sizeof(float2);
+    std::size_t(2 * Shape::kDk + Shape::kDv + kChunk) * kChunk * sizeof(__nv_bfloat16) + SharedSums::kBytes;
 
 /// Grid (chunks and tiles of columns, H, B).
 template <class Shape>
@@ -166,26 +165,22 @@ __global__ void __launch_bounds__(kThreads) outputs_kernel(HalfArguments a, cons
   const typename Shape::KeyTile Q{memory}, K{Q.data + kChunk * Shape::kDk};
   const typename Shape::ValueTile V{K.data + kChunk * Shape::kDk};
   const typename Shape::ScoreTile P{V.data + kChunk * Shape::kDv};
-  const SharedSums sums{reinterpret_cast<float2*>(P.data + kChunk * kChunk)};
+  const SharedSums sums{reinterpret_cast<float*>(P.data + kChunk * kChunk)};
 
   load_tile_async(Q, a.q.row(b, h, t), a.q.stride_l, rows, a.Dk);
   load_tile_async(K, a.k.row(b, h, t), a.k.stride_l, rows, a.Dk);
   load_tile_async(V, a.v.row(b, h, t) + j, a.v.stride_l, rows, columns);
   cp_async_commit();
-  if (threadIdx.x < 32) {
-    const int i = int(lane_index()) * 2;
-    const auto gate = [&](int row) { return row < rows ? load_global(a.g.row(b, h, t + row)) : 0.0f; };
-    sums.store(GateSums(gate(i), gate(i + 1)));
-  }
+  if (threadIdx.x < 32) sums.store(GateSums(load_gates(a, b, h, t, a.L)));
   cp_async_wait<0>();
   __syncthreads();
   typename Shape::Output O = {};
   add_from_stored_state<Shape>(O, Q, states, a, b * a.H + h, n, j);
-  decay_rows<Shape>(O, sums);
-  masked_scores<Shape>(P, Q, K, Decayed{sums});
+  decay_rows<Shape>(O, sums, a.scale);
+  masked_scores<Shape>(P, Q, K, Decayed{sums, a.scale});
   __syncthreads();
   add_from_scores<Shape>(O, P, V);
-  store_output<Shape>(a.o.row(b, h, t) + j, a.o.stride_l, rows, columns, O, V, [&](int) { return a.scale; });
+  store_output<Shape>(a.o.row(b, h, t) + j, a.o.stride_l, rows, columns, O, V, [](int) { return 1.0f; });
 }
 
 /// Columns of a block of the second kernel. (128 beside Dk > 128 would leave no room for a second block.)

@@ -27,6 +27,8 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+
 #include "02_chunkwise/async_tile.cuh"
 #include "02_chunkwise/chunk_products.cuh"
 #include "02_chunkwise/with_shape.cuh"
@@ -48,7 +50,7 @@ template <class Shape>
 struct Tiles {
   typename Shape::KeyTile Q, K;
   typename Shape::ValueTile V;
-  float* g;
+  float* g_next;
 
   static constexpr int kBytes = 2 * kChunk * (2 * Shape::kDk + Shape::kDv) + 4 * kChunk;
 
@@ -56,14 +58,14 @@ struct Tiles {
       : Q{reinterpret_cast<__nv_bfloat16*>(memory)},
         K{Q.data + kChunk * Shape::kDk},
         V{K.data + kChunk * Shape::kDk},
-        g(reinterpret_cast<float*>(V.data + kChunk * Shape::kDv)) {}
+        g_next(reinterpret_cast<float*>(V.data + kChunk * Shape::kDv)) {}
 };
 
 constexpr int kStages = 2;  // sets of tiles
 
 template <class Shape>
-constexpr std::size_t kSharedBytes = kStages* Tiles<Shape>::kBytes + 2 * kChunk* kChunk +
-                                     kWarps* SharedSums::kElements * sizeof(float2);
+constexpr std::size_t kSharedBytes =
+    kStages* Tiles<Shape>::kBytes + 2 * kChunk* kChunk + 2 * kWarps* SharedSums::kBytes;
 
 /// Grid (tiles of Dv of all segments, H, B).
 template <class Shape>
@@ -77,7 +79,10 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) fused_ker
   auto* memory = dynamic_shared<unsigned char>();
   const auto tiles_of = [&](int t) { return Tiles<Shape>(memory + t / kChunk % kStages * Tiles<Shape>::kBytes); };
   const typename Shape::ScoreTile P{reinterpret_cast<__nv_bfloat16*>(memory + kStages * Tiles<Shape>::kBytes)};
-  auto* all_sums = reinterpret_cast<float2*>(P.data + kChunk * kChunk);
+  const auto sums_of = [&](int t) {  // the warp's copy
+    return SharedSums{reinterpret_cast<float*>(P.data + kChunk * kChunk) +
+                      (t / kChunk % 2 * kWarps + warp_index()) * kChunk};
+  };
 
   const auto load = [&](int t) {
     const Tiles<Shape> tiles = tiles_of(t);
@@ -85,10 +90,12 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) fused_ker
     load_tile_async(tiles.Q, a.q.row(batch, h, t), a.q.stride_l, rows, a.Dk);
     load_tile_async(tiles.K, a.k.row(batch, h, t), a.k.stride_l, rows, a.Dk);
     load_tile_async(tiles.V, a.v.row(batch, h, t) + first_column, a.v.stride_l, rows, columns);
-    if (i < kChunk) cp_async<4>(tiles.g + i, a.g.row(batch, h, t + min(i, rows - 1)), i < rows);
+    const int row = i + kChunk;  // the next chunk's gates: their sums are to be there when its tiles are
+    if (i < kChunk) cp_async<4>(tiles.g_next + i, a.g.row(batch, h, t + min(row, rows - 1)), row < rows);
     cp_async_commit();
   };
   load(begin);
+  sums_of(begin).store(GateSums(load_gates(a, b, h, begin, end)));
 
   const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) : nullptr;
   std::int64_t stride_row = a.initial_state.stride_l;
@@ -104,18 +111,17 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) fused_ker
     __syncthreads();
     if (t + kChunk < end) load(t + kChunk);
     const Tiles<Shape> tiles = tiles_of(t);
-    const SharedSums sums{all_sums + warp_index() * SharedSums::kElements};
-    sums.store(GateSums(tiles.g[2 * fresh_lane()], tiles.g[2 * fresh_lane() + 1]));
-    __syncwarp();
+    const SharedSums sums = sums_of(t);
     typename Shape::Output O = {};
-    masked_scores<Shape>(P, tiles.Q, tiles.K, Decayed{sums});
+    masked_scores<Shape>(P, tiles.Q, tiles.K, Decayed{sums, a.scale});
     add_from_state<Shape>(O, tiles.Q, S);
-    decay_rows<Shape>(O, sums);
+    decay_rows<Shape>(O, sums, a.scale);
+    sums_of(t + kChunk).store(GateSums(gates_of_lane(tiles.g_next)));
     __syncthreads();
     add_from_scores<Shape>(O, P, tiles.V);
     simple_gla::update_state<Shape>(S, tiles.K, tiles.V, sums.to_end());
     store_output<Shape>(a.o.row(opaque(b), h, t) + first_column, a.o.stride_l, end - t, columns, O, tiles.V,
-                        [&](int) { return a.scale; });
+                        [](int) { return 1.0f; });
   }
   if (end == a.L && a.final_state.data) {
     store_state<Shape>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk, columns);
@@ -138,8 +144,12 @@ void fused(const HalfArguments& a, const Spread& spread) {
 std::int64_t fused_moved(const HalfArguments& a, const Spread& spread) {
   const std::int64_t tiles = (a.Dv - 1) / spread.columns + 1, L = a.L;
   const std::int64_t states = (a.initial_state.data != nullptr) + (a.final_state.data != nullptr) + spread.segments - 1;
+  std::int64_t first = 0;  // every warp reads the gates of a segment's first chunk
+  for (int segment = 0; segment < spread.segments; ++segment) {
+    first += (kWarps - 1) * 4 * std::min(kChunk, a.L - segment * spread.length);
+  }
   return std::int64_t(a.B) * a.H *
-         (tiles * L * (2 * 2 * a.Dk + 4) + L * 2 * 2 * a.Dv + states * 4 * std::int64_t(a.Dk) * a.Dv);
+         (tiles * (L * (2 * 2 * a.Dk + 4) + first) + L * 2 * 2 * a.Dv + states * 4 * std::int64_t(a.Dk) * a.Dv);
 }
 
 void fused(const HalfArguments& a) {

@@ -48,14 +48,14 @@ template <class Shape>
 struct Tiles {
   typename Shape::KeyTile K;
   typename Shape::ValueTile V;
-  float* g;
+  float* g_next;
 
   static constexpr int kBytes = 2 * kChunk * (Shape::kDk + Shape::kDv) + 4 * kChunk;
 
   __device__ __forceinline__ explicit Tiles(unsigned char* memory)
       : K{reinterpret_cast<__nv_bfloat16*>(memory)},
         V{K.data + kChunk * Shape::kDk},
-        g(reinterpret_cast<float*>(V.data + kChunk * Shape::kDv)) {}
+        g_next(reinterpret_cast<float*>(V.data + kChunk * Shape::kDv)) {}
 };
 
 constexpr int kStages = 3;  // sets of tiles
@@ -79,7 +79,8 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
       const int t = segment * length + n * kChunk, batch = opaque(b), i = opaque(int(threadIdx.x));
       load_tile_async(tiles.K, a.k.row(batch, h, t), a.k.stride_l, kChunk, a.Dk);
       load_tile_async(tiles.V, a.v.row(batch, h, t) + first_column, a.v.stride_l, kChunk, columns);
-      if (i < kChunk) cp_async<4>(tiles.g + i, a.g.row(batch, h, t + i));
+      // The next chunk's gates: their decays are to be there when its tiles are.
+      if (i < kChunk && n + 1 < chunks) cp_async<4>(tiles.g_next + i, a.g.row(batch, h, t + kChunk + i));
     }
     cp_async_commit();  // an empty group near the end keeps the count right
   };
@@ -87,14 +88,16 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
   load(1);
   typename Shape::State S = {};
   double sum = 0;
+  GateSums sums(load_gates(a, b, h, segment * length, a.L));
   for (int n = 0; n < chunks; ++n) {
     cp_async_wait<1>();
     __syncthreads();
     load(n + 2);
     const Tiles<Shape> tiles = tiles_of(n);
-    const GateSums sums(tiles.g[2 * fresh_lane()], tiles.g[2 * fresh_lane() + 1]);
+    const DecayToEnd to_end(sums);
     sum += sums.end;
-    simple_gla::update_state<Shape>(S, tiles.K, tiles.V, DecayToEnd(sums));
+    if (n + 1 < chunks) sums = GateSums(gates_of_lane(tiles.g_next));
+    simple_gla::update_state<Shape>(S, tiles.K, tiles.V, to_end);
   }
   const std::int64_t at = std::int64_t(head) * (gridDim.x / unsigned(tiles_of_columns)) + segment;
   store_state<Shape>(states + at * a.Dk * a.Dv + first_column, S, a.Dv, a.Dk, columns);
@@ -157,7 +160,8 @@ std::int64_t sequence_parallel_memory(const HalfArguments& a, const Spread& spre
 std::int64_t sequence_parallel_moved(const HalfArguments& a, const Spread& spread) {
   const std::int64_t tiles = (a.Dv - 1) / spread.columns + 1, count = spread.segments - 1;
   const std::int64_t L = count * spread.length, size = std::int64_t(a.Dk) * a.Dv;
-  const std::int64_t first = tiles * L * (2 * a.Dk + 4) + L * 2 * a.Dv + count * 4 * (size + 1);
+  const std::int64_t gates = count * (kWarps - 1) * 4 * kChunk;  // every warp reads those of a segment's first chunk
+  const std::int64_t first = tiles * (L * (2 * a.Dk + 4) + gates) + L * 2 * a.Dv + count * 4 * (size + 1);
   const std::int64_t carry = count > 0 ? 4 * size * ((a.initial_state.data != nullptr) + 3 * count) : 0;
   return std::int64_t(a.B) * a.H * (first + carry) + fused_moved(a, spread);
 }

@@ -1,15 +1,18 @@
 /// @file
 /// Stage 6, `dispatch`: what a user calls. No new kernel for the operator, a choice.
 ///
-/// Mends: stage 5 takes as many segments as fill the GPU once, whatever they cost, and the tensor-core stages take not
-/// every width. Same: their kernels, shapes and bytes.
-/// How many segments and how wide a tile: chapter 02's estimate, with the times of a chunk with scalar gates. Widths
+/// Mends: stage 5 takes as many segments as fill the GPU once, whatever they cost; for short sequences stage 3 is faster;
+/// and the tensor-core stages take not every width. Same: their kernels, shapes and bytes.
+/// How many segments and how wide a tile: chapter 02's estimate, with the times of a chunk with scalar gates. Stage 3
+/// takes the time of its launches, of its walk or its states' bytes, and of its outputs' bytes. Widths
 /// that are no multiple of 16 or too large, and rows that are not aligned, go to chapter 03's dispatch, which takes
 /// any: a kernel gives each of the Dk elements a gate of its own.
 /// Limit and needs: those of the kernels that it picks.
 /// Weakness: the times were measured at Dk = Dv = 128; between the widths they are guessed.
 
 #include <cuda_runtime.h>
+
+#include <algorithm>
 
 #include "03_gla/gla.hpp"
 #include "04_fused_chunk/simple_gla.hpp"
@@ -21,12 +24,27 @@
 namespace tutorial::simple_gla {
 namespace {
 
-constexpr linear_attention::WalkTimes kTimes{.narrow = {.walk = {2.3, 4.1}, .states = {0.8, 1.4}},
-                                             .wide = {.walk = {3.3, 5.8}, .states = {1.1, 2.1}}};
+// Measured on an H200.
+constexpr linear_attention::WalkTimes kTimes{.narrow = {.walk = {2.5, 4.1}, .states = {0.9, 1.3}},
+                                             .wide = {.walk = {3.5, 5.9}, .states = {1.3, 2.4}}};
+constexpr double kTwoLaunches = 5, kStatesOfChunk = 0.9;  // microseconds
+constexpr double kBytesPerMicrosecond = 3.7e6;
 
-Spread choose(const HalfArguments& a) {
-  return linear_attention::fastest_spread(without_gates(a), kTimes);
+/// The estimated time of stage 3 in microseconds. About half of its bytes are moved by either kernel.
+double two_kernels_time(const HalfArguments& a) {
+  const double half = double(two_kernels_moved(a)) / 2 / kBytesPerMicrosecond;
+  return kTwoLaunches + std::max(kStatesOfChunk * double((a.L - 1) / 64 + 1), half) + half;
 }
+
+/// What to run where the tensor cores take the widths.
+struct Choice {
+  bool two_kernels;
+  Spread spread;  ///< of stage 5, else
+
+  explicit Choice(const HalfArguments& a) : spread(linear_attention::fastest_spread(without_gates(a), kTimes)) {
+    two_kernels = two_kernels_time(a) < linear_attention::estimated_time(without_gates(a), kTimes, spread);
+  }
+};
 
 /// Blocks of 8 rows, a warp each.
 constexpr unsigned kRows = 8;
@@ -53,31 +71,45 @@ gla::HalfArguments as_gla(const HalfArguments& a, const float* gates) {
 }  // namespace
 
 void dispatch(const HalfArguments& a) {
-  if (fused_limits(a).empty()) return sequence_parallel(a, choose(a));
+  if (two_kernels_limits(a).empty()) {
+    const Choice choice(a);
+    return choice.two_kernels ? two_kernels(a) : sequence_parallel(a, choice.spread);
+  }
   float* gates = workspace<float>("simple_gla: gates", std::size_t(rows(a) * a.Dk));
   launch(widen_gates_kernel, {unsigned((rows(a) - 1) / kRows + 1), dim3(32, kRows)}, a, gates);
   gla::dispatch(as_gla(a, gates));
 }
 
 std::string dispatch_limits(const HalfArguments& a) {
-  if (fused_limits(a).empty()) return "";
+  if (two_kernels_limits(a).empty()) return "";
   if (rows(a) > std::int64_t(INT32_MAX) * kRows) return "B H L > 2^34 positions: the grid";
   return gla::dispatch_limits(as_gla(a, nullptr));
 }
 
 std::string dispatch_note(const HalfArguments& a) {
-  if (const std::string limits = fused_limits(a); !limits.empty()) {
+  if (const std::string limits = two_kernels_limits(a); !limits.empty()) {
     return "gla's dispatch, " + gla::dispatch_note(as_gla(a, nullptr));
   }
-  const Spread spread = choose(a);
+  const Choice choice(a);
+  if (choice.two_kernels) return "two_kernels";
+  const Spread& spread = choice.spread;
   const std::string tile = std::to_string(spread.columns) + " columns a block";
   if (spread.segments == 1) return "fused, " + tile;
   return "sequence_parallel, " + std::to_string(spread.segments) + " segments, " + tile;
 }
 
 std::int64_t dispatch_memory(const HalfArguments& a) {
-  if (fused_limits(a).empty()) return sequence_parallel_memory(a, choose(a));
+  if (two_kernels_limits(a).empty()) {
+    const Choice choice(a);
+    return choice.two_kernels ? two_kernels_memory(a) : sequence_parallel_memory(a, choice.spread);
+  }
   return std::int64_t(sizeof(float)) * rows(a) * a.Dk + gla::dispatch_memory(as_gla(a, nullptr));
+}
+
+std::int64_t dispatch_moved(const HalfArguments& a) {
+  if (!two_kernels_limits(a).empty()) return -1;
+  const Choice choice(a);
+  return choice.two_kernels ? two_kernels_moved(a) : sequence_parallel_moved(a, choice.spread);
 }
 
 }  // namespace tutorial::simple_gla

@@ -5,19 +5,21 @@
 /// Everything decays by a factor a position, so decays are put on rows: on a row of V on its way into the state, on a
 /// row of Q S on its way into O, and on a score by the two positions that it belongs to.
 ///
-/// A sum of up to 64 gates is made in double. In fp32 a weak gate behind a sum of -1e4 is lost, even one behind -256,
-/// which is what base2() leaves of the strongest: 63 of these sum up to -16128, where neighbouring fp32 numbers are
-/// 1e-3 apart. A double has one gate's 29 more bits to spare, and there is one addition a position. Where a
-/// difference is needed for each pair of positions, the sum is handed on as two fp32 numbers, `high` and what it
-/// leaves out, `low`: the difference of the high ones is exact where both are close, which is where the decay is not
-/// zero. Its own relative error is that of ex2, 2^-22, behind gates of any strength.
+/// Sums of gates are fp32. A weak gate behind a sum of -1e4 would be lost in them, so a gate is taken as 2^-40 at least,
+/// which beside 1 is nothing in bf16: 64 of those sum up to -2560, where neighbouring fp32 numbers are 2^-12 apart. Six
+/// additions make a sum (warp_prefix_sum()), so a decay is wrong by 5e-4 at the very worst, and by 1e-5 behind one or
+/// two such gates; bf16 rounds by 2e-3. The difference of two sums is exact where both are close, which is where the
+/// decay is not zero.
 
 #include <cuda_runtime.h>
 
 #include "02_chunkwise/chunk_products.cuh"
 #include "03_gla/gla/base2.cuh"
+#include "04_fused_chunk/simple_gla.hpp"
 #include "common/device/ldmatrix.cuh"
+#include "common/device/memory.cuh"
 #include "common/device/mma.cuh"
+#include "common/device/opaque.cuh"
 #include "common/device/pack.cuh"
 #include "common/device/warp.cuh"
 
@@ -28,26 +30,40 @@ using linear_attention::kChunk;
 /// A chunk's running sums of gates, to base 2, in the registers of a warp: a lane has those of the positions 2 lane and
 /// 2 lane + 1.
 struct GateSums {
-  double first, second;
-  double end;  ///< the sum of all, the same in every lane
+  float first, second;
+  float end;  ///< the sum of all, the same in every lane
 
   /// All lanes of a warp. @param gates of the lane's two positions; 0 past the end of the sequence
-  __device__ __forceinline__ explicit GateSums(float first_gate, float second_gate) {
-    const double b = gla::base2(second_gate);
-    second = warp_prefix_sum(double(gla::base2(first_gate)) + b);
+  __device__ __forceinline__ explicit GateSums(float2 gates) {
+    const float a = base2(gates.x), b = base2(gates.y);
+    second = warp_prefix_sum(a + b);
     first = second - b;
     end = __shfl_sync(kAllLanes, second, 31);
   }
+
+ private:
+  static __device__ __forceinline__ float base2(float gate) { return max(gla::base2(gate), -40.0f); }
 };
+
+/// The lane's two of a chunk's gates. @param gates [C] in shared memory
+__device__ __forceinline__ float2 gates_of_lane(const float* gates) {
+  const int i = 2 * opaque(int(lane_index()));
+  return make_float2(gates[i], gates[i + 1]);
+}
+
+/// The lane's two of a chunk's gates, 0 past the end. @param a simple_gla's arguments @param t the chunk's first position
+__device__ __forceinline__ float2 load_gates(const HalfArguments& a, int b, int h, int t, int end) {
+  const auto gate = [&](int i) { return i < end ? load_global(a.g.row(b, h, i)) : 0.0f; };
+  const int i = t + 2 * int(lane_index());
+  return make_float2(gate(i), gate(i + 1));
+}
 
 /// What is left at the chunk's end of the state before it, and of what its positions put into it; two of them a lane.
 struct DecayToEnd {
   float whole, first, second;
 
   __device__ __forceinline__ explicit DecayToEnd(const GateSums& sums)
-      : whole(exp2f(float(sums.end))),
-        first(exp2f(float(sums.end - sums.first))),
-        second(exp2f(float(sums.end - sums.second))) {}
+      : whole(gla::ex2(sums.end)), first(gla::ex2(sums.end - sums.first)), second(gla::ex2(sums.end - sums.second)) {}
 
   /// The decays of the positions i + p and i + p + 1, p = 2 (lane % 4), for an even i.
   __device__ __forceinline__ float2 of_pair(int i) const {
@@ -105,25 +121,21 @@ __device__ __forceinline__ void update_state(typename Shape::State& S, const typ
   }
 }
 
-/// The sums for all pairs of positions, in shared memory: x the high part, y the low one.
+/// The sums for all pairs of positions, in shared memory.
 struct SharedSums {
-  static constexpr int kElements = kChunk;
+  static constexpr int kBytes = kChunk * int(sizeof(float));
 
-  float2* data;
+  float* data;
 
-  static __device__ __forceinline__ float2 split(double sum) {
-    const auto high = float(sum);
-    return make_float2(high, float(sum - double(high)));
-  }
   /// By one warp.
   __device__ __forceinline__ void store(const GateSums& sums) const {
-    const int lane = int(lane_index());
-    data[2 * lane] = split(sums.first);
-    data[2 * lane + 1] = split(sums.second);
+    reinterpret_cast<float2*>(data)[opaque(int(lane_index()))] = make_float2(sums.first, sums.second);
   }
-
   /// What is left at position t of the state that the chunk starts from.
-  __device__ __forceinline__ float from_start(int t) const { return exp2f(data[t].x); }
+  __device__ __forceinline__ float from_start(int t) const { return gla::ex2(data[t]); }
+  /// What is left at position t of position i, i <= t.
+  __device__ __forceinline__ float between(int i, int t) const { return gla::ex2(data[t] - data[i]); }
+
   /// As DecayToEnd, each decay computed where it is used: for warps that have no registers left.
   struct ToEnd {
     const SharedSums& sums;
@@ -135,31 +147,26 @@ struct SharedSums {
     }
   };
   __device__ __forceinline__ ToEnd to_end() const { return {*this, from_start(kChunk - 1)}; }
-
-  /// What is left at position t of position i, i <= t.
-  __device__ __forceinline__ float between(int i, int t) const {
-    const float2 from = data[i], to = data[t];
-    return exp2f((to.x - from.x) + (to.y - from.y));
-  }
 };
 
 /// For chapter 02's masked_scores(): scores that decay. Those above the diagonal it replaces by 0: a product with 0
 /// would make NaN of an infinite one.
 struct Decayed {
   SharedSums sums;
+  float scale;
 
   __device__ __forceinline__ void step(int) {}
-  __device__ __forceinline__ float score(int t, int i, float product) { return product * sums.between(i, t); }
+  __device__ __forceinline__ float score(int t, int i, float product) { return product * (scale * sums.between(i, t)); }
   __device__ __forceinline__ void row(int, int, float) {}
 };
 
-/// O = diag(2^sums) O: the rows of Q S.
+/// O = scale diag(2^sums) O: the rows of Q S.
 template <class Shape>
-__device__ __forceinline__ void decay_rows(typename Shape::Output& O, const SharedSums& sums) {
+__device__ __forceinline__ void decay_rows(typename Shape::Output& O, const SharedSums& sums, float scale) {
 #pragma unroll
   for (int t = 0; t < kChunk / 16; ++t) {
     const int row = t * 16 + int(lane_index()) / 4;
-    const float upper = sums.from_start(row), lower = sums.from_start(row + 8);
+    const float upper = scale * sums.from_start(row), lower = scale * sums.from_start(row + 8);
 #pragma unroll
     for (auto& tile : O[t]) {
       tile[0] *= upper;

@@ -81,6 +81,7 @@ TEST(DispatchTest, ChoosesByHeadsAndLength) {
   setenv("EMULATOR_MULTIPROCESSORS", "132", 1);
   EXPECT_NE(choice(4, 8, 16384, 128, 128).find("sequence_parallel"), std::string::npos);
   EXPECT_EQ(choice(8, 32, 2048, 128, 128), "fused, 128 columns a block");
+  EXPECT_EQ(choice(4, 8, 512, 128, 128), "two_kernels");
   unsetenv("EMULATOR_MULTIPROCESSORS");
 }
 #endif

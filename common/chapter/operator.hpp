@@ -69,7 +69,7 @@ struct Stage {
   std::function<Work(const Sizes&)> work;               ///< where it differs from the operator's
   std::function<double(const Sizes&)> tolerance;        ///< where it differs from the default of dtype and L
   std::vector<std::string> without = {};                ///< outputs that it does not compute
-  std::function<std::int64_t(const Call&)> moved = {};  ///< bytes that its kernels move; none: it does not say
+  std::function<std::int64_t(const Call&)> moved = {};  ///< bytes that its kernels move; none or -1: it does not say
 };
 
 /// An operator and its stages, in order. Arguments is the chapter's own plain struct of views and sizes; it has

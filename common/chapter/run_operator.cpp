@@ -140,7 +140,9 @@ void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
   Placement& tensors = placement(stage.place, storage_of(stage));
   const Call call = tensors.call();
   result.bytes = static_cast<double>(tensors.bytes());
-  if (stage.moved) result.moved = static_cast<double>(stage.moved(call));
+  if (const std::int64_t moved = stage.moved ? stage.moved(call) : -1; moved >= 0) {
+    result.moved = static_cast<double>(moved);
+  }
   if (stage.memory) result.memory = static_cast<double>(stage.memory(sizes_alone(problem_)));
   if (!result.emulated()) {
     const Limits& limits = stage.place == Place::cpu ? settings_.cpu_limits : settings_.gpu_limits;
