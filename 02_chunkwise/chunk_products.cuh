@@ -85,8 +85,8 @@ struct NothingElse {
 ///       6  7  8  9                    3, 7, right half of 9:  warp 3
 ///
 /// @param also what else is done on the way: also.step(d / 16) among the products of each 16 of Dk;
-/// also.score(t, i, product) makes a score of a product, of no use where i > t; and also.row(t, column, sum) is called by each lane
-/// for each row t of a tile that it has something of; the tile begins in `column`
+/// also.score(t, i, product) makes a score of a product, of no use where i > t; and also.row(t, column, sum) is called
+/// by each lane for each row t of a tile that it has something of; the tile begins in `column`
 template <class Shape, class Also>
 __device__ __forceinline__ void masked_scores(const typename Shape::ScoreTile& P, const typename Shape::KeyTile& Q,
                                               const typename Shape::KeyTile& K, Also&& also) {

@@ -41,7 +41,8 @@ std::int64_t intra_fused_memory(const HalfArguments&);
 std::int64_t one_kernel_memory(const HalfArguments&);
 std::int64_t dispatch_memory(const HalfArguments&);
 
-// Bytes that a stage's kernels ask global memory for or give to it, be it a cache that serves them; -1 if it cannot say.
+// Bytes that a stage's kernels ask global memory for or give to it, be it a cache that serves them; -1 if it cannot
+// say.
 std::int64_t chapter_03_moved(const HalfArguments&);
 std::int64_t five_steps_moved(const HalfArguments&);
 std::int64_t prepare_fused_moved(const HalfArguments&);

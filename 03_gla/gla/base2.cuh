@@ -16,8 +16,8 @@ __device__ __forceinline__ float base2(float g) {
   return max(g * kLog2E, -256.0f);
 }
 
-/// 2^x; 0 where that is below 2^-126, the least normal fp32 number. One instruction: exp2f() takes four more to get the
-/// numbers below that right.
+/// 2^x; 0 where that is below 2^-126, the least normal fp32 number. One instruction: exp2f() takes three more to get
+/// the numbers below that right.
 __device__ __forceinline__ float ex2(float x) {
 #if TUTORIAL_EMULATOR
   const float power = exp2f(x);

@@ -20,12 +20,13 @@
 /// every warp sums the chunk's gates for itself (scalar_gate.cuh), and loads run two chunks ahead. In the second
 /// block (chunk and tile of columns, h, b) has 64 positions and 64 or 128 columns of o, and no state: the fragments
 /// come straight from memory.
-/// Precision: V times its decay, P and the states in memory are bf16; S itself, O and the decays fp32, sums of gates
-/// double.
+/// Resources at Dk = Dv = 128: 124 registers a thread of the first kernel, 130 of the second: with their shared memory
+/// four and three blocks a multiprocessor, as many warps a scheduler.
+/// Precision: V times its decay, P and the states in memory are bf16; S itself, O, sums of gates and decays fp32.
 /// Operations, a position: 4 Dk Dv, and 2 (C + 16) / 2 (Dk + Dv) for the scores on and below the diagonal, in tiles of
-/// 16; C / 2 + 2 exponentials, Dk times fewer than gla. Bytes: q and o once, k and v twice, each for every tile that
-/// needs it; the states, 2 Dk Dv bytes a chunk, written and read: at Dk = Dv = 128 that is as much as q, k, v and o
-/// together.
+/// 16; 6 exponentials for each tile of the state, and for each tile of columns 56: (C + 16) / 2 for scores, 16 for rows
+/// of Q S, which each lane makes for itself. Bytes: q and o once, k and v twice, each for every tile that needs it; the
+/// states, 2 Dk Dv bytes a chunk, written and read: at Dk = Dv = 128 that is as much as q, k, v and o together.
 /// Limit: the memory's bandwidth. Needs: Dk and Dv multiples of 16, Dk <= 256, Dv <= 512; rows aligned to 16 bytes.
 /// Weakness: the states' way through memory. One kernel would do without, with a state of Dk rows in the registers.
 /// Source: arXiv 2405.21060, section 6; flash-linear-attention, `chunk_simple_gla`.

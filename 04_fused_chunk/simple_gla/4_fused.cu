@@ -9,17 +9,19 @@
 ///
 ///   P_ti = (q_t . k_i) 2^(b_t - b_i), i <= t
 ///   O_n = scale (diag(2^b) Q_n S + P V_n)
-///   S   = 2^b_e S + K_n^T (diag(2^(b_e - b)) V_n)          for each chunk n; b sums of g / ln 2 from its start, b_e all
+///   S   = 2^b_e S + K_n^T (diag(2^(b_e - b)) V_n)         for each chunk n; b sums of g / ln 2 from its start, b_e all
 ///
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32.
 /// Who does what: as in chapter 02's `pipelined`: block (tile and segment, h, b) walks with 128 or 64 columns of Dv,
-/// its four warps share them. Every warp sums the chunk's gates for itself, in double, and keeps a copy of the sums
-/// in shared memory: so nobody waits for them, and there are two barriers a chunk as before.
-/// Resources: 255 registers a thread, 107 KB of shared memory at Dk = Dv = 128: two blocks a multiprocessor. Registers
-/// are what fusing is paid with: the state takes 128 of them, so there are two warps a scheduler, where the kernels of
-/// stage 3 have four and three.
-/// Operations: 4 Dk Dv + 80 (Dk + Dv) a position on tensor cores, C / 2 + C / 16 exponentials. Bytes: q and k once for
-/// each tile of columns (from the second-level cache after the first), v, g and o once.
+/// its four warps share them. Gates come a chunk ahead of the tiles. Every warp sums the next chunk's for itself, in
+/// fp32, among this chunk's products, and keeps its own copy of the sums in shared memory: so nobody waits for them,
+/// and there are two barriers a chunk as before.
+/// Resources: 255 registers a thread, none spilled, and 107 KB of shared memory at Dk = Dv = 128: two blocks a
+/// multiprocessor. Registers are what fusing is paid with: the state takes 128 of them and the output 64, so there are
+/// two warps a scheduler, where the kernels of stage 3 have four and three.
+/// Operations: 4 Dk Dv + 80 (Dk + Dv) a position on tensor cores, and for each tile of columns 90 exponentials, each
+/// lane its own: (C + 16) / 2 for scores, 16 for rows of Q S, 34 for rows of V and the state. Bytes: q, k and g once
+/// for each tile of columns (from the second-level cache after the first), v and o once.
 /// Limit: with few heads the walk, L / 64 chunks in line. Needs: as stage 3.
 /// Weakness: as many blocks as heads and tiles of Dv, however long the sequence is.
 /// Source: chapter 02's `pipelined`; ThunderKittens, `linear_attention`; flash-linear-attention,

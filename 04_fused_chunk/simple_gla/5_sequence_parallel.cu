@@ -15,9 +15,11 @@
 ///   S = 2^b_e S + K_n^T (diag(2^(b_e - b)) V_n)          for each chunk n; b sums of g / ln 2 from its start, b_e all
 ///
 /// Shapes: as stage 4; X and the states that segments start from [B, H, segments - 1, Dk, Dv], decays [B, H, segments -
-/// 1], fp32 in global memory. Who does what: kernel 1 as stage 4, without q; each warp sums the gates for itself.
-/// Shared memory: three sets of K, V and g, 97 KB at Dk = Dv = 128: two blocks a multiprocessor.
-/// Precision: a segment's decay is 2 to the sum of all its gates, in double.
+/// 1], fp32 in global memory. Who does what: kernel 1 as stage 4, without q; each warp sums the gates for itself, a
+/// chunk ahead, and keeps the sums in registers.
+/// Resources of kernel 1 at Dk = Dv = 128: 215 registers a thread; three sets of K, V and g, 97 KB of shared memory:
+/// two blocks a multiprocessor.
+/// Precision: a segment's decay is 2 to the sum of its chunks' sums, added up in double.
 /// Operations: those of stage 4, and 2 Dk Dv a position for kernel 1. Bytes: k, v and g a second time, except for the
 /// last segment's; two states a segment, written and read.
 /// Limit: the memory's bandwidth; for short sequences three kernels' starts and ends. Needs: as stage 3.

@@ -1,14 +1,16 @@
 /// @file
 /// Stage 6, `dispatch`: what a user calls. No new kernel for the operator, a choice.
 ///
-/// Mends: stage 5 takes as many segments as fill the GPU once, whatever they cost; for short sequences stage 3 is faster;
-/// and the tensor-core stages take not every width. Same: their kernels, shapes and bytes.
-/// How many segments and how wide a tile: chapter 02's estimate, with the times of a chunk with scalar gates. Stage 3
-/// takes the time of its launches, of its walk or its states' bytes, and of its outputs' bytes. Widths
-/// that are no multiple of 16 or too large, and rows that are not aligned, go to chapter 03's dispatch, which takes
-/// any: a kernel gives each of the Dk elements a gate of its own.
+/// Mends: stage 5 takes as many segments as fill the GPU once, whatever they cost; for short sequences stage 3 is
+/// faster; and the tensor-core stages take not every width. Same: their kernels, shapes and bytes.
+/// How many segments and how wide a tile: chapter 02's estimate, with the times of a chunk with scalar gates; one
+/// segment is stage 4. Stage 3, where it is estimated to be faster: it takes the time of its launches, of its walk or
+/// the bytes of its first kernel, whichever is longer, and of the bytes of its second. Widths that are no multiple of
+/// 16 or too large, and rows that are not aligned, go to chapter 03's dispatch, which takes any: a kernel gives each of
+/// the Dk elements a gate of its own.
 /// Limit and needs: those of the kernels that it picks.
-/// Weakness: the times were measured at Dk = Dv = 128; between the widths they are guessed.
+/// Weakness: estimates. Where two choices are close it may pick the slower one; the times were measured at
+/// Dk = Dv = 128, between the widths they are guessed.
 
 #include <cuda_runtime.h>
 

@@ -5,11 +5,11 @@
 /// Everything decays by a factor a position, so decays are put on rows: on a row of V on its way into the state, on a
 /// row of Q S on its way into O, and on a score by the two positions that it belongs to.
 ///
-/// Sums of gates are fp32. A weak gate behind a sum of -1e4 would be lost in them, so a gate is taken as 2^-40 at least,
-/// which beside 1 is nothing in bf16: 64 of those sum up to -2560, where neighbouring fp32 numbers are 2^-12 apart. Six
-/// additions make a sum (warp_prefix_sum()), so a decay is wrong by 5e-4 at the very worst, and by 1e-5 behind one or
-/// two such gates; bf16 rounds by 2e-3. The difference of two sums is exact where both are close, which is where the
-/// decay is not zero.
+/// Sums of gates are fp32. A weak gate behind a sum of -1e4 would be lost in them, so a gate is taken as 2^-40 at
+/// least, which beside 1 is nothing in bf16: 64 of those sum up to -2560, where neighbouring fp32 numbers are 2^-12
+/// apart. Six additions make a sum (warp_prefix_sum()), so a decay is wrong by 5e-4 at the very worst, and by 1e-5
+/// behind one or two such gates; bf16 rounds by 2e-3. The difference of two sums is exact where both are close, which
+/// is where the decay is not zero. Decays are ex2 of such differences, one instruction; below 2^-126 they are 0.
 
 #include <cuda_runtime.h>
 
@@ -51,7 +51,8 @@ __device__ __forceinline__ float2 gates_of_lane(const float* gates) {
   return make_float2(gates[i], gates[i + 1]);
 }
 
-/// The lane's two of a chunk's gates, 0 past the end. @param a simple_gla's arguments @param t the chunk's first position
+/// The lane's two of a chunk's gates, 0 past the end. @param a simple_gla's arguments
+/// @param t the chunk's first position @param end where the sequence or the segment ends
 __device__ __forceinline__ float2 load_gates(const HalfArguments& a, int b, int h, int t, int end) {
   const auto gate = [&](int i) { return i < end ? load_global(a.g.row(b, h, i)) : 0.0f; };
   const int i = t + 2 * int(lane_index());
