@@ -1,0 +1,87 @@
+#pragma once
+/// @file
+/// What the chapter's tests share: going through the stages of the table of contents.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "common/chapter/chapter.hpp"
+#include "common/chapter/evaluate.hpp"
+#include "common/chapter/run_operator.hpp"
+#include "common/compare.hpp"
+
+namespace tutorial {
+
+inline const Operator& delta_rule_operator() {
+  static const Chapter contents = chapter();
+  return contents.operators().front();
+}
+
+/// The variant `--normalize-keys`.
+inline const Operator& normalized_operator() {
+  static const Chapter contents = chapter();
+  return contents.operators().back();
+}
+
+inline const Stage& find_stage(const Operator& definition, const char* name) {
+  const Stage* stage = definition.find(name);
+  if (!stage) throw std::logic_error(std::string("no stage ") + name);
+  return *stage;
+}
+
+inline bool is_half(const Stage& stage) {
+  return size_of(stage.dtype) == 2;
+}
+
+/// A drawn problem.
+inline Problem drawn(std::int64_t B, std::int64_t H, std::int64_t L, std::int64_t Dk, std::int64_t Dv,
+                     std::int64_t C = 64, const Operator& definition = delta_rule_operator()) {
+  return make_problem(definition,
+                      {.sizes = {{"B", B}, {"H", H}, {"L", L}, {"Dk", Dk}, {"Dv", Dv}, {"C", C}}, .seed = 3});
+}
+
+inline void fill(Tensor& tensor, float value) {
+  for (float& x : tensor.elements<float>()) x = value;
+}
+
+/// Expects every output to be within `tolerance` of the one of the same name.
+inline void expect_close(const Outputs& outputs, const Outputs& expected, double tolerance) {
+  for (const auto& [name, out] : outputs) {
+    const Comparison c = compare(out, expected.at(name));
+    EXPECT_TRUE(c.within(tolerance)) << "error " << c.error << ", " << describe(c, name);
+  }
+}
+
+/// Runs every stage that takes the problem and expects its outputs to be as close to the double reference as the runner
+/// asks for. Returns how many stages took it.
+inline int expect_stages_match(const Operator& definition, const Problem& problem, const Layout& layout = {}) {
+  const Outputs exact = evaluate_reference(definition, problem);
+  const Outputs rounded = evaluate_reference(definition, problem, Dtype::bf16);
+  int ran = 0;
+  for (const Stage& stage : definition.stages()) {
+    if (!why_not(definition, stage, problem, layout).empty()) continue;
+    SCOPED_TRACE(stage.name);
+    ++ran;
+    expect_close(evaluate(definition, stage, problem, layout), is_half(stage) ? rounded : exact,
+                 tolerance_of(stage, problem.sizes));
+  }
+  return ran;
+}
+
+/// Positions begin to end of a [B, H, L] or [B, H, L, D] tensor.
+inline Tensor slice(const Tensor& whole, std::int64_t begin, std::int64_t end) {
+  Shape shape = whole.shape();
+  const std::int64_t L = shape[2], D = shape.size() > 3 ? shape[3] : 1;
+  shape[2] = end - begin;
+  Tensor part(Dtype::fp32, shape);
+  for (std::int64_t head = 0; head < shape[0] * shape[1]; ++head) {
+    const auto from = whole.elements<float>().subspan(std::size_t((head * L + begin) * D));
+    std::copy_n(from.begin(), (end - begin) * D,
+                part.elements<float>().subspan(std::size_t(head * (end - begin) * D)).begin());
+  }
+  return part;
+}
+
+}  // namespace tutorial
