@@ -3,6 +3,7 @@
 /// (common/chapter/main.cpp runs it.)
 
 #include "05_deltanet_wy/delta_rule.hpp"
+#include "05_deltanet_wy/delta_rule/against_chapter_02.hpp"
 #include "05_deltanet_wy/operators.hpp"
 #include "common/chapter/chapter.hpp"
 
@@ -13,13 +14,27 @@ void add_stages(Operator& definition) {
   using namespace delta_rule;
   definition.cpu("recurrent", recurrent, "read under the key, write the difference: the truth, in double")
       .dtype(Dtype::fp64)
-      .stage_work(recurrent_work);
+      .stage_work(recurrent_work)
+      .cpu("dense_product", dense_product, "a chunk's matrices I - beta k^T k multiplied out: why nobody does it")
+      .dtype(Dtype::fp64)
+      .memory(dense_product_memory)
+      .stage_work(dense_product_work)
+      .cpu("wy", wy, "their product is I minus a sum of outer products: its vectors, one after the other")
+      .dtype(Dtype::fp64)
+      .memory(wy_memory)
+      .stage_work(wy_work)
+      .cpu("ut_transform", ut_transform, "all vectors at once: T from a triangular solve, then matrix products")
+      .dtype(Dtype::fp64)
+      .memory(ut_transform_memory)
+      .stage_work(ut_transform_work);
 }
 
 }  // namespace
 
 Chapter chapter() {
   Chapter chapter("05_deltanet_wy", "The delta rule: a state that overwrites, and the products hidden in it");
+  chapter.demonstration("against_chapter_02", "orthonormal keys, beta = 1: delta_rule is chapter 02's operator",
+                        delta_rule::against_chapter_02);
   add_stages(chapter.add(delta_rule::definition()));
   add_stages(chapter.add(delta_rule::normalized_definition()));
   return chapter;

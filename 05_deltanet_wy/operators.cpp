@@ -1,11 +1,14 @@
 #include "05_deltanet_wy/operators.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "common/chapter/draw.hpp"
+#include "common/chapter/problem.hpp"
 
 namespace tutorial::delta_rule {
 namespace {
@@ -33,6 +36,26 @@ double chunk_flops(const Sizes& s, std::int64_t C) {
 double solve_flops(const Sizes& s, std::int64_t C) {
   const auto chunk = double(std::min(C, s.at("L")));
   return positions(s) * 2 * (chunk * chunk / 6 + double(s.at("Dk") + s.at("Dv")));
+}
+
+/// Warns of keys that a step of the recurrence is not meant for.
+std::string warn_of_long_keys(const Problem& problem) {
+  constexpr double kRounding = 1.01;  // of keys of length 1, to bf16
+  const Tensor& k = problem.inputs.at("k");
+  const auto elements = k.elements<float>();
+  const auto width = std::size_t(k.shape().back());
+  double longest = 0;  // its square
+  for (std::size_t row = 0; row < elements.size(); row += width) {
+    double squares = 0;
+    for (const float x : elements.subspan(row, width)) squares += double(x) * double(x);
+    longest = std::max(longest, squares);
+  }
+  longest = std::sqrt(longest);
+  if (longest <= kRounding) return "";
+  return fmt::format(
+      "warning: keys are up to {:.3g} long; above 1 a step may overshoot, from sqrt(2 / beta) on the state may grow "
+      "without bound (--normalize-keys)",
+      longest);
 }
 
 /// What the operator and its variant share.
@@ -91,7 +114,7 @@ template struct Arguments<float>;
 template struct Arguments<__nv_bfloat16>;
 
 Operator definition() {
-  return with_inputs(Operator("delta_rule", kSummary), unit_rows());
+  return with_inputs(Operator("delta_rule", kSummary).problem_note(warn_of_long_keys), unit_rows());
 }
 
 Operator normalized_definition() {
