@@ -26,6 +26,16 @@ void add_stages(Operator& definition) {
       .cpu("ut_transform", ut_transform, "all vectors at once: T from a triangular solve, then matrix products")
       .dtype(Dtype::fp64)
       .memory(ut_transform_memory)
+      .stage_work(ut_transform_work)
+      .gpu("recurrent_gpu", recurrent_gpu, "the state in registers, a block walks the positions: one kernel")
+      .limits(recurrent_gpu_limits)
+      .memory(recurrent_gpu_memory)
+      .moved(recurrent_gpu_moved)
+      .stage_work(recurrent_work)
+      .gpu("chunk_gpu", chunk_gpu, "the UT transform of all chunks at once, then a walk over them: four kernels")
+      .limits(chunk_gpu_limits)
+      .memory(chunk_gpu_memory)
+      .moved(chunk_gpu_moved)
       .stage_work(ut_transform_work);
 }
 

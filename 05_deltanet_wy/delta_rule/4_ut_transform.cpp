@@ -35,7 +35,7 @@ Matrix solve_for_T(const Matrix& K, const Vector& beta) {
   Matrix A = beta.asDiagonal() * (K * K.transpose());
   A.triangularView<Eigen::Upper>().setZero();
   Matrix T = beta.asDiagonal();
-  for (Eigen::Index t = 1; t < T.rows(); ++t) T.row(t).head(t) = -A.row(t).head(t) * T.topLeftCorner(t, t);
+  for (Eigen::Index t = 1; t < T.rows(); ++t) T.row(t).head(t).noalias() = -A.row(t).head(t) * T.topLeftCorner(t, t);
   return T;
 }
 
