@@ -78,7 +78,7 @@ __device__ __forceinline__ void scale_keys(const Tile& K, const View<float>& fac
 }
 
 /// Grid (B H N).
-__global__ void __launch_bounds__(kTileThreads, 2) solve_kernel(FloatArguments a, int N, ChunkVectors x) {
+__global__ void __launch_bounds__(kTileThreads) solve_kernel(FloatArguments a, int N, ChunkVectors x) {
   __shared__ float beta[kTileRows], factor[kTileRows];
   const Tile K{dynamic_shared<float>()}, &A = K;
   const Place place(a, int(blockIdx.x) / N, int(blockIdx.x) % N);
@@ -166,7 +166,6 @@ __global__ void __launch_bounds__(kTileThreads, 2) states_kernel(FloatArguments 
   for (int n = 0; n < N; ++n) {
     const Place place(a, head, n);
     const int b = place.b, h = place.h, t = place.t;
-    __syncthreads();
     float written[4][kWide] = {};  // W S, then U'
     for (int slice = 0; slice < slices; ++slice) {
       const int d = slice * kTileRows;

@@ -54,20 +54,26 @@ inline void expect_close(const Outputs& outputs, const Outputs& expected, double
   }
 }
 
+/// The largest error that strongly correlated keys may cost a bf16 stage; the README has the measured ones.
+inline constexpr double kCorrelated = 5e-2;
+
 /// Runs every stage that takes the problem and expects its outputs to be as close to the double reference as the runner
-/// asks for. Returns how many stages took it.
-inline int expect_stages_match(const Operator& definition, const Problem& problem, const Layout& layout = {}) {
+/// asks for. The stages in fp32 and fp64 take any, but for chunks of more than 64 and Dk > 256 on a GPU.
+/// @param half_tolerance of the bf16 stages; 0: the runner's
+inline void expect_stages_match(const Problem& problem, const Layout& layout = {}, double half_tolerance = 0,
+                                const Operator& definition = delta_rule_operator()) {
   const Outputs exact = evaluate_reference(definition, problem);
   const Outputs rounded = evaluate_reference(definition, problem, Dtype::bf16);
   int ran = 0;
   for (const Stage& stage : definition.stages()) {
     if (!why_not(definition, stage, problem, layout).empty()) continue;
     SCOPED_TRACE(stage.name);
-    ++ran;
-    expect_close(evaluate(definition, stage, problem, layout), is_half(stage) ? rounded : exact,
-                 tolerance_of(stage, problem.sizes));
+    ran += !is_half(stage);
+    const double tolerance = is_half(stage) && half_tolerance > 0 ? half_tolerance : tolerance_of(stage, problem.sizes);
+    expect_close(evaluate(definition, stage, problem, layout), is_half(stage) ? rounded : exact, tolerance);
   }
-  return ran;
+  const bool is_small = problem.sizes.at("C") <= 64 && problem.sizes.at("Dk") <= 256;
+  EXPECT_EQ(ran, is_small ? 6 : problem.sizes.at("Dk") <= 256 ? 5 : 4);
 }
 
 /// Positions begin to end of a [B, H, L] or [B, H, L, D] tensor.
