@@ -24,107 +24,176 @@
 #include <cuda_runtime.h>
 
 #include "02_chunkwise/async_tile.cuh"
-#include "02_chunkwise/chunk_products.cuh"
 #include "05_deltanet_wy/delta_rule/prepared.hpp"
 #include "05_deltanet_wy/delta_rule/walk_chunk.cuh"
+#include "common/device/block_barrier.cuh"
 #include "common/device/cp_async.cuh"
 #include "common/device/launch.cuh"
+#include "common/device/memory.cuh"
 #include "common/device/opaque.cuh"
 
 namespace tutorial::delta_rule {
 namespace {
 
-using namespace linear_attention;  // tiles and states
+using linear_attention::load_columns_async;
 
-/// A chunk in shared memory.
-template <class Shape>
-struct Tiles {
-  typename Shape::KeyTile Q, K;
-  typename Shape::ValueTile V;
-  uint4 *T, *P;  // [10, 32]
-  float* factors;
+constexpr int kBlockUnits = kLowerBlocks * 32;  // of T or P, 16 bytes each
 
-  static constexpr int kBlockUnits = kLowerBlocks * 32;
-  static constexpr int kBytes = 2 * kChunk * (2 * Shape::kDk + Shape::kDv) + 2 * 16 * kBlockUnits + 4 * kChunk;
+/// A block's shared memory. What a chunk has is there twice: one is used while the other is filled.
+/// @tparam kGroups of 16 columns; each has a warp for outputs and one in the chain
+template <int kDk, int kGroups>
+struct Memory {
+  /// For the chain.
+  struct Keys {
+    uint4 T[kBlockUnits];
+    __nv_bfloat16 K[kChunk * kDk], V[kChunk * 64];
+    float lengths[kChunk];
+  } keys[2];
+  /// For outputs.
+  struct Queries {
+    uint4 P[kBlockUnits];
+    __nv_bfloat16 Q[kChunk * kDk];
+  } queries[2];
+  /// From the chain to outputs: N before the chunk and U', as fragments.
+  struct Shown {
+    uint4 N[kDk / 16 * 32], U[kBlocks * 32];
+  } shown[2][kGroups];
+};
 
-  __device__ __forceinline__ explicit Tiles(unsigned char* memory)
-      : Q{reinterpret_cast<__nv_bfloat16*>(memory)},
-        K{Q.data + kChunk * Shape::kDk},
-        V{K.data + kChunk * Shape::kDk},
-        T(reinterpret_cast<uint4*>(V.data + kChunk * Shape::kDv)),
-        P(T + kBlockUnits),
-        factors(reinterpret_cast<float*>(P + kBlockUnits)) {}
+constexpr int kLoadingWarps = 2;
 
-  /// Starts the copies of chunk n.
-  __device__ __forceinline__ void load(const HalfArguments& a, const Prepared& prepared, int b, int h, int n,
-                                       int first_column, int columns) const {
-    const int t = n * kChunk, rows = a.L - t, thread = opaque(int(threadIdx.x));
-    load_tile_async(K, a.k.row(b, h, t), a.k.stride_l, rows, a.Dk);
-    load_tile_async(Q, a.q.row(b, h, t), a.q.stride_l, rows, a.Dk);
-    load_tile_async(V, a.v.row(b, h, t) + first_column, a.v.stride_l, rows, columns);
-    const std::int64_t chunk = (std::int64_t(b) * a.H + h) * prepared.N + n;
-    for (int i = thread; i < kBlockUnits; i += kThreads) {
-      cp_async<16>(T + i, prepared.T + chunk * kBlockUnits + i);
-      cp_async<16>(P + i, prepared.P + chunk * kBlockUnits + i);
+/// What they do.
+template <int kDk, int kGroups>
+struct Loader {
+  static constexpr int kThreadCount = 32 * kLoadingWarps;
+
+  const HalfArguments& a;
+  const Prepared& prepared;
+  int b, h, first_column, columns;
+
+  __device__ __forceinline__ std::int64_t chunk(int n) const {
+    return (std::int64_t(opaque(b)) * a.H + h) * prepared.N + n;
+  }
+  __device__ __forceinline__ int thread() const { return opaque(int(threadIdx.x)) % kThreadCount; }
+
+  __device__ __forceinline__ void load_blocks(uint4* to, const uint4* from) const {
+#pragma unroll
+    for (int i = 0; i < kBlockUnits / kThreadCount; ++i) {
+      cp_async<16>(to + thread() + i * kThreadCount, from + thread() + i * kThreadCount);
     }
-    if (thread < kChunk / 4) cp_async<16>(factors + 4 * thread, prepared.factors + chunk * kChunk + 4 * thread);
-    cp_async_commit();
+    constexpr int kRest = kBlockUnits % kThreadCount;
+    if (thread() < kRest) cp_async<16>(to + kBlockUnits - kRest + thread(), from + kBlockUnits - kRest + thread());
+  }
+  template <int kWidth, int kColumns>
+  __device__ __forceinline__ void load_rows(__nv_bfloat16* to, const View<const __nv_bfloat16>& from, int n, int column,
+                                            int existing) const {
+    const int t = n * kChunk;
+    load_columns_async<kThreadCount, kWidth>(thread(), SwizzledTile<kColumns>{to}, from.row(opaque(b), h, t) + column,
+                                             from.stride_l, a.L - t, existing);
+  }
+  template <class Keys>
+  __device__ __forceinline__ void load_keys(Keys& keys, int n) const {
+    load_rows<kDk, kDk>(keys.K, a.k, n, 0, a.Dk);
+    load_rows<16 * kGroups, 64>(keys.V, a.v, n, first_column, columns);
+    load_blocks(keys.T, prepared.T + chunk(n) * kBlockUnits);
+    const int i = 4 * thread();
+    if (i < kChunk) cp_async<16>(keys.lengths + i, prepared.lengths + chunk(n) * kChunk + i);
+  }
+  template <class Queries>
+  __device__ __forceinline__ void load_queries(Queries& queries, int n) const {
+    load_rows<kDk, kDk>(queries.Q, a.q, n, 0, a.Dk);
+    load_blocks(queries.P, prepared.P + chunk(n) * kBlockUnits);
   }
 };
 
-constexpr int kStages = 2;  // sets of tiles
-
-/// Grid (tiles of Dv, H, B).
-template <class Shape>
-__global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) walk_kernel(HalfArguments a, Prepared prepared) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y), first_column = int(blockIdx.x) * Shape::kDv;
-  const int columns = min(Shape::kDv, a.Dv - first_column);
-  const auto tiles_of = [](int n) {
-    return Tiles<Shape>(dynamic_shared<unsigned char>() + n % kStages * Tiles<Shape>::kBytes);
-  };
-  tiles_of(0).load(a, prepared, b, h, 0, first_column, columns);
-  typename Shape::State S;
-  load_state<Shape>(S, a.initial_state.data ? a.initial_state.row(b, h, 0) + first_column : nullptr,
-                    a.initial_state.stride_l, a.Dk, columns);
-  for (int n = 0; n < prepared.N; ++n) {
-    cp_async_wait<0>();
-    __syncthreads();
-    if (n + 1 < prepared.N) tiles_of(n + 1).load(a, prepared, opaque(b), h, n + 1, first_column, columns);
-    const Tiles<Shape> tiles = tiles_of(n);
-    typename Shape::Output O = {};
-    WideFragments replaced, written;
-    replace_values<Shape>(replaced, O, tiles.Q, tiles.K, tiles.V, tiles.factors, S);
-    solve(written, tiles.T, replaced);
-    write_to_state<Shape>(S, tiles.K, written);
-    add_from_writes<Shape>(O, tiles.P, written);
-    const int t = n * kChunk;
-    store_output<Shape>(a.o.row(opaque(b), h, t) + first_column, a.o.stride_l, a.L - t, columns, O, tiles.V,
-                        [&](int) { return a.scale; });
-  }
-  if (a.final_state.data) {
-    store_state<Shape>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk, columns);
+/// Calls f(element, address) for what the lane has of a state in global memory, N^T[g][p, p + 1]; elements that do not
+/// exist, or of a state that is not given, are 0.
+template <int kDk, class Float, class F>
+__device__ __forceinline__ void move_state(WarpState<kDk>& N, const View<Float>& state, int b, int h, int Dk,
+                                           int first_column, int Dv, F f) {
+  const int lane = fresh_lane();
+#pragma unroll
+  for (int i = 0; i < kDk / 2; ++i) {
+    const int d = i / 4 * 8 + lane % 4 * 2 + i % 2, column = first_column + lane / 4 + i % 4 / 2 * 8;
+    if (state.data && d < Dk && column < Dv) {
+      f(N[i / 4][i % 4], state.row(b, h, d) + column);
+    } else {
+      N[i / 4][i % 4] = 0;
+    }
   }
 }
 
-template <class Shape>
+/// Grid (tiles of Dv, H, B). All warps meet at a barrier a chunk; while the chain is at chunk n, outputs are at n - 1.
+template <int kDk, int kGroups>
+__global__ void __launch_bounds__(32 * (2 * kGroups + kLoadingWarps), 1)
+    walk_kernel(HalfArguments a, Prepared prepared) {
+  const int b = int(blockIdx.z), h = int(blockIdx.y), first_column = int(blockIdx.x) * 16 * kGroups, N = prepared.N;
+  const int columns = min(16 * kGroups, a.Dv - first_column), warp = int(threadIdx.x) / 32, group = warp % kGroups;
+  auto& memory = *dynamic_shared<Memory<kDk, kGroups>>();
+
+  if (warp < kGroups) {
+    block_barrier();
+    for (int n = 0; n < N; ++n) {
+      block_barrier();
+      auto& queries = memory.queries[n % 2];
+      auto& shown = memory.shown[n % 2][group];
+      WarpColumns O = {};
+      outputs<kDk>(O, SwizzledTile<kDk>{queries.Q}, shown.N, queries.P, shown.U);
+      const int t = n * kChunk, column = opaque(group) * 16;
+      store_warp_output(a.o.row(opaque(b), h, t) + first_column + column, a.o.stride_l, a.L - t, columns - column, O,
+                        -a.scale, reinterpret_cast<__nv_bfloat16*>(shown.U));
+    }
+  } else if (warp < 2 * kGroups) {
+    WarpState<kDk> state;
+    move_state<kDk>(state, a.initial_state, b, h, a.Dk, first_column + group * 16, a.Dv,
+                    [](float& x, const float* address) { x = -load_global(address); });
+    for (int n = 0; n < N; ++n) {
+      block_barrier();
+      auto& keys = memory.keys[n % 2];
+      auto& shown = memory.shown[n % 2][group];
+      const SwizzledTile<kDk> K{keys.K};
+      WarpFragments replaced;
+      replace_values<kDk>(replaced, state, K, SwizzledTile<64>{keys.V}, group * 16, keys.lengths, shown.N);
+      write_values<kDk>(state, replaced, keys.T, K, shown.U);
+    }
+    block_barrier();
+    move_state<kDk>(state, a.final_state, b, h, a.Dk, first_column + group * 16, a.Dv,
+                    [](float& x, float* address) { store_global(address, -x); });
+  } else {
+    const Loader<kDk, kGroups> loader{a, prepared, b, h, first_column, columns};
+    loader.load_keys(memory.keys[0], 0);
+    for (int n = 0; n <= N; ++n) {
+      cp_async_commit();
+      cp_async_wait<0>();
+      block_barrier();
+      if (n + 1 < N) loader.load_keys(memory.keys[(n + 1) % 2], n + 1);
+      if (n < N) loader.load_queries(memory.queries[n % 2], n);
+    }
+  }
+}
+
+template <int kDk, int kGroups>
 void walk(const HalfArguments& a, const Prepared& prepared) {
-  const unsigned tiles = (unsigned(a.Dv) - 1) / Shape::kDv + 1;
-  launch(walk_kernel<Shape>,
-         {dim3(tiles, unsigned(a.H), unsigned(a.B)), kThreads, std::size_t(kStages) * Tiles<Shape>::kBytes}, a,
-         prepared);
+  const unsigned tiles = (unsigned(a.Dv) - 1) / (16 * kGroups) + 1;
+  launch(walk_kernel<kDk, kGroups>,
+         {dim3(tiles, unsigned(a.H), unsigned(a.B)), 32u * (2 * kGroups + kLoadingWarps), sizeof(Memory<kDk, kGroups>)},
+         a, prepared);
 }
 
 }  // namespace
 
-void fused(const HalfArguments& a) {
+void fused(const HalfArguments& a, int groups) {
   const Prepared prepared = prepare(a);
   if (a.Dk <= 64) {
-    walk<ChunkShape<64, 64>>(a, prepared);
+    groups == 2 ? walk<64, 2>(a, prepared) : walk<64, 4>(a, prepared);
   } else if (a.Dk <= 128) {
-    walk<ChunkShape<128, 64>>(a, prepared);
+    groups == 2 ? walk<128, 2>(a, prepared) : walk<128, 4>(a, prepared);
   } else {
-    walk<ChunkShape<256, 64>>(a, prepared);
+    walk<256, 2>(a, prepared);
   }
+}
+void fused(const HalfArguments& a) {
+  fused(a, 4);
 }
 
 }  // namespace tutorial::delta_rule

@@ -23,8 +23,8 @@
 
 namespace tutorial::delta_rule {
 
-inline constexpr int kBlock = 16;   ///< rows and columns of a block
-inline constexpr int kBlocks = 4;   ///< of a chunk of 64, in a row
+inline constexpr int kBlock = 16;                                 ///< rows and columns of a block
+inline constexpr int kBlocks = 4;                                 ///< of a chunk of 64, in a row
 inline constexpr int kLowerBlocks = kBlocks * (kBlocks + 1) / 2;  ///< on and below the diagonal
 
 /// The number of block (r, c), c <= r, among those.
@@ -40,8 +40,7 @@ using BlockRow = BlockSums[kBlocks];
 /// A chunk's matrices in shared memory, fp32. Rows are padded so that the lanes of a B fragment read 32 banks.
 struct InverseMemory {
   static constexpr int kStride = kBlocks * kBlock + 4, kBlockStride = kBlock + 4;
-  static constexpr int kBytes =
-      4 * (kBlocks * kBlock * kStride + kBlocks * kBlock * kBlockStride);
+  static constexpr int kBytes = 4 * (kBlocks * kBlock * kStride + kBlocks * kBlock * kBlockStride);
 
   float* data;
 

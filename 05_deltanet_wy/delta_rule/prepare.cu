@@ -35,6 +35,7 @@
 #include "common/device/memory.cuh"
 #include "common/device/mma.cuh"
 #include "common/device/pack.cuh"
+#include "common/device/warp.cuh"
 #include "common/device/workspace.hpp"
 
 namespace tutorial::delta_rule {
@@ -46,7 +47,7 @@ using linear_attention::load_tile_async;
 using linear_attention::SwizzledTile;
 
 template <int kDk>
-constexpr int kTileBytes = kChunk* kDk * int(sizeof(__nv_bfloat16));
+constexpr int kTileBytes = kChunk* kDk* int(sizeof(__nv_bfloat16));
 template <int kDk>
 constexpr int kSharedBytes = 2 * kTileBytes<kDk> > InverseMemory::kBytes ? 2 * kTileBytes<kDk> : InverseMemory::kBytes;
 
@@ -87,25 +88,27 @@ __device__ __forceinline__ void for_each_element(BlockRow& sums, int r, F f) {
   }
 }
 
-/// Writes the blocks (r, 0) to (r, r), rounded. @param blocks [10, 32], the chunk's
+/// Writes the blocks (r, 0) to (r, r) times a factor, rounded, as fragments B of the transposed blocks.
+/// @param blocks [10, 32], the chunk's
 __device__ __forceinline__ void store_blocks(uint4* blocks, const BlockRow& sums, int r) {
 #pragma unroll
   for (int c = 0; c < kBlocks; ++c) {
     if (c > r) continue;
     const auto& [left, right] = sums[c];
-    store_global(blocks + lower_block(r, c) * 32 + lane_index(),
-                 make_uint4(pack(left[0], left[1]), pack(left[2], left[3]), pack(right[0], right[1]),
-                            pack(right[2], right[3])));
+    store_global(
+        blocks + lower_block(r, c) * 32 + lane_index(),
+        make_uint4(pack(left[0], left[1]), pack(right[0], right[1]), pack(left[2], left[3]), pack(right[2], right[3])));
   }
 }
 
 /// Grid (N, H, B).
 template <int kDk>
 __global__ void __launch_bounds__(kThreads) prepare_kernel(HalfArguments a, Prepared out) {
-  __shared__ float beta[kChunk], factors[kChunk];
+  __shared__ float beta[kChunk], lengths[kChunk];
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk, rows = a.L - t;
   const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
-  const int warp = int(threadIdx.x) / 32, i = int(threadIdx.x);
+  // The same in all lanes, and so that the compiler knows: it decides about branches around products.
+  const int i = int(threadIdx.x), warp = __shfl_sync(kAllLanes, i / 32, 0);
   const SwizzledTile<kDk> Q{dynamic_shared<__nv_bfloat16>()}, K{Q.data + kChunk * kDk};
   const InverseMemory memory{dynamic_shared<float>()};  // where Q and K were
 
@@ -122,19 +125,19 @@ __global__ void __launch_bounds__(kThreads) prepare_kernel(HalfArguments a, Prep
   for_each_element(P, kBlocks - 1 - warp, [](int t, int i, float& x) { x = i <= t ? x : 0.0f; });
   store_blocks(out.P + chunk * kLowerBlocks * 32, P, kBlocks - 1 - warp);
   for_each_element(A, warp, [&](int t, int i, float& x) {
-    if (t == i) factors[t] = a.normalize_keys ? rsqrtf(x + kKeyEps) : 1.0f;
+    if (t == i) lengths[t] = a.normalize_keys ? sqrtf(x + kKeyEps) : 1.0f;
   });
   __syncthreads();  // nobody reads Q or K any more
-  if (i < kChunk) store_global(out.factors + chunk * kChunk + i, factors[i]);
+  if (i < kChunk) store_global(out.lengths + chunk * kChunk + i, lengths[i]);
   for_each_element(A, warp, [&](int t, int i, float& x) {
-    *memory.A(t, i) = i < t ? beta[t] * factors[t] * factors[i] * x : 0.0f;
+    *memory.A(t, i) = i < t ? beta[t] / (lengths[t] * lengths[i]) * x : 0.0f;
   });
   __syncwarp();  // its block of the diagonal is the warp's own
   invert_diagonal_block(memory, warp);
   __syncthreads();
   BlockRow& X = A;
   inverse_row(X, memory, warp);
-  for_each_element(X, warp, [&](int t, int i, float& x) { x *= factors[t] * beta[i]; });
+  for_each_element(X, warp, [&](int t, int i, float& x) { x *= -beta[i] / (lengths[t] * lengths[i]); });
   store_blocks(out.T + chunk * kLowerBlocks * 32, X, warp);
 }
 
@@ -152,7 +155,7 @@ Prepared prepare(const HalfArguments& a) {
   const std::int64_t units = all_chunks(a) * kLowerBlocks * 32;
   auto* blocks = workspace<uint4>("delta_rule: T and P", std::size_t(2 * units));
   const Prepared prepared{chunk_count(a), blocks, blocks + units,
-                          workspace<float>("delta_rule: factors", std::size_t(all_chunks(a) * kChunk))};
+                          workspace<float>("delta_rule: lengths", std::size_t(all_chunks(a) * kChunk))};
   const auto run = [&](auto kernel, int shared_bytes) {
     launch(kernel,
            {dim3(unsigned(prepared.N), unsigned(a.H), unsigned(a.B)), unsigned(kThreads), std::size_t(shared_bytes)}, a,

@@ -3,14 +3,16 @@
 /// What the tensor-core stages make of q, k and beta before any product with v or a state: all that depends on one
 /// chunk alone, once, whatever the number of tiles of Dv (prepare.cu).
 ///
-///     f   = 1 / sqrt(k_t . k_t + eps) with `normalize_keys`, else 1            what makes a key one of length 1
-///     T   = diag(f) (I + A)^-1 diag(beta),  A = tril(diag(beta f) K K^T diag(f), -1)
-///     P   = (Q K^T) . M                                                        M_ti = 1 where i <= t, else 0
+///     l   = sqrt(k_t . k_t + eps) with `normalize_keys`, else 1             the length by which a key is divided
+///     X   = (I + A)^-1,  A = tril(diag(beta / l) K K^T diag(1 / l), -1)
+///     T   = -diag(1 / l) X diag(beta / l)
+///     P   = (Q K^T) . M                                                     M_ti = 1 where i <= t, else 0
 ///
-/// so that a chunk is, with the keys as they are (its U' is f times that of normalised keys, and K^T U' and P U' are
-/// the same):
+/// so that a chunk is, with N = -S, keys as they are and nothing but sums:
 ///
-///     U' = T (V - diag(f) K S),   O = scale (Q S + P U'),   S = S + K^T U'
+///     U' = T (diag(l) V + K N),   -O = scale (Q N + P U'),   N = N + K^T U'
+///
+/// (This U' is -1 / l times that of the README: with K for K / l the products K^T U' are the same.)
 
 #include <cuda_runtime.h>
 
@@ -22,12 +24,12 @@ namespace tutorial::delta_rule {
 
 /// In device memory. Sequences are filled up to N whole chunks of 64 with positions where q, k and beta are 0. Of T and
 /// P the ten blocks of 16 x 16 on and below the diagonal are kept (lower_block() of chunk_inverse.cuh numbers them),
-/// each as the fragment A of mma.cuh: 32 lanes of 16 bytes.
+/// each as the fragments B of its transpose, for the left and the right 8 columns (mma.cuh): 32 lanes of 16 bytes.
 struct Prepared {
   int N;           ///< chunks of a sequence
   uint4* T;        ///< [B, H, N, 10, 32], bf16
   uint4* P;        ///< [B, H, N, 10, 32], bf16
-  float* factors;  ///< f [B, H, 64 N]
+  float* lengths;  ///< l [B, H, 64 N]
 };
 
 /// Fills a workspace, with one kernel. Needs: no tensor_core_limits().
