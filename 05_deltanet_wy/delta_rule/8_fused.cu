@@ -39,7 +39,11 @@ using linear_attention::load_columns_async;
 
 constexpr int kBlockUnits = kLowerBlocks * 32;  // of T or P, 16 bytes each
 
-/// A block's shared memory. What a chunk has is there twice: one is used while the other is filled.
+/// Chunks in shared memory at once: one is used, the others are on their way.
+template <int kDk>
+constexpr int kStages = kDk <= 128 ? 3 : 2;
+
+/// A block's shared memory.
 /// @tparam kGroups of 16 columns; each has a warp for outputs and one in the chain
 template <int kDk, int kGroups>
 struct Memory {
@@ -48,19 +52,19 @@ struct Memory {
     uint4 T[kBlockUnits];
     __nv_bfloat16 K[kChunk * kDk], V[kChunk * 64];
     float lengths[kChunk];
-  } keys[2];
+  } keys[kStages<kDk>];
   /// For outputs.
   struct Queries {
     uint4 P[kBlockUnits];
     __nv_bfloat16 Q[kChunk * kDk];
-  } queries[2];
+  } queries[kStages<kDk>];
   /// From the chain to outputs: N before the chunk and U', as fragments.
   struct Shown {
     uint4 N[kDk / 16 * 32], U[kBlocks * 32];
   } shown[2][kGroups];
 };
 
-constexpr int kLoadingWarps = 2;
+constexpr int kLoadingWarps = 4;
 
 /// What they do.
 template <int kDk, int kGroups>
@@ -135,7 +139,7 @@ __global__ void __launch_bounds__(32 * (2 * kGroups + kLoadingWarps), 1)
     block_barrier();
     for (int n = 0; n < N; ++n) {
       block_barrier();
-      auto& queries = memory.queries[n % 2];
+      auto& queries = memory.queries[n % kStages<kDk>];
       auto& shown = memory.shown[n % 2][group];
       WarpColumns O = {};
       outputs<kDk>(O, SwizzledTile<kDk>{queries.Q}, shown.N, queries.P, shown.U);
@@ -149,7 +153,7 @@ __global__ void __launch_bounds__(32 * (2 * kGroups + kLoadingWarps), 1)
                     [](float& x, const float* address) { x = -load_global(address); });
     for (int n = 0; n < N; ++n) {
       block_barrier();
-      auto& keys = memory.keys[n % 2];
+      auto& keys = memory.keys[n % kStages<kDk>];
       auto& shown = memory.shown[n % 2][group];
       const SwizzledTile<kDk> K{keys.K};
       WarpFragments replaced;
@@ -161,13 +165,17 @@ __global__ void __launch_bounds__(32 * (2 * kGroups + kLoadingWarps), 1)
                     [](float& x, float* address) { store_global(address, -x); });
   } else {
     const Loader<kDk, kGroups> loader{a, prepared, b, h, first_column, columns};
-    loader.load_keys(memory.keys[0], 0);
+    // What the chain needs at n and the outputs at n - 1, a group of copies.
+    const auto load = [&](int n) {
+      if (n < N) loader.load_keys(memory.keys[n % kStages<kDk>], n);
+      if (n > 0 && n <= N) loader.load_queries(memory.queries[(n - 1) % kStages<kDk>], n - 1);
+      cp_async_commit();  // an empty group near the end keeps the count right
+    };
+    for (int n = 0; n < kStages<kDk> - 1; ++n) load(n);
     for (int n = 0; n <= N; ++n) {
-      cp_async_commit();
-      cp_async_wait<0>();
+      cp_async_wait<kStages<kDk> - 2>();
       block_barrier();
-      if (n + 1 < N) loader.load_keys(memory.keys[(n + 1) % 2], n + 1);
-      if (n < N) loader.load_queries(memory.queries[n % 2], n);
+      load(n + kStages<kDk> - 1);
     }
   }
 }

@@ -103,8 +103,8 @@ __device__ __forceinline__ void store_blocks(uint4* blocks, const BlockRow& sums
 
 /// Grid (N, H, B).
 template <int kDk>
-__global__ void __launch_bounds__(kThreads) prepare_kernel(HalfArguments a, Prepared out) {
-  __shared__ float beta[kChunk], lengths[kChunk];
+__global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(HalfArguments a, Prepared out) {
+  __shared__ float beta[kChunk], lengths[kChunk], factors[kChunk];
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk, rows = a.L - t;
   const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
   // The same in all lanes, and so that the compiler knows: it decides about branches around products.
@@ -119,25 +119,28 @@ __global__ void __launch_bounds__(kThreads) prepare_kernel(HalfArguments a, Prep
   cp_async_wait<0>();
   __syncthreads();
 
-  BlockRow P = {}, A = {};
-  products_with_keys(P, Q, K, kBlocks - 1 - warp);
+  {
+    BlockRow P = {};
+    products_with_keys(P, Q, K, kBlocks - 1 - warp);
+    for_each_element(P, kBlocks - 1 - warp, [](int t, int i, float& x) { x = i <= t ? x : 0.0f; });
+    store_blocks(out.P + chunk * kLowerBlocks * 32, P, kBlocks - 1 - warp);
+  }
+  BlockRow A = {};
   products_with_keys(A, K, K, warp);
-  for_each_element(P, kBlocks - 1 - warp, [](int t, int i, float& x) { x = i <= t ? x : 0.0f; });
-  store_blocks(out.P + chunk * kLowerBlocks * 32, P, kBlocks - 1 - warp);
   for_each_element(A, warp, [&](int t, int i, float& x) {
     if (t == i) lengths[t] = a.normalize_keys ? sqrtf(x + kKeyEps) : 1.0f;
+    if (t == i) factors[t] = a.normalize_keys ? rsqrtf(x + kKeyEps) : 1.0f;
   });
   __syncthreads();  // nobody reads Q or K any more
   if (i < kChunk) store_global(out.lengths + chunk * kChunk + i, lengths[i]);
-  for_each_element(A, warp, [&](int t, int i, float& x) {
-    *memory.A(t, i) = i < t ? beta[t] / (lengths[t] * lengths[i]) * x : 0.0f;
-  });
+  for_each_element(
+      A, warp, [&](int t, int i, float& x) { *memory.A(t, i) = i < t ? beta[t] * factors[t] * factors[i] * x : 0.0f; });
   __syncwarp();  // its block of the diagonal is the warp's own
   invert_diagonal_block(memory, warp);
   __syncthreads();
   BlockRow& X = A;
   inverse_row(X, memory, warp);
-  for_each_element(X, warp, [&](int t, int i, float& x) { x *= -beta[i] / (lengths[t] * lengths[i]); });
+  for_each_element(X, warp, [&](int t, int i, float& x) { x *= -factors[t] * (factors[i] * beta[i]); });
   store_blocks(out.T + chunk * kLowerBlocks * 32, X, warp);
 }
 
