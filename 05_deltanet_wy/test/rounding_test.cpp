@@ -72,6 +72,10 @@ TEST(RoundingTest, SubstitutionAndMergeLoseNothing) {
   expect_about(7.2e-3, error_of(substitution_merged, 64, kAlike, 0.9, Factors::bf16), "merged in bf16, cosine 0.9");
   expect_about(3.3e-3, error_of(substitution_merged, 64, kRepeated, 0.99, Factors::bf16), "merged in bf16, one key");
   // What the shortcut has lost, merging does not bring back.
+  expect_about(3.1e-5, error_of(nilpotent_merged, 64, kAlike, 0.9, Factors::fp32), "shortcut merged, cosine 0.9, fp32");
+  expect_about(1.5e-4, error_of(nilpotent_merged, 64, kRepeated, 0.99, Factors::fp32),
+               "shortcut merged, one key, fp32");
+  expect_about(1.2e-3, error_of(nilpotent_merged, 64, kFresh, 0.9, Factors::bf16), "shortcut merged, fresh keys, bf16");
   EXPECT_GT(error_of(nilpotent_merged, 64, kAlike, 0.9, Factors::bf16), 1);
 }
 
