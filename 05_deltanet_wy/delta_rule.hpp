@@ -5,9 +5,9 @@
 ///     S_t = S_{t-1} + beta_t k_t^T (v_t - k_t S_{t-1}),    o_t = scale q_t S_t,    S_0 = initial_state or 0
 ///
 /// Symbols: those of chapter 02; beta_t in [0, 1] how much of what the state has under k_t is replaced. With
-/// `normalize_keys` k_t stands for k_t / sqrt(k_t . k_t + kKeyEps). Views of CPU stages point into host memory, views of
-/// GPU stages into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where
-/// the runtime refuses.
+/// `normalize_keys` k_t stands for k_t / sqrt(k_t . k_t + kKeyEps). Views of CPU stages point into host memory, views
+/// of GPU stages into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError
+/// where the runtime refuses.
 /// Source: Yang et al., "Parallelizing Linear Transformers with the Delta Rule over Sequence Length", arXiv 2406.06484.
 
 #include <cuda_bf16.h>

@@ -23,8 +23,8 @@
 /// memory. W [C, Dk] and U [C, Dv] of a chunk in double.
 /// Who does what: a thread has a head at a time (chunks.hpp); the products are Eigen's.
 /// Memory: C (Dk + Dv) numbers for W and U in the place of stage 2's Dk (Dk + Dv).
-/// Work: for W and U (C - 1) / 2 (2 Dk + Dv) multiply-adds a position, for the scores and what they take of U' (C + 1) /
-/// 2 (Dk + Dv), with the state 3 Dk Dv. Bytes: q, k, v, beta and o once.
+/// Work: for W and U (C - 1) / 2 (2 Dk + Dv) multiply-adds a position, for the scores and what they take of U' (C + 1)
+/// / 2 (Dk + Dv), with the state 3 Dk Dv. Bytes: q, k, v, beta and o once.
 /// Limit: the cores' arithmetic. Needs: what stage 1 needs.
 /// Weakness: w_t and u_t wait for all those before them, and are computed row by row: vectors times matrices. Stage 4
 /// has matrix products only.

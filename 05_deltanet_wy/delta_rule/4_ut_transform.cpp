@@ -2,17 +2,17 @@
 /// Stage 4, `ut_transform`: all vectors of a chunk from one triangular matrix.
 ///
 /// Idea: stage 3's recursion for w_t and u_t is a system of linear equations, and the same one for both. With A_ti =
-/// beta_t k_t . k_i for i < t and 0 elsewhere, its rows say W = diag(beta) K - A W, U = diag(beta) V - A U. So both are a
-/// matrix T, which knows nothing of their widths, times what they are made of.
+/// beta_t k_t . k_i for i < t and 0 elsewhere, its rows say W = diag(beta) K - A W, U = diag(beta) V - A U. So both are
+/// a matrix T, which knows nothing of their widths, times what they are made of.
 ///
 ///   A = tril(diag(beta) K K^T, -1)                  [C, C], strictly lower triangular
 ///   T = (I + A)^-1 diag(beta)                       [C, C], lower triangular
 ///   W = T K,   U = T V
 ///
-/// I + A has ones on its diagonal: it is invertible whatever the keys are, and forward substitution finds T's row t from
-/// those above it, T_t = beta_t e_t - sum_{i<t} A_ti T_i.
-/// Mends: in stage 3 C - 1 dependent steps work on rows of Dk + Dv numbers; here they work on rows of at most C, and what
-/// is wide is two matrix products. Same: everything after W and U.
+/// I + A has ones on its diagonal: it is invertible whatever the keys are, and forward substitution finds T's row t
+/// from those above it, T_t = beta_t e_t - sum_{i<t} A_ti T_i.
+/// Mends: in stage 3 C - 1 dependent steps work on rows of Dk + Dv numbers; here they work on rows of at most C, and
+/// what is wide is two matrix products. Same: everything after W and U.
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; fp32 in host
 /// memory. A, T [C, C], W [C, Dk], U [C, Dv] of a chunk in double.

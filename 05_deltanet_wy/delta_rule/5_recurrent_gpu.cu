@@ -2,10 +2,10 @@
 /// Stage 5, `recurrent_gpu`: stage 1 on the GPU, the state in registers.
 ///
 /// Idea: columns of the state still never meet: column j of k_t S_{t-1} needs column j of S alone. So a block takes a
-/// tile of them and keeps it in registers for the whole sequence, as in the chapters before. New is a sum over Dk in the
-/// middle of every step, which has to be complete before anything can be added. A second one, for the output, would have
-/// to wait for what is added; but q_t S_t = q_t S_{t-1} + (q_t . k_t) delta_t, and so all sums of a step are taken of the
-/// old state, side by side.
+/// tile of them and keeps it in registers for the whole sequence, as in the chapters before. New is a sum over Dk in
+/// the middle of every step, which has to be complete before anything can be added. A second one, for the output, would
+/// have to wait for what is added; but q_t S_t = q_t S_{t-1} + (q_t . k_t) delta_t, and so all sums of a step are taken
+/// of the old state, side by side.
 /// Mends: stage 4 has a thread a head. Same: the recurrence, step by step; its sums in fp32.
 ///
 ///   delta = beta_t (v_t - k_t S)                   [32 columns]: k_t S, q_t S and q_t . k_t from the same pass over S

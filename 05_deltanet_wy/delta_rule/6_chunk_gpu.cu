@@ -15,8 +15,8 @@
 /// With `normalize_keys` K is diag(r) K, r_t = 1 / sqrt(k_t . k_t + eps). The first kernel finds k_t . k_t on the
 /// diagonal of K K^T, which it computes anyway, and leaves r for the others.
 ///
-/// T is made row by row, T_t = beta_t e_t - sum_{i<t} A_ti T_i. A thread has a column of it: the columns do not meet, and
-/// a row of A is read by all 64 at once.
+/// T is made row by row, T_t = beta_t e_t - sum_{i<t} A_ti T_i. A thread has a column of it: the columns do not meet,
+/// and a row of A is read by all 64 at once.
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; for the N =
 /// ceil(L / C) chunks T [B, H, N, C, C] and states [B, H, N, Dk, Dv]; W [B, H, L, Dk], U and U' [B, H, L, Dv], r [B, H,

@@ -27,7 +27,8 @@ struct WriteVectors {
 /// Row after row, each from those before it. (Stage 3.)
 WriteVectors write_vectors(const Matrix& K, const Matrix& V, const Vector& beta);
 
-/// T [C, C] = (I + A)^-1 diag(beta), A = tril(diag(beta) K K^T, -1), by forward substitution; W = T K, U = T V. (Stage 4.)
+/// T [C, C] = (I + A)^-1 diag(beta), A = tril(diag(beta) K K^T, -1), by forward substitution; W = T K, U = T V. (Stage
+/// 4.)
 Matrix solve_for_T(const Matrix& K, const Vector& beta);
 
 /// Some rows of a head in double, from position t on.

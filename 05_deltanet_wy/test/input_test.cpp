@@ -1,6 +1,7 @@
 /// @file
 /// beta outside of [0, 1] is refused, with the first of them named; keys that are too long are warned of.
 
+#include <cstdio>
 #include <filesystem>
 
 #include "05_deltanet_wy/test/stages.hpp"
@@ -46,6 +47,26 @@ TEST(InputTest, LongKeysAreWarnedOf) {
   EXPECT_NE(note.find("keys are up to 3"), std::string::npos) << note;
   EXPECT_EQ(note.find('\n'), std::string::npos);
   EXPECT_EQ(normalized_operator().note_on(drawn(1, 2, 70, 48, 16, 64, normalized_operator())), "");
+}
+
+// As a user sees it; it does not change the exit status.
+TEST(InputTest, TheWarningStandsBelowTheTable) {
+  Problem problem = drawn(1, 1, 9, 16, 16);
+  for (float& x : problem.inputs.at("k").elements<float>()) x *= 1.25f;
+  const std::string path = testing::TempDir() + "delta_rule_long_keys.safetensors";
+  write_safetensors(path, {{"k", &problem.inputs.at("k")}}, {});
+  const auto run = [&](const char* more) {
+    const std::string command =
+        "'" CHAPTER_EXECUTABLE "' --cpu-only --stage recurrent --value-dim 16 --input '" + path + "' " + more + " 2>&1";
+    std::string text;
+    FILE* pipe = popen(command.c_str(), "r");
+    for (int c; pipe && (c = std::fgetc(pipe)) != EOF;) text += char(c);
+    EXPECT_TRUE(pipe && pclose(pipe) == 0) << text;
+    return text;
+  };
+  EXPECT_NE(run("").find("warning: keys are up to 1.25 long"), std::string::npos) << run("");
+  EXPECT_EQ(run("--normalize-keys").find("warning"), std::string::npos);
+  std::filesystem::remove(path);
 }
 
 }  // namespace
