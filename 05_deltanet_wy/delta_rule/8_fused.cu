@@ -24,13 +24,16 @@
 #include <cuda_runtime.h>
 
 #include "02_chunkwise/async_tile.cuh"
+#include "02_chunkwise/linear_attention.hpp"
 #include "05_deltanet_wy/delta_rule/prepared.hpp"
 #include "05_deltanet_wy/delta_rule/walk_chunk.cuh"
 #include "common/device/block_barrier.cuh"
 #include "common/device/cp_async.cuh"
+#include "common/device/device.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/opaque.cuh"
+#include "common/parts.hpp"
 
 namespace tutorial::delta_rule {
 namespace {
@@ -110,20 +113,19 @@ struct Loader {
   }
 };
 
-/// Calls f(element, address) for what the lane has of a state in global memory, N^T[g][p, p + 1]; elements that do not
-/// exist, or of a state that is not given, are 0.
+/// Calls f(element, address) for what the lane has of a state in global memory, N^T[g][p, p + 1].
 template <int kDk, class Float, class F>
-__device__ __forceinline__ void move_state(WarpState<kDk>& N, const View<Float>& state, int b, int h, int Dk,
-                                           int first_column, int Dv, F f) {
+__device__ __forceinline__ void for_each_element(WarpState<kDk>& N, const View<Float>& state, int b, int h, int Dk,
+                                                 int first_column, int Dv, F f) {
   const int lane = fresh_lane();
+  Float* row = state.row(b, h, lane % 4 * 2) + first_column + lane / 4;
 #pragma unroll
-  for (int i = 0; i < kDk / 2; ++i) {
-    const int d = i / 4 * 8 + lane % 4 * 2 + i % 2, column = first_column + lane / 4 + i % 4 / 2 * 8;
-    if (state.data && d < Dk && column < Dv) {
-      f(N[i / 4][i % 4], state.row(b, h, d) + column);
-    } else {
-      N[i / 4][i % 4] = 0;
+  for (int d = 0; d < kDk; d += 8) {
+    if (d < Dk && first_column < Dv) {  // both widths are multiples of 16
+#pragma unroll
+      for (int i = 0; i < 4; ++i) f(N[d / 8][i], row + i % 2 * state.stride_l + i / 2 * 8);
     }
+    row += 8 * state.stride_l;
   }
 }
 
@@ -148,9 +150,11 @@ __global__ void __launch_bounds__(32 * (2 * kGroups + kLoadingWarps), 1)
                         -a.scale, reinterpret_cast<__nv_bfloat16*>(shown.U));
     }
   } else if (warp < 2 * kGroups) {
-    WarpState<kDk> state;
-    move_state<kDk>(state, a.initial_state, b, h, a.Dk, first_column + group * 16, a.Dv,
-                    [](float& x, const float* address) { x = -load_global(address); });
+    WarpState<kDk> state = {};
+    if (a.initial_state.data) {
+      for_each_element<kDk>(state, a.initial_state, b, h, a.Dk, first_column + group * 16, a.Dv,
+                            [](float& x, const float* address) { x = -load_global(address); });
+    }
     for (int n = 0; n < N; ++n) {
       block_barrier();
       auto& keys = memory.keys[n % kStages<kDk>];
@@ -161,8 +165,10 @@ __global__ void __launch_bounds__(32 * (2 * kGroups + kLoadingWarps), 1)
       write_values<kDk>(state, replaced, keys.T, K, shown.U);
     }
     block_barrier();
-    move_state<kDk>(state, a.final_state, b, h, a.Dk, first_column + group * 16, a.Dv,
-                    [](float& x, float* address) { store_global(address, -x); });
+    if (a.final_state.data) {
+      for_each_element<kDk>(state, a.final_state, b, h, a.Dk, first_column + group * 16, a.Dv,
+                            [](float& x, float* address) { store_global(address, -x); });
+    }
   } else {
     const Loader<kDk, kGroups> loader{a, prepared, b, h, first_column, columns};
     // What the chain needs at n and the outputs at n - 1, a group of copies.
@@ -188,20 +194,48 @@ void walk(const HalfArguments& a, const Prepared& prepared) {
          a, prepared);
 }
 
+/// Groups of 16 columns of a block: two while multiprocessors are idle, and where a chunk of four does not fit into
+/// shared memory.
+int groups(const HalfArguments& a) {
+  const std::int64_t narrow = std::int64_t(a.B) * a.H * ((a.Dv - 1) / 32 + 1);
+  return a.Dk > 128 || narrow <= multiprocessor_count() ? 2 : 4;
+}
+
 }  // namespace
 
-void fused(const HalfArguments& a, int groups) {
+void fused(const HalfArguments& a) {
   const Prepared prepared = prepare(a);
+  end_part("prepare");
   if (a.Dk <= 64) {
-    groups == 2 ? walk<64, 2>(a, prepared) : walk<64, 4>(a, prepared);
+    groups(a) == 2 ? walk<64, 2>(a, prepared) : walk<64, 4>(a, prepared);
   } else if (a.Dk <= 128) {
-    groups == 2 ? walk<128, 2>(a, prepared) : walk<128, 4>(a, prepared);
+    groups(a) == 2 ? walk<128, 2>(a, prepared) : walk<128, 4>(a, prepared);
   } else {
     walk<256, 2>(a, prepared);
   }
+  end_part("walk");
 }
-void fused(const HalfArguments& a) {
-  fused(a, 4);
+
+std::string fused_limits(const HalfArguments& a) {
+  if (a.Dk > 128 && shared_memory_per_block() < int(sizeof(Memory<256, 2>))) {
+    return "Dk > 128: two chunks do not fit into a block's shared memory on this GPU";
+  }
+  if (shared_memory_per_block() < int(sizeof(Memory<128, 4>))) {
+    return "three chunks do not fit into a block's shared memory on this GPU";
+  }
+  return linear_attention::tensor_core_limits(
+      {a.B, a.H, a.L, a.Dk, a.Dv, a.C, a.scale, a.q, a.k, a.v, a.initial_state, a.o, a.final_state});
+}
+
+std::int64_t fused_memory(const HalfArguments& a) {
+  return prepared_memory(a);
+}
+
+std::int64_t fused_moved(const HalfArguments& a) {
+  const std::int64_t heads = std::int64_t(a.B) * a.H, tiles = (a.Dv - 1) / (16 * groups(a)) + 1, L = a.L;
+  const std::int64_t states = (a.initial_state.data != nullptr) + (a.final_state.data != nullptr);
+  return prepared_moved(a) + tiles * prepared_memory(a) +
+         heads * (tiles * L * 2 * 2 * a.Dk + L * 2 * 2 * a.Dv + states * 4 * std::int64_t(a.Dk) * a.Dv);
 }
 
 }  // namespace tutorial::delta_rule

@@ -88,16 +88,17 @@ __device__ __forceinline__ void for_each_element(BlockRow& sums, int r, F f) {
   }
 }
 
-/// Writes the blocks (r, 0) to (r, r) times a factor, rounded, as fragments B of the transposed blocks.
+/// Writes the blocks (r, 0) to (r, r), rounded, as fragments B of the transposed blocks.
 /// @param blocks [10, 32], the chunk's
+template <class Element>
 __device__ __forceinline__ void store_blocks(uint4* blocks, const BlockRow& sums, int r) {
 #pragma unroll
   for (int c = 0; c < kBlocks; ++c) {
     if (c > r) continue;
     const auto& [left, right] = sums[c];
-    store_global(
-        blocks + lower_block(r, c) * 32 + lane_index(),
-        make_uint4(pack(left[0], left[1]), pack(right[0], right[1]), pack(left[2], left[3]), pack(right[2], right[3])));
+    store_global(blocks + lower_block(r, c) * 32 + lane_index(),
+                 make_uint4(pack<Element>(left[0], left[1]), pack<Element>(right[0], right[1]),
+                            pack<Element>(left[2], left[3]), pack<Element>(right[2], right[3])));
   }
 }
 
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(H
     BlockRow P = {};
     products_with_keys(P, Q, K, kBlocks - 1 - warp);
     for_each_element(P, kBlocks - 1 - warp, [](int t, int i, float& x) { x = i <= t ? x : 0.0f; });
-    store_blocks(out.P + chunk * kLowerBlocks * 32, P, kBlocks - 1 - warp);
+    store_blocks<__nv_bfloat16>(out.P + chunk * kLowerBlocks * 32, P, kBlocks - 1 - warp);
   }
   BlockRow A = {};
   products_with_keys(A, K, K, warp);
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(H
   BlockRow& X = A;
   inverse_row(X, memory, warp);
   for_each_element(X, warp, [&](int t, int i, float& x) { x *= -factors[t] * (factors[i] * beta[i]); });
-  store_blocks(out.T + chunk * kLowerBlocks * 32, X, warp);
+  store_blocks<__half>(out.T + chunk * kLowerBlocks * 32, X, warp);
 }
 
 int chunk_count(const HalfArguments& a) {

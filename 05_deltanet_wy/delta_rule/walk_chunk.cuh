@@ -4,7 +4,7 @@
 /// of the same lane. For this all of them are transposed, and their signs are such that mma, which only adds, need not
 /// subtract: a warp keeps N = -S, and prepare() has left T with a minus.
 ///
-///     V'^T = (V^T) diag(1 / f) + N^T K^T          A = N^T, B = K^T            replace_values()
+///     V'^T = V^T diag(l) + N^T K^T                 A = N^T, B = K^T            replace_values()
 ///     U'^T = V'^T T^T        (this is -U')        A = V'^T, B = T^T           write_values()
 ///     N^T += U'^T K                               A = U'^T, B = K
 ///
@@ -12,8 +12,12 @@
 ///
 ///     -O^T = N^T Q^T + U'^T P^T                   A = N^T, U'^T, B = Q^T, P^T     outputs()
 ///
-/// A warp has 16 columns of V, U', O and S: rows of the transposed ones, one tile of m. Accumulators rounded to bf16 are
-/// an A fragment of the next product (mma.cuh); the factors B come from shared memory, each as it lies there.
+/// A warp has 16 columns of V, U', O and S: rows of the transposed ones, one tile of m. Accumulators rounded to 16 bits
+/// are an A fragment of the next product (mma.cuh); the factors B come from shared memory, each as it lies there.
+///
+/// T V' is the one product in fp16, which has 11 bits where bf16 has 8. Where keys are alike, the rows of T have sums
+/// close to zero, and what bf16 leaves of that goes wrong in the same direction for all 64 positions (README.md). T is
+/// made here and V' is a difference of values, so that fp16's smaller range, up to 65504, is enough for any v that is.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -42,19 +46,21 @@ using WarpColumns = float[2 * kBlocks][4];
 using WarpFragments = uint4[kBlocks];
 
 /// Two accumulators side by side as an A fragment.
+template <class Element = __nv_bfloat16>
 __device__ __forceinline__ uint4 rounded(const float (&left)[4], const float (&right)[4]) {
-  return make_uint4(pack(left[0], left[1]), pack(left[2], left[3]), pack(right[0], right[1]), pack(right[2], right[3]));
+  return make_uint4(pack<Element>(left[0], left[1]), pack<Element>(left[2], left[3]), pack<Element>(right[0], right[1]),
+                    pack<Element>(right[2], right[3]));
 }
 
 /// The accumulators of columns 16 i to 16 i + 15 += A B. @param b B's fragments for the left and the right 8 columns
-template <int kCount>
+template <class Element = __nv_bfloat16, int kCount>
 __device__ __forceinline__ void multiply(float (&sums)[kCount][4], int i, const uint4& a, const std::uint32_t (&b)[4]) {
-  mma_m16n8k16(sums[2 * i], {a.x, a.y, a.z, a.w}, {b[0], b[1]});
-  mma_m16n8k16(sums[2 * i + 1], {a.x, a.y, a.z, a.w}, {b[2], b[3]});
+  mma_m16n8k16<Element>(sums[2 * i], {a.x, a.y, a.z, a.w}, {b[0], b[1]});
+  mma_m16n8k16<Element>(sums[2 * i + 1], {a.x, a.y, a.z, a.w}, {b[2], b[3]});
 }
-template <int kCount>
+template <class Element = __nv_bfloat16, int kCount>
 __device__ __forceinline__ void multiply(float (&sums)[kCount][4], int i, const uint4& a, const uint4& b) {
-  multiply(sums, i, a, {b.x, b.y, b.z, b.w});
+  multiply<Element>(sums, i, a, {b.x, b.y, b.z, b.w});
 }
 
 /// Fragments B of X^T for 16 columns d of X [64, kDk]: X's rows are positions, its columns what is summed over.
@@ -81,9 +87,9 @@ __device__ __forceinline__ void add_from_state(WarpColumns& sums, const Swizzled
   }
 }
 
-/// V' = V diag(1 / f) - K S, transposed and rounded.
+/// V' = diag(l) V - K S, transposed and rounded to fp16.
 /// @param first_column the warp's, of V
-/// @param lengths 1 / f, [64] in shared memory
+/// @param lengths l, [64] in shared memory
 /// @param shown [kDk / 16, 32] in shared memory: gets N^T rounded, as fragments
 template <int kDk>
 __device__ __forceinline__ void replace_values(WarpFragments& replaced, const WarpState<kDk>& N,
@@ -109,7 +115,7 @@ __device__ __forceinline__ void replace_values(WarpFragments& replaced, const Wa
   }
   add_from_state(values, K, [&](int d) { return shown[d * 32 + lane] = rounded(N[2 * d], N[2 * d + 1]); });
 #pragma unroll
-  for (int i = 0; i < kBlocks; ++i) replaced[i] = rounded(values[2 * i], values[2 * i + 1]);
+  for (int i = 0; i < kBlocks; ++i) replaced[i] = rounded<__half>(values[2 * i], values[2 * i + 1]);
 }
 
 /// N^T += U'^T K, as far as it comes from the positions 16 i to 16 i + 15.
@@ -143,7 +149,7 @@ __device__ __forceinline__ void write_values(WarpState<kDk>& N, const WarpFragme
 #pragma unroll
   for (int j = 0; j < kBlocks; ++j) {
 #pragma unroll
-    for (int i = j; i < kBlocks; ++i) multiply(sums, i, replaced[j], T[lower_block(i, j) * 32 + lane]);
+    for (int i = j; i < kBlocks; ++i) multiply<__half>(sums, i, replaced[j], T[lower_block(i, j) * 32 + lane]);
     if (j > 0) write_to_state<kDk>(N, K, written, j - 1);
     written = rounded(sums[2 * j], sums[2 * j + 1]);
     shown[j * 32 + lane] = written;
