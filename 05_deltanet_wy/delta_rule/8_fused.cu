@@ -127,4 +127,19 @@ void fused(const HalfArguments& a) {
   }
 }
 
+std::string fused_limits(const HalfArguments& a) {
+  return tensor_core_limits(a);
+}
+
+std::int64_t fused_memory(const HalfArguments& a) {
+  return prepared_memory(a);
+}
+
+std::int64_t fused_moved(const HalfArguments& a) {
+  const std::int64_t heads = std::int64_t(a.B) * a.H, tiles = (a.Dv - 1) / 64 + 1;
+  const int states = (a.initial_state.data != nullptr) + (a.final_state.data != nullptr);
+  return prepared_moved(a) + heads * a.L * (2 * 2 * a.Dk * tiles + 2 * 2 * a.Dv) + tiles * prepared_memory(a) +
+         4 * states * heads * a.Dk * a.Dv;
+}
+
 }  // namespace tutorial::delta_rule
