@@ -46,7 +46,12 @@ void add_stages(Operator& definition) {
       .dtype(Dtype::bf16)
       .limits(fused_limits)
       .memory(fused_memory)
-      .moved(fused_moved);
+      .moved(fused_moved)
+      .gpu("dispatch", dispatch, "what a user calls: fused, or in fp32 what the tensor cores do not take")
+      .dtype(Dtype::bf16)
+      .limits(dispatch_limits)
+      .memory(dispatch_memory)
+      .note(dispatch_note);
 }
 
 }  // namespace
