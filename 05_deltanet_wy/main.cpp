@@ -36,7 +36,22 @@ void add_stages(Operator& definition) {
       .limits(chunk_gpu_limits)
       .memory(chunk_gpu_memory)
       .moved(chunk_gpu_moved)
-      .stage_work(ut_transform_work);
+      .stage_work(ut_transform_work)
+      .gpu("tensor_core", tensor_core, "T from its 16 x 16 blocks, all products on bf16: the same four kernels")
+      .dtype(Dtype::bf16)
+      .limits(tensor_core_limits)
+      .memory(tensor_core_memory)
+      .moved(tensor_core_moved)
+      .gpu("fused", fused, "no W, no U, no states in memory: T, then one walk")
+      .dtype(Dtype::bf16)
+      .limits(fused_limits)
+      .memory(fused_memory)
+      .moved(fused_moved)
+      .gpu("dispatch", dispatch, "what a user calls: fused, or in fp32 what the tensor cores do not take")
+      .dtype(Dtype::bf16)
+      .limits(dispatch_limits)
+      .memory(dispatch_memory)
+      .note(dispatch_note);
 }
 
 }  // namespace

@@ -27,6 +27,8 @@ struct Kernel {
 constexpr Kernel kKernels[] = {
     {"recurrent_gpu", "05_deltanet_wy/delta_rule/5_recurrent_gpu.cu", 128, 16},
     {"chunk_gpu", "05_deltanet_wy/delta_rule/6_chunk_gpu.cu", 80, 16},
+    {"tensor_core", "05_deltanet_wy/delta_rule/prepare.cu", 16, 16},
+    {"tensor_core", "05_deltanet_wy/delta_rule/7_tensor_core.cu", 80, 16},
 };
 
 /// The lines of a source file that wait at a block barrier.
@@ -35,8 +37,8 @@ std::vector<unsigned> barrier_lines(const std::string& file) {
   std::vector<unsigned> lines;
   std::string text;
   for (unsigned line = 1; std::getline(source, text); ++line) {
-    if (text.find("__syncthreads()") != std::string::npos && text.find("//") == std::string::npos)
-      lines.push_back(line);
+    const std::size_t barrier = text.find("__syncthreads()");
+    if (barrier != std::string::npos && barrier < text.find("//")) lines.push_back(line);
   }
   return lines;
 }
@@ -112,7 +114,8 @@ TEST_P(BarriersTest, ThreadSanitizerReportsThatItIsMissing) {
 #endif
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), [](const auto& info) {
-  return std::string(info.param.stage) + "_" + std::to_string(info.param.Dk) + "_" + std::to_string(info.param.Dv);
+  return std::string(info.param.stage) + "_" + std::to_string(info.index) + "_" + std::to_string(info.param.Dk) + "_" +
+         std::to_string(info.param.Dv);
 });
 
 }  // namespace

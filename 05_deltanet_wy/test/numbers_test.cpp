@@ -17,16 +17,6 @@ TEST(NumbersTest, WithNothingToReplaceItIsChapter02) {
   EXPECT_TRUE(shown.passed) << shown.text;
 }
 
-/// Makes all keys of a problem have this cosine with each other, about, and length 1.
-void correlate(Problem& problem, double cosine) {
-  Tensor& k = problem.inputs.at("k");
-  const auto width = std::size_t(k.shape().back());
-  const auto elements = k.elements<float>();
-  const double own = std::sqrt(1 - cosine), common = std::sqrt(cosine / double(width));
-  for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = float(own * double(elements[i]) + common);
-  round_to_bf16(k);
-}
-
 TEST(NumbersTest, KeysThatAreAlike) {
   for (const double cosine : {0.5, 0.9, 0.99, 1.0}) {
     for (const float beta : {0.5f, 0.9f, 0.99f, 0.999f, 1.0f}) {
@@ -171,6 +161,10 @@ TEST(NumbersTest, MemoryIsThatOfVectorsAndStates) {
   EXPECT_EQ(bytes("recurrent_gpu", 65, 64), 0);
   EXPECT_EQ(bytes("chunk_gpu", 64, 64), 4 * 6 * (64 * 64 + 64 * (16 + 2 * 32) + 16 * 32));
   EXPECT_EQ(bytes("chunk_gpu", 65, 64), 4 * 6 * (2 * 64 * 64 + 65 * (16 + 2 * 32) + 2 * 16 * 32));
+  for (const auto& [L, N] : {std::pair<std::int64_t, std::int64_t>{64, 1}, {65, 2}}) {
+    const std::int64_t prepared = 2 * 10 * 16 * 16 * 2 + 64 * 4;  // a chunk's T and P, ten blocks each, and f
+    EXPECT_EQ(bytes("tensor_core", L, 64), 6 * N * (prepared + 2 * (64 * (16 + 2 * 32) + 16 * 32)));
+  }
   EXPECT_EQ(bytes("chunk_gpu", 64, 16), 4 * 6 * (4 * 16 * 16 + 64 * (16 + 2 * 32) + 4 * 16 * 32));
 }
 
@@ -196,6 +190,15 @@ TEST(NumbersTest, LimitsAreNamed) {  // and asked for before there are tensors
   }
   EXPECT_NE(limits("chunk_gpu", with("C", 65)), "");
   EXPECT_EQ(limits("recurrent_gpu", with("C", 65)), "");
+  for (const char* stage : {"tensor_core", "fused"}) {
+    EXPECT_EQ(limits(stage, with("C", 65)), "") << stage;
+    for (const std::int64_t width : {16, 80, 256}) EXPECT_EQ(limits(stage, with("Dk", width)), "") << stage << width;
+    for (const std::int64_t width : {8, 40, 272}) EXPECT_NE(limits(stage, with("Dk", width)), "") << stage << width;
+    EXPECT_EQ(limits(stage, with("Dv", 512)), "") << stage;
+    EXPECT_NE(limits(stage, with("Dv", 528)), "") << stage;
+    EXPECT_NE(limits(stage, with("B", 65536)), "") << stage;
+    EXPECT_NE(limits(stage, with("L", 2147483647)), "") << stage;
+  }
 }
 
 }  // namespace

@@ -35,6 +35,13 @@ TEST(ShapesTest, Widths) {
   }
 }
 
+// Widths of the tensor cores: parts of a tile of 64, and several tiles.
+TEST(ShapesTest, MultiplesOf16) {
+  for (const std::int64_t Dk : {16, 48, 80, 128, 192, 256}) {
+    for (const std::int64_t Dv : {16, 80, 128, 208, 512}) expect_match(1, 2, 70, Dk, Dv);
+  }
+}
+
 // As wide as the tensor cores take them; and a key that is too wide for the GPU.
 TEST(ShapesTest, WideHeads) {
   expect_match(1, 1, 100, 256, 512);
