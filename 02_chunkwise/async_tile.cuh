@@ -14,21 +14,25 @@
 
 namespace tutorial::linear_attention {
 
-/// Issues copies of the first `rows` rows and `columns` columns of a chunk; the rest of the tile becomes zeros. All
-/// threads of the block call it; the caller commits and waits.
+/// Issues copies of the first `rows` rows and `columns` columns of a chunk; the rest of the tile's first kWidth columns
+/// becomes zeros. The caller commits and waits.
+/// @tparam kThreadCount how many threads call it
+/// @tparam kWidth columns of the tile that are filled
+/// @param thread the number of this one among them
 /// @param tile [C, kColumns] in shared memory
 /// @param first_row the chunk's first row in global memory, aligned to 16 bytes, as is every stride_l-th element
 /// after it
 /// @param columns a multiple of 8
-template <int kColumns>
-__device__ __forceinline__ void load_tile_async(const SwizzledTile<kColumns>& tile, const __nv_bfloat16* first_row,
-                                                std::int64_t stride_l, int rows, int columns) {
-  constexpr int kUnits = kColumns / 8;  // of a row, one a thread
-  static_assert(kThreads % kUnits == 0 && kChunk % (kThreads / kUnits) == 0);
-  const int thread = opaque(int(threadIdx.x)), first = thread / kUnits, column = thread % kUnits * 8;
+template <int kThreadCount, int kWidth, int kColumns>
+__device__ __forceinline__ void load_columns_async(int thread, const SwizzledTile<kColumns>& tile,
+                                                   const __nv_bfloat16* first_row, std::int64_t stride_l, int rows,
+                                                   int columns) {
+  constexpr int kUnits = kWidth / 8;  // of a row, one a thread
+  static_assert(kThreadCount % kUnits == 0 && kChunk % (kThreadCount / kUnits) == 0);
+  const int first = thread / kUnits, column = thread % kUnits * 8;
   const __nv_bfloat16* source = first_row + first * stride_l + column;
-  constexpr int kStep = kThreads / kUnits;
-  if (rows >= kChunk && columns >= kColumns) {
+  constexpr int kStep = kThreadCount / kUnits;
+  if (rows >= kChunk && columns >= kWidth) {
 #pragma unroll
     for (int i = 0; i < kChunk / kStep; ++i) {
       cp_async<16>(tile.data + tile.unit(first + i * kStep, column), source);
@@ -41,6 +45,13 @@ __device__ __forceinline__ void load_tile_async(const SwizzledTile<kColumns>& ti
       source += kStep * stride_l;
     }
   }
+}
+
+/// The same for all threads of the block and all columns of the tile.
+template <int kColumns>
+__device__ __forceinline__ void load_tile_async(const SwizzledTile<kColumns>& tile, const __nv_bfloat16* first_row,
+                                                std::int64_t stride_l, int rows, int columns) {
+  load_columns_async<kThreads, kColumns>(opaque(int(threadIdx.x)), tile, first_row, stride_l, rows, columns);
 }
 
 }  // namespace tutorial::linear_attention

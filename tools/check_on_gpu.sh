@@ -20,11 +20,12 @@ output=$(readlink -f "$output")
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." || exit 2
 
 if ! command -v nvcc >/dev/null; then PATH=$PATH:/usr/local/cuda/bin; fi
-chapters=${CHAPTERS:-01 02 03 04}
+chapters=${CHAPTERS:-01 02 03 04 05}
 linear_attention=build/cuda/01_linear_attention/linear_attention
 chunkwise=build/cuda/02_chunkwise/chunkwise
 gla=build/cuda/03_gla/gla
 fused_chunk=build/cuda/04_fused_chunk/fused_chunk
+deltanet_wy=build/cuda/05_deltanet_wy/deltanet_wy
 
 build() { cmake --preset cuda && cmake --build --preset cuda --parallel "$(nproc)"; }
 
@@ -88,6 +89,19 @@ sanitize_04() {
     read -ra sizes <<<"$shape"
     sanitized "$fused_chunk" "${sizes[@]}" || status=1
   done
+  return $status
+}
+
+# Shapes: as chapter 03's; with and without the normalisation of keys; chunks that are no whole tile.
+sanitize_05() {
+  local shape status=0
+  local -a sizes
+  for shape in "1 2 200 48 64" "2 1 150 64 144" "1 1 200 112 128" "1 1 130 208 64" "2 1 70 33 5"; do
+    read -ra sizes <<<"$shape"
+    sanitized "$deltanet_wy" "${sizes[@]}" || status=1
+    sanitized "$deltanet_wy" "${sizes[@]}" --normalize-keys || status=1
+  done
+  sanitized "$deltanet_wy" 1 2 100 48 64 --stage chunk_gpu --chunk 16 || status=1
   return $status
 }
 
@@ -173,12 +187,32 @@ time_04() {
   return $status
 }
 
+# The shapes at which flash-linear-attention was measured, few heads and many, other widths; keys normalised inside.
+time_05() {
+  local L shape status=0
+  local -a sizes
+  local stages=tensor_core,fused,dispatch
+  timed "$deltanet_wy" --operator delta_rule || status=1
+  for L in 512 1024 2048 4096 8192 16384; do
+    timed "$deltanet_wy" --operator delta_rule --stage recurrent_gpu,chunk_gpu,$stages -L $L || status=1
+    timed "$deltanet_wy" --operator delta_rule --stage dispatch -L $L --normalize-keys || status=1
+  done
+  for shape in "1 1 16384 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "8 32 2048 128 128" "4 8 16384 64 64" \
+    "2 4 4096 256 512"; do
+    read -ra sizes <<<"$shape"
+    timed "$deltanet_wy" --operator delta_rule --stage $stages -B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" \
+      --key-dim "${sizes[3]}" --value-dim "${sizes[4]}" || status=1
+  done
+  return $status
+}
+
 sanitize() {
   local status=0
   if [[ $chapters == *01* ]]; then sanitize_01 || status=1; fi
   if [[ $chapters == *02* ]]; then sanitize_02 || status=1; fi
   if [[ $chapters == *03* ]]; then sanitize_03 || status=1; fi
   if [[ $chapters == *04* ]]; then sanitize_04 || status=1; fi
+  if [[ $chapters == *05* ]]; then sanitize_05 || status=1; fi
   return $status
 }
 time_all() {
@@ -188,6 +222,7 @@ time_all() {
   if [[ $chapters == *02* ]]; then time_02 || status=1; fi
   if [[ $chapters == *03* ]]; then time_03 || status=1; fi
   if [[ $chapters == *04* ]]; then time_04 || status=1; fi
+  if [[ $chapters == *05* ]]; then time_05 || status=1; fi
   return $status
 }
 

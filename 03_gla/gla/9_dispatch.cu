@@ -20,9 +20,8 @@
 #include "03_gla/gla.hpp"
 #include "03_gla/gla/prepared.hpp"
 #include "03_gla/gla/spread.hpp"
+#include "common/device/convert.cuh"
 #include "common/device/device.hpp"
-#include "common/device/launch.cuh"
-#include "common/device/memory.cuh"
 #include "common/device/workspace.hpp"
 
 namespace tutorial::gla {
@@ -58,25 +57,6 @@ Spread choose(const HalfArguments& a) {
   return linear_attention::fastest_spread(without_gates(a), kTimes);
 }
 
-/// Blocks of 8 rows, a warp each.
-constexpr unsigned kRows = 8;
-
-/// Element by element. Grid ceil(B H L / kRows).
-template <class From, class To>
-__global__ void convert_kernel(int B, int H, int L, int D, View<From> from, View<To> to) {
-  const std::int64_t row = std::int64_t(blockIdx.x) * kRows + threadIdx.y, head = row / L, t = row % L;
-  if (head >= std::int64_t(B) * H) return;
-  const From* source = from.row(head / H, head % H, t);
-  To* destination = to.row(head / H, head % H, t);
-  for (int d = int(threadIdx.x); d < D; d += 32) store_global(destination + d, To(float(load_global(source + d))));
-}
-
-template <class From, class To>
-void convert(const HalfArguments& a, int D, View<From> from, View<To> to) {
-  const std::int64_t rows = std::int64_t(a.B) * a.H * a.L;
-  launch(convert_kernel<From, To>, {unsigned((rows - 1) / kRows + 1), dim3(32, kRows)}, a.B, a.H, a.L, D, from, to);
-}
-
 std::int64_t converted_count(const HalfArguments& a) {
   return 2 * std::int64_t(a.B) * a.H * a.L * (std::int64_t(a.Dk) + a.Dv);
 }
@@ -99,11 +79,11 @@ void compute_in_fp32(const HalfArguments& a) {
   const auto write = [](const View<const float>& x) {
     return View<float>{const_cast<float*>(x.data), x.stride_b, x.stride_h, x.stride_l};
   };
-  convert(a, a.Dk, a.q, write(f.q));
-  convert(a, a.Dk, a.k, write(f.k));
-  convert(a, a.Dv, a.v, write(f.v));
+  convert(a.B, a.H, a.L, a.Dk, a.q, write(f.q));
+  convert(a.B, a.H, a.L, a.Dk, a.k, write(f.k));
+  convert(a.B, a.H, a.L, a.Dv, a.v, write(f.v));
   dispatch(f);
-  convert(a, a.Dv, f.o, a.o);
+  convert(a.B, a.H, a.L, a.Dv, f.o, a.o);
 }
 
 }  // namespace
@@ -130,7 +110,7 @@ void dispatch(const HalfArguments& a) {
 
 std::string dispatch_limits(const HalfArguments& a) {
   if (subchunk_limits(a).empty()) return "";
-  if (std::int64_t(a.B) * a.H * a.L > std::int64_t(INT32_MAX) * kRows) return "B H L > 2^34 positions: the grid";
+  if (const std::string limits = convert_limits(a.B, a.H, a.L); !limits.empty()) return limits;
   return dispatch_limits(in_fp32(a, nullptr));
 }
 

@@ -57,6 +57,7 @@ class Call {
   float scale() const { return static_cast<float>(scale_); }
   /// A number that the operator has named with Operator::parameter(). std::logic_error where it has not.
   float parameter(std::string_view name) const;
+  bool has_parameter(std::string_view name) const { return parameters_.find(name) != parameters_.end(); }
   /// The chunk length, size("C").
   int chunk() const { return size("C"); }
 

@@ -66,6 +66,11 @@ Operator& Operator::work(std::function<Work(const Sizes&)> work) {
   return *this;
 }
 
+Operator& Operator::problem_note(std::function<std::string(const Problem&)> note) {
+  problem_note_ = std::move(note);
+  return *this;
+}
+
 Operator& Operator::dtype(Dtype dtype) {
   last().dtype = dtype;
   return *this;

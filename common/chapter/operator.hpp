@@ -16,6 +16,8 @@
 
 namespace tutorial {
 
+struct Problem;
+
 /// An input of an operator. Drawn at random unless --input gives it.
 struct Input {
   std::string name = {};  ///< also its name in files
@@ -102,6 +104,10 @@ class Operator {
   Operator& scale(std::function<double(const Sizes&)> scale);
   /// Operations of one call, for stages that do not say otherwise.
   Operator& work(std::function<Work(const Sizes&)> work);
+
+  /// A line below the table about the inputs, such as a warning of numbers that are unlike what the operator is for.
+  /// Empty: none.
+  Operator& problem_note(std::function<std::string(const Problem&)> note);
 
   /// What every stage is checked against: computed on the CPU in double, its outputs rounded to fp32.
   template <class Arguments>
@@ -199,6 +205,7 @@ class Operator {
   std::string conflict(const Sizes& sizes) const { return conflict_ ? conflict_(sizes) : ""; }
   bool takes_scale() const { return static_cast<bool>(scale_); }
   double default_scale(const Sizes& sizes) const { return scale_ ? scale_(sizes) : 1.0; }
+  std::string note_on(const Problem& problem) const { return problem_note_ ? problem_note_(problem) : ""; }
   Work work_of(const Stage& stage, const Sizes& sizes) const;
   bool has_half_reference() const { return static_cast<bool>(half_reference_); }
   /// Computes the reference into the outputs of the call, which are fp32 in host memory.
@@ -230,6 +237,7 @@ class Operator {
   std::vector<Parameter> parameters_;
   std::function<double(const Sizes&)> scale_;
   std::function<Work(const Sizes&)> work_;
+  std::function<std::string(const Problem&)> problem_note_;
   std::function<void(const Call&)> reference_;
   std::function<void(const Call&)> long_reference_;
   std::function<void(const Call&)> half_reference_;

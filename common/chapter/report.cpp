@@ -199,6 +199,10 @@ void Report::stage(const OperatorResult& result) {
 }
 
 void Report::end_operator(const OperatorResult& result) const {
+  if (!result.note.empty()) {
+    terminal_.line("");
+    print_wrapped(terminal_, result.note, Paint::none);
+  }
   counted_work(result);
   stated_work(result);
 }

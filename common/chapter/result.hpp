@@ -52,6 +52,7 @@ struct OperatorResult {
   Parameters parameters;
   std::uint64_t seed = 0;
   std::vector<StageResult> stages;
+  std::string note = {};  ///< on the inputs
 };
 
 }  // namespace tutorial

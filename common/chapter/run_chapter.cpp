@@ -93,11 +93,12 @@ Demonstration show(const NamedDemonstration& demonstration) {
 }
 
 OperatorResult run_task(Task& task, const RunSettings& settings, GpuTimer* timer, Progress& progress, Report& report) {
-  OperatorResult result{task.definition,         task.problem.sizes, task.problem.scale,
-                        task.problem.parameters, task.problem.seed,  {}};
+  OperatorResult result{
+      task.definition, task.problem.sizes, task.problem.scale, task.problem.parameters, task.problem.seed, {}, {}};
   report.begin_operator(result, task.request, task.stages);
   progress.begin("inputs");
   load_inputs(*task.definition, task.request, task.problem);
+  result.note = task.definition->note_on(task.problem);
   progress.end();
   OperatorRun run(*task.definition, task.problem, settings, timer, progress);
   for (const Stage* stage : task.stages) {

@@ -1,0 +1,81 @@
+/// @file
+/// Stage 1, `recurrent`: a state that overwrites.
+///
+/// Idea: before position t writes v_t under k_t, it reads what the state has there, k_t S_{t-1}, and adds only the
+/// difference. With beta_t = 1 and |k_t| = 1 the state then answers k_t with v_t, whatever it said before; with less it
+/// goes that part of the way.
+/// Mends: the state of chapter 02 is a sum. A key that comes twice is answered with the sum of both values, and the
+/// gates of chapter 03 let everything fade, not just what is outdated. Same: a state [Dk, Dv], one step a position; for
+/// keys that are orthonormal, beta = 1 and S_0 = 0 there is nothing to replace, and it is chapter 02's operator
+/// (against_chapter_02.cpp runs that).
+///
+///   delta_t = beta_t (v_t - k_t S_{t-1})            [Dv]: what is missing under k_t, or the part beta_t of it
+///   S_t = S_{t-1} + k_t^T delta_t                   S [Dk, Dv]
+///   o_t = scale q_t S_t
+///
+/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; fp32 in host
+/// memory.
+/// Who does what: OpenMP gives each thread a head at a time. Everything is computed in double: this is the reference
+/// of all other stages, too.
+/// Memory: S, 8 Dk Dv bytes a thread. Work: 3 Dk Dv multiply-adds a position, one Dk Dv more than chapter 02 for k_t S.
+/// Bytes: q, k, v, beta and o once.
+/// Limit: the cores' arithmetic, at half the rate of fp32. Needs: |k_t| at most about 1. A step multiplies what the
+/// state has along k_t by 1 - beta_t |k_t|^2; where that is below -1 it grows without bound.
+/// Weakness: L steps in line, and now each waits for what the one before has written: delta_t is not known before
+/// S_{t-1}. Chapter 02's chunks summed k_t^T v_t, which need no state. Stage 2 asks what a chunk does to a state.
+/// Source: arXiv 2406.06484, section 2.2, equation for S_t (there in columns: our S is its transpose).
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "05_deltanet_wy/delta_rule.hpp"
+
+namespace tutorial::delta_rule {
+namespace {
+
+/// All steps of one (batch, head).
+void recurrence(const FloatArguments& a, int b, int h) {
+  const auto Dk = std::size_t(a.Dk), Dv = std::size_t(a.Dv);
+  std::vector<double> S(Dk * Dv), k(Dk), delta(Dv), o(Dv);
+  for (std::size_t d = 0; d < Dk && a.initial_state.data; ++d) {
+    std::copy_n(a.initial_state.row(b, h, std::int64_t(d)), Dv, &S[d * Dv]);
+  }
+  for (int t = 0; t < a.L; ++t) {
+    const float *q = a.q.row(b, h, t), *v = a.v.row(b, h, t);
+    std::copy_n(a.k.row(b, h, t), Dk, k.begin());
+    if (a.normalize_keys) {
+      double squares = 0;
+      for (const double x : k) squares += x * x;
+      for (double& x : k) x /= std::sqrt(squares + double(kKeyEps));
+    }
+    std::copy_n(v, Dv, delta.begin());
+    for (std::size_t d = 0; d < Dk; ++d) {
+      for (std::size_t j = 0; j < Dv; ++j) delta[j] -= k[d] * S[d * Dv + j];
+    }
+    for (double& x : delta) x *= double(*a.beta.row(b, h, t));
+    o.assign(Dv, 0.0);
+    for (std::size_t d = 0; d < Dk; ++d) {
+      for (std::size_t j = 0; j < Dv; ++j) {
+        S[d * Dv + j] += k[d] * delta[j];
+        o[j] += double(q[d]) * S[d * Dv + j];
+      }
+    }
+    for (std::size_t j = 0; j < Dv; ++j) a.o.row(b, h, t)[j] = float(double(a.scale) * o[j]);
+  }
+  for (std::size_t d = 0; d < Dk && a.final_state.data; ++d) {
+    std::copy_n(&S[d * Dv], Dv, a.final_state.row(b, h, std::int64_t(d)));
+  }
+}
+
+}  // namespace
+
+void recurrent(const FloatArguments& a) {
+#pragma omp parallel for collapse(2) schedule(dynamic)
+  for (int b = 0; b < a.B; ++b) {
+    for (int h = 0; h < a.H; ++h) recurrence(a, b, h);
+  }
+}
+
+}  // namespace tutorial::delta_rule

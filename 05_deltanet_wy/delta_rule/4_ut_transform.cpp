@@ -1,0 +1,54 @@
+/// @file
+/// Stage 4, `ut_transform`: all vectors of a chunk from one triangular matrix.
+///
+/// Idea: stage 3's recursion for w_t and u_t is a system of linear equations, and the same one for both. With A_ti =
+/// beta_t k_t . k_i for i < t and 0 elsewhere, its rows say W = diag(beta) K - A W, U = diag(beta) V - A U. So both are
+/// a matrix T, which knows nothing of their widths, times what they are made of.
+///
+///   A = tril(diag(beta) K K^T, -1)                  [C, C], strictly lower triangular
+///   T = (I + A)^-1 diag(beta)                       [C, C], lower triangular
+///   W = T K,   U = T V
+///
+/// I + A has ones on its diagonal: it is invertible whatever the keys are, and forward substitution finds T's row t
+/// from those above it, T_t = beta_t e_t - sum_{i<t} A_ti T_i.
+/// Mends: in stage 3 C - 1 dependent steps work on rows of Dk + Dv numbers; here they work on rows of at most C, and
+/// what is wide is two matrix products. Same: everything after W and U.
+///
+/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; fp32 in host
+/// memory. A, T [C, C], W [C, Dk], U [C, Dv] of a chunk in double.
+/// Who does what: a thread has a head at a time (chunks.hpp); the products are Eigen's.
+/// Memory: stage 3's and C^2 numbers for T.
+/// Work: stage 3's, C^2 / 6 multiply-adds a position for T, and Dk + Dv for T's diagonal. Bytes: q, k, v, beta and o
+/// once.
+/// Limit: the cores' arithmetic. Needs: what stage 1 needs. How large T's elements can get depends on the keys: see the
+/// README on keys that are alike.
+/// Weakness: heads over threads, chunks in line. The stages 5 and 6 bring steps and chunks to the GPU.
+/// Source: arXiv 2406.06484, section 3.2, the UT transform; Joffrain et al., "Accumulating Householder transformations,
+/// revisited", ACM TOMS 32(2), 2006.
+
+#include "05_deltanet_wy/delta_rule/chunks.hpp"
+#include "common/parallel.hpp"
+
+namespace tutorial::delta_rule {
+
+Matrix solve_for_T(const Matrix& K, const Vector& beta) {
+  Matrix A = beta.asDiagonal() * (K * K.transpose());
+  A.triangularView<Eigen::Upper>().setZero();
+  Matrix T = beta.asDiagonal();
+  for (Eigen::Index t = 1; t < T.rows(); ++t) T.row(t).head(t).noalias() = -A.row(t).head(t) * T.topLeftCorner(t, t);
+  return T;
+}
+
+void ut_transform(const FloatArguments& a) {
+  walk_chunks(a, [](const Chunk& chunk, Matrix& S) {
+    const Matrix T = solve_for_T(chunk.K, chunk.beta);
+    return step_through(chunk, {T * chunk.K, T * chunk.V}, S);
+  });
+}
+
+std::int64_t ut_transform_memory(const FloatArguments& a) {
+  const std::int64_t C = std::min(a.C, a.L);
+  return (walk_memory(a) + step_memory(a) + 8 * 2 * C * C) * processor_count();
+}
+
+}  // namespace tutorial::delta_rule

@@ -1,0 +1,96 @@
+#pragma once
+/// @file
+/// Chunks on the CPU, for the stages 2 to 4: the walk over them, and the two ways to W and U. In double: here the
+/// algebra is the lesson, and what rounding does to it is left to the GPU stages.
+
+#include <Eigen/Dense>
+#include <algorithm>
+
+#include "05_deltanet_wy/delta_rule.hpp"
+
+namespace tutorial::delta_rule {
+
+using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Vector = Eigen::VectorXd;
+
+/// The inputs of the C positions of a chunk.
+struct Chunk {
+  Matrix Q, K, V;  ///< [C, Dk], [C, Dk], [C, Dv]; K normalised where that is asked for
+  Vector beta;     ///< [C]
+};
+
+/// What the steps of a chunk write: S_t = S_{n-1} + sum_{i<=t} k_i^T (u_i - w_i S_{n-1}) for each of its positions t.
+struct WriteVectors {
+  Matrix W, U;  ///< [C, Dk], [C, Dv]
+};
+
+/// Row after row, each from those before it. (Stage 3.)
+WriteVectors write_vectors(const Matrix& K, const Matrix& V, const Vector& beta);
+
+/// T [C, C] = (I + A)^-1 diag(beta), A = tril(diag(beta) K K^T, -1), by forward substitution; W = T K, U = T V. (Stage
+/// 4.)
+Matrix solve_for_T(const Matrix& K, const Vector& beta);
+
+/// Some rows of a head in double, from position t on.
+inline Matrix read_rows(const View<const float>& view, int b, int h, int t, int rows, int columns) {
+  using Rows = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  return Eigen::Map<const Rows, 0, Eigen::OuterStride<>>(view.row(b, h, t), rows, columns,
+                                                         Eigen::OuterStride<>(view.stride_l))
+      .cast<double>();
+}
+
+inline void write_rows(const View<float>& view, int b, int h, int t, const Matrix& rows) {
+  for (Eigen::Index i = 0; i < rows.rows(); ++i) {
+    for (Eigen::Index j = 0; j < rows.cols(); ++j) view.row(b, h, t + i)[j] = float(rows(i, j));
+  }
+}
+
+/// Walks the chunks of each head; OpenMP gives each thread a head at a time.
+/// @param step Matrix O = step(const Chunk&, Matrix& S): moves S from the chunk's start to its end, and returns its
+/// outputs [C, Dv] before the scale
+template <class Step>
+void walk_chunks(const FloatArguments& a, Step step) {
+  const int longest = std::min(a.C, a.L);
+#pragma omp parallel for collapse(2) schedule(dynamic)
+  for (int b = 0; b < a.B; ++b) {
+    for (int h = 0; h < a.H; ++h) {
+      Matrix S = Matrix::Zero(a.Dk, a.Dv);
+      if (a.initial_state.data) S = read_rows(a.initial_state, b, h, 0, a.Dk, a.Dv);
+      for (int t = 0, C; t < a.L; t += C) {
+        C = std::min(longest, a.L - t);
+        Chunk chunk{read_rows(a.q, b, h, t, C, a.Dk), read_rows(a.k, b, h, t, C, a.Dk),
+                    read_rows(a.v, b, h, t, C, a.Dv), read_rows(a.beta, b, h, t, C, 1)};
+        if (a.normalize_keys) {
+          const Vector lengths = (chunk.K.rowwise().squaredNorm().array() + double(kKeyEps)).sqrt();
+          chunk.K = lengths.cwiseInverse().asDiagonal() * chunk.K;
+        }
+        write_rows(a.o, b, h, t, double(a.scale) * step(chunk, S));
+      }
+      if (a.final_state.data) write_rows(a.final_state, b, h, 0, S);
+    }
+  }
+}
+
+/// A chunk once its W and U are known: U' = U - W S, O = Q S + ((Q K^T) . M) U', S += K^T U', M_ti = 1 for i <= t.
+inline Matrix step_through(const Chunk& chunk, const WriteVectors& write, Matrix& S) {
+  const Matrix written = write.U - write.W * S;  // U'
+  Matrix P = chunk.Q * chunk.K.transpose();
+  P.triangularView<Eigen::StrictlyUpper>().setZero();
+  Matrix O = chunk.Q * S + P * written;
+  S += chunk.K.transpose() * written;
+  return O;
+}
+
+/// Bytes of a thread that walks: S, the chunk and its outputs.
+inline std::int64_t walk_memory(const FloatArguments& a) {
+  const std::int64_t C = std::min(a.C, a.L), Dk = a.Dk, Dv = a.Dv;
+  return 8 * (Dk * Dv + C * (2 * Dk + 2 * Dv + 1));
+}
+
+/// Bytes of a thread for W, U, U', the products with S, and scores.
+inline std::int64_t step_memory(const FloatArguments& a) {
+  const std::int64_t C = std::min(a.C, a.L), Dk = a.Dk, Dv = a.Dv;
+  return 8 * (C * (Dk + 3 * Dv) + C * C);
+}
+
+}  // namespace tutorial::delta_rule

@@ -1,0 +1,21 @@
+#pragma once
+/// @file
+/// What the chapter's runner must know of the operator: inputs, outputs, sizes, operations, reference.
+
+#include "common/chapter/operator.hpp"
+
+namespace tutorial::delta_rule {
+
+/// Its operations are those of stage 4 in chunks of 64, on tensor cores.
+Operator definition();
+
+/// The same with `--normalize-keys`: k is drawn of any length, and every stage brings it to length 1.
+Operator normalized_definition();
+
+// The operations of the other stages.
+Work recurrent_work(const Sizes&);      ///< stages 1 and 5
+Work dense_product_work(const Sizes&);  ///< stage 2
+Work wy_work(const Sizes&);             ///< stage 3, in chunks of C
+Work ut_transform_work(const Sizes&);   ///< stages 4 and 6, in chunks of C
+
+}  // namespace tutorial::delta_rule

@@ -1,0 +1,81 @@
+/// @file
+/// What dispatch chooses, and that every choice is right. The emulator lets a test choose the number of
+/// multiprocessors.
+
+#include <cstdlib>
+
+#include "05_deltanet_wy/delta_rule.hpp"
+#include "05_deltanet_wy/test/stages.hpp"
+
+namespace tutorial::delta_rule {
+namespace {
+
+HalfArguments sizes(int B, int H, int L, int Dk, int Dv) {
+  HalfArguments a{};
+  a.B = B;
+  a.H = H;
+  a.L = L;
+  a.Dk = Dk;
+  a.Dv = Dv;
+  return a;
+}
+
+std::string choice(int B, int H, int L, int Dk, int Dv) {
+  return dispatch_note(sizes(B, H, L, Dk, Dv));
+}
+
+TEST(DispatchTest, TakesWhatTheTensorCoresDoNot) {
+  EXPECT_EQ(choice(4, 8, 2048, 128, 128), "fused");
+  EXPECT_EQ(choice(1, 1, 1, 256, 512), "fused");
+  EXPECT_EQ(choice(1, 1, 1, 24, 64), "recurrent_gpu in fp32: " + fused_limits(sizes(1, 1, 1, 24, 64)));
+  EXPECT_EQ(choice(1, 1, 1, 64, 528).find("recurrent_gpu in fp32: Dv > 512"), 0u);
+  EXPECT_EQ(dispatch_limits(sizes(1, 1, 1, 64, 528)), "");
+  EXPECT_NE(dispatch_limits(sizes(1, 1, 1, 257, 64)), "") << "no stage has a state of so many rows";
+}
+
+TEST(DispatchTest, MemoryIsThatOfTheChoice) {
+  EXPECT_EQ(dispatch_memory(sizes(2, 3, 100, 64, 64)), fused_memory(sizes(2, 3, 100, 64, 64)));
+  EXPECT_EQ(dispatch_memory(sizes(2, 3, 1, 5, 7)), 4 * 6 * 2 * (5 + 7)) << "recurrent_gpu: the copies alone";
+}
+
+#if TUTORIAL_EMULATOR
+class MultiprocessorsTest : public testing::Test {
+ protected:
+  static void set(const char* multiprocessors) { setenv("EMULATOR_MULTIPROCESSORS", multiprocessors, 1); }
+  void TearDown() override { unsetenv("EMULATOR_MULTIPROCESSORS"); }
+};
+
+TEST_F(MultiprocessorsTest, ChoicesFollowTheNumberOfHeadsAndPositions) {
+  set("132");
+  const auto picked = [](int B, int H, int L) {
+    const std::string note = choice(B, H, L, 120, 120);
+    return note.substr(0, note.find(' '));
+  };
+  EXPECT_EQ(picked(1, 1, 1), "recurrent_gpu") << "a step";
+  EXPECT_EQ(picked(1, 1, 4096), "chunk_gpu") << "chunks for idle multiprocessors";
+  EXPECT_EQ(picked(32, 32, 4096), "recurrent_gpu") << "there are none";
+}
+
+// A width for the tensor cores, one that goes through fp32, and rows that are not aligned; chunks of 64 whatever C is.
+TEST_F(MultiprocessorsTest, EveryChoiceIsRight) {
+  for (const Operator* definition : {&delta_rule_operator(), &normalized_operator()}) {
+    const Stage& stage = find_stage(*definition, "dispatch");
+    for (const auto& [Dk, layout] : {std::pair<std::int64_t, Layout>{64, {}}, {120, {}}, {64, {.row_padding = 3}}}) {
+      const Problem problem = drawn(1, 2, 500, Dk, 48, 100, *definition);
+      const Outputs truth = evaluate_reference(*definition, problem, Dtype::bf16);
+      for (const char* multiprocessors : {"1", "1000"}) {
+        SCOPED_TRACE(definition->label() + " Dk " + std::to_string(Dk) + ", multiprocessors " + multiprocessors);
+        set(multiprocessors);
+        expect_close(evaluate(*definition, stage, problem, layout), truth, tolerance_of(stage, problem.sizes));
+      }
+    }
+  }
+  set("1");
+  EXPECT_EQ(choice(1, 2, 500, 120, 48).find("recurrent_gpu"), 0u);
+  set("1000");
+  EXPECT_EQ(choice(1, 2, 500, 120, 48).find("chunk_gpu"), 0u);
+}
+#endif
+
+}  // namespace
+}  // namespace tutorial::delta_rule

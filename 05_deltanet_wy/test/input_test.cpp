@@ -1,0 +1,73 @@
+/// @file
+/// beta outside of [0, 1] is refused, with the first of them named; keys that are too long are warned of.
+
+#include <cstdio>
+#include <filesystem>
+
+#include "05_deltanet_wy/test/stages.hpp"
+#include "common/error.hpp"
+#include "common/safetensors.hpp"
+
+namespace tutorial {
+namespace {
+
+/// What is said of a file with this beta [1, 2, 3].
+std::string refusal(const Tensor& beta) {
+  const std::string path = testing::TempDir() + "delta_rule_input_test.safetensors";
+  write_safetensors(path, {{"beta", &beta}}, {});
+  std::string message;
+  try {
+    make_problem(delta_rule_operator(), {.sizes = {{"Dk", 4}, {"Dv", 4}}, .input_file = path});
+  } catch (const UsageError& error) {
+    message = error.what();
+  }
+  std::filesystem::remove(path);
+  return message;
+}
+
+TEST(InputTest, BetaOutsideOfZeroToOneIsRefused) {
+  Tensor beta(Dtype::fp32, {1, 2, 3});
+  fill(beta, 0.5f);
+  EXPECT_EQ(refusal(beta), "");
+  beta.elements<float>()[4] = 1;
+  beta.elements<float>()[5] = 0;
+  EXPECT_EQ(refusal(beta), "");
+  beta.elements<float>()[4] = 1.25f;
+  EXPECT_NE(refusal(beta).find("beta[0, 1, 1] = 1.25: must be between 0 and 1"), std::string::npos) << refusal(beta);
+  beta.elements<float>()[2] = -1e-30f;
+  EXPECT_NE(refusal(beta).find("beta[0, 0, 2] = -1"), std::string::npos) << refusal(beta);
+}
+
+TEST(InputTest, LongKeysAreWarnedOf) {
+  Problem problem = drawn(1, 2, 70, 48, 16);
+  EXPECT_EQ(delta_rule_operator().note_on(problem), "") << "length 1, rounded to bf16";
+  const auto k = problem.inputs.at("k").elements<float>();
+  for (std::size_t i = 99 * 48; i < 100 * 48; ++i) k[i] *= 3;
+  const std::string note = delta_rule_operator().note_on(problem);
+  EXPECT_NE(note.find("keys are up to 3"), std::string::npos) << note;
+  EXPECT_EQ(note.find('\n'), std::string::npos);
+  EXPECT_EQ(normalized_operator().note_on(drawn(1, 2, 70, 48, 16, 64, normalized_operator())), "");
+}
+
+// As a user sees it; it does not change the exit status.
+TEST(InputTest, TheWarningStandsBelowTheTable) {
+  Problem problem = drawn(1, 1, 9, 16, 16);
+  for (float& x : problem.inputs.at("k").elements<float>()) x *= 1.25f;
+  const std::string path = testing::TempDir() + "delta_rule_long_keys.safetensors";
+  write_safetensors(path, {{"k", &problem.inputs.at("k")}}, {});
+  const auto run = [&](const char* more) {
+    const std::string command =
+        "'" CHAPTER_EXECUTABLE "' --cpu-only --stage recurrent --value-dim 16 --input '" + path + "' " + more + " 2>&1";
+    std::string text;
+    FILE* pipe = popen(command.c_str(), "r");
+    for (int c; pipe && (c = std::fgetc(pipe)) != EOF;) text += char(c);
+    EXPECT_TRUE(pipe && pclose(pipe) == 0) << text;
+    return text;
+  };
+  EXPECT_NE(run("").find("warning: keys are up to 1.25 long"), std::string::npos) << run("");
+  EXPECT_EQ(run("--normalize-keys").find("warning"), std::string::npos);
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace tutorial

@@ -1,0 +1,205 @@
+/// @file
+/// Numbers that could go wrong: keys that are alike, too long, or many; an absent initial state; and what stages say of
+/// themselves.
+
+#include <algorithm>
+#include <cmath>
+
+#include "05_deltanet_wy/delta_rule/against_chapter_02.hpp"
+#include "05_deltanet_wy/test/stages.hpp"
+#include "common/random.hpp"
+
+namespace tutorial {
+namespace {
+
+TEST(NumbersTest, WithNothingToReplaceItIsChapter02) {
+  const Demonstration shown = delta_rule::against_chapter_02();
+  EXPECT_TRUE(shown.passed) << shown.text;
+}
+
+TEST(NumbersTest, KeysThatAreAlike) {
+  for (const double cosine : {0.5, 0.9, 0.99, 1.0}) {
+    for (const float beta : {0.5f, 0.9f, 0.99f, 0.999f, 1.0f}) {
+      SCOPED_TRACE("cosine " + std::to_string(cosine) + ", beta " + std::to_string(beta));
+      Problem problem = drawn(1, 1, 300, 64, 32);
+      correlate(problem, cosine);
+      fill(problem.inputs.at("beta"), beta);
+      expect_stages_match(problem, {}, kCorrelated);
+    }
+  }
+}
+
+// One key and its opposite in turns, which as a sum would cancel.
+TEST(NumbersTest, OppositeKeys) {
+  Problem problem = drawn(1, 1, 200, 64, 32);
+  correlate(problem, 1);
+  const auto k = problem.inputs.at("k").elements<float>();
+  for (std::size_t i = 0; i < k.size(); ++i) k[i] *= i / 64 % 2 == 1 ? -1.0f : 1.0f;
+  fill(problem.inputs.at("beta"), 0.99f);
+  expect_stages_match(problem, {}, kCorrelated);
+}
+
+// Longer than 1: a step overshoots, at sqrt(2) and beta = 1 it turns what is under the key round, and beyond it grows.
+TEST(NumbersTest, KeysThatAreNotNormalized) {
+  for (const float length : {0.01f, 1.2f, 1.41421356f, 1.6f}) {
+    SCOPED_TRACE(length);
+    Problem problem = drawn(1, 2, 200, 64, 32);
+    for (float& x : problem.inputs.at("k").elements<float>()) x *= length;
+    round_to_bf16(problem.inputs.at("k"));
+    expect_stages_match(problem, {}, kCorrelated);
+  }
+}
+
+TEST(NumbersTest, LongSequences) {
+  Problem problem = drawn(1, 1, 4096, 32, 32);
+  expect_stages_match(problem);
+  fill(problem.inputs.at("beta"), 0.99f);
+  expect_stages_match(problem, {}, kCorrelated);
+}
+
+TEST(NumbersTest, BetaOfAllStrengths) {
+  Problem problem = drawn(1, 2, 150, 48, 32);
+  const auto beta = problem.inputs.at("beta").elements<float>();
+  const Random random(1, "pattern");
+  for (std::size_t i = 0; i < beta.size(); ++i) beta[i] = float(std::pow(10.0, -12 * random.uniform(i)));
+  expect_stages_match(problem);
+  for (std::size_t i = 0; i < beta.size(); ++i) beta[i] = float(random.uniform(i) < 0.5);
+  expect_stages_match(problem);
+}
+
+// Nothing is written: all queries read the initial state, and it stays, to the last bit.
+TEST(NumbersTest, BetaOfZeroWritesNothing) {
+  Problem problem = drawn(1, 2, 130, 48, 32);
+  fill(problem.inputs.at("beta"), 0);
+  expect_stages_match(problem);
+  for (const Stage& stage : delta_rule_operator().stages()) {
+    const Outputs outputs = evaluate(delta_rule_operator(), stage, problem);
+    EXPECT_TRUE(std::ranges::equal(outputs.at("final_state").elements<float>(),
+                                   problem.inputs.at("initial_state").elements<float>()))
+        << stage.name;
+  }
+}
+
+TEST(NumbersTest, LargeAndSmallInputsKeepTheirRelativeError) {
+  for (const char* name : {"q", "v"}) {
+    for (const float factor : {0x1p-30f, 0x1p30f}) {
+      SCOPED_TRACE(std::string(name) + " times " + std::to_string(factor));
+      Problem problem = drawn(2, 1, 100, 32, 48);
+      for (float& x : problem.inputs.at(name).elements<float>()) x *= factor;
+      if (*name == 'v') {
+        for (float& x : problem.inputs.at("initial_state").elements<float>()) x *= factor;
+      }
+      expect_stages_match(problem);
+    }
+  }
+}
+
+TEST(NumbersTest, NoInitialStateIsAStateOfZeros) {
+  const Operator& definition = delta_rule_operator();
+  Problem zeros = drawn(2, 1, 70, 48, 32), none = drawn(2, 1, 70, 48, 32);
+  fill(zeros.inputs.at("initial_state"), 0);
+  none.inputs.erase("initial_state");
+  expect_stages_match(none);
+  for (const Stage& stage : definition.stages()) {
+    SCOPED_TRACE(stage.name);
+    expect_close(evaluate(definition, stage, none), evaluate(definition, stage, zeros), 1e-6);
+  }
+}
+
+// What the graph measure calls: without an initial state, and nobody asks for the final one.
+TEST(NumbersTest, StatesThatNobodyAsksForAreNotWritten) {
+  for (const Operator* definition : {&delta_rule_operator(), &normalized_operator()}) {
+    Problem problem = drawn(1, 2, 70, 48, 32, 64, *definition);
+    problem.inputs.erase("initial_state");
+    for (const Stage& stage : definition->stages()) {
+      SCOPED_TRACE(definition->label() + " " + stage.name);
+      Placement placement(*definition, problem, stage.place, storage_of(stage), Dtype::fp32);
+      placement.poison_outputs();
+      stage.run(placement.graph_call());
+      const Outputs outputs = placement.download_outputs();
+      const Comparison c = compare(outputs.at("o"), evaluate_reference(*definition, problem, stage.dtype).at("o"));
+      EXPECT_TRUE(c.within(tolerance_of(stage, problem.sizes))) << describe(c, "o");
+      EXPECT_TRUE(compare(outputs.at("final_state"), outputs.at("final_state")).unwritten);
+    }
+  }
+}
+
+TEST(NumbersTest, EveryStageGivesTheSameBitsTwice) {
+  const Problem problem = drawn(1, 2, 130, 48, 80);
+  for (const Stage& stage : delta_rule_operator().stages()) {
+    const Outputs once = evaluate(delta_rule_operator(), stage, problem);
+    const Outputs twice = evaluate(delta_rule_operator(), stage, problem);
+    for (const auto& [name, tensor] : once) {
+      EXPECT_TRUE(std::ranges::equal(tensor.elements<float>(), twice.at(name).elements<float>()))
+          << stage.name << " " << name;
+    }
+  }
+}
+
+TEST(NumbersTest, OperationsAreCounted) {
+  const Sizes sizes{{"B", 2}, {"H", 3}, {"L", 640}, {"Dk", 16}, {"Dv", 32}, {"C", 64}};
+  const auto a_position = [&](const char* stage) {
+    const Work work = delta_rule_operator().work_of(find_stage(delta_rule_operator(), stage), sizes);
+    return work.fma_flops / (2 * 3 * 640);
+  };
+  const double with_state = 2 * 3 * 16 * 32, scores = 2 * 32.5 * (16 + 32), vectors = 2 * 31.5 * (16 + 16 + 32);
+  EXPECT_EQ(a_position("recurrent"), with_state);
+  EXPECT_EQ(a_position("recurrent_gpu"), with_state);
+  EXPECT_EQ(a_position("wy"), with_state + scores + vectors);
+  EXPECT_EQ(a_position("dense_product"),
+            2 * (16 * 16 * 16 + 16 * 16 * 32 + 16 * 16 + 3 * 16 * 32 + 16.0 * 16 * 32 / 64));
+  for (const char* stage : {"ut_transform", "chunk_gpu"}) {
+    EXPECT_DOUBLE_EQ(a_position(stage), with_state + scores + vectors + 2 * (64 * 64 / 6.0 + 16 + 32)) << stage;
+  }
+}
+
+TEST(NumbersTest, MemoryIsThatOfVectorsAndStates) {
+  const auto bytes = [](const char* stage, std::int64_t L, std::int64_t C) {
+    const Sizes sizes{{"B", 2}, {"H", 3}, {"L", L}, {"Dk", 16}, {"Dv", 32}, {"C", C}};
+    return find_stage(delta_rule_operator(), stage).memory(Call(sizes, 1));
+  };
+  EXPECT_EQ(bytes("recurrent_gpu", 65, 64), 0);
+  EXPECT_EQ(bytes("chunk_gpu", 64, 64), 4 * 6 * (64 * 64 + 64 * (16 + 2 * 32) + 16 * 32));
+  EXPECT_EQ(bytes("chunk_gpu", 65, 64), 4 * 6 * (2 * 64 * 64 + 65 * (16 + 2 * 32) + 2 * 16 * 32));
+  for (const auto& [L, N] : {std::pair<std::int64_t, std::int64_t>{64, 1}, {65, 2}}) {
+    const std::int64_t prepared = 2 * 10 * 16 * 16 * 2 + 64 * 4;  // a chunk's T and P, ten blocks each, and f
+    EXPECT_EQ(bytes("tensor_core", L, 64), 6 * N * (prepared + 2 * (64 * (16 + 2 * 32) + 16 * 32)));
+  }
+  EXPECT_EQ(bytes("chunk_gpu", 64, 16), 4 * 6 * (4 * 16 * 16 + 64 * (16 + 2 * 32) + 4 * 16 * 32));
+}
+
+TEST(NumbersTest, LimitsAreNamed) {  // and asked for before there are tensors
+  const auto limits = [](const char* stage, const Sizes& sizes) {
+    return find_stage(delta_rule_operator(), stage).limits(Call(sizes, 1));
+  };
+  const Sizes small{{"B", 1}, {"H", 1}, {"L", 64}, {"Dk", 64}, {"Dv", 64}, {"C", 64}};
+  const auto with = [&](const char* symbol, std::int64_t size) {
+    Sizes sizes = small;
+    sizes[symbol] = size;
+    return sizes;
+  };
+  Sizes many = with("B", 1 << 16);
+  many["H"] = 1 << 15;
+  for (const char* stage : {"recurrent_gpu", "chunk_gpu"}) {
+    EXPECT_EQ(limits(stage, small), "") << stage;
+    EXPECT_EQ(limits(stage, with("Dk", 256)), "") << stage;
+    EXPECT_NE(limits(stage, with("Dk", 257)), "") << stage;
+    EXPECT_EQ(limits(stage, with("Dv", 5000)), "") << stage;
+    EXPECT_NE(limits(stage, many), "") << stage;
+    EXPECT_NE(limits(stage, with("L", 2147483647)), "") << stage;
+  }
+  EXPECT_NE(limits("chunk_gpu", with("C", 65)), "");
+  EXPECT_EQ(limits("recurrent_gpu", with("C", 65)), "");
+  for (const char* stage : {"tensor_core", "fused"}) {
+    EXPECT_EQ(limits(stage, with("C", 65)), "") << stage;
+    for (const std::int64_t width : {16, 80, 256}) EXPECT_EQ(limits(stage, with("Dk", width)), "") << stage << width;
+    for (const std::int64_t width : {8, 40, 272}) EXPECT_NE(limits(stage, with("Dk", width)), "") << stage << width;
+    EXPECT_EQ(limits(stage, with("Dv", 512)), "") << stage;
+    EXPECT_NE(limits(stage, with("Dv", 528)), "") << stage;
+    EXPECT_NE(limits(stage, with("B", 65536)), "") << stage;
+    EXPECT_NE(limits(stage, with("L", 2147483647)), "") << stage;
+  }
+}
+
+}  // namespace
+}  // namespace tutorial

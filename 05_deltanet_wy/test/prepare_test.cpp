@@ -1,0 +1,113 @@
+/// @file
+/// T, P and l, which stand in front of the tensor-core stages, against Eigen's triangular solve and products.
+
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <vector>
+
+#include "05_deltanet_wy/delta_rule/chunk_inverse.cuh"
+#include "05_deltanet_wy/delta_rule/chunks.hpp"
+#include "05_deltanet_wy/delta_rule/prepared.hpp"
+#include "05_deltanet_wy/test/stages.hpp"
+#include "common/device/error.hpp"
+#include "common/device/stream.hpp"
+
+namespace tutorial::delta_rule {
+namespace {
+
+constexpr int kRows = kBlocks * kBlock;
+
+template <class T>
+std::vector<T> download(const T* device, std::int64_t count) {
+  std::vector<T> host;
+  host.resize(std::size_t(count));
+  check(cudaStreamSynchronize(current_stream()));
+  check(cudaMemcpy(host.data(), device, host.size() * sizeof(T), cudaMemcpyDefault));
+  return host;
+}
+
+/// A chunk's matrix [64, 64] from the ten blocks that are kept of it.
+template <class Element>
+Matrix unpacked(const uint4* fragments) {
+  Matrix whole = Matrix::Zero(kRows, kRows);
+  for (int r = 0; r < kBlocks; ++r) {
+    for (int c = 0; c <= r; ++c) {
+      for (int lane = 0; lane < 32; ++lane) {
+        const uint4& unit = fragments[lower_block(r, c) * 32 + lane];
+        const std::uint32_t registers[] = {unit.x, unit.y, unit.z, unit.w};
+        for (int i = 0; i < 4; ++i) {
+          const float2 two = unpack<Element>(registers[i]);
+          const int row = r * kBlock + lane / 4 + i / 2 * 8, column = c * kBlock + lane % 4 * 2 + i % 2 * 8;
+          whole(row, column) = double(two.x);
+          whole(row, column + 1) = double(two.y);
+        }
+      }
+    }
+  }
+  return whole;
+}
+
+double relative_error(const Matrix& found, const Matrix& right) {
+  return (found - right).norm() / right.norm();
+}
+
+/// A chunk's rows, and zeros up to 64.
+Matrix padded(const Matrix& rows) {
+  Matrix all = Matrix::Zero(kRows, rows.cols());
+  all.topRows(rows.rows()) = rows;
+  return all;
+}
+
+/// Every chunk's T, P and l.
+void expect_prepared(const Operator& definition, const Problem& problem) {
+  Placement gpu(definition, problem, Place::gpu, Dtype::bf16, Dtype::fp32);
+  Placement cpu(definition, problem, Place::cpu, Dtype::fp32, Dtype::fp32);
+  const Call call = gpu.call(), host_call = cpu.call();
+  const Prepared prepared = prepare(HalfArguments::bind(call));
+  const FloatArguments a = FloatArguments::bind(host_call);
+  const std::int64_t chunks = std::int64_t(a.B) * a.H * prepared.N, units = kLowerBlocks * 32;
+  const std::vector<uint4> T = download(prepared.T, chunks * units), P = download(prepared.P, chunks * units);
+  const std::vector<float> lengths = download(prepared.lengths, chunks * kRows);
+  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+    SCOPED_TRACE("chunk " + std::to_string(chunk));
+    const int head = int(chunk / prepared.N), b = head / a.H, h = head % a.H, t = int(chunk % prepared.N) * kRows;
+    const int rows = std::min(kRows, a.L - t);
+    const Matrix Q = padded(read_rows(a.q, b, h, t, rows, a.Dk)), K = padded(read_rows(a.k, b, h, t, rows, a.Dk));
+    const Vector beta = padded(read_rows(a.beta, b, h, t, rows, 1)).col(0);
+    Vector length = Vector::Ones(kRows);
+    if (a.normalize_keys) length = (K.rowwise().squaredNorm().array() + double(kKeyEps)).sqrt();
+    const Vector f = length.cwiseInverse();
+    const Matrix N = f.asDiagonal() * K, right = beta.cwiseProduct(f).asDiagonal();
+    const Matrix A = beta.asDiagonal() * (N * N.transpose());
+    const Matrix exact_T = -f.asDiagonal() * A.triangularView<Eigen::UnitLower>().solve(right).eval();
+    const Matrix exact_P = (Q * K.transpose()).triangularView<Eigen::Lower>();
+    EXPECT_LE(relative_error(unpacked<__half>(&T[std::size_t(chunk * units)]), exact_T), 1e-3);
+    EXPECT_LE(relative_error(unpacked<__nv_bfloat16>(&P[std::size_t(chunk * units)]), exact_P), 1e-2);
+    EXPECT_LE(
+        relative_error(Eigen::Map<const Eigen::VectorXf>(&lengths[std::size_t(chunk * kRows)], kRows).cast<double>(),
+                       length),
+        1e-5);
+  }
+}
+
+TEST(PrepareTest, TAndPAreEigens) {
+  for (const Operator* definition : {&delta_rule_operator(), &normalized_operator()}) {
+    for (const std::int64_t Dk : {16, 64, 80, 128, 256}) {
+      SCOPED_TRACE(definition->label() + " Dk " + std::to_string(Dk));
+      for (const std::int64_t L : {1, 64, 100}) expect_prepared(*definition, drawn(1, 2, L, Dk, 16, 64, *definition));
+    }
+  }
+}
+
+TEST(PrepareTest, KeysThatAreAlike) {
+  for (const float beta : {0.5f, 0.99f, 1.0f}) {
+    Problem problem = drawn(1, 1, 128, 64, 16);
+    correlate(problem, 0.9);
+    fill(problem.inputs.at("beta"), beta);
+    expect_prepared(delta_rule_operator(), problem);
+  }
+}
+
+}  // namespace
+}  // namespace tutorial::delta_rule
