@@ -8,9 +8,9 @@
 /// Mends: stage 6 is bound by the fp32 units, and its T by the latency of 64 rows. Same: its kernels and what lies
 /// between them, in chunks of 64, now in bf16.
 ///
-///   T, P = (Q K^T) . M, l                                   prepare(); prepared.hpp says what T and l are
-///   W = -T K,  U = -T diag(l) V                             vectors_kernel
-///   U' = U - W S_{n-1},  S_n = S_{n-1} + K^T U'             states_kernel; leaves U' and S_{n-1}
+///   T, P = (Q K^T) . M, f                                   prepare(); prepared.hpp says what T and f are
+///   W = -T diag(f) K,  U = -T V                             vectors_kernel
+///   U' = diag(f) (U - W S_{n-1}),  S_n = S_{n-1} + K^T U'             states_kernel; leaves U' and S_{n-1}
 ///   O_n = scale (Q S_{n-1} + P U')                          outputs_kernel
 ///
 /// The walk has S transposed, as chapter 02's, and so everything: (W S)^T = S^T W^T, U'^T, S^T += U'^T K. With
@@ -92,7 +92,7 @@ __device__ __forceinline__ void load_blocks_async(uint4* to, const uint4* all, s
 __global__ void __launch_bounds__(kThreads) vectors_kernel(HalfArguments a, Chunks x) {
   using Shape = ChunkShape<64, kColumns>;
   __shared__ uint4 T[kBlockUnits];
-  alignas(16) __shared__ float lengths[kChunk];
+  alignas(16) __shared__ float factors[kChunk];
   const ValueTile X{dynamic_shared<__nv_bfloat16>()};  // K or V
   const int key_tiles = column_tiles(a.Dk), tiles = key_tiles + column_tiles(a.Dv);
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x) / tiles, tile = int(blockIdx.x) % tiles;
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kThreads) vectors_kernel(HalfArguments a, Chun
 
   load_tile_async(X, from.row(b, h, t) + first, from.stride_l, a.L - t, columns);
   load_blocks_async(T, x.T, chunk);
-  if (!for_keys && thread < kChunk / 4) cp_async<16>(lengths + 4 * thread, x.lengths + chunk * kChunk + 4 * thread);
+  if (for_keys && thread < kChunk / 4) cp_async<16>(factors + 4 * thread, x.factors + chunk * kChunk + 4 * thread);
   cp_async_commit();
   cp_async_wait<0>();
   __syncthreads();
@@ -120,10 +120,9 @@ __global__ void __launch_bounds__(kThreads) vectors_kernel(HalfArguments a, Chun
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const float2 row = unpack(rows[r]);
-      const float2 length = for_keys
-                                ? make_float2(1, 1)
-                                : *reinterpret_cast<const float2*>(lengths + i * kBlock + r % 2 * 8 + lane % 4 * 2);
-      rows[r] = pack<__half>(-length.x * row.x, -length.y * row.y);
+      const float2 f = for_keys ? *reinterpret_cast<const float2*>(factors + i * kBlock + r % 2 * 8 + lane % 4 * 2)
+                                : make_float2(1, 1);
+      rows[r] = pack<__half>(-f.x * row.x, -f.y * row.y);
     }
 #pragma unroll
     for (int r = i; r < kBlocks; ++r) multiply<__half>(sums[r], 0, transposed(T[lower_block(r, i) * 32 + lane]), rows);
@@ -169,6 +168,7 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) states_ke
     if (n + 1 < x.N) load(n + 1);
     const Tiles<Shape> tiles = tiles_of(n);
     const std::int64_t chunk = (std::int64_t(b) * a.H + h) * x.N + n;
+    const float* factors = x.factors + chunk * kChunk;
     const int lane = fresh_lane();
     uint4* states = fragments_of(x.states, a, chunk, a.Dk / 16, j);
     uint4* written = fragments_of(x.written, a, chunk, kBlocks, j);
@@ -190,6 +190,10 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) states_ke
         const float2 of_u = unpack(u[r]);
         two[0] = of_u.x - two[0];
         two[1] = of_u.y - two[1];
+      }
+      if (a.normalize_keys) {
+        scale_positions(held[2 * i], factors + i * kBlock);
+        scale_positions(held[2 * i + 1], factors + i * kBlock + 8);
       }
       const uint4 row = rounded(held[2 * i], held[2 * i + 1]);
       if (j < a.Dv) store_global(written + i * 32, row);
@@ -311,11 +315,11 @@ std::int64_t tensor_core_moved(const HalfArguments& a) {
   const std::int64_t heads = std::int64_t(a.B) * a.H, key_tiles = column_tiles(a.Dk), value_tiles = column_tiles(a.Dv);
   const std::int64_t keys = heads * a.L * a.Dk * 2, values = heads * a.L * a.Dv * 2, state = heads * a.Dk * a.Dv * 4;
   const std::int64_t blocks = bytes.chunks * kBlockUnits * std::int64_t(sizeof(uint4));  // T or P
-  const std::int64_t lengths = bytes.chunks * kChunk * std::int64_t(sizeof(float));
+  const std::int64_t factors = bytes.chunks * kChunk * std::int64_t(sizeof(float));
   std::int64_t moved = prepared_moved(a);
-  moved += (key_tiles + value_tiles) * blocks + value_tiles * lengths + keys + values + bytes.W + bytes.U;  // vectors
-  moved += value_tiles * (bytes.W + keys) + 2 * bytes.U + bytes.states;                                     // states
-  moved += value_tiles * (keys + blocks) + bytes.states + bytes.U + values;                                 // outputs
+  moved += (key_tiles + value_tiles) * blocks + key_tiles * factors + keys + values + bytes.W + bytes.U;  // vectors
+  moved += value_tiles * (bytes.W + keys) + 2 * bytes.U + bytes.states;                                   // states
+  moved += value_tiles * (keys + blocks) + bytes.states + bytes.U + values;                               // outputs
   return moved + (a.initial_state.data ? state : 0) + (a.final_state.data ? state : 0);
 }
 

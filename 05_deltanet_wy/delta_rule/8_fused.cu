@@ -54,7 +54,7 @@ struct Memory {
   struct Keys {
     uint4 T[kBlockUnits];
     __nv_bfloat16 K[kChunk * kDk], V[kChunk * 64];
-    float lengths[kChunk];
+    float factors[kChunk];
   } keys[kStages<kDk>];
   /// For outputs.
   struct Queries {
@@ -104,7 +104,7 @@ struct Loader {
     load_rows<16 * kGroups, 64>(keys.V, a.v, n, first_column, columns);
     load_blocks(keys.T, prepared.T + chunk(n) * kBlockUnits);
     const int i = 4 * thread();
-    if (i < kChunk) cp_async<16>(keys.lengths + i, prepared.lengths + chunk(n) * kChunk + i);
+    if (i < kChunk) cp_async<16>(keys.factors + i, prepared.factors + chunk(n) * kChunk + i);
   }
   template <class Queries>
   __device__ __forceinline__ void load_queries(Queries& queries, int n) const {
@@ -160,9 +160,10 @@ __global__ void __launch_bounds__(32 * (2 * kGroups + kLoadingWarps), 1)
       auto& keys = memory.keys[n % kStages<kDk>];
       auto& shown = memory.shown[n % 2][group];
       const SwizzledTile<kDk> K{keys.K};
+      const float* factors = a.normalize_keys ? keys.factors : nullptr;
       WarpFragments replaced;
-      replace_values<kDk>(replaced, state, K, SwizzledTile<64>{keys.V}, group * 16, keys.lengths, shown.N);
-      write_values<kDk>(state, replaced, keys.T, K, shown.U);
+      replace_values<kDk>(replaced, state, K, SwizzledTile<64>{keys.V}, group * 16, factors, shown.N);
+      write_values<kDk>(state, replaced, keys.T, K, factors, shown.U);
     }
     block_barrier();
     if (a.final_state.data) {

@@ -105,7 +105,7 @@ __device__ __forceinline__ void store_blocks(uint4* blocks, const BlockRow& sums
 /// Grid (N, H, B).
 template <int kDk>
 __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(HalfArguments a, Prepared out) {
-  __shared__ float beta[kChunk], lengths[kChunk], factors[kChunk];
+  __shared__ float beta[kChunk], factors[kChunk];
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk, rows = a.L - t;
   const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
   // The same in all lanes, and so that the compiler knows: it decides about branches around products.
@@ -129,11 +129,10 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(H
   BlockRow A = {};
   products_with_keys(A, K, K, warp);
   for_each_element(A, warp, [&](int t, int i, float& x) {
-    if (t == i) lengths[t] = a.normalize_keys ? sqrtf(x + kKeyEps) : 1.0f;
     if (t == i) factors[t] = a.normalize_keys ? rsqrtf(x + kKeyEps) : 1.0f;
   });
   __syncthreads();  // nobody reads Q or K any more
-  if (i < kChunk) store_global(out.lengths + chunk * kChunk + i, lengths[i]);
+  if (i < kChunk) store_global(out.factors + chunk * kChunk + i, factors[i]);
   for_each_element(
       A, warp, [&](int t, int i, float& x) { *memory.A(t, i) = i < t ? beta[t] * factors[t] * factors[i] * x : 0.0f; });
   __syncwarp();  // its block of the diagonal is the warp's own
@@ -141,7 +140,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(H
   __syncthreads();
   BlockRow& X = A;
   inverse_row(X, memory, warp);
-  for_each_element(X, warp, [&](int t, int i, float& x) { x *= -factors[t] * (factors[i] * beta[i]); });
+  for_each_element(X, warp, [&](int, int i, float& x) { x *= -beta[i]; });
   store_blocks<__half>(out.T + chunk * kLowerBlocks * 32, X, warp);
 }
 
@@ -159,7 +158,7 @@ Prepared prepare(const HalfArguments& a) {
   const std::int64_t units = all_chunks(a) * kLowerBlocks * 32;
   auto* blocks = workspace<uint4>("delta_rule: T and P", std::size_t(2 * units));
   const Prepared prepared{chunk_count(a), blocks, blocks + units,
-                          workspace<float>("delta_rule: lengths", std::size_t(all_chunks(a) * kChunk))};
+                          workspace<float>("delta_rule: factors", std::size_t(all_chunks(a) * kChunk))};
   const auto run = [&](auto kernel, int shared_bytes) {
     launch(kernel,
            {dim3(unsigned(prepared.N), unsigned(a.H), unsigned(a.B)), unsigned(kThreads), std::size_t(shared_bytes)}, a,

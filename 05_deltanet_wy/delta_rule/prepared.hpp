@@ -3,16 +3,15 @@
 /// What the tensor-core stages make of q, k and beta before any product with v or a state: all that depends on one
 /// chunk alone, once, whatever the number of tiles of Dv (prepare.cu).
 ///
-///     l   = sqrt(k_t . k_t + eps) with `normalize_keys`, else 1             the length by which a key is divided
-///     X   = (I + A)^-1,  A = tril(diag(beta / l) K K^T diag(1 / l), -1)
-///     T   = -diag(1 / l) X diag(beta / l)
+///     f   = 1 / sqrt(k_t . k_t + eps) with `normalize_keys`, else 1         makes a key one of length 1
+///     T   = -(I + A)^-1 diag(beta),  A = tril(diag(beta f) K K^T diag(f), -1)
 ///     P   = (Q K^T) . M                                                     M_ti = 1 where i <= t, else 0
 ///
 /// so that a chunk is, with N = -S, keys as they are and nothing but sums:
 ///
-///     U' = T (diag(l) V + K N),   -O = scale (Q N + P U'),   N = N + K^T U'
+///     U' = diag(f) T (V + diag(f) K N),   -O = scale (Q N + P U'),   N = N + K^T U'
 ///
-/// (This U' is -1 / l times that of the README: with K for K / l the products K^T U' are the same.)
+/// (This U' is -f times that of the README: with diag(f) K for K the products K^T U' and P U' are the same.)
 
 #include <cuda_runtime.h>
 
@@ -29,7 +28,7 @@ struct Prepared {
   int N;           ///< chunks of a sequence
   uint4* T;        ///< [B, H, N, 10, 32], fp16: walk_chunk.cuh says why
   uint4* P;        ///< [B, H, N, 10, 32], bf16
-  float* lengths;  ///< l [B, H, 64 N]
+  float* factors;  ///< f [B, H, 64 N]
 };
 
 /// Fills a workspace, with one kernel. Needs: no tensor_core_limits().

@@ -4,8 +4,8 @@
 /// of the same lane. For this all of them are transposed, and their signs are such that mma, which only adds, need not
 /// subtract: a warp keeps N = -S, and prepare() has left T with a minus.
 ///
-///     V'^T = V^T diag(l) + N^T K^T                 A = N^T, B = K^T            replace_values()
-///     U'^T = V'^T T^T        (this is -U')        A = V'^T, B = T^T           write_values()
+///     V'^T = V^T + N^T K^T diag(f)                 A = N^T, B = K^T            replace_values()
+///     U'^T = V'^T T^T diag(f)        (this is -U')        A = V'^T, B = T^T           write_values()
 ///     N^T += U'^T K                               A = U'^T, B = K
 ///
 /// and beside that chain, by another warp,
@@ -16,8 +16,8 @@
 /// are an A fragment of the next product (mma.cuh); the factors B come from shared memory, each as it lies there.
 ///
 /// T V' is the one product in fp16, which has 11 bits where bf16 has 8. Where keys are alike, the rows of T have sums
-/// close to zero, and what bf16 leaves of that goes wrong in the same direction for all 64 positions (README.md). T is
-/// made here and V' is a difference of values, so that fp16's smaller range, up to 65504, is enough for any v that is.
+/// close to zero, and what bf16 leaves of that goes wrong in the same direction for all 64 positions (README.md). T has
+/// numbers of about 1 and V' is a difference of values, for which fp16's smaller range, up to 65504, is enough.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -87,14 +87,26 @@ __device__ __forceinline__ void add_from_state(WarpColumns& sums, const Swizzled
   }
 }
 
-/// V' = diag(l) V - K S, transposed and rounded to fp16.
+/// Multiplies 8 columns of a matrix of a warp, 8 positions, by their factors.
+template <bool kDivide = false>
+__device__ __forceinline__ void scale_positions(float (&x)[4], const float* factors) {
+  float2 f = *reinterpret_cast<const float2*>(factors + fresh_lane() % 4 * 2);
+  if (kDivide) f = make_float2(1 / f.x, 1 / f.y);
+  x[0] *= f.x;
+  x[1] *= f.y;
+  x[2] *= f.x;
+  x[3] *= f.y;
+}
+
+/// V' = V - diag(f) K S, transposed and rounded to fp16. Sums begin with V / f, so that after the last product nothing
+/// but a factor is left to do.
 /// @param first_column the warp's, of V
-/// @param lengths l, [64] in shared memory
+/// @param factors f, [64] in shared memory; null where all are 1
 /// @param shown [kDk / 16, 32] in shared memory: gets N^T rounded, as fragments
 template <int kDk>
 __device__ __forceinline__ void replace_values(WarpFragments& replaced, const WarpState<kDk>& N,
                                                const SwizzledTile<kDk>& K, const SwizzledTile<64>& V, int first_column,
-                                               const float* lengths, uint4* shown) {
+                                               const float* factors, uint4* shown) {
   const int lane = fresh_lane();
   WarpColumns values;
   const int v_unit = V.unit(lane / 16 * 8 + lane % 8, first_column + lane / 8 % 2 * 8);
@@ -103,17 +115,21 @@ __device__ __forceinline__ void replace_values(WarpFragments& replaced, const Wa
     std::uint32_t v[4];
     ldmatrix_x4_trans(v, V.data + V.moved(v_unit, i * kBlock, 0));
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float2 length = *reinterpret_cast<const float2*>(lengths + i * kBlock + half * 8 + lane % 4 * 2);
-      const float2 upper = unpack(v[2 * half]), lower = unpack(v[2 * half + 1]);
-      float(&x)[4] = values[2 * i + half];
-      x[0] = upper.x * length.x;
-      x[1] = upper.y * length.y;
-      x[2] = lower.x * length.x;
-      x[3] = lower.y * length.y;
+    for (int r = 0; r < 4; ++r) {
+      const float2 two = unpack(v[r]);
+      values[2 * i + r / 2][r % 2 * 2] = two.x;
+      values[2 * i + r / 2][r % 2 * 2 + 1] = two.y;
     }
   }
+  if (factors) {
+#pragma unroll
+    for (int i = 0; i < 2 * kBlocks; ++i) scale_positions<true>(values[i], factors + i * 8);
+  }
   add_from_state(values, K, [&](int d) { return shown[d * 32 + lane] = rounded(N[2 * d], N[2 * d + 1]); });
+  if (factors) {
+#pragma unroll
+    for (int i = 0; i < 2 * kBlocks; ++i) scale_positions(values[i], factors + i * 8);
+  }
 #pragma unroll
   for (int i = 0; i < kBlocks; ++i) replaced[i] = rounded<__half>(values[2 * i], values[2 * i + 1]);
 }
@@ -136,13 +152,14 @@ __device__ __forceinline__ void write_to_state(WarpState<kDk>& N, const Swizzled
   }
 }
 
-/// U' = T V', and N = N + K^T U'. A block of 16 positions goes into the state as soon as it is there, while the next one
+/// U' = diag(f) T V', and N = N + K^T U'. A block of 16 positions goes into the state as soon as it is there, while the next one
 /// is computed.
 /// @param T [10, 32] in shared memory
+/// @param factors f, [64] in shared memory; null where all are 1
 /// @param shown [4, 32] in shared memory: gets U'^T rounded, as fragments
 template <int kDk>
 __device__ __forceinline__ void write_values(WarpState<kDk>& N, const WarpFragments& replaced, const uint4* T,
-                                             const SwizzledTile<kDk>& K, uint4* shown) {
+                                             const SwizzledTile<kDk>& K, const float* factors, uint4* shown) {
   const int lane = fresh_lane();
   WarpColumns sums = {};
   uint4 written;
@@ -151,6 +168,10 @@ __device__ __forceinline__ void write_values(WarpState<kDk>& N, const WarpFragme
 #pragma unroll
     for (int i = j; i < kBlocks; ++i) multiply<__half>(sums, i, replaced[j], T[lower_block(i, j) * 32 + lane]);
     if (j > 0) write_to_state<kDk>(N, K, written, j - 1);
+    if (factors) {
+      scale_positions(sums[2 * j], factors + j * kBlock);
+      scale_positions(sums[2 * j + 1], factors + j * kBlock + 8);
+    }
     written = rounded(sums[2 * j], sums[2 * j + 1]);
     shown[j * 32 + lane] = written;
   }

@@ -1,5 +1,5 @@
 /// @file
-/// T, P and l, which stand in front of the tensor-core stages, against Eigen's triangular solve and products.
+/// T, P and f, which stand in front of the tensor-core stages, against Eigen's triangular solve and products.
 
 #include <cuda_runtime.h>
 
@@ -59,7 +59,7 @@ Matrix padded(const Matrix& rows) {
   return all;
 }
 
-/// Every chunk's T, P and l.
+/// Every chunk's T, P and f.
 void expect_prepared(const Operator& definition, const Problem& problem) {
   Placement gpu(definition, problem, Place::gpu, Dtype::bf16, Dtype::fp32);
   Placement cpu(definition, problem, Place::cpu, Dtype::fp32, Dtype::fp32);
@@ -68,26 +68,24 @@ void expect_prepared(const Operator& definition, const Problem& problem) {
   const FloatArguments a = FloatArguments::bind(host_call);
   const std::int64_t chunks = std::int64_t(a.B) * a.H * prepared.N, units = kLowerBlocks * 32;
   const std::vector<uint4> T = download(prepared.T, chunks * units), P = download(prepared.P, chunks * units);
-  const std::vector<float> lengths = download(prepared.lengths, chunks * kRows);
+  const std::vector<float> factors = download(prepared.factors, chunks * kRows);
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
     SCOPED_TRACE("chunk " + std::to_string(chunk));
     const int head = int(chunk / prepared.N), b = head / a.H, h = head % a.H, t = int(chunk % prepared.N) * kRows;
     const int rows = std::min(kRows, a.L - t);
     const Matrix Q = padded(read_rows(a.q, b, h, t, rows, a.Dk)), K = padded(read_rows(a.k, b, h, t, rows, a.Dk));
     const Vector beta = padded(read_rows(a.beta, b, h, t, rows, 1)).col(0);
-    Vector length = Vector::Ones(kRows);
-    if (a.normalize_keys) length = (K.rowwise().squaredNorm().array() + double(kKeyEps)).sqrt();
-    const Vector f = length.cwiseInverse();
-    const Matrix N = f.asDiagonal() * K, right = beta.cwiseProduct(f).asDiagonal();
+    Vector f = Vector::Ones(kRows);
+    if (a.normalize_keys) f = (K.rowwise().squaredNorm().array() + double(kKeyEps)).rsqrt();
+    const Matrix N = f.asDiagonal() * K, right = beta.asDiagonal();
     const Matrix A = beta.asDiagonal() * (N * N.transpose());
-    const Matrix exact_T = -f.asDiagonal() * A.triangularView<Eigen::UnitLower>().solve(right).eval();
+    const Matrix X = A.triangularView<Eigen::UnitLower>().solve(right), exact_T = -X;
     const Matrix exact_P = (Q * K.transpose()).triangularView<Eigen::Lower>();
     EXPECT_LE(relative_error(unpacked<__half>(&T[std::size_t(chunk * units)]), exact_T), 1e-3);
     EXPECT_LE(relative_error(unpacked<__nv_bfloat16>(&P[std::size_t(chunk * units)]), exact_P), 1e-2);
-    EXPECT_LE(
-        relative_error(Eigen::Map<const Eigen::VectorXf>(&lengths[std::size_t(chunk * kRows)], kRows).cast<double>(),
-                       length),
-        1e-5);
+    EXPECT_LE(relative_error(
+                  Eigen::Map<const Eigen::VectorXf>(&factors[std::size_t(chunk * kRows)], kRows).cast<double>(), f),
+              1e-5);
   }
 }
 
