@@ -26,7 +26,7 @@
 /// warps 16 of them. Block (chunk and tile, h, b) has a chunk; in states_kernel block (tile, h, b) walks over all, with
 /// the state in registers, one barrier a chunk, and the next chunk's tiles on their way.
 /// Resources: 13, 80 and 29 KB of shared memory at Dk = 128; 64 registers of a thread for S, 32 for (W S)^T.
-/// Precision: P, W, U, U' and S as a factor or in memory are bf16, T and what it is multiplied with fp16; S itself and
+/// Precision: P, W, U, U' and S as a factor or in memory are bf16, T two of them; S itself and
 /// all sums fp32.
 /// Operations: prepare()'s, and a position 6 Dk Dv + 2 (64 + 16) / 2 (Dk + 2 Dv), in tiles of 16.
 /// Bytes: v and o once, q twice, k three times; T, P, W, U, U', 4 (Dk + 2 Dv) + 320 a position, and states, 4 Dk Dv a
@@ -84,14 +84,15 @@ __device__ __forceinline__ uint4 transposed(const uint4& block) {
 }
 
 /// Starts the copy of a chunk's T or P.
+template <int kUnits>
 __device__ __forceinline__ void load_blocks_async(uint4* to, const uint4* all, std::int64_t chunk) {
-  for (int i = int(threadIdx.x); i < kBlockUnits; i += kThreads) cp_async<16>(to + i, all + chunk * kBlockUnits + i);
+  for (int i = int(threadIdx.x); i < kUnits; i += kThreads) cp_async<16>(to + i, all + chunk * kUnits + i);
 }
 
 /// Grid (chunks and tiles of W's columns, then of U's; H; B).
 __global__ void __launch_bounds__(kThreads) vectors_kernel(HalfArguments a, Chunks x) {
   using Shape = ChunkShape<64, kColumns>;
-  __shared__ uint4 T[kBlockUnits];
+  __shared__ uint4 T[2 * kBlockUnits];
   alignas(16) __shared__ float factors[kChunk];
   const ValueTile X{dynamic_shared<__nv_bfloat16>()};  // K or V
   const int key_tiles = column_tiles(a.Dk), tiles = key_tiles + column_tiles(a.Dv);
@@ -105,7 +106,7 @@ __global__ void __launch_bounds__(kThreads) vectors_kernel(HalfArguments a, Chun
   const int t = n * kChunk, thread = int(threadIdx.x), lane = int(lane_index());
 
   load_tile_async(X, from.row(b, h, t) + first, from.stride_l, a.L - t, columns);
-  load_blocks_async(T, x.T, chunk);
+  load_blocks_async<2 * kBlockUnits>(T, x.T, chunk);
   if (for_keys && thread < kChunk / 4) cp_async<16>(factors + 4 * thread, x.factors + chunk * kChunk + 4 * thread);
   cp_async_commit();
   cp_async_wait<0>();
@@ -122,10 +123,13 @@ __global__ void __launch_bounds__(kThreads) vectors_kernel(HalfArguments a, Chun
       const float2 row = unpack(rows[r]);
       const float2 f = for_keys ? *reinterpret_cast<const float2*>(factors + i * kBlock + r % 2 * 8 + lane % 4 * 2)
                                 : make_float2(1, 1);
-      rows[r] = pack<__half>(-f.x * row.x, -f.y * row.y);
+      rows[r] = pack(-f.x * row.x, -f.y * row.y);
     }
 #pragma unroll
-    for (int r = i; r < kBlocks; ++r) multiply<__half>(sums[r], 0, transposed(T[lower_block(r, i) * 32 + lane]), rows);
+    for (int r = i; r < kBlocks; ++r) {
+      multiply(sums[r], 0, transposed(T[lower_block(r, i) * 32 + lane]), rows);
+      multiply(sums[r], 0, transposed(T[(kLowerBlocks + lower_block(r, i)) * 32 + lane]), rows);
+    }
   }
   store_output<Shape>(to.row(b, h, t) + first, to.stride_l, kChunk, columns, sums, X, [](int) { return 1.0f; });
 }
@@ -219,7 +223,7 @@ __global__ void __launch_bounds__(kThreads) outputs_kernel(HalfArguments a, Chun
   const uint4* written = fragments_of(x.written, a, chunk, kBlocks, j);
 
   load_tile_async(Q, a.q.row(b, h, t), a.q.stride_l, a.L - t, a.Dk);
-  load_blocks_async(P, x.P, chunk);
+  load_blocks_async<kBlockUnits>(P, x.P, chunk);
   cp_async_commit();
   cp_async_wait<0>();
   __syncthreads();
@@ -317,9 +321,9 @@ std::int64_t tensor_core_moved(const HalfArguments& a) {
   const std::int64_t blocks = bytes.chunks * kBlockUnits * std::int64_t(sizeof(uint4));  // T or P
   const std::int64_t factors = bytes.chunks * kChunk * std::int64_t(sizeof(float));
   std::int64_t moved = prepared_moved(a);
-  moved += (key_tiles + value_tiles) * blocks + key_tiles * factors + keys + values + bytes.W + bytes.U;  // vectors
-  moved += value_tiles * (bytes.W + keys) + 2 * bytes.U + bytes.states;                                   // states
-  moved += value_tiles * (keys + blocks) + bytes.states + bytes.U + values;                               // outputs
+  moved += (key_tiles + value_tiles) * 2 * blocks + key_tiles * factors + keys + values + bytes.W + bytes.U;  // vectors
+  moved += value_tiles * (bytes.W + keys) + 2 * bytes.U + bytes.states;                                       // states
+  moved += value_tiles * (keys + blocks) + bytes.states + bytes.U + values;                                   // outputs
   return moved + (a.initial_state.data ? state : 0) + (a.final_state.data ? state : 0);
 }
 

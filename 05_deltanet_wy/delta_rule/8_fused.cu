@@ -52,7 +52,7 @@ template <int kDk, int kGroups>
 struct Memory {
   /// For the chain.
   struct Keys {
-    uint4 T[kBlockUnits];
+    uint4 T[2 * kBlockUnits];
     __nv_bfloat16 K[kChunk * kDk], V[kChunk * 64];
     float factors[kChunk];
   } keys[kStages<kDk>];
@@ -83,13 +83,15 @@ struct Loader {
   }
   __device__ __forceinline__ int thread() const { return opaque(int(threadIdx.x)) % kThreadCount; }
 
+  template <int kUnits>
   __device__ __forceinline__ void load_blocks(uint4* to, const uint4* from) const {
+    static_assert(kUnits % (kThreadCount / 2) == 0);
 #pragma unroll
-    for (int i = 0; i < kBlockUnits / kThreadCount; ++i) {
-      cp_async<16>(to + thread() + i * kThreadCount, from + thread() + i * kThreadCount);
+    for (int i = 0; i < kUnits; i += kThreadCount) {
+      if (i + kThreadCount <= kUnits || thread() < kThreadCount / 2) {
+        cp_async<16>(to + i + thread(), from + i + thread());
+      }
     }
-    constexpr int kRest = kBlockUnits % kThreadCount;
-    if (thread() < kRest) cp_async<16>(to + kBlockUnits - kRest + thread(), from + kBlockUnits - kRest + thread());
   }
   template <int kWidth, int kColumns>
   __device__ __forceinline__ void load_rows(__nv_bfloat16* to, const View<const __nv_bfloat16>& from, int n, int column,
@@ -102,14 +104,14 @@ struct Loader {
   __device__ __forceinline__ void load_keys(Keys& keys, int n) const {
     load_rows<kDk, kDk>(keys.K, a.k, n, 0, a.Dk);
     load_rows<16 * kGroups, 64>(keys.V, a.v, n, first_column, columns);
-    load_blocks(keys.T, prepared.T + chunk(n) * kBlockUnits);
+    load_blocks<2 * kBlockUnits>(keys.T, prepared.T + chunk(n) * 2 * kBlockUnits);
     const int i = 4 * thread();
     if (i < kChunk) cp_async<16>(keys.factors + i, prepared.factors + chunk(n) * kChunk + i);
   }
   template <class Queries>
   __device__ __forceinline__ void load_queries(Queries& queries, int n) const {
     load_rows<kDk, kDk>(queries.Q, a.q, n, 0, a.Dk);
-    load_blocks(queries.P, prepared.P + chunk(n) * kBlockUnits);
+    load_blocks<kBlockUnits>(queries.P, prepared.P + chunk(n) * kBlockUnits);
   }
 };
 

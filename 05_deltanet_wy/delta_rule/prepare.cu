@@ -88,17 +88,23 @@ __device__ __forceinline__ void for_each_element(BlockRow& sums, int r, F f) {
   }
 }
 
-/// Writes the blocks (r, 0) to (r, r), rounded, as fragments B of the transposed blocks.
+/// Writes the blocks (r, 0) to (r, r), rounded, as fragments B of the transposed blocks. What is left of the elements
+/// takes the place of the rounded.
 /// @param blocks [10, 32], the chunk's
-template <class Element>
-__device__ __forceinline__ void store_blocks(uint4* blocks, const BlockRow& sums, int r) {
+__device__ __forceinline__ void store_blocks(uint4* blocks, BlockRow& sums, int r) {
 #pragma unroll
   for (int c = 0; c < kBlocks; ++c) {
     if (c > r) continue;
-    const auto& [left, right] = sums[c];
-    store_global(blocks + lower_block(r, c) * 32 + lane_index(),
-                 make_uint4(pack<Element>(left[0], left[1]), pack<Element>(right[0], right[1]),
-                            pack<Element>(left[2], left[3]), pack<Element>(right[2], right[3])));
+    std::uint32_t two[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float* of = &sums[c][i % 2][i / 2 * 2];
+      two[i] = pack(of[0], of[1]);
+      const float2 kept = unpack(two[i]);
+      of[0] -= kept.x;
+      of[1] -= kept.y;
+    }
+    store_global(blocks + lower_block(r, c) * 32 + lane_index(), make_uint4(two[0], two[1], two[2], two[3]));
   }
 }
 
@@ -124,7 +130,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(H
     BlockRow P = {};
     products_with_keys(P, Q, K, kBlocks - 1 - warp);
     for_each_element(P, kBlocks - 1 - warp, [](int t, int i, float& x) { x = i <= t ? x : 0.0f; });
-    store_blocks<__nv_bfloat16>(out.P + chunk * kLowerBlocks * 32, P, kBlocks - 1 - warp);
+    store_blocks(out.P + chunk * kLowerBlocks * 32, P, kBlocks - 1 - warp);
   }
   BlockRow A = {};
   products_with_keys(A, K, K, warp);
@@ -141,7 +147,9 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(H
   BlockRow& X = A;
   inverse_row(X, memory, warp);
   for_each_element(X, warp, [&](int, int i, float& x) { x *= -beta[i]; });
-  store_blocks<__half>(out.T + chunk * kLowerBlocks * 32, X, warp);
+  uint4* T = out.T + chunk * 2 * kLowerBlocks * 32;
+  store_blocks(T, X, warp);
+  store_blocks(T + kLowerBlocks * 32, X, warp);
 }
 
 int chunk_count(const HalfArguments& a) {
@@ -156,8 +164,8 @@ std::int64_t all_chunks(const HalfArguments& a) {
 
 Prepared prepare(const HalfArguments& a) {
   const std::int64_t units = all_chunks(a) * kLowerBlocks * 32;
-  auto* blocks = workspace<uint4>("delta_rule: T and P", std::size_t(2 * units));
-  const Prepared prepared{chunk_count(a), blocks, blocks + units,
+  auto* blocks = workspace<uint4>("delta_rule: T and P", std::size_t(3 * units));
+  const Prepared prepared{chunk_count(a), blocks, blocks + 2 * units,
                           workspace<float>("delta_rule: factors", std::size_t(all_chunks(a) * kChunk))};
   const auto run = [&](auto kernel, int shared_bytes) {
     launch(kernel,
@@ -175,7 +183,7 @@ Prepared prepare(const HalfArguments& a) {
 }
 
 std::int64_t prepared_memory(const HalfArguments& a) {
-  return all_chunks(a) * (2 * kLowerBlocks * 32 * std::int64_t(sizeof(uint4)) + kChunk * std::int64_t(sizeof(float)));
+  return all_chunks(a) * (3 * kLowerBlocks * 32 * std::int64_t(sizeof(uint4)) + kChunk * std::int64_t(sizeof(float)));
 }
 
 std::int64_t prepared_moved(const HalfArguments& a) {

@@ -26,7 +26,7 @@ namespace tutorial::delta_rule {
 /// each as the fragments B of its transpose, for the left and the right 8 columns (mma.cuh): 32 lanes of 16 bytes.
 struct Prepared {
   int N;           ///< chunks of a sequence
-  uint4* T;        ///< [B, H, N, 10, 32], fp16: walk_chunk.cuh says why
+  uint4* T;        ///< [B, H, N, 2, 10, 32], bf16: T rounded, and what that leaves of it (split.cuh)
   uint4* P;        ///< [B, H, N, 10, 32], bf16
   float* factors;  ///< f [B, H, 64 N]
 };

@@ -12,12 +12,11 @@
 ///
 ///     -O^T = N^T Q^T + U'^T P^T                   A = N^T, U'^T, B = Q^T, P^T     outputs()
 ///
-/// A warp has 16 columns of V, U', O and S: rows of the transposed ones, one tile of m. Accumulators rounded to 16 bits
+/// A warp has 16 columns of V, U', O and S: rows of the transposed ones, one tile of m. Accumulators rounded to bf16
 /// are an A fragment of the next product (mma.cuh); the factors B come from shared memory, each as it lies there.
 ///
-/// T V' is the one product in fp16, which has 11 bits where bf16 has 8. Where keys are alike, the rows of T have sums
-/// close to zero, and what bf16 leaves of that goes wrong in the same direction for all 64 positions (README.md). T has
-/// numbers of about 1 and V' is a difference of values, for which fp16's smaller range, up to 65504, is enough.
+/// T is split into two bf16 (split.cuh), so T V' is two products. Where keys are alike, the sums of T's rows are close to
+/// zero, and what one bf16 leaves out of its elements goes wrong in the same direction for all 64 positions (README.md).
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -46,21 +45,19 @@ using WarpColumns = float[2 * kBlocks][4];
 using WarpFragments = uint4[kBlocks];
 
 /// Two accumulators side by side as an A fragment.
-template <class Element = __nv_bfloat16>
 __device__ __forceinline__ uint4 rounded(const float (&left)[4], const float (&right)[4]) {
-  return make_uint4(pack<Element>(left[0], left[1]), pack<Element>(left[2], left[3]), pack<Element>(right[0], right[1]),
-                    pack<Element>(right[2], right[3]));
+  return make_uint4(pack(left[0], left[1]), pack(left[2], left[3]), pack(right[0], right[1]), pack(right[2], right[3]));
 }
 
 /// The accumulators of columns 16 i to 16 i + 15 += A B. @param b B's fragments for the left and the right 8 columns
-template <class Element = __nv_bfloat16, int kCount>
+template <int kCount>
 __device__ __forceinline__ void multiply(float (&sums)[kCount][4], int i, const uint4& a, const std::uint32_t (&b)[4]) {
-  mma_m16n8k16<Element>(sums[2 * i], {a.x, a.y, a.z, a.w}, {b[0], b[1]});
-  mma_m16n8k16<Element>(sums[2 * i + 1], {a.x, a.y, a.z, a.w}, {b[2], b[3]});
+  mma_m16n8k16(sums[2 * i], {a.x, a.y, a.z, a.w}, {b[0], b[1]});
+  mma_m16n8k16(sums[2 * i + 1], {a.x, a.y, a.z, a.w}, {b[2], b[3]});
 }
-template <class Element = __nv_bfloat16, int kCount>
+template <int kCount>
 __device__ __forceinline__ void multiply(float (&sums)[kCount][4], int i, const uint4& a, const uint4& b) {
-  multiply<Element>(sums, i, a, {b.x, b.y, b.z, b.w});
+  multiply(sums, i, a, {b.x, b.y, b.z, b.w});
 }
 
 /// Fragments B of X^T for 16 columns d of X [64, kDk]: X's rows are positions, its columns what is summed over.
@@ -98,7 +95,7 @@ __device__ __forceinline__ void scale_positions(float (&x)[4], const float* fact
   x[3] *= f.y;
 }
 
-/// V' = V - diag(f) K S, transposed and rounded to fp16. Sums begin with V / f, so that after the last product nothing
+/// V' = V - diag(f) K S, transposed and rounded. Sums begin with V / f, so that after the last product nothing
 /// but a factor is left to do.
 /// @param first_column the warp's, of V
 /// @param factors f, [64] in shared memory; null where all are 1
@@ -131,7 +128,7 @@ __device__ __forceinline__ void replace_values(WarpFragments& replaced, const Wa
     for (int i = 0; i < 2 * kBlocks; ++i) scale_positions(values[i], factors + i * 8);
   }
 #pragma unroll
-  for (int i = 0; i < kBlocks; ++i) replaced[i] = rounded<__half>(values[2 * i], values[2 * i + 1]);
+  for (int i = 0; i < kBlocks; ++i) replaced[i] = rounded(values[2 * i], values[2 * i + 1]);
 }
 
 /// N^T += U'^T K, as far as it comes from the positions 16 i to 16 i + 15.
@@ -154,7 +151,7 @@ __device__ __forceinline__ void write_to_state(WarpState<kDk>& N, const Swizzled
 
 /// U' = diag(f) T V', and N = N + K^T U'. A block of 16 positions goes into the state as soon as it is there, while the next one
 /// is computed.
-/// @param T [10, 32] in shared memory
+/// @param T [2, 10, 32] in shared memory
 /// @param factors f, [64] in shared memory; null where all are 1
 /// @param shown [4, 32] in shared memory: gets U'^T rounded, as fragments
 template <int kDk>
@@ -166,7 +163,10 @@ __device__ __forceinline__ void write_values(WarpState<kDk>& N, const WarpFragme
 #pragma unroll
   for (int j = 0; j < kBlocks; ++j) {
 #pragma unroll
-    for (int i = j; i < kBlocks; ++i) multiply<__half>(sums, i, replaced[j], T[lower_block(i, j) * 32 + lane]);
+    for (int i = j; i < kBlocks; ++i) {
+      multiply(sums, i, replaced[j], T[lower_block(i, j) * 32 + lane]);
+      multiply(sums, i, replaced[j], T[(kLowerBlocks + lower_block(i, j)) * 32 + lane]);
+    }
     if (j > 0) write_to_state<kDk>(N, K, written, j - 1);
     if (factors) {
       scale_positions(sums[2 * j], factors + j * kBlock);

@@ -162,7 +162,7 @@ TEST(NumbersTest, MemoryIsThatOfVectorsAndStates) {
   EXPECT_EQ(bytes("chunk_gpu", 64, 64), 4 * 6 * (64 * 64 + 64 * (16 + 2 * 32) + 16 * 32));
   EXPECT_EQ(bytes("chunk_gpu", 65, 64), 4 * 6 * (2 * 64 * 64 + 65 * (16 + 2 * 32) + 2 * 16 * 32));
   for (const auto& [L, N] : {std::pair<std::int64_t, std::int64_t>{64, 1}, {65, 2}}) {
-    const std::int64_t prepared = 2 * 10 * 16 * 16 * 2 + 64 * 4;  // a chunk's T and P, ten blocks each, and f
+    const std::int64_t prepared = 3 * 10 * 16 * 16 * 2 + 64 * 4;  // a chunk's T, twice, and P, ten blocks each, and f
     EXPECT_EQ(bytes("tensor_core", L, 64), 6 * N * (prepared + 2 * (64 * (16 + 2 * 32) + 16 * 32)));
   }
   EXPECT_EQ(bytes("chunk_gpu", 64, 16), 4 * 6 * (4 * 16 * 16 + 64 * (16 + 2 * 32) + 4 * 16 * 32));
