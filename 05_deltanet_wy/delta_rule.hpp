@@ -75,6 +75,7 @@ std::int64_t recurrent_gpu_moved(const FloatArguments&);
 std::int64_t chunk_gpu_moved(const FloatArguments&);
 std::int64_t tensor_core_moved(const HalfArguments&);
 std::int64_t fused_moved(const HalfArguments&);
+std::int64_t dispatch_moved(const HalfArguments&);  ///< -1 where it computes in fp32
 
 /// What dispatch picks on this GPU, as text for the report.
 std::string dispatch_note(const HalfArguments&);

@@ -51,6 +51,7 @@ void add_stages(Operator& definition) {
       .dtype(Dtype::bf16)
       .limits(dispatch_limits)
       .memory(dispatch_memory)
+      .moved(dispatch_moved)
       .note(dispatch_note);
 }
 

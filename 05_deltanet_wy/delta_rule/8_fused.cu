@@ -3,23 +3,31 @@
 ///
 /// Idea: W and U were there so that a chunk's U' = U - W S takes one product. But U - W S = T (V - K S): with T at hand
 /// neither W nor U needs to exist, and K S shares the state's fragments with Q S. So what depends on the chunk alone is
-/// T and P, 324 bytes a position, whatever the widths; and the walk has all the rest, the state in registers.
+/// T and P, 244 bytes a position, whatever the widths; and the walk has all the rest, the state in registers.
 /// Mends: stage 7 writes W, U, U' and a state for each chunk, and reads them again. Same: prepare(), T, P.
 ///
-///   V' = V - diag(f) K S,   U' = T V',   O = scale (Q S + P U'),   S = S + K^T U'          for each chunk
+///   V' = V - diag(f) K S,   U' = diag(f) T V',   O = scale (Q S + P U'),   S = S + K^T U'          for each chunk
+///
+/// (with U' as in stage 7; the signs in walk_chunk.cuh). Three of these products wait for each other, chunk after chunk.
+/// O does not: nobody in the walk needs it. So there are three kinds of warps, which meet at one barrier a chunk:
+///
+///     loading warps    chunk n + 2 from memory          four, with cp.async
+///     the chain        chunk n: V', U', S               one for each 16 columns of Dv; leaves S and U' in shared memory
+///     outputs          chunk n - 1: O, to memory        one for each 16 columns
 ///
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; beta [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32.
-/// Who does what: block (tile, h, b) walks with 64 columns of Dv; each of its four warps has 16, and everything that
-/// belongs to them: walk_chunk.cuh says why it need not talk to the others. One barrier a chunk, for the tiles, of which
-/// the next chunk's are on their way.
-/// Resources: 178 registers, 101 KB of shared memory at Dk = 128: two blocks a multiprocessor.
-/// Operations: 6 Dk Dv + 2 (64 + 16) Dv a position on tensor cores, and prepare()'s.
-/// Bytes: T, P, f, v and o once, q and k once for each tile of columns and once in prepare().
-/// Limit: with few heads the walk: four products one after the other for each of the L / 64 chunks. A warp's factors B
-/// come from shared memory, 60 KB a chunk at Dk = 128, which for four warps takes longer than their 928 mma.
-/// Needs: Dk <= 256 and Dv <= 512, multiples of 16; rows aligned to 16 bytes.
-/// Weakness: B H Dv / 64 blocks, however long the sequence is.
-/// Source: the form T (V - K S): FlashKDA (Moonshot AI), whose kernels for a related operator prepare and walk so.
+/// Who does what: block (tile, h, b) walks with 32 columns of Dv, or with 64 where heads fill the GPU. A warp of the
+/// chain needs nothing of another one: walk_chunk.cuh says why.
+/// Resources: at Dk = 128 and 32 columns 186 registers, 8 warps, 190 KB of shared memory: one block a multiprocessor.
+/// Operations: 6 Dk Dv + 3 (64 + 16) Dv a position on tensor cores, and prepare()'s.
+/// Bytes: v and o once; q and k once for each tile of columns and once in prepare(); T, P and f written once and read once
+/// for each tile.
+/// Limit: with few heads the chain, 168 mma one after the other for each of the L / 64 chunks: 1.3 us where 0.5 would be
+/// the tensor cores'. With many heads shared memory: each warp reads its factors B for itself, 25 KB for a product with K.
+/// Needs: Dk <= 256 and Dv <= 512, multiples of 16; rows aligned to 16 bytes; shared memory as above.
+/// Weakness: B H Dv / 32 blocks, however long the sequence is: segments would need each one's own transition matrix.
+/// Source: the form T (V - K S), and a kernel that prepares before one that walks: FlashKDA (Moonshot AI), for a related
+/// operator; warps with different tasks: chapter 04's `one_kernel`.
 
 #include <cuda_runtime.h>
 

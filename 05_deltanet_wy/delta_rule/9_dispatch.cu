@@ -2,7 +2,7 @@
 /// Stage 9, `dispatch`: what a user calls. No new kernel for the operator, a choice.
 ///
 /// Mends: stage 8 does not take every width. Same: the kernels, shapes and bytes of the stage that it picks.
-/// Widths that are no multiple of 16 or too large, and rows that are not aligned, are computed in fp32: a kernel copies
+/// It is stage 8, or stage 7 where a block has not enough shared memory for that. Widths that are no multiple of 16 or too large, and rows that are not aligned, are computed in fp32: a kernel copies
 /// each of q, k and v out, one copies the result back. There the choice is between two stages. In stage 5 a block walks
 /// position after position; in stage 6 most of the work has a block for each chunk, and the walk is one of chunks, at the
 /// price of two fifths more operations and four launches. The latter wins where few heads leave multiprocessors idle and
@@ -99,27 +99,35 @@ void compute_in_fp32(const HalfArguments& a) {
 }  // namespace
 
 void dispatch(const HalfArguments& a) {
-  fused_limits(a).empty() ? fused(a) : compute_in_fp32(a);
+  if (fused_limits(a).empty()) return fused(a);
+  tensor_core_limits(a).empty() ? tensor_core(a) : compute_in_fp32(a);
 }
 
 std::string dispatch_limits(const HalfArguments& a) {
-  if (fused_limits(a).empty()) return "";
+  if (fused_limits(a).empty() || tensor_core_limits(a).empty()) return "";
   if (const std::string limits = convert_limits(a.B, a.H, a.L); !limits.empty()) return limits;
   const FloatArguments f = in_fp32(a, {});
   return picks_recurrent(f) ? "" : chunk_gpu_limits(f);
 }
 
 std::string dispatch_note(const HalfArguments& a) {
-  const std::string limits = fused_limits(a);
-  if (limits.empty()) return "fused";
+  if (fused_limits(a).empty()) return "fused";
+  const std::string limits = tensor_core_limits(a);
+  if (limits.empty()) return "tensor_core: " + fused_limits(a);
   return (picks_recurrent(in_fp32(a, {})) ? "recurrent_gpu in fp32: " : "chunk_gpu in fp32: ") + limits;
 }
 
 std::int64_t dispatch_memory(const HalfArguments& a) {
   if (fused_limits(a).empty()) return fused_memory(a);
+  if (tensor_core_limits(a).empty()) return tensor_core_memory(a);
   const FloatArguments f = in_fp32(a, {});
   return std::int64_t(sizeof(float)) * Copies::count(a) +
          (picks_recurrent(f) ? recurrent_gpu_memory(f) : chunk_gpu_memory(f));
+}
+
+std::int64_t dispatch_moved(const HalfArguments& a) {
+  if (fused_limits(a).empty()) return fused_moved(a);
+  return tensor_core_limits(a).empty() ? tensor_core_moved(a) : -1;
 }
 
 }  // namespace tutorial::delta_rule

@@ -17,20 +17,12 @@
 
 #include <cuda_runtime.h>
 
+#include "05_deltanet_wy/delta_rule/blocks.hpp"
 #include "05_deltanet_wy/delta_rule/split.cuh"
 #include "common/device/opaque.cuh"
 #include "common/device/warp.cuh"
 
 namespace tutorial::delta_rule {
-
-inline constexpr int kBlock = 16;                                 ///< rows and columns of a block
-inline constexpr int kBlocks = 4;                                 ///< of a chunk of 64, in a row
-inline constexpr int kLowerBlocks = kBlocks * (kBlocks + 1) / 2;  ///< on and below the diagonal
-
-/// The number of block (r, c), c <= r, among those.
-__host__ __device__ constexpr int lower_block(int r, int c) {
-  return r * (r + 1) / 2 + c;
-}
 
 /// A 16 x 16 block in the registers of a warp: two accumulators of mma side by side.
 using BlockSums = float[2][4];

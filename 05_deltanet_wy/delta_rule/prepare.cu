@@ -18,7 +18,7 @@
 /// Resources: Q and K in shared memory, 32 KB at Dk = 128, and A where they were.
 /// Operations: 160 Dk a position on tensor cores; for the inverse 120 multiply-adds of 16 lanes a warp, and 54 split
 /// products, 27 of them at most one after the other.
-/// Bytes: q, k and beta read once, 324 bytes a position written.
+/// Bytes: q, k and beta read once, 244 bytes a position written.
 /// Limit: the memory's bandwidth, next to it the instructions. Needs: Dk a multiple of 16, rows aligned to 16 bytes.
 /// Weakness: q and k are read here and again by the walk.
 /// Source: arXiv 2406.06484, section 3.2; the inverse in blocks of 16: flash-linear-attention, `solve_tril`.

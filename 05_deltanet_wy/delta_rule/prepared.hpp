@@ -22,7 +22,7 @@
 namespace tutorial::delta_rule {
 
 /// In device memory. Sequences are filled up to N whole chunks of 64 with positions where q, k and beta are 0. Of T and
-/// P the ten blocks of 16 x 16 on and below the diagonal are kept (lower_block() of chunk_inverse.cuh numbers them),
+/// P the ten blocks of 16 x 16 on and below the diagonal are kept (blocks.hpp numbers them),
 /// each as the fragments B of its transpose, for the left and the right 8 columns (mma.cuh): 32 lanes of 16 bytes.
 struct Prepared {
   int N;           ///< chunks of a sequence

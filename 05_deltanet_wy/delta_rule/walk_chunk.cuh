@@ -88,7 +88,7 @@ __device__ __forceinline__ void add_from_state(WarpColumns& sums, const Swizzled
 template <bool kDivide = false>
 __device__ __forceinline__ void scale_positions(float (&x)[4], const float* factors) {
   float2 f = *reinterpret_cast<const float2*>(factors + fresh_lane() % 4 * 2);
-  if (kDivide) f = make_float2(1 / f.x, 1 / f.y);
+  if (kDivide) f = make_float2(__fdividef(1, f.x), __fdividef(1, f.y));
   x[0] *= f.x;
   x[1] *= f.y;
   x[2] *= f.x;

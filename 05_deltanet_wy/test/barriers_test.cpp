@@ -29,6 +29,7 @@ constexpr Kernel kKernels[] = {
     {"chunk_gpu", "05_deltanet_wy/delta_rule/6_chunk_gpu.cu", 80, 16},
     {"tensor_core", "05_deltanet_wy/delta_rule/prepare.cu", 16, 16},
     {"tensor_core", "05_deltanet_wy/delta_rule/7_tensor_core.cu", 80, 16},
+    {"fused", "common/device/block_barrier.cuh", 16, 16},
 };
 
 /// The lines of a source file that wait at a block barrier.

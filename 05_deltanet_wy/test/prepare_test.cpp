@@ -3,10 +3,12 @@
 
 #include <cuda_runtime.h>
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <vector>
 
-#include "05_deltanet_wy/delta_rule/chunk_inverse.cuh"
+#include "05_deltanet_wy/delta_rule/blocks.hpp"
 #include "05_deltanet_wy/delta_rule/chunks.hpp"
 #include "05_deltanet_wy/delta_rule/prepared.hpp"
 #include "05_deltanet_wy/test/stages.hpp"
@@ -27,6 +29,10 @@ std::vector<T> download(const T* device, std::int64_t count) {
   return host;
 }
 
+float bf16(std::uint32_t bits) {
+  return std::bit_cast<float>(bits << 16);
+}
+
 /// A chunk's matrix [64, 64] from the ten blocks that are kept of it.
 Matrix unpacked(const uint4* fragments) {
   Matrix whole = Matrix::Zero(kRows, kRows);
@@ -36,10 +42,9 @@ Matrix unpacked(const uint4* fragments) {
         const uint4& unit = fragments[lower_block(r, c) * 32 + lane];
         const std::uint32_t registers[] = {unit.x, unit.y, unit.z, unit.w};
         for (int i = 0; i < 4; ++i) {
-          const float2 two = unpack(registers[i]);
           const int row = r * kBlock + lane / 4 + i / 2 * 8, column = c * kBlock + lane % 4 * 2 + i % 2 * 8;
-          whole(row, column) = double(two.x);
-          whole(row, column + 1) = double(two.y);
+          whole(row, column) = double(bf16(registers[i] & 0xFFFFu));
+          whole(row, column + 1) = double(bf16(registers[i] >> 16));
         }
       }
     }
