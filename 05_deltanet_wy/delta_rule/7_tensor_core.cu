@@ -2,7 +2,7 @@
 /// Stage 7, `tensor_core`: stage 6 on tensor cores, with T inverted in blocks.
 ///
 /// Idea: once T is there, a chunk is nothing but matrix products, and their sums can wait for the next product in the
-/// registers that they came in. T itself has no place on tensor cores as a substitution, row after row; but in blocks of
+/// registers that they came in. T by substitution, row after row, has no place on tensor cores; but of its blocks of
 /// 16 x 16 only those on the diagonal need one, and the rest is products again: prepare.cu and chunk_inverse.cuh, which
 /// also make P.
 /// Mends: stage 6 is bound by the fp32 units, and its T by the latency of 64 rows. Same: its kernels and what lies
@@ -20,11 +20,11 @@
 ///     accumulator of U'^T: U'^T[g][p, p+1]    rounded: the A fragment of U'^T, and the B fragment of U'
 ///
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; beta [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32; W
-/// [B, H, 64 N, Dk] and U [B, H, 64 N, Dv] bf16 for N = ceil(L / 64) chunks, with rows of zeros past L; U' [B, H, N, 64,
-/// Dv] and states [B, H, N, Dk, Dv] bf16 as fragments, 16 bytes a lane, as one warp writes and another reads them.
-/// Who does what: every block has 64 columns, of W or U in vectors_kernel, of S and o in the others, and each of its four
-/// warps 16 of them. Block (chunk and tile, h, b) has a chunk; in states_kernel block (tile, h, b) walks over all, with
-/// the state in registers, one barrier a chunk, and the next chunk's tiles on their way.
+/// [B, H, 64 N, Dk] and U [B, H, 64 N, Dv] bf16 for N = ceil(L / 64) chunks, with rows of zeros past L; U' [B, H, N,
+/// 64, Dv] and states [B, H, N, Dk, Dv] bf16 as fragments, 16 bytes a lane, as one warp writes and another reads them.
+/// Who does what: every block has 64 columns, of W or U in vectors_kernel, of S and o in the others, and each of its
+/// four warps 16 of them. Block (chunk and tile, h, b) has a chunk; in states_kernel block (tile, h, b) walks over all,
+/// with the state in registers, one barrier a chunk, and the next chunk's tiles on their way.
 /// Resources: 13, 80 and 29 KB of shared memory at Dk = 128; 64 registers of a thread for S, 32 for (W S)^T.
 /// Precision: P, W, U, U' and S as a factor or in memory are bf16, T two of them; S itself and
 /// all sums fp32.
