@@ -26,9 +26,9 @@
 ///
 /// Shapes: q, k, v, o bf16 and g, states fp32, as in gla.hpp; Prepared. A product with decays is rounded to bf16 once
 /// more.
-/// Who does what: block (tile, h, b) walks the chunks of head (b, h) with a tile of 128 or 64 columns of Dv; its 4 warps
-/// share the columns. First the #, in 12 halves, three a warp. When all are done with q~ and k~, the block decays them
-/// over the whole chunk, in place, and what is left is chapter 02's.
+/// Who does what: block (tile, h, b) walks the chunks of head (b, h) with a tile of 128 or 64 columns of Dv; its 4
+/// warps share the columns. First the #, in 12 halves, three a warp. When all are done with q~ and k~, the block decays
+/// them over the whole chunk, in place, and what is left is chapter 02's.
 /// Resources: 107 KB of shared memory at Dk = Dv = 128: two blocks a multiprocessor.
 /// Operations: chapter 02's products without the e, and 3 / 2 Dk multiplications a position for the decays.
 /// Bytes: of prepare() those it says; here its q~, k~, decays and scores, v once, o once.

@@ -20,7 +20,8 @@
 /// lane has 4 neighbouring elements d of each row (2 where Dk <= 64); slices of 128 elements follow one another. The 16
 /// sums of a query are added up over the lanes in 16 shuffles: with each step a lane hands half of its sums to its
 /// partner and takes the other half of the partner's, until lane l has that of key l / 2.
-/// All 16 rows are asked for before the first is used: that is what the multiprocessor has of memory requests under way.
+/// All 16 rows are asked for before the first is used: that is what the multiprocessor has of memory requests under
+/// way.
 /// Resources: 168 registers, three blocks a multiprocessor; no shared memory.
 /// Operations for each q_td: 17 / 2 multiply-adds, 15 / 2 multiplications and one exponential, and the shuffles.
 /// Bytes: q, k, g read once, as much as q and k written, and 2 / 3 of a byte for each q_td of decays and scores.

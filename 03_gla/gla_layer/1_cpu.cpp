@@ -1,9 +1,9 @@
 /// @file
 /// Stage 1, `cpu`: the whole layer, with gla where other layers have their attention.
 ///
-/// Idea: what a model calls is not gla but a layer, from x to y of the same shape. Five matrices make q, k, v, the gates
-/// and a second kind of gate r of x; gla moves along the positions; a norm, the gate and a matrix make y of o. Only gla
-/// looks at more than one position.
+/// Idea: what a model calls is not gla but a layer, from x to y of the same shape. Five matrices make q, k, v, the
+/// gates and a second kind of gate r of x; gla moves along the positions; a norm, the gate and a matrix make y of o.
+/// Only gla looks at more than one position.
 /// Mends: gla's stages are given q, k, v and g, and here is where they come from. Same: gla's `chunkwise` as it is.
 ///
 ///   q, k, v, r = x Wq^T, x Wk^T, x Wv^T, x Wr^T       four matrix products
@@ -18,8 +18,8 @@
 /// Shapes: x, y [B, L, d_model]; q, k, g [B L, H Dk] and v, r, o, u [B L, H Dv] between them, heads side by side in a
 /// row, which gla sees as [B, H, L, D] through strides; fp32 in host memory.
 /// Who does what: Eigen gives each thread a part of a product; gla each thread a head; the rest each thread some rows.
-/// Memory: all of these matrices. Work: 2 B L d_model (2 H Dk + 3 H Dv) of the large matrices, against gla's B L H (4 Dk
-/// Dv + 65 (Dk + Dv)); with d_model = H Dv = 2 H Dk that is 8 d_model^2 a position, against about 2 d_model^2 / H.
+/// Memory: all of these matrices. Work: 2 B L d_model (2 H Dk + 3 H Dv) of the large matrices, against gla's B L H (4
+/// Dk Dv + 65 (Dk + Dv)); with d_model = H Dv = 2 H Dk that is 8 d_model^2 a position, against about 2 d_model^2 / H.
 /// Bytes: x, y and the weights once, and every matrix between them twice.
 /// Limit: the cores' arithmetic. Needs: nothing.
 /// Weakness: the products are work for matrix units, of which a GPU has many and a CPU few. Stage 2 goes there.

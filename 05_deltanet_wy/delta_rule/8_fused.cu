@@ -8,26 +8,28 @@
 ///
 ///   V' = V - diag(f) K S,   U' = diag(f) T V',   O = scale (Q S + P U'),   S = S + K^T U'          for each chunk
 ///
-/// (with U' as in stage 7; the signs in walk_chunk.cuh). Three of these products wait for each other, chunk after chunk.
-/// O does not: nobody in the walk needs it. So there are three kinds of warps, which meet at one barrier a chunk:
+/// (with U' as in stage 7; the signs in walk_chunk.cuh). Three of these products wait for each other, chunk after
+/// chunk. O does not: nobody in the walk needs it. So there are three kinds of warps, which meet at one barrier a
+/// chunk:
 ///
-///     loading warps    chunk n + 2 from memory          four, with cp.async
-///     the chain        chunk n: V', U', S               one for each 16 columns of Dv; leaves S and U' in shared memory
-///     outputs          chunk n - 1: O, to memory        one for each 16 columns
+///     loading warps    chunk n + 2 from memory, by cp.async                       four
+///     the chain        chunk n: V', U', S; leaves S and U' in shared memory       one for each 16 columns of Dv
+///     outputs          chunk n - 1: O, to memory                                  one for each 16 columns
 ///
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; beta [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32.
 /// Who does what: block (tile, h, b) walks with 32 columns of Dv, or with 64 where heads fill the GPU. A warp of the
 /// chain needs nothing of another one: walk_chunk.cuh says why.
 /// Resources: at Dk = 128 and 32 columns 186 registers, 8 warps, 190 KB of shared memory: one block a multiprocessor.
 /// Operations: 6 Dk Dv + 3 (64 + 16) Dv a position on tensor cores, and prepare()'s.
-/// Bytes: v and o once; q and k once for each tile of columns and once in prepare(); T, P and f written once and read once
-/// for each tile.
-/// Limit: with few heads the chain, 168 mma one after the other for each of the L / 64 chunks: 1.3 us where 0.5 would be
-/// the tensor cores'. With many heads shared memory: each warp reads its factors B for itself, 25 KB for a product with K.
+/// Bytes: v and o once; q and k once for each tile of columns and once in prepare(); T, P and f written once and read
+/// once for each tile.
+/// Limit: with few heads the chain, 168 mma one after the other for each of the L / 64 chunks: 1.3 us where 0.6 would
+/// be the tensor cores'. With many heads shared memory: each warp reads its factors B for itself, 25 KB for a product
+/// with K.
 /// Needs: Dk <= 256 and Dv <= 512, multiples of 16; rows aligned to 16 bytes; shared memory as above.
 /// Weakness: B H Dv / 32 blocks, however long the sequence is: segments would need each one's own transition matrix.
-/// Source: the form T (V - K S), and a kernel that prepares before one that walks: FlashKDA (Moonshot AI), for a related
-/// operator; warps with different tasks: chapter 04's `one_kernel`.
+/// Source: the form T (V - K S), and a kernel that prepares before one that walks: FlashKDA (Moonshot AI), for a
+/// related operator; warps with different tasks: chapter 04's `one_kernel`.
 
 #include <cuda_runtime.h>
 

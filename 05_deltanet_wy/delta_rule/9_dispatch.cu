@@ -2,13 +2,13 @@
 /// Stage 9, `dispatch`: what a user calls. No new kernel for the operator, a choice.
 ///
 /// Mends: stage 8 does not take every width. Same: the kernels, shapes and bytes of the stage that it picks.
-/// It is stage 8, or stage 7 where a block has not enough shared memory for that. Widths that are no multiple of 16 or too large, and rows that are not aligned, are computed in fp32: a kernel copies
-/// each of q, k and v out, one copies the result back. There the choice is between two stages. In stage 5 a block walks
-/// position after position; in stage 6 most of the work has a block for each chunk, and the walk is one of chunks, at
-/// the price of two fifths more operations and four launches. The latter wins where few heads leave multiprocessors
-/// idle and there are many chunks; where heads fill the GPU the operations count, and the former wins.
-/// A step of a walk has a latency, and work for each block that shares the multiprocessor; what has a block for each
-/// chunk shares out the multiprocessors evenly.
+/// It is stage 8, or stage 7 where a block has not enough shared memory for that. Widths that are no multiple of 16 or
+/// too large, and rows that are not aligned, are computed in fp32: a kernel copies each of q, k and v out, one copies
+/// the result back. There the choice is between two stages. In stage 5 a block walks position after position; in stage
+/// 6 most of the work has a block for each chunk, and the walk is one of chunks, at the price of two fifths more
+/// operations and four launches. The latter wins where few heads leave multiprocessors idle and there are many chunks;
+/// where heads fill the GPU the operations count, and the former wins. A step of a walk has a latency, and work for
+/// each block that shares the multiprocessor; what has a block for each chunk shares out the multiprocessors evenly.
 /// Limit and needs: those of the stage that it picks; a chunk of stage 6 has 64 positions, whatever C is.
 /// Weakness: the constants follow from counting instructions; and in bf16 nothing is chosen.
 

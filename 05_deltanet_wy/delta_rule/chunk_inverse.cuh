@@ -8,12 +8,12 @@
 ///     X_rc = -(X_r,c+1 A_c+1,c + ... + X_rr A_rc) X_cc,   c < r           (for two blocks: X_10 = -X_11 A_10 X_00)
 ///
 ///     X_00                        warp 0
-///     X_10 X_11                   warp 1      what a row of blocks needs of the others are the diagonal ones: so a warp
-///     X_20 X_21 X_22              warp 2      has a row, and waits for nobody but once
+///     X_10 X_11                   warp 1      of the others a row of blocks needs the one on the diagonal: so a warp
+///     X_20 X_21 X_22              warp 2      has a row, and waits for the others but once
 ///     X_30 X_31 X_32 X_33         warp 3
 ///
-/// These products run on tensor cores, with both factors split into two bf16 (split.cuh). They must be better than bf16:
-/// X is a sum of products of many A, and what is rounded in one block goes into all that follow.
+/// These products run on tensor cores, with both factors split into two bf16 (split.cuh). They must be better than
+/// bf16: X is a sum of products of many A, and what is rounded in one block goes into all that follow.
 
 #include <cuda_runtime.h>
 

@@ -15,8 +15,9 @@
 /// A warp has 16 columns of V, U', O and S: rows of the transposed ones, one tile of m. Accumulators rounded to bf16
 /// are an A fragment of the next product (mma.cuh); the factors B come from shared memory, each as it lies there.
 ///
-/// T is split into two bf16 (split.cuh), so T V' is two products. Where keys are alike, the sums of T's rows are close to
-/// zero, and what one bf16 leaves out of its elements goes wrong in the same direction for all 64 positions (README.md).
+/// T is split into two bf16 (split.cuh), so T V' is two products. Where keys are alike, the sums of T's rows are close
+/// to zero, and what one bf16 leaves out of its elements goes wrong in the same direction for all 64 positions
+/// (README.md).
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -149,8 +150,8 @@ __device__ __forceinline__ void write_to_state(WarpState<kDk>& N, const Swizzled
   }
 }
 
-/// U' = diag(f) T V', and N = N + K^T U'. A block of 16 positions goes into the state as soon as it is there, while the next one
-/// is computed.
+/// U' = diag(f) T V', and N = N + K^T U'. A block of 16 positions goes into the state as soon as it is there, while the
+/// next one is computed.
 /// @param T [2, 10, 32] in shared memory
 /// @param factors f, [64] in shared memory; null where all are 1
 /// @param shown [4, 32] in shared memory: gets U'^T rounded, as fragments
@@ -193,8 +194,8 @@ __device__ __forceinline__ void outputs(WarpColumns& O, const SwizzledTile<kDk>&
 }
 
 /// Writes O^T times a factor to global memory, in whole units of 16 bytes of O's rows.
-/// @param staging [64, 16] in shared memory, the warp's own; units of a row change places with every fourth row, against
-/// bank conflicts
+/// @param staging [64, 16] in shared memory, the warp's own; units of a row change places with every fourth row,
+/// against bank conflicts
 /// @param o the warp's first column of the chunk's first row; rows are stride_l elements apart
 /// @param columns how many of the 16 exist: none or all
 __device__ __forceinline__ void store_warp_output(__nv_bfloat16* o, std::int64_t stride_l, int rows, int columns,

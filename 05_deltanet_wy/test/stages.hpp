@@ -69,8 +69,8 @@ inline void expect_close(const Outputs& outputs, const Outputs& expected, double
 inline constexpr double kCorrelated = 5e-2;
 
 /// Runs every stage that takes the problem and expects its outputs to be as close to the double reference as the runner
-/// asks for. The stages in fp32 and fp64 take any, but for chunks of more than 64 and Dk > 256 on a GPU; dispatch is the
-/// one in bf16 that takes more than the tensor cores.
+/// asks for. The stages in fp32 and fp64 take any, but for chunks of more than 64 and Dk > 256 on a GPU; dispatch is
+/// the one in bf16 that takes more than the tensor cores.
 /// @param half_tolerance of the bf16 stages; 0: the runner's
 inline void expect_stages_match(const Problem& problem, const Layout& layout = {}, double half_tolerance = 0,
                                 const Operator& definition = delta_rule_operator()) {
