@@ -137,6 +137,13 @@ double Tensor::value(std::int64_t offset) const {
   });
 }
 
+void Tensor::reshape(Shape shape) {
+  if (element_count(shape) != size_) {
+    throw std::logic_error(to_string(shape_) + " has not as many elements as " + to_string(shape));
+  }
+  shape_ = std::move(shape);
+}
+
 void Tensor::fill_bytes(unsigned char byte) {
   if (bytes() > 0) std::memset(raw(), byte, bytes());
 }

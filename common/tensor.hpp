@@ -56,6 +56,9 @@ class Tensor {
   /// Element `offset` of the packed memory, whatever the type.
   double value(std::int64_t offset) const;
 
+  /// The same elements under another shape of as many; std::logic_error for one of more or fewer.
+  void reshape(Shape shape);
+
   /// Every byte set to `byte`. 0xFF makes every element of a floating-point type a NaN.
   void fill_bytes(unsigned char byte);
 

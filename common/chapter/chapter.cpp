@@ -52,8 +52,9 @@ void print_list(const Chapter& chapter) {
 
 }  // namespace
 
-void Chapter::demonstration(std::string name, std::string summary, std::function<Demonstration()> run) {
-  demonstrations_.push_back({std::move(name), std::move(summary), std::move(run)});
+void Chapter::demonstration(std::string name, std::string summary, std::function<Demonstration()> run,
+                            std::string option) {
+  demonstrations_.push_back({std::move(name), std::move(summary), std::move(run), std::move(option)});
 }
 
 Operator& Chapter::add(Operator definition) {

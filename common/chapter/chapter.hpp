@@ -18,7 +18,9 @@ class Chapter {
   Chapter(std::string name, std::string title) : name_(std::move(name)), title_(std::move(title)) {}
 
   /// Adds a warm-up that runs before the operators. What it throws is a failure.
-  void demonstration(std::string name, std::string summary, std::function<Demonstration()> run);
+  /// @param option if given, the demonstration runs only where the command line has --OPTION
+  void demonstration(std::string name, std::string summary, std::function<Demonstration()> run,
+                     std::string option = {});
 
   /// Adds an operator; its stages are added to what is returned, which stays valid. Two may have the same name if they
   /// differ in their variant.

@@ -18,6 +18,7 @@ struct NamedDemonstration {
   std::string name;
   std::string summary;  ///< one line for --list
   std::function<Demonstration()> run;
+  std::string option = {};  ///< "trace": shown only where --trace asks for it; empty: in every run of the whole chapter
 };
 
 }  // namespace tutorial

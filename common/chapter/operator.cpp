@@ -46,6 +46,11 @@ Operator& Operator::metadata_size(std::string symbol, std::string key) {
   return *this;
 }
 
+Operator& Operator::flattened(std::string symbol) {
+  flattened_.insert(std::move(symbol));
+  return *this;
+}
+
 Operator& Operator::consistent(std::function<std::string(const Sizes&)> conflict) {
   conflict_ = std::move(conflict);
   return *this;

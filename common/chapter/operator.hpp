@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -96,6 +97,9 @@ class Operator {
   /// The size of a symbol stands under this key in the metadata of files that were saved with it. It then counts like
   /// one in a tensor's shape.
   Operator& metadata_size(std::string symbol, std::string key);
+  /// The symbol is the last of its tensors: in files it may stand for several dimensions, which are flattened to one, or
+  /// be left out where it is 1. Outputs that end with it are written in the shape of the first input that ends with it.
+  Operator& flattened(std::string symbol);
   /// Says in a sentence which sizes do not go together, and nothing where they do.
   Operator& consistent(std::function<std::string(const Sizes&)> conflict);
   /// A number above 0 that stages read with Call::parameter().
@@ -200,6 +204,7 @@ class Operator {
   void derive(Sizes& sizes) const;
   /// Symbols whose sizes metadata may give, with their keys.
   const std::vector<std::pair<std::string, std::string>>& metadata_sizes() const { return metadata_sizes_; }
+  bool is_flattened(const std::string& symbol) const { return flattened_.contains(symbol); }
   const std::vector<Parameter>& parameters() const { return parameters_; }
   /// Why these sizes, which are complete, do not go together; empty where they do.
   std::string conflict(const Sizes& sizes) const { return conflict_ ? conflict_(sizes) : ""; }
@@ -233,6 +238,7 @@ class Operator {
   Sizes modest_sizes_;
   std::vector<std::pair<std::string, std::function<std::int64_t(const Sizes&)>>> derived_sizes_;
   std::vector<std::pair<std::string, std::string>> metadata_sizes_;
+  std::set<std::string> flattened_;
   std::function<std::string(const Sizes&)> conflict_;
   std::vector<Parameter> parameters_;
   std::function<double(const Sizes&)> scale_;

@@ -19,12 +19,14 @@ struct SizeOption {
   const char* flags;
   const char* help;
 };
-constexpr std::array<SizeOption, 6> kSizeOptions{{
+constexpr std::array<SizeOption, 8> kSizeOptions{{
     {"B", "-B,--batch", "batch entries, B"},
     {"H", "-H,--heads", "heads, H"},
     {"L", "-L,--length", "sequence length, L"},
     {"Dk", "--key-dim", "width of keys and queries, Dk"},
-    {"Dv", "--value-dim", "width of values, Dv"},
+    {"Dv", "--value-dim", "width of values, Dv, or of what is scanned, D"},
+    {"D", "--value-dim", ""},  // the same option for operators that have no keys
+    {"Dg", "--gate-dim", "width of gates, Dg: 1, one for all channels, or as wide as what is gated"},
     {"C", "--chunk", "chunk length, C"},
 }};
 
@@ -83,8 +85,14 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
       ->type_name("NAME[,NAME]")
       ->delimiter(',')
       ->allow_extra_args(false);
+  std::map<std::string, bool> shown;
+  for (const NamedDemonstration& demonstration : chapter.demonstrations()) {
+    const std::string& name = demonstration.option;
+    if (!name.empty()) app.add_flag("--" + name, shown[name], demonstration.summary);
+  }
   app.add_flag("--list", options.list, "list operators and stages with their ideas");
   for (const SizeOption& size : kSizeOptions) {
+    if (*size.help == '\0') continue;
     app.add_option(size.flags, sizes[size.symbol], size.help)->type_name("N");
   }
   app.add_option("--scale", scale, "what multiplies q, where an operator takes a scale")->type_name("X");
@@ -110,10 +118,13 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   }
 
   options.variant = chosen_variant(variants);
+  for (const auto& [name, is_given] : shown) {
+    if (is_given) options.shown.insert(name);
+  }
   for (const SizeOption& size : kSizeOptions) {
     const std::string flag = long_flag(size.flags);
     if (app.count(flag) > 0) {
-      options.sizes[size.symbol] = parse_number<std::int64_t>(flag, sizes[size.symbol], 1, kMaxInt);
+      options.sizes[size.symbol] = parse_number<std::int64_t>(flag, app[flag]->as<std::string>(), 1, kMaxInt);
     }
   }
   if (app.count("--scale") > 0) {

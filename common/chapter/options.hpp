@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct Options {
   std::string operator_name;        ///< empty: all of the chapter
   std::string variant;              ///< empty: the operators that are no variant
   std::vector<std::string> stages;  ///< empty: all
+  std::set<std::string> shown;      ///< the options of demonstrations that were given
   bool list = false;
   Sizes sizes;  ///< those that were given
   std::optional<double> scale;

@@ -53,9 +53,22 @@ struct KnownSize {
   std::string source;
 };
 
+// The shape of an input in a file; of a flattened symbol the one dimension that stands for what the file has.
+Shape shape_in(const Operator& definition, const Input& spec, const SafetensorsFile& file) {
+  Shape shape = file.shape(spec.name);
+  const std::size_t outer = spec.dims.size() - 1;
+  if (!definition.is_flattened(spec.dims.back()) || shape.size() < outer) return shape;
+  const auto inner = shape.begin() + std::ptrdiff_t(outer);
+  const std::int64_t size = element_count({inner, shape.end()});
+  shape.erase(inner, shape.end());
+  shape.push_back(size);
+  return shape;
+}
+
 // Takes the sizes from the shape of one input in a file.
-void take_shape(const Input& spec, const SafetensorsFile& file, std::map<std::string, KnownSize>& known) {
-  const Shape& shape = file.shape(spec.name);
+void take_shape(const Operator& definition, const Input& spec, const SafetensorsFile& file,
+                std::map<std::string, KnownSize>& known, Problem& problem) {
+  const Shape shape = shape_in(definition, spec, file);
   const std::string tensor = fmt::format("{}: {} {}", file.path().string(), spec.name, to_string(shape));
   if (shape.size() != spec.dims.size()) {
     throw UsageError(fmt::format("{} has {} dimensions, not the {} of [{}]", tensor, shape.size(), spec.dims.size(),
@@ -68,6 +81,10 @@ void take_shape(const Input& spec, const SafetensorsFile& file, std::map<std::st
       throw UsageError(fmt::format("{} has {} = {}, but {} has {}", tensor, spec.dims[i], shape[i],
                                    found->second.source, found->second.size));
     }
+  }
+  if (definition.is_flattened(spec.dims.back())) {
+    const Shape& whole = file.shape(spec.name);
+    problem.flattened.try_emplace(spec.dims.back(), whole.begin() + std::ptrdiff_t(shape.size() - 1), whole.end());
   }
 }
 
@@ -179,7 +196,7 @@ Problem plan_problem(const Operator& definition, const ProblemRequest& request) 
   bool any = false;
   for (const Input& spec : definition.inputs()) {
     if (const SafetensorsFile* file = files.of(spec)) {
-      take_shape(spec, *file, known);
+      take_shape(definition, spec, *file, known, problem);
       any = true;
     } else if (!spec.draw && !spec.optional) {
       throw UsageError(fmt::format("{} needs the input {}, which only a file can give", definition.name(), spec.name));
@@ -243,7 +260,9 @@ void load_inputs(const Operator& definition, const ProblemRequest& request, Prob
   for (const Input& spec : definition.inputs()) {
     const bool rounds = spec.half && spec.dtype == Dtype::fp32;
     if (const SafetensorsFile* file = files.of(spec)) {
-      problem.inputs.insert_or_assign(spec.name, read_checked(spec, *file, problem.sizes));
+      Tensor tensor = read_checked(spec, *file, problem.sizes);
+      tensor.reshape(shape_of(spec.dims, problem.sizes));
+      problem.inputs.insert_or_assign(spec.name, std::move(tensor));
       problem.from_file = problem.from_file || rounds;
     } else if (spec.draw) {
       Tensor tensor(spec.dtype, shape_of(spec.dims, problem.sizes));

@@ -30,6 +30,7 @@ struct Problem {
   double scale = 1;
   Parameters parameters;
   std::uint64_t seed = 0;
+  std::map<std::string, Shape, std::less<>> flattened;  ///< the dimensions that a file has in the place of a symbol
   std::map<std::string, Tensor, std::less<>> inputs;
   bool from_file = false;  ///< some input came from a file, and is not rounded to bf16
 };

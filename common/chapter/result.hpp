@@ -2,6 +2,7 @@
 /// @file
 /// What is known of a stage after it ran.
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,6 +54,8 @@ struct OperatorResult {
   std::uint64_t seed = 0;
   std::vector<StageResult> stages;
   std::string note = {};  ///< on the inputs
+  /// What files have in the place of a symbol: see Problem.
+  std::map<std::string, Shape, std::less<>> flattened = {};
 };
 
 }  // namespace tutorial

@@ -94,7 +94,8 @@ Demonstration show(const NamedDemonstration& demonstration) {
 
 OperatorResult run_task(Task& task, const RunSettings& settings, GpuTimer* timer, Progress& progress, Report& report) {
   OperatorResult result{
-      task.definition, task.problem.sizes, task.problem.scale, task.problem.parameters, task.problem.seed, {}, {}};
+      task.definition,       task.problem.sizes, task.problem.scale, task.problem.parameters, task.problem.seed, {}, {},
+      task.problem.flattened};
   report.begin_operator(result, task.request, task.stages);
   progress.begin("inputs");
   load_inputs(*task.definition, task.request, task.problem);
@@ -110,11 +111,32 @@ OperatorResult run_task(Task& task, const RunSettings& settings, GpuTimer* timer
   return result;
 }
 
+// The outputs as a file has them: with all the dimensions of its inputs.
+Outputs in_shape_of_file(const Outputs& flat, const OperatorResult& result) {
+  Outputs outputs;
+  for (const Output& spec : result.definition->outputs()) {
+    const auto found = flat.find(spec.name);
+    if (found == flat.end()) continue;
+    Tensor tensor = found->second.to(Dtype::fp32);
+    if (const auto inner = result.flattened.find(spec.dims.back()); inner != result.flattened.end()) {
+      Shape shape = tensor.shape();
+      shape.pop_back();
+      shape.insert(shape.end(), inner->second.begin(), inner->second.end());
+      tensor.reshape(std::move(shape));
+    }
+    outputs.insert_or_assign(spec.name, std::move(tensor));
+  }
+  return outputs;
+}
+
 void write_outputs(const fs::path& path, const OperatorResult& result) {
+  std::vector<Outputs> outputs;  // of the stages that ran
+  outputs.reserve(result.stages.size());
   std::vector<NamedTensor> tensors;
   for (const StageResult& stage : result.stages) {
     if (!stage.outputs) continue;
-    for (const auto& [name, tensor] : *stage.outputs) tensors.push_back({stage.stage->name + "." + name, &tensor});
+    outputs.push_back(in_shape_of_file(*stage.outputs, result));
+    for (const auto& [name, tensor] : outputs.back()) tensors.push_back({stage.stage->name + "." + name, &tensor});
   }
   write_safetensors(path, tensors, {{"op", result.definition->name()}, {"scale", fmt::format("{}", result.scale)}});
 }

@@ -24,6 +24,7 @@ std::vector<std::string> known_names(const Chapter& chapter) {
 
 // Demonstrations are no part of a run that asks for some operators, some stages or files.
 bool selects(const Options& options, const NamedDemonstration& demonstration) {
+  if (!demonstration.option.empty()) return options.shown.contains(demonstration.option);
   if (!options.variant.empty()) return false;
   if (!options.operator_name.empty()) return options.operator_name == demonstration.name;
   return options.stages.empty() && options.input.empty() && options.weights.empty() && options.output.empty();
@@ -84,7 +85,12 @@ void check_used(const Selection& selection, const Options& options) {
 
   require(options.stages.empty() || !tasks.empty(), "--stage");
   for (const auto& [symbol, size] : options.sizes) {
-    require(any([&](const Task& task) { return task.definition->has_symbol(symbol); }), option_of(symbol));
+    const std::string option = option_of(symbol);  // of several symbols, maybe
+    const auto uses = [&](const Task& task) {
+      const auto& symbols = task.definition->symbols();
+      return std::any_of(symbols.begin(), symbols.end(), [&](const auto& own) { return option_of(own) == option; });
+    };
+    require(any(uses), option);
   }
   require(!options.scale || any([](const Task& task) { return task.definition->takes_scale(); }), "--scale");
   const auto takes_weights = [](const Task& task) {

@@ -1,0 +1,46 @@
+#pragma once
+/// @file
+/// The elements of the scan: affine maps y -> exp(log_decay) y + value, and their composition.
+///
+/// A step of the recurrence is such a map, and so is a run of steps: what it makes of the y before it. Composition is
+/// associative, so any grouping of a run gives the same map; it does not commute, so the order stays. The factor is kept
+/// as its logarithm: factors of 0 to 1 multiply by adding numbers of one sign, which neither overflows nor cancels, and
+/// the sum of a whole sequence's gates is there when its last map is. exp is taken of a sum, never a difference of two
+/// sums: exp(-1e4) is 0, and what comes after a gate like that is as exact as if the sequence began there.
+/// Source: Blelloch, CMU-CS-90-190, section 1.4.1.
+
+#include <cmath>
+
+#include "common/view.hpp"
+
+namespace tutorial::scan {
+
+/// The map y -> exp(log_decay) y + value. Identity unless given.
+/// @tparam T float, or double on the CPU
+template <class T>
+struct Affine {
+  T log_decay = 0;
+  T value = 0;
+};
+
+/// exp(log_decay), as wide as T.
+TUTORIAL_HOST_DEVICE inline float decay(float log_decay) {
+  return expf(log_decay);
+}
+TUTORIAL_HOST_DEVICE inline double decay(double log_decay) {
+  return exp(log_decay);
+}
+
+/// What the map makes of y.
+template <class T>
+TUTORIAL_HOST_DEVICE T apply(const Affine<T>& map, T y) {
+  return decay(map.log_decay) * y + map.value;
+}
+
+/// The map that does what `first` does and then what `second` does: second after first.
+template <class T>
+TUTORIAL_HOST_DEVICE Affine<T> compose(const Affine<T>& first, const Affine<T>& second) {
+  return {first.log_decay + second.log_decay, apply(second, first.value)};
+}
+
+}  // namespace tutorial::scan

@@ -1,0 +1,71 @@
+/// @file
+/// Chapter 06, the table of contents: a recurrence as a scan. (common/chapter/main.cpp runs it.)
+
+#include "06_scan/operators.hpp"
+#include "06_scan/scan.hpp"
+#include "06_scan/scan/trace.hpp"
+#include "common/chapter/chapter.hpp"
+
+namespace tutorial {
+namespace {
+
+void add_stages(Operator& definition) {
+  using namespace scan;
+  definition.cpu("sequential", sequential, "a loop over time: the truth, in double")
+      .dtype(Dtype::fp64)
+      .cpu("hillis_steele", hillis_steele,
+           "every step looks back 1, 2, 4, ... steps: log2(L) rounds, each over all of L")
+      .dtype(Dtype::fp64)
+      .memory(hillis_steele_memory)
+      .stage_work(hillis_steele_work)
+      .cpu("blelloch", blelloch, "up a tree and down again: twice the rounds, but 2 L compositions in all")
+      .dtype(Dtype::fp64)
+      .memory(blelloch_memory)
+      .stage_work(blelloch_work)
+      .gpu("sequential_gpu", sequential_gpu, "a thread a channel, the loop over time")
+      .limits(sequential_gpu_limits)
+      .moved(sequential_gpu_moved)
+      .gpu("blelloch_gpu", blelloch_gpu, "the tree in shared memory, padded: a block a channel, tile after tile")
+      .limits(blelloch_gpu_limits)
+      .stage_work(blelloch_work)
+      .gpu("warp_shuffle", warp_shuffle, "registers instead: steps, lanes, warps")
+      .limits(warp_shuffle_limits)
+      .gpu("single_pass", single_pass, "all tiles at once, each looks back at those before it")
+      .limits(single_pass_limits)
+      .memory(single_pass_memory)
+      .moved(single_pass_moved)
+      .gpu("cub", cub_scan, "the same operator through CUB: the yardstick")
+      .limits(cub_limits)
+      .memory(cub_memory)
+      .without_output("final_log_decay")  // what separates its sequences is a gate of -infinity
+      .gpu("dispatch", dispatch, "what a user calls: single_pass, or the loop where it is short")
+      .limits(dispatch_limits)
+      .memory(dispatch_memory)
+      .moved(dispatch_moved)
+      .note(dispatch_note);
+}
+
+void add_backward_stages(Operator& definition) {
+  using namespace scan;
+  definition.cpu("sequential", sequential_backward, "the loop again, then backwards over time")
+      .dtype(Dtype::fp64)
+      .gpu("sequential_gpu", sequential_gpu_backward, "the same kernel twice, the second time from the end")
+      .limits(sequential_gpu_backward_limits)
+      .memory(sequential_gpu_backward_memory)
+      .gpu("dispatch", dispatch_backward, "two scans, one of them from the end, and the gates' gradient")
+      .limits(dispatch_backward_limits)
+      .memory(dispatch_backward_memory);
+}
+
+}  // namespace
+
+Chapter chapter() {
+  Chapter chapter("06_scan", "A recurrence is a scan: affine maps, composed in any grouping");
+  chapter.demonstration("blelloch_tree", "prints the tree of the stage blelloch for eight elements",
+                        scan::blelloch_tree, "trace");
+  add_stages(chapter.add(scan::definition()));
+  add_backward_stages(chapter.add(scan::backward_definition()));
+  return chapter;
+}
+
+}  // namespace tutorial

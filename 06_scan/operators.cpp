@@ -1,0 +1,102 @@
+#include "06_scan/operators.hpp"
+
+#include <cmath>
+
+#include "06_scan/scan.hpp"
+#include "common/chapter/draw.hpp"
+
+namespace tutorial::scan {
+namespace {
+
+double steps(const Sizes& s) {
+  return double(s.at("B")) * double(s.at("H")) * double(s.at("L")) * double(s.at("D"));
+}
+
+/// The operations of composing two maps: one exponential, the value's multiply-add, the sum of the gates.
+Work compositions(double count) {
+  return {.fma_flops = 3 * count, .exponentials = count};
+}
+
+/// What the operator and its adjoint share.
+Operator with_inputs(Operator definition) {
+  definition.input({.name = "x", .dims = {"B", "H", "L", "D"}, .draw = normal(), .half = false})
+      .input({.name = "log_decay", .dims = {"B", "H", "L", "Dg"}, .draw = logsigmoid(), .half = false})
+      .input({.name = "initial_state",
+              .dims = {"B", "H", "D"},
+              .draw = normal(),
+              .optional = true,
+              .half = false,
+              .in_graph = false})
+      .flattened("D")
+      .flattened("Dg")
+      .derived_size("Dg", [](const Sizes& s) { return s.at("D"); })
+      .consistent([](const Sizes& s) -> std::string {
+        if (s.at("Dg") == 1 || s.at("Dg") == s.at("D")) return "";
+        return "Dg = " + std::to_string(s.at("Dg")) +
+               ": log_decay has one gate a step, or one for each of the D = " + std::to_string(s.at("D")) + " channels";
+      })
+      .sizes({{"B", 8}, {"H", 1}, {"L", 65536}, {"D", 1536}})
+      .modest_sizes({{"B", 1}, {"H", 2}, {"L", 1024}, {"D", 40}});
+  return definition;
+}
+
+}  // namespace
+
+Arguments Arguments::bind(const Call& call) {
+  return {call.size("B"),
+          call.size("H"),
+          call.size("L"),
+          call.size("D"),
+          call.size("Dg"),
+          call.view<const float>("x"),
+          call.view<const float>("log_decay"),
+          call.view<const float>("initial_state"),
+          call.view<float>("y"),
+          call.view<float>("final_state"),
+          call.view<float>("final_log_decay")};
+}
+
+BackwardArguments BackwardArguments::bind(const Call& call) {
+  return {call.size("B"),
+          call.size("H"),
+          call.size("L"),
+          call.size("D"),
+          call.size("Dg"),
+          call.view<const float>("x"),
+          call.view<const float>("log_decay"),
+          call.view<const float>("initial_state"),
+          call.view<const float>("dy"),
+          call.view<float>("dx"),
+          call.view<float>("dlog_decay"),
+          call.view<float>("dinitial_state")};
+}
+
+Operator definition() {
+  return with_inputs(Operator("scan", "y_t = exp(g_t) y_{t-1} + x_t"))
+      .output({.name = "y", .dims = {"B", "H", "L", "D"}, .half = false})
+      .output({.name = "final_state", .dims = {"B", "H", "D"}, .half = false, .in_graph = false})
+      .output({.name = "final_log_decay", .dims = {"B", "H", "Dg"}, .half = false, .in_graph = false})
+      .work([](const Sizes& s) -> Work { return {.fma_flops = 2 * steps(s), .exponentials = steps(s)}; })
+      .reference(sequential);
+}
+
+Operator backward_definition() {
+  return with_inputs(Operator("scan", "dx_t = dy_t + exp(g_{t+1}) dx_{t+1}, dg_t = exp(g_t) dx_t y_{t-1}")
+                         .variant("backward", "the gradients of x, log_decay and initial_state for those of y"))
+      .input({.name = "dy", .dims = {"B", "H", "L", "D"}, .draw = normal(), .half = false})
+      .output({.name = "dx", .dims = {"B", "H", "L", "D"}, .half = false})
+      .output({.name = "dlog_decay", .dims = {"B", "H", "L", "Dg"}, .half = false})
+      .output({.name = "dinitial_state", .dims = {"B", "H", "D"}, .half = false, .in_graph = false})
+      .work([](const Sizes& s) -> Work { return {.fma_flops = 7 * steps(s), .exponentials = 3 * steps(s)}; })
+      .reference(sequential_backward);
+}
+
+Work hillis_steele_work(const Sizes& s) {
+  return compositions(steps(s) * std::ceil(std::log2(double(s.at("L")))));
+}
+
+Work blelloch_work(const Sizes& s) {
+  return compositions(2 * steps(s));
+}
+
+}  // namespace tutorial::scan

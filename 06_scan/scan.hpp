@@ -1,0 +1,95 @@
+#pragma once
+/// @file
+/// The operator `scan`, its adjoint, and one declaration a stage. Plain views and sizes only: .cu files include it.
+///
+///     y_t = exp(g_t) y_{t-1} + x_t,    y_0 = initial_state or 0
+///
+/// for each of D channels. g_t, the logarithm of the gate, is one number a step (Dg = 1) or one a channel (Dg = D). The
+/// adjoint, of gradients dy:
+///
+///     dx_t = dy_t + exp(g_{t+1}) dx_{t+1},    dg_t = exp(g_t) dx_t y_{t-1},    dy_0 = exp(g_1) dx_1
+///
+/// where dg_t is summed over the channels if Dg = 1. Views of CPU stages point into host memory, views of GPU stages
+/// into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the runtime
+/// refuses.
+/// Sources: Blelloch, "Prefix Sums and Their Applications", CMU-CS-90-190, 1990, section 1.4; Martin and Cundy,
+/// "Parallelizing Linear Recurrent Neural Nets Over Sequence Length", arXiv 1709.04057.
+
+#include <cstdint>
+#include <string>
+
+#include "common/view.hpp"
+
+namespace tutorial::scan {
+
+struct Arguments {
+  int B, H, L, D;
+  int Dg;                           ///< 1 or D
+  View<const float> x;              ///< [B, H, L, D]
+  View<const float> log_decay;      ///< [B, H, L, Dg]: g
+  View<const float> initial_state;  ///< [B, H, D]; data is null where y_0 = 0
+  View<float> y;                    ///< [B, H, L, D]
+  View<float> final_state;          ///< [B, H, D]: the last y; data is null where nobody asks for it
+  View<float> final_log_decay;      ///< [B, H, Dg]: the sum of g over time; data is null where nobody asks for it
+  /// False: g_1 is not in memory and counts as 0. For a sequence that is read from its end: see backwards().
+  bool has_first_gate = true;
+
+  static Arguments bind(const Call& call);
+};
+
+struct BackwardArguments {
+  int B, H, L, D;
+  int Dg;                           ///< 1 or D
+  View<const float> x;              ///< [B, H, L, D]
+  View<const float> log_decay;      ///< [B, H, L, Dg]
+  View<const float> initial_state;  ///< [B, H, D]; data is null where y_0 = 0
+  View<const float> dy;             ///< [B, H, L, D]
+  View<float> dx;                   ///< [B, H, L, D]
+  View<float> dlog_decay;           ///< [B, H, L, Dg]
+  View<float> dinitial_state;       ///< [B, H, D]; data is null where nobody asks for it
+
+  static BackwardArguments bind(const Call& call);
+};
+
+void sequential(const Arguments&);      ///< 1: CPU, double: what every stage is checked against
+void hillis_steele(const Arguments&);   ///< 2: CPU, double: log2(L) rounds over everything
+void blelloch(const Arguments&);        ///< 3: CPU, double: up a tree and down again
+void sequential_gpu(const Arguments&);  ///< 4: GPU: a thread a channel
+void blelloch_gpu(const Arguments&);    ///< 5: GPU: stage 3 in shared memory, tile after tile
+void warp_shuffle(const Arguments&);    ///< 6: GPU: scans in registers, tile after tile
+void single_pass(const Arguments&);     ///< 7: GPU: all tiles at once, look-back
+void cub_scan(const Arguments&);        ///< 8: GPU: CUB's scan with our operator; CUDA builds only
+void dispatch(const Arguments&);        ///< 9: what a user calls
+
+void sequential_backward(const BackwardArguments&);
+void sequential_gpu_backward(const BackwardArguments&);
+void dispatch_backward(const BackwardArguments&);
+
+// What a stage cannot run, as a sentence; empty where it can.
+std::string sequential_gpu_limits(const Arguments&);
+std::string blelloch_gpu_limits(const Arguments&);
+std::string warp_shuffle_limits(const Arguments&);
+std::string single_pass_limits(const Arguments&);
+std::string cub_limits(const Arguments&);
+std::string dispatch_limits(const Arguments&);
+std::string sequential_gpu_backward_limits(const BackwardArguments&);
+std::string dispatch_backward_limits(const BackwardArguments&);
+
+// Bytes of memory that a stage needs beside its inputs and outputs.
+std::int64_t hillis_steele_memory(const Arguments&);
+std::int64_t blelloch_memory(const Arguments&);
+std::int64_t single_pass_memory(const Arguments&);
+std::int64_t cub_memory(const Arguments&);
+std::int64_t dispatch_memory(const Arguments&);
+std::int64_t sequential_gpu_backward_memory(const BackwardArguments&);
+std::int64_t dispatch_backward_memory(const BackwardArguments&);
+
+// Bytes that a stage's kernels ask global memory for or give to it, be it a cache that serves them.
+std::int64_t sequential_gpu_moved(const Arguments&);
+std::int64_t single_pass_moved(const Arguments&);  ///< without the words that tiles hand to each other
+std::int64_t dispatch_moved(const Arguments&);
+
+/// What dispatch picks, as text for the report.
+std::string dispatch_note(const Arguments&);
+
+}  // namespace tutorial::scan

@@ -1,0 +1,105 @@
+/// @file
+/// Stage 1, `sequential`: a loop over time.
+///
+/// Idea: the recurrence of every earlier chapter, bare: a state that fades and is added to, one number a channel.
+/// Mends: in the chapters before, k_t^T v_t is the x_t and the state's elements are the channels, between a product that
+/// makes x and a product that reads y. Here x is given and every y is asked for: no arithmetic hides the memory.
+///
+///   y_t = exp(g_t) y_{t-1} + x_t,    y_0 = initial_state or 0
+///   final_state = y_L,    final_log_decay = sum_t g_t
+///
+/// and backwards, from the end, with dx_{L+1} = 0:
+///
+///   dx_t = dy_t + exp(g_{t+1}) dx_{t+1}
+///   dg_t = exp(g_t) dx_t y_{t-1}                    summed over the channels where Dg = 1
+///   dinitial_state = exp(g_1) dx_1
+///
+/// Shapes: x, y, dx, dy [B, H, L, D]; g, dg [B, H, L, Dg], Dg = 1 or D; states [B, H, D]; fp32 in host memory.
+/// Who does what: OpenMP gives each thread a (batch, head) at a time. Everything is computed in double: this is the
+/// reference of all other stages, too.
+/// Memory: 2 numbers a channel; backwards y of a whole head, 8 L D bytes a thread.
+/// Work: a multiply-add and an exponential a step and channel. Bytes: x, g and y once.
+/// Limit: exp, and memory behind it. Needs: nothing.
+/// Weakness: L steps in line. Stage 2 does them in log2(L) rounds.
+/// Source: the adjoint is the chain rule; Martin and Cundy, arXiv 1709.04057, section 2.1.
+
+#include <cstddef>
+#include <vector>
+
+#include "06_scan/affine.hpp"
+#include "06_scan/scan.hpp"
+
+namespace tutorial::scan {
+namespace {
+
+/// y_0, one number a channel.
+template <class SomeArguments>
+std::vector<double> initial(const SomeArguments& a, int b, int h) {
+  std::vector<double> y(std::size_t(a.D), 0.0);
+  for (int d = 0; d < a.D && a.initial_state.data; ++d) y[std::size_t(d)] = double(a.initial_state.row(b, h, 0)[d]);
+  return y;
+}
+
+/// The gate of channel d at step t.
+template <class SomeArguments>
+double gate(const SomeArguments& a, int b, int h, int t, int d) {
+  return decay(double(a.log_decay.row(b, h, t)[a.Dg == 1 ? 0 : d]));
+}
+
+void forward(const Arguments& a, int b, int h) {
+  std::vector<double> y = initial(a, b, h), sum(std::size_t(a.Dg), 0.0);
+  for (int t = 0; t < a.L; ++t) {
+    for (int d = 0; d < a.D; ++d) {
+      double& state = y[std::size_t(d)];
+      state = gate(a, b, h, t, d) * state + double(a.x.row(b, h, t)[d]);
+      a.y.row(b, h, t)[d] = float(state);
+    }
+    for (int d = 0; d < a.Dg; ++d) sum[std::size_t(d)] += double(a.log_decay.row(b, h, t)[d]);
+  }
+  for (int d = 0; d < a.D && a.final_state.data; ++d) a.final_state.row(b, h, 0)[d] = float(y[std::size_t(d)]);
+  for (int d = 0; d < a.Dg && a.final_log_decay.data; ++d) {
+    a.final_log_decay.row(b, h, 0)[d] = float(sum[std::size_t(d)]);
+  }
+}
+
+void backward(const BackwardArguments& a, int b, int h) {
+  const auto D = std::size_t(a.D);
+  std::vector<double> before(std::size_t(a.L) * D);  // y_{t-1} at t
+  std::vector<double> y = initial(a, b, h);
+  for (int t = 0; t < a.L; ++t) {
+    for (std::size_t d = 0; d < D; ++d) {
+      before[std::size_t(t) * D + d] = y[d];
+      y[d] = gate(a, b, h, t, int(d)) * y[d] + double(a.x.row(b, h, t)[d]);
+    }
+  }
+  std::vector<double> later(D, 0.0), dg(std::size_t(a.Dg));  // later: exp(g_{t+1}) dx_{t+1}
+  for (int t = a.L - 1; t >= 0; --t) {
+    dg.assign(dg.size(), 0.0);
+    for (std::size_t d = 0; d < D; ++d) {
+      const double dx = double(a.dy.row(b, h, t)[d]) + later[d];
+      a.dx.row(b, h, t)[d] = float(dx);
+      later[d] = gate(a, b, h, t, int(d)) * dx;
+      dg[a.Dg == 1 ? 0 : d] += later[d] * before[std::size_t(t) * D + d];
+    }
+    for (std::size_t d = 0; d < dg.size(); ++d) a.dlog_decay.row(b, h, t)[d] = float(dg[d]);
+  }
+  for (std::size_t d = 0; d < D && a.dinitial_state.data; ++d) a.dinitial_state.row(b, h, 0)[d] = float(later[d]);
+}
+
+}  // namespace
+
+void sequential(const Arguments& a) {
+#pragma omp parallel for collapse(2) schedule(dynamic)
+  for (int b = 0; b < a.B; ++b) {
+    for (int h = 0; h < a.H; ++h) forward(a, b, h);
+  }
+}
+
+void sequential_backward(const BackwardArguments& a) {
+#pragma omp parallel for collapse(2) schedule(dynamic)
+  for (int b = 0; b < a.B; ++b) {
+    for (int h = 0; h < a.H; ++h) backward(a, b, h);
+  }
+}
+
+}  // namespace tutorial::scan

@@ -1,0 +1,55 @@
+/// @file
+/// Stage 2, `hillis_steele`: every step looks back 1, 2, 4, ... steps.
+///
+/// Idea: composition is associative, so the map of steps 1 to t may be put together in any grouping. In round r every
+/// step that has one composes the map 2^r places before it with its own: then it stands for the last 2^(r+1) steps.
+/// Mends: stage 1's L steps in line are ceil(log2(L)) rounds, within which nothing waits. Same: the values; exp, which
+/// is now taken in every round.
+///
+///   m_t <- m_t after m_{t - 2^r}                    all t > 2^r at once, from the maps of the round before
+///   y_t  = m_t(y_0)
+///
+///   t:        1     2     3     4     5     6     7     8
+///   r = 0:    1    1-2   2-3   3-4   4-5   5-6   6-7   7-8       the steps that a map stands for
+///   r = 1:    1    1-2   1-3   1-4   2-5   3-6   4-7   5-8
+///   r = 2:    1    1-2   1-3   1-4   1-5   1-6   1-7   1-8
+///
+/// Shapes: those of stage 1; a channel's maps are L pairs of double, twice: a round reads one copy and writes the other.
+/// Who does what: OpenMP gives each thread a channel at a time; within it all is one thread's.
+/// Memory: 32 L bytes a thread. Work: L ceil(log2(L)) compositions a channel, each a multiply-add, a sum and an
+/// exponential; stage 1 has L. Bytes: x, g and y once, and the maps twice a round, from a cache while they fit.
+/// Limit: exponentials. Needs: nothing.
+/// Weakness: log2(L) times the work. On 16 processors of L it would pay, on a real machine L is larger than what there
+/// is to do the rounds with: stage 3 does 2 L.
+/// Source: Hillis and Steele, "Data parallel algorithms", CACM 29, 1986.
+
+#include <utility>
+
+#include "06_scan/scan.hpp"
+#include "06_scan/scan/channel.hpp"
+
+namespace tutorial::scan {
+namespace {
+
+Maps inclusive_scan(Maps maps) {
+  Maps next(maps.size());
+  for (std::size_t distance = 1; distance < maps.size(); distance *= 2) {
+    for (std::size_t t = 0; t < maps.size(); ++t) {
+      next[t] = t < distance ? maps[t] : compose(maps[t - distance], maps[t]);
+    }
+    std::swap(maps, next);
+  }
+  return maps;
+}
+
+}  // namespace
+
+void hillis_steele(const Arguments& a) {
+  scan_channels(a, inclusive_scan);
+}
+
+std::int64_t hillis_steele_memory(const Arguments& a) {
+  return 2 * std::int64_t(sizeof(Affine<double>)) * a.L * processor_count();
+}
+
+}  // namespace tutorial::scan

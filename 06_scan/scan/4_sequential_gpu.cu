@@ -1,0 +1,105 @@
+/// @file
+/// Stage 4, `sequential_gpu`: a thread a channel, the loop over time.
+///
+/// Idea: stage 1 on the GPU. Channels never meet, so each has a thread, and there are as many of them as the problem has.
+/// Mends: stages 2 and 3 multiply the work for a parallelism that a CPU has no use for. Same: the recurrence, step by
+/// step, L of them in line; the sum of the gates in double, as it grows to where fp32 has no digits left for a gate.
+///
+///   y = exp(g_t) y + x_t
+///
+/// Shapes: x, y [B, H, L, D]; g [B, H, L, Dg], Dg = 1 or D; states [B, H, D]; fp32 in device memory.
+/// Who does what: thread n has channel n % D of head n / D, so that neighbouring lanes read neighbouring numbers of a
+/// row. The loads of 8 steps are under way before the first is used.
+/// Resources: 16 registers for those loads, no shared memory.
+/// Work: a multiply-add and an exponential a step and channel. Bytes: x and y once; g once, or where all channels share
+/// it once a channel, of which a cache serves all but one.
+/// Limit: latency: a memory's for each 8 steps. With D = 1 also lines of memory of which one number is used.
+/// Needs: nothing. With `--backward` the same kernel runs twice (backwards.hpp): forwards for y, then from the end.
+/// Weakness: B H D threads, be the sequence ever so long. One sequence of D = 1 is one thread. Stage 5 gives it a block.
+/// Source: Martin and Cundy, arXiv 1709.04057, section 2.2, "serial" variant.
+
+#include <cuda_runtime.h>
+
+#include <climits>
+
+#include "06_scan/affine.hpp"
+#include "06_scan/scan.hpp"
+#include "06_scan/scan/backwards.hpp"
+#include "common/device/launch.cuh"
+#include "common/device/memory.cuh"
+
+namespace tutorial::scan {
+namespace {
+
+constexpr int kThreads = 64;
+constexpr int kSteps = 8;  // whose loads are under way
+
+__global__ void __launch_bounds__(kThreads) sequential_kernel(Arguments a) {
+  const std::int64_t n = std::int64_t(blockIdx.x) * kThreads + threadIdx.x, head = n / a.D;
+  if (head >= std::int64_t(a.B) * a.H) return;
+  const int d = int(n % a.D), h = int(head % a.H), b = int(head / a.H), gate = a.Dg == 1 ? 0 : d;
+  float y = a.initial_state.data ? load_global(&a.initial_state.row(b, h, 0)[d]) : 0.0f;
+  double sum = 0;
+  for (int t0 = 0; t0 < a.L; t0 += kSteps) {
+    float x[kSteps], g[kSteps];
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      const int t = t0 + i;
+      x[i] = t < a.L ? load_global(&a.x.row(b, h, t)[d]) : 0.0f;
+      g[i] = t < a.L && (t > 0 || a.has_first_gate) ? load_global(&a.log_decay.row(b, h, t)[gate]) : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      y = decay(g[i]) * y + x[i];
+      sum += double(g[i]);
+      if (t0 + i < a.L) store_global(&a.y.row(b, h, t0 + i)[d], y);
+    }
+  }
+  if (a.final_state.data) store_global(&a.final_state.row(b, h, 0)[d], y);
+  if (a.final_log_decay.data && d < a.Dg) store_global(&a.final_log_decay.row(b, h, 0)[d], float(sum));
+}
+
+template <class SomeArguments>
+std::int64_t blocks(const SomeArguments& a) {
+  return (std::int64_t(a.B) * a.H * a.D - 1) / kThreads + 1;
+}
+
+template <class SomeArguments>
+std::string limits(const SomeArguments& a) {
+  if (blocks(a) > INT_MAX) return "B H D > 2^31 - 1 blocks of 64 channels: the grid";
+  return a.L > INT_MAX - kSteps ? "L > 2^31 - 9: positions are counted in int" : "";
+}
+
+}  // namespace
+
+void sequential_gpu(const Arguments& a) {
+  launch(sequential_kernel, {unsigned(blocks(a)), kThreads}, a);
+}
+
+void sequential_gpu_backward(const BackwardArguments& a) {
+  const View<float> y = recomputed_y(a);
+  sequential_gpu(forwards(a, y));
+  sequential_gpu(backwards(a));
+  gate_gradient(a, {y.data, y.stride_b, y.stride_h, y.stride_l});
+}
+
+std::string sequential_gpu_limits(const Arguments& a) {
+  return limits(a);
+}
+
+std::string sequential_gpu_backward_limits(const BackwardArguments& a) {
+  const std::string scans = limits(a);
+  return scans.empty() ? gate_gradient_limits(a) : scans;
+}
+
+std::int64_t sequential_gpu_backward_memory(const BackwardArguments& a) {
+  return recomputed_y_memory(a);
+}
+
+std::int64_t sequential_gpu_moved(const Arguments& a) {
+  const std::int64_t heads = std::int64_t(a.B) * a.H;
+  const std::int64_t states = (a.initial_state.data ? a.D : 0) + (a.final_state.data ? a.D : 0);
+  return 4 * heads * (3 * std::int64_t(a.L) * a.D + states + (a.final_log_decay.data ? a.Dg : 0));
+}
+
+}  // namespace tutorial::scan

@@ -1,0 +1,114 @@
+/// @file
+/// Stage 5, `blelloch_gpu`: stage 3's tree in shared memory, tile after tile.
+///
+/// Idea: a block takes a channel. It brings a tile of steps to shared memory, runs up and down the tree, half as many
+/// threads as leaves, and writes the tile. The root is not told "nothing before you", as in stage 3, but what came
+/// before the tile, as a map that forgets its argument; so the leaves know y of the step before them.
+/// Mends: stage 4 has one thread for a sequence. Same: what is read and written; the sweeps of stage 3.
+///
+///   up:   m[i] <- m[i] after m[i - d]               d = 1, 2, ..., 512;  thread n has i = 2d (n + 1) - 1
+///   root: m[1023] <- (sum of all g before, y before)
+///   down: m[i - d], m[i] <- m[i], m[i - d] after m[i]
+///   y_t = exp(g_t) m[t].value + x_t
+///
+/// Bank conflicts: at distance d the threads' elements are 2d apart, and 32 banks of four bytes hold addresses modulo
+/// 32: from d = 16 on a warp asks one bank for 32 numbers. So element i lies at i + i / 32, which moves each run of 32
+/// on by a bank: 2d apart becomes 2d + d / 16, and the conflicts that are left are of two. Sums and values are arrays of
+/// their own, as pairs would take two banks each.
+///
+/// Shapes: those of stage 4.
+/// Who does what: block (b, h, d) has 512 threads and tiles of 1024 steps; thread n loads and stores the steps n and
+/// n + 512 of a tile. Past the end steps are identities.
+/// Resources: 8.3 KB of shared memory; the two steps stay in registers.
+/// Work: 3 compositions a step. Bytes: x and y once, g once a channel.
+/// Limit: 21 barriers a tile, and rounds in which most threads have nothing to do: the last ones up and the first down
+/// are one thread's. Needs: nothing.
+/// Weakness: those rounds, and a trip through shared memory for each. Stage 6 keeps the lower levels in registers. With
+/// D > 1 neighbouring threads read numbers that are D apart: a line of memory a number.
+/// Source: Blelloch as in stage 3; Harris, Sengupta, Owens, "Parallel Prefix Sum (Scan) with CUDA", GPU Gems 3, chapter
+/// 39, for the padding.
+
+#include <cuda_runtime.h>
+
+#include "06_scan/affine.hpp"
+#include "06_scan/scan.hpp"
+#include "06_scan/scan/block_a_channel.hpp"
+#include "common/device/launch.cuh"
+#include "common/device/memory.cuh"
+
+namespace tutorial::scan {
+namespace {
+
+constexpr int kThreads = 512, kTile = 2 * kThreads;
+
+/// The tree in shared memory.
+struct Tree {
+  float *log_decays, *values;
+
+  static constexpr int kFloats = kTile + kTile / 32;
+  __device__ static int place(int i) { return i + i / 32; }
+  __device__ Affine<float> get(int i) const { return {log_decays[place(i)], values[place(i)]}; }
+  __device__ void set(int i, const Affine<float>& map) const {
+    log_decays[place(i)] = map.log_decay;
+    values[place(i)] = map.value;
+  }
+};
+
+__global__ void __launch_bounds__(kThreads) blelloch_kernel(Arguments a) {
+  __shared__ float log_decays[Tree::kFloats], values[Tree::kFloats];
+  const Tree m{log_decays, values};
+  const int thread = int(threadIdx.x);
+  const int d = int(blockIdx.x) % a.D, head = int(blockIdx.x) / a.D, h = head % a.H, b = head / a.H;
+  Affine<float> before;  // thread 0: what came before the tile
+  if (thread == 0 && a.initial_state.data) before.value = load_global(&a.initial_state.row(b, h, 0)[d]);
+
+  for (int t0 = 0; t0 < a.L; t0 += kTile) {
+    Affine<float> step[2];
+    for (int i = 0; i < 2; ++i) {
+      const int t = t0 + thread + i * kThreads;
+      if (t < a.L) {
+        step[i] = {load_global(&a.log_decay.row(b, h, t)[a.Dg == 1 ? 0 : d]), load_global(&a.x.row(b, h, t)[d])};
+      }
+      m.set(thread + i * kThreads, step[i]);
+    }
+    for (int distance = 1; distance < kTile; distance *= 2) {
+      __syncthreads();
+      const int i = 2 * distance * (thread + 1) - 1;
+      if (i < kTile) m.set(i, compose(m.get(i - distance), m.get(i)));
+    }
+    if (thread == 0) {  // which has also made the root
+      const Affine<float> tile = m.get(kTile - 1);
+      m.set(kTile - 1, before);
+      before = compose(before, tile);
+    }
+    for (int distance = kTile / 2; distance > 0; distance /= 2) {
+      __syncthreads();
+      const int i = 2 * distance * (thread + 1) - 1;
+      if (i < kTile) {
+        const Affine<float> left = m.get(i - distance), above = m.get(i);
+        m.set(i - distance, above);
+        m.set(i, compose(above, left));
+      }
+    }
+    __syncthreads();
+    for (int i = 0; i < 2; ++i) {
+      const int t = t0 + thread + i * kThreads;
+      if (t < a.L) store_global(&a.y.row(b, h, t)[d], apply(step[i], m.get(thread + i * kThreads).value));
+    }
+  }
+  if (thread > 0) return;
+  if (a.final_state.data) store_global(&a.final_state.row(b, h, 0)[d], before.value);
+  if (a.final_log_decay.data && d < a.Dg) store_global(&a.final_log_decay.row(b, h, 0)[d], before.log_decay);
+}
+
+}  // namespace
+
+void blelloch_gpu(const Arguments& a) {
+  launch(blelloch_kernel, {unsigned(channels(a)), kThreads}, a);
+}
+
+std::string blelloch_gpu_limits(const Arguments& a) {
+  return block_a_channel_limits(a, kTile);
+}
+
+}  // namespace tutorial::scan

@@ -1,0 +1,332 @@
+/// @file
+/// Stage 7, `single_pass`: all tiles at once, each looks back at those before it.
+///
+/// Idea: a tile is its own block. It scans itself, as stage 6 does; what came before, it learns from the tiles before
+/// it, through memory, while its own steps wait in registers (look_back.cuh). So each input is read once and each output
+/// written once, however long the sequence, and all multiprocessors work on it.
+/// Mends: stage 6 walks a sequence on one multiprocessor, and asks for a line of memory a number where D > 1. Same: a
+/// thread's steps, the warp's shuffles, the totals of warps in shared memory; here exp is taken once a step and kept.
+///
+///   tile:   map of the tile = step t0 + C - 1 after ... after step t0             published
+///   before: the maps of tiles n - 1, n - 2, ... back to the first that knows y at its end
+///   tile:   y at its end                                                         published
+///   thread: y_t = exp(g_t) y_{t-1} + x_t
+///
+/// Shapes: x, y [B, H, L, D]; g [B, H, L, Dg], Dg = 1 or D; states [B, H, D]; fp32 in device memory.
+/// Who does what, D = 1 (time is contiguous): a block has 256 threads and 4096 steps, a warp 512 of them. In each of 4
+/// turns the lanes have 4 steps each, 128 neighbouring numbers; 16 bytes a load, all 8 loads before the first number is
+/// used. A turn's map starts where the turn before ended, in registers: no transposition through shared memory, and no
+/// bank conflicts, for 4 warp scans instead of one.
+/// Who does what, D > 1 (channels are contiguous): a block has 32 channels and 256 steps, a lane 4 neighbouring channels
+/// and 8 steps: 8 lanes have a row of 128 bytes, 4 x 8 such groups of lanes follow each other in time. The scan over the
+/// 4 groups of a warp is by shuffles; lane d of the first warp scans the warps' totals for channel d, and looks back.
+/// (For D <= 4 a lane has all channels, and there are 256 groups: 2048 steps.)
+/// Where rows are not aligned to 16 bytes, four loads of 4 bytes stand for each of 16.
+/// Resources: 32 (D = 1) or 64 registers a thread for steps, three or two blocks a multiprocessor: 96 or 128 KB of loads
+/// under way. 2 KB of shared memory. A workspace of 16 bytes a tile and channel, set to 0xFF before.
+/// Work: a multiply-add and an exponential a step, twice 1 multiply-add for the maps, and 6 to 14 compositions a thread.
+/// Bytes: x, g and y once; beside them the maps, 16 bytes of 48 KB for D = 1 and of 3 KB for a channel.
+/// Limit: memory. Needs: nothing.
+/// Weakness: few channels, D > 1 and long: look-back by a thread sees one tile at a time, some 100 KB of a memory's
+/// latency. And where L is a few steps, a tile is mostly empty: stage 9 takes the loop.
+/// Source: Merrill and Garland, NVR-2016-002, section 4.
+
+#include <cuda_runtime.h>
+
+#include <climits>
+
+#include "06_scan/affine.hpp"
+#include "06_scan/scan.hpp"
+#include "06_scan/scan/look_back.cuh"
+#include "06_scan/scan/warp_scan.cuh"
+#include "common/device/error.hpp"
+#include "common/device/launch.cuh"
+#include "common/device/memory.cuh"
+#include "common/device/stream.hpp"
+#include "common/device/workspace.hpp"
+
+namespace tutorial::scan {
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+
+/// Four neighbouring numbers in registers.
+struct Four {
+  float of[4];
+};
+
+/// Elements p[0], p[stride], ...; zeros from `count` on.
+/// @tparam kVector all four are there or none, and those that are lie side by side, aligned to 16 bytes
+template <bool kVector>
+__device__ __forceinline__ Four load_four(const float* p, std::int64_t stride, int count) {
+  Four four{};
+  if constexpr (kVector) {
+    if (count > 0) {
+      const float4 v = load_global(reinterpret_cast<const float4*>(p));
+      four = {{v.x, v.y, v.z, v.w}};
+    }
+  } else {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      if (e < count) four.of[e] = load_global(p + e * stride);
+    }
+  }
+  return four;
+}
+
+template <bool kVector>
+__device__ __forceinline__ void store_four(float* p, std::int64_t stride, int count, const Four& four) {
+  if constexpr (kVector) {
+    if (count > 0) {
+      store_global(reinterpret_cast<float4*>(p), make_float4(four.of[0], four.of[1], four.of[2], four.of[3]));
+    }
+  } else {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      if (e < count) store_global(p + e * stride, four.of[e]);
+    }
+  }
+}
+
+/// What comes before the tile, and what is published about it, by the thread that has the channel's totals.
+__device__ __forceinline__ float initial_value(const Arguments& a, int b, int h, int d) {
+  return a.initial_state.data ? load_global(&a.initial_state.row(b, h, 0)[d]) : 0.0f;
+}
+
+__device__ __forceinline__ void store_end(const Arguments& a, int b, int h, int d, const Affine<float>& whole) {
+  if (a.final_state.data) store_global(&a.final_state.row(b, h, 0)[d], whole.value);
+  if (a.final_log_decay.data && d < a.Dg) store_global(&a.final_log_decay.row(b, h, 0)[d], whole.log_decay);
+}
+
+// D = 1: a chain is a sequence.
+
+constexpr int kTurns = 4, kWarpSteps = kTurns * 32 * 4, kTimeTile = kWarps * kWarpSteps;
+
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads, 3) time_kernel(Arguments a, LookBack back) {
+  __shared__ Affine<float> totals[kWarps];
+  __shared__ float y_before[kWarps];
+  __shared__ int taken;
+  const int thread = int(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  if (thread == 0) taken = back.take();
+  __syncthreads();
+  const int tile = taken / back.chains, chain = taken % back.chains, h = chain % a.H, b = chain / a.H;
+  const int first = tile * kTimeTile + warp * kWarpSteps + lane * 4;  // step of turn 0
+
+  Four x[kTurns], gate[kTurns];
+#pragma unroll
+  for (int i = 0; i < kTurns; ++i) {
+    const int t = first + i * 128;
+    x[i] = load_four<kVector>(a.x.row(b, h, t), a.x.stride_l, a.L - t);
+    if (kVector || t > 0 || a.has_first_gate) {
+      gate[i] = load_four<kVector>(a.log_decay.row(b, h, t), a.log_decay.stride_l, a.L - t);
+    } else {  // g_1 is not there
+      const Four rest = load_four<false>(a.log_decay.row(b, h, 1), a.log_decay.stride_l, min(a.L - 1, 3));
+      gate[i] = {{0.0f, rest.of[0], rest.of[1], rest.of[2]}};
+    }
+  }
+  Affine<float> before[kTurns], whole;  // this lane's steps of a turn, within the warp; all steps of the warp
+#pragma unroll
+  for (int i = 0; i < kTurns; ++i) {
+    Affine<float> own;
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      own.log_decay += gate[i].of[e];
+      gate[i].of[e] = decay(gate[i].of[e]);
+      own.value = gate[i].of[e] * own.value + x[i].of[e];
+    }
+    const Affine<float> lanes = warp_scan(own);
+    before[i] = compose(whole, map_below(lanes, 1));
+    whole = compose(whole, map_of_lane(lanes, 31));
+  }
+  if (lane == 31) totals[warp] = whole;
+  __syncthreads();
+  if (warp == 0) {
+    const Affine<float> warps = warp_scan(lane < kWarps ? totals[lane] : Affine<float>{});
+    const Affine<float> below = map_below(warps, 1), own = map_of_lane(warps, kWarps - 1);
+    Affine<float> start{0, initial_value(a, b, h, 0)};
+    const bool is_last = (tile + 1) * std::int64_t(kTimeTile) >= a.L;
+    if (tile > 0) {
+      if (lane == 0 && !is_last) store_release(&back.own[back.word(tile, chain, 0)], to_word(own));
+      start = look_back_by_warp(back, tile, chain, start);
+    }
+    const Affine<float> end = compose(start, own);
+    if (lane == 0 && !is_last) store_release(&back.up_to_end[back.word(tile, chain, 0)], to_word(end));
+    if (lane == 0 && is_last) store_end(a, b, h, 0, end);
+    if (lane < kWarps) y_before[lane] = apply(below, start.value);
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kTurns; ++i) {
+    const int t = first + i * 128;
+    float y = apply(before[i], y_before[warp]);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) x[i].of[e] = y = gate[i].of[e] * y + x[i].of[e];
+    store_four<kVector>(a.y.row(b, h, t), a.y.stride_l, a.L - t, x[i]);
+  }
+}
+
+// D > 1: a chain is kChannels channels of a sequence.
+
+constexpr int kSteps = 8;  // of a thread
+
+/// @tparam kChannels 32 or 4
+/// @tparam kGates of a lane's 4 channels: 4, or 1 where all share it
+template <int kChannels, int kGates, bool kVector>
+__global__ void __launch_bounds__(kThreads, 2) channels_kernel(Arguments a, LookBack back) {
+  constexpr int kLanes = kChannels / 4, kTile = kThreads / kLanes * kSteps;
+  __shared__ Affine<float> totals[kWarps][kChannels];
+  __shared__ float y_before[kWarps][kChannels];
+  __shared__ int taken;
+  const int thread = int(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  if (thread == 0) taken = back.take();
+  __syncthreads();
+  const int tile = taken / back.chains, chain = taken % back.chains;
+  const int groups = (a.D - 1) / kChannels + 1, head = chain / groups, h = head % a.H, b = head / a.H;
+  const int channel = chain % groups * kChannels, c0 = lane % kLanes * 4, d = channel + c0;
+  const int first = tile * kTile + thread / kLanes * kSteps;
+
+  Four x[kSteps];
+  float gate[kSteps][kGates];
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
+    const int t = first + i, count = t < a.L ? a.D - d : 0, gates = t > 0 || a.has_first_gate ? count : 0;
+    x[i] = load_four<kVector>(a.x.row(b, h, t) + d, 1, count);
+    if constexpr (kGates == 1) {
+      gate[i][0] = gates > 0 ? load_global(a.log_decay.row(b, h, t)) : 0.0f;
+    } else {
+      const Four g = load_four<kVector>(a.log_decay.row(b, h, t) + d, 1, gates);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) gate[i][c] = g.of[c];
+    }
+  }
+  Affine<float> before[4], own[4];
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
+#pragma unroll
+    for (int c = 0; c < kGates; ++c) {
+      own[c].log_decay += gate[i][c];
+      gate[i][c] = decay(gate[i][c]);
+    }
+#pragma unroll
+    for (int c = 0; c < 4; ++c) own[c].value = gate[i][c % kGates] * own[c].value + x[i].of[c];
+  }
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    own[c].log_decay = own[c % kGates].log_decay;
+    own[c] = warp_scan<kLanes>(own[c]);
+    before[c] = map_below(own[c], kLanes);
+    if (lane >= 32 - kLanes) totals[warp][c0 + c] = own[c];
+  }
+  __syncthreads();
+  if (thread < kChannels && channel + thread < a.D) {
+    Affine<float> whole;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) whole = compose(whole, totals[w][thread]);
+    Affine<float> start;
+    const bool is_last = (tile + 1) * std::int64_t(kTile) >= a.L;
+    if (tile > 0) {
+      if (!is_last) store_release(&back.own[back.word(tile, chain, thread)], to_word(whole));
+      start = look_back_by_thread(back, tile, chain, thread);
+    } else {
+      start.value = initial_value(a, b, h, channel + thread);
+    }
+    const Affine<float> end = compose(start, whole);
+    if (!is_last) store_release(&back.up_to_end[back.word(tile, chain, thread)], to_word(end));
+    if (is_last) store_end(a, b, h, channel + thread, end);
+    float y = start.value;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      y_before[w][thread] = y;
+      y = apply(totals[w][thread], y);
+    }
+  }
+  __syncthreads();
+  float y[4];
+#pragma unroll
+  for (int c = 0; c < 4; ++c) y[c] = d + c < a.D ? apply(before[c], y_before[warp][c0 + c]) : 0.0f;
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) x[i].of[c] = y[c] = gate[i][c % kGates] * y[c] + x[i].of[c];
+    store_four<kVector>(a.y.row(b, h, first + i) + d, 1, first + i < a.L ? a.D - d : 0, x[i]);
+  }
+}
+
+/// How a problem is cut.
+struct Cut {
+  int width, tile;  // channels of a chain, steps of a tile
+  std::int64_t chains, tiles;
+
+  explicit Cut(const Arguments& a) {
+    width = a.D == 1 ? 1 : a.D <= 4 ? 4 : 32;
+    tile = a.D == 1 ? kTimeTile : kThreads * 4 / width * kSteps;
+    chains = std::int64_t(a.B) * a.H * ((a.D - 1) / width + 1);
+    tiles = (a.L - 1) / tile + 1;
+  }
+  std::int64_t words() const { return tiles > 1 ? tiles * chains * width : 0; }
+};
+
+constexpr std::int64_t kCounterBytes = 256;  // words stay aligned
+
+/// Whether every four numbers that a thread reads or writes at once are aligned to 16 bytes.
+bool is_vector(const Arguments& a) {
+  if (!a.has_first_gate && a.D == 1) return false;
+  if (a.D == 1 ? a.L % 4 != 0 : a.D % 4 != 0) return false;
+  const auto aligned = [&](const auto& view) {
+    const bool steps = a.D == 1 ? view.stride_l == 1 || a.L == 1 : view.stride_l % 4 == 0;
+    return steps && reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 && view.stride_b % 4 == 0 &&
+           view.stride_h % 4 == 0;
+  };
+  return aligned(a.x) && aligned(a.y) && (a.Dg < a.D || aligned(a.log_decay));
+}
+
+template <int kChannels, bool kVector>
+auto channels_kernel_for(const Arguments& a) {
+  return a.Dg == 1 ? channels_kernel<kChannels, 1, kVector> : channels_kernel<kChannels, 4, kVector>;
+}
+
+template <bool kVector>
+auto kernel_for(const Arguments& a) {
+  if (a.D == 1) return time_kernel<kVector>;
+  return a.D <= 4 ? channels_kernel_for<4, kVector>(a) : channels_kernel_for<32, kVector>(a);
+}
+
+}  // namespace
+
+void single_pass(const Arguments& a) {
+  const Cut cut(a);
+  LookBack back{.taken = nullptr, .own = nullptr, .up_to_end = nullptr, .chains = int(cut.chains), .width = cut.width};
+  if (cut.tiles > 1) {
+    const auto bytes = std::size_t(single_pass_memory(a));
+    auto* memory = workspace<std::uint64_t>("scan: look-back", bytes / sizeof(std::uint64_t));
+    check(cudaMemsetAsync(memory, 0xFF, bytes, current_stream()));
+    back.taken = reinterpret_cast<unsigned*>(memory);
+    back.own = memory + kCounterBytes / sizeof(std::uint64_t);
+    back.up_to_end = back.own + cut.words();
+  }
+  launch(is_vector(a) ? kernel_for<true>(a) : kernel_for<false>(a), {unsigned(cut.chains * cut.tiles), kThreads}, a,
+         back);
+}
+
+std::string single_pass_limits(const Arguments& a) {
+  const Cut cut(a);
+  if (cut.chains * cut.tiles > INT_MAX) return "more than 2^31 - 1 tiles: the grid";
+  return a.L > INT_MAX - cut.tile ? "L > 2^31 - 1 less a tile: positions are counted in int" : "";
+}
+
+std::int64_t single_pass_memory(const Arguments& a) {
+  const std::int64_t words = Cut(a).words();
+  return words == 0 ? 0 : kCounterBytes + 2 * std::int64_t(sizeof(std::uint64_t)) * words;
+}
+
+std::int64_t single_pass_moved(const Arguments& a) {
+  const std::int64_t heads = std::int64_t(a.B) * a.H, lanes = a.D == 1 ? 1 : (a.D - 1) / 4 + 1;
+  // A gate that channels share is read by each lane that has four of them, y_0 by the lanes that look back.
+  const std::int64_t gates = a.Dg == a.D ? a.D : lanes;
+  const std::int64_t starts = !a.initial_state.data ? 0 : a.D == 1 ? 32 * Cut(a).tiles : a.D;
+  const std::int64_t ends = (a.final_state.data ? a.D : 0) + (a.final_log_decay.data ? a.Dg : 0);
+  return 4 * heads * (a.L * (2 * std::int64_t(a.D) + gates) + starts + ends);
+}
+
+}  // namespace tutorial::scan

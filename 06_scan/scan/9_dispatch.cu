@@ -1,0 +1,57 @@
+/// @file
+/// Stage 9, `dispatch`: what a user calls. No new kernel, a choice.
+///
+/// Mends: stage 7's tiles are mostly empty where a sequence is a few steps. Same: the kernels, shapes and bytes of the
+/// stage that it picks: up to 32 steps it is stage 4, whose threads are then done after four memory latencies at most;
+/// above, stage 7.
+/// Backward: dx is a scan of dy from the end and goes through the same kernels by negative strides (backwards.hpp); the
+/// gates' gradient needs y, which is computed again rather than kept: as many bytes as reading it.
+/// Limit and needs: those of the stage that it picks. Weakness: 32 is a guess.
+
+#include "06_scan/scan.hpp"
+#include "06_scan/scan/backwards.hpp"
+
+namespace tutorial::scan {
+namespace {
+
+constexpr int kShort = 32;
+
+}  // namespace
+
+void dispatch(const Arguments& a) {
+  a.L <= kShort ? sequential_gpu(a) : single_pass(a);
+}
+
+void dispatch_backward(const BackwardArguments& a) {
+  const View<float> y = recomputed_y(a);
+  dispatch(forwards(a, y));
+  dispatch(backwards(a));
+  gate_gradient(a, {y.data, y.stride_b, y.stride_h, y.stride_l});
+}
+
+std::string dispatch_limits(const Arguments& a) {
+  return a.L <= kShort ? sequential_gpu_limits(a) : single_pass_limits(a);
+}
+
+std::string dispatch_backward_limits(const BackwardArguments& a) {
+  const std::string scans = dispatch_limits(forwards(a, {}));
+  return scans.empty() ? gate_gradient_limits(a) : scans;
+}
+
+std::int64_t dispatch_memory(const Arguments& a) {
+  return a.L <= kShort ? 0 : single_pass_memory(a);
+}
+
+std::int64_t dispatch_backward_memory(const BackwardArguments& a) {
+  return recomputed_y_memory(a) + dispatch_memory(forwards(a, {}));
+}
+
+std::int64_t dispatch_moved(const Arguments& a) {
+  return a.L <= kShort ? sequential_gpu_moved(a) : single_pass_moved(a);
+}
+
+std::string dispatch_note(const Arguments& a) {
+  return a.L <= kShort ? "sequential_gpu" : "single_pass";
+}
+
+}  // namespace tutorial::scan

@@ -1,0 +1,95 @@
+#pragma once
+/// @file
+/// How the tiles of a sequence hand their maps on: decoupled look-back.
+///
+/// A tile publishes two maps, as soon as it knows them: its own, and that of the sequence up to its end. Who comes after
+/// it needs the latter, but need not wait for it: tiles back to the nearest one that has it, composed, do as well. The
+/// maps are 8 bytes, read and written at once, and so are their own flags: memory starts as 0xFF throughout, a NaN that
+/// no computation leaves, and what is not that is there.
+///
+/// The map up to a tile's end includes y_0, so its value is y itself, and composing it with what came before it would
+/// change nothing.
+///
+/// Blocks take their tiles from a counter, so a tile's predecessors have all been started. Tile n of all sequences comes
+/// before tile n + 1 of any: with many sequences a predecessor is long done.
+/// Source: Merrill and Garland, "Single-pass Parallel Prefix Scan with Decoupled Look-back", NVR-2016-002.
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "06_scan/affine.hpp"
+#include "06_scan/scan/warp_scan.cuh"
+#include "common/device/atomic.cuh"
+
+namespace tutorial::scan {
+
+inline constexpr std::uint64_t kNotThere = ~std::uint64_t{0};
+
+__device__ __forceinline__ std::uint64_t to_word(const Affine<float>& map) {
+  return std::uint64_t{__float_as_uint(map.log_decay)} << 32 | __float_as_uint(map.value);
+}
+
+__device__ __forceinline__ Affine<float> to_map(std::uint64_t word) {
+  return {__uint_as_float(unsigned(word >> 32)), __uint_as_float(unsigned(word))};
+}
+
+/// What the tiles of a launch share. Words are in the order in which tiles are taken: word (n chains + chain) width +
+/// channel belongs to tile n of a chain, which is a sequence or `width` channels of one.
+struct LookBack {
+  unsigned* taken;           ///< the number taken last; it starts as 2^32 - 1. Null: every chain has one tile
+  std::uint64_t* own;        ///< the maps of tiles
+  std::uint64_t* up_to_end;  ///< the maps of sequences up to the end of a tile
+  int chains, width;
+
+  /// The tile that the block computes, as its number in that order. Called by one thread.
+  __device__ int take() const { return taken ? int(atomicAdd(taken, 1u) + 1u) : int(blockIdx.x); }
+
+  __device__ std::int64_t word(int tile, int chain, int channel) const {
+    return (std::int64_t(tile) * chains + chain) * width + channel;
+  }
+};
+
+/// What comes before a tile > 0, found by a warp, all lanes of which call and are told: 32 predecessors at a time.
+/// For a chain of one channel.
+/// @param start the map up to the end of tile -1: no gates, y_0
+__device__ __forceinline__ Affine<float> look_back_by_warp(const LookBack& back, int tile, int chain,
+                                                           const Affine<float>& start) {
+  const int lane = int(lane_index());
+  Affine<float> found;  // from where we are, up to the tile
+  for (int newest = tile - 1;; newest -= 32) {
+    const int n = newest - 31 + lane;
+    Affine<float> map = start;
+    bool is_whole = n < 0;
+    if (!is_whole) {
+      for (const std::int64_t word = back.word(n, chain, 0);; backoff()) {
+        const std::uint64_t up_to_end = load_acquire(&back.up_to_end[word]), own = load_acquire(&back.own[word]);
+        is_whole = up_to_end != kNotThere;
+        map = to_map(is_whole ? up_to_end : own);
+        if (is_whole || own != kNotThere) break;
+      }
+    }
+    const unsigned whole = __ballot_sync(kAllLanes, is_whole);
+    if (whole != 0 && lane < 31 - __clz(int(whole))) map = {};  // older than the newest that is whole
+    found = compose(map_of_lane(warp_scan(map), 31), found);
+    if (whole != 0) return found;
+  }
+}
+
+/// The same for one channel of a chain of several, found by a thread: one predecessor at a time.
+__device__ __forceinline__ Affine<float> look_back_by_thread(const LookBack& back, int tile, int chain, int channel) {
+  Affine<float> found;
+  for (int n = tile - 1;;) {
+    const std::int64_t word = back.word(n, chain, channel);
+    const std::uint64_t up_to_end = load_acquire(&back.up_to_end[word]), own = load_acquire(&back.own[word]);
+    if (up_to_end != kNotThere) return compose(to_map(up_to_end), found);
+    if (own == kNotThere) {
+      backoff();
+      continue;
+    }
+    found = compose(to_map(own), found);
+    --n;  // the first tile publishes the map up to its end alone
+  }
+}
+
+}  // namespace tutorial::scan

@@ -1,0 +1,30 @@
+#pragma once
+/// @file
+/// The scan of maps over the lanes of a warp, all of which must call.
+
+#include "06_scan/affine.hpp"
+#include "common/device/warp.cuh"
+
+namespace tutorial::scan {
+
+/// The map of the lane `distance` below; the lowest lanes get the identity.
+__device__ __forceinline__ Affine<float> map_below(const Affine<float>& map, unsigned distance) {
+  const Affine<float> below{shuffle_up(map.log_decay, distance), shuffle_up(map.value, distance)};
+  return lane_index() >= distance ? below : Affine<float>{};
+}
+
+/// The map of one lane.
+__device__ __forceinline__ Affine<float> map_of_lane(const Affine<float>& map, int lane) {
+  return {__shfl_sync(kAllLanes, map.log_decay, lane), __shfl_sync(kAllLanes, map.value, lane)};
+}
+
+/// This lane's map after those of all lanes below that are a multiple of kStride away: Hillis and Steele's scan, in
+/// log2(32 / kStride) rounds. A warp does the same to all lanes anyway: their work that comes to nothing costs nothing.
+template <int kStride = 1>
+__device__ __forceinline__ Affine<float> warp_scan(Affine<float> map) {
+#pragma unroll
+  for (unsigned distance = kStride; distance < 32; distance *= 2) map = compose(map_below(map, distance), map);
+  return map;
+}
+
+}  // namespace tutorial::scan
