@@ -26,7 +26,8 @@ Operator with_inputs(Operator definition) {
               .draw = normal(),
               .optional = true,
               .half = false,
-              .in_graph = false})
+              .in_graph = false,
+              .beside_file = false})
       .flattened("D")
       .flattened("Dg")
       .derived_size("Dg", [](const Sizes& s) { return s.at("D"); })

@@ -212,8 +212,9 @@ __global__ void __launch_bounds__(kThreads, 2) channels_kernel(Arguments a, Look
     for (int c = 0; c < 4; ++c) own[c].value = gate[i][c % kGates] * own[c].value + x[i].of[c];
   }
 #pragma unroll
+  for (int c = kGates; c < 4; ++c) own[c].log_decay = own[0].log_decay;
+#pragma unroll
   for (int c = 0; c < 4; ++c) {
-    own[c].log_decay = own[c % kGates].log_decay;
     own[c] = warp_scan<kLanes>(own[c]);
     before[c] = map_below(own[c], kLanes);
     if (lane >= 32 - kLanes) totals[warp][c0 + c] = own[c];

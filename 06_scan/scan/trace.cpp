@@ -32,12 +32,12 @@ std::string steps_of(const Node& node) {
 }
 
 std::string line(const char* name, const std::vector<Node>& nodes) {
-  std::string steps = fmt::format("{:<10}", name), maps = fmt::format("{:<10}", "");
+  std::string steps = fmt::format("{:<10}", name), values = fmt::format("{:<10}", "");
   for (const Node& node : nodes) {
-    steps += fmt::format("{:>14}", steps_of(node));
-    maps += fmt::format("{:>14}", fmt::format("{:.4g} y + {:.4g}", decay(node.map.log_decay), node.map.value));
+    steps += fmt::format("{:>9}", steps_of(node));
+    values += fmt::format("{:>9.6g}", node.map.value);
   }
-  return steps + "\n" + maps + "\n";
+  return steps + "\n" + values + "\n";
 }
 
 }  // namespace
@@ -49,7 +49,9 @@ Demonstration blelloch_tree() {
 
   std::vector<Node> tree = steps;
   std::string text =
-      "y_t = y_{t-1} / 2 + t, y_0 = 0: the steps that each map stands for, and the map\n" + line("steps", tree);
+      "y_t = y_{t-1} / 2 + t, y_0 = 0. Each element: the steps s-t whose map it is, and that map's value;\n"
+      "its factor is 1/2 for each step. id is the identity, value 0.\n\n" +
+      line("steps", tree);
   up_sweep(tree, compose_nodes, [&] { text += line("up", tree); });
   tree.back() = {};
   text += line("root = id", tree);

@@ -1,0 +1,40 @@
+/// @file
+/// What dispatch chooses.
+
+#include "06_scan/scan.hpp"
+#include "06_scan/test/stages.hpp"
+
+namespace tutorial::scan {
+namespace {
+
+Arguments sizes(int B, int H, int L, int D) {
+  Arguments a{};
+  a.B = B;
+  a.H = H;
+  a.L = L;
+  a.D = a.Dg = D;
+  return a;
+}
+
+TEST(DispatchTest, LoopsOverAFewSteps) {
+  EXPECT_EQ(dispatch_note(sizes(8, 1536, 1, 1)), "sequential_gpu");
+  EXPECT_EQ(dispatch_note(sizes(8, 1, 32, 1536)), "sequential_gpu");
+  EXPECT_EQ(dispatch_note(sizes(8, 1, 33, 1536)), "single_pass");
+  EXPECT_EQ(dispatch_note(sizes(1, 1, 1 << 28, 1)), "single_pass");
+}
+
+TEST(DispatchTest, MemoryIsThatOfTheChoice) {
+  EXPECT_EQ(dispatch_memory(sizes(8, 1536, 32, 1)), 0);
+  EXPECT_EQ(dispatch_memory(sizes(8, 1536, 4096, 1)), 0) << "one tile looks at nobody";
+  EXPECT_EQ(dispatch_memory(sizes(8, 1536, 65536, 1)), 256 + 16 * 8 * 1536 * 16);
+  EXPECT_EQ(dispatch_memory(sizes(8, 1, 65536, 1536)), 256 + 16 * 8 * 1536 * 256);
+}
+
+TEST(DispatchTest, TheGridIsTheLimit) {
+  EXPECT_EQ(dispatch_limits(sizes(1, 1, 1 << 30, 1)), "");
+  EXPECT_NE(dispatch_limits(sizes(1 << 20, 1 << 12, 64, 1)), "");
+  EXPECT_NE(dispatch_limits(sizes(1, 1, 2147483647, 1)), "");
+}
+
+}  // namespace
+}  // namespace tutorial::scan

@@ -1,0 +1,71 @@
+/// @file
+/// Hard gates: none, all, and both side by side.
+
+#include <cmath>
+
+#include "06_scan/test/stages.hpp"
+
+namespace tutorial {
+namespace {
+
+template <class Gate>
+void set_gates(Problem& problem, Gate gate) {
+  std::size_t i = 0;
+  for (float& g : problem.inputs.at("log_decay").elements<float>()) g = gate(i++);
+}
+
+template <class Gate>
+void expect_right(Gate gate, std::int64_t L = 1500) {
+  for (const char* variant : {"", "backward"}) {
+    const Operator& definition = scan_operator(variant);
+    for (const auto& [D, Dg] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {3, 3}, {40, 40}, {40, 1}}) {
+      SCOPED_TRACE(definition.label() + ", D " + std::to_string(D) + ", Dg " + std::to_string(Dg));
+      Problem problem = drawn(1, 2, L, D, Dg, definition);
+      set_gates(problem, gate);
+      expect_stages_match(problem, {}, definition);
+    }
+  }
+}
+
+TEST(NumbersTest, OpenGatesAreASum) {
+  expect_right([](std::size_t) { return 0.0f; });
+}
+
+TEST(NumbersTest, ClosedGatesForget) {
+  expect_right([](std::size_t) { return -1e4f; });
+  const Operator& definition = scan_operator();
+  for (const std::int64_t D : {1, 3, 40}) {
+    Problem problem = drawn(1, 2, 5000, D, D);
+    set_gates(problem, [](std::size_t) { return -1e4f; });
+    for (const Stage& stage : definition.stages()) {
+      if (!why_not(definition, stage, problem).empty()) continue;
+      SCOPED_TRACE(stage.name);
+      const Outputs outputs = evaluate(definition, stage, problem);
+      EXPECT_EQ(compare(outputs.at("y"), problem.inputs.at("x")).error, 0) << "y = x, to the last bit";
+    }
+  }
+}
+
+// What comes after a closed gate is as exact as if the sequence began there: the sum of 5 tiles' gates has no digits
+// left for a gate of 0.01, and is not asked for any.
+TEST(NumbersTest, BothKindsSideBySide) {
+  expect_right([](std::size_t i) { return i % 7 == 3 ? -1e4f : i % 3 == 0 ? 0.0f : -0.01f; });
+  expect_right([](std::size_t i) { return i % 1000 == 999 ? -1e4f : -1e-4f; }, 5000);
+  expect_right([](std::size_t i) { return i % 2 == 0 ? -1e4f : 0.0f; });
+}
+
+// The error of a sum in fp32 must not grow with the sum: -0.1 has no exact form, and each addition would err alike.
+TEST(NumbersTest, SumOfManyEqualGates) {
+  const Operator& definition = scan_operator();
+  Problem problem = drawn(1, 1, 200000, 1, 1);
+  set_gates(problem, [](std::size_t) { return -0.1f; });
+  const Outputs expected = evaluate_reference(definition, problem);
+  for (const char* name : {"sequential_gpu", "single_pass", "dispatch"}) {
+    SCOPED_TRACE(name);
+    const Stage& stage = find_stage(definition, name);
+    expect_close(evaluate(definition, stage, problem), expected, 1e-5);
+  }
+}
+
+}  // namespace
+}  // namespace tutorial

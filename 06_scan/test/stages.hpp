@@ -1,0 +1,74 @@
+#pragma once
+/// @file
+/// What the chapter's tests share: going through the stages of the table of contents.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "common/chapter/chapter.hpp"
+#include "common/chapter/evaluate.hpp"
+#include "common/chapter/run_operator.hpp"
+#include "common/compare.hpp"
+
+namespace tutorial {
+
+/// @param variant "" or "backward"
+inline const Operator& scan_operator(const std::string& variant = "") {
+  static const Chapter contents = chapter();
+  for (const Operator& definition : contents.operators()) {
+    if (definition.name() == "scan" && definition.variant() == variant) return definition;
+  }
+  throw std::logic_error("no operator scan --" + variant);
+}
+
+inline const Stage& find_stage(const Operator& definition, const char* name) {
+  const Stage* stage = definition.find(name);
+  if (!stage) throw std::logic_error(std::string("no stage ") + name);
+  return *stage;
+}
+
+/// A drawn problem, with an initial state. Dg is 1 or D.
+inline Problem drawn(std::int64_t B, std::int64_t H, std::int64_t L, std::int64_t D, std::int64_t Dg,
+                     const Operator& definition = scan_operator()) {
+  return make_problem(definition, {.sizes = {{"B", B}, {"H", H}, {"L", L}, {"D", D}, {"Dg", Dg}}, .seed = 3});
+}
+
+/// Expects every output to be within `tolerance` of the one of the same name.
+inline void expect_close(const Outputs& outputs, const Outputs& expected, double tolerance) {
+  for (const auto& [name, out] : outputs) {
+    const Comparison c = compare(out, expected.at(name));
+    EXPECT_TRUE(c.within(tolerance)) << "error " << c.error << ", " << describe(c, name);
+  }
+}
+
+/// Runs every stage that takes the problem and expects its outputs to be as close to the double reference as the runner
+/// asks for. CUB's stage alone refuses: D > 1, strides, or a build without CUDA.
+inline void expect_stages_match(const Problem& problem, const Layout& layout = {},
+                                const Operator& definition = scan_operator()) {
+  const Outputs expected = evaluate_reference(definition, problem);
+  for (const Stage& stage : definition.stages()) {
+    SCOPED_TRACE(stage.name);
+    const std::string reason = why_not(definition, stage, problem, layout);
+    if (stage.name == "cub" && !reason.empty()) continue;
+    ASSERT_EQ(reason, "");
+    expect_close(evaluate(definition, stage, problem, layout), expected, tolerance_of(stage, problem.sizes));
+  }
+}
+
+/// Steps begin to end of a [B, H, L, D] tensor.
+inline Tensor slice(const Tensor& whole, std::int64_t begin, std::int64_t end) {
+  Shape shape = whole.shape();
+  const std::int64_t L = shape[2], D = shape[3];
+  shape[2] = end - begin;
+  Tensor part(Dtype::fp32, shape);
+  for (std::int64_t head = 0; head < shape[0] * shape[1]; ++head) {
+    const auto from = whole.elements<float>().subspan(std::size_t((head * L + begin) * D));
+    std::copy_n(from.begin(), (end - begin) * D,
+                part.elements<float>().subspan(std::size_t(head * (end - begin) * D)).begin());
+  }
+  return part;
+}
+
+}  // namespace tutorial
