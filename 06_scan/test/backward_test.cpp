@@ -30,7 +30,7 @@ TEST(BackwardTest, IsTheGradient) {
     Problem problem = drawn(1, 2, 12, 3, Dg, definition);
     const Outputs gradients = evaluate_reference(definition, problem);
     for (const char* name : {"x", "log_decay", "initial_state"}) {
-      const auto gradient = gradients.at("d" + std::string(name)).elements<float>();
+      const auto gradient = gradients.at(std::string("d") + name).elements<float>();
       const auto input = problem.inputs.at(name).elements<float>();
       ASSERT_EQ(gradient.size(), input.size());
       for (std::size_t i = 0; i < input.size(); ++i) {
