@@ -147,11 +147,11 @@ __global__ void __launch_bounds__(kThreads, 3) time_kernel(Arguments a, LookBack
     Affine<float> start{0, initial_value(a, b, h, 0)};
     const bool is_last = (tile + 1) * std::int64_t(kTimeTile) >= a.L;
     if (tile > 0) {
-      if (lane == 0 && !is_last) store_release(&back.own[back.word(tile, chain, 0)], to_word(own));
+      if (lane == 0 && !is_last) store_relaxed(&back.own[back.word(tile, chain, 0)], to_word(own));
       start = look_back_by_warp(back, tile, chain, start);
     }
     const Affine<float> end = compose(start, own);
-    if (lane == 0 && !is_last) store_release(&back.up_to_end[back.word(tile, chain, 0)], to_word(end));
+    if (lane == 0 && !is_last) store_relaxed(&back.up_to_end[back.word(tile, chain, 0)], to_word(end));
     if (lane == 0 && is_last) store_end(a, b, h, 0, end);
     if (lane < kWarps) y_before[lane] = apply(below, start.value);
   }
@@ -227,13 +227,13 @@ __global__ void __launch_bounds__(kThreads, 2) channels_kernel(Arguments a, Look
     Affine<float> start;
     const bool is_last = (tile + 1) * std::int64_t(kTile) >= a.L;
     if (tile > 0) {
-      if (!is_last) store_release(&back.own[back.word(tile, chain, thread)], to_word(whole));
+      if (!is_last) store_relaxed(&back.own[back.word(tile, chain, thread)], to_word(whole));
       start = look_back_by_thread(back, tile, chain, thread);
     } else {
       start.value = initial_value(a, b, h, channel + thread);
     }
     const Affine<float> end = compose(start, whole);
-    if (!is_last) store_release(&back.up_to_end[back.word(tile, chain, thread)], to_word(end));
+    if (!is_last) store_relaxed(&back.up_to_end[back.word(tile, chain, thread)], to_word(end));
     if (is_last) store_end(a, b, h, channel + thread, end);
     float y = start.value;
 #pragma unroll

@@ -5,10 +5,9 @@
 /// A tile publishes two maps, as soon as it knows them: its own, and that of the sequence up to its end. Who comes after
 /// it needs the latter, but need not wait for it: tiles back to the nearest one that has it, composed, do as well. The
 /// maps are 8 bytes, read and written at once, and so are their own flags: memory starts as 0xFF throughout, a NaN that
-/// no computation leaves, and what is not that is there.
+/// no computation leaves, and what is not that is there. A word is all that is handed over, so no fences are needed.
 ///
-/// The map up to a tile's end includes y_0, so its value is y itself, and composing it with what came before it would
-/// change nothing.
+/// The map up to a tile's end includes y_0: its value is y itself, and nothing before it matters.
 ///
 /// Blocks take their tiles from a counter, so a tile's predecessors have all been started. Tile n of all sequences comes
 /// before tile n + 1 of any: with many sequences a predecessor is long done.
@@ -63,7 +62,7 @@ __device__ __forceinline__ Affine<float> look_back_by_warp(const LookBack& back,
     bool is_whole = n < 0;
     if (!is_whole) {
       for (const std::int64_t word = back.word(n, chain, 0);; backoff()) {
-        const std::uint64_t up_to_end = load_acquire(&back.up_to_end[word]), own = load_acquire(&back.own[word]);
+        const std::uint64_t up_to_end = load_relaxed(&back.up_to_end[word]), own = load_relaxed(&back.own[word]);
         is_whole = up_to_end != kNotThere;
         map = to_map(is_whole ? up_to_end : own);
         if (is_whole || own != kNotThere) break;
@@ -81,7 +80,7 @@ __device__ __forceinline__ Affine<float> look_back_by_thread(const LookBack& bac
   Affine<float> found;
   for (int n = tile - 1;;) {
     const std::int64_t word = back.word(n, chain, channel);
-    const std::uint64_t up_to_end = load_acquire(&back.up_to_end[word]), own = load_acquire(&back.own[word]);
+    const std::uint64_t up_to_end = load_relaxed(&back.up_to_end[word]), own = load_relaxed(&back.own[word]);
     if (up_to_end != kNotThere) return compose(to_map(up_to_end), found);
     if (own == kNotThere) {
       backoff();

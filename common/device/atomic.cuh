@@ -53,6 +53,43 @@ __device__ __forceinline__ void store_release(T* address, std::type_identity_t<T
 #endif
 }
 
+/// Reads *address, which other blocks may write meanwhile, at once and whole. It orders nothing else: for a word that is
+/// itself all that is handed over. Several such loads may be under way together; a load_acquire() holds up what follows.
+/// @tparam T an integer of 4 or 8 bytes
+template <class T>
+__device__ __forceinline__ T load_relaxed(const T* address) {
+  static_assert(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8));
+#if TUTORIAL_EMULATOR
+  return std::atomic_ref<T>(*const_cast<T*>(address)).load(std::memory_order_relaxed);
+#else
+  if constexpr (sizeof(T) == 4) {
+    std::uint32_t value;
+    asm volatile("ld.relaxed.gpu.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    return static_cast<T>(value);
+  } else {
+    std::uint64_t value;
+    asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
+    return static_cast<T>(value);
+  }
+#endif
+}
+
+/// Writes *address, which other blocks may read meanwhile, at once and whole. It orders nothing else.
+/// @tparam T an integer of 4 or 8 bytes
+template <class T>
+__device__ __forceinline__ void store_relaxed(T* address, std::type_identity_t<T> value) {
+  static_assert(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8));
+#if TUTORIAL_EMULATOR
+  std::atomic_ref<T>(*address).store(value, std::memory_order_relaxed);
+#else
+  if constexpr (sizeof(T) == 4) {
+    asm volatile("st.relaxed.gpu.u32 [%0], %1;" : : "l"(address), "r"(static_cast<std::uint32_t>(value)) : "memory");
+  } else {
+    asm volatile("st.relaxed.gpu.u64 [%0], %1;" : : "l"(address), "l"(static_cast<std::uint64_t>(value)) : "memory");
+  }
+#endif
+}
+
 /// Lets others run for a moment. Every loop that waits for another block must call it: on the emulator the block waited
 /// for may need this OS thread, and the threads of one's own block surely do.
 __device__ __forceinline__ void backoff() {
