@@ -3,10 +3,11 @@
 /// The elements of the scan: affine maps y -> exp(log_decay) y + value, and their composition.
 ///
 /// A step of the recurrence is such a map, and so is a run of steps: what it makes of the y before it. Composition is
-/// associative, so any grouping of a run gives the same map; it does not commute, so the order stays. The factor is kept
-/// as its logarithm: factors of 0 to 1 multiply by adding numbers of one sign, which neither overflows nor cancels, and
-/// the sum of a whole sequence's gates is there when its last map is. exp is taken of a sum, never a difference of two
-/// sums: exp(-1e4) is 0, and what comes after a gate like that is as exact as if the sequence began there.
+/// associative, so any grouping of a run gives the same map; it does not commute, so the order stays. The factor is
+/// kept as its logarithm: factors of 0 to 1 multiply by adding numbers of one sign, which neither overflows nor
+/// cancels, and the sum of a whole sequence's gates is there when its last map is. exp is taken of a sum, never a
+/// difference of two sums: exp(-1e4) is 0, and what comes after a gate like that is as exact as if the sequence began
+/// there.
 /// Source: Blelloch, CMU-CS-90-190, section 1.4.1.
 
 #include <cmath>

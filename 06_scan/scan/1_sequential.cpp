@@ -2,8 +2,8 @@
 /// Stage 1, `sequential`: a loop over time.
 ///
 /// Idea: the recurrence of every earlier chapter, bare: a state that fades and is added to, one number a channel.
-/// Mends: in the chapters before, k_t^T v_t is the x_t and the state's elements are the channels, between a product that
-/// makes x and a product that reads y. Here x is given and every y is asked for: no arithmetic hides the memory.
+/// Mends: in the chapters before, k_t^T v_t is the x_t and the state's elements are the channels, between a product
+/// that makes x and a product that reads y. Here x is given and every y is asked for: no arithmetic hides the memory.
 ///
 ///   y_t = exp(g_t) y_{t-1} + x_t,    y_0 = initial_state or 0
 ///   final_state = y_L,    final_log_decay = sum_t g_t

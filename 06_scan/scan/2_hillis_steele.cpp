@@ -14,7 +14,8 @@
 ///   r = 1:    1    1-2   1-3   1-4   2-5   3-6   4-7   5-8
 ///   r = 2:    1    1-2   1-3   1-4   1-5   1-6   1-7   1-8
 ///
-/// Shapes: those of stage 1; a channel's maps are L pairs of double, twice: a round reads one copy and writes the other.
+/// Shapes: those of stage 1; a channel's maps are L pairs of double, twice: a round reads one copy and writes the
+/// other.
 /// Who does what: OpenMP gives each thread a channel at a time; within it all is one thread's.
 /// Memory: 32 L bytes a thread. Work: L ceil(log2(L)) compositions a channel, each a multiply-add, a sum and an
 /// exponential; stage 1 has L. Bytes: x, g and y once, and the maps twice a round, from a cache while they fit.

@@ -16,8 +16,8 @@
 ///
 /// Shapes: those of stage 1; a channel's tree is in place, on L rounded up to a power of two, filled with identities.
 /// Who does what: OpenMP gives each thread a channel at a time; within it all is one thread's.
-/// Memory: 16 bytes a node of the tree and 16 L for the steps, a thread. Work: 3 L compositions at most. Bytes: x, g and
-/// y once, and the tree from a cache while it fits.
+/// Memory: 16 bytes a node of the tree and 16 L for the steps, a thread. Work: 3 L compositions at most. Bytes: x, g
+/// and y once, and the tree from a cache while it fits.
 /// Limit: exponentials. Needs: nothing.
 /// Weakness: a CPU has no L processors; one thread with stage 1's loop does a third of the work. The tree is for a GPU.
 /// Source: Blelloch, "Scans as Primitive Parallel Operations", IEEE Trans. Comput. 38, 1989; CMU-CS-90-190, figure 1.4.

@@ -1,7 +1,8 @@
 /// @file
 /// Stage 4, `sequential_gpu`: a thread a channel, the loop over time.
 ///
-/// Idea: stage 1 on the GPU. Channels never meet, so each has a thread, and there are as many of them as the problem has.
+/// Idea: stage 1 on the GPU. Channels never meet, so each has a thread, and there are as many of them as the problem
+/// has.
 /// Mends: stages 2 and 3 multiply the work for a parallelism that a CPU has no use for. Same: the recurrence, step by
 /// step, L of them in line; the sum of the gates in double, as it grows to where fp32 has no digits left for a gate.
 ///
@@ -15,7 +16,8 @@
 /// it once a channel, of which a cache serves all but one.
 /// Limit: latency: a memory's for each 8 steps. With D = 1 also lines of memory of which one number is used.
 /// Needs: nothing. With `--backward` the same kernel runs twice (backwards.hpp): forwards for y, then from the end.
-/// Weakness: B H D threads, be the sequence ever so long. One sequence of D = 1 is one thread. Stage 5 gives it a block.
+/// Weakness: B H D threads, be the sequence ever so long. One sequence of D = 1 is one thread. Stage 5 gives it a
+/// block.
 /// Source: Martin and Cundy, arXiv 1709.04057, section 2.2, "serial" variant.
 
 #include <cuda_runtime.h>

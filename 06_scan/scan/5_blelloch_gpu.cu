@@ -11,10 +11,9 @@
 ///   down: m[i - d], m[i] <- m[i], m[i - d] after m[i]
 ///   y_t = exp(g_t) m[t].value + x_t
 ///
-/// Bank conflicts: at distance d the threads' elements are 2d apart, and 32 banks of four bytes hold addresses modulo
-/// 32: from d = 16 on a warp asks one bank for 32 numbers. So element i lies at i + i / 32, which moves each run of 32
-/// on by a bank: 2d apart becomes 2d + d / 16, and the conflicts that are left are of two. Sums and values are arrays of
-/// their own, as pairs would take two banks each.
+/// Bank conflicts: at distance d the threads' elements are 2d apart, and address i is in bank i % 32: at d = 16 a warp
+/// asks one bank for 32 numbers. So element i lies at i + i / 32: each run of 32 is moved on by a bank, and at no distance
+/// do two lanes of a warp meet in one. Sums and values are arrays of their own, as pairs would take two banks each.
 ///
 /// Shapes: those of stage 4.
 /// Who does what: block (b, h, d) has 512 threads and tiles of 1024 steps; thread n loads and stores the steps n and

@@ -13,8 +13,8 @@
 ///
 /// Shapes: those of stage 4.
 /// Who does what: block (b, h, d) has 256 threads and tiles of 1024 steps. All threads keep what came before the tile,
-/// each in its own registers. The totals have two buffers, used in turn: so a warp that is ahead does not overwrite what
-/// another still reads, and one barrier a tile is enough.
+/// each in its own registers. The totals have two buffers, used in turn: so a warp that is ahead does not overwrite
+/// what another still reads, and one barrier a tile is enough.
 /// Resources: 128 bytes of shared memory; 8 registers for steps.
 /// Work: 2 multiply-adds and 2 exponentials a step, 12 compositions for each 4 steps. Bytes: x and y once, g once a
 /// channel.

@@ -2,8 +2,8 @@
 /// Stage 7, `single_pass`: all tiles at once, each looks back at those before it.
 ///
 /// Idea: a tile is its own block. It scans itself, as stage 6 does; what came before, it learns from the tiles before
-/// it, through memory, while its own steps wait in registers (look_back.cuh). So each input is read once and each output
-/// written once, however long the sequence, and all multiprocessors work on it.
+/// it, through memory, while its own steps wait in registers (look_back.cuh). So each input is read once and each
+/// output written once, however long the sequence, and all multiprocessors work on it.
 /// Mends: stage 6 walks a sequence on one multiprocessor, and asks for a line of memory a number where D > 1. Same: a
 /// thread's steps, the warp's shuffles, the totals of warps in shared memory; here exp is taken once a step and kept.
 ///
@@ -17,18 +17,20 @@
 /// turns the lanes have 4 steps each, 128 neighbouring numbers; 16 bytes a load, all 8 loads before the first number is
 /// used. A turn's map starts where the turn before ended, in registers: no transposition through shared memory, and no
 /// bank conflicts, for 4 warp scans instead of one.
-/// Who does what, D > 1 (channels are contiguous): a block has 32 channels and 256 steps, a lane 4 neighbouring channels
-/// and 8 steps: 8 lanes have a row of 128 bytes, 4 x 8 such groups of lanes follow each other in time. The scan over the
-/// 4 groups of a warp is by shuffles; lane d of the first warp scans the warps' totals for channel d, and looks back.
+/// Who does what, D > 1 (channels are contiguous): a block has 32 channels and 256 steps, a lane 4 neighbouring
+/// channels and 8 steps: 8 lanes have a row of 128 bytes, 4 x 8 such groups of lanes follow each other in time. The
+/// scan over the 4 groups of a warp is by shuffles; lane d of the first warp scans the warps' totals for channel d, and
+/// looks back.
 /// (For D <= 4 a lane has all channels, and there are 256 groups: 2048 steps.)
 /// Where rows are not aligned to 16 bytes, four loads of 4 bytes stand for each of 16.
-/// Resources: 32 (D = 1) or 64 registers a thread for steps, three or two blocks a multiprocessor: 96 or 128 KB of loads
-/// under way. 2 KB of shared memory. A workspace of 16 bytes a tile and channel, set to 0xFF before.
-/// Work: a multiply-add and an exponential a step, twice 1 multiply-add for the maps, and 6 to 14 compositions a thread.
+/// Resources: 32 (D = 1) or 64 registers a thread for steps, three or two blocks a multiprocessor: 96 or 128 KB of
+/// loads under way. 2 KB of shared memory. A workspace of 16 bytes a tile and channel, set to 0xFF before.
+/// Work: a step and channel takes an exponential and two multiply-adds, for the map and for y. Beside them a thread
+/// composes 28 times for its 16 steps (D = 1) or 3 times for each channel's 8.
 /// Bytes: x, g and y once; beside them the maps, 16 bytes of 48 KB for D = 1 and of 3 KB for a channel.
 /// Limit: memory. Needs: nothing.
-/// Weakness: few channels, D > 1 and long: look-back by a thread sees one tile at a time, some 100 KB of a memory's
-/// latency. And where L is a few steps, a tile is mostly empty: stage 9 takes the loop.
+/// Weakness: a long sequence of few channels, D > 1: look-back by a thread sees one tile of some 100 KB for each trip to
+/// the second-level cache. And where L is a few steps, a tile is mostly empty: stage 9 takes the loop.
 /// Source: Merrill and Garland, NVR-2016-002, section 4.
 
 #include <cuda_runtime.h>

@@ -5,8 +5,8 @@
 /// the pairs and their composition alone. The yardstick.
 /// Mends: nothing, stage 7 is to be no slower. Same: the algorithm, look-back over tiles.
 ///
-///   all sequences are one, of B H L steps; the first step of each is {-infinity, exp(g_1) y_0 + x_1}, a map that forgets
-///   what came before it. exp(-infinity) = 0.
+///   all sequences are one, of B H L steps; the first step of each is {-infinity, exp(g_1) y_0 + x_1}, a map that
+///   forgets what came before it: exp(-infinity) = 0.
 ///
 /// Shapes: x, y [B, H, L, 1]; g [B, H, L, 1]; states [B, H, 1]; fp32 in device memory.
 /// Who does what: CUB decides. An iterator makes maps of g and x as they are read, another writes their values as y; a
@@ -14,8 +14,8 @@
 /// Resources: a workspace for CUB's tiles. Work: stage 7's, and a division a step to find the first of a sequence.
 /// Bytes: x, g and y once.
 /// Limit: memory. Needs: D = 1 and packed tensors of less than 2^32 steps; a CUDA build, as the emulator has no CUB.
-/// Weakness: loads of 4 bytes, as pairs are made of two arrays; the sums of the gates are lost in -infinity, so there is
-/// no final_log_decay; channels side by side would have to be transposed.
+/// Weakness: loads of 4 bytes, as pairs are made of two arrays; the sums of the gates are lost in -infinity, so there
+/// is no final_log_decay; channels side by side would have to be transposed.
 /// Source: the documentation of cub::DeviceScan::InclusiveScan.
 
 #include "06_scan/scan.hpp"

@@ -2,15 +2,16 @@
 /// @file
 /// How the tiles of a sequence hand their maps on: decoupled look-back.
 ///
-/// A tile publishes two maps, as soon as it knows them: its own, and that of the sequence up to its end. Who comes after
-/// it needs the latter, but need not wait for it: tiles back to the nearest one that has it, composed, do as well. The
-/// maps are 8 bytes, read and written at once, and so are their own flags: memory starts as 0xFF throughout, a NaN that
-/// no computation leaves, and what is not that is there. A word is all that is handed over, so no fences are needed.
+/// A tile publishes two maps, as soon as it knows them: its own, and that of the sequence up to its end. Who comes
+/// after it needs the latter, but need not wait for it: tiles back to the nearest one that has it, composed, do as
+/// well. The maps are 8 bytes, read and written at once, and so are their own flags: memory starts as 0xFF throughout,
+/// a NaN that no computation leaves, and what is not that is there. A word is all that is handed over, so no fences are
+/// needed.
 ///
 /// The map up to a tile's end includes y_0: its value is y itself, and nothing before it matters.
 ///
-/// Blocks take their tiles from a counter, so a tile's predecessors have all been started. Tile n of all sequences comes
-/// before tile n + 1 of any: with many sequences a predecessor is long done.
+/// Blocks take their tiles from a counter, so a tile's predecessors have all been started. Tile n of all sequences
+/// comes before tile n + 1 of any: with many sequences a predecessor is long done.
 /// Source: Merrill and Garland, "Single-pass Parallel Prefix Scan with Decoupled Look-back", NVR-2016-002.
 
 #include <cuda_runtime.h>

@@ -13,7 +13,8 @@ inline std::size_t tree_size(std::size_t leaves) {
   return std::bit_ceil(leaves);
 }
 
-/// Turns the elements, in place, into the nodes of a tree: element i into the composition of as many as its node covers.
+/// Turns the elements, in place, into the nodes of a tree: element i into the composition of as many as its node
+/// covers.
 /// @param compose (first, second) -> second after first
 /// @param level called after each of them
 template <class T, class Compose, class Level>
