@@ -18,7 +18,7 @@ void add_stages(Operator& definition) {
       .dtype(Dtype::fp64)
       .memory(hillis_steele_memory)
       .stage_work(hillis_steele_work)
-      .cpu("blelloch", blelloch, "up a tree and down again: twice the rounds, but 2 L compositions in all")
+      .cpu("blelloch", blelloch, "up a tree and down again: twice the rounds, but 3 L compositions in all")
       .dtype(Dtype::fp64)
       .memory(blelloch_memory)
       .stage_work(blelloch_work)

@@ -36,7 +36,7 @@ Operator with_inputs(Operator definition) {
         return "Dg = " + std::to_string(s.at("Dg")) +
                ": log_decay has one gate a step, or one for each of the D = " + std::to_string(s.at("D")) + " channels";
       })
-      .sizes({{"B", 8}, {"H", 1}, {"L", 65536}, {"D", 1536}})
+      .sizes({{"B", 8}, {"H", 1}, {"L", 8192}, {"D", 1536}})
       .modest_sizes({{"B", 1}, {"H", 2}, {"L", 1024}, {"D", 40}});
   return definition;
 }
@@ -97,7 +97,7 @@ Work hillis_steele_work(const Sizes& s) {
 }
 
 Work blelloch_work(const Sizes& s) {
-  return compositions(2 * steps(s));
+  return compositions(3 * steps(s));
 }
 
 }  // namespace tutorial::scan

@@ -20,8 +20,8 @@
 /// Memory: 32 L bytes a thread. Work: L ceil(log2(L)) compositions a channel, each a multiply-add, a sum and an
 /// exponential; stage 1 has L. Bytes: x, g and y once, and the maps twice a round, from a cache while they fit.
 /// Limit: exponentials. Needs: nothing.
-/// Weakness: log2(L) times the work. On 16 processors of L it would pay, on a real machine L is larger than what there
-/// is to do the rounds with: stage 3 does 2 L.
+/// Weakness: log2(L) times the work. With a processor a step it is the fastest there is; but steps are many more than
+/// processors, and then the work counts. Stage 3 does 3 L.
 /// Source: Hillis and Steele, "Data parallel algorithms", CACM 29, 1986.
 
 #include <utility>

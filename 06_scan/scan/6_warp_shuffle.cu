@@ -16,8 +16,7 @@
 /// each in its own registers. The totals have two buffers, used in turn: so a warp that is ahead does not overwrite
 /// what another still reads, and one barrier a tile is enough.
 /// Resources: 128 bytes of shared memory; 8 registers for steps.
-/// Work: 2 multiply-adds and 2 exponentials a step, 12 compositions for each 4 steps. Bytes: x and y once, g once a
-/// channel.
+/// Work: 2 compositions a step, and 13 for each 4 steps. Bytes: x and y once, g once a channel.
 /// Limit: latency: a tile's loads wait for the tile before. Needs: nothing.
 /// Weakness: a block still walks its sequence tile after tile, so one sequence is one multiprocessor; and with D > 1
 /// neighbouring threads read numbers that are D apart. Stage 7 mends both.
