@@ -73,8 +73,9 @@ cudaError_t inclusive_scan(const Arguments& a, void* memory, std::size_t& bytes)
 constexpr int kThreads = 256;
 
 __global__ void last_kernel(Arguments a) {
-  const int head = int(blockIdx.x) * kThreads + int(threadIdx.x);
-  if (head < a.B * a.H) a.final_state.data[head] = a.y.data[std::int64_t(head + 1) * a.L - 1];
+  const std::int64_t head = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (head < std::int64_t(a.B) * a.H)
+    store_global(&a.final_state.data[head], load_global(&a.y.data[(head + 1) * a.L - 1]));
 }
 
 bool is_packed(const View<const float>& view, const Arguments& a) {
@@ -86,7 +87,7 @@ bool is_packed(const View<const float>& view, const Arguments& a) {
 void cub_scan(const Arguments& a) {
   auto bytes = std::size_t(cub_memory(a));
   check(inclusive_scan(a, workspace_bytes("scan: CUB", bytes), bytes));
-  if (a.final_state.data) launch(last_kernel, {unsigned((a.B * a.H - 1) / kThreads + 1), kThreads}, a);
+  if (a.final_state.data) launch(last_kernel, {unsigned((std::int64_t(a.B) * a.H - 1) / kThreads + 1), kThreads}, a);
 }
 
 std::string cub_limits(const Arguments& a) {
