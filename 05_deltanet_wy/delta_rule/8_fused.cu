@@ -24,7 +24,7 @@
 /// Bytes: v and o once; q and k once for each tile of columns and once in prepare(); T, P and f written once and read
 /// once for each tile.
 /// Limit: with few heads the chain, 168 mma one after the other for each of the L / 64 chunks: 1.3 us where 0.6 would
-/// be the tensor cores'. With many heads shared memory: each warp reads its factors B for itself, 25 KB for a product
+/// be the tensor cores'. With many heads shared memory: each warp reads its factors B for itself, 16 KB for a product
 /// with K.
 /// Needs: Dk <= 256 and Dv <= 512, multiples of 16; rows aligned to 16 bytes; shared memory as above.
 /// Weakness: B H Dv / 32 blocks, however long the sequence is: segments would need each one's own transition matrix.
