@@ -13,7 +13,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"delta_rule", "chunk_gpu", "05_deltanet_wy/delta_rule/6_chunk_gpu.cu", 80, 16},
     {"delta_rule", "tensor_core", "05_deltanet_wy/delta_rule/prepare.cu", 16, 16},
     {"delta_rule", "tensor_core", "05_deltanet_wy/delta_rule/7_tensor_core.cu", 80, 16},
-    {"delta_rule", "fused", "common/device/block_barrier.cuh", 16, 16},
+    {"delta_rule", "fused", "common/device/block_barrier.cuh", 16, 16, 330},
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);

@@ -34,6 +34,7 @@ struct KernelWithBarriers {
   const char *definition, *stage;  ///< that run the kernel
   const char* file;                ///< with the barriers, below the project's folder
   int Dk, Dv;  ///< few blocks, but more than one slice of what they walk: ThreadSanitizer takes a millisecond a thread
+  int L = 70;  ///< long enough that shared memory is used again
 };
 
 inline std::string name_of_kernel(const testing::TestParamInfo<KernelWithBarriers>& info) {
@@ -70,7 +71,7 @@ TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
   const Operator& definition = *std::ranges::find(all.operators(), kernel.definition, &Operator::name);
   const Stage& stage = *std::ranges::find(definition.stages(), kernel.stage, &Stage::name);
   const Problem problem = make_problem(
-      definition, {.sizes = {{"B", 1}, {"H", 1}, {"L", 70}, {"Dk", kernel.Dk}, {"Dv", kernel.Dv}}, .seed = 1});
+      definition, {.sizes = {{"B", 1}, {"H", 1}, {"L", kernel.L}, {"Dk", kernel.Dk}, {"Dv", kernel.Dv}}, .seed = 1});
   const Outputs truth = evaluate_reference(definition, problem, stage.dtype);
   const auto is_right = [&] {
     const Outputs outputs = evaluate(definition, stage, problem);
@@ -104,8 +105,9 @@ TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
 inline std::string run_without_barrier(const KernelWithBarriers& kernel, const std::string& skip) {
   const std::string command = (skip.empty() ? "" : "EMULATOR_SKIP_BARRIER=" + skip + " ") +
                               std::string("'" CHAPTER_EXECUTABLE "' --operator ") + kernel.definition + " --stage " +
-                              kernel.stage + " -B 1 -H 1 -L 70 --seed 1 --key-dim " + std::to_string(kernel.Dk) +
-                              " --value-dim " + std::to_string(kernel.Dv) + " --repeat 1 --warmup 0 2>&1";
+                              kernel.stage + " -B 1 -H 1 --seed 1 -L " + std::to_string(kernel.L) + " --key-dim " +
+                              std::to_string(kernel.Dk) + " --value-dim " + std::to_string(kernel.Dv) +
+                              " --repeat 1 --warmup 0 2>&1";
   std::string text;
   FILE* pipe = popen(command.c_str(), "r");
   if (!pipe) throw std::runtime_error("cannot run " + command);
