@@ -40,11 +40,14 @@ Work pairwise_work(const Sizes& s) {
           .exponentials = exponentials(s, keys_seen(s, kGpuChunk) + 2)};
 }
 
-/// Two levels: pairs in the sub-chunks, and for whole sub-chunks before them one exponential a row.
+/// Two levels: pairs in the sub-chunks; for the sub-chunks before each of them an exponential a row of it and one a row
+/// of theirs; from the chunk's start, to its end, and one of its whole.
 Work two_level_work(const Sizes& s, std::int64_t C) {
-  const double pairs = keys_seen(s, std::min(C, kSubChunk));
-  const double blocks = double(std::min(C, s.at("L"))) / double(2 * kSubChunk);
-  return {.fma_flops = chunk_flops(s, C), .exponentials = exponentials(s, pairs + blocks + 3)};
+  C = std::min(C, s.at("L"));
+  const auto length = double(C), part = double(std::min(C, kSubChunk));
+  const double blocks = (1 - part / length) + (length / part - 1) / 2;
+  return {.fma_flops = chunk_flops(s, C),
+          .exponentials = exponentials(s, keys_seen(s, std::int64_t(part)) + blocks + 2 + 1 / length)};
 }
 
 /// What the two operators share, with the operator's own inputs between v and the initial state.

@@ -32,8 +32,8 @@ namespace tutorial::gla_layer {
 
 Operator definition();
 
-/// Of the stages in fp32: 1e-5, and above that for L < 100. o_0 = scale (q_0 . k_0) v_0, and where q_0 . k_0 is close
-/// to 0, its rounding, 1e-7 of |q_0| |k_0|, is divided by as little as sqrt(eps) = 3e-3: such a row errs by up to 1e-4,
+/// Of the stages in fp32: 1e-5, and above that for L < 100. o_1 = scale (q_1 . k_1) v_1, and where q_1 . k_1 is close
+/// to 0, its rounding, 1e-7 of |q_1| |k_1|, is divided by as little as sqrt(eps) = 3e-3: such a row errs by up to 1e-4,
 /// and one row of L does so at most.
 double float_tolerance(const Sizes&);
 

@@ -41,7 +41,7 @@ Chapter chapter() {
         .moved(intra_fused_moved)
         .stage_work(window_work)
         .gpu<HalfArguments>("one_kernel", one_kernel,
-                            "warps that prepare beside warps that walk: q, k, v, g are read once")
+                            "warps that prepare beside warps that walk: no workspace, v is read once")
         .dtype(Dtype::bf16)
         .limits(one_kernel_limits)
         .memory(one_kernel_memory)

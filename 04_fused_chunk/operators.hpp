@@ -7,7 +7,9 @@
 
 namespace tutorial::fused_gla {
 
-Work window_work(const Sizes&);  ///< the operations of the stages 2 to 4, in windows of 16
+/// The least operations of the stages 2 to 4, in windows of 16. (Stage 4 does those of the pairs once for each 64
+/// columns of v; they are counted once.)
+Work window_work(const Sizes&);
 
 }  // namespace tutorial::fused_gla
 

@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// What all tensor-core stages of the chapter ask of a problem, for both operators.
+/// What the stages 2 to 4 of gla and stage 3 of simple_gla ask of a problem. (The other tensor-core stages ask what
+/// their kernels' patterns in the chapters 02 and 03 ask.)
 
 #include <cstdint>
 #include <string>
@@ -17,7 +18,7 @@ bool has_aligned_rows(const View<T>& view) {
          view.stride_h % kElements == 0 && view.stride_l % kElements == 0;
 }
 
-/// Why tensor-core stages do not take these widths or rows; empty where they do.
+/// Why these stages do not take such widths or rows; empty where they do.
 template <class Arguments>
 std::string tensor_core_limits(const Arguments& a) {
   if (a.Dk % 16 != 0 || a.Dv % 16 != 0) return "Dk or Dv is no multiple of 16, the width of a fragment";

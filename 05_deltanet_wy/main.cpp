@@ -47,7 +47,8 @@ void add_stages(Operator& definition) {
       .limits(fused_limits)
       .memory(fused_memory)
       .moved(fused_moved)
-      .gpu("dispatch", dispatch, "what a user calls: fused, or in fp32 what the tensor cores do not take")
+      .gpu("dispatch", dispatch,
+           "what a user calls: fused, else tensor_core, or in fp32 what the tensor cores do not take")
       .dtype(Dtype::bf16)
       .limits(dispatch_limits)
       .memory(dispatch_memory)

@@ -1,122 +1,22 @@
 /// @file
-/// Every barrier of the chapter's kernels is needed, and the emulator notices if one is missing: each is taken out in
-/// turn, and both a schedule (by a wrong result) and ThreadSanitizer (by a report) must find out.
-
-#include "02_chunkwise/test/stages.hpp"
+/// Every barrier of the chapter's kernels is needed: common/test/barriers.hpp.
 
 #if TUTORIAL_EMULATOR
 
-#include <emulator/barrier.hpp>
-#include <emulator/schedule.hpp>
-
-#include <array>
-#include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <vector>
+#include "common/test/barriers.hpp"
 
 namespace tutorial {
 namespace {
 
-struct Kernel {
-  const char* stage;
-  const char* file;  // below the chapter's folder
-  int Dk, Dv;        // few blocks, but more than one slice of the state: ThreadSanitizer takes a millisecond a thread
+constexpr KernelWithBarriers kKernels[] = {
+    {"linear_attention", "materialized", "02_chunkwise/4_materialized.cu", 128, 16},
+    {"linear_attention", "fused", "02_chunkwise/5_fused.cu", 128, 16},
+    {"linear_attention", "tensor_core", "02_chunkwise/6_tensor_core.cu", 64, 64},
+    {"linear_attention", "pipelined", "02_chunkwise/7_pipelined.cu", 64, 64},
+    {"linear_attention", "sequence_parallel", "02_chunkwise/8_sequence_parallel.cu", 64, 64},
 };
 
-constexpr Kernel kKernels[] = {
-    {"materialized", "4_materialized.cu", 128, 16},
-    {"fused", "5_fused.cu", 128, 16},
-    {"tensor_core", "6_tensor_core.cu", 64, 64},
-    {"pipelined", "7_pipelined.cu", 64, 64},
-    {"sequence_parallel", "8_sequence_parallel.cu", 64, 64},
-};
-
-/// The lines of a source file that wait at a block barrier.
-std::vector<unsigned> barrier_lines(const std::string& file) {
-  std::ifstream source(std::string(CHAPTER_FOLDER "/") + file);
-  std::vector<unsigned> lines;
-  std::string text;
-  for (unsigned line = 1; std::getline(source, text); ++line) {
-    if (text.find("__syncthreads()") != std::string::npos && text.find("//") == std::string::npos)
-      lines.push_back(line);
-  }
-  return lines;
-}
-
-class BarriersTest : public testing::TestWithParam<Kernel> {
- protected:
-  void TearDown() override {
-    emulator::skip_no_barrier();
-    emulator::set_schedule("");
-  }
-};
-
-#if !defined(__SANITIZE_THREAD__)
-constexpr std::array kSchedules = {"forward", "reverse", "warps", "warps-reverse", "random:1"};
-
-TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
-  const Operator& definition = linear_attention_operator();
-  const Stage& stage = find_stage(GetParam().stage);
-  const Problem problem = make_problem(
-      definition, {.sizes = {{"B", 1}, {"H", 1}, {"L", 70}, {"Dk", GetParam().Dk}, {"Dv", GetParam().Dv}}, .seed = 1});
-  const Outputs truth = evaluate_reference(definition, problem, stage.dtype);
-  const auto is_right = [&] {
-    const Outputs outputs = evaluate(definition, stage, problem);
-    const double tolerance = tolerance_of(stage, problem.sizes);
-    return compare(outputs.at("o"), truth.at("o")).within(tolerance) &&
-           compare(outputs.at("final_state"), truth.at("final_state")).within(tolerance);
-  };
-  const std::vector<unsigned> lines = barrier_lines(GetParam().file);
-  ASSERT_FALSE(lines.empty());
-  for (const char* schedule : kSchedules) {
-    emulator::set_schedule(schedule);
-    EXPECT_TRUE(is_right()) << "with all barriers, " << schedule;
-  }
-  for (const unsigned line : lines) {
-    emulator::skip_barrier(GetParam().file, line);
-    int wrong = 0;
-    std::cout << GetParam().file << ":" << line << " taken out:";
-    for (const char* schedule : kSchedules) {
-      emulator::set_schedule(schedule);
-      const bool right = is_right();
-      wrong += !right;
-      std::cout << "  " << schedule << (right ? " right" : " WRONG");
-    }
-    std::cout << "\n";
-    EXPECT_GT(wrong, 0) << GetParam().file << ":" << line;
-  }
-}
-#else
-/// What the chapter's executable prints when it runs the stage with this barrier taken out ("": none). The problem is
-/// that of the schedules.
-std::string run_stage(const Kernel& kernel, const std::string& skip) {
-  const std::string command = (skip.empty() ? "" : "EMULATOR_SKIP_BARRIER=" + skip + " ") +
-                              std::string("'" CHAPTER_EXECUTABLE "' --operator linear_attention --stage ") +
-                              kernel.stage + " -B 1 -H 1 -L 70 --seed 1 --key-dim " + std::to_string(kernel.Dk) +
-                              " --value-dim " + std::to_string(kernel.Dv) + " --repeat 1 --warmup 0 2>&1";
-  std::string text;
-  FILE* pipe = popen(command.c_str(), "r");
-  if (!pipe) throw std::runtime_error("cannot run " + command);
-  for (int c; (c = std::fgetc(pipe)) != EOF;) text += char(c);
-  pclose(pipe);
-  return text;
-}
-
-TEST_P(BarriersTest, ThreadSanitizerReportsThatItIsMissing) {
-  EXPECT_EQ(run_stage(GetParam(), "").find("data race"), std::string::npos);
-  const std::string file = GetParam().file;
-  for (const unsigned line : barrier_lines(GetParam().file)) {
-    const std::string report = run_stage(GetParam(), "02_chunkwise/" + file + ":" + std::to_string(line));
-    EXPECT_NE(report.find("data race"), std::string::npos) << file << ":" << line << "\n" << report;
-    EXPECT_NE(report.find(file + ":"), std::string::npos) << "the report names the kernel's file";
-  }
-}
-#endif
-
-INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), [](const auto& info) {
-  return std::string(info.param.stage) + "_" + std::to_string(info.param.Dk) + "_" + std::to_string(info.param.Dv);
-});
+INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);
 
 }  // namespace
 }  // namespace tutorial

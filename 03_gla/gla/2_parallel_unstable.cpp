@@ -14,10 +14,12 @@
 /// Who does what: OpenMP gives each thread a head at a time, Eigen does the products.
 /// Memory: P, Q . B and K / B, 4 L^2 + 8 L Dk bytes a thread. Work: chapter 02's, and an exponential and a division for
 /// each gate. Bytes: as in chapter 02, and g.
-/// Limit: the cores' arithmetic. Needs: L <= 8192, and gates whose products stay above 1.2e-38.
+/// Limit: the cores' arithmetic. Needs: L <= 8192; B and Q . B of 1.2e-38, the least normal fp32 number, at least, but
+/// for q of 0; K / B of 3.4e38, the largest, at most.
 /// Weakness: those needs. B_t / B_i is a number between 0 and 1, but it is made of one that vanishes and one that grows
 /// without bound: gates of exp(-0.05), as a trained layer has them, bring B below the smallest normal fp32 number after
 /// 87 / 0.05 = 1750 positions. From there B has fewer and fewer digits, K / B overflows, and 0 times infinity is NaN.
+/// Where q is small, Q . B loses its digits before B does.
 /// This stage is meant to break: it looks for the first such position before it runs, names it, and is left out.
 /// Scaling both factors does not help where B falls by more than 2^252 from the first position to the last. Stage 3
 /// does not divide.
@@ -54,12 +56,23 @@ void for_each_product(const FloatArguments& a, int b, int h, F f) {
   }
 }
 
-/// The first position at which a product of gates is of no use any more, and the least product before it.
+using Limits = std::numeric_limits<float>;  // min() is the least normal number
+
+/// The first position at which a product of gates is of no use any more, and how close the numbers before it come.
 struct Strength {
   int t = std::numeric_limits<int>::max(), b = 0, h = 0, d = 0;  // t: beyond every sequence where there is none
-  float product = 1, k = 0;                                      // there
-  float least = 1;                                               // of all heads, before their first
+  float product = 1;                                             // there
+  const char* why = nullptr;                                     // it is of no use
+  float least = 1, largest = 0;  // |elements| of B and Q . B, and of K / B, of all heads; zeros left out
 };
+
+/// Why a product of gates B is of no use to q and k, or null.
+const char* what_breaks(float B, float q, float k) {
+  if (!std::isfinite(k / B)) return "makes K / B overflow";
+  if (B < Limits::min()) return "loses its digits";
+  if (q != 0 && std::abs(q * B) < Limits::min()) return "makes Q . B lose its digits";
+  return nullptr;
+}
 
 Strength strength_of(const FloatArguments& a) {
   Strength first;
@@ -68,13 +81,14 @@ Strength strength_of(const FloatArguments& a) {
       for_each_product(a, b, h, [&](int t, const Eigen::ArrayXf& product) {
         if (t >= first.t) return false;
         for (int d = 0; d < a.Dk; ++d) {
-          const float k = a.k.row(b, h, t)[d];
-          if (product[d] < std::numeric_limits<float>::min() || !std::isfinite(k / product[d])) {
-            first = {t, b, h, d, product[d], k, first.least};
+          const float B = product[d], q = a.q.row(b, h, t)[d], k = a.k.row(b, h, t)[d];
+          if (const char* why = what_breaks(B, q, k)) {
+            first = {t, b, h, d, B, why, first.least, first.largest};
             return false;
           }
+          first.least = std::min(first.least, q != 0 ? std::min(B, std::abs(q * B)) : B);
+          first.largest = std::max(first.largest, std::abs(k / B));
         }
-        first.least = std::min(first.least, product.minCoeff());
         return true;
       });
     }
@@ -124,13 +138,14 @@ std::string parallel_unstable_limits(const FloatArguments& a) {
   if (a.g.data == nullptr) return "";  // asked before there are gates
   const Strength first = strength_of(a);
   if (first.t >= a.L) return "";
-  const char* why = std::isfinite(first.k / first.product) ? "loses its digits" : "makes K / B overflow";
   return fmt::format("meant to break, it holds up to L = {} here: B[{}, {}, {}, {}] = {:.2g} {}", first.t, first.b,
-                     first.h, first.t, first.d, first.product, why);
+                     first.h, first.t, first.d, first.product, first.why);
 }
 
 std::string parallel_unstable_note(const FloatArguments& a) {
-  return fmt::format("holds: the products of gates fall to {:.2g}, it breaks at 1.2e-38", strength_of(a).least);
+  const Strength s = strength_of(a);
+  return fmt::format("holds: B and Q . B fall to {:.2g} (it breaks at {:.2g}), K / B grows to {:.2g} (at {:.2g})",
+                     s.least, Limits::min(), s.largest, Limits::max());
 }
 
 std::int64_t parallel_unstable_memory(const FloatArguments& a) {

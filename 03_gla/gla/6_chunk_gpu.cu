@@ -25,12 +25,13 @@
 /// Who does what: in the first kernel a thread walks a column of a chunk's gates; in the second block (b h n, tile) has
 /// a 64 x 64 tile of X_n, in the last one a tile of 64 columns of O_n, and a thread has 4 x 4 of it (float_tile.cuh of
 /// chapter 02). In the third a thread has one element of a state, and walks the chunks.
-/// Resources: 35 KB and 87 KB of shared memory; 16 sums of each product in registers.
+/// Resources: 34 KB and 85 KB of shared memory; 16 sums of each product in registers.
 /// Work: chapter 02's, 2 Dk Dv + 64 / 2 (Dk + Dv) multiply-adds a position; and 40 exponentials for each gate and tile
-/// of columns: 32.5 that pairs need, and those that the diagonal's blocks of 16 x 16 have too many. Bytes: those of
-/// chapter 02, g, and the sums, 8 L Dk a head, written once and read in both other kernels.
-/// Limit: exponentials, of which a multiprocessor does one for every eight multiply-adds. Needs: nothing of widths,
-/// strides and gates.
+/// of columns: 32.5 that pairs need, and those that the diagonal's blocks of 16 x 16 have too many; and one each for Q,
+/// for K and for the states. Bytes: those of chapter 02, g, and the sums, 8 L Dk a head, written once and read in both
+/// other kernels.
+/// Limit: exponentials, of which a multiprocessor does one for every eight multiply-adds. Needs: states of at most 4095
+/// tiles; nothing of strides and gates.
 /// Weakness: pair by pair no tensor core can help, and every tile of columns computes the scores again. Stage 7 has
 /// stage 4's second level, on tensor cores, and the rest of the pairs once.
 /// Source: arXiv 2312.06635, section 4.2; chapter 02's `materialized`.

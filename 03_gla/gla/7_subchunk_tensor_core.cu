@@ -30,7 +30,8 @@
 /// warps share the columns. First the #, in 12 halves, three a warp. When all are done with q~ and k~, the block decays
 /// them over the whole chunk, in place, and what is left is chapter 02's.
 /// Resources: 107 KB of shared memory at Dk = Dv = 128: two blocks a multiprocessor.
-/// Operations: chapter 02's products without the e, and 3 / 2 Dk multiplications a position for the decays.
+/// Operations: chapter 02's products without the e, and for the decays 3 Dk multiplications a position: half of them
+/// for the # and half over the whole chunk.
 /// Bytes: of prepare() those it says; here its q~, k~, decays and scores, v once, o once.
 /// Limit: with few heads, the time that a block needs for one chunk after the other. Needs: Dk, Dv multiples of 16, Dk
 /// at most 256, rows aligned to 16 bytes.

@@ -6,7 +6,7 @@
 /// registers, in the lanes where it is needed, and a step costs one multiplication for each of its elements. In
 /// exchange the scores between sub-chunks are gone, and with them P, its barrier, and all factors between sub-chunks:
 /// q~ and k~ are used as prepare() has left them. Chunks of 64 remain as what is copied at a time.
-/// Mends: stage 7 multiplies and rounds every fragment of q~ and k~; it waits at a second barrier; and it has as many
+/// Mends: stage 7 multiplies and rounds every fragment of q~ and k~; it waits at two more barriers; and it has as many
 /// blocks as heads. Same: prepare(), its scores of a sub-chunk with itself, the tiles.
 ///
 ///   O_r = scale (q~_r S + P_rr V_r)

@@ -6,8 +6,8 @@
 /// In bf16 the choice is how many segments and how wide a tile, by chapter 02's estimate: a walk takes as long as the
 /// chunks that one block has to do one after the other, and segments add the walk for their states and its way through
 /// memory. The times of a chunk are an H200's (README.md has what comes of them). Widths that are no multiple of 16 or
-/// too large for the registers, and rows that are not aligned, are computed in fp32: a kernel copies them out, one
-/// copies the result back.
+/// too large for the registers, and rows that are not aligned, are computed in fp32: three kernels copy q, k and v out,
+/// one copies the result back.
 /// In fp32 the choice is between two kernels: stage 5 has a block for each tile of a head and walks; stage 6 has one
 /// for each chunk and computes more. The former wins where heads fill the GPU or the walk is short, the latter where
 /// there are few heads and many chunks. A step of a walk has a latency, and work for each block that shares the

@@ -3,7 +3,7 @@
 /// Gates inside kernels are logarithms to base 2.
 ///
 /// What the hardware computes is ex2, a power of two; exp(x) is ex2(x log2(e)), a multiplication for each exponential.
-/// A gate is multiplied once, when it is loaded, and takes part in many exponentials.
+/// A gate is multiplied once, when it is loaded; in stage 6 it takes part in many exponentials.
 
 #include <cuda_runtime.h>
 

@@ -24,7 +24,7 @@
 /// way.
 /// Resources: 168 registers, three blocks a multiprocessor; no shared memory.
 /// Operations for each q_td: 17 / 2 multiply-adds, 15 / 2 multiplications and one exponential, and the shuffles.
-/// Bytes: q, k, g read once, as much as q and k written, and 2 / 3 of a byte for each q_td of decays and scores.
+/// Bytes for each q_td: q, k and g read once, 8; q~ and k~ written, 4; decays and scores, 1 / 4 + 32 / Dk.
 /// Limit: the memory's bandwidth. Needs: Dk a multiple of 16, rows aligned to 16 bytes.
 /// Weakness: q and k make another trip through memory.
 /// Sources: arXiv 2312.06635, section 4.3, for the two levels; products instead of differences of sums are ours.

@@ -23,7 +23,8 @@ namespace tutorial::gla {
 
 inline constexpr int kSubChunk = 16;  ///< positions of a sub-chunk, c
 
-/// In device memory. Sequences are filled up to N whole chunks of 64 with positions where q, k are 0 and gates 1.
+/// In device memory. Sequences are filled up to N whole chunks of 64 with positions where k is 0 and gates are 1, so
+/// that they leave the state alone. q~ and scores of these positions are of the last q: outputs that nobody stores.
 struct Prepared {
   int N;                  ///< chunks of a sequence
   __nv_bfloat16* q;       ///< [B, H, 64 N, Dk], decayed from the start of their sub-chunk

@@ -2,8 +2,8 @@
 /// Stage 3, `gpu_bf16`: the same parts with matrices in bf16, as layers are run.
 ///
 /// Idea: in bf16 the products are tensor-core work, ten times as fast and more, and every matrix has half the bytes.
-/// What must not be rounded stays in fp32: the gates, because their logarithms are summed over many positions, and what
-/// they come from, x W1^T, which has 16 columns and costs nothing; inside the kernels, every sum.
+/// What must not be rounded stays in fp32: the gates, because a decay is a product of many and their errors add up, and
+/// what they come from, x W1^T, which has 16 columns and costs nothing; inside the kernels, every sum.
 /// Mends: stage 2 leaves the tensor cores idle. Same: the kernels, at another type; the order of the parts.
 ///
 ///   low [B L, rank] = x W1^T                 bf16 operands, sums and result in fp32

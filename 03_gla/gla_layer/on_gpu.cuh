@@ -27,9 +27,9 @@ constexpr int kRanks = 16;      // of a row of W2 in registers at a time
 constexpr int kHeads = 4;       // of a block of norm_and_gate_kernel, a warp each
 
 /// The second half of the low-rank pair and what follows it: g = logsigmoid(low W2^T + b) / normalizer. A product with
-/// so short an inner side writes more than it computes, so the logits never reach memory. A thread has a column of g,
-/// with its row of W2 in registers, and walks the positions, whose `low` the block has in shared memory: all threads
-/// read the same four numbers of it at a time. Grid (positions / 16) (columns / 128).
+/// so short an inner side writes many times what it reads of `low`, so the logits never reach memory. A thread has a
+/// column of g, with its row of W2 in registers, and walks the positions, whose `low` the block has in shared memory:
+/// all threads read the same four numbers of it at a time. Grid (positions / 16) (columns / 128).
 /// @param low [rows, rank] @param W2 [columns, rank] @param b [columns] @param g [rows, columns]
 template <class T>
 __global__ void __launch_bounds__(kColumns) gates_kernel(const float* low, const T* W2, const float* b,

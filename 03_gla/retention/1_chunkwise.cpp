@@ -25,7 +25,7 @@ namespace tutorial::retention {
 void chunkwise(const FloatArguments& a) {
   const auto Dk = std::size_t(a.Dk);
   std::vector<float> gates(std::size_t(a.H) * Dk);
-  for (int h = 0; h < a.H; ++h) std::fill_n(&gates[std::size_t(h) * Dk], Dk, gate(h));
+  for (int h = 0; h < a.H; ++h) std::fill_n(&gates[std::size_t(h) * Dk], Dk, log_gate(h));
   gla::chunkwise(gated(a, gates.data()));
 }
 

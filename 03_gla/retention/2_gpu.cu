@@ -26,8 +26,8 @@ namespace {
 /// Grid H.
 __global__ void gates_kernel(float* gates, int Dk) {
   const int h = int(blockIdx.x);
-  const auto gate = float(log1p(-exp2(-5.0 - h)));
-  for (int d = int(threadIdx.x); d < Dk; d += int(blockDim.x)) store_global(&gates[std::int64_t(h) * Dk + d], gate);
+  const auto log_gate = float(log1p(-exp2(-5.0 - h)));
+  for (int d = int(threadIdx.x); d < Dk; d += int(blockDim.x)) store_global(&gates[std::int64_t(h) * Dk + d], log_gate);
 }
 
 /// The arguments with a table that the kernel has been started for.

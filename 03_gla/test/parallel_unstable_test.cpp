@@ -16,10 +16,23 @@ const Stage& unstable() {
   return find_stage(gla_operator(), "parallel_unstable");
 }
 
+/// |q| >= 1, so that Q . B holds as long as B does.
 Problem problem_of(std::int64_t L) {
   Problem problem = gla_problem(1, 2, L, 16, 16);
   fill(problem.inputs.at("g"), kGate);
+  for (float& q : problem.inputs.at("q").elements<float>()) q += std::copysign(1.0f, q);
   return problem;
+}
+
+/// The relative error of a position of the first head.
+double error_at(std::int64_t t, const Outputs& outputs, const Outputs& truth) {
+  const auto o = outputs.at("o").elements<float>(), expected = truth.at("o").elements<float>();
+  double difference = 0, size = 0;
+  for (auto i = std::size_t(t * 16); i < std::size_t(t * 16 + 16); ++i) {
+    difference += std::pow(double(o[i]) - double(expected[i]), 2);
+    size += std::pow(double(expected[i]), 2);
+  }
+  return std::sqrt(difference / size);
 }
 
 TEST(ParallelUnstableTest, HoldsToTheLastProductThatIsANormalNumber) {
@@ -44,22 +57,42 @@ TEST(ParallelUnstableTest, OneStrongGateIsEnough) {
   EXPECT_NE(reason.find("makes K / B overflow"), std::string::npos) << reason;
 }
 
+// 2^-30 exp(-0.25 266) = 1.23e-38 is the last of q times B that is a normal number. B is one for 83 positions more.
+TEST(ParallelUnstableTest, ASmallQueryBreaksIt) {
+  constexpr std::int64_t kHoldsForSmall = 266;
+  const auto small = [](std::int64_t L) {
+    Problem problem = problem_of(L);
+    fill(problem.inputs.at("q"), 0x1p-30f);
+    return problem;
+  };
+  const Problem holds = small(kHoldsForSmall), breaks = small(kHolds);
+  ASSERT_EQ(why_not(gla_operator(), unstable(), holds), "");
+  expect_close(evaluate(gla_operator(), unstable(), holds), evaluate_reference(gla_operator(), holds), 1e-5);
+  const std::string reason = why_not(gla_operator(), unstable(), breaks);
+  EXPECT_NE(reason.find("up to L = 266 here: B[0, 0, 266, 0] = "), std::string::npos) << reason;
+  EXPECT_NE(reason.find("makes Q . B lose its digits"), std::string::npos) << reason;
+
+  const Outputs outputs = evaluate(gla_operator(), unstable(), breaks);  // run all the same
+  const Outputs truth = evaluate_reference(gla_operator(), breaks);
+  EXPECT_FALSE(error_at(kHoldsForSmall + 40, outputs, truth) <= 1e-4);
+  EXPECT_FALSE(error_at(kHolds - 1, outputs, truth) <= 1e-1);
+}
+
+TEST(ParallelUnstableTest, AQueryOfZeroHasNoDigitsToLose) {
+  Problem problem = problem_of(kHolds);
+  fill(problem.inputs.at("q"), 0);
+  ASSERT_EQ(why_not(gla_operator(), unstable(), problem), "");
+  const Outputs outputs = evaluate(gla_operator(), unstable(), problem);
+  for (const float o : outputs.at("o").elements<float>()) ASSERT_EQ(o, 0);
+}
+
 // What it would be saved from: run all the same, it is right up to the position that it names and wrong behind.
 TEST(ParallelUnstableTest, BreaksWhereItSays) {
   const Problem problem = problem_of(500);
   const Outputs outputs = evaluate(gla_operator(), unstable(), problem);
   const Outputs truth = evaluate_reference(gla_operator(), problem);
-  const auto o = outputs.at("o").elements<float>(), expected = truth.at("o").elements<float>();
-  const auto error = [&](std::int64_t t) {  // of the first head
-    double difference = 0, size = 0;
-    for (auto i = std::size_t(t * 16); i < std::size_t(t * 16 + 16); ++i) {
-      difference += std::pow(double(o[i]) - double(expected[i]), 2);
-      size += std::pow(double(expected[i]), 2);
-    }
-    return std::sqrt(difference / size);
-  };
-  for (std::int64_t t = 0; t < kHolds; ++t) EXPECT_LE(error(t), 1e-4) << t;  // a single row may be small
-  EXPECT_FALSE(error(499) <= 1e-1);
+  for (std::int64_t t = 0; t < kHolds; ++t) EXPECT_LE(error_at(t, outputs, truth), 1e-4) << t;  // a row may be small
+  EXPECT_FALSE(error_at(499, outputs, truth) <= 1e-1);
   EXPECT_FALSE(compare(outputs.at("o"), truth.at("o")).within(1e-1));
 }
 

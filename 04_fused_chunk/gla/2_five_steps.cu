@@ -6,46 +6,48 @@
 /// Then the walk over a sequence is two products a window on tensor cores, and the pairs within a window are left to a
 /// kernel of their own. Four kernels and an addition, everything between them in device memory:
 ///
-///   g [B,H,L,Dk] ---> a decay_cumsum (NK, N, B H) ---> sums [B,H,L,Dk] fp32
+///   g [B,H,L,Dk] ---> 1 decay_cumsum (NK, N, B H) ---> sums [B,H,L,Dk] fp32
 ///                                                        |        |
-///   q, k [B,H,L,Dk] -----+------------------> b prepare_qg_kg     |
+///   q, k [B,H,L,Dk] -----+------------------> 2 prepare_qg_kg     |
 ///                        |                       (NK, N, B H)     |
-///                        |                     q_g, k_g [B,H,L,Dk] bf16, last rows of sums
+///                        |             q_g, k_g [B,H,L,Dk] bf16   | the windows' last rows
 ///                        |                               |        |
-///   v [B,H,L,Dv], S_0 ---|-------------------> c fused_chunk (NK, NV, B H): walks the N windows
+///   v [B,H,L,Dv], S_0 ---|-------------------> 3 fused_chunk (NK, NV, B H): walks the N windows
 ///        |               |                               |
 ///        |               |                   partials [NK,B,H,L,Dv] fp32, final state
 ///        |               |                               |
-///        |       d inner_chunk (NK, N, B H) <-- sums     |
+///        |       4 inner_chunk (NK, N, B H) <-- sums     |
 ///        |               |                               |
 ///        |       scores [NK,B,H,N,16,16] bf16            |
 ///        |               |                               |
-///        +-------> e combine (NV, N, B H) <--------------+ ---> o [B,H,L,Dv]
+///        +-------> 5 combine (NV, N, B H) <--------------+ ---> o [B,H,L,Dv]
 ///
 /// Mends: nothing: this is where the fusing begins. Same: stage 1's result. For position t of the window that begins
 /// at s and ends at e:
 ///
-///   a  sums_t = max(g_s / ln 2, -40) + ... + max(g_t / ln 2, -40)               element by element
-///   b  q_g = q 2^sums scale,  k_g = k 2^(sums_e - sums)                         no factor above 1
-///   c  partial = q_g S,  S = diag(2^sums_e) S + k_g^T v                         for each slice of 64 of Dk
-///   d  P_ti = scale sum_d q_td k_id 2^(sums_td - sums_id), i <= t               likewise
-///   e  o = sum of partials + (sum of P) v
+///   1  sums_t = max(g_s / ln 2, -40) + ... + max(g_t / ln 2, -40)               element by element
+///   2  q_g = q 2^sums scale,  k_g = k 2^(sums_e - sums)                         no factor above 1
+///   3  partial = q_g S,  S = diag(2^sums_e) S + k_g^T v                         for each slice of 64 of Dk
+///   4  P_ti = scale sum_d q_td k_id 2^(sums_td - sums_id), i <= t               likewise
+///   5  o = sum of partials + (sum of P) v
 ///
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L, Dk], S_0 and final_state [B, H, Dk, Dv] fp32. In
 /// the picture also what lies in memory between the kernels, and the grids: N = ceil(L / 16), NK = ceil(Dk / 64), NV
 /// = ceil(Dv / 64).
-/// Who does what: a, b: a block of 64 threads a window, a thread a column of it. c: a block of four warps has a tile
-/// [64, 64] of the state, each warp 16 columns, in registers for the whole sequence (window.cuh); its columns of v,
-/// its slice of q_g and k_g. d: a thread a pair of positions. e: a block a window and 64 columns, on tensor cores.
-/// Resources: c: 32 registers a thread for S, 6 KB of shared memory for a window; the others less.
+/// Who does what: steps 1, 2: a block of 64 threads a window, a thread a column of it. 3: a block of four warps has a
+/// tile [64, 64] of the state, each warp 16 columns, in registers for the whole sequence (window.cuh); its columns of
+/// v, its slice of q_g and k_g. 4: a thread a pair of positions. 5: a block a window and 64 columns, on tensor cores.
+/// Resources: step 3: 32 registers a thread for S, and 6400 bytes of shared memory for a window; step 4: 8448 bytes,
+/// step 5: 2816; steps 1 and 2: none.
 /// Precision: q_g, k_g, P, and S in the product with q_g are bf16, sums of gates, partials and S fp32.
 /// Operations, a position: 4 Dk Dv and 2 * 16 Dv on tensor cores; 9.5 exponentials for each gate, 7.5 of them for the
-/// pairs. Bytes: those of the picture: what has two arrows is read twice, and q_g, k_g once for each slice of Dv, v
-/// once for each of Dk.
+/// pairs. Bytes: those of the picture: what has two arrows is read twice; q_g, k_g and the scores once for each slice
+/// of Dv, v by step 3 once for each of Dk.
 /// Limit: the walk's latency. A window is 16 positions and four mma deep, and the next cannot begin before: L / 16
 /// trips to memory in line. Else the bytes.
 /// Needs: Dk and Dv multiples of 16, Dk <= 256, Dv <= 512; rows aligned to 16 bytes; L <= 16 * 65535, B H <= 65535.
-/// Weakness: the bytes between the kernels. b does nothing but read what a has just written; stage 3 makes one of them.
+/// And where a gate is below 2^-40, a state of less than 2^32 times what k^T v adds to it: 2^-40 of it is left.
+/// Weakness: the bytes between the kernels. Step 2 reads what step 1 has just written; stage 3 makes one of them.
 /// Source: flash-linear-attention, first release, `fused_chunk_gla`; arXiv 2312.06635, section 4.
 
 #include <cuda_runtime.h>

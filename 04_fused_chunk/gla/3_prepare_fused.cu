@@ -3,16 +3,17 @@
 ///
 /// Idea: a thread that walks down a column of 16 gates has all of its sums in registers when it gets to the end, and
 /// knows the last of them. It can decay q and k on the spot.
-/// Mends: in stage 2 step b waits for a launch and reads back from memory what step a has just written. Same: the other
-/// three kernels; the sums are still written, because d needs all and c the last of them.
+/// Mends: in stage 2 step 2 waits for a launch and reads back from memory what step 1 has just written. Same: the other
+/// three kernels; the sums are still written, because step 4 needs all and step 3 the last of them.
 ///
 ///   sums_t = max(g_s / ln 2, -40) + ... + max(g_t / ln 2, -40)       s: the window's start, e: its end
 ///   q_g = q 2^sums scale,  k_g = k 2^(sums_e - sums)
 ///
 /// Shapes: q, k, q_g, k_g [B, H, L, Dk] bf16, g, sums [B, H, L, Dk] fp32.
-/// Who does what: as a and b: grid (NK, N, B H), a thread a column of a window, 16 sums in its registers.
+/// Who does what: as in steps 1 and 2: grid (NK, N, B H), a thread a column of a window, 16 sums in its registers.
+/// Resources: 80 registers a thread, 48 of them a column of g, q and k; no shared memory.
 /// Operations: as in stage 2. Bytes: 4 Dk a position less.
-/// Limit, needs: as stage 2. Weakness: the launches and the bytes of c, d and e; stage 4 makes one walk of them.
+/// Limit, needs: as stage 2. Weakness: the launches and the bytes of steps 3 to 5; stage 4 makes one walk of them.
 /// Source: as stage 2.
 
 #include <cuda_runtime.h>

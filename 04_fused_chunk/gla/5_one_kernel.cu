@@ -11,7 +11,8 @@
 ///                               ^ a barrier; the two kinds of warps wait for it at different lines
 ///
 /// Mends: stage 4 reads what a kernel in front has written, walks windows of 16 that it loads one by one, and leaves a
-/// multiprocessor with few warps. Same as chapter 03's `subchunk_walk`: the arithmetic, to the letter (its headers).
+/// multiprocessor with few warps. Same as chapter 03's `subchunk_walk`: the arithmetic (its headers), but for P where
+/// two warps share a sub-chunk: below.
 ///
 ///   for each sub-chunk r of 16 positions, a_t = exp(g_t):
 ///   q~_t = q_t a_1 ... a_t     k~_i = k_i a_(i+1) ... a_16     D = a_1 ... a_16
@@ -21,10 +22,11 @@
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16, g [B, H, L, Dk], states fp32.
 /// Who does what: block (tile and segment, h, b) has a tile of 128 or 64 columns of Dv. Each of its 8 or 4 walking
 /// warps has 16 of them and their part of the state in registers. Of the preparing warps one has a sub-chunk of every
-/// chunk; where Dk is 65 to 128 two share it, by halves of Dk, and P is the sum of two parts: the walk multiplies
-/// both with V. A preparing warp's rows are one stream, from chunk to chunk: loads run 8 rows ahead and never drain.
+/// chunk; where Dk is 65 to 128 two share it, by halves of Dk, and P is the sum of two parts, each rounded to bf16:
+/// the walk multiplies both with V. A preparing warp's rows are one stream, from chunk to chunk: loads run 8 rows ahead
+/// and never drain.
 /// Resources at Dk = Dv = 128: 512 threads of 128 registers, 108 KB of shared memory: one block a multiprocessor.
-/// Bytes: q, k, v, g read once for each tile of columns, o written once. No workspace.
+/// Bytes: q, k and g read once for each tile of columns of Dv, v once; o written once. No workspace.
 /// Limit: instructions. A preparing warp takes some 2500 for a sub-chunk and half of Dk, and there are two of them and
 /// two walking ones to a scheduler. Needs: as chapter 03's `subchunk_walk`.
 /// Weakness: that limit. In chapter 03 the same instructions run under the memory's traffic, with 12 warps a

@@ -35,18 +35,18 @@ struct Intermediates {
 
 // Each starts one kernel on current_stream().
 
-/// a: sums.
+/// Step 1: sums.
 void decay_cumsum(const HalfArguments&, const Intermediates&);
-/// b: q_g = q 2^sums scale and k_g = k 2^(last - sums), from sums; `last` is the window's last row of them.
+/// Step 2: q_g = q 2^sums scale and k_g = k 2^(last - sums), from sums; `last` is the window's last row of them.
 void prepare_qg_kg(const HalfArguments&, const Intermediates&);
-/// c: partials and the final state, from q_g, k_g and the last rows of sums: the walk.
+/// Step 3: partials and the final state, from q_g, k_g and the last rows of sums: the walk.
 void fused_chunk(const HalfArguments&, const Intermediates&);
-/// d: scores, from sums.
+/// Step 4: scores, from sums.
 void inner_chunk(const HalfArguments&, const Intermediates&);
-/// e: o, from partials and scores.
+/// Step 5: o, from partials and scores.
 void combine(const HalfArguments&, const Intermediates&);
 
-/// a and b in one: sums, q_g and k_g. (Stage 3.)
+/// Steps 1 and 2 in one: sums, q_g and k_g. (Stage 3.)
 void prepare(const HalfArguments&, const Intermediates&);
 
 /// Memory for sums, q_g and k_g, which the next call uses again; the others are null.

@@ -28,6 +28,8 @@ using linear_attention::load_state;
 using linear_attention::store_state;
 using linear_attention::SwizzledTile;
 
+static_assert(kWindow == 16, "a window is one fragment high, and its 120 pairs are dealt to one block's threads");
+
 /// A block's part of a head: up to kDk rows of the state, and 64 columns, 16 a warp.
 template <int kDk>
 using WindowShape = ChunkShape<kDk, kSlice>;
@@ -60,8 +62,9 @@ struct ScoreTile {
 
 /// The gate exp(g) = 2^base2(g), a running sum of 16 of which keeps its digits. In fp32 a weak gate behind a sum of
 /// -1e4 is lost: neighbouring numbers there are 1e-3 apart. Here a gate is at least 2^-40, which beside 1 is nothing
-/// for bf16, and sums stay above -640: an addition is rounded by 3e-5 at most, by 2e-6 behind a single strong gate,
-/// and that is the relative error which a decay gets from it. That of bf16 is 4e-3.
+/// for bf16 (and is seen only of a state 2^32 times what comes after it), and sums stay above -640: an addition is
+/// rounded by 3e-5 at most, by 2e-6 behind a single strong gate, and that is the relative error which a decay gets from
+/// it. bf16 rounds by up to 2^-8 = 3.9e-3.
 __device__ __forceinline__ float base2(float g) {
   constexpr float kLog2E = 1.44269504f, kStrongest = -40.0f;
   return max(g * kLog2E, kStrongest);

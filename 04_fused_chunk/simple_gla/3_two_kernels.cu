@@ -15,7 +15,7 @@
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32; states
 /// [B, H, N, Dk, Dv] bf16 for the N = ceil(L / 64) chunks, in the order of the second kernel's fragments: 16 bytes a
 /// lane, as one warp writes and another reads them. In shared memory: three sets of K and V tiles, 49 KB; Q, K, V and
-/// P, 57 KB at Dk = Dv = 128.
+/// P, 56 KB at Dk = Dv = 128.
 /// Who does what: in the first kernel block (tile, h, b) walks a 64 x 64 tile of the state, 32 registers a thread;
 /// every warp sums the chunk's gates for itself (scalar_gate.cuh), and loads run two chunks ahead. In the second
 /// block (chunk and tile of columns, h, b) has 64 positions and 64 or 128 columns of o, and no state: the fragments
@@ -27,7 +27,8 @@
 /// 16; 6 exponentials for each tile of the state, and for each tile of columns 56: (C + 16) / 2 for scores, 16 for rows
 /// of Q S, which each lane makes for itself. Bytes: q and o once, k and v twice, each for every tile that needs it; the
 /// states, 2 Dk Dv bytes a chunk, written and read: at Dk = Dv = 128 that is as much as q, k, v and o together.
-/// Limit: the memory's bandwidth. Needs: Dk and Dv multiples of 16, Dk <= 256, Dv <= 512; rows aligned to 16 bytes.
+/// Limit: the memory's bandwidth. Needs: Dk and Dv multiples of 16, Dk <= 256, Dv <= 512; rows aligned to 16 bytes. And
+/// where a gate is below 2^-40, a state of less than 2^32 times what k^T v adds to it: 2^-40 of it is left.
 /// Weakness: the states' way through memory. One kernel would do without, with a state of Dk rows in the registers.
 /// Source: arXiv 2405.21060, section 6; flash-linear-attention, `chunk_simple_gla`.
 
@@ -184,7 +185,8 @@ __global__ void __launch_bounds__(kThreads) outputs_kernel(HalfArguments a, cons
   store_output<Shape>(a.o.row(b, h, t) + j, a.o.stride_l, rows, columns, O, V, [](int) { return 1.0f; });
 }
 
-/// Columns of a block of the second kernel. (128 beside Dk > 128 would leave no room for a second block.)
+/// Columns of a block of the second kernel. (128 beside Dk > 128 take 88 KB, 64 take 80: with 164 KB of shared memory a
+/// multiprocessor, as of compute capability 8.0, there would be no room for a second block; with 228 KB there is.)
 int block_columns(const HalfArguments& a) {
   return a.Dv <= 64 || a.Dk > 128 ? 64 : 128;
 }

@@ -22,7 +22,8 @@
 /// Operations: 4 Dk Dv + 80 (Dk + Dv) a position on tensor cores, and for each tile of columns 90 exponentials, each
 /// lane its own: (C + 16) / 2 for scores, 16 for rows of Q S, 34 for rows of V and the state. Bytes: q, k and g once
 /// for each tile of columns (from the second-level cache after the first), v and o once.
-/// Limit: with few heads the walk, L / 64 chunks in line. Needs: as stage 3.
+/// Limit: with few heads the walk, L / 64 chunks in line. Needs: as stage 3, and where Dk > 128 a GPU that
+/// gives a block 160 KB of shared memory.
 /// Weakness: as many blocks as heads and tiles of Dv, however long the sequence is.
 /// Source: chapter 02's `pipelined`; ThunderKittens, `linear_attention`; flash-linear-attention,
 /// `fused_chunk_simple_gla`.
@@ -37,7 +38,6 @@
 #include "04_fused_chunk/simple_gla.hpp"
 #include "04_fused_chunk/simple_gla/scalar_gate.cuh"
 #include "04_fused_chunk/simple_gla/spread.hpp"
-#include "04_fused_chunk/widths.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/opaque.cuh"

@@ -22,7 +22,7 @@
 /// Precision: a segment's decay is 2 to the sum of its chunks' sums, added up in double.
 /// Operations: those of stage 4, and 2 Dk Dv a position for kernel 1. Bytes: k, v and g a second time, except for the
 /// last segment's; two states a segment, written and read.
-/// Limit: the memory's bandwidth; for short sequences three kernels' starts and ends. Needs: as stage 3.
+/// Limit: the memory's bandwidth; for short sequences three kernels' starts and ends. Needs: as stage 4.
 /// Weakness: the second read, and the launches; stage 6 chooses.
 /// Source: chapter 02's `sequence_parallel`.
 

@@ -5,9 +5,10 @@
 /// faster; and the tensor-core stages take not every width. Same: their kernels, shapes and bytes.
 /// How many segments and how wide a tile: chapter 02's estimate, with the times of a chunk with scalar gates; one
 /// segment is stage 4. Stage 3, where it is estimated to be faster: it takes the time of its launches, of its walk or
-/// the bytes of its first kernel, whichever is longer, and of the bytes of its second. Widths that are no multiple of
-/// 16 or too large, and rows that are not aligned, go to chapter 03's dispatch, which takes any: a kernel gives each of
-/// the Dk elements a gate of its own.
+/// the bytes of its first kernel, whichever is longer, and of the bytes of its second; and where Dk > 128 and the tiles
+/// of the stages 4 and 5 do not fit into this GPU's shared memory. Widths that are no multiple of 16 or too large, and
+/// rows that are not aligned, go to chapter 03's dispatch, which takes any: a kernel gives each of the Dk elements a
+/// gate of its own.
 /// Limit and needs: those of the kernels that it picks.
 /// Weakness: estimates. Where two choices are close it may pick the slower one; the times were measured at
 /// Dk = Dv = 128, between the widths they are guessed.
@@ -32,19 +33,23 @@ constexpr linear_attention::WalkTimes kTimes{.narrow = {.walk = {2.5, 4.1}, .sta
 constexpr double kTwoLaunches = 5, kStatesOfChunk = 0.9;  // microseconds
 constexpr double kBytesPerMicrosecond = 3.7e6;
 
-/// The estimated time of stage 3 in microseconds. About half of its bytes are moved by either kernel.
-double two_kernels_time(const HalfArguments& a) {
+/// The estimated time of stage 3 in microseconds. About half of its bytes are moved by either kernel; those of initial
+/// and final state, which the estimates of the other stages leave out, too, are not among them.
+double two_kernels_time(HalfArguments a) {
+  a.initial_state.data = nullptr;
+  a.final_state.data = nullptr;
   const double half = double(two_kernels_moved(a)) / 2 / kBytesPerMicrosecond;
   return kTwoLaunches + std::max(kStatesOfChunk * double((a.L - 1) / 64 + 1), half) + half;
 }
 
-/// What to run where the tensor cores take the widths.
+/// What to run where stage 3 takes the problem.
 struct Choice {
   bool two_kernels;
   Spread spread;  ///< of stage 5, else
 
   explicit Choice(const HalfArguments& a) : spread(linear_attention::fastest_spread(without_gates(a), kTimes)) {
-    two_kernels = two_kernels_time(a) < linear_attention::estimated_time(without_gates(a), kTimes, spread);
+    two_kernels = !fused_limits(a).empty() ||
+                  two_kernels_time(a) < linear_attention::estimated_time(without_gates(a), kTimes, spread);
   }
 };
 

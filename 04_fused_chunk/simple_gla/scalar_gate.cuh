@@ -6,9 +6,10 @@
 /// row of Q S on its way into O, and on a score by the two positions that it belongs to.
 ///
 /// Sums of gates are fp32. A weak gate behind a sum of -1e4 would be lost in them, so a gate is taken as 2^-40 at
-/// least, which beside 1 is nothing in bf16: 64 of those sum up to -2560, where neighbouring fp32 numbers are 2^-12
-/// apart. Six additions make a sum (warp_prefix_sum()), so a decay is wrong by 5e-4 at the very worst, and by 1e-5
-/// behind one or two such gates; bf16 rounds by 2e-3. The difference of two sums is exact where both are close, which
+/// least, which beside 1 is nothing in bf16 (and is seen only of a state 2^32 times what comes after it): 64 of those
+/// sum up to -2560, where neighbouring fp32 numbers are 2^-12 apart. Six additions make a sum (warp_prefix_sum()), so a
+/// decay is wrong by 5e-4 at the very worst, and by 1e-5 behind one or two such gates; bf16 rounds by up to 2^-8 =
+/// 3.9e-3. The difference of two sums is exact where both are close, which
 /// is where the decay is not zero. Decays are ex2 of such differences, one instruction; below 2^-126 they are 0.
 
 #include <cuda_runtime.h>

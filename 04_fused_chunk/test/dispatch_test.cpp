@@ -60,13 +60,15 @@ TEST(SpreadTest, EveryShapeOfTileInAnyNumberOfSegments) {
   expect_right<64>(208, 80);
 }
 
-std::string choice(int B, int H, int L, int Dk, int Dv) {
+std::string choice(int B, int H, int L, int Dk, int Dv, bool with_states = false) {
+  static float state;  // only asked for, never read
   simple_gla::HalfArguments a{};
   a.B = B;
   a.H = H;
   a.L = L;
   a.Dk = Dk;
   a.Dv = Dv;
+  if (with_states) a.initial_state.data = a.final_state.data = &state;
   return simple_gla::dispatch_note(a);
 }
 
@@ -81,7 +83,14 @@ TEST(DispatchTest, ChoosesByHeadsAndLength) {
   setenv("EMULATOR_MULTIPROCESSORS", "132", 1);
   EXPECT_NE(choice(4, 8, 16384, 128, 128).find("sequence_parallel"), std::string::npos);
   EXPECT_EQ(choice(8, 32, 2048, 128, 128), "fused, 128 columns a block");
+  EXPECT_EQ(choice(4, 8, 384, 128, 128), "fused, 64 columns a block");
+  EXPECT_EQ(choice(4, 8, 448, 128, 128), "two_kernels");
   EXPECT_EQ(choice(4, 8, 512, 128, 128), "two_kernels");
+  EXPECT_EQ(choice(1, 1, 192, 128, 128), "fused, 64 columns a block");
+  EXPECT_EQ(choice(1, 1, 256, 128, 128), "two_kernels");
+  for (const int heads : {1, 32, 256}) {  // no matter whether states are given and asked for
+    for (int L = 64; L <= 4096; L += 64) EXPECT_EQ(choice(1, heads, L, 128, 128, true), choice(1, heads, L, 128, 128));
+  }
   unsetenv("EMULATOR_MULTIPROCESSORS");
 }
 #endif

@@ -19,8 +19,8 @@
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; fp32 in host
 /// memory. F, P, H of a chunk in double.
 /// Who does what: a thread has a head at a time (chunks.hpp); the products are Eigen's.
-/// Memory: P and F, 16 Dk^2 bytes, and two of H and S a thread. To compute all chunks at once, P and H of each: at Dk =
-/// Dv = 128 and C = 64 as many numbers as its q, k, v and o.
+/// Memory: I, F, P and its successor, 32 Dk^2 bytes, and H twice a thread, beside S. To compute all chunks at once, P
+/// and H of each: at Dk = Dv = 128 and C = 64 as many numbers as its q, k, v and o.
 /// Work: Dk^2 (Dk + Dv) multiply-adds a position, at Dk = Dv = 128 85 times stage 1's 3 Dk Dv. Who uses that F_t is I
 /// minus an outer product, F_t P = P - beta_t k_t^T (k_t P), needs 2 Dk^2 + 3 Dk Dv, and is back at one step after the
 /// other on something larger than the state.

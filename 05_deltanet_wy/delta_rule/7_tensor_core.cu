@@ -25,12 +25,11 @@
 /// Who does what: every block has 64 columns, of W or U in vectors_kernel, of S and o in the others, and each of its
 /// four warps 16 of them. Block (chunk and tile, h, b) has a chunk; in states_kernel block (tile, h, b) walks over all,
 /// with the state in registers, one barrier a chunk, and the next chunk's tiles on their way.
-/// Resources: 13, 80 and 29 KB of shared memory at Dk = 128; 64 registers of a thread for S, 32 for (W S)^T.
-/// Precision: P, W, U, U' and S as a factor or in memory are bf16, T two of them; S itself and
-/// all sums fp32.
-/// Operations: prepare()'s, and a position 6 Dk Dv + 2 (64 + 16) / 2 (Dk + 2 Dv), in tiles of 16.
-/// Bytes: v and o once, q twice, k three times; T, P, W, U, U', 4 (Dk + 2 Dv) + 320 a position, and states, 4 Dk Dv a
-/// chunk, are written and read: at Dk = Dv = 128, 2.9 KB a position beside 1 KB of q, k, v and o.
+/// Resources: 18, 81 and 29 KB of shared memory at Dk = 128; 64 registers of a thread for S, 32 for (W S)^T.
+/// Precision: P, W, U, U' and S as a factor or in memory are bf16, T two of them; S itself and all sums fp32.
+/// Operations: prepare()'s, and a position 6 Dk Dv + 80 (2 Dk + 3 Dv), in tiles of 16.
+/// Bytes: v and o once, q twice, k three times; T, P, W, U, U', 4 (Dk + 2 Dv) + 488 a position, and states, 4 Dk Dv a
+/// chunk, are written and read: at Dk = Dv = 128, 3.0 KB a position beside 1 KB of q, k, v and o.
 /// Limit: the memory's bandwidth; with few heads the walk.
 /// Needs: Dk and Dv multiples of 16, Dk <= 256, Dv <= 512; rows aligned to 16 bytes.
 /// Weakness: what lies between the kernels is three times the inputs and outputs. Stage 8 leaves T and P of it.
@@ -134,16 +133,21 @@ __global__ void __launch_bounds__(kThreads) vectors_kernel(HalfArguments a, Chun
   store_output<Shape>(to.row(b, h, t) + first, to.stride_l, kChunk, columns, sums, X, [](int) { return 1.0f; });
 }
 
-/// W, K and U of a chunk in shared memory.
+/// W, K, U and f of a chunk in shared memory.
 template <class Shape>
 struct Tiles {
   typename Shape::KeyTile W, K;
   ValueTile U;
+  float* factors;
 
-  static constexpr int kBytes = kChunk * (2 * Shape::kDk + kColumns) * int(sizeof(__nv_bfloat16));
+  static constexpr int kBytes =
+      kChunk * ((2 * Shape::kDk + kColumns) * int(sizeof(__nv_bfloat16)) + int(sizeof(float)));
 
   __device__ __forceinline__ explicit Tiles(unsigned char* memory)
-      : W{reinterpret_cast<__nv_bfloat16*>(memory)}, K{W.data + kChunk * Shape::kDk}, U{K.data + kChunk * Shape::kDk} {}
+      : W{reinterpret_cast<__nv_bfloat16*>(memory)},
+        K{W.data + kChunk * Shape::kDk},
+        U{K.data + kChunk * Shape::kDk},
+        factors(reinterpret_cast<float*>(U.data + kChunk * kColumns)) {}
 };
 
 /// Grid (tiles of Dv, H, B).
@@ -160,6 +164,9 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) states_ke
     load_tile_async(tiles.W, x.W.row(b, h, t), a.Dk, kChunk, a.Dk);
     load_tile_async(tiles.U, x.U.row(b, h, t) + first, a.Dv, kChunk, columns);
     load_tile_async(tiles.K, a.k.row(b, h, t), a.k.stride_l, a.L - t, a.Dk);
+    const std::int64_t chunk = (std::int64_t(b) * a.H + h) * x.N + n;
+    const int i = 4 * opaque(int(threadIdx.x));
+    if (i < kChunk) cp_async<16>(tiles.factors + i, x.factors + chunk * kChunk + i);
     cp_async_commit();
   };
   load(0);
@@ -172,7 +179,6 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) states_ke
     if (n + 1 < x.N) load(n + 1);
     const Tiles<Shape> tiles = tiles_of(n);
     const std::int64_t chunk = (std::int64_t(b) * a.H + h) * x.N + n;
-    const float* factors = x.factors + chunk * kChunk;
     const int lane = fresh_lane();
     uint4* states = fragments_of(x.states, a, chunk, a.Dk / 16, j);
     uint4* written = fragments_of(x.written, a, chunk, kBlocks, j);
@@ -196,8 +202,8 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) states_ke
         two[1] = of_u.y - two[1];
       }
       if (a.normalize_keys) {
-        scale_positions(held[2 * i], factors + i * kBlock);
-        scale_positions(held[2 * i + 1], factors + i * kBlock + 8);
+        scale_positions(held[2 * i], tiles.factors + i * kBlock);
+        scale_positions(held[2 * i + 1], tiles.factors + i * kBlock + 8);
       }
       const uint4 row = rounded(held[2 * i], held[2 * i + 1]);
       if (j < a.Dv) store_global(written + i * 32, row);
@@ -322,7 +328,7 @@ std::int64_t tensor_core_moved(const HalfArguments& a) {
   const std::int64_t factors = bytes.chunks * kChunk * std::int64_t(sizeof(float));
   std::int64_t moved = prepared_moved(a);
   moved += (key_tiles + value_tiles) * 2 * blocks + key_tiles * factors + keys + values + bytes.W + bytes.U;  // vectors
-  moved += value_tiles * (bytes.W + keys) + 2 * bytes.U + bytes.states;                                       // states
+  moved += value_tiles * (bytes.W + keys + factors) + 2 * bytes.U + bytes.states;                             // states
   moved += value_tiles * (keys + blocks) + bytes.states + bytes.U + values;                                   // outputs
   return moved + (a.initial_state.data ? state : 0) + (a.final_state.data ? state : 0);
 }

@@ -6,27 +6,28 @@
 /// T and P, 244 bytes a position, whatever the widths; and the walk has all the rest, the state in registers.
 /// Mends: stage 7 writes W, U, U' and a state for each chunk, and reads them again. Same: prepare(), T, P.
 ///
-///   V' = V - diag(f) K S,   U' = diag(f) T V',   O = scale (Q S + P U'),   S = S + K^T U'          for each chunk
+///   V' = V + diag(f) K N,   U' = diag(f) T V',   -O = scale (Q N + P U'),   N = N + K^T U'         for each chunk
 ///
-/// (with U' as in stage 7; the signs in walk_chunk.cuh). Three of these products wait for each other, chunk after
+/// (with N = -S, and T and U' with the signs of prepared.hpp). Three of these products wait for each other, chunk after
 /// chunk. O does not: nobody in the walk needs it. So there are three kinds of warps, which meet at one barrier a
 /// chunk:
 ///
-///     loading warps    chunk n + 2 from memory, by cp.async                       four
-///     the chain        chunk n: V', U', S; leaves S and U' in shared memory       one for each 16 columns of Dv
+///     loading warps    k, v, T of chunk n + 2, q, P of n + 1, by cp.async         four
+///     the chain        chunk n: V', U', N; leaves N and U' in shared memory       one for each 16 columns of Dv
 ///     outputs          chunk n - 1: O, to memory                                  one for each 16 columns
 ///
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; beta [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32.
-/// Who does what: block (tile, h, b) walks with 32 columns of Dv, or with 64 where heads fill the GPU. A warp of the
-/// chain needs nothing of another one: walk_chunk.cuh says why.
+/// Who does what: block (tile, h, b) walks with 32 columns of Dv, or with 64 where heads fill the GPU and Dk <= 128.
+/// (For Dk > 128 loads are a chunk less ahead, too.) A warp of the chain needs nothing of another one: walk_chunk.cuh
+/// says why.
 /// Resources: at Dk = 128 and 32 columns 186 registers, 8 warps, 190 KB of shared memory: one block a multiprocessor.
 /// Operations: 6 Dk Dv + 3 (64 + 16) Dv a position on tensor cores, and prepare()'s.
 /// Bytes: v and o once; q and k once for each tile of columns and once in prepare(); T, P and f written once and read
 /// once for each tile.
-/// Limit: with few heads the chain, 168 mma one after the other for each of the L / 64 chunks: 1.3 us where 0.6 would
-/// be the tensor cores'. With many heads shared memory: each warp reads its factors B for itself, 25 KB for a product
-/// with K.
-/// Needs: Dk <= 256 and Dv <= 512, multiples of 16; rows aligned to 16 bytes; shared memory as above.
+/// Limit: with few heads the chain, at Dk = 128 168 mma of one warp for each of the L / 64 chunks. With many heads
+/// shared memory: each warp reads its factors B for itself, 16 KB for a product with K.
+/// Needs: Dk <= 256 and Dv <= 512, multiples of 16; rows aligned to 16 bytes; shared memory as above;
+/// |k| < 1e18, so that k . k is finite.
 /// Weakness: B H Dv / 32 blocks, however long the sequence is: segments would need each one's own transition matrix.
 /// Source: the form T (V - K S), and a kernel that prepares before one that walks: FlashKDA (Moonshot AI), for a
 /// related operator; warps with different tasks: chapter 04's `one_kernel`.
@@ -34,7 +35,6 @@
 #include <cuda_runtime.h>
 
 #include "02_chunkwise/async_tile.cuh"
-#include "02_chunkwise/linear_attention.hpp"
 #include "05_deltanet_wy/delta_rule/prepared.hpp"
 #include "05_deltanet_wy/delta_rule/walk_chunk.cuh"
 #include "common/device/block_barrier.cuh"
@@ -211,7 +211,9 @@ void walk(const HalfArguments& a, const Prepared& prepared) {
 /// shared memory.
 int groups(const HalfArguments& a) {
   const std::int64_t narrow = std::int64_t(a.B) * a.H * ((a.Dv - 1) / 32 + 1);
-  return a.Dk > 128 || narrow <= multiprocessor_count() ? 2 : 4;
+  const std::size_t wide = a.Dk <= 64 ? sizeof(Memory<64, 4>) : sizeof(Memory<128, 4>);
+  const bool fits = a.Dk <= 128 && wide <= std::size_t(shared_memory_per_block());
+  return !fits || narrow <= multiprocessor_count() ? 2 : 4;
 }
 
 }  // namespace
@@ -230,14 +232,12 @@ void fused(const HalfArguments& a) {
 }
 
 std::string fused_limits(const HalfArguments& a) {
-  if (a.Dk > 128 && shared_memory_per_block() < int(sizeof(Memory<256, 2>))) {
-    return "Dk > 128: two chunks do not fit into a block's shared memory on this GPU";
-  }
-  if (shared_memory_per_block() < int(sizeof(Memory<128, 4>))) {
-    return "three chunks do not fit into a block's shared memory on this GPU";
-  }
-  return linear_attention::tensor_core_limits(
-      {a.B, a.H, a.L, a.Dk, a.Dv, a.C, a.scale, a.q, a.k, a.v, a.initial_state, a.o, a.final_state});
+  const std::size_t bytes = a.Dk <= 64    ? sizeof(Memory<64, 2>)
+                            : a.Dk <= 128 ? sizeof(Memory<128, 2>)
+                                          : sizeof(Memory<256, 2>);
+  const std::string limits = tensor_core_limits(a);
+  if (!limits.empty() || bytes <= std::size_t(shared_memory_per_block())) return limits;
+  return "the chunks under way do not fit into a block's shared memory on this GPU";
 }
 
 std::int64_t fused_memory(const HalfArguments& a) {

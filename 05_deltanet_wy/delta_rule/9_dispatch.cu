@@ -10,7 +10,8 @@
 /// where heads fill the GPU the operations count, and the former wins. A step of a walk has a latency, and work for
 /// each block that shares the multiprocessor; what has a block for each chunk shares out the multiprocessors evenly.
 /// Limit and needs: those of the stage that it picks; a chunk of stage 6 has 64 positions, whatever C is.
-/// Weakness: the constants follow from counting instructions; and in bf16 nothing is chosen.
+/// Weakness: the constants follow from counting instructions; and rows that are only not aligned,
+/// or widths that are no multiple of 16, could be copied to bf16 ones that are.
 
 #include <cuda_runtime.h>
 

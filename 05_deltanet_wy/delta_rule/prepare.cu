@@ -16,8 +16,8 @@
 /// Shapes: q, k [B, H, L, Dk], beta [B, H, L] in; Prepared out.
 /// Who does what: block (n, h, b) has chunk n of head (b, h). Keys' norms are on the diagonal of K K^T.
 /// Resources: Q and K in shared memory, 32 KB at Dk = 128, and A where they were.
-/// Operations: 160 Dk a position on tensor cores; for the inverse 120 multiply-adds of 16 lanes a warp, and 54 split
-/// products, 27 of them at most one after the other.
+/// Operations: 160 Dk a position on tensor cores; for the inverse 120 multiply-adds of 16 lanes a warp, and at most
+/// 54 mma of a warp, 27 of them one after the other.
 /// Bytes: q, k and beta read once, 244 bytes a position written.
 /// Limit: the memory's bandwidth, next to it the instructions. Needs: Dk a multiple of 16, rows aligned to 16 bytes.
 /// Weakness: q and k are read here and again by the walk.

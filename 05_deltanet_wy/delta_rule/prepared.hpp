@@ -11,7 +11,7 @@
 ///
 ///     U' = diag(f) T (V + diag(f) K N),   -O = scale (Q N + P U'),   N = N + K^T U'
 ///
-/// (This U' is -f times that of the README: with diag(f) K for K the products K^T U' and P U' are the same.)
+/// (This U' is -f times that of the README. There K is diag(f) K, so K^T U' and P U' are the same but for their signs.)
 
 #include <cuda_runtime.h>
 

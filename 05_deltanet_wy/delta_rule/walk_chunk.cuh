@@ -1,11 +1,11 @@
 #pragma once
 /// @file
-/// The products of a chunk in the walk of stage 8. Each leaves its result where the next one wants it: in the registers
-/// of the same lane. For this all of them are transposed, and their signs are such that mma, which only adds, need not
-/// subtract: a warp keeps N = -S, and prepare() has left T with a minus.
+/// The products of a chunk in the walk of stage 8; stage 7 has some of them with S for N. Each leaves its result where
+/// the next one wants it: in the registers of the same lane. For this all of them are transposed, and their signs are
+/// such that mma, which only adds, need not subtract: a warp keeps N = -S, and prepare() has left T with a minus.
 ///
 ///     V'^T = V^T + N^T K^T diag(f)                 A = N^T, B = K^T            replace_values()
-///     U'^T = V'^T T^T diag(f)        (this is -U')        A = V'^T, B = T^T           write_values()
+///     U'^T = V'^T T^T diag(f)        (this is -f U')        A = V'^T, B = T^T           write_values()
 ///     N^T += U'^T K                               A = U'^T, B = K
 ///
 /// and beside that chain, by another warp,

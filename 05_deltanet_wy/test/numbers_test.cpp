@@ -25,6 +25,8 @@ TEST(NumbersTest, KeysThatAreAlike) {
       correlate(problem, cosine);
       fill(problem.inputs.at("beta"), beta);
       expect_stages_match(problem, {}, kCorrelated);
+      fill(problem.inputs.at("initial_state"), 0);  // what is written, alone
+      expect_stages_match(problem, {}, kCorrelated);
     }
   }
 }
