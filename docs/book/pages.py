@@ -1,0 +1,190 @@
+"""The pages of the book, in Markdown for Doxygen."""
+
+from pathlib import Path, PurePosixPath
+import re
+
+from . import annotate, techniques
+from .markdown import Converter, section
+from .repository import ROOT, Chapter, chapters, read
+
+# Pages that are a README: its path, and the page's name. The main page's is Doxygen's.
+READMES = {
+    "README.md": "index",
+    "common/README.md": "common",
+    "common/emulator/README.md": "emulator",
+    "golden/README.md": "golden",
+    "CONTRIBUTING.md": "contributing",
+    "docs/README.md": "book",
+}
+
+
+def code_page(path: str) -> str:
+    """The name of the page that shows a source."""
+    return "code_" + re.sub(r"\W", "_", path)
+
+
+def stage_name(path: str) -> str:
+    """`gla 7: subchunk_tensor_core`, or `Stage 7: pipelined` where a chapter has one operator."""
+    _, *operator, file = PurePosixPath(path).parts
+    number, _, name = file.partition("_")
+    return f"{' '.join(operator) or 'Stage'} {number}: {name.split('.')[0]}"
+
+
+class Book:
+    """Makes all pages: write() returns the names of those that it wrote, in reading order."""
+
+    def __init__(self, output: Path):
+        self.output = output
+        self.chapters = chapters()
+        self.readmes = dict(READMES)
+        for chapter in self.chapters:
+            self.readmes[f"{chapter.folder}/README.md"] = f"chapter_{chapter.number}"
+        self.code = {p: code_page(p) for c in self.chapters for p in c.stages + c.shared}
+        self.wanted: list[str] = []  # other files that pages link to
+        self.written: list[str] = []
+
+    # ---- Addresses ----
+
+    def resolve(self, path: str) -> str:
+        """Where a file or folder of the repository is on the site."""
+        if not (ROOT / path).exists():
+            raise SystemExit(f"a page links to {path}, which does not exist")
+        readme = path if path.endswith("README.md") or path in self.readmes else f"{path}/README.md"
+        if readme in self.readmes:
+            return self.readmes[readme] + ".html"
+        if (ROOT / path).is_dir():
+            return "files.html"
+        if path in self.code:
+            return self.code[path] + ".html"
+        if path.startswith("common/") and "/test/" not in path and "/include/" not in path:
+            return f"source:{path}"  # Doxygen's page of the source; its name is known when Doxygen has run
+        if path not in self.wanted:
+            self.wanted.append(path)
+        return code_page(path) + ".html"
+
+    # ---- Parts of pages ----
+
+    def put(self, name: str, title: str, body: str, contents: bool = True) -> None:
+        """Writes a page."""
+        label = "mainpage" if name == "index" else name
+        text = f"# {title} {{#{label}}}\n\n" + ("[TOC]\n\n" if contents else "") + body + "\n"
+        (self.output / f"{name}.md").write_text(text, encoding="utf-8")
+        self.written.append(name)
+
+    @staticmethod
+    def navigation(previous, up, following) -> str:
+        """Links to neighbours: each a (page's name, text), or None."""
+        cells = []
+        for kind, mark, link in (("previous", "&larr; {}", previous), ("up", "{}", up), ("next", "{} &rarr;", following)):
+            text = f'<a class="{kind}" href="{link[0]}.html">{mark.format(link[1])}</a>' if link else ""
+            cells.append(f'<span class="{kind}">{text}</span>')
+        return '\n<div class="neighbours">' + "".join(cells) + "</div>\n"
+
+    def title(self, path: str) -> str:
+        """The title of a README's page."""
+        match = re.search(r"^# (.*)", read(path), re.M)
+        if not match:
+            raise SystemExit(f"{path} has no title")
+        return match[1]
+
+    def readme(self, path: str) -> str:
+        """The text of a README's page."""
+        return Converter(self.resolve, self.readmes[path], path).convert(read(path))
+
+    # ---- Pages ----
+
+    def main_page(self) -> None:
+        following = [c for c in self.readmes.values() if c.startswith("chapter_")]
+        pages = "".join(f"- @ref {name}\n" for name in following + ["techniques", "timings", "emulator"])
+        body = self.readme("README.md") + "\n## Pages of this book {#index_pages}\n\n" + pages
+        first = self.chapters[0]
+        body += self.navigation(None, None, (f"chapter_{first.number}", first.title))
+        self.put("index", self.title("README.md"), body)
+
+    def chapter(self, chapter: Chapter, before, after) -> None:
+        name = f"chapter_{chapter.number}"
+        body = [self.readme(f"{chapter.folder}/README.md")]
+        body.append(f"\n## The sources, one by one {{#{name}_sources}}\n")
+        body += [f"- @subpage {self.code[p]}" for p in chapter.stages]
+        if chapter.shared:
+            body.append("\nWhat they share, and what the program knows of them:\n")
+            body += [f"- @subpage {self.code[p]}" for p in chapter.shared]
+        first = (self.code[chapter.stages[0]], stage_name(chapter.stages[0])) if chapter.stages else None
+        body.append('\n<div class="first-stage">The first stage: ')
+        body.append(f'<a href="{first[0]}.html">{first[1]}</a></div>\n' if first else "</div>\n")
+        body.append(self.navigation(before, ("index", "Contents"), after))
+        self.put(name, chapter.title, "\n".join(body))
+        self.sources(chapter, (name, chapter.title), after)
+
+    def sources(self, chapter: Chapter, up, after) -> None:
+        """A page for each stage, then for each shared file."""
+        pages = [(self.code[p], stage_name(p)) for p in chapter.stages]
+        for i, path in enumerate(chapter.stages):
+            before = pages[i - 1] if i else up
+            following = pages[i + 1] if i + 1 < len(pages) else after
+            self.source(path, stage_name(path), self.navigation(before, up, following))
+        for path in chapter.shared:
+            self.source(path, str(PurePosixPath(*PurePosixPath(path).parts[1:])), self.navigation(None, up, None))
+
+    def source(self, path: str, title: str, navigation: str) -> None:
+        """A source's idea and the source, in turn."""
+        name = code_page(path)
+        idea, code = annotate.annotated(read(path))
+        picture = ROOT / "docs/pictures/memory" / f"{name.removeprefix('code_')}.svg"
+        body = [navigation, idea]
+        if picture.exists():
+            alt = re.search(r"<desc[^>]*>(.*?)</desc>", picture.read_text(encoding="utf-8"), re.S)
+            body.append(f"\n## What lies where {{#{name}_memory}}\n")
+            body.append(f'<img src="{picture.name}" alt="{alt[1] if alt else ""}"/>\n')
+        body.append(f"\n## The source {{#{name}_source}}\n")
+        body.append(f"[`{path}`](source:{path}) with line numbers\n" if path in self.code else f"`{path}`\n")
+        body += [code, navigation]
+        self.put(name, title, "\n".join(body), contents=False)
+
+    def techniques(self) -> None:
+        rows = ["Where to find what. Each link leads to the line.\n"]
+        for technique in techniques.load():
+            rows.append(f"\n## {technique.name} {{#techniques_{technique.id}}}\n\n{technique.what}\n")
+            for place in technique.places:
+                line = f"[line {place.line}](source:{place.path}#L{place.line})"
+                rows.append(f"- [`{place.path}`]({self.resolve(place.path)}), {line}")
+        self.put("techniques", "Index of techniques", "\n".join(rows))
+
+    def timings(self) -> None:
+        body = ["What the chapters measured, collected from their pages, where each figure is explained.\n"]
+        for chapter in self.chapters:
+            path = f"{chapter.folder}/README.md"
+            found = section(read(path), "Measured")
+            page = self.readmes[path]
+            body.append(f"\n## {chapter.title} {{#timings_{chapter.number}}}\n\n")
+            body.append(f"From [the chapter]({page}.html#{page}_measured).\n")
+            body.append(Converter(self.resolve, page, path).convert(found))
+        self.put("timings", "Timings", "\n".join(body))
+
+    def others(self) -> None:
+        """Files that pages link to and that have no page yet."""
+        listed = sorted(self.wanted)
+        body = "Files that the chapters speak of.\n\n" + "".join(f"- @subpage {code_page(p)}\n" for p in listed)
+        self.put("other", "Tests and other files", body, contents=False)
+        for path in listed:
+            if re.match(r"(#pragma once\n)?/// @file", read(path)):
+                self.source(path, path, "")
+            else:
+                self.put(code_page(path), path, "\n".join(["```{.unparsed}", read(path), "```"]), contents=False)
+
+    def write(self) -> list[str]:
+        self.output.mkdir(parents=True, exist_ok=True)
+        for old in self.output.glob("*.md"):
+            old.unlink()
+        self.main_page()
+        pages = [(f"chapter_{c.number}", c.title) for c in self.chapters]
+        for i, chapter in enumerate(self.chapters):
+            before = pages[i - 1] if i else ("index", "Contents")
+            after = pages[i + 1] if i + 1 < len(pages) else ("techniques", "Index of techniques")
+            self.chapter(chapter, before, after)
+        self.techniques()
+        self.timings()
+        for path in list(READMES)[1:]:
+            self.put(self.readmes[path], self.title(path), self.readme(path))
+        self.others()
+        return self.written

@@ -1,0 +1,123 @@
+"""What is done to the site when Doxygen has written it: links to lines, pictures in the pages, the index of the search."""
+
+from html.parser import HTMLParser
+import json
+from pathlib import Path
+import re
+import xml.etree.ElementTree as ElementTree
+
+from .repository import ROOT
+
+
+def source_pages(html: Path) -> dict[str, str]:
+    """Doxygen's page with the lines of each source, by the source's path."""
+    result = {}
+    for page in html.glob("*_source.html"):
+        title = re.search(r"<title>.*?: (\S+) Source File</title>", page.read_text(encoding="utf-8"))
+        if title:
+            result[title[1]] = page.name
+    return result
+
+
+def link_lines(text: str, lines_of: dict[str, str]) -> str:
+    """Puts addresses in for source:PATH#LNUMBER."""
+
+    def address(match: re.Match) -> str:
+        path, line = match[1], match[2]
+        if path not in lines_of:
+            raise SystemExit(f"a page links to a line of {path}, which Doxygen has not read")
+        return f'href="{lines_of[path]}' + (f'#l{int(line):05d}"' if line else '"')
+
+    return re.sub(r'href="source:([^"#]+)(?:#L(\d+))?"', address, text)
+
+
+def put_pictures(text: str, pictures: dict[str, str]) -> str:
+    """Puts the pictures themselves in for images of them, so that they take the page's colours."""
+
+    def picture(match: re.Match) -> str:
+        if match[1] not in pictures:
+            raise SystemExit(f"a page shows {match[1]}, which is not in docs/pictures")
+        return f'<div class="picture">{pictures[match[1]]}</div>'
+
+    return re.sub(r'<img src="([\w.\-]+\.svg)"[^>]*/?>(?!<)', picture, text) if "<img" in text else text
+
+
+class Text(HTMLParser):
+    """The text of a page's contents by its headings: a list of [id, heading, text]."""
+
+    SKIPPED = {"script", "style", "svg"}
+
+    def __init__(self):
+        super().__init__()
+        self.parts = [["", "", ""]]
+        self.depth = 0  # of div in div.contents; 0 outside
+        self.skipped = 0
+        self.heading = None
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        if tag == "div":
+            if self.depth or attributes.get("class") == "contents":
+                self.depth += 1
+            if self.depth and attributes.get("class") in ("toc", "neighbours"):
+                self.skipped, self.toc = self.skipped + 1, self.depth
+        if not self.depth:
+            return
+        if tag in self.SKIPPED:
+            self.skipped += 1
+        if tag in ("h1", "h2", "h3"):
+            self.parts.append(["", "", ""])
+            self.heading = tag
+        if self.heading and attributes.get("id") and not self.parts[-1][0]:
+            self.parts[-1][0] = attributes["id"]
+
+    def handle_endtag(self, tag):
+        if tag == "div" and self.depth:
+            if self.skipped and getattr(self, "toc", None) == self.depth:
+                self.skipped, self.toc = self.skipped - 1, None
+            self.depth -= 1
+        if not self.depth:
+            return
+        if tag in self.SKIPPED:
+            self.skipped -= 1
+        if tag == self.heading:
+            self.heading = None
+
+    def handle_data(self, data):
+        if self.depth and not self.skipped:
+            self.parts[-1][1 if self.heading else 2] += data
+
+
+def search_index(html: Path, names: list[str], tags: ElementTree.Element) -> list[list[str]]:
+    """[address, title, heading, text] of each section of the book's pages, then of each name in the reference."""
+    index = []
+    for name in names:
+        page = html / f"{name}.html"
+        text = page.read_text(encoding="utf-8")
+        title = re.search(r'<div class="title">(.*?)</div>', text, re.S)
+        reader = Text()
+        reader.feed(text)
+        for anchor, heading, body in reader.parts:
+            body = " ".join(body.split())
+            if body or heading:
+                address = page.name + (f"#{anchor}" if anchor else "")
+                index.append([address, re.sub(r"<[^>]*>", "", title[1]) if title else name, heading.strip(), body])
+    for member in tags.iterfind("compound/member"):
+        name, file = member.findtext("name", ""), member.findtext("anchorfile", "")
+        if file and name:
+            index.append([f"{file}#{member.findtext('anchor', '')}", name, member.get("kind", ""), member.findtext("arglist", "")])
+    return index
+
+
+def finish(html: Path, tagfile: Path, names: list[str]) -> None:
+    """Completes the pages in place and writes the index of the search."""
+    tags = ElementTree.parse(tagfile).getroot()
+    lines_of = source_pages(html)
+    pictures = {p.name: p.read_text(encoding="utf-8") for p in (ROOT / "docs/pictures").rglob("*.svg")}
+    for page in html.glob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        done = put_pictures(link_lines(text, lines_of), pictures)
+        if done != text:
+            page.write_text(done, encoding="utf-8")
+    index = json.dumps(search_index(html, names, tags), ensure_ascii=False, separators=(",", ":"))
+    (html / "search-index.js").write_text(f"bookIndex({index});\n", encoding="utf-8")

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Builds the book: pages from the READMEs and the sources, a site from them with Doxygen, then what Doxygen leaves open.
+
+Usage: build.py OUTPUT. The site is OUTPUT/html; the status is 1 if Doxygen had a warning or a page a mistake.
+"""
+
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+
+from book.pages import Book
+from book.repository import ROOT
+from book.site import finish
+
+MATHJAX = Path("/usr/share/javascript/mathjax")
+THEME = Path("/usr/share/doxygen-awesome-css")
+
+# What a page needs of MathJax: TeX in, SVG out. The package has seven times as much.
+MATHJAX_PARTS = ["MathJax.js", "extensions", "jax/input/TeX", "jax/element", "jax/output/SVG"]
+
+
+def fill(template: str, values: dict[str, str]) -> str:
+    """The template with its @NAMES@ replaced."""
+    for name, value in values.items():
+        template = template.replace(f"@{name}@", value)
+    return template
+
+
+def header(output: Path) -> Path:
+    """Doxygen's own header, with our scripts and the search in it."""
+    path = output / "header.html"
+    subprocess.run(
+        ["doxygen", "-w", "html", str(path), str(output / "footer.html"), str(output / "doxygen.css")],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    text = path.read_text(encoding="utf-8")
+    addition = (ROOT / "docs/header.html").read_text(encoding="utf-8")
+    head, search = addition.split("<!-- search -->\n")
+    for place, part in (("</head>", head), (" </tbody>", search)):
+        if text.count(place) != 1:
+            raise SystemExit(f"Doxygen's header has no place '{place}' for docs/header.html")
+        text = text.replace(place, part + place)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def main() -> int:
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    output = Path(sys.argv[1]).resolve()
+    html = output / "html"
+    shutil.rmtree(html, ignore_errors=True)
+    pages = output / "pages"
+    book = Book(pages)
+    names = book.write()
+
+    doxyfile = output / "Doxyfile"
+    values = {
+        "ROOT": str(ROOT),
+        "OUTPUT": str(output),
+        "PAGES": " ".join(str(pages / f"{name}.md") for name in names),
+        "PAGES_FOLDER": str(pages),
+        "SOURCES": " ".join(str(ROOT / f) for f in [*(c.folder for c in book.chapters), "common"]),
+        "FILTER": str(ROOT / "docs/filter.py"),
+        "HEADER": str(header(output)),
+        "THEME": str(THEME),
+    }
+    doxyfile.write_text(fill((ROOT / "docs/Doxyfile.in").read_text(encoding="utf-8"), values), encoding="utf-8")
+    status = subprocess.run(["doxygen", str(doxyfile)], check=False).returncode
+    if status:
+        print("doxygen had warnings, which are errors here; they are above", file=sys.stderr)
+        return 1
+    for part in MATHJAX_PARTS:
+        target = html / "mathjax" / part
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (MATHJAX / part).is_dir() else shutil.copy)(MATHJAX / part, target)
+    finish(html, output / "book.tag", names)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Doxygen's view of a source: what readers see in its comments, said in Doxygen's way. Keeps every line's number.
+
+- Pictures and equations in comments stay as they stand.
+- A comment above a run of declarations is about all of them, be it `///` or `//`; one of two names, about both.
+"""
+
+from pathlib import Path
+import re
+import sys
+
+from book.comments import escape, is_picture
+
+# A declaration of one line, with what documents it behind it.
+DECLARATION = re.compile(r"(\s*)((?!return\b|using namespace\b|#|\}|public|private|namespace\b)[\w:~\[].*[;}])\s*(///<.*)?$")
+# One of several names: type, names.
+NAMES = re.compile(r"((?:[\w:<>]+ )+)(\w+(?: = [\w.]+)?(?:, \w+(?: = [\w.]+)?)+);$")
+
+
+def comments(lines: list[str]) -> None:
+    """Pictures and equations between @verbatim and @endverbatim, the rest escaped."""
+    previous = None  # the comment's line before, None outside of comments
+    picture = False
+    for i, line in enumerate(lines):
+        match = re.match(r"(\s*///)(?!<) ?(.*)", line)
+        if not match:
+            if picture:
+                lines[i - 1] += " @endverbatim"
+            previous, picture = None, False
+            continue
+        start, comment = match[1], match[2]
+        if not picture and previous is not None and is_picture(comment, previous):
+            picture = True
+            lines[i - 1] = re.match(r"\s*///", lines[i - 1])[0] + " @verbatim"
+        elif picture and comment.strip() and not comment.startswith("  "):
+            picture = False
+            lines[i - 1] += " @endverbatim"
+        if not picture:
+            lines[i] = f"{start} {escape(comment)}".rstrip()
+        previous = comment
+
+
+def declarations(lines: list[str]) -> None:
+    """Repeats a comment for each of the declarations that it is about."""
+    heading: list[str] = []  # the comment above the run
+    fresh = False  # nothing declared since the comment
+    for i, line in enumerate(lines):
+        comment = re.match(r"\s*(///?)(?!<) ?(.*)", line)
+        if comment:
+            if not fresh:
+                heading = []
+            heading.append(comment[2])
+            first_is_doxygen = comment[1] == "///"
+            fresh = True
+            continue
+        match = DECLARATION.match(line)
+        if not match:
+            if not line.strip() or line.rstrip().endswith(("{", "}", "};", ":")):
+                heading, fresh = [], False
+            elif heading and fresh and not first_is_doxygen and re.match(r"\s*[\w:]", line):
+                lines[i] = documented(line, heading)  # the first line of a longer declaration
+                fresh = False
+            continue
+        indent, code, own = match.groups()
+        text = [own.removeprefix("///<").strip()] if own else heading
+        if text and "@file" not in text[0]:
+            names = NAMES.match(code)
+            one_each = [f"{names[1]}{n};" for n in names[2].split(", ")] if names else [code]
+            covered = fresh and heading and first_is_doxygen and not own
+            lines[i] = indent + " ".join(c if covered and not k else documented(c, text) for k, c in enumerate(one_each))
+        fresh = False
+
+
+def documented(code: str, text: list[str]) -> str:
+    """The code with its comment in front, on one line."""
+    words = " ".join(text).replace("*/", "").strip()
+    return f"/** {escape(words)} */ {code}" if words and "@verbatim" not in words else code
+
+
+def filtered(text: str, header: bool) -> str:
+    """The source as Doxygen needs it."""
+    lines = text.splitlines()
+    if header:
+        declarations(lines)
+    comments(lines)
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    sys.stdout.write(filtered(path.read_text(encoding="utf-8"), path.suffix in (".hpp", ".cuh", ".h")))

@@ -1,0 +1,1 @@
+MathJax.Hub.Config({ showMathMenu: false, messageStyle: "none", SVG: { linebreaks: { automatic: false } } });
