@@ -24,7 +24,10 @@ def escape(text: str) -> str:
         part = re.sub(r"@(\w+)", lambda m: m[0] if m[1] in COMMANDS else f"@{m[0]}", part)
         return re.sub(r"(?<!\{)#(?=\w)", r"\#", part)
 
-    return "".join(part if i % 2 else prose(part) for i, part in enumerate(re.split(r"(`[^`]*`)", text)))
+    def code(part: str) -> str:
+        return f"`{part}`" if "'" in part else part  # Doxygen takes `...' for a quotation
+
+    return "".join(code(part) if i % 2 else prose(part) for i, part in enumerate(re.split(r"(`[^`]*`)", text)))
 
 
 def is_picture(line: str, previous: str | None) -> bool:

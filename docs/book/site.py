@@ -39,7 +39,7 @@ def put_pictures(text: str, pictures: dict[str, str]) -> str:
             raise SystemExit(f"a page shows {match[1]}, which is not in docs/pictures")
         return f'<div class="picture">{pictures[match[1]]}</div>'
 
-    return re.sub(r'<img src="([\w.\-]+\.svg)"[^>]*/?>(?!<)', picture, text) if "<img" in text else text
+    return re.sub(r'<img src="([\w.\-]+\.svg)"[^>]*>', picture, text)
 
 
 class Text(HTMLParser):

@@ -1,0 +1,340 @@
+"""The memory hierarchy of each GPU stage: tensors in device memory, and what its kernels keep on the chip."""
+
+from dataclasses import dataclass
+import re
+
+from svg import Picture
+
+
+@dataclass
+class Kernel:
+    """A kernel, what it has in shared memory and in registers (lines of text; empty: nothing worth a box), and its ways.
+
+    reads and writes name tensors; a name with a `*` behind it goes to or comes from registers, not shared memory.
+    """
+
+    name: str
+    shared: list[str]
+    registers: list[str]
+    reads: list[str]
+    writes: list[str]
+    hands_on: bool = False  # from registers into the shared memory of the next panel, which is the same block
+
+
+@dataclass
+class Stage:
+    path: str  # of the source
+    tensors: list[str]  # in device memory, from left to right; `+` before a workspace
+    kernels: list[Kernel]
+    words: str  # what is to be seen
+
+
+BARE, LINEAR, GLA = "01_linear_attention/causal_dot_product/", "02_chunkwise/", "03_gla/gla/"
+FUSED, SIMPLE, DELTA, SCAN = "04_fused_chunk/gla/", "04_fused_chunk/simple_gla/", "05_deltanet_wy/delta_rule/", "06_scan/scan/"
+
+STAGES = [
+    Stage(
+        BARE + "4_atomic.cu",
+        ["q, k", "v", "o"],
+        [Kernel("atomic: 8 rows of S a block", ["S [8, Dv]"], ["q_t, k_t, v_t as they", "are needed; a part of o_t"], ["q, k*", "v*"], ["o*"])],
+        "Eight rows of the state in shared memory; every block adds its part of each output to device memory.",
+    ),
+    Stage(
+        BARE + "5_lmha.cu",
+        ["q, k", "v", "o"],
+        [Kernel("lmha: a head a block", ["tiles of q, k, v, twice"], ["S: a column a thread;", "the next tile, under way"], ["q, k", "v"], ["o*"])],
+        "The state is in registers, a column a thread. Tiles of q, k and v pass through shared memory, in two buffers.",
+    ),
+    Stage(
+        BARE + "6_lmha_low_occupancy.cu",
+        ["q, k", "v", "o"],
+        [Kernel("a value column a block", ["totals of the warps, twice"], ["sums k_i v_i of 4 steps a warp,", "S_t: Dk over the lanes"], ["q, k*", "v*"], ["o*"])],
+        "A column of the state lies over the lanes of each warp, in registers; only the warps' totals pass through shared memory.",
+    ),
+    Stage(
+        "01_linear_attention/causal_attention/3_gpu.cu",
+        ["q, k, v", "+phi(q), phi(k), [v, 1]", "+[o, normaliser]", "o"],
+        [
+            Kernel("features", [], ["a row at a time"], ["q, k, v*"], ["phi(q), phi(k), [v, 1]*"]),
+            Kernel("causal_dot_product", ["tiles"], ["S, with z as a column"], ["phi(q), phi(k), [v, 1]"], ["[o, normaliser]*"]),
+            Kernel("normalise", [], ["a row at a time"], ["[o, normaliser]*"], ["o*"]),
+        ],
+        "Three kernels; the features and the output with its normaliser pass through device memory between them.",
+    ),
+    Stage(
+        "01_linear_attention/bidirectional_attention/3_gpu.cu",
+        ["k, v", "+S_n", "+S", "q", "o"],
+        [
+            Kernel("state of a segment", ["16 rows of K and V"], ["4 x 4 sums a thread"], ["k, v"], ["S_n*"]),
+            Kernel("sum over segments", [], ["a sum a thread"], ["S_n*"], ["S*"]),
+            Kernel("output", ["16 of Q and S"], ["4 x 4 sums a thread"], ["S", "q"], ["o*"]),
+        ],
+        "Three kernels; partial states and their sum are in device memory.",
+    ),
+    Stage(
+        LINEAR + "4_materialized.cu",
+        ["k, v", "+states [N, Dk, Dv]", "q", "o"],
+        [
+            Kernel("chunk_states", ["tiles of K and V"], ["4 x 4 sums a thread"], ["k, v"], ["states [N, Dk, Dv]*"]),
+            Kernel("running_sum", [], ["an element of S a thread"], ["states [N, Dk, Dv]*"], ["states [N, Dk, Dv]*"]),
+            Kernel("outputs", ["tiles of Q, K or S, V; P"], ["4 x 4 sums a thread"], ["k, v", "states [N, Dk, Dv]", "q"], ["o*"]),
+        ],
+        "Three kernels; each chunk's state is written, read and written by the running sum, and read again.",
+    ),
+    Stage(
+        LINEAR + "5_fused.cu",
+        ["q, k", "v", "o"],
+        [Kernel("fused: 32 columns a block", ["tiles of Q (later P), K, V;", "S: 32 columns, all of Dk"], ["4 x 4 scores, 4 x 2 sums"], ["q, k", "v"], ["o*"])],
+        "One kernel; the state stays in shared memory while the block walks the chunks.",
+    ),
+    Stage(
+        LINEAR + "6_tensor_core.cu",
+        ["q, k", "v", "o"],
+        [Kernel("tensor_core: 64 or 128 columns", ["Q, K, V, P in bf16: 56 KB"], ["S and O as accumulators, fp32:", "192 of 255 registers"], ["q, k", "v"], ["o*"])],
+        "One kernel; the state stays in registers as accumulators of mma, chunks of Q, K and V and the scores P in shared memory.",
+    ),
+    Stage(
+        LINEAR + "7_pipelined.cu",
+        ["q, k", "v", "o"],
+        [Kernel("pipelined: 64 or 128 columns", ["Q, K, V twice, by cp.async;", "P: together 104 KB"], ["S and O as accumulators, fp32:", "192 of 255 registers"], ["q, k", "v"], ["o*"])],
+        "As stage 6, with two sets of tiles: asynchronous copies fill one while products read the other.",
+    ),
+    Stage(
+        LINEAR + "8_sequence_parallel.cu",
+        ["k, v", "+states of segments", "q", "o"],
+        [
+            Kernel("states of segments", ["K and V, three sets"], ["the sum of K^T V"], ["k, v"], ["states of segments*"]),
+            Kernel("running sum", [], ["an element a thread"], ["states of segments*"], ["states of segments*"]),
+            Kernel("the walk of stage 7", ["Q, K, V twice; P"], ["S and O"], ["k, v", "states of segments*", "q"], ["o*"]),
+        ],
+        "Three kernels; one state for each segment of the sequence passes through device memory, k and v are read twice.",
+    ),
+    Stage(
+        GLA + "5_recurrent_gpu.cu",
+        ["q, k, g", "v", "o"],
+        [Kernel("recurrent: 32 columns a block", ["tiles of 8 steps of q, k, v", "and 2^(g / ln 2), twice"], ["S: Dk / 8 rows of a", "pair of columns a thread"], ["q, k, g", "v"], ["o*"])],
+        "The state is in registers; gates become factors on their way into shared memory.",
+    ),
+    Stage(
+        GLA + "6_chunk_gpu.cu",
+        ["g", "+sums b (high, low)", "k, v", "+states [N, Dk, Dv]", "q", "o"],
+        [
+            Kernel("gate_sums", [], ["a column of gates a thread"], ["g*"], ["sums b (high, low)*"]),
+            Kernel("chunk_states", ["K, decayed; V"], ["4 x 4 sums"], ["sums b (high, low)", "k, v"], ["states [N, Dk, Dv]*"]),
+            Kernel("scan", [], ["an element of S"], ["states [N, Dk, Dv]*"], ["states [N, Dk, Dv]*"]),
+            Kernel("outputs", ["Q, K, sums, S, V; P"], ["4 x 4 sums"], ["sums b (high, low)", "k, v", "states [N, Dk, Dv]", "q"], ["o*"]),
+        ],
+        "Four kernels; sums of gates and each chunk's state are in device memory between them.",
+    ),
+    Stage(
+        GLA + "7_subchunk_tensor_core.cu",
+        ["q, k, g", "+q~, k~", "+decays D, scores", "v", "o"],
+        [
+            Kernel("prepare", [], ["16 keys that fade, 16 rows", "of q, k, g; 16 scores"], ["q, k, g*"], ["q~, k~*", "decays D, scores*"]),
+            Kernel("the walk", ["q~, k~, D, V; P"], ["S and O as accumulators"], ["q~, k~", "decays D, scores", "v"], ["o*"]),
+        ],
+        "Two kernels; decayed queries and keys, decays and the diagonal's scores pass through device memory.",
+    ),
+    Stage(
+        GLA + "8_subchunk_walk.cu",
+        ["q, k, g", "+q~, k~, D, scores", "v", "+states of segments", "o"],
+        [
+            Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, scores*"]),
+            Kernel("states of segments", ["k~, D, V, twice"], ["the segment's sum"], ["q~, k~, D, scores", "v"], ["states of segments*"]),
+            Kernel("carry", [], ["an element a thread"], ["states of segments*"], ["states of segments*"]),
+            Kernel("walk", ["q~, k~, D, V, twice"], ["S and O"], ["q~, k~, D, scores", "v", "states of segments*"], ["o*"]),
+        ],
+        "Four kernels where there are segments; else prepare and walk alone.",
+    ),
+    Stage(
+        FUSED + "2_five_steps.cu",
+        ["g", "+sums", "q, k", "+q_g, k_g", "v", "+partials", "+scores", "o"],
+        [
+            Kernel("1 decay_cumsum", [], ["a sum a thread"], ["g*"], ["sums*"]),
+            Kernel("2 prepare_qg_kg", [], ["a column a thread"], ["sums*", "q, k*"], ["q_g, k_g*"]),
+            Kernel("3 fused_chunk", ["a window"], ["S [64, 64]"], ["sums", "q_g, k_g", "v"], ["partials*"]),
+            Kernel("4 inner_chunk", ["q, k, sums"], ["a pair a thread"], ["sums", "q, k"], ["scores*"]),
+            Kernel("5 combine", ["v, P"], ["o"], ["v", "partials*", "scores"], ["o*"]),
+        ],
+        "Five kernels; sums, decayed q and k, partial outputs and scores are all written to device memory and read again.",
+    ),
+    Stage(
+        FUSED + "3_prepare_fused.cu",
+        ["q, k, g", "+sums", "+q_g, k_g", "v", "+partials", "+scores", "o"],
+        [
+            Kernel("prepare", [], ["a column of 16", "gates, q and k"], ["q, k, g*"], ["sums*", "q_g, k_g*"]),
+            Kernel("fused_chunk", ["a window"], ["S [64, 64]"], ["sums", "q_g, k_g", "v"], ["partials*"]),
+            Kernel("inner_chunk", ["q, k, sums"], ["a pair a thread"], ["q, k, g", "sums"], ["scores*"]),
+            Kernel("combine", ["v, P"], ["o"], ["v", "partials*", "scores"], ["o*"]),
+        ],
+        "Four kernels: the sums are used in registers where they are made, and still written for the later kernels.",
+    ),
+    Stage(
+        FUSED + "4_intra_fused.cu",
+        ["q, k, g", "+sums", "+q_g, k_g", "v", "o"],
+        [
+            Kernel("prepare", [], ["a column of 16 gates, q and k"], ["q, k, g*"], ["sums*", "q_g, k_g*"]),
+            Kernel("the walk", ["a window of q, k, q_g, k_g,", "sums, v; P [16, 16]"], ["S: all of Dk, 16 columns a warp"], ["q, k, g", "sums", "q_g, k_g", "v"], ["o*"]),
+        ],
+        "Two kernels: scores stay in shared memory, outputs are written once.",
+    ),
+    Stage(
+        FUSED + "5_one_kernel.cu",
+        ["q, k, g", "v", "o"],
+        [
+            Kernel("preparing warps of a block", [], ["16 keys that fade,", "rows loaded ahead"], ["q, k, g*"], [], True),
+            Kernel("walking warps of the same block", ["q~, k~, D, P of two chunks; V:", "108 KB, filled by the other warps"], ["S and O as accumulators"], ["v"], ["o*"]),
+        ],
+        "One kernel, two kinds of warps. What chapter 03 writes to device memory goes through shared memory: no workspace.",
+    ),
+    Stage(
+        SIMPLE + "3_two_kernels.cu",
+        ["k, v, g", "+states [N, Dk, Dv] bf16", "q", "o"],
+        [
+            Kernel("states", ["K and V, three sets: 49 KB"], ["S: a tile of 64 x 64"], ["k, v, g"], ["states [N, Dk, Dv] bf16*"]),
+            Kernel("outputs", ["Q, K, V, P: 56 KB"], ["O; S as fragments"], ["k, v, g", "states [N, Dk, Dv] bf16*", "q"], ["o*"]),
+        ],
+        "Two kernels; the state that each chunk starts from is written to device memory and read again.",
+    ),
+    Stage(
+        SIMPLE + "4_fused.cu",
+        ["q, k", "v", "g", "o"],
+        [Kernel("fused: 64 or 128 columns", ["Q, K, V twice, P, sums of", "gates: 107 KB"], ["S 128 and O 64 of 255 registers;", "decays of a lane's rows"], ["q, k", "v", "g*"], ["o*"])],
+        "One kernel; the state stays in registers, and gates are summed a chunk ahead.",
+    ),
+    Stage(
+        SIMPLE + "5_sequence_parallel.cu",
+        ["k, v, g", "+states, decays of segments", "q", "o"],
+        [
+            Kernel("states of segments", ["K, V, g, three sets: 97 KB"], ["the segment's sum"], ["k, v, g"], ["states, decays of segments*"]),
+            Kernel("carry", [], ["an element a thread"], ["states, decays of segments*"], ["states, decays of segments*"]),
+            Kernel("the walk of stage 4", ["Q, K, V twice; P, sums"], ["S and O"], ["k, v, g", "states, decays of segments*", "q"], ["o*"]),
+        ],
+        "Three kernels; a state and a decay for each segment pass through device memory.",
+    ),
+    Stage(
+        DELTA + "5_recurrent_gpu.cu",
+        ["q, k, beta", "v", "o"],
+        [Kernel("recurrent: 32 columns a block", ["tiles of 8 steps of q, k, v", "and beta, twice"], ["S: Dk / 8 rows of a pair of", "columns a thread; k S, q S"], ["q, k, beta", "v"], ["o*"])],
+        "The state is in registers; all sums of a step are taken of the old state.",
+    ),
+    Stage(
+        DELTA + "6_chunk_gpu.cu",
+        ["k, beta", "+T", "v", "+W, U (later U')", "+states [N, Dk, Dv]", "q", "o"],
+        [
+            Kernel("solve", ["K, A"], ["a column of T"], ["k, beta"], ["T*"]),
+            Kernel("vectors", ["T, K or V"], ["4 x 4 sums"], ["k, beta", "T", "v"], ["W, U (later U')*"]),
+            Kernel("states", ["S, W, U', K"], ["4 x 2 sums"], ["k, beta", "W, U (later U')"], ["W, U (later U')*", "states [N, Dk, Dv]*"]),
+            Kernel("outputs", ["Q, K, S, U'; P"], ["4 x 4 sums"], ["W, U (later U')", "states [N, Dk, Dv]", "q", "k, beta"], ["o*"]),
+        ],
+        "Four kernels; T, W, U, U' and each chunk's state are in device memory between them.",
+    ),
+    Stage(
+        DELTA + "7_tensor_core.cu",
+        ["q, k, beta", "+T, P", "v", "+W, U", "+U', states", "o"],
+        [
+            Kernel("prepare", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P*"]),
+            Kernel("vectors", ["K or V"], ["T as fragments"], ["q, k, beta", "T, P*", "v"], ["W, U*"]),
+            Kernel("states", ["W, U, K, ahead"], ["S^T, U'^T"], ["q, k, beta", "W, U"], ["U', states*"]),
+            Kernel("outputs", ["Q"], ["O; P, S, U'"], ["q, k, beta", "T, P*", "U', states*"], ["o*"]),
+        ],
+        "Four kernels in bf16; T, P, W, U, U' and states pass through device memory, the last of them as fragments.",
+    ),
+    Stage(
+        DELTA + "8_fused.cu",
+        ["q, k, beta", "+T, P", "v", "o"],
+        [
+            Kernel("prepare", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P*"]),
+            Kernel("the walk: loading warps, chain, outputs", ["K, V, T of three chunks, Q, P;", "S and U' for the outputs: 190 KB"], ["chain: S, U'; outputs: O"], ["q, k, beta", "T, P", "v"], ["o*"]),
+        ],
+        "Two kernels; only T and P pass through device memory. In the walk S and U' go from warp to warp through shared memory.",
+    ),
+    Stage(
+        SCAN + "4_sequential_gpu.cu",
+        ["x", "g", "y"],
+        [Kernel("a thread a channel", [], ["y, and 8 steps of", "x and g under way"], ["x*", "g*"], ["y*"])],
+        "Everything is in registers: the state, and the loads of eight steps.",
+    ),
+    Stage(
+        SCAN + "5_blelloch_gpu.cu",
+        ["x", "g", "y"],
+        [Kernel("blelloch: a block a channel", ["the tree: 1024 maps, padded"], ["two steps a thread"], ["x*", "g*"], ["y*"])],
+        "The tree over a tile of 1024 steps is in shared memory.",
+    ),
+    Stage(
+        SCAN + "6_warp_shuffle.cu",
+        ["x", "g", "y"],
+        [Kernel("warp_shuffle: a block a channel", ["totals of 8 warps, twice"], ["4 steps a thread;", "lanes scan by shuffles"], ["x*", "g*"], ["y*"])],
+        "Steps and lanes are scanned in registers; only the warps' totals are in shared memory.",
+    ),
+    Stage(
+        SCAN + "7_single_pass.cu",
+        ["x", "g", "+maps of tiles", "y"],
+        [Kernel("single_pass: a tile a block", ["totals of the warps: 2 KB"], ["8 or 16 steps a thread wait here", "while the tile looks back"], ["x*", "g*", "maps of tiles*"], ["maps of tiles*", "y*"])],
+        "All tiles at once; they hand their maps to each other through device memory.",
+    ),
+]  # fmt: skip
+
+
+def draw(stage: Stage) -> Picture:
+    """Device memory on top, below it a panel for each kernel, arrows for what is read and written."""
+    name = "memory/" + re.sub(r"\W", "_", stage.path)
+    count = len(stage.kernels)
+    width = {1: 620, 2: 720, 3: 820, 4: 900}.get(count, 1000)
+    p = Picture(name, width, 402, "What lies where: " + stage.path.split("/")[-1], stage.words)
+    p.box(6, 26, width - 12, 74, "paper")
+    p.text(14, 18, "device memory, behind the second-level cache", "small soft")
+    slot = (width - 24) / len(stage.tensors)
+    middle = {}
+    for i, tensor in enumerate(stage.tensors):
+        label = tensor.removeprefix("+")
+        lines = [label] if len(label) * 7 < slot - 16 else split(label)
+        p.labelled(12 + slot * i + 5, 40, slot - 10, 46, lines, "b" if tensor.startswith("+") else "a")
+        middle[label] = (12 + slot * (i + 0.5), slot - 10)
+    panel = (width - 12 - 12 * (count - 1)) / count
+    uses: dict[str, int] = {}
+    for i, kernel in enumerate(stage.kernels):
+        x = 6 + (panel + 12) * i
+        p.box(x, 196, panel, 181, "paper")
+        p.text(x + panel / 2, 393, kernel.name, "middle small bold")
+        shared = bool(kernel.shared)
+        if shared:
+            p.text(x + panel * 0.42, 290, "shared", "small soft")
+            p.labelled(x + 6, 218, panel * 0.68 - 6, 50, fitted(kernel.shared, panel * 0.68 - 14), "c")
+            p.arrow((x + panel * 0.3, 268), (x + panel * 0.3, 304))
+            p.arrow((x + panel * 0.38, 304), (x + panel * 0.38, 268))
+        p.text(x + 8, 371, "registers", "small soft")
+        p.labelled(x + 6, 304, panel - 12, 52, fitted(kernel.registers, panel - 20), "d")
+        if kernel.hands_on:
+            p.arrow((x + panel - 30, 304), (x + panel - 30, 243), (x + panel + 18, 243))
+        ways = [(t, False) for t in kernel.reads] + [(t, True) for t in kernel.writes]
+        direct = [w for w in ways if w[0].endswith("*")]
+        tiled = [w for w in ways if not w[0].endswith("*")]
+        for group, low, high, y in ((tiled, 0.08, 0.62, 218), (direct, 0.74 if shared else 0.12, 0.95 if shared else 0.9, 304)):
+            group = sorted(group, key=lambda w: middle[w[0].removesuffix("*")][0])
+            for k, (tensor, writes) in enumerate(group):
+                at = x + panel * (low + (high - low) * (k + 0.5) / len(group))
+                center, breadth = middle[tensor.removesuffix("*")]
+                used = uses[tensor.removesuffix("*")] = uses.get(tensor.removesuffix("*"), 0) + 1
+                start = center + min(0.1 * breadth, 10) * (used - 2.5 if used < 6 else 0)
+                points = [(start, 86), (at, 190), (at, y)]
+                p.arrow(*(reversed(points) if writes else points))
+    return p
+
+
+def split(label: str) -> list[str]:
+    """A label in two lines, cut at the space next to its middle."""
+    spaces = [i for i, c in enumerate(label) if c == " "]
+    if not spaces:
+        return [label]
+    cut = min(spaces, key=lambda i: abs(i - len(label) / 2))
+    return [label[:cut], label[cut + 1 :]]
+
+
+def fitted(lines: list[str], width: float) -> list[str]:
+    """The lines, one that is too long in two."""
+    return [part for line in lines for part in ([line] if len(line) * 6.6 < width else split(line))]
+
+
+def all_memories() -> list[Picture]:
+    return [draw(stage) for stage in STAGES]
