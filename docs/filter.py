@@ -83,6 +83,8 @@ def filtered(text: str, header: bool) -> str:
     if header:
         declarations(lines)
     comments(lines)
+    if "/// @file" not in text and lines:
+        lines[0] = "/** @file */ " + lines[0]  # else Doxygen links to a page of the file, and makes none
     return "\n".join(lines) + "\n"
 
 

@@ -22,7 +22,7 @@ def escape(text: str) -> str:
         part = re.sub(r"<(?=[A-Za-z/!])", "&lt;", part)
         part = re.sub(r"(?<![ <=\-])>(?=\S)|(?<=[a-z])>", "&gt;", part)
         part = re.sub(r"@(\w+)", lambda m: m[0] if m[1] in COMMANDS else f"@{m[0]}", part)
-        return re.sub(r"(?<!\{)#(?=\w)", r"\#", part)
+        return re.sub(r"(?<!\S)#(?=\w)", r"\#", part)
 
     def code(part: str) -> str:
         return f"`{part}`" if "'" in part else part  # Doxygen takes `...' for a quotation

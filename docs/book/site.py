@@ -31,6 +31,13 @@ def link_lines(text: str, lines_of: dict[str, str]) -> str:
     return re.sub(r'href="source:([^"#]+)(?:#L(\d+))?"', address, text)
 
 
+def without_mathjax(text: str) -> str:
+    """A page that has no formula needs no MathJax."""
+    if 'class="formula' in text:
+        return text
+    return re.sub(r'<script type="text/x-mathjax-config">.*?</script>\s*<script[^>]*MathJax.js[^>]*></script>', "", text, flags=re.S)
+
+
 def put_pictures(text: str, pictures: dict[str, str]) -> str:
     """Puts the pictures themselves in for images of them, so that they take the page's colours."""
 
@@ -40,6 +47,23 @@ def put_pictures(text: str, pictures: dict[str, str]) -> str:
         return f'<div class="picture">{pictures[match[1]]}</div>'
 
     return re.sub(r'<img src="([\w.\-]+\.svg)"[^>]*>', picture, text)
+
+
+def without_dead_links(text: str) -> str:
+    """Doxygen's summary of a page names sections that it leaves out where all in them is private."""
+    return re.sub(r'<a href="#([\w-]+)">[^<]*</a>(?: &#124;)?', lambda m: m[0] if f'name="{m[1]}"' in text else "", text)
+
+
+def mend_tree(html: Path) -> None:
+    """In the tree of pages Doxygen names variables after files, and 5_lmha would be no name: an n goes in front."""
+    for script in html.glob("[0-9]*.js"):
+        script.write_text(re.sub(r"^var (?=\d)", "var n", script.read_text(encoding="utf-8"), flags=re.M), encoding="utf-8")
+    tree = html / "navtree.js"
+    text = tree.read_text(encoding="utf-8")
+    place = "return eval(n.replace("
+    if text.count(place) != 1:
+        raise SystemExit(f"Doxygen's navtree.js has no '{place}'")
+    tree.write_text(text.replace(place, "return eval(n.replace(/^(?=\\d)/, 'n').replace("), encoding="utf-8")
 
 
 class Text(HTMLParser):
@@ -116,8 +140,9 @@ def finish(html: Path, tagfile: Path, names: list[str]) -> None:
     pictures = {p.name: p.read_text(encoding="utf-8") for p in (ROOT / "docs/pictures").rglob("*.svg")}
     for page in html.glob("*.html"):
         text = page.read_text(encoding="utf-8")
-        done = put_pictures(link_lines(text, lines_of), pictures)
+        done = without_dead_links(without_mathjax(put_pictures(link_lines(text, lines_of), pictures)))
         if done != text:
             page.write_text(done, encoding="utf-8")
+    mend_tree(html)
     index = json.dumps(search_index(html, names, tags), ensure_ascii=False, separators=(",", ":"))
     (html / "search-index.js").write_text(f"bookIndex({index});\n", encoding="utf-8")

@@ -15,10 +15,10 @@ def rnn() -> Picture:
         for j in range(1, 4):
             p.line(x + 21 * j, 110, x + 21 * j, 194, "faint")
             p.line(x, 110 + 21 * j, x + 84, 110 + 21 * j, "faint")
-        p.text(x + 42, 158, f"S_{name}", "middle code bold")
+        p.text(x + 42, 158, f"S_{name}", "middle mono bold")
         p.arrow((x + 42, 194), (x + 42, 236))
-        p.labelled(x + 2, 238, 80, 26, [f"o_{name}"], "c", "middle code")
-        p.text(x - 6, 224, f"q_{name}", "end code")
+        p.labelled(x + 2, 238, 80, 26, [f"o_{name}"], "c", "middle mono")
+        p.text(x - 6, 224, f"q_{name}", "end mono")
         p.arrow((x, 220), (x + 36, 220))
         if i < 2:
             following = ("t", "t+1")[i]
@@ -26,10 +26,10 @@ def rnn() -> Picture:
             p.add(f'<circle class="paper" cx="{x + 162}" cy="152" r="12"/>')
             p.text(x + 162, 157, "+")
             p.arrow((x + 174, 152), (x + 240, 152))
-            p.labelled(x + 92, 58, 140, 32, [f"k_{following}ᵀ v_{following}"], "b", "middle code")
+            p.labelled(x + 92, 58, 140, 32, [f"k_{following}ᵀ v_{following}"], "b", "middle mono")
             p.arrow((x + 162, 90), (x + 162, 140))
-            p.text(x + 128, 36, f"k_{following}", "middle code")
-            p.text(x + 196, 36, f"v_{following}", "middle code")
+            p.text(x + 128, 36, f"k_{following}", "middle mono")
+            p.text(x + 196, 36, f"v_{following}", "middle mono")
             p.arrow((x + 128, 41), (x + 136, 58))
             p.arrow((x + 196, 41), (x + 188, 58))
     p.text(60, 96, "[Dk, Dv]", "small soft")
@@ -53,7 +53,7 @@ def chunks() -> Picture:
         p.text(x0 - 12, y + 38, "queries of chunk 0" if n == 0 else str(n), "end small")
         p.text(x0 + side * n + 32, y0 - 12, str(n), "middle small")
         if n:
-            p.labelled(x0, y, side * n, side, [f"S_{n - 1}"], "a", "middle code bold")
+            p.labelled(x0, y, side * n, side, [f"S_{n - 1}"], "a", "middle mono bold")
         x = x0 + side * n
         p.box(x, y, side, side, "paper", 0)
         p.polygon([(x, y), (x, y + side), (x + side, y + side)], "b")
@@ -85,17 +85,17 @@ def two_levels() -> Picture:
         for s in range(4):
             x, y = x0 + before + side * s, y0 + side * r
             if s < r:
-                p.labelled(x, y, side, side, ["#"], "b", "middle code bold")
+                p.labelled(x, y, side, side, ["#"], "b", "middle mono bold")
             elif s == r:
                 p.box(x, y, side, side, "paper", 0)
                 p.polygon([(x, y), (x, y + side), (x + side, y + side)], "d")
-                p.text(x + 18, y + 45, "e", "middle code bold")
+                p.text(x + 18, y + 45, "e", "middle mono bold")
     x = x0 + before + 4 * side + 36
     p.box(x, 70, 22, 22, "a", 0)
     p.lines(x + 34, 80, ["a product; the cut is", "the chunk's border"], "small")
-    p.labelled(x, 140, 22, 22, ["#"], "b", "middle code bold")
+    p.labelled(x, 140, 22, 22, ["#"], "b", "middle mono bold")
     p.lines(x + 34, 150, ["a product: q~, from the cut on,", "k~, up to the cut; the cut is", "where the queries begin"], "small")
-    p.labelled(x, 226, 22, 22, ["e"], "d", "middle code bold")
+    p.labelled(x, 226, 22, 22, ["e"], "d", "middle mono bold")
     p.lines(x + 34, 236, ["no common cut: pair by pair,", "in fp32"], "small")
     p.text(x0 + before, y0 + 4 * side + 26, "C = 64 positions, sub-chunks of c = 16", "small soft")
     return p
@@ -168,7 +168,7 @@ def inverse() -> Picture:
                 kind = "b" if new else "c" if done else "paper"
                 p.box(x0 + side * c, y0 + side * r, side, side, kind, 0)
                 label = "X" if r == c else "#" if new or done else "A"
-                p.text(x0 + side * c + 20, y0 + side * r + 25, label, "middle code" + ("" if new or done else " soft"))
+                p.text(x0 + side * c + 20, y0 + side * r + 25, label, "middle mono" + ("" if new or done else " soft"))
         if step < 2:
             p.arrow((x0 + 178, y0 + 80), (x0 + 222, y0 + 80))
     p.lines(110, 232, ["four of them, 16 steps", "each, side by side"])
@@ -192,7 +192,7 @@ def hillis_steele() -> Picture:
         for i in range(8):
             x = 80 + 84 * i
             begin = first[row][i]
-            p.labelled(x, y, 58, 28, [f"{begin}-{i + 1}" if begin <= i else str(i + 1)], "c" if begin == 1 else "a", "middle code")
+            p.labelled(x, y, 58, 28, [f"{begin}-{i + 1}" if begin <= i else str(i + 1)], "c" if begin == 1 else "a", "middle mono")
             if row < 3:
                 d = 1 << row
                 p.arrow((x + 29, y + 28), (x + 29, y + 76), kind="faint" if i < d else "line")
@@ -224,7 +224,7 @@ def blelloch() -> Picture:
                             p.arrow((end[0], end[1] - 14), (x + (child * 2 - 1) * 8, y + 14))
                         else:
                             p.arrow((x + (child * 2 - 1) * 8, y + 14), (end[0], end[1] - 14), kind="line" if child else "line dashed")
-                p.labelled(x - 20, y - 14, 40, 28, [name], "d" if name == "id" else "a" if side == 0 else "c", "middle code")
+                p.labelled(x - 20, y - 14, 40, 28, [name], "d" if name == "id" else "a" if side == 0 else "c", "middle mono")
     p.text(10, 380, "dashed: handed on as it is; drawn through: followed by the left child of the way up", "small soft")
     return p
 

@@ -16,7 +16,7 @@ def style() -> str:
     return (
         f".pic{{{variables(LIGHT)}}}@media(prefers-color-scheme:dark){{.pic{{{variables(DARK)}}}}}"
         ".pic text{fill:var(--ink);font:14px sans-serif}"
-        ".pic .small{font-size:12px}.pic .code{font-family:monospace}.pic .middle{text-anchor:middle}"
+        ".pic .small{font-size:12px}.pic .mono{font-family:monospace}.pic .middle{text-anchor:middle}"
         ".pic .end{text-anchor:end}.pic .bold{font-weight:bold}.pic .soft{fill:var(--soft)}"
         ".pic .line{stroke:var(--ink);stroke-width:1.3;fill:none}.pic .dashed{stroke-dasharray:4 3}"
         ".pic .faint{stroke:var(--soft);stroke-width:1;fill:none}.pic .head{fill:var(--ink)}"
