@@ -16,6 +16,7 @@ namespace tutorial {
 /// Source: Katharopoulos et al., "Transformers are RNNs", arXiv 2006.16236, equations 10 to 12 and algorithm 1.
 namespace causal_dot_product {
 
+/// What a stage gets: sizes, and views of q, k, v and o.
 struct Arguments {
   int B, H, L, Dk, Dv;
   View<const float> q;  ///< [B, H, L, Dk]
@@ -23,7 +24,7 @@ struct Arguments {
   View<const float> v;  ///< [B, H, L, Dv]
   View<float> o;        ///< [B, H, L, Dv]
 
-  static Arguments bind(const Call& call);
+  static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
 
 // On the CPU.
@@ -44,7 +45,9 @@ struct Spread {
   int column_tiles = 1;            ///< blocks a head: columns of S never meet, so each takes some of them
   bool twice_the_threads = false;  ///< two threads a column instead of one; for Dk <= 64 and blocks of up to 64 columns
 };
+/// Stage 5 with a spread.
 void lmha(const Arguments&, Spread);
+/// The widest key that a block of stage 5 takes.
 constexpr int kLmhaMaxKeyDim = 256;
 int lmha_max_columns(int Dk);  ///< the most value columns that a block of stage 5 takes
 
@@ -69,28 +72,32 @@ struct AttentionArguments {
   float eps;               ///< added to the normaliser
   View<float> o;           ///< [B, H, L, Dv]
 
-  static AttentionArguments bind(const Call& call);
+  static AttentionArguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
 
 /// o_t = phi(q_t) S_t / (phi(q_t) . z_t + eps) with S_t = sum_{i<=t} phi(k_i)^T v_i, z_t = sum_{i<=t} phi(k_i).
 /// Where Lk < L the missing keys have phi(k) = 0; where Lk > L the keys past L are never reached.
 namespace causal_attention {
+/// What a stage gets.
 using Arguments = AttentionArguments;
 void quadratic(const Arguments&);         ///< 1: CPU, double
 void recurrent(const Arguments&);         ///< 2: CPU, float
 void gpu(const Arguments&);               ///< 3: feature map, product and normaliser on the device
 void recurrent_double(const Arguments&);  ///< the reference for long sequences
+// What a stage cannot run, as a sentence; empty where it can.
 std::string quadratic_limits(const Arguments&);
 std::string gpu_limits(const Arguments&);
 }  // namespace causal_attention
 
 /// o_t = phi(q_t) S / (phi(q_t) . z + eps) with S = sum_i phi(k_i)^T v_i, z = sum_i phi(k_i) over all Lk keys.
 namespace bidirectional_attention {
+/// What a stage gets.
 using Arguments = AttentionArguments;
 void quadratic(const Arguments&);     ///< 1: CPU, double
 void eigen(const Arguments&);         ///< 2: CPU, float
 void gpu(const Arguments&);           ///< 3: two tiled products on the device
 void state_double(const Arguments&);  ///< S and z in double: the reference for long sequences
+// What a stage cannot run, as a sentence; empty where it can.
 std::string quadratic_limits(const Arguments&);
 std::string gpu_limits(const Arguments&);
 }  // namespace bidirectional_attention

@@ -69,8 +69,11 @@ __device__ __forceinline__ int warp_index() {
 
 /// For masked_scores(): nothing else.
 struct NothingElse {
+  /// Nothing at each step.
   __device__ void step(int) {}
+  /// A score as it is.
   __device__ float score(int, int, float product) { return product; }
+  /// Nothing at a row.
   __device__ void row(int, int, float) {}
 };
 

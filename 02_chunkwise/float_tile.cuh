@@ -42,6 +42,7 @@ struct FloatTile {
 
   float* data;  ///< aligned to 16 bytes
 
+  /// The address of an element.
   __device__ __forceinline__ float* at(int row, int column) const { return data + row * kStride + column; }
 };
 
@@ -50,15 +51,17 @@ template <int kCount>
 struct alignas(4 * kCount) Floats {
   float of[kCount];
 };
+/// The floats from an address on, which is aligned to their size.
 template <int kCount>
 __device__ __forceinline__ Floats<kCount>& floats(float* address) {
   return *reinterpret_cast<Floats<kCount>*>(address);
 }
 
-/// This thread's place in the square.
+/// This thread's place in the square: its column.
 __device__ __forceinline__ int tile_x() {
   return int(threadIdx.x) % 16;
 }
+/// Its row of the square.
 __device__ __forceinline__ int tile_y() {
   return int(threadIdx.x) / 16;
 }
@@ -67,12 +70,15 @@ __device__ __forceinline__ int tile_y() {
 __device__ __forceinline__ float to_float(float value) {
   return value;
 }
+/// A bf16 number in fp32.
 __device__ __forceinline__ float to_float(__nv_bfloat16 value) {
   return __bfloat162float(value);
 }
+/// Stores to global memory, as the tensor's type.
 __device__ __forceinline__ void store_float(float* address, float value) {
   store_global(address, value);
 }
+/// Rounds to bf16 and stores to global memory.
 __device__ __forceinline__ void store_float(__nv_bfloat16* address, float value) {
   store_global(address, __float2bfloat16(value));
 }

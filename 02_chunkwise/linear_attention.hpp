@@ -33,10 +33,10 @@ struct Arguments {
   View<T> o;                        ///< [B, H, L, Dv]
   View<float> final_state;          ///< [B, H, Dk, Dv]; data is null where nobody asks for it
 
-  static Arguments bind(const Call& call);
+  static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
-using FloatArguments = Arguments<float>;
-using HalfArguments = Arguments<__nv_bfloat16>;
+using FloatArguments = Arguments<float>;         ///< tensors in fp32
+using HalfArguments = Arguments<__nv_bfloat16>;  ///< q, k, v and o in bf16
 
 // In double on the CPU: what every stage is checked against.
 void quadratic_double(const FloatArguments&);  ///< O(L^2), up to L = 4096

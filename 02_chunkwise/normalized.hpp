@@ -14,6 +14,7 @@
 
 namespace tutorial::linear_attention {
 
+/// What the normaliser adds to the arguments.
 struct Normalizer {
   const float* initial_z = nullptr;  ///< z_0 [B, H, Dk]; null: 0
   float* final_z = nullptr;          ///< z_L [B, H, Dk]; null where nobody asks for it
@@ -27,8 +28,9 @@ struct NormalizedBy {
   Arguments<T> attention;  ///< its o is the quotient
   Normalizer normalizer;
 
-  static NormalizedBy bind(const Call& call);
+  static NormalizedBy bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
+// With tensors in fp32, and with q, k, v and o in bf16.
 using NormalizedFloatArguments = NormalizedBy<float>;
 using NormalizedArguments = NormalizedBy<__nv_bfloat16>;
 
@@ -37,6 +39,7 @@ void normalized_double(const NormalizedFloatArguments&);
 void normalized_recurrent(const NormalizedFloatArguments&);  ///< 1: CPU: z beside S, position after position
 void dispatch_normalized(const NormalizedArguments&);        ///< 2: stage 9 with the normaliser
 
+// What it cannot run, what it picks, and the bytes that it needs beside inputs and outputs.
 std::string dispatch_normalized_limits(const NormalizedArguments&);
 std::string dispatch_normalized_note(const NormalizedArguments&);
 std::int64_t dispatch_normalized_memory(const NormalizedArguments&);

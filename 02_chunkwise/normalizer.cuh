@@ -63,6 +63,7 @@ class SharedNormalizer {
   /// What masked_scores() does for the normaliser on the way.
   class OnTheWay {
    public:
+    /// For chunk n, whose tiles are Q and K.
     __device__ OnTheWay(const SharedNormalizer& all, int n, const typename Shape::KeyTile& Q,
                         const typename Shape::KeyTile& K)
         : all_(all), n_(n), Q_(Q), K_(K) {}
@@ -77,6 +78,7 @@ class SharedNormalizer {
       add_keys(keys_, K_, i);
     }
 
+    /// A score as it is.
     __device__ __forceinline__ float score(int, int, float product) { return product; }
 
     /// A row of a tile of P. Tile j of 16 columns is part 2 j; the right halves of the tiles that two warps share are

@@ -10,6 +10,7 @@
 
 namespace tutorial::linear_attention {
 
+/// In fp32, rows packed.
 using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 /// c += factor a b. Rows of b and c are packed. Inlined, so that the compiler sees how the factors lie in memory.

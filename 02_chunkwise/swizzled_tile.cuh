@@ -46,6 +46,7 @@ struct SwizzledTile {
     return (unit ^ right % 64) + (right - right % 64) + down * kColumns;
   }
 
+  /// Elements of a tile of so many rows.
   static constexpr int elements(int rows) { return rows * kColumns; }
 };
 

@@ -42,13 +42,15 @@ struct Arguments {
   const T* Wo;       ///< [d_model, H Dv]  o_proj.weight
   T* y;              ///< [B, L, d_model]
 
+  /// Columns of q and k of all heads together.
   int key_dim() const { return H * Dk; }
+  /// Columns of v and o of all heads together.
   int value_dim() const { return H * Dv; }
 
-  static Arguments bind(const Call& call);
+  static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
-using FloatArguments = Arguments<float>;
-using HalfArguments = Arguments<__nv_bfloat16>;
+using FloatArguments = Arguments<float>;         ///< tensors in fp32
+using HalfArguments = Arguments<__nv_bfloat16>;  ///< q, k, v and o in bf16
 
 /// The layer in double on the CPU: what the stages are checked against.
 void reference(const FloatArguments&);

@@ -30,6 +30,7 @@ Work chunkwise_work(const Sizes&);  ///< stage 1, in chunks of --chunk
 
 namespace tutorial::gla_layer {
 
+/// The operator without its stages, which the table of contents adds.
 Operator definition();
 
 /// Of the stages in fp32: 1e-5, and above that for L < 100. o_1 = scale (q_1 . k_1) v_1, and where q_1 . k_1 is close

@@ -29,10 +29,10 @@ struct Arguments {
   View<T> o;                        ///< [B, H, L, Dv]
   View<float> final_state;          ///< [B, H, Dk, Dv]; data is null where nobody asks for it
 
-  static Arguments bind(const Call& call);
+  static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
-using FloatArguments = Arguments<float>;
-using HalfArguments = Arguments<__nv_bfloat16>;
+using FloatArguments = Arguments<float>;         ///< tensors in fp32
+using HalfArguments = Arguments<__nv_bfloat16>;  ///< q, k, v and o in bf16
 
 /// The recurrence in double on the CPU, with the decay as it is defined: what the stages are checked against.
 void recurrent_double(const FloatArguments&);
@@ -41,6 +41,8 @@ void chunkwise(const FloatArguments&);  ///< 1: CPU: gla's chunkwise on a table 
 void gpu(const FloatArguments&);        ///< 2: GPU: gla's dispatch on a table of gates
 void gpu(const HalfArguments&);         ///< 3: GPU: the same in bf16
 
+// What a stage cannot run, as a sentence, empty where it can; what it picks; the bytes that it needs beside inputs and
+// outputs.
 std::string gpu_limits(const FloatArguments&);
 std::string gpu_limits(const HalfArguments&);
 std::string gpu_note(const FloatArguments&);

@@ -32,6 +32,7 @@ std::string dispatch_limits(const HalfArguments&);
 
 /// What chapter 03's dispatch picks, as text for the report.
 std::string chapter_03_note(const HalfArguments&);
+/// The same: it is chapter 03's.
 std::string dispatch_note(const HalfArguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs.

@@ -35,10 +35,10 @@ struct Arguments {
   View<T> o;                        ///< [B, H, L, Dv]
   View<float> final_state;          ///< [B, H, Dk, Dv]; data is null where nobody asks for it
 
-  static Arguments bind(const Call& call);
+  static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
-using FloatArguments = Arguments<float>;
-using HalfArguments = Arguments<__nv_bfloat16>;
+using FloatArguments = Arguments<float>;         ///< tensors in fp32
+using HalfArguments = Arguments<__nv_bfloat16>;  ///< q, k, v and o in bf16
 
 void recurrent(const FloatArguments&);   ///< 1: CPU, double: what every stage is checked against
 void chunkwise(const FloatArguments&);   ///< 2: CPU: chunks of C, heads over threads

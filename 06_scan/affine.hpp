@@ -28,6 +28,7 @@ struct Affine {
 TUTORIAL_HOST_DEVICE inline float decay(float log_decay) {
   return expf(log_decay);
 }
+/// exp(log_decay) in double.
 TUTORIAL_HOST_DEVICE inline double decay(double log_decay) {
   return exp(log_decay);
 }

@@ -22,6 +22,7 @@
 
 namespace tutorial::scan {
 
+/// What a stage gets.
 struct Arguments {
   int B, H, L, D;
   int Dg;                           ///< 1 or D
@@ -34,9 +35,10 @@ struct Arguments {
   /// False: g_1 is not in memory and counts as 0. For a sequence that is read from its end: see backwards().
   bool has_first_gate = true;
 
-  static Arguments bind(const Call& call);
+  static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
 
+/// What the adjoint gets: the operator's inputs, and the gradient of y.
 struct BackwardArguments {
   int B, H, L, D;
   int Dg;                           ///< 1 or D
@@ -48,7 +50,7 @@ struct BackwardArguments {
   View<float> dlog_decay;           ///< [B, H, L, Dg]
   View<float> dinitial_state;       ///< [B, H, D]; data is null where nobody asks for it
 
-  static BackwardArguments bind(const Call& call);
+  static BackwardArguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
 
 void sequential(const Arguments&);      ///< 1: CPU, double: what every stage is checked against
@@ -61,8 +63,11 @@ void single_pass(const Arguments&);     ///< 7: GPU: all tiles at once, look-bac
 void cub_scan(const Arguments&);        ///< 8: GPU: CUB's scan with our operator; CUDA builds only
 void dispatch(const Arguments&);        ///< 9: what a user calls
 
+/// The adjoint. CPU, double: what the others are checked against.
 void sequential_backward(const BackwardArguments&);
+/// GPU: the loop twice, the second time from the end.
 void sequential_gpu_backward(const BackwardArguments&);
+/// GPU: what a user calls.
 void dispatch_backward(const BackwardArguments&);
 
 // What a stage cannot run, as a sentence; empty where it can.

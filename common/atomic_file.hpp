@@ -16,13 +16,16 @@ void require_writable(const std::filesystem::path& path);
 /// directly. Every error is a UsageError that names the file.
 class AtomicFile {
  public:
+  /// `path` is the file's final name.
   explicit AtomicFile(const std::filesystem::path& path);
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
   /// Without commit() nothing remains.
   ~AtomicFile();
 
+  /// Appends to what has been written.
   void write(const void* data, std::size_t bytes);
+  /// The file is complete: gives it its name.
   void commit();
 
  private:

@@ -20,18 +20,22 @@ std::string_view name_of(Dtype dtype);
 /// fp16 are added by chapter/call.hpp, so that this header needs no other.
 template <class T>
 struct DtypeOf;
+/// The tensor type of these numbers.
 template <>
 struct DtypeOf<float> {
   static constexpr Dtype value = Dtype::fp32;
 };
+/// The tensor type of these numbers.
 template <>
 struct DtypeOf<double> {
   static constexpr Dtype value = Dtype::fp64;
 };
+/// The tensor type of these numbers.
 template <>
 struct DtypeOf<std::int32_t> {
   static constexpr Dtype value = Dtype::int32;
 };
+/// The tensor type of these numbers.
 template <>
 struct DtypeOf<std::int64_t> {
   static constexpr Dtype value = Dtype::int64;

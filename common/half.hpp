@@ -9,10 +9,12 @@ namespace tutorial {
 
 /// bf16: the upper half of an fp32, 8 bits of exponent and 7 of fraction.
 float float_from_bf16(std::uint16_t bits);
+/// Rounded to the nearest, to even where two are equally near.
 std::uint16_t bf16_from_float(float value);
 
 /// fp16 (IEEE 754 binary16): 5 bits of exponent and 10 of fraction.
 float float_from_fp16(std::uint16_t bits);
+/// Rounded to the nearest, to even where two are equally near.
 std::uint16_t fp16_from_float(float value);
 
 }  // namespace tutorial

@@ -15,6 +15,7 @@ void end_part(const char* name);
 /// For its life calls `ended(name)` wherever this host thread ends a part.
 class PartListener {
  public:
+  /// `ended` gets the part's name.
   explicit PartListener(std::function<void(const char* name)> ended);
   PartListener(const PartListener&) = delete;
   PartListener& operator=(const PartListener&) = delete;

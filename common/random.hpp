@@ -13,6 +13,7 @@ namespace tutorial {
 /// counter given from outside. (The distributions of the standard library differ between implementations.)
 class Random {
  public:
+  /// Different names have different numbers for the same seed.
   Random(std::uint64_t seed, std::string_view name);
 
   /// 64 random bits.

@@ -12,6 +12,7 @@
 
 namespace tutorial {
 
+/// Names and texts.
 using Metadata = std::map<std::string, std::string, std::less<>>;
 
 /// A safetensors file, open for reading. The header is checked completely; the elements of a tensor are read when it is
@@ -19,12 +20,16 @@ using Metadata = std::map<std::string, std::string, std::less<>>;
 /// for. Every error is a UsageError that names the file.
 class SafetensorsFile {
  public:
+  /// Reads and checks the header; throws UsageError.
   explicit SafetensorsFile(std::filesystem::path path);
 
   const std::filesystem::path& path() const { return path_; }
   const Metadata& metadata() const { return metadata_; }
+  /// Of all tensors.
   std::vector<std::string> names() const;
+  /// Whether there is a tensor of this name.
   bool contains(const std::string& name) const { return entries_.find(name) != entries_.end(); }
+  /// Of a tensor that is there.
   const Shape& shape(const std::string& name) const { return entry(name).shape; }
 
   /// Reads a tensor in the type that it has in the file.

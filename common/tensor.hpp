@@ -13,6 +13,7 @@
 
 namespace tutorial {
 
+/// Sizes of the dimensions, the outermost first.
 using Shape = std::vector<std::int64_t>;
 
 /// Elements of a tensor of this shape; 1 for the empty shape. Throws UsageError on a negative dimension and where the
@@ -35,6 +36,7 @@ class Tensor {
   Dtype dtype() const { return dtype_; }
   const Shape& shape() const { return shape_; }
   std::int64_t size() const { return size_; }
+  /// Of all elements.
   std::size_t bytes() const { return static_cast<std::size_t>(size_) * size_of(dtype_); }
 
   std::byte* raw() { return memory_.get(); }
@@ -47,6 +49,7 @@ class Tensor {
     require(DtypeOf<T>::value);
     return {reinterpret_cast<T*>(raw()), static_cast<std::size_t>(size_)};
   }
+  /// The same, to be read.
   template <class T>
   std::span<const T> elements() const {
     require(DtypeOf<T>::value);

@@ -22,6 +22,7 @@ class Terminal {
   /// A person is looking, and lines can be overwritten.
   bool interactive() const { return interactive_; }
 
+  /// The text in a colour, where the terminal has colours.
   std::string paint(Paint paint, std::string_view text) const;
   /// One sign or the other, by what the terminal can show.
   std::string sign(std::string_view unicode, std::string_view ascii) const;

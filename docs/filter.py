@@ -2,7 +2,10 @@
 """Doxygen's view of a source: what readers see in its comments, said in Doxygen's way. Keeps every line's number.
 
 - Pictures and equations in comments stay as they stand.
-- A comment above a run of declarations is about all of them, be it `///` or `//`; one of two names, about both.
+- A field or a getter without a comment is one whose name and type say all.
+- What a source of common defines is documented where a header declares it.
+- A comment `//` above a run of declarations is about all of them; one `///` about the first and its overloads. One of two
+  names is about both.
 """
 
 from pathlib import Path
@@ -12,9 +15,12 @@ import sys
 from book.comments import escape, is_picture
 
 # A declaration of one line, with what documents it behind it.
-DECLARATION = re.compile(r"(\s*)((?!return\b|using namespace\b|#|\}|public|private|namespace\b)[\w:~\[].*[;}])\s*(///<.*)?$")
+DECLARATION = re.compile(r"(\s*)((?!return\b|using namespace\b|#|\}|public|private|namespace\b)[\w:~\[].*?[;}])\s*(//.*)?$")
 # One of several names: type, names.
-NAMES = re.compile(r"((?:[\w:<>]+ )+)(\w+(?: = [\w.]+)?(?:, \w+(?: = [\w.]+)?)+);$")
+FIELD = re.compile(r"(?!using|friend|typedef|return|delete|throw|break|continue|goto|static_assert)[^(){}]*(\{[^{}]*\})?( = [^;]*)?;$")
+NAMES = re.compile(r"((?:[\w:<>]+ )+)(\w+(?:\[\w+\])?(?: = [^,;]+)?(?:, \w+(?:\[\w+\])?(?: = [^,;]+)?)+);$")
+# A getter, whose name says what it gets.
+GETTER = re.compile(r"[^()]*\(\) (?:const )?\{ return \w+(?:\.get\(\))?; \}$")
 
 
 def comments(lines: list[str]) -> None:
@@ -44,6 +50,7 @@ def declarations(lines: list[str]) -> None:
     """Repeats a comment for each of the declarations that it is about."""
     heading: list[str] = []  # the comment above the run
     fresh = False  # nothing declared since the comment
+    first_name = None  # of the first declaration since then
     for i, line in enumerate(lines):
         comment = re.match(r"\s*(///?)(?!<) ?(.*)", line)
         if comment:
@@ -53,16 +60,23 @@ def declarations(lines: list[str]) -> None:
             first_is_doxygen = comment[1] == "///"
             fresh = True
             continue
-        match = DECLARATION.match(line)
+        match = None if "= delete" in line else DECLARATION.match(line)
         if not match:
-            if not line.strip() or line.rstrip().endswith(("{", "}", "};", ":")):
+            if "= delete" in line or not line.strip() or line.rstrip().endswith(("{", "}", "};", ":")):
                 heading, fresh = [], False
             elif heading and fresh and not first_is_doxygen and re.match(r"\s*[\w:]", line):
                 lines[i] = documented(line, heading)  # the first line of a longer declaration
                 fresh = False
             continue
         indent, code, own = match.groups()
-        text = [own.removeprefix("///<").strip()] if own else heading
+        name = re.search(r"(\w+)\s*\(|$", code)[1]
+        if fresh:
+            first_name = name
+        elif heading and first_is_doxygen and name != first_name:
+            heading = []
+        text = [own.lstrip("/<").strip()] if own else heading
+        if not text and (FIELD.match(re.sub(r"<.*>", "", code)) or GETTER.match(code)):
+            text = ["&zwj;"]
         if text and "@file" not in text[0]:
             names = NAMES.match(code)
             one_each = [f"{names[1]}{n};" for n in names[2].split(", ")] if names else [code]
@@ -77,17 +91,21 @@ def documented(code: str, text: list[str]) -> str:
     return f"/** {escape(words)} */ {code}" if words and "@verbatim" not in words else code
 
 
-def filtered(text: str, header: bool) -> str:
+def filtered(text: str, path: Path) -> str:
     """The source as Doxygen needs it."""
+    header = path.suffix in (".hpp", ".cuh", ".h")
     lines = text.splitlines()
     if header:
         declarations(lines)
     comments(lines)
     if "/// @file" not in text and lines:
         lines[0] = "/** @file */ " + lines[0]  # else Doxygen links to a page of the file, and makes none
+    if "common" in path.parts and not header:
+        lines[0] = "/** @cond */ " + lines[0]
+        lines.append("/** @endcond */")
     return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
     path = Path(sys.argv[1])
-    sys.stdout.write(filtered(path.read_text(encoding="utf-8"), path.suffix in (".hpp", ".cuh", ".h")))
+    sys.stdout.write(filtered(path.read_text(encoding="utf-8"), path))

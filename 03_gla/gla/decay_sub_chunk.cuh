@@ -30,6 +30,7 @@ struct Row<4> {
   float4 g;
 };
 
+/// Two or four elements of a row in fp32, from bf16 or as they are.
 __device__ __forceinline__ void convert(float (&to)[2], std::uint32_t from) {
   const float2 two = unpack(from);
   to[0] = two.x, to[1] = two.y;
@@ -132,6 +133,7 @@ __device__ __forceinline__ int score_unit() {
   return int(lane_index()) % 2 * kSubChunk + int(lane_index()) / 2;
 }
 
+/// Eight scores in bf16.
 __device__ __forceinline__ uint4 packed_scores(const float (&scores)[8]) {
   return make_uint4(pack(scores[0], scores[1]), pack(scores[2], scores[3]), pack(scores[4], scores[5]),
                     pack(scores[6], scores[7]));
@@ -141,12 +143,15 @@ __device__ __forceinline__ uint4 packed_scores(const float (&scores)[8]) {
 __device__ __forceinline__ std::uint32_t packed_row(const float (&row)[2]) {
   return pack(row[0], row[1]);
 }
+/// Four elements of a row in bf16.
 __device__ __forceinline__ uint2 packed_row(const float (&row)[4]) {
   return make_uint2(pack(row[0], row[1]), pack(row[2], row[3]));
 }
+/// Two elements of a row in fp32.
 __device__ __forceinline__ float2 float_row(const float (&row)[2]) {
   return make_float2(row[0], row[1]);
 }
+/// Four elements of a row in fp32.
 __device__ __forceinline__ float4 float_row(const float (&row)[4]) {
   return make_float4(row[0], row[1], row[2], row[3]);
 }

@@ -34,6 +34,7 @@ struct Tiles {
   static constexpr int kBytesForStates = 2 * kChunk * (Shape::kDk + Shape::kDv) + 4 * kSubChunks * Shape::kDk;
   static constexpr int kBytes = kBytesForStates + 2 * kChunk * Shape::kDk + 2 * kChunk * kSubChunk;
 
+  /// Lays the tiles out in shared memory from this address on.
   __device__ __forceinline__ explicit Tiles(unsigned char* memory)
       : K{reinterpret_cast<__nv_bfloat16*>(memory)},
         V{K.data + kChunk * Shape::kDk},

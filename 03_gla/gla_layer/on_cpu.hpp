@@ -10,6 +10,7 @@
 
 namespace tutorial::gla_layer {
 
+/// Rows packed.
 template <class Scalar>
 using Matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 

@@ -44,7 +44,9 @@ struct SumTile {
 
   float* data;  ///< aligned to 16 bytes
 
+  /// The address of an element.
   __device__ __forceinline__ float* at(int row, int column) const { return data + row * kStride + column; }
+  /// Four elements from one on.
   __device__ __forceinline__ float4& four(int row, int column) const {
     return *reinterpret_cast<float4*>(at(row, column));
   }
@@ -57,6 +59,7 @@ struct ScoreTile {
 
   __nv_bfloat16* data;  ///< aligned to 16 bytes
 
+  /// The address of an element.
   __device__ __forceinline__ __nv_bfloat16* at(int row, int column) const { return data + row * kStride + column; }
 };
 
@@ -74,6 +77,7 @@ __device__ __forceinline__ float base2(float g) {
 struct Window {
   int b, h, t, rows;
 
+  /// Of this block.
   __device__ __forceinline__ explicit Window(const HalfArguments& a)
       : b(int(blockIdx.z) / a.H), h(int(blockIdx.z) % a.H), t(int(blockIdx.y) * kWindow), rows(min(kWindow, a.L - t)) {}
 };

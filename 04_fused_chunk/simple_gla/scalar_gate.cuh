@@ -64,6 +64,7 @@ __device__ __forceinline__ float2 load_gates(const HalfArguments& a, int b, int 
 struct DecayToEnd {
   float whole, first, second;
 
+  /// From the sums of the chunk's gates.
   __device__ __forceinline__ explicit DecayToEnd(const GateSums& sums)
       : whole(gla::ex2(sums.end)), first(gla::ex2(sums.end - sums.first)), second(gla::ex2(sums.end - sums.second)) {}
 
@@ -148,6 +149,7 @@ struct SharedSums {
       return make_float2(sums.between(t, kChunk - 1), sums.between(t + 1, kChunk - 1));
     }
   };
+  /// The decays up to the chunk's end.
   __device__ __forceinline__ ToEnd to_end() const { return {*this, from_start(kChunk - 1)}; }
 };
 
@@ -157,8 +159,11 @@ struct Decayed {
   SharedSums sums;
   float scale;
 
+  /// Nothing at each step.
   __device__ __forceinline__ void step(int) {}
+  /// A score with its decay and scale.
   __device__ __forceinline__ float score(int t, int i, float product) { return product * (scale * sums.between(i, t)); }
+  /// Nothing at a row.
   __device__ __forceinline__ void row(int, int, float) {}
 };
 

@@ -16,10 +16,13 @@ inline linear_attention::HalfArguments without_gates(const HalfArguments& a) {
 
 /// Stage 4 with a spread.
 void fused(const HalfArguments&, const Spread&);
+/// Bytes that its kernel asks global memory for or gives to it.
 std::int64_t fused_moved(const HalfArguments&, const Spread&);
 /// Stage 5 with a spread, whose `starts` it computes.
 void sequence_parallel(const HalfArguments&, Spread);
+/// Bytes that it needs beside its inputs and outputs.
 std::int64_t sequence_parallel_memory(const HalfArguments&, const Spread&);
+/// Bytes that its kernels ask global memory for or give to it.
 std::int64_t sequence_parallel_moved(const HalfArguments&, const Spread&);
 
 }  // namespace tutorial::simple_gla

@@ -10,7 +10,9 @@
 
 namespace tutorial::delta_rule {
 
+/// In double, rows packed.
 using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+/// A column.
 using Vector = Eigen::VectorXd;
 
 /// The inputs of the C positions of a chunk.
@@ -39,6 +41,7 @@ inline Matrix read_rows(const View<const float>& view, int b, int h, int t, int 
       .cast<double>();
 }
 
+/// Writes the rows from position t on, rounded to fp32.
 inline void write_rows(const View<float>& view, int b, int h, int t, const Matrix& rows) {
   for (Eigen::Index i = 0; i < rows.rows(); ++i) {
     for (Eigen::Index j = 0; j < rows.cols(); ++j) view.row(b, h, t + i)[j] = float(rows(i, j));

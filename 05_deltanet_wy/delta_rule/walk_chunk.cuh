@@ -56,6 +56,7 @@ __device__ __forceinline__ void multiply(float (&sums)[kCount][4], int i, const 
   mma_m16n8k16(sums[2 * i], {a.x, a.y, a.z, a.w}, {b[0], b[1]});
   mma_m16n8k16(sums[2 * i + 1], {a.x, a.y, a.z, a.w}, {b[2], b[3]});
 }
+/// The same with the four registers of B as ldmatrix or a load of 16 bytes gives them.
 template <int kCount>
 __device__ __forceinline__ void multiply(float (&sums)[kCount][4], int i, const uint4& a, const uint4& b) {
   multiply(sums, i, a, {b.x, b.y, b.z, b.w});

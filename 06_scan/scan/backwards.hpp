@@ -35,6 +35,7 @@ inline Arguments backwards(const BackwardArguments& a) {
 
 /// y of the forward pass, which the gates' gradient needs, in the workspace. [B, H, L, D]
 View<float> recomputed_y(const BackwardArguments&);
+/// Its bytes.
 std::int64_t recomputed_y_memory(const BackwardArguments&);
 
 /// Starts the kernel for dg_t = exp(g_t) dx_t y_{t-1}, summed over the channels where Dg = 1, and dinitial_state =

@@ -10,6 +10,7 @@
 
 namespace tutorial::scan {
 
+/// Channels of all heads and batch entries.
 inline std::int64_t channels(const Arguments& a) {
   return std::int64_t(a.B) * a.H * a.D;
 }

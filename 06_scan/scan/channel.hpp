@@ -11,6 +11,7 @@
 
 namespace tutorial::scan {
 
+/// A map a step.
 using Maps = std::vector<Affine<double>>;
 
 /// The steps of channel d as maps.

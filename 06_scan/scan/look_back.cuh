@@ -26,10 +26,12 @@ namespace tutorial::scan {
 
 inline constexpr std::uint64_t kNotThere = ~std::uint64_t{0};
 
+/// A map as the word that memory holds.
 __device__ __forceinline__ std::uint64_t to_word(const Affine<float>& map) {
   return std::uint64_t{__float_as_uint(map.log_decay)} << 32 | __float_as_uint(map.value);
 }
 
+/// The map that a word holds.
 __device__ __forceinline__ Affine<float> to_map(std::uint64_t word) {
   return {__uint_as_float(unsigned(word >> 32)), __uint_as_float(unsigned(word))};
 }
@@ -45,6 +47,7 @@ struct LookBack {
   /// The tile that the block computes, as its number in that order. Called by one thread.
   __device__ int take() const { return taken ? int(atomicAdd(taken, 1u) + 1u) : int(blockIdx.x); }
 
+  /// The place of a tile's word.
   __device__ std::int64_t word(int tile, int chain, int channel) const {
     return (std::int64_t(tile) * chains + chain) * width + channel;
   }

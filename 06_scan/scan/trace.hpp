@@ -6,6 +6,7 @@
 
 namespace tutorial::scan {
 
+/// The tree for eight steps, and whether it gives what the loop gives.
 Demonstration blelloch_tree();
 
 }  // namespace tutorial::scan

@@ -9,6 +9,7 @@
 
 namespace tutorial::scan {
 
+/// The least power of two that has so many leaves.
 inline std::size_t tree_size(std::size_t leaves) {
   return std::bit_ceil(leaves);
 }
@@ -37,11 +38,13 @@ void down_sweep(std::vector<T>& m, Compose compose, Level level) {
   }
 }
 
+/// Nothing is done after a level.
 template <class T, class Compose>
 void up_sweep(std::vector<T>& m, Compose compose) {
   up_sweep(m, compose, [] {});
 }
 
+/// Nothing is done after a level.
 template <class T, class Compose>
 void down_sweep(std::vector<T>& m, Compose compose) {
   down_sweep(m, compose, [] {});

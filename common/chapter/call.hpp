@@ -18,10 +18,12 @@
 
 namespace tutorial {
 
+/// The tensor type of 16-bit numbers.
 template <>
 struct DtypeOf<__nv_bfloat16> {
   static constexpr Dtype value = Dtype::bf16;
 };
+/// The tensor type of 16-bit numbers.
 template <>
 struct DtypeOf<__half> {
   static constexpr Dtype value = Dtype::fp16;
@@ -43,6 +45,7 @@ using Parameters = std::map<std::string, double, std::less<>>;
 /// One call of a stage. An operator's Arguments::bind turns it into the chapter's own plain struct.
 class Call {
  public:
+  /// A call without tensors yet.
   Call(Sizes sizes, double scale, Parameters parameters = {})
       : sizes_(std::move(sizes)), scale_(scale), parameters_(std::move(parameters)) {}
 
@@ -57,6 +60,7 @@ class Call {
   float scale() const { return static_cast<float>(scale_); }
   /// A number that the operator has named with Operator::parameter(). std::logic_error where it has not.
   float parameter(std::string_view name) const;
+  /// Whether the operator has named it.
   bool has_parameter(std::string_view name) const { return parameters_.find(name) != parameters_.end(); }
   /// The chunk length, size("C").
   int chunk() const { return size("C"); }

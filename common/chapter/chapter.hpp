@@ -12,6 +12,7 @@
 
 namespace tutorial {
 
+/// A chapter: its name, its demonstrations and its operators with their stages.
 class Chapter {
  public:
   /// `name` is the chapter's folder, `title` what it teaches, in a few words.

@@ -13,6 +13,7 @@ inline constexpr bool kEmulated = true;
 inline constexpr bool kEmulated = false;
 #endif
 
+/// What the program runs on.
 struct Machine {
   std::string cpu;       ///< name of the processor
   int threads = 1;       ///< that it runs at once

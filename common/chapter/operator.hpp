@@ -80,13 +80,16 @@ struct Stage {
 /// `static Arguments bind(const Call&)`. Operators whose stages differ in type may have several such structs.
 class Operator {
  public:
+  /// `name` is what --operator takes, `summary` the formula or a line of text.
   Operator(std::string name, std::string summary) : name_(std::move(name)), summary_(std::move(summary)) {}
 
   // The definition.
 
   /// Makes this a variant of the operator that has the same name, run in its stead with the option --NAME.
   Operator& variant(std::string name, std::string help);
+  /// Adds an input: what a call finds under its name.
   Operator& input(Input input);
+  /// Adds an output, which each stage fills.
   Operator& output(Output output);
   /// The default problem where there is a GPU. A symbol that is named here has a command line option, if one exists
   /// for it: B --batch, H --heads, L --length, Dk --key-dim, Dv --value-dim, C --chunk.
@@ -149,6 +152,7 @@ class Operator {
 
   // What follows says more about the stage added last.
 
+  /// The last stage's type of numbers; fp32 unless given.
   Operator& dtype(Dtype dtype);
   /// Names the problems that the stage cannot run: returns the reason, or nothing.
   template <class Arguments>
@@ -195,9 +199,11 @@ class Operator {
   const std::vector<Input>& inputs() const { return inputs_; }
   const std::vector<Output>& outputs() const { return outputs_; }
   const std::deque<Stage>& stages() const { return stages_; }
+  /// The stage of this name; null where there is none.
   const Stage* find(std::string_view stage) const;
   /// Every symbol, in the order in which the definition first names it.
   const std::vector<std::string>& symbols() const { return symbols_; }
+  /// Whether a tensor of the operator has a dimension of this size.
   bool has_symbol(std::string_view symbol) const;
   /// The default of a symbol that has one.
   std::optional<std::int64_t> default_size(std::string_view symbol, bool modest) const;
@@ -205,14 +211,20 @@ class Operator {
   void derive(Sizes& sizes) const;
   /// Symbols whose sizes metadata may give, with their keys.
   const std::vector<std::pair<std::string, std::string>>& metadata_sizes() const { return metadata_sizes_; }
+  /// Whether files may have several dimensions in the place of this one.
   bool is_flattened(const std::string& symbol) const { return flattened_.contains(symbol); }
   const std::vector<Parameter>& parameters() const { return parameters_; }
   /// Why these sizes, which are complete, do not go together; empty where they do.
   std::string conflict(const Sizes& sizes) const { return conflict_ ? conflict_(sizes) : ""; }
+  /// Whether --scale means something for it.
   bool takes_scale() const { return static_cast<bool>(scale_); }
+  /// The scale where none is given; 1 where it takes none.
   double default_scale(const Sizes& sizes) const { return scale_ ? scale_(sizes) : 1.0; }
+  /// A line about the inputs; empty where there is nothing to say.
   std::string note_on(const Problem& problem) const { return problem_note_ ? problem_note_(problem) : ""; }
+  /// The operations of a stage: its own count, or the operator's.
   Work work_of(const Stage& stage, const Sizes& sizes) const;
+  /// Whether stages on 16-bit numbers have a reference of their own.
   bool has_half_reference() const { return static_cast<bool>(half_reference_); }
   /// Computes the reference into the outputs of the call, which are fp32 in host memory.
   /// @param dtype the storage type of the stages that it is for

@@ -15,6 +15,7 @@
 
 namespace tutorial {
 
+/// What the command line says.
 struct Options {
   std::string operator_name;        ///< empty: all of the chapter
   std::string variant;              ///< empty: the operators that are no variant

@@ -39,7 +39,9 @@ class PlacedTensor {
   /// the rows was written to.
   Tensor download(const std::string& name) const;
 
+  /// What a call gets of it.
   TensorReference reference(bool writable);
+  /// Of memory that it takes, gaps between rows included.
   std::size_t bytes() const { return static_cast<std::size_t>(memory_elements_) * size_of(dtype_); }
 
  private:
@@ -70,6 +72,7 @@ class Placement {
   /// A call as the graph measure makes it: without initial and final states.
   Call graph_call();
 
+  /// Fills outputs with NaN.
   void poison_outputs();
   /// @param without outputs that are left out
   Outputs download_outputs(const std::vector<std::string>& without = {}) const;

@@ -17,11 +17,13 @@ namespace tutorial {
 /// written.
 class Progress {
  public:
+  /// Shows nothing where standard error is no terminal.
   explicit Progress(const Terminal& terminal);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress();
 
+  /// Something begins, and may take a while.
   void begin(const std::string& what);
   /// Timed run `run` of at most `runs`.
   void at(int run, int runs);

@@ -14,8 +14,10 @@
 
 namespace tutorial {
 
+/// Prints what a run finds, as it finds it.
 class Report {
  public:
+  /// `terminal` is where it prints.
   explicit Report(const Terminal& terminal) : terminal_(terminal) {}
 
   /// The chapter and the machine, with its measured limits.

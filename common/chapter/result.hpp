@@ -15,6 +15,7 @@
 
 namespace tutorial {
 
+/// What a run found out about a stage.
 struct StageResult {
   const Stage* stage = nullptr;
   std::string runs_on;  ///< cpu, gpu or emulator
@@ -41,11 +42,15 @@ struct StageResult {
 
   std::shared_ptr<const Outputs> outputs;  ///< what it computed, where that is kept
 
+  /// It was run.
   bool ran() const { return skipped.empty(); }
+  /// It was run and nothing went wrong.
   bool passed() const { return ran() && failure.empty(); }
+  /// Its kernels were the emulator's.
   bool emulated() const { return runs_on == "emulator"; }
 };
 
+/// An operator's problem and the results of its stages.
 struct OperatorResult {
   const Operator* definition = nullptr;
   Sizes sizes;

@@ -70,6 +70,7 @@ struct MemoryNeed {
   double host = 0;
   double gpu = 0;
 };
+/// What these stages need at most, with the reference and, if they are kept, all outputs.
 MemoryNeed memory_need(const Operator& definition, const std::vector<const Stage*>& stages, const Problem& problem,
                        const Machine& machine, bool keep_outputs);
 

@@ -11,12 +11,14 @@
 
 namespace tutorial {
 
+/// A column's title and layout.
 struct Column {
   std::string title;
   std::size_t width = 0;  ///< of its widest cell; the title counts by itself
   bool right = true;      ///< alignment
 };
 
+/// A text and its colour.
 struct Cell {
   std::string text;
   Paint paint = Paint::none;
@@ -32,7 +34,9 @@ class Table {
   /// `cut` is the title of the column whose cells are cut where a line would be too long; empty: none.
   Table(const Terminal& terminal, std::vector<Column> columns, std::string_view cut = {});
 
+  /// Prints a line of the table.
   void print_header() const;
+  /// Prints a row: its cells from the first column on.
   void print_row(const std::vector<Cell>& cells) const;
 
  private:

@@ -37,13 +37,16 @@ class DeviceBuffer {
       : DeviceBuffer(host.size(), where) {
     upload(host, where);
   }
+  /// A copy of the host's elements.
   explicit DeviceBuffer(const std::vector<T>& host, std::source_location where = std::source_location::current())
       : DeviceBuffer(std::span<const T>(host), where) {}
 
   ~DeviceBuffer() {
     if (data_ != nullptr) (void)cudaFree(data_);  // an error here is that of an earlier kernel; the next check has it
   }
+  /// Takes the other's memory.
   DeviceBuffer(DeviceBuffer&& other) noexcept { swap(other); }
+  /// Takes the other's memory.
   DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
     DeviceBuffer(std::move(other)).swap(*this);
     return *this;
@@ -54,6 +57,7 @@ class DeviceBuffer {
   T* data() { return data_; }
   const T* data() const { return data_; }
   std::size_t size() const { return size_; }
+  /// Of all elements.
   std::size_t bytes() const { return size_ * sizeof(T); }
 
   /// Overwrites the first elements with those of `host`, after the work that the stream has before. `host` may be

@@ -14,6 +14,7 @@ namespace tutorial {
 /// source. On the emulator the report of a kernel that went wrong (such as a barrier that never opens) follows it.
 class CudaError : public std::runtime_error {
  public:
+  /// The runtime's code, the call in words, and the line of the call.
   CudaError(cudaError_t code, const std::string& what_failed, std::source_location where);
 
   /// CUDA's own number for it: cudaErrorMemoryAllocation, for example, where the device has too little memory.

@@ -12,6 +12,7 @@ namespace tutorial {
 
 /// What stands between <<< and >>> in plain CUDA, and the line that an error names.
 struct LaunchConfig {
+  /// Remembers the line of the launch for error messages.
   LaunchConfig(dim3 grid_size, dim3 block_size, std::size_t dynamic_shared_bytes = 0,
                std::source_location location = std::source_location::current())
       : grid(grid_size), block(block_size), shared_bytes(dynamic_shared_bytes), where(location) {}
@@ -29,6 +30,7 @@ void check_launch(cudaError_t status, const LaunchConfig& config);
 /// Kernels that launch() has started since the process began, those that a graph has captured among them; what a graph
 /// starts again does not count. For the host thread that launches.
 std::int64_t launch_count();
+/// One more.
 void count_launch();
 
 }  // namespace tutorial

@@ -13,6 +13,7 @@ using Where = std::source_location;
 #else
 /// On a GPU nobody asks: an empty class, of which the compiler leaves nothing.
 struct Where {
+  /// Nothing, on a GPU.
   static constexpr Where current() { return {}; }
 };
 #endif

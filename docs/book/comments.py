@@ -18,7 +18,7 @@ def escape(text: str) -> str:
     """Takes from prose what Doxygen would take for a tag, a command or a link; `code` stays."""
 
     def prose(part: str) -> str:
-        part = part.replace("\\", "\\\\")
+        part = part.replace("\\", "\\\\").replace("]:", "]&#58;")  # a shape, and no definition of a link
         part = re.sub(r"<(?=[A-Za-z/!])", "&lt;", part)
         part = re.sub(r"(?<![ <=\-])>(?=\S)|(?<=[a-z])>", "&gt;", part)
         part = re.sub(r"@(\w+)", lambda m: m[0] if m[1] in COMMANDS else f"@{m[0]}", part)

@@ -56,7 +56,7 @@ class Book:
             return "files.html"
         if path in self.code:
             return self.code[path] + ".html"
-        if path.startswith("common/") and "/test/" not in path and "/include/" not in path:
+        if path.startswith("common/") and not path.startswith("common/emulator/") and "/test/" not in path:
             return f"source:{path}"  # Doxygen's page of the source; its name is known when Doxygen has run
         if path not in self.wanted:
             self.wanted.append(path)
