@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""How pages are made of READMEs and sources, without Doxygen and without a browser."""
+
+from pathlib import Path
+import sys
+import unittest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from book import annotate, comments, markdown, techniques  # noqa: E402
+from book.repository import ROOT, chapters, read, sources  # noqa: E402
+from filter import filtered  # noqa: E402
+
+STAGE = """/// @file
+/// Stage 1, `one`: it adds.
+///
+/// Idea: a sum. Mends: nothing. Same: all
+/// of it.
+///
+///   S = S + 1
+///
+/// Needs: nothing.
+
+#include <a>
+
+namespace tutorial {
+
+/// Adds.
+/// @param x what is added, x <y>
+int add(int x) { return x + 1; }
+
+}  // namespace tutorial
+"""
+
+
+class Comments(unittest.TestCase):
+    def test_an_indented_run_after_an_empty_line_stays_as_it_is(self):
+        text = comments.markdown(["An equation:", "", "  S = q_t *k*", "    <x>", "", "and text"])
+        self.assertIn("```{.unparsed}\nS = q_t *k*\n  <x>\n```", text)
+        self.assertIn("and text", text)
+
+    def test_prose_says_nothing_to_doxygen(self):
+        self.assertEqual(comments.escape("a <b> @c [L]: `<b>`"), "a &lt;b&gt; @@c [L]&#58; `<b>`")
+        self.assertEqual(comments.escape("i <= t, x < y, `U'`"), "i <= t, x < y, ``U'``")
+
+    def test_labels_are_bold_and_begin_paragraphs(self):
+        text = comments.prose(["Idea: one.", "Mends: two. Same: three."])
+        self.assertIn("**Idea:** one.\n\n**Mends:** two. **Same:** three.", text)
+
+
+class Annotate(unittest.TestCase):
+    def test_the_idea_then_text_and_code_in_turn(self):
+        idea, source = annotate.annotated(STAGE)
+        self.assertIn("**Idea:** a sum.", idea)
+        self.assertLess(source.index("#include <a>"), source.index("Adds."))
+        self.assertLess(source.index("Adds."), source.index("int add(int x)"))
+
+    def test_nothing_of_a_source_is_lost(self):
+        for chapter in chapters():
+            for path in chapter.stages:
+                pages = "\n".join(annotate.annotated(read(path)))
+                for line in read(path).splitlines():
+                    if line.strip() and not line.lstrip().startswith(("///", "#pragma once")):
+                        self.assertIn(line, pages, path)
+
+
+class Readme(unittest.TestCase):
+    def convert(self, text):
+        return markdown.Converter(lambda path: path.replace("/", "_") + ".html", "page", "01_a/README.md").convert(text)
+
+    def test_ids_are_githubs(self):
+        self.assertEqual(markdown.slug("WY: the identity minus a sum"), "wy-the-identity-minus-a-sum")
+        self.assertEqual(markdown.slug("What `x`, really?"), "what-x-really")
+
+    def test_headings_links_formulas(self):
+        text = self.convert("# T\n\n## A b\n\n[x](#a-b) [`y`](../c.cu)\n\n```math\na_b \\le c\n```\n")
+        self.assertIn("## A b {#page_a-b}", text)
+        self.assertIn("[x](page.html#page_a-b)", text)
+        self.assertIn("[`y`](c.cu.html)", text)
+        self.assertIn("\\f[\na_b \\le c\n\\f]", text)
+
+    def test_pictures_keep_their_alternative(self):
+        self.assertIn('<img src="p.svg" alt="what it shows"/>', self.convert("# T\n\n![what it shows](../docs/p.svg)\n"))
+
+    def test_code_stays_code(self):
+        self.assertIn("```{.sh}\n./tutorial #x <y>\n```", self.convert("# T\n\n```sh\n./tutorial #x <y>\n```\n"))
+
+
+class Filter(unittest.TestCase):
+    def test_line_numbers_stay(self):
+        for folder in ("common", "02_chunkwise", "06_scan"):
+            for path in sources(folder):
+                if "emulator" in path:
+                    continue
+                before, after = read(path).splitlines(), filtered(read(path), Path(path)).splitlines()
+                self.assertIn(len(after) - len(before), (0, 1), path)  # one more: @endcond at the end
+                for i, line in enumerate(before):
+                    if line.endswith("{") and line.strip() != "{" and "//" not in line:
+                        self.assertIn(line, after[i], path)
+
+    def test_a_comment_is_about_all_of_a_run(self):
+        text = filtered("/// @file\n\n// What it needs.\nint a();\nint b();\n\nint c();\n", Path("x.hpp"))
+        self.assertIn("/** What it needs. */ int a();", text)
+        self.assertIn("/** What it needs. */ int b();", text)
+        self.assertIn("\nint c();", text)
+
+    def test_a_doxygen_comment_is_about_its_overloads_only(self):
+        text = filtered("/// @file\n\n/// Of one.\nint a(int);\nint a(long);\nint b();\n", Path("x.hpp"))
+        self.assertIn("/** Of one. */ int a(long);", text)
+        self.assertIn("\nint b();", text)
+
+    def test_two_names_have_one_comment_each(self):
+        text = filtered("/// @file\nstruct X {\n  int a, b;  ///< sizes\n};\n", Path("x.hpp"))
+        self.assertIn("/** sizes */ int a; /** sizes */ int b;", text)
+
+
+class Techniques(unittest.TestCase):
+    def test_every_place_is_there(self):
+        self.assertTrue(all(t.places for t in techniques.load()))
+
+    def test_a_pattern_that_matches_nothing_is_an_error(self):
+        with self.assertRaises(SystemExit):
+            techniques.find("README.md", "no line says this")
+
+
+class Repository(unittest.TestCase):
+    def test_stages_stand_in_the_order_of_the_table_of_contents(self):
+        first = chapters()[0]
+        names = [Path(p).parts[1:] for p in first.stages]
+        self.assertEqual(names[0], ("causal_dot_product", "1_quadratic.cpp"))
+        self.assertEqual(names[6], ("causal_dot_product", "7_dispatch.cu"))
+        self.assertEqual(names[7], ("causal_attention", "1_quadratic.cpp"))
+
+    def test_kernels_have_a_picture_of_their_memory(self):
+        drawn = {p.stem for p in (ROOT / "docs/pictures/memory").glob("*.svg")}
+        for chapter in chapters():
+            for path in chapter.stages:
+                # A stage without a kernel of its own: a choice, another's kernels or a library's.
+                if path.endswith(".cu") and "__global__" in read(path) and "dispatch" not in path:
+                    name = path.replace("/", "_").replace(".", "_")
+                    self.assertIn(name, drawn | {"02_chunkwise_1_recurrent_cu", "03_gla_retention_2_gpu_cu", "06_scan_scan_8_cub_cu"})
+
+
+if __name__ == "__main__":
+    unittest.main()
