@@ -19,6 +19,7 @@ def escape(text: str) -> str:
 
     def prose(part: str) -> str:
         part = part.replace("\\", "\\\\").replace("]:", "]&#58;")  # a shape, and no definition of a link
+        part = re.sub(r"--(?=\w)", r"\\--", part)  # an option, and no dash
         part = re.sub(r"<(?=[A-Za-z/!])", "&lt;", part)
         part = re.sub(r"(?<![ <=\-])>(?=\S)|(?<=[a-z])>", "&gt;", part)
         part = re.sub(r"@(\w+)", lambda m: m[0] if m[1] in COMMANDS else f"@{m[0]}", part)

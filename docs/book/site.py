@@ -51,7 +51,14 @@ def put_pictures(text: str, pictures: dict[str, str]) -> str:
 
 def without_dead_links(text: str) -> str:
     """Doxygen's summary of a page names sections that it leaves out where all in them is private."""
-    return re.sub(r'<a href="#([\w-]+)">[^<]*</a>(?: &#124;)?', lambda m: m[0] if f'name="{m[1]}"' in text else "", text)
+
+    def kept(match: re.Match) -> str:
+        return match[0] if f'name="{match[1]}"' in text else ""
+
+    def summary(match: re.Match) -> str:
+        return re.sub(r'<a href="#([\w-]+)">[^<]*</a>(?: &#124;)?', kept, match[0])
+
+    return re.sub(r'<div class="summary">.*?</div>', summary, text, flags=re.S)
 
 
 def mend_tree(html: Path) -> None:

@@ -75,6 +75,10 @@ class Files(unittest.TestCase):
                     broken.append(f"{name}: {link}")
         self.assertEqual(broken, [])
 
+    def test_contents_of_a_page_are_listed(self):
+        for name in ("chapter_01.html", "chapter_05.html", "techniques.html"):
+            self.assertGreater(sum(link.startswith("#") for link in self.pages[name].links), 8, name)
+
     def test_images_have_alternatives(self):
         self.assertEqual([f"{name}: {bare}" for name, page in self.pages.items() for bare in page.bare], [])
 
