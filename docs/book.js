@@ -70,7 +70,8 @@ document.addEventListener("DOMContentLoaded", () => {
   const results = document.createElement("div");
   results.id = "book-results";
   results.hidden = true;
-  input.parentNode.append(results);
+  results.addEventListener("click", () => { results.hidden = true; });
+  document.body.append(results);
 
   let asked = false;
   const load = () => {
@@ -91,7 +92,7 @@ document.addEventListener("DOMContentLoaded", () => {
     }
   });
   document.addEventListener("click", (event) => {
-    if (!input.parentNode.contains(event.target)) results.hidden = true;
+    if (event.target !== input) results.hidden = true;
   });
 });
 

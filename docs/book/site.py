@@ -132,7 +132,7 @@ def search_index(html: Path, names: list[str], tags: ElementTree.Element) -> lis
             body = " ".join(body.split())
             if body or heading:
                 address = page.name + (f"#{anchor}" if anchor else "")
-                index.append([address, re.sub(r"<[^>]*>", "", title[1]) if title else name, heading.strip(), body])
+                index.append([address, re.sub(r"<[^>]*>", "", title[1]).strip() if title else name, heading.strip(), body])
     for member in tags.iterfind("compound/member"):
         name, file = member.findtext("name", ""), member.findtext("anchorfile", "")
         if file and name:
