@@ -1,6 +1,8 @@
 /// @file
 /// Chapter 06, the table of contents: a recurrence as a scan. (common/chapter/main.cpp runs it.)
 
+#include "06_scan/decode.hpp"
+#include "06_scan/decode/tokens.hpp"
 #include "06_scan/operators.hpp"
 #include "06_scan/scan.hpp"
 #include "06_scan/scan/trace.hpp"
@@ -57,14 +59,40 @@ void add_backward_stages(Operator& definition) {
       .memory(dispatch_backward_memory);
 }
 
+template <decode::Rule kRule>
+void add_stages(Operator& definition) {
+  using namespace decode;
+  definition.cpu("recurrent", recurrent<kRule>, "the chapter's recurrence: the truth, in double")
+      .dtype(Dtype::fp64)
+      .gpu("prefill", prefill<kRule>, "all tokens at once, by the chapter's dispatch")
+      .dtype(Dtype::bf16)
+      .limits(prefill_limits<kRule>)
+      .memory(prefill_memory<kRule>)
+      .moved(prefill_moved<kRule>)
+      .note(prefill_note<kRule>)
+      .stage_work(prefill_work<kRule>)
+      .gpu("step", step<kRule>, "the prompt at once, then a kernel a token: the state in, the state out")
+      .dtype(Dtype::bf16)
+      .limits(step_limits<kRule>)
+      .memory(step_memory<kRule>)
+      .moved(step_moved<kRule>)
+      .note(step_note<kRule>)
+      .stage_work(step_work<kRule>);
+}
+
 }  // namespace
 
 Chapter chapter() {
   Chapter chapter("06_scan", "A recurrence is a scan: affine maps, composed in any grouping");
   chapter.demonstration("blelloch_tree", "prints the tree of the stage blelloch for eight elements",
                         scan::blelloch_tree, "trace");
+  chapter.demonstration("decode_tokens", "prints the time of a token by the operator decode", decode::tokens, "tokens");
   add_stages(chapter.add(scan::definition()));
   add_backward_stages(chapter.add(scan::backward_definition()));
+  add_stages<decode::Rule::simple_gla>(chapter.add(decode::definition<decode::Rule::simple_gla>()));
+  add_stages<decode::Rule::gla>(chapter.add(decode::definition<decode::Rule::gla>()));
+  add_stages<decode::Rule::delta_rule>(chapter.add(decode::definition<decode::Rule::delta_rule>()));
+  add_stages<decode::Rule::normalized>(chapter.add(decode::definition<decode::Rule::normalized>()));
   return chapter;
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 /// @file
-/// What the chapter's runner must know of the operator: inputs, outputs, sizes, operations, reference.
+/// What the chapter's runner must know of the operators: inputs, outputs, sizes, operations, reference.
 
+#include "06_scan/decode.hpp"
 #include "common/chapter/operator.hpp"
 
 namespace tutorial::scan {
@@ -17,3 +18,17 @@ Work hillis_steele_work(const Sizes&);
 Work blelloch_work(const Sizes&);  ///< stages 3 and 5
 
 }  // namespace tutorial::scan
+
+namespace tutorial::decode {
+
+/// Its operations are those of the recurrence. simple_gla is the operator, the other rules are its variants.
+template <Rule kRule>
+Operator definition();
+
+// The operations of the other stages.
+template <Rule kRule>
+Work prefill_work(const Sizes&);
+template <Rule kRule>
+Work step_work(const Sizes&);
+
+}  // namespace tutorial::decode
