@@ -117,8 +117,11 @@ template struct Arguments<__nv_bfloat16>;
 
 template <Rule kRule>
 Operator definition() {
-  constexpr const char* kSummary = "the first P tokens at once, the others one at a time: ";
-  Operator definition("decode", kSummary + chapter_definition(kRule).summary());
+  const std::string kSummary = "the first P tokens at once, the others one at a time: ";
+  const std::string rule = kRule == Rule::normalized
+                               ? "o_t = phi(q_t) S_t / (phi(q_t) . z_t + eps), phi(x) = elu(x) + 1"
+                               : chapter_definition(kRule).summary();
+  Operator definition("decode", kSummary + rule);
   if (kRule == Rule::gla) definition.variant("gla", "decode with a gate for each row of the state");
   if (kRule == Rule::delta_rule) definition.variant("delta-rule", "decode with the delta rule");
   if (kRule == Rule::normalized)

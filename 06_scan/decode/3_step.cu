@@ -19,14 +19,14 @@
 /// thread has 4 neighbouring columns of every 16th (64th) row: 8 float4 for Dk = 128. Neighbouring lanes have
 /// neighbouring columns, so that a row's 128 (32) bytes are whole sectors of memory. q, k and the gates pass through
 /// shared memory, where each is converted, and each exponential taken, once a block. Sums over rows go through
-/// registers, lanes, and shared memory: two barriers, three in the delta rule, all of them with no load to wait for but
-/// the ones that everything waits for.
+/// registers, lanes, and shared memory. Two barriers, three in the delta rule; the new state is on its way to memory
+/// before the last one.
 /// In place: from the second token on S is read where it is written, each element by the thread that writes it. z is
 /// read by all blocks of a head and written by one, so it alternates between two places, such that the last is final_z.
 /// How wide a tile: 32 columns where that gives every multiprocessor at least 4 blocks, else 8: a few states are spread
 /// over four times as many blocks.
-/// Resources: 4 Dk / 16 registers for the state in the wide tile, 4 Dk / 64 in the narrow one; 3.6 KB of shared memory
-/// for Dk = 128.
+/// Resources: 4 Dk / 16 registers for the state in the wide tile, 4 Dk / 64 in the narrow one; up to 2.2 KB of shared
+/// memory for Dk = 128.
 /// Work: 3 Dk Dv multiply-adds or as many instructions a token and head, 4 Dk Dv in the delta rule.
 /// Bytes: the state once in, once out: 8 Dk Dv; v and o once; q, k and the gates once for each tile, from the
 /// second-level cache after the first.
@@ -48,6 +48,7 @@
 #include "common/device/memory.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/workspace.hpp"
+#include "common/parts.hpp"
 
 namespace tutorial::decode {
 namespace {
@@ -270,7 +271,11 @@ void step_with(Tile tile, const HalfArguments& a) {
   if (a.P > 0) {
     HalfArguments prompt = prompt_of(a);
     prompt.final_z = places[(a.L - a.P) % 2];
-    prefill<kRule>(prompt);
+    {
+      const PartListener nobody([](const char*) {});  // the prompt is one part, whatever its own are
+      prefill<kRule>(prompt);
+    }
+    if (a.P < a.L) end_part("prompt");
     states.S = S;
     states.z = prompt.final_z;
   }
@@ -281,6 +286,7 @@ void step_with(Tile tile, const HalfArguments& a) {
     states.S = S;
     states.z = states.new_z;
   }
+  if (a.P > 0 && a.P < a.L) end_part("tokens");
 }
 
 template <Rule kRule>

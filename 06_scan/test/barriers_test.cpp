@@ -50,7 +50,7 @@ constexpr int kPatience = 30;
 constexpr int kPatience = 5;
 #endif
 
-class BarriersTest : public testing::TestWithParam<Kernel> {};
+class ScanBarriersTest : public testing::TestWithParam<Kernel> {};
 
 /// Runs the stage in the chapter's executable: without a barrier it may crash or wait forever.
 /// @param environment NAME=VALUE before the command
@@ -74,7 +74,7 @@ std::string without(const Kernel& kernel, unsigned line) {
 #if !defined(__SANITIZE_THREAD__)
 constexpr std::array kSchedules = {"forward", "reverse", "warps", "warps-reverse", "random:1", "random:2"};
 
-TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
+TEST_P(ScanBarriersTest, SomeScheduleShowsThatItIsMissing) {
   const std::vector<unsigned> lines = barrier_lines(GetParam());
   ASSERT_FALSE(lines.empty());
   std::string text;
@@ -93,7 +93,7 @@ TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
   }
 }
 #else
-TEST_P(BarriersTest, ThreadSanitizerReportsThatItIsMissing) {
+TEST_P(ScanBarriersTest, ThreadSanitizerReportsThatItIsMissing) {
   std::string text;
   EXPECT_EQ(run_stage(GetParam(), "", text), 0);
   EXPECT_EQ(text.find("data race"), std::string::npos) << text;
@@ -105,7 +105,7 @@ TEST_P(BarriersTest, ThreadSanitizerReportsThatItIsMissing) {
 }
 #endif
 
-INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels),
+INSTANTIATE_TEST_SUITE_P(Kernels, ScanBarriersTest, testing::ValuesIn(kKernels),
                          [](const auto& info) { return std::string(info.param.stage) + "_" + info.param.begin; });
 
 }  // namespace

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdio>
 #include <emulator/barrier.hpp>
 #include <emulator/schedule.hpp>
@@ -31,7 +32,7 @@
 namespace tutorial {
 
 struct KernelWithBarriers {
-  const char *definition, *stage;  ///< that run the kernel
+  const char *definition, *stage;  ///< that run the kernel: the operator's label, as "delta_rule --normalize-keys"
   const char* file;                ///< with the barriers, below the project's folder
   int Dk, Dv;  ///< few blocks, but more than one slice of what they walk: ThreadSanitizer takes a millisecond a thread
   int L = 70;  ///< long enough that shared memory is used again
@@ -39,8 +40,11 @@ struct KernelWithBarriers {
 
 inline std::string name_of_kernel(const testing::TestParamInfo<KernelWithBarriers>& info) {
   const KernelWithBarriers& kernel = info.param;
-  return std::string(kernel.definition) + "_" + kernel.stage + "_" + std::to_string(kernel.Dk) + "_" +
-         std::to_string(kernel.Dv) + "_" + std::to_string(info.index);
+  std::string name = std::string(kernel.definition) + "_" + kernel.stage + "_" + std::to_string(kernel.Dk) + "_" +
+                     std::to_string(kernel.Dv) + "_" + std::to_string(info.index);
+  std::ranges::replace_if(
+      name, [](unsigned char c) { return !std::isalnum(c); }, '_');
+  return name;
 }
 
 /// The lines of a source file that wait at a block barrier.
@@ -68,7 +72,7 @@ TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
   constexpr std::array kSchedules = {"forward", "reverse", "warps", "warps-reverse", "random:1", "random:2"};
   const KernelWithBarriers& kernel = GetParam();
   const Chapter all = chapter();
-  const Operator& definition = *std::ranges::find(all.operators(), kernel.definition, &Operator::name);
+  const Operator& definition = *std::ranges::find(all.operators(), kernel.definition, &Operator::label);
   const Stage& stage = *std::ranges::find(definition.stages(), kernel.stage, &Stage::name);
   const Problem problem = make_problem(
       definition, {.sizes = {{"B", 1}, {"H", 1}, {"L", kernel.L}, {"Dk", kernel.Dk}, {"Dv", kernel.Dv}}, .seed = 1});
