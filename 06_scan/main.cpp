@@ -1,6 +1,8 @@
 /// @file
 /// Chapter 06, the table of contents: a recurrence as a scan. (common/chapter/main.cpp runs it.)
 
+#include "06_scan/convolution.hpp"
+#include "06_scan/convolution/example.hpp"
 #include "06_scan/decode.hpp"
 #include "06_scan/decode/tokens.hpp"
 #include "06_scan/operators.hpp"
@@ -59,6 +61,27 @@ void add_backward_stages(Operator& definition) {
       .memory(dispatch_backward_memory);
 }
 
+void add_convolution_stages(Operator& definition) {
+  using namespace convolution;
+  definition.cpu("direct", direct, "the sum as it is written: the truth, in double")
+      .dtype(Dtype::fp64)
+      .limits(direct_limits)
+      .cpu("fft", fft, "a product of spectra, of sequences that end with zeros")
+      .dtype(Dtype::fp64)
+      .memory(fft_memory)
+      .stage_work(fft_work)
+      .gpu("scan", by_scan, "the operator scan with one gate, for kernel_j = r^j")
+      .limits(by_scan_limits)
+      .memory(by_scan_memory)
+      .moved(by_scan_moved)
+      .note(by_scan_note)
+      .stage_work(by_scan_work)
+      .gpu("cufft", by_cufft, "fft through cuFFT, all channels at once")
+      .limits(by_cufft_limits)
+      .memory(by_cufft_memory)
+      .stage_work(fft_work);
+}
+
 template <decode::Rule kRule>
 void add_stages(Operator& definition) {
   using namespace decode;
@@ -86,9 +109,12 @@ Chapter chapter() {
   Chapter chapter("06_scan", "A recurrence is a scan: affine maps, composed in any grouping");
   chapter.demonstration("blelloch_tree", "prints the tree of the stage blelloch for eight elements",
                         scan::blelloch_tree, "trace");
+  chapter.demonstration("convolution_example", "prints a convolution of four numbers, by direct, fft and scan",
+                        convolution::worked_example, "example");
   chapter.demonstration("decode_tokens", "prints the time of a token by the operator decode", decode::tokens, "tokens");
   add_stages(chapter.add(scan::definition()));
   add_backward_stages(chapter.add(scan::backward_definition()));
+  add_convolution_stages(chapter.add(convolution::definition()));
   add_stages<decode::Rule::simple_gla>(chapter.add(decode::definition<decode::Rule::simple_gla>()));
   add_stages<decode::Rule::gla>(chapter.add(decode::definition<decode::Rule::gla>()));
   add_stages<decode::Rule::delta_rule>(chapter.add(decode::definition<decode::Rule::delta_rule>()));

@@ -32,3 +32,14 @@ template <Rule kRule>
 Work step_work(const Sizes&);
 
 }  // namespace tutorial::decode
+
+namespace tutorial::convolution {
+
+/// Its operations are those of the direct sum.
+Operator definition();
+
+// The operations of the other stages.
+Work fft_work(const Sizes&);  ///< stages 2 and 4
+Work by_scan_work(const Sizes&);
+
+}  // namespace tutorial::convolution
