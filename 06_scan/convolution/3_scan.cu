@@ -13,7 +13,7 @@
 /// Memory: 4 L bytes, and scan's. Work: L D multiply-adds, an exponential for each step and four channels. Bytes: u and
 /// y once.
 /// Limit: memory. Needs: kernel_0 = 1, 0 < kernel_1 = r <= 1 and kernel_j = r^j, up to rounding. Sums of N such kernels
-/// would be N scans (exercise 9).
+/// would be N scans (README.md, exercises).
 /// Weakness: any other kernel has no state of one number a channel: stage 4.
 /// Source: chapter 06's operator `scan`.
 

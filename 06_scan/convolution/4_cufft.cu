@@ -13,8 +13,8 @@
 /// Who does what: a block of 32 x 8 threads turns a tile of 32 x 32 through shared memory, so that both sides of the
 /// copy are contiguous; in the product a thread takes a frequency of a row.
 /// Resources: 4.2 KB of shared memory; 4 (B D + 1)(N + 2) bytes of workspace and cuFFT's own.
-/// Work: 5 N log2(N) operations a channel and 3 N for the product. Bytes: a row of N = 2 L to 4 L is written and read
-/// by each of five passes and more inside cuFFT: ten times those of stage 3 at least.
+/// Work: 5 N log2(N) operations a channel and 3 N for the product. Bytes: with N = 2 L, and if cuFFT reads and writes a
+/// row once in each direction, 17 numbers a step and channel, eight times those of stage 3.
 /// Limit: memory. Needs: a CUDA build, as the emulator has no cuFFT; fewer than 2^31 numbers in all rows.
 /// Weakness: passes. A kernel that transforms, multiplies and transforms back in shared memory would need one
 /// (FlashFFTConv); and the first output waits for the last input, as in stage 2.
