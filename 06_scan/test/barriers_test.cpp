@@ -13,7 +13,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"scan", "warp_shuffle", "06_scan/scan/6_warp_shuffle.cu", 0, 1, 1100},
     {"scan", "single_pass", "06_scan/scan/7_single_pass.cu", 0, 1, 4500, "time_kernel"},
     {"scan", "single_pass", "06_scan/scan/7_single_pass.cu", 0, 8, 300, "channels_kernel"},
-    {"decode --delta-rule", "step", "06_scan/decode/3_step.cu", 64, 20, 6},  // this rule has all of them
+    {"decode --delta-rule", "step", "06_scan/decode/3_step.cu", 64, 20, 2},  // this rule has all of them
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);

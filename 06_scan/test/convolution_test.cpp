@@ -182,7 +182,7 @@ TEST(ConvolutionNumbersTest, PaddedLengths) {
 }
 
 #if TUTORIAL_EMULATOR
-TEST(ConvolutionNumbersTest, TheBytesStatedAreThoseCounted) {
+TEST(ConvolutionMovedTest, IsWhatIsCounted) {
   const Stage& stage = find_stage(convolution_operator(), "scan");
   for (const auto& [L, D] : {std::pair<std::int64_t, std::int64_t>{1, 3}, {20, 1}, {700, 40}, {5000, 1}}) {
     SCOPED_TRACE("L " + std::to_string(L));

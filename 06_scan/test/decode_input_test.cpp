@@ -108,7 +108,7 @@ TEST(DecodeInputTest, PromptAndTokensAreParts) {
 }
 
 #if TUTORIAL_EMULATOR
-TEST(DecodeInputTest, TheBytesStatedAreThoseCounted) {
+TEST(DecodeMovedTest, IsWhatIsCounted) {
   for (const char* label : kDecodeLabels) {
     const Operator& definition = decode_operator(label);
     const Stage& stage = find_stage(definition, "step");
@@ -132,7 +132,7 @@ TEST(DecodeInputTest, TheBytesStatedAreThoseCounted) {
 #endif
 
 // With one tile a token's blocks move what token_bytes() says.
-TEST(DecodeInputTest, ATokenMovesItsStateTwice) {
+TEST(DecodeMovedTest, ATokenMovesItsStateTwice) {
   decode::HalfArguments a{};
   a.B = 3, a.H = 2, a.L = 1, a.Dk = 32, a.Dv = 8;
   float one = 0;
