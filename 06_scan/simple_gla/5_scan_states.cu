@@ -47,7 +47,7 @@ constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kColumns = 128;  // of a block: a lane has four
 constexpr const char* kTag = "simple_gla: products and states";
 
-int quads(const FloatArguments& a) {
+TUTORIAL_HOST_DEVICE int quads(const FloatArguments& a) {
   return (a.Dv - 1) / 4 + 1;
 }
 
@@ -59,20 +59,23 @@ int lanes_of(const FloatArguments& a) {
 /// What a thread has of a position: four columns of the rows d, d + step, ...
 struct Place {
   std::int64_t position;  // of all heads
-  int b, h, t, d, step, column, columns;
+  int b, h, t, d, step, column, columns, width;
 
   __device__ Place(const FloatArguments& a, int lanes) : position(blockIdx.x) {
     const std::int64_t head = position / a.L;
     b = int(head / a.H), h = int(head % a.H), t = int(position % a.L);
     d = int(threadIdx.x) / lanes, step = kThreads / lanes;
     column = int(blockIdx.y) * kColumns + int(threadIdx.x) % lanes * 4, columns = min(4, a.Dv - column);
+    width = quads(a) * 4;
   }
-  /// Row 0 of these columns of the position's product or state, whose rows are `width` floats apart.
-  __device__ std::int64_t first(const FloatArguments& a, int width) const { return position * a.Dk * width + column; }
+  /// Where these columns of a row lie among the products, or the states.
+  __device__ std::int64_t offset(const FloatArguments& a, int row) const {
+    return (position * a.Dk + row) * width + column;
+  }
 };
 
 /// Grid (positions, tiles of 128 columns), as the other kernel's.
-__global__ void __launch_bounds__(kThreads) products_kernel(FloatArguments a, float* products, int width, int lanes) {
+__global__ void __launch_bounds__(kThreads) products_kernel(FloatArguments a, float* products, int lanes) {
   const Place at(a, lanes);
   if (at.columns <= 0 || at.d >= a.Dk) return;
   float v[4] = {};
@@ -91,19 +94,16 @@ __global__ void __launch_bounds__(kThreads) products_kernel(FloatArguments a, fl
       x[c] = k * v[c];
       if (is_start && c < at.columns) x[c] += gate * load_global(&a.initial_state.row(at.b, at.h, d)[at.column + c]);
     }
-    auto* to = reinterpret_cast<float4*>(products + at.first(a, width) + std::int64_t(d) * width);
+    auto* to = reinterpret_cast<float4*>(products + at.offset(a, d));
     store_global(to, make_float4(x[0], x[1], x[2], x[3]));
   }
 }
 
-__global__ void __launch_bounds__(kThreads)
-    outputs_kernel(FloatArguments a, const float* states, int width, int lanes) {
+__global__ void __launch_bounds__(kThreads) outputs_kernel(FloatArguments a, const float* states, int lanes) {
   __shared__ float parts[kWarps][kColumns];
   const Place at(a, lanes);
   const int thread = int(threadIdx.x);
-  const auto state = [&](int d) {
-    return load_global(reinterpret_cast<const float4*>(states + at.first(a, width) + std::int64_t(d) * width));
-  };
+  const auto state = [&](int d) { return load_global(reinterpret_cast<const float4*>(states + at.offset(a, d))); };
   float o[4] = {};
   if (at.columns > 0) {
 #pragma unroll 8
@@ -164,10 +164,10 @@ void scan_states(const FloatArguments& a) {
   float* products = workspace<float>(kTag, std::size_t(2 * count));
   float* states = products + count;
   const dim3 grid(unsigned(positions(a)), unsigned((a.Dv - 1) / kColumns + 1));
-  const int width = quads(a) * 4, lanes = lanes_of(a);
-  launch(products_kernel, {grid, kThreads}, a, products, width, lanes);
+  const int lanes = lanes_of(a);
+  launch(products_kernel, {grid, kThreads}, a, products, lanes);
   dispatch(as_scan(a, products, states));
-  launch(outputs_kernel, {grid, kThreads}, a, states, width, lanes);
+  launch(outputs_kernel, {grid, kThreads}, a, states, lanes);
 }
 
 std::string scan_states_limits(const FloatArguments& a) {

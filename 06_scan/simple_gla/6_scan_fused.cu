@@ -61,7 +61,7 @@ constexpr int rounded_up(int Dk) {
   return Dk <= 64 ? 64 : Dk <= 128 ? 128 : 256;
 }
 
-constexpr int steps_of_tile(int Dk) {
+TUTORIAL_HOST_DEVICE constexpr int steps_of_tile(int Dk) {
   return Dk <= 128 ? 64 : 32;
 }
 

@@ -16,17 +16,25 @@ namespace tutorial {
 namespace {
 
 struct Kernel {
-  const char* stage;
+  const char *definition, *stage;
   const char* file;   // with the barriers, below the project's folder
-  const char* begin;  // the name of the kernel whose barriers are meant
-  int L, D;           // few blocks, but more than one tile: ThreadSanitizer takes a millisecond a thread
+  const char* begin;  // the name of the kernel whose barriers are meant, and those of functions behind it
+  const char* sizes;  // few blocks, but more than one tile: ThreadSanitizer takes a millisecond a thread
 };
 
 constexpr Kernel kKernels[] = {
-    {"blelloch_gpu", "06_scan/scan/5_blelloch_gpu.cu", "blelloch_kernel", 1100, 1},
-    {"warp_shuffle", "06_scan/scan/6_warp_shuffle.cu", "shuffle_kernel", 1100, 1},
-    {"single_pass", "06_scan/scan/7_single_pass.cu", "time_kernel", 4500, 1},
-    {"single_pass", "06_scan/scan/7_single_pass.cu", "channels_kernel", 300, 8},
+    {"scan", "blelloch_gpu", "06_scan/scan/5_blelloch_gpu.cu", "blelloch_kernel", "-L 1100 --value-dim 1"},
+    {"scan", "warp_shuffle", "06_scan/scan/6_warp_shuffle.cu", "shuffle_kernel", "-L 1100 --value-dim 1"},
+    {"scan", "single_pass", "06_scan/scan/7_single_pass.cu", "time_kernel", "-L 4500 --value-dim 1"},
+    {"scan", "single_pass", "06_scan/scan/7_single_pass.cu", "channels_kernel", "-L 300 --value-dim 8"},
+    {"simple_gla", "scan_states", "06_scan/simple_gla/5_scan_states.cu", "outputs_kernel",
+     "-L 2 --key-dim 64 --value-dim 128"},
+    {"simple_gla", "scan_fused", "06_scan/simple_gla/6_scan_fused.cu", "tiles_kernel",
+     "-L 130 --key-dim 16 --value-dim 16"},
+    {"delta_rule", "scan_affine", "06_scan/delta_rule/3_scan_affine.cu", "leaves_kernel",
+     "-L 100 --key-dim 16 --value-dim 16"},
+    {"delta_rule", "scan_affine", "06_scan/delta_rule/3_scan_affine.cu", "outputs_kernel",
+     "-L 100 --key-dim 80 --value-dim 16"},
 };
 
 /// The lines of a kernel that wait at a block barrier.
@@ -57,9 +65,8 @@ class BarriersTest : public testing::TestWithParam<Kernel> {};
 /// @returns its exit status; `text` is what it prints
 int run_stage(const Kernel& kernel, const std::string& environment, std::string& text) {
   const std::string command = environment + " timeout " + std::to_string(kPatience) +
-                              " '" CHAPTER_EXECUTABLE "' --operator scan --stage " + kernel.stage +
-                              " -B 1 -H 1 --seed 3 -L " + std::to_string(kernel.L) + " --value-dim " +
-                              std::to_string(kernel.D) + " --repeat 1 --warmup 0 2>&1";
+                              " '" CHAPTER_EXECUTABLE "' --operator " + kernel.definition + " --stage " + kernel.stage +
+                              " -B 1 -H 1 --seed 3 " + kernel.sizes + " --repeat 1 --warmup 0 2>&1";
   text.clear();
   FILE* pipe = popen(command.c_str(), "r");
   if (!pipe) throw std::runtime_error("cannot run " + command);
