@@ -21,7 +21,7 @@
 /// columns (state_tile.cuh). What a thread publishes, the thread of its number in a later block reads: states lie in the
 /// order of threads, 16 bytes each, and a warp waits for a warp. A word of look_back.cuh, one a warp, has the sum of the
 /// tile's gates and says that the warp's part of the state is there: it is released after that and acquired before.
-/// For Dk > 128 a tile has 32 steps.
+/// For Dk > 128 a tile has 32 steps, and a multiprocessor two blocks: S and the own sum take twice the registers.
 /// Resources at Dk = 128: 2 x 32 registers a thread for S and the own sum, 72 KB of shared memory: three blocks a
 /// multiprocessor. Two exponentials a step and block.
 /// Work, a step: a multiply-add each of Dk Dv elements for the own sum, then a product and two multiply-adds: 8 Dk Dv
@@ -65,13 +65,14 @@ TUTORIAL_HOST_DEVICE constexpr int steps_of_tile(int Dk) {
   return Dk <= 128 ? 64 : 32;
 }
 
-/// The states of tiles, in the order of their words.
-struct TileStates {
+/// The words of tiles, and in their order the states.
+struct Published {
+  LookBack back;
   float4 *own, *up_to_end;
 
   /// This thread's part of a tile's state: every kStateThreads-th float4 from here.
   template <int kDk>
-  static __device__ __forceinline__ std::int64_t first(const LookBack& back, int tile, int chain) {
+  __device__ __forceinline__ std::int64_t first(int tile, int chain) const {
     return back.word(tile, chain, 0) / kStateWarps * StateTile<kDk>::kRows * kStateThreads + threadIdx.x;
   }
 };
@@ -89,8 +90,8 @@ __device__ __forceinline__ void publish(const StateTile<kDk>& S, float log_decay
 
 /// S at the start of a tile > 0: every thread its part of it.
 template <int kDk>
-__device__ __forceinline__ void look_back(StateTile<kDk>& S, const LookBack& back, const TileStates& states, int tile,
-                                          int chain) {
+__device__ __forceinline__ void look_back(StateTile<kDk>& S, const Published& states, int tile, int chain) {
+  const LookBack& back = states.back;
   S.clear();
   float log_decay = 0;  // from the end of tile n to the start of this one
   for (int n = tile - 1;; --n) {
@@ -102,7 +103,7 @@ __device__ __forceinline__ void look_back(StateTile<kDk>& S, const LookBack& bac
       if (is_whole || (own = load_acquire(&back.own[word])) != kNotThere) break;
     }
     // Written by another block while this kernel runs: an ordinary read, no load_global().
-    const float4* from = (is_whole ? states.up_to_end : states.own) + TileStates::first<kDk>(back, n, chain);
+    const float4* from = (is_whole ? states.up_to_end : states.own) + states.template first<kDk>(n, chain);
     const float factor = decay(log_decay);
 #pragma unroll
     for (int r = 0; r < StateTile<kDk>::kRows; ++r) {
@@ -115,8 +116,13 @@ __device__ __forceinline__ void look_back(StateTile<kDk>& S, const LookBack& bac
   }
 }
 
+/// On a multiprocessor at once.
+template <int kDk>
+inline constexpr int kBlocks = kDk <= 128 ? 3 : 2;
+
 template <int kDk, bool kVector>
-__global__ void __launch_bounds__(kStateThreads, 3) tiles_kernel(FloatArguments a, LookBack back, TileStates states) {
+__global__ void __launch_bounds__(kStateThreads, kBlocks<kDk>) tiles_kernel(FloatArguments a, Published states) {
+  const LookBack& back = states.back;
   constexpr int kSteps = steps_of_tile(kDk), kOwn = kSteps / 32;
   __shared__ float gate[kSteps], decay_to_end[kSteps], log_decay_of_tile;
   __shared__ int taken;
@@ -171,11 +177,11 @@ __global__ void __launch_bounds__(kStateThreads, 3) tiles_kernel(FloatArguments 
       own.add(k + step * kDk, of);
     }
     if (tile > 0) {
-      publish(own, log_decay_of_tile, states.own + TileStates::first<kDk>(back, tile, chain), &back.own[word()]);
+      publish(own, log_decay_of_tile, states.own + states.template first<kDk>(tile, chain), &back.own[word()]);
     }
   }
   if (tile > 0) {
-    look_back(S, back, states, tile, chain);
+    look_back(S, states, tile, chain);
   } else {
     S.clear();
     if (a.initial_state.data) {
@@ -190,7 +196,7 @@ __global__ void __launch_bounds__(kStateThreads, 3) tiles_kernel(FloatArguments 
 #pragma unroll
       for (int c = 0; c < 4; ++c) own.of[r][c] += factor * S.of[r][c];
     }
-    publish(own, 0.0f, states.up_to_end + TileStates::first<kDk>(back, tile, chain), &back.up_to_end[word()]);
+    publish(own, 0.0f, states.up_to_end + states.template first<kDk>(tile, chain), &back.up_to_end[word()]);
   }
 #pragma unroll 2
   for (int step = 0; step < rows; ++step) {
@@ -234,14 +240,14 @@ bool is_vector(const FloatArguments& a) {
 
 void scan_fused(const FloatArguments& a) {
   const Cut cut(a);
-  const LookBack back = make_look_back("simple_gla: look-back", cut.chains, kStateWarps, cut.words());
-  TileStates states{};
+  Published states{};
+  states.back = make_look_back("simple_gla: look-back", cut.chains, kStateWarps, cut.words());
   if (cut.tiles > 1) {
     states.own = reinterpret_cast<float4*>(workspace<float>(kTag, std::size_t(2 * cut.floats())));
     states.up_to_end = states.own + cut.floats() / 4;
   }
   launch(is_vector(a) ? kernel_for<true>(cut.Dk) : kernel_for<false>(cut.Dk),
-         {unsigned(cut.chains * cut.tiles), kStateThreads, cut.shared_bytes()}, a, back, states);
+         {unsigned(cut.chains * cut.tiles), kStateThreads, cut.shared_bytes()}, a, states);
 }
 
 std::string scan_fused_limits(const FloatArguments& a) {
