@@ -4,8 +4,8 @@
 /// Idea: a step is S -> A_t S + b_t, and composition asks for no more than associativity: (A_2, b_2) after (A_1, b_1) =
 /// (A_2 A_1, A_2 b_1 + b_2), in this order. So runs of 32 steps, the leaves, become maps all at once, a tree of matrix
 /// products finds the state before each leaf, and all leaves are walked at once.
-/// Mends: chapter 05 takes chunks in line; here nothing waits for more than 2 log2(L / 32) products. Same: the recurrence,
-/// in fp32.
+/// Mends: chapter 05 takes chunks in line; here nothing waits for more than 2 log2(L / 32) products. Same: the
+/// recurrence, in fp32.
 ///
 ///   A_t = I - beta_t k_t^T k_t [Dk, Dk],  b_t = beta_t k_t^T v_t [Dk, Dv]
 ///   leaf:   [A | b] = [A | b] + beta_t k_t^T ([0 | v_t] - k_t [A | b])      leaves_kernel, from [I | 0]
@@ -16,13 +16,14 @@
 /// The first line is the delta rule itself, on a state of Dk + Dv columns whose first Dk have nothing to write: columns
 /// never meet. The first leaf starts from [. | S_0], so the map of a run from there is a state and has no A.
 ///
-/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; maps [B, H, N - 1,
-/// Dk, Dk + Dv] and states before leaves [B, H, N - 1, Dk, Dv] of N = ceil(L / 32) leaves; all fp32 in device memory.
-/// leaves.hpp says which map and which state lies where; a level is in place.
+/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; maps [B, H, N -
+/// 1, Dk, Dk + Dv] and states before leaves [B, H, N - 1, Dk, Dv] of N = ceil(L / 32) leaves; all fp32 in device
+/// memory. leaves.hpp says which map and which state lies where; a level is in place.
 /// Who does what: leaves: block (32 columns of A or b, leaf, head) has 128 threads and the columns in registers
-/// (state_tile.cuh), 32 steps of k and v in shared memory. Up: block (64 rows, pair, head) has 256 threads and its rows of
-/// A_2 in shared memory, which it will overwrite: nobody else reads these rows. It walks over tiles of 64 columns of
-/// [A_1 | b_1], a thread has 4 x 4 sums (float_tile.cuh of chapter 02). Down: likewise, a block for each 64 columns of S.
+/// (state_tile.cuh), 32 steps of k and v in shared memory. Up: block (64 rows, pair, head) has 256 threads and its rows
+/// of A_2 in shared memory, which it will overwrite: nobody else reads these rows. It walks over tiles of 64 columns of
+/// [A_1 | b_1], a thread has 4 x 4 sums (float_tile.cuh of chapter 02). Down: likewise, a block for each 64 columns of
+/// S.
 /// Resources at Dk = 128: 32 registers of state, 36 KB of shared memory in the walk; 51 KB in products.
 /// Work, a multiply-add counting as two: 4 Dk (Dk + Dv) a step for the leaves, 6 Dk Dv for the walk; 2 Dk^2 (Dk + Dv) a
 /// pair on the way up, 2 Dk^2 Dv on the way down. The tree has less than L / 32 of each. Bytes: see README.md.

@@ -3,8 +3,8 @@
 /// The tree of scan_affine: which runs of leaves are composed on the way up, which states are made on the way down.
 ///
 /// A run begins at a leaf that is a multiple of its length s = 1, 2, 4, ... Its map lies with its last leaf, in the
-/// place of that leaf's own: a right half is never asked for again once it is composed. The state before a run lies with
-/// its first leaf, so that a left half finds it where its parent has it.
+/// place of that leaf's own: a right half is never asked for again once it is composed. The state before a run lies
+/// with its first leaf, so that a left half finds it where its parent has it.
 ///
 ///     up, s = 1, 2, ...:     map of [f, f + 2 s)  = map of [f + s, f + 2 s) after map of [f, f + s)
 ///     down, s = ..., 2, 1:   state before f + s   = map of [f, f + s) applied to the state before f

@@ -1,17 +1,18 @@
 /// @file
 /// Stage 5, `scan_states`: every product and every state in memory, and the chapter's scan between them.
 ///
-/// Idea: a step of the recurrence is a map whose value is a matrix, and that is Dk Dv channels that share a gate. So the
-/// operator is three things that we have: outer products, a scan, products of rows with matrices.
+/// Idea: a step of the recurrence is a map whose value is a matrix, and that is Dk Dv channels that share a gate. So
+/// the operator is three things that we have: outer products, a scan, products of rows with matrices.
 /// Mends: chapter 04's stages are chunks and their matrix products, made for this operator. Here nothing but the scan
 /// knows of time. Same: the recurrence, in fp32.
 ///
-///   x_t = k_t^T v_t                  products_kernel; x_1 has exp(g_1) S_0 on top, so that the scan starts from nothing
+///   x_t = k_t^T v_t                  products_kernel; x_1 has exp(g_1) S_0 on top, so that the scan starts from
+/// nothing
 ///   S_t = exp(g_t) S_{t-1} + x_t     dispatch() of the operator scan, D = Dk Dv, Dg = 1
 ///   o_t = scale q_t S_t              outputs_kernel; the last S_t is the final state
 ///
-/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; g [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; x and S [B, H, L, Dk
-/// Dv]; all fp32 in device memory. In x and S rows of Dv are filled up to a multiple of 4, for loads of 16 bytes.
+/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; g [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; x and S [B, H, L,
+/// Dk Dv]; all fp32 in device memory. In x and S rows of Dv are filled up to a multiple of 4, for loads of 16 bytes.
 /// S does not take the place of x: the scan reads with load_global(), whose promise is that nobody writes there
 /// meanwhile.
 /// Who does what: block (position, 128 columns) has 256 threads; a thread has four columns and every 8th row (more rows
