@@ -26,11 +26,12 @@
 /// S.
 /// Resources at Dk = 128: 32 registers of state, 36 KB of shared memory in the walk; 51 KB in products.
 /// Work, a multiply-add counting as two: 4 Dk (Dk + Dv) a step for the leaves, 6 Dk Dv for the walk; 2 Dk^2 (Dk + Dv) a
-/// pair on the way up, 2 Dk^2 Dv on the way down. The tree has less than L / 32 of each. Bytes: see README.md.
+/// pair on the way up, 2 Dk^2 Dv on the way down. The tree has less than L / 32 of each. Bytes that
+/// kernels ask for: 41 KB a step at Dk = Dv = 128 and L = 2048, mostly maps and states, 20 times q, k, v and o.
 /// Memory: 4 Dk (Dk + 2 Dv) bytes a leaf: 6 KB a step at Dk = Dv = 128, where q, k, v and o are 2 KB.
 /// Limit: the fp32 units. Needs: Dk <= 256, keys as in chapter 05.
 /// Weakness: a composition does not care that A is the identity minus 32 outer products. Chapter 05's WY form does.
-/// Source: Blelloch, CMU-CS-90-190, sections 1.3 and 1.4; Yang et al., arXiv 2406.06484, section 3.1.
+/// Source: Blelloch, CMU-CS-90-190, sections 1.3 and 1.4; Yang et al., arXiv 2406.06484.
 
 #include <cuda_runtime.h>
 

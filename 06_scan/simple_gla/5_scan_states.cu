@@ -6,8 +6,7 @@
 /// Mends: chapter 04's stages are chunks and their matrix products, made for this operator. Here nothing but the scan
 /// knows of time. Same: the recurrence, in fp32.
 ///
-///   x_t = k_t^T v_t                  products_kernel; x_1 has exp(g_1) S_0 on top, so that the scan starts from
-/// nothing
+///   x_t = k_t^T v_t                  products_kernel; x_1 has exp(g_1) S_0 on top: the scan starts from 0
 ///   S_t = exp(g_t) S_{t-1} + x_t     dispatch() of the operator scan, D = Dk Dv, Dg = 1
 ///   o_t = scale q_t S_t              outputs_kernel; the last S_t is the final state
 ///
@@ -22,7 +21,7 @@
 /// 2 KB. Memory: 8 Dk Dv bytes a position, 128 KB; 69 GB for 32 heads of 16384 positions.
 /// Limit: memory. Needs: that memory.
 /// Weakness: the states. They are wanted for as long as it takes to multiply with q; stage 6 keeps them in registers.
-/// Source: Katsch, "GateLoop", arXiv 2311.01927, section 3.2: the associative scan over materialised k^T v.
+/// Source: Katsch, "GateLoop", arXiv 2311.01927: the associative scan over materialised k^T v.
 
 #include <cuda_runtime.h>
 
