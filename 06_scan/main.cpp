@@ -1,5 +1,6 @@
 /// @file
-/// Chapter 06, the table of contents: a recurrence as a scan; then those of chapters 04 and 05 as scans. (common/chapter/main.cpp runs it.)
+/// Chapter 06, the table of contents: a recurrence as a scan; then those of chapters 04 and 05 as scans.
+/// (common/chapter/main.cpp runs it.)
 
 #include "04_fused_chunk/operators.hpp"
 #include "05_deltanet_wy/operators.hpp"
