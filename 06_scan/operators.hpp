@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// What the chapter's runner must know of the operators: inputs, outputs, sizes, operations, reference.
+/// What the chapter's runner must know of the operators: inputs, outputs, sizes, operations, reference. `simple_gla` and
+/// `delta_rule` are defined by chapters 04 and 05.
 
 #include "06_scan/decode.hpp"
 #include "common/chapter/operator.hpp"
@@ -16,6 +17,9 @@ Operator backward_definition();
 // The operations of the other stages.
 Work hillis_steele_work(const Sizes&);
 Work blelloch_work(const Sizes&);  ///< stages 3 and 5
+Work scan_states_work(const Sizes&);
+Work scan_fused_work(const Sizes&);
+Work scan_affine_work(const Sizes&);
 
 }  // namespace tutorial::scan
 

@@ -33,7 +33,8 @@ struct KernelWithBarriers {
   int Dk, Dv;  ///< few blocks, but more than one slice of what they walk: ThreadSanitizer takes a millisecond a thread.
                ///< Dk is 0 where the operator has none
   int L = 70;  ///< long enough that shared memory is used again
-  const char* kernel = "";  ///< of a file with several: the name of the one that is meant
+  /// Of a file with several: the name of the one that is meant, with the functions between it and the next.
+  const char* kernel = "";
 };
 
 inline std::string name_of_kernel(const testing::TestParamInfo<KernelWithBarriers>& info) {
@@ -72,7 +73,7 @@ inline StageRun run_stage(const KernelWithBarriers& kernel, const std::string& s
 #if defined(__SANITIZE_THREAD__)
   const std::string patience = "60";  // seconds; a run with all barriers takes up to 10
 #else
-  const std::string patience = "10";  // seconds; a run with all barriers takes less than 1
+  const std::string patience = "5";  // seconds; a run with all barriers takes less than 1
 #endif
   std::string command = "EMULATOR_SCHEDULE=" + schedule;
   if (skip != 0) command += " EMULATOR_SKIP_BARRIER=" + std::string(kernel.file) + ":" + std::to_string(skip);
