@@ -2,14 +2,21 @@
 
 #include <cmath>
 
+#include "06_scan/delta_rule/leaves.hpp"
 #include "06_scan/scan.hpp"
 #include "common/chapter/draw.hpp"
 
 namespace tutorial::scan {
 namespace {
 
+/// Positions of all heads.
+double positions(const Sizes& s) {
+  return double(s.at("B")) * double(s.at("H")) * double(s.at("L"));
+}
+
+/// Their channels.
 double steps(const Sizes& s) {
-  return double(s.at("B")) * double(s.at("H")) * double(s.at("L")) * double(s.at("D"));
+  return positions(s) * double(s.at("D"));
 }
 
 /// The operations of composing two maps: one exponential, the value's multiply-add, the sum of the gates.
@@ -98,6 +105,33 @@ Work hillis_steele_work(const Sizes& s) {
 
 Work blelloch_work(const Sizes& s) {
   return compositions(3 * steps(s));
+}
+
+Work scan_states_work(const Sizes& s) {
+  // A product, which takes a unit as long as a multiply-add, two of those for the scan's maps and values, one for o.
+  const double elements = positions(s) * double(s.at("Dk") * s.at("Dv"));
+  return {.fma_flops = 8 * elements, .exponentials = elements / 4};
+}
+
+Work scan_fused_work(const Sizes& s) {
+  // A multiply-add for the tile's own sum; then a product and two multiply-adds.
+  return {.fma_flops = 8 * positions(s) * double(s.at("Dk") * s.at("Dv")), .exponentials = 2 * positions(s)};
+}
+
+Work scan_affine_work(const Sizes& s) {
+  const auto Dk = double(s.at("Dk")), Dv = double(s.at("Dv"));
+  const int N = leaf_count(int(s.at("L"))), longest = longest_run(N);
+  double compositions = 0, applications = 0;  // but for those of the first run, which is a state
+  double states = 0;                          // the first run, as it grows
+  for (int run = 1; run < longest; run *= 2) {
+    compositions += pairs_going_up(N, run) - 1;
+    states += 1;
+  }
+  for (int run = longest; run > 0; run /= 2) applications += states_going_down(N, run) - 1;
+  const double tree = compositions * Dk * Dk * (Dk + Dv) + (applications + states) * Dk * Dk * Dv;
+  const double leaves = N > 1 ? kLeaf * 2 * Dk * ((N - 2) * (Dk + Dv) + Dv) : 0;
+  const double walk = double(s.at("L")) * 3 * Dk * Dv;
+  return {.fma_flops = double(s.at("B")) * double(s.at("H")) * 2 * (tree + leaves + walk)};
 }
 
 }  // namespace tutorial::scan

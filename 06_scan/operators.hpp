@@ -1,7 +1,9 @@
 #pragma once
 /// @file
-/// What the chapter's runner must know of the operator: inputs, outputs, sizes, operations, reference.
+/// What the chapter's runner must know of the operators: inputs, outputs, sizes, operations, reference. `simple_gla` and
+/// `delta_rule` are defined by chapters 04 and 05.
 
+#include "06_scan/decode.hpp"
 #include "common/chapter/operator.hpp"
 
 namespace tutorial::scan {
@@ -15,5 +17,33 @@ Operator backward_definition();
 // The operations of the other stages.
 Work hillis_steele_work(const Sizes&);
 Work blelloch_work(const Sizes&);  ///< stages 3 and 5
+Work scan_states_work(const Sizes&);
+Work scan_fused_work(const Sizes&);
+Work scan_affine_work(const Sizes&);
 
 }  // namespace tutorial::scan
+
+namespace tutorial::decode {
+
+/// Its operations are those of the recurrence. simple_gla is the operator, the other rules are its variants.
+template <Rule kRule>
+Operator definition();
+
+// The operations of the other stages.
+template <Rule kRule>
+Work prefill_work(const Sizes&);
+template <Rule kRule>
+Work step_work(const Sizes&);
+
+}  // namespace tutorial::decode
+
+namespace tutorial::convolution {
+
+/// Its operations are those of the direct sum.
+Operator definition();
+
+// The operations of the other stages.
+Work fft_work(const Sizes&);  ///< stages 2 and 4
+Work by_scan_work(const Sizes&);
+
+}  // namespace tutorial::convolution

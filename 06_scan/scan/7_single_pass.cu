@@ -41,11 +41,8 @@
 #include "06_scan/scan.hpp"
 #include "06_scan/scan/look_back.cuh"
 #include "06_scan/scan/warp_scan.cuh"
-#include "common/device/error.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
-#include "common/device/stream.hpp"
-#include "common/device/workspace.hpp"
 
 namespace tutorial::scan {
 namespace {
@@ -270,8 +267,6 @@ struct Cut {
   std::int64_t words() const { return tiles > 1 ? tiles * chains * width : 0; }
 };
 
-constexpr std::int64_t kCounterBytes = 256;  // words stay aligned
-
 /// Whether every four numbers that a thread reads or writes at once are aligned to 16 bytes.
 bool is_vector(const Arguments& a) {
   if (!a.has_first_gate && a.D == 1) return false;
@@ -299,15 +294,7 @@ auto kernel_for(const Arguments& a) {
 
 void single_pass(const Arguments& a) {
   const Cut cut(a);
-  LookBack back{.taken = nullptr, .own = nullptr, .up_to_end = nullptr, .chains = int(cut.chains), .width = cut.width};
-  if (cut.tiles > 1) {
-    const auto bytes = std::size_t(single_pass_memory(a));
-    auto* memory = workspace<std::uint64_t>("scan: look-back", bytes / sizeof(std::uint64_t));
-    check(cudaMemsetAsync(memory, 0xFF, bytes, current_stream()));
-    back.taken = reinterpret_cast<unsigned*>(memory);
-    back.own = memory + kCounterBytes / sizeof(std::uint64_t);
-    back.up_to_end = back.own + cut.words();
-  }
+  const LookBack back = make_look_back("scan: look-back", cut.chains, cut.width, cut.words());
   launch(is_vector(a) ? kernel_for<true>(a) : kernel_for<false>(a), {unsigned(cut.chains * cut.tiles), kThreads}, a,
          back);
 }
@@ -319,8 +306,7 @@ std::string single_pass_limits(const Arguments& a) {
 }
 
 std::int64_t single_pass_memory(const Arguments& a) {
-  const std::int64_t words = Cut(a).words();
-  return words == 0 ? 0 : kCounterBytes + 2 * std::int64_t(sizeof(std::uint64_t)) * words;
+  return look_back_memory(Cut(a).words());
 }
 
 std::int64_t single_pass_moved(const Arguments& a) {

@@ -10,6 +10,9 @@
 ///
 /// The map up to a tile's end includes y_0: its value is y itself, and nothing before it matters.
 ///
+/// Where a tile's value is a matrix, the words only tell that it is there, and its sum of gates: states lie beside them
+/// and are handed over by release and acquire (simple_gla/6_scan_fused.cu).
+///
 /// Blocks take their tiles from a counter, so a tile's predecessors have all been started. Tile n of all sequences
 /// comes before tile n + 1 of any: with many sequences a predecessor is long done.
 /// Source: Merrill and Garland, "Single-pass Parallel Prefix Scan with Decoupled Look-back", NVR-2016-002.
@@ -17,10 +20,14 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <string_view>
 
 #include "06_scan/affine.hpp"
 #include "06_scan/scan/warp_scan.cuh"
 #include "common/device/atomic.cuh"
+#include "common/device/error.hpp"
+#include "common/device/stream.hpp"
+#include "common/device/workspace.hpp"
 
 namespace tutorial::scan {
 
@@ -52,6 +59,27 @@ struct LookBack {
     return (std::int64_t(tile) * chains + chain) * width + channel;
   }
 };
+
+inline constexpr std::int64_t kCounterBytes = 256;  // words stay aligned
+
+/// Bytes of a workspace for so many words of each kind; 0 for none.
+inline std::int64_t look_back_memory(std::int64_t words) {
+  return words == 0 ? 0 : kCounterBytes + 2 * std::int64_t(sizeof(std::uint64_t)) * words;
+}
+
+/// What the tiles of a launch share, in a workspace where nothing is there yet.
+/// @param words of each kind; 0 where every chain has one tile
+inline LookBack make_look_back(std::string_view tag, std::int64_t chains, int width, std::int64_t words) {
+  LookBack back{.taken = nullptr, .own = nullptr, .up_to_end = nullptr, .chains = int(chains), .width = width};
+  if (words == 0) return back;
+  const auto bytes = std::size_t(look_back_memory(words));
+  auto* memory = workspace<std::uint64_t>(tag, bytes / sizeof(std::uint64_t));
+  check(cudaMemsetAsync(memory, 0xFF, bytes, current_stream()));
+  back.taken = reinterpret_cast<unsigned*>(memory);
+  back.own = memory + kCounterBytes / sizeof(std::uint64_t);
+  back.up_to_end = back.own + words;
+  return back;
+}
 
 /// What comes before a tile > 0, found by a warp, all lanes of which call and are told: 32 predecessors at a time.
 /// For a chain of one channel.

@@ -40,6 +40,12 @@ Operator& Operator::derived_size(std::string symbol, std::function<std::int64_t(
   return *this;
 }
 
+Operator& Operator::may_be_zero(std::string symbol) {
+  add_symbol(symbol);
+  may_be_zero_.insert(std::move(symbol));
+  return *this;
+}
+
 Operator& Operator::metadata_size(std::string symbol, std::string key) {
   add_symbol(symbol);
   metadata_sizes_.emplace_back(std::move(symbol), std::move(key));

@@ -92,12 +92,14 @@ class Operator {
   /// Adds an output, which each stage fills.
   Operator& output(Output output);
   /// The default problem where there is a GPU. A symbol that is named here has a command line option, if one exists
-  /// for it: B --batch, H --heads, L --length, Dk --key-dim, Dv --value-dim, C --chunk.
+  /// for it: B --batch, H --heads, L --length, Dk --key-dim, Dv --value-dim, C --chunk, P --prompt.
   Operator& sizes(Sizes sizes);
   /// The default problem of the emulator and of --cpu-only; symbols not named keep the size given by sizes().
   Operator& modest_sizes(Sizes sizes);
   /// The size of a symbol that no option sets, from the sizes before it, unless a file sets it.
   Operator& derived_size(std::string symbol, std::function<std::int64_t(const Sizes&)> size);
+  /// The size of a symbol may be 0: one that no tensor has, such as the length of a prompt.
+  Operator& may_be_zero(std::string symbol);
   /// The size of a symbol stands under this key in the metadata of files that were saved with it. It then counts like
   /// one in a tensor's shape.
   Operator& metadata_size(std::string symbol, std::string key);
@@ -211,6 +213,8 @@ class Operator {
   void derive(Sizes& sizes) const;
   /// Symbols whose sizes metadata may give, with their keys.
   const std::vector<std::pair<std::string, std::string>>& metadata_sizes() const { return metadata_sizes_; }
+  /// Whether the size may be 0.
+  bool can_be_zero(const std::string& symbol) const { return may_be_zero_.contains(symbol); }
   /// Whether files may have several dimensions in the place of this one.
   bool is_flattened(const std::string& symbol) const { return flattened_.contains(symbol); }
   const std::vector<Parameter>& parameters() const { return parameters_; }
@@ -252,6 +256,7 @@ class Operator {
   std::vector<std::pair<std::string, std::function<std::int64_t(const Sizes&)>>> derived_sizes_;
   std::vector<std::pair<std::string, std::string>> metadata_sizes_;
   std::set<std::string> flattened_;
+  std::set<std::string> may_be_zero_;
   std::function<std::string(const Sizes&)> conflict_;
   std::vector<Parameter> parameters_;
   std::function<double(const Sizes&)> scale_;

@@ -18,8 +18,9 @@ struct SizeOption {
   const char* symbol;
   const char* flags;
   const char* help;
+  std::int64_t least = 1;
 };
-constexpr std::array<SizeOption, 8> kSizeOptions{{
+constexpr std::array<SizeOption, 9> kSizeOptions{{
     {"B", "-B,--batch", "batch entries, B"},
     {"H", "-H,--heads", "heads, H"},
     {"L", "-L,--length", "sequence length, L"},
@@ -28,6 +29,7 @@ constexpr std::array<SizeOption, 8> kSizeOptions{{
     {"D", "--value-dim", ""},  // the same option for operators that have no keys
     {"Dg", "--gate-dim", "width of gates, Dg: 1, one for all channels, or as wide as what is gated"},
     {"C", "--chunk", "chunk length, C"},
+    {"P", "--prompt", "length of the prompt, P, of the L tokens", 0},
 }};
 
 // A number of type T from low to high. Throws UsageError. (CLI11's own messages differ from version to version.)
@@ -124,7 +126,7 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   for (const SizeOption& size : kSizeOptions) {
     const std::string flag = long_flag(size.flags);
     if (app.count(flag) > 0) {
-      options.sizes[size.symbol] = parse_number<std::int64_t>(flag, app[flag]->as<std::string>(), 1, kMaxInt);
+      options.sizes[size.symbol] = parse_number<std::int64_t>(flag, app[flag]->as<std::string>(), size.least, kMaxInt);
     }
   }
   if (app.count("--scale") > 0) {

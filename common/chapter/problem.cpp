@@ -231,8 +231,10 @@ Problem plan_problem(const Operator& definition, const ProblemRequest& request) 
     throw UsageError(fmt::format("{}: {}", definition.name(), conflict));
   }
   for (const auto& [symbol, size] : problem.sizes) {
-    if (size < 1 || size > std::numeric_limits<int>::max()) {
-      throw UsageError(fmt::format("{} = {}: must be between 1 and {}", symbol, size, std::numeric_limits<int>::max()));
+    const int least = definition.can_be_zero(symbol) ? 0 : 1;
+    if (size < least || size > std::numeric_limits<int>::max()) {
+      throw UsageError(
+          fmt::format("{} = {}: must be between {} and {}", symbol, size, least, std::numeric_limits<int>::max()));
     }
   }
 

@@ -39,6 +39,18 @@ __device__ __forceinline__ T load_global(const T* address, [[maybe_unused]] Wher
 #endif
 }
 
+/// Reads a value of 1 to 16 bytes that the same thread, and no other, writes later in the kernel: what is updated in
+/// place. An ordinary load, as load_global() would promise too much.
+template <class T>
+__device__ __forceinline__ T load_for_update(const T* address, [[maybe_unused]] Where where = Where::current()) {
+  static_assert(std::is_trivially_destructible_v<T> && sizeof(T) <= 16);
+#if TUTORIAL_EMULATOR
+  check_alignment(address, alignof(T), where);
+  emulator::count_global_read(sizeof(T));
+#endif
+  return *address;
+}
+
 /// Writes a value of 1 to 16 bytes to global memory.
 template <class T>
 __device__ __forceinline__ void store_global(T* address, std::type_identity_t<T> value,

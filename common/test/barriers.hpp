@@ -8,120 +8,119 @@
 ///     constexpr KernelWithBarriers kKernels[] = {{"gla", "chunk_gpu", "03_gla/gla/6_chunk_gpu.cu", 128, 16}};
 ///     INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);
 ///
-/// It is compiled with CHAPTER_FOLDER and CHAPTER_EXECUTABLE, and linked with the chapter's main.cpp.
+/// It is compiled with CHAPTER_FOLDER and CHAPTER_EXECUTABLE. A stage runs in the chapter's executable: without a
+/// barrier it may crash, or wait forever.
 
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdio>
-#include <emulator/barrier.hpp>
-#include <emulator/schedule.hpp>
 #include <fstream>
 #include <iostream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "common/chapter/chapter.hpp"
-#include "common/chapter/evaluate.hpp"
-#include "common/chapter/run_operator.hpp"
-#include "common/compare.hpp"
-
 namespace tutorial {
 
 struct KernelWithBarriers {
-  const char *definition, *stage;  ///< that run the kernel
+  const char *definition, *stage;  ///< that run the kernel, as on the command line: "delta_rule --normalize-keys"
   const char* file;                ///< with the barriers, below the project's folder
-  int Dk, Dv;  ///< few blocks, but more than one slice of what they walk: ThreadSanitizer takes a millisecond a thread
+  int Dk, Dv;  ///< few blocks, but more than one slice of what they walk: ThreadSanitizer takes a millisecond a thread.
+               ///< Dk is 0 where the operator has none
   int L = 70;  ///< long enough that shared memory is used again
+  /// Of a file with several: the name of the one that is meant, with the functions between it and the next.
+  const char* kernel = "";
 };
 
 inline std::string name_of_kernel(const testing::TestParamInfo<KernelWithBarriers>& info) {
   const KernelWithBarriers& kernel = info.param;
-  return std::string(kernel.definition) + "_" + kernel.stage + "_" + std::to_string(kernel.Dk) + "_" +
-         std::to_string(kernel.Dv) + "_" + std::to_string(info.index);
+  std::string name = std::string(kernel.definition) + "_" + kernel.stage + "_" + std::to_string(kernel.Dk) + "_" +
+                     std::to_string(kernel.Dv) + "_" + std::to_string(info.index);
+  std::ranges::replace_if(
+      name, [](unsigned char c) { return !std::isalnum(c); }, '_');
+  return name;
 }
 
-/// The lines of a source file that wait at a block barrier.
-inline std::vector<unsigned> barrier_lines(const std::string& file) {
-  std::ifstream source(std::string(CHAPTER_FOLDER "/../") + file);
+/// The lines of the kernel's file, or of the kernel, that wait at a block barrier.
+inline std::vector<unsigned> barrier_lines(const KernelWithBarriers& kernel) {
+  std::ifstream source(std::string(CHAPTER_FOLDER "/../") + kernel.file);
   std::vector<unsigned> lines;
   std::string text;
+  bool is_meant = std::string(kernel.kernel).empty();
   for (unsigned line = 1; std::getline(source, text); ++line) {
+    if (*kernel.kernel && text.starts_with("__global__")) is_meant = text.find(kernel.kernel) != std::string::npos;
     const std::size_t barrier = text.find("__syncthreads()");
-    if (barrier != std::string::npos && barrier < text.find("//")) lines.push_back(line);
+    if (is_meant && barrier != std::string::npos && barrier < text.find("//")) lines.push_back(line);
   }
   return lines;
 }
 
-class BarriersTest : public testing::TestWithParam<KernelWithBarriers> {
- protected:
-  void TearDown() override {
-    emulator::skip_no_barrier();
-    emulator::set_schedule("");
-  }
+/// How a run ended.
+struct StageRun {
+  bool is_right = false;  ///< it ended in time, with status 0: every output is near the reference
+  std::string text;       ///< what it printed
 };
+
+/// Runs the stage once.
+/// @param schedule the order of threads and blocks
+/// @param skip the line of a barrier that is taken out; 0: none
+inline StageRun run_stage(const KernelWithBarriers& kernel, const std::string& schedule, unsigned skip = 0) {
+#if defined(__SANITIZE_THREAD__)
+  const std::string patience = "60";  // seconds; a run with all barriers takes up to 10
+#else
+  const std::string patience = "5";  // seconds; a run with all barriers takes less than 1
+#endif
+  std::string command = "EMULATOR_SCHEDULE=" + schedule;
+  if (skip != 0) command += " EMULATOR_SKIP_BARRIER=" + std::string(kernel.file) + ":" + std::to_string(skip);
+  command += " timeout " + patience + " '" CHAPTER_EXECUTABLE "' --operator " + kernel.definition + " --stage " +
+             kernel.stage + " -B 1 -H 1 --seed 1 -L " + std::to_string(kernel.L);
+  if (kernel.Dk != 0) command += " --key-dim " + std::to_string(kernel.Dk);
+  command += " --value-dim " + std::to_string(kernel.Dv) + " --repeat 1 --warmup 0 2>&1";
+  FILE* pipe = popen(command.c_str(), "r");
+  if (!pipe) throw std::runtime_error("cannot run " + command);
+  StageRun run;
+  for (int c; (c = std::fgetc(pipe)) != EOF;) run.text += char(c);
+  const int status = pclose(pipe);
+  run.is_right = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  return run;
+}
+
+class BarriersTest : public testing::TestWithParam<KernelWithBarriers> {};
 
 #if !defined(__SANITIZE_THREAD__)
 TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
   constexpr std::array kSchedules = {"forward", "reverse", "warps", "warps-reverse", "random:1", "random:2"};
-  const KernelWithBarriers& kernel = GetParam();
-  const Chapter all = chapter();
-  const Operator& definition = *std::ranges::find(all.operators(), kernel.definition, &Operator::name);
-  const Stage& stage = *std::ranges::find(definition.stages(), kernel.stage, &Stage::name);
-  const Problem problem = make_problem(
-      definition, {.sizes = {{"B", 1}, {"H", 1}, {"L", kernel.L}, {"Dk", kernel.Dk}, {"Dv", kernel.Dv}}, .seed = 1});
-  const Outputs truth = evaluate_reference(definition, problem, stage.dtype);
-  const auto is_right = [&] {
-    const Outputs outputs = evaluate(definition, stage, problem);
-    const double tolerance = tolerance_of(stage, problem.sizes);
-    return std::ranges::all_of(
-        outputs, [&](const auto& output) { return compare(output.second, truth.at(output.first)).within(tolerance); });
-  };
-  const std::vector<unsigned> lines = barrier_lines(kernel.file);
+  const std::vector<unsigned> lines = barrier_lines(GetParam());
   ASSERT_FALSE(lines.empty());
   for (const char* schedule : kSchedules) {
-    emulator::set_schedule(schedule);
-    EXPECT_TRUE(is_right()) << "with all barriers, " << schedule;
+    const StageRun run = run_stage(GetParam(), schedule);
+    EXPECT_TRUE(run.is_right) << "with all barriers, " << schedule << "\n" << run.text;
   }
   for (const unsigned line : lines) {
-    emulator::skip_barrier(kernel.file, line);
-    int wrong = 0;
-    std::cout << kernel.file << ":" << line << " taken out:";
+    bool is_found = false;
     for (const char* schedule : kSchedules) {
-      emulator::set_schedule(schedule);
-      const bool right = is_right();
-      wrong += !right;
-      std::cout << "  " << schedule << (right ? " right" : " WRONG");
+      if (run_stage(GetParam(), schedule, line).is_right) continue;
+      is_found = true;
+      std::cout << GetParam().file << ":" << line << " taken out: wrong with " << schedule << "\n";
+      break;
     }
-    std::cout << "\n";
-    EXPECT_GT(wrong, 0) << kernel.file << ":" << line;
+    EXPECT_TRUE(is_found) << GetParam().file << ":" << line;
   }
 }
 #else
-/// What the chapter's executable prints when it runs the stage with this barrier taken out ("": none). The problem is
-/// that of the schedules.
-inline std::string run_without_barrier(const KernelWithBarriers& kernel, const std::string& skip) {
-  const std::string command = (skip.empty() ? "" : "EMULATOR_SKIP_BARRIER=" + skip + " ") +
-                              std::string("'" CHAPTER_EXECUTABLE "' --operator ") + kernel.definition + " --stage " +
-                              kernel.stage + " -B 1 -H 1 --seed 1 -L " + std::to_string(kernel.L) + " --key-dim " +
-                              std::to_string(kernel.Dk) + " --value-dim " + std::to_string(kernel.Dv) +
-                              " --repeat 1 --warmup 0 2>&1";
-  std::string text;
-  FILE* pipe = popen(command.c_str(), "r");
-  if (!pipe) throw std::runtime_error("cannot run " + command);
-  for (int c; (c = std::fgetc(pipe)) != EOF;) text += char(c);
-  pclose(pipe);
-  return text;
-}
-
 TEST_P(BarriersTest, ThreadSanitizerReportsThatItIsMissing) {
-  const std::string folder(CHAPTER_FOLDER), chapter = folder.substr(folder.rfind('/') + 1), file = GetParam().file;
-  EXPECT_EQ(run_without_barrier(GetParam(), "").find("data race"), std::string::npos);
-  for (const unsigned line : barrier_lines(file)) {
-    const std::string report = run_without_barrier(GetParam(), file + ":" + std::to_string(line));
-    EXPECT_NE(report.find("data race"), std::string::npos) << file << ":" << line << "\n" << report;
+  const std::string folder(CHAPTER_FOLDER), chapter = folder.substr(folder.rfind('/') + 1);
+  const StageRun whole = run_stage(GetParam(), "forward");
+  EXPECT_TRUE(whole.is_right) << whole.text;
+  EXPECT_EQ(whole.text.find("data race"), std::string::npos) << whole.text;
+  for (const unsigned line : barrier_lines(GetParam())) {
+    const std::string report = run_stage(GetParam(), "forward", line).text;
+    EXPECT_NE(report.find("data race"), std::string::npos) << GetParam().file << ":" << line << "\n" << report;
     EXPECT_NE(report.find(chapter + "/"), std::string::npos) << "the report names one of the chapter's files";
   }
 }

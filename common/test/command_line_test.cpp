@@ -181,9 +181,9 @@ TEST(CommandLine, HelpNamesEveryOption) {
   EXPECT_EQ(result.status, 0);
   EXPECT_EQ(result.error, "");
   for (const char* option :
-       {"--operator",  "--stage",  "--list",    "-B,--batch", "-H,--heads", "-L,--length", "--key-dim",
-        "--value-dim", "--chunk",  "--scale",   "--seed",     "--repeat",   "--warmup",    "--cpu-only",
-        "--input",     "--output", "--weights", "--json",     "--no-decay", "--weigh"}) {
+       {"--operator",  "--stage", "--list",   "-B,--batch", "-H,--heads", "-L,--length", "--key-dim",
+        "--value-dim", "--chunk", "--prompt", "--scale",    "--seed",     "--repeat",    "--warmup",
+        "--cpu-only",  "--input", "--output", "--weights",  "--json",     "--no-decay",  "--weigh"}) {
     EXPECT_NE(result.out.find(option), std::string::npos) << option;
   }
 }
@@ -204,6 +204,7 @@ TEST(CommandLine, BadNumbers) {
   EXPECT_EQ(usage_error({"--batch=-3"}), "--batch: -3 is not between 1 and 2147483647");
   EXPECT_EQ(usage_error({"-H", "-3"}), "--heads: -3 is not between 1 and 2147483647");
   EXPECT_EQ(usage_error({"--value-dim", "2147483648"}), "--value-dim: 2147483648 is not between 1 and 2147483647");
+  EXPECT_EQ(usage_error({"--prompt", "-1"}), "--prompt: -1 is not between 0 and 2147483647");
   EXPECT_EQ(usage_error({"-L", "99999999999999999999999"}),
             "--length: 99999999999999999999999 is not between 1 and 2147483647");
   EXPECT_EQ(usage_error({"-L", "12x"}), "--length: '12x' is not a whole number");

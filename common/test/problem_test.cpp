@@ -226,6 +226,26 @@ TEST(Problem, WeightsComeFromTheirOwnFile) {
   EXPECT_EQ(problem.inputs.find("w")->second.value(4), 0.75);
 }
 
+TEST(Problem, SomeSizesMayBeZero) {
+  const auto prompt = [](const Sizes& sizes) -> std::string {
+    Operator definition("decode", "for the tests of sizes");
+    definition.input({.name = "x", .dims = {"B", "H", "L"}, .draw = normal()})
+        .sizes({{"B", 1}, {"H", 1}, {"L", 9}})
+        .derived_size("P", [](const Sizes& s) { return s.at("L") / 3; })
+        .may_be_zero("P");
+    try {
+      return std::to_string(plan_problem(definition, {.sizes = sizes}).sizes.at("P"));
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_EQ(prompt({}), "3");
+  EXPECT_EQ(prompt({{"L", 2}}), "0");
+  EXPECT_EQ(prompt({{"P", 0}}), "0");
+  EXPECT_EQ(prompt({{"P", -1}}), "P = -1: must be between 0 and 2147483647");
+  EXPECT_EQ(prompt({{"B", 0}}), "B = 0: must be between 1 and 2147483647");
+}
+
 // A layer of H heads: w [D, D], bias [D], and D = 4 H unless a file says otherwise.
 Operator layer() {
   return Operator("layer", "for the tests of metadata")

@@ -56,6 +56,34 @@ TYPED_TEST(Memory, CopiesBitsAndCountsBytes) {
   EXPECT_EQ(result, bytes);
 }
 
+__global__ void double_in_place(float4* data, int count) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i >= count) return;
+  const float4 x = load_for_update(&data[i]);
+  store_global(&data[i], make_float4(2 * x.x, 2 * x.y, 2 * x.z, 2 * x.w));
+}
+
+TEST(Memory, UpdatesInPlace) {
+  std::vector<float4> host(100);
+  for (int i = 0; i < 100; ++i) host[i] = make_float4(float(i), float(i + 1), -1, 0.5f);
+  DeviceBuffer<float4> data(host);
+#if TUTORIAL_EMULATOR
+  emulator::reset_counters();
+#endif
+  launch(double_in_place, {4, 32}, data.data(), 100);
+#if TUTORIAL_EMULATOR
+  EXPECT_EQ(emulator::counters().global_bytes_read, 1600u);
+  EXPECT_EQ(emulator::counters().global_bytes_written, 1600u);
+#endif
+  const std::vector<float4> result = data.download();
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(result[i].x, 2 * float(i));
+    EXPECT_EQ(result[i].y, 2 * float(i + 1));
+    EXPECT_EQ(result[i].z, -2);
+    EXPECT_EQ(result[i].w, 1);
+  }
+}
+
 __global__ void look_at_shared(std::uintptr_t* out) {
   out[0] = reinterpret_cast<std::uintptr_t>(dynamic_shared<float>());
   out[1] = reinterpret_cast<std::uintptr_t>(dynamic_shared<double>());

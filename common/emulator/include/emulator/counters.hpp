@@ -23,8 +23,9 @@ struct Counters {
 Counters counters();
 void reset_counters();
 
-/// Counts of the block that this OS thread runs; added to the others when the block has finished.
-extern constinit thread_local Counters block_counters;
+/// Counts of the block that this OS thread runs; added to the others when the block has finished. "local-exec": kernels
+/// are linked into executables only, and with the default GCC 12 may take an address that the linker then refuses.
+extern constinit thread_local Counters block_counters __attribute__((tls_model("local-exec")));
 
 /// The helpers of common/device call these. Threads of a block share one set of counts and take turns, which
 /// ThreadSanitizer could not know.

@@ -1,0 +1,52 @@
+#pragma once
+/// @file
+/// The operator `convolution` and one declaration a stage. Plain views and sizes only: .cu files include it.
+///
+///     y_t = sum_{j<=t} kernel_{t-j} u_j
+///
+/// for each of D channels; positions t and j count from 0. Where kernel_j = r^j this is the operator `scan` with x = u,
+/// y_0 = 0 and the same gate r at every step. Views of CPU stages point into host memory, views of GPU stages into
+/// device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the runtime
+/// refuses.
+
+#include <cstdint>
+#include <string>
+
+#include "common/view.hpp"
+
+namespace tutorial::convolution {
+
+struct Arguments {
+  int B, L, D;
+  View<const float> u;  ///< [B, L, D]
+  const float* kernel;  ///< [L]
+  View<float> y;        ///< [B, L, D]
+
+  static Arguments bind(const Call& call);
+};
+
+void direct(const Arguments&);    ///< 1: CPU, double: what every stage is checked against
+void fft(const Arguments&);       ///< 2: CPU, double: a product of spectra
+void by_scan(const Arguments&);   ///< 3: GPU: the operator `scan`, for kernel_j = r^j
+void by_cufft(const Arguments&);  ///< 4: GPU: stage 2 through cuFFT; CUDA builds only
+
+// What a stage cannot run, as a sentence; empty where it can.
+std::string direct_limits(const Arguments&);
+std::string by_scan_limits(const Arguments&);  ///< looks at the kernel, where there is one
+std::string by_cufft_limits(const Arguments&);
+
+// Bytes of memory that a stage needs beside its inputs and outputs.
+std::int64_t fft_memory(const Arguments&);
+std::int64_t by_scan_memory(const Arguments&);
+std::int64_t by_cufft_memory(const Arguments&);
+
+/// Bytes that its kernels ask global memory for or give to it, without the words that tiles hand to each other.
+std::int64_t by_scan_moved(const Arguments&);
+
+/// What scan's dispatch picks, as text for the report.
+std::string by_scan_note(const Arguments&);
+
+/// Length of the sequences that are transformed: a power of two, at least 2 L.
+std::int64_t padded_length(std::int64_t L);
+
+}  // namespace tutorial::convolution

@@ -1,0 +1,46 @@
+/// @file
+/// Stage 1, `direct`: the sum as it is written.
+///
+/// Idea: a recurrence whose gates never change has a closed form: what is left of u_j after t - j steps is r^{t-j}, for
+/// every t and j with the same distance the same. Any other numbers can stand for these powers: the kernel.
+/// Mends: nothing: this is the first stage. Same: a causal sum over what came before, as in every chapter.
+///
+///   y_t = sum_{j<=t} kernel_{t-j} u_j
+///
+/// Shapes: u, y [B, L, D]; kernel [L]; fp32 in host memory.
+/// Who does what: OpenMP gives each thread a position of a batch entry at a time, in no order, as late ones take longer.
+/// Everything is computed in double: this is the reference of all other stages, too.
+/// Memory: D sums a thread. Work: L (L + 1) / 2 multiply-adds a channel. Bytes: u, kernel and y once, u from the caches
+/// L / 2 times.
+/// Limit: the cores' arithmetic. Needs: L <= 16384, for patience.
+/// Weakness: O(L^2). The same differences come again and again: stage 2.
+/// Source: the definition.
+
+#include <cstddef>
+#include <vector>
+
+#include "06_scan/convolution.hpp"
+
+namespace tutorial::convolution {
+
+void direct(const Arguments& a) {
+  const auto D = std::size_t(a.D);
+#pragma omp parallel for collapse(2) schedule(dynamic)
+  for (int b = 0; b < a.B; ++b) {
+    for (int t = 0; t < a.L; ++t) {
+      std::vector<double> sum(D);
+      for (int j = 0; j <= t; ++j) {
+        const float* u = a.u.row(b, 0, j);
+        const auto weight = double(a.kernel[t - j]);
+        for (std::size_t d = 0; d < D; ++d) sum[d] += weight * double(u[d]);
+      }
+      for (std::size_t d = 0; d < D; ++d) a.y.row(b, 0, t)[d] = float(sum[d]);
+    }
+  }
+}
+
+std::string direct_limits(const Arguments& a) {
+  return a.L > 16384 ? "L > 16384: O(L^2) time" : "";
+}
+
+}  // namespace tutorial::convolution

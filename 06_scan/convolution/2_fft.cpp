@@ -1,0 +1,87 @@
+/// @file
+/// Stage 2, `fft`: a product of spectra.
+///
+/// Idea: the Fourier transform turns a convolution into a product, frequency by frequency, and costs O(N log N). But the
+/// product belongs to a circular convolution, in which what runs over the end comes in again at the start. So u and the
+/// kernel are followed by zeros up to N >= 2 L: then only zeros come in again.
+/// Mends: the L^2 / 2 multiply-adds of stage 1. Same: the result, up to rounding.
+///
+///   y = first L of FFT^-1( FFT(u, 0, ..., 0) . FFT(kernel, 0, ..., 0) )       of length N, the next power of two
+///
+/// Shapes: u, y [B, L, D]; kernel [L]; fp32 in host memory; spectra of N / 2 + 1 frequencies, complex, in double: u is
+/// real, and the other half is the same, conjugated.
+/// Who does what: OpenMP gives each thread a channel of a batch entry at a time.
+/// Memory: 16 N bytes a thread, and 8 N for the kernel's spectrum. Work: two transforms a channel, 5 N log2(N)
+/// operations together, and 3 N for the product. Bytes: u, kernel and y once.
+/// Limit: the caches. Needs: nothing. A rounding error is one of the whole sequence, not of a step: where y_t is small
+/// beside others, its relative error is large.
+/// Weakness: y_0 waits for all of u: whoever gets a token at a time cannot use it. The operator `scan` can, and needs no
+/// more than O(L): stage 3.
+/// Sources: Cooley and Tukey, Mathematics of Computation 19, 1965; Eigen's unsupported module FFT (kissfft).
+
+#include <bit>
+#include <complex>
+#include <cstddef>
+#include <unsupported/Eigen/FFT>
+#include <vector>
+
+#include "06_scan/convolution.hpp"
+
+namespace tutorial::convolution {
+namespace {
+
+using Spectrum = std::vector<std::complex<double>>;
+
+/// Transforms of one length, forwards and back. A thread has its own: it keeps tables.
+class Transform {
+ public:
+  Transform() { fft_.SetFlag(Eigen::FFT<double>::HalfSpectrum); }
+
+  Spectrum forward(const std::vector<double>& sequence) {
+    Spectrum spectrum;
+    fft_.fwd(spectrum, sequence);
+    return spectrum;
+  }
+  std::vector<double> back(const Spectrum& spectrum, std::size_t N) {
+    std::vector<double> sequence;
+    fft_.inv(sequence, spectrum, Eigen::Index(N));
+    return sequence;
+  }
+
+ private:
+  Eigen::FFT<double> fft_;
+};
+
+}  // namespace
+
+void fft(const Arguments& a) {
+  const auto N = std::size_t(padded_length(a.L));
+  std::vector<double> kernel(N);
+  for (int t = 0; t < a.L; ++t) kernel[std::size_t(t)] = double(a.kernel[t]);
+  const Spectrum of_kernel = Transform().forward(kernel);
+#pragma omp parallel
+  {
+    Transform transform;
+    std::vector<double> sequence(N);
+#pragma omp for collapse(2)
+    for (int b = 0; b < a.B; ++b) {
+      for (int d = 0; d < a.D; ++d) {
+        for (int t = 0; t < a.L; ++t) sequence[std::size_t(t)] = double(a.u.row(b, 0, t)[d]);
+        Spectrum spectrum = transform.forward(sequence);
+        for (std::size_t f = 0; f < spectrum.size(); ++f) spectrum[f] *= of_kernel[f];
+        const std::vector<double> y = transform.back(spectrum, N);
+        for (int t = 0; t < a.L; ++t) a.y.row(b, 0, t)[d] = float(y[std::size_t(t)]);
+      }
+    }
+  }
+}
+
+std::int64_t fft_memory(const Arguments& a) {
+  return 8 * padded_length(a.L);
+}
+
+std::int64_t padded_length(std::int64_t L) {
+  return std::int64_t(std::bit_ceil(2 * std::uint64_t(L)));
+}
+
+}  // namespace tutorial::convolution

@@ -1,0 +1,11 @@
+#pragma once
+/// @file
+/// `--example`: a convolution of four numbers, by the stages direct, fft and scan.
+
+#include "common/chapter/demonstration.hpp"
+
+namespace tutorial::convolution {
+
+Demonstration worked_example();
+
+}  // namespace tutorial::convolution

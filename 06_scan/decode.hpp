@@ -1,0 +1,93 @@
+#pragma once
+/// @file
+/// The operator `decode` and one declaration a stage: the first P tokens at once, the others one at a time. Plain views
+/// and sizes only: .cu files include it.
+///
+/// Four rules, each with a state S [Dk, Dv] a head and S_0 = initial_state or 0:
+///
+///     simple_gla   S_t = exp(g_t) S_{t-1} + k_t^T v_t                                      o_t = scale q_t S_t
+///     gla          S_t = diag(exp(g_t)) S_{t-1} + k_t^T v_t                                o_t = scale q_t S_t
+///     delta_rule   S_t = S_{t-1} + beta_t k_t^T (v_t - k_t S_{t-1})                        o_t = scale q_t S_t
+///     normalized   S_t = S_{t-1} + phi(k_t)^T v_t, z_t = z_{t-1} + phi(k_t)
+///                                                                 o_t = phi(q_t) S_t / (phi(q_t) . z_t + eps)
+///
+/// the recurrences of the chapters 04, 03, 05 and 01, with their symbols; phi(x) = elu(x) + 1, z_0 = initial_z or 0,
+/// and phi(k_t) = 0 for t >= key_lengths[b]. Views of CPU stages point into host memory, views of GPU stages into device
+/// memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the runtime refuses.
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+#include <string>
+
+#include "common/view.hpp"
+
+namespace tutorial::decode {
+
+enum class Rule { simple_gla, gla, delta_rule, normalized };
+
+/// What a rule does not have is null.
+/// @tparam T the element type of q, k, v and o: float, or __nv_bfloat16 for the GPU stages. Gates, beta and states are
+/// fp32.
+template <class T>
+struct Arguments {
+  int B, H, L, Dk, Dv;
+  int P;                            ///< tokens of the prompt, 0 to L
+  float scale;                      ///< multiplies q
+  float eps;                        ///< added to the denominator
+  View<const T> q;                  ///< [B, H, L, Dk]
+  View<const T> k;                  ///< [B, H, L, Dk]
+  View<const T> v;                  ///< [B, H, L, Dv]
+  View<const float> g;              ///< [B, H, L], rows of one element, or [B, H, L, Dk]: <= 0
+  View<const float> beta;           ///< [B, H, L], in [0, 1]: rows of one element
+  const int* key_lengths;           ///< [B], or null where every key counts
+  View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null where S_0 = 0
+  const float* initial_z;           ///< [B, H, Dk], or null where z_0 = 0
+  View<T> o;                        ///< [B, H, L, Dv]
+  View<float> final_state;          ///< [B, H, Dk, Dv]: where the state lives from the first token on
+  float* final_z;                   ///< [B, H, Dk]; unlike final_state it may not be initial_z
+
+  static Arguments bind(const Call& call);
+};
+using FloatArguments = Arguments<float>;
+using HalfArguments = Arguments<__nv_bfloat16>;
+
+/// 1: CPU, double: what the others are checked against. The chapters' own recurrences, whatever P is.
+template <Rule kRule>
+void recurrent(const FloatArguments&);
+
+/// 2: GPU: all L tokens at once by the chapters' dispatch, whatever P is.
+template <Rule kRule>
+void prefill(const HalfArguments&);
+template <Rule kRule>
+std::string prefill_limits(const HalfArguments&);
+template <Rule kRule>
+std::string prefill_note(const HalfArguments&);
+template <Rule kRule>
+std::int64_t prefill_memory(const HalfArguments&);
+template <Rule kRule>
+std::int64_t prefill_moved(const HalfArguments&);  ///< -1 where that dispatch does not say
+
+/// 3: GPU: stage 2 for P tokens, then a kernel a token.
+template <Rule kRule>
+void step(const HalfArguments&);
+template <Rule kRule>
+std::string step_limits(const HalfArguments&);
+template <Rule kRule>
+std::string step_note(const HalfArguments&);
+template <Rule kRule>
+std::int64_t step_memory(const HalfArguments&);
+template <Rule kRule>
+std::int64_t step_moved(const HalfArguments&);  ///< -1 where stage 2 does not say
+
+/// Columns of the state that a block of stage 3 takes.
+enum class Tile { narrow = 8, wide = 32 };
+/// Stage 3 with this tile instead of the one that it picks.
+template <Rule kRule>
+void step_with(Tile tile, const HalfArguments&);
+Tile step_tile(const HalfArguments&);  ///< that it picks
+
+/// Bytes of one token for all B H heads: its states read and written, its q, k, v, gates and o, each of them once.
+std::int64_t token_bytes(Rule rule, std::int64_t heads, std::int64_t Dk, std::int64_t Dv);
+
+}  // namespace tutorial::decode

@@ -1,0 +1,66 @@
+/// @file
+/// Stage 1, `recurrent`: the chapters' recurrences. No new loop.
+///
+/// Idea: what decoding has to give is what the recurrence gives: there is no other truth for a token that comes alone.
+/// Mends: nothing: this is the first stage. Same: stage 1 of the operators simple_gla (chapter 04), gla (03) and
+/// delta_rule (05). The normalised form is chapter 01's with the states of chapter 02, which keeps S and z from call to
+/// call and takes features instead of q and k; they are computed here.
+///
+/// Shapes: as in decode.hpp, fp32 in host memory; with the normalised form phi(q) and phi(k) [B, H, L, Dk].
+/// Who does what: OpenMP gives each thread a head at a time. Everything but phi is computed in double: this is the
+/// reference of all other stages, too.
+/// Memory: S, 8 Dk Dv bytes a thread. Work: 2 to 3 multiply-adds a token and element of the state. Bytes: inputs and
+/// outputs once.
+/// Limit: the cores' arithmetic. Needs: nothing. Weakness: it is on the CPU.
+/// Sources: arXiv 2006.16236, equations 16 to 20, and those of the chapters.
+
+#include <cstddef>
+#include <vector>
+
+#include "01_linear_attention/feature_map.hpp"
+#include "06_scan/decode.hpp"
+#include "06_scan/decode/chapters.hpp"
+
+namespace tutorial::decode {
+namespace {
+
+/// phi of [B, H, L, Dk], packed; zeros from key_lengths[b] on.
+/// @param key_lengths [B], or null
+std::vector<float> features(const FloatArguments& a, const View<const float>& x, const int* key_lengths) {
+  std::vector<float> result(std::size_t(a.B) * std::size_t(a.H) * std::size_t(a.L) * std::size_t(a.Dk));
+#pragma omp parallel for collapse(2)
+  for (int b = 0; b < a.B; ++b) {
+    for (int h = 0; h < a.H; ++h) {
+      float* row = &result[(std::size_t(b) * std::size_t(a.H) + std::size_t(h)) * std::size_t(a.L) * std::size_t(a.Dk)];
+      for (int t = 0; t < a.L; ++t, row += a.Dk) {
+        for (int d = 0; d < a.Dk && (!key_lengths || t < key_lengths[b]); ++d) {
+          row[d] = float(phi(double(x.row(b, h, t)[d])));
+        }
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+template <Rule kRule>
+void recurrent(const FloatArguments& a) {
+  if constexpr (kRule == Rule::simple_gla) {
+    simple_gla::recurrent(as_simple_gla(a));
+  } else if constexpr (kRule == Rule::gla) {
+    gla::recurrent(as_gla(a));
+  } else if constexpr (kRule == Rule::delta_rule) {
+    delta_rule::recurrent(as_delta_rule(a));
+  } else {
+    const std::vector<float> phi_q = features(a, a.q, nullptr), phi_k = features(a, a.k, a.key_lengths);
+    linear_attention::normalized_double(as_normalized(a, phi_q.data(), phi_k.data()));
+  }
+}
+
+template void recurrent<Rule::simple_gla>(const FloatArguments&);
+template void recurrent<Rule::gla>(const FloatArguments&);
+template void recurrent<Rule::delta_rule>(const FloatArguments&);
+template void recurrent<Rule::normalized>(const FloatArguments&);
+
+}  // namespace tutorial::decode

@@ -1,0 +1,47 @@
+#pragma once
+/// @file
+/// The arguments of `decode` as the chapters' operators take them.
+
+#include "02_chunkwise/normalized.hpp"
+#include "03_gla/gla.hpp"
+#include "04_fused_chunk/simple_gla.hpp"
+#include "05_deltanet_wy/delta_rule.hpp"
+#include "06_scan/decode.hpp"
+
+namespace tutorial::decode {
+
+inline constexpr int kChunk = 64;  // nobody reads it: the chapters' stages used here have their own, or none
+
+template <class T>
+simple_gla::Arguments<T> as_simple_gla(const Arguments<T>& a) {
+  return {a.B, a.H, a.L, a.Dk, a.Dv, kChunk, a.scale, a.q, a.k, a.v, a.g, a.initial_state, a.o, a.final_state};
+}
+
+template <class T>
+gla::Arguments<T> as_gla(const Arguments<T>& a) {
+  return {a.B, a.H, a.L, a.Dk, a.Dv, kChunk, a.scale, a.q, a.k, a.v, a.g, a.initial_state, a.o, a.final_state};
+}
+
+template <class T>
+delta_rule::Arguments<T> as_delta_rule(const Arguments<T>& a) {
+  return {a.B, a.H,          a.L, a.Dk, a.Dv, kChunk, a.scale, false, a.q, a.k, a.v, a.beta, a.initial_state,
+          a.o, a.final_state};
+}
+
+/// @param phi_q [B, H, L, Dk], packed; null where only sizes are of interest
+/// @param phi_k likewise
+template <class T>
+linear_attention::NormalizedBy<T> as_normalized(const Arguments<T>& a, const T* phi_q, const T* phi_k) {
+  return {{a.B, a.H, a.L, a.Dk, a.Dv, kChunk, a.scale, packed(phi_q, a.H, a.L, a.Dk), packed(phi_k, a.H, a.L, a.Dk),
+           a.v, a.initial_state, a.o, a.final_state},
+          {a.initial_z, a.final_z, a.eps, nullptr}};
+}
+
+/// The first tokens alone.
+template <class T>
+Arguments<T> prompt_of(Arguments<T> a) {
+  a.L = a.P;
+  return a;
+}
+
+}  // namespace tutorial::decode

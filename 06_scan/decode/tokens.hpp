@@ -1,0 +1,13 @@
+#pragma once
+/// @file
+/// `--tokens`: the time of one token by stage `step`, for all rules and several batches.
+
+#include "common/chapter/demonstration.hpp"
+
+namespace tutorial::decode {
+
+/// Flushed, in a loop of launches, and in a CUDA graph, on tensors of equal numbers. On the emulator there is nothing to
+/// time: the bytes alone.
+Demonstration tokens();
+
+}  // namespace tutorial::decode

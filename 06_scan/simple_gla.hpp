@@ -1,0 +1,33 @@
+#pragma once
+/// @file
+/// The operator `simple_gla` of chapter 04 by scans: one declaration a stage. Plain views and sizes only: .cu files
+/// include it.
+///
+///     S_t = exp(g_t) S_{t-1} + k_t^T v_t,    o_t = scale q_t S_t,    S_0 = initial_state or 0
+///
+/// A step is the map S -> exp(g_t) S + k_t^T v_t: chapter 06's maps, whose value is a matrix. Inputs, sizes and the
+/// stages that these are compared with are chapter 04's.
+
+#include <cstdint>
+#include <string>
+
+#include "04_fused_chunk/simple_gla.hpp"
+
+namespace tutorial::scan {
+
+void scan_states(const simple_gla::FloatArguments&);  ///< 5: GPU: every product and every state in memory
+void scan_fused(const simple_gla::FloatArguments&);   ///< 6: GPU: tiles that look back; states of tiles alone
+
+// What a stage cannot run, as a sentence; empty where it can.
+std::string scan_states_limits(const simple_gla::FloatArguments&);
+std::string scan_fused_limits(const simple_gla::FloatArguments&);
+
+// Bytes of memory that a stage needs beside its inputs and outputs.
+std::int64_t scan_states_memory(const simple_gla::FloatArguments&);
+std::int64_t scan_fused_memory(const simple_gla::FloatArguments&);
+
+// Bytes that a stage's kernels ask global memory for or give to it, be it a cache that serves them.
+std::int64_t scan_states_moved(const simple_gla::FloatArguments&);
+std::int64_t scan_fused_moved(const simple_gla::FloatArguments&);  ///< without the states that look-back reads
+
+}  // namespace tutorial::scan

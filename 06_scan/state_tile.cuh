@@ -1,0 +1,172 @@
+#pragma once
+/// @file
+/// What scan_fused and scan_affine share: 32 columns of a state in the registers of a block, and what a step does to
+/// them. Columns of a state never meet, but for its rows' sums.
+///
+///     S  = decay S + k^T v      decay_and_add()
+///     S += k^T v                add()
+///     o  = q S                  read(), then sum_for_lane() or sum_for_all()
+///
+/// A block has 128 threads. 16 neighbouring lanes share four columns, and have Dk / 16 rows of them each, in turns of
+/// four: for a float4 of k, read from shared memory by each of 16 lanes and by both halves of a warp, there are 16
+/// multiply-adds. Neighbouring lanes read neighbouring float4, so that no two of them meet in a bank.
+///
+///     rows  0 to 3, 64 to 67, ...   lane 0 of the 16          registers [r][c]: r = 0 to 3 are the first four rows,
+///     rows  4 to 7, 68 to 71, ...   lane 1                     r = 4 to 7 the next four; c = 0 to 3 the columns
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "common/device/cp_async.cuh"
+#include "common/device/memory.cuh"
+#include "common/device/warp.cuh"
+#include "common/view.hpp"
+
+namespace tutorial::scan {
+
+inline constexpr int kStateThreads = 128;                         ///< of a block
+inline constexpr int kShare = 16;                                 ///< lanes that share columns
+inline constexpr int kStateColumns = 4 * kStateThreads / kShare;  ///< of a block
+inline constexpr int kMaxKeyDim = 256;
+
+/// This thread among those that share its columns.
+__device__ __forceinline__ int share() {
+  return int(threadIdx.x) % kShare;
+}
+/// The first of this thread's four columns in the block's tile.
+__device__ __forceinline__ int first_column() {
+  return int(threadIdx.x) / kShare * 4;
+}
+
+/// Four numbers of a row in shared memory.
+__device__ __forceinline__ float4 four(const float* row, int index) {
+  return *reinterpret_cast<const float4*>(row + index);
+}
+
+/// A thread's part of a state.
+/// @tparam kDk Dk rounded up to 64, 128 or 256: so loops over registers have lengths that the compiler knows
+template <int kDk>
+struct StateTile {
+  static constexpr int kRows = kDk / kShare;
+
+  float of[kRows][4];
+
+  /// The row of the state in of[r].
+  static __device__ __forceinline__ int row(int r) { return r / 4 * 4 * kShare + share() * 4 + r % 4; }
+
+  /// Calls f(d, j, element) for the elements that there are.
+  /// @param columns of the block's tile that there are
+  template <class F>
+  __device__ __forceinline__ void each(int Dk, int columns, F f) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        if (row(r) < Dk && first_column() + c < columns) f(row(r), first_column() + c, of[r][c]);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) of[r][c] = 0;
+    }
+  }
+
+  /// S += k^T v.
+  /// @param k row of kDk numbers in shared memory, aligned to 16 bytes
+  __device__ __forceinline__ void add(const float* k, const float (&v)[4]) {
+#pragma unroll
+    for (int r = 0; r < kRows; r += 4) {
+      const float4 four_k = four(k, row(r));
+      const float keys[4] = {four_k.x, four_k.y, four_k.z, four_k.w};
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) of[r + e][c] += keys[e] * v[c];
+      }
+    }
+  }
+
+  /// S = decay S + k^T v.
+  __device__ __forceinline__ void decay_and_add(float decay, const float* k, const float (&v)[4]) {
+#pragma unroll
+    for (int r = 0; r < kRows; r += 4) {
+      const float4 four_k = four(k, row(r));
+      const float keys[4] = {four_k.x, four_k.y, four_k.z, four_k.w};
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) of[r + e][c] = decay * of[r + e][c] + keys[e] * v[c];
+      }
+    }
+  }
+
+  /// This thread's part of q S, its four columns.
+  __device__ __forceinline__ void read(const float* q, float (&sums)[4]) const {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) sums[c] = 0;
+#pragma unroll
+    for (int r = 0; r < kRows; r += 4) {
+      const float4 four_q = four(q, row(r));
+      const float queries[4] = {four_q.x, four_q.y, four_q.z, four_q.w};
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) sums[c] += queries[e] * of[r + e][c];
+      }
+    }
+  }
+};
+
+/// The sum over the lanes that share columns, of column share() / 4. Each lane hands half of its numbers to another and
+/// keeps the other half: 5 shuffles instead of 16.
+__device__ __forceinline__ float sum_for_lane(const float (&x)[4]) {
+  const bool second_pair = share() & 8, second = share() & 4;
+  const float low = (second_pair ? x[2] : x[0]) + shuffle_xor(second_pair ? x[0] : x[2], 8);
+  const float high = (second_pair ? x[3] : x[1]) + shuffle_xor(second_pair ? x[1] : x[3], 8);
+  float sum = (second ? high : low) + shuffle_xor(second ? low : high, 4);
+  sum += shuffle_xor(sum, 2);
+  return sum + shuffle_xor(sum, 1);
+}
+
+/// The same for all four columns, told to all lanes.
+__device__ __forceinline__ void sum_for_all(const float (&x)[4], float (&sums)[4]) {
+  const float sum = sum_for_lane(x);
+#pragma unroll
+  for (int c = 0; c < 4; ++c) sums[c] = __shfl_sync(kAllLanes, sum, int(lane_index()) / kShare * kShare + c * 4);
+}
+
+/// Writes scale times q S of one position, the block's columns of o.
+/// @param o the first of them; @param columns how many there are
+__device__ __forceinline__ void store_output(float* o, const float (&parts)[4], float scale, int columns) {
+  const float sum = sum_for_lane(parts);
+  const int column = first_column() + share() / 4;
+  if (share() % 4 == 0 && column < columns) store_global(&o[column], scale * sum);
+}
+
+/// Starts copies of kSteps rows of a tensor to rows of kWidth floats in shared memory, by all threads of the block.
+/// @tparam kVector 16 bytes at once, which must be aligned, and there as a whole; else 4
+/// @param from the first element; rows are `stride` elements apart
+/// @param rows, columns that there are; zeros beyond
+template <bool kVector, int kSteps, int kWidth>
+__device__ __forceinline__ void load_rows_async(float* to, const float* from, std::int64_t stride, int rows,
+                                                int columns) {
+  constexpr int kElements = kVector ? 4 : 1, kCopies = kWidth / kElements;
+#pragma unroll 4
+  for (int i = int(threadIdx.x); i < kSteps * kCopies; i += kStateThreads) {
+    const int row = i / kCopies, column = i % kCopies * kElements;
+    cp_async<4 * kElements>(&to[row * kWidth + column], from + row * stride + column, row < rows && column < columns);
+  }
+}
+
+/// Whether rows of `width` elements can be copied 16 bytes at a time.
+inline bool has_vector_rows(const View<const float>& view, int width) {
+  return width % 4 == 0 && reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 && view.stride_b % 4 == 0 &&
+         view.stride_h % 4 == 0 && view.stride_l % 4 == 0;
+}
+
+}  // namespace tutorial::scan

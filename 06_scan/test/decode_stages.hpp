@@ -1,0 +1,64 @@
+#pragma once
+/// @file
+/// What the tests of `decode` share.
+
+#include <stdexcept>
+#include <string>
+
+#include "06_scan/decode.hpp"
+#include "06_scan/test/stages.hpp"
+
+namespace tutorial {
+
+/// The operator as the command line names it: "decode", "decode --gla", "decode --delta-rule", "decode --normalized".
+inline const Operator& decode_operator(const std::string& label) {
+  static const Chapter contents = chapter();
+  for (const Operator& definition : contents.operators()) {
+    if (definition.label() == label) return definition;
+  }
+  throw std::logic_error("no operator " + label);
+}
+
+inline constexpr const char* kDecodeLabels[] = {"decode", "decode --gla", "decode --delta-rule", "decode --normalized"};
+
+/// A drawn problem, with initial states.
+inline Problem drawn_tokens(const Operator& definition, std::int64_t B, std::int64_t H, std::int64_t L, std::int64_t P,
+                            std::int64_t Dk, std::int64_t Dv) {
+  return make_problem(definition,
+                      {.sizes = {{"B", B}, {"H", H}, {"L", L}, {"P", P}, {"Dk", Dk}, {"Dv", Dv}}, .seed = 3});
+}
+
+/// Stage `step` with a given tile.
+inline Outputs evaluate_step(const Operator& definition, const Problem& problem, decode::Tile tile,
+                             const Layout& layout = {}) {
+  using namespace decode;
+  Placement tensors(definition, problem, Place::gpu, Dtype::bf16, Dtype::fp32, layout);
+  const auto a = HalfArguments::bind(tensors.call());
+  const std::string& variant = definition.variant();
+  if (variant.empty()) step_with<Rule::simple_gla>(tile, a);
+  if (variant == "gla") step_with<Rule::gla>(tile, a);
+  if (variant == "delta-rule") step_with<Rule::delta_rule>(tile, a);
+  if (variant == "normalized") step_with<Rule::normalized>(tile, a);
+  return tensors.download_outputs();
+}
+
+/// Runs every stage, `step` with both tiles, and expects its outputs to be as close to the double reference as the
+/// runner asks for.
+inline void expect_tokens_match(const Operator& definition, const Problem& problem, const Layout& layout = {}) {
+  const Outputs expected = evaluate_reference(definition, problem, Dtype::bf16);
+  for (const Stage& stage : definition.stages()) {
+    SCOPED_TRACE(definition.label() + ", " + stage.name);
+    ASSERT_EQ(why_not(definition, stage, problem, layout), "");
+    if (stage.name == "recurrent") continue;  // the reference itself
+    if (stage.name == "prefill") {
+      expect_close(evaluate(definition, stage, problem, layout), expected, tolerance_of(stage, problem.sizes));
+      continue;
+    }
+    for (const decode::Tile tile : {decode::Tile::narrow, decode::Tile::wide}) {
+      SCOPED_TRACE(std::to_string(int(tile)) + " columns");
+      expect_close(evaluate_step(definition, problem, tile, layout), expected, tolerance_of(stage, problem.sizes));
+    }
+  }
+}
+
+}  // namespace tutorial

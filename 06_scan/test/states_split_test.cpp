@@ -1,0 +1,82 @@
+/// @file
+/// simple_gla and delta_rule: a sequence in two calls, the final state of the first being the initial state of the
+/// second, is the sequence in one; and states may be absent.
+
+#include "06_scan/test/states.hpp"
+
+namespace tutorial {
+namespace {
+
+/// Positions begin to end of a [B, H, L] or [B, H, L, D] tensor.
+Tensor positions(const Tensor& whole, std::int64_t begin, std::int64_t end) {
+  if (whole.shape().size() > 3) return slice(whole, begin, end);
+  Tensor rows = whole.to(Dtype::fp32);
+  Shape shape = rows.shape();
+  shape.push_back(1);
+  rows.reshape(shape);
+  Tensor part = slice(rows, begin, end);
+  part.reshape({shape[0], shape[1], end - begin});
+  return part;
+}
+
+/// Positions begin to end of a problem, from a given state on.
+Problem part_of(const Problem& whole, std::int64_t begin, std::int64_t end, const Tensor& state) {
+  Problem part;
+  part.sizes = whole.sizes;
+  part.scale = whole.scale;
+  part.parameters = whole.parameters;
+  part.sizes["L"] = end - begin;
+  for (const auto& [name, tensor] : whole.inputs) {
+    if (name != "initial_state") part.inputs.insert_or_assign(name, positions(tensor, begin, end));
+  }
+  part.inputs.insert_or_assign("initial_state", state.to(Dtype::fp32));
+  return part;
+}
+
+class StatesSplitTest : public testing::TestWithParam<std::int64_t> {};
+
+TEST_P(StatesSplitTest, TwoCallsAreOne) {
+  constexpr std::int64_t L = 200;
+  const std::int64_t middle = GetParam();
+  for (const char* name : {"simple_gla", "delta_rule"}) {
+    const Operator& definition = state_operator(name);
+    const Problem whole = drawn_states(definition, 1, 2, L, 24, 20);
+    ASSERT_TRUE(whole.inputs.contains("initial_state"));
+    for (const Stage& stage : definition.stages()) {
+      if (!is_scan(stage)) continue;
+      SCOPED_TRACE(definition.name() + " " + stage.name);
+      const double tolerance = tolerance_of(stage, whole.sizes);
+      const Outputs at_once = evaluate(definition, stage, whole);
+      const Outputs first = evaluate(definition, stage, part_of(whole, 0, middle, whole.inputs.at("initial_state")));
+      const Outputs second = evaluate(definition, stage, part_of(whole, middle, L, first.at("final_state")));
+      EXPECT_TRUE(compare(first.at("o"), slice(at_once.at("o"), 0, middle)).within(tolerance));
+      EXPECT_TRUE(compare(second.at("o"), slice(at_once.at("o"), middle, L)).within(tolerance));
+      EXPECT_TRUE(compare(second.at("final_state"), at_once.at("final_state")).within(tolerance));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(At, StatesSplitTest, testing::Values(1, 32, 64, 90, 128, 199));
+
+// No initial state is one of zeros, and a final state that nobody asks for changes nothing.
+TEST(StatesMayBeAbsentSplitTest, LikeZeros) {
+  for (const char* name : {"simple_gla", "delta_rule"}) {
+    const Operator& definition = state_operator(name);
+    for (const std::int64_t L : {20, 150}) {
+      Problem problem = drawn_states(definition, 2, 2, L, 24, 20);
+      for (float& x : problem.inputs.at("initial_state").elements<float>()) x = 0;
+      for (const Stage& stage : definition.stages()) {
+        if (!is_scan(stage)) continue;
+        SCOPED_TRACE(definition.name() + " " + stage.name);
+        const Outputs zeros = evaluate(definition, stage, problem);
+        Placement tensors(definition, problem, stage.place, storage_of(stage), Dtype::fp32);
+        stage.run(tensors.graph_call());
+        const Outputs absent = tensors.download_outputs({"final_state"});
+        expect_close(absent, zeros, 1e-6);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutorial
