@@ -16,13 +16,14 @@
 
 namespace tutorial::convolution {
 
+/// What a stage gets.
 struct Arguments {
   int B, L, D;
   View<const float> u;  ///< [B, L, D]
   const float* kernel;  ///< [L]
   View<float> y;        ///< [B, L, D]
 
-  static Arguments bind(const Call& call);
+  static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
 
 void direct(const Arguments&);    ///< 1: CPU, double: what every stage is checked against

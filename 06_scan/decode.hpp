@@ -24,6 +24,7 @@
 
 namespace tutorial::decode {
 
+/// The recurrences that can be decoded.
 enum class Rule { simple_gla, gla, delta_rule, normalized };
 
 /// What a rule does not have is null.
@@ -47,10 +48,10 @@ struct Arguments {
   View<float> final_state;          ///< [B, H, Dk, Dv]: where the state lives from the first token on
   float* final_z;                   ///< [B, H, Dk]; unlike final_state it may not be initial_z
 
-  static Arguments bind(const Call& call);
+  static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
-using FloatArguments = Arguments<float>;
-using HalfArguments = Arguments<__nv_bfloat16>;
+using FloatArguments = Arguments<float>;         ///< tensors in fp32
+using HalfArguments = Arguments<__nv_bfloat16>;  ///< q, k, v and o in bf16
 
 /// 1: CPU, double: what the others are checked against. The chapters' own recurrences, whatever P is.
 template <Rule kRule>
@@ -59,24 +60,32 @@ void recurrent(const FloatArguments&);
 /// 2: GPU: all L tokens at once by the chapters' dispatch, whatever P is.
 template <Rule kRule>
 void prefill(const HalfArguments&);
+/// What it cannot run, as a sentence; empty where it can.
 template <Rule kRule>
 std::string prefill_limits(const HalfArguments&);
+/// What it picks, as text for the report.
 template <Rule kRule>
 std::string prefill_note(const HalfArguments&);
+/// Bytes that it needs beside its inputs and outputs.
 template <Rule kRule>
 std::int64_t prefill_memory(const HalfArguments&);
+/// Bytes that its kernels ask global memory for or give to it.
 template <Rule kRule>
 std::int64_t prefill_moved(const HalfArguments&);  ///< -1 where that dispatch does not say
 
 /// 3: GPU: stage 2 for P tokens, then a kernel a token.
 template <Rule kRule>
 void step(const HalfArguments&);
+/// What it cannot run, as a sentence; empty where it can.
 template <Rule kRule>
 std::string step_limits(const HalfArguments&);
+/// What it picks, as text for the report.
 template <Rule kRule>
 std::string step_note(const HalfArguments&);
+/// Bytes that it needs beside its inputs and outputs.
 template <Rule kRule>
 std::int64_t step_memory(const HalfArguments&);
+/// Bytes that its kernels ask global memory for or give to it.
 template <Rule kRule>
 std::int64_t step_moved(const HalfArguments&);  ///< -1 where stage 2 does not say
 

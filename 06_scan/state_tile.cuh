@@ -68,6 +68,7 @@ struct StateTile {
     }
   }
 
+  /// S = 0.
   __device__ __forceinline__ void clear() {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds the book: pages from the READMEs and the sources, a site from them with Doxygen, then what Doxygen leaves open.
+"""Builds the book: pages from READMEs and sources, a site from them with Doxygen, then what Doxygen leaves open.
 
 Usage: build.py OUTPUT. The site is OUTPUT/html; the status is 1 if Doxygen had a warning or a page a mistake.
 """

@@ -3,9 +3,9 @@
 
 - Pictures and equations in comments stay as they stand.
 - A field or a getter without a comment is one whose name and type say all.
-- What a source of common defines is documented where a header declares it.
-- A comment `//` above a run of declarations is about all of them; one `///` about the first and its overloads. One of two
-  names is about both.
+- Of a source that is no header only the opening comment counts: what it defines is documented in a header.
+- A comment `//` above a run of declarations is about all of them; one `///` about the first and its overloads.
+  One of two names is about both.
 """
 
 from pathlib import Path
@@ -15,9 +15,14 @@ import sys
 from book.comments import escape, is_picture
 
 # A declaration of one line, with what documents it behind it.
-DECLARATION = re.compile(r"(\s*)((?!return\b|using namespace\b|#|\}|public|private|namespace\b)[\w:~\[].*?[;}])\s*(//.*)?$")
+DECLARATION = re.compile(
+    r"(\s*)((?!return\b|using namespace\b|#|\}|public|private|namespace\b)[\w:~\[].*?[;}])\s*(//.*)?$"
+)
 # One of several names: type, names.
-FIELD = re.compile(r"(?!using|friend|typedef|return|delete|throw|break|continue|goto|static_assert)[^(){}]*(\{[^{}]*\})?( = [^;]*)?;$")
+# A field, or a variable.
+FIELD = re.compile(
+    r"(?!using|friend|typedef|return|delete|throw|break|continue|goto|static_assert)[^(){}]*(\{[^{}]*\})?( = [^;]*)?;$"
+)
 NAMES = re.compile(r"((?:[\w:<>]+ )+)(\w+(?:\[\w+\])?(?: = [^,;]+)?(?:, \w+(?:\[\w+\])?(?: = [^,;]+)?)+);$")
 # A getter, whose name says what it gets.
 GETTER = re.compile(r"[^()]*\(\) (?:const )?\{ return \w+(?:\.get\(\))?; \}$")
@@ -81,7 +86,9 @@ def declarations(lines: list[str]) -> None:
             names = NAMES.match(code)
             one_each = [f"{names[1]}{n};" for n in names[2].split(", ")] if names else [code]
             covered = fresh and heading and first_is_doxygen and not own
-            lines[i] = indent + " ".join(c if covered and not k else documented(c, text) for k, c in enumerate(one_each))
+            lines[i] = indent + " ".join(
+                c if covered and not k else documented(c, text) for k, c in enumerate(one_each)
+            )
         fresh = False
 
 
@@ -100,8 +107,8 @@ def filtered(text: str, path: Path) -> str:
     comments(lines)
     if "/// @file" not in text and lines:
         lines[0] = "/** @file */ " + lines[0]  # else Doxygen links to a page of the file, and makes none
-    if "common" in path.parts and not header:
-        lines[0] = "/** @cond */ " + lines[0]
+    if not header and "" in lines:
+        lines[lines.index("")] = "/** @cond */"
         lines.append("/** @endcond */")
     return "\n".join(lines) + "\n"
 

@@ -6,6 +6,7 @@
 
 namespace tutorial::convolution {
 
+/// Four numbers through the three ways, and whether they agree.
 Demonstration worked_example();
 
 }  // namespace tutorial::convolution

@@ -12,16 +12,19 @@ namespace tutorial::decode {
 
 inline constexpr int kChunk = 64;  // nobody reads it: the chapters' stages used here have their own, or none
 
+/// The arguments of chapter 04's stages.
 template <class T>
 simple_gla::Arguments<T> as_simple_gla(const Arguments<T>& a) {
   return {a.B, a.H, a.L, a.Dk, a.Dv, kChunk, a.scale, a.q, a.k, a.v, a.g, a.initial_state, a.o, a.final_state};
 }
 
+/// The arguments of chapter 03's stages.
 template <class T>
 gla::Arguments<T> as_gla(const Arguments<T>& a) {
   return {a.B, a.H, a.L, a.Dk, a.Dv, kChunk, a.scale, a.q, a.k, a.v, a.g, a.initial_state, a.o, a.final_state};
 }
 
+/// The arguments of chapter 05's stages.
 template <class T>
 delta_rule::Arguments<T> as_delta_rule(const Arguments<T>& a) {
   return {a.B, a.H,          a.L, a.Dk, a.Dv, kChunk, a.scale, false, a.q, a.k, a.v, a.beta, a.initial_state,

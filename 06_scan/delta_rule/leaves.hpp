@@ -25,6 +25,7 @@ namespace tutorial::scan {
 
 inline constexpr int kLeaf = 32;  ///< steps of a leaf
 
+/// Leaves of a sequence of L steps.
 inline int leaf_count(int L) {
   return (L - 1) / kLeaf + 1;
 }

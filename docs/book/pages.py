@@ -75,7 +75,11 @@ class Book:
     def navigation(previous, up, following) -> str:
         """Links to neighbours: each a (page's name, text), or None."""
         cells = []
-        for kind, mark, link in (("previous", "&larr; {}", previous), ("up", "{}", up), ("next", "{} &rarr;", following)):
+        for kind, mark, link in (
+            ("previous", "&larr; {}", previous),
+            ("up", "{}", up),
+            ("next", "{} &rarr;", following),
+        ):
             text = f'<a class="{kind}" href="{link[0]}.html">{mark.format(link[1])}</a>' if link else ""
             cells.append(f'<span class="{kind}">{text}</span>')
         return '\n<div class="neighbours">' + "".join(cells) + "</div>\n"

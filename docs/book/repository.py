@@ -1,4 +1,4 @@
-"""What the repository holds: its chapters, their stages in the order of the table of contents, and their other sources."""
+"""What the repository holds: its chapters, their stages in the order of main.cpp, and their other sources."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,13 +39,13 @@ def stage_order(folder: str, stages: list[str]) -> list[str]:
     main = read(f"{folder}/main.cpp")
 
     def key(path: str):
+        number, operator = int(Path(path).name.split("_")[0]), Path(path).parent.name
         space = re.search(r"^namespace tutorial::(\w+)", read(path), re.M)
-        if not space:
-            raise SystemExit(f"{path}: a stage without a namespace tutorial::OPERATOR")
-        place = re.search(rf"\busing namespace {space[1]};", main)
-        if not place:
-            raise SystemExit(f"{folder}/main.cpp does not name the operator {space[1]} of {path}")
-        return place.start(), int(Path(path).name.split("_")[0])
+        for name in (operator, space[1] if space else ""):
+            place = re.search(rf"\b(using namespace )?{name}(?(1);|::)", main) if name else None
+            if place:
+                return place.start(), number
+        raise SystemExit(f"{folder}/main.cpp does not name the operator of {path}")
 
     return sorted(stages, key=key)
 

@@ -1,4 +1,4 @@
-"""What is done to the site when Doxygen has written it: links to lines, pictures in the pages, the index of the search."""
+"""What is done to the site when Doxygen has written it: links to lines, pictures, the index of the search."""
 
 from html.parser import HTMLParser
 import json
@@ -35,7 +35,12 @@ def without_mathjax(text: str) -> str:
     """A page that has no formula needs no MathJax."""
     if 'class="formula' in text:
         return text
-    return re.sub(r'<script type="text/x-mathjax-config">.*?</script>\s*<script[^>]*MathJax.js[^>]*></script>', "", text, flags=re.S)
+    return re.sub(
+        r'<script type="text/x-mathjax-config">.*?</script>\s*<script[^>]*MathJax.js[^>]*></script>',
+        "",
+        text,
+        flags=re.S,
+    )
 
 
 def put_pictures(text: str, pictures: dict[str, str]) -> str:
@@ -64,7 +69,9 @@ def without_dead_links(text: str) -> str:
 def mend_tree(html: Path) -> None:
     """In the tree of pages Doxygen names variables after files, and 5_lmha would be no name: an n goes in front."""
     for script in html.glob("[0-9]*.js"):
-        script.write_text(re.sub(r"^var (?=\d)", "var n", script.read_text(encoding="utf-8"), flags=re.M), encoding="utf-8")
+        script.write_text(
+            re.sub(r"^var (?=\d)", "var n", script.read_text(encoding="utf-8"), flags=re.M), encoding="utf-8"
+        )
     tree = html / "navtree.js"
     text = tree.read_text(encoding="utf-8")
     place = "return eval(n.replace("
@@ -132,11 +139,20 @@ def search_index(html: Path, names: list[str], tags: ElementTree.Element) -> lis
             body = " ".join(body.split())
             if body or heading:
                 address = page.name + (f"#{anchor}" if anchor else "")
-                index.append([address, re.sub(r"<[^>]*>", "", title[1]).strip() if title else name, heading.strip(), body])
+                index.append(
+                    [address, re.sub(r"<[^>]*>", "", title[1]).strip() if title else name, heading.strip(), body]
+                )
     for member in tags.iterfind("compound/member"):
         name, file = member.findtext("name", ""), member.findtext("anchorfile", "")
         if file and name:
-            index.append([f"{file}#{member.findtext('anchor', '')}", name, member.get("kind", ""), member.findtext("arglist", "")])
+            index.append(
+                [
+                    f"{file}#{member.findtext('anchor', '')}",
+                    name,
+                    member.get("kind", ""),
+                    member.findtext("arglist", ""),
+                ]
+            )
     return index
 
 

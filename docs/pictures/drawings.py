@@ -62,7 +62,12 @@ def chunks() -> Picture:
     p.box(x, 70, 22, 22, "b", 0)
     p.lines(x + 34, 80, ["scores, masked: the only part of", "the L x L matrix that is computed"], "small")
     p.box(x, 140, 22, 22, "a", 0)
-    p.lines(x + 34, 150, ["not computed: these keys are", "summed up in one state [Dk, Dv],", "however many they are"], "small")
+    p.lines(
+        x + 34,
+        150,
+        ["not computed: these keys are", "summed up in one state [Dk, Dv],", "however many they are"],
+        "small",
+    )
     p.box(x, 226, 22, 22, "paper", 0)
     p.lines(x + 34, 236, ["keys that come later: weight 0"], "small")
     return p
@@ -94,7 +99,12 @@ def two_levels() -> Picture:
     p.box(x, 70, 22, 22, "a", 0)
     p.lines(x + 34, 80, ["a product; the cut is", "the chunk's border"], "small")
     p.labelled(x, 140, 22, 22, ["#"], "b", "middle mono bold")
-    p.lines(x + 34, 150, ["a product: q~, from the cut on,", "k~, up to the cut; the cut is", "where the queries begin"], "small")
+    p.lines(
+        x + 34,
+        150,
+        ["a product: q~, from the cut on,", "k~, up to the cut; the cut is", "where the queries begin"],
+        "small",
+    )
     p.labelled(x, 226, 22, 22, ["e"], "d", "middle mono bold")
     p.lines(x + 34, 236, ["no common cut: pair by pair,", "in fp32"], "small")
     p.text(x0 + before, y0 + 4 * side + 26, "C = 64 positions, sub-chunks of c = 16", "small soft")
@@ -192,7 +202,15 @@ def hillis_steele() -> Picture:
         for i in range(8):
             x = 80 + 84 * i
             begin = first[row][i]
-            p.labelled(x, y, 58, 28, [f"{begin}-{i + 1}" if begin <= i else str(i + 1)], "c" if begin == 1 else "a", "middle mono")
+            p.labelled(
+                x,
+                y,
+                58,
+                28,
+                [f"{begin}-{i + 1}" if begin <= i else str(i + 1)],
+                "c" if begin == 1 else "a",
+                "middle mono",
+            )
             if row < 3:
                 d = 1 << row
                 p.arrow((x + 29, y + 28), (x + 29, y + 76), kind="faint" if i < d else "line")
@@ -223,8 +241,14 @@ def blelloch() -> Picture:
                         if side == 0:
                             p.arrow((end[0], end[1] - 14), (x + (child * 2 - 1) * 8, y + 14))
                         else:
-                            p.arrow((x + (child * 2 - 1) * 8, y + 14), (end[0], end[1] - 14), kind="line" if child else "line dashed")
-                p.labelled(x - 20, y - 14, 40, 28, [name], "d" if name == "id" else "a" if side == 0 else "c", "middle mono")
+                            p.arrow(
+                                (x + (child * 2 - 1) * 8, y + 14),
+                                (end[0], end[1] - 14),
+                                kind="line" if child else "line dashed",
+                            )
+                p.labelled(
+                    x - 20, y - 14, 40, 28, [name], "d" if name == "id" else "a" if side == 0 else "c", "middle mono"
+                )
     p.text(10, 380, "dashed: handed on as it is; drawn through: followed by the left child of the way up", "small soft")
     return p
 

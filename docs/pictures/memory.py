@@ -30,7 +30,12 @@ class Stage:
 
 
 BARE, LINEAR, GLA = "01_linear_attention/causal_dot_product/", "02_chunkwise/", "03_gla/gla/"
-FUSED, SIMPLE, DELTA, SCAN = "04_fused_chunk/gla/", "04_fused_chunk/simple_gla/", "05_deltanet_wy/delta_rule/", "06_scan/scan/"
+FUSED, SIMPLE, DELTA, SCAN = (
+    "04_fused_chunk/gla/",
+    "04_fused_chunk/simple_gla/",
+    "05_deltanet_wy/delta_rule/",
+    "06_scan/scan/",
+)
 
 STAGES = [
     Stage(
@@ -273,6 +278,60 @@ STAGES = [
         [Kernel("single_pass: a tile a block", ["totals of the warps: 2 KB"], ["8 or 16 steps a thread wait here", "while the tile looks back"], ["x*", "g*", "maps of tiles*"], ["maps of tiles*", "y*"])],
         "All tiles at once; they hand their maps to each other through device memory.",
     ),
+    Stage(
+        "06_scan/convolution/3_scan.cu",
+        ["kernel", "+gates", "u", "y"],
+        [
+            Kernel("gates", [], ["one a thread"], ["kernel*"], ["gates*"]),
+            Kernel("scan's dispatch", ["totals of the warps"], ["steps wait for what was before"], ["gates*", "u*"], ["y*"]),
+        ],
+        "A kernel makes the gates, which all channels share; the rest is the operator scan.",
+    ),
+    Stage(
+        "06_scan/convolution/4_cufft.cu",
+        ["kernel, u", "+rows, then spectra", "y"],
+        [
+            Kernel("to_rows", ["32 x 32 of u"], ["four numbers"], ["kernel, u"], ["rows, then spectra*"]),
+            Kernel("cuFFT", ["its own"], ["its own"], ["rows, then spectra"], ["rows, then spectra*"]),
+            Kernel("product", [], ["a frequency"], ["rows, then spectra*"], ["rows, then spectra*"]),
+            Kernel("cuFFT, back", ["its own"], ["its own"], ["rows, then spectra"], ["rows, then spectra*"]),
+            Kernel("from_rows", ["32 x 32 of y"], ["four numbers"], ["rows, then spectra"], ["y*"]),
+        ],
+        "Rows and spectra lie in one workspace, which every kernel reads and writes.",
+    ),
+    Stage(
+        "06_scan/decode/3_step.cu",
+        ["q, k, gates", "v", "S", "o"],
+        [Kernel("step: 32 columns of a state a block", ["q, k, gates; sums over rows"], ["S: 4 columns of every 16th row,", "all loads before the first wait"], ["q, k, gates", "v*", "S*"], ["S*", "o*"])],
+        "The state goes from device memory through registers and back; nothing else counts.",
+    ),
+    Stage(
+        "06_scan/delta_rule/3_scan_affine.cu",
+        ["q, k, beta", "v", "+maps [A | b]", "+states", "o"],
+        [
+            Kernel("leaves", ["32 steps of k, v"], ["columns of [A | b]"], ["q, k, beta", "v"], ["maps [A | b]*"]),
+            Kernel("up: compose", ["rows of A_2"], ["4 x 4 sums"], ["maps [A | b]"], ["maps [A | b]*"]),
+            Kernel("down: apply", ["rows of A_1"], ["4 x 4 sums"], ["maps [A | b]", "states"], ["states*"]),
+            Kernel("outputs", ["32 steps of q, k, v"], ["columns of S"], ["q, k, beta", "v", "states*"], ["o*"]),
+        ],
+        "Maps of runs and states before leaves are in device memory, between the kernels of the tree's levels.",
+    ),
+    Stage(
+        "06_scan/simple_gla/5_scan_states.cu",
+        ["k, v, g", "+x [L, Dk Dv]", "+S [L, Dk Dv]", "q", "o"],
+        [
+            Kernel("products", [], ["four columns, every 8th row"], ["k, v, g*"], ["x [L, Dk Dv]*"]),
+            Kernel("scan's dispatch", ["totals of the warps"], ["steps"], ["k, v, g*", "x [L, Dk Dv]*"], ["S [L, Dk Dv]*"]),
+            Kernel("outputs", ["parts of o: 4 KB"], ["four columns, every 8th row"], ["S [L, Dk Dv]*", "q*"], ["o*"]),
+        ],
+        "Every product and every state passes through device memory.",
+    ),
+    Stage(
+        "06_scan/simple_gla/6_scan_fused.cu",
+        ["q, k, g", "v", "+states of tiles", "o"],
+        [Kernel("scan_fused: a tile of 64 steps, 32 columns", ["64 steps of q, k and v: 72 KB"], ["S and the tile's own sum,", "32 registers each"], ["q, k, g", "v", "states of tiles*"], ["states of tiles*", "o*"])],
+        "One kernel; tiles hand their states to each other through device memory, one in 64 steps.",
+    ),
 ]  # fmt: skip
 
 
@@ -310,7 +369,10 @@ def draw(stage: Stage) -> Picture:
         ways = [(t, False) for t in kernel.reads] + [(t, True) for t in kernel.writes]
         direct = [w for w in ways if w[0].endswith("*")]
         tiled = [w for w in ways if not w[0].endswith("*")]
-        for group, low, high, y in ((tiled, 0.08, 0.62, 218), (direct, 0.74 if shared else 0.12, 0.95 if shared else 0.9, 304)):
+        for group, low, high, y in (
+            (tiled, 0.08, 0.62, 218),
+            (direct, 0.74 if shared else 0.12, 0.95 if shared else 0.9, 304),
+        ):
             group = sorted(group, key=lambda w: middle[w[0].removesuffix("*")][0])
             for k, (tensor, writes) in enumerate(group):
                 at = x + panel * (low + (high - low) * (k + 0.5) / len(group))

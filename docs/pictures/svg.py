@@ -3,8 +3,24 @@
 from html import escape
 from pathlib import Path
 
-LIGHT = {"ink": "#2f4153", "soft": "#8a97a5", "a": "#cfe3f5", "b": "#f6dfb8", "c": "#d5ebcf", "d": "#ecd3e4", "paper": "#fff"}
-DARK = {"ink": "#d8dee6", "soft": "#8793a0", "a": "#21405c", "b": "#5a4416", "c": "#264a2b", "d": "#53304a", "paper": "#1c1d1f"}
+LIGHT = {
+    "ink": "#2f4153",
+    "soft": "#8a97a5",
+    "a": "#cfe3f5",
+    "b": "#f6dfb8",
+    "c": "#d5ebcf",
+    "d": "#ecd3e4",
+    "paper": "#fff",
+}
+DARK = {
+    "ink": "#d8dee6",
+    "soft": "#8793a0",
+    "a": "#21405c",
+    "b": "#5a4416",
+    "c": "#264a2b",
+    "d": "#53304a",
+    "paper": "#1c1d1f",
+}
 
 
 def style() -> str:
@@ -20,7 +36,9 @@ def style() -> str:
         ".pic .end{text-anchor:end}.pic .bold{font-weight:bold}.pic .soft{fill:var(--soft)}"
         ".pic .line{stroke:var(--ink);stroke-width:1.3;fill:none}.pic .dashed{stroke-dasharray:4 3}"
         ".pic .faint{stroke:var(--soft);stroke-width:1;fill:none}.pic .head{fill:var(--ink)}"
-        + "".join(f".pic .{n}{{fill:var(--{n});stroke:var(--ink);stroke-width:1}}" for n in ("a", "b", "c", "d", "paper"))
+        + "".join(
+            f".pic .{n}{{fill:var(--{n});stroke:var(--ink);stroke-width:1}}" for n in ("a", "b", "c", "d", "paper")
+        )
     )
 
 

@@ -136,7 +136,9 @@ class Browser(unittest.TestCase):
             with self.subTest(page=name):
                 self.assertEqual(self.errors(), [])
                 widest = "return Math.max(...[document.documentElement, document.body, document.querySelector('#doc-content')]"
-                self.assertLessEqual(self.script(widest + ".filter(e => e).map(e => e.scrollWidth))"), TELEPHONE["width"])
+                self.assertLessEqual(
+                    self.script(widest + ".filter(e => e).map(e => e.scrollWidth))"), TELEPHONE["width"]
+                )
                 found, set_, wrong = self.script(
                     "const all = s => document.querySelectorAll(s).length;"
                     "return [all('.formulaDsp, .formulaInl'), all('script[type^=\"math/tex\"]'), all('.MathJax_Error, .merror')]"
@@ -208,7 +210,9 @@ class Browser(unittest.TestCase):
     def test_next_leads_through_the_stages(self):
         self.open("code_02_chunkwise_1_recurrent_cu.html")
         for stage in ("2_parallel_cpp", "3_chunkwise_cpp", "4_materialized_cu"):
-            self.open(self.chrome.find_element(By.CSS_SELECTOR, ".neighbours a.next").get_attribute("href").rpartition("/")[2])
+            self.open(
+                self.chrome.find_element(By.CSS_SELECTOR, ".neighbours a.next").get_attribute("href").rpartition("/")[2]
+            )
             self.assertIn(stage, self.script("return location.pathname"))
 
 
