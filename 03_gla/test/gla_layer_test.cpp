@@ -3,13 +3,13 @@
 
 #include <array>
 #include <cmath>
-#include <filesystem>
 #include <vector>
 
 #include "03_gla/test/stages.hpp"
 #include "common/device/stream.hpp"
 #include "common/error.hpp"
 #include "common/safetensors.hpp"
+#include "common/test/temporary_folder.hpp"
 
 namespace tutorial {
 namespace {
@@ -130,7 +130,6 @@ class GlaLayerFileTest : public testing::Test {
       if (input.weight) tensors_.insert_or_assign(input.name, golden.read(input.name));
     }
   }
-  ~GlaLayerFileTest() override { std::filesystem::remove(path_); }
 
   const std::string& write(const Metadata& metadata = {}) {
     std::vector<NamedTensor> named;
@@ -150,7 +149,8 @@ class GlaLayerFileTest : public testing::Test {
   }
 
   std::map<std::string, Tensor> tensors_;
-  std::string path_ = testing::TempDir() + "gla_layer_test.safetensors";
+  TemporaryFolder folder_;
+  std::string path_ = folder_ / "weights.safetensors";
 };
 
 // The number of heads is that of the norm's weight; x is drawn.
@@ -170,10 +170,9 @@ TEST_F(GlaLayerFileTest, InputsAndWeightsFromTwoFiles) {
   const Tensor x = golden.read("x");
   Tensor& unused = tensors_.at("o_proj.weight");
   fill(unused, 0);
-  const std::string x_path = testing::TempDir() + "gla_layer_test_x.safetensors";
+  const std::string x_path = folder_ / "x.safetensors";
   write_safetensors(x_path, {{"x", &x}, {"o_proj.weight", &unused}}, {});
   const Problem problem = make_problem(layer(), {.input_file = x_path, .weights_file = path_});
-  std::filesystem::remove(x_path);
   Outputs expected;
   expected.insert_or_assign("y", golden.read("y"));
   expect_close(run("gpu", problem), expected, 1e-5);

@@ -1,25 +1,23 @@
 /// @file
 /// Gates above 1 are refused, with the first of them named.
 
-#include <filesystem>
-
 #include "03_gla/test/stages.hpp"
 #include "common/error.hpp"
 #include "common/safetensors.hpp"
+#include "common/test/temporary_folder.hpp"
 
 namespace tutorial {
 namespace {
 
 /// What is said of a file with these gates [1, 2, 3, 4].
 std::string refusal(const Tensor& g) {
-  const std::string path = testing::TempDir() + "gla_input_test.safetensors";
+  const TemporaryFolder folder;
+  const std::string path = folder / "g.safetensors";
   write_safetensors(path, {{"g", &g}}, {});
   try {
     make_problem(gla_operator(), {.sizes = {{"Dv", 4}}, .input_file = path});
-    std::filesystem::remove(path);
     return "";
   } catch (const UsageError& error) {
-    std::filesystem::remove(path);
     return error.what();
   }
 }

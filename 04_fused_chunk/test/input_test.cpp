@@ -1,18 +1,18 @@
 /// @file
 /// Gates above 1 are refused, with the first of them named.
 
-#include <filesystem>
-
 #include "04_fused_chunk/test/stages.hpp"
 #include "common/error.hpp"
 #include "common/safetensors.hpp"
+#include "common/test/temporary_folder.hpp"
 
 namespace tutorial {
 namespace {
 
 /// What is said of a file with these gates.
 std::string refusal(const Operator& definition, const Tensor& g) {
-  const std::string path = testing::TempDir() + "fused_chunk_input_test.safetensors";
+  const TemporaryFolder folder;
+  const std::string path = folder / "g.safetensors";
   write_safetensors(path, {{"g", &g}}, {});
   std::string said;
   try {
@@ -20,7 +20,6 @@ std::string refusal(const Operator& definition, const Tensor& g) {
   } catch (const UsageError& error) {
     said = error.what();
   }
-  std::filesystem::remove(path);
   return said;
 }
 

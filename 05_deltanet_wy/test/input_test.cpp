@@ -2,18 +2,19 @@
 /// beta outside of [0, 1] is refused, with the first of them named; keys that are too long are warned of.
 
 #include <cstdio>
-#include <filesystem>
 
 #include "05_deltanet_wy/test/stages.hpp"
 #include "common/error.hpp"
 #include "common/safetensors.hpp"
+#include "common/test/temporary_folder.hpp"
 
 namespace tutorial {
 namespace {
 
 /// What is said of a file with this beta [1, 2, 3].
 std::string refusal(const Tensor& beta) {
-  const std::string path = testing::TempDir() + "delta_rule_input_test.safetensors";
+  const TemporaryFolder folder;
+  const std::string path = folder / "beta.safetensors";
   write_safetensors(path, {{"beta", &beta}}, {});
   std::string message;
   try {
@@ -21,7 +22,6 @@ std::string refusal(const Tensor& beta) {
   } catch (const UsageError& error) {
     message = error.what();
   }
-  std::filesystem::remove(path);
   return message;
 }
 
@@ -53,7 +53,8 @@ TEST(InputTest, LongKeysAreWarnedOf) {
 TEST(InputTest, TheWarningStandsBelowTheTable) {
   Problem problem = drawn(1, 1, 9, 16, 16);
   for (float& x : problem.inputs.at("k").elements<float>()) x *= 1.25f;
-  const std::string path = testing::TempDir() + "delta_rule_long_keys.safetensors";
+  const TemporaryFolder folder;
+  const std::string path = folder / "long_keys.safetensors";
   write_safetensors(path, {{"k", &problem.inputs.at("k")}}, {});
   const auto run = [&](const char* more) {
     const std::string command =
@@ -66,7 +67,6 @@ TEST(InputTest, TheWarningStandsBelowTheTable) {
   };
   EXPECT_NE(run("").find("warning: keys are up to 1.25 long"), std::string::npos) << run("");
   EXPECT_EQ(run("--normalize-keys").find("warning"), std::string::npos);
-  std::filesystem::remove(path);
 }
 
 }  // namespace

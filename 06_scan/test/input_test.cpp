@@ -2,25 +2,18 @@
 /// Files: dimensions after L are one to the stages and come back in the output; what does not fit is one line.
 
 #include <cstdio>
-#include <filesystem>
 #include <stdexcept>
 
 #include "06_scan/test/stages.hpp"
 #include "common/error.hpp"
 #include "common/safetensors.hpp"
+#include "common/test/temporary_folder.hpp"
 
 namespace tutorial {
 namespace {
 
 class InputTest : public testing::Test {
  protected:
-  void SetUp() override {
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = std::filesystem::temp_directory_path() / (std::string("scan_") + test->name());
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::string path(const char* name) const { return folder_ / name; }
 
   /// Writes zeros of these shapes as x and log_decay.
@@ -42,7 +35,7 @@ class InputTest : public testing::Test {
   }
 
  private:
-  std::filesystem::path folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_F(InputTest, DimensionsAfterLAreFlattened) {

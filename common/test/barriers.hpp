@@ -71,9 +71,9 @@ struct StageRun {
 /// @param skip the line of a barrier that is taken out; 0: none
 inline StageRun run_stage(const KernelWithBarriers& kernel, const std::string& schedule, unsigned skip = 0) {
 #if defined(__SANITIZE_THREAD__)
-  const std::string patience = "60";  // seconds; a run with all barriers takes up to 10
+  const std::string patience = "120";  // seconds; a run with all barriers takes up to 10
 #else
-  const std::string patience = "5";  // seconds; a run with all barriers takes less than 1
+  const std::string patience = "20";  // seconds; a run with all barriers takes one, on a busy machine some
 #endif
   std::string command = "EMULATOR_SCHEDULE=" + schedule;
   if (skip != 0) command += " EMULATOR_SKIP_BARRIER=" + std::string(kernel.file) + ":" + std::to_string(skip);

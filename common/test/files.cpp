@@ -1,30 +1,10 @@
 #include "common/test/files.hpp"
 
-#include <stdlib.h>
-
 #include <cstdint>
 #include <fstream>
 #include <iterator>
-#include <stdexcept>
 
 namespace tutorial {
-
-TemporaryFolder::TemporaryFolder() {
-  std::string name = (std::filesystem::temp_directory_path() / "common_test-XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
-  path_ = name;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-int TemporaryFolder::file_count() const {
-  int count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(path_)) ++count;
-  return count;
-}
 
 std::string read_bytes(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
