@@ -7,6 +7,7 @@
 #include <new>
 #include <stdexcept>
 
+#include "common/chapter/json_report.hpp"
 #include "common/chapter/options.hpp"
 #include "common/chapter/run_chapter.hpp"
 #include "common/terminal.hpp"
@@ -68,7 +69,11 @@ int Chapter::run(int argc, const char* const* argv) const {
     const std::optional<Options> options = parse_options(*this, argc, argv);
     if (!options) return 0;
     if (options->list) {
-      print_list(*this);
+      if (options->json.empty()) {
+        print_list(*this);
+      } else {
+        write_json(options->json, list_to_json(*this));
+      }
       return 0;
     }
     return run_chapter(*this, *options) ? 0 : 1;

@@ -2,7 +2,12 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <nlohmann/json.hpp>
+
+#include "common/atomic_file.hpp"
+#include "common/chapter/options.hpp"
+#include "common/error.hpp"
 
 namespace tutorial {
 namespace {
@@ -29,6 +34,10 @@ Json whole(const std::optional<double>& count) {
 // A rate in units of `unit` a second; null where it was not measured.
 Json rate(double per_second, double unit) {
   return per_second > 0 ? number(per_second / unit) : Json(nullptr);
+}
+
+std::string text_of(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 Json text_or_null(const std::string& text) {
@@ -81,6 +90,25 @@ Json parts(const StageResult& stage) {
   return json;
 }
 
+Json work(const Work& work) {
+  return {{"fma_flops", whole(work.fma_flops)},
+          {"tensor_flops", whole(work.tensor_flops)},
+          {"exponentials", whole(work.exponentials)}};
+}
+
+// What the emulator counted of a call; null where it ran no kernels.
+Json counts(const StageResult& stage) {
+  if (!stage.ran() || !stage.emulated()) return nullptr;
+  const KernelCounts& counts = stage.counts;
+  return {{"launches", whole(counts.launches)},
+          {"blocks", whole(counts.blocks)},
+          {"threads", whole(counts.threads)},
+          {"barriers", whole(counts.barriers)},
+          {"atomics", whole(counts.atomics)},
+          {"bytes_read", whole(counts.bytes_read)},
+          {"bytes_written", whole(counts.bytes_written)}};
+}
+
 Json stage_json(const StageResult& stage) {
   const bool ran = stage.ran();
   return {{"name", stage.stage->name},
@@ -97,9 +125,22 @@ Json stage_json(const StageResult& stage) {
           {"workspace_bytes", whole(stage.memory)},
           {"launches", ran && stage.stage->place == Place::gpu ? whole(stage.launches) : Json(nullptr)},
           {"bytes_moved", whole(stage.moved)},
+          {"counts", counts(stage)},
           {"flops", whole(stage.work.fma_flops + stage.work.tensor_flops)},
+          {"work", work(stage.work)},
           {"limit_ms", number(stage.limit_ms)},
+          {"note", text_or_null(stage.note)},
+          {"failure", text_or_null(stage.failure)},
           {"skipped", text_or_null(stage.skipped)}};
+}
+
+// The options that set an operator's sizes, by symbol: {"L": "--length", ...}.
+Json size_options(const Operator& definition) {
+  Json json = Json::object();
+  for (const std::string& symbol : definition.symbols()) {
+    if (const std::string option = option_of(symbol); !option.empty()) json[symbol] = option;
+  }
+  return json;
 }
 
 }  // namespace
@@ -112,7 +153,37 @@ std::string to_json(const Chapter& chapter, const RunSettings& settings, const s
     json["results"].push_back(
         {{"operator", result.definition->name()}, {"problem", problem(result)}, {"stages", std::move(stages)}});
   }
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return text_of(json);
+}
+
+std::string list_to_json(const Chapter& chapter) {
+  Json json = {{"chapter", chapter.name()}, {"title", chapter.title()}, {"operators", Json::array()}};
+  for (const Operator& definition : chapter.operators()) {
+    Json stages = Json::array();
+    for (const Stage& stage : definition.stages()) {
+      stages.push_back({{"name", stage.name},
+                        {"place", stage.place == Place::cpu ? "cpu" : "gpu"},
+                        {"dtype", name_of(stage.dtype)},
+                        {"idea", stage.idea}});
+    }
+    json["operators"].push_back({{"operator", definition.name()},
+                                 {"variant", text_or_null(definition.variant())},
+                                 {"summary", definition.summary()},
+                                 {"options", size_options(definition)},
+                                 {"stages", std::move(stages)}});
+  }
+  return text_of(json);
+}
+
+void write_json(const std::string& path, const std::string& json) {
+  if (path == "-") {
+    std::fwrite(json.data(), 1, json.size(), stdout);
+    if (std::fflush(stdout) != 0) throw UsageError("cannot write to standard output");
+    return;
+  }
+  AtomicFile file(path);
+  file.write(json.data(), json.size());
+  file.commit();
 }
 
 }  // namespace tutorial

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// The results of a run for programs.
+/// The results of a run and the list of a chapter, for programs.
 
 #include <string>
 #include <vector>
@@ -13,5 +13,11 @@ namespace tutorial {
 
 /// The results as JSON: numbers are finite or null, what did not run or was not measured is null.
 std::string to_json(const Chapter& chapter, const RunSettings& settings, const std::vector<OperatorResult>& results);
+
+/// What --list shows, as JSON: the operators, the options that set their sizes, and their stages.
+std::string list_to_json(const Chapter& chapter);
+
+/// Writes to a file, whole or not at all, or to standard output where the path is "-". Throws UsageError.
+void write_json(const std::string& path, const std::string& json);
 
 }  // namespace tutorial

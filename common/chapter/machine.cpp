@@ -96,9 +96,13 @@ void reset_kernel_counts() {
 KernelCounts kernel_counts() {
 #if TUTORIAL_EMULATOR
   const emulator::Counters counters = emulator::counters();
-  return {static_cast<double>(counters.launches),          static_cast<double>(counters.blocks),
-          static_cast<double>(counters.barriers),          static_cast<double>(counters.atomics),
-          static_cast<double>(counters.global_bytes_read), static_cast<double>(counters.global_bytes_written)};
+  return {static_cast<double>(counters.launches),
+          static_cast<double>(counters.blocks),
+          static_cast<double>(counters.threads),
+          static_cast<double>(counters.barriers),
+          static_cast<double>(counters.atomics),
+          static_cast<double>(counters.global_bytes_read),
+          static_cast<double>(counters.global_bytes_written)};
 #else
   return {};
 #endif

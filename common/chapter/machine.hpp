@@ -35,6 +35,7 @@ std::size_t available_gpu_memory();
 struct KernelCounts {
   double launches = 0;
   double blocks = 0;
+  double threads = 0;
   double barriers = 0;  ///< __syncthreads() of a block
   double atomics = 0;   ///< one a thread
   double bytes_read = 0;

@@ -106,7 +106,7 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
       ->type_name("FILE");
   app.add_option("--weights", weights, "take a layer's weights from this safetensors file")->type_name("FILE");
   app.add_option("--output", output, "write the outputs of every stage to this safetensors file")->type_name("FILE");
-  app.add_option("--json", options.json, "write the results to this file as JSON; - is standard output")
+  app.add_option("--json", options.json, "write the results, or the list, to this file as JSON; - is standard output")
       ->type_name("FILE");
   app.footer("Exit status: 0 all checks passed, 1 a check failed, 2 bad usage or input.");
 

@@ -141,17 +141,6 @@ void write_outputs(const fs::path& path, const OperatorResult& result) {
   write_safetensors(path, tensors, {{"op", result.definition->name()}, {"scale", fmt::format("{}", result.scale)}});
 }
 
-void write_json(const std::string& path, const std::string& json) {
-  if (path == "-") {
-    std::fwrite(json.data(), 1, json.size(), stdout);
-    if (std::fflush(stdout) != 0) throw UsageError("cannot write to standard output");
-    return;
-  }
-  AtomicFile file(path);
-  file.write(json.data(), json.size());
-  file.commit();
-}
-
 }  // namespace
 
 bool run_chapter(const Chapter& chapter, const Options& options) {

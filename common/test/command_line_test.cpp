@@ -477,10 +477,12 @@ void check_json(const Json& json) {
     for (const char* size : {"B", "H", "L", "Dv", "seed", "scale"})
       EXPECT_TRUE(result["problem"][size].is_number()) << size;
     for (const Json& stage : result["stages"]) {
-      EXPECT_EQ(keys(stage),
-                (std::vector<std::string>{"bytes", "bytes_moved", "checked_against", "dtype", "error", "flops",
-                                          "launches", "limit_ms", "name", "parts", "passed", "reference_error",
-                                          "runs_on", "skipped", "time_ms", "tolerance", "workspace_bytes"}));
+      EXPECT_EQ(keys(stage), (std::vector<std::string>{
+                                 "bytes",     "bytes_moved", "checked_against", "counts",   "dtype",   "error",
+                                 "failure",   "flops",       "launches",        "limit_ms", "name",    "note",
+                                 "parts",     "passed",      "reference_error", "runs_on",  "skipped", "time_ms",
+                                 "tolerance", "work",        "workspace_bytes"}));
+      EXPECT_EQ(keys(stage["work"]), (std::vector<std::string>{"exponentials", "fma_flops", "tensor_flops"}));
       EXPECT_TRUE(is_null_or_positive(stage["workspace_bytes"]));
       EXPECT_TRUE(is_null_or_positive(stage["bytes_moved"]));
       const std::string runs_on = stage["runs_on"];
@@ -494,6 +496,8 @@ void check_json(const Json& json) {
       if (runs_on == "emulator") {
         EXPECT_TRUE(stage["limit_ms"].is_null());
       }
+      EXPECT_EQ(stage["counts"].is_object(), runs_on == "emulator" && stage["skipped"].is_null());
+      EXPECT_EQ(stage["failure"].is_string(), stage["passed"] == false);
       if (!stage["skipped"].is_null()) {
         EXPECT_TRUE(stage["passed"].is_null());
         EXPECT_TRUE(stage["time_ms"].is_null());
@@ -536,6 +540,36 @@ TEST(CommandLine, JsonOnStandardOutput) {
   EXPECT_EQ(stages[1]["bytes"], 4 * (30 + 10 + 30 + 6));  // x, g, o, final_state
   EXPECT_EQ(stages[3]["bytes"], 2 * (30 + 30) + 4 * (10 + 6));
   EXPECT_EQ(json["results"][0]["problem"]["seed"], 1);
+  EXPECT_EQ(stages[1]["work"]["fma_flops"], stages[1]["flops"]);
+  EXPECT_EQ(stages[2]["note"], "2 blocks");
+  if (kEmulated) {
+    const Json& counts = stages[2]["counts"];
+    EXPECT_EQ(counts["launches"], 1);
+    EXPECT_EQ(counts["blocks"], 2);
+    EXPECT_GE(counts["threads"], 3 * counts["blocks"].get<int>());
+    EXPECT_EQ(counts["bytes_written"], 4 * (30 + 6));  // o, final_state
+    for (const char* name : {"barriers", "atomics", "bytes_read"})
+      EXPECT_TRUE(counts[name].is_number_integer()) << name;
+  }
+}
+
+TEST(CommandLine, JsonOfTheList) {
+  const ProcessResult result = run({"--list", "--json", "-"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.error, "");
+  const Json json = Json::parse(result.out);
+  EXPECT_EQ(json["chapter"], "00_toy");
+  EXPECT_EQ(json["operators"][0]["operator"], "running_sum");
+  EXPECT_TRUE(json["operators"][0]["variant"].is_null());
+  const Json options{{"B", "--batch"}, {"H", "--heads"}, {"L", "--length"}, {"Dv", "--value-dim"}};
+  EXPECT_EQ(json["operators"][0]["options"], options);
+  const Json& stages = json["operators"][0]["stages"];
+  ASSERT_EQ(stages.size(), 4u);
+  EXPECT_EQ(stages[2]["name"], "kernel");
+  EXPECT_EQ(stages[2]["place"], "gpu");
+  EXPECT_EQ(stages[3]["dtype"], "bf16");
+  EXPECT_TRUE(std::any_of(json["operators"].begin(), json["operators"].end(),
+                          [](const Json& entry) { return entry["variant"] == "no-decay"; }));
 }
 
 TEST(CommandLine, JsonOfFailedStages) {
@@ -550,6 +584,7 @@ TEST(CommandLine, JsonOfFailedStages) {
   ASSERT_EQ(stages.size(), 8u);
   EXPECT_EQ(stages[0]["passed"], true);
   EXPECT_EQ(stages[1]["passed"], false);
+  EXPECT_TRUE(stages[1]["failure"].get<std::string>().starts_with("o differs from the reference in double by"));
   EXPECT_GT(stages[1]["error"], 0.001);
   EXPECT_TRUE(stages[2]["error"].is_null());  // NaN
   EXPECT_EQ(stages[7]["passed"], true);

@@ -1,0 +1,246 @@
+"""The command line of `./tutorial compare`."""
+
+import argparse
+from datetime import datetime
+import json
+from pathlib import Path
+import re
+import signal
+import sys
+
+from . import against, counts, machine, plan, readme, store, sweep, tables
+from .programs import Program, ProgramError, load_all
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "results" / "compare"  # git ignores it
+PUBLISHED = ROOT / "docs" / "timings"
+
+EMULATED = (
+    "this is an emulator build: its times are not a GPU's, so there is no sweep. Compare instead\n"
+    "  ./tutorial compare --counts    what the kernels do: threads, barriers, bytes and operations, counted exactly\n"
+    "  ./tutorial compare --cpu       the times of the CPU stages\n"
+    "  ./tutorial compare --render docs/timings/h200.json    tables and pictures of published timings, where there are any"
+)
+
+
+class UsageError(Exception):
+    """What the user has to change, in a line."""
+
+
+def say(text: str) -> None:
+    print(f"tutorial: {text}", file=sys.stderr)
+
+
+def whole(text: str) -> int:
+    number = int(text)
+    if not 1 <= number < 2**31:
+        raise ValueError
+    return number
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(
+        prog="./tutorial compare",
+        description="Times every stage of every chapter over the sequence's length and shows the timings as tables and pictures.",
+        epilog="An interrupted sweep goes on where it was when the command is given again. "
+        "Exit status: 0 all is well, 1 a stage failed or is left, 2 bad usage.",
+    )
+    p.add_argument("chapters", nargs="*", metavar="CHAPTER", help="chapters to time: 1, 01_linear_attention, ... (all)")
+    p.add_argument("--lengths", metavar="L,L", help="lengths (32,64,...,16384)")
+    p.add_argument("-B", "--batch", type=whole, metavar="N", help="batch entries, B (4)")
+    p.add_argument("-H", "--heads", type=whole, metavar="N", help="heads, H (8)")
+    p.add_argument("--key-dim", type=whole, metavar="N", help="width of keys and queries, Dk (128)")
+    p.add_argument("--value-dim", type=whole, metavar="N", help="width of values, Dv, or of what is scanned, D (128)")
+    p.add_argument("--variants", action="store_true", help="also what the chapters run with an option, such as --normalize")
+    p.add_argument("--minutes", type=float, default=10, metavar="N", help="start no process after this time (10)")
+    p.add_argument("--no-cpu", action="store_true", help="leave the CPU stages out")
+    p.add_argument("--cpu", action="store_true", help="the CPU stages alone: needs no GPU")
+    p.add_argument("--counts", action="store_true", help="what the emulator counts of each kernel, instead of times")
+    p.add_argument("--results", type=Path, metavar="FILE", help="the file of timings (results/compare/timings.json)")
+    p.add_argument("--against", type=Path, metavar="FILE", help="also a table of ratios to these timings")
+    p.add_argument("--render", type=Path, metavar="FILE", help="time nothing: tables and pictures of these timings")
+    p.add_argument("--publish", action="store_true", help="write docs/timings and the README's table from the timings")
+    p.add_argument("--commit", metavar="NAME", help="the commit, where git cannot tell it")
+    p.add_argument("--build", type=Path, help=argparse.SUPPRESS)  # set by ./tutorial
+    p.add_argument("--backend", choices=("cuda", "emulator"), help=argparse.SUPPRESS)
+    return p
+
+
+def lengths_of(text: str | None, default) -> list[int]:
+    if text is None:
+        return list(default)
+    try:
+        return sorted({whole(part) for part in text.split(",")})
+    except ValueError:
+        raise UsageError(f"--lengths: '{text}' is not a list of whole numbers above 0, such as 512,2048") from None
+
+
+def problem_of(options, default: dict) -> dict:
+    given = {"B": options.batch, "H": options.heads, "Dk": options.key_dim, "Dv": options.value_dim}
+    return {**default, **{symbol: size for symbol, size in given.items() if size is not None}}
+
+
+def chosen(programs: list[Program], names: list[str]) -> list[Program]:
+    """The chapters called 1, 01, 01_linear_attention or linear_attention."""
+    if not names:
+        return programs
+    result = []
+    for name in names:
+        wanted = name.rstrip("/").rsplit("/", 1)[-1]
+        for program in programs:
+            number, _, word = program.chapter.partition("_")
+            if wanted in (program.chapter, word, number, number.lstrip("0")):
+                result.append(program)
+                break
+        else:
+            raise UsageError(f"there is no chapter '{name}'; the chapters are: {' '.join(p.chapter for p in programs)}")
+    return [program for program in programs if program in result]
+
+
+def timings_to_fill(path: Path, options, problem: dict) -> store.Timings:
+    """The timings of this machine, commit and problem that there are already, or none. Others are put aside."""
+    fresh = store.Timings(
+        machine.describe(options.build),
+        datetime.now().astimezone().isoformat(timespec="seconds"),
+        options.commit or machine.commit(ROOT),
+        problem,
+    )
+    if not path.exists():
+        return fresh
+    known = store.load(path)
+    if machine.same(known.machine, fresh.machine) and (known.commit, known.problem) == (fresh.commit, problem):
+        return known
+    aside = path.with_name(f"{path.stem}-{re.sub(r'[^0-9]', '', known.date)[:14]}{path.suffix}")
+    path.rename(aside)
+    say(f"{shown(path)} is of another machine, commit or problem: it is now {shown(aside)}")
+    return fresh
+
+
+def shown(path: Path) -> str:
+    """A path as the user would type it."""
+    path = path.resolve()
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+
+
+def render(timings: store.Timings, folder: Path, source: str, name: str = "README.md") -> Path:
+    """Tables and pictures of timings into a folder."""
+    from . import pictures  # Matplotlib takes a second to load
+
+    page = folder / name
+    drawn = pictures.write(timings, folder)
+    store.write_atomically(page, tables.report(timings, source, drawn))
+    return page
+
+
+def published_name(timings: store.Timings) -> str:
+    """h200 for an NVIDIA H200."""
+    words = re.findall(r"[a-z0-9]+", (timings.machine["gpu"] or "").lower())
+    return "_".join(word for word in words if word not in ("nvidia", "geforce", "tesla")) or "cpu"
+
+
+def comparison(name: str) -> dict | None:
+    """What tools/compare_with_fla.py found on the same GPU, if it was published."""
+    path = PUBLISHED / f"{name}_fla.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def publish(timings: store.Timings) -> None:
+    """Timings, tables and pictures into docs/timings, and from them the README's table."""
+    if timings.machine["gpu"] is None:
+        raise UsageError("--publish: these timings are not a GPU's")
+    name = published_name(timings)
+    timings.save(PUBLISHED / f"{name}.json")
+    render(timings, PUBLISHED, f"{name}.json")
+    readme.update(ROOT / "README.md", timings, comparison(name))
+    say(f"docs/timings/{name}.json, docs/timings/README.md, its pictures and the table of README.md are written")
+
+
+def show(timings: store.Timings, path: Path, options) -> None:
+    """What there is to see after timings were made or read."""
+    page = render(timings, path.parent if options.render is None else RESULTS, path.name, f"{path.stem}.md")
+    say(f"tables and pictures are in {shown(page)}")
+    if options.against:
+        theirs = store.load(options.against)
+        text = against.report(timings, theirs, shown(options.against))
+        store.write_atomically(page.with_name(f"{path.stem}_against_{options.against.stem}.md"), text)
+        print(text)
+    if options.publish:
+        publish(timings)
+
+
+def run_counts(options) -> int:
+    if options.backend == "cuda":
+        raise UsageError("--counts: the emulator counts, this is a build for GPUs; add --backend emulator")
+    programs = chosen(load_all(options.build), options.chapters)
+    problem = problem_of(options, counts.PROBLEM)
+    path = RESULTS / "counts.json"
+    found, failed = counts.count(programs, lengths_of(options.lengths, counts.LENGTHS), problem, path)
+    text = counts.report(found, problem)
+    store.write_atomically(path.with_suffix(".md"), text)
+    print(text)
+    return 1 if failed else 0
+
+
+def run_sweep(options) -> int:
+    programs = chosen(load_all(options.build), options.chapters)
+    if not programs:
+        raise UsageError(f"there are no chapters in {options.build}")
+    problem = problem_of(options, {"B": 4, "H": 8, "Dk": 128, "Dv": 128, "seed": 1})
+    lengths = lengths_of(options.lengths, plan.LENGTHS)
+    path = options.results or RESULTS / "timings.json"
+    timings = timings_to_fill(path, options, problem)
+    todo = plan.jobs(programs, lengths, options.variants, cpu=not options.no_cpu, gpu=not options.cpu)
+    left = sweep.unknown(timings, todo)
+    seconds = sum(job.seconds() for job in left)
+    if len(left) < len(todo):
+        say(f"{shown(path)} has {len(todo) - len(left)} of {len(todo)} processes' timings already")
+    if left:
+        say(f"{len(left)} processes, about {max(1, round(seconds / 60))} minutes; an interrupted sweep can be resumed")
+    report = sweep.Sweep(timings, path).run(todo, options.minutes)
+    for text in report.failed:
+        say(f"failed: {text}")
+    if report.left_gpu or report.left_cpu:
+        say(
+            f"{options.minutes:g} minutes are over: {report.left_gpu} processes with GPU stages and {report.left_cpu} with CPU "
+            "stages are left; the same command goes on with them"
+        )
+    if timings.by_key:
+        show(timings, path, options)
+    return 0 if report.complete else 1
+
+
+def run(options) -> int:
+    if options.render:
+        show(store.load(options.render), options.render, options)
+        return 0
+    if options.build is None:
+        raise UsageError("--build is missing: run this as ./tutorial compare")
+    if options.cpu and options.no_cpu:
+        raise UsageError("--cpu and --no-cpu: choose one")
+    if options.against:
+        store.load(options.against)  # a bad file is found before the sweep
+    if options.counts:
+        return run_counts(options)
+    if options.backend != "cuda" and not options.cpu:
+        raise UsageError(EMULATED)
+    return run_sweep(options)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return run(parser().parse_args(arguments))
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        say("interrupted; the same command goes on from here")
+        return 130
+    except (UsageError, ProgramError, store.StoreError, against.AgainstError, readme.ReadmeError) as error:
+        say(str(error))
+        return 2
+    except OSError as error:
+        say(f"{error.filename}: {error.strerror}")
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

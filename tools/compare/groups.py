@@ -1,0 +1,131 @@
+"""Timings by chapter, operator and algorithm: what tables and pictures are about."""
+
+from dataclasses import dataclass
+from math import exp, log
+
+from .store import Timings, best_ms, is_gpu, label_of
+
+# The operator that stands for a chapter in the README.
+HEADLINES = {
+    "01_linear_attention": "causal_dot_product",
+    "02_chunkwise": "linear_attention",
+    "03_gla": "gla",
+    "04_fused_chunk": "simple_gla",
+    "05_deltanet_wy": "delta_rule",
+    "06_scan": "scan",
+}
+
+# Algorithms for the same operator, from whichever chapter: (name, chapter, operator, stage). The first two are the
+# tables that others publish.
+ALGORITHMS = {
+    "Simple GLA": (
+        ("chunkwise", "04_fused_chunk", "simple_gla", "two_kernels"),
+        ("fused", "04_fused_chunk", "simple_gla", "fused"),
+        ("scan", "06_scan", "simple_gla", "scan_fused"),
+    ),
+    "DeltaNet": (
+        ("chunkwise", "05_deltanet_wy", "delta_rule", "dispatch"),
+        ("scan", "06_scan", "delta_rule", "scan_affine"),
+    ),
+    "Causal dot product": (
+        ("atomic", "01_linear_attention", "causal_dot_product", "atomic"),
+        ("recurrent", "01_linear_attention", "causal_dot_product", "lmha"),
+        ("low occupancy", "01_linear_attention", "causal_dot_product", "lmha_low_occupancy"),
+    ),
+    "Linear attention": (
+        ("recurrent", "02_chunkwise", "linear_attention", "recurrent"),
+        ("chunkwise, states in memory", "02_chunkwise", "linear_attention", "materialized"),
+        ("chunkwise, fused", "02_chunkwise", "linear_attention", "pipelined"),
+        ("segments at once", "02_chunkwise", "linear_attention", "sequence_parallel"),
+    ),
+    "GLA": (
+        ("recurrent", "03_gla", "gla", "recurrent_gpu"),
+        ("chunkwise in log space", "03_gla", "gla", "chunk_gpu"),
+        ("two levels", "03_gla", "gla", "subchunk_tensor_core"),
+        ("two levels, segments at once", "03_gla", "gla", "subchunk_walk"),
+        ("one kernel", "04_fused_chunk", "gla", "one_kernel"),
+    ),
+    "Scan": (
+        ("sequential", "06_scan", "scan", "sequential_gpu"),
+        ("Blelloch", "06_scan", "scan", "blelloch_gpu"),
+        ("warp shuffles", "06_scan", "scan", "warp_shuffle"),
+        ("single pass", "06_scan", "scan", "single_pass"),
+        ("CUB", "06_scan", "scan", "cub"),
+    ),
+    "Convolution": (
+        ("scan", "06_scan", "convolution", "scan"),
+        ("FFT", "06_scan", "convolution", "cufft"),
+    ),
+}
+
+
+@dataclass
+class Rows:
+    """An operator of a chapter: its stages in order, and each one's timing by length."""
+
+    chapter: str
+    label: str
+    stages: dict[str, dict[int, dict]]
+
+    def ms(self, stage: str) -> dict[int, float]:
+        """Milliseconds by length, of those lengths that were timed."""
+        return {L: ms for L, timing in sorted(self.stages.get(stage, {}).items()) if (ms := best_ms(timing))}
+
+    def on_gpu(self) -> list[str]:
+        """The GPU stages, in order."""
+        return [stage for stage, by_length in self.stages.items() if any(map(is_gpu, by_length.values()))]
+
+
+def operators(timings: Timings) -> list[Rows]:
+    """All operators of all chapters, their stages as the chapter orders them."""
+    result: dict[tuple[str, str], Rows] = {}
+    for timing in sorted(timings, key=lambda t: (t["chapter"], t["step"])):
+        key = timing["chapter"], label_of(timing)
+        rows = result.setdefault(key, Rows(*key, {}))
+        rows.stages.setdefault(timing["stage"], {})[timing["L"]] = timing
+    return list(result.values())
+
+
+def find(timings: Timings, chapter: str, label: str) -> Rows:
+    """An operator of a chapter, with no stages where there are no timings of it."""
+    found = (rows for rows in operators(timings) if (rows.chapter, rows.label) == (chapter, label))
+    return next(found, Rows(chapter, label, {}))
+
+
+def algorithms(timings: Timings, title: str) -> dict[str, dict[int, float]]:
+    """Milliseconds by length of each algorithm of ALGORITHMS[title]; only those that were timed."""
+    series = {
+        name: find(timings, chapter, label).ms(stage) for name, chapter, label, stage in ALGORITHMS[title]
+    }
+    return {name: by_length for name, by_length in series.items() if by_length}
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """From this length on another algorithm is the fastest: between two measured lengths, where straight lines through
+    them on logarithmic axes meet."""
+
+    L: float
+    ms: float
+    before: str
+    after: str
+
+
+def crossovers(series: dict[str, dict[int, float]]) -> list[Crossover]:
+    """Where the fastest of several algorithms changes, by length."""
+    if len(series) < 2:
+        return []
+    common = sorted(set.intersection(*(set(by_length) for by_length in series.values())))
+    result = []
+    for L1, L2 in zip(common, common[1:]):
+        before = min(series, key=lambda name: series[name][L1])
+        after = min(series, key=lambda name: series[name][L2])
+        if before == after:
+            continue
+        # log t is linear in log L for both: the fraction of the way at which they are equal.
+        gap1 = log(series[after][L1] / series[before][L1])
+        gap2 = log(series[before][L2] / series[after][L2])
+        way = gap1 / (gap1 + gap2) if gap1 + gap2 else 0.5
+        ms = exp(log(series[before][L1]) + way * log(series[before][L2] / series[before][L1]))
+        result.append(Crossover(L1 * (L2 / L1) ** way, ms, before, after))
+    return result

@@ -1,0 +1,90 @@
+"""The README's top table: what each chapter's last stage reaches, from the published timings."""
+
+from pathlib import Path
+import re
+
+from .groups import HEADLINES, find
+from .store import Timings, best_ms, limit_share
+from .tables import figure, percent
+
+BEGIN = "<!-- timings: written by ./tutorial compare --publish -->"
+END = "<!-- end of timings -->"
+AT = 16384  # the length that the table is about
+
+# A row: the link to the chapter and what it teaches stay, the rest is written.
+ROW = re.compile(r"^(\| \[[^\]]*\]\((?P<chapter>\d\d_\w+)/README\.md\) \| [^|]*\|).*$", re.M)
+
+
+class ReadmeError(Exception):
+    """A README without the table."""
+
+
+def block_of(text: str) -> tuple[str, str, str]:
+    """What is before, between and behind the markers."""
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise ReadmeError(f"README.md needs the lines `{BEGIN}` and `{END}` around its table of chapters, once each")
+    before, rest = text.split(BEGIN)
+    inside, behind = rest.split(END)
+    return before + BEGIN, inside, END + behind
+
+
+def sentence(timings: Timings, chapter: str, peers: dict) -> str:
+    """What the last GPU stage of a chapter's main operator reaches."""
+    operator = HEADLINES.get(chapter, "")
+    rows = find(timings, chapter, operator)
+    stages = [stage for stage in rows.on_gpu() if AT in rows.ms(stage)]
+    if not stages:
+        return "not measured"
+    timing = rows.stages[stages[-1]][AT]
+    ms = best_ms(timing)
+    sizes = timing["sizes"]
+    shape = ", ".join(f"{symbol}={sizes[symbol]}" for symbol in ("B", "H", "L", "D") if symbol in sizes)
+    if "Dk" in sizes:
+        shape += f", Dk=Dv={sizes['Dk']}" if sizes["Dk"] == sizes["Dv"] else f", Dk={sizes['Dk']}, Dv={sizes['Dv']}"
+    text = f"{figure(ms)} ms for {timing['dtype']} `{operator}` at {shape}"
+    facts = []
+    if (operator, AT) in peers:
+        facts.append(ratio_in_words(peers[operator, AT], "flash-linear-attention"))
+    if share := limit_share(timing):
+        facts.append(f"{percent(share)} of the limit")
+    return text + (": " + ", ".join(facts) if facts else "")
+
+
+def ratio_in_words(ratio: float, peer: str) -> str:
+    """Ratio of the peer's time to ours: a win and a loss in the same words."""
+    if ratio >= 1:
+        return f"{ratio:.2g} times as fast as {peer}"
+    return f"takes {1 / ratio:.2g} times as long as {peer}"
+
+
+def ratios_of(comparison: dict | None) -> dict[tuple[str, int], float]:
+    """From tools/compare_with_fla.py's JSON: peer's time over ours in a graph, by operator and length."""
+    if comparison is None:
+        return {}
+    return {
+        (row["operator"], row["problem"]["L"]): row["graph_ratio"]
+        for row in comparison["comparisons"]
+        if row.get("graph_ratio") and row.get("agrees")
+    }
+
+
+def updated(text: str, timings: Timings, comparison: dict | None = None) -> str:
+    """The README with its table written anew."""
+    before, inside, behind = block_of(text)
+    peers = ratios_of(comparison)
+    written = ROW.sub(lambda row: f"{row[1]} {sentence(timings, row['chapter'], peers)} |", inside)
+    gpu = timings.machine["gpu"]
+    written = re.sub(r"^(\| chapter \| teaches \|).*$", rf"\1 the last stage, on {article(gpu)} {short(gpu)} |", written, flags=re.M)
+    return before + written + behind
+
+
+def short(gpu: str) -> str:
+    return gpu.removeprefix("NVIDIA ")
+
+
+def article(gpu: str) -> str:
+    return "an" if short(gpu)[:1] in "AEFHLMNORSX8" else "a"
+
+
+def update(path: Path, timings: Timings, comparison: dict | None = None) -> None:
+    path.write_text(updated(path.read_text(encoding="utf-8"), timings, comparison), encoding="utf-8")

@@ -1,0 +1,169 @@
+"""The file of timings: one JSON object, a line a timing, replaced as a whole after every process of a sweep.
+
+    {"format": 1, "date", "commit", "machine": {...}, "problem": {"B", "H", "Dk", "Dv", "seed"}, "timings": [{
+      "chapter", "operator", "variant", "stage", "step": [i, j], "L", "sizes": {...}, "runs_on": "gpu" | "cpu", "dtype",
+      "outcome": "timed" | "skipped" | "failed" | "crashed", "reason",
+      "time_ms": {"median", "min", "max", "runs", "graph"}, "limit_ms", "bytes", "bytes_moved", "launches", "flops",
+      "work", "error", "note"}]}
+"""
+
+from dataclasses import dataclass, field
+import json
+import os
+from pathlib import Path
+
+FORMAT = 1
+
+
+class StoreError(Exception):
+    """A file that holds no timings."""
+
+
+Key = tuple[str, str, str | None, str, int]
+
+
+def key_of(timing: dict) -> Key:
+    """What a timing is of: chapter, operator, variant, stage, length."""
+    return timing["chapter"], timing["operator"], timing["variant"], timing["stage"], timing["L"]
+
+
+def label_of(timing: dict) -> str:
+    """The operator as a user names it."""
+    return timing["operator"] + (f" --{timing['variant']}" if timing["variant"] else "")
+
+
+def is_gpu(timing: dict) -> bool:
+    return timing["runs_on"] == "gpu"
+
+
+def best_ms(timing: dict) -> float | None:
+    """The time to compare: in a graph where there is one, else that of a call."""
+    times = timing["time_ms"]
+    if timing["outcome"] != "timed" or times is None:
+        return None
+    return times["graph"] if times["graph"] is not None else times["median"]
+
+
+def limit_share(timing: dict) -> float | None:
+    """The share of the limit that is reached."""
+    ms = best_ms(timing)
+    return timing["limit_ms"] / ms if ms and timing["limit_ms"] else None
+
+
+def one_line(text: str | None) -> str:
+    """The first line of a reason."""
+    return (text or "").strip().split("\n")[0]
+
+
+def entry(chapter: str, operator, known, result: dict, stage: dict) -> dict:
+    """A timing from what a chapter's JSON says of a stage; `operator` and `known` are what its list says."""
+    problem, times = result["problem"], stage["time_ms"]
+    if stage["skipped"] is not None:
+        outcome, reason = "skipped", stage["skipped"]
+    elif stage["passed"]:
+        outcome, reason = "timed", None
+    else:
+        outcome, reason = "failed", stage.get("failure") or "a check failed"
+    return {
+        "chapter": chapter,
+        "operator": operator.name,
+        "variant": operator.variant,
+        "stage": known.name,
+        "step": list(known.step),
+        "L": problem["L"],
+        "sizes": {k: v for k, v in problem.items() if k != "seed" and v is not True},
+        "runs_on": stage["runs_on"],
+        "dtype": stage["dtype"],
+        "outcome": outcome,
+        "reason": reason,
+        "time_ms": times if outcome == "timed" else None,
+        "limit_ms": stage["limit_ms"],
+        **{name: stage.get(name) for name in ("bytes", "bytes_moved", "launches", "flops", "work", "note")},
+        "error": stage["reference_error"],
+    }
+
+
+def entry_without_result(chapter: str, operator, stage, L: int, outcome: str, reason: str) -> dict:
+    """A timing that there is not: of a process that gave no results, or of a stage that would take too long."""
+    return {
+        "chapter": chapter,
+        "operator": operator.name,
+        "variant": operator.variant,
+        "stage": stage.name,
+        "step": list(stage.step),
+        "L": L,
+        "sizes": {"L": L},
+        "runs_on": stage.place,
+        "dtype": stage.dtype,
+        "outcome": outcome,
+        "reason": reason,
+        "time_ms": None,
+        "limit_ms": None,
+        **dict.fromkeys(("bytes", "bytes_moved", "launches", "flops", "work", "note", "error")),
+    }
+
+
+@dataclass
+class Timings:
+    """All timings of one machine, commit and problem."""
+
+    machine: dict
+    date: str
+    commit: str
+    problem: dict
+    by_key: dict[Key, dict] = field(default_factory=dict)
+
+    def add(self, timing: dict) -> None:
+        self.by_key[key_of(timing)] = timing
+
+    def __iter__(self):
+        return iter(self.by_key.values())
+
+    def lengths(self) -> list[int]:
+        return sorted({timing["L"] for timing in self})
+
+    def text(self) -> str:
+        head = {
+            "format": FORMAT,
+            "date": self.date,
+            "commit": self.commit,
+            "machine": self.machine,
+            "problem": self.problem,
+        }
+        lines = ",\n".join("    " + json.dumps(timing) for timing in self)
+        return json.dumps(head, indent=2)[:-2] + ',\n  "timings": [\n' + lines + "\n  ]\n}\n"
+
+    def save(self, path: Path) -> None:
+        write_atomically(path, self.text())
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """The file has its old contents or its new ones, also after a crash."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load(path: Path) -> Timings:
+    """Reads a file of timings. Throws StoreError, in one line."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["format"] != FORMAT:
+            raise StoreError(f"{path} is of format {data['format']}, this program reads {FORMAT}")
+        timings = Timings(data["machine"], data["date"], data["commit"], data["problem"])
+        for timing in data["timings"]:
+            timings.add(timing)
+        for timing in timings:
+            best_ms(timing), limit_share(timing), timing["sizes"], timing["dtype"], timing["step"]
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"{path} holds no timings of `./tutorial compare` ({error})") from error
+    return timings

@@ -1,0 +1,164 @@
+"""Timings as Markdown tables."""
+
+from .groups import ALGORITHMS, Rows, algorithms, crossovers, operators
+from .store import Timings, best_ms, is_gpu, limit_share, one_line
+
+GENERATED = "<!-- Written by ./tutorial compare from {}: do not edit. -->"
+
+
+def figure(ms: float | None) -> str:
+    """Milliseconds with three digits or more: 0.0123, 0.123, 1.23, 12.3, 123, 1234."""
+    if ms is None:
+        return ""
+    if ms >= 100:
+        return f"{ms:.0f}"
+    digits = 4
+    for power in (0.1, 1, 10):
+        digits -= ms >= power
+    return f"{ms:.{max(digits, 1)}f}"
+
+
+def percent(share: float | None) -> str:
+    if share is None:
+        return ""
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table; the first column holds names, the others figures."""
+    escaped = [[cell.replace("|", "\\|") for cell in row] for row in [head, *rows]]
+    lines = ["| " + " | ".join(row) + " |" for row in escaped]
+    lines.insert(1, "| --- |" + " ---: |" * (len(head) - 1))
+    return "\n".join(lines) + "\n"
+
+
+def cell(timing: dict | None) -> str:
+    """A timing in a table over L: its figure, or what became of it."""
+    if timing is None:
+        return ""
+    if timing["outcome"] == "timed":
+        return figure(best_ms(timing))
+    return {"skipped": "-", "failed": "**failed**", "crashed": "**crashed**"}[timing["outcome"]]
+
+
+def machine_lines(timings: Timings) -> str:
+    """What they were measured on, in a sentence or two."""
+    m, p = timings.machine, timings.problem
+    parts = [m["gpu"] or "no GPU"]
+    if m["driver"]:
+        parts.append(f"driver {m['driver']}")
+    if m["cuda"]:
+        parts.append(f"CUDA {m['cuda']}")
+    clocks = m["clocks_mhz"]
+    if clocks.get("sm_max"):
+        parts.append(f"clocks up to {clocks['sm_max']:.0f} MHz, memory {clocks['memory_max'] or 0:.0f} MHz")
+    limits = m["limits"]
+    measured = [
+        f"{name} {limits[key] * factor:.3g} {unit}"
+        for key, name, factor, unit in (
+            ("copy_bandwidth_gb_s", "copy", 1e-3, "TB/s"),
+            ("fp32_tflop_s", "fp32", 1, "TFLOP/s"),
+            ("tensor_tflop_s", "bf16 `mma`", 1, "TFLOP/s"),
+            ("ex2_tera_s", "`ex2`", 1, "T/s"),
+        )
+        if key in limits
+    ]
+    text = f"Measured on {timings.date[:10]} at commit {timings.commit}: {', '.join(parts)}"
+    text += f"; limits measured with it: {', '.join(measured)}" if measured else ""
+    if m["cpu"]:
+        text += f"; {m['cpu']}, {m['cpu_threads']} threads"
+    return f"{text}. B={p['B']}, H={p['H']}, Dk=Dv={p['Dk']}" + ("" if p["Dk"] == p["Dv"] else f" and Dv={p['Dv']}") + "."
+
+
+def over_length(rows: Rows, lengths: list[int]) -> str:
+    """Each stage's time at each length."""
+    body = []
+    for name, by_length in rows.stages.items():
+        first = next(iter(by_length.values()))
+        on = "GPU" if is_gpu(first) else "CPU"
+        body.append([f"`{name}`", on, first["dtype"], *(cell(by_length.get(L)) for L in lengths)])
+    return table(["stage", "on", "type", *map(str, lengths)], body)
+
+
+def sizes_line(rows: Rows) -> str:
+    """The sizes of an operator that do not change with L, where a timing tells them."""
+    for by_length in rows.stages.values():
+        for timing in by_length.values():
+            sizes = {k: v for k, v in timing["sizes"].items() if k not in ("L", "Lk", "P", "scale")}
+            if sizes:
+                return ", ".join(f"{symbol}={size:g}" for symbol, size in sizes.items())
+    return ""
+
+
+def of_algorithms(timings: Timings, title: str) -> str:
+    """The algorithms for an operator side by side, a row a length, and where the fastest of them changes."""
+    series = algorithms(timings, title)
+    if not series:
+        return ""
+    names = [name for name, *_ in ALGORITHMS[title] if name in series]
+    stages = {name: f"`{operator}.{stage}` of chapter {chapter[:2]}" for name, chapter, operator, stage in ALGORITHMS[title]}
+    lengths = sorted(set().union(*(by_length for by_length in series.values())))
+    body = []
+    for L in lengths:
+        here = {name: series[name].get(L) for name in names}
+        best = min((ms for ms in here.values() if ms is not None), default=None)
+        body.append([str(L), *(f"**{figure(ms)}**" if ms == best else figure(ms) for ms in here.values())])
+    text = f"### {title}\n\n" + ", ".join(f"{name} is {stages[name]}" for name in names) + ".\n\n"
+    text += table(["L", *names], body)
+    crossed = [f"from L ≈ {c.L:.0f} on {c.after} is faster than {c.before}" for c in crossovers(series)]
+    return text + ("\nOn straight lines between the lengths measured " + "; ".join(crossed) + ".\n" if crossed else "")
+
+
+def limits_table(timings: Timings, lengths: list[int]) -> str:
+    """The share of the limit that each operator's last GPU stage reaches."""
+    body = []
+    for rows in operators(timings):
+        if stages := rows.on_gpu():
+            by_length = rows.stages[stages[-1]]
+            shares = [percent(limit_share(by_length[L])) if L in by_length else "" for L in lengths]
+            if any(shares):
+                body.append([f"{rows.chapter[:2]} `{rows.label}` `{stages[-1]}`", *shares])
+    return table(["last GPU stage", *map(str, lengths)], body) if body else ""
+
+
+def not_timed(timings: Timings) -> str:
+    """Which stages have no time, and why: those of the same reason in one line, with their lengths."""
+    reasons: dict[tuple, list[int]] = {}
+    for timing in timings:
+        if timing["outcome"] != "timed":
+            label = f"{timing['chapter'][:2]} `{timing['operator']}{' --' + timing['variant'] if timing['variant'] else ''}`"
+            key = (label, timing["stage"], timing["outcome"], one_line(timing["reason"]))
+            if timing["outcome"] == "skipped" and timing["runs_on"] == "cpu" and " s a run" in key[3]:
+                key = (*key[:3], "would take too long")
+            reasons.setdefault(key, []).append(timing["L"])
+    lines = [
+        f"- {label} `{stage}`, L = {', '.join(map(str, sorted(lengths)))}: {outcome}, {reason}"
+        for (label, stage, outcome, reason), lengths in sorted(reasons.items())
+    ]
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def report(timings: Timings, source: str, pictures: list[tuple[str, str]] = ()) -> str:
+    """All of it as one page. Pictures are (file name, what it shows)."""
+    lengths = timings.lengths()
+    parts = [
+        GENERATED.format(source) + "\n\n# Timings\n",
+        machine_lines(timings) + "\n",
+        "Milliseconds: of a GPU stage those of a call among many in a CUDA graph where it can be captured, else, as of CPU "
+        "stages, the median of single calls. `-`: not run; the reasons are [below](#not-timed). Every timing's median, minimum, "
+        f"maximum and number of runs are in `{source}`.\n",
+    ]
+    parts += [f"![{words}]({name})\n" for name, words in pictures]
+    tables = [text for title in ALGORITHMS if (text := of_algorithms(timings, title))]
+    if tables:
+        parts += ["## Algorithms\n", *tables]
+    parts.append("## Stages\n")
+    for rows in operators(timings):
+        parts.append(f"### {rows.chapter} `{rows.label}`\n")
+        if sizes := sizes_line(rows):
+            parts.append(sizes + "\n")
+        parts.append(over_length(rows, lengths))
+    if limits := limits_table(timings, lengths):
+        parts += ["## Of the limit\n", limits]
+    parts += ["## Not timed\n", not_timed(timings) or "Everything was.\n"]
+    return "\n".join(parts)

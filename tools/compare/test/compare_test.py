@@ -1,0 +1,460 @@
+#!/usr/bin/env python3
+"""Sweeps of chapters that are not there, and tables and pictures of timings that were made up for these tests."""
+
+import contextlib
+import io
+import json
+import os
+from pathlib import Path
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from unittest import mock
+import xml.etree.ElementTree
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+sys.path.insert(0, str(HERE.parents[1]))
+
+from compare import __main__ as command  # noqa: E402
+from compare import against, groups, machine, pictures, plan, programs, readme, store, sweep, tables  # noqa: E402
+from compare.progress import Progress  # noqa: E402
+
+MADE_UP = HERE / "data" / "made_up.json"
+PROBLEM = {"B": 4, "H": 8, "Dk": 128, "Dv": 128, "seed": 1}
+
+
+class Folder(unittest.TestCase):
+    """Tests with a folder of their own, and chapters in it."""
+
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="compare_test_"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.build = self.folder / "build"
+        for chapter in ("04_fused_chunk", "06_scan"):
+            program = self.build / chapter / chapter[3:]
+            program.parent.mkdir(parents=True)
+            text = (HERE / "fake_chapter.py").read_text(encoding="utf-8").split("\n", 1)[1]
+            program.write_text(f"#!{sys.executable}\n{text}", encoding="utf-8")
+            program.chmod(0o755)
+        self.log = self.folder / "log"
+        self.path = self.folder / "timings.json"
+
+    def trouble(self, what: str = "", backend: str = "cuda"):
+        return mock.patch.dict(os.environ, FAKE_LOG=str(self.log), FAKE_TROUBLE=what, FAKE_BACKEND=backend)
+
+    def runs(self) -> list[str]:
+        return self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
+
+    def timings(self) -> store.Timings:
+        return store.Timings(machine.describe(self.build), "2026-01-01T00:00:00", "abc", dict(PROBLEM))
+
+    def sweep(self, trouble="", lengths=(32, 64), timings=None, timeout_s=20.0, minutes=10.0, **options):
+        """A sweep of the first chapter; the timings and the report."""
+        timings = timings or self.timings()
+        jobs = plan.jobs(programs.load_all(self.build)[:1], lengths, **options)
+        progress = Progress(1, len(jobs), io.StringIO())
+        with self.trouble(trouble):
+            report = sweep.Sweep(timings, self.path, timeout_s).run(jobs, minutes, progress)
+        return timings, report
+
+    def outcomes(self, timings, L=64) -> dict[str, str]:
+        return {t["stage"]: t["outcome"] for t in timings if t["L"] == L}
+
+
+class Sweeping(Folder):
+    def test_all_stages_are_timed_in_a_process_a_length_and_place(self):
+        timings, report = self.sweep()
+        self.assertTrue(report.complete)
+        self.assertEqual(len(self.runs()), 4)
+        self.assertEqual(
+            self.outcomes(timings), dict.fromkeys(("recurrent", "quadratic", "two_kernels", "fused", "blelloch"), "timed")
+        )
+        fused = timings.by_key["04_fused_chunk", "simple_gla", None, "fused", 64]
+        self.assertEqual(fused["sizes"], {"B": 4, "H": 8, "L": 64, "Dk": 128, "Dv": 128, "scale": 1.0})
+        self.assertEqual(set(fused["time_ms"]), {"median", "min", "max", "runs", "graph"})
+        self.assertEqual(timings.machine["limits"]["copy_bandwidth_gb_s"], 4250)
+        self.assertEqual(timings.machine["gpu"] or "NVIDIA H200", "NVIDIA H200")
+
+    def test_what_a_stage_refuses_is_listed_with_its_reason(self):
+        timings, report = self.sweep()
+        self.assertTrue(report.complete)
+        blelloch = timings.by_key["04_fused_chunk", "scan", None, "blelloch", 32]
+        self.assertEqual((blelloch["outcome"], blelloch["reason"]), ("skipped", "L = 32 is too short"))
+        self.assertIn("- 04 `scan` `blelloch`, L = 32: skipped, L = 32 is too short", tables.not_timed(timings))
+
+    def test_a_stage_that_crashes_is_found_and_the_rest_goes_on(self):
+        timings, report = self.sweep("crash:fused@32")
+        self.assertFalse(report.complete)
+        self.assertEqual(report.failed, ["04_fused_chunk simple_gla fused at L=32: crashed with SIGSEGV"])
+        self.assertEqual(
+            self.outcomes(timings, 32),
+            {"recurrent": "timed", "quadratic": "timed", "two_kernels": "timed", "fused": "crashed", "blelloch": "skipped"},
+        )
+        self.assertEqual(set(self.outcomes(timings).values()), {"timed"})
+        self.assertIn("**crashed**", tables.report(timings, "x.json"))
+        self.assertIn("SIGSEGV", store.load(self.path).text())
+
+    def test_what_failed_is_tried_again(self):
+        timings, _ = self.sweep("crash:fused@32")
+        self.log.unlink()
+        timings, report = self.sweep(timings=store.load(self.path))
+        self.assertTrue(report.complete)
+        self.assertEqual(len(self.runs()), 1)
+        self.assertIn("--stage fused", self.runs()[0])
+        self.assertEqual(self.outcomes(timings, 32)["fused"], "timed")
+
+    def test_a_stage_that_is_wrong_fails_alone(self):
+        timings, report = self.sweep("wrong:two_kernels", lengths=[64])
+        self.assertEqual(report.failed, ["04_fused_chunk simple_gla two_kernels at L=64: an illegal memory access"])
+        self.assertEqual(self.outcomes(timings)["two_kernels"], "failed")
+        self.assertEqual(self.outcomes(timings)["fused"], "timed")
+
+    def test_stages_that_another_made_fail_are_run_without_it(self):
+        timings, report = self.sweep("poison:two_kernels", lengths=[64], cpu=False)
+        self.assertEqual(len(report.failed), 1)
+        self.assertEqual(self.outcomes(timings), {"two_kernels": "failed", "fused": "timed", "blelloch": "timed"})
+
+    def test_a_stage_that_hangs_is_stopped(self):
+        timings, report = self.sweep("hang:blelloch", lengths=[64], timeout_s=1.5, cpu=False)
+        self.assertEqual(report.failed, ["04_fused_chunk scan blelloch at L=64: did not end within 1.5 s"])
+        self.assertEqual(self.outcomes(timings), {"two_kernels": "timed", "fused": "timed", "blelloch": "crashed"})
+
+    def test_too_little_memory_is_no_failure(self):
+        timings, report = self.sweep("memory:fused", lengths=[64])
+        self.assertTrue(report.complete)
+        self.assertEqual(
+            timings.by_key["04_fused_chunk", "simple_gla", None, "fused", 64]["reason"],
+            "fused needs 9 GB of GPU memory, 1 GB are free",
+        )
+
+    def test_slow_cpu_stages_are_skipped_at_long_lengths(self):
+        timings, report = self.sweep(lengths=[512, 1024, 2048, 4096, 8192, 16384])
+        self.assertTrue(report.complete)
+        outcomes = {t["L"]: t["outcome"] for t in timings if t["stage"] == "quadratic"}  # 1e-4 L^2 ms: 1.7 s at 4096
+        self.assertEqual(outcomes, {512: "timed", 1024: "timed", 2048: "timed", 4096: "skipped", 8192: "skipped", 16384: "skipped"})
+        reason = timings.by_key["04_fused_chunk", "simple_gla", None, "quadratic", 4096]["reason"]
+        self.assertEqual(reason, "about 1.8 s a run, going by L = 2048")
+        self.assertEqual({t["outcome"] for t in timings if t["stage"] == "recurrent"}, {"timed"})
+
+    def test_a_cpu_stage_of_which_nothing_is_known_is_not_run_long(self):
+        timings, _ = self.sweep(lengths=[16384])
+        self.assertEqual(self.outcomes(timings, 16384)["quadratic"], "skipped")
+        self.assertEqual(self.outcomes(timings, 16384)["fused"], "timed")
+
+    def test_variants_are_processes_of_their_own(self):
+        timings, _ = self.sweep(lengths=[64], variants=True)
+        self.assertIn(("04_fused_chunk", "scan", "backward", "back", 64), timings.by_key)
+        self.assertNotIn("back", self.outcomes(self.sweep(lengths=[64])[0]))
+
+    def test_no_process_starts_when_the_time_is_over(self):
+        timings, report = self.sweep(minutes=0)
+        self.assertEqual((report.left_gpu, report.left_cpu, report.complete), (2, 2, False))
+        self.assertEqual(len(timings.by_key), 0)
+
+    def test_a_full_sweep_of_all_chapters_is_planned_to_take_ten_minutes_at_most(self):
+        def chapter(i, gpu, cpu, count):  # stages spread over operators
+            stages = [programs.Stage(f"g{n}", "gpu", "bf16") for n in range(gpu)]
+            stages += [programs.Stage(f"c{n}", "cpu", "fp64") for n in range(cpu)]
+            parts = tuple(programs.Operator(f"o{n}", None, "", {}, tuple(stages[n::count])) for n in range(count))
+            return programs.Program(f"0{i}_x", Path("x"), parts)
+
+        main = [(ROOT / f / "main.cpp").read_text(encoding="utf-8") for f in sorted(groups.HEADLINES)]
+        chapters = [chapter(i, m.count(".gpu"), m.count(".cpu("), m.count("chapter.add(")) for i, m in enumerate(main, 1)]
+        seconds = sum(job.seconds() for job in plan.jobs(chapters, plan.LENGTHS))
+        self.assertLess(seconds, 600)
+        self.assertGreater(seconds, 100)
+
+
+class Resuming(Folder):
+    def run_command(self, *arguments) -> tuple[int, str]:
+        text = io.StringIO()
+        base = ["--build", str(self.build), "--backend", "cuda", "--results", str(self.path), "--commit", "abc"]
+        with self.trouble(), contextlib.redirect_stderr(text), contextlib.redirect_stdout(text):
+            return command.main([*base, *arguments]), text.getvalue()
+
+    def test_what_is_there_is_not_run_again(self):
+        timings, _ = self.sweep(lengths=[32, 64, 128])
+        self.assertEqual(len(self.runs()), 6)
+        whole = {key: t["time_ms"] for key, t in timings.by_key.items()}
+        kept = store.load(self.path)
+        for key in [key for key in kept.by_key if key[-1] > 32]:
+            del kept.by_key[key]
+        kept.save(self.path)
+        self.log.unlink()
+        timings, report = self.sweep(lengths=[32, 64, 128], timings=store.load(self.path))
+        self.assertTrue(report.complete)
+        self.assertEqual(len(self.runs()), 4)
+        self.assertEqual({key: t["time_ms"] for key, t in timings.by_key.items()}, whole)
+
+    def test_a_killed_sweep_leaves_a_whole_file_and_goes_on(self):
+        base = [sys.executable, "-m", "compare", "--build", self.build, "--backend", "cuda", "--results", self.path]
+        base += ["--commit", "abc", "--lengths", "32,64", "4"]
+        environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1]), "FAKE_LOG": str(self.log)}
+        process = subprocess.Popen(
+            base, env={**environment, "FAKE_TROUBLE": "hang:fused@64"}, stderr=subprocess.PIPE, text=True
+        )
+        deadline = time.monotonic() + 30
+        while len(self.runs()) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        errors = process.communicate(timeout=20)[1]
+        self.assertEqual(process.returncode, 130, errors)
+        self.assertIn("interrupted; the same command goes on from here", errors)
+        self.assertEqual({key[-1] for key in store.load(self.path).by_key}, {32})
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["build", "log", "timings.json"])
+        self.log.unlink()
+        done = subprocess.run(base, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("timings.json has 1 of 4 processes' timings already", done.stderr)
+        self.assertEqual(len(self.runs()), 3)
+        self.assertEqual(len(store.load(self.path).by_key), 10)
+
+    def test_timings_of_another_commit_or_problem_are_put_aside(self):
+        self.run_command("--lengths", "64", "--no-cpu", "4")
+        status, text = self.run_command("--lengths", "64", "--no-cpu", "-B", "2", "4")
+        self.assertEqual(status, 0, text)
+        self.assertIn("is of another machine, commit or problem: it is now", text)
+        self.assertEqual(len(list(self.folder.glob("timings-*.json"))), 1)
+        self.assertEqual(store.load(self.path).problem["B"], 2)
+
+    def test_status_1_when_a_stage_failed(self):
+        with mock.patch.dict(os.environ, FAKE_TROUBLE="crash:fused"):
+            base = ["--build", str(self.build), "--backend", "cuda", "--results", str(self.path), "--lengths", "64", "4"]
+            with contextlib.redirect_stderr(io.StringIO()) as text, contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(command.main(base), 1)
+        self.assertIn("failed: 04_fused_chunk simple_gla fused at L=64: crashed with SIGSEGV", text.getvalue())
+
+    def test_pages_and_pictures_are_beside_the_file(self):
+        status, text = self.run_command("--lengths", "2048,4096,16384", "--minutes", "20")
+        self.assertEqual(status, 0, text)
+        self.assertIn("Simple GLA", (self.folder / "timings.md").read_text(encoding="utf-8"))
+        self.assertTrue((self.folder / "staircase_04_fused_chunk.svg").exists())
+
+
+class Refusing(Folder):
+    def run_command(self, *arguments) -> tuple[int, str]:
+        with contextlib.redirect_stderr(io.StringIO()) as text, contextlib.redirect_stdout(io.StringIO()):
+            return command.main([*arguments]), text.getvalue()
+
+    def test_the_emulator_has_no_times(self):
+        status, text = self.run_command("--build", str(self.build), "--backend", "emulator")
+        self.assertEqual(status, 2)
+        self.assertIn("an emulator build: its times are not a GPU's", text)
+        self.assertIn("--counts", text)
+
+    def test_bad_usage_is_one_line(self):
+        self.path.write_text('{"format": 1}', encoding="utf-8")
+        for arguments, message in (
+            (["--lengths", "32,x"], "--lengths: '32,x'"),
+            (["--lengths", "0"], "--lengths: '0'"),
+            (["9"], "there is no chapter '9'; the chapters are: 04_fused_chunk 06_scan"),
+            (["--against", str(self.folder / "none.json")], "none.json: No such file"),
+            (["--against", str(self.path)], "holds no timings"),
+            (["--counts"], "the emulator counts"),
+            (["--cpu", "--no-cpu"], "choose one"),
+        ):
+            base = ["--build", str(self.build), "--backend", "cuda", "--results", str(self.folder / "r.json")]
+            status, text = self.run_command(*base, *arguments)
+            self.assertEqual(status, 2, arguments)
+            self.assertIn(message, text)
+            self.assertEqual(text.count("\n"), 1, text)
+
+    def test_counts_come_from_the_emulator(self):
+        with self.trouble(backend="emulator"), mock.patch.object(command, "RESULTS", self.folder):
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+                status = command.main(["--build", str(self.build), "--backend", "emulator", "--counts", "--lengths", "64"])
+        self.assertEqual(status, 0)
+        self.assertIn("## 04_fused_chunk `simple_gla` at L = 64", out.getvalue())
+        self.assertIn("| `fused` | 64 | 64 | 64 | 64 | 64 | 64 | 64 | 0.02x | 640 | 0 | 0 |", out.getvalue())
+        self.assertNotIn("recurrent", out.getvalue())
+        self.assertEqual(len(json.loads((self.folder / "counts.json").read_text())["counts"]), 6)
+
+
+class Tables(unittest.TestCase):
+    def setUp(self):
+        self.timings = store.load(MADE_UP)
+
+    def test_figures_have_three_digits(self):
+        self.assertEqual(
+            [tables.figure(x) for x in (0.0068, 0.0123, 0.1234, 1.234, 12.34, 123.4, 1234.5, None)],
+            ["0.0068", "0.0123", "0.123", "1.23", "12.3", "123", "1234", ""],
+        )
+
+    def test_the_published_tables_are_among_them(self):
+        text = tables.report(self.timings, "made_up.json")
+        self.assertIn("| L | chunkwise | fused | scan |\n| --- | ---: | ---: | ---: |\n| 32 | 0.0640 | 0.0320 | **0.0100** |", text)
+        self.assertIn("| L | chunkwise | scan |\n| --- | ---: | ---: |\n| 32 | 0.0300 | **0.0100** |", text)
+
+    def test_text_is_kept_from_breaking_a_table(self):
+        self.assertEqual(tables.table(["a", "b"], [["x|y", "1"]]).splitlines()[-1], "| x\\|y | 1 |")
+
+    def test_crossovers_are_where_straight_lines_meet(self):
+        series = {"a": {32: 1.0, 128: 2.0}, "b": {32: 0.5, 128: 4.0}}
+        (c,) = groups.crossovers(series)
+        self.assertEqual((c.before, c.after), ("b", "a"))
+        self.assertAlmostEqual(c.L, 64, places=6)
+        self.assertAlmostEqual(c.ms, 2**0.5, places=6)
+        self.assertEqual(groups.crossovers({"a": {32: 1.0, 64: 2.0}, "b": {32: 2.0, 64: 3.0}}), [])
+        self.assertEqual(groups.crossovers({"a": {32: 1.0}}), [])
+
+    def test_every_stage_of_an_algorithm_is_in_its_chapter(self):
+        for title, rows in groups.ALGORITHMS.items():
+            for _, chapter, _, stage in rows:
+                main = (ROOT / chapter / "main.cpp").read_text(encoding="utf-8")
+                self.assertRegex(main, rf'\.gpu(<\w+>)?\("{stage}"', title)
+
+
+class Pictures(unittest.TestCase):
+    def setUp(self):
+        self.timings = store.load(MADE_UP)
+        self.drawn = pictures.draw(self.timings)
+
+    def test_there_is_a_staircase_a_chapter_a_picture_an_operator_and_the_limit(self):
+        self.assertEqual(
+            sorted(self.drawn),
+            ["length_deltanet.svg", "length_simple_gla.svg", "limit.svg", "staircase_04_fused_chunk.svg",
+             "staircase_05_deltanet_wy.svg", "staircase_06_scan.svg"],
+        )  # fmt: skip
+
+    def test_they_are_svg_with_text_a_title_and_no_background(self):
+        for name, (text, words) in self.drawn.items():
+            root = xml.etree.ElementTree.fromstring(text)
+            space = "{http://www.w3.org/2000/svg}"
+            self.assertTrue(root.findtext(f"{space}title"), name)
+            self.assertEqual(root.findtext(f"{space}desc"), words)
+            self.assertGreater(len(list(root.iter(f"{space}text"))), 5, name)
+            self.assertNotIn("#ffffff", text, name)
+            self.assertNotIn("#000000", text, name)
+
+    def test_crossovers_and_stages_are_named(self):
+        self.assertIn("L ≈ 2048", self.drawn["length_simple_gla.svg"][0])
+        self.assertIn("from L = 2048 on fused is faster than scan", self.drawn["length_simple_gla.svg"][1])
+        self.assertIn("two_kernels", self.drawn["staircase_04_fused_chunk.svg"][0])
+
+    def test_the_same_timings_give_the_same_file(self):
+        self.assertEqual(self.drawn, pictures.draw(store.load(MADE_UP)))
+
+
+class Against(unittest.TestCase):
+    def test_ratios_are_here_over_there(self):
+        ours, theirs = store.load(MADE_UP), store.load(MADE_UP)
+        for timing in ours:
+            if timing["time_ms"]:
+                timing["time_ms"] = {k: 2 * v if k != "runs" and v else v for k, v in timing["time_ms"].items()}
+        found = against.ratios(ours, theirs)
+        self.assertEqual({round(ratio, 9) for ratio in found.values()}, {2.0})
+        text = against.report(ours, theirs, "made_up.json")
+        self.assertIn("ratio 2.00 in the geometric mean, 2.00 to 2.00", text)
+        self.assertIn("| `copy_bandwidth_gb_s` | 4250 | 4250 | 1.00 |", text)
+
+    def test_other_sizes_are_not_compared(self):
+        ours, theirs = store.load(MADE_UP), store.load(MADE_UP)
+        ours.problem["B"] = 1
+        with self.assertRaises(against.AgainstError):
+            against.report(ours, theirs, "x")
+        ours = store.load(MADE_UP)
+        ours.by_key.clear()
+        with self.assertRaises(against.AgainstError):
+            against.report(ours, theirs, "x")
+
+
+class Readme(unittest.TestCase):
+    TEXT = (
+        f"# T\n\n{readme.BEGIN}\n\n| chapter | teaches | old |\n| --- | --- | --- |\n"
+        "| [04 Fused](04_fused_chunk/README.md) | fusing | old |\n| [01 A](01_linear_attention/README.md) | a | old |\n\n"
+        f"{readme.END}\n\n| [04 Fused](04_fused_chunk/README.md) | outside | stays |\n"
+    )
+
+    def test_the_last_column_is_written_and_the_rest_stays(self):
+        text = readme.updated(self.TEXT, store.load(MADE_UP))
+        self.assertIn("| chapter | teaches | the last stage, on an H200 |", text)
+        self.assertIn(
+            "| [04 Fused](04_fused_chunk/README.md) | fusing | 3.28 ms for bf16 `simple_gla` at B=4, H=8, L=16384, "
+            "Dk=Dv=128: 25 % of the limit |", text
+        )  # fmt: skip
+        self.assertIn("| a | not measured |", text)
+        self.assertIn("| outside | stays |", text)
+        self.assertEqual(readme.updated(text, store.load(MADE_UP)), text)
+
+    def test_wins_and_losses_against_a_peer(self):
+        rows = [{"operator": "simple_gla", "problem": {"L": 16384}, "graph_ratio": 1.6, "agrees": True}]
+        self.assertIn(": 1.6 times as fast as flash-linear-attention, 25 %",
+                      readme.updated(self.TEXT, store.load(MADE_UP), {"comparisons": rows}))  # fmt: skip
+        rows[0]["graph_ratio"] = 0.5
+        self.assertIn(": takes 2 times as long as flash-linear-attention, 25 %",
+                      readme.updated(self.TEXT, store.load(MADE_UP), {"comparisons": rows}))  # fmt: skip
+        rows[0]["agrees"] = False
+        self.assertNotIn("flash", readme.updated(self.TEXT, store.load(MADE_UP), {"comparisons": rows}))
+
+    def test_without_markers_there_is_nothing_to_write(self):
+        with self.assertRaises(readme.ReadmeError):
+            readme.updated("# T\n", store.load(MADE_UP))
+
+
+class Published(unittest.TestCase):
+    """What is in the repository agrees with the timings in it."""
+
+    PATH = ROOT / "docs" / "timings" / "h200.json"
+
+    def test_the_readme_has_its_markers(self):
+        readme.block_of((ROOT / "README.md").read_text(encoding="utf-8"))
+
+    @unittest.skipUnless(PATH.exists(), "docs/timings/h200.json has not been measured yet")
+    def test_the_readme_agrees_with_the_timings(self):
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        self.assertEqual(readme.updated(text, store.load(self.PATH), command.comparison("h200")), text)
+
+    @unittest.skipUnless(PATH.exists(), "docs/timings/h200.json has not been measured yet")
+    def test_the_page_of_the_timings_agrees_with_them(self):
+        timings = store.load(self.PATH)
+        named = [(name, words) for name, (_, words) in pictures.draw(timings).items()]
+        page = (self.PATH.parent / "README.md").read_text(encoding="utf-8")
+        self.assertEqual(tables.report(timings, "h200.json", named), page)
+        for name, _ in named:
+            self.assertTrue((self.PATH.parent / name).exists(), name)
+
+    @unittest.skipUnless(PATH.exists(), "docs/timings/h200.json has not been measured yet")
+    def test_every_gpu_stage_is_there(self):
+        timings = store.load(self.PATH)
+        self.assertEqual({t["chapter"] for t in timings}, set(groups.HEADLINES))
+        self.assertEqual({L for L in timings.lengths()}, set(plan.LENGTHS))
+
+
+class Progressing(unittest.TestCase):
+    def test_the_rest_is_estimated_from_what_was_done(self):
+        now = [0.0]
+        text = io.StringIO()
+        progress = Progress(600, 3, text, lambda: now[0])
+        self.assertAlmostEqual(progress.remaining(), 600)
+        progress.begin("a")
+        now[0] = 400
+        progress.end(200)
+        self.assertGreater(progress.remaining(), 700)  # twice as slow as planned
+        self.assertLess(progress.remaining(), 800)
+        progress.begin("b")
+        self.assertIn("[2/3] b  6:40 gone, about ", text.getvalue())
+
+
+class Files(unittest.TestCase):
+    def test_what_is_written_is_read(self):
+        timings = store.load(MADE_UP)
+        self.assertEqual(json.loads(timings.text()), json.loads(MADE_UP.read_text(encoding="utf-8")))
+
+    def test_other_files_are_refused_in_a_line(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "x.json"
+            for text in ("", "[]", "{}", '{"format": 9}', '{"format": 1, "timings": [1]}'):
+                path.write_text(text, encoding="utf-8")
+                with self.assertRaises(store.StoreError) as caught:
+                    store.load(path)
+                self.assertNotIn("\n", str(caught.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()
