@@ -61,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--render", type=Path, metavar="FILE", help="time nothing: tables and pictures of these timings")
     p.add_argument("--publish", action="store_true", help="write docs/timings and the README's table from the timings")
     p.add_argument("--commit", metavar="NAME", help="the commit, where git cannot tell it")
+    p.add_argument("--parse-only", action="store_true", help=argparse.SUPPRESS)  # ./tutorial asks before it builds
     p.add_argument("--build", type=Path, help=argparse.SUPPRESS)  # set by ./tutorial
     p.add_argument("--backend", choices=("cuda", "emulator"), help=argparse.SUPPRESS)
     return p
@@ -213,16 +214,19 @@ def run(options) -> int:
     if options.render:
         show(store.load(options.render), options.render, options)
         return 0
-    if options.build is None:
-        raise UsageError("--build is missing: run this as ./tutorial compare")
+    lengths_of(options.lengths, ())
     if options.cpu and options.no_cpu:
         raise UsageError("--cpu and --no-cpu: choose one")
     if options.against:
         store.load(options.against)  # a bad file is found before the sweep
+    if options.parse_only:
+        return 0
+    if options.backend == "emulator" and not (options.cpu or options.counts):
+        raise UsageError(EMULATED)
+    if options.build is None:
+        raise UsageError("--build is missing: run this as ./tutorial compare")
     if options.counts:
         return run_counts(options)
-    if options.backend != "cuda" and not options.cpu:
-        raise UsageError(EMULATED)
     return run_sweep(options)
 
 

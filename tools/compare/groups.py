@@ -113,13 +113,12 @@ class Crossover:
 
 def crossovers(series: dict[str, dict[int, float]]) -> list[Crossover]:
     """Where the fastest of several algorithms changes, by length."""
-    if len(series) < 2:
-        return []
-    common = sorted(set.intersection(*(set(by_length) for by_length in series.values())))
+    lengths = sorted(set().union(*(by_length for by_length in series.values())))
     result = []
-    for L1, L2 in zip(common, common[1:]):
-        before = min(series, key=lambda name: series[name][L1])
-        after = min(series, key=lambda name: series[name][L2])
+    for L1, L2 in zip(lengths, lengths[1:]):
+        timed = [name for name, by_length in series.items() if L1 in by_length and L2 in by_length]
+        before = min(timed, key=lambda name: series[name][L1], default=None)
+        after = min(timed, key=lambda name: series[name][L2], default=None)
         if before == after:
             continue
         # log t is linear in log L for both: the fraction of the way at which they are equal.

@@ -90,7 +90,8 @@ def staircase(timings: Timings, chapter: str) -> tuple[str, str] | None:
                     continue
                 at = y + 0.36 * (i - 0.5)
                 axes.barh(at, ms - left, 0.32, left=left, color=COLOURS[i], label=f"L = {L}")
-                axes.text(ms * 1.08, at, figure(ms), va="center", fontsize=8)
+                end = max(ms, timing["limit_ms"] or 0)
+                axes.text(end * 1.08, at, figure(ms), va="center", fontsize=8)
                 if timing["limit_ms"]:
                     axes.plot([timing["limit_ms"]] * 2, [at - 0.17, at + 0.17], color=GREY, lw=2.5, label="limit")
         axes.set_yticks(range(len(rows)), [text for _, text in rows])

@@ -97,10 +97,10 @@ def jobs(programs: list[Program], lengths, variants: bool = False, cpu: bool = T
 
 
 def expected_ms(timings: Timings, chapter: str, operator: Operator, stage: Stage, L: int) -> tuple[float, int] | None:
-    """The time of a CPU stage at length L as its times at shorter lengths make one expect, and the longest of these
+    """The least time of a CPU stage at length L as those at shorter lengths make one expect, and the longest of these
     lengths. None where it has not run."""
     known = sorted(
-        (t["L"], t["time_ms"]["median"])
+        (t["L"], t["time_ms"]["min"])  # another program on the machine may have slowed the others
         for t in timings
         if (t["chapter"], t["operator"], t["variant"], t["stage"]) == (chapter, operator.name, operator.variant, stage.name)
         and t["L"] < L

@@ -138,7 +138,7 @@ class Sweeping(Folder):
         outcomes = {t["L"]: t["outcome"] for t in timings if t["stage"] == "quadratic"}  # 1e-4 L^2 ms: 1.7 s at 4096
         self.assertEqual(outcomes, {512: "timed", 1024: "timed", 2048: "timed", 4096: "skipped", 8192: "skipped", 16384: "skipped"})
         reason = timings.by_key["04_fused_chunk", "simple_gla", None, "quadratic", 4096]["reason"]
-        self.assertEqual(reason, "about 1.8 s a run, going by L = 2048")
+        self.assertEqual(reason, "about 1.7 s a run, going by L = 2048")
         self.assertEqual({t["outcome"] for t in timings if t["stage"] == "recurrent"}, {"timed"})
 
     def test_a_cpu_stage_of_which_nothing_is_known_is_not_run_long(self):
