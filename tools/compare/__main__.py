@@ -2,13 +2,12 @@
 
 import argparse
 from datetime import datetime
-import json
 from pathlib import Path
 import re
 import signal
 import sys
 
-from . import against, counts, machine, plan, readme, store, sweep, tables
+from . import against, counts, machine, peers, plan, readme, store, sweep, tables
 from .programs import Program, ProgramError, load_all
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,13 +122,15 @@ def shown(path: Path) -> str:
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
 
 
-def render(timings: store.Timings, folder: Path, source: str, name: str = "README.md") -> Path:
+def render(
+    timings: store.Timings, folder: Path, source: str, name: str = "README.md", compared: dict | None = None
+) -> Path:
     """Tables and pictures of timings into a folder."""
     from . import pictures  # Matplotlib takes a second to load
 
     page = folder / name
     drawn = pictures.write(timings, folder)
-    store.write_atomically(page, tables.report(timings, source, drawn))
+    store.write_atomically(page, tables.report(timings, source, drawn, peers.report(compared) if compared else ""))
     return page
 
 
@@ -142,7 +143,7 @@ def published_name(timings: store.Timings) -> str:
 def comparison(name: str) -> dict | None:
     """What tools/compare_with_fla.py found on the same GPU, if it was published."""
     path = PUBLISHED / f"{name}_fla.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    return peers.load(path) if path.exists() else None
 
 
 def publish(timings: store.Timings) -> None:
@@ -150,9 +151,10 @@ def publish(timings: store.Timings) -> None:
     if timings.machine["gpu"] is None:
         raise UsageError("--publish: these timings are not a GPU's")
     name = published_name(timings)
+    compared = comparison(name)
     timings.save(PUBLISHED / f"{name}.json")
-    render(timings, PUBLISHED, f"{name}.json")
-    readme.update(ROOT / "README.md", timings, comparison(name))
+    render(timings, PUBLISHED, f"{name}.json", compared=compared)
+    readme.update(ROOT / "README.md", timings, compared)
     say(f"docs/timings/{name}.json, docs/timings/README.md, its pictures and the table of README.md are written")
 
 

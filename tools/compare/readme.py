@@ -4,6 +4,7 @@ from pathlib import Path
 import re
 
 from .groups import HEADLINES, find
+from .peers import ratios
 from .store import Timings, best_ms, limit_share
 from .tables import figure, percent
 
@@ -28,7 +29,7 @@ def block_of(text: str) -> tuple[str, str, str]:
     return before + BEGIN, inside, END + behind
 
 
-def sentence(timings: Timings, chapter: str, peers: dict) -> str:
+def sentence(timings: Timings, chapter: str, found: dict) -> str:
     """What the last GPU stage of a chapter's main operator reaches."""
     operator = HEADLINES.get(chapter, "")
     rows = find(timings, chapter, operator)
@@ -43,8 +44,8 @@ def sentence(timings: Timings, chapter: str, peers: dict) -> str:
         shape += f", Dk=Dv={sizes['Dk']}" if sizes["Dk"] == sizes["Dv"] else f", Dk={sizes['Dk']}, Dv={sizes['Dv']}"
     text = f"{figure(ms)} ms for {timing['dtype']} `{operator}` at {shape}"
     facts = []
-    if (operator, AT) in peers:
-        facts.append(ratio_in_words(peers[operator, AT], "flash-linear-attention"))
+    if (operator, AT) in found:
+        facts.append(ratio_in_words(found[operator, AT], "flash-linear-attention"))
     if share := limit_share(timing):
         facts.append(f"{percent(share)} of the limit")
     return text + (": " + ", ".join(facts) if facts else "")
@@ -57,22 +58,11 @@ def ratio_in_words(ratio: float, peer: str) -> str:
     return f"takes {1 / ratio:.2g} times as long as {peer}"
 
 
-def ratios_of(comparison: dict | None) -> dict[tuple[str, int], float]:
-    """From tools/compare_with_fla.py's JSON: peer's time over ours in a graph, by operator and length."""
-    if comparison is None:
-        return {}
-    return {
-        (row["operator"], row["problem"]["L"]): row["graph_ratio"]
-        for row in comparison["comparisons"]
-        if row.get("graph_ratio") and row.get("agrees")
-    }
-
-
 def updated(text: str, timings: Timings, comparison: dict | None = None) -> str:
     """The README with its table written anew."""
     before, inside, behind = block_of(text)
-    peers = ratios_of(comparison)
-    written = ROW.sub(lambda row: f"{row[1]} {sentence(timings, row['chapter'], peers)} |", inside)
+    found = ratios(comparison)
+    written = ROW.sub(lambda row: f"{row[1]} {sentence(timings, row['chapter'], found)} |", inside)
     gpu = timings.machine["gpu"]
     written = re.sub(r"^(\| chapter \| teaches \|).*$", rf"\1 the last stage, on {article(gpu)} {short(gpu)} |", written, flags=re.M)
     return before + written + behind

@@ -138,8 +138,8 @@ def not_timed(timings: Timings) -> str:
     return "\n".join(lines) + "\n" if lines else ""
 
 
-def report(timings: Timings, source: str, pictures: list[tuple[str, str]] = ()) -> str:
-    """All of it as one page. Pictures are (file name, what it shows)."""
+def report(timings: Timings, source: str, pictures: list[tuple[str, str]] = (), against_peers: str = "") -> str:
+    """All of it as one page. Pictures are (file name, what it shows); `against_peers` is what peers.report() gives."""
     lengths = timings.lengths()
     parts = [
         GENERATED.format(source) + "\n\n# Timings\n",
@@ -149,6 +149,8 @@ def report(timings: Timings, source: str, pictures: list[tuple[str, str]] = ()) 
         f"maximum and number of runs are in `{source}`.\n",
     ]
     parts += [f"![{words}]({name})\n" for name, words in pictures]
+    if against_peers:
+        parts += ["## Against flash-linear-attention\n", against_peers]
     tables = [text for title in ALGORITHMS if (text := of_algorithms(timings, title))]
     if tables:
         parts += ["## Algorithms\n", *tables]

@@ -21,7 +21,7 @@ ROOT = HERE.parents[2]
 sys.path.insert(0, str(HERE.parents[1]))
 
 from compare import __main__ as command  # noqa: E402
-from compare import against, groups, machine, pictures, plan, programs, readme, store, sweep, tables  # noqa: E402
+from compare import against, groups, machine, peers, pictures, plan, programs, readme, store, sweep, tables  # noqa: E402
 from compare.progress import Progress  # noqa: E402
 
 MADE_UP = HERE / "data" / "made_up.json"
@@ -382,15 +382,16 @@ class Readme(unittest.TestCase):
         self.assertIn("| outside | stays |", text)
         self.assertEqual(readme.updated(text, store.load(MADE_UP)), text)
 
-    def test_wins_and_losses_against_a_peer(self):
-        rows = [{"operator": "simple_gla", "problem": {"L": 16384}, "graph_ratio": 1.6, "agrees": True}]
-        self.assertIn(": 1.6 times as fast as flash-linear-attention, 25 %",
-                      readme.updated(self.TEXT, store.load(MADE_UP), {"comparisons": rows}))  # fmt: skip
-        rows[0]["graph_ratio"] = 0.5
-        self.assertIn(": takes 2 times as long as flash-linear-attention, 25 %",
-                      readme.updated(self.TEXT, store.load(MADE_UP), {"comparisons": rows}))  # fmt: skip
-        rows[0]["agrees"] = False
-        self.assertNotIn("flash", readme.updated(self.TEXT, store.load(MADE_UP), {"comparisons": rows}))
+    def test_wins_and_losses_against_the_fastest_peer_that_agrees(self):
+        def row(ratio, agrees=True):
+            return {"operator": "simple_gla", "variant": None, "problem": {"L": 16384}, "graph_ratio": ratio, "agrees": agrees}
+
+        def written(*rows):
+            return readme.updated(self.TEXT, store.load(MADE_UP), {"comparisons": rows})
+
+        self.assertIn(": 1.6 times as fast as flash-linear-attention, 25 %", written(row(3.0), row(1.6)))
+        self.assertIn(": takes 2 times as long as flash-linear-attention, 25 %", written(row(1.6), row(0.5)))
+        self.assertNotIn("flash", written(row(0.5, agrees=False)))
 
     def test_without_markers_there_is_nothing_to_write(self):
         with self.assertRaises(readme.ReadmeError):
@@ -415,7 +416,8 @@ class Published(unittest.TestCase):
         timings = store.load(self.PATH)
         named = [(name, words) for name, (_, words) in pictures.draw(timings).items()]
         page = (self.PATH.parent / "README.md").read_text(encoding="utf-8")
-        self.assertEqual(tables.report(timings, "h200.json", named), page)
+        compared = command.comparison("h200")
+        self.assertEqual(tables.report(timings, "h200.json", named, peers.report(compared) if compared else ""), page)
         for name, _ in named:
             self.assertTrue((self.PATH.parent / name).exists(), name)
 

@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""tools/compare_with_fla.py with a library, a GPU and chapters that are not there: what goes where, and what is refused."""
+
+import contextlib
+import io
+import json
+from pathlib import Path
+import shutil
+import sys
+import tempfile
+import types
+import unittest
+from unittest import mock
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1]))
+
+import compare_with_fla as tool  # noqa: E402
+from compare import peers, programs  # noqa: E402
+
+# A chapter that "computes": its outputs are a text that names its inputs.
+CHAPTER = """#!{python}
+import json, sys
+a = sys.argv[1:]
+if "--list" in a:
+    print(json.dumps({{"chapter": "{name}", "title": "", "operators": []}}))
+    sys.exit()
+value = lambda name: a[a.index(name) + 1]
+inputs = json.load(open(value("--input")))
+stage = value("--stage")
+json.dump({{stage + ".o": "o of " + inputs["op"], stage + ".final_state": "S of " + inputs["op"]}}, open(value("--output"), "w"))
+failure = None if {passed} else "o differs"
+times = {{"median": 0.5, "min": 0.4, "max": 0.9, "runs": 50, "graph": 0.25}}
+print(json.dumps({{"chapter": "{name}", "results": [{{"operator": value("--operator"), "stages": [
+    {{"name": stage, "skipped": None, "passed": {passed}, "failure": failure, "time_ms": times}}]}}]}}))
+"""
+
+
+class FakeGpu:
+    """Tensors are texts: "q" for [B, H, L, D], "q'" for [B, L, H, D]."""
+
+    name = "NVIDIA H200"
+    errors = {}  # by text, of an output
+
+    def versions(self):
+        return {"PyTorch": "9.9"}
+
+    def draw(self, peer, problem):
+        return {name: name for name in ("q", "k", "v", *peer.gate)}
+
+    def save(self, tensors, path, metadata):
+        path.write_text(json.dumps({**tensors, **metadata}), encoding="utf-8")
+
+    def load(self, path):
+        return json.loads(path.read_text(encoding="utf-8"))
+
+    def heads_last(self, x):
+        return x + "'"
+
+    def heads_first(self, x):
+        return x.removesuffix("'")
+
+    def error(self, out, reference):
+        return self.errors.get(out, 0.0 if out == reference else 1.0)
+
+    def free(self):
+        pass
+
+    def time_call(self, call):
+        call()
+        return {"median": 1.0, "min": 0.9, "max": 2.0, "runs": 20}
+
+    def time_graph(self, call, estimate_ms):
+        assert estimate_ms == 1.0
+        call()
+        return 0.4
+
+    def no_gradients(self):
+        return contextlib.nullcontext()
+
+
+class CompareWithFla(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="compare_with_fla_test_"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        for chapter in {peer.chapter for peer in tool.PEERS}:
+            self.chapter(chapter, True)
+        self.calls = []
+        modules = {"fla": types.SimpleNamespace(__version__="0.5.2"), "triton": types.SimpleNamespace(__version__="3.6.0")}
+        for peer in tool.PEERS:
+            module = modules.setdefault(peer.module, types.ModuleType(peer.module))
+            setattr(module, peer.function, self.theirs(peer))
+        self.modules = modules
+        patch = mock.patch.dict(sys.modules, modules)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def chapter(self, name, passed):
+        path = self.folder / "build" / name / name[3:]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(CHAPTER.format(python=sys.executable, name=name, passed=passed), encoding="utf-8")
+        path.chmod(0o755)
+
+    def theirs(self, peer):
+        def function(q, k, v, g=None, gk=None, beta=None, scale=None, normalize=None, output_final_state=False):
+            given = {name: x for name, x in (("g", g), ("gk", gk), ("beta", beta)) if x is not None}
+            self.calls.append((peer.function, (q, k, v), given, scale, normalize, output_final_state))
+            return f"o of {peer.operator}'", f"S of {peer.operator}" if output_final_state else None
+
+        return function
+
+    def run_tool(self, *arguments, gpu=FakeGpu):
+        text, errors = io.StringIO(), io.StringIO()
+        path = self.folder / "fla.json"
+        options = tool.parser().parse_args(
+            ["--build", str(self.folder / "build"), "--json", str(path), "--commit", "abc", "--lengths", "64", *arguments]
+        )
+        with contextlib.redirect_stdout(text), contextlib.redirect_stderr(errors):
+            status = tool.run(options, gpu)
+        return status, text.getvalue(), errors.getvalue(), peers.load(path) if path.exists() else None
+
+    def test_all_pairs_agree_and_have_ratios(self):
+        status, text, errors, data = self.run_tool()
+        self.assertEqual(status, 0, errors)
+        self.assertEqual(len(data["comparisons"]), len(tool.PEERS))
+        self.assertEqual(data["versions"], {"flash-linear-attention": "0.5.2", "Triton": "3.6.0", "PyTorch": "9.9"})
+        self.assertIn("met: flash-linear-attention 0.5.2, Triton 3.6.0, PyTorch 9.9 on NVIDIA H200", errors)
+        for row in data["comparisons"]:
+            self.assertEqual((row["agrees"], row["call_ratio"], row["graph_ratio"]), (True, 2.0, 1.6), row)
+        self.assertIn("| 03 `gla` `dispatch` | `chunk_gla` | 64 | 0.250 | 0.400 | 1.60 | 0.500 | 1.00 | 2.00 |", text)
+        self.assertEqual(peers.ratios(data)["gla", 64], 1.6)
+
+    def test_their_arguments_are_in_their_layout_and_under_their_names(self):
+        self.run_tool("--key-dim", "64")
+        given = {(name, normalize): (qkv, gate, scale) for name, qkv, gate, scale, normalize, _ in self.calls}
+        self.assertEqual(given["chunk_simple_gla", None], (("q'", "k'", "v'"), {"g": "g'"}, 0.125))
+        self.assertEqual(given["fused_recurrent_gla", None][1], {"gk": "g'"})
+        self.assertEqual(given["chunk_delta_rule", None][1], {"beta": "beta'"})
+        self.assertIn(("chunk_linear_attn", False), given)
+        self.assertIn(("chunk_linear_attn", True), given)
+        # Checked and timed as a call with the final state, in a graph without.
+        self.assertEqual([c[-1] for c in self.calls if c[0] == "chunk_gla"], [True, True, False])
+
+    def test_versions_that_want_heads_first_are_told(self):
+        seen = []
+
+        def old(q, k, v, g, scale=None, output_final_state=False, head_first=True):
+            seen.append(head_first)
+            return "o of gla'", "S of gla"
+
+        def newer(q, k, v, g, scale=None, output_final_state=False, head_first=False):
+            seen.append(head_first)
+            return "o of gla'", "S of gla"
+
+        for function in (old, newer):
+            self.modules["fla.ops.gla"].chunk_gla = function
+            self.run_tool("--operators", "gla")
+        self.assertEqual(seen, [False] * 6)
+
+    def test_what_they_refuse_is_skipped_with_the_reason(self):
+        def refuses(q, k, v, g, scale, output_final_state):
+            raise AssertionError("a known miscompilation\nmore")
+
+        self.modules["fla.ops.gla"].chunk_gla = refuses
+        del self.modules["fla.ops.gla"].fused_recurrent_gla
+        status, text, errors, data = self.run_tool("--operators", "gla,delta_rule")
+        self.assertEqual(status, 0)
+        self.assertEqual(data["comparisons"][0]["skipped"], "AssertionError: a known miscompilation")
+        self.assertIn("AttributeError", data["comparisons"][1]["skipped"])
+        self.assertIn("- `chunk_gla` at L = 64: skipped, AssertionError: a known miscompilation", text)
+        self.assertEqual(data["comparisons"][2]["graph_ratio"], 1.6)
+
+    def test_outputs_that_differ_have_no_ratio(self):
+        class Differs(FakeGpu):
+            errors = {"S of gla": 0.03}
+
+        status, text, errors, data = self.run_tool("--operators", "gla", gpu=Differs)
+        self.assertEqual(status, 1)
+        self.assertEqual((data["comparisons"][0]["agrees"], data["comparisons"][0]["graph_ratio"]), (False, None))
+        self.assertIn("**differs from 03 `gla` `dispatch` by 0.03**", text)
+        self.assertEqual(peers.ratios(data), {})
+
+        class NotFinite(FakeGpu):
+            errors = {"o of gla": float("nan")}
+
+        status, _, _, data = self.run_tool("--operators", "gla", gpu=NotFinite)
+        self.assertEqual((status, data["comparisons"][0]["agrees"]), (1, False))
+
+    def test_a_stage_of_ours_that_fails_is_status_1(self):
+        self.chapter("03_gla", False)
+        status, _, errors, data = self.run_tool("--operators", "gla,delta_rule")
+        self.assertEqual(status, 1)
+        self.assertIn("03_gla gla dispatch failed: o differs", errors)
+        self.assertEqual([row["operator"] for row in data["comparisons"]], ["delta_rule", "delta_rule"])
+
+    def test_what_is_missing_is_one_line_and_status_2(self):
+        for arguments in (["--operators", "nothing"], ["--lengths", "1,x"], ["--build", str(self.folder)]):
+            errors = io.StringIO()
+            with contextlib.redirect_stderr(errors):
+                self.assertEqual(tool.main(["--build", str(self.folder / "build"), *arguments]), 2)
+            self.assertEqual(errors.getvalue().count("\n"), 1, errors.getvalue())
+        with mock.patch.dict(sys.modules, {"torch": None}), contextlib.redirect_stderr(io.StringIO()) as errors:
+            self.assertEqual(tool.main(["--build", str(self.folder / "build")]), 2)
+        self.assertIn("pip install torch", errors.getvalue())
+
+    def test_every_stage_is_in_its_chapter(self):
+        for peer in tool.PEERS:
+            main = (tool.ROOT / peer.chapter / "main.cpp").read_text(encoding="utf-8")
+            self.assertRegex(main, rf'\.gpu(<\w+>)?\("{peer.stage}"', peer.label)
+
+
+if __name__ == "__main__":
+    unittest.main()

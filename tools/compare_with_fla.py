@@ -1,0 +1,373 @@
+#!/usr/bin/env python3
+"""Runs flash-linear-attention's operators and this repository's on the same GPU and the same tensors, one beside the other.
+
+    tools/compare_with_fla.py [--build build/cuda] [--lengths 512,2048,16384] [--operators gla,...] [--json FILE]
+
+Needs PyTorch, flash-linear-attention and safetensors, and a build of the chapters (`./tutorial setup`). For each operator
+and length it draws inputs, gives them to both, checks that outputs and final states agree, and times both in the same two
+measures: a call with the L2 cache flushed before it, which gives the final state, too (of theirs that is a call from Python),
+and one of many calls in a CUDA graph, with nothing flushed and no final state. What their library refuses is skipped,
+with its reason. Exit status: 0 all pairs agree, 1 one does not or a program failed, 2 bad usage or something missing.
+"""
+
+import argparse
+from dataclasses import dataclass, field
+from datetime import datetime
+import importlib
+import inspect
+import json
+from math import ceil, sqrt
+from pathlib import Path
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from compare import machine, peers, programs  # noqa: E402
+from compare.store import one_line, write_atomically  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[1]
+TOLERANCE = 2e-2  # of bf16 against bf16, in the Frobenius norm
+SEED = 1
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One of their functions, and our stage for the same."""
+
+    operator: str
+    chapter: str
+    module: str  # of theirs
+    function: str
+    gate: dict[str, str] = field(default_factory=dict)  # our name of an input -> their argument, beside q, k, v
+    more: dict = field(default_factory=dict)  # other arguments of theirs
+    variant: str | None = None  # an option of ours
+    stage: str = "dispatch"
+
+    @property
+    def label(self) -> str:
+        return self.function + "".join(f", {name}={value}" for name, value in self.more.items())
+
+
+PEERS = (
+    Peer("linear_attention", "02_chunkwise", "fla.ops.linear_attn", "chunk_linear_attn", more={"normalize": False}),
+    Peer("linear_attention", "02_chunkwise", "fla.ops.linear_attn", "fused_chunk_linear_attn", more={"normalize": False}),
+    Peer("linear_attention", "02_chunkwise", "fla.ops.linear_attn", "chunk_linear_attn", more={"normalize": True}, variant="normalize"),
+    Peer("gla", "03_gla", "fla.ops.gla", "chunk_gla", {"g": "g"}),
+    Peer("gla", "03_gla", "fla.ops.gla", "fused_recurrent_gla", {"g": "gk"}),
+    Peer("simple_gla", "04_fused_chunk", "fla.ops.simple_gla", "chunk_simple_gla", {"g": "g"}),
+    Peer("simple_gla", "04_fused_chunk", "fla.ops.simple_gla", "fused_chunk_simple_gla", {"g": "g"}),
+    Peer("simple_gla", "04_fused_chunk", "fla.ops.simple_gla", "fused_recurrent_simple_gla", {"g": "g"}),
+    Peer("delta_rule", "05_deltanet_wy", "fla.ops.delta_rule", "chunk_delta_rule", {"beta": "beta"}),
+    Peer("delta_rule", "05_deltanet_wy", "fla.ops.delta_rule", "fused_recurrent_delta_rule", {"beta": "beta"}),
+)  # fmt: skip
+
+
+class Missing(Exception):
+    """Something that has to be installed or built, or bad usage."""
+
+
+class Gpu:
+    """PyTorch, as far as it is needed here. Tensors are [B, H, L, D] as in our files, unless it says otherwise."""
+
+    def __init__(self):
+        try:
+            self.torch = importlib.import_module("torch")
+            self.files = importlib.import_module("safetensors.torch")
+        except ImportError as error:
+            raise Missing(f"{error}; pip install torch safetensors flash-linear-attention") from error
+        if not self.torch.cuda.is_available():
+            raise Missing("PyTorch finds no GPU")
+        properties = self.torch.cuda.get_device_properties(0)
+        self.name = properties.name
+        l2_bytes = getattr(properties, "L2_cache_size", 64 << 20)
+        self.flush = self.torch.empty(2 * l2_bytes, dtype=self.torch.uint8, device="cuda")
+
+    def versions(self) -> dict[str, str]:
+        return {"PyTorch": self.torch.__version__, "CUDA of PyTorch": str(self.torch.version.cuda)}
+
+    def draw(self, peer: Peer, problem: dict) -> dict:
+        """Inputs as the chapters draw them: q, k, v in bf16, gates and beta in fp32."""
+        torch = self.torch
+        torch.manual_seed(SEED)
+        B, H, L, Dk, Dv = (problem[symbol] for symbol in ("B", "H", "L", "Dk", "Dv"))
+
+        def normal(*shape):
+            return torch.randn(*shape, device="cuda")
+
+        q, k, v = normal(B, H, L, Dk), normal(B, H, L, Dk), normal(B, H, L, Dv)
+        if peer.variant == "normalize":  # the denominator must stay away from 0
+            q, k = q.abs(), k.abs()
+        tensors = {}
+        if peer.operator == "gla":
+            tensors["g"] = torch.nn.functional.logsigmoid(normal(B, H, L, Dk)) / 16
+        elif peer.operator == "simple_gla":
+            tensors["g"] = torch.nn.functional.logsigmoid(normal(B, H, L))
+        elif peer.operator == "delta_rule":
+            k = torch.nn.functional.normalize(k, dim=-1)
+            tensors["beta"] = torch.rand(B, H, L, device="cuda")
+        return {**{name: x.to(torch.bfloat16) for name, x in (("q", q), ("k", k), ("v", v))}, **tensors}
+
+    def save(self, tensors: dict, path: Path, metadata: dict) -> None:
+        self.files.save_file({name: x.contiguous().cpu() for name, x in tensors.items()}, str(path), metadata)
+
+    def load(self, path: Path) -> dict:
+        return self.files.load_file(str(path), device="cuda")
+
+    def heads_last(self, x):
+        """[B, H, L, ...] as their [B, L, H, ...], packed."""
+        return x.transpose(1, 2).contiguous()
+
+    def heads_first(self, x):
+        return x.transpose(1, 2)
+
+    def error(self, out, reference) -> float:
+        """|out - reference| / |reference| in the Frobenius norm; not finite where an output is not."""
+        out, reference = out.double(), reference.double()
+        return float((out - reference).norm() / reference.norm())
+
+    def free(self) -> None:
+        """Gives PyTorch's unused memory back, for another program to use."""
+        self.torch.cuda.synchronize()
+        self.torch.cuda.empty_cache()
+
+    def elapsed_ms(self, work) -> float:
+        start, stop = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        work()
+        stop.record()
+        stop.synchronize()
+        return start.elapsed_time(stop)
+
+    def time_call(self, call) -> dict:
+        """As common/timing.cpp: warm-up, the L2 cache flushed before each run, 20 to 50 runs in half a second."""
+        times, begin = [], 0.0
+        for run in range(-3, 50):
+            if run == 0:
+                begin = time.monotonic()
+            if run >= 20 and time.monotonic() - begin > 0.5:
+                break
+            self.flush.zero_()
+            ms = self.elapsed_ms(call)
+            if run >= 0:
+                times.append(ms)
+        return {"median": median(times), "min": min(times), "max": max(times), "runs": len(times)}
+
+    def time_graph(self, call, estimate_ms: float) -> float:
+        """As common/timing.cpp: 11 replays of a graph of about 3 ms."""
+        torch = self.torch
+        calls = min(max(ceil(3 / max(estimate_ms, 1e-6)), 2), 1000)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # what a first call compiles or allocates cannot be captured
+            for _ in range(3):
+                call()
+        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(calls):
+                call()
+        graph.replay()
+        torch.cuda.synchronize()
+        return median([self.elapsed_ms(graph.replay) / calls for _ in range(11)])
+
+    def no_gradients(self):
+        return self.torch.no_grad()
+
+
+def median(values: list[float]) -> float:
+    values = sorted(values)
+    middle = len(values) // 2
+    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
+
+
+# ---- Theirs --------------------------------------------------------------------------------------------------------
+
+
+def versions(gpu) -> dict[str, str]:
+    """What was met, as it calls itself."""
+    found = {}
+    for name, module in (("flash-linear-attention", "fla"), ("Triton", "triton")):
+        try:
+            found[name] = getattr(importlib.import_module(module), "__version__", "of unknown version")
+        except ImportError as error:
+            if module == "fla":
+                raise Missing(f"{error}; pip install flash-linear-attention") from error
+            found[name] = "none"
+    return {**found, **gpu.versions()}
+
+
+def their_call(gpu, peer: Peer, tensors: dict, scale: float):
+    """Their function on our tensors: a function of whether the final state is wanted, which gives (o, final state)."""
+    function = getattr(importlib.import_module(peer.module), peer.function)
+    names = {"q": "q", "k": "k", "v": "v", **peer.gate}
+    arguments = {theirs: gpu.heads_last(tensors[ours]) for ours, theirs in names.items()}
+    arguments |= {"scale": scale, **peer.more}
+    # Versions up to 0.1 took [B, H, L, D] unless told otherwise; later ones do not know the argument, or warn of it.
+    head_first = inspect.signature(function).parameters.get("head_first")
+    if head_first is not None and head_first.default is True:
+        arguments["head_first"] = False
+
+    def call(final_state: bool):
+        return function(**arguments, output_final_state=final_state)
+
+    return call
+
+
+def run_theirs(gpu, peer: Peer, tensors: dict, scale: float) -> tuple[dict, dict]:
+    """Their outputs under our names and in our layout, and their times."""
+    call = their_call(gpu, peer, tensors, scale)
+    with gpu.no_gradients():
+        o, final_state = call(True)[:2]
+        outputs = {"o": gpu.heads_first(o), "final_state": final_state}
+        times = gpu.time_call(lambda: call(True))
+        times["graph"] = gpu.time_graph(lambda: call(False), times["median"])
+    return outputs, times
+
+
+# ---- Ours ----------------------------------------------------------------------------------------------------------
+
+
+def run_ours(program: programs.Program, peer: Peer, inputs: Path, outputs: Path) -> dict:
+    """What our executable says of the stage that is the peer's; it leaves its outputs in a file."""
+    arguments = ["--operator", peer.operator, "--stage", peer.stage, "--input", str(inputs), "--output", str(outputs)]
+    if peer.variant is not None:
+        arguments.append(f"--{peer.variant}")
+    outcome = programs.run(program.path, arguments, 300)
+    if outcome.results is None:
+        raise RuntimeError(f"{program.chapter}: {outcome.reason}")
+    stage = outcome.results["results"][0]["stages"][0]
+    if stage["skipped"] is not None:
+        raise RuntimeError(f"{program.chapter} {peer.operator} {peer.stage} is skipped: {stage['skipped']}")
+    if not stage["passed"]:
+        raise RuntimeError(f"{program.chapter} {peer.operator} {peer.stage} failed: {one_line(stage['failure'])}")
+    return stage["time_ms"]
+
+
+# ---- Side by side --------------------------------------------------------------------------------------------------
+
+
+def agreement(gpu, peer: Peer, ours: dict, theirs: dict) -> float:
+    """The larger of the errors of output and final state."""
+    errors = [gpu.error(theirs["o"], ours[f"{peer.stage}.o"])]
+    state = ours.get(f"{peer.stage}.final_state")
+    if state is not None and theirs["final_state"] is not None:
+        errors.append(gpu.error(theirs["final_state"], state))
+    return max(errors, key=lambda error: error if error == error else float("inf"))
+
+
+def compare(gpu, peer: Peer, program: programs.Program, problem: dict, folder: Path) -> dict:
+    """One pair at one problem."""
+    row = {
+        "operator": peer.operator, "variant": peer.variant, "chapter": peer.chapter, "stage": peer.stage,
+        "peer": peer.label, "problem": dict(problem), "agrees": None, "error": None, "ours": None, "theirs": None,
+        "call_ratio": None, "graph_ratio": None, "skipped": None,
+    }  # fmt: skip
+    scale = 1 / sqrt(problem["Dk"])
+    tensors = gpu.draw(peer, problem)
+    try:
+        outputs, row["theirs"] = run_theirs(gpu, peer, tensors, scale)
+    except Exception as error:  # whatever their library, Triton or CUDA refuses with
+        row["skipped"] = f"{type(error).__name__}: {one_line(str(error)) or 'no message'}"
+        return row
+    source, result = folder / "inputs.safetensors", folder / "outputs.safetensors"
+    gpu.save(tensors, source, {"op": peer.operator, "scale": repr(scale)})
+    del tensors
+    gpu.free()
+    row["ours"] = run_ours(program, peer, source, result)
+    row["error"] = agreement(gpu, peer, gpu.load(result), outputs)
+    row["agrees"] = row["error"] <= TOLERANCE  # false for NaN
+    if row["error"] != row["error"] or row["error"] == float("inf"):
+        row["error"] = 1e300  # JSON has no NaN
+    if row["agrees"]:
+        row["call_ratio"] = row["theirs"]["median"] / row["ours"]["median"]
+        if row["ours"]["graph"] and row["theirs"]["graph"]:
+            row["graph_ratio"] = row["theirs"]["graph"] / row["ours"]["graph"]
+    return row
+
+
+def numbers(text: str) -> list[int]:
+    try:
+        result = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        result = [0]
+    if result[0] < 1:
+        raise Missing(f"--lengths: '{text}' is not a list of whole numbers above 0")
+    return result
+
+
+def chosen_peers(text: str | None) -> list[Peer]:
+    if text is None:
+        return list(PEERS)
+    known = dict.fromkeys(peer.operator for peer in PEERS)
+    for name in text.split(","):
+        if name not in known:
+            raise Missing(f"--operators: there is no '{name}'; known are {', '.join(known)}")
+    return [peer for peer in PEERS if peer.operator in text.split(",")]
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0], epilog=__doc__.split("\n\n")[-1])
+    p.add_argument("--build", type=Path, default=ROOT / "build" / "cuda", help="the build folder (build/cuda)")
+    p.add_argument("--lengths", default="32,128,512,1024,2048,4096,8192,16384", metavar="L,L", help="lengths (32 ... 16384)")
+    p.add_argument("--operators", metavar="NAME,NAME", help="of " + ", ".join(dict.fromkeys(x.operator for x in PEERS)))
+    p.add_argument("--commit", metavar="NAME", help="the commit, where git cannot tell it")
+    p.add_argument("--json", type=Path, default=ROOT / "results" / "compare" / "fla.json", metavar="FILE",
+                   help="the results (results/compare/fla.json)")  # fmt: skip
+    for option, symbol, default in (("-B", "B", 4), ("-H", "H", 8), ("--key-dim", "Dk", 128), ("--value-dim", "Dv", 128)):
+        p.add_argument(option, type=int, default=default, dest=symbol, metavar="N", help=f"{symbol} ({default})")
+    return p
+
+
+def run(options, gpu_of=Gpu) -> int:
+    lengths, wanted = numbers(options.lengths), chosen_peers(options.operators)
+    chapters = {program.chapter: program for program in programs.load_all(options.build)}
+    for peer in wanted:
+        if peer.chapter not in chapters:
+            raise Missing(f"{options.build} has no {peer.chapter}; ./tutorial setup builds it")
+    gpu = gpu_of()
+    met = versions(gpu)
+    print("met:", ", ".join(f"{program} {version}" for program, version in met.items()), f"on {gpu.name}", file=sys.stderr)
+    status, rows = 0, []
+    data = {
+        "format": peers.FORMAT,
+        "date": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "commit": options.commit or machine.commit(ROOT),
+        "gpu": gpu.name,
+        "versions": met,
+        "comparisons": rows,
+    }
+    with tempfile.TemporaryDirectory(prefix="compare_with_fla_") as folder:
+        for L in lengths:
+            for peer in wanted:
+                problem = {"B": options.B, "H": options.H, "L": L, "Dk": options.Dk, "Dv": options.Dv}
+                print(f"{peer.label} L={L}", file=sys.stderr)
+                try:
+                    row = compare(gpu, peer, chapters[peer.chapter], problem, Path(folder))
+                except RuntimeError as error:  # ours
+                    print(f"  {one_line(str(error))}", file=sys.stderr)
+                    status = 1
+                    continue
+                rows.append(row)
+                if row["skipped"]:
+                    print(f"  skipped: {row['skipped']}", file=sys.stderr)
+                elif not row["agrees"]:
+                    print(f"  differs by {row['error']:.2g}", file=sys.stderr)
+                    status = 1
+                write_atomically(options.json, json.dumps(data, indent=1) + "\n")
+    print(peers.report(data))
+    return status
+
+
+def main(arguments: list[str] | None = None) -> int:
+    try:
+        return run(parser().parse_args(arguments))
+    except (Missing, programs.ProgramError) as error:
+        print(f"compare_with_fla.py: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
