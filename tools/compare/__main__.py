@@ -2,6 +2,7 @@
 
 import argparse
 from datetime import datetime
+import importlib.util
 from pathlib import Path
 import re
 import signal
@@ -126,10 +127,14 @@ def render(
     timings: store.Timings, folder: Path, source: str, name: str = "README.md", compared: dict | None = None
 ) -> Path:
     """Tables and pictures of timings into a folder."""
-    from . import pictures  # Matplotlib takes a second to load
-
     page = folder / name
-    drawn = pictures.write(timings, folder)
+    drawn = []
+    try:
+        from . import pictures  # Matplotlib takes a second to load, and a machine for measuring may not have it
+
+        drawn = pictures.write(timings, folder)
+    except ImportError as error:
+        say(f"no pictures: {error}; `--render {source}` draws them where Matplotlib is installed")
     store.write_atomically(page, tables.report(timings, source, drawn, peers.report(compared) if compared else ""))
     return page
 
@@ -150,6 +155,8 @@ def publish(timings: store.Timings) -> None:
     """Timings, tables and pictures into docs/timings, and from them the README's table."""
     if timings.machine["gpu"] is None:
         raise UsageError("--publish: these timings are not a GPU's")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UsageError("--publish: the pictures need Matplotlib; `--render FILE --publish` publishes where it is installed")
     name = published_name(timings)
     compared = comparison(name)
     timings.save(PUBLISHED / f"{name}.json")
