@@ -53,7 +53,8 @@ class Peer:
 PEERS = (
     Peer("linear_attention", "02_chunkwise", "fla.ops.linear_attn", "chunk_linear_attn", more={"normalize": False}),
     Peer("linear_attention", "02_chunkwise", "fla.ops.linear_attn", "fused_chunk_linear_attn", more={"normalize": False}),
-    Peer("linear_attention", "02_chunkwise", "fla.ops.linear_attn", "chunk_linear_attn", more={"normalize": True}, variant="normalize"),
+    Peer("linear_attention", "02_chunkwise", "fla.ops.linear_attn", "chunk_linear_attn", more={"normalize": True},
+         variant="normalize"),
     Peer("gla", "03_gla", "fla.ops.gla", "chunk_gla", {"g": "g"}),
     Peer("gla", "03_gla", "fla.ops.gla", "fused_recurrent_gla", {"g": "gk"}),
     Peer("simple_gla", "04_fused_chunk", "fla.ops.simple_gla", "chunk_simple_gla", {"g": "g"}),

@@ -82,7 +82,8 @@ class Converter:
         )
 
     def convert(self, text: str) -> str:
-        """All of it but the title."""
+        """All of it but the title, and comments for who edits it."""
+        text = re.sub(r"(?m)^<!-- .* -->\n+", "", text)
         text = re.sub(r"\A# .*\n", "", text)
         result = []
         for info, indent, lines in blocks(text):

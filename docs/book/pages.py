@@ -15,6 +15,8 @@ READMES = {
     "golden/README.md": "golden",
     "CONTRIBUTING.md": "contributing",
     "docs/README.md": "book",
+    "tools/compare/README.md": "compare",
+    "docs/timings/README.md": "measured",  # ./tutorial compare --publish writes it
 }
 
 
@@ -36,7 +38,7 @@ class Book:
     def __init__(self, output: Path):
         self.output = output
         self.chapters = chapters()
-        self.readmes = dict(READMES)
+        self.readmes = {path: name for path, name in READMES.items() if (ROOT / path).exists()}
         for chapter in self.chapters:
             self.readmes[f"{chapter.folder}/README.md"] = f"chapter_{chapter.number}"
         self.code = {p: code_page(p) for c in self.chapters for p in c.stages + c.shared}
@@ -188,7 +190,7 @@ class Book:
             self.chapter(chapter, before, after)
         self.techniques()
         self.timings()
-        for path in list(READMES)[1:]:
+        for path in [path for path in READMES if path in self.readmes][1:]:
             self.put(self.readmes[path], self.title(path), self.readme(path))
         self.others()
         return self.written

@@ -4,6 +4,7 @@ from html.parser import HTMLParser
 import json
 from pathlib import Path
 import re
+import shutil
 import xml.etree.ElementTree as ElementTree
 
 from .repository import ROOT
@@ -43,10 +44,13 @@ def without_mathjax(text: str) -> str:
     )
 
 
-def put_pictures(text: str, pictures: dict[str, str]) -> str:
-    """Puts the pictures themselves in for images of them, so that they take the page's colours."""
+def put_pictures(text: str, pictures: dict[str, str], timings: set[str]) -> str:
+    """Puts the pictures themselves in for images of them, so that they take the page's colours. Those of timings have
+    colours for every page, and stay files."""
 
     def picture(match: re.Match) -> str:
+        if match[1] in timings:
+            return match[0]
         if match[1] not in pictures:
             raise SystemExit(f"a page shows {match[1]}, which is not in docs/pictures")
         return f'<div class="picture">{pictures[match[1]]}</div>'
@@ -161,9 +165,13 @@ def finish(html: Path, tagfile: Path, names: list[str]) -> None:
     tags = ElementTree.parse(tagfile).getroot()
     lines_of = source_pages(html)
     pictures = {p.name: p.read_text(encoding="utf-8") for p in (ROOT / "docs/pictures").rglob("*.svg")}
+    timings = sorted((ROOT / "docs/timings").glob("*.svg"))
+    for path in timings:
+        shutil.copy(path, html)
+    plotted = {path.name for path in timings}
     for page in html.glob("*.html"):
         text = page.read_text(encoding="utf-8")
-        done = without_dead_links(without_mathjax(put_pictures(link_lines(text, lines_of), pictures)))
+        done = without_dead_links(without_mathjax(put_pictures(link_lines(text, lines_of), pictures, plotted)))
         if done != text:
             page.write_text(done, encoding="utf-8")
     mend_tree(html)

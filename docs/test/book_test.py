@@ -79,6 +79,10 @@ class Readme(unittest.TestCase):
         self.assertIn("[`y`](c.cu.html)", text)
         self.assertIn("\\f[\na_b \\le c\n\\f]", text)
 
+    def test_comments_are_for_who_edits(self):
+        text = self.convert("<!-- Written. -->\n\n# T\n\n<!-- from here -->\n\n| a |\n| --- |\n\n<!-- to here -->\n")
+        self.assertEqual(text.strip(), "| a |\n| --- |")
+
     def test_pictures_keep_their_alternative(self):
         self.assertIn(
             '<img src="p.svg" alt="what it shows"/>', self.convert("# T\n\n![what it shows](../docs/p.svg)\n")

@@ -41,7 +41,7 @@ def whole(text: str) -> int:
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog="./tutorial compare",
-        description="Times every stage of every chapter over the sequence's length and shows the timings as tables and pictures.",
+        description="Times every stage of every chapter over the length L; shows the timings as tables and pictures.",
         epilog="An interrupted sweep goes on where it was when the command is given again. "
         "Exit status: 0 all is well, 1 a stage failed or is left, 2 bad usage.",
     )

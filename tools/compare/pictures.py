@@ -165,7 +165,7 @@ def of_the_limit(timings: Timings) -> tuple[str, str] | None:
         axes.set_ylabel("of the limit")
         axes.grid()
         axes.legend()
-        words = "The share of the machine's limit that the last stage of each chapter's main operator reaches, over the length L."
+        words = "The share of the machine's limit that the last stage of each chapter's main operator reaches, over the length."
         return svg(drawing, "Fraction of the limit", words), words
 
 

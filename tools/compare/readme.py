@@ -63,8 +63,9 @@ def updated(text: str, timings: Timings, comparison: dict | None = None) -> str:
     before, inside, behind = block_of(text)
     found = ratios(comparison)
     written = ROW.sub(lambda row: f"{row[1]} {sentence(timings, row['chapter'], found)} |", inside)
-    gpu = timings.machine["gpu"]
-    written = re.sub(r"^(\| chapter \| teaches \|).*$", rf"\1 the last stage, on {article(gpu)} {short(gpu)} |", written, flags=re.M)
+    gpu = short(timings.machine["gpu"])
+    head = f"the last stage, on {article(gpu)} {gpu} ([all timings](docs/timings/README.md))"
+    written = re.sub(r"^(\| chapter \| teaches \|).*$", rf"\1 {head} |", written, flags=re.M)
     return before + written + behind
 
 
@@ -73,7 +74,7 @@ def short(gpu: str) -> str:
 
 
 def article(gpu: str) -> str:
-    return "an" if short(gpu)[:1] in "AEFHLMNORSX8" else "a"
+    return "an" if gpu[:1] in "AEFHLMNORSX8" else "a"
 
 
 def update(path: Path, timings: Timings, comparison: dict | None = None) -> None:

@@ -373,7 +373,7 @@ class Readme(unittest.TestCase):
 
     def test_the_last_column_is_written_and_the_rest_stays(self):
         text = readme.updated(self.TEXT, store.load(MADE_UP))
-        self.assertIn("| chapter | teaches | the last stage, on an H200 |", text)
+        self.assertIn("| chapter | teaches | the last stage, on an H200 ([all timings](docs/timings/README.md)) |", text)
         self.assertIn(
             "| [04 Fused](04_fused_chunk/README.md) | fusing | 3.28 ms for bf16 `simple_gla` at B=4, H=8, L=16384, "
             "Dk=Dv=128: 25 % of the limit |", text
