@@ -242,7 +242,7 @@ def run(options) -> int:
 def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return run(parser().parse_args(arguments))
+        return run(parser().parse_intermixed_args(arguments))
     except KeyboardInterrupt:
         print(file=sys.stderr)
         say("interrupted; the same command goes on from here")

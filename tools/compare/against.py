@@ -71,7 +71,7 @@ def report(ours: Timings, theirs: Timings, name: str) -> str:
                 cells = [ratio_text(here[L]) if L in here else "" for L in lengths]
                 body.append([f"`{stage}`", *cells, ratio_text(mean(here.values()))])
         if body:
-            parts += [f"## {rows.chapter} `{rows.label}`\n", table(["stage", *map(str, lengths), "mean"], body)]
+            parts += [f"## {rows.chapter} {rows.label}\n", table(["stage", *map(str, lengths), "mean"], body)]
     for place in ("gpu", "cpu"):
         values = [ratio for key, ratio in found.items() if ours.by_key[key]["runs_on"] == place]
         if values:

@@ -98,5 +98,5 @@ def report(found: list[dict], problem: dict) -> str:
             share = f"{moved / e['least_bytes']:.2f}x" if e["least_bytes"] and moved else ""
             work = [quantity(e["work"][name]) for name in ("fma_flops", "tensor_flops", "exponentials")]
             body.append([f"`{e['stage']}`", *(quantity(e[name]) for name in COLUMNS), share, *work])
-        parts += [f"## {chapter} `{operator}` at L = {L}\n", table(head, body)]
+        parts += [f"## {chapter} {operator} at L = {L}\n", table(head, body)]
     return "\n".join(parts)

@@ -17,7 +17,7 @@ from .tables import figure  # noqa: E402
 GREY = "#77818d"  # 4 to 1 against white, and against a dark page
 COLOURS = ("#3b8ad9", "#d9822b", "#2f9e62", "#c2569b", "#8a6fd1", "#a98032", "#1f9aa5")
 MARKERS = "osD^vPX"
-STAIRS = (2048, 16384)  # the lengths of a staircase
+STAIRS = (2048, 16384)  # the lengths of a staircase, where they were timed
 
 STYLE = {
     "svg.fonttype": "none",  # text stays text: it is searched, read aloud, and in the page's fonts
@@ -64,13 +64,20 @@ def svg(figure_, title: str, words: str) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
+def stairs_of(timings: Timings) -> tuple[int, ...]:
+    """The lengths of a staircase: STAIRS, or the longest two where one of these is missing."""
+    lengths = timings.lengths()
+    return STAIRS if set(STAIRS) <= set(lengths) else tuple(lengths[-2:])
+
+
 def staircase(timings: Timings, chapter: str) -> tuple[str, str] | None:
     """The stages of a chapter in order, each with its times at two lengths and its limit: the picture, and its words."""
+    stairs = stairs_of(timings)
     rows = []  # (stage or None for an operator's name, text)
     for group in operators(timings):
         if group.chapter != chapter:
             continue
-        stages = [s for s in group.stages if any(L in group.ms(s) for L in STAIRS)]
+        stages = [s for s in group.stages if any(L in group.ms(s) for L in stairs)]
         if stages:
             rows.append((None, group.label))
             rows += [(group.stages[stage], stage) for stage in stages]
@@ -79,11 +86,11 @@ def staircase(timings: Timings, chapter: str) -> tuple[str, str] | None:
     with matplotlib.rc_context(STYLE):
         drawing, axes = pyplot.subplots(figsize=(8, 0.6 + 0.36 * len(rows)))
         axes.set_xscale("log")
-        timed = [best_ms(by[L]) for by, _ in rows if by for L in STAIRS if L in by and best_ms(by[L])]
-        limits = [by[L]["limit_ms"] for by, _ in rows if by for L in STAIRS if L in by and by[L]["limit_ms"]]
+        timed = [best_ms(by[L]) for by, _ in rows if by for L in stairs if L in by and best_ms(by[L])]
+        limits = [by[L]["limit_ms"] for by, _ in rows if by for L in stairs if L in by and by[L]["limit_ms"]]
         left, right = min(timed + limits) / 2, max(timed) * 6
         for y, (by_length, _) in enumerate(rows):
-            for i, L in enumerate(STAIRS if by_length else ()):
+            for i, L in enumerate(stairs if by_length else ()):
                 timing = by_length.get(L)
                 ms = best_ms(timing) if timing else None
                 if ms is None:
@@ -104,11 +111,12 @@ def staircase(timings: Timings, chapter: str) -> tuple[str, str] | None:
         axes.set_xlabel("milliseconds")
         axes.grid(axis="x")
         axes.set_axisbelow(True)
+        axes.set_title(chapter, pad=30)
         handles = dict(zip(*reversed(axes.get_legend_handles_labels())))
-        order = [name for name in (*(f"L = {L}" for L in STAIRS), "limit") if name in handles]
+        order = [name for name in (*(f"L = {L}" for L in stairs), "limit") if name in handles]
         axes.legend([handles[n] for n in order], order, loc="lower center", bbox_to_anchor=(0.5, 1), ncol=3)
         words = f"The stages of chapter {chapter} in order: a bar for the time of each at " + " and ".join(
-            f"L = {L}" for L in STAIRS
+            f"L = {L}" for L in stairs
         )
         words += ", logarithmic, and a mark at what the machine would allow."
         return svg(drawing, f"Chapter {chapter}: the time of each stage", words), words
@@ -127,6 +135,7 @@ def over_length(timings: Timings, title: str) -> tuple[str, str] | None:
             i = colour[name]
             axes.plot([*by_length], [*by_length.values()], color=COLOURS[i], marker=MARKERS[i], ms=5, label=name)
         axes.set_yscale("log")
+        axes.set_ylim(bottom=min(min(by_length.values()) for by_length in series.values()) / 2)  # room for text
         crossed = crossovers(series)
         for c in crossed:
             axes.plot(c.L, c.ms, "o", ms=13, mfc="none", mec=GREY, mew=1.5)

@@ -142,7 +142,7 @@ def report(timings: Timings, source: str, pictures: list[tuple[str, str]] = (), 
     """All of it as one page. Pictures are (file name, what it shows); `against_peers` is what peers.report() gives."""
     lengths = timings.lengths()
     parts = [
-        GENERATED.format(source) + "\n\n# Timings\n",
+        GENERATED.format(source) + "\n\n# Timings over the length\n",
         machine_lines(timings) + "\n",
         "Milliseconds: of a GPU stage those of a call among many in a CUDA graph where it can be captured, else, as of CPU "
         "stages, the median of single calls. `-`: not run; the reasons are [below](#not-timed). Every timing's median, minimum, "
@@ -156,11 +156,12 @@ def report(timings: Timings, source: str, pictures: list[tuple[str, str]] = (), 
         parts += ["## Algorithms\n", *tables]
     parts.append("## Stages\n")
     for rows in operators(timings):
-        parts.append(f"### {rows.chapter} `{rows.label}`\n")
+        parts.append(f"### {rows.chapter} {rows.label}\n")  # headings without code: they become entries of contents
         if sizes := sizes_line(rows):
             parts.append(sizes + "\n")
         parts.append(over_length(rows, lengths))
     if limits := limits_table(timings, lengths):
-        parts += ["## Of the limit\n", limits]
+        note = "More than 100 % is no mistake: in a graph a small problem stays in the L2 cache, and the limit is memory's.\n"
+        parts += ["## Of the limit\n", limits, note]
     parts += ["## Not timed\n", not_timed(timings) or "Everything was.\n"]
     return "\n".join(parts)

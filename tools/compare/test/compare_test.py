@@ -270,7 +270,7 @@ class Refusing(Folder):
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
                 status = command.main(["--build", str(self.build), "--backend", "emulator", "--counts", "--lengths", "64"])
         self.assertEqual(status, 0)
-        self.assertIn("## 04_fused_chunk `simple_gla` at L = 64", out.getvalue())
+        self.assertIn("## 04_fused_chunk simple_gla at L = 64", out.getvalue())
         self.assertIn("| `fused` | 64 | 64 | 64 | 64 | 64 | 64 | 64 | 0.02x | 640 | 0 | 0 |", out.getvalue())
         self.assertNotIn("recurrent", out.getvalue())
         self.assertEqual(len(json.loads((self.folder / "counts.json").read_text())["counts"]), 6)
@@ -336,6 +336,13 @@ class Pictures(unittest.TestCase):
         self.assertIn("L ≈ 2048", self.drawn["length_simple_gla.svg"][0])
         self.assertIn("from L = 2048 on fused is faster than scan", self.drawn["length_simple_gla.svg"][1])
         self.assertIn("two_kernels", self.drawn["staircase_04_fused_chunk.svg"][0])
+
+    def test_a_staircase_of_other_lengths_takes_the_longest_two(self):
+        self.assertEqual(pictures.stairs_of(self.timings), (2048, 16384))
+        for key in [key for key in self.timings.by_key if key[-1] == 16384]:
+            del self.timings.by_key[key]
+        self.assertEqual(pictures.stairs_of(self.timings), (512, 2048))
+        self.assertIn("L = 512", pictures.draw(self.timings)["staircase_04_fused_chunk.svg"][0])
 
     def test_the_same_timings_give_the_same_file(self):
         self.assertEqual(self.drawn, pictures.draw(store.load(MADE_UP)))

@@ -203,6 +203,18 @@ class CompareWithFla(unittest.TestCase):
             self.assertEqual(tool.main(["--build", str(self.folder / "build")]), 2)
         self.assertIn("pip install torch", errors.getvalue())
 
+    def test_calls_are_timed_with_the_cache_flushed_and_after_a_warm_up(self):
+        gpu = object.__new__(tool.Gpu)
+        gpu.flush = mock.Mock()
+        times = iter([9.0] * 3 + [1.0, 3.0] * 25)
+        with mock.patch.object(tool.Gpu, "elapsed_ms", lambda self, work: next(times)):
+            self.assertEqual(gpu.time_call(lambda: None), {"median": 2.0, "min": 1.0, "max": 3.0, "runs": 50})
+        self.assertEqual(gpu.flush.zero_.call_count, 53)
+        times, clock = iter([9.0] * 3 + [1.0] * 25), iter(range(99))
+        with mock.patch.object(tool.Gpu, "elapsed_ms", lambda self, work: next(times)):
+            with mock.patch.object(tool.time, "monotonic", lambda: next(clock)):
+                self.assertEqual(gpu.time_call(lambda: None)["runs"], 20)
+
     def test_every_stage_is_in_its_chapter(self):
         for peer in tool.PEERS:
             main = (tool.ROOT / peer.chapter / "main.cpp").read_text(encoding="utf-8")
