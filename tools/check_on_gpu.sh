@@ -20,12 +20,13 @@ output=$(readlink -f "$output")
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." || exit 2
 
 if ! command -v nvcc >/dev/null; then PATH=$PATH:/usr/local/cuda/bin; fi
-chapters=${CHAPTERS:-01 02 03 04 05}
+chapters=${CHAPTERS:-01 02 03 04 05 06}
 linear_attention=build/cuda/01_linear_attention/linear_attention
 chunkwise=build/cuda/02_chunkwise/chunkwise
 gla=build/cuda/03_gla/gla
 fused_chunk=build/cuda/04_fused_chunk/fused_chunk
 deltanet_wy=build/cuda/05_deltanet_wy/deltanet_wy
+scan=build/cuda/06_scan/scan
 
 build() { cmake --preset cuda && cmake --build --preset cuda --parallel "$(nproc)"; }
 
@@ -102,6 +103,41 @@ sanitize_05() {
     sanitized "$deltanet_wy" "${sizes[@]}" --normalize-keys || status=1
   done
   sanitized "$deltanet_wy" 1 2 100 48 64 --stage chunk_gpu --chunk 16 || status=1
+  return $status
+}
+
+# Shapes: scans of both layouts with several tiles, cut off; for the matrices those of the chapters before.
+sanitize_06() {
+  local shape operator status=0
+  local -a sizes
+  for shape in "2 3 5000 0 1" "1 3 9001 0 1" "2 1 1000 0 40" "1 2 2500 0 3"; do
+    read -ra sizes <<<"$shape"
+    for operator in "scan" "scan --gate-dim 1" "scan --backward"; do
+      # shellcheck disable=SC2086 # an option and its value
+      sanitized_scan "${sizes[@]}" $operator || status=1
+    done
+  done
+  for shape in "1 2 200 48 64" "2 1 150 64 144" "1 1 130 208 64" "2 1 70 33 5"; do
+    read -ra sizes <<<"$shape"
+    for operator in simple_gla delta_rule; do
+      sanitized "$scan" "${sizes[@]}" --operator $operator || status=1
+    done
+    for operator in "" --gla --delta-rule --normalized; do
+      # shellcheck disable=SC2086 # none, or an option
+      sanitized "$scan" "${sizes[@]}" --operator decode --prompt 64 $operator || status=1
+    done
+  done
+  return $status
+}
+
+# sanitized_scan B H L - D OPERATOR [OPTION...]: the same for operators without Dk.
+sanitized_scan() {
+  local tool status=0
+  for tool in memcheck racecheck; do
+    echo "-- $tool: scan B=$1 H=$2 L=$3 D=$5 ${*:6}"
+    compute-sanitizer --tool $tool --error-exitcode 1 "$scan" -B "$1" -H "$2" -L "$3" --value-dim "$5" \
+      --repeat 1 --warmup 0 --operator "${@:6}" || status=1
+  done
   return $status
 }
 
@@ -206,6 +242,40 @@ time_05() {
   return $status
 }
 
+# The shapes at which accelerated-scan was measured, one long sequence, channels that share a gate; then the operators
+# of chapters 04 and 05 over L, a convolution, and tokens.
+time_06() {
+  local L B rule status=0
+  timed "$scan" --operator scan -B 8 -H 1536 -L 65536 --value-dim 1 \
+    --stage warp_shuffle,single_pass,cub,dispatch || status=1
+  timed "$scan" --operator scan -B 8 -H 1 -L 65536 --value-dim 1536 --stage sequential_gpu,single_pass,dispatch ||
+    status=1
+  timed "$scan" --operator scan -B 8 -H 1 -L 65536 --value-dim 1536 --gate-dim 1 --stage single_pass,dispatch ||
+    status=1
+  for L in 65536 1048576 16777216 268435456; do
+    timed "$scan" --operator scan -B 1 -H 1 -L $L --value-dim 1 --stage single_pass,cub,dispatch || status=1
+  done
+  timed "$scan" --operator scan -B 8 -H 1 -L 8192 --value-dim 1536 || status=1
+  timed "$scan" --operator scan --backward -B 8 -H 1536 -L 8192 --value-dim 1 || status=1
+  for L in 16 32 64 128 512 1024 2048 4096 8192 16384; do
+    timed "$scan" --operator simple_gla -B 4 -H 8 -L $L --stage two_kernels,fused,dispatch,scan_states,scan_fused ||
+      status=1
+    timed "$scan" --operator delta_rule -B 4 -H 8 -L $L --stage dispatch,scan_affine || status=1
+  done
+  timed "$scan" --operator delta_rule -B 1 -H 1 -L 16384 --stage dispatch,scan_affine || status=1
+  for L in 1024 16384; do
+    timed "$scan" --operator convolution -L $L || status=1
+  done
+  for B in 1 16 64 256 1024; do
+    for rule in "" --gla --delta-rule --normalized; do
+      # shellcheck disable=SC2086 # none, or an option
+      timed "$scan" --operator decode -B $B -H 8 -L 1 --stage step $rule || status=1
+    done
+  done
+  "$scan" --operator decode --stage step --tokens || status=1
+  return $status
+}
+
 sanitize() {
   local status=0
   if [[ $chapters == *01* ]]; then sanitize_01 || status=1; fi
@@ -213,6 +283,7 @@ sanitize() {
   if [[ $chapters == *03* ]]; then sanitize_03 || status=1; fi
   if [[ $chapters == *04* ]]; then sanitize_04 || status=1; fi
   if [[ $chapters == *05* ]]; then sanitize_05 || status=1; fi
+  if [[ $chapters == *06* ]]; then sanitize_06 || status=1; fi
   return $status
 }
 time_all() {
@@ -223,6 +294,7 @@ time_all() {
   if [[ $chapters == *03* ]]; then time_03 || status=1; fi
   if [[ $chapters == *04* ]]; then time_04 || status=1; fi
   if [[ $chapters == *05* ]]; then time_05 || status=1; fi
+  if [[ $chapters == *06* ]]; then time_06 || status=1; fi
   return $status
 }
 
