@@ -106,64 +106,65 @@ __global__ void __launch_bounds__(kThreads) step_kernel(HalfArguments a, States 
   const int thread = int(threadIdx.x), quad = thread % kQuads, first_row = thread / kQuads;
   const int first = tile * kColumns, j = first + 4 * quad;
 
-  // The small loads first: they are waited for first.
-  const bool has_key = !kNormalize || !a.key_lengths || t < load_global(&a.key_lengths[b]);
-  float q[kShare], k[kShare], own[kShare], v = 0, scalar = 0;  // own: the row's logarithm of a gate, or its z
+  // The state first: nothing that follows waits for a load before these are all under way.
+  float S[kRows][4] = {};
+  const auto row = [&](int i) { return first_row + i * kRowsAtOnce; };
+  const float* from = states.S.data ? states.S.row(b, h, first_row) + j : nullptr;
+  if (from && states.in_fours) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      if (row(i) >= a.Dk || j >= a.Dv) continue;
+      const float4 s = load_for_update(reinterpret_cast<const float4*>(from + i * kRowsAtOnce * states.S.stride_l));
+      S[i][0] = s.x, S[i][1] = s.y, S[i][2] = s.z, S[i][3] = s.w;
+    }
+  } else if (from) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        if (row(i) < a.Dk && j + c < a.Dv) S[i][c] = load_for_update(from + i * kRowsAtOnce * states.S.stride_l + c);
+      }
+    }
+  }
+
+  // The small numbers, as they are: converting one here would be to wait for it before the next is asked for.
+  const int key_count = kNormalize && a.key_lengths ? load_global(&a.key_lengths[b]) : a.L;
+  __nv_bfloat16 q[kShare] = {}, k[kShare] = {}, v{};
+  float own[kShare] = {}, scalar = 0;  // own: the row's logarithm of a gate, or its z
 #pragma unroll
   for (int n = 0; n < kShare; ++n) {
     const int d = thread + n * kThreads;
-    const bool is_there = d < a.Dk;
-    q[n] = is_there ? float(load_global(a.q.row(b, h, t) + d)) : 0.0f;
-    k[n] = is_there ? float(load_global(a.k.row(b, h, t) + d)) : 0.0f;
-    own[n] = 0;
-    if constexpr (kRule == Rule::gla) own[n] = is_there ? load_global(a.g.row(b, h, t) + d) : 0.0f;
-    if constexpr (kNormalize) {
-      own[n] = is_there && states.z ? load_global(&states.z[std::int64_t(head) * a.Dk + d]) : 0.0f;
-      q[n] = is_there ? phi(q[n]) : 0.0f;
-      k[n] = is_there && has_key ? phi(k[n]) : 0.0f;
-    }
+    if (d >= a.Dk) continue;
+    q[n] = load_global(a.q.row(b, h, t) + d);
+    k[n] = load_global(a.k.row(b, h, t) + d);
+    if constexpr (kRule == Rule::gla) own[n] = load_global(a.g.row(b, h, t) + d);
+    if constexpr (kNormalize) own[n] = states.z ? load_global(&states.z[std::int64_t(head) * a.Dk + d]) : 0.0f;
   }
-  if (thread < kColumns && first + thread < a.Dv) v = float(load_global(a.v.row(b, h, t) + first + thread));
+  if (thread < kColumns && first + thread < a.Dv) v = load_global(a.v.row(b, h, t) + first + thread);
   if constexpr (kRule == Rule::simple_gla) {
     if (thread == 0) scalar = load_global(a.g.row(b, h, t));
   } else if constexpr (kDelta) {
     if (thread == 0) scalar = load_global(a.beta.row(b, h, t));
   }
 
-  float S[kRows][4] = {};
-  const auto row = [&](int i) { return first_row + i * kRowsAtOnce; };
-  if (states.S.data && states.in_fours) {
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      if (row(i) >= a.Dk || j >= a.Dv) continue;
-      const float4 s = load_for_update(reinterpret_cast<const float4*>(states.S.row(b, h, row(i)) + j));
-      S[i][0] = s.x, S[i][1] = s.y, S[i][2] = s.z, S[i][3] = s.w;
-    }
-  } else if (states.S.data) {
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-#pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        if (row(i) < a.Dk && j + c < a.Dv) S[i][c] = load_for_update(states.S.row(b, h, row(i)) + j + c);
-      }
-    }
-  }
-
   float denominator = 0;
 #pragma unroll
   for (int n = 0; n < kShare; ++n) {
     const int d = thread + n * kThreads;
+    float q_d = float(q[n]), k_d = float(k[n]);
     if constexpr (kNormalize) {
-      own[n] += k[n];
-      denominator += q[n] * own[n];
+      q_d = d < a.Dk ? phi(q_d) : 0.0f;
+      k_d = d < a.Dk && t < key_count ? phi(k_d) : 0.0f;
+      own[n] += k_d;
+      denominator += q_d * own[n];
       if (tile == 0 && d < a.Dk) store_global(&states.new_z[std::int64_t(head) * a.Dk + d], own[n]);
     }
     if (d >= kAllRows) continue;
-    q_row[d] = a.scale * q[n];
-    k_row[d] = k[n];
+    q_row[d] = a.scale * q_d;
+    k_row[d] = k_d;
     if constexpr (kRule == Rule::gla) gates[d] = expf(own[n]);
   }
-  if (thread < kColumns) v_row[thread] = v;
+  if (thread < kColumns) v_row[thread] = float(v);
   if (thread == 0) step_size = kRule == Rule::simple_gla ? expf(scalar) : scalar;
   if constexpr (kNormalize) {
     denominator = warp_sum(denominator);
@@ -199,10 +200,11 @@ __global__ void __launch_bounds__(kThreads) step_kernel(HalfArguments a, States 
       o[c] += q_d * S[i][c];
     }
   }
+  float* const first_to = states.new_S.row(b, h, first_row) + j;
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     if (row(i) >= a.Dk || j >= a.Dv) continue;
-    float* to = states.new_S.row(b, h, row(i)) + j;
+    float* to = first_to + i * kRowsAtOnce * states.new_S.stride_l;
     if (states.in_fours) {
       store_global(reinterpret_cast<float4*>(to), make_float4(S[i][0], S[i][1], S[i][2], S[i][3]));
     } else {

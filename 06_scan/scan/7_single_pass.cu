@@ -23,8 +23,8 @@
 /// looks back.
 /// (For D <= 4 a lane has all channels, and there are 256 groups: 2048 steps.)
 /// Where rows are not aligned to 16 bytes, four loads of 4 bytes stand for each of 16.
-/// Resources: 32 (D = 1) or 64 registers a thread for steps, three or two blocks a multiprocessor: 96 or 128 KB of
-/// loads under way. 2 KB of shared memory. A workspace of 16 bytes a tile and channel, set to 0xFF before.
+/// Resources: 32 (D = 1) or 64 registers a thread for steps, four or two blocks a multiprocessor: 128 KB of loads under
+/// way. 2 KB of shared memory. A workspace of 16 bytes a tile and channel, set to 0xFF before.
 /// Work: a step and channel takes an exponential and two multiply-adds, for the map and for y. Beside them a thread
 /// composes 28 times for its 16 steps (D = 1) or 3 times for each channel's 8.
 /// Bytes: x, g and y once; beside them the maps, 16 bytes of 48 KB for D = 1 and of 3 KB for a channel.
@@ -102,7 +102,7 @@ __device__ __forceinline__ void store_end(const Arguments& a, int b, int h, int 
 constexpr int kTurns = 4, kWarpSteps = kTurns * 32 * 4, kTimeTile = kWarps * kWarpSteps;
 
 template <bool kVector>
-__global__ void __launch_bounds__(kThreads, 3) time_kernel(Arguments a, LookBack back) {
+__global__ void __launch_bounds__(kThreads, kVector ? 4 : 3) time_kernel(Arguments a, LookBack back) {
   __shared__ Affine<float> totals[kWarps];
   __shared__ float y_before[kWarps];
   __shared__ int taken;
@@ -111,14 +111,19 @@ __global__ void __launch_bounds__(kThreads, 3) time_kernel(Arguments a, LookBack
   __syncthreads();
   const int tile = taken / back.chains, chain = taken % back.chains, h = chain % a.H, b = chain / a.H;
   const int first = tile * kTimeTile + warp * kWarpSteps + lane * 4;  // step of turn 0
+  const std::uint64_t early = warp == 0 ? back.told_early(tile, chain, 0) : kNotThere;
+  // Elements from one turn's to the next one's; a number that the compiler knows where time is contiguous.
+  const auto turn = [](const auto& view) { return 128 * (kVector ? 1 : view.stride_l); };
+  const float* const x_at = a.x.row(b, h, first);
+  const float* const g_at = a.log_decay.row(b, h, first);
 
   Four x[kTurns], gate[kTurns];
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
     const int t = first + i * 128;
-    x[i] = load_four<kVector>(a.x.row(b, h, t), a.x.stride_l, a.L - t);
+    x[i] = load_four<kVector>(x_at + i * turn(a.x), a.x.stride_l, a.L - t);
     if (kVector || t > 0 || a.has_first_gate) {
-      gate[i] = load_four<kVector>(a.log_decay.row(b, h, t), a.log_decay.stride_l, a.L - t);
+      gate[i] = load_four<kVector>(g_at + i * turn(a.log_decay), a.log_decay.stride_l, a.L - t);
     } else {  // g_1 is not there
       const Four rest = load_four<false>(a.log_decay.row(b, h, 1), a.log_decay.stride_l, min(a.L - 1, 3));
       gate[i] = {{0.0f, rest.of[0], rest.of[1], rest.of[2]}};
@@ -141,13 +146,13 @@ __global__ void __launch_bounds__(kThreads, 3) time_kernel(Arguments a, LookBack
   if (lane == 31) totals[warp] = whole;
   __syncthreads();
   if (warp == 0) {
-    const Affine<float> warps = warp_scan(lane < kWarps ? totals[lane] : Affine<float>{});
+    const Affine<float> warps = warp_scan<1, kWarps>(lane < kWarps ? totals[lane] : Affine<float>{});
     const Affine<float> below = map_below(warps, 1), own = map_of_lane(warps, kWarps - 1);
     Affine<float> start{0, initial_value(a, b, h, 0)};
     const bool is_last = (tile + 1) * std::int64_t(kTimeTile) >= a.L;
     if (tile > 0) {
       if (lane == 0 && !is_last) store_relaxed(&back.own[back.word(tile, chain, 0)], to_word(own));
-      start = look_back_by_warp(back, tile, chain, start);
+      start = look_back_by_warp(back, tile, chain, start, early);
     }
     const Affine<float> end = compose(start, own);
     if (lane == 0 && !is_last) store_relaxed(&back.up_to_end[back.word(tile, chain, 0)], to_word(end));
@@ -155,13 +160,14 @@ __global__ void __launch_bounds__(kThreads, 3) time_kernel(Arguments a, LookBack
     if (lane < kWarps) y_before[lane] = apply(below, start.value);
   }
   __syncthreads();
+  float* const y_at = a.y.row(b, h, first);
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
     const int t = first + i * 128;
     float y = apply(before[i], y_before[warp]);
 #pragma unroll
     for (int e = 0; e < 4; ++e) x[i].of[e] = y = gate[i].of[e] * y + x[i].of[e];
-    store_four<kVector>(a.y.row(b, h, t), a.y.stride_l, a.L - t, x[i]);
+    store_four<kVector>(y_at + i * turn(a.y), a.y.stride_l, a.L - t, x[i]);
   }
 }
 
@@ -184,20 +190,27 @@ __global__ void __launch_bounds__(kThreads, 2) channels_kernel(Arguments a, Look
   const int groups = (a.D - 1) / kChannels + 1, head = chain / groups, h = head % a.H, b = head / a.H;
   const int channel = chain % groups * kChannels, c0 = lane % kLanes * 4, d = channel + c0;
   const int first = tile * kTile + thread / kLanes * kSteps;
+  const bool looks_back = thread < kChannels && channel + thread < a.D;
+  const std::uint64_t early = looks_back ? back.told_early(tile, chain, thread) : kNotThere;
 
   Four x[kSteps];
   float gate[kSteps][kGates];
+  const float* x_at = a.x.row(b, h, first) + d;
+  const float* g_at = a.log_decay.row(b, h, first) + (kGates == 1 ? 0 : d);
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
-    const int t = first + i, count = t < a.L ? a.D - d : 0, gates = t > 0 || a.has_first_gate ? count : 0;
-    x[i] = load_four<kVector>(a.x.row(b, h, t) + d, 1, count);
+    const int count = first + i < a.L ? a.D - d : 0;
+    x[i] = load_four<kVector>(x_at, 1, count);
+    const int gates = i > 0 || first > 0 || a.has_first_gate ? count : 0;
     if constexpr (kGates == 1) {
-      gate[i][0] = gates > 0 ? load_global(a.log_decay.row(b, h, t)) : 0.0f;
+      gate[i][0] = gates > 0 ? load_global(g_at) : 0.0f;
     } else {
-      const Four g = load_four<kVector>(a.log_decay.row(b, h, t) + d, 1, gates);
+      const Four g = load_four<kVector>(g_at, 1, gates);
 #pragma unroll
       for (int c = 0; c < 4; ++c) gate[i][c] = g.of[c];
     }
+    x_at += a.x.stride_l;
+    g_at += a.log_decay.stride_l;
   }
   Affine<float> before[4], own[4];
 #pragma unroll
@@ -219,7 +232,7 @@ __global__ void __launch_bounds__(kThreads, 2) channels_kernel(Arguments a, Look
     if (lane >= 32 - kLanes) totals[warp][c0 + c] = own[c];
   }
   __syncthreads();
-  if (thread < kChannels && channel + thread < a.D) {
+  if (looks_back) {
     Affine<float> whole;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) whole = compose(whole, totals[w][thread]);
@@ -227,7 +240,7 @@ __global__ void __launch_bounds__(kThreads, 2) channels_kernel(Arguments a, Look
     const bool is_last = (tile + 1) * std::int64_t(kTile) >= a.L;
     if (tile > 0) {
       if (!is_last) store_relaxed(&back.own[back.word(tile, chain, thread)], to_word(whole));
-      start = look_back_by_thread(back, tile, chain, thread);
+      start = look_back_by_thread(back, tile, chain, thread, early);
     } else {
       start.value = initial_value(a, b, h, channel + thread);
     }
@@ -242,14 +255,15 @@ __global__ void __launch_bounds__(kThreads, 2) channels_kernel(Arguments a, Look
     }
   }
   __syncthreads();
-  float y[4];
+  float y[4], *y_at = a.y.row(b, h, first) + d;
 #pragma unroll
   for (int c = 0; c < 4; ++c) y[c] = d + c < a.D ? apply(before[c], y_before[warp][c0 + c]) : 0.0f;
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
 #pragma unroll
     for (int c = 0; c < 4; ++c) x[i].of[c] = y[c] = gate[i][c % kGates] * y[c] + x[i].of[c];
-    store_four<kVector>(a.y.row(b, h, first + i) + d, 1, first + i < a.L ? a.D - d : 0, x[i]);
+    store_four<kVector>(y_at, 1, first + i < a.L ? a.D - d : 0, x[i]);
+    y_at += a.y.stride_l;
   }
 }
 

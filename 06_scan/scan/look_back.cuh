@@ -58,6 +58,12 @@ struct LookBack {
   __device__ std::int64_t word(int tile, int chain, int channel) const {
     return (std::int64_t(tile) * chains + chain) * width + channel;
   }
+
+  /// The map up to the end of the tile before, if it is there already: with many sequences it mostly is. Asked for
+  /// before the tile's own steps are read, it is here when they are, and the look back costs no trip to memory.
+  __device__ std::uint64_t told_early(int tile, int chain, int channel) const {
+    return tile > 0 ? load_relaxed(&up_to_end[word(tile - 1, chain, channel)]) : kNotThere;
+  }
 };
 
 inline constexpr std::int64_t kCounterBytes = 256;  // words stay aligned
@@ -84,8 +90,11 @@ inline LookBack make_look_back(std::string_view tag, std::int64_t chains, int wi
 /// What comes before a tile > 0, found by a warp, all lanes of which call and are told: 32 predecessors at a time.
 /// For a chain of one channel.
 /// @param start the map up to the end of tile -1: no gates, y_0
+/// @param early what the tile before has told early
 __device__ __forceinline__ Affine<float> look_back_by_warp(const LookBack& back, int tile, int chain,
-                                                           const Affine<float>& start) {
+                                                           const Affine<float>& start, std::uint64_t early) {
+  early = __shfl_sync(kAllLanes, early, 0);  // lanes may have read at different times
+  if (early != kNotThere) return to_map(early);
   const int lane = int(lane_index());
   Affine<float> found;  // from where we are, up to the tile
   for (int newest = tile - 1;; newest -= 32) {
@@ -108,7 +117,9 @@ __device__ __forceinline__ Affine<float> look_back_by_warp(const LookBack& back,
 }
 
 /// The same for one channel of a chain of several, found by a thread: one predecessor at a time.
-__device__ __forceinline__ Affine<float> look_back_by_thread(const LookBack& back, int tile, int chain, int channel) {
+__device__ __forceinline__ Affine<float> look_back_by_thread(const LookBack& back, int tile, int chain, int channel,
+                                                             std::uint64_t early) {
+  if (early != kNotThere) return to_map(early);
   Affine<float> found;
   for (int n = tile - 1;;) {
     const std::int64_t word = back.word(n, chain, channel);

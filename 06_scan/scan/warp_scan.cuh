@@ -19,11 +19,16 @@ __device__ __forceinline__ Affine<float> map_of_lane(const Affine<float>& map, i
 }
 
 /// This lane's map after those of all lanes below that are a multiple of kStride away: Hillis and Steele's scan, in
-/// log2(32 / kStride) rounds. A warp does the same to all lanes anyway: their work that comes to nothing costs nothing.
-template <int kStride = 1>
+/// log2(kLanes / kStride) rounds. A warp does the same to all lanes anyway: their work that comes to nothing costs
+/// nothing.
+/// @tparam kLanes the lanes from here on have the identity, or a scan of groups of so many will do
+template <int kStride = 1, int kLanes = 32>
 __device__ __forceinline__ Affine<float> warp_scan(Affine<float> map) {
 #pragma unroll
-  for (unsigned distance = kStride; distance < 32; distance *= 2) map = compose(map_below(map, distance), map);
+  for (unsigned distance = kStride; distance < kLanes; distance *= 2) {
+    const Affine<float> below{shuffle_up(map.log_decay, distance), shuffle_up(map.value, distance)};
+    if (lane_index() >= distance) map = compose(below, map);
+  }
   return map;
 }
 

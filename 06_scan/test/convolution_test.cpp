@@ -2,6 +2,7 @@
 /// The operator `convolution`: every stage over odd shapes, what the stage `scan` refuses, and the worked example.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <stdexcept>
 #include <vector>
