@@ -80,44 +80,34 @@ struct StateTile {
   /// S += k^T v.
   /// @param k row of kDk numbers in shared memory, aligned to 16 bytes
   __device__ __forceinline__ void add(const float* k, const float (&v)[4]) {
-#pragma unroll
-    for (int r = 0; r < kRows; r += 4) {
-      const float4 four_k = four(k, row(r));
-      const float keys[4] = {four_k.x, four_k.y, four_k.z, four_k.w};
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-#pragma unroll
-        for (int c = 0; c < 4; ++c) of[r + e][c] += keys[e] * v[c];
-      }
-    }
+    with_rows(*this, k, [&](float& S, float key, int c) { S += key * v[c]; });
   }
 
   /// S = decay S + k^T v.
   __device__ __forceinline__ void decay_and_add(float decay, const float* k, const float (&v)[4]) {
-#pragma unroll
-    for (int r = 0; r < kRows; r += 4) {
-      const float4 four_k = four(k, row(r));
-      const float keys[4] = {four_k.x, four_k.y, four_k.z, four_k.w};
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-#pragma unroll
-        for (int c = 0; c < 4; ++c) of[r + e][c] = decay * of[r + e][c] + keys[e] * v[c];
-      }
-    }
+    with_rows(*this, k, [&](float& S, float key, int c) { S = decay * S + key * v[c]; });
   }
 
   /// This thread's part of q S, its four columns.
   __device__ __forceinline__ void read(const float* q, float (&sums)[4]) const {
 #pragma unroll
     for (int c = 0; c < 4; ++c) sums[c] = 0;
+    with_rows(*this, q, [&](float S, float query, int c) { sums[c] += query * S; });
+  }
+
+ private:
+  /// Calls f(element, x of its row, c) for this thread's elements.
+  /// @param x kDk numbers in shared memory, aligned to 16 bytes
+  template <class Tile, class F>
+  static __device__ __forceinline__ void with_rows(Tile& tile, const float* x, F f) {
 #pragma unroll
     for (int r = 0; r < kRows; r += 4) {
-      const float4 four_q = four(q, row(r));
-      const float queries[4] = {four_q.x, four_q.y, four_q.z, four_q.w};
+      const float4 four_x = four(x, row(r));
+      const float of_rows[4] = {four_x.x, four_x.y, four_x.z, four_x.w};
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
 #pragma unroll
-        for (int c = 0; c < 4; ++c) sums[c] += queries[e] * of[r + e][c];
+        for (int c = 0; c < 4; ++c) f(tile.of[r + e][c], of_rows[e], c);
       }
     }
   }

@@ -5,6 +5,7 @@
 #include "01_linear_attention/feature_map.hpp"
 #include "01_linear_attention/linear_attention.hpp"
 #include "02_chunkwise/test/stages.hpp"
+#include "common/test/split.hpp"
 
 namespace tutorial {
 namespace {

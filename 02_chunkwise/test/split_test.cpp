@@ -1,6 +1,7 @@
 /// @file
 /// A sequence in two calls, the final state of the first being the initial state of the second, is the sequence in one.
 
+#include "common/test/split.hpp"
 #include "02_chunkwise/test/stages.hpp"
 
 namespace tutorial {

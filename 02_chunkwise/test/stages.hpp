@@ -55,30 +55,4 @@ inline void expect_stages_match(const Problem& problem, const Layout& layout = {
   EXPECT_GE(ran, fewest);
 }
 
-/// Positions begin to end of a [B, H, L, D] tensor.
-inline Tensor slice(const Tensor& whole, std::int64_t begin, std::int64_t end) {
-  const Shape& shape = whole.shape();
-  const std::int64_t L = shape[2], D = shape[3];
-  Tensor part(Dtype::fp32, {shape[0], shape[1], end - begin, D});
-  for (std::int64_t head = 0; head < shape[0] * shape[1]; ++head) {
-    const auto from = whole.elements<float>().subspan(std::size_t((head * L + begin) * D));
-    std::copy_n(from.begin(), (end - begin) * D,
-                part.elements<float>().subspan(std::size_t(head * (end - begin) * D)).begin());
-  }
-  return part;
-}
-
-/// Positions begin to end of a problem, from a given state on.
-inline Problem part_of(const Problem& whole, std::int64_t begin, std::int64_t end, const Tensor& state) {
-  Problem part;
-  part.sizes = whole.sizes;
-  part.scale = whole.scale;
-  part.sizes["L"] = end - begin;
-  for (const char* name : {"q", "k", "v"}) {
-    part.inputs.insert_or_assign(name, slice(whole.inputs.at(name), begin, end));
-  }
-  part.inputs.insert_or_assign("initial_state", state.to(Dtype::fp32));
-  return part;
-}
-
 }  // namespace tutorial

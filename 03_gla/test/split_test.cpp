@@ -1,38 +1,11 @@
 /// @file
 /// A sequence in two calls, the final state of the first being the initial state of the second, is the sequence in one.
 
-#include <algorithm>
-
+#include "common/test/split.hpp"
 #include "03_gla/test/stages.hpp"
 
 namespace tutorial {
 namespace {
-
-/// Positions begin to end of a [B, H, L, D] tensor.
-Tensor slice(const Tensor& whole, std::int64_t begin, std::int64_t end) {
-  const Shape& shape = whole.shape();
-  const std::int64_t L = shape[2], D = shape[3];
-  Tensor part(Dtype::fp32, {shape[0], shape[1], end - begin, D});
-  for (std::int64_t head = 0; head < shape[0] * shape[1]; ++head) {
-    const auto from = whole.elements<float>().subspan(std::size_t((head * L + begin) * D));
-    std::copy_n(from.begin(), (end - begin) * D,
-                part.elements<float>().subspan(std::size_t(head * (end - begin) * D)).begin());
-  }
-  return part;
-}
-
-/// Positions begin to end of a problem, from a given state on.
-Problem part_of(const Problem& whole, std::int64_t begin, std::int64_t end, const Tensor& state) {
-  Problem part;
-  part.sizes = whole.sizes;
-  part.scale = whole.scale;
-  part.sizes["L"] = end - begin;
-  for (const auto& [name, tensor] : whole.inputs) {
-    if (name != "initial_state") part.inputs.insert_or_assign(name, slice(tensor, begin, end));
-  }
-  part.inputs.insert_or_assign("initial_state", state.to(Dtype::fp32));
-  return part;
-}
 
 class SplitTest : public testing::TestWithParam<std::int64_t> {
  protected:

@@ -1,24 +1,11 @@
 /// @file
 /// A sequence in two calls, the final state of the first being the initial state of the second, is the sequence in one.
 
+#include "common/test/split.hpp"
 #include "05_deltanet_wy/test/stages.hpp"
 
 namespace tutorial {
 namespace {
-
-/// Positions begin to end of a problem, from a given state on.
-Problem part_of(const Problem& whole, std::int64_t begin, std::int64_t end, const Tensor& state) {
-  Problem part;
-  part.sizes = whole.sizes;
-  part.scale = whole.scale;
-  part.parameters = whole.parameters;
-  part.sizes["L"] = end - begin;
-  for (const auto& [name, tensor] : whole.inputs) {
-    if (name != "initial_state") part.inputs.insert_or_assign(name, slice(tensor, begin, end));
-  }
-  part.inputs.insert_or_assign("initial_state", state.to(Dtype::fp32));
-  return part;
-}
 
 void expect_two_calls_are_one(const Operator& definition, std::int64_t middle) {
   constexpr std::int64_t L = 200;

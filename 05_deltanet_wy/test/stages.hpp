@@ -90,18 +90,4 @@ inline void expect_stages_match(const Problem& problem, const Layout& layout = {
   EXPECT_EQ(half_ran, Dk > 256 ? 0 : is_aligned && Dv <= 512 ? 3 : 1);
 }
 
-/// Positions begin to end of a [B, H, L] or [B, H, L, D] tensor.
-inline Tensor slice(const Tensor& whole, std::int64_t begin, std::int64_t end) {
-  Shape shape = whole.shape();
-  const std::int64_t L = shape[2], D = shape.size() > 3 ? shape[3] : 1;
-  shape[2] = end - begin;
-  Tensor part(Dtype::fp32, shape);
-  for (std::int64_t head = 0; head < shape[0] * shape[1]; ++head) {
-    const auto from = whole.elements<float>().subspan(std::size_t((head * L + begin) * D));
-    std::copy_n(from.begin(), (end - begin) * D,
-                part.elements<float>().subspan(std::size_t(head * (end - begin) * D)).begin());
-  }
-  return part;
-}
-
 }  // namespace tutorial

@@ -118,8 +118,7 @@ Demonstration tokens() {
   const double copy = measure_gpu_limits({}).copy_bytes_s;
   text += fmt::format(
       "Microseconds a token: flushed, with the L2 cache full of\nother data; in a loop of launches; in a CUDA graph. "
-      "GB/s "
-      "and the share of the copy's {}: flushed.\n\n{:<12}{:>6}{:>12}{:>11}{:>11}{:>11}{:>9}{:>9}\n",
+      "GB/s and the share of the copy's {}: flushed.\n\n{:<12}{:>6}{:>12}{:>11}{:>11}{:>11}{:>9}{:>9}\n",
       format_quantity(copy, "B/s"), "rule", "B", "bytes", "flushed", "loop", "graph", "GB/s", "of copy");
   const auto lines = [&]<Rule kRule>() {
     for (const int B : kBatches) text += line<kRule>(timer, B, copy);

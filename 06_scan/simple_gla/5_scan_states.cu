@@ -6,7 +6,7 @@
 /// Mends: chapter 04's stages are chunks and their matrix products, made for this operator. Here nothing but the scan
 /// knows of time. Same: the recurrence, in fp32.
 ///
-///   x_t = k_t^T v_t                  products_kernel; x_1 has exp(g_1) S_0 on top: the scan starts from 0
+///   x_t = k_t^T v_t                  products_kernel; x_1 has exp(g_1) S_0 on top: the scan starts from nothing
 ///   S_t = exp(g_t) S_{t-1} + x_t     dispatch() of the operator scan, D = Dk Dv, Dg = 1
 ///   o_t = scale q_t S_t              outputs_kernel; the last S_t is the final state
 ///

@@ -142,8 +142,8 @@ __global__ void __launch_bounds__(kStateThreads, kBlocks<kDk>) tiles_kernel(Floa
   load_rows_async<kVector, kSteps, kStateColumns>(v, a.v.row(b, h, first) + j, a.v.stride_l, rows, columns);
   load_rows_async<kVector, kSteps, kDk>(q, a.q.row(b, h, first), a.q.stride_l, rows, a.Dk);
   cp_async_commit();
-  if (warp ==
-      0) {  // a lane has kOwn steps, lane 0 the last ones: a prefix sum over the lanes is one of what comes after
+  // A lane has kOwn steps, lane 0 the last ones: a prefix sum over the lanes is one of what comes after.
+  if (warp == 0) {
     float behind[kOwn], own = 0;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {

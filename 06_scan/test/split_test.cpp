@@ -2,22 +2,11 @@
 /// A sequence in two calls, the final state of the first being the initial state of the second, is the sequence in one;
 /// and the sums of the two calls' gates add up to its sum.
 
+#include "common/test/split.hpp"
 #include "06_scan/test/stages.hpp"
 
 namespace tutorial {
 namespace {
-
-/// Steps begin to end of a problem, from a given state on.
-Problem part_of(const Problem& whole, std::int64_t begin, std::int64_t end, const Tensor& state) {
-  Problem part;
-  part.sizes = whole.sizes;
-  part.sizes["L"] = end - begin;
-  for (const char* name : {"x", "log_decay"}) {
-    part.inputs.insert_or_assign(name, slice(whole.inputs.at(name), begin, end));
-  }
-  part.inputs.insert_or_assign("initial_state", state.to(Dtype::fp32));
-  return part;
-}
 
 class SplitTest : public testing::TestWithParam<std::int64_t> {};
 

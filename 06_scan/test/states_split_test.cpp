@@ -3,35 +3,10 @@
 /// second, is the sequence in one; and states may be absent.
 
 #include "06_scan/test/states.hpp"
+#include "common/test/split.hpp"
 
 namespace tutorial {
 namespace {
-
-/// Positions begin to end of a [B, H, L] or [B, H, L, D] tensor.
-Tensor positions(const Tensor& whole, std::int64_t begin, std::int64_t end) {
-  if (whole.shape().size() > 3) return slice(whole, begin, end);
-  Tensor rows = whole.to(Dtype::fp32);
-  Shape shape = rows.shape();
-  shape.push_back(1);
-  rows.reshape(shape);
-  Tensor part = slice(rows, begin, end);
-  part.reshape({shape[0], shape[1], end - begin});
-  return part;
-}
-
-/// Positions begin to end of a problem, from a given state on.
-Problem part_of(const Problem& whole, std::int64_t begin, std::int64_t end, const Tensor& state) {
-  Problem part;
-  part.sizes = whole.sizes;
-  part.scale = whole.scale;
-  part.parameters = whole.parameters;
-  part.sizes["L"] = end - begin;
-  for (const auto& [name, tensor] : whole.inputs) {
-    if (name != "initial_state") part.inputs.insert_or_assign(name, positions(tensor, begin, end));
-  }
-  part.inputs.insert_or_assign("initial_state", state.to(Dtype::fp32));
-  return part;
-}
 
 class StatesSplitTest : public testing::TestWithParam<std::int64_t> {};
 

@@ -92,7 +92,7 @@ class Operator {
   /// Adds an output, which each stage fills.
   Operator& output(Output output);
   /// The default problem where there is a GPU. A symbol that is named here has a command line option, if one exists
-  /// for it: B --batch, H --heads, L --length, Dk --key-dim, Dv --value-dim, C --chunk, P --prompt.
+  /// for it: B --batch, H --heads, L --length, Dk --key-dim, Dv or D --value-dim, Dg --gate-dim, C --chunk, P --prompt.
   Operator& sizes(Sizes sizes);
   /// The default problem of the emulator and of --cpu-only; symbols not named keep the size given by sizes().
   Operator& modest_sizes(Sizes sizes);
