@@ -245,18 +245,20 @@ time_05() {
 # The shapes at which accelerated-scan was measured, one long sequence, channels that share a gate; then the operators
 # of chapters 04 and 05 over L, a convolution, and tokens.
 time_06() {
-  local L B rule status=0
-  timed "$scan" --operator scan -B 8 -H 1536 -L 65536 --value-dim 1 \
-    --stage warp_shuffle,single_pass,cub,dispatch || status=1
-  timed "$scan" --operator scan -B 8 -H 1 -L 65536 --value-dim 1536 --stage sequential_gpu,single_pass,dispatch ||
-    status=1
+  local L B rule shape status=0
+  local -a sizes
+  for shape in "1536 65536 1" "1 65536 1536"; do
+    read -ra sizes <<<"$shape"
+    timed "$scan" --operator scan -B 8 -H "${sizes[0]}" -L "${sizes[1]}" --value-dim "${sizes[2]}" \
+      --stage sequential_gpu,blelloch_gpu,warp_shuffle,single_pass,cub,dispatch || status=1
+  done
   timed "$scan" --operator scan -B 8 -H 1 -L 65536 --value-dim 1536 --gate-dim 1 --stage single_pass,dispatch ||
     status=1
   for L in 65536 1048576 16777216 268435456; do
     timed "$scan" --operator scan -B 1 -H 1 -L $L --value-dim 1 --stage single_pass,cub,dispatch || status=1
   done
-  timed "$scan" --operator scan -B 8 -H 1 -L 8192 --value-dim 1536 || status=1
-  timed "$scan" --operator scan --backward -B 8 -H 1536 -L 8192 --value-dim 1 || status=1
+  timed "$scan" --operator scan --backward -B 8 -H 1536 -L 8192 --value-dim 1 --stage sequential_gpu,dispatch ||
+    status=1
   for L in 16 32 64 128 512 1024 2048 4096 8192 16384; do
     timed "$scan" --operator simple_gla -B 4 -H 8 -L $L --stage two_kernels,fused,dispatch,scan_states,scan_fused ||
       status=1

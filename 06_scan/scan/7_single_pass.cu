@@ -104,14 +104,15 @@ constexpr int kTurns = 4, kWarpSteps = kTurns * 32 * 4, kTimeTile = kWarps * kWa
 template <bool kVector>
 __global__ void __launch_bounds__(kThreads, kVector ? 4 : 3) time_kernel(Arguments a, LookBack back) {
   __shared__ Affine<float> totals[kWarps];
-  __shared__ float y_before[kWarps];
+  __shared__ Seen<kWarps> seen;
+  __shared__ std::uint64_t told;
   __shared__ int taken;
   const int thread = int(threadIdx.x), warp = thread / 32, lane = thread % 32;
   if (thread == 0) taken = back.take();
   __syncthreads();
   const int tile = taken / back.chains, chain = taken % back.chains, h = chain % a.H, b = chain / a.H;
   const int first = tile * kTimeTile + warp * kWarpSteps + lane * 4;  // step of turn 0
-  const std::uint64_t early = warp == 0 ? back.told_early(tile, chain, 0) : kNotThere;
+  const std::uint64_t early = thread == 0 ? back.told_early(tile, chain, 0) : kNotThere;
   // Elements from one turn's to the next one's; a number that the compiler knows where time is contiguous.
   const auto turn = [](const auto& view) { return 128 * (kVector ? 1 : view.stride_l); };
   const float* const x_at = a.x.row(b, h, first);
@@ -144,27 +145,35 @@ __global__ void __launch_bounds__(kThreads, kVector ? 4 : 3) time_kernel(Argumen
     whole = compose(whole, map_of_lane(lanes, 31));
   }
   if (lane == 31) totals[warp] = whole;
+  if (thread == 0) told = early;
   __syncthreads();
-  if (warp == 0) {
-    const Affine<float> warps = warp_scan<1, kWarps>(lane < kWarps ? totals[lane] : Affine<float>{});
-    const Affine<float> below = map_below(warps, 1), own = map_of_lane(warps, kWarps - 1);
-    Affine<float> start{0, initial_value(a, b, h, 0)};
-    const bool is_last = (tile + 1) * std::int64_t(kTimeTile) >= a.L;
-    if (tile > 0) {
-      if (lane == 0 && !is_last) store_relaxed(&back.own[back.word(tile, chain, 0)], to_word(own));
-      start = look_back_by_warp(back, tile, chain, start, early);
-    }
-    const Affine<float> end = compose(start, own);
-    if (lane == 0 && !is_last) store_relaxed(&back.up_to_end[back.word(tile, chain, 0)], to_word(end));
-    if (lane == 0 && is_last) store_end(a, b, h, 0, end);
-    if (lane < kWarps) y_before[lane] = apply(below, start.value);
+  // Every warp scans the totals for itself: a barrier less than if one did for all.
+  const Affine<float> warps = warp_scan<1, kWarps>(lane < kWarps ? totals[lane] : Affine<float>{});
+  const Affine<float> below = map_of_lane(map_below(warps, 1), warp), own = map_of_lane(warps, kWarps - 1);
+  const bool is_last = (tile + 1) * std::int64_t(kTimeTile) >= a.L;
+  Affine<float> start;
+  if (tile == 0) {
+    start.value = initial_value(a, b, h, 0);
+  } else if (told != kNotThere) {
+    start = to_map(told);
+  } else {
+    if (thread == 0 && !is_last) store_relaxed(&back.own[back.word(tile, chain, 0)], to_word(own));
+    start = look_back_by_block(back, tile, chain, seen);
   }
-  __syncthreads();
+  if (thread == 0) {
+    const Affine<float> end = compose(start, own);
+    if (is_last) {
+      store_end(a, b, h, 0, end);
+    } else {
+      store_relaxed(&back.up_to_end[back.word(tile, chain, 0)], to_word(end));
+    }
+  }
+  const float y_before = apply(below, start.value);
   float* const y_at = a.y.row(b, h, first);
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
     const int t = first + i * 128;
-    float y = apply(before[i], y_before[warp]);
+    float y = apply(before[i], y_before);
 #pragma unroll
     for (int e = 0; e < 4; ++e) x[i].of[e] = y = gate[i].of[e] * y + x[i].of[e];
     store_four<kVector>(y_at + i * turn(a.y), a.y.stride_l, a.L - t, x[i]);
@@ -325,9 +334,9 @@ std::int64_t single_pass_memory(const Arguments& a) {
 
 std::int64_t single_pass_moved(const Arguments& a) {
   const std::int64_t heads = std::int64_t(a.B) * a.H, lanes = a.D == 1 ? 1 : (a.D - 1) / 4 + 1;
-  // A gate that channels share is read by each lane that has four of them, y_0 by the lanes that look back.
+  // A gate that channels share is read by each lane that has four of them, y_0 by all threads of the first tile or those that look back.
   const std::int64_t gates = a.Dg == a.D ? a.D : lanes;
-  const std::int64_t starts = !a.initial_state.data ? 0 : a.D == 1 ? 32 * Cut(a).tiles : a.D;
+  const std::int64_t starts = !a.initial_state.data ? 0 : a.D == 1 ? kThreads : a.D;
   const std::int64_t ends = (a.final_state.data ? a.D : 0) + (a.final_log_decay.data ? a.Dg : 0);
   return 4 * heads * (a.L * (2 * std::int64_t(a.D) + gates) + starts + ends);
 }

@@ -87,21 +87,28 @@ inline LookBack make_look_back(std::string_view tag, std::int64_t chains, int wi
   return back;
 }
 
-/// What comes before a tile > 0, found by a warp, all lanes of which call and are told: 32 predecessors at a time.
-/// For a chain of one channel.
-/// @param start the map up to the end of tile -1: no gates, y_0
-/// @param early what the tile before has told early
-__device__ __forceinline__ Affine<float> look_back_by_warp(const LookBack& back, int tile, int chain,
-                                                           const Affine<float>& start, std::uint64_t early) {
-  early = __shfl_sync(kAllLanes, early, 0);  // lanes may have read at different times
-  if (early != kNotThere) return to_map(early);
-  const int lane = int(lane_index());
+/// What the warps of a block have seen of a look back, in shared memory.
+template <int kWarps>
+struct Seen {
+  Affine<float> map[2][kWarps];  ///< of a warp's predecessors; rounds alternate, and a round is one barrier
+  bool is_whole[2][kWarps];      ///< whether it goes back to the first tile
+};
+
+/// What comes before a tile > 0, found by a block, all threads of which call and are told: a thread looks at one tile,
+/// so 256 of them see 256 predecessors at a time. For a chain of one channel.
+///
+/// So many because a trip to the second-level cache takes longer than a tile's share of memory's time: with one long
+/// sequence, 40 tiles are begun during each, and a look back at 32 would never catch up with them.
+template <int kWarps>
+__device__ __forceinline__ Affine<float> look_back_by_block(const LookBack& back, int tile, int chain,
+                                                            Seen<kWarps>& seen) {
+  const int warp = int(threadIdx.x) / 32, lane = int(lane_index());
   Affine<float> found;  // from where we are, up to the tile
-  for (int newest = tile - 1;; newest -= 32) {
-    const int n = newest - 31 + lane;
-    Affine<float> map = start;
-    bool is_whole = n < 0;
-    if (!is_whole) {
+  for (int round = 0;; ++round) {
+    const int n = tile - 1 - (round * kWarps + warp) * 32 - 31 + lane;  // the first warp has the newest
+    Affine<float> map;
+    bool is_whole = false;
+    if (n >= 0) {
       for (const std::int64_t word = back.word(n, chain, 0);; backoff()) {
         const std::uint64_t up_to_end = load_relaxed(&back.up_to_end[word]), own = load_relaxed(&back.own[word]);
         is_whole = up_to_end != kNotThere;
@@ -111,8 +118,16 @@ __device__ __forceinline__ Affine<float> look_back_by_warp(const LookBack& back,
     }
     const unsigned whole = __ballot_sync(kAllLanes, is_whole);
     if (whole != 0 && lane < 31 - __clz(int(whole))) map = {};  // older than the newest that is whole
-    found = compose(map_of_lane(warp_scan(map), 31), found);
-    if (whole != 0) return found;
+    map = warp_scan(map);
+    if (lane == 31) {
+      seen.map[round % 2][warp] = map;
+      seen.is_whole[round % 2][warp] = whole != 0;
+    }
+    __syncthreads();
+    for (int w = 0; w < kWarps; ++w) {
+      found = compose(seen.map[round % 2][w], found);
+      if (seen.is_whole[round % 2][w]) return found;  // the first tile always is
+    }
   }
 }
 

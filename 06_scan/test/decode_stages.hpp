@@ -11,12 +11,12 @@
 namespace tutorial {
 
 /// The operator as the command line names it: "decode", "decode --gla", "decode --delta-rule", "decode --normalized".
-inline const Operator& decode_operator(const std::string& label) {
+inline const Operator& decode_operator(const char* label) {
   static const Chapter contents = chapter();
   for (const Operator& definition : contents.operators()) {
     if (definition.label() == label) return definition;
   }
-  throw std::logic_error("no operator " + label);
+  throw std::logic_error(std::string("no operator ") + label);
 }
 
 inline constexpr const char* kDecodeLabels[] = {"decode", "decode --gla", "decode --delta-rule", "decode --normalized"};

@@ -15,12 +15,12 @@
 namespace tutorial {
 
 /// @param variant "" or "backward"
-inline const Operator& scan_operator(const std::string& variant = "") {
+inline const Operator& scan_operator(const char* variant = "") {
   static const Chapter contents = chapter();
   for (const Operator& definition : contents.operators()) {
     if (definition.name() == "scan" && definition.variant() == variant) return definition;
   }
-  throw std::logic_error("no operator scan --" + variant);
+  throw std::logic_error(std::string("no operator scan --") + variant);
 }
 
 inline const Stage& find_stage(const Operator& definition, const char* name) {

@@ -11,12 +11,12 @@
 namespace tutorial {
 
 /// @param name "simple_gla" or "delta_rule"
-inline const Operator& state_operator(const std::string& name) {
+inline const Operator& state_operator(const char* name) {
   static const Chapter contents = chapter();
   for (const Operator& definition : contents.operators()) {
     if (definition.name() == name) return definition;
   }
-  throw std::logic_error("no operator " + name);
+  throw std::logic_error(std::string("no operator ") + name);
 }
 
 /// A drawn problem, with an initial state.
