@@ -90,8 +90,8 @@ inline LookBack make_look_back(std::string_view tag, std::int64_t chains, int wi
 /// What the warps of a block have seen of a look back, in shared memory.
 template <int kWarps>
 struct Seen {
-  Affine<float> map[2][kWarps];  ///< of a warp's predecessors; rounds alternate, and a round is one barrier
-  bool is_whole[2][kWarps];      ///< whether it goes back to the first tile
+  float2 map[2][kWarps];     ///< log_decay, value of a warp's predecessors; rounds alternate, and each is one barrier
+  bool is_whole[2][kWarps];  ///< whether it goes back to the first tile
 };
 
 /// What comes before a tile > 0, found by a block, all threads of which call and are told: a thread looks at one tile,
@@ -120,12 +120,13 @@ __device__ __forceinline__ Affine<float> look_back_by_block(const LookBack& back
     if (whole != 0 && lane < 31 - __clz(int(whole))) map = {};  // older than the newest that is whole
     map = warp_scan(map);
     if (lane == 31) {
-      seen.map[round % 2][warp] = map;
+      seen.map[round % 2][warp] = make_float2(map.log_decay, map.value);
       seen.is_whole[round % 2][warp] = whole != 0;
     }
     __syncthreads();
     for (int w = 0; w < kWarps; ++w) {
-      found = compose(seen.map[round % 2][w], found);
+      const float2 of_warp = seen.map[round % 2][w];
+      found = compose({of_warp.x, of_warp.y}, found);
       if (seen.is_whole[round % 2][w]) return found;  // the first tile always is
     }
   }
