@@ -222,6 +222,8 @@ def run_theirs(gpu, peer: Peer, tensors: dict, scale: float) -> tuple[dict, dict
     call = their_call(gpu, peer, tensors, scale)
     with gpu.no_gradients():
         o, final_state = call(True)[:2]
+        if isinstance(final_state, tuple):  # with the normaliser: S and z, of which ours compares S
+            final_state = final_state[0]
         outputs = {"o": gpu.heads_first(o), "final_state": final_state}
         times = gpu.time_call(lambda: call(True))
         times["graph"] = gpu.time_graph(lambda: call(False), times["median"])
