@@ -66,7 +66,6 @@ Operator with_tensors(Operator definition, Rule rule) {
   for (Input input : chapter.inputs()) {
     input.in_graph = true;
     if (has_features && (input.name == "q" || input.name == "k")) input.draw = normal();
-    if (has_features && input.optional) input.beside_file = false;  // chapter 01's files have no states
     definition.input(std::move(input));
   }
   if (has_features) {

@@ -33,8 +33,7 @@ Operator with_inputs(Operator definition) {
               .draw = normal(),
               .optional = true,
               .half = false,
-              .in_graph = false,
-              .beside_file = false})
+              .in_graph = false})
       .flattened("D")
       .flattened("Dg")
       .derived_size("Dg", [](const Sizes& s) { return s.at("D"); })

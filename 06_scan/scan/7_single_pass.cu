@@ -2,7 +2,7 @@
 /// Stage 7, `single_pass`: all tiles at once, each looks back at those before it.
 ///
 /// Idea: a tile is its own block. It scans itself, as stage 6 does; what came before, it learns from the tiles before
-/// it, through memory, while its own steps wait in registers (look_back.cuh). So each input is read once and each
+/// it, through memory, while its own steps wait on the chip (look_back.cuh). So each input is read once and each
 /// output written once, however long the sequence, and all multiprocessors work on it.
 /// Mends: stage 6 walks a sequence on one multiprocessor, and asks for a line of memory a number where D > 1. Same: a
 /// thread's steps, the warp's shuffles, the totals of warps in shared memory; here exp is taken once a step and kept.
@@ -13,21 +13,23 @@
 ///   thread: y_t = exp(g_t) y_{t-1} + x_t
 ///
 /// Shapes: x, y [B, H, L, D]; g [B, H, L, Dg], Dg = 1 or D; states [B, H, D]; fp32 in device memory.
-/// Who does what, D = 1 (time is contiguous): a block has 256 threads and 4096 steps, a warp 512 of them. In each of 4
-/// turns the lanes have 4 steps each, 128 neighbouring numbers; 16 bytes a load, all 8 loads before the first number is
-/// used. A turn's map starts where the turn before ended, in registers: no transposition through shared memory, and no
-/// bank conflicts, for 4 warp scans instead of one.
+/// Who does what, D = 1 (time is contiguous): a block has 512 threads and 8192 steps, or half of both where a sequence
+/// has no more than that; a warp has 512 steps. In each of 4 turns the lanes have 4 steps each, 128 neighbouring
+/// numbers, copied to shared memory 16 bytes at a time, all 8 copies before the first number is used. There the tile
+/// waits for what comes before it; a thread reads nobody's numbers but its own. A turn's map starts where the turn
+/// before ended, in registers: no transposition, no bank conflict, for 4 warp scans instead of one.
 /// Who does what, D > 1 (channels are contiguous): a block has 32 channels and 256 steps, a lane 4 neighbouring
 /// channels and 8 steps: 8 lanes have a row of 128 bytes, 4 x 8 such groups of lanes follow each other in time. The
 /// scan over the 4 groups of a warp is by shuffles; lane d of the first warp scans the warps' totals for channel d, and
 /// looks back.
 /// (For D <= 4 a lane has all channels, and there are 256 groups: 2048 steps.)
 /// Where rows are not aligned to 16 bytes, four loads of 4 bytes stand for each of 16.
-/// Resources: 32 (D = 1) or 64 registers a thread for steps, four or two blocks a multiprocessor: 128 KB of loads under
-/// way. 2 KB of shared memory. A workspace of 16 bytes a tile and channel, set to 0xFF before.
+/// Resources: D = 1: 64 KB of shared memory and three blocks a multiprocessor, 192 KB of steps that are loaded or wait.
+/// (In registers, as for D > 1, there is room for 128 KB, and one long sequence, whose tiles wait longest, is slower.)
+/// D > 1: 64 registers a thread for steps, two blocks. A workspace of 16 bytes a tile and channel, set to 0xFF before.
 /// Work: a step and channel takes an exponential and two multiply-adds, for the map and for y. Beside them a thread
 /// composes 28 times for its 16 steps (D = 1) or 3 times for each channel's 8.
-/// Bytes: x, g and y once; beside them the maps, 16 bytes of 48 KB for D = 1 and of 3 KB for a channel.
+/// Bytes: x, g and y once; beside them the maps, 16 bytes of 96 KB for D = 1 and of 3 KB for a channel.
 /// Limit: memory. Needs: nothing.
 /// Weakness: a long sequence of few channels, D > 1: look-back by a thread sees one tile of some 100 KB for each trip to
 /// the second-level cache. And where L is a few steps, a tile is mostly empty: stage 9 takes the loop.
@@ -41,16 +43,15 @@
 #include "06_scan/scan.hpp"
 #include "06_scan/scan/look_back.cuh"
 #include "06_scan/scan/warp_scan.cuh"
+#include "common/device/cp_async.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 
 namespace tutorial::scan {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32;
-
-/// Four neighbouring numbers in registers.
-struct Four {
+/// Four neighbouring numbers, in registers or, read and written at once, in shared memory.
+struct alignas(16) Four {
   float of[4];
 };
 
@@ -99,10 +100,26 @@ __device__ __forceinline__ void store_end(const Arguments& a, int b, int h, int 
 
 // D = 1: a chain is a sequence.
 
-constexpr int kTurns = 4, kWarpSteps = kTurns * 32 * 4, kTimeTile = kWarps * kWarpSteps;
+constexpr int kTurns = 4, kWarpSteps = kTurns * 32 * 4;
 
+/// Starts the copy of elements p[0], p[stride], ... to shared memory; zeros where they are not in [begin, end).
+/// @tparam kVector as for load_four()
 template <bool kVector>
-__global__ void __launch_bounds__(kThreads, kVector ? 4 : 3) time_kernel(Arguments a, LookBack back) {
+__device__ __forceinline__ void fetch_four(Four& to, const float* p, std::int64_t stride, int begin, int end) {
+  if constexpr (kVector) {
+    cp_async<16>(&to, p, end > 0);
+  } else {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) cp_async<4>(&to.of[e], p + e * stride, begin <= e && e < end);
+  }
+}
+
+/// @tparam kWarps of a block: 8 where a sequence fits into their tile, else 16
+template <int kWarps, bool kVector>
+__global__ void __launch_bounds__(kWarps * 32, 48 / kWarps) time_kernel(Arguments a, LookBack back) {
+  constexpr int kThreads = kWarps * 32, kTile = kWarps * kWarpSteps;
+  // The tile waits in shared memory, turn after turn; a thread reads and writes its own numbers alone.
+  Four *const x_of = dynamic_shared<Four>() + threadIdx.x, *const gate_of = x_of + kTurns * kThreads;
   __shared__ Affine<float> totals[kWarps];
   __shared__ Seen<kWarps> seen;
   __shared__ std::uint64_t told;
@@ -111,35 +128,35 @@ __global__ void __launch_bounds__(kThreads, kVector ? 4 : 3) time_kernel(Argumen
   if (thread == 0) taken = back.take();
   __syncthreads();
   const int tile = taken / back.chains, chain = taken % back.chains, h = chain % a.H, b = chain / a.H;
-  const int first = tile * kTimeTile + warp * kWarpSteps + lane * 4;  // step of turn 0
-  const std::uint64_t early = thread == 0 ? back.told_early(tile, chain, 0) : kNotThere;
+  const int first = tile * kTile + warp * kWarpSteps + lane * 4;  // step of turn 0
   // Elements from one turn's to the next one's; a number that the compiler knows where time is contiguous.
   const auto turn = [](const auto& view) { return 128 * (kVector ? 1 : view.stride_l); };
   const float* const x_at = a.x.row(b, h, first);
   const float* const g_at = a.log_decay.row(b, h, first);
-
-  Four x[kTurns], gate[kTurns];
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
-    const int t = first + i * 128;
-    x[i] = load_four<kVector>(x_at + i * turn(a.x), a.x.stride_l, a.L - t);
-    if (kVector || t > 0 || a.has_first_gate) {
-      gate[i] = load_four<kVector>(g_at + i * turn(a.log_decay), a.log_decay.stride_l, a.L - t);
-    } else {  // g_1 is not there
-      const Four rest = load_four<false>(a.log_decay.row(b, h, 1), a.log_decay.stride_l, min(a.L - 1, 3));
-      gate[i] = {{0.0f, rest.of[0], rest.of[1], rest.of[2]}};
-    }
+    const int t = first + i * 128, gates_begin = t > 0 || a.has_first_gate ? 0 : 1;
+    fetch_four<kVector>(x_of[i * kThreads], x_at + i * turn(a.x), a.x.stride_l, 0, a.L - t);
+    fetch_four<kVector>(gate_of[i * kThreads], g_at + i * turn(a.log_decay), a.log_decay.stride_l, gates_begin,
+                        a.L - t);
   }
+  cp_async_commit();
+  const std::uint64_t early = thread == 0 ? back.told_early(tile, chain, 0) : kNotThere;
+  cp_async_wait<0>();
+
   Affine<float> before[kTurns], whole;  // this lane's steps of a turn, within the warp; all steps of the warp
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
+    const Four x = x_of[i * kThreads];
+    Four gate = gate_of[i * kThreads];
     Affine<float> own;
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      own.log_decay += gate[i].of[e];
-      gate[i].of[e] = decay(gate[i].of[e]);
-      own.value = gate[i].of[e] * own.value + x[i].of[e];
+      own.log_decay += gate.of[e];
+      gate.of[e] = decay(gate.of[e]);
+      own.value = gate.of[e] * own.value + x.of[e];
     }
+    gate_of[i * kThreads] = gate;  // exp of it from now on
     const Affine<float> lanes = warp_scan(own);
     before[i] = compose(whole, map_below(lanes, 1));
     whole = compose(whole, map_of_lane(lanes, 31));
@@ -150,14 +167,14 @@ __global__ void __launch_bounds__(kThreads, kVector ? 4 : 3) time_kernel(Argumen
   // Every warp scans the totals for itself: a barrier less than if one did for all.
   const Affine<float> warps = warp_scan<1, kWarps>(lane < kWarps ? totals[lane] : Affine<float>{});
   const Affine<float> below = map_of_lane(map_below(warps, 1), warp), own = map_of_lane(warps, kWarps - 1);
-  const bool is_last = (tile + 1) * std::int64_t(kTimeTile) >= a.L;
+  const bool is_last = (tile + 1) * std::int64_t(kTile) >= a.L;
   Affine<float> start;
   if (tile == 0) {
     start.value = initial_value(a, b, h, 0);
   } else if (told != kNotThere) {
     start = to_map(told);
   } else {
-    if (thread == 0 && !is_last) store_relaxed(&back.own[back.word(tile, chain, 0)], to_word(own));
+    if (thread == 0 && !is_last) store_relaxed(&back.at(tile, chain, 0).own, to_word(own));
     start = look_back_by_block(back, tile, chain, seen);
   }
   if (thread == 0) {
@@ -165,7 +182,7 @@ __global__ void __launch_bounds__(kThreads, kVector ? 4 : 3) time_kernel(Argumen
     if (is_last) {
       store_end(a, b, h, 0, end);
     } else {
-      store_relaxed(&back.up_to_end[back.word(tile, chain, 0)], to_word(end));
+      store_relaxed(&back.at(tile, chain, 0).up_to_end, to_word(end));
     }
   }
   const float y_before = apply(below, start.value);
@@ -173,16 +190,18 @@ __global__ void __launch_bounds__(kThreads, kVector ? 4 : 3) time_kernel(Argumen
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
     const int t = first + i * 128;
+    Four x = x_of[i * kThreads];
+    const Four gate = gate_of[i * kThreads];
     float y = apply(before[i], y_before);
 #pragma unroll
-    for (int e = 0; e < 4; ++e) x[i].of[e] = y = gate[i].of[e] * y + x[i].of[e];
-    store_four<kVector>(y_at + i * turn(a.y), a.y.stride_l, a.L - t, x[i]);
+    for (int e = 0; e < 4; ++e) x.of[e] = y = gate.of[e] * y + x.of[e];
+    store_four<kVector>(y_at + i * turn(a.y), a.y.stride_l, a.L - t, x);
   }
 }
 
 // D > 1: a chain is kChannels channels of a sequence.
 
-constexpr int kSteps = 8;  // of a thread
+constexpr int kThreads = 256, kWarps = kThreads / 32, kSteps = 8;  // of a block, of a thread
 
 /// @tparam kChannels 32 or 4
 /// @tparam kGates of a lane's 4 channels: 4, or 1 where all share it
@@ -248,13 +267,13 @@ __global__ void __launch_bounds__(kThreads, 2) channels_kernel(Arguments a, Look
     Affine<float> start;
     const bool is_last = (tile + 1) * std::int64_t(kTile) >= a.L;
     if (tile > 0) {
-      if (!is_last) store_relaxed(&back.own[back.word(tile, chain, thread)], to_word(whole));
+      if (!is_last) store_relaxed(&back.at(tile, chain, thread).own, to_word(whole));
       start = look_back_by_thread(back, tile, chain, thread, early);
     } else {
       start.value = initial_value(a, b, h, channel + thread);
     }
     const Affine<float> end = compose(start, whole);
-    if (!is_last) store_relaxed(&back.up_to_end[back.word(tile, chain, thread)], to_word(end));
+    if (!is_last) store_relaxed(&back.at(tile, chain, thread).up_to_end, to_word(end));
     if (is_last) store_end(a, b, h, channel + thread, end);
     float y = start.value;
 #pragma unroll
@@ -278,12 +297,13 @@ __global__ void __launch_bounds__(kThreads, 2) channels_kernel(Arguments a, Look
 
 /// How a problem is cut.
 struct Cut {
-  int width, tile;  // channels of a chain, steps of a tile
+  int width, threads, tile;  // channels of a chain, threads of a block, steps of a tile
   std::int64_t chains, tiles;
 
   explicit Cut(const Arguments& a) {
     width = a.D == 1 ? 1 : a.D <= 4 ? 4 : 32;
-    tile = a.D == 1 ? kTimeTile : kThreads * 4 / width * kSteps;
+    threads = a.D > 1 || a.L <= 8 * kWarpSteps ? 256 : 512;
+    tile = a.D == 1 ? threads / 32 * kWarpSteps : threads * 4 / width * kSteps;
     chains = std::int64_t(a.B) * a.H * ((a.D - 1) / width + 1);
     tiles = (a.L - 1) / tile + 1;
   }
@@ -309,7 +329,7 @@ auto channels_kernel_for(const Arguments& a) {
 
 template <bool kVector>
 auto kernel_for(const Arguments& a) {
-  if (a.D == 1) return time_kernel<kVector>;
+  if (a.D == 1) return Cut(a).threads == 256 ? time_kernel<8, kVector> : time_kernel<16, kVector>;
   return a.D <= 4 ? channels_kernel_for<4, kVector>(a) : channels_kernel_for<32, kVector>(a);
 }
 
@@ -318,8 +338,9 @@ auto kernel_for(const Arguments& a) {
 void single_pass(const Arguments& a) {
   const Cut cut(a);
   const LookBack back = make_look_back("scan: look-back", cut.chains, cut.width, cut.words());
-  launch(is_vector(a) ? kernel_for<true>(a) : kernel_for<false>(a), {unsigned(cut.chains * cut.tiles), kThreads}, a,
-         back);
+  const std::size_t shared = a.D == 1 ? 2 * sizeof(float) * cut.tile : 0;
+  launch(is_vector(a) ? kernel_for<true>(a) : kernel_for<false>(a),
+         {unsigned(cut.chains * cut.tiles), unsigned(cut.threads), shared}, a, back);
 }
 
 std::string single_pass_limits(const Arguments& a) {
@@ -336,7 +357,7 @@ std::int64_t single_pass_moved(const Arguments& a) {
   const std::int64_t heads = std::int64_t(a.B) * a.H, lanes = a.D == 1 ? 1 : (a.D - 1) / 4 + 1;
   // A gate that channels share is read by each lane that has four of them, y_0 by all threads of the first tile or those that look back.
   const std::int64_t gates = a.Dg == a.D ? a.D : lanes;
-  const std::int64_t starts = !a.initial_state.data ? 0 : a.D == 1 ? kThreads : a.D;
+  const std::int64_t starts = !a.initial_state.data ? 0 : a.D == 1 ? Cut(a).threads : a.D;
   const std::int64_t ends = (a.final_state.data ? a.D : 0) + (a.final_log_decay.data ? a.Dg : 0);
   return 4 * heads * (a.L * (2 * std::int64_t(a.D) + gates) + starts + ends);
 }

@@ -43,47 +43,61 @@ __device__ __forceinline__ Affine<float> to_map(std::uint64_t word) {
   return {__uint_as_float(unsigned(word >> 32)), __uint_as_float(unsigned(word))};
 }
 
+/// What a tile publishes of one channel. Side by side, for one load to read both: the look back of one long sequence asks
+/// for so many that the second-level cache gets busy with them, and twice as many requests made an H200 15 % slower.
+struct alignas(16) Words {
+  std::uint64_t up_to_end;  ///< the map of the sequence up to the end of the tile
+  std::uint64_t own;        ///< the map of the tile
+};
+
 /// What the tiles of a launch share. Words are in the order in which tiles are taken: word (n chains + chain) width +
 /// channel belongs to tile n of a chain, which is a sequence or `width` channels of one.
 struct LookBack {
-  unsigned* taken;           ///< the number taken last; it starts as 2^32 - 1. Null: every chain has one tile
-  std::uint64_t* own;        ///< the maps of tiles
-  std::uint64_t* up_to_end;  ///< the maps of sequences up to the end of a tile
+  unsigned* taken;  ///< the number taken last; it starts as 2^32 - 1. Null: every chain has one tile
+  Words* words;
   int chains, width;
 
   /// The tile that the block computes, as its number in that order. Called by one thread.
   __device__ int take() const { return taken ? int(atomicAdd(taken, 1u) + 1u) : int(blockIdx.x); }
 
-  /// The place of a tile's word.
-  __device__ std::int64_t word(int tile, int chain, int channel) const {
+  /// The place of a tile's words.
+  __device__ std::int64_t place(int tile, int chain, int channel) const {
     return (std::int64_t(tile) * chains + chain) * width + channel;
+  }
+
+  /// A tile's words.
+  __device__ Words& at(int tile, int chain, int channel) const { return words[place(tile, chain, channel)]; }
+
+  /// What they are now.
+  __device__ Words ask(int tile, int chain, int channel) const {
+    const WordPair pair = load_relaxed_pair(&at(tile, chain, channel).up_to_end);
+    return {pair.first, pair.second};
   }
 
   /// The map up to the end of the tile before, if it is there already: with many sequences it mostly is. Asked for
   /// before the tile's own steps are read, it is here when they are, and the look back costs no trip to memory.
   __device__ std::uint64_t told_early(int tile, int chain, int channel) const {
-    return tile > 0 ? load_relaxed(&up_to_end[word(tile - 1, chain, channel)]) : kNotThere;
+    return tile > 0 ? load_relaxed(&at(tile - 1, chain, channel).up_to_end) : kNotThere;
   }
 };
 
 inline constexpr std::int64_t kCounterBytes = 256;  // words stay aligned
 
-/// Bytes of a workspace for so many words of each kind; 0 for none.
+/// Bytes of a workspace for so many pairs of words; 0 for none.
 inline std::int64_t look_back_memory(std::int64_t words) {
-  return words == 0 ? 0 : kCounterBytes + 2 * std::int64_t(sizeof(std::uint64_t)) * words;
+  return words == 0 ? 0 : kCounterBytes + std::int64_t(sizeof(Words)) * words;
 }
 
 /// What the tiles of a launch share, in a workspace where nothing is there yet.
-/// @param words of each kind; 0 where every chain has one tile
+/// @param words pairs of them; 0 where every chain has one tile
 inline LookBack make_look_back(std::string_view tag, std::int64_t chains, int width, std::int64_t words) {
-  LookBack back{.taken = nullptr, .own = nullptr, .up_to_end = nullptr, .chains = int(chains), .width = width};
+  LookBack back{.taken = nullptr, .words = nullptr, .chains = int(chains), .width = width};
   if (words == 0) return back;
   const auto bytes = std::size_t(look_back_memory(words));
-  auto* memory = workspace<std::uint64_t>(tag, bytes / sizeof(std::uint64_t));
+  auto* memory = workspace<Words>(tag, bytes / sizeof(Words));
   check(cudaMemsetAsync(memory, 0xFF, bytes, current_stream()));
   back.taken = reinterpret_cast<unsigned*>(memory);
-  back.own = memory + kCounterBytes / sizeof(std::uint64_t);
-  back.up_to_end = back.own + words;
+  back.words = memory + kCounterBytes / sizeof(Words);
   return back;
 }
 
@@ -94,26 +108,28 @@ struct Seen {
   bool is_whole[2][kWarps];  ///< whether it goes back to the first tile
 };
 
-/// What comes before a tile > 0, found by a block, all threads of which call and are told: a thread looks at one tile,
-/// so 256 of them see 256 predecessors at a time. For a chain of one channel.
+/// What comes before a tile > 0, found by a block, all threads of which call and are told: a thread looks at one tile.
+/// For a chain of one channel.
 ///
-/// So many because a trip to the second-level cache takes longer than a tile's share of memory's time: with one long
-/// sequence, 40 tiles are begun during each, and a look back at 32 would never catch up with them.
+/// So many because a trip to the second-level cache takes some 2 microseconds when memory is busy, longer than a hundred
+/// tiles' share of memory's time: a look back at 32 a trip falls behind. And not at once, because the tiles just before
+/// this one are about as far as it is: who asks in vain delays what others ask for.
 template <int kWarps>
 __device__ __forceinline__ Affine<float> look_back_by_block(const LookBack& back, int tile, int chain,
                                                             Seen<kWarps>& seen) {
   const int warp = int(threadIdx.x) / 32, lane = int(lane_index());
   Affine<float> found;  // from where we are, up to the tile
+  __nanosleep(500);
   for (int round = 0;; ++round) {
     const int n = tile - 1 - (round * kWarps + warp) * 32 - 31 + lane;  // the first warp has the newest
     Affine<float> map;
     bool is_whole = false;
     if (n >= 0) {
-      for (const std::int64_t word = back.word(n, chain, 0);; backoff()) {
-        const std::uint64_t up_to_end = load_relaxed(&back.up_to_end[word]), own = load_relaxed(&back.own[word]);
-        is_whole = up_to_end != kNotThere;
-        map = to_map(is_whole ? up_to_end : own);
-        if (is_whole || own != kNotThere) break;
+      for (;; backoff()) {
+        const Words told = back.ask(n, chain, 0);
+        is_whole = told.up_to_end != kNotThere;
+        map = to_map(is_whole ? told.up_to_end : told.own);
+        if (is_whole || told.own != kNotThere) break;
       }
     }
     const unsigned whole = __ballot_sync(kAllLanes, is_whole);
@@ -138,14 +154,13 @@ __device__ __forceinline__ Affine<float> look_back_by_thread(const LookBack& bac
   if (early != kNotThere) return to_map(early);
   Affine<float> found;
   for (int n = tile - 1;;) {
-    const std::int64_t word = back.word(n, chain, channel);
-    const std::uint64_t up_to_end = load_relaxed(&back.up_to_end[word]), own = load_relaxed(&back.own[word]);
-    if (up_to_end != kNotThere) return compose(to_map(up_to_end), found);
-    if (own == kNotThere) {
+    const Words told = back.ask(n, chain, channel);
+    if (told.up_to_end != kNotThere) return compose(to_map(told.up_to_end), found);
+    if (told.own == kNotThere) {
       backoff();
       continue;
     }
-    found = compose(to_map(own), found);
+    found = compose(to_map(told.own), found);
     --n;  // the first tile publishes the map up to its end alone
   }
 }

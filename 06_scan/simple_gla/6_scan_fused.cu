@@ -74,7 +74,7 @@ struct Published {
   /// This thread's part of a tile's state: every kStateThreads-th float4 from here.
   template <int kDk>
   __device__ __forceinline__ std::int64_t first(int tile, int chain) const {
-    return back.word(tile, chain, 0) / kStateWarps * StateTile<kDk>::kRows * kStateThreads + threadIdx.x;
+    return back.place(tile, chain, 0) / kStateWarps * StateTile<kDk>::kRows * kStateThreads + threadIdx.x;
   }
 };
 
@@ -96,12 +96,12 @@ __device__ __forceinline__ void look_back(StateTile<kDk>& S, const Published& st
   S.clear();
   float log_decay = 0;  // from the end of tile n to the start of this one
   for (int n = tile - 1;; --n) {
-    const std::int64_t word = back.word(n, chain, int(threadIdx.x) / 32);
+    const Words& words = back.at(n, chain, int(threadIdx.x) / 32);
     std::uint64_t own = kNotThere;
     bool is_whole = false;
     for (;; backoff()) {
-      is_whole = load_acquire(&back.up_to_end[word]) != kNotThere;
-      if (is_whole || (own = load_acquire(&back.own[word])) != kNotThere) break;
+      is_whole = load_acquire(&words.up_to_end) != kNotThere;
+      if (is_whole || (own = load_acquire(&words.own)) != kNotThere) break;
     }
     // Written by another block while this kernel runs: an ordinary read, no load_global().
     const float4* from = (is_whole ? states.up_to_end : states.own) + states.template first<kDk>(n, chain);
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kStateThreads, kBlocks<kDk>) tiles_kernel(Floa
     const float4 four_v = four(v, step * kStateColumns + first_column());
     of[0] = factor * four_v.x, of[1] = factor * four_v.y, of[2] = factor * four_v.z, of[3] = factor * four_v.w;
   };
-  const auto word = [&] { return back.word(tile, chain, warp); };
+  const auto words = [&]() -> Words& { return back.at(tile, chain, warp); };
   StateTile<kDk> S, own;
   if (!is_last) {
     own.clear();
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(kStateThreads, kBlocks<kDk>) tiles_kernel(Floa
       own.add(k + step * kDk, of);
     }
     if (tile > 0) {
-      publish(own, log_decay_of_tile, states.own + states.template first<kDk>(tile, chain), &back.own[word()]);
+      publish(own, log_decay_of_tile, states.own + states.template first<kDk>(tile, chain), &words().own);
     }
   }
   if (tile > 0) {
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(kStateThreads, kBlocks<kDk>) tiles_kernel(Floa
 #pragma unroll
       for (int c = 0; c < 4; ++c) own.of[r][c] += factor * S.of[r][c];
     }
-    publish(own, 0.0f, states.up_to_end + states.template first<kDk>(tile, chain), &back.up_to_end[word()]);
+    publish(own, 0.0f, states.up_to_end + states.template first<kDk>(tile, chain), &words().up_to_end);
   }
 #pragma unroll 2
   for (int step = 0; step < rows; ++step) {

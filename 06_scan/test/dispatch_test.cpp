@@ -26,7 +26,7 @@ TEST(DispatchTest, LoopsOverAFewSteps) {
 TEST(DispatchTest, MemoryIsThatOfTheChoice) {
   EXPECT_EQ(dispatch_memory(sizes(8, 1536, 32, 1)), 0);
   EXPECT_EQ(dispatch_memory(sizes(8, 1536, 4096, 1)), 0) << "one tile looks at nobody";
-  EXPECT_EQ(dispatch_memory(sizes(8, 1536, 65536, 1)), 256 + 16 * 8 * 1536 * 16);
+  EXPECT_EQ(dispatch_memory(sizes(8, 1536, 65536, 1)), 256 + 16 * 8 * 1536 * 8);
   EXPECT_EQ(dispatch_memory(sizes(8, 1, 65536, 1536)), 256 + 16 * 8 * 1536 * 256);
 }
 

@@ -25,10 +25,9 @@ struct Input {
   Dims dims = {};
   Draw draw = {};             ///< none: absent unless a file gives it; the input must then be optional
   Dtype dtype = Dtype::fp32;  ///< fp32 or int32
-  bool optional = false;      ///< stages can do without it
+  bool optional = false;      ///< stages can do without it; it is not drawn where a file gives other inputs
   bool half = true;           ///< bf16 stages take it in bf16, and a drawn one is rounded to bf16 for all stages
   bool in_graph = true;       ///< false for an initial state: the graph measure leaves it out
-  bool beside_file = true;    ///< false: not drawn where a file gives other inputs but not this one
   bool weight = false;        ///< a layer's weight: --weights may give it
   std::function<bool(double value, const Sizes& sizes)> valid = {};  ///< of an element; none: every finite value is
   std::string requirement = {};  ///< what `valid` asks for, as in "g[0, 0, 3] = 0.5: must be at most 0"

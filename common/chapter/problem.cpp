@@ -266,7 +266,7 @@ void load_inputs(const Operator& definition, const ProblemRequest& request, Prob
       tensor.reshape(shape_of(spec.dims, problem.sizes));
       problem.inputs.insert_or_assign(spec.name, std::move(tensor));
       problem.from_file = problem.from_file || rounds;
-    } else if (spec.draw && (spec.beside_file || !files.input)) {
+    } else if (spec.draw && !(spec.optional && files.input)) {
       Tensor tensor(spec.dtype, shape_of(spec.dims, problem.sizes));
       spec.draw(Random(problem.seed, spec.name), problem.sizes, tensor);
       if (rounds) round_to_bf16(tensor);

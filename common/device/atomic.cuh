@@ -74,6 +74,23 @@ __device__ __forceinline__ T load_relaxed(const T* address) {
 #endif
 }
 
+/// Two neighbouring words.
+struct WordPair {
+  std::uint64_t first, second;
+};
+
+/// Reads two words as two load_relaxed() would, in one trip to memory: each is whole, but one may be older than the other.
+/// @param address of the first, aligned to 16 bytes
+__device__ __forceinline__ WordPair load_relaxed_pair(const std::uint64_t* address) {
+#if TUTORIAL_EMULATOR
+  return {load_relaxed(address), load_relaxed(address + 1)};
+#else
+  WordPair pair;
+  asm volatile("ld.relaxed.gpu.v2.u64 {%0, %1}, [%2];" : "=l"(pair.first), "=l"(pair.second) : "l"(address) : "memory");
+  return pair;
+#endif
+}
+
 /// Writes *address, which other blocks may read meanwhile, at once and whole. It orders nothing else.
 /// @tparam T an integer of 4 or 8 bytes
 template <class T>

@@ -80,5 +80,37 @@ TEST(AcquireRelease, KeepsAllBits) {
   EXPECT_EQ(narrow.download()[0], INT32_MIN);
 }
 
+__global__ void add_pair(const std::uint64_t* pair, std::uint64_t* sums) {
+  const WordPair words = load_relaxed_pair(pair);
+  store_relaxed(&sums[0], words.first + 1);
+  store_relaxed(&sums[1], words.second + 2);
+}
+
+TEST(Relaxed, ReadsBothWordsOfAPair) {
+  DeviceBuffer<std::uint64_t> pair(std::vector<std::uint64_t>{0, 0, UINT64_MAX - 5, 1ull << 63}), sums(2);
+  launch(add_pair, {1, 1}, pair.data() + 2, sums.data());
+  EXPECT_EQ(sums.download(), (std::vector<std::uint64_t>{UINT64_MAX - 4, (1ull << 63) + 2}));
+}
+
+/// Two blocks write a word of the same pair each, and the second waits for the first one's.
+__global__ void greet(unsigned* tickets, std::uint64_t* pair, std::uint64_t* heard) {
+  const unsigned number = atomicAdd(tickets, 1);
+  store_relaxed(&pair[number], 10 + number);
+  if (number == 0) return;  // who comes second is sure that the other one has started
+  WordPair words{};
+  for (;; backoff()) {
+    words = load_relaxed_pair(pair);
+    if (words.first != 0) break;
+  }
+  *heard = 100 * words.first + words.second;
+}
+
+TEST(Relaxed, APairShowsWhatAnotherBlockStores) {
+  DeviceBuffer<unsigned> tickets(std::vector<unsigned>{0});
+  DeviceBuffer<std::uint64_t> pair(std::vector<std::uint64_t>{0, 0}), heard(std::vector<std::uint64_t>{0});
+  launch(greet, {2, 1}, tickets.data(), pair.data(), heard.data());
+  EXPECT_EQ(heard.download()[0], 1011u);
+}
+
 }  // namespace
 }  // namespace tutorial
