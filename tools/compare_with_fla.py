@@ -343,7 +343,8 @@ def run(options, gpu_of=Gpu) -> int:
         "comparisons": rows,
     }
     with tempfile.TemporaryDirectory(prefix="compare_with_fla_") as folder:
-        for L in lengths:
+        # The longest first: their autotuner chooses at the first length that it meets and keeps to that.
+        for L in reversed(lengths):
             for peer in wanted:
                 problem = {"B": options.B, "H": options.H, "L": L, "Dk": options.Dk, "Dv": options.Dv}
                 print(f"{peer.label} L={L}", file=sys.stderr)

@@ -13,8 +13,8 @@
 ///   thread: y_t = exp(g_t) y_{t-1} + x_t
 ///
 /// Shapes: x, y [B, H, L, D]; g [B, H, L, Dg], Dg = 1 or D; states [B, H, D]; fp32 in device memory.
-/// Who does what, D = 1 (time is contiguous): a block has 512 threads and 8192 steps, or half of both where a sequence
-/// has no more than that; a warp has 512 steps. In each of 4 turns the lanes have 4 steps each, 128 neighbouring
+/// Who does what, D = 1 (time is contiguous): a block has 512 threads and 8192 steps, or a half, a quarter or a sixteenth
+/// of both where a sequence has no more than that; a warp has 512 steps. In each of 4 turns the lanes have 4 steps each, 128 neighbouring
 /// numbers, copied to shared memory 16 bytes at a time, all 8 copies before the first number is used. There the tile
 /// waits for what comes before it; a thread reads nobody's numbers but its own. A turn's map starts where the turn
 /// before ended, in registers: no transposition, no bank conflict, for 4 warp scans instead of one.
@@ -114,9 +114,14 @@ __device__ __forceinline__ void fetch_four(Four& to, const float* p, std::int64_
   }
 }
 
-/// @tparam kWarps of a block: 8 where a sequence fits into their tile, else 16
+/// On a multiprocessor at once: 48 warps have 192 KB of steps, and no GPU takes more than 32 blocks.
+constexpr int blocks_of(int warps) {
+  return warps == 1 ? 32 : 48 / warps;
+}
+
+/// @tparam kWarps of a block: the fewest of 1, 4, 8 and 16 whose tile has the whole sequence, if any has
 template <int kWarps, bool kVector>
-__global__ void __launch_bounds__(kWarps * 32, 48 / kWarps) time_kernel(Arguments a, LookBack back) {
+__global__ void __launch_bounds__(kWarps * 32, blocks_of(kWarps)) time_kernel(Arguments a, LookBack back) {
   constexpr int kThreads = kWarps * 32, kTile = kWarps * kWarpSteps;
   // The tile waits in shared memory, turn after turn; a thread reads and writes its own numbers alone.
   Four *const x_of = dynamic_shared<Four>() + threadIdx.x, *const gate_of = x_of + kTurns * kThreads;
@@ -302,8 +307,9 @@ struct Cut {
 
   explicit Cut(const Arguments& a) {
     width = a.D == 1 ? 1 : a.D <= 4 ? 4 : 32;
-    threads = a.D > 1 || a.L <= 8 * kWarpSteps ? 256 : 512;
-    tile = a.D == 1 ? threads / 32 * kWarpSteps : threads * 4 / width * kSteps;
+    const int warps = a.L <= kWarpSteps ? 1 : a.L <= 4 * kWarpSteps ? 4 : a.L <= 8 * kWarpSteps ? 8 : 16;
+    threads = a.D == 1 ? 32 * warps : kThreads;
+    tile = a.D == 1 ? warps * kWarpSteps : threads * 4 / width * kSteps;
     chains = std::int64_t(a.B) * a.H * ((a.D - 1) / width + 1);
     tiles = (a.L - 1) / tile + 1;
   }
@@ -328,8 +334,16 @@ auto channels_kernel_for(const Arguments& a) {
 }
 
 template <bool kVector>
+auto time_kernel_for(int threads) {
+  return threads == 32    ? time_kernel<1, kVector>
+         : threads == 128 ? time_kernel<4, kVector>
+         : threads == 256 ? time_kernel<8, kVector>
+                          : time_kernel<16, kVector>;
+}
+
+template <bool kVector>
 auto kernel_for(const Arguments& a) {
-  if (a.D == 1) return Cut(a).threads == 256 ? time_kernel<8, kVector> : time_kernel<16, kVector>;
+  if (a.D == 1) return time_kernel_for<kVector>(Cut(a).threads);
   return a.D <= 4 ? channels_kernel_for<4, kVector>(a) : channels_kernel_for<32, kVector>(a);
 }
 
