@@ -108,39 +108,42 @@ struct Seen {
   bool is_whole[2][kWarps];  ///< whether it goes back to the first tile
 };
 
-/// What comes before a tile > 0, found by a block, all threads of which call and are told: a thread looks at one tile.
+/// What comes before a tile > 0, found by a block, all threads of which call and are told: 128 of them look at a tile each.
 /// For a chain of one channel.
 ///
-/// So many because a trip to the second-level cache takes some 2 microseconds when memory is busy, longer than a hundred
-/// tiles' share of memory's time: a look back at 32 a trip falls behind. And not at once, because the tiles just before
-/// this one are about as far as it is: who asks in vain delays what others ask for.
+/// So many because a trip to the second-level cache takes some 2 microseconds when memory is busy, as long as memory
+/// needs for 80 tiles: a look back at 32 a trip falls behind. And not at once, because the tiles just before this one
+/// are about as far as it is: who asks in vain delays what others ask for.
 template <int kWarps>
 __device__ __forceinline__ Affine<float> look_back_by_block(const LookBack& back, int tile, int chain,
                                                             Seen<kWarps>& seen) {
+  constexpr int kLook = kWarps < 4 ? kWarps : 4;  // warps that look
   const int warp = int(threadIdx.x) / 32, lane = int(lane_index());
   Affine<float> found;  // from where we are, up to the tile
   __nanosleep(500);
   for (int round = 0;; ++round) {
-    const int n = tile - 1 - (round * kWarps + warp) * 32 - 31 + lane;  // the first warp has the newest
-    Affine<float> map;
-    bool is_whole = false;
-    if (n >= 0) {
-      for (;; backoff()) {
-        const Words told = back.ask(n, chain, 0);
-        is_whole = told.up_to_end != kNotThere;
-        map = to_map(is_whole ? told.up_to_end : told.own);
-        if (is_whole || told.own != kNotThere) break;
+    if (warp < kLook) {
+      const int n = tile - 1 - (round * kLook + warp) * 32 - 31 + lane;  // the first warp has the newest
+      Affine<float> map;
+      bool is_whole = false;
+      if (n >= 0) {
+        for (;; backoff()) {
+          const Words told = back.ask(n, chain, 0);
+          is_whole = told.up_to_end != kNotThere;
+          map = to_map(is_whole ? told.up_to_end : told.own);
+          if (is_whole || told.own != kNotThere) break;
+        }
+      }
+      const unsigned whole = __ballot_sync(kAllLanes, is_whole);
+      if (whole != 0 && lane < 31 - __clz(int(whole))) map = {};  // older than the newest that is whole
+      map = warp_scan(map);
+      if (lane == 31) {
+        seen.map[round % 2][warp] = make_float2(map.log_decay, map.value);
+        seen.is_whole[round % 2][warp] = whole != 0;
       }
     }
-    const unsigned whole = __ballot_sync(kAllLanes, is_whole);
-    if (whole != 0 && lane < 31 - __clz(int(whole))) map = {};  // older than the newest that is whole
-    map = warp_scan(map);
-    if (lane == 31) {
-      seen.map[round % 2][warp] = make_float2(map.log_decay, map.value);
-      seen.is_whole[round % 2][warp] = whole != 0;
-    }
     __syncthreads();
-    for (int w = 0; w < kWarps; ++w) {
+    for (int w = 0; w < kLook; ++w) {
       const float2 of_warp = seen.map[round % 2][w];
       found = compose({of_warp.x, of_warp.y}, found);
       if (seen.is_whole[round % 2][w]) return found;  // the first tile always is
