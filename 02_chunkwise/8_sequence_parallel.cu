@@ -27,8 +27,9 @@
 /// Limit: the memory's bandwidth, with two blocks for each multiprocessor; for short sequences three kernels' starts
 /// and ends.
 /// Needs: as stage 6. Weakness: the second read, and for short sequences three launches; stage 9 chooses.
-/// Sources: the scan over segments is Blelloch's reduce-then-scan, "Prefix Sums and Their Applications" (1990), with
-/// one sequential scan in the middle; flash-linear-attention splits sequences over GPUs in the same way.
+/// Sources: the scan (running sum) over segments is Blelloch's reduce-then-scan, "Prefix Sums and Their
+/// Applications" (1990), with one sequential scan in the middle; flash-linear-attention splits sequences over GPUs in
+/// the same way.
 
 #include <cuda_runtime.h>
 

@@ -10,8 +10,8 @@
 /// Q, K [C, Dk] and V [C, Dv] are bf16 tiles in shared memory (swizzled_tile.cuh). The block's warps share the
 /// columns of V, O and S: warp w has kWarpColumns of them, and nobody else ever needs its part of S. So S stays in
 /// that warp's registers, as accumulators in fp32, from the first chunk to the last. It is kept transposed, S^T [Dv,
-/// Dk]: then the accumulators of S^T += V^T K, rounded to bf16, are just what O += Q S wants for its B fragment, and
-/// the state never passes through shared memory:
+/// Dk]: then the accumulators of S^T += V^T K, rounded to bf16, are just what O += Q S wants for its B fragment (that
+/// of the right factor), and the state never passes through shared memory:
 ///
 ///     accumulator of S^T: lane (g, p) holds S^T[g][p, p+1]        g = lane / 4, p = 2 (lane % 4)
 ///     B fragment of S:    lane (g, p) holds S[p, p+1][g]          the same two numbers

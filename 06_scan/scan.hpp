@@ -7,7 +7,7 @@
 /// for each of D channels. g_t, the logarithm of the gate, is one number a step (Dg = 1) or one a channel (Dg = D). The
 /// adjoint, of gradients dy:
 ///
-///     dx_t = dy_t + exp(g_{t+1}) dx_{t+1},    dg_t = exp(g_t) dx_t y_{t-1},    dy_0 = exp(g_1) dx_1
+///     dx_t = dy_t + exp(g_{t+1}) dx_{t+1},    dg_t = exp(g_t) dx_t y_{t-1},    dinitial_state = exp(g_1) dx_1
 ///
 /// where dg_t is summed over the channels if Dg = 1. Views of CPU stages point into host memory, views of GPU stages
 /// into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the runtime

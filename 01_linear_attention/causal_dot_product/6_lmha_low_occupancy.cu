@@ -12,8 +12,8 @@
 /// Who does what: block (b, h, j) has 4, 8 or 16 warps. Warp w takes the 4 steps t0 + 4 w to t0 + 4 w + 3; its lanes
 /// run along Dk (lane l has elements l, l + 32, ...). In a warp the prefix over its 4 steps is three additions. Across
 /// warps each writes the total of its steps to shared memory, and after one barrier adds up the totals of the warps
-/// before it: with that, every one of the block's 16 to 64 steps has its state. A warp reduction of q_t S_t over the
-/// lanes gives o_t.
+/// before it: with that, every one of the block's 16 to 64 steps has its state. A warp reduction (a sum over the
+/// lanes, by shuffles) of q_t S_t gives o_t.
 ///
 ///   warp 0  | k0 v0 | +k1 v1 | +k2 v2 | +k3 v3 |-> total 0 -.
 ///   warp 1  | k4 v4 | +k5 v5 | +k6 v6 | +k7 v7 |-> total 1 -+-. barrier, then  S = S_(t0-1) + totals before mine

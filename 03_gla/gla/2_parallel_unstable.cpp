@@ -5,7 +5,7 @@
 /// quotient of a query's and a key's number: so q_t takes its B_t, k_i divides by its B_i, and the gates are gone.
 /// Mends: stage 1 takes L steps in line. Same: the result, as long as it holds.
 ///
-///   B_t = exp(g_1) ... exp(g_t)                  element by element, B [L, Dk]
+///   B_t = exp(g_1) ... exp(g_t)                  element by element, B [L, Dk]; in `B H` below B is the batch
 ///   P = ((Q . B) (K / B)^T) . M                  M_ti = 1 for i <= t, else 0
 ///   O = scale ((Q . B) S_0 + P V)
 ///   S = diag(B_L) S_0 + (K / B . B_L)^T V         the final state: times B_L first, or the product with V overflows

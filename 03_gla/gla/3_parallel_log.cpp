@@ -5,7 +5,7 @@
 /// at most 0, so that its exponential is between 0 and 1, however strong the gates are.
 /// Mends: stage 2 computes B_t and 1 / B_i, of which the one underflows and the other overflows. Same: the scores.
 ///
-///   b_t = log B_t = g_1 + ... + g_t                            element by element, b [L, Dk]
+///   b_t = log B_t = g_1 + ... + g_t                            element by element, b [L, Dk], `sums` below
 ///   P_ti = sum_d Q_td K_id exp(b_td - b_id)   for i <= t       0 above the diagonal
 ///   O = scale ((Q . exp(b)) S_0 + P V)
 ///   S = diag(exp(b_L)) S_0 + (K . exp(b_L - b))^T V            the final state

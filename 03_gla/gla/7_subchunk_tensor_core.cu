@@ -36,7 +36,7 @@
 /// Limit: with few heads, the time that a block needs for one chunk after the other. Needs: Dk, Dv multiples of 16, Dk
 /// at most 256, rows aligned to 16 bytes.
 /// Weakness: all of q~ and k~ is taken apart, multiplied and rounded again on its way to the tensor cores, and that
-/// costs a third barrier. And B H ceil(Dv / 128) blocks, however long the sequence is.
+/// costs a third barrier. And B H ceil(Dv / 64) blocks where heads are few, however long the sequence is.
 /// Source: arXiv 2312.06635, section 4.3, "secondary-level chunking"; chapter 02's `pipelined`.
 
 #include <cuda_runtime.h>

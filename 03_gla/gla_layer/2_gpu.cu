@@ -18,7 +18,7 @@
 /// with two barriers for each 16 of `rank`.
 /// Work: 2 B L d_model (2 H Dk + 3 H Dv) in the products, and gla's. Bytes: x, y, the weights once; every matrix
 /// between them is written once and read once, x four times more.
-/// Limit: fp32 arithmetic. Tensor cores would take the products as TF32, whose 10 bits err by 3e-4: they are off.
+/// Limit: fp32 arithmetic. Tensor cores would take the products as TF32, whose 11 bits err by 3e-4: it is off.
 /// Needs: B L < 2^31 - 16, H Dk <= 8388480, and what gla's dispatch needs.
 /// Weakness: the products do not use the units that a GPU has for products. Stage 3 does.
 /// Source: arXiv 2312.06635, section 4.4; cuBLAS: NVIDIA's documentation of cublasGemmEx.

@@ -11,7 +11,7 @@
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; S_0 and final_state [B, H, Dk, Dv]; fp32 in host memory.
 /// Who does what, work, limit and needs: gla's. Bytes: q, k, v and o once.
 /// Weakness: gates that depend on neither element nor position need neither exponentials nor a second level: P_ti =
-/// (q_t . k_i) gamma^(t-i) is a product times a triangle of constants. Scalar gates are chapter 04's.
+/// (q_t . k_i) gamma^(t-i), gamma the gate, is a product times a triangle of constants. Scalar gates are chapter 04's.
 /// Source: arXiv 2307.08621, equation 8; arXiv 2312.06635, section 4.1.
 
 #include <algorithm>

@@ -13,11 +13,12 @@
 ///   thread: y_t = exp(g_t) y_{t-1} + x_t
 ///
 /// Shapes: x, y [B, H, L, D]; g [B, H, L, Dg], Dg = 1 or D; states [B, H, D]; fp32 in device memory.
-/// Who does what, D = 1 (time is contiguous): a block has 512 threads and 8192 steps, or a half, a quarter or a sixteenth
-/// of both where a sequence has no more than that; a warp has 512 steps. In each of 4 turns the lanes have 4 steps each, 128 neighbouring
-/// numbers, copied to shared memory 16 bytes at a time, all 8 copies before the first number is used. There the tile
-/// waits for what comes before it; a thread reads nobody's numbers but its own. A turn's map starts where the turn
-/// before ended, in registers: no transposition, no bank conflict, for 4 warp scans instead of one.
+/// Who does what, D = 1 (time is contiguous): a block has 512 threads and 8192 steps, or a half, a quarter or a
+/// sixteenth of both where a sequence has no more than that; a warp has 512 steps. In each of 4 turns the lanes have 4
+/// steps each, 128 neighbouring numbers, copied to shared memory 16 bytes at a time, all 8 copies before the first
+/// number is used. There the tile waits for what comes before it; a thread reads nobody's numbers but its own. A turn's
+/// map starts where the turn before ended, in registers: no transposition, no bank conflict, for 4 warp scans instead
+/// of one.
 /// Who does what, D > 1 (channels are contiguous): a block has 32 channels and 256 steps, a lane 4 neighbouring
 /// channels and 8 steps: 8 lanes have a row of 128 bytes, 4 x 8 such groups of lanes follow each other in time. The
 /// scan over the 4 groups of a warp is by shuffles; lane d of the first warp scans the warps' totals for channel d, and
