@@ -8,7 +8,8 @@
 ///   S_t = diag(exp(g_t)) S_{t-1} + k_t^T v_t,    o_t = scale q_t S_t
 ///
 /// Shapes, who does what, resources, work, bytes, limit and needs: those of the kernel that it picks, in 03_gla/gla.
-/// Weakness: it is not that release, and says nothing about what fusing buys; stage 2 is where the fusing begins.
+/// Weakness: it is fused already, and says nothing about what fusing buys. Stage 2 goes back to where nothing is: to
+/// the first release of flash-linear-attention.
 
 #include "04_fused_chunk/fused_gla.hpp"
 

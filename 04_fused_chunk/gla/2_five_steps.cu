@@ -1,5 +1,5 @@
 /// @file
-/// Stage 2, `five_steps`: how the first GLA release ran its forward, step by step.
+/// Stage 2, `five_steps`: how the first release of flash-linear-attention ran gla, step by step.
 ///
 /// Idea: windows of BT = 16 positions are so short that the decays within them can be put into the factors, as in
 /// chapter 03's parallel form, without anything overflowing: q grows weaker from the window's start, k towards its end.
@@ -32,8 +32,8 @@
 ///   5  o = sum of partials + (sum of P) v
 ///
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L, Dk], S_0 and final_state [B, H, Dk, Dv] fp32. In
-/// the picture also what lies in memory between the kernels, and the grids: N = ceil(L / 16), NK = ceil(Dk / 64), NV
-/// = ceil(Dv / 64).
+/// the picture also what lies in memory between the kernels, and the grids: N = ceil(L / 16) windows, NK =
+/// ceil(Dk / 64) slices of the keys' width, NV = ceil(Dv / 64) of the values'.
 /// Who does what: steps 1, 2: a block of 64 threads a window, a thread a column of it. 3: a block of four warps has a
 /// tile [64, 64] of the state, each warp 16 columns, in registers for the whole sequence (window.cuh); its columns of
 /// v, its slice of q_g and k_g. 4: a thread a pair of positions. 5: a block a window and 64 columns, on tensor cores.

@@ -7,8 +7,8 @@
 /// Mends: stage 1 takes L steps in line. Same: heads over threads.
 ///
 ///   b_t = g_s + ... + g_t from the chunk's first position s on, e its last
-///   P_ti = scale (q_t . k_i) exp(b_t - b_i), i <= t                              # and a triangle of exponentials
-///   O = P V + scale diag(exp(b)) Q S                                             # #
+///   P_ti = (q_t . k_i) exp(b_t - b_i), i <= t                                    # and a triangle of exponentials
+///   O = scale (P V + diag(exp(b)) Q S)                                           # #
 ///   S = exp(b_e) S + (diag(exp(b_e - b)) K)^T V                                  #           (#: a matrix product)
 ///
 /// The sums are in double, and a gate is taken as -1000 at least, whose exponential is zero all the same: so the

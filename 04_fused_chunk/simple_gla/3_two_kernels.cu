@@ -6,11 +6,12 @@
 /// state can be as small as there are multiprocessors for. The second kernel has a block for each chunk.
 /// Mends: stage 2 has a thread a head. Same: the equations, with C = 64.
 ///
-///   S_n = 2^b_e S_{n-1} + (diag(2^(b_e - b)) K_n)^T V_n         states_kernel; S_{n-1} is left in memory, in bf16
+///   S_n = 2^b_e S_{n-1} + K_n^T (diag(2^(b_e - b)) V_n)         states_kernel; S_{n-1} is left in memory, in bf16
 ///   P_ti = (q_t . k_i) 2^(b_t - b_i), i <= t                    outputs_kernel
 ///   O_n = scale (diag(2^b) Q_n S_{n-1} + P V_n)
 ///
-/// b_t: the sum of g / ln 2 from the chunk's first position up to t, b_e up to its last.
+/// b_t: the sum of g / ln 2 from the chunk's first position up to t, b_e up to its last; in scalar_gate.cuh sums and
+/// end. There a score gets scale with its decay, and so does a row of Q S.
 ///
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32; states
 /// [B, H, N, Dk, Dv] bf16 for the N = ceil(L / 64) chunks, in the order of the second kernel's fragments: 16 bytes a

@@ -81,7 +81,7 @@ __device__ __forceinline__ std::uint32_t times(std::uint32_t two, float2 factors
   return pack(x.x * factors.x, x.y * factors.y);
 }
 
-/// S = 2^(sum of the gates) S + (diag(2^(end - sums)) K)^T V: chapter 02's update_state(), each row of V times the
+/// S = 2^(sum of the gates) S + K^T (diag(2^(end - sums)) V): chapter 02's update_state(), each row of V times the
 /// decay of its position. In the registers it is S^T += V^T K, where a row of V is a column of the fragment.
 /// @param to_end the chunk's decays: a DecayToEnd, or SharedSums::ToEnd
 template <class Shape, class Decays>

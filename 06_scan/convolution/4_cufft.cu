@@ -1,9 +1,10 @@
 /// @file
 /// Stage 4, `cufft`: stage 2 on the GPU, the transforms by cuFFT.
 ///
-/// Idea: a channel of a batch entry is a sequence, and cuFFT transforms all of them in one call. What is left are three
-/// small kernels: turn [B, L, D] into sequences with zeros behind them, multiply, turn back.
-/// Mends: stage 2 is on the CPU, stage 3 takes geometric kernels alone. Same: the mathematics of stage 2, in fp32.
+/// Idea: a channel of a batch entry is a sequence, and cuFFT, NVIDIA's library of Fourier transforms, transforms all of
+/// them in one call. What is left are three small kernels: turn [B, L, D] into sequences with zeros behind them,
+/// multiply, turn back.
+/// Mends: stage 2 is on the CPU, stage 3 takes the kernels r^j alone. Same: the mathematics of stage 2, in fp32.
 ///
 ///   rows [B D + 1, N]: u transposed and followed by zeros; the last one is the kernel
 ///   spectra [B D + 1, N / 2 + 1], in place; each times the last one, over N (cuFFT leaves that factor to the caller)

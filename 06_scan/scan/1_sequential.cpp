@@ -5,10 +5,10 @@
 /// Mends: in the chapters before, k_t^T v_t is the x_t and the state's elements are the channels, between a product
 /// that makes x and a product that reads y. Here x is given and every y is asked for: no arithmetic hides the memory.
 ///
-///   y_t = exp(g_t) y_{t-1} + x_t,    y_0 = initial_state or 0
+///   y_t = exp(g_t) y_{t-1} + x_t,    y_0 = initial_state or 0              (g is log_decay in the code)
 ///   final_state = y_L,    final_log_decay = sum_t g_t
 ///
-/// and backwards, from the end, with dx_{L+1} = 0:
+/// and backwards, for the gradients dx, dg of x, g from that of y, dy (the adjoint), from the end, with dx_{L+1} = 0:
 ///
 ///   dx_t = dy_t + exp(g_{t+1}) dx_{t+1}
 ///   dg_t = exp(g_t) dx_t y_{t-1}                    summed over the channels where Dg = 1

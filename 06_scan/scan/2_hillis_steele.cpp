@@ -1,8 +1,9 @@
 /// @file
 /// Stage 2, `hillis_steele`: every step looks back 1, 2, 4, ... steps.
 ///
-/// Idea: composition is associative, so the map of steps 1 to t may be put together in any grouping. In round r every
-/// step that has one composes the map 2^r places before it with its own: then it stands for the last 2^(r+1) steps.
+/// Idea: a step is the map y -> exp(g_t) y + x_t, and so is a run of steps (affine.hpp). Composition is associative, so
+/// the map of steps 1 to t may be put together in any grouping. In round r every step that has one composes the map 2^r
+/// places before it with its own: then it stands for the last 2^(r+1) steps.
 /// Mends: stage 1's L steps in line are ceil(log2(L)) rounds, within which nothing waits. Same: the values; exp, which
 /// is now taken in every round.
 ///

@@ -4,7 +4,7 @@
 /// Idea: a block takes a channel. It brings a tile of steps to shared memory, runs up and down the tree, half as many
 /// threads as leaves, and writes the tile. The root is not told "nothing before you", as in stage 3, but what came
 /// before the tile, as a map that forgets its argument; so the leaves know y of the step before them.
-/// Mends: stage 4 has one thread for a sequence. Same: what is read and written; the sweeps of stage 3.
+/// Mends: stage 4 has one thread for a sequence. Same: what is read and written; stage 3's ways up and down.
 ///
 ///   up:   m[i] <- m[i] after m[i - d]               d = 1, 2, ..., 512;  thread n has i = 2d (n + 1) - 1
 ///   root: m[1023] <- (sum of all g before, y before)
@@ -12,8 +12,9 @@
 ///   y_t = exp(g_t) m[t].value + x_t
 ///
 /// Bank conflicts: at distance d the threads' elements are 2d apart, and address i is in bank i % 32: at d = 16 a warp
-/// asks one bank for 32 numbers. So element i lies at i + i / 32: each run of 32 is moved on by a bank, and at no distance
-/// do two lanes of a warp meet in one. Sums and values are arrays of their own, as pairs would take two banks each.
+/// asks one bank for 32 numbers. So element i lies at i + i / 32: each run of 32 is moved on by a bank, and at no
+/// distance do two lanes of a warp meet in one. Sums and values are arrays of their own, as pairs would take two banks
+/// each.
 ///
 /// Shapes: those of stage 4.
 /// Who does what: block (b, h, d) has 512 threads and tiles of 1024 steps; thread n loads and stores the steps n and

@@ -1,8 +1,8 @@
 /// @file
 /// Stage 8, `cub`: the same operator through CUB.
 ///
-/// Idea: cub::DeviceScan takes any associative operator: it is stage 7 by people who tune it for every GPU, and needs
-/// the pairs and their composition alone. The yardstick.
+/// Idea: CUB is NVIDIA's library of such building blocks, and its cub::DeviceScan takes any associative operator: it is
+/// stage 7 by people who tune it for every GPU, and needs the pairs and their composition alone. The yardstick.
 /// Mends: nothing, stage 7 is to be no slower. Same: the algorithm, look-back over tiles.
 ///
 ///   all sequences are one, of B H L steps; the first step of each is {-infinity, exp(g_1) y_0 + x_1}, a map that

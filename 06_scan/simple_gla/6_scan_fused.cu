@@ -20,9 +20,9 @@
 /// Who does what: block (tile, 32 columns, head), in the order of look_back.cuh, has 128 threads; 16 lanes share four
 /// columns (state_tile.cuh). What a thread publishes, the thread of its number in a later block reads: states lie in
 /// the order of threads, 16 bytes each, and a warp waits for a warp. A word of look_back.cuh, one a warp, has the sum
-/// of the tile's gates and says that the warp's part of the state is there: it is released after that and acquired
-/// before. For Dk > 128 a tile has 32 steps, and a multiprocessor two blocks: S and the own sum take twice the
-/// registers.
+/// of the tile's gates and says that the warp's part of the state is there: it is released after that is written and
+/// acquired before it is read (who sees the word then sees the state, too). For Dk > 128 a tile has 32 steps, and a
+/// multiprocessor two blocks: S and the own sum take twice the registers.
 /// Resources at Dk = 128: 2 x 32 registers a thread for S and the own sum, 72 KB of shared memory: three blocks a
 /// multiprocessor. Two exponentials a step and block.
 /// Work, a step: a multiply-add each of Dk Dv elements for the own sum, then a product and two multiply-adds: 8 Dk Dv
