@@ -7,7 +7,9 @@
 /// for each of D channels; positions t and j count from 0. Where kernel_j = r^j this is the operator `scan` with x = u,
 /// y_0 = 0 and the same gate r at every step. Views of CPU stages point into host memory, views of GPU stages into
 /// device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the runtime
-/// refuses.
+/// refuses. So do limits, notes and memory where they ask the device. All sizes are 1 or more. A stage does not check
+/// its limits: where they are not empty, calling it is undefined. bind() throws std::logic_error where the call lacks a
+/// size or has a tensor of another type.
 
 #include <cstdint>
 #include <string>

@@ -12,8 +12,11 @@
 ///                                                                 o_t = phi(q_t) S_t / (phi(q_t) . z_t + eps)
 ///
 /// the recurrences of the chapters 04, 03, 05 and 01, with their symbols; phi(x) = elu(x) + 1, z_0 = initial_z or 0,
-/// and phi(k_t) = 0 for t >= key_lengths[b]. Views of CPU stages point into host memory, views of GPU stages into device
-/// memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the runtime refuses.
+/// and phi(k_t) = 0 for t >= key_lengths[b]. Views of CPU stages point into host memory, views of GPU stages into
+/// device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the runtime
+/// refuses. So do limits, notes and memory where they ask the device. All sizes but P are 1 or more. A stage does not
+/// check its limits: where they are not empty, calling it is undefined. bind() throws std::logic_error where the call
+/// lacks a size or has a tensor of another type.
 
 #include <cuda_bf16.h>
 

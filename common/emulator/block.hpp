@@ -74,7 +74,8 @@ class Block {
 
   // What the threads call: in barrier.cpp,
   int barrier(bool predicate, std::source_location where);  ///< returns for how many threads the predicate holds
-  void yield();                                             ///< lets the others run first
+  /// Lets the others run first.
+  void yield();
   // in warp.cpp,
   /// See warp_exchange().
   void exchange(unsigned mask, const void* mine, std::size_t size, void* all, std::source_location where);

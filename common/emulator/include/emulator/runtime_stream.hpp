@@ -51,7 +51,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 /// Milliseconds from one event to the other by the steady clock: time on this machine, which says nothing about a GPU.
-/// cudaErrorInvalidResourceHandle if one was never recorded or takes no time.
+/// cudaErrorInvalidResourceHandle if one was never recorded or was made without timing.
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t stop);
 
 /// From here to cudaStreamEndCapture() launches, copies and memsets on `stream` are recorded, not run. The default

@@ -3,8 +3,8 @@
 /// The four shuffles of a warp under CUDA's names. The lane that is read is computed as the PTX ISA does it for
 /// shfl.sync: a lane whose source lies outside of its segment of `width` lanes gets its own value back. The value of a
 /// source that is not in the mask is undefined on a GPU and 0xFF bytes, a NaN, here. A width that is no power of two up
-/// to 32 ends the launch with a report, and so does what warp_exchange() does not allow. Source: PTX ISA, "Data
-/// Movement and Conversion Instructions: shfl.sync".
+/// to 32 ends the launch with a report, and so does what warp_exchange() does not allow.
+/// Source: PTX ISA, "Data Movement and Conversion Instructions: shfl.sync".
 
 #include <source_location>
 #include <type_traits>
