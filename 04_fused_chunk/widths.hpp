@@ -10,7 +10,7 @@
 
 namespace tutorial {
 
-/// Whether each row of the view begins at a multiple of 16 bytes; so does that of a null view.
+/// Whether each row of the view begins at a multiple of 16 bytes.
 template <class T>
 bool has_aligned_rows(const View<T>& view) {
   constexpr int kElements = 16 / int(sizeof(T));

@@ -35,7 +35,7 @@ void by_cufft(const Arguments&);  ///< 4: GPU: stage 2 through cuFFT; CUDA build
 
 // What a stage cannot run, as a sentence; empty where it can.
 std::string direct_limits(const Arguments&);
-std::string by_scan_limits(const Arguments&);  ///< looks at the kernel, where there is one
+std::string by_scan_limits(const Arguments&);  ///< copies the kernel to the host, where there is one, and looks at it
 std::string by_cufft_limits(const Arguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs.
@@ -49,7 +49,8 @@ std::int64_t by_scan_moved(const Arguments&);
 /// What scan's dispatch picks, as text for the report.
 std::string by_scan_note(const Arguments&);
 
-/// Length of the sequences that are transformed: a power of two, at least 2 L.
+/// Positions of the sequences that are transformed: a power of two, at least 2 L, so that the circular convolution of
+/// their spectra is the plain one.
 std::int64_t padded_length(std::int64_t L);
 
 }  // namespace tutorial::convolution

@@ -94,12 +94,13 @@ std::int64_t step_moved(const HalfArguments&);  ///< -1 where stage 2 does not s
 
 /// Columns of the state that a block of stage 3 takes.
 enum class Tile { narrow = 8, wide = 32 };
-/// Stage 3 with this tile instead of the one that it picks.
+/// Stage 3 with this tile instead of the one that it picks. Errors and limits as step().
 template <Rule kRule>
 void step_with(Tile tile, const HalfArguments&);
 Tile step_tile(const HalfArguments&);  ///< that it picks
 
-/// Bytes of one token for all B H heads: its states read and written, its q, k, v, gates and o, each of them once.
+/// Bytes of one token for all B H `heads`: its states read and written in fp32, its q, k, v and o in bf16, its gates in
+/// fp32, each of them once.
 std::int64_t token_bytes(Rule rule, std::int64_t heads, std::int64_t Dk, std::int64_t Dv);
 
 }  // namespace tutorial::decode
