@@ -4,7 +4,9 @@
 ///
 /// Symbols: B batch, H heads, L queries, Lk keys, Dk and Dv the widths of a key and of a value; positions t and i.
 /// Views of CPU stages point into host memory, views of GPU stages into device memory. GPU stages only start their
-/// kernels, on current_stream(); they throw CudaError where the runtime refuses.
+/// kernels, on current_stream(); they throw CudaError where the runtime refuses. So do limits, notes and memory where
+/// they ask the device. All sizes are 1 or more. A stage does not check its limits: where they are not empty, calling
+/// it is undefined. bind() throws std::logic_error where the call lacks a size or has a tensor of another type.
 
 #include <string>
 
@@ -45,7 +47,7 @@ struct Spread {
   int column_tiles = 1;            ///< blocks a head: columns of S never meet, so each takes some of them
   bool twice_the_threads = false;  ///< two threads a column instead of one; for Dk <= 64 and blocks of up to 64 columns
 };
-/// Stage 5 with a spread.
+/// Stage 5 with a spread. Its blocks take at most lmha_max_columns(Dk) columns each; the caller sees to that.
 void lmha(const Arguments&, Spread);
 /// The widest key that a block of stage 5 takes.
 constexpr int kLmhaMaxKeyDim = 256;
@@ -77,6 +79,7 @@ struct AttentionArguments {
 
 /// o_t = phi(q_t) S_t / (phi(q_t) . z_t + eps) with S_t = sum_{i<=t} phi(k_i)^T v_i, z_t = sum_{i<=t} phi(k_i).
 /// Where Lk < L the missing keys have phi(k) = 0; where Lk > L the keys past L are never reached.
+/// Source: arXiv 2006.16236, equations 8 to 12, and 16 to 20 as a recurrence.
 namespace causal_attention {
 /// What a stage gets.
 using Arguments = AttentionArguments;
@@ -90,6 +93,7 @@ std::string gpu_limits(const Arguments&);
 }  // namespace causal_attention
 
 /// o_t = phi(q_t) S / (phi(q_t) . z + eps) with S = sum_i phi(k_i)^T v_i, z = sum_i phi(k_i) over all Lk keys.
+/// Source: arXiv 2006.16236, equations 3 to 6.
 namespace bidirectional_attention {
 /// What a stage gets.
 using Arguments = AttentionArguments;

@@ -1,6 +1,7 @@
 #pragma once
 /// @file
 /// Starts the copy of a chunk's rows from global memory to a tile, without waiting for it: cp.async, 16 bytes a thread.
+/// The emulator ends the launch with a report where a row is not aligned to 16 bytes.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -22,6 +23,7 @@ namespace tutorial::linear_attention {
 /// @param tile [C, kColumns] in shared memory
 /// @param first_row the chunk's first row in global memory, aligned to 16 bytes, as is every stride_l-th element
 /// after it
+/// @param stride_l elements from one row to the next
 /// @param columns a multiple of 8
 template <int kThreadCount, int kWidth, int kColumns>
 __device__ __forceinline__ void load_columns_async(int thread, const SwizzledTile<kColumns>& tile,

@@ -21,6 +21,9 @@
 ///
 /// Shared memory that a chunk reads at Dk = Dv = 128, in KB: scores 88, Q S 64, P V 36, K^T V 80; that is about as
 /// long as its 1344 mma take. Fewer, wider warps read less: four with 32 columns, not eight with 16.
+///
+/// All lanes of a warp call each function, in blocks of kThreads; tiles are aligned to 16 bytes and, where a function
+/// reads one, filled: a barrier stands between.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -225,7 +228,7 @@ __device__ __forceinline__ void update_state(typename Shape::State& S, const typ
 /// Calls f(element, address) for each element of the state that the lane holds and that exists, with its place in
 /// global memory.
 /// @param state the first row's element of the block's first column
-/// @param stride_row elements from one row of the state to the next
+/// @param stride_row elements from one row of the state to the next; rows need no alignment
 /// @param Dk,columns rows of the state and columns of the block that exist: multiples of 16
 template <class Shape, class Float, class F>
 __device__ __forceinline__ void for_each_element(typename Shape::State& S, Float* state, std::int64_t stride_row,
@@ -276,7 +279,8 @@ __device__ __forceinline__ void store_state(float* state, typename Shape::State&
 /// Writes the warp's columns of a tile to global memory in whole units of 16 bytes. The warp has put them there by
 /// itself.
 /// @param o the tile's first row, the block's first column; rows are stride_l elements apart
-/// @param rows,columns how many there are of the chunk's and of the block's
+/// @param stride_l a multiple of 8, and o aligned to 16 bytes
+/// @param rows,columns how many there are of the chunk's and of the block's; columns is a multiple of 8
 template <class Shape>
 __device__ __forceinline__ void store_warp_columns(__nv_bfloat16* o, std::int64_t stride_l, int rows, int columns,
                                                    const typename Shape::ValueTile& V) {

@@ -19,8 +19,9 @@
 ///                  3     #   #   #   m
 ///
 /// Rows are padded by 4 floats: neighbouring rows begin 4 banks apart, so that 8 lanes which read 16 bytes from one row
-/// each find all 32 banks, and rows stay aligned to 16 bytes. Shared memory is read 16 bytes at a time, along the
-/// rows (8 from tiles of 32 columns); global memory one element a thread, so that any stride and width will do.
+/// each find all 32 banks, and rows stay aligned to 16 bytes. Shared memory is read 16 bytes at a time, along the rows
+/// (8 from tiles of 32 columns); global memory one element a thread, so that any stride and width will do. Barriers are
+/// the caller's: before a tile is read, and before it is overwritten.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -51,7 +52,7 @@ template <int kCount>
 struct alignas(4 * kCount) Floats {
   float of[kCount];
 };
-/// The floats from an address on, which is aligned to their size.
+/// The floats from an address on, which is aligned to their size; undefined where it is not.
 template <int kCount>
 __device__ __forceinline__ Floats<kCount>& floats(float* address) {
   return *reinterpret_cast<Floats<kCount>*>(address);

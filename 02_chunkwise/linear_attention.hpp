@@ -7,7 +7,9 @@
 /// Symbols: B batch, H heads, L positions, Dk and Dv the widths of a key and of a value, C positions in a chunk;
 /// positions t and i, chunks n. All vectors are rows. Views of CPU stages point into host memory, views of GPU stages
 /// into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the runtime
-/// refuses.
+/// refuses. So do limits, notes and memory where they ask the device. All sizes are 1 or more. A stage does not check
+/// its limits: where they are not empty, calling it is undefined. bind() throws std::logic_error where the call lacks a
+/// size or has a tensor of another type.
 /// Source: Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Training", arXiv 2312.06635,
 /// section 2 and algorithm 1.
 

@@ -5,7 +5,8 @@
 ///     z_t = z_{t-1} + k_t,    o_t = scale q_t S_t / (scale q_t . z_t + eps)
 ///
 /// It is for q and k that a positive feature map made, so that no denominator vanishes: chapter 01's `causal_attention`
-/// is this with scale = 1, q = phi(q') and k = phi(k').
+/// is this with scale = 1, q = phi(q') and k = phi(k'). Errors and limits as in linear_attention.hpp.
+/// Source: Katharopoulos et al., arXiv 2006.16236, equations 18 to 20.
 
 #include <cstdint>
 #include <string>

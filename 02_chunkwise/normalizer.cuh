@@ -51,7 +51,7 @@ class SharedNormalizer {
     for (int i = int(threadIdx.x); i < kChunk * kParts; i += kThreads) parts_[i] = 0;  // some are never written
   }
 
-  /// Writes z after the last chunk, n - 1, to global memory: each lane the elements that it has computed.
+  /// Writes z after the last chunk, n - 1, to global memory, Dk elements: each lane those that it has computed.
   __device__ void store(float* to, int Dk, int n) const {
     for_each_pair([&](int, int d) {
       if (d >= Dk) return;
@@ -106,7 +106,7 @@ class SharedNormalizer {
     KeySums keys_ = {};
   };
 
-  /// keys += 1^T K: for a kernel that wants nothing else.
+  /// keys += 1^T K, the warp's columns: for a kernel that wants nothing else.
   static __device__ __forceinline__ void add_keys(KeySums& keys, const typename Shape::KeyTile& K) {
 #pragma unroll
     for (int i = 0; i < Shape::kDk / 16; ++i) add_keys(keys, K, i);

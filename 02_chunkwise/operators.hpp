@@ -1,6 +1,7 @@
 #pragma once
 /// @file
 /// What the chapter's runner must know of the operator: inputs, outputs, sizes, operations, reference.
+/// Work is that of one call, for sizes that are complete; std::out_of_range where one is missing.
 
 #include "common/chapter/operator.hpp"
 

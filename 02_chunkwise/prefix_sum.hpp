@@ -17,7 +17,8 @@ struct ChunkedSums {
   std::vector<long> sums;     ///< pass 2: the chunk's carried total added to each of its local sums
 };
 
-/// The prefix sums of x in chunks of `chunk`, of which the last may be shorter.
+/// The prefix sums of x in chunks of `chunk`, 1 or more, of which the last may be shorter. Sums do not overflow.
+/// Source: Blelloch, "Prefix Sums and Their Applications", CMU-CS-90-190, 1990.
 ChunkedSums chunked_sums(const std::vector<long>& x, int chunk);
 
 /// Shows the two passes on 0, 1, ... n - 1. Passed: the sums are those that one loop finds.

@@ -13,7 +13,8 @@ namespace tutorial::linear_attention {
 /// In fp32, rows packed.
 using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-/// c += factor a b. Rows of b and c are packed. Inlined, so that the compiler sees how the factors lie in memory.
+/// c [m, n] += factor a [m, k] b [k, n]. Rows of b and c are packed, and c is neither a nor b. Inlined, so that the
+/// compiler sees how the factors lie in memory.
 template <class A, class B, class C>
 inline __attribute__((always_inline)) void add_product(C&& c, float factor, const A& a, const B& b) {
   constexpr int kRows = 4;

@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// How the stages 7 and 8 spread a head over the GPU.
+/// How the stages 7 and 8 spread a head over the GPU. What asks the GPU for its multiprocessors or its shared memory
+/// throws CudaError where there is none.
 
 #include <cstdint>
 
@@ -19,9 +20,9 @@ struct Spread {
 /// The widest tile of this problem: 128 if Dv has so many columns, the state fits into registers and the tiles into
 /// this GPU's shared memory; else 64.
 int widest_tile(const HalfArguments&);
-/// A sequence of L in at most so many segments of equal length.
+/// A sequence of L in at most so many segments, 1 or more, of equal length; `starts` is null.
 Spread make_spread(int L, int columns, int segments);
-/// The tile of a block that walks a head alone: narrow while multiprocessors are idle.
+/// The tile of a block that walks a head alone, 64 or 128 columns: narrow while multiprocessors are idle.
 int block_columns(const HalfArguments&);
 /// What stage 8 does by itself: a block for each multiprocessor.
 Spread one_wave(const HalfArguments&);
@@ -47,9 +48,10 @@ Spread fastest_spread(const HalfArguments&, const WalkTimes&);
 
 struct Normalizer;
 
-/// Stage 7 with a spread. @param normalizer null: o is not normalised
+/// Stage 7 with a spread, whose `starts` are there if it has more than one segment. Limits and errors as stage 7.
+/// @param normalizer null: o is not normalised
 void pipelined(const HalfArguments&, const Spread&, const Normalizer* normalizer = nullptr);
-/// Stage 8 with a spread, whose `starts` it computes.
+/// Stage 8 with a spread, whose `starts` it computes, as with a normaliser those of z.
 void sequence_parallel(const HalfArguments&, Spread, const Normalizer* normalizer = nullptr);
 
 }  // namespace tutorial::linear_attention

@@ -34,7 +34,7 @@ struct SwizzledTile {
   __nv_bfloat16* data;  ///< aligned to 16 bytes
 
   /// Where the unit lies that begins with element (row, column), counted in elements from `data`; column is a multiple
-  /// of 8.
+  /// of 8, below kColumns.
   static __device__ __forceinline__ int unit(int row, int column) {
     return row * kColumns + ((column >> 3) ^ (row & 7)) * 8;
   }

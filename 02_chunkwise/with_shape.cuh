@@ -9,8 +9,8 @@
 
 namespace tutorial::linear_attention {
 
-/// Calls f with the smallest ChunkShape that has Dk and `columns`. (There is none of 256 and 128: its state would take
-/// 256 registers of each thread.)
+/// Calls f with the smallest ChunkShape that has Dk, up to 256, and `columns`, 64 or 128. (There is none of 256 and
+/// 128: its state would take 256 registers of each thread. It is that of 64 there.)
 template <class F>
 void with_shape(int Dk, int columns, F f) {
   if (Dk <= 64) {

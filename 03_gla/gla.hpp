@@ -6,7 +6,10 @@
 ///
 /// Symbols: those of chapter 02; g_t <= 0 the natural logarithm of position t's gates, one for each of the Dk rows of
 /// the state; c positions in a sub-chunk. Views of CPU stages point into host memory, views of GPU stages into device
-/// memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the runtime refuses.
+/// memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the runtime refuses. So
+/// do limits, notes and memory where they ask the device. All sizes are 1 or more. A stage does not check its limits:
+/// where they are not empty, calling it is undefined. bind() throws std::logic_error where the call lacks a size or has
+/// a tensor of another type.
 /// Source: Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Training", arXiv 2312.06635,
 /// section 4.
 
@@ -51,7 +54,7 @@ void dispatch(const HalfArguments&);              ///< 9: what a user calls
 void dispatch(const FloatArguments&);             ///< 9 for q, k, v, o in fp32
 
 // What a stage cannot run, as a sentence; empty where it can.
-std::string parallel_unstable_limits(const FloatArguments&);  ///< also where these gates are too strong for it
+std::string parallel_unstable_limits(const FloatArguments&);  ///< reads g, if any: these gates may be too strong
 std::string parallel_log_limits(const FloatArguments&);
 std::string recurrent_gpu_limits(const FloatArguments&);
 std::string chunk_gpu_limits(const FloatArguments&);

@@ -10,6 +10,9 @@
 ///
 /// Source: Yang et al., arXiv 2312.06635, section 4.4; the weights' names, the low-rank pair's place in the order and
 /// the normaliser of 16 are those of flash-linear-attention's GatedLinearAttention.
+///
+/// Pointers are into host memory for CPU stages, device memory for GPU stages. These start their work on
+/// current_stream() and throw CudaError where the runtime or cuBLAS refuses. Sizes, limits and bind() as in gla.hpp.
 
 #include <cuda_bf16.h>
 
@@ -24,11 +27,11 @@ namespace tutorial::gla_layer {
 template <class T>
 struct Arguments {
   int B, H, L;
-  int d_model;  ///< columns of x and y
-  int rank;     ///< numbers of a position that its gates depend on
-  int Dk, Dv;   ///< widths of a head; the heads side by side are key_dim and value_dim wide
-  float scale;  ///< multiplies q
-  float eps;
+  int d_model;       ///< columns of x and y
+  int rank;          ///< numbers of a position that its gates depend on
+  int Dk, Dv;        ///< widths of a head; the heads side by side are key_dim and value_dim wide
+  float scale;       ///< multiplies q
+  float eps;         ///< under the root
   float normalizer;  ///< of the gates
   const T* x;        ///< [B, L, d_model]
   const T* Wq;       ///< [H Dk, d_model]  q_proj.weight

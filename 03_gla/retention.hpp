@@ -5,7 +5,7 @@
 ///     S_t = (1 - 2^(-5-h)) S_{t-1} + k_t^T v_t,    o_t = scale q_t S_t,    S_0 = initial_state or 0
 ///
 /// Source: Sun et al., "Retentive Network: A Successor to Transformer for Large Language Models", arXiv 2307.08621,
-/// equations 5 and 8 (without the rotation of q and k).
+/// equations 5 and 8 (without the rotation of q and k). Errors, sizes, limits and bind() as in gla.hpp.
 
 #include <cuda_bf16.h>
 

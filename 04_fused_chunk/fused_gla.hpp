@@ -4,7 +4,8 @@
 /// arguments (03_gla/gla.hpp). Plain views and sizes only: .cu files include it.
 ///
 /// Stages take and give bf16, gates and states are fp32. GPU stages only start their kernels, on current_stream(); they
-/// throw CudaError where the runtime refuses.
+/// throw CudaError where the runtime refuses. So do limits, notes and memory where they ask the device. All sizes are 1
+/// or more. A stage does not check its limits: where they are not empty, calling it is undefined.
 /// Source of what this chapter rebuilds and fuses: the first release of flash-linear-attention, `fused_chunk_gla`;
 /// Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Training", arXiv 2312.06635, section 4.
 

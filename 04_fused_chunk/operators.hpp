@@ -2,6 +2,7 @@
 /// @file
 /// What the chapter's runner must know of the operators: inputs, outputs, sizes, operations, reference. The operator
 /// `gla` itself is chapter 03's.
+/// Work is that of one call, for sizes that are complete; std::out_of_range where one is missing.
 
 #include "common/chapter/operator.hpp"
 

@@ -7,7 +7,9 @@
 ///
 /// Symbols: those of chapter 02; g_t <= 0 the natural logarithm of position t's gate, one number for the whole state of
 /// a head. Views of CPU stages point into host memory, views of GPU stages into device memory. GPU stages only start
-/// their kernels, on current_stream(); they throw CudaError where the runtime refuses.
+/// their kernels, on current_stream(); they throw CudaError where the runtime refuses. So do limits, notes and memory
+/// where they ask the device. All sizes are 1 or more. A stage does not check its limits: where they are not empty,
+/// calling it is undefined. bind() throws std::logic_error where the call lacks a size or has a tensor of another type.
 /// Source: Dao and Gu, "Transformers are SSMs", arXiv 2405.21060 (Mamba-2's recurrence with a scalar decay); the name
 /// is flash-linear-attention's.
 

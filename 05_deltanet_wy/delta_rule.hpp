@@ -7,7 +7,9 @@
 /// Symbols: those of chapter 02; beta_t in [0, 1] how much of what the state has under k_t is replaced. With
 /// `normalize_keys` k_t stands for k_t / sqrt(k_t . k_t + kKeyEps). Views of CPU stages point into host memory, views
 /// of GPU stages into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError
-/// where the runtime refuses.
+/// where the runtime refuses. So do limits, notes and memory where they ask the device. All sizes are 1 or more. A
+/// stage does not check its limits: where they are not empty, calling it is undefined. bind() throws std::logic_error
+/// where the call lacks a size or has a tensor of another type.
 /// Source: Yang et al., "Parallelizing Linear Transformers with the Delta Rule over Sequence Length", arXiv 2406.06484.
 
 #include <cuda_bf16.h>

@@ -40,7 +40,8 @@ TUTORIAL_HOST_DEVICE inline double decay(double log_decay) {
   return exp(log_decay);
 }
 
-/// What the map makes of y.
+/// What the map makes of y. Infinite where exp(log_decay) overflows, which it does not for a gate: its logarithm is at
+/// most 0.
 template <class T>
 TUTORIAL_HOST_DEVICE T apply(const Affine<T>& map, T y) {
   return decay(map.log_decay) * y + map.value;

@@ -7,7 +7,9 @@
 /// for each of D channels; positions t and j count from 0. Where kernel_j = r^j this is the operator `scan` with x = u,
 /// y_0 = 0 and the same gate r at every step. Views of CPU stages point into host memory, views of GPU stages into
 /// device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the runtime
-/// refuses.
+/// refuses. So do limits, notes and memory where they ask the device. All sizes are 1 or more. A stage does not check
+/// its limits: where they are not empty, calling it is undefined. bind() throws std::logic_error where the call lacks a
+/// size or has a tensor of another type.
 
 #include <cstdint>
 #include <string>
@@ -33,7 +35,7 @@ void by_cufft(const Arguments&);  ///< 4: GPU: stage 2 through cuFFT; CUDA build
 
 // What a stage cannot run, as a sentence; empty where it can.
 std::string direct_limits(const Arguments&);
-std::string by_scan_limits(const Arguments&);  ///< looks at the kernel, where there is one
+std::string by_scan_limits(const Arguments&);  ///< copies the kernel to the host, where there is one, and looks at it
 std::string by_cufft_limits(const Arguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs.
@@ -47,7 +49,8 @@ std::int64_t by_scan_moved(const Arguments&);
 /// What scan's dispatch picks, as text for the report.
 std::string by_scan_note(const Arguments&);
 
-/// Length of the sequences that are transformed: a power of two, at least 2 L.
+/// Positions of the sequences that are transformed: a power of two, at least 2 L, so that the circular convolution of
+/// their spectra is the plain one.
 std::int64_t padded_length(std::int64_t L);
 
 }  // namespace tutorial::convolution

@@ -12,8 +12,11 @@
 ///                                                                 o_t = phi(q_t) S_t / (phi(q_t) . z_t + eps)
 ///
 /// the recurrences of the chapters 04, 03, 05 and 01, with their symbols; phi(x) = elu(x) + 1, z_0 = initial_z or 0,
-/// and phi(k_t) = 0 for t >= key_lengths[b]. Views of CPU stages point into host memory, views of GPU stages into device
-/// memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the runtime refuses.
+/// and phi(k_t) = 0 for t >= key_lengths[b]. Views of CPU stages point into host memory, views of GPU stages into
+/// device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the runtime
+/// refuses. So do limits, notes and memory where they ask the device. All sizes but P are 1 or more. A stage does not
+/// check its limits: where they are not empty, calling it is undefined. bind() throws std::logic_error where the call
+/// lacks a size or has a tensor of another type.
 
 #include <cuda_bf16.h>
 
@@ -91,12 +94,13 @@ std::int64_t step_moved(const HalfArguments&);  ///< -1 where stage 2 does not s
 
 /// Columns of the state that a block of stage 3 takes.
 enum class Tile { narrow = 8, wide = 32 };
-/// Stage 3 with this tile instead of the one that it picks.
+/// Stage 3 with this tile instead of the one that it picks. Errors and limits as step().
 template <Rule kRule>
 void step_with(Tile tile, const HalfArguments&);
 Tile step_tile(const HalfArguments&);  ///< that it picks
 
-/// Bytes of one token for all B H heads: its states read and written, its q, k, v, gates and o, each of them once.
+/// Bytes of one token for all B H `heads`: its states read and written in fp32, its q, k, v and o in bf16, its gates in
+/// fp32, each of them once.
 std::int64_t token_bytes(Rule rule, std::int64_t heads, std::int64_t Dk, std::int64_t Dv);
 
 }  // namespace tutorial::decode

@@ -10,6 +10,7 @@ namespace tutorial::scan {
 
 /// Why a workspace of so many bytes cannot be had, with both numbers; empty where it can.
 /// @param tag the workspace's: what it has already counts as free
+/// @throws CudaError where the device does not say what it has
 std::string memory_limits(std::string_view tag, std::int64_t bytes);
 
 }  // namespace tutorial::scan

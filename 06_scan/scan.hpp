@@ -11,7 +11,9 @@
 ///
 /// where dg_t is summed over the channels if Dg = 1. Views of CPU stages point into host memory, views of GPU stages
 /// into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the runtime
-/// refuses.
+/// refuses. So do limits, notes and memory where they ask the device. All sizes are 1 or more. A stage does not check
+/// its limits: where they are not empty, calling it is undefined. bind() throws std::logic_error where the call lacks a
+/// size or has a tensor of another type.
 /// Sources: Blelloch, "Prefix Sums and Their Applications", CMU-CS-90-190, 1990, section 1.4; Martin and Cundy,
 /// "Parallelizing Linear Recurrent Neural Nets Over Sequence Length", arXiv 1709.04057.
 

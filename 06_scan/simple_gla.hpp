@@ -6,7 +6,8 @@
 ///     S_t = exp(g_t) S_{t-1} + k_t^T v_t,    o_t = scale q_t S_t,    S_0 = initial_state or 0
 ///
 /// A step is the map S -> exp(g_t) S + k_t^T v_t: chapter 06's maps, whose value is a matrix. Inputs, sizes and the
-/// stages that these are compared with are chapter 04's.
+/// stages that these are compared with are chapter 04's, and so are their errors (04_fused_chunk/simple_gla.hpp).
+/// Sources: Katsch, "GateLoop", arXiv 2311.01927; Merrill and Garland, NVR-2016-002, section 4, for the look-back.
 
 #include <cstdint>
 #include <string>

@@ -39,7 +39,7 @@ __device__ __forceinline__ int first_column() {
   return int(threadIdx.x) / kShare * 4;
 }
 
-/// Four numbers of a row in shared memory.
+/// Four numbers of a row in shared memory, from `index` on: aligned to 16 bytes.
 __device__ __forceinline__ float4 four(const float* row, int index) {
   return *reinterpret_cast<const float4*>(row + index);
 }
@@ -114,7 +114,7 @@ struct StateTile {
 };
 
 /// The sum over the lanes that share columns, of column share() / 4. Each lane hands half of its numbers to another and
-/// keeps the other half: 5 shuffles instead of 16.
+/// keeps the other half: 5 shuffles instead of 16. All lanes of the warp call, as in the next two.
 __device__ __forceinline__ float sum_for_lane(const float (&x)[4]) {
   const bool second_pair = share() & 8, second = share() & 4;
   const float low = (second_pair ? x[2] : x[0]) + shuffle_xor(second_pair ? x[0] : x[2], 8);
@@ -140,7 +140,7 @@ __device__ __forceinline__ void store_output(float* o, const float (&parts)[4], 
 }
 
 /// Starts copies of kSteps rows of a tensor to rows of kWidth floats in shared memory, by all threads of the block.
-/// @tparam kVector 16 bytes at once, which must be aligned, and there as a whole; else 4
+/// @tparam kVector 16 bytes at once, which must be aligned, and there as a whole (see has_vector_rows()); else 4
 /// @param from the first element; rows are `stride` elements apart
 /// @param rows, columns that there are; zeros beyond
 template <bool kVector, int kSteps, int kWidth>

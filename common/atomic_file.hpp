@@ -7,7 +7,7 @@
 
 namespace tutorial {
 
-/// Throws UsageError where `path` cannot be written: its folder does not exist or takes no files, it is a folder
+/// Throws UsageError where `path` cannot be written: its folder does not exist or takes no files, it is empty, a folder
 /// itself, or it is protected. Asked before hours of work; leaves nothing behind.
 void require_writable(const std::filesystem::path& path);
 
@@ -25,7 +25,7 @@ class AtomicFile {
 
   /// Appends to what has been written.
   void write(const void* data, std::size_t bytes);
-  /// The file is complete: gives it its name.
+  /// The file is complete: gives it its name. Nothing is written after it.
   void commit();
 
  private:

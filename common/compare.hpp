@@ -21,7 +21,7 @@ struct Comparison {
   bool within(double tolerance) const { return error <= tolerance; }  // false for NaN
 };
 
-/// Compares two fp32 tensors. std::logic_error where their shapes differ.
+/// Compares two fp32 tensors. std::logic_error where their shapes differ, or one is of another type.
 Comparison compare(const Tensor& out, const Tensor& reference);
 
 /// "o[0, 1, 17, 3] is 0.25, not 0.5", "o[0, 1, 17, 3] is nan, not 0.5" or "o[0, 1, 17, 3] was never written".

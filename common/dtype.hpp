@@ -10,7 +10,7 @@ namespace tutorial {
 
 enum class Dtype { fp32, fp64, bf16, fp16, int32, int64 };
 
-/// Bytes of one element.
+/// Bytes of one element. std::logic_error for a number that is no Dtype, as in name_of().
 std::size_t size_of(Dtype dtype);
 
 /// "fp32", "bf16", ...: as tables and reports write it.

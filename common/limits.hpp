@@ -24,7 +24,8 @@ struct WantedLimits {
 Limits measure_cpu_limits();
 
 #if TUTORIAL_CUDA
-/// The current GPU, on current_stream(). Throws CudaError.
+/// The current GPU, on current_stream(). The copy is of up to 512 MB, or a quarter of the memory that is free.
+/// @throws CudaError where a call of the runtime fails
 Limits measure_gpu_limits(const WantedLimits& wanted);
 #endif
 

@@ -20,14 +20,14 @@ class Random {
   std::uint64_t bits(std::uint64_t i) const;
   /// Uniform in the open interval (0, 1).
   double uniform(std::uint64_t i) const;
-  /// Standard normal (Box-Muller).
+  /// Standard normal (Box and Muller, 1958): numbers 2 i and 2 i + 1 share two uniform ones.
   double normal(std::uint64_t i) const;
 
  private:
   std::uint64_t start_;
 };
 
-/// A seed that no one has chosen.
+/// A seed that no one has chosen, of 32 bits.
 std::uint64_t fresh_seed();
 
 }  // namespace tutorial

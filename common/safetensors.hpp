@@ -20,19 +20,20 @@ using Metadata = std::map<std::string, std::string, std::less<>>;
 /// for. Every error is a UsageError that names the file.
 class SafetensorsFile {
  public:
-  /// Reads and checks the header; throws UsageError.
+  /// Reads and checks the header; throws UsageError where the file cannot be read or is not a safetensors file.
   explicit SafetensorsFile(std::filesystem::path path);
 
   const std::filesystem::path& path() const { return path_; }
   const Metadata& metadata() const { return metadata_; }
-  /// Of all tensors.
+  /// Of all tensors, in alphabetical order.
   std::vector<std::string> names() const;
   /// Whether there is a tensor of this name.
   bool contains(const std::string& name) const { return entries_.find(name) != entries_.end(); }
-  /// Of a tensor that is there.
+  /// Of a tensor that is there, else UsageError.
   const Shape& shape(const std::string& name) const { return entry(name).shape; }
 
-  /// Reads a tensor in the type that it has in the file.
+  /// Reads a tensor in the type that it has in the file. UsageError where it is not there or of a type that cannot be
+  /// read.
   Tensor read(const std::string& name) const;
 
  private:
@@ -60,7 +61,8 @@ struct NamedTensor {
   const Tensor* tensor;
 };
 
-/// Writes a file, whole or not at all (see AtomicFile). Throws UsageError where it cannot be written.
+/// Writes a file, whole or not at all (see AtomicFile), the tensors in their types and in this order. Throws UsageError
+/// where it cannot be written. Names are not repeated.
 void write_safetensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                        const Metadata& metadata = {});
 

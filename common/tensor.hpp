@@ -23,14 +23,15 @@ std::int64_t element_count(const Shape& shape);
 /// "[2, 1, 70, 40]".
 std::string to_string(const Shape& shape);
 
-/// The index of element `offset` of a packed tensor of this shape.
+/// The index of element `offset` of a packed tensor of this shape, which has such an element.
 Shape index_of(const Shape& shape, std::int64_t offset);
 
 /// A packed tensor that owns its memory (aligned to 64 bytes). Moved, not copied: a copy is asked for with to().
 class Tensor {
  public:
   Tensor() = default;
-  /// The elements are left unwritten: see fill_bytes().
+  /// The elements are left unwritten: see fill_bytes(). UsageError as in element_count(), std::bad_alloc where the
+  /// memory is not there.
   Tensor(Dtype dtype, Shape shape);
 
   Dtype dtype() const { return dtype_; }
@@ -56,7 +57,7 @@ class Tensor {
     return {reinterpret_cast<const T*>(raw()), static_cast<std::size_t>(size_)};
   }
 
-  /// Element `offset` of the packed memory, whatever the type.
+  /// Element `offset` of the packed memory, whatever the type; it is not checked against size().
   double value(std::int64_t offset) const;
 
   /// The same elements under another shape of as many; std::logic_error for one of more or fewer.
@@ -81,7 +82,8 @@ class Tensor {
   std::unique_ptr<std::byte[], Free> memory_;
 };
 
-/// Rounds every element of an fp32 tensor to the nearest bf16 value, in place.
+/// Rounds every element of an fp32 tensor to the nearest bf16 value, ties to even, in place. std::logic_error for a
+/// tensor of another type.
 void round_to_bf16(Tensor& tensor);
 
 }  // namespace tutorial

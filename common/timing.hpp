@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// How long a call takes: on the host with a steady clock, on a GPU with events, and in a graph of repeated calls.
+/// How long a call takes: on the host with a steady clock, on a GPU with events, and in a graph of repeated calls. What
+/// the call throws is passed on.
 
 #include <cuda_runtime.h>
 
@@ -20,7 +21,7 @@ struct Times {
   int runs = 0;
 };
 
-/// How many runs are made.
+/// How many runs are made; `most` is at least 1.
 struct TimingPlan {
   int warmup = 1;       ///< runs that are not timed
   int least = 20;       ///< timed runs at least
@@ -44,19 +45,22 @@ struct PartTimes {
 /// Times calls that have ended when they return.
 Times time_on_host(const Timed& timed, const TimingPlan& plan);
 
-/// Times the parts of such calls; none where a call does not say what its parts are.
+/// Times the parts of such calls; none where a call does not say what its parts are. Every call has the same parts, in
+/// the same order; std::out_of_range where one has fewer than the first.
 std::vector<PartTimes> time_parts_on_host(const Timed& timed, const TimingPlan& plan);
 
-/// Times work that is queued on a stream of a GPU.
+/// Times work that is queued on a stream of a GPU. Its functions throw CudaError where the runtime fails.
 class GpuTimer {
  public:
-  /// Takes twice the size of the L2 cache of device memory. The stream becomes current_stream() for the timer's life.
+  /// Takes twice the size of the L2 cache of device memory, in bytes; CudaError with cudaErrorMemoryAllocation where it
+  /// is not there. The timer's stream becomes current_stream() for its life.
   GpuTimer();
   GpuTimer(const GpuTimer&) = delete;
   GpuTimer& operator=(const GpuTimer&) = delete;
   ~GpuTimer();
 
-  /// Between runs the L2 cache is filled with other data, so that every run finds its inputs in memory.
+  /// Times calls that queue work on current_stream(). Between runs the L2 cache is filled with other data, so that
+  /// every run finds its inputs in memory.
   Times time(const Timed& timed, const TimingPlan& plan);
 
   /// The same runs, with an event after each part. A part finds in the cache what the part before it has left there.

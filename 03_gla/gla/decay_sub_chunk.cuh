@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// What gates do inside a sub-chunk, by one warp: the loop of prepare.cu, which has the idea and the picture.
+/// What gates do inside a sub-chunk, by one warp: the loop of prepare.cu, which has the idea and the picture. All lanes
+/// of the warp call each function.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -52,6 +53,7 @@ __device__ __forceinline__ float chosen(unsigned bits, float a, float b) {
 
 /// Adds up over the lanes: of 2 kHalf sums that each lane has a part of, lane l gets that of number l / (16 / kHalf)
 /// modulo 2 kHalf.
+/// @tparam kHalf 1, 2, 4 or 8
 template <int kHalf>
 __device__ __forceinline__ float sum_over_lanes(const float (&parts)[2 * kHalf], int lane) {
   const auto upper = unsigned(opaque(lane & (2 * kHalf) ? ~0 : 0));
@@ -69,7 +71,7 @@ __device__ __forceinline__ float sum_over_lanes(const float (&parts)[2 * kHalf],
 }
 
 /// Loads a lane's elements of a row. Past the end of the sequence or of Dk the last ones are read once more, and not
-/// used: loads under a condition would be branches.
+/// used: loads under a condition would be branches. Rows are aligned to kElements elements, d is a multiple of that.
 template <int kElements, bool kQueries = true>
 __device__ __forceinline__ Row<kElements> load_row(const HalfArguments& a, int b, int h, int position, int d) {
   position = min(position, a.L - 1);

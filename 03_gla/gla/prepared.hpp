@@ -11,7 +11,8 @@
 ///           a_1 ... a_16           what of the state reaches the end: the sub-chunk's decay
 ///     P_ti = sum_d q_td k_id a_(i+1)d ... a_td, i <= t       the scores of its own pairs
 ///
-/// All of these are products of numbers between 0 and 1.
+/// All of these are products of numbers between 0 and 1. Source: Yang et al., arXiv 2312.06635, section 4.3, for the
+/// two levels.
 
 #include <cuda_bf16.h>
 
@@ -33,7 +34,8 @@ struct Prepared {
   __nv_bfloat16* scores;  ///< [B, H, 4 N, 2, 16, 8]: P_ti of a sub-chunk in [t / 8][i][t % 8]
 };
 
-/// Fills a workspace, with one kernel. Needs: no subchunk_limits().
+/// Fills a workspace, with one kernel on current_stream(). It holds until the next call. Needs: no subchunk_limits().
+/// @throws CudaError if the memory is not there or the launch is refused
 Prepared prepare(const HalfArguments&);
 /// Bytes of that workspace.
 std::int64_t prepared_memory(const HalfArguments&);

@@ -34,7 +34,7 @@ struct Tiles {
   static constexpr int kBytesForStates = 2 * kChunk * (Shape::kDk + Shape::kDv) + 4 * kSubChunks * Shape::kDk;
   static constexpr int kBytes = kBytesForStates + 2 * kChunk * Shape::kDk + 2 * kChunk * kSubChunk;
 
-  /// Lays the tiles out in shared memory from this address on.
+  /// Lays the tiles out in shared memory from this address on: kBytes, aligned to 16.
   __device__ __forceinline__ explicit Tiles(unsigned char* memory)
       : K{reinterpret_cast<__nv_bfloat16*>(memory)},
         V{K.data + kChunk * Shape::kDk},
@@ -42,7 +42,7 @@ struct Tiles {
         Q{reinterpret_cast<__nv_bfloat16*>(memory + kBytesForStates)},
         scores(Q.data + kChunk * Shape::kDk) {}
 
-  /// Starts the copies of K, V and decays of chunk n.
+  /// Starts the copies of K, V and decays of chunk n, by all threads of the block; the caller commits and waits.
   __device__ __forceinline__ void load_for_states(const HalfArguments& a, const Prepared& prepared, int b, int h, int n,
                                                   int first_column, int columns) const {
     const std::int64_t chunk = (std::int64_t(b) * a.H + h) * prepared.N + n;

@@ -12,7 +12,7 @@ using linear_attention::Spread;
 /// The same problem without gates: what chapter 02 is asked about widths, rows and spreads.
 linear_attention::HalfArguments without_gates(const HalfArguments&);
 
-/// Stage 8 with a spread, whose `starts` it computes.
+/// Stage 8 with a spread, whose `starts` it computes. Errors and limits as stage 8.
 void subchunk_walk(const HalfArguments&, Spread);
 /// Bytes of its workspace.
 std::int64_t subchunk_walk_memory(const HalfArguments&, const Spread&);

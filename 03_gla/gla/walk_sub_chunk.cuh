@@ -16,7 +16,8 @@
 namespace tutorial::gla {
 
 /// One sub-chunk: S = diag(decay) S + K^T V, the warp's columns, and with kOutputs before that O = Q S + P V. Rows are
-/// counted from the chunk's first.
+/// counted from the chunk's first. All lanes of a warp call, when the tiles are filled.
+/// @param first_row of the sub-chunk: a multiple of 16
 /// @tparam kScoreParts P is the sum of so many; all sub-chunks' first parts lie before all second ones
 template <class Shape, bool kOutputs, int kScoreParts = 1>
 __device__ __forceinline__ void walk_sub_chunk(typename Shape::State& S, float (&O)[Shape::kWarpColumns / 8][4],
@@ -75,7 +76,7 @@ __device__ __forceinline__ void walk_sub_chunk(typename Shape::State& S, float (
   }
 }
 
-/// Leaves O, times a factor, in the warp's columns of V.
+/// Leaves O [16, kWarpColumns], times a factor, in bf16 in the warp's columns of V, from first_row on.
 template <class Shape>
 __device__ __forceinline__ void put_output(const typename Shape::ValueTile& V,
                                            const float (&O)[Shape::kWarpColumns / 8][4], int first_row, float factor) {

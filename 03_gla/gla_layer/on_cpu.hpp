@@ -14,7 +14,7 @@ namespace tutorial::gla_layer {
 template <class Scalar>
 using Matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-/// x W^T. @param W [out, in]
+/// x W^T [rows, out], x [rows, in]. @param W [out, in]
 template <class Scalar>
 Matrix<Scalar> project(const Matrix<Scalar>& x, const float* W, int out) {
   return x * Eigen::Map<const Matrix<float>>(W, out, x.cols()).template cast<Scalar>().transpose();
@@ -22,6 +22,7 @@ Matrix<Scalar> project(const Matrix<Scalar>& x, const float* W, int out) {
 
 /// logsigmoid(logits) / normalizer in the place of the logits. The exponential is that of a negative number, be the
 /// logit as large as it likes, so nothing overflows; and both terms are at most 0, as a gate's logarithm has to be.
+/// @param logits [rows, H Dk] @param b [H Dk]
 template <class Scalar>
 void take_gates(Matrix<Scalar>& logits, const float* b, float normalizer) {
   const auto bias = Eigen::Map<const Matrix<float>>(b, 1, logits.cols());
@@ -33,7 +34,7 @@ void take_gates(Matrix<Scalar>& logits, const float* b, float normalizer) {
   }
 }
 
-/// o / sqrt(mean(o^2) + eps) * w * r sigmoid(r), each head by itself.
+/// o / sqrt(mean(o^2) + eps) * w * r sigmoid(r), each head by itself. o, r and what it gives are [rows, H Dv].
 template <class Scalar>
 Matrix<Scalar> normalize_and_gate(const FloatArguments& a, const Matrix<float>& o, const Matrix<float>& r) {
   Matrix<Scalar> u(o.rows(), o.cols());
@@ -56,6 +57,7 @@ Matrix<float> stored(const M& matrix) {
   return matrix.template cast<Stored>().template cast<float>();
 }
 
+/// The layer; ends its parts (common/parts.hpp) as it goes.
 /// @tparam Scalar the type of the arithmetic
 /// @tparam Stored the type that q, k, v and r are kept in: that of the stages which are checked
 /// @param attend a CPU stage of gla, which takes and gives fp32

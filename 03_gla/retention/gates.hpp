@@ -9,7 +9,8 @@
 
 namespace tutorial::retention {
 
-/// The logarithm of the head's decay, log(1 - 2^(-5-h)). (1 - 2^(-5-h) itself is 1 in fp32 from h = 20 on.)
+/// The natural logarithm of the head's decay, log(1 - 2^(-5-h)), h from 0 on. (From h = 20 on
+/// 1 - 2^(-5-h) itself is 1 in fp32.)
 inline float log_gate(int h) {
   return float(std::log1p(-std::exp2(-5.0 - h)));
 }

@@ -33,7 +33,7 @@ struct Intermediates {
   __nv_bfloat16* scores;    ///< [NK, B, H, N, 16, 16], zero above the diagonal
 };
 
-// Each starts one kernel on current_stream().
+// Each starts one kernel on current_stream() and throws CudaError if the launch is refused. Needs: no window_limits().
 
 /// Step 1: sums.
 void decay_cumsum(const HalfArguments&, const Intermediates&);
@@ -49,7 +49,8 @@ void combine(const HalfArguments&, const Intermediates&);
 /// Steps 1 and 2 in one: sums, q_g and k_g. (Stage 3.)
 void prepare(const HalfArguments&, const Intermediates&);
 
-/// Memory for sums, q_g and k_g, which the next call uses again; the others are null.
+/// Memory for sums, q_g and k_g, which the next call uses again; the others are null. CudaError where it is not there,
+/// as for intermediates().
 Intermediates prepared(const HalfArguments&);
 /// Memory for all of them.
 Intermediates intermediates(const HalfArguments&);

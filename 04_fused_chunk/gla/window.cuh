@@ -4,7 +4,8 @@
 ///
 /// The products are chapter 02's with C = 16: a block of four warps has kDk rows and 64 columns of the state, each warp
 /// 16 of the columns, transposed, as accumulators S^T [16, kDk] in fp32 (02_chunkwise/chunk_products.cuh says why). A
-/// window is one fragment high: a product with it is a row of mma, without a loop over positions.
+/// window is one fragment high: a product with it is a row of mma, without a loop over positions. Barriers are the
+/// caller's.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

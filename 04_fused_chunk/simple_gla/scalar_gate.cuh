@@ -34,7 +34,7 @@ struct GateSums {
   float first, second;
   float end;  ///< the sum of all, the same in every lane
 
-  /// All lanes of a warp. @param gates of the lane's two positions; 0 past the end of the sequence
+  /// All lanes of a warp. @param gates natural logarithms, of the lane's two positions; 0 past the end of the sequence
   __device__ __forceinline__ explicit GateSums(float2 gates) {
     const float a = base2(gates.x), b = base2(gates.y);
     second = warp_prefix_sum(a + b);

@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// How the stages 4 to 6 spread a head over the GPU: as chapter 02's, and with its estimates.
+/// How the stages 4 to 6 spread a head over the GPU: as chapter 02's, and with its estimates. Errors and limits as the
+/// stages'.
 
 #include "02_chunkwise/spread.hpp"
 #include "04_fused_chunk/simple_gla.hpp"

@@ -14,6 +14,7 @@
 ///
 /// These products run on tensor cores, with both factors split into two bf16 (split.cuh). They must be better than
 /// bf16: X is a sum of products of many A, and what is rounded in one block goes into all that follow.
+/// Source: Yang et al., arXiv 2406.06484, section 3.2; in blocks of 16: flash-linear-attention, `solve_tril`.
 
 #include <cuda_runtime.h>
 
@@ -67,7 +68,7 @@ __device__ __forceinline__ void invert_diagonal_block(const InverseMemory& memor
   }
 }
 
-/// B fragments of a 16 x 16 block in shared memory, for columns 0 to 7 and 8 to 15.
+/// B fragments of a 16 x 16 block in shared memory, for columns 0 to 7 and 8 to 15; rows are `stride` floats apart.
 __device__ __forceinline__ void load_block(SplitFragment<2> (&b)[2], const float* block, int stride) {
   const int lane = opaque(int(lane_index()));
   block += lane % 4 * 2 * stride + lane / 4;
@@ -86,7 +87,7 @@ __device__ __forceinline__ SplitFragment<4> as_fragment(const BlockSums& x) {
   return a;
 }
 
-/// X's row of blocks r, by one warp. All inverses of the diagonal are there.
+/// X's row of blocks r, by one warp. All inverses of the diagonal are there: a barrier stands between.
 __device__ __forceinline__ void inverse_row(BlockRow& X, const InverseMemory& memory, int r) {
   const int lane = opaque(int(lane_index()));
   SplitFragment<4> done[kBlocks];

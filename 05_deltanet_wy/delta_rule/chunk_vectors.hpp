@@ -16,7 +16,8 @@ struct ChunkVectors {
   View<float> factors = {};  ///< [B, H, L]: of the keys, where they are to be normalised; else data is null
 };
 
-/// Runs the kernels for T, W and U alone.
+/// Starts the kernels for T, W and U alone, and waits for none. Needs: no chunk_gpu_limits().
+/// @throws CudaError if the memory is not there or a launch is refused
 ChunkVectors chunk_vectors(const FloatArguments&);
 
 }  // namespace tutorial::delta_rule

@@ -26,14 +26,15 @@ struct WriteVectors {
   Matrix W, U;  ///< [C, Dk], [C, Dv]
 };
 
-/// Row after row, each from those before it. (Stage 3.)
+/// Row after row, each from those before it (stage 3): the WY representation, Bischof and Van Loan, SIAM J. Sci. Stat.
+/// Comput. 8(1), 1987. K [C, Dk], V [C, Dv], beta [C].
 WriteVectors write_vectors(const Matrix& K, const Matrix& V, const Vector& beta);
 
 /// T [C, C] = (I + A)^-1 diag(beta), A = tril(diag(beta) K K^T, -1), by forward substitution; W = T K, U = T V. (Stage
-/// 4.)
+/// 4: the UT transform, Joffrain et al., ACM TOMS 32(2), 2006.)
 Matrix solve_for_T(const Matrix& K, const Vector& beta);
 
-/// Some rows of a head in double, from position t on.
+/// Some rows of a head in double, from position t on: [rows, columns].
 inline Matrix read_rows(const View<const float>& view, int b, int h, int t, int rows, int columns) {
   using Rows = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   return Eigen::Map<const Rows, 0, Eigen::OuterStride<>>(view.row(b, h, t), rows, columns,
@@ -75,6 +76,7 @@ void walk_chunks(const FloatArguments& a, Step step) {
 }
 
 /// A chunk once its W and U are known: U' = U - W S, O = Q S + ((Q K^T) . M) U', S += K^T U', M_ti = 1 for i <= t.
+/// Gives O [C, Dv] before the scale, and moves S [Dk, Dv] to the chunk's end. Source: arXiv 2406.06484, section 3.2.
 inline Matrix step_through(const Chunk& chunk, const WriteVectors& write, Matrix& S) {
   const Matrix written = write.U - write.W * S;  // U'
   Matrix P = chunk.Q * chunk.K.transpose();

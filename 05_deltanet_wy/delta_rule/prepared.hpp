@@ -12,6 +12,7 @@
 ///     U' = diag(f) T (V + diag(f) K N),   -O = scale (Q N + P U'),   N = N + K^T U'
 ///
 /// (This U' is -f times that of the README. There K is diag(f) K, so K^T U' and P U' are the same but for their signs.)
+/// Source: Yang et al., arXiv 2406.06484, section 3.2.
 
 #include <cuda_runtime.h>
 
@@ -31,7 +32,9 @@ struct Prepared {
   float* factors;  ///< f [B, H, 64 N]
 };
 
-/// Fills a workspace, with one kernel. Needs: no tensor_core_limits().
+/// Fills a workspace, with one kernel on current_stream(). It holds until the next call. Needs: no
+/// tensor_core_limits().
+/// @throws CudaError if the memory is not there or the launch is refused
 Prepared prepare(const HalfArguments&);
 /// Bytes of that workspace.
 std::int64_t prepared_memory(const HalfArguments&);

@@ -30,7 +30,7 @@ struct SplitFragment {
   }
 };
 
-/// D += A B.
+/// D += A B, in three mma; all lanes of a warp call.
 __device__ __forceinline__ void mma_split(float (&d)[4], const SplitFragment<4>& a, const SplitFragment<2>& b) {
   mma_m16n8k16(d, a.low, b.high);
   mma_m16n8k16(d, a.high, b.low);

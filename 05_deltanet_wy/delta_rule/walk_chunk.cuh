@@ -17,7 +17,7 @@
 ///
 /// T is split into two bf16 (split.cuh), so T V' is two products. Where keys are alike, the sums of T's rows are close
 /// to zero, and what one bf16 leaves out of its elements goes wrong in the same direction for all 64 positions
-/// (README.md).
+/// (README.md). All lanes of a warp call each function, when the tiles are filled; barriers are the caller's.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -198,6 +198,7 @@ __device__ __forceinline__ void outputs(WarpColumns& O, const SwizzledTile<kDk>&
 /// @param staging [64, 16] in shared memory, the warp's own; units of a row change places with every fourth row,
 /// against bank conflicts
 /// @param o the warp's first column of the chunk's first row; rows are stride_l elements apart
+/// @param rows how many of the 64 exist
 /// @param columns how many of the 16 exist: none or all
 __device__ __forceinline__ void store_warp_output(__nv_bfloat16* o, std::int64_t stride_l, int rows, int columns,
                                                   const WarpColumns& O, float factor, __nv_bfloat16* staging) {

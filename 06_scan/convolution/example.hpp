@@ -6,7 +6,7 @@
 
 namespace tutorial::convolution {
 
-/// Four numbers through the three ways, and whether they agree.
+/// Four numbers through the three ways, and whether they agree to 1e-6. CudaError where the GPU fails.
 Demonstration worked_example();
 
 }  // namespace tutorial::convolution

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// The arguments of `decode` as the chapters' operators take them.
+/// The arguments of `decode` as the chapters' operators take them: the same tensors, nothing is copied.
 
 #include "02_chunkwise/normalized.hpp"
 #include "03_gla/gla.hpp"
@@ -31,6 +31,7 @@ delta_rule::Arguments<T> as_delta_rule(const Arguments<T>& a) {
           a.o, a.final_state};
 }
 
+/// The arguments of chapter 02's stages with a normaliser.
 /// @param phi_q [B, H, L, Dk], packed; null where only sizes are of interest
 /// @param phi_k likewise
 template <class T>
@@ -40,7 +41,7 @@ linear_attention::NormalizedBy<T> as_normalized(const Arguments<T>& a, const T* 
           {a.initial_z, a.final_z, a.eps, nullptr}};
 }
 
-/// The first tokens alone.
+/// The first P tokens alone.
 template <class T>
 Arguments<T> prompt_of(Arguments<T> a) {
   a.L = a.P;

@@ -6,8 +6,8 @@
 
 namespace tutorial::decode {
 
-/// Flushed, in a loop of launches, and in a CUDA graph, on tensors of equal numbers. On the emulator there is nothing to
-/// time: the bytes alone.
+/// Flushed, in a loop of launches, and in a CUDA graph, on tensors of equal numbers. On the emulator there is nothing
+/// to time: the bytes alone. Times are in us, rates in GB/s. CudaError where the GPU fails.
 Demonstration tokens();
 
 }  // namespace tutorial::decode

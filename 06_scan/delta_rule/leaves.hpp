@@ -16,7 +16,8 @@
 ///          s = 2               [2]                                       before leaf 2, by 0-1
 ///          s = 1         [1]         [3]         [5]                     by 0, by 2, by 4
 ///
-/// Only maps that something comes after are made, so the number of leaves may be any, and the last may be short.
+/// Only maps that something comes after are made, so the number of leaves n may be any, 1 or more, and the last may be
+/// short; s is a power of two.
 /// Source: Blelloch, CMU-CS-90-190, section 1.3, with states in place of maps on the way down.
 
 #include <cstdint>

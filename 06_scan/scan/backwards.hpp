@@ -7,7 +7,7 @@
 
 namespace tutorial::scan {
 
-/// y again, from the inputs.
+/// y again, from the inputs: the call that computes it into `y`, [B, H, L, D].
 inline Arguments forwards(const BackwardArguments& a, View<float> y) {
   return {a.B, a.H, a.L, a.D, a.Dg, a.x, a.log_decay, a.initial_state, y, /*final_state=*/{}, /*final_log_decay=*/{}};
 }
@@ -33,16 +33,19 @@ inline Arguments backwards(const BackwardArguments& a) {
           /*has_first_gate=*/false};
 }
 
-/// y of the forward pass, which the gates' gradient needs, in the workspace. [B, H, L, D]
+/// Memory for y of the forward pass, which the gates' gradient needs, in the workspace: [B, H, L, D], not yet computed.
+/// @throws CudaError if it is not there
 View<float> recomputed_y(const BackwardArguments&);
 /// Its bytes.
 std::int64_t recomputed_y_memory(const BackwardArguments&);
 
 /// Starts the kernel for dg_t = exp(g_t) dx_t y_{t-1}, summed over the channels where Dg = 1, and dinitial_state =
 /// exp(g_1) dx_1; a.dx must be there. Thread t of the channels (a warp where there is a sum) reads dx, g and y of its
-/// step. No sum over steps: all positions at once.
+/// step. No sum over steps: all positions at once. Needs: no gate_gradient_limits().
+/// @param y [B, H, L, D], of the forward pass
+/// @throws CudaError if the launch is refused
 void gate_gradient(const BackwardArguments& a, View<const float> y);
-/// What gate_gradient() cannot run.
+/// What gate_gradient() cannot run, as a sentence; empty where it can.
 std::string gate_gradient_limits(const BackwardArguments&);
 
 }  // namespace tutorial::scan

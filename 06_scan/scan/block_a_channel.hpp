@@ -15,6 +15,7 @@ inline std::int64_t channels(const Arguments& a) {
   return std::int64_t(a.B) * a.H * a.D;
 }
 
+/// What these stages cannot run, as a sentence; empty where they can.
 /// @param tile steps of a tile
 inline std::string block_a_channel_limits(const Arguments& a, int tile) {
   if (channels(a) > INT_MAX) return "B H D > 2^31 - 1: the grid";

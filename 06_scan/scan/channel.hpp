@@ -23,7 +23,9 @@ inline Maps maps_of(const Arguments& a, int b, int h, int d) {
   return maps;
 }
 
-/// Writes what the maps, each composed with all before it, make of y_0.
+/// Writes what the maps, each composed with all before it, make of y_0: y of channel d, and what is asked for of its
+/// end.
+/// @param prefixes of L steps
 inline void write_channel(const Arguments& a, int b, int h, int d, const Maps& prefixes) {
   const double y_0 = a.initial_state.data ? double(a.initial_state.row(b, h, 0)[d]) : 0.0;
   for (int t = 0; t < a.L; ++t) a.y.row(b, h, t)[d] = float(apply(prefixes[std::size_t(t)], y_0));
@@ -32,6 +34,7 @@ inline void write_channel(const Arguments& a, int b, int h, int d, const Maps& p
 }
 
 /// Scans every channel with `inclusive`, which turns maps into prefixes. OpenMP gives each thread a channel at a time.
+/// @param inclusive Maps prefixes = inclusive(Maps steps), as many of them; throws nothing
 template <class Inclusive>
 void scan_channels(const Arguments& a, Inclusive inclusive) {
 #pragma omp parallel for collapse(3) schedule(dynamic)

@@ -1,6 +1,8 @@
 #pragma once
 /// @file
-/// The two sweeps of stage 3 over any vector of a power of two elements: of maps, or of their names (trace.cpp).
+/// The two sweeps of stage 3 over any vector of a power of two elements, 1 or more: of maps, or of their names
+/// (trace.cpp).
+/// Source: Blelloch, "Scans as Primitive Parallel Operations", IEEE Trans. Comput. 38, 1989; CMU-CS-90-190, figure 1.4.
 
 #include <bit>
 #include <cstddef>
@@ -17,7 +19,7 @@ inline std::size_t tree_size(std::size_t leaves) {
 /// Turns the elements, in place, into the nodes of a tree: element i into the composition of as many as its node
 /// covers.
 /// @param compose (first, second) -> second after first
-/// @param level called after each of them
+/// @param level called after each level
 template <class T, class Compose, class Level>
 void up_sweep(std::vector<T>& m, Compose compose, Level level) {
   for (std::size_t d = 1; d < m.size(); d *= 2) {
@@ -26,7 +28,8 @@ void up_sweep(std::vector<T>& m, Compose compose, Level level) {
   }
 }
 
-/// Turns the nodes, the last of which has been replaced by the identity, into what comes before each element.
+/// Turns the nodes, the last of which has been replaced by the identity, into what comes before each element: the
+/// exclusive scan. Parameters as in up_sweep().
 template <class T, class Compose, class Level>
 void down_sweep(std::vector<T>& m, Compose compose, Level level) {
   for (std::size_t d = m.size() / 2; d > 0; d /= 2) {

@@ -1,6 +1,9 @@
 #pragma once
 /// @file
-/// The scan of maps over the lanes of a warp, all of which must call.
+/// The scan of maps over the lanes of a warp, all of which must call; the emulator ends the launch with a report where
+/// some do not.
+/// Source: Hillis and Steele, "Data parallel algorithms", CACM 29, 1986; Sengupta, Harris, Garland, "Efficient Parallel
+/// Scan Algorithms for GPUs", NVR-2008-003.
 
 #include "06_scan/affine.hpp"
 #include "common/device/warp.cuh"
@@ -13,7 +16,7 @@ __device__ __forceinline__ Affine<float> map_below(const Affine<float>& map, uns
   return lane_index() >= distance ? below : Affine<float>{};
 }
 
-/// The map of one lane.
+/// The map of one lane, 0 to 31.
 __device__ __forceinline__ Affine<float> map_of_lane(const Affine<float>& map, int lane) {
   return {__shfl_sync(kAllLanes, map.log_decay, lane), __shfl_sync(kAllLanes, map.value, lane)};
 }

@@ -49,7 +49,8 @@ class Call {
   Call(Sizes sizes, double scale, Parameters parameters = {})
       : sizes_(std::move(sizes)), scale_(scale), parameters_(std::move(parameters)) {}
 
-  /// Adds a tensor. An optional input that is absent, or an output that is not asked for, is not added.
+  /// Adds a tensor, in the place of one of the same name. An optional input that is absent, or an output that is not
+  /// asked for, is not added.
   void add(const std::string& name, const TensorReference& tensor) { tensors_[name] = tensor; }
 
   /// The size of a symbol. std::logic_error where the operator has no such symbol.
@@ -62,21 +63,22 @@ class Call {
   float parameter(std::string_view name) const;
   /// Whether the operator has named it.
   bool has_parameter(std::string_view name) const { return parameters_.find(name) != parameters_.end(); }
-  /// The chunk length, size("C").
+  /// The chunk length in positions, size("C"); throws as that does.
   int chunk() const { return size("C"); }
 
   /// Whether an optional input is present, an output asked for.
   bool has(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }
 
   /// A tensor [B, H, L, D], [B, L, D] (stride_h = 0), [B, H, L] (its rows have one element) or a state [B, H, Dk, Dv].
-  /// Inputs are viewed as const T. Null where the tensor is absent. std::logic_error where T is not its type.
+  /// Inputs are viewed as const T. Null where the tensor is absent. std::logic_error where T is not its type, or not
+  /// const for an input.
   template <class T>
   View<T> view(std::string_view name) const {
     const TensorReference tensor = find<T>(name);
     return {static_cast<T*>(tensor.data), tensor.stride_b, tensor.stride_h, tensor.stride_l};
   }
 
-  /// The first element of a tensor of any rank; nullptr where it is absent.
+  /// The first element of a tensor of any rank; nullptr where it is absent. std::logic_error as view().
   template <class T>
   T* data(std::string_view name) const {
     return static_cast<T*>(find<T>(name).data);

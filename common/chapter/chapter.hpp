@@ -28,7 +28,8 @@ class Chapter {
   Operator& add(Operator definition);
 
   /// Does what the command line asks. Returns the exit status: 0 all checks passed, 1 a check failed, 2 bad usage or
-  /// input, which is one line on standard error.
+  /// input, or an error of the machine outside of the stages, which is one line on standard error. No std::exception
+  /// leaves it.
   int run(int argc, const char* const* argv) const;
 
   const std::string& name() const { return name_; }

@@ -11,18 +11,20 @@
 
 namespace tutorial {
 
-/// Fills a tensor of the input's type and shape. Elements are drawn in parallel.
+/// Fills a tensor of the input's type and shape: fp32, and int32 for integers(); std::logic_error for another one.
+/// Elements are drawn in parallel.
 using Draw = std::function<void(const Random&, const Sizes&, Tensor&)>;
 
 /// deviation * standard normal.
 Draw normal(double deviation = 1);
 /// Uniform in (low, high).
 Draw uniform(double low, double high);
-/// log(sigmoid(standard normal)) / divisor: the logarithm of a gate, negative.
+/// log(sigmoid(standard normal)) / divisor: the natural logarithm of a gate, negative.
 Draw logsigmoid(double divisor = 1);
 /// Standard normal, then each row of the innermost dimension scaled to length 1.
 Draw unit_rows();
-/// Whole numbers, uniform in low..(the size named by `symbol`), both included.
+/// Whole numbers, uniform in low..(the size named by `symbol`), both included. Drawing throws std::out_of_range where
+/// the problem has no such size.
 Draw integers(std::int64_t low, std::string symbol);
 
 }  // namespace tutorial

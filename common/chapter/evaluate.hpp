@@ -10,11 +10,14 @@
 
 namespace tutorial {
 
-/// Runs a stage once; what it does not write is NaN, what it says that it is without is not there. Throws what the stage throws, and std::runtime_error where it
-/// writes into the padding of the layout.
+/// Runs a stage once, and waits for it. What it does not write is NaN, what it says that it is without is not there.
+/// Its limits are not asked: see why_not(). Throws what the stage throws, CudaError where its kernels fail, and
+/// std::runtime_error where it writes into the padding of the layout.
 Outputs evaluate(const Operator& definition, const Stage& stage, const Problem& problem, const Layout& layout = {});
 
-/// The reference in double; for a stage in bf16, on inputs rounded to bf16.
+/// The reference in double, its outputs rounded to fp32; for a stage in bf16, on inputs rounded to bf16. Throws what it
+/// throws.
+/// @param dtype the stage's
 Outputs evaluate_reference(const Operator& definition, const Problem& problem, Dtype dtype = Dtype::fp32);
 
 /// The reason why a stage cannot run a problem; empty where it can.

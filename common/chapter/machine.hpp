@@ -27,8 +27,9 @@ struct Machine {
 Machine probe_machine(bool needs_gpu);
 
 /// Bytes of memory that a program can still take without being killed, from the system and, in a container, its limit.
+/// The largest number there is where neither is known.
 std::size_t available_host_memory();
-/// Free bytes on the GPU.
+/// Free bytes on the GPU; on the emulator as it counts them. Throws CudaError where there is no GPU.
 std::size_t available_gpu_memory();
 
 /// What the kernels of a stage did, counted by the emulator.
@@ -36,15 +37,15 @@ struct KernelCounts {
   double launches = 0;
   double blocks = 0;
   double threads = 0;
-  double barriers = 0;  ///< __syncthreads() of a block
-  double atomics = 0;   ///< one a thread
-  double bytes_read = 0;
+  double barriers = 0;    ///< __syncthreads() of a block
+  double atomics = 0;     ///< one a thread
+  double bytes_read = 0;  ///< of global memory, as is the next
   double bytes_written = 0;
 };
 
 /// Sets the counts to zero. Does nothing on a GPU.
 void reset_kernel_counts();
-/// The counts since then; zeros on a GPU.
+/// The counts since then, of launches that have ended; zeros on a GPU.
 KernelCounts kernel_counts();
 
 }  // namespace tutorial

@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// An operator as its chapter defines it: inputs, outputs, sizes, cost, the double reference, and its stages.
+/// An operator as its chapter defines it: inputs, outputs, sizes, cost, the double reference, and its stages. Sizes are
+/// in elements, memory is in bytes. A definition that contradicts itself is a std::logic_error.
 
 #include <deque>
 #include <functional>
@@ -102,8 +103,9 @@ class Operator {
   /// The size of a symbol stands under this key in the metadata of files that were saved with it. It then counts like
   /// one in a tensor's shape.
   Operator& metadata_size(std::string symbol, std::string key);
-  /// The symbol is the last of its tensors: in files it may stand for several dimensions, which are flattened to one, or
-  /// be left out where it is 1. Outputs that end with it are written in the shape of the first input that ends with it.
+  /// The symbol is the last of its tensors: in files it may stand for several dimensions, which are flattened to one,
+  /// or be left out where it is 1. Outputs that end with it are written in the shape of the first input that ends with
+  /// it.
   Operator& flattened(std::string symbol);
   /// Says in a sentence which sizes do not go together, and nothing where they do.
   Operator& consistent(std::function<std::string(const Sizes&)> conflict);
@@ -140,7 +142,7 @@ class Operator {
 
   // The stages.
 
-  /// Adds a stage that computes on the CPU.
+  /// Adds a stage that computes on the CPU. std::logic_error where a stage has its name, as for gpu().
   template <class Arguments>
   Operator& cpu(std::string name, void (*function)(const Arguments&), std::string idea) {
     return add({std::move(name), std::move(idea), Place::cpu, Dtype::fp32, bound(function), {}, {}, {}, {}, {}});
@@ -151,7 +153,7 @@ class Operator {
     return add({std::move(name), std::move(idea), Place::gpu, Dtype::fp32, bound(function), {}, {}, {}, {}, {}});
   }
 
-  // What follows says more about the stage added last.
+  // What follows says more about the stage added last; std::logic_error where there is none.
 
   /// The last stage's type of numbers; fp32 unless given.
   Operator& dtype(Dtype dtype);
@@ -208,7 +210,7 @@ class Operator {
   bool has_symbol(std::string_view symbol) const;
   /// The default of a symbol that has one.
   std::optional<std::int64_t> default_size(std::string_view symbol, bool modest) const;
-  /// Fills in the derived sizes that are missing.
+  /// Fills in the derived sizes that are missing; those that they come from are there.
   void derive(Sizes& sizes) const;
   /// Symbols whose sizes metadata may give, with their keys.
   const std::vector<std::pair<std::string, std::string>>& metadata_sizes() const { return metadata_sizes_; }
@@ -229,7 +231,7 @@ class Operator {
   Work work_of(const Stage& stage, const Sizes& sizes) const;
   /// Whether stages on 16-bit numbers have a reference of their own.
   bool has_half_reference() const { return static_cast<bool>(half_reference_); }
-  /// Computes the reference into the outputs of the call, which are fp32 in host memory.
+  /// Computes the reference into the outputs of the call, which are fp32 in host memory. The operator has one.
   /// @param dtype the storage type of the stages that it is for
   void compute_reference(const Call& call, Dtype dtype) const;
 

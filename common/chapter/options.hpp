@@ -34,8 +34,8 @@ struct Options {
   std::string json;  ///< a path or "-"
 };
 
-/// Parses the command line. Nothing is returned where it asked for help, which has then been printed. Throws
-/// UsageError.
+/// Parses the command line. Nothing is returned where it asked for help, which has then been printed. Throws UsageError
+/// where an option is unknown, lacks its value, or has one that is no number or out of range.
 std::optional<Options> parse_options(const Chapter& chapter, int argc, const char* const* argv);
 
 /// The option that sets a size: "--length" for L. Empty for a size that has none.

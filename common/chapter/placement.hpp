@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// The tensors of a problem where the stages of one place and type want them.
+/// The tensors of a problem where the stages of one place and type want them. What takes or moves memory of the device
+/// throws CudaError (cudaErrorMemoryAllocation where there is too little), of the host std::bad_alloc.
 
 #include <cstdint>
 #include <map>
@@ -27,10 +28,10 @@ using Outputs = std::map<std::string, Tensor, std::less<>>;
 /// A tensor in host or device memory, in the strides of a layout.
 class PlacedTensor {
  public:
-  /// `shape` belongs to `dims`. The memory is poisoned: see poison().
+  /// `shape`, in elements, belongs to `dims`. The memory is poisoned: see poison().
   PlacedTensor(Place place, Dtype dtype, const Dims& dims, const Shape& shape, const Layout& layout);
 
-  /// Sets the elements from a packed tensor on the host.
+  /// Sets the elements from a packed tensor on the host, of as many elements; another type is converted.
   void upload(const Tensor& packed);
   /// Every byte 0xFF, which no computation leaves: an element that stays so was never written. On a GPU this is queued
   /// on current_stream().
@@ -41,7 +42,7 @@ class PlacedTensor {
 
   /// What a call gets of it.
   TensorReference reference(bool writable);
-  /// Of memory that it takes, gaps between rows included.
+  /// Bytes of memory that it takes, gaps between rows included.
   std::size_t bytes() const { return static_cast<std::size_t>(memory_elements_) * size_of(dtype_); }
 
  private:
@@ -67,13 +68,14 @@ class Placement {
   Placement(const Operator& definition, const Problem& problem, Place place, Dtype dtype, Dtype rounded_to,
             const Layout& layout = {});
 
-  /// A call with all inputs that are present and all outputs.
+  /// A call with all inputs that are present and all outputs. It points into this placement, as graph_call() does.
   Call call();
   /// A call as the graph measure makes it: without initial and final states.
   Call graph_call();
 
   /// Fills outputs with NaN.
   void poison_outputs();
+  /// The outputs as packed fp32 tensors on the host; throws std::runtime_error as PlacedTensor::download().
   /// @param without outputs that are left out
   Outputs download_outputs(const std::vector<std::string>& without = {}) const;
 

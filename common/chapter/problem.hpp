@@ -35,17 +35,20 @@ struct Problem {
   bool from_file = false;  ///< some input came from a file, and is not rounded to bf16
 };
 
-/// The sizes, the scale and the parameters of the problem, from options, shapes and metadata in files, and defaults. Reads headers only, so that
-/// bad requests are found before anything is computed. Throws UsageError.
+/// The sizes, the scale and the parameters of the problem, from options, shapes and metadata in files, and defaults.
+/// Reads headers only, so that bad requests are found before anything is computed. Throws UsageError where a file
+/// cannot be read or lacks an input, where two shapes, or a shape and an option, contradict each other, and where a
+/// size is out of range.
 Problem plan_problem(const Operator& definition, const ProblemRequest& request);
 
-/// Reads the inputs that files give, one after the other, and throws UsageError where one is not finite or not valid.
+/// Reads the inputs that files give, one after the other, and throws UsageError where one is of the wrong type, not
+/// finite or not valid.
 void check_inputs(const Operator& definition, const ProblemRequest& request, const Problem& problem);
 
 /// Reads and draws the inputs of a planned problem. Throws UsageError like check_inputs().
 void load_inputs(const Operator& definition, const ProblemRequest& request, Problem& problem);
 
-/// A planned problem with its inputs.
+/// A planned problem with its inputs. Throws UsageError as the two do.
 Problem make_problem(const Operator& definition, const ProblemRequest& request);
 
 }  // namespace tutorial

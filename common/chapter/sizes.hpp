@@ -17,7 +17,7 @@ using Sizes = std::map<std::string, std::int64_t, std::less<>>;
 /// The dimensions of a tensor as symbols, outermost first: {"B", "H", "L", "Dk"}.
 using Dims = std::vector<std::string>;
 
-/// The shape of a tensor of these dimensions.
+/// The shape of a tensor of these dimensions. std::out_of_range where one has no size.
 inline Shape shape_of(const Dims& dims, const Sizes& sizes) {
   Shape shape;
   for (const std::string& symbol : dims) shape.push_back(sizes.at(symbol));

@@ -14,7 +14,7 @@ namespace tutorial {
 /// A column's title and layout.
 struct Column {
   std::string title;
-  std::size_t width = 0;  ///< of its widest cell; the title counts by itself
+  std::size_t width = 0;  ///< of its widest cell, in signs; the title counts by itself
   bool right = true;      ///< alignment
 };
 

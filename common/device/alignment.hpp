@@ -11,8 +11,8 @@
 
 namespace tutorial {
 
-/// Ends the launch with a report unless `address` is a multiple of `alignment` bytes; a GPU would end it with
-/// "misaligned address".
+/// Ends the launch with a report (emulator::trap()) unless `address` is a multiple of `alignment` bytes; a GPU would
+/// end it with "misaligned address".
 inline void check_alignment(const void* address, std::size_t alignment, std::source_location where) {
   if (reinterpret_cast<std::uintptr_t>(address) % alignment == 0) return;
   char text[80];

@@ -2,6 +2,12 @@
 /// @file
 /// How blocks of one kernel hand data to each other: the giver writes the data and then releases a flag; the taker
 /// acquires the flag and then reads the data. (cuda::atomic_ref does the same, but the emulator does not have it.)
+///
+/// Addresses are in global memory and aligned to the size of what is read or written; a GPU ends the kernel at another
+/// one, the emulator does not check here, and counts no bytes.
+///
+/// Source: PTX ISA, "Memory Consistency Model: Release and Acquire Patterns"; ld and st with .acquire, .release and
+/// .relaxed at the scope .gpu.
 
 #include <cuda_runtime.h>
 
@@ -53,8 +59,9 @@ __device__ __forceinline__ void store_release(T* address, std::type_identity_t<T
 #endif
 }
 
-/// Reads *address, which other blocks may write meanwhile, at once and whole. It orders nothing else: for a word that is
-/// itself all that is handed over. Several such loads may be under way together; a load_acquire() holds up what follows.
+/// Reads *address, which other blocks may write meanwhile, at once and whole. It orders nothing else: for a word that
+/// is itself all that is handed over. Several such loads may be under way together; a load_acquire() holds up what
+/// follows.
 /// @tparam T an integer of 4 or 8 bytes
 template <class T>
 __device__ __forceinline__ T load_relaxed(const T* address) {
@@ -79,7 +86,8 @@ struct WordPair {
   std::uint64_t first, second;
 };
 
-/// Reads two words as two load_relaxed() would, in one trip to memory: each is whole, but one may be older than the other.
+/// Reads two words as two load_relaxed() would, in one trip to memory: each is whole, but one may be older than the
+/// other.
 /// @param address of the first, aligned to 16 bytes
 __device__ __forceinline__ WordPair load_relaxed_pair(const std::uint64_t* address) {
 #if TUTORIAL_EMULATOR
@@ -120,7 +128,9 @@ __device__ __forceinline__ void backoff() {
 ///
 /// Only for blocks that are sure to have started: CUDA and the emulator start blocks in any order and run only some at
 /// a time. So a block takes its number from a counter in global memory (`atomicAdd(&counter, 1)`, not blockIdx), and
-/// waits for smaller numbers only.
+/// waits for smaller numbers only. A value that never becomes ready is a kernel that never ends.
+/// @tparam T an integer of 4 or 8 bytes
+/// @param ready ready(value) is a bool; called once for each load
 template <class T, class Ready>
 __device__ __forceinline__ T wait_until(const T* address, Ready ready) {
   for (;;) {

@@ -10,7 +10,8 @@
 
 namespace tutorial {
 
-/// Waits until all threads of the block have called this as often as the caller. Called by whole warps.
+/// Waits until all threads of the block have called this as often as the caller. Called by whole warps. A block of
+/// which a thread never calls hangs on a GPU; on the emulator the launch ends with a report.
 __device__ __forceinline__ void block_barrier() {
 #if TUTORIAL_EMULATOR
   __syncthreads();

@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// Device memory that frees itself.
+/// Device memory that frees itself. Copies and fills go to current_stream(); where the runtime refuses one, or an
+/// earlier kernel of the stream has failed, they throw CudaError.
 
 #include <cuda_runtime.h>
 
@@ -32,12 +33,12 @@ class DeviceBuffer {
     if (size > 0) check(cudaMalloc(reinterpret_cast<void**>(&data_), size * sizeof(T)), where);
   }
 
-  /// A copy of `host`.
+  /// A copy of `host`. @throws CudaError as above
   explicit DeviceBuffer(std::span<const T> host, std::source_location where = std::source_location::current())
       : DeviceBuffer(host.size(), where) {
     upload(host, where);
   }
-  /// A copy of the host's elements.
+  /// A copy of the host's elements. @throws CudaError as above
   explicit DeviceBuffer(const std::vector<T>& host, std::source_location where = std::source_location::current())
       : DeviceBuffer(std::span<const T>(host), where) {}
 

@@ -26,7 +26,9 @@ __global__ void convert_kernel(int B, int H, int L, int D, View<From> from, View
   for (int d = int(threadIdx.x); d < D; d += 32) store_global(destination + d, To(float(load_global(source + d))));
 }
 
-/// Starts the copy on current_stream(). Strides are free, rows need no alignment. Needs: no convert_limits().
+/// Starts the copy on current_stream(); a number goes through fp32 and is rounded to nearest. Strides are free, rows
+/// need no alignment, `from` and `to` do not overlap. Needs: no convert_limits().
+/// @throws CudaError if the launch is refused
 template <class From, class To>
 void convert(int B, int H, int L, int D, const View<From>& from, const View<To>& to) {
   const std::int64_t rows = std::int64_t(B) * H * L;

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// What a launcher asks about the device that it runs on.
+/// What a launcher asks about the device that it runs on. Without a device these throw CudaError.
 
 namespace tutorial {
 

@@ -19,18 +19,18 @@ struct LaunchConfig {
 
   dim3 grid;                   ///< blocks
   dim3 block;                  ///< threads in a block
-  std::size_t shared_bytes;    ///< dynamic shared memory of a block; see dynamic_shared()
+  std::size_t shared_bytes;    ///< bytes of dynamic shared memory of a block; see dynamic_shared()
   std::source_location where;  ///< the line of the launch
 };
 
 /// Throws CudaError if the launch was refused (a block of too many threads, too much shared memory, an empty grid) or,
-/// on the emulator, if the kernel itself went wrong.
+/// on the emulator, if the kernel itself went wrong. The message has the sizes of `config` and its line.
 void check_launch(cudaError_t status, const LaunchConfig& config);
 
 /// Kernels that launch() has started since the process began, those that a graph has captured among them; what a graph
 /// starts again does not count. For the host thread that launches.
 std::int64_t launch_count();
-/// One more.
+/// One more; launch() calls it.
 void count_launch();
 
 }  // namespace tutorial

@@ -40,7 +40,9 @@
 
 namespace tutorial {
 
-/// The six functions below in one: the number of matrices is that of the fragment's registers.
+/// The six functions below in one: the number of matrices is that of the fragment's registers. A row that is not
+/// aligned to 16 bytes ends the kernel, and so does on the emulator a warp whose lanes do not all call; both with a
+/// report there.
 template <bool kTransposed, int kMatrices>
 __device__ __forceinline__ void ldmatrix(std::uint32_t (&fragment)[kMatrices], const void* row, Where where) {
   static_assert(kMatrices == 1 || kMatrices == 2 || kMatrices == 4);
@@ -97,27 +99,27 @@ __device__ __forceinline__ void ldmatrix_x1(std::uint32_t (&fragment)[1], const 
                                             Where where = Where::current()) {
   ldmatrix<false>(fragment, row, where);
 }
-/// Loads two 8 x 8 matrices.
+/// Loads two 8 x 8 matrices; see ldmatrix_x1().
 __device__ __forceinline__ void ldmatrix_x2(std::uint32_t (&fragment)[2], const void* row,
                                             Where where = Where::current()) {
   ldmatrix<false>(fragment, row, where);
 }
-/// Loads four 8 x 8 matrices.
+/// Loads four 8 x 8 matrices; see ldmatrix_x1().
 __device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&fragment)[4], const void* row,
                                             Where where = Where::current()) {
   ldmatrix<false>(fragment, row, where);
 }
-/// Loads one 8 x 8 matrix, transposed.
+/// Loads one 8 x 8 matrix, transposed; see ldmatrix_x1().
 __device__ __forceinline__ void ldmatrix_x1_trans(std::uint32_t (&fragment)[1], const void* row,
                                                   Where where = Where::current()) {
   ldmatrix<true>(fragment, row, where);
 }
-/// Loads two 8 x 8 matrices, each transposed.
+/// Loads two 8 x 8 matrices, each transposed; see ldmatrix_x1().
 __device__ __forceinline__ void ldmatrix_x2_trans(std::uint32_t (&fragment)[2], const void* row,
                                                   Where where = Where::current()) {
   ldmatrix<true>(fragment, row, where);
 }
-/// Loads four 8 x 8 matrices, each transposed.
+/// Loads four 8 x 8 matrices, each transposed; see ldmatrix_x1().
 __device__ __forceinline__ void ldmatrix_x4_trans(std::uint32_t (&fragment)[4], const void* row,
                                                   Where where = Where::current()) {
   ldmatrix<true>(fragment, row, where);

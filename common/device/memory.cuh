@@ -1,7 +1,9 @@
 #pragma once
 /// @file
 /// Global and dynamic shared memory as the kernels see them. On the emulator bytes are counted and alignment is
-/// checked; on a GPU the functions are a load, a store and a cast.
+/// checked; on a GPU the functions are a load, a store and a cast. An address is aligned to its type: at another one a
+/// GPU ends the kernel, and so does the emulator, with a report. An address outside of its memory is undefined, as in
+/// CUDA; on the emulator AddressSanitizer finds it.
 
 #include <cuda_runtime.h>
 
@@ -64,7 +66,8 @@ __device__ __forceinline__ void store_global(T* address, std::type_identity_t<T>
 }
 
 /// The block's dynamic shared memory, LaunchConfig::shared_bytes of it, aligned to 128 bytes. Every call returns the
-/// same address; a kernel with several arrays divides the memory among them.
+/// same address; a kernel with several arrays divides the memory among them. Of a launch that asked for none it may not
+/// be used; there the emulator gives nullptr.
 template <class T>
 __device__ __forceinline__ T* dynamic_shared() {
 #if TUTORIAL_EMULATOR

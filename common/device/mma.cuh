@@ -40,7 +40,8 @@
 namespace tutorial {
 
 /// D += A B, called by all 32 lanes of a warp. A GPU of compute capability 8.0 or later does it in one instruction,
-/// with exact products and sums in about fp32; on the emulator the sums are fp32.
+/// with exact products and sums in about fp32; on the emulator the sums are fp32. A warp whose lanes do not all call is
+/// undefined on a GPU; on the emulator it ends the launch with a report.
 /// @tparam Element __nv_bfloat16 or __half: the type of A's and B's elements
 /// @param d the lane's fragment of D, and before the call of the matrix that is added to
 /// @param a,b the lane's fragments of A and B, two elements a register

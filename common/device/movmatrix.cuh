@@ -2,8 +2,9 @@
 /// @file
 /// Transposes an 8 x 8 matrix of 16-bit elements in the registers of a warp: movmatrix.
 ///
-/// A lane has two neighbours of a row in one register, as in the fragments of mma.cuh: row lane / 4, columns p and p + 1
-/// with p = 2 (lane % 4). Afterwards it has those of the transposed matrix: what were column lane / 4, rows p and p + 1.
+/// A lane has two neighbours of a row in one register, as in the fragments of mma.cuh: row lane / 4, columns p and
+/// p + 1 with p = 2 (lane % 4). Afterwards it has those of the transposed matrix: what were column lane / 4, rows p and
+/// p + 1.
 ///
 /// Source: PTX ISA, "Warp-level matrix transpose instruction: movmatrix".
 
@@ -19,7 +20,9 @@
 
 namespace tutorial {
 
-/// Called by all lanes of a warp.
+/// Called by all lanes of a warp: undefined on a GPU where some do not, a report on the emulator.
+/// @param two the lane's two elements, the one of smaller column in the lower half
+/// @returns its two of the transposed matrix, likewise
 __device__ __forceinline__ std::uint32_t transpose_8x8(std::uint32_t two,
                                                        [[maybe_unused]] Where where = Where::current()) {
 #if TUTORIAL_EMULATOR

@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// Sums, maxima and prefix sums over the 32 lanes of a warp, all of which must call.
+/// Sums, maxima and prefix sums over the 32 lanes of a warp, all of which must call: where some do not, it is undefined
+/// on a GPU and ends the launch with a report on the emulator. T is a type that CUDA's shuffles take.
 
 #include <cuda_runtime.h>
 
@@ -15,7 +16,7 @@ namespace tutorial {
 /// The mask of a whole warp.
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
-/// The number of this thread within its warp, 0 to 31.
+/// The number of this thread within its warp, 0 to 31. Needs no other lane.
 __device__ __forceinline__ unsigned lane_index() {
 #if TUTORIAL_EMULATOR
   return emulator::lane();
@@ -26,7 +27,7 @@ __device__ __forceinline__ unsigned lane_index() {
 #endif
 }
 
-/// The value of the lane whose number differs in the bits of `flipped`.
+/// The value of the lane whose number differs in the bits of `flipped`, 0 to 31.
 template <class T>
 __device__ __forceinline__ T shuffle_xor(T value, int flipped, [[maybe_unused]] Where where = Where::current()) {
 #if TUTORIAL_EMULATOR
@@ -36,7 +37,7 @@ __device__ __forceinline__ T shuffle_xor(T value, int flipped, [[maybe_unused]] 
 #endif
 }
 
-/// The value of the lane `distance` below; the lowest lanes get their own.
+/// The value of the lane `distance` below, 0 to 31; the lowest lanes get their own.
 template <class T>
 __device__ __forceinline__ T shuffle_up(T value, unsigned distance, [[maybe_unused]] Where where = Where::current()) {
 #if TUTORIAL_EMULATOR
@@ -61,7 +62,8 @@ __device__ __forceinline__ T warp_max(T value, Where where = Where::current()) {
   return value;
 }
 
-/// The sum of this lane's value and those of all lanes below, in five steps (Hillis and Steele's scan).
+/// The sum of this lane's value and those of all lanes below, in five steps: Hillis and Steele's scan ("Data parallel
+/// algorithms", Communications of the ACM 29(12), 1986).
 template <class T>
 __device__ __forceinline__ T warp_prefix_sum(T value, Where where = Where::current()) {
   const unsigned lane = lane_index();

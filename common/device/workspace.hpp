@@ -17,10 +17,12 @@ namespace tutorial {
 void* workspace_bytes(std::string_view tag, std::size_t bytes,
                       std::source_location where = std::source_location::current());
 
-/// Bytes that belong to `tag` now. They can be had again, whatever else the device has left.
+/// Bytes that belong to `tag` now, 0 for one that nobody has used. They can be had again, whatever else the device has
+/// left.
 std::size_t workspace_size(std::string_view tag);
 
-/// At least `count` elements of T; see workspace_bytes(). What they hold is left from the last call.
+/// At least `count` elements of T; see workspace_bytes(), also for what it throws. What they hold is left from the last
+/// call.
 template <class T>
 T* workspace(std::string_view tag, std::size_t count, std::source_location where = std::source_location::current()) {
   static_assert(std::is_trivially_destructible_v<T>);

@@ -13,7 +13,9 @@ namespace emulator {
 /// group, or that of the next group to be closed.
 class AsyncCopies {
  public:
+  /// Adds it as the newest.
   void push(const AsyncCopy& copy) { copies_.push_back({copy, groups_}); }
+  /// Closes a group, which may be empty.
   void commit();
   /// See pop_async_copy().
   bool pop(unsigned pending, AsyncCopy& copy);

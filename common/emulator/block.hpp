@@ -74,11 +74,15 @@ class Block {
 
   // What the threads call: in barrier.cpp,
   int barrier(bool predicate, std::source_location where);  ///< returns for how many threads the predicate holds
+  /// Lets the others run first.
   void yield();
   // in warp.cpp,
+  /// See warp_exchange().
   void exchange(unsigned mask, const void* mine, std::size_t size, void* all, std::source_location where);
+  /// See __syncwarp().
   void sync_warp(unsigned mask, std::source_location where);
   // and in block.cpp.
+  /// See emulator::trap().
   [[noreturn]] void trap(const char* what, std::source_location where);
 
  private:

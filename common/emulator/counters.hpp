@@ -6,6 +6,7 @@
 
 namespace emulator {
 
+/// Adds to what counters() gives.
 void add_to_counters(const Counters& more);
 
 }  // namespace emulator

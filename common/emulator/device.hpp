@@ -22,7 +22,7 @@ inline constexpr std::size_t kSharedPerMultiprocessor = 228 * 1024;
 inline constexpr int kL2Bytes = 60 * 1024 * 1024;
 inline constexpr unsigned kMultiprocessors = 132;  ///< unless EMULATOR_MULTIPROCESSORS is set
 
-/// The dynamic shared memory that a launch of this kernel may ask for.
+/// Bytes of dynamic shared memory that a launch of this kernel may ask for.
 std::size_t dynamic_shared_limit(const void* kernel);
 
 }  // namespace emulator::device

@@ -14,7 +14,7 @@ namespace emulator {
 cudaError_t result(cudaError_t error);
 
 /// result() of a call that may throw std::invalid_argument for a bad setting of the user: that is reported and becomes
-/// cudaErrorInvalidValue.
+/// cudaErrorInvalidValue. Other exceptions are passed on.
 template <class Call>
 cudaError_t checked_result(Call call) {
   try {

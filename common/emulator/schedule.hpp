@@ -15,7 +15,7 @@ struct Schedule {
   Order order = Order::forward;
   std::uint64_t seed = 0;
 
-  /// @throws std::invalid_argument
+  /// From the text that set_schedule() takes. @throws std::invalid_argument for any other
   static Schedule parse(const std::string& text);
   /// The one that holds now. @throws std::invalid_argument
   static Schedule current();
@@ -29,6 +29,7 @@ struct Schedule {
 /// ready last is first, so a warp gets as far as it can before the next one moves. Random: any of them.
 class ReadyQueue {
  public:
+  /// Empty. @param capacity threads of a block
   ReadyQueue(const Schedule& schedule, unsigned capacity);
 
   /// Forgets all threads. @param block a random order is each block's own
@@ -45,6 +46,7 @@ class ReadyQueue {
       if (wanted(thread)) threads_[place(size_++)] = static_cast<std::uint16_t>(thread);
     }
   }
+  /// Takes the thread that is next; the queue is not empty.
   std::uint16_t pop();
 
  private:

@@ -20,6 +20,7 @@ inline constexpr int kPoison = 0xFF;
 /// outlast a block. With AddressSanitizer they are ordinary statics, which cannot be told from others: not filled.
 class StaticSharedMemory {
  public:
+  /// That of the OS thread that calls.
   StaticSharedMemory();
   void fill();
 
@@ -33,6 +34,7 @@ class DynamicSharedMemory {
  public:
   static constexpr std::align_val_t kAlignment{128};
 
+  /// @throws std::bad_alloc
   explicit DynamicSharedMemory(std::size_t bytes);
   ~DynamicSharedMemory();
   DynamicSharedMemory(const DynamicSharedMemory&) = delete;

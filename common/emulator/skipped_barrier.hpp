@@ -18,6 +18,7 @@ struct SkippedBarrier {
   /// The one that skip_barrier() or EMULATOR_SKIP_BARRIER asks for. @throws std::invalid_argument
   static std::optional<SkippedBarrier> current();
 
+  /// Whether it is the barrier at this place.
   bool is_at(const std::source_location& where) const;
 };
 

@@ -8,7 +8,9 @@
 
 namespace emulator {
 
-/// Runs `work`, or records it if the stream is being captured.
+/// Runs `work` and returns its error, or records it if the stream is being captured. A capture that is lost:
+/// cudaErrorStreamCaptureInvalidated; work for the default stream beside the capture of one that waits for it:
+/// cudaErrorStreamCaptureImplicit, and that capture is lost.
 cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work);
 
 /// Returns the error of work that is not fit to be submitted; a capture of the stream is lost.

@@ -22,7 +22,7 @@ class Workers {
   static Workers& instance();
 
   /// Calls `work` once on each of `count` threads, at the same time, with stacks to use, and returns when all calls
-  /// have returned. Not to be called by several host threads at once.
+  /// have returned. Not to be called by several host threads at once; `work` throws nothing.
   void run(unsigned count, const std::function<void(Stacks&)>& work);
 
  private:

@@ -3,7 +3,8 @@
 /// Copies that arrive when they are waited for: what cp.async becomes on the emulator.
 ///
 /// Memory is read and written here, in the kernel's own code, so that sanitizers see these accesses as the thread's.
-/// Only the list of what is under way is kept by the emulator, for each thread of the block.
+/// Only the list of what is under way is kept by the emulator, for each thread of the block. To be called in kernels
+/// only; addresses and their alignment are the caller's to check (cp_async.cuh does).
 
 #include <cstddef>
 #include <cstring>
@@ -21,10 +22,12 @@ struct AsyncCopy {
 void push_async_copy(const AsyncCopy& copy);
 /// Makes these a group of their own, even if there are none.
 void commit_async_copies();
-/// Takes the oldest copy out of the list, if it belongs to a group older than the `pending` newest ones.
+/// Takes the oldest copy out of the list, if it belongs to a group older than the `pending` newest ones; else returns
+/// false and leaves `copy` as it is.
 bool pop_async_copy(unsigned pending, AsyncCopy& copy);
 
 /// Poisons the destination and remembers the copy. Without a source it will write zeros.
+/// @tparam kBytes up to 16
 template <std::size_t kBytes>
 void issue_async_copy(void* destination, const void* source) {
   AsyncCopy copy{destination, kBytes, {}};

@@ -1,7 +1,8 @@
 #pragma once
 /// @file
 /// CUDA's atomic functions. Blocks run on several OS threads, so these are real atomic operations; as on a GPU they are
-/// relaxed: they order nothing but themselves. Each returns the value from before.
+/// relaxed: they order nothing but themselves. Each returns the value from before. Types are those that CUDA takes;
+/// addresses are aligned to them, which is not checked here.
 
 #include <atomic>
 #include <concepts>
@@ -55,34 +56,42 @@ T wrapping_sum(T a, T b) {
 
 // NOLINTBEGIN(readability-identifier-naming): the names are CUDA's
 
+/// Adds; integers wrap around.
 template <emulator::AtomicAddend T>
 T atomicAdd(T* address, emulator::Operand<T> addend) {
   return emulator::atomic_update(address, [=](T before) { return emulator::wrapping_sum(before, addend); });
 }
+/// Subtracts; wraps around.
 template <emulator::OneOf<int, unsigned> T>
 T atomicSub(T* address, emulator::Operand<T> subtrahend) {
   return atomicAdd(address, static_cast<T>(0u - static_cast<unsigned>(subtrahend)));
 }
+/// Keeps the smaller one.
 template <emulator::AtomicExtremum T>
 T atomicMin(T* address, emulator::Operand<T> value) {
   return emulator::atomic_update(address, [=](T before) { return min(before, value); });
 }
+/// Keeps the larger one.
 template <emulator::AtomicExtremum T>
 T atomicMax(T* address, emulator::Operand<T> value) {
   return emulator::atomic_update(address, [=](T before) { return max(before, value); });
 }
+/// Keeps the bits that both have.
 template <emulator::AtomicInteger T>
 T atomicAnd(T* address, emulator::Operand<T> value) {
   return emulator::atomic_update(address, [=](T before) { return before & value; });
 }
+/// Keeps the bits that either has.
 template <emulator::AtomicInteger T>
 T atomicOr(T* address, emulator::Operand<T> value) {
   return emulator::atomic_update(address, [=](T before) { return before | value; });
 }
+/// Keeps the bits that exactly one has.
 template <emulator::AtomicInteger T>
 T atomicXor(T* address, emulator::Operand<T> value) {
   return emulator::atomic_update(address, [=](T before) { return before ^ value; });
 }
+/// Stores `replacement`.
 template <emulator::AtomicExchange T>
 T atomicExch(T* address, emulator::Operand<T> replacement) {
   return emulator::atomic_update(address, [=](T) { return replacement; });

@@ -6,8 +6,9 @@
 #include <source_location>
 #include <string>
 
-/// Waits until every thread of the block has come to this barrier. Stricter than a GPU: a thread that has returned
-/// from the kernel does not count as having come, and threads at different lines do not meet.
+/// Waits until every thread of the block has come to this barrier. Stricter than a GPU: a thread that has returned from
+/// the kernel does not count as having come, and threads at different lines do not meet. A block that gets stuck so
+/// ends the launch with a report and cudaErrorLaunchFailure; this holds for all barriers here.
 void __syncthreads(std::source_location where = std::source_location::current());
 /// __syncthreads() that returns how many threads of the block gave a predicate other than zero.
 int __syncthreads_count(int predicate, std::source_location where = std::source_location::current());
@@ -15,7 +16,8 @@ int __syncthreads_count(int predicate, std::source_location where = std::source_
 int __syncthreads_and(int predicate, std::source_location where = std::source_location::current());
 /// __syncthreads() that returns whether any thread of the block gave a predicate other than zero.
 int __syncthreads_or(int predicate, std::source_location where = std::source_location::current());
-/// Waits for the lanes in `mask` and makes what they wrote before visible to each other.
+/// Waits for the lanes in `mask` and makes what they wrote before visible to each other. The calling lane is one of
+/// them, and all name the same mask.
 void __syncwarp(unsigned mask = 0xFFFFFFFFu, std::source_location where = std::source_location::current());
 
 /// Lets the other threads of the block go on, whatever the time: a loop that waits for another thread needs it, because
@@ -28,7 +30,7 @@ namespace emulator {
 /// variable EMULATOR_SKIP_BARRIER=file.cu:LINE does the same.
 /// @param file the end of the source file's path, such as "5_lmha.cu"
 void skip_barrier(const std::string& file, unsigned line);
-/// Ends skip_barrier().
+/// Ends skip_barrier(); the environment variable holds again.
 void skip_no_barrier();
 
 }  // namespace emulator

@@ -21,6 +21,7 @@ Integer saturated(float rounded) {
   return static_cast<Integer>(rounded);
 }
 
+/// The bits in reverse.
 template <class Unsigned>
 constexpr Unsigned reversed(Unsigned value) {
   Unsigned result = 0;
@@ -33,6 +34,7 @@ constexpr Unsigned reversed(Unsigned value) {
 // NOLINTBEGIN(readability-identifier-naming,bugprone-reserved-identifier): the names are CUDA's
 // clang-format off
 
+// Bits that are set; leading zeros, all of them where x is 0.
 constexpr int __popc(unsigned x) { return std::popcount(x); }
 constexpr int __popcll(unsigned long long x) { return std::popcount(x); }
 constexpr int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
@@ -40,12 +42,14 @@ constexpr int __clzll(long long x) { return std::countl_zero(static_cast<unsigne
 /// The position of the lowest set bit counted from 1; 0 if there is none.
 constexpr int __ffs(int x) { return x == 0 ? 0 : std::countr_zero(static_cast<unsigned>(x)) + 1; }
 constexpr int __ffsll(long long x) { return x == 0 ? 0 : std::countr_zero(static_cast<unsigned long long>(x)) + 1; }
+// The bits in reverse.
 constexpr unsigned __brev(unsigned x) { return emulator::reversed(x); }
 constexpr unsigned long long __brevll(unsigned long long x) { return emulator::reversed(x); }
 /// The upper 32 bits of a product.
 constexpr unsigned __umulhi(unsigned x, unsigned y) { return static_cast<unsigned>(std::uint64_t{x} * y >> 32); }
 constexpr int __mulhi(int x, int y) { return static_cast<int>(std::int64_t{x} * y >> 32); }
 
+// The same bits as a number of the other type.
 constexpr unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 constexpr int __float_as_int(float x) { return std::bit_cast<int>(x); }
 constexpr float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }

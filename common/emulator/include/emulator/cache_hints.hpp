@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// Loads and stores with a hint for the caches. The emulator has no caches: they are plain loads and stores.
+/// Loads and stores with a hint for the caches. The emulator has no caches: they are plain loads and stores, which it
+/// neither counts nor checks.
 
 // NOLINTBEGIN(readability-identifier-naming,bugprone-reserved-identifier): the names are CUDA's
 

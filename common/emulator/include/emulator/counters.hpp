@@ -21,6 +21,7 @@ struct Counters {
 
 /// The counts of all launches that have finished.
 Counters counters();
+/// Sets them to zero.
 void reset_counters();
 
 /// Counts of the block that this OS thread runs; added to the others when the block has finished. "local-exec": kernels

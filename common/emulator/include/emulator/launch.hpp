@@ -26,7 +26,7 @@ namespace emulator {
 cudaError_t launch(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream, std::source_location where,
                    std::function<void()> body, const void* kernel = nullptr);
 
-/// What went wrong last, in one or more lines of text; empty if nothing has.
+/// What went wrong last, in one or more lines of text; empty if nothing has since the process began.
 std::string last_report();
 
 }  // namespace emulator

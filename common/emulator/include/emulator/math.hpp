@@ -42,6 +42,7 @@ constexpr std::common_type_t<A, B> max(A a, B b) {
 
 // clang-format off
 
+// 1 / sqrt(x), in the type of x.
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 /// x clamped to [0, 1]; a NaN becomes 0.

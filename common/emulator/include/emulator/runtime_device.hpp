@@ -1,6 +1,10 @@
 #pragma once
 /// @file
 /// The device that the emulator pretends to be: one of compute capability 9.0, with the limits of such a GPU.
+///
+/// All functions return cudaSuccess or an error, which cudaGetLastError() gives once more: cudaErrorInvalidDevice for a
+/// device but 0, cudaErrorInvalidValue for a null pointer, an attribute that it does not know, a value out of range or
+/// a bad setting in the environment. Memory is in bytes.
 
 #include <cstddef>
 
@@ -58,23 +62,30 @@ enum cudaFuncAttribute {
   cudaFuncAttributePreferredSharedMemoryCarveout = 9,
 };
 
+// There is one device, number 0.
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
 /// The multiprocessor count is that of EMULATOR_MULTIPROCESSORS, read at each call, or 132.
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+/// One of the enumerators above, in its units.
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
+/// Waits for nothing: all work has ended when its call returns. During a capture cudaErrorStreamCaptureUnsupported.
 cudaError_t cudaDeviceSynchronize();
+// 13000: CUDA 13.0.
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaDriverGetVersion(int* version);
 
+/// The most dynamic shared memory of the kernel, up to 227 KB; the carve-out is taken and ignored.
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
+/// See cudaFuncAttributes.
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
 /// How many blocks of the kernel a multiprocessor would hold at once, by threads, shared memory and number of blocks;
 /// registers and static shared memory are not known.
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads,
                                                           std::size_t dynamic_shared_bytes);
 
+// The same with the kernel's own type.
 template <class... Parameters>
 cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribute attribute, int value) {
   return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), attribute, value);

@@ -2,6 +2,10 @@
 /// @file
 /// Streams, events and graphs. Work given to a stream runs before the call returns, so streams never overlap, events
 /// are always complete, and a graph is a list of calls to repeat.
+///
+/// Functions return cudaSuccess or an error, which cudaGetLastError() gives once more: cudaErrorInvalidValue for a null
+/// pointer to a result, a null graph or flags that do not exist, cudaErrorInvalidResourceHandle for a null event or a
+/// null stream that is to be destroyed, and the errors of captures. Other handles must be valid, which is not checked.
 
 #include <cstddef>
 #include <functional>
@@ -46,17 +50,22 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
-/// Time from one event to the other by the steady clock: time on this machine, which says nothing about a GPU.
+/// Milliseconds from one event to the other by the steady clock: time on this machine, which says nothing about a GPU.
+/// cudaErrorInvalidResourceHandle if one was never recorded or was made without timing.
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t stop);
 
 /// From here to cudaStreamEndCapture() launches, copies and memsets on `stream` are recorded, not run. The default
-/// stream cannot be captured.
+/// stream cannot be captured (cudaErrorStreamCaptureUnsupported), nor one that is (cudaErrorIllegalState).
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+/// Gives the graph; null, and cudaErrorStreamCaptureInvalidated, if a call was made that captures forbid.
+/// cudaErrorIllegalState for a stream that is not captured, cudaErrorStreamCaptureUnmatched for one that events brought
+/// in.
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags = 0);
-/// Runs what was recorded, in the order of recording. Stops at the first call that fails.
+/// Runs what was recorded, in the order of recording. Stops at the first call that fails, and returns its error.
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
+/// The number of calls alone: `nodes` is left as it is.
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, struct CUgraphNode_st** nodes, std::size_t* count);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);

@@ -2,7 +2,9 @@
 /// @file
 /// The four shuffles of a warp under CUDA's names. The lane that is read is computed as the PTX ISA does it for
 /// shfl.sync: a lane whose source lies outside of its segment of `width` lanes gets its own value back. The value of a
-/// source that is not in the mask is undefined on a GPU and 0xFF bytes, a NaN, here.
+/// source that is not in the mask is undefined on a GPU and 0xFF bytes, a NaN, here. A width that is no power of two up
+/// to 32 ends the launch with a report, and so does what warp_exchange() does not allow.
+/// Source: PTX ISA, "Data Movement and Conversion Instructions: shfl.sync".
 
 #include <source_location>
 #include <type_traits>
@@ -22,6 +24,7 @@ concept Shuffleable = (std::is_arithmetic_v<T> && sizeof(T) <= 8) || is_small_fl
 struct Segment {
   int lane, first, last;
 
+  /// Of the thread that runs.
   Segment(int width, std::source_location where) : lane(static_cast<int>(emulator::lane())) {
     const bool power_of_two = width > 0 && (width & (width - 1)) == 0;
     if (!power_of_two || width > 32) trap("the width of a shuffle is not 1, 2, 4, 8, 16 or 32", where);

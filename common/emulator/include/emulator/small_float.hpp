@@ -10,7 +10,9 @@
 namespace emulator {
 
 /// Rounds a double to a float with its last bit set if anything was lost ("round to odd"). Rounding that once more to
-/// 16 bits then gives what rounding the double at once would have given.
+/// 16 bits then gives what rounding the double at once would have given. Source: Boldo and Melquiond, "Emulation of a
+/// FMA and correctly rounded sums: proved algorithms using rounding to odd", IEEE Transactions on Computers 57(4),
+/// 2008.
 constexpr float round_to_odd(double exact) {
   const auto nearest = static_cast<float>(exact);
   if (static_cast<double>(nearest) == exact || exact != exact) return nearest;
@@ -25,13 +27,16 @@ constexpr float round_to_odd(double exact) {
 template <class Format>
 class SmallFloat {
  public:
+  /// Not initialised.
   SmallFloat() = default;
+  // Rounded once, to nearest, ties to even; what is too large becomes infinity.
   constexpr SmallFloat(float value) : bits_(Format::encode(value)) {}
   constexpr SmallFloat(double value) : bits_(Format::encode(round_to_odd(value))) {}
   constexpr SmallFloat(int value) : SmallFloat(static_cast<double>(value)) {}
   constexpr SmallFloat(unsigned value) : SmallFloat(static_cast<double>(value)) {}
   constexpr operator float() const { return Format::decode(bits_); }
 
+  /// The number that has these bits.
   static constexpr SmallFloat from_bits(std::uint16_t bits) {
     SmallFloat result(0.0f);
     result.bits_ = bits;

@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// Votes and matches of a warp under CUDA's names: which lanes of the mask say yes, which have the same value.
+/// Votes and matches of a warp under CUDA's names: which lanes of the mask say yes, which have the same value. All
+/// lanes of the mask call; else the launch ends as warp_exchange() says.
 
 #include <cstring>
 #include <source_location>

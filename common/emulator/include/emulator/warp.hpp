@@ -14,11 +14,12 @@ inline constexpr unsigned kWarpSize = 32;
 /// `mask`, or beyond the end of a block that is not a multiple of 32 threads, are 0xFF (a NaN in every floating type).
 ///
 /// It does not order memory, unlike __syncwarp(). A lane that is missing from its own mask, lanes that disagree about
-/// mask, size or place, and a lane of the mask that never comes end the launch with a report.
+/// mask, size or place, and a lane of the mask that never comes end the launch with a report and
+/// cudaErrorLaunchFailure.
 /// @param where the call in the kernel, for reports
 void warp_exchange(unsigned mask, const void* mine, std::size_t size, void* all, std::source_location where);
 
-/// The lane of the thread that runs: its index within the warp, 0 to 31.
+/// The lane of the thread that runs: its index within the warp, 0 to 31. In kernels only.
 unsigned lane();
 
 }  // namespace emulator

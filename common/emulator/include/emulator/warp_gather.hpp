@@ -16,7 +16,7 @@ template <class T>
 using PerLane = std::array<T, kWarpSize>;
 
 /// What each lane gave. Lanes that gave nothing, because the mask leaves them out or the block does not have them, are
-/// 0xFF bytes.
+/// 0xFF bytes. Ends the launch where warp_exchange() does.
 template <class T>
 requires std::is_trivially_copyable_v<T> PerLane<T> gather(unsigned mask, const T& mine, std::source_location where) {
   PerLane<T> all;
