@@ -18,7 +18,7 @@ struct Comparison {
   double expected = 0;     ///< reference[worst]
   bool unwritten = false;  ///< out[worst] still holds the poison: all bits set, or the bf16 of that as fp32
 
-  bool within(double tolerance) const { return error <= tolerance; }  // false for NaN
+  bool within(double tolerance) const { return error <= tolerance; }  ///< false for NaN
 };
 
 /// Compares two fp32 tensors. std::logic_error where their shapes differ, or one is of another type.

@@ -132,6 +132,7 @@ void layer(const Arguments<T>& a) {
   end_part("output");
 }
 
+/// Why the layer cannot run this, as a sentence; empty where it can.
 template <class T>
 std::string layer_limits(const Arguments<T>& a) {
   if (std::int64_t(a.B) * a.L > INT_MAX - kPositions) return "B L > 2^31 - 17: rows of matrices are counted in int";
@@ -139,6 +140,7 @@ std::string layer_limits(const Arguments<T>& a) {
   return gla::dispatch_limits(attention(a));
 }
 
+/// Bytes of everything between x and y, and of the library.
 template <class T>
 std::int64_t layer_memory(const Arguments<T>& a) {
   const std::int64_t key_dim = a.key_dim(), value_dim = a.value_dim();
@@ -147,6 +149,7 @@ std::int64_t layer_memory(const Arguments<T>& a) {
   return std::int64_t(a.B) * a.L * row + std::int64_t(matmul_memory()) + gla::dispatch_memory(attention(a));
 }
 
+/// What gla's dispatch picks, as text for the report.
 template <class T>
 std::string layer_note(const Arguments<T>& a) {
   return "gla's dispatch: " + gla::dispatch_note(attention(a));

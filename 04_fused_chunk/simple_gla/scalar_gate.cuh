@@ -144,6 +144,7 @@ struct SharedSums {
     const SharedSums& sums;
     float whole;
 
+    /// As DecayToEnd::of_pair(); needs no other lane.
     __device__ __forceinline__ float2 of_pair(int i) const {
       const int t = i + int(lane_index()) % 4 * 2;
       return make_float2(sums.between(t, kChunk - 1), sums.between(t + 1, kChunk - 1));

@@ -22,6 +22,7 @@ class StaticSharedMemory {
  public:
   /// That of the OS thread that calls.
   StaticSharedMemory();
+  /// All bytes become kPoison, as in DynamicSharedMemory::fill().
   void fill();
 
  private:

@@ -36,17 +36,22 @@ enum cudaStreamCaptureStatus {
   cudaStreamCaptureStatusInvalidated = 2,
 };
 
+// The flag is cudaStreamDefault or cudaStreamNonBlocking: whether the stream waits for the default stream matters to
+// captures alone.
 cudaError_t cudaStreamCreate(cudaStream_t* stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
+// There is nothing to wait for; captures forbid both, as on a GPU.
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamQuery(cudaStream_t stream);
 /// During a capture the event brings `stream` into the capture of the stream that it was recorded on.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
 
+// Of the flags cudaEventDisableTiming alone matters.
 cudaError_t cudaEventCreate(cudaEvent_t* event);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
+// During a capture the event joins it; waiting for it then is cudaErrorCapturedEvent, and the capture is lost.
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);

@@ -44,6 +44,7 @@ class SmallFloat {
   }
   constexpr std::uint16_t bits() const { return bits_; }
 
+  // Computed in float, rounded once.
   friend constexpr SmallFloat operator+(SmallFloat a, SmallFloat b) { return decoded(a) + decoded(b); }
   friend constexpr SmallFloat operator-(SmallFloat a, SmallFloat b) { return decoded(a) - decoded(b); }
   friend constexpr SmallFloat operator*(SmallFloat a, SmallFloat b) { return decoded(a) * decoded(b); }
@@ -71,6 +72,7 @@ struct alignas(4) SmallFloatPair {
   SmallFloatPair() = default;
   constexpr SmallFloatPair(SmallFloat<Format> low, SmallFloat<Format> high) : x(low), y(high) {}
 
+  // Each for itself.
   friend constexpr SmallFloatPair operator+(SmallFloatPair a, SmallFloatPair b) { return {a.x + b.x, a.y + b.y}; }
   friend constexpr SmallFloatPair operator-(SmallFloatPair a, SmallFloatPair b) { return {a.x - b.x, a.y - b.y}; }
   friend constexpr SmallFloatPair operator*(SmallFloatPair a, SmallFloatPair b) { return {a.x * b.x, a.y * b.y}; }
