@@ -10,13 +10,13 @@ from .repository import ROOT, Chapter, chapters, read
 # Pages that are a README: its path, and the page's name. The main page's is Doxygen's.
 READMES = {
     "README.md": "index",
+    "docs/timings/README.md": "measured",  # ./tutorial compare --publish writes it
     "common/README.md": "common",
     "common/emulator/README.md": "emulator",
     "golden/README.md": "golden",
     "CONTRIBUTING.md": "contributing",
     "docs/README.md": "book",
     "tools/compare/README.md": "compare",
-    "docs/timings/README.md": "measured",  # ./tutorial compare --publish writes it
 }
 
 
@@ -158,6 +158,8 @@ class Book:
 
     def timings(self) -> None:
         body = ["What the chapters measured, collected from their pages, where each figure is explained.\n"]
+        if measured := self.readmes.get("docs/timings/README.md"):
+            body.append(f"Every stage's times over the length have [a page of their own]({measured}.html).\n")
         for chapter in self.chapters:
             path = f"{chapter.folder}/README.md"
             found = section(read(path), "Measured")
