@@ -11,7 +11,7 @@ namespace {
 constexpr KernelWithBarriers kKernels[] = {
     {"scan", "blelloch_gpu", "06_scan/scan/5_blelloch_gpu.cu", 0, 1, 1100},
     {"scan", "warp_shuffle", "06_scan/scan/6_warp_shuffle.cu", 0, 1, 1100},
-    {"scan", "single_pass", "06_scan/scan/7_single_pass.cu", 0, 1, 4500, "time_kernel"},
+    {"scan", "single_pass", "06_scan/scan/7_single_pass.cu", 0, 1, 9000, "time_kernel"},
     {"scan", "single_pass", "06_scan/scan/7_single_pass.cu", 0, 8, 300, "channels_kernel"},
     {"simple_gla", "scan_states", "06_scan/simple_gla/5_scan_states.cu", 64, 128, 2, "outputs_kernel"},
     {"simple_gla", "scan_fused", "06_scan/simple_gla/6_scan_fused.cu", 16, 16, 130, "tiles_kernel"},
