@@ -275,8 +275,8 @@ STAGES = [
     Stage(
         SCAN + "7_single_pass.cu",
         ["x", "g", "+maps of tiles", "y"],
-        [Kernel("single_pass: a tile a block", ["totals of the warps: 2 KB"], ["8 or 16 steps a thread wait here", "while the tile looks back"], ["x*", "g*", "maps of tiles*"], ["maps of tiles*", "y*"])],
-        "All tiles at once; they hand their maps to each other through device memory.",
+        [Kernel("single_pass: a tile a block", ["D = 1: 8192 steps wait here, 64 KB;", "totals of the warps"], ["D > 1: 8 steps a thread wait here", "while the tile looks back"], ["x*", "g*", "maps of tiles*"], ["maps of tiles*", "y*"])],
+        "All tiles at once; they hand their maps to each other through device memory. With D = 1, x and g go to shared memory first.",
     ),
     Stage(
         "06_scan/convolution/3_scan.cu",

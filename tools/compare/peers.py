@@ -47,8 +47,8 @@ def label(row: dict) -> str:
 def report(comparison: dict) -> str:
     """A Markdown table of all pairs."""
     body, notes = [], []
-    by_pair = lambda row: (row["chapter"], label(row), row["peer"], row["problem"]["L"])  # noqa: E731
-    for row in sorted(comparison["comparisons"], key=by_pair):
+    pairs = sorted(comparison["comparisons"], key=lambda row: (row["chapter"], label(row), row["peer"], row["problem"]["L"]))
+    for row in pairs:
         name, peer, L = f"{row['chapter'][:2]} `{label(row)}` `{row['stage']}`", f"`{row['peer']}`", row["problem"]["L"]
         if row["skipped"]:
             notes.append(f"- {peer} at L = {L}: skipped, {row['skipped']}")
