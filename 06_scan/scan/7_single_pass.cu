@@ -16,15 +16,16 @@
 /// Who does what, D = 1 (time is contiguous): a block has 512 threads and 8192 steps, or a half, a quarter or a
 /// sixteenth of both where a sequence has no more than that; a warp has 512 steps. In each of 4 turns the lanes have 4
 /// steps each, 128 neighbouring numbers, copied to shared memory 16 bytes at a time, all 8 copies before the first
-/// number is used. There the tile waits for what comes before it; a thread reads nobody's numbers but its own. A turn's
-/// map starts where the turn before ended, in registers: no transposition, no bank conflict, for 4 warp scans instead
-/// of one.
+/// number is used. There the tile waits for what comes before it; a lane reads nobody's numbers but its own. A turn's map
+/// starts where the turn before ended, in registers: no transposition, no bank conflict, for 4 warp scans instead of one.
+/// Where rows are not aligned to 16 bytes, or are read from the end, neighbouring lanes copy neighbouring numbers, 4
+/// bytes each, and shared memory is where each lane gets its four.
 /// Who does what, D > 1 (channels are contiguous): a block has 32 channels and 256 steps, a lane 4 neighbouring
 /// channels and 8 steps: 8 lanes have a row of 128 bytes, 4 x 8 such groups of lanes follow each other in time. The
 /// scan over the 4 groups of a warp is by shuffles; lane d of the first warp scans the warps' totals for channel d, and
 /// looks back.
-/// (For D <= 4 a lane has all channels, and there are 256 groups: 2048 steps.)
-/// Where rows are not aligned to 16 bytes, four loads of 4 bytes stand for each of 16.
+/// (For D <= 4 a lane has all channels, and there are 256 groups: 2048 steps.) Where rows are not aligned to 16 bytes,
+/// four loads of 4 bytes stand for each of 16.
 /// Resources: D = 1: 64 KB of shared memory and three blocks a multiprocessor, 192 KB of steps that are loaded or wait.
 /// (In registers, as for D > 1, there is room for 128 KB, and one long sequence, whose tiles wait longest, is slower.)
 /// D > 1: 64 registers a thread for steps, two blocks. A workspace of 16 bytes a tile and channel, set to 0xFF before.
@@ -103,15 +104,38 @@ __device__ __forceinline__ void store_end(const Arguments& a, int b, int h, int 
 
 constexpr int kTurns = 4, kWarpSteps = kTurns * 32 * 4;
 
-/// Starts the copy of elements p[0], p[stride], ... to shared memory; zeros where they are not in [begin, end).
-/// @tparam kVector as for load_four()
+/// Starts the copy of a warp's turn, 128 elements p[0], p[stride], ..., to shared memory; zeros where they are not in
+/// [begin, end). Lane l gets its own elements, 4 l to 4 l + 3, if all are there or none and they lie side by side, aligned
+/// to 16 bytes (kVector); else elements l, 32 + l, ...: neighbouring lanes copy neighbouring numbers, whichever way they
+/// run and wherever they begin, and it takes __syncwarp() to have one's own.
 template <bool kVector>
-__device__ __forceinline__ void fetch_four(Four& to, const float* p, std::int64_t stride, int begin, int end) {
+__device__ __forceinline__ void fetch_turn(Four* to, const float* p, std::int64_t stride, int begin, int end) {
+  const int lane = int(lane_index());
   if constexpr (kVector) {
-    cp_async<16>(&to, p, end > 0);
+    cp_async<16>(to + lane, p + 4 * lane, 4 * lane < end);
   } else {
 #pragma unroll
-    for (int e = 0; e < 4; ++e) cp_async<4>(&to.of[e], p + e * stride, begin <= e && e < end);
+    for (int e = 0; e < 4; ++e) {
+      const int i = 32 * e + lane;
+      cp_async<4>(reinterpret_cast<float*>(to) + i, p + i * stride, begin <= i && i < end);
+    }
+  }
+}
+
+/// Stores a warp's turn in the same way, of which this lane has `own`; `through` is the place of the turn in shared memory.
+template <bool kVector>
+__device__ __forceinline__ void store_turn(float* p, std::int64_t stride, int end, const Four& own, Four* through) {
+  const int lane = int(lane_index());
+  if constexpr (kVector) {
+    store_four<true>(p + 4 * lane, 1, end - 4 * lane, own);
+  } else {
+    through[lane] = own;
+    __syncwarp();
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int i = 32 * e + lane;
+      if (i < end) store_global(p + i * stride, reinterpret_cast<const float*>(through)[i]);
+    }
   }
 }
 
@@ -124,17 +148,17 @@ constexpr int blocks_of(int warps) {
 template <int kWarps, bool kVector>
 __global__ void __launch_bounds__(kWarps * 32, blocks_of(kWarps)) time_kernel(Arguments a, LookBack back) {
   constexpr int kThreads = kWarps * 32, kTile = kWarps * kWarpSteps;
-  // The tile waits in shared memory, turn after turn; a thread reads and writes its own numbers alone.
-  Four *const x_of = dynamic_shared<Four>() + threadIdx.x, *const gate_of = x_of + kTurns * kThreads;
   __shared__ Affine<float> totals[kWarps];
   __shared__ Seen<kWarps> seen;
   __shared__ std::uint64_t told;
   __shared__ int taken;
   const int thread = int(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  // The tile waits in shared memory, turn after turn. This warp's numbers of turn i begin at i kThreads, four a lane.
+  Four *const x_of = dynamic_shared<Four>() + 32 * warp, *const gate_of = x_of + kTurns * kThreads;
   if (thread == 0) taken = back.take();
   __syncthreads();
   const int tile = taken / back.chains, chain = taken % back.chains, h = chain % a.H, b = chain / a.H;
-  const int first = tile * kTile + warp * kWarpSteps + lane * 4;  // step of turn 0
+  const int first = tile * kTile + warp * kWarpSteps;  // the warp's first step
   // Elements from one turn's to the next one's; a number that the compiler knows where time is contiguous.
   const auto turn = [](const auto& view) { return 128 * (kVector ? 1 : view.stride_l); };
   const float* const x_at = a.x.row(b, h, first);
@@ -142,19 +166,20 @@ __global__ void __launch_bounds__(kWarps * 32, blocks_of(kWarps)) time_kernel(Ar
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
     const int t = first + i * 128, gates_begin = t > 0 || a.has_first_gate ? 0 : 1;
-    fetch_four<kVector>(x_of[i * kThreads], x_at + i * turn(a.x), a.x.stride_l, 0, a.L - t);
-    fetch_four<kVector>(gate_of[i * kThreads], g_at + i * turn(a.log_decay), a.log_decay.stride_l, gates_begin,
+    fetch_turn<kVector>(x_of + i * kThreads, x_at + i * turn(a.x), a.x.stride_l, 0, a.L - t);
+    fetch_turn<kVector>(gate_of + i * kThreads, g_at + i * turn(a.log_decay), a.log_decay.stride_l, gates_begin,
                         a.L - t);
   }
   cp_async_commit();
   const std::uint64_t early = thread == 0 ? back.told_early(tile, chain, 0) : kNotThere;
   cp_async_wait<0>();
+  if constexpr (!kVector) __syncwarp();  // what other lanes have copied
 
   Affine<float> before[kTurns], whole;  // this lane's steps of a turn, within the warp; all steps of the warp
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
-    const Four x = x_of[i * kThreads];
-    Four gate = gate_of[i * kThreads];
+    const Four x = x_of[i * kThreads + lane];
+    Four gate = gate_of[i * kThreads + lane];
     Affine<float> own;
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
@@ -162,7 +187,7 @@ __global__ void __launch_bounds__(kWarps * 32, blocks_of(kWarps)) time_kernel(Ar
       gate.of[e] = decay(gate.of[e]);
       own.value = gate.of[e] * own.value + x.of[e];
     }
-    gate_of[i * kThreads] = gate;  // exp of it from now on
+    gate_of[i * kThreads + lane] = gate;  // exp of it from now on
     const Affine<float> lanes = warp_scan(own);
     before[i] = compose(whole, map_below(lanes, 1));
     whole = compose(whole, map_of_lane(lanes, 31));
@@ -196,12 +221,12 @@ __global__ void __launch_bounds__(kWarps * 32, blocks_of(kWarps)) time_kernel(Ar
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
     const int t = first + i * 128;
-    Four x = x_of[i * kThreads];
-    const Four gate = gate_of[i * kThreads];
+    Four x = x_of[i * kThreads + lane];
+    const Four gate = gate_of[i * kThreads + lane];
     float y = apply(before[i], y_before);
 #pragma unroll
     for (int e = 0; e < 4; ++e) x.of[e] = y = gate.of[e] * y + x.of[e];
-    store_four<kVector>(y_at + i * turn(a.y), a.y.stride_l, a.L - t, x);
+    store_turn<kVector>(y_at + i * turn(a.y), a.y.stride_l, a.L - t, x, x_of + i * kThreads);
   }
 }
 

@@ -29,21 +29,26 @@ __device__ float y_before(const BackwardArguments& a, View<const float> y, int b
   return a.initial_state.data ? load_global(&a.initial_state.row(b, h, 0)[d]) : 0.0f;
 }
 
-/// A thread a gate, where every channel has its own: thread n of (b, h, t, d).
-__global__ void __launch_bounds__(kThreads) channel_gates_kernel(BackwardArguments a, View<const float> y) {
-  const std::int64_t n = std::int64_t(blockIdx.x) * kThreads + threadIdx.x, row = n / a.D;
-  const std::int64_t head = row / a.L;
-  if (head >= std::int64_t(a.B) * a.H) return;
-  const int d = int(n % a.D), t = int(row % a.L), h = int(head % a.H), b = int(head / a.H);
+// A head has `head_blocks` blocks of its own: positions are told apart by divisions of blocks, which are of 32 bits. Three
+// of 64 bits a thread would take longer than the memory.
+
+/// A thread a gate, where every channel has its own: thread n of a head's (t, d).
+__global__ void __launch_bounds__(kThreads)
+    channel_gates_kernel(BackwardArguments a, View<const float> y, int head_blocks) {
+  const int head = int(blockIdx.x) / head_blocks, h = head % a.H, b = head / a.H;
+  const std::int64_t n = std::int64_t(int(blockIdx.x) % head_blocks) * kThreads + threadIdx.x;
+  const int t = int(a.D == 1 ? n : n / a.D), d = int(n - std::int64_t(t) * a.D);
+  if (t >= a.L) return;
   const float gradient = reaches_before(a, b, h, t, d) * y_before(a, y, b, h, t, d);
   store_global(&a.dlog_decay.row(b, h, t)[d], gradient);
 }
 
-/// A warp a gate, which all channels share: warp n of (b, h, t).
-__global__ void __launch_bounds__(kThreads) step_gates_kernel(BackwardArguments a, View<const float> y) {
-  const std::int64_t row = (std::int64_t(blockIdx.x) * kThreads + threadIdx.x) / 32, head = row / a.L;
-  if (head >= std::int64_t(a.B) * a.H) return;
-  const int t = int(row % a.L), h = int(head % a.H), b = int(head / a.H);
+/// A warp a gate, which all channels share: warp t of a head's.
+__global__ void __launch_bounds__(kThreads)
+    step_gates_kernel(BackwardArguments a, View<const float> y, int head_blocks) {
+  const int head = int(blockIdx.x) / head_blocks, h = head % a.H, b = head / a.H;
+  const int t = int(blockIdx.x) % head_blocks * (kThreads / 32) + int(threadIdx.x) / 32;
+  if (t >= a.L) return;
   float sum = 0;
   for (int d = int(lane_index()); d < a.D; d += 32) {
     sum += reaches_before(a, b, h, t, d) * y_before(a, y, b, h, t, d);
@@ -52,12 +57,12 @@ __global__ void __launch_bounds__(kThreads) step_gates_kernel(BackwardArguments 
   if (lane_index() == 0) store_global(&a.dlog_decay.row(b, h, t)[0], sum);
 }
 
-std::int64_t threads(const BackwardArguments& a) {
-  return std::int64_t(a.B) * a.H * a.L * (a.Dg == a.D ? a.D : 32);
+std::int64_t head_blocks(const BackwardArguments& a) {
+  return (std::int64_t(a.L) * (a.Dg == a.D ? a.D : 32) - 1) / kThreads + 1;
 }
 
 std::int64_t blocks(const BackwardArguments& a) {
-  return (threads(a) - 1) / kThreads + 1;
+  return std::int64_t(a.B) * a.H * head_blocks(a);
 }
 
 }  // namespace
@@ -72,7 +77,8 @@ std::int64_t recomputed_y_memory(const BackwardArguments& a) {
 }
 
 void gate_gradient(const BackwardArguments& a, View<const float> y) {
-  launch(a.Dg == a.D ? channel_gates_kernel : step_gates_kernel, {unsigned(blocks(a)), kThreads}, a, y);
+  launch(a.Dg == a.D ? channel_gates_kernel : step_gates_kernel, {unsigned(blocks(a)), kThreads}, a, y,
+         int(head_blocks(a)));
 }
 
 std::string gate_gradient_limits(const BackwardArguments& a) {
