@@ -13,8 +13,8 @@
 ///   thread: y_t = exp(g_t) y_{t-1} + x_t
 ///
 /// Shapes: x, y [B, H, L, D]; g [B, H, L, Dg], Dg = 1 or D; states [B, H, D]; fp32 in device memory.
-/// Who does what, D = 1 (time is contiguous): a block has 512 threads and 8192 steps, or a half, a quarter or a
-/// sixteenth of both where a sequence has no more than that; a warp has 512 steps. In each of 4 turns the lanes have 4
+/// Who does what, D = 1 (time is contiguous): a block has 512 threads and 8192 steps, or a half or a quarter of both
+/// where a sequence has no more than that, or four sequences of up to 512; a warp has 512 steps. In each of 4 turns the lanes have 4
 /// steps each, 128 neighbouring numbers, copied to shared memory 16 bytes at a time, all 8 copies before the first
 /// number is used. There the tile waits for what comes before it; a lane reads nobody's numbers but its own. A turn's map
 /// starts where the turn before ended, in registers: no transposition, no bank conflict, for 4 warp scans instead of one.
@@ -114,10 +114,10 @@ __device__ __forceinline__ void fetch_turn(Four* to, const float* p, std::int64_
   if constexpr (kVector) {
     cp_async<16>(to + lane, p + 4 * lane, 4 * lane < end);
   } else {
+    p += lane * stride;
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int i = 32 * e + lane;
-      cp_async<4>(reinterpret_cast<float*>(to) + i, p + i * stride, begin <= i && i < end);
+    for (int i = lane; i < 128; i += 32, p += 32 * stride) {
+      cp_async<4>(reinterpret_cast<float*>(to) + i, p, begin <= i && i < end);
     }
   }
 }
@@ -131,33 +131,46 @@ __device__ __forceinline__ void store_turn(float* p, std::int64_t stride, int en
   } else {
     through[lane] = own;
     __syncwarp();
+    p += lane * stride;
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int i = 32 * e + lane;
-      if (i < end) store_global(p + i * stride, reinterpret_cast<const float*>(through)[i]);
+    for (int i = lane; i < 128; i += 32, p += 32 * stride) {
+      if (i < end) store_global(p, reinterpret_cast<const float*>(through)[i]);
     }
   }
 }
 
-/// On a multiprocessor at once: 48 warps have 192 KB of steps, and no GPU takes more than 32 blocks.
-constexpr int blocks_of(int warps) {
-  return warps == 1 ? 32 : 48 / warps;
+/// Sequences of a block, side by side: where a warp has a sequence of its own, starting a block for each would take longer
+/// than the work.
+__host__ __device__ constexpr int sequences_of(int warps) {
+  return warps == 1 ? 4 : 1;
 }
 
-/// @tparam kWarps of a block: the fewest of 1, 4, 8 and 16 whose tile has the whole sequence, if any has
+/// Warps of a sequence where it is cut into several tiles.
+constexpr int kMostWarps = 16;
+
+/// Blocks on a multiprocessor at once: 48 warps have 192 KB of steps.
+constexpr int blocks_of(int warps) {
+  return 48 / (warps * sequences_of(warps));
+}
+
+/// @tparam kWarps of a tile: the fewest of 1, 4, 8 and 16 whose tile has the whole sequence, if any has
 template <int kWarps, bool kVector>
-__global__ void __launch_bounds__(kWarps * 32, blocks_of(kWarps)) time_kernel(Arguments a, LookBack back) {
-  constexpr int kThreads = kWarps * 32, kTile = kWarps * kWarpSteps;
-  __shared__ Affine<float> totals[kWarps];
-  __shared__ Seen<kWarps> seen;
-  __shared__ std::uint64_t told;
+__global__ void __launch_bounds__(kWarps* sequences_of(kWarps) * 32, blocks_of(kWarps))
+    time_kernel(Arguments a, LookBack back) {
+  constexpr int kSequences = sequences_of(kWarps), kThreads = kSequences * kWarps * 32, kTile = kWarps * kWarpSteps;
+  constexpr bool kLooksBack = kWarps == kMostWarps;
+  __shared__ Affine<float> totals[kSequences * kWarps];
+  [[maybe_unused]] __shared__ Seen<kWarps> seen;
+  [[maybe_unused]] __shared__ std::uint64_t told;
   __shared__ int taken;
-  const int thread = int(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  const int thread = int(threadIdx.x), block_warp = thread / 32, warp = block_warp % kWarps, lane = thread % 32;
   // The tile waits in shared memory, turn after turn. This warp's numbers of turn i begin at i kThreads, four a lane.
-  Four *const x_of = dynamic_shared<Four>() + 32 * warp, *const gate_of = x_of + kTurns * kThreads;
+  Four *const x_of = dynamic_shared<Four>() + 32 * block_warp, *const gate_of = x_of + kTurns * kThreads;
   if (thread == 0) taken = back.take();
   __syncthreads();
-  const int tile = taken / back.chains, chain = taken % back.chains, h = chain % a.H, b = chain / a.H;
+  // Where a tile has a whole sequence, a tile 1 is nobody's: the last block may have more warps than sequences are left.
+  const int place = taken * kSequences + block_warp / kWarps;
+  const int tile = place / back.chains, chain = place % back.chains, h = chain % a.H, b = chain / a.H;
   const int first = tile * kTile + warp * kWarpSteps;  // the warp's first step
   // Elements from one turn's to the next one's; a number that the compiler knows where time is contiguous.
   const auto turn = [](const auto& view) { return 128 * (kVector ? 1 : view.stride_l); };
@@ -171,7 +184,7 @@ __global__ void __launch_bounds__(kWarps * 32, blocks_of(kWarps)) time_kernel(Ar
                         a.L - t);
   }
   cp_async_commit();
-  const std::uint64_t early = thread == 0 ? back.told_early(tile, chain, 0) : kNotThere;
+  const std::uint64_t early = kLooksBack && thread == 0 ? back.told_early(tile, chain, 0) : kNotThere;
   cp_async_wait<0>();
   if constexpr (!kVector) __syncwarp();  // what other lanes have copied
 
@@ -192,23 +205,25 @@ __global__ void __launch_bounds__(kWarps * 32, blocks_of(kWarps)) time_kernel(Ar
     before[i] = compose(whole, map_below(lanes, 1));
     whole = compose(whole, map_of_lane(lanes, 31));
   }
-  if (lane == 31) totals[warp] = whole;
-  if (thread == 0) told = early;
+  if (lane == 31) totals[block_warp] = whole;
+  if (kLooksBack && thread == 0) told = early;
   __syncthreads();
   // Every warp scans the totals for itself: a barrier less than if one did for all.
-  const Affine<float> warps = warp_scan<1, kWarps>(lane < kWarps ? totals[lane] : Affine<float>{});
+  const Affine<float> warps = warp_scan<1, kWarps>(lane < kWarps ? totals[block_warp - warp + lane] : Affine<float>{});
   const Affine<float> below = map_of_lane(map_below(warps, 1), warp), own = map_of_lane(warps, kWarps - 1);
   const bool is_last = (tile + 1) * std::int64_t(kTile) >= a.L;
   Affine<float> start;
   if (tile == 0) {
     start.value = initial_value(a, b, h, 0);
-  } else if (told != kNotThere) {
-    start = to_map(told);
-  } else {
-    if (thread == 0 && !is_last) store_relaxed(&back.at(tile, chain, 0).own, to_word(own));
-    start = look_back_by_block(back, tile, chain, seen);
+  } else if constexpr (kLooksBack) {
+    if (told != kNotThere) {
+      start = to_map(told);
+    } else {
+      if (thread == 0 && !is_last) store_relaxed(&back.at(tile, chain, 0).own, to_word(own));
+      start = look_back_by_block(back, tile, chain, seen);
+    }
   }
-  if (thread == 0) {
+  if (warp == 0 && lane == 0 && (kLooksBack || tile == 0)) {
     const Affine<float> end = compose(start, own);
     if (is_last) {
       store_end(a, b, h, 0, end);
@@ -328,14 +343,16 @@ __global__ void __launch_bounds__(kThreads, 2) channels_kernel(Arguments a, Look
 
 /// How a problem is cut.
 struct Cut {
-  int width, threads, tile;  // channels of a chain, threads of a block, steps of a tile
+  int width, tile;                // channels of a chain, steps of a tile
+  int tile_threads, block_tiles;  // threads of a tile, tiles of a block
   std::int64_t chains, tiles;
 
   explicit Cut(const Arguments& a) {
     width = a.D == 1 ? 1 : a.D <= 4 ? 4 : 32;
-    const int warps = a.L <= kWarpSteps ? 1 : a.L <= 4 * kWarpSteps ? 4 : a.L <= 8 * kWarpSteps ? 8 : 16;
-    threads = a.D == 1 ? 32 * warps : kThreads;
-    tile = a.D == 1 ? warps * kWarpSteps : threads * 4 / width * kSteps;
+    const int warps = a.L <= kWarpSteps ? 1 : a.L <= 4 * kWarpSteps ? 4 : a.L <= 8 * kWarpSteps ? 8 : kMostWarps;
+    tile_threads = a.D == 1 ? 32 * warps : kThreads;
+    block_tiles = a.D == 1 ? sequences_of(warps) : 1;
+    tile = a.D == 1 ? warps * kWarpSteps : kThreads * 4 / width * kSteps;
     chains = std::int64_t(a.B) * a.H * ((a.D - 1) / width + 1);
     tiles = (a.L - 1) / tile + 1;
   }
@@ -360,16 +377,16 @@ auto channels_kernel_for(const Arguments& a) {
 }
 
 template <bool kVector>
-auto time_kernel_for(int threads) {
-  return threads == 32    ? time_kernel<1, kVector>
-         : threads == 128 ? time_kernel<4, kVector>
-         : threads == 256 ? time_kernel<8, kVector>
-                          : time_kernel<16, kVector>;
+auto time_kernel_for(int warps) {
+  return warps == 1   ? time_kernel<1, kVector>
+         : warps == 4 ? time_kernel<4, kVector>
+         : warps == 8 ? time_kernel<8, kVector>
+                      : time_kernel<kMostWarps, kVector>;
 }
 
 template <bool kVector>
 auto kernel_for(const Arguments& a) {
-  if (a.D == 1) return time_kernel_for<kVector>(Cut(a).threads);
+  if (a.D == 1) return time_kernel_for<kVector>(Cut(a).tile_threads / 32);
   return a.D <= 4 ? channels_kernel_for<4, kVector>(a) : channels_kernel_for<32, kVector>(a);
 }
 
@@ -378,14 +395,15 @@ auto kernel_for(const Arguments& a) {
 void single_pass(const Arguments& a) {
   const Cut cut(a);
   const LookBack back = make_look_back("scan: look-back", cut.chains, cut.width, cut.words());
-  const std::size_t shared = a.D == 1 ? 2 * sizeof(float) * cut.tile : 0;
+  const auto blocks = unsigned((cut.chains * cut.tiles - 1) / cut.block_tiles + 1);
+  const std::size_t shared = a.D == 1 ? 2 * sizeof(float) * cut.block_tiles * cut.tile : 0;
   launch(is_vector(a) ? kernel_for<true>(a) : kernel_for<false>(a),
-         {unsigned(cut.chains * cut.tiles), unsigned(cut.threads), shared}, a, back);
+         {blocks, unsigned(cut.block_tiles * cut.tile_threads), shared}, a, back);
 }
 
 std::string single_pass_limits(const Arguments& a) {
   const Cut cut(a);
-  if (cut.chains * cut.tiles > INT_MAX) return "more than 2^31 - 1 tiles: the grid";
+  if (cut.chains * cut.tiles > INT_MAX - cut.block_tiles) return "more than 2^31 - 5 tiles: they are counted in int";
   return a.L > INT_MAX - cut.tile ? "L > 2^31 - 1 less a tile: positions are counted in int" : "";
 }
 
@@ -397,7 +415,7 @@ std::int64_t single_pass_moved(const Arguments& a) {
   const std::int64_t heads = std::int64_t(a.B) * a.H, lanes = a.D == 1 ? 1 : (a.D - 1) / 4 + 1;
   // A gate that channels share is read by each lane that has four of them, y_0 by all threads of the first tile or those that look back.
   const std::int64_t gates = a.Dg == a.D ? a.D : lanes;
-  const std::int64_t starts = !a.initial_state.data ? 0 : a.D == 1 ? Cut(a).threads : a.D;
+  const std::int64_t starts = !a.initial_state.data ? 0 : a.D == 1 ? Cut(a).tile_threads : a.D;
   const std::int64_t ends = (a.final_state.data ? a.D : 0) + (a.final_log_decay.data ? a.Dg : 0);
   return 4 * heads * (a.L * (2 * std::int64_t(a.D) + gates) + starts + ends);
 }

@@ -15,32 +15,48 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// exp(g_t) dx_t of channel d, what reaches y_{t-1}. At the first step it is the initial state's gradient.
-__device__ float reaches_before(const BackwardArguments& a, int b, int h, int t, int d) {
-  const float g = load_global(&a.log_decay.row(b, h, t)[a.Dg == 1 ? 0 : d]);
-  const float gradient = decay(g) * load_global(&a.dx.row(b, h, t)[d]);
-  if (t == 0 && a.dinitial_state.data) store_global(&a.dinitial_state.row(b, h, 0)[d], gradient);
-  return gradient;
+// A head has `head_blocks` blocks of its own: positions are told apart by divisions of blocks, which are of 32 bits.
+
+/// dg_t = exp(g_t) dx_t y_{t-1} of one channel; exp(g_1) dx_1 is the initial state's gradient as well.
+__device__ __forceinline__ float gradient_of(const BackwardArguments& a, int b, int h, int t, int d, float g, float dx,
+                                             float y_before) {
+  const float reaches_before = decay(g) * dx;
+  if (t == 0) {
+    y_before = a.initial_state.data ? load_global(&a.initial_state.row(b, h, 0)[d]) : 0.0f;
+    if (a.dinitial_state.data) store_global(&a.dinitial_state.row(b, h, 0)[d], reaches_before);
+  }
+  return reaches_before * y_before;
 }
 
-/// y_{t-1} of channel d.
-__device__ float y_before(const BackwardArguments& a, View<const float> y, int b, int h, int t, int d) {
-  if (t > 0) return load_global(&y.row(b, h, t - 1)[d]);
-  return a.initial_state.data ? load_global(&a.initial_state.row(b, h, 0)[d]) : 0.0f;
-}
+constexpr int kEach = 4;
 
-// A head has `head_blocks` blocks of its own: positions are told apart by divisions of blocks, which are of 32 bits. Three
-// of 64 bits a thread would take longer than the memory.
-
-/// A thread a gate, where every channel has its own: thread n of a head's (t, d).
+/// Four gates a thread, where every channel has its own, so that twelve loads are under way: gates n, n + 256, ... of a
+/// head's (t, d).
 __global__ void __launch_bounds__(kThreads)
     channel_gates_kernel(BackwardArguments a, View<const float> y, int head_blocks) {
   const int head = int(blockIdx.x) / head_blocks, h = head % a.H, b = head / a.H;
-  const std::int64_t n = std::int64_t(int(blockIdx.x) % head_blocks) * kThreads + threadIdx.x;
-  const int t = int(a.D == 1 ? n : n / a.D), d = int(n - std::int64_t(t) * a.D);
-  if (t >= a.L) return;
-  const float gradient = reaches_before(a, b, h, t, d) * y_before(a, y, b, h, t, d);
-  store_global(&a.dlog_decay.row(b, h, t)[d], gradient);
+  const std::int64_t first = std::int64_t(int(blockIdx.x) % head_blocks) * (kEach * kThreads) + threadIdx.x;
+  const float *const g_of = a.log_decay.row(b, h, 0), *const dx_of = a.dx.row(b, h, 0), *const y_of = y.row(b, h, 0);
+  int t[kEach], d[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const std::int64_t n = first + i * kThreads;
+    t[i] = int(a.D == 1 ? n : n / a.D);
+    d[i] = int(n - std::int64_t(t[i]) * a.D);
+  }
+  float g[kEach], dx[kEach], y_before[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const bool is_there = t[i] < a.L;
+    g[i] = is_there ? load_global(g_of + t[i] * a.log_decay.stride_l + d[i]) : 0.0f;
+    dx[i] = is_there ? load_global(dx_of + t[i] * a.dx.stride_l + d[i]) : 0.0f;
+    y_before[i] = is_there && t[i] > 0 ? load_global(y_of + (t[i] - 1) * y.stride_l + d[i]) : 0.0f;
+  }
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    if (t[i] >= a.L) return;
+    store_global(&a.dlog_decay.row(b, h, t[i])[d[i]], gradient_of(a, b, h, t[i], d[i], g[i], dx[i], y_before[i]));
+  }
 }
 
 /// A warp a gate, which all channels share: warp t of a head's.
@@ -49,16 +65,18 @@ __global__ void __launch_bounds__(kThreads)
   const int head = int(blockIdx.x) / head_blocks, h = head % a.H, b = head / a.H;
   const int t = int(blockIdx.x) % head_blocks * (kThreads / 32) + int(threadIdx.x) / 32;
   if (t >= a.L) return;
+  const float g = load_global(a.log_decay.row(b, h, t));
   float sum = 0;
   for (int d = int(lane_index()); d < a.D; d += 32) {
-    sum += reaches_before(a, b, h, t, d) * y_before(a, y, b, h, t, d);
+    const float y_before = t > 0 ? load_global(&y.row(b, h, t - 1)[d]) : 0.0f;
+    sum += gradient_of(a, b, h, t, d, g, load_global(&a.dx.row(b, h, t)[d]), y_before);
   }
   sum = warp_sum(sum);
   if (lane_index() == 0) store_global(&a.dlog_decay.row(b, h, t)[0], sum);
 }
 
 std::int64_t head_blocks(const BackwardArguments& a) {
-  return (std::int64_t(a.L) * (a.Dg == a.D ? a.D : 32) - 1) / kThreads + 1;
+  return a.Dg == a.D ? (std::int64_t(a.L) * a.D - 1) / (kEach * kThreads) + 1 : (a.L - 1) / (kThreads / 32) + 1;
 }
 
 std::int64_t blocks(const BackwardArguments& a) {
