@@ -145,19 +145,22 @@ __host__ __device__ constexpr int sequences_of(int warps) {
   return warps == 1 ? 4 : 1;
 }
 
-/// Warps of a sequence where it is cut into several tiles.
-constexpr int kMostWarps = 16;
+__host__ __device__ constexpr int threads_of(int warps) {
+  return sequences_of(warps) * warps * 32;
+}
 
 /// Blocks on a multiprocessor at once: 48 warps have 192 KB of steps.
 constexpr int blocks_of(int warps) {
-  return 48 / (warps * sequences_of(warps));
+  return 48 * 32 / threads_of(warps);
 }
+
+/// Warps of a tile where a sequence is cut into several.
+constexpr int kMostWarps = 16;
 
 /// @tparam kWarps of a tile: the fewest of 1, 4, 8 and 16 whose tile has the whole sequence, if any has
 template <int kWarps, bool kVector>
-__global__ void __launch_bounds__(kWarps* sequences_of(kWarps) * 32, blocks_of(kWarps))
-    time_kernel(Arguments a, LookBack back) {
-  constexpr int kSequences = sequences_of(kWarps), kThreads = kSequences * kWarps * 32, kTile = kWarps * kWarpSteps;
+__global__ void __launch_bounds__(threads_of(kWarps), blocks_of(kWarps)) time_kernel(Arguments a, LookBack back) {
+  constexpr int kSequences = sequences_of(kWarps), kThreads = threads_of(kWarps), kTile = kWarps * kWarpSteps;
   constexpr bool kLooksBack = kWarps == kMostWarps;
   __shared__ Affine<float> totals[kSequences * kWarps];
   [[maybe_unused]] __shared__ Seen<kWarps> seen;
