@@ -175,6 +175,8 @@ __global__ void __launch_bounds__(threads_of(kWarps), blocks_of(kWarps)) time_ke
   const int place = taken * kSequences + block_warp / kWarps;
   const int tile = place / back.chains, chain = place % back.chains, h = chain % a.H, b = chain / a.H;
   const int first = tile * kTile + warp * kWarpSteps;  // the warp's first step
+  // Turns after the end of a short sequence would take as long as those before it: 7 compositions a lane for nothing.
+  const auto is_empty = [&](int t) { return !kLooksBack && t >= a.L; };
   // Elements from one turn's to the next one's; a number that the compiler knows where time is contiguous.
   const auto turn = [](const auto& view) { return 128 * (kVector ? 1 : view.stride_l); };
   const float* const x_at = a.x.row(b, h, first);
@@ -182,6 +184,7 @@ __global__ void __launch_bounds__(threads_of(kWarps), blocks_of(kWarps)) time_ke
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
     const int t = first + i * 128, gates_begin = t > 0 || a.has_first_gate ? 0 : 1;
+    if (is_empty(t)) break;
     fetch_turn<kVector>(x_of + i * kThreads, x_at + i * turn(a.x), a.x.stride_l, 0, a.L - t);
     fetch_turn<kVector>(gate_of + i * kThreads, g_at + i * turn(a.log_decay), a.log_decay.stride_l, gates_begin,
                         a.L - t);
@@ -194,6 +197,7 @@ __global__ void __launch_bounds__(threads_of(kWarps), blocks_of(kWarps)) time_ke
   Affine<float> before[kTurns], whole;  // this lane's steps of a turn, within the warp; all steps of the warp
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
+    if (is_empty(first + i * 128)) break;
     const Four x = x_of[i * kThreads + lane];
     Four gate = gate_of[i * kThreads + lane];
     Affine<float> own;
@@ -239,6 +243,7 @@ __global__ void __launch_bounds__(threads_of(kWarps), blocks_of(kWarps)) time_ke
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
     const int t = first + i * 128;
+    if (is_empty(t)) break;
     Four x = x_of[i * kThreads + lane];
     const Four gate = gate_of[i * kThreads + lane];
     float y = apply(before[i], y_before);
