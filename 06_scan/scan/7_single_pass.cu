@@ -139,8 +139,8 @@ __device__ __forceinline__ void store_turn(float* p, std::int64_t stride, int en
   }
 }
 
-/// Sequences of a block, side by side: where a warp has a sequence of its own, starting a block for each would take longer
-/// than the work.
+/// Sequences of a block, side by side: where a warp has a sequence of its own, a block for each would be too small for a
+/// multiprocessor to have 48 warps of them.
 __host__ __device__ constexpr int sequences_of(int warps) {
   return warps == 1 ? 4 : 1;
 }

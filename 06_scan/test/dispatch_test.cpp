@@ -18,8 +18,8 @@ Arguments sizes(int B, int H, int L, int D) {
 
 TEST(DispatchTest, LoopsOverAFewSteps) {
   EXPECT_EQ(dispatch_note(sizes(8, 1536, 1, 1)), "sequential_gpu");
-  EXPECT_EQ(dispatch_note(sizes(8, 1536, 32, 1)), "sequential_gpu");
-  EXPECT_EQ(dispatch_note(sizes(8, 1536, 33, 1)), "single_pass");
+  EXPECT_EQ(dispatch_note(sizes(8, 1536, 8, 1)), "sequential_gpu");
+  EXPECT_EQ(dispatch_note(sizes(8, 1536, 9, 1)), "single_pass");
   EXPECT_EQ(dispatch_note(sizes(8, 1, 15, 1536)), "sequential_gpu");
   EXPECT_EQ(dispatch_note(sizes(8, 1, 16, 1536)), "single_pass");
   EXPECT_EQ(dispatch_note(sizes(1, 1, 1 << 28, 1)), "single_pass");
