@@ -58,10 +58,29 @@ def ratio_in_words(ratio: float, peer: str) -> str:
     return f"takes {1 / ratio:.2g} times as long as {peer}"
 
 
+def losses(found: dict[tuple[str, int], float]) -> str:
+    """What the table's one length does not tell: every length at which the peer is faster."""
+    slower: dict[str, list[str]] = {}
+    for (operator, L), ratio in sorted(found.items()):
+        if ratio < 1:
+            slower.setdefault(operator, []).append(f"{L} ({1 / ratio:.3g})")
+    if not found:
+        return ""
+    said = "flash-linear-attention ran in the same sitting, on the same tensors; ratios are of calls in a CUDA graph ([all\n"
+    said += "of them](docs/timings/README.md#against-flash-linear-attention))."
+    if not slower:
+        return said + " At no length was it faster.\n"
+    where = "; ".join(f"`{operator}` at L = {', '.join(lengths)}" for operator, lengths in slower.items())
+    return f"{said} Where it is faster than ours, and\nhow many times: {where}.\n"
+
+
 def updated(text: str, timings: Timings, comparison: dict | None = None) -> str:
-    """The README with its table written anew."""
+    """The README with its table, and the paragraph below it, written anew."""
     before, inside, behind = block_of(text)
     found = ratios(comparison)
+    inside = inside[: inside.rindex("|\n") + 2] + "\n"
+    if below := losses(found):
+        inside += below + "\n"
     written = ROW.sub(lambda row: f"{row[1]} {sentence(timings, row['chapter'], found)} |", inside)
     gpu = short(timings.machine["gpu"])
     head = f"the last stage, on {article(gpu)} {gpu} ([all timings](docs/timings/README.md))"

@@ -399,6 +399,10 @@ class Readme(unittest.TestCase):
         self.assertIn(": 1.6 times as fast as flash-linear-attention, 25 %", written(row(3.0), row(1.6)))
         self.assertIn(": takes 2 times as long as flash-linear-attention, 25 %", written(row(1.6), row(0.5)))
         self.assertNotIn("flash", written(row(0.5, agrees=False)))
+        self.assertIn("At no length was it faster.", written(row(1.6)))
+        lost = written(row(1.6), {**row(0.5), "problem": {"L": 512}}, {**row(0.8), "problem": {"L": 1024}})
+        self.assertIn("how many times: `simple_gla` at L = 512 (2), 1024 (1.25).\n\n" + readme.END, lost)
+        self.assertEqual(readme.updated(lost, store.load(MADE_UP)), written(), "the paragraph goes with what it tells")
 
     def test_without_markers_there_is_nothing_to_write(self):
         with self.assertRaises(readme.ReadmeError):
