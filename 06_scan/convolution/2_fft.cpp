@@ -1,9 +1,9 @@
 /// @file
 /// Stage 2, `fft`: a product of spectra.
 ///
-/// Idea: the Fourier transform turns a convolution into a product, frequency by frequency, and costs O(N log N). But the
-/// product belongs to a circular convolution, in which what runs over the end comes in again at the start. So u and the
-/// kernel are followed by zeros up to N >= 2 L: then only zeros come in again.
+/// Idea: the Fourier transform turns a convolution into a product, frequency by frequency, and costs O(N log N). But
+/// the product belongs to a circular convolution, in which what runs over the end comes in again at the start. So u
+/// and the kernel are followed by zeros up to N >= 2 L: then only zeros come in again.
 /// Mends: the L^2 / 2 multiply-adds of stage 1. Same: the result, up to rounding.
 ///
 ///   y = first L of FFT^-1( FFT(u, 0, ..., 0) . FFT(kernel, 0, ..., 0) )       of length N, the next power of two
@@ -15,8 +15,8 @@
 /// operations together, and 3 N for the product. Bytes: u, kernel and y once.
 /// Limit: the caches. Needs: nothing. A rounding error is one of the whole sequence, not of a step: where y_t is small
 /// beside others, its relative error is large.
-/// Weakness: y_0 waits for all of u: whoever gets a token at a time cannot use it. The operator `scan` can, and needs no
-/// more than O(L): stage 3.
+/// Weakness: y_0 waits for all of u: whoever gets a token at a time cannot use it. The operator `scan` can, and needs
+/// no more than O(L): stage 3.
 /// Sources: Cooley and Tukey, Mathematics of Computation 19, 1965; Eigen's unsupported module FFT (kissfft).
 
 #include <bit>

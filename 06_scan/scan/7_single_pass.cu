@@ -14,12 +14,12 @@
 ///
 /// Shapes: x, y [B, H, L, D]; g [B, H, L, Dg], Dg = 1 or D; states [B, H, D]; fp32 in device memory.
 /// Who does what, D = 1 (time is contiguous): a block has 512 threads and 8192 steps, or a half or a quarter of both
-/// where a sequence has no more than that, or four sequences of up to 512; a warp has 512 steps. In each of 4 turns the lanes have 4
-/// steps each, 128 neighbouring numbers, copied to shared memory 16 bytes at a time, all 8 copies before the first
-/// number is used. There the tile waits for what comes before it; a lane reads nobody's numbers but its own. A turn's map
-/// starts where the turn before ended, in registers: no transposition, no bank conflict, for 4 warp scans instead of one.
-/// Where rows are not aligned to 16 bytes, or are read from the end, neighbouring lanes copy neighbouring numbers, 4
-/// bytes each, and shared memory is where each lane gets its four.
+/// where a sequence has no more than that, or four sequences of up to 512; a warp has 512 steps. In each of 4 turns
+/// the lanes have 4 steps each, 128 neighbouring numbers, copied to shared memory 16 bytes at a time, all 8 copies
+/// before the first number is used. There the tile waits for what comes before it; a lane reads nobody's numbers but
+/// its own. A turn's map starts where the turn before ended, in registers: no transposition, no bank conflict, for 4
+/// warp scans instead of one. Where rows are not aligned to 16 bytes, or are read from the end, neighbouring lanes
+/// copy neighbouring numbers, 4 bytes each, and shared memory is where each lane gets its four.
 /// Who does what, D > 1 (channels are contiguous): a block has 32 channels and 256 steps, a lane 4 neighbouring
 /// channels and 8 steps: 8 lanes have a row of 128 bytes, 4 x 8 such groups of lanes follow each other in time. The
 /// scan over the 4 groups of a warp is by shuffles; lane d of the first warp scans the warps' totals for channel d, and
@@ -33,8 +33,8 @@
 /// composes 28 times for its 16 steps (D = 1) or 3 times for each channel's 8.
 /// Bytes: x, g and y once; beside them the maps, 16 bytes of 96 KB for D = 1 and of 3 KB for a channel.
 /// Limit: memory. Needs: nothing.
-/// Weakness: a long sequence of few channels, D > 1: look-back by a thread sees one tile of some 100 KB for each trip to
-/// the second-level cache. And where L is a few steps, a tile is mostly empty: stage 9 takes the loop.
+/// Weakness: a long sequence of few channels, D > 1: look-back by a thread sees one tile of some 100 KB for each trip
+/// to the second-level cache. And where L is a few steps, a tile is mostly empty: stage 9 takes the loop.
 /// Source: Merrill and Garland, NVR-2016-002, section 4.
 
 #include <cuda_runtime.h>
@@ -105,9 +105,9 @@ __device__ __forceinline__ void store_end(const Arguments& a, int b, int h, int 
 constexpr int kTurns = 4, kWarpSteps = kTurns * 32 * 4;
 
 /// Starts the copy of a warp's turn, 128 elements p[0], p[stride], ..., to shared memory; zeros where they are not in
-/// [begin, end). Lane l gets its own elements, 4 l to 4 l + 3, if all are there or none and they lie side by side, aligned
-/// to 16 bytes (kVector); else elements l, 32 + l, ...: neighbouring lanes copy neighbouring numbers, whichever way they
-/// run and wherever they begin, and it takes __syncwarp() to have one's own.
+/// [begin, end). Lane l gets its own elements, 4 l to 4 l + 3, if all are there or none and they lie side by side,
+/// aligned to 16 bytes (kVector); else elements l, 32 + l, ...: neighbouring lanes copy neighbouring numbers,
+/// whichever way they run and wherever they begin, and it takes __syncwarp() to have one's own.
 template <bool kVector>
 __device__ __forceinline__ void fetch_turn(Four* to, const float* p, std::int64_t stride, int begin, int end) {
   const int lane = int(lane_index());
@@ -122,7 +122,8 @@ __device__ __forceinline__ void fetch_turn(Four* to, const float* p, std::int64_
   }
 }
 
-/// Stores a warp's turn in the same way, of which this lane has `own`; `through` is the place of the turn in shared memory.
+/// Stores a warp's turn in the same way, of which this lane has `own`; `through` is the place of the turn in shared
+/// memory.
 template <bool kVector>
 __device__ __forceinline__ void store_turn(float* p, std::int64_t stride, int end, const Four& own, Four* through) {
   const int lane = int(lane_index());
@@ -139,8 +140,8 @@ __device__ __forceinline__ void store_turn(float* p, std::int64_t stride, int en
   }
 }
 
-/// Sequences of a block, side by side: where a warp has a sequence of its own, a block for each would be too small for a
-/// multiprocessor to have 48 warps of them.
+/// Sequences of a block, side by side: where a warp has a sequence of its own, a block for each would be too small for
+/// a multiprocessor to have 48 warps of them.
 __host__ __device__ constexpr int sequences_of(int warps) {
   return warps == 1 ? 4 : 1;
 }
@@ -171,7 +172,8 @@ __global__ void __launch_bounds__(threads_of(kWarps), blocks_of(kWarps)) time_ke
   Four *const x_of = dynamic_shared<Four>() + 32 * block_warp, *const gate_of = x_of + kTurns * kThreads;
   if (thread == 0) taken = back.take();
   __syncthreads();
-  // Where a tile has a whole sequence, a tile 1 is nobody's: the last block may have more warps than sequences are left.
+  // Where a tile has a whole sequence, a tile 1 is nobody's: the last block may have more warps than sequences are
+  // left.
   const int place = taken * kSequences + block_warp / kWarps;
   const int tile = place / back.chains, chain = place % back.chains, h = chain % a.H, b = chain / a.H;
   const int first = tile * kTile + warp * kWarpSteps;  // the warp's first step
@@ -421,7 +423,8 @@ std::int64_t single_pass_memory(const Arguments& a) {
 
 std::int64_t single_pass_moved(const Arguments& a) {
   const std::int64_t heads = std::int64_t(a.B) * a.H, lanes = a.D == 1 ? 1 : (a.D - 1) / 4 + 1;
-  // A gate that channels share is read by each lane that has four of them, y_0 by all threads of the first tile or those that look back.
+  // A gate that channels share is read by each lane that has four of them, y_0 by all threads of the first tile or
+  // those that look back.
   const std::int64_t gates = a.Dg == a.D ? a.D : lanes;
   const std::int64_t starts = !a.initial_state.data ? 0 : a.D == 1 ? Cut(a).tile_threads : a.D;
   const std::int64_t ends = (a.final_state.data ? a.D : 0) + (a.final_log_decay.data ? a.Dg : 0);

@@ -43,8 +43,9 @@ __device__ __forceinline__ Affine<float> to_map(std::uint64_t word) {
   return {__uint_as_float(unsigned(word >> 32)), __uint_as_float(unsigned(word))};
 }
 
-/// What a tile publishes of one channel. Side by side, for one load to read both: the look back of one long sequence asks
-/// for so many that the second-level cache gets busy with them, and twice as many requests made an H200 15 % slower.
+/// What a tile publishes of one channel. Side by side, for one load to read both: the look back of one long sequence
+/// asks for so many that the second-level cache gets busy with them, and twice as many requests made an H200 15 %
+/// slower.
 struct alignas(16) Words {
   std::uint64_t up_to_end;  ///< the map of the sequence up to the end of the tile
   std::uint64_t own;        ///< the map of the tile
@@ -108,8 +109,8 @@ struct Seen {
   bool is_whole[2][kWarps];  ///< whether it goes back to the first tile
 };
 
-/// What comes before a tile > 0, found by a block, all threads of which call and are told: 128 of them look at a tile each.
-/// For a chain of one channel.
+/// What comes before a tile > 0, found by a block, all threads of which call and are told: 128 of them look at a tile
+/// each. For a chain of one channel.
 ///
 /// So many because a trip to the second-level cache takes some 2 microseconds when memory is busy, as long as memory
 /// needs for 80 tiles: a look back at 32 a trip falls behind. And not at once, because the tiles just before this one

@@ -50,9 +50,9 @@ TEST(NumbersTest, ClosedGatesForget) {
 // left for a gate of 0.01, and is not asked for any.
 TEST(NumbersTest, BothKindsSideBySide) {
   expect_right([](std::size_t i) { return i % 7 == 3 ? -1e4f : i % 3 == 0 ? 0.0f : -0.01f; });
-  // Hardly two alike, and every channel closed every 331 steps (a prime, so that it is every channel): the loop over time
-  // multiplies by each gate, a GPU's expf() rounds those close to 1 to one side, and over thousands of steps that passes
-  // what a check allows (1.8e-5 on an H200).
+  // Hardly two alike, and every channel closed every 331 steps (a prime, so that it is every channel): the loop over
+  // time multiplies by each gate, a GPU's expf() rounds those close to 1 to one side, and over thousands of steps that
+  // passes what a check allows (1.8e-5 on an H200).
   expect_right([](std::size_t i) { return i % 331 == 330 ? -1e4f : -1e-6f * float(1 + i * 7919 % 1009); }, 5000);
   expect_right([](std::size_t i) { return i % 2 == 0 ? -1e4f : 0.0f; });
 }

@@ -6,9 +6,9 @@
 
 namespace tutorial {
 
-/// `value`, of which the compiler knows nothing any more. What a loop derives from it (addresses, above all) is computed
-/// again each time round, instead of being kept in registers from one round to the next: for kernels that have
-/// arithmetic to spare, but not registers.
+/// `value`, of which the compiler knows nothing any more. What a loop derives from it (addresses, above all) is
+/// computed again each time round, instead of being kept in registers from one round to the next: for kernels that
+/// have arithmetic to spare, but not registers.
 __device__ __forceinline__ int opaque(int value) {
 #if !TUTORIAL_EMULATOR
   asm volatile("" : "+r"(value));
