@@ -9,8 +9,9 @@
 ///
 /// Shapes: u, y [B, L, D]; kernel [L]; fp32 in host memory.
 /// Who does what: OpenMP gives each thread a position of a batch entry at a time, in no order, as late ones take
-/// longer. Everything is computed in double: this is the reference of all other stages, too. Memory: D sums a thread.
-/// Work: L (L + 1) / 2 multiply-adds a channel. Bytes: u, kernel and y once, u from the caches L / 2 times.
+/// longer. Everything is computed in double: this is the reference of all other stages, too.
+/// Memory: D sums a thread. Work: L (L + 1) / 2 multiply-adds a channel. Bytes: u, kernel and y once, u from the caches
+/// L / 2 times.
 /// Limit: the cores' arithmetic. Needs: L <= 16384, for patience.
 /// Weakness: O(L^2). The same differences come again and again: stage 2.
 /// Source: the definition.

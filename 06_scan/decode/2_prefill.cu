@@ -11,8 +11,8 @@
 ///
 /// Shapes: as in decode.hpp, bf16; phi(q), phi(k) [B, H, L, Dk] in bf16; all in device memory.
 /// Who does what: in the feature map a warp takes a row at a time, its lanes run along it. The rest: as in the
-/// chapters. Memory, work, bytes, limit, needs: those of the chapters' kernels; two rows of Dk read and written for
-/// phi.
+/// chapters.
+/// Memory, work, bytes, limit, needs: those of the chapters' kernels; two rows of Dk read and written for phi.
 /// Weakness: it needs all tokens. The next one depends on the last one's output: stage 3.
 /// Sources: those of the chapters.
 
