@@ -15,8 +15,6 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// A head has `head_blocks` blocks of its own: positions are told apart by divisions of blocks, which are of 32 bits.
-
 /// dg_t = exp(g_t) dx_t y_{t-1} of one channel; exp(g_1) dx_1 is the initial state's gradient as well.
 __device__ __forceinline__ float gradient_of(const BackwardArguments& a, int b, int h, int t, int d, float g, float dx,
                                              float y_before) {
@@ -27,6 +25,8 @@ __device__ __forceinline__ float gradient_of(const BackwardArguments& a, int b, 
   }
   return reaches_before * y_before;
 }
+
+// Each head has `head_blocks` blocks of its own, so that a thread knows its head by dividing numbers of 32 bits.
 
 constexpr int kEach = 4;
 
@@ -100,7 +100,8 @@ void gate_gradient(const BackwardArguments& a, View<const float> y) {
 }
 
 std::string gate_gradient_limits(const BackwardArguments& a) {
-  return blocks(a) > INT_MAX ? "B H L > 2^31 - 1 blocks of 256 threads: the grid" : "";
+  if (blocks(a) > INT_MAX) return "B H L > 2^31 - 1 blocks of 256 threads: the grid";
+  return a.L > INT_MAX - kEach * kThreads ? "L > 2^31 - 1025: positions are counted in int" : "";
 }
 
 }  // namespace tutorial::scan
