@@ -123,17 +123,22 @@ def limits_table(timings: Timings, lengths: list[int]) -> str:
 
 def not_timed(timings: Timings) -> str:
     """Which stages have no time, and why: those of the same reason in one line, with their lengths."""
-    reasons: dict[tuple, list[int]] = {}
+    reasons: dict[tuple, set[int]] = {}
+    tried: dict[tuple, set[int]] = {}
     for timing in timings:
+        label = f"{timing['chapter'][:2]} `{timing['operator']}{' --' + timing['variant'] if timing['variant'] else ''}`"
+        tried.setdefault((label, timing["stage"]), set()).add(timing["L"])
         if timing["outcome"] != "timed":
-            label = f"{timing['chapter'][:2]} `{timing['operator']}{' --' + timing['variant'] if timing['variant'] else ''}`"
-            key = (label, timing["stage"], timing["outcome"], one_line(timing["reason"]))
-            if timing["outcome"] == "skipped" and timing["runs_on"] == "cpu" and " s a run" in key[3]:
-                key = (*key[:3], "would take too long")
-            reasons.setdefault(key, []).append(timing["L"])
+            reason = one_line(timing["reason"])
+            if timing["outcome"] == "skipped" and timing["runs_on"] == "cpu" and " s a run" in reason:
+                reason = "would take too long"
+            reasons.setdefault((label, timing["stage"], f"{timing['outcome']}, {reason}"), set()).add(timing["L"])
+    for (label, stage), lengths in tried.items():
+        if left := set(timings.lengths()) - lengths:  # the sweep ended before
+            reasons[label, stage, "not run yet"] = left
     lines = [
-        f"- {label} `{stage}`, L = {', '.join(map(str, sorted(lengths)))}: {outcome}, {reason}"
-        for (label, stage, outcome, reason), lengths in sorted(reasons.items())
+        f"- {label} `{stage}`, L = {', '.join(map(str, sorted(lengths)))}: {reason}"
+        for (label, stage, reason), lengths in sorted(reasons.items())
     ]
     return "\n".join(lines) + "\n" if lines else ""
 

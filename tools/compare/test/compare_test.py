@@ -87,6 +87,12 @@ class Sweeping(Folder):
         self.assertEqual((blelloch["outcome"], blelloch["reason"]), ("skipped", "L = 32 is too short"))
         self.assertIn("- 04 `scan` `blelloch`, L = 32: skipped, L = 32 is too short", tables.not_timed(timings))
 
+    def test_what_a_sweep_has_not_reached_is_listed(self):
+        timings, _ = self.sweep()
+        self.assertNotIn("not run yet", tables.not_timed(timings))
+        del timings.by_key["04_fused_chunk", "simple_gla", None, "quadratic", 64]
+        self.assertIn("- 04 `simple_gla` `quadratic`, L = 64: not run yet", tables.not_timed(timings))
+
     def test_a_stage_that_crashes_is_found_and_the_rest_goes_on(self):
         timings, report = self.sweep("crash:fused@32")
         self.assertFalse(report.complete)
