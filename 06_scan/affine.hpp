@@ -24,8 +24,9 @@ struct Affine {
   T value = 0;
 };
 
-/// exp(log_decay), as wide as T. In a kernel it is a multiplication and one instruction of the hardware, right to
-/// 2^-22, and 0 below 2^-126: expf() takes eight instructions, and scans would wait for them more than for memory.
+/// exp(log_decay), as wide as T. In a kernel it is a multiplication and one instruction of the hardware, off by 2^-22
+/// at most (of a small value by more than that share of it: at -40 by 2^-19), and 0 below 2^-126: expf() takes eight
+/// instructions, and scans would wait for them more than for memory.
 TUTORIAL_HOST_DEVICE inline float decay(float log_decay) {
 #if defined(__CUDA_ARCH__)
   float power;

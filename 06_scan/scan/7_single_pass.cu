@@ -374,7 +374,7 @@ bool is_vector(const Arguments& a) {
   if (!a.has_first_gate && a.D == 1) return false;
   if (a.D == 1 ? a.L % 4 != 0 : a.D % 4 != 0) return false;
   const auto aligned = [&](const auto& view) {
-    const bool steps = a.D == 1 ? view.stride_l == 1 || a.L == 1 : view.stride_l % 4 == 0;
+    const bool steps = a.D == 1 ? view.stride_l == 1 : view.stride_l % 4 == 0;
     return steps && reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 && view.stride_b % 4 == 0 &&
            view.stride_h % 4 == 0;
   };

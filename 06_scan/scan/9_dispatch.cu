@@ -6,7 +6,7 @@
 /// else stage 7. Few are 15 where D > 1: from 16 steps on stage 7 is as fast or faster (H200, 8 x 1536 channels); and 8
 /// where D = 1, one latency, which no number of sequences makes slower than stage 7's.
 /// Backward: dx is a scan of dy from the end and goes through the same kernels by negative strides (backwards.hpp); the
-/// gates' gradient needs y, which is computed again rather than kept: as many bytes as reading it.
+/// gates' gradient needs y, which is computed again rather than kept: more bytes, less memory.
 /// Limit and needs: those of the stage that it picks. Weakness: with very many sequences, D = 1, the loop stays ahead a
 /// little longer: 12288 of 16 steps take it 4.8 microseconds, and stage 7 6.5.
 

@@ -40,8 +40,8 @@ View<float> recomputed_y(const BackwardArguments&);
 std::int64_t recomputed_y_memory(const BackwardArguments&);
 
 /// Starts the kernel for dg_t = exp(g_t) dx_t y_{t-1}, summed over the channels where Dg = 1, and dinitial_state =
-/// exp(g_1) dx_1; a.dx must be there. Thread t of the channels (a warp where there is a sum) reads dx, g and y of its
-/// step. No sum over steps: all positions at once. Needs: no gate_gradient_limits().
+/// exp(g_1) dx_1; a.dx must be there. A thread has four gates of a head, 256 apart, or where there is a sum a warp has
+/// one. No sum over steps: all positions at once. Needs: no gate_gradient_limits().
 /// @param y [B, H, L, D], of the forward pass
 /// @throws CudaError if the launch is refused
 void gate_gradient(const BackwardArguments& a, View<const float> y);

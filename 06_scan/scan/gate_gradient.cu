@@ -26,7 +26,8 @@ __device__ __forceinline__ float gradient_of(const BackwardArguments& a, int b, 
   return reaches_before * y_before;
 }
 
-// Each head has `head_blocks` blocks of its own, so that a thread knows its head by dividing numbers of 32 bits.
+// Each head has `head_blocks` blocks of its own, so that a thread knows its head by dividing numbers of 32 bits. (Of
+// its place in the head, a division of 64 bits is left where D > 1.)
 
 constexpr int kEach = 4;
 
@@ -100,7 +101,7 @@ void gate_gradient(const BackwardArguments& a, View<const float> y) {
 }
 
 std::string gate_gradient_limits(const BackwardArguments& a) {
-  if (blocks(a) > INT_MAX) return "B H L > 2^31 - 1 blocks of 256 threads: the grid";
+  if (blocks(a) > INT_MAX) return "gates for more than 2^31 - 1 blocks: the grid";
   return a.L > INT_MAX - kEach * kThreads ? "L > 2^31 - 1025: positions are counted in int" : "";
 }
 

@@ -5,8 +5,8 @@
 /// A tile publishes two maps, as soon as it knows them: its own, and that of the sequence up to its end. Who comes
 /// after it needs the latter, but need not wait for it: tiles back to the nearest one that has it, composed, do as
 /// well. The maps are 8 bytes, read and written at once, and so are their own flags: memory starts as 0xFF throughout,
-/// a NaN that no computation leaves, and what is not that is there. A word is all that is handed over, so no fences are
-/// needed.
+/// two NaNs that no GPU's arithmetic leaves, and what is not that is there. A word is all that is handed over, so no
+/// fences are needed.
 ///
 /// The map up to a tile's end includes y_0: its value is y itself, and nothing before it matters.
 ///
@@ -33,9 +33,10 @@ namespace tutorial::scan {
 
 inline constexpr std::uint64_t kNotThere = ~std::uint64_t{0};
 
-/// A map as the word that memory holds.
+/// A map as the word that memory holds. Two NaNs of an input that come through unchanged, as on a CPU, become others.
 __device__ __forceinline__ std::uint64_t to_word(const Affine<float>& map) {
-  return std::uint64_t{__float_as_uint(map.log_decay)} << 32 | __float_as_uint(map.value);
+  const std::uint64_t word = std::uint64_t{__float_as_uint(map.log_decay)} << 32 | __float_as_uint(map.value);
+  return word == kNotThere ? word ^ 1 : word;
 }
 
 /// The map that a word holds.
@@ -76,7 +77,7 @@ struct LookBack {
   }
 
   /// The map up to the end of the tile before, if it is there already: with many sequences it mostly is. Asked for
-  /// before the tile's own steps are read, it is here when they are, and the look back costs no trip to memory.
+  /// while the tile's own steps are under way, it is here when they are, and the look back costs no trip to memory.
   __device__ std::uint64_t told_early(int tile, int chain, int channel) const {
     return tile > 0 ? load_relaxed(&at(tile - 1, chain, channel).up_to_end) : kNotThere;
   }

@@ -32,6 +32,19 @@ TEST(DispatchTest, MemoryIsThatOfTheChoice) {
   EXPECT_EQ(dispatch_memory(sizes(8, 1, 65536, 1536)), 256 + 16 * 8 * 1536 * 256);
 }
 
+TEST(DispatchTest, TheAdjointKeepsYAndHasItsOwnLimits) {
+  BackwardArguments a{};
+  a.B = a.H = a.D = a.Dg = 1;
+  a.L = 65536;
+  EXPECT_EQ(dispatch_backward_memory(a), 4 * 65536 + dispatch_memory(sizes(1, 1, 65536, 1)));
+  EXPECT_EQ(dispatch_backward_limits(a), "");
+  a.L = 2147483647;
+  EXPECT_NE(dispatch_backward_limits(a), "");
+  a.B = a.H = 1 << 15;
+  a.L = 1 << 14;
+  EXPECT_NE(dispatch_backward_limits(a), "") << "2^34 blocks";
+}
+
 TEST(DispatchTest, TheGridIsTheLimit) {
   EXPECT_EQ(dispatch_limits(sizes(1, 1, 1 << 30, 1)), "");
   EXPECT_NE(dispatch_limits(sizes(1 << 20, 1 << 12, 64, 1)), "");

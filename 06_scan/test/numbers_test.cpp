@@ -1,6 +1,8 @@
 /// @file
 /// Hard gates: none, all, and both side by side.
 
+#include <array>
+#include <bit>
 #include <cmath>
 
 #include "06_scan/test/stages.hpp"
@@ -31,6 +33,42 @@ TEST(NumbersTest, OpenGatesAreASum) {
   expect_right([](std::size_t) { return 0.0f; });
 }
 
+// Gates that forget nothing, but for a few, over several tiles: the first step still counts in the last tile. (Drawn
+// gates forget everything within some 200 steps, a tile being 8192, 2048 or 256.)
+TEST(NumbersTest, WhatCameTilesBeforeCounts) {
+  const auto gate = [](std::size_t i) { return i % 5003 == 5002 ? -0.25f : 0.0f; };
+  for (const char* variant : {"", "backward"}) {
+    const Operator& definition = scan_operator(variant);
+    for (const auto& [L, D, Dg] : {std::array<std::int64_t, 3>{40960, 1, 1},
+                                   {40963, 1, 1},
+                                   {10241, 3, 3},
+                                   {10241, 3, 1},
+                                   {10240, 4, 4},
+                                   {1283, 40, 40},
+                                   {1283, 40, 1}}) {
+      SCOPED_TRACE(definition.label() + ", L " + std::to_string(L) + ", D " + std::to_string(D) + ", Dg " +
+                   std::to_string(Dg));
+      Problem problem = drawn(1, 3, L, D, Dg, definition);
+      set_gates(problem, gate);
+      const Outputs expected = evaluate_reference(definition, problem);
+      const Stage& stage = find_stage(definition, "dispatch");
+      expect_close(evaluate(definition, stage, problem), expected, tolerance_of(stage, problem.sizes));
+    }
+  }
+}
+
+// Also the one that memory holds where nothing has been published yet: whoever waits for it would wait for ever.
+TEST(NumbersTest, EveryNaNGoesOn) {
+  const Operator& definition = scan_operator();
+  for (const auto& [L, D] : {std::pair<std::int64_t, std::int64_t>{20000, 1}, {5000, 3}, {600, 40}}) {
+    Problem problem = drawn(1, 1, L, D, D);
+    problem.inputs.at("log_decay").elements<float>()[0] = std::bit_cast<float>(0xFFFFFFFFu);
+    problem.inputs.at("x").elements<float>()[0] = std::bit_cast<float>(0xFFFFFFFFu);
+    const Outputs outputs = evaluate(definition, find_stage(definition, "single_pass"), problem);
+    EXPECT_TRUE(std::isnan(outputs.at("y").elements<float>()[std::size_t((L - 1) * D)]));
+  }
+}
+
 TEST(NumbersTest, ClosedGatesForget) {
   expect_right([](std::size_t) { return -1e4f; });
   const Operator& definition = scan_operator();
@@ -46,7 +84,7 @@ TEST(NumbersTest, ClosedGatesForget) {
   }
 }
 
-// What comes after a closed gate is as exact as if the sequence began there: the sum of 5 tiles' gates has no digits
+// What comes after a closed gate is as exact as if the sequence began there: the sum of so many gates has no digits
 // left for a gate of 0.01, and is not asked for any.
 TEST(NumbersTest, BothKindsSideBySide) {
   expect_right([](std::size_t i) { return i % 7 == 3 ? -1e4f : i % 3 == 0 ? 0.0f : -0.01f; });

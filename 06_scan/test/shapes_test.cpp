@@ -16,10 +16,19 @@ void expect_match(std::int64_t B, std::int64_t H, std::int64_t L, std::int64_t D
   }
 }
 
-// Few threads, odd everything, two tiles and more: for ThreadSanitizer, too.
+// Few threads, odd everything, two tiles: for ThreadSanitizer, too.
 TEST(ShapesTest, Small) {
   expect_match(1, 1, 260, 3, 3);
-  expect_match(1, 1, 4097, 1, 1);
+  for (const auto& [L, D] : {std::pair<std::int64_t, std::int64_t>{8197, 1}, {2051, 3}, {260, 5}}) {
+    for (const char* variant : {"", "backward"}) {
+      SCOPED_TRACE("dispatch --" + std::string(variant) + " L " + std::to_string(L) + ", D " + std::to_string(D));
+      const Operator& definition = scan_operator(variant);
+      const Problem problem = drawn(1, 1, L, D, D, definition);
+      const Stage& stage = find_stage(definition, "dispatch");
+      expect_close(evaluate(definition, stage, problem), evaluate_reference(definition, problem),
+                   tolerance_of(stage, problem.sizes));
+    }
+  }
   expect_match(2, 1, 9, 2, 1, {.heads_inside = true, .row_padding = 1});
 }
 
@@ -34,8 +43,14 @@ TEST_P(LengthsTest, AreAllRight) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AroundPowersOfTwo, LengthsTest,
-                         testing::Values(1, 2, 3, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 513, 1023,
-                                         1024, 1025, 2047, 2049, 4095, 4096, 4097));
+                         testing::Values(1, 2, 3, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513,
+                                         1023, 1024, 1025, 2047, 2048, 2049, 4095, 4096, 4097));
+
+// Around the largest tile's end, and several tiles of several sequences.
+TEST(ShapesTest, TileEnds) {
+  for (const std::int64_t L : {8191, 8192, 8193, 16385, 24580}) expect_match(1, 3, L, 1, 1);
+  for (const std::int64_t L : {2047, 2048, 2049, 6148}) expect_match(1, 2, L, 4, 4);
+}
 
 // More tiles than a warp looks back at in one go.
 TEST(ShapesTest, ManyTiles) {
