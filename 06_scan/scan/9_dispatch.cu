@@ -3,8 +3,8 @@
 ///
 /// Mends: stage 7's tiles are mostly empty where a sequence is a few steps. Same: the kernels, shapes and bytes of the
 /// stage that it picks: for few steps it is stage 4, whose threads are then done after two memory latencies at most;
-/// else stage 7. Few are 15 where D > 1: from 16 steps on stage 7 is as fast or faster (H200, 8 x 1536 channels); and 8
-/// where D = 1, one latency, which no number of sequences makes slower than stage 7's.
+/// else stage 7. Few are 15 where D > 1: at 16 steps both take the same (H200, 8 x 1536 channels); and 8 where D = 1, one
+/// latency, which no number of sequences makes slower than stage 7's.
 /// Backward: dx is a scan of dy from the end and goes through the same kernels by negative strides (backwards.hpp); the
 /// gates' gradient needs y, which is computed again rather than kept: more bytes, less memory.
 /// Limit and needs: those of the stage that it picks. Weakness: with very many sequences, D = 1, the loop stays ahead a
