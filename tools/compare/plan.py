@@ -22,6 +22,7 @@ from .programs import Operator, Program, Stage
 from .store import Timings
 
 LENGTHS = tuple(2**n for n in range(5, 15))  # 32 ... 16384
+PROBLEM = {"B": 4, "H": 8, "Dk": 128, "Dv": 128, "seed": 1}
 
 CPU_RUNS = 3  # timed, after the one that is checked
 CPU_LIMIT_S = 1.0  # a CPU stage is skipped from where on one run is expected to take longer

@@ -92,6 +92,7 @@ class Outcome:
     results: dict | None
     reason: str | None = None
     refused: bool = False  # there is too little memory
+    timed_out: bool = False
 
 
 def run(path: Path, arguments: list[str], timeout_s: float) -> Outcome:
@@ -100,7 +101,7 @@ def run(path: Path, arguments: list[str], timeout_s: float) -> Outcome:
     try:
         out, errors = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        return Outcome(None, f"did not end within {timeout_s:g} s")
+        return Outcome(None, f"did not end within {timeout_s:.3g} s", timed_out=True)
     finally:
         if process.poll() is None:
             process.kill()

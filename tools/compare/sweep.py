@@ -1,6 +1,8 @@
 """Runs what a plan says, whatever happens to one of its processes.
 
 What is known after a process is written before the next one starts: a sweep that was interrupted goes on from there.
+The time holds whatever happens: a process is stopped when it is over, a stage that does not end at one length is not
+tried at the next, and what failed in an earlier sweep comes last.
 """
 
 from dataclasses import dataclass
@@ -38,10 +40,20 @@ def is_known(timings: Timings, job: Job, operator, stage) -> bool:
     return known is not None and known["outcome"] in ("timed", "skipped")
 
 
+def key_of(job: Job, operator, stage) -> tuple:
+    """A stage, at whatever length."""
+    return job.program.chapter, operator.name, operator.variant, stage.name
+
+
 def unknown(timings: Timings, jobs: list[Job]) -> list[Job]:
-    """What of the jobs has not been run yet."""
-    left = (job.only(lambda o, s, job=job: not is_known(timings, job, o, s)) for job in jobs)
-    return [job for job in left if job]
+    """What of the jobs has not been run yet; stages that have failed at some length come last."""
+    bad = {
+        (t["chapter"], t["operator"], t["variant"], t["stage"]) for t in timings if t["outcome"] in ("failed", "crashed")
+    }
+    left = [job.only(lambda o, s, job=job: not is_known(timings, job, o, s)) for job in jobs]
+    first = [job and job.only(lambda o, s, job=job: key_of(job, o, s) not in bad) for job in left]
+    again = [job and job.only(lambda o, s, job=job: key_of(job, o, s) in bad) for job in left]
+    return [job for job in first + again if job]
 
 
 class Sweep:
@@ -50,40 +62,66 @@ class Sweep:
     def __init__(self, timings: Timings, path: Path, timeout_s: float = TIMEOUT_S):
         self.timings, self.path, self.timeout_s = timings, path, timeout_s
         self.failed: list[str] = []
+        self.hung: dict[tuple, int] = {}  # the length at which a stage did not end
+        self.report = Report(self.failed)
 
     def run(self, jobs: list[Job], minutes: float, progress: Progress | None = None) -> Report:
         jobs = unknown(self.timings, jobs)
         progress = progress or Progress(sum(job.seconds() for job in jobs), len(jobs))
-        report = Report(self.failed)
+        self.seconds_left = lambda: 60 * minutes - progress.elapsed()
         for job in jobs:
-            if progress.elapsed() + job.seconds() > 60 * minutes:
-                report.left_gpu += job.place == "gpu"
-                report.left_cpu += job.place == "cpu"
+            if self.seconds_left() < job.seconds():
+                self.leave(job)
                 continue
             progress.begin(job.label)
             failed_before = len(self.failed)
-            self.run_job(job)
+            if ending := self.without_hung(job):
+                self.run_job(ending)
             self.timings.save(self.path)
             progress.end(job.seconds())
             for failure in self.failed[failed_before:]:
                 progress.say(failure)
         progress.close()
-        return report
+        return self.report
+
+    def leave(self, job: Job) -> None:
+        """There is no time for a job."""
+        self.report.left_gpu += job.place == "gpu"
+        self.report.left_cpu += job.place == "cpu"
+
+    def without_hung(self, job: Job) -> Job | None:
+        """Takes down the stages that did not end at another length, and returns the others."""
+        for part in job.parts:
+            for stage in part.stages:
+                if (L := self.hung.get(key_of(job, part.operator, stage))) is not None:
+                    reason = f"not tried, as it did not end at L = {L}"
+                    self.timings.add(
+                        entry_without_result(job.program.chapter, part.operator, stage, job.L, "crashed", reason)
+                    )
+        return job.only(lambda o, s: key_of(job, o, s) not in self.hung)
 
     def run_job(self, job: Job) -> None:
-        """Runs a job and takes down what came of it: every stage of it is in the timings then."""
+        """Runs a job and takes down what came of it: every stage of it is in the timings then, or left for want of time."""
         if job.place == "cpu":
             job = self.without_slow(job)
             if job is None:
                 return
-        outcome = run(job.program.path, self.arguments(job), self.timeout_s)
-        if outcome.results is not None:
+        patience = min(self.timeout_s, self.seconds_left())
+        if patience <= 0:
+            self.leave(job)
+            return
+        outcome = run(job.program.path, self.arguments(job), patience)
+        if outcome.timed_out and patience < self.timeout_s:
+            self.leave(job)  # it may be slow, not wrong
+        elif outcome.results is not None:
             machine.add_device(self.timings.machine, outcome.results["device"])
             self.take_down(job, outcome.results)
         elif len(job) > 1:  # which of its stages was it?
             for part in job.split():
                 self.run_job(part)
         else:
+            if outcome.timed_out:
+                self.hung[key_of(job, job.parts[0].operator, job.parts[0].stages[0])] = job.L
             self.take_down_nothing(job, "skipped" if outcome.refused else "crashed", outcome.reason)
 
     def arguments(self, job: Job) -> list[str]:

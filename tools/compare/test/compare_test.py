@@ -130,6 +130,26 @@ class Sweeping(Folder):
         self.assertEqual(report.failed, ["04_fused_chunk scan blelloch at L=64: did not end within 1.5 s"])
         self.assertEqual(self.outcomes(timings), {"two_kernels": "timed", "fused": "timed", "blelloch": "crashed"})
 
+    def test_a_stage_that_always_hangs_costs_its_time_once_and_comes_last_next_time(self):
+        timings, report = self.sweep("hang:fused", lengths=[32, 64, 128], timeout_s=1.0, cpu=False)
+        self.assertEqual(report.failed, ["04_fused_chunk simple_gla fused at L=32: did not end within 1 s"])
+        for L in (64, 128):
+            self.assertEqual(self.outcomes(timings, L), {"two_kernels": "timed", "fused": "crashed", "blelloch": "timed"})
+        reason = timings.by_key["04_fused_chunk", "simple_gla", None, "fused", 128]["reason"]
+        self.assertEqual(reason, "not tried, as it did not end at L = 32")
+        self.log.unlink()
+        timings, report = self.sweep("hang:fused", lengths=[32, 64, 128, 256], timeout_s=1.0, timings=timings, cpu=False)
+        self.assertEqual(timings.by_key["04_fused_chunk", "simple_gla", None, "two_kernels", 256]["outcome"], "timed")
+        self.assertIn("two_kernels", self.runs()[0], "what was not tried yet comes first")
+        self.assertEqual(len(self.runs()), 2, "then the bad one, once")
+
+    def test_a_hanging_stage_does_not_outlast_the_sweep(self):
+        start = time.monotonic()
+        timings, report = self.sweep("hang:two_kernels", lengths=[32], minutes=1.5 / 60, cpu=False)
+        self.assertLess(time.monotonic() - start, 10)
+        self.assertEqual((report.left_gpu, report.complete), (1, False))
+        self.assertEqual(self.outcomes(timings, 32), {})
+
     def test_too_little_memory_is_no_failure(self):
         timings, report = self.sweep("memory:fused", lengths=[64])
         self.assertTrue(report.complete)
