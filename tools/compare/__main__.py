@@ -17,7 +17,7 @@ PUBLISHED = ROOT / "docs" / "timings"
 
 EMULATED = (
     "this is an emulator build: its times are not a GPU's, so there is no sweep. Compare instead\n"
-    "  ./tutorial compare --counts    what the kernels do: threads, barriers, bytes and operations, counted exactly\n"
+    "  ./tutorial compare --counts    what a stage's kernels do: threads, barriers and bytes, counted, and operations\n"
     "  ./tutorial compare --cpu       the times of the CPU stages\n"
     "  ./tutorial compare --render docs/timings/h200.json    tables and pictures of published timings, where there are any"
 )
@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
         prog="./tutorial compare",
         description="Times every stage of every chapter over the length L; shows the timings as tables and pictures.",
         epilog="An interrupted sweep goes on where it was when the command is given again. "
-        "Exit status: 0 all is well, 1 a stage failed or is left, 2 bad usage.",
+        "Exit status: 0 all is well, 1 a stage failed or a GPU stage is left, 2 bad usage.",
     )
     p.add_argument("chapters", nargs="*", metavar="CHAPTER", help="chapters to time: 1, 01_linear_attention, ... (all)")
     p.add_argument("--lengths", metavar="L,L", help="lengths (32,64,...,16384)")
@@ -157,6 +157,8 @@ def publish(timings: store.Timings) -> None:
         raise UsageError("--publish: these timings are not a GPU's")
     if importlib.util.find_spec("matplotlib") is None:
         raise UsageError("--publish: the pictures need Matplotlib; `--render FILE --publish` publishes where it is installed")
+    if missing := [chapter for chapter in readme.HEADLINES if not readme.is_measured(timings, chapter)]:
+        raise UsageError(f"--publish: the last stage of {', '.join(missing)} has no time at L = {readme.AT}")
     name = published_name(timings)
     compared = comparison(name)
     timings.save(PUBLISHED / f"{name}.json")
@@ -195,7 +197,7 @@ def run_sweep(options) -> int:
     programs = chosen(load_all(options.build), options.chapters)
     if not programs:
         raise UsageError(f"there are no chapters in {options.build}")
-    problem = problem_of(options, {"B": 4, "H": 8, "Dk": 128, "Dv": 128, "seed": 1})
+    problem = problem_of(options, plan.PROBLEM)
     lengths = lengths_of(options.lengths, plan.LENGTHS)
     path = options.results or RESULTS / "timings.json"
     timings = timings_to_fill(path, options, problem)
@@ -226,8 +228,8 @@ def run(options) -> int:
     lengths_of(options.lengths, ())
     if options.cpu and options.no_cpu:
         raise UsageError("--cpu and --no-cpu: choose one")
-    if options.against:
-        store.load(options.against)  # a bad file is found before the sweep
+    if options.against and not options.counts:  # a file that does not fit is found before the sweep
+        against.check_same(problem_of(options, plan.PROBLEM), store.load(options.against), shown(options.against))
     if options.parse_only:
         return 0
     if options.backend == "emulator" and not (options.cpu or options.counts):

@@ -48,10 +48,16 @@ def limits_lines(ours: Timings, theirs: Timings) -> str:
     return table(["measured limit", "here", "there", "here / there"], lines) if lines else ""
 
 
+def check_same(problem: dict, theirs: Timings, name: str) -> None:
+    """Throws AgainstError where their timings are of another problem."""
+    sizes, their_sizes = ({k: v for k, v in p.items() if k != "seed"} for p in (problem, theirs.problem))
+    if sizes != their_sizes:
+        raise AgainstError(f"the timings are of {sizes} and those of {name} of {their_sizes}")
+
+
 def report(ours: Timings, theirs: Timings, name: str) -> str:
     """Tables of ratios as Markdown."""
-    if {k: v for k, v in ours.problem.items() if k != "seed"} != {k: v for k, v in theirs.problem.items() if k != "seed"}:
-        raise AgainstError(f"the timings are of {ours.problem} and those of {name} of {theirs.problem}")
+    check_same(ours.problem, theirs, name)
     found = ratios(ours, theirs)
     if not found:
         raise AgainstError(f"no stage was timed here and in {name} at the same length")

@@ -15,6 +15,9 @@ HEADLINES = {
     "06_scan": "scan",
 }
 
+# Stages of libraries that ours are compared with.
+YARDSTICKS = ("cub", "cufft")
+
 # Algorithms for the same operator, from whichever chapter: (name, chapter, operator, stage). The first two are the
 # tables that others publish.
 ALGORITHMS = {
@@ -34,15 +37,15 @@ ALGORITHMS = {
     ),
     "Linear attention": (
         ("recurrent", "02_chunkwise", "linear_attention", "recurrent"),
-        ("chunkwise, states in memory", "02_chunkwise", "linear_attention", "materialized"),
-        ("chunkwise, fused", "02_chunkwise", "linear_attention", "pipelined"),
-        ("segments at once", "02_chunkwise", "linear_attention", "sequence_parallel"),
+        ("chunkwise (states in memory)", "02_chunkwise", "linear_attention", "materialized"),
+        ("chunkwise (fused)", "02_chunkwise", "linear_attention", "pipelined"),
+        ("chunkwise (segments at once)", "02_chunkwise", "linear_attention", "sequence_parallel"),
     ),
     "GLA": (
         ("recurrent", "03_gla", "gla", "recurrent_gpu"),
         ("chunkwise in log space", "03_gla", "gla", "chunk_gpu"),
         ("two levels", "03_gla", "gla", "subchunk_tensor_core"),
-        ("two levels, segments at once", "03_gla", "gla", "subchunk_walk"),
+        ("two levels (segments at once)", "03_gla", "gla", "subchunk_walk"),
         ("one kernel", "04_fused_chunk", "gla", "one_kernel"),
     ),
     "Scan": (

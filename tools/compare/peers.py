@@ -62,7 +62,11 @@ def report(comparison: dict) -> str:
         body.append([name, peer, str(L), *cells])
     versions = ", ".join(f"{program} {version}" for program, version in comparison["versions"].items())
     text = f"Measured on {comparison['date'][:10]} at commit {comparison['commit']} on {comparison['gpu']}: {versions}. "
-    text += "Milliseconds; the outputs of each pair agree. A ratio is their time over ours: above 1 ours is faster.\n\n"
+    errors = [row["error"] for row in pairs if row["agrees"] and row["error"] is not None]
+    text += "Milliseconds; the outputs of each pair agree"
+    text += f" (largest relative error: {max(errors):.1g}). " if errors else ". "
+    text += "A ratio is their time over ours: above 1 ours is faster. A call of theirs is one from Python, and takes the time of "
+    text += "that, too; a graph does not.\n\n"
     head = ["ours", "theirs", "L", "graph: ours", "theirs", "ratio", "call: ours", "theirs", "ratio"]
     text += table(head, body) if body else "No pair was timed.\n"
     return text + ("\n" + "\n".join(notes) + "\n" if notes else "")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 import re
+from textwrap import wrap
 
 from .groups import HEADLINES, find
 from .peers import ratios
@@ -11,6 +12,7 @@ from .tables import figure, percent
 BEGIN = "<!-- timings: written by ./tutorial compare --publish -->"
 END = "<!-- end of timings -->"
 AT = 16384  # the length that the table is about
+NOT_MEASURED = "not measured"
 
 # A row: the link to the chapter and what it teaches stay, the rest is written.
 ROW = re.compile(r"^(\| \[[^\]]*\]\((?P<chapter>\d\d_\w+)/README\.md\) \| [^|]*\|).*$", re.M)
@@ -29,13 +31,18 @@ def block_of(text: str) -> tuple[str, str, str]:
     return before + BEGIN, inside, END + behind
 
 
+def is_measured(timings: Timings, chapter: str) -> bool:
+    """Whether the table has something to say of a chapter."""
+    return sentence(timings, chapter, {}) != NOT_MEASURED
+
+
 def sentence(timings: Timings, chapter: str, found: dict) -> str:
     """What the last GPU stage of a chapter's main operator reaches."""
     operator = HEADLINES.get(chapter, "")
     rows = find(timings, chapter, operator)
     stages = [stage for stage in rows.on_gpu() if AT in rows.ms(stage)]
     if not stages:
-        return "not measured"
+        return NOT_MEASURED
     timing = rows.stages[stages[-1]][AT]
     ms = best_ms(timing)
     sizes = timing["sizes"]
@@ -66,12 +73,15 @@ def losses(found: dict[tuple[str, int], float]) -> str:
             slower.setdefault(operator, []).append(f"{L} ({1 / ratio:.3g})")
     if not found:
         return ""
-    said = "flash-linear-attention ran in the same sitting, on the same tensors; ratios are of calls in a CUDA graph ([all\n"
-    said += "of them](docs/timings/README.md#against-flash-linear-attention))."
-    if not slower:
-        return said + " At no length was it faster.\n"
-    where = "; ".join(f"`{operator}` at L = {', '.join(lengths)}" for operator, lengths in slower.items())
-    return f"{said} Where it is faster than ours, and\nhow many times: {where}.\n"
+    lengths = ", ".join(map(str, sorted({L for _, L in found})))
+    text = "Ratios are to the fastest of flash-linear-attention's operators for the same, run beside ours on the same tensors, in a "
+    text += "CUDA graph ([all of them](docs/timings/README.md#against-flash-linear-attention)). "
+    if slower:
+        where = "; ".join(f"`{operator}` at L = {', '.join(at)}" for operator, at in slower.items())
+        text += f"Of the lengths compared ({lengths}) it is faster than ours at these, by the factor in brackets: {where}."
+    else:
+        text += f"It is the faster one at none of the lengths compared ({lengths})."
+    return "\n".join(wrap(text, 120, break_long_words=False, break_on_hyphens=False)) + "\n"
 
 
 def updated(text: str, timings: Timings, comparison: dict | None = None) -> str:

@@ -1,6 +1,8 @@
 """Timings as Markdown tables."""
 
-from .groups import ALGORITHMS, Rows, algorithms, crossovers, operators
+from math import inf
+
+from .groups import ALGORITHMS, YARDSTICKS, Rows, algorithms, crossovers, find, operators
 from .store import Timings, best_ms, is_gpu, limit_share, one_line
 
 GENERATED = "<!-- Written by ./tutorial compare from {}: do not edit. -->"
@@ -56,10 +58,10 @@ def machine_lines(timings: Timings) -> str:
     measured = [
         f"{name} {limits[key] * factor:.3g} {unit}"
         for key, name, factor, unit in (
-            ("copy_bandwidth_gb_s", "copy", 1e-3, "TB/s"),
+            ("copy_bandwidth_gb_s", "a copy in memory", 1e-3, "TB/s"),
             ("fp32_tflop_s", "fp32", 1, "TFLOP/s"),
-            ("tensor_tflop_s", "bf16 `mma`", 1, "TFLOP/s"),
-            ("ex2_tera_s", "`ex2`", 1, "T/s"),
+            ("tensor_tflop_s", "bf16 on tensor cores", 1, "TFLOP/s"),
+            ("ex2_tera_s", "exponentials", 1, "T/s"),
         )
         if key in limits
     ]
@@ -90,30 +92,42 @@ def sizes_line(rows: Rows) -> str:
     return ""
 
 
+def dtype_of(timings: Timings, chapter: str, operator: str, stage: str) -> str:
+    """The type of the numbers that a stage works on."""
+    return next(t["dtype"] for t in find(timings, chapter, operator).stages[stage].values())
+
+
 def of_algorithms(timings: Timings, title: str) -> str:
     """The algorithms for an operator side by side, a row a length, and where the fastest of them changes."""
     series = algorithms(timings, title)
     if not series:
         return ""
     names = [name for name, *_ in ALGORITHMS[title] if name in series]
-    stages = {name: f"`{operator}.{stage}` of chapter {chapter[:2]}" for name, chapter, operator, stage in ALGORITHMS[title]}
+    stages = {
+        name: f"`{operator}` `{stage}` of chapter {chapter[:2]}, {dtype_of(timings, chapter, operator, stage)}"
+        for name, chapter, operator, stage in ALGORITHMS[title]
+        if name in series
+    }
     lengths = sorted(set().union(*(by_length for by_length in series.values())))
     body = []
     for L in lengths:
         here = {name: series[name].get(L) for name in names}
         best = min((ms for ms in here.values() if ms is not None), default=None)
         body.append([str(L), *(f"**{figure(ms)}**" if ms == best else figure(ms) for ms in here.values())])
-    text = f"### {title}\n\n" + ", ".join(f"{name} is {stages[name]}" for name in names) + ".\n\n"
+    text = f"### {title}\n\n" + "".join(f"- {name}: {stages[name]}\n" for name in names) + "\n"
     text += table(["L", *names], body)
-    crossed = [f"from L ≈ {c.L:.0f} on {c.after} is faster than {c.before}" for c in crossovers(series)]
-    return text + ("\nOn straight lines between the lengths measured " + "; ".join(crossed) + ".\n" if crossed else "")
+    crossed = [f"from L ≈ {c.L:.0f} on (interpolated) {c.after} is faster than {c.before}" for c in crossovers(series)]
+    if not crossed and len(names) > 1 and len(lengths) > 1:
+        crossed = [f"{min(names, key=lambda name: series[name].get(lengths[0], inf))} is the fastest at every length"]
+    said = "; ".join(crossed)
+    return text + (f"\n{said[0].upper()}{said[1:]}.\n" if crossed else "")
 
 
 def limits_table(timings: Timings, lengths: list[int]) -> str:
     """The share of the limit that each operator's last GPU stage reaches."""
     body = []
     for rows in operators(timings):
-        if stages := rows.on_gpu():
+        if stages := [stage for stage in rows.on_gpu() if stage not in YARDSTICKS]:
             by_length = rows.stages[stages[-1]]
             shares = [percent(limit_share(by_length[L])) if L in by_length else "" for L in lengths]
             if any(shares):
@@ -131,14 +145,14 @@ def not_timed(timings: Timings) -> str:
         if timing["outcome"] != "timed":
             reason = one_line(timing["reason"])
             if timing["outcome"] == "skipped" and timing["runs_on"] == "cpu" and " s a run" in reason:
-                reason = "would take too long"
+                reason = "a run would take more than a second"
             reasons.setdefault((label, timing["stage"], f"{timing['outcome']}, {reason}"), set()).add(timing["L"])
     for (label, stage), lengths in tried.items():
         if left := set(timings.lengths()) - lengths:  # the sweep ended before
             reasons[label, stage, "not run yet"] = left
     lines = [
         f"- {label} `{stage}`, L = {', '.join(map(str, sorted(lengths)))}: {reason}"
-        for (label, stage, reason), lengths in sorted(reasons.items())
+        for (label, stage, reason), lengths in sorted(reasons.items(), key=lambda item: (item[0][:2], min(item[1])))
     ]
     return "\n".join(lines) + "\n" if lines else ""
 
@@ -149,9 +163,10 @@ def report(timings: Timings, source: str, pictures: list[tuple[str, str]] = (), 
     parts = [
         GENERATED.format(source) + "\n\n# Timings over the length\n",
         machine_lines(timings) + "\n",
-        "Milliseconds: of a GPU stage those of a call among many in a CUDA graph where it can be captured, else, as of CPU "
-        "stages, the median of single calls. `-`: not run; the reasons are [below](#not-timed). Every timing's median, minimum, "
-        f"maximum and number of runs are in `{source}`.\n",
+        "All times are in milliseconds. GPU: a call, averaged over many in a CUDA graph; where a stage cannot be captured, the "
+        "median of single calls. CPU: the median of 3 single calls without a warm-up, which another program on the machine "
+        "may have disturbed. `-`: not run; the reasons are [below](#not-timed). Of single calls, each with a cold cache, median, "
+        f"minimum, maximum and number are in `{source}`.\n",
     ]
     parts += [f"![{words}]({name})\n" for name, words in pictures]
     if against_peers:
@@ -166,7 +181,10 @@ def report(timings: Timings, source: str, pictures: list[tuple[str, str]] = (), 
             parts.append(sizes + "\n")
         parts.append(over_length(rows, lengths))
     if limits := limits_table(timings, lengths):
-        note = "More than 100 % is no mistake: in a graph a small problem stays in the L2 cache, and the limit is memory's.\n"
-        parts += ["## Of the limit\n", limits, note]
+        parts += ["## Of the limit\n", limits]
+        if any((limit_share(timing) or 0) > 1 for timing in timings if is_gpu(timing)):
+            parts.append(
+                "More than 100 % is no mistake: in a graph a small problem stays in the L2 cache, and the limit is memory's.\n"
+            )
     parts += ["## Not timed\n", not_timed(timings) or "Everything was.\n"]
     return "\n".join(parts)
