@@ -1,5 +1,6 @@
 /// @file
-/// Every barrier of the chapter's kernels is needed: common/test/barriers.hpp.
+/// Every barrier of the chapter's kernels is needed: common/test/barriers.hpp. (That of look_back.cuh, at which a program
+/// hardly arrives in the emulator: look_back_test.cu fails without it.)
 
 #if TUTORIAL_EMULATOR
 
