@@ -204,8 +204,8 @@ def run_sweep(options) -> int:
     todo = plan.jobs(programs, lengths, options.variants, cpu=not options.no_cpu, gpu=not options.cpu)
     left = sweep.unknown(timings, todo)
     seconds = sum(job.seconds() for job in left)
-    if len(left) < len(todo):
-        say(f"{shown(path)} has {len(todo) - len(left)} of {len(todo)} processes' timings already")
+    if known := sum(not sweep.unknown(timings, [job]) for job in todo):
+        say(f"{shown(path)} has {known} of {len(todo)} processes' timings already")
     if left:
         say(f"{len(left)} processes, about {max(1, round(seconds / 60))} minutes; an interrupted sweep can be resumed")
     report = sweep.Sweep(timings, path).run(todo, options.minutes)
