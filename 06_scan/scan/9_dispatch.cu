@@ -8,7 +8,8 @@
 /// Backward: dx is a scan of dy from the end and goes through the same kernels by negative strides (backwards.hpp); the
 /// gates' gradient needs y, which is computed again rather than kept: more bytes, less memory.
 /// Limit and needs: those of the stage that it picks. Weakness: with very many sequences, D = 1, the loop stays ahead a
-/// little longer: 12288 of 16 steps take it 4.8 microseconds, and stage 7 6.5.
+/// little longer: 12288 of 16 steps take it 4.8 microseconds, and stage 7 6.5. And with very many channels, D > 1, whose
+/// loop fills the GPU: simple_gla's `scan_states`, 524288 channels of 32 steps, takes 0.057 ms with the loop, 0.104 so.
 
 #include "06_scan/scan.hpp"
 #include "06_scan/scan/backwards.hpp"
