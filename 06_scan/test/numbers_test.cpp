@@ -50,9 +50,7 @@ TEST(NumbersTest, WhatCameTilesBeforeCounts) {
                    std::to_string(Dg));
       Problem problem = drawn(1, 3, L, D, Dg, definition);
       set_gates(problem, gate);
-      const Outputs expected = evaluate_reference(definition, problem);
-      const Stage& stage = find_stage(definition, "dispatch");
-      expect_close(evaluate(definition, stage, problem), expected, tolerance_of(stage, problem.sizes));
+      expect_stage_matches("dispatch", problem, definition);
     }
   }
 }

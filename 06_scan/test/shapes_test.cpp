@@ -23,10 +23,7 @@ TEST(ShapesTest, Small) {
     for (const char* variant : {"", "backward"}) {
       SCOPED_TRACE("dispatch --" + std::string(variant) + " L " + std::to_string(L) + ", D " + std::to_string(D));
       const Operator& definition = scan_operator(variant);
-      const Problem problem = drawn(1, 1, L, D, D, definition);
-      const Stage& stage = find_stage(definition, "dispatch");
-      expect_close(evaluate(definition, stage, problem), evaluate_reference(definition, problem),
-                   tolerance_of(stage, problem.sizes));
+      expect_stage_matches("dispatch", drawn(1, 1, L, D, D, definition), definition);
     }
   }
   expect_match(2, 1, 9, 2, 1, {.heads_inside = true, .row_padding = 1});
@@ -54,13 +51,9 @@ TEST(ShapesTest, TileEnds) {
 
 // More tiles than a warp looks back at in one go.
 TEST(ShapesTest, ManyTiles) {
-  const Operator& definition = scan_operator();
   for (const auto& [L, D] : {std::pair<std::int64_t, std::int64_t>{300000, 1}, {300001, 1}, {20000, 32}, {40000, 4}}) {
     SCOPED_TRACE("L " + std::to_string(L) + ", D " + std::to_string(D));
-    const Problem problem = drawn(1, 1, L, D, D);
-    const Outputs expected = evaluate_reference(definition, problem);
-    const Stage& stage = find_stage(definition, "single_pass");
-    expect_close(evaluate(definition, stage, problem), expected, tolerance_of(stage, problem.sizes));
+    expect_stage_matches("single_pass", drawn(1, 1, L, D, D));
   }
 }
 

@@ -43,6 +43,14 @@ inline void expect_close(const Outputs& outputs, const Outputs& expected, double
   }
 }
 
+/// Runs one stage and expects its outputs to be as close to the double reference as the runner asks for.
+inline void expect_stage_matches(const char* name, const Problem& problem,
+                                 const Operator& definition = scan_operator()) {
+  const Stage& stage = find_stage(definition, name);
+  expect_close(evaluate(definition, stage, problem), evaluate_reference(definition, problem),
+               tolerance_of(stage, problem.sizes));
+}
+
 /// Runs every stage that takes the problem and expects its outputs to be as close to the double reference as the runner
 /// asks for. CUB's stage alone refuses: D > 1, strides, or a build without CUDA.
 inline void expect_stages_match(const Problem& problem, const Layout& layout = {},

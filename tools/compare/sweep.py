@@ -12,7 +12,7 @@ from . import machine
 from .plan import CPU_FIRST, CPU_LIMIT_S, CPU_RUNS, Job, expected_ms
 from .progress import Progress
 from .programs import run, size_arguments
-from .store import Timings, entry, entry_without_result, one_line
+from .store import Timings, entry, entry_without_result, key_of, one_line
 
 TIMEOUT_S = 180.0  # of a process; the longest take some tens of seconds
 
@@ -36,23 +36,21 @@ def name_of(job: Job, operator, stage) -> str:
 
 def is_known(timings: Timings, job: Job, operator, stage) -> bool:
     """Whether an earlier run has settled it. What failed is tried again."""
-    known = timings.by_key.get((job.program.chapter, operator.name, operator.variant, stage.name, job.L))
+    known = timings.by_key.get((*stage_of(job, operator, stage), job.L))
     return known is not None and known["outcome"] in ("timed", "skipped")
 
 
-def key_of(job: Job, operator, stage) -> tuple:
-    """A stage, at whatever length."""
+def stage_of(job: Job, operator, stage) -> tuple:
+    """A stage, at whatever length: the key of its timings without the length."""
     return job.program.chapter, operator.name, operator.variant, stage.name
 
 
 def unknown(timings: Timings, jobs: list[Job]) -> list[Job]:
     """What of the jobs has not been run yet; stages that have failed at some length come last."""
-    bad = {
-        (t["chapter"], t["operator"], t["variant"], t["stage"]) for t in timings if t["outcome"] in ("failed", "crashed")
-    }
+    bad = {key_of(timing)[:-1] for timing in timings if timing["outcome"] in ("failed", "crashed")}
     left = [job.only(lambda o, s, job=job: not is_known(timings, job, o, s)) for job in jobs]
-    first = [job and job.only(lambda o, s, job=job: key_of(job, o, s) not in bad) for job in left]
-    again = [job and job.only(lambda o, s, job=job: key_of(job, o, s) in bad) for job in left]
+    first = [job and job.only(lambda o, s, job=job: stage_of(job, o, s) not in bad) for job in left]
+    again = [job and job.only(lambda o, s, job=job: stage_of(job, o, s) in bad) for job in left]
     return [job for job in first + again if job]
 
 
@@ -93,12 +91,12 @@ class Sweep:
         """Takes down the stages that did not end at another length, and returns the others."""
         for part in job.parts:
             for stage in part.stages:
-                if (L := self.hung.get(key_of(job, part.operator, stage))) is not None:
+                if (L := self.hung.get(stage_of(job, part.operator, stage))) is not None:
                     reason = f"not tried, as it did not end at L = {L}"
                     self.timings.add(
                         entry_without_result(job.program.chapter, part.operator, stage, job.L, "crashed", reason)
                     )
-        return job.only(lambda o, s: key_of(job, o, s) not in self.hung)
+        return job.only(lambda o, s: stage_of(job, o, s) not in self.hung)
 
     def run_job(self, job: Job) -> None:
         """Runs a job and takes down what came of it: every stage of it is in the timings then, or left for want of time."""
@@ -121,7 +119,7 @@ class Sweep:
                 self.run_job(part)
         else:
             if outcome.timed_out:
-                self.hung[key_of(job, job.parts[0].operator, job.parts[0].stages[0])] = job.L
+                self.hung[stage_of(job, job.parts[0].operator, job.parts[0].stages[0])] = job.L
             self.take_down_nothing(job, "skipped" if outcome.refused else "crashed", outcome.reason)
 
     def arguments(self, job: Job) -> list[str]:

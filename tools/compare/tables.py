@@ -3,7 +3,7 @@
 from math import inf
 
 from .groups import ALGORITHMS, YARDSTICKS, Rows, algorithms, crossovers, find, operators
-from .store import Timings, best_ms, is_gpu, limit_share, one_line
+from .store import Timings, best_ms, is_gpu, label_of, limit_share, one_line
 
 GENERATED = "<!-- Written by ./tutorial compare from {}: do not edit. -->"
 
@@ -140,7 +140,7 @@ def not_timed(timings: Timings) -> str:
     reasons: dict[tuple, set[int]] = {}
     tried: dict[tuple, set[int]] = {}
     for timing in timings:
-        label = f"{timing['chapter'][:2]} `{timing['operator']}{' --' + timing['variant'] if timing['variant'] else ''}`"
+        label = f"{timing['chapter'][:2]} `{label_of(timing)}`"
         tried.setdefault((label, timing["stage"]), set()).add(timing["L"])
         if timing["outcome"] != "timed":
             reason = one_line(timing["reason"])
