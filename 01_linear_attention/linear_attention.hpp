@@ -1,12 +1,13 @@
 #pragma once
 /// @file
-/// The three operators of chapter 01 and one declaration a stage. Plain views and sizes only: .cu files include it.
+/// The three operators of chapter 01 and one declaration per stage. Plain views and sizes only: .cu files include it.
 ///
 /// Symbols: B batch, H heads, L queries, Lk keys, Dk and Dv the widths of a key and of a value; positions t and i.
 /// Views of CPU stages point into host memory, views of GPU stages into device memory. GPU stages only start their
-/// kernels, on current_stream(); they throw CudaError where the runtime refuses. So do limits, notes and memory where
-/// they ask the device. All sizes are 1 or more. A stage does not check its limits: where they are not empty, calling
-/// it is undefined. bind() throws std::logic_error where the call lacks a size or has a tensor of another type.
+/// kernels, on current_stream(); they throw CudaError where the runtime refuses. So do the functions *_unsupported and
+/// *_note where they ask the device. All sizes are 1 or more. A stage does not check what it supports: calling it where
+/// *_unsupported is not empty is undefined. bind() throws std::logic_error where the call lacks a size or has a tensor
+/// of another type.
 
 #include <string>
 
@@ -30,36 +31,27 @@ struct Arguments {
 };
 
 // On the CPU.
-void quadratic(const Arguments&);        ///< 1: the masked score matrix in double, O(L^2)
-void recurrent(const Arguments&);        ///< 2: the state S, plain loops, one thread
-void recurrent_eigen(const Arguments&);  ///< 3: the same two lines in Eigen, batch and heads over threads
-/// The recurrence in double: the reference for sequences too long for stage 1.
+void quadratic(const Arguments&);        ///< the masked score matrix in double, O(L^2)
+void recurrent(const Arguments&);        ///< the state S, plain loops, one thread
+void recurrent_eigen(const Arguments&);  ///< the same two lines in Eigen, batch and heads over threads
+/// The recurrence in double: the reference for sequences that are too long for `quadratic`.
 void recurrent_double(const Arguments&);
 
 // On the GPU, fp32.
-void atomic(const Arguments&);              ///< 4: 8 rows of S a block, partial outputs added atomically
-void lmha(const Arguments&);                ///< 5: S in registers, one block a (batch, head)
-void lmha_low_occupancy(const Arguments&);  ///< 6: one block a (batch, head, value column)
-void dispatch(const Arguments&);            ///< 7: what a user calls
-
-/// How stage 5 spreads a head over the GPU.
-struct Spread {
-  int column_tiles = 1;            ///< blocks a head: columns of S never meet, so each takes some of them
-  bool twice_the_threads = false;  ///< two threads a column instead of one; for Dk <= 64 and blocks of up to 64 columns
-};
-/// Stage 5 with a spread. Its blocks take at most lmha_max_columns(Dk) columns each; the caller sees to that.
-void lmha(const Arguments&, Spread);
-/// The widest key that a block of stage 5 takes.
-constexpr int kLmhaMaxKeyDim = 256;
-int lmha_max_columns(int Dk);  ///< the most value columns that a block of stage 5 takes
+void atomic(const Arguments&);              ///< 8 rows of S per block, partial outputs added atomically
+void registers(const Arguments&);           ///< S in registers, one block per (batch, head)
+void lmha(const Arguments&);                ///< tiles of positions, loaded while the tile before is computed
+void lmha_low_occupancy(const Arguments&);  ///< one block per (batch, head, value column), positions in parallel
+void dispatch(const Arguments&);            ///< what a user calls
 
 // What a stage cannot run, as a sentence; empty where it can.
-std::string quadratic_limits(const Arguments&);
-std::string atomic_limits(const Arguments&);
-std::string lmha_limits(const Arguments&);
-std::string lmha_low_occupancy_limits(const Arguments&);
-std::string dispatch_limits(const Arguments&);
-/// The stage that dispatch picks on this GPU, and with how many column tiles, as text for the report.
+std::string quadratic_unsupported(const Arguments&);
+std::string atomic_unsupported(const Arguments&);
+std::string registers_unsupported(const Arguments&);
+std::string lmha_unsupported(const Arguments&);
+std::string lmha_low_occupancy_unsupported(const Arguments&);
+std::string dispatch_unsupported(const Arguments&);
+/// The kernel that dispatch picks on this GPU, and how it cuts a head, as text for the report.
 std::string dispatch_note(const Arguments&);
 
 }  // namespace causal_dot_product
@@ -83,13 +75,13 @@ struct AttentionArguments {
 namespace causal_attention {
 /// What a stage gets.
 using Arguments = AttentionArguments;
-void quadratic(const Arguments&);         ///< 1: CPU, double
-void recurrent(const Arguments&);         ///< 2: CPU, float
-void gpu(const Arguments&);               ///< 3: feature map, product and normaliser on the device
+void quadratic(const Arguments&);         ///< CPU, double
+void recurrent(const Arguments&);         ///< CPU, float
+void gpu(const Arguments&);               ///< feature map, product and normaliser on the device
 void recurrent_double(const Arguments&);  ///< the reference for long sequences
 // What a stage cannot run, as a sentence; empty where it can.
-std::string quadratic_limits(const Arguments&);
-std::string gpu_limits(const Arguments&);
+std::string quadratic_unsupported(const Arguments&);
+std::string gpu_unsupported(const Arguments&);
 }  // namespace causal_attention
 
 /// o_t = phi(q_t) S / (phi(q_t) . z + eps) with S = sum_i phi(k_i)^T v_i, z = sum_i phi(k_i) over all Lk keys.
@@ -97,13 +89,13 @@ std::string gpu_limits(const Arguments&);
 namespace bidirectional_attention {
 /// What a stage gets.
 using Arguments = AttentionArguments;
-void quadratic(const Arguments&);     ///< 1: CPU, double
-void eigen(const Arguments&);         ///< 2: CPU, float
-void gpu(const Arguments&);           ///< 3: two tiled products on the device
+void quadratic(const Arguments&);     ///< CPU, double
+void eigen(const Arguments&);         ///< CPU, float
+void gpu(const Arguments&);           ///< two tiled products on the device
 void state_double(const Arguments&);  ///< S and z in double: the reference for long sequences
 // What a stage cannot run, as a sentence; empty where it can.
-std::string quadratic_limits(const Arguments&);
-std::string gpu_limits(const Arguments&);
+std::string quadratic_unsupported(const Arguments&);
+std::string gpu_unsupported(const Arguments&);
 }  // namespace bidirectional_attention
 
 }  // namespace tutorial

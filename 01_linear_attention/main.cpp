@@ -13,43 +13,74 @@ Chapter chapter() {
   {
     using namespace causal_dot_product;
     chapter.add(definition())
-        .cpu("quadratic", quadratic, "the masked score matrix, then its product with V: the truth, O(L^2)")
-        .dtype(Dtype::fp64)
-        .limits(quadratic_limits)
-        .stage_work(quadratic_work)
-        .cpu("recurrent", recurrent, "a state instead of scores: plain loops, one thread")
-        .cpu("recurrent_eigen", recurrent_eigen, "the same two lines in Eigen, heads over threads")
-        .gpu("atomic", atomic, "8 rows of the state a block, outputs added up atomically")
-        .limits(atomic_limits)
-        .gpu("lmha", lmha, "the state in registers, a block a head, tiles of q, k, v loaded ahead")
-        .limits(lmha_limits)
-        .gpu("lmha_low_occupancy", lmha_low_occupancy, "for few heads: time steps in parallel by prefix sums")
-        .limits(lmha_low_occupancy_limits)
-        .gpu("dispatch", dispatch, "what a user calls: the right one of the three for this GPU")
-        .limits(dispatch_limits)
-        .note(dispatch_note);
+        .stage({.name = "quadratic",
+                .dtype = Dtype::fp64,
+                .run = quadratic,
+                .idea = "the masked score matrix, then its product with V: the truth, O(L^2)",
+                .unsupported = quadratic_unsupported,
+                .work = quadratic_work})
+        .stage({.name = "recurrent", .run = recurrent, .idea = "a state instead of scores: plain loops, one thread"})
+        .stage({.name = "recurrent_eigen",
+                .run = recurrent_eigen,
+                .idea = "the same two lines in Eigen, heads over threads"})
+        .stage({.name = "atomic",
+                .processor = Processor::gpu,
+                .run = atomic,
+                .idea = "8 rows of the state per block, outputs added up atomically",
+                .unsupported = atomic_unsupported})
+        .stage({.name = "registers",
+                .processor = Processor::gpu,
+                .run = registers,
+                .idea = "one block per head, the state in registers",
+                .unsupported = registers_unsupported})
+        .stage({.name = "lmha",
+                .processor = Processor::gpu,
+                .run = lmha,
+                .idea = "double buffering: the next tile of q, k, v is loaded during this one",
+                .unsupported = lmha_unsupported})
+        .stage({.name = "lmha_low_occupancy",
+                .processor = Processor::gpu,
+                .run = lmha_low_occupancy,
+                .idea = "for few heads: positions in parallel by prefix sums",
+                .unsupported = lmha_low_occupancy_unsupported})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .run = dispatch,
+                .idea = "what a user calls: the right one of the three for this GPU",
+                .unsupported = dispatch_unsupported,
+                .note = dispatch_note});
   }
   {
     using namespace causal_attention;
     chapter.add(definition())
-        .cpu("quadratic", quadratic, "every similarity phi(q) . phi(k), normalised")
-        .dtype(Dtype::fp64)
-        .limits(quadratic_limits)
-        .stage_work(quadratic_work)
-        .cpu("recurrent", recurrent, "two states, S and its normaliser z")
-        .gpu("gpu", gpu, "feature map, causal_dot_product with a column of ones, division")
-        .limits(gpu_limits);
+        .stage({.name = "quadratic",
+                .dtype = Dtype::fp64,
+                .run = quadratic,
+                .idea = "every similarity phi(q) . phi(k), normalised",
+                .unsupported = quadratic_unsupported,
+                .work = quadratic_work})
+        .stage({.name = "recurrent", .run = recurrent, .idea = "two states, S and its normaliser z"})
+        .stage({.name = "gpu",
+                .processor = Processor::gpu,
+                .run = gpu,
+                .idea = "feature map, causal_dot_product with a column of ones, division",
+                .unsupported = gpu_unsupported});
   }
   {
     using namespace bidirectional_attention;
     chapter.add(definition())
-        .cpu("quadratic", quadratic, "every query with every key")
-        .dtype(Dtype::fp64)
-        .limits(quadratic_limits)
-        .stage_work(quadratic_work)
-        .cpu("eigen", eigen, "one state for all queries: two matrix products")
-        .gpu("gpu", gpu, "the two products in tiles through shared memory")
-        .limits(gpu_limits);
+        .stage({.name = "quadratic",
+                .dtype = Dtype::fp64,
+                .run = quadratic,
+                .idea = "every query with every key",
+                .unsupported = quadratic_unsupported,
+                .work = quadratic_work})
+        .stage({.name = "eigen", .run = eigen, .idea = "one state for all queries: two matrix products"})
+        .stage({.name = "gpu",
+                .processor = Processor::gpu,
+                .run = gpu,
+                .idea = "the two products in tiles through shared memory",
+                .unsupported = gpu_unsupported});
   }
   return chapter;
 }

@@ -10,17 +10,17 @@ namespace tutorial {
 namespace causal_dot_product {
 /// The operator without its stages, which the table of contents adds.
 Operator definition();
-Work quadratic_work(const Sizes&);  ///< operations of stage 1
+Work quadratic_work(const Sizes&);  ///< operations of `quadratic`
 }  // namespace causal_dot_product
 namespace causal_attention {
 /// The operator without its stages, which the table of contents adds.
 Operator definition();
-Work quadratic_work(const Sizes&);  ///< operations of stage 1
+Work quadratic_work(const Sizes&);  ///< operations of `quadratic`
 }  // namespace causal_attention
 namespace bidirectional_attention {
 /// The operator without its stages, which the table of contents adds.
 Operator definition();
-Work quadratic_work(const Sizes&);  ///< operations of stage 1
+Work quadratic_work(const Sizes&);  ///< operations of `quadratic`
 }  // namespace bidirectional_attention
 
 }  // namespace tutorial

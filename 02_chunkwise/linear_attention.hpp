@@ -38,7 +38,7 @@ struct Arguments {
   static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
 using FloatArguments = Arguments<float>;         ///< tensors in fp32
-using HalfArguments = Arguments<__nv_bfloat16>;  ///< q, k, v and o in bf16
+using Bf16Arguments = Arguments<__nv_bfloat16>;  ///< q, k, v and o in bf16
 
 // In double on the CPU: what every stage is checked against.
 void quadratic_double(const FloatArguments&);  ///< O(L^2), up to L = 4096
@@ -49,35 +49,28 @@ void parallel(const FloatArguments&);          ///< 2: CPU: ((Q K^T) . M) V whol
 void chunkwise(const FloatArguments&);         ///< 3: CPU: chunks of C, heads over threads
 void materialized(const FloatArguments&);      ///< 4: GPU: each chunk's state in device memory, three kernels
 void fused(const FloatArguments&);             ///< 5: GPU: the state on the chip, one kernel
-void tensor_core(const HalfArguments&);        ///< 6: GPU: 5 on bf16 with mma
-void pipelined(const HalfArguments&);          ///< 7: GPU: 6 with loads under the products
-void sequence_parallel(const HalfArguments&);  ///< 8: GPU: 7 on segments of the sequence at once
-void dispatch(const HalfArguments&);           ///< 9: what a user calls
-
-// Stage 5 on bf16, for what the tensor-core stages do not take.
-void fused(const HalfArguments&);
-std::string fused_limits(const HalfArguments&);
-std::int64_t fused_memory(const HalfArguments&);
+void tensor_core(const Bf16Arguments&);        ///< 6: GPU: 5 on bf16 with mma
+void pipelined(const Bf16Arguments&);          ///< 7: GPU: 6 with loads under the products
+void sequence_parallel(const Bf16Arguments&);  ///< 8: GPU: 7 on segments of the sequence at once
+void dispatch(const Bf16Arguments&);           ///< 9: what a user calls
 
 // What a stage cannot run, as a sentence; empty where it can.
-std::string recurrent_limits(const FloatArguments&);
-std::string parallel_limits(const FloatArguments&);
-std::string materialized_limits(const FloatArguments&);
-std::string fused_limits(const FloatArguments&);
-std::string tensor_core_limits(const HalfArguments&);  ///< of the stages 6 to 8
-std::string dispatch_limits(const HalfArguments&);
+std::string recurrent_unsupported(const FloatArguments&);
+std::string parallel_unsupported(const FloatArguments&);
+std::string materialized_unsupported(const FloatArguments&);
+std::string fused_unsupported(const FloatArguments&);
+std::string tensor_core_unsupported(const Bf16Arguments&);  ///< of the stages 6 to 8
+std::string dispatch_unsupported(const Bf16Arguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs: scores, states.
 std::int64_t recurrent_memory(const FloatArguments&);
 std::int64_t parallel_memory(const FloatArguments&);
 std::int64_t chunkwise_memory(const FloatArguments&);
 std::int64_t materialized_memory(const FloatArguments&);
-std::int64_t fused_memory(const FloatArguments&);
-std::int64_t tensor_core_memory(const HalfArguments&);  ///< of the stages 6 and 7
-std::int64_t sequence_parallel_memory(const HalfArguments&);
-std::int64_t dispatch_memory(const HalfArguments&);
+std::int64_t sequence_parallel_memory(const Bf16Arguments&);
+std::int64_t dispatch_memory(const Bf16Arguments&);
 
 /// What dispatch picks on this GPU, as text for the report.
-std::string dispatch_note(const HalfArguments&);
+std::string dispatch_note(const Bf16Arguments&);
 
 }  // namespace tutorial::linear_attention

@@ -5,7 +5,7 @@
 #include "02_chunkwise/linear_attention.hpp"
 #include "02_chunkwise/normalized.hpp"
 #include "02_chunkwise/operators.hpp"
-#include "02_chunkwise/prefix_sum.hpp"
+#include "02_chunkwise/prefix_sum/prefix_sum.hpp"
 #include "common/chapter/chapter.hpp"
 
 namespace tutorial {
@@ -17,54 +17,81 @@ Chapter chapter() {
   {
     using namespace linear_attention;
     chapter.add(definition())
-        .gpu("recurrent", recurrent, "chapter 01's last stage: the positions in line")
-        .limits(recurrent_limits)
-        .memory(recurrent_memory)
-        .stage_work(recurrent_work)
-        .without_output("final_state")
-        .cpu("parallel", parallel, "two matrix products with a mask between them, O(L^2)")
-        .limits(parallel_limits)
-        .memory(parallel_memory)
-        .stage_work(parallel_work)
-        .cpu("chunkwise", chunkwise, "scores inside a chunk, a state between chunks")
-        .memory(chunkwise_memory)
-        .stage_work(chunkwise_work)
-        .gpu("materialized", materialized, "all chunks at once, their states in device memory: three kernels")
-        .limits(materialized_limits)
-        .memory(materialized_memory)
-        .gpu<FloatArguments>("fused", fused, "the state stays in shared memory, a block walks the chunks: one kernel")
-        .limits<FloatArguments>(fused_limits)
-        .memory<FloatArguments>(fused_memory)
-        .gpu("tensor_core", tensor_core, "the same walk on bf16: products by mma, the state in registers")
-        .dtype(Dtype::bf16)
-        .limits(tensor_core_limits)
-        .memory(tensor_core_memory)
-        .stage_work(tensor_work)
-        .gpu<HalfArguments>("pipelined", pipelined, "the next chunk's loads under this chunk's products: cp.async")
-        .dtype(Dtype::bf16)
-        .limits(tensor_core_limits)
-        .memory(tensor_core_memory)
-        .stage_work(tensor_work)
-        .gpu<HalfArguments>("sequence_parallel", sequence_parallel, "segments of the sequence walked at once")
-        .dtype(Dtype::bf16)
-        .limits(tensor_core_limits)
-        .memory(sequence_parallel_memory)
-        .stage_work(tensor_work)
-        .gpu("dispatch", dispatch, "what a user calls: as many segments and as wide tiles as this problem wants")
-        .dtype(Dtype::bf16)
-        .limits(dispatch_limits)
-        .memory(dispatch_memory)
-        .note(dispatch_note)
-        .stage_work(tensor_work);
+        .stage({.name = "recurrent",
+                .processor = Processor::gpu,
+                .run = recurrent,
+                .idea = "chapter 01's last stage: the positions in line",
+                .unsupported = recurrent_unsupported,
+                .memory = recurrent_memory,
+                .work = recurrent_work,
+                .without = {"final_state"}})
+        .stage({.name = "parallel",
+                .run = parallel,
+                .idea = "two matrix products with a mask between them, O(L^2)",
+                .unsupported = parallel_unsupported,
+                .memory = parallel_memory,
+                .work = parallel_work})
+        .stage({.name = "chunkwise",
+                .run = chunkwise,
+                .idea = "scores inside a chunk, a state between chunks",
+                .memory = chunkwise_memory,
+                .work = chunkwise_work})
+        .stage({.name = "materialized",
+                .processor = Processor::gpu,
+                .run = materialized,
+                .idea = "all chunks at once, their states in device memory: three kernels",
+                .unsupported = materialized_unsupported,
+                .memory = materialized_memory})
+        .stage({.name = "fused",
+                .processor = Processor::gpu,
+                .run = fused,
+                .idea = "the state stays in shared memory, a block walks the chunks: one kernel",
+                .unsupported = fused_unsupported})
+        .stage({.name = "tensor_core",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = tensor_core,
+                .idea = "the same walk on bf16: products by mma, the state in registers",
+                .unsupported = tensor_core_unsupported,
+                .work = tensor_work})
+        .stage({.name = "pipelined",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = pipelined,
+                .idea = "the next chunk's loads under this chunk's products: cp.async",
+                .unsupported = tensor_core_unsupported,
+                .work = tensor_work})
+        .stage({.name = "sequence_parallel",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = sequence_parallel,
+                .idea = "segments of the sequence walked at once",
+                .unsupported = tensor_core_unsupported,
+                .memory = sequence_parallel_memory,
+                .work = tensor_work})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = dispatch,
+                .idea = "what a user calls: as many segments and as wide tiles as this problem wants",
+                .unsupported = dispatch_unsupported,
+                .note = dispatch_note,
+                .memory = dispatch_memory,
+                .work = tensor_work});
     chapter.add(normalized_definition())
-        .cpu("recurrent", normalized_recurrent, "z beside S, position after position")
-        .stage_work(recurrent_work)
-        .gpu("dispatch", dispatch_normalized, "z inside the walk of the same kernels")
-        .dtype(Dtype::bf16)
-        .limits(dispatch_normalized_limits)
-        .memory(dispatch_normalized_memory)
-        .note(dispatch_normalized_note)
-        .stage_work(tensor_work);
+        .stage({.name = "recurrent",
+                .run = normalized_recurrent,
+                .idea = "z beside S, position after position",
+                .work = recurrent_work})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = dispatch_normalized,
+                .idea = "z inside the walk of the same kernels",
+                .unsupported = dispatch_normalized_unsupported,
+                .note = dispatch_normalized_note,
+                .memory = dispatch_normalized_memory,
+                .work = tensor_work});
   }
   return chapter;
 }

@@ -20,7 +20,7 @@ struct Normalizer {
   const float* initial_z = nullptr;  ///< z_0 [B, H, Dk]; null: 0
   float* final_z = nullptr;          ///< z_L [B, H, Dk]; null where nobody asks for it
   float eps = 0;                     ///< added to the denominator
-  const float* starts = nullptr;     ///< [B, H, segments - 1, Dk]: where segments start from, as Spread::starts
+  const float* starts = nullptr;     ///< [B, H, segments - 1, Dk]: where segments start from, as LaunchPlan::starts
 };
 
 /// @tparam T as in Arguments
@@ -33,16 +33,16 @@ struct NormalizedBy {
 };
 // With tensors in fp32, and with q, k, v and o in bf16.
 using NormalizedFloatArguments = NormalizedBy<float>;
-using NormalizedArguments = NormalizedBy<__nv_bfloat16>;
+using NormalizedBf16Arguments = NormalizedBy<__nv_bfloat16>;
 
 /// In double on the CPU: what the stages are checked against.
 void normalized_double(const NormalizedFloatArguments&);
 void normalized_recurrent(const NormalizedFloatArguments&);  ///< 1: CPU: z beside S, position after position
-void dispatch_normalized(const NormalizedArguments&);        ///< 2: stage 9 with the normaliser
+void dispatch_normalized(const NormalizedBf16Arguments&);    ///< 2: stage 9 with the normaliser
 
 // What it cannot run, what it picks, and the bytes that it needs beside inputs and outputs.
-std::string dispatch_normalized_limits(const NormalizedArguments&);
-std::string dispatch_normalized_note(const NormalizedArguments&);
-std::int64_t dispatch_normalized_memory(const NormalizedArguments&);
+std::string dispatch_normalized_unsupported(const NormalizedBf16Arguments&);
+std::string dispatch_normalized_note(const NormalizedBf16Arguments&);
+std::int64_t dispatch_normalized_memory(const NormalizedBf16Arguments&);
 
 }  // namespace tutorial::linear_attention

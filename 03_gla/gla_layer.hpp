@@ -1,18 +1,19 @@
 #pragma once
 /// @file
-/// The operator `gla_layer`: gla inside the layer that makes its q, k, v and gates of one x, and a y of its o.
+/// The operator `gla_layer`: the layer around gla, which computes q, k, v and g from one x, and y from gla's o.
 ///
-///     q = x Wq^T    k = x Wk^T    v = x Wv^T    r = x Wr^T            H heads of Dk or Dv columns, side by side
-///     g = logsigmoid(x W1^T W2^T + b) / normalizer                    the gates' logarithms, through `rank` numbers
+///     q = x Wq^T    k = x Wk^T    v = x Wv^T    z = x Wz^T            H heads of Dk or Dv columns, side by side
+///     g = logsigmoid(x W1^T W2^T + bias) / normalizer                 the gates' logarithms, through `rank` numbers
 ///     o = gla(q, k, v, g)                                             scale Dk^-1/2 unless given
-///     u = o / sqrt(mean(o^2) + eps) * w * r sigmoid(r)                each head by itself, the mean over its Dv
+///     u = o / sqrt(mean(o^2) + eps) * w * z sigmoid(z)                each head by itself, the mean over its Dv
 ///     y = u Wo^T
 ///
 /// Source: Yang et al., arXiv 2312.06635, section 4.4; the weights' names, the low-rank pair's place in the order and
 /// the normaliser of 16 are those of flash-linear-attention's GatedLinearAttention.
 ///
 /// Pointers are into host memory for CPU stages, device memory for GPU stages. These start their work on
-/// current_stream() and throw CudaError where the runtime or cuBLAS refuses. Sizes, limits and bind() as in gla.hpp.
+/// current_stream() and throw CudaError where the runtime or cuBLAS refuses. Sizes, ..._unsupported and bind() as in
+/// gla.hpp.
 
 #include <cuda_bf16.h>
 
@@ -27,23 +28,23 @@ namespace tutorial::gla_layer {
 template <class T>
 struct Arguments {
   int B, H, L;
-  int d_model;       ///< columns of x and y
-  int rank;          ///< numbers of a position that its gates depend on
-  int Dk, Dv;        ///< widths of a head; the heads side by side are key_dim and value_dim wide
-  float scale;       ///< multiplies q
-  float eps;         ///< under the root
-  float normalizer;  ///< of the gates
-  const T* x;        ///< [B, L, d_model]
-  const T* Wq;       ///< [H Dk, d_model]  q_proj.weight
-  const T* Wk;       ///< [H Dk, d_model]  k_proj.weight
-  const T* Wv;       ///< [H Dv, d_model]  v_proj.weight
-  const T* Wr;       ///< [H Dv, d_model]  g_proj.weight
-  const T* W1;       ///< [rank, d_model]  gk_proj.0.weight
-  const T* W2;       ///< [H Dk, rank]     gk_proj.1.weight
-  const float* b;    ///< [H Dk]           gk_proj.1.bias
-  const float* w;    ///< [Dv]             g_norm_swish_gate.weight
-  const T* Wo;       ///< [d_model, H Dv]  o_proj.weight
-  T* y;              ///< [B, L, d_model]
+  int d_model;        ///< columns of x and y
+  int rank;           ///< numbers per position that its gates depend on
+  int Dk, Dv;         ///< widths of a head; the heads side by side are key_dim and value_dim wide
+  float scale;        ///< multiplies q
+  float eps;          ///< under the root
+  float normalizer;   ///< of the gates
+  const T* x;         ///< [B, L, d_model]
+  const T* Wq;        ///< [H Dk, d_model]  q_proj.weight
+  const T* Wk;        ///< [H Dk, d_model]  k_proj.weight
+  const T* Wv;        ///< [H Dv, d_model]  v_proj.weight
+  const T* Wz;        ///< [H Dv, d_model]  g_proj.weight
+  const T* W1;        ///< [rank, d_model]  gk_proj.0.weight
+  const T* W2;        ///< [H Dk, rank]     gk_proj.1.weight
+  const float* bias;  ///< [H Dk]           gk_proj.1.bias
+  const float* w;     ///< [Dv]             g_norm_swish_gate.weight
+  const T* Wo;        ///< [d_model, H Dv]  o_proj.weight
+  T* y;               ///< [B, L, d_model]
 
   /// Columns of q and k of all heads together.
   int key_dim() const { return H * Dk; }
@@ -53,28 +54,28 @@ struct Arguments {
   static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
 using FloatArguments = Arguments<float>;         ///< tensors in fp32
-using HalfArguments = Arguments<__nv_bfloat16>;  ///< q, k, v and o in bf16
+using Bf16Arguments = Arguments<__nv_bfloat16>;  ///< x, y and the matrices in bf16
 
 /// The layer in double on the CPU: what the stages are checked against.
 void reference(const FloatArguments&);
-/// The same with q, k, v and r rounded to bf16, for the stage in bf16.
-void half_reference(const FloatArguments&);
+/// The same with q, k, v and z rounded to bf16, for the stage in bf16.
+void bf16_reference(const FloatArguments&);
 
-void cpu(const FloatArguments&);      ///< 1: CPU: Eigen, and gla's chunkwise
-void gpu(const FloatArguments&);      ///< 2: GPU: fp32 throughout
-void gpu_bf16(const HalfArguments&);  ///< 3: GPU: matrices in bf16
+void cpu(const FloatArguments&);      ///< CPU: Eigen, and gla's chunkwise
+void gpu(const FloatArguments&);      ///< GPU: fp32 throughout
+void gpu_bf16(const Bf16Arguments&);  ///< GPU: matrices in bf16
 
 // What a stage cannot run, as a sentence; empty where it can.
-std::string gpu_limits(const FloatArguments&);
-std::string gpu_bf16_limits(const HalfArguments&);
+std::string gpu_unsupported(const FloatArguments&);
+std::string gpu_bf16_unsupported(const Bf16Arguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs: everything between x and y.
 std::int64_t cpu_memory(const FloatArguments&);
 std::int64_t gpu_memory(const FloatArguments&);
-std::int64_t gpu_bf16_memory(const HalfArguments&);
+std::int64_t gpu_bf16_memory(const Bf16Arguments&);
 
 // Which stage of gla its dispatch picks, as text for the report.
 std::string gpu_note(const FloatArguments&);
-std::string gpu_bf16_note(const HalfArguments&);
+std::string gpu_bf16_note(const Bf16Arguments&);
 
 }  // namespace tutorial::gla_layer

@@ -1,9 +1,9 @@
 /// @file
-/// Chapter 03, the table of contents: a state that forgets, gates that vanish, and logarithms and sub-chunks against
-/// it. (common/chapter/main.cpp runs it.)
+/// Chapter 03, the table of contents: a state that forgets, products of gates that vanish, and what logarithms and
+/// sub-chunks do about it. (common/chapter/main.cpp runs it.)
 
 #include "03_gla/gla.hpp"
-#include "03_gla/gla/against_chapter_02.hpp"
+#include "03_gla/gla/matches_chapter_02.hpp"
 #include "03_gla/gla_layer.hpp"
 #include "03_gla/operators.hpp"
 #include "03_gla/retention.hpp"
@@ -13,85 +13,132 @@ namespace tutorial {
 
 Chapter chapter() {
   Chapter chapter("03_gla", "Gates: products that vanish, logarithms that do not, chunks within chunks");
-  chapter.demonstration("against_chapter_02", "gates of 1: gla is chapter 02's operator", gla::against_chapter_02);
+  chapter.demonstration("matches_chapter_02", "gates of 1: gla is chapter 02's operator", gla::matches_chapter_02);
   {
     using namespace gla;
     chapter.add(definition())
-        .cpu("recurrent", recurrent, "decay the state, add the outer product, read it: the truth, in double")
-        .dtype(Dtype::fp64)
-        .stage_work(recurrent_work)
-        .cpu("parallel_unstable", parallel_unstable, "matrix products on q times and k over the product of all gates")
-        .limits(parallel_unstable_limits)
-        .memory(parallel_unstable_memory)
-        .note(parallel_unstable_note)
-        .stage_work(parallel_unstable_work)
-        .cpu("parallel_log", parallel_log, "scores from differences of logarithms: stable, but no product any more")
-        .limits(parallel_log_limits)
-        .memory(parallel_log_memory)
-        .stage_work(parallel_log_work)
-        .cpu("chunkwise", chunkwise, "chunks, and sub-chunks of 16 inside: products again, but on the diagonal")
-        .memory(chunkwise_memory)
-        .stage_work(chunkwise_work)
-        .gpu("recurrent_gpu", recurrent_gpu, "the state in registers, a block walks the positions: one kernel")
-        .limits(recurrent_gpu_limits)
-        .memory(recurrent_gpu_memory)
-        .stage_work(recurrent_work)
-        .gpu("chunk_gpu", chunk_gpu, "all chunks at once, scores pair by pair in log space: four kernels")
-        .limits(chunk_gpu_limits)
-        .memory(chunk_gpu_memory)
-        .gpu("subchunk_tensor_core", subchunk_tensor_core, "two levels on tensor cores, the diagonal once in fp32")
-        .dtype(Dtype::bf16)
-        .limits(subchunk_tensor_core_limits)
-        .memory(subchunk_tensor_core_memory)
-        .stage_work(subchunk_work)
-        .gpu<HalfArguments>("subchunk_walk", subchunk_walk, "from sub-chunk to sub-chunk through the state; segments")
-        .dtype(Dtype::bf16)
-        .limits(subchunk_walk_limits)
-        .memory<HalfArguments>(subchunk_walk_memory)
-        .stage_work(subchunk_walk_work)
-        .gpu<HalfArguments>("dispatch", dispatch, "what a user calls: as many segments as this problem wants")
-        .dtype(Dtype::bf16)
-        .limits<HalfArguments>(dispatch_limits)
-        .memory<HalfArguments>(dispatch_memory)
-        .note<HalfArguments>(dispatch_note)
-        .stage_work(subchunk_walk_work);
+        .stage({.name = "recurrent",
+                .dtype = Dtype::fp64,
+                .run = recurrent,
+                .idea = "decay the state, add the outer product, read it: the truth, in double",
+                .work = recurrent_work})
+        .stage({.name = "parallel_unstable",
+                .run = parallel_unstable,
+                .idea = "matrix products of q times and k over the product of all gates",
+                .unsupported = parallel_unstable_unsupported,
+                .note = parallel_unstable_note,
+                .memory = parallel_unstable_memory,
+                .work = parallel_unstable_work})
+        .stage({.name = "parallel_log",
+                .run = parallel_log,
+                .idea = "scores from differences of logarithms: stable, but no product any more",
+                .unsupported = parallel_log_unsupported,
+                .memory = parallel_log_memory,
+                .work = parallel_log_work})
+        .stage({.name = "chunkwise",
+                .run = chunkwise,
+                .idea = "chunks, and sub-chunks of 16 inside: products again, but on the diagonal",
+                .memory = chunkwise_memory,
+                .work = chunkwise_work})
+        .stage({.name = "recurrent_gpu",
+                .processor = Processor::gpu,
+                .run = recurrent_gpu,
+                .idea = "the state in registers, a block walks the positions: one kernel",
+                .unsupported = recurrent_gpu_unsupported,
+                .memory = recurrent_gpu_memory,
+                .work = recurrent_work})
+        .stage({.name = "chunk_gpu",
+                .processor = Processor::gpu,
+                .run = chunk_gpu,
+                .idea = "all chunks at once, scores pair by pair in log space: four kernels",
+                .unsupported = chunk_gpu_unsupported,
+                .memory = chunk_gpu_memory})
+        .stage({.name = "subchunk_tensor_core",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = subchunk_tensor_core,
+                .idea = "two levels on tensor cores, the diagonal once in fp32",
+                .unsupported = subchunk_tensor_core_unsupported,
+                .memory = subchunk_walk_memory,
+                .work = subchunk_work})
+        .stage({.name = "subchunk_walk",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = subchunk_walk,
+                .idea = "from sub-chunk to sub-chunk through the state",
+                .unsupported = subchunk_walk_unsupported,
+                .memory = subchunk_walk_memory,
+                .work = subchunk_walk_work})
+        .stage({.name = "sequence_parallel",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = sequence_parallel,
+                .idea = "segments of the sequence walked at once",
+                .unsupported = subchunk_walk_unsupported,
+                .memory = sequence_parallel_memory,
+                .work = subchunk_walk_work})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = on<Bf16Arguments>(dispatch),
+                .idea = "what a user calls: as many segments as this problem wants",
+                .unsupported = on<Bf16Arguments>(dispatch_unsupported),
+                .note = on<Bf16Arguments>(dispatch_note),
+                .memory = on<Bf16Arguments>(dispatch_memory),
+                .work = subchunk_walk_work});
   }
   {
     using namespace retention;
     chapter.add(definition())
-        .cpu("chunkwise", chunkwise, "gla's stage of this name on one row of gates a head")
-        .memory(chunkwise_memory)
-        .stage_work(chunkwise_work)
-        .gpu<FloatArguments>("gpu", gpu, "gla's dispatch in fp32 on the same row")
-        .limits<FloatArguments>(gpu_limits)
-        .memory<FloatArguments>(gpu_memory)
-        .note<FloatArguments>(gpu_note)
-        .gpu<HalfArguments>("gpu_bf16", gpu, "gla's dispatch")
-        .dtype(Dtype::bf16)
-        .limits<HalfArguments>(gpu_limits)
-        .memory<HalfArguments>(gpu_memory)
-        .note<HalfArguments>(gpu_note)
-        .stage_work(gla::subchunk_walk_work);
+        .stage({.name = "chunkwise",
+                .run = chunkwise,
+                .idea = "gla's stage of this name on one row of gates per head",
+                .memory = chunkwise_memory,
+                .work = chunkwise_work})
+        .stage({.name = "gpu",
+                .processor = Processor::gpu,
+                .run = gpu,
+                .idea = "gla's dispatch in fp32 on the same row",
+                .unsupported = gpu_unsupported,
+                .note = gpu_note,
+                .memory = gpu_memory})
+        .stage({.name = "gpu_bf16",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = gpu_bf16,
+                .idea = "gla's dispatch in bf16",
+                .unsupported = gpu_bf16_unsupported,
+                .note = gpu_bf16_note,
+                .memory = gpu_bf16_memory,
+                .work = gla::subchunk_walk_work});
   }
   {
     using namespace gla_layer;
     chapter.add(definition())
-        .cpu("cpu", cpu, "the layer around gla: projections, low-rank gates, a norm and a swish gate")
-        .tolerance(float_tolerance)
-        .memory(cpu_memory)
-        .stage_work(cpu_work)
-        .gpu("gpu", gpu, "cuBLAS for the products, gla's dispatch, and two kernels for the rest")
-        .tolerance(float_tolerance)
-        .limits(gpu_limits)
-        .memory(gpu_memory)
-        .note(gpu_note)
-        .stage_work(gpu_work)
-        .gpu("gpu_bf16", gpu_bf16, "the same with matrices in bf16: tensor cores for the products")
-        .dtype(Dtype::bf16)
-        .limits(gpu_bf16_limits)
-        .memory(gpu_bf16_memory)
-        .note(gpu_bf16_note)
-        .stage_work(gpu_bf16_work);
+        .stage({.name = "cpu",
+                .run = cpu,
+                .idea = "the layer around gla: projections, low-rank gates, a norm and a swish gate",
+                .memory = cpu_memory,
+                .work = cpu_work,
+                .tolerance = float_tolerance})
+        .stage({.name = "gpu",
+                .processor = Processor::gpu,
+                .run = gpu,
+                .idea = "cuBLAS for the products, gla's dispatch, and two kernels for the rest",
+                .unsupported = gpu_unsupported,
+                .note = gpu_note,
+                .memory = gpu_memory,
+                .work = gpu_work,
+                .tolerance = float_tolerance})
+        .stage({.name = "gpu_bf16",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = gpu_bf16,
+                .idea = "the same with matrices in bf16: tensor cores for the products",
+                .unsupported = gpu_bf16_unsupported,
+                .note = gpu_bf16_note,
+                .memory = gpu_bf16_memory,
+                .work = gpu_bf16_work});
   }
   return chapter;
 }

@@ -1,21 +1,15 @@
 #include "03_gla/operators.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "03_gla/gla.hpp"
 #include "03_gla/retention.hpp"
-#include "common/chapter/draw.hpp"
+#include "common/chapter/attention.hpp"
 
 namespace tutorial {
 namespace {
 
 constexpr std::int64_t kGpuChunk = 64, kSubChunk = 16;
-
-/// Positions of all heads.
-double positions(const Sizes& s) {
-  return double(s.at("B")) * double(s.at("H")) * double(s.at("L"));
-}
 
 /// Keys that a query sees of its chunk, its own among them, on average.
 double keys_seen(const Sizes& s, std::int64_t C) {
@@ -30,46 +24,24 @@ double chunk_flops(const Sizes& s, std::int64_t C) {
 }
 
 /// So many exponentials for each of a position's gates.
-double exponentials(const Sizes& s, double a_gate) {
-  return positions(s) * double(s.at("Dk")) * a_gate;
+double exponentials(const Sizes& s, double per_gate) {
+  return positions(s) * double(s.at("Dk")) * per_gate;
 }
 
-/// Stage 6, once: an exponential for each pair of a chunk, one from its start and one to its end.
+/// Of chunk_gpu, the scores once: an exponential for each pair of a chunk, one from its start and one to its end.
 Work pairwise_work(const Sizes& s) {
   return {.fma_flops = chunk_flops(s, kGpuChunk) + exponentials(s, 2 * keys_seen(s, kGpuChunk)),
           .exponentials = exponentials(s, keys_seen(s, kGpuChunk) + 2)};
 }
 
-/// Two levels: pairs in the sub-chunks; for the sub-chunks before each of them an exponential a row of it and one a row
-/// of theirs; from the chunk's start, to its end, and one of its whole.
+/// Exponentials of two levels: one per pair in a sub-chunk; between sub-chunks one per row of queries, and one per row of
+/// all keys before them; one from the chunk's start, one to its end, and one of the whole chunk.
 Work two_level_work(const Sizes& s, std::int64_t C) {
   C = std::min(C, s.at("L"));
   const auto length = double(C), part = double(std::min(C, kSubChunk));
   const double blocks = (1 - part / length) + (length / part - 1) / 2;
   return {.fma_flops = chunk_flops(s, C),
           .exponentials = exponentials(s, keys_seen(s, std::int64_t(part)) + blocks + 2 + 1 / length)};
-}
-
-/// What the two operators share, with the operator's own inputs between v and the initial state.
-Operator with_attention(Operator definition, const std::vector<Input>& own) {
-  definition.input({.name = "q", .dims = {"B", "H", "L", "Dk"}, .draw = normal()})
-      .input({.name = "k", .dims = {"B", "H", "L", "Dk"}, .draw = normal()})
-      .input({.name = "v", .dims = {"B", "H", "L", "Dv"}, .draw = normal()});
-  for (const Input& input : own) definition.input(input);
-  definition
-      .input({.name = "initial_state",
-              .dims = {"B", "H", "Dk", "Dv"},
-              .draw = normal(),
-              .optional = true,
-              .half = false,
-              .in_graph = false})
-      .output({.name = "o", .dims = {"B", "H", "L", "Dv"}})
-      .output({.name = "final_state", .dims = {"B", "H", "Dk", "Dv"}, .half = false, .in_graph = false})
-      .sizes({{"B", 4}, {"H", 8}, {"L", 2048}, {"Dk", 128}, {"Dv", 128}, {"C", 64}})
-      .modest_sizes({{"B", 1}, {"H", 2}, {"L", 256}, {"Dk", 64}, {"Dv", 64}})
-      .scale([](const Sizes& s) { return 1 / std::sqrt(double(s.at("Dk"))); })
-      .work(pairwise_work);
-  return definition;
 }
 
 }  // namespace
@@ -98,13 +70,14 @@ template struct Arguments<__nv_bfloat16>;
 
 Operator definition() {
   Operator definition("gla", "S_t = diag(exp(g_t)) S_{t-1} + k_t^T v_t, o_t = scale q_t S_t");
-  definition.reference(recurrent);
-  return with_attention(std::move(definition), {{.name = "g",
-                                                 .dims = {"B", "H", "L", "Dk"},
-                                                 .draw = logsigmoid(16),
-                                                 .half = false,
-                                                 .valid = [](double g, const Sizes&) { return g <= 0; },
-                                                 .requirement = "must be at most 0"}});
+  definition.reference(recurrent).work(pairwise_work);
+  return with_attention(std::move(definition), normal(), normal(),
+                        {{.name = "g",
+                          .dims = {"B", "H", "L", "Dk"},
+                          .draw = logsigmoid(16),
+                          .bf16 = false,
+                          .valid = [](double g, const Sizes&) { return g <= 0; },
+                          .requirement = "must be at most 0"}});
 }
 
 Work recurrent_work(const Sizes& s) {
@@ -167,9 +140,9 @@ template struct Arguments<float>;
 template struct Arguments<__nv_bfloat16>;
 
 Operator definition() {
-  Operator definition("retention", "gla with a constant gate a head, exp(g) = 1 - 2^(-5-h)");
-  definition.reference(recurrent_double);
-  return with_attention(std::move(definition), {});
+  Operator definition("retention", "gla with one constant gate per head, exp(g) = 1 - 2^(-5-h)");
+  definition.reference(recurrent_double).work(pairwise_work);
+  return with_attention(std::move(definition), normal(), normal());
 }
 
 Work chunkwise_work(const Sizes& s) {

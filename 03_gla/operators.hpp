@@ -7,25 +7,25 @@
 
 namespace tutorial::gla {
 
-/// Its operations are those of stage 6, in chunks of 64.
+/// Its operations are those of chunk_gpu, in chunks of 64.
 Operator definition();
 
 // The operations of the other stages.
-Work recurrent_work(const Sizes&);          ///< stages 1 and 5
-Work parallel_unstable_work(const Sizes&);  ///< stage 2
-Work parallel_log_work(const Sizes&);       ///< stage 3
-Work chunkwise_work(const Sizes&);          ///< stage 4, in chunks of C
-Work chunk_gpu_work(const Sizes&);          ///< stage 6
-Work subchunk_work(const Sizes&);           ///< stage 7
-Work subchunk_walk_work(const Sizes&);      ///< stages 8 and 9
+Work recurrent_work(const Sizes&);  ///< and of recurrent_gpu
+Work parallel_unstable_work(const Sizes&);
+Work parallel_log_work(const Sizes&);
+Work chunkwise_work(const Sizes&);  ///< in chunks of C
+Work chunk_gpu_work(const Sizes&);
+Work subchunk_work(const Sizes&);       ///< of subchunk_tensor_core
+Work subchunk_walk_work(const Sizes&);  ///< and of sequence_parallel and dispatch: what one segment takes
 
 }  // namespace tutorial::gla
 
 namespace tutorial::retention {
 
-/// Its operations are those of gla's stage 6, in chunks of 64.
+/// Its operations are those of gla's chunk_gpu, in chunks of 64.
 Operator definition();
-Work chunkwise_work(const Sizes&);  ///< stage 1, in chunks of --chunk
+Work chunkwise_work(const Sizes&);  ///< in chunks of --chunk
 
 }  // namespace tutorial::retention
 

@@ -1,11 +1,11 @@
 #pragma once
 /// @file
-/// The operator `retention`: gla where all gates of a head are one constant.
+/// The operator `retention`: gla where all gates of a head are the same constant.
 ///
 ///     S_t = (1 - 2^(-5-h)) S_{t-1} + k_t^T v_t,    o_t = scale q_t S_t,    S_0 = initial_state or 0
 ///
 /// Source: Sun et al., "Retentive Network: A Successor to Transformer for Large Language Models", arXiv 2307.08621,
-/// equations 5 and 8 (without the rotation of q and k). Errors, sizes, limits and bind() as in gla.hpp.
+/// equations 5 and 8 (without the rotation of q and k). Errors, sizes and bind() as in gla.hpp.
 
 #include <cuda_bf16.h>
 
@@ -20,35 +20,35 @@ namespace tutorial::retention {
 template <class T>
 struct Arguments {
   int B, H, L, Dk, Dv;
-  int C;                            ///< chunk length of stage 1; the GPU stage has its own
+  int C;                            ///< chunk length of `chunkwise`; the GPU stages have their own
   float scale;                      ///< multiplies q
   View<const T> q;                  ///< [B, H, L, Dk]
   View<const T> k;                  ///< [B, H, L, Dk]
   View<const T> v;                  ///< [B, H, L, Dv]
   View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null where S_0 = 0
   View<T> o;                        ///< [B, H, L, Dv]
-  View<float> final_state;          ///< [B, H, Dk, Dv]; data is null where nobody asks for it
+  View<float> final_state;          ///< [B, H, Dk, Dv]; data is null where it is not wanted
 
   static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
 using FloatArguments = Arguments<float>;         ///< tensors in fp32
-using HalfArguments = Arguments<__nv_bfloat16>;  ///< q, k, v and o in bf16
+using Bf16Arguments = Arguments<__nv_bfloat16>;  ///< q, k, v and o in bf16
 
 /// The recurrence in double on the CPU, with the decay as it is defined: what the stages are checked against.
 void recurrent_double(const FloatArguments&);
 
-void chunkwise(const FloatArguments&);  ///< 1: CPU: gla's chunkwise on a table of gates
-void gpu(const FloatArguments&);        ///< 2: GPU: gla's dispatch on a table of gates
-void gpu(const HalfArguments&);         ///< 3: GPU: the same in bf16
+void chunkwise(const FloatArguments&);  ///< CPU: gla's chunkwise on a table of gates
+void gpu(const FloatArguments&);        ///< GPU: gla's dispatch on a table of gates
+void gpu_bf16(const Bf16Arguments&);    ///< GPU: the same in bf16
 
 // What a stage cannot run, as a sentence, empty where it can; what it picks; the bytes that it needs beside inputs and
 // outputs.
-std::string gpu_limits(const FloatArguments&);
-std::string gpu_limits(const HalfArguments&);
+std::string gpu_unsupported(const FloatArguments&);
+std::string gpu_bf16_unsupported(const Bf16Arguments&);
 std::string gpu_note(const FloatArguments&);
-std::string gpu_note(const HalfArguments&);
+std::string gpu_bf16_note(const Bf16Arguments&);
 std::int64_t chunkwise_memory(const FloatArguments&);
 std::int64_t gpu_memory(const FloatArguments&);
-std::int64_t gpu_memory(const HalfArguments&);
+std::int64_t gpu_bf16_memory(const Bf16Arguments&);
 
 }  // namespace tutorial::retention

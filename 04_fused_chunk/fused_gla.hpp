@@ -4,8 +4,9 @@
 /// arguments (03_gla/gla.hpp). Plain views and sizes only: .cu files include it.
 ///
 /// Stages take and give bf16, gates and states are fp32. GPU stages only start their kernels, on current_stream(); they
-/// throw CudaError where the runtime refuses. So do limits, notes and memory where they ask the device. All sizes are 1
-/// or more. A stage does not check its limits: where they are not empty, calling it is undefined.
+/// throw CudaError where the runtime refuses. So do ..._unsupported, notes and memory where they ask the device. All
+/// sizes are 1 or more. A stage does not check whether it supports a problem: where its ..._unsupported is not empty,
+/// calling it is undefined.
 /// Source of what this chapter rebuilds and fuses: the first release of flash-linear-attention, `fused_chunk_gla`;
 /// Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Training", arXiv 2312.06635, section 4.
 
@@ -16,40 +17,42 @@
 
 namespace tutorial::fused_gla {
 
-using gla::HalfArguments;
+using gla::Bf16Arguments;
 
-void chapter_03(const HalfArguments&);     ///< 1: GPU: chapter 03's dispatch
-void five_steps(const HalfArguments&);     ///< 2: GPU: five kernels, all in memory between them
-void prepare_fused(const HalfArguments&);  ///< 3: GPU: the first two in one pass
-void intra_fused(const HalfArguments&);    ///< 4: GPU: the other three in one walk
-void one_kernel(const HalfArguments&);     ///< 5: GPU: all in one kernel, in chunks of 64
-void dispatch(const HalfArguments&);       ///< 6: what a user calls
+void chapter_03(const Bf16Arguments&);     ///< GPU: chapter 03's dispatch
+void five_steps(const Bf16Arguments&);     ///< GPU: five kernels, all in memory between them
+void prepare_fused(const Bf16Arguments&);  ///< GPU: the first two in one pass
+void combine_fused(const Bf16Arguments&);  ///< GPU: the walk adds the scores' part and writes o itself
+void intra_fused(const Bf16Arguments&);    ///< GPU: the walk computes the scores, too
+void one_kernel(const Bf16Arguments&);     ///< GPU: all in one kernel, in chunks of 64
+void dispatch(const Bf16Arguments&);       ///< what a user calls
 
 // What a stage cannot run, as a sentence; empty where it can.
-std::string chapter_03_limits(const HalfArguments&);
-std::string window_limits(const HalfArguments&);  ///< of the stages 2 to 4
-std::string one_kernel_limits(const HalfArguments&);
-std::string dispatch_limits(const HalfArguments&);
+std::string chapter_03_unsupported(const Bf16Arguments&);
+std::string five_steps_unsupported(const Bf16Arguments&);  ///< and of the stages up to intra_fused
+std::string one_kernel_unsupported(const Bf16Arguments&);
+std::string dispatch_unsupported(const Bf16Arguments&);
 
 /// What chapter 03's dispatch picks, as text for the report.
-std::string chapter_03_note(const HalfArguments&);
+std::string chapter_03_note(const Bf16Arguments&);
 /// The same: it is chapter 03's.
-std::string dispatch_note(const HalfArguments&);
+std::string dispatch_note(const Bf16Arguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs.
-std::int64_t chapter_03_memory(const HalfArguments&);
-std::int64_t five_steps_memory(const HalfArguments&);  ///< of the stages 2 and 3
-std::int64_t intra_fused_memory(const HalfArguments&);
-std::int64_t one_kernel_memory(const HalfArguments&);
-std::int64_t dispatch_memory(const HalfArguments&);
+std::int64_t chapter_03_memory(const Bf16Arguments&);
+std::int64_t five_steps_memory(const Bf16Arguments&);  ///< and of prepare_fused
+std::int64_t combine_fused_memory(const Bf16Arguments&);
+std::int64_t intra_fused_memory(const Bf16Arguments&);
+std::int64_t dispatch_memory(const Bf16Arguments&);
 
-// Bytes that a stage's kernels ask global memory for or give to it, be it a cache that serves them; -1 if it cannot
-// say.
-std::int64_t chapter_03_moved(const HalfArguments&);
-std::int64_t five_steps_moved(const HalfArguments&);
-std::int64_t prepare_fused_moved(const HalfArguments&);
-std::int64_t intra_fused_moved(const HalfArguments&);
-std::int64_t one_kernel_moved(const HalfArguments&);
-std::int64_t dispatch_moved(const HalfArguments&);
+// Bytes that a stage's kernels ask global memory for or give to it, whether or not a cache serves them; -1 where that
+// is unknown.
+std::int64_t chapter_03_bytes_moved(const Bf16Arguments&);
+std::int64_t five_steps_bytes_moved(const Bf16Arguments&);
+std::int64_t prepare_fused_bytes_moved(const Bf16Arguments&);
+std::int64_t combine_fused_bytes_moved(const Bf16Arguments&);
+std::int64_t intra_fused_bytes_moved(const Bf16Arguments&);
+std::int64_t one_kernel_bytes_moved(const Bf16Arguments&);
+std::int64_t dispatch_bytes_moved(const Bf16Arguments&);
 
 }  // namespace tutorial::fused_gla

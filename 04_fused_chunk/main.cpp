@@ -15,76 +15,116 @@ Chapter chapter() {
   {
     using namespace fused_gla;
     chapter.add(gla::definition())
-        .gpu("chapter_03", chapter_03, "chapter 03's last stage")
-        .dtype(Dtype::bf16)
-        .limits(chapter_03_limits)
-        .memory(chapter_03_memory)
-        .moved(chapter_03_moved)
-        .note(chapter_03_note)
-        .stage_work(gla::subchunk_walk_work)
-        .gpu("five_steps", five_steps, "windows of 16: four kernels and an addition, all in memory between them")
-        .dtype(Dtype::bf16)
-        .limits(window_limits)
-        .memory(five_steps_memory)
-        .moved(five_steps_moved)
-        .stage_work(window_work)
-        .gpu("prepare_fused", prepare_fused, "sums of gates, and what they do to q and k, in one pass")
-        .dtype(Dtype::bf16)
-        .limits(window_limits)
-        .memory(five_steps_memory)
-        .moved(prepare_fused_moved)
-        .stage_work(window_work)
-        .gpu("intra_fused", intra_fused, "the walk computes the scores, too, and gives o itself: two kernels")
-        .dtype(Dtype::bf16)
-        .limits(window_limits)
-        .memory(intra_fused_memory)
-        .moved(intra_fused_moved)
-        .stage_work(window_work)
-        .gpu<HalfArguments>("one_kernel", one_kernel,
-                            "warps that prepare beside warps that walk: no workspace, v is read once")
-        .dtype(Dtype::bf16)
-        .limits(one_kernel_limits)
-        .memory(one_kernel_memory)
-        .moved(one_kernel_moved)
-        .stage_work(gla::subchunk_walk_work)
-        .gpu("dispatch", dispatch, "what a user calls: chapter 03's, for a reason")
-        .dtype(Dtype::bf16)
-        .limits(dispatch_limits)
-        .memory(dispatch_memory)
-        .moved(dispatch_moved)
-        .note(dispatch_note)
-        .stage_work(gla::subchunk_walk_work);
+        .stage({.name = "chapter_03",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = chapter_03,
+                .idea = "chapter 03's last stage",
+                .unsupported = chapter_03_unsupported,
+                .note = chapter_03_note,
+                .memory = chapter_03_memory,
+                .bytes_moved = chapter_03_bytes_moved,
+                .work = gla::subchunk_walk_work})
+        .stage({.name = "five_steps",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = five_steps,
+                .idea = "sub-chunks of 16: five kernels, all in memory between them",
+                .unsupported = five_steps_unsupported,
+                .memory = five_steps_memory,
+                .bytes_moved = five_steps_bytes_moved,
+                .work = sub_chunk_work})
+        .stage({.name = "prepare_fused",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = prepare_fused,
+                .idea = "sums of gates, and what they do to q and k, in one pass",
+                .unsupported = five_steps_unsupported,
+                .memory = five_steps_memory,
+                .bytes_moved = prepare_fused_bytes_moved,
+                .work = sub_chunk_work})
+        .stage({.name = "combine_fused",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = combine_fused,
+                .idea = "the walk has all of Dk, adds the scores' part and writes o itself",
+                .unsupported = five_steps_unsupported,
+                .memory = combine_fused_memory,
+                .bytes_moved = combine_fused_bytes_moved,
+                .work = sub_chunk_work})
+        .stage({.name = "intra_fused",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = intra_fused,
+                .idea = "the walk computes the scores, too: two kernels",
+                .unsupported = five_steps_unsupported,
+                .memory = intra_fused_memory,
+                .bytes_moved = intra_fused_bytes_moved,
+                .work = sub_chunk_work})
+        .stage({.name = "one_kernel",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = one_kernel,
+                .idea = "warps that prepare beside warps that walk: no workspace, v is read once",
+                .unsupported = one_kernel_unsupported,
+                .bytes_moved = one_kernel_bytes_moved,
+                .work = gla::subchunk_walk_work})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = dispatch,
+                .idea = "what a user calls: chapter 03's, for a reason",
+                .unsupported = dispatch_unsupported,
+                .note = dispatch_note,
+                .memory = dispatch_memory,
+                .bytes_moved = dispatch_bytes_moved,
+                .work = gla::subchunk_walk_work});
   }
   {
     using namespace simple_gla;
     chapter.add(definition())
-        .cpu("recurrent", recurrent, "decay the state, add the outer product, read it: the truth, in double")
-        .dtype(Dtype::fp64)
-        .stage_work(recurrent_work)
-        .cpu("chunkwise", chunkwise, "chunks; the decay of a score is one factor, put on after the product")
-        .memory(chunkwise_memory)
-        .stage_work(chunkwise_work)
-        .gpu("two_kernels", two_kernels, "on bf16: the chunks' states into memory, then all outputs at once")
-        .dtype(Dtype::bf16)
-        .limits(two_kernels_limits)
-        .memory(two_kernels_memory)
-        .moved(two_kernels_moved)
-        .gpu<HalfArguments>("fused", fused, "one walk, the state in registers: no state in memory")
-        .dtype(Dtype::bf16)
-        .limits(fused_limits)
-        .memory(fused_memory)
-        .moved<HalfArguments>(fused_moved)
-        .gpu<HalfArguments>("sequence_parallel", sequence_parallel, "segments of the sequence walked at once")
-        .dtype(Dtype::bf16)
-        .limits(fused_limits)
-        .memory<HalfArguments>(sequence_parallel_memory)
-        .moved<HalfArguments>(sequence_parallel_moved)
-        .gpu("dispatch", dispatch, "what a user calls: as many segments and as wide tiles as this problem wants")
-        .dtype(Dtype::bf16)
-        .limits(dispatch_limits)
-        .memory(dispatch_memory)
-        .moved(dispatch_moved)
-        .note(dispatch_note);
+        .stage({.name = "recurrent",
+                .dtype = Dtype::fp64,
+                .run = recurrent,
+                .idea = "decay the state, add the outer product, read it: the truth, in double",
+                .work = recurrent_work})
+        .stage({.name = "chunkwise",
+                .run = chunkwise,
+                .idea = "chunks; the decay of a score is one factor, put on after the product",
+                .memory = chunkwise_memory,
+                .work = chunkwise_work})
+        .stage({.name = "fused",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = fused,
+                .idea = "on bf16: chapter 02's walk with three decays, the state in registers",
+                .unsupported = fused_unsupported,
+                .bytes_moved = fused_bytes_moved})
+        .stage({.name = "two_kernels",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = two_kernels,
+                .idea = "the chunks' states into memory, then all outputs at once",
+                .unsupported = two_kernels_unsupported,
+                .memory = two_kernels_memory,
+                .bytes_moved = two_kernels_bytes_moved})
+        .stage({.name = "sequence_parallel",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = sequence_parallel,
+                .idea = "segments of the sequence walked at once",
+                .unsupported = fused_unsupported,
+                .memory = sequence_parallel_memory,
+                .bytes_moved = sequence_parallel_bytes_moved})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = dispatch,
+                .idea = "what a user calls: as many segments and as wide tiles as this problem wants",
+                .unsupported = dispatch_unsupported,
+                .note = dispatch_note,
+                .memory = dispatch_memory,
+                .bytes_moved = dispatch_bytes_moved});
   }
   return chapter;
 }

@@ -4,15 +4,10 @@
 #include <cmath>
 
 #include "04_fused_chunk/simple_gla.hpp"
-#include "common/chapter/draw.hpp"
+#include "common/chapter/attention.hpp"
 
 namespace tutorial {
 namespace {
-
-/// Positions of all heads.
-double positions(const Sizes& s) {
-  return double(s.at("B")) * double(s.at("H")) * double(s.at("L"));
-}
 
 /// Keys that a query sees of its chunk of C, its own among them, on average.
 double keys_seen(const Sizes& s, std::int64_t C) {
@@ -33,14 +28,14 @@ double score_flops(const Sizes& s, std::int64_t C) {
 
 namespace fused_gla {
 
-Work window_work(const Sizes& s) {
-  constexpr std::int64_t kWindow = 16;
+Work sub_chunk_work(const Sizes& s) {
+  constexpr std::int64_t kSubChunk = 16;
   const auto Dk = double(s.at("Dk")), Dv = double(s.at("Dv"));
-  const double pairs = keys_seen(s, kWindow) - 1;  // with a decay: not those on the diagonal
+  const double pairs = keys_seen(s, kSubChunk) - 1;  // with a decay: not those on the diagonal
   // A pair's term is a difference, an exponential, a product and a multiply-add; the first and the third take a unit as
   // long as a multiply-add. Products with v are whole tiles of 16 x 16.
   return {.fma_flops = positions(s) * Dk * (6 * pairs + 2),
-          .tensor_flops = state_flops(s) + positions(s) * 2 * kWindow * Dv,
+          .tensor_flops = state_flops(s) + positions(s) * 2 * kSubChunk * Dv,
           .exponentials = positions(s) * Dk * (pairs + 2)};
 }
 
@@ -72,33 +67,19 @@ Operator definition() {
   constexpr std::int64_t kGpuChunk = 64, kFragment = 16;
   Operator definition("simple_gla",
                       "S_t = exp(g_t) S_{t-1} + k_t^T v_t, o_t = scale q_t S_t, one gate a head and step");
-  definition.input({.name = "q", .dims = {"B", "H", "L", "Dk"}, .draw = normal()})
-      .input({.name = "k", .dims = {"B", "H", "L", "Dk"}, .draw = normal()})
-      .input({.name = "v", .dims = {"B", "H", "L", "Dv"}, .draw = normal()})
-      .input({.name = "g",
-              .dims = {"B", "H", "L"},
-              .draw = logsigmoid(),
-              .half = false,
-              .valid = [](double g, const Sizes&) { return g <= 0; },
-              .requirement = "must be at most 0"})
-      .input({.name = "initial_state",
-              .dims = {"B", "H", "Dk", "Dv"},
-              .draw = normal(),
-              .optional = true,
-              .half = false,
-              .in_graph = false})
-      .output({.name = "o", .dims = {"B", "H", "L", "Dv"}})
-      .output({.name = "final_state", .dims = {"B", "H", "Dk", "Dv"}, .half = false, .in_graph = false})
-      .sizes({{"B", 4}, {"H", 8}, {"L", 2048}, {"Dk", 128}, {"Dv", 128}, {"C", 64}})
-      .modest_sizes({{"B", 1}, {"H", 2}, {"L", 256}, {"Dk", 64}, {"Dv", 64}})
-      .scale([](const Sizes& s) { return 1 / std::sqrt(double(s.at("Dk"))); })
-      .work([](const Sizes& s) -> Work {  // scores in tiles of 16 x 16, on and below the diagonal
+  definition.reference(recurrent).work(
+      [](const Sizes& s) -> Work {  // scores in tiles of 16 x 16, on and below the diagonal
         const double in_tiles = score_flops(s, kGpuChunk + kFragment - 1);
         return {.tensor_flops = state_flops(s) + in_tiles,
                 .exponentials = positions(s) * (keys_seen(s, kGpuChunk) + 2)};
-      })
-      .reference(recurrent);
-  return definition;
+      });
+  return with_attention(std::move(definition), normal(), normal(),
+                        {{.name = "g",
+                          .dims = {"B", "H", "L"},
+                          .draw = logsigmoid(),
+                          .bf16 = false,
+                          .valid = [](double g, const Sizes&) { return g <= 0; },
+                          .requirement = "must be at most 0"}});
 }
 
 Work recurrent_work(const Sizes& s) {

@@ -8,19 +8,19 @@
 
 namespace tutorial::fused_gla {
 
-/// The least operations of the stages 2 to 4, in windows of 16. (Stage 4 does those of the pairs once for each 64
-/// columns of v; they are counted once.)
-Work window_work(const Sizes&);
+/// The least operations of the stages from five_steps to intra_fused, in sub-chunks of 16. (intra_fused does those of
+/// the pairs once for each 64 columns of v; they are counted once.)
+Work sub_chunk_work(const Sizes&);
 
 }  // namespace tutorial::fused_gla
 
 namespace tutorial::simple_gla {
 
-/// Its operations are those of stage 3, in chunks of 64 on tensor cores.
+/// Its operations are those of chunks of 64 on tensor cores.
 Operator definition();
 
 // The operations of the other stages.
-Work recurrent_work(const Sizes&);  ///< stage 1
-Work chunkwise_work(const Sizes&);  ///< stage 2, in chunks of --chunk
+Work recurrent_work(const Sizes&);  ///< of recurrent
+Work chunkwise_work(const Sizes&);  ///< of chunkwise, in chunks of --chunk
 
 }  // namespace tutorial::simple_gla

@@ -1,15 +1,15 @@
 #pragma once
 /// @file
-/// The operator of chapter 05 and one declaration a stage. Plain views and sizes only: .cu files include it.
+/// The operator of chapter 05 and one declaration per stage. Plain views and sizes only: .cu files include it.
 ///
 ///     S_t = S_{t-1} + beta_t k_t^T (v_t - k_t S_{t-1}),    o_t = scale q_t S_t,    S_0 = initial_state or 0
 ///
 /// Symbols: those of chapter 02; beta_t in [0, 1] how much of what the state has under k_t is replaced. With
 /// `normalize_keys` k_t stands for k_t / sqrt(k_t . k_t + kKeyEps). Views of CPU stages point into host memory, views
 /// of GPU stages into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError
-/// where the runtime refuses. So do limits, notes and memory where they ask the device. All sizes are 1 or more. A
-/// stage does not check its limits: where they are not empty, calling it is undefined. bind() throws std::logic_error
-/// where the call lacks a size or has a tensor of another type.
+/// where the runtime refuses. So do `*_unsupported`, notes and memory where they ask the device. All sizes are 1 or
+/// more. A stage does not check its `*_unsupported`: where that is not empty, calling it is undefined. bind() throws
+/// std::logic_error where the call lacks a size or has a tensor of another type.
 /// Source: Yang et al., "Parallelizing Linear Transformers with the Delta Rule over Sequence Length", arXiv 2406.06484.
 
 #include <cuda_bf16.h>
@@ -29,38 +29,44 @@ inline constexpr float kKeyEps = 1e-6f;
 template <class T>
 struct Arguments {
   int B, H, L, Dk, Dv;
-  int C;                            ///< chunk length of the stages 2 to 4 and 6; the others have their own
+  int C;                            ///< chunk length of the CPU stages and of chunk_gpu; the others have their own
   float scale;                      ///< multiplies q
-  bool normalize_keys;              ///< k is not used as it is, but brought to length 1
+  bool normalize_keys;              ///< k is brought to length 1 first
   View<const T> q;                  ///< [B, H, L, Dk]
   View<const T> k;                  ///< [B, H, L, Dk]
   View<const T> v;                  ///< [B, H, L, Dv]
   View<const float> beta;           ///< [B, H, L], in [0, 1]: rows of one element
   View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null where S_0 = 0
   View<T> o;                        ///< [B, H, L, Dv]
-  View<float> final_state;          ///< [B, H, Dk, Dv]; data is null where nobody asks for it
+  View<float> final_state;          ///< [B, H, Dk, Dv]; data is null where it is not asked for
 
   static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
 using FloatArguments = Arguments<float>;         ///< tensors in fp32
-using HalfArguments = Arguments<__nv_bfloat16>;  ///< q, k, v and o in bf16
+using Bf16Arguments = Arguments<__nv_bfloat16>;  ///< q, k, v and o in bf16
 
-void recurrent(const FloatArguments&);      ///< 1: CPU, double: what every stage is checked against
-void dense_product(const FloatArguments&);  ///< 2: CPU, double: a chunk's matrices I - beta k^T k multiplied out
-void wy(const FloatArguments&);             ///< 3: CPU, double: their product as I minus a sum, vector after vector
-void ut_transform(const FloatArguments&);   ///< 4: CPU, double: those vectors at once, from one triangular solve
-void recurrent_gpu(const FloatArguments&);  ///< 5: GPU: the state in registers, one kernel
-void chunk_gpu(const FloatArguments&);      ///< 6: GPU: 4 in four kernels: T, W and U, states, outputs
-void tensor_core(const HalfArguments&);     ///< 7: GPU: T from its 16 x 16 blocks, products on bf16 with mma
-void fused(const HalfArguments&);           ///< 8: GPU: few kernels, few bytes: the state on the chip
-void dispatch(const HalfArguments&);        ///< 9: what a user calls
+void recurrent(const FloatArguments&);         ///< CPU, double: what every stage is checked against
+void dense_product(const FloatArguments&);     ///< CPU, double: a chunk's matrices I - beta k^T k multiplied out
+void wy(const FloatArguments&);                ///< CPU, double: their product as I minus a sum, vector after vector
+void ut_transform(const FloatArguments&);      ///< CPU, double: those vectors at once, from one triangular solve
+void recurrent_gpu(const FloatArguments&);     ///< GPU: the state in registers, one kernel
+void chunk_gpu(const FloatArguments&);         ///< GPU: ut_transform in four kernels: T, W and U, states, outputs
+void tensor_core(const Bf16Arguments&);        ///< GPU: the four kernels on tensor cores, T from its 16 x 16 blocks
+void split_inverse(const Bf16Arguments&);      ///< GPU: T in two bf16
+void residual(const Bf16Arguments&);           ///< GPU: v_new = T (V - K S), without W and U
+void fused(const Bf16Arguments&);              ///< GPU: the walk computes the outputs: no state in memory
+void specialized_warps(const Bf16Arguments&);  ///< GPU: warps that load, warps in the chain, warps for outputs
+void dispatch(const Bf16Arguments&);           ///< what a user calls
 
 // What a stage cannot run, as a sentence; empty where it can.
-std::string recurrent_gpu_limits(const FloatArguments&);
-std::string chunk_gpu_limits(const FloatArguments&);
-std::string tensor_core_limits(const HalfArguments&);
-std::string fused_limits(const HalfArguments&);
-std::string dispatch_limits(const HalfArguments&);
+std::string recurrent_gpu_unsupported(const FloatArguments&);
+std::string chunk_gpu_unsupported(const FloatArguments&);
+std::string tensor_core_unsupported(const Bf16Arguments&);
+std::string split_inverse_unsupported(const Bf16Arguments&);
+std::string residual_unsupported(const Bf16Arguments&);
+std::string fused_unsupported(const Bf16Arguments&);
+std::string specialized_warps_unsupported(const Bf16Arguments&);
+std::string dispatch_unsupported(const Bf16Arguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs: products, vectors, states.
 std::int64_t dense_product_memory(const FloatArguments&);
@@ -68,18 +74,25 @@ std::int64_t wy_memory(const FloatArguments&);
 std::int64_t ut_transform_memory(const FloatArguments&);
 std::int64_t recurrent_gpu_memory(const FloatArguments&);
 std::int64_t chunk_gpu_memory(const FloatArguments&);
-std::int64_t tensor_core_memory(const HalfArguments&);
-std::int64_t fused_memory(const HalfArguments&);
-std::int64_t dispatch_memory(const HalfArguments&);
+std::int64_t tensor_core_memory(const Bf16Arguments&);
+std::int64_t split_inverse_memory(const Bf16Arguments&);
+std::int64_t residual_memory(const Bf16Arguments&);
+std::int64_t fused_memory(const Bf16Arguments&);
+std::int64_t specialized_warps_memory(const Bf16Arguments&);
+std::int64_t dispatch_memory(const Bf16Arguments&);
 
-// Bytes that a stage's kernels ask global memory for or give to it, be it a cache that serves them.
-std::int64_t recurrent_gpu_moved(const FloatArguments&);
-std::int64_t chunk_gpu_moved(const FloatArguments&);
-std::int64_t tensor_core_moved(const HalfArguments&);
-std::int64_t fused_moved(const HalfArguments&);
-std::int64_t dispatch_moved(const HalfArguments&);  ///< -1 where it computes in fp32
+// Bytes that a stage's kernels ask global memory for or give to it, even where a cache serves them
+// (delta_rule/bytes_moved.cpp).
+std::int64_t recurrent_gpu_bytes_moved(const FloatArguments&);
+std::int64_t chunk_gpu_bytes_moved(const FloatArguments&);
+std::int64_t tensor_core_bytes_moved(const Bf16Arguments&);
+std::int64_t split_inverse_bytes_moved(const Bf16Arguments&);
+std::int64_t residual_bytes_moved(const Bf16Arguments&);
+std::int64_t fused_bytes_moved(const Bf16Arguments&);
+std::int64_t specialized_warps_bytes_moved(const Bf16Arguments&);
+std::int64_t dispatch_bytes_moved(const Bf16Arguments&);  ///< -1 where it computes in fp32
 
-/// What dispatch picks on this GPU, as text for the report.
-std::string dispatch_note(const HalfArguments&);
+/// What dispatch chooses on this GPU, as text for the report.
+std::string dispatch_note(const Bf16Arguments&);
 
 }  // namespace tutorial::delta_rule

@@ -3,7 +3,7 @@
 /// (common/chapter/main.cpp runs it.)
 
 #include "05_deltanet_wy/delta_rule.hpp"
-#include "05_deltanet_wy/delta_rule/against_chapter_02.hpp"
+#include "05_deltanet_wy/delta_rule/matches_chapter_02.hpp"
 #include "05_deltanet_wy/operators.hpp"
 #include "common/chapter/chapter.hpp"
 
@@ -12,56 +12,103 @@ namespace {
 
 void add_stages(Operator& definition) {
   using namespace delta_rule;
-  definition.cpu("recurrent", recurrent, "read under the key, write the difference: the truth, in double")
-      .dtype(Dtype::fp64)
-      .stage_work(recurrent_work)
-      .cpu("dense_product", dense_product, "a chunk's matrices I - beta k^T k multiplied out: why nobody does it")
-      .dtype(Dtype::fp64)
-      .memory(dense_product_memory)
-      .stage_work(dense_product_work)
-      .cpu("wy", wy, "their product is I minus a sum of outer products: its vectors, one after the other")
-      .dtype(Dtype::fp64)
-      .memory(wy_memory)
-      .stage_work(wy_work)
-      .cpu("ut_transform", ut_transform, "all vectors at once: T from a triangular solve, then matrix products")
-      .dtype(Dtype::fp64)
-      .memory(ut_transform_memory)
-      .stage_work(ut_transform_work)
-      .gpu("recurrent_gpu", recurrent_gpu, "the state in registers, a block walks the positions: one kernel")
-      .limits(recurrent_gpu_limits)
-      .memory(recurrent_gpu_memory)
-      .moved(recurrent_gpu_moved)
-      .stage_work(recurrent_work)
-      .gpu("chunk_gpu", chunk_gpu, "the UT transform of all chunks at once, then a walk over them: four kernels")
-      .limits(chunk_gpu_limits)
-      .memory(chunk_gpu_memory)
-      .moved(chunk_gpu_moved)
-      .stage_work(ut_transform_work)
-      .gpu("tensor_core", tensor_core, "T from its 16 x 16 blocks, all products on bf16: the same four kernels")
-      .dtype(Dtype::bf16)
-      .limits(tensor_core_limits)
-      .memory(tensor_core_memory)
-      .moved(tensor_core_moved)
-      .gpu("fused", fused, "no W, no U, no states in memory: T, then one walk")
-      .dtype(Dtype::bf16)
-      .limits(fused_limits)
-      .memory(fused_memory)
-      .moved(fused_moved)
-      .gpu("dispatch", dispatch,
-           "what a user calls: fused, else tensor_core, or in fp32 what the tensor cores do not take")
-      .dtype(Dtype::bf16)
-      .limits(dispatch_limits)
-      .memory(dispatch_memory)
-      .moved(dispatch_moved)
-      .note(dispatch_note);
+  definition
+      .stage({.name = "recurrent",
+              .dtype = Dtype::fp64,
+              .run = recurrent,
+              .idea = "read under the key, write the difference: the reference, in double",
+              .work = recurrent_work})
+      .stage({.name = "dense_product",
+              .dtype = Dtype::fp64,
+              .run = dense_product,
+              .idea = "a chunk's matrices I - beta k^T k multiplied out: 87 times the work",
+              .memory = dense_product_memory,
+              .work = dense_product_work})
+      .stage({.name = "wy",
+              .dtype = Dtype::fp64,
+              .run = wy,
+              .idea = "their product is I minus a sum of outer products: its vectors, one after the other",
+              .memory = wy_memory,
+              .work = wy_work})
+      .stage({.name = "ut_transform",
+              .dtype = Dtype::fp64,
+              .run = ut_transform,
+              .idea = "all vectors at once: T from a triangular solve, then matrix products",
+              .memory = ut_transform_memory,
+              .work = ut_transform_work})
+      .stage({.name = "recurrent_gpu",
+              .processor = Processor::gpu,
+              .run = recurrent_gpu,
+              .idea = "the state in registers, a block walks the positions: one kernel",
+              .unsupported = recurrent_gpu_unsupported,
+              .memory = recurrent_gpu_memory,
+              .bytes_moved = recurrent_gpu_bytes_moved,
+              .work = recurrent_work})
+      .stage({.name = "chunk_gpu",
+              .processor = Processor::gpu,
+              .run = chunk_gpu,
+              .idea = "the UT transform of all chunks at once, then a walk over them: four kernels",
+              .unsupported = chunk_gpu_unsupported,
+              .memory = chunk_gpu_memory,
+              .bytes_moved = chunk_gpu_bytes_moved,
+              .work = ut_transform_work})
+      .stage({.name = "tensor_core",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = tensor_core,
+              .idea = "T from its 16 x 16 blocks, all products on bf16: the same four kernels",
+              .unsupported = tensor_core_unsupported,
+              .memory = tensor_core_memory,
+              .bytes_moved = tensor_core_bytes_moved})
+      .stage({.name = "split_inverse",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = split_inverse,
+              .idea = "T in two bf16: keys that are alike",
+              .unsupported = split_inverse_unsupported,
+              .memory = split_inverse_memory,
+              .bytes_moved = split_inverse_bytes_moved})
+      .stage({.name = "residual",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = residual,
+              .idea = "T (V - K S): no W, no U",
+              .unsupported = residual_unsupported,
+              .memory = residual_memory,
+              .bytes_moved = residual_bytes_moved})
+      .stage({.name = "fused",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = fused,
+              .idea = "no states in memory: T, then one walk that computes outputs",
+              .unsupported = fused_unsupported,
+              .memory = fused_memory,
+              .bytes_moved = fused_bytes_moved})
+      .stage({.name = "specialized_warps",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = specialized_warps,
+              .idea = "warps that load, warps in the chain, warps for outputs",
+              .unsupported = specialized_warps_unsupported,
+              .memory = specialized_warps_memory,
+              .bytes_moved = specialized_warps_bytes_moved})
+      .stage({.name = "dispatch",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = dispatch,
+              .idea = "what a user calls: the fastest walk for the widths, or fp32",
+              .unsupported = dispatch_unsupported,
+              .note = dispatch_note,
+              .memory = dispatch_memory,
+              .bytes_moved = dispatch_bytes_moved});
 }
 
 }  // namespace
 
 Chapter chapter() {
   Chapter chapter("05_deltanet_wy", "The delta rule: a state that overwrites, and the products hidden in it");
-  chapter.demonstration("against_chapter_02", "orthonormal keys, beta = 1: delta_rule is chapter 02's operator",
-                        delta_rule::against_chapter_02);
+  chapter.demonstration("matches_chapter_02", "orthonormal keys, beta = 1: delta_rule is chapter 02's operator",
+                        delta_rule::matches_chapter_02);
   add_stages(chapter.add(delta_rule::definition()));
   add_stages(chapter.add(delta_rule::normalized_definition()));
   return chapter;

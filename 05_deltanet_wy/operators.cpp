@@ -7,16 +7,11 @@
 #include <utility>
 
 #include "05_deltanet_wy/delta_rule.hpp"
-#include "common/chapter/draw.hpp"
+#include "common/chapter/attention.hpp"
 #include "common/chapter/problem.hpp"
 
 namespace tutorial::delta_rule {
 namespace {
-
-/// Positions of all heads.
-double positions(const Sizes& s) {
-  return double(s.at("B")) * double(s.at("H")) * double(s.at("L"));
-}
 
 /// Operations on a state at each position, a multiply-add counting as two: read it with a key, add to it, read it with
 /// a query; or the same for whole chunks.
@@ -25,7 +20,7 @@ double state_flops(const Sizes& s) {
 }
 
 /// What a chunk of C has beside that, whichever way its W and U come about: k_t . k_i for i < t, a row of W and of U
-/// from those before it, a score for each i <= t, a row of U' for each of those.
+/// from those before it, a score for each i <= t, a row of v_new for each of those.
 double chunk_flops(const Sizes& s, std::int64_t C) {
   const auto Dk = double(s.at("Dk")), Dv = double(s.at("Dv"));
   const double before = double(std::min(C, s.at("L")) - 1) / 2;
@@ -61,31 +56,16 @@ std::string warn_of_long_keys(const Problem& problem) {
 /// What the operator and its variant share.
 Operator with_inputs(Operator definition, const Draw& keys) {
   constexpr std::int64_t kGpuChunk = 64;
-  definition.input({.name = "q", .dims = {"B", "H", "L", "Dk"}, .draw = normal()})
-      .input({.name = "k", .dims = {"B", "H", "L", "Dk"}, .draw = keys})
-      .input({.name = "v", .dims = {"B", "H", "L", "Dv"}, .draw = normal()})
-      .input({.name = "beta",
-              .dims = {"B", "H", "L"},
-              .draw = uniform(0, 1),
-              .half = false,
-              .valid = [](double beta, const Sizes&) { return beta >= 0 && beta <= 1; },
-              .requirement = "must be between 0 and 1"})
-      .input({.name = "initial_state",
-              .dims = {"B", "H", "Dk", "Dv"},
-              .draw = normal(),
-              .optional = true,
-              .half = false,
-              .in_graph = false})
-      .output({.name = "o", .dims = {"B", "H", "L", "Dv"}})
-      .output({.name = "final_state", .dims = {"B", "H", "Dk", "Dv"}, .half = false, .in_graph = false})
-      .sizes({{"B", 4}, {"H", 8}, {"L", 2048}, {"Dk", 128}, {"Dv", 128}, {"C", 64}})
-      .modest_sizes({{"B", 1}, {"H", 2}, {"L", 256}, {"Dk", 64}, {"Dv", 64}})
-      .scale([](const Sizes& s) { return 1 / std::sqrt(double(s.at("Dk"))); })
-      .work([](const Sizes& s) -> Work {
-        return {.tensor_flops = state_flops(s) + chunk_flops(s, kGpuChunk) + solve_flops(s, kGpuChunk)};
-      })
-      .reference(recurrent);
-  return definition;
+  definition.reference(recurrent).work([](const Sizes& s) -> Work {
+    return {.tensor_flops = state_flops(s) + chunk_flops(s, kGpuChunk) + solve_flops(s, kGpuChunk)};
+  });
+  return with_attention(std::move(definition), normal(), keys,
+                        {{.name = "beta",
+                          .dims = {"B", "H", "L"},
+                          .draw = uniform(0, 1),
+                          .bf16 = false,
+                          .valid = [](double beta, const Sizes&) { return beta >= 0 && beta <= 1; },
+                          .requirement = "must be between 0 and 1"}});
 }
 
 constexpr const char* kSummary = "S_t = S_{t-1} + beta_t k_t^T (v_t - k_t S_{t-1}), o_t = scale q_t S_t";
@@ -120,7 +100,7 @@ Operator definition() {
 Operator normalized_definition() {
   Operator definition("delta_rule", kSummary);
   definition.variant("normalize-keys", "bring k to length 1 inside the stages; it is drawn of any length")
-      .parameter("key_eps", double(kKeyEps), "");  // shown, and fixed: no key in a file's metadata
+      .parameter("key_eps", double(kKeyEps), "");  // in the report, and fixed: no key in a file's metadata
   return with_inputs(std::move(definition), normal());
 }
 

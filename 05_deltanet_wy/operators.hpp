@@ -1,22 +1,22 @@
 #pragma once
 /// @file
-/// What the chapter's runner must know of the operator: inputs, outputs, sizes, operations, reference.
+/// What the chapter's runner needs to know about the operator: inputs, outputs, sizes, operations, reference.
 /// Work is that of one call, for sizes that are complete; std::out_of_range where one is missing.
 
 #include "common/chapter/operator.hpp"
 
 namespace tutorial::delta_rule {
 
-/// Its operations are those of stage 4 in chunks of 64, on tensor cores.
+/// Its operations are those of `ut_transform` in chunks of 64, on tensor cores.
 Operator definition();
 
 /// The same with `--normalize-keys`: k is drawn of any length, and every stage brings it to length 1.
 Operator normalized_definition();
 
 // The operations of the other stages.
-Work recurrent_work(const Sizes&);      ///< stages 1 and 5
-Work dense_product_work(const Sizes&);  ///< stage 2
-Work wy_work(const Sizes&);             ///< stage 3, in chunks of C
-Work ut_transform_work(const Sizes&);   ///< stages 4 and 6, in chunks of C
+Work recurrent_work(const Sizes&);      ///< recurrent and recurrent_gpu
+Work dense_product_work(const Sizes&);  ///< dense_product
+Work wy_work(const Sizes&);             ///< wy, in chunks of C
+Work ut_transform_work(const Sizes&);   ///< ut_transform and chunk_gpu, in chunks of C
 
 }  // namespace tutorial::delta_rule

@@ -1,15 +1,15 @@
 #pragma once
 /// @file
-/// The operator `convolution` and one declaration a stage. Plain views and sizes only: .cu files include it.
+/// The operator `convolution` and one declaration per stage. Plain views and sizes only: .cu files include it.
 ///
 ///     y_t = sum_{j<=t} kernel_{t-j} u_j
 ///
-/// for each of D channels; positions t and j count from 0. Where kernel_j = r^j this is the operator `scan` with x = u,
-/// y_0 = 0 and the same gate r at every step. Views of CPU stages point into host memory, views of GPU stages into
-/// device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the runtime
-/// refuses. So do limits, notes and memory where they ask the device. All sizes are 1 or more. A stage does not check
-/// its limits: where they are not empty, calling it is undefined. bind() throws std::logic_error where the call lacks a
-/// size or has a tensor of another type.
+/// for each of D channels; positions t and j count from 0. Where kernel_j = r^j this is the operator `scan`
+/// with x = u, y_0 = 0 and the same gate r at every step. Views of CPU stages point into host memory, views of GPU
+/// stages into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the
+/// runtime refuses. So do the functions *_unsupported, *_note and *_memory where they ask the device. All sizes are 1 or
+/// more. A stage does not check what it supports: calling it where *_unsupported is not empty is undefined. bind()
+/// throws std::logic_error where the call lacks a size or has a tensor of another type.
 
 #include <cstdint>
 #include <string>
@@ -28,15 +28,18 @@ struct Arguments {
   static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
 
-void direct(const Arguments&);    ///< 1: CPU, double: what every stage is checked against
-void fft(const Arguments&);       ///< 2: CPU, double: a product of spectra
-void by_scan(const Arguments&);   ///< 3: GPU: the operator `scan`, for kernel_j = r^j
-void by_cufft(const Arguments&);  ///< 4: GPU: stage 2 through cuFFT; CUDA builds only
+void direct(const Arguments&);    ///< CPU, double: what every stage is checked against
+void fft(const Arguments&);       ///< CPU, double: a product of spectra
+void by_scan(const Arguments&);   ///< GPU: the operator `scan`, for kernel_j = r^j
+void by_cufft(const Arguments&);  ///< GPU: `fft` through cuFFT; CUDA builds only
 
 // What a stage cannot run, as a sentence; empty where it can.
-std::string direct_limits(const Arguments&);
-std::string by_scan_limits(const Arguments&);  ///< copies the kernel to the host, where there is one, and looks at it
-std::string by_cufft_limits(const Arguments&);
+std::string direct_unsupported(const Arguments&);
+/// Why `scan` does not support the problem; empty where it does.
+std::string by_scan_unsupported(
+    const Arguments&);  ///< copies the kernel to the host, where there is one, and looks at it
+/// Why the stage does not support the problem, or that the build has no cuFFT; empty where it runs.
+std::string by_cufft_unsupported(const Arguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs.
 std::int64_t fft_memory(const Arguments&);
@@ -44,7 +47,7 @@ std::int64_t by_scan_memory(const Arguments&);
 std::int64_t by_cufft_memory(const Arguments&);
 
 /// Bytes that its kernels ask global memory for or give to it, without the words that tiles hand to each other.
-std::int64_t by_scan_moved(const Arguments&);
+std::int64_t by_scan_bytes_moved(const Arguments&);
 
 /// What scan's dispatch picks, as text for the report.
 std::string by_scan_note(const Arguments&);

@@ -36,9 +36,9 @@ Arguments Arguments::bind(const Call& call) {
 
 Operator definition() {
   Operator definition("convolution", "y_t = sum_{j<=t} kernel_{t-j} u_j; drawn is kernel_j = 0.99^j");
-  definition.input({.name = "u", .dims = {"B", "L", "D"}, .draw = normal(), .half = false})
-      .input({.name = "kernel", .dims = {"L"}, .draw = powers(), .half = false})
-      .output({.name = "y", .dims = {"B", "L", "D"}, .half = false})
+  definition.input({.name = "u", .dims = {"B", "L", "D"}, .draw = normal(), .bf16 = false})
+      .input({.name = "kernel", .dims = {"L"}, .draw = powers(), .bf16 = false})
+      .output({.name = "y", .dims = {"B", "L", "D"}, .bf16 = false})
       .sizes({{"B", 4}, {"L", 4096}, {"D", 256}})
       .modest_sizes({{"B", 1}, {"L", 512}, {"D", 16}})
       .work(

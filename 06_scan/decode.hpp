@@ -1,9 +1,9 @@
 #pragma once
 /// @file
-/// The operator `decode` and one declaration a stage: the first P tokens at once, the others one at a time. Plain views
-/// and sizes only: .cu files include it.
+/// The operator `decode` and one declaration per stage: the first P tokens at once, the others one at a time. Plain
+/// views and sizes only: .cu files include it.
 ///
-/// Four rules, each with a state S [Dk, Dv] a head and S_0 = initial_state or 0:
+/// Four rules, each with a state S [Dk, Dv] per head and S_0 = initial_state or 0:
 ///
 ///     simple_gla   S_t = exp(g_t) S_{t-1} + k_t^T v_t                                      o_t = scale q_t S_t
 ///     gla          S_t = diag(exp(g_t)) S_{t-1} + k_t^T v_t                                o_t = scale q_t S_t
@@ -14,9 +14,9 @@
 /// the recurrences of the chapters 04, 03, 05 and 01, with their symbols; phi(x) = elu(x) + 1, z_0 = initial_z or 0,
 /// and phi(k_t) = 0 for t >= key_lengths[b]. Views of CPU stages point into host memory, views of GPU stages into
 /// device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the runtime
-/// refuses. So do limits, notes and memory where they ask the device. All sizes but P are 1 or more. A stage does not
-/// check its limits: where they are not empty, calling it is undefined. bind() throws std::logic_error where the call
-/// lacks a size or has a tensor of another type.
+/// refuses. So do the functions *_unsupported, *_note and *_memory where they ask the device. All sizes but P are 1 or
+/// more. A stage does not check what it supports: calling it where *_unsupported is not empty is undefined. bind()
+/// throws std::logic_error where the call lacks a size or has a tensor of another type.
 
 #include <cuda_bf16.h>
 
@@ -54,50 +54,72 @@ struct Arguments {
   static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
 using FloatArguments = Arguments<float>;         ///< tensors in fp32
-using HalfArguments = Arguments<__nv_bfloat16>;  ///< q, k, v and o in bf16
+using Bf16Arguments = Arguments<__nv_bfloat16>;  ///< q, k, v and o in bf16
 
-/// 1: CPU, double: what the others are checked against. The chapters' own recurrences, whatever P is.
+/// CPU, double: what the others are checked against. The chapters' own recurrences, whatever P is.
 template <Rule kRule>
 void recurrent(const FloatArguments&);
 
-/// 2: GPU: all L tokens at once by the chapters' dispatch, whatever P is.
+/// GPU: all L tokens at once by the chapters' dispatch, whatever P is.
 template <Rule kRule>
-void prefill(const HalfArguments&);
+void prefill(const Bf16Arguments&);
 /// What it cannot run, as a sentence; empty where it can.
 template <Rule kRule>
-std::string prefill_limits(const HalfArguments&);
+std::string prefill_unsupported(const Bf16Arguments&);
 /// What it picks, as text for the report.
 template <Rule kRule>
-std::string prefill_note(const HalfArguments&);
+std::string prefill_note(const Bf16Arguments&);
 /// Bytes that it needs beside its inputs and outputs.
 template <Rule kRule>
-std::int64_t prefill_memory(const HalfArguments&);
-/// Bytes that its kernels ask global memory for or give to it.
+std::int64_t prefill_memory(const Bf16Arguments&);
+/// Bytes that its kernels ask global memory for or give to it; -1 where the prompt's dispatch does not say.
 template <Rule kRule>
-std::int64_t prefill_moved(const HalfArguments&);  ///< -1 where that dispatch does not say
+std::int64_t prefill_bytes_moved(const Bf16Arguments&);
 
-/// 3: GPU: stage 2 for P tokens, then a kernel a token.
+/// GPU: the prompt by prefill, then one kernel per token, a thread per column of the state.
 template <Rule kRule>
-void step(const HalfArguments&);
+void step(const Bf16Arguments&);
 /// What it cannot run, as a sentence; empty where it can.
 template <Rule kRule>
-std::string step_limits(const HalfArguments&);
+std::string step_unsupported(const Bf16Arguments&);
 /// What it picks, as text for the report.
 template <Rule kRule>
-std::string step_note(const HalfArguments&);
+std::string step_note(const Bf16Arguments&);
 /// Bytes that it needs beside its inputs and outputs.
 template <Rule kRule>
-std::int64_t step_memory(const HalfArguments&);
-/// Bytes that its kernels ask global memory for or give to it.
+std::int64_t step_memory(const Bf16Arguments&);
+/// Bytes that its kernels ask global memory for or give to it; -1 where the prompt's dispatch does not say.
 template <Rule kRule>
-std::int64_t step_moved(const HalfArguments&);  ///< -1 where stage 2 does not say
+std::int64_t step_bytes_moved(const Bf16Arguments&);
 
-/// Columns of the state that a block of stage 3 takes.
-enum class Tile { narrow = 8, wide = 32 };
-/// Stage 3 with this tile instead of the one that it picks. Errors and limits as step().
+/// GPU: all of the state under way before the first wait.
 template <Rule kRule>
-void step_with(Tile tile, const HalfArguments&);
-Tile step_tile(const HalfArguments&);  ///< that it picks
+void step_in_registers(const Bf16Arguments&);
+/// What it cannot run, as a sentence; empty where it can.
+template <Rule kRule>
+std::string step_in_registers_unsupported(const Bf16Arguments&);
+/// What it picks, as text for the report.
+template <Rule kRule>
+std::string step_in_registers_note(const Bf16Arguments&);
+/// Bytes that it needs beside its inputs and outputs.
+template <Rule kRule>
+std::int64_t step_in_registers_memory(const Bf16Arguments&);
+
+/// GPU: what a user calls.
+template <Rule kRule>
+void dispatch(const Bf16Arguments&);
+/// What it cannot run, as a sentence; empty where it can.
+template <Rule kRule>
+std::string dispatch_unsupported(const Bf16Arguments&);
+/// What it picks, as text for the report.
+template <Rule kRule>
+std::string dispatch_note(const Bf16Arguments&);
+/// Bytes that it needs beside its inputs and outputs.
+template <Rule kRule>
+std::int64_t dispatch_memory(const Bf16Arguments&);
+/// Bytes that its kernels ask global memory for or give to it; -1 where the prompt's dispatch does not say.
+template <Rule kRule>
+std::int64_t dispatch_bytes_moved(const Bf16Arguments&);
 
 /// Bytes of one token for all B H `heads`: its states read and written in fp32, its q, k, v and o in bf16, its gates in
 /// fp32, each of them once.

@@ -20,143 +20,280 @@ namespace {
 
 void add_stages(Operator& definition) {
   using namespace scan;
-  definition.cpu("sequential", sequential, "a loop over time: the truth, in double")
-      .dtype(Dtype::fp64)
-      .cpu("hillis_steele", hillis_steele,
-           "every step looks back 1, 2, 4, ... steps: log2(L) rounds, each over all of L")
-      .dtype(Dtype::fp64)
-      .memory(hillis_steele_memory)
-      .stage_work(hillis_steele_work)
-      .cpu("blelloch", blelloch, "up a tree and down again: twice the rounds, but 3 L compositions in all")
-      .dtype(Dtype::fp64)
-      .memory(blelloch_memory)
-      .stage_work(blelloch_work)
-      .gpu("sequential_gpu", sequential_gpu, "a thread a channel, the loop over time")
-      .limits(sequential_gpu_limits)
-      .moved(sequential_gpu_moved)
-      .gpu("blelloch_gpu", blelloch_gpu, "the tree in shared memory, padded: a block a channel, tile after tile")
-      .limits(blelloch_gpu_limits)
-      .stage_work(blelloch_work)
-      .gpu("warp_shuffle", warp_shuffle, "registers instead: steps, lanes, warps")
-      .limits(warp_shuffle_limits)
-      .gpu("single_pass", single_pass, "all tiles at once, each looks back at those before it")
-      .limits(single_pass_limits)
-      .memory(single_pass_memory)
-      .moved(single_pass_moved)
-      .gpu("cub", cub_scan, "the same operator through CUB: the yardstick")
-      .limits(cub_limits)
-      .memory(cub_memory)
-      .without_output("final_log_decay")  // what separates its sequences is a gate of -infinity
-      .gpu("dispatch", dispatch, "what a user calls: single_pass, or the loop where it is short")
-      .limits(dispatch_limits)
-      .memory(dispatch_memory)
-      .moved(dispatch_moved)
-      .note(dispatch_note);
+  definition
+      .stage({.name = "sequential",
+              .dtype = Dtype::fp64,
+              .run = sequential,
+              .idea = "a loop over time: the truth, in double"})
+      .stage({.name = "hillis_steele",
+              .dtype = Dtype::fp64,
+              .run = hillis_steele,
+              .idea = "every step looks back 1, 2, 4, ... steps: log2(L) rounds, each over all of L",
+              .memory = hillis_steele_memory,
+              .work = hillis_steele_work})
+      .stage({.name = "blelloch",
+              .dtype = Dtype::fp64,
+              .run = blelloch,
+              .idea = "up a tree and down again: twice the rounds, but 3 L compositions in all",
+              .memory = blelloch_memory,
+              .work = blelloch_work})
+      .stage({.name = "sequential_gpu",
+              .processor = Processor::gpu,
+              .run = sequential_gpu,
+              .idea = "one thread per channel, the loop over time",
+              .unsupported = sequential_gpu_unsupported,
+              .bytes_moved = channel_bytes_moved})
+      .stage({.name = "blelloch_gpu",
+              .processor = Processor::gpu,
+              .run = blelloch_gpu,
+              .idea = "the tree in shared memory, padded: one block per channel, tile after tile",
+              .unsupported = blelloch_gpu_unsupported,
+              .work = blelloch_work})
+      .stage({.name = "warp_shuffle",
+              .processor = Processor::gpu,
+              .run = warp_shuffle,
+              .idea = "registers instead: steps, lanes, warps",
+              .unsupported = warp_shuffle_unsupported})
+      .stage({.name = "single_pass",
+              .processor = Processor::gpu,
+              .run = single_pass,
+              .idea = "all tiles at once, each looks back at those before it",
+              .unsupported = single_pass_unsupported,
+              .memory = single_pass_memory,
+              .bytes_moved = channel_bytes_moved})
+      .stage({.name = "warp_look_back",
+              .processor = Processor::gpu,
+              .run = warp_look_back,
+              .idea = "a warp looks at 32 predecessors at once",
+              .unsupported = warp_look_back_unsupported,
+              .memory = warp_look_back_memory,
+              .bytes_moved = channel_bytes_moved})
+      .stage({.name = "wide_tiles",
+              .processor = Processor::gpu,
+              .run = wide_tiles,
+              .idea = "D = 1: tiles of 8192 steps wait in shared memory, loaded 16 bytes at a time",
+              .unsupported = wide_tiles_unsupported,
+              .memory = wide_tiles_memory,
+              .bytes_moved = channel_bytes_moved})
+      .stage({.name = "channel_lanes",
+              .processor = Processor::gpu,
+              .run = channel_lanes,
+              .idea = "D > 1: lanes are channels, and time goes to the warps",
+              .unsupported = channel_lanes_unsupported,
+              .memory = channel_lanes_memory,
+              .bytes_moved = channel_bytes_moved})
+      .stage({.name = "cub",
+              .processor = Processor::gpu,
+              .run = cub_scan,
+              .idea = "the same operator through CUB: the yardstick",
+              .unsupported = cub_unsupported,
+              .memory = cub_memory,
+              .without = {"final_log_decay"}})  // what separates its sequences is a gate of -infinity
+      .stage({.name = "dispatch",
+              .processor = Processor::gpu,
+              .run = dispatch,
+              .idea = "what a user calls: all tiles at once in any layout, or the loop where it is short",
+              .unsupported = dispatch_unsupported,
+              .note = dispatch_note,
+              .memory = dispatch_memory,
+              .bytes_moved = dispatch_bytes_moved});
 }
 
 void add_backward_stages(Operator& definition) {
   using namespace scan;
-  definition.cpu("sequential", sequential_backward, "the loop again, then backwards over time")
-      .dtype(Dtype::fp64)
-      .gpu("sequential_gpu", sequential_gpu_backward, "the same kernel twice, the second time from the end")
-      .limits(sequential_gpu_backward_limits)
-      .memory(sequential_gpu_backward_memory)
-      .gpu("dispatch", dispatch_backward, "two scans, one of them from the end, and the gates' gradient")
-      .limits(dispatch_backward_limits)
-      .memory(dispatch_backward_memory);
+  definition
+      .stage({.name = "sequential",
+              .dtype = Dtype::fp64,
+              .run = sequential_backward,
+              .idea = "the loop again, then backwards over time"})
+      .stage({.name = "sequential_gpu",
+              .processor = Processor::gpu,
+              .run = sequential_gpu_backward,
+              .idea = "the same kernel twice, the second time from the end",
+              .unsupported = sequential_gpu_backward_unsupported,
+              .memory = sequential_gpu_backward_memory})
+      .stage({.name = "dispatch",
+              .processor = Processor::gpu,
+              .run = dispatch_backward,
+              .idea = "two scans, one of them from the end, and the gates' gradient",
+              .unsupported = dispatch_backward_unsupported,
+              .memory = dispatch_backward_memory});
 }
 
 void add_simple_gla_stages(Operator& definition) {
   using namespace simple_gla;
-  definition.cpu("recurrent", recurrent, "decay the state, add the outer product, read it: the truth, in double")
-      .dtype(Dtype::fp64)
-      .stage_work(recurrent_work)
-      .gpu("two_kernels", two_kernels, "chapter 04's chunks on tensor cores: states into memory, then outputs")
-      .dtype(Dtype::bf16)
-      .limits(two_kernels_limits)
-      .memory(two_kernels_memory)
-      .moved(two_kernels_moved)
-      .gpu<HalfArguments>("fused", fused, "chapter 04's single walk over the chunks")
-      .dtype(Dtype::bf16)
-      .limits(fused_limits)
-      .memory(fused_memory)
-      .moved<HalfArguments>(fused_moved)
-      .gpu("dispatch", dispatch, "what chapter 04's user calls")
-      .dtype(Dtype::bf16)
-      .limits(dispatch_limits)
-      .memory(dispatch_memory)
-      .moved(dispatch_moved)
-      .note(dispatch_note)
-      .gpu("scan_states", scan::scan_states, "every product k^T v and every state in memory, a scan between them")
-      .limits(scan::scan_states_limits)
-      .memory(scan::scan_states_memory)
-      .moved(scan::scan_states_moved)
-      .stage_work(scan::scan_states_work)
-      .gpu("scan_fused", scan::scan_fused, "the same scan in registers: tiles look back, no step's state is written")
-      .limits(scan::scan_fused_limits)
-      .memory(scan::scan_fused_memory)
-      .moved(scan::scan_fused_moved)
-      .stage_work(scan::scan_fused_work);
+  definition  // chapter 04's stages, which this chapter's are compared with
+      .stage({.name = "recurrent",
+              .dtype = Dtype::fp64,
+              .run = recurrent,
+              .idea = "chapter 04's loop: decay the state, add the outer product, read it; in double",
+              .work = recurrent_work})
+      .stage({.name = "two_kernels",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = two_kernels,
+              .idea = "chapter 04's chunks on tensor cores: states into memory, then outputs",
+              .unsupported = two_kernels_unsupported,
+              .memory = two_kernels_memory,
+              .bytes_moved = two_kernels_bytes_moved})
+      .stage({.name = "fused",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = fused,
+              .idea = "chapter 04's single walk over the chunks",
+              .unsupported = fused_unsupported,
+              .bytes_moved = fused_bytes_moved})
+      .stage({.name = "dispatch",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = dispatch,
+              .idea = "what a user of chapter 04 calls",
+              .unsupported = dispatch_unsupported,
+              .note = dispatch_note,
+              .memory = dispatch_memory,
+              .bytes_moved = dispatch_bytes_moved})
+      // This chapter's: simple_gla/1_scan_states.cu and so on.
+      .stage({.name = "scan_states",
+              .processor = Processor::gpu,
+              .run = scan::scan_states,
+              .idea = "every product k^T v and every state in memory, a scan between them",
+              .unsupported = scan::scan_states_unsupported,
+              .memory = scan::scan_states_memory,
+              .bytes_moved = scan::scan_states_bytes_moved,
+              .work = scan::scan_states_work})
+      .stage({.name = "scan_tiles",
+              .processor = Processor::gpu,
+              .run = scan::scan_tiles,
+              .idea = "a scan over tiles of 64 steps, then all tiles at once",
+              .unsupported = scan::scan_tiles_unsupported,
+              .memory = scan::scan_tiles_memory,
+              .bytes_moved = scan::scan_tiles_bytes_moved,
+              .work = scan::scan_tiles_work})
+      .stage({.name = "scan_fused",
+              .processor = Processor::gpu,
+              .run = scan::scan_fused,
+              .idea = "one kernel: tiles look back while their steps wait in shared memory",
+              .unsupported = scan::scan_fused_unsupported,
+              .memory = scan::scan_fused_memory,
+              .bytes_moved = scan::scan_fused_bytes_moved,
+              .work = scan::scan_tiles_work});
 }
 
 void add_delta_rule_stages(Operator& definition) {
   using namespace delta_rule;
-  definition.cpu("recurrent", recurrent, "read under the key, write the difference: the truth, in double")
-      .dtype(Dtype::fp64)
-      .stage_work(recurrent_work)
-      .gpu("dispatch", dispatch, "what chapter 05's user calls: chunks in the WY form")
-      .dtype(Dtype::bf16)
-      .limits(dispatch_limits)
-      .memory(dispatch_memory)
-      .moved(dispatch_moved)
-      .note(dispatch_note)
-      .gpu("scan_affine", scan::scan_affine, "runs of 32 steps as matrices, and a tree of their products")
-      .limits(scan::scan_affine_limits)
-      .memory(scan::scan_affine_memory)
-      .moved(scan::scan_affine_moved)
-      .stage_work(scan::scan_affine_work);
+  definition  // chapter 05's stages, which this chapter's are compared with
+      .stage({.name = "recurrent",
+              .dtype = Dtype::fp64,
+              .run = recurrent,
+              .idea = "chapter 05's loop: read under the key, write the difference; in double",
+              .work = recurrent_work})
+      .stage({.name = "dispatch",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = dispatch,
+              .idea = "what a user of chapter 05 calls: chunks in the WY form",
+              .unsupported = dispatch_unsupported,
+              .note = dispatch_note,
+              .memory = dispatch_memory,
+              .bytes_moved = dispatch_bytes_moved})
+      // This chapter's: delta_rule/1_affine_chain.cu and so on.
+      .stage({.name = "affine_chain",
+              .processor = Processor::gpu,
+              .run = scan::affine_chain,
+              .idea = "runs of 32 steps as matrices, applied one after the other",
+              .unsupported = scan::affine_chain_unsupported,
+              .memory = scan::affine_chain_memory,
+              .bytes_moved = scan::affine_chain_bytes_moved,
+              .work = scan::affine_chain_work})
+      .stage({.name = "scan_affine",
+              .processor = Processor::gpu,
+              .run = scan::scan_affine,
+              .idea = "a tree of products of these matrices",
+              .unsupported = scan::scan_affine_unsupported,
+              .memory = scan::scan_affine_memory,
+              .bytes_moved = scan::scan_affine_bytes_moved,
+              .work = scan::scan_affine_work});
 }
 
 void add_convolution_stages(Operator& definition) {
   using namespace convolution;
-  definition.cpu("direct", direct, "the sum as it is written: the truth, in double")
-      .dtype(Dtype::fp64)
-      .limits(direct_limits)
-      .cpu("fft", fft, "a product of spectra, of sequences that end with zeros")
-      .dtype(Dtype::fp64)
-      .memory(fft_memory)
-      .stage_work(fft_work)
-      .gpu("scan", by_scan, "the operator scan with one gate, for kernel_j = r^j")
-      .limits(by_scan_limits)
-      .memory(by_scan_memory)
-      .moved(by_scan_moved)
-      .note(by_scan_note)
-      .stage_work(by_scan_work)
-      .gpu("cufft", by_cufft, "fft through cuFFT, all channels at once")
-      .limits(by_cufft_limits)
-      .memory(by_cufft_memory)
-      .stage_work(fft_work);
+  definition
+      .stage({.name = "direct",
+              .dtype = Dtype::fp64,
+              .run = direct,
+              .idea = "the sum as it is written: the truth, in double",
+              .unsupported = direct_unsupported})
+      .stage({.name = "fft",
+              .dtype = Dtype::fp64,
+              .run = fft,
+              .idea = "a product of spectra, of sequences that end with zeros",
+              .memory = fft_memory,
+              .work = fft_work})
+      .stage({.name = "scan",
+              .processor = Processor::gpu,
+              .run = by_scan,
+              .idea = "the operator scan with one gate, for kernel_j = r^j",
+              .unsupported = by_scan_unsupported,
+              .note = by_scan_note,
+              .memory = by_scan_memory,
+              .bytes_moved = by_scan_bytes_moved,
+              .work = by_scan_work})
+      .stage({.name = "cufft",
+              .processor = Processor::gpu,
+              .run = by_cufft,
+              .idea = "fft through cuFFT, all channels at once",
+              .unsupported = by_cufft_unsupported,
+              .memory = by_cufft_memory,
+              .work = fft_work});
 }
 
 template <decode::Rule kRule>
 void add_stages(Operator& definition) {
   using namespace decode;
-  definition.cpu("recurrent", recurrent<kRule>, "the chapter's recurrence: the truth, in double")
-      .dtype(Dtype::fp64)
-      .gpu("prefill", prefill<kRule>, "all tokens at once, by the chapter's dispatch")
-      .dtype(Dtype::bf16)
-      .limits(prefill_limits<kRule>)
-      .memory(prefill_memory<kRule>)
-      .moved(prefill_moved<kRule>)
-      .note(prefill_note<kRule>)
-      .stage_work(prefill_work<kRule>)
-      .gpu("step", step<kRule>, "the prompt at once, then a kernel a token: the state in, the state out")
-      .dtype(Dtype::bf16)
-      .limits(step_limits<kRule>)
-      .memory(step_memory<kRule>)
-      .moved(step_moved<kRule>)
-      .note(step_note<kRule>)
-      .stage_work(step_work<kRule>);
+  definition
+      .stage({.name = "recurrent",
+              .dtype = Dtype::fp64,
+              .run = recurrent<kRule>,
+              .idea = "the chapter's recurrence: the truth, in double"})
+      .stage({.name = "prefill",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = prefill<kRule>,
+              .idea = "all tokens at once, by the chapter's dispatch",
+              .unsupported = prefill_unsupported<kRule>,
+              .note = prefill_note<kRule>,
+              .memory = prefill_memory<kRule>,
+              .bytes_moved = prefill_bytes_moved<kRule>,
+              .work = prefill_work<kRule>})
+      .stage({.name = "step",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = step<kRule>,
+              .idea = "the prompt at once, then a kernel per token: one thread per column of the state",
+              .unsupported = step_unsupported<kRule>,
+              .note = step_note<kRule>,
+              .memory = step_memory<kRule>,
+              .bytes_moved = step_bytes_moved<kRule>,
+              .work = step_work<kRule>})
+      .stage({.name = "step_in_registers",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = step_in_registers<kRule>,
+              .idea = "all of the state under way before the first wait",
+              .unsupported = step_in_registers_unsupported<kRule>,
+              .note = step_in_registers_note<kRule>,
+              .memory = step_in_registers_memory<kRule>,
+              .work = step_work<kRule>})
+      .stage({.name = "dispatch",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = dispatch<kRule>,
+              .idea = "what a user calls: tiles that fit the number of states, any width",
+              .unsupported = dispatch_unsupported<kRule>,
+              .note = dispatch_note<kRule>,
+              .memory = dispatch_memory<kRule>,
+              .bytes_moved = dispatch_bytes_moved<kRule>,
+              .work = step_work<kRule>});
 }
 
 }  // namespace

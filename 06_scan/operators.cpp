@@ -1,8 +1,9 @@
 #include "06_scan/operators.hpp"
 
+#include <algorithm>
 #include <cmath>
 
-#include "06_scan/delta_rule/leaves.hpp"
+#include "06_scan/delta_rule/map_tree.hpp"
 #include "06_scan/scan.hpp"
 #include "common/chapter/draw.hpp"
 
@@ -26,13 +27,13 @@ Work compositions(double count) {
 
 /// What the operator and its adjoint share.
 Operator with_inputs(Operator definition) {
-  definition.input({.name = "x", .dims = {"B", "H", "L", "D"}, .draw = normal(), .half = false})
-      .input({.name = "log_decay", .dims = {"B", "H", "L", "Dg"}, .draw = logsigmoid(), .half = false})
+  definition.input({.name = "x", .dims = {"B", "H", "L", "D"}, .draw = normal(), .bf16 = false})
+      .input({.name = "log_decay", .dims = {"B", "H", "L", "Dg"}, .draw = logsigmoid(), .bf16 = false})
       .input({.name = "initial_state",
               .dims = {"B", "H", "D"},
               .draw = normal(),
               .optional = true,
-              .half = false,
+              .bf16 = false,
               .in_graph = false})
       .flattened("D")
       .flattened("Dg")
@@ -40,7 +41,8 @@ Operator with_inputs(Operator definition) {
       .consistent([](const Sizes& s) -> std::string {
         if (s.at("Dg") == 1 || s.at("Dg") == s.at("D")) return "";
         return "Dg = " + std::to_string(s.at("Dg")) +
-               ": log_decay has one gate a step, or one for each of the D = " + std::to_string(s.at("D")) + " channels";
+               ": log_decay has one gate per step, or one for each of the D = " + std::to_string(s.at("D")) +
+               " channels";
       })
       .sizes({{"B", 8}, {"H", 1}, {"L", 8192}, {"D", 1536}})
       .modest_sizes({{"B", 1}, {"H", 2}, {"L", 1024}, {"D", 40}});
@@ -80,9 +82,9 @@ BackwardArguments BackwardArguments::bind(const Call& call) {
 
 Operator definition() {
   return with_inputs(Operator("scan", "y_t = exp(g_t) y_{t-1} + x_t"))
-      .output({.name = "y", .dims = {"B", "H", "L", "D"}, .half = false})
-      .output({.name = "final_state", .dims = {"B", "H", "D"}, .half = false, .in_graph = false})
-      .output({.name = "final_log_decay", .dims = {"B", "H", "Dg"}, .half = false, .in_graph = false})
+      .output({.name = "y", .dims = {"B", "H", "L", "D"}, .bf16 = false})
+      .output({.name = "final_state", .dims = {"B", "H", "D"}, .bf16 = false, .in_graph = false})
+      .output({.name = "final_log_decay", .dims = {"B", "H", "Dg"}, .bf16 = false, .in_graph = false})
       .work([](const Sizes& s) -> Work { return {.fma_flops = 2 * steps(s), .exponentials = steps(s)}; })
       .reference(sequential);
 }
@@ -90,10 +92,10 @@ Operator definition() {
 Operator backward_definition() {
   return with_inputs(Operator("scan", "dx_t = dy_t + exp(g_{t+1}) dx_{t+1}, dg_t = exp(g_t) dx_t y_{t-1}")
                          .variant("backward", "the gradients of x, log_decay and initial_state for those of y"))
-      .input({.name = "dy", .dims = {"B", "H", "L", "D"}, .draw = normal(), .half = false})
-      .output({.name = "dx", .dims = {"B", "H", "L", "D"}, .half = false})
-      .output({.name = "dlog_decay", .dims = {"B", "H", "L", "Dg"}, .half = false})
-      .output({.name = "dinitial_state", .dims = {"B", "H", "D"}, .half = false, .in_graph = false})
+      .input({.name = "dy", .dims = {"B", "H", "L", "D"}, .draw = normal(), .bf16 = false})
+      .output({.name = "dx", .dims = {"B", "H", "L", "D"}, .bf16 = false})
+      .output({.name = "dlog_decay", .dims = {"B", "H", "L", "Dg"}, .bf16 = false})
+      .output({.name = "dinitial_state", .dims = {"B", "H", "D"}, .bf16 = false, .in_graph = false})
       .work([](const Sizes& s) -> Work { return {.fma_flops = 7 * steps(s), .exponentials = 3 * steps(s)}; })
       .reference(sequential_backward);
 }
@@ -112,25 +114,40 @@ Work scan_states_work(const Sizes& s) {
   return {.fma_flops = 8 * elements, .exponentials = elements / 4};
 }
 
-Work scan_fused_work(const Sizes& s) {
+Work scan_tiles_work(const Sizes& s) {
   // A multiply-add for the tile's own sum; then a product and two multiply-adds.
   return {.fma_flops = 8 * positions(s) * double(s.at("Dk") * s.at("Dv")), .exponentials = 2 * positions(s)};
 }
 
-Work scan_affine_work(const Sizes& s) {
+namespace {
+
+/// Operations of the delta rule's scans: the maps of leaves, the walk, and per head so many compositions of two maps
+/// and applications of a map to a state.
+Work affine_work(const Sizes& s, double compositions, double applications) {
   const auto Dk = double(s.at("Dk")), Dv = double(s.at("Dv"));
+  const int N = leaf_count(int(s.at("L")));
+  const double products = compositions * Dk * Dk * (Dk + Dv) + applications * Dk * Dk * Dv;
+  const double leaves = N > 1 ? kLeaf * 2 * Dk * ((N - 2) * (Dk + Dv) + Dv) : 0;
+  const double walk = double(s.at("L")) * 3 * Dk * Dv;
+  return {.fma_flops = double(s.at("B")) * double(s.at("H")) * 2 * (products + leaves + walk)};
+}
+
+}  // namespace
+
+Work affine_chain_work(const Sizes& s) {
+  return affine_work(s, 0, std::max(0, leaf_count(int(s.at("L"))) - 2));  // the map of the first leaf is a state
+}
+
+Work scan_affine_work(const Sizes& s) {
   const int N = leaf_count(int(s.at("L"))), longest = longest_run(N);
-  double compositions = 0, applications = 0;  // but for those of the first run, which is a state
+  double compositions = 0, applications = 0;  // without those of the first run, which is a state
   double states = 0;                          // the first run, as it grows
   for (int run = 1; run < longest; run *= 2) {
     compositions += pairs_going_up(N, run) - 1;
     states += 1;
   }
   for (int run = longest; run > 0; run /= 2) applications += states_going_down(N, run) - 1;
-  const double tree = compositions * Dk * Dk * (Dk + Dv) + (applications + states) * Dk * Dk * Dv;
-  const double leaves = N > 1 ? kLeaf * 2 * Dk * ((N - 2) * (Dk + Dv) + Dv) : 0;
-  const double walk = double(s.at("L")) * 3 * Dk * Dv;
-  return {.fma_flops = double(s.at("B")) * double(s.at("H")) * 2 * (tree + leaves + walk)};
+  return affine_work(s, compositions, applications + states);
 }
 
 }  // namespace tutorial::scan

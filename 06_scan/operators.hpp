@@ -9,7 +9,7 @@
 
 namespace tutorial::scan {
 
-/// Its operations are those of the loop: a multiply-add a step and channel, and the gate's exponential.
+/// Its operations are those of the loop: a multiply-add per step and channel, and the gate's exponential.
 Operator definition();
 
 /// With `--backward` the adjoint: reads dy, writes the gradients.
@@ -17,9 +17,10 @@ Operator backward_definition();
 
 // The operations of the other stages.
 Work hillis_steele_work(const Sizes&);
-Work blelloch_work(const Sizes&);  ///< stages 3 and 5
+Work blelloch_work(const Sizes&);  ///< of blelloch and blelloch_gpu
 Work scan_states_work(const Sizes&);
-Work scan_fused_work(const Sizes&);
+Work scan_tiles_work(const Sizes&);  ///< of scan_tiles and scan_fused
+Work affine_chain_work(const Sizes&);
 Work scan_affine_work(const Sizes&);
 
 }  // namespace tutorial::scan
@@ -44,7 +45,7 @@ namespace tutorial::convolution {
 Operator definition();
 
 // The operations of the other stages.
-Work fft_work(const Sizes&);  ///< stages 2 and 4
+Work fft_work(const Sizes&);  ///< of fft and cufft
 Work by_scan_work(const Sizes&);
 
 }  // namespace tutorial::convolution

@@ -1,19 +1,19 @@
 #pragma once
 /// @file
-/// The operator `scan`, its adjoint, and one declaration a stage. Plain views and sizes only: .cu files include it.
+/// The operator `scan`, its adjoint, and one declaration per stage. Plain views and sizes only: .cu files include it.
 ///
 ///     y_t = exp(g_t) y_{t-1} + x_t,    y_0 = initial_state or 0
 ///
-/// for each of D channels. g_t, the logarithm of the gate, is one number a step (Dg = 1) or one a channel (Dg = D). The
-/// adjoint, of gradients dy:
+/// for each of D channels. g_t, the logarithm of the gate, is one number per step (Dg = 1) or one per step and channel
+/// (Dg = D). The adjoint, for the gradients dy of y:
 ///
 ///     dx_t = dy_t + exp(g_{t+1}) dx_{t+1},    dg_t = exp(g_t) dx_t y_{t-1},    dinitial_state = exp(g_1) dx_1
 ///
 /// where dg_t is summed over the channels if Dg = 1. Views of CPU stages point into host memory, views of GPU stages
 /// into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the runtime
-/// refuses. So do limits, notes and memory where they ask the device. All sizes are 1 or more. A stage does not check
-/// its limits: where they are not empty, calling it is undefined. bind() throws std::logic_error where the call lacks a
-/// size or has a tensor of another type.
+/// refuses. So do the functions *_unsupported, *_note and *_memory where they ask the device. All sizes are 1 or more.
+/// A stage does not check what it supports: calling it where *_unsupported is not empty is undefined. bind() throws
+/// std::logic_error where the call lacks a size or has a tensor of another type.
 /// Sources: Blelloch, "Prefix Sums and Their Applications", CMU-CS-90-190, 1990, section 1.4; Martin and Cundy,
 /// "Parallelizing Linear Recurrent Neural Nets Over Sequence Length", arXiv 1709.04057.
 
@@ -32,8 +32,8 @@ struct Arguments {
   View<const float> log_decay;      ///< [B, H, L, Dg]: g
   View<const float> initial_state;  ///< [B, H, D]; data is null where y_0 = 0
   View<float> y;                    ///< [B, H, L, D]
-  View<float> final_state;          ///< [B, H, D]: the last y; data is null where nobody asks for it
-  View<float> final_log_decay;      ///< [B, H, Dg]: the sum of g over time; data is null where nobody asks for it
+  View<float> final_state;          ///< [B, H, D]: the last y; data is null where it is not wanted
+  View<float> final_log_decay;      ///< [B, H, Dg]: the sum of g over time; data is null where it is not wanted
   /// False: g_1 is not in memory and counts as 0. For a sequence that is read from its end: see backwards().
   bool has_first_gate = true;
 
@@ -50,20 +50,26 @@ struct BackwardArguments {
   View<const float> dy;             ///< [B, H, L, D]
   View<float> dx;                   ///< [B, H, L, D]
   View<float> dlog_decay;           ///< [B, H, L, Dg]
-  View<float> dinitial_state;       ///< [B, H, D]; data is null where nobody asks for it
+  View<float> dinitial_state;       ///< [B, H, D]; data is null where it is not wanted
 
   static BackwardArguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
 
-void sequential(const Arguments&);      ///< 1: CPU, double: what every stage is checked against
-void hillis_steele(const Arguments&);   ///< 2: CPU, double: log2(L) rounds over everything
-void blelloch(const Arguments&);        ///< 3: CPU, double: up a tree and down again
-void sequential_gpu(const Arguments&);  ///< 4: GPU: a thread a channel
-void blelloch_gpu(const Arguments&);    ///< 5: GPU: stage 3 in shared memory, tile after tile
-void warp_shuffle(const Arguments&);    ///< 6: GPU: scans in registers, tile after tile
-void single_pass(const Arguments&);     ///< 7: GPU: all tiles at once, look-back
-void cub_scan(const Arguments&);        ///< 8: GPU: CUB's scan with our operator; CUDA builds only
-void dispatch(const Arguments&);        ///< 9: what a user calls
+// On the CPU, in double.
+void sequential(const Arguments&);     ///< a loop over time: what every stage is checked against
+void hillis_steele(const Arguments&);  ///< log2(L) rounds over everything
+void blelloch(const Arguments&);       ///< up a tree and down again
+
+// On the GPU.
+void sequential_gpu(const Arguments&);  ///< one thread per channel
+void blelloch_gpu(const Arguments&);    ///< the tree in shared memory, tile after tile
+void warp_shuffle(const Arguments&);    ///< scans in registers, tile after tile
+void single_pass(const Arguments&);     ///< all tiles at once: look-back
+void warp_look_back(const Arguments&);  ///< a warp looks at 32 predecessors at once
+void wide_tiles(const Arguments&);      ///< tiles of 8192 steps that wait in shared memory
+void channel_lanes(const Arguments&);   ///< lanes are channels
+void cub_scan(const Arguments&);        ///< CUB's scan with our operator; CUDA builds only
+void dispatch(const Arguments&);        ///< what a user calls
 
 /// The adjoint. CPU, double: what the others are checked against.
 void sequential_backward(const BackwardArguments&);
@@ -73,28 +79,36 @@ void sequential_gpu_backward(const BackwardArguments&);
 void dispatch_backward(const BackwardArguments&);
 
 // What a stage cannot run, as a sentence; empty where it can.
-std::string sequential_gpu_limits(const Arguments&);
-std::string blelloch_gpu_limits(const Arguments&);
-std::string warp_shuffle_limits(const Arguments&);
-std::string single_pass_limits(const Arguments&);
-std::string cub_limits(const Arguments&);
-std::string dispatch_limits(const Arguments&);
-std::string sequential_gpu_backward_limits(const BackwardArguments&);
-std::string dispatch_backward_limits(const BackwardArguments&);
+std::string sequential_gpu_unsupported(const Arguments&);
+std::string blelloch_gpu_unsupported(const Arguments&);
+std::string warp_shuffle_unsupported(const Arguments&);
+std::string single_pass_unsupported(const Arguments&);
+std::string warp_look_back_unsupported(const Arguments&);
+std::string wide_tiles_unsupported(const Arguments&);
+std::string channel_lanes_unsupported(const Arguments&);
+std::string cub_unsupported(const Arguments&);
+std::string dispatch_unsupported(const Arguments&);
+std::string sequential_gpu_backward_unsupported(const BackwardArguments&);
+std::string dispatch_backward_unsupported(const BackwardArguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs.
 std::int64_t hillis_steele_memory(const Arguments&);
 std::int64_t blelloch_memory(const Arguments&);
 std::int64_t single_pass_memory(const Arguments&);
+std::int64_t warp_look_back_memory(const Arguments&);
+std::int64_t wide_tiles_memory(const Arguments&);
+std::int64_t channel_lanes_memory(const Arguments&);
 std::int64_t cub_memory(const Arguments&);
 std::int64_t dispatch_memory(const Arguments&);
 std::int64_t sequential_gpu_backward_memory(const BackwardArguments&);
 std::int64_t dispatch_backward_memory(const BackwardArguments&);
 
-// Bytes that a stage's kernels ask global memory for or give to it, be it a cache that serves them.
-std::int64_t sequential_gpu_moved(const Arguments&);
-std::int64_t single_pass_moved(const Arguments&);  ///< without the words that tiles hand to each other
-std::int64_t dispatch_moved(const Arguments&);
+// Bytes that a stage's kernels ask global memory for or give to it, whether a cache serves them or not; without the
+// words that tiles hand to each other.
+/// Of `sequential_gpu`, and of all stages from `single_pass` to `channel_lanes`.
+std::int64_t channel_bytes_moved(const Arguments&);
+/// Bytes that dispatch's kernels ask global memory for or give to it.
+std::int64_t dispatch_bytes_moved(const Arguments&);
 
 /// What dispatch picks, as text for the report.
 std::string dispatch_note(const Arguments&);

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// The operator `simple_gla` of chapter 04 by scans: one declaration a stage. Plain views and sizes only: .cu files
+/// The operator `simple_gla` of chapter 04 by scans: one declaration per stage. Plain views and sizes only: .cu files
 /// include it.
 ///
 ///     S_t = exp(g_t) S_{t-1} + k_t^T v_t,    o_t = scale q_t S_t,    S_0 = initial_state or 0
@@ -16,19 +16,23 @@
 
 namespace tutorial::scan {
 
-void scan_states(const simple_gla::FloatArguments&);  ///< 5: GPU: every product and every state in memory
-void scan_fused(const simple_gla::FloatArguments&);   ///< 6: GPU: tiles that look back; states of tiles alone
+void scan_states(const simple_gla::FloatArguments&);  ///< GPU: every product and every state in memory
+void scan_tiles(const simple_gla::FloatArguments&);   ///< GPU: a scan over tiles of 64 steps; their states in memory
+void scan_fused(const simple_gla::FloatArguments&);   ///< GPU: one kernel, whose tiles look back
 
 // What a stage cannot run, as a sentence; empty where it can.
-std::string scan_states_limits(const simple_gla::FloatArguments&);
-std::string scan_fused_limits(const simple_gla::FloatArguments&);
+std::string scan_states_unsupported(const simple_gla::FloatArguments&);
+std::string scan_tiles_unsupported(const simple_gla::FloatArguments&);
+std::string scan_fused_unsupported(const simple_gla::FloatArguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs.
 std::int64_t scan_states_memory(const simple_gla::FloatArguments&);
+std::int64_t scan_tiles_memory(const simple_gla::FloatArguments&);
 std::int64_t scan_fused_memory(const simple_gla::FloatArguments&);
 
-// Bytes that a stage's kernels ask global memory for or give to it, be it a cache that serves them.
-std::int64_t scan_states_moved(const simple_gla::FloatArguments&);
-std::int64_t scan_fused_moved(const simple_gla::FloatArguments&);  ///< without the states that look-back reads
+// Bytes that a stage's kernels ask global memory for or give to it, whether a cache serves them or not.
+std::int64_t scan_states_bytes_moved(const simple_gla::FloatArguments&);
+std::int64_t scan_tiles_bytes_moved(const simple_gla::FloatArguments&);
+std::int64_t scan_fused_bytes_moved(const simple_gla::FloatArguments&);  ///< without the states that look-back reads
 
 }  // namespace tutorial::scan

@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// What scan_fused and scan_affine share: 32 columns of a state in the registers of a block, and what a step does to
-/// them. Columns of a state never meet, but for its rows' sums.
+/// What the scans of simple_gla and delta_rule share: 32 columns of a state in the registers of a block, and what a
+/// step does to them. Columns of a state never meet.
 ///
 ///     S  = decay S + k^T v      decay_and_add()
 ///     S += k^T v                add()
@@ -17,18 +17,16 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
+#include "06_scan/state_shape.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/warp.cuh"
+#include "common/tile/requirements.hpp"
 #include "common/view.hpp"
 
 namespace tutorial::scan {
-
-inline constexpr int kStateThreads = 128;                         ///< of a block
-inline constexpr int kShare = 16;                                 ///< lanes that share columns
-inline constexpr int kStateColumns = 4 * kStateThreads / kShare;  ///< of a block
-inline constexpr int kMaxKeyDim = 256;
 
 /// This thread among those that share its columns.
 __device__ __forceinline__ int share() {
@@ -42,6 +40,13 @@ __device__ __forceinline__ int first_column() {
 /// Four numbers of a row in shared memory, from `index` on: aligned to 16 bytes.
 __device__ __forceinline__ float4 four(const float* row, int index) {
   return *reinterpret_cast<const float4*>(row + index);
+}
+
+/// factor times this thread's four columns of a row of v.
+/// @param row of kStateColumns numbers in shared memory
+__device__ __forceinline__ void load_values(const float* row, float factor, float (&values)[4]) {
+  const float4 v = four(row, first_column());
+  values[0] = factor * v.x, values[1] = factor * v.y, values[2] = factor * v.z, values[3] = factor * v.w;
 }
 
 /// A thread's part of a state.
@@ -68,12 +73,58 @@ struct StateTile {
     }
   }
 
+  /// Writes it where load_packed() finds it: every thread its own part, so that neighbouring threads write neighbouring
+  /// float4. @param to the part of the first thread of the block; kRows kStateThreads float4 in all
+  __device__ __forceinline__ void store_packed(float4* to) const {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      store_global(&to[r * kStateThreads + int(threadIdx.x)], make_float4(of[r][0], of[r][1], of[r][2], of[r][3]));
+    }
+  }
+  /// Reads what another launch has written with store_packed().
+  __device__ __forceinline__ void load_packed(const float4* from) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const float4 row = load_global(&from[r * kStateThreads + int(threadIdx.x)]);
+      of[r][0] = row.x, of[r][1] = row.y, of[r][2] = row.z, of[r][3] = row.w;
+    }
+  }
+
+  /// S += factor times what another block has written with store_packed() while this kernel runs: by ordinary reads,
+  /// without the promise of load_global().
+  __device__ __forceinline__ void add_packed(float factor, const float4* from) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const float4 row = from[r * kStateThreads + int(threadIdx.x)];
+      of[r][0] += factor * row.x, of[r][1] += factor * row.y;
+      of[r][2] += factor * row.z, of[r][3] += factor * row.w;
+    }
+  }
+
   /// S = 0.
   __device__ __forceinline__ void clear() {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
 #pragma unroll
       for (int c = 0; c < 4; ++c) of[r][c] = 0;
+    }
+  }
+
+  /// S = factor S.
+  __device__ __forceinline__ void scale(float factor) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) of[r][c] *= factor;
+    }
+  }
+
+  /// S += factor other.
+  __device__ __forceinline__ void add_scaled(float factor, const StateTile& other) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) of[r][c] += factor * other.of[r][c];
     }
   }
 
@@ -156,8 +207,29 @@ __device__ __forceinline__ void load_rows_async(float* to, const float* from, st
 
 /// Whether rows of `width` elements can be copied 16 bytes at a time.
 inline bool has_vector_rows(const View<const float>& view, int width) {
-  return width % 4 == 0 && reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 && view.stride_b % 4 == 0 &&
-         view.stride_h % 4 == 0 && view.stride_l % 4 == 0;
+  return width % 4 == 0 && tile::has_aligned_rows(view);
+}
+
+/// What a kernel is specialised for.
+/// @tparam kWidth Dk rounded up; kIsVector: rows of q, k and v can be copied 16 bytes at a time
+template <int kWidth, bool kIsVector>
+struct StateShape {
+  static constexpr int kDk = kWidth;
+  static constexpr bool kVector = kIsVector;
+};
+
+/// Calls f with the shape for these q, k, v and widths.
+/// @param a an operator's arguments; Dk <= kMaxKeyDim
+/// @param f a function of a StateShape
+template <class SomeArguments, class F>
+void select_state_shape(const SomeArguments& a, F f) {
+  const auto select_width = [&]<bool kVector>(std::bool_constant<kVector>) {
+    if (a.Dk <= 64) return f(StateShape<64, kVector>{});
+    if (a.Dk <= 128) return f(StateShape<128, kVector>{});
+    return f(StateShape<256, kVector>{});
+  };
+  const bool is_vector = has_vector_rows(a.q, a.Dk) && has_vector_rows(a.k, a.Dk) && has_vector_rows(a.v, a.Dv);
+  return is_vector ? select_width(std::true_type{}) : select_width(std::false_type{});
 }
 
 }  // namespace tutorial::scan

@@ -5,8 +5,8 @@ tutorial_sources(common
   atomic_file.cpp
   compare.cpp
   dtype.cpp
-  half.cpp
-  limits_cpu.cpp
+  small_float.cpp
+  roofline_cpu.cpp
   parallel.cpp
   parts.cpp
   random.cpp
@@ -15,6 +15,7 @@ tutorial_sources(common
   terminal.cpp
   timing.cpp
   units.cpp
+  chapter/attention.cpp
   chapter/call.cpp
   chapter/chapter.cpp
   chapter/draw.cpp
@@ -23,7 +24,7 @@ tutorial_sources(common
   chapter/machine.cpp
   chapter/operator.cpp
   chapter/options.cpp
-  chapter/placement.cpp
+  chapter/stage_tensors.cpp
   chapter/problem.cpp
   chapter/progress.cpp
   chapter/report.cpp
@@ -32,10 +33,10 @@ tutorial_sources(common
   chapter/selection.cpp
   chapter/table.cpp)
 if(TUTORIAL_BACKEND STREQUAL "cuda")
-  tutorial_sources(common limits_gpu.cu)
+  tutorial_sources(common roofline_gpu.cu)
 endif()
 find_package(Threads REQUIRED)
-target_link_libraries(common PUBLIC device PRIVATE fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json Threads::Threads)
+target_link_libraries(common PUBLIC device tile PRIVATE fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json Threads::Threads)
 
 if(BUILD_TESTING)
   add_subdirectory(test)

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "common/error.hpp"
-#include "common/half.hpp"
 #include "common/parallel.hpp"
+#include "common/small_float.hpp"
 
 namespace tutorial {
 namespace {

@@ -32,6 +32,12 @@ struct View {
   }
 };
 
+/// The same tensor, to be read only.
+template <class T>
+View<const T> read_only(const View<T>& view) {
+  return {view.data, view.stride_b, view.stride_h, view.stride_l};
+}
+
 /// The view of packed [B, H, L, D] memory.
 template <class T>
 View<T> packed(T* data, std::int64_t H, std::int64_t L, std::int64_t D) {

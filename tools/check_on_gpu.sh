@@ -110,7 +110,7 @@ sanitize_05() {
 sanitize_06() {
   local shape operator status=0
   local -a sizes
-  for shape in "2 3 5000 0 1" "1 3 9001 0 1" "2 1 1000 0 40" "1 2 2500 0 3"; do
+  for shape in "2 3 5000 0 1" "1 3 9001 0 1" "1 2 9004 0 1" "2 1 1000 0 40" "1 2 2500 0 3"; do
     read -ra sizes <<<"$shape"
     for operator in "scan" "scan --gate-dim 1" "scan --backward"; do
       # shellcheck disable=SC2086 # an option and its value
@@ -186,7 +186,7 @@ time_02() {
 time_03() {
   local L shape status=0
   local -a sizes
-  local stages=subchunk_tensor_core,subchunk_walk,dispatch
+  local stages=subchunk_tensor_core,subchunk_walk,sequence_parallel,dispatch
   timed "$gla" --operator gla || status=1
   for L in 32 128 512 1024 4096 8192 16384; do
     timed "$gla" --operator gla --stage chunk_gpu,$stages -L $L || status=1
@@ -227,7 +227,7 @@ time_04() {
 time_05() {
   local L shape status=0
   local -a sizes
-  local stages=tensor_core,fused,dispatch
+  local stages=tensor_core,split_inverse,residual,fused,specialized_warps,dispatch
   timed "$deltanet_wy" --operator delta_rule || status=1
   for L in 512 1024 2048 4096 8192 16384; do
     timed "$deltanet_wy" --operator delta_rule --stage recurrent_gpu,chunk_gpu,$stages -L $L || status=1
@@ -245,36 +245,36 @@ time_05() {
 # The shapes at which accelerated-scan was measured, one long sequence, channels that share a gate; then the operators
 # of chapters 04 and 05 over L, a convolution, and tokens.
 time_06() {
-  local L B rule shape status=0
+  local L B rule shape status=0 tiled=warp_look_back,wide_tiles,channel_lanes
   local -a sizes
   for shape in "1536 65536 1" "1 65536 1536"; do
     read -ra sizes <<<"$shape"
     timed "$scan" --operator scan -B 8 -H "${sizes[0]}" -L "${sizes[1]}" --value-dim "${sizes[2]}" \
-      --stage sequential_gpu,blelloch_gpu,warp_shuffle,single_pass,cub,dispatch || status=1
+      --stage "sequential_gpu,blelloch_gpu,warp_shuffle,single_pass,$tiled,cub,dispatch" || status=1
   done
-  timed "$scan" --operator scan -B 8 -H 1 -L 65536 --value-dim 1536 --gate-dim 1 --stage single_pass,dispatch ||
+  timed "$scan" --operator scan -B 8 -H 1 -L 65536 --value-dim 1536 --gate-dim 1 --stage channel_lanes,dispatch ||
     status=1
   for L in 65536 1048576 16777216 268435456; do
-    timed "$scan" --operator scan -B 1 -H 1 -L $L --value-dim 1 --stage single_pass,cub,dispatch || status=1
+    timed "$scan" --operator scan -B 1 -H 1 -L $L --value-dim 1 --stage "single_pass,$tiled,cub,dispatch" || status=1
   done
   timed "$scan" --operator scan --backward -B 8 -H 1536 -L 8192 --value-dim 1 --stage sequential_gpu,dispatch ||
     status=1
   for L in 16 32 64 128 512 1024 2048 4096 8192 16384; do
-    timed "$scan" --operator simple_gla -B 4 -H 8 -L $L --stage two_kernels,fused,dispatch,scan_states,scan_fused ||
-      status=1
-    timed "$scan" --operator delta_rule -B 4 -H 8 -L $L --stage dispatch,scan_affine || status=1
+    timed "$scan" --operator simple_gla -B 4 -H 8 -L $L \
+      --stage two_kernels,fused,dispatch,scan_states,scan_tiles,scan_fused || status=1
+    timed "$scan" --operator delta_rule -B 4 -H 8 -L $L --stage dispatch,affine_chain,scan_affine || status=1
   done
-  timed "$scan" --operator delta_rule -B 1 -H 1 -L 16384 --stage dispatch,scan_affine || status=1
+  timed "$scan" --operator delta_rule -B 1 -H 1 -L 16384 --stage dispatch,affine_chain,scan_affine || status=1
   for L in 1024 16384; do
     timed "$scan" --operator convolution -L $L || status=1
   done
   for B in 1 16 64 256 1024; do
     for rule in "" --gla --delta-rule --normalized; do
       # shellcheck disable=SC2086 # none, or an option
-      timed "$scan" --operator decode -B $B -H 8 -L 1 --stage step $rule || status=1
+      timed "$scan" --operator decode -B $B -H 8 -L 1 --stage step,step_in_registers,dispatch $rule || status=1
     done
   done
-  "$scan" --operator decode --stage step --tokens || status=1
+  "$scan" --operator decode --stage dispatch --tokens || status=1
   return $status
 }
 

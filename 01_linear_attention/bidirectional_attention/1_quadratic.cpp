@@ -1,20 +1,26 @@
 /// @file
-/// Stage 1, `quadratic`: every query sees every key, as in an encoder or in cross-attention.
+/// `quadratic`: every query sees every key, as in an encoder or in cross-attention.
 ///
 /// Idea: the sum of causal_attention without its upper bound.
-///
-///   o_t = sum_i w_ti v_i / (sum_i w_ti + eps),   w_ti = phi(q_t) . phi(k_i),   i over all Lk keys
-///
+/// Grows out of: 01_linear_attention/causal_attention/1_quadratic.cpp
+/// Unchanged: weights, normaliser and key lengths.
+/// Equation: o_t = sum_i w_ti v_i / (sum_i w_ti + eps) with w_ti = phi(q_t) . phi(k_i), i over all Lk keys
 /// Shapes: q [B, H, L, Dk]; k [B, H, Lk, Dk]; v [B, H, Lk, Dv]; o [B, H, L, Dv]; L and Lk are independent.
-/// Work: L Lk (Dk + Dv) multiply-adds a head, in double. Limit: the cores' arithmetic. Needs: L Lk <= 4096 x 4096.
-/// Weakness: L Lk; stage 2 is linear in both. Source: arXiv 2006.16236, equations 3 and 4.
+/// Thread mapping: OpenMP gives each thread some queries of a head.
+/// Resources: 8 Lk Dk bytes for phi_k.
+/// Work: 2 L Lk (Dk + Dv) operations per head, in double.
+/// Bytes: inputs and output once.
+/// Bound by: the cores' arithmetic.
+/// Requires: L Lk <= 4096 x 4096.
+/// Weakness: L Lk.
+/// Sources: arXiv 2006.16236, equations 3 and 4.
 
 #include <algorithm>
 #include <cstddef>
 #include <vector>
 
-#include "01_linear_attention/feature_map.hpp"
 #include "01_linear_attention/linear_attention.hpp"
+#include "common/feature_map.hpp"
 
 namespace tutorial::bidirectional_attention {
 
@@ -44,7 +50,7 @@ void quadratic(const Arguments& a) {
   }
 }
 
-std::string quadratic_limits(const Arguments& a) {
+std::string quadratic_unsupported(const Arguments& a) {
   return std::int64_t(a.L) * a.Lk > 4096 * 4096 ? "L Lk > 4096 x 4096: O(L Lk) time" : "";
 }
 

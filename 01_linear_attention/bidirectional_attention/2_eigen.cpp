@@ -1,24 +1,31 @@
 /// @file
-/// Stage 2, `eigen`: without the mask there is one state for all queries, and two matrix products do everything.
+/// `eigen`: without the mask there is one state for all queries, and two matrix products do everything.
 ///
-/// Idea: S and z no longer depend on t, so nothing is sequential:
+/// Idea: S and z do not depend on t, so nothing is sequential.
+/// Grows out of: 1_quadratic.cpp
+/// Improves on: `quadratic` computes L Lk weights.
+/// Unchanged: the result.
+/// Equation:
 ///
 ///   S = phi(K)^T V                 [Dk, Dv]
 ///   z = sum_i phi(k_i)             [Dk]
 ///   O = phi(Q) S / (phi(Q) z + eps)
 ///
-/// Mends: the L Lk weights of stage 1. Same: the result.
-/// Work: (L + Lk) Dk (Dv + 1) multiply-adds a head. Memory: phi(K) and phi(Q) of one head at a time.
-/// Limit: the cores' arithmetic; these are real matrix products, which Eigen blocks for the caches.
-/// Weakness: a CPU's few cores, and phi(K) and phi(Q) are written down. Stage 3 takes phi on the way.
-/// `state_double` is the same in double, the reference where L Lk is too large for stage 1.
-/// Source: arXiv 2006.16236, equations 5 and 6.
+/// Shapes: q [B, H, L, Dk]; k [B, H, Lk, Dk]; v [B, H, Lk, Dv]; o [B, H, L, Dv].
+/// Thread mapping: OpenMP gives each thread one (batch, head) at a time.
+/// Resources: phi(K) and phi(Q) of one head at a time, per thread.
+/// Work: 2 (L + Lk) Dk (Dv + 1) operations per head.
+/// Bytes: inputs and output once; phi(K) and phi(Q) are written and read.
+/// Bound by: the cores' arithmetic. These are real matrix products, which Eigen blocks for the caches.
+/// Weakness: a CPU has few cores, and phi(K) and phi(Q) are written down.
+/// `state_double` is the same in double, the reference where L Lk is too large for `quadratic`.
+/// Sources: arXiv 2006.16236, equations 5 and 6.
 
 #include <Eigen/Dense>
 #include <algorithm>
 
-#include "01_linear_attention/feature_map.hpp"
 #include "01_linear_attention/linear_attention.hpp"
+#include "common/feature_map.hpp"
 
 namespace tutorial::bidirectional_attention {
 namespace {

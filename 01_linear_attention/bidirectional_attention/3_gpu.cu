@@ -1,45 +1,47 @@
 /// @file
-/// Stage 3, `gpu`: the two products, tile by tile, on the device.
+/// `gpu`: the two products, tile by tile, on the device.
 ///
-/// Idea: a product is cut into tiles of 64 x 64, a block each. The block walks along the summed dimension, 16 at a
-/// time: it brings 16 rows of both factors into shared memory, and each element that it brought is used 64 times.
-/// phi is taken on the way in, so phi(Q) and phi(K) are never stored; and z is again kept as one more column of S.
-/// Mends: stage 2's few cores. Same: two products.
+/// Idea: a product is cut into tiles of 64 x 64, one per block. The block walks along the summed dimension, 16 at a
+/// time. It brings 16 rows of both factors into shared memory, and uses each element 64 times. phi is taken on the way
+/// in, so phi(Q) and phi(K) are never stored. z is again one more column of S.
+/// Grows out of: 2_eigen.cpp; port to the GPU: each product becomes a kernel of tiles
+/// Improves on: `eigen` has a few cores, and stores phi(Q) and phi(K).
+/// Unchanged: two products.
+/// Equation:
 ///
 ///   1. state:   S_n = phi(K_n)^T [V_n, 1]            K_n, V_n: segment n of the keys
 ///   2. sum:     S = sum_n S_n
 ///   3. output:  O = phi(Q) S[:, :Dv] / (phi(Q) S[:, Dv] + eps)
 ///
-/// Why segments: S has few tiles (one, at Dk = Dv = 64), and B H Dk Dv / 64^2 blocks would leave most of the GPU
-/// idle. So the keys are cut into as many segments as fill it, each leaves a partial S in workspace, and step 2
-/// adds them up in a fixed order: two runs give the same bits, which atomics would not.
-/// Shapes: q [B, H, L, Dk]; k [B, H, Lk, Dk]; v [B, H, Lk, Dv]; o [B, H, L, Dv]; workspace S_n [N, B, H, Dk, Dv +
-/// 1] and S [B, H, Dk, Dv + 1], all fp32 in global memory.
-/// Who does what: 256 threads a block, thread (x, y) has the 4 x 4 elements of the tile at rows y + 16 r, columns x
+/// S has few tiles (one, at Dk = Dv = 64), and B H Dk Dv / 64^2 blocks would leave most of the GPU idle. So the keys
+/// are cut into as many segments as fill it. Each leaves a partial S in workspace, and step 2 adds them up in a fixed
+/// order: two runs give the same bits, which atomics would not.
+/// Shapes: q [B, H, L, Dk]; k [B, H, Lk, Dk]; v [B, H, Lk, Dv]; o [B, H, L, Dv]; workspace S_n [N, B, H, Dk, Dv + 1]
+/// and S [B, H, Dk, Dv + 1], all fp32 in global memory.
+/// Thread mapping: 256 threads per block. Thread (x, y) has the 4 x 4 elements of the tile at rows y + 16 r, columns x
 /// + 16 c, in registers. Neighbouring threads read neighbouring words of a row of shared memory: no bank conflicts
 /// there.
-/// Resources: 16 registers for the tile, 20 for operands and normaliser; two tiles of 16 x 66 floats in shared
-/// memory, 8.4 KB.
-/// Work: (L + Lk) Dk (Dv + 1) multiply-adds a head.
+/// Resources: 16 registers for the tile, 20 for operands and normaliser; two tiles of 16 x 66 floats in shared memory,
+/// 8.4 KB.
+/// Work: 2 (L + Lk) Dk (Dv + 1) operations per head.
 /// Bytes: k and q Dv / 64 times, v Dk / 64 times, o once; N states written and read, S L / 64 times from the
 /// second-level cache.
-/// Limit: shared-memory reads, 8 for 16 multiply-adds, so at most half the fp32 rate; in fact the loads of each
+/// Bound by: reads of shared memory, 8 for 16 multiply-adds, so at most half the fp32 rate; in fact the loads of each
 /// slice, which nothing within the block overlaps.
-/// Needs: B H <= 65535.
-/// Weakness: one buffer where lmha has two; no tensor cores, which do such products many times faster: chapter 02
-/// has them.
-/// Source: arXiv 2006.16236, equations 5 and 6; tiles through shared memory as for any matrix product on a GPU.
+/// Requires: B H <= 65535.
+/// Weakness: one buffer where `lmha` has two; no tensor cores, which do such products many times faster.
+/// Sources: arXiv 2006.16236, equations 5 and 6; tiles through shared memory as for any matrix product on a GPU.
 
 #include <cuda_runtime.h>
 
 #include <algorithm>
 
-#include "01_linear_attention/feature_map.hpp"
 #include "01_linear_attention/linear_attention.hpp"
 #include "common/device/device.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/workspace.hpp"
+#include "common/feature_map.hpp"
 
 namespace tutorial::bidirectional_attention {
 namespace {
@@ -176,7 +178,7 @@ void gpu(const Arguments& a) {
   launch(output_kernel, {tiles, kThreads}, a, S);
 }
 
-std::string gpu_limits(const Arguments& a) {
+std::string gpu_unsupported(const Arguments& a) {
   if (std::int64_t(a.B) * a.H > 65535) return "B H > 65535: the grid's third dimension";
   if ((a.Dv - 1) / kTile + 1 > 65535) return "Dv > 64 x 65535: the grid's second dimension";
   return "";

@@ -1,25 +1,29 @@
 /// @file
-/// Stage 1, `quadratic`: softmax out, feature map in.
+/// `quadratic`: softmax out, feature map in.
 ///
-/// Idea: softmax attention weighs a value with exp(q_t . k_i), normalised over i. Put any positive weight in its
-/// place; phi(q_t) . phi(k_i) factors, which all later stages live on. This one does not use it: it computes every
-/// weight, in double.
-///
-///   o_t = sum_{i<=t} w_ti v_i / (sum_{i<=t} w_ti + eps),   w_ti = phi(q_t) . phi(k_i)
-///
-/// Shapes: q [B, H, L, Dk]; k [B, H, Lk, Dk]; v [B, H, Lk, Dv]; o [B, H, L, Dv]; phi_k [keys, Dk], a head at a
-/// time.
-/// Work: L^2 / 2 (Dk + Dv) multiply-adds a head. Limit: the cores' arithmetic. Needs: L <= 4096.
-/// A batch entry without keys gives 0 / eps = 0.
-/// Weakness: L^2, because phi(q_t) stays inside the sum. Stage 2 moves it out.
-/// Source: arXiv 2006.16236, equations 3, 4 and 8.
+/// Idea: softmax attention weighs a value with exp(q_t . k_i), normalised over i. Any positive weight can take its
+/// place. phi(q_t) . phi(k_i) factors, which all later stages rely on. This one does not: it computes every weight, in
+/// double.
+/// Grows out of: 01_linear_attention/causal_dot_product/1_quadratic.cpp
+/// Improves on: weights of `causal_dot_product` may be negative, and do not add up to 1.
+/// Unchanged: all pairs i <= t.
+/// Equation: o_t = sum_{i<=t} w_ti v_i / (sum_{i<=t} w_ti + eps) with w_ti = phi(q_t) . phi(k_i)
+/// Shapes: q [B, H, L, Dk]; k [B, H, Lk, Dk]; v [B, H, Lk, Dv]; o [B, H, L, Dv]; phi_k [keys, Dk], one head at a time.
+/// Thread mapping: OpenMP gives each thread 16 queries of a head at a time.
+/// Resources: 8 Lk Dk bytes for phi_k.
+/// Work: L (L + 1) (Dk + Dv) operations per head.
+/// Bytes: inputs and output once.
+/// Bound by: the cores' arithmetic.
+/// Requires: L <= 4096. A batch entry without keys gives 0 / eps = 0.
+/// Weakness: L^2, because phi(q_t) stays inside the sum.
+/// Sources: arXiv 2006.16236, equations 3, 4 and 8.
 
 #include <algorithm>
 #include <cstddef>
 #include <vector>
 
-#include "01_linear_attention/feature_map.hpp"
 #include "01_linear_attention/linear_attention.hpp"
+#include "common/feature_map.hpp"
 
 namespace tutorial::causal_attention {
 
@@ -49,7 +53,7 @@ void quadratic(const Arguments& a) {
   }
 }
 
-std::string quadratic_limits(const Arguments& a) {
+std::string quadratic_unsupported(const Arguments& a) {
   return a.L > 4096 ? "L > 4096: O(L^2) time" : "";
 }
 

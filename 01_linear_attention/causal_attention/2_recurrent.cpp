@@ -1,24 +1,31 @@
 /// @file
-/// Stage 2, `recurrent`: two states, S for the numerator and z for the normaliser.
+/// `recurrent`: two states, S for the numerator and z for the normaliser.
 ///
-/// Idea: phi(q_t) does not depend on i, so it leaves both sums, and what remains grows by one term a step.
-/// Mends: the L^2 weights of stage 1. Same: the result.
+/// Idea: phi(q_t) does not depend on i, so it leaves both sums, and what remains grows by one term per position.
+/// Grows out of: 01_linear_attention/causal_dot_product/2_recurrent.cpp
+/// Improves on: `quadratic` computes L^2 weights.
+/// Unchanged: the loops of `causal_dot_product`; the result of `quadratic`.
+/// Equation:
 ///
 ///   S_t = S_{t-1} + phi(k_t)^T v_t       S [Dk, Dv]
 ///   z_t = z_{t-1} + phi(k_t)             z [Dk]
 ///   o_t = phi(q_t) S_t / (phi(q_t) . z_t + eps)
 ///
-/// Shapes: as stage 1; S [Dk, Dv] and z [Dk], one head after the other.
-/// Work: 2 Dk (Dv + 1) multiply-adds and 2 Dk exponentials a step. Bytes: inputs and output once; S and z stay in
-/// the cache.
-/// Limit: one core's arithmetic. Weakness: one core. Source: arXiv 2006.16236, equations 16 to 20.
+/// Shapes: q [B, H, L, Dk]; k [B, H, Lk, Dk]; v [B, H, Lk, Dv]; o [B, H, L, Dv]; S and z, one head after the other.
+/// Thread mapping: one thread.
+/// Resources: S and z, 4 Dk (Dv + 1) bytes, which stay in the cache.
+/// Work: 4 Dk (Dv + 1) operations and 2 Dk exponentials per head and position.
+/// Bytes: inputs and output once.
+/// Bound by: one core's arithmetic.
+/// Weakness: one core.
+/// Sources: arXiv 2006.16236, equations 16 to 20.
 
 #include <algorithm>
 #include <cstddef>
 #include <vector>
 
-#include "01_linear_attention/feature_map.hpp"
 #include "01_linear_attention/linear_attention.hpp"
+#include "common/feature_map.hpp"
 
 namespace tutorial::causal_attention {
 namespace {
@@ -57,7 +64,7 @@ void recurrent(const Arguments& a) {
   }
 }
 
-void recurrent_double(const Arguments& a) {  // a reference that nobody times: it may use all cores
+void recurrent_double(const Arguments& a) {  // a reference that is not timed: it may use all cores
 #pragma omp parallel for collapse(2) schedule(dynamic)
   for (int b = 0; b < a.B; ++b) {
     for (int h = 0; h < a.H; ++h) recurrence<double>(a, b, h);

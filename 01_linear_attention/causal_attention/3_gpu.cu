@@ -1,31 +1,37 @@
 /// @file
-/// Stage 3, `gpu`: the whole layer on the device, around the kernels of causal_dot_product.
+/// `gpu`: the whole layer on the device, around the kernels of causal_dot_product.
 ///
-/// Idea: the normaliser is one more value column. Give every value a last element of 1, and column Dv of phi(q_t)
-/// sum phi(k_i)^T [v_i, 1] is phi(q_t) . z_t. So three steps make the layer, and the middle one is the `dispatch`
-/// that we have:
+/// Idea: the normaliser is one more value column. Give every value a last element of 1. Column Dv of
+/// phi(q_t) sum phi(k_i)^T [v_i, 1] is then phi(q_t) . z_t. So three steps make the layer, and the middle one exists
+/// already:
 ///   1. features: phi(q), phi(k) and [v, 1] into workspace; k past key_lengths[b], or missing (Lk < L), becomes 0
-///   2. o' = causal_dot_product on these, with Dv + 1 columns
+///   2. o' = causal_dot_product's `dispatch` on these, with Dv + 1 columns
 ///   3. normalise: o = o'[:Dv] / (o'[Dv] + eps)
-/// Mends: stage 2 runs on one core. Same: the two states; z is the last column of S.
+/// Grows out of: 2_recurrent.cpp; port to the GPU: the loop is that of causal_dot_product, with kernels around it
+/// Improves on: `recurrent` runs on one core.
+/// Unchanged: the two states; z is the last column of S.
+/// Equation: o_t = phi(q_t) S_t / (phi(q_t) . z_t + eps)
 /// Shapes: workspace phi_q, phi_k [B, H, L, Dk]; v_one, o_one [B, H, L, Dv + 1], fp32 in global memory.
-/// Who does what: in steps 1 and 3 a warp takes a row at a time, its lanes run along the row; no shared memory.
-/// Work: as stage 2. Bytes: 12 tensors pass through global memory where 4 would do; steps 1 and 3 are 8 of them.
-/// Limit: step 2, see causal_dot_product; steps 1 and 3 run at the speed of memory. Needs: what dispatch needs for
-/// Dv + 1.
-/// Weakness: an exponential is cheap and a trip to global memory is not; phi could be taken as step 2 loads its
-/// tiles. And Dv + 1 columns fill blocks badly: 64 become 65, three blocks of 32 where two would do.
-/// Source: as stage 2.
+/// Thread mapping: in steps 1 and 3 a warp takes one row at a time, and its lanes run along the row.
+/// Resources: no shared memory in steps 1 and 3.
+/// Work: 4 Dk (Dv + 1) operations and 2 Dk exponentials per head and position.
+/// Bytes: 12 tensors pass through global memory where 4 would do. Steps 1 and 3 account for 8 of them.
+/// Bound by: step 2, see causal_dot_product; steps 1 and 3 by memory.
+/// Requires: what dispatch requires for Dv + 1.
+/// Weakness: an exponential is cheap and a trip to global memory is not. phi could be taken as step 2 loads its tiles.
+/// And Dv + 1 columns fill blocks badly: 64 become 65, which is three blocks of 32 where two would do.
+/// Sources: as `recurrent`.
 
 #include <cuda_runtime.h>
 
 #include <algorithm>
 
-#include "01_linear_attention/feature_map.hpp"
+#include "01_linear_attention/causal_dot_product/dispatch/lmha.hpp"
 #include "01_linear_attention/linear_attention.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/workspace.hpp"
+#include "common/feature_map.hpp"
 
 namespace tutorial::causal_attention {
 namespace {
@@ -90,11 +96,11 @@ void gpu(const Arguments& a) {
   launch(normalise_kernel, {grid, kWarps * 32}, a, packed<const float>(o_one, a.H, a.L, a.Dv + 1));
 }
 
-std::string gpu_limits(const Arguments& a) {
+std::string gpu_unsupported(const Arguments& a) {
   if (a.Dk > causal_dot_product::kLmhaMaxKeyDim && a.Dv > 1023) {
     return "Dv > 1023 with Dk > 256: atomic takes 1024 columns, one of them the normaliser";
   }
-  return causal_dot_product::dispatch_limits(inner(a, nullptr, nullptr, nullptr, nullptr));
+  return causal_dot_product::dispatch_unsupported(inner(a, nullptr, nullptr, nullptr, nullptr));
 }
 
 }  // namespace tutorial::causal_attention

@@ -1,14 +1,20 @@
 /// @file
-/// Stage 1, `quadratic`: attention as everybody first meets it, without the softmax.
+/// `quadratic`: attention as it is usually introduced, without the softmax.
 ///
 /// Idea: o = ((Q K^T) . M) V, where M_ti = 1 for i <= t and 0 above the diagonal. The score matrix is written down
-/// whole, masked, and multiplied by V. This is the definition, in double, and the truth for all stages that follow.
-///
-/// Shapes: Q, K [L, Dk]; scores [L, L]; V, O [L, Dv], for each of the B H heads in turn; a thread takes 16 rows at a
-/// time. Work: L^2 / 2 (Dk + Dv) multiply-adds a head (only i <= t is computed): at L = 4096 and Dk = Dv = 64 that is
-/// 32 times stage 2's L 2 Dk Dv. Memory: 8 L^2 bytes, 134 MB at L = 4096. Limit: the cores' arithmetic. Needs: L <=
-/// 4096. Weakness: both grow with L^2. Stage 2 never writes a score down. Source: arXiv 2006.16236, equation 3 with the
-/// similarity q . k and without the division, causal as in equation 8.
+/// whole, masked, and multiplied by V. This is the definition, in double, and the reference for all stages that follow.
+/// Grows out of: nothing
+/// Equation: o_t = sum_{i<=t} (q_t . k_i) v_i
+/// Shapes: Q, K [L, Dk]; scores [L, L]; V, O [L, Dv], for each of the B H heads in turn.
+/// Thread mapping: OpenMP gives each thread 16 rows of the scores at a time, and then 16 rows of O.
+/// Resources: 8 L^2 bytes, 134 MB at L = 4096.
+/// Work: L (L + 1) (Dk + Dv) operations per head, as only i <= t is computed. (A multiply-add counts as two operations,
+/// in all chapters.) At L = 4096 and Dk = Dv = 64 that is 32 times the 4 L Dk Dv of `recurrent`.
+/// Bytes: Q, K, V and O once; the scores are written and read.
+/// Bound by: the cores' arithmetic.
+/// Requires: L <= 4096.
+/// Weakness: memory and work grow with L^2.
+/// Sources: arXiv 2006.16236, equation 3 with the similarity q . k and without the division, causal as in equation 8.
 
 #include <cstddef>
 #include <vector>
@@ -46,7 +52,7 @@ void quadratic(const Arguments& a) {
   }
 }
 
-std::string quadratic_limits(const Arguments& a) {
+std::string quadratic_unsupported(const Arguments& a) {
   return a.L > 4096 ? "L > 4096: the score matrix would take over 134 MB and O(L^2) time" : "";
 }
 

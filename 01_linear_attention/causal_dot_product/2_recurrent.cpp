@@ -1,20 +1,22 @@
 /// @file
-/// Stage 2, `recurrent`: the same sum in another order, and L^2 is gone.
+/// `recurrent`: the same sum in another order, and L^2 is gone.
 ///
-/// Idea: q_t (k_i^T v_i) = (q_t . k_i) v_i, so o_t = q_t S_t with the state S_t = sum_{i<=t} k_i^T v_i, a matrix that
-/// every position reads and the next one adds to: an RNN whose hidden state is a matrix.
-/// Mends: the L^2 scores of stage 1. Same: the result, up to the order in which it is summed.
-///
-///   S_t = S_{t-1} + k_t^T v_t        S [Dk, Dv], S_0 = 0
-///   o_t = q_t S_t
-///
+/// Idea: q_t (k_i^T v_i) = (q_t . k_i) v_i, so o_t = q_t S_t with the state S_t = sum_{i<=t} k_i^T v_i. Every position
+/// reads this matrix, and the next one adds to it: an RNN whose hidden state is a matrix.
+/// Grows out of: 1_quadratic.cpp
+/// Improves on: `quadratic` computes L^2 scores.
+/// Unchanged: the result, up to the order in which it is summed.
+/// Equation: S_t = S_{t-1} + k_t^T v_t and o_t = q_t S_t, with S_0 = 0
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; S [Dk, Dv], one head after the other.
-/// Work: 2 Dk Dv multiply-adds a position, independent of t. Bytes: q, k, v and o once; S, 4 Dk Dv bytes, stays in the
-/// cache. The two lines share one loop over the rows d of S: a row is updated and read while it is in registers. The
-/// inner loop runs along Dv, where S, v and o are packed: the compiler turns it into full-width vector instructions.
-/// With the loops the other way round every step would stride by Dv. Limit: one core's arithmetic. Weakness: time steps
-/// must follow one another, heads need not; stage 3 uses that. Source: arXiv 2006.16236, section 3.4, equations 16 to
-/// 20 (without feature map and normaliser).
+/// Thread mapping: one thread. The two lines of the equation share one loop over the rows S[d, :]: a row is updated and
+/// read while it is in registers. The inner loop runs along Dv, where S, v and o are packed, and the compiler turns it
+/// into full-width vector instructions. With the loops the other way round every step would stride by Dv.
+/// Resources: S, 4 Dk Dv bytes, which stays in the cache.
+/// Work: 4 Dk Dv operations per head and position, however large t is.
+/// Bytes: q, k, v and o once.
+/// Bound by: one core's arithmetic.
+/// Weakness: positions must follow one another, but heads need not, and only one core works.
+/// Sources: arXiv 2006.16236, section 3.4, equations 16 to 20 (without feature map and normaliser).
 
 #include <cstddef>
 #include <vector>
@@ -55,7 +57,7 @@ void recurrent(const Arguments& a) {
   }
 }
 
-void recurrent_double(const Arguments& a) {  // a reference that nobody times: it may use all cores
+void recurrent_double(const Arguments& a) {  // a reference that is not timed: it may use all cores
 #pragma omp parallel for collapse(2) schedule(dynamic)
   for (int b = 0; b < a.B; ++b) {
     for (int h = 0; h < a.H; ++h) recurrence<double>(a, b, h);

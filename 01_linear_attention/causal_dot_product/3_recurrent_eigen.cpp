@@ -1,16 +1,20 @@
 /// @file
-/// Stage 3, `recurrent_eigen`: the recurrence as it stands in the paper, and all cores.
+/// `recurrent_eigen`: the recurrence as it stands in the paper, on all cores.
 ///
-/// Idea: Eigen turns the two lines of stage 2 into a rank-one update and a vector-matrix product; the B H heads share
-/// nothing, so OpenMP gives each core its own.
-/// Mends: stage 2 uses one core. Same: order of time steps, one state S a head.
-///
-///   S += k_t^T v_t                   S [Dk, Dv]
-///   o_t = q_t S
-///
-/// Shapes, work and bytes: as stage 2; but S is walked twice a step, once a line, and stays in each core's first-level
-/// cache (16 KB at Dk = Dv = 64). Limit: arithmetic of the cores; at Dk = Dv = 128 the walk through S. Weakness:
-/// parallel over heads alone. A GPU has thousands of lanes; stage 4 spreads S itself. Source: as stage 2.
+/// Idea: Eigen turns the two lines of `recurrent` into a rank-one update and a vector-matrix product. The B H heads
+/// share nothing, so OpenMP gives each core its own.
+/// Grows out of: 2_recurrent.cpp
+/// Improves on: `recurrent` uses one core.
+/// Unchanged: the order of positions, and one state S per head.
+/// Equation: S_t = S_{t-1} + k_t^T v_t and o_t = q_t S_t, with S_0 = 0
+/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; S [Dk, Dv], one per thread.
+/// Thread mapping: one thread per (batch, head) at a time.
+/// Resources: S, 16 KB per thread at Dk = Dv = 64, which stays in each core's first-level cache.
+/// Work: 4 Dk Dv operations per head and position. S is walked twice per position, once for each line.
+/// Bytes: q, k, v and o once.
+/// Bound by: the cores' arithmetic; at Dk = Dv = 128 the walk through S.
+/// Weakness: it is parallel only over heads, and a GPU has thousands of lanes.
+/// Sources: as `recurrent`.
 
 #include <Eigen/Dense>
 

@@ -48,13 +48,14 @@ INSTANTIATE_TEST_SUITE_P(From1To1000, MultiprocessorsTest, testing::Values(1, 2,
 TEST(DispatchTest, FollowsTheNumberOfMultiprocessors) {
   setenv("EMULATOR_MULTIPROCESSORS", "132", 1);
   EXPECT_EQ(pick(1, 64, 64), "lmha_low_occupancy");
-  EXPECT_EQ(pick(32, 64, 64), "lmha, 2 blocks a head, twice the threads");
-  EXPECT_EQ(pick(128, 64, 64), "lmha, 1 block a head, twice the threads");
-  EXPECT_EQ(pick(32, 128, 128), "lmha, 4 blocks a head, once the threads");
-  EXPECT_EQ(pick(33, 64, 130), "lmha, 3 blocks a head, twice the threads") << "4 tiles of whole warps would overlap";
+  EXPECT_EQ(pick(32, 64, 64), "lmha, 2 blocks per head, two threads per column");
+  EXPECT_EQ(pick(128, 64, 64), "lmha, 1 block per head, two threads per column");
+  EXPECT_EQ(pick(32, 128, 128), "lmha, 4 blocks per head");
+  EXPECT_EQ(pick(33, 64, 130), "lmha, 3 blocks per head, two threads per column")
+      << "4 tiles of whole warps would overlap";
   setenv("EMULATOR_MULTIPROCESSORS", "1", 1);
-  EXPECT_EQ(pick(1, 64, 64), "lmha, 1 block a head, twice the threads");
-  EXPECT_EQ(pick(1, 256, 256), "lmha, 2 blocks a head, once the threads") << "one block would have 1024 threads";
+  EXPECT_EQ(pick(1, 64, 64), "lmha, 1 block per head, two threads per column");
+  EXPECT_EQ(pick(1, 256, 256), "lmha, 2 blocks per head") << "one block would have 1024 threads";
   setenv("EMULATOR_MULTIPROCESSORS", "1000", 1);
   EXPECT_EQ(pick(32, 64, 64), "lmha_low_occupancy");
   unsetenv("EMULATOR_MULTIPROCESSORS");

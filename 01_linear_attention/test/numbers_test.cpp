@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "01_linear_attention/feature_map.hpp"
 #include "01_linear_attention/test/stages.hpp"
+#include "common/feature_map.hpp"
 
 namespace tutorial {
 namespace {

@@ -1,27 +1,40 @@
 /// @file
-/// Every way in which the stages 7 and 8 can be spread, and what dispatch chooses.
+/// Every plan of the launch behind dispatch, and what dispatch chooses.
 
 #include "02_chunkwise/linear_attention.hpp"
-#include "02_chunkwise/spread.hpp"
+#include "02_chunkwise/linear_attention/dispatch/walk.hpp"
 #include "02_chunkwise/test/stages.hpp"
 #include "common/device/device.hpp"
+#include "common/tile/launch_plan.hpp"
 
 namespace tutorial::linear_attention {
 namespace {
 
 template <int kColumns, int kSegments>
-void spread(const HalfArguments& a) {
-  sequence_parallel(a, make_spread(a.L, kColumns, kSegments));
+void walk_in_segments(const Bf16Arguments& a) {
+  walk(a, tile::make_launch_plan(a.L, kColumns, kSegments));
 }
 
 template <int kColumns>
 void expect_right(std::int64_t L, std::int64_t Dk, std::int64_t Dv) {
   Operator definition = linear_attention_operator();
   const std::size_t before = definition.stages().size();
-  definition.gpu<HalfArguments>("1", spread<kColumns, 1>, "").dtype(Dtype::bf16);
-  definition.gpu<HalfArguments>("2", spread<kColumns, 2>, "").dtype(Dtype::bf16);
-  definition.gpu<HalfArguments>("3", spread<kColumns, 3>, "").dtype(Dtype::bf16);
-  definition.gpu<HalfArguments>("100", spread<kColumns, 100>, "").dtype(Dtype::bf16);
+  definition.stage({.name = "1",
+                    .processor = Processor::gpu,
+                    .dtype = Dtype::bf16,
+                    .run = on<Bf16Arguments>(walk_in_segments<kColumns, 1>)});
+  definition.stage({.name = "2",
+                    .processor = Processor::gpu,
+                    .dtype = Dtype::bf16,
+                    .run = on<Bf16Arguments>(walk_in_segments<kColumns, 2>)});
+  definition.stage({.name = "3",
+                    .processor = Processor::gpu,
+                    .dtype = Dtype::bf16,
+                    .run = on<Bf16Arguments>(walk_in_segments<kColumns, 3>)});
+  definition.stage({.name = "100",
+                    .processor = Processor::gpu,
+                    .dtype = Dtype::bf16,
+                    .run = on<Bf16Arguments>(walk_in_segments<kColumns, 100>)});
   const Problem problem =
       make_problem(definition, {.sizes = {{"B", 1}, {"H", 2}, {"L", L}, {"Dk", Dk}, {"Dv", Dv}}, .seed = 3});
   const Outputs truth = evaluate_reference(definition, problem, Dtype::bf16);
@@ -32,7 +45,7 @@ void expect_right(std::int64_t L, std::int64_t Dk, std::int64_t Dv) {
   }
 }
 
-TEST(SpreadTest, EveryShapeOfTileInAnyNumberOfSegments) {
+TEST(WalkTest, EveryShapeOfTileInAnyNumberOfSegments) {
   for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{48, 144}, {128, 128}, {112, 208}}) {
     SCOPED_TRACE("Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
     expect_right<64>(410, Dk, Dv);
@@ -41,20 +54,8 @@ TEST(SpreadTest, EveryShapeOfTileInAnyNumberOfSegments) {
   expect_right<64>(410, 208, 80);
 }
 
-TEST(SpreadTest, SegmentsAreWholeChunksAndCoverTheSequence) {
-  for (const int L : {1, 63, 64, 65, 1000, 4096}) {
-    for (const int segments : {1, 2, 3, 7, 100}) {
-      const Spread spread = make_spread(L, 64, segments);
-      EXPECT_LE(spread.segments, segments);
-      EXPECT_EQ(spread.length % 64, 0);
-      EXPECT_LT((spread.segments - 1) * spread.length, L);
-      EXPECT_GE(spread.segments * spread.length, L);
-    }
-  }
-}
-
 std::string choice(int B, int H, int L, int Dk, int Dv) {
-  HalfArguments a{};
+  Bf16Arguments a{};
   a.B = B;
   a.H = H;
   a.L = L;
@@ -75,9 +76,9 @@ TEST(DispatchTest, ChoosesByHeadsAndLength) {
 }
 
 TEST(DispatchTest, SaysWhyItFallsBack) {
-  EXPECT_EQ(choice(1, 1, 64, 40, 64).substr(0, 6), "fused:");
-  EXPECT_EQ(choice(1, 1, 64, 64, 65).substr(0, 6), "fused:");
-  EXPECT_EQ(choice(1, 1, 64, 272, 64).substr(0, 6), "fused:");
+  EXPECT_EQ(choice(1, 1, 64, 40, 64).substr(0, 14), "fused in fp32:");
+  EXPECT_EQ(choice(1, 1, 64, 64, 65).substr(0, 14), "fused in fp32:");
+  EXPECT_EQ(choice(1, 1, 64, 272, 64).substr(0, 14), "fused in fp32:");
 }
 
 }  // namespace

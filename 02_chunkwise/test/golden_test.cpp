@@ -21,7 +21,7 @@ TEST_P(GoldenTest, EveryStageAgrees) {
     if (!why_not(definition, stage, problem).empty()) continue;  // widths that are no multiple of 16
     SCOPED_TRACE(stage.name);
     ++ran;
-    expect_close(evaluate(definition, stage, problem), expected, is_half(stage) ? 2e-2 : 1e-5);
+    expect_close(evaluate(definition, stage, problem), expected, is_bf16(stage) ? 2e-2 : 1e-5);
   }
   EXPECT_GE(ran, 5);
 }

@@ -2,9 +2,9 @@
 /// The operator with the normaliser, `--normalize`.
 
 #include "02_chunkwise/normalized.hpp"
-#include "01_linear_attention/feature_map.hpp"
 #include "01_linear_attention/linear_attention.hpp"
 #include "02_chunkwise/test/stages.hpp"
+#include "common/feature_map.hpp"
 #include "common/test/split.hpp"
 
 namespace tutorial {

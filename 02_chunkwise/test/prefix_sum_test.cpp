@@ -1,7 +1,7 @@
 /// @file
 /// The warm-up's two passes and their picture.
 
-#include "02_chunkwise/prefix_sum.hpp"
+#include "02_chunkwise/prefix_sum/prefix_sum.hpp"
 
 #include <gtest/gtest.h>
 

@@ -56,16 +56,15 @@ TEST(ShapesTest, WideHeads) {
   expect_stages_match(problem_of(1, 1, 70, 385, 40), {}, 3);
 }
 
-// What dispatch needs of stage 5: bf16 inputs of any width in any layout.
-TEST(ShapesTest, FusedTakesBf16) {
-  Operator definition = linear_attention_operator();
-  definition.gpu<linear_attention::HalfArguments>("fused_bf16", linear_attention::fused, "").dtype(Dtype::bf16);
-  const Stage& stage = definition.stages().back();
+// What the tensor cores do not support, dispatch computes in fp32: any width in any layout.
+TEST(ShapesTest, DispatchTakesAnyWidthAndLayout) {
+  const Stage& stage = find_stage("dispatch");
   for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{40, 65}, {7, 1}, {300, 33}}) {
     SCOPED_TRACE(widths(Dk, Dv));
     const Problem problem = problem_of(2, 2, 67, Dk, Dv);
-    expect_close(evaluate(definition, stage, problem, {.heads_inside = true, .row_padding = 3}),
-                 evaluate_reference(definition, problem, Dtype::bf16), tolerance_of(stage, problem.sizes));
+    expect_close(evaluate(linear_attention_operator(), stage, problem, {.heads_inside = true, .row_padding = 3}),
+                 evaluate_reference(linear_attention_operator(), problem, Dtype::bf16),
+                 tolerance_of(stage, problem.sizes));
   }
 }
 

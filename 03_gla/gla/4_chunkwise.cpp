@@ -1,70 +1,66 @@
 /// @file
-/// Stage 4, `chunkwise`: chapter 02's chunks, and inside each of them a second level that gives the products back.
+/// `chunkwise`: chapter 02's chunks, and inside each of them a second level that gives the products back.
 ///
-/// Idea: a decay from key i to query t may be cut at any position r between the two, exp(b_t - b_i) = exp(b_t - b_r)
-/// exp(b_r - b_i), and both factors are at most 1: nothing overflows, and what underflows is nothing. With a cut that
-/// many queries and many keys share, their scores are one matrix product. Between chunks the cut is the chunk's border:
-/// what is on the other side is in the state. Inside a chunk, sub-chunks of c = 16 are cut at the first row of the
-/// queries' sub-chunk. Only a sub-chunk with itself has no place for a cut; there it is stage 3.
-/// Mends: stage 3 has an exponential for each term of each score, L / 2 for each gate. Same: sums of gates in double,
-/// because stages on the CPU can afford it; heads over threads.
+/// Idea: a decay from key i to query t can be cut anywhere between the two, exp(b_t - b_i) = exp(b_t - b_cut) exp(b_cut
+/// - b_i). Both factors are at most 1: neither overflows, and where one underflows, so would the decay. Queries and
+/// keys that share a cut have their scores as one matrix product. Between chunks the cut is the chunk's border, and
+/// what lies before it is in the state. Inside a chunk, the queries of a sub-chunk of c = 16 positions and all keys
+/// before it share the sub-chunk's first row as their cut. Only a sub-chunk with itself has no cut to share: there the
+/// scores are computed pair by pair, as in `parallel_log`.
+/// Grows out of: 02_chunkwise/linear_attention/3_chunkwise.cpp
+/// Improves on: `parallel_log`, which takes one exponential for each term of each score, L / 2 per gate.
+/// Unchanged: chapter 02's chunks. Sums of g are in double, as in `parallel_log`: on the CPU that costs little.
+/// Equation:
 ///
-///   b_t = the sum of g from the chunk's first position up to t         b [C, Dk]; b_end its last row
-///   O_n = scale ((Q_n . exp(b)) S_{n-1} + P V_n)                       decays from the chunk's start
-///   S_n = diag(exp(b_end)) S_{n-1} + (K_n . exp(b_end - b))^T V_n      of the whole chunk, and to its end
+///     b_t = the sum of g from the chunk's first position up to t         the rows of b [C, Dk]; b_end is its last row
+///     O_n = scale ((Q_n . exp(b)) S_{n-1} + P V_n)                       decays from the chunk's start
+///     S_n = diag(exp(b_end)) S_{n-1} + (K_n . exp(b_end - b))^T V_n      decays of the whole chunk, and to its end
 ///
-///   P in sub-chunks, C = 64:    e           e  pair by pair: P_ti = sum_d Q_td K_id exp(b_td - b_id), i <= t
-///                               # e         #  a product: (Q . exp(b - b_r)) (K . exp(b_r - b))^T, r the first
-///                               # # e          row of the line: K's factor is shared by all of the line's #
-///                               # # # e
+///     P in sub-chunks, C = 64:    e           e  pair by pair: P_ti = sum_d Q_td K_id exp(b_td - b_id), i <= t
+///                                 # e         #  a product: (Q . exp(b - b_cut)) (K . exp(b_cut - b))^T, where cut is
+///                                 # # e          the first row of the line; all # of a line share K's factor
+///                                 # # # e
 ///
-/// Shapes: Q_n, K_n, b [C, Dk]; V_n, O_n [C, Dv]; S [Dk, Dv]; fp32 in host memory, b in double. The last chunk and the
-/// last sub-chunk may be shorter.
-/// Who does what: OpenMP gives each thread a head at a time. The # are Eigen's; the other products, which are too small
-/// for Eigen's way, chapter 02's add_product().
-/// Memory: 4 Dk Dv + 4 C^2 + 20 C Dk bytes a thread, which stay in the cache.
-/// Work: chapter 02's, and for each gate (c + 1) / 2 exponentials in the e, (1 - c / C) + (C / c - 1) / 2 in the # (of
-/// Q and of K), and 2 + 1 / C for the state: 12.8 at C = 64.
+/// Shapes: Q_n, K_n, b [C, Dk]; V_n, O_n [C, Dv]; S_n [Dk, Dv]; fp32 in host memory, b in double. S_0 is the state that
+/// chunk 1 starts from. The last chunk and the last sub-chunk may be shorter.
+/// Thread mapping: OpenMP gives each thread one head at a time. Eigen computes the #; the other products are too small
+/// for Eigen's way and use add_product() (common/small_product.hpp).
+/// Resources: 4 Dk Dv + 4 C^2 + 20 C Dk bytes per thread, which stay in the cache.
+/// Work: chapter 02's, and per gate (c + 1) / 2 exponentials in the e, (1 - c / C) of Q and (C / c - 1) / 2 of K in the
+/// #, and 2 + 1 / C for the state: 12.8 at C = 64.
 /// Bytes: q, k, v, g and o once.
-/// Limit: the cores' arithmetic. Needs: nothing; any C, any L, any g <= 0.
-/// Weakness: a chunk waits for the state of the one before, and there are as many threads as cores. The stages 5 and 6
-/// bring both forms to the GPU.
-/// Source: arXiv 2312.06635, section 4.2, chunks, and section 4.3, "secondary-level chunking".
+/// Bound by: the cores' arithmetic.
+/// Requires: nothing; any C, any L, any g <= 0.
+/// Weakness: a chunk waits for the state of the chunk before, and there are only as many threads as cores.
+/// Sources: arXiv 2312.06635, section 4.2 for chunks, section 4.3 for the second level ("secondary-level chunking").
 
 #include <Eigen/Dense>
 #include <algorithm>
 
-#include "02_chunkwise/small_product.hpp"
 #include "03_gla/gla.hpp"
+#include "common/eigen_rows.hpp"
 #include "common/parallel.hpp"
+#include "common/small_product.hpp"
 
 namespace tutorial::gla {
 namespace {
 
-using linear_attention::add_product;
-using linear_attention::Matrix;
 using Sums = Eigen::Array<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 constexpr int kSubChunk = 16;
-constexpr double kStrongest = -1000;  // as in stage 3
+constexpr double kLeastG = -1000;  // as in `parallel_log`
 
-/// Some rows of a head, from position t on.
-template <class M, class T>
-auto rows_of(const View<T>& view, int b, int h, int t, int rows, int columns) {
-  return Eigen::Map<M, 0, Eigen::OuterStride<>>(view.row(b, h, t), rows, columns, Eigen::OuterStride<>(view.stride_l));
-}
-
-/// The exponentials of sums of gates. The cast is done first and by itself: then Eigen computes many at once.
+/// The exponentials of sums of g. The cast is a pass of its own: then Eigen computes many exponentials at once.
 template <class X>
 Matrix decays(const X& sums) {
   Matrix x = sums.template cast<float>();
   return x.array().exp();
 }
 
-/// A chunk's running sums of gates.
-template <class G>
-Sums running_sums(const G& g) {
-  Sums b = g.template cast<double>().array().max(kStrongest);
+/// A chunk's running sums of g.
+template <class X>
+Sums running_sums(const X& g) {
+  Sums b = g.template cast<double>().array().max(kLeastG);
   for (Eigen::Index t = 1; t < b.rows(); ++t) b.row(t) += b.row(t - 1);
   return b;
 }
@@ -73,16 +69,16 @@ Sums running_sums(const G& g) {
 template <class P, class X>
 void compute_scores(P scores, const X& Q, const X& K, const Sums& b) {
   scores.setZero();
-  for (Eigen::Index r = 0, c; r < b.rows(); r += c) {
-    c = std::min<Eigen::Index>(kSubChunk, b.rows() - r);
-    if (r > 0) {  // all sub-chunks before, cut at r
-      const Matrix q = Q.middleRows(r, c).cwiseProduct(decays(b.middleRows(r, c).rowwise() - b.row(r)));
-      const Matrix k = K.topRows(r).cwiseProduct(decays(-(b.topRows(r).rowwise() - b.row(r))));
-      scores.block(r, 0, c, r).noalias() = q * k.transpose();
+  for (Eigen::Index cut = 0, c; cut < b.rows(); cut += c) {  // the first row of each sub-chunk of queries
+    c = std::min<Eigen::Index>(kSubChunk, b.rows() - cut);
+    if (cut > 0) {  // with the keys of all sub-chunks before
+      const Matrix q = Q.middleRows(cut, c).cwiseProduct(decays(b.middleRows(cut, c).rowwise() - b.row(cut)));
+      const Matrix k = K.topRows(cut).cwiseProduct(decays(-(b.topRows(cut).rowwise() - b.row(cut))));
+      scores.block(cut, 0, c, cut).noalias() = q * k.transpose();
     }
-    for (Eigen::Index i = r; i < r + c; ++i) {  // key i of the sub-chunk with the queries from i on
-      const Matrix kept = decays(b.middleRows(i, r + c - i).rowwise() - b.row(i));
-      scores.col(i).segment(i, r + c - i) = Q.middleRows(i, r + c - i).cwiseProduct(kept) * K.row(i).transpose();
+    for (Eigen::Index i = cut; i < cut + c; ++i) {  // key i of the sub-chunk itself with the queries from i on
+      const Matrix decay = decays(b.middleRows(i, cut + c - i).rowwise() - b.row(i));
+      scores.col(i).segment(i, cut + c - i) = Q.middleRows(i, cut + c - i).cwiseProduct(decay) * K.row(i).transpose();
     }
   }
 }

@@ -1,63 +1,68 @@
 /// @file
-/// Stage 5, `recurrent_gpu`: stage 1 on the GPU, the state in registers.
+/// `recurrent_gpu`: the recurrence on the GPU, its state in registers.
 ///
-/// Idea: columns of the state never meet, so a block takes a tile of them and keeps it in registers for the whole
-/// sequence. What flows is q, k, v and the gates, and a gate is a number between 0 and 1 that is made once and
-/// multiplied with: nothing can overflow, no sum of gates is ever formed.
-/// Mends: stage 4 has a thread a head. Same: the recurrence, step by step; its sums in fp32.
+/// Idea: column j of the state needs only column j of v. So a block keeps a tile of columns in registers for the whole
+/// sequence, and streams q, k, v and the gates past them. A gate is a number between 0 and 1 that is computed once and
+/// multiplied with: nothing can overflow, and no sum of g is ever formed.
+/// Grows out of: 1_recurrent.cpp; port to the GPU: the two loops of a step are spread over a block's registers, and its
+/// inputs pass through shared memory.
+/// Improves on: `chunkwise`, which has one thread per head.
+/// Unchanged: the recurrence, step by step. All sums are in fp32.
+/// Equation:
 ///
-///   S_d = 2^(g_td / ln 2) S_d + k_td v_t          row d of the block's 32 columns
-///   o_t = scale sum_d q_td S_d
+///     S_d = exp(g_td) S_d + k_td v_t          row d of the block's 32 columns
+///     o_t = scale sum_d q_td S_d
 ///
 /// Shapes: q, k, g [B, H, L, Dk]; v, o [B, H, L, Dv]; S_0 and final_state [B, H, Dk, Dv]; all fp32 in device memory.
-/// Who does what: block (b, h, tile) has 32 columns and 128 threads: 8 threads share a pair of columns, and have Dk / 8
-/// rows of it each, in turns of four. So the lanes of a warp ask shared memory for 8 neighbouring float4, each for 4
-/// lanes at once, and the 8 parts of an output are added up by 3 shuffles. Dk is rounded up to 32, 64, 128 or 256, so
-/// that loops over registers have lengths that the compiler knows.
-/// Gates are made as they pass: a block loads g, and what it puts into shared memory is 2^(g / ln 2). Each thread that
-/// reads it would else compute it again, 16 times in all.
-/// Double buffering as in chapter 01's `lmha`: while a tile of 8 steps is computed, the next one is on its way, by
-/// asynchronous copies into the other buffer; one barrier swaps the two.
+/// Thread mapping: block (b, h, tile) has 32 columns and 128 threads. Eight threads share two columns, and each of them
+/// has Dk / 8 of the rows, four neighbouring ones in turn. So the lanes of a warp read 8 neighbouring float4 from
+/// shared memory, each of them for 4 lanes, and 3 shuffles add up the 8 parts of an output. Dk is rounded up to 32, 64,
+/// 128 or 256, so that the compiler knows the length of every loop over registers.
+/// Gates are computed on the way: a block loads g, and what stays in shared memory is 2^(g / ln 2) (base2.cuh).
+/// Otherwise each thread that reads a gate would compute it again, 16 times in all.
+/// Double buffering as in chapter 01's `lmha`: while the block computes 8 steps, asynchronous copies fetch the next 8
+/// into a second buffer; one barrier swaps the two.
 /// Resources: Dk / 4 registers for the state; 26 KB of shared memory at Dk = 128.
-/// Work: Dk Dv multiplications and 2 Dk Dv multiply-adds a position, Dk exponentials for each tile of columns. Bytes:
-/// v, o and the states once; q, k and g once for each tile of columns, from the second-level cache after the first.
-/// Limit: L steps that follow one another, each of which waits for shared memory and for its shuffles.
-/// Needs: Dk <= 256.
-/// Weakness: steps in line, and with few heads idle multiprocessors. Stage 6 does the chunks all at once.
-/// Source: chapter 01's `lmha`; arXiv 2312.06635, section 4.1, "recurrent form".
+/// Work: per position Dk Dv multiplications and 2 Dk Dv multiply-adds, and Dk exponentials per tile of columns.
+/// Bytes: v, o and the states once; q, k and g once per tile of columns, after the first from the second-level cache.
+/// Bound by: L steps that follow one another, each of which waits for shared memory and for its shuffles.
+/// Requires: Dk <= 256.
+/// Weakness: the positions of a head follow one another, and with few heads multiprocessors are idle.
+/// Sources: chapter 01's `lmha`; arXiv 2312.06635, section 4.1, "recurrent form".
 
 #include <cuda_runtime.h>
 
 #include <climits>
 
-#include "02_chunkwise/float_tile.cuh"
 #include "03_gla/gla.hpp"
-#include "03_gla/gla/base2.cuh"
+#include "common/ceil_div.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/warp.cuh"
+#include "common/tile/base2.cuh"
+#include "common/tile/float_tile.cuh"
 
 namespace tutorial::gla {
 namespace {
 
-using linear_attention::Floats;
+using namespace tile;
 
-constexpr int kThreads = 128;
-constexpr int kShare = 8;                        // threads of a pair of columns
-constexpr int kColumns = 2 * kThreads / kShare;  // of a block
+constexpr int kBlock = 128;                    // threads
+constexpr int kShare = 8;                      // threads of a pair of columns
+constexpr int kColumns = 2 * kBlock / kShare;  // of a block
 constexpr int kMaxKeyDim = 256;
 
-/// Four neighbouring numbers for each of the threads that share a column: what they read at once.
+/// Elements of a row that the threads of a pair of columns read at once: four neighbouring ones each.
 constexpr int kTurn = 4 * kShare;
 
 /// Grid (tiles of the columns) (B H): the blocks of a head are neighbours.
 /// @tparam kDk Dk rounded up
 template <int kDk>
-__global__ void __launch_bounds__(kThreads, 4) recurrent_kernel(FloatArguments a) {
-  constexpr int kSteps = kDk > 128 ? 4 : 8;        // of a tile
-  constexpr int kLoads = kSteps * kDk / kThreads;  // of q a thread, of k and g as many
-  constexpr int kLoadsOfV = kSteps * kColumns / kThreads;
+__global__ void __launch_bounds__(kBlock, 4) recurrent_kernel(FloatArguments a) {
+  constexpr int kSteps = kDk > 128 ? 4 : 8;      // of a tile
+  constexpr int kLoads = kSteps * kDk / kBlock;  // of q per thread; as many of k and of g
+  constexpr int kLoadsOfV = kSteps * kColumns / kBlock;
   __shared__ Floats<4> q_tile[2][kSteps][kDk / 4], k_tile[2][kSteps][kDk / 4], gate_tile[2][kSteps][kDk / 4];
   __shared__ Floats<2> v_tile[2][kSteps][kColumns / 2];
 
@@ -68,12 +73,13 @@ __global__ void __launch_bounds__(kThreads, 4) recurrent_kernel(FloatArguments a
   const int j = first + 2 * pair;
   const auto row = [&](int r) { return r / 4 * kTurn + part * 4 + r % 4; };  // the row of the state in S[r]
 
-  // Starts the copies of a tile. Past the end keys are zeros and gates exp(0): the state stays as it is. Not unrolled:
-  // a copy keeps no thread waiting, and the addresses of all of them would take more registers than the state.
+  // Starts the copies of a tile; g lies where its gates will be. Past the end k and g are zeros: the state stays as it
+  // is. Not unrolled: no thread waits for a copy, and the addresses of all copies would take more registers than the
+  // state.
   const auto load_tile = [&](int t0, int buffer) {
 #pragma unroll 1
     for (int n = 0; n < kLoads; ++n) {
-      const int index = thread + n * kThreads, step = index / kDk, t = t0 + step, d = index % kDk;
+      const int index = thread + n * kBlock, step = index / kDk, t = t0 + step, d = index % kDk;
       const bool is_there = t < a.L && d < a.Dk;
       cp_async<4>(&q_tile[buffer][step][d / 4].of[d % 4], a.q.row(b, h, t) + d, is_there);
       cp_async<4>(&k_tile[buffer][step][d / 4].of[d % 4], a.k.row(b, h, t) + d, is_there);
@@ -81,18 +87,18 @@ __global__ void __launch_bounds__(kThreads, 4) recurrent_kernel(FloatArguments a
     }
 #pragma unroll 1
     for (int n = 0; n < kLoadsOfV; ++n) {
-      const int index = thread + n * kThreads, step = index / kColumns, t = t0 + step, column = index % kColumns;
+      const int index = thread + n * kBlock, step = index / kColumns, t = t0 + step, column = index % kColumns;
       cp_async<4>(&v_tile[buffer][step][column / 2].of[column % 2], a.v.row(b, h, t) + first + column,
                   t < a.L && first + column < a.Dv);
     }
     cp_async_commit();
   };
-  // Waits for a tile and makes gates of their logarithms; each thread of those that it has copied.
+  // Waits for a tile and turns g into gates. Each thread does so with the elements that it has copied.
   const auto finish_tile = [&](int buffer) {
     cp_async_wait<0>();
 #pragma unroll
     for (int n = 0; n < kLoads; ++n) {
-      const int index = thread + n * kThreads, d = index % kDk;
+      const int index = thread + n * kBlock, d = index % kDk;
       float& gate = gate_tile[buffer][index / kDk][d / 4].of[d % 4];
       gate = exp2f(base2(gate));
     }
@@ -151,7 +157,7 @@ __global__ void __launch_bounds__(kThreads, 4) recurrent_kernel(FloatArguments a
 }
 
 std::int64_t block_count(const FloatArguments& a) {
-  return std::int64_t(a.B) * a.H * ((a.Dv - 1) / kColumns + 1);
+  return std::int64_t(a.B) * a.H * ceil_div(a.Dv, kColumns);
 }
 
 }  // namespace
@@ -161,10 +167,10 @@ void recurrent_gpu(const FloatArguments& a) {
                       : a.Dk <= 64  ? recurrent_kernel<64>
                       : a.Dk <= 128 ? recurrent_kernel<128>
                                     : recurrent_kernel<256>;
-  launch(kernel, {unsigned(block_count(a)), kThreads}, a);
+  launch(kernel, {unsigned(block_count(a)), kBlock}, a);
 }
 
-std::string recurrent_gpu_limits(const FloatArguments& a) {
+std::string recurrent_gpu_unsupported(const FloatArguments& a) {
   if (a.Dk > kMaxKeyDim) return "Dk > 256: the state's columns would not fit into the registers of 8 threads";
   if (block_count(a) > INT_MAX) return "B H > 2^31 - 1 tiles of 32 columns: the grid";
   if (a.L > INT_MAX - 16) return "L > 2^31 - 17: positions are counted in int";

@@ -1,105 +1,97 @@
 /// @file
-/// Stage 6, `chunk_gpu`: chunks on the GPU, all at once; chapter 02's `materialized` with gates.
+/// `chunk_gpu`: chunks on the GPU, all at once, with gates.
 ///
-/// Idea: with sums of gates that begin anew in every chunk, a chunk's state, its scores and its outputs need nothing of
-/// other chunks but the state that it starts from. A kernel first writes these sums, because each of them is needed by
-/// many blocks of the other kernels.
-/// Mends: stage 5 takes L steps in line. Same: the equations of stage 4 with C = 64, but one level of them.
+/// Idea: chapter 02's `materialized` computes the states of all chunks at once, then their running sum, then all
+/// outputs at once. With sums of g that begin anew in every chunk, that still holds: of other chunks, a chunk needs
+/// nothing but the state that it starts from. One more kernel in front writes these sums, because many blocks of the
+/// other kernels need each of them.
+/// Grows out of: 02_chunkwise/linear_attention/4_materialized.cu
+/// Improves on: `recurrent_gpu`, which takes L steps one after the other.
+/// Unchanged: the three kernels of `materialized`, its tiles and blocks. The equations are those of `chunkwise` with C
+/// = 64, without its second level.
+/// Equation:
 ///
-///   b_t = the sum of g / ln 2 from the chunk's first position up to t           gate_sums_kernel
-///   X_n = (K_n . 2^(b_end - b))^T V_n                                           chunk_states_kernel
-///   S_n = diag(2^b_end) S_{n-1} + X_n, S_{n-1} in the place of X_n              scan_kernel
-///   O_n = scale ((Q_n . 2^b) S_{n-1} + P V_n)                                   outputs_kernel
-///   P_ti = sum_d Q_td K_id 2^(b_td - b_id), i <= t
+///     b_t = the sum of g / ln 2 from the chunk's first position up to t           gate_sums_kernel
+///     X_n = (K_n . 2^(b_end - b))^T V_n                                           chunk_states_kernel
+///     S_n = diag(2^b_end) S_{n-1} + X_n, S_{n-1} in the place of X_n              running_sum_kernel
+///     O_n = scale ((Q_n . 2^b) S_{n-1} + P V_n)                                   outputs_kernel
+///     P_ti = sum_d Q_td K_id 2^(b_td - b_id), i <= t
 ///
-/// The differences in P must be right to 1e-6 or so, be there a sum of -256 or of -10000 in front of both: that is
-/// beyond fp32. So a sum is made in double, of which there is one addition a gate, and handed on as two fp32 numbers,
-/// `high`, the sum rounded, and `low`, what that has left out. The difference of two sums is the difference of the high
-/// parts, which is exact where it matters (where both are close), plus that of the low ones. Two more additions in a
-/// loop that waits for exponentials.
-/// Above the diagonal the exponent is positive and the power may be infinite: these scores are not multiplied by 0, but
-/// replaced by it.
-///
+/// The differences b_td - b_id must be right to about 1e-6, whether -256 or -10000 stands in front of both: that is
+/// beyond fp32. So the sums are formed in double, one addition per gate, and stored as two fp32 numbers: `high`, the
+/// rounded sum, and `low`, what the rounding has left out. The difference of two sums is the difference of their high
+/// parts, which is exact where both are close, plus that of the low parts.
+/// Above the diagonal the exponent is positive and the power may be infinite: these scores are not multiplied by 0,
+/// they are replaced by it.
 /// Shapes: q, k, g [B, H, L, Dk]; v, o [B, H, L, Dv]; S_0 and final_state [B, H, Dk, Dv]; high, low [B, H, L, Dk];
 /// states [B, H, N, Dk, Dv] for the N = ceil(L / 64) chunks; all fp32 in device memory.
-/// Who does what: in the first kernel a thread walks a column of a chunk's gates; in the second block (b h n, tile) has
-/// a 64 x 64 tile of X_n, in the last one a tile of 64 columns of O_n, and a thread has 4 x 4 of it (float_tile.cuh of
-/// chapter 02). In the third a thread has one element of a state, and walks the chunks.
+/// Thread mapping: in gate_sums_kernel one thread per column of a chunk's g. The other kernels as in `materialized`: in
+/// chunk_states_kernel and outputs_kernel one block per chunk and tile of 64 x 64, 4 x 4 elements per thread
+/// (float_tile.cuh); in running_sum_kernel one thread per element of a state.
 /// Resources: 34 KB and 85 KB of shared memory; 16 sums of each product in registers.
-/// Work: chapter 02's, 2 Dk Dv + 64 / 2 (Dk + Dv) multiply-adds a position; and 40 exponentials for each gate and tile
-/// of columns: 32.5 that pairs need, and those that the diagonal's blocks of 16 x 16 have too many; and one each for Q,
-/// for K and for the states. Bytes: those of chapter 02, g, and the sums, 8 L Dk a head, written once and read in both
-/// other kernels.
-/// Limit: exponentials, of which a multiprocessor does one for every eight multiply-adds. Needs: states of at most 4095
-/// tiles; nothing of strides and gates.
-/// Weakness: pair by pair no tensor core can help, and every tile of columns computes the scores again. Stage 7 has
-/// stage 4's second level, on tensor cores, and the rest of the pairs once.
-/// Source: arXiv 2312.06635, section 4.2; chapter 02's `materialized`.
+/// Work: chapter 02's, 2 Dk Dv + 64 / 2 (Dk + Dv) multiply-adds per position. Exponentials per gate and tile of
+/// columns: 40 for the scores, of which 32.5 are of pairs with i <= t and the others lie in the 16 x 16 blocks on the
+/// diagonal; one each for Q, for K and for the states.
+/// Bytes: those of `materialized`, g, and 8 L Dk per head for the sums, written once and read by both other kernels.
+/// Bound by: the exponentials in the scores: a multiprocessor computes one in the time of eight multiply-adds.
+/// Requires: states of at most 4095 tiles.
+/// Weakness: pair by pair, tensor cores cannot help, and every tile of columns computes the scores again.
+/// Sources: arXiv 2312.06635, section 4.2; chapter 02's `materialized`.
 
 #include <cuda_runtime.h>
 
 #include <climits>
 
-#include "02_chunkwise/float_tile.cuh"
 #include "03_gla/gla.hpp"
-#include "03_gla/gla/base2.cuh"
+#include "common/ceil_div.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
+#include "common/tile/base2.cuh"
+#include "common/tile/float_tile.cuh"
 
 namespace tutorial::gla {
 namespace {
 
-using namespace linear_attention;  // the tiles
+using namespace tile;
 
 constexpr int kChunkLength = kTileRows;
 constexpr int kColumns = 64;  // of a tile
-constexpr int kAhead = 8;     // chunks that the scan reads at a time
+constexpr int kAhead = 8;     // chunks that the running sum reads at a time
 using Tile = FloatTile<kColumns>;
 
-int divided_up(int count, int by) {
-  return (count - 1) / by + 1;
-}
-
-/// Sums of gates from the start of their chunk: high + low.
+/// b = high + low: sums of g / ln 2 from the start of their chunk.
 struct GateSums {
   View<float> high, low;
 };
 
-/// A block's chunk.
-struct Chunk {
-  int b, h, t;
-
-  __device__ __forceinline__ Chunk(const FloatArguments& a, int N)
-      : b(int(blockIdx.x) / N / a.H), h(int(blockIdx.x) / N % a.H), t(int(blockIdx.x) % N * kChunkLength) {}
-};
-
 /// Grid (B H N, ceil(Dk / kTileThreads)).
 __global__ void gate_sums_kernel(FloatArguments a, int N, GateSums sums) {
-  const Chunk chunk(a, N);
-  const int d = int(blockIdx.y) * kTileThreads + int(threadIdx.x);
+  const int n = int(blockIdx.x) % N, head = int(blockIdx.x) / N, b = head / a.H, h = head % a.H;
+  const int first = n * kChunkLength, d = int(blockIdx.y) * kTileThreads + int(threadIdx.x);
   if (d >= a.Dk) return;
   double sum = 0;
 #pragma unroll 8
-  for (int t = chunk.t; t < min(chunk.t + kChunkLength, a.L); ++t) {
-    sum += double(base2(load_global(&a.g.row(chunk.b, chunk.h, t)[d])));
+  for (int t = first; t < min(first + kChunkLength, a.L); ++t) {
+    sum += double(base2(load_global(&a.g.row(b, h, t)[d])));
     const auto high = float(sum);
-    store_global(&sums.high.row(chunk.b, chunk.h, t)[d], high);
-    store_global(&sums.low.row(chunk.b, chunk.h, t)[d], float(sum - double(high)));
+    store_global(&sums.high.row(b, h, t)[d], high);
+    store_global(&sums.low.row(b, h, t)[d], float(sum - double(high)));
   }
 }
 
-/// K, whose rows and columns from position t and row d of the state on load_tile() has loaded, becomes K . 2^(b_end -
-/// b). Each thread does the elements that it has loaded.
-__device__ __forceinline__ void decay_to_end(const Tile& K, const FloatArguments& a, const GateSums& sums,
-                                             const Chunk& chunk, int d) {
-  const int column = int(threadIdx.x) % kColumns, end = min(chunk.t + kChunkLength, a.L) - 1;
+/// K becomes K . 2^(b_end - b). Each thread multiplies the elements that it has loaded by load_tile(): no barrier
+/// between.
+/// @param t,d position and row of the state that the tile begins with
+__device__ __forceinline__ void decay_to_end(const Tile& K, const FloatArguments& a, const GateSums& sums, int b, int h,
+                                             int t, int d) {
+  const int column = int(threadIdx.x) % kColumns, end = min(t + kChunkLength, a.L) - 1;
   if (d + column >= a.Dk) return;
-  const float end_high = load_global(&sums.high.row(chunk.b, chunk.h, end)[d + column]);
-  const float end_low = load_global(&sums.low.row(chunk.b, chunk.h, end)[d + column]);
-  for (int row = int(threadIdx.x) / kColumns; chunk.t + row <= end; row += kTileThreads / kColumns) {
-    const float high = load_global(&sums.high.row(chunk.b, chunk.h, chunk.t + row)[d + column]);
-    const float low = load_global(&sums.low.row(chunk.b, chunk.h, chunk.t + row)[d + column]);
-    *K.at(row, column) *= exp2f((end_high - high) + (end_low - low));
+  const float *high = sums.high.row(b, h, 0) + d + column, *low = sums.low.row(b, h, 0) + d + column;
+  const float end_high = load_global(high + end * sums.high.stride_l),
+              end_low = load_global(low + end * sums.low.stride_l);
+  for (int row = int(threadIdx.x) / kColumns; t + row <= end; row += kTileThreads / kColumns) {
+    const std::int64_t at = (t + row) * sums.high.stride_l;
+    *K.at(row, column) *= exp2f((end_high - load_global(high + at)) + (end_low - load_global(low + at)));
   }
 }
 
@@ -107,13 +99,14 @@ __device__ __forceinline__ void decay_to_end(const Tile& K, const FloatArguments
 __global__ void __launch_bounds__(kTileThreads, 2)
     chunk_states_kernel(FloatArguments a, int N, GateSums sums, float* states) {
   const Tile K{dynamic_shared<float>()}, V{K.data + Tile::kElements};
-  const Chunk chunk(a, N);
+  const int n = int(blockIdx.x) % N, head = int(blockIdx.x) / N, b = head / a.H, h = head % a.H;
   const int tiles = (a.Dv - 1) / kColumns + 1;
   const int d = int(blockIdx.y) / tiles * kTileRows, j = int(blockIdx.y) % tiles * kColumns;  // the tile's corner
+  const int t = n * kChunkLength;
 
-  load_tile(K, a.k.row(chunk.b, chunk.h, chunk.t) + d, a.k.stride_l, a.L - chunk.t, a.Dk - d);
-  load_tile(V, a.v.row(chunk.b, chunk.h, chunk.t) + j, a.v.stride_l, a.L - chunk.t, a.Dv - j);
-  decay_to_end(K, a, sums, chunk, d);
+  load_tile(K, a.k.row(b, h, t) + d, a.k.stride_l, a.L - t, a.Dk - d);
+  load_tile(V, a.v.row(b, h, t) + j, a.v.stride_l, a.L - t, a.Dv - j);
+  decay_to_end(K, a, sums, b, h, t, d);
   __syncthreads();
   float X[4][kColumns / 16] = {};
   add_transposed_product(X, K, V);
@@ -127,7 +120,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
 }
 
 /// Leaves in each chunk's place the state that it starts from. Grid (B H, ceil(Dk Dv / kTileThreads)).
-__global__ void scan_kernel(FloatArguments a, int N, View<const float> high, float* states) {
+__global__ void running_sum_kernel(FloatArguments a, int N, GateSums sums, float* states) {
   const std::int64_t head = blockIdx.x, b = head / a.H, h = head % a.H;
   const int element = int(blockIdx.y * blockDim.x + threadIdx.x), d = element / a.Dv, j = element % a.Dv;
   if (d >= a.Dk) return;
@@ -141,19 +134,19 @@ __global__ void scan_kernel(FloatArguments a, int N, View<const float> high, flo
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       X[i] = i < count ? place[i * size] : 0.0f;
-      decay[i] = i < count ? exp2f(load_global(&high.row(b, h, min((n + i + 1) * kChunkLength, a.L) - 1)[d])) : 0.0f;
+      const int end = min((n + i + 1) * kChunkLength, a.L) - 1;
+      decay[i] = i < count ? exp2f(load_global(&sums.high.row(b, h, end)[d])) : 1.0f;
     }
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      if (i >= count) continue;
-      store_global(&place[i * size], S);
+      if (i < count) store_global(&place[i * size], S);
       S = decay[i] * S + X[i];
     }
   }
   if (a.final_state.data) store_global(&a.final_state.row(b, h, d)[j], S);
 }
 
-/// P += the scores of 64 of the Dk, sums of the rows y + 16 r and the columns x + 16 c where c <= r.
+/// P += (Q K^T with decays), sums of the rows y + 16 r and the columns x + 16 c where c <= r, of 64 of the Dk.
 __device__ __forceinline__ void add_decayed_scores(float (&P)[4][4], const Tile& Q, const Tile& K, const Tile& high,
                                                    const Tile& low) {
 #pragma unroll 1
@@ -174,8 +167,8 @@ __device__ __forceinline__ void add_decayed_scores(float (&P)[4][4], const Tile&
       for (int r = c; r < 4; ++r) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const float sum = (q_high[r].of[e] - k_high.of[e]) + (q_low[r].of[e] - k_low.of[e]);
-          P[r][c] += q[r].of[e] * k.of[e] * exp2f(sum);
+          const float difference = (q_high[r].of[e] - k_high.of[e]) + (q_low[r].of[e] - k_low.of[e]);
+          P[r][c] += q[r].of[e] * k.of[e] * exp2f(difference);
         }
       }
     }
@@ -193,14 +186,14 @@ __device__ __forceinline__ void decay_from_start(const Tile& Q, const Tile& high
 /// Grid (B H N, tiles of the columns).
 __global__ void __launch_bounds__(kTileThreads, 2)
     outputs_kernel(FloatArguments a, int N, GateSums sums, const float* states) {
-  const auto tile = [&](int i) { return Tile{dynamic_shared<float>() + i * Tile::kElements}; };
-  const Tile Q = tile(0), K = tile(1), high = tile(2), low = tile(3), S = tile(4);
-  const Chunk chunk(a, N);
-  const int b = chunk.b, h = chunk.h, t = chunk.t, rows = a.L - t, j = int(blockIdx.y) * kColumns;
+  const Tile Q{dynamic_shared<float>()}, K{Q.data + Tile::kElements}, S{K.data + Tile::kElements};
+  const Tile high{S.data + Tile::kElements}, low{high.data + Tile::kElements};
+  const int n = int(blockIdx.x) % N, head = int(blockIdx.x) / N, b = head / a.H, h = head % a.H;
+  const int t = n * kChunkLength, rows = a.L - t, j = int(blockIdx.y) * kColumns;
   const float* state = states + std::int64_t(blockIdx.x) * a.Dk * a.Dv + j;
 
   float scores[4][4] = {}, O[4][kColumns / 16] = {};
-  for (int d = 0; d < a.Dk; d += 64) {
+  for (int d = 0; d < a.Dk; d += kTileRows) {
     load_tile(Q, a.q.row(b, h, t) + d, a.q.stride_l, rows, a.Dk - d);
     load_tile(K, a.k.row(b, h, t) + d, a.k.stride_l, rows, a.Dk - d);
     load_tile(high, sums.high.row(b, h, t) + d, sums.high.stride_l, rows, a.Dk - d);
@@ -231,35 +224,31 @@ std::int64_t gate_count(const FloatArguments& a) {
   return std::int64_t(a.B) * a.H * a.L * a.Dk;
 }
 
-std::int64_t state_count(const FloatArguments& a) {
-  return std::int64_t(a.B) * a.H * divided_up(a.L, kChunkLength) * a.Dk * a.Dv;
-}
-
 }  // namespace
 
 void chunk_gpu(const FloatArguments& a) {
-  const int N = divided_up(a.L, kChunkLength), row_tiles = divided_up(a.Dk, kTileRows);
+  const int N = ceil_div(a.L, kChunkLength), row_tiles = ceil_div(a.Dk, kTileRows);
   const auto heads = unsigned(a.B * a.H), chunks = heads * unsigned(N);
-  const auto column_tiles = unsigned(divided_up(a.Dv, kColumns));
+  const auto column_tiles = unsigned(ceil_div(a.Dv, kColumns));
   const std::size_t tile_bytes = Tile::kElements * sizeof(float);
-  float* states = workspace<float>("gla: chunk states", std::size_t(state_count(a)));
-  float* high = workspace<float>("gla: gate sums", 2 * std::size_t(gate_count(a)));
-  const GateSums sums{packed(high, a.H, a.L, a.Dk), packed(high + gate_count(a), a.H, a.L, a.Dk)};
-
-  launch(gate_sums_kernel, {dim3(chunks, unsigned(divided_up(a.Dk, kTileThreads))), kTileThreads}, a, N, sums);
+  float* high =
+      workspace<float>("gla: sums of gates and chunk states", std::size_t(chunk_gpu_memory(a)) / sizeof(float));
+  float *low = high + gate_count(a), *states = low + gate_count(a);
+  const GateSums sums{packed(high, a.H, a.L, a.Dk), packed(low, a.H, a.L, a.Dk)};
+  launch(gate_sums_kernel, {dim3(chunks, unsigned(ceil_div(a.Dk, kTileThreads))), kTileThreads}, a, N, sums);
   launch(chunk_states_kernel, {dim3(chunks, unsigned(row_tiles) * column_tiles), kTileThreads, 2 * tile_bytes}, a, N,
          sums, states);
-  launch(scan_kernel, {dim3(heads, unsigned(divided_up(a.Dk * a.Dv, kTileThreads))), kTileThreads}, a, N,
-         packed<const float>(high, a.H, a.L, a.Dk), states);
+  launch(running_sum_kernel, {dim3(heads, unsigned(ceil_div(a.Dk * a.Dv, kTileThreads))), kTileThreads}, a, N, sums,
+         states);
   launch(outputs_kernel, {dim3(chunks, column_tiles), kTileThreads, 5 * tile_bytes}, a, N, sums, states);
 }
 
-std::string chunk_gpu_limits(const FloatArguments& a) {
-  if (std::int64_t(a.B) * a.H * divided_up(a.L, kChunkLength) > INT_MAX) {
+std::string chunk_gpu_unsupported(const FloatArguments& a) {
+  if (std::int64_t(a.B) * a.H * ceil_div(a.L, kChunkLength) > INT_MAX) {
     return "B H > 2^31 - 1 chunks of 64: the grid's first dimension";
   }
   constexpr int kMostTiles = 65535 / (kTileRows * kColumns / kTileThreads);
-  if (std::int64_t(divided_up(a.Dk, kTileRows)) * divided_up(a.Dv, kColumns) > kMostTiles) {
+  if (std::int64_t(ceil_div(a.Dk, kTileRows)) * ceil_div(a.Dv, kColumns) > kMostTiles) {
     return "a state of more than 4095 tiles of 64 x 64: the grid's second dimension";
   }
   if (a.L > INT_MAX - kChunkLength) return "L > 2^31 - 65: positions are counted in int";
@@ -267,7 +256,7 @@ std::string chunk_gpu_limits(const FloatArguments& a) {
 }
 
 std::int64_t chunk_gpu_memory(const FloatArguments& a) {
-  return 4 * (state_count(a) + 2 * gate_count(a));
+  return 4 * (std::int64_t(a.B) * a.H * ceil_div(a.L, kChunkLength) * a.Dk * a.Dv + 2 * gate_count(a));
 }
 
 }  // namespace tutorial::gla

@@ -1,45 +1,47 @@
 /// @file
-/// The kernel in front of the stages 7 and 8: the gates of each sub-chunk, in q, in k, and in the scores of its own
-/// pairs. prepared.hpp has the formulas, decay_sub_chunk.cuh the loop.
+/// The kernel in front of the tensor-core stages: the gates of each sub-chunk, multiplied into q, into k, and into the
+/// scores of the sub-chunk with itself. prepared.hpp has the formulas, common/tile/decay_sub_chunk.cuh the loop.
 ///
-/// Idea: a pair's decay is a product of gates, and a product of numbers between 0 and 1 needs no logarithm to be
-/// stable: what is not stable is to divide one by another. So nothing is divided. A key starts as k_i, and with each
-/// position t that passes it is multiplied by a_t, once for all of the sub-chunk's queries that are still to come: 16
-/// keys in 16 registers for each element d, that fade like rows of a state. A query's score is the product with what
-/// is left of the key, and what is left of it in the end is what goes into the state. This takes one exponential for
-/// each gate, where stage 6 has one for each pair; and no sum of gates exists that could lose a weak gate behind a
-/// strong one.
+/// Idea: a pair's decay is a product of gates. A product of numbers between 0 and 1 needs no logarithm to be stable;
+/// only dividing one by another is unstable. So nothing is divided. Key i starts as k_i, and at each later position t
+/// it is multiplied by exp(g_t), once for all queries of the sub-chunk that are still to come: 16 keys in 16 registers
+/// for each element d, which fade like the rows of a state. The score of query t is its product with what is left of
+/// the key. What is left after position 16 goes into the state. This takes one exponential per gate, where `chunk_gpu`
+/// takes one per pair and element; and there is no sum of g in which a small |g| could get lost behind a large one.
 ///
 ///     t = 1:   k_1
-///     t = 2:   k_1 a_2        k_2                      P_2i = sum_d q_2d (row t = 2, column i)_d
-///     t = 3:   k_1 a_2 a_3    k_2 a_3    k_3
+///     t = 2:   k_1 exp(g_2)             k_2                     P_ti = sum_d q_td (row t, column i)_d
+///     t = 3:   k_1 exp(g_2) exp(g_3)    k_2 exp(g_3)    k_3
 ///      ...
 ///
 /// Shapes: q, k, g [B, H, L, Dk] in; Prepared out.
-/// Who does what: block (n, h, b) has chunk n of head (b, h), each of its 4 warps a sub-chunk, without any barrier. A
-/// lane has 4 neighbouring elements d of each row (2 where Dk <= 64); slices of 128 elements follow one another. The 16
-/// sums of a query are added up over the lanes in 16 shuffles: with each step a lane hands half of its sums to its
-/// partner and takes the other half of the partner's, until lane l has that of key l / 2.
-/// All 16 rows are asked for before the first is used: that is what the multiprocessor has of memory requests under
-/// way.
-/// Resources: 168 registers, three blocks a multiprocessor; no shared memory.
-/// Operations for each q_td: 17 / 2 multiply-adds, 15 / 2 multiplications and one exponential, and the shuffles.
-/// Bytes for each q_td: q, k and g read once, 8; q~ and k~ written, 4; decays and scores, 1 / 4 + 32 / Dk.
-/// Limit: the memory's bandwidth. Needs: Dk a multiple of 16, rows aligned to 16 bytes.
-/// Weakness: q and k make another trip through memory.
+/// Thread mapping: block (n, h, b) has chunk n of head (b, h), each of its 4 warps one sub-chunk, without any barrier.
+/// A lane has 4 neighbouring elements d of each row (2 where Dk <= 64); slices of 128 elements follow one another. The
+/// 16 sums of a query are added up over the lanes by 16 shuffles: in each step a lane gives half of its sums to its
+/// partner and takes the other half of the partner's, until lane l has that of key l / 2. All 16 rows are loaded before
+/// the first is used, so that enough memory requests are under way.
+/// Resources: 168 registers, three blocks per multiprocessor; no shared memory.
+/// Work: per element of q 17 / 2 multiply-adds, 15 / 2 multiplications and one exponential; and the shuffles.
+/// Bytes: per element of q 8 for q, k and g; 4 for q~ and k~; 1 / 4 + 32 / Dk for decays and scores.
+/// Bound by: the memory's bandwidth.
+/// Requires: Dk a multiple of 16, rows aligned to 16 bytes.
+/// Weakness: q and k pass through device memory once more.
 /// Sources: arXiv 2312.06635, section 4.3, for the two levels; products instead of differences of sums are ours.
 
 #include <cuda_runtime.h>
 
-#include "03_gla/gla/decay_sub_chunk.cuh"
 #include "03_gla/gla/prepared.hpp"
+#include "common/ceil_div.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/workspace.hpp"
+#include "common/tile/decay_sub_chunk.cuh"
 
 namespace tutorial::gla {
 namespace {
+
+using namespace tile;
 
 constexpr int kChunkLength = 64;
 constexpr int kPrepareThreads = 32 * kChunkLength / kSubChunk;
@@ -52,23 +54,23 @@ struct ToMemory {
   int stride;        ///< from row to row
   bool has_columns;  ///< the lane's elements exist
 
-  using Half = decltype(Row<kElements>::q);
-  using Float = decltype(Row<kElements>::g);
+  using Bf16Row = decltype(Row<kElements>::q);
+  using FloatRow = decltype(Row<kElements>::g);
 
   __device__ __forceinline__ void query(int t, const float (&row)[kElements]) const {
-    if (has_columns) store_global(reinterpret_cast<Half*>(q + std::int64_t(t) * stride), packed_row(row));
+    if (has_columns) store_global(reinterpret_cast<Bf16Row*>(q + std::int64_t(t) * stride), packed_row(row));
   }
   __device__ __forceinline__ void key(int i, const float (&row)[kElements]) const {
-    if (has_columns) store_global(reinterpret_cast<Half*>(k + std::int64_t(i) * stride), packed_row(row));
+    if (has_columns) store_global(reinterpret_cast<Bf16Row*>(k + std::int64_t(i) * stride), packed_row(row));
   }
   __device__ __forceinline__ void decay(const float (&row)[kElements]) const {
-    if (has_columns) store_global(reinterpret_cast<Float*>(decays), float_row(row));
+    if (has_columns) store_global(reinterpret_cast<FloatRow*>(decays), float_row(row));
   }
 };
 
 /// Grid (N, H, B).
 template <int kElements>
-__global__ void __launch_bounds__(kPrepareThreads, 3) prepare_kernel(HalfArguments a, Prepared out) {
+__global__ void __launch_bounds__(kPrepareThreads, 3) prepare_kernel(Bf16Arguments a, Prepared out) {
   const int b = int(blockIdx.z), h = int(blockIdx.y), lane = int(lane_index());
   const int sub_chunk = int(blockIdx.x) * (kChunkLength / kSubChunk) + int(threadIdx.x) / 32;
   const int first = sub_chunk * kSubChunk;
@@ -91,15 +93,15 @@ __global__ void __launch_bounds__(kPrepareThreads, 3) prepare_kernel(HalfArgumen
   store_global(units + score_unit(), packed_scores(scores));
 }
 
-int chunk_count(const HalfArguments& a) {
-  return (a.L - 1) / kChunkLength + 1;
+int chunk_count(const Bf16Arguments& a) {
+  return ceil_div(a.L, kChunkLength);
 }
 
 /// Elements of the four tensors, each a multiple of 256 bytes.
 struct Sizes {
   std::int64_t rows, decays, scores;
 
-  explicit Sizes(const HalfArguments& a) {
+  explicit Sizes(const Bf16Arguments& a) {
     const std::int64_t sub_chunks = std::int64_t(a.B) * a.H * chunk_count(a) * (kChunkLength / kSubChunk);
     rows = sub_chunks * kSubChunk * a.Dk;
     decays = sub_chunks * a.Dk;
@@ -109,7 +111,7 @@ struct Sizes {
 
 }  // namespace
 
-Prepared prepare(const HalfArguments& a) {
+Prepared prepare(const Bf16Arguments& a) {
   const Sizes sizes(a);
   auto* rows = workspace<__nv_bfloat16>("gla: decayed q and k", std::size_t(2 * sizes.rows));
   const Prepared prepared{chunk_count(a), rows, rows + sizes.rows,
@@ -120,7 +122,7 @@ Prepared prepare(const HalfArguments& a) {
   return prepared;
 }
 
-std::int64_t prepared_memory(const HalfArguments& a) {
+std::int64_t prepared_memory(const Bf16Arguments& a) {
   const Sizes sizes(a);
   return 2 * (2 * sizes.rows + sizes.scores) + 4 * sizes.decays;
 }

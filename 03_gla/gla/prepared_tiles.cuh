@@ -1,77 +1,45 @@
 #pragma once
 /// @file
-/// A chunk in shared memory, as the stages 7 and 8 walk over it: what prepare() has made of its gates, q and k, and its
-/// V.
+/// Starts the copies of a chunk as prepare() has left it, and of its V, to shared memory.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
-#include "02_chunkwise/async_tile.cuh"
-#include "02_chunkwise/chunk_products.cuh"
 #include "03_gla/gla/prepared.hpp"
 #include "common/device/cp_async.cuh"
-#include "common/device/ldmatrix.cuh"
-#include "common/device/opaque.cuh"
+#include "common/device/hide_from_compiler.cuh"
+#include "common/tile/decayed_tiles.cuh"
+#include "common/tile/load_tile.cuh"
 
 namespace tutorial::gla {
 
-using linear_attention::kChunk;
-using linear_attention::kThreads;
-
-inline constexpr int kSubChunks = kChunk / kSubChunk;
-
-/// One chunk in shared memory, as prepare() has left it, and its V.
+/// Starts the copies of what a state is made of, K, V and decays of the chunk that begins at position t. All threads of
+/// the block call it; the caller commits and waits.
 template <class Shape>
-struct Tiles {
-  typename Shape::KeyTile K;
-  typename Shape::ValueTile V;
-  float* decays;  // [kSubChunks, kDk]
-  typename Shape::KeyTile Q;
-  __nv_bfloat16* scores;  // [kSubChunks, 2, 16, 8]
-
-  static constexpr int kBytesForStates = 2 * kChunk * (Shape::kDk + Shape::kDv) + 4 * kSubChunks * Shape::kDk;
-  static constexpr int kBytes = kBytesForStates + 2 * kChunk * Shape::kDk + 2 * kChunk * kSubChunk;
-
-  /// Lays the tiles out in shared memory from this address on: kBytes, aligned to 16.
-  __device__ __forceinline__ explicit Tiles(unsigned char* memory)
-      : K{reinterpret_cast<__nv_bfloat16*>(memory)},
-        V{K.data + kChunk * Shape::kDk},
-        decays(reinterpret_cast<float*>(V.data + kChunk * Shape::kDv)),
-        Q{reinterpret_cast<__nv_bfloat16*>(memory + kBytesForStates)},
-        scores(Q.data + kChunk * Shape::kDk) {}
-
-  /// Starts the copies of K, V and decays of chunk n, by all threads of the block; the caller commits and waits.
-  __device__ __forceinline__ void load_for_states(const HalfArguments& a, const Prepared& prepared, int b, int h, int n,
-                                                  int first_column, int columns) const {
-    const std::int64_t chunk = (std::int64_t(b) * a.H + h) * prepared.N + n;
-    linear_attention::load_tile_async(K, prepared.k + chunk * kChunk * a.Dk, a.Dk, kChunk, a.Dk);
-    linear_attention::load_tile_async(V, a.v.row(b, h, std::int64_t(n) * kChunk) + first_column, a.v.stride_l,
-                                      a.L - n * kChunk, columns);
-    constexpr int kUnits = Shape::kDk / 4;
-    const float* source = prepared.decays + chunk * kSubChunks * a.Dk;
-    for (int i = opaque(int(threadIdx.x)); i < kSubChunks * kUnits; i += kThreads) {
-      const int row = i / kUnits, d = i % kUnits * 4;
-      cp_async<16>(decays + row * Shape::kDk + d, source + row * a.Dk + d, d < a.Dk);
-    }
+__device__ __forceinline__ void load_for_states(const tile::DecayedTiles<Shape>& tiles, const Bf16Arguments& a,
+                                                const Prepared& prepared, int b, int h, int t, int first_column,
+                                                int columns) {
+  const std::int64_t chunk = (std::int64_t(b) * a.H + h) * prepared.N + t / tile::kChunk;
+  tile::load_tile_async(tiles.K, prepared.k + chunk * tile::kChunk * a.Dk, a.Dk, tile::kChunk, a.Dk);
+  tile::load_tile_async(tiles.V, a.v.row(b, h, t) + first_column, a.v.stride_l, a.L - t, columns);
+  constexpr int kUnits = Shape::kDk / 4;
+  const float* source = prepared.decays + chunk * tile::kSubChunks * a.Dk;
+  for (int i = hide_from_compiler(int(threadIdx.x)); i < tile::kSubChunks * kUnits; i += tile::kThreads) {
+    const int row = i / kUnits, d = i % kUnits * 4;
+    cp_async<16>(tiles.decays + row * Shape::kDk + d, source + row * a.Dk + d, d < a.Dk);
   }
-  /// Those of the rest.
-  __device__ __forceinline__ void load_for_outputs(const HalfArguments& a, const Prepared& prepared, int b, int h,
-                                                   int n) const {
-    const std::int64_t chunk = (std::int64_t(b) * a.H + h) * prepared.N + n;
-    linear_attention::load_tile_async(Q, prepared.q + chunk * kChunk * a.Dk, a.Dk, kChunk, a.Dk);
-    static_assert(kChunk * kSubChunk == 8 * kThreads);
-    const int mine = opaque(int(threadIdx.x)) * 8;
-    cp_async<16>(scores + mine, prepared.scores + chunk * kChunk * kSubChunk + mine);
-  }
-
-  /// The scores of a sub-chunk's own pairs as an A fragment. They lie transposed, queries along the rows.
-  __device__ __forceinline__ void load_own_scores(std::uint32_t (&p)[4], int sub_chunk) const {
-    const int lane = linear_attention::fresh_lane();
-    const int unit = sub_chunk * 2 * kSubChunk + lane / 8 % 2 * kSubChunk + lane / 16 * 8 + lane % 8;
-    ldmatrix_x4_trans(p, scores + unit * 8);
-  }
-};
+}
+/// Starts the copies of what only outputs need, Q and the scores of sub-chunks with themselves.
+template <class Shape>
+__device__ __forceinline__ void load_for_outputs(const tile::DecayedTiles<Shape>& tiles, const Bf16Arguments& a,
+                                                 const Prepared& prepared, int b, int h, int t) {
+  const std::int64_t chunk = (std::int64_t(b) * a.H + h) * prepared.N + t / tile::kChunk;
+  tile::load_tile_async(tiles.Q, prepared.q + chunk * tile::kChunk * a.Dk, a.Dk, tile::kChunk, a.Dk);
+  static_assert(tile::kChunk * tile::kSubChunk == 8 * tile::kThreads);
+  const int mine = hide_from_compiler(int(threadIdx.x)) * 8;
+  cp_async<16>(tiles.scores + mine, prepared.scores + chunk * tile::kChunk * tile::kSubChunk + mine);
+}
 
 }  // namespace tutorial::gla

@@ -1,29 +1,33 @@
 /// @file
-/// Stage 1, `cpu`: the whole layer, with gla where other layers have their attention.
+/// `cpu`: the whole layer, with gla where other layers have their attention.
 ///
-/// Idea: what a model calls is not gla but a layer, from x to y of the same shape. Five matrices make q, k, v, the
-/// gates and a second kind of gate r of x; gla moves along the positions; a norm, the gate and a matrix make y of o.
-/// Only gla looks at more than one position.
-/// Mends: gla's stages are given q, k, v and g, and here is where they come from. Same: gla's `chunkwise` as it is.
+/// Idea: a model does not call gla, it calls a layer that turns x into y of the same shape. Five matrices compute q, k,
+/// v, the logits of the gates and z from x; gla runs over the positions; a norm, a swish gate of z and a matrix compute
+/// y from gla's o. Only gla looks at more than one position.
+/// Grows out of: nothing
+/// Unchanged: gla's `chunkwise`.
+/// Equation:
 ///
-///   q, k, v, r = x Wq^T, x Wk^T, x Wv^T, x Wr^T       four matrix products
-///   g = logsigmoid(x W1^T W2^T + b) / normalizer      a full matrix would be as large as Wq; rank numbers do
-///   o = gla(q, k, v, g)
-///   u = o / sqrt(mean(o^2) + eps) * w * r sigmoid(r)
-///   y = u Wo^T
+///     q, k, v, z = x Wq^T, x Wk^T, x Wv^T, x Wz^T          four matrix products
+///     g = logsigmoid(x W1^T W2^T + bias) / normalizer      W1 and W2 are far smaller than one matrix
+///     o = gla(q, k, v, g)
+///     u = o / sqrt(mean(o^2) + eps) * w * z sigmoid(z)
+///     y = u Wo^T
 ///
-/// logsigmoid(a) is log(1 / (1 + exp(-a))), written min(a, 0) - log(1 + exp(-|a|)) so that nothing overflows. A logit
-/// of 0 is a gate of 1/2; divided by 16 it is a gate of 0.96: the layer begins as one that remembers.
-///
-/// Shapes: x, y [B, L, d_model]; q, k, g [B L, H Dk] and v, r, o, u [B L, H Dv] between them, heads side by side in a
-/// row, which gla sees as [B, H, L, D] through strides; fp32 in host memory.
-/// Who does what: Eigen gives each thread a part of a product; gla each thread a head; the rest each thread some rows.
-/// Memory: all of these matrices. Work: 2 B L d_model (2 H Dk + 3 H Dv) of the large matrices, against gla's B L H (4
-/// Dk Dv + 65 (Dk + Dv)); with d_model = H Dv = 2 H Dk that is 8 d_model^2 a position, against about 2 d_model^2 / H.
+/// logsigmoid(logit) is log(1 / (1 + exp(-logit))), written min(logit, 0) - log(1 + exp(-|logit|)) so that nothing
+/// overflows. A logit of 0 makes a gate of 1/2, or, with g divided by 16, of 0.96: the layer begins as one that
+/// remembers.
+/// Shapes: x, y [B, L, d_model]; q, k, g [B L, H Dk] and v, z, o, u [B L, H Dv], heads side by side in a row, which gla
+/// sees as [B, H, L, D] through strides; fp32 in host memory.
+/// Thread mapping: Eigen gives each thread a part of a product, gla gives it one head, everything else some rows.
+/// Resources: all of these matrices.
+/// Work: 2 B L d_model (2 H Dk + 3 H Dv) operations for the large matrices, B L H (4 Dk Dv + 65 (Dk + Dv)) for gla.
+/// With d_model = H Dv = 2 H Dk that is 8 d_model^2 per position against about 2 d_model^2 / H.
 /// Bytes: x, y and the weights once, and every matrix between them twice.
-/// Limit: the cores' arithmetic. Needs: nothing.
-/// Weakness: the products are work for matrix units, of which a GPU has many and a CPU few. Stage 2 goes there.
-/// Source: arXiv 2312.06635, section 4.4.
+/// Bound by: the cores' arithmetic.
+/// Requires: nothing.
+/// Weakness: the products are work for matrix units, of which a GPU has many and a CPU few.
+/// Sources: arXiv 2312.06635, section 4.4.
 
 #include "03_gla/gla_layer/on_cpu.hpp"
 

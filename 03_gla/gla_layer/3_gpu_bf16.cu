@@ -1,42 +1,46 @@
 /// @file
-/// Stage 3, `gpu_bf16`: the same parts with matrices in bf16, as layers are run.
+/// `gpu_bf16`: the same parts with matrices in bf16, as layers are run.
 ///
-/// Idea: in bf16 the products are tensor-core work, ten times as fast and more, and every matrix has half the bytes.
-/// What must not be rounded stays in fp32: the gates, because a decay is a product of many and their errors add up, and
-/// what they come from, x W1^T, which has 16 columns and costs nothing; inside the kernels, every sum.
-/// Mends: stage 2 leaves the tensor cores idle. Same: the kernels, at another type; the order of the parts.
+/// Idea: in bf16 the products run on tensor cores, more than ten times as fast, and every matrix has half the bytes.
+/// What must not be rounded stays in fp32: g, because a decay is a product of many gates whose errors add up; x W1^T,
+/// from which g is computed and which has only 16 columns; and every sum inside the kernels.
+/// Grows out of: 2_gpu.cu
+/// Improves on: `gpu`, which leaves the tensor cores idle.
+/// Unchanged: the kernels, for another type; the order of the parts.
+/// Equation:
 ///
-///   low [B L, rank] = x W1^T                 bf16 operands, sums and result in fp32
-///   q, k, v, r, u, y                         sums in fp32, rounded once
-///   o = gla(q, k, v, g)                      gla's dispatch for bf16
+///     low [B L, rank] = x W1^T                 bf16 operands, sums and result in fp32
+///     q, k, v, z, u, y                         sums in fp32, rounded once
+///     o = gla(q, k, v, g)                      gla's dispatch for bf16
 ///
-/// Shapes: as in stage 2; x, y, the matrices W, q, k, v, r, o and u in bf16; b, w, low and g in fp32.
-/// Who does what, resources, work: as in stage 2. Bytes: half, but for g.
-/// Limit: tensor cores, if gla keeps up with them: it is a small part of the operations and moves along L. The parts'
-/// times tell.
-/// Needs: as stage 2.
-/// Weakness: q, k and v pass through memory between the products and gla, r and o between gla and the norm. A product
-/// that applied norm and gate while it loads u, or the projections and gla in one kernel, would spare that; both are
-/// matrix products with more in them, and cuBLAS has no place for it.
-/// Source: arXiv 2312.06635, section 4.4; Micikevicius et al., "Mixed Precision Training", arXiv 1710.03740.
+/// Shapes: as in `gpu`; x, y, the matrices W, q, k, v, z, o and u in bf16; bias, w, low and g in fp32.
+/// Thread mapping, Resources, Work: as in `gpu`.
+/// Bytes: half of those of `gpu`, except for g.
+/// Bound by: tensor cores, if gla keeps up with them. gla has a small part of the operations but runs along L; the
+/// parts' times show its share.
+/// Requires: as `gpu`.
+/// Weakness: q, k and v pass through device memory between the products and gla, o and z between gla and the norm. A
+/// product that applied norm and swish gate while it loads u would save that, or one kernel for the projections and
+/// gla. Both are matrix products with more inside, which cuBLAS does not offer.
+/// Sources: arXiv 2312.06635, section 4.4; Micikevicius et al., "Mixed Precision Training", arXiv 1710.03740.
 
 #include "03_gla/gla_layer/on_gpu.cuh"
 
 namespace tutorial::gla_layer {
 
-void gpu_bf16(const HalfArguments& a) {
+void gpu_bf16(const Bf16Arguments& a) {
   layer(a);
 }
 
-std::string gpu_bf16_limits(const HalfArguments& a) {
-  return layer_limits(a);
+std::string gpu_bf16_unsupported(const Bf16Arguments& a) {
+  return layer_unsupported(a);
 }
 
-std::int64_t gpu_bf16_memory(const HalfArguments& a) {
+std::int64_t gpu_bf16_memory(const Bf16Arguments& a) {
   return layer_memory(a);
 }
 
-std::string gpu_bf16_note(const HalfArguments& a) {
+std::string gpu_bf16_note(const Bf16Arguments& a) {
   return layer_note(a);
 }
 

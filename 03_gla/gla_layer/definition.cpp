@@ -77,10 +77,10 @@ Arguments<T> Arguments<T>::bind(const Call& call) {
           .Wq = call.data<const T>("q_proj.weight"),
           .Wk = call.data<const T>("k_proj.weight"),
           .Wv = call.data<const T>("v_proj.weight"),
-          .Wr = call.data<const T>("g_proj.weight"),
+          .Wz = call.data<const T>("g_proj.weight"),
           .W1 = call.data<const T>("gk_proj.0.weight"),
           .W2 = call.data<const T>("gk_proj.1.weight"),
-          .b = call.data<const float>("gk_proj.1.bias"),
+          .bias = call.data<const float>("gk_proj.1.bias"),
           .w = call.data<const float>("g_norm_swish_gate.weight"),
           .Wo = call.data<const T>("o_proj.weight"),
           .y = call.data<T>("y")};
@@ -112,11 +112,11 @@ Operator definition() {
   weight("gk_proj.1.weight", {"key_dim", "rank"});
   definition
       .input(
-          {.name = "gk_proj.1.bias", .dims = {"key_dim"}, .draw = uniform(-0.25, 0.25), .half = false, .weight = true})
+          {.name = "gk_proj.1.bias", .dims = {"key_dim"}, .draw = uniform(-0.25, 0.25), .bf16 = false, .weight = true})
       .input({.name = "g_norm_swish_gate.weight",
               .dims = {"Dv"},
               .draw = uniform(0.5, 1.5),
-              .half = false,
+              .bf16 = false,
               .weight = true});
   weight("o_proj.weight", {"d_model", "value_dim"});
   definition.output({.name = "y", .dims = {"B", "L", "d_model"}})
@@ -130,7 +130,7 @@ Operator definition() {
       .parameter("eps", 1e-5, "norm_eps")
       .parameter("normalizer", 16, "gate_logit_normalizer")
       .reference(reference)
-      .half_reference(half_reference);
+      .bf16_reference(bf16_reference);
   return definition;
 }
 

@@ -13,8 +13,9 @@ View<T> heads(T* matrix, std::int64_t H, std::int64_t L, std::int64_t D) {
   return {matrix, L * H * D, D, H * D};
 }
 
-/// The call of gla inside the layer. The state starts from zeros, and nobody asks how it ends.
-/// @param q, k [B L, H Dk] @param v, o [B L, H Dv] @param g [B L, H Dk]
+/// The call of gla inside the layer. The state starts from zeros, and the final state is not wanted.
+/// @param q,k,g [B L, H Dk]
+/// @param v,o [B L, H Dv]
 template <class T>
 gla::Arguments<T> attention(const Arguments<T>& a, const T* q, const T* k, const T* v, const float* g, T* o) {
   constexpr int kChunk = 64;  // of the CPU stage
@@ -34,7 +35,7 @@ gla::Arguments<T> attention(const Arguments<T>& a, const T* q, const T* k, const
           .final_state = {}};
 }
 
-/// The same before there are tensors, for questions about limits and memory.
+/// The same before there are tensors, for ..._unsupported, notes and memory.
 template <class T>
 gla::Arguments<T> attention(const Arguments<T>& a) {
   return attention<T>(a, nullptr, nullptr, nullptr, nullptr, nullptr);

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// The layer on the CPU: the stage and the reference differ in the type of the arithmetic and in the stage of gla that
+/// The layer on the CPU. The stage and the reference differ in the type of the arithmetic and in the stage of gla that
 /// they call.
 
 #include <Eigen/Dense>
@@ -20,38 +20,39 @@ Matrix<Scalar> project(const Matrix<Scalar>& x, const float* W, int out) {
   return x * Eigen::Map<const Matrix<float>>(W, out, x.cols()).template cast<Scalar>().transpose();
 }
 
-/// logsigmoid(logits) / normalizer in the place of the logits. The exponential is that of a negative number, be the
-/// logit as large as it likes, so nothing overflows; and both terms are at most 0, as a gate's logarithm has to be.
-/// @param logits [rows, H Dk] @param b [H Dk]
+/// Replaces logits by g = logsigmoid(logit + bias) / normalizer. The exponential is that of a number of at most 0, so
+/// it cannot overflow; and both terms are at most 0, so g is.
+/// @param logits [rows, H Dk]
+/// @param bias [H Dk]
 template <class Scalar>
-void take_gates(Matrix<Scalar>& logits, const float* b, float normalizer) {
-  const auto bias = Eigen::Map<const Matrix<float>>(b, 1, logits.cols());
+void replace_by_g(Matrix<Scalar>& logits, const float* bias, float normalizer) {
+  const auto bias_row = Eigen::Map<const Matrix<float>>(bias, 1, logits.cols());
 #pragma omp parallel for
   for (Eigen::Index t = 0; t < logits.rows(); ++t) {
     auto row = logits.row(t).array();
-    row += bias.template cast<Scalar>().array();
+    row += bias_row.template cast<Scalar>().array();
     row = (row.min(Scalar(0)) - (-row.abs()).exp().log1p()) / Scalar(normalizer);
   }
 }
 
-/// o / sqrt(mean(o^2) + eps) * w * r sigmoid(r), each head by itself. o, r and what it gives are [rows, H Dv].
+/// o / sqrt(mean(o^2) + eps) * w * z sigmoid(z), each head by itself. o, z and the result are [rows, H Dv].
 template <class Scalar>
-Matrix<Scalar> normalize_and_gate(const FloatArguments& a, const Matrix<float>& o, const Matrix<float>& r) {
+Matrix<Scalar> normalize_and_gate(const FloatArguments& a, const Matrix<float>& o, const Matrix<float>& z) {
   Matrix<Scalar> u(o.rows(), o.cols());
   const auto w = Eigen::Map<const Matrix<float>>(a.w, 1, a.Dv);
 #pragma omp parallel for
   for (Eigen::Index t = 0; t < o.rows(); ++t) {
     for (Eigen::Index h = 0; h < a.H; ++h) {
       const auto o_h = o.block(t, h * a.Dv, 1, a.Dv).template cast<Scalar>().array();
-      const auto r_h = r.block(t, h * a.Dv, 1, a.Dv).template cast<Scalar>().array();
+      const auto z_h = z.block(t, h * a.Dv, 1, a.Dv).template cast<Scalar>().array();
       const Scalar root = std::sqrt(o_h.square().mean() + Scalar(a.eps));
-      u.block(t, h * a.Dv, 1, a.Dv) = o_h / root * w.template cast<Scalar>().array() * r_h / (Scalar(1) + (-r_h).exp());
+      u.block(t, h * a.Dv, 1, a.Dv) = o_h / root * w.template cast<Scalar>().array() * z_h / (Scalar(1) + (-z_h).exp());
     }
   }
   return u;
 }
 
-/// The numbers that are left of a matrix where it is kept as Stored.
+/// A matrix rounded to Stored.
 template <class Stored, class M>
 Matrix<float> stored(const M& matrix) {
   return matrix.template cast<Stored>().template cast<float>();
@@ -59,7 +60,7 @@ Matrix<float> stored(const M& matrix) {
 
 /// The layer; ends its parts (common/parts.hpp) as it goes.
 /// @tparam Scalar the type of the arithmetic
-/// @tparam Stored the type that q, k, v and r are kept in: that of the stages which are checked
+/// @tparam Stored the type that q, k, v and z are kept in: that of the stages that are checked
 /// @param attend a CPU stage of gla, which takes and gives fp32
 template <class Scalar, class Stored>
 void layer(const FloatArguments& a, void (*attend)(const gla::FloatArguments&)) {
@@ -68,11 +69,11 @@ void layer(const FloatArguments& a, void (*attend)(const gla::FloatArguments&)) 
   const Matrix<float> q = stored<Stored>(project(x, a.Wq, a.key_dim()));
   const Matrix<float> k = stored<Stored>(project(x, a.Wk, a.key_dim()));
   const Matrix<float> v = stored<Stored>(project(x, a.Wv, a.value_dim()));
-  const Matrix<float> r = stored<Stored>(project(x, a.Wr, a.value_dim()));
+  const Matrix<float> z = stored<Stored>(project(x, a.Wz, a.value_dim()));
   end_part("projections");
 
   Matrix<Scalar> logits = project(project(x, a.W1, a.rank), a.W2, a.key_dim());
-  take_gates(logits, a.b, a.normalizer);
+  replace_by_g(logits, a.bias, a.normalizer);
   const Matrix<float> g = logits.template cast<float>();
   end_part("gates");
 
@@ -80,7 +81,7 @@ void layer(const FloatArguments& a, void (*attend)(const gla::FloatArguments&)) 
   attend(attention(a, q.data(), k.data(), v.data(), g.data(), o.data()));
   end_part("gla");
 
-  const Matrix<Scalar> u = normalize_and_gate<Scalar>(a, o, r);
+  const Matrix<Scalar> u = normalize_and_gate<Scalar>(a, o, z);
   end_part("norm and gate");
 
   Eigen::Map<Matrix<float>>(a.y, rows, a.d_model) = project(u, a.Wo, a.d_model).template cast<float>();

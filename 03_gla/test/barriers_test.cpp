@@ -13,6 +13,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"gla", "chunk_gpu", "03_gla/gla/6_chunk_gpu.cu", 128, 16},
     {"gla", "subchunk_tensor_core", "03_gla/gla/7_subchunk_tensor_core.cu", 64, 64},
     {"gla", "subchunk_walk", "03_gla/gla/8_subchunk_walk.cu", 64, 64},
+    {"gla", "sequence_parallel", "03_gla/gla/9_sequence_parallel.cu", 64, 64, 400},
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);

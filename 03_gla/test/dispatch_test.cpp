@@ -1,29 +1,35 @@
 /// @file
-/// Every way in which stage 8 can be spread, what dispatch chooses, and that either choice is right. The emulator
+/// Every plan of the walk, what dispatch chooses, and that every choice is right. The emulator
 /// lets a test choose the number of multiprocessors.
 
 #include <cstdlib>
 
 #include "03_gla/gla.hpp"
-#include "03_gla/gla/spread.hpp"
+#include "03_gla/gla/launch_plan.hpp"
 #include "03_gla/test/stages.hpp"
 
 namespace tutorial::gla {
 namespace {
 
 template <int kColumns, int kSegments>
-void spread(const HalfArguments& a) {
-  subchunk_walk(a, linear_attention::make_spread(a.L, kColumns, kSegments));
+void plan(const Bf16Arguments& a) {
+  walk(a, tile::make_launch_plan(a.L, kColumns, kSegments));
 }
 
 template <int kColumns>
 void expect_right(std::int64_t L, std::int64_t Dk, std::int64_t Dv) {
   Operator definition = gla_operator();
   const std::size_t before = definition.stages().size();
-  definition.gpu<HalfArguments>("1", spread<kColumns, 1>, "").dtype(Dtype::bf16);
-  definition.gpu<HalfArguments>("2", spread<kColumns, 2>, "").dtype(Dtype::bf16);
-  definition.gpu<HalfArguments>("3", spread<kColumns, 3>, "").dtype(Dtype::bf16);
-  definition.gpu<HalfArguments>("100", spread<kColumns, 100>, "").dtype(Dtype::bf16);
+  definition.stage(
+      {.name = "1", .processor = Processor::gpu, .dtype = Dtype::bf16, .run = on<Bf16Arguments>(plan<kColumns, 1>)});
+  definition.stage(
+      {.name = "2", .processor = Processor::gpu, .dtype = Dtype::bf16, .run = on<Bf16Arguments>(plan<kColumns, 2>)});
+  definition.stage(
+      {.name = "3", .processor = Processor::gpu, .dtype = Dtype::bf16, .run = on<Bf16Arguments>(plan<kColumns, 3>)});
+  definition.stage({.name = "100",
+                    .processor = Processor::gpu,
+                    .dtype = Dtype::bf16,
+                    .run = on<Bf16Arguments>(plan<kColumns, 100>)});
   const Problem problem =
       make_problem(definition, {.sizes = {{"B", 1}, {"H", 2}, {"L", L}, {"Dk", Dk}, {"Dv", Dv}}, .seed = 3});
   const Outputs truth = evaluate_reference(definition, problem, Dtype::bf16);
@@ -34,7 +40,7 @@ void expect_right(std::int64_t L, std::int64_t Dk, std::int64_t Dv) {
   }
 }
 
-TEST(SpreadTest, EveryShapeOfTileInAnyNumberOfSegments) {
+TEST(LaunchPlanTest, EveryShapeOfTileInAnyNumberOfSegments) {
   for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{48, 144}, {128, 128}, {112, 208}}) {
     SCOPED_TRACE("Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
     expect_right<64>(410, Dk, Dv);
@@ -82,15 +88,17 @@ TEST_F(MultiprocessorsTest, ChoicesFollowTheNumberOfHeadsAndPositions) {
   EXPECT_EQ(choice_fp32(1, 1, 1, 128, 128), "recurrent_gpu") << "a step";
   EXPECT_EQ(choice_fp32(1, 1, 4096, 128, 128), "chunk_gpu") << "chunks for idle multiprocessors";
   EXPECT_EQ(choice_fp32(32, 32, 4096, 128, 128), "recurrent_gpu") << "there are none";
-  EXPECT_EQ(choice(4, 8, 64, 128, 128), "subchunk_walk, one segment, 64 columns a block");
-  EXPECT_EQ(choice(32, 32, 4096, 128, 128), "subchunk_walk, one segment, 128 columns a block");
-  EXPECT_NE(choice(4, 8, 16384, 128, 128).find(" segments, 128 columns"), std::string::npos);
+  EXPECT_EQ(choice(4, 8, 64, 128, 128), "subchunk_walk, 64 columns a block");
+  EXPECT_EQ(choice(32, 32, 4096, 128, 128), "subchunk_walk, 128 columns a block");
+  const std::string long_sequences = choice(4, 8, 16384, 128, 128);
+  EXPECT_EQ(long_sequences.find("sequence_parallel, "), 0u) << long_sequences;
+  EXPECT_NE(long_sequences.find(" segments, 128 columns"), std::string::npos) << long_sequences;
 }
 
 // A width for the tensor cores, one that goes through fp32, and rows that are not aligned.
 TEST_F(MultiprocessorsTest, EveryChoiceIsRight) {
   Operator definition = gla_operator();
-  definition.gpu<FloatArguments>("fp32", dispatch, "");
+  definition.stage({.name = "fp32", .processor = Processor::gpu, .run = on<FloatArguments>(dispatch)});
   for (const auto& [Dk, layout] : {std::pair<std::int64_t, Layout>{64, {}}, {40, {}}, {64, {.row_padding = 3}}}) {
     const Problem problem = gla_problem(1, 2, 300, Dk, 48);
     for (const char* multiprocessors : {"1", "1000"}) {
@@ -98,7 +106,7 @@ TEST_F(MultiprocessorsTest, EveryChoiceIsRight) {
       for (const char* name : {"dispatch", "fp32"}) {
         const Stage& stage = find_stage(definition, name);
         expect_close(evaluate(definition, stage, problem, layout),
-                     evaluate_reference(definition, problem, is_half(stage) ? Dtype::bf16 : Dtype::fp32),
+                     evaluate_reference(definition, problem, is_bf16(stage) ? Dtype::bf16 : Dtype::fp32),
                      tolerance_of(stage, problem.sizes));
       }
       EXPECT_EQ(choice_fp32(1, 2, 300, 64, 48),

@@ -68,7 +68,7 @@ TEST(GatesTest, NothingLeaksThroughAStrongGate) {
   const Outputs rounded = evaluate_reference(gla_operator(), problem, Dtype::bf16);
   for (const Stage& stage : gla_operator().stages()) {
     if (!why_not(gla_operator(), stage, problem).empty()) continue;
-    const Outputs& truth = is_half(stage) ? rounded : exact;
+    const Outputs& truth = is_bf16(stage) ? rounded : exact;
     const Outputs outputs = evaluate(gla_operator(), stage, problem);
     const Comparison c = compare(outputs.at("final_state"), truth.at("final_state"));
     EXPECT_TRUE(c.within(tolerance_of(stage, problem.sizes))) << stage.name << ": " << describe(c, "final_state");

@@ -43,7 +43,7 @@ TEST(GlaLayerGoldenTest, EveryStageAgrees) {
   for (const Stage& stage : layer().stages()) {
     SCOPED_TRACE(stage.name);
     EXPECT_EQ(why_not(layer(), stage, problem), "");
-    expect_close(evaluate(layer(), stage, problem), expected, is_half(stage) ? 2e-2 : 1e-5);
+    expect_close(evaluate(layer(), stage, problem), expected, is_bf16(stage) ? 2e-2 : 1e-5);
   }
 }
 
@@ -104,10 +104,10 @@ TEST(GlaLayerNumbersTest, StrongGates) {
   expect_match(problem);
 }
 
-// sigmoid(r) of r around +-1000 is 0 or 1, though exp(1000) is infinite.
+// sigmoid(z) of z around +-1000 is 0 or 1, though exp(1000) is infinite.
 TEST(GlaLayerNumbersTest, StrongSwish) {
   Problem problem = layer_problem(1, 2, 33, 8, 16);
-  for (float& r : problem.inputs.at("g_proj.weight").elements<float>()) r *= 1024;
+  for (float& w : problem.inputs.at("g_proj.weight").elements<float>()) w *= 1024;
   expect_match(problem);
 }
 
@@ -263,7 +263,7 @@ TEST(GlaLayerTest, CanBeCaptured) {
     const Stage& stage = find_stage(layer(), name);
     const Problem problem = layer_problem(1, 2, 20, 8, 8);
     GpuTimer timer;
-    Placement placement(layer(), problem, stage.place, storage_of(stage), Dtype::fp32);
+    StageTensors placement(layer(), problem, stage.processor, storage_of(stage), Dtype::fp32);
     const Call call = placement.call();
     int calls = 0;
     timer.time_in_graph(

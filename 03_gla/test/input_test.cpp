@@ -9,7 +9,7 @@
 namespace tutorial {
 namespace {
 
-/// What is said of a file with these gates [1, 2, 3, 4].
+/// What is said of a file with this g [1, 2, 3, 4].
 std::string refusal(const Tensor& g) {
   const TemporaryFolder folder;
   const std::string path = folder / "g.safetensors";
@@ -22,7 +22,7 @@ std::string refusal(const Tensor& g) {
   }
 }
 
-TEST(InputTest, PositiveGatesAreRefused) {
+TEST(InputTest, GatesAboveOneAreRefused) {
   Tensor g(Dtype::fp32, {1, 2, 3, 4});
   fill(g, -0.5f);
   EXPECT_EQ(refusal(g), "");

@@ -5,14 +5,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "03_gla/gla/against_chapter_02.hpp"
+#include "03_gla/gla/matches_chapter_02.hpp"
 #include "03_gla/test/stages.hpp"
 
 namespace tutorial {
 namespace {
 
 TEST(NumbersTest, WithoutGatesItIsChapter02) {
-  const Demonstration shown = gla::against_chapter_02();
+  const Demonstration shown = gla::matches_chapter_02();
   EXPECT_TRUE(shown.passed) << shown.text;
 }
 
@@ -24,16 +24,16 @@ TEST(NumbersTest, HalvesAddUpToTwo) {
   fill(problem.inputs.at("g"), -std::log(2.0f));
   problem.scale = 0.25;
   for (const Stage& stage : gla_operator().stages()) {
-    if (!why_not(gla_operator(), stage, problem).empty()) continue;  // 2^-130 is too much for stage 2
+    if (!why_not(gla_operator(), stage, problem).empty()) continue;  // 2^-130 is too much for parallel_unstable
     SCOPED_TRACE(stage.name);
     const Outputs outputs = evaluate(gla_operator(), stage, problem);
     const auto o = outputs.at("o").elements<float>();
     for (std::size_t i = 0; i < o.size(); ++i) {
       const float expected = 4 * (2 - std::ldexp(1.0f, -int(i / 16 % 130)));
-      ASSERT_NEAR(o[i], expected, is_half(stage) ? expected / 128 : 4e-6) << i;
+      ASSERT_NEAR(o[i], expected, is_bf16(stage) ? expected / 128 : 4e-6) << i;
     }
     for (const float S : outputs.at("final_state").elements<float>()) {
-      ASSERT_NEAR(S, 2, is_half(stage) ? 1.0 / 64 : 1e-6);
+      ASSERT_NEAR(S, 2, is_bf16(stage) ? 1.0 / 64 : 1e-6);
     }
   }
 }
@@ -73,7 +73,7 @@ TEST(NumbersTest, StatesThatNobodyAsksForAreNotWritten) {
     problem.inputs.erase("initial_state");
     for (const Stage& stage : definition.stages()) {
       SCOPED_TRACE(name + (" " + stage.name));
-      Placement placement(definition, problem, stage.place, storage_of(stage), Dtype::fp32);
+      StageTensors placement(definition, problem, stage.processor, storage_of(stage), Dtype::fp32);
       placement.poison_outputs();
       stage.run(placement.graph_call());
       const Outputs outputs = placement.download_outputs();
@@ -106,8 +106,8 @@ TEST(NumbersTest, MemoryIsThatOfStatesAndSums) {
 }
 
 TEST(NumbersTest, LimitsAreNamed) {  // and asked for before there are tensors
-  const auto limits = [](const char* stage, const Sizes& sizes) {
-    return find_stage(gla_operator(), stage).limits(Call(sizes, 1));
+  const auto unsupported = [](const char* stage, const Sizes& sizes) {
+    return find_stage(gla_operator(), stage).unsupported(Call(sizes, 1));
   };
   const Sizes small{{"B", 1}, {"H", 1}, {"L", 64}, {"Dk", 64}, {"Dv", 64}, {"C", 64}};
   const auto with = [&](const char* symbol, std::int64_t size) {
@@ -116,29 +116,29 @@ TEST(NumbersTest, LimitsAreNamed) {  // and asked for before there are tensors
     return sizes;
   };
   for (const char* stage : {"parallel_unstable", "parallel_log", "recurrent_gpu", "chunk_gpu", "subchunk_tensor_core",
-                            "subchunk_walk", "dispatch"}) {
-    EXPECT_EQ(limits(stage, small), "") << stage;
+                            "subchunk_walk", "sequence_parallel", "dispatch"}) {
+    EXPECT_EQ(unsupported(stage, small), "") << stage;
   }
   for (const char* stage : {"parallel_unstable", "parallel_log"}) {
-    EXPECT_EQ(limits(stage, with("L", 8192)), "");
-    EXPECT_NE(limits(stage, with("L", 8193)), "");
+    EXPECT_EQ(unsupported(stage, with("L", 8192)), "");
+    EXPECT_NE(unsupported(stage, with("L", 8193)), "");
   }
-  EXPECT_EQ(limits("recurrent_gpu", with("Dk", 256)), "");
-  EXPECT_NE(limits("recurrent_gpu", with("Dk", 257)), "");
-  EXPECT_EQ(limits("chunk_gpu", with("Dk", 4095 * 64)), "");
-  EXPECT_NE(limits("chunk_gpu", with("Dk", 4095 * 64 + 1)), "");
-  for (const char* stage : {"subchunk_tensor_core", "subchunk_walk"}) {
-    EXPECT_EQ(limits(stage, with("Dk", 256)), "") << stage;
-    EXPECT_NE(limits(stage, with("Dk", 272)), "") << stage;
-    EXPECT_NE(limits(stage, with("Dk", 24)), "") << stage;
-    EXPECT_EQ(limits(stage, with("Dv", 512)), "") << stage;
-    EXPECT_NE(limits(stage, with("Dv", 8)), "") << stage;
+  EXPECT_EQ(unsupported("recurrent_gpu", with("Dk", 256)), "");
+  EXPECT_NE(unsupported("recurrent_gpu", with("Dk", 257)), "");
+  EXPECT_EQ(unsupported("chunk_gpu", with("Dk", 4095 * 64)), "");
+  EXPECT_NE(unsupported("chunk_gpu", with("Dk", 4095 * 64 + 1)), "");
+  for (const char* stage : {"subchunk_tensor_core", "subchunk_walk", "sequence_parallel"}) {
+    EXPECT_EQ(unsupported(stage, with("Dk", 256)), "") << stage;
+    EXPECT_NE(unsupported(stage, with("Dk", 272)), "") << stage;
+    EXPECT_NE(unsupported(stage, with("Dk", 24)), "") << stage;
+    EXPECT_EQ(unsupported(stage, with("Dv", 512)), "") << stage;
+    EXPECT_NE(unsupported(stage, with("Dv", 8)), "") << stage;
   }
-  EXPECT_EQ(limits("dispatch", with("Dk", 257)), "");
-  EXPECT_NE(limits("dispatch", with("Dk", 4095 * 64 + 1)), "");
+  EXPECT_EQ(unsupported("dispatch", with("Dk", 257)), "");
+  EXPECT_NE(unsupported("dispatch", with("Dk", 4095 * 64 + 1)), "");
   Sizes many = with("B", 1 << 16);
   many["H"] = 1 << 15;
-  for (const char* stage : {"recurrent_gpu", "chunk_gpu", "dispatch"}) EXPECT_NE(limits(stage, many), "") << stage;
+  for (const char* stage : {"recurrent_gpu", "chunk_gpu", "dispatch"}) EXPECT_NE(unsupported(stage, many), "") << stage;
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ const Stage& unstable() {
   return find_stage(gla_operator(), "parallel_unstable");
 }
 
-/// |q| >= 1, so that Q . B holds as long as B does.
+/// |q| >= 1, so that Q . G holds as long as G does.
 Problem problem_of(std::int64_t L) {
   Problem problem = gla_problem(1, 2, L, 16, 16);
   fill(problem.inputs.at("g"), kGate);
@@ -43,7 +43,7 @@ TEST(ParallelUnstableTest, HoldsToTheLastProductThatIsANormalNumber) {
 
 TEST(ParallelUnstableTest, NamesThePositionAtWhichItBreaks) {
   const std::string reason = why_not(gla_operator(), unstable(), problem_of(kHolds + 1));
-  EXPECT_NE(reason.find(": B[0, 0, 349, "), std::string::npos) << reason;
+  EXPECT_NE(reason.find(": G[0, 0, 349, "), std::string::npos) << reason;
   EXPECT_NE(reason.find("up to L = 349"), std::string::npos) << reason;
 }
 
@@ -53,11 +53,11 @@ TEST(ParallelUnstableTest, OneStrongGateIsEnough) {
   EXPECT_EQ(why_not(gla_operator(), unstable(), problem), "");
   problem.inputs.at("g").elements<float>()[(100 + 7) * 16 + 3] = -1e4f;  // of the second head
   const std::string reason = why_not(gla_operator(), unstable(), problem);
-  EXPECT_NE(reason.find("up to L = 7 here: B[0, 1, 7, 3] = 0 "), std::string::npos) << reason;
-  EXPECT_NE(reason.find("makes K / B overflow"), std::string::npos) << reason;
+  EXPECT_NE(reason.find("up to L = 7 here: G[0, 1, 7, 3] = 0 "), std::string::npos) << reason;
+  EXPECT_NE(reason.find("makes K / G overflow"), std::string::npos) << reason;
 }
 
-// 2^-30 exp(-0.25 266) = 1.23e-38 is the last of q times B that is a normal number. B is one for 83 positions more.
+// 2^-30 exp(-0.25 266) = 1.23e-38 is the last of q times B that is a normal number. G is one for 83 positions more.
 TEST(ParallelUnstableTest, ASmallQueryBreaksIt) {
   constexpr std::int64_t kHoldsForSmall = 266;
   const auto small = [](std::int64_t L) {
@@ -69,8 +69,8 @@ TEST(ParallelUnstableTest, ASmallQueryBreaksIt) {
   ASSERT_EQ(why_not(gla_operator(), unstable(), holds), "");
   expect_close(evaluate(gla_operator(), unstable(), holds), evaluate_reference(gla_operator(), holds), 1e-5);
   const std::string reason = why_not(gla_operator(), unstable(), breaks);
-  EXPECT_NE(reason.find("up to L = 266 here: B[0, 0, 266, 0] = "), std::string::npos) << reason;
-  EXPECT_NE(reason.find("makes Q . B lose its digits"), std::string::npos) << reason;
+  EXPECT_NE(reason.find("up to L = 266 here: G[0, 0, 266, 0] = "), std::string::npos) << reason;
+  EXPECT_NE(reason.find("makes Q . G lose its digits"), std::string::npos) << reason;
 
   const Outputs outputs = evaluate(gla_operator(), unstable(), breaks);  // run all the same
   const Outputs truth = evaluate_reference(gla_operator(), breaks);

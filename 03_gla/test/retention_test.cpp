@@ -1,5 +1,5 @@
 /// @file
-/// Retention is gla with one constant gate a head.
+/// Retention is gla with one constant gate per head.
 
 #include <algorithm>
 #include <cmath>

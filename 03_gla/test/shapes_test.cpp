@@ -41,13 +41,13 @@ TEST(ShapesTest, Widths) {
   }
 }
 
-// Those of a layer of 2048; and a key too wide for stage 5.
+// Those of a layer of 2048; and a key too wide for recurrent_gpu.
 TEST(ShapesTest, WideHeads) {
   expect_match(1, 1, 100, 256, 512);
   expect_match(1, 1, 70, 257, 40);
 }
 
-// Of stage 4: one position, chunks that do not divide L, one chunk, and a chunk longer than L.
+// Of `chunkwise`: one position, chunks that do not divide L, one chunk, and a chunk longer than L.
 TEST(ShapesTest, ChunkLengths) {
   const Stage& stage = find_stage(gla_operator(), "chunkwise");
   for (const std::int64_t C : {1, 2, 7, 16, 17, 64, 99, 100, 101, 1000000}) {

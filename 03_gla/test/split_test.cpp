@@ -32,7 +32,7 @@ class SplitTest : public testing::TestWithParam<std::int64_t> {
 };
 
 TEST_P(SplitTest, TwoCallsAreOne) {
-  expect_two_calls_are_one(gla_operator(), 9);
+  expect_two_calls_are_one(gla_operator(), 10);
   expect_two_calls_are_one(find_operator("retention"), 3);
 }
 

@@ -1,38 +1,13 @@
 #pragma once
 /// @file
-/// What the chapter's tests share: going through the stages of the table of contents.
+/// What the chapter's tests share, beside what those of all chapters do.
 
-#include <gtest/gtest.h>
-
-#include <string>
-
-#include "common/chapter/chapter.hpp"
-#include "common/chapter/evaluate.hpp"
-#include "common/chapter/run_operator.hpp"
-#include "common/compare.hpp"
+#include "common/test/stages.hpp"
 
 namespace tutorial {
 
-inline const Operator& find_operator(const char* name) {
-  static const Chapter contents = chapter();
-  for (const Operator& definition : contents.operators()) {
-    if (definition.name() == name) return definition;
-  }
-  throw std::logic_error(std::string("no operator ") + name);
-}
-
 inline const Operator& gla_operator() {
   return find_operator("gla");
-}
-
-inline const Stage& find_stage(const Operator& definition, const char* name) {
-  const Stage* stage = definition.find(name);
-  if (!stage) throw std::logic_error(std::string("no stage ") + name);
-  return *stage;
-}
-
-inline bool is_half(const Stage& stage) {
-  return size_of(stage.dtype) == 2;
 }
 
 /// A drawn problem of gla.
@@ -42,34 +17,11 @@ inline Problem gla_problem(std::int64_t B, std::int64_t H, std::int64_t L, std::
                       {.sizes = {{"B", B}, {"H", H}, {"L", L}, {"Dk", Dk}, {"Dv", Dv}, {"C", C}}, .seed = 3});
 }
 
-inline void fill(Tensor& tensor, float value) {
-  for (float& x : tensor.elements<float>()) x = value;
-}
-
-/// Expects every output to be within `tolerance` of the one of the same name.
-inline void expect_close(const Outputs& outputs, const Outputs& expected, double tolerance) {
-  for (const auto& [name, out] : outputs) {
-    const Comparison c = compare(out, expected.at(name));
-    EXPECT_TRUE(c.within(tolerance)) << "error " << c.error << ", " << describe(c, name);
-  }
-}
-
-/// Runs every stage that takes the problem and expects its outputs to be as close to the double reference as the runner
-/// asks for.
-/// @param fewest stages that have to take it: a problem that hardly any stage takes tests little
+/// Expects the stages that support the problem to be right.
+/// @param fewest stages that have to support it: a problem that hardly any stage runs tests little
 inline void expect_stages_match(const Operator& definition, const Problem& problem, const Layout& layout = {},
                                 int fewest = 5) {
-  const Outputs exact = evaluate_reference(definition, problem);
-  const Outputs rounded = evaluate_reference(definition, problem, Dtype::bf16);
-  int ran = 0;
-  for (const Stage& stage : definition.stages()) {
-    if (!why_not(definition, stage, problem, layout).empty()) continue;
-    SCOPED_TRACE(stage.name);
-    ++ran;
-    expect_close(evaluate(definition, stage, problem, layout), is_half(stage) ? rounded : exact,
-                 tolerance_of(stage, problem.sizes));
-  }
-  EXPECT_GE(ran, fewest);
+  EXPECT_GE(expect_supporting_stages_match(definition, problem, layout), fewest);
 }
 
 }  // namespace tutorial

@@ -1,21 +1,26 @@
 /// @file
-/// Stage 1, `recurrent`: one gate for the whole state.
+/// `recurrent`: one gate for the whole state.
 ///
 /// Idea: before position t adds its k_t^T v_t, the state is multiplied by one number exp(g_t) <= 1: all of it fades at
 /// the same speed.
-/// Mends: nothing: this is the first stage. Same: the recurrence of gla, whose gates here are the same in every row.
+/// Grows out of: 03_gla/gla/1_recurrent.cpp
+/// Unchanged: the recurrence of gla, whose gates are here the same in every row.
+/// Equation:
 ///
 ///   S_t = exp(g_t) S_{t-1} + k_t^T v_t        S [Dk, Dv]
 ///   o_t = scale q_t S_t
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; g [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; fp32 in host
-/// memory. Who does what: OpenMP gives each thread a head at a time. Everything is computed in double: this is the
-/// reference of all other stages, too.
-/// Memory: S, 8 Dk Dv bytes a thread. Work: an exponential, Dk Dv multiplications and 2 Dk Dv multiply-adds a position.
+/// memory.
+/// Thread mapping: OpenMP gives each thread one head at a time. Everything is computed in double: this is also the
+/// reference of all other stages.
+/// Resources: S, 8 Dk Dv bytes per thread.
+/// Work: per position one exponential, Dk Dv multiplications and 2 Dk Dv multiply-adds.
 /// Bytes: q, k, v, g and o once.
-/// Limit: the cores' arithmetic, at half the rate of fp32. Needs: nothing.
-/// Weakness: L steps in line. Stage 2 takes a chunk at a step.
-/// Source: arXiv 2405.21060, section 2.
+/// Bound by: the cores' arithmetic, at half the rate of fp32.
+/// Requires: nothing.
+/// Weakness: L steps, one after the other. `chunkwise` takes a chunk per step.
+/// Sources: arXiv 2405.21060, section 2.
 
 #include <algorithm>
 #include <cmath>

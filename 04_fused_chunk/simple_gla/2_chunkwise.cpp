@@ -1,51 +1,49 @@
 /// @file
-/// Stage 2, `chunkwise`: chapter 02's chunks; a scalar gate needs no second level.
+/// `chunkwise`: chapter 02's chunks; a scalar gate needs no second level.
 ///
-/// Idea: where all of Dk decays alike, the decay of a score is one factor, and may be put on after the product: the
-/// product of a chunk's queries and keys is chapter 02's, and each of its elements is then multiplied by what is left
-/// of key i at position t. Chapter 03 needed sub-chunks because its decay sits inside the sum over Dk.
-/// Mends: stage 1 takes L steps in line. Same: heads over threads.
+/// Idea: where all of Dk decays alike, the decay of a score is one factor and may be applied after the product. So the
+/// product of a chunk's queries and keys is chapter 02's, and each of its elements is then multiplied by the decay from
+/// position i to position t. Chapter 03 needed sub-chunks because its decay is inside the sum over Dk.
+/// Grows out of: 02_chunkwise/linear_attention/3_chunkwise.cpp
+/// Improves on: `recurrent` takes L steps, one after the other.
+/// Unchanged: the products, and heads shared out over threads.
+/// Equation: for the chunk from position s to position e,
 ///
-///   b_t = g_s + ... + g_t from the chunk's first position s on, e its last
-///   P_ti = (q_t . k_i) exp(b_t - b_i), i <= t                                    # and a triangle of exponentials
-///   O = scale (P V + diag(exp(b)) Q S)                                           # #
-///   S = exp(b_e) S + (diag(exp(b_e - b)) K)^T V                                  #           (#: a matrix product)
+///   P_ti = (q_t . k_i) exp(g_(i+1) + ... + g_t), i <= t                             # and a triangle of exponentials
+///   O    = scale (P V + diag(exp(g_s + ... + g_t)) Q S)                             # #
+///   S    = exp(g_s + ... + g_e) S + (diag(exp(g_(t+1) + ... + g_e)) K)^T V          #           (#: a matrix product)
 ///
-/// The sums are in double, and a gate is taken as -1000 at least, whose exponential is zero all the same: so the
-/// differences are right to 1e-11 behind any gate (03_gla/gla/3_parallel_log.cpp). Above the diagonal the exponent is
-/// positive, and its power may be infinite: that half is not computed, rather than multiplied by 0.
+/// All these sums are differences of the running sums from s on. Those are in double, and a gate is taken as exp(-1000)
+/// at least, which is zero all the same: so the differences are right to 1e-11 behind any gate
+/// (03_gla/gla/3_parallel_log.cpp). Above the diagonal the exponent is positive, and its power may be infinite: that
+/// half is not computed, rather than multiplied by 0.
 ///
-/// Shapes: Q, K [C, Dk], V, O [C, Dv] of a chunk, S [Dk, Dv], P [C, C]; fp32 in host memory, b [C] in double. The last
-/// chunk may be shorter.
-/// Who does what: OpenMP gives each thread a head at a time, Eigen and chapter 02's add_product() do the products.
-/// Memory: 4 Dk Dv + 4 C^2 + 4 C Dk + 8 C bytes a thread, which stay in the cache. Work: chapter 02's, and C / 2 + 2
-/// exponentials a position: fewer than Dk. Bytes: q, k, v, g and o once.
-/// Limit: the cores' arithmetic. Needs: nothing; any C, any L, any g <= 0.
-/// Weakness: a chunk waits for the state of the one before, and there are as many threads as cores. Stage 3 goes to the
-/// GPU.
-/// Source: arXiv 2405.21060, section 6, the block decomposition.
+/// Shapes: Q, K [C, Dk], V, O [C, Dv] of a chunk, S [Dk, Dv], P [C, C]; fp32 in host memory; running sums [C] in
+/// double. The last chunk may be shorter.
+/// Thread mapping: OpenMP gives each thread one head at a time; Eigen and add_product() compute the products.
+/// Resources: 4 Dk Dv + 4 C^2 + 4 C Dk + 8 C bytes per thread, which stay in the cache.
+/// Work: chapter 02's, and C / 2 + 2 exponentials per position: fewer than Dk.
+/// Bytes: q, k, v, g and o once.
+/// Bound by: the cores' arithmetic.
+/// Requires: nothing; any C, any L, any g <= 0.
+/// Weakness: a chunk waits for the state of the one before, and there are only as many threads as cores. `fused` goes
+/// to the GPU.
+/// Sources: arXiv 2405.21060, section 6, the block decomposition.
 
 #include <Eigen/Dense>
 #include <algorithm>
 
-#include "02_chunkwise/small_product.hpp"
 #include "04_fused_chunk/simple_gla.hpp"
+#include "common/eigen_rows.hpp"
 #include "common/parallel.hpp"
+#include "common/small_product.hpp"
 
 namespace tutorial::simple_gla {
 namespace {
 
-using linear_attention::add_product;
-using linear_attention::Matrix;
 using Sums = Eigen::Array<double, Eigen::Dynamic, 1>;
 
 constexpr double kStrongest = -1000;
-
-/// Some rows of a head, from position t on.
-template <class M, class T>
-auto rows_of(const View<T>& view, int b, int h, int t, int rows, int columns) {
-  return Eigen::Map<M, 0, Eigen::OuterStride<>>(view.row(b, h, t), rows, columns, Eigen::OuterStride<>(view.stride_l));
-}
 
 /// exp(sums), element by element.
 template <class X>

@@ -1,72 +1,81 @@
 #pragma once
 /// @file
-/// What a gate a head and step adds to chapter 02's chunk of 64 on tensor cores.
+/// What one gate per head and position adds to chapter 02's chunk of 64 on tensor cores.
 ///
-/// Everything decays by a factor a position, so decays are put on rows: on a row of V on its way into the state, on a
-/// row of Q S on its way into O, and on a score by the two positions that it belongs to.
+///     b_t = g_s / ln 2 + ... + g_t / ln 2        s: the chunk's first position, e: its last
 ///
-/// Sums of gates are fp32. A weak gate behind a sum of -1e4 would be lost in them, so a gate is taken as 2^-40 at
-/// least, which beside 1 is nothing in bf16 (and is seen only of a state 2^32 times what comes after it): 64 of those
-/// sum up to -2560, where neighbouring fp32 numbers are 2^-12 apart. Six additions make a sum (warp_prefix_sum()), so a
-/// decay is wrong by 5e-4 at the very worst, and by 1e-5 behind one or two such gates; bf16 rounds by up to 2^-8 =
-/// 3.9e-3. The difference of two sums is exact where both are close, which
-/// is where the decay is not zero. Decays are ex2 of such differences, one instruction; below 2^-126 they are 0.
+/// All logarithms are to base 2. The decay from position i to position t is one number, 2^(b_t - b_i), so it is a
+/// factor on a score, on a row of Q S, or on a row of V on its way into the state.
+///
+/// b is fp32. A gate is taken as 2^-40 at least (clamped_gate.cuh), so b_t is -2560 at least, where neighbouring fp32
+/// numbers are 2^-12 apart. Six additions make a sum (warp_prefix_sum()), so a decay is wrong by 5e-4 at the very
+/// worst, and by 1e-5 behind one or two gates of 2^-40; bf16 rounds by up to 2^-8 = 3.9e-3. The difference of two sums
+/// is exact where both are close, and elsewhere the decay is zero. Decays are ex2 of such differences, one instruction;
+/// below 2^-126 they are 0.
 
 #include <cuda_runtime.h>
 
-#include "02_chunkwise/chunk_products.cuh"
-#include "03_gla/gla/base2.cuh"
+#include "04_fused_chunk/clamped_gate.cuh"
 #include "04_fused_chunk/simple_gla.hpp"
+#include "common/device/cp_async.cuh"
+#include "common/device/hide_from_compiler.cuh"
 #include "common/device/ldmatrix.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/mma.cuh"
-#include "common/device/opaque.cuh"
 #include "common/device/pack.cuh"
 #include "common/device/warp.cuh"
+#include "common/tile/base2.cuh"
+#include "common/tile/chunk_shape.cuh"
+#include "common/tile/chunk_tiles.cuh"
 
 namespace tutorial::simple_gla {
 
-using linear_attention::kChunk;
+using tile::kChunk;
 
-/// A chunk's running sums of gates, to base 2, in the registers of a warp: a lane has those of the positions 2 lane and
-/// 2 lane + 1.
-struct GateSums {
+/// A chunk's b in the registers of a warp: a lane has those of the positions 2 lane and 2 lane + 1.
+struct ChunkSums {
   float first, second;
-  float end;  ///< the sum of all, the same in every lane
+  float end;  ///< b_e, the same in every lane
 
-  /// All lanes of a warp. @param gates natural logarithms, of the lane's two positions; 0 past the end of the sequence
-  __device__ __forceinline__ explicit GateSums(float2 gates) {
-    const float a = base2(gates.x), b = base2(gates.y);
+  /// All lanes of a warp. @param g of the lane's two positions; 0 past the end of the sequence
+  __device__ __forceinline__ explicit ChunkSums(float2 g) {
+    const float a = clamped_base2(g.x), b = clamped_base2(g.y);
     second = warp_prefix_sum(a + b);
     first = second - b;
     end = __shfl_sync(kAllLanes, second, 31);
   }
-
- private:
-  static __device__ __forceinline__ float base2(float gate) { return max(gla::base2(gate), -40.0f); }
 };
 
-/// The lane's two of a chunk's gates. @param gates [C] in shared memory
-__device__ __forceinline__ float2 gates_of_lane(const float* gates) {
-  const int i = 2 * opaque(int(lane_index()));
-  return make_float2(gates[i], gates[i + 1]);
+/// Starts the copies of a chunk's g to shared memory, by the block's first 64 threads; zeros past the end.
+/// @param g [C] @param first the chunk's first in global memory; the next is stride_l elements further
+/// @param rows how many positions of the chunk exist
+__device__ __forceinline__ void load_g_async(float* g, const float* first, std::int64_t stride_l, int rows) {
+  const int i = hide_from_compiler(int(threadIdx.x));
+  if (i < kChunk) cp_async<4>(g + i, first + i * stride_l, i < rows);
 }
 
-/// The lane's two of a chunk's gates, 0 past the end. @param a simple_gla's arguments
-/// @param t the chunk's first position @param end where the sequence or the segment ends
-__device__ __forceinline__ float2 load_gates(const HalfArguments& a, int b, int h, int t, int end) {
-  const auto gate = [&](int i) { return i < end ? load_global(a.g.row(b, h, i)) : 0.0f; };
+/// The lane's two of a chunk's g. @param g [C] in shared memory
+__device__ __forceinline__ float2 g_of_lane(const float* g) {
+  const int i = 2 * hide_from_compiler(int(lane_index()));
+  return make_float2(g[i], g[i + 1]);
+}
+
+/// The same from global memory, 0 past the end. @param t the chunk's first position
+/// @param end where the sequence or the segment ends
+__device__ __forceinline__ float2 load_g(const Bf16Arguments& a, int b, int h, int t, int end) {
+  const auto g = [&](int i) { return i < end ? load_global(a.g.row(b, h, i)) : 0.0f; };
   const int i = t + 2 * int(lane_index());
-  return make_float2(gate(i), gate(i + 1));
+  return make_float2(g(i), g(i + 1));
 }
 
-/// What is left at the chunk's end of the state before it, and of what its positions put into it; two of them a lane.
+/// The decay from the start of the chunk to its end, and from each position to its end. Each lane holds two of the
+/// latter.
 struct DecayToEnd {
   float whole, first, second;
 
-  /// From the sums of the chunk's gates.
-  __device__ __forceinline__ explicit DecayToEnd(const GateSums& sums)
-      : whole(gla::ex2(sums.end)), first(gla::ex2(sums.end - sums.first)), second(gla::ex2(sums.end - sums.second)) {}
+  /// From the chunk's b.
+  __device__ __forceinline__ explicit DecayToEnd(const ChunkSums& b)
+      : whole(tile::ex2(b.end)), first(tile::ex2(b.end - b.first)), second(tile::ex2(b.end - b.second)) {}
 
   /// The decays of the positions i + p and i + p + 1, p = 2 (lane % 4), for an even i.
   __device__ __forceinline__ float2 of_pair(int i) const {
@@ -75,14 +84,14 @@ struct DecayToEnd {
   }
 };
 
-/// Two neighbouring numbers of bf16, each times its factor.
+/// Two neighbouring bf16 numbers, each times its factor.
 __device__ __forceinline__ std::uint32_t times(std::uint32_t two, float2 factors) {
   const float2 x = unpack(two);
   return pack(x.x * factors.x, x.y * factors.y);
 }
 
-/// S = 2^(sum of the gates) S + K^T (diag(2^(end - sums)) V): chapter 02's update_state(), each row of V times the
-/// decay of its position. In the registers it is S^T += V^T K, where a row of V is a column of the fragment.
+/// S = 2^b_e S + K^T (diag(2^(b_e - b)) V): tile::update_state(), each row of V times the decay of its position. In the
+/// registers it is S^T += V^T K, where a row of V is a column of the fragment.
 /// @param to_end the chunk's decays: a DecayToEnd, or SharedSums::ToEnd
 template <class Shape, class Decays>
 __device__ __forceinline__ void update_state(typename Shape::State& S, const typename Shape::KeyTile& K,
@@ -105,7 +114,7 @@ __device__ __forceinline__ void update_state(typename Shape::State& S, const typ
     std::uint32_t v[Shape::kWarpColumns / 16][4];
 #pragma unroll
     for (int j = 0; j < Shape::kWarpColumns / 16; ++j) {
-      ldmatrix_x4_trans(v[j], V.data + V.moved(v_unit, i, j * 16));
+      ldmatrix_x4_trans(v[j], V.data + V.advance(v_unit, i, j * 16));
       v[j][0] = times(v[j][0], upper);
       v[j][1] = times(v[j][1], upper);
       v[j][2] = times(v[j][2], lower);
@@ -114,7 +123,7 @@ __device__ __forceinline__ void update_state(typename Shape::State& S, const typ
 #pragma unroll
     for (int d = 0; d < Shape::kDk / 16; ++d) {
       std::uint32_t k[4];
-      ldmatrix_x4_trans(k, K.data + K.moved(k_unit, i, d * 16));
+      ldmatrix_x4_trans(k, K.data + K.advance(k_unit, i, d * 16));
 #pragma unroll
       for (int j = 0; j < Shape::kWarpColumns / 16; ++j) {
         mma_m16n8k16(S[j][2 * d], v[j], {k[0], k[1]});
@@ -124,20 +133,20 @@ __device__ __forceinline__ void update_state(typename Shape::State& S, const typ
   }
 }
 
-/// The sums for all pairs of positions, in shared memory.
+/// A chunk's b for all pairs of positions, in shared memory.
 struct SharedSums {
   static constexpr int kBytes = kChunk * int(sizeof(float));
 
-  float* data;
+  float* b;  ///< [C]
 
   /// By one warp.
-  __device__ __forceinline__ void store(const GateSums& sums) const {
-    reinterpret_cast<float2*>(data)[opaque(int(lane_index()))] = make_float2(sums.first, sums.second);
+  __device__ __forceinline__ void store(const ChunkSums& sums) const {
+    reinterpret_cast<float2*>(b)[hide_from_compiler(int(lane_index()))] = make_float2(sums.first, sums.second);
   }
-  /// What is left at position t of the state that the chunk starts from.
-  __device__ __forceinline__ float from_start(int t) const { return gla::ex2(data[t]); }
-  /// What is left at position t of position i, i <= t.
-  __device__ __forceinline__ float between(int i, int t) const { return gla::ex2(data[t] - data[i]); }
+  /// The decay from the chunk's start to position t.
+  __device__ __forceinline__ float from_start(int t) const { return tile::ex2(b[t]); }
+  /// The decay from position i to position t, i <= t.
+  __device__ __forceinline__ float between(int i, int t) const { return tile::ex2(b[t] - b[i]); }
 
   /// As DecayToEnd, each decay computed where it is used: for warps that have no registers left.
   struct ToEnd {
@@ -150,13 +159,35 @@ struct SharedSums {
       return make_float2(sums.between(t, kChunk - 1), sums.between(t + 1, kChunk - 1));
     }
   };
-  /// The decays up to the chunk's end.
+  /// The decays to the chunk's end.
   __device__ __forceinline__ ToEnd to_end() const { return {*this, from_start(kChunk - 1)}; }
 };
 
-/// For chapter 02's masked_scores(): scores that decay. Those above the diagonal it replaces by 0: a product with 0
-/// would make NaN of an infinite one.
-struct Decayed {
+/// The b of a walk's chunks in shared memory, two chunks at a time, in a copy for each warp, and the g that they are
+/// made of. A warp adds up for itself, so that no barrier is needed. It does so a chunk ahead: each addition of
+/// warp_prefix_sum() waits for the one before it, and the products of a chunk fill that time.
+struct WalkedSums {
+  static constexpr int kBytes = 2 * (1 + tile::kWarps) * SharedSums::kBytes;
+
+  float* memory;
+
+  /// g [C] of the chunk from t on.
+  __device__ __forceinline__ float* g_of(int t) const { return memory + t / kChunk % 2 * kChunk; }
+  /// The warp's copy of b.
+  __device__ __forceinline__ SharedSums sums_of(int t) const {
+    return {memory + (2 + t / kChunk % 2 * tile::kWarps + tile::warp_index()) * kChunk};
+  }
+  /// Makes b of g.
+  __device__ __forceinline__ void add_up(int t) const { sums_of(t).store(ChunkSums(g_of_lane(g_of(t)))); }
+  /// The same straight from global memory, for the first chunk. Parameters as load_g().
+  __device__ __forceinline__ void add_up(const Bf16Arguments& a, int b, int h, int t, int end) const {
+    sums_of(t).store(ChunkSums(load_g(a, b, h, t, end)));
+  }
+};
+
+/// An epilogue of tile::masked_scores(): P_ti = scale (q_t . k_i) 2^(b_t - b_i). Above the diagonal the power may be
+/// infinite. masked_scores() selects zeros there; a multiplication by 0 would make NaN.
+struct DecayedScores {
   SharedSums sums;
   float scale;
 
@@ -168,7 +199,7 @@ struct Decayed {
   __device__ __forceinline__ void row(int, int, float) {}
 };
 
-/// O = scale diag(2^sums) O: the rows of Q S.
+/// O = scale diag(2^b) O: the rows of Q S.
 template <class Shape>
 __device__ __forceinline__ void decay_rows(typename Shape::Output& O, const SharedSums& sums, float scale) {
 #pragma unroll

@@ -1,58 +1,44 @@
 /// @file
-/// Every way in which the walks of both operators can be spread, and what simple_gla's dispatch chooses.
+/// Every plan of simple_gla's walk, and what its dispatch chooses.
 
-#include "04_fused_chunk/gla/segments.hpp"
-#include "04_fused_chunk/simple_gla/spread.hpp"
+#include "04_fused_chunk/simple_gla/launch_plan.hpp"
 #include "04_fused_chunk/test/stages.hpp"
 
 namespace tutorial {
 namespace {
 
-using linear_attention::make_spread;
-
 template <int kColumns, int kSegments>
-void spread_gla(const gla::HalfArguments& a) {
-  fused_gla::one_kernel(a, make_spread(a.L, kColumns, kSegments));
+void walk_of(const simple_gla::Bf16Arguments& a) {
+  simple_gla::walk(a, tile::make_launch_plan(a.L, kColumns, kSegments));
 }
 
 template <int kColumns, int kSegments>
-void spread_simple(const simple_gla::HalfArguments& a) {
-  simple_gla::sequence_parallel(a, make_spread(a.L, kColumns, kSegments));
-}
-
-/// The stages that have been added last.
-void expect_right(const Operator& definition, std::size_t before, std::int64_t Dk, std::int64_t Dv) {
-  const Problem problem = drawn(definition, 1, 2, 410, Dk, Dv);
-  const Outputs truth = evaluate_reference(definition, problem, Dtype::bf16);
-  for (std::size_t i = before; i < definition.stages().size(); ++i) {
-    const Stage& stage = definition.stages()[i];
-    SCOPED_TRACE(definition.name() + ", columns and segments " + stage.name);
-    expect_close(evaluate(definition, stage, problem), truth, tolerance_of(stage, problem.sizes));
-  }
+void add_walk(Operator& definition) {
+  definition.stage({.name = std::to_string(kColumns) + " columns, " + std::to_string(kSegments) + " segments",
+                    .processor = Processor::gpu,
+                    .dtype = Dtype::bf16,
+                    .run = walk_of<kColumns, kSegments>});
 }
 
 template <int kColumns>
 void expect_right(std::int64_t Dk, std::int64_t Dv) {
   SCOPED_TRACE("Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
-  const std::string columns = std::to_string(kColumns) + ", ";
-  Operator gates = find_operator("gla");
-  std::size_t before = gates.stages().size();
-  gates.gpu<gla::HalfArguments>(columns + "1", spread_gla<kColumns, 1>, "").dtype(Dtype::bf16);
-  gates.gpu<gla::HalfArguments>(columns + "2", spread_gla<kColumns, 2>, "").dtype(Dtype::bf16);
-  gates.gpu<gla::HalfArguments>(columns + "3", spread_gla<kColumns, 3>, "").dtype(Dtype::bf16);
-  gates.gpu<gla::HalfArguments>(columns + "100", spread_gla<kColumns, 100>, "").dtype(Dtype::bf16);
-  expect_right(gates, before, Dk, Dv);
-
-  Operator scalars = find_operator("simple_gla");
-  before = scalars.stages().size();
-  scalars.gpu<simple_gla::HalfArguments>(columns + "1", spread_simple<kColumns, 1>, "").dtype(Dtype::bf16);
-  scalars.gpu<simple_gla::HalfArguments>(columns + "2", spread_simple<kColumns, 2>, "").dtype(Dtype::bf16);
-  scalars.gpu<simple_gla::HalfArguments>(columns + "3", spread_simple<kColumns, 3>, "").dtype(Dtype::bf16);
-  scalars.gpu<simple_gla::HalfArguments>(columns + "100", spread_simple<kColumns, 100>, "").dtype(Dtype::bf16);
-  expect_right(scalars, before, Dk, Dv);
+  Operator definition = find_operator("simple_gla");
+  const std::size_t before = definition.stages().size();
+  add_walk<kColumns, 1>(definition);
+  add_walk<kColumns, 2>(definition);
+  add_walk<kColumns, 3>(definition);
+  add_walk<kColumns, 100>(definition);
+  const Problem problem = drawn(definition, 1, 2, 410, Dk, Dv);
+  const Outputs truth = evaluate_reference(definition, problem, Dtype::bf16);
+  for (std::size_t i = before; i < definition.stages().size(); ++i) {
+    const Stage& stage = definition.stages()[i];
+    SCOPED_TRACE(stage.name);
+    expect_close(evaluate(definition, stage, problem), truth, tolerance_of(stage, problem.sizes));
+  }
 }
 
-TEST(SpreadTest, EveryShapeOfTileInAnyNumberOfSegments) {
+TEST(LaunchPlanTest, EveryShapeOfTileInAnyNumberOfSegments) {
   for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{48, 144}, {128, 128}, {112, 208}}) {
     expect_right<64>(Dk, Dv);
     expect_right<128>(Dk, Dv);
@@ -62,7 +48,7 @@ TEST(SpreadTest, EveryShapeOfTileInAnyNumberOfSegments) {
 
 std::string choice(int B, int H, int L, int Dk, int Dv, bool with_states = false) {
   static float state;  // only asked for, never read
-  simple_gla::HalfArguments a{};
+  simple_gla::Bf16Arguments a{};
   a.B = B;
   a.H = H;
   a.L = L;

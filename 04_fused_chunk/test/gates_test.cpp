@@ -28,11 +28,11 @@ const Pattern kPatterns[] = {
     {"ZeroEverywhere", [](auto, auto, double, float) { return 0.0f; }},
     {"ZeroOrStrong", [](auto, auto, double u, float) { return u < 0.1 ? kStrong : 0.0f; }},
     {"WholeChunksStrong", [](auto t, auto, double, float drawn) { return t / 64 % 2 == 1 ? kStrong : drawn; }},
-    {"WholeWindowsStrong", [](auto t, auto, double, float drawn) { return t / 16 % 2 == 1 ? kStrong : drawn; }},
+    {"WholeSubChunksStrong", [](auto t, auto, double, float drawn) { return t / 16 % 2 == 1 ? kStrong : drawn; }},
     {"AllButTheLastStrong", [](auto t, auto, double, float) { return t % 16 < 14 ? kStrong : -0.01f; }},
     {"OneStrongElement", [](auto, auto d, double, float drawn) { return d == 3 ? kStrong : drawn; }},
     {"FirstOfEachChunkStrong", [](auto t, auto, double, float drawn) { return t % 64 == 0 ? kStrong : drawn; }},
-    {"LastOfEachWindowStrong", [](auto t, auto, double, float drawn) { return t % 16 == 15 ? kStrong : drawn; }},
+    {"LastOfEachSubChunkStrong", [](auto t, auto, double, float drawn) { return t % 16 == 15 ? kStrong : drawn; }},
     {"AllStrengths", [](auto, auto, double u, float) { return -float(std::pow(10.0, 14 * u - 10)); }},
     {"ADigitLessEachTime", [](auto, auto, double, float) { return -2.302585f; }},
     {"AsStrongAsFloatGets", [](auto, auto, double u, float drawn) { return u < 0.2 ? -3e38f : drawn; }},
@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(Patterns, GatesTest, testing::ValuesIn(kPatterns),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // What a weak gate behind many strong ones decides must be right to more digits than bf16 has: with gates of -1e4 but
-// for the last two of a window, the sum in front of these is large, and their difference small.
+// for the last two of a sub-chunk, the sum in front of these is large, and their difference small.
 TEST(GatesTest, WeakGatesBehindStrongOnesKeepTheirDigits) {
   for (const char* name : {"gla", "simple_gla"}) {
     const Operator& definition = find_operator(name);
@@ -82,7 +82,7 @@ TEST(GatesTest, WeakGatesBehindStrongOnesKeepTheirDigits) {
       const Outputs outputs = evaluate(definition, stage, weak);
       // Scores are rounded to bf16 once, half a unit in the last of 8 places.
       const Comparison c = compare(outputs.at("o"), truth.at("o"));
-      EXPECT_TRUE(c.within(is_half(stage) ? 2.1e-3 : 1e-5)) << name << " " << stage.name << ": " << describe(c, "o");
+      EXPECT_TRUE(c.within(is_bf16(stage) ? 2.1e-3 : 1e-5)) << name << " " << stage.name << ": " << describe(c, "o");
     }
   }
 }

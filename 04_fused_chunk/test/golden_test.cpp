@@ -26,7 +26,7 @@ TEST_P(GoldenTest, EveryStageAgrees) {
     EXPECT_EQ(why_not(definition, stage, problem).empty(), takes_it) << stage.name;
     if (!takes_it) continue;
     SCOPED_TRACE(stage.name);
-    expect_close(evaluate(definition, stage, problem), expected, is_half(stage) ? 2e-2 : 1e-5);
+    expect_close(evaluate(definition, stage, problem), expected, is_bf16(stage) ? 2e-2 : 1e-5);
   }
 }
 

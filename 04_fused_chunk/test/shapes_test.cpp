@@ -59,7 +59,7 @@ TEST(ShapesTest, OtherWidths) {
   }
 }
 
-// Of stage 2 of simple_gla: one position, chunks that do not divide L, one chunk, and a chunk longer than L.
+// Of simple_gla's chunkwise: one position, chunks that do not divide L, one chunk, and a chunk longer than L.
 TEST(ShapesTest, ChunkLengths) {
   const Operator& definition = find_operator("simple_gla");
   const Stage& stage = find_stage(definition, "chunkwise");

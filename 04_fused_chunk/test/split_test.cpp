@@ -44,7 +44,7 @@ TEST(SplitTest, StatesMayBeAbsent) {
     for (const Stage& stage : definition.stages()) {
       SCOPED_TRACE(stage.name);
       const Outputs zeros = evaluate(definition, stage, problem);
-      Placement tensors(definition, problem, stage.place, storage_of(stage), Dtype::fp32);
+      StageTensors tensors(definition, problem, stage.processor, storage_of(stage), Dtype::fp32);
       stage.run(tensors.graph_call());
       const Outputs absent = tensors.download_outputs({"final_state"});
       EXPECT_TRUE(std::ranges::equal(absent.at("o").elements<float>(), zeros.at("o").elements<float>()));

@@ -1,21 +1,21 @@
 /// @file
-/// Each of the five steps by itself: the kernel gets what it needs from a computation in double on the CPU, and what it
-/// leaves is compared with a computation of that.
+/// What the stages from five_steps to intra_fused leave in memory between their kernels, tensor by tensor, against a
+/// computation in double on the CPU.
 
 #include <array>
 #include <cmath>
 #include <vector>
 
-#include "04_fused_chunk/gla/five_steps.hpp"
+#include "04_fused_chunk/gla/intermediates.hpp"
 #include "04_fused_chunk/test/stages.hpp"
-#include "common/half.hpp"
+#include "common/small_float.hpp"
 
 namespace tutorial::fused_gla {
 namespace {
 
-constexpr std::int64_t W = kWindow;
+constexpr std::int64_t c = kSubChunk;
 
-/// A tensor in device memory, and the numbers in it.
+/// A tensor: numbers as they are after rounding to T, and device memory of its own with them.
 template <class T>
 class Array {
  public:
@@ -31,11 +31,12 @@ class Array {
   double operator[](std::int64_t i) const { return numbers_[std::size_t(i)]; }
   T* device() { return device_.data(); }
 
-  /// Poisons the memory, so that only what a kernel writes is found there.
-  void poison() { device_.fill_bytes(0xFF); }
-  /// Expects that memory has these numbers again.
-  void expect_computed(const char* name, double tolerance) const {
-    const std::vector<T> elements = device_.download();
+  /// Expects these numbers in device memory.
+  void expect_at(const T* memory, const char* name, double tolerance) const {
+    std::vector<T> elements(numbers_.size());
+    check(cudaMemcpyAsync(elements.data(), memory, elements.size() * sizeof(T), cudaMemcpyDeviceToHost,
+                          current_stream()));
+    check(cudaStreamSynchronize(current_stream()));
     double error = 0, norm = 0;
     for (std::size_t i = 0; i < elements.size(); ++i) {
       const double difference = double(float(elements[i])) - numbers_[i];
@@ -46,18 +47,20 @@ class Array {
     EXPECT_LE(std::sqrt(error), tolerance * std::sqrt(norm)) << name;
     EXPECT_GT(norm, 0) << name;
   }
+  /// Fills as much memory with NaN, so that only what a kernel writes is found there.
+  void poison(T* memory) const { check(cudaMemsetAsync(memory, 0xFF, numbers_.size() * sizeof(T), current_stream())); }
 
  private:
   std::vector<double> numbers_;
   DeviceBuffer<T> device_;
 };
-using Half = Array<__nv_bfloat16>;
+using Bf16 = Array<__nv_bfloat16>;
 using Float = Array<float>;
 
 /// A problem and what the five steps make of it, as defined in the comment of 2_five_steps.cu.
 class Steps {
  public:
-  const std::int64_t B, H, L, Dk, Dv, heads = B * H, N = windows(int(L)), NK = slices(int(Dk));
+  const std::int64_t B, H, L, Dk, Dv, heads = B * H, R = sub_chunks(int(L)), NK = slices(int(Dk));
   const double scale = 0.3;
 
   Steps(std::int64_t length, std::int64_t keys, std::int64_t values)
@@ -78,9 +81,9 @@ class Steps {
         partials(walk()),
         o(combined()) {}
 
-  HalfArguments arguments() {
+  Bf16Arguments arguments() {
     const auto of_keys = [&](auto& array) { return packed(array.device(), H, L, Dk); };
-    HalfArguments a{};
+    Bf16Arguments a{};
     a.B = int(B), a.H = int(H), a.L = int(L), a.Dk = int(Dk), a.Dv = int(Dv), a.C = 64;
     a.scale = float(scale);
     const auto as_const = [](auto view) {
@@ -93,10 +96,6 @@ class Steps {
     a.o = packed(o.device(), H, L, Dv);
     a.final_state = packed(final_state->device(), H, Dk, Dv);
     return a;
-  }
-  Intermediates intermediates() {
-    const auto of_keys = [&](auto& array) { return packed(array.device(), H, L, Dk); };
-    return {of_keys(sums), of_keys(q_g), of_keys(k_g), partials.device(), scores.device()};
   }
 
  private:
@@ -117,12 +116,12 @@ class Steps {
     return numbers;
   }
 
-  std::int64_t start(std::int64_t t) const { return t / W * W; }
-  std::int64_t last(std::int64_t t) const { return std::min(start(t) + W, L) - 1; }
+  std::int64_t start(std::int64_t t) const { return t / c * c; }
+  std::int64_t last(std::int64_t t) const { return std::min(start(t) + c, L) - 1; }
   std::int64_t key(std::int64_t head, std::int64_t t, std::int64_t d) const { return (head * L + t) * Dk + d; }
   std::int64_t value(std::int64_t head, std::int64_t t, std::int64_t j) const { return (head * L + t) * Dv + j; }
   std::int64_t score(std::int64_t slice, std::int64_t head, std::int64_t t, std::int64_t i) const {
-    return (((slice * heads + head) * N + t / W) * W + t % W) * W + i % W;
+    return (((slice * heads + head) * R + t / c) * c + t % c) * c + i % c;
   }
   /// Calls f(head, t, d) for every element of a [B, H, L, D] tensor in its order.
   template <class F>
@@ -159,7 +158,7 @@ class Steps {
     return numbers;
   }
   std::vector<double> pairs() const {
-    std::vector<double> numbers(std::size_t(NK * heads * N * W * W));
+    std::vector<double> numbers(std::size_t(NK * heads * R * c * c));
     each(Dk, [&](auto head, auto t, auto d) {
       for (std::int64_t i = start(t); i <= t; ++i) {
         const double decay = std::exp2(sums[key(head, t, d)] - sums[key(head, i, d)]);
@@ -207,74 +206,67 @@ class Steps {
 
  public:
   std::unique_ptr<Float> final_state;  // computed with partials
-  Half q, k, v;
+  Bf16 q, k, v;
   Float initial_state, g, sums;
-  Half q_g, k_g, scores;
+  Bf16 q_g, k_g, scores;
   Float partials;
-  Half o;
+  Bf16 o;
 };
 
-class StepsTest : public testing::TestWithParam<std::array<std::int64_t, 3>> {
- protected:
-  Steps steps_{GetParam()[0], GetParam()[1], GetParam()[2]};
+struct Case {
+  const char* name;
+  void (*run)(const Bf16Arguments&);
+  bool has_scores, has_partials;
 };
 
-// Tolerances: fp32 sums of 16 near -640; a rounding to bf16 of what is stored; another on the way
-// into a product, of the state or of the sum of scores.
-constexpr double kFloat = 1e-6, kRounded = 2e-3, kThroughProduct = 4e-3;
+class StepsTest : public testing::TestWithParam<std::tuple<Case, std::array<std::int64_t, 3>>> {};
 
-TEST_P(StepsTest, DecayCumsum) {
-  steps_.sums.poison();
-  decay_cumsum(steps_.arguments(), steps_.intermediates());
-  steps_.sums.expect_computed("sums", kFloat);
+// Tolerances: fp32 sums of 16 near -640; bf16 that is rounded once, of which few differ; a state or a sum of scores
+// that is rounded on its way into a product.
+constexpr double kFloat = 1e-6, kFewDiffer = 2e-4, kThroughProduct = 4e-3;
+
+TEST_P(StepsTest, LeaveInMemoryWhatTheyShould) {
+  const auto& [stage, sizes] = GetParam();
+  Steps steps(sizes[0], sizes[1], sizes[2]);
+  const Bf16Arguments a = steps.arguments();
+  const Intermediates x = intermediates(a, stage.has_scores, stage.has_partials);
+  steps.sums.poison(x.sums.data);
+  steps.q_g.poison(x.q_g.data);
+  steps.k_g.poison(x.k_g.data);
+  steps.o.poison(a.o.data);
+  steps.final_state->poison(a.final_state.data);
+  if (stage.has_scores) steps.scores.poison(x.scores);
+  if (stage.has_partials) steps.partials.poison(x.partials);
+
+  stage.run(a);
+
+  steps.sums.expect_at(x.sums.data, "sums", kFloat);
+  steps.q_g.expect_at(x.q_g.data, "q_g", kFewDiffer);
+  steps.k_g.expect_at(x.k_g.data, "k_g", kFewDiffer);
+  if (stage.has_scores) steps.scores.expect_at(x.scores, "scores", kFewDiffer);
+  if (stage.has_partials) steps.partials.expect_at(x.partials, "partials", kThroughProduct);
+  steps.o.expect_at(a.o.data, "o", kThroughProduct);
+  steps.final_state->expect_at(a.final_state.data, "final_state", kFewDiffer);
 }
 
-TEST_P(StepsTest, PrepareQgKg) {
-  steps_.q_g.poison();
-  steps_.k_g.poison();
-  prepare_qg_kg(steps_.arguments(), steps_.intermediates());
-  steps_.q_g.expect_computed("q_g", kRounded / 10);  // both are rounded: few differ
-  steps_.k_g.expect_computed("k_g", kRounded / 10);
-}
+constexpr Case kCases[] = {{"five_steps", five_steps, true, true},
+                           {"prepare_fused", prepare_fused, true, true},
+                           {"combine_fused", combine_fused, true, false},
+                           {"intra_fused", intra_fused, false, false}};
 
-TEST_P(StepsTest, FusedChunk) {
-  steps_.partials.poison();
-  steps_.final_state->poison();
-  fused_chunk(steps_.arguments(), steps_.intermediates());
-  steps_.partials.expect_computed("partials", kThroughProduct);
-  steps_.final_state->expect_computed("final_state", kFloat);
-}
-
-TEST_P(StepsTest, InnerChunk) {
-  steps_.scores.poison();
-  inner_chunk(steps_.arguments(), steps_.intermediates());
-  steps_.scores.expect_computed("scores", kRounded / 10);
-}
-
-TEST_P(StepsTest, Combine) {
-  steps_.o.poison();
-  combine(steps_.arguments(), steps_.intermediates());
-  steps_.o.expect_computed("o", kThroughProduct);
-}
-
-TEST_P(StepsTest, PrepareIsTheFirstTwo) {
-  steps_.sums.poison();
-  steps_.q_g.poison();
-  steps_.k_g.poison();
-  prepare(steps_.arguments(), steps_.intermediates());
-  steps_.sums.expect_computed("sums", kFloat);
-  steps_.q_g.expect_computed("q_g", kRounded / 10);
-  steps_.k_g.expect_computed("k_g", kRounded / 10);
+std::string name_of(const testing::TestParamInfo<StepsTest::ParamType>& info) {
+  const auto& [stage, sizes] = info.param;
+  return std::string(stage.name) + "_" + std::to_string(sizes[0]) + "_" + std::to_string(sizes[1]) + "_" +
+         std::to_string(sizes[2]);
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Shapes, StepsTest,
-    testing::Values(std::array<std::int64_t, 3>{1, 16, 16}, std::array<std::int64_t, 3>{15, 64, 64},
-                    std::array<std::int64_t, 3>{16, 32, 48}, std::array<std::int64_t, 3>{37, 80, 144},
-                    std::array<std::int64_t, 3>{100, 256, 80}),
-    [](const auto& info) {
-      return std::to_string(info.param[0]) + "_" + std::to_string(info.param[1]) + "_" + std::to_string(info.param[2]);
-    });
+    Stages, StepsTest,
+    testing::Combine(testing::ValuesIn(kCases),
+                     testing::Values(std::array<std::int64_t, 3>{1, 16, 16}, std::array<std::int64_t, 3>{15, 64, 64},
+                                     std::array<std::int64_t, 3>{16, 32, 48}, std::array<std::int64_t, 3>{37, 80, 144},
+                                     std::array<std::int64_t, 3>{100, 256, 80})),
+    name_of);
 
 }  // namespace
 }  // namespace tutorial::fused_gla

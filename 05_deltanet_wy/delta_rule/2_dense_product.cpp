@@ -2,31 +2,38 @@
 /// Stage 2, `dense_product`: what a chunk does to a state, as a matrix.
 ///
 /// Idea: a step is linear in the state, S_t = F_t S_{t-1} + beta_t k_t^T v_t with F_t = I - beta_t k_t^T k_t, a matrix
-/// [Dk, Dk]. So is a chunk: its steps take the state S_{n-1} to P_t S_{n-1} + H_t, where P_t and H_t do not depend on
-/// S_{n-1} and all chunks could compute theirs at once. Here they are computed as they are written.
-/// Mends: in stage 1 nothing at all can be computed before the state is there. Same: the recurrence, but from P_0 = I
-/// and H_0 = 0 at every chunk's start.
+/// [Dk, Dk]. So is a chunk: its steps take the state S_{n-1} that chunk n starts from to Phi_t S_{n-1} + H_t. Phi_t and
+/// H_t do not depend on S_{n-1}, so all chunks could compute theirs at once. Here they are computed as they are
+/// written.
+/// Grows out of: 1_recurrent.cpp
+/// Improves on: in `recurrent` nothing can be computed before the state is known.
+/// Unchanged: the recurrence, but from Phi_0 = I and H_0 = 0 at the start of every chunk.
 ///
-///   F_t = I - beta_t k_t^T k_t                      [Dk, Dk]
-///   P_t = F_t P_{t-1}                               [Dk, Dk]: the product of the chunk's F up to t
-///   H_t = F_t H_{t-1} + beta_t k_t^T v_t            [Dk, Dv]: the state after t, had the chunk begun with zeros
-///   o_t = scale (q_t P_t S_{n-1} + q_t H_t),        S_n = P_C S_{n-1} + H_C
+/// Equation, for positions t = 1 to C of chunk n:
+///
+///     F_t = I - beta_t k_t^T k_t                      [Dk, Dk]
+///     Phi_t = F_t Phi_{t-1}                               [Dk, Dk]: the product of the chunk's F up to t
+///     H_t = F_t H_{t-1} + beta_t k_t^T v_t            [Dk, Dv]: the state after t, had the chunk begun with zeros
+///     o_t = scale (q_t Phi_t S_{n-1} + q_t H_t)         S_{n-1}: the state that the chunk starts from
+///     S_n = Phi_C S_{n-1} + H_C
 ///
 /// Chapter 03's gates have such matrices, too, but diagonal ones: their product is a vector of Dk numbers, one
-/// exponential of a sum. These are not, and do not commute: F_2 F_1 is not F_1 F_2 unless k_1 and k_2 are orthogonal or
-/// parallel.
+/// exponential of a sum. These are not diagonal and do not commute: F_2 F_1 is not F_1 F_2 unless k_1 and k_2 are
+/// orthogonal or parallel.
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; fp32 in host
-/// memory. F, P, H of a chunk in double.
-/// Who does what: a thread has a head at a time (chunks.hpp); the products are Eigen's.
-/// Memory: I, F, P and its successor, 32 Dk^2 bytes, and H twice a thread, beside S. To compute all chunks at once, P
-/// and H of each: at Dk = Dv = 128 and C = 64 as many numbers as its q, k, v and o.
-/// Work: Dk^2 (Dk + Dv) multiply-adds a position, at Dk = Dv = 128 85 times stage 1's 3 Dk Dv. Who uses that F_t is I
-/// minus an outer product, F_t P = P - beta_t k_t^T (k_t P), needs 2 Dk^2 + 3 Dk Dv, and is back at one step after the
-/// other on something larger than the state.
+/// memory. F, Phi, H of a chunk in double.
+/// Thread mapping: a thread has one head at a time (chunks.hpp); the products are Eigen's.
+/// Resources: I, F, Phi and its successor, 32 Dk^2 bytes, and H twice per thread, beside S. To compute all chunks at
+/// once would take Phi and H of each: at Dk = Dv = 128 and C = 64 as many numbers as its q, k, v and o.
+/// Work: Dk^2 (Dk + Dv) multiply-adds per position for the two products, with all else 87 times the 3 Dk Dv of
+/// `recurrent` at Dk = Dv = 128. An implementation that exploits F_t = I - (outer product) computes F_t Phi = Phi -
+/// beta_t k_t^T (k_t Phi) with 2 Dk^2 multiply-adds, and is back at one step after the other on something larger than
+/// the state.
 /// Bytes: q, k, v, beta and o once.
-/// Limit: the cores' arithmetic. Needs: what stage 1 needs.
-/// Weakness: the work, and C steps in line. Stage 3 does not form P at all.
+/// Bound by: the cores' arithmetic.
+/// Requires: what `recurrent` requires.
+/// Weakness: the work, and C steps in line. `wy` does not form Phi at all.
 /// Source: arXiv 2406.06484, section 3.1, the product of the transition matrices.
 
 #include "05_deltanet_wy/delta_rule/chunks.hpp"
@@ -37,23 +44,24 @@ namespace tutorial::delta_rule {
 void dense_product(const FloatArguments& a) {
   walk_chunks(a, [](const Chunk& chunk, Matrix& S) {
     const Matrix I = Matrix::Identity(S.rows(), S.rows());
-    Matrix P = I, H = Matrix::Zero(S.rows(), S.cols()), O(chunk.V.rows(), S.cols());
+    Matrix Phi = I, H = Matrix::Zero(S.rows(), S.cols()), O(chunk.V.rows(), S.cols());
     for (Eigen::Index t = 0; t < chunk.K.rows(); ++t) {
       const auto k = chunk.K.row(t), q = chunk.Q.row(t), v = chunk.V.row(t);
       const double beta = chunk.beta[t];
       const Matrix F = I - beta * k.transpose() * k;
-      P = F * P;
+      Phi = F * Phi;
       H = F * H + beta * k.transpose() * v;
-      O.row(t) = (q * P) * S + q * H;
+      O.row(t) = (q * Phi) * S + q * H;
     }
-    S = P * S + H;
+    S = Phi * S + H;
     return O;
   });
 }
 
 std::int64_t dense_product_memory(const FloatArguments& a) {
   const std::int64_t Dk = a.Dk, Dv = a.Dv;
-  return (walk_memory(a) + 8 * (4 * Dk * Dk + 3 * Dk * Dv)) * processor_count();  // I, F, P and its successor; H twice
+  return (walk_memory(a) + 8 * (4 * Dk * Dk + 3 * Dk * Dv)) *
+         processor_count();  // I, F, Phi and its successor; H twice
 }
 
 }  // namespace tutorial::delta_rule

@@ -1,34 +1,39 @@
 /// @file
 /// Stage 3, `wy`: the product of a chunk's matrices as I minus a sum of outer products.
 ///
-/// Idea: stage 2's P_t differs from I only in the directions of the t keys that made it. So it is I minus an outer
-/// product for each of them, P_t = I - sum_{i<=t} k_i^T w_i, and w_i is a row of Dk numbers; likewise H_t = sum_{i<=t}
-/// k_i^T u_i. By induction, with P_{t-1} known to be of this form,
+/// Idea: Phi_t differs from I only in the directions of the t keys that made it. So it is I minus one outer product for
+/// each of them, Phi_t = I - sum_{i<=t} k_i^T w_i, and w_i is a row of Dk numbers. Likewise H_t = sum_{i<=t} k_i^T u_i.
+/// By induction, with Phi_{t-1} known to be of this form,
 ///
-///   P_t = P_{t-1} - beta_t k_t^T (k_t P_{t-1})                     which adds one more outer product, k_t^T w_t:
-///   w_t = beta_t k_t P_{t-1} = beta_t (k_t - sum_{i<t} (k_t . k_i) w_i)
-///   u_t = beta_t (v_t - k_t H_{t-1}) = beta_t (v_t - sum_{i<t} (k_t . k_i) u_i)
+///     Phi_t = Phi_{t-1} - beta_t k_t^T (k_t Phi_{t-1})               which adds one more outer product, k_t^T w_t:
+///     w_t = beta_t k_t Phi_{t-1} = beta_t (k_t - sum_{i<t} (k_t . k_i) w_i)
+///     u_t = beta_t (v_t - k_t H_{t-1}) = beta_t (v_t - sum_{i<t} (k_t . k_i) u_i)
 ///
-/// S_t = P_t S_{n-1} + H_t = S_{n-1} + sum_{i<=t} k_i^T (u_i - w_i S_{n-1}): chapter 02's sum of outer products, with
-/// u_i - w_i S_{n-1} in the place of v_i. For a whole chunk, rows below each other:
+/// The state after t is Phi_t S_{n-1} + H_t = S_{n-1} + sum_{i<=t} k_i^T (u_i - w_i S_{n-1}): chapter 02's sum of outer
+/// products, with u_i - w_i S_{n-1} in the place of v_i. S_{n-1} is the state after the chunks before chunk n.
+/// Grows out of: 2_dense_product.cpp
+/// Improves on: `dense_product` forms matrices [Dk, Dk] and multiplies them.
+/// Unchanged: what is computed.
 ///
-///   U' = U - W S_{n-1}                                             [C, Dv]: stage 1's delta_t, all at once
-///   O_n = scale (Q S_{n-1} + ((Q K^T) . M) U')                     M_ti = 1 for i <= t, else 0
-///   S_n = S_{n-1} + K^T U'
+/// Equation, for a whole chunk, rows below each other:
 ///
-/// Mends: stage 2 forms matrices [Dk, Dk] and multiplies them. Same: what is computed. S_{n-1} is needed only in the
-/// last three lines, which are matrix products.
+///     v_new = U - W S_{n-1}                                          [C, Dv]: delta_t of `recurrent`, all at once
+///     O_n = scale (Q S_{n-1} + ((Q K^T) . M) v_new)                  M_ti = 1 for i <= t, else 0
+///     S_n = S_{n-1} + K^T v_new
+///
+/// S_{n-1} is needed only in these three lines, which are matrix products.
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; fp32 in host
 /// memory. W [C, Dk] and U [C, Dv] of a chunk in double.
-/// Who does what: a thread has a head at a time (chunks.hpp); the products are Eigen's.
-/// Memory: C (Dk + Dv) numbers for W and U in the place of stage 2's Dk (Dk + Dv).
-/// Work: for W and U (C - 1) / 2 (2 Dk + Dv) multiply-adds a position, for the scores and what they take of U' (C + 1)
-/// / 2 (Dk + Dv), with the state 3 Dk Dv. Bytes: q, k, v, beta and o once.
-/// Limit: the cores' arithmetic. Needs: what stage 1 needs.
-/// Weakness: w_t and u_t wait for all those before them, and are computed row by row: vectors times matrices. Stage 4
-/// has matrix products only.
-/// Source: arXiv 2406.06484, section 3.1, equation for the WY representation; Bischof and Van Loan, "The WY
+/// Thread mapping: a thread has one head at a time (chunks.hpp); the products are Eigen's.
+/// Resources: C (Dk + Dv) numbers for W and U instead of Dk (Dk + Dv) for Phi and H.
+/// Work: for W and U (C - 1) / 2 (2 Dk + Dv) multiply-adds per position, for the scores and their products with v_new
+/// (C + 1) / 2 (Dk + Dv), with the state 3 Dk Dv.
+/// Bytes: q, k, v, beta and o once.
+/// Bound by: the cores' arithmetic.
+/// Requires: what `recurrent` requires.
+/// Weakness: w_t and u_t wait for all those before them, and are computed row by row: vectors times matrices.
+/// Sources: arXiv 2406.06484, section 3.1, equation for the WY representation; Bischof and Van Loan, "The WY
 /// representation for products of Householder matrices", SIAM J. Sci. Stat. Comput. 8(1), 1987.
 
 #include "05_deltanet_wy/delta_rule/chunks.hpp"

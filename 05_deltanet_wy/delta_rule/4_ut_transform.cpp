@@ -1,30 +1,35 @@
 /// @file
 /// Stage 4, `ut_transform`: all vectors of a chunk from one triangular matrix.
 ///
-/// Idea: stage 3's recursion for w_t and u_t is a system of linear equations, and the same one for both. With A_ti =
-/// beta_t k_t . k_i for i < t and 0 elsewhere, its rows say W = diag(beta) K - A W, U = diag(beta) V - A U. So both are
-/// a matrix T, which knows nothing of their widths, times what they are made of.
+/// Idea: the recursion for w_t and u_t is a system of linear equations, and the same one for both. With A_ti = beta_t
+/// k_t . k_i for i < t and 0 elsewhere, its rows say W = diag(beta) K - A W, U = diag(beta) V - A U. So W and U are the
+/// same matrix T times K and times V, and T does not depend on their widths.
+/// Grows out of: 3_wy.cpp
+/// Improves on: in `wy` C - 1 dependent steps work on rows of Dk + Dv numbers. Here they work on rows of at most C, and
+/// what is wide is two matrix products.
+/// Unchanged: everything after W and U.
 ///
-///   A = tril(diag(beta) K K^T, -1)                  [C, C], strictly lower triangular
-///   T = (I + A)^-1 diag(beta)                       [C, C], lower triangular
-///   W = T K,   U = T V
+/// Equation:
+///
+///     A = tril(diag(beta) K K^T, -1)                  [C, C], strictly lower triangular
+///     T = (I + A)^-1 diag(beta)                       [C, C], lower triangular
+///     W = T K,   U = T V
 ///
 /// I + A has ones on its diagonal: it is invertible whatever the keys are, and forward substitution finds T's row t
 /// from those above it, T_t = beta_t e_t - sum_{i<t} A_ti T_i.
-/// Mends: in stage 3 C - 1 dependent steps work on rows of Dk + Dv numbers; here they work on rows of at most C, and
-/// what is wide is two matrix products. Same: everything after W and U.
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; fp32 in host
 /// memory. A, T [C, C], W [C, Dk], U [C, Dv] of a chunk in double.
-/// Who does what: a thread has a head at a time (chunks.hpp); the products are Eigen's.
-/// Memory: stage 3's and C^2 numbers for T.
-/// Work: stage 3's, C^2 / 6 multiply-adds a position for T, and Dk + Dv for T's diagonal. Bytes: q, k, v, beta and o
-/// once.
-/// Limit: the cores' arithmetic. Needs: what stage 1 needs. How large T's elements can get depends on the keys: see the
-/// README on keys that are alike.
-/// Weakness: heads over threads, chunks in line. The stages 5 and 6 bring steps and chunks to the GPU.
-/// Source: arXiv 2406.06484, section 3.2, the UT transform; Joffrain et al., "Accumulating Householder transformations,
-/// revisited", ACM TOMS 32(2), 2006.
+/// Thread mapping: a thread has one head at a time (chunks.hpp); the products are Eigen's.
+/// Resources: as `wy`, and C^2 numbers for T.
+/// Work: that of `wy`, C^2 / 6 multiply-adds per position for T, and Dk + Dv for T's diagonal.
+/// Bytes: q, k, v, beta and o once.
+/// Bound by: the cores' arithmetic.
+/// Requires: what `recurrent` requires. How large T's elements can get depends on the keys: see the README on keys that
+/// are alike.
+/// Weakness: one head per thread, its chunks in line.
+/// Sources: arXiv 2406.06484, section 3.2, the UT transform; Joffrain et al., "Accumulating Householder
+/// transformations, revisited", ACM TOMS 32(2), 2006.
 
 #include "05_deltanet_wy/delta_rule/chunks.hpp"
 #include "common/parallel.hpp"

@@ -1,54 +1,58 @@
 /// @file
-/// Stage 5, `recurrent_gpu`: stage 1 on the GPU, the state in registers.
+/// Stage 5, `recurrent_gpu`: the recurrence on the GPU, the state in registers.
 ///
-/// Idea: columns of the state still never meet: column j of k_t S_{t-1} needs column j of S alone. So a block takes a
-/// tile of them and keeps it in registers for the whole sequence, as in the chapters before. New is a sum over Dk in
-/// the middle of every step, which has to be complete before anything can be added. A second one, for the output, would
-/// have to wait for what is added; but q_t S_t = q_t S_{t-1} + (q_t . k_t) delta_t, and so all sums of a step are taken
-/// of the old state, side by side.
-/// Mends: stage 4 has a thread a head. Same: the recurrence, step by step; its sums in fp32.
+/// Idea: columns of the state still do not depend on each other: column j of k_t S_{t-1} needs column j of S alone. So
+/// a block takes a tile of columns and keeps it in registers for the whole sequence, as in the chapters before. New is
+/// a sum over Dk in the middle of every step, which has to be complete before anything can be added. A second one, for
+/// the output, would have to wait for what is added. But q_t S_t = q_t S_{t-1} + (q_t . k_t) delta_t, and so all sums
+/// of a step are of the old state, side by side.
+/// Grows out of: 1_recurrent.cpp; port to the GPU: a thread has 1 / 8 of the rows of two columns, and steps come
+/// through shared memory
+/// Improves on: `recurrent` and `ut_transform` have one CPU thread per head.
+/// Unchanged: the recurrence, step by step; its sums are in fp32.
 ///
-///   delta = beta_t (v_t - k_t S)                   [32 columns]: k_t S, q_t S and q_t . k_t from the same pass over S
-///   o_t   = scale (q_t S + (q_t . k_t) delta)
-///   S     = S + k_t^T delta
+/// Equation:
+///
+///     delta = beta_t (v_t - k_t S)                  [32 columns]: k_t S, q_t S and q_t . k_t from one pass over S
+///     o_t   = scale (q_t S + (q_t . k_t) delta)
+///     S     = S + k_t^T delta
 ///
 /// With `normalize_keys` k_t . k_t is a fourth sum, and its root divides what was computed with k_t.
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; all fp32 in
 /// device memory.
-/// Who does what: block (b, h, tile) has 32 columns and 128 threads: 8 threads share a pair of columns, and have Dk / 8
+/// Thread mapping: block (b, h, tile) has 32 columns and 128 threads: 8 threads share a pair of columns and have Dk / 8
 /// rows of it each, in turns of four. So the lanes of a warp ask shared memory for 8 neighbouring float4, each for 4
-/// lanes at once, and the 8 parts of a sum are added up by 3 shuffles. Dk is rounded up to 32, 64, 128 or 256, so that
-/// loops over registers have lengths that the compiler knows.
-/// Double buffering as in chapter 01's `lmha`: while a tile of 8 steps is computed, the next one is on its way, by
-/// asynchronous copies into the other buffer; one barrier swaps the two.
+/// lanes at once, and 3 shuffles add up the 8 parts of a sum. Dk is rounded up to 32, 64, 128 or 256, so that loops
+/// over registers have lengths that the compiler knows. Double buffering as in chapter 01's `lmha`: while a tile of 8
+/// steps is computed, asynchronous copies bring the next one into the other buffer; one barrier swaps the two.
 /// Resources: Dk / 4 registers for the state; 18 KB of shared memory at Dk = 128.
-/// Work: 3 Dk Dv multiply-adds a position; q_t . k_t, and k_t . k_t, for each pair of columns again, Dk Dv / 2 each.
+/// Work: 3 Dk Dv multiply-adds per position; q_t . k_t, and k_t . k_t, for each pair of columns again, Dk Dv / 2 each.
 /// Bytes: v, o and the states once; q, k and beta once for each tile of columns, from the second-level cache after the
 /// first.
-/// Limit: L steps that follow one another, each of which waits for shared memory and for its shuffles.
-/// Needs: Dk <= 256; keys as in stage 1.
-/// Weakness: steps in line, and with few heads idle multiprocessors. Stage 6 does a chunk's steps at once.
-/// Source: chapter 03's stage of this name; arXiv 2406.06484, section 2.2.
+/// Bound by: L steps that follow one another, each of which waits for shared memory and for its shuffles.
+/// Requires: Dk <= 256; keys as in `recurrent`.
+/// Weakness: steps in line, and with few heads idle multiprocessors. `chunk_gpu` does a chunk's steps at once.
+/// Sources: chapter 03's stage of this name; arXiv 2406.06484, section 2.2.
 
 #include <cuda_runtime.h>
 
 #include <climits>
 
-#include "02_chunkwise/float_tile.cuh"
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/warp.cuh"
+#include "common/tile/float_tile.cuh"
 
 namespace tutorial::delta_rule {
 namespace {
 
-using linear_attention::Floats;
+using tile::Floats;
 
 constexpr int kThreads = 128;
-constexpr int kShare = 8;                        // threads of a pair of columns
+constexpr int kShare = 8;                        // threads that share a pair of columns
 constexpr int kColumns = 2 * kThreads / kShare;  // of a block
 constexpr int kMaxKeyDim = 256;
 
@@ -61,7 +65,7 @@ constexpr int kTurn = 4 * kShare;
 template <int kDk, bool kNormalize>
 __global__ void __launch_bounds__(kThreads, 4) recurrent_kernel(FloatArguments a) {
   constexpr int kSteps = kDk > 128 ? 4 : 8;        // of a tile
-  constexpr int kLoads = kSteps * kDk / kThreads;  // of q a thread, of k as many
+  constexpr int kLoads = kSteps * kDk / kThreads;  // of q per thread, and of k as many
   constexpr int kLoadsOfV = kSteps * kColumns / kThreads;
   __shared__ Floats<4> q_tile[2][kSteps][kDk / 4], k_tile[2][kSteps][kDk / 4];
   __shared__ Floats<2> v_tile[2][kSteps][kColumns / 2];
@@ -186,7 +190,7 @@ void recurrent_gpu(const FloatArguments& a) {
   launch(a.normalize_keys ? kernel_for<true>(a.Dk) : kernel_for<false>(a.Dk), {unsigned(block_count(a)), kThreads}, a);
 }
 
-std::string recurrent_gpu_limits(const FloatArguments& a) {
+std::string recurrent_gpu_unsupported(const FloatArguments& a) {
   if (a.Dk > kMaxKeyDim) return "Dk > 256: the state's columns would not fit into the registers of 8 threads";
   if (block_count(a) > INT_MAX) return "B H > 2^31 - 1 tiles of 32 columns: the grid";
   if (a.L > INT_MAX - 16) return "L > 2^31 - 17: positions are counted in int";
@@ -195,12 +199,6 @@ std::string recurrent_gpu_limits(const FloatArguments& a) {
 
 std::int64_t recurrent_gpu_memory(const FloatArguments&) {
   return 0;
-}
-
-std::int64_t recurrent_gpu_moved(const FloatArguments& a) {
-  const std::int64_t state = std::int64_t(a.Dk) * a.Dv;
-  const std::int64_t states = (a.initial_state.data ? state : 0) + (a.final_state.data ? state : 0);
-  return 4 * std::int64_t(a.B) * a.H * (a.L * (tile_count(a) * (2 * a.Dk + 1) + 2 * a.Dv) + states);
 }
 
 }  // namespace tutorial::delta_rule

@@ -3,24 +3,25 @@
 /// X = (I + A)^-1 of a chunk, A strictly lower triangular [64, 64], by four warps: the UT transform on tensor cores.
 ///
 /// The 16 x 16 blocks on the diagonal are inverted by forward substitution in fp32, each by a warp. The blocks left of
-/// them follow from X (I + A) = I, read block by block from the diagonal to the left:
+/// them follow from X (I + A) = I: the block (r, c) of this product is 0, and contains X_rc and blocks to its right
+/// only.
 ///
 ///     X_rc = -(X_r,c+1 A_c+1,c + ... + X_rr A_rc) X_cc,   c < r           (for two blocks: X_10 = -X_11 A_10 X_00)
 ///
 ///     X_00                        warp 0
-///     X_10 X_11                   warp 1      of the others a row of blocks needs the one on the diagonal: so a warp
-///     X_20 X_21 X_22              warp 2      has a row, and waits for the others but once
-///     X_30 X_31 X_32 X_33         warp 3
+///     X_10 X_11                   warp 1      A row of blocks needs only the diagonal's inverses of the other rows.
+///     X_20 X_21 X_22              warp 2      So each warp computes one row, and the warps wait for each other once,
+///     X_30 X_31 X_32 X_33         warp 3      when those inverses are there.
 ///
-/// These products run on tensor cores, with both factors split into two bf16 (split.cuh). They must be better than
-/// bf16: X is a sum of products of many A, and what is rounded in one block goes into all that follow.
-/// Source: Yang et al., arXiv 2406.06484, section 3.2; in blocks of 16: flash-linear-attention, `solve_tril`.
+/// These products run on tensor cores, with both factors split into two bf16 (split.cuh). One bf16 would not do: X is a
+/// sum of products of many A, and the rounding of one block goes into all that follow.
+/// Sources: Yang et al., arXiv 2406.06484, section 3.2; in blocks of 16: flash-linear-attention, `solve_tril`.
 
 #include <cuda_runtime.h>
 
 #include "05_deltanet_wy/delta_rule/blocks.hpp"
 #include "05_deltanet_wy/delta_rule/split.cuh"
-#include "common/device/opaque.cuh"
+#include "common/device/hide_from_compiler.cuh"
 #include "common/device/warp.cuh"
 
 namespace tutorial::delta_rule {
@@ -53,7 +54,7 @@ __device__ __forceinline__ void invert_diagonal_block(const InverseMemory& memor
   float x[kBlock];
 #pragma unroll
   for (int i = 0; i < kBlock; ++i) {
-    float sums[2] = {i == column ? 1.0f : 0.0f, 0.0f};  // the last products are those that come late
+    float sums[2] = {i == column ? 1.0f : 0.0f, 0.0f};  // the first has the product with x_{i-1}, the last to be there
 #pragma unroll
     for (int j = 0; j < i; j += 4) {
       const float4 A = *reinterpret_cast<const float4*>(memory.A(r * kBlock + i, r * kBlock + j));
@@ -70,7 +71,7 @@ __device__ __forceinline__ void invert_diagonal_block(const InverseMemory& memor
 
 /// B fragments of a 16 x 16 block in shared memory, for columns 0 to 7 and 8 to 15; rows are `stride` floats apart.
 __device__ __forceinline__ void load_block(SplitFragment<2> (&b)[2], const float* block, int stride) {
-  const int lane = opaque(int(lane_index()));
+  const int lane = hide_from_compiler(int(lane_index()));
   block += lane % 4 * 2 * stride + lane / 4;
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
@@ -87,9 +88,9 @@ __device__ __forceinline__ SplitFragment<4> as_fragment(const BlockSums& x) {
   return a;
 }
 
-/// X's row of blocks r, by one warp. All inverses of the diagonal are there: a barrier stands between.
+/// X's row of blocks r, by one warp. All inverses on the diagonal are in memory: the caller has a barrier before.
 __device__ __forceinline__ void inverse_row(BlockRow& X, const InverseMemory& memory, int r) {
-  const int lane = opaque(int(lane_index()));
+  const int lane = hide_from_compiler(int(lane_index()));
   SplitFragment<4> done[kBlocks];
 #pragma unroll
   for (int c = kBlocks - 1; c >= 0; --c) {

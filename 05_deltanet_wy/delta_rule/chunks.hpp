@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// Chunks on the CPU, for the stages 2 to 4: the walk over them, and the two ways to W and U. In double: here the
-/// algebra is the lesson, and what rounding does to it is left to the GPU stages.
+/// Chunks on the CPU, for `dense_product`, `wy` and `ut_transform`: the walk over them, and the two ways to W and U. In
+/// double: here the algebra is the lesson; the GPU stages show what rounding does to it.
 
 #include <Eigen/Dense>
 #include <algorithm>
@@ -17,21 +17,22 @@ using Vector = Eigen::VectorXd;
 
 /// The inputs of the C positions of a chunk.
 struct Chunk {
-  Matrix Q, K, V;  ///< [C, Dk], [C, Dk], [C, Dv]; K normalised where that is asked for
+  Matrix Q, K, V;  ///< [C, Dk], [C, Dk], [C, Dv]; K normalised if normalize_keys
   Vector beta;     ///< [C]
 };
 
-/// What the steps of a chunk write: S_t = S_{n-1} + sum_{i<=t} k_i^T (u_i - w_i S_{n-1}) for each of its positions t.
+/// What the steps of a chunk write: the state after its position t is S + sum_{i<=t} k_i^T (u_i - w_i S), with S the
+/// state that the chunk starts from.
 struct WriteVectors {
   Matrix W, U;  ///< [C, Dk], [C, Dv]
 };
 
-/// Row after row, each from those before it (stage 3): the WY representation, Bischof and Van Loan, SIAM J. Sci. Stat.
+/// Row after row, each from those before it (`wy`): the WY representation, Bischof and Van Loan, SIAM J. Sci. Stat.
 /// Comput. 8(1), 1987. K [C, Dk], V [C, Dv], beta [C].
 WriteVectors write_vectors(const Matrix& K, const Matrix& V, const Vector& beta);
 
-/// T [C, C] = (I + A)^-1 diag(beta), A = tril(diag(beta) K K^T, -1), by forward substitution; W = T K, U = T V. (Stage
-/// 4: the UT transform, Joffrain et al., ACM TOMS 32(2), 2006.)
+/// T [C, C] = (I + A)^-1 diag(beta), A = tril(diag(beta) K K^T, -1), by forward substitution; W = T K, U = T V.
+/// (`ut_transform`: the UT transform, Joffrain et al., ACM TOMS 32(2), 2006.)
 Matrix solve_for_T(const Matrix& K, const Vector& beta);
 
 /// Some rows of a head in double, from position t on: [rows, columns].
@@ -75,14 +76,15 @@ void walk_chunks(const FloatArguments& a, Step step) {
   }
 }
 
-/// A chunk once its W and U are known: U' = U - W S, O = Q S + ((Q K^T) . M) U', S += K^T U', M_ti = 1 for i <= t.
-/// Gives O [C, Dv] before the scale, and moves S [Dk, Dv] to the chunk's end. Source: arXiv 2406.06484, section 3.2.
+/// A chunk once its W and U are known: v_new = U - W S, O = Q S + ((Q K^T) . M) v_new, S += K^T v_new, M_ti = 1 for i
+/// <= t. Gives O [C, Dv] before the scale, and moves S [Dk, Dv] to the chunk's end. Source: arXiv 2406.06484, section
+/// 3.2.
 inline Matrix step_through(const Chunk& chunk, const WriteVectors& write, Matrix& S) {
-  const Matrix written = write.U - write.W * S;  // U'
+  const Matrix v_new = write.U - write.W * S;
   Matrix P = chunk.Q * chunk.K.transpose();
   P.triangularView<Eigen::StrictlyUpper>().setZero();
-  Matrix O = chunk.Q * S + P * written;
-  S += chunk.K.transpose() * written;
+  Matrix O = chunk.Q * S + P * v_new;
+  S += chunk.K.transpose() * v_new;
   return O;
 }
 
@@ -92,7 +94,7 @@ inline std::int64_t walk_memory(const FloatArguments& a) {
   return 8 * (Dk * Dv + C * (2 * Dk + 2 * Dv + 1));
 }
 
-/// Bytes of a thread for W, U, U', the products with S, and scores.
+/// Bytes of a thread for W, U, v_new, the products with S, and scores.
 inline std::int64_t step_memory(const FloatArguments& a) {
   const std::int64_t C = std::min(a.C, a.L), Dk = a.Dk, Dv = a.Dv;
   return 8 * (C * (Dk + 3 * Dv) + C * C);

@@ -1,12 +1,12 @@
 /// @file
-/// The kernel in front of the stages 7 and 8: T and P of each chunk. prepared.hpp has the formulas, chunk_inverse.cuh
-/// the inverse.
+/// The kernel in front of every stage on tensor cores: T and P of each chunk. prepared.hpp has the formulas,
+/// chunk_inverse.cuh the inverse.
 ///
 /// Idea: K K^T and Q K^T have the same right factor, and both are needed on and below the diagonal only, in ten blocks
-/// of 16 x 16. A warp has a row of blocks of either, row w of the first and row 3 - w of the second: five blocks for
-/// everybody. Their sums never leave the registers as they are: those of Q K^T are masked and written as the fragments
-/// that the walk will want, those of K K^T become A in shared memory, and the inverse of I + A, which a warp has in
-/// registers row by row, is again written as fragments.
+/// of 16 x 16. Warp w has row w of the blocks of the first and row 3 - w of those of the second: five blocks for every
+/// warp. The products of Q K^T are masked and written as the fragments that the walk will read. Those of K K^T become A
+/// in shared memory, and the inverse of I + A, of which each warp has a row of blocks in registers, is again written as
+/// fragments.
 ///
 ///     warp           0         1         2         3
 ///     K K^T        row 0     row 1     row 2     row 3        1, 2, 3, 4 blocks
@@ -14,21 +14,23 @@
 ///     (I + A)^-1   row 0     row 1     row 2     row 3
 ///
 /// Shapes: q, k [B, H, L, Dk], beta [B, H, L] in; Prepared out.
-/// Who does what: block (n, h, b) has chunk n of head (b, h). Keys' norms are on the diagonal of K K^T.
-/// Resources: Q and K in shared memory, 32 KB at Dk = 128, and A where they were.
-/// Operations: 160 Dk a position on tensor cores; for the inverse 120 multiply-adds of 16 lanes a warp, and at most
-/// 54 mma of a warp, 27 of them one after the other.
-/// Bytes: q, k and beta read once, 244 bytes a position written.
-/// Limit: the memory's bandwidth, next to it the instructions. Needs: Dk a multiple of 16, rows aligned to 16 bytes.
+/// Thread mapping: block (n, h, b) has chunk n of head (b, h). The squares of the keys' norms are on the diagonal of
+/// K K^T.
+/// Resources: Q and K in shared memory, 32 KB at Dk = 128, later A in the same place.
+/// Work: 160 Dk operations per position on tensor cores; for the inverse 120 multiply-adds of 16 lanes per warp, and at
+/// most 54 mma per warp, 27 of them one after the other.
+/// Bytes: q, k and beta are read once, 244 bytes per position are written.
+/// Bound by: the memory's bandwidth, closely followed by the instructions.
+/// Requires: Dk a multiple of 16, rows aligned to 16 bytes.
 /// Weakness: q and k are read here and again by the walk.
-/// Source: arXiv 2406.06484, section 3.2; the inverse in blocks of 16: flash-linear-attention, `solve_tril`.
+/// Sources: arXiv 2406.06484, section 3.2; the inverse in blocks of 16: flash-linear-attention, `solve_tril`.
 
 #include <cuda_runtime.h>
 
-#include "02_chunkwise/async_tile.cuh"
-#include "02_chunkwise/chunk_products.cuh"
 #include "05_deltanet_wy/delta_rule/chunk_inverse.cuh"
+#include "05_deltanet_wy/delta_rule/fragments.cuh"
 #include "05_deltanet_wy/delta_rule/prepared.hpp"
+#include "common/ceil_div.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/ldmatrix.cuh"
@@ -37,14 +39,16 @@
 #include "common/device/pack.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/workspace.hpp"
+#include "common/tile/chunk_products.cuh"
+#include "common/tile/load_tile.cuh"
 
 namespace tutorial::delta_rule {
 namespace {
 
-using linear_attention::kChunk;
-using linear_attention::kThreads;
-using linear_attention::load_tile_async;
-using linear_attention::SwizzledTile;
+using tile::kChunk;
+using tile::kThreads;
+using tile::load_tile_async;
+using tile::SwizzledTile;
 
 template <int kDk>
 constexpr int kTileBytes = kChunk* kDk* int(sizeof(__nv_bfloat16));
@@ -61,12 +65,12 @@ __device__ __forceinline__ void products_with_keys(BlockRow& sums, const Swizzle
 #pragma unroll
   for (int d = 0; d < kDk; d += 16) {
     std::uint32_t x[4];
-    ldmatrix_x4(x, X.data + X.moved(x_unit, 0, d));
+    ldmatrix_x4(x, X.data + X.advance(x_unit, 0, d));
 #pragma unroll
     for (int c = 0; c < kBlocks; ++c) {
       if (c > r) continue;
       std::uint32_t k[4];
-      ldmatrix_x4(k, K.data + K.moved(k_unit, c * kBlock, d));
+      ldmatrix_x4(k, K.data + K.advance(k_unit, c * kBlock, d));
       mma_m16n8k16(sums[c][0], x, {k[0], k[1]});
       mma_m16n8k16(sums[c][1], x, {k[2], k[3]});
     }
@@ -88,8 +92,8 @@ __device__ __forceinline__ void for_each_element(BlockRow& sums, int r, F f) {
   }
 }
 
-/// Writes the blocks (r, 0) to (r, r), rounded, as fragments B of the transposed blocks. What is left of the elements
-/// takes the place of the rounded.
+/// Writes the blocks (r, 0) to (r, r), rounded, as B fragments of the transposed blocks. What rounding leaves out of
+/// the elements takes their place.
 /// @param blocks [10, 32], the chunk's
 __device__ __forceinline__ void store_blocks(uint4* blocks, BlockRow& sums, int r) {
 #pragma unroll
@@ -100,9 +104,9 @@ __device__ __forceinline__ void store_blocks(uint4* blocks, BlockRow& sums, int 
     for (int i = 0; i < 4; ++i) {
       float* of = &sums[c][i % 2][i / 2 * 2];
       two[i] = pack(of[0], of[1]);
-      const float2 kept = unpack(two[i]);
-      of[0] -= kept.x;
-      of[1] -= kept.y;
+      const float2 stored = unpack(two[i]);
+      of[0] -= stored.x;
+      of[1] -= stored.y;
     }
     store_global(blocks + lower_block(r, c) * 32 + lane_index(), make_uint4(two[0], two[1], two[2], two[3]));
   }
@@ -110,7 +114,7 @@ __device__ __forceinline__ void store_blocks(uint4* blocks, BlockRow& sums, int 
 
 /// Grid (N, H, B).
 template <int kDk>
-__global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(HalfArguments a, Prepared out) {
+__global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(Bf16Arguments a, Prepared out) {
   __shared__ float beta[kChunk], factors[kChunk];
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk, rows = a.L - t;
   const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
@@ -130,14 +134,14 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(H
     BlockRow P = {};
     products_with_keys(P, Q, K, kBlocks - 1 - warp);
     for_each_element(P, kBlocks - 1 - warp, [](int t, int i, float& x) { x = i <= t ? x : 0.0f; });
-    store_blocks(out.P + chunk * kLowerBlocks * 32, P, kBlocks - 1 - warp);
+    store_blocks(out.P + chunk * kBlockUnits, P, kBlocks - 1 - warp);
   }
   BlockRow A = {};
   products_with_keys(A, K, K, warp);
   for_each_element(A, warp, [&](int t, int i, float& x) {
     if (t == i) factors[t] = a.normalize_keys ? rsqrtf(x + kKeyEps) : 1.0f;
   });
-  __syncthreads();  // nobody reads Q or K any more
+  __syncthreads();  // no warp reads Q or K any more
   if (i < kChunk) store_global(out.factors + chunk * kChunk + i, factors[i]);
   for_each_element(
       A, warp, [&](int t, int i, float& x) { *memory.A(t, i) = i < t ? beta[t] * factors[t] * factors[i] * x : 0.0f; });
@@ -146,26 +150,22 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(H
   __syncthreads();
   BlockRow& X = A;
   inverse_row(X, memory, warp);
-  for_each_element(X, warp, [&](int, int i, float& x) { x *= -beta[i]; });
-  uint4* T = out.T + chunk * 2 * kLowerBlocks * 32;
+  for_each_element(X, warp, [&](int, int i, float& x) { x *= beta[i]; });
+  uint4* T = out.T + chunk * 2 * kBlockUnits;
   store_blocks(T, X, warp);
-  store_blocks(T + kLowerBlocks * 32, X, warp);
+  store_blocks(T + kBlockUnits, X, warp);
 }
 
-int chunk_count(const HalfArguments& a) {
-  return (a.L - 1) / kChunk + 1;
-}
-
-std::int64_t all_chunks(const HalfArguments& a) {
-  return std::int64_t(a.B) * a.H * chunk_count(a);
+std::int64_t all_chunks(const Bf16Arguments& a) {
+  return std::int64_t(a.B) * a.H * ceil_div(a.L, kChunk);
 }
 
 }  // namespace
 
-Prepared prepare(const HalfArguments& a) {
-  const std::int64_t units = all_chunks(a) * kLowerBlocks * 32;
+Prepared prepare(const Bf16Arguments& a) {
+  const std::int64_t units = all_chunks(a) * kBlockUnits;
   auto* blocks = workspace<uint4>("delta_rule: T and P", std::size_t(3 * units));
-  const Prepared prepared{chunk_count(a), blocks, blocks + 2 * units,
+  const Prepared prepared{ceil_div(a.L, kChunk), blocks, blocks + 2 * units,
                           workspace<float>("delta_rule: factors", std::size_t(all_chunks(a) * kChunk))};
   const auto run = [&](auto kernel, int shared_bytes) {
     launch(kernel,
@@ -182,12 +182,8 @@ Prepared prepare(const HalfArguments& a) {
   return prepared;
 }
 
-std::int64_t prepared_memory(const HalfArguments& a) {
-  return all_chunks(a) * (3 * kLowerBlocks * 32 * std::int64_t(sizeof(uint4)) + kChunk * std::int64_t(sizeof(float)));
-}
-
-std::int64_t prepared_moved(const HalfArguments& a) {
-  return std::int64_t(a.B) * a.H * a.L * (2 * 2 * a.Dk + 4) + prepared_memory(a);
+std::int64_t prepared_memory(const Bf16Arguments& a) {
+  return all_chunks(a) * (3 * kBlockUnits * std::int64_t(sizeof(uint4)) + kChunk * std::int64_t(sizeof(float)));
 }
 
 }  // namespace tutorial::delta_rule

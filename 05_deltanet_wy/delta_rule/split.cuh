@@ -2,10 +2,10 @@
 /// @file
 /// A number as the sum of two bf16: products on tensor cores with 16 bits of a factor instead of 8.
 ///
-/// bf16 keeps 8 bits. What it leaves out of x is again a number, and bf16 keeps 8 bits of that: x = high + low, up to
-/// 2^-17 of x. A product of two such sums is three products of bf16 matrices, added in fp32:
+/// bf16 keeps 8 bits. What rounding leaves out of x is again a number, and bf16 keeps 8 bits of it: x = high + low, up
+/// to 2^-17 of x. A product of two such sums is three products of bf16 matrices, added in fp32:
 ///
-///     A B = A_high B_high + A_high B_low + A_low B_high          (A_low B_low is below what has been left out)
+///     A B = A_high B_high + A_high B_low + A_low B_high          (A_low B_low is below what the sums leave out)
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -17,16 +17,16 @@
 
 namespace tutorial::delta_rule {
 
-/// The fragment of a matrix of 16 rows or 16 columns as two. @tparam kRegisters 4: of A; 2: of B
+/// The fragment of a matrix as two, of its high and of its low parts. @tparam kRegisters 4: of A; 2: of B
 template <int kRegisters>
 struct SplitFragment {
   std::uint32_t high[kRegisters], low[kRegisters];
 
-  /// The register i becomes the two neighbours (first, second).
+  /// Register i holds the two neighbours (first, second).
   __device__ __forceinline__ void set(int i, float first, float second) {
     high[i] = pack(first, second);
-    const float2 kept = unpack(high[i]);
-    low[i] = pack(first - kept.x, second - kept.y);
+    const float2 rounded = unpack(high[i]);
+    low[i] = pack(first - rounded.x, second - rounded.y);
   }
 };
 

@@ -1,77 +1,66 @@
 #pragma once
 /// @file
-/// The products of a chunk in the walk of stage 8; stage 7 has some of them with S for N. Each leaves its result where
-/// the next one wants it: in the registers of the same lane. For this all of them are transposed, and their signs are
-/// such that mma, which only adds, need not subtract: a warp keeps N = -S, and prepare() has left T with a minus.
+/// The products of a chunk in a walk over chunks. Each leaves its result where the next one needs it, in the registers
+/// of the same lane; for this all of them are transposed:
 ///
-///     V'^T = V^T + N^T K^T diag(f)                 A = N^T, B = K^T            replace_values()
-///     U'^T = V'^T T^T diag(f)        (this is -f U')        A = V'^T, B = T^T           write_values()
-///     N^T += U'^T K                               A = U'^T, B = K
+///     residual^T = V^T - S^T K^T           A = S^T, B = K^T                       subtract_product()
+///     v_new^T    = residual^T T^T          A = residual^T, B = T^T                add_v_new()
+///     S^T       += v_new^T K               A = v_new^T, B = K                     add_v_new(), update_state()
+///     O^T        = S^T Q^T + v_new^T P^T   A = S^T, v_new^T, B = Q^T, P^T         outputs()
 ///
-/// and beside that chain, by another warp,
+/// A warp has 16 columns of V, v_new, O and S. Accumulators rounded to bf16 are an A fragment of the next product
+/// (mma.cuh); the B factors come from shared memory, each as it lies there.
 ///
-///     -O^T = N^T Q^T + U'^T P^T                   A = N^T, U'^T, B = Q^T, P^T     outputs()
+/// mma only adds, and a residual is a difference. So its accumulators begin with -V, end as K S - V, and change sign as
+/// they are rounded. There is no other minus.
 ///
-/// A warp has 16 columns of V, U', O and S: rows of the transposed ones, one tile of m. Accumulators rounded to bf16
-/// are an A fragment of the next product (mma.cuh); the factors B come from shared memory, each as it lies there.
+/// T is split into two bf16 (split.cuh), so T times the residual is two products.
 ///
-/// T is split into two bf16 (split.cuh), so T V' is two products. Where keys are alike, the sums of T's rows are close
-/// to zero, and what one bf16 leaves out of its elements goes wrong in the same direction for all 64 positions
-/// (README.md). All lanes of a warp call each function, when the tiles are filled; barriers are the caller's.
+/// Keys that are normalised: K stays as it is in shared memory, and each key has a factor f (prepared.hpp). Then the
+/// residual is V - diag(f) K S, and v_new is diag(f) T residual, in which f is the factor of the key that multiplies it
+/// next. `factors` is null where no key has one.
+///
+/// All lanes of a warp call each function. The tiles are filled; barriers are the caller's.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
-#include "02_chunkwise/chunk_products.cuh"
-#include "05_deltanet_wy/delta_rule/chunk_inverse.cuh"
+#include "05_deltanet_wy/delta_rule/fragments.cuh"
+#include "common/device/hide_from_compiler.cuh"
 #include "common/device/ldmatrix.cuh"
-#include "common/device/mma.cuh"
+#include "common/device/memory.cuh"
 #include "common/device/movmatrix.cuh"
 #include "common/device/pack.cuh"
+#include "common/tile/chunk_shape.cuh"
 
 namespace tutorial::delta_rule {
 
-using linear_attention::fresh_lane;
-using linear_attention::kChunk;
-using linear_attention::SwizzledTile;
+using tile::fresh_lane;
+using tile::kChunk;
+using tile::SwizzledTile;
 
-/// N^T of a warp, [16, kDk], as accumulators: 8 columns each.
-template <int kDk>
-using WarpState = float[kDk / 8][4];
-/// A matrix [16, 64] of a warp, likewise.
-using WarpColumns = float[2 * kBlocks][4];
-/// Such a matrix rounded to bf16: four A fragments, 16 columns each.
-using WarpFragments = uint4[kBlocks];
-
-/// Two accumulators side by side as an A fragment.
-__device__ __forceinline__ uint4 rounded(const float (&left)[4], const float (&right)[4]) {
-  return make_uint4(pack(left[0], left[1]), pack(left[2], left[3]), pack(right[0], right[1]), pack(right[2], right[3]));
-}
-
-/// The accumulators of columns 16 i to 16 i + 15 += A B. @param b B's fragments for the left and the right 8 columns
-template <int kCount>
-__device__ __forceinline__ void multiply(float (&sums)[kCount][4], int i, const uint4& a, const std::uint32_t (&b)[4]) {
-  mma_m16n8k16(sums[2 * i], {a.x, a.y, a.z, a.w}, {b[0], b[1]});
-  mma_m16n8k16(sums[2 * i + 1], {a.x, a.y, a.z, a.w}, {b[2], b[3]});
-}
-/// The same with the four registers of B as ldmatrix or a load of 16 bytes gives them.
-template <int kCount>
-__device__ __forceinline__ void multiply(float (&sums)[kCount][4], int i, const uint4& a, const uint4& b) {
-  multiply(sums, i, a, {b.x, b.y, b.z, b.w});
-}
-
-/// Fragments B of X^T for 16 columns d of X [64, kDk]: X's rows are positions, its columns what is summed over.
+/// B fragments of X^T for 16 columns d of X [64, kDk]: X's rows are positions, its columns what is summed over.
 template <int kDk>
 __device__ __forceinline__ void load_transposed(std::uint32_t (&x)[kBlocks][4], const SwizzledTile<kDk>& X, int unit,
                                                 int d) {
 #pragma unroll
-  for (int i = 0; i < kBlocks; ++i) ldmatrix_x4(x[i], X.data + X.moved(unit, i * kBlock, d * 16));
+  for (int i = 0; i < kBlocks; ++i) ldmatrix_x4(x[i], X.data + X.advance(unit, i * kBlock, d * 16));
 }
 
-/// sums += N^T X^T. Fragments are loaded one step ahead of their use.
-/// @param fragment fragment(d): N^T's for columns 16 d to 16 d + 15
+/// sums += S^T X^T, for columns 16 d to 16 d + 15 of S^T. @param s their fragment
+template <int kDk>
+__device__ __forceinline__ void add_state_rows(WarpColumns& sums, const SwizzledTile<kDk>& X, int d, const uint4& s) {
+  const int lane = fresh_lane(), unit = X.unit(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
+  std::uint32_t x[kBlocks][4];
+  load_transposed(x, X, unit, d);
+#pragma unroll
+  for (int i = 0; i < kBlocks; ++i) multiply(sums, i, s, x[i]);
+}
+
+/// sums += S^T X^T. B fragments are loaded one step ahead of their use.
+/// @param fragment fragment(d): that of columns 16 d to 16 d + 15 of S^T
 template <int kDk, class Fragment>
 __device__ __forceinline__ void add_from_state(WarpColumns& sums, const SwizzledTile<kDk>& X, Fragment fragment) {
   const int lane = fresh_lane(), unit = X.unit(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
@@ -79,64 +68,79 @@ __device__ __forceinline__ void add_from_state(WarpColumns& sums, const Swizzled
   load_transposed(x[0], X, unit, 0);
 #pragma unroll
   for (int d = 0; d < kDk / 16; ++d) {
-    const uint4 a = fragment(d);
+    const uint4 s = fragment(d);
     if (d + 1 < kDk / 16) load_transposed(x[(d + 1) % 2], X, unit, d + 1);
 #pragma unroll
-    for (int i = 0; i < kBlocks; ++i) multiply(sums, i, a, x[d % 2][i]);
+    for (int i = 0; i < kBlocks; ++i) multiply(sums, i, s, x[d % 2][i]);
   }
 }
 
-/// Multiplies 8 columns of a matrix of a warp, 8 positions, by their factors.
-template <bool kDivide = false>
+/// Multiplies 8 columns of a matrix of a warp, 8 positions, by their factors. @tparam kInverse divides by them instead
+template <bool kInverse = false>
 __device__ __forceinline__ void scale_positions(float (&x)[4], const float* factors) {
   float2 f = *reinterpret_cast<const float2*>(factors + fresh_lane() % 4 * 2);
-  if (kDivide) f = make_float2(__fdividef(1, f.x), __fdividef(1, f.y));
+  if (kInverse) f = make_float2(__fdividef(1, f.x), __fdividef(1, f.y));
   x[0] *= f.x;
   x[1] *= f.y;
   x[2] *= f.x;
   x[3] *= f.y;
 }
 
-/// V' = V - diag(f) K S, transposed and rounded. Sums begin with V / f, so that after the last product nothing
-/// but a factor is left to do.
-/// @param first_column the warp's, of V
-/// @param factors f, [64] in shared memory; null where all are 1
-/// @param shown [kDk / 16, 32] in shared memory: gets N^T rounded, as fragments
-template <int kDk>
-__device__ __forceinline__ void replace_values(WarpFragments& replaced, const WarpState<kDk>& N,
-                                               const SwizzledTile<kDk>& K, const SwizzledTile<64>& V, int first_column,
-                                               const float* factors, uint4* shown) {
-  const int lane = fresh_lane();
-  WarpColumns values;
-  const int v_unit = V.unit(lane / 16 * 8 + lane % 8, first_column + lane / 8 % 2 * 8);
+/// The same two bf16 with the opposite sign.
+__device__ __forceinline__ std::uint32_t negated(std::uint32_t two) {
+  return two ^ 0x80008000u;
+}
+
+/// accumulators = -V^T, the warp's columns.
+__device__ __forceinline__ void load_negated(WarpColumns& values, const SwizzledTile<64>& V, int first_column) {
+  const int lane = fresh_lane(), unit = V.unit(lane / 16 * 8 + lane % 8, first_column + lane / 8 % 2 * 8);
 #pragma unroll
   for (int i = 0; i < kBlocks; ++i) {
     std::uint32_t v[4];
-    ldmatrix_x4_trans(v, V.data + V.moved(v_unit, i * kBlock, 0));
+    ldmatrix_x4_trans(v, V.data + V.advance(unit, i * kBlock, 0));
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
-      const float2 two = unpack(v[r]);
+      const float2 two = unpack(negated(v[r]));
       values[2 * i + r / 2][r % 2 * 2] = two.x;
       values[2 * i + r / 2][r % 2 * 2 + 1] = two.y;
     }
   }
-  if (factors) {
-#pragma unroll
-    for (int i = 0; i < 2 * kBlocks; ++i) scale_positions<true>(values[i], factors + i * 8);
-  }
-  add_from_state(values, K, [&](int d) { return shown[d * 32 + lane] = rounded(N[2 * d], N[2 * d + 1]); });
-  if (factors) {
-#pragma unroll
-    for (int i = 0; i < 2 * kBlocks; ++i) scale_positions(values[i], factors + i * 8);
-  }
-#pragma unroll
-  for (int i = 0; i < kBlocks; ++i) replaced[i] = rounded(values[2 * i], values[2 * i + 1]);
 }
 
-/// N^T += U'^T K, as far as it comes from the positions 16 i to 16 i + 15.
+/// residual = V - K S, transposed and rounded; or U - W S, with these two in the place of V and K. With factors, sums
+/// begin with -V / f, so that after the last product only a factor is left to apply.
+/// @param first_column the warp's, of V
+/// @param pass_on pass_on(d, fragment): called with the fragment of columns 16 d to 16 d + 15 of S^T, rounded
+/// @param factors f, [64] in shared memory, or null
+template <int kDk, class PassOn>
+__device__ __forceinline__ void subtract_product(WarpFragments& residual, const SwizzledTile<64>& V, int first_column,
+                                                 const SwizzledTile<kDk>& K, const WarpState<kDk>& S, PassOn pass_on,
+                                                 const float* factors = nullptr) {
+  WarpColumns sums;
+  load_negated(sums, V, first_column);
+  if (factors) {
+#pragma unroll
+    for (int i = 0; i < 2 * kBlocks; ++i) scale_positions<true>(sums[i], factors + i * 8);
+  }
+  add_from_state(sums, K, [&](int d) {
+    const uint4 s = rounded(S[2 * d], S[2 * d + 1]);
+    pass_on(d, s);
+    return s;
+  });
+  if (factors) {
+#pragma unroll
+    for (int i = 0; i < 2 * kBlocks; ++i) scale_positions(sums[i], factors + i * 8);
+  }
+#pragma unroll
+  for (int i = 0; i < kBlocks; ++i) {
+    const uint4 x = rounded(sums[2 * i], sums[2 * i + 1]);
+    residual[i] = make_uint4(negated(x.x), negated(x.y), negated(x.z), negated(x.w));
+  }
+}
+
+/// S^T += v_new^T K, as far as it comes from the positions 16 i to 16 i + 15.
 template <int kDk>
-__device__ __forceinline__ void write_to_state(WarpState<kDk>& N, const SwizzledTile<kDk>& K, const uint4& written,
-                                               int i) {
+__device__ __forceinline__ void update_state(WarpState<kDk>& S, const SwizzledTile<kDk>& K, const uint4& v_new, int i) {
   constexpr int kAtOnce = 8;  // loads on their way before the first is used
   const int lane = fresh_lane(), unit = K.unit(lane % 16, lane / 16 * 8);
 #pragma unroll
@@ -144,59 +148,62 @@ __device__ __forceinline__ void write_to_state(WarpState<kDk>& N, const Swizzled
     std::uint32_t k[kAtOnce][4];
 #pragma unroll
     for (int d = 0; d < kAtOnce && first + d < kDk / 16; ++d) {
-      ldmatrix_x4_trans(k[d], K.data + K.moved(unit, i * kBlock, (first + d) * 16));
+      ldmatrix_x4_trans(k[d], K.data + K.advance(unit, i * kBlock, (first + d) * 16));
     }
 #pragma unroll
-    for (int d = 0; d < kAtOnce && first + d < kDk / 16; ++d) multiply(N, first + d, written, k[d]);
+    for (int d = 0; d < kAtOnce && first + d < kDk / 16; ++d) multiply(S, first + d, v_new, k[d]);
   }
 }
 
-/// U' = diag(f) T V', and N = N + K^T U'. A block of 16 positions goes into the state as soon as it is there, while the
-/// next one is computed.
+/// v_new = T residual, and S += K^T v_new. The state gets a block of 16 positions while the next one is computed.
 /// @param T [2, 10, 32] in shared memory
-/// @param factors f, [64] in shared memory; null where all are 1
-/// @param shown [4, 32] in shared memory: gets U'^T rounded, as fragments
-template <int kDk>
-__device__ __forceinline__ void write_values(WarpState<kDk>& N, const WarpFragments& replaced, const uint4* T,
-                                             const SwizzledTile<kDk>& K, const float* factors, uint4* shown) {
+/// @param pass_on pass_on(i, fragment): called with v_new^T of the positions 16 i to 16 i + 15, rounded
+/// @param factors f, [64] in shared memory, or null
+template <int kDk, class PassOn>
+__device__ __forceinline__ void add_v_new(WarpState<kDk>& S, const WarpFragments& residual, const uint4* T,
+                                          const SwizzledTile<kDk>& K, PassOn pass_on, const float* factors = nullptr) {
   const int lane = fresh_lane();
   WarpColumns sums = {};
-  uint4 written;
+  uint4 v_new;
 #pragma unroll
   for (int j = 0; j < kBlocks; ++j) {
 #pragma unroll
     for (int i = j; i < kBlocks; ++i) {
-      multiply(sums, i, replaced[j], T[lower_block(i, j) * 32 + lane]);
-      multiply(sums, i, replaced[j], T[(kLowerBlocks + lower_block(i, j)) * 32 + lane]);
+      multiply(sums, i, residual[j], T[lower_block(i, j) * 32 + lane]);
+      multiply(sums, i, residual[j], T[kBlockUnits + lower_block(i, j) * 32 + lane]);
     }
-    if (j > 0) write_to_state<kDk>(N, K, written, j - 1);
+    if (j > 0) update_state<kDk>(S, K, v_new, j - 1);
     if (factors) {
       scale_positions(sums[2 * j], factors + j * kBlock);
       scale_positions(sums[2 * j + 1], factors + j * kBlock + 8);
     }
-    written = rounded(sums[2 * j], sums[2 * j + 1]);
-    shown[j * 32 + lane] = written;
+    v_new = rounded(sums[2 * j], sums[2 * j + 1]);
+    pass_on(j, v_new);
   }
-  write_to_state<kDk>(N, K, written, kBlocks - 1);
+  update_state<kDk>(S, K, v_new, kBlocks - 1);
 }
 
-/// -O = Q N + P U', transposed. @param state, P, written fragments in shared memory: [kDk / 16, 32], [10, 32], [4, 32]
-template <int kDk>
-__device__ __forceinline__ void outputs(WarpColumns& O, const SwizzledTile<kDk>& Q, const uint4* state, const uint4* P,
-                                        const uint4* written) {
+/// O += P v_new, transposed, as far as it comes from the positions 16 i to 16 i + 15.
+/// @param P [10, 32] in shared memory
+__device__ __forceinline__ void add_scores(WarpColumns& O, const uint4* P, int i, const uint4& v_new) {
   const int lane = fresh_lane();
-  add_from_state(O, Q, [&](int d) { return state[d * 32 + lane]; });
 #pragma unroll
-  for (int i = 0; i < kBlocks; ++i) {
-    const uint4 u = written[i * 32 + lane];
+  for (int t = i; t < kBlocks; ++t) multiply(O, t, v_new, P[lower_block(t, i) * 32 + lane]);
+}
+
+/// O = Q S + P v_new, transposed. @param S,v_new,P fragments in shared memory: [kDk / 16, 32], [4, 32], [10, 32]
+template <int kDk>
+__device__ __forceinline__ void outputs(WarpColumns& O, const SwizzledTile<kDk>& Q, const uint4* S, const uint4* P,
+                                        const uint4* v_new) {
+  const int lane = fresh_lane();
+  add_from_state(O, Q, [&](int d) { return S[d * 32 + lane]; });
 #pragma unroll
-    for (int t = i; t < kBlocks; ++t) multiply(O, t, u, P[lower_block(t, i) * 32 + lane]);
-  }
+  for (int i = 0; i < kBlocks; ++i) add_scores(O, P, i, v_new[i * 32 + lane]);
 }
 
 /// Writes O^T times a factor to global memory, in whole units of 16 bytes of O's rows.
-/// @param staging [64, 16] in shared memory, the warp's own; units of a row change places with every fourth row,
-/// against bank conflicts
+/// @param staging [64, 16] in shared memory, the warp's own; the two units of a row change places with every fourth
+/// row, against bank conflicts
 /// @param o the warp's first column of the chunk's first row; rows are stride_l elements apart
 /// @param rows how many of the 64 exist
 /// @param columns how many of the 16 exist: none or all

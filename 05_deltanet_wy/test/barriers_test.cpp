@@ -13,7 +13,11 @@ constexpr KernelWithBarriers kKernels[] = {
     {"delta_rule", "chunk_gpu", "05_deltanet_wy/delta_rule/6_chunk_gpu.cu", 80, 16},
     {"delta_rule", "tensor_core", "05_deltanet_wy/delta_rule/prepare.cu", 16, 16},
     {"delta_rule", "tensor_core", "05_deltanet_wy/delta_rule/7_tensor_core.cu", 80, 16},
-    {"delta_rule", "fused", "common/device/block_barrier.cuh", 16, 16, 330},
+    {"delta_rule", "split_inverse", "05_deltanet_wy/delta_rule/8_split_inverse.cu", 80, 16},
+    {"delta_rule", "residual", "05_deltanet_wy/delta_rule/9_residual.cu", 80, 16, 130},
+    {"delta_rule", "fused", "05_deltanet_wy/delta_rule/10_fused.cu", 16, 16, 130},
+    {"delta_rule", "specialized_warps", "common/device/block_barrier.cuh", 16, 16, 330},
+    {"delta_rule", "dispatch", "common/device/block_barrier.cuh", 16, 16, 330},
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);

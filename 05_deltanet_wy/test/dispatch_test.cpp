@@ -10,8 +10,8 @@
 namespace tutorial::delta_rule {
 namespace {
 
-HalfArguments sizes(int B, int H, int L, int Dk, int Dv) {
-  HalfArguments a{};
+Bf16Arguments sizes(int B, int H, int L, int Dk, int Dv) {
+  Bf16Arguments a{};
   a.B = B;
   a.H = H;
   a.L = L;
@@ -25,16 +25,16 @@ std::string choice(int B, int H, int L, int Dk, int Dv) {
 }
 
 TEST(DispatchTest, TakesWhatTheTensorCoresDoNot) {
-  EXPECT_EQ(choice(4, 8, 2048, 128, 128), "fused");
-  EXPECT_EQ(choice(1, 1, 1, 256, 512), "fused");
-  EXPECT_EQ(choice(1, 1, 1, 24, 64), "recurrent_gpu in fp32: " + fused_limits(sizes(1, 1, 1, 24, 64)));
+  EXPECT_EQ(choice(4, 8, 2048, 128, 128).find("specialized warps, "), 0u);
+  EXPECT_EQ(choice(1, 1, 1, 256, 512), "specialized warps, 32 columns per block");
+  EXPECT_EQ(choice(1, 1, 1, 24, 64), "recurrent_gpu in fp32: " + tensor_core_unsupported(sizes(1, 1, 1, 24, 64)));
   EXPECT_EQ(choice(1, 1, 1, 64, 528).find("recurrent_gpu in fp32: Dv > 512"), 0u);
-  EXPECT_EQ(dispatch_limits(sizes(1, 1, 1, 64, 528)), "");
-  EXPECT_NE(dispatch_limits(sizes(1, 1, 1, 257, 64)), "") << "no stage has a state of so many rows";
+  EXPECT_EQ(dispatch_unsupported(sizes(1, 1, 1, 64, 528)), "");
+  EXPECT_NE(dispatch_unsupported(sizes(1, 1, 1, 257, 64)), "") << "no stage has a state of so many rows";
 }
 
 TEST(DispatchTest, MemoryIsThatOfTheChoice) {
-  EXPECT_EQ(dispatch_memory(sizes(2, 3, 100, 64, 64)), fused_memory(sizes(2, 3, 100, 64, 64)));
+  EXPECT_EQ(dispatch_memory(sizes(2, 3, 100, 64, 64)), specialized_warps_memory(sizes(2, 3, 100, 64, 64)));
   EXPECT_EQ(dispatch_memory(sizes(2, 3, 1, 5, 7)), 4 * 6 * 2 * (5 + 7)) << "recurrent_gpu: the copies alone";
 }
 
@@ -44,6 +44,13 @@ class MultiprocessorsTest : public testing::Test {
   static void set(const char* multiprocessors) { setenv("EMULATOR_MULTIPROCESSORS", multiprocessors, 1); }
   void TearDown() override { unsetenv("EMULATOR_MULTIPROCESSORS"); }
 };
+
+TEST_F(MultiprocessorsTest, ColumnsFollowTheNumberOfHeads) {
+  set("132");
+  EXPECT_EQ(choice(4, 8, 2048, 128, 128), "specialized warps, 32 columns per block");
+  EXPECT_EQ(choice(8, 8, 2048, 128, 128), "specialized warps, 64 columns per block");
+  EXPECT_EQ(choice(8, 8, 2048, 144, 128), "specialized warps, 32 columns per block") << "shared memory";
+}
 
 TEST_F(MultiprocessorsTest, ChoicesFollowTheNumberOfHeadsAndPositions) {
   set("132");

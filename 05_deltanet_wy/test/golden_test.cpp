@@ -24,9 +24,9 @@ TEST_P(GoldenTest, EveryStageAgrees) {
   for (const Stage& stage : definition.stages()) {
     SCOPED_TRACE(stage.name);
     const std::string reason = why_not(definition, stage, problem);
-    if (is_half(stage) && !GetParam().tensor_cores_too && !reason.empty()) continue;
+    if (is_bf16(stage) && !GetParam().tensor_cores_too && !reason.empty()) continue;
     ASSERT_EQ(reason, "");
-    expect_close(evaluate(definition, stage, problem), expected, is_half(stage) ? 2e-2 : 1e-5);
+    expect_close(evaluate(definition, stage, problem), expected, is_bf16(stage) ? 2e-2 : 1e-5);
   }
 }
 

@@ -1,5 +1,5 @@
 /// @file
-/// T, W and U of the stages 4 and 6 against Eigen's triangular solve and against stage 3's vectors.
+/// T, W and U of `ut_transform` and `chunk_gpu` against Eigen's triangular solve and against the vectors of `wy`.
 
 #include <cuda_runtime.h>
 
@@ -27,7 +27,7 @@ Vector uniform_beta(Eigen::Index C) {
   return beta;
 }
 
-TEST(InverseTest, Stage4sTIsEigensSolution) {
+TEST(InverseTest, TIsEigensSolution) {
   for (const Eigen::Index C : {1, 2, 16, 31, 32, 64, 100}) {
     for (const double cosine : {0.0, 0.5, 0.9, 1.0}) {
       SCOPED_TRACE("C " + std::to_string(C) + ", cosine " + std::to_string(cosine));
@@ -39,7 +39,7 @@ TEST(InverseTest, Stage4sTIsEigensSolution) {
   }
 }
 
-TEST(InverseTest, TheProductsWithTAreStage3sVectors) {
+TEST(InverseTest, TheProductsWithTAreTheVectorsOfWy) {
   for (const Eigen::Index C : {1, 16, 33, 64}) {
     for (const double cosine : {0.0, 0.9, 1.0}) {
       const Matrix K = keys_with(cosine, 2, C, 40), V = normals("v", 2, C, 24);
@@ -52,19 +52,19 @@ TEST(InverseTest, TheProductsWithTAreStage3sVectors) {
   }
 }
 
-/// The sum that stage 3 writes is the product that stage 2 forms.
-TEST(InverseTest, StageThreesSumIsStageTwosProduct) {
+/// The sum that `wy` writes is the product that `dense_product` forms.
+TEST(InverseTest, TheSumOfWyIsTheDenseProduct) {
   const Matrix K = keys_with(0.5, 3, 20, 12), V = normals("v", 3, 20, 8);
   const Vector beta = uniform_beta(20);
   const WriteVectors write = write_vectors(K, V, beta);
   const Matrix I = Matrix::Identity(12, 12);
-  Matrix P = I, H = Matrix::Zero(12, 8);
+  Matrix Phi = I, H = Matrix::Zero(12, 8);
   for (Eigen::Index t = 0; t < 20; ++t) {
     const Matrix F = I - beta[t] * K.row(t).transpose() * K.row(t);
-    P = F * P;
+    Phi = F * Phi;
     H = F * H + beta[t] * K.row(t).transpose() * V.row(t);
   }
-  EXPECT_LE(relative_error(I - K.transpose() * write.W, P), 1e-13);
+  EXPECT_LE(relative_error(I - K.transpose() * write.W, Phi), 1e-13);
   EXPECT_LE(relative_error(K.transpose() * write.U, H), 1e-13);
 }
 
@@ -77,10 +77,10 @@ Matrix download(const float* device, Eigen::Index rows, Eigen::Index columns) {
       .cast<double>();
 }
 
-/// T, W, U of every chunk of a problem, with the kernels of stage 6 and in double.
+/// T, W, U of every chunk of a problem, with the kernels of `chunk_gpu` and in double.
 void expect_vectors(const Operator& definition, const Problem& problem) {
-  Placement gpu(definition, problem, Place::gpu, Dtype::fp32, Dtype::fp32);
-  Placement cpu(definition, problem, Place::cpu, Dtype::fp32, Dtype::fp32);
+  StageTensors gpu(definition, problem, Processor::gpu, Dtype::fp32, Dtype::fp32);
+  StageTensors cpu(definition, problem, Processor::cpu, Dtype::fp32, Dtype::fp32);
   const Call call = gpu.call();
   const ChunkVectors found = chunk_vectors(FloatArguments::bind(call));
   const Call host_call = cpu.call();
@@ -106,7 +106,7 @@ void expect_vectors(const Operator& definition, const Problem& problem) {
   }
 }
 
-TEST(InverseTest, Stage6sTIsEigensSolutionAndItsVectorsAreStage3s) {
+TEST(InverseTest, TAndVectorsOfChunkGpu) {
   for (const std::int64_t C : {1, 16, 30, 32, 64}) {
     SCOPED_TRACE("C " + std::to_string(C));
     for (const Operator* definition : {&delta_rule_operator(), &normalized_operator()}) {

@@ -1,5 +1,5 @@
 /// @file
-/// T, P and f, which stand in front of the tensor-core stages, against Eigen's triangular solve and products.
+/// T, P and f, which prepare() leaves to the tensor-core stages, against Eigen's triangular solve and products.
 
 #include <cuda_runtime.h>
 
@@ -65,10 +65,10 @@ Matrix padded(const Matrix& rows) {
 
 /// Every chunk's T, P and f.
 void expect_prepared(const Operator& definition, const Problem& problem) {
-  Placement gpu(definition, problem, Place::gpu, Dtype::bf16, Dtype::fp32);
-  Placement cpu(definition, problem, Place::cpu, Dtype::fp32, Dtype::fp32);
+  StageTensors gpu(definition, problem, Processor::gpu, Dtype::bf16, Dtype::fp32);
+  StageTensors cpu(definition, problem, Processor::cpu, Dtype::fp32, Dtype::fp32);
   const Call call = gpu.call(), host_call = cpu.call();
-  const Prepared prepared = prepare(HalfArguments::bind(call));
+  const Prepared prepared = prepare(Bf16Arguments::bind(call));
   const FloatArguments a = FloatArguments::bind(host_call);
   const std::int64_t chunks = std::int64_t(a.B) * a.H * prepared.N, units = kLowerBlocks * 32;
   const std::vector<uint4> T = download(prepared.T, chunks * 2 * units), P = download(prepared.P, chunks * units);
@@ -81,9 +81,9 @@ void expect_prepared(const Operator& definition, const Problem& problem) {
     const Vector beta = padded(read_rows(a.beta, b, h, t, rows, 1)).col(0);
     Vector f = Vector::Ones(kRows);
     if (a.normalize_keys) f = (K.rowwise().squaredNorm().array() + double(kKeyEps)).rsqrt();
-    const Matrix N = f.asDiagonal() * K, right = beta.asDiagonal();
-    const Matrix A = beta.asDiagonal() * (N * N.transpose());
-    const Matrix X = A.triangularView<Eigen::UnitLower>().solve(right), exact_T = -X;
+    const Matrix normalized = f.asDiagonal() * K, right = beta.asDiagonal();
+    const Matrix A = beta.asDiagonal() * (normalized * normalized.transpose());
+    const Matrix exact_T = A.triangularView<Eigen::UnitLower>().solve(right);
     const Matrix exact_P = (Q * K.transpose()).triangularView<Eigen::Lower>();
     const uint4* high = &T[std::size_t(chunk * 2 * units)];
     EXPECT_LE(relative_error(unpacked(high) + unpacked(high + units), exact_T), 1e-4);

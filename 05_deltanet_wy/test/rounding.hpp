@@ -9,8 +9,8 @@
 #include <string>
 
 #include "05_deltanet_wy/delta_rule/chunks.hpp"
-#include "common/half.hpp"
 #include "common/random.hpp"
+#include "common/small_float.hpp"
 
 namespace tutorial::delta_rule {
 
@@ -40,7 +40,7 @@ inline Matrix rounded(const Matrix& X, Factors to) {
   return X.unaryExpr([=](double x) { return rounded(x, to); });
 }
 
-/// X Y, a term after the other.
+/// X Y, one term after the other.
 inline Matrix product(const Matrix& X, const Matrix& Y, Factors factors) {
   Matrix result(X.rows(), Y.cols());
   const Matrix left = rounded(X, factors), right = rounded(Y, factors);
@@ -139,12 +139,12 @@ struct Sequence {
 
 /// What a walk over chunks rounds its factors to; everything else is in double.
 struct Roundings {
-  Factors S = Factors::fp64;        ///< a copy of the state in K S and Q S
-  Factors T = Factors::fp64;        ///< (I + A)^-1 diag(beta)
-  Factors missing = Factors::fp64;  ///< V - K S
-  Factors written = Factors::fp64;  ///< U' = T (V - K S)
-  Factors P = Factors::fp64;        ///< scores
-  bool beta_apart = false;          ///< T is (I + A)^-1, and diag(beta) (V - K S) is rounded
+  Factors S = Factors::fp64;         ///< a copy of the state in K S and Q S
+  Factors T = Factors::fp64;         ///< (I + A)^-1 diag(beta)
+  Factors residual = Factors::fp64;  ///< V - K S
+  Factors v_new = Factors::fp64;     ///< T (V - K S)
+  Factors P = Factors::fp64;         ///< scores
+  bool beta_apart = false;           ///< T is (I + A)^-1, and diag(beta) (V - K S) is rounded
 };
 
 /// All o_t without the scale, and below them the final state: as a recurrence, in double.
@@ -169,17 +169,17 @@ inline Matrix in_chunks(const Sequence& x, const Roundings& to) {
     const Matrix Q = x.Q.middleRows(t, C), K = x.K.middleRows(t, C), V = x.V.middleRows(t, C);
     const Vector beta = x.beta.segment(t, C);
     const Matrix diagonal = beta.asDiagonal(), copy = rounded(S, to.S);
-    Matrix T = substitution(lower_products(K, beta), Factors::fp64), missing = V - K * copy;
+    Matrix T = substitution(lower_products(K, beta), Factors::fp64), residual = V - K * copy;
     if (to.beta_apart) {
-      missing = diagonal * missing;
+      residual = diagonal * residual;
     } else {
       T = T * diagonal;
     }
-    const Matrix written = rounded(rounded(T, to.T) * rounded(missing, to.missing), to.written);
+    const Matrix v_new = rounded(rounded(T, to.T) * rounded(residual, to.residual), to.v_new);
     Matrix P = Q * K.transpose();
     P.triangularView<Eigen::StrictlyUpper>().setZero();
-    all.middleRows(t, C) = Q * copy + rounded(P, to.P) * written;
-    S += K.transpose() * written;
+    all.middleRows(t, C) = Q * copy + rounded(P, to.P) * v_new;
+    S += K.transpose() * v_new;
   }
   all.bottomRows(S.rows()) = S;
   return all;

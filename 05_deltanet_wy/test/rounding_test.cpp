@@ -109,13 +109,13 @@ TEST(RoundingTest, WhichFactorItIs) {
       {"S", {.S = kBf16}, 1.6e-3, 1.5e-3, 1.6e-3},
       {"T", {.T = kBf16}, 3.8e-3, 1.6e-2, 1.5e-1},
       {"T, beta apart", {.T = kBf16, .beta_apart = true}, 1.6e-3, 2.6e-3, 1.5e-1},
-      {"V - K S", {.missing = kBf16}, 2.2e-3, 2.1e-3, 2.8e-3},
-      {"U'", {.written = kBf16}, 2.8e-3, 3.4e-3, 2.3e-2},
+      {"V - K S", {.residual = kBf16}, 2.2e-3, 2.1e-3, 2.8e-3},
+      {"v_new", {.v_new = kBf16}, 2.8e-3, 3.4e-3, 2.3e-2},
       {"P", {.P = kBf16}, 1.7e-3, 2.4e-3, 2.3e-3},
       {"all", {kBf16, kBf16, kBf16, kBf16, kBf16, false}, 5.4e-3, 1.7e-2, 1.5e-1},
       {"all, beta apart", {kBf16, kBf16, kBf16, kBf16, kBf16, true}, 4.3e-3, 5.2e-3, 1.5e-1},
       {"all, beta apart, T split", {kBf16, kSplit, kBf16, kBf16, kBf16, true}, 4.1e-3, 4.9e-3, 2.2e-2},
-      {"all, beta apart, T and U' split", {kBf16, kSplit, kBf16, kSplit, kBf16, true}, 3.2e-3, 3.5e-3, 3.5e-3},
+      {"all, beta apart, T and v_new split", {kBf16, kSplit, kBf16, kSplit, kBf16, true}, 3.2e-3, 3.5e-3, 3.5e-3},
       {"all split", {kSplit, kSplit, kSplit, kSplit, kSplit, true}, 6.4e-6, 7.6e-6, 1.9e-4},
   };
   for (const Row& row : rows) {

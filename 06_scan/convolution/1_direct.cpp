@@ -1,20 +1,20 @@
 /// @file
-/// Stage 1, `direct`: the sum as it is written.
+/// `direct`: the sum as it is written.
 ///
-/// Idea: a recurrence whose gates never change has a closed form: what is left of u_j after t - j steps is r^{t-j}, for
-/// every t and j with the same distance the same. Any other numbers can stand for these powers: the kernel.
-/// Mends: nothing: this is the first stage. Same: a causal sum over what came before, as in every chapter.
-///
-///   y_t = sum_{j<=t} kernel_{t-j} u_j
-///
+/// Idea: a recurrence whose gates never change has a closed form. What is left of u_j after t - j steps is r^{t-j}, the
+/// same for all t and j with the same distance. Any other numbers can stand for these powers: the kernel.
+/// Grows out of: nothing
+/// Equation: y_t = sum_{j<=t} kernel_{t-j} u_j
 /// Shapes: u, y [B, L, D]; kernel [L]; fp32 in host memory.
-/// Who does what: OpenMP gives each thread a position of a batch entry at a time, in no order, as late ones take
+/// Thread mapping: OpenMP gives each thread one position of a batch entry at a time, in no order, as late ones take
 /// longer. Everything is computed in double: this is the reference of all other stages, too.
-/// Memory: D sums a thread. Work: L (L + 1) / 2 multiply-adds a channel. Bytes: u, kernel and y once, u from the caches
-/// L / 2 times.
-/// Limit: the cores' arithmetic. Needs: L <= 16384, for patience.
-/// Weakness: O(L^2). The same differences come again and again: stage 2.
-/// Source: the definition.
+/// Resources: D sums per thread.
+/// Work: L (L + 1) operations per channel.
+/// Bytes: u, kernel and y once; u from the caches L / 2 times.
+/// Bound by: the cores' arithmetic.
+/// Requires: L <= 16384, for patience.
+/// Weakness: O(L^2). The same differences come again and again.
+/// Sources: the definition.
 
 #include <cstddef>
 #include <vector>
@@ -39,7 +39,7 @@ void direct(const Arguments& a) {
   }
 }
 
-std::string direct_limits(const Arguments& a) {
+std::string direct_unsupported(const Arguments& a) {
   return a.L > 16384 ? "L > 16384: O(L^2) time" : "";
 }
 

@@ -1,22 +1,22 @@
 /// @file
-/// Stage 2, `fft`: a product of spectra.
+/// `fft`: a product of spectra.
 ///
 /// Idea: the Fourier transform turns a convolution into a product, frequency by frequency, and costs O(N log N). But
-/// the product belongs to a circular convolution, in which what runs over the end comes in again at the start. So u
-/// and the kernel are followed by zeros up to N >= 2 L: then only zeros come in again.
-/// Mends: the L^2 / 2 multiply-adds of stage 1. Same: the result, up to rounding.
-///
-///   y = first L of FFT^-1( FFT(u, 0, ..., 0) . FFT(kernel, 0, ..., 0) )       of length N, the next power of two
-///
+/// the product belongs to a circular convolution, in which what runs over the end comes in again at the start. So u and
+/// the kernel are followed by zeros up to N >= 2 L: then only zeros come in again.
+/// Grows out of: 1_direct.cpp
+/// Improves on: `direct` takes L^2 operations per channel.
+/// Unchanged: the result, up to rounding.
+/// Equation: y = first L of FFT^-1( FFT(u, 0, ..., 0) . FFT(kernel, 0, ..., 0) ), of length N, a power of two
 /// Shapes: u, y [B, L, D]; kernel [L]; fp32 in host memory; spectra of N / 2 + 1 frequencies, complex, in double: u is
 /// real, and the other half is the same, conjugated.
-/// Who does what: OpenMP gives each thread a channel of a batch entry at a time.
-/// Memory: 16 N bytes a thread, and 8 N for the kernel's spectrum. Work: two transforms a channel, 5 N log2(N)
-/// operations together, and 3 N for the product. Bytes: u, kernel and y once.
-/// Limit: the caches. Needs: nothing. A rounding error is one of the whole sequence, not of a step: where y_t is small
-/// beside others, its relative error is large.
-/// Weakness: y_0 waits for all of u: whoever gets a token at a time cannot use it. The operator `scan` can, and needs
-/// no more than O(L): stage 3.
+/// Thread mapping: OpenMP gives each thread one channel of a batch entry at a time.
+/// Resources: 16 N bytes per thread, and 8 N for the kernel's spectrum.
+/// Work: two transforms per channel, 5 N log2(N) operations together, and 3 N for the product.
+/// Bytes: u, kernel and y once.
+/// Bound by: the caches.
+/// Weakness: y_0 waits for all of u, so it cannot be used where tokens come one at a time. A rounding error is one of
+/// the whole sequence, not of a step: where y_t is small beside others, its relative error is large.
 /// Sources: Cooley and Tukey, Mathematics of Computation 19, 1965; Eigen's unsupported module FFT (kissfft).
 
 #include <bit>

@@ -1,21 +1,23 @@
 /// @file
-/// Stage 3, `scan`: the recurrence again.
+/// `scan`: the recurrence again.
 ///
-/// Idea: if kernel_j = r^j, the sum is what y_t = r y_{t-1} + u_t gives: all that y_t needs of the past is y_{t-1}. So
-/// it is the operator `scan`, with a gate that is the same at every step.
-/// Mends: the O(L log L) of stage 2, and that its first output waits for the last input. Same: the result.
-///
-///   g_t = log(kernel_1),    y = scan(u, g)
-///
+/// Idea: if kernel_j = r^j, the sum is what y_t = r y_{t-1} + u_t gives, and y_{t-1} is all that y_t needs of the past.
+/// So it is the operator `scan`, with a gate that is the same at every step.
+/// Grows out of: 1_direct.cpp; port to the GPU: the sum becomes a recurrence, which the operator scan computes
+/// Improves on: `fft` takes O(L log L) operations, and its first output waits for the last input.
+/// Unchanged: the result.
+/// Equation: g_t = log(kernel_1) and y = scan(u, g)
 /// Shapes: u, y [B, L, D]; kernel [L]; gates [L], shared by all batch entries through a stride of 0, in workspace; fp32
 /// in device memory.
-/// Who does what: one thread a gate; then scan's dispatch.
-/// Memory: 4 L bytes, and scan's. Work: L D multiply-adds, an exponential for each step and four channels. Bytes: u and
-/// y once.
-/// Limit: memory. Needs: kernel_0 = 1, 0 < kernel_1 = r <= 1 and kernel_j = r^j, up to rounding. Sums of N such kernels
-/// would be N scans (README.md, exercises).
-/// Weakness: any other kernel has no state of one number a channel: stage 4.
-/// Source: chapter 06's operator `scan`.
+/// Thread mapping: one thread per gate; then scan's dispatch.
+/// Resources: 4 L bytes of workspace, and scan's.
+/// Work: 2 L D operations, and an exponential for each step and four channels.
+/// Bytes: u and y once.
+/// Bound by: memory.
+/// Requires: kernel_0 = 1, 0 < kernel_1 = r <= 1 and kernel_j = r^j, up to rounding. Sums of N such kernels would be N
+/// scans (README.md, exercises).
+/// Weakness: any other kernel has no state of one number per channel.
+/// Sources: chapter 06's operator `scan`.
 
 #include <cuda_runtime.h>
 
@@ -60,14 +62,14 @@ void by_scan(const Arguments& a) {
   scan::dispatch(as_scan(a, gates));
 }
 
-std::string by_scan_limits(const Arguments& a) {
+std::string by_scan_unsupported(const Arguments& a) {
   if (a.kernel) {
     std::vector<float> kernel(std::size_t(a.L), 0.0f);
     check(cudaMemcpyAsync(kernel.data(), a.kernel, kernel.size() * sizeof(float), cudaMemcpyDeviceToHost,
                           current_stream()));
     check(cudaStreamSynchronize(current_stream()));
     const double r = a.L > 1 ? double(kernel[1]) : 1.0;
-    const std::string why = ": a scan has one number a channel for the past, enough for kernel_j = r^j, 0 < r <= 1";
+    const std::string why = ": a scan has one number per channel for the past, enough for kernel_j = r^j, 0 < r <= 1";
     if (!(r > 0 && r <= 1)) return "kernel_1 is not in (0, 1]" + why;
     double power = 1;
     for (int j = 0; j < a.L; ++j, power *= r) {
@@ -75,15 +77,11 @@ std::string by_scan_limits(const Arguments& a) {
       return "kernel_" + std::to_string(j) + " is not " + (j == 0 ? "1" : "kernel_1^" + std::to_string(j)) + why;
     }
   }
-  return scan::dispatch_limits(as_scan(a, nullptr));
+  return scan::dispatch_unsupported(as_scan(a, nullptr));
 }
 
 std::int64_t by_scan_memory(const Arguments& a) {
   return std::int64_t(sizeof(float)) * a.L + scan::dispatch_memory(as_scan(a, nullptr));
-}
-
-std::int64_t by_scan_moved(const Arguments& a) {
-  return std::int64_t(sizeof(float)) * a.L * (a.L > 1 ? 2 : 1) + scan::dispatch_moved(as_scan(a, nullptr));
 }
 
 std::string by_scan_note(const Arguments& a) {

@@ -1,24 +1,29 @@
 /// @file
-/// Stage 4, `cufft`: stage 2 on the GPU, the transforms by cuFFT.
+/// `cufft`: `fft` on the GPU, the transforms by cuFFT.
 ///
 /// Idea: a channel of a batch entry is a sequence, and cuFFT, NVIDIA's library of Fourier transforms, transforms all of
-/// them in one call. What is left are three small kernels: turn [B, L, D] into sequences with zeros behind them,
-/// multiply, turn back.
-/// Mends: stage 2 is on the CPU, stage 3 takes the kernels r^j alone. Same: the mathematics of stage 2, in fp32.
+/// them in one call. Three small kernels are left: turn [B, L, D] into sequences with zeros behind them, multiply, turn
+/// back.
+/// Grows out of: 2_fft.cpp; port to the GPU: the transforms by a library, and kernels that bring the rows to it
+/// Improves on: `fft` is on the CPU, and `scan` takes only the kernels r^j.
+/// Unchanged: the mathematics of `fft`, in fp32.
+/// Equation:
 ///
 ///   rows [B D + 1, N]: u transposed and followed by zeros; the last one is the kernel
 ///   spectra [B D + 1, N / 2 + 1], in place; each times the last one, over N (cuFFT leaves that factor to the caller)
 ///   rows again; y [B, L, D] from their first L
 ///
 /// Shapes: u, y [B, L, D]; kernel [L]; fp32 in device memory. A row has N + 2 places, for N / 2 + 1 complex numbers.
-/// Who does what: a block of 32 x 8 threads turns a tile of 32 x 32 through shared memory, so that both sides of the
-/// copy are contiguous; in the product a thread takes a frequency of a row.
+/// Thread mapping: a block of 32 x 8 threads turns a tile of 32 x 32 through shared memory, so that both sides of the
+/// copy are contiguous. In the product a thread takes one frequency of a row.
 /// Resources: 4.2 KB of shared memory; 4 (B D + 1)(N + 2) bytes of workspace and cuFFT's own.
-/// Work: 5 N log2(N) operations a channel and 3 N for the product. Bytes: with N = 2 L, and if cuFFT reads and writes a
-/// row once in each direction, 17 numbers a step and channel, eight times those of stage 3.
-/// Limit: memory. Needs: a CUDA build, as the emulator has no cuFFT; fewer than 2^31 numbers in all rows.
+/// Work: 5 N log2(N) operations per channel and 3 N for the product.
+/// Bytes: with N = 2 L, and if cuFFT reads and writes a row once in each direction, 17 numbers per step and channel,
+/// eight times those of `scan`.
+/// Bound by: memory.
+/// Requires: a CUDA build, as the emulator has no cuFFT; fewer than 2^31 numbers in all rows.
 /// Weakness: passes. A kernel that transforms, multiplies and transforms back in shared memory would need one
-/// (FlashFFTConv); and the first output waits for the last input, as in stage 2.
+/// (FlashFFTConv). The first output waits for the last input, as in `fft`.
 /// Sources: the documentation of cuFFT, "Advanced Data Layout"; Fu et al., "FlashFFTConv", arXiv 2311.05908.
 
 #include "06_scan/convolution.hpp"
@@ -177,7 +182,7 @@ void by_cufft(const Arguments& a) {
   launch(from_rows_kernel, {dim3(tiles(a.L), tiles(a.D), unsigned(a.B)), block}, data, a.y, a.L, a.D, rows.pitch);
 }
 
-std::string by_cufft_limits(const Arguments& a) {
+std::string by_cufft_unsupported(const Arguments& a) {
   if ((std::int64_t(a.B) * a.D + 1) * (padded_length(a.L) + 2) > INT_MAX) {
     return "(B D + 1) (N + 2) > 2^31 - 1 numbers in the padded rows: cuFFT counts them in int";
   }
@@ -198,7 +203,7 @@ namespace tutorial::convolution {
 
 void by_cufft(const Arguments&) {}
 
-std::string by_cufft_limits(const Arguments&) {
+std::string by_cufft_unsupported(const Arguments&) {
   return "cuFFT is for GPUs: build with the backend cuda";
 }
 

@@ -1,25 +1,27 @@
 /// @file
-/// Stage 1, `recurrent`: the chapters' recurrences. No new loop.
+/// `recurrent`: the recurrences of the chapters. It has no new loop.
 ///
-/// Idea: what decoding has to give is what the recurrence gives: there is no other truth for a token that comes alone.
-/// Mends: nothing: this is the first stage. Same: stage 1 of the operators simple_gla (chapter 04), gla (03) and
-/// delta_rule (05). The normalised form is chapter 01's with the states of chapter 02, which keeps S and z from call to
-/// call and takes features instead of q and k; they are computed here.
-///
+/// Idea: decoding has to give what the recurrence gives: there is no other truth for a token that comes alone.
+/// Grows out of: nothing
+/// Equation: that of `recurrent` of the operators simple_gla (chapter 04), gla (03) and delta_rule (05). The normalised
+/// form is chapter 01's with the states of chapter 02, which keeps S and z from call to call and takes features instead
+/// of q and k. The features are computed here.
 /// Shapes: as in decode.hpp, fp32 in host memory; with the normalised form phi(q) and phi(k) [B, H, L, Dk].
-/// Who does what: OpenMP gives each thread a head at a time. Everything but phi is computed in double: this is the
+/// Thread mapping: OpenMP gives each thread one head at a time. Everything but phi is computed in double: this is the
 /// reference of all other stages, too.
-/// Memory: S, 8 Dk Dv bytes a thread. Work: 2 to 3 multiply-adds a token and element of the state. Bytes: inputs and
-/// outputs once.
-/// Limit: the cores' arithmetic. Needs: nothing. Weakness: it is on the CPU.
+/// Resources: S, 8 Dk Dv bytes per thread.
+/// Work: 4 to 7 operations per token and element of the state.
+/// Bytes: inputs and outputs once.
+/// Bound by: the cores' arithmetic.
+/// Weakness: it is on the CPU.
 /// Sources: arXiv 2006.16236, equations 16 to 20, and those of the chapters.
 
 #include <cstddef>
 #include <vector>
 
-#include "01_linear_attention/feature_map.hpp"
 #include "06_scan/decode.hpp"
 #include "06_scan/decode/chapters.hpp"
+#include "common/feature_map.hpp"
 
 namespace tutorial::decode {
 namespace {

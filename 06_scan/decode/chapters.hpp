@@ -10,7 +10,7 @@
 
 namespace tutorial::decode {
 
-inline constexpr int kChunk = 64;  // nobody reads it: the chapters' stages used here have their own, or none
+inline constexpr int kChunk = 64;  // unused: the chapters' stages called here have a length of their own, or none
 
 /// The arguments of chapter 04's stages.
 template <class T>

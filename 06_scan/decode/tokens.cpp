@@ -10,7 +10,7 @@
 #include "06_scan/decode.hpp"
 #include "common/chapter/machine.hpp"
 #include "common/device/buffer.hpp"
-#include "common/limits.hpp"
+#include "common/roofline.hpp"
 #include "common/timing.hpp"
 #include "common/units.hpp"
 
@@ -51,9 +51,9 @@ class Token {
   }
 
   /// A token that finds the states in one place and leaves them in another, as the first one after a prompt does.
-  HalfArguments first(Rule rule) {
+  Bf16Arguments first(Rule rule) {
     const auto rows = packed<const __nv_bfloat16>(rows_.data(), kHeads, 1, kWidth);
-    HalfArguments a{};
+    Bf16Arguments a{};
     a.B = B_, a.H = kHeads, a.L = 1, a.Dk = a.Dv = kWidth;
     a.scale = 1, a.eps = 1e-6f;
     a.q = a.v = rows;
@@ -69,8 +69,8 @@ class Token {
   }
 
   /// A token that updates the state in place, as all others do.
-  HalfArguments next(Rule rule) {
-    HalfArguments a = first(rule);
+  Bf16Arguments next(Rule rule) {
+    Bf16Arguments a = first(rule);
     a.initial_state = packed<const float>(states_.data(), kHeads, kWidth, kWidth);
     return a;
   }
@@ -89,10 +89,10 @@ std::string line(GpuTimer& timer, int B, double copy_bytes_s) {
   const std::string start = fmt::format("{:<12}{:>6}{:>12}", name_of(kRule), B, format_quantity(bytes, "B"));
   if (2 * bytes > double(available_gpu_memory())) return start + "  not enough memory\n";
   Token token(B);
-  const HalfArguments first = token.first(kRule), next = token.next(kRule);
-  const auto launch_next = [&] { step<kRule>(next); };
+  const Bf16Arguments first = token.first(kRule), next = token.next(kRule);
+  const auto launch_next = [&] { dispatch<kRule>(next); };
   const TimingPlan plan{.warmup = 3, .least = 20, .most = 50, .budget_s = 0.5};
-  const double flushed = timer.time({.call = [&] { step<kRule>(first); }}, plan).median;
+  const double flushed = timer.time({.call = [&] { dispatch<kRule>(first); }}, plan).median;
   const double loop = timer
                           .time({.call =
                                      [&] {
@@ -115,9 +115,9 @@ Demonstration tokens() {
   std::string text = fmt::format("One token, {} heads, Dk = Dv = {}, state in fp32. ", kHeads, kWidth);
 #if TUTORIAL_CUDA
   GpuTimer timer;
-  const double copy = measure_gpu_limits({}).copy_bytes_s;
+  const double copy = measure_gpu_roofline({}).copy_bytes_s;
   text += fmt::format(
-      "Microseconds a token: flushed, with the L2 cache full of\nother data; in a loop of launches; in a CUDA graph. "
+      "Microseconds per token: flushed, with the L2 cache full of\nother data; in a loop of launches; in a CUDA graph. "
       "GB/s and the share of the copy's {}: flushed.\n\n{:<12}{:>6}{:>12}{:>11}{:>11}{:>11}{:>9}{:>9}\n",
       format_quantity(copy, "B/s"), "rule", "B", "bytes", "flushed", "loop", "graph", "GB/s", "of copy");
   const auto lines = [&]<Rule kRule>() {

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// `--tokens`: the time of one token by stage `step`, for all rules and several batches.
+/// `--tokens`: the time of one token by `dispatch`, for all rules and several batches.
 
 #include "common/chapter/demonstration.hpp"
 

@@ -1,9 +1,11 @@
 /// @file
-/// Stage 1, `sequential`: a loop over time.
+/// `sequential`: a loop over time.
 ///
-/// Idea: the recurrence of every earlier chapter, bare: a state that fades and is added to, one number a channel.
-/// Mends: in the chapters before, k_t^T v_t is the x_t and the state's elements are the channels, between a product
-/// that makes x and a product that reads y. Here x is given and every y is asked for: no arithmetic hides the memory.
+/// Idea: the recurrence of every earlier chapter, bare: a state that fades and is added to, one number per channel. In
+/// the chapters before, k_t^T v_t is the x_t and the state's elements are the channels, between a product that makes x
+/// and a product that reads y. Here x is given and every y is asked for: no arithmetic hides the memory.
+/// Grows out of: nothing
+/// Equation:
 ///
 ///   y_t = exp(g_t) y_{t-1} + x_t,    y_0 = initial_state or 0              (g is log_decay in the code)
 ///   final_state = y_L,    final_log_decay = sum_t g_t
@@ -15,13 +17,14 @@
 ///   dinitial_state = exp(g_1) dx_1
 ///
 /// Shapes: x, y, dx, dy [B, H, L, D]; g, dg [B, H, L, Dg], Dg = 1 or D; states [B, H, D]; fp32 in host memory.
-/// Who does what: OpenMP gives each thread a (batch, head) at a time. Everything is computed in double: this is the
+/// Thread mapping: OpenMP gives each thread one (batch, head) at a time. Everything is computed in double: this is the
 /// reference of all other stages, too.
-/// Memory: 2 numbers a channel; backwards y of a whole head, 8 L D bytes a thread.
-/// Work: a multiply-add and an exponential a step and channel. Bytes: x, g and y once.
-/// Limit: exp, and memory behind it. Needs: nothing.
-/// Weakness: L steps in line. Stage 2 does them in log2(L) rounds.
-/// Source: the adjoint is the chain rule; Martin and Cundy, arXiv 1709.04057, section 2.1.
+/// Resources: 2 numbers per channel; backwards y of a whole head, 8 L D bytes per thread.
+/// Work: 2 operations and an exponential per step and channel.
+/// Bytes: x, g and y once.
+/// Bound by: exp, and memory behind it.
+/// Weakness: L steps in line.
+/// Sources: the adjoint is the chain rule; Martin and Cundy, arXiv 1709.04057, section 2.1.
 
 #include <cstddef>
 #include <vector>
@@ -32,7 +35,7 @@
 namespace tutorial::scan {
 namespace {
 
-/// y_0, one number a channel.
+/// y_0, one number per channel.
 template <class SomeArguments>
 std::vector<double> initial(const SomeArguments& a, int b, int h) {
   std::vector<double> y(std::size_t(a.D), 0.0);

@@ -1,11 +1,14 @@
 /// @file
-/// Stage 2, `hillis_steele`: every step looks back 1, 2, 4, ... steps.
+/// `hillis_steele`: every step looks back 1, 2, 4, ... steps.
 ///
 /// Idea: a step is the map y -> exp(g_t) y + x_t, and so is a run of steps (affine.hpp). Composition is associative, so
-/// the map of steps 1 to t may be put together in any grouping. In round r every step that has one composes the map 2^r
-/// places before it with its own: then it stands for the last 2^(r+1) steps.
-/// Mends: stage 1's L steps in line are ceil(log2(L)) rounds, within which nothing waits. Same: the values; exp, which
-/// is now taken in every round.
+/// the map of steps 1 to t may be put together in any grouping. In round r each step composes the map 2^r places before
+/// it, if there is one, with its own, which then stands for the last 2^(r+1) steps.
+/// Grows out of: 1_sequential.cpp
+/// Improves on: `sequential` has L steps in line. Here ceil(log2(L)) rounds follow one another, within which nothing
+/// waits.
+/// Unchanged: the values. exp is now taken in every round.
+/// Equation:
 ///
 ///   m_t <- m_t after m_{t - 2^r}                    all t > 2^r at once, from the maps of the round before
 ///   y_t  = m_t(y_0)
@@ -15,20 +18,20 @@
 ///   r = 1:    1    1-2   1-3   1-4   2-5   3-6   4-7   5-8
 ///   r = 2:    1    1-2   1-3   1-4   1-5   1-6   1-7   1-8
 ///
-/// Shapes: those of stage 1; a channel's maps are L pairs of double, twice: a round reads one copy and writes the
-/// other.
-/// Who does what: OpenMP gives each thread a channel at a time; within it all is one thread's.
-/// Memory: 32 L bytes a thread. Work: L ceil(log2(L)) compositions a channel, each a multiply-add, a sum and an
-/// exponential; stage 1 has L. Bytes: x, g and y once, and the maps twice a round, from a cache while they fit.
-/// Limit: exponentials. Needs: nothing.
-/// Weakness: log2(L) times the work. With a processor a step it is the fastest there is; but steps are many more than
-/// processors, and then the work counts. Stage 3 does 3 L.
-/// Source: Hillis and Steele, "Data parallel algorithms", CACM 29, 1986.
+/// Shapes: as `sequential`; a channel's maps are L pairs of double, twice: a round reads one copy and writes the other.
+/// Thread mapping: OpenMP gives each thread one channel at a time. Within a channel there is one thread.
+/// Resources: 32 L bytes per thread.
+/// Work: L ceil(log2(L)) compositions per channel, each 3 operations and an exponential; `sequential` has L.
+/// Bytes: x, g and y once, and the maps twice per round, from a cache while they fit.
+/// Bound by: exponentials.
+/// Weakness: log2(L) times the work. With one processor per step it is the fastest way. But steps are many more than
+/// processors, and then the work counts.
+/// Sources: Hillis and Steele, "Data parallel algorithms", CACM 29, 1986.
 
 #include <utility>
 
 #include "06_scan/scan.hpp"
-#include "06_scan/scan/channel.hpp"
+#include "06_scan/scan/scan_channels.hpp"
 
 namespace tutorial::scan {
 namespace {

@@ -1,24 +1,22 @@
 /// @file
-/// Stage 4, `sequential_gpu`: a thread a channel, the loop over time.
+/// `sequential_gpu`: one thread per channel, the loop over time.
 ///
-/// Idea: stage 1 on the GPU. Channels never meet, so each has a thread, and there are as many of them as the problem
-/// has.
-/// Mends: stages 2 and 3 multiply the work for a parallelism that a CPU has no use for. Same: the recurrence, step by
-/// step, L of them in line; the sum of the gates in double, as it grows to where fp32 has no digits left for a gate.
-///
-///   y = exp(g_t) y + x_t
-///
+/// Idea: channels never meet, so each has a thread, and there are as many of them as the problem has.
+/// Grows out of: 1_sequential.cpp; port to the GPU: the loops over batch, heads and channels become a grid
+/// Improves on: `hillis_steele` and `blelloch` multiply the work for a parallelism that a CPU cannot use.
+/// Unchanged: the recurrence, step by step, L of them in line. The sum of the gates is in double, as it grows to where
+/// fp32 has no digits left for a gate.
+/// Equation: y_t = exp(g_t) y_{t-1} + x_t
 /// Shapes: x, y [B, H, L, D]; g [B, H, L, Dg], Dg = 1 or D; states [B, H, D]; fp32 in device memory.
-/// Who does what: thread n has channel n % D of head n / D, so that neighbouring lanes read neighbouring numbers of a
+/// Thread mapping: thread n has channel n % D of head n / D, so that neighbouring lanes read neighbouring numbers of a
 /// row. The loads of 8 steps are under way before the first is used.
 /// Resources: 16 registers for those loads, no shared memory.
-/// Work: a multiply-add and an exponential a step and channel. Bytes: x and y once; g once, or where all channels share
-/// it once a channel, of which a cache serves all but one.
-/// Limit: latency: a memory's for each 8 steps. With D = 1 also lines of memory of which one number is used.
-/// Needs: nothing. With `--backward` the same kernel runs twice (backwards.hpp): forwards for y, then from the end.
-/// Weakness: B H D threads, be the sequence ever so long. One sequence of D = 1 is one thread. Stage 5 gives it a
-/// block.
-/// Source: Martin and Cundy, arXiv 1709.04057, section 2.2, "serial" variant.
+/// Work: 2 operations and an exponential per step and channel.
+/// Bytes: x and y once; g once, or where all channels share it once per channel, mostly from a cache.
+/// Bound by: latency: one trip to memory for each 8 steps. With D = 1 also lines of memory of which one number is used.
+/// With `--backward` the same kernel runs twice (backwards.hpp): forwards for y, then from the end.
+/// Weakness: B H D threads, however long the sequence is. One sequence of D = 1 is one thread.
+/// Sources: Martin and Cundy, arXiv 1709.04057, section 2.2, "serial" variant.
 
 #include <cuda_runtime.h>
 
@@ -67,7 +65,7 @@ std::int64_t blocks(const SomeArguments& a) {
 }
 
 template <class SomeArguments>
-std::string limits(const SomeArguments& a) {
+std::string unsupported(const SomeArguments& a) {
   if (blocks(a) > INT_MAX) return "B H D > 2^31 - 1 blocks of 64 channels: the grid";
   return a.L > INT_MAX - kSteps ? "L > 2^31 - 9: positions are counted in int" : "";
 }
@@ -85,23 +83,17 @@ void sequential_gpu_backward(const BackwardArguments& a) {
   gate_gradient(a, {y.data, y.stride_b, y.stride_h, y.stride_l});
 }
 
-std::string sequential_gpu_limits(const Arguments& a) {
-  return limits(a);
+std::string sequential_gpu_unsupported(const Arguments& a) {
+  return unsupported(a);
 }
 
-std::string sequential_gpu_backward_limits(const BackwardArguments& a) {
-  const std::string scans = limits(a);
-  return scans.empty() ? gate_gradient_limits(a) : scans;
+std::string sequential_gpu_backward_unsupported(const BackwardArguments& a) {
+  const std::string scans = unsupported(a);
+  return scans.empty() ? gate_gradient_unsupported(a) : scans;
 }
 
 std::int64_t sequential_gpu_backward_memory(const BackwardArguments& a) {
   return recomputed_y_memory(a);
-}
-
-std::int64_t sequential_gpu_moved(const Arguments& a) {
-  const std::int64_t heads = std::int64_t(a.B) * a.H;
-  const std::int64_t states = (a.initial_state.data ? a.D : 0) + (a.final_state.data ? a.D : 0);
-  return 4 * heads * (3 * std::int64_t(a.L) * a.D + states + (a.final_log_decay.data ? a.Dg : 0));
 }
 
 }  // namespace tutorial::scan

@@ -1,38 +1,40 @@
 /// @file
-/// Stage 5, `blelloch_gpu`: stage 3's tree in shared memory, tile after tile.
+/// `blelloch_gpu`: the tree of `blelloch` in shared memory, tile after tile.
 ///
-/// Idea: a block takes a channel. It brings a tile of steps to shared memory, runs up and down the tree, half as many
-/// threads as leaves, and writes the tile. The root is not told "nothing before you", as in stage 3, but what came
-/// before the tile, as a map that forgets its argument; so the leaves know y of the step before them.
-/// Mends: stage 4 has one thread for a sequence. Same: what is read and written; stage 3's ways up and down.
+/// Idea: a block takes one channel. It brings a tile of steps to shared memory, runs up and down the tree with half as
+/// many threads as leaves, and writes the tile. The root is not told "nothing before you", as in `blelloch`, but what
+/// came before the tile, as a map that forgets its argument. So the leaves learn y of the step before them.
+/// Grows out of: 4_sequential_gpu.cu
+/// Improves on: `sequential_gpu` has one thread per sequence and channel.
+/// Unchanged: what is read and written. The ways up and down are those of `blelloch`.
+/// Equation:
 ///
 ///   up:   m[i] <- m[i] after m[i - d]               d = 1, 2, ..., 512;  thread n has i = 2d (n + 1) - 1
 ///   root: m[1023] <- (sum of all g before, y before)
 ///   down: m[i - d], m[i] <- m[i], m[i - d] after m[i]
 ///   y_t = exp(g_t) m[t].value + x_t
 ///
-/// Bank conflicts: at distance d the threads' elements are 2d apart, and address i is in bank i % 32: at d = 16 a warp
-/// asks one bank for 32 numbers. So element i lies at i + i / 32: each run of 32 is moved on by a bank, and at no
-/// distance do two lanes of a warp meet in one. Sums and values are arrays of their own, as pairs would take two banks
-/// each.
-///
-/// Shapes: those of stage 4.
-/// Who does what: block (b, h, d) has 512 threads and tiles of 1024 steps; thread n loads and stores the steps n and
-/// n + 512 of a tile. Past the end steps are identities.
+/// Shapes: x, y [B, H, L, D]; g [B, H, L, Dg], Dg = 1 or D; states [B, H, D]; fp32 in device memory.
+/// Thread mapping: block (b, h, d) has 512 threads and tiles of 1024 steps; thread n loads and stores the steps n and n
+/// + 512 of a tile. Past the end steps are identities. At distance d the threads' elements are 2d apart, and address i
+/// is in bank i % 32: at d = 16 a warp would ask one bank for 32 numbers. So element i lies at i + i / 32. Each run of
+/// 32 is moved on by one bank, and at no distance do two lanes of a warp meet in one. Sums and values are arrays of
+/// their own, as pairs would take two banks each.
 /// Resources: 8.3 KB of shared memory; the two steps stay in registers.
-/// Work: 3 compositions a step. Bytes: x and y once, g once a channel.
-/// Limit: 21 barriers a tile, and rounds in which most threads have nothing to do: the last ones up and the first down
-/// are one thread's. Needs: nothing.
-/// Weakness: those rounds, and a trip through shared memory for each. Stage 6 keeps the lower levels in registers. With
-/// D > 1 neighbouring threads read numbers that are D apart: a line of memory a number.
-/// Source: Blelloch as in stage 3; Harris, Sengupta, Owens, "Parallel Prefix Sum (Scan) with CUDA", GPU Gems 3, chapter
-/// 39, for the padding.
+/// Work: 3 compositions per step.
+/// Bytes: x and y once, g once per channel.
+/// Bound by: 21 barriers per tile, and rounds in which most threads have nothing to do: the last ones up and the first
+/// down have one thread.
+/// Weakness: those rounds, and a trip through shared memory for each. With D > 1 neighbouring threads read numbers that
+/// are D apart: a line of memory for each number.
+/// Sources: as `blelloch`; Harris, Sengupta, Owens, "Parallel Prefix Sum (Scan) with CUDA", GPU Gems 3, chapter 39, for
+/// the padding.
 
 #include <cuda_runtime.h>
 
 #include "06_scan/affine.hpp"
 #include "06_scan/scan.hpp"
-#include "06_scan/scan/block_a_channel.hpp"
+#include "06_scan/scan/channel_per_block.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 
@@ -107,8 +109,8 @@ void blelloch_gpu(const Arguments& a) {
   launch(blelloch_kernel, {unsigned(channels(a)), kThreads}, a);
 }
 
-std::string blelloch_gpu_limits(const Arguments& a) {
-  return block_a_channel_limits(a, kTile);
+std::string blelloch_gpu_unsupported(const Arguments& a) {
+  return channel_per_block_unsupported(a, kTile);
 }
 
 }  // namespace tutorial::scan

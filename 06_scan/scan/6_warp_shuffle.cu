@@ -1,32 +1,37 @@
 /// @file
-/// Stage 6, `warp_shuffle`: scans in registers: steps, lanes, warps.
+/// `warp_shuffle`: scans in registers: steps, lanes, warps.
 ///
-/// Idea: three levels, each with what is cheapest there. A thread composes its 4 consecutive steps in a loop; the lanes
-/// of a warp scan the 32 results by shuffles; and every warp scans the totals of the 8 warps, which are all that goes
-/// through shared memory. Then each thread knows the map of everything before it and runs its loop again.
-/// Mends: stage 5's 21 barriers a tile are 1, and no round has idle threads. Same: a block a channel, tile after tile.
+/// Idea: three levels, each with what is cheapest there. A thread composes its 4 consecutive steps in a loop. The lanes
+/// of a warp scan the 32 results by shuffles. Every warp scans the totals of the 8 warps, and only these pass through
+/// shared memory. Then each thread knows the map of everything before it and runs its loop again.
+/// Grows out of: 5_blelloch_gpu.cu
+/// Improves on: `blelloch_gpu` has 21 barriers per tile, where one is enough, and rounds in which most threads are
+/// idle.
+/// Unchanged: one block per channel, tile after tile.
+/// Equation:
 ///
 ///   thread:  p = step 4 after step 3 after step 2 after step 1
 ///   warp:    p <- p after the p of all lanes below               5 shuffles of a pair
 ///   block:   y before the thread = (p of the lane below, after the warps below, after the tiles before)(y_0)
 ///   thread:  y_t = exp(g_t) y_{t-1} + x_t                        4 steps
 ///
-/// Shapes: those of stage 4.
-/// Who does what: block (b, h, d) has 256 threads and tiles of 1024 steps. All threads keep what came before the tile,
-/// each in its own registers. The totals have two buffers, used in turn: so a warp that is ahead does not overwrite
-/// what another still reads, and one barrier a tile is enough.
-/// Resources: 128 bytes of shared memory; 8 registers for steps.
-/// Work: 2 compositions a step, and 13 for each 4 steps. Bytes: x and y once, g once a channel.
-/// Limit: latency: a tile's loads wait for the tile before. Needs: nothing.
-/// Weakness: a block still walks its sequence tile after tile, so one sequence is one multiprocessor; and with D > 1
-/// neighbouring threads read numbers that are D apart. Stage 7 mends both.
-/// Source: Sengupta, Harris, Garland, "Efficient Parallel Scan Algorithms for GPUs", NVR-2008-003.
+/// Shapes: x, y [B, H, L, D]; g [B, H, L, Dg], Dg = 1 or D; states [B, H, D]; fp32 in device memory.
+/// Thread mapping: block (b, h, d) has 256 threads and tiles of 1024 steps. All threads keep what came before the tile,
+/// each in its own registers. The totals have two buffers, used in turn. So a warp that is ahead does not overwrite
+/// what another still reads, and one barrier per tile is enough.
+/// Resources: 128 bytes of shared memory; 8 registers per thread for steps.
+/// Work: 2 compositions per step, and 13 for each 4 steps.
+/// Bytes: x and y once, g once per channel.
+/// Bound by: latency: a tile's loads wait for the tile before.
+/// Weakness: a block still walks its sequence tile after tile, so one sequence keeps one multiprocessor busy. With D >
+/// 1 neighbouring threads read numbers that are D apart.
+/// Sources: Sengupta, Harris, Garland, "Efficient Parallel Scan Algorithms for GPUs", NVR-2008-003.
 
 #include <cuda_runtime.h>
 
 #include "06_scan/affine.hpp"
 #include "06_scan/scan.hpp"
-#include "06_scan/scan/block_a_channel.hpp"
+#include "06_scan/scan/channel_per_block.hpp"
 #include "06_scan/scan/warp_scan.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
@@ -81,8 +86,8 @@ void warp_shuffle(const Arguments& a) {
   launch(shuffle_kernel, {unsigned(channels(a)), kThreads}, a);
 }
 
-std::string warp_shuffle_limits(const Arguments& a) {
-  return block_a_channel_limits(a, kTile);
+std::string warp_shuffle_unsupported(const Arguments& a) {
+  return channel_per_block_unsupported(a, kTile);
 }
 
 }  // namespace tutorial::scan

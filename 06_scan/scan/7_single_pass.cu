@@ -1,434 +1,130 @@
 /// @file
-/// Stage 7, `single_pass`: all tiles at once, each looks back at those before it.
+/// `single_pass`: all tiles at once, each looks back at those before it.
 ///
-/// Idea: a tile is its own block. It scans itself, as stage 6 does; what came before, it learns from the tiles before
-/// it, through memory, while its own steps wait on the chip (look_back.cuh). So each input is read once and each
-/// output written once, however long the sequence, and all multiprocessors work on it.
-/// Mends: stage 6 walks a sequence on one multiprocessor, and asks for a line of memory a number where D > 1. Same: a
-/// thread's steps, the warp's shuffles, the totals of warps in shared memory; here exp is taken once a step and kept.
+/// Idea: a tile is its own block, and it scans itself as in `warp_shuffle`. It learns what came before it from the
+/// tiles before it, through memory (look_back.cuh), while its own steps wait in registers. So each input is read once
+/// and each output is written once, however long the sequence is, and all multiprocessors work on it.
 ///
-///   tile:   map of the tile = step t0 + C - 1 after ... after step t0             published
-///   before: the maps of tiles n - 1, n - 2, ... back to the first that knows y at its end
-///   tile:   y at its end                                                         published
-///   thread: y_t = exp(g_t) y_{t-1} + x_t
+///   tile:    own map = step t0 + 1023 after ... after step t0                            published
+///   before:  own maps of tiles n - 1, n - 2, ..., back to the first that knows y at its end
+///   tile:    y at its end                                                                published
+///   thread:  y_t = exp(g_t) y_{t-1} + x_t
 ///
+/// Grows out of: 6_warp_shuffle.cu
+/// Improves on: `warp_shuffle` walks a sequence on one multiprocessor, tile after tile.
+/// Unchanged: 1024 steps of one channel per block; steps, lanes and warps within the tile.
+/// Equation: y_t = exp(g_t) y_{t-1} + x_t
 /// Shapes: x, y [B, H, L, D]; g [B, H, L, Dg], Dg = 1 or D; states [B, H, D]; fp32 in device memory.
-/// Who does what, D = 1 (time is contiguous): a block has 512 threads and 8192 steps, or a half or a quarter of both
-/// where a sequence has no more than that, or four sequences of up to 512; a warp has 512 steps. In each of 4 turns
-/// the lanes have 4 steps each, 128 neighbouring numbers, copied to shared memory 16 bytes at a time, all 8 copies
-/// before the first number is used. There the tile waits for what comes before it; a lane reads nobody's numbers but
-/// its own. A turn's map starts where the turn before ended, in registers: no transposition, no bank conflict, for 4
-/// warp scans instead of one. Where rows are not aligned to 16 bytes, or are read from the end, neighbouring lanes
-/// copy neighbouring numbers, 4 bytes each, and shared memory is where each lane gets its four.
-/// Who does what, D > 1 (channels are contiguous): a block has 32 channels and 256 steps, a lane 4 neighbouring
-/// channels and 8 steps: 8 lanes have a row of 128 bytes, 4 x 8 such groups of lanes follow each other in time. The
-/// scan over the 4 groups of a warp is by shuffles; lane d of the first warp scans the warps' totals for channel d, and
-/// looks back.
-/// (For D <= 4 a lane has all channels, and there are 256 groups: 2048 steps.) Where rows are not aligned to 16 bytes,
-/// four loads of 4 bytes stand for each of 16.
-/// Resources: D = 1: 64 KB of shared memory and three blocks a multiprocessor, 192 KB of steps that are loaded or wait.
-/// (In registers, as for D > 1, there is room for 128 KB, and one long sequence, whose tiles wait longest, is slower.)
-/// D > 1: 64 registers a thread for steps, two blocks. A workspace of 16 bytes a tile and channel, set to 0xFF before.
-/// Work: a step and channel takes an exponential and two multiply-adds, for the map and for y. Beside them a thread
-/// composes 28 times for its 16 steps (D = 1) or 3 times for each channel's 8.
-/// Bytes: x, g and y once; beside them the maps, 16 bytes of 96 KB for D = 1 and of 3 KB for a channel.
-/// Limit: memory. Needs: nothing.
-/// Weakness: a long sequence of few channels, D > 1: look-back by a thread sees one tile of some 100 KB for each trip
-/// to the second-level cache. And where L is a few steps, a tile is mostly empty: stage 9 takes the loop.
-/// Source: Merrill and Garland, NVR-2016-002, section 4.
+/// Thread mapping: a block takes its tile from a counter, so that the tiles before it have been started. Thread 0
+/// publishes and looks back, one predecessor at a time. The other threads wait at a barrier.
+/// Resources: 80 bytes of shared memory, 8 registers per thread for steps; a workspace of 16 bytes per tile and
+/// channel.
+/// Work: 2 compositions per step, 13 for each 4 steps, and as many per tile as it looks at predecessors.
+/// Bytes: x and y once, g once per channel; 16 bytes of maps for each tile of 12 KB.
+/// Bound by: the look-back of one long sequence: one trip to the second-level cache for each tile that is looked at.
+/// Requires: fewer than 2^31 tiles.
+/// Weakness: one thread looks back while 255 wait. With D > 1 neighbouring threads read numbers that are D apart.
+/// Sources: Merrill and Garland, NVR-2016-002, section 4.
 
 #include <cuda_runtime.h>
 
-#include <climits>
-
 #include "06_scan/affine.hpp"
 #include "06_scan/scan.hpp"
+#include "06_scan/scan/channel_per_block.hpp"
 #include "06_scan/scan/look_back.cuh"
 #include "06_scan/scan/warp_scan.cuh"
-#include "common/device/cp_async.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 
 namespace tutorial::scan {
 namespace {
 
-/// Four neighbouring numbers, in registers or, read and written at once, in shared memory.
-struct alignas(16) Four {
-  float of[4];
-};
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kSteps = 4;  // of a thread
+constexpr int kTile = kThreads * kSteps;
 
-/// Elements p[0], p[stride], ...; zeros from `count` on.
-/// @tparam kVector all four are there or none, and those that are lie side by side, aligned to 16 bytes
-template <bool kVector>
-__device__ __forceinline__ Four load_four(const float* p, std::int64_t stride, int count) {
-  Four four{};
-  if constexpr (kVector) {
-    if (count > 0) {
-      const float4 v = load_global(reinterpret_cast<const float4*>(p));
-      four = {{v.x, v.y, v.z, v.w}};
+/// What comes before a tile > 0: the maps of its predecessors, one at a time.
+__device__ Affine<float> look_back(const LookBack& back, int tile, int channel) {
+  Affine<float> found;
+  for (int n = tile - 1;;) {
+    const Words words = back.load(n, channel, 0);
+    if (words.up_to_end != kNotPublished) return compose(to_map(words.up_to_end), found);
+    if (words.own == kNotPublished) {
+      backoff();
+      continue;
     }
-  } else {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      if (e < count) four.of[e] = load_global(p + e * stride);
-    }
-  }
-  return four;
-}
-
-template <bool kVector>
-__device__ __forceinline__ void store_four(float* p, std::int64_t stride, int count, const Four& four) {
-  if constexpr (kVector) {
-    if (count > 0) {
-      store_global(reinterpret_cast<float4*>(p), make_float4(four.of[0], four.of[1], four.of[2], four.of[3]));
-    }
-  } else {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      if (e < count) store_global(p + e * stride, four.of[e]);
-    }
+    found = compose(to_map(words.own), found);
+    --n;  // the first tile publishes the map up to its end
   }
 }
 
-/// What comes before the tile, and what is published about it, by the thread that has the channel's totals.
-__device__ __forceinline__ float initial_value(const Arguments& a, int b, int h, int d) {
-  return a.initial_state.data ? load_global(&a.initial_state.row(b, h, 0)[d]) : 0.0f;
-}
-
-__device__ __forceinline__ void store_end(const Arguments& a, int b, int h, int d, const Affine<float>& whole) {
-  if (a.final_state.data) store_global(&a.final_state.row(b, h, 0)[d], whole.value);
-  if (a.final_log_decay.data && d < a.Dg) store_global(&a.final_log_decay.row(b, h, 0)[d], whole.log_decay);
-}
-
-// D = 1: a chain is a sequence.
-
-constexpr int kTurns = 4, kWarpSteps = kTurns * 32 * 4;
-
-/// Starts the copy of a warp's turn, 128 elements p[0], p[stride], ..., to shared memory; zeros where they are not in
-/// [begin, end). Lane l gets its own elements, 4 l to 4 l + 3, if all are there or none and they lie side by side,
-/// aligned to 16 bytes (kVector); else elements l, 32 + l, ...: neighbouring lanes copy neighbouring numbers,
-/// whichever way they run and wherever they begin, and it takes __syncwarp() to have one's own.
-template <bool kVector>
-__device__ __forceinline__ void fetch_turn(Four* to, const float* p, std::int64_t stride, int begin, int end) {
-  const int lane = int(lane_index());
-  if constexpr (kVector) {
-    cp_async<16>(to + lane, p + 4 * lane, 4 * lane < end);
-  } else {
-    p += lane * stride;
-#pragma unroll
-    for (int i = lane; i < 128; i += 32, p += 32 * stride) {
-      cp_async<4>(reinterpret_cast<float*>(to) + i, p, begin <= i && i < end);
-    }
-  }
-}
-
-/// Stores a warp's turn in the same way, of which this lane has `own`; `through` is the place of the turn in shared
-/// memory.
-template <bool kVector>
-__device__ __forceinline__ void store_turn(float* p, std::int64_t stride, int end, const Four& own, Four* through) {
-  const int lane = int(lane_index());
-  if constexpr (kVector) {
-    store_four<true>(p + 4 * lane, 1, end - 4 * lane, own);
-  } else {
-    through[lane] = own;
-    __syncwarp();
-    p += lane * stride;
-#pragma unroll
-    for (int i = lane; i < 128; i += 32, p += 32 * stride) {
-      if (i < end) store_global(p, reinterpret_cast<const float*>(through)[i]);
-    }
-  }
-}
-
-/// Sequences of a block, side by side: where a warp has a sequence of its own, a block for each would be too small for
-/// a multiprocessor to have 48 warps of them.
-__host__ __device__ constexpr int sequences_of(int warps) {
-  return warps == 1 ? 4 : 1;
-}
-
-__host__ __device__ constexpr int threads_of(int warps) {
-  return sequences_of(warps) * warps * 32;
-}
-
-/// Blocks on a multiprocessor at once: 48 warps have 192 KB of steps.
-constexpr int blocks_of(int warps) {
-  return 48 * 32 / threads_of(warps);
-}
-
-/// Warps of a tile where a sequence is cut into several.
-constexpr int kMostWarps = 16;
-
-/// @tparam kWarps of a tile: the fewest of 1, 4, 8 and 16 whose tile has the whole sequence, if any has
-template <int kWarps, bool kVector>
-__global__ void __launch_bounds__(threads_of(kWarps), blocks_of(kWarps)) time_kernel(Arguments a, LookBack back) {
-  constexpr int kSequences = sequences_of(kWarps), kThreads = threads_of(kWarps), kTile = kWarps * kWarpSteps;
-  constexpr bool kLooksBack = kWarps == kMostWarps;
-  __shared__ Affine<float> totals[kSequences * kWarps];
-  [[maybe_unused]] __shared__ Seen<kWarps> seen;
-  [[maybe_unused]] __shared__ std::uint64_t told;
-  __shared__ int taken;
-  const int thread = int(threadIdx.x), block_warp = thread / 32, warp = block_warp % kWarps, lane = thread % 32;
-  // The tile waits in shared memory, turn after turn. This warp's numbers of turn i begin at i kThreads, four a lane.
-  Four *const x_of = dynamic_shared<Four>() + 32 * block_warp, *const gate_of = x_of + kTurns * kThreads;
-  if (thread == 0) taken = back.take();
-  __syncthreads();
-  // Where a tile has a whole sequence, a tile 1 is nobody's: the last block may have more warps than sequences are
-  // left.
-  const int place = taken * kSequences + block_warp / kWarps;
-  const int tile = place / back.chains, chain = place % back.chains, h = chain % a.H, b = chain / a.H;
-  const int first = tile * kTile + warp * kWarpSteps;  // the warp's first step
-  // Turns after the end of a short sequence would take as long as those before it: 7 compositions a lane for nothing.
-  const auto is_empty = [&](int t) { return !kLooksBack && t >= a.L; };
-  // Elements from one turn's to the next one's; a number that the compiler knows where time is contiguous.
-  const auto turn = [](const auto& view) { return 128 * (kVector ? 1 : view.stride_l); };
-  const float* const x_at = a.x.row(b, h, first);
-  const float* const g_at = a.log_decay.row(b, h, first);
-#pragma unroll
-  for (int i = 0; i < kTurns; ++i) {
-    const int t = first + i * 128, gates_begin = t > 0 || a.has_first_gate ? 0 : 1;
-    if (is_empty(t)) break;
-    fetch_turn<kVector>(x_of + i * kThreads, x_at + i * turn(a.x), a.x.stride_l, 0, a.L - t);
-    fetch_turn<kVector>(gate_of + i * kThreads, g_at + i * turn(a.log_decay), a.log_decay.stride_l, gates_begin,
-                        a.L - t);
-  }
-  cp_async_commit();
-  const std::uint64_t early = kLooksBack && thread == 0 ? back.told_early(tile, chain, 0) : kNotThere;
-  cp_async_wait<0>();
-  if constexpr (!kVector) __syncwarp();  // what other lanes have copied
-
-  Affine<float> before[kTurns], whole;  // this lane's steps of a turn, within the warp; all steps of the warp
-#pragma unroll
-  for (int i = 0; i < kTurns; ++i) {
-    if (is_empty(first + i * 128)) break;
-    const Four x = x_of[i * kThreads + lane];
-    Four gate = gate_of[i * kThreads + lane];
-    Affine<float> own;
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      own.log_decay += gate.of[e];
-      gate.of[e] = decay(gate.of[e]);
-      own.value = gate.of[e] * own.value + x.of[e];
-    }
-    gate_of[i * kThreads + lane] = gate;  // exp of it from now on
-    const Affine<float> lanes = warp_scan(own);
-    before[i] = compose(whole, map_below(lanes, 1));
-    whole = compose(whole, map_of_lane(lanes, 31));
-  }
-  if (lane == 31) totals[block_warp] = whole;
-  if (kLooksBack && thread == 0) told = early;
-  __syncthreads();
-  // Every warp scans the totals for itself: a barrier less than if one did for all.
-  const Affine<float> warps = warp_scan<1, kWarps>(lane < kWarps ? totals[block_warp - warp + lane] : Affine<float>{});
-  const Affine<float> below = map_of_lane(map_below(warps, 1), warp), own = map_of_lane(warps, kWarps - 1);
-  const bool is_last = (tile + 1) * std::int64_t(kTile) >= a.L;
-  Affine<float> start;
-  if (tile == 0) {
-    start.value = initial_value(a, b, h, 0);
-  } else if constexpr (kLooksBack) {
-    if (told != kNotThere) {
-      start = to_map(told);
-    } else {
-      if (thread == 0 && !is_last) store_relaxed(&back.at(tile, chain, 0).own, to_word(own));
-      start = look_back_by_block(back, tile, chain, seen);
-    }
-  }
-  if (warp == 0 && lane == 0 && (kLooksBack || tile == 0)) {
-    const Affine<float> end = compose(start, own);
-    if (is_last) {
-      store_end(a, b, h, 0, end);
-    } else {
-      store_relaxed(&back.at(tile, chain, 0).up_to_end, to_word(end));
-    }
-  }
-  const float y_before = apply(below, start.value);
-  float* const y_at = a.y.row(b, h, first);
-#pragma unroll
-  for (int i = 0; i < kTurns; ++i) {
-    const int t = first + i * 128;
-    if (is_empty(t)) break;
-    Four x = x_of[i * kThreads + lane];
-    const Four gate = gate_of[i * kThreads + lane];
-    float y = apply(before[i], y_before);
-#pragma unroll
-    for (int e = 0; e < 4; ++e) x.of[e] = y = gate.of[e] * y + x.of[e];
-    store_turn<kVector>(y_at + i * turn(a.y), a.y.stride_l, a.L - t, x, x_of + i * kThreads);
-  }
-}
-
-// D > 1: a chain is kChannels channels of a sequence.
-
-constexpr int kThreads = 256, kWarps = kThreads / 32, kSteps = 8;  // of a block, of a thread
-
-/// @tparam kChannels 32 or 4
-/// @tparam kGates of a lane's 4 channels: 4, or 1 where all share it
-template <int kChannels, int kGates, bool kVector>
-__global__ void __launch_bounds__(kThreads, 2) channels_kernel(Arguments a, LookBack back) {
-  constexpr int kLanes = kChannels / 4, kTile = kThreads / kLanes * kSteps;
-  __shared__ Affine<float> totals[kWarps][kChannels];
-  __shared__ float y_before[kWarps][kChannels];
-  __shared__ int taken;
+__global__ void __launch_bounds__(kThreads) single_pass_kernel(Arguments a, LookBack back) {
+  __shared__ Affine<float> totals[kWarps];
+  __shared__ float y_before;
+  __shared__ int taken_tile;
   const int thread = int(threadIdx.x), warp = thread / 32, lane = thread % 32;
-  if (thread == 0) taken = back.take();
+  if (thread == 0) taken_tile = back.take_tile();
   __syncthreads();
-  const int tile = taken / back.chains, chain = taken % back.chains;
-  const int groups = (a.D - 1) / kChannels + 1, head = chain / groups, h = head % a.H, b = head / a.H;
-  const int channel = chain % groups * kChannels, c0 = lane % kLanes * 4, d = channel + c0;
-  const int first = tile * kTile + thread / kLanes * kSteps;
-  const bool looks_back = thread < kChannels && channel + thread < a.D;
-  const std::uint64_t early = looks_back ? back.told_early(tile, chain, thread) : kNotThere;
+  const int tile = taken_tile / back.chains, channel = taken_tile % back.chains, t0 = tile * kTile;
+  const int d = channel % a.D, head = channel / a.D, h = head % a.H, b = head / a.H;
 
-  Four x[kSteps];
-  float gate[kSteps][kGates];
-  const float* x_at = a.x.row(b, h, first) + d;
-  const float* g_at = a.log_decay.row(b, h, first) + (kGates == 1 ? 0 : d);
+  Affine<float> steps[kSteps], own;
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
-    const int count = first + i < a.L ? a.D - d : 0;
-    x[i] = load_four<kVector>(x_at, 1, count);
-    const int gates = i > 0 || first > 0 || a.has_first_gate ? count : 0;
-    if constexpr (kGates == 1) {
-      gate[i][0] = gates > 0 ? load_global(g_at) : 0.0f;
+    const int t = t0 + thread * kSteps + i;
+    if (t < a.L) {
+      steps[i] = {load_global(&a.log_decay.row(b, h, t)[a.Dg == 1 ? 0 : d]), load_global(&a.x.row(b, h, t)[d])};
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) own = compose(own, steps[i]);
+  const Affine<float> lanes = warp_scan(own);
+  if (lane == 31) totals[warp] = lanes;
+  __syncthreads();
+  const Affine<float> warps = warp_scan(lane < kWarps ? totals[lane] : Affine<float>{});
+  const Affine<float> warps_below = map_of_lane(map_below(warps, 1), warp);
+  const Affine<float> whole = map_of_lane(warps, kWarps - 1);
+  const bool is_last = t0 + kTile >= a.L;
+  Affine<float> before;  // the tile
+  if (tile > 0 && thread == 0) {
+    if (!is_last) store_relaxed(&back.at(tile, channel, 0).own, to_word(whole));
+    before = look_back(back, tile, channel);
+  }
+  if (thread == 0) {
+    if (tile == 0 && a.initial_state.data) before.value = load_global(&a.initial_state.row(b, h, 0)[d]);
+    const Affine<float> end = compose(before, whole);
+    if (!is_last) {
+      store_relaxed(&back.at(tile, channel, 0).up_to_end, to_word(end));
     } else {
-      const Four g = load_four<kVector>(g_at, 1, gates);
-#pragma unroll
-      for (int c = 0; c < 4; ++c) gate[i][c] = g.of[c];
+      if (a.final_state.data) store_global(&a.final_state.row(b, h, 0)[d], end.value);
+      if (a.final_log_decay.data && d < a.Dg) store_global(&a.final_log_decay.row(b, h, 0)[d], end.log_decay);
     }
-    x_at += a.x.stride_l;
-    g_at += a.log_decay.stride_l;
-  }
-  Affine<float> before[4], own[4];
-#pragma unroll
-  for (int i = 0; i < kSteps; ++i) {
-#pragma unroll
-    for (int c = 0; c < kGates; ++c) {
-      own[c].log_decay += gate[i][c];
-      gate[i][c] = decay(gate[i][c]);
-    }
-#pragma unroll
-    for (int c = 0; c < 4; ++c) own[c].value = gate[i][c % kGates] * own[c].value + x[i].of[c];
-  }
-#pragma unroll
-  for (int c = kGates; c < 4; ++c) own[c].log_decay = own[0].log_decay;
-#pragma unroll
-  for (int c = 0; c < 4; ++c) {
-    own[c] = warp_scan<kLanes>(own[c]);
-    before[c] = map_below(own[c], kLanes);
-    if (lane >= 32 - kLanes) totals[warp][c0 + c] = own[c];
+    y_before = before.value;
   }
   __syncthreads();
-  if (looks_back) {
-    Affine<float> whole;
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) whole = compose(whole, totals[w][thread]);
-    Affine<float> start;
-    const bool is_last = (tile + 1) * std::int64_t(kTile) >= a.L;
-    if (tile > 0) {
-      if (!is_last) store_relaxed(&back.at(tile, chain, thread).own, to_word(whole));
-      start = look_back_by_thread(back, tile, chain, thread, early);
-    } else {
-      start.value = initial_value(a, b, h, channel + thread);
-    }
-    const Affine<float> end = compose(start, whole);
-    if (!is_last) store_relaxed(&back.at(tile, chain, thread).up_to_end, to_word(end));
-    if (is_last) store_end(a, b, h, channel + thread, end);
-    float y = start.value;
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      y_before[w][thread] = y;
-      y = apply(totals[w][thread], y);
-    }
-  }
-  __syncthreads();
-  float y[4], *y_at = a.y.row(b, h, first) + d;
-#pragma unroll
-  for (int c = 0; c < 4; ++c) y[c] = d + c < a.D ? apply(before[c], y_before[warp][c0 + c]) : 0.0f;
+  float y = apply(map_below(lanes, 1), apply(warps_below, y_before));
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
-#pragma unroll
-    for (int c = 0; c < 4; ++c) x[i].of[c] = y[c] = gate[i][c % kGates] * y[c] + x[i].of[c];
-    store_four<kVector>(y_at, 1, first + i < a.L ? a.D - d : 0, x[i]);
-    y_at += a.y.stride_l;
+    const int t = t0 + thread * kSteps + i;
+    y = apply(steps[i], y);
+    if (t < a.L) store_global(&a.y.row(b, h, t)[d], y);
   }
-}
-
-/// How a problem is cut.
-struct Cut {
-  int width, tile;                // channels of a chain, steps of a tile
-  int tile_threads, block_tiles;  // threads of a tile, tiles of a block
-  std::int64_t chains, tiles;
-
-  explicit Cut(const Arguments& a) {
-    width = a.D == 1 ? 1 : a.D <= 4 ? 4 : 32;
-    const int warps = a.L <= kWarpSteps ? 1 : a.L <= 4 * kWarpSteps ? 4 : a.L <= 8 * kWarpSteps ? 8 : kMostWarps;
-    tile_threads = a.D == 1 ? 32 * warps : kThreads;
-    block_tiles = a.D == 1 ? sequences_of(warps) : 1;
-    tile = a.D == 1 ? warps * kWarpSteps : kThreads * 4 / width * kSteps;
-    chains = std::int64_t(a.B) * a.H * ((a.D - 1) / width + 1);
-    tiles = (a.L - 1) / tile + 1;
-  }
-  std::int64_t words() const { return tiles > 1 ? tiles * chains * width : 0; }
-};
-
-/// Whether every four numbers that a thread reads or writes at once are aligned to 16 bytes.
-bool is_vector(const Arguments& a) {
-  if (!a.has_first_gate && a.D == 1) return false;
-  if (a.D == 1 ? a.L % 4 != 0 : a.D % 4 != 0) return false;
-  const auto aligned = [&](const auto& view) {
-    const bool steps = a.D == 1 ? view.stride_l == 1 : view.stride_l % 4 == 0;
-    return steps && reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 && view.stride_b % 4 == 0 &&
-           view.stride_h % 4 == 0;
-  };
-  return aligned(a.x) && aligned(a.y) && (a.Dg < a.D || aligned(a.log_decay));
-}
-
-template <int kChannels, bool kVector>
-auto channels_kernel_for(const Arguments& a) {
-  return a.Dg == 1 ? channels_kernel<kChannels, 1, kVector> : channels_kernel<kChannels, 4, kVector>;
-}
-
-template <bool kVector>
-auto time_kernel_for(int warps) {
-  return warps == 1   ? time_kernel<1, kVector>
-         : warps == 4 ? time_kernel<4, kVector>
-         : warps == 8 ? time_kernel<8, kVector>
-                      : time_kernel<kMostWarps, kVector>;
-}
-
-template <bool kVector>
-auto kernel_for(const Arguments& a) {
-  if (a.D == 1) return time_kernel_for<kVector>(Cut(a).tile_threads / 32);
-  return a.D <= 4 ? channels_kernel_for<4, kVector>(a) : channels_kernel_for<32, kVector>(a);
 }
 
 }  // namespace
 
 void single_pass(const Arguments& a) {
-  const Cut cut(a);
-  const LookBack back = make_look_back("scan: look-back", cut.chains, cut.width, cut.words());
-  const auto blocks = unsigned((cut.chains * cut.tiles - 1) / cut.block_tiles + 1);
-  const std::size_t shared = a.D == 1 ? 2 * sizeof(float) * cut.block_tiles * cut.tile : 0;
-  launch(is_vector(a) ? kernel_for<true>(a) : kernel_for<false>(a),
-         {blocks, unsigned(cut.block_tiles * cut.tile_threads), shared}, a, back);
+  const std::int64_t tiles = tiles_of(a, kTile);
+  const LookBack back = make_look_back("scan: look-back", channels(a), 1, published_maps(a, kTile));
+  launch(single_pass_kernel, {unsigned(channels(a) * tiles), kThreads}, a, back);
 }
 
-std::string single_pass_limits(const Arguments& a) {
-  const Cut cut(a);
-  if (cut.chains * cut.tiles > INT_MAX - cut.block_tiles) return "more than 2^31 - 5 tiles: they are counted in int";
-  return a.L > INT_MAX - cut.tile ? "L > 2^31 - 1 less a tile: positions are counted in int" : "";
+std::string single_pass_unsupported(const Arguments& a) {
+  return tiles_unsupported(a, kTile);
 }
 
 std::int64_t single_pass_memory(const Arguments& a) {
-  return look_back_memory(Cut(a).words());
-}
-
-std::int64_t single_pass_moved(const Arguments& a) {
-  const std::int64_t heads = std::int64_t(a.B) * a.H, lanes = a.D == 1 ? 1 : (a.D - 1) / 4 + 1;
-  // A gate that channels share is read by each lane that has four of them, y_0 by all threads of the first tile or
-  // those that look back.
-  const std::int64_t gates = a.Dg == a.D ? a.D : lanes;
-  const std::int64_t starts = !a.initial_state.data ? 0 : a.D == 1 ? Cut(a).tile_threads : a.D;
-  const std::int64_t ends = (a.final_state.data ? a.D : 0) + (a.final_log_decay.data ? a.Dg : 0);
-  return 4 * heads * (a.L * (2 * std::int64_t(a.D) + gates) + starts + ends);
+  return look_back_memory(published_maps(a, kTile));
 }
 
 }  // namespace tutorial::scan

@@ -31,7 +31,7 @@ __device__ __forceinline__ float gradient_of(const BackwardArguments& a, int b, 
 
 constexpr int kEach = 4;
 
-/// Four gates a thread, where every channel has its own, so that twelve loads are under way: gates n, n + 256, ... of a
+/// Four gates per thread, where every channel has its own, so that twelve loads are under way: gates n, n + 256, ... of a
 /// head's (t, d).
 __global__ void __launch_bounds__(kThreads)
     channel_gates_kernel(BackwardArguments a, View<const float> y, int head_blocks) {
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// A warp a gate, which all channels share: warp t of a head's.
+/// One warp per gate, which all channels share: warp t of those of a head.
 __global__ void __launch_bounds__(kThreads)
     step_gates_kernel(BackwardArguments a, View<const float> y, int head_blocks) {
   const int head = int(blockIdx.x) / head_blocks, h = head % a.H, b = head / a.H;
@@ -100,7 +100,7 @@ void gate_gradient(const BackwardArguments& a, View<const float> y) {
          int(head_blocks(a)));
 }
 
-std::string gate_gradient_limits(const BackwardArguments& a) {
+std::string gate_gradient_unsupported(const BackwardArguments& a) {
   if (blocks(a) > INT_MAX) return "gates for more than 2^31 - 1 blocks: the grid";
   return a.L > INT_MAX - kEach * kThreads ? "L > 2^31 - 1025: positions are counted in int" : "";
 }

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// The two sweeps of stage 3 over any vector of a power of two elements, 1 or more: of maps, or of their names
+/// The two sweeps of `blelloch` over any vector of a power of two elements, 1 or more: of maps, or of their names
 /// (trace.cpp).
 /// Source: Blelloch, "Scans as Primitive Parallel Operations", IEEE Trans. Comput. 38, 1989; CMU-CS-90-190, figure 1.4.
 

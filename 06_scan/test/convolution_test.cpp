@@ -151,7 +151,7 @@ TEST(ConvolutionNumbersTest, IsAScanWithAConstantGate) {
 }
 
 TEST(ConvolutionNumbersTest, AScanTakesPowersAlone) {
-  const std::string why = ": a scan has one number a channel for the past, enough for kernel_j = r^j, 0 < r <= 1";
+  const std::string why = ": a scan has one number per channel for the past, enough for kernel_j = r^j, 0 < r <= 1";
   Problem problem = drawn_convolution(1, 8, 2);
   EXPECT_EQ(scan_refuses(problem), "");
   const auto refuses = [&](const std::vector<float>& numbers) {
@@ -171,9 +171,9 @@ TEST(ConvolutionNumbersTest, AScanTakesPowersAlone) {
 TEST(ConvolutionNumbersTest, DirectIsForPatience) {
   convolution::Arguments a{};
   a.L = 16384;
-  EXPECT_EQ(convolution::direct_limits(a), "");
+  EXPECT_EQ(convolution::direct_unsupported(a), "");
   a.L = 16385;
-  EXPECT_EQ(convolution::direct_limits(a), "L > 16384: O(L^2) time");
+  EXPECT_EQ(convolution::direct_unsupported(a), "L > 16384: O(L^2) time");
 }
 
 TEST(ConvolutionNumbersTest, PaddedLengths) {
@@ -188,12 +188,12 @@ TEST(ConvolutionMovedTest, IsWhatIsCounted) {
   for (const auto& [L, D] : {std::pair<std::int64_t, std::int64_t>{1, 3}, {20, 1}, {700, 40}, {5000, 1}}) {
     SCOPED_TRACE("L " + std::to_string(L));
     const Problem problem = drawn_convolution(2, L, D);
-    Placement tensors(convolution_operator(), problem, Place::gpu, Dtype::fp32, Dtype::fp32);
+    StageTensors tensors(convolution_operator(), problem, Processor::gpu, Dtype::fp32, Dtype::fp32);
     const Call call = tensors.call();
     reset_kernel_counts();
     stage.run(call);
     const KernelCounts counts = kernel_counts();
-    EXPECT_EQ(double(stage.moved(call)), counts.bytes_read + counts.bytes_written);
+    EXPECT_EQ(double(stage.bytes_moved(call)), counts.bytes_read + counts.bytes_written);
   }
 }
 #endif

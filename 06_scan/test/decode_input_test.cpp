@@ -72,26 +72,26 @@ TEST(DecodeInputTest, TokensIsAnOption) {
 }
 
 TEST(DecodeInputTest, ManyStatesHaveWideTiles) {
-  decode::HalfArguments a{};
+  decode::Bf16Arguments a{};
   a.B = a.H = a.L = 1;
   a.Dk = a.Dv = 128;  // four wide tiles
-  EXPECT_EQ(decode::step_tile(a), decode::Tile::narrow);
+  EXPECT_EQ(decode::select_tile(a), decode::Tile::narrow);
   a.B = multiprocessor_count() - 1;
-  EXPECT_EQ(decode::step_tile(a), decode::Tile::narrow);
+  EXPECT_EQ(decode::select_tile(a), decode::Tile::narrow);
   a.B = multiprocessor_count();
-  EXPECT_EQ(decode::step_tile(a), decode::Tile::wide);
+  EXPECT_EQ(decode::select_tile(a), decode::Tile::wide);
 }
 
-TEST(DecodeInputTest, Limits) {
-  decode::HalfArguments a{};
+TEST(DecodeInputTest, WhatIsUnsupported) {
+  decode::Bf16Arguments a{};
   a.B = a.H = a.L = 1;
   a.Dk = a.Dv = 256;
-  EXPECT_EQ(decode::step_limits<decode::Rule::gla>(a), "");
+  EXPECT_EQ(decode::dispatch_unsupported<decode::Rule::gla>(a), "");
   a.Dk = 257;
-  EXPECT_NE(decode::step_limits<decode::Rule::gla>(a).find("Dk > 256"), std::string::npos);
+  EXPECT_NE(decode::dispatch_unsupported<decode::Rule::gla>(a).find("Dk > 256"), std::string::npos);
   a.Dk = 16;
   a.B = a.H = 1 << 14;
-  EXPECT_NE(decode::step_limits<decode::Rule::gla>(a).find("the grid"), std::string::npos);
+  EXPECT_NE(decode::dispatch_unsupported<decode::Rule::gla>(a).find("the grid"), std::string::npos);
 }
 
 TEST(DecodeInputTest, PromptAndTokensAreParts) {
@@ -99,7 +99,7 @@ TEST(DecodeInputTest, PromptAndTokensAreParts) {
   const auto parts = [&](std::int64_t P) {
     std::string names;
     const PartListener listener([&](const char* name) { names += std::string(name) + " "; });
-    evaluate(definition, find_stage(definition, "step"), drawn_tokens(definition, 1, 1, 4, P, 16, 16));
+    evaluate(definition, find_stage(definition, "dispatch"), drawn_tokens(definition, 1, 1, 4, P, 16, 16));
     return names;
   };
   EXPECT_EQ(parts(0), "");
@@ -111,20 +111,24 @@ TEST(DecodeInputTest, PromptAndTokensAreParts) {
 TEST(DecodeMovedTest, IsWhatIsCounted) {
   for (const char* label : kDecodeLabels) {
     const Operator& definition = decode_operator(label);
-    const Stage& stage = find_stage(definition, "step");
-    for (const std::int64_t P : {0, 2, 4}) {
+    for (const auto& [name, P] : {std::pair<const char*, std::int64_t>{"step", 0},
+                                  {"step", 2},
+                                  {"dispatch", 0},
+                                  {"dispatch", 2},
+                                  {"dispatch", 4}}) {
+      const Stage& stage = find_stage(definition, name);
       for (const bool has_states : {true, false}) {
-        SCOPED_TRACE(definition.label() + ", P " + std::to_string(P));
+        SCOPED_TRACE(definition.label() + " " + name + ", P " + std::to_string(P));
         Problem problem = drawn_tokens(definition, 2, 1, 4, P, 32, 48);
         if (!has_states) problem.inputs.erase("initial_state");
         if (!has_states) problem.inputs.erase("initial_z");
-        Placement tensors(definition, problem, Place::gpu, Dtype::bf16, Dtype::fp32);
+        StageTensors tensors(definition, problem, Processor::gpu, Dtype::bf16, Dtype::fp32);
         const Call call = tensors.call();
         reset_kernel_counts();
         stage.run(call);
         const KernelCounts counts = kernel_counts();
         const bool says_nothing = P > 0 && definition.variant() == "normalized";
-        EXPECT_EQ(double(stage.moved(call)), says_nothing ? -1 : counts.bytes_read + counts.bytes_written);
+        EXPECT_EQ(double(stage.bytes_moved(call)), says_nothing ? -1 : counts.bytes_read + counts.bytes_written);
       }
     }
   }
@@ -133,15 +137,18 @@ TEST(DecodeMovedTest, IsWhatIsCounted) {
 
 // With one tile a token's blocks move what token_bytes() says.
 TEST(DecodeMovedTest, ATokenMovesItsStateTwice) {
-  decode::HalfArguments a{};
+  decode::Bf16Arguments a{};
   a.B = 3, a.H = 2, a.L = 1, a.Dk = 32, a.Dv = 8;
   float one = 0;
   a.initial_state.data = a.initial_z = &one;  // there is one
   for (const std::int64_t bytes :
-       {decode::step_moved<decode::Rule::simple_gla>(a) - decode::token_bytes(decode::Rule::simple_gla, 6, 32, 8),
-        decode::step_moved<decode::Rule::gla>(a) - decode::token_bytes(decode::Rule::gla, 6, 32, 8),
-        decode::step_moved<decode::Rule::delta_rule>(a) - decode::token_bytes(decode::Rule::delta_rule, 6, 32, 8),
-        decode::step_moved<decode::Rule::normalized>(a) - decode::token_bytes(decode::Rule::normalized, 6, 32, 8)}) {
+       {decode::dispatch_bytes_moved<decode::Rule::simple_gla>(a) -
+            decode::token_bytes(decode::Rule::simple_gla, 6, 32, 8),
+        decode::dispatch_bytes_moved<decode::Rule::gla>(a) - decode::token_bytes(decode::Rule::gla, 6, 32, 8),
+        decode::dispatch_bytes_moved<decode::Rule::delta_rule>(a) -
+            decode::token_bytes(decode::Rule::delta_rule, 6, 32, 8),
+        decode::dispatch_bytes_moved<decode::Rule::normalized>(a) -
+            decode::token_bytes(decode::Rule::normalized, 6, 32, 8)}) {
     EXPECT_EQ(bytes, 0);
   }
 }

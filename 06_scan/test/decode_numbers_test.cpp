@@ -31,7 +31,7 @@ TEST(DecodeNumbersTest, AGateOfNothingForgetsTheState) {
     const Operator& definition = decode_operator(label);
     Problem problem = drawn_tokens(definition, 1, 2, 1, 0, 32, 16);
     for (float& g : problem.inputs.at("g").elements<float>()) g = -1e4f;
-    const Stage& stage = find_stage(definition, "step");
+    const Stage& stage = find_stage(definition, "dispatch");
     const Outputs outputs = evaluate(definition, stage, problem);
     problem.inputs.erase("initial_state");
     expect_close(outputs, evaluate(definition, stage, problem), 0);
@@ -52,7 +52,7 @@ TEST(DecodeNumbersTest, TheDeltaRuleOverwrites) {
     const auto row = problem.inputs.at(name).elements<float>();
     std::fill(row.begin(), row.end(), 0.25f);
   }
-  const Outputs outputs = evaluate(definition, find_stage(definition, "step"), problem);
+  const Outputs outputs = evaluate(definition, find_stage(definition, "dispatch"), problem);
   EXPECT_TRUE(compare(outputs.at("o"), problem.inputs.at("v")).within(4e-3));
 }
 
@@ -62,7 +62,7 @@ TEST(DecodeNumbersTest, TheNormaliserDividesByItsOwnSum) {
   Problem problem = drawn_tokens(definition, 1, 3, 1, 0, 24, 20);
   problem.inputs.erase("initial_state");
   problem.inputs.erase("initial_z");
-  const Outputs outputs = evaluate(definition, find_stage(definition, "step"), problem);
+  const Outputs outputs = evaluate(definition, find_stage(definition, "dispatch"), problem);
   EXPECT_TRUE(compare(outputs.at("o"), problem.inputs.at("v")).within(4e-3));
 }
 

@@ -105,7 +105,9 @@ TEST(DecodeShapesTest, SplitAnywhereItIsOnePrefill) {
     for (const std::int64_t P : {0, 1, 16, 25, 39, 40}) {
       SCOPED_TRACE(definition.label() + ", prompt of " + std::to_string(P));
       const Problem problem = drawn_tokens(definition, 1, 2, L, P, 32, 32);
-      expect_close(evaluate(definition, find_stage(definition, "step"), problem), at_once, 1e-2);
+      for (const char* name : {"step", "step_in_registers", "dispatch"}) {
+        expect_close(evaluate(definition, find_stage(definition, name), problem), at_once, 1e-2);
+      }
     }
   }
 }
@@ -117,17 +119,17 @@ void expect_in_place(const char* label, decode::Tile tile) {
   constexpr std::int64_t L = 5, Dk = 33, Dv = 36;
   const Operator& definition = decode_operator(label);
   const Problem problem = drawn_tokens(definition, 2, 2, L, 0, Dk, Dv);
-  Placement at_once(definition, problem, Place::gpu, Dtype::bf16, Dtype::fp32);
-  decode::step_with<kRule>(tile, decode::HalfArguments::bind(at_once.call()));
+  StageTensors at_once(definition, problem, Processor::gpu, Dtype::bf16, Dtype::fp32);
+  decode::planned_step<kRule>(decode::Bf16Arguments::bind(at_once.call()), tile);
 
-  Placement tensors(definition, problem, Place::gpu, Dtype::bf16, Dtype::fp32);
-  decode::HalfArguments a = decode::HalfArguments::bind(tensors.call());
+  StageTensors tensors(definition, problem, Processor::gpu, Dtype::bf16, Dtype::fp32);
+  decode::Bf16Arguments a = decode::Bf16Arguments::bind(tensors.call());
   DeviceBuffer<float> second_z(std::size_t(2 * 2 * Dk));
   float* z[2] = {a.final_z, second_z.data()};
   a.L = 1;
   for (int t = 0; t < L; ++t) {
     a.final_z = z[(L - 1 - t) % 2];
-    decode::step_with<kRule>(tile, a);
+    decode::planned_step<kRule>(a, tile);
     a.q.data += a.q.stride_l, a.k.data += a.k.stride_l, a.v.data += a.v.stride_l, a.o.data += a.o.stride_l;
     if (a.g.data) a.g.data += a.g.stride_l;
     if (a.beta.data) a.beta.data += a.beta.stride_l;

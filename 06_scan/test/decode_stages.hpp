@@ -6,6 +6,7 @@
 #include <string>
 
 #include "06_scan/decode.hpp"
+#include "06_scan/decode/dispatch/step.hpp"
 #include "06_scan/test/stages.hpp"
 
 namespace tutorial {
@@ -28,35 +29,37 @@ inline Problem drawn_tokens(const Operator& definition, std::int64_t B, std::int
                       {.sizes = {{"B", B}, {"H", H}, {"L", L}, {"P", P}, {"Dk", Dk}, {"Dv", Dv}}, .seed = 3});
 }
 
-/// Stage `step` with a given tile.
-inline Outputs evaluate_step(const Operator& definition, const Problem& problem, decode::Tile tile,
-                             const Layout& layout = {}) {
+/// `dispatch` with a given tile.
+inline Outputs evaluate_with_tile(const Operator& definition, const Problem& problem, decode::Tile tile,
+                                  const Layout& layout = {}) {
   using namespace decode;
-  Placement tensors(definition, problem, Place::gpu, Dtype::bf16, Dtype::fp32, layout);
-  const auto a = HalfArguments::bind(tensors.call());
+  StageTensors tensors(definition, problem, Processor::gpu, Dtype::bf16, Dtype::fp32, layout);
+  const auto a = Bf16Arguments::bind(tensors.call());
   const std::string& variant = definition.variant();
-  if (variant.empty()) step_with<Rule::simple_gla>(tile, a);
-  if (variant == "gla") step_with<Rule::gla>(tile, a);
-  if (variant == "delta-rule") step_with<Rule::delta_rule>(tile, a);
-  if (variant == "normalized") step_with<Rule::normalized>(tile, a);
+  if (variant.empty()) planned_step<Rule::simple_gla>(a, tile);
+  if (variant == "gla") planned_step<Rule::gla>(a, tile);
+  if (variant == "delta-rule") planned_step<Rule::delta_rule>(a, tile);
+  if (variant == "normalized") planned_step<Rule::normalized>(a, tile);
   return tensors.download_outputs();
 }
 
-/// Runs every stage, `step` with both tiles, and expects its outputs to be as close to the double reference as the
+/// Runs every stage, `dispatch` with both tiles, and expects its outputs to be as close to the double reference as the
 /// runner asks for.
 inline void expect_tokens_match(const Operator& definition, const Problem& problem, const Layout& layout = {}) {
   const Outputs expected = evaluate_reference(definition, problem, Dtype::bf16);
   for (const Stage& stage : definition.stages()) {
     SCOPED_TRACE(definition.label() + ", " + stage.name);
-    ASSERT_EQ(why_not(definition, stage, problem, layout), "");
+    const std::string reason = why_not(definition, stage, problem, layout);
+    if (stage.name == "step_in_registers" && !reason.empty()) continue;  // rows of a state that are not aligned
+    ASSERT_EQ(reason, "");
     if (stage.name == "recurrent") continue;  // the reference itself
-    if (stage.name == "prefill") {
+    if (stage.name != "dispatch") {
       expect_close(evaluate(definition, stage, problem, layout), expected, tolerance_of(stage, problem.sizes));
       continue;
     }
     for (const decode::Tile tile : {decode::Tile::narrow, decode::Tile::wide}) {
       SCOPED_TRACE(std::to_string(int(tile)) + " columns");
-      expect_close(evaluate_step(definition, problem, tile, layout), expected, tolerance_of(stage, problem.sizes));
+      expect_close(evaluate_with_tile(definition, problem, tile, layout), expected, tolerance_of(stage, problem.sizes));
     }
   }
 }

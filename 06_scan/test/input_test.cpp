@@ -73,7 +73,7 @@ TEST_F(InputTest, WhatDoesNotFitIsOneLine) {
     EXPECT_NE(text.find(message), std::string::npos) << text;
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
   };
-  expect_refused("--input " + write({2, 1, 7, 6}, {2, 1, 7, 5}), "Dg = 5: log_decay has one gate a step");
+  expect_refused("--input " + write({2, 1, 7, 6}, {2, 1, 7, 5}), "Dg = 5: log_decay has one gate per step");
   expect_refused("--input " + write({2, 1, 7, 6}, {2, 1, 8}), "L");
   expect_refused("--input " + write({2, 1}, {2, 1}), "dimensions");
   expect_refused("--value-dim 6 --gate-dim 4", "Dg = 4");

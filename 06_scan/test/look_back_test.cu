@@ -2,7 +2,7 @@
 /// Looking back over words that are all there already, as far as a test wants it to go: in the emulator a tile's
 /// predecessor is mostly done, and in a short sequence it is never far.
 
-#include "06_scan/scan/look_back.cuh"
+#include "06_scan/scan/dispatch/look_back_search.cuh"
 
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
@@ -23,13 +23,13 @@ constexpr int kWarps = 16;
 
 /// found[thread]: what thread is told.
 __global__ void __launch_bounds__(kWarps * 32) block_looks_back(LookBack back, int tile, float2* found) {
-  __shared__ Seen<kWarps> seen;
-  const Affine<float> before = look_back_by_block(back, tile, /*chain=*/0, seen);
+  __shared__ FoundByWarps<kWarps> by_warps;
+  const Affine<float> before = look_back_by_block(back, tile, /*chain=*/0, by_warps);
   store_global(&found[threadIdx.x], make_float2(before.log_decay, before.value));
 }
 
 __global__ void thread_looks_back(LookBack back, int tile, float2* found) {
-  const Affine<float> before = look_back_by_thread(back, tile, /*chain=*/0, /*channel=*/0, /*early=*/kNotThere);
+  const Affine<float> before = look_back_by_thread(back, tile, /*chain=*/0, /*channel=*/0, /*early=*/kNotPublished);
   store_global(&found[threadIdx.x], make_float2(before.log_decay, before.value));
 }
 
@@ -46,7 +46,7 @@ Affine<double> own_map(int tile) {
 /// Tile `tile` looks back to the tile `distance` before it, the nearest one that knows the map up to its end.
 void expect_found(int tile, int distance) {
   SCOPED_TRACE("tile " + std::to_string(tile) + ", distance " + std::to_string(distance));
-  std::vector<Words> words(tile, {.up_to_end = kNotThere, .own = kNotThere});
+  std::vector<Words> words(tile, {.up_to_end = kNotPublished, .own = kNotPublished});
   Affine<double> before{.log_decay = 0, .value = 3};  // y_0
   for (int n = 0; n < tile; ++n) {
     before = compose(before, own_map(n));
@@ -54,7 +54,7 @@ void expect_found(int tile, int distance) {
     if (n <= tile - distance) words[n].up_to_end = word(before);
   }
   DeviceBuffer<Words> memory(words);
-  const LookBack back{.taken = nullptr, .words = memory.data(), .chains = 1, .width = 1};
+  const LookBack back{.counter = nullptr, .words = memory.data(), .chains = 1, .width = 1};
   DeviceBuffer<float2> found(kWarps * 32);
   launch(block_looks_back, {1, kWarps * 32}, back, tile, found.data());
   for (const float2& told : found.download()) {

@@ -17,7 +17,7 @@ TEST_P(SplitTest, TwoCallsAreOne) {
   for (const std::int64_t D : {1, 3, 36}) {
     const Problem whole = drawn(1, 2, L, D, D);
     for (const Stage& stage : definition.stages()) {
-      if (stage.name == "cub" && !why_not(definition, stage, whole).empty()) continue;
+      if (is_for_one_layout(stage) && (!why_not(definition, stage, whole).empty() || middle % 4 != 0)) continue;
       SCOPED_TRACE(stage.name + " D " + std::to_string(D));
       const double tolerance = tolerance_of(stage, whole.sizes);
       const Outputs at_once = evaluate(definition, stage, whole);

@@ -1,32 +1,14 @@
 #pragma once
 /// @file
-/// What the chapter's tests share: going through the stages of the table of contents.
+/// What the chapter's tests share, beside what those of all chapters do.
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <string>
-
-#include "common/chapter/chapter.hpp"
-#include "common/chapter/evaluate.hpp"
-#include "common/chapter/run_operator.hpp"
-#include "common/compare.hpp"
+#include "common/test/stages.hpp"
 
 namespace tutorial {
 
 /// @param variant "" or "backward"
 inline const Operator& scan_operator(const char* variant = "") {
-  static const Chapter contents = chapter();
-  for (const Operator& definition : contents.operators()) {
-    if (definition.name() == "scan" && definition.variant() == variant) return definition;
-  }
-  throw std::logic_error(std::string("no operator scan --") + variant);
-}
-
-inline const Stage& find_stage(const Operator& definition, const char* name) {
-  const Stage* stage = definition.find(name);
-  if (!stage) throw std::logic_error(std::string("no stage ") + name);
-  return *stage;
+  return find_operator("scan", variant);
 }
 
 /// A drawn problem, with an initial state. Dg is 1 or D.
@@ -35,12 +17,9 @@ inline Problem drawn(std::int64_t B, std::int64_t H, std::int64_t L, std::int64_
   return make_problem(definition, {.sizes = {{"B", B}, {"H", H}, {"L", L}, {"D", D}, {"Dg", Dg}}, .seed = 3});
 }
 
-/// Expects every output to be within `tolerance` of the one of the same name.
-inline void expect_close(const Outputs& outputs, const Outputs& expected, double tolerance) {
-  for (const auto& [name, out] : outputs) {
-    const Comparison c = compare(out, expected.at(name));
-    EXPECT_TRUE(c.within(tolerance)) << "error " << c.error << ", " << describe(c, name);
-  }
+/// Whether the stage refuses most layouts.
+inline bool is_for_one_layout(const Stage& stage) {
+  return stage.name == "cub" || stage.name == "wide_tiles";
 }
 
 /// Runs one stage and expects its outputs to be as close to the double reference as the runner asks for.
@@ -52,14 +31,14 @@ inline void expect_stage_matches(const char* name, const Problem& problem,
 }
 
 /// Runs every stage that takes the problem and expects its outputs to be as close to the double reference as the runner
-/// asks for. CUB's stage alone refuses: D > 1, strides, or a build without CUDA.
+/// asks for. `cub` and `wide_tiles` alone refuse: D > 1, strides, or a build without CUDA.
 inline void expect_stages_match(const Problem& problem, const Layout& layout = {},
                                 const Operator& definition = scan_operator()) {
   const Outputs expected = evaluate_reference(definition, problem);
   for (const Stage& stage : definition.stages()) {
     SCOPED_TRACE(stage.name);
     const std::string reason = why_not(definition, stage, problem, layout);
-    if (stage.name == "cub" && !reason.empty()) continue;
+    if (is_for_one_layout(stage) && !reason.empty()) continue;
     ASSERT_EQ(reason, "");
     expect_close(evaluate(definition, stage, problem, layout), expected, tolerance_of(stage, problem.sizes));
   }

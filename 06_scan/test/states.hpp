@@ -25,8 +25,9 @@ inline Problem drawn_states(const Operator& definition, std::int64_t B, std::int
   return make_problem(definition, {.sizes = {{"B", B}, {"H", H}, {"L", L}, {"Dk", Dk}, {"Dv", Dv}}, .seed = 3});
 }
 
+/// Whether the stage is one of this chapter's.
 inline bool is_scan(const Stage& stage) {
-  return stage.name.starts_with("scan_");
+  return stage.name.starts_with("scan_") || stage.name == "affine_chain";
 }
 
 /// Runs the scans and expects their outputs to be as close to the double reference as the runner asks for.
@@ -57,11 +58,11 @@ inline void expect_golden(const Operator& definition, const std::string& file_na
   for (const char* name : {"o", "final_state"}) expected.insert_or_assign(name, file.read(name));
   for (const Stage& stage : definition.stages()) {
     SCOPED_TRACE(stage.name);
-    const bool is_half = size_of(stage.dtype) == 2;
+    const bool is_bf16 = size_of(stage.dtype) == 2;
     const std::string reason = why_not(definition, stage, problem);
-    if (is_half && !reason.empty()) continue;  // widths that are no multiple of 16
+    if (is_bf16 && !reason.empty()) continue;  // widths that are no multiple of 16
     ASSERT_EQ(reason, "");
-    expect_close(evaluate(definition, stage, problem), expected, is_half ? 2e-2 : 1e-5);
+    expect_close(evaluate(definition, stage, problem), expected, is_bf16 ? 2e-2 : 1e-5);
   }
 }
 

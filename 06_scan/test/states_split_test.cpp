@@ -33,7 +33,7 @@ TEST_P(StatesSplitTest, TwoCallsAreOne) {
 
 INSTANTIATE_TEST_SUITE_P(At, StatesSplitTest, testing::Values(1, 32, 64, 90, 128, 199));
 
-// No initial state is one of zeros, and a final state that nobody asks for changes nothing.
+// No initial state is one of zeros, and a final state that is not wanted changes nothing.
 TEST(StatesMayBeAbsentSplitTest, LikeZeros) {
   for (const char* name : {"simple_gla", "delta_rule"}) {
     const Operator& definition = state_operator(name);
@@ -44,7 +44,7 @@ TEST(StatesMayBeAbsentSplitTest, LikeZeros) {
         if (!is_scan(stage)) continue;
         SCOPED_TRACE(definition.name() + " " + stage.name);
         const Outputs zeros = evaluate(definition, stage, problem);
-        Placement tensors(definition, problem, stage.place, storage_of(stage), Dtype::fp32);
+        StageTensors tensors(definition, problem, stage.processor, storage_of(stage), Dtype::fp32);
         stage.run(tensors.graph_call());
         const Outputs absent = tensors.download_outputs({"final_state"});
         expect_close(absent, zeros, 1e-6);

@@ -45,8 +45,8 @@ void print_list(const Chapter& chapter) {
     std::size_t width = 0;
     for (const Stage& stage : definition.stages()) width = std::max(width, stage.name.size());
     for (const Stage& stage : definition.stages()) {
-      terminal.line(fmt::format("  {:<{}}  {}  {:<4}  {}", stage.name, width, stage.place == Place::cpu ? "cpu" : "gpu",
-                                name_of(stage.dtype), stage.idea));
+      terminal.line(fmt::format("  {:<{}}  {}  {:<4}  {}", stage.name, width,
+                                stage.processor == Processor::cpu ? "cpu" : "gpu", name_of(stage.dtype), stage.idea));
     }
   }
 }

@@ -5,13 +5,13 @@
 #include <string>
 
 #include "common/chapter/operator.hpp"
-#include "common/chapter/placement.hpp"
 #include "common/chapter/problem.hpp"
+#include "common/chapter/stage_tensors.hpp"
 
 namespace tutorial {
 
 /// Runs a stage once, and waits for it. What it does not write is NaN, what it says that it is without is not there.
-/// Its limits are not asked: see why_not(). Throws what the stage throws, CudaError where its kernels fail, and
+/// It is not asked whether the stage supports the problem: see why_not(). Throws what the stage throws, CudaError where its kernels fail, and
 /// std::runtime_error where it writes into the padding of the layout.
 Outputs evaluate(const Operator& definition, const Stage& stage, const Problem& problem, const Layout& layout = {});
 

@@ -48,14 +48,14 @@ Json device(const RunSettings& settings) {
   const Machine& machine = settings.machine;
   return {{"backend", kEmulated ? "emulator" : "cuda"},
           {"name", machine.has_gpu ? machine.gpu : machine.cpu},
-          {"copy_bandwidth_gb_s", rate(settings.gpu_limits.copy_bytes_s, 1e9)},
-          {"fp32_tflop_s", rate(settings.gpu_limits.fma_flops_s, 1e12)},
-          {"tensor_tflop_s", rate(settings.gpu_limits.tensor_flops_s, 1e12)},
-          {"ex2_tera_s", rate(settings.gpu_limits.exponentials_s, 1e12)},
+          {"copy_bandwidth_gb_s", rate(settings.gpu_roofline.copy_bytes_s, 1e9)},
+          {"fp32_tflop_s", rate(settings.gpu_roofline.fma_flops_s, 1e12)},
+          {"tensor_tflop_s", rate(settings.gpu_roofline.tensor_flops_s, 1e12)},
+          {"ex2_tera_s", rate(settings.gpu_roofline.exponentials_s, 1e12)},
           {"cpu_name", machine.cpu},
           {"cpu_threads", machine.threads},
-          {"cpu_copy_bandwidth_gb_s", rate(settings.cpu_limits.copy_bytes_s, 1e9)},
-          {"cpu_fp32_tflop_s", rate(settings.cpu_limits.fma_flops_s, 1e12)}};
+          {"cpu_copy_bandwidth_gb_s", rate(settings.cpu_roofline.copy_bytes_s, 1e9)},
+          {"cpu_fp32_tflop_s", rate(settings.cpu_roofline.fma_flops_s, 1e12)}};
 }
 
 Json problem(const OperatorResult& result) {
@@ -123,8 +123,8 @@ Json stage_json(const StageResult& stage) {
           {"parts", parts(stage)},
           {"bytes", ran ? whole(stage.bytes) : Json(nullptr)},
           {"workspace_bytes", whole(stage.memory)},
-          {"launches", ran && stage.stage->place == Place::gpu ? whole(stage.launches) : Json(nullptr)},
-          {"bytes_moved", whole(stage.moved)},
+          {"launches", ran && stage.stage->processor == Processor::gpu ? whole(stage.launches) : Json(nullptr)},
+          {"bytes_moved", whole(stage.bytes_moved)},
           {"counts", counts(stage)},
           {"flops", whole(stage.work.fma_flops + stage.work.tensor_flops)},
           {"work", work(stage.work)},
@@ -162,7 +162,7 @@ std::string list_to_json(const Chapter& chapter) {
     Json stages = Json::array();
     for (const Stage& stage : definition.stages()) {
       stages.push_back({{"name", stage.name},
-                        {"place", stage.place == Place::cpu ? "cpu" : "gpu"},
+                        {"place", stage.processor == Processor::cpu ? "cpu" : "gpu"},
                         {"dtype", name_of(stage.dtype)},
                         {"idea", stage.idea}});
     }

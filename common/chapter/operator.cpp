@@ -82,26 +82,6 @@ Operator& Operator::problem_note(std::function<std::string(const Problem&)> note
   return *this;
 }
 
-Operator& Operator::dtype(Dtype dtype) {
-  last().dtype = dtype;
-  return *this;
-}
-
-Operator& Operator::stage_work(std::function<Work(const Sizes&)> work) {
-  last().work = std::move(work);
-  return *this;
-}
-
-Operator& Operator::tolerance(std::function<double(const Sizes&)> tolerance) {
-  last().tolerance = std::move(tolerance);
-  return *this;
-}
-
-Operator& Operator::without_output(std::string name) {
-  last().without.push_back(std::move(name));
-  return *this;
-}
-
 const Stage* Operator::find(std::string_view stage) const {
   const auto found = std::find_if(stages_.begin(), stages_.end(), [&](const Stage& s) { return s.name == stage; });
   return found == stages_.end() ? nullptr : &*found;
@@ -131,21 +111,17 @@ Work Operator::work_of(const Stage& stage, const Sizes& sizes) const {
 }
 
 void Operator::compute_reference(const Call& call, Dtype dtype) const {
-  if (half_reference_ && size_of(dtype) == 2) return half_reference_(call);
+  if (bf16_reference_ && size_of(dtype) == 2) return bf16_reference_(call);
   constexpr int kLongest = 4096;  // the quadratic form of longer sequences would take minutes
   const bool is_long = has_symbol("L") && call.size("L") > kLongest;
   (is_long && long_reference_ ? long_reference_ : reference_)(call);
 }
 
-Operator& Operator::add(Stage stage) {
+Operator& Operator::stage(Stage stage) {
   if (find(stage.name) != nullptr) throw std::logic_error(name_ + " has two stages '" + stage.name + "'");
+  if (!stage.run) throw std::logic_error(name_ + ": stage '" + stage.name + "' has nothing to run");
   stages_.push_back(std::move(stage));
   return *this;
-}
-
-Stage& Operator::last() {
-  if (stages_.empty()) throw std::logic_error(name_ + " has no stage yet that this could be said of");
-  return stages_.back();
 }
 
 void Operator::add_symbol(const std::string& symbol) {

@@ -27,7 +27,7 @@ struct Input {
   Draw draw = {};             ///< none: absent unless a file gives it; the input must then be optional
   Dtype dtype = Dtype::fp32;  ///< fp32 or int32
   bool optional = false;      ///< stages can do without it; it is not drawn where a file gives other inputs
-  bool half = true;           ///< bf16 stages take it in bf16, and a drawn one is rounded to bf16 for all stages
+  bool bf16 = true;           ///< bf16 stages take it in bf16, and a drawn one is rounded to bf16 for all stages
   bool in_graph = true;       ///< false for an initial state: the graph measure leaves it out
   bool weight = false;        ///< a layer's weight: --weights may give it
   std::function<bool(double value, const Sizes& sizes)> valid = {};  ///< of an element; none: every finite value is
@@ -45,7 +45,7 @@ struct Parameter {
 struct Output {
   std::string name = {};  ///< `o`, `y`, `final_state`
   Dims dims = {};
-  bool half = true;      ///< bf16 stages give it in bf16
+  bool bf16 = true;      ///< bf16 stages give it in bf16
   bool in_graph = true;  ///< false for a final state: the graph measure does not ask for it
 };
 
@@ -56,24 +56,56 @@ struct Work {
   double exponentials = 0;  ///< ex2 instructions
 };
 
-enum class Place { cpu, gpu };
+enum class Processor { cpu, gpu };
+
+/// A function of a stage that the runner can call: one on the chapter's own plain struct of views and sizes, which has
+/// a `static Arguments bind(const Call&)`. Empty where the stage does not give it.
+template <class Result>
+class StageFunction {
+ public:
+  /// None.
+  StageFunction() = default;
+  /// A function of any arguments that have bind().
+  template <class Arguments>
+  StageFunction(Result (*function)(const Arguments&))  // NOLINT(google-explicit-constructor): a stage lists functions
+      : function_([function](const Call& call) { return function(Arguments::bind(call)); }) {}
+
+  /// Whether the stage gives the function.
+  explicit operator bool() const { return static_cast<bool>(function_); }
+  /// Calls it on the arguments that it binds.
+  Result operator()(const Call& call) const { return function_(call); }
+
+ private:
+  std::function<Result(const Call&)> function_;
+};
+
+/// Of several functions with one name the one on these arguments: on<Bf16Arguments>(fused).
+template <class Arguments, class Result>
+constexpr auto on(Result (*function)(const Arguments&)) {
+  return function;
+}
 
 /// One step of a chapter.
 struct Stage {
-  std::string name;
-  std::string idea;  ///< one line for --list
-  Place place = Place::cpu;
-  /// bf16: takes and gives `half` tensors in bf16. Otherwise tensors are fp32 and this is the type of the arithmetic:
+  std::string name = {};
+  Processor processor = Processor::cpu;
+  /// bf16: takes and gives `bf16` tensors in bf16. Otherwise tensors are fp32 and this is the type of the arithmetic:
   /// fp64 for a stage that computes in double.
   Dtype dtype = Dtype::fp32;
-  std::function<void(const Call&)> run;
-  std::function<std::string(const Call&)> limits;       ///< empty text: it can run this; else the reason why not
-  std::function<std::string(const Call&)> note;         ///< a line below the stage's row
-  std::function<std::int64_t(const Call&)> memory;      ///< bytes beside inputs and outputs; none: it does not say
-  std::function<Work(const Sizes&)> work;               ///< where it differs from the operator's
-  std::function<double(const Sizes&)> tolerance;        ///< where it differs from the default of dtype and L
-  std::vector<std::string> without = {};                ///< outputs that it does not compute
-  std::function<std::int64_t(const Call&)> moved = {};  ///< bytes that its kernels move; none or -1: it does not say
+  StageFunction<void> run = {};  ///< computes; on a GPU it starts kernels on current_stream()
+  std::string idea = {};         ///< one line for --list
+  /// Why it cannot run a problem, as a sentence; empty text where it can.
+  StageFunction<std::string> unsupported = {};
+  StageFunction<std::string> note = {};  ///< a line below the stage's row, such as what a dispatch picked; or nothing
+  /// Bytes that it takes beside its inputs and outputs; empty: none. Asked before there are tensors: it sees the sizes,
+  /// and null for every tensor.
+  StageFunction<std::int64_t> memory = {};
+  /// Bytes that its kernels ask global memory for or give to it in a call, whether a cache serves them or not: what the
+  /// emulator counts. A function of the sizes and of which tensors are there; -1: it does not say.
+  StageFunction<std::int64_t> bytes_moved = {};
+  std::function<Work(const Sizes&)> work = {};         ///< its operations, where they differ from the operator's
+  std::function<double(const Sizes&)> tolerance = {};  ///< where it differs from the default of dtype and L; say why
+  std::vector<std::string> without = {};               ///< outputs that it does not compute: not compared, not written
 };
 
 /// An operator and its stages, in order. Arguments is the chapter's own plain struct of views and sizes; it has
@@ -121,74 +153,24 @@ class Operator {
   Operator& problem_note(std::function<std::string(const Problem&)> note);
 
   /// What every stage is checked against: computed on the CPU in double, its outputs rounded to fp32.
-  template <class Arguments>
-  Operator& reference(void (*function)(const Arguments&)) {
-    reference_ = bound(function);
+  Operator& reference(StageFunction<void> function) {
+    reference_ = std::move(function);
     return *this;
   }
   /// The reference for L > 4096, where one that is quadratic in L would take too long.
-  template <class Arguments>
-  Operator& long_reference(void (*function)(const Arguments&)) {
-    long_reference_ = bound(function);
+  Operator& long_reference(StageFunction<void> function) {
+    long_reference_ = std::move(function);
     return *this;
   }
   /// The reference of stages in bf16, where it is not enough that `reference` has the same inputs: in a layer, what
   /// those stages keep in bf16 between its parts may decide what comes after.
-  template <class Arguments>
-  Operator& half_reference(void (*function)(const Arguments&)) {
-    half_reference_ = bound(function);
+  Operator& bf16_reference(StageFunction<void> function) {
+    bf16_reference_ = std::move(function);
     return *this;
   }
 
-  // The stages.
-
-  /// Adds a stage that computes on the CPU. std::logic_error where a stage has its name, as for gpu().
-  template <class Arguments>
-  Operator& cpu(std::string name, void (*function)(const Arguments&), std::string idea) {
-    return add({std::move(name), std::move(idea), Place::cpu, Dtype::fp32, bound(function), {}, {}, {}, {}, {}});
-  }
-  /// Adds a stage that starts kernels on current_stream().
-  template <class Arguments>
-  Operator& gpu(std::string name, void (*function)(const Arguments&), std::string idea) {
-    return add({std::move(name), std::move(idea), Place::gpu, Dtype::fp32, bound(function), {}, {}, {}, {}, {}});
-  }
-
-  // What follows says more about the stage added last; std::logic_error where there is none.
-
-  /// The last stage's type of numbers; fp32 unless given.
-  Operator& dtype(Dtype dtype);
-  /// Names the problems that the stage cannot run: returns the reason, or nothing.
-  template <class Arguments>
-  Operator& limits(std::string (*function)(const Arguments&)) {
-    last().limits = bound(function);
-    return *this;
-  }
-  /// A line below the stage's row, such as what a dispatch picked. Empty: none.
-  template <class Arguments>
-  Operator& note(std::string (*function)(const Arguments&)) {
-    last().note = bound(function);
-    return *this;
-  }
-  /// Bytes that the stage takes beside its inputs and outputs. Asked before there are tensors: it sees the sizes, and
-  /// null for every tensor.
-  template <class Arguments>
-  Operator& memory(std::int64_t (*function)(const Arguments&)) {
-    last().memory = bound(function);
-    return *this;
-  }
-  /// Bytes that the stage's kernels ask global memory for or give to it in a call, whether a cache serves them or not:
-  /// what the emulator counts. A function of the sizes and of which tensors are there.
-  template <class Arguments>
-  Operator& moved(std::int64_t (*function)(const Arguments&)) {
-    last().moved = bound(function);
-    return *this;
-  }
-  /// The operations of this stage, where they differ from the operator's.
-  Operator& stage_work(std::function<Work(const Sizes&)> work);
-  /// The largest error allowed against the reference, where it differs from the default. Say why where it is set.
-  Operator& tolerance(std::function<double(const Sizes&)> tolerance);
-  /// The stage does not compute this output, which is then neither compared nor written to a file.
-  Operator& without_output(std::string name);
+  /// Adds a stage after those that are there. std::logic_error where one has its name, or where it has no `run`.
+  Operator& stage(Stage stage);
 
   // What the runner asks.
 
@@ -230,18 +212,12 @@ class Operator {
   /// The operations of a stage: its own count, or the operator's.
   Work work_of(const Stage& stage, const Sizes& sizes) const;
   /// Whether stages on 16-bit numbers have a reference of their own.
-  bool has_half_reference() const { return static_cast<bool>(half_reference_); }
+  bool has_bf16_reference() const { return static_cast<bool>(bf16_reference_); }
   /// Computes the reference into the outputs of the call, which are fp32 in host memory. The operator has one.
   /// @param dtype the storage type of the stages that it is for
   void compute_reference(const Call& call, Dtype dtype) const;
 
  private:
-  template <class Result, class Arguments>
-  static std::function<Result(const Call&)> bound(Result (*function)(const Arguments&)) {
-    return [function](const Call& call) { return function(Arguments::bind(call)); };
-  }
-  Operator& add(Stage stage);
-  Stage& last();
   void add_symbol(const std::string& symbol);
 
   std::string name_;
@@ -263,9 +239,9 @@ class Operator {
   std::function<double(const Sizes&)> scale_;
   std::function<Work(const Sizes&)> work_;
   std::function<std::string(const Problem&)> problem_note_;
-  std::function<void(const Call&)> reference_;
-  std::function<void(const Call&)> long_reference_;
-  std::function<void(const Call&)> half_reference_;
+  StageFunction<void> reference_;
+  StageFunction<void> long_reference_;
+  StageFunction<void> bf16_reference_;
 };
 
 }  // namespace tutorial

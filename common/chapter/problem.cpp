@@ -260,7 +260,7 @@ void check_inputs(const Operator& definition, const ProblemRequest& request, con
 void load_inputs(const Operator& definition, const ProblemRequest& request, Problem& problem) {
   const Files files(request);
   for (const Input& spec : definition.inputs()) {
-    const bool rounds = spec.half && spec.dtype == Dtype::fp32;
+    const bool rounds = spec.bf16 && spec.dtype == Dtype::fp32;
     if (const SafetensorsFile* file = files.of(spec)) {
       Tensor tensor = read_checked(spec, *file, problem.sizes);
       tensor.reshape(shape_of(spec.dims, problem.sizes));

@@ -34,12 +34,12 @@ void print_below(const Terminal& terminal, std::string_view text, Paint paint) {
   print_wrapped(terminal, text, paint, "  ");
 }
 
-std::string describe_limits(const Limits& limits) {
+std::string describe_roofline(const Roofline& roofline) {
   std::vector<std::string> rates;
-  for (const auto& [name, rate, unit] : {std::tuple("copy", limits.copy_bytes_s, "B/s"),
-                                         {"fp32", limits.fma_flops_s, "FLOP/s"},
-                                         {"bf16 mma", limits.tensor_flops_s, "FLOP/s"},
-                                         {"ex2", limits.exponentials_s, "/s"}}) {
+  for (const auto& [name, rate, unit] : {std::tuple("copy", roofline.copy_bytes_s, "B/s"),
+                                         {"fp32", roofline.fma_flops_s, "FLOP/s"},
+                                         {"bf16 mma", roofline.tensor_flops_s, "FLOP/s"},
+                                         {"ex2", roofline.exponentials_s, "/s"}}) {
     if (rate > 0) rates.push_back(fmt::format("{} {}", name, format_quantity(rate, unit)));
   }
   return fmt::format("{}", fmt::join(rates, ", "));
@@ -66,15 +66,15 @@ const StageResult* first_timed(const OperatorResult& result) {
 void Report::heading(const Chapter& chapter, const RunSettings& settings) {
   has_gpu_ = settings.machine.has_gpu;
   terminal_.line(terminal_.paint(Paint::bold, chapter.name()) + "  " + chapter.title());
-  const auto unit = [&](const std::string& name, const Limits& limits) {
-    const std::string rates = describe_limits(limits);
+  const auto unit = [&](const std::string& name, const Roofline& roofline) {
+    const std::string rates = describe_roofline(roofline);
     terminal_.line(name + (rates.empty() ? "" : terminal_.paint(Paint::dim, "  " + rates)));
   };
   const Machine& machine = settings.machine;
   if (machine.has_gpu) {
-    unit(fmt::format("{}, {} multiprocessors", machine.gpu, machine.multiprocessors), settings.gpu_limits);
+    unit(fmt::format("{}, {} multiprocessors", machine.gpu, machine.multiprocessors), settings.gpu_roofline);
   }
-  unit(fmt::format("{}, {} threads", machine.cpu, machine.threads), settings.cpu_limits);
+  unit(fmt::format("{}, {} threads", machine.cpu, machine.threads), settings.cpu_roofline);
 }
 
 void Report::title(const std::string& name, const std::string& summary) const {
@@ -111,9 +111,9 @@ void Report::begin_operator(const OperatorResult& result, const ProblemRequest& 
   with_memory_ = false;
   for (const Stage* stage : stages) {
     name_width_ = std::max(name_width_, width_of(stage->name));
-    emulated = emulated || (has_gpu_ && kEmulated && stage->place == Place::gpu);
-    with_memory_ = with_memory_ || (stage->memory && (has_gpu_ || stage->place == Place::cpu));
-    with_graph_ = with_graph_ || (has_gpu_ && !kEmulated && stage->place == Place::gpu);
+    emulated = emulated || (has_gpu_ && kEmulated && stage->processor == Processor::gpu);
+    with_memory_ = with_memory_ || (stage->memory && (has_gpu_ || stage->processor == Processor::cpu));
+    with_graph_ = with_graph_ || (has_gpu_ && !kEmulated && stage->processor == Processor::gpu);
   }
   std::vector<Column> columns{{"stage", name_width_, false},
                               {"on", emulated ? 8u : 3u, false},
@@ -246,7 +246,7 @@ void Report::stated_work(const OperatorResult& result) const {
   for (const StageResult& stage : result.stages) {
     if (!has_kernels(stage)) continue;
     name_width = std::max(name_width, width_of(stage.stage->name));
-    is_stated = is_stated || stage.moved;
+    is_stated = is_stated || stage.bytes_moved;
   }
   if (!is_stated) return;
   terminal_.line("");
@@ -260,9 +260,9 @@ void Report::stated_work(const OperatorResult& result) const {
     if (!has_kernels(stage)) continue;
     table.print_row({{stage.stage->name, Paint::bold},
                      {fmt::format("{:.0f}", stage.launches)},
-                     stage.moved ? Cell{format_quantity(*stage.moved, "B")} : none,
+                     stage.bytes_moved ? Cell{format_quantity(*stage.bytes_moved, "B")} : none,
                      {format_quantity(stage.bytes, "B")},
-                     stage.moved ? Cell{ratio(*stage.moved / stage.bytes)} : none});
+                     stage.bytes_moved ? Cell{ratio(*stage.bytes_moved / stage.bytes)} : none});
   }
 }
 

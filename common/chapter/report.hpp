@@ -20,7 +20,7 @@ class Report {
   /// `terminal` is where it prints.
   explicit Report(const Terminal& terminal) : terminal_(terminal) {}
 
-  /// The chapter and the machine, with its measured limits.
+  /// The chapter and the machine, with its measured roofline.
   void heading(const Chapter& chapter, const RunSettings& settings);
 
   /// What a demonstration shows.

@@ -10,7 +10,7 @@
 
 #include "common/chapter/machine.hpp"
 #include "common/chapter/operator.hpp"
-#include "common/chapter/placement.hpp"
+#include "common/chapter/stage_tensors.hpp"
 #include "common/timing.hpp"
 
 namespace tutorial {
@@ -29,16 +29,16 @@ struct StageResult {
   std::optional<double> reference_error;  ///< against the reference in double
   double tolerance = 0;                   ///< of the reference error
 
-  std::optional<Times> times;      ///< of a stage that passed
-  std::vector<PartTimes> parts;    ///< of a stage that says what its parts are, in runs of their own
-  std::optional<double> graph_ms;  ///< in a graph of many calls; GPU only
-  double bytes = 0;                ///< that it must move at least
-  std::optional<double> memory;    ///< bytes beside inputs and outputs, where the stage says
-  std::optional<double> moved;     ///< bytes that its kernels move, where the stage says
-  double launches = 0;             ///< of kernels in a call
-  Work work;                       ///< operations that it does
-  std::optional<double> limit_ms;  ///< the machine could not be faster; none for emulated stages
-  KernelCounts counts;             ///< emulated stages only
+  std::optional<Times> times;         ///< of a stage that passed
+  std::vector<PartTimes> parts;       ///< of a stage that says what its parts are, in runs of their own
+  std::optional<double> graph_ms;     ///< in a graph of many calls; GPU only
+  double bytes = 0;                   ///< that it must move at least
+  std::optional<double> memory;       ///< bytes beside inputs and outputs, where the stage says
+  std::optional<double> bytes_moved;  ///< bytes that its kernels move, where the stage says
+  double launches = 0;                ///< of kernels in a call
+  Work work;                          ///< operations that it does
+  std::optional<double> limit_ms;     ///< the machine could not be faster; none for emulated stages
+  KernelCounts counts;                ///< emulated stages only
 
   std::shared_ptr<const Outputs> outputs;  ///< what it computed, where that is kept
 

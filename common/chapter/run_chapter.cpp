@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 bool has_gpu_stages(const std::vector<Task>& tasks) {
   return std::any_of(tasks.begin(), tasks.end(), [](const Task& task) {
     return std::any_of(task.stages.begin(), task.stages.end(),
-                       [](const Stage* stage) { return stage->place == Place::gpu; });
+                       [](const Stage* stage) { return stage->processor == Processor::gpu; });
   });
 }
 
@@ -60,14 +60,14 @@ void check_memory(const Task& task, const Machine& machine, bool keep_outputs) {
   if (need.gpu > 0) check("GPU ", need.gpu, static_cast<double>(available_gpu_memory()));
 }
 
-// Measures those limits that a row of the table will be compared with.
-void measure_limits(const std::vector<Task>& tasks, RunSettings& settings) {
+// Measures those rates that a row of the table will be compared with.
+void measure_roofline(const std::vector<Task>& tasks, RunSettings& settings) {
   bool cpu = false;
   [[maybe_unused]] bool gpu = false;
-  [[maybe_unused]] WantedLimits wanted;
+  [[maybe_unused]] WantedRates wanted;
   for (const Task& task : tasks) {
     for (const Stage* stage : task.stages) {
-      if (stage->place == Place::cpu) {
+      if (stage->processor == Processor::cpu) {
         cpu = true;
         continue;
       }
@@ -78,9 +78,9 @@ void measure_limits(const std::vector<Task>& tasks, RunSettings& settings) {
       wanted.exponentials = wanted.exponentials || work.exponentials > 0;
     }
   }
-  if (cpu) settings.cpu_limits = measure_cpu_limits();
+  if (cpu) settings.cpu_roofline = measure_cpu_roofline();
 #if TUTORIAL_CUDA
-  if (gpu) settings.gpu_limits = measure_gpu_limits(wanted);
+  if (gpu) settings.gpu_roofline = measure_gpu_roofline(wanted);
 #endif
 }
 
@@ -166,7 +166,7 @@ bool run_chapter(const Chapter& chapter, const Options& options) {
   const Terminal progress_terminal(stderr);
   Progress progress(progress_terminal);
   progress.begin("measuring the limits of this machine");
-  measure_limits(tasks, settings);
+  measure_roofline(tasks, settings);
   progress.end();
   Report report(terminal);
   report.heading(chapter, settings);

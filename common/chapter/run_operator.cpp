@@ -33,9 +33,9 @@ std::string describe_failure(const Comparison& comparison, const std::string& na
                      format_error(comparison.error), format_error(tolerance), describe(comparison, name));
 }
 
-TimingPlan plan_for(Place place, const RunSettings& settings) {
+TimingPlan plan_for(Processor processor, const RunSettings& settings) {
   TimingPlan plan;
-  if (place == Place::cpu) {
+  if (processor == Processor::cpu) {
     plan = {.warmup = 0, .least = 3, .most = 20, .budget_s = 2};  // the checked run has warmed up
   } else if (kEmulated) {
     plan = {.warmup = 0, .least = 1, .most = 5, .budget_s = 1};
@@ -48,14 +48,14 @@ TimingPlan plan_for(Place place, const RunSettings& settings) {
 }
 
 // The time that the machine needs at least: every unit works beside the others.
-std::optional<double> limit_ms(double bytes, const Work& work, const Limits& limits, Dtype dtype) {
+std::optional<double> limit_ms(double bytes, const Work& work, const Roofline& roofline, Dtype dtype) {
   // A processor's registers hold half as many doubles as floats.
-  const double fma_rate = dtype == Dtype::fp64 ? limits.fma_flops_s / 2 : limits.fma_flops_s;
+  const double fma_rate = dtype == Dtype::fp64 ? roofline.fma_flops_s / 2 : roofline.fma_flops_s;
   double seconds = 0;
-  for (const auto& [amount, rate] : {std::pair(bytes, limits.copy_bytes_s),
+  for (const auto& [amount, rate] : {std::pair(bytes, roofline.copy_bytes_s),
                                      {work.fma_flops, fma_rate},
-                                     {work.tensor_flops, limits.tensor_flops_s},
-                                     {work.exponentials, limits.exponentials_s}}) {
+                                     {work.tensor_flops, roofline.tensor_flops_s},
+                                     {work.exponentials, roofline.exponentials_s}}) {
     if (rate > 0) seconds = std::max(seconds, amount / rate);
   }
   if (seconds == 0) return std::nullopt;
@@ -82,16 +82,16 @@ OperatorRun::OperatorRun(const Operator& definition, const Problem& problem, con
                          GpuTimer* timer, Progress& progress)
     : definition_(definition), problem_(problem), settings_(settings), timer_(timer), progress_(progress) {}
 
-Placement& OperatorRun::placement(Place place, Dtype dtype) {
-  const std::pair key(place, dtype);
-  std::unique_ptr<Placement>& tensors = placements_[key];
-  if (!tensors) tensors = std::make_unique<Placement>(definition_, problem_, place, dtype, Dtype::fp32);
+StageTensors& OperatorRun::tensors_for(Processor processor, Dtype dtype) {
+  const std::pair key(processor, dtype);
+  std::unique_ptr<StageTensors>& tensors = tensors_[key];
+  if (!tensors) tensors = std::make_unique<StageTensors>(definition_, problem_, processor, dtype, Dtype::fp32);
   return *tensors;
 }
 
 const Outputs& OperatorRun::reference(const Stage& stage) {
   Dtype rounded_to = storage_of(stage);
-  if (rounded_to == Dtype::bf16 && !problem_.from_file && !definition_.has_half_reference()) {
+  if (rounded_to == Dtype::bf16 && !problem_.from_file && !definition_.has_bf16_reference()) {
     rounded_to = Dtype::fp32;  // drawn inputs are bf16 already
   }
   auto found = references_.find(rounded_to);
@@ -104,14 +104,14 @@ const Outputs& OperatorRun::reference(const Stage& stage) {
 }
 
 std::string OperatorRun::why_skipped(const Stage& stage) {
-  if (stage.place == Place::gpu && !settings_.machine.has_gpu) return "--cpu-only";
-  return stage.limits ? stage.limits(placement(stage.place, storage_of(stage)).call()) : "";
+  if (stage.processor == Processor::gpu && !settings_.machine.has_gpu) return "--cpu-only";
+  return stage.unsupported ? stage.unsupported(tensors_for(stage.processor, storage_of(stage)).call()) : "";
 }
 
 StageResult OperatorRun::run(const Stage& stage) {
   StageResult result;
   result.stage = &stage;
-  result.runs_on = stage.place == Place::cpu ? "cpu" : kEmulated ? "emulator" : "gpu";
+  result.runs_on = stage.processor == Processor::cpu ? "cpu" : kEmulated ? "emulator" : "gpu";
   result.tolerance = tolerance_of(stage, problem_.sizes);
   result.work = definition_.work_of(stage, problem_.sizes);
   try {
@@ -137,16 +137,16 @@ StageResult OperatorRun::run(const Stage& stage) {
 void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
   const Outputs& expected = reference(stage);
   progress_.begin(stage.name);
-  Placement& tensors = placement(stage.place, storage_of(stage));
+  StageTensors& tensors = tensors_for(stage.processor, storage_of(stage));
   const Call call = tensors.call();
   result.bytes = static_cast<double>(tensors.bytes());
-  if (const std::int64_t moved = stage.moved ? stage.moved(call) : -1; moved >= 0) {
-    result.moved = static_cast<double>(moved);
+  if (const std::int64_t moved = stage.bytes_moved ? stage.bytes_moved(call) : -1; moved >= 0) {
+    result.bytes_moved = static_cast<double>(moved);
   }
-  if (stage.memory) result.memory = static_cast<double>(stage.memory(sizes_alone(problem_)));
+  result.memory = stage.memory ? static_cast<double>(stage.memory(sizes_alone(problem_))) : 0.0;
   if (!result.emulated()) {
-    const Limits& limits = stage.place == Place::cpu ? settings_.cpu_limits : settings_.gpu_limits;
-    result.limit_ms = limit_ms(result.bytes, result.work, limits, stage.dtype);
+    const Roofline& roofline = stage.processor == Processor::cpu ? settings_.cpu_roofline : settings_.gpu_roofline;
+    result.limit_ms = limit_ms(result.bytes, result.work, roofline, stage.dtype);
   }
   const auto run = [&] { stage.run(call); };
 
@@ -159,7 +159,7 @@ void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
     run();
   }
   result.launches = static_cast<double>(launch_count() - launches_before);
-  if (stage.place == Place::gpu) check(cudaStreamSynchronize(current_stream()));
+  if (stage.processor == Processor::gpu) check(cudaStreamSynchronize(current_stream()));
   result.counts = kernel_counts();
   check_outputs(stage, tensors, expected, result);
   if (!result.passed()) return;
@@ -168,8 +168,8 @@ void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
   const Timed timed{.call = run,
                     .prepare = [&] { tensors.poison_outputs(); },
                     .progress = [&](int number, int runs) { progress_.at(number, runs); }};
-  const TimingPlan plan = plan_for(stage.place, settings_);
-  const bool on_gpu = stage.place == Place::gpu && timer_ != nullptr;
+  const TimingPlan plan = plan_for(stage.processor, settings_);
+  const bool on_gpu = stage.processor == Processor::gpu && timer_ != nullptr;
   result.times = on_gpu ? timer_->time(timed, plan) : time_on_host(timed, plan);
   if (has_parts) result.parts = on_gpu ? timer_->time_parts(timed, plan) : time_parts_on_host(timed, plan);
   // Once more: a stage that leaves something behind, or that races, may have passed the first time only.
@@ -185,7 +185,7 @@ void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
   }
 }
 
-void OperatorRun::check_outputs(const Stage& stage, const Placement& tensors, const Outputs& expected,
+void OperatorRun::check_outputs(const Stage& stage, const StageTensors& tensors, const Outputs& expected,
                                 StageResult& result) {
   auto outputs = std::make_shared<const Outputs>(tensors.download_outputs(stage.without));
   result.outputs = outputs;
@@ -232,23 +232,24 @@ MemoryNeed memory_need(const Operator& definition, const std::vector<const Stage
   std::set<Dtype> gpu_types;
   double cpu_memory = 0, gpu_memory = 0;  // beside the tensors, of the stage that takes most
   for (const Stage* stage : stages) {
-    const bool on_cpu = stage->place == Place::cpu;
+    const bool on_cpu = stage->processor == Processor::cpu;
     if (!on_cpu && !machine.has_gpu) continue;
     (on_cpu ? cpu_types : gpu_types).insert(storage_of(*stage));
     const Call call = sizes_alone(problem);
-    if (!stage->memory || (stage->limits && !stage->limits(call).empty())) continue;  // the latter will be skipped
+    if (!stage->memory || (stage->unsupported && !stage->unsupported(call).empty()))
+      continue;  // the latter will be skipped
     double& memory = on_cpu ? cpu_memory : gpu_memory;
     memory = std::max(memory, static_cast<double>(stage->memory(call)));
   }
-  const auto placements = [&](const std::set<Dtype>& types) {
+  const auto all_tensors = [&](const std::set<Dtype>& types) {
     double bytes = 0;
     for (const Dtype type : types) bytes += (inputs + outputs) * static_cast<double>(size_of(type)) / 4;
     return bytes;
   };
   // On the host also: the problem's own inputs; outputs of the reference, of this stage and of the last that passed.
   const double kept = keep_outputs ? outputs * static_cast<double>(stages.size()) : 2 * outputs;
-  MemoryNeed need{.host = inputs + outputs + kept + placements(cpu_types) + cpu_memory,
-                  .gpu = placements(gpu_types) + gpu_memory};
+  MemoryNeed need{.host = inputs + outputs + kept + all_tensors(cpu_types) + cpu_memory,
+                  .gpu = all_tensors(gpu_types) + gpu_memory};
   if (kEmulated) need.host += std::exchange(need.gpu, 0);
   return need;
 }

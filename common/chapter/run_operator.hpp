@@ -11,11 +11,11 @@
 
 #include "common/chapter/machine.hpp"
 #include "common/chapter/operator.hpp"
-#include "common/chapter/placement.hpp"
 #include "common/chapter/problem.hpp"
 #include "common/chapter/progress.hpp"
 #include "common/chapter/result.hpp"
-#include "common/limits.hpp"
+#include "common/chapter/stage_tensors.hpp"
+#include "common/roofline.hpp"
 #include "common/timing.hpp"
 
 namespace tutorial {
@@ -23,8 +23,8 @@ namespace tutorial {
 /// How stages are run, the same for all operators of a run.
 struct RunSettings {
   Machine machine;
-  Limits cpu_limits;
-  Limits gpu_limits;          ///< of a real GPU
+  Roofline cpu_roofline;
+  Roofline gpu_roofline;      ///< of a real GPU
   std::optional<int> repeat;  ///< exactly as many timed runs
   std::optional<int> warmup;
   bool keep_outputs = false;
@@ -48,18 +48,18 @@ class OperatorRun {
     std::shared_ptr<const Outputs> outputs;
   };
 
-  Placement& placement(Place place, Dtype dtype);
+  StageTensors& tensors_for(Processor processor, Dtype dtype);
   const Outputs& reference(const Stage& stage);
   std::string why_skipped(const Stage& stage);
   void run_checked(const Stage& stage, StageResult& result);
-  void check_outputs(const Stage& stage, const Placement& tensors, const Outputs& expected, StageResult& result);
+  void check_outputs(const Stage& stage, const StageTensors& tensors, const Outputs& expected, StageResult& result);
 
   const Operator& definition_;
   const Problem& problem_;
   const RunSettings& settings_;
   GpuTimer* timer_;
   Progress& progress_;
-  std::map<std::pair<Place, Dtype>, std::unique_ptr<Placement>> placements_;
+  std::map<std::pair<Processor, Dtype>, std::unique_ptr<StageTensors>> tensors_;
   std::map<Dtype, Outputs> references_;  // by the type that their inputs were rounded to
   Previous previous_;                    // the last stage that passed
 };

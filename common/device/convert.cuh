@@ -27,7 +27,7 @@ __global__ void convert_kernel(int B, int H, int L, int D, View<From> from, View
 }
 
 /// Starts the copy on current_stream(); a number goes through fp32 and is rounded to nearest. Strides are free, rows
-/// need no alignment, `from` and `to` do not overlap. Needs: no convert_limits().
+/// need no alignment, `from` and `to` do not overlap. Needs: no convert_unsupported().
 /// @throws CudaError if the launch is refused
 template <class From, class To>
 void convert(int B, int H, int L, int D, const View<From>& from, const View<To>& to) {
@@ -37,7 +37,7 @@ void convert(int B, int H, int L, int D, const View<From>& from, const View<To>&
 }
 
 /// What convert() does not take, as a sentence; empty where it does.
-inline std::string convert_limits(int B, int H, int L) {
+inline std::string convert_unsupported(int B, int H, int L) {
   return std::int64_t(B) * H * L > std::int64_t(INT32_MAX) * kConvertRows ? "B H L > 2^34 positions: the grid" : "";
 }
 

@@ -23,7 +23,7 @@
 
 #include <cuda_runtime.h>
 
-#include "common/device/where.hpp"
+#include "common/device/source_location.hpp"
 
 #if TUTORIAL_EMULATOR
 #include <emulator/async_copy.hpp>
@@ -43,7 +43,7 @@ namespace tutorial {
 /// @param valid if false, nothing is read and the destination becomes zeros: for rows past the end of a tensor
 template <int kBytes>
 __device__ __forceinline__ void cp_async(void* shared, const void* global, bool valid = true,
-                                         [[maybe_unused]] Where where = Where::current()) {
+                                         [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
   static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
 #if TUTORIAL_EMULATOR
   check_alignment(shared, kBytes, where);

@@ -28,7 +28,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "common/device/where.hpp"
+#include "common/device/source_location.hpp"
 
 #if TUTORIAL_EMULATOR
 #include <emulator/warp_gather.hpp>
@@ -44,7 +44,7 @@ namespace tutorial {
 /// aligned to 16 bytes ends the kernel, and so does on the emulator a warp whose lanes do not all call; both with a
 /// report there.
 template <bool kTransposed, int kMatrices>
-__device__ __forceinline__ void ldmatrix(std::uint32_t (&fragment)[kMatrices], const void* row, Where where) {
+__device__ __forceinline__ void ldmatrix(std::uint32_t (&fragment)[kMatrices], const void* row, SourceLocation where) {
   static_assert(kMatrices == 1 || kMatrices == 2 || kMatrices == 4);
 #if TUTORIAL_EMULATOR
   const unsigned lane = emulator::lane();
@@ -96,32 +96,32 @@ __device__ __forceinline__ void ldmatrix(std::uint32_t (&fragment)[kMatrices], c
 /// @param fragment a register a matrix: two elements each
 /// @param row the row in shared memory whose address this lane brings, aligned to 16 bytes
 __device__ __forceinline__ void ldmatrix_x1(std::uint32_t (&fragment)[1], const void* row,
-                                            Where where = Where::current()) {
+                                            SourceLocation where = SourceLocation::current()) {
   ldmatrix<false>(fragment, row, where);
 }
 /// Loads two 8 x 8 matrices; see ldmatrix_x1().
 __device__ __forceinline__ void ldmatrix_x2(std::uint32_t (&fragment)[2], const void* row,
-                                            Where where = Where::current()) {
+                                            SourceLocation where = SourceLocation::current()) {
   ldmatrix<false>(fragment, row, where);
 }
 /// Loads four 8 x 8 matrices; see ldmatrix_x1().
 __device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&fragment)[4], const void* row,
-                                            Where where = Where::current()) {
+                                            SourceLocation where = SourceLocation::current()) {
   ldmatrix<false>(fragment, row, where);
 }
 /// Loads one 8 x 8 matrix, transposed; see ldmatrix_x1().
 __device__ __forceinline__ void ldmatrix_x1_trans(std::uint32_t (&fragment)[1], const void* row,
-                                                  Where where = Where::current()) {
+                                                  SourceLocation where = SourceLocation::current()) {
   ldmatrix<true>(fragment, row, where);
 }
 /// Loads two 8 x 8 matrices, each transposed; see ldmatrix_x1().
 __device__ __forceinline__ void ldmatrix_x2_trans(std::uint32_t (&fragment)[2], const void* row,
-                                                  Where where = Where::current()) {
+                                                  SourceLocation where = SourceLocation::current()) {
   ldmatrix<true>(fragment, row, where);
 }
 /// Loads four 8 x 8 matrices, each transposed; see ldmatrix_x1().
 __device__ __forceinline__ void ldmatrix_x4_trans(std::uint32_t (&fragment)[4], const void* row,
-                                                  Where where = Where::current()) {
+                                                  SourceLocation where = SourceLocation::current()) {
   ldmatrix<true>(fragment, row, where);
 }
 

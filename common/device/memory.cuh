@@ -9,7 +9,7 @@
 
 #include <type_traits>
 
-#include "common/device/where.hpp"
+#include "common/device/source_location.hpp"
 
 #if TUTORIAL_EMULATOR
 #include <emulator/counters.hpp>
@@ -26,7 +26,8 @@ namespace tutorial {
 /// barriers. What other threads write in the same kernel is read by an ordinary dereference after a barrier, or by
 /// load_acquire().
 template <class T>
-__device__ __forceinline__ T load_global(const T* address, [[maybe_unused]] Where where = Where::current()) {
+__device__ __forceinline__ T load_global(const T* address,
+                                         [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
   static_assert(std::is_trivially_destructible_v<T> && sizeof(T) <= 16);
 #if TUTORIAL_EMULATOR
   check_alignment(address, alignof(T), where);
@@ -44,7 +45,8 @@ __device__ __forceinline__ T load_global(const T* address, [[maybe_unused]] Wher
 /// Reads a value of 1 to 16 bytes that the same thread, and no other, writes later in the kernel: what is updated in
 /// place. An ordinary load, as load_global() would promise too much.
 template <class T>
-__device__ __forceinline__ T load_for_update(const T* address, [[maybe_unused]] Where where = Where::current()) {
+__device__ __forceinline__ T load_for_update(const T* address,
+                                             [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
   static_assert(std::is_trivially_destructible_v<T> && sizeof(T) <= 16);
 #if TUTORIAL_EMULATOR
   check_alignment(address, alignof(T), where);
@@ -56,7 +58,7 @@ __device__ __forceinline__ T load_for_update(const T* address, [[maybe_unused]] 
 /// Writes a value of 1 to 16 bytes to global memory.
 template <class T>
 __device__ __forceinline__ void store_global(T* address, std::type_identity_t<T> value,
-                                             [[maybe_unused]] Where where = Where::current()) {
+                                             [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
   static_assert(std::is_trivially_destructible_v<T> && sizeof(T) <= 16);
 #if TUTORIAL_EMULATOR
   check_alignment(address, alignof(T), where);

@@ -29,7 +29,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "common/device/where.hpp"
+#include "common/device/source_location.hpp"
 
 #if TUTORIAL_EMULATOR
 #include <emulator/warp_gather.hpp>
@@ -47,7 +47,7 @@ namespace tutorial {
 /// @param a,b the lane's fragments of A and B, two elements a register
 template <class Element = __nv_bfloat16>
 __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
-                                             [[maybe_unused]] Where where = Where::current()) {
+                                             [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
   static_assert(std::is_same_v<Element, __nv_bfloat16> || std::is_same_v<Element, __half>);
 #if TUTORIAL_EMULATOR
   struct Fragments {

@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-#include "common/device/where.hpp"
+#include "common/device/source_location.hpp"
 
 #if TUTORIAL_EMULATOR
 #include <emulator/warp_gather.hpp>
@@ -23,8 +23,8 @@ namespace tutorial {
 /// Called by all lanes of a warp: undefined on a GPU where some do not, a report on the emulator.
 /// @param two the lane's two elements, the one of smaller column in the lower half
 /// @returns its two of the transposed matrix, likewise
-__device__ __forceinline__ std::uint32_t transpose_8x8(std::uint32_t two,
-                                                       [[maybe_unused]] Where where = Where::current()) {
+__device__ __forceinline__ std::uint32_t transpose_8x8(
+    std::uint32_t two, [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
 #if TUTORIAL_EMULATOR
   const auto lanes = emulator::gather(~0u, two, where);
   const unsigned row = emulator::lane() / 4, column = emulator::lane() % 4 * 2;

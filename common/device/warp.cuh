@@ -5,7 +5,7 @@
 
 #include <cuda_runtime.h>
 
-#include "common/device/where.hpp"
+#include "common/device/source_location.hpp"
 
 #if TUTORIAL_EMULATOR
 #include <emulator/warp.hpp>
@@ -29,7 +29,8 @@ __device__ __forceinline__ unsigned lane_index() {
 
 /// The value of the lane whose number differs in the bits of `flipped`, 0 to 31.
 template <class T>
-__device__ __forceinline__ T shuffle_xor(T value, int flipped, [[maybe_unused]] Where where = Where::current()) {
+__device__ __forceinline__ T shuffle_xor(T value, int flipped,
+                                         [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
 #if TUTORIAL_EMULATOR
   return __shfl_xor_sync(kAllLanes, value, flipped, 32, where);
 #else
@@ -39,7 +40,8 @@ __device__ __forceinline__ T shuffle_xor(T value, int flipped, [[maybe_unused]] 
 
 /// The value of the lane `distance` below, 0 to 31; the lowest lanes get their own.
 template <class T>
-__device__ __forceinline__ T shuffle_up(T value, unsigned distance, [[maybe_unused]] Where where = Where::current()) {
+__device__ __forceinline__ T shuffle_up(T value, unsigned distance,
+                                        [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
 #if TUTORIAL_EMULATOR
   return __shfl_up_sync(kAllLanes, value, distance, 32, where);
 #else
@@ -50,14 +52,30 @@ __device__ __forceinline__ T shuffle_up(T value, unsigned distance, [[maybe_unus
 /// The sum over each group of `kWidth` consecutive lanes (a power of two up to 32). Every lane gets it, with the same
 /// bits: in each of the log2(kWidth) steps the two lanes of a pair add the same two numbers.
 template <int kWidth = 32, class T>
-__device__ __forceinline__ T warp_sum(T value, Where where = Where::current()) {
+__device__ __forceinline__ T warp_sum(T value, SourceLocation where = SourceLocation::current()) {
   for (int flipped = kWidth / 2; flipped > 0; flipped /= 2) value += shuffle_xor(value, flipped, where);
   return value;
 }
 
+/// The sums of four values over the 32 lanes. Each lane gets one of them: sum number lane / 8. Four warp_sum() take
+/// 4 x 5 shuffles. Here a lane hands over two of its four values in the first step and keeps two, in the second step it
+/// hands over one of two, and then has a single one for the other three steps: 2 + 1 + 3 shuffles.
+/// @param lane lane_index(), which the caller has at hand
+__device__ __forceinline__ float warp_sum_of_four(const float (&x)[4], int lane,
+                                                  SourceLocation where = SourceLocation::current()) {
+  const bool upper = lane & 16, odd = lane & 8;
+  float y[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) y[i] = (upper ? x[i + 2] : x[i]) + shuffle_xor(upper ? x[i] : x[i + 2], 16, where);
+  float z = (odd ? y[1] : y[0]) + shuffle_xor(odd ? y[0] : y[1], 8, where);
+#pragma unroll
+  for (int flipped = 4; flipped > 0; flipped /= 2) z += shuffle_xor(z, flipped, where);
+  return z;
+}
+
 /// The largest value of each group of `kWidth` consecutive lanes. Every lane gets it.
 template <int kWidth = 32, class T>
-__device__ __forceinline__ T warp_max(T value, Where where = Where::current()) {
+__device__ __forceinline__ T warp_max(T value, SourceLocation where = SourceLocation::current()) {
   for (int flipped = kWidth / 2; flipped > 0; flipped /= 2) value = max(value, shuffle_xor(value, flipped, where));
   return value;
 }
@@ -65,7 +83,7 @@ __device__ __forceinline__ T warp_max(T value, Where where = Where::current()) {
 /// The sum of this lane's value and those of all lanes below, in five steps: Hillis and Steele's scan ("Data parallel
 /// algorithms", Communications of the ACM 29(12), 1986).
 template <class T>
-__device__ __forceinline__ T warp_prefix_sum(T value, Where where = Where::current()) {
+__device__ __forceinline__ T warp_prefix_sum(T value, SourceLocation where = SourceLocation::current()) {
   const unsigned lane = lane_index();
   for (unsigned distance = 1; distance < 32; distance *= 2) {
     const T below = shuffle_up(value, distance, where);

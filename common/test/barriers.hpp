@@ -35,6 +35,7 @@ struct KernelWithBarriers {
   int L = 70;  ///< long enough that shared memory is used again
   /// Of a file with several: the name of the one that is meant, with the functions between it and the next.
   const char* kernel = "";
+  const char* environment = "";  ///< NAME=VALUE: what makes the stage choose this kernel
 };
 
 inline std::string name_of_kernel(const testing::TestParamInfo<KernelWithBarriers>& info) {
@@ -77,6 +78,7 @@ inline StageRun run_stage(const KernelWithBarriers& kernel, const std::string& s
 #endif
   std::string command = "EMULATOR_SCHEDULE=" + schedule;
   if (skip != 0) command += " EMULATOR_SKIP_BARRIER=" + std::string(kernel.file) + ":" + std::to_string(skip);
+  if (*kernel.environment) command += std::string(" ") + kernel.environment;
   command += " timeout " + patience + " '" CHAPTER_EXECUTABLE "' --operator " + kernel.definition + " --stage " +
              kernel.stage + " -B 1 -H 1 --seed 1 -L " + std::to_string(kernel.L);
   if (kernel.Dk != 0) command += " --key-dim " + std::to_string(kernel.Dk);

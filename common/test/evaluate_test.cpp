@@ -57,7 +57,7 @@ TEST(Evaluate, ReferenceTakesTheInputsOfTheStage) {
 
 TEST(Evaluate, AbsentTensorsAreNull) {
   const Problem problem = make_problem(running_sum(), {.seed = 1, .modest = true});
-  Placement placement(running_sum(), problem, Place::cpu, Dtype::fp32, Dtype::fp32);
+  StageTensors placement(running_sum(), problem, Processor::cpu, Dtype::fp32, Dtype::fp32);
   const Call call = placement.call();
   EXPECT_TRUE(call.has("x"));
   EXPECT_FALSE(call.has("initial_state"));
@@ -69,7 +69,7 @@ TEST(Evaluate, AbsentTensorsAreNull) {
 
 TEST(Evaluate, CallsRefuseWrongTypesAndNames) {
   const Problem problem = make_problem(running_sum(), {.seed = 1, .modest = true});
-  Placement placement(running_sum(), problem, Place::cpu, Dtype::fp32, Dtype::fp32);
+  StageTensors placement(running_sum(), problem, Processor::cpu, Dtype::fp32, Dtype::fp32);
   const Call call = placement.call();
   EXPECT_THROW(call.view<const __nv_bfloat16>("x"), std::logic_error);
   EXPECT_THROW(call.view<float>("x"), std::logic_error);  // an input
@@ -78,7 +78,7 @@ TEST(Evaluate, CallsRefuseWrongTypesAndNames) {
 
 TEST(Evaluate, StridesFollowTheDimensions) {
   const Problem problem = make_problem(running_sum(), {.sizes = {{"B", 2}, {"H", 3}, {"L", 5}, {"Dv", 7}}, .seed = 1});
-  Placement packed(running_sum(), problem, Place::cpu, Dtype::fp32, Dtype::fp32);
+  StageTensors packed(running_sum(), problem, Processor::cpu, Dtype::fp32, Dtype::fp32);
   const auto x = packed.call().view<const float>("x");
   EXPECT_EQ(x.stride_b, 105);
   EXPECT_EQ(x.stride_h, 35);
@@ -87,7 +87,7 @@ TEST(Evaluate, StridesFollowTheDimensions) {
   EXPECT_EQ(g.stride_b, 15);
   EXPECT_EQ(g.stride_h, 5);
   EXPECT_EQ(g.stride_l, 1);
-  Placement spread(running_sum(), problem, Place::cpu, Dtype::fp32, Dtype::fp32, {true, 2});
+  StageTensors spread(running_sum(), problem, Processor::cpu, Dtype::fp32, Dtype::fp32, {true, 2});
   const auto y = spread.call().view<const float>("x");
   EXPECT_EQ(y.stride_b, 135);
   EXPECT_EQ(y.stride_h, 9);
@@ -110,8 +110,9 @@ TEST(Evaluate, StagesMayBeWithoutAnOutput) {
     without_state.final_state = nullptr;
     sum_plain(without_state);
   };
-  definition.cpu("partial", partial, "").without_output("final_state").cpu("silent", partial, "");
-  definition.cpu("whole", sum_plain, "");
+  definition.stage({.name = "partial", .run = partial, .without = {"final_state"}})
+      .stage({.name = "silent", .run = partial});
+  definition.stage({.name = "whole", .run = sum_plain});
   const Problem problem = make_problem(definition, {.sizes = {{"L", 3}}, .seed = 1});
   const Outputs outputs = evaluate(definition, *definition.find("partial"), problem);
   EXPECT_EQ(outputs.size(), 1u);
@@ -154,12 +155,13 @@ void scaled_by(const RunningSum<T>& a) {
 // fp32, allows for what is between the two.
 TEST(Evaluate, StagesInBf16MayHaveTheirOwnReference) {
   Operator definition = running_sum();
-  definition.half_reference(scaled_by<float, 150>);
-  definition.cpu("half", scaled_by<__nv_bfloat16, 150>, "").dtype(Dtype::bf16);
-  definition.cpu("half_wrong", scaled_by<__nv_bfloat16, 100>, "").dtype(Dtype::bf16);
-  definition.cpu("whole", scaled_by<float, 100>, "");
-  definition.cpu("whole_wrong", scaled_by<float, 150>, "");
-  definition.cpu("lenient", scaled_by<float, 101>, "").tolerance([](const Sizes& s) { return 0.02 / s.at("L"); });
+  definition.bf16_reference(scaled_by<float, 150>);
+  definition.stage({.name = "half", .dtype = Dtype::bf16, .run = scaled_by<__nv_bfloat16, 150>});
+  definition.stage({.name = "bf16_wrong", .dtype = Dtype::bf16, .run = scaled_by<__nv_bfloat16, 100>});
+  definition.stage({.name = "whole", .run = scaled_by<float, 100>});
+  definition.stage({.name = "whole_wrong", .run = scaled_by<float, 150>});
+  definition.stage(
+      {.name = "lenient", .run = scaled_by<float, 101>, .tolerance = [](const Sizes& s) { return 0.02 / s.at("L"); }});
   const Problem problem = make_problem(definition, {.sizes = {{"L", 1}}, .seed = 1});
   RunSettings settings;
   settings.repeat = 1;
@@ -172,7 +174,7 @@ TEST(Evaluate, StagesInBf16MayHaveTheirOwnReference) {
   EXPECT_EQ(half.failure, "");
   EXPECT_NEAR(*half.error, 0.5, 1e-2);
   EXPECT_LT(*half.reference_error, 1e-2);
-  EXPECT_NE(run.run(*definition.find("half_wrong")).failure, "");
+  EXPECT_NE(run.run(*definition.find("bf16_wrong")).failure, "");
   EXPECT_EQ(run.run(*definition.find("whole")).failure, "");
   EXPECT_NE(run.run(*definition.find("whole_wrong")).failure, "");
   const StageResult lenient = run.run(*definition.find("lenient"));
@@ -184,7 +186,7 @@ TEST(Evaluate, StagesInBf16MayHaveTheirOwnReference) {
 TEST(Evaluate, WritingBetweenTheRowsIsFound) {
   const Problem problem = make_problem(scaling(), {.seed = 1});
   Operator definition = scaling();
-  definition.cpu("outside", scaling_outside, "");
+  definition.stage({.name = "outside", .run = scaling_outside});
   const Stage& outside = definition.stages().back();
   EXPECT_THROW(evaluate(definition, outside, problem, {.row_padding = 1}), std::runtime_error);
 }
@@ -221,9 +223,16 @@ TEST(Evaluate, MemoryIsCountedBeforeItIsTaken) {
 // What stages need beside the tensors: on each side that of the stage which needs most, if it is going to run.
 TEST(Evaluate, MemoryOfStagesIsCounted) {
   Operator definition = running_sum();
-  definition.cpu("kilobyte", sum_plain, "").memory(+[](const RunningSum<float>&) -> std::int64_t { return 1000; });
-  definition.cpu("more", sum_plain, "").memory(+[](const RunningSum<float>& a) -> std::int64_t { return 1000 * a.L; });
-  definition.gpu("scores", sum_kernel, "").memory(sum_memory).limits(sum_kernel_limits);
+  definition.stage(
+      {.name = "kilobyte", .run = sum_plain, .memory = +[](const RunningSum<float>&) -> std::int64_t { return 1000; }});
+  definition.stage({.name = "more", .run = sum_plain, .memory = +[](const RunningSum<float>& a) -> std::int64_t {
+                      return 1000 * a.L;
+                    }});
+  definition.stage({.name = "scores",
+                    .processor = Processor::gpu,
+                    .run = sum_kernel,
+                    .unsupported = sum_kernel_unsupported,
+                    .memory = sum_memory});
   const Stage* plain = definition.find("plain");
   const Stage* scores = definition.find("scores");
   Machine machine;

@@ -7,10 +7,10 @@
 #include <limits>
 
 #include "common/chapter/chapter.hpp"
-#include "common/chapter/placement.hpp"
+#include "common/chapter/stage_tensors.hpp"
 #include "common/error.hpp"
-#include "common/half.hpp"
 #include "common/safetensors.hpp"
+#include "common/small_float.hpp"
 #include "common/test/files.hpp"
 
 namespace tutorial {
@@ -24,7 +24,7 @@ Operator attention() {
       .input({.name = "g",
               .dims = {"B", "H", "L"},
               .draw = logsigmoid(),
-              .half = false,
+              .bf16 = false,
               .valid = [](double g, const Sizes&) { return g <= 0; },
               .requirement = "must be at most 0"})
       .input({.name = "lengths",
@@ -337,7 +337,7 @@ TEST(Problem, WeightsComeAllFromFilesOrAllAreDrawn) {
 TEST(Problem, CallsTellParameters) {
   const Operator definition = layer();
   const Problem problem = make_problem(definition, {.seed = 1});
-  Placement placement(definition, problem, Place::cpu, Dtype::fp32, Dtype::fp32);
+  StageTensors placement(definition, problem, Processor::cpu, Dtype::fp32, Dtype::fp32);
   EXPECT_FLOAT_EQ(placement.call().parameter("eps"), 1e-5f);
   EXPECT_THROW(placement.call().parameter("other"), std::logic_error);
 }

@@ -10,8 +10,8 @@
 #include "common/chapter/evaluate.hpp"
 #include "common/device/error.hpp"
 #include "common/device/stream.hpp"
-#include "common/limits.hpp"
 #include "common/parts.hpp"
+#include "common/roofline.hpp"
 
 namespace tutorial {
 namespace {
@@ -99,7 +99,7 @@ TEST(Timing, GpuTimerRunsTheStageOnItsStream) {
   const Operator& definition = toys.operators()[0];
   const Stage& kernel = *definition.find("kernel");
   const Problem problem = make_problem(definition, {.sizes = {{"B", 1}, {"H", 1}, {"L", 4}}, .seed = 1});
-  Placement placement(definition, problem, Place::gpu, Dtype::fp32, Dtype::fp32);
+  StageTensors placement(definition, problem, Processor::gpu, Dtype::fp32, Dtype::fp32);
   int calls = 0;
   const auto call = [&] {
     ++calls;
@@ -136,24 +136,24 @@ TEST(Timing, ACallThatCannotBeCapturedThrows) {
   check(cudaStreamSynchronize(current_stream()));  // the stream still works
 }
 
-TEST(Limits, OfTheProcessor) {
-  const Limits limits = measure_cpu_limits();
-  EXPECT_GT(limits.copy_bytes_s, 1e8);
-  EXPECT_LT(limits.copy_bytes_s, 1e13);
-  EXPECT_GT(limits.fma_flops_s, 1e7);
-  EXPECT_LT(limits.fma_flops_s, 1e15);
+TEST(Roofline, OfTheProcessor) {
+  const Roofline roofline = measure_cpu_roofline();
+  EXPECT_GT(roofline.copy_bytes_s, 1e8);
+  EXPECT_LT(roofline.copy_bytes_s, 1e13);
+  EXPECT_GT(roofline.fma_flops_s, 1e7);
+  EXPECT_LT(roofline.fma_flops_s, 1e15);
 }
 
 #if TUTORIAL_CUDA
-TEST(Limits, OfTheGpu) {
-  const Limits limits = measure_gpu_limits({.fma = true, .tensor = true, .exponentials = true});
-  EXPECT_GT(limits.copy_bytes_s, 5e10);
-  EXPECT_LT(limits.copy_bytes_s, 5e13);
-  EXPECT_GT(limits.fma_flops_s, 1e12);
-  EXPECT_GT(limits.tensor_flops_s, 2 * limits.fma_flops_s);
-  EXPECT_LT(limits.exponentials_s, limits.fma_flops_s / 2);
-  EXPECT_GT(limits.exponentials_s, limits.fma_flops_s / 64);
-  EXPECT_EQ(measure_gpu_limits({}).tensor_flops_s, 0);  // what is not asked for is not measured
+TEST(Roofline, OfTheGpu) {
+  const Roofline roofline = measure_gpu_roofline({.fma = true, .tensor = true, .exponentials = true});
+  EXPECT_GT(roofline.copy_bytes_s, 5e10);
+  EXPECT_LT(roofline.copy_bytes_s, 5e13);
+  EXPECT_GT(roofline.fma_flops_s, 1e12);
+  EXPECT_GT(roofline.tensor_flops_s, 2 * roofline.fma_flops_s);
+  EXPECT_LT(roofline.exponentials_s, roofline.fma_flops_s / 2);
+  EXPECT_GT(roofline.exponentials_s, roofline.fma_flops_s / 64);
+  EXPECT_EQ(measure_gpu_roofline({}).tensor_flops_s, 0);  // what is not asked for is not measured
 }
 #endif
 

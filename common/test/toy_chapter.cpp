@@ -70,7 +70,7 @@ void sum_plain(const RunningSum<float>& a) {
   end_part("nothing");
 }
 
-std::string sum_kernel_limits(const RunningSum<float>& a) {
+std::string sum_kernel_unsupported(const RunningSum<float>& a) {
   return a.Dv <= 64 ? "" : "Dv = " + std::to_string(a.Dv) + " is above 64";
 }
 
@@ -78,7 +78,7 @@ std::string sum_note(const RunningSum<float>& a) {
   return std::to_string(a.B * a.H) + " blocks";
 }
 
-std::int64_t sum_moved(const RunningSum<float>& a) {
+std::int64_t sum_bytes_moved(const RunningSum<float>& a) {
   return std::int64_t{8} * a.B * a.H * a.L * a.Dv;  // x, o
 }
 
@@ -146,7 +146,7 @@ Chapter chapter() {
                .input({.name = "g",
                        .dims = {"B", "H", "L"},
                        .draw = logsigmoid(16),
-                       .half = false,
+                       .bf16 = false,
                        .valid = [](double g, const Sizes&) { return g <= 0; },
                        .requirement = "must be at most 0"})
                .input({.name = "lengths",
@@ -158,10 +158,10 @@ Chapter chapter() {
                .input({.name = "initial_state",
                        .dims = {"B", "H", "Dv"},
                        .optional = true,
-                       .half = false,
+                       .bf16 = false,
                        .in_graph = false})
                .output({.name = "o", .dims = {"B", "H", "L", "Dv"}})
-               .output({.name = "final_state", .dims = {"B", "H", "Dv"}, .half = false, .in_graph = false})
+               .output({.name = "final_state", .dims = {"B", "H", "Dv"}, .bf16 = false, .in_graph = false})
                .sizes({{"B", 2}, {"H", 4}, {"L", 256}, {"Dv", 32}})
                .modest_sizes({{"L", 64}})
                .scale([](const Sizes& s) { return 1 / std::sqrt(static_cast<double>(s.at("Dv"))); })
@@ -169,14 +169,19 @@ Chapter chapter() {
                  return Work{.fma_flops = 2.0 * static_cast<double>(s.at("B") * s.at("H") * s.at("L") * s.at("Dv"))};
                })
                .reference(sum_reference))
-      .cpu("exact", sum_reference, "in double")
-      .dtype(Dtype::fp64)
-      .cpu("plain", sum_plain, "in float")
-      .gpu("kernel", sum_kernel, "a thread a column")
-      .limits(sum_kernel_limits)
-      .note(sum_note)
-      .gpu("kernel_bf16", sum_kernel_bf16, "the same in bf16")
-      .dtype(Dtype::bf16);
+      .stage({.name = "exact", .dtype = Dtype::fp64, .run = sum_reference, .idea = "in double"})
+      .stage({.name = "plain", .run = sum_plain, .idea = "in float"})
+      .stage({.name = "kernel",
+              .processor = Processor::gpu,
+              .run = sum_kernel,
+              .idea = "a thread a column",
+              .unsupported = sum_kernel_unsupported,
+              .note = sum_note})
+      .stage({.name = "kernel_bf16",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = sum_kernel_bf16,
+              .idea = "the same in bf16"});
   chapter
       .add(Operator("scaling", "o = w x, with stages that fail")
                .input({.name = "x", .dims = {"B", "H", "L", "Dv"}, .draw = normal()})
@@ -184,14 +189,14 @@ Chapter chapter() {
                .output({.name = "o", .dims = {"B", "H", "L", "Dv"}})
                .sizes({{"B", 1}, {"H", 2}, {"L", 8}, {"Dv", 4}})
                .reference(scaling_right))
-      .cpu("right", scaling_right, "as it should be")
-      .cpu("wrong", scaling_wrong, "one element is off by one")
-      .cpu("unwritten", scaling_unwritten, "one element is missing")
-      .cpu("infinite", scaling_infinite, "one element is infinite")
-      .cpu("once", scaling_once, "right only the first time")
-      .cpu("throws", scaling_throws, "gives up")
-      .gpu("refused", scaling_refused, "too many threads")
-      .cpu("after", scaling_right, "as it should be, after others have failed");
+      .stage({.name = "right", .run = scaling_right, .idea = "as it should be"})
+      .stage({.name = "wrong", .run = scaling_wrong, .idea = "one element is off by one"})
+      .stage({.name = "unwritten", .run = scaling_unwritten, .idea = "one element is missing"})
+      .stage({.name = "infinite", .run = scaling_infinite, .idea = "one element is infinite"})
+      .stage({.name = "once", .run = scaling_once, .idea = "right only the first time"})
+      .stage({.name = "throws", .run = scaling_throws, .idea = "gives up"})
+      .stage({.name = "refused", .processor = Processor::gpu, .run = scaling_refused, .idea = "too many threads"})
+      .stage({.name = "after", .run = scaling_right, .idea = "as it should be, after others have failed"});
   chapter
       .add(Operator("running_sum", "s_t = s_{t-1} + x_t")
                .variant("no-decay", "sum without a decay")
@@ -199,12 +204,14 @@ Chapter chapter() {
                .output({.name = "o", .dims = {"B", "H", "L", "Dv"}})
                .sizes({{"B", 1}, {"H", 2}, {"L", 5}, {"Dv", 3}})
                .reference(sum_reference))
-      .cpu("exact", sum_reference, "in double")
-      .dtype(Dtype::fp64)
-      .gpu("kernel", sum_kernel, "a thread a column")
-      .limits(sum_kernel_limits)
-      .memory(sum_memory)
-      .moved(sum_moved);
+      .stage({.name = "exact", .dtype = Dtype::fp64, .run = sum_reference, .idea = "in double"})
+      .stage({.name = "kernel",
+              .processor = Processor::gpu,
+              .run = sum_kernel,
+              .idea = "a thread a column",
+              .unsupported = sum_kernel_unsupported,
+              .memory = sum_memory,
+              .bytes_moved = sum_bytes_moved});
   chapter
       .add(Operator("weighting", "o = w x, which there is as a variant only")
                .variant("weigh", "scaling under another name")
@@ -213,10 +220,11 @@ Chapter chapter() {
                .output({.name = "o", .dims = {"B", "H", "L", "Dv"}})
                .sizes({{"B", 1}, {"H", 2}, {"L", 8}, {"Dv", 4}})
                .reference(scaling_right))
-      .cpu("right", scaling_right, "as it should be")
-      .memory(scaling_memory)
-      .cpu("wrong_under_a_long_name", scaling_wrong, "one element is off by one")
-      .memory(scaling_memory);
+      .stage({.name = "right", .run = scaling_right, .idea = "as it should be", .memory = scaling_memory})
+      .stage({.name = "wrong_under_a_long_name",
+              .run = scaling_wrong,
+              .idea = "one element is off by one",
+              .memory = scaling_memory});
   return chapter;
 }
 

@@ -30,9 +30,9 @@ void sum_reference(const RunningSum<float>&);  // CPU, in double
 void sum_plain(const RunningSum<float>&);      // CPU
 void sum_kernel(const RunningSum<float>&);     // GPU
 void sum_kernel_bf16(const RunningSum<__nv_bfloat16>&);
-std::string sum_kernel_limits(const RunningSum<float>&);  // up to 64 columns
+std::string sum_kernel_unsupported(const RunningSum<float>&);  // up to 64 columns
 std::string sum_note(const RunningSum<float>&);
-std::int64_t sum_moved(const RunningSum<float>& a);
+std::int64_t sum_bytes_moved(const RunningSum<float>& a);
 std::int64_t sum_memory(const RunningSum<float>&);  // that of a score for each pair of positions
 
 /// o = w x, with a weight for every column.

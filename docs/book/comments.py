@@ -7,8 +7,8 @@ import re
 
 # How a stage's opening comment names its parts (CONTRIBUTING.md).
 LABELS = (
-    "Idea|Mends|Same|Shapes|Who does what|Blocks|Work|Operations|Bytes|Memory|Resources|Shared memory|Registers|"
-    "Precision|Limit|Needs|Weakness|Sources?|Double buffering|Bank conflicts|Segments|Backward|Why segments"
+    "Idea|Grows out of|Mends|Same|Shapes|Who does what|Blocks|Work|Operations|Bytes|Memory|Resources|Shared memory|"
+    "Registers|Precision|Limit|Needs|Weakness|Sources?|Double buffering|Bank conflicts|Segments|Backward|Why segments"
 )
 
 COMMANDS = {"file", "param", "tparam", "return", "returns", "brief", "ref", "throws"}

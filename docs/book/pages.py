@@ -3,7 +3,9 @@
 from pathlib import Path, PurePosixPath
 import re
 
-from . import annotate, techniques
+from stages.difference import steps
+
+from . import annotate, changes, techniques
 from .markdown import Converter, section
 from .repository import ROOT, Chapter, chapters, read
 
@@ -11,6 +13,7 @@ from .repository import ROOT, Chapter, chapters, read
 READMES = {
     "README.md": "index",
     "docs/timings/README.md": "measured",  # ./tutorial compare --publish writes it
+    "docs/stages.md": "changes",  # ./tutorial diff --write writes its table
     "common/README.md": "common",
     "common/emulator/README.md": "emulator",
     "golden/README.md": "golden",
@@ -42,6 +45,7 @@ class Book:
         for chapter in self.chapters:
             self.readmes[f"{chapter.folder}/README.md"] = f"chapter_{chapter.number}"
         self.code = {p: code_page(p) for c in self.chapters for p in c.stages + c.shared}
+        self.steps = {step.stage.path: step for step in steps(ROOT)}
         self.wanted: list[str] = []  # other files that pages link to
         self.written: list[str] = []
 
@@ -101,7 +105,7 @@ class Book:
 
     def main_page(self) -> None:
         following = [c for c in self.readmes.values() if c.startswith("chapter_")]
-        pages = "".join(f"- @ref {name}\n" for name in following + ["techniques", "timings", "emulator"])
+        pages = "".join(f"- @ref {name}\n" for name in following + ["techniques", "changes", "timings", "emulator"])
         body = self.readme("README.md") + "\n## Pages of this book {#index_pages}\n\n" + pages
         first = self.chapters[0]
         body += self.navigation(None, None, (f"chapter_{first.number}", first.title))
@@ -137,7 +141,7 @@ class Book:
         name = code_page(path)
         idea, code = annotate.annotated(read(path))
         picture = ROOT / "docs/pictures/memory" / f"{name.removeprefix('code_')}.svg"
-        body = [navigation, idea]
+        body = [navigation, self.linked(path, idea), self.changes(path)]
         if picture.exists():
             alt = re.search(r"<desc[^>]*>(.*?)</desc>", picture.read_text(encoding="utf-8"), re.S)
             body.append(f"\n## What lies where {{#{name}_memory}}\n")
@@ -146,6 +150,21 @@ class Book:
         body.append(f"[`{path}`](source:{path}) with line numbers\n" if path in self.code else f"`{path}`\n")
         body += [code, navigation]
         self.put(name, title, "\n".join(body), contents=False)
+
+    def linked(self, path: str, idea: str) -> str:
+        """A stage's opening comment; the stage that it grows out of is a link."""
+        if not self.has_changes(path):
+            return idea
+        stage = self.steps[path].stage
+        name = "**Grows out of:** "
+        return idea.replace(name + stage.said, f"{name}[`{stage.said}`]({code_page(stage.parent)}.html)", 1)
+
+    def changes(self, path: str) -> str:
+        """What a stage changes in the one that it grows out of."""
+        return changes.details(self.steps[path].stage.said, self.steps[path].code) if self.has_changes(path) else ""
+
+    def has_changes(self, path: str) -> bool:
+        return path in self.steps and self.steps[path].code is not None
 
     def techniques(self) -> None:
         rows = ["Where to find what. Each link leads to the line.\n"]

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 import re
 
+from stages.stage import find, place_in_main
+
 ROOT = Path(__file__).resolve().parents[2]
 
 SOURCES = {".cpp", ".hpp", ".cu", ".cuh", ".h"}
@@ -34,32 +36,20 @@ def sources(folder: str) -> list[str]:
     return sorted(str(p) for p in found if "test" not in p.parts)
 
 
-def stage_order(folder: str, stages: list[str]) -> list[str]:
-    """Stages by number, and those of an operator together, in the order in which main.cpp names the operators."""
-    main = read(f"{folder}/main.cpp")
-
-    def key(path: str):
-        number, operator = int(Path(path).name.split("_")[0]), Path(path).parent.name
-        space = re.search(r"^namespace tutorial::(\w+)", read(path), re.M)
-        for name in (operator, space[1] if space else ""):
-            place = re.search(rf"\b(using namespace )?{name}(?(1);|::)", main) if name else None
-            if place:
-                return place.start(), number
-        raise SystemExit(f"{folder}/main.cpp does not name the operator of {path}")
-
-    return sorted(stages, key=key)
-
-
 def chapters() -> list[Chapter]:
     """All chapters, in order."""
     result = []
+    found = find(ROOT)
+    for path in found:
+        if place_in_main(ROOT, path) is None:
+            raise SystemExit(f"{path.split('/')[0]}/main.cpp does not name the operator of {path}")
     for readme in sorted(ROOT.glob("[0-9][0-9]_*/README.md")):
         folder = readme.parent.name
         files = sources(folder)
-        stages = [f for f in files if re.match(r"\d+_", Path(f).name)]
+        stages = [path for path, stage in found.items() if stage.chapter == folder]
         title = re.search(r"^# (.*)", readme.read_text(encoding="utf-8"), re.M)
         if not title:
             raise SystemExit(f"{folder}/README.md has no title")
         shared = [f for f in files if f not in stages]
-        result.append(Chapter(folder, title[1], stage_order(folder, stages), shared))
+        result.append(Chapter(folder, title[1], stages, shared))
     return result

@@ -71,7 +71,7 @@ def without_dead_links(text: str) -> str:
 
 
 def mend_tree(html: Path) -> None:
-    """In the tree of pages Doxygen names variables after files, and 5_lmha would be no name: an n goes in front."""
+    """In the tree of pages Doxygen names variables after files, and 6_lmha would be no name: an n goes in front."""
     for script in html.glob("[0-9]*.js"):
         script.write_text(
             re.sub(r"^var (?=\d)", "var n", script.read_text(encoding="utf-8"), flags=re.M), encoding="utf-8"
@@ -87,7 +87,7 @@ def mend_tree(html: Path) -> None:
 class Text(HTMLParser):
     """The text of a page's contents by its headings: a list of [id, heading, text]."""
 
-    SKIPPED = {"script", "style", "svg"}
+    SKIPPED = {"script", "style", "svg", "details"}  # details repeat the source
 
     def __init__(self):
         super().__init__()

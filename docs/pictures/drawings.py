@@ -43,17 +43,17 @@ def chunks() -> Picture:
     p = Picture(
         "chunks", 680, 330, "The score matrix in chunks",
         "A square of queries, downwards, and keys, to the right, in four chunks each. On the diagonal four blocks of C x C, "
-        "of which the lower triangle is computed as scores. All blocks to the left of a diagonal block are one state: S_0 for "
-        "the queries of chunk 1, S_1 for those of chunk 2, S_2 for those of chunk 3. Above the diagonal nothing is computed.",
+        "of which the lower triangle is computed as scores. All blocks to the left of a diagonal block are one state: S_1 for "
+        "the queries of chunk 2, S_2 for those of chunk 3, S_3 for those of chunk 4. Above the diagonal nothing is computed.",
     )  # fmt: skip
     x0, y0, side = 130, 50, 64
     p.text(x0 - 12, y0 - 12, "keys of chunk", "end small")
     for n in range(4):
         y = y0 + side * n
-        p.text(x0 - 12, y + 38, "queries of chunk 0" if n == 0 else str(n), "end small")
-        p.text(x0 + side * n + 32, y0 - 12, str(n), "middle small")
+        p.text(x0 - 12, y + 38, "queries of chunk 1" if n == 0 else str(n + 1), "end small")
+        p.text(x0 + side * n + 32, y0 - 12, str(n + 1), "middle small")
         if n:
-            p.labelled(x0, y, side * n, side, [f"S_{n - 1}"], "a", "middle mono bold")
+            p.labelled(x0, y, side * n, side, [f"S_{n}"], "a", "middle mono bold")
         x = x0 + side * n
         p.box(x, y, side, side, "paper", 0)
         p.polygon([(x, y), (x, y + side), (x + side, y + side)], "b")
@@ -115,7 +115,7 @@ def five_steps() -> Picture:
     p = Picture(
         "five_steps", 820, 520, "The five steps and what lies in memory between them",
         "Step 1, decay_cumsum, makes sums of g. Step 2, prepare_qg_kg, makes q_g and k_g of q, k and the sums. Step 3, "
-        "fused_chunk, walks the windows with q_g, k_g, v, the windows' last sums and S_0, and leaves partials and the final "
+        "fused_chunk, walks the sub-chunks with q_g, k_g, v, the sub-chunks' last sums and S_0, and leaves partials and the final "
         "state. Step 4, inner_chunk, makes scores of q, k and the sums. Step 5, combine, makes o of the partials, the scores and v.",
     )  # fmt: skip
 
@@ -126,12 +126,12 @@ def five_steps() -> Picture:
         p.labelled(x, y, width, 44, [f"{number}  {name}", grid], "b", "middle small bold")
 
     tensor(20, 20, "g", "[B, H, L, Dk]")
-    step(240, 20, 1, "decay_cumsum", "(NK, N, B H)")
+    step(240, 20, 1, "decay_cumsum", "(NK, R, B H)")
     tensor(490, 20, "sums", "[B, H, L, Dk] fp32")
     p.arrow((170, 42), (240, 42))
     p.arrow((416, 42), (490, 42))
     tensor(20, 120, "q, k", "[B, H, L, Dk]")
-    step(240, 120, 2, "prepare_qg_kg", "(NK, N, B H)")
+    step(240, 120, 2, "prepare_qg_kg", "(NK, R, B H)")
     tensor(490, 120, "q_g, k_g", "[B, H, L, Dk] bf16")
     p.arrow((170, 142), (240, 142))
     p.arrow((416, 142), (490, 142))
@@ -144,13 +144,13 @@ def five_steps() -> Picture:
     p.arrow((520, 164), (520, 192), (328, 192), (328, 220))
     p.arrow((640, 42), (700, 42), (700, 202), (380, 202), (380, 220), kind="line dashed")
     p.text(706, 120, "last rows of", "small")
-    p.text(706, 136, "the windows", "small")
-    step(240, 320, 4, "inner_chunk", "(NK, N, B H)")
-    tensor(490, 320, "scores", "[NK, B, H, N, 16, 16] bf16", 176)
+    p.text(706, 136, "the sub-chunks", "small")
+    step(240, 320, 4, "inner_chunk", "(NK, R, B H)")
+    tensor(490, 320, "scores", "[NK, B, H, R, 16, 16] bf16", 176)
     p.arrow((416, 342), (490, 342))
     p.arrow((210, 142), (210, 332), (240, 332))
     p.arrow((640, 30), (806, 30), (806, 302), (328, 302), (328, 320))
-    step(240, 430, 5, "combine", "(NV, N, B H)")
+    step(240, 430, 5, "combine", "(NV, R, B H)")
     tensor(490, 430, "o", "[B, H, L, Dv]")
     p.arrow((416, 452), (490, 452))
     p.arrow((190, 242), (190, 446), (240, 446))

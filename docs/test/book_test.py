@@ -3,13 +3,16 @@
 
 from pathlib import Path
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from book import annotate, comments, markdown, techniques  # noqa: E402
+from book import annotate, changes, comments, markdown, techniques  # noqa: E402
+from book.pages import Book, code_page  # noqa: E402
 from book.repository import ROOT, chapters, read, sources  # noqa: E402
 from filter import filtered  # noqa: E402
+from stages import difference, stage  # noqa: E402
 
 STAGE = """/// @file
 /// Stage 1, `one`: it adds.
@@ -62,6 +65,34 @@ class Annotate(unittest.TestCase):
                 for line in read(path).splitlines():
                     if line.strip() and not line.lstrip().startswith(("///", "#pragma once")):
                         self.assertIn(line, pages, path)
+
+
+class Changes(unittest.TestCase):
+    """What a stage changes in the one that it grows out of."""
+
+    CODE = difference.compare("a;\nb < 1;\n", "a;\n\nB < 1;\nc;\n")
+
+    def test_a_diff_unfolds_below_its_count(self):
+        text = changes.details("1_x.cpp", self.CODE)
+        self.assertIn("<code>1_x.cpp</code>: 1 line of code removed, 2 added</summary>", text)
+        self.assertIn('<span class="same"> a;</span><span class="removed">-b &lt; 1;</span>', text)
+        self.assertIn('<span class="added">+B &lt; 1;</span><span class="added">+c;</span>', text)
+
+    def test_a_stage_has_one_where_it_grows_out_of_another(self):
+        with tempfile.TemporaryDirectory() as folder:
+            book = Book(Path(folder))
+            grown, first = book.chapters[0].stages[1], book.chapters[0].stages[0]
+            text = "/// @file\n/// Idea: one.\n/// Grows out of: 1_quadratic.cpp; dispatch: so\n/// Needs: nothing.\n"
+            book.steps[grown] = difference.Step(stage.parse(grown, text), self.CODE)
+            book.steps[first] = difference.Step(stage.parse(first, text), None)
+            idea = annotate.annotated(text)[0]
+            link = f"[`1_quadratic.cpp`]({code_page(first)}.html)"
+            self.assertIn(f"**Grows out of:** {link}; dispatch: so", book.linked(grown, idea))
+            self.assertEqual(book.linked(first, idea), idea)
+            for path, step in book.steps.items():
+                book.source(path, "title", "")
+                page = (Path(folder) / f"{code_page(path)}.md").read_text(encoding="utf-8")
+                self.assertEqual(page.count('<details class="changes">'), step.code is not None, path)
 
 
 class Readme(unittest.TestCase):
@@ -134,8 +165,8 @@ class Repository(unittest.TestCase):
         first = chapters()[0]
         names = [Path(p).parts[1:] for p in first.stages]
         self.assertEqual(names[0], ("causal_dot_product", "1_quadratic.cpp"))
-        self.assertEqual(names[6], ("causal_dot_product", "7_dispatch.cu"))
-        self.assertEqual(names[7], ("causal_attention", "1_quadratic.cpp"))
+        self.assertEqual(names[7], ("causal_dot_product", "8_dispatch.cu"))
+        self.assertEqual(names[8], ("causal_attention", "1_quadratic.cpp"))
 
     def test_kernels_have_a_picture_of_their_memory(self):
         drawn = {p.stem for p in (ROOT / "docs/pictures/memory").glob("*.svg")}
@@ -148,9 +179,9 @@ class Repository(unittest.TestCase):
                         name,
                         drawn
                         | {
-                            "02_chunkwise_1_recurrent_cu",
+                            "02_chunkwise_linear_attention_1_recurrent_cu",
                             "03_gla_retention_2_gpu_cu",
-                            "06_scan_scan_8_cub_cu",
+                            "06_scan_scan_11_cub_cu",
                             "06_scan_decode_2_prefill_cu",
                         },
                     )

@@ -19,6 +19,10 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tools"))
+
+from stages.difference import steps  # noqa: E402
+
 SITE = Path()
 TELEPHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
 DESK = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
@@ -179,7 +183,7 @@ class Browser(unittest.TestCase):
             self.assertTrue(self.script(at, box["x"] + 10, box["y"] + 5))
         addresses = [link.get_attribute("href") for link in links]
         self.assertTrue(any("techniques.html#techniques_double_buffering" in a for a in addresses), addresses)
-        self.assertTrue(any("5_lmha" in a for a in addresses), addresses)
+        self.assertTrue(any("6_lmha" in a for a in addresses), addresses)
         self.assertTrue(all("uffering" in link.text.lower() for link in links[:3]))
         links[0].click()
         self.assertIn("uffering", self.chrome.find_element(By.CSS_SELECTOR, ".contents").text)
@@ -203,6 +207,33 @@ class Browser(unittest.TestCase):
         self.assertNotEqual(before[1], after[1])
         self.assertNotEqual(after[0], after[1])
 
+    def test_a_stage_unfolds_what_it_changes(self):
+        """The diff is folded; open it is no wider than the page, with colours of its own in light and dark."""
+        pages = [n for n in self.names if '<details class="changes">' in (SITE / n).read_text(encoding="utf-8")]
+        grown = [step for step in steps(Path(__file__).resolve().parents[2]) if step.code]
+        self.assertEqual(len(pages), len(grown))
+        colours = (
+            "return ['.same', '.removed', '.added'].map(kind => {"
+            " const line = document.querySelector('details.changes ' + kind);"
+            " return line && getComputedStyle(line).backgroundColor + getComputedStyle(line).color; })"
+        )
+        for name in pages:
+            self.screen(TELEPHONE)
+            self.open(name)
+            with self.subTest(page=name):
+                details = self.chrome.find_element(By.CSS_SELECTOR, "details.changes")
+                self.assertFalse(details.find_element(By.TAG_NAME, "pre").is_displayed())
+                self.script("arguments[0].open = true", details)
+                self.assertTrue(details.find_element(By.TAG_NAME, "pre").is_displayed())
+                width = "return Math.max(...['html', 'body', '#doc-content']"
+                width += ".map(s => document.querySelector(s).scrollWidth))"
+                self.assertLessEqual(self.script(width), TELEPHONE["width"])
+        if pages:
+            light = [c for c in self.script(colours) if c]
+            self.script("document.documentElement.classList.toggle('dark-mode')")
+            dark = [c for c in self.script(colours) if c]
+            self.assertEqual(len(set(light + dark)), len(light + dark))
+
     def test_next_leads_through_the_chapters(self):
         self.open("index.html")
         seen = []
@@ -214,7 +245,7 @@ class Browser(unittest.TestCase):
         self.assertEqual([s for s in seen if s in chapters], chapters)
 
     def test_next_leads_through_the_stages(self):
-        self.open("code_02_chunkwise_1_recurrent_cu.html")
+        self.open("code_02_chunkwise_linear_attention_1_recurrent_cu.html")
         for stage in ("2_parallel_cpp", "3_chunkwise_cpp", "4_materialized_cu"):
             self.open(
                 self.chrome.find_element(By.CSS_SELECTOR, ".neighbours a.next").get_attribute("href").rpartition("/")[2]

@@ -56,37 +56,37 @@ TEST(CpAsync, CopiesEverySizeAndFillsWithZeros) {
   }
 }
 
-/// out[i] = the sum over tiles n of (n + 1) in[n][kThreads - 1 - i], with kStages tiles under way at a time.
-template <int kStages>
+/// out[i] = the sum over tiles n of (n + 1) in[n][kThreads - 1 - i], with kPipelineDepth tiles under way at a time.
+template <int kPipelineDepth>
 __global__ void weighted_sum(const float* in, float* out, int tiles) {
-  __shared__ __align__(16) float buffer[kStages][kThreads];
+  __shared__ __align__(16) float buffer[kPipelineDepth][kThreads];
   const auto load = [&](int n) {
-    if (n < tiles) cp_async<4>(&buffer[n % kStages][threadIdx.x], &in[n * kThreads + threadIdx.x]);
+    if (n < tiles) cp_async<4>(&buffer[n % kPipelineDepth][threadIdx.x], &in[n * kThreads + threadIdx.x]);
     cp_async_commit();  // empty groups at the end keep the count right
   };
-  for (int n = 0; n < kStages; ++n) load(n);
+  for (int n = 0; n < kPipelineDepth; ++n) load(n);
   float sum = 0;
   for (int n = 0; n < tiles; ++n) {
-    cp_async_wait<kStages - 1>();
+    cp_async_wait<kPipelineDepth - 1>();
     __syncthreads();
-    sum += static_cast<float>(n + 1) * buffer[n % kStages][kThreads - 1 - threadIdx.x];
+    sum += static_cast<float>(n + 1) * buffer[n % kPipelineDepth][kThreads - 1 - threadIdx.x];
     __syncthreads();
-    load(n + kStages);
+    load(n + kPipelineDepth);
   }
   out[threadIdx.x] = sum;
 }
 
-template <int kStages>
+template <int kPipelineDepth>
 void expect_pipelined() {
   for (const int tiles : {1, 2, 3, 7, 20}) {
     const DeviceBuffer<float> in(numbers(tiles * kThreads));
     DeviceBuffer<float> out(kThreads);
-    launch(weighted_sum<kStages>, {1, kThreads}, in.data(), out.data(), tiles);
+    launch(weighted_sum<kPipelineDepth>, {1, kThreads}, in.data(), out.data(), tiles);
     const std::vector<float> result = out.download();
     for (unsigned i = 0; i < kThreads; ++i) {
       float expected = 0;
       for (int n = 0; n < tiles; ++n) expected += static_cast<float>(n + 1) * (n * kThreads + kThreads - 1 - i);
-      ASSERT_EQ(result[i], expected) << kStages << " stages, " << tiles << " tiles, thread " << i;
+      ASSERT_EQ(result[i], expected) << kPipelineDepth << " stages, " << tiles << " tiles, thread " << i;
     }
   }
 }

@@ -86,8 +86,9 @@ std::vector<Real> hard_cases() {
     if (!std::isfinite(next)) next = std::copysign(std::ldexp(1.0, Format::kMostExponent + 1), x);
     add(static_cast<Real>((x + next) / 2));
   }
-  using Limits = std::numeric_limits<Real>;
-  for (const Real x : {Limits::max(), Limits::min(), Limits::denorm_min(), Limits::infinity(), Limits::quiet_NaN()}) {
+  using Roofline = std::numeric_limits<Real>;
+  for (const Real x :
+       {Roofline::max(), Roofline::min(), Roofline::denorm_min(), Roofline::infinity(), Roofline::quiet_NaN()}) {
     cases.push_back(x);
     cases.push_back(-x);
   }

@@ -13,11 +13,11 @@ namespace emulator {
 /// A rounded float as an integer the way a GPU converts: out-of-range values become the nearest limit, NaN becomes 0.
 template <class Integer>
 Integer saturated(float rounded) {
-  using Limits = std::numeric_limits<Integer>;
-  constexpr auto end = static_cast<float>(Limits::max() / 2 + 1) * 2.0f;  // the first power of two that does not fit
+  using Roofline = std::numeric_limits<Integer>;
+  constexpr auto end = static_cast<float>(Roofline::max() / 2 + 1) * 2.0f;  // the first power of two that does not fit
   if (rounded != rounded) return 0;
-  if (rounded < static_cast<float>(Limits::min())) return Limits::min();
-  if (rounded >= end) return Limits::max();
+  if (rounded < static_cast<float>(Roofline::min())) return Roofline::min();
+  if (rounded >= end) return Roofline::max();
   return static_cast<Integer>(rounded);
 }
 

@@ -1,0 +1,97 @@
+/// @file
+/// `dispatch`: what a user calls. It has no new kernel, it chooses among three.
+///
+/// Idea: the choice follows from what each kernel runs out of.
+/// - lmha walks the L positions one after the other, however few heads there are. Its time is L times the position of
+///   its slowest block, and a position can be made shorter (dispatch/lmha.cu). While multiprocessors are idle, the
+///   columns of a head are spread over several blocks, of at least 32 columns each. Where Dk <= 64, two threads share a
+///   column instead of one.
+/// - lmha_low_occupancy also shares the positions out, but reads q and k once for every column. Its time grows with
+///   B H Dv, and is less than a walk of lmha only while B H Dv is small against the number of multiprocessors.
+/// - atomic takes any Dk, and is left for Dk > 256, whose states the other two cannot keep in registers.
+/// So dispatch uses lmha_low_occupancy where B H Dv is at most kColumnsPerMultiprocessor times the multiprocessors,
+/// else lmha, else atomic. The factor is where the measured times of the two kernels cross (README.md has the
+/// measurement). The number of multiprocessors is that of the GPU at hand.
+/// Grows out of: 6_lmha.cu
+/// Improves on: each of `atomic`, `lmha` and `lmha_low_occupancy` is the right kernel for some problems only, and
+/// `lmha` takes neither Dk > 64 nor Dv > 128.
+/// Unchanged: the equation, shapes and bytes of the kernel that it picks.
+/// Bound by: what bounds the kernel that it picks.
+/// Requires: Dv <= 1024 where Dk > 256.
+/// Weakness: the factor was measured on one GPU at two widths. The best of the three kernels is still bound by
+/// positions that follow one another, which chapter 02 changes.
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <climits>
+
+#include "01_linear_attention/causal_dot_product/dispatch/lmha.hpp"
+#include "common/ceil_div.hpp"
+#include "common/device/device.hpp"
+
+namespace tutorial::causal_dot_product {
+namespace {
+
+/// Up to so many value columns of all heads per multiprocessor, lmha_low_occupancy is faster than lmha.
+constexpr int kColumnsPerMultiprocessor = 8;
+
+struct Choice {
+  enum { kAtomic, kLmha, kLmhaLowOccupancy } kernel;
+  LmhaPlan plan;
+};
+
+Choice choose(const Arguments& a) {
+  const int multiprocessors = multiprocessor_count();
+  const std::int64_t heads = std::int64_t(a.B) * a.H;
+  if (lmha_low_occupancy_unsupported(a).empty() &&
+      heads * a.Dv <= std::int64_t(kColumnsPerMultiprocessor) * multiprocessors) {
+    return {Choice::kLmhaLowOccupancy, {}};
+  }
+  if (a.Dk <= kLmhaMaxKeyDim) {
+    // As many blocks as find an idle multiprocessor, of whole warps, and none wider than a block can be.
+    const int fewest = ceil_div(a.Dv, lmha_max_columns(a.Dk)), most = ceil_div(a.Dv, 32);
+    const int wanted = int(std::clamp<std::int64_t>(multiprocessors / heads, fewest, most));
+    const int columns = ((a.Dv - 1) / wanted / 32 + 1) * 32;
+    return {Choice::kLmha, {ceil_div(a.Dv, columns), a.Dk <= 64 && columns <= 64}};
+  }
+  return {Choice::kAtomic, {}};
+}
+
+}  // namespace
+
+void dispatch(const Arguments& a) {
+  const Choice choice = choose(a);
+  switch (choice.kernel) {
+    case Choice::kLmhaLowOccupancy:
+      return lmha_low_occupancy(a);
+    case Choice::kLmha:
+      return planned_lmha(a, choice.plan);
+    case Choice::kAtomic:
+      return atomic(a);
+  }
+}
+
+std::string dispatch_note(const Arguments& a) {
+  const Choice choice = choose(a);
+  switch (choice.kernel) {
+    case Choice::kLmhaLowOccupancy:
+      return "lmha_low_occupancy";
+    case Choice::kLmha: {
+      const int blocks = choice.plan.blocks_per_head;
+      return "lmha, " + std::to_string(blocks) + (blocks == 1 ? " block" : " blocks") + " per head" +
+             (choice.plan.two_threads_per_column ? ", two threads per column" : "");
+    }
+    case Choice::kAtomic:
+      return "atomic";
+  }
+  return "";
+}
+
+std::string dispatch_unsupported(const Arguments& a) {
+  if (a.L > INT_MAX - 64) return "L > 2^31 - 65: positions are counted in int";
+  if (std::int64_t(a.B) * a.H > INT_MAX) return "B H > 2^31 - 1: the grid's first dimension";
+  return a.Dk <= kLmhaMaxKeyDim ? "" : atomic_unsupported(a);
+}
+
+}  // namespace tutorial::causal_dot_product

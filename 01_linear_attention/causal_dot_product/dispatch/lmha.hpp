@@ -1,0 +1,23 @@
+#pragma once
+/// @file
+/// The kernel of `lmha` behind dispatch, for every Dk up to 256 and every way to cut a head.
+
+#include "01_linear_attention/linear_attention.hpp"
+
+namespace tutorial::causal_dot_product {
+
+/// The widest key that it takes.
+constexpr int kLmhaMaxKeyDim = 256;
+
+/// How it cuts a head.
+struct LmhaPlan {
+  int blocks_per_head = 1;              ///< each has some of the columns of S
+  bool two_threads_per_column = false;  ///< instead of one; for Dk <= 64 and blocks of up to 64 columns
+};
+
+/// Starts the kernel on current_stream(). A block takes at most lmha_max_columns(Dk) columns; the caller sees to that.
+/// @throws CudaError if the launch is refused
+void planned_lmha(const Arguments&, LmhaPlan);
+int lmha_max_columns(int Dk);  ///< the most value columns that a block takes
+
+}  // namespace tutorial::causal_dot_product

@@ -1,0 +1,153 @@
+/// @file
+/// Stage 9, `dispatch`: what a user calls. It adds no product of its own; it chooses how many segments and how wide a
+/// tile, and takes what the stages before do not support.
+///
+/// Idea: estimate the time of each launch plan and take the least. A walk takes as long as the chunks that one block has
+/// to do one after the other; a chunk takes longer when a multiprocessor has two blocks, but not twice as long. Segments
+/// divide the walk; they add a first walk over K and V, two more launches, and the states' way through memory. Tiles of
+/// half the width double the blocks without any of that, and read Q and K twice from the second-level cache.
+/// Grows out of: 8_sequence_parallel.cu; dispatch: the kernels are those of dispatch/walk.cu, and this file is the choice
+/// Improves on: `pipelined` leaves multiprocessors idle when there are few heads; `sequence_parallel` reads K and V twice
+/// and starts three kernels where one could do; neither supports every width.
+/// Unchanged: the kernels' products, shapes and bytes.
+/// Widths that the tensor-core kernels do not support, and rows that are not aligned, are computed in fp32 by `fused`, on
+/// copies of q, k, v and o.
+///
+/// Normaliser: o_t = scale q_t S_t / (scale q_t . z_t + eps) is computed inside the walk (dispatch/normalizer.cuh says
+/// how), so that its bytes are those of q, k, v and o, as without it. In fp32 `fused` runs a second time, with a column of
+/// ones for V, and a third kernel divides.
+/// Bound by, Requires: as the kernels that it chooses.
+/// Weakness: the times of a chunk are an H200's (README.md shows what the choice makes of them); on another GPU only their
+/// ratios matter. They were measured at Dk = Dv = 128 and are interpolated for other widths.
+
+#include <cuda_runtime.h>
+
+#include "02_chunkwise/linear_attention.hpp"
+#include "02_chunkwise/linear_attention/dispatch/walk.hpp"
+#include "02_chunkwise/normalized.hpp"
+#include "common/device/fp32_copies.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/memory.cuh"
+#include "common/device/workspace.hpp"
+
+namespace tutorial::linear_attention {
+namespace {
+
+using namespace tile;
+
+constexpr WalkTimes kTimes{.narrow = {.walk = {2.0, 3.6}, .states = {0.7, 1.2}},
+                           .wide = {.walk = {2.9, 5.3}, .states = {0.9, 1.8}}};
+
+LaunchPlan choose(const Bf16Arguments& a) {
+  return fastest_launch_plan(extents_of(a), kTimes);
+}
+
+std::string describe(const Bf16Arguments& a) {
+  if (const std::string reason = tensor_core_unsupported(a); !reason.empty()) return "fused in fp32: " + reason;
+  const LaunchPlan plan = choose(a);
+  const std::string tile = std::to_string(plan.columns) + " columns a block";
+  if (plan.segments == 1) return "pipelined, " + tile;
+  return "sequence_parallel, " + std::to_string(plan.segments) + " segments, " + tile;
+}
+
+FloatArguments in_fp32(const Bf16Arguments& a, const Fp32Copies& copies) {
+  return {a.B,
+          a.H,
+          a.L,
+          a.Dk,
+          a.Dv,
+          a.C,
+          a.scale,
+          read_only(copies.q),
+          read_only(copies.k),
+          read_only(copies.v),
+          a.initial_state,
+          copies.o,
+          a.final_state};
+}
+
+/// `fused` on copies in fp32, which leaves o there. Returns its arguments.
+FloatArguments fused_in_fp32(const Bf16Arguments& a) {
+  const Fp32Copies copies(a,
+                          workspace<float>("linear_attention: q, k, v, o in fp32", std::size_t(Fp32Copies::count(a))));
+  copies.load(a);
+  const FloatArguments f = in_fp32(a, copies);
+  fused(f);
+  return f;
+}
+
+__global__ void one_kernel(float* one) {
+  store_global(one, 1.0f);
+}
+
+/// o[t] = numerators[t] / (denominators[t] + eps), one warp per row. Grid ceil(B H L / rows of a block).
+__global__ void divide_kernel(Bf16Arguments a, View<float> numerators, View<float> denominators, float eps) {
+  const std::int64_t row = std::int64_t(blockIdx.x) * blockDim.y + threadIdx.y, head = row / a.L, t = row % a.L;
+  if (head >= std::int64_t(a.B) * a.H) return;
+  const std::int64_t b = head / a.H, h = head % a.H;
+  const float factor = 1.0f / (load_global(denominators.row(b, h, t)) + eps);
+  for (int j = int(threadIdx.x); j < a.Dv; j += 32) {
+    store_global(a.o.row(b, h, t) + j, __float2bfloat16(factor * load_global(numerators.row(b, h, t) + j)));
+  }
+}
+
+}  // namespace
+
+void dispatch(const Bf16Arguments& a) {
+  if (tensor_core_unsupported(a).empty()) return walk(a, choose(a));
+  const FloatArguments f = fused_in_fp32(a);
+  convert(a.B, a.H, a.L, a.Dv, f.o, a.o);
+}
+
+void dispatch_normalized(const NormalizedBf16Arguments& n) {
+  const Bf16Arguments& a = n.attention;
+  if (tensor_core_unsupported(a).empty()) return walk(a, choose(a), &n.normalizer);
+  const FloatArguments f = fused_in_fp32(a);
+  // The denominators: V is one column of ones, a single element that all rows are views of.
+  const std::int64_t rows = std::int64_t(a.B) * a.H * a.L;
+  auto* memory = workspace<float>("linear_attention: denominators", std::size_t(rows) + 1);
+  launch(one_kernel, {1, 1}, memory);
+  FloatArguments d = f;
+  d.Dv = 1;
+  d.v = {memory, 0, 0, 0};
+  d.o = packed(memory + 1, a.H, a.L, 1);
+  d.initial_state = packed(n.normalizer.initial_z, a.H, a.Dk, 1);
+  d.final_state = packed(n.normalizer.final_z, a.H, a.Dk, 1);
+  fused(d);
+  constexpr unsigned kRows = 8;  // of a block
+  launch(divide_kernel, {unsigned((rows - 1) / kRows + 1), dim3(32, kRows)}, a, f.o, d.o, n.normalizer.eps);
+}
+
+std::string dispatch_unsupported(const Bf16Arguments& a) {
+  if (tensor_core_unsupported(a).empty()) return "";
+  if (const std::string reason = convert_unsupported(a.B, a.H, a.L); !reason.empty()) return reason;
+  return fused_unsupported(in_fp32(a, Fp32Copies(a, nullptr)));
+}
+
+std::string dispatch_normalized_unsupported(const NormalizedBf16Arguments& n) {
+  return dispatch_unsupported(n.attention);
+}
+
+std::string dispatch_note(const Bf16Arguments& a) {
+  return describe(a);
+}
+
+std::string dispatch_normalized_note(const NormalizedBf16Arguments& n) {
+  return describe(n.attention);
+}
+
+std::int64_t dispatch_memory(const Bf16Arguments& a) {
+  if (tensor_core_unsupported(a).empty()) return launch_plan_memory(extents_of(a), choose(a));
+  return std::int64_t(sizeof(float)) * Fp32Copies::count(a);
+}
+
+std::int64_t dispatch_normalized_memory(const NormalizedBf16Arguments& n) {
+  const Bf16Arguments& a = n.attention;
+  const std::int64_t heads = std::int64_t(a.B) * a.H;
+  if (!tensor_core_unsupported(a).empty()) {
+    return dispatch_memory(a) + std::int64_t(sizeof(float)) * (heads * a.L + 1);
+  }
+  return dispatch_memory(a) + std::int64_t(sizeof(float)) * heads * (choose(a).segments - 1) * a.Dk;
+}
+
+}  // namespace tutorial::linear_attention

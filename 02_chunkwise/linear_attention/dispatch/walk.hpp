@@ -1,0 +1,17 @@
+#pragma once
+/// @file
+/// The kernels behind dispatch, for every plan of the launch.
+
+#include "02_chunkwise/linear_attention.hpp"
+#include "02_chunkwise/normalized.hpp"
+#include "common/tile/launch_plan.hpp"
+
+namespace tutorial::linear_attention {
+
+/// Starts the kernels of a plan, whose `starts` they compute, on current_stream(). Requires: an empty
+/// tile::tensor_core_unsupported().
+/// @param normalizer null: o is not normalised
+/// @throws CudaError if the memory is not there or a launch is refused
+void walk(const Bf16Arguments&, const tile::LaunchPlan&, const Normalizer* normalizer = nullptr);
+
+}  // namespace tutorial::linear_attention

@@ -1,0 +1,24 @@
+#pragma once
+/// @file
+/// How the walk is spread over the GPU, and what it needs: for `sequence_parallel` and dispatch.
+
+#include "03_gla/gla.hpp"
+#include "common/tile/launch_plan.hpp"
+
+namespace tutorial::gla {
+
+using tile::LaunchPlan;
+
+/// prepare() and the kernels of `sequence_parallel` in this plan, whose `starts` they compute. Requires: an empty
+/// subchunk_walk_unsupported().
+/// @throws CudaError if the memory is not there or a launch is refused
+void walk(const Bf16Arguments&, LaunchPlan);
+/// Bytes of its workspace.
+std::int64_t walk_memory(const Bf16Arguments&, const LaunchPlan&);
+/// Bytes that its kernels ask global memory for or give to it, whether or not a cache serves them.
+std::int64_t walk_bytes_moved(const Bf16Arguments&, const LaunchPlan&);
+
+/// The plan that dispatch chooses where the tensor-core stages support the problem.
+LaunchPlan dispatch_plan(const Bf16Arguments&);
+
+}  // namespace tutorial::gla

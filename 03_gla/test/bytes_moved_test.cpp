@@ -1,0 +1,41 @@
+/// @file
+/// The bytes that dispatch states are those that the emulator counts.
+
+#include "03_gla/gla/launch_plan.hpp"
+#include "03_gla/test/stages.hpp"
+#include "common/chapter/machine.hpp"
+
+#if TUTORIAL_EMULATOR
+
+namespace tutorial::gla {
+namespace {
+
+void expect_counted(const Call& call, int columns, int segments) {
+  const Bf16Arguments a = Bf16Arguments::bind(call);
+  const LaunchPlan plan = tile::make_launch_plan(a.L, columns, segments);
+  reset_kernel_counts();
+  walk(a, plan);
+  const KernelCounts counts = kernel_counts();
+  EXPECT_EQ(double(walk_bytes_moved(a, plan)), counts.bytes_read + counts.bytes_written)
+      << columns << " columns, " << plan.segments << " segments";
+}
+
+TEST(BytesMovedTest, IsWhatIsCounted) {
+  for (const auto& [L, Dk, Dv] : {std::array<std::int64_t, 3>{200, 128, 128}, {1, 16, 16}, {577, 48, 144}}) {
+    SCOPED_TRACE("L " + std::to_string(L) + ", Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
+    const Problem problem = gla_problem(2, 2, L, Dk, Dv);
+    const Stage& stage = find_stage(gla_operator(), "dispatch");
+    StageTensors tensors(gla_operator(), problem, stage.processor, storage_of(stage), Dtype::fp32);
+    for (const int columns : {64, 128}) {
+      for (const int segments : {1, 3, 100}) {
+        expect_counted(tensors.call(), columns, segments);
+        expect_counted(tensors.graph_call(), columns, segments);  // without states
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutorial::gla
+
+#endif

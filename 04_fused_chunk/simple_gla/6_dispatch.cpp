@@ -1,0 +1,75 @@
+/// @file
+/// `dispatch`: what a user calls. It adds no kernel, it chooses one.
+///
+/// Idea: estimate the time of each way to compute the problem on this GPU, and take the shortest. For the walk that is
+/// chapter 02's estimate, with the times of a chunk with scalar gates: how many segments, how wide a tile; one segment
+/// is `fused`. The time of `two_kernels` is that of its launches, of its walk or the bytes of its first kernel,
+/// whichever is longer, and of the bytes of its second kernel.
+/// Grows out of: 03_gla/gla/10_dispatch.cpp
+/// Improves on: `sequence_parallel` takes as many segments as fill the GPU once, whatever they cost; for short
+/// sequences `two_kernels` is faster; none of them supports every width.
+/// Unchanged: the kernels, shapes and bytes of the stage that it chooses.
+/// Bound by, Requires: as the stage that it chooses. Where Dk > 128 and the tiles of the walk do not fit into this
+/// GPU's shared memory, it chooses `two_kernels`. Widths that are no multiple of 16, widths too large for the
+/// registers, and unaligned rows go to chapter 03's dispatch (dispatch/as_gla.hpp).
+/// Weakness: estimates. Where two ways take about as long, it may choose the slower one. The times were measured on an
+/// H200 at Dk = Dv = 128.
+
+#include <algorithm>
+
+#include "04_fused_chunk/simple_gla/dispatch/as_gla.hpp"
+#include "04_fused_chunk/simple_gla/launch_plan.hpp"
+#include "common/ceil_div.hpp"
+
+namespace tutorial::simple_gla {
+namespace {
+
+// Measured on an H200.
+constexpr tile::WalkTimes kTimes{.narrow = {.walk = {2.5, 4.1}, .states = {0.9, 1.3}},
+                                 .wide = {.walk = {3.5, 6.0}, .states = {1.3, 2.4}}};
+constexpr double kTwoLaunches = 5, kStatesOfChunk = 0.9;  // microseconds
+constexpr double kBytesPerMicrosecond = 3.7e6;
+
+/// The estimated time of `two_kernels` in microseconds. About half of its bytes are moved by either kernel; those of
+/// initial and final state, which the estimates of the walk leave out, too, are not among them.
+double two_kernels_time(Bf16Arguments a) {
+  a.initial_state.data = nullptr;
+  a.final_state.data = nullptr;
+  const double half = double(two_kernels_bytes_moved(a)) / 2 / kBytesPerMicrosecond;
+  return kTwoLaunches + std::max(kStatesOfChunk * ceil_div(a.L, 64), half) + half;
+}
+
+}  // namespace
+
+Choice dispatch_choice(const Bf16Arguments& a) {
+  const tile::Extents extents = tile::extents_of(a);
+  const LaunchPlan plan = tile::fastest_launch_plan(extents, kTimes);
+  return {!fused_unsupported(a).empty() || two_kernels_time(a) < tile::estimated_time(extents, kTimes, plan), plan};
+}
+
+void dispatch(const Bf16Arguments& a) {
+  if (!two_kernels_unsupported(a).empty()) return dispatch_as_gla(a);
+  const Choice choice = dispatch_choice(a);
+  choice.two_kernels ? two_kernels(a) : walk(a, choice.plan);
+}
+
+std::string dispatch_unsupported(const Bf16Arguments& a) {
+  return two_kernels_unsupported(a).empty() ? "" : as_gla_unsupported(a);
+}
+
+std::string dispatch_note(const Bf16Arguments& a) {
+  if (!two_kernels_unsupported(a).empty()) return "gla's dispatch, " + as_gla_note(a);
+  const Choice choice = dispatch_choice(a);
+  if (choice.two_kernels) return "two_kernels";
+  const std::string columns = std::to_string(choice.plan.columns) + " columns a block";
+  if (choice.plan.segments == 1) return "fused, " + columns;
+  return "sequence_parallel, " + std::to_string(choice.plan.segments) + " segments, " + columns;
+}
+
+std::int64_t dispatch_memory(const Bf16Arguments& a) {
+  if (!two_kernels_unsupported(a).empty()) return as_gla_memory(a);
+  const Choice choice = dispatch_choice(a);
+  return choice.two_kernels ? two_kernels_memory(a) : walk_memory(a, choice.plan);
+}
+
+}  // namespace tutorial::simple_gla

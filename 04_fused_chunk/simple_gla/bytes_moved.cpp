@@ -1,0 +1,77 @@
+/// @file
+/// The bytes that the tensor-core stages' kernels ask global memory for or give to it.
+
+#include <algorithm>
+
+#include "04_fused_chunk/simple_gla/launch_plan.hpp"
+#include "common/ceil_div.hpp"
+#include "common/tile/carried_bytes.hpp"
+
+namespace tutorial::simple_gla {
+namespace {
+
+constexpr int kChunkLength = 64, kWarps = 4;
+
+std::int64_t heads(const Bf16Arguments& a) {
+  return std::int64_t(a.B) * a.H;
+}
+
+/// The initial and the final state, as far as they are there.
+int outer_states(const Bf16Arguments& a) {
+  return (a.initial_state.data != nullptr) + (a.final_state.data != nullptr);
+}
+
+/// Of the kernels for the states of segments, per head.
+std::int64_t segment_bytes(const Bf16Arguments& a, const LaunchPlan& plan) {
+  const int count = plan.segments - 1;
+  if (count == 0) return 0;
+  const std::int64_t rows = std::int64_t(count) * plan.length, tiles = ceil_div(a.Dv, plan.columns);
+  const std::int64_t first_gates = count * (kWarps - 1) * 4 * kChunkLength;  // every warp reads a segment's first
+  const std::int64_t keys_and_gates = tiles * (rows * (2 * a.Dk + 4) + first_gates), values = rows * 2 * a.Dv;
+  const std::int64_t states_and_decays = 4 * count * (std::int64_t(a.Dk) * a.Dv + 1);
+  return keys_and_gates + values + states_and_decays +
+         tile::carried_bytes(a.Dk, a.Dv, count, a.initial_state.data != nullptr, 1);
+}
+
+/// Of the walk, per head.
+std::int64_t outputs_bytes(const Bf16Arguments& a, const LaunchPlan& plan) {
+  const std::int64_t tiles = ceil_div(a.Dv, plan.columns), L = a.L;
+  std::int64_t first_gates = 0;  // every warp reads those of a segment's first chunk
+  for (int segment = 0; segment < plan.segments; ++segment) {
+    first_gates += (kWarps - 1) * 4 * std::min(kChunkLength, a.L - segment * plan.length);
+  }
+  const int states = outer_states(a) + plan.segments - 1;
+  return tiles * (L * (2 * 2 * a.Dk + 4) + first_gates) + L * 2 * 2 * a.Dv + 4 * states * std::int64_t(a.Dk) * a.Dv;
+}
+
+}  // namespace
+
+std::int64_t walk_bytes_moved(const Bf16Arguments& a, const LaunchPlan& plan) {
+  return heads(a) * (segment_bytes(a, plan) + outputs_bytes(a, plan));
+}
+
+std::int64_t fused_bytes_moved(const Bf16Arguments& a) {
+  return walk_bytes_moved(a, tile::make_launch_plan(a.L, tile::block_columns(tile::extents_of(a)), 1));
+}
+
+std::int64_t two_kernels_bytes_moved(const Bf16Arguments& a) {
+  constexpr int kTile = 64;  // rows and columns of a state in a block of the first kernel
+  const std::int64_t row_tiles = ceil_div(a.Dk, kTile), column_tiles = ceil_div(a.Dv, kTile);
+  const std::int64_t blocks = ceil_div(a.Dv, tile::widest_tile(tile::extents_of(a)));  // of the second, for a chunk
+  const std::int64_t positions = heads(a) * a.L;
+  const std::int64_t in = positions * (2 * a.Dk * column_tiles + 2 * a.Dv * row_tiles + 4 * row_tiles * column_tiles);
+  const std::int64_t out = positions * ((2 + 2) * a.Dk * blocks + (2 + 2) * a.Dv + 4 * blocks);
+  return in + out + 2 * two_kernels_memory(a) + 4 * outer_states(a) * heads(a) * a.Dk * a.Dv;
+}
+
+std::int64_t sequence_parallel_bytes_moved(const Bf16Arguments& a) {
+  return walk_bytes_moved(a, tile::one_wave(tile::extents_of(a)));
+}
+
+std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
+  if (!two_kernels_unsupported(a).empty()) return -1;
+  const Choice choice = dispatch_choice(a);
+  return choice.two_kernels ? two_kernels_bytes_moved(a) : walk_bytes_moved(a, choice.plan);
+}
+
+}  // namespace tutorial::simple_gla

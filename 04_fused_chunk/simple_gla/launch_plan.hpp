@@ -1,0 +1,29 @@
+#pragma once
+/// @file
+/// How the walk is spread over the GPU, and what it needs: for `sequence_parallel` and dispatch.
+
+#include "04_fused_chunk/simple_gla.hpp"
+#include "common/tile/launch_plan.hpp"
+
+namespace tutorial::simple_gla {
+
+using tile::LaunchPlan;
+
+/// The kernels of `sequence_parallel` in this plan, whose `starts` they compute. With one segment there is one kernel,
+/// that of `fused`. Requires: an empty fused_unsupported().
+/// @throws CudaError if the memory is not there or a launch is refused
+void walk(const Bf16Arguments&, LaunchPlan);
+/// Bytes of its workspace.
+std::int64_t walk_memory(const Bf16Arguments&, const LaunchPlan&);
+/// Bytes that its kernels ask global memory for or give to it, whether or not a cache serves them.
+std::int64_t walk_bytes_moved(const Bf16Arguments&, const LaunchPlan&);
+
+/// What dispatch chooses where two_kernels_unsupported() is empty.
+struct Choice {
+  bool two_kernels;
+  LaunchPlan plan;  ///< of the walk, else
+};
+/// What dispatch chooses for the problem.
+Choice dispatch_choice(const Bf16Arguments&);
+
+}  // namespace tutorial::simple_gla

@@ -1,0 +1,144 @@
+/// @file
+/// Stage 10, `fused`: the walk computes the outputs, and no state is in memory.
+///
+/// Idea: Q S_{n-1} and K S_{n-1} have the same factor, the state, and its fragments are in the registers of the warp
+/// that walks. So the walk multiplies each fragment by K and by Q while it has it, and P by v_new. Neither v_new nor a
+/// state leaves the chip, whatever the length: two kernels, prepare() and this one.
+/// Grows out of: 9_residual.cu
+/// Improves on: `residual` writes v_new and every chunk's state and reads them again, 4 Dv + 4 Dk Dv / 64 bytes per
+/// position, so that another kernel can compute the outputs.
+/// Unchanged: T, P, and the products of the walk.
+///
+/// Equation:
+///
+///     residual = V - K S,  v_new = T residual,  O_n = scale (Q S + P v_new),  S = S + K^T v_new    for each chunk n
+///
+/// All four warps do the same with their columns: load, multiply, store. O is transposed like everything in the walk,
+/// O^T = S^T Q^T + v_new^T P^T, and is transposed back on its way to memory (movmatrix.cuh).
+///
+/// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; beta [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32.
+/// Thread mapping: block (tile, h, b) walks over the chunks of a head with 64 columns of Dv, 16 for each of its four
+/// warps; one barrier per chunk; the loads of the next chunk are under way.
+/// Resources: at Dk = 128 118 KB of shared memory; of a thread's registers 64 for S, 32 for O, 32 for sums.
+/// Work: prepare()'s, and 6 Dk Dv + 240 Dv operations per position on tensor cores.
+/// Bytes: v and o once; q, k, T and P once for each tile of 64 columns, from the second-level cache after the first,
+/// and q and k once in prepare().
+/// Bound by: latency. A chunk is three products that wait for each other, and the same warp also loads, computes
+/// outputs and stores them before the next chunk begins.
+/// Requires: as `tensor_core`, and shared memory as above, at Dk > 128 182 KB.
+/// Weakness: that line of work. Nothing in the walk needs the outputs.
+/// Source: a kernel that prepares before one that walks: FlashKDA (Moonshot AI), for a related operator.
+
+#include <cuda_runtime.h>
+
+#include <utility>
+
+#include "05_deltanet_wy/delta_rule/fragments.cuh"
+#include "05_deltanet_wy/delta_rule/prepared.hpp"
+#include "05_deltanet_wy/delta_rule/walk_chunk.cuh"
+#include "common/ceil_div.hpp"
+#include "common/device/cp_async.cuh"
+#include "common/device/device.hpp"
+#include "common/device/hide_from_compiler.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/workspace.hpp"
+#include "common/parts.hpp"
+#include "common/tile/load_tile.cuh"
+#include "common/tile/requirements.hpp"
+#include "common/tile/select_shape.cuh"
+#include "common/tile/state.cuh"
+#include "common/tile/store_tile.cuh"
+
+namespace tutorial::delta_rule {
+namespace {
+
+using namespace tile;  // tiles and states
+
+constexpr int kColumns = 64;  // of a block
+using ValueTile = SwizzledTile<kColumns>;
+
+__host__ __device__ constexpr int column_tiles(int width) {
+  return (width - 1) / kColumns + 1;
+}
+
+/// What the walk reads of a chunk, in shared memory.
+template <class Shape>
+struct Tiles {
+  uint4 T[2 * kBlockUnits], P[kBlockUnits];
+  __nv_bfloat16 K[kChunk * Shape::kDk], V[kChunk * kColumns], Q[kChunk * Shape::kDk];
+};
+
+template <class Shape>
+constexpr std::size_t kSharedBytes = 2 * sizeof(Tiles<Shape>) + sizeof(__nv_bfloat16) * kChunk* kColumns;
+
+/// Grid (tiles of Dv, H, B).
+template <class Shape>
+__global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) walk_kernel(Bf16Arguments a, Prepared x) {
+  constexpr int kDk = Shape::kDk;
+  const int b = int(blockIdx.z), h = int(blockIdx.y), first = int(blockIdx.x) * kColumns;
+  const int columns = min(kColumns, a.Dv - first), warp_column = warp_index() * 16;
+  auto* tiles = dynamic_shared<Tiles<Shape>>();                                              // two
+  auto* staging = reinterpret_cast<__nv_bfloat16*>(tiles + 2) + warp_index() * kChunk * 16;  // O on its way to memory
+  const auto load = [&](int n) {
+    Tiles<Shape>& to = tiles[n % 2];
+    const int t = n * kChunk, b = hide_from_compiler(int(blockIdx.z));
+    const std::int64_t chunk = (std::int64_t(b) * a.H + h) * x.N + n;
+    load_units_async<2 * kBlockUnits>(int(threadIdx.x), to.T, x.T + chunk * 2 * kBlockUnits);
+    load_tile_async(SwizzledTile<kDk>{to.K}, a.k.row(b, h, t), a.k.stride_l, a.L - t, a.Dk);
+    load_tile_async(ValueTile{to.V}, a.v.row(b, h, t) + first, a.v.stride_l, a.L - t, columns);
+    load_units_async<kBlockUnits>(int(threadIdx.x), to.P, x.P + chunk * kBlockUnits);
+    load_tile_async(SwizzledTile<kDk>{to.Q}, a.q.row(b, h, t), a.q.stride_l, a.L - t, a.Dk);
+    cp_async_commit();
+  };
+  load(0);
+  typename Shape::State S;
+  load_state<Shape>(S, a.initial_state.data ? a.initial_state.row(b, h, 0) + first : nullptr, a.initial_state.stride_l,
+                    a.Dk, columns);
+  for (int n = 0; n < x.N; ++n) {
+    cp_async_wait<0>();
+    __syncthreads();
+    if (n + 1 < x.N) load(n + 1);
+    Tiles<Shape>& from = tiles[n % 2];
+    const SwizzledTile<kDk> K{from.K}, Q{from.Q};
+
+    WarpColumns O = {};
+    const auto pass_on_state = [&](int d, const uint4& s) { add_state_rows(O, Q, d, s); };
+    const auto pass_on_v_new = [&](int i, const uint4& v_new) { add_scores(O, from.P, i, v_new); };
+    WarpFragments residual;
+    subtract_product<kDk>(residual, ValueTile{from.V}, warp_column, K, S[0], pass_on_state);
+    add_v_new<kDk>(S[0], residual, from.T, K, pass_on_v_new);
+    const int t = n * kChunk;
+    store_warp_output(a.o.row(b, h, t) + first + warp_column, a.o.stride_l, a.L - t, columns - warp_column, O, a.scale,
+                      staging);
+  }
+  if (a.final_state.data) {
+    store_state<Shape>(a.final_state.row(b, h, 0) + first, S, a.final_state.stride_l, a.Dk, columns);
+  }
+}
+
+}  // namespace
+
+void fused(const Bf16Arguments& a) {
+  const Prepared x = prepare(a);
+  end_part("prepare");
+  const int tiles = column_tiles(a.Dv);
+  const auto grid = [&](int blocks) { return dim3(unsigned(blocks), unsigned(a.H), unsigned(a.B)); };
+  select_shape(a.Dk, [&]<class Shape>(Shape) {
+    launch(walk_kernel<Shape>, {grid(tiles), kThreads, kSharedBytes<Shape>}, a, x);
+    end_part("walk");
+  });
+}
+
+std::string fused_unsupported(const Bf16Arguments& a) {
+  if (const std::string reason = tensor_core_unsupported(a); !reason.empty()) return reason;
+  std::size_t bytes = 0;
+  select_shape(a.Dk, [&]<class Shape>(Shape) { bytes = kSharedBytes<Shape>; });
+  if (bytes <= std::size_t(shared_memory_per_block())) return "";
+  return "two chunks do not fit into a block's shared memory on this GPU";
+}
+
+std::int64_t fused_memory(const Bf16Arguments& a) {
+  return prepared_memory(a);
+}
+
+}  // namespace tutorial::delta_rule

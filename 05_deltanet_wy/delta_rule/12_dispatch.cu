@@ -1,0 +1,147 @@
+/// @file
+/// Stage 12, `dispatch`: what a user calls.
+///
+/// Idea: choose a kernel that supports the problem. On tensor cores that is the walk of `specialized_warps` in the form
+/// of dispatch/walk.cu, with every width and with normalised keys. A GPU whose blocks have too little shared memory for
+/// that walk uses `split_inverse`. Widths that are no multiple of 16 or too large, rows that are not aligned, and what
+/// `split_inverse` does not support, are computed in fp32: one kernel copies each of q, k and v, one copies the result
+/// back. In fp32 the choice is between two stages. In `recurrent_gpu` a block walks position after position. In
+/// `chunk_gpu` most of the work has one block for each chunk, and the walk is one of chunks, at the price of two fifths
+/// more operations and four launches. The latter wins where few heads leave multiprocessors idle and there are many
+/// chunks; where heads fill the GPU, operations count, and the former wins.
+/// Grows out of: 11_specialized_warps.cu; dispatch: the kernel is in dispatch/walk.cu; here is the choice
+/// Improves on: `specialized_warps` supports Dk <= 128 alone, no keys that it has to normalise, and has 64 columns per
+/// block, so that with 32 heads half of an H200's multiprocessors have no block.
+/// Unchanged: the kernels, shapes and bytes of what it chooses.
+///
+/// The estimate behind the choice in fp32: a step of a walk has a latency, and work for each block that shares the
+/// multiprocessor; what has one block for each chunk is shared out evenly over the multiprocessors.
+///
+/// Bound by, requires: as what it chooses; a chunk of `chunk_gpu` has 64 positions, whatever C is.
+/// Weakness: the constants follow from counting instructions. Rows that are only not aligned, or widths that are no
+/// multiple of 16, could be copied to bf16 rows that are.
+
+#include <cuda_runtime.h>
+
+#include "05_deltanet_wy/delta_rule.hpp"
+#include "05_deltanet_wy/delta_rule/dispatch/walk.hpp"
+#include "05_deltanet_wy/delta_rule/prepared.hpp"
+#include "common/ceil_div.hpp"
+#include "common/device/convert.cuh"
+#include "common/device/device.hpp"
+#include "common/device/workspace.hpp"
+#include "common/parts.hpp"
+
+namespace tutorial::delta_rule {
+namespace {
+
+constexpr int kChunk = 64, kWalkColumns = 32;  // of the blocks of both walks in fp32
+
+// Microseconds at Dk = 128, of a block.
+constexpr double kPosition = 0.15, kPositionWork = 0.08;  // recurrent_gpu: a step
+constexpr double kChunkStep = 3, kChunkStepWork = 5;      // chunk_gpu: a step of its walk
+constexpr double kChunkWork = 30;                         // chunk_gpu: T, W and U, outputs of 64 columns
+constexpr double kLaunches = 10;                          // chunk_gpu has three more
+
+double ceil_div(double count, int by) {
+  return double((std::int64_t(count) - 1) / by + 1);
+}
+
+bool recurrent_is_faster(const FloatArguments& a) {
+  const int multiprocessors = multiprocessor_count();
+  const double heads = double(a.B) * a.H, N = ceil_div(a.L, kChunk), width = a.Dk / 128.0;
+  const double walks = ceil_div(heads * ceil_div(a.Dv, kWalkColumns), multiprocessors);  // per multiprocessor
+  const double chunks = ceil_div(heads * N * ceil_div(a.Dv, 64), multiprocessors);
+  return a.L * (kPosition + walks * kPositionWork * width) <
+         kLaunches + N * (kChunkStep + walks * kChunkStepWork * width) + chunks * kChunkWork * width;
+}
+
+bool picks_recurrent(const FloatArguments& a) {
+  if (!recurrent_gpu_unsupported(a).empty()) return false;
+  return !chunk_gpu_unsupported(a).empty() || recurrent_is_faster(a);
+}
+
+/// q, k, v and o in fp32.
+struct Copies {
+  View<float> q, k, v, o;
+
+  static std::int64_t count(const Bf16Arguments& a) {
+    return 2 * std::int64_t(a.B) * a.H * a.L * (std::int64_t(a.Dk) + a.Dv);
+  }
+  /// @param memory of count() elements
+  Copies(const Bf16Arguments& a, float* memory) {
+    const std::int64_t rows = std::int64_t(a.B) * a.H * a.L;
+    q = packed(memory, a.H, a.L, a.Dk);
+    k = packed(q.data + rows * a.Dk, a.H, a.L, a.Dk);
+    v = packed(k.data + rows * a.Dk, a.H, a.L, a.Dv);
+    o = packed(v.data + rows * a.Dv, a.H, a.L, a.Dv);
+  }
+  Copies() = default;  // where only sizes are of interest
+};
+
+/// The same problem in fp32.
+FloatArguments in_fp32(const Bf16Arguments& a, const Copies& copies) {
+  const auto read = [](const View<float>& x) { return View<const float>{x.data, x.stride_b, x.stride_h, x.stride_l}; };
+  return {a.B,
+          a.H,
+          a.L,
+          a.Dk,
+          a.Dv,
+          kChunk,
+          a.scale,
+          a.normalize_keys,
+          read(copies.q),
+          read(copies.k),
+          read(copies.v),
+          a.beta,
+          a.initial_state,
+          copies.o,
+          a.final_state};
+}
+
+void compute_in_fp32(const Bf16Arguments& a) {
+  const Copies copies(a, workspace<float>("delta_rule: q, k, v, o in fp32", std::size_t(Copies::count(a))));
+  convert(a.B, a.H, a.L, a.Dk, a.q, copies.q);
+  convert(a.B, a.H, a.L, a.Dk, a.k, copies.k);
+  convert(a.B, a.H, a.L, a.Dv, a.v, copies.v);
+  const FloatArguments f = in_fp32(a, copies);
+  picks_recurrent(f) ? recurrent_gpu(f) : chunk_gpu(f);
+  convert(a.B, a.H, a.L, a.Dv, copies.o, a.o);
+}
+
+}  // namespace
+
+void dispatch(const Bf16Arguments& a) {
+  if (walk_unsupported(a).empty()) {
+    const Prepared prepared = prepare(a);
+    end_part("prepare");
+    walk(a, prepared);
+    end_part("walk");
+  } else {
+    split_inverse_unsupported(a).empty() ? split_inverse(a) : compute_in_fp32(a);
+  }
+}
+
+std::string dispatch_unsupported(const Bf16Arguments& a) {
+  if (walk_unsupported(a).empty() || split_inverse_unsupported(a).empty()) return "";
+  if (const std::string unsupported = convert_unsupported(a.B, a.H, a.L); !unsupported.empty()) return unsupported;
+  const FloatArguments f = in_fp32(a, {});
+  return picks_recurrent(f) ? "" : chunk_gpu_unsupported(f);
+}
+
+std::string dispatch_note(const Bf16Arguments& a) {
+  const std::string unsupported = walk_unsupported(a);
+  if (unsupported.empty()) return "specialized warps, " + std::to_string(walk_columns(a)) + " columns per block";
+  if (split_inverse_unsupported(a).empty()) return "split_inverse: " + unsupported;
+  return (picks_recurrent(in_fp32(a, {})) ? "recurrent_gpu in fp32: " : "chunk_gpu in fp32: ") + unsupported;
+}
+
+std::int64_t dispatch_memory(const Bf16Arguments& a) {
+  if (walk_unsupported(a).empty()) return prepared_memory(a);
+  if (split_inverse_unsupported(a).empty()) return split_inverse_memory(a);
+  const FloatArguments f = in_fp32(a, {});
+  return std::int64_t(sizeof(float)) * Copies::count(a) +
+         (picks_recurrent(f) ? recurrent_gpu_memory(f) : chunk_gpu_memory(f));
+}
+
+}  // namespace tutorial::delta_rule

@@ -1,0 +1,119 @@
+/// @file
+/// The bytes that the kernels of each GPU stage ask global memory for or give to it; bytes_moved_test.cpp compares them
+/// with the bytes that the emulator counts.
+
+#include "05_deltanet_wy/delta_rule.hpp"
+#include "05_deltanet_wy/delta_rule/blocks.hpp"
+#include "05_deltanet_wy/delta_rule/dispatch/walk.hpp"
+#include "05_deltanet_wy/delta_rule/prepared.hpp"
+#include "common/ceil_div.hpp"
+
+namespace tutorial::delta_rule {
+namespace {
+
+constexpr int kChunk = 64;    // positions, on tensor cores
+constexpr int kColumns = 64;  // of a tile of the products
+
+template <class T>
+std::int64_t heads_of(const Arguments<T>& a) {
+  return std::int64_t(a.B) * a.H;
+}
+
+/// The initial and the final state, in fp32, where they are there.
+template <class T>
+std::int64_t state_bytes(const Arguments<T>& a) {
+  return 4 * heads_of(a) * a.Dk * a.Dv * ((a.initial_state.data != nullptr) + (a.final_state.data != nullptr));
+}
+
+/// What the stages on tensor cores read and write, in bytes.
+struct Bf16Bytes {
+  std::int64_t keys, values;  ///< q or k; v or o
+  std::int64_t W, U, states;  ///< in whole chunks; v_new has as many as U
+  std::int64_t blocks;        ///< P, or T in one bf16
+  std::int64_t prepare;       ///< of prepare()
+  int key_tiles, value_tiles;
+
+  explicit Bf16Bytes(const Bf16Arguments& a)
+      : keys(heads_of(a) * a.L * a.Dk * 2),
+        values(heads_of(a) * a.L * a.Dv * 2),
+        key_tiles(ceil_div(a.Dk, kColumns)),
+        value_tiles(ceil_div(a.Dv, kColumns)) {
+    const std::int64_t chunks = heads_of(a) * ceil_div(a.L, kChunk);
+    W = chunks * kChunk * a.Dk * 2;
+    U = chunks * kChunk * a.Dv * 2;
+    states = chunks * a.Dk * a.Dv * 2;
+    blocks = chunks * kLowerBlocks * kBlock * kBlock * 2;
+    prepare = 2 * keys + heads_of(a) * a.L * 4 + prepared_memory(a);
+  }
+  /// vectors_kernel: T, k, v; W, U.
+  std::int64_t vectors(int bf16_of_T) const {
+    return (key_tiles + value_tiles) * bf16_of_T * blocks + keys + values + W + U;
+  }
+  /// states_kernel, where it reads W and U: W, k, U; v_new, states.
+  std::int64_t walk_with_vectors() const { return value_tiles * (W + keys) + 2 * U + states; }
+  /// outputs_kernel: q, P, states, v_new; o.
+  std::int64_t outputs() const { return value_tiles * (keys + blocks) + states + U + values; }
+};
+
+/// A walk that computes the outputs: q, k, T, P for each tile of columns, v; o.
+std::int64_t whole_walk(const Bf16Arguments& a, int tiles) {
+  const Bf16Bytes bytes(a);
+  return bytes.prepare + tiles * (2 * bytes.keys + 3 * bytes.blocks) + 2 * bytes.values + state_bytes(a);
+}
+
+}  // namespace
+
+std::int64_t recurrent_gpu_bytes_moved(const FloatArguments& a) {
+  const std::int64_t tiles = ceil_div(a.Dv, 32);
+  return 4 * heads_of(a) * a.L * (tiles * (2 * a.Dk + 1) + 2 * a.Dv) + state_bytes(a);
+}
+
+std::int64_t chunk_gpu_bytes_moved(const FloatArguments& a) {
+  const std::int64_t positions = heads_of(a) * a.L, chunks = heads_of(a) * ceil_div(a.L, a.C);
+  const std::int64_t T = chunks * a.C * a.C, states = chunks * a.Dk * a.Dv;
+  const std::int64_t keys = positions * a.Dk, values = positions * a.Dv;  // of k, q and W; of v, o, U and v_new
+  const std::int64_t key_tiles = ceil_div(a.Dk, kColumns), value_tiles = ceil_div(a.Dv, kColumns);
+  const std::int64_t walk_tiles = ceil_div(a.Dv, 32);
+  std::int64_t count = keys + positions + T;                       // solve: k, beta; T
+  count += (key_tiles + value_tiles) * T + 2 * keys + 2 * values;  // vectors: T, k, v; W, U
+  count += walk_tiles * 2 * keys + 2 * values + states;            // states: W, k, U; v_new, S_{n-1}
+  count += value_tiles * 2 * keys + states + 2 * values;           // outputs: q, k, S_{n-1}, v_new; o
+  if (a.normalize_keys) {  // each thread asks for the factor of each element that it scales
+    count += positions * (1 + key_tiles * kColumns * (1 + walk_tiles + value_tiles));
+  }
+  return 4 * count + state_bytes(a);
+}
+
+std::int64_t tensor_core_bytes_moved(const Bf16Arguments& a) {
+  const Bf16Bytes bytes(a);
+  return bytes.prepare + bytes.vectors(1) + bytes.walk_with_vectors() + bytes.outputs() + state_bytes(a);
+}
+
+std::int64_t split_inverse_bytes_moved(const Bf16Arguments& a) {
+  const Bf16Bytes bytes(a);
+  return bytes.prepare + bytes.vectors(2) + bytes.walk_with_vectors() + bytes.outputs() + state_bytes(a);
+}
+
+std::int64_t residual_bytes_moved(const Bf16Arguments& a) {
+  const Bf16Bytes bytes(a);
+  const std::int64_t walk = bytes.value_tiles * (2 * bytes.blocks + bytes.keys) + bytes.values;  // T, k, v
+  return bytes.prepare + walk + bytes.U + bytes.states + bytes.outputs() + state_bytes(a);
+}
+
+std::int64_t fused_bytes_moved(const Bf16Arguments& a) {
+  return whole_walk(a, ceil_div(a.Dv, kColumns));
+}
+
+std::int64_t specialized_warps_bytes_moved(const Bf16Arguments& a) {
+  return whole_walk(a, ceil_div(a.Dv, kColumns));
+}
+
+std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
+  if (walk_unsupported(a).empty()) {
+    const int tiles = ceil_div(a.Dv, walk_columns(a));
+    return whole_walk(a, tiles) + tiles * heads_of(a) * ceil_div(a.L, kChunk) * kChunk * 4;  // factors
+  }
+  return split_inverse_unsupported(a).empty() ? split_inverse_bytes_moved(a) : -1;
+}
+
+}  // namespace tutorial::delta_rule

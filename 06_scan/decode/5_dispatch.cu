@@ -1,0 +1,65 @@
+/// @file
+/// `dispatch`: what a user calls.
+///
+/// Idea: the prompt by the chapter's dispatch, then one kernel per token, whose tile of columns follows from the number
+/// of states. Where tiles of 32 columns give every multiprocessor at least 4 blocks, they are used. Otherwise tiles of
+/// 8 columns spread a few states over four times as many blocks.
+/// Grows out of: 4_step_in_registers.cu; dispatch: a choice, and in dispatch/ the kernel that takes every width
+/// Improves on: `step_in_registers` leaves multiprocessors without work where states are few, and takes only widths and
+/// strides that are multiples of 4.
+/// Unchanged: the operator, the prompt, and what a thread does with its part of the state.
+/// Equation: that of `step`.
+/// Shapes: as in decode.hpp.
+/// Resources: 4 Dk / 16 registers per thread for the state in the wide tile, 4 Dk / 64 in the narrow one; up to 2.2 KB
+/// of shared memory for Dk = 128.
+/// Work: 5 Dk Dv operations per head and token, 7 Dk Dv in the delta rule.
+/// Bytes: the state once in, once out: 8 Dk Dv; v and o once; q, k and the gates once for each tile.
+/// Bound by: memory, where there are enough states.
+/// Requires: Dk <= 256.
+/// Weakness: one launch per token. With few states its latency counts more than its bytes. A CUDA graph would help, or
+/// a kernel that does all layers.
+/// Sources: those of `recurrent`.
+
+#include <climits>
+#include <string>
+
+#include "06_scan/decode.hpp"
+#include "06_scan/decode/dispatch/step.hpp"
+#include "06_scan/decode/prompt_then_tokens.cuh"
+
+namespace tutorial::decode {
+
+template <Rule kRule>
+void dispatch(const Bf16Arguments& a) {
+  planned_step<kRule>(a, select_tile(a));
+}
+
+template <Rule kRule>
+std::string dispatch_unsupported(const Bf16Arguments& a) {
+  if (a.Dk > kMaxKeyDim) return "Dk > 256: the state's columns would not fit into the registers of 16 threads";
+  if (block_count(a, Tile::narrow) > INT_MAX) return "B H > 2^31 - 1 tiles of 8 columns: the grid";
+  return prompt_unsupported<kRule>(a);
+}
+
+template <Rule kRule>
+std::string dispatch_note(const Bf16Arguments& a) {
+  return prompt_then_tokens_note<kRule>(a, std::to_string(int(select_tile(a))) + " columns per block");
+}
+
+template <Rule kRule>
+std::int64_t dispatch_memory(const Bf16Arguments& a) {
+  return prompt_then_tokens_memory<kRule>(a);
+}
+
+#define INSTANTIATE(RULE)                                                \
+  template void dispatch<RULE>(const Bf16Arguments&);                    \
+  template std::string dispatch_unsupported<RULE>(const Bf16Arguments&); \
+  template std::string dispatch_note<RULE>(const Bf16Arguments&);        \
+  template std::int64_t dispatch_memory<RULE>(const Bf16Arguments&)
+INSTANTIATE(Rule::simple_gla);
+INSTANTIATE(Rule::gla);
+INSTANTIATE(Rule::delta_rule);
+INSTANTIATE(Rule::normalized);
+#undef INSTANTIATE
+
+}  // namespace tutorial::decode

@@ -1,0 +1,225 @@
+/// @file
+/// The kernel of `step_in_registers` for every width, alignment and number of heads.
+///
+/// The tile of a block is 32 columns where that gives every multiprocessor at least 4 blocks, else 8 columns: a few
+/// states are then spread over four times as many blocks. A thread has 4 neighbouring columns of every 16th (64th) row.
+///
+/// The small numbers, q, k, v and the gates, are loaded after all loads of the state have been started, and converted
+/// only when all of them have been asked for. The new state is on its way to memory before the last barrier.
+///
+/// Where Dv or a stride is no multiple of 4, the state moves in pieces of 4 bytes.
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "06_scan/decode/dispatch/step.hpp"
+#include "06_scan/decode/prompt_then_tokens.cuh"
+#include "common/ceil_div.hpp"
+#include "common/device/device.hpp"
+#include "common/device/launch.cuh"
+#include "common/device/memory.cuh"
+#include "common/device/warp.cuh"
+#include "common/feature_map.hpp"
+#include "common/tile/requirements.hpp"
+
+namespace tutorial::decode {
+namespace {
+
+constexpr int kThreads = 128, kWarps = kThreads / 32;
+constexpr int kBlocksPerMultiprocessor = 4;  // at least, for the wide tile
+
+/// Sums over the threads that have the same columns. After the block's next barrier sum_of_warps() has the result.
+/// @param own of 4 columns, over this thread's rows
+/// @param sums [kWarps][4 kQuads]
+template <int kQuads>
+__device__ __forceinline__ void sum_over_rows(float (&own)[4], float (*sums)[4 * kQuads]) {
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+#pragma unroll
+    for (int flipped = 16; flipped >= kQuads; flipped /= 2) own[c] += shuffle_xor(own[c], flipped);
+    if (lane < kQuads) sums[warp][4 * lane + c] = own[c];
+  }
+}
+
+template <int kQuads>
+__device__ __forceinline__ float sum_of_warps(const float (*sums)[4 * kQuads], int column) {
+  float sum = 0;
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp) sum += sums[warp][column];
+  return sum;
+}
+
+/// Token t of all heads. Grid (tiles of the columns) (B H): the blocks of a head are neighbours.
+/// @param is_vector rows of the states are aligned to 16 bytes, and Dv is a multiple of 4
+/// @tparam kQuads of columns of a block: 8 or 2
+/// @tparam kRows of a thread: kRows kThreads / kQuads >= Dk
+template <Rule kRule, int kQuads, int kRows>
+__global__ void __launch_bounds__(kThreads) step_kernel(Bf16Arguments a, States states, bool is_vector, int t) {
+  constexpr bool kGates = kRule == Rule::simple_gla || kRule == Rule::gla;
+  constexpr bool kDelta = kRule == Rule::delta_rule, kNormalize = kRule == Rule::normalized;
+  constexpr int kColumns = 4 * kQuads, kRowsAtOnce = kThreads / kQuads, kAllRows = kRows * kRowsAtOnce;
+  constexpr int kShare = (kAllRows - 1) / kThreads + 1;  // elements of q and of k that a thread fetches
+  __shared__ float q_row[kAllRows], k_row[kAllRows], gates[kRule == Rule::gla ? kAllRows : 1];
+  __shared__ float v_row[kColumns], denominators[kWarps], step_size;
+  __shared__ float sums[kWarps][kColumns], key_sums[kDelta ? kWarps : 1][kColumns];
+
+  const int tiles = (a.Dv - 1) / kColumns + 1;
+  const int tile = int(blockIdx.x) % tiles, head = int(blockIdx.x) / tiles, b = head / a.H, h = head % a.H;
+  const int thread = int(threadIdx.x), quad = thread % kQuads, first_row = thread / kQuads;
+  const int first = tile * kColumns, j = first + 4 * quad;
+
+  // The state first: nothing that follows waits for a load before these are all under way.
+  float S[kRows][4] = {};
+  const auto row = [&](int i) { return first_row + i * kRowsAtOnce; };
+  const float* from = states.S.data ? states.S.row(b, h, first_row) + j : nullptr;
+  if (from && is_vector) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      if (row(i) >= a.Dk || j >= a.Dv) continue;
+      const float4 s = load_for_update(reinterpret_cast<const float4*>(from + i * kRowsAtOnce * states.S.stride_l));
+      S[i][0] = s.x, S[i][1] = s.y, S[i][2] = s.z, S[i][3] = s.w;
+    }
+  } else if (from) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        if (row(i) < a.Dk && j + c < a.Dv) S[i][c] = load_for_update(from + i * kRowsAtOnce * states.S.stride_l + c);
+      }
+    }
+  }
+
+  // The small numbers, as they are: converting one here would be to wait for it before the next is asked for.
+  const int key_count = kNormalize && a.key_lengths ? load_global(&a.key_lengths[b]) : a.L;
+  __nv_bfloat16 q[kShare] = {}, k[kShare] = {}, v{};
+  float own[kShare] = {}, scalar = 0;  // own: the row's logarithm of a gate, or its z
+#pragma unroll
+  for (int n = 0; n < kShare; ++n) {
+    const int d = thread + n * kThreads;
+    if (d >= a.Dk) continue;
+    q[n] = load_global(a.q.row(b, h, t) + d);
+    k[n] = load_global(a.k.row(b, h, t) + d);
+    if constexpr (kRule == Rule::gla) own[n] = load_global(a.g.row(b, h, t) + d);
+    if constexpr (kNormalize) own[n] = states.z ? load_global(&states.z[std::int64_t(head) * a.Dk + d]) : 0.0f;
+  }
+  if (thread < kColumns && first + thread < a.Dv) v = load_global(a.v.row(b, h, t) + first + thread);
+  if constexpr (kRule == Rule::simple_gla) {
+    if (thread == 0) scalar = load_global(a.g.row(b, h, t));
+  } else if constexpr (kDelta) {
+    if (thread == 0) scalar = load_global(a.beta.row(b, h, t));
+  }
+
+  float denominator = 0;
+#pragma unroll
+  for (int n = 0; n < kShare; ++n) {
+    const int d = thread + n * kThreads;
+    float q_d = float(q[n]), k_d = float(k[n]);
+    if constexpr (kNormalize) {
+      q_d = d < a.Dk ? phi(q_d) : 0.0f;
+      k_d = d < a.Dk && t < key_count ? phi(k_d) : 0.0f;
+      own[n] += k_d;
+      denominator += q_d * own[n];
+      if (tile == 0 && d < a.Dk) store_global(&states.new_z[std::int64_t(head) * a.Dk + d], own[n]);
+    }
+    if (d >= kAllRows) continue;
+    q_row[d] = a.scale * q_d;
+    k_row[d] = k_d;
+    if constexpr (kRule == Rule::gla) gates[d] = expf(own[n]);
+  }
+  if (thread < kColumns) v_row[thread] = float(v);
+  if (thread == 0) step_size = kRule == Rule::simple_gla ? expf(scalar) : scalar;
+  if constexpr (kNormalize) {
+    denominator = warp_sum(denominator);
+    if (thread % 32 == 0) denominators[thread / 32] = denominator;
+  }
+  __syncthreads();
+
+  float u[4];
+#pragma unroll
+  for (int c = 0; c < 4; ++c) u[c] = v_row[4 * quad + c];
+  if constexpr (kDelta) {
+    float answer[4] = {};  // k_t S
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) answer[c] += k_row[row(i)] * S[i][c];
+    }
+    sum_over_rows<kQuads>(answer, key_sums);
+    __syncthreads();
+#pragma unroll
+    for (int c = 0; c < 4; ++c) u[c] = step_size * (u[c] - sum_of_warps<kQuads>(key_sums, 4 * quad + c));
+  }
+
+  float o[4] = {};
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    const float q_d = q_row[row(i)], k_d = k_row[row(i)];
+    float gate = 1;
+    if constexpr (kGates) gate = kRule == Rule::gla ? gates[row(i)] : step_size;
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      S[i][c] = gate * S[i][c] + k_d * u[c];
+      o[c] += q_d * S[i][c];
+    }
+  }
+  float* const first_to = states.new_S.row(b, h, first_row) + j;
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    if (row(i) >= a.Dk || j >= a.Dv) continue;
+    float* to = first_to + i * kRowsAtOnce * states.new_S.stride_l;
+    if (is_vector) {
+      store_global(reinterpret_cast<float4*>(to), make_float4(S[i][0], S[i][1], S[i][2], S[i][3]));
+    } else {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        if (j + c < a.Dv) store_global(to + c, S[i][c]);
+      }
+    }
+  }
+
+  sum_over_rows<kQuads>(o, sums);
+  __syncthreads();
+  if (thread >= kColumns || first + thread >= a.Dv) return;
+  float result = sum_of_warps<kQuads>(sums, thread);
+  if constexpr (kNormalize) {
+    denominator = a.eps;
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) denominator += denominators[warp];
+    result /= denominator;
+  }
+  store_global(a.o.row(b, h, t) + first + thread, __nv_bfloat16(result));
+}
+
+template <Rule kRule>
+auto kernel_for(Tile tile, int Dk) {
+  if (tile == Tile::narrow) return Dk <= 128 ? step_kernel<kRule, 2, 2> : step_kernel<kRule, 2, 4>;
+  return Dk <= 32    ? step_kernel<kRule, 8, 2>
+         : Dk <= 64  ? step_kernel<kRule, 8, 4>
+         : Dk <= 128 ? step_kernel<kRule, 8, 8>
+                     : step_kernel<kRule, 8, 16>;
+}
+
+}  // namespace
+
+template <Rule kRule>
+void planned_step(const Bf16Arguments& a, Tile tile) {
+  prompt_then_tokens<kRule>(a, [&](const States& states, int t) {
+    const bool is_vector =
+        a.Dv % 4 == 0 && tutorial::tile::has_aligned_rows(states.S) && tutorial::tile::has_aligned_rows(states.new_S);
+    launch(kernel_for<kRule>(tile, a.Dk), {unsigned(block_count(a, tile)), kThreads}, a, states, is_vector, t);
+  });
+}
+
+Tile select_tile(const Bf16Arguments& a) {
+  const bool many = block_count(a, Tile::wide) >= kBlocksPerMultiprocessor * multiprocessor_count();
+  return many ? Tile::wide : Tile::narrow;
+}
+
+template void planned_step<Rule::simple_gla>(const Bf16Arguments&, Tile);
+template void planned_step<Rule::gla>(const Bf16Arguments&, Tile);
+template void planned_step<Rule::delta_rule>(const Bf16Arguments&, Tile);
+template void planned_step<Rule::normalized>(const Bf16Arguments&, Tile);
+
+}  // namespace tutorial::decode

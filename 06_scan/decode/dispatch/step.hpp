@@ -1,0 +1,32 @@
+#pragma once
+/// @file
+/// The kernel behind decode's dispatch, with a choice of how many columns of the state a block has.
+
+#include <cstdint>
+
+#include "06_scan/decode.hpp"
+#include "common/ceil_div.hpp"
+
+namespace tutorial::decode {
+
+/// The widest key that it takes.
+inline constexpr int kMaxKeyDim = 256;
+
+/// Columns of the state per block.
+enum class Tile { narrow = 8, wide = 32 };
+
+/// The tile that dispatch picks on this GPU.
+/// @throws CudaError where there is none
+Tile select_tile(const Bf16Arguments&);
+
+/// Blocks of a token.
+inline std::int64_t block_count(const Bf16Arguments& a, Tile tile) {
+  return std::int64_t(a.B) * a.H * ceil_div(a.Dv, int(tile));
+}
+
+/// The prompt by prefill(), then one kernel per token, on current_stream(). Requires: an empty dispatch_unsupported().
+/// @throws CudaError if the memory is not there or a launch is refused
+template <Rule kRule>
+void planned_step(const Bf16Arguments&, Tile);
+
+}  // namespace tutorial::decode

@@ -1,0 +1,203 @@
+/// @file
+/// `affine_chain`: runs of 32 steps as matrices, applied one after the other. (The stages before this one in the
+/// operator's list are chapter 05's.)
+///
+/// Idea: a step of the delta rule is the map S -> F_t S + b_t, and so is a run of steps. The maps of all runs of 32
+/// steps, the leaves, are found at once. Each is then applied to the state before its leaf, which gives the state
+/// before the next one. With these states all leaves are walked at once.
+/// Grows out of: 05_deltanet_wy/delta_rule/1_recurrent.cpp; port to the GPU: the loop over time becomes maps of leaves,
+/// a short loop over leaves, and a walk of all leaves at once
+/// Improves on: chapter 05's recurrence takes all L steps in line. Here the line has L / 32 matrix products.
+/// Unchanged: the recurrence, in fp32.
+/// Equation:
+///
+///   F_t = I - beta_t k_t^T k_t [Dk, Dk],  b_t = beta_t k_t^T v_t [Dk, Dv]
+///   leaf:   [F | b] = [F | b] + beta_t k_t^T ([0 | v_t] - k_t [F | b])      leaves_kernel, from [I | 0]
+///   chain:  S before the next leaf = F S + b                                apply_kernel, one launch per leaf
+///   walk:   delta = beta_t (v_t - k_t S),  S = S + k_t^T delta,  o_t = scale q_t S       outputs_kernel
+///
+/// The second line is the delta rule itself, on a state of Dk + Dv columns whose first Dk have nothing to write:
+/// columns never meet. The first leaf starts from [. | S_0], so that its map is a state and has no F.
+/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; maps [B, H, N -
+/// 1, Dk, Dk + Dv] and states before leaves [B, H, N - 1, Dk, Dv] of N = ceil(L / 32) leaves; all fp32 in device
+/// memory.
+/// Thread mapping: leaves and walk: block (32 columns, leaf, head) has 128 threads and the columns in registers
+/// (state_tile.cuh), 32 steps of k and v in shared memory. Chain: block (64 columns of S, 64 rows, head) has 256
+/// threads and its rows of F in shared memory, and a thread has 4 x 4 sums (common/tile/float_tile.cuh).
+/// Resources: at Dk = 128, 32 registers of state and 36 KB of shared memory in the walk; 51 KB in products.
+/// Work: 4 Dk (Dk + Dv) operations per step for the leaves, 6 Dk Dv for the walk, 2 Dk^2 Dv per leaf for the chain.
+/// Bytes: maps once written and read, states read twice and written once: 12 Dk^2 + 20 Dk Dv bytes per leaf at least.
+/// Bound by: the chain: L / 32 launches, each of which keeps a few multiprocessors busy per head.
+/// Requires: Dk <= 256; keys as in chapter 05.
+/// Weakness: that chain.
+/// Sources: Blelloch, CMU-CS-90-190, section 1.4; Yang et al., arXiv 2406.06484.
+
+#include <cuda_runtime.h>
+
+#include <climits>
+
+#include "06_scan/delta_rule.hpp"
+#include "06_scan/delta_rule/affine_steps.cuh"
+#include "06_scan/delta_rule/map_tree.hpp"
+#include "06_scan/memory_shortage.hpp"
+#include "06_scan/state_tile.cuh"
+#include "common/ceil_div.hpp"
+#include "common/device/cp_async.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/memory.cuh"
+#include "common/device/workspace.hpp"
+
+namespace tutorial::scan {
+namespace {
+
+using delta_rule::FloatArguments;
+
+constexpr const char* kTag = "delta_rule: maps and states of runs";
+
+/// Maps [F | b] of leaves and states before leaves, of N leaves per head.
+struct Tree {
+  float *maps, *states;
+  int N, Dk, Dv;
+
+  /// [Dk, Dk + Dv]: that of a leaf.
+  __device__ float* map(int head, int leaf) const {
+    return maps + (std::int64_t(head) * (N - 1) + leaf) * Dk * (Dk + Dv);
+  }
+  /// [Dk, Dv]: the state before a leaf > 0.
+  __device__ float* before(int head, int leaf) const {
+    return states + (std::int64_t(head) * (N - 1) + leaf - 1) * Dk * Dv;
+  }
+};
+
+/// Grid (tiles of F, then of b) (leaves but the last) (heads).
+template <int kDk, bool kVector>
+__global__ void __launch_bounds__(kStateThreads, 4) leaves_kernel(FloatArguments a, Tree tree) {
+  const int key_tiles = (a.Dk - 1) / kStateColumns + 1, tiles = key_tiles + (a.Dv - 1) / kStateColumns + 1;
+  const int tile = int(blockIdx.x) % tiles, leaf = int(blockIdx.x) / tiles % (tree.N - 1);
+  const int head = int(blockIdx.x) / tiles / (tree.N - 1), b = head / a.H, h = head % a.H, t = leaf * kLeaf;
+  const bool is_b = tile >= key_tiles;
+  const int j = (is_b ? tile - key_tiles : tile) * kStateColumns, columns = (is_b ? a.Dv : a.Dk) - j;
+  if (leaf == 0 && !is_b) return;  // nothing comes before it
+
+  const Steps<kDk> steps;
+  load_keys<kDk, kVector>(steps, a, b, h, t, kLeaf);
+  if (is_b) {
+    load_rows_async<kVector, kLeaf, kStateColumns>(steps.v, a.v.row(b, h, t) + j, a.v.stride_l, kLeaf, columns);
+  }
+  cp_async_commit();
+  StateTile<kDk> S;
+  S.clear();
+  if (!is_b) {
+    S.each(a.Dk, columns, [&](int d, int c, float& element) { element = d == j + c ? 1.0f : 0.0f; });
+  } else if (leaf == 0 && a.initial_state.data) {
+    load_state(S, a.initial_state.row(b, h, 0) + j, a.initial_state.stride_l, a.Dk, columns);
+  }
+  cp_async_wait<0>();
+  __syncthreads();
+#pragma unroll 1
+  for (int step = 0; step < kLeaf; ++step) steps.take(step, S, is_b);
+  store_state(S, tree.map(head, leaf) + (is_b ? a.Dk : 0) + j, a.Dk + a.Dv, a.Dk, columns);
+}
+
+/// Grid (tiles of the columns) (leaves) (heads).
+template <int kDk, bool kVector>
+__global__ void __launch_bounds__(kStateThreads, 4) outputs_kernel(FloatArguments a, Tree tree) {
+  const int tiles = (a.Dv - 1) / kStateColumns + 1, leaf = int(blockIdx.x) / tiles % tree.N;
+  const int head = int(blockIdx.x) / tiles / tree.N, b = head / a.H, h = head % a.H, t = leaf * kLeaf;
+  const int j = int(blockIdx.x) % tiles * kStateColumns, columns = a.Dv - j, rows = min(kLeaf, a.L - t);
+
+  const Steps<kDk> steps;
+  load_keys<kDk, kVector>(steps, a, b, h, t, rows);
+  load_rows_async<kVector, kLeaf, kStateColumns>(steps.v, a.v.row(b, h, t) + j, a.v.stride_l, rows, columns);
+  load_rows_async<kVector, kLeaf, kDk>(steps.q, a.q.row(b, h, t), a.q.stride_l, rows, a.Dk);
+  cp_async_commit();
+  StateTile<kDk> S;
+  S.clear();
+  if (leaf > 0) {
+    load_state(S, tree.before(head, leaf) + j, a.Dv, a.Dk, columns);
+  } else if (a.initial_state.data) {
+    load_state(S, a.initial_state.row(b, h, 0) + j, a.initial_state.stride_l, a.Dk, columns);
+  }
+  cp_async_wait<0>();
+  __syncthreads();
+#pragma unroll 1
+  for (int step = 0; step < rows; ++step) {
+    float o[4];
+    steps.take(step, S, true);
+    S.read(steps.q + step * kDk, o);
+    store_output(a.o.row(b, h, t + step) + j, o, a.scale, columns);
+  }
+  if (leaf == tree.N - 1 && a.final_state.data) {
+    store_state(S, a.final_state.row(b, h, 0) + j, a.final_state.stride_l, a.Dk, columns);
+  }
+}
+
+/// Grid (tiles of the columns) (strips) (heads).
+/// @param leaf whose map is applied to the state before it
+__global__ void __launch_bounds__(kTileThreads, 2) apply_kernel(Tree tree, int leaf) {
+  const int strips = (tree.Dk - 1) / kTileRows + 1, tiles = (tree.Dv - 1) / kProductColumns + 1;
+  const int j = int(blockIdx.x) % tiles * kProductColumns, d = int(blockIdx.x) / tiles % strips * kTileRows;
+  const int head = int(blockIdx.x) / tiles / strips;
+  const int Dk = tree.Dk, width = Dk + tree.Dv, columns = tree.Dv - j;
+  const float* map = tree.map(head, leaf) + std::int64_t(d) * width;  // these rows
+  float* after = tree.before(head, leaf + 1) + std::int64_t(d) * tree.Dv + j;
+
+  float sums[4][4] = {};
+  if (leaf > 0) {
+    const Strip strip{dynamic_shared<float>()};
+    for (int slice = 0; slice * kTileRows < Dk; ++slice) {
+      load_tile(strip.F(slice), map + slice * kTileRows, width, Dk - d, Dk - slice * kTileRows);
+    }
+    multiply_strip(sums, strip, tree.before(head, leaf) + j, tree.Dv, Dk, columns);
+  }
+  each_sum(sums, Dk - d, columns, [&](int row, int column, float sum) {
+    const float b = load_global(&map[std::int64_t(row) * width + Dk + j + column]);
+    store_global(&after[std::int64_t(row) * tree.Dv + column], sum + b);
+  });
+}
+
+/// Floats of the maps, or of the states, of all heads.
+std::int64_t floats(const FloatArguments& a, int columns) {
+  return std::int64_t(a.B) * a.H * (leaf_count(a.L) - 1) * a.Dk * columns;
+}
+
+}  // namespace
+
+void affine_chain(const FloatArguments& a) {
+  Tree tree{nullptr, nullptr, leaf_count(a.L), a.Dk, a.Dv};
+  const std::int64_t heads = std::int64_t(a.B) * a.H, strips = ceil_div(a.Dk, kTileRows);
+  const int key_tiles = ceil_div(a.Dk, kStateColumns);
+  const int value_tiles = ceil_div(a.Dv, kStateColumns), product_tiles = ceil_div(a.Dv, kProductColumns);
+  const std::size_t product_bytes = Strip::bytes(a.Dk);
+  select_state_shape(a, [&]<class Shape>(Shape) {
+    constexpr int kDk = Shape::kDk;
+    constexpr std::size_t kBytes = Steps<kDk>::kFloats * sizeof(float), kQueryBytes = kLeaf * kDk * sizeof(float);
+    if (tree.N > 1) {
+      const std::int64_t maps = floats(a, a.Dk + a.Dv);
+      tree.maps = workspace<float>(kTag, std::size_t(maps + floats(a, a.Dv)));
+      tree.states = tree.maps + maps;
+      launch(leaves_kernel<kDk, Shape::kVector>,
+             {unsigned(heads * (tree.N - 1) * (key_tiles + value_tiles)), kStateThreads, kBytes}, a, tree);
+    }
+    for (int leaf = 0; leaf < tree.N - 1; ++leaf) {
+      launch(apply_kernel, {unsigned(heads * strips * product_tiles), kTileThreads, product_bytes}, tree, leaf);
+    }
+    launch(outputs_kernel<kDk, Shape::kVector>,
+           {unsigned(heads * tree.N * value_tiles), kStateThreads, kBytes + kQueryBytes}, a, tree);
+  });
+}
+
+std::string affine_chain_unsupported(const FloatArguments& a) {
+  if (a.normalize_keys) return "keys that it would have to normalise";
+  if (a.Dk > kMaxKeyDim) return "Dk > 256: the state's columns would not fit into the registers of 16 threads";
+  const std::int64_t tiles = ceil_div(a.Dk, kStateColumns) + ceil_div(a.Dv, kStateColumns);
+  if (std::int64_t(a.B) * a.H * leaf_count(a.L) > INT_MAX / tiles) return "more than 2^31 - 1 blocks: the grid";
+  if (a.L > INT_MAX - kLeaf) return "L > 2^31 - 33: positions are counted in int";
+  return memory_shortage(kTag, affine_chain_memory(a));
+}
+
+std::int64_t affine_chain_memory(const FloatArguments& a) {
+  return std::int64_t(sizeof(float)) * (floats(a, a.Dk + a.Dv) + floats(a, a.Dv));
+}
+
+}  // namespace tutorial::scan

@@ -1,0 +1,239 @@
+/// @file
+/// `scan_affine`: a tree of matrix products over the maps of runs.
+///
+/// Idea: composition asks for no more than associativity: (F_2, b_2) after (F_1, b_1) = (F_2 F_1, F_2 b_1 + b_2), in
+/// this order. So the maps of leaves, runs of 32 steps, are composed in a tree. The states before all leaves are found
+/// in 2 log2(L / 32) rounds, and nothing waits for more than that many products.
+/// Grows out of: 1_affine_chain.cu
+/// Improves on: `affine_chain` applies the maps of L / 32 leaves one after the other.
+/// Unchanged: the maps of leaves, and the walk of all leaves at once.
+/// Equation:
+///
+///   F_t = I - beta_t k_t^T k_t [Dk, Dk],  b_t = beta_t k_t^T v_t [Dk, Dv]
+///   leaf:   [F | b] = [F | b] + beta_t k_t^T ([0 | v_t] - k_t [F | b])      leaves_kernel, from [I | 0]
+///   up:     [F | b] of a run = F_2 [F_1 | b_1] + [0 | b_2]                  compose_kernel, one launch per level
+///   down:   S before the right half = F_1 S + b_1                           apply_kernel, one launch per level
+///   walk:   delta = beta_t (v_t - k_t S),  S = S + k_t^T delta,  o_t = scale q_t S       outputs_kernel
+///
+/// The first leaf starts from [. | S_0]. The map of a run from there is a state and has no F.
+/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; maps [B, H, N -
+/// 1, Dk, Dk + Dv] and states before leaves [B, H, N - 1, Dk, Dv] of N = ceil(L / 32) leaves; all fp32 in device
+/// memory. map_tree.hpp says which map and which state lies where; a level is in place.
+/// Thread mapping: leaves and walk: block (32 columns, leaf, head) has 128 threads and the columns in registers
+/// (state_tile.cuh), 32 steps of k and v in shared memory. Up: block (64 rows, pair, head) has 256 threads and its rows
+/// of F_2 in shared memory, which it will overwrite; no other block reads these rows. It walks over tiles of 64 columns
+/// of [F_1 | b_1], and a thread has 4 x 4 sums (common/tile/float_tile.cuh). Down: likewise, one block for each 64
+/// columns of S.
+/// Resources: at Dk = 128, 32 registers of state and 36 KB of shared memory in the walk; 51 KB in products.
+/// Work: 4 Dk (Dk + Dv) operations per step for the leaves, 6 Dk Dv for the walk; 2 Dk^2 (Dk + Dv) per pair on the way
+/// up, 2 Dk^2 Dv on the way down. The tree has less than L / 32 of each.
+/// Bytes: the kernels ask for 41 KB per step at Dk = Dv = 128 and L = 2048, mostly maps and states, 20 times q, k, v
+/// and o. Memory: 4 Dk (Dk + 2 Dv) bytes per leaf, 6 KB per step at Dk = Dv = 128, where q, k, v and o are 2 KB.
+/// Bound by: the fp32 units.
+/// Requires: Dk <= 256; keys as in chapter 05.
+/// Weakness: a composition does not use that F is the identity minus 32 outer products. Chapter 05's WY form does.
+/// Sources: Blelloch, CMU-CS-90-190, sections 1.3 and 1.4; Yang et al., arXiv 2406.06484.
+
+#include <cuda_runtime.h>
+
+#include <climits>
+
+#include "06_scan/delta_rule.hpp"
+#include "06_scan/delta_rule/affine_steps.cuh"
+#include "06_scan/delta_rule/map_tree.hpp"
+#include "06_scan/memory_shortage.hpp"
+#include "06_scan/state_tile.cuh"
+#include "common/ceil_div.hpp"
+#include "common/device/cp_async.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/memory.cuh"
+#include "common/device/workspace.hpp"
+
+namespace tutorial::scan {
+namespace {
+
+using delta_rule::FloatArguments;
+
+constexpr const char* kTag = "delta_rule: maps and states";
+
+/// Maps [F | b] and states before leaves, of N leaves a head.
+struct Tree {
+  float *maps, *states;
+  int N, Dk, Dv;
+
+  /// [Dk, Dk + Dv]: a run's, with the run's last leaf.
+  __device__ float* map(int head, int leaf) const {
+    return maps + (std::int64_t(head) * (N - 1) + leaf) * Dk * (Dk + Dv);
+  }
+  /// [Dk, Dv]: the state before a leaf > 0.
+  __device__ float* before(int head, int leaf) const {
+    return states + (std::int64_t(head) * (N - 1) + leaf - 1) * Dk * Dv;
+  }
+};
+
+/// Grid (tiles of F, then of b) (leaves but the last) (heads).
+template <int kDk, bool kVector>
+__global__ void __launch_bounds__(kStateThreads, 4) leaves_kernel(FloatArguments a, Tree tree) {
+  const int key_tiles = (a.Dk - 1) / kStateColumns + 1, tiles = key_tiles + (a.Dv - 1) / kStateColumns + 1;
+  const int tile = int(blockIdx.x) % tiles, leaf = int(blockIdx.x) / tiles % (tree.N - 1);
+  const int head = int(blockIdx.x) / tiles / (tree.N - 1), b = head / a.H, h = head % a.H, t = leaf * kLeaf;
+  const bool is_b = tile >= key_tiles;
+  const int j = (is_b ? tile - key_tiles : tile) * kStateColumns, columns = (is_b ? a.Dv : a.Dk) - j;
+  if (leaf == 0 && !is_b) return;  // nothing comes before it
+
+  const Steps<kDk> steps;
+  load_keys<kDk, kVector>(steps, a, b, h, t, kLeaf);
+  if (is_b) {
+    load_rows_async<kVector, kLeaf, kStateColumns>(steps.v, a.v.row(b, h, t) + j, a.v.stride_l, kLeaf, columns);
+  }
+  cp_async_commit();
+  StateTile<kDk> S;
+  S.clear();
+  if (!is_b) {
+    S.each(a.Dk, columns, [&](int d, int c, float& element) { element = d == j + c ? 1.0f : 0.0f; });
+  } else if (leaf == 0 && a.initial_state.data) {
+    load_state(S, a.initial_state.row(b, h, 0) + j, a.initial_state.stride_l, a.Dk, columns);
+  }
+  cp_async_wait<0>();
+  __syncthreads();
+#pragma unroll 1
+  for (int step = 0; step < kLeaf; ++step) steps.take(step, S, is_b);
+  store_state(S, tree.map(head, leaf) + (is_b ? a.Dk : 0) + j, a.Dk + a.Dv, a.Dk, columns);
+}
+
+/// Grid (tiles of the columns) (leaves) (heads).
+template <int kDk, bool kVector>
+__global__ void __launch_bounds__(kStateThreads, 4) outputs_kernel(FloatArguments a, Tree tree) {
+  const int tiles = (a.Dv - 1) / kStateColumns + 1, leaf = int(blockIdx.x) / tiles % tree.N;
+  const int head = int(blockIdx.x) / tiles / tree.N, b = head / a.H, h = head % a.H, t = leaf * kLeaf;
+  const int j = int(blockIdx.x) % tiles * kStateColumns, columns = a.Dv - j, rows = min(kLeaf, a.L - t);
+
+  const Steps<kDk> steps;
+  load_keys<kDk, kVector>(steps, a, b, h, t, rows);
+  load_rows_async<kVector, kLeaf, kStateColumns>(steps.v, a.v.row(b, h, t) + j, a.v.stride_l, rows, columns);
+  load_rows_async<kVector, kLeaf, kDk>(steps.q, a.q.row(b, h, t), a.q.stride_l, rows, a.Dk);
+  cp_async_commit();
+  StateTile<kDk> S;
+  S.clear();
+  if (leaf > 0) {
+    load_state(S, tree.before(head, leaf) + j, a.Dv, a.Dk, columns);
+  } else if (a.initial_state.data) {
+    load_state(S, a.initial_state.row(b, h, 0) + j, a.initial_state.stride_l, a.Dk, columns);
+  }
+  cp_async_wait<0>();
+  __syncthreads();
+#pragma unroll 1
+  for (int step = 0; step < rows; ++step) {
+    float o[4];
+    steps.take(step, S, true);
+    S.read(steps.q + step * kDk, o);
+    store_output(a.o.row(b, h, t + step) + j, o, a.scale, columns);
+  }
+  if (leaf == tree.N - 1 && a.final_state.data) {
+    store_state(S, a.final_state.row(b, h, 0) + j, a.final_state.stride_l, a.Dk, columns);
+  }
+}
+
+/// Grid (strips) (pairs) (heads).
+/// @param s leaves of a half
+__global__ void __launch_bounds__(kTileThreads, 2) compose_kernel(Tree tree, int s, int pairs) {
+  const int strips = (tree.Dk - 1) / kTileRows + 1, d = int(blockIdx.x) % strips * kTileRows;
+  const int f = int(blockIdx.x) / strips % pairs * 2 * s, head = int(blockIdx.x) / strips / pairs;
+  const int Dk = tree.Dk, rows = Dk - d, width = Dk + tree.Dv;
+  const float* first = tree.map(head, f + s - 1);
+  float* second = tree.map(head, f + 2 * s - 1) + std::int64_t(d) * width;  // these rows
+
+  // Ordinary reads here and below: what is read is overwritten at the end.
+  const Strip strip{dynamic_shared<float>()};
+  for (int slice = 0; slice * kTileRows < Dk; ++slice) {
+    const int column = int(threadIdx.x) % kTileRows, at = slice * kTileRows + column;
+#pragma unroll 4
+    for (int row = int(threadIdx.x) / kTileRows; row < kTileRows; row += kTileThreads / kTileRows) {
+      *strip.F(slice).at(row, column) = row < rows && at < Dk ? second[std::int64_t(row) * width + at] : 0.0f;
+    }
+  }
+  for (int j = f == 0 ? Dk : 0; j < width; j += kProductColumns) {
+    float sums[4][4] = {};
+    multiply_strip(sums, strip, first + j, width, Dk, width - j);
+    each_sum(sums, rows, width - j, [&](int row, int column, float sum) {
+      float& to = second[std::int64_t(row) * width + j + column];
+      store_global(&to, j + column < Dk ? sum : sum + to);
+    });
+  }
+}
+
+/// Grid (tiles of the columns) (strips) (states) (heads).
+/// @param s leaves of the run that is applied
+__global__ void __launch_bounds__(kTileThreads, 2) apply_kernel(Tree tree, int s, int count) {
+  const int strips = (tree.Dk - 1) / kTileRows + 1, tiles = (tree.Dv - 1) / kProductColumns + 1;
+  const int j = int(blockIdx.x) % tiles * kProductColumns, d = int(blockIdx.x) / tiles % strips * kTileRows;
+  const int f = int(blockIdx.x) / tiles / strips % count * 2 * s, head = int(blockIdx.x) / tiles / strips / count;
+  const int Dk = tree.Dk, width = Dk + tree.Dv, columns = tree.Dv - j;
+  const float* map = tree.map(head, f + s - 1) + std::int64_t(d) * width;  // these rows
+  float* after = tree.before(head, f + s) + std::int64_t(d) * tree.Dv + j;
+
+  float sums[4][4] = {};
+  if (f > 0) {
+    const Strip strip{dynamic_shared<float>()};
+    for (int slice = 0; slice * kTileRows < Dk; ++slice) {
+      load_tile(strip.F(slice), map + slice * kTileRows, width, Dk - d, Dk - slice * kTileRows);
+    }
+    multiply_strip(sums, strip, tree.before(head, f) + j, tree.Dv, Dk, columns);
+  }
+  each_sum(sums, Dk - d, columns, [&](int row, int column, float sum) {
+    const float b = load_global(&map[std::int64_t(row) * width + Dk + j + column]);
+    store_global(&after[std::int64_t(row) * tree.Dv + column], sum + b);
+  });
+}
+
+/// Floats of the maps, or of the states, of all heads.
+std::int64_t floats(const FloatArguments& a, int columns) {
+  return std::int64_t(a.B) * a.H * (leaf_count(a.L) - 1) * a.Dk * columns;
+}
+
+}  // namespace
+
+void scan_affine(const FloatArguments& a) {
+  Tree tree{nullptr, nullptr, leaf_count(a.L), a.Dk, a.Dv};
+  const std::int64_t heads = std::int64_t(a.B) * a.H, strips = ceil_div(a.Dk, kTileRows);
+  const int longest = longest_run(tree.N), key_tiles = ceil_div(a.Dk, kStateColumns);
+  const int value_tiles = ceil_div(a.Dv, kStateColumns), product_tiles = ceil_div(a.Dv, kProductColumns);
+  const std::size_t product_bytes = Strip::bytes(a.Dk);
+  select_state_shape(a, [&]<class Shape>(Shape) {
+    constexpr int kDk = Shape::kDk;
+    constexpr std::size_t kBytes = Steps<kDk>::kFloats * sizeof(float), kQueryBytes = kLeaf * kDk * sizeof(float);
+    if (tree.N > 1) {
+      const std::int64_t maps = floats(a, a.Dk + a.Dv);
+      tree.maps = workspace<float>(kTag, std::size_t(maps + floats(a, a.Dv)));
+      tree.states = tree.maps + maps;
+      launch(leaves_kernel<kDk, Shape::kVector>,
+             {unsigned(heads * (tree.N - 1) * (key_tiles + value_tiles)), kStateThreads, kBytes}, a, tree);
+    }
+    for (int s = 1; s < longest; s *= 2) {
+      const int pairs = pairs_going_up(tree.N, s);
+      launch(compose_kernel, {unsigned(heads * pairs * strips), kTileThreads, product_bytes}, tree, s, pairs);
+    }
+    for (int s = longest; s > 0; s /= 2) {
+      const int count = states_going_down(tree.N, s);
+      launch(apply_kernel, {unsigned(heads * count * strips * product_tiles), kTileThreads, product_bytes}, tree, s,
+             count);
+    }
+    launch(outputs_kernel<kDk, Shape::kVector>,
+           {unsigned(heads * tree.N * value_tiles), kStateThreads, kBytes + kQueryBytes}, a, tree);
+  });
+}
+
+std::string scan_affine_unsupported(const FloatArguments& a) {
+  if (a.normalize_keys) return "keys that it would have to normalise";
+  if (a.Dk > kMaxKeyDim) return "Dk > 256: the state's columns would not fit into the registers of 16 threads";
+  const std::int64_t tiles = ceil_div(a.Dk, kStateColumns) + ceil_div(a.Dv, kStateColumns);
+  if (std::int64_t(a.B) * a.H * leaf_count(a.L) > INT_MAX / tiles) return "more than 2^31 - 1 blocks: the grid";
+  if (a.L > INT_MAX - kLeaf) return "L > 2^31 - 33: positions are counted in int";
+  return memory_shortage(kTag, scan_affine_memory(a));
+}
+
+std::int64_t scan_affine_memory(const FloatArguments& a) {
+  return std::int64_t(sizeof(float)) * (floats(a, a.Dk + a.Dv) + floats(a, a.Dv));
+}
+
+}  // namespace tutorial::scan

@@ -1,0 +1,146 @@
+/// @file
+/// `scan_states`: every product and every state in memory, and the chapter's scan between them. (The stages before this
+/// one in the operator's list are chapter 04's.)
+///
+/// Idea: a step of the recurrence is a map whose value is a matrix, and that is Dk Dv channels that share a gate. So
+/// the operator is three things that exist already: outer products, a scan, products of rows with matrices.
+/// Grows out of: 04_fused_chunk/simple_gla/1_recurrent.cpp; port to the GPU: the loop over time becomes the operator
+/// scan, and what stands before and behind it kernels
+/// Improves on: the stages of chapter 04 are chunks and their matrix products, made for this operator. Here only the
+/// scan knows of time.
+/// Unchanged: the recurrence, in fp32.
+/// Equation:
+///
+///   x_t = k_t^T v_t                  states_kernel; x_1 is exp(g_1) S_0 + k_1^T v_1, as the scan starts from nothing
+///   S_t = exp(g_t) S_{t-1} + x_t     dispatch() of the operator scan, D = Dk Dv, Dg = 1
+///   o_t = scale q_t S_t              states_kernel again; the last S_t is the final state
+///
+/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; g [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; x and S [B, H, L,
+/// Dk Dv], in the order in which threads hold them, Dk filled up to 64, 128 or 256 and Dv to a multiple of 32; all fp32
+/// in device memory. S does not take the place of x: the scan reads with load_global(), which requires that no thread
+/// writes there meanwhile.
+/// Thread mapping: block (head, position, 32 columns) has 128 threads and the columns in registers (state_tile.cuh).
+/// Resources: Dk / 4 registers per thread for the columns.
+/// Work: 8 Dk Dv operations per head and position: one product, 4 for the scan, 2 for o; an exponential for four.
+/// Bytes: 16 Dk Dv per head and position, as x is written and read, and so is S. At Dk = Dv = 128 that is 256 KB, where
+/// q, k, v and o are 2 KB. Memory: 8 Dk Dv bytes per head and position, 128 KB; 69 GB for 32 heads of 16384 positions.
+/// Bound by: memory.
+/// Requires: that memory; Dk <= 256.
+/// Weakness: the states. Each is wanted only for as long as it takes to multiply it with q.
+/// Sources: Katsch, "GateLoop", arXiv 2311.01927: the associative scan over materialised k^T v.
+
+#include <cuda_runtime.h>
+
+#include <climits>
+
+#include "06_scan/affine.hpp"
+#include "06_scan/memory_shortage.hpp"
+#include "06_scan/scan.hpp"
+#include "06_scan/simple_gla.hpp"
+#include "06_scan/simple_gla/state_plan.hpp"
+#include "06_scan/state_tile.cuh"
+#include "common/device/cp_async.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/memory.cuh"
+#include "common/device/workspace.hpp"
+
+namespace tutorial::scan {
+namespace {
+
+using simple_gla::FloatArguments;
+
+constexpr int kSteps = 1;  // of a tile
+constexpr const char* kTag = "simple_gla: products and states";
+
+/// Grid (heads) (positions) (tiles of columns).
+/// @tparam kOutputs false: writes x_t into `states`; true: reads S_t from there, writes o_t
+template <int kDk, bool kVector, bool kOutputs>
+__global__ void __launch_bounds__(kStateThreads) states_kernel(FloatArguments a, float4* states) {
+  __shared__ float gate;
+  float* const k = dynamic_shared<float>();
+  float *const q = k + kDk, *const v = q + kDk;
+  const int thread = int(threadIdx.x), tiles = column_tiles(a.Dv);
+  const int j = int(blockIdx.x) % tiles * kStateColumns, columns = a.Dv - j;
+  const int t = int(blockIdx.x) / tiles % a.L, head = int(blockIdx.x) / tiles / a.L, h = head % a.H, b = head / a.H;
+  float4* const own = states + std::int64_t(blockIdx.x) * StateTile<kDk>::kRows * kStateThreads;
+
+  if constexpr (kOutputs) {
+    load_rows_async<kVector, kSteps, kDk>(q, a.q.row(b, h, t), a.q.stride_l, 1, a.Dk);
+  } else {
+    load_rows_async<kVector, kSteps, kDk>(k, a.k.row(b, h, t), a.k.stride_l, 1, a.Dk);
+    load_rows_async<kVector, kSteps, kStateColumns>(v, a.v.row(b, h, t) + j, a.v.stride_l, 1, columns);
+  }
+  cp_async_commit();
+  if (thread == 0) gate = decay(load_global(a.g.row(b, h, t)));
+  cp_async_wait<0>();
+  __syncthreads();
+
+  StateTile<kDk> S;
+  if constexpr (kOutputs) {
+    S.load_packed(own);
+    float o[4];
+    S.read(q, o);
+    store_output(a.o.row(b, h, t) + j, o, a.scale, columns);
+    if (t == a.L - 1 && a.final_state.data) {
+      S.each(a.Dk, columns,
+             [&](int d, int c, float& element) { store_global(&a.final_state.row(b, h, d)[j + c], element); });
+    }
+  } else {
+    S.clear();
+    if (t == 0 && a.initial_state.data) {
+      S.each(a.Dk, columns,
+             [&](int d, int c, float& element) { element = load_global(&a.initial_state.row(b, h, d)[j + c]); });
+    }
+    float of[4];
+    load_values(v, 1, of);
+    S.decay_and_add(gate, k, of);
+    S.store_packed(own);
+  }
+}
+
+template <bool kOutputs>
+void launch_tiles(const FloatArguments& a, float* states) {
+  const StatePlan plan(a, kSteps);
+  select_state_shape(a, [&]<class Shape>(Shape) {
+    launch(states_kernel<Shape::kDk, Shape::kVector, kOutputs>,
+           {unsigned(plan.chains * plan.tiles), kStateThreads, plan.shared_bytes()}, a,
+           reinterpret_cast<float4*>(states));
+  });
+}
+
+/// The scan of the products.
+Arguments as_scan(const FloatArguments& a, float* products, float* states) {
+  const StatePlan plan(a, kSteps);
+  Arguments scan{};
+  scan.B = a.B, scan.H = a.H, scan.L = int(plan.tiles), scan.D = plan.state_size(), scan.Dg = 1;
+  scan.x = packed<const float>(products, a.H, plan.tiles, plan.state_size());
+  scan.log_decay = a.g;
+  scan.y = packed(states, a.H, plan.tiles, plan.state_size());
+  return scan;
+}
+
+}  // namespace
+
+void scan_states(const FloatArguments& a) {
+  const std::int64_t floats = StatePlan(a, kSteps).floats();
+  float* products = workspace<float>(kTag, std::size_t(2 * floats));
+  float* states = products + floats;
+  launch_tiles<false>(a, products);
+  dispatch(as_scan(a, products, states));
+  launch_tiles<true>(a, states);
+}
+
+std::string scan_states_unsupported(const FloatArguments& a) {
+  const StatePlan plan(a, kSteps);
+  if (a.Dk > kMaxKeyDim) return "Dk > 256: the state's columns would not fit into the registers of 16 threads";
+  if (plan.chains * plan.tiles > INT_MAX) return "more than 2^31 - 1 tiles: the grid";
+  const std::string scan = dispatch_unsupported(as_scan(a, nullptr, nullptr));
+  return scan.empty() ? memory_shortage(kTag, scan_states_memory(a)) : "the scan of its states: " + scan;
+}
+
+std::int64_t scan_states_memory(const FloatArguments& a) {
+  const std::int64_t floats = StatePlan(a, kSteps).floats();
+  return std::int64_t(sizeof(float)) * 2 * floats + dispatch_memory(as_scan(a, nullptr, nullptr));
+}
+
+}  // namespace tutorial::scan

@@ -1,0 +1,168 @@
+/// @file
+/// `scan_fused`: one kernel, whose tiles look back.
+///
+/// Idea: what the operator scan's `single_pass` does with a number, a block does with 32 columns of a state in its
+/// registers: add up its tile of 64 steps, learn what came before from the tiles before, and walk the tile once more
+/// with the outputs. The tile's q, k and v wait in shared memory.
+/// Grows out of: 2_scan_tiles.cu
+/// Improves on: `scan_tiles` has three kernels, reads k and v twice, and states pass through memory four times.
+/// Unchanged: the tiles' sums X_n, the walk, and what threads have of a state.
+/// Equation:
+///
+///   tile:   X_n and its decay exp(g_1 + ... + g_C)                                                      published
+///   before: S_{n-1}: X of tiles n - 1, n - 2, ..., each decayed, back to the first that knows S at its end
+///   tile:   S_n = decay S_{n-1} + X_n                                                                   published
+///   walk:   S = exp(g_t) S + k_t^T v_t,  o_t = scale q_t S
+///
+/// The last tile of a sequence publishes nothing and leaves its X_n out.
+/// Shapes: as `scan_tiles`.
+/// Thread mapping: block (tile, 32 columns, head), in the order of look_back.cuh. What a thread publishes is read by
+/// the thread of the same number in a later block, and a warp waits for a warp. A word of look_back.cuh, one per warp,
+/// has the sum of the tile's gates and says that the warp's part of the state is there. It is released after the state
+/// has been written, and acquired before the state is read: a warp that sees the word then sees the state, too.
+/// Resources: Dk / 2 registers per thread for S and X_n, 72 KB of shared memory at Dk = 128: three blocks per
+/// multiprocessor. Two exponentials per step and block.
+/// Work: 8 Dk Dv operations per head and position, where the loop has 6 Dk Dv, and no tensor core can help.
+/// Bytes: v and o once, q and k once for each 32 columns, from the second-level cache after the first; of states of
+/// tiles two written and one or more read, 12 Dk Dv for 64 steps: 3 KB per step at Dk = Dv = 128, where q, k, v and o
+/// are 2 KB. Memory: 8 Dk Dv bytes per tile.
+/// Bound by: the fp32 units.
+/// Requires: Dk <= 256.
+/// Weakness: a step is a step: 8 Dk Dv operations of the fp32 units. Chapter 04's chunks take 4 Dk Dv and those of the
+/// scores, on tensor cores, which have ten times the rate.
+/// Sources: Merrill and Garland, NVR-2016-002, section 4, for the look-back.
+
+#include <cuda_runtime.h>
+
+#include <climits>
+
+#include "06_scan/affine.hpp"
+#include "06_scan/memory_shortage.hpp"
+#include "06_scan/scan/look_back.cuh"
+#include "06_scan/simple_gla.hpp"
+#include "06_scan/simple_gla/published_states.cuh"
+#include "06_scan/simple_gla/state_plan.hpp"
+#include "06_scan/simple_gla/tile_gates.cuh"
+#include "06_scan/state_tile.cuh"
+#include "common/device/cp_async.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/memory.cuh"
+#include "common/device/workspace.hpp"
+
+namespace tutorial::scan {
+namespace {
+
+using simple_gla::FloatArguments;
+
+/// S at the start of a tile > 0: every thread its part of it.
+template <int kDk>
+__device__ __forceinline__ void look_back(StateTile<kDk>& S, const PublishedStates& states, int tile, int chain) {
+  const LookBack& back = states.back;
+  S.clear();
+  float log_decay = 0;  // from the end of tile n to the start of this one
+  for (int n = tile - 1;; --n) {
+    const Words& words = back.at(n, chain, int(threadIdx.x) / 32);
+    std::uint64_t own = kNotPublished;
+    bool is_whole = false;
+    for (;; backoff()) {
+      is_whole = load_acquire(&words.up_to_end) != kNotPublished;
+      if (is_whole || (own = load_acquire(&words.own)) != kNotPublished) break;
+    }
+    S.add_packed(decay(log_decay), (is_whole ? states.up_to_end : states.own) + states.template first<kDk>(n, chain));
+    if (is_whole) return;  // the first tile publishes the state at its end alone
+    log_decay += to_map(own).log_decay;
+  }
+}
+
+/// On a multiprocessor at once.
+template <int kDk>
+inline constexpr int kBlocks = kDk <= 128 ? 3 : 2;
+
+template <int kDk, bool kVector>
+__global__ void __launch_bounds__(kStateThreads, kBlocks<kDk>) tiles_kernel(FloatArguments a, PublishedStates states) {
+  constexpr int kSteps = steps_of_tile(kDk);
+  __shared__ TileGates<kSteps> gates;
+  __shared__ int taken_tile;
+  float* const k = dynamic_shared<float>();
+  float *const q = k + kSteps * kDk, *const v = q + kSteps * kDk;
+  const LookBack& back = states.back;
+  const int thread = int(threadIdx.x), tiles = column_tiles(a.Dv);
+  if (thread == 0) taken_tile = back.take_tile();
+  __syncthreads();
+  const int tile = taken_tile / back.chains, chain = taken_tile % back.chains;
+  const int j = chain % tiles * kStateColumns, columns = a.Dv - j;
+  const int head = chain / tiles, h = head % a.H, b = head / a.H;
+  const int first = tile * kSteps, rows = min(kSteps, a.L - first);
+  const bool is_last = rows == a.L - first;
+
+  load_rows_async<kVector, kSteps, kDk>(k, a.k.row(b, h, first), a.k.stride_l, rows, a.Dk);
+  load_rows_async<kVector, kSteps, kStateColumns>(v, a.v.row(b, h, first) + j, a.v.stride_l, rows, columns);
+  load_rows_async<kVector, kSteps, kDk>(q, a.q.row(b, h, first), a.q.stride_l, rows, a.Dk);
+  cp_async_commit();
+  if (thread < 32) load_gates(gates, a, b, h, first, rows);
+  cp_async_wait<0>();
+  __syncthreads();
+
+  const auto words = [&]() -> Words& { return back.at(tile, chain, thread / 32); };
+  StateTile<kDk> S, X;
+  if (!is_last) {
+    X.clear();
+#pragma unroll 2
+    for (int step = 0; step < kSteps; ++step) {
+      float of[4];
+      load_values(v + step * kStateColumns, gates.decay_to_end[step], of);
+      X.add(k + step * kDk, of);
+    }
+    if (tile > 0) publish(X, gates.log_decay, states.own + states.template first<kDk>(tile, chain), &words().own);
+  }
+  if (tile > 0) {
+    look_back(S, states, tile, chain);
+  } else {
+    S.clear();
+    if (tile == 0 && a.initial_state.data) {
+      S.each(a.Dk, columns,
+             [&](int d, int c, float& element) { element = load_global(&a.initial_state.row(b, h, d)[j + c]); });
+    }
+  }
+  if (!is_last) {
+    X.add_scaled(decay(gates.log_decay), S);
+    publish(X, 0.0f, states.up_to_end + states.template first<kDk>(tile, chain), &words().up_to_end);
+  }
+#pragma unroll 2
+  for (int step = 0; step < rows; ++step) {
+    float of[4], o[4];
+    load_values(v + step * kStateColumns, 1, of);
+    S.decay_and_add(gates.gate[step], k + step * kDk, of);
+    S.read(q + step * kDk, o);
+    store_output(a.o.row(b, h, first + step) + j, o, a.scale, columns);
+  }
+  if (is_last && a.final_state.data) {
+    S.each(a.Dk, columns,
+           [&](int d, int c, float& element) { store_global(&a.final_state.row(b, h, d)[j + c], element); });
+  }
+}
+
+}  // namespace
+
+void scan_fused(const FloatArguments& a) {
+  const StatePlan plan(a, steps_of_tile(a.Dk));
+  const PublishedStates states = make_published_states(plan);
+  select_state_shape(a, [&]<class Shape>(Shape) {
+    launch(tiles_kernel<Shape::kDk, Shape::kVector>,
+           {unsigned(plan.chains * plan.tiles), kStateThreads, plan.shared_bytes()}, a, states);
+  });
+}
+
+std::string scan_fused_unsupported(const FloatArguments& a) {
+  const StatePlan plan(a, steps_of_tile(a.Dk));
+  if (a.Dk > kMaxKeyDim) return "Dk > 256: the state's columns would not fit into the registers of 16 threads";
+  if (plan.chains * plan.tiles > INT_MAX) return "more than 2^31 - 1 tiles: the grid";
+  if (a.L > INT_MAX - plan.steps) return "L > 2^31 - 1 less a tile: positions are counted in int";
+  return memory_shortage(kStatesTag, scan_fused_memory(a));
+}
+
+std::int64_t scan_fused_memory(const FloatArguments& a) {
+  return published_states_memory(StatePlan(a, steps_of_tile(a.Dk)));
+}
+
+}  // namespace tutorial::scan

@@ -1,0 +1,55 @@
+#pragma once
+/// @file
+/// Which part of a problem a block walks, from its place in the grid.
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "common/tile/chunk_shape.cuh"
+#include "common/tile/launch_plan.hpp"
+#include "common/tile/state.cuh"
+#include "common/view.hpp"
+
+namespace tutorial::tile {
+
+/// The grid of a kernel whose blocks each have one tile of Dv of one segment: (tiles x segments, H, B).
+template <class Shape>
+dim3 grid_of(const Extents& e, int segments) {
+  return dim3((unsigned(e.Dv - 1) / Shape::kDv + 1) * unsigned(segments), unsigned(e.H), unsigned(e.B));
+}
+
+/// A block's head, segment and columns in such a grid.
+template <class Shape>
+struct BlockPart {
+  int b, h, head;             ///< batch entry, head of it, head of all: b H + h
+  int segment;                ///< number of the segment
+  int begin, end;             ///< its positions
+  int first_column, columns;  ///< the columns of Dv, as many of Shape::kDv as exist
+
+  /// @param length positions of a segment
+  __device__ __forceinline__ BlockPart(const Extents& e, int length)
+      : b(int(blockIdx.z)), h(int(blockIdx.y)), head(b * e.H + h) {
+    const int tiles = (e.Dv - 1) / Shape::kDv + 1;
+    segment = int(blockIdx.x) / tiles;
+    begin = segment * length;
+    end = begin + min(length, e.L - begin);
+    first_column = int(blockIdx.x) % tiles * Shape::kDv;
+    columns = min(Shape::kDv, e.Dv - first_column);
+  }
+
+  /// S = the state that the segment starts from: the initial state, or what the segments before have left.
+  /// @param initial [B, H, Dk, Dv]; its data is null where it is 0
+  __device__ __forceinline__ void load_start(typename Shape::State& S, const View<const float>& initial,
+                                             const LaunchPlan& plan, const Extents& e) const {
+    const float* start = initial.data ? initial.row(b, h, 0) : nullptr;
+    std::int64_t stride_row = initial.stride_l;
+    if (segment > 0) {
+      start = plan.starts + ((std::int64_t(b) * e.H + h) * (plan.segments - 1) + segment - 1) * e.Dk * e.Dv;
+      stride_row = e.Dv;
+    }
+    load_state<Shape>(S, start ? start + first_column : nullptr, stride_row, e.Dk, columns);
+  }
+};
+
+}  // namespace tutorial::tile

@@ -1,0 +1,51 @@
+#pragma once
+/// @file
+/// A chunk with gates in shared memory, as walk_sub_chunk.cuh walks over it: q~ and k~, which have their decays within
+/// their sub-chunk in them, the decays of whole sub-chunks, each sub-chunk's scores with itself, and V.
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "common/device/ldmatrix.cuh"
+#include "common/tile/chunk_shape.cuh"
+#include "common/tile/sub_chunk.hpp"
+
+namespace tutorial::tile {
+
+/// The tiles of one chunk. Those that a state is made of come first, so that a kernel without outputs leaves the rest
+/// out.
+template <class Shape>
+struct DecayedTiles {
+  typename Shape::KeyTile K;
+  typename Shape::ValueTile V;
+  float* decays;  ///< [kSubChunks, kDk]
+  typename Shape::KeyTile Q;
+  __nv_bfloat16* scores;  ///< [kSubChunks, 2, 16, 8]: of [t / 8][i][t % 8]
+
+  static constexpr int kBytesForStates = 2 * kChunk * (Shape::kDk + Shape::kDv) + 4 * kSubChunks * Shape::kDk;
+  static constexpr int kBytes = kBytesForStates + 2 * kChunk * Shape::kDk + 2 * kChunk * kSubChunk;
+
+  /// Lays the tiles out in shared memory from this address on: kBytes, aligned to 16.
+  __device__ __forceinline__ explicit DecayedTiles(unsigned char* memory)
+      : K{reinterpret_cast<__nv_bfloat16*>(memory)},
+        V{K.data + kChunk * Shape::kDk},
+        decays(reinterpret_cast<float*>(V.data + kChunk * Shape::kDv)),
+        Q{reinterpret_cast<__nv_bfloat16*>(memory + kBytesForStates)},
+        scores(Q.data + kChunk * Shape::kDk) {}
+
+  /// The scores of a sub-chunk's own pairs as an A fragment. They lie transposed, queries along the rows.
+  __device__ __forceinline__ void load_own_scores(std::uint32_t (&p)[4], int sub_chunk) const {
+    const int lane = fresh_lane();
+    const int unit = sub_chunk * 2 * kSubChunk + lane / 8 % 2 * kSubChunk + lane / 16 * 8 + lane % 8;
+    ldmatrix_x4_trans(p, scores + unit * 8);
+  }
+
+  /// The decays of a sub-chunk for the rows d and d + 1 of the state; d is even.
+  __device__ __forceinline__ float2 decay(int sub_chunk, int d) const {
+    return *reinterpret_cast<const float2*>(decays + sub_chunk * Shape::kDk + d);
+  }
+};
+
+}  // namespace tutorial::tile

@@ -1,0 +1,108 @@
+#include "common/tile/launch_plan.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "common/ceil_div.hpp"
+#include "common/device/device.hpp"
+#include "common/tile/requirements.hpp"
+
+namespace tutorial::tile {
+namespace {
+
+constexpr int kChunkLength = 64;
+constexpr int kMaxKeyDim = 256, kMaxValueDim = 512;
+
+// Shared memory of a block that walks with two sets of tiles and a normaliser, in KB, where the tiles are largest.
+constexpr int kSharedOfWideTile = 112;  // Dk = 128, 128 columns
+constexpr int kSharedOfWideKeys = 160;  // Dk = 256, 64 columns
+
+bool block_may_have(int kilobytes) {
+  return shared_memory_per_block() >= kilobytes * 1024;
+}
+
+constexpr double kTwoMoreLaunches = 6;  // microseconds
+constexpr double kCarryStep = 0.1;      // microseconds per segment
+constexpr double kStateBytesPerMicrosecond = 3.5e6;
+constexpr int kStateTrips = 3;  // of the four, one is under a walk
+
+}  // namespace
+
+std::string unsupported_sizes(const Extents& e) {
+  if (e.Dk % 16 != 0 || e.Dv % 16 != 0) return "Dk or Dv is no multiple of 16, the width of a fragment";
+  if (e.Dk > kMaxKeyDim) return "Dk > 256: the state would not fit into a block's registers";
+  if (e.Dv > kMaxValueDim) return "Dv > 512: not tested";
+  if (e.B > 65535 || e.H > 65535) return "B or H > 65535: the grid";
+  if (std::int64_t(e.B) * e.H > INT32_MAX) return "B H > 2^31 - 1: heads are counted in int";
+  if (e.L > INT32_MAX - 3 * kChunkLength) return "L > 2^31 - 193: positions are counted in int";
+  return "";
+}
+
+std::string unsupported_extents(const Extents& e) {
+  const std::string reason = unsupported_sizes(e);
+  if (reason.empty() && e.Dk > 128 && !block_may_have(kSharedOfWideKeys)) {
+    return "Dk > 128: two sets of tiles do not fit into a block's shared memory on this GPU";
+  }
+  return reason;
+}
+
+LaunchPlan make_launch_plan(int L, int columns, int segments) {
+  const int chunks = ceil_div(L, kChunkLength), each = ceil_div(chunks, std::min(segments, chunks));
+  return {columns, ceil_div(chunks, each), each * kChunkLength, nullptr};
+}
+
+int widest_tile(const Extents& e) {
+  if (e.Dv <= 64 || e.Dk > 128) return 64;
+  return e.Dk <= 64 || block_may_have(kSharedOfWideTile) ? 128 : 64;
+}
+
+int block_columns(const Extents& e) {
+  const bool fills_the_gpu = std::int64_t(e.B) * e.H * ceil_div(e.Dv, 128) >= multiprocessor_count();
+  return fills_the_gpu ? widest_tile(e) : 64;
+}
+
+LaunchPlan one_wave(const Extents& e) {
+  const int columns = widest_tile(e);
+  const std::int64_t blocks = std::int64_t(e.B) * e.H * ceil_div(e.Dv, columns);
+  return make_launch_plan(e.L, columns, int(std::max<std::int64_t>(multiprocessor_count() / blocks, 1)));
+}
+
+std::int64_t launch_plan_memory(const Extents& e, const LaunchPlan& plan) {
+  return std::int64_t(sizeof(float)) * e.B * e.H * (plan.segments - 1) * e.Dk * e.Dv;
+}
+
+double estimated_time(const Extents& e, const WalkTimes& times, const LaunchPlan& plan) {
+  const int multiprocessors = multiprocessor_count(), resident = e.Dk <= 128 ? 2 : 1;
+  const std::int64_t blocks = std::int64_t(e.B) * e.H * ceil_div(e.Dv, plan.columns) * plan.segments;
+  const double rounds = ceil_div(blocks, resident * multiprocessors);
+  const bool alone = blocks <= multiprocessors || resident == 1;
+  const double chunks = rounds * (plan.length / kChunkLength) * (0.3 + 0.7 * e.Dk / 128);
+  const TileTimes& tile = plan.columns == 64 ? times.narrow : times.wide;
+  double time = chunks * (alone ? tile.walk.alone : tile.walk.shared);
+  if (plan.segments > 1) {
+    time += chunks * (alone ? tile.states.alone : tile.states.shared) + kTwoMoreLaunches + kCarryStep * plan.segments +
+            kStateTrips * double(launch_plan_memory(e, plan)) / kStateBytesPerMicrosecond;
+  }
+  return time;
+}
+
+LaunchPlan fastest_launch_plan(const Extents& e, const WalkTimes& times) {
+  LaunchPlan best;
+  double least = 0;
+  for (const int columns : {64, 128}) {
+    if (columns > widest_tile(e)) continue;
+    const std::int64_t blocks = std::int64_t(e.B) * e.H * ceil_div(e.Dv, columns);
+    const int most = int(std::clamp<std::int64_t>(2 * multiprocessor_count() / blocks, 1, ceil_div(e.L, kChunkLength)));
+    for (int segments = 1; segments <= most; ++segments) {
+      const LaunchPlan plan = make_launch_plan(e.L, columns, segments);
+      const double time = estimated_time(e, times, plan);
+      if (best.length == 0 || time < least) {
+        best = plan;
+        least = time;
+      }
+    }
+  }
+  return best;
+}
+
+}  // namespace tutorial::tile

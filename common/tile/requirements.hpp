@@ -1,0 +1,53 @@
+#pragma once
+/// @file
+/// What the kernels on tensor cores require of a problem: widths in whole fragments, a state that fits into a block's
+/// registers, rows that 16-byte loads can read, a grid that exists.
+
+#include <cstdint>
+#include <string>
+
+#include "common/tile/launch_plan.hpp"
+#include "common/view.hpp"
+
+namespace tutorial::tile {
+
+/// Whether every row of the view begins at a multiple of 16 bytes.
+template <class T>
+bool has_aligned_rows(const View<T>& view) {
+  constexpr int kElements = 16 / int(sizeof(T));
+  return reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 && view.stride_b % kElements == 0 &&
+         view.stride_h % kElements == 0 && view.stride_l % kElements == 0;
+}
+
+/// Why the widths, the number of heads or the length are not supported by kernels with one small set of tiles; empty
+/// where they are.
+std::string unsupported_sizes(const Extents&);
+/// The same for kernels with two sets of tiles. Asks the device for its shared memory where Dk > 128: a CudaError where
+/// there is none.
+std::string unsupported_extents(const Extents&);
+
+/// Why rows of q, k, v or o are not supported; empty where they are.
+/// @tparam Arguments of an operator on tensors q, k, v, o
+template <class Arguments>
+std::string unsupported_rows(const Arguments& a) {
+  if (!has_aligned_rows(a.q) || !has_aligned_rows(a.k) || !has_aligned_rows(a.v) || !has_aligned_rows(a.o)) {
+    return "rows are not aligned to 16 bytes";
+  }
+  return "";
+}
+
+/// Why kernels with two sets of tiles do not support the problem; empty where they do.
+template <class Arguments>
+std::string tensor_core_unsupported(const Arguments& a) {
+  const std::string reason = unsupported_extents(extents_of(a));
+  return reason.empty() ? unsupported_rows(a) : reason;
+}
+
+/// The same for kernels with one small set of tiles.
+template <class Arguments>
+std::string one_set_unsupported(const Arguments& a) {
+  const std::string reason = unsupported_sizes(extents_of(a));
+  return reason.empty() ? unsupported_rows(a) : reason;
+}
+
+}  // namespace tutorial::tile

@@ -1,0 +1,82 @@
+#pragma once
+/// @file
+/// A state between the registers of a block (chunk_shape.cuh) and global memory.
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "common/device/memory.cuh"
+#include "common/tile/chunk_shape.cuh"
+
+namespace tutorial::tile {
+
+/// Calls f(element, address) for each element of the state that the lane holds and that exists, with its place in
+/// global memory.
+/// @param state the first row's element of the block's first column
+/// @param stride_row elements from one row of the state to the next; rows need no alignment
+/// @param Dk,columns rows of the state and columns of the block that exist: multiples of 16
+template <class Shape, class Float, class F>
+__device__ __forceinline__ void for_each_element(typename Shape::State& S, Float* state, std::int64_t stride_row,
+                                                 int Dk, int columns, F f) {
+  const int lane = fresh_lane(), first_column = warp_index() * Shape::kWarpColumns;
+  state += lane % 4 * 2 * stride_row + first_column + lane / 4;
+#pragma unroll
+  for (int d = 0; d < Shape::kDk; d += 8) {
+    if (d < Dk) {
+#pragma unroll
+      for (int j = 0; j < Shape::kWarpColumns; j += 8) {
+        if (first_column + j < columns) {
+          f(S[j / 16][d / 8][j / 8 % 2 * 2], state + j);
+          f(S[j / 16][d / 8][j / 8 % 2 * 2 + 1], state + stride_row + j);
+        }
+      }
+    }
+    state += 8 * stride_row;
+  }
+}
+
+/// S = the block's columns of a state in fp32, and zeros where there is nothing; see for_each_element().
+/// @param state null: all zeros
+template <class Shape>
+__device__ __forceinline__ void load_state(typename Shape::State& S, const float* state, std::int64_t stride_row,
+                                           int Dk, int columns) {
+#pragma unroll
+  for (auto& tiles : S) {
+#pragma unroll
+    for (auto& tile : tiles) {
+#pragma unroll
+      for (float& element : tile) element = 0;
+    }
+  }
+  if (state == nullptr) return;
+  for_each_element<Shape>(S, state, stride_row, Dk, columns,
+                          [](float& element, const float* address) { element = load_global(address); });
+}
+
+/// Writes the block's columns of the state; see for_each_element().
+template <class Shape>
+__device__ __forceinline__ void store_state(float* state, typename Shape::State& S, std::int64_t stride_row, int Dk,
+                                            int columns) {
+  for_each_element<Shape>(S, state, stride_row, Dk, columns,
+                          [](float& element, float* address) { store_global(address, element); });
+}
+
+/// S = diag(decay) S, the warp's columns. decay(d) gives those of rows d and d + 1; d is even.
+template <class Shape, class Decay>
+__device__ __forceinline__ void decay_rows(typename Shape::State& S, Decay decay) {
+  const int lane = fresh_lane();
+#pragma unroll
+  for (int d = 0; d < Shape::kDk / 8; ++d) {
+    const float2 two = decay(d * 8 + lane % 4 * 2);
+#pragma unroll
+    for (int j = 0; j < Shape::kWarpColumns / 16; ++j) {
+      S[j][d][0] *= two.x;
+      S[j][d][1] *= two.y;
+      S[j][d][2] *= two.x;
+      S[j][d][3] *= two.y;
+    }
+  }
+}
+
+}  // namespace tutorial::tile
