@@ -93,7 +93,7 @@ cudaError_t launch(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t
                   .shared_bytes = shared_bytes,
                   .where = where,
                   .body = body,
-                  .schedule = Schedule::current(),
+                  .schedule = Schedule::next(),
                   .skipped_barrier = SkippedBarrier::current(),
                   .end = {}});
     });

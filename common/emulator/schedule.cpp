@@ -1,7 +1,9 @@
 #include "schedule.hpp"
 
+#include <atomic>
 #include <charconv>
 #include <cstdlib>
+#include <iterator>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -28,6 +30,15 @@ std::uint64_t next_random(std::uint64_t& state) {
   return scramble(state += 0x9E3779B97F4A7C15u);
 }
 
+/// The number after `prefix` in a text such as "random:7".
+std::optional<std::uint64_t> seed_after(const std::string& prefix, const std::string& text) {
+  if (!text.starts_with(prefix)) return std::nullopt;
+  std::uint64_t seed = 0;
+  const char* last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data() + prefix.size(), last, seed);
+  return error == std::errc() && end == last ? std::optional(seed) : std::nullopt;
+}
+
 }  // namespace
 
 Schedule Schedule::parse(const std::string& text) {
@@ -35,22 +46,29 @@ Schedule Schedule::parse(const std::string& text) {
   if (text == "reverse") return {.order = Order::reverse};
   if (text == "warps") return {.order = Order::warps};
   if (text == "warps-reverse") return {.order = Order::warps_reverse};
-  if (text.starts_with("random:")) {
-    Schedule schedule{.order = Order::random};
-    const char* first = text.data() + 7;
-    const char* last = text.data() + text.size();
-    const auto [end, error] = std::from_chars(first, last, schedule.seed);
-    if (error == std::errc() && end == last) return schedule;
-  }
+  if (const auto seed = seed_after("random:", text)) return {.order = Order::random, .seed = *seed};
+  if (const auto seed = seed_after("mixed:", text)) return {.order = Order::mixed, .seed = *seed};
   throw std::invalid_argument("the emulator's schedule is '" + text +
-                              "': forward, reverse, warps, warps-reverse or random:SEED expected");
+                              "': forward, reverse, warps, warps-reverse, random:SEED or mixed:SEED expected");
 }
 
-Schedule Schedule::current() {
-  const std::lock_guard lock(mutex);
-  if (chosen) return *chosen;
-  const char* text = std::getenv("EMULATOR_SCHEDULE");
-  return text ? parse(text) : Schedule{};
+Schedule Schedule::next() {
+  Schedule schedule;
+  {
+    const std::lock_guard lock(mutex);
+    const char* text = std::getenv("EMULATOR_SCHEDULE");
+    if (chosen) {
+      schedule = *chosen;
+    } else if (text) {
+      schedule = parse(text);
+    }
+  }
+  if (schedule.order != Order::mixed) return schedule;
+  static std::atomic<std::uint64_t> launches = 0;
+  std::uint64_t state = schedule.seed + scramble(launches++);
+  constexpr Order kOrders[] = {Order::forward, Order::reverse, Order::warps, Order::warps_reverse, Order::random};
+  const Order order = kOrders[next_random(state) % std::size(kOrders)];
+  return {.order = order, .seed = next_random(state)};
 }
 
 std::uint64_t Schedule::block(std::uint64_t i, std::uint64_t count) const {
@@ -62,6 +80,7 @@ std::uint64_t Schedule::block(std::uint64_t i, std::uint64_t count) const {
     case Order::warps_reverse:
       return count - 1 - i;
     case Order::random:
+    case Order::mixed:
       break;
   }
   // i -> step * i + shift modulo count is a permutation if step and count have no common factor. Grids have fewer than

@@ -10,15 +10,16 @@ namespace emulator {
 
 /// The order that EMULATOR_SCHEDULE or set_schedule() asks for.
 struct Schedule {
-  enum class Order { forward, reverse, warps, warps_reverse, random };
+  /// Mixed: each launch has one of the others, drawn from the seed and the number of the launch.
+  enum class Order { forward, reverse, warps, warps_reverse, random, mixed };
 
   Order order = Order::forward;
   std::uint64_t seed = 0;
 
   /// From the text that set_schedule() takes. @throws std::invalid_argument for any other
   static Schedule parse(const std::string& text);
-  /// The one that holds now. @throws std::invalid_argument
-  static Schedule current();
+  /// The one for a launch: what was asked for, or one of the five that `mixed` draws from. @throws std::invalid_argument
+  static Schedule next();
 
   /// The block that is started as the i-th of `count`.
   std::uint64_t block(std::uint64_t i, std::uint64_t count) const;

@@ -111,6 +111,26 @@ TEST_F(Schedule, RandomRunsThreadsInAnotherOrderForEachSeed) {
   EXPECT_NE(sorted, one[0]);
 }
 
+TEST_F(Schedule, MixedGivesEachLaunchOneOfTheOthers) {
+  std::vector<unsigned> ascending(64), descending(64);
+  std::iota(ascending.begin(), ascending.end(), 0u);
+  std::iota(descending.rbegin(), descending.rend(), 0u);
+  unsigned forward = 0, reverse = 0, warps = 0, warps_reverse = 0, random = 0;
+  for (unsigned i = 0; i < 100; ++i) {
+    const auto orders = thread_orders("mixed:1");
+    // The first entries after the barrier tell whether all warps advance together.
+    const bool is_together = orders[1] == orders[0];
+    if (orders[0] == ascending) {
+      ++(is_together ? forward : warps);
+    } else if (orders[0] == descending) {
+      ++(is_together ? reverse : warps_reverse);
+    } else {
+      ++random;
+    }
+  }
+  for (const unsigned launches : {forward, reverse, warps, warps_reverse, random}) EXPECT_GT(launches, 5u);
+}
+
 __global__ void log_blocks(Log* log) {
   log->add(blockIdx.x);
 }
@@ -146,7 +166,7 @@ TEST_F(Schedule, ComesFromTheEnvironmentUnlessSet) {
 }
 
 TEST_F(Schedule, ABadOneIsNamed) {
-  for (const std::string bad : {"backward", "random", "random:", "random:-1", "random:1 ", "Forward"}) {
+  for (const std::string bad : {"backward", "random", "random:", "random:-1", "random:1 ", "Forward", "mixed", "mixed:x"}) {
     try {
       set_schedule(bad);
       FAIL() << bad;
