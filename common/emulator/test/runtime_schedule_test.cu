@@ -166,7 +166,8 @@ TEST_F(Schedule, ComesFromTheEnvironmentUnlessSet) {
 }
 
 TEST_F(Schedule, ABadOneIsNamed) {
-  for (const std::string bad : {"backward", "random", "random:", "random:-1", "random:1 ", "Forward", "mixed", "mixed:x"}) {
+  for (const std::string bad :
+       {"backward", "random", "random:", "random:-1", "random:1 ", "Forward", "mixed", "mixed:x"}) {
     try {
       set_schedule(bad);
       FAIL() << bad;
