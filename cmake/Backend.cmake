@@ -80,14 +80,10 @@ if(TUTORIAL_NATIVE)
 endif()
 if(TUTORIAL_SANITIZER STREQUAL "address")
   # Of undefined behaviour, what a kernel does wrong. The checks for null pointers and for an object's type and size
-  # find nothing that AddressSanitizer does not, and would double the time that the compiler takes. Calls in place of
-  # inlined checks in long functions halve it again.
+  # find nothing that AddressSanitizer does not, and would double the time that the compiler takes.
   set(sanitizer
     -fsanitize=address,alignment,bounds,shift,signed-integer-overflow,integer-divide-by-zero,float-cast-overflow,bool,enum
     -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    list(APPEND sanitizer "SHELL:--param asan-instrumentation-with-call-threshold=200")
-  endif()
 elseif(TUTORIAL_SANITIZER STREQUAL "thread")
   set(sanitizer -fsanitize=thread -fno-omit-frame-pointer)
 endif()

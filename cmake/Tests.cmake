@@ -16,8 +16,8 @@ endfunction()
 #
 # QUICK: those for ThreadSanitizer, under which a thread of a kernel takes a millisecond. The others are labelled slow.
 # ORDERS: those that run every kernel on odd shapes, widths and strides. In the emulator they run once more in other
-# orders of threads and blocks. AddressSanitizer runs these alone, and in other orders: what it looks for, an address
-# outside an array, does not depend on the numbers that the other tests are about. Those are labelled slow there.
+# orders of threads and blocks. AddressSanitizer runs these alone, in other orders, and of these only the ones about
+# shapes: an address outside an array does not depend on numbers. The others are labelled slow there.
 function(tutorial_chapter_tests target prefix)
   cmake_parse_arguments(PARSE_ARGV 2 tests "" "QUICK;ORDERS" "")
   get_target_property(libraries ${target} LINK_LIBRARIES)
@@ -29,9 +29,11 @@ function(tutorial_chapter_tests target prefix)
     gtest_discover_tests(${target} ${discovered} TEST_FILTER "${tests_QUICK}")
     gtest_discover_tests(${target} ${discovered} TEST_FILTER "-${tests_QUICK}" PROPERTIES LABELS slow)
   elseif(TUTORIAL_SANITIZER STREQUAL "address")
-    gtest_discover_tests(${target} ${discovered} TEST_FILTER "${tests_ORDERS}"
+    set(numbers "*Golden*:*Gates*:*Numbers*")
+    gtest_discover_tests(${target} ${discovered} TEST_FILTER "${tests_ORDERS}:-${numbers}"
       PROPERTIES ENVIRONMENT EMULATOR_SCHEDULE=mixed:2)
     gtest_discover_tests(${target} ${discovered} TEST_FILTER "-${tests_ORDERS}" PROPERTIES LABELS slow)
+    gtest_discover_tests(${target} ${discovered} TEST_FILTER "${numbers}" PROPERTIES LABELS slow)
   else()
     gtest_discover_tests(${target} ${discovered})
     tutorial_in_other_orders(${prefix} ${target} ${tests_ORDERS})

@@ -50,6 +50,8 @@ class Page(HTMLParser):
 
 
 class Quiet(SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"  # one connection for many files
+
     def log_message(self, *_):
         pass
 
@@ -109,6 +111,9 @@ class Browser(unittest.TestCase):
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         cls.chrome = webdriver.Chrome(service=Service("/usr/bin/chromedriver"), options=options)
         cls.names = [p.name for p in sorted(SITE.glob("*.html"))]
+        # Doxygen's own pages, of a file, a type or a folder, come from one template: of these, one in ten.
+        generated = [n for n in cls.names if re.match(r"(struct|class|union|namespace|dir_)|.*_8[a-z]+(_source)?\.html", n)]
+        cls.visited = sorted(set(cls.names) - set(generated)) + generated[::10]
 
     @classmethod
     def tearDownClass(cls):
@@ -131,18 +136,19 @@ class Browser(unittest.TestCase):
         return [entry["message"] for entry in self.chrome.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
 
     def test_every_page_on_a_telephone(self):
-        """No error in the console, nothing sideways, formulas typeset, pictures with words, nothing from elsewhere."""
+        """No error in the console, nothing sideways, formulas typeset, pictures with words, nothing from elsewhere.
+
+        One visit for all of it: a page takes Chromium half a second. The diff of a stage is folded; open it is no wider.
+        """
+        widest = "return Math.max(...['html', 'body', '#doc-content'].map(s => document.querySelector(s)?.scrollWidth ?? 0))"
         self.screen(TELEPHONE)
         self.errors()
         formulas = pictures = 0
-        for name in self.names:
+        for name in self.visited:
             self.open(name)
             with self.subTest(page=name):
                 self.assertEqual(self.errors(), [])
-                widest = "return Math.max(...[document.documentElement, document.body, document.querySelector('#doc-content')]"
-                self.assertLessEqual(
-                    self.script(widest + ".filter(e => e).map(e => e.scrollWidth))"), TELEPHONE["width"]
-                )
+                self.assertLessEqual(self.script(widest), TELEPHONE["width"])
                 found, set_ = self.script(
                     "const all = s => document.querySelectorAll(s).length;"
                     "return [all('.formulaDsp, .formulaInl'), all('script[type^=\"math/tex\"]')]"
@@ -167,6 +173,12 @@ class Browser(unittest.TestCase):
                     "return performance.getEntriesByType('resource').map(e => e.name).filter(n => !n.startsWith(location.origin))"
                 )
                 self.assertEqual([e for e in elsewhere if not e.startswith("data:")], [])
+                if self.script("return document.querySelector('details.changes') !== null"):
+                    shown = "return document.querySelector('details.changes pre').checkVisibility()"
+                    self.assertFalse(self.script(shown))
+                    self.script("document.querySelector('details.changes').open = true")
+                    self.assertTrue(self.script(shown))
+                    self.assertLessEqual(self.script(widest), TELEPHONE["width"])
         self.assertGreater(formulas, 25)
         self.assertGreater(pictures, 30)
 
@@ -208,7 +220,7 @@ class Browser(unittest.TestCase):
         self.assertNotEqual(after[0], after[1])
 
     def test_a_stage_unfolds_what_it_changes(self):
-        """The diff is folded; open it is no wider than the page, with colours of its own in light and dark."""
+        """Every stage that grows out of another one shows a diff, with colours of its own in light and dark."""
         pages = [n for n in self.names if '<details class="changes">' in (SITE / n).read_text(encoding="utf-8")]
         grown = [step for step in steps(Path(__file__).resolve().parents[2]) if step.code]
         self.assertEqual(len(pages), len(grown))
@@ -217,22 +229,12 @@ class Browser(unittest.TestCase):
             " const line = document.querySelector('details.changes ' + kind);"
             " return line && getComputedStyle(line).backgroundColor + getComputedStyle(line).color; })"
         )
-        for name in pages:
-            self.screen(TELEPHONE)
-            self.open(name)
-            with self.subTest(page=name):
-                details = self.chrome.find_element(By.CSS_SELECTOR, "details.changes")
-                self.assertFalse(details.find_element(By.TAG_NAME, "pre").is_displayed())
-                self.script("arguments[0].open = true", details)
-                self.assertTrue(details.find_element(By.TAG_NAME, "pre").is_displayed())
-                width = "return Math.max(...['html', 'body', '#doc-content']"
-                width += ".map(s => document.querySelector(s).scrollWidth))"
-                self.assertLessEqual(self.script(width), TELEPHONE["width"])
-        if pages:
-            light = [c for c in self.script(colours) if c]
-            self.script("document.documentElement.classList.toggle('dark-mode')")
-            dark = [c for c in self.script(colours) if c]
-            self.assertEqual(len(set(light + dark)), len(light + dark))
+        self.open(pages[0])
+        self.script("document.querySelector('details.changes').open = true")
+        light = [c for c in self.script(colours) if c]
+        self.script("document.documentElement.classList.toggle('dark-mode')")
+        dark = [c for c in self.script(colours) if c]
+        self.assertEqual(len(set(light + dark)), len(light + dark))
 
     def test_next_leads_through_the_chapters(self):
         self.open("index.html")
