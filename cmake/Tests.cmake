@@ -32,7 +32,7 @@ function(tutorial_chapter_tests target prefix)
     set(numbers "*Golden*:*Gates*:*Numbers*")
     gtest_discover_tests(${target} ${discovered} TEST_FILTER "${tests_ORDERS}:-${numbers}"
       PROPERTIES ENVIRONMENT EMULATOR_SCHEDULE=mixed:2)
-    gtest_discover_tests(${target} ${discovered} TEST_FILTER "-${tests_ORDERS}" PROPERTIES LABELS slow)
+    gtest_discover_tests(${target} ${discovered} TEST_FILTER "-${tests_ORDERS}:${numbers}" PROPERTIES LABELS slow)
     gtest_discover_tests(${target} ${discovered} TEST_FILTER "${numbers}" PROPERTIES LABELS slow)
   else()
     gtest_discover_tests(${target} ${discovered})
