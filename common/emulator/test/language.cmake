@@ -8,9 +8,4 @@ foreach(part atomics bits fences math reductions shuffles small_float vector_typ
 endforeach()
 target_link_libraries(emulator_language_test PRIVATE device GTest::gtest_main)
 gtest_discover_tests(emulator_language_test DISCOVERY_MODE PRE_TEST)
-if(TUTORIAL_BACKEND STREQUAL "emulator")
-  foreach(schedule reverse warps random:1) # once more in other orders of threads and blocks
-    add_test(NAME emulator_language_test.${schedule} COMMAND emulator_language_test)
-    set_tests_properties(emulator_language_test.${schedule} PROPERTIES ENVIRONMENT EMULATOR_SCHEDULE=${schedule})
-  endforeach()
-endif()
+tutorial_in_other_orders(emulator_language_test emulator_language_test "1;2;3;4")
