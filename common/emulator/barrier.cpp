@@ -7,7 +7,7 @@
 namespace emulator {
 
 int Block::barrier(bool predicate, std::source_location where) {
-  if (launch_.skipped_barrier && launch_.skipped_barrier->is_at(where)) return predicate;
+  if (skips(where)) return predicate;
   if (arrived_ == 0) {
     first_arrival_ = where;
     same_place_ = true;

@@ -74,6 +74,7 @@ void Block::prepare(std::uint64_t number) {
   arrived_ = 0;
   holds_[0] = holds_[1] = 0;
   for (Warp& warp : warps_) warp.waiting = 0;
+  mbarriers_.clear();
   for (unsigned i = 0; i < threads_.size(); ++i) {
     threads_[i].async_copies.clear();
     std::string name;

@@ -13,6 +13,7 @@
 #include "async_copies.hpp"
 #include "emulator/vector_types.hpp"
 #include "fiber.hpp"
+#include "mbarriers.hpp"
 #include "schedule.hpp"
 #include "shared_memory.hpp"
 #include "skipped_barrier.hpp"
@@ -37,7 +38,7 @@ struct Launch {
 
 /// One thread of a block, and where it stands.
 struct KernelThread {
-  enum class State { ready, at_barrier, in_collective, returned };
+  enum class State { ready, at_barrier, at_mbarrier, in_collective, returned };
 
   Fiber fiber;
   uint3 index{};
@@ -45,6 +46,7 @@ struct KernelThread {
   State state = State::ready;
   std::source_location where;  ///< the barrier or collective that it waits in
   AsyncCopies async_copies;
+  const MBarrier* mbarrier = nullptr;  ///< that it waits for, in the state at_mbarrier
 
   // What it brings to the collective that it waits in.
   unsigned mask = 0;
@@ -71,6 +73,11 @@ class Block {
   const Stacks& stacks() const { return stacks_; }
   DynamicSharedMemory& dynamic_shared() { return dynamic_shared_; }
   AsyncCopies& async_copies() { return running_->async_copies; }
+  MBarriers& mbarriers() { return mbarriers_; }
+  /// Whether EMULATOR_SKIP_BARRIER names this place.
+  bool skips(std::source_location where) const {
+    return launch_.skipped_barrier && launch_.skipped_barrier->is_at(where);
+  }
 
   // What the threads call: in barrier.cpp,
   int barrier(bool predicate, std::source_location where);  ///< returns for how many threads the predicate holds
@@ -81,6 +88,13 @@ class Block {
   void exchange(unsigned mask, const void* mine, std::size_t size, void* all, std::source_location where);
   /// See __syncwarp().
   void sync_warp(unsigned mask, std::source_location where);
+  // in mbarrier.cpp,
+  /// The barrier at this address. Ends the launch with a report if it cannot be used. @param mark what its bytes hold
+  MBarrier& usable_mbarrier(const std::uint64_t* address, std::uint64_t mark, std::source_location where);
+  /// See mbarrier_arrive().
+  void arrive(MBarrier& barrier, unsigned bytes, std::source_location where);
+  /// See mbarrier_wait().
+  void wait(MBarrier& barrier, unsigned parity, std::source_location where);
   // and in block.cpp.
   /// See emulator::trap().
   [[noreturn]] void trap(const char* what, std::source_location where);
@@ -105,6 +119,8 @@ class Block {
   bool agree(const KernelThread& one, unsigned first, unsigned lanes) const;
   /// Hands out what the lanes brought.
   void deliver(unsigned first, unsigned lanes);
+  /// Begins the next phase, and wakes those that wait for this one, once nothing is missing.
+  void end_phase_if_complete(MBarrier& barrier);
 
   Launch& launch_;
   Stacks& stacks_;
@@ -113,6 +129,7 @@ class Block {
   uint3 index_{};
   std::vector<KernelThread> threads_;
   std::vector<Warp> warps_;
+  MBarriers mbarriers_;
   ReadyQueue ready_;
   sanitizer::SyncPoint begin_;  ///< comes before all that the threads do
   Fiber scheduler_;             ///< the OS thread, in run()

@@ -11,6 +11,8 @@
 #include <map>
 #include <string>
 
+#include "common/device/mbarrier.cuh"
+
 #undef NDEBUG  // the assertion is to fail in every build
 #include <cassert>
 
@@ -136,6 +138,57 @@ __global__ void reuse(const float* in, float* out) {
   out[64 * blockIdx.x + threadIdx.x] = local[3] + __shfl_down_sync(~0u, local[2], 3);
 }
 
+// --- barriers in shared memory ---
+
+using tutorial::Barrier;
+using tutorial::Ring;
+
+enum class RingFault { none, no_full, no_empty, parity };
+
+// A ring of two stages between warp 0, which writes, and warp 1, which reads.
+__global__ void hand_on(float* out, RingFault fault) {
+  __shared__ Barrier full[2], empty[2];
+  __shared__ float values[2][32];
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 2; ++i) {
+      full[i].init(32);
+      empty[i].init(32);
+    }
+    tutorial::fence_barrier_init();
+  }
+  __syncthreads();
+  float sum = 0;
+  if (threadIdx.x < 32) {
+    auto ring = fault == RingFault::parity ? Ring<2>::consumer() : Ring<2>::producer();
+    for (int n = 0; n < 5; ++n) {
+      if (fault != RingFault::no_empty) ring.wait(empty);         // fault: ring_parity
+      values[ring.stage()][threadIdx.x] = static_cast<float>(n);  // fault: ring_no_empty
+      full[ring.stage()].arrive();
+      ring.advance();
+    }
+  } else {
+    auto ring = Ring<2>::consumer();
+    for (int n = 0; n < 5; ++n) {
+      if (fault != RingFault::no_full) ring.wait(full);
+      sum += values[ring.stage()][63 - threadIdx.x];  // fault: ring_no_full
+      empty[ring.stage()].arrive();
+      ring.advance();
+    }
+  }
+  out[blockIdx.x * 64 + threadIdx.x] = sum;
+}
+
+// Nothing orders init() before warp 1 arrives.
+__global__ void use_while_initialised(bool wait) {
+  __shared__ Barrier barrier;
+  if (threadIdx.x == 0) {
+    barrier.init(32);
+    tutorial::fence_barrier_init();
+  }
+  if (wait) __syncthreads();
+  if (threadIdx.x >= 32) barrier.arrive();  // fault: init_unordered
+}
+
 // --- barriers and crashes ---
 
 // Threads without work return too early.
@@ -222,6 +275,12 @@ const std::map<std::string, std::function<void()>> kFaults = {
     {"warps_right", [] { start(2, 64, 0, [p = floats(128)] { swap_warps(p, true); }); }},
     {"shuffle", [] { start(2, 64, 0, [p = floats(128)] { swap_by_shuffle(p); }); }},
     {"reuse_right", reuse_everything},
+    {"ring_no_full", [] { start(2, 64, 0, [p = floats(128)] { hand_on(p, RingFault::no_full); }); }},
+    {"ring_no_empty", [] { start(2, 64, 0, [p = floats(128)] { hand_on(p, RingFault::no_empty); }); }},
+    {"ring_parity", [] { start(2, 64, 0, [p = floats(128)] { hand_on(p, RingFault::parity); }); }},
+    {"ring_right", [] { start(2, 64, 0, [p = floats(128)] { hand_on(p, RingFault::none); }); }},
+    {"init_unordered", [] { start(2, 64, 0, [] { use_while_initialised(false); }); }},
+    {"init_right", [] { start(2, 64, 0, [] { use_while_initialised(true); }); }},
     {"early_return", [] { start(2, 64, 0, [p = floats(50), q = floats(50)] { sum_neighbours(p, q, 50); }); }},
     {"assertion", [] { start(4, 32, 0, [] { fail_assertion(); }); }},
     {"null", [] { start(4, 32, 0, [] { write_to_null(nullptr); }); }},
