@@ -26,6 +26,13 @@ void MBarriers::fence(unsigned creator) {
   for (MBarrier& barrier : barriers_) barrier.is_fenced = barrier.is_fenced || barrier.creator == creator;
 }
 
+const MBarrier* MBarriers::find_overfull() const {
+  for (const MBarrier& barrier : barriers_) {
+    if (barrier.bytes_left < 0) return &barrier;
+  }
+  return nullptr;
+}
+
 void MBarriers::clear() {
   const sanitizer::Unwatched unwatched;
   barriers_.clear();
@@ -43,6 +50,11 @@ MBarrier& Block::usable_mbarrier(const std::uint64_t* address, std::uint64_t mar
 
 void Block::end_phase_if_complete(MBarrier& barrier) {
   if (barrier.arrivals_left > 0 || barrier.bytes_left != 0) return;
+  for (const BulkLoad& load : bulk_loads_) {
+    if (load.barrier != &barrier || load.phase != barrier.phase || load.is_finished) continue;
+    fail("this phase of the barrier has ended before this copy came: it expects too few bytes", load.where,
+         threads_[load.thread]);
+  }
   ++barrier.phase;
   barrier.arrivals_left = barrier.count;
   ready_.push_batch(0, static_cast<unsigned>(threads_.size()), [&](unsigned i) {
@@ -95,6 +107,7 @@ void create_mbarrier(const std::uint64_t* address, unsigned count, std::source_l
   if (block.mbarriers().find(address)) block.trap("a barrier in shared memory is initialised a second time", where);
   MBarrier& barrier = block.mbarriers().add(address);
   barrier.count = barrier.arrivals_left = count;
+  barrier.where = where;
   barrier.creator = block.thread().number;
 }
 

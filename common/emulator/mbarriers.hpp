@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <source_location>
 
 #include "sanitizer.hpp"
 
@@ -18,8 +19,9 @@ struct MBarrier {
   unsigned arrivals_left = 0;   ///< in the current phase
   std::int64_t bytes_left = 0;  ///< in the current phase; negative while bytes have come that nobody has expected yet
   std::uint64_t phase = 0;
-  unsigned creator = 0;    ///< the thread that has initialised it
-  bool is_fenced = false;  ///< whether that thread has called mbarrier_fence_init() afterwards
+  std::source_location where;  ///< of its initialisation
+  unsigned creator = 0;        ///< the thread that has initialised it
+  bool is_fenced = false;      ///< whether that thread has called mbarrier_fence_init() afterwards
   /// For even and for odd phases: the arrivals of a phase come before the returns of the waits for it.
   sanitizer::SyncPoint points[2] = {};
 
@@ -35,6 +37,8 @@ class MBarriers {
   MBarrier& add(const void* address);
   /// All that thread `creator` has initialised are fenced from now on.
   void fence(unsigned creator);
+  /// A barrier that got more bytes than its phases have expected; nullptr if there is none.
+  const MBarrier* find_overfull() const;
   /// Forgets all of them.
   void clear();
 

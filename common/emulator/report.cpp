@@ -107,9 +107,10 @@ std::string describe_stuck(const Block& block, const std::vector<KernelThread>& 
   return text + "  kernel launched at " + describe(block.launch().where) + "\n";
 }
 
-std::string describe_trap(const Block& block, const std::string& what, const std::source_location& where) {
+std::string describe_trap(const Block& block, const KernelThread& thread, const std::string& what,
+                          const std::source_location& where) {
   return what + " at " + describe(where) + "\n  block " + describe(block.index()) + ", thread " +
-         describe(block.thread().index) + "; kernel launched at " + describe(block.launch().where) + "\n";
+         describe(thread.index) + "; kernel launched at " + describe(block.launch().where) + "\n";
 }
 
 void report(const std::string& text) {

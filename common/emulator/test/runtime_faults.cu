@@ -11,7 +11,9 @@
 #include <map>
 #include <string>
 
+#include "common/device/bulk_copy.cuh"
 #include "common/device/mbarrier.cuh"
+#include "common/device/memory.cuh"
 
 #undef NDEBUG  // the assertion is to fail in every build
 #include <cassert>
@@ -189,6 +191,64 @@ __global__ void use_while_initialised(bool wait) {
   if (threadIdx.x >= 32) barrier.arrive();  // fault: init_unordered
 }
 
+// --- bulk copies ---
+
+using tutorial::TensorMap;
+
+// Thread 0 fills one tile again and again, and warp 1 reads it.
+__global__ void reload(const TensorMap map, float* out, bool wait) {
+  __shared__ Barrier full[1], empty[1];
+  auto* tile = tutorial::dynamic_shared<float, tutorial::kTileAlignment>();
+  if (threadIdx.x == 0) {
+    full[0].init(1);
+    empty[0].init(32);
+    tutorial::fence_barrier_init();
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    auto ring = Ring<1>::producer();
+    for (int n = 0; n < 3; ++n) {
+      if (wait) ring.wait(empty);
+      full[0].arrive_expect(tutorial::tile_bytes(8));
+      tutorial::load_tile(map, tile, full[0], {});  // fault: refill
+      ring.advance();
+      if (!wait) full[0].wait(static_cast<unsigned>(n % 2));
+    }
+  } else if (threadIdx.x >= 32) {
+    auto ring = Ring<1>::consumer();
+    float sum = 0;
+    for (int n = 0; n < (wait ? 3 : 1); ++n) {
+      ring.wait(full);
+      sum += tile[threadIdx.x];
+      if (wait) empty[0].arrive();
+      ring.advance();
+    }
+    out[blockIdx.x * 64 + threadIdx.x] = sum;
+  }
+}
+
+// Thread 0 stores what all threads have written.
+__global__ void store_shared(const TensorMap map, bool wait) {
+  auto* tile = tutorial::dynamic_shared<float, tutorial::kTileAlignment>();
+  for (unsigned i = 0; i < 4; ++i) tile[i * 64 + threadIdx.x] = 1.0f;
+  if (wait) __syncthreads();
+  if (threadIdx.x != 0) return;
+  tutorial::store_tile(map, tile, {.head = static_cast<int>(blockIdx.x)});  // fault: store_unordered
+  tutorial::commit_stores();
+  tutorial::wait_stores_read<0>();
+}
+
+// Two blocks store to the same place.
+__global__ void store_over(const TensorMap map, bool apart) {
+  auto* tile = tutorial::dynamic_shared<float, tutorial::kTileAlignment>();
+  if (threadIdx.x != 0) return;
+  for (unsigned i = 0; i < 256; ++i) tile[i] = 1.0f;
+  const int head = apart ? static_cast<int>(blockIdx.x) : 0;
+  tutorial::store_tile(map, tile, {.head = head});  // fault: store_over
+  tutorial::commit_stores();
+  tutorial::wait_stores<0>();
+}
+
 // --- barriers and crashes ---
 
 // Threads without work return too early.
@@ -239,6 +299,12 @@ float* floats(std::size_t count) {
   return values;
 }
 
+/// The map of device memory of [1, 2, 8, 64], for tiles of 8 rows.
+TensorMap small_map() {
+  auto* data = reinterpret_cast<__nv_bfloat16*>(floats(2 * 8 * 32));
+  return tutorial::tile_map(tutorial::packed(data, 2, 8, 64), {.B = 1, .H = 2, .L = 8, .D = 64}, 8);
+}
+
 void reuse_everything() {
   float* a = floats(64 * 8);
   float* b = floats(64 * 8);
@@ -281,6 +347,12 @@ const std::map<std::string, std::function<void()>> kFaults = {
     {"ring_right", [] { start(2, 64, 0, [p = floats(128)] { hand_on(p, RingFault::none); }); }},
     {"init_unordered", [] { start(2, 64, 0, [] { use_while_initialised(false); }); }},
     {"init_right", [] { start(2, 64, 0, [] { use_while_initialised(true); }); }},
+    {"refill", [] { start(2, 64, 1024, [m = small_map(), p = floats(128)] { reload(m, p, false); }); }},
+    {"refill_right", [] { start(2, 64, 1024, [m = small_map(), p = floats(128)] { reload(m, p, true); }); }},
+    {"store_unordered", [] { start(2, 64, 1024, [m = small_map()] { store_shared(m, false); }); }},
+    {"store_right", [] { start(2, 64, 1024, [m = small_map()] { store_shared(m, true); }); }},
+    {"store_over", [] { start(2, 64, 1024, [m = small_map()] { store_over(m, false); }); }},
+    {"store_apart_right", [] { start(2, 64, 1024, [m = small_map()] { store_over(m, true); }); }},
     {"early_return", [] { start(2, 64, 0, [p = floats(50), q = floats(50)] { sum_neighbours(p, q, 50); }); }},
     {"assertion", [] { start(4, 32, 0, [] { fail_assertion(); }); }},
     {"null", [] { start(4, 32, 0, [] { write_to_null(nullptr); }); }},
