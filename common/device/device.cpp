@@ -20,6 +20,10 @@ int multiprocessor_count() {
   return attribute(cudaDevAttrMultiProcessorCount);
 }
 
+int compute_capability() {
+  return 10 * attribute(cudaDevAttrComputeCapabilityMajor) + attribute(cudaDevAttrComputeCapabilityMinor);
+}
+
 int shared_memory_per_block() {
   return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
 }

@@ -67,14 +67,21 @@ __device__ __forceinline__ void store_global(T* address, std::type_identity_t<T>
   *address = value;
 }
 
-/// The block's dynamic shared memory, LaunchConfig::shared_bytes of it, aligned to 128 bytes. Every call returns the
-/// same address; a kernel with several arrays divides the memory among them. Of a launch that asked for none it may not
-/// be used; there the emulator gives nullptr.
-template <class T>
+/// The block's dynamic shared memory, LaunchConfig::shared_bytes of it. Every call returns the same address; a kernel with
+/// several arrays divides the memory among them. Of a launch that asked for none it may not be used; there the emulator
+/// gives nullptr.
+/// @tparam kAlignment of the address, in bytes: 128, or 1024 as the tiles of bulk copies need it. The same in all calls
+/// of a kernel
+template <class T, int kAlignment = 128>
 __device__ __forceinline__ T* dynamic_shared() {
+  static_assert(kAlignment == 128 || kAlignment == 1024);
 #if TUTORIAL_EMULATOR
   return static_cast<T*>(emulator::dynamic_shared());
 #else
+  if constexpr (kAlignment == 1024) {
+    extern __shared__ __align__(1024) unsigned char tutorial_dynamic_shared_1024[];
+    return reinterpret_cast<T*>(tutorial_dynamic_shared_1024);
+  }
   extern __shared__ __align__(128) unsigned char tutorial_dynamic_shared[];
   return reinterpret_cast<T*>(tutorial_dynamic_shared);
 #endif

@@ -7,7 +7,7 @@
 namespace emulator {
 
 int Block::barrier(bool predicate, std::source_location where) {
-  if (launch_.skipped_barrier && launch_.skipped_barrier->is_at(where)) return predicate;
+  if (skips(where)) return predicate;
   if (arrived_ == 0) {
     first_arrival_ = where;
     same_place_ = true;
@@ -33,6 +33,8 @@ int Block::barrier(bool predicate, std::source_location where) {
 }
 
 void Block::yield() {
+  // While threads look again and again, the block never runs out of threads that can go on.
+  if (!bulk_loads_.empty()) finish_awaited_loads();
   ready_.push(static_cast<std::uint16_t>(running_->number));
   pause();
 }

@@ -4,6 +4,7 @@
 #include "emulator/builtins.hpp"
 #include "emulator/counters.hpp"
 #include "emulator/trap.hpp"
+#include "random.hpp"
 #include "report.hpp"
 
 // Not zero: the part of the thread_local variables that starts as zeros is the shared memory of the block.
@@ -49,6 +50,7 @@ std::string Block::run(std::uint64_t number) {
   scheduler_.strand().adopt_current();
   scheduler_.switch_to(next());  // comes back when no thread is ready any more
   if (live_ > 0 && failure_.empty()) failure_ = describe_stuck(*this, threads_);
+  if (failure_.empty()) check_copies_at_end();
   for (KernelThread& thread : threads_) {
     thread.fiber.discard(thread.state == KernelThread::State::returned, launch_.end);
   }
@@ -74,8 +76,12 @@ void Block::prepare(std::uint64_t number) {
   arrived_ = 0;
   holds_[0] = holds_[1] = 0;
   for (Warp& warp : warps_) warp.waiting = 0;
+  mbarriers_.clear();
+  bulk_loads_.clear();
+  async_random_ = scramble(launch_.async_order.seed) ^ scramble(~number);
   for (unsigned i = 0; i < threads_.size(); ++i) {
     threads_[i].async_copies.clear();
+    threads_[i].bulk_stores.clear();
     std::string name;
     if (sanitizer::kThread) name = "block " + describe(index_) + ", thread " + describe(threads_[i].index);
     threads_[i].fiber.prepare(stacks_.top(i), stacks_.bounds(i), &Block::run_thread, this, name.c_str());
@@ -85,6 +91,7 @@ void Block::prepare(std::uint64_t number) {
 }
 
 Fiber& Block::next() {
+  if (ready_.empty() && !bulk_loads_.empty()) finish_awaited_loads();
   if (ready_.empty() || !failure_.empty()) return scheduler_;
   running_ = &threads_[ready_.pop()];
   threadIdx = running_->index;
@@ -100,6 +107,7 @@ void Block::run_thread(void* block) {
   auto& self = *static_cast<Block*>(block);
   self.begin_.acquire();
   self.launch_.body();
+  self.finish_stores();
   KernelThread& thread = *self.running_;
   thread.state = KernelThread::State::returned;
   --self.live_;
@@ -113,11 +121,13 @@ void Block::wake_all() {
   });
 }
 
+void Block::fail(const char* what, std::source_location where, const KernelThread& thread) {
+  const sanitizer::Unwatched unwatched;  // run() reads it on another strand
+  if (failure_.empty()) failure_ = describe_trap(*this, thread, what, where);
+}
+
 void Block::trap(const char* what, std::source_location where) {
-  {
-    const sanitizer::Unwatched unwatched;  // run() reads it on another strand
-    failure_ = describe_trap(*this, what, where);
-  }
+  fail(what, where, *running_);
   pause();  // next() picks no thread any more
   __builtin_unreachable();
 }

@@ -11,8 +11,11 @@
 #include <vector>
 
 #include "async_copies.hpp"
+#include "async_order.hpp"
+#include "bulk_copies.hpp"
 #include "emulator/vector_types.hpp"
 #include "fiber.hpp"
+#include "mbarriers.hpp"
 #include "schedule.hpp"
 #include "shared_memory.hpp"
 #include "skipped_barrier.hpp"
@@ -29,6 +32,7 @@ struct Launch {
   const std::function<void()>& body;
   Schedule schedule;
   std::optional<SkippedBarrier> skipped_barrier;
+  AsyncOrder async_order;
   sanitizer::SyncPoint end;  ///< comes after all that the threads do
 
   unsigned threads_per_block() const { return block.x * block.y * block.z; }
@@ -37,7 +41,7 @@ struct Launch {
 
 /// One thread of a block, and where it stands.
 struct KernelThread {
-  enum class State { ready, at_barrier, in_collective, returned };
+  enum class State { ready, at_barrier, at_mbarrier, in_collective, returned };
 
   Fiber fiber;
   uint3 index{};
@@ -45,6 +49,8 @@ struct KernelThread {
   State state = State::ready;
   std::source_location where;  ///< the barrier or collective that it waits in
   AsyncCopies async_copies;
+  BulkStores bulk_stores;
+  const MBarrier* mbarrier = nullptr;  ///< that it waits for, in the state at_mbarrier
 
   // What it brings to the collective that it waits in.
   unsigned mask = 0;
@@ -71,6 +77,12 @@ class Block {
   const Stacks& stacks() const { return stacks_; }
   DynamicSharedMemory& dynamic_shared() { return dynamic_shared_; }
   AsyncCopies& async_copies() { return running_->async_copies; }
+  BulkStores& bulk_stores() { return running_->bulk_stores; }
+  MBarriers& mbarriers() { return mbarriers_; }
+  /// Whether EMULATOR_SKIP_BARRIER names this place.
+  bool skips(std::source_location where) const {
+    return launch_.skipped_barrier && launch_.skipped_barrier->is_at(where);
+  }
 
   // What the threads call: in barrier.cpp,
   int barrier(bool predicate, std::source_location where);  ///< returns for how many threads the predicate holds
@@ -81,6 +93,19 @@ class Block {
   void exchange(unsigned mask, const void* mine, std::size_t size, void* all, std::source_location where);
   /// See __syncwarp().
   void sync_warp(unsigned mask, std::source_location where);
+  // in mbarrier.cpp,
+  /// The barrier at this address. Ends the launch with a report if it cannot be used. @param mark what its bytes hold
+  MBarrier& usable_mbarrier(const std::uint64_t* address, std::uint64_t mark, std::source_location where);
+  /// See mbarrier_arrive().
+  void arrive(MBarrier& barrier, unsigned bytes, std::source_location where);
+  /// See mbarrier_wait().
+  void wait(MBarrier& barrier, unsigned parity, std::source_location where);
+  // in bulk_copy.cpp,
+  /// See issue_bulk_load().
+  void issue_load(void* shared, const std::byte* tile, std::size_t bytes, MBarrier& barrier,
+                  std::source_location where);
+  /// Whether a copy that is issued now happens at once.
+  bool next_copy_is_early();
   // and in block.cpp.
   /// See emulator::trap().
   [[noreturn]] void trap(const char* what, std::source_location where);
@@ -105,6 +130,20 @@ class Block {
   bool agree(const KernelThread& one, unsigned first, unsigned lanes) const;
   /// Hands out what the lanes brought.
   void deliver(unsigned first, unsigned lanes);
+  /// Begins the next phase, and wakes those that wait for this one, once nothing is missing.
+  void end_phase_if_complete(MBarrier& barrier);
+  /// Writes the tile, and lets the barrier count its bytes.
+  void finish_load(BulkLoad& load);
+  /// Whether a thread waits for this load and for nothing else.
+  bool is_awaited(const BulkLoad& load) const;
+  /// Finishes loads that threads wait for until one of the threads can go on.
+  void finish_awaited_loads();
+  /// Finishes the stores of the thread that ends.
+  void finish_stores();
+  /// Looks for loads that the block leaves behind.
+  void check_copies_at_end();
+  /// Ends the launch, as soon as the thread that runs stops, because of what `thread` has done.
+  void fail(const char* what, std::source_location where, const KernelThread& thread);
 
   Launch& launch_;
   Stacks& stacks_;
@@ -113,6 +152,9 @@ class Block {
   uint3 index_{};
   std::vector<KernelThread> threads_;
   std::vector<Warp> warps_;
+  MBarriers mbarriers_;
+  std::vector<BulkLoad> bulk_loads_;
+  std::uint64_t async_random_ = 0;
   ReadyQueue ready_;
   sanitizer::SyncPoint begin_;  ///< comes before all that the threads do
   Fiber scheduler_;             ///< the OS thread, in run()

@@ -95,6 +95,7 @@ cudaError_t launch(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t
                   .body = body,
                   .schedule = Schedule::next(),
                   .skipped_barrier = SkippedBarrier::current(),
+                  .async_order = AsyncOrder::current(),
                   .end = {}});
     });
   });

@@ -48,7 +48,16 @@ std::string describe_threads(const Group& group) {
 bool same_doing(const KernelThread& a, const KernelThread& b) {
   if (a.state != b.state) return false;
   if (a.state == KernelThread::State::returned) return true;
-  return describe(a.where) == describe(b.where) && (a.state == KernelThread::State::at_barrier || a.mask == b.mask);
+  if (describe(a.where) != describe(b.where)) return false;
+  if (a.state == KernelThread::State::at_mbarrier) return a.mbarrier == b.mbarrier;
+  return a.state == KernelThread::State::at_barrier || a.mask == b.mask;
+}
+
+/// "3 arrivals, 16384 bytes missing": why the current phase does not end.
+std::string describe_missing(const MBarrier& barrier) {
+  std::string text = std::to_string(barrier.arrivals_left) + (barrier.arrivals_left == 1 ? " arrival" : " arrivals");
+  if (barrier.bytes_left < 0) return text + " missing, " + std::to_string(-barrier.bytes_left) + " bytes too many";
+  return text + ", " + std::to_string(barrier.bytes_left) + " bytes missing";
 }
 
 std::string line_of(const Group& group) {
@@ -61,6 +70,9 @@ std::string line_of(const Group& group) {
       return line + (one ? " has" : " have") + " returned from the kernel\n";
     case KernelThread::State::at_barrier:
       return line + waits + " at the barrier " + describe(example.where) + "\n";
+    case KernelThread::State::at_mbarrier:
+      return line + waits + " at " + describe(example.where) + " for parity " +
+             std::to_string(example.mbarrier->parity()) + "; " + describe_missing(*example.mbarrier) + "\n";
     case KernelThread::State::in_collective:
       break;
     case KernelThread::State::ready:
@@ -95,9 +107,10 @@ std::string describe_stuck(const Block& block, const std::vector<KernelThread>& 
   return text + "  kernel launched at " + describe(block.launch().where) + "\n";
 }
 
-std::string describe_trap(const Block& block, const std::string& what, const std::source_location& where) {
+std::string describe_trap(const Block& block, const KernelThread& thread, const std::string& what,
+                          const std::source_location& where) {
   return what + " at " + describe(where) + "\n  block " + describe(block.index()) + ", thread " +
-         describe(block.thread().index) + "; kernel launched at " + describe(block.launch().where) + "\n";
+         describe(thread.index) + "; kernel launched at " + describe(block.launch().where) + "\n";
 }
 
 void report(const std::string& text) {

@@ -20,8 +20,9 @@ std::string describe(uint3 index);
 std::string describe(const std::source_location& where);
 /// The block, the kernel's launch, and which threads wait where: several lines.
 std::string describe_stuck(const Block& block, const std::vector<KernelThread>& threads);
-/// What the thread that runs did wrong at `where`.
-std::string describe_trap(const Block& block, const std::string& what, const std::source_location& where);
+/// What a thread did wrong at `where`.
+std::string describe_trap(const Block& block, const KernelThread& thread, const std::string& what,
+                          const std::source_location& where);
 
 /// Keeps `text` for last_report() and prints it to standard error.
 void report(const std::string& text);

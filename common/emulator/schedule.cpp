@@ -11,24 +11,13 @@
 #include <utility>
 
 #include "emulator/schedule.hpp"
+#include "random.hpp"
 
 namespace emulator {
 namespace {
 
 std::mutex mutex;
 std::optional<Schedule> chosen;  // by set_schedule()
-
-/// A permutation of the 64-bit numbers whose output looks random: the finaliser of SplitMix64 (Steele, Lea and Flood,
-/// "Fast splittable pseudorandom number generators", 2014).
-std::uint64_t scramble(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
-
-std::uint64_t next_random(std::uint64_t& state) {
-  return scramble(state += 0x9E3779B97F4A7C15u);
-}
 
 /// The number after `prefix` in a text such as "random:7".
 std::optional<std::uint64_t> seed_after(const std::string& prefix, const std::string& text) {

@@ -36,6 +36,7 @@ class ReadyQueue {
   /// Forgets all threads. @param block a random order is each block's own
   void restart(std::uint64_t block);
   bool empty() const { return size_ == 0; }
+  unsigned size() const { return size_; }
   /// One thread that lets all the others run first.
   void push(std::uint16_t thread);
   /// The threads first, first + 1, ... first + count - 1, as far as `wanted(thread)` holds, in the schedule's order.

@@ -33,7 +33,7 @@ class StaticSharedMemory {
 /// Dynamic shared memory of exactly the size asked for, so that AddressSanitizer sees an access beyond it.
 class DynamicSharedMemory {
  public:
-  static constexpr std::align_val_t kAlignment{128};
+  static constexpr std::align_val_t kAlignment{1024};
 
   /// @throws std::bad_alloc
   explicit DynamicSharedMemory(std::size_t bytes);

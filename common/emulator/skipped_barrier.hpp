@@ -8,7 +8,7 @@
 
 namespace emulator {
 
-/// A line of a source file whose block barrier is to be skipped.
+/// A line of a source file whose barrier, arrival, wait, commit or fence is to be skipped.
 struct SkippedBarrier {
   std::string file;  ///< the end of its path
   unsigned line = 0;

@@ -115,7 +115,8 @@ TEST_P(ThreadSanitizerRace, IsReportedAtItsLine) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fault, ThreadSanitizerRace,
-                         testing::Values("threads", "rotate", "blocks", "lanes", "warps", "shuffle"),
+                         testing::Values("threads", "rotate", "blocks", "lanes", "warps", "shuffle", "ring_no_full",
+                                         "ring_no_empty", "init_unordered", "refill", "store_unordered", "store_over"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 class RightKernel : public testing::TestWithParam<const char*> {};
@@ -129,7 +130,8 @@ TEST_P(RightKernel, IsNotReported) {
 
 INSTANTIATE_TEST_SUITE_P(Fault, RightKernel,
                          testing::Values("threads_right", "rotate_right", "blocks_right", "lanes_right", "warps_right",
-                                         "reuse_right"),
+                                         "reuse_right", "ring_right", "init_right", "refill_right", "store_right",
+                                         "store_apart_right"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 // --- barriers and crashes ---
@@ -140,6 +142,13 @@ TEST(Crash, AStuckBlockIsReportedAndTheProgramGoesOn) {
               AllOf(HasSubstr("threads 0-49 wait at the barrier "), HasSubstr(at_mark("early_return")),
                     HasSubstr("threads 50-63 have returned from the kernel"), HasSubstr("cudaErrorLaunchFailure")));
   EXPECT_EQ(outcome.status, 0);
+}
+
+TEST(Crash, AProducerThatStartsWithTheWrongParityIsStuck) {
+  const Outcome outcome = run_fault("ring_parity");
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("threads 0-31 wait at "), HasSubstr(at_mark("ring_parity")),
+                                    HasSubstr(" for parity 0; 32 arrivals, 0 bytes missing"),
+                                    HasSubstr("threads 32-63 wait at "), HasSubstr("cudaErrorLaunchFailure")));
 }
 
 TEST(Crash, AFailedAssertionNamesBlockAndThread) {

@@ -11,6 +11,10 @@
 #include <map>
 #include <string>
 
+#include "common/device/bulk_copy.cuh"
+#include "common/device/mbarrier.cuh"
+#include "common/device/memory.cuh"
+
 #undef NDEBUG  // the assertion is to fail in every build
 #include <cassert>
 
@@ -136,6 +140,115 @@ __global__ void reuse(const float* in, float* out) {
   out[64 * blockIdx.x + threadIdx.x] = local[3] + __shfl_down_sync(~0u, local[2], 3);
 }
 
+// --- barriers in shared memory ---
+
+using tutorial::Barrier;
+using tutorial::Ring;
+
+enum class RingFault { none, no_full, no_empty, parity };
+
+// A ring of two stages between warp 0, which writes, and warp 1, which reads.
+__global__ void hand_on(float* out, RingFault fault) {
+  __shared__ Barrier full[2], empty[2];
+  __shared__ float values[2][32];
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 2; ++i) {
+      full[i].init(32);
+      empty[i].init(32);
+    }
+    tutorial::fence_barrier_init();
+  }
+  __syncthreads();
+  float sum = 0;
+  if (threadIdx.x < 32) {
+    auto ring = fault == RingFault::parity ? Ring<2>::consumer() : Ring<2>::producer();
+    for (int n = 0; n < 5; ++n) {
+      if (fault != RingFault::no_empty) ring.wait(empty);         // fault: ring_parity
+      values[ring.stage()][threadIdx.x] = static_cast<float>(n);  // fault: ring_no_empty
+      full[ring.stage()].arrive();
+      ring.advance();
+    }
+  } else {
+    auto ring = Ring<2>::consumer();
+    for (int n = 0; n < 5; ++n) {
+      if (fault != RingFault::no_full) ring.wait(full);
+      sum += values[ring.stage()][63 - threadIdx.x];  // fault: ring_no_full
+      empty[ring.stage()].arrive();
+      ring.advance();
+    }
+  }
+  out[blockIdx.x * 64 + threadIdx.x] = sum;
+}
+
+// Nothing orders init() before warp 1 arrives.
+__global__ void use_while_initialised(bool wait) {
+  __shared__ Barrier barrier;
+  if (threadIdx.x == 0) {
+    barrier.init(32);
+    tutorial::fence_barrier_init();
+  }
+  if (wait) __syncthreads();
+  if (threadIdx.x >= 32) barrier.arrive();  // fault: init_unordered
+}
+
+// --- bulk copies ---
+
+using tutorial::TensorMap;
+
+// Thread 0 fills one tile again and again, and warp 1 reads it.
+__global__ void reload(const TensorMap map, float* out, bool wait) {
+  __shared__ Barrier full[1], empty[1];
+  auto* tile = tutorial::dynamic_shared<float, tutorial::kTileAlignment>();
+  if (threadIdx.x == 0) {
+    full[0].init(1);
+    empty[0].init(32);
+    tutorial::fence_barrier_init();
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    auto ring = Ring<1>::producer();
+    for (int n = 0; n < 3; ++n) {
+      if (wait) ring.wait(empty);
+      full[0].arrive_expect(tutorial::tile_bytes(8));
+      tutorial::load_tile(map, tile, full[0], {});  // fault: refill
+      ring.advance();
+      if (!wait) full[0].wait(static_cast<unsigned>(n % 2));
+    }
+  } else if (threadIdx.x >= 32) {
+    auto ring = Ring<1>::consumer();
+    float sum = 0;
+    for (int n = 0; n < (wait ? 3 : 1); ++n) {
+      ring.wait(full);
+      sum += tile[threadIdx.x];
+      if (wait) empty[0].arrive();
+      ring.advance();
+    }
+    out[blockIdx.x * 64 + threadIdx.x] = sum;
+  }
+}
+
+// Thread 0 stores what all threads have written.
+__global__ void store_shared(const TensorMap map, bool wait) {
+  auto* tile = tutorial::dynamic_shared<float, tutorial::kTileAlignment>();
+  for (unsigned i = 0; i < 4; ++i) tile[i * 64 + threadIdx.x] = 1.0f;
+  if (wait) __syncthreads();
+  if (threadIdx.x != 0) return;
+  tutorial::store_tile(map, tile, {.head = static_cast<int>(blockIdx.x)});  // fault: store_unordered
+  tutorial::commit_stores();
+  tutorial::wait_stores_read<0>();
+}
+
+// Two blocks store to the same place.
+__global__ void store_over(const TensorMap map, bool apart) {
+  auto* tile = tutorial::dynamic_shared<float, tutorial::kTileAlignment>();
+  if (threadIdx.x != 0) return;
+  for (unsigned i = 0; i < 256; ++i) tile[i] = 1.0f;
+  const int head = apart ? static_cast<int>(blockIdx.x) : 0;
+  tutorial::store_tile(map, tile, {.head = head});  // fault: store_over
+  tutorial::commit_stores();
+  tutorial::wait_stores<0>();
+}
+
 // --- barriers and crashes ---
 
 // Threads without work return too early.
@@ -186,6 +299,12 @@ float* floats(std::size_t count) {
   return values;
 }
 
+/// The map of device memory of [1, 2, 8, 64], for tiles of 8 rows.
+TensorMap small_map() {
+  auto* data = reinterpret_cast<__nv_bfloat16*>(floats(2 * 8 * 32));
+  return tutorial::tile_map(tutorial::packed(data, 2, 8, 64), {.B = 1, .H = 2, .L = 8, .D = 64}, 8);
+}
+
 void reuse_everything() {
   float* a = floats(64 * 8);
   float* b = floats(64 * 8);
@@ -222,6 +341,18 @@ const std::map<std::string, std::function<void()>> kFaults = {
     {"warps_right", [] { start(2, 64, 0, [p = floats(128)] { swap_warps(p, true); }); }},
     {"shuffle", [] { start(2, 64, 0, [p = floats(128)] { swap_by_shuffle(p); }); }},
     {"reuse_right", reuse_everything},
+    {"ring_no_full", [] { start(2, 64, 0, [p = floats(128)] { hand_on(p, RingFault::no_full); }); }},
+    {"ring_no_empty", [] { start(2, 64, 0, [p = floats(128)] { hand_on(p, RingFault::no_empty); }); }},
+    {"ring_parity", [] { start(2, 64, 0, [p = floats(128)] { hand_on(p, RingFault::parity); }); }},
+    {"ring_right", [] { start(2, 64, 0, [p = floats(128)] { hand_on(p, RingFault::none); }); }},
+    {"init_unordered", [] { start(2, 64, 0, [] { use_while_initialised(false); }); }},
+    {"init_right", [] { start(2, 64, 0, [] { use_while_initialised(true); }); }},
+    {"refill", [] { start(2, 64, 1024, [m = small_map(), p = floats(128)] { reload(m, p, false); }); }},
+    {"refill_right", [] { start(2, 64, 1024, [m = small_map(), p = floats(128)] { reload(m, p, true); }); }},
+    {"store_unordered", [] { start(2, 64, 1024, [m = small_map()] { store_shared(m, false); }); }},
+    {"store_right", [] { start(2, 64, 1024, [m = small_map()] { store_shared(m, true); }); }},
+    {"store_over", [] { start(2, 64, 1024, [m = small_map()] { store_over(m, false); }); }},
+    {"store_apart_right", [] { start(2, 64, 1024, [m = small_map()] { store_over(m, true); }); }},
     {"early_return", [] { start(2, 64, 0, [p = floats(50), q = floats(50)] { sum_neighbours(p, q, 50); }); }},
     {"assertion", [] { start(4, 32, 0, [] { fail_assertion(); }); }},
     {"null", [] { start(4, 32, 0, [] { write_to_null(nullptr); }); }},

@@ -151,6 +151,9 @@ TEST(Launch, ABadSettingIsOneClearError) {
       {"EMULATOR_SCHEDULE", "backward"},
       {"EMULATOR_SCHEDULE", "random:x"},
       {"EMULATOR_SCHEDULE", ""},
+      {"EMULATOR_ASYNC", "soon"},
+      {"EMULATOR_ASYNC", "random:"},
+      {"EMULATOR_ASYNC", "random:1x"},
       {"EMULATOR_SKIP_BARRIER", "file.cu"},
       {"EMULATOR_SKIP_BARRIER", "f.cu:1x"},
   };

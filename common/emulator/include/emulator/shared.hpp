@@ -6,7 +6,7 @@
 
 namespace emulator {
 
-/// The block's dynamic shared memory, aligned to 128 bytes; nullptr if the launch asked for none.
+/// The block's dynamic shared memory, aligned to 1024 bytes; nullptr if the launch asked for none.
 void* dynamic_shared();
 /// Its size in bytes.
 std::size_t dynamic_shared_size();

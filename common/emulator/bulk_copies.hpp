@@ -1,0 +1,67 @@
+#pragma once
+/// @file
+/// Bulk copies that are under way.
+
+#include <cstddef>
+#include <cstdint>
+#include <source_location>
+#include <vector>
+
+#include "emulator/bulk_copy.hpp"
+#include "mbarriers.hpp"
+
+namespace emulator {
+
+/// A load that has been issued. What it will write is read when it is issued.
+struct BulkLoad {
+  void* shared;
+  std::vector<std::byte> tile;
+  MBarrier* barrier;
+  std::uint64_t phase;  ///< of the barrier, when the load was issued: the phase that expects its bytes
+  unsigned thread;      ///< that has issued it
+  std::source_location where;
+  bool is_finished = false;
+};
+
+/// A store that has been issued. It reads shared memory and writes global memory when it is waited for, or, if early, it
+/// has done both when it was issued.
+struct BulkStore {
+  TileMap map;
+  TileStart start;
+  const void* shared;
+  std::vector<std::byte> tile;  ///< what it has read
+  unsigned group;               ///< its number, or that of the next group to be closed
+  bool is_early;
+  std::source_location where;
+  bool is_waited_for = false;  ///< so it has read shared memory
+  bool is_written = false;
+
+  /// Writes to global memory what it has read.
+  void write();
+};
+
+/// A thread's stores in the order of issue.
+class BulkStores {
+ public:
+  /// Adds it as the newest. Its group is set here.
+  void push(BulkStore store);
+  /// Closes a group, which may be empty.
+  void commit() { ++groups_; }
+  /// See next_bulk_store().
+  bool next_unread(unsigned pending, BulkStoreSource& source);
+  /// See write_bulk_stores().
+  void write(unsigned pending);
+  /// Writes what has been read: no wait is needed for that before the thread ends. Returns a store that was not waited
+  /// for at all, nullptr if there is none.
+  const BulkStore* finish();
+  /// Forgets all of them.
+  void clear();
+
+ private:
+  bool belongs_to_older(const BulkStore& store, unsigned pending) const { return store.group + pending < groups_; }
+
+  std::vector<BulkStore> stores_;
+  unsigned groups_ = 0;  ///< closed so far
+};
+
+}  // namespace emulator

@@ -1,0 +1,191 @@
+#include "emulator/bulk_copy.hpp"
+
+#include <cstring>
+#include <utility>
+
+#include "block.hpp"
+#include "bulk_copies.hpp"
+#include "random.hpp"
+#include "sanitizer.hpp"
+
+namespace emulator {
+
+// --- stores ---
+
+void BulkStore::write() {
+  if (is_written) return;
+  is_written = true;
+  for (unsigned r = 0; r < map.rows; ++r) {
+    const TileRow part = tile_row(map, start, r);
+    if (!part.global) continue;
+    std::byte row[kTileRowBytes];
+    for (unsigned unit = 0; unit < 8; ++unit) std::memcpy(row + unit * 16, tile.data() + unit_offset(r, unit), 16);
+    std::memcpy(part.global, row + part.first, part.bytes);
+  }
+}
+
+void BulkStores::push(BulkStore store) {
+  store.group = groups_;
+  stores_.push_back(std::move(store));
+}
+
+bool BulkStores::next_unread(unsigned pending, BulkStoreSource& source) {
+  for (BulkStore& store : stores_) {
+    if (store.is_waited_for || !belongs_to_older(store, pending)) continue;
+    store.is_waited_for = true;
+    if (store.is_early) continue;
+    source = {store.shared, store.tile.data(), store.tile.size()};
+    return true;
+  }
+  return false;
+}
+
+void BulkStores::write(unsigned pending) {
+  for (BulkStore& store : stores_) {
+    if (belongs_to_older(store, pending)) store.write();
+  }
+  std::erase_if(stores_, [](const BulkStore& store) { return store.is_waited_for && store.is_written; });
+}
+
+const BulkStore* BulkStores::finish() {
+  for (BulkStore& store : stores_) {
+    if (!store.is_waited_for) return &store;
+    store.write();
+  }
+  return nullptr;
+}
+
+void BulkStores::clear() {
+  stores_.clear();
+  groups_ = 0;
+}
+
+void push_bulk_store(const TileMap& map, const TileStart& start, const void* shared, const std::byte* tile,
+                     std::source_location where) {
+  const sanitizer::Unwatched unwatched;
+  Block& block = *Block::current();
+  BulkStore store{.map = map,
+                  .start = start,
+                  .shared = shared,
+                  .tile = {tile, tile + map.rows * kTileRowBytes},
+                  .group = 0,
+                  .is_early = block.next_copy_is_early(),
+                  .where = where};
+  if (store.is_early) store.write();
+  block.bulk_stores().push(std::move(store));
+}
+
+void commit_bulk_stores(std::source_location where) {
+  Block& block = *Block::current();
+  if (!block.skips(where)) block.bulk_stores().commit();
+}
+
+bool next_bulk_store(unsigned pending, BulkStoreSource& source, std::source_location where) {
+  Block& block = *Block::current();
+  return !block.skips(where) && block.bulk_stores().next_unread(pending, source);
+}
+
+void keep_bulk_store(const BulkStoreSource& source, const std::byte* tile) {
+  const sanitizer::Unwatched unwatched;
+  std::memcpy(source.tile, tile, source.bytes);
+}
+
+void write_bulk_stores(unsigned pending, std::source_location where) {
+  const sanitizer::Unwatched unwatched;
+  Block& block = *Block::current();
+  if (!block.skips(where)) block.bulk_stores().write(pending);
+}
+
+// --- loads ---
+
+void push_bulk_load(void* shared, const std::byte* tile, std::size_t bytes, const std::uint64_t* barrier,
+                    std::uint64_t mark, std::source_location where) {
+  Block& block = *Block::current();
+  block.issue_load(shared, tile, bytes, block.usable_mbarrier(barrier, mark, where), where);
+}
+
+bool Block::next_copy_is_early() {
+  switch (launch_.async_order.when) {
+    case AsyncOrder::When::late:
+      return false;
+    case AsyncOrder::When::early:
+      return true;
+    case AsyncOrder::When::random:
+      break;
+  }
+  return next_random(async_random_) % 2 == 0;
+}
+
+void Block::issue_load(void* shared, const std::byte* tile, std::size_t bytes, MBarrier& barrier,
+                       std::source_location where) {
+  barrier.points[barrier.parity()].release();  // the poison comes before what those that wait will read
+  const sanitizer::Unwatched unwatched;
+  BulkLoad load{.shared = shared,
+                .tile = {tile, tile + bytes},
+                .barrier = &barrier,
+                .phase = barrier.phase,
+                .thread = running_->number,
+                .where = where};
+  if (next_copy_is_early()) {
+    finish_load(load);
+  } else {
+    bulk_loads_.push_back(std::move(load));
+  }
+}
+
+void Block::finish_load(BulkLoad& load) {
+  load.is_finished = true;
+  std::memcpy(load.shared, load.tile.data(), load.tile.size());
+  load.barrier->bytes_left -= static_cast<std::int64_t>(load.tile.size());
+  if (load.barrier->arrivals_left == 0 && load.barrier->bytes_left < 0) {
+    fail("this phase of the barrier expects fewer bytes than its copies bring: this copy comes on top", load.where,
+         threads_[load.thread]);
+    return;
+  }
+  end_phase_if_complete(*load.barrier);
+}
+
+bool Block::is_awaited(const BulkLoad& load) const {
+  if (load.barrier->arrivals_left > 0) return false;
+  for (const KernelThread& thread : threads_) {
+    if (thread.state == KernelThread::State::at_mbarrier && thread.mbarrier == load.barrier) return true;
+  }
+  return false;
+}
+
+void Block::finish_awaited_loads() {
+  const sanitizer::Unwatched unwatched;
+  const std::size_t count = bulk_loads_.size();
+  const unsigned ready = ready_.size();
+  // Loads may finish in any order.
+  const std::size_t first = launch_.async_order.when == AsyncOrder::When::random && count > 0
+                                ? static_cast<std::size_t>(next_random(async_random_) % count)
+                                : 0;
+  for (std::size_t i = 0; i < count && ready_.size() == ready && failure_.empty(); ++i) {
+    BulkLoad& load = bulk_loads_[(first + i) % count];
+    if (load.is_finished || !is_awaited(load)) continue;
+    finish_load(load);
+  }
+  std::erase_if(bulk_loads_, [](const BulkLoad& load) { return load.is_finished; });
+}
+
+void Block::check_copies_at_end() {
+  if (!bulk_loads_.empty()) {
+    const BulkLoad& load = bulk_loads_.front();
+    fail("the block has ended, but nobody has waited for a bulk load into its shared memory", load.where,
+         threads_[load.thread]);
+  } else if (const MBarrier* barrier = mbarriers_.find_overfull()) {
+    fail("the phases of this barrier expect fewer bytes than its copies have brought", barrier->where,
+         threads_[barrier->creator]);
+  }
+}
+
+void Block::finish_stores() {
+  const sanitizer::Unwatched unwatched;
+  if (const BulkStore* store = running_->bulk_stores.finish()) {
+    fail("the thread has ended, but has not waited until its bulk store has read shared memory", store->where,
+         *running_);
+  }
+}
+
+}  // namespace emulator

@@ -1,0 +1,131 @@
+#include "emulator/mbarrier.hpp"
+
+#include <cstdio>
+
+#include "block.hpp"
+#include "emulator/trap.hpp"
+#include "mbarriers.hpp"
+
+namespace emulator {
+
+MBarrier* MBarriers::find(const void* address) {
+  for (MBarrier& barrier : barriers_) {
+    if (barrier.address == address) return &barrier;
+  }
+  return nullptr;
+}
+
+MBarrier& MBarriers::add(const void* address) {
+  const sanitizer::Unwatched unwatched;
+  MBarrier& barrier = barriers_.emplace_back();
+  barrier.address = address;
+  return barrier;
+}
+
+void MBarriers::fence(unsigned creator) {
+  for (MBarrier& barrier : barriers_) barrier.is_fenced = barrier.is_fenced || barrier.creator == creator;
+}
+
+const MBarrier* MBarriers::find_overfull() const {
+  for (const MBarrier& barrier : barriers_) {
+    if (barrier.bytes_left < 0) return &barrier;
+  }
+  return nullptr;
+}
+
+void MBarriers::clear() {
+  const sanitizer::Unwatched unwatched;
+  barriers_.clear();
+}
+
+MBarrier& Block::usable_mbarrier(const std::uint64_t* address, std::uint64_t mark, std::source_location where) {
+  MBarrier* barrier = mbarriers_.find(address);
+  if (!barrier) trap("a barrier in shared memory is used before init()", where);
+  if (mark != kBarrierMark) trap("the 8 bytes of a barrier in shared memory have been overwritten", where);
+  if (!barrier->is_fenced) {
+    trap("a barrier in shared memory is used, but no fence_barrier_init() has followed its init()", where);
+  }
+  return *barrier;
+}
+
+void Block::end_phase_if_complete(MBarrier& barrier) {
+  if (barrier.arrivals_left > 0 || barrier.bytes_left != 0) return;
+  for (const BulkLoad& load : bulk_loads_) {
+    if (load.barrier != &barrier || load.phase != barrier.phase || load.is_finished) continue;
+    fail("this phase of the barrier has ended before this copy came: it expects too few bytes", load.where,
+         threads_[load.thread]);
+  }
+  ++barrier.phase;
+  barrier.arrivals_left = barrier.count;
+  ready_.push_batch(0, static_cast<unsigned>(threads_.size()), [&](unsigned i) {
+    KernelThread& thread = threads_[i];
+    if (thread.state != KernelThread::State::at_mbarrier || thread.mbarrier != &barrier) return false;
+    thread.state = KernelThread::State::ready;
+    return true;
+  });
+}
+
+void Block::arrive(MBarrier& barrier, unsigned bytes, std::source_location where) {
+  if (bytes > MBarrier::kMost) trap("a barrier in shared memory can expect 1048575 bytes at most", where);
+  if (barrier.arrivals_left == 0) {
+    char text[120];
+    std::snprintf(text, sizeof text,
+                  "one arrival too many: this phase of the barrier has had all of its %u, it waits for bytes alone",
+                  barrier.count);
+    trap(text, where);
+  }
+  barrier.points[barrier.parity()].release();
+  --barrier.arrivals_left;
+  barrier.bytes_left += bytes;
+  if (barrier.arrivals_left == 0 && barrier.bytes_left < 0) {
+    char text[120];
+    std::snprintf(text, sizeof text, "this phase of the barrier expects %lld bytes fewer than its copies have brought",
+                  static_cast<long long>(-barrier.bytes_left));
+    trap(text, where);
+  }
+  end_phase_if_complete(barrier);
+}
+
+void Block::wait(MBarrier& barrier, unsigned parity, std::source_location where) {
+  if (barrier.parity() == parity) {
+    const std::uint64_t phase = barrier.phase;
+    running_->state = KernelThread::State::at_mbarrier;
+    running_->where = where;
+    running_->mbarrier = &barrier;
+    pause();
+    if (barrier.phase != phase + 1) {
+      trap("the next phase has ended, too, before this thread went on: another thread would wait forever", where);
+    }
+  }
+  barrier.points[parity].acquire();
+}
+
+void create_mbarrier(const std::uint64_t* address, unsigned count, std::source_location where) {
+  Block& block = *Block::current();
+  if (count == 0 || count > MBarrier::kMost) block.trap("the count of a barrier is between 1 and 1048575", where);
+  if (reinterpret_cast<std::uintptr_t>(address) % 8 != 0) block.trap("a barrier is aligned to 8 bytes", where);
+  if (block.mbarriers().find(address)) block.trap("a barrier in shared memory is initialised a second time", where);
+  MBarrier& barrier = block.mbarriers().add(address);
+  barrier.count = barrier.arrivals_left = count;
+  barrier.where = where;
+  barrier.creator = block.thread().number;
+}
+
+void mbarrier_fence_init(std::source_location where) {
+  Block& block = *Block::current();
+  if (!block.skips(where)) block.mbarriers().fence(block.thread().number);
+}
+
+void arrive_at_mbarrier(const std::uint64_t* barrier, std::uint64_t mark, unsigned bytes, std::source_location where) {
+  Block& block = *Block::current();
+  if (!block.skips(where)) block.arrive(block.usable_mbarrier(barrier, mark, where), bytes, where);
+}
+
+void wait_for_mbarrier(const std::uint64_t* barrier, std::uint64_t mark, unsigned parity, std::source_location where) {
+  Block& block = *Block::current();
+  if (block.skips(where)) return;
+  if (parity > 1) block.trap("the parity of a phase is 0 or 1", where);
+  block.wait(block.usable_mbarrier(barrier, mark, where), parity, where);
+}
+
+}  // namespace emulator

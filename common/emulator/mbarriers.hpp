@@ -1,0 +1,49 @@
+#pragma once
+/// @file
+/// The barriers in the shared memory of one block.
+
+#include <cstdint>
+#include <deque>
+#include <source_location>
+
+#include "sanitizer.hpp"
+
+namespace emulator {
+
+/// The state of one barrier; see include/emulator/mbarrier.hpp.
+struct MBarrier {
+  static constexpr unsigned kMost = (1u << 20) - 1;  ///< arrivals or bytes that a GPU can count in one phase
+
+  const void* address = nullptr;
+  unsigned count = 0;           ///< arrivals that each phase needs
+  unsigned arrivals_left = 0;   ///< in the current phase
+  std::int64_t bytes_left = 0;  ///< in the current phase; negative while bytes have come that nobody has expected yet
+  std::uint64_t phase = 0;
+  std::source_location where;  ///< of its initialisation
+  unsigned creator = 0;        ///< the thread that has initialised it
+  bool is_fenced = false;      ///< whether that thread has called mbarrier_fence_init() afterwards
+  /// For even and for odd phases: the arrivals of a phase come before the returns of the waits for it.
+  sanitizer::SyncPoint points[2] = {};
+
+  unsigned parity() const { return phase % 2; }
+};
+
+/// All barriers of a block. Their addresses stay the same, because threads that wait point to them.
+class MBarriers {
+ public:
+  /// The barrier at this address; nullptr if none has been initialised there.
+  MBarrier* find(const void* address);
+  /// Adds a barrier, which is not initialised yet.
+  MBarrier& add(const void* address);
+  /// All that thread `creator` has initialised are fenced from now on.
+  void fence(unsigned creator);
+  /// A barrier that got more bytes than its phases have expected; nullptr if there is none.
+  const MBarrier* find_overfull() const;
+  /// Forgets all of them.
+  void clear();
+
+ private:
+  std::deque<MBarrier> barriers_;
+};
+
+}  // namespace emulator
