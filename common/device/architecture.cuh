@@ -14,3 +14,10 @@
 #else
 #define TUTORIAL_SM90 0
 #endif
+
+/// 1 if exactly Hopper is compiled for, as sm_90a: products of warpgroups, and registers that change hands.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define TUTORIAL_SM90A 1
+#else
+#define TUTORIAL_SM90A 0
+#endif

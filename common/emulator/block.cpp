@@ -51,6 +51,7 @@ std::string Block::run(std::uint64_t number) {
   scheduler_.switch_to(next());  // comes back when no thread is ready any more
   if (live_ > 0 && failure_.empty()) failure_ = describe_stuck(*this, threads_);
   if (failure_.empty()) check_copies_at_end();
+  if (failure_.empty()) check_registers_at_end();
   for (KernelThread& thread : threads_) {
     thread.fiber.discard(thread.state == KernelThread::State::returned, launch_.end);
   }
@@ -78,6 +79,8 @@ void Block::prepare(std::uint64_t number) {
   for (Warp& warp : warps_) warp.waiting = 0;
   mbarriers_.clear();
   bulk_loads_.clear();
+  for (NamedBarrier& barrier : named_barriers_) barrier.reset();
+  registers_.reset(static_cast<unsigned>(warps_.size()));
   async_random_ = scramble(launch_.async_order.seed) ^ scramble(~number);
   for (unsigned i = 0; i < threads_.size(); ++i) {
     threads_[i].async_copies.clear();

@@ -20,6 +20,7 @@
 #include "shared_memory.hpp"
 #include "skipped_barrier.hpp"
 #include "stacks.hpp"
+#include "warp_roles.hpp"
 
 namespace emulator {
 
@@ -41,7 +42,7 @@ struct Launch {
 
 /// One thread of a block, and where it stands.
 struct KernelThread {
-  enum class State { ready, at_barrier, at_mbarrier, in_collective, returned };
+  enum class State { ready, at_barrier, at_mbarrier, at_named_barrier, at_registers, in_collective, returned };
 
   Fiber fiber;
   uint3 index{};
@@ -51,6 +52,8 @@ struct KernelThread {
   AsyncCopies async_copies;
   BulkStores bulk_stores;
   const MBarrier* mbarrier = nullptr;  ///< that it waits for, in the state at_mbarrier
+
+  unsigned resource = 0;  ///< the number of the barrier that it waits for, in the state at_named_barrier
 
   // What it brings to the collective that it waits in.
   unsigned mask = 0;
@@ -106,6 +109,15 @@ class Block {
                   std::source_location where);
   /// Whether a copy that is issued now happens at once.
   bool next_copy_is_early();
+  // in warp_roles.cpp,
+  /// See named_barrier_arrive().
+  void arrive(unsigned id, unsigned threads, std::source_location where);
+  /// See named_barrier_sync().
+  void wait(unsigned id, unsigned threads, std::source_location where);
+  /// See emulator::change_registers().
+  void change_registers(unsigned count, bool increase, std::source_location where);
+  const NamedBarrier& named_barrier(unsigned id) const { return named_barriers_[id]; }
+  const Registers& registers() const { return registers_; }
   // and in block.cpp.
   /// See emulator::trap().
   [[noreturn]] void trap(const char* what, std::source_location where);
@@ -140,6 +152,10 @@ class Block {
   void finish_awaited_loads();
   /// Finishes the stores of the thread that ends.
   void finish_stores();
+  /// The threads in this state that wait for this resource go on.
+  void wake(KernelThread::State state, unsigned resource);
+  /// Looks for warpgroups whose warps differ.
+  void check_registers_at_end();
   /// Looks for loads that the block leaves behind.
   void check_copies_at_end();
   /// Ends the launch, as soon as the thread that runs stops, because of what `thread` has done.
@@ -153,6 +169,8 @@ class Block {
   std::vector<KernelThread> threads_;
   std::vector<Warp> warps_;
   MBarriers mbarriers_;
+  NamedBarrier named_barriers_[16];
+  Registers registers_;
   std::vector<BulkLoad> bulk_loads_;
   std::uint64_t async_random_ = 0;
   ReadyQueue ready_;

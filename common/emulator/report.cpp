@@ -50,6 +50,8 @@ bool same_doing(const KernelThread& a, const KernelThread& b) {
   if (a.state == KernelThread::State::returned) return true;
   if (describe(a.where) != describe(b.where)) return false;
   if (a.state == KernelThread::State::at_mbarrier) return a.mbarrier == b.mbarrier;
+  if (a.state == KernelThread::State::at_named_barrier) return a.resource == b.resource;
+  if (a.state == KernelThread::State::at_registers) return true;
   return a.state == KernelThread::State::at_barrier || a.mask == b.mask;
 }
 
@@ -60,7 +62,7 @@ std::string describe_missing(const MBarrier& barrier) {
   return text + ", " + std::to_string(barrier.bytes_left) + " bytes missing";
 }
 
-std::string line_of(const Group& group) {
+std::string line_of(const Block& block, const Group& group) {
   const bool one = group.count == 1;
   const std::string waits = one ? " waits" : " wait";
   const KernelThread& example = *group.example;
@@ -73,6 +75,15 @@ std::string line_of(const Group& group) {
     case KernelThread::State::at_mbarrier:
       return line + waits + " at " + describe(example.where) + " for parity " +
              std::to_string(example.mbarrier->parity()) + "; " + describe_missing(*example.mbarrier) + "\n";
+    case KernelThread::State::at_named_barrier: {
+      const NamedBarrier& barrier = block.named_barrier(example.resource);
+      return line + waits + " at named barrier " + std::to_string(example.resource) + ", " + describe(example.where) +
+             "; " + std::to_string(barrier.threads - barrier.arrived) + " of its " + std::to_string(barrier.threads) +
+             " threads are missing\n";
+    }
+    case KernelThread::State::at_registers:
+      return line + waits + " for registers at " + describe(example.where) + "; " +
+             std::to_string(block.registers().free) + " per thread and warp are free\n";
     case KernelThread::State::in_collective:
       break;
     case KernelThread::State::ready:
@@ -103,7 +114,7 @@ std::string describe_stuck(const Block& block, const std::vector<KernelThread>& 
   }
   std::string text = "block " + describe(block.index()) + " is stuck, some of its " + std::to_string(threads.size()) +
                      " threads wait for others that never come\n";
-  for (const Group& group : groups) text += line_of(group);
+  for (const Group& group : groups) text += line_of(block, group);
   return text + "  kernel launched at " + describe(block.launch().where) + "\n";
 }
 

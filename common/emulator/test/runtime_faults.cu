@@ -14,6 +14,7 @@
 #include "common/device/bulk_copy.cuh"
 #include "common/device/mbarrier.cuh"
 #include "common/device/memory.cuh"
+#include "common/device/named_barrier.cuh"
 
 #undef NDEBUG  // the assertion is to fail in every build
 #include <cassert>
@@ -191,6 +192,14 @@ __global__ void use_while_initialised(bool wait) {
   if (threadIdx.x >= 32) barrier.arrive();  // fault: init_unordered
 }
 
+// A barrier for 128 threads lets each half of 256 threads pass without the other.
+__global__ void swap_warpgroups(float* out, unsigned threads) {
+  __shared__ float values[256];
+  values[threadIdx.x] = 1.0f;
+  tutorial::wait_at_named_barrier(1, threads);
+  out[threadIdx.x] = values[threadIdx.x ^ 128];  // fault: named_half
+}
+
 // --- bulk copies ---
 
 using tutorial::TensorMap;
@@ -353,6 +362,8 @@ const std::map<std::string, std::function<void()>> kFaults = {
     {"store_right", [] { start(2, 64, 1024, [m = small_map()] { store_shared(m, true); }); }},
     {"store_over", [] { start(2, 64, 1024, [m = small_map()] { store_over(m, false); }); }},
     {"store_apart_right", [] { start(2, 64, 1024, [m = small_map()] { store_over(m, true); }); }},
+    {"named_half", [] { start(1, 256, 0, [p = floats(256)] { swap_warpgroups(p, 128); }); }},
+    {"named_right", [] { start(1, 256, 0, [p = floats(256)] { swap_warpgroups(p, 256); }); }},
     {"early_return", [] { start(2, 64, 0, [p = floats(50), q = floats(50)] { sum_neighbours(p, q, 50); }); }},
     {"assertion", [] { start(4, 32, 0, [] { fail_assertion(); }); }},
     {"null", [] { start(4, 32, 0, [] { write_to_null(nullptr); }); }},
