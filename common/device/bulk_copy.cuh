@@ -21,8 +21,8 @@
 ///
 /// A thread waits at least for wait_stores_read<0>() before it ends, because shared memory ends with its block.
 ///
-/// These copies do not see what ordinary stores have written to shared memory until a fence orders the two; see "async
-/// proxy" in the PTX ISA.
+/// These copies do not see what threads have written to shared memory before those threads call fence_async_proxy()
+/// (proxy_fence.cuh).
 ///
 /// On the emulator a load's destination holds NaNs (0xFF) until a thread cannot go on without the data, and so does the
 /// destination of a store. A store reads the tile when its thread waits for that. EMULATOR_ASYNC=early or random:SEED

@@ -7,6 +7,8 @@
 /// The accumulators of mma_m16n8k16(), packed in pairs, are such fragments: d[0], d[1] and d[2], d[3] are two registers
 /// of two matrices, one below the other.
 ///
+/// Bulk copies see what was stored after fence_async_proxy() (proxy_fence.cuh).
+///
 /// Source: PTX ISA, "Warp-level matrix instructions: stmatrix".
 
 #include <cuda_runtime.h>
@@ -17,6 +19,7 @@
 #include "common/device/source_location.hpp"
 
 #if TUTORIAL_EMULATOR
+#include <emulator/async_proxy.hpp>
 #include <emulator/warp_gather.hpp>
 
 #include "common/device/alignment.hpp"
@@ -45,7 +48,8 @@ __device__ __forceinline__ void stmatrix(void* row, const std::uint32_t (&fragme
     std::memcpy(pair, &fragment[matrix], sizeof pair);
     for (unsigned i = 0; i < 2; ++i) {
       const unsigned across = lane / 4, along = lane % 4 * 2 + i;
-      (kTransposed ? rows[matrix * 8 + along][across] : rows[matrix * 8 + across][along]) = pair[i];
+      std::uint16_t* element = kTransposed ? &rows[matrix * 8 + along][across] : &rows[matrix * 8 + across][along];
+      emulator::write_for_async_proxy(element, pair[i]);
     }
   }
 #elif TUTORIAL_SM90

@@ -79,12 +79,14 @@ void Block::prepare(std::uint64_t number) {
   for (Warp& warp : warps_) warp.waiting = 0;
   mbarriers_.clear();
   bulk_loads_.clear();
+  async_image_.clear();
   for (NamedBarrier& barrier : named_barriers_) barrier.reset();
   registers_.reset(static_cast<unsigned>(warps_.size()));
   async_random_ = scramble(launch_.async_order.seed) ^ scramble(~number);
   for (unsigned i = 0; i < threads_.size(); ++i) {
     threads_[i].async_copies.clear();
     threads_[i].bulk_stores.clear();
+    threads_[i].async_proxy_writes.clear();
     std::string name;
     if (sanitizer::kThread) name = "block " + describe(index_) + ", thread " + describe(threads_[i].index);
     threads_[i].fiber.prepare(stacks_.top(i), stacks_.bounds(i), &Block::run_thread, this, name.c_str());

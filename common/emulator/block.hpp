@@ -40,6 +40,13 @@ struct Launch {
   std::uint64_t blocks() const { return std::uint64_t{grid.x} * grid.y * grid.z; }
 };
 
+/// A write to shared memory that bulk copies do not see before its thread's next fence.
+struct AsyncProxyWrite {
+  void* address;
+  std::size_t bytes;
+  std::byte data[16];
+};
+
 /// One thread of a block, and where it stands.
 struct KernelThread {
   enum class State { ready, at_barrier, at_mbarrier, at_named_barrier, at_registers, in_collective, returned };
@@ -51,6 +58,7 @@ struct KernelThread {
   std::source_location where;  ///< the barrier or collective that it waits in
   AsyncCopies async_copies;
   BulkStores bulk_stores;
+  std::vector<AsyncProxyWrite> async_proxy_writes;
   const MBarrier* mbarrier = nullptr;  ///< that it waits for, in the state at_mbarrier
 
   unsigned resource = 0;  ///< the number of the barrier that it waits for, in the state at_named_barrier
@@ -81,6 +89,7 @@ class Block {
   DynamicSharedMemory& dynamic_shared() { return dynamic_shared_; }
   AsyncCopies& async_copies() { return running_->async_copies; }
   BulkStores& bulk_stores() { return running_->bulk_stores; }
+  std::vector<AsyncProxyWrite>& async_proxy_writes() { return running_->async_proxy_writes; }
   MBarriers& mbarriers() { return mbarriers_; }
   /// Whether EMULATOR_SKIP_BARRIER names this place.
   bool skips(std::source_location where) const {
@@ -109,6 +118,11 @@ class Block {
                   std::source_location where);
   /// Whether a copy that is issued now happens at once.
   bool next_copy_is_early();
+  // in async_proxy.cpp,
+  /// Reads shared memory as bulk copies see it. Static arrays have no image and are read themselves.
+  void read_async_image(const void* address, std::byte* data, std::size_t bytes);
+  /// Writes the image alone.
+  void write_async_image(const void* address, const void* data, std::size_t bytes);
   // in warp_roles.cpp,
   /// See named_barrier_arrive().
   void arrive(unsigned id, unsigned threads, std::source_location where);
@@ -144,6 +158,8 @@ class Block {
   void deliver(unsigned first, unsigned lanes);
   /// Begins the next phase, and wakes those that wait for this one, once nothing is missing.
   void end_phase_if_complete(MBarrier& barrier);
+  /// The place in the image that stands for this part of dynamic shared memory; nullptr for other memory.
+  std::byte* async_image(const void* address, std::size_t bytes);
   /// Writes the tile, and lets the barrier count its bytes.
   void finish_load(BulkLoad& load);
   /// Whether a thread waits for this load and for nothing else.
@@ -171,6 +187,7 @@ class Block {
   MBarriers mbarriers_;
   NamedBarrier named_barriers_[16];
   Registers registers_;
+  std::vector<std::byte> async_image_;  ///< dynamic shared memory as bulk copies see it; empty until it is needed
   std::vector<BulkLoad> bulk_loads_;
   std::uint64_t async_random_ = 0;
   ReadyQueue ready_;

@@ -60,17 +60,17 @@ void BulkStores::clear() {
   groups_ = 0;
 }
 
-void push_bulk_store(const TileMap& map, const TileStart& start, const void* shared, const std::byte* tile,
-                     std::source_location where) {
+void push_bulk_store(const TileMap& map, const TileStart& start, const void* shared, std::source_location where) {
   const sanitizer::Unwatched unwatched;
   Block& block = *Block::current();
   BulkStore store{.map = map,
                   .start = start,
                   .shared = shared,
-                  .tile = {tile, tile + map.rows * kTileRowBytes},
+                  .tile = std::vector<std::byte>(map.rows * kTileRowBytes),
                   .group = 0,
                   .is_early = block.next_copy_is_early(),
                   .where = where};
+  block.read_async_image(shared, store.tile.data(), store.tile.size());
   if (store.is_early) store.write();
   block.bulk_stores().push(std::move(store));
 }
@@ -85,9 +85,9 @@ bool next_bulk_store(unsigned pending, BulkStoreSource& source, std::source_loca
   return !block.skips(where) && block.bulk_stores().next_unread(pending, source);
 }
 
-void keep_bulk_store(const BulkStoreSource& source, const std::byte* tile) {
+void keep_bulk_store(const BulkStoreSource& source) {
   const sanitizer::Unwatched unwatched;
-  std::memcpy(source.tile, tile, source.bytes);
+  Block::current()->read_async_image(source.shared, source.tile, source.bytes);
 }
 
 void write_bulk_stores(unsigned pending, std::source_location where) {
@@ -126,6 +126,8 @@ void Block::issue_load(void* shared, const std::byte* tile, std::size_t bytes, M
                 .phase = barrier.phase,
                 .thread = running_->number,
                 .where = where};
+  const std::vector<std::byte> poison(bytes, static_cast<std::byte>(kPoison));
+  write_async_image(shared, poison.data(), bytes);
   if (next_copy_is_early()) {
     finish_load(load);
   } else {
@@ -136,6 +138,7 @@ void Block::issue_load(void* shared, const std::byte* tile, std::size_t bytes, M
 void Block::finish_load(BulkLoad& load) {
   load.is_finished = true;
   std::memcpy(load.shared, load.tile.data(), load.tile.size());
+  write_async_image(load.shared, load.tile.data(), load.tile.size());
   load.barrier->bytes_left -= static_cast<std::int64_t>(load.tile.size());
   if (load.barrier->arrivals_left == 0 && load.barrier->bytes_left < 0) {
     fail("this phase of the barrier expects fewer bytes than its copies bring: this copy comes on top", load.where,

@@ -13,6 +13,7 @@
 #include "common/device/device.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
+#include "common/device/proxy_fence.cuh"
 
 namespace tutorial {
 namespace {
@@ -137,6 +138,36 @@ TEST_F(BulkCopy, StoresWhatLiesWithinTheTensor) {
       EXPECT_EQ(out.download(), expected) << "position " << target.position << ", column " << target.column;
     }
   }
+}
+
+/// All threads write a tile, element i is i + 1, and one of them stores it.
+__global__ void write_tile(const __grid_constant__ TensorMap map, int rows) {
+  auto* tile = dynamic_shared<std::uint16_t, kTileAlignment>();
+  for (unsigned i = threadIdx.x; i < tile_bytes(rows) / 2; i += blockDim.x) {
+    const unsigned row = i / kTileColumns, column = i % kTileColumns;
+    store_for_copies(&tile[row * kTileColumns + (column / 8 ^ row % 8) * 8 + column % 8],
+                     static_cast<std::uint16_t>(i + 1));
+  }
+  fence_async_proxy();
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  store_tile(map, tile, {.position = 3, .head = 1});
+  commit_stores();
+  wait_stores_read<0>();
+}
+
+TEST_F(BulkCopy, StoresWhatThreadsHaveWritten) {
+  constexpr int kRows = 16;
+  DeviceBuffer<std::uint16_t> out(std::vector<std::uint16_t>(kElements, 0));
+  launch(write_tile, {1, 96, tile_bytes(kRows)}, tile_map(view_of(as_bf16(out), false), kSizes, kRows), kRows);
+  std::vector<std::uint16_t> expected(kElements, 0);
+  for (int row = 0; row < kRows; ++row) {
+    for (int column = 0; column < kTileColumns; ++column) {
+      const std::int64_t index = index_of({.position = 3, .head = 1}, row, column, false);
+      expected[static_cast<std::size_t>(index)] = static_cast<std::uint16_t>(row * kTileColumns + column + 1);
+    }
+  }
+  EXPECT_EQ(out.download(), expected);
 }
 
 /// Thread 0 brings all tiles of a head through a ring, 16 rows at a time, and 64 readers add up a column each:

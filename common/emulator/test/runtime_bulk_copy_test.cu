@@ -13,6 +13,8 @@
 
 #include "common/device/bulk_copy.cuh"
 #include "common/device/memory.cuh"
+#include "common/device/proxy_fence.cuh"
+#include "common/device/stmatrix.cuh"
 #include "runtime_support.hpp"
 
 namespace emulator::test {
@@ -76,6 +78,12 @@ std::uint16_t* shared_tile(unsigned i = 0) {
   return tutorial::dynamic_shared<std::uint16_t, tutorial::kTileAlignment>() + i * kTile;
 }
 
+/// Writes all elements of the tile so that bulk copies see them.
+void fill_tile(std::uint16_t value) {
+  for (unsigned i = 0; i < kTile; ++i) tutorial::store_for_copies(&shared_tile()[i], value);
+  tutorial::fence_async_proxy();
+}
+
 /// Thread 0 initialises the barrier; afterwards all may use it.
 void begin(Barrier& barrier, unsigned count = 1) {
   if (threadIdx.x == 0) {
@@ -109,7 +117,7 @@ __global__ void watch_load(const TensorMap map, Seen* seen) {
 
 __global__ void watch_store(const TensorMap map, const std::uint16_t* out, Seen* seen) {
   if (threadIdx.x != 0) return;
-  for (unsigned i = 0; i < kTile; ++i) shared_tile()[i] = 2;
+  fill_tile(2);
   store_tile(map, shared_tile(), {});
   commit_stores();
   seen->after_issue = out[5];
@@ -315,7 +323,7 @@ enum class StoreFault { none, no_wait, no_commit, too_few };
 __global__ void store_twice(const TensorMap map, StoreFault fault) {
   if (threadIdx.x != 0) return;
   for (unsigned n = 0; n < 2; ++n) {
-    for (unsigned i = 0; i < kTile; ++i) shared_tile()[i] = static_cast<std::uint16_t>(2 + n);
+    fill_tile(static_cast<std::uint16_t>(2 + n));
     store_tile(map, shared_tile(), {.position = static_cast<int>(n) * kRows});
     if (fault != StoreFault::no_commit) commit_stores();
     if (fault == StoreFault::too_few && n == 0) {
@@ -353,11 +361,64 @@ TEST(BulkCopy, AStoreThatNobodyWaitsForIsReported) {
   }
 }
 
+// --- what bulk copies see ---
+
+enum class Write { plain, not_fenced, fenced_by_another, fenced, stmatrix };
+
+/// All threads write a tile of 2, and thread 0 stores it.
+__global__ void write_and_store(const TensorMap map, Write write) {
+  for (unsigned i = threadIdx.x; i < kTile; i += blockDim.x) {
+    if (write == Write::plain) {
+      shared_tile()[i] = 2;
+    } else if (write != Write::stmatrix) {
+      tutorial::store_for_copies(&shared_tile()[i], 2);
+    }
+  }
+  if (write == Write::stmatrix) {  // 4 matrices of each warp side by side
+    const std::uint32_t fragment[4] = {0x20002, 0x20002, 0x20002, 0x20002};
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    tutorial::stmatrix(shared_tile() + lane % 8 * 64 + (4 * warp + lane / 8) * 8, fragment);
+  }
+  if (write != Write::not_fenced && write != Write::fenced_by_another) tutorial::fence_async_proxy();
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  if (write == Write::fenced_by_another) tutorial::fence_async_proxy();
+  store_tile(map, shared_tile(), {});
+  commit_stores();
+  wait_stores<0>();
+}
+constexpr unsigned kFence = __LINE__ - 8;
+
+std::vector<std::uint16_t> stored(Write write) {
+  Tensor out(7);
+  EXPECT_EQ(run_kernel([&] { write_and_store(out.map(), write); }), cudaSuccess);
+  return out.tile(0);
+}
+
+TEST(AsyncProxy, SeesWhatWasWrittenBeforeAFence) {
+  EXPECT_THAT(stored(Write::fenced), Each(2));
+  EXPECT_THAT(stored(Write::stmatrix), Each(2));
+}
+
+TEST(AsyncProxy, DoesNotSeeWhatNoFenceFollows) {
+  EXPECT_THAT(stored(Write::plain), Each(kNaN));
+  EXPECT_THAT(stored(Write::not_fenced), Each(kNaN));
+  const std::vector<std::uint16_t> tile = stored(Write::fenced_by_another);
+  EXPECT_EQ(tile[0], 2);  // thread 0 fences its own writes
+  EXPECT_EQ(tile[1], kNaN);
+}
+
+TEST(AsyncProxy, AFenceThatIsLeftOutShows) {
+  skip_barrier("runtime_bulk_copy_test.cu", kFence);
+  EXPECT_THAT(stored(Write::fenced), Each(kNaN));
+  skip_no_barrier();
+}
+
 // --- what is skipped ---
 
 __global__ void store_once(const TensorMap map) {
   if (threadIdx.x != 0) return;
-  for (unsigned i = 0; i < kTile; ++i) shared_tile()[i] = 2;
+  fill_tile(2);
   store_tile(map, shared_tile(), {});
   commit_stores();
   wait_stores<0>();

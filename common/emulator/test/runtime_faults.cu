@@ -15,6 +15,7 @@
 #include "common/device/mbarrier.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/named_barrier.cuh"
+#include "common/device/proxy_fence.cuh"
 
 #undef NDEBUG  // the assertion is to fail in every build
 #include <cassert>
@@ -239,7 +240,8 @@ __global__ void reload(const TensorMap map, float* out, bool wait) {
 // Thread 0 stores what all threads have written.
 __global__ void store_shared(const TensorMap map, bool wait) {
   auto* tile = tutorial::dynamic_shared<float, tutorial::kTileAlignment>();
-  for (unsigned i = 0; i < 4; ++i) tile[i * 64 + threadIdx.x] = 1.0f;
+  for (unsigned i = 0; i < 4; ++i) tutorial::store_for_copies(&tile[i * 64 + threadIdx.x], 1.0f);
+  tutorial::fence_async_proxy();
   if (wait) __syncthreads();
   if (threadIdx.x != 0) return;
   tutorial::store_tile(map, tile, {.head = static_cast<int>(blockIdx.x)});  // fault: store_unordered
@@ -247,11 +249,25 @@ __global__ void store_shared(const TensorMap map, bool wait) {
   tutorial::wait_stores_read<0>();
 }
 
+// Thread 1 writes a tile again while it may still be read by the store.
+__global__ void overwrite_stored(const TensorMap map, bool wait) {
+  auto* tile = tutorial::dynamic_shared<float, tutorial::kTileAlignment>();
+  if (threadIdx.x == 0) {
+    tutorial::store_tile(map, tile, {.head = static_cast<int>(blockIdx.x)});
+    tutorial::commit_stores();
+    if (wait) tutorial::wait_stores_read<0>();
+  }
+  __syncthreads();
+  if (threadIdx.x == 1) tile[0] = 1.0f;  // fault: overwrite_stored
+  if (threadIdx.x == 0) tutorial::wait_stores_read<0>();
+}
+
 // Two blocks store to the same place.
 __global__ void store_over(const TensorMap map, bool apart) {
   auto* tile = tutorial::dynamic_shared<float, tutorial::kTileAlignment>();
   if (threadIdx.x != 0) return;
-  for (unsigned i = 0; i < 256; ++i) tile[i] = 1.0f;
+  for (unsigned i = 0; i < 256; ++i) tutorial::store_for_copies(&tile[i], 1.0f);
+  tutorial::fence_async_proxy();
   const int head = apart ? static_cast<int>(blockIdx.x) : 0;
   tutorial::store_tile(map, tile, {.head = head});  // fault: store_over
   tutorial::commit_stores();
@@ -360,6 +376,8 @@ const std::map<std::string, std::function<void()>> kFaults = {
     {"refill_right", [] { start(2, 64, 1024, [m = small_map(), p = floats(128)] { reload(m, p, true); }); }},
     {"store_unordered", [] { start(2, 64, 1024, [m = small_map()] { store_shared(m, false); }); }},
     {"store_right", [] { start(2, 64, 1024, [m = small_map()] { store_shared(m, true); }); }},
+    {"overwrite_stored", [] { start(2, 64, 1024, [m = small_map()] { overwrite_stored(m, false); }); }},
+    {"overwrite_right", [] { start(2, 64, 1024, [m = small_map()] { overwrite_stored(m, true); }); }},
     {"store_over", [] { start(2, 64, 1024, [m = small_map()] { store_over(m, false); }); }},
     {"store_apart_right", [] { start(2, 64, 1024, [m = small_map()] { store_over(m, true); }); }},
     {"named_half", [] { start(1, 256, 0, [p = floats(256)] { swap_warpgroups(p, 128); }); }},

@@ -1,0 +1,24 @@
+#pragma once
+/// @file
+/// Shared memory as bulk copies see it: a second image, which ordinary stores do not reach. To be called in kernels only.
+
+#include <cstddef>
+#include <cstring>
+#include <source_location>
+#include <type_traits>
+
+namespace emulator {
+
+/// Adds a write of up to 16 bytes to those that this thread's next fence takes to the image.
+void push_async_proxy_write(void* address, const void* value, std::size_t bytes);
+/// Takes this thread's writes to the image.
+void fence_async_proxy(std::source_location where);
+
+/// Writes shared memory. The image gets the value when this thread calls fence_async_proxy().
+template <class T>
+requires(std::is_trivially_copyable_v<T> && sizeof(T) <= 16) void write_for_async_proxy(T* address, const T& value) {
+  *address = value;
+  push_async_proxy_write(address, &value, sizeof(T));
+}
+
+}  // namespace emulator
