@@ -90,7 +90,6 @@ endif()
 if(DEFINED sanitizer)
   # Warnings do not stop this build: GCC 12 gives false ones in instrumented code, and the plain build gives all of them.
   target_compile_options(tutorial_flags INTERFACE ${sanitizer} -Wno-error)
-  target_compile_definitions(tutorial_flags INTERFACE EIGEN_DONT_VECTORIZE) # the CPU stages compile a quarter faster
   target_link_options(tutorial_flags INTERFACE ${sanitizer})
 endif()
 
