@@ -174,7 +174,7 @@ Chapter chapter() {
       .stage({.name = "kernel",
               .processor = Processor::gpu,
               .run = sum_kernel,
-              .idea = "a thread a column",
+              .idea = "one thread per column",
               .unsupported = sum_kernel_unsupported,
               .note = sum_note})
       .stage({.name = "kernel_bf16",
@@ -208,7 +208,7 @@ Chapter chapter() {
       .stage({.name = "kernel",
               .processor = Processor::gpu,
               .run = sum_kernel,
-              .idea = "a thread a column",
+              .idea = "one thread per column",
               .unsupported = sum_kernel_unsupported,
               .memory = sum_memory,
               .bytes_moved = sum_bytes_moved});

@@ -7,7 +7,7 @@
 namespace tutorial {
 namespace {
 
-// One block a (batch, head), one thread a column.
+// One block per (batch, head), one thread per column.
 template <class T>
 __global__ void sum_columns(RunningSum<T> a) {
   const int b = static_cast<int>(blockIdx.x) / a.H;

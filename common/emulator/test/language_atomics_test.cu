@@ -155,7 +155,7 @@ TEST(Atomics, DoWhatTheirNamesSay) {
   EXPECT_EQ(returned.download(), (std::vector<unsigned>{7, 7, 9, 4, 1}));
 }
 
-/// A spin lock made of atomicCAS and atomicExch guards an ordinary counter, one thread a block.
+/// A spin lock made of atomicCAS and atomicExch guards an ordinary counter, one thread per block.
 __global__ void count_under_lock(int* lock, volatile int* counter) {
   while (atomicCAS(lock, 0, 1) != 0) __nanosleep(10);
   __threadfence();
