@@ -1,0 +1,130 @@
+/// @file
+/// Stage 10, `warpgroup_mma`: products of four warps at once, with factors straight from shared memory.
+///
+/// Idea: `wgmma` multiplies a 64 x 16 by a 16 x N matrix, N up to 256. Four warps, a warpgroup, start it together; each has
+/// 16 of the 64 rows. Its right factor is read from shared memory by the tensor core itself, once for all four warps. So
+/// there are no ldmatrix, and no registers that hold fragments. The left factor comes from shared memory, too, or from
+/// registers: S^T, in fp32 the sums of one product, is in bf16 the left factor of another, without passing through shared
+/// memory (common/tile/warpgroup_chunk.cuh has the four products).
+///
+/// A product runs on its own until the warpgroup waits for it, and that is used here: S^T Q^T is started together with
+/// Q K^T, and runs while the scores are masked and stored.
+///
+///     tensor core | Q K^T | S^T Q^T .......| V^T P^T | V^T K |
+///     threads     | wait  | mask, store P  | wait            | store O, round S |
+///
+/// Grows out of: 9_bulk_copies.cu
+/// Improves on: `bulk_copies` reads each operand from shared memory several times, by an instruction for each 16 x 16 of
+/// it; two warps on each scheduler have to issue all of these between their products.
+/// Unchanged: equation, loads, precision, bytes. Products now compute all of P, also above its diagonal.
+/// Thread mapping: block (x, h, b) takes the 64 columns from 64 x on; its 128 threads are one warpgroup.
+/// Resources: twice Q, K and V, P and O: 96 KB of shared memory at Dk = 128, two blocks on a multiprocessor. Registers: S^T
+/// takes 64 of a thread's, its rounded copy 32, O^T 32 and the scores 32.
+/// Fences: before products that read registers which the threads have written (wgmma_fence()), and after the stores to P,
+/// which products read through the async proxy (fence_async_proxy()).
+/// Work: 4 Dk Dv operations for the state, 2 C (Dk + Dv) for the scores (Q K^T once for each 64 columns of Dv), per
+/// position.
+/// Bound by: latency: in a chunk four waits follow each other, for the tile, Q K^T, the barrier, and the state.
+/// Requires: compute capability 9.0, Dk <= 128, Dk and Dv multiples of 16, tensors that can be mapped.
+/// Weakness: those waits. `specialized` gives what waits to different warps.
+/// Sources: PTX ISA, "wgmma".
+
+#include <cuda_runtime.h>
+
+#include "02_chunkwise/linear_attention.hpp"
+#include "common/device/launch.cuh"
+#include "common/device/proxy_fence.cuh"
+#include "common/tile/block_part.cuh"
+#include "common/tile/bulk_tiles.cuh"
+#include "common/tile/chunk_tiles.cuh"
+#include "common/tile/store_tile.cuh"
+#include "common/tile/warpgroup_chunk.cuh"
+
+namespace tutorial::linear_attention {
+namespace {
+
+using namespace tile;
+
+constexpr int kPipelineDepth = 2;  // chunks in shared memory
+
+template <class Shape>
+constexpr std::size_t kSharedBytes = kPipelineDepth* ChunkTiles<Shape>::kBytes + 2 * PanelTile<64>::kPanelBytes;
+
+/// Grid (tiles of 64 columns of Dv, H, B).
+template <class Shape>
+__global__ void __launch_bounds__(kThreads, 2)
+    warpgroup_mma_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps) {
+  const int b = int(blockIdx.z), h = int(blockIdx.y);
+  const int first_column = int(blockIdx.x) * Shape::kDv, columns = min(Shape::kDv, a.Dv - first_column);
+  __shared__ Barrier full[kPipelineDepth];
+  auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
+  const auto tiles_of = [&](int t) {
+    return ChunkTiles<Shape>(memory + t / kChunk % kPipelineDepth * ChunkTiles<Shape>::kBytes);
+  };
+  const PanelTile<64> P{reinterpret_cast<__nv_bfloat16*>(memory + kPipelineDepth * ChunkTiles<Shape>::kBytes)};
+  const PanelTile<64> output{P.data + P.kPanelElements};
+
+  const auto load = [&](int t) {
+    Barrier& barrier = full[t / kChunk % kPipelineDepth];
+    barrier.arrive_expect(ChunkTiles<Shape>::kBytes);
+    load_chunk(tiles_of(t), maps, barrier, b, h, t, first_column);
+  };
+  if (threadIdx.x == 0) {
+    for (Barrier& barrier : full) barrier.init(1);
+    fence_barrier_init();
+    load(0);
+  }
+
+  WarpgroupState<Shape::kDk> S;
+  const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) + first_column : nullptr;
+  load_group_state<Shape::kDk>(S, start, a.initial_state.stride_l, a.Dk, columns);
+
+  auto ring = Ring<kPipelineDepth>::consumer();
+  for (int t = 0; t < a.L; t += kChunk) {
+    __syncthreads();
+    if (threadIdx.x == 0 && t + kChunk < a.L) load(t + kChunk);
+    ring.wait(full);
+    ring.advance();
+    const ChunkTiles<Shape> tiles = tiles_of(t);
+    WarpgroupScores scores;
+    WarpgroupOutput O;
+    RoundedState<Shape::kDk> s;
+    round_state<Shape::kDk>(s, S);
+    wgmma_fence(scores, O, s, S);
+    start_scores(scores, tiles.Q, tiles.K);
+    wgmma_commit();
+    start_output_from_state<Shape::kDk>(O, s, tiles.Q);
+    wgmma_commit();
+    wgmma_wait<1>(scores);
+    store_masked_scores(P, scores);
+    fence_async_proxy();
+    __syncthreads();
+    wgmma_fence(S);
+    start_output_from_scores(O, tiles.V, P);
+    start_state_update<Shape::kDk>(S, tiles.V, tiles.K);
+    wgmma_commit();
+    wgmma_wait<0>(O, s, S);
+    put_output(output, O, a.scale);
+    store_warp_columns<Shape>(a.o.row(b, h, t) + first_column, a.o.stride_l, a.L - t, columns, output);
+  }
+  if (a.final_state.data) {
+    store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk, columns);
+  }
+}
+
+}  // namespace
+
+void warpgroup_mma(const Bf16Arguments& a) {
+  const auto start = [&]<class Shape>(Shape) {
+    launch(warpgroup_mma_kernel<Shape>, {grid_of<Shape>(extents_of(a), 1), kThreads, kSharedBytes<Shape>}, a,
+           chunk_maps(a));
+  };
+  a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
+}
+
+std::string warpgroup_mma_unsupported(const Bf16Arguments& a) {
+  if (a.Dk > 128) return "Dk > 128: the state and its copy would not fit into a warpgroup's registers";
+  return bulk_copies_unsupported(a);
+}
+
+}  // namespace tutorial::linear_attention

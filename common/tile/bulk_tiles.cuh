@@ -1,0 +1,80 @@
+#pragma once
+/// @file
+/// A chunk's tiles by bulk copies: one thread asks for them, and a barrier counts their bytes.
+
+#include <cuda_runtime.h>
+
+#include <string>
+
+#include "common/device/bulk_copy.cuh"
+#include "common/device/device.hpp"
+#include "common/device/mbarrier.cuh"
+#include "common/device/tensor_map.hpp"
+#include "common/tile/chunk_tiles.cuh"
+#include "common/tile/panel_tile.cuh"
+#include "common/tile/requirements.hpp"
+
+namespace tutorial::tile {
+
+/// The tensors that a walk over chunks reads. A kernel takes them as `const __grid_constant__ ChunkMaps`.
+struct ChunkMaps {
+  TensorMap q, k, v;
+};
+
+/// The sizes of a [B, H, L, D] tensor of an operator.
+template <class Arguments>
+TensorSizes tensor_sizes(const Arguments& a, int D) {
+  return {a.B, a.H, a.L, D};
+}
+
+/// The maps of an operator's q, k and v. Requires: an empty bulk_copies_unsupported().
+template <class Arguments>
+ChunkMaps chunk_maps(const Arguments& a) {
+  return {tile_map(a.q, tensor_sizes(a, a.Dk), kChunk), tile_map(a.k, tensor_sizes(a, a.Dk), kChunk),
+          tile_map(a.v, tensor_sizes(a, a.Dv), kChunk)};
+}
+
+/// The map of an operator's o, for panels of 64 columns. Requires the same.
+template <class Arguments>
+TensorMap output_map(const Arguments& a) {
+  return tile_map(a.o, tensor_sizes(a, a.Dv), kChunk);
+}
+
+/// Why bulk copies cannot bring the tiles of an operator's q, k and v or take those of its o; empty where they can.
+template <class Arguments>
+std::string bulk_copies_unsupported(const Arguments& a) {
+  if (compute_capability() < 90) return "needs a GPU of compute capability 9.0, for bulk copies";
+  for (const std::string& reason :
+       {why_not_mapped(a.q, tensor_sizes(a, a.Dk), kChunk), why_not_mapped(a.k, tensor_sizes(a, a.Dk), kChunk),
+        why_not_mapped(a.v, tensor_sizes(a, a.Dv), kChunk),
+        why_not_mapped(read_only(a.o), tensor_sizes(a, a.Dv), kChunk)}) {
+    if (!reason.empty()) return reason;
+  }
+  return "";
+}
+
+/// Starts to load panels of 64 columns side by side. Called by one thread.
+/// @param barrier expects their bytes
+/// @param origin the first panel's
+template <int kColumns>
+__device__ __forceinline__ void load_panels(const PanelTile<kColumns>& tile, const TensorMap& map, Barrier& barrier,
+                                            TileOrigin origin) {
+#pragma unroll
+  for (int panel = 0; panel < kColumns / 64; ++panel) {
+    load_tile(map, tile.data + panel * tile.kPanelElements, barrier, origin);
+    origin.column += 64;
+  }
+}
+
+/// Starts to load a chunk's Q, K and V, of which the barrier expects ChunkTiles<Shape>::kBytes. Called by one thread.
+/// @param t the chunk's first position, of head h of batch entry b
+/// @param first_column the first of V's columns
+template <class Shape>
+__device__ __forceinline__ void load_chunk(const ChunkTiles<Shape>& tiles, const ChunkMaps& maps, Barrier& barrier,
+                                           int b, int h, int t, int first_column) {
+  load_panels(tiles.Q, maps.q, barrier, {.position = t, .head = h, .batch = b});
+  load_panels(tiles.K, maps.k, barrier, {.position = t, .head = h, .batch = b});
+  load_panels(tiles.V, maps.v, barrier, {.column = first_column, .position = t, .head = h, .batch = b});
+}
+
+}  // namespace tutorial::tile

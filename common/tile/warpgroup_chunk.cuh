@@ -1,0 +1,166 @@
+#pragma once
+/// @file
+/// The four products of a chunk by warpgroups (common/device/wgmma.cuh). A warpgroup has 64 columns of Dv and holds what
+/// belongs to them transposed, so that these columns are the 64 rows of its products:
+///
+///     P         = (Q K^T) . M      start_scores(), store_masked_scores()   [C, C]     A = Q     B = K^T
+///     O^T       = S^T Q^T          start_output_from_state()               [64, C]    A = S^T   B = Q^T
+///     O^T      += V^T P^T          start_output_from_scores()              [64, C]    A = V^T   B = P^T
+///     S^T      += V^T K            start_state_update()                    [64, Dk]   A = V^T   B = K
+///
+/// S^T stays in the sums of its product from the first chunk to the last, in fp32. Rounded to bf16 it is the left factor
+/// of the second product, from registers (round_state()). All other factors come from shared memory as they lie there:
+/// Q, K and P with k along their rows, and V^T and the K of the last product with k from row to row.
+///
+/// All four warps of a warpgroup call each function; the functions named start_... leave their products uncommitted. The
+/// caller puts wgmma_fence() before and wgmma_commit() and wgmma_wait() behind them. Tiles that a product reads are filled,
+/// and a product sees what threads have stored after fence_async_proxy() and a barrier.
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "common/device/memory.cuh"
+#include "common/device/stmatrix.cuh"
+#include "common/device/warp.cuh"
+#include "common/device/wgmma.cuh"
+#include "common/tile/panel_tile.cuh"
+
+namespace tutorial::tile {
+
+inline constexpr int kWarpgroup = 128;        ///< threads of a warpgroup
+inline constexpr int kWarpgroupColumns = 64;  ///< columns of Dv that a warpgroup has
+
+using WarpgroupScores = float[kChunk / 2];  ///< a thread's part of Q K^T [C, C]
+using WarpgroupOutput = float[kChunk / 2];  ///< of O^T [64, C]
+template <int kDk>
+using WarpgroupState = float[kDk / 2];  ///< of S^T [64, kDk]
+template <int kDk>
+using RoundedState = std::uint32_t[kDk / 16][4];  ///< the same in bf16, as fragments of A
+
+/// The number of the warp in its warpgroup, 0 to 3.
+__device__ __forceinline__ int warp_in_group() {
+  return int(threadIdx.x) / 32 % 4;
+}
+
+/// A tile as a factor whose k runs along its rows.
+template <int kColumns>
+__device__ __forceinline__ SharedFactor<Major::kK> k_along_rows(const PanelTile<kColumns>& tile) {
+  return {tile.data, tile.kPanelBytes};
+}
+/// A tile as a factor whose k are its rows.
+template <int kColumns>
+__device__ __forceinline__ SharedFactor<Major::kMn> k_from_row_to_row(const PanelTile<kColumns>& tile) {
+  return {tile.data, tile.kPanelBytes};
+}
+
+/// scores = Q K^T.
+template <int kDk>
+__device__ __forceinline__ void start_scores(WarpgroupScores& scores, const PanelTile<kDk>& Q,
+                                             const PanelTile<kDk>& K) {
+  const auto q = k_along_rows(Q), k = k_along_rows(K);
+#pragma unroll
+  for (int d = 0; d < kDk; d += 16) wgmma<kChunk>(scores, q.along_k(d), k.along_k(d), d > 0);
+}
+
+/// P = scores . M in bf16, where M[t][i] = 1 for i <= t, else 0.
+__device__ __forceinline__ void store_masked_scores(const PanelTile<kChunk>& P, WarpgroupScores& scores) {
+  const int lane = int(lane_index()), first_row = warp_in_group() * 16;
+#pragma unroll
+  for (int i = 0; i < kChunk; i += 16) {
+#pragma unroll
+    for (int n = i / 2; n < i / 2 + 8; ++n) {
+      if (wgmma_column(n) > wgmma_row(n)) scores[n] = 0;
+    }
+    std::uint32_t p[4];
+    wgmma_fragment(p, scores, i);
+    stmatrix(P.data + P.unit(first_row + lane % 16, i + lane / 16 * 8), p);
+  }
+}
+
+/// s = S^T rounded to bf16.
+template <int kDk>
+__device__ __forceinline__ void round_state(RoundedState<kDk>& s, const WarpgroupState<kDk>& S) {
+#pragma unroll
+  for (int d = 0; d < kDk; d += 16) wgmma_fragment(s[d / 16], S, d);
+}
+
+/// O^T = S^T Q^T.
+template <int kDk>
+__device__ __forceinline__ void start_output_from_state(WarpgroupOutput& O, const RoundedState<kDk>& s,
+                                                        const PanelTile<kDk>& Q) {
+  const auto q = k_along_rows(Q);
+#pragma unroll
+  for (int d = 0; d < kDk; d += 16) wgmma<kChunk>(O, s[d / 16], q.along_k(d), d > 0);
+}
+
+/// O^T += V^T P^T.
+/// @param V the warpgroup's columns
+__device__ __forceinline__ void start_output_from_scores(WarpgroupOutput& O, const PanelTile<kWarpgroupColumns>& V,
+                                                         const PanelTile<kChunk>& P) {
+  const auto v = k_from_row_to_row(V);
+  const auto p = k_along_rows(P);
+#pragma unroll
+  for (int i = 0; i < kChunk; i += 16) wgmma<kChunk>(O, v.along_k(i), p.along_k(i), true);
+}
+
+/// S^T += V^T K.
+/// @param V the warpgroup's columns
+template <int kDk>
+__device__ __forceinline__ void start_state_update(WarpgroupState<kDk>& S, const PanelTile<kWarpgroupColumns>& V,
+                                                   const PanelTile<kDk>& K) {
+  const auto v = k_from_row_to_row(V), k = k_from_row_to_row(K);
+#pragma unroll
+  for (int i = 0; i < kChunk; i += 16) wgmma<kDk>(S, v.along_k(i), k.along_k(i), true);
+}
+
+/// Puts factor O into a tile in bf16, rows t. Each warp writes 16 columns.
+__device__ __forceinline__ void put_output(const PanelTile<kWarpgroupColumns>& tile, const WarpgroupOutput& O,
+                                           float factor) {
+  const int lane = int(lane_index()), first_column = warp_in_group() * 16;
+#pragma unroll
+  for (int t = 0; t < kChunk; t += 16) {
+    std::uint32_t o[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) o[i] = pack(factor * O[t / 2 + 2 * i], factor * O[t / 2 + 2 * i + 1]);
+    stmatrix<true>(tile.data + tile.unit(t + lane % 8 + lane / 16 * 8, first_column + lane / 8 % 2 * 8), o);
+  }
+}
+
+/// Calls f(element, address) for each element of the state that the thread holds and that exists, with its place in
+/// global memory.
+/// @param state the first row's element of the warpgroup's first column
+/// @param stride_row elements from one row of the state to the next; rows need no alignment
+/// @param Dk,columns rows of the state and columns of the warpgroup that exist
+template <int kDk, class Float, class F>
+__device__ __forceinline__ void for_each_state_element(WarpgroupState<kDk>& S, Float* state, std::int64_t stride_row,
+                                                       int Dk, int columns, F f) {
+#pragma unroll
+  for (int i = 0; i < kDk / 2; ++i) {
+    const int d = wgmma_column(i), column = wgmma_row(i);
+    if (d < Dk && column < columns) f(S[i], state + d * stride_row + column);
+  }
+}
+
+/// S = a state in fp32, and zeros where there is nothing; see for_each_state_element().
+/// @param state null: all zeros
+template <int kDk>
+__device__ __forceinline__ void load_group_state(WarpgroupState<kDk>& S, const float* state, std::int64_t stride_row,
+                                                 int Dk, int columns) {
+#pragma unroll
+  for (float& element : S) element = 0;
+  if (state == nullptr) return;
+  for_each_state_element<kDk>(S, state, stride_row, Dk, columns,
+                              [](float& element, const float* address) { element = load_global(address); });
+}
+
+/// Writes a state; see for_each_state_element().
+template <int kDk>
+__device__ __forceinline__ void store_group_state(float* state, WarpgroupState<kDk>& S, std::int64_t stride_row, int Dk,
+                                                  int columns) {
+  for_each_state_element<kDk>(S, state, stride_row, Dk, columns,
+                              [](float& element, float* address) { store_global(address, element); });
+}
+
+}  // namespace tutorial::tile
