@@ -90,6 +90,13 @@ Chapter chapter() {
                 .idea = "Hopper: one warpgroup loads, one computes scores, one has the state",
                 .unsupported = warpgroup_mma_unsupported,
                 .work = tensor_work})
+        .stage({.name = "queued_outputs",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = queued_outputs,
+                .idea = "Hopper: the state's product first, the outputs' products queued behind it",
+                .unsupported = warpgroup_mma_unsupported,
+                .work = tensor_work})
         .stage({.name = "dispatch",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,

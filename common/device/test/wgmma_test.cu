@@ -35,7 +35,7 @@ struct Rows {
 };
 
 /// The bytes from one panel of the matrix to the next, in shared memory.
-constexpr unsigned panel_bytes(int rows) {
+__host__ __device__ constexpr unsigned panel_bytes(int rows) {
   return static_cast<unsigned>(rows) * 128;
 }
 
