@@ -90,11 +90,11 @@ Chapter chapter() {
                 .idea = "Hopper: one warpgroup loads, one computes scores, one has the state",
                 .unsupported = warpgroup_mma_unsupported,
                 .work = tensor_work})
-        .stage({.name = "queued_outputs",
+        .stage({.name = "queued_products",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
-                .run = queued_outputs,
-                .idea = "Hopper: the state's product first, the outputs' products queued behind it",
+                .run = queued_products,
+                .idea = "Hopper: while a product runs, the next one is in the queue",
                 .unsupported = warpgroup_mma_unsupported,
                 .work = tensor_work})
         .stage({.name = "dispatch",

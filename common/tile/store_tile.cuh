@@ -20,10 +20,11 @@ namespace tutorial::tile {
 /// @param o the tile's first row, the block's first column; rows are stride_l elements apart
 /// @param stride_l a multiple of 8, and o aligned to 16 bytes
 /// @param rows,columns how many there are of the chunk's and of the block's; columns is a multiple of 8
+/// @param warp the warp's number among those that share the columns
 template <class Shape>
 __device__ __forceinline__ void store_warp_columns(__nv_bfloat16* o, std::int64_t stride_l, int rows, int columns,
-                                                   const typename Shape::ValueTile& V) {
-  const int lane = fresh_lane(), first_column = warp_index() * Shape::kWarpColumns;
+                                                   const typename Shape::ValueTile& V, int warp = warp_index()) {
+  const int lane = fresh_lane(), first_column = warp * Shape::kWarpColumns;
   __syncwarp();
   constexpr int kUnits = Shape::kWarpColumns / 8;  // of a row
   constexpr int kStep = 32 / kUnits;               // rows at a time; 8 lanes take 8 rows, which lie in different places
