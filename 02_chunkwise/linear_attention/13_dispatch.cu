@@ -38,16 +38,28 @@ using namespace tile;
 constexpr WalkTimes kTimes{.narrow = {.walk = {2.0, 3.6}, .states = {0.7, 1.2}},
                            .wide = {.walk = {2.9, 5.3}, .states = {0.9, 1.8}}};
 
+constexpr ExclusiveWalkTimes kHopperTimes{
+    .narrow = {.walk = 0.5, .states = 0.3}, .wide = {.walk = 0.9, .states = 0.45}, .bytes_per_microsecond = 3.9e6};
+
+bool runs_on_warpgroups(const Bf16Arguments& a) {
+  return warpgroup_mma_unsupported(a).empty();
+}
+
 LaunchPlan choose(const Bf16Arguments& a) {
-  return fastest_launch_plan(extents_of(a), kTimes);
+  return runs_on_warpgroups(a) ? fastest_launch_plan(extents_of(a), kHopperTimes)
+                               : fastest_launch_plan(extents_of(a), kTimes);
+}
+
+void walk_as_chosen(const Bf16Arguments& a, const Normalizer* normalizer = nullptr) {
+  runs_on_warpgroups(a) ? hopper_walk(a, choose(a), normalizer) : walk(a, choose(a), normalizer);
 }
 
 std::string describe(const Bf16Arguments& a) {
   if (const std::string reason = tensor_core_unsupported(a); !reason.empty()) return "fused in fp32: " + reason;
   const LaunchPlan plan = choose(a);
-  const std::string tile = std::to_string(plan.columns) + " columns a block";
-  if (plan.segments == 1) return "pipelined, " + tile;
-  return "sequence_parallel, " + std::to_string(plan.segments) + " segments, " + tile;
+  const std::string segments = plan.segments > 1 ? std::to_string(plan.segments) + " segments, " : "";
+  const std::string tile = std::to_string(plan.columns) + " columns per block";
+  return (runs_on_warpgroups(a) ? "warpgroups, " : "mma by warps, ") + segments + tile;
 }
 
 FloatArguments in_fp32(const Bf16Arguments& a, const Fp32Copies& copies) {
@@ -94,14 +106,14 @@ __global__ void divide_kernel(Bf16Arguments a, View<float> numerators, View<floa
 }  // namespace
 
 void dispatch(const Bf16Arguments& a) {
-  if (tensor_core_unsupported(a).empty()) return walk(a, choose(a));
+  if (tensor_core_unsupported(a).empty()) return walk_as_chosen(a);
   const FloatArguments f = fused_in_fp32(a);
   convert(a.B, a.H, a.L, a.Dv, f.o, a.o);
 }
 
 void dispatch_normalized(const NormalizedBf16Arguments& n) {
   const Bf16Arguments& a = n.attention;
-  if (tensor_core_unsupported(a).empty()) return walk(a, choose(a), &n.normalizer);
+  if (tensor_core_unsupported(a).empty()) return walk_as_chosen(a, &n.normalizer);
   const FloatArguments f = fused_in_fp32(a);
   // The denominators: V is one column of ones, a single element that all rows are views of.
   const std::int64_t rows = std::int64_t(a.B) * a.H * a.L;

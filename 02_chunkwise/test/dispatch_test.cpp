@@ -10,31 +10,33 @@
 namespace tutorial::linear_attention {
 namespace {
 
-template <int kColumns, int kSegments>
+using Walk = void(const Bf16Arguments&, const tile::LaunchPlan&, const Normalizer*);
+
+template <Walk kWalk, int kColumns, int kSegments>
 void walk_in_segments(const Bf16Arguments& a) {
-  walk(a, tile::make_launch_plan(a.L, kColumns, kSegments));
+  kWalk(a, tile::make_launch_plan(a.L, kColumns, kSegments), nullptr);
 }
 
-template <int kColumns>
+template <Walk kWalk, int kColumns>
 void expect_right(std::int64_t L, std::int64_t Dk, std::int64_t Dv) {
   Operator definition = linear_attention_operator();
   const std::size_t before = definition.stages().size();
   definition.stage({.name = "1",
                     .processor = Processor::gpu,
                     .dtype = Dtype::bf16,
-                    .run = on<Bf16Arguments>(walk_in_segments<kColumns, 1>)});
+                    .run = on<Bf16Arguments>(walk_in_segments<kWalk, kColumns, 1>)});
   definition.stage({.name = "2",
                     .processor = Processor::gpu,
                     .dtype = Dtype::bf16,
-                    .run = on<Bf16Arguments>(walk_in_segments<kColumns, 2>)});
+                    .run = on<Bf16Arguments>(walk_in_segments<kWalk, kColumns, 2>)});
   definition.stage({.name = "3",
                     .processor = Processor::gpu,
                     .dtype = Dtype::bf16,
-                    .run = on<Bf16Arguments>(walk_in_segments<kColumns, 3>)});
+                    .run = on<Bf16Arguments>(walk_in_segments<kWalk, kColumns, 3>)});
   definition.stage({.name = "100",
                     .processor = Processor::gpu,
                     .dtype = Dtype::bf16,
-                    .run = on<Bf16Arguments>(walk_in_segments<kColumns, 100>)});
+                    .run = on<Bf16Arguments>(walk_in_segments<kWalk, kColumns, 100>)});
   const Problem problem =
       make_problem(definition, {.sizes = {{"B", 1}, {"H", 2}, {"L", L}, {"Dk", Dk}, {"Dv", Dv}}, .seed = 3});
   const Outputs truth = evaluate_reference(definition, problem, Dtype::bf16);
@@ -48,10 +50,19 @@ void expect_right(std::int64_t L, std::int64_t Dk, std::int64_t Dv) {
 TEST(WalkTest, EveryShapeOfTileInAnyNumberOfSegments) {
   for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{48, 144}, {128, 128}, {112, 208}}) {
     SCOPED_TRACE("Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
-    expect_right<64>(410, Dk, Dv);
-    expect_right<128>(410, Dk, Dv);
+    expect_right<walk, 64>(410, Dk, Dv);
+    expect_right<walk, 128>(410, Dk, Dv);
   }
-  expect_right<64>(410, 208, 80);
+  expect_right<walk, 64>(410, 208, 80);
+}
+
+TEST(WalkTest, EveryShapeOfWarpgroupTileInAnyNumberOfSegments) {
+  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{48, 144}, {128, 128}, {112, 208}}) {
+    SCOPED_TRACE("Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
+    expect_right<hopper_walk, 64>(410, Dk, Dv);
+    expect_right<hopper_walk, 128>(410, Dk, Dv);
+  }
 }
 
 std::string choice(int B, int H, int L, int Dk, int Dv) {

@@ -86,7 +86,32 @@ double estimated_time(const Extents& e, const WalkTimes& times, const LaunchPlan
   return time;
 }
 
-LaunchPlan fastest_launch_plan(const Extents& e, const WalkTimes& times) {
+double estimated_time(const Extents& e, const ExclusiveWalkTimes& times, const LaunchPlan& plan) {
+  const int multiprocessors = multiprocessor_count();
+  const auto& tile = plan.columns == 64 ? times.narrow : times.wide;
+  const int tiles = ceil_div(e.Dv, plan.columns);
+  const double width = 0.3 + 0.7 * e.Dk / 128, chunks = plan.length / kChunkLength;
+  // Blocks of one head read the same keys at about the same time, so that the memory delivers them once.
+  const double key_bytes = 2.0 * kChunkLength * e.Dk / tiles,
+               value_bytes = 2.0 * kChunkLength * std::min(e.Dv, plan.columns);
+  // Chunks of `blocks` blocks, `resident` of which are on a multiprocessor at a time.
+  const auto time_of = [&](std::int64_t blocks, int resident, double alone, double bytes) {
+    const std::int64_t most = std::int64_t(resident) * multiprocessors;
+    const double rounds = double(ceil_div(blocks, most)), active = double(std::min(blocks, most));
+    return rounds * chunks * std::max(alone * width, active * bytes / times.bytes_per_microsecond);
+  };
+  const std::int64_t heads = std::int64_t(e.B) * e.H;
+  double time = time_of(heads * tiles * plan.segments, 1, tile.walk, 2 * (key_bytes + value_bytes));
+  if (plan.segments > 1) {
+    time += time_of(heads * tiles * (plan.segments - 1), 2, tile.states, key_bytes + value_bytes) + kTwoMoreLaunches +
+            kCarryStep * plan.segments + kStateTrips * double(launch_plan_memory(e, plan)) / kStateBytesPerMicrosecond;
+  }
+  return time;
+}
+
+/// fastest_launch_plan() of either kind of times.
+template <class Times>
+static LaunchPlan fastest(const Extents& e, const Times& times) {
   LaunchPlan best;
   double least = 0;
   for (const int columns : {64, 128}) {
@@ -103,6 +128,14 @@ LaunchPlan fastest_launch_plan(const Extents& e, const WalkTimes& times) {
     }
   }
   return best;
+}
+
+LaunchPlan fastest_launch_plan(const Extents& e, const WalkTimes& times) {
+  return fastest(e, times);
+}
+
+LaunchPlan fastest_launch_plan(const Extents& e, const ExclusiveWalkTimes& times) {
+  return fastest(e, times);
 }
 
 }  // namespace tutorial::tile

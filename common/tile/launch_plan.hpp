@@ -53,9 +53,25 @@ struct TileTimes {
 struct WalkTimes {
   TileTimes narrow, wide;
 };
+/// The same of kernels of which a multiprocessor has one block at a time: microseconds for a chunk where Dk = 128, as long
+/// as the memory keeps up.
+struct ExclusiveWalkTimes {
+  /// Of one width of tiles.
+  struct Tile {
+    double walk;    ///< a chunk of the walk
+    double states;  ///< a chunk of the kernel in front, of which a multiprocessor has two blocks
+  };
+  Tile narrow, wide;
+  double bytes_per_microsecond;  ///< that the memory delivers
+};
+
 /// Of a plan, in microseconds.
 double estimated_time(const Extents&, const WalkTimes&, const LaunchPlan&);
+/// The same.
+double estimated_time(const Extents&, const ExclusiveWalkTimes&, const LaunchPlan&);
 /// The plan of the least estimated time.
 LaunchPlan fastest_launch_plan(const Extents&, const WalkTimes&);
+/// The same.
+LaunchPlan fastest_launch_plan(const Extents&, const ExclusiveWalkTimes&);
 
 }  // namespace tutorial::tile

@@ -20,6 +20,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "common/device/memory.cuh"
 #include "common/device/stmatrix.cuh"
@@ -115,17 +116,30 @@ __device__ __forceinline__ void start_state_update(WarpgroupState<kDk>& S, const
   for (int i = 0; i < kChunk; i += 16) wgmma<kDk>(S, v.along_k(i), k.along_k(i), true);
 }
 
-/// Puts factor O into a tile in bf16, rows t. Each warp writes 16 columns.
-__device__ __forceinline__ void put_output(const PanelTile<kWarpgroupColumns>& tile, const WarpgroupOutput& O,
-                                           float factor) {
+/// Puts O, each row times a factor, into a tile in bf16, rows t. Each warp writes 16 columns.
+/// @param factors factors(t) are those of rows t and t + 1; t is even
+template <class Factors>
+requires std::is_invocable_v<Factors, int> __device__ __forceinline__ void put_output(
+    const PanelTile<kWarpgroupColumns>& tile, const WarpgroupOutput& O, Factors factors) {
   const int lane = int(lane_index()), first_column = warp_in_group() * 16;
 #pragma unroll
   for (int t = 0; t < kChunk; t += 16) {
     std::uint32_t o[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) o[i] = pack(factor * O[t / 2 + 2 * i], factor * O[t / 2 + 2 * i + 1]);
+    for (int half = 0; half < 2; ++half) {
+      const float2 two = factors(t + half * 8 + lane % 4 * 2);
+      const float* sums = O + t / 2 + half * 4;
+      o[2 * half] = pack(two.x * sums[0], two.y * sums[1]);
+      o[2 * half + 1] = pack(two.x * sums[2], two.y * sums[3]);
+    }
     stmatrix<true>(tile.data + tile.unit(t + lane % 8 + lane / 16 * 8, first_column + lane / 8 % 2 * 8), o);
   }
+}
+
+/// The same with one factor for all rows.
+__device__ __forceinline__ void put_output(const PanelTile<kWarpgroupColumns>& tile, const WarpgroupOutput& O,
+                                           float factor) {
+  put_output(tile, O, [=](int) { return float2{factor, factor}; });
 }
 
 /// Calls f(element, address) for each element of the state that the thread holds and that exists, with its place in

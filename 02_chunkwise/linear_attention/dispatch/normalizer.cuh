@@ -9,62 +9,39 @@
 ///     Q . z_t  =  Q z + P 1
 ///     z       +=  1^T K
 ///
-/// Q z and 1^T K are done in mma, too, with 8 equal columns or 16 equal rows: Q and K are where ldmatrix finds them.
-/// P 1 falls off where P is made. Each warp has some tiles of P and 16 rows of Q z, and all warps need all sums: they
-/// meet in shared memory, in eight columns that are added up when rows of O are stored. z is kept in fp32 and, for Q
-/// z, in bf16, as S is; twice, the old one and the new one, so that no barrier is added to the walk.
+/// Q z and 1^T K are done in mma, too. P 1 falls off where P is made. Each warp has some tiles of P and 16 rows of Q z, and all warps need all sums: they
+/// meet in shared memory, in eight columns that are added up when rows of O are stored. key_sum.cuh keeps z, and adds no
+/// barrier to the walk.
 ///
 /// A walk is bound by latency: what comes after the products adds to it, what is mixed in with them hardly does. So
 /// the mma of both vectors are issued between those of the scores, where the most registers are free.
 
-#include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
-#include "common/device/memory.cuh"
+#include "02_chunkwise/linear_attention/dispatch/key_sum.cuh"
 #include "common/tile/chunk_products.cuh"
 
 namespace tutorial::linear_attention {
 
-using tile::fresh_lane;
-using tile::kChunk;
-using tile::kThreads;
-using tile::kWarps;
-using tile::warp_index;
-
 /// z before and after a chunk, and the parts of the chunk's denominators, in shared memory.
 template <class Shape>
-class SharedNormalizer {
+class SharedNormalizer : public SharedKeySum<Shape> {
+  using KeySum = SharedKeySum<Shape>;
   static constexpr int kParts = 8;
-  static constexpr int kWarpKeys = Shape::kDk / kWarps;  // columns of K whose sums a warp computes
-  static constexpr int kKeyTiles = kWarpKeys / 16;
 
  public:
-  using KeySums = float[kKeyTiles][2][4];  ///< accumulators of a warp's part of 1^T K, 16 equal rows
-  static constexpr int kBytes = int(sizeof(float)) * (kChunk * kParts + 2 * Shape::kDk + Shape::kDk);
+  static constexpr int kBytes = int(sizeof(float)) * kChunk * kParts + KeySum::kBytes;
 
   /// @param memory kBytes in shared memory, aligned to 16 bytes
   __device__ explicit SharedNormalizer(void* memory)
-      : parts_(static_cast<float*>(memory)),
-        z_(parts_ + kChunk * kParts),
-        z_bf16_(reinterpret_cast<std::uint32_t*>(z_ + 2 * Shape::kDk)) {}
+      : KeySum(static_cast<float*>(memory) + kChunk * kParts), parts_(static_cast<float*>(memory)) {}
 
-  /// z before chunk n = the first Dk elements of `start` in global memory, or zeros where that is null. By all
-  /// threads; a barrier must follow.
+  /// SharedKeySum::load(), by all threads.
   __device__ void load(const float* start, int Dk, int n) const {
-    const auto element = [&](int d) { return start != nullptr && d < Dk ? load_global(start + d) : 0.0f; };
-    for (int d = 2 * int(threadIdx.x); d < Shape::kDk; d += 2 * kThreads) set(n, d, element(d), element(d + 1));
+    KeySum::load(start, Dk, n);
     for (int i = int(threadIdx.x); i < kChunk * kParts; i += kThreads) parts_[i] = 0;  // some are never written
-  }
-
-  /// Writes z after the last chunk, n - 1, to global memory, Dk elements: each lane those that it has computed.
-  __device__ void store(float* to, int Dk, int n) const {
-    for_each_pair([&](int, int d) {
-      if (d >= Dk) return;
-      store_global(to + d, z(n)[d]);
-      store_global(to + d + 1, z(n)[d + 1]);
-    });
   }
 
   /// What masked_scores() does for the normaliser on the way.
@@ -77,12 +54,8 @@ class SharedNormalizer {
 
     /// Step i of Q z for rows 16 w to 16 w + 15, by warp w, and of the same warp's part of 1^T K.
     __device__ __forceinline__ void step(int i) {
-      const int lane = fresh_lane();
-      std::uint32_t q[4];
-      ldmatrix_x4(q, Q_.data + Q_.advance(Q_.unit(warp_index() * 16 + lane % 16, lane / 16 * 8), 0, i * 16));
-      const std::uint32_t* z_bf16 = all_.z_bf16(n_) + i * 8 + lane % 4;
-      mma_m16n8k16(from_state_[i % 2], q, {z_bf16[0], z_bf16[4]});
-      add_keys(keys_, K_, i);
+      all_.add_product(from_state_[i % 2], n_, Q_, i);
+      all_.add_keys(keys_, K_, i);
     }
 
     /// A score as it is.
@@ -110,22 +83,8 @@ class SharedNormalizer {
     const int n_;
     const typename Shape::KeyTile &Q_, &K_;
     float from_state_[2][4] = {};  // accumulators of Q z, 8 equal columns: even steps and odd ones
-    KeySums keys_ = {};
+    typename KeySum::KeySums keys_ = {};
   };
-
-  /// keys += 1^T K, the warp's columns: for a kernel that wants nothing else.
-  static __device__ __forceinline__ void add_keys(KeySums& keys, const typename Shape::KeyTile& K) {
-#pragma unroll
-    for (int i = 0; i < Shape::kDk / 16; ++i) add_keys(keys, K, i);
-  }
-  /// Writes the first Dk sums to global memory.
-  static __device__ __forceinline__ void store_keys(float* to, const KeySums& keys, int Dk) {
-    for_each_pair([&](int i, int d) {
-      if (d >= Dk) return;
-      store_global(to + d, keys[i / 2][i % 2][0]);
-      store_global(to + d + 1, keys[i / 2][i % 2][1]);
-    });
-  }
 
   /// For store_output(): scale / (scale q_t . z_t + eps) of a row, where the parts are. A lane computes two of the
   /// eight that it needs, and has the others from the lanes beside it.
@@ -142,49 +101,7 @@ class SharedNormalizer {
   }
 
  private:
-  /// Step i of the warp's part of 1^T K; there are as many as steps of 16 in Dk.
-  static __device__ __forceinline__ void add_keys(KeySums& keys, const typename Shape::KeyTile& K, int i) {
-    const int lane = fresh_lane(), tile = i / 4, t = i % 4 * 16;
-    const std::uint32_t ones = pack(1.0f, 1.0f);
-    std::uint32_t k[4];
-    ldmatrix_x4_trans(k, K.data + K.unit(t + lane % 16, warp_index() * kWarpKeys + tile * 16 + lane / 16 * 8));
-    mma_m16n8k16(keys[tile][0], {ones, ones, ones, ones}, {k[0], k[1]});
-    mma_m16n8k16(keys[tile][1], {ones, ones, ones, ones}, {k[2], k[3]});
-  }
-
-  /// Calls f(i, d) for each pair of sums, number i of the lane's, columns d and d + 1. Four lanes have all of a warp's.
-  template <class F>
-  static __device__ __forceinline__ void for_each_pair(F f) {
-    const int lane = fresh_lane();
-    if (lane >= 4) return;
-#pragma unroll
-    for (int i = 0; i < 2 * kKeyTiles; ++i) f(i, warp_index() * kWarpKeys + i * 8 + lane * 2);
-  }
-
-  /// z after chunk n = z before it + keys.
-  __device__ __forceinline__ void advance(int n, const KeySums& keys) const {
-    for_each_pair([&](int i, int d) {
-      const float* two = keys[i / 2][i % 2];
-      set(n + 1, d, z(n)[d] + two[0], z(n)[d + 1] + two[1]);
-    });
-  }
-
-  __device__ __forceinline__ float* z(int n) const {
-    return z_ + n % 2 * Shape::kDk;
-  }
-  __device__ __forceinline__ std::uint32_t* z_bf16(int n) const {
-    return z_bf16_ + n % 2 * (Shape::kDk / 2);
-  }
-
-  /// z[d] and z[d + 1] before chunk n, in both forms; d is even.
-  __device__ __forceinline__ void set(int n, int d, float first, float second) const {
-    *reinterpret_cast<float2*>(z(n) + d) = float2{first, second};
-    z_bf16(n)[d / 2] = pack(first, second);
-  }
-
-  float* parts_;           // [kChunk, kParts]: what adds up to q_t . z_t
-  float* z_;               // [2, kDk]: before even chunks, before odd ones
-  std::uint32_t* z_bf16_;  // [2, kDk / 2]: the same in bf16, two in a word
+  float* parts_;  // [kChunk, kParts]: what adds up to q_t . z_t
 };
 
 }  // namespace tutorial::linear_attention

@@ -7,12 +7,11 @@
 
 #include <cuda_runtime.h>
 
+#include "02_chunkwise/linear_attention/dispatch/in_segments.cuh"
 #include "02_chunkwise/linear_attention/dispatch/normalizer.cuh"
 #include "02_chunkwise/linear_attention/dispatch/walk.hpp"
 #include "common/device/launch.cuh"
-#include "common/device/workspace.hpp"
 #include "common/tile/block_part.cuh"
-#include "common/tile/carry.cuh"
 #include "common/tile/chunk_products.cuh"
 #include "common/tile/chunk_tiles.cuh"
 #include "common/tile/load_tile.cuh"
@@ -104,11 +103,7 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
   typename Shape::State S;
   part.load_start(S, a.initial_state, plan, extents_of(a));
   if constexpr (kNormalized) {
-    const float* start = normalizer.initial_z ? normalizer.initial_z + std::int64_t(part.head) * a.Dk : nullptr;
-    if (part.segment > 0) {
-      start = normalizer.starts + (std::int64_t(part.head) * (plan.segments - 1) + part.segment - 1) * a.Dk;
-    }
-    z.load(start, a.Dk, begin / kChunk);
+    z.load(start_of_z(normalizer, part, plan, a.Dk), a.Dk, begin / kChunk);
   }
 
   for (int t = begin; t < end; t += kChunk) {
@@ -147,22 +142,19 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
 }
 
 template <class Shape, bool kNormalized>
-void launch_walk(const Bf16Arguments& a, LaunchPlan plan, Normalizer normalizer) {
+void launch_walk(const Bf16Arguments& a, const LaunchPlan& plan, const Normalizer& normalizer) {
   const Extents extents = extents_of(a);
-  if (const int count = plan.segments - 1; count > 0) {
-    const std::int64_t rows = std::int64_t(a.B) * a.H * count * a.Dk;
-    float* states = workspace<float>("linear_attention: states", std::size_t(rows * a.Dv));
-    float* sums_of_k = kNormalized ? workspace<float>("linear_attention: normalizers", std::size_t(rows)) : nullptr;
-    launch(segment_states_kernel<Shape, kNormalized>,
-           {grid_of<Shape>(extents, count), kThreads, kPipelineDepthForStates * StateTiles<Shape>::kBytes}, a, plan,
-           states, sums_of_k);
-    carry_states(a.B, a.H, a.Dk, count, CarriedStates<>{a.initial_state, a.Dv, states},
-                 CarriedStates<>{packed(normalizer.initial_z, a.H, a.Dk, 1), 1, sums_of_k});
-    plan.starts = states;
-    normalizer.starts = sums_of_k;
-  }
-  launch(walk_kernel<Shape, kNormalized>,
-         {grid_of<Shape>(extents, plan.segments), kThreads, kSharedBytes<Shape, kNormalized>}, a, plan, normalizer);
+  in_segments<kNormalized>(
+      a, plan, normalizer,
+      [&](int count, float* states, float* sums_of_k) {
+        launch(segment_states_kernel<Shape, kNormalized>,
+               {grid_of<Shape>(extents, count), kThreads, kPipelineDepthForStates * StateTiles<Shape>::kBytes}, a, plan,
+               states, sums_of_k);
+      },
+      [&](const LaunchPlan& started, const Normalizer& z) {
+        launch(walk_kernel<Shape, kNormalized>,
+               {grid_of<Shape>(extents, plan.segments), kThreads, kSharedBytes<Shape, kNormalized>}, a, started, z);
+      });
 }
 
 }  // namespace
