@@ -55,7 +55,7 @@ void sequence_parallel(const Bf16Arguments&);  ///< 8: GPU: 7 on segments of the
 void bulk_copies(const Bf16Arguments&);        ///< 9: GPU: 7 with tiles by bulk copies, for Hopper
 void warpgroup_mma(const Bf16Arguments&);      ///< 10: GPU: 9 with products of a warpgroup
 void specialized(const Bf16Arguments&);        ///< 11: GPU: 10 with a task for each warpgroup
-void queued_products(const Bf16Arguments&);    ///< 12: GPU: 11 with products queued behind each other
+void balanced_roles(const Bf16Arguments&);     ///< 12: GPU: 11 with work moved away from the state
 void dispatch(const Bf16Arguments&);           ///< 13: what a user calls
 
 // What a stage cannot run, as a sentence; empty where it can.

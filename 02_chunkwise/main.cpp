@@ -90,11 +90,11 @@ Chapter chapter() {
                 .idea = "Hopper: one warpgroup loads, one computes scores, one has the state",
                 .unsupported = warpgroup_mma_unsupported,
                 .work = tensor_work})
-        .stage({.name = "queued_products",
+        .stage({.name = "balanced_roles",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
-                .run = queued_products,
-                .idea = "Hopper: while a product runs, the next one is in the queue",
+                .run = balanced_roles,
+                .idea = "Hopper: the state's warpgroup does nothing that another can do",
                 .unsupported = warpgroup_mma_unsupported,
                 .work = tensor_work})
         .stage({.name = "dispatch",

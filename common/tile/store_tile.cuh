@@ -43,6 +43,25 @@ __device__ __forceinline__ void store_warp_columns(__nv_bfloat16* o, std::int64_
   }
 }
 
+/// Writes a tile of 64 columns to global memory in whole units of 16 bytes, by some of the block's threads.
+/// @tparam kThreadCount how many threads call it
+/// @param thread the number of this one among them
+/// @param o the tile's first row and column; rows are stride_l elements apart
+/// @param stride_l a multiple of 8, and o aligned to 16 bytes
+/// @param rows,columns how many there are of the tile's; columns is a multiple of 8
+template <int kThreadCount, class Tile>
+__device__ __forceinline__ void store_tile_by(int thread, __nv_bfloat16* o, std::int64_t stride_l, int rows,
+                                              int columns, const Tile& tile) {
+  constexpr int kUnits = 64 / 8;  // of a row
+  for (int i = thread; i < kChunk * kUnits; i += kThreadCount) {
+    const int row = i / kUnits, column = i % kUnits * 8;
+    if (row < rows && column < columns) {
+      store_global(reinterpret_cast<uint4*>(o + row * stride_l + column),
+                   *reinterpret_cast<const uint4*>(tile.data + tile.unit(row, column)));
+    }
+  }
+}
+
 /// Writes O, each row times a factor, to global memory. It is put together in the warp's columns of V, which are
 /// overwritten: no other warp reads them, and O has their shape. See store_warp_columns().
 /// @param factor factor(i) is that of row 8 i + lane / 4
