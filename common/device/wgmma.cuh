@@ -1,0 +1,270 @@
+#pragma once
+/// @file
+/// The tensor cores' product of a 64 x 16 and a 16 x N matrix, added to a 64 x N matrix in fp32, by the four warps of a
+/// warpgroup. Factors are bf16. For sm_90a.
+///
+/// B lies in shared memory, and A in shared memory or in registers: no ldmatrix. The product is asynchronous. It reads
+/// its factors and writes its sums some time before wgmma_wait() returns:
+///
+///     const SharedFactor<Major::kK> b(tile, panel_bytes);
+///     float d[32];                                      // 64 x 64 sums of the warpgroup
+///     wgmma_fence(d);                                   // the registers are as the products shall find them
+///     for (int k = 0; k < 128; k += 16) wgmma<64>(d, a.along_k(k), b.along_k(k), k > 0);
+///     wgmma_commit();                                   // these products are a group
+///     wgmma_wait<0>(d);                                 // all groups are done: d holds A B
+///
+/// Between a product and the wait for it
+///
+/// - nobody reads or writes its sums, except for other products of the same width,
+/// - nobody writes its registers of A: the array stays in scope and as it is,
+/// - nobody overwrites its factors in shared memory. Their barrier (mbarrier.cuh) is told of the release after the wait.
+///
+/// Before the first product after a wait, and after every write to registers of A or to sums, comes wgmma_fence(). One
+/// array is not for two widths. All indices into arrays are constants after unrolling, so that arrays stay in registers.
+///
+/// Products see shared memory as bulk copies do (proxy_fence.cuh): what threads have stored needs fence_async_proxy() by
+/// each of them and then a barrier.
+///
+/// With warp w, lane l, g = l / 4 (0 to 7) and p = 2 * (l % 4) (0, 2, 4, 6), a thread holds of the 64 x N sums:
+///
+///                       n = p     p + 1      p + 8   p + 9         n
+///                     +--------+--------+  +------+------+
+///     m = 16 w + g    |  d[0]  |  d[1]  |  | d[4] | d[5] |  ...  d[n / 8 * 4 + n % 2]
+///                     +--------+--------+  +------+------+
+///     m = 16 w + g+8  |  d[2]  |  d[3]  |  | d[6] | d[7] |  ...  d[n / 8 * 4 + n % 2 + 2]
+///                     +--------+--------+  +------+------+
+///
+/// Each warp has 16 rows, laid out as by mma_m16n8k16() (mma.cuh). So 16 columns of sums, packed in pairs, are a fragment
+/// of A: wgmma_fragment() makes sums the left factor of the next product without leaving the registers.
+///
+/// Source: PTX ISA, "Asynchronous warpgroup level matrix instructions: wgmma".
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "common/device/pack.cuh"
+#include "common/device/source_location.hpp"
+
+#if TUTORIAL_EMULATOR
+#include <emulator/shared.hpp>
+#include <emulator/trap.hpp>
+
+#include "common/device/alignment.hpp"
+#else
+#include "common/device/architecture.cuh"
+#include "common/device/shared_address.cuh"
+#include "common/device/wgmma_instructions.cuh"
+#endif
+
+namespace tutorial {
+
+/// Which index of a factor runs along a row of a tile. A is M x K, and B is K x N.
+enum class Major {
+  kK,   ///< k: a row is an m of A or an n of B. So the tile of B holds B^T
+  kMn,  ///< m of A or n of B: a row is a k. So the tile of A holds A^T
+};
+
+/// A factor in shared memory: the place of a tile, as PTX's matrix descriptor wants it.
+///
+/// A tile consists of panels of 64 columns. A row of a panel takes 128 bytes, and its unit u of 16 bytes lies at
+/// u ^ (r % 8) in row r: a tile of tensor_map.hpp, or a SwizzledTile<64>. A tile of 128 columns is two panels, the second
+/// one `panel_bytes` behind the first. On the emulator panels lie in dynamic shared memory.
+///
+/// Source: PTX ISA, "Asynchronous warpgroup level matrix instructions: matrix descriptor", "strides".
+template <Major kMajor>
+class SharedFactor {
+ public:
+  /// @param panel the first panel, aligned to 1024 bytes
+  /// @param panel_bytes from one panel to the next, a multiple of 1024 below 2^18. It has no meaning for a factor of one
+  /// panel
+  __device__ __forceinline__ SharedFactor(const __nv_bfloat16* panel, unsigned panel_bytes,
+                                          [[maybe_unused]] SourceLocation where = SourceLocation::current())
+      : panel_bytes_(panel_bytes) {
+    // Numbers of 14 bits in units of 16 bytes: where it begins, from panel to panel (which K-major factors do not have),
+    // and from one group of 8 rows to the next. Then 1 for the permutation within 128 bytes.
+    const std::uint64_t leading = kMajor == Major::kMn ? panel_bytes / 16 : 1;
+    descriptor_ = std::uint64_t{1} << 62 | std::uint64_t{kGroupBytes / 16} << 32 | (leading & 0x3FFF) << 16 |
+                  (place(panel, where) & 0x3FFFF) / 16;
+  }
+
+  /// The factor from `k` onwards, a multiple of 16.
+  __device__ __forceinline__ SharedFactor along_k(int k) const {
+    if constexpr (kMajor == Major::kMn) return moved(static_cast<unsigned>(k) * kRowBytes);
+    return moved(static_cast<unsigned>(k) / 64 * panel_bytes_ + static_cast<unsigned>(k) % 64 * 2);
+  }
+
+  /// The factor from row m of A or column n of B onwards: a multiple of 8 if it is K-major, otherwise of 64.
+  __device__ __forceinline__ SharedFactor along_mn(int mn) const {
+    if constexpr (kMajor == Major::kMn) return moved(static_cast<unsigned>(mn) / 64 * panel_bytes_);
+    return moved(static_cast<unsigned>(mn) * kRowBytes);
+  }
+
+  /// The matrix descriptor.
+  __device__ __forceinline__ std::uint64_t descriptor() const { return descriptor_; }
+
+ private:
+  static constexpr unsigned kRowBytes = 128;
+  static constexpr unsigned kGroupBytes = 8 * kRowBytes;
+
+  static __device__ __forceinline__ unsigned place(const void* panel, [[maybe_unused]] SourceLocation where) {
+#if TUTORIAL_EMULATOR
+    check_alignment(panel, kGroupBytes, where);
+    return static_cast<unsigned>(static_cast<const char*>(panel) -
+                                 static_cast<const char*>(emulator::dynamic_shared()));
+#else
+    return shared_address(panel);
+#endif
+  }
+
+  __device__ __forceinline__ SharedFactor moved(unsigned bytes) const {
+    SharedFactor result = *this;
+    result.descriptor_ += bytes / 16;
+    return result;
+  }
+
+  std::uint64_t descriptor_;
+  unsigned panel_bytes_;
+};
+
+namespace wgmma_registers {
+
+/// In place of an array that is not given.
+struct None {};
+
+#if !TUTORIAL_EMULATOR
+/// The compiler neither moves writes of these registers behind this point, nor reads of them before it.
+__device__ __forceinline__ void pin(None) {}
+__device__ __forceinline__ void pin(float& value) {
+  asm volatile("" : "+f"(value) : : "memory");
+}
+__device__ __forceinline__ void pin(std::uint32_t& value) {
+  asm volatile("" : "+r"(value) : : "memory");
+}
+template <class T, int kSize>
+__device__ __forceinline__ void pin(T (&values)[kSize]) {
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) pin(values[i]);
+}
+#endif
+
+}  // namespace wgmma_registers
+
+/// Makes what this thread has written to registers known to the products that follow. Called by all threads of the
+/// warpgroup, before the first product after a wait, and after writes to registers of A or to sums.
+/// @param a,b,c,d,e,f all arrays of registers, of sums and of A, that products use from here to the next fence: of float
+/// or std::uint32_t, also arrays of arrays
+template <class A = wgmma_registers::None, class B = wgmma_registers::None, class C = wgmma_registers::None,
+          class D = wgmma_registers::None, class E = wgmma_registers::None, class F = wgmma_registers::None>
+__device__ __forceinline__ void wgmma_fence(A&& a = {}, B&& b = {}, C&& c = {}, D&& d = {}, E&& e = {}, F&& f = {},
+                                            [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+#if TUTORIAL_EMULATOR
+  (void)a, (void)b, (void)c, (void)d, (void)e, (void)f;
+  emulator::trap("the emulator has no wgmma", where);
+#elif TUTORIAL_SM90A
+  using wgmma_registers::pin;
+  pin(a), pin(b), pin(c), pin(d), pin(e), pin(f);
+  asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
+#else
+  (void)a, (void)b, (void)c, (void)d, (void)e, (void)f;
+  __trap();
+#endif
+}
+
+/// Starts D = A B or D += A B with A from registers. Called by all 128 threads of a warpgroup: four warps, the first of
+/// which has a number that is a multiple of 4. Different factors or widths in its threads are undefined on a GPU; on the
+/// emulator they end the launch with a report.
+/// @tparam kN the width N: 16, 32, 64 or 128
+/// @param d the thread's sums
+/// @param a the thread's fragment of A: rows 16 w to 16 w + 15 are those of warp w, as mma.cuh's picture shows
+/// @param b K x N, of which 16 k are used
+/// @param accumulate if false, d is overwritten
+template <int kN, Major kMajorB>
+__device__ __forceinline__ void wgmma(float (&d)[kN / 2], const std::uint32_t (&a)[4], const SharedFactor<kMajorB>& b,
+                                      bool accumulate,
+                                      [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+  static_assert(kN == 16 || kN == 32 || kN == 64 || kN == 128);
+#if TUTORIAL_EMULATOR
+  (void)d, (void)a, (void)b, (void)accumulate;
+  emulator::trap("the emulator has no wgmma", where);
+#elif TUTORIAL_SM90A
+  issue_wgmma<kMajorB == Major::kMn>(d, a, b.descriptor(), accumulate);
+#else
+  (void)d, (void)a, (void)b, (void)accumulate;
+  __trap();
+#endif
+}
+
+/// Starts D = A B or D += A B with both factors from shared memory.
+/// @param a M x K, of which 64 m and 16 k are used
+template <int kN, Major kMajorA, Major kMajorB>
+__device__ __forceinline__ void wgmma(float (&d)[kN / 2], const SharedFactor<kMajorA>& a,
+                                      const SharedFactor<kMajorB>& b, bool accumulate,
+                                      [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+  static_assert(kN == 16 || kN == 32 || kN == 64 || kN == 128);
+#if TUTORIAL_EMULATOR
+  (void)d, (void)a, (void)b, (void)accumulate;
+  emulator::trap("the emulator has no wgmma", where);
+#elif TUTORIAL_SM90A
+  issue_wgmma<kMajorA == Major::kMn, kMajorB == Major::kMn>(d, a.descriptor(), b.descriptor(), accumulate);
+#else
+  (void)d, (void)a, (void)b, (void)accumulate;
+  __trap();
+#endif
+}
+
+/// Closes the products since the last commit into a group, which may be empty. Called by all threads of the warpgroup.
+/// No wait waits for a product that is in no group.
+__device__ __forceinline__ void wgmma_commit([[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+#if TUTORIAL_EMULATOR
+  emulator::trap("the emulator has no wgmma", where);
+#elif TUTORIAL_SM90A
+  asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory");
+#else
+  __trap();
+#endif
+}
+
+/// Waits until all groups but the kPending newest are done. Called by all threads of the warpgroup.
+/// @param a,b,c,d,e,f the arrays that the products of these groups use, so that the compiler does not touch them earlier
+template <int kPending, class A = wgmma_registers::None, class B = wgmma_registers::None,
+          class C = wgmma_registers::None, class D = wgmma_registers::None, class E = wgmma_registers::None,
+          class F = wgmma_registers::None>
+__device__ __forceinline__ void wgmma_wait([[maybe_unused]] A&& a = {}, [[maybe_unused]] B&& b = {},
+                                           [[maybe_unused]] C&& c = {}, [[maybe_unused]] D&& d = {},
+                                           [[maybe_unused]] E&& e = {}, [[maybe_unused]] F&& f = {},
+                                           [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+  static_assert(kPending >= 0 && kPending <= 7);
+#if TUTORIAL_EMULATOR
+  emulator::trap("the emulator has no wgmma", where);
+#elif TUTORIAL_SM90A
+  asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(kPending) : "memory");
+  using wgmma_registers::pin;
+  pin(a), pin(b), pin(c), pin(d), pin(e), pin(f);
+#else
+  __trap();
+#endif
+}
+
+/// The row m of the sum d[i] of the thread that calls, 0 to 63. For one-dimensional blocks.
+__device__ __forceinline__ int wgmma_row(int i) {
+  const int thread = static_cast<int>(threadIdx.x) % 128;
+  return thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8;
+}
+
+/// The column n of the sum d[i] of the thread that calls, 0 to N - 1. For one-dimensional blocks.
+__device__ __forceinline__ int wgmma_column(int i) {
+  return i / 4 * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2;
+}
+
+/// Rounds the sums of 16 columns to a fragment of A, whose k are those columns.
+/// @param d sums of a product, after the wait for it
+/// @param k the first column, a multiple of 16
+template <int kSums>
+__device__ __forceinline__ void wgmma_fragment(std::uint32_t (&a)[4], const float (&d)[kSums], int k) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) a[i] = pack(d[k / 2 + 2 * i], d[k / 2 + 2 * i + 1]);
+}
+
+}  // namespace tutorial
