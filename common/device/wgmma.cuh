@@ -50,6 +50,7 @@
 #if TUTORIAL_EMULATOR
 #include <emulator/shared.hpp>
 #include <emulator/trap.hpp>
+#include <emulator/wgmma.hpp>
 
 #include "common/device/alignment.hpp"
 #else
@@ -82,6 +83,11 @@ class SharedFactor {
   __device__ __forceinline__ SharedFactor(const __nv_bfloat16* panel, unsigned panel_bytes,
                                           [[maybe_unused]] SourceLocation where = SourceLocation::current())
       : panel_bytes_(panel_bytes) {
+#if TUTORIAL_EMULATOR
+    if (panel_bytes % kGroupBytes != 0 || panel_bytes >= 1u << 18) {
+      emulator::trap("from one panel to the next it is a multiple of 1024 bytes below 2^18", where);
+    }
+#endif
     // Numbers of 14 bits in units of 16 bytes: where it begins, from panel to panel (which K-major factors do not have),
     // and from one group of 8 rows to the next. Then 1 for the permutation within 128 bytes.
     const std::uint64_t leading = kMajor == Major::kMn ? panel_bytes / 16 : 1;
@@ -89,20 +95,27 @@ class SharedFactor {
                   (place(panel, where) & 0x3FFFF) / 16;
   }
 
-  /// The factor from `k` onwards, a multiple of 16.
-  __device__ __forceinline__ SharedFactor along_k(int k) const {
+  /// The factor from `k` onwards, a multiple of 16. On the emulator other numbers end the launch with a report.
+  __device__ __forceinline__ SharedFactor
+  along_k(int k, [[maybe_unused]] SourceLocation where = SourceLocation::current()) const {
+    check_multiple(k, 16, where);
     if constexpr (kMajor == Major::kMn) return moved(static_cast<unsigned>(k) * kRowBytes);
     return moved(static_cast<unsigned>(k) / 64 * panel_bytes_ + static_cast<unsigned>(k) % 64 * 2);
   }
 
   /// The factor from row m of A or column n of B onwards: a multiple of 8 if it is K-major, otherwise of 64.
-  __device__ __forceinline__ SharedFactor along_mn(int mn) const {
+  /// On the emulator other numbers end the launch with a report.
+  __device__ __forceinline__ SharedFactor
+  along_mn(int mn, [[maybe_unused]] SourceLocation where = SourceLocation::current()) const {
+    check_multiple(mn, kMajor == Major::kMn ? 64 : 8, where);
     if constexpr (kMajor == Major::kMn) return moved(static_cast<unsigned>(mn) / 64 * panel_bytes_);
     return moved(static_cast<unsigned>(mn) * kRowBytes);
   }
 
   /// The matrix descriptor.
-  __device__ __forceinline__ std::uint64_t descriptor() const { return descriptor_; }
+  __device__ __forceinline__ std::uint64_t descriptor() const {
+    return descriptor_;
+  }
 
  private:
   static constexpr unsigned kRowBytes = 128;
@@ -111,10 +124,23 @@ class SharedFactor {
   static __device__ __forceinline__ unsigned place(const void* panel, [[maybe_unused]] SourceLocation where) {
 #if TUTORIAL_EMULATOR
     check_alignment(panel, kGroupBytes, where);
-    return static_cast<unsigned>(static_cast<const char*>(panel) -
-                                 static_cast<const char*>(emulator::dynamic_shared()));
+    const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(panel) -
+                                                 static_cast<const std::byte*>(emulator::dynamic_shared()));
+    if (offset >= emulator::dynamic_shared_size()) emulator::trap("a factor is not in dynamic shared memory", where);
+    return static_cast<unsigned>(offset);
 #else
     return shared_address(panel);
+#endif
+  }
+
+  static __device__ __forceinline__ void check_multiple([[maybe_unused]] int index, [[maybe_unused]] int unit,
+                                                        [[maybe_unused]] SourceLocation where) {
+#if TUTORIAL_EMULATOR
+    if (index % unit == 0) return;
+    emulator::trap(unit == 16   ? "a factor goes on at a multiple of 16 along k"
+                   : unit == 64 ? "an MN-major factor goes on at a multiple of 64 along m or n"
+                                : "a K-major factor goes on at a multiple of 8 along m or n",
+                   where);
 #endif
   }
 
@@ -133,7 +159,21 @@ namespace wgmma_registers {
 /// In place of an array that is not given.
 struct None {};
 
-#if !TUTORIAL_EMULATOR
+#if TUTORIAL_EMULATOR
+/// The bytes of an array.
+inline emulator::RegisterRange range(None) {
+  return {};
+}
+template <class T, std::size_t kSize>
+emulator::RegisterRange range(const T (&values)[kSize]) {
+  return {values, sizeof values};
+}
+/// The emulator's form of a factor.
+template <Major kMajor>
+emulator::WgmmaFactor factor(const SharedFactor<kMajor>& shared) {
+  return {.descriptor = shared.descriptor(), .is_mn_major = kMajor == Major::kMn};
+}
+#else
 /// The compiler neither moves writes of these registers behind this point, nor reads of them before it.
 __device__ __forceinline__ void pin(None) {}
 __device__ __forceinline__ void pin(float& value) {
@@ -160,8 +200,10 @@ template <class A = wgmma_registers::None, class B = wgmma_registers::None, clas
 __device__ __forceinline__ void wgmma_fence(A&& a = {}, B&& b = {}, C&& c = {}, D&& d = {}, E&& e = {}, F&& f = {},
                                             [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
 #if TUTORIAL_EMULATOR
-  (void)a, (void)b, (void)c, (void)d, (void)e, (void)f;
-  emulator::trap("the emulator has no wgmma", where);
+  using wgmma_registers::range;
+  emulator::wgmma({.kind = emulator::WgmmaCall::Kind::fence,
+                   .registers = {range(a), range(b), range(c), range(d), range(e), range(f)}},
+                  where);
 #elif TUTORIAL_SM90A
   using wgmma_registers::pin;
   pin(a), pin(b), pin(c), pin(d), pin(e), pin(f);
@@ -186,8 +228,11 @@ __device__ __forceinline__ void wgmma(float (&d)[kN / 2], const std::uint32_t (&
                                       [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
   static_assert(kN == 16 || kN == 32 || kN == 64 || kN == 128);
 #if TUTORIAL_EMULATOR
-  (void)d, (void)a, (void)b, (void)accumulate;
-  emulator::trap("the emulator has no wgmma", where);
+  emulator::wgmma(
+      {.kind = emulator::WgmmaCall::Kind::product,
+       .product =
+           {.n = kN, .sums = d, .a_registers = a, .a = {}, .b = wgmma_registers::factor(b), .accumulate = accumulate}},
+      where);
 #elif TUTORIAL_SM90A
   issue_wgmma<kMajorB == Major::kMn>(d, a, b.descriptor(), accumulate);
 #else
@@ -204,8 +249,14 @@ __device__ __forceinline__ void wgmma(float (&d)[kN / 2], const SharedFactor<kMa
                                       [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
   static_assert(kN == 16 || kN == 32 || kN == 64 || kN == 128);
 #if TUTORIAL_EMULATOR
-  (void)d, (void)a, (void)b, (void)accumulate;
-  emulator::trap("the emulator has no wgmma", where);
+  emulator::wgmma({.kind = emulator::WgmmaCall::Kind::product,
+                   .product = {.n = kN,
+                               .sums = d,
+                               .a_registers = nullptr,
+                               .a = wgmma_registers::factor(a),
+                               .b = wgmma_registers::factor(b),
+                               .accumulate = accumulate}},
+                  where);
 #elif TUTORIAL_SM90A
   issue_wgmma<kMajorA == Major::kMn, kMajorB == Major::kMn>(d, a.descriptor(), b.descriptor(), accumulate);
 #else
@@ -218,7 +269,7 @@ __device__ __forceinline__ void wgmma(float (&d)[kN / 2], const SharedFactor<kMa
 /// No wait waits for a product that is in no group.
 __device__ __forceinline__ void wgmma_commit([[maybe_unused]] SourceLocation where = SourceLocation::current()) {
 #if TUTORIAL_EMULATOR
-  emulator::trap("the emulator has no wgmma", where);
+  emulator::wgmma({.kind = emulator::WgmmaCall::Kind::commit}, where);
 #elif TUTORIAL_SM90A
   asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory");
 #else
@@ -227,7 +278,8 @@ __device__ __forceinline__ void wgmma_commit([[maybe_unused]] SourceLocation whe
 }
 
 /// Waits until all groups but the kPending newest are done. Called by all threads of the warpgroup.
-/// @param a,b,c,d,e,f the arrays that the products of these groups use, so that the compiler does not touch them earlier
+/// @param a,b,c,d,e,f all arrays of sums whose last product is in these groups, so that the compiler does not read them
+/// earlier. The emulator insists on it. Arrays of A may be named, too
 template <int kPending, class A = wgmma_registers::None, class B = wgmma_registers::None,
           class C = wgmma_registers::None, class D = wgmma_registers::None, class E = wgmma_registers::None,
           class F = wgmma_registers::None>
@@ -237,7 +289,11 @@ __device__ __forceinline__ void wgmma_wait([[maybe_unused]] A&& a = {}, [[maybe_
                                            [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
   static_assert(kPending >= 0 && kPending <= 7);
 #if TUTORIAL_EMULATOR
-  emulator::trap("the emulator has no wgmma", where);
+  using wgmma_registers::range;
+  emulator::wgmma({.kind = emulator::WgmmaCall::Kind::wait,
+                   .registers = {range(a), range(b), range(c), range(d), range(e), range(f)},
+                   .pending = kPending},
+                  where);
 #elif TUTORIAL_SM90A
   asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(kPending) : "memory");
   using wgmma_registers::pin;

@@ -52,6 +52,7 @@ std::string Block::run(std::uint64_t number) {
   if (live_ > 0 && failure_.empty()) failure_ = describe_stuck(*this, threads_);
   if (failure_.empty()) check_copies_at_end();
   if (failure_.empty()) check_registers_at_end();
+  if (failure_.empty()) check_products_at_end();
   for (KernelThread& thread : threads_) {
     thread.fiber.discard(thread.state == KernelThread::State::returned, launch_.end);
   }
@@ -76,7 +77,11 @@ void Block::prepare(std::uint64_t number) {
   failure_.clear();
   arrived_ = 0;
   holds_[0] = holds_[1] = 0;
-  for (Warp& warp : warps_) warp.waiting = 0;
+  for (Warp& warp : warps_) {
+    warp.waiting = 0;
+    warp.products.clear();
+  }
+  warpgroups_.assign((warps_.size() + 3) / 4, {});
   mbarriers_.clear();
   bulk_loads_.clear();
   async_image_.clear();
@@ -87,6 +92,7 @@ void Block::prepare(std::uint64_t number) {
     threads_[i].async_copies.clear();
     threads_[i].bulk_stores.clear();
     threads_[i].async_proxy_writes.clear();
+    threads_[i].products.clear();
     std::string name;
     if (sanitizer::kThread) name = "block " + describe(index_) + ", thread " + describe(threads_[i].index);
     threads_[i].fiber.prepare(stacks_.top(i), stacks_.bounds(i), &Block::run_thread, this, name.c_str());
@@ -131,10 +137,14 @@ void Block::fail(const char* what, std::source_location where, const KernelThrea
   if (failure_.empty()) failure_ = describe_trap(*this, thread, what, where);
 }
 
-void Block::trap(const char* what, std::source_location where) {
-  fail(what, where, *running_);
+void Block::stop(const char* what, std::source_location where, const KernelThread& thread) {
+  fail(what, where, thread);
   pause();  // next() picks no thread any more
   __builtin_unreachable();
+}
+
+void Block::trap(const char* what, std::source_location where) {
+  stop(what, where, *running_);
 }
 
 void trap(const char* what, std::source_location where) {

@@ -21,6 +21,7 @@
 #include "skipped_barrier.hpp"
 #include "stacks.hpp"
 #include "warp_roles.hpp"
+#include "warpgroup.hpp"
 
 namespace emulator {
 
@@ -62,6 +63,7 @@ struct KernelThread {
   const MBarrier* mbarrier = nullptr;  ///< that it waits for, in the state at_mbarrier
 
   unsigned resource = 0;  ///< the number of the barrier that it waits for, in the state at_named_barrier
+  ThreadProducts products;
 
   // What it brings to the collective that it waits in.
   unsigned mask = 0;
@@ -132,6 +134,11 @@ class Block {
   void change_registers(unsigned count, bool increase, std::source_location where);
   const NamedBarrier& named_barrier(unsigned id) const { return named_barriers_[id]; }
   const Registers& registers() const { return registers_; }
+  // in warpgroup.cpp,
+  /// See emulator::meet_at_wgmma().
+  void call_warpgroup(const WgmmaCall& call, std::source_location where);
+  /// See awaited_wgmma().
+  const WgmmaProduct* awaited_product(unsigned i, unsigned pending) const;
   // and in block.cpp.
   /// See emulator::trap().
   [[noreturn]] void trap(const char* what, std::source_location where);
@@ -143,6 +150,7 @@ class Block {
     unsigned parity = 0;    ///< for each lowest lane of a mask, which of its points is next
     /// Of __syncwarp, by the lowest lane of the mask; two, as for the block's barrier.
     sanitizer::SyncPoint points[32][2];
+    WarpProducts products;
   };
 
   static void run_thread(void* block);
@@ -172,10 +180,22 @@ class Block {
   void wake(KernelThread::State state, unsigned resource);
   /// Looks for warpgroups whose warps differ.
   void check_registers_at_end();
+  /// What the first lane that goes on does for its warp: it starts a product,
+  void issue_product(unsigned warp, std::source_location where);
+  /// makes sure that its factors lie in shared memory,
+  void check_factors(const ProductUnderWay& issued);
+  /// computes the warp's rows of it, unless that is done,
+  void multiply_warp(unsigned warp, ProductUnderWay& under_way);
+  /// and gives the lanes their sums.
+  void wait_for_products(unsigned warp, unsigned pending, std::source_location where);
+  /// Looks for products that the block leaves behind, and for warps that lack some calls of their warpgroup.
+  void check_products_at_end();
   /// Looks for loads that the block leaves behind.
   void check_copies_at_end();
   /// Ends the launch, as soon as the thread that runs stops, because of what `thread` has done.
   void fail(const char* what, std::source_location where, const KernelThread& thread);
+  /// The same at once.
+  [[noreturn]] void stop(const char* what, std::source_location where, const KernelThread& thread);
 
   Launch& launch_;
   Stacks& stacks_;
@@ -184,6 +204,7 @@ class Block {
   uint3 index_{};
   std::vector<KernelThread> threads_;
   std::vector<Warp> warps_;
+  std::vector<WarpgroupCalls> warpgroups_;
   MBarriers mbarriers_;
   NamedBarrier named_barriers_[16];
   Registers registers_;

@@ -1,0 +1,390 @@
+#include "warpgroup.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string>
+
+#include "block.hpp"
+#include "place.hpp"
+#include "report.hpp"
+
+namespace emulator {
+namespace {
+
+constexpr unsigned kWarps = 4;          // of a warpgroup
+constexpr unsigned kRows = 16;          // of the sums, for each warp
+constexpr unsigned kMostColumns = 128;  // of the sums
+constexpr unsigned kGroupThreads = kWarps * kWarpSize;
+
+using Rows = float[kRows][kMostColumns];
+
+bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
+  const auto first_a = reinterpret_cast<std::uintptr_t>(a), first_b = reinterpret_cast<std::uintptr_t>(b);
+  return first_a < first_b + b_bytes && first_b < first_a + a_bytes;
+}
+
+bool contains(const void* outer, std::size_t outer_bytes, const void* inner, std::size_t inner_bytes) {
+  const auto first_outer = reinterpret_cast<std::uintptr_t>(outer),
+             first_inner = reinterpret_cast<std::uintptr_t>(inner);
+  return first_outer <= first_inner && first_inner + inner_bytes <= first_outer + outer_bytes;
+}
+
+bool is_same_call(const WgmmaCall& a, const WgmmaCall& b) {
+  return a.kind == b.kind && a.pending == b.pending && a.product.n == b.product.n && a.product.a == b.product.a &&
+         a.product.b == b.product.b && a.product.accumulate == b.product.accumulate &&
+         !a.product.a_registers == !b.product.a_registers;
+}
+
+std::string name_of(const WgmmaCall& call) {
+  switch (call.kind) {
+    case WgmmaCall::Kind::fence:
+      return "a fence";
+    case WgmmaCall::Kind::commit:
+      return "a commit";
+    case WgmmaCall::Kind::wait:
+      return "a wait";
+    case WgmmaCall::Kind::product:
+      break;
+  }
+  return "a product of width " + std::to_string(call.product.n);
+}
+
+float from_bf16(std::uint32_t bits) {
+  return std::bit_cast<float>(bits << 16);
+}
+
+/// The first row of the warp's sums among those of its warpgroup.
+unsigned first_row(unsigned warp) {
+  return warp % kWarps * kRows;
+}
+/// The row and the column of sum `i` of a lane among those of its warp.
+unsigned row_of(unsigned lane, unsigned i) {
+  return lane / 4 + i / 2 % 2 * 8;
+}
+unsigned column_of(unsigned lane, unsigned i) {
+  return i / 4 * 8 + lane % 4 * 2 + i % 2;
+}
+
+/// values[k][mn - first]
+template <std::size_t kColumns>
+void load(const std::byte* image, const WgmmaFactor& factor, unsigned first, unsigned count,
+          float (&values)[kWgmmaDepth][kColumns]) {
+  factor.for_each_unit(first, count, [&](std::size_t place, unsigned mn, unsigned k) {
+    std::uint16_t unit[8];
+    std::memcpy(unit, image + place, sizeof unit);
+    for (unsigned i = 0; i < 8; ++i) {
+      float& value = factor.is_mn_major ? values[k][mn - first + i] : values[k + i][mn - first];
+      value = from_bf16(unit[i]);
+    }
+  });
+}
+
+/// The product with a width that the compiler knows.
+template <unsigned kColumns>
+void multiply(const float (&a)[kWgmmaDepth][kRows], const float (&b)[kWgmmaDepth][kMostColumns], Rows& sums) {
+  for (unsigned m = 0; m < kRows; ++m) {
+    for (unsigned k = 0; k < kWgmmaDepth; ++k) {
+      for (unsigned n = 0; n < kColumns; ++n) sums[m][n] += a[k][m] * b[k][n];
+    }
+  }
+}
+
+}  // namespace
+
+// --- sums and registers of a thread ---
+
+bool WgmmaSums::is_untouched() const {
+  if (is_shown) return std::memcmp(address, values.data(), bytes()) == 0;
+  const auto* first = reinterpret_cast<const unsigned char*>(address);
+  return std::all_of(first, first + bytes(), [](unsigned char byte) { return byte == kPoison; });
+}
+
+void WgmmaSums::show() {
+  std::memcpy(address, values.data(), bytes());
+  is_shown = true;
+}
+
+void WgmmaSums::poison() {
+  std::memset(static_cast<void*>(address), kPoison, bytes());
+  is_shown = false;
+}
+
+WgmmaSums* ThreadProducts::find_sums(const float* address) {
+  const auto found = std::ranges::find(sums, address, &WgmmaSums::address);
+  return found == sums.end() ? nullptr : &*found;
+}
+
+bool ThreadProducts::is_fenced(const void* address, std::size_t bytes, bool& is_same) const {
+  for (const FencedRegisters& registers : fenced) {
+    if (!contains(registers.address, registers.bytes.size(), address, bytes)) continue;
+    const auto* first = static_cast<const std::byte*>(address);
+    is_same = std::memcmp(first, registers.bytes.data() + (first - registers.address), bytes) == 0;
+    return true;
+  }
+  return false;
+}
+
+void ThreadProducts::fence(const RegisterRange& registers) {
+  unfence(registers.address, registers.bytes);
+  const auto* first = static_cast<const std::byte*>(registers.address);
+  fenced.push_back({first, {first, first + registers.bytes}});
+}
+
+void ThreadProducts::unfence(const void* address, std::size_t bytes) {
+  std::erase_if(fenced, [&](const FencedRegisters& registers) {
+    return overlap(registers.address, registers.bytes.size(), address, bytes);
+  });
+}
+
+void ThreadProducts::clear() {
+  call = nullptr;
+  fenced.clear();
+  sums.clear();
+}
+
+void WarpProducts::clear() {
+  under_way.clear();
+  groups = 0;
+}
+
+// --- calls of a warpgroup ---
+
+const WarpgroupCalls::Made* WarpgroupCalls::add(unsigned warp, const WgmmaCall& call, std::source_location where) {
+  const std::uint64_t number = count_[warp]++ - forgotten_;
+  if (number == made_.size()) made_.push_back({call, where});
+  const Made& made = made_[number];
+  if (!is_same_call(call, made.call) || !is_same_place(where, made.where)) return &made;
+  if (number == 0 && std::ranges::all_of(count_, [&](std::uint64_t count) { return count > forgotten_; })) {
+    made_.pop_front();
+    ++forgotten_;
+  }
+  return nullptr;
+}
+
+const WarpgroupCalls::Made* WarpgroupCalls::find_missing(unsigned& warp) const {
+  if (made_.empty()) return nullptr;
+  warp = static_cast<unsigned>(std::ranges::find(count_, forgotten_) - count_.begin());
+  return &made_.front();
+}
+
+// --- what a warp does once all of its lanes have come ---
+
+void Block::call_warpgroup(const WgmmaCall& call, std::source_location where) {
+  const unsigned warp = running_->number / kWarpSize;
+  if ((warp / kWarps + 1) * kGroupThreads > threads_.size()) {
+    trap("a product is for four whole warps, and the first one's number is a multiple of 4", where);
+  }
+  WarpProducts& products = warps_[warp].products;
+  running_->products.call = &call;
+  const bool is_wait = call.kind == WgmmaCall::Kind::wait;
+  if (is_wait && running_->number % kWarpSize == 0) products.reads.release();  // this lane has read for all of them
+  exchange(~0u, nullptr, 0, nullptr, where);
+  if (is_wait) products.reads.acquire();
+  if (!running_->products.call) return;  // another lane has done it
+
+  const sanitizer::Unwatched unwatched;
+  KernelThread* lanes = &threads_[warp * kWarpSize];
+  for (unsigned lane = 0; lane < kWarpSize; ++lane) {
+    if (is_same_call(*lanes[lane].products.call, call)) continue;
+    stop("the lanes of a warp call wgmma with different factors or numbers", where, lanes[lane]);
+  }
+  if (const auto* other = warpgroups_[warp / kWarps].add(warp % kWarps, call, where)) {
+    const std::string text = "the warps of a warpgroup differ: " + name_of(other->call) + " at " +
+                             describe(other->where) + ", and " + name_of(call) +
+                             (call.kind == other->call.kind ? " with other factors, numbers or line" : "");
+    stop(text.c_str(), where, *running_);
+  }
+  switch (call.kind) {
+    case WgmmaCall::Kind::fence:
+      for (unsigned lane = 0; lane < kWarpSize; ++lane) {
+        for (const RegisterRange& registers : lanes[lane].products.call->registers) {
+          if (registers.bytes > 0) lanes[lane].products.fence(registers);
+        }
+      }
+      break;
+    case WgmmaCall::Kind::product:
+      issue_product(warp, where);
+      break;
+    case WgmmaCall::Kind::commit:
+      ++products.groups;
+      break;
+    case WgmmaCall::Kind::wait:
+      wait_for_products(warp, call.pending, where);
+      break;
+  }
+  for (unsigned lane = 0; lane < kWarpSize; ++lane) lanes[lane].products.call = nullptr;
+}
+
+void Block::issue_product(unsigned warp, std::source_location where) {
+  WarpProducts& products = warps_[warp].products;
+  KernelThread* lanes = &threads_[warp * kWarpSize];
+  ProductUnderWay issued{.product = running_->products.call->product, .where = where, .group = products.groups};
+  check_factors(issued);
+  const unsigned count = issued.product.n / 2;
+  for (unsigned lane = 0; lane < kWarpSize; ++lane) {
+    ThreadProducts& thread = lanes[lane].products;
+    const WgmmaProduct& product = thread.call->product;
+    bool is_same = true;
+    issued.sums[lane] = product.sums;
+    WgmmaSums* sums = thread.find_sums(product.sums);
+    const bool is_alone = std::ranges::none_of(thread.sums, [&](const WgmmaSums& other) {
+      return &other != sums && overlap(other.address, other.bytes(), product.sums, count * sizeof(float));
+    });
+    if (!is_alone || (sums && sums->values.size() != count)) {
+      stop("the sums of this product overlap those of another width that is under way", where, lanes[lane]);
+    }
+    if (sums && !sums->is_untouched()) {
+      stop("the sums of this product were written while another product of them was under way", where, lanes[lane]);
+    }
+    if (!sums) {
+      if (!thread.is_fenced(product.sums, count * sizeof(float), is_same)) {
+        stop("no wgmma_fence() has named the sums of this product since the last wait for them", where, lanes[lane]);
+      }
+      if (!is_same) {
+        stop("the sums of this product were written after the wgmma_fence() that names them", where, lanes[lane]);
+      }
+      thread.sums.push_back({product.sums, {product.sums, product.sums + count}});
+      sums = &thread.sums.back();
+    }
+    ++sums->products;
+    sums->poison();
+    if (!product.a_registers) continue;
+    issued.a_registers[lane] = product.a_registers;
+    std::copy_n(product.a_registers, 4, issued.a[lane].begin());
+    if (!thread.is_fenced(product.a_registers, sizeof issued.a[lane], is_same)) {
+      stop("no wgmma_fence() has named the registers of A of this product", where, lanes[lane]);
+    }
+    if (!is_same) {
+      stop("the registers of A of this product were written after the wgmma_fence() that names them", where,
+           lanes[lane]);
+    }
+  }
+  products.under_way.push_back(issued);
+  if (!next_copy_is_early()) return;
+  for (ProductUnderWay& product : products.under_way) multiply_warp(warp, product);  // they happen in order
+  for (unsigned lane = 0; lane < kWarpSize; ++lane) {
+    for (WgmmaSums& sums : lanes[lane].products.sums) sums.show();
+  }
+}
+
+void Block::check_factors(const ProductUnderWay& issued) {
+  const auto check = [&](std::size_t place, unsigned, unsigned) {
+    if (place + 16 <= dynamic_shared_.bytes()) return;
+    stop("a factor of this product reaches beyond the block's dynamic shared memory", issued.where, *running_);
+  };
+  if (!issued.product.a_registers) issued.product.a.for_each_unit(0, kWarps * kRows, check);
+  issued.product.b.for_each_unit(0, issued.product.n, check);
+}
+
+void Block::multiply_warp(unsigned warp, ProductUnderWay& under_way) {
+  if (under_way.is_done) return;
+  under_way.is_done = true;
+  const WgmmaProduct& product = under_way.product;
+  KernelThread* lanes = &threads_[warp * kWarpSize];
+  const std::byte* image = async_image(dynamic_shared_.data(), dynamic_shared_.bytes());
+
+  float a[kWgmmaDepth][kRows];
+  if (!product.a_registers) {
+    load(image, product.a, first_row(warp), kRows, a);
+  } else {
+    for (unsigned lane = 0; lane < kWarpSize; ++lane) {
+      for (unsigned i = 0; i < 4; ++i) {
+        const unsigned m = lane / 4 + i % 2 * 8, k = lane % 4 * 2 + i / 2 * 8;
+        a[k][m] = from_bf16(under_way.a[lane][i] & 0xFFFF);
+        a[k + 1][m] = from_bf16(under_way.a[lane][i] >> 16);
+      }
+    }
+  }
+  float b[kWgmmaDepth][kMostColumns];
+  load(image, product.b, 0, product.n, b);
+
+  Rows sums = {};
+  const auto for_each_sum = [&](auto visit) {
+    for (unsigned lane = 0; lane < kWarpSize; ++lane) {
+      WgmmaSums& mine = *lanes[lane].products.find_sums(under_way.sums[lane]);
+      for (unsigned i = 0; i < product.n / 2; ++i) visit(sums[row_of(lane, i)][column_of(lane, i)], mine.values[i]);
+    }
+  };
+  if (product.accumulate) for_each_sum([](float& sum, float value) { sum = value; });
+  if (product.n == 16) multiply<16>(a, b, sums);
+  if (product.n == 32) multiply<32>(a, b, sums);
+  if (product.n == 64) multiply<64>(a, b, sums);
+  if (product.n == 128) multiply<128>(a, b, sums);
+  for_each_sum([](float sum, float& value) { value = sum; });
+}
+
+void Block::wait_for_products(unsigned warp, unsigned pending, std::source_location where) {
+  WarpProducts& products = warps_[warp].products;
+  KernelThread* lanes = &threads_[warp * kWarpSize];
+  while (!products.under_way.empty() && products.is_awaited(products.under_way.front(), pending)) {
+    ProductUnderWay& product = products.under_way.front();
+    multiply_warp(warp, product);
+    for (unsigned lane = 0; lane < kWarpSize; ++lane) {
+      ThreadProducts& thread = lanes[lane].products;
+      if (product.a_registers[lane] &&
+          !std::equal(product.a[lane].begin(), product.a[lane].end(), product.a_registers[lane])) {
+        stop("the registers of A of this product were written before the wait for it", product.where, lanes[lane]);
+      }
+      WgmmaSums& sums = *thread.find_sums(product.sums[lane]);
+      if (--sums.products > 0) continue;
+      if (!sums.is_untouched()) {
+        stop("the sums of this product were written before the wait for it", product.where, lanes[lane]);
+      }
+      const bool is_named = std::ranges::any_of(thread.call->registers, [&](const RegisterRange& registers) {
+        return contains(registers.address, registers.bytes, sums.address, sums.bytes());
+      });
+      if (!is_named) {
+        const std::string text = "the compiler may read the sums of the product at " + describe(product.where) +
+                                 " too early: the wait for it does not name them,";
+        stop(text.c_str(), where, lanes[lane]);
+      }
+      sums.show();
+      thread.unfence(sums.address, sums.bytes());
+      thread.sums.erase(thread.sums.begin() + (&sums - thread.sums.data()));
+    }
+    products.under_way.pop_front();
+  }
+}
+
+void Block::check_products_at_end() {
+  for (unsigned group = 0; group < warpgroups_.size(); ++group) {
+    unsigned warp = 0;
+    const auto* missing = warpgroups_[group].find_missing(warp);
+    if (!missing) continue;
+    warp += group * kWarps;
+    const std::string text = "the block has ended, but warp " + std::to_string(warp) + " has not come to " +
+                             name_of(missing->call) + " of its warpgroup";
+    return fail(text.c_str(), missing->where, threads_[warp * kWarpSize]);
+  }
+  for (unsigned warp = 0; warp < warps_.size(); ++warp) {
+    const WarpProducts& products = warps_[warp].products;
+    if (products.under_way.empty()) continue;
+    const ProductUnderWay& first = products.under_way.front();
+    fail(first.group < products.groups ? "the block has ended, but nobody has waited for this product"
+                                       : "the block has ended, but no wgmma_commit() has followed this product",
+         first.where, threads_[warp * kWarpSize]);
+  }
+}
+
+const WgmmaProduct* Block::awaited_product(unsigned i, unsigned pending) const {
+  const WarpProducts& products = warps_[running_->number / kWarpSize].products;
+  if (i >= products.under_way.size() || !products.is_awaited(products.under_way[i], pending)) return nullptr;
+  return &products.under_way[i].product;
+}
+
+const WgmmaProduct* awaited_wgmma(unsigned i, unsigned pending, std::source_location where) {
+  const Block& block = *Block::current();
+  return block.skips(where) ? nullptr : block.awaited_product(i, pending);
+}
+
+unsigned first_wgmma_row() {
+  return first_row(Block::current()->thread().number / kWarpSize);
+}
+
+void meet_at_wgmma(const WgmmaCall& call, std::source_location where) {
+  Block& block = *Block::current();
+  if (!block.skips(where)) block.call_warpgroup(call, where);
+}
+
+}  // namespace emulator

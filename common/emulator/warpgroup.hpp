@@ -1,0 +1,99 @@
+#pragma once
+/// @file
+/// Products of warpgroups that are under way: see include/emulator/wgmma.hpp.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <source_location>
+#include <vector>
+
+#include "emulator/wgmma.hpp"
+#include "sanitizer.hpp"
+
+namespace emulator {
+
+/// Registers of a thread as a fence has found them.
+struct FencedRegisters {
+  const std::byte* address;
+  std::vector<std::byte> bytes;
+};
+
+/// Sums of one thread that products under way write.
+struct WgmmaSums {
+  float* address;
+  std::vector<float> values;  ///< with all products that have happened
+  unsigned products = 0;      ///< under way
+  bool is_shown = false;      ///< whether the thread's array holds the values; otherwise it holds poison
+
+  std::size_t bytes() const { return values.size() * sizeof(float); }
+  /// Whether the thread's array is as the emulator has left it.
+  bool is_untouched() const;
+  /// Writes the values to the thread's array.
+  void show();
+  /// Writes poison to it.
+  void poison();
+};
+
+/// What one thread has to do with the products of its warpgroup.
+struct ThreadProducts {
+  const WgmmaCall* call = nullptr;  ///< that it makes, until its warp has made it
+  std::vector<FencedRegisters> fenced;
+  std::vector<WgmmaSums> sums;
+
+  /// The sums under way at this address; nullptr if there are none.
+  WgmmaSums* find_sums(const float* address);
+  /// Whether a fence has named these registers; if so, `is_same` says whether they still hold what they held there.
+  bool is_fenced(const void* address, std::size_t bytes, bool& is_same) const;
+  /// Remembers what the registers hold.
+  void fence(const RegisterRange& registers);
+  /// Forgets fences that name some of these registers.
+  void unfence(const void* address, std::size_t bytes);
+  /// As at the start of a block.
+  void clear();
+};
+
+/// A product of one warp that is under way. The first lane's pointers are also those of `product`.
+struct ProductUnderWay {
+  WgmmaProduct product;
+  std::source_location where;
+  unsigned group;  ///< its number, or that of the next group to be closed
+  bool is_done = false;
+  std::array<float*, kWarpSize> sums = {};
+  std::array<const std::uint32_t*, kWarpSize> a_registers = {};
+  std::array<std::array<std::uint32_t, 4>, kWarpSize> a = {};  ///< what these held when it was issued
+};
+
+/// The products of one warp.
+struct WarpProducts {
+  std::deque<ProductUnderWay> under_way;
+  unsigned groups = 0;         ///< closed so far
+  sanitizer::SyncPoint reads;  ///< those of shared memory come before the returns of the wait
+
+  /// Whether a wait that leaves this many groups waits for it.
+  bool is_awaited(const ProductUnderWay& product, unsigned pending) const { return product.group + pending < groups; }
+  /// As at the start of a block.
+  void clear();
+};
+
+/// The calls of the four warps of a warpgroup, which have to be the same.
+class WarpgroupCalls {
+ public:
+  struct Made {
+    WgmmaCall call;
+    std::source_location where;
+  };
+
+  /// Counts a call of a warp, 0 to 3. Returns the call of the others that it differs from, nullptr if there is none.
+  const Made* add(unsigned warp, const WgmmaCall& call, std::source_location where);
+  /// The first call that some warp has not made; nullptr if there is none. @param warp becomes a warp that lacks it
+  const Made* find_missing(unsigned& warp) const;
+
+ private:
+  std::deque<Made> made_;                    ///< that not all four warps have made
+  std::uint64_t forgotten_ = 0;              ///< that all four have made
+  std::array<std::uint64_t, 4> count_ = {};  ///< of each warp
+};
+
+}  // namespace emulator
