@@ -180,10 +180,12 @@ class Block {
   void wake(KernelThread::State state, unsigned resource);
   /// Looks for warpgroups whose warps differ.
   void check_registers_at_end();
-  /// What the first lane that goes on does for its warp: it starts a product,
+  /// What the first lane that goes on does for its warp: it makes the warp's call.
+  void make_call(unsigned warp, const WgmmaCall& call, std::source_location where);
+  /// That is: it starts a product,
   void issue_product(unsigned warp, std::source_location where);
   /// makes sure that its factors lie in shared memory,
-  void check_factors(const ProductUnderWay& issued);
+  bool has_its_factors(const WgmmaProduct& product) const;
   /// computes the warp's rows of it, unless that is done,
   void multiply_warp(unsigned warp, ProductUnderWay& under_way);
   /// and gives the lanes their sums.
@@ -194,8 +196,6 @@ class Block {
   void check_copies_at_end();
   /// Ends the launch, as soon as the thread that runs stops, because of what `thread` has done.
   void fail(const char* what, std::source_location where, const KernelThread& thread);
-  /// The same at once.
-  [[noreturn]] void stop(const char* what, std::source_location where, const KernelThread& thread);
 
   Launch& launch_;
   Stacks& stacks_;
