@@ -138,7 +138,7 @@ class Block {
   /// See emulator::meet_at_wgmma().
   void call_warpgroup(const WgmmaCall& call, std::source_location where);
   /// See awaited_wgmma().
-  const WgmmaProduct* awaited_product(unsigned i, unsigned pending) const;
+  bool find_awaited_product(unsigned i, unsigned pending, WgmmaProduct& product) const;
   // and in block.cpp.
   /// See emulator::trap().
   [[noreturn]] void trap(const char* what, std::source_location where);

@@ -376,15 +376,17 @@ void Block::check_products_at_end() {
   }
 }
 
-const WgmmaProduct* Block::awaited_product(unsigned i, unsigned pending) const {
+bool Block::find_awaited_product(unsigned i, unsigned pending, WgmmaProduct& product) const {
   const WarpProducts& products = warps_[running_->number / kWarpSize].products;
-  if (i >= products.under_way.size() || !products.is_awaited(products.under_way[i], pending)) return nullptr;
-  return &products.under_way[i].product;
+  if (i >= products.under_way.size() || !products.is_awaited(products.under_way[i], pending)) return false;
+  product = products.under_way[i].product;
+  return true;
 }
 
-const WgmmaProduct* awaited_wgmma(unsigned i, unsigned pending, std::source_location where) {
+bool awaited_wgmma(unsigned i, unsigned pending, WgmmaProduct& product, std::source_location where) {
+  const sanitizer::Unwatched unwatched;
   const Block& block = *Block::current();
-  return block.skips(where) ? nullptr : block.awaited_product(i, pending);
+  return !block.skips(where) && block.find_awaited_product(i, pending, product);
 }
 
 unsigned first_wgmma_row() {

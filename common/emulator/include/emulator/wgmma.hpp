@@ -72,8 +72,8 @@ struct WgmmaCall {
   unsigned pending = 0;             ///< groups that a wait leaves under way
 };
 
-/// The product that is under way as number `i` for this warp, if the wait is for it; nullptr if there is none.
-const WgmmaProduct* awaited_wgmma(unsigned i, unsigned pending, std::source_location where);
+/// Copies the product that is under way as number `i` for this warp, if the wait is for it. Returns false if it is not.
+bool awaited_wgmma(unsigned i, unsigned pending, WgmmaProduct& product, std::source_location where);
 /// The first row of a product that this thread's warp computes.
 unsigned first_wgmma_row();
 /// See wgmma().
@@ -102,9 +102,8 @@ inline void read_factors_for_sanitizers(const WgmmaProduct& product) {
 inline void wgmma(const WgmmaCall& call, std::source_location where) {
   if (lane() == 0 && call.kind == WgmmaCall::Kind::product) read_factors_for_sanitizers(call.product);
   if (lane() == 0 && call.kind == WgmmaCall::Kind::wait) {
-    for (unsigned i = 0; const WgmmaProduct* product = awaited_wgmma(i, call.pending, where); ++i) {
-      read_factors_for_sanitizers(*product);
-    }
+    WgmmaProduct product;
+    for (unsigned i = 0; awaited_wgmma(i, call.pending, product, where); ++i) read_factors_for_sanitizers(product);
   }
   meet_at_wgmma(call, where);
 }
