@@ -41,7 +41,7 @@ struct Launch {
   std::uint64_t blocks() const { return std::uint64_t{grid.x} * grid.y * grid.z; }
 };
 
-/// A write to shared memory that bulk copies do not see before its thread's next fence.
+/// A write to shared memory that bulk copies and products do not see before its thread's next fence.
 struct AsyncProxyWrite {
   void* address;
   std::size_t bytes;
@@ -118,7 +118,7 @@ class Block {
   /// See issue_bulk_load().
   void issue_load(void* shared, const std::byte* tile, std::size_t bytes, MBarrier& barrier,
                   std::source_location where);
-  /// Whether a copy that is issued now happens at once.
+  /// Whether a copy or a product that is issued now happens at once.
   bool next_copy_is_early();
   // in async_proxy.cpp,
   /// Reads shared memory as bulk copies see it. Static arrays have no image and are read themselves.
