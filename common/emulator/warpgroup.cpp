@@ -80,13 +80,17 @@ void load(const std::byte* image, const WgmmaFactor& factor, unsigned first, uns
   });
 }
 
-/// The product with a width that the compiler knows.
+/// The product with a width that the compiler knows, one row after the other, so that it sees that nothing overlaps.
 template <unsigned kColumns>
 void multiply(const float (&a)[kWgmmaDepth][kRows], const float (&b)[kWgmmaDepth][kMostColumns], Rows& sums) {
   for (unsigned m = 0; m < kRows; ++m) {
+    float row[kColumns];
+    std::copy_n(sums[m], kColumns, row);
     for (unsigned k = 0; k < kWgmmaDepth; ++k) {
-      for (unsigned n = 0; n < kColumns; ++n) sums[m][n] += a[k][m] * b[k][n];
+      const float factor = a[k][m];
+      for (unsigned n = 0; n < kColumns; ++n) row[n] += factor * b[k][n];
     }
+    std::copy_n(row, kColumns, sums[m]);
   }
 }
 
@@ -97,7 +101,7 @@ void multiply(const float (&a)[kWgmmaDepth][kRows], const float (&b)[kWgmmaDepth
 bool WgmmaSums::is_untouched() const {
   if (is_shown) return std::memcmp(address, values.data(), bytes()) == 0;
   const auto* first = reinterpret_cast<const unsigned char*>(address);
-  return std::all_of(first, first + bytes(), [](unsigned char byte) { return byte == kPoison; });
+  return *first == kPoison && std::memcmp(first, first + 1, bytes() - 1) == 0;
 }
 
 void WgmmaSums::show() {

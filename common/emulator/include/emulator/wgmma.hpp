@@ -82,9 +82,10 @@ void meet_at_wgmma(const WgmmaCall& call, std::source_location where);
 /// Reads what this thread's warp needs of the product's factors, and forgets it. The product reads the image of shared
 /// memory, and that access would be the emulator's, not the thread's.
 inline void read_factors_for_sanitizers(const WgmmaProduct& product) {
-  const auto read = [](std::size_t place, unsigned, unsigned) {
-    if (place + 16 > dynamic_shared_size()) return;  // is reported soon
-    read_for_sanitizers(static_cast<const std::byte*>(dynamic_shared()) + place, 16);
+  const auto* shared = static_cast<const std::byte*>(dynamic_shared());
+  const std::size_t bytes = dynamic_shared_size();
+  const auto read = [=](std::size_t place, unsigned, unsigned) {
+    if (place + 16 <= bytes) read_for_sanitizers(shared + place, 16);  // what lies beyond is reported soon
   };
   if (!product.a_registers) product.a.for_each_unit(first_wgmma_row(), 16, read);
   product.b.for_each_unit(0, product.n, read);
