@@ -12,9 +12,9 @@
 ///     __syncthreads();
 ///     if (threadIdx.x == 0) store_tile(map, tile, {...});
 ///
-/// The emulator keeps a second image of dynamic shared memory, the one that copies and products see. It is NaN at first.
-/// Bulk loads write it, and the fence takes to it what its thread has written by store_for_copies() or stmatrix().
-/// Ordinary stores never reach it, so that a missing fence shows in every run.
+/// The emulator keeps a second image of dynamic shared memory, the one that copies and products see. It is NaN at
+/// first. Bulk loads write it, and the fence takes to it what its thread has written by store_for_copies() or
+/// stmatrix(). Ordinary stores never reach it, so that a missing fence shows in every run.
 ///
 /// Source: PTX ISA, "Memory consistency model: proxies", and "membar, fence: fence.proxy.async".
 

@@ -58,7 +58,7 @@ struct ThreadProducts {
   void clear();
 };
 
-/// A product of one warp that is under way. The first lane's pointers are also those of `product`.
+/// A product of one warp that is under way. `product` is as one of its lanes has issued it.
 struct ProductUnderWay {
   WgmmaProduct product;
   std::source_location where;

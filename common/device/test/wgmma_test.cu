@@ -1,5 +1,5 @@
 /// @file
-/// Products of warpgroups: every width, factors from shared memory and from registers with either index along a row, and
+/// Products of warpgroups: every width, factors from shared memory with either index along a row and from registers, and
 /// products whose sums are factors of the next.
 
 #include "common/device/wgmma.cuh"

@@ -4,10 +4,9 @@
 ///
 /// Lanes of a warp meet at each call here, and the emulator compares the calls of the four warps. Warps do not wait for
 /// each other, as they do not on a GPU. The sums of a product are NaN from its issue on. It reads its factors, as bulk
-/// copies see shared memory (async_proxy.hpp), and writes its sums when its warp waits for it; with EMULATOR_ASYNC=early
-/// or random:SEED maybe when it is issued. To be called in kernels only.
+/// copies see shared memory (async_proxy.hpp), and writes its sums when its warp waits for it; with
+/// EMULATOR_ASYNC=early or random:SEED maybe when it is issued. To be called in kernels only.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <source_location>
