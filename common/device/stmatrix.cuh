@@ -7,7 +7,7 @@
 /// The accumulators of mma_m16n8k16(), packed in pairs, are such fragments: d[0], d[1] and d[2], d[3] are two registers
 /// of two matrices, one below the other.
 ///
-/// Bulk copies see what was stored after fence_async_proxy() (proxy_fence.cuh).
+/// Bulk copies and products of warpgroups see what was stored after fence_async_proxy() (proxy_fence.cuh).
 ///
 /// Source: PTX ISA, "Warp-level matrix instructions: stmatrix".
 

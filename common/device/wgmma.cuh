@@ -3,8 +3,8 @@
 /// The tensor cores' product of a 64 x 16 and a 16 x N matrix, added to a 64 x N matrix in fp32, by the four warps of a
 /// warpgroup. Factors are bf16. For sm_90a.
 ///
-/// B lies in shared memory, and A in shared memory or in registers: no ldmatrix. The product is asynchronous. It reads
-/// its factors and writes its sums some time before wgmma_wait() returns:
+/// B lies in shared memory, and A in shared memory or in registers, so no ldmatrix is needed. The product is
+/// asynchronous: it reads its factors and writes its sums at some time before wgmma_wait() returns.
 ///
 ///     const SharedFactor<Major::kK> b(tile, panel_bytes);
 ///     float d[32];                                      // 64 x 64 sums of the warpgroup
@@ -15,15 +15,20 @@
 ///
 /// Between a product and the wait for it
 ///
-/// - nobody reads or writes its sums, except for other products of the same width,
-/// - nobody writes its registers of A: the array stays in scope and as it is,
-/// - nobody overwrites its factors in shared memory. Their barrier (mbarrier.cuh) is told of the release after the wait.
+/// - the thread neither reads nor writes the sums, but other products of the same width may add to them,
+/// - the thread does not write the registers of A, and their array stays in scope,
+/// - no thread overwrites the factors in shared memory. A tile is released (mbarrier.cuh) after the wait.
 ///
-/// Before the first product after a wait, and after every write to registers of A or to sums, comes wgmma_fence(). One
-/// array is not for two widths. All indices into arrays are constants after unrolling, so that arrays stay in registers.
+/// Call wgmma_fence() before the first product after a wait, and after each write to sums or to registers of A. Use an
+/// array of sums for one width only. Indices into arrays are constants after unrolling, so that arrays stay in
+/// registers.
 ///
-/// Products see shared memory as bulk copies do (proxy_fence.cuh): what threads have stored needs fence_async_proxy() by
-/// each of them and then a barrier.
+/// Products see shared memory as bulk copies do (proxy_fence.cuh): each thread that has stored part of a factor calls
+/// fence_async_proxy(), and then all pass a barrier. Products do not wait for other warps.
+///
+/// On the emulator sums are NaN until a wait that names them, and a product reads its factors when its warp waits for
+/// it. EMULATOR_ASYNC=early or random:SEED lets products happen when they are issued. What breaks one of the rules
+/// above ends the launch with a report, or gives wrong sums.
 ///
 /// With warp w, lane l, g = l / 4 (0 to 7) and p = 2 * (l % 4) (0, 2, 4, 6), a thread holds of the 64 x N sums:
 ///
@@ -34,8 +39,8 @@
 ///     m = 16 w + g+8  |  d[2]  |  d[3]  |  | d[6] | d[7] |  ...  d[n / 8 * 4 + n % 2 + 2]
 ///                     +--------+--------+  +------+------+
 ///
-/// Each warp has 16 rows, laid out as by mma_m16n8k16() (mma.cuh). So 16 columns of sums, packed in pairs, are a fragment
-/// of A: wgmma_fragment() makes sums the left factor of the next product without leaving the registers.
+/// Each warp has 16 rows, laid out as by mma_m16n8k16() (mma.cuh). So 16 columns of sums, packed in pairs, are a
+/// fragment of A: wgmma_fragment() makes sums the left factor of the next product without leaving the registers.
 ///
 /// Source: PTX ISA, "Asynchronous warpgroup level matrix instructions: wgmma".
 
@@ -69,17 +74,17 @@ enum class Major {
 
 /// A factor in shared memory: the place of a tile, as PTX's matrix descriptor wants it.
 ///
-/// A tile consists of panels of 64 columns. A row of a panel takes 128 bytes, and its unit u of 16 bytes lies at
-/// u ^ (r % 8) in row r: a tile of tensor_map.hpp, or a SwizzledTile<64>. A tile of 128 columns is two panels, the second
-/// one `panel_bytes` behind the first. On the emulator panels lie in dynamic shared memory.
+/// A tile consists of panels of 64 columns. A row of a panel takes 128 bytes, and unit u of 16 bytes of row r lies at
+/// u ^ (r % 8): a tile of tensor_map.hpp, or a SwizzledTile<64>. A tile of 128 columns is two panels, the second one
+/// `panel_bytes` behind the first. On the emulator panels lie in dynamic shared memory.
 ///
 /// Source: PTX ISA, "Asynchronous warpgroup level matrix instructions: matrix descriptor", "strides".
 template <Major kMajor>
 class SharedFactor {
  public:
   /// @param panel the first panel, aligned to 1024 bytes
-  /// @param panel_bytes from one panel to the next, a multiple of 1024 below 2^18. It has no meaning for a factor of one
-  /// panel
+  /// @param panel_bytes from one panel to the next, a multiple of 1024 below 2^18. It has no meaning for a factor of
+  /// one panel
   __device__ __forceinline__ SharedFactor(const __nv_bfloat16* panel, unsigned panel_bytes,
                                           [[maybe_unused]] SourceLocation where = SourceLocation::current())
       : panel_bytes_(panel_bytes) {
@@ -88,8 +93,8 @@ class SharedFactor {
       emulator::trap("from one panel to the next it is a multiple of 1024 bytes below 2^18", where);
     }
 #endif
-    // Numbers of 14 bits in units of 16 bytes: where it begins, from panel to panel (which K-major factors do not have),
-    // and from one group of 8 rows to the next. Then 1 for the permutation within 128 bytes.
+    // Numbers of 14 bits in units of 16 bytes: where it begins, from panel to panel (which K-major factors do not
+    // have), and from one group of 8 rows to the next. Then 1 for the permutation within 128 bytes.
     const std::uint64_t leading = kMajor == Major::kMn ? panel_bytes / 16 : 1;
     descriptor_ = std::uint64_t{1} << 62 | std::uint64_t{kGroupBytes / 16} << 32 | (leading & 0x3FFF) << 16 |
                   (place(panel, where) & 0x3FFFF) / 16;
@@ -193,8 +198,8 @@ __device__ __forceinline__ void pin(T (&values)[kSize]) {
 
 /// Makes what this thread has written to registers known to the products that follow. Called by all threads of the
 /// warpgroup, before the first product after a wait, and after writes to registers of A or to sums.
-/// @param a,b,c,d,e,f all arrays of registers, of sums and of A, that products use from here to the next fence: of float
-/// or std::uint32_t, also arrays of arrays
+/// @param a,b,c,d,e,f all arrays of registers, of sums and of A, that products use from here to the next fence: of
+/// float or std::uint32_t, also arrays of arrays
 template <class A = wgmma_registers::None, class B = wgmma_registers::None, class C = wgmma_registers::None,
           class D = wgmma_registers::None, class E = wgmma_registers::None, class F = wgmma_registers::None>
 __device__ __forceinline__ void wgmma_fence(A&& a = {}, B&& b = {}, C&& c = {}, D&& d = {}, E&& e = {}, F&& f = {},
@@ -215,8 +220,8 @@ __device__ __forceinline__ void wgmma_fence(A&& a = {}, B&& b = {}, C&& c = {}, 
 }
 
 /// Starts D = A B or D += A B with A from registers. Called by all 128 threads of a warpgroup: four warps, the first of
-/// which has a number that is a multiple of 4. Different factors or widths in its threads are undefined on a GPU; on the
-/// emulator they end the launch with a report.
+/// which has a number that is a multiple of 4. Different factors or widths in its threads are undefined on a GPU; on
+/// the emulator they end the launch with a report.
 /// @tparam kN the width N: 16, 32, 64 or 128
 /// @param d the thread's sums
 /// @param a the thread's fragment of A: rows 16 w to 16 w + 15 are those of warp w, as mma.cuh's picture shows

@@ -34,7 +34,8 @@ namespace tutorial {
   "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
 // Both forms of one width: A from registers (operands r0 to r3), and from shared memory. Behind the kSums sums come r0,
-// r1, ...: the factors, then whether to accumulate, then which factors are MN-major. The two "1" are the signs of A and B.
+// r1, ...: the factors, then whether to accumulate, then which factors are MN-major. The two "1" are the signs of A and
+// B.
 #define TUTORIAL_WGMMA(kN, kSums, r0, r1, r2, r3, r4, r5, r6)                                                       \
   template <int kIsMnMajorB>                                                                                        \
   __device__ __forceinline__ void issue_wgmma(float(&d)[kSums], const std::uint32_t(&a)[4], std::uint64_t b,        \

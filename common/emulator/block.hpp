@@ -41,7 +41,7 @@ struct Launch {
   std::uint64_t blocks() const { return std::uint64_t{grid.x} * grid.y * grid.z; }
 };
 
-/// A write to shared memory that bulk copies do not see before its thread's next fence.
+/// A write to shared memory that bulk copies and products do not see before its thread's next fence.
 struct AsyncProxyWrite {
   void* address;
   std::size_t bytes;
@@ -118,7 +118,7 @@ class Block {
   /// See issue_bulk_load().
   void issue_load(void* shared, const std::byte* tile, std::size_t bytes, MBarrier& barrier,
                   std::source_location where);
-  /// Whether a copy that is issued now happens at once.
+  /// Whether a copy or a product that is issued now happens at once.
   bool next_copy_is_early();
   // in async_proxy.cpp,
   /// Reads shared memory as bulk copies see it. Static arrays have no image and are read themselves.
@@ -138,7 +138,7 @@ class Block {
   /// See emulator::meet_at_wgmma().
   void call_warpgroup(const WgmmaCall& call, std::source_location where);
   /// See awaited_wgmma().
-  const WgmmaProduct* awaited_product(unsigned i, unsigned pending) const;
+  bool find_awaited_product(unsigned i, unsigned pending, WgmmaProduct& product) const;
   // and in block.cpp.
   /// See emulator::trap().
   [[noreturn]] void trap(const char* what, std::source_location where);
@@ -180,10 +180,12 @@ class Block {
   void wake(KernelThread::State state, unsigned resource);
   /// Looks for warpgroups whose warps differ.
   void check_registers_at_end();
-  /// What the first lane that goes on does for its warp: it starts a product,
+  /// What the first lane that goes on does for its warp: it makes the warp's call.
+  void make_call(unsigned warp, const WgmmaCall& call, std::source_location where);
+  /// That is: it starts a product,
   void issue_product(unsigned warp, std::source_location where);
   /// makes sure that its factors lie in shared memory,
-  void check_factors(const ProductUnderWay& issued);
+  bool has_its_factors(const WgmmaProduct& product) const;
   /// computes the warp's rows of it, unless that is done,
   void multiply_warp(unsigned warp, ProductUnderWay& under_way);
   /// and gives the lanes their sums.
@@ -194,8 +196,6 @@ class Block {
   void check_copies_at_end();
   /// Ends the launch, as soon as the thread that runs stops, because of what `thread` has done.
   void fail(const char* what, std::source_location where, const KernelThread& thread);
-  /// The same at once.
-  [[noreturn]] void stop(const char* what, std::source_location where, const KernelThread& thread);
 
   Launch& launch_;
   Stacks& stacks_;

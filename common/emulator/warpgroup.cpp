@@ -80,13 +80,17 @@ void load(const std::byte* image, const WgmmaFactor& factor, unsigned first, uns
   });
 }
 
-/// The product with a width that the compiler knows.
+/// The product with a width that the compiler knows, one row after the other, so that it sees that nothing overlaps.
 template <unsigned kColumns>
 void multiply(const float (&a)[kWgmmaDepth][kRows], const float (&b)[kWgmmaDepth][kMostColumns], Rows& sums) {
   for (unsigned m = 0; m < kRows; ++m) {
+    float row[kColumns];
+    std::copy_n(sums[m], kColumns, row);
     for (unsigned k = 0; k < kWgmmaDepth; ++k) {
-      for (unsigned n = 0; n < kColumns; ++n) sums[m][n] += a[k][m] * b[k][n];
+      const float factor = a[k][m];
+      for (unsigned n = 0; n < kColumns; ++n) row[n] += factor * b[k][n];
     }
+    std::copy_n(row, kColumns, sums[m]);
   }
 }
 
@@ -97,7 +101,7 @@ void multiply(const float (&a)[kWgmmaDepth][kRows], const float (&b)[kWgmmaDepth
 bool WgmmaSums::is_untouched() const {
   if (is_shown) return std::memcmp(address, values.data(), bytes()) == 0;
   const auto* first = reinterpret_cast<const unsigned char*>(address);
-  return std::all_of(first, first + bytes(), [](unsigned char byte) { return byte == kPoison; });
+  return *first == kPoison && std::memcmp(first, first + 1, bytes() - 1) == 0;
 }
 
 void WgmmaSums::show() {
@@ -135,6 +139,35 @@ void ThreadProducts::unfence(const void* address, std::size_t bytes) {
   std::erase_if(fenced, [&](const FencedRegisters& registers) {
     return overlap(registers.address, registers.bytes.size(), address, bytes);
   });
+}
+
+const char* ThreadProducts::find_fault(const WgmmaProduct& product) {
+  const std::size_t bytes = product.n / 2 * sizeof(float);
+  bool is_same = true;
+  if (const WgmmaSums* known = find_sums(product.sums); known && known->bytes() == bytes) {
+    if (!known->is_untouched())
+      return "the sums of this product were written while another product of them was under way";
+  } else if (std::ranges::any_of(sums, [&](const WgmmaSums& other) {
+               return overlap(other.address, other.bytes(), product.sums, bytes);
+             })) {
+    return "the sums of this product overlap those of another width that is under way";
+  } else if (!is_fenced(product.sums, bytes, is_same)) {
+    return "no wgmma_fence() has named the sums of this product since the last wait for them";
+  } else if (!is_same) {
+    return "the sums of this product were written after the wgmma_fence() that names them";
+  }
+  if (!product.a_registers) return nullptr;
+  if (!is_fenced(product.a_registers, 4 * sizeof(std::uint32_t), is_same)) {
+    return "no wgmma_fence() has named the registers of A of this product";
+  }
+  return is_same ? nullptr : "the registers of A of this product were written after the wgmma_fence() that names them";
+}
+
+void ThreadProducts::begin(const WgmmaProduct& product) {
+  WgmmaSums* mine = find_sums(product.sums);
+  if (!mine) mine = &sums.emplace_back(WgmmaSums{product.sums, {product.sums, product.sums + product.n / 2}});
+  ++mine->products;
+  mine->poison();
 }
 
 void ThreadProducts::clear() {
@@ -183,17 +216,23 @@ void Block::call_warpgroup(const WgmmaCall& call, std::source_location where) {
   if (is_wait) products.reads.acquire();
   if (!running_->products.call) return;  // another lane has done it
 
+  make_call(warp, call, where);
+  if (!failure_.empty()) pause();  // next() picks no thread any more
+}
+
+void Block::make_call(unsigned warp, const WgmmaCall& call, std::source_location where) {
   const sanitizer::Unwatched unwatched;
+  WarpProducts& products = warps_[warp].products;
   KernelThread* lanes = &threads_[warp * kWarpSize];
   for (unsigned lane = 0; lane < kWarpSize; ++lane) {
     if (is_same_call(*lanes[lane].products.call, call)) continue;
-    stop("the lanes of a warp call wgmma with different factors or numbers", where, lanes[lane]);
+    return fail("the lanes of a warp call wgmma with different factors or numbers", where, lanes[lane]);
   }
   if (const auto* other = warpgroups_[warp / kWarps].add(warp % kWarps, call, where)) {
     const std::string text = "the warps of a warpgroup differ: " + name_of(other->call) + " at " +
                              describe(other->where) + ", and " + name_of(call) +
                              (call.kind == other->call.kind ? " with other factors, numbers or line" : "");
-    stop(text.c_str(), where, *running_);
+    return fail(text.c_str(), where, *running_);
   }
   switch (call.kind) {
     case WgmmaCall::Kind::fence:
@@ -220,45 +259,17 @@ void Block::issue_product(unsigned warp, std::source_location where) {
   WarpProducts& products = warps_[warp].products;
   KernelThread* lanes = &threads_[warp * kWarpSize];
   ProductUnderWay issued{.product = running_->products.call->product, .where = where, .group = products.groups};
-  check_factors(issued);
-  const unsigned count = issued.product.n / 2;
+  if (!has_its_factors(issued.product)) {
+    return fail("a factor of this product reaches beyond the block's dynamic shared memory", where, *running_);
+  }
   for (unsigned lane = 0; lane < kWarpSize; ++lane) {
     ThreadProducts& thread = lanes[lane].products;
     const WgmmaProduct& product = thread.call->product;
-    bool is_same = true;
+    if (const char* fault = thread.find_fault(product)) return fail(fault, where, lanes[lane]);
+    thread.begin(product);
     issued.sums[lane] = product.sums;
-    WgmmaSums* sums = thread.find_sums(product.sums);
-    const bool is_alone = std::ranges::none_of(thread.sums, [&](const WgmmaSums& other) {
-      return &other != sums && overlap(other.address, other.bytes(), product.sums, count * sizeof(float));
-    });
-    if (!is_alone || (sums && sums->values.size() != count)) {
-      stop("the sums of this product overlap those of another width that is under way", where, lanes[lane]);
-    }
-    if (sums && !sums->is_untouched()) {
-      stop("the sums of this product were written while another product of them was under way", where, lanes[lane]);
-    }
-    if (!sums) {
-      if (!thread.is_fenced(product.sums, count * sizeof(float), is_same)) {
-        stop("no wgmma_fence() has named the sums of this product since the last wait for them", where, lanes[lane]);
-      }
-      if (!is_same) {
-        stop("the sums of this product were written after the wgmma_fence() that names them", where, lanes[lane]);
-      }
-      thread.sums.push_back({product.sums, {product.sums, product.sums + count}});
-      sums = &thread.sums.back();
-    }
-    ++sums->products;
-    sums->poison();
-    if (!product.a_registers) continue;
     issued.a_registers[lane] = product.a_registers;
-    std::copy_n(product.a_registers, 4, issued.a[lane].begin());
-    if (!thread.is_fenced(product.a_registers, sizeof issued.a[lane], is_same)) {
-      stop("no wgmma_fence() has named the registers of A of this product", where, lanes[lane]);
-    }
-    if (!is_same) {
-      stop("the registers of A of this product were written after the wgmma_fence() that names them", where,
-           lanes[lane]);
-    }
+    if (product.a_registers) std::copy_n(product.a_registers, 4, issued.a[lane].begin());
   }
   products.under_way.push_back(issued);
   if (!next_copy_is_early()) return;
@@ -268,13 +279,14 @@ void Block::issue_product(unsigned warp, std::source_location where) {
   }
 }
 
-void Block::check_factors(const ProductUnderWay& issued) {
+bool Block::has_its_factors(const WgmmaProduct& product) const {
+  bool result = true;
   const auto check = [&](std::size_t place, unsigned, unsigned) {
-    if (place + 16 <= dynamic_shared_.bytes()) return;
-    stop("a factor of this product reaches beyond the block's dynamic shared memory", issued.where, *running_);
+    result = result && place + 16 <= dynamic_shared_.bytes();
   };
-  if (!issued.product.a_registers) issued.product.a.for_each_unit(0, kWarps * kRows, check);
-  issued.product.b.for_each_unit(0, issued.product.n, check);
+  if (!product.a_registers) product.a.for_each_unit(0, kWarps * kRows, check);
+  product.b.for_each_unit(0, product.n, check);
+  return result;
 }
 
 void Block::multiply_warp(unsigned warp, ProductUnderWay& under_way) {
@@ -324,12 +336,13 @@ void Block::wait_for_products(unsigned warp, unsigned pending, std::source_locat
       ThreadProducts& thread = lanes[lane].products;
       if (product.a_registers[lane] &&
           !std::equal(product.a[lane].begin(), product.a[lane].end(), product.a_registers[lane])) {
-        stop("the registers of A of this product were written before the wait for it", product.where, lanes[lane]);
+        return fail("the registers of A of this product were written before the wait for it", product.where,
+                    lanes[lane]);
       }
       WgmmaSums& sums = *thread.find_sums(product.sums[lane]);
       if (--sums.products > 0) continue;
       if (!sums.is_untouched()) {
-        stop("the sums of this product were written before the wait for it", product.where, lanes[lane]);
+        return fail("the sums of this product were written before the wait for it", product.where, lanes[lane]);
       }
       const bool is_named = std::ranges::any_of(thread.call->registers, [&](const RegisterRange& registers) {
         return contains(registers.address, registers.bytes, sums.address, sums.bytes());
@@ -337,7 +350,7 @@ void Block::wait_for_products(unsigned warp, unsigned pending, std::source_locat
       if (!is_named) {
         const std::string text = "the compiler may read the sums of the product at " + describe(product.where) +
                                  " too early: the wait for it does not name them,";
-        stop(text.c_str(), where, lanes[lane]);
+        return fail(text.c_str(), where, lanes[lane]);
       }
       sums.show();
       thread.unfence(sums.address, sums.bytes());
@@ -367,15 +380,17 @@ void Block::check_products_at_end() {
   }
 }
 
-const WgmmaProduct* Block::awaited_product(unsigned i, unsigned pending) const {
+bool Block::find_awaited_product(unsigned i, unsigned pending, WgmmaProduct& product) const {
   const WarpProducts& products = warps_[running_->number / kWarpSize].products;
-  if (i >= products.under_way.size() || !products.is_awaited(products.under_way[i], pending)) return nullptr;
-  return &products.under_way[i].product;
+  if (i >= products.under_way.size() || !products.is_awaited(products.under_way[i], pending)) return false;
+  product = products.under_way[i].product;
+  return true;
 }
 
-const WgmmaProduct* awaited_wgmma(unsigned i, unsigned pending, std::source_location where) {
+bool awaited_wgmma(unsigned i, unsigned pending, WgmmaProduct& product, std::source_location where) {
+  const sanitizer::Unwatched unwatched;
   const Block& block = *Block::current();
-  return block.skips(where) ? nullptr : block.awaited_product(i, pending);
+  return !block.skips(where) && block.find_awaited_product(i, pending, product);
 }
 
 unsigned first_wgmma_row() {

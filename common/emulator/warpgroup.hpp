@@ -46,6 +46,10 @@ struct ThreadProducts {
   WgmmaSums* find_sums(const float* address);
   /// Whether a fence has named these registers; if so, `is_same` says whether they still hold what they held there.
   bool is_fenced(const void* address, std::size_t bytes, bool& is_same) const;
+  /// What is wrong with the registers of a product that the thread issues, in a sentence; nullptr if nothing is.
+  const char* find_fault(const WgmmaProduct& product);
+  /// Its sums are under way from now on.
+  void begin(const WgmmaProduct& product);
   /// Remembers what the registers hold.
   void fence(const RegisterRange& registers);
   /// Forgets fences that name some of these registers.
@@ -54,7 +58,7 @@ struct ThreadProducts {
   void clear();
 };
 
-/// A product of one warp that is under way. The first lane's pointers are also those of `product`.
+/// A product of one warp that is under way. `product` is as one of its lanes has issued it.
 struct ProductUnderWay {
   WgmmaProduct product;
   std::source_location where;

@@ -1,7 +1,9 @@
 #pragma once
 /// @file
 /// A test for every chapter: each barrier of its kernels is needed, and the emulator notices if one is missing. Each is
-/// taken out in turn, and both a schedule (by a wrong result) and ThreadSanitizer (by a report) must find out.
+/// taken out in turn, and both a schedule (by a wrong result) and ThreadSanitizer (by a report) must find out. The same
+/// holds for arrivals, waits, commits and fences (barrier_lines.hpp), but for them a wrong result or a kernel that never
+/// ends is enough for ThreadSanitizer's build, too.
 ///
 /// A chapter's barriers_test.cpp includes this once, and instantiates the tests with its kernels:
 ///
@@ -25,6 +27,8 @@
 #include <string>
 #include <vector>
 
+#include "common/test/barrier_lines.hpp"
+
 namespace tutorial {
 
 struct KernelWithBarriers {
@@ -47,18 +51,10 @@ inline std::string name_of_kernel(const testing::TestParamInfo<KernelWithBarrier
   return name;
 }
 
-/// The lines of the kernel's file, or of the kernel, that wait at a block barrier.
-inline std::vector<unsigned> barrier_lines(const KernelWithBarriers& kernel) {
+/// The lines of the kernel's file, or of the kernel, that can be taken out.
+inline std::vector<BarrierLine> barrier_lines(const KernelWithBarriers& kernel) {
   std::ifstream source(std::string(CHAPTER_FOLDER "/../") + kernel.file);
-  std::vector<unsigned> lines;
-  std::string text;
-  bool is_meant = std::string(kernel.kernel).empty();
-  for (unsigned line = 1; std::getline(source, text); ++line) {
-    if (*kernel.kernel && text.starts_with("__global__")) is_meant = text.find(kernel.kernel) != std::string::npos;
-    const std::size_t barrier = text.find("__syncthreads()");
-    if (is_meant && barrier != std::string::npos && barrier < text.find("//")) lines.push_back(line);
-  }
-  return lines;
+  return barrier_lines(source, kernel.kernel);
 }
 
 /// How a run ended.
@@ -97,21 +93,21 @@ class BarriersTest : public testing::TestWithParam<KernelWithBarriers> {};
 #if !defined(__SANITIZE_THREAD__)
 TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
   constexpr std::array kSchedules = {"forward", "reverse", "warps", "warps-reverse", "random:1", "random:2"};
-  const std::vector<unsigned> lines = barrier_lines(GetParam());
+  const std::vector<BarrierLine> lines = barrier_lines(GetParam());
   ASSERT_FALSE(lines.empty());
   for (const char* schedule : kSchedules) {
     const StageRun run = run_stage(GetParam(), schedule);
     EXPECT_TRUE(run.is_right) << "with all barriers, " << schedule << "\n" << run.text;
   }
-  for (const unsigned line : lines) {
+  for (const BarrierLine& line : lines) {
     bool is_found = false;
     for (const char* schedule : kSchedules) {
-      if (run_stage(GetParam(), schedule, line).is_right) continue;
+      if (run_stage(GetParam(), schedule, line.number).is_right) continue;
       is_found = true;
-      std::cout << GetParam().file << ":" << line << " taken out: wrong with " << schedule << "\n";
+      std::cout << GetParam().file << ":" << line.number << " taken out: wrong with " << schedule << "\n";
       break;
     }
-    EXPECT_TRUE(is_found) << GetParam().file << ":" << line;
+    EXPECT_TRUE(is_found) << GetParam().file << ":" << line.number;
   }
 }
 #else
@@ -120,9 +116,12 @@ TEST_P(BarriersTest, ThreadSanitizerReportsThatItIsMissing) {
   const StageRun whole = run_stage(GetParam(), "forward");
   EXPECT_TRUE(whole.is_right) << whole.text;
   EXPECT_EQ(whole.text.find("data race"), std::string::npos) << whole.text;
-  for (const unsigned line : barrier_lines(GetParam())) {
-    const std::string report = run_stage(GetParam(), "forward", line).text;
-    EXPECT_NE(report.find("data race"), std::string::npos) << GetParam().file << ":" << line << "\n" << report;
+  for (const BarrierLine& line : barrier_lines(GetParam())) {
+    const StageRun run = run_stage(GetParam(), "forward", line.number);
+    const std::string& report = run.text;
+    EXPECT_FALSE(run.is_right) << GetParam().file << ":" << line.number << "\n" << report;
+    if (!line.is_block_barrier) continue;
+    EXPECT_NE(report.find("data race"), std::string::npos) << GetParam().file << ":" << line.number << "\n" << report;
     EXPECT_NE(report.find(chapter + "/"), std::string::npos) << "the report names one of the chapter's files";
   }
 }

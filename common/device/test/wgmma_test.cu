@@ -1,13 +1,12 @@
 /// @file
-/// Products of warpgroups: every width, factors from shared memory and from registers with either index along a row, and
+/// Products of warpgroups: every width, factors from shared memory with either index along a row and from registers, and
 /// products whose sums are factors of the next.
 
 #include "common/device/wgmma.cuh"
 
 #include <gtest/gtest.h>
 
-#include <array>
-#include <cmath>
+#include <cstdint>
 #include <random>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/proxy_fence.cuh"
+#include "common/device/tensor_map.hpp"
 #include "common/tile/swizzled_tile.cuh"
 
 namespace tutorial {
@@ -33,11 +33,6 @@ struct Rows {
   const __nv_bfloat16* data;
   int rows, columns;  ///< the latter a multiple of 64
 };
-
-/// The bytes from one panel of the matrix to the next, in shared memory.
-__host__ __device__ constexpr unsigned panel_bytes(int rows) {
-  return static_cast<unsigned>(rows) * 128;
-}
 
 /// Brings a matrix to shared memory, in panels of 64 columns.
 __device__ void load(__nv_bfloat16* panels, const Rows& matrix) {
@@ -67,8 +62,8 @@ __global__ void multiply(Rows a, Rows b, bool accumulate, float* sums) {
   __syncthreads();
 
   const int first_row = static_cast<int>(threadIdx.x) / 128 * 64;
-  const auto factor_a = SharedFactor<kMajorA>(a_panels, panel_bytes(kM)).along_mn(first_row);
-  const auto factor_b = SharedFactor<kMajorB>(b_panels, panel_bytes(b.rows)).along_mn(kSkipped<kMajorB>);
+  const auto factor_a = SharedFactor<kMajorA>(a_panels, tile_bytes(kM)).along_mn(first_row);
+  const auto factor_b = SharedFactor<kMajorB>(b_panels, tile_bytes(b.rows)).along_mn(kSkipped<kMajorB>);
   float d[kN / 2];
   for (int i = 0; i < kN / 2; ++i) d[i] = sums[(first_row + wgmma_row(i)) * kN + wgmma_column(i)];
   if constexpr (kFromRegisters) {
@@ -162,19 +157,19 @@ TEST_F(Wgmma, MultipliesFromRegisters) {
   expect_products<Major::kK, Major::kMn, true>();
 }
 
-/// A chunk of a recurrence, with the state transposed: S [64, 128] in fp32. Each round computes, with X [64, 128],
+/// A recurrence with its state transposed: S [64, 128] in fp32. Each round computes, with X and Y [64, 128],
 ///
-///     O = round(S) X^T      and      U = V - round(S) X^T, S += round(U) X
+///     O = round(S) Y^T      and      U = V - round(S) X^T, S += round(U) X
 ///
-/// so sums are factors of two products, and two groups are under way at once. @param states [64, 128], @param outputs
-/// [rounds, 64, 64] @param V [64, 64]
-__global__ void walk(Rows x, const float* V, int rounds, float* outputs, float* states) {
+/// so sums are factors of two products, and two groups are under way at once.
+/// @param xy X above Y @param outputs [rounds, 64, 64] @param states S, before and afterwards @param V [64, 64]
+__global__ void __launch_bounds__(128, 1) walk(Rows xy, const float* V, int rounds, float* outputs, float* states) {
   auto* panels = dynamic_shared<__nv_bfloat16, 1024>();
-  load(panels, x);
+  load(panels, xy);
   fence_async_proxy();
   __syncthreads();
-  const SharedFactor<Major::kK> transposed(panels, panel_bytes(64));
-  const SharedFactor<Major::kMn> plain(panels, panel_bytes(64));
+  const SharedFactor<Major::kK> x_transposed(panels, tile_bytes(128)), y_transposed = x_transposed.along_mn(64);
+  const SharedFactor<Major::kMn> x(panels, tile_bytes(128));
   float s[64];
   for (int i = 0; i < 64; ++i) s[i] = states[wgmma_row(i) * 128 + wgmma_column(i)];
   for (int n = 0; n < rounds; ++n) {
@@ -183,17 +178,17 @@ __global__ void walk(Rows x, const float* V, int rounds, float* outputs, float* 
     float u[32], o[32];
     wgmma_fence(state_fragments, u, o);
 #pragma unroll
-    for (int k = 0; k < 128; k += 16) wgmma<64>(u, state_fragments[k / 16], transposed.along_k(k), k > 0);
+    for (int k = 0; k < 128; k += 16) wgmma<64>(u, state_fragments[k / 16], x_transposed.along_k(k), k > 0);
     wgmma_commit();
 #pragma unroll
-    for (int k = 0; k < 128; k += 16) wgmma<64>(o, state_fragments[k / 16], transposed.along_k(k), k > 0);
+    for (int k = 0; k < 128; k += 16) wgmma<64>(o, state_fragments[k / 16], y_transposed.along_k(k), k > 0);
     wgmma_commit();
     wgmma_wait<1>(u);
     for (int i = 0; i < 32; ++i) u[i] = V[wgmma_row(i) * 64 + wgmma_column(i)] - u[i];
     for (int k = 0; k < 64; k += 16) wgmma_fragment(update_fragments[k / 16], u, k);
     wgmma_fence(update_fragments, s);
 #pragma unroll
-    for (int k = 0; k < 64; k += 16) wgmma<128>(s, update_fragments[k / 16], plain.along_k(k), true);
+    for (int k = 0; k < 64; k += 16) wgmma<128>(s, update_fragments[k / 16], x.along_k(k), true);
     wgmma_commit();
     wgmma_wait<0>(o, s, state_fragments, update_fragments);
     for (int i = 0; i < 32; ++i) outputs[(n * 64 + wgmma_row(i)) * 64 + wgmma_column(i)] = o[i];
@@ -211,12 +206,12 @@ std::vector<float> integers(std::size_t count, unsigned seed) {
 
 TEST_F(Wgmma, SumsAreFactorsOfTheNextProduct) {
   constexpr int kRounds = 2;
-  const std::vector<float> X = integers(64 * 128, 1), V = integers(64 * 64, 2);
+  const std::vector<float> XY = integers(128 * 128, 1), V = integers(64 * 64, 2);
   std::vector<float> S = integers(64 * 128, 3);
-  const DeviceBuffer<__nv_bfloat16> x(to_bf16(X));
+  const DeviceBuffer<__nv_bfloat16> xy(to_bf16(XY));
   const DeviceBuffer<float> v(V);
   DeviceBuffer<float> outputs(kRounds * 64 * 64), states(S);
-  launch(walk, {1, 128, 2 * X.size()}, Rows{x.data(), 64, 128}, v.data(), kRounds, outputs.data(), states.data());
+  launch(walk, {1, 128, 2 * XY.size()}, Rows{xy.data(), 128, 128}, v.data(), kRounds, outputs.data(), states.data());
   const std::vector<float> O = outputs.download();
   const auto rounded = [](double value) {
     return static_cast<double>(__bfloat162float(__float2bfloat16(static_cast<float>(value))));
@@ -225,16 +220,19 @@ TEST_F(Wgmma, SumsAreFactorsOfTheNextProduct) {
     std::vector<double> U(64 * 64);
     for (std::size_t m = 0; m < 64; ++m) {
       for (std::size_t i = 0; i < 64; ++i) {
-        double o = 0;
-        for (std::size_t d = 0; d < 128; ++d) o += rounded(S[m * 128 + d]) * X[i * 128 + d];
+        double o = 0, u = V[m * 64 + i];
+        for (std::size_t d = 0; d < 128; ++d) {
+          o += rounded(S[m * 128 + d]) * XY[(64 + i) * 128 + d];
+          u -= rounded(S[m * 128 + d]) * XY[i * 128 + d];
+        }
         ASSERT_EQ(O[(n * 64 + m) * 64 + i], o) << "round " << n << ", m " << m << ", i " << i;
-        U[m * 64 + i] = V[m * 64 + i] - o;
+        U[m * 64 + i] = u;
       }
     }
     for (std::size_t m = 0; m < 64; ++m) {
       for (std::size_t d = 0; d < 128; ++d) {
         double s = S[m * 128 + d];
-        for (std::size_t i = 0; i < 64; ++i) s += rounded(U[m * 64 + i]) * X[i * 128 + d];
+        for (std::size_t i = 0; i < 64; ++i) s += rounded(U[m * 64 + i]) * XY[i * 128 + d];
         S[m * 128 + d] = static_cast<float>(s);
       }
     }

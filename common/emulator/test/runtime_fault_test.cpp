@@ -117,7 +117,7 @@ TEST_P(ThreadSanitizerRace, IsReportedAtItsLine) {
 INSTANTIATE_TEST_SUITE_P(Fault, ThreadSanitizerRace,
                          testing::Values("threads", "rotate", "blocks", "lanes", "warps", "shuffle", "ring_no_full",
                                          "ring_no_empty", "init_unordered", "refill", "store_unordered", "store_over",
-                                         "overwrite_stored", "named_half"),
+                                         "overwrite_stored", "named_half", "product_no_full", "product_released"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 class RightKernel : public testing::TestWithParam<const char*> {};
@@ -132,7 +132,7 @@ TEST_P(RightKernel, IsNotReported) {
 INSTANTIATE_TEST_SUITE_P(Fault, RightKernel,
                          testing::Values("threads_right", "rotate_right", "blocks_right", "lanes_right", "warps_right",
                                          "reuse_right", "ring_right", "init_right", "refill_right", "store_right",
-                                         "overwrite_right", "store_apart_right", "named_right"),
+                                         "overwrite_right", "store_apart_right", "named_right", "product_right"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 // --- barriers and crashes ---

@@ -16,6 +16,7 @@
 #include "common/device/memory.cuh"
 #include "common/device/named_barrier.cuh"
 #include "common/device/proxy_fence.cuh"
+#include "common/device/wgmma.cuh"
 
 #undef NDEBUG  // the assertion is to fail in every build
 #include <cassert>
@@ -274,6 +275,39 @@ __global__ void store_over(const TensorMap map, bool apart) {
   tutorial::wait_stores<0>();
 }
 
+// --- products of warpgroups ---
+
+enum class ProductFault { none, no_full, released };
+
+// Warps 0 to 3 multiply a tile that warp 4 writes, and then writes again.
+__global__ void multiply_written(ProductFault fault) {
+  __shared__ Barrier full, empty;
+  auto* tile = tutorial::dynamic_shared<std::uint64_t, tutorial::kTileAlignment>();
+  if (threadIdx.x == 0) {
+    full.init(32);
+    empty.init(128);
+    tutorial::fence_barrier_init();
+  }
+  __syncthreads();
+  if (threadIdx.x >= 128) {
+    for (unsigned i = threadIdx.x - 128; i < 1024; i += 32) tutorial::store_for_copies(&tile[i], 0);
+    tutorial::fence_async_proxy();
+    full.arrive();
+    empty.wait(0);
+    tutorial::store_for_copies(&tile[threadIdx.x - 128], 1);  // fault: product_released
+  } else {
+    const tutorial::SharedFactor<tutorial::Major::kK> factor(reinterpret_cast<__nv_bfloat16*>(tile), 8192);
+    float sums[8];
+    if (fault != ProductFault::no_full) full.wait(0);
+    tutorial::wgmma_fence(sums);
+    tutorial::wgmma<16>(sums, factor, factor, false);  // fault: product_no_full
+    tutorial::wgmma_commit();
+    if (fault == ProductFault::released) empty.arrive();
+    tutorial::wgmma_wait<0>(sums);
+    if (fault != ProductFault::released) empty.arrive();
+  }
+}
+
 // --- barriers and crashes ---
 
 // Threads without work return too early.
@@ -382,6 +416,9 @@ const std::map<std::string, std::function<void()>> kFaults = {
     {"store_apart_right", [] { start(2, 64, 1024, [m = small_map()] { store_over(m, true); }); }},
     {"named_half", [] { start(1, 256, 0, [p = floats(256)] { swap_warpgroups(p, 128); }); }},
     {"named_right", [] { start(1, 256, 0, [p = floats(256)] { swap_warpgroups(p, 256); }); }},
+    {"product_no_full", [] { start(2, 160, 8192, [] { multiply_written(ProductFault::no_full); }); }},
+    {"product_released", [] { start(2, 160, 8192, [] { multiply_written(ProductFault::released); }); }},
+    {"product_right", [] { start(2, 160, 8192, [] { multiply_written(ProductFault::none); }); }},
     {"early_return", [] { start(2, 64, 0, [p = floats(50), q = floats(50)] { sum_neighbours(p, q, 50); }); }},
     {"assertion", [] { start(4, 32, 0, [] { fail_assertion(); }); }},
     {"null", [] { start(4, 32, 0, [] { write_to_null(nullptr); }); }},

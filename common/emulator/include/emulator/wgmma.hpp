@@ -4,10 +4,9 @@
 ///
 /// Lanes of a warp meet at each call here, and the emulator compares the calls of the four warps. Warps do not wait for
 /// each other, as they do not on a GPU. The sums of a product are NaN from its issue on. It reads its factors, as bulk
-/// copies see shared memory (async_proxy.hpp), and writes its sums when its warp waits for it; with EMULATOR_ASYNC=early
-/// or random:SEED maybe when it is issued. To be called in kernels only.
+/// copies see shared memory (async_proxy.hpp), and writes its sums when its warp waits for it; with
+/// EMULATOR_ASYNC=early or random:SEED maybe when it is issued. To be called in kernels only.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <source_location>
@@ -72,8 +71,8 @@ struct WgmmaCall {
   unsigned pending = 0;             ///< groups that a wait leaves under way
 };
 
-/// The product that is under way as number `i` for this warp, if the wait is for it; nullptr if there is none.
-const WgmmaProduct* awaited_wgmma(unsigned i, unsigned pending, std::source_location where);
+/// Copies the product that is under way as number `i` for this warp, if the wait is for it. Returns false if it is not.
+bool awaited_wgmma(unsigned i, unsigned pending, WgmmaProduct& product, std::source_location where);
 /// The first row of a product that this thread's warp computes.
 unsigned first_wgmma_row();
 /// See wgmma().
@@ -82,9 +81,10 @@ void meet_at_wgmma(const WgmmaCall& call, std::source_location where);
 /// Reads what this thread's warp needs of the product's factors, and forgets it. The product reads the image of shared
 /// memory, and that access would be the emulator's, not the thread's.
 inline void read_factors_for_sanitizers(const WgmmaProduct& product) {
-  const auto read = [](std::size_t place, unsigned, unsigned) {
-    if (place + 16 > dynamic_shared_size()) return;  // is reported soon
-    read_for_sanitizers(static_cast<const std::byte*>(dynamic_shared()) + place, 16);
+  const auto* shared = static_cast<const std::byte*>(dynamic_shared());
+  const std::size_t bytes = dynamic_shared_size();
+  const auto read = [=](std::size_t place, unsigned, unsigned) {
+    if (place + 16 <= bytes) read_for_sanitizers(shared + place, 16);  // what lies beyond is reported soon
   };
   if (!product.a_registers) product.a.for_each_unit(first_wgmma_row(), 16, read);
   product.b.for_each_unit(0, product.n, read);
@@ -102,9 +102,8 @@ inline void read_factors_for_sanitizers(const WgmmaProduct& product) {
 inline void wgmma(const WgmmaCall& call, std::source_location where) {
   if (lane() == 0 && call.kind == WgmmaCall::Kind::product) read_factors_for_sanitizers(call.product);
   if (lane() == 0 && call.kind == WgmmaCall::Kind::wait) {
-    for (unsigned i = 0; const WgmmaProduct* product = awaited_wgmma(i, call.pending, where); ++i) {
-      read_factors_for_sanitizers(*product);
-    }
+    WgmmaProduct product;
+    for (unsigned i = 0; awaited_wgmma(i, call.pending, product, where); ++i) read_factors_for_sanitizers(product);
   }
   meet_at_wgmma(call, where);
 }

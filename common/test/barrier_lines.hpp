@@ -1,0 +1,48 @@
+#pragma once
+/// @file
+/// The lines of a kernel that the emulator can take out with EMULATOR_SKIP_BARRIER, because threads wait there for each
+/// other or for what happens asynchronously, or say that they have finished.
+
+#include <istream>
+#include <string>
+#include <vector>
+
+namespace tutorial {
+
+/// A line that can be taken out.
+struct BarrierLine {
+  unsigned number = 0;  ///< from 1
+  /// Whether it is a barrier for all threads of the block. Without it threads race. Without another one a copy or a
+  /// product may also be wrong, or the kernel may never end.
+  bool is_block_barrier = false;
+};
+
+/// All such lines of a source. A call over several lines counts as the line that it begins on.
+/// Arrivals that expect bytes are not among them: without one its barrier never opens.
+/// @param kernel if not empty, the name of the one kernel that is meant, with the functions between it and the next
+inline std::vector<BarrierLine> barrier_lines(std::istream& source, const std::string& kernel) {
+  constexpr const char* kCalls[] = {"__syncthreads()",  // first, as is_block_barrier has it
+                                    // mbarrier.cuh
+                                    ".wait(", ".arrive(", "fence_barrier_init(",
+                                    // bulk_copy.cuh and proxy_fence.cuh
+                                    "commit_stores(", "wait_stores<", "wait_stores_read<", "fence_async_proxy(",
+                                    // named_barrier.cuh
+                                    "wait_at_named_barrier(", "arrive_at_named_barrier(",
+                                    // wgmma.cuh
+                                    "wgmma_fence(", "wgmma_commit(", "wgmma_wait<"};
+  std::vector<BarrierLine> lines;
+  std::string text;
+  bool is_meant = kernel.empty();
+  for (unsigned number = 1; std::getline(source, text); ++number) {
+    if (!kernel.empty() && text.starts_with("__global__")) is_meant = text.find(kernel) != std::string::npos;
+    const std::string code = text.substr(0, text.find("//"));
+    for (const char* call : kCalls) {
+      if (!is_meant || code.find(call) == std::string::npos) continue;
+      lines.push_back({number, call == kCalls[0]});
+      break;
+    }
+  }
+  return lines;
+}
+
+}  // namespace tutorial
