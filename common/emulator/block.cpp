@@ -137,14 +137,10 @@ void Block::fail(const char* what, std::source_location where, const KernelThrea
   if (failure_.empty()) failure_ = describe_trap(*this, thread, what, where);
 }
 
-void Block::stop(const char* what, std::source_location where, const KernelThread& thread) {
-  fail(what, where, thread);
+void Block::trap(const char* what, std::source_location where) {
+  fail(what, where, *running_);
   pause();  // next() picks no thread any more
   __builtin_unreachable();
-}
-
-void Block::trap(const char* what, std::source_location where) {
-  stop(what, where, *running_);
 }
 
 void trap(const char* what, std::source_location where) {
