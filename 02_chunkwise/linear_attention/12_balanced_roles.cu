@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kBlock, 1)
 
   const int group = int(threadIdx.x) / kWarpgroup;
   if (group < 2) {
-    decrease_registers<104>();
+    decrease_registers<96>();
     auto ring = Ring<kPipelineDepth>::consumer();
     auto score_ring = Ring<kDepth>::producer();
     for (int t = 0; t < a.L; t += kChunk) {
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       score_ring.advance();
     }
   } else if (group == 2) {
-    decrease_registers<56>();
+    decrease_registers<72>();
     const int thread = int(threadIdx.x) % kWarpgroup;
     if (thread == 0) {
       auto ring = Ring<kPipelineDepth>::producer();

@@ -38,8 +38,7 @@ using namespace tile;
 constexpr WalkTimes kTimes{.narrow = {.walk = {2.0, 3.6}, .states = {0.7, 1.2}},
                            .wide = {.walk = {2.9, 5.3}, .states = {0.9, 1.8}}};
 
-constexpr ExclusiveWalkTimes kHopperTimes{
-    .narrow = {.walk = 0.5, .states = 0.3}, .wide = {.walk = 0.9, .states = 0.45}, .bytes_per_microsecond = 3.9e6};
+constexpr ExclusiveWalkTimes kHopperTimes{.walk = 0.5, .states = 0.3, .bytes_per_microsecond = 3.9e6};
 
 bool runs_on_warpgroups(const Bf16Arguments& a) {
   return warpgroup_mma_unsupported(a).empty();

@@ -88,7 +88,6 @@ double estimated_time(const Extents& e, const WalkTimes& times, const LaunchPlan
 
 double estimated_time(const Extents& e, const ExclusiveWalkTimes& times, const LaunchPlan& plan) {
   const int multiprocessors = multiprocessor_count();
-  const auto& tile = plan.columns == 64 ? times.narrow : times.wide;
   const int tiles = ceil_div(e.Dv, plan.columns);
   const double width = 0.3 + 0.7 * e.Dk / 128, chunks = plan.length / kChunkLength;
   // Blocks of one head read the same keys at about the same time, so that the memory delivers them once.
@@ -101,21 +100,23 @@ double estimated_time(const Extents& e, const ExclusiveWalkTimes& times, const L
     return rounds * chunks * std::max(alone * width, active * bytes / times.bytes_per_microsecond);
   };
   const std::int64_t heads = std::int64_t(e.B) * e.H;
-  double time = time_of(heads * tiles * plan.segments, 1, tile.walk, 2 * (key_bytes + value_bytes));
+  double time = time_of(heads * tiles * plan.segments, 1, times.walk, 2 * (key_bytes + value_bytes));
   if (plan.segments > 1) {
-    time += time_of(heads * tiles * (plan.segments - 1), 2, tile.states, key_bytes + value_bytes) + kTwoMoreLaunches +
+    time += time_of(heads * tiles * (plan.segments - 1), 2, times.states, key_bytes + value_bytes) + kTwoMoreLaunches +
             kCarryStep * plan.segments + kStateTrips * double(launch_plan_memory(e, plan)) / kStateBytesPerMicrosecond;
   }
   return time;
 }
 
-/// fastest_launch_plan() of either kind of times.
+namespace {
+
+/// The best of the plans with tiles of at most so many columns.
 template <class Times>
-static LaunchPlan fastest(const Extents& e, const Times& times) {
+LaunchPlan fastest(const Extents& e, const Times& times, int most_columns) {
   LaunchPlan best;
   double least = 0;
   for (const int columns : {64, 128}) {
-    if (columns > widest_tile(e)) continue;
+    if (columns > most_columns) continue;
     const std::int64_t blocks = std::int64_t(e.B) * e.H * ceil_div(e.Dv, columns);
     const int most = int(std::clamp<std::int64_t>(2 * multiprocessor_count() / blocks, 1, ceil_div(e.L, kChunkLength)));
     for (int segments = 1; segments <= most; ++segments) {
@@ -130,12 +131,14 @@ static LaunchPlan fastest(const Extents& e, const Times& times) {
   return best;
 }
 
+}  // namespace
+
 LaunchPlan fastest_launch_plan(const Extents& e, const WalkTimes& times) {
-  return fastest(e, times);
+  return fastest(e, times, widest_tile(e));
 }
 
 LaunchPlan fastest_launch_plan(const Extents& e, const ExclusiveWalkTimes& times) {
-  return fastest(e, times);
+  return fastest(e, times, 64);
 }
 
 }  // namespace tutorial::tile

@@ -53,15 +53,11 @@ struct TileTimes {
 struct WalkTimes {
   TileTimes narrow, wide;
 };
-/// The same of kernels of which a multiprocessor has one block at a time: microseconds for a chunk where Dk = 128, as long
-/// as the memory keeps up.
+/// The same of kernels with tiles of 64 columns, of which a multiprocessor has one block at a time. Microseconds for a chunk
+/// where Dk = 128, as long as the memory keeps up.
 struct ExclusiveWalkTimes {
-  /// Of one width of tiles.
-  struct Tile {
-    double walk;    ///< a chunk of the walk
-    double states;  ///< a chunk of the kernel in front, of which a multiprocessor has two blocks
-  };
-  Tile narrow, wide;
+  double walk;                   ///< a chunk of the walk
+  double states;                 ///< a chunk of the kernel in front, of which a multiprocessor has two blocks
   double bytes_per_microsecond;  ///< that the memory delivers
 };
 
@@ -71,7 +67,7 @@ double estimated_time(const Extents&, const WalkTimes&, const LaunchPlan&);
 double estimated_time(const Extents&, const ExclusiveWalkTimes&, const LaunchPlan&);
 /// The plan of the least estimated time.
 LaunchPlan fastest_launch_plan(const Extents&, const WalkTimes&);
-/// The same.
+/// The same, with tiles of 64 columns.
 LaunchPlan fastest_launch_plan(const Extents&, const ExclusiveWalkTimes&);
 
 }  // namespace tutorial::tile

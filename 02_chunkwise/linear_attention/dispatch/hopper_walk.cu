@@ -1,12 +1,12 @@
 /// @file
-/// The walk that dispatch starts on Hopper: stage 12, ../12_queued_products.cu, for every plan of the launch, with the
-/// normaliser where it is asked for. That file explains the roles and the order of products, ../8_sequence_parallel.cu the
+/// The walk that dispatch starts on Hopper: stage 12 for every plan of the launch, with the normaliser where it is asked for.
+/// The stage file ../12_balanced_roles.cu explains the roles and the order of products, ../8_sequence_parallel.cu the
 /// segments.
 ///
-/// Normaliser: the warpgroup with the scores has time left. While its product runs, it computes Q z and 1^T K by mma
-/// (key_sum.cuh). P 1 are sums over the rows of its accumulators. So scale / (scale q_t . z_t + eps) is there together with
-/// P, and state warpgroups multiply by it what they store.
-/// Roles: warpgroup 0 computes scores, because key_sum.cuh wants threads 0 to 127; warpgroup 1 loads; the others have states.
+/// Normaliser: the warpgroups with the scores have time left. While its product runs, such a warpgroup computes Q z and
+/// 1^T K by mma (key_sum.cuh). P 1 are sums over the rows of its accumulators. So scale / (scale q_t . z_t + eps) is there
+/// together with P, and the state's warps multiply by it what they hand on. The two warpgroups take turns with z: each
+/// leaves the z of the next chunk to the other.
 
 #include <cuda_runtime.h>
 
@@ -22,7 +22,6 @@
 #include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/chunk_tiles.cuh"
-#include "common/tile/select_shape.cuh"
 #include "common/tile/store_tile.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
 
@@ -31,50 +30,40 @@ namespace {
 
 using namespace tile;
 
-constexpr int kPipelineDepth = 4;  // chunks in shared memory
-constexpr int kScoreDepth = 2;     // P in shared memory
+constexpr int kPipelineDepth = 4;               // chunks in shared memory
+constexpr int kDepth = 2;                       // P and O in shared memory
+constexpr int kBlock = 4 * kWarpgroup;          // threads
+constexpr int kStoreThreads = kWarpgroup - 32;  // of them
+constexpr int kStatesBlock = kWarpgroup + 32;   // threads of kernel 1: those of the state, and a warp that loads
+constexpr unsigned kZIsThere = 1;               // named barrier; the next two are those of warpgroups 0 and 1
 
-template <class Shape>
-constexpr int kStateGroups = Shape::kDv / kWarpgroupColumns;
-template <class Shape>
-constexpr int kBlock = (2 + kStateGroups<Shape>)*kWarpgroup;  // threads
 template <class Shape, bool kNormalized>
 constexpr std::size_t kSharedBytes = kPipelineDepth* ChunkTiles<Shape>::kBytes +
-                                     (kScoreDepth + kStateGroups<Shape>)*PanelTile<64>::kPanelBytes +
-                                     (kNormalized ? SharedKeySum<Shape>::kBytes + kScoreDepth * kChunk * sizeof(float)
-                                                  : 0);
-
-// Of the kernel in front.
-template <class Shape>
-constexpr int kStatesDepth = Shape::kDv == 64 ? 4 : 3;  // chunks in shared memory
-template <class Shape>
-constexpr int kStatesBlock =
-    kStateGroups<Shape>* kWarpgroup + 32;  // threads: those of the states, and a warp that loads
+                                     2 * kDepth* PanelTile<64>::kPanelBytes +
+                                     (kNormalized ? SharedKeySum<Shape>::kBytes + kDepth * kChunk * sizeof(float) : 0);
 
 /// Kernel 1: the sum of k_t^T v_t of every segment but the last, whose chunks are all whole. From the end to the beginning,
 /// so that the second-level cache has what the walk reads first. Grid (tiles of Dv of these segments, H, B).
 /// @param states [B, H, segments - 1, Dk, Dv]
 /// @param normalizers [B, H, segments - 1, Dk]: the segments' sums of k_t; unused unless kNormalized
 template <class Shape, bool kNormalized>
-__global__ void __launch_bounds__(kStatesBlock<Shape>, kNormalized && Shape::kDv > 64 ? 1 : 2)
+__global__ void __launch_bounds__(kStatesBlock, 2)
     hopper_states_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps, LaunchPlan plan, float* states,
                          float* normalizers) {
-  constexpr int kDepth = kStatesDepth<Shape>;
   const BlockPart<Shape> part(extents_of(a), plan.length);
-  __shared__ Barrier full[kDepth], empty[kDepth];
+  __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
   const auto tiles_of = [&](int stage) { return StateTiles<Shape>(memory + stage * StateTiles<Shape>::kBytes); };
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) barrier.init(1);
-    for (Barrier& barrier : empty) barrier.init(4 * kStateGroups<Shape>);
+    for (Barrier& barrier : empty) barrier.init(4);
     fence_barrier_init();
   }
   __syncthreads();
 
-  const int group = int(threadIdx.x) / kWarpgroup;
-  if (group == kStateGroups<Shape>) {
-    if (threadIdx.x % kWarpgroup > 0) return;
-    auto ring = Ring<kDepth>::producer();
+  if (threadIdx.x >= kWarpgroup) {
+    if (threadIdx.x > kWarpgroup) return;
+    auto ring = Ring<kPipelineDepth>::producer();
     for (int t = part.end - kChunk; t >= part.begin; t -= kChunk) {
       const StateTiles<Shape> tiles = tiles_of(ring.stage());
       Barrier& barrier = full[ring.stage()];
@@ -91,26 +80,22 @@ __global__ void __launch_bounds__(kStatesBlock<Shape>, kNormalized && Shape::kDv
 #pragma unroll
   for (float& element : S) element = 0;
   typename SharedKeySum<Shape>::KeySums keys = {};
-  auto ring = Ring<kDepth>::consumer();
+  auto ring = Ring<kPipelineDepth>::consumer();
   for (int t = part.begin; t < part.end; t += kChunk) {
     const StateTiles<Shape> tiles = tiles_of(ring.stage());
     ring.wait(full);
     wgmma_fence(S);
-    start_state_update<Shape::kDk>(S, PanelTile<64>{tiles.V.data + group * PanelTile<64>::kPanelElements}, tiles.K);
+    start_state_update<Shape::kDk>(S, tiles.V, tiles.K);
     wgmma_commit();
-    if constexpr (kNormalized) {
-      if (group == 0) SharedKeySum<Shape>::add_keys(keys, tiles.K);
-    }
+    if constexpr (kNormalized) SharedKeySum<Shape>::add_keys(keys, tiles.K);
     wgmma_wait<0>(S);
     if (lane_index() == 0) empty[ring.stage()].arrive();
     ring.advance();
   }
   const std::int64_t at = std::int64_t(part.head) * (plan.segments - 1) + part.segment;
-  const int column = group * kWarpgroupColumns;
-  store_group_state<Shape::kDk>(states + at * a.Dk * a.Dv + part.first_column + column, S, a.Dv, a.Dk,
-                                part.columns - column);
+  store_group_state<Shape::kDk>(states + at * a.Dk * a.Dv + part.first_column, S, a.Dv, a.Dk, part.columns);
   if constexpr (kNormalized) {
-    if (part.first_column == 0 && group == 0) SharedKeySum<Shape>::store_keys(normalizers + at * a.Dk, keys, a.Dk);
+    if (part.first_column == 0) SharedKeySum<Shape>::store_keys(normalizers + at * a.Dk, keys, a.Dk);
   }
 }
 
@@ -128,95 +113,113 @@ __device__ __forceinline__ float2 row_sums(const WarpgroupScores& scores) {
 
 /// Kernel 3. Grid (tiles of Dv of all segments, H, B).
 template <class Shape, bool kNormalized>
-__global__ void __launch_bounds__(kBlock<Shape>, 1)
-    hopper_walk_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps, LaunchPlan plan,
-                       Normalizer normalizer) {
+__global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps,
+                                                                LaunchPlan plan, Normalizer normalizer) {
   const BlockPart<Shape> part(extents_of(a), plan.length);
   const int b = part.b, h = part.h, begin = part.begin, end = part.end;
-  __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth], scores_full[kScoreDepth], scores_empty[kScoreDepth];
+  const int first_column = part.first_column, columns = part.columns;
+  __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
+  __shared__ Barrier scores_full[kDepth], scores_empty[kDepth], output_full[kDepth], output_empty[kDepth];
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
   const auto tiles_of = [&](int stage) { return ChunkTiles<Shape>(memory + stage * ChunkTiles<Shape>::kBytes); };
   const auto panel = [&](int number) {
     return PanelTile<64>{reinterpret_cast<__nv_bfloat16*>(memory + kPipelineDepth * ChunkTiles<Shape>::kBytes +
                                                           number * int(PanelTile<64>::kPanelBytes))};
   };
-  auto* factors = reinterpret_cast<float*>(panel(kScoreDepth + kStateGroups<Shape>).data);  // [kScoreDepth, C]
-  const SharedKeySum<Shape> z(factors + kScoreDepth * kChunk);
+
+  auto* factors = reinterpret_cast<float*>(panel(2 * kDepth).data);  // [kDepth, C]
+  const SharedKeySum<Shape> z(factors + kDepth * kChunk);
 
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) barrier.init(1);
-    for (Barrier& barrier : empty) barrier.init(4 + 4 * kStateGroups<Shape>);
+    for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps with the chunk's scores, and those of the state
     for (Barrier& barrier : scores_full) barrier.init(4);
-    for (Barrier& barrier : scores_empty) barrier.init(4 * kStateGroups<Shape>);
+    for (Barrier& barrier : scores_empty) barrier.init(4);
+    for (Barrier& barrier : output_full) barrier.init(4);
+    for (Barrier& barrier : output_empty) barrier.init(3);
     fence_barrier_init();
   }
   __syncthreads();
 
   const int group = int(threadIdx.x) / kWarpgroup;
-  if (group == 1) {
-    decrease_registers<24>();
-    if (threadIdx.x % kWarpgroup > 0) return;
-    auto ring = Ring<kPipelineDepth>::producer();
-    for (int t = begin; t < end; t += kChunk) {
-      ring.wait(empty);
-      full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
-      load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, t, part.first_column);
-      ring.advance();
+  if (group < 2) {
+    decrease_registers<96>();
+    if constexpr (kNormalized) {
+      if (group == 0) {
+        z.load(start_of_z(normalizer, part, plan, a.Dk), a.Dk, 0);
+        wait_at_named_barrier(kZIsThere, kWarpgroup);
+      }
     }
-  } else if (group == 0) {
-    if constexpr (kStateGroups<Shape> == 1) decrease_registers<152>();
-    if constexpr (kStateGroups<Shape> == 2) decrease_registers<104>();
-    if constexpr (kNormalized) z.load(start_of_z(normalizer, part, plan, a.Dk), a.Dk, begin / kChunk);
     auto ring = Ring<kPipelineDepth>::consumer();
-    auto score_ring = Ring<kScoreDepth>::producer();
+    auto score_ring = Ring<kDepth>::producer();
     for (int t = begin; t < end; t += kChunk) {
-      const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
-      WarpgroupScores scores;
-      ring.wait(full);
-      wgmma_fence(scores);
-      start_scores(scores, tiles.Q, tiles.K);
-      wgmma_commit();
-      [[maybe_unused]] float from_state[2][4] = {};  // accumulators of Q z: even steps and odd ones
-      if constexpr (kNormalized) {
-        typename SharedKeySum<Shape>::KeySums keys = {};
-        wait_at_named_barrier(1, kWarpgroup);  // z is there
+      if (const int n = (t - begin) / kChunk; n % 2 == group) {
+        const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
+        WarpgroupScores scores;
+        ring.wait(full);
+        wgmma_fence(scores);
+        start_scores(scores, tiles.Q, tiles.K);
+        wgmma_commit();
+        [[maybe_unused]] float from_state[2][4] = {};  // accumulators of Q z: even steps and odd ones
+        if constexpr (kNormalized) {
+          typename SharedKeySum<Shape>::KeySums keys = {};
+          if (n > 0) wait_at_named_barrier(kZIsThere + 1 + group, 2 * kWarpgroup);
 #pragma unroll
-        for (int i = 0; i < Shape::kDk / 16; ++i) {
-          z.add_product(from_state[i % 2], t / kChunk, tiles.Q, i);
-          z.add_keys(keys, tiles.K, i);
+          for (int i = 0; i < Shape::kDk / 16; ++i) {
+            z.add_product(from_state[i % 2], n, tiles.Q, i);
+            z.add_keys(keys, tiles.K, i);
+          }
+          z.advance(n, keys);
+          if (t + kChunk < end) arrive_at_named_barrier(kZIsThere + 1 + (1 - group), 2 * kWarpgroup);
+          if (t + kChunk >= a.L && normalizer.final_z && part.first_column == 0) {
+            z.store(normalizer.final_z + std::int64_t(part.head) * a.Dk, a.Dk, n + 1);
+          }
         }
-        z.advance(t / kChunk, keys);
+        wgmma_wait<0>(scores);
+        if (lane_index() == 0) empty[ring.stage()].arrive();
+        score_ring.wait(scores_empty);
+        store_masked_scores(panel(score_ring.stage()), scores);
+        if constexpr (kNormalized) {
+          const float2 in_chunk = row_sums(scores);
+          const float first = in_chunk.x + (from_state[0][0] + from_state[1][0]);
+          const float second = in_chunk.y + (from_state[0][2] + from_state[1][2]);
+          if (lane_index() % 4 == 0) {
+            float* to = factors + score_ring.stage() * kChunk;
+            to[wgmma_row(0)] = __fdividef(a.scale, a.scale * first + normalizer.eps);
+            to[wgmma_row(2)] = __fdividef(a.scale, a.scale * second + normalizer.eps);
+          }
+        }
+        fence_async_proxy();
+        __syncwarp();
+        if (lane_index() == 0) scores_full[score_ring.stage()].arrive();
       }
-      wgmma_wait<0>(scores);
-      if (lane_index() == 0) empty[ring.stage()].arrive();
       ring.advance();
-      score_ring.wait(scores_empty);
-      store_masked_scores(panel(score_ring.stage()), scores);
-      if constexpr (kNormalized) {
-        const float2 in_chunk = row_sums(scores);
-        const float first = in_chunk.x + (from_state[0][0] + from_state[1][0]);
-        const float second = in_chunk.y + (from_state[0][2] + from_state[1][2]);
-        if (lane_index() % 4 == 0) {
-          float* to = factors + score_ring.stage() * kChunk;
-          to[wgmma_row(0)] = __fdividef(a.scale, a.scale * first + normalizer.eps);
-          to[wgmma_row(2)] = __fdividef(a.scale, a.scale * second + normalizer.eps);
-        }
-      }
-      fence_async_proxy();
-      __syncwarp();
-      if (lane_index() == 0) scores_full[score_ring.stage()].arrive();
       score_ring.advance();
     }
-    if constexpr (kNormalized) {
-      if (end == a.L && normalizer.final_z && part.first_column == 0) {
-        z.store(normalizer.final_z + std::int64_t(part.head) * a.Dk, a.Dk, (end - 1) / kChunk + 1);
+  } else if (group == 2) {
+    decrease_registers<72>();
+    const int thread = int(threadIdx.x) % kWarpgroup;
+    if (thread == 0) {
+      auto ring = Ring<kPipelineDepth>::producer();
+      for (int t = begin; t < end; t += kChunk) {
+        ring.wait(empty);
+        full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
+        load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, t, first_column);
+        ring.advance();
+      }
+    } else if (thread >= 32) {
+      auto output_ring = Ring<kDepth>::consumer();
+      for (int t = begin; t < end; t += kChunk) {
+        output_ring.wait(output_full);
+        store_tile_by<kStoreThreads>(thread - 32, a.o.row(b, h, t) + first_column, a.o.stride_l, end - t, columns,
+                                     panel(kDepth + output_ring.stage()));
+        __syncwarp();
+        if (lane_index() == 0) output_empty[output_ring.stage()].arrive();
+        output_ring.advance();
       }
     }
   } else {
-    if constexpr (kStateGroups<Shape> == 1) increase_registers<240>();
-    if constexpr (kStateGroups<Shape> == 2) increase_registers<192>();
-    const int my_group = group - 2, my_column = part.first_column + my_group * kWarpgroupColumns;
-    const int columns = min(kWarpgroupColumns, a.Dv - my_column);  // may be negative: a tile beyond the last column
+    increase_registers<240>();
     WarpgroupState<Shape::kDk> S;
     const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) : nullptr;
     std::int64_t stride_row = a.initial_state.stride_l;
@@ -224,14 +227,11 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
       start = plan.starts + (std::int64_t(part.head) * (plan.segments - 1) + part.segment - 1) * a.Dk * a.Dv;
       stride_row = a.Dv;
     }
-    load_group_state<Shape::kDk>(S, start ? start + my_column : nullptr, stride_row, a.Dk, columns);
+    load_group_state<Shape::kDk>(S, start ? start + first_column : nullptr, stride_row, a.Dk, columns);
     auto ring = Ring<kPipelineDepth>::consumer();  // one chunk ahead of `read`
     auto read = ring;
-    auto score_ring = Ring<kScoreDepth>::consumer();
-    const auto V = [&](const ChunkTiles<Shape>& tiles) {
-      return PanelTile<64>{tiles.V.data + my_group * PanelTile<64>::kPanelElements};
-    };
-    const PanelTile<64> output = panel(kScoreDepth + my_group);
+    auto score_ring = Ring<kDepth>::consumer();
+    auto output_ring = Ring<kDepth>::producer();
 
     WarpgroupOutput O;
     const auto start_update = [&] {
@@ -239,37 +239,43 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
       ring.wait(full);
       ring.advance();
       wgmma_fence(S);
-      start_state_update<Shape::kDk>(S, V(tiles), tiles.K);
+      start_state_update<Shape::kDk>(S, tiles.V, tiles.K);
       wgmma_commit();
     };
     const auto start_outputs = [&](RoundedState<Shape::kDk>& s) {
       const ChunkTiles<Shape> tiles = tiles_of(read.stage());
       wgmma_fence(O, s);
       start_output_from_state<Shape::kDk>(O, s, tiles.Q);
-      start_output_from_scores(O, V(tiles), panel(score_ring.stage()));
+      start_output_from_scores(O, tiles.V, panel(score_ring.stage()));
       wgmma_commit();
     };
-    const auto finish_outputs = [&](int t) {
+    // Releases what the outputs were made of, and hands them on.
+    const auto finish_outputs = [&] {
       if (lane_index() == 0) empty[read.stage()].arrive();
       read.advance();
+      output_ring.wait(output_empty);
       if constexpr (kNormalized) {
         const float* row_factors = factors + score_ring.stage() * kChunk;
-        put_output(output, O, [=](int row) { return *reinterpret_cast<const float2*>(row_factors + row); });
-        __syncwarp();
+        put_output(panel(kDepth + output_ring.stage()), O,
+                   [=](int row) { return *reinterpret_cast<const float2*>(row_factors + row); });
       } else {
-        put_output(output, O, a.scale);
+        put_output(panel(kDepth + output_ring.stage()), O, a.scale);
       }
-      if (lane_index() == 0) scores_empty[score_ring.stage()].arrive();
+      __syncwarp();
+      if (lane_index() == 0) {
+        scores_empty[score_ring.stage()].arrive();
+        output_full[output_ring.stage()].arrive();
+      }
       score_ring.advance();
-      store_warp_columns<PanelShape<Shape::kDk, 64>>(a.o.row(b, h, t) + my_column, a.o.stride_l, end - t, columns,
-                                                     output, warp_in_group());
+      output_ring.advance();
     };
-    const auto walk = [&](int t, RoundedState<Shape::kDk>& s, RoundedState<Shape::kDk>& s_after) {
+    // The outputs of a chunk from s, and the state of the next chunk.
+    const auto walk = [&](RoundedState<Shape::kDk>& s, RoundedState<Shape::kDk>& s_after) {
       start_outputs(s);
       round_state<Shape::kDk>(s_after, S);
       start_update();
       wgmma_wait<1>(O, s);
-      finish_outputs(t);
+      finish_outputs();
       score_ring.wait(scores_full);
       wgmma_wait<0>(S);
     };
@@ -281,21 +287,21 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
     wgmma_wait<0>(S);
     int t = begin;
     for (; t + 2 * kChunk < end; t += 2 * kChunk) {
-      walk(t, even, odd);
-      walk(t + kChunk, odd, even);
+      walk(even, odd);
+      walk(odd, even);
     }
     if (t + kChunk < end) {
-      walk(t, even, odd);
-      t += kChunk;
+      walk(even, odd);
       start_outputs(odd);
       wgmma_wait<0>(O, odd);
     } else {
       start_outputs(even);
       wgmma_wait<0>(O, even);
     }
-    finish_outputs(t);
+    finish_outputs();
     if (end == a.L && a.final_state.data) {
-      store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + my_column, S, a.final_state.stride_l, a.Dk, columns);
+      store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk,
+                                    columns);
     }
   }
 }
@@ -308,22 +314,25 @@ void launch_walk(const Bf16Arguments& a, const LaunchPlan& plan, const Normalize
       a, plan, normalizer,
       [&](int count, float* states, float* sums_of_k) {
         launch(hopper_states_kernel<Shape, kNormalized>,
-               {grid_of<Shape>(extents, count), kStatesBlock<Shape>, kStatesDepth<Shape> * StateTiles<Shape>::kBytes},
-               a, maps, plan, states, sums_of_k);
+               {grid_of<Shape>(extents, count), kStatesBlock, kPipelineDepth * StateTiles<Shape>::kBytes}, a, maps,
+               plan, states, sums_of_k);
       },
       [&](const LaunchPlan& started, const Normalizer& z) {
         launch(hopper_walk_kernel<Shape, kNormalized>,
-               {grid_of<Shape>(extents, plan.segments), kBlock<Shape>, kSharedBytes<Shape, kNormalized>}, a, maps,
-               started, z);
+               {grid_of<Shape>(extents, plan.segments), kBlock, kSharedBytes<Shape, kNormalized>}, a, maps, started, z);
       });
+}
+
+template <class Shape>
+void launch_walk(const Bf16Arguments& a, const LaunchPlan& plan, const Normalizer* normalizer) {
+  normalizer ? launch_walk<Shape, true>(a, plan, *normalizer) : launch_walk<Shape, false>(a, plan, Normalizer{});
 }
 
 }  // namespace
 
 void hopper_walk(const Bf16Arguments& a, const LaunchPlan& plan, const Normalizer* normalizer) {
-  select_shape_up_to_128<PanelShape>(a.Dk, plan.columns, [&]<class Shape>(Shape) {
-    normalizer ? launch_walk<Shape, true>(a, plan, *normalizer) : launch_walk<Shape, false>(a, plan, {});
-  });
+  a.Dk <= 64 ? launch_walk<PanelShape<64, 64>>(a, plan, normalizer)
+             : launch_walk<PanelShape<128, 64>>(a, plan, normalizer);
 }
 
 }  // namespace tutorial::linear_attention

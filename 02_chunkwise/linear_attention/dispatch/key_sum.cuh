@@ -7,7 +7,7 @@
 ///
 /// Both are done in mma, with 8 equal columns or 16 equal rows: Q and K are where ldmatrix finds them. z is kept in fp32
 /// and, for Q z, in bf16, as S is; twice, the old one and the new one, so that no barrier is needed between Q z and the
-/// new z. Four warps share the work, those of threads 0 to 127; each has 16 rows of Q z and a quarter of z.
+/// new z. The four warps of 128 threads share the work; each has 16 rows of Q z and a quarter of z.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -26,7 +26,6 @@ using tile::fresh_lane;
 using tile::kChunk;
 using tile::kThreads;
 using tile::kWarps;
-using tile::warp_index;
 
 /// z before and after a chunk.
 template <class Shape>
@@ -46,7 +45,8 @@ class SharedKeySum {
   /// follow.
   __device__ void load(const float* start, int Dk, int n) const {
     const auto element = [&](int d) { return start != nullptr && d < Dk ? load_global(start + d) : 0.0f; };
-    for (int d = 2 * int(threadIdx.x); d < Shape::kDk; d += 2 * kThreads) set(n, d, element(d), element(d + 1));
+    for (int d = 2 * (int(threadIdx.x) % kThreads); d < Shape::kDk; d += 2 * kThreads)
+      set(n, d, element(d), element(d + 1));
   }
 
   /// Writes z after the last chunk, n - 1, to global memory, Dk elements: each lane those that it has computed.
@@ -63,7 +63,7 @@ class SharedKeySum {
   __device__ __forceinline__ void add_product(float (&sums)[4], int n, const typename Shape::KeyTile& Q, int i) const {
     const int lane = fresh_lane();
     std::uint32_t q[4];
-    ldmatrix_x4(q, Q.data + Q.advance(Q.unit(warp_index() * 16 + lane % 16, lane / 16 * 8), 0, i * 16));
+    ldmatrix_x4(q, Q.data + Q.advance(Q.unit(warp() * 16 + lane % 16, lane / 16 * 8), 0, i * 16));
     const std::uint32_t* z = z_bf16(n) + i * 8 + lane % 4;
     mma_m16n8k16(sums, q, {z[0], z[4]});
   }
@@ -73,7 +73,7 @@ class SharedKeySum {
     const int lane = fresh_lane(), tile = i / 4, t = i % 4 * 16;
     const std::uint32_t ones = pack(1.0f, 1.0f);
     std::uint32_t k[4];
-    ldmatrix_x4_trans(k, K.data + K.unit(t + lane % 16, warp_index() * kWarpKeys + tile * 16 + lane / 16 * 8));
+    ldmatrix_x4_trans(k, K.data + K.unit(t + lane % 16, warp() * kWarpKeys + tile * 16 + lane / 16 * 8));
     mma_m16n8k16(keys[tile][0], {ones, ones, ones, ones}, {k[0], k[1]});
     mma_m16n8k16(keys[tile][1], {ones, ones, ones, ones}, {k[2], k[3]});
   }
@@ -100,13 +100,18 @@ class SharedKeySum {
   }
 
  private:
+  /// The number of the warp among the four.
+  static __device__ __forceinline__ int warp() {
+    return tile::warp_index() % kWarps;
+  }
+
   /// Calls f(i, d) for each pair of sums, number i of the lane's, columns d and d + 1. Four lanes have all of a warp's.
   template <class F>
   static __device__ __forceinline__ void for_each_pair(F f) {
     const int lane = fresh_lane();
     if (lane >= 4) return;
 #pragma unroll
-    for (int i = 0; i < 2 * kKeyTiles; ++i) f(i, warp_index() * kWarpKeys + i * 8 + lane * 2);
+    for (int i = 0; i < 2 * kKeyTiles; ++i) f(i, warp() * kWarpKeys + i * 8 + lane * 2);
   }
 
   __device__ __forceinline__ float* z(int n) const {

@@ -9,9 +9,9 @@
 ///     Q . z_t  =  Q z + P 1
 ///     z       +=  1^T K
 ///
-/// Q z and 1^T K are done in mma, too. P 1 falls off where P is made. Each warp has some tiles of P and 16 rows of Q z, and all warps need all sums: they
-/// meet in shared memory, in eight columns that are added up when rows of O are stored. key_sum.cuh keeps z, and adds no
-/// barrier to the walk.
+/// Q z and 1^T K are done in mma, too (key_sum.cuh). P 1 falls off where P is made. Each warp has some tiles of P and 16
+/// rows of Q z, and all warps need all sums: they meet in shared memory, in eight columns that are added up when rows of O
+/// are stored.
 ///
 /// A walk is bound by latency: what comes after the products adds to it, what is mixed in with them hardly does. So
 /// the mma of both vectors are issued between those of the scores, where the most registers are free.
@@ -24,6 +24,8 @@
 #include "common/tile/chunk_products.cuh"
 
 namespace tutorial::linear_attention {
+
+using tile::warp_index;
 
 /// z before and after a chunk, and the parts of the chunk's denominators, in shared memory.
 template <class Shape>

@@ -14,7 +14,8 @@ namespace tutorial::linear_attention {
 /// @throws CudaError if the memory is not there or a launch is refused
 void walk(const Bf16Arguments&, const tile::LaunchPlan&, const Normalizer* normalizer = nullptr);
 
-/// The same by warpgroups, for Hopper. Requires: an empty warpgroup_mma_unsupported(), and a plan with 64 columns, or 128.
+/// The same by warpgroups, for Hopper. Requires: an empty warpgroup_mma_unsupported(), and a plan with tiles of 64
+/// columns.
 void hopper_walk(const Bf16Arguments&, const tile::LaunchPlan&, const Normalizer* normalizer = nullptr);
 
 }  // namespace tutorial::linear_attention
