@@ -124,9 +124,10 @@ __global__ void __launch_bounds__(kBlock, 1)
       for (int t = 0; t < a.L; t += kChunk) {
         output_ring.wait(output_full);
         store_tile_by<kStoreThreads>(thread - 32, a.o.row(b, h, t) + first_column, a.o.stride_l, a.L - t, columns,
-                                     panel(kDepth + output_ring.stage()));
-        __syncwarp();
-        if (lane_index() == 0) output_empty[output_ring.stage()].arrive();
+                                     panel(kDepth + output_ring.stage()), [&] {
+                                       __syncwarp();
+                                       if (lane_index() == 0) output_empty[output_ring.stage()].arrive();
+                                     });
         output_ring.advance();
       }
     }

@@ -44,21 +44,33 @@ __device__ __forceinline__ void store_warp_columns(__nv_bfloat16* o, std::int64_
 }
 
 /// Writes a tile of 64 columns to global memory in whole units of 16 bytes, by some of the block's threads.
-/// @tparam kThreadCount how many threads call it
+/// @tparam kThreadCount how many threads call it, a multiple of 8
 /// @param thread the number of this one among them
 /// @param o the tile's first row and column; rows are stride_l elements apart
 /// @param stride_l a multiple of 8, and o aligned to 16 bytes
 /// @param rows,columns how many there are of the tile's; columns is a multiple of 8
-template <int kThreadCount, class Tile>
+/// @param release called when this thread has read its part of the tile, before it writes
+template <int kThreadCount, class Tile, class Release>
 __device__ __forceinline__ void store_tile_by(int thread, __nv_bfloat16* o, std::int64_t stride_l, int rows,
-                                              int columns, const Tile& tile) {
-  constexpr int kUnits = 64 / 8;  // of a row
-  for (int i = thread; i < kChunk * kUnits; i += kThreadCount) {
-    const int row = i / kUnits, column = i % kUnits * 8;
-    if (row < rows && column < columns) {
-      store_global(reinterpret_cast<uint4*>(o + row * stride_l + column),
-                   *reinterpret_cast<const uint4*>(tile.data + tile.unit(row, column)));
-    }
+                                              int columns, const Tile& tile, Release release) {
+  constexpr int kUnits = 64 / 8;                                // of a row
+  constexpr int kStep = kThreadCount / kUnits;                  // rows at a time
+  constexpr int kUnitsOfThread = (kChunk + kStep - 1) / kStep;  // at most
+  const int first = thread / kUnits, column = thread % kUnits * 8;
+  uint4 units[kUnitsOfThread];
+#pragma unroll
+  for (int i = 0; i < kUnitsOfThread; ++i) {
+    const int row = first + i * kStep;
+    if (row < kChunk) units[i] = *reinterpret_cast<const uint4*>(tile.data + tile.unit(row, column));
+  }
+  release();
+  o += first * stride_l + column;
+  if (column >= columns) return;
+  rows = min(rows, kChunk);
+#pragma unroll
+  for (int i = 0; i < kUnitsOfThread; ++i) {
+    if (first + i * kStep < rows) store_global(reinterpret_cast<uint4*>(o), units[i]);
+    o += kStep * stride_l;
   }
 }
 

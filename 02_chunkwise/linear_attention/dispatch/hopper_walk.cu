@@ -5,8 +5,8 @@
 ///
 /// Normaliser: the warpgroups with the scores have time left. While its product runs, such a warpgroup computes Q z and
 /// 1^T K by mma (key_sum.cuh). P 1 are sums over the rows of its accumulators. So scale / (scale q_t . z_t + eps) is there
-/// together with P, and the state's warps multiply by it what they hand on. The two warpgroups take turns with z: each
-/// leaves the z of the next chunk to the other.
+/// together with P, and the state's warps multiply by it what they hand on. The two warpgroups take turns with z: each adds
+/// its chunk's keys, and leaves the z of the next chunk to the other.
 
 #include <cuda_runtime.h>
 
@@ -37,10 +37,14 @@ constexpr int kStoreThreads = kWarpgroup - 32;  // of them
 constexpr int kStatesBlock = kWarpgroup + 32;   // threads of kernel 1: those of the state, and a warp that loads
 constexpr unsigned kZIsThere = 1;               // named barrier; the next two are those of warpgroups 0 and 1
 
+/// While one warpgroup reads the z of its chunk, the other may go on by two chunks.
+template <class Shape>
+using KeySum = SharedKeySum<Shape, 4>;
+
 template <class Shape, bool kNormalized>
 constexpr std::size_t kSharedBytes = kPipelineDepth* ChunkTiles<Shape>::kBytes +
                                      2 * kDepth* PanelTile<64>::kPanelBytes +
-                                     (kNormalized ? SharedKeySum<Shape>::kBytes + kDepth * kChunk * sizeof(float) : 0);
+                                     (kNormalized ? KeySum<Shape>::kBytes + kDepth * kChunk * sizeof(float) : 0);
 
 /// Kernel 1: the sum of k_t^T v_t of every segment but the last, whose chunks are all whole. From the end to the beginning,
 /// so that the second-level cache has what the walk reads first. Grid (tiles of Dv of these segments, H, B).
@@ -79,7 +83,7 @@ __global__ void __launch_bounds__(kStatesBlock, 2)
   WarpgroupState<Shape::kDk> S;
 #pragma unroll
   for (float& element : S) element = 0;
-  typename SharedKeySum<Shape>::KeySums keys = {};
+  typename KeySum<Shape>::KeySums keys = {};
   auto ring = Ring<kPipelineDepth>::consumer();
   for (int t = part.begin; t < part.end; t += kChunk) {
     const StateTiles<Shape> tiles = tiles_of(ring.stage());
@@ -87,7 +91,7 @@ __global__ void __launch_bounds__(kStatesBlock, 2)
     wgmma_fence(S);
     start_state_update<Shape::kDk>(S, tiles.V, tiles.K);
     wgmma_commit();
-    if constexpr (kNormalized) SharedKeySum<Shape>::add_keys(keys, tiles.K);
+    if constexpr (kNormalized) KeySum<Shape>::add_keys(keys, tiles.K);
     wgmma_wait<0>(S);
     if (lane_index() == 0) empty[ring.stage()].arrive();
     ring.advance();
@@ -95,7 +99,7 @@ __global__ void __launch_bounds__(kStatesBlock, 2)
   const std::int64_t at = std::int64_t(part.head) * (plan.segments - 1) + part.segment;
   store_group_state<Shape::kDk>(states + at * a.Dk * a.Dv + part.first_column, S, a.Dv, a.Dk, part.columns);
   if constexpr (kNormalized) {
-    if (part.first_column == 0) SharedKeySum<Shape>::store_keys(normalizers + at * a.Dk, keys, a.Dk);
+    if (part.first_column == 0) KeySum<Shape>::store_keys(normalizers + at * a.Dk, keys, a.Dk);
   }
 }
 
@@ -128,7 +132,7 @@ __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a,
   };
 
   auto* factors = reinterpret_cast<float*>(panel(2 * kDepth).data);  // [kDepth, C]
-  const SharedKeySum<Shape> z(factors + kDepth * kChunk);
+  const KeySum<Shape> z(factors + kDepth * kChunk);
 
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) barrier.init(1);
@@ -162,15 +166,13 @@ __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a,
         wgmma_commit();
         [[maybe_unused]] float from_state[2][4] = {};  // accumulators of Q z: even steps and odd ones
         if constexpr (kNormalized) {
-          typename SharedKeySum<Shape>::KeySums keys = {};
+          typename KeySum<Shape>::KeySums keys = {};
+          z.add_keys(keys, tiles.K);
           if (n > 0) wait_at_named_barrier(kZIsThere + 1 + group, 2 * kWarpgroup);
-#pragma unroll
-          for (int i = 0; i < Shape::kDk / 16; ++i) {
-            z.add_product(from_state[i % 2], n, tiles.Q, i);
-            z.add_keys(keys, tiles.K, i);
-          }
           z.advance(n, keys);
           if (t + kChunk < end) arrive_at_named_barrier(kZIsThere + 1 + (1 - group), 2 * kWarpgroup);
+#pragma unroll
+          for (int i = 0; i < Shape::kDk / 16; ++i) z.add_product(from_state[i % 2], n, tiles.Q, i);
           if (t + kChunk >= a.L && normalizer.final_z && part.first_column == 0) {
             z.store(normalizer.final_z + std::int64_t(part.head) * a.Dk, a.Dk, n + 1);
           }
@@ -212,9 +214,10 @@ __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a,
       for (int t = begin; t < end; t += kChunk) {
         output_ring.wait(output_full);
         store_tile_by<kStoreThreads>(thread - 32, a.o.row(b, h, t) + first_column, a.o.stride_l, end - t, columns,
-                                     panel(kDepth + output_ring.stage()));
-        __syncwarp();
-        if (lane_index() == 0) output_empty[output_ring.stage()].arrive();
+                                     panel(kDepth + output_ring.stage()), [&] {
+                                       __syncwarp();
+                                       if (lane_index() == 0) output_empty[output_ring.stage()].arrive();
+                                     });
         output_ring.advance();
       }
     }

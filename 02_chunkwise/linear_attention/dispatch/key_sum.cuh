@@ -6,8 +6,8 @@
 ///     1^T K   add_keys(), then advance()    a vector of ones times a matrix
 ///
 /// Both are done in mma, with 8 equal columns or 16 equal rows: Q and K are where ldmatrix finds them. z is kept in fp32
-/// and, for Q z, in bf16, as S is; twice, the old one and the new one, so that no barrier is needed between Q z and the
-/// new z. The four warps of 128 threads share the work; each has 16 rows of Q z and a quarter of z.
+/// and, for Q z, in bf16, as S is. There are several of them, for chunks one after the other, so that no barrier is needed
+/// between Q z and the next z. The four warps of 128 threads share the work; each has 16 rows of Q z and a quarter of z.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -27,19 +27,20 @@ using tile::kChunk;
 using tile::kThreads;
 using tile::kWarps;
 
-/// z before and after a chunk.
-template <class Shape>
+/// z before each of the last chunks.
+/// @tparam kCopies how many there are: z before chunk n takes the place of that before chunk n - kCopies
+template <class Shape, int kCopies = 2>
 class SharedKeySum {
   static constexpr int kWarpKeys = Shape::kDk / kWarps;  // columns of K whose sums a warp computes
   static constexpr int kKeyTiles = kWarpKeys / 16;
 
  public:
   using KeySums = float[kKeyTiles][2][4];  ///< accumulators of a warp's part of 1^T K, 16 equal rows
-  static constexpr int kBytes = int(sizeof(float)) * (2 * Shape::kDk + Shape::kDk);
+  static constexpr int kBytes = kCopies * int(sizeof(float)) * (Shape::kDk + Shape::kDk / 2);
 
   /// @param memory kBytes in shared memory, aligned to 16 bytes
   __device__ explicit SharedKeySum(void* memory)
-      : z_(static_cast<float*>(memory)), z_bf16_(reinterpret_cast<std::uint32_t*>(z_ + 2 * Shape::kDk)) {}
+      : z_(static_cast<float*>(memory)), z_bf16_(reinterpret_cast<std::uint32_t*>(z_ + kCopies * Shape::kDk)) {}
 
   /// z before chunk n = the first Dk elements of `start` in global memory, or zeros where that is null. A barrier must
   /// follow.
@@ -115,10 +116,10 @@ class SharedKeySum {
   }
 
   __device__ __forceinline__ float* z(int n) const {
-    return z_ + n % 2 * Shape::kDk;
+    return z_ + n % kCopies * Shape::kDk;
   }
   __device__ __forceinline__ std::uint32_t* z_bf16(int n) const {
-    return z_bf16_ + n % 2 * (Shape::kDk / 2);
+    return z_bf16_ + n % kCopies * (Shape::kDk / 2);
   }
 
   /// z[d] and z[d + 1] before chunk n, in both forms; d is even.
@@ -127,8 +128,8 @@ class SharedKeySum {
     z_bf16(n)[d / 2] = pack(first, second);
   }
 
-  float* z_;               // [2, kDk]: before even chunks, before odd ones
-  std::uint32_t* z_bf16_;  // [2, kDk / 2]: the same in bf16, two in a word
+  float* z_;               // [kCopies, kDk]
+  std::uint32_t* z_bf16_;  // [kCopies, kDk / 2]: the same in bf16, two in a word
 };
 
 }  // namespace tutorial::linear_attention
