@@ -56,7 +56,8 @@ void bulk_copies(const Bf16Arguments&);        ///< 9: GPU: 7 with tiles by bulk
 void warpgroup_mma(const Bf16Arguments&);      ///< 10: GPU: 9 with products of a warpgroup
 void specialized(const Bf16Arguments&);        ///< 11: GPU: 10 with a task for each warpgroup
 void balanced_roles(const Bf16Arguments&);     ///< 12: GPU: 11 with work moved away from the state
-void dispatch(const Bf16Arguments&);           ///< 13: what a user calls
+void queued_products(const Bf16Arguments&);    ///< 13: GPU: 12 with the next product in the queue
+void dispatch(const Bf16Arguments&);           ///< 14: what a user calls
 
 // What a stage cannot run, as a sentence; empty where it can.
 std::string recurrent_unsupported(const FloatArguments&);
@@ -65,7 +66,7 @@ std::string materialized_unsupported(const FloatArguments&);
 std::string fused_unsupported(const FloatArguments&);
 std::string tensor_core_unsupported(const Bf16Arguments&);  ///< of the stages 6 to 8
 std::string bulk_copies_unsupported(const Bf16Arguments&);
-std::string warpgroup_mma_unsupported(const Bf16Arguments&);  ///< of the stages 10 to 12
+std::string warpgroup_mma_unsupported(const Bf16Arguments&);  ///< of the stages 10 to 13
 std::string dispatch_unsupported(const Bf16Arguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs: scores, states.

@@ -97,6 +97,13 @@ Chapter chapter() {
                 .idea = "Hopper: the state's warpgroup does nothing that another can do",
                 .unsupported = warpgroup_mma_unsupported,
                 .work = tensor_work})
+        .stage({.name = "queued_products",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = queued_products,
+                .idea = "Hopper: while a product runs, the next one is in the queue",
+                .unsupported = warpgroup_mma_unsupported,
+                .work = tensor_work})
         .stage({.name = "dispatch",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,

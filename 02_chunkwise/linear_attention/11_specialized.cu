@@ -2,9 +2,8 @@
 /// Stage 11, `specialized`: each warpgroup has a task of its own, and they wait for each other at barriers only.
 ///
 /// Idea: what does not depend on the state need not wait for it. One thread loads, as far ahead as there is memory. A
-/// warpgroup computes the scores of the chunks that are there, up to two chunks ahead of the state. One or two warpgroups
-/// with 64 columns of Dv each walk the state; all that they wait for has mostly happened. The tensor cores have work from
-/// two or three warpgroups at any time.
+/// warpgroup computes the scores of the chunks that are there, up to two chunks ahead of the state. A third one walks the
+/// state; what it waits for has mostly happened. So the tensor cores have work from two warpgroups.
 ///
 ///     loads    | n + 2 ........ | n + 3 ........ |         tiles:   ring of 3, `full` and `empty`
 ///     scores   | n + 1 | mask   | n + 2 | mask   |         P:       ring of 2, `scores_full` and `scores_empty`
@@ -13,17 +12,17 @@
 /// Grows out of: 10_warpgroup_mma.cu
 /// Improves on: `warpgroup_mma` waits in line for its tile, its scores, a barrier and its state.
 /// Unchanged: the products, precision, bytes.
-/// Thread mapping: block (x, h, b) takes 64 columns of Dv, or 128 where there are heads enough to fill the GPU. Warpgroup 0
-/// loads (one thread of it), warpgroup 1 computes scores, each warpgroup from 2 on has the state of 64 columns.
-/// Who waits for whom: a set of tiles is free when the scores and every state warpgroup have read it, and P when every
-/// state warpgroup has. One lane per warp arrives, after wgmma_wait(): that is an instruction of the whole warp.
+/// Thread mapping: block (x, h, b) takes 64 columns of Dv. One thread of warpgroup 0 loads, warpgroup 1 computes scores,
+/// warpgroup 2 has the state.
+/// Who waits for whom: a set of tiles is free when the warpgroups of the scores and of the state have read it, and P when
+/// that of the state has. One lane per warp arrives, after wgmma_wait(), which is an instruction of the whole warp.
 /// Outputs: a warpgroup puts O together in shared memory and one thread starts a bulk store, which goes on by itself. There
 /// are two such tiles. Before the barrier of chunk n, that thread waits until the store of chunk n - 1 has read its tile;
 /// after the barrier the others know it, too, and write chunk n + 1 there.
-/// Resources: three times Q, K and V, two P and two O: at Dk = 128 152 KB of shared memory with 64 columns and 192 KB with
-/// 128, one block on a multiprocessor. Registers move from those who load to those who have a state (setmaxnreg).
-/// Bound by: the memory's bandwidth from as many heads as multiprocessors on; with fewer, the tensor cores of those that
-/// have a block.
+/// Resources: three times Q, K and V, two P and two O: 152 KB of shared memory at Dk = 128, one block on a multiprocessor.
+/// Registers move from those who load to those who have the state (setmaxnreg).
+/// Bound by: the memory's bandwidth from as many blocks as multiprocessors on; with fewer, the time that a block takes for a
+/// chunk, some 1600 clocks.
 /// Requires: as `warpgroup_mma`.
 /// Weakness: 32 heads of Dv = 128 are 64 blocks, however long the sequence is. `dispatch` cuts it into segments.
 /// Sources: PTX ISA, "setmaxnreg" and "cp.async.bulk.wait_group"; FlashAttention-3 (arXiv 2407.08608, section 3.1) divides
@@ -39,7 +38,6 @@
 #include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/chunk_tiles.cuh"
-#include "common/tile/select_shape.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
 
 namespace tutorial::linear_attention {
@@ -48,22 +46,20 @@ namespace {
 using namespace tile;
 
 constexpr int kPipelineDepth = 3;  // chunks in shared memory
-constexpr int kScoreDepth = 2;     // P in shared memory
+constexpr int kDepth = 2;          // P and O in shared memory
+
+constexpr int kBlock = 3 * kWarpgroup;  // threads
 
 template <class Shape>
-constexpr int kStateGroups = Shape::kDv / kWarpgroupColumns;
-template <class Shape>
-constexpr int kBlock = (2 + kStateGroups<Shape>)*kWarpgroup;  // threads
-template <class Shape>
-constexpr std::size_t kSharedBytes = kPipelineDepth* ChunkTiles<Shape>::kBytes +
-                                     (kScoreDepth + 2 * kStateGroups<Shape>)*PanelTile<64>::kPanelBytes;
+constexpr std::size_t kSharedBytes = kPipelineDepth* ChunkTiles<Shape>::kBytes + 2 * kDepth* PanelTile<64>::kPanelBytes;
 
-/// Grid (tiles of Dv, H, B).
+/// Grid (tiles of 64 columns of Dv, H, B).
 template <class Shape>
-__global__ void __launch_bounds__(kBlock<Shape>, 1)
+__global__ void __launch_bounds__(kBlock, 1)
     specialized_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps, const __grid_constant__ TensorMap o) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y), first_column = int(blockIdx.x) * Shape::kDv;
-  __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth], scores_full[kScoreDepth], scores_empty[kScoreDepth];
+  const int b = int(blockIdx.z), h = int(blockIdx.y);
+  const int first_column = int(blockIdx.x) * Shape::kDv, columns = min(Shape::kDv, a.Dv - first_column);
+  __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth], scores_full[kDepth], scores_empty[kDepth];
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
   const auto tiles_of = [&](int stage) { return ChunkTiles<Shape>(memory + stage * ChunkTiles<Shape>::kBytes); };
   const auto panel = [&](int number) {
@@ -73,9 +69,9 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
 
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) barrier.init(1);
-    for (Barrier& barrier : empty) barrier.init(4 + 4 * kStateGroups<Shape>);
+    for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps with the scores, and those of the state
     for (Barrier& barrier : scores_full) barrier.init(4);
-    for (Barrier& barrier : scores_empty) barrier.init(4 * kStateGroups<Shape>);
+    for (Barrier& barrier : scores_empty) barrier.init(4);
     fence_barrier_init();
   }
   __syncthreads();
@@ -92,10 +88,9 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
       ring.advance();
     }
   } else if (group == 1) {
-    if constexpr (kStateGroups<Shape> == 1) decrease_registers<152>();
-    if constexpr (kStateGroups<Shape> == 2) decrease_registers<104>();
+    decrease_registers<152>();
     auto ring = Ring<kPipelineDepth>::consumer();
-    auto score_ring = Ring<kScoreDepth>::producer();
+    auto score_ring = Ring<kDepth>::producer();
     for (int t = 0; t < a.L; t += kChunk) {
       const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
       WarpgroupScores scores;
@@ -114,19 +109,15 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
       score_ring.advance();
     }
   } else {
-    if constexpr (kStateGroups<Shape> == 1) increase_registers<240>();
-    if constexpr (kStateGroups<Shape> == 2) increase_registers<192>();
-    const int my_group = group - 2, my_column = first_column + my_group * kWarpgroupColumns;
-    const int columns = min(kWarpgroupColumns, a.Dv - my_column);  // may be negative: a tile beyond the last column
+    increase_registers<240>();
     WarpgroupState<Shape::kDk> S;
-    const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) + my_column : nullptr;
+    const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) + first_column : nullptr;
     load_group_state<Shape::kDk>(S, start, a.initial_state.stride_l, a.Dk, columns);
     auto ring = Ring<kPipelineDepth>::consumer();
-    auto score_ring = Ring<kScoreDepth>::consumer();
+    auto score_ring = Ring<kDepth>::consumer();
     for (int t = 0; t < a.L; t += kChunk) {
       const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
-      const PanelTile<64> V{tiles.V.data + my_group * PanelTile<64>::kPanelElements};
-      const PanelTile<64> output = panel(kScoreDepth + 2 * my_group + t / kChunk % 2);
+      const PanelTile<64> output = panel(kDepth + t / kChunk % 2);
       WarpgroupOutput O;
       RoundedState<Shape::kDk> s;
       round_state<Shape::kDk>(s, S);
@@ -134,9 +125,9 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
       score_ring.wait(scores_full);
       wgmma_fence(O, s, S);
       start_output_from_state<Shape::kDk>(O, s, tiles.Q);
-      start_output_from_scores(O, V, panel(score_ring.stage()));
+      start_output_from_scores(O, tiles.V, panel(score_ring.stage()));
       wgmma_commit();
-      start_state_update<Shape::kDk>(S, V, tiles.K);
+      start_state_update<Shape::kDk>(S, tiles.V, tiles.K);
       wgmma_commit();
       wgmma_wait<1>(O, s);
       if (lane_index() == 0) scores_empty[score_ring.stage()].arrive();
@@ -145,9 +136,9 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
       fence_async_proxy();
       const bool stores = threadIdx.x % kWarpgroup == 0;
       if (stores) wait_stores_read<0>();
-      wait_at_named_barrier(1 + my_group, kWarpgroup);
+      wait_at_named_barrier(1, kWarpgroup);
       if (stores) {
-        store_tile(o, output.data, {.column = my_column, .position = t, .head = h, .batch = b});
+        store_tile(o, output.data, {.column = first_column, .position = t, .head = h, .batch = b});
         commit_stores();
       }
       wgmma_wait<0>(S);
@@ -156,7 +147,8 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
     }
     if (threadIdx.x % kWarpgroup == 0) wait_stores_read<0>();
     if (a.final_state.data) {
-      store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + my_column, S, a.final_state.stride_l, a.Dk, columns);
+      store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk,
+                                    columns);
     }
   }
 }
@@ -165,10 +157,10 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
 
 void specialized(const Bf16Arguments& a) {
   const auto start = [&]<class Shape>(Shape) {
-    launch(specialized_kernel<Shape>, {grid_of<Shape>(extents_of(a), 1), kBlock<Shape>, kSharedBytes<Shape>}, a,
-           chunk_maps(a), output_map(a));
+    launch(specialized_kernel<Shape>, {grid_of<Shape>(extents_of(a), 1), kBlock, kSharedBytes<Shape>}, a, chunk_maps(a),
+           output_map(a));
   };
-  select_shape_up_to_128<PanelShape>(a.Dk, block_columns(extents_of(a)), start);
+  a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
 }
 
 }  // namespace tutorial::linear_attention

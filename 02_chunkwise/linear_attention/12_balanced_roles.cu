@@ -1,36 +1,31 @@
 /// @file
 /// Stage 12, `balanced_roles`: the warpgroup that has the state does nothing that another one can do.
 ///
-/// Idea: a profile of `specialized` with 32 heads shows where a chunk's 1600 clocks go. The products of a state warpgroup
-/// take 640, and its warps are busy issuing them, because only two or three fit into the queue of the tensor core. Then the
-/// queue is empty, while these warps put O together (190 clocks), fence it and meet at a barrier (320), wait for the next
-/// tiles and scores, and round S (320). So this work is moved away, or under products:
+/// Idea: a profile of `specialized` with 32 heads shows where a chunk's 1600 clocks go. The products of the state's
+/// warpgroup take 640. Its warps are busy for as long, because only two or three products fit into the queue of the tensor
+/// core. Then they put O together (190 clocks), fence it and meet at a barrier (320), and afterwards wait for the next tiles
+/// and scores and round S (320). The warpgroup with the scores spends half of its time on the fence after its stores. So two
+/// things move elsewhere:
 ///
-///   - The update of the state for the next chunk needs only loads. It is queued behind the outputs of this chunk, and runs
-///     while O is put together. The rounding of S and the waits come while O is computed.
 ///   - The state's warps put O into shared memory and go on. Three warps that had nothing to do store it.
-///   - A warpgroup with scores needs up to 1700 clocks for a chunk, half of them for the fence after its stores. So there
-///     are two, for even chunks and odd ones.
+///   - Two warpgroups compute scores, one for even chunks and one for odd ones. Each may take twice as long.
 ///
-///     tensor core | O of n ............. | S of n + 1    | O of n + 1 ......... | S of n + 2    |
-///     state       | ............ round S | put O of n    | ........... round S  | put O of n + 1|
-///     stores      |                                      | O of n               |
-///     scores      | P of n + 1 (even) ..................................... |
-///                           | P of n + 2 (odd) ...................................... |
+///     state    | n: O, S, put O  | n + 1: O, S, put O |
+///     stores                     | O of n             |        outputs: ring of 2, `output_full` and `output_empty`
+///     scores   | n + 1 (even) ...................... |
+///                     | n + 2 (odd) ........................ |
 ///
 /// Grows out of: 11_specialized.cu
-/// Improves on: `specialized` leaves the tensor core without work for more than half of the time.
-/// Unchanged: products, precision, bytes.
-/// Thread mapping: block (x, h, b) takes 64 columns of Dv. Warpgroups 0 and 1 compute scores, warpgroup 2 loads and stores,
-/// warpgroup 3 has the state.
-/// Registers: O of chunk n reads s, the rounded state, while s of chunk n + 1 is made. So there are two of them, and the
-/// loop is written out for both: a copy from one to the other would touch registers that a product is reading. No product
-/// is under way where the loop goes round; there the compiler would wait for it.
-/// Resources: four times Q, K and V, since two chunks are in use at a time, two P and two O: 192 KB of shared memory at
-/// Dk = 128.
-/// Bound by: the memory's bandwidth from about 64 heads of Dv = 128 on; with fewer, by the products, 900 clocks a chunk.
+/// Improves on: `specialized` has fences and barriers between the products of its state.
+/// Unchanged: products, their order, precision, bytes.
+/// Thread mapping: block (x, h, b) takes 64 columns of Dv. Warpgroups 0 and 1 compute scores. One thread of warpgroup 2
+/// loads, and its last three warps store. Warpgroup 3 has the state.
+/// Outputs: a warp that stores reads all of its part first and releases the tile, then it writes to global memory. Ordinary
+/// loads and stores need no fence.
+/// Resources: as `specialized`, with 512 threads.
+/// Bound by: as `specialized`.
 /// Requires: as `warpgroup_mma`.
-/// Weakness: as `specialized`. Q and K are loaded for each 64 columns of Dv; the second-level cache has them.
+/// Weakness: between two chunks the tensor core still has nothing to do for the state: `queued_products`.
 /// Sources: as `specialized`.
 
 #include <cuda_runtime.h>
@@ -50,7 +45,7 @@ namespace {
 
 using namespace tile;
 
-constexpr int kPipelineDepth = 4;               // chunks in shared memory
+constexpr int kPipelineDepth = 3;               // chunks in shared memory
 constexpr int kDepth = 2;                       // P and O in shared memory
 constexpr int kBlock = 4 * kWarpgroup;          // threads
 constexpr int kStoreThreads = kWarpgroup - 32;  // of them
@@ -136,71 +131,34 @@ __global__ void __launch_bounds__(kBlock, 1)
     WarpgroupState<Shape::kDk> S;
     const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) + first_column : nullptr;
     load_group_state<Shape::kDk>(S, start, a.initial_state.stride_l, a.Dk, columns);
-    auto ring = Ring<kPipelineDepth>::consumer();  // one chunk ahead of `read`
-    auto read = ring;
+    auto ring = Ring<kPipelineDepth>::consumer();
     auto score_ring = Ring<kDepth>::consumer();
     auto output_ring = Ring<kDepth>::producer();
-
-    WarpgroupOutput O;
-    const auto start_update = [&] {
+    for (int t = 0; t < a.L; t += kChunk) {
       const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
+      WarpgroupOutput O;
+      RoundedState<Shape::kDk> s;
+      round_state<Shape::kDk>(s, S);
       ring.wait(full);
-      ring.advance();
-      wgmma_fence(S);
-      start_state_update<Shape::kDk>(S, tiles.V, tiles.K);
-      wgmma_commit();
-    };
-    const auto start_outputs = [&](RoundedState<Shape::kDk>& s) {
-      const ChunkTiles<Shape> tiles = tiles_of(read.stage());
-      wgmma_fence(O, s);
+      score_ring.wait(scores_full);
+      wgmma_fence(O, s, S);
       start_output_from_state<Shape::kDk>(O, s, tiles.Q);
       start_output_from_scores(O, tiles.V, panel(score_ring.stage()));
       wgmma_commit();
-    };
-    // Releases what the outputs were made of, and hands them on.
-    const auto finish_outputs = [&] {
-      if (lane_index() == 0) {
-        empty[read.stage()].arrive();
-        scores_empty[score_ring.stage()].arrive();
-      }
-      read.advance();
+      start_state_update<Shape::kDk>(S, tiles.V, tiles.K);
+      wgmma_commit();
+      wgmma_wait<1>(O, s);
+      if (lane_index() == 0) scores_empty[score_ring.stage()].arrive();
       score_ring.advance();
       output_ring.wait(output_empty);
       put_output(panel(kDepth + output_ring.stage()), O, a.scale);
       __syncwarp();
       if (lane_index() == 0) output_full[output_ring.stage()].arrive();
       output_ring.advance();
-    };
-    // The outputs of a chunk from s, and the state of the next chunk.
-    const auto walk = [&](RoundedState<Shape::kDk>& s, RoundedState<Shape::kDk>& s_after) {
-      start_outputs(s);
-      round_state<Shape::kDk>(s_after, S);
-      start_update();
-      wgmma_wait<1>(O, s);
-      finish_outputs();
-      score_ring.wait(scores_full);
       wgmma_wait<0>(S);
-    };
-
-    RoundedState<Shape::kDk> even, odd;
-    round_state<Shape::kDk>(even, S);
-    start_update();
-    score_ring.wait(scores_full);
-    wgmma_wait<0>(S);
-    int t = 0;
-    for (; t + 2 * kChunk < a.L; t += 2 * kChunk) {
-      walk(even, odd);
-      walk(odd, even);
+      if (lane_index() == 0) empty[ring.stage()].arrive();
+      ring.advance();
     }
-    if (t + kChunk < a.L) {
-      walk(even, odd);
-      start_outputs(odd);
-      wgmma_wait<0>(O, odd);
-    } else {
-      start_outputs(even);
-      wgmma_wait<0>(O, even);
-    }
-    finish_outputs();
     if (a.final_state.data) {
       store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk,
                                     columns);

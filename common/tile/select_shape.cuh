@@ -20,17 +20,6 @@ void select_shape(int Dk, int columns, F f) {
   }
 }
 
-/// The same for kernels whose state has at most 128 rows.
-/// @param Dk up to 128
-template <template <int, int> class Shape, class F>
-void select_shape_up_to_128(int Dk, int columns, F f) {
-  if (Dk <= 64) {
-    columns <= 64 ? f(Shape<64, 64>()) : f(Shape<64, 128>());
-  } else {
-    columns <= 64 ? f(Shape<128, 64>()) : f(Shape<128, 128>());
-  }
-}
-
 /// The same for kernels that are written for 64 columns.
 template <template <int, int> class Shape = ChunkShape, class F>
 void select_shape(int Dk, F f) {

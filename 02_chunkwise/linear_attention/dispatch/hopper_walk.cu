@@ -1,6 +1,6 @@
 /// @file
-/// The walk that dispatch starts on Hopper: stage 12 for every plan of the launch, with the normaliser where it is asked for.
-/// The stage file ../12_balanced_roles.cu explains the roles and the order of products, ../8_sequence_parallel.cu the
+/// The walk that dispatch starts on Hopper: stage 13 for every plan of the launch, with the normaliser where it is asked for.
+/// The stage file ../13_queued_products.cu explains the order of products, ../12_balanced_roles.cu the roles, ../8_sequence_parallel.cu the
 /// segments.
 ///
 /// Normaliser: the warpgroups with the scores have time left. While its product runs, such a warpgroup computes Q z and
