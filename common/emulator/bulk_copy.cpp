@@ -103,6 +103,7 @@ void push_bulk_load(void* shared, const std::byte* tile, std::size_t bytes, cons
                     std::uint64_t mark, std::source_location where) {
   Block& block = *Block::current();
   MBarrier& counting = block.usable_mbarrier(barrier, mark, where);
+  const sanitizer::Unwatched unwatched;
   block.issue_load({.shared = shared,
                     .tile = {tile, tile + bytes},
                     .barrier = &counting,
@@ -111,15 +112,14 @@ void push_bulk_load(void* shared, const std::byte* tile, std::size_t bytes, cons
                     .where = where});
 }
 
-void push_push(void* there, const void* source, std::size_t bytes, const std::uint64_t* barrier, std::uint64_t mark,
-               std::source_location where) {
+void push_shared_copy(void* there, const void* source, std::size_t bytes, const std::uint64_t* barrier,
+                      std::uint64_t mark, std::source_location where) {
   Block& block = *Block::current();
   MBarrier& counting = block.usable_mbarrier(barrier, mark, where);
   if (!block.is_fenced(source, bytes)) {
-    block.trap(
-        "a push would miss what threads have stored in its source: no store_for_copies() and fence_async_proxy()",
-        where);
+    block.trap("a push would miss what threads have stored: no store_for_copies() or no fence_async_proxy()", where);
   }
+  const sanitizer::Unwatched unwatched;
   block.issue_load({.shared = there,
                     .tile = std::vector<std::byte>(bytes),
                     .source = source,

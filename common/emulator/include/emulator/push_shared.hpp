@@ -18,8 +18,8 @@
 namespace emulator {
 
 /// Adds a copy that was issued. @param mark what the barrier's 8 bytes hold
-void push_push(void* there, const void* source, std::size_t bytes, const std::uint64_t* barrier, std::uint64_t mark,
-               std::source_location where);
+void push_shared_copy(void* there, const void* source, std::size_t bytes, const std::uint64_t* barrier,
+                      std::uint64_t mark, std::source_location where);
 
 /// Starts a copy to block `rank`, to the offset that `shared` has in this block. The barrier that `rank` has at the
 /// offset of `barrier` counts the bytes. Ends the launch with a report where peer_address() does, if threads have stored
@@ -30,7 +30,7 @@ inline void issue_push(void* shared, const void* source, std::size_t bytes, cons
   const std::uint64_t* counting = peer_address(barrier, rank, where);
   read_for_sanitizers(source, bytes);
   std::memset(there, 0xFF, bytes);
-  push_push(there, source, bytes, counting, *counting, where);
+  push_shared_copy(there, source, bytes, counting, *counting, where);
 }
 
 }  // namespace emulator
