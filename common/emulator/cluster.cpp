@@ -130,7 +130,7 @@ Fiber& Cluster::next() {
   if (ready_.empty() && !bulk_loads_.empty()) finish_awaited_loads();
   if (ready_.empty() || !failure_.empty()) return scheduler_;
   KernelThread& thread = threads_[ready_.pop()];
-  if (thread.block != entered_) enter(*thread.block);
+  if (thread.block != entered_) [[unlikely]] enter(*thread.block);
   thread.block->running_ = &thread;
   threadIdx = thread.index;
   return thread.fiber;
