@@ -53,8 +53,8 @@ struct AsyncProxyWrite {
   std::byte data[16];
 };
 
-/// One thread of a block, and where it stands.
-struct KernelThread {
+/// One thread of a block, and where it stands. What a switch needs is in one line of the cache.
+struct alignas(64) KernelThread {
   enum class State {
     ready,
     at_barrier,
@@ -66,10 +66,10 @@ struct KernelThread {
     returned
   };
 
-  Fiber fiber;
-  Block* block = nullptr;  ///< that it belongs to
   uint3 index{};
-  unsigned number = 0;  ///< x first, then y, then z, as the hardware counts
+  unsigned number = 0;     ///< x first, then y, then z, as the hardware counts
+  Block* block = nullptr;  ///< that it belongs to
+  Fiber fiber;
   State state = State::ready;
   std::source_location where;  ///< the barrier or collective that it waits in
   AsyncCopies async_copies;

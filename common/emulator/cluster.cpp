@@ -130,13 +130,15 @@ Fiber& Cluster::next() {
   if (ready_.empty() && !bulk_loads_.empty()) finish_awaited_loads();
   if (ready_.empty() || !failure_.empty()) return scheduler_;
   KernelThread& thread = threads_[ready_.pop()];
-  if (thread.block != entered_) [[unlikely]] enter(*thread.block);
-  thread.block->running_ = &thread;
+  if (thread.block != entered_) [[unlikely]]
+    enter(*thread.block);
+  entered_->running_ = &thread;
   threadIdx = thread.index;
   return thread.fiber;
 }
 
-void Block::pause() {
+// Flat, because a kernel spends its time here.
+[[gnu::flatten]] void Block::pause() {
   Fiber& self = running_->fiber;
   self.switch_to(cluster_.next());
 }
