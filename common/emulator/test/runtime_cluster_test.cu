@@ -158,6 +158,9 @@ TEST(Cluster, AStaticArrayIsRefused) {
 #ifdef EMULATOR_ASAN
   GTEST_SKIP() << "with AddressSanitizer static shared memory cannot be told from other variables";
 #endif
+#ifdef EMULATOR_TSAN
+  GTEST_SKIP() << "ThreadSanitizer would report it";
+#endif
   std::vector<int> out(128);
   EXPECT_THAT(report_of([&] { write_static(out.data(), true); }),
               AllOf(HasSubstr("has written to a static __shared__ array"), HasSubstr("take dynamic_shared() instead")));
