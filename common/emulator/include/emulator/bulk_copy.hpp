@@ -17,6 +17,7 @@
 #include <cstring>
 #include <source_location>
 
+#include "emulator/cluster.hpp"
 #include "emulator/counters.hpp"
 
 namespace emulator {
@@ -89,11 +90,8 @@ inline std::size_t unit_offset(unsigned row, unsigned unit) {
   return row * kTileRowBytes + (unit ^ row % 8) * 16;
 }
 
-/// Starts a load. Elements outside of the tensor become zeros, and count as bytes that have come.
-inline void issue_bulk_load(const TileMap& map, const TileStart& start, void* shared, const std::uint64_t* barrier,
-                            std::source_location where) {
-  TileBytes tile;
-  const std::size_t bytes = map.rows * kTileRowBytes;
+/// Reads a tile from the tensor. Elements outside of it are zeros.
+inline void read_tile(const TileMap& map, const TileStart& start, TileBytes& tile) {
   std::size_t read = 0;
   for (unsigned r = 0; r < map.rows; ++r) {
     std::byte row[kTileRowBytes] = {};
@@ -103,8 +101,33 @@ inline void issue_bulk_load(const TileMap& map, const TileStart& start, void* sh
     for (unsigned unit = 0; unit < 8; ++unit) std::memcpy(tile + unit_offset(r, unit), row + unit * 16, 16);
   }
   count_global_read(read);
+}
+
+/// Starts a load. Elements outside of the tensor become zeros, and count as bytes that have come.
+inline void issue_bulk_load(const TileMap& map, const TileStart& start, void* shared, const std::uint64_t* barrier,
+                            std::source_location where) {
+  TileBytes tile;
+  const std::size_t bytes = map.rows * kTileRowBytes;
+  read_tile(map, start, tile);
   std::memset(shared, 0xFF, bytes);
   push_bulk_load(shared, tile, bytes, barrier, *barrier, where);
+}
+
+/// Starts a load that goes to the same offset in several blocks of the cluster, where the barrier at the same offset
+/// counts its bytes. The tensor is read once. Ends the launch with a report where peer_address() does.
+/// @param mask bit r stands for the block of rank r
+inline void issue_bulk_multicast(const TileMap& map, const TileStart& start, void* shared, const std::uint64_t* barrier,
+                                 unsigned mask, std::source_location where) {
+  TileBytes tile;
+  const std::size_t bytes = map.rows * kTileRowBytes;
+  read_tile(map, start, tile);
+  for (unsigned rank = 0; mask >> rank != 0; ++rank) {
+    if (!(mask >> rank & 1)) continue;
+    void* there = peer_address(shared, rank, where);
+    const std::uint64_t* counting = peer_address(barrier, rank, where);
+    std::memset(there, 0xFF, bytes);
+    push_bulk_load(there, tile, bytes, counting, *counting, where);
+  }
 }
 
 /// Reads a tile that is aligned to 8 bytes, and forgets it. A store takes its data from the image of shared memory, and
