@@ -49,7 +49,8 @@
 
 namespace tutorial {
 
-/// The element of a tensor that a tile begins with. It may lie outside, also before the first.
+/// The element of a tensor that a tile begins with. It may lie outside. For loads column and position may also be
+/// negative, so that the tile begins before the first element; for stores they may not.
 struct TileOrigin {
   int column = 0;    ///< of D
   int position = 0;  ///< of L
@@ -128,6 +129,8 @@ __device__ __forceinline__ void load_tile_multicast(const TensorMap& map, void* 
 /// Starts to store a tile; elements outside of the tensor are not written. Called by one thread.
 /// @param map a kernel's `const __grid_constant__` parameter
 /// @param shared tile_bytes() bytes, aligned to kTileAlignment
+/// @param origin neither its column nor its position is negative. Otherwise an H200 ends the kernel with "illegal
+/// instruction", and the emulator ends the launch with a report
 __device__ __forceinline__ void store_tile(const TensorMap& map, const void* shared, TileOrigin origin,
                                            [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
 #if TUTORIAL_EMULATOR

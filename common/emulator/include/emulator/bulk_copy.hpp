@@ -19,6 +19,7 @@
 
 #include "emulator/cluster.hpp"
 #include "emulator/counters.hpp"
+#include "emulator/trap.hpp"
 
 namespace emulator {
 
@@ -36,7 +37,8 @@ struct TileMap {
   unsigned rows;            ///< of a tile
 };
 
-/// Where a tile begins in the tensor, in elements of each dimension. It may begin or end outside.
+/// Where a tile begins in the tensor, in elements of each dimension. It may lie outside. For loads
+/// dimensions 0 and 1 may be negative, too.
 using TileStart = std::array<std::int64_t, 4>;
 /// A tile as shared memory has it: rows of 128 bytes, whose units of 16 bytes are permuted.
 using TileBytes = std::byte[kTileRows * kTileRowBytes];
@@ -137,9 +139,14 @@ inline void read_for_sanitizers(const void* shared, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes / 8; ++i) (void)words[i];
 }
 
-/// Starts a store. Elements outside of the tensor are not written.
+/// Starts a store. Elements outside of the tensor are not written. Ends the launch with a report if the tile begins before
+/// the first element of dimension 0 or 1, which an H200 refuses as an illegal instruction.
 inline void issue_bulk_store(const TileMap& map, const TileStart& start, const void* shared,
                              std::source_location where) {
+  if (start[0] < 0 || start[1] < 0) {
+    trap("illegal instruction: a bulk store, unlike a load, may not begin before the tensor's first column or position",
+         where);
+  }
   read_for_sanitizers(shared, map.rows * kTileRowBytes);
   std::size_t written = 0;
   for (unsigned r = 0; r < map.rows; ++r) {
