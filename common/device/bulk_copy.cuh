@@ -12,6 +12,8 @@
 ///     }
 ///     full.wait(0);
 ///
+/// Several blocks of a cluster can get the same tile with one read of global memory (load_tile_multicast()).
+///
 /// A store is waited for by the thread that has issued it, in groups, as with cp.async (cp_async.cuh):
 ///
 ///     store_tile(outputs, tile, {...});
@@ -47,7 +49,8 @@
 
 namespace tutorial {
 
-/// The element of a tensor that a tile begins with. It may lie outside, also before the first.
+/// The element of a tensor that a tile begins with. It may lie outside. For loads column and position may also be
+/// negative, so that the tile begins before the first element; for stores they may not.
 struct TileOrigin {
   int column = 0;    ///< of D
   int position = 0;  ///< of L
@@ -98,9 +101,36 @@ __device__ __forceinline__ void load_tile(const TensorMap& map, void* shared, Ba
 #endif
 }
 
+/// load_tile() into several blocks of the cluster at once: to the same offset in each, where the barrier at the same
+/// offset counts the bytes. So each of these blocks expects the bytes of the whole tile, and each has told the one that
+/// loads that its part of the ring is free (Barrier::arrive_at()). Called by one thread, after the cluster's first
+/// barrier. The blocks have not ended.
+/// @param mask bit r stands for the block of rank r
+__device__ __forceinline__ void load_tile_multicast(const TensorMap& map, void* shared, Barrier& barrier,
+                                                    TileOrigin origin, unsigned mask,
+                                                    [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+#if TUTORIAL_EMULATOR
+  check_alignment(shared, kTileAlignment, where);
+  emulator::issue_bulk_multicast(map.map, tile_start(origin), shared, barrier.state(), mask, where);
+#elif TUTORIAL_SM90
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+      " [%0], [%1, {%2, %3, %4, %5}], [%6], %7;"
+      :
+      : "r"(shared_address(shared)), "l"(&map), "r"(origin.column), "r"(origin.position), "r"(origin.head),
+        "r"(origin.batch), "r"(shared_address(barrier.state())), "h"(static_cast<unsigned short>(mask))
+      : "memory");
+#else
+  (void)map, (void)shared, (void)barrier, (void)origin, (void)mask;
+  __trap();
+#endif
+}
+
 /// Starts to store a tile; elements outside of the tensor are not written. Called by one thread.
 /// @param map a kernel's `const __grid_constant__` parameter
 /// @param shared tile_bytes() bytes, aligned to kTileAlignment
+/// @param origin neither its column nor its position is negative. Otherwise an H200 ends the kernel with "illegal
+/// instruction", and the emulator ends the launch with a report
 __device__ __forceinline__ void store_tile(const TensorMap& map, const void* shared, TileOrigin origin,
                                            [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
 #if TUTORIAL_EMULATOR

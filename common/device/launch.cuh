@@ -34,7 +34,8 @@ void launch(void (*kernel)(Parameters...), const LaunchConfig& config, Arguments
   const std::tuple<Parameters...> parameters(std::forward<Arguments>(arguments)...);
   check_launch(emulator::launch(
                    config.grid, config.block, config.shared_bytes, current_stream(), config.where,
-                   [kernel, parameters] { std::apply(kernel, parameters); }, reinterpret_cast<const void*>(kernel)),
+                   [kernel, parameters] { std::apply(kernel, parameters); }, reinterpret_cast<const void*>(kernel),
+                   config.cluster),
                config);
 #else
   cudaLaunchConfig_t cuda_config{};
@@ -42,6 +43,15 @@ void launch(void (*kernel)(Parameters...), const LaunchConfig& config, Arguments
   cuda_config.blockDim = config.block;
   cuda_config.dynamicSmemBytes = config.shared_bytes;
   cuda_config.stream = current_stream();
+  cudaLaunchAttribute cluster{};
+  if (has_clusters(config)) {  // a GPU that has none refuses the attribute
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = config.cluster.x;
+    cluster.val.clusterDim.y = config.cluster.y;
+    cluster.val.clusterDim.z = config.cluster.z;
+    cuda_config.attrs = &cluster;
+    cuda_config.numAttrs = 1;
+  }
   // What kernel<<<grid, block, shared_bytes, stream>>>(arguments...) does, but it returns its error.
   check_launch(cudaLaunchKernelEx(&cuda_config, kernel, std::forward<Arguments>(arguments)...), config);
 #endif

@@ -10,7 +10,11 @@
 
 namespace tutorial {
 
-/// What stands between <<< and >>> in plain CUDA, and the line that an error names.
+/// What stands between <<< and >>> in plain CUDA, and the line that an error names. Clusters are set afterwards:
+///
+///     LaunchConfig config(blocks, threads, bytes);
+///     config.cluster = 2;
+///     launch(kernel, config, ...);
 struct LaunchConfig {
   /// Remembers the line of the launch for error messages.
   LaunchConfig(dim3 grid_size, dim3 block_size, std::size_t dynamic_shared_bytes = 0,
@@ -18,12 +22,17 @@ struct LaunchConfig {
       : grid(grid_size), block(block_size), shared_bytes(dynamic_shared_bytes), where(location) {}
 
   dim3 grid;                   ///< blocks
+  dim3 cluster = 1;            ///< blocks of a cluster (cluster.cuh), at most 8; they divide the grid
   dim3 block;                  ///< threads in a block
   std::size_t shared_bytes;    ///< bytes of dynamic shared memory of a block; see dynamic_shared()
   std::source_location where;  ///< the line of the launch
 };
 
-/// Throws CudaError if the launch was refused (a block of too many threads, too much shared memory, an empty grid) or,
+/// Whether the launch is to have clusters of more than one block.
+bool has_clusters(const LaunchConfig& config);
+
+/// Throws CudaError if the launch was refused (a block of too many threads, too much shared memory, an empty grid,
+/// clusters that do not divide it) or,
 /// on the emulator, if the kernel itself went wrong. The message has the sizes of `config` and its line.
 void check_launch(cudaError_t status, const LaunchConfig& config);
 

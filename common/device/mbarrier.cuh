@@ -34,6 +34,10 @@
 ///       }
 ///     }
 ///
+/// In a cluster (cluster.cuh) threads of other blocks arrive with arrive_at(), and then the block's own threads wait with
+/// wait_cluster(). Both cost more than arrive() and wait(): on Hopper a fence for the whole GPU before the arrival, and
+/// the first-level cache is emptied after the wait.
+///
 /// On the emulator a kernel that waits in vain ends with a report of what is missing.
 ///
 /// Source: PTX ISA, "Parallel synchronization and communication instructions: mbarrier".
@@ -102,8 +106,29 @@ class Barrier {
 #endif
   }
 
+  /// Arrives once at the barrier that another block of the cluster has at the same offset in its shared memory. What this
+  /// thread did before is visible to threads of that block that have waited with wait_cluster(). Called after the
+  /// cluster's first barrier, which comes after that block's init().
+  /// @param rank of the block, which has not ended; the own rank is allowed
+  __device__ __forceinline__ void arrive_at(unsigned rank,
+                                            [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+#if TUTORIAL_EMULATOR
+    emulator::mbarrier_arrive_at(&state_, rank, where);
+#elif TUTORIAL_SM90
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];"
+                 :
+                 : "r"(peer_shared_address(&state_, rank))
+                 : "memory");
+#else
+    (void)rank;
+    __trap();
+#endif
+  }
+
   /// Waits until a phase of this parity has ended: returns at once if the current phase has the other parity. Ring keeps
-  /// the parity.
+  /// the parity. Where threads of another block have arrived, or have pushed data (push_shared.cuh), it takes
+  /// wait_cluster(). The emulator insists on it. Multicasts of another block (bulk_copy.cuh) are not of that kind: the data
+  /// come from global memory.
   __device__ __forceinline__ void wait(unsigned parity,
                                        [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
 #if TUTORIAL_EMULATOR
@@ -115,6 +140,30 @@ class Barrier {
           "{\n"
           ".reg .pred ended;\n"
           "mbarrier.try_wait.parity.shared::cta.b64 ended, [%1], %2;\n"
+          "selp.u32 %0, 1, 0, ended;\n"
+          "}"
+          : "=r"(has_ended)
+          : "r"(shared_address(&state_)), "r"(parity)
+          : "memory");
+    }
+#else
+    (void)parity;
+    __trap();
+#endif
+  }
+
+  /// wait() for a phase at which threads of other blocks of the cluster have arrived: it makes visible what they did.
+  __device__ __forceinline__ void wait_cluster(unsigned parity,
+                                               [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+#if TUTORIAL_EMULATOR
+    emulator::mbarrier_wait_cluster(&state_, parity, where);
+#elif TUTORIAL_SM90
+    unsigned has_ended = 0;
+    while (!has_ended) {
+      asm volatile(
+          "{\n"
+          ".reg .pred ended;\n"
+          "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 ended, [%1], %2;\n"
           "selp.u32 %0, 1, 0, ended;\n"
           "}"
           : "=r"(has_ended)
@@ -165,6 +214,11 @@ class Ring {
   /// Waits for the barrier of that stage.
   __device__ __forceinline__ void wait(Barrier* barriers, SourceLocation where = SourceLocation::current()) const {
     barriers[stage_].wait(parity_, where);
+  }
+  /// The same with Barrier::wait_cluster().
+  __device__ __forceinline__ void wait_cluster(Barrier* barriers,
+                                               SourceLocation where = SourceLocation::current()) const {
+    barriers[stage_].wait_cluster(parity_, where);
   }
   /// Goes on to the next stage. After the last stage the first comes again, in its next phase.
   __device__ constexpr void advance() {

@@ -8,12 +8,11 @@
 namespace emulator {
 
 std::byte* Block::async_image(const void* address, std::size_t bytes) {
-  const auto* begin = static_cast<const std::byte*>(dynamic_shared_.data());
-  const auto* first = static_cast<const std::byte*>(address);
-  if (!begin || first < begin || first + bytes > begin + dynamic_shared_.bytes()) return nullptr;
+  if (!dynamic_shared_.contains(address, bytes)) return nullptr;
   // Most kernels do not need it.
   if (async_image_.empty()) async_image_.assign(dynamic_shared_.bytes(), static_cast<std::byte>(kPoison));
-  return async_image_.data() + (first - begin);
+  return async_image_.data() +
+         (static_cast<const std::byte*>(address) - static_cast<const std::byte*>(dynamic_shared_.data()));
 }
 
 void Block::read_async_image(const void* address, std::byte* data, std::size_t bytes) {
@@ -23,6 +22,12 @@ void Block::read_async_image(const void* address, std::byte* data, std::size_t b
 
 void Block::write_async_image(const void* address, const void* data, std::size_t bytes) {
   if (std::byte* image = async_image(address, bytes)) std::memcpy(image, data, bytes);
+}
+
+bool Block::is_fenced(const void* address, std::size_t bytes) {
+  const sanitizer::Unwatched unwatched;
+  const std::byte* image = async_image(address, bytes);
+  return !image || std::memcmp(image, address, bytes) == 0;
 }
 
 void push_async_proxy_write(void* address, const void* value, std::size_t bytes) {

@@ -1,6 +1,6 @@
 #include "emulator/barrier.hpp"
 
-#include "block.hpp"
+#include "cluster.hpp"
 #include "emulator/counters.hpp"
 #include "place.hpp"
 
@@ -34,8 +34,8 @@ int Block::barrier(bool predicate, std::source_location where) {
 
 void Block::yield() {
   // While threads look again and again, the block never runs out of threads that can go on.
-  if (!bulk_loads_.empty()) finish_awaited_loads();
-  ready_.push(static_cast<std::uint16_t>(running_->number));
+  if (!cluster_.bulk_loads().empty()) cluster_.finish_awaited_loads();
+  ready_.push(running_->number);
   pause();
 }
 

@@ -1,12 +1,13 @@
 #pragma once
 /// @file
-/// A block that runs: its threads take turns on one OS thread.
+/// A block that runs: its threads, its shared memory and its barriers. Its cluster (cluster.hpp) lets them take turns.
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <source_location>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,10 +26,14 @@
 
 namespace emulator {
 
+class Block;
+class Cluster;
+
 /// What all blocks of a launch have in common.
 struct Launch {
   dim3 grid;
   dim3 block;
+  dim3 cluster;  ///< blocks; a launch without clusters has clusters of one block
   std::size_t shared_bytes;
   std::source_location where;
   const std::function<void()>& body;
@@ -38,7 +43,8 @@ struct Launch {
   sanitizer::SyncPoint end;  ///< comes after all that the threads do
 
   unsigned threads_per_block() const { return block.x * block.y * block.z; }
-  std::uint64_t blocks() const { return std::uint64_t{grid.x} * grid.y * grid.z; }
+  unsigned blocks_per_cluster() const { return cluster.x * cluster.y * cluster.z; }
+  std::uint64_t clusters() const { return std::uint64_t{grid.x} * grid.y * grid.z / blocks_per_cluster(); }
 };
 
 /// A write to shared memory that bulk copies and products do not see before its thread's next fence.
@@ -48,19 +54,34 @@ struct AsyncProxyWrite {
   std::byte data[16];
 };
 
-/// One thread of a block, and where it stands.
-struct KernelThread {
-  enum class State { ready, at_barrier, at_mbarrier, at_named_barrier, at_registers, in_collective, returned };
+/// One thread of a block, and where it stands. What a switch needs is in one line of the cache.
+struct alignas(64) KernelThread {
+  enum class State {
+    ready,
+    at_barrier,
+    at_cluster_barrier,
+    at_mbarrier,
+    at_named_barrier,
+    at_registers,
+    in_collective,
+    returned
+  };
 
-  Fiber fiber;
   uint3 index{};
-  unsigned number = 0;  ///< x first, then y, then z, as the hardware counts
+  unsigned number = 0;     ///< x first, then y, then z, as the hardware counts
+  Block* block = nullptr;  ///< that it belongs to
+  Fiber fiber;
   State state = State::ready;
   std::source_location where;  ///< the barrier or collective that it waits in
   AsyncCopies async_copies;
   BulkStores bulk_stores;
   std::vector<AsyncProxyWrite> async_proxy_writes;
   const MBarrier* mbarrier = nullptr;  ///< that it waits for, in the state at_mbarrier
+
+  // At the barrier of the cluster.
+  bool has_arrived = false;          ///< and has not waited since
+  std::uint64_t cluster_phase = 0;   ///< that it has arrived at
+  std::source_location peer_shared;  ///< where it has last asked for an address in another block
 
   unsigned resource = 0;  ///< the number of the barrier that it waits for, in the state at_named_barrier
   ThreadProducts products;
@@ -72,22 +93,25 @@ struct KernelThread {
   std::size_t size = 0;
 };
 
-/// Runs blocks of one launch, one after the other.
+/// A block of a cluster. It is used again for later blocks of the launch.
 class Block {
  public:
-  /// Called on the OS thread that will call run().
-  Block(Launch& launch, Stacks& stacks);
-
-  /// Runs one block to its end. Returns the report of what went wrong, if anything has.
-  std::string run(std::uint64_t number);
+  /// @param rank in the cluster @param threads its part of the cluster's threads
+  Block(Cluster& cluster, Launch& launch, unsigned rank, std::span<KernelThread> threads, ReadyQueue& ready);
 
   /// The block that this OS thread runs; nullptr outside of kernels.
   static Block* current();
   /// The thread of it that runs.
   const KernelThread& thread() const { return *running_; }
+  KernelThread& thread() { return *running_; }
   const Launch& launch() const { return launch_; }
   uint3 index() const { return index_; }
-  const Stacks& stacks() const { return stacks_; }
+  Cluster& cluster() { return cluster_; }
+  const Cluster& cluster() const { return cluster_; }
+  unsigned rank() const { return rank_; }
+  std::span<const KernelThread> threads() const { return threads_; }
+  /// Whether all of its threads have returned.
+  bool has_ended() const { return live_ == 0; }
   DynamicSharedMemory& dynamic_shared() { return dynamic_shared_; }
   AsyncCopies& async_copies() { return running_->async_copies; }
   BulkStores& bulk_stores() { return running_->bulk_stores; }
@@ -112,12 +136,11 @@ class Block {
   MBarrier& usable_mbarrier(const std::uint64_t* address, std::uint64_t mark, std::source_location where);
   /// See mbarrier_arrive().
   void arrive(MBarrier& barrier, unsigned bytes, std::source_location where);
-  /// See mbarrier_wait().
-  void wait(MBarrier& barrier, unsigned parity, std::source_location where);
+  /// See mbarrier_wait() and mbarrier_wait_cluster().
+  void wait(MBarrier& barrier, unsigned parity, bool of_cluster, std::source_location where);
   // in bulk_copy.cpp,
-  /// See issue_bulk_load().
-  void issue_load(void* shared, const std::byte* tile, std::size_t bytes, MBarrier& barrier,
-                  std::source_location where);
+  /// Starts a load into this block or another one of the cluster: the one of its barrier.
+  void issue_load(BulkLoad load);
   /// Whether a copy or a product that is issued now happens at once.
   bool next_copy_is_early();
   // in async_proxy.cpp,
@@ -125,6 +148,8 @@ class Block {
   void read_async_image(const void* address, std::byte* data, std::size_t bytes);
   /// Writes the image alone.
   void write_async_image(const void* address, const void* data, std::size_t bytes);
+  /// Whether bulk copies see there what threads do.
+  bool is_fenced(const void* address, std::size_t bytes);
   // in warp_roles.cpp,
   /// See named_barrier_arrive().
   void arrive(unsigned id, unsigned threads, std::source_location where);
@@ -144,6 +169,8 @@ class Block {
   [[noreturn]] void trap(const char* what, std::source_location where);
 
  private:
+  friend class Cluster;
+
   struct Warp {
     unsigned existing = 0;  ///< a bit for each lane that the block has
     unsigned waiting = 0;   ///< that waits in a collective
@@ -154,9 +181,8 @@ class Block {
   };
 
   static void run_thread(void* block);
-  void prepare(std::uint64_t number);
-  /// Makes the next thread that is ready the one that runs; without one it is the scheduler's turn, in run().
-  Fiber& next();
+  /// Everything is as at the start of the block of this index. @param index within the grid
+  void prepare(uint3 index);
   /// Lets the others run until this thread is ready again.
   void pause();
   void wake_all();
@@ -172,8 +198,6 @@ class Block {
   void finish_load(BulkLoad& load);
   /// Whether a thread waits for this load and for nothing else.
   bool is_awaited(const BulkLoad& load) const;
-  /// Finishes loads that threads wait for until one of the threads can go on.
-  void finish_awaited_loads();
   /// Finishes the stores of the thread that ends.
   void finish_stores();
   /// The threads in this state that wait for this resource go on.
@@ -192,31 +216,25 @@ class Block {
   void wait_for_products(unsigned warp, unsigned pending, std::source_location where);
   /// Looks for products that the block leaves behind, and for warps that lack some calls of their warpgroup.
   void check_products_at_end();
-  /// Looks for loads that the block leaves behind.
-  void check_copies_at_end();
   /// Ends the launch, as soon as the thread that runs stops, because of what `thread` has done.
   void fail(const char* what, std::source_location where, const KernelThread& thread);
 
+  Cluster& cluster_;
   Launch& launch_;
-  Stacks& stacks_;
-  StaticSharedMemory static_shared_;
+  unsigned rank_;
   DynamicSharedMemory dynamic_shared_;
   uint3 index_{};
-  std::vector<KernelThread> threads_;
+  std::span<KernelThread> threads_;
   std::vector<Warp> warps_;
   std::vector<WarpgroupCalls> warpgroups_;
   MBarriers mbarriers_;
   NamedBarrier named_barriers_[16];
   Registers registers_;
   std::vector<std::byte> async_image_;  ///< dynamic shared memory as bulk copies see it; empty until it is needed
-  std::vector<BulkLoad> bulk_loads_;
-  std::uint64_t async_random_ = 0;
-  ReadyQueue ready_;
+  BlockReadyQueue ready_;
   sanitizer::SyncPoint begin_;  ///< comes before all that the threads do
-  Fiber scheduler_;             ///< the OS thread, in run()
   KernelThread* running_ = nullptr;
-  unsigned live_ = 0;    ///< threads that have not returned
-  std::string failure_;  ///< the report of what went wrong
+  unsigned live_ = 0;  ///< threads that have not returned
 
   // The barrier of the block. Consecutive ones alternate between two sets, because the first threads may come to the
   // next one before the last have left this one.

@@ -12,13 +12,19 @@
 
 namespace emulator {
 
-/// A load that has been issued. What it will write is read when it is issued.
+class Block;
+struct KernelThread;
+
+/// A load that has been issued, or a push. What a load will write is read when it is issued. A push reads its source at
+/// the end.
 struct BulkLoad {
-  void* shared;
+  void* shared;  ///< where it goes, in the block of the barrier
   std::vector<std::byte> tile;
+  const void* source = nullptr;   ///< of a push
+  Block* source_block = nullptr;  ///< of a push
   MBarrier* barrier;
-  std::uint64_t phase;  ///< of the barrier, when the load was issued: the phase that expects its bytes
-  unsigned thread;      ///< that has issued it
+  std::uint64_t phase;         ///< of the barrier, when the load was issued: the phase that expects its bytes
+  const KernelThread* thread;  ///< that has issued it
   std::source_location where;
   bool is_finished = false;
 };

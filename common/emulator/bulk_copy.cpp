@@ -3,8 +3,9 @@
 #include <cstring>
 #include <utility>
 
-#include "block.hpp"
 #include "bulk_copies.hpp"
+#include "cluster.hpp"
+#include "emulator/push_shared.hpp"
 #include "random.hpp"
 #include "sanitizer.hpp"
 
@@ -101,7 +102,36 @@ void write_bulk_stores(unsigned pending, std::source_location where) {
 void push_bulk_load(void* shared, const std::byte* tile, std::size_t bytes, const std::uint64_t* barrier,
                     std::uint64_t mark, std::source_location where) {
   Block& block = *Block::current();
-  block.issue_load(shared, tile, bytes, block.usable_mbarrier(barrier, mark, where), where);
+  MBarrier& counting = block.usable_mbarrier(barrier, mark, where);
+  const sanitizer::Unwatched unwatched;
+  block.issue_load({.shared = shared,
+                    .tile = {tile, tile + bytes},
+                    .barrier = &counting,
+                    .phase = counting.phase,
+                    .thread = &block.thread(),
+                    .where = where});
+}
+
+void push_shared_copy(void* there, const void* source, std::size_t bytes, const std::uint64_t* barrier,
+                      std::uint64_t mark, std::source_location where) {
+  Block& block = *Block::current();
+  MBarrier& counting = block.usable_mbarrier(barrier, mark, where);
+  if (!block.is_fenced(source, bytes)) {
+    block.trap("a push would miss what threads have stored: no store_for_copies() or no fence_async_proxy()", where);
+  }
+  const sanitizer::Unwatched unwatched;
+  block.issue_load({.shared = there,
+                    .tile = std::vector<std::byte>(bytes),
+                    .source = source,
+                    .source_block = &block,
+                    .barrier = &counting,
+                    .phase = counting.phase,
+                    .thread = &block.thread(),
+                    .where = where});
+}
+
+std::uint64_t Cluster::next_async_random() {
+  return next_random(async_random_);
 }
 
 bool Block::next_copy_is_early() {
@@ -113,39 +143,38 @@ bool Block::next_copy_is_early() {
     case AsyncOrder::When::random:
       break;
   }
-  return next_random(async_random_) % 2 == 0;
+  return cluster_.next_async_random() % 2 == 0;
 }
 
-void Block::issue_load(void* shared, const std::byte* tile, std::size_t bytes, MBarrier& barrier,
-                       std::source_location where) {
+void Block::issue_load(BulkLoad load) {
+  MBarrier& barrier = *load.barrier;
   barrier.points[barrier.parity()].release();  // the poison comes before what those that wait will read
   const sanitizer::Unwatched unwatched;
-  BulkLoad load{.shared = shared,
-                .tile = {tile, tile + bytes},
-                .barrier = &barrier,
-                .phase = barrier.phase,
-                .thread = running_->number,
-                .where = where};
-  const std::vector<std::byte> poison(bytes, static_cast<std::byte>(kPoison));
-  write_async_image(shared, poison.data(), bytes);
+  const std::vector<std::byte> poison(load.tile.size(), static_cast<std::byte>(kPoison));
+  barrier.block->write_async_image(load.shared, poison.data(), poison.size());
   if (next_copy_is_early()) {
-    finish_load(load);
+    barrier.block->finish_load(load);
   } else {
-    bulk_loads_.push_back(std::move(load));
+    cluster_.bulk_loads().push_back(std::move(load));
   }
 }
 
 void Block::finish_load(BulkLoad& load) {
+  MBarrier& barrier = *load.barrier;
   load.is_finished = true;
+  if (load.source) {
+    load.source_block->read_async_image(load.source, load.tile.data(), load.tile.size());
+    if (load.source_block != this) barrier.is_from_cluster[barrier.parity()] = true;
+  }
   std::memcpy(load.shared, load.tile.data(), load.tile.size());
   write_async_image(load.shared, load.tile.data(), load.tile.size());
-  load.barrier->bytes_left -= static_cast<std::int64_t>(load.tile.size());
-  if (load.barrier->arrivals_left == 0 && load.barrier->bytes_left < 0) {
+  barrier.bytes_left -= static_cast<std::int64_t>(load.tile.size());
+  if (barrier.arrivals_left == 0 && barrier.bytes_left < 0) {
     fail("this phase of the barrier expects fewer bytes than its copies bring: this copy comes on top", load.where,
-         threads_[load.thread]);
+         *load.thread);
     return;
   }
-  end_phase_if_complete(*load.barrier);
+  end_phase_if_complete(barrier);
 }
 
 bool Block::is_awaited(const BulkLoad& load) const {
@@ -156,30 +185,34 @@ bool Block::is_awaited(const BulkLoad& load) const {
   return false;
 }
 
-void Block::finish_awaited_loads() {
+void Cluster::finish_awaited_loads() {
   const sanitizer::Unwatched unwatched;
   const std::size_t count = bulk_loads_.size();
   const unsigned ready = ready_.size();
   // Loads may finish in any order.
   const std::size_t first = launch_.async_order.when == AsyncOrder::When::random && count > 0
-                                ? static_cast<std::size_t>(next_random(async_random_) % count)
+                                ? static_cast<std::size_t>(next_async_random() % count)
                                 : 0;
   for (std::size_t i = 0; i < count && ready_.size() == ready && failure_.empty(); ++i) {
     BulkLoad& load = bulk_loads_[(first + i) % count];
-    if (load.is_finished || !is_awaited(load)) continue;
-    finish_load(load);
+    Block& block = *load.barrier->block;
+    if (load.is_finished || !block.is_awaited(load)) continue;
+    block.finish_load(load);
   }
   std::erase_if(bulk_loads_, [](const BulkLoad& load) { return load.is_finished; });
 }
 
-void Block::check_copies_at_end() {
+void Cluster::check_copies_at_end() {
   if (!bulk_loads_.empty()) {
     const BulkLoad& load = bulk_loads_.front();
-    fail("the block has ended, but nobody has waited for a bulk load into its shared memory", load.where,
-         threads_[load.thread]);
-  } else if (const MBarrier* barrier = mbarriers_.find_overfull()) {
-    fail("the phases of this barrier expect fewer bytes than its copies have brought", barrier->where,
-         threads_[barrier->creator]);
+    load.barrier->block->fail("the block has ended, but nobody has waited for a bulk load into its shared memory",
+                              load.where, *load.thread);
+  }
+  for (const auto& block : blocks_) {
+    if (const MBarrier* barrier = block->mbarriers().find_overfull()) {
+      block->fail("the phases of this barrier expect fewer bytes than its copies have brought", barrier->where,
+                  block->threads_[barrier->creator]);
+    }
   }
 }
 

@@ -10,7 +10,8 @@ Counters sums;
 
 }  // namespace
 
-constinit thread_local Counters block_counters{};
+// Not zero: see threadIdx in cluster.cpp.
+constinit thread_local Counters block_counters{.blocks = 1};
 
 void add_to_counters(const Counters& more) {
   const std::lock_guard lock(mutex);

@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "block.hpp"
+#include "cluster.hpp"
 #include "report.hpp"
 
 namespace emulator {
@@ -13,18 +13,29 @@ namespace {
 constexpr std::size_t kSignalStackBytes = 64 * 1024;
 
 /// Says on standard error which thread of which block runs on this OS thread, if any does.
-void name_thread(const char* what) {
+/// @param address that it has used; nullptr if that does not matter
+void name_thread(const char* what, const void* address) {
   const Block* block = Block::current();
   if (!block) return;
   std::fprintf(stderr, "emulator: %s in block %s, thread %s; kernel launched at %s\n", what,
                describe(block->index()).c_str(), describe(block->thread().index).c_str(),
                describe(block->launch().where).c_str());
+  const Block* ended = address ? block->cluster().ended_block_at(address) : nullptr;
+  if (!ended) return;
+  std::fprintf(
+      stderr,
+      "  the address is in the shared memory of block %s, which has ended; the thread's last address in another "
+      "block is from %s\n",
+      describe(ended->index()).c_str(), describe(block->thread().peer_shared).c_str());
 }
 
 void on_signal(int signal, siginfo_t* info, void*) {
   const Block* block = Block::current();
-  const bool overflow = signal != SIGABRT && block && block->stacks().overflowed(info->si_addr);
-  name_thread(overflow ? "stack overflow" : signal == SIGABRT ? "abort" : "crash");
+  const bool overflow = signal != SIGABRT && block && block->cluster().stacks().overflowed(info->si_addr);
+  name_thread(overflow            ? "stack overflow"
+              : signal == SIGABRT ? "abort"
+                                  : "crash",
+              signal == SIGSEGV ? info->si_addr : nullptr);
   // Back in the faulting instruction, or in abort(), the signal comes again and ends the program.
   struct sigaction default_action = {};
   default_action.sa_handler = SIG_DFL;
@@ -63,9 +74,9 @@ SignalStack::~SignalStack() {
 #ifdef EMULATOR_ASAN
 // The sanitizers call these hooks when they find something, just before or after they print what.
 extern "C" void __asan_on_error() {
-  emulator::name_thread("AddressSanitizer's error is");
+  emulator::name_thread("AddressSanitizer's error is", __asan_get_report_address());
 }
 extern "C" void __ubsan_on_report() {
-  emulator::name_thread("undefined behaviour is");
+  emulator::name_thread("undefined behaviour is", nullptr);
 }
 #endif

@@ -12,6 +12,7 @@ inline constexpr int kMinor = 0;
 inline constexpr unsigned kThreadsPerBlock = 1024;
 inline constexpr unsigned kBlockSize[3] = {1024, 1024, 64};
 inline constexpr unsigned kGridSize[3] = {0x7FFFFFFF, 65535, 65535};
+inline constexpr unsigned kBlocksPerCluster = 8;  ///< unless a kernel allows more, which not all GPUs have
 inline constexpr unsigned kThreadsPerMultiprocessor = 2048;
 inline constexpr unsigned kBlocksPerMultiprocessor = 32;
 inline constexpr int kRegisters = 65536;                         ///< of a multiprocessor, and at most of a block

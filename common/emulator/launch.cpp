@@ -6,7 +6,7 @@
 #include <mutex>
 #include <thread>
 
-#include "block.hpp"
+#include "cluster.hpp"
 #include "counters.hpp"
 #include "device.hpp"
 #include "error.hpp"
@@ -21,9 +21,10 @@ namespace {
 constexpr unsigned kMaxStacks = 8192;
 
 /// The error of a launch that a GPU would refuse: for all of them the one that an H200 gave with CUDA 13.0.
-cudaError_t validate(dim3 grid, dim3 block, std::size_t shared_bytes, const void* kernel) {
+cudaError_t validate(dim3 grid, dim3 block, dim3 cluster, std::size_t shared_bytes, const void* kernel) {
   const unsigned grid_size[] = {grid.x, grid.y, grid.z};
   const unsigned block_size[] = {block.x, block.y, block.z};
+  const unsigned cluster_size[] = {cluster.x, cluster.y, cluster.z};
   for (int i = 0; i < 3; ++i) {
     if (grid_size[i] == 0 || grid_size[i] > device::kGridSize[i]) return cudaErrorInvalidValue;
     if (block_size[i] == 0 || block_size[i] > device::kBlockSize[i]) return cudaErrorInvalidValue;
@@ -32,6 +33,11 @@ cudaError_t validate(dim3 grid, dim3 block, std::size_t shared_bytes, const void
   if (shared_bytes > (kernel ? device::dynamic_shared_limit(kernel) : device::kSharedPerBlockOptin)) {
     return cudaErrorInvalidValue;
   }
+  // By the description of the code; no GPU was asked.
+  for (int i = 0; i < 3; ++i) {
+    if (cluster_size[i] == 0 || grid_size[i] % cluster_size[i] != 0) return cudaErrorInvalidClusterSize;
+  }
+  if (std::uint64_t{cluster.x} * cluster.y * cluster.z > device::kBlocksPerCluster) return cudaErrorInvalidClusterSize;
   return cudaSuccess;
 }
 
@@ -42,26 +48,26 @@ std::string run_blocks(Launch& launch, unsigned worker_count) {
   std::atomic<std::uint64_t> next = 0;
   std::mutex mutex;
   std::string failure;
-  const auto run_block = [&](Block& block, std::uint64_t i) {
-    std::string text = block.run(launch.schedule.block(i, launch.blocks()));
+  const auto run_cluster = [&](Cluster& cluster, std::uint64_t i) {
+    std::string text = cluster.run(launch.schedule.cluster(i, launch.clusters()));
     if (text.empty()) return;
-    next = launch.blocks();  // start no more
+    next = launch.clusters();  // start no more
     const std::lock_guard lock(mutex);
     if (failure.empty()) failure = std::move(text);
   };
   Workers::instance().run(worker_count, [&](Stacks& stacks) {
     if constexpr (sanitizer::kThread) {
-      // Stacks, shared memory and points of synchronisation that were another block's would look shared or ordered to
+      // Stacks, shared memory and points of synchronisation that were another cluster's would look shared or ordered to
       // ThreadSanitizer. Those of a new OS thread are new to it.
-      for (std::uint64_t i = next++; i < launch.blocks(); i = next++) {
+      for (std::uint64_t i = next++; i < launch.clusters(); i = next++) {
         std::thread([&] {
           Stacks new_stacks;
-          run_block(*std::make_unique<Block>(launch, new_stacks), i);
+          run_cluster(*std::make_unique<Cluster>(launch, new_stacks), i);
         }).join();
       }
     } else {
-      Block block(launch, stacks);
-      for (std::uint64_t i = next++; i < launch.blocks(); i = next++) run_block(block, i);
+      Cluster cluster(launch, stacks);
+      for (std::uint64_t i = next++; i < launch.clusters(); i = next++) run_cluster(cluster, i);
     }
   });
   launch.end.acquire();
@@ -70,8 +76,8 @@ std::string run_blocks(Launch& launch, unsigned worker_count) {
 }
 
 cudaError_t run(Launch launch) {
-  const unsigned most = std::max(1u, kMaxStacks / launch.threads_per_block());
-  const std::uint64_t workers = std::min<std::uint64_t>({worker_limit(), most, launch.blocks()});
+  const unsigned most = std::max(1u, kMaxStacks / (launch.threads_per_block() * launch.blocks_per_cluster()));
+  const std::uint64_t workers = std::min<std::uint64_t>({worker_limit(), most, launch.clusters()});
   const std::string failure = run_blocks(launch, static_cast<unsigned>(workers));
   add_to_counters({.launches = 1});
   if (failure.empty()) return cudaSuccess;
@@ -82,14 +88,15 @@ cudaError_t run(Launch launch) {
 }  // namespace
 
 cudaError_t launch(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream, std::source_location where,
-                   std::function<void()> body, const void* kernel) {
+                   std::function<void()> body, const void* kernel, dim3 cluster) {
   return checked_result([&] {
-    if (const cudaError_t error = validate(grid, block, shared_bytes, kernel); error != cudaSuccess) {
+    if (const cudaError_t error = validate(grid, block, cluster, shared_bytes, kernel); error != cudaSuccess) {
       return refuse(stream, error);
     }
-    return submit(stream, [grid, block, shared_bytes, where, body = std::move(body)] {
+    return submit(stream, [grid, block, cluster, shared_bytes, where, body = std::move(body)] {
       return run({.grid = grid,
                   .block = block,
+                  .cluster = cluster,
                   .shared_bytes = shared_bytes,
                   .where = where,
                   .body = body,

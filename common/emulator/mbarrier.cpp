@@ -2,7 +2,8 @@
 
 #include <cstdio>
 
-#include "block.hpp"
+#include "cluster.hpp"
+#include "emulator/cluster.hpp"
 #include "emulator/trap.hpp"
 #include "mbarriers.hpp"
 
@@ -39,7 +40,7 @@ void MBarriers::clear() {
 }
 
 MBarrier& Block::usable_mbarrier(const std::uint64_t* address, std::uint64_t mark, std::source_location where) {
-  MBarrier* barrier = mbarriers_.find(address);
+  MBarrier* barrier = cluster_.find_mbarrier(*this, address);
   if (!barrier) trap("a barrier in shared memory is used before init()", where);
   if (mark != kBarrierMark) trap("the 8 bytes of a barrier in shared memory have been overwritten", where);
   if (!barrier->is_fenced) {
@@ -50,13 +51,14 @@ MBarrier& Block::usable_mbarrier(const std::uint64_t* address, std::uint64_t mar
 
 void Block::end_phase_if_complete(MBarrier& barrier) {
   if (barrier.arrivals_left > 0 || barrier.bytes_left != 0) return;
-  for (const BulkLoad& load : bulk_loads_) {
+  for (const BulkLoad& load : cluster_.bulk_loads()) {
     if (load.barrier != &barrier || load.phase != barrier.phase || load.is_finished) continue;
     fail("this phase of the barrier has ended before this copy came: it expects too few bytes", load.where,
-         threads_[load.thread]);
+         *load.thread);
   }
   ++barrier.phase;
   barrier.arrivals_left = barrier.count;
+  barrier.is_from_cluster[barrier.parity()] = false;
   ready_.push_batch(0, static_cast<unsigned>(threads_.size()), [&](unsigned i) {
     KernelThread& thread = threads_[i];
     if (thread.state != KernelThread::State::at_mbarrier || thread.mbarrier != &barrier) return false;
@@ -75,6 +77,7 @@ void Block::arrive(MBarrier& barrier, unsigned bytes, std::source_location where
     trap(text, where);
   }
   barrier.points[barrier.parity()].release();
+  if (barrier.block != this) barrier.is_from_cluster[barrier.parity()] = true;
   --barrier.arrivals_left;
   barrier.bytes_left += bytes;
   if (barrier.arrivals_left == 0 && barrier.bytes_left < 0) {
@@ -83,10 +86,11 @@ void Block::arrive(MBarrier& barrier, unsigned bytes, std::source_location where
                   static_cast<long long>(-barrier.bytes_left));
     trap(text, where);
   }
-  end_phase_if_complete(barrier);
+  barrier.block->end_phase_if_complete(barrier);
 }
 
-void Block::wait(MBarrier& barrier, unsigned parity, std::source_location where) {
+void Block::wait(MBarrier& barrier, unsigned parity, bool of_cluster, std::source_location where) {
+  if (barrier.block != this) trap("a thread waits at a barrier of another block, but can do so only at its own", where);
   if (barrier.parity() == parity) {
     const std::uint64_t phase = barrier.phase;
     running_->state = KernelThread::State::at_mbarrier;
@@ -97,6 +101,12 @@ void Block::wait(MBarrier& barrier, unsigned parity, std::source_location where)
       trap("the next phase has ended, too, before this thread went on: another thread would wait forever", where);
     }
   }
+  if (barrier.is_from_cluster[parity] && !of_cluster) {
+    trap(
+        "another block has arrived in this phase, or has pushed data: wait_cluster() makes that visible, wait() does "
+        "not",
+        where);
+  }
   barrier.points[parity].acquire();
 }
 
@@ -105,7 +115,12 @@ void create_mbarrier(const std::uint64_t* address, unsigned count, std::source_l
   if (count == 0 || count > MBarrier::kMost) block.trap("the count of a barrier is between 1 and 1048575", where);
   if (reinterpret_cast<std::uintptr_t>(address) % 8 != 0) block.trap("a barrier is aligned to 8 bytes", where);
   if (block.mbarriers().find(address)) block.trap("a barrier in shared memory is initialised a second time", where);
+  if (block.cluster().size() > 1 && !block.dynamic_shared().contains(address, sizeof *address)) {
+    block.trap("a barrier is in a static __shared__ array, of which the emulator has one for all blocks of a cluster",
+               where);
+  }
   MBarrier& barrier = block.mbarriers().add(address);
+  barrier.block = &block;
   barrier.count = barrier.arrivals_left = count;
   barrier.where = where;
   barrier.creator = block.thread().number;
@@ -121,11 +136,12 @@ void arrive_at_mbarrier(const std::uint64_t* barrier, std::uint64_t mark, unsign
   if (!block.skips(where)) block.arrive(block.usable_mbarrier(barrier, mark, where), bytes, where);
 }
 
-void wait_for_mbarrier(const std::uint64_t* barrier, std::uint64_t mark, unsigned parity, std::source_location where) {
+void wait_for_mbarrier(const std::uint64_t* barrier, std::uint64_t mark, unsigned parity, bool of_cluster,
+                       std::source_location where) {
   Block& block = *Block::current();
   if (block.skips(where)) return;
   if (parity > 1) block.trap("the parity of a phase is 0 or 1", where);
-  block.wait(block.usable_mbarrier(barrier, mark, where), parity, where);
+  block.wait(block.usable_mbarrier(barrier, mark, where), parity, of_cluster, where);
 }
 
 }  // namespace emulator

@@ -10,11 +10,14 @@
 
 namespace emulator {
 
+class Block;
+
 /// The state of one barrier; see include/emulator/mbarrier.hpp.
 struct MBarrier {
   static constexpr unsigned kMost = (1u << 20) - 1;  ///< arrivals or bytes that a GPU can count in one phase
 
   const void* address = nullptr;
+  Block* block = nullptr;       ///< that it belongs to
   unsigned count = 0;           ///< arrivals that each phase needs
   unsigned arrivals_left = 0;   ///< in the current phase
   std::int64_t bytes_left = 0;  ///< in the current phase; negative while bytes have come that nobody has expected yet
@@ -22,6 +25,8 @@ struct MBarrier {
   std::source_location where;  ///< of its initialisation
   unsigned creator = 0;        ///< the thread that has initialised it
   bool is_fenced = false;      ///< whether that thread has called mbarrier_fence_init() afterwards
+  /// For even and for odd phases: whether a thread of another block has arrived, or has pushed data.
+  bool is_from_cluster[2] = {};
   /// For even and for odd phases: the arrivals of a phase come before the returns of the waits for it.
   sanitizer::SyncPoint points[2] = {};
 

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <mutex>
 
-#include "block.hpp"
+#include "cluster.hpp"
 #include "emulator/launch.hpp"
 
 namespace emulator {
@@ -52,12 +52,18 @@ bool same_doing(const KernelThread& a, const KernelThread& b) {
   if (a.state == KernelThread::State::at_mbarrier) return a.mbarrier == b.mbarrier;
   if (a.state == KernelThread::State::at_named_barrier) return a.resource == b.resource;
   if (a.state == KernelThread::State::at_registers) return true;
+  if (a.state == KernelThread::State::at_cluster_barrier) return true;
   return a.state == KernelThread::State::at_barrier || a.mask == b.mask;
+}
+
+/// "3 arrivals"
+std::string describe_arrivals(unsigned count) {
+  return std::to_string(count) + (count == 1 ? " arrival" : " arrivals");
 }
 
 /// "3 arrivals, 16384 bytes missing": why the current phase does not end.
 std::string describe_missing(const MBarrier& barrier) {
-  std::string text = std::to_string(barrier.arrivals_left) + (barrier.arrivals_left == 1 ? " arrival" : " arrivals");
+  const std::string text = describe_arrivals(barrier.arrivals_left);
   if (barrier.bytes_left < 0) return text + " missing, " + std::to_string(-barrier.bytes_left) + " bytes too many";
   return text + ", " + std::to_string(barrier.bytes_left) + " bytes missing";
 }
@@ -72,6 +78,9 @@ std::string line_of(const Block& block, const Group& group) {
       return line + (one ? " has" : " have") + " returned from the kernel\n";
     case KernelThread::State::at_barrier:
       return line + waits + " at the barrier " + describe(example.where) + "\n";
+    case KernelThread::State::at_cluster_barrier:
+      return line + waits + " at the cluster's barrier " + describe(example.where) + "; " +
+             describe_arrivals(block.cluster().missing()) + " missing\n";
     case KernelThread::State::at_mbarrier:
       return line + waits + " at " + describe(example.where) + " for parity " +
              std::to_string(example.mbarrier->parity()) + "; " + describe_missing(*example.mbarrier) + "\n";
@@ -94,6 +103,20 @@ std::string line_of(const Block& block, const Group& group) {
   return line + waits + " for the lanes " + mask + " at " + describe(example.where) + "\n";
 }
 
+/// What the threads of a block do.
+std::string lines_of(const Block& block) {
+  std::vector<Group> groups;
+  for (const KernelThread& thread : block.threads()) {
+    std::size_t i = 0;
+    while (i < groups.size() && !same_doing(*groups[i].example, thread)) ++i;
+    if (i == groups.size()) groups.push_back({.example = &thread, .count = 0, .ranges = {}});
+    groups[i].add(thread.number);
+  }
+  std::string text;
+  for (const Group& group : groups) text += line_of(block, group);
+  return text;
+}
+
 }  // namespace
 
 std::string describe(uint3 index) {
@@ -104,24 +127,24 @@ std::string describe(const std::source_location& where) {
   return std::string(where.file_name()) + ":" + std::to_string(where.line()) + " in " + where.function_name();
 }
 
-std::string describe_stuck(const Block& block, const std::vector<KernelThread>& threads) {
-  std::vector<Group> groups;
-  for (const KernelThread& thread : threads) {
-    std::size_t i = 0;
-    while (i < groups.size() && !same_doing(*groups[i].example, thread)) ++i;
-    if (i == groups.size()) groups.push_back({.example = &thread, .count = 0, .ranges = {}});
-    groups[i].add(thread.number);
+std::string describe_stuck(const Cluster& cluster) {
+  std::string text;
+  for (unsigned rank = 0; rank < cluster.size(); ++rank) {
+    const Block& block = cluster.block(rank);
+    if (block.has_ended()) {
+      text += "block " + describe(block.index()) + " has ended\n";
+    } else {
+      text += "block " + describe(block.index()) + " is stuck, some of its " + std::to_string(block.threads().size()) +
+              " threads wait for others that never come\n";
+      text += lines_of(block);
+    }
   }
-  std::string text = "block " + describe(block.index()) + " is stuck, some of its " + std::to_string(threads.size()) +
-                     " threads wait for others that never come\n";
-  for (const Group& group : groups) text += line_of(block, group);
-  return text + "  kernel launched at " + describe(block.launch().where) + "\n";
+  return text + "  kernel launched at " + describe(cluster.block(0).launch().where) + "\n";
 }
 
-std::string describe_trap(const Block& block, const KernelThread& thread, const std::string& what,
-                          const std::source_location& where) {
-  return what + " at " + describe(where) + "\n  block " + describe(block.index()) + ", thread " +
-         describe(thread.index) + "; kernel launched at " + describe(block.launch().where) + "\n";
+std::string describe_trap(const KernelThread& thread, const std::string& what, const std::source_location& where) {
+  return what + " at " + describe(where) + "\n  block " + describe(thread.block->index()) + ", thread " +
+         describe(thread.index) + "; kernel launched at " + describe(thread.block->launch().where) + "\n";
 }
 
 void report(const std::string& text) {

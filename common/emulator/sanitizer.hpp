@@ -65,6 +65,18 @@ inline void forget_frames([[maybe_unused]] StackBounds stack) {
 #endif
 }
 
+/// AddressSanitizer: whether an access to these bytes is allowed from now on.
+inline void set_access([[maybe_unused]] const void* begin, [[maybe_unused]] std::size_t bytes,
+                       [[maybe_unused]] bool allowed) {
+#ifdef EMULATOR_ASAN
+  if (allowed) {
+    __asan_unpoison_memory_region(begin, bytes);
+  } else {
+    __asan_poison_memory_region(begin, bytes);
+  }
+#endif
+}
+
 /// A point that orders threads: what a thread did before its release() happens before what another does after its
 /// acquire() that comes later.
 class SyncPoint {

@@ -60,7 +60,7 @@ Schedule Schedule::next() {
   return {.order = order, .seed = next_random(state)};
 }
 
-std::uint64_t Schedule::block(std::uint64_t i, std::uint64_t count) const {
+std::uint64_t Schedule::cluster(std::uint64_t i, std::uint64_t count) const {
   switch (order) {
     case Order::forward:
     case Order::warps:
@@ -97,8 +97,8 @@ void ReadyQueue::push(std::uint16_t thread) {
   }
 }
 
-void ReadyQueue::restart(std::uint64_t block) {
-  random_ = scramble(schedule_.seed) ^ scramble(~block);
+void ReadyQueue::restart(std::uint64_t cluster) {
+  random_ = scramble(schedule_.seed) ^ scramble(~cluster);
   first_ = size_ = 0;
 }
 

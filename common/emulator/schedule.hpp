@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// Which thread of a block runs next, and which block.
+/// Which thread of a cluster runs next, and which cluster.
 
 #include <cstdint>
 #include <string>
@@ -21,20 +21,20 @@ struct Schedule {
   /// The one for a launch: what was asked for, or one of the five that `mixed` draws from. @throws std::invalid_argument
   static Schedule next();
 
-  /// The block that is started as the i-th of `count`.
-  std::uint64_t block(std::uint64_t i, std::uint64_t count) const;
+  /// The cluster that is started as the i-th of `count`.
+  std::uint64_t cluster(std::uint64_t i, std::uint64_t count) const;
 };
 
-/// The threads of a block that can run. Forward and reverse: first in, first out, with each batch that becomes ready at
+/// The threads of a cluster that can run. Forward and reverse: first in, first out, with each batch that becomes ready at
 /// once in ascending or descending order; so all warps advance together. Warps and its reverse: the batch that became
 /// ready last is first, so a warp gets as far as it can before the next one moves. Random: any of them.
 class ReadyQueue {
  public:
-  /// Empty. @param capacity threads of a block
+  /// Empty. @param capacity threads of a cluster
   ReadyQueue(const Schedule& schedule, unsigned capacity);
 
-  /// Forgets all threads. @param block a random order is each block's own
-  void restart(std::uint64_t block);
+  /// Forgets all threads. @param cluster a random order is each cluster's own
+  void restart(std::uint64_t cluster);
   bool empty() const { return size_ == 0; }
   unsigned size() const { return size_; }
   /// One thread that lets all the others run first.
@@ -65,6 +65,25 @@ class ReadyQueue {
   std::vector<std::uint16_t> threads_;  // a ring
   unsigned first_ = 0;
   unsigned size_ = 0;
+};
+
+/// A cluster's queue as one of its blocks sees it, whose own threads have the numbers from 0 on.
+class BlockReadyQueue {
+ public:
+  /// @param first the number in the cluster of the block's thread 0
+  BlockReadyQueue(ReadyQueue& queue, unsigned first) : queue_(queue), first_(first) {}
+
+  /// See ReadyQueue::push().
+  void push(unsigned thread) { queue_.push(static_cast<std::uint16_t>(first_ + thread)); }
+  /// See ReadyQueue::push_batch().
+  template <class Wanted>
+  void push_batch(unsigned first, unsigned count, Wanted wanted) {
+    queue_.push_batch(first_ + first, count, [&](unsigned i) { return wanted(i - first_); });
+  }
+
+ private:
+  ReadyQueue& queue_;
+  unsigned first_;
 };
 
 }  // namespace emulator

@@ -1,7 +1,10 @@
 #include "shared_memory.hpp"
 
 #include <link.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "block.hpp"
@@ -40,17 +43,52 @@ void StaticSharedMemory::fill() {
   if (bytes_ > 0) std::memset(begin_, kPoison, bytes_);
 }
 
-DynamicSharedMemory::DynamicSharedMemory(std::size_t bytes) : bytes_(bytes) {
-  if (bytes > 0) data_ = ::operator new(bytes, kAlignment);
+bool StaticSharedMemory::is_untouched() const {
+  return std::all_of(begin_, begin_ + bytes_, [](char byte) { return byte == static_cast<char>(kPoison); });
+}
+
+DynamicSharedMemory::DynamicSharedMemory(std::size_t bytes, bool closable) : bytes_(bytes) {
+  if (closable && !sanitizer::kAddress) {  // access is granted by pages
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    alignment_ = std::align_val_t{page};
+    bytes = (bytes + page - 1) / page * page;
+  }
+  if (bytes > 0) data_ = ::operator new(bytes, alignment_);
 }
 
 DynamicSharedMemory::~DynamicSharedMemory() {
   const sanitizer::Unwatched unwatched;  // the threads that used it are not ordered before this one
-  ::operator delete(data_, kAlignment);
+  open();
+  ::operator delete(data_, alignment_);
 }
 
 void DynamicSharedMemory::fill() {
   if (bytes_ > 0) std::memset(data_, kPoison, bytes_);
+}
+
+void DynamicSharedMemory::close() {
+  if (!is_closed_) set_access(false);
+}
+
+void DynamicSharedMemory::open() {
+  if (is_closed_) set_access(true);
+}
+
+void DynamicSharedMemory::set_access(bool allowed) {
+  is_closed_ = !allowed;
+  if (bytes_ == 0) return;
+  if (sanitizer::kAddress) {
+    sanitizer::set_access(data_, bytes_, allowed);
+  } else {
+    const auto page = static_cast<std::size_t>(alignment_);
+    (void)mprotect(data_, (bytes_ + page - 1) / page * page, allowed ? PROT_READ | PROT_WRITE : PROT_NONE);
+  }
+}
+
+bool DynamicSharedMemory::contains(const void* address, std::size_t bytes) const {
+  const auto* begin = static_cast<const std::byte*>(data_);
+  const auto* first = static_cast<const std::byte*>(address);
+  return begin && first >= begin && first + bytes <= begin + bytes_;
 }
 
 void* dynamic_shared() {

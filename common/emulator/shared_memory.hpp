@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// The shared memory of the block that an OS thread runs. Every block finds it filled with 0xFF, a NaN in every
+/// The shared memory of the blocks that an OS thread runs. Every block finds it filled with 0xFF, a NaN in every
 /// floating type: a GPU leaves there what the block before wrote.
 
 #include <cstddef>
@@ -24,6 +24,8 @@ class StaticSharedMemory {
   StaticSharedMemory();
   /// All bytes become kPoison, as in DynamicSharedMemory::fill().
   void fill();
+  /// Whether they all still are. Always, where they cannot be filled.
+  bool is_untouched() const;
 
  private:
   char* begin_ = nullptr;
@@ -35,19 +37,29 @@ class DynamicSharedMemory {
  public:
   static constexpr std::align_val_t kAlignment{1024};
 
-  /// @throws std::bad_alloc
-  explicit DynamicSharedMemory(std::size_t bytes);
+  /// @param closable whether close() will be called @throws std::bad_alloc
+  DynamicSharedMemory(std::size_t bytes, bool closable);
   ~DynamicSharedMemory();
   DynamicSharedMemory(const DynamicSharedMemory&) = delete;
   DynamicSharedMemory& operator=(const DynamicSharedMemory&) = delete;
 
   void fill();
+  /// From now on an access to it crashes, or is AddressSanitizer's to report: its block has ended.
+  void close();
+  /// It may be used again.
+  void open();
+  /// Whether this part of memory lies in it.
+  bool contains(const void* address, std::size_t bytes) const;
   void* data() { return data_; }
   std::size_t bytes() const { return bytes_; }
 
  private:
+  void set_access(bool allowed);
+
   void* data_ = nullptr;
   std::size_t bytes_;
+  std::align_val_t alignment_{kAlignment};
+  bool is_closed_ = false;
 };
 
 }  // namespace emulator

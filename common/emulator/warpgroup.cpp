@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string>
 
-#include "block.hpp"
+#include "cluster.hpp"
 #include "place.hpp"
 #include "report.hpp"
 
@@ -217,7 +217,7 @@ void Block::call_warpgroup(const WgmmaCall& call, std::source_location where) {
   if (!running_->products.call) return;  // another lane has done it
 
   make_call(warp, call, where);
-  if (!failure_.empty()) pause();  // next() picks no thread any more
+  if (cluster_.has_failed()) pause();  // next() picks no thread any more
 }
 
 void Block::make_call(unsigned warp, const WgmmaCall& call, std::source_location where) {

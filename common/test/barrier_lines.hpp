@@ -23,7 +23,9 @@ struct BarrierLine {
 inline std::vector<BarrierLine> barrier_lines(std::istream& source, const std::string& kernel) {
   constexpr const char* kCalls[] = {"__syncthreads()",  // first, as is_block_barrier has it
                                     // mbarrier.cuh
-                                    ".wait(", ".arrive(", "fence_barrier_init(",
+                                    ".wait(", "wait_cluster(", ".arrive(", "arrive_at(", "fence_barrier_init(",
+                                    // cluster.cuh
+                                    "cluster_sync(", "cluster_arrive(", "cluster_wait(",
                                     // bulk_copy.cuh and proxy_fence.cuh
                                     "commit_stores(", "wait_stores<", "wait_stores_read<", "fence_async_proxy(",
                                     // named_barrier.cuh

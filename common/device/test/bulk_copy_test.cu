@@ -124,6 +124,7 @@ TEST_F(BulkCopy, StoresWhatLiesWithinTheTensor) {
   const TensorMap from = tile_map(view_of(as_bf16(memory), false), kSizes, kRows);
   for (const bool heads_inside : {false, true}) {
     for (const TileOrigin& target : kOrigins) {
+      if (target.column < 0 || target.position < 0) continue;  // for loads only
       DeviceBuffer<std::uint16_t> out(std::vector<std::uint16_t>(kElements, 0));
       launch(move_tile, {1, 32, tile_bytes(kRows)}, from, origin,
              tile_map(view_of(as_bf16(out), heads_inside), kSizes, kRows), target, kRows);

@@ -315,6 +315,39 @@ TEST(BulkCopy, NeedsAlignedTiles) {
   EXPECT_THAT(report_of([&] { load_misaligned(in.map(), true); }), HasSubstr(at_line(kMisaligned - 1)));
 }
 
+// --- stores that begin before the tensor ---
+
+__global__ void store_at(const TensorMap map, tutorial::TileOrigin origin) {
+  if (threadIdx.x != 0) return;
+  fill_tile(2);
+  store_tile(map, shared_tile(), origin);
+  commit_stores();
+  wait_stores<0>();
+}
+constexpr unsigned kStoreAt = __LINE__ - 4;
+
+TEST(BulkCopy, AStoreThatBeginsBeforeTheTensorIsReported) {
+  for (const char* when : {"late", "early"}) {
+    const Environment async("EMULATOR_ASYNC", when);
+    for (const tutorial::TileOrigin origin :
+         {tutorial::TileOrigin{.column = -8}, tutorial::TileOrigin{.position = -1}}) {
+      Tensor out(7);
+      EXPECT_THAT(
+          report_of([&] { store_at(out.map(), origin); }),
+          AllOf(HasSubstr("a bulk store, unlike a load, may not begin before the tensor's first column or position"),
+                HasSubstr(at_line(kStoreAt)), HasSubstr("thread (0,0,0)")));
+      EXPECT_THAT(out.tile(0), Each(7));
+    }
+  }
+}
+
+TEST(BulkCopy, AStoreMayEndBeyondTheTensor) {
+  Tensor out(7);
+  EXPECT_EQ(run_kernel([&] { store_at(out.map(), {.column = 8, .position = 2 * kRows - 1}); }), cudaSuccess);
+  EXPECT_EQ(out.tile(1)[(kRows - 1) * 64 + 7], 7);
+  EXPECT_EQ(out.tile(1)[(kRows - 1) * 64 + 8], 2);
+}
+
 // --- stores that are not waited for ---
 
 enum class StoreFault { none, no_wait, no_commit, too_few };

@@ -117,7 +117,8 @@ TEST_P(ThreadSanitizerRace, IsReportedAtItsLine) {
 INSTANTIATE_TEST_SUITE_P(Fault, ThreadSanitizerRace,
                          testing::Values("threads", "rotate", "blocks", "lanes", "warps", "shuffle", "ring_no_full",
                                          "ring_no_empty", "init_unordered", "refill", "store_unordered", "store_over",
-                                         "overwrite_stored", "named_half", "product_no_full", "product_released"),
+                                         "overwrite_stored", "named_half", "product_no_full", "product_released",
+                                         "peers", "peers_no_empty", "multicast"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 class RightKernel : public testing::TestWithParam<const char*> {};
@@ -132,7 +133,8 @@ TEST_P(RightKernel, IsNotReported) {
 INSTANTIATE_TEST_SUITE_P(Fault, RightKernel,
                          testing::Values("threads_right", "rotate_right", "blocks_right", "lanes_right", "warps_right",
                                          "reuse_right", "ring_right", "init_right", "refill_right", "store_right",
-                                         "overwrite_right", "store_apart_right", "named_right", "product_right"),
+                                         "overwrite_right", "store_apart_right", "named_right", "product_right",
+                                         "peers_right", "peers_ring_right", "multicast_right", "ended_right"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 // --- barriers and crashes ---
@@ -167,6 +169,21 @@ TEST(Crash, AnAccessToNowhereNamesBlockAndThread) {
     EXPECT_THAT(outcome.output, HasSubstr(at_mark("null")));
   }
   EXPECT_NE(outcome.status, 0);
+}
+
+TEST(Crash, AnAccessToABlockThatHasEndedNamesBothBlocks) {
+  const Outcome outcome = run_fault("ended");
+  EXPECT_NE(outcome.status, 0);
+  if (kThreadSanitizer) {  // it catches the signal
+    EXPECT_THAT(outcome.output, AllOf(HasSubstr("SEGV"), HasSubstr(at_mark("ended"))));
+    return;
+  }
+  EXPECT_THAT(outcome.output, AllOf(ContainsRegex("in block \\([02],0,0\\), thread \\(0,0,0\\); kernel launched at "),
+                                    ContainsRegex("the shared memory of block \\([13],0,0\\), which has ended"),
+                                    HasSubstr(at_mark("address_of_ended"))));
+  if (kAddressSanitizer) {
+    EXPECT_THAT(outcome.output, AllOf(HasSubstr("use-after-poison"), HasSubstr(at_mark("ended"))));
+  }
 }
 
 TEST(Crash, AStackOverflowIsNamed) {

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "common/device/bulk_copy.cuh"
+#include "common/device/cluster.cuh"
 #include "common/device/mbarrier.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/named_barrier.cuh"
@@ -308,6 +309,80 @@ __global__ void multiply_written(ProductFault fault) {
   }
 }
 
+// --- clusters ---
+
+// Each block of a pair stores to the other one.
+__global__ void swap_blocks(float* out, bool wait) {
+  auto* values = tutorial::dynamic_shared<float>();
+  tutorial::cluster_sync();
+  float* theirs = tutorial::peer_shared(values, 1 - tutorial::cluster_rank());
+  theirs[threadIdx.x] = 1.0f;
+  if (wait) tutorial::cluster_sync();
+  out[blockIdx.x * 64 + threadIdx.x] = values[63 - threadIdx.x];  // fault: peers
+  tutorial::cluster_sync();
+}
+
+// Block 0 hands values to block 1, whose arrivals say that it has read them.
+__global__ void hand_to_block(float* out, bool wait) {
+  struct Shared {
+    Barrier full, empty;
+    float values[64];
+  };
+  auto& shared = *tutorial::dynamic_shared<Shared>();
+  if (threadIdx.x == 0) {
+    shared.full.init(64);
+    shared.empty.init(64);
+    tutorial::fence_barrier_init();
+  }
+  tutorial::cluster_sync();
+  Shared* theirs = tutorial::peer_shared(&shared, 1);
+  for (unsigned n = 0; n < 3; ++n) {
+    if (tutorial::cluster_rank() == 0) {
+      if (n > 0 && wait) shared.empty.wait_cluster((n - 1) % 2);
+      theirs->values[threadIdx.x] = static_cast<float>(n);  // fault: peers_no_empty
+      shared.full.arrive_at(1);
+      if (!wait) shared.empty.wait_cluster(n % 2);
+    } else {
+      shared.full.wait_cluster(n % 2);
+      if (!wait) shared.empty.arrive_at(0);  // too early
+      out[threadIdx.x] = shared.values[63 - threadIdx.x];
+      if (wait) shared.empty.arrive_at(0);
+    }
+  }
+  tutorial::cluster_sync();
+}
+
+// A load goes to both blocks of a pair, and the other one may still use the tile.
+__global__ void share_load(const TensorMap map, float* out, bool wait) {
+  auto* tile = tutorial::dynamic_shared<float, tutorial::kTileAlignment>();
+  auto& full = *reinterpret_cast<Barrier*>(tile + 256);
+  if (threadIdx.x == 0) {
+    full.init(1);
+    tutorial::fence_barrier_init();
+    full.arrive_expect(tutorial::tile_bytes(8));
+  }
+  tutorial::cluster_sync();
+  tile[threadIdx.x] = 2.0f;
+  out[blockIdx.x * 64 + threadIdx.x] = tile[threadIdx.x];
+  if (wait) tutorial::cluster_sync();
+  if (tutorial::cluster_rank() == 0 && threadIdx.x == 0) {
+    tutorial::load_tile_multicast(map, tile, full, {}, 3);  // fault: multicast
+  }
+  full.wait(0);
+  tutorial::cluster_sync();
+}
+
+// Block 1 ends while block 0 still has its address.
+__global__ void write_to_other_block(bool wait) {
+  auto* values = tutorial::dynamic_shared<float>();
+  tutorial::cluster_sync();
+  float* theirs = tutorial::peer_shared(values, 1 - tutorial::cluster_rank());  // fault: address_of_ended
+  if (!wait && tutorial::cluster_rank() == 1) return;
+  for (int i = 0; i < 200; ++i) __nanosleep(1);
+  theirs[threadIdx.x] = 1.0f;  // fault: ended
+  tutorial::cluster_sync();
+}
+
 // --- barriers and crashes ---
 
 // Threads without work return too early.
@@ -344,10 +419,17 @@ __global__ void overflow_integer(int* out) {
 
 // --- the program ---
 
-void start(unsigned blocks, unsigned threads, std::size_t shared_bytes, std::function<void()> body,
+void start(unsigned blocks, unsigned threads, std::size_t shared_bytes, std::function<void()> body, dim3 cluster = 1,
            std::source_location where = std::source_location::current()) {
-  const cudaError_t error = emulator::launch(blocks, threads, shared_bytes, nullptr, where, std::move(body));
+  const cudaError_t error =
+      emulator::launch(blocks, threads, shared_bytes, nullptr, where, std::move(body), nullptr, cluster);
   std::puts(cudaGetErrorName(error));
+}
+
+/// Starts four blocks of 64 threads in clusters of two.
+void start_pairs(std::size_t shared_bytes, std::function<void()> body,
+                 std::source_location where = std::source_location::current()) {
+  start(4, 64, shared_bytes, std::move(body), 2, where);
 }
 
 /// Device memory of `count` zeros.
@@ -419,6 +501,16 @@ const std::map<std::string, std::function<void()>> kFaults = {
     {"product_no_full", [] { start(2, 160, 8192, [] { multiply_written(ProductFault::no_full); }); }},
     {"product_released", [] { start(2, 160, 8192, [] { multiply_written(ProductFault::released); }); }},
     {"product_right", [] { start(2, 160, 8192, [] { multiply_written(ProductFault::none); }); }},
+    {"peers", [] { start_pairs(256, [p = floats(256)] { swap_blocks(p, false); }); }},
+    {"peers_right", [] { start_pairs(256, [p = floats(256)] { swap_blocks(p, true); }); }},
+    {"peers_no_empty",
+     [] { start_pairs(512, [p = floats(256)] { hand_to_block(p + 64 * (blockIdx.x / 2), false); }); }},
+    {"peers_ring_right",
+     [] { start_pairs(512, [p = floats(256)] { hand_to_block(p + 64 * (blockIdx.x / 2), true); }); }},
+    {"multicast", [] { start_pairs(1032, [m = small_map(), p = floats(256)] { share_load(m, p, false); }); }},
+    {"multicast_right", [] { start_pairs(1032, [m = small_map(), p = floats(256)] { share_load(m, p, true); }); }},
+    {"ended", [] { start_pairs(256, [] { write_to_other_block(false); }); }},
+    {"ended_right", [] { start_pairs(256, [] { write_to_other_block(true); }); }},
     {"early_return", [] { start(2, 64, 0, [p = floats(50), q = floats(50)] { sum_neighbours(p, q, 50); }); }},
     {"assertion", [] { start(4, 32, 0, [] { fail_assertion(); }); }},
     {"null", [] { start(4, 32, 0, [] { write_to_null(nullptr); }); }},

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/device/bulk_copy.cuh"
+#include "common/device/cluster.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/wgmma.cuh"
@@ -34,6 +35,7 @@ using tutorial::wgmma_wait;
 
 constexpr unsigned kPanel = 8192;               // bytes: 64 rows
 constexpr std::uint16_t kOne = 0x3F80;          // bf16
+constexpr std::uint16_t kTwo = 0x4000;          // bf16
 constexpr std::uint32_t kTwoOnes = 0x3F803F80;  // a register of A
 constexpr float kSum = 16;                      // of one product of ones
 
@@ -461,6 +463,66 @@ TEST(Wgmma, AllGiveTheSameFactors) {
   EXPECT_THAT(report_of([] { differ(false); }),
               AllOf(HasSubstr("the warps of a warpgroup differ: a product of width 16 at "),
                     HasSubstr("with other factors, numbers or line at "), HasSubstr(at_line(kDiffer))));
+}
+
+// --- clusters ---
+
+// Block 0 loads a panel for both blocks of a pair, and each multiplies its own copy. Block 1 may forget to wait.
+__global__ void multiply_in_pair(const tutorial::TensorMap map, bool wait, float* sums) {
+  auto& full = *reinterpret_cast<Barrier*>(panels() + kPanel / sizeof(__nv_bfloat16));
+  if (threadIdx.x == 0) {
+    full.init(1);
+    tutorial::fence_barrier_init();
+    full.arrive_expect(kPanel);
+  }
+  tutorial::cluster_sync();
+  const unsigned rank = tutorial::cluster_rank();
+  if (rank == 0 && threadIdx.x == 0) tutorial::load_tile_multicast(map, panels(), full, {}, 3);
+  full.wait(0);
+  if (rank == 1) {
+    write_panel(kTwo);
+    tutorial::fence_async_proxy();
+    __syncthreads();
+  }
+  float d[8];
+  wgmma_fence(d);
+  wgmma<16>(d, factor(), factor(), false);
+  wgmma_commit();
+  if (rank == 0 || wait) wgmma_wait<0>(d);
+  if (threadIdx.x == 127) sums[blockIdx.x] = d[0];
+  tutorial::cluster_sync();
+}
+constexpr unsigned kInPair = __LINE__ - 6;
+
+/// Runs pairs of blocks on a tensor of ones. @param sums one per block
+cudaError_t run_pairs(bool wait, std::vector<float>& sums) {
+  std::vector<std::uint16_t> memory(64 * 64 + 8, kOne);
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+  auto* data = reinterpret_cast<__nv_bfloat16*>(memory.data() + (16 - address % 16) % 16 / 2);
+  const tutorial::TensorMap map =
+      tutorial::tile_map(tutorial::packed(data, 1, 64, 64), {.B = 1, .H = 1, .L = 64, .D = 64}, 64);
+  const auto blocks = static_cast<unsigned>(sums.size());
+  const cudaError_t error = launch(
+      blocks, 128, 2 * kPanel, nullptr, std::source_location::current(),
+      [&] { multiply_in_pair(map, wait, sums.data()); }, nullptr, 2);
+  (void)cudaGetLastError();
+  return error;
+}
+
+TEST(Wgmma, EachBlockOfAClusterHasItsOwnProducts) {
+  for (const char* when : {"late", "early", "random:1"}) {
+    const Environment async("EMULATOR_ASYNC", when);
+    std::vector<float> sums(6);
+    EXPECT_EQ(run_pairs(true, sums), cudaSuccess);
+    EXPECT_THAT(sums, testing::ElementsAre(kSum, 4 * kSum, kSum, 4 * kSum, kSum, 4 * kSum));
+  }
+}
+
+TEST(Wgmma, AProductThatOneBlockOfAClusterDoesNotWaitForIsReported) {
+  std::vector<float> sums(2);
+  EXPECT_EQ(run_pairs(false, sums), cudaErrorLaunchFailure);
+  EXPECT_THAT(last_report(), AllOf(HasSubstr("the block has ended, but nobody has waited for this product at "),
+                                   HasSubstr(at_line(kInPair)), HasSubstr("block (1,0,0), thread (0,0,0)")));
 }
 
 // --- what nobody waits for, and what is skipped ---

@@ -17,7 +17,9 @@
 #include <cstring>
 #include <source_location>
 
+#include "emulator/cluster.hpp"
 #include "emulator/counters.hpp"
+#include "emulator/trap.hpp"
 
 namespace emulator {
 
@@ -35,7 +37,8 @@ struct TileMap {
   unsigned rows;            ///< of a tile
 };
 
-/// Where a tile begins in the tensor, in elements of each dimension. It may begin or end outside.
+/// Where a tile begins in the tensor, in elements of each dimension. It may lie outside. For loads
+/// dimensions 0 and 1 may be negative, too.
 using TileStart = std::array<std::int64_t, 4>;
 /// A tile as shared memory has it: rows of 128 bytes, whose units of 16 bytes are permuted.
 using TileBytes = std::byte[kTileRows * kTileRowBytes];
@@ -89,11 +92,8 @@ inline std::size_t unit_offset(unsigned row, unsigned unit) {
   return row * kTileRowBytes + (unit ^ row % 8) * 16;
 }
 
-/// Starts a load. Elements outside of the tensor become zeros, and count as bytes that have come.
-inline void issue_bulk_load(const TileMap& map, const TileStart& start, void* shared, const std::uint64_t* barrier,
-                            std::source_location where) {
-  TileBytes tile;
-  const std::size_t bytes = map.rows * kTileRowBytes;
+/// Reads a tile from the tensor. Elements outside of it are zeros.
+inline void read_tile(const TileMap& map, const TileStart& start, TileBytes& tile) {
   std::size_t read = 0;
   for (unsigned r = 0; r < map.rows; ++r) {
     std::byte row[kTileRowBytes] = {};
@@ -103,8 +103,33 @@ inline void issue_bulk_load(const TileMap& map, const TileStart& start, void* sh
     for (unsigned unit = 0; unit < 8; ++unit) std::memcpy(tile + unit_offset(r, unit), row + unit * 16, 16);
   }
   count_global_read(read);
+}
+
+/// Starts a load. Elements outside of the tensor become zeros, and count as bytes that have come.
+inline void issue_bulk_load(const TileMap& map, const TileStart& start, void* shared, const std::uint64_t* barrier,
+                            std::source_location where) {
+  TileBytes tile;
+  const std::size_t bytes = map.rows * kTileRowBytes;
+  read_tile(map, start, tile);
   std::memset(shared, 0xFF, bytes);
   push_bulk_load(shared, tile, bytes, barrier, *barrier, where);
+}
+
+/// Starts a load that goes to the same offset in several blocks of the cluster, where the barrier at the same offset
+/// counts its bytes. The tensor is read once. Ends the launch with a report where peer_address() does.
+/// @param mask bit r stands for the block of rank r
+inline void issue_bulk_multicast(const TileMap& map, const TileStart& start, void* shared, const std::uint64_t* barrier,
+                                 unsigned mask, std::source_location where) {
+  TileBytes tile;
+  const std::size_t bytes = map.rows * kTileRowBytes;
+  read_tile(map, start, tile);
+  for (unsigned rank = 0; mask >> rank != 0; ++rank) {
+    if (!(mask >> rank & 1)) continue;
+    void* there = peer_address(shared, rank, where);
+    const std::uint64_t* counting = peer_address(barrier, rank, where);
+    std::memset(there, 0xFF, bytes);
+    push_bulk_load(there, tile, bytes, counting, *counting, where);
+  }
 }
 
 /// Reads a tile that is aligned to 8 bytes, and forgets it. A store takes its data from the image of shared memory, and
@@ -114,9 +139,14 @@ inline void read_for_sanitizers(const void* shared, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes / 8; ++i) (void)words[i];
 }
 
-/// Starts a store. Elements outside of the tensor are not written.
+/// Starts a store. Elements outside of the tensor are not written. Ends the launch with a report if the tile begins before
+/// the first element of dimension 0 or 1, which an H200 refuses as an illegal instruction.
 inline void issue_bulk_store(const TileMap& map, const TileStart& start, const void* shared,
                              std::source_location where) {
+  if (start[0] < 0 || start[1] < 0) {
+    trap("illegal instruction: a bulk store, unlike a load, may not begin before the tensor's first column or position",
+         where);
+  }
   read_for_sanitizers(shared, map.rows * kTileRowBytes);
   std::size_t written = 0;
   for (unsigned r = 0; r < map.rows; ++r) {

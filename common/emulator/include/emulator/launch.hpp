@@ -16,6 +16,7 @@ namespace emulator {
 /// the launch is recorded instead. The error is also what cudaGetLastError() returns next:
 /// - cudaErrorInvalidValue for a launch that a GPU refuses: too many threads or none, too many blocks or none, too much
 ///   shared memory (the code that cudaLaunchKernelEx() gave for all of these on an H200 with CUDA 13.0);
+/// - cudaErrorInvalidClusterSize for clusters of more than 8 blocks, and for those that do not divide the grid;
 /// - cudaErrorInvalidValue for a bad setting in the environment, and cudaErrorLaunchFailure for a kernel that went
 ///   wrong; last_report() tells more about both.
 /// @param shared_bytes dynamic shared memory of a block
@@ -23,8 +24,9 @@ namespace emulator {
 /// @param body calls the kernel with its arguments; copied, so it must own them
 /// @param kernel the kernel's address: its dynamic shared memory is limited to 48 KB unless cudaFuncSetAttribute()
 ///   raised the limit. nullptr: only the limit of the device holds.
+/// @param cluster blocks of a cluster
 cudaError_t launch(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream, std::source_location where,
-                   std::function<void()> body, const void* kernel = nullptr);
+                   std::function<void()> body, const void* kernel = nullptr, dim3 cluster = 1);
 
 /// What went wrong last, in one or more lines of text; empty if nothing has since the process began.
 std::string last_report();

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <source_location>
 
+#include "emulator/cluster.hpp"
+
 namespace emulator {
 
 /// What the 8 bytes of an initialised barrier hold.
@@ -19,7 +21,8 @@ void create_mbarrier(const std::uint64_t* barrier, unsigned count, std::source_l
 /// See mbarrier_arrive(). @param mark what the 8 bytes hold
 void arrive_at_mbarrier(const std::uint64_t* barrier, std::uint64_t mark, unsigned bytes, std::source_location where);
 /// See mbarrier_wait(). @param mark what the 8 bytes hold
-void wait_for_mbarrier(const std::uint64_t* barrier, std::uint64_t mark, unsigned parity, std::source_location where);
+void wait_for_mbarrier(const std::uint64_t* barrier, std::uint64_t mark, unsigned parity, bool of_cluster,
+                       std::source_location where);
 
 /// Begins phase 0 of a barrier. Each phase ends when `count` threads have arrived and all expected bytes are there.
 /// A count outside of 1 to 2^20 - 1 and a second initialisation end the launch with a report.
@@ -38,10 +41,22 @@ inline void mbarrier_arrive(const std::uint64_t* barrier, unsigned bytes, std::s
   arrive_at_mbarrier(barrier, *barrier, bytes, where);
 }
 
+/// Arrives once at the barrier that block `rank` of the cluster has at the same offset. Ends the launch with a report
+/// where mbarrier_arrive() and peer_address() do.
+inline void mbarrier_arrive_at(const std::uint64_t* barrier, unsigned rank, std::source_location where) {
+  mbarrier_arrive(peer_address(barrier, rank, where), 0, where);
+}
+
 /// Waits until the current phase is not the one of this parity: phase n has parity n % 2. What threads did before they
-/// arrived at the phase that has ended is visible afterwards.
+/// arrived at the phase that has ended is visible afterwards. If threads of another block have arrived at that phase, or
+/// have pushed data into it, the launch ends with a report: that takes mbarrier_wait_cluster().
 inline void mbarrier_wait(const std::uint64_t* barrier, unsigned parity, std::source_location where) {
-  wait_for_mbarrier(barrier, *barrier, parity, where);
+  wait_for_mbarrier(barrier, *barrier, parity, false, where);
+}
+
+/// mbarrier_wait() for what threads of all blocks of the cluster have done.
+inline void mbarrier_wait_cluster(const std::uint64_t* barrier, unsigned parity, std::source_location where) {
+  wait_for_mbarrier(barrier, *barrier, parity, true, where);
 }
 
 }  // namespace emulator

@@ -20,6 +20,7 @@ enum cudaError {
   cudaErrorStreamCaptureUnmatched = 903,
   cudaErrorStreamCaptureImplicit = 906,
   cudaErrorCapturedEvent = 907,
+  cudaErrorInvalidClusterSize = 912,
 };
 using cudaError_t = cudaError;
 
