@@ -14,6 +14,11 @@ constexpr KernelWithBarriers kKernels[] = {
     {"linear_attention", "tensor_core", "02_chunkwise/linear_attention/6_tensor_core.cu", 64, 64},
     {"linear_attention", "pipelined", "02_chunkwise/linear_attention/7_pipelined.cu", 64, 64},
     {"linear_attention", "sequence_parallel", "02_chunkwise/linear_attention/8_sequence_parallel.cu", 64, 64},
+    {"linear_attention", "bulk_copies", "02_chunkwise/linear_attention/9_bulk_copies.cu", 64, 64, 200},
+    {"linear_attention", "warpgroup_mma", "02_chunkwise/linear_attention/10_warpgroup_mma.cu", 64, 64, 200},
+    {"linear_attention", "specialized", "02_chunkwise/linear_attention/11_specialized.cu", 64, 64, 390},
+    {"linear_attention", "balanced_roles", "02_chunkwise/linear_attention/12_balanced_roles.cu", 64, 64, 390},
+    {"linear_attention", "queued_products", "02_chunkwise/linear_attention/13_queued_products.cu", 64, 64, 390},
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);

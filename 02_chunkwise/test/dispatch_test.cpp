@@ -64,25 +64,43 @@ TEST(WalkTest, EveryShapeOfWarpgroupTileInAnyNumberOfSegments) {
   }
 }
 
-std::string choice(int B, int H, int L, int Dk, int Dv) {
+/// @param is_mapped whether bulk copies can take the tensors
+std::string choice(int B, int H, int L, int Dk, int Dv, bool is_mapped = true) {
   Bf16Arguments a{};
   a.B = B;
   a.H = H;
   a.L = L;
   a.Dk = Dk;
   a.Dv = Dv;
+  if (is_mapped) {
+    a.q = a.k = packed<const __nv_bfloat16>(nullptr, H, L, Dk);
+    a.v = packed<const __nv_bfloat16>(nullptr, H, L, Dv);
+    a.o = packed<__nv_bfloat16>(nullptr, H, L, Dv);
+  }
   return dispatch_note(a);
 }
 
 // What was measured to be fastest, or within a few percent of it, with as many multiprocessors as an H200 has.
 TEST(DispatchTest, ChoosesByHeadsAndLength) {
+  if (multiprocessor_count() != 132 || compute_capability() != 90)
+    GTEST_SKIP() << "the choices are those of another GPU";
+  EXPECT_EQ(choice(4, 8, 512, 128, 128), "warpgroups, 64 columns per block");
+  EXPECT_EQ(choice(4, 8, 2048, 128, 128), "warpgroups, 64 columns per block");
+  EXPECT_EQ(choice(4, 8, 16384, 128, 128), "warpgroups, 2 segments, 64 columns per block");
+  EXPECT_EQ(choice(1, 8, 16384, 128, 128), "warpgroups, 8 segments, 64 columns per block");
+  EXPECT_EQ(choice(1, 1, 65536, 128, 128), "warpgroups, 64 segments, 64 columns per block");
+  EXPECT_EQ(choice(2, 64, 8192, 128, 128), "warpgroups, 64 columns per block");
+  EXPECT_EQ(choice(1, 1, 64, 128, 128), "warpgroups, 64 columns per block");
+}
+
+TEST(DispatchTest, TakesMmaByWarpsWhereBulkCopiesCannotTakeTheTensors) {
   if (multiprocessor_count() != 132) GTEST_SKIP() << "the choices are those of another GPU";
-  EXPECT_EQ(choice(4, 8, 512, 128, 128), "pipelined, 64 columns a block");
-  EXPECT_EQ(choice(4, 8, 2048, 128, 128), "sequence_parallel, 4 segments, 128 columns a block");
-  EXPECT_EQ(choice(4, 8, 16384, 128, 128), "sequence_parallel, 8 segments, 128 columns a block");
-  EXPECT_EQ(choice(1, 1, 16384, 128, 128), "sequence_parallel, 64 segments, 64 columns a block");
-  EXPECT_EQ(choice(8, 32, 2048, 128, 128), "pipelined, 128 columns a block");
-  EXPECT_EQ(choice(1, 1, 64, 128, 128), "pipelined, 64 columns a block");
+  EXPECT_EQ(choice(4, 8, 512, 128, 128, false), "mma by warps, 64 columns per block");
+  EXPECT_EQ(choice(4, 8, 2048, 128, 128, false), "mma by warps, 4 segments, 128 columns per block");
+  EXPECT_EQ(choice(4, 8, 16384, 128, 128, false), "mma by warps, 8 segments, 128 columns per block");
+  EXPECT_EQ(choice(1, 1, 16384, 128, 128, false), "mma by warps, 64 segments, 64 columns per block");
+  EXPECT_EQ(choice(8, 32, 2048, 128, 128, false), "mma by warps, 128 columns per block");
+  EXPECT_EQ(choice(8, 32, 2048, 256, 128).substr(0, 12), "mma by warps") << "a state of 256 rows";
 }
 
 TEST(DispatchTest, SaysWhyItFallsBack) {
