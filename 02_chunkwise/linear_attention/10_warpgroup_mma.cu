@@ -99,7 +99,6 @@ __global__ void __launch_bounds__(kThreads, 2)
     store_masked_scores(P, scores);
     fence_async_proxy();
     __syncthreads();
-    wgmma_fence(S);
     start_output_from_scores(O, tiles.V, P);
     start_state_update<Shape::kDk>(S, tiles.V, tiles.K);
     wgmma_commit();

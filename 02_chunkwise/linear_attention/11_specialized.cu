@@ -121,8 +121,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       WarpgroupOutput O;
       RoundedState<Shape::kDk> s;
       round_state<Shape::kDk>(s, S);
-      ring.wait(full);
-      score_ring.wait(scores_full);
+      score_ring.wait(scores_full);  // where the scores are, the tiles are
       wgmma_fence(O, s, S);
       start_output_from_state<Shape::kDk>(O, s, tiles.Q);
       start_output_from_scores(O, tiles.V, panel(score_ring.stage()));

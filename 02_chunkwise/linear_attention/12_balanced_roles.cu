@@ -45,9 +45,9 @@ namespace {
 
 using namespace tile;
 
-constexpr int kPipelineDepth = 3;               // chunks in shared memory
-constexpr int kDepth = 2;                       // P and O in shared memory
-constexpr int kBlock = 4 * kWarpgroup;          // threads
+constexpr int kPipelineDepth = 4;       // chunks in shared memory: even, so that each is always read by the same scores
+constexpr int kDepth = 2;               // P and O in shared memory
+constexpr int kBlock = 4 * kWarpgroup;  // threads
 constexpr int kStoreThreads = kWarpgroup - 32;  // of them
 
 template <class Shape>
@@ -139,8 +139,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       WarpgroupOutput O;
       RoundedState<Shape::kDk> s;
       round_state<Shape::kDk>(s, S);
-      ring.wait(full);
-      score_ring.wait(scores_full);
+      score_ring.wait(scores_full);  // where the scores are, the tiles are
       wgmma_fence(O, s, S);
       start_output_from_state<Shape::kDk>(O, s, tiles.Q);
       start_output_from_scores(O, tiles.V, panel(score_ring.stage()));

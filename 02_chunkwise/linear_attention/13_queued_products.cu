@@ -173,6 +173,13 @@ __global__ void __launch_bounds__(kBlock, 1)
       wgmma_wait<0>(S);
     };
 
+    // The outputs of the last chunk.
+    const auto walk_last = [&](RoundedState<Shape::kDk>& s) {
+      start_outputs(s);
+      wgmma_wait<0>(O, s);
+      finish_outputs();
+    };
+
     RoundedState<Shape::kDk> even, odd;
     round_state<Shape::kDk>(even, S);
     start_update();
@@ -185,13 +192,10 @@ __global__ void __launch_bounds__(kBlock, 1)
     }
     if (t + kChunk < a.L) {
       walk(even, odd);
-      start_outputs(odd);
-      wgmma_wait<0>(O, odd);
+      walk_last(odd);
     } else {
-      start_outputs(even);
-      wgmma_wait<0>(O, even);
+      walk_last(even);
     }
-    finish_outputs();
     if (a.final_state.data) {
       store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk,
                                     columns);

@@ -39,7 +39,7 @@ constexpr WalkTimes kTimes{.narrow = {.walk = {2.0, 3.6}, .states = {0.7, 1.2}},
                            .wide = {.walk = {2.9, 5.3}, .states = {0.9, 1.8}}};
 
 // On warpgroups. With the normaliser the scores take longer than the state.
-constexpr ExclusiveWalkTimes kWarpgroupTimes{.walk = 0.71, .states = 0.3, .bytes_per_microsecond = 3.9e6};
+constexpr ExclusiveWalkTimes kWarpgroupTimes{.walk = 0.75, .states = 0.35, .bytes_per_microsecond = 3.9e6};
 constexpr ExclusiveWalkTimes kNormalizedTimes{.walk = 1.2, .states = 0.35, .bytes_per_microsecond = 3.9e6};
 
 bool runs_on_warpgroups(const Bf16Arguments& a) {

@@ -15,6 +15,7 @@ struct BarrierLine {
   /// Whether it is a barrier for all threads of the block. Without it threads race. Without another one a copy or a
   /// product may also be wrong, or the kernel may never end.
   bool is_block_barrier = false;
+  std::string code;  ///< without its comment
 };
 
 /// All such lines of a source. A call over several lines counts as the line that it begins on.
@@ -40,7 +41,7 @@ inline std::vector<BarrierLine> barrier_lines(std::istream& source, const std::s
     const std::string code = text.substr(0, text.find("//"));
     for (const char* call : kCalls) {
       if (!is_meant || code.find(call) == std::string::npos) continue;
-      lines.push_back({number, call == kCalls[0]});
+      lines.push_back({number, call == kCalls[0], code});
       break;
     }
   }

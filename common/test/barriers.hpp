@@ -40,6 +40,7 @@ struct KernelWithBarriers {
   /// Of a file with several: the name of the one that is meant, with the functions between it and the next.
   const char* kernel = "";
   const char* environment = "";  ///< NAME=VALUE: what makes the stage choose this kernel
+  const char* unseen = nullptr;  ///< a call whose loss the emulator cannot show; the test's file says why
 };
 
 inline std::string name_of_kernel(const testing::TestParamInfo<KernelWithBarriers>& info) {
@@ -64,7 +65,7 @@ struct StageRun {
 };
 
 /// Runs the stage once.
-/// @param schedule the order of threads and blocks
+/// @param schedule the order of threads and blocks, and other variables after it
 /// @param skip the line of a barrier that is taken out; 0: none
 inline StageRun run_stage(const KernelWithBarriers& kernel, const std::string& schedule, unsigned skip = 0) {
 #if defined(__SANITIZE_THREAD__)
@@ -92,7 +93,11 @@ class BarriersTest : public testing::TestWithParam<KernelWithBarriers> {};
 
 #if !defined(__SANITIZE_THREAD__)
 TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
-  constexpr std::array kSchedules = {"forward", "reverse", "warps", "warps-reverse", "random:1", "random:2"};
+  constexpr std::array kSchedules = {"forward", "reverse", "warps", "warps-reverse", "random:1", "random:2",
+                                     // Tiles and products that are there at once let threads run further ahead.
+                                     "forward EMULATOR_ASYNC=early", "reverse EMULATOR_ASYNC=early",
+                                     "random:1 EMULATOR_ASYNC=random:1", "random:2 EMULATOR_ASYNC=random:2",
+                                     "random:3 EMULATOR_ASYNC=random:3", "random:6 EMULATOR_ASYNC=early"};
   const std::vector<BarrierLine> lines = barrier_lines(GetParam());
   ASSERT_FALSE(lines.empty());
   for (const char* schedule : kSchedules) {
@@ -100,6 +105,7 @@ TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
     EXPECT_TRUE(run.is_right) << "with all barriers, " << schedule << "\n" << run.text;
   }
   for (const BarrierLine& line : lines) {
+    if (GetParam().unseen && line.code.find(GetParam().unseen) != std::string::npos) continue;
     bool is_found = false;
     for (const char* schedule : kSchedules) {
       if (run_stage(GetParam(), schedule, line.number).is_right) continue;

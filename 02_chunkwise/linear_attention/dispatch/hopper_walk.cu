@@ -283,6 +283,13 @@ __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a,
       wgmma_wait<0>(S);
     };
 
+    // The outputs of the last chunk.
+    const auto walk_last = [&](RoundedState<Shape::kDk>& s) {
+      start_outputs(s);
+      wgmma_wait<0>(O, s);
+      finish_outputs();
+    };
+
     RoundedState<Shape::kDk> even, odd;
     round_state<Shape::kDk>(even, S);
     start_update();
@@ -295,13 +302,10 @@ __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a,
     }
     if (t + kChunk < end) {
       walk(even, odd);
-      start_outputs(odd);
-      wgmma_wait<0>(O, odd);
+      walk_last(odd);
     } else {
-      start_outputs(even);
-      wgmma_wait<0>(O, even);
+      walk_last(even);
     }
-    finish_outputs();
     if (end == a.L && a.final_state.data) {
       store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk,
                                     columns);
