@@ -22,7 +22,9 @@
 /// loads, and its last three warps store. Warpgroup 3 has the state.
 /// Outputs: a warp that stores reads all of its part first and releases the tile, then it writes to global memory. Ordinary
 /// loads and stores need no fence.
-/// Resources: as `specialized`, with 512 threads.
+/// Resources: four times Q, K and V, with 512 threads: 192 KB of shared memory at Dk = 128. The number is even, so that a
+/// set of tiles always belongs to the same scores: who waits for a barrier only now and then cannot tell by its parity
+/// whether a phase or the next but one has ended.
 /// Bound by: as `specialized`.
 /// Requires: as `warpgroup_mma`.
 /// Weakness: between two chunks the tensor core still has nothing to do for the state: `queued_products`.

@@ -16,7 +16,7 @@
 /// Registers: O of chunk n reads s, while s of chunk n + 1 is made. So there are two of them, and the loop is written out
 /// for both: a copy from one to the other would touch registers that a product is reading. No product is under way where
 /// the loop goes round; there the compiler would wait for it.
-/// Resources: four times Q, K and V, since two chunks are in use at a time: 192 KB of shared memory at Dk = 128.
+/// Resources: as `balanced_roles`. Two chunks are in use at a time.
 /// Bound by: the memory's bandwidth from about 64 heads of Dv = 128 on; with fewer, the time that a block takes for a chunk,
 /// 1400 clocks, of which its products need 900.
 /// Requires: as `warpgroup_mma`.

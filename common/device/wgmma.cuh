@@ -181,12 +181,15 @@ emulator::WgmmaFactor factor(const SharedFactor<kMajor>& shared) {
 #else
 /// The compiler neither moves writes of these registers behind this point, nor reads of them before it.
 __device__ __forceinline__ void pin(None) {}
+/// For one sum.
 __device__ __forceinline__ void pin(float& value) {
   asm volatile("" : "+f"(value) : : "memory");
 }
+/// For one register of A.
 __device__ __forceinline__ void pin(std::uint32_t& value) {
   asm volatile("" : "+r"(value) : : "memory");
 }
+/// For all of an array.
 template <class T, int kSize>
 __device__ __forceinline__ void pin(T (&values)[kSize]) {
 #pragma unroll

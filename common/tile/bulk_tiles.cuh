@@ -66,7 +66,7 @@ __device__ __forceinline__ void load_panels(const PanelTile<kColumns>& tile, con
   }
 }
 
-/// Starts to load a chunk's Q, K and V, of which the barrier expects ChunkTiles<Shape>::kBytes. Called by one thread.
+/// Starts to load a chunk's Q, K and V, whose bytes the barrier expects: ChunkTiles' kBytes. Called by one thread.
 /// @param t the chunk's first position, of head h of batch entry b
 /// @param first_column the first of V's columns
 template <class Shape>

@@ -121,6 +121,36 @@ STAGES = [
         "Three kernels; one state for each segment of the sequence passes through device memory, k and v are read twice.",
     ),
     Stage(
+        LINEAR + "9_bulk_copies.cu",
+        ["q, k", "v", "o"],
+        [Kernel("bulk_copies: 64 or 128 columns", ["Q, K, V twice, by bulk copies;", "P; two barriers"], ["S and O as accumulators, fp32"], ["q, k", "v"], ["o*"])],
+        "As stage 7, with tiles that one thread asks for; a barrier in shared memory counts their bytes.",
+    ),
+    Stage(
+        LINEAR + "10_warpgroup_mma.cu",
+        ["q, k", "v", "o"],
+        [Kernel("warpgroup_mma: 64 columns", ["Q, K, V twice, by bulk copies;", "P and O: together 96 KB"], ["S^T, and a copy in bf16; O^T;", "scores: 160 of 191 registers"], ["q, k", "v"], ["o*"])],
+        "One warpgroup; its products read Q, K, V and P from shared memory without a way through registers.",
+    ),
+    Stage(
+        LINEAR + "11_specialized.cu",
+        ["q, k", "v", "o"],
+        [Kernel("specialized: three warpgroups", ["Q, K, V three times; P and O", "twice: together 152 KB"], ["loads: nothing; scores: Q K^T;", "state: S^T, its copy, O^T"], ["q, k", "v"], ["o*"])],
+        "One kernel; warpgroups with different tasks hand on tiles, scores and outputs through shared memory.",
+    ),
+    Stage(
+        LINEAR + "12_balanced_roles.cu",
+        ["q, k", "v", "o"],
+        [Kernel("balanced_roles: four warpgroups", ["Q, K, V four times; P and O", "twice: together 192 KB"], ["two with scores; one loads and", "stores; one with S^T and O^T"], ["q, k", "v"], ["o*"])],
+        "As stage 11; two warpgroups compute scores, and warps that had nothing to do store the outputs.",
+    ),
+    Stage(
+        LINEAR + "13_queued_products.cu",
+        ["q, k", "v", "o"],
+        [Kernel("queued_products: four warpgroups", ["Q, K, V four times; P and O", "twice: together 192 KB"], ["the state: S^T, O^T, and two", "copies of S^T in bf16"], ["q, k", "v"], ["o*"])],
+        "As stage 12; the update of the state for the next chunk waits in the queue behind the outputs of this one.",
+    ),
+    Stage(
         GLA + "5_recurrent_gpu.cu",
         ["q, k, g", "v", "o"],
         [Kernel("recurrent: 32 columns per block", ["tiles of 8 steps of q, k, v", "and 2^(g / ln 2), twice"], ["S: Dk / 8 rows of a", "pair of columns per thread"], ["q, k, g", "v"], ["o*"])],

@@ -119,6 +119,8 @@ __device__ __forceinline__ float2 row_sums(const WarpgroupScores& scores) {
 template <class Shape, bool kNormalized>
 __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps,
                                                                 LaunchPlan plan, Normalizer normalizer) {
+  // Lanes of a warp that arrive when P is there: one, or the eight that have written factors.
+  constexpr int kArrivals = kNormalized ? 8 : 1;
   const BlockPart<Shape> part(extents_of(a), plan.length);
   const int b = part.b, h = part.h, begin = part.begin, end = part.end;
   const int first_column = part.first_column, columns = part.columns;
@@ -137,7 +139,7 @@ __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a,
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) barrier.init(1);
     for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps with the chunk's scores, and those of the state
-    for (Barrier& barrier : scores_full) barrier.init(4);
+    for (Barrier& barrier : scores_full) barrier.init(4 * kArrivals);
     for (Barrier& barrier : scores_empty) barrier.init(4);
     for (Barrier& barrier : output_full) barrier.init(4);
     for (Barrier& barrier : output_empty) barrier.init(3);
@@ -193,7 +195,7 @@ __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a,
         }
         fence_async_proxy();
         __syncwarp();
-        if (lane_index() == 0) scores_full[score_ring.stage()].arrive();
+        if (int(lane_index()) % (32 / kArrivals) == 0) scores_full[score_ring.stage()].arrive();
       }
       ring.advance();
       score_ring.advance();
