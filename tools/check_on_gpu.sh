@@ -33,10 +33,10 @@ build() { cmake --preset cuda && cmake --build --preset cuda --parallel "$(nproc
 # A few at a time: every test takes memory on the GPU for its context.
 test_all() { ctest --preset cuda --timeout 300 --parallel 4; }
 
-# sanitized CHAPTER B H L Dk Dv [OPTION...]: a small problem under memcheck and racecheck.
+# sanitized CHAPTER B H L Dk Dv [OPTION...]: a small problem under memcheck, racecheck and synccheck.
 sanitized() {
   local tool status=0
-  for tool in memcheck racecheck; do
+  for tool in memcheck racecheck synccheck; do
     echo "-- $tool: ${1##*/} B=$2 H=$3 L=$4 Dk=$5 Dv=$6 ${*:7}"
     compute-sanitizer --tool $tool --error-exitcode 1 "$1" -B "$2" -H "$3" -L "$4" --key-dim "$5" --value-dim "$6" \
       --repeat 1 --warmup 0 "${@:7}" || status=1
@@ -133,7 +133,7 @@ sanitize_06() {
 # sanitized_scan B H L - D OPERATOR [OPTION...]: the same for operators without Dk.
 sanitized_scan() {
   local tool status=0
-  for tool in memcheck racecheck; do
+  for tool in memcheck racecheck synccheck; do
     echo "-- $tool: scan B=$1 H=$2 L=$3 D=$5 ${*:6}"
     compute-sanitizer --tool $tool --error-exitcode 1 "$scan" -B "$1" -H "$2" -L "$3" --value-dim "$5" \
       --repeat 1 --warmup 0 --operator "${@:6}" || status=1
@@ -167,17 +167,19 @@ time_01() {
 time_02() {
   local L shape status=0
   local -a sizes gpu=(--operator linear_attention)
-  local stages=recurrent,materialized,fused,tensor_core,pipelined,sequence_parallel,dispatch
+  local stages=recurrent,materialized,fused,tensor_core,pipelined,sequence_parallel
+  stages+=,bulk_copies,warpgroup_mma,specialized,balanced_roles,queued_products,dispatch
   timed "$chunkwise" "${gpu[@]}" || status=1
   for L in 512 1024 2048 4096 8192 16384; do
     timed "$chunkwise" "${gpu[@]}" --stage $stages -L $L || status=1
     timed "$chunkwise" "${gpu[@]}" --stage dispatch -L $L --normalize || status=1
   done
-  for shape in "1 1 16384 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "8 32 2048 128 128" "4 8 16384 64 64" \
-    "2 4 4096 256 512"; do
+  for shape in "1 1 16384 128 128" "1 1 65536 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "2 64 8192 128 128" \
+    "8 32 2048 128 128" "4 8 16384 64 64" "2 4 4096 256 512"; do
     read -ra sizes <<<"$shape"
-    timed "$chunkwise" "${gpu[@]}" --stage materialized,fused,pipelined,sequence_parallel,dispatch -B "${sizes[0]}" \
-      -H "${sizes[1]}" -L "${sizes[2]}" --key-dim "${sizes[3]}" --value-dim "${sizes[4]}" || status=1
+    sizes=(-B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" --key-dim "${sizes[3]}" --value-dim "${sizes[4]}")
+    timed "$chunkwise" "${gpu[@]}" --stage "${stages#*,}" "${sizes[@]}" || status=1
+    timed "$chunkwise" "${gpu[@]}" --stage dispatch --normalize "${sizes[@]}" || status=1
   done
   return $status
 }

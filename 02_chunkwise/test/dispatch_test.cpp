@@ -88,7 +88,7 @@ TEST(DispatchTest, ChoosesByHeadsAndLength) {
   EXPECT_EQ(choice(4, 8, 2048, 128, 128), "warpgroups, 64 columns per block");
   EXPECT_EQ(choice(4, 8, 16384, 128, 128), "warpgroups, 2 segments, 64 columns per block");
   EXPECT_EQ(choice(1, 8, 16384, 128, 128), "warpgroups, 8 segments, 64 columns per block");
-  EXPECT_EQ(choice(1, 1, 65536, 128, 128), "warpgroups, 64 segments, 64 columns per block");
+  EXPECT_EQ(choice(1, 1, 65536, 128, 128), "warpgroups, 54 segments, 64 columns per block");
   EXPECT_EQ(choice(2, 64, 8192, 128, 128), "warpgroups, 64 columns per block");
   EXPECT_EQ(choice(1, 1, 64, 128, 128), "warpgroups, 64 columns per block");
 }

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "common/device/device.hpp"
 
 namespace tutorial::tile {
@@ -54,6 +56,27 @@ TEST(LaunchPlanTest, TheFastestPlanIsNoSlowerThanAnyOther) {
   }
   const Extents one_head{1, 1, 16384, 128, 128};
   EXPECT_GT(fastest_launch_plan(one_head, kTimes).segments, 8) << "one head alone leaves the GPU idle";
+}
+
+TEST(LaunchPlanTest, ABlockPerMultiprocessorIsBoundByItsProductsOrByTheMemory) {
+  constexpr ExclusiveWalkTimes kTimes{.walk = 0.5, .states = 0.3, .bytes_per_microsecond = 4e6};
+  const int multiprocessors = multiprocessor_count();
+  const auto time_of = [&](int heads) {
+    const Extents e{1, heads, 6400, 128, 64};
+    return estimated_time(e, kTimes, make_launch_plan(e.L, 64, 1));
+  };
+  EXPECT_DOUBLE_EQ(time_of(1), 100 * 0.5) << "100 chunks in line";
+  const double chunk_bytes = 2 * 64 * (2 * 128 + 2 * 64);
+  EXPECT_DOUBLE_EQ(time_of(multiprocessors), 100 * std::max(0.5, multiprocessors * chunk_bytes / 4e6));
+  EXPECT_DOUBLE_EQ(time_of(multiprocessors + 1), 2 * time_of(multiprocessors)) << "a second round for one block";
+  for (const Extents& e : {Extents{1, 1, 16384, 128, 128}, {4, 8, 512, 128, 128}, {8, 32, 2048, 128, 128}}) {
+    const LaunchPlan best = fastest_launch_plan(e, kTimes);
+    EXPECT_EQ(best.columns, 64);
+    for (const int segments : {1, 2, 4, 8, 16}) {
+      if (2 * segments * e.B * e.H > 2 * multiprocessors) continue;
+      EXPECT_LE(estimated_time(e, kTimes, best), estimated_time(e, kTimes, make_launch_plan(e.L, 64, segments)));
+    }
+  }
 }
 
 }  // namespace

@@ -1,0 +1,109 @@
+/// @file
+/// The four products of a chunk by a warpgroup, on tiles that bulk copies bring, against the same products in double.
+
+#include "common/tile/warpgroup_chunk.cuh"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "common/device/buffer.hpp"
+#include "common/device/launch.cuh"
+#include "common/device/proxy_fence.cuh"
+#include "common/tile/bulk_tiles.cuh"
+#include "common/tile/store_tile.cuh"
+#include "common/tile/test/matrices.hpp"
+#include "common/view.hpp"
+
+namespace tutorial::tile {
+namespace {
+
+/// o = 2 (Q S + (Q K^T . M) V) in its first `rows` rows and `columns` columns, and S += K^T V. One warpgroup.
+template <int kDk>
+__global__ void __launch_bounds__(kWarpgroup)
+    one_chunk(const __grid_constant__ ChunkMaps maps, int rows, int Dk, int columns, float* state, __nv_bfloat16* o) {
+  using Shape = PanelShape<kDk, 64>;
+  __shared__ Barrier full;
+  auto* memory = dynamic_shared<__nv_bfloat16, kTileAlignment>();
+  const ChunkTiles<Shape> tiles(memory);
+  const PanelTile<64> P{memory + ChunkTiles<Shape>::kElements}, output{P.data + P.kPanelElements};
+  if (threadIdx.x == 0) {
+    full.init(1);
+    fence_barrier_init();
+    full.arrive_expect(ChunkTiles<Shape>::kBytes);
+    load_chunk(tiles, maps, full, 0, 0, 0, 0);
+  }
+  WarpgroupState<kDk> S;
+  load_group_state<kDk>(S, state, columns, Dk, columns);
+  __syncthreads();
+  full.wait(0);
+  WarpgroupScores scores;
+  WarpgroupOutput O;
+  RoundedState<kDk> s;
+  round_state<kDk>(s, S);
+  wgmma_fence(scores, O, s, S);
+  start_scores(scores, tiles.Q, tiles.K);
+  start_output_from_state<kDk>(O, s, tiles.Q);
+  wgmma_commit();
+  wgmma_wait<0>(scores, O, s);
+  store_masked_scores(P, scores);
+  fence_async_proxy();
+  __syncthreads();
+  wgmma_fence(O, S);
+  start_output_from_scores(O, tiles.V, P);
+  start_state_update<kDk>(S, tiles.V, tiles.K);
+  wgmma_commit();
+  wgmma_wait<0>(O, S);
+  put_output(output, O, 2.0f);
+  __syncthreads();
+  store_tile_by<kWarpgroup>(int(threadIdx.x), o, columns, rows, columns, output, [] {});
+  store_group_state<kDk>(state, S, columns, Dk, columns);
+}
+
+/// What load_chunk() and chunk_maps() want of an operator's arguments.
+struct OneChunk {
+  int B, H, L, Dk, Dv;
+  View<const __nv_bfloat16> q, k, v;
+};
+
+template <int kDk>
+void expect_products(int rows, int Dk, int columns) {
+  SCOPED_TRACE(std::to_string(rows) + " positions, Dk " + std::to_string(Dk) + ", " + std::to_string(columns) +
+               " columns");
+  const auto count = [](int height, int width) { return std::size_t(height) * std::size_t(width); };
+  const auto q = normal_numbers(count(rows, Dk), 1), k = normal_numbers(count(rows, Dk), 2),
+             v = normal_numbers(count(rows, columns), 3), s = normal_numbers(count(Dk, columns), 4, 8);
+  const DeviceBuffer<__nv_bfloat16> q_device(as_bf16(q)), k_device(as_bf16(k)), v_device(as_bf16(v));
+  DeviceBuffer<float> state(s);
+  DeviceBuffer<__nv_bfloat16> o(count(rows, columns));
+  const OneChunk chunk{1,
+                       1,
+                       rows,
+                       Dk,
+                       columns,
+                       packed(q_device.data(), 1, rows, Dk),
+                       packed(k_device.data(), 1, rows, Dk),
+                       packed(v_device.data(), 1, rows, columns)};
+  launch(one_chunk<kDk>, {1, kWarpgroup, ChunkTiles<PanelShape<kDk, 64>>::kBytes + 2 * PanelTile<64>::kPanelBytes},
+         chunk_maps(chunk), rows, Dk, columns, state.data(), o.data());
+  const Matrix Q(rows, Dk, q), K(rows, Dk, k), V(rows, columns, v), S(Dk, columns, s);
+  Matrix expected = Q * S + lower(Q * transpose(K)) * V;
+  for (double& x : expected.elements) x *= 2;
+  std::vector<float> outputs;
+  for (const __nv_bfloat16 x : o.download()) outputs.push_back(__bfloat162float(x));
+  // O: P and S are rounded to bf16 once each, and so is o. S: only fp32 sums.
+  EXPECT_LT(relative_error(Matrix(rows, columns, outputs), expected), 4e-3);
+  EXPECT_LT(relative_error(Matrix(Dk, columns, state.download()), S + transpose(K) * V), 1e-6);
+}
+
+TEST(WarpgroupChunkTest, ProductsAreThoseOfTheMatrices) {
+  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  expect_products<64>(64, 64, 64);
+  expect_products<128>(64, 128, 64);
+  expect_products<64>(50, 48, 16);
+  expect_products<128>(1, 112, 40);
+}
+
+}  // namespace
+}  // namespace tutorial::tile

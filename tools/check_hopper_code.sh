@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# What only the compiler can tell of the kernels for Hopper: tools/check_hopper_code.sh [FILE.cu...]
+# Compiles them for sm_90a, and fails where
+#   - ptxas waits between products of warpgroups, which then run one after the other (its messages C7510 to C7519),
+#   - registers are spilled to local memory,
+#   - there is no product of a warpgroup or no bulk load in the code.
+# Without FILEs: chapter 02's stages on warpgroups and the kernels behind its dispatch. Needs nvcc, but no GPU.
+set -uo pipefail
+cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." || exit 2
+
+files=("$@")
+if ((${#files[@]} == 0)); then
+  stages=02_chunkwise/linear_attention
+  files=("$stages"/1[0-3]_*.cu "$stages/dispatch/hopper_walk.cu")
+fi
+nvcc=$(command -v nvcc /usr/local/cuda/bin/nvcc | head -n 1)
+if [[ -z $nvcc ]]; then
+  echo "there is no nvcc" >&2
+  exit 2
+fi
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+# check FILE: prints what is wrong with it.
+check() {
+  local name messages
+  name=$(basename "$1" .cu)
+  # The messages come without being asked for, and do not change the exit status.
+  if ! messages=$("$nvcc" -std=c++20 -O3 -I. --keep --keep-dir "$folder" -gencode arch=compute_90a,code=sm_90a \
+    -Xptxas -v -cubin -o "$folder/$name.cubin" "$1" 2>&1); then
+    printf '%s\n%s\n' "$1: does not compile" "$messages"
+    return
+  fi
+  grep -E 'C75[0-9]{2}' <<<"$messages" | sed "s|^|$1: |"
+  grep -E '[1-9][0-9]* bytes (spill|stack frame)' <<<"$messages" | sed "s|^ *|$1: |"
+  grep -q 'wgmma\.mma_async' "$folder/$name.ptx" || echo "$1: no product of a warpgroup"
+  grep -q 'cp\.async\.bulk\.tensor' "$folder/$name.ptx" || echo "$1: no bulk load"
+}
+
+mistakes=$(for file in "${files[@]}"; do check "$file"; done)
+if [[ -n $mistakes ]]; then
+  printf '%s\n' "$mistakes"
+  exit 1
+fi
+echo "${#files[@]} files: products in parallel, nothing spilled"
