@@ -22,9 +22,10 @@
 /// takes 64 of a thread's, its rounded copy 32, O^T 32 and the scores 32.
 /// Fences: before products that read registers which the threads have written (wgmma_fence()), and after the stores to P,
 /// which products read through the async proxy (fence_async_proxy()).
-/// Work: 4 Dk Dv operations for the state, 2 C (Dk + Dv) for the scores (Q K^T once for each 64 columns of Dv), per
-/// position.
-/// Bound by: latency: in a chunk four waits follow each other, for the tile, Q K^T, the barrier, and the state.
+/// Work: 4 Dk Dv operations for the state, 2 C (Dk ceil(Dv / 64) + Dv) for the scores, because each block of 64 columns
+/// computes Q K^T, per position.
+/// Bound by: latency: in a chunk five waits follow each other, for the barrier before the loads, the tile, Q K^T, the barrier
+/// after P, and the last products.
 /// Requires: compute capability 9.0, Dk <= 128, Dk and Dv multiples of 16, tensors that can be mapped.
 /// Weakness: those waits. `specialized` gives what waits to different warps.
 /// Sources: PTX ISA, "wgmma".

@@ -20,7 +20,8 @@
 /// are two such tiles. Before the barrier of chunk n, that thread waits until the store of chunk n - 1 has read its tile;
 /// after the barrier the others know it, too, and write chunk n + 1 there.
 /// Resources: three times Q, K and V, two P and two O: 152 KB of shared memory at Dk = 128, one block on a multiprocessor.
-/// Registers move from those who load to those who have the state (setmaxnreg).
+/// A kernel of 384 threads starts with 168 registers each. The loading warpgroup keeps 24 of them and that of the scores
+/// 152, so that the state's can have 240 (setmaxnreg): 24 + 152 + 240 <= 3 x 168.
 /// Bound by: the memory's bandwidth from as many blocks as multiprocessors on; with fewer, the time that a block takes for a
 /// chunk, some 1600 clocks.
 /// Requires: as `warpgroup_mma`.
@@ -121,7 +122,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       WarpgroupOutput O;
       RoundedState<Shape::kDk> s;
       round_state<Shape::kDk>(s, S);
-      score_ring.wait(scores_full);  // where the scores are, the tiles are
+      score_ring.wait(scores_full);  // the scores' warps have waited for `full` before
       wgmma_fence(O, s, S);
       start_output_from_state<Shape::kDk>(O, s, tiles.Q);
       start_output_from_scores(O, tiles.V, panel(score_ring.stage()));

@@ -4,7 +4,7 @@
 /// Idea: a profile of `specialized` with 32 heads shows where a chunk's 1600 clocks go. The products of the state's
 /// warpgroup take 640. Its warps are busy for as long, because only two or three products fit into the queue of the tensor
 /// core. Then they put O together (190 clocks), fence it and meet at a barrier (320), and afterwards wait for the next tiles
-/// and scores and round S (320). The warpgroup with the scores spends half of its time on the fence after its stores. So two
+/// and scores and round S (320); 130 more we could not assign. The warpgroup with the scores spends half of its time on the fence after its stores. So two
 /// things move elsewhere:
 ///
 ///   - The state's warps put O into shared memory and go on. Three warps that had nothing to do store it.
@@ -22,9 +22,10 @@
 /// loads, and its last three warps store. Warpgroup 3 has the state.
 /// Outputs: a warp that stores reads all of its part first and releases the tile, then it writes to global memory. Ordinary
 /// loads and stores need no fence.
-/// Resources: four times Q, K and V, with 512 threads: 192 KB of shared memory at Dk = 128. The number is even, so that a
-/// set of tiles always belongs to the same scores: who waits for a barrier only now and then cannot tell by its parity
-/// whether a phase or the next but one has ended.
+/// Resources: four times Q, K and V, two P and two O: 192 KB of shared memory at Dk = 128. Registers of 512 threads:
+/// 96 + 96 + 72 + 240 <= 4 x 128. The ring's length is even, so that each set of tiles is always read by the same one of the
+/// two warpgroups with scores. With three sets a warpgroup would see only every second phase of a set. Those phases have the
+/// same parity, so its wait could take the end of an older one for the end of the phase that it means.
 /// Bound by: as `specialized`.
 /// Requires: as `warpgroup_mma`.
 /// Weakness: between two chunks the tensor core still has nothing to do for the state: `queued_products`.
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       WarpgroupOutput O;
       RoundedState<Shape::kDk> s;
       round_state<Shape::kDk>(s, S);
-      score_ring.wait(scores_full);  // where the scores are, the tiles are
+      score_ring.wait(scores_full);  // the scores' warps have waited for `full` before
       wgmma_fence(O, s, S);
       start_output_from_state<Shape::kDk>(O, s, tiles.Q);
       start_output_from_scores(O, tiles.V, panel(score_ring.stage()));

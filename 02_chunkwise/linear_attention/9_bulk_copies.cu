@@ -1,13 +1,13 @@
 /// @file
 /// Stage 9, `bulk_copies`: one thread asks for a whole tile, and a barrier in shared memory says that it is there.
 ///
-/// Idea: with `cp.async` 128 threads compute 3072 addresses for each chunk, one for every 16 bytes. Hopper has a unit that
-/// copies tiles by itself. The host describes the tensor to it once (common/device/tensor_map.hpp). In the kernel thread 0
-/// names a tile by its coordinates, and the unit computes addresses, fills in zeros beyond the end of the tensor, and
-/// swizzles the units. When all bytes of a chunk have come, a phase of the barrier `full` ends, for which all threads wait
-/// (common/device/mbarrier.cuh).
+/// Idea: with `cp.async` 128 threads compute 3072 addresses for each chunk with 128 columns of Dv, one for every 16 bytes.
+/// Each multiprocessor of Hopper has a copy engine that copies tiles by itself. The host describes the tensor to it once
+/// (common/device/tensor_map.hpp). In the kernel thread 0 names a tile by its coordinates. The engine computes addresses,
+/// fills in zeros beyond the end of the tensor, and swizzles the 16-byte units of each row. When all bytes of a chunk have
+/// come, a phase of the barrier `full` ends, for which all threads wait (common/device/mbarrier.cuh).
 ///
-///     thread 0    | expect 48 KB, ask for Q, K, V of chunk n + 1 |
+///     thread 0    | expect the bytes of Q, K, V of n + 1, ask  |
 ///     copies      |  chunk n + 1 ............................... |-> full[(n + 1) % 2]
 ///     products    |  chunk n                   | wait for `full` | chunk n + 1
 ///

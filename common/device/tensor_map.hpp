@@ -5,7 +5,7 @@
 /// A map is made on the host and passed to the kernel by value:
 ///
 ///     __global__ void kernel(const __grid_constant__ TensorMap keys, ...)
-///     launch(kernel, {blocks, threads, bytes}, tile_map(k, B, H, L, D, 64), ...);
+///     launch(kernel, {blocks, threads, bytes}, tile_map(k, {B, H, L, D}, 64), ...);
 ///
 /// Its dimensions are D, L, H and B, and a tile has 64 columns of D and some rows of L of one head. In shared memory a
 /// row takes 128 bytes, and its 16-byte units are permuted: unit u of row r lies at u ^ (r % 8). So neither reading a row

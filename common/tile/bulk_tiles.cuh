@@ -34,7 +34,7 @@ ChunkMaps chunk_maps(const Arguments& a) {
           tile_map(a.v, tensor_sizes(a, a.Dv), kChunk)};
 }
 
-/// The map of an operator's o, for panels of 64 columns. Requires the same.
+/// The map of an operator's o, for panels of 64 columns. Requires: an empty bulk_copies_unsupported().
 template <class Arguments>
 TensorMap output_map(const Arguments& a) {
   return tile_map(a.o, tensor_sizes(a, a.Dv), kChunk);
@@ -53,9 +53,10 @@ std::string bulk_copies_unsupported(const Arguments& a) {
   return "";
 }
 
-/// Starts to load panels of 64 columns side by side. Called by one thread.
+/// Starts to load kColumns columns of a tensor as panels of 64, which lie one behind the other in shared memory. Called by
+/// one thread.
 /// @param barrier expects their bytes
-/// @param origin the first panel's
+/// @param origin where in the tensor the first panel begins
 template <int kColumns>
 __device__ __forceinline__ void load_panels(const PanelTile<kColumns>& tile, const TensorMap& map, Barrier& barrier,
                                             TileOrigin origin) {

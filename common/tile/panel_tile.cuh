@@ -17,7 +17,7 @@
 
 namespace tutorial::tile {
 
-/// The C rows of a chunk, kColumns bf16 elements each. Has what SwizzledTile has.
+/// The C rows of a chunk, kColumns bf16 elements each. Has the members unit() and advance() of SwizzledTile.
 template <int kColumns>
 struct PanelTile {
   static_assert(kColumns % 64 == 0, "whole panels");

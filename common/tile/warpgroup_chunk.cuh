@@ -9,8 +9,10 @@
 ///     S^T      += V^T K            start_state_update()                    [64, Dk]   A = V^T   B = K
 ///
 /// S^T stays in the sums of its product from the first chunk to the last, in fp32. Rounded to bf16 it is the left factor
-/// of the second product, from registers (round_state()). All other factors come from shared memory as they lie there:
-/// Q, K and P with k along their rows, and V^T and the K of the last product with k from row to row.
+/// of the second product, from registers (round_state()). All other factors come from shared memory as they lie there. A
+/// product sums over an index, k in PTX. In Q K^T that is the column of the tiles Q and K; in V^T K it is the row (the
+/// position) of the tiles V and K. A product reads a tile of bf16 in either direction, so no tile is transposed: a flag says
+/// whether k runs along a row (k_along_rows()) or from row to row (k_from_row_to_row()).
 ///
 /// All four warps of a warpgroup call each function; the functions named start_... leave their products uncommitted. The
 /// caller puts wgmma_fence() before and wgmma_commit() and wgmma_wait() behind them. Tiles that a product reads are filled,
@@ -116,8 +118,9 @@ __device__ __forceinline__ void start_state_update(WarpgroupState<kDk>& S, const
   for (int i = 0; i < kChunk; i += 16) wgmma<kDk>(S, v.along_k(i), k.along_k(i), true);
 }
 
-/// Puts O, each row times a factor, into a tile in bf16, rows t. Each warp writes 16 columns.
-/// @param factors factors(t) are those of rows t and t + 1; t is even
+/// Rounds O^T to bf16 and writes it transposed, so that row t of the tile is position t, times the factor of t. Each warp
+/// writes its 16 columns.
+/// @param factors factors(t), t even, returns the factors of positions t and t + 1
 template <class Factors>
 requires std::is_invocable_v<Factors, int> __device__ __forceinline__ void put_output(
     const PanelTile<kWarpgroupColumns>& tile, const WarpgroupOutput& O, Factors factors) {
@@ -136,7 +139,7 @@ requires std::is_invocable_v<Factors, int> __device__ __forceinline__ void put_o
   }
 }
 
-/// The same with one factor for all rows.
+/// The same with one factor for all positions.
 __device__ __forceinline__ void put_output(const PanelTile<kWarpgroupColumns>& tile, const WarpgroupOutput& O,
                                            float factor) {
   put_output(tile, O, [=](int) { return float2{factor, factor}; });
