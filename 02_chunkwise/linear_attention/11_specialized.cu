@@ -2,8 +2,8 @@
 /// Stage 11, `specialized`: each warpgroup has a task of its own, and they wait for each other at barriers only.
 ///
 /// Idea: what does not depend on the state need not wait for it. One thread loads, as far ahead as there is memory. A
-/// warpgroup computes the scores of the chunks that are there, up to two chunks ahead of the state. A third one walks the
-/// state; what it waits for has mostly happened. So the tensor cores have work from two warpgroups.
+/// warpgroup computes the scores of the chunks that are there, up to two chunks ahead of the state. A third one walks
+/// the state; what it waits for has mostly happened. So the tensor cores have work from two warpgroups.
 ///
 ///     loads    | n + 2 ........ | n + 3 ........ |         tiles:   ring of 3, `full` and `empty`
 ///     scores   | n + 1 | mask   | n + 2 | mask   |         P:       ring of 2, `scores_full` and `scores_empty`
@@ -12,22 +12,23 @@
 /// Grows out of: 10_warpgroup_mma.cu
 /// Improves on: `warpgroup_mma` waits in line for its tile, its scores, a barrier and its state.
 /// Unchanged: the products, precision, bytes.
-/// Thread mapping: block (x, h, b) takes 64 columns of Dv. One thread of warpgroup 0 loads, warpgroup 1 computes scores,
-/// warpgroup 2 has the state.
-/// Who waits for whom: a set of tiles is free when the warpgroups of the scores and of the state have read it, and P when
-/// that of the state has. One lane per warp arrives, after wgmma_wait(), which is an instruction of the whole warp.
-/// Outputs: a warpgroup puts O together in shared memory and one thread starts a bulk store, which goes on by itself. There
-/// are two such tiles. Before the barrier of chunk n, that thread waits until the store of chunk n - 1 has read its tile;
-/// after the barrier the others know it, too, and write chunk n + 1 there.
-/// Resources: three times Q, K and V, two P and two O: 152 KB of shared memory at Dk = 128, one block on a multiprocessor.
-/// A kernel of 384 threads starts with 168 registers each. The loading warpgroup keeps 24 of them and that of the scores
-/// 152, so that the state's can have 240 (setmaxnreg): 24 + 152 + 240 <= 3 x 168.
-/// Bound by: the memory's bandwidth from as many blocks as multiprocessors on; with fewer, the time that a block takes for a
-/// chunk, some 1600 clocks.
+/// Thread mapping: block (x, h, b) takes 64 columns of Dv. One thread of warpgroup 0 loads, warpgroup 1 computes
+/// scores, warpgroup 2 has the state.
+/// Who waits for whom: a set of tiles is free when the warpgroups of the scores and of the state have read it, and P
+/// when that of the state has. One lane per warp arrives, after wgmma_wait(), which is an instruction of the whole
+/// warp.
+/// Outputs: a warpgroup puts O together in shared memory and one thread starts a bulk store, which goes on by itself.
+/// There are two such tiles. Before the barrier of chunk n, that thread waits until the store of chunk n - 1 has read
+/// its tile; after the barrier the others know it, too, and write chunk n + 1 there.
+/// Resources: three times Q, K and V, two P and two O: 152 KB of shared memory at Dk = 128, one block on a
+/// multiprocessor. A kernel of 384 threads starts with 168 registers each. The loading warpgroup keeps 24 of them and
+/// that of the scores 152, so that the state's can have 240 (setmaxnreg): 24 + 152 + 240 <= 3 x 168.
+/// Bound by: the memory's bandwidth from as many blocks as multiprocessors on; with fewer, the time that a block takes
+/// for a chunk, some 1600 clocks.
 /// Requires: as `warpgroup_mma`.
 /// Weakness: 32 heads of Dv = 128 are 64 blocks, however long the sequence is. `dispatch` cuts it into segments.
-/// Sources: PTX ISA, "setmaxnreg" and "cp.async.bulk.wait_group"; FlashAttention-3 (arXiv 2407.08608, section 3.1) divides
-/// the work of attention in the same way.
+/// Sources: PTX ISA, "setmaxnreg" and "cp.async.bulk.wait_group"; FlashAttention-3 (arXiv 2407.08608, section 3.1)
+/// divides the work of attention in the same way.
 
 #include <cuda_runtime.h>
 

@@ -1,28 +1,29 @@
 /// @file
 /// Stage 13, `queued_products`: while a product runs, the next one is in the queue.
 ///
-/// Idea: products of a warpgroup run in the order in which they are started. In `balanced_roles` the products of a chunk are
-/// started together, for O and for S; when they have ended, S is rounded, and only then are the next ones started. Meanwhile
-/// the tensor core has nothing to do for this warpgroup. But the product that adds chunk n + 1 to S needs only that chunk's K
-/// and V, and that S, as chunk n left it, has been rounded. So this product is queued behind the outputs of chunk n, and S is
-/// rounded while these are computed. While it runs in turn, O is put together. The waits at barriers come under products, too.
+/// Idea: products of a warpgroup run in the order in which they are started. In `balanced_roles` the products of a
+/// chunk are started together, for O and for S; when they have ended, S is rounded, and only then are the next ones
+/// started. Meanwhile the tensor core has nothing to do for this warpgroup. But the product that adds chunk n + 1 to S
+/// needs only that chunk's K and V, and that S, as chunk n left it, has been rounded. So this product is queued behind
+/// the outputs of chunk n, and S is rounded while these are computed. While it runs in turn, O is put together. The
+/// waits at barriers come under products, too.
 ///
 ///     tensor core | O of n ............. | S of n + 1    |  | O of n + 1 ......... | S of n + 2    |
 ///     state       | ............ round S | put O of n    |  | ........... round S  | put O of n + 1 |
 ///
-/// One gap per chunk is left: O of n + 1 is not queued behind S of n + 1. The loop waits for S first, because the compiler
-/// does not carry a product that runs around a loop.
+/// One gap per chunk is left: O of n + 1 is not queued behind S of n + 1. The loop waits for S first, because the
+/// compiler does not carry a product that runs around a loop.
 /// Grows out of: 12_balanced_roles.cu
 /// Improves on: `balanced_roles` leaves the tensor core without work between two chunks.
 /// Unchanged: roles, products, precision, bytes.
-/// Registers: O of chunk n reads s, while s of chunk n + 1 is made. So there are two of them, and the loop is written out
-/// for both: a copy from one to the other would touch registers that a product is reading.
+/// Registers: O of chunk n reads s, while s of chunk n + 1 is made. So there are two of them, and the loop is written
+/// out for both: a copy from one to the other would touch registers that a product is reading.
 /// Resources: as `balanced_roles`. Two chunks are in use at a time.
-/// Bound by: the memory's bandwidth from about 64 heads of Dv = 128 on; with fewer, the time that a block takes for a chunk,
-/// 1400 clocks, of which its products need 900.
+/// Bound by: the memory's bandwidth from about 64 heads of Dv = 128 on; with fewer, the time that a block takes for a
+/// chunk, 1400 clocks, of which its products need 900.
 /// Requires: as `warpgroup_mma`.
-/// Weakness: 32 heads of Dv = 128 are 64 blocks, however long the sequence is. `dispatch` cuts it into segments. Q and K are
-/// loaded for each 64 columns of Dv; the second-level cache has them.
+/// Weakness: 32 heads of Dv = 128 are 64 blocks, however long the sequence is. `dispatch` cuts it into segments. Q and
+/// K are loaded for each 64 columns of Dv; the second-level cache has them.
 /// Sources: as `specialized`.
 
 #include <cuda_runtime.h>

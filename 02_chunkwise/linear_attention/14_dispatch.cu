@@ -1,20 +1,23 @@
 /// @file
-/// Stage 14, `dispatch`: what a user calls. It adds no product of its own; it chooses how many segments and how wide a
-/// tile, and takes what the stages before do not support.
+/// Stage 14, `dispatch`: what a user calls. It adds no product of its own; it chooses a kernel, how many segments and how
+/// wide a tile, and takes what the stages before do not support.
 ///
 /// Idea: estimate the time of each launch plan and take the least. A walk takes as long as the chunks that one block has
-/// to do one after the other; a chunk takes longer when a multiprocessor has two blocks, but not twice as long. Segments
-/// divide the walk; they add a first walk over K and V, two more launches, and the states' way through memory. Tiles of
-/// half the width double the blocks without any of that, and read Q and K twice from the second-level cache.
-/// Grows out of: 8_sequence_parallel.cu; dispatch: the kernels are those of dispatch/walk.cu, and this file is the choice
-/// Improves on: `pipelined` leaves multiprocessors idle when there are few heads; `sequence_parallel` reads K and V twice
-/// and starts three kernels where one could do; neither supports every width.
+/// to do one after the other. Segments divide the walk; they add a first walk over K and V, two more launches, and the
+/// states' way through memory. On Hopper the kernel is that of stage 13, dispatch/hopper_walk.cu. It has one block on a
+/// multiprocessor; a chunk takes longer when all blocks together ask for more bytes than the memory delivers. Elsewhere,
+/// for Dk > 128, and for tensors that bulk copies cannot take, it is dispatch/walk.cu. There a chunk takes longer when a
+/// multiprocessor has two blocks, but not twice as long; tiles of half the width double the blocks, and read Q and K twice
+/// from the second-level cache.
+/// Grows out of: 8_sequence_parallel.cu; dispatch: the kernels are those of the folder dispatch, and this file is the choice
+/// Improves on: `queued_products` and `pipelined` leave multiprocessors idle when there are few heads; `sequence_parallel`
+/// reads K and V twice and starts three kernels where one could do; none supports every width.
 /// Unchanged: the kernels' products, shapes and bytes.
 /// Widths that the tensor-core kernels do not support, and rows that are not aligned, are computed in fp32 by `fused`, on
 /// copies of q, k, v and o.
 ///
-/// Normaliser: o_t = scale q_t S_t / (scale q_t . z_t + eps) is computed inside the walk (dispatch/normalizer.cuh says
-/// how), so that its bytes are those of q, k, v and o, as without it. In fp32 `fused` runs a second time, with a column of
+/// Normaliser: o_t = scale q_t S_t / (scale q_t . z_t + eps) is computed inside the walk (dispatch/normalizer.cuh and
+/// dispatch/hopper_walk.cu say how), so that its bytes are those of q, k, v and o, as without it. In fp32 `fused` runs a second time, with a column of
 /// ones for V, and a third kernel divides.
 /// Bound by, Requires: as the kernels that it chooses.
 /// Weakness: the times of a chunk are an H200's (README.md shows what the choice makes of them); on another GPU only their

@@ -53,8 +53,8 @@ std::string bulk_copies_unsupported(const Arguments& a) {
   return "";
 }
 
-/// Starts to load kColumns columns of a tensor as panels of 64, which lie one behind the other in shared memory. Called by
-/// one thread.
+/// Starts to load kColumns columns of a tensor as panels of 64, which lie one behind the other in shared memory. Called
+/// by one thread.
 /// @param barrier expects their bytes
 /// @param origin where in the tensor the first panel begins
 template <int kColumns>

@@ -1,22 +1,22 @@
 #pragma once
 /// @file
-/// The four products of a chunk by warpgroups (common/device/wgmma.cuh). A warpgroup has 64 columns of Dv and holds what
-/// belongs to them transposed, so that these columns are the 64 rows of its products:
+/// The four products of a chunk by warpgroups (common/device/wgmma.cuh). A warpgroup has 64 columns of Dv and holds
+/// what belongs to them transposed, so that these columns are the 64 rows of its products:
 ///
 ///     P         = (Q K^T) . M      start_scores(), store_masked_scores()   [C, C]     A = Q     B = K^T
 ///     O^T       = S^T Q^T          start_output_from_state()               [64, C]    A = S^T   B = Q^T
 ///     O^T      += V^T P^T          start_output_from_scores()              [64, C]    A = V^T   B = P^T
 ///     S^T      += V^T K            start_state_update()                    [64, Dk]   A = V^T   B = K
 ///
-/// S^T stays in the sums of its product from the first chunk to the last, in fp32. Rounded to bf16 it is the left factor
-/// of the second product, from registers (round_state()). All other factors come from shared memory as they lie there. A
-/// product sums over an index, k in PTX. In Q K^T that is the column of the tiles Q and K; in V^T K it is the row (the
-/// position) of the tiles V and K. A product reads a tile of bf16 in either direction, so no tile is transposed: a flag says
-/// whether k runs along a row (k_along_rows()) or from row to row (k_from_row_to_row()).
+/// S^T stays in the sums of its product from the first chunk to the last, in fp32. Rounded to bf16 it is the left
+/// factor of the second product, from registers (round_state()). All other factors come from shared memory as they lie
+/// there. A product sums over an index, k in PTX. In Q K^T that is the column of the tiles Q and K; in V^T K it is the
+/// row (the position) of the tiles V and K. A product reads a tile of bf16 in either direction, so no tile is
+/// transposed: a flag says whether k runs along a row (k_along_rows()) or from row to row (k_from_row_to_row()).
 ///
-/// All four warps of a warpgroup call each function; the functions named start_... leave their products uncommitted. The
-/// caller puts wgmma_fence() before and wgmma_commit() and wgmma_wait() behind them. Tiles that a product reads are filled,
-/// and a product sees what threads have stored after fence_async_proxy() and a barrier.
+/// All four warps of a warpgroup call each function; the functions named start_... leave their products uncommitted.
+/// The caller puts wgmma_fence() before and wgmma_commit() and wgmma_wait() behind them. Tiles that a product reads are
+/// filled, and a product sees what threads have stored after fence_async_proxy() and a barrier.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -118,8 +118,8 @@ __device__ __forceinline__ void start_state_update(WarpgroupState<kDk>& S, const
   for (int i = 0; i < kChunk; i += 16) wgmma<kDk>(S, v.along_k(i), k.along_k(i), true);
 }
 
-/// Rounds O^T to bf16 and writes it transposed, so that row t of the tile is position t, times the factor of t. Each warp
-/// writes its 16 columns.
+/// Rounds O^T to bf16 and writes it transposed, so that row t of the tile is position t, times the factor of t. Each
+/// warp writes its 16 columns.
 /// @param factors factors(t), t even, returns the factors of positions t and t + 1
 template <class Factors>
 requires std::is_invocable_v<Factors, int> __device__ __forceinline__ void put_output(

@@ -1,12 +1,12 @@
 /// @file
-/// The walk that dispatch starts on Hopper: stage 13 for every plan of the launch, with the normaliser where it is asked for.
-/// The stage file ../13_queued_products.cu explains the order of products, ../12_balanced_roles.cu the roles, ../8_sequence_parallel.cu the
-/// segments.
+/// The walk that dispatch starts on Hopper: stage 13 for every plan of the launch, with the normaliser where it is
+/// asked for. The stage file ../13_queued_products.cu explains the order of products, ../12_balanced_roles.cu the
+/// roles, and ../8_sequence_parallel.cu the segments.
 ///
 /// Normaliser: the warpgroups with the scores have time left. While its product runs, such a warpgroup computes Q z and
-/// 1^T K by mma (key_sum.cuh). P 1 are sums over the rows of its accumulators. So scale / (scale q_t . z_t + eps) is there
-/// together with P, and the state's warps multiply by it what they hand on. The two warpgroups take turns with z: each adds
-/// its chunk's keys, and leaves the z of the next chunk to the other.
+/// 1^T K by mma (key_sum.cuh). P 1 are sums over the rows of its accumulators. So scale / (scale q_t . z_t + eps) is
+/// there together with P, and the state's warps multiply by it what they hand on. The two warpgroups take turns with z:
+/// each adds its chunk's keys, and leaves the z of the next chunk to the other.
 
 #include <cuda_runtime.h>
 
@@ -46,8 +46,8 @@ constexpr std::size_t kSharedBytes = kPipelineDepth* ChunkTiles<Shape>::kBytes +
                                      2 * kDepth* PanelTile<64>::kPanelBytes +
                                      (kNormalized ? KeySum<Shape>::kBytes + kDepth * kChunk * sizeof(float) : 0);
 
-/// Kernel 1: the sum of k_t^T v_t of every segment but the last, whose chunks are all whole. From the end to the beginning,
-/// so that the second-level cache has what the walk reads first. Grid (tiles of Dv of these segments, H, B).
+/// Kernel 1: the sum of k_t^T v_t of every segment but the last, whose chunks are all whole. From the end to the
+/// beginning, so that the second-level cache has what the walk reads first. Grid (tiles of Dv of these segments, H, B).
 /// @param states [B, H, segments - 1, Dk, Dv]
 /// @param normalizers [B, H, segments - 1, Dk]: the segments' sums of k_t; unused unless kNormalized
 template <class Shape, bool kNormalized>

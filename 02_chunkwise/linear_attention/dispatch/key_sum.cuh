@@ -5,9 +5,10 @@
 ///     Q z     add_product()                 a matrix times a vector
 ///     1^T K   add_keys(), then advance()    a vector of ones times a matrix
 ///
-/// Both are done in mma, with 8 equal columns or 16 equal rows: Q and K are where ldmatrix finds them. z is kept in fp32
-/// and, for Q z, in bf16, as S is. There are several of them, for chunks one after the other, so that no barrier is needed
-/// between Q z and the next z. The four warps of 128 threads share the work; each has 16 rows of Q z and a quarter of z.
+/// Both are done in mma, with 8 equal columns or 16 equal rows: Q and K are where ldmatrix finds them. z is kept in
+/// fp32 and, for Q z, in bf16, as S is. There are several of them, for chunks one after the other, so that no barrier
+/// is needed between Q z and the next z. The four warps of 128 threads share the work; each has 16 rows of Q z and a
+/// quarter of z.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

@@ -9,9 +9,9 @@
 ///     Q . z_t  =  Q z + P 1
 ///     z       +=  1^T K
 ///
-/// Q z and 1^T K are done in mma, too (key_sum.cuh). P 1 falls off where P is made. Each warp has some tiles of P and 16
-/// rows of Q z, and all warps need all sums: they meet in shared memory, in eight columns that are added up when rows of O
-/// are stored.
+/// Q z and 1^T K are done in mma, too (key_sum.cuh). P 1 falls off where P is made. Each warp has some tiles of P and
+/// 16 rows of Q z, and all warps need all sums: they meet in shared memory, in eight columns that are added up when
+/// rows of O are stored.
 ///
 /// A walk is bound by latency: what comes after the products adds to it, what is mixed in with them hardly does. So
 /// the mma of both vectors are issued between those of the scores, where the most registers are free.
