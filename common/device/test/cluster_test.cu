@@ -348,20 +348,28 @@ __global__ void push_round(int* out, int rounds) {
   cluster_sync();
 }
 
-TEST_F(Cluster, PushesToTheNextBlock) {
+/// Expects what comes of pushes in clusters of `size` blocks.
+void expect_pushes(unsigned size) {
   constexpr int kRounds = 4;
-  for (const unsigned size : {1u, 2u, 8u}) {
-    DeviceBuffer<int> out(16 * kThreads);
-    launch(push_round, clusters(size, 16, kThreads, sizeof(Outbox)), out.data(), kRounds);
-    const std::vector<int> result = out.download();
-    for (unsigned block = 0; block < 16; ++block) {
-      for (unsigned i = 0; i < kThreads; ++i) {
-        const unsigned sender = (block % size + size - 1) % size;
-        ASSERT_EQ(result[block * kThreads + i], 10 * static_cast<int>(1000 * sender + kThreads - 1 - i))
-            << "block " << block << " of clusters of " << size;
-      }
+  DeviceBuffer<int> out(16 * kThreads);
+  launch(push_round, clusters(size, 16, kThreads, sizeof(Outbox)), out.data(), kRounds);
+  const std::vector<int> result = out.download();
+  for (unsigned block = 0; block < 16; ++block) {
+    for (unsigned i = 0; i < kThreads; ++i) {
+      const unsigned sender = (block % size + size - 1) % size;
+      ASSERT_EQ(result[block * kThreads + i], 10 * static_cast<int>(1000 * sender + kThreads - 1 - i))
+          << "block " << block << " of clusters of " << size;
     }
   }
+}
+
+TEST_F(Cluster, PushesToTheNextBlock) {
+  expect_pushes(2);
+  expect_pushes(8);
+}
+
+TEST_F(Cluster, PushesToItself) {
+  expect_pushes(1);
 }
 
 }  // namespace
