@@ -19,9 +19,6 @@
 /// On the emulator the destination holds NaNs (0xFF) until a thread cannot go on without the data, and only then the
 /// source is read. EMULATOR_ASYNC=early or random:SEED lets copies happen when they are issued.
 ///
-/// Seen on an H200 and not understood yet: the test in test/cluster_test.cu ends with an illegal instruction at the copy.
-/// No stage uses it.
-///
 /// Source: PTX ISA, "Data movement and conversion instructions: cp.async.bulk".
 
 #include <cuda_runtime.h>
@@ -30,6 +27,7 @@
 #include "common/device/source_location.hpp"
 
 #if TUTORIAL_EMULATOR
+#include <emulator/cluster.hpp>
 #include <emulator/push_shared.hpp>
 
 #include "common/device/alignment.hpp"
@@ -46,7 +44,8 @@ namespace tutorial {
 /// the emulator ends the launch with a report if threads have stored something else there
 /// @param bytes a multiple of 16, less than 2^20
 /// @param barrier counts the bytes down when they have come: this block's own copy stands for that of block `rank`
-/// @param rank of the block that gets the data, which has not ended
+/// @param rank of the block that gets the data, which has not ended. Not the block's own: a push of a block that is a
+/// cluster by itself ended with an illegal instruction on an H200, and on the emulator it ends with a report
 __device__ __forceinline__ void push_shared(void* shared, const void* source, unsigned bytes, Barrier& barrier,
                                             unsigned rank,
                                             [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
@@ -54,6 +53,7 @@ __device__ __forceinline__ void push_shared(void* shared, const void* source, un
   check_alignment(shared, 16, where);
   check_alignment(source, 16, where);
   if (bytes % 16 != 0) emulator::trap("a push copies a multiple of 16 bytes", where);
+  if (rank == emulator::cluster_rank()) emulator::trap("a push goes to another block of the cluster", where);
   emulator::issue_push(shared, source, bytes, barrier.state(), rank, where);
 #elif TUTORIAL_SM90
   asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"

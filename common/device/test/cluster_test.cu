@@ -368,9 +368,5 @@ TEST_F(Cluster, PushesToTheNextBlock) {
   expect_pushes(8);
 }
 
-TEST_F(Cluster, PushesToItself) {
-  expect_pushes(1);
-}
-
 }  // namespace
 }  // namespace tutorial

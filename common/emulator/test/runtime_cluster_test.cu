@@ -535,6 +535,17 @@ TEST(Cluster, APushIsOfUnitsOf16Bytes) {
               AllOf(HasSubstr("a push copies a multiple of 16 bytes"), HasSubstr(at_line(kPushMisaligned))));
 }
 
+__global__ void push_to_itself() {
+  begin();
+  if (threadIdx.x == 0) push_shared(shared().tile, shared().outgoing, 16, shared().full, cluster_rank());
+}
+constexpr unsigned kPushToItself = __LINE__ - 2;
+
+TEST(Cluster, APushGoesToAnotherBlock) {
+  EXPECT_THAT(report_of(push_to_itself),
+              AllOf(HasSubstr("a push goes to another block of the cluster"), HasSubstr(at_line(kPushToItself))));
+}
+
 // --- schedules ---
 
 struct Log {
