@@ -31,7 +31,7 @@ namespace {
 using namespace tile;
 
 constexpr int kPipelineDepth = 4;               // chunks in shared memory
-constexpr int kDepth = 2;                       // P and O in shared memory
+constexpr int kDepth = 2;                       // P and O in shared memory: a P for each warpgroup with scores
 constexpr int kFactors = 2 * kDepth;            // chunks whose rows' factors are in shared memory
 constexpr int kBlock = 4 * kWarpgroup;          // threads
 constexpr int kStoreThreads = kWarpgroup - 32;  // of them
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kStatesBlock, 2)
   WarpgroupState<Shape::kDk> S;
 #pragma unroll
   for (float& element : S) element = 0;
-  float2 keys{0, 0};
+  typename WarpgroupKeySum<Shape>::LaneKeys keys{};
   auto ring = Ring<kPipelineDepth>::consumer();
   for (int t = part.begin; t < part.end; t += kChunk) {
     const StateTiles<Shape> tiles = tiles_of(ring.stage());
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kStatesBlock, 2)
   if constexpr (kNormalized) {
     if (part.first_column == 0) {
       using KeySum = WarpgroupKeySum<Shape>;
-      KeySum::store(normalizers + at * a.Dk, KeySum::sum_of_parts(keys), a.Dk);
+      KeySum::store(normalizers + at * a.Dk, KeySum::sum_of_keys(keys), a.Dk);
     }
   }
 }
@@ -120,8 +120,6 @@ __device__ __forceinline__ float2 row_sums(const WarpgroupScores& scores, float2
 template <class Shape, bool kNormalized>
 __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps,
                                                                 LaunchPlan plan, Normalizer normalizer) {
-  // Lanes of a warp that arrive when P is there: one, or the eight that have written factors.
-  constexpr int kArrivals = kNormalized ? 8 : 1;
   const BlockPart<Shape> part(extents_of(a), plan.length);
   const int b = part.b, h = part.h, begin = part.begin, end = part.end;
   const int first_column = part.first_column, columns = part.columns;
@@ -141,7 +139,7 @@ __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a,
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) barrier.init(1);
     for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps with the chunk's scores, and those of the state
-    for (Barrier& barrier : scores_full) barrier.init(4 * kArrivals);
+    for (Barrier& barrier : scores_full) barrier.init(4);
     for (Barrier& barrier : scores_empty) barrier.init(4);
     for (Barrier& barrier : output_full) barrier.init(4);
     for (Barrier& barrier : output_empty) barrier.init(3);
@@ -152,7 +150,7 @@ __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a,
 
   const int group = int(threadIdx.x) / kWarpgroup;
   if (group < 2) {
-    decrease_registers<96>();
+    decrease_registers<112>();
     if constexpr (kNormalized) {
       if (group == 0) {
         z.load(start_of_z(normalizer, part, plan, a.Dk), a.Dk);
@@ -160,60 +158,59 @@ __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a,
       }
     }
     auto ring = Ring<kPipelineDepth>::consumer();
-    auto score_ring = Ring<kDepth>::producer();
-    [[maybe_unused]] auto z_ring = Ring<1>::consumer();
-    for (int t = begin; t < end; t += kChunk) {
-      if (const int n = (t - begin) / kChunk; n % 2 == group) {
-        const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
-        WarpgroupScores scores;
-        ring.wait(full);
-        wgmma_fence(scores);
-        start_scores(scores, tiles.Q, tiles.K);
-        wgmma_commit();
-        [[maybe_unused]] float2 from_state{};  // the lane's part of Q z
-        if constexpr (kNormalized) {
-          float2 keys{0, 0};
-          z.add_keys(keys, tiles.K);
-          keys = z.sum_of_parts(keys);
-          if (n > 0) {
-            z_ring.wait(&z_full[group]);
-            z_ring.advance();
-          }
-          keys = z.advance(n, keys);
-          __syncwarp();
-          if (lane_index() == 0) z_full[1 - group].arrive();
-          from_state = z.partial_products(n, tiles.Q);
-          if (t + kChunk >= a.L && normalizer.final_z && part.first_column == 0) {
-            z.store(normalizer.final_z + std::int64_t(part.head) * a.Dk, keys, a.Dk);
-          }
-          __syncwarp();  // all lanes have read Q and K
+    if (group == 1) ring.advance();
+    auto score_ring = Ring<1>::producer(), z_ring = Ring<1>::consumer();
+    for (int n = group; begin + n * kChunk < end; n += 2) {
+      const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
+      WarpgroupScores scores;
+      ring.wait(full);
+      wgmma_fence(scores);
+      start_scores(scores, tiles.Q, tiles.K);
+      wgmma_commit();
+      [[maybe_unused]] float2 from_state{};  // the lane's part of Q z
+      if constexpr (kNormalized) {
+        typename WarpgroupKeySum<Shape>::LaneKeys keys{};
+        z.add_keys(keys, tiles.K);
+        const float sum = z.sum_of_keys(keys);
+        if (n > 0) {
+          z_ring.wait(&z_full[group]);
+          z_ring.advance();
         }
-        wgmma_wait<0>(scores);
-        if (lane_index() == 0) empty[ring.stage()].arrive();
-        [[maybe_unused]] float2 factor{};  // of the lane's two rows
-        if constexpr (kNormalized) {
-          const float2 sums = row_sums(scores, from_state);
-          factor.x = __fdividef(a.scale, a.scale * sums.x + normalizer.eps);
-          factor.y = __fdividef(a.scale, a.scale * sums.y + normalizer.eps);
-        }
-        score_ring.wait(scores_empty);
-        store_masked_scores(panel(score_ring.stage()), scores);
-        if constexpr (kNormalized) {
-          if (lane_index() % 4 == 0) {
-            float* to = factors + n % kFactors * kChunk;
-            to[wgmma_row(0)] = factor.x;
-            to[wgmma_row(2)] = factor.y;
-          }
-        }
-        fence_async_proxy();
+        const float z_after = z.advance(n, sum);
         __syncwarp();
-        if (int(lane_index()) % (32 / kArrivals) == 0) scores_full[score_ring.stage()].arrive();
+        if (lane_index() == 0) z_full[1 - group].arrive();
+        from_state = z.partial_products(n, tiles.Q);
+        if (begin + (n + 1) * kChunk >= a.L && normalizer.final_z && part.first_column == 0) {
+          z.store(normalizer.final_z + std::int64_t(part.head) * a.Dk, z_after, a.Dk);
+        }
+        __syncwarp();  // all lanes have read Q and K
       }
-      ring.advance();
+      wgmma_wait<0>(scores);
+      if (lane_index() == 0) empty[ring.stage()].arrive();
+      [[maybe_unused]] float2 factor{};  // of the lane's two rows
+      if constexpr (kNormalized) {
+        const float2 sums = row_sums(scores, from_state);
+        factor.x = __fdividef(a.scale, a.scale * sums.x + normalizer.eps);
+        factor.y = __fdividef(a.scale, a.scale * sums.y + normalizer.eps);
+      }
+      score_ring.wait(&scores_empty[group]);
+      store_masked_scores(panel(group), scores);
+      if constexpr (kNormalized) {
+        if (lane_index() % 4 == 0) {
+          float* to = factors + n % kFactors * kChunk;
+          to[wgmma_row(0)] = factor.x;
+          to[wgmma_row(2)] = factor.y;
+        }
+      }
+      fence_async_proxy();
+      __syncwarp();
+      if (lane_index() == 0) scores_full[group].arrive();
       score_ring.advance();
+      ring.advance();
+      ring.advance();
     }
   } else if (group == 2) {
-    decrease_registers<72>();
+    decrease_registers<64>();
     const int thread = int(threadIdx.x) % kWarpgroup;
     if (thread == 0) {
       auto ring = Ring<kPipelineDepth>::producer();
@@ -236,7 +233,7 @@ __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a,
       }
     }
   } else {
-    increase_registers<240>();
+    increase_registers<224>();
     WarpgroupState<Shape::kDk> S;
     const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) : nullptr;
     std::int64_t stride_row = a.initial_state.stride_l;

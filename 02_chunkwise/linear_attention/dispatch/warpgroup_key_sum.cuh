@@ -2,13 +2,12 @@
 /// @file
 /// z, the sum of the keys before a chunk, in shared memory: for the normaliser of the walk on Hopper.
 ///
-///     Q z     partial_products()                 a matrix times a vector
-///     1^T K   add_keys(), sum_of_parts()         the sum of K's rows
+///     Q z     partial_products()            a matrix times a vector
+///     1^T K   add_keys(), sum_of_keys()     the sum of K's rows
 ///
-/// Both are done by the units for ordinary arithmetic, in fp32, on a tile that a bulk copy has brought. key_sum.cuh
-/// does the same in mma; but a tensor core that is busy with products of warpgroups lets an mma of another warp wait
-/// for each of them, and here some 20 such waits stood in line. A warp of the warpgroup has 16 rows of Q z, four lanes
-/// per row, and a quarter of z, two elements per lane.
+/// Both are done by the units for ordinary arithmetic, in fp32, on a tile that a bulk copy has brought. Shared memory is
+/// busy with the products of warpgroups, so each load from it waits: a lane loads 16 bytes at a time, as few times as it
+/// can. A warp of the warpgroup has 16 rows of Q z, four lanes per row, and a quarter of z.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -26,10 +25,9 @@ namespace tutorial::linear_attention {
 /// z before each of the last chunks. While one warp reads the z of its chunk, others may be three chunks ahead.
 template <class Shape>
 class WarpgroupKeySum {
-  static constexpr int kCopies = 4;              // z before chunk n takes the place of that before chunk n - 4
-  static constexpr int kPairs = Shape::kDk / 8;  // pairs of columns of a warp
-  static constexpr int kParts = 32 / kPairs;     // lanes that share a pair: each adds a part of the rows
-  static constexpr int kPartRows = 8 / kParts;   // of every eight rows
+  static constexpr int kCopies = 4;                    // z before chunk n takes the place of that before chunk n - 4
+  static constexpr int kWarpColumns = Shape::kDk / 4;  // of K, whose sums a warp computes
+  static constexpr int kParts = 32 / kWarpColumns;  // lanes that add different rows of the same columns, beside eight
   using KeyTile = typename Shape::KeyTile;
 
  public:
@@ -46,46 +44,47 @@ class WarpgroupKeySum {
     }
   }
 
-  /// keys += the sum of the lane's part of the rows, of its two columns. The parts of every eight rows lie in different
-  /// banks.
-  static __device__ __forceinline__ void add_keys(float2& keys, const KeyTile& K) {
-    const int first_row = int(lane_index()) / kPairs * kPartRows, d = first_column();
+  /// The sums over a lane's rows of K of eight columns.
+  using LaneKeys = float[8];
+
+  /// keys += the lane's rows of K: every eighth one, of 16 bytes each. Eight lanes read eight rows, whose units lie in
+  /// different banks.
+  static __device__ __forceinline__ void add_keys(LaneKeys& keys, const KeyTile& K) {
+    const int lane = int(lane_index()), column = tile::warp_in_group() * kWarpColumns + lane % kWarpColumns / 8 * 8;
+    const __nv_bfloat16* unit = K.data + K.unit(lane / kWarpColumns * 8 + lane % 8, column);
 #pragma unroll
-    for (int row = 0; row < kPartRows; ++row) {
-      const __nv_bfloat16* two = K.data + K.unit(first_row + row, d / 8 * 8) + d % 8;
+    for (int i = 0; i < tile::kChunk; i += 8 * kParts) {
+      const uint4 k = *reinterpret_cast<const uint4*>(unit + KeyTile::advance(0, i, 0));
+      const float2 pairs[] = {unpack(k.x), unpack(k.y), unpack(k.z), unpack(k.w)};
 #pragma unroll
-      for (int i = 0; i < tile::kChunk; i += 8) {
-        const float2 k = unpack(*reinterpret_cast<const std::uint32_t*>(two + KeyTile::advance(0, i, 0)));
-        keys.x += k.x;
-        keys.y += k.y;
-      }
+      for (int j = 0; j < 8; ++j) keys[j] += j % 2 == 0 ? pairs[j / 2].x : pairs[j / 2].y;
     }
   }
-  /// The sums of all rows, in all lanes that have the columns.
-  static __device__ __forceinline__ float2 sum_of_parts(float2 keys) {
+  /// The sum over all rows of K of one column, number lane % kWarpColumns of the warp's. Eight lanes have parts of the
+  /// sums of eight columns. In each of three steps a lane hands over half of its sums and keeps the other half.
+  static __device__ __forceinline__ float sum_of_keys(const LaneKeys& keys) {
+    const int lane = int(lane_index());
+    float four[4], two[2];
 #pragma unroll
-    for (int flipped = kPairs; flipped < 32; flipped *= 2) {
-      keys.x += shuffle_xor(keys.x, flipped);
-      keys.y += shuffle_xor(keys.y, flipped);
-    }
-    return keys;
+    for (int j = 0; j < 4; ++j) four[j] = swap_half(keys[j], keys[j + 4], lane, 4);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) two[j] = swap_half(four[j], four[j + 2], lane, 2);
+    float sum = swap_half(two[0], two[1], lane, 1);
+#pragma unroll
+    for (int flipped = kWarpColumns; flipped < 32; flipped *= 2) sum += shuffle_xor(sum, flipped);
+    return sum;
   }
-  /// Writes the first Dk sums to global memory. @param keys of sum_of_parts()
-  static __device__ __forceinline__ void store(float* to, float2 keys, int Dk) {
-    const int d = first_column();
-    if (!has_columns() || d >= Dk) return;
-    store_global(to + d, keys.x);
-    store_global(to + d + 1, keys.y);
+  /// Writes the first Dk sums to global memory. @param sum of the lane's column
+  static __device__ __forceinline__ void store(float* to, float sum, int Dk) {
+    if (has_column() && column() < Dk) store_global(to + column(), sum);
   }
 
-  /// z before chunk n + 1 = z before chunk n + keys; returns what the lane has of it. @param keys of sum_of_parts()
-  __device__ __forceinline__ float2 advance(int n, float2 keys) const {
-    const int d = first_column();
-    const float2 before = *reinterpret_cast<const float2*>(z(n) + d);
-    keys.x += before.x;
-    keys.y += before.y;
-    if (has_columns()) *reinterpret_cast<float2*>(z(n + 1) + d) = keys;
-    return keys;
+  /// z before chunk n + 1 = z before chunk n + the chunk's keys; returns the lane's element of it.
+  /// @param sum of the lane's column, from sum_of_keys()
+  __device__ __forceinline__ float advance(int n, float sum) const {
+    sum += z(n)[column()];
+    if (has_column()) z(n + 1)[column()] = sum;
+    return sum;
   }
 
   /// Q z, z before chunk n, for the rows wgmma_row(0), in x, and wgmma_row(2), in y: each of the four lanes of a row
@@ -109,13 +108,20 @@ class WarpgroupKeySum {
   }
 
  private:
-  /// The first of the lane's two columns.
-  static __device__ __forceinline__ int first_column() {
-    return (tile::warp_in_group() * kPairs + int(lane_index()) % kPairs) * 2;
+  /// The column of K whose sum the lane has.
+  static __device__ __forceinline__ int column() {
+    return tile::warp_in_group() * kWarpColumns + int(lane_index()) % kWarpColumns;
   }
-  /// Whether the lane writes these columns: the first one of those that share them.
-  static __device__ __forceinline__ bool has_columns() {
-    return int(lane_index()) < kPairs;
+  /// Whether the lane writes it: the first one of those that have it.
+  static __device__ __forceinline__ bool has_column() {
+    return int(lane_index()) < kWarpColumns;
+  }
+
+  /// Lanes whose number has the bit hand over `lower` and get a part of `upper`, the others the reverse; returns the sum
+  /// of what the lane keeps and what it gets.
+  static __device__ __forceinline__ float swap_half(float lower, float upper, int lane, int bit) {
+    const bool keeps_upper = (lane & bit) != 0;
+    return (keeps_upper ? upper : lower) + shuffle_xor(keeps_upper ? lower : upper, bit);
   }
 
   /// Adds eight products.
