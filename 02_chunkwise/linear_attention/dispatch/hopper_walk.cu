@@ -4,7 +4,7 @@
 /// roles, and ../8_sequence_parallel.cu the segments.
 ///
 /// Normaliser: the warpgroups with the scores have time left. While its product runs, such a warpgroup computes Q z and
-/// 1^T K (warpgroup_key_sum.cuh). P 1 are sums over the rows of its accumulators. So scale / (scale q_t . z_t + eps) is
+/// 1^T K by mma (key_sum.cuh). P 1 are sums over the rows of its accumulators. So scale / (scale q_t . z_t + eps) is
 /// there together with P, and the state's warps multiply by it what they hand on. The two warpgroups take turns with z:
 /// each adds its chunk's keys, and leaves the z of the next chunk to the other.
 
@@ -13,8 +13,8 @@
 #include <cstdint>
 
 #include "02_chunkwise/linear_attention/dispatch/in_segments.cuh"
+#include "02_chunkwise/linear_attention/dispatch/key_sum.cuh"
 #include "02_chunkwise/linear_attention/dispatch/walk.hpp"
-#include "02_chunkwise/linear_attention/dispatch/warpgroup_key_sum.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/named_barrier.cuh"
 #include "common/device/proxy_fence.cuh"
@@ -31,18 +31,20 @@ namespace {
 using namespace tile;
 
 constexpr int kPipelineDepth = 4;               // chunks in shared memory
-constexpr int kDepth = 2;                       // P and O in shared memory: a P for each warpgroup with scores
-constexpr int kFactors = 2 * kDepth;            // chunks whose rows' factors are in shared memory
+constexpr int kDepth = 2;                       // P and O in shared memory
 constexpr int kBlock = 4 * kWarpgroup;          // threads
 constexpr int kStoreThreads = kWarpgroup - 32;  // of them
 constexpr int kStatesBlock = kWarpgroup + 32;   // threads of kernel 1: those of the state, and a warp that loads
-constexpr unsigned kZIsLoaded = 1;              // named barrier of warpgroup 0
+constexpr unsigned kZIsThere = 1;               // named barrier; the next two are those of warpgroups 0 and 1
+
+/// While one warpgroup reads the z of its chunk, the other may go on by two chunks.
+template <class Shape>
+using KeySum = SharedKeySum<Shape, 4>;
 
 template <class Shape, bool kNormalized>
 constexpr std::size_t kSharedBytes = kPipelineDepth* ChunkTiles<Shape>::kBytes +
                                      2 * kDepth* PanelTile<64>::kPanelBytes +
-                                     (kNormalized ? WarpgroupKeySum<Shape>::kBytes + kFactors * kChunk * sizeof(float)
-                                                  : 0);
+                                     (kNormalized ? KeySum<Shape>::kBytes + kDepth * kChunk * sizeof(float) : 0);
 
 /// Kernel 1: the sum of k_t^T v_t of every segment but the last, whose chunks are all whole. From the end to the
 /// beginning, so that the second-level cache has what the walk reads first. Grid (tiles of Dv of these segments, H, B).
@@ -81,7 +83,7 @@ __global__ void __launch_bounds__(kStatesBlock, 2)
   WarpgroupState<Shape::kDk> S;
 #pragma unroll
   for (float& element : S) element = 0;
-  typename WarpgroupKeySum<Shape>::LaneKeys keys{};
+  typename KeySum<Shape>::KeySums keys = {};
   auto ring = Ring<kPipelineDepth>::consumer();
   for (int t = part.begin; t < part.end; t += kChunk) {
     const StateTiles<Shape> tiles = tiles_of(ring.stage());
@@ -89,29 +91,26 @@ __global__ void __launch_bounds__(kStatesBlock, 2)
     wgmma_fence(S);
     start_state_update<Shape::kDk>(S, tiles.V, tiles.K);
     wgmma_commit();
-    if constexpr (kNormalized) WarpgroupKeySum<Shape>::add_keys(keys, tiles.K);
+    if constexpr (kNormalized) KeySum<Shape>::add_keys(keys, tiles.K);
     wgmma_wait<0>(S);
-    if constexpr (kNormalized) __syncwarp();  // all lanes have read K
     if (lane_index() == 0) empty[ring.stage()].arrive();
     ring.advance();
   }
   const std::int64_t at = std::int64_t(part.head) * (plan.segments - 1) + part.segment;
   store_group_state<Shape::kDk>(states + at * a.Dk * a.Dv + part.first_column, S, a.Dv, a.Dk, part.columns);
   if constexpr (kNormalized) {
-    if (part.first_column == 0) {
-      using KeySum = WarpgroupKeySum<Shape>;
-      KeySum::store(normalizers + at * a.Dk, KeySum::sum_of_keys(keys), a.Dk);
-    }
+    if (part.first_column == 0) KeySum<Shape>::store_keys(normalizers + at * a.Dk, keys, a.Dk);
   }
 }
 
-/// The sums of masked scores in row wgmma_row(0), in x, and in row wgmma_row(2), in y, over the four lanes that have these
-/// rows.
-/// @param scores not yet masked @param sums what each of the lanes adds
-__device__ __forceinline__ float2 row_sums(const WarpgroupScores& scores, float2 sums) {
+/// The sum of a thread's scores in row wgmma_row(0), in x, and in row wgmma_row(2), in y, over the four lanes that have
+/// these rows.
+__device__ __forceinline__ float2 row_sums(const WarpgroupScores& scores) {
+  float2 sums{0, 0};
 #pragma unroll
-  for (int i = 0; i < kChunk / 2; ++i) {
-    if (wgmma_column(i) <= wgmma_row(i)) (i % 4 < 2 ? sums.x : sums.y) += scores[i];
+  for (int i = 0; i < kChunk / 2; i += 4) {
+    sums.x += scores[i] + scores[i + 1];
+    sums.y += scores[i + 2] + scores[i + 3];
   }
   return {warp_sum<4>(sums.x), warp_sum<4>(sums.y)};
 }
@@ -120,12 +119,13 @@ __device__ __forceinline__ float2 row_sums(const WarpgroupScores& scores, float2
 template <class Shape, bool kNormalized>
 __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps,
                                                                 LaunchPlan plan, Normalizer normalizer) {
+  // Lanes of a warp that arrive when P is there: one, or the eight that have written factors.
+  constexpr int kArrivals = kNormalized ? 8 : 1;
   const BlockPart<Shape> part(extents_of(a), plan.length);
   const int b = part.b, h = part.h, begin = part.begin, end = part.end;
   const int first_column = part.first_column, columns = part.columns;
   __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
   __shared__ Barrier scores_full[kDepth], scores_empty[kDepth], output_full[kDepth], output_empty[kDepth];
-  __shared__ Barrier z_full[2];  // z before the next chunk of warpgroups 0 and 1
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
   const auto tiles_of = [&](int stage) { return ChunkTiles<Shape>(memory + stage * ChunkTiles<Shape>::kBytes); };
   const auto panel = [&](int number) {
@@ -133,84 +133,75 @@ __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a,
                                                           number * int(PanelTile<64>::kPanelBytes))};
   };
 
-  auto* factors = reinterpret_cast<float*>(panel(2 * kDepth).data);  // [kFactors, C]
-  const WarpgroupKeySum<Shape> z(factors + kFactors * kChunk);
+  auto* factors = reinterpret_cast<float*>(panel(2 * kDepth).data);  // [kDepth, C]
+  const KeySum<Shape> z(factors + kDepth * kChunk);
 
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) barrier.init(1);
     for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps with the chunk's scores, and those of the state
-    for (Barrier& barrier : scores_full) barrier.init(4);
+    for (Barrier& barrier : scores_full) barrier.init(4 * kArrivals);
     for (Barrier& barrier : scores_empty) barrier.init(4);
     for (Barrier& barrier : output_full) barrier.init(4);
     for (Barrier& barrier : output_empty) barrier.init(3);
-    for (Barrier& barrier : z_full) barrier.init(4);
     fence_barrier_init();
   }
   __syncthreads();
 
   const int group = int(threadIdx.x) / kWarpgroup;
   if (group < 2) {
-    decrease_registers<112>();
+    decrease_registers<96>();
     if constexpr (kNormalized) {
       if (group == 0) {
-        z.load(start_of_z(normalizer, part, plan, a.Dk), a.Dk);
-        wait_at_named_barrier(kZIsLoaded, kWarpgroup);
+        z.load(start_of_z(normalizer, part, plan, a.Dk), a.Dk, 0);
+        wait_at_named_barrier(kZIsThere, kWarpgroup);
       }
     }
     auto ring = Ring<kPipelineDepth>::consumer();
-    if (group == 1) ring.advance();
-    auto score_ring = Ring<1>::producer(), z_ring = Ring<1>::consumer();
-    for (int n = group; begin + n * kChunk < end; n += 2) {
-      const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
-      WarpgroupScores scores;
-      ring.wait(full);
-      wgmma_fence(scores);
-      start_scores(scores, tiles.Q, tiles.K);
-      wgmma_commit();
-      [[maybe_unused]] float2 from_state{};  // the lane's part of Q z
-      if constexpr (kNormalized) {
-        typename WarpgroupKeySum<Shape>::LaneKeys keys{};
-        z.add_keys(keys, tiles.K);
-        const float sum = z.sum_of_keys(keys);
-        if (n > 0) {
-          z_ring.wait(&z_full[group]);
-          z_ring.advance();
+    auto score_ring = Ring<kDepth>::producer();
+    for (int t = begin; t < end; t += kChunk) {
+      if (const int n = (t - begin) / kChunk; n % 2 == group) {
+        const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
+        WarpgroupScores scores;
+        ring.wait(full);
+        wgmma_fence(scores);
+        start_scores(scores, tiles.Q, tiles.K);
+        wgmma_commit();
+        [[maybe_unused]] float from_state[2][4] = {};  // accumulators of Q z: even steps and odd ones
+        if constexpr (kNormalized) {
+          typename KeySum<Shape>::KeySums keys = {};
+          z.add_keys(keys, tiles.K);
+          if (n > 0) wait_at_named_barrier(kZIsThere + 1 + group, 2 * kWarpgroup);
+          z.advance(n, keys);
+          if (t + kChunk < end) arrive_at_named_barrier(kZIsThere + 1 + (1 - group), 2 * kWarpgroup);
+#pragma unroll
+          for (int i = 0; i < Shape::kDk / 16; ++i) z.add_product(from_state[i % 2], n, tiles.Q, i);
+          if (t + kChunk >= a.L && normalizer.final_z && part.first_column == 0) {
+            z.store(normalizer.final_z + std::int64_t(part.head) * a.Dk, a.Dk, n + 1);
+          }
         }
-        const float z_after = z.advance(n, sum);
+        wgmma_wait<0>(scores);
+        if (lane_index() == 0) empty[ring.stage()].arrive();
+        score_ring.wait(scores_empty);
+        store_masked_scores(panel(score_ring.stage()), scores);
+        if constexpr (kNormalized) {
+          const float2 in_chunk = row_sums(scores);
+          const float first = in_chunk.x + (from_state[0][0] + from_state[1][0]);
+          const float second = in_chunk.y + (from_state[0][2] + from_state[1][2]);
+          if (lane_index() % 4 == 0) {
+            float* to = factors + score_ring.stage() * kChunk;
+            to[wgmma_row(0)] = __fdividef(a.scale, a.scale * first + normalizer.eps);
+            to[wgmma_row(2)] = __fdividef(a.scale, a.scale * second + normalizer.eps);
+          }
+        }
+        fence_async_proxy();
         __syncwarp();
-        if (lane_index() == 0) z_full[1 - group].arrive();
-        from_state = z.partial_products(n, tiles.Q);
-        if (begin + (n + 1) * kChunk >= a.L && normalizer.final_z && part.first_column == 0) {
-          z.store(normalizer.final_z + std::int64_t(part.head) * a.Dk, z_after, a.Dk);
-        }
-        __syncwarp();  // all lanes have read Q and K
+        if (int(lane_index()) % (32 / kArrivals) == 0) scores_full[score_ring.stage()].arrive();
       }
-      wgmma_wait<0>(scores);
-      if (lane_index() == 0) empty[ring.stage()].arrive();
-      [[maybe_unused]] float2 factor{};  // of the lane's two rows
-      if constexpr (kNormalized) {
-        const float2 sums = row_sums(scores, from_state);
-        factor.x = __fdividef(a.scale, a.scale * sums.x + normalizer.eps);
-        factor.y = __fdividef(a.scale, a.scale * sums.y + normalizer.eps);
-      }
-      score_ring.wait(&scores_empty[group]);
-      store_masked_scores(panel(group), scores);
-      if constexpr (kNormalized) {
-        if (lane_index() % 4 == 0) {
-          float* to = factors + n % kFactors * kChunk;
-          to[wgmma_row(0)] = factor.x;
-          to[wgmma_row(2)] = factor.y;
-        }
-      }
-      fence_async_proxy();
-      __syncwarp();
-      if (lane_index() == 0) scores_full[group].arrive();
+      ring.advance();
       score_ring.advance();
-      ring.advance();
-      ring.advance();
     }
   } else if (group == 2) {
-    decrease_registers<64>();
+    decrease_registers<72>();
     const int thread = int(threadIdx.x) % kWarpgroup;
     if (thread == 0) {
       auto ring = Ring<kPipelineDepth>::producer();
@@ -233,7 +224,7 @@ __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a,
       }
     }
   } else {
-    increase_registers<224>();
+    increase_registers<240>();
     WarpgroupState<Shape::kDk> S;
     const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) : nullptr;
     std::int64_t stride_row = a.initial_state.stride_l;
@@ -246,7 +237,6 @@ __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a,
     auto read = ring;
     auto score_ring = Ring<kDepth>::consumer();
     auto output_ring = Ring<kDepth>::producer();
-    [[maybe_unused]] int n = 0;  // of the outputs' chunk
 
     WarpgroupOutput O;
     const auto start_update = [&] {
@@ -264,26 +254,24 @@ __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a,
       start_output_from_scores(O, tiles.V, panel(score_ring.stage()));
       wgmma_commit();
     };
-    // Releases what the outputs were made of, and hands them on. When P of chunk n is released, its factors are still
-    // to be read. They are read when P of chunk n + 1 is released, and the next to take their place are those of chunk
-    // n + 4, which come after the release of P of chunk n + 2.
+    // Releases what the outputs were made of, and hands them on.
     const auto finish_outputs = [&] {
-      if (lane_index() == 0) {
-        empty[read.stage()].arrive();
-        scores_empty[score_ring.stage()].arrive();
-      }
+      if (lane_index() == 0) empty[read.stage()].arrive();
       read.advance();
-      score_ring.advance();
       output_ring.wait(output_empty);
       if constexpr (kNormalized) {
-        const float* row_factors = factors + n++ % kFactors * kChunk;
+        const float* row_factors = factors + score_ring.stage() * kChunk;
         put_output(panel(kDepth + output_ring.stage()), O,
                    [=](int row) { return *reinterpret_cast<const float2*>(row_factors + row); });
       } else {
         put_output(panel(kDepth + output_ring.stage()), O, a.scale);
       }
       __syncwarp();
-      if (lane_index() == 0) output_full[output_ring.stage()].arrive();
+      if (lane_index() == 0) {
+        scores_empty[score_ring.stage()].arrive();
+        output_full[output_ring.stage()].arrive();
+      }
+      score_ring.advance();
       output_ring.advance();
     };
     // The outputs of a chunk from s, and the state of the next chunk.

@@ -28,10 +28,10 @@ using tile::kChunk;
 using tile::kThreads;
 using tile::kWarps;
 
-/// z before each of the last two chunks: z before chunk n takes the place of that before chunk n - 2.
-template <class Shape>
+/// z before each of the last chunks.
+/// @tparam kCopies how many there are: z before chunk n takes the place of that before chunk n - kCopies
+template <class Shape, int kCopies = 2>
 class SharedKeySum {
-  static constexpr int kCopies = 2;
   static constexpr int kWarpKeys = Shape::kDk / kWarps;  // columns of K whose sums a warp computes
   static constexpr int kKeyTiles = kWarpKeys / 16;
 
