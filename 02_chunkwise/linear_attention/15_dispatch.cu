@@ -1,5 +1,5 @@
 /// @file
-/// Stage 14, `dispatch`: what a user calls. It adds no product of its own; it chooses a kernel, how many segments and how
+/// Stage 15, `dispatch`: what a user calls. It adds no product of its own; it chooses a kernel, how many segments and how
 /// wide a tile, and takes what the stages before do not support.
 ///
 /// Idea: estimate the time of each launch plan and take the least. A walk takes as long as the chunks that one block has
