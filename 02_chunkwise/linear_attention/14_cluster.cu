@@ -89,6 +89,9 @@ __global__ void __launch_bounds__(kBlock, 1) cluster_kernel(Bf16Arguments a, con
   const unsigned peer = 1 - rank;
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
   auto& barriers = *reinterpret_cast<Barriers*>(memory + kTileBytes<Shape>);
+  auto &full = barriers.full, &empty = barriers.empty, &peer_empty = barriers.peer_empty;
+  auto& scores_full = barriers.scores_full;
+  auto &output_full = barriers.output_full, &output_empty = barriers.output_empty;
   const auto tiles_of = [&](int stage) { return ChunkTiles<Shape>(memory + stage * ChunkTiles<Shape>::kBytes); };
   const auto panel = [&](int number) {
     return PanelTile<64>{reinterpret_cast<__nv_bfloat16*>(memory + kPipelineDepth * ChunkTiles<Shape>::kBytes +
@@ -96,12 +99,12 @@ __global__ void __launch_bounds__(kBlock, 1) cluster_kernel(Bf16Arguments a, con
   };
 
   if (threadIdx.x == 0) {
-    for (Barrier& barrier : barriers.full) barrier.init(1);
-    for (Barrier& barrier : barriers.empty) barrier.init(4);
-    for (Barrier& barrier : barriers.peer_empty) barrier.init(1);
-    for (Barrier& barrier : barriers.scores_full) barrier.init(1);
-    for (Barrier& barrier : barriers.output_full) barrier.init(4);
-    for (Barrier& barrier : barriers.output_empty) barrier.init(3);
+    for (Barrier& barrier : full) barrier.init(1);
+    for (Barrier& barrier : empty) barrier.init(4);
+    for (Barrier& barrier : peer_empty) barrier.init(1);
+    for (Barrier& barrier : scores_full) barrier.init(1);
+    for (Barrier& barrier : output_full) barrier.init(4);
+    for (Barrier& barrier : output_empty) barrier.init(3);
     fence_barrier_init();
   }
   cluster_sync();
@@ -115,7 +118,7 @@ __global__ void __launch_bounds__(kBlock, 1) cluster_kernel(Bf16Arguments a, con
         const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
         const PanelTile<64> P = panel(ring.stage());
         WarpgroupScores scores;
-        ring.wait(barriers.full);
+        ring.wait(full);
         wgmma_fence(scores);
         start_scores(scores, tiles.Q, tiles.K);
         wgmma_commit();
@@ -124,9 +127,8 @@ __global__ void __launch_bounds__(kBlock, 1) cluster_kernel(Bf16Arguments a, con
         fence_async_proxy();
         wait_at_named_barrier(1, kWarpgroup);
         if (thread == 0) {
-          Barrier& scores_full = barriers.scores_full[ring.stage()];
-          push_shared(P.data, P.data, P.kPanelBytes, scores_full, peer);
-          scores_full.arrive();
+          push_shared(P.data, P.data, P.kPanelBytes, scores_full[ring.stage()], peer);
+          scores_full[ring.stage()].arrive();
         }
       }
       ring.advance();
@@ -137,25 +139,25 @@ __global__ void __launch_bounds__(kBlock, 1) cluster_kernel(Bf16Arguments a, con
       auto ring = Ring<kPipelineDepth>::producer();
       for (int t = 0; t < a.L; t += kChunk) {
         const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
-        Barrier& full = barriers.full[ring.stage()];
-        ring.wait(barriers.empty);
-        if (t >= kPipelineDepth * kChunk) barriers.peer_empty[ring.stage()].arrive_at(peer);
-        full.arrive_expect(tiles.kBytes);
-        if (t / kChunk % 2 != rank) barriers.scores_full[ring.stage()].arrive_expect(PanelTile<64>::kPanelBytes);
-        load_panels(tiles.V, maps.v, full, {.column = first_column, .position = t, .head = h, .batch = b});
-        ring.wait_cluster(barriers.peer_empty);
-        load_half_for_both(tiles.Q, maps.q, full, rank * kHalf, {.position = t, .head = h, .batch = b});
-        load_half_for_both(tiles.K, maps.k, full, rank * kHalf, {.position = t, .head = h, .batch = b});
+        ring.wait(empty);
+        if (t >= kPipelineDepth * kChunk) peer_empty[ring.stage()].arrive_at(peer);
+        full[ring.stage()].arrive_expect(tiles.kBytes);
+        if (t / kChunk % 2 != rank) scores_full[ring.stage()].arrive_expect(PanelTile<64>::kPanelBytes);
+        load_panels(tiles.V, maps.v, full[ring.stage()],
+                    {.column = first_column, .position = t, .head = h, .batch = b});
+        ring.wait_cluster(peer_empty);
+        load_half_for_both(tiles.Q, maps.q, full[ring.stage()], rank * kHalf, {.position = t, .head = h, .batch = b});
+        load_half_for_both(tiles.K, maps.k, full[ring.stage()], rank * kHalf, {.position = t, .head = h, .batch = b});
         ring.advance();
       }
     } else if (thread >= 32) {
       auto output_ring = Ring<kDepth>::consumer();
       for (int t = 0; t < a.L; t += kChunk) {
-        output_ring.wait(barriers.output_full);
+        output_ring.wait(output_full);
         store_tile_by<kStoreThreads>(thread - 32, a.o.row(b, h, t) + first_column, a.o.stride_l, a.L - t, columns,
                                      panel(kPipelineDepth + output_ring.stage()), [&] {
                                        __syncwarp();
-                                       if (lane_index() == 0) barriers.output_empty[output_ring.stage()].arrive();
+                                       if (lane_index() == 0) output_empty[output_ring.stage()].arrive();
                                      });
         output_ring.advance();
       }
@@ -172,7 +174,7 @@ __global__ void __launch_bounds__(kBlock, 1) cluster_kernel(Bf16Arguments a, con
     WarpgroupOutput O;
     const auto start_update = [&] {
       const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
-      ring.wait(barriers.full);
+      ring.wait(full);
       ring.advance();
       wgmma_fence(S);
       start_state_update<Shape::kDk>(S, tiles.V, tiles.K);
@@ -187,12 +189,12 @@ __global__ void __launch_bounds__(kBlock, 1) cluster_kernel(Bf16Arguments a, con
     };
     // Releases what the outputs were made of, and hands them on.
     const auto finish_outputs = [&] {
-      if (lane_index() == 0) barriers.empty[read.stage()].arrive();
+      if (lane_index() == 0) empty[read.stage()].arrive();
       read.advance();
-      output_ring.wait(barriers.output_empty);
+      output_ring.wait(output_empty);
       put_output(panel(kPipelineDepth + output_ring.stage()), O, a.scale);
       __syncwarp();
-      if (lane_index() == 0) barriers.output_full[output_ring.stage()].arrive();
+      if (lane_index() == 0) output_full[output_ring.stage()].arrive();
       output_ring.advance();
     };
     // The outputs of a chunk from s, the rounded state before it; s_after = the rounded state after it; then S becomes the
@@ -203,7 +205,7 @@ __global__ void __launch_bounds__(kBlock, 1) cluster_kernel(Bf16Arguments a, con
       start_update();
       wgmma_wait<1>(O, s);
       finish_outputs();
-      read.wait_cluster(barriers.scores_full);
+      read.wait_cluster(scores_full);
       wgmma_wait<0>(S);
     };
 
@@ -217,7 +219,7 @@ __global__ void __launch_bounds__(kBlock, 1) cluster_kernel(Bf16Arguments a, con
     RoundedState<Shape::kDk> even, odd;
     round_state<Shape::kDk>(even, S);
     start_update();
-    read.wait_cluster(barriers.scores_full);
+    read.wait_cluster(scores_full);
     wgmma_wait<0>(S);
     int t = 0;
     for (; t + 2 * kChunk < a.L; t += 2 * kChunk) {
