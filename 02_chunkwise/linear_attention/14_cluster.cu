@@ -26,9 +26,10 @@
 /// no columns, it loads and computes scores all the same. One warpgroup loads and stores, one computes scores, and one has
 /// the state.
 /// Resources: four times Q, K, V and P, two O: 208 KB of shared memory at Dk = 128, one block on a multiprocessor.
-/// Bound by: as `queued_products`.
+/// Bound by: the messages of the loading threads, we believe: README.md says why. It is slower than `queued_products`.
 /// Requires: as `warpgroup_mma`.
-/// Weakness: the two blocks keep in step, and each pays for the other's delays. 32 heads of Dv = 128 are still 64 blocks.
+/// Weakness: the loading thread passes its fence once per chunk, before it loads, and the fence waits while other warps of
+/// the block store outputs. The two blocks keep in step, and each pays for the other's delays.
 /// Sources: as `specialized`; PTX ISA, "cp.async.bulk.tensor: .multicast::cluster" and "cp.async.bulk".
 
 #include <cuda_runtime.h>
