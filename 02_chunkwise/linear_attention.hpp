@@ -57,7 +57,8 @@ void warpgroup_mma(const Bf16Arguments&);      ///< 10: GPU: 9 with products of 
 void specialized(const Bf16Arguments&);        ///< 11: GPU: 10 with a task for each warpgroup
 void balanced_roles(const Bf16Arguments&);     ///< 12: GPU: 11 with work moved away from the state
 void queued_products(const Bf16Arguments&);    ///< 13: GPU: 12 with the next product in the queue
-void dispatch(const Bf16Arguments&);           ///< 14: what a user calls
+void cluster(const Bf16Arguments&);            ///< 14: GPU: 13 with the scores of a head shared by two blocks
+void dispatch(const Bf16Arguments&);           ///< 15: what a user calls
 
 // What a stage cannot run, as a sentence; empty where it can.
 std::string recurrent_unsupported(const FloatArguments&);
@@ -66,7 +67,7 @@ std::string materialized_unsupported(const FloatArguments&);
 std::string fused_unsupported(const FloatArguments&);
 std::string tensor_core_unsupported(const Bf16Arguments&);  ///< of the stages 6 to 8
 std::string bulk_copies_unsupported(const Bf16Arguments&);
-std::string warpgroup_mma_unsupported(const Bf16Arguments&);  ///< of the stages 10 to 13
+std::string warpgroup_mma_unsupported(const Bf16Arguments&);  ///< of the stages 10 to 14
 std::string dispatch_unsupported(const Bf16Arguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs: scores, states.

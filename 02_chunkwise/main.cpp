@@ -104,6 +104,13 @@ Chapter chapter() {
                 .idea = "Hopper: while a product runs, the next one is in the queue",
                 .unsupported = warpgroup_mma_unsupported,
                 .work = tensor_work})
+        .stage({.name = "cluster",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = cluster,
+                .idea = "Hopper: two blocks share a head's Q and K, and each computes half of the scores",
+                .unsupported = warpgroup_mma_unsupported,
+                .work = tensor_work})
         .stage({.name = "dispatch",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,

@@ -38,7 +38,7 @@ using NormalizedBf16Arguments = NormalizedBy<__nv_bfloat16>;
 /// In double on the CPU: what the stages are checked against.
 void normalized_double(const NormalizedFloatArguments&);
 void normalized_recurrent(const NormalizedFloatArguments&);  ///< 1: CPU: z beside S, position after position
-void dispatch_normalized(const NormalizedBf16Arguments&);    ///< 2: stage 14 with the normaliser
+void dispatch_normalized(const NormalizedBf16Arguments&);    ///< 2: stage 15 with the normaliser
 
 // What it cannot run, what it picks, and the bytes that it needs beside inputs and outputs.
 std::string dispatch_normalized_unsupported(const NormalizedBf16Arguments&);

@@ -11,7 +11,7 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." || exit 2
 files=("$@")
 if ((${#files[@]} == 0)); then
   stages=02_chunkwise/linear_attention
-  files=("$stages"/1[0-3]_*.cu "$stages/dispatch/hopper_walk.cu")
+  files=("$stages"/1[0-4]_*.cu "$stages/dispatch/hopper_walk.cu")
 fi
 nvcc=$(command -v nvcc /usr/local/cuda/bin/nvcc | head -n 1)
 if [[ -z $nvcc ]]; then

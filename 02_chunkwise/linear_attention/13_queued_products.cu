@@ -23,7 +23,7 @@
 /// chunk, 1400 clocks, of which its products need 900.
 /// Requires: as `warpgroup_mma`.
 /// Weakness: 32 heads of Dv = 128 are 64 blocks, however long the sequence is. `dispatch` cuts it into segments. Q and
-/// K are loaded for each 64 columns of Dv; the second-level cache has them.
+/// K are loaded, and scores are computed, for each 64 columns of Dv: `cluster`.
 /// Sources: as `specialized`.
 
 #include <cuda_runtime.h>

@@ -9,7 +9,7 @@ namespace tutorial {
 namespace {
 
 // The fence of `bulk_copies` keeps ordinary stores to V from coming after the bulk load that overwrites them. On the
-// emulator a load writes both images of shared memory at once. The wait of the last two stages for a tile of outputs keeps
+// emulator a load writes both images of shared memory at once. The wait of the last three stages for a tile of outputs keeps
 // the state from getting two chunks ahead of the warps that store. No order of the emulator's lets it.
 constexpr KernelWithBarriers kKernels[] = {
     {"linear_attention", "materialized", "02_chunkwise/linear_attention/4_materialized.cu", 128, 16},
@@ -24,6 +24,8 @@ constexpr KernelWithBarriers kKernels[] = {
     {"linear_attention", "balanced_roles", "02_chunkwise/linear_attention/12_balanced_roles.cu", 64, 64, 390, "", "",
      "output_empty"},
     {"linear_attention", "queued_products", "02_chunkwise/linear_attention/13_queued_products.cu", 64, 64, 390, "", "",
+     "output_empty"},
+    {"linear_attention", "cluster", "02_chunkwise/linear_attention/14_cluster.cu", 64, 128, 390, "", "",
      "output_empty"},
 };
 

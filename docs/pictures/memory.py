@@ -151,6 +151,12 @@ STAGES = [
         "As stage 12; the update of the state for the next chunk waits in the queue behind the outputs of this one.",
     ),
     Stage(
+        LINEAR + "14_cluster.cu",
+        ["q, k", "v", "o"],
+        [Kernel("cluster: two blocks of three warpgroups", ["Q, K, V and P four times, half", "of Q, K, P from the other block"], ["one warpgroup with scores; the", "state: as stage 13"], ["q, k", "v"], ["o*"])],
+        "As stage 13; the two blocks of a head load half of Q and K each, for both, and compute every second P.",
+    ),
+    Stage(
         GLA + "5_recurrent_gpu.cu",
         ["q, k, g", "v", "o"],
         [Kernel("recurrent: 32 columns per block", ["tiles of 8 steps of q, k, v", "and 2^(g / ln 2), twice"], ["S: Dk / 8 rows of a", "pair of columns per thread"], ["q, k, g", "v"], ["o*"])],

@@ -1,14 +1,14 @@
 /// @file
-/// Stage 14, `dispatch`: what a user calls. It adds no product of its own; it chooses a kernel, how many segments and how
+/// Stage 15, `dispatch`: what a user calls. It adds no product of its own; it chooses a kernel, how many segments and how
 /// wide a tile, and takes what the stages before do not support.
 ///
 /// Idea: estimate the time of each launch plan and take the least. A walk takes as long as the chunks that one block has
 /// to do one after the other. Segments divide the walk; they add a first walk over K and V, two more launches, and the
-/// states' way through memory. On Hopper the kernel is that of stage 13, dispatch/hopper_walk.cu. It has one block on a
-/// multiprocessor; a chunk takes longer when all blocks together ask for more bytes than the memory delivers. Elsewhere,
-/// for Dk > 128, and for tensors that bulk copies cannot take, it is dispatch/walk.cu. There a chunk takes longer when a
-/// multiprocessor has two blocks, but not twice as long; tiles of half the width double the blocks, and read Q and K twice
-/// from the second-level cache.
+/// states' way through memory. On Hopper the kernel is that of stage 13, dispatch/hopper_walk.cu, because stage 14 is
+/// slower. It has one block on a multiprocessor; a chunk takes longer when all blocks together ask for more bytes than the
+/// memory delivers. Elsewhere, for Dk > 128, and for tensors that bulk copies cannot take, it is dispatch/walk.cu. There a
+/// chunk takes longer when a multiprocessor has two blocks, but not twice as long; tiles of half the width double the
+/// blocks, and read Q and K twice from the second-level cache.
 /// Grows out of: 8_sequence_parallel.cu; dispatch: the kernels are those of the folder dispatch, and this file is the choice
 /// Improves on: `queued_products` and `pipelined` leave multiprocessors idle when there are few heads; `sequence_parallel`
 /// reads K and V twice and starts three kernels where one could do; none supports every width.
