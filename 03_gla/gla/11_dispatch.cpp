@@ -53,11 +53,18 @@ bool picks_recurrent(const FloatArguments& a) {
 // bf16.
 constexpr tile::WalkTimes kTimes{.narrow = {.walk = {2.0, 3.4}, .states = {1.2, 2.0}},
                                  .wide = {.walk = {3.1, 5.4}, .states = {1.8, 3.3}}};
+constexpr tile::ExclusiveWalkTimes kWarpgroupTimes{.walk = 0.75, .states = 1.6, .bytes_per_microsecond = 4.4e6};
 
 }  // namespace
 
+bool dispatch_takes_warpgroups(const Bf16Arguments& a) {
+  return warpgroup_walk_unsupported(a).empty();
+}
+
 LaunchPlan dispatch_plan(const Bf16Arguments& a) {
-  return tile::fastest_launch_plan(tile::extents_of(a), kTimes);
+  const tile::Extents extents = tile::extents_of(a);
+  return dispatch_takes_warpgroups(a) ? tile::fastest_launch_plan(extents, kWarpgroupTimes)
+                                      : tile::fastest_launch_plan(extents, kTimes);
 }
 
 void dispatch(const FloatArguments& a) {
@@ -77,7 +84,8 @@ std::int64_t dispatch_memory(const FloatArguments& a) {
 }
 
 void dispatch(const Bf16Arguments& a) {
-  subchunk_walk_unsupported(a).empty() ? walk(a, dispatch_plan(a)) : dispatch_in_fp32(a);
+  if (!subchunk_walk_unsupported(a).empty()) return dispatch_in_fp32(a);
+  dispatch_takes_warpgroups(a) ? walk_on_warpgroups(a, dispatch_plan(a)) : walk(a, dispatch_plan(a));
 }
 
 std::string dispatch_unsupported(const Bf16Arguments& a) {
@@ -89,9 +97,10 @@ std::string dispatch_note(const Bf16Arguments& a) {
     return in_fp32_note(a) + " in fp32: " + reason;
   }
   const LaunchPlan plan = dispatch_plan(a);
+  const std::string segments = plan.segments > 1 ? std::to_string(plan.segments) + " segments, " : "";
   const std::string columns = std::to_string(plan.columns) + " columns a block";
-  if (plan.segments == 1) return "subchunk_walk, " + columns;
-  return "sequence_parallel, " + std::to_string(plan.segments) + " segments, " + columns;
+  if (dispatch_takes_warpgroups(a)) return "warpgroup_walk, " + segments + columns;
+  return (plan.segments > 1 ? "sequence_parallel, " : "subchunk_walk, ") + segments + columns;
 }
 
 std::int64_t dispatch_memory(const Bf16Arguments& a) {
