@@ -69,6 +69,14 @@ Chapter chapter() {
                 .unsupported = one_kernel_unsupported,
                 .bytes_moved = one_kernel_bytes_moved,
                 .work = gla::subchunk_walk_work})
+        .stage({.name = "warp_specialized",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = warp_specialized,
+                .idea = "Hopper: the same, with scores at anchors and products of warpgroups",
+                .unsupported = warp_specialized_unsupported,
+                .bytes_moved = warp_specialized_bytes_moved,
+                .work = gla::subchunk_walk_work})
         .stage({.name = "dispatch",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,

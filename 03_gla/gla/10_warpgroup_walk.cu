@@ -41,6 +41,7 @@
 #include "common/device/launch.cuh"
 #include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
+#include "common/tile/float_panels.cuh"
 #include "common/tile/store_tile.cuh"
 #include "common/tile/warpgroup_sub_chunk.cuh"
 
@@ -59,16 +60,18 @@ struct Maps {
   TensorMap q, k, v, scores, decays;
 };
 
+template <class Shape>
+using DecayPanels = FloatPanels<kSubChunks, Shape::kDk>;
+
 /// The tiles of one chunk.
 template <class Shape>
 struct Tiles {
   PanelTile<Shape::kDk> Q, K;
   PanelTile<64> V, P;  ///< P: of key i in row i, 16 columns t
-  DecayPanels<Shape::kDk> decays;
+  DecayPanels<Shape> decays;
 
-  static constexpr unsigned kLoadedBytes =
-      2 * (2 * Shape::kDk + 64 + 64) * kChunk + DecayPanels<Shape::kDk>::kLoadedBytes;
-  static constexpr int kBytes = 2 * (2 * Shape::kDk + 64 + 64) * kChunk + DecayPanels<Shape::kDk>::kBytes;
+  static constexpr unsigned kLoadedBytes = 2 * (2 * Shape::kDk + 64 + 64) * kChunk + DecayPanels<Shape>::kLoadedBytes;
+  static constexpr int kBytes = 2 * (2 * Shape::kDk + 64 + 64) * kChunk + DecayPanels<Shape>::kBytes;
 
   __device__ __forceinline__ explicit Tiles(__nv_bfloat16* memory)
       : Q{memory},
@@ -76,6 +79,15 @@ struct Tiles {
         V{K.data + kChunk * Shape::kDk},
         P{V.data + V.kPanelElements},
         decays{reinterpret_cast<float*>(P.data + P.kPanelElements)} {}
+
+  /// The decays of sub-chunk r for the calling thread's rows of the state.
+  __device__ __forceinline__ void load_decays(StateDecays<Shape::kDk>& two, int r) const {
+    const int first = decays.place(r, int(lane_index()) % 4 * 2);
+#pragma unroll
+    for (int d = 0; d < Shape::kDk; d += 8) {
+      two[d / 8] = *reinterpret_cast<const float2*>(decays.data + decays.advance(first, d));
+    }
+  }
 
   __device__ __forceinline__ void load(const Maps& maps, Barrier& barrier, int b, int h, int t, int column) const {
     barrier.arrive_expect(kLoadedBytes);
@@ -147,20 +159,26 @@ __global__ void __launch_bounds__(kBlock, 1)
       SubChunkOutput O;
       output_ring.wait(output_empty);
       ring.wait(full);
+      StateDecays<Shape::kDk> decays;
+      tiles.load_decays(decays, 0);
 #pragma unroll
       for (int r = 0; r < kSubChunks; ++r) {
         const int row = r * kSubChunk;
-        round_and_decay_state<Shape::kDk>(s[r % 2], S, tiles.decays, r);
+        const auto v = k_from_row_to_row(tiles.V).along_k(row);
+        round_state<Shape::kDk>(s[r % 2], S);
+        decay_state<Shape::kDk>(S, decays);
         wgmma_fence(S, s[r % 2]);
-        start_sub_chunk_update<Shape::kDk>(S, tiles.V, tiles.K, row);
+        start_sub_chunk_update<Shape::kDk>(S, v, k_from_row_to_row(tiles.K).along_k(row));
         wgmma_commit();
         if (r > 0) {
           wgmma_wait<1>(O, s[(r + 1) % 2]);
           put_sub_chunk_output(output, O, row - kSubChunk, a.scale);
         }
         wgmma_fence(O);
-        start_sub_chunk_output<Shape::kDk>(O, s[r % 2], tiles.Q, tiles.V, k_from_row_to_row(tiles.P).along_k(row), row);
+        start_sub_chunk_output<Shape::kDk>(O, s[r % 2], k_along_rows(tiles.Q).along_mn(row), v,
+                                           k_from_row_to_row(tiles.P).along_k(row));
         wgmma_commit();
+        if (r + 1 < kSubChunks) tiles.load_decays(decays, r + 1);
         wgmma_wait<1>(S);
       }
       wgmma_wait<0>(O, s[1]);

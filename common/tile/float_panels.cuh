@@ -28,9 +28,14 @@ struct FloatPanels {
   static constexpr int kPanelElements = std::max(kRows, 8) * 32;
   static constexpr int kBytes = kColumns / 32 * kPanelElements * int(sizeof(float));  ///< of shared memory
 
-  /// The place of an element; those up to the next multiple of 4 columns lie behind it.
-  __device__ __forceinline__ const float* at(int row, int column) const {
-    return data + column / 32 * kPanelElements + row * 32 + ((column / 4 % 8) ^ (row % 8)) * 4 + column % 4;
+  /// Where an element lies, counted from `data`; those up to the next multiple of 4 columns lie behind it.
+  static __device__ __forceinline__ int place(int row, int column) {
+    return column / 32 * kPanelElements + row * 32 + ((column / 4 % 8) ^ (row % 8)) * 4 + column % 4;
+  }
+  /// From place(row, column) to place(row, column + columns), as SwizzledTile::advance(). Both are multiples of 4, or
+  /// `columns` alone is and `column` has no bit in common with it.
+  static __device__ __forceinline__ int advance(int place, int columns) {
+    return (place ^ columns % 32) + columns / 32 * kPanelElements;
   }
 };
 
