@@ -35,6 +35,8 @@
 
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
 #include "03_gla/gla/launch_plan.hpp"
 #include "03_gla/gla/prepared.hpp"
 #include "common/device/device.hpp"
@@ -50,44 +52,34 @@ namespace {
 
 using namespace tile;
 
-constexpr int kPipelineDepth = 4;               // chunks in shared memory
-constexpr int kDepth = 2;                       // O in shared memory
-constexpr int kBlock = 2 * kWarpgroup;          // threads
+constexpr int kPipelineDepth = 3;               // chunks in shared memory
+constexpr int kDepth = 2;                       // O and partial sums of it in shared memory
+constexpr int kBlock = 3 * kWarpgroup;          // threads
 constexpr int kStoreThreads = kWarpgroup - 32;  // of them
+constexpr int kDk = 128;                        // at most
+constexpr int kHalf = kDk / 2;                  // rows of S that a warpgroup has
 
 /// What prepare() has left, and V.
 struct Maps {
   TensorMap q, k, v, scores, decays;
 };
 
-template <class Shape>
-using DecayPanels = FloatPanels<kSubChunks, Shape::kDk>;
-
 /// The tiles of one chunk.
-template <class Shape>
 struct Tiles {
-  PanelTile<Shape::kDk> Q, K;
+  PanelTile<kDk> Q, K;
   PanelTile<64> V, P;  ///< P: of key i in row i, 16 columns t
-  DecayPanels<Shape> decays;
+  FloatPanels<kSubChunks, kDk> decays;
 
-  static constexpr unsigned kLoadedBytes = 2 * (2 * Shape::kDk + 64 + 64) * kChunk + DecayPanels<Shape>::kLoadedBytes;
-  static constexpr int kBytes = 2 * (2 * Shape::kDk + 64 + 64) * kChunk + DecayPanels<Shape>::kBytes;
+  static constexpr int kBytes = 2 * (2 * kDk + 64 + 64) * kChunk + FloatPanels<kSubChunks, kDk>::kBytes;
+  static constexpr unsigned kLoadedBytes =
+      2 * (2 * kDk + 64 + 64) * kChunk + FloatPanels<kSubChunks, kDk>::kLoadedBytes;
 
   __device__ __forceinline__ explicit Tiles(__nv_bfloat16* memory)
       : Q{memory},
-        K{Q.data + kChunk * Shape::kDk},
-        V{K.data + kChunk * Shape::kDk},
+        K{Q.data + kChunk * kDk},
+        V{K.data + kChunk * kDk},
         P{V.data + V.kPanelElements},
         decays{reinterpret_cast<float*>(P.data + P.kPanelElements)} {}
-
-  /// The decays of sub-chunk r for the calling thread's rows of the state.
-  __device__ __forceinline__ void load_decays(StateDecays<Shape::kDk>& two, int r) const {
-    const int first = decays.place(r, int(lane_index()) % 4 * 2);
-#pragma unroll
-    for (int d = 0; d < Shape::kDk; d += 8) {
-      two[d / 8] = *reinterpret_cast<const float2*>(decays.data + decays.advance(first, d));
-    }
-  }
 
   __device__ __forceinline__ void load(const Maps& maps, Barrier& barrier, int b, int h, int t, int column) const {
     barrier.arrive_expect(kLoadedBytes);
@@ -97,101 +89,181 @@ struct Tiles {
     load_panels(Q, maps.q, barrier, {.position = t, .head = h, .batch = b});
     load_panels(P, maps.scores, barrier, {.position = t, .head = h, .batch = b});
   }
+
+  /// The decays of sub-chunk r for the rows of S that the calling thread has.
+  /// @param half of the warpgroup
+  __device__ __forceinline__ void load_decays(StateDecays<kHalf>& two, int r, int half) const {
+    const int first = decays.place(r, half * kHalf + int(lane_index()) % 4 * 2);
+#pragma unroll
+    for (int d = 0; d < kHalf; d += 8) {
+      two[d / 8] = *reinterpret_cast<const float2*>(decays.data + decays.advance(first, d));
+    }
+  }
 };
 
-template <class Shape>
-constexpr std::size_t kSharedBytes = kPipelineDepth* Tiles<Shape>::kBytes + kDepth* PanelTile<64>::kPanelBytes;
+/// A block's shared memory, and the barriers by which its roles hand it on.
+struct Memory {
+  static constexpr int kPanelBytes = PanelTile<64>::kPanelBytes;
+  static constexpr int kPartialBytes = kWarpgroup * sizeof(SubChunkOutput);
+  static constexpr int kBytes = kPipelineDepth * Tiles::kBytes + kDepth * (kPanelBytes + kPartialBytes);
+
+  unsigned char* memory;
+  Barrier *full, *empty, *output_full, *output_empty, *partial_full, *partial_empty;
+
+  __device__ __forceinline__ Tiles tiles(int stage) const {
+    return Tiles(reinterpret_cast<__nv_bfloat16*>(memory + stage * Tiles::kBytes));
+  }
+  __device__ __forceinline__ PanelTile<64> output(int stage) const {
+    return {reinterpret_cast<__nv_bfloat16*>(memory + kPipelineDepth * Tiles::kBytes + stage * kPanelBytes)};
+  }
+  /// The calling thread's part of what the second warpgroup has of O^T.
+  __device__ __forceinline__ float4* partial(int stage) const {
+    return reinterpret_cast<float4*>(memory + kPipelineDepth * Tiles::kBytes + kDepth * kPanelBytes +
+                                     stage * kPartialBytes) +
+           threadIdx.x % kWarpgroup;
+  }
+};
+
+/// Of the second warpgroup: leaves its part of O^T to the first.
+__device__ __forceinline__ void finish_output(std::integral_constant<int, 1>, const Memory& memory, SubChunkOutput& O,
+                                              Ring<kDepth>& ring, const PanelTile<64>&, int, float) {
+  ring.wait(memory.partial_empty);
+  float4* partial = memory.partial(ring.stage());
+  partial[0] = make_float4(O[0], O[1], O[2], O[3]);
+  partial[kWarpgroup] = make_float4(O[4], O[5], O[6], O[7]);
+  __syncwarp();
+  if (lane_index() == 0) memory.partial_full[ring.stage()].arrive();
+  ring.advance();
+}
+/// Of the first: adds that part, and puts O together.
+__device__ __forceinline__ void finish_output(std::integral_constant<int, 0>, const Memory& memory, SubChunkOutput& O,
+                                              Ring<kDepth>& ring, const PanelTile<64>& output, int row, float scale) {
+  ring.wait(memory.partial_full);
+  const float4* partial = memory.partial(ring.stage());
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float4 four = partial[i * kWarpgroup];
+    O[4 * i] += four.x, O[4 * i + 1] += four.y, O[4 * i + 2] += four.z, O[4 * i + 3] += four.w;
+  }
+  __syncwarp();
+  if (lane_index() == 0) memory.partial_empty[ring.stage()].arrive();
+  ring.advance();
+  put_sub_chunk_output(output, O, row, scale);
+}
+
+/// What a warpgroup does that has half of the state.
+template <int kWhich>
+__device__ __forceinline__ void walk_half(std::integral_constant<int, kWhich> which, const Memory& memory,
+                                          WarpgroupState<kHalf>& S, int begin, int end, float scale) {
+  auto ring = Ring<kPipelineDepth>::consumer();
+  auto output_ring = Ring<kDepth>::producer();
+  auto partial_ring = kWhich == 0 ? Ring<kDepth>::consumer() : Ring<kDepth>::producer();
+  for (int t = begin; t < end; t += kChunk) {
+    const Tiles tiles = memory.tiles(ring.stage());
+    const PanelTile<64> output = memory.output(output_ring.stage());
+    const PanelTile<kHalf> Q{tiles.Q.data + kWhich * tiles.Q.kPanelElements},
+        K{tiles.K.data + kWhich * tiles.K.kPanelElements};
+    RoundedState<kHalf> s[2];
+    StateDecays<kHalf> decays;
+    SubChunkOutput O;
+    if (kWhich == 0) output_ring.wait(memory.output_empty);
+    ring.wait(memory.full);
+    tiles.load_decays(decays, 0, kWhich);
+#pragma unroll
+    for (int r = 0; r < kSubChunks; ++r) {
+      const int row = r * kSubChunk;
+      const auto v = k_from_row_to_row(tiles.V).along_k(row);
+      round_state<kHalf>(s[r % 2], S);
+      decay_state<kHalf>(S, decays);
+      wgmma_fence(S, s[r % 2]);
+      start_sub_chunk_update<kHalf>(S, v, k_from_row_to_row(K).along_k(row));
+      wgmma_commit();
+      if (r > 0) {
+        wgmma_wait<1>(O, s[(r + 1) % 2]);
+        finish_output(which, memory, O, partial_ring, output, row - kSubChunk, scale);
+      }
+      wgmma_fence(O);
+      start_sub_chunk_output<kHalf>(O, s[r % 2], k_along_rows(Q).along_mn(row));
+      if (kWhich == 0) start_sub_chunk_output(O, v, k_from_row_to_row(tiles.P).along_k(row));
+      wgmma_commit();
+      if (r + 1 < kSubChunks) tiles.load_decays(decays, r + 1, kWhich);
+      wgmma_wait<1>(S);
+    }
+    wgmma_wait<0>(O, s[1]);
+    if (lane_index() == 0) memory.empty[ring.stage()].arrive();
+    ring.advance();
+    finish_output(which, memory, O, partial_ring, output, kChunk - kSubChunk, scale);
+    if (kWhich == 0) {
+      __syncwarp();
+      if (lane_index() == 0) memory.output_full[output_ring.stage()].arrive();
+      output_ring.advance();
+    }
+  }
+}
 
 /// Grid (tiles of 64 columns of Dv of all segments, H, B).
-template <class Shape>
 __global__ void __launch_bounds__(kBlock, 1)
     warpgroup_kernel(Bf16Arguments a, const __grid_constant__ Maps maps, LaunchPlan plan) {
-  const BlockPart<Shape> part(extents_of(a), plan.length);
+  const BlockPart<PanelShape<kDk, 64>> part(extents_of(a), plan.length);
   const int b = part.b, h = part.h, begin = part.begin, end = part.end;
   const int first_column = part.first_column, columns = part.columns;
   __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth], output_full[kDepth], output_empty[kDepth];
-  auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
-  const auto tiles_of = [&](int stage) {
-    return Tiles<Shape>(reinterpret_cast<__nv_bfloat16*>(memory + stage * Tiles<Shape>::kBytes));
-  };
-  const auto output_of = [&](int stage) {
-    return PanelTile<64>{reinterpret_cast<__nv_bfloat16*>(memory + kPipelineDepth * Tiles<Shape>::kBytes +
-                                                          stage * int(PanelTile<64>::kPanelBytes))};
-  };
+  __shared__ Barrier partial_full[kDepth], partial_empty[kDepth];
+  const Memory memory{dynamic_shared<unsigned char, kTileAlignment>(),
+                      full,
+                      empty,
+                      output_full,
+                      output_empty,
+                      partial_full,
+                      partial_empty};
 
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) barrier.init(1);
-    for (Barrier& barrier : empty) barrier.init(4);
+    for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps with both halves of the state
     for (Barrier& barrier : output_full) barrier.init(4);
     for (Barrier& barrier : output_empty) barrier.init(3);
+    for (Barrier& barrier : partial_full) barrier.init(4);
+    for (Barrier& barrier : partial_empty) barrier.init(4);
     fence_barrier_init();
   }
   __syncthreads();
 
-  if (threadIdx.x == 0) {
-    auto ring = Ring<kPipelineDepth>::producer();
-    for (int t = begin; t < end; t += kChunk) {
-      ring.wait(empty);
-      tiles_of(ring.stage()).load(maps, full[ring.stage()], b, h, t, first_column);
-      ring.advance();
-    }
-  } else if (threadIdx.x >= 32 && threadIdx.x < kWarpgroup) {
-    auto output_ring = Ring<kDepth>::consumer();
-    for (int t = begin; t < end; t += kChunk) {
-      output_ring.wait(output_full);
-      store_tile_by<kStoreThreads>(int(threadIdx.x) - 32, a.o.row(b, h, t) + first_column, a.o.stride_l, end - t,
-                                   columns, output_of(output_ring.stage()), [&] {
-                                     __syncwarp();
-                                     if (lane_index() == 0) output_empty[output_ring.stage()].arrive();
-                                   });
-      output_ring.advance();
-    }
-  } else if (threadIdx.x >= kWarpgroup) {
-    WarpgroupState<Shape::kDk> S;
-    const ConstRows start = part.start(a.initial_state, plan, extents_of(a));
-    load_group_state<Shape::kDk>(S, start.data, start.stride, a.Dk, columns);
-    auto ring = Ring<kPipelineDepth>::consumer();
-    auto output_ring = Ring<kDepth>::producer();
-    for (int t = begin; t < end; t += kChunk) {
-      const Tiles<Shape> tiles = tiles_of(ring.stage());
-      const PanelTile<64> output = output_of(output_ring.stage());
-      RoundedState<Shape::kDk> s[2];
-      SubChunkOutput O;
-      output_ring.wait(output_empty);
-      ring.wait(full);
-      StateDecays<Shape::kDk> decays;
-      tiles.load_decays(decays, 0);
-#pragma unroll
-      for (int r = 0; r < kSubChunks; ++r) {
-        const int row = r * kSubChunk;
-        const auto v = k_from_row_to_row(tiles.V).along_k(row);
-        round_state<Shape::kDk>(s[r % 2], S);
-        decay_state<Shape::kDk>(S, decays);
-        wgmma_fence(S, s[r % 2]);
-        start_sub_chunk_update<Shape::kDk>(S, v, k_from_row_to_row(tiles.K).along_k(row));
-        wgmma_commit();
-        if (r > 0) {
-          wgmma_wait<1>(O, s[(r + 1) % 2]);
-          put_sub_chunk_output(output, O, row - kSubChunk, a.scale);
-        }
-        wgmma_fence(O);
-        start_sub_chunk_output<Shape::kDk>(O, s[r % 2], k_along_rows(tiles.Q).along_mn(row), v,
-                                           k_from_row_to_row(tiles.P).along_k(row));
-        wgmma_commit();
-        if (r + 1 < kSubChunks) tiles.load_decays(decays, r + 1);
-        wgmma_wait<1>(S);
+  const int group = int(threadIdx.x) / kWarpgroup;
+  if (group == 0) {
+    const int thread = int(threadIdx.x);
+    if (thread == 0) {
+      auto ring = Ring<kPipelineDepth>::producer();
+      for (int t = begin; t < end; t += kChunk) {
+        ring.wait(empty);
+        memory.tiles(ring.stage()).load(maps, full[ring.stage()], b, h, t, first_column);
+        ring.advance();
       }
-      wgmma_wait<0>(O, s[1]);
-      if (lane_index() == 0) empty[ring.stage()].arrive();
-      ring.advance();
-      put_sub_chunk_output(output, O, kChunk - kSubChunk, a.scale);
-      __syncwarp();
-      if (lane_index() == 0) output_full[output_ring.stage()].arrive();
-      output_ring.advance();
+    } else if (thread >= 32) {
+      auto output_ring = Ring<kDepth>::consumer();
+      for (int t = begin; t < end; t += kChunk) {
+        output_ring.wait(output_full);
+        store_tile_by<kStoreThreads>(thread - 32, a.o.row(b, h, t) + first_column, a.o.stride_l, end - t, columns,
+                                     memory.output(output_ring.stage()), [&] {
+                                       __syncwarp();
+                                       if (lane_index() == 0) output_empty[output_ring.stage()].arrive();
+                                     });
+        output_ring.advance();
+      }
+    }
+  } else {
+    const int half = group - 1, first_row = half * kHalf;
+    WarpgroupState<kHalf> S;
+    const ConstRows start = part.start(a.initial_state, plan, extents_of(a));
+    load_group_state<kHalf>(S, start.data ? start.data + first_row * start.stride : nullptr, start.stride,
+                            a.Dk - first_row, columns);
+    if (half == 0) {
+      walk_half(std::integral_constant<int, 0>(), memory, S, begin, end, a.scale);
+    } else {
+      walk_half(std::integral_constant<int, 1>(), memory, S, begin, end, a.scale);
     }
     if (end == a.L && a.final_state.data) {
-      store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk,
-                                    columns);
+      store_group_state<kHalf>(a.final_state.row(b, h, 0) + first_column + first_row * a.final_state.stride_l, S,
+                               a.final_state.stride_l, a.Dk - first_row, columns);
     }
   }
 }
@@ -211,11 +283,8 @@ Maps maps_of(const Bf16Arguments& a, const Prepared& x) {
 void walk_on_warpgroups(const Bf16Arguments& a, const LaunchPlan& plan) {
   const Prepared prepared = prepare(a);
   const LaunchPlan started = with_starts(a, prepared, plan);
-  const auto start = [&]<class Shape>(Shape) {
-    launch(warpgroup_kernel<Shape>, {grid_of<Shape>(extents_of(a), plan.segments), kBlock, kSharedBytes<Shape>}, a,
-           maps_of(a, prepared), started);
-  };
-  a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
+  launch(warpgroup_kernel, {grid_of<PanelShape<kDk, 64>>(extents_of(a), plan.segments), kBlock, Memory::kBytes}, a,
+         maps_of(a, prepared), started);
 }
 
 void warpgroup_walk(const Bf16Arguments& a) {
@@ -224,7 +293,7 @@ void warpgroup_walk(const Bf16Arguments& a) {
 
 std::string warpgroup_walk_unsupported(const Bf16Arguments& a) {
   if (const std::string reason = subchunk_walk_unsupported(a); !reason.empty()) return reason;
-  if (a.Dk > 128) return "Dk > 128: the state and its copies would not fit into a warpgroup's registers";
+  if (a.Dk > kDk) return "Dk > 128: the state and its copies would not fit into a warpgroup's registers";
   if (compute_capability() < 90) return "needs a GPU of compute capability 9.0, for bulk copies";
   return why_not_mapped(a.v, tensor_sizes(a, a.Dv), kChunk);
 }

@@ -4,7 +4,8 @@
 /// warpgroup_chunk.cuh, whose layouts these are, a warpgroup has 64 columns of Dv and holds what belongs to them
 /// transposed. With S before the sub-chunk, s = S rounded, and D the decay of the whole sub-chunk for each row of S:
 ///
-///     O^T   = s^T q~^T + V^T P^T      start_sub_chunk_output()    [64, 16]    A = s^T, V^T     B = q~^T, P^T
+///     O^T   = s^T q~^T                start_sub_chunk_output()    [64, 16]    A = s^T          B = q~^T
+///     O^T  += V^T P^T                 start_sub_chunk_output()    [64, 16]    A = V^T          B = P^T
 ///     S^T   = S^T diag(D)             decay_state()               [64, Dk]    on ordinary units, in the sums
 ///     S^T  += V^T k~                  start_sub_chunk_update()    [64, Dk]    A = V^T          B = k~
 ///
@@ -26,17 +27,21 @@ using SubChunkOutput = float[kSubChunk / 2];  ///< a thread's part of O^T [64, 1
 template <int kDk>
 using StateDecays = float2[kDk / 8];
 
-/// O^T = s^T q~^T + V^T P^T.
+/// O^T = s^T q~^T.
 /// @param q the sub-chunk's 16 rows of q~
-/// @param v its rows of V
-/// @param p P^T [16, 16]
-template <int kDk, Major kMajor>
+template <int kDk>
 __device__ __forceinline__ void start_sub_chunk_output(SubChunkOutput& O, const RoundedState<kDk>& s,
-                                                       const SharedFactor<Major::kK>& q,
-                                                       const SharedFactor<Major::kMn>& v,
-                                                       const SharedFactor<kMajor>& p) {
+                                                       const SharedFactor<Major::kK>& q) {
 #pragma unroll
   for (int d = 0; d < kDk; d += 16) wgmma<kSubChunk>(O, s[d / 16], q.along_k(d), d > 0);
+}
+
+/// O^T += V^T P^T.
+/// @param v the sub-chunk's 16 rows of V
+/// @param p P^T [16, 16]
+template <Major kMajor>
+__device__ __forceinline__ void start_sub_chunk_output(SubChunkOutput& O, const SharedFactor<Major::kMn>& v,
+                                                       const SharedFactor<kMajor>& p) {
   wgmma<kSubChunk>(O, v, p, true);
 }
 
