@@ -1,8 +1,8 @@
 /// @file
 /// `warpgroup_walk`: the walk on products of warpgroups, whose sums are multiplied by decays between two products.
 ///
-/// Idea: a sub-chunk needs three products, O_r = q~_r S + P_rr V_r and S += k~_r^T V_r. With `wgmma` a warpgroup does
-/// them in ten instructions, of factors that bulk copies have brought (chapter 02, "Hopper in one sitting"). The state
+/// Idea: a sub-chunk needs three products, O_r = q~_r S + P_rr V_r and S += k~_r^T V_r. With `wgmma` they take a few
+/// instructions, of factors that bulk copies have brought (chapter 02, "Hopper in one sitting"). The state
 /// is in the sums of the last product for the whole sequence, and before each sub-chunk all of it must be multiplied by
 /// D_r. Sums belong to the tensor core from the start of a product to the wait for it. So the warpgroup waits for S,
 /// rounds it for the outputs, multiplies it, says so with wgmma_fence(), and starts the next product that adds to it.
@@ -12,25 +12,30 @@
 ///     tensor core | S of r + 1 | O of r ......... | S of r + 2 | O of r + 1 ....... |
 ///     threads                  | s, S D of r + 1  |  put O of r
 ///
-/// Grows out of: 8_subchunk_walk.cu
+/// Grows out of: 8_subchunk_walk.cu; port to tensor cores: from mma of warps to products of warpgroups, with chapter 02's
+/// bulk copies and roles.
 /// Improves on: `subchunk_walk` issues thousands of ldmatrix and mma for a chunk, with two warps on a scheduler.
 /// Unchanged: prepare(), equation and precision; 64 positions are copied at a time. Segments as in `sequence_parallel`.
 /// Shapes: as in `subchunk_walk`; tiles are panels of 64 columns of bf16 or 32 of fp32 (common/tile/panel_tile.cuh and
 /// float_panels.cuh).
 /// Thread mapping: block (tile and segment, h, b) takes 64 columns of Dv. Of warpgroup 0 one thread loads and three
-/// warps store outputs; warpgroup 1 has the state.
-/// Who waits for whom: the state for tiles (`full`) and for a free tile of outputs (`output_empty`), the loads for the
-/// state (`empty`), the stores for outputs (`output_full`).
+/// warps store outputs. Warpgroups 1 and 2 have half of the rows of S each, so that the rounding and the decays, most of
+/// a step's instructions, are shared by two warps per scheduler. Each computes its half of q~ S. The second hands its sums
+/// to the first, which has P V, adds, and puts O together.
+/// Who waits for whom: the state for tiles (`full`) and for a free tile of outputs (`output_empty`), the loads for both
+/// halves of the state (`empty`), the stores for outputs (`output_full`), the halves for each other's sums of O
+/// (`partial_full`, `partial_empty`).
 /// Registers: the outputs of r read s of r, while s of r + 1 is made. So there are two of them, and the four sub-chunks
 /// of a chunk are written out.
-/// Resources: four times q~, k~, V, scores and decays, two O: 224 KB of shared memory at Dk = 128, one block on a
-/// multiprocessor.
-/// Work: as `subchunk_walk`; a chunk takes 4 x 10 instructions of a warpgroup at Dk = 128.
+/// Resources: 128 registers. Three times q~, k~, V, scores and decays, two O and two sets of its sums: 180 KB of shared
+/// memory, one block on a multiprocessor.
+/// Work: as `subchunk_walk`; a chunk takes 4 x 11 instructions of warpgroups.
 /// Bytes: as `sequence_parallel`; q~, k~, decays and scores are read for each 64 columns of Dv, the second time from the
 /// second-level cache.
-/// Bound by: the memory's bandwidth from about 64 heads of Dv = 128 on; with fewer, the time of a block for a chunk.
+/// Bound by: the time that a block takes for one sub-chunk after the other; with many heads, together with prepare(),
+/// the memory's bandwidth.
 /// Requires: compute capability 9.0, Dk <= 128, what `subchunk_walk` requires, and a v that bulk copies can bring.
-/// Weakness: prepare() writes q~ and k~ to memory, as before; it takes longer than this walk.
+/// Weakness: prepare() writes q~ and k~ to memory, as before, and the walk waits for all of it.
 /// Sources: PTX ISA, "wgmma"; chapter 02's `queued_products`.
 
 #include <cuda_runtime.h>
@@ -39,11 +44,10 @@
 
 #include "03_gla/gla/launch_plan.hpp"
 #include "03_gla/gla/prepared.hpp"
+#include "03_gla/gla/warpgroup_tiles.cuh"
 #include "common/device/device.hpp"
 #include "common/device/launch.cuh"
 #include "common/tile/block_part.cuh"
-#include "common/tile/bulk_tiles.cuh"
-#include "common/tile/float_panels.cuh"
 #include "common/tile/store_tile.cuh"
 #include "common/tile/warpgroup_sub_chunk.cuh"
 
@@ -56,69 +60,25 @@ constexpr int kPipelineDepth = 3;               // chunks in shared memory
 constexpr int kDepth = 2;                       // O and partial sums of it in shared memory
 constexpr int kBlock = 3 * kWarpgroup;          // threads
 constexpr int kStoreThreads = kWarpgroup - 32;  // of them
-constexpr int kDk = 128;                        // at most
-constexpr int kHalf = kDk / 2;                  // rows of S that a warpgroup has
-
-/// What prepare() has left, and V.
-struct Maps {
-  TensorMap q, k, v, scores, decays;
-};
-
-/// The tiles of one chunk.
-struct Tiles {
-  PanelTile<kDk> Q, K;
-  PanelTile<64> V, P;  ///< P: of key i in row i, 16 columns t
-  FloatPanels<kSubChunks, kDk> decays;
-
-  static constexpr int kBytes = 2 * (2 * kDk + 64 + 64) * kChunk + FloatPanels<kSubChunks, kDk>::kBytes;
-  static constexpr unsigned kLoadedBytes =
-      2 * (2 * kDk + 64 + 64) * kChunk + FloatPanels<kSubChunks, kDk>::kLoadedBytes;
-
-  __device__ __forceinline__ explicit Tiles(__nv_bfloat16* memory)
-      : Q{memory},
-        K{Q.data + kChunk * kDk},
-        V{K.data + kChunk * kDk},
-        P{V.data + V.kPanelElements},
-        decays{reinterpret_cast<float*>(P.data + P.kPanelElements)} {}
-
-  __device__ __forceinline__ void load(const Maps& maps, Barrier& barrier, int b, int h, int t, int column) const {
-    barrier.arrive_expect(kLoadedBytes);
-    load_panels(K, maps.k, barrier, {.position = t, .head = h, .batch = b});
-    load_panels(V, maps.v, barrier, {.column = column, .position = t, .head = h, .batch = b});
-    load_panels(decays, maps.decays, barrier, {.position = t / kSubChunk, .head = h, .batch = b});
-    load_panels(Q, maps.q, barrier, {.position = t, .head = h, .batch = b});
-    load_panels(P, maps.scores, barrier, {.position = t, .head = h, .batch = b});
-  }
-
-  /// The decays of sub-chunk r for the rows of S that the calling thread has.
-  /// @param half of the warpgroup
-  __device__ __forceinline__ void load_decays(StateDecays<kHalf>& two, int r, int half) const {
-    const int first = decays.place(r, half * kHalf + int(lane_index()) % 4 * 2);
-#pragma unroll
-    for (int d = 0; d < kHalf; d += 8) {
-      two[d / 8] = *reinterpret_cast<const float2*>(decays.data + decays.advance(first, d));
-    }
-  }
-};
 
 /// A block's shared memory, and the barriers by which its roles hand it on.
 struct Memory {
   static constexpr int kPanelBytes = PanelTile<64>::kPanelBytes;
   static constexpr int kPartialBytes = kWarpgroup * sizeof(SubChunkOutput);
-  static constexpr int kBytes = kPipelineDepth * Tiles::kBytes + kDepth * (kPanelBytes + kPartialBytes);
+  static constexpr int kBytes = kPipelineDepth * WarpgroupTiles::kBytes + kDepth * (kPanelBytes + kPartialBytes);
 
   unsigned char* memory;
   Barrier *full, *empty, *output_full, *output_empty, *partial_full, *partial_empty;
 
-  __device__ __forceinline__ Tiles tiles(int stage) const {
-    return Tiles(reinterpret_cast<__nv_bfloat16*>(memory + stage * Tiles::kBytes));
+  __device__ __forceinline__ WarpgroupTiles tiles(int stage) const {
+    return WarpgroupTiles(reinterpret_cast<__nv_bfloat16*>(memory + stage * WarpgroupTiles::kBytes));
   }
   __device__ __forceinline__ PanelTile<64> output(int stage) const {
-    return {reinterpret_cast<__nv_bfloat16*>(memory + kPipelineDepth * Tiles::kBytes + stage * kPanelBytes)};
+    return {reinterpret_cast<__nv_bfloat16*>(memory + kPipelineDepth * WarpgroupTiles::kBytes + stage * kPanelBytes)};
   }
   /// The calling thread's part of what the second warpgroup has of O^T.
   __device__ __forceinline__ float4* partial(int stage) const {
-    return reinterpret_cast<float4*>(memory + kPipelineDepth * Tiles::kBytes + kDepth * kPanelBytes +
+    return reinterpret_cast<float4*>(memory + kPipelineDepth * WarpgroupTiles::kBytes + kDepth * kPanelBytes +
                                      stage * kPartialBytes) +
            threadIdx.x % kWarpgroup;
   }
@@ -159,7 +119,7 @@ __device__ __forceinline__ void walk_half(std::integral_constant<int, kWhich> wh
   auto output_ring = Ring<kDepth>::producer();
   auto partial_ring = kWhich == 0 ? Ring<kDepth>::consumer() : Ring<kDepth>::producer();
   for (int t = begin; t < end; t += kChunk) {
-    const Tiles tiles = memory.tiles(ring.stage());
+    const WarpgroupTiles tiles = memory.tiles(ring.stage());
     const PanelTile<64> output = memory.output(output_ring.stage());
     const PanelTile<kHalf> Q{tiles.Q.data + kWhich * tiles.Q.kPanelElements},
         K{tiles.K.data + kWhich * tiles.K.kPanelElements};
@@ -203,7 +163,7 @@ __device__ __forceinline__ void walk_half(std::integral_constant<int, kWhich> wh
 
 /// Grid (tiles of 64 columns of Dv of all segments, H, B).
 __global__ void __launch_bounds__(kBlock, 1)
-    warpgroup_kernel(Bf16Arguments a, const __grid_constant__ Maps maps, LaunchPlan plan) {
+    warpgroup_kernel(Bf16Arguments a, const __grid_constant__ PreparedMaps maps, LaunchPlan plan) {
   const BlockPart<PanelShape<kDk, 64>> part(extents_of(a), plan.length);
   const int b = part.b, h = part.h, begin = part.begin, end = part.end;
   const int first_column = part.first_column, columns = part.columns;
@@ -268,23 +228,13 @@ __global__ void __launch_bounds__(kBlock, 1)
   }
 }
 
-Maps maps_of(const Bf16Arguments& a, const Prepared& x) {
-  const TensorSizes rows{a.B, a.H, std::int64_t(kChunk) * x.N, a.Dk}, scores{a.B, a.H, rows.L, kSubChunk},
-      decays{a.B, a.H, std::int64_t(kSubChunks) * x.N, a.Dk};
-  const auto map = [](const auto* data, const TensorSizes& sizes) {
-    return tile_map(packed(data, sizes.H, sizes.L, sizes.D), sizes, kChunk);
-  };
-  return {map(x.q, rows), map(x.k, rows), tile_map(a.v, tensor_sizes(a, a.Dv), kChunk), map(x.scores, scores),
-          float_tile_map(packed<const float>(x.decays, a.H, decays.L, a.Dk), decays, kSubChunks)};
-}
-
 }  // namespace
 
 void walk_on_warpgroups(const Bf16Arguments& a, const LaunchPlan& plan) {
   const Prepared prepared = prepare(a);
   const LaunchPlan started = with_starts(a, prepared, plan);
   launch(warpgroup_kernel, {grid_of<PanelShape<kDk, 64>>(extents_of(a), plan.segments), kBlock, Memory::kBytes}, a,
-         maps_of(a, prepared), started);
+         prepared_maps(a, prepared), started);
 }
 
 void warpgroup_walk(const Bf16Arguments& a) {

@@ -1,109 +1,65 @@
+/// @file
+/// `warp_specialized`: preparing warps beside walking warpgroups, on tensor cores both.
+///
+/// Idea: `one_kernel` was bound by instructions, 5000 of its preparing warps and 2300 of its walking ones per chunk and
+/// scheduler. Both become fewer. The walk takes products of warpgroups, as chapter 03's `warpgroup_walk`. And most of a
+/// sub-chunk's scores become products, too: between two anchors, positions where the product of gates from a key to a
+/// query is cut, every decay is a product of two factors of at most 1 (common/tile/prepare_sub_chunk.cuh has the
+/// picture). Of 136 pairs 40 are left to fp32 arithmetic.
+///
+///     loads (1 thread)           V ------------------------------> walking warpgroup (one per 64 columns of Dv)
+///     preparing warp w, itself   q, k, g -> slot w, w + n, ... --> the same, slot by slot: O, S
+///     stores (3 warps)           O <------------------------------ the same
+///
+/// Grows out of: 6_one_kernel.cu; port to tensor cores: both kinds of warps are written anew, on bulk copies, roles and
+/// products of warpgroups.
+/// Improves on: `one_kernel`, whose two kinds of warps compete for the schedulers, and meet at a barrier per chunk.
+/// Unchanged: the equation; nothing but inputs and outputs is in memory. P is one number per pair again: a warp has all
+/// of Dk.
+/// Shapes: as `one_kernel`. A slot has q~ and k~ of a sub-chunk [16, kDk], its decays [kDk] and P [16, 16], a part of a
+/// panel that four slots share (prepared_slots.cuh).
+/// Thread mapping: block (tile, h, b) has 64 or 128 columns of Dv. Warpgroup 0 loads V and stores O. Of the other three
+/// one walks for each 64 columns, and the rest prepares: 8 warps or 4, each one sub-chunk at a time. A preparing warp
+/// takes 64 columns of Dk at a time. It asks for the next ones itself, as soon as these are in its registers.
+/// Who waits for whom: a preparing warp for its copies (`raw_full`) and for a free slot (`prepared_empty`), the walk for
+/// V (`full`), for a slot (`prepared_full`) and a free tile of outputs (`output_empty`), the stores for outputs
+/// (`output_full`), the loads for a free tile of V (`empty`).
+/// Fences: q~, k~ and P are ordinary stores that products read. Each lane fences them before its warp arrives.
+/// Resources: registers of 512 threads: 56 for loads and stores, 152 each for the other three warpgroups, together 512.
+/// 8 slots, 8 stages of q, k and g, two V and two O: 204 KB of shared memory at Dk = 128 and 64 columns, 220 KB at 128.
+/// Work: the walk as `warpgroup_walk`. Per sub-chunk 40 pairs in fp32, and 8 mma for every 64 columns of Dk.
+/// Bytes: q, k and g once for each tile of Dv, v and o once. No workspace.
+/// Bound by: instructions, as `one_kernel`: some 2100 of preparing warps and 1000 of each walking one per chunk and
+/// scheduler.
+/// Requires: compute capability 9.0, Dk <= 128, what `one_kernel` requires, and tensors that bulk copies can bring.
+/// Weakness: with tiles of 64 columns both blocks of a head prepare the same; and there are as many blocks as heads and
+/// tiles of Dv.
+/// Sources: FlashAttention-3 (arXiv 2407.08608) for warpgroups with different tasks; arXiv 2312.06635, section 4.3, for
+/// levels of chunks, here with 8 and 4 positions.
+
 #include <cuda_runtime.h>
 
 #include "04_fused_chunk/fused_gla.hpp"
 #include "04_fused_chunk/gla/one_kernel.hpp"
+#include "04_fused_chunk/gla/prepared_slots.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/registers.cuh"
 #include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
-#include "common/tile/float_panels.cuh"
-#include "common/tile/prepare_sub_chunk.cuh"
 #include "common/tile/store_tile.cuh"
-#include "common/tile/warpgroup_sub_chunk.cuh"
 
 namespace tutorial::fused_gla {
 namespace {
 
 using namespace tile;
 
-constexpr int kSlots = 8;                       // prepared sub-chunks in shared memory
-constexpr int kPipelineDepth = 2;               // V of chunks in shared memory
-constexpr int kDepth = 2;                       // O in shared memory
 constexpr int kBlock = 4 * kWarpgroup;          // threads
 constexpr int kStoreThreads = kWarpgroup - 32;  // of them
 
-/// Three warpgroups prepare or walk: one walks for each 64 columns of Dv.
-template <class Shape>
-constexpr int kWalkers = Shape::kDv / kWarpgroupColumns;
-template <class Shape>
-constexpr int kPreparers = 4 * (3 - kWalkers<Shape>);  // warps, one sub-chunk each
-template <class Shape>
-constexpr int kRawDepth = kSlots / kPreparers<Shape>;  // slices of 64 columns of q, k and g, of each such warp
-
+/// The tensors that bulk copies read.
 struct Maps {
   TensorMap q, k, v, g;
 };
-
-/// What a warp leaves of a sub-chunk.
-template <class Shape>
-struct PreparedTiles {
-  PanelTile<Shape::kDk, kSubChunk> Q, K;
-  float* decays;                     ///< [kDk]
-  const PanelTile<64, kSubChunk> P;  ///< shared by four sub-chunks
-  int first_column;                  ///< of this one in P
-};
-
-/// Shared memory.
-template <class Shape>
-struct Memory {
-  static constexpr int kRowsBytes = 2 * kSubChunk * Shape::kDk;  // of q~ or k~
-  static constexpr int kScores = 2 * kSlots * kRowsBytes;        // where what begins
-  static constexpr int kRaw = kScores + kSlots / kSubChunks * int(PanelTile<64, kSubChunk>::kPanelBytes);
-  static constexpr int kValues = kRaw + kSlots * int(RawTiles::kBytes);
-  static constexpr int kOutputs = kValues + kPipelineDepth * kWalkers<Shape> * int(PanelTile<64>::kPanelBytes);
-  static constexpr int kAnchored = kOutputs + kDepth * kWalkers<Shape> * int(PanelTile<64>::kPanelBytes);
-  static constexpr int kDecays = kAnchored + kPreparers<Shape> * AnchoredTiles::kBytes;
-  static constexpr int kBytes = kDecays + kSlots * Shape::kDk * int(sizeof(float));
-
-  unsigned char* memory;
-
-  template <class Tile>
-  __device__ __forceinline__ Tile tile_at(int byte) const {
-    return Tile{reinterpret_cast<__nv_bfloat16*>(memory + byte)};
-  }
-  __device__ __forceinline__ PreparedTiles<Shape> prepared(int slot) const {
-    return {tile_at<PanelTile<Shape::kDk, kSubChunk>>(2 * slot * kRowsBytes),
-            tile_at<PanelTile<Shape::kDk, kSubChunk>>((2 * slot + 1) * kRowsBytes),
-            reinterpret_cast<float*>(memory + kDecays) + slot * Shape::kDk,
-            tile_at<PanelTile<64, kSubChunk>>(kScores + slot / kSubChunks * int(PanelTile<64, kSubChunk>::kPanelBytes)),
-            slot % kSubChunks * kSubChunk};
-  }
-  __device__ __forceinline__ RawTiles raw(int number) const {
-    return RawTiles(memory + kRaw + number * int(RawTiles::kBytes));
-  }
-  __device__ __forceinline__ AnchoredTiles anchored(int warp) const {
-    return AnchoredTiles(memory + kAnchored + warp * AnchoredTiles::kBytes);
-  }
-  __device__ __forceinline__ PanelTile<Shape::kDv> values(int stage) const {
-    return tile_at<PanelTile<Shape::kDv>>(kValues + stage * kWalkers<Shape> * int(PanelTile<64>::kPanelBytes));
-  }
-  __device__ __forceinline__ PanelTile<64> output(int walker, int stage) const {
-    return tile_at<PanelTile<64>>(kOutputs + (walker * kDepth + stage) * int(PanelTile<64>::kPanelBytes));
-  }
-};
-
-/// Where a lane puts what prepare_columns() makes of rows.
-template <class Shape>
-struct ToTiles {
-  const PreparedTiles<Shape>& tiles;
-  int column;
-
-  __device__ __forceinline__ void put(const PanelTile<Shape::kDk, kSubChunk>& tile, int row, float2 x) const {
-    store_for_copies(reinterpret_cast<std::uint32_t*>(tile.data + tile.unit(row, column / 8 * 8) + column % 8),
-                     pack(x.x, x.y));
-  }
-  __device__ __forceinline__ void query(int t, float2 x) const { put(tiles.Q, t, x); }
-  __device__ __forceinline__ void key(int i, float2 x) const { put(tiles.K, i, x); }
-  __device__ __forceinline__ void decay(float2 x) const { *reinterpret_cast<float2*>(tiles.decays + column) = x; }
-};
-
-/// The decays of a sub-chunk for the calling thread's rows of the state.
-template <class Shape>
-__device__ __forceinline__ void load_decays(StateDecays<Shape::kDk>& decays, const PreparedTiles<Shape>& tiles) {
-  const float* first = tiles.decays + lane_index() % 4 * 2;
-#pragma unroll
-  for (int d = 0; d < Shape::kDk; d += 8) decays[d / 8] = *reinterpret_cast<const float2*>(first + d);
-}
 
 /// Grid (tiles of Dv, H, B).
 template <class Shape>

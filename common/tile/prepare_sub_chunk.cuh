@@ -126,22 +126,18 @@ template <class Out>
 __device__ __forceinline__ void prepare_columns(const RawRows& rows, const AnchoredTiles& tiles, const Out& out,
                                                 SubChunkScores& scores) {
   using namespace sub_chunk_rows;
-  float2 keys[kSubChunk];      // what is left of them
-  float2 first_half, quarter;  // decays of positions 0 to 7, and of the quarter before
+  float2 keys[kSubChunk];                  // what is left of them
+  float2 first_half{1, 1}, quarter{1, 1};  // decays of positions 0 to 7, and of the quarter before
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    float2 decay;  // of the quarter, up to t
+    float2 decay{1, 1};  // of the quarter, up to t
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int t = 4 * j + i;
       const float2 a{gate(rows.g[t].x), gate(rows.g[t].y)};
       float2 q = unpack(rows.q[t]);
       keys[t] = unpack(rows.k[t]);
-      if (i == 0) {
-        decay = a;
-      } else {
-        multiply(decay, a);
-      }
+      multiply(decay, a);
 #pragma unroll
       for (int m = 0; m <= i; ++m) {
         float2& k = keys[4 * j + m];
