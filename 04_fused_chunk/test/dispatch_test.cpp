@@ -65,6 +65,20 @@ TEST(DispatchTest, SaysWhatItPicks) {
 }
 
 #if TUTORIAL_EMULATOR
+// With few multiprocessors a tile has 128 columns: one walking warpgroup more, and one less that prepares.
+TEST(WarpSpecializedTest, TilesOf128Columns) {
+  setenv("EMULATOR_MULTIPROCESSORS", "1", 1);
+  const Operator& definition = find_operator("gla");
+  const Stage& stage = find_stage(definition, "warp_specialized");
+  for (const auto& [L, Dk, Dv] : {std::array<std::int64_t, 3>{200, 128, 128}, {65, 48, 208}, {1, 64, 80}}) {
+    SCOPED_TRACE("L " + std::to_string(L) + ", Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
+    const Problem problem = drawn(definition, 1, 2, L, Dk, Dv);
+    expect_close(evaluate(definition, stage, problem), evaluate_reference(definition, problem, Dtype::bf16),
+                 tolerance_of(stage, problem.sizes));
+  }
+  unsetenv("EMULATOR_MULTIPROCESSORS");
+}
+
 TEST(DispatchTest, ChoosesByHeadsAndLength) {
   setenv("EMULATOR_MULTIPROCESSORS", "132", 1);
   EXPECT_NE(choice(4, 8, 16384, 128, 128).find("sequence_parallel"), std::string::npos);
