@@ -82,6 +82,9 @@ std::int64_t dispatch_memory(const FloatArguments&);
 /// subchunk_walk_unsupported() is not empty.
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);
 
+/// Microseconds that dispatch expects to take on an H200 where it takes `warpgroup_walk`; infinite elsewhere.
+double dispatch_time(const Bf16Arguments&);
+
 /// How small the products of gates of parallel_unstable have become, as text for the report.
 std::string parallel_unstable_note(const FloatArguments&);
 /// What dispatch picks on this GPU, as text for the report.

@@ -37,7 +37,7 @@ std::string dispatch_unsupported(const Bf16Arguments&);
 
 /// What chapter 03's dispatch picks, as text for the report.
 std::string chapter_03_note(const Bf16Arguments&);
-/// The same: it is chapter 03's.
+/// Which kernel dispatch picks.
 std::string dispatch_note(const Bf16Arguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs.

@@ -81,7 +81,7 @@ Chapter chapter() {
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
                 .run = dispatch,
-                .idea = "what a user calls: chapter 03's, for a reason",
+                .idea = "what a user calls: one kernel or chapter 03's, by estimated times",
                 .unsupported = dispatch_unsupported,
                 .note = dispatch_note,
                 .memory = dispatch_memory,

@@ -42,8 +42,10 @@
 
 #include <type_traits>
 
+#include "03_gla/gla/dispatch/segment_states.cuh"
 #include "03_gla/gla/launch_plan.hpp"
 #include "03_gla/gla/prepared.hpp"
+#include "03_gla/gla/segment_starts.cuh"
 #include "03_gla/gla/warpgroup_tiles.cuh"
 #include "common/device/device.hpp"
 #include "common/device/launch.cuh"
@@ -71,7 +73,7 @@ struct Memory {
   Barrier *full, *empty, *output_full, *output_empty, *partial_full, *partial_empty;
 
   __device__ __forceinline__ WarpgroupTiles tiles(int stage) const {
-    return WarpgroupTiles(reinterpret_cast<__nv_bfloat16*>(memory + stage * WarpgroupTiles::kBytes));
+    return WarpgroupTiles(memory + stage * WarpgroupTiles::kBytes);
   }
   __device__ __forceinline__ PanelTile<64> output(int stage) const {
     return {reinterpret_cast<__nv_bfloat16*>(memory + kPipelineDepth * WarpgroupTiles::kBytes + stage * kPanelBytes)};
@@ -128,7 +130,7 @@ __device__ __forceinline__ void walk_half(std::integral_constant<int, kWhich> wh
     SubChunkOutput O;
     if (kWhich == 0) output_ring.wait(memory.output_empty);
     ring.wait(memory.full);
-    tiles.load_decays(decays, 0, kWhich);
+    load_decays(decays, tiles.decays, 0, kWhich);
 #pragma unroll
     for (int r = 0; r < kSubChunks; ++r) {
       const int row = r * kSubChunk;
@@ -146,7 +148,7 @@ __device__ __forceinline__ void walk_half(std::integral_constant<int, kWhich> wh
       start_sub_chunk_output<kHalf>(O, s[r % 2], k_along_rows(Q).along_mn(row));
       if (kWhich == 0) start_sub_chunk_output(O, v, k_from_row_to_row(tiles.P).along_k(row));
       wgmma_commit();
-      if (r + 1 < kSubChunks) tiles.load_decays(decays, r + 1, kWhich);
+      if (r + 1 < kSubChunks) load_decays(decays, tiles.decays, r + 1, kWhich);
       wgmma_wait<1>(S);
     }
     wgmma_wait<0>(O, s[1]);
@@ -195,6 +197,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       auto ring = Ring<kPipelineDepth>::producer();
       for (int t = begin; t < end; t += kChunk) {
         ring.wait(empty);
+        full[ring.stage()].arrive_expect(WarpgroupTiles::kLoadedBytes);
         memory.tiles(ring.stage()).load(maps, full[ring.stage()], b, h, t, first_column);
         ring.advance();
       }
@@ -231,10 +234,12 @@ __global__ void __launch_bounds__(kBlock, 1)
 }  // namespace
 
 void walk_on_warpgroups(const Bf16Arguments& a, const LaunchPlan& plan) {
-  const Prepared prepared = prepare(a);
-  const LaunchPlan started = with_starts(a, prepared, plan);
+  const PreparedMaps maps = prepared_maps(a, prepare(a));
+  const LaunchPlan started = with_starts(a, plan, [&](int count, float* states, float* decays) {
+    start_segment_states(a, maps, plan, count, states, decays);
+  });
   launch(warpgroup_kernel, {grid_of<PanelShape<kDk, 64>>(extents_of(a), plan.segments), kBlock, Memory::kBytes}, a,
-         prepared_maps(a, prepared), started);
+         maps, started);
 }
 
 void warpgroup_walk(const Bf16Arguments& a) {

@@ -53,7 +53,8 @@ bool picks_recurrent(const FloatArguments& a) {
 // bf16.
 constexpr tile::WalkTimes kTimes{.narrow = {.walk = {2.0, 3.4}, .states = {1.2, 2.0}},
                                  .wide = {.walk = {3.1, 5.4}, .states = {1.8, 3.3}}};
-constexpr tile::ExclusiveWalkTimes kWarpgroupTimes{.walk = 0.75, .states = 1.6, .bytes_per_microsecond = 4.4e6};
+constexpr tile::ExclusiveWalkTimes kWarpgroupTimes{.walk = 1.25, .states = 0.5, .bytes_per_microsecond = 4.4e6};
+constexpr double kPrepareBytesPerMicrosecond = 4e6, kTwoLaunches = 7;  // microseconds
 
 }  // namespace
 
@@ -65,6 +66,13 @@ LaunchPlan dispatch_plan(const Bf16Arguments& a) {
   const tile::Extents extents = tile::extents_of(a);
   return dispatch_takes_warpgroups(a) ? tile::fastest_launch_plan(extents, kWarpgroupTimes)
                                       : tile::fastest_launch_plan(extents, kTimes);
+}
+
+double dispatch_time(const Bf16Arguments& a) {
+  if (!subchunk_walk_unsupported(a).empty() || !dispatch_takes_warpgroups(a)) return HUGE_VAL;
+  const double prepared_bytes = double(a.B) * a.H * a.L * a.Dk * (8 + 4.5);  // read and written
+  return kTwoLaunches + prepared_bytes / kPrepareBytesPerMicrosecond +
+         tile::estimated_time(tile::extents_of(a), kWarpgroupTimes, dispatch_plan(a));
 }
 
 void dispatch(const FloatArguments& a) {

@@ -23,41 +23,63 @@ struct PreparedMaps {
   TensorMap q, k, v, scores, decays;
 };
 
-/// The tiles of one chunk.
-struct WarpgroupTiles {
-  PanelTile<kDk> Q, K;
-  PanelTile<64> V, P;  ///< P: of key i in row i, 16 columns t
-  FloatPanels<kSubChunks, kDk> decays;
+using DecayPanels = FloatPanels<kSubChunks, kDk>;
 
-  static constexpr int kBytes = 2 * (2 * kDk + 64 + 64) * kChunk + FloatPanels<kSubChunks, kDk>::kBytes;
-  static constexpr unsigned kLoadedBytes =
-      2 * (2 * kDk + 64 + 64) * kChunk + FloatPanels<kSubChunks, kDk>::kLoadedBytes;
+/// The decays of sub-chunk r for the rows of S that the calling thread has.
+/// @param half of the warpgroup
+__device__ __forceinline__ void load_decays(StateDecays<kHalf>& two, const DecayPanels& decays, int r, int half) {
+  const int first = decays.place(r, half * kHalf + int(lane_index()) % 4 * 2);
+#pragma unroll
+  for (int d = 0; d < kHalf; d += 8) {
+    two[d / 8] = *reinterpret_cast<const float2*>(decays.data + decays.advance(first, d));
+  }
+}
 
-  __device__ __forceinline__ explicit WarpgroupTiles(__nv_bfloat16* memory)
-      : Q{memory},
-        K{Q.data + kChunk * kDk},
+/// The tiles of one chunk that a state is made of.
+struct WarpgroupStateTiles {
+  PanelTile<kDk> K;
+  PanelTile<64> V;
+  DecayPanels decays;
+
+  static constexpr unsigned kTileBytes = 2 * (kDk + 64) * kChunk;
+  static constexpr unsigned kLoadedBytes = kTileBytes + DecayPanels::kLoadedBytes;  ///< what a barrier expects
+  static constexpr int kBytes = int(kTileBytes) + DecayPanels::kBytes;
+
+  /// @param memory kBytes in shared memory, aligned to 1024
+  __device__ __forceinline__ explicit WarpgroupStateTiles(unsigned char* memory)
+      : K{reinterpret_cast<__nv_bfloat16*>(memory)},
         V{K.data + kChunk * kDk},
-        P{V.data + V.kPanelElements},
-        decays{reinterpret_cast<float*>(P.data + P.kPanelElements)} {}
+        decays{reinterpret_cast<float*>(V.data + V.kPanelElements)} {}
 
+  /// Starts the copies of the chunk from position t on. Called by one thread.
   __device__ __forceinline__ void load(const PreparedMaps& maps, Barrier& barrier, int b, int h, int t,
                                        int column) const {
-    barrier.arrive_expect(kLoadedBytes);
     load_panels(K, maps.k, barrier, {.position = t, .head = h, .batch = b});
     load_panels(V, maps.v, barrier, {.column = column, .position = t, .head = h, .batch = b});
     load_panels(decays, maps.decays, barrier, {.position = t / kSubChunk, .head = h, .batch = b});
+  }
+};
+
+/// The same, and those for outputs.
+struct WarpgroupTiles : WarpgroupStateTiles {
+  PanelTile<kDk> Q;
+  PanelTile<64> P;  ///< P_ti of a sub-chunk in row i, of 16 columns t
+
+  static constexpr unsigned kLoadedBytes = WarpgroupStateTiles::kLoadedBytes + kTileBytes;
+  static constexpr int kBytes = WarpgroupStateTiles::kBytes + int(kTileBytes);
+
+  /// @param memory kBytes in shared memory, aligned to 1024
+  __device__ __forceinline__ explicit WarpgroupTiles(unsigned char* memory)
+      : WarpgroupStateTiles(memory),
+        Q{reinterpret_cast<__nv_bfloat16*>(memory + WarpgroupStateTiles::kBytes)},
+        P{Q.data + kChunk * kDk} {}
+
+  /// As WarpgroupStateTiles::load().
+  __device__ __forceinline__ void load(const PreparedMaps& maps, Barrier& barrier, int b, int h, int t,
+                                       int column) const {
+    WarpgroupStateTiles::load(maps, barrier, b, h, t, column);
     load_panels(Q, maps.q, barrier, {.position = t, .head = h, .batch = b});
     load_panels(P, maps.scores, barrier, {.position = t, .head = h, .batch = b});
-  }
-
-  /// The decays of sub-chunk r for the rows of S that the calling thread has.
-  /// @param half of the warpgroup
-  __device__ __forceinline__ void load_decays(StateDecays<kHalf>& two, int r, int half) const {
-    const int first = decays.place(r, half * kHalf + int(lane_index()) % 4 * 2);
-#pragma unroll
-    for (int d = 0; d < kHalf; d += 8) {
-      two[d / 8] = *reinterpret_cast<const float2*>(decays.data + decays.advance(first, d));
-    }
   }
 };
 

@@ -21,12 +21,18 @@ template <auto kWalk, int kColumns>
 void expect_right(std::int64_t L, std::int64_t Dk, std::int64_t Dv) {
   Operator definition = gla_operator();
   const std::size_t before = definition.stages().size();
-  definition.stage(
-      {.name = "1", .processor = Processor::gpu, .dtype = Dtype::bf16, .run = on<Bf16Arguments>(plan<kWalk, kColumns, 1>)});
-  definition.stage(
-      {.name = "2", .processor = Processor::gpu, .dtype = Dtype::bf16, .run = on<Bf16Arguments>(plan<kWalk, kColumns, 2>)});
-  definition.stage(
-      {.name = "3", .processor = Processor::gpu, .dtype = Dtype::bf16, .run = on<Bf16Arguments>(plan<kWalk, kColumns, 3>)});
+  definition.stage({.name = "1",
+                    .processor = Processor::gpu,
+                    .dtype = Dtype::bf16,
+                    .run = on<Bf16Arguments>(plan<kWalk, kColumns, 1>)});
+  definition.stage({.name = "2",
+                    .processor = Processor::gpu,
+                    .dtype = Dtype::bf16,
+                    .run = on<Bf16Arguments>(plan<kWalk, kColumns, 2>)});
+  definition.stage({.name = "3",
+                    .processor = Processor::gpu,
+                    .dtype = Dtype::bf16,
+                    .run = on<Bf16Arguments>(plan<kWalk, kColumns, 3>)});
   definition.stage({.name = "100",
                     .processor = Processor::gpu,
                     .dtype = Dtype::bf16,

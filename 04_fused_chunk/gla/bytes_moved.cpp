@@ -87,12 +87,8 @@ std::int64_t one_kernel_bytes_moved(const Bf16Arguments& a) {
 
 std::int64_t warp_specialized_bytes_moved(const Bf16Arguments& a) {
   // Bulk copies move what exists.
-  const std::int64_t keys = (2 + 2 + 4) * positions(a) * a.Dk * ceil_div(a.Dv, 64);
+  const std::int64_t keys = (2 + 2 + 4) * positions(a) * a.Dk * ceil_div(a.Dv, one_kernel_columns(a));
   return keys + (2 + 2) * positions(a) * a.Dv + state_bytes(a);  // v; o
-}
-
-std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
-  return gla::dispatch_bytes_moved(a);
 }
 
 }  // namespace tutorial::fused_gla
