@@ -19,28 +19,23 @@
 /// Shapes: as in `subchunk_walk`; tiles are panels of 64 columns of bf16 or 32 of fp32 (common/tile/panel_tile.cuh and
 /// float_panels.cuh).
 /// Thread mapping: block (tile and segment, h, b) takes 64 columns of Dv. Of warpgroup 0 one thread loads and three
-/// warps store outputs. Warpgroups 1 and 2 have half of the rows of S each, so that the rounding and the decays, most of
-/// a step's instructions, are shared by two warps per scheduler. Each computes its half of q~ S. The second hands its sums
-/// to the first, which has P V, adds, and puts O together.
-/// Who waits for whom: the state for tiles (`full`) and for a free tile of outputs (`output_empty`), the loads for both
-/// halves of the state (`empty`), the stores for outputs (`output_full`), the halves for each other's sums of O
-/// (`partial_full`, `partial_empty`).
+/// warps store outputs; warpgroup 1 has the state.
+/// Who waits for whom: the state for tiles (`full`) and for a free tile of outputs (`output_empty`), the loads for the
+/// state (`empty`), the stores for outputs (`output_full`).
 /// Registers: the outputs of r read s of r, while s of r + 1 is made. So there are two of them, and the four sub-chunks
 /// of a chunk are written out.
-/// Resources: 128 registers. Three times q~, k~, V, scores and decays, two O and two sets of its sums: 180 KB of shared
-/// memory, one block on a multiprocessor.
-/// Work: as `subchunk_walk`; a chunk takes 4 x 11 instructions of warpgroups.
+/// Resources: 202 registers. Four times q~, k~, V, scores and decays, and two O: 224 KB of shared memory, one block on a
+/// multiprocessor.
+/// Work: as `subchunk_walk`; a chunk takes 4 x 10 instructions of a warpgroup.
 /// Bytes: as `sequence_parallel`; q~, k~, decays and scores are read for each 64 columns of Dv, the second time from the
 /// second-level cache.
-/// Bound by: the time that a block takes for one sub-chunk after the other; with many heads, together with prepare(),
-/// the memory's bandwidth.
+/// Bound by: the products of a sub-chunk one after the other. One of 16 columns takes as long as one of 64. With many
+/// heads, together with prepare(), the memory's bandwidth.
 /// Requires: compute capability 9.0, Dk <= 128, what `subchunk_walk` requires, and a v that bulk copies can bring.
 /// Weakness: prepare() writes q~ and k~ to memory, as before, and the walk waits for all of it.
 /// Sources: PTX ISA, "wgmma"; chapter 02's `queued_products`.
 
 #include <cuda_runtime.h>
-
-#include <type_traits>
 
 #include "03_gla/gla/dispatch/segment_states.cuh"
 #include "03_gla/gla/launch_plan.hpp"
@@ -58,110 +53,11 @@ namespace {
 
 using namespace tile;
 
-constexpr int kPipelineDepth = 3;               // chunks in shared memory
-constexpr int kDepth = 2;                       // O and partial sums of it in shared memory
-constexpr int kBlock = 3 * kWarpgroup;          // threads
+constexpr int kPipelineDepth = 4;               // chunks in shared memory
+constexpr int kDepth = 2;                       // O in shared memory
+constexpr int kBlock = 2 * kWarpgroup;          // threads
 constexpr int kStoreThreads = kWarpgroup - 32;  // of them
-
-/// A block's shared memory, and the barriers by which its roles hand it on.
-struct Memory {
-  static constexpr int kPanelBytes = PanelTile<64>::kPanelBytes;
-  static constexpr int kPartialBytes = kWarpgroup * sizeof(SubChunkOutput);
-  static constexpr int kBytes = kPipelineDepth * WarpgroupTiles::kBytes + kDepth * (kPanelBytes + kPartialBytes);
-
-  unsigned char* memory;
-  Barrier *full, *empty, *output_full, *output_empty, *partial_full, *partial_empty;
-
-  __device__ __forceinline__ WarpgroupTiles tiles(int stage) const {
-    return WarpgroupTiles(memory + stage * WarpgroupTiles::kBytes);
-  }
-  __device__ __forceinline__ PanelTile<64> output(int stage) const {
-    return {reinterpret_cast<__nv_bfloat16*>(memory + kPipelineDepth * WarpgroupTiles::kBytes + stage * kPanelBytes)};
-  }
-  /// The calling thread's part of what the second warpgroup has of O^T.
-  __device__ __forceinline__ float4* partial(int stage) const {
-    return reinterpret_cast<float4*>(memory + kPipelineDepth * WarpgroupTiles::kBytes + kDepth * kPanelBytes +
-                                     stage * kPartialBytes) +
-           threadIdx.x % kWarpgroup;
-  }
-};
-
-/// Of the second warpgroup: leaves its part of O^T to the first.
-__device__ __forceinline__ void finish_output(std::integral_constant<int, 1>, const Memory& memory, SubChunkOutput& O,
-                                              Ring<kDepth>& ring, const PanelTile<64>&, int, float) {
-  ring.wait(memory.partial_empty);
-  float4* partial = memory.partial(ring.stage());
-  partial[0] = make_float4(O[0], O[1], O[2], O[3]);
-  partial[kWarpgroup] = make_float4(O[4], O[5], O[6], O[7]);
-  __syncwarp();
-  if (lane_index() == 0) memory.partial_full[ring.stage()].arrive();
-  ring.advance();
-}
-/// Of the first: adds that part, and puts O together.
-__device__ __forceinline__ void finish_output(std::integral_constant<int, 0>, const Memory& memory, SubChunkOutput& O,
-                                              Ring<kDepth>& ring, const PanelTile<64>& output, int row, float scale) {
-  ring.wait(memory.partial_full);
-  const float4* partial = memory.partial(ring.stage());
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const float4 four = partial[i * kWarpgroup];
-    O[4 * i] += four.x, O[4 * i + 1] += four.y, O[4 * i + 2] += four.z, O[4 * i + 3] += four.w;
-  }
-  __syncwarp();
-  if (lane_index() == 0) memory.partial_empty[ring.stage()].arrive();
-  ring.advance();
-  put_sub_chunk_output(output, O, row, scale);
-}
-
-/// What a warpgroup does that has half of the state.
-template <int kWhich>
-__device__ __forceinline__ void walk_half(std::integral_constant<int, kWhich> which, const Memory& memory,
-                                          WarpgroupState<kHalf>& S, int begin, int end, float scale) {
-  auto ring = Ring<kPipelineDepth>::consumer();
-  auto output_ring = Ring<kDepth>::producer();
-  auto partial_ring = kWhich == 0 ? Ring<kDepth>::consumer() : Ring<kDepth>::producer();
-  for (int t = begin; t < end; t += kChunk) {
-    const WarpgroupTiles tiles = memory.tiles(ring.stage());
-    const PanelTile<64> output = memory.output(output_ring.stage());
-    const PanelTile<kHalf> Q{tiles.Q.data + kWhich * tiles.Q.kPanelElements},
-        K{tiles.K.data + kWhich * tiles.K.kPanelElements};
-    RoundedState<kHalf> s[2];
-    StateDecays<kHalf> decays;
-    SubChunkOutput O;
-    if (kWhich == 0) output_ring.wait(memory.output_empty);
-    ring.wait(memory.full);
-    load_decays(decays, tiles.decays, 0, kWhich);
-#pragma unroll
-    for (int r = 0; r < kSubChunks; ++r) {
-      const int row = r * kSubChunk;
-      const auto v = k_from_row_to_row(tiles.V).along_k(row);
-      round_state<kHalf>(s[r % 2], S);
-      decay_state<kHalf>(S, decays);
-      wgmma_fence(S, s[r % 2]);
-      start_sub_chunk_update<kHalf>(S, v, k_from_row_to_row(K).along_k(row));
-      wgmma_commit();
-      if (r > 0) {
-        wgmma_wait<1>(O, s[(r + 1) % 2]);
-        finish_output(which, memory, O, partial_ring, output, row - kSubChunk, scale);
-      }
-      wgmma_fence(O);
-      start_sub_chunk_output<kHalf>(O, s[r % 2], k_along_rows(Q).along_mn(row));
-      if (kWhich == 0) start_sub_chunk_output(O, v, k_from_row_to_row(tiles.P).along_k(row));
-      wgmma_commit();
-      if (r + 1 < kSubChunks) load_decays(decays, tiles.decays, r + 1, kWhich);
-      wgmma_wait<1>(S);
-    }
-    wgmma_wait<0>(O, s[1]);
-    if (lane_index() == 0) memory.empty[ring.stage()].arrive();
-    ring.advance();
-    finish_output(which, memory, O, partial_ring, output, kChunk - kSubChunk, scale);
-    if (kWhich == 0) {
-      __syncwarp();
-      if (lane_index() == 0) memory.output_full[output_ring.stage()].arrive();
-      output_ring.advance();
-    }
-  }
-}
+constexpr int kBytes = kPipelineDepth * WarpgroupTiles::kBytes + kDepth * int(PanelTile<64>::kPanelBytes);
 
 /// Grid (tiles of 64 columns of Dv of all segments, H, B).
 __global__ void __launch_bounds__(kBlock, 1)
@@ -170,35 +66,30 @@ __global__ void __launch_bounds__(kBlock, 1)
   const int b = part.b, h = part.h, begin = part.begin, end = part.end;
   const int first_column = part.first_column, columns = part.columns;
   __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth], output_full[kDepth], output_empty[kDepth];
-  __shared__ Barrier partial_full[kDepth], partial_empty[kDepth];
-  const Memory memory{dynamic_shared<unsigned char, kTileAlignment>(),
-                      full,
-                      empty,
-                      output_full,
-                      output_empty,
-                      partial_full,
-                      partial_empty};
+  auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
+  const auto tiles_of = [&](int stage) { return WarpgroupTiles(memory + stage * WarpgroupTiles::kBytes); };
+  const auto output_of = [&](int stage) {
+    return PanelTile<64>{reinterpret_cast<__nv_bfloat16*>(memory + kPipelineDepth * WarpgroupTiles::kBytes +
+                                                          stage * int(PanelTile<64>::kPanelBytes))};
+  };
 
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) barrier.init(1);
-    for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps with both halves of the state
+    for (Barrier& barrier : empty) barrier.init(4);
     for (Barrier& barrier : output_full) barrier.init(4);
     for (Barrier& barrier : output_empty) barrier.init(3);
-    for (Barrier& barrier : partial_full) barrier.init(4);
-    for (Barrier& barrier : partial_empty) barrier.init(4);
     fence_barrier_init();
   }
   __syncthreads();
 
-  const int group = int(threadIdx.x) / kWarpgroup;
+  const int group = int(threadIdx.x) / kWarpgroup, thread = int(threadIdx.x) % kWarpgroup;
   if (group == 0) {
-    const int thread = int(threadIdx.x);
     if (thread == 0) {
       auto ring = Ring<kPipelineDepth>::producer();
       for (int t = begin; t < end; t += kChunk) {
         ring.wait(empty);
         full[ring.stage()].arrive_expect(WarpgroupTiles::kLoadedBytes);
-        memory.tiles(ring.stage()).load(maps, full[ring.stage()], b, h, t, first_column);
+        tiles_of(ring.stage()).load(maps, full[ring.stage()], b, h, t, first_column);
         ring.advance();
       }
     } else if (thread >= 32) {
@@ -206,7 +97,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       for (int t = begin; t < end; t += kChunk) {
         output_ring.wait(output_full);
         store_tile_by<kStoreThreads>(thread - 32, a.o.row(b, h, t) + first_column, a.o.stride_l, end - t, columns,
-                                     memory.output(output_ring.stage()), [&] {
+                                     output_of(output_ring.stage()), [&] {
                                        __syncwarp();
                                        if (lane_index() == 0) output_empty[output_ring.stage()].arrive();
                                      });
@@ -214,19 +105,50 @@ __global__ void __launch_bounds__(kBlock, 1)
       }
     }
   } else {
-    const int half = group - 1, first_row = half * kHalf;
-    WarpgroupState<kHalf> S;
+    WarpgroupState<kDk> S;
     const ConstRows start = part.start(a.initial_state, plan, extents_of(a));
-    load_group_state<kHalf>(S, start.data ? start.data + first_row * start.stride : nullptr, start.stride,
-                            a.Dk - first_row, columns);
-    if (half == 0) {
-      walk_half(std::integral_constant<int, 0>(), memory, S, begin, end, a.scale);
-    } else {
-      walk_half(std::integral_constant<int, 1>(), memory, S, begin, end, a.scale);
+    load_group_state<kDk>(S, start.data, start.stride, a.Dk, columns);
+    auto ring = Ring<kPipelineDepth>::consumer();
+    auto output_ring = Ring<kDepth>::producer();
+    for (int t = begin; t < end; t += kChunk) {
+      const WarpgroupTiles tiles = tiles_of(ring.stage());
+      const PanelTile<64> output = output_of(output_ring.stage());
+      RoundedState<kDk> s[2];
+      StateDecays<kDk> decays;
+      SubChunkOutput O;
+      output_ring.wait(output_empty);
+      ring.wait(full);
+      load_decays(decays, tiles.decays, 0);
+#pragma unroll
+      for (int r = 0; r < kSubChunks; ++r) {
+        const int row = r * kSubChunk;
+        const auto v = k_from_row_to_row(tiles.V).along_k(row);
+        round_state<kDk>(s[r % 2], S);
+        decay_state<kDk>(S, decays);
+        wgmma_fence(S, s[r % 2]);
+        start_sub_chunk_update<kDk>(S, v, k_from_row_to_row(tiles.K).along_k(row));
+        wgmma_commit();
+        if (r > 0) {
+          wgmma_wait<1>(O, s[(r + 1) % 2]);
+          put_sub_chunk_output(output, O, row - kSubChunk, a.scale);
+        }
+        wgmma_fence(O);
+        start_sub_chunk_output<kDk>(O, s[r % 2], k_along_rows(tiles.Q).along_mn(row));
+        start_sub_chunk_output(O, v, k_from_row_to_row(tiles.P).along_k(row));
+        wgmma_commit();
+        if (r + 1 < kSubChunks) load_decays(decays, tiles.decays, r + 1);
+        wgmma_wait<1>(S);
+      }
+      wgmma_wait<0>(O, s[1]);
+      if (lane_index() == 0) empty[ring.stage()].arrive();
+      ring.advance();
+      put_sub_chunk_output(output, O, kChunk - kSubChunk, a.scale);
+      __syncwarp();
+      if (lane_index() == 0) output_full[output_ring.stage()].arrive();
+      output_ring.advance();
     }
     if (end == a.L && a.final_state.data) {
-      store_group_state<kHalf>(a.final_state.row(b, h, 0) + first_column + first_row * a.final_state.stride_l, S,
-                               a.final_state.stride_l, a.Dk - first_row, columns);
+      store_group_state<kDk>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk, columns);
     }
   }
 }
@@ -238,7 +160,7 @@ void walk_on_warpgroups(const Bf16Arguments& a, const LaunchPlan& plan) {
   const LaunchPlan started = with_starts(a, plan, [&](int count, float* states, float* decays) {
     start_segment_states(a, maps, plan, count, states, decays);
   });
-  launch(warpgroup_kernel, {grid_of<PanelShape<kDk, 64>>(extents_of(a), plan.segments), kBlock, Memory::kBytes}, a,
+  launch(warpgroup_kernel, {grid_of<PanelShape<kDk, 64>>(extents_of(a), plan.segments), kBlock, std::size_t(kBytes)}, a,
          maps, started);
 }
 

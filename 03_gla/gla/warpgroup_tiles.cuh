@@ -15,8 +15,7 @@ namespace tutorial::gla {
 
 using namespace tile;
 
-inline constexpr int kDk = 128;        ///< rows of S, at most
-inline constexpr int kHalf = kDk / 2;  ///< those that a warpgroup has
+inline constexpr int kDk = 128;  ///< rows of S, at most
 
 /// What prepare() has left, and V.
 struct PreparedMaps {
@@ -26,11 +25,10 @@ struct PreparedMaps {
 using DecayPanels = FloatPanels<kSubChunks, kDk>;
 
 /// The decays of sub-chunk r for the rows of S that the calling thread has.
-/// @param half of the warpgroup
-__device__ __forceinline__ void load_decays(StateDecays<kHalf>& two, const DecayPanels& decays, int r, int half) {
-  const int first = decays.place(r, half * kHalf + int(lane_index()) % 4 * 2);
+__device__ __forceinline__ void load_decays(StateDecays<kDk>& two, const DecayPanels& decays, int r) {
+  const int first = decays.place(r, int(lane_index()) % 4 * 2);
 #pragma unroll
-  for (int d = 0; d < kHalf; d += 8) {
+  for (int d = 0; d < kDk; d += 8) {
     two[d / 8] = *reinterpret_cast<const float2*>(decays.data + decays.advance(first, d));
   }
 }

@@ -1,6 +1,6 @@
 /// @file
-/// Kernel 1 of `sequence_parallel` on products of warpgroups: the walk of `warpgroup_walk` without outputs. Two
-/// warpgroups have half of the rows of the state each, and a thread of a warp of its own loads.
+/// Kernel 1 of `sequence_parallel` on products of warpgroups: the walk of `warpgroup_walk` without outputs. A warpgroup has
+/// the state, and a thread of a warp of its own loads.
 
 #include <cuda_runtime.h>
 
@@ -13,8 +13,8 @@
 namespace tutorial::gla {
 namespace {
 
-constexpr int kPipelineDepth = 3;                  // chunks in shared memory
-constexpr int kStatesBlock = 2 * kWarpgroup + 32;  // threads
+constexpr int kPipelineDepth = 3;              // chunks in shared memory
+constexpr int kStatesBlock = kWarpgroup + 32;  // threads
 
 /// X_s and D_s of every segment but the last, whose chunks are all whole. Grid (tiles of 64 columns of Dv of these
 /// segments, H, B).
@@ -29,14 +29,13 @@ __global__ void __launch_bounds__(kStatesBlock, 2)
   const auto tiles_of = [&](int stage) { return WarpgroupStateTiles(memory + stage * WarpgroupStateTiles::kBytes); };
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) barrier.init(1);
-    for (Barrier& barrier : empty) barrier.init(4 + 4);
+    for (Barrier& barrier : empty) barrier.init(4);
     fence_barrier_init();
   }
   __syncthreads();
 
-  const int half = int(threadIdx.x) / kWarpgroup, first_row = half * kHalf;
-  if (half == 2) {
-    if (threadIdx.x % 32 > 0) return;
+  if (threadIdx.x >= kWarpgroup) {
+    if (threadIdx.x > kWarpgroup) return;
     auto ring = Ring<kPipelineDepth>::producer();
     for (int t = part.begin; t < part.end; t += kChunk) {
       ring.wait(empty);
@@ -46,25 +45,24 @@ __global__ void __launch_bounds__(kStatesBlock, 2)
     }
     return;
   }
-  WarpgroupState<kHalf> S;
+  WarpgroupState<kDk> S;
 #pragma unroll
   for (float& element : S) element = 0;
-  const int row = int(threadIdx.x);  // of S, whose decays this thread multiplies; half of the threads have none
+  const int row = int(threadIdx.x);  // of S, whose decays this thread multiplies
   float decay = 1;
   auto ring = Ring<kPipelineDepth>::consumer();
   for (int t = part.begin; t < part.end; t += kChunk) {
     const WarpgroupStateTiles tiles = tiles_of(ring.stage());
-    const PanelTile<kHalf> K{tiles.K.data + half * tiles.K.kPanelElements};
     ring.wait(full);
 #pragma unroll 1
     for (int r = 0; r < kSubChunks; ++r) {
-      StateDecays<kHalf> two;
-      load_decays(two, tiles.decays, r, half);
-      if (row < kDk) decay *= tiles.decays.data[tiles.decays.place(r, row)];
-      decay_state<kHalf>(S, two);
+      StateDecays<kDk> two;
+      load_decays(two, tiles.decays, r);
+      decay *= tiles.decays.data[tiles.decays.place(r, row)];
+      decay_state<kDk>(S, two);
       wgmma_fence(S);
-      start_sub_chunk_update<kHalf>(S, k_from_row_to_row(tiles.V).along_k(r * kSubChunk),
-                                    k_from_row_to_row(K).along_k(r * kSubChunk));
+      start_sub_chunk_update<kDk>(S, k_from_row_to_row(tiles.V).along_k(r * kSubChunk),
+                                  k_from_row_to_row(tiles.K).along_k(r * kSubChunk));
       wgmma_commit();
       wgmma_wait<0>(S);
     }
@@ -73,8 +71,7 @@ __global__ void __launch_bounds__(kStatesBlock, 2)
     ring.advance();
   }
   const std::int64_t segment = std::int64_t(part.head) * (plan.segments - 1) + part.segment;
-  store_group_state<kHalf>(states + (segment * a.Dk + first_row) * a.Dv + part.first_column, S, a.Dv, a.Dk - first_row,
-                           part.columns);
+  store_group_state<kDk>(states + segment * a.Dk * a.Dv + part.first_column, S, a.Dv, a.Dk, part.columns);
   if (part.first_column == 0 && row < a.Dk) store_global(decays + segment * a.Dk + row, decay);
 }
 
