@@ -140,6 +140,7 @@ __global__ void __launch_bounds__(kBlock, 1)
         wgmma_wait<1>(S);
       }
       wgmma_wait<0>(O, s[1]);
+      __syncwarp();  // all lanes have read the decays
       if (lane_index() == 0) empty[ring.stage()].arrive();
       ring.advance();
       put_sub_chunk_output(output, O, kChunk - kSubChunk, a.scale);

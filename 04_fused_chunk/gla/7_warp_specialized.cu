@@ -205,6 +205,7 @@ __global__ void __launch_bounds__(kBlock, 1)
         wgmma_wait<1>(O, s);
         put_sub_chunk_output(output, O, row, a.scale);
         wgmma_wait<0>(S);
+        __syncwarp();  // all lanes have read the decays
         if (lane_index() == 0) prepared_empty[prepared_ring.stage()].arrive();
         prepared_ring.advance();
       }
