@@ -37,10 +37,8 @@
 
 #include <cuda_runtime.h>
 
-#include "03_gla/gla/dispatch/segment_states.cuh"
 #include "03_gla/gla/launch_plan.hpp"
 #include "03_gla/gla/prepared.hpp"
-#include "03_gla/gla/segment_starts.cuh"
 #include "03_gla/gla/warpgroup_tiles.cuh"
 #include "common/device/device.hpp"
 #include "common/device/launch.cuh"
@@ -157,12 +155,10 @@ __global__ void __launch_bounds__(kBlock, 1)
 }  // namespace
 
 void walk_on_warpgroups(const Bf16Arguments& a, const LaunchPlan& plan) {
-  const PreparedMaps maps = prepared_maps(a, prepare(a));
-  const LaunchPlan started = with_starts(a, plan, [&](int count, float* states, float* decays) {
-    start_segment_states(a, maps, plan, count, states, decays);
-  });
+  const Prepared prepared = prepare(a);
+  const LaunchPlan started = with_starts(a, prepared, plan);
   launch(warpgroup_kernel, {grid_of<PanelShape<kDk, 64>>(extents_of(a), plan.segments), kBlock, std::size_t(kBytes)}, a,
-         maps, started);
+         prepared_maps(a, prepared), started);
 }
 
 void warpgroup_walk(const Bf16Arguments& a) {

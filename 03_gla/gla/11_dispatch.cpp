@@ -4,7 +4,7 @@
 /// Idea: estimate the time of each way to compute the problem on this GPU, and take the shortest. In bf16 the choice is
 /// the number of segments and the width of a tile, by chapter 02's estimate: a walk takes as long as the chunks that
 /// one block computes one after the other; segments add the walk for their states, two launches, and the states' way
-/// through memory. One segment is `subchunk_walk`. In fp32 the choice is between two kernels. `recurrent_gpu` has one
+/// through memory. One segment is `subchunk_walk`. On Hopper each plan is also estimated for `warpgroup_walk`. In fp32 the choice is between two kernels. `recurrent_gpu` has one
 /// block per tile of a head and walks; `chunk_gpu` has one per chunk and computes more. The walk wins where heads fill
 /// the GPU or the sequence is short: each step has a latency, and work for each block on the multiprocessor. The chunks
 /// of `chunk_gpu` spread evenly over the multiprocessors, behind three more launches.
@@ -53,26 +53,40 @@ bool picks_recurrent(const FloatArguments& a) {
 // bf16.
 constexpr tile::WalkTimes kTimes{.narrow = {.walk = {2.0, 3.4}, .states = {1.2, 2.0}},
                                  .wide = {.walk = {3.1, 5.4}, .states = {1.8, 3.3}}};
-constexpr tile::ExclusiveWalkTimes kWarpgroupTimes{.walk = 1.25, .states = 0.5, .bytes_per_microsecond = 4.4e6};
+constexpr tile::ExclusiveWalkTimes kWarpgroupTimes{.walk = 1.25, .states = 2.0, .bytes_per_microsecond = 4.4e6};
 constexpr double kPrepareBytesPerMicrosecond = 4e6, kTwoLaunches = 7;  // microseconds
+
+/// A plan, its estimated time in microseconds, and which walk it is for.
+struct Choice {
+  LaunchPlan plan;
+  double time;
+  bool on_warpgroups;
+};
+
+Choice choose(const Bf16Arguments& a) {
+  const tile::Extents extents = tile::extents_of(a);
+  const LaunchPlan warps = tile::fastest_launch_plan(extents, kTimes);
+  const Choice by_warps{warps, tile::estimated_time(extents, kTimes, warps), false};
+  if (!warpgroup_walk_unsupported(a).empty()) return by_warps;
+  const LaunchPlan warpgroups = tile::fastest_launch_plan(extents, kWarpgroupTimes);
+  const Choice by_warpgroups{warpgroups, tile::estimated_time(extents, kWarpgroupTimes, warpgroups), true};
+  return by_warpgroups.time < by_warps.time ? by_warpgroups : by_warps;
+}
 
 }  // namespace
 
 bool dispatch_takes_warpgroups(const Bf16Arguments& a) {
-  return warpgroup_walk_unsupported(a).empty();
+  return choose(a).on_warpgroups;
 }
 
 LaunchPlan dispatch_plan(const Bf16Arguments& a) {
-  const tile::Extents extents = tile::extents_of(a);
-  return dispatch_takes_warpgroups(a) ? tile::fastest_launch_plan(extents, kWarpgroupTimes)
-                                      : tile::fastest_launch_plan(extents, kTimes);
+  return choose(a).plan;
 }
 
 double dispatch_time(const Bf16Arguments& a) {
-  if (!subchunk_walk_unsupported(a).empty() || !dispatch_takes_warpgroups(a)) return HUGE_VAL;
+  if (!subchunk_walk_unsupported(a).empty()) return HUGE_VAL;
   const double prepared_bytes = double(a.B) * a.H * a.L * a.Dk * (8 + 4.5);  // read and written
-  return kTwoLaunches + prepared_bytes / kPrepareBytesPerMicrosecond +
-         tile::estimated_time(tile::extents_of(a), kWarpgroupTimes, dispatch_plan(a));
+  return kTwoLaunches + prepared_bytes / kPrepareBytesPerMicrosecond + choose(a).time;
 }
 
 void dispatch(const FloatArguments& a) {

@@ -33,49 +33,31 @@ __device__ __forceinline__ void load_decays(StateDecays<kDk>& two, const DecayPa
   }
 }
 
-/// The tiles of one chunk that a state is made of.
-struct WarpgroupStateTiles {
-  PanelTile<kDk> K;
-  PanelTile<64> V;
+/// The tiles of one chunk.
+struct WarpgroupTiles {
+  PanelTile<kDk> Q, K;
+  PanelTile<64> V, P;  ///< P: P_ti of a sub-chunk in row i, of 16 columns t
   DecayPanels decays;
 
-  static constexpr unsigned kTileBytes = 2 * (kDk + 64) * kChunk;
+  static constexpr unsigned kTileBytes = 4 * (kDk + 64) * kChunk;
   static constexpr unsigned kLoadedBytes = kTileBytes + DecayPanels::kLoadedBytes;  ///< what a barrier expects
   static constexpr int kBytes = int(kTileBytes) + DecayPanels::kBytes;
 
   /// @param memory kBytes in shared memory, aligned to 1024
-  __device__ __forceinline__ explicit WarpgroupStateTiles(unsigned char* memory)
-      : K{reinterpret_cast<__nv_bfloat16*>(memory)},
+  __device__ __forceinline__ explicit WarpgroupTiles(unsigned char* memory)
+      : Q{reinterpret_cast<__nv_bfloat16*>(memory)},
+        K{Q.data + kChunk * kDk},
         V{K.data + kChunk * kDk},
-        decays{reinterpret_cast<float*>(V.data + V.kPanelElements)} {}
+        P{V.data + V.kPanelElements},
+        decays{reinterpret_cast<float*>(P.data + P.kPanelElements)} {}
 
   /// Starts the copies of the chunk from position t on. Called by one thread.
+  /// @param column the first of V's columns
   __device__ __forceinline__ void load(const PreparedMaps& maps, Barrier& barrier, int b, int h, int t,
                                        int column) const {
     load_panels(K, maps.k, barrier, {.position = t, .head = h, .batch = b});
     load_panels(V, maps.v, barrier, {.column = column, .position = t, .head = h, .batch = b});
     load_panels(decays, maps.decays, barrier, {.position = t / kSubChunk, .head = h, .batch = b});
-  }
-};
-
-/// The same, and those for outputs.
-struct WarpgroupTiles : WarpgroupStateTiles {
-  PanelTile<kDk> Q;
-  PanelTile<64> P;  ///< P_ti of a sub-chunk in row i, of 16 columns t
-
-  static constexpr unsigned kLoadedBytes = WarpgroupStateTiles::kLoadedBytes + kTileBytes;
-  static constexpr int kBytes = WarpgroupStateTiles::kBytes + int(kTileBytes);
-
-  /// @param memory kBytes in shared memory, aligned to 1024
-  __device__ __forceinline__ explicit WarpgroupTiles(unsigned char* memory)
-      : WarpgroupStateTiles(memory),
-        Q{reinterpret_cast<__nv_bfloat16*>(memory + WarpgroupStateTiles::kBytes)},
-        P{Q.data + kChunk * kDk} {}
-
-  /// As WarpgroupStateTiles::load().
-  __device__ __forceinline__ void load(const PreparedMaps& maps, Barrier& barrier, int b, int h, int t,
-                                       int column) const {
-    WarpgroupStateTiles::load(maps, barrier, b, h, t, column);
     load_panels(Q, maps.q, barrier, {.position = t, .head = h, .batch = b});
     load_panels(P, maps.scores, barrier, {.position = t, .head = h, .batch = b});
   }

@@ -17,7 +17,6 @@ constexpr KernelWithBarriers kKernels[] = {
     {"gla", "subchunk_walk", "03_gla/gla/8_subchunk_walk.cu", 64, 64},
     {"gla", "sequence_parallel", "03_gla/gla/9_sequence_parallel.cu", 64, 64, 400},
     {"gla", "warpgroup_walk", "03_gla/gla/10_warpgroup_walk.cu", 64, 64, 390, "", "", "output_empty"},
-    {"gla", "dispatch", "03_gla/gla/dispatch/segment_states.cu", 128, 16, 2000, "", "EMULATOR_MULTIPROCESSORS=4"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);

@@ -117,8 +117,9 @@ TEST_F(MultiprocessorsTest, ChoicesFollowTheNumberOfHeadsAndPositions) {
 TEST_F(MultiprocessorsTest, WarpgroupsWalkWhereBulkCopiesCanTakeV) {
   set("132");
   EXPECT_EQ(choice(4, 8, 512, 128, 128, true), "warpgroup_walk, 64 columns a block");
-  EXPECT_EQ(choice(4, 8, 16384, 128, 128, true), "warpgroup_walk, 4 segments, 64 columns a block");
-  EXPECT_EQ(choice(1, 8, 16384, 128, 128, true), "warpgroup_walk, 8 segments, 64 columns a block");
+  EXPECT_EQ(choice(4, 8, 2048, 128, 128, true), "warpgroup_walk, 64 columns a block");
+  EXPECT_EQ(choice(4, 8, 16384, 128, 128, true), "sequence_parallel, 8 segments, 128 columns a block");
+  EXPECT_EQ(choice(1, 8, 16384, 128, 128, true), "warpgroup_walk, 16 segments, 64 columns a block");
   EXPECT_EQ(choice(2, 64, 8192, 128, 128, true), "warpgroup_walk, 64 columns a block");
   EXPECT_EQ(choice(4, 8, 64, 144, 128, true), "subchunk_walk, 64 columns a block") << "a state of 144 rows";
 }

@@ -102,7 +102,7 @@ TEST(DispatchTest, TakesOneKernelForShortSequencesAndManyHeads) {
   EXPECT_EQ(choice_of_gla(2, 64, 8192, 128, 128), "warp_specialized, 128 columns a block");
   EXPECT_EQ(choice_of_gla(8, 32, 2048, 128, 128), "warp_specialized, 128 columns a block");
   for (const int L : {512, 2048, 16384}) {
-    EXPECT_EQ(choice_of_gla(4, 8, L, 128, 128).find("chapter 03: warpgroup_walk"), 0u) << L;
+    EXPECT_EQ(choice_of_gla(4, 8, L, 128, 128).find("chapter 03: "), 0u) << L;
   }
   EXPECT_EQ(choice_of_gla(1, 8, 16384, 128, 128).find("chapter 03: warpgroup_walk"), 0u);
   EXPECT_EQ(choice_of_gla(4, 8, 128, 256, 128).find("chapter 03: "), 0u) << "a state of 256 rows";

@@ -201,7 +201,7 @@ STAGES = [
         ["q, k, g", "+q~, k~", "+decays D, scores", "v", "o"],
         [
             Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~*", "decays D, scores*"]),
-            Kernel("the walk: three warpgroups", ["q~, k~, D, scores, V, three", "times; O and its sums, twice"], ["two with half of S^T each, and", "two copies of it in bf16"], ["q~, k~", "decays D, scores", "v"], ["o*"]),
+            Kernel("the walk: two warpgroups", ["q~, k~, D, scores, V four", "times; O twice"], ["one loads and stores; one has S^T,", "two copies of it in bf16, O^T"], ["q~, k~", "decays D, scores", "v"], ["o*"]),
         ],
         "Two kernels; the walk takes its tiles by bulk copies, and the state is the sums of warpgroups' products.",
     ),
