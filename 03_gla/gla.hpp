@@ -52,6 +52,7 @@ void chunk_gpu(const FloatArguments&);            ///< GPU: each chunk's state i
 void subchunk_tensor_core(const Bf16Arguments&);  ///< GPU: sub-chunks on bf16 with mma
 void subchunk_walk(const Bf16Arguments&);         ///< GPU: from sub-chunk to sub-chunk through the state
 void sequence_parallel(const Bf16Arguments&);     ///< GPU: the same walk on segments of the sequence at once
+void warpgroup_walk(const Bf16Arguments&);        ///< GPU: the walk on products of warpgroups
 void dispatch(const Bf16Arguments&);              ///< what a user calls
 void dispatch(const FloatArguments&);             ///< the same for q, k, v and o in fp32
 
@@ -62,6 +63,7 @@ std::string recurrent_gpu_unsupported(const FloatArguments&);
 std::string chunk_gpu_unsupported(const FloatArguments&);
 std::string subchunk_tensor_core_unsupported(const Bf16Arguments&);
 std::string subchunk_walk_unsupported(const Bf16Arguments&);  ///< and of sequence_parallel
+std::string warpgroup_walk_unsupported(const Bf16Arguments&);
 std::string dispatch_unsupported(const Bf16Arguments&);
 std::string dispatch_unsupported(const FloatArguments&);
 
@@ -71,7 +73,7 @@ std::int64_t parallel_log_memory(const FloatArguments&);
 std::int64_t chunkwise_memory(const FloatArguments&);
 std::int64_t recurrent_gpu_memory(const FloatArguments&);
 std::int64_t chunk_gpu_memory(const FloatArguments&);
-std::int64_t subchunk_walk_memory(const Bf16Arguments&);  ///< and of subchunk_tensor_core
+std::int64_t subchunk_walk_memory(const Bf16Arguments&);  ///< and of subchunk_tensor_core, warpgroup_walk
 std::int64_t sequence_parallel_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const FloatArguments&);
@@ -79,6 +81,9 @@ std::int64_t dispatch_memory(const FloatArguments&);
 /// Bytes that dispatch's kernels ask global memory for or give to it, whether or not a cache serves them; -1 where
 /// subchunk_walk_unsupported() is not empty.
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);
+
+/// Microseconds that dispatch expects to take on an H200 on tensor cores; infinite where it computes in fp32.
+double dispatch_time(const Bf16Arguments&);
 
 /// How small the products of gates of parallel_unstable have become, as text for the report.
 std::string parallel_unstable_note(const FloatArguments&);

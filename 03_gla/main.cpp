@@ -77,6 +77,14 @@ Chapter chapter() {
                 .unsupported = subchunk_walk_unsupported,
                 .memory = sequence_parallel_memory,
                 .work = subchunk_walk_work})
+        .stage({.name = "warpgroup_walk",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = warpgroup_walk,
+                .idea = "Hopper: products of warpgroups, whose sums are decayed in between",
+                .unsupported = warpgroup_walk_unsupported,
+                .memory = subchunk_walk_memory,
+                .work = subchunk_walk_work})
         .stage({.name = "dispatch",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,

@@ -19,23 +19,25 @@ namespace tutorial::fused_gla {
 
 using gla::Bf16Arguments;
 
-void chapter_03(const Bf16Arguments&);     ///< GPU: chapter 03's dispatch
-void five_steps(const Bf16Arguments&);     ///< GPU: five kernels, all in memory between them
-void prepare_fused(const Bf16Arguments&);  ///< GPU: the first two in one pass
-void combine_fused(const Bf16Arguments&);  ///< GPU: the walk adds the scores' part and writes o itself
-void intra_fused(const Bf16Arguments&);    ///< GPU: the walk computes the scores, too
-void one_kernel(const Bf16Arguments&);     ///< GPU: all in one kernel, in chunks of 64
-void dispatch(const Bf16Arguments&);       ///< what a user calls
+void chapter_03(const Bf16Arguments&);        ///< GPU: chapter 03's dispatch
+void five_steps(const Bf16Arguments&);        ///< GPU: five kernels, all in memory between them
+void prepare_fused(const Bf16Arguments&);     ///< GPU: the first two in one pass
+void combine_fused(const Bf16Arguments&);     ///< GPU: the walk adds the scores' part and writes o itself
+void intra_fused(const Bf16Arguments&);       ///< GPU: the walk computes the scores, too
+void one_kernel(const Bf16Arguments&);        ///< GPU: all in one kernel, in chunks of 64
+void warp_specialized(const Bf16Arguments&);  ///< GPU: all in one kernel, on products of warpgroups
+void dispatch(const Bf16Arguments&);          ///< what a user calls
 
 // What a stage cannot run, as a sentence; empty where it can.
 std::string chapter_03_unsupported(const Bf16Arguments&);
 std::string five_steps_unsupported(const Bf16Arguments&);  ///< and of the stages up to intra_fused
 std::string one_kernel_unsupported(const Bf16Arguments&);
+std::string warp_specialized_unsupported(const Bf16Arguments&);
 std::string dispatch_unsupported(const Bf16Arguments&);
 
 /// What chapter 03's dispatch picks, as text for the report.
 std::string chapter_03_note(const Bf16Arguments&);
-/// The same: it is chapter 03's.
+/// Which kernel dispatch picks.
 std::string dispatch_note(const Bf16Arguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs.
@@ -53,6 +55,7 @@ std::int64_t prepare_fused_bytes_moved(const Bf16Arguments&);
 std::int64_t combine_fused_bytes_moved(const Bf16Arguments&);
 std::int64_t intra_fused_bytes_moved(const Bf16Arguments&);
 std::int64_t one_kernel_bytes_moved(const Bf16Arguments&);
+std::int64_t warp_specialized_bytes_moved(const Bf16Arguments&);
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);
 
 }  // namespace tutorial::fused_gla

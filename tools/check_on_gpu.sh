@@ -85,11 +85,11 @@ sanitize_03() {
   return $status
 }
 
-# Shapes: as chapter 03's.
+# Shapes: as chapter 03's, and heads enough for tiles of 128 columns.
 sanitize_04() {
   local shape status=0
   local -a sizes
-  for shape in "1 2 200 48 64" "2 1 150 64 144" "1 1 200 112 128" "1 1 130 208 64" "2 1 70 33 5"; do
+  for shape in "1 2 200 48 64" "2 1 150 64 144" "1 1 200 112 128" "1 1 130 208 64" "2 1 70 33 5" "2 40 70 64 96"; do
     read -ra sizes <<<"$shape"
     sanitized "$fused_chunk" "${sizes[@]}" || status=1
   done
@@ -191,14 +191,14 @@ time_02() {
 time_03() {
   local L shape status=0
   local -a sizes
-  local stages=subchunk_tensor_core,subchunk_walk,sequence_parallel,dispatch
+  local stages=subchunk_tensor_core,subchunk_walk,sequence_parallel,warpgroup_walk,dispatch
   timed "$gla" --operator gla || status=1
   for L in 32 128 512 1024 4096 8192 16384; do
     timed "$gla" --operator gla --stage chunk_gpu,$stages -L $L || status=1
   done
   timed "$gla" --operator gla --stage dispatch -L 65536 || status=1
-  for shape in "1 1 16384 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "8 32 2048 128 128" "4 8 16384 64 64" \
-    "2 4 4096 256 512"; do
+  for shape in "1 1 16384 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "2 64 8192 128 128" "8 32 2048 128 128" \
+    "4 8 16384 64 64" "2 4 4096 256 512"; do
     read -ra sizes <<<"$shape"
     timed "$gla" --operator gla --stage $stages -B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" \
       --key-dim "${sizes[3]}" --value-dim "${sizes[4]}" || status=1
@@ -217,11 +217,11 @@ time_04() {
     timed "$fused_chunk" --operator gla -L $L || status=1
     timed "$fused_chunk" --operator simple_gla --stage two_kernels,fused,sequence_parallel,dispatch -L $L || status=1
   done
-  for shape in "1 1 16384 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "8 32 2048 128 128" "4 8 16384 64 64" \
-    "2 4 4096 256 512"; do
+  for shape in "1 1 16384 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "2 64 8192 128 128" "8 32 2048 128 128" \
+    "4 8 16384 64 64" "2 4 4096 256 512"; do
     read -ra sizes <<<"$shape"
     sizes=(-B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" --key-dim "${sizes[3]}" --value-dim "${sizes[4]}")
-    timed "$fused_chunk" --operator gla --stage chapter_03,one_kernel,dispatch "${sizes[@]}" || status=1
+    timed "$fused_chunk" --operator gla --stage chapter_03,one_kernel,warp_specialized,dispatch "${sizes[@]}" || status=1
     timed "$fused_chunk" --operator simple_gla --stage two_kernels,fused,sequence_parallel,dispatch "${sizes[@]}" ||
       status=1
   done

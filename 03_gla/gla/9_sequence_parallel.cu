@@ -151,23 +151,29 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
 
 }  // namespace
 
-void walk(const Bf16Arguments& a, LaunchPlan plan) {
-  const Extents extents = extents_of(a);
-  const Prepared prepared = prepare(a);
+LaunchPlan with_starts(const Bf16Arguments& a, const Prepared& prepared, LaunchPlan plan) {
+  const int count = plan.segments - 1;
+  if (count == 0) return plan;
+  const std::int64_t rows = std::int64_t(a.B) * a.H * count * a.Dk;
+  float* states = workspace<float>("gla: states of segments", std::size_t(rows * a.Dv));
+  float* decays = workspace<float>("gla: decays of segments", std::size_t(rows));
   select_shape(a.Dk, plan.columns, [&]<class Shape>(Shape) {
-    if (const int count = plan.segments - 1; count > 0) {
-      const std::int64_t rows = std::int64_t(a.B) * a.H * count * a.Dk;
-      float* states = workspace<float>("gla: states of segments", std::size_t(rows * a.Dv));
-      float* decays = workspace<float>("gla: decays of segments", std::size_t(rows));
-      launch(segment_states_kernel<Shape>,
-             {grid_of<Shape>(extents, count), kThreads,
-              kPipelineDepthForStates * std::size_t(DecayedTiles<Shape>::kBytesForStates)},
-             a, prepared, plan, states, decays);
-      carry_states(a.B, a.H, a.Dk, count, CarriedStates<RowDecay<1>>{a.initial_state, a.Dv, states, {decays, a.Dk}});
-      plan.starts = states;
-    }
-    launch(subchunk_kernel<Shape>, {grid_of<Shape>(extents, plan.segments), kThreads, kSharedBytes<Shape>}, a, prepared,
-           plan);
+    launch(segment_states_kernel<Shape>,
+           {grid_of<Shape>(extents_of(a), count), kThreads,
+            kPipelineDepthForStates * std::size_t(DecayedTiles<Shape>::kBytesForStates)},
+           a, prepared, plan, states, decays);
+  });
+  carry_states(a.B, a.H, a.Dk, count, CarriedStates<RowDecay<1>>{a.initial_state, a.Dv, states, {decays, a.Dk}});
+  plan.starts = states;
+  return plan;
+}
+
+void walk(const Bf16Arguments& a, const LaunchPlan& plan) {
+  const Prepared prepared = prepare(a);
+  const LaunchPlan started = with_starts(a, prepared, plan);
+  select_shape(a.Dk, plan.columns, [&]<class Shape>(Shape) {
+    launch(subchunk_kernel<Shape>, {grid_of<Shape>(extents_of(a), plan.segments), kThreads, kSharedBytes<Shape>}, a,
+           prepared, started);
   });
 }
 

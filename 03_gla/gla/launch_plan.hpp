@@ -3,21 +3,29 @@
 /// How the walk is spread over the GPU, and what it needs: for `sequence_parallel` and dispatch.
 
 #include "03_gla/gla.hpp"
+#include "03_gla/gla/prepared.hpp"
 #include "common/tile/launch_plan.hpp"
 
 namespace tutorial::gla {
 
 using tile::LaunchPlan;
 
-/// prepare() and the kernels of `sequence_parallel` in this plan, whose `starts` they compute. Requires: an empty
-/// subchunk_walk_unsupported().
+/// The plan with its `starts`, by the first two kernels of `sequence_parallel` if there are several segments. Requires:
+/// an empty subchunk_walk_unsupported().
 /// @throws CudaError if the memory is not there or a launch is refused
-void walk(const Bf16Arguments&, LaunchPlan);
+LaunchPlan with_starts(const Bf16Arguments&, const Prepared&, LaunchPlan);
+/// prepare(), with_starts() and the walk of `sequence_parallel`; requirements and errors as there.
+void walk(const Bf16Arguments&, const LaunchPlan&);
+/// The same with the walk of `warpgroup_walk`; the plan has tiles of 64 columns. Requires: an empty
+/// warpgroup_walk_unsupported().
+void walk_on_warpgroups(const Bf16Arguments&, const LaunchPlan&);
 /// Bytes of its workspace.
 std::int64_t walk_memory(const Bf16Arguments&, const LaunchPlan&);
 /// Bytes that its kernels ask global memory for or give to it, whether or not a cache serves them.
 std::int64_t walk_bytes_moved(const Bf16Arguments&, const LaunchPlan&);
 
+/// Whether dispatch takes the walk of `warpgroup_walk`.
+bool dispatch_takes_warpgroups(const Bf16Arguments&);
 /// The plan that dispatch chooses where the tensor-core stages support the problem.
 LaunchPlan dispatch_plan(const Bf16Arguments&);
 

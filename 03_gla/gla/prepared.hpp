@@ -30,7 +30,7 @@ struct Prepared {
   __nv_bfloat16* q;       ///< [B, H, 64 N, Dk], q~
   __nv_bfloat16* k;       ///< [B, H, 64 N, Dk], k~
   float* decays;          ///< [B, H, 4 N, Dk], D of each sub-chunk
-  __nv_bfloat16* scores;  ///< [B, H, 4 N, 2, 16, 8]: P_ti of a sub-chunk in [t / 8][i][t % 8]
+  __nv_bfloat16* scores;  ///< [B, H, 64 N, 16]: P_ti of a sub-chunk in row i, column t
 };
 
 /// Fills a workspace, with one kernel on current_stream(). It is valid until the next call. Requires: an empty

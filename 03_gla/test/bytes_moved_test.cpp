@@ -10,7 +10,8 @@
 namespace tutorial::gla {
 namespace {
 
-void expect_counted(const Call& call, int columns, int segments) {
+template <class Walk>
+void expect_counted(Walk walk, const Call& call, int columns, int segments) {
   const Bf16Arguments a = Bf16Arguments::bind(call);
   const LaunchPlan plan = tile::make_launch_plan(a.L, columns, segments);
   reset_kernel_counts();
@@ -28,8 +29,9 @@ TEST(BytesMovedTest, IsWhatIsCounted) {
     StageTensors tensors(gla_operator(), problem, stage.processor, storage_of(stage), Dtype::fp32);
     for (const int columns : {64, 128}) {
       for (const int segments : {1, 3, 100}) {
-        expect_counted(tensors.call(), columns, segments);
-        expect_counted(tensors.graph_call(), columns, segments);  // without states
+        expect_counted(walk, tensors.call(), columns, segments);
+        expect_counted(walk, tensors.graph_call(), columns, segments);  // without states
+        if (columns == 64) expect_counted(walk_on_warpgroups, tensors.call(), columns, segments);
       }
     }
   }

@@ -85,8 +85,10 @@ std::int64_t one_kernel_bytes_moved(const Bf16Arguments& a) {
   return std::int64_t(a.B) * a.H * (keys + (2 + 2) * std::int64_t(a.L) * a.Dv) + state_bytes(a);  // v; o
 }
 
-std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
-  return gla::dispatch_bytes_moved(a);
+std::int64_t warp_specialized_bytes_moved(const Bf16Arguments& a) {
+  // Bulk copies move what exists.
+  const std::int64_t keys = (2 + 2 + 4) * positions(a) * a.Dk * ceil_div(a.Dv, one_kernel_columns(a));
+  return keys + (2 + 2) * positions(a) * a.Dv + state_bytes(a);  // v; o
 }
 
 }  // namespace tutorial::fused_gla

@@ -5,7 +5,7 @@
 /// chapter 02's estimate, with the times of a chunk with scalar gates: how many segments, how wide a tile; one segment
 /// is `fused`. The time of `two_kernels` is that of its launches, of its walk or the bytes of its first kernel,
 /// whichever is longer, and of the bytes of its second kernel.
-/// Grows out of: 03_gla/gla/10_dispatch.cpp
+/// Grows out of: 03_gla/gla/11_dispatch.cpp
 /// Improves on: `sequence_parallel` takes as many segments as fill the GPU once, whatever they cost; for short
 /// sequences `two_kernels` is faster; none of them supports every width.
 /// Unchanged: the kernels, shapes and bytes of the stage that it chooses.

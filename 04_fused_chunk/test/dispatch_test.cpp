@@ -1,6 +1,7 @@
 /// @file
 /// Every plan of simple_gla's walk, and what its dispatch chooses.
 
+#include "04_fused_chunk/fused_gla.hpp"
 #include "04_fused_chunk/simple_gla/launch_plan.hpp"
 #include "04_fused_chunk/test/stages.hpp"
 
@@ -65,6 +66,50 @@ TEST(DispatchTest, SaysWhatItPicks) {
 }
 
 #if TUTORIAL_EMULATOR
+// With few multiprocessors a tile has 128 columns: one walking warpgroup more, and one less that prepares.
+TEST(WarpSpecializedTest, TilesOf128Columns) {
+  setenv("EMULATOR_MULTIPROCESSORS", "1", 1);
+  const Operator& definition = find_operator("gla");
+  const Stage& stage = find_stage(definition, "warp_specialized");
+  for (const auto& [L, Dk, Dv] : {std::array<std::int64_t, 3>{200, 128, 128}, {65, 48, 208}, {1, 64, 80}}) {
+    SCOPED_TRACE("L " + std::to_string(L) + ", Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
+    const Problem problem = drawn(definition, 1, 2, L, Dk, Dv);
+    expect_close(evaluate(definition, stage, problem), evaluate_reference(definition, problem, Dtype::bf16),
+                 tolerance_of(stage, problem.sizes));
+  }
+  unsetenv("EMULATOR_MULTIPROCESSORS");
+}
+
+std::string choice_of_gla(int B, int H, int L, int Dk, int Dv) {
+  gla::Bf16Arguments a{};
+  a.B = B;
+  a.H = H;
+  a.L = L;
+  a.Dk = Dk;
+  a.Dv = Dv;
+  a.q = a.k = packed<const __nv_bfloat16>(nullptr, H, L, Dk);
+  a.g = packed<const float>(nullptr, H, L, Dk);
+  a.v = packed<const __nv_bfloat16>(nullptr, H, L, Dv);
+  a.o = packed<__nv_bfloat16>(nullptr, H, L, Dv);
+  return fused_gla::dispatch_note(a);
+}
+
+// What was measured to be faster, with as many multiprocessors as an H200 has.
+TEST(DispatchTest, TakesOneKernelForShortSequencesAndManyHeads) {
+  setenv("EMULATOR_MULTIPROCESSORS", "132", 1);
+  EXPECT_EQ(choice_of_gla(4, 8, 32, 128, 128), "warp_specialized, 64 columns a block");
+  EXPECT_EQ(choice_of_gla(4, 8, 128, 128, 128), "warp_specialized, 64 columns a block");
+  EXPECT_EQ(choice_of_gla(2, 64, 8192, 128, 128), "warp_specialized, 128 columns a block");
+  EXPECT_EQ(choice_of_gla(8, 32, 2048, 128, 128), "warp_specialized, 128 columns a block");
+  for (const int L : {512, 2048, 16384}) {
+    EXPECT_EQ(choice_of_gla(4, 8, L, 128, 128).find("chapter 03: "), 0u) << L;
+  }
+  EXPECT_EQ(choice_of_gla(1, 8, 16384, 128, 128).find("chapter 03: warpgroup_walk"), 0u);
+  EXPECT_EQ(choice_of_gla(4, 8, 128, 256, 128).find("chapter 03: "), 0u) << "a state of 256 rows";
+  EXPECT_EQ(choice_of_gla(4, 8, 128, 40, 128).find("chapter 03: "), 0u) << "not for tensor cores";
+  unsetenv("EMULATOR_MULTIPROCESSORS");
+}
+
 TEST(DispatchTest, ChoosesByHeadsAndLength) {
   setenv("EMULATOR_MULTIPROCESSORS", "132", 1);
   EXPECT_NE(choice(4, 8, 16384, 128, 128).find("sequence_parallel"), std::string::npos);

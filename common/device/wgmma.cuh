@@ -95,9 +95,8 @@ class SharedFactor {
 #endif
     // Numbers of 14 bits in units of 16 bytes: where it begins, from panel to panel (which K-major factors do not
     // have), and from one group of 8 rows to the next. Then 1 for the permutation within 128 bytes.
-    const std::uint64_t leading = kMajor == Major::kMn ? panel_bytes / 16 : 1;
-    descriptor_ = std::uint64_t{1} << 62 | std::uint64_t{kGroupBytes / 16} << 32 | (leading & 0x3FFF) << 16 |
-                  (place(panel, where) & 0x3FFFF) / 16;
+    const unsigned leading = kMajor == Major::kMn ? panel_bytes / 16 : 1;
+    lower_half_ = (leading & 0x3FFF) << 16 | (place(panel, where) & 0x3FFFF) / 16;
   }
 
   /// The factor from `k` onwards, a multiple of 16. On the emulator other numbers end the launch with a report.
@@ -119,7 +118,7 @@ class SharedFactor {
 
   /// The matrix descriptor.
   __device__ __forceinline__ std::uint64_t descriptor() const {
-    return descriptor_;
+    return std::uint64_t{kUpperHalf} << 32 | lower_half_;
   }
 
  private:
@@ -151,11 +150,13 @@ class SharedFactor {
 
   __device__ __forceinline__ SharedFactor moved(unsigned bytes) const {
     SharedFactor result = *this;
-    result.descriptor_ += bytes / 16;
+    result.lower_half_ += bytes / 16;
     return result;
   }
 
-  std::uint64_t descriptor_;
+  /// Steps from place to place change the lower half alone, so that they take 32-bit additions.
+  static constexpr std::uint32_t kUpperHalf = 1u << 30 | kGroupBytes / 16;
+  std::uint32_t lower_half_;
   unsigned panel_bytes_;
 };
 

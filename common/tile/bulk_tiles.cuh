@@ -57,9 +57,9 @@ std::string bulk_copies_unsupported(const Arguments& a) {
 /// by one thread.
 /// @param barrier expects their bytes
 /// @param origin where in the tensor the first panel begins
-template <int kColumns>
-__device__ __forceinline__ void load_panels(const PanelTile<kColumns>& tile, const TensorMap& map, Barrier& barrier,
-                                            TileOrigin origin) {
+template <int kColumns, int kRows>
+__device__ __forceinline__ void load_panels(const PanelTile<kColumns, kRows>& tile, const TensorMap& map,
+                                            Barrier& barrier, TileOrigin origin) {
 #pragma unroll
   for (int panel = 0; panel < kColumns / 64; ++panel) {
     load_tile(map, tile.data + panel * tile.kPanelElements, barrier, origin);

@@ -130,9 +130,9 @@ __device__ __forceinline__ void decay_sub_chunk(Row<kElements> (&ahead)[kAhead],
   out.decay(decay);
 }
 
-/// Where the lane's eight scores lie in a sub-chunk's [2, 16, 8], in units of eight.
+/// Where the lane's eight scores lie in a sub-chunk's [16, 16], P_ti in [i][t], in units of eight.
 __device__ __forceinline__ int score_unit() {
-  return int(lane_index()) % 2 * kSubChunk + int(lane_index()) / 2;
+  return int(lane_index());
 }
 
 /// Eight scores in bf16.

@@ -22,7 +22,7 @@ struct DecayedTiles {
   typename Shape::ValueTile V;
   float* decays;  ///< [kSubChunks, kDk]
   typename Shape::KeyTile Q;
-  __nv_bfloat16* scores;  ///< [kSubChunks, 2, 16, 8]: of [t / 8][i][t % 8]
+  __nv_bfloat16* scores;  ///< [kSubChunks, 16, 16]: P_ti of a sub-chunk in [i][t]
 
   static constexpr int kBytesForStates = 2 * kChunk * (Shape::kDk + Shape::kDv) + 4 * kSubChunks * Shape::kDk;
   static constexpr int kBytes = kBytesForStates + 2 * kChunk * Shape::kDk + 2 * kChunk * kSubChunk;
@@ -38,7 +38,7 @@ struct DecayedTiles {
   /// The scores of a sub-chunk's own pairs as an A fragment. They lie transposed, queries along the rows.
   __device__ __forceinline__ void load_own_scores(std::uint32_t (&p)[4], int sub_chunk) const {
     const int lane = fresh_lane();
-    const int unit = sub_chunk * 2 * kSubChunk + lane / 8 % 2 * kSubChunk + lane / 16 * 8 + lane % 8;
+    const int unit = (sub_chunk * kSubChunk + lane / 16 * 8 + lane % 8) * 2 + lane / 8 % 2;
     ldmatrix_x4_trans(p, scores + unit * 8);
   }
 

@@ -17,14 +17,16 @@
 
 namespace tutorial::tile {
 
-/// The C rows of a chunk, kColumns bf16 elements each. Has the members unit() and advance() of SwizzledTile.
-template <int kColumns>
+/// The C rows of a chunk, or kRows, of kColumns bf16 elements each. Has the members unit() and advance() of
+/// SwizzledTile.
+template <int kColumns, int kRows = kChunk>
 struct PanelTile {
   static_assert(kColumns % 64 == 0, "whole panels");
+  static_assert(kRows % 8 == 0, "the permutation repeats after eight rows");
 
   __nv_bfloat16* data;  ///< aligned to 1024 bytes
 
-  static constexpr int kPanelElements = kChunk * 64;                               ///< from one panel to the next
+  static constexpr int kPanelElements = kRows * 64;                                ///< from one panel to the next
   static constexpr unsigned kPanelBytes = kPanelElements * sizeof(__nv_bfloat16);  ///< the same in bytes
 
   /// As SwizzledTile::unit().

@@ -48,13 +48,13 @@ __device__ __forceinline__ int warp_in_group() {
 }
 
 /// A tile as a factor whose k runs along its rows.
-template <int kColumns>
-__device__ __forceinline__ SharedFactor<Major::kK> k_along_rows(const PanelTile<kColumns>& tile) {
+template <int kColumns, int kRows>
+__device__ __forceinline__ SharedFactor<Major::kK> k_along_rows(const PanelTile<kColumns, kRows>& tile) {
   return {tile.data, tile.kPanelBytes};
 }
 /// A tile as a factor whose k are its rows.
-template <int kColumns>
-__device__ __forceinline__ SharedFactor<Major::kMn> k_from_row_to_row(const PanelTile<kColumns>& tile) {
+template <int kColumns, int kRows>
+__device__ __forceinline__ SharedFactor<Major::kMn> k_from_row_to_row(const PanelTile<kColumns, kRows>& tile) {
   return {tile.data, tile.kPanelBytes};
 }
 

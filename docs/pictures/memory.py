@@ -203,6 +203,15 @@ STAGES = [
         "Four kernels; a state and a decay for each segment pass through device memory.",
     ),
     Stage(
+        GLA + "10_warpgroup_walk.cu",
+        ["q, k, g", "+q~, k~", "+decays D, scores", "v", "o"],
+        [
+            Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~*", "decays D, scores*"]),
+            Kernel("the walk: two warpgroups", ["q~, k~, D, scores, V four", "times; O twice"], ["one loads and stores; one has S^T,", "two copies of it in bf16, O^T"], ["q~, k~", "decays D, scores", "v"], ["o*"]),
+        ],
+        "Two kernels; the walk takes its tiles by bulk copies, and the state is the sums of warpgroups' products.",
+    ),
+    Stage(
         FUSED + "2_five_steps.cu",
         ["g", "+sums", "q, k", "+q_g, k_g", "v", "+partials", "+scores", "o"],
         [
@@ -252,6 +261,12 @@ STAGES = [
             Kernel("walking warps of the same block", ["q~, k~, D, P of two chunks; V:", "108 KB, filled by the other warps"], ["S and O as accumulators"], ["v"], ["o*"]),
         ],
         "One kernel, two kinds of warps. What chapter 03 writes to device memory goes through shared memory: no workspace.",
+    ),
+    Stage(
+        FUSED + "7_warp_specialized.cu",
+        ["q, k, g", "v", "o"],
+        [Kernel("four warpgroups", ["8 sub-chunks: q~, k~, D, P;", "8 slices of q, k, g; V, O twice"], ["one loads and stores; the others", "prepare, or walk: S^T, s, O^T"], ["q, k, g", "v"], ["o*"])],
+        "One kernel; warps that prepare hand sub-chunks to warpgroups that walk, through shared memory.",
     ),
     Stage(
         SIMPLE + "3_fused.cu",

@@ -19,7 +19,7 @@ namespace {
 using Shape = ChunkShape<64, 64>;
 
 /// o = the outputs of a chunk of four sub-chunks, and the state after it.
-/// @param scores [4, 2, 16, 8] @param decays [4, 64]
+/// @param scores [4, 16, 16], P_ti in [i][t] @param decays [4, 64]
 __global__ void __launch_bounds__(kThreads)
     walk(const __nv_bfloat16* q, const __nv_bfloat16* k, const __nv_bfloat16* v, const __nv_bfloat16* scores,
          const float* decays, float* state, __nv_bfloat16* o) {
@@ -49,7 +49,7 @@ TEST(WalkSubChunkTest, IsTheRecurrenceOfSubChunks) {
   for (int t = 0; t < 64; ++t) {  // p [64, 16]: scores of a query with the keys of its sub-chunk
     for (int i = 0; i < kSubChunk; ++i) {
       const int row = t % kSubChunk;
-      const std::size_t at = std::size_t(((t / kSubChunk * 2 + row / 8) * kSubChunk + i) * 8 + row % 8);
+      const std::size_t at = std::size_t((t / kSubChunk * kSubChunk + i) * kSubChunk + row);
       scores[at] = i <= row ? p[std::size_t(t) * kSubChunk + i] : 0;
     }
   }

@@ -4,7 +4,7 @@
 /// Idea: estimate the time of each way to compute the problem on this GPU, and take the shortest. In bf16 the choice is
 /// the number of segments and the width of a tile, by chapter 02's estimate: a walk takes as long as the chunks that
 /// one block computes one after the other; segments add the walk for their states, two launches, and the states' way
-/// through memory. One segment is `subchunk_walk`. In fp32 the choice is between two kernels. `recurrent_gpu` has one
+/// through memory. One segment is `subchunk_walk`. On Hopper each plan is also estimated for `warpgroup_walk`. In fp32 the choice is between two kernels. `recurrent_gpu` has one
 /// block per tile of a head and walks; `chunk_gpu` has one per chunk and computes more. The walk wins where heads fill
 /// the GPU or the sequence is short: each step has a latency, and work for each block on the multiprocessor. The chunks
 /// of `chunk_gpu` spread evenly over the multiprocessors, behind three more launches.
@@ -53,11 +53,40 @@ bool picks_recurrent(const FloatArguments& a) {
 // bf16.
 constexpr tile::WalkTimes kTimes{.narrow = {.walk = {2.0, 3.4}, .states = {1.2, 2.0}},
                                  .wide = {.walk = {3.1, 5.4}, .states = {1.8, 3.3}}};
+constexpr tile::ExclusiveWalkTimes kWarpgroupTimes{.walk = 1.25, .states = 2.0, .bytes_per_microsecond = 4.4e6};
+constexpr double kPrepareBytesPerMicrosecond = 4e6, kTwoLaunches = 7;  // microseconds
+
+/// A plan, its estimated time in microseconds, and which walk it is for.
+struct Choice {
+  LaunchPlan plan;
+  double time;
+  bool on_warpgroups;
+};
+
+Choice choose(const Bf16Arguments& a) {
+  const tile::Extents extents = tile::extents_of(a);
+  const LaunchPlan warps = tile::fastest_launch_plan(extents, kTimes);
+  const Choice by_warps{warps, tile::estimated_time(extents, kTimes, warps), false};
+  if (!warpgroup_walk_unsupported(a).empty()) return by_warps;
+  const LaunchPlan warpgroups = tile::fastest_launch_plan(extents, kWarpgroupTimes);
+  const Choice by_warpgroups{warpgroups, tile::estimated_time(extents, kWarpgroupTimes, warpgroups), true};
+  return by_warpgroups.time < by_warps.time ? by_warpgroups : by_warps;
+}
 
 }  // namespace
 
+bool dispatch_takes_warpgroups(const Bf16Arguments& a) {
+  return choose(a).on_warpgroups;
+}
+
 LaunchPlan dispatch_plan(const Bf16Arguments& a) {
-  return tile::fastest_launch_plan(tile::extents_of(a), kTimes);
+  return choose(a).plan;
+}
+
+double dispatch_time(const Bf16Arguments& a) {
+  if (!subchunk_walk_unsupported(a).empty()) return HUGE_VAL;
+  const double prepared_bytes = double(a.B) * a.H * a.L * a.Dk * (8 + 4.5);  // read and written
+  return kTwoLaunches + prepared_bytes / kPrepareBytesPerMicrosecond + choose(a).time;
 }
 
 void dispatch(const FloatArguments& a) {
@@ -77,7 +106,8 @@ std::int64_t dispatch_memory(const FloatArguments& a) {
 }
 
 void dispatch(const Bf16Arguments& a) {
-  subchunk_walk_unsupported(a).empty() ? walk(a, dispatch_plan(a)) : dispatch_in_fp32(a);
+  if (!subchunk_walk_unsupported(a).empty()) return dispatch_in_fp32(a);
+  dispatch_takes_warpgroups(a) ? walk_on_warpgroups(a, dispatch_plan(a)) : walk(a, dispatch_plan(a));
 }
 
 std::string dispatch_unsupported(const Bf16Arguments& a) {
@@ -89,9 +119,10 @@ std::string dispatch_note(const Bf16Arguments& a) {
     return in_fp32_note(a) + " in fp32: " + reason;
   }
   const LaunchPlan plan = dispatch_plan(a);
+  const std::string segments = plan.segments > 1 ? std::to_string(plan.segments) + " segments, " : "";
   const std::string columns = std::to_string(plan.columns) + " columns a block";
-  if (plan.segments == 1) return "subchunk_walk, " + columns;
-  return "sequence_parallel, " + std::to_string(plan.segments) + " segments, " + columns;
+  if (dispatch_takes_warpgroups(a)) return "warpgroup_walk, " + segments + columns;
+  return (plan.segments > 1 ? "sequence_parallel, " : "subchunk_walk, ") + segments + columns;
 }
 
 std::int64_t dispatch_memory(const Bf16Arguments& a) {

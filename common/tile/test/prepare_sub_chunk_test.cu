@@ -1,0 +1,134 @@
+/// @file
+/// What a warp prepares of a sub-chunk, with scores at anchors, against the same products in double.
+
+#include "common/tile/prepare_sub_chunk.cuh"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "common/device/buffer.hpp"
+#include "common/device/device.hpp"
+#include "common/device/launch.cuh"
+#include "common/tile/bulk_tiles.cuh"
+#include "common/tile/test/matrices.hpp"
+#include "common/view.hpp"
+
+namespace tutorial::tile {
+namespace {
+
+constexpr int kDk = 128;  // two slices
+
+struct Maps {
+  TensorMap q, k, g;
+};
+
+/// A lane's two columns as they come.
+struct Rows {
+  float *q, *k, *decays;  // of the lane's first column
+  __device__ void write(float* to, float2 x) const {
+    to[0] = x.x;
+    to[1] = x.y;
+  }
+  __device__ void query(int t, float2 x) const { write(q + t * kDk, x); }
+  __device__ void key(int i, float2 x) const { write(k + i * kDk, x); }
+  __device__ void decay(float2 x) const { write(decays, x); }
+};
+
+/// One warp. scores [16, 64]: those of the sub-chunk from column 32 on.
+__global__ void __launch_bounds__(32)
+    prepare_rows(const __grid_constant__ Maps maps, float* q, float* k, float* decays, float* scores) {
+  __shared__ Barrier full;
+  auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
+  const RawTiles raw(memory);
+  const AnchoredTiles anchored(memory + RawTiles::kBytes);
+  const PanelTile<64, kSubChunk> P{reinterpret_cast<__nv_bfloat16*>(memory + RawTiles::kBytes + AnchoredTiles::kBytes)};
+  const int lane = int(lane_index());
+  if (lane == 0) {
+    full.init(1);
+    fence_barrier_init();
+  }
+  for (int i = lane; i < P.kPanelElements; i += 32) P.data[i] = __float2bfloat16(0);
+  __syncwarp();
+  SubChunkScores sums = {};
+  for (int d = 0; d < kDk; d += kPreparedColumns) {
+    if (lane == 0) {
+      full.arrive_expect(RawTiles::kBytes);
+      load_panels(raw.q, maps.q, full, {.column = d});
+      load_panels(raw.k, maps.k, full, {.column = d});
+      load_panels(raw.g, maps.g, full, {.column = d});
+    }
+    full.wait(unsigned(d / kPreparedColumns % 2));
+    RawRows rows;
+    load_rows(rows, raw);
+    __syncwarp();
+    const int column = d + 2 * lane;
+    prepare_columns(rows, anchored, Rows{q + column, k + column, decays + column}, sums);
+  }
+  store_scores(P, 32, sums);
+  __syncwarp();
+  for (int i = lane; i < kSubChunk * 64; i += 32) {
+    scores[i] = __bfloat162float(P.data[P.unit(i / 64, i % 64 / 8 * 8) + i % 8]);
+  }
+}
+
+/// @param rows of the tensors, 16 at most
+void expect_prepared(int rows, float strength) {
+  const auto q = normal_numbers(std::size_t(rows) * kDk, 1), k = normal_numbers(std::size_t(rows) * kDk, 2);
+  std::vector<float> g = normal_numbers(std::size_t(rows) * kDk, 3);
+  for (float& x : g) x = x < -1 ? 0 : x > 1 ? -1e4f : -strength * std::abs(x);  // also gates of 1, and closed ones
+  const DeviceBuffer<__nv_bfloat16> q_in(as_bf16(q)), k_in(as_bf16(k));
+  const DeviceBuffer<float> g_in(g);
+  DeviceBuffer<float> q_out(kSubChunk * kDk), k_out(kSubChunk * kDk), decays_out(kDk), scores_out(kSubChunk * 64);
+  const TensorSizes sizes{.L = rows, .D = kDk};
+  const Maps maps{tile_map(packed(q_in.data(), 1, rows, kDk), sizes, kSubChunk),
+                  tile_map(packed(k_in.data(), 1, rows, kDk), sizes, kSubChunk),
+                  float_tile_map(packed(g_in.data(), 1, rows, kDk), sizes, kSubChunk)};
+  launch(prepare_rows, {1, 32, RawTiles::kBytes + AnchoredTiles::kBytes + PanelTile<64, kSubChunk>::kPanelBytes}, maps,
+         q_out.data(), k_out.data(), decays_out.data(), scores_out.data());
+  const std::vector<float> q_decayed = q_out.download(), k_decayed = k_out.download(), decays = decays_out.download(),
+                           scores = scores_out.download();
+
+  const auto gates = [&](int from, int to, int d) {  // exp of the sum over positions from + 1 to `to`, those that exist
+    double sum = 0;
+    for (int t = from + 1; t <= to && t < rows; ++t) sum += double(g[std::size_t(t) * kDk + std::size_t(d)]);
+    return std::exp(sum);
+  };
+  const auto element = [&](const std::vector<float>& x, int t, int d) {
+    return t < rows ? double(x[std::size_t(t) * kDk + std::size_t(d)]) : 0.0;
+  };
+  for (int d = 0; d < kDk; ++d) {
+    EXPECT_NEAR(decays[std::size_t(d)], gates(-1, 15, d), 1e-6);
+    for (int t = 0; t < kSubChunk; ++t) {
+      const std::size_t at = std::size_t(t) * kDk + std::size_t(d);
+      EXPECT_NEAR(q_decayed[at], element(q, t, d) * gates(-1, t, d), 1e-5);
+      EXPECT_NEAR(k_decayed[at], element(k, t, d) * gates(t, 15, d), 1e-5);
+    }
+  }
+  for (int t = 0; t < kSubChunk; ++t) {
+    for (int i = 0; i < kSubChunk; ++i) {
+      double score = 0, size = 0;  // of its terms
+      for (int d = 0; d < kDk && i <= t; ++d) {
+        const double term = element(q, t, d) * element(k, i, d) * gates(i, t, d);
+        score += term;
+        size += term * term;
+      }
+      // Both factors of a product are rounded to 8 bits, and so is the score. What is below 2^-126 is 0.
+      EXPECT_NEAR(scores[std::size_t(t * 64 + 32 + i)], score,
+                  0x1p-7 * std::sqrt(size) + 0x1p-8 * std::abs(score) + 0x1p-120)
+          << t << ", " << i;
+    }
+  }
+}
+
+TEST(PrepareSubChunkTest, ScoresAtAnchorsAreThoseOfThePairs) {
+  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  expect_prepared(16, 0.1f);
+  expect_prepared(16, 100.0f);
+  expect_prepared(5, 0.1f);
+}
+
+}  // namespace
+}  // namespace tutorial::tile

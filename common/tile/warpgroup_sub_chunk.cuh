@@ -1,0 +1,79 @@
+#pragma once
+/// @file
+/// The products of a sub-chunk of 16 positions with gates, by warpgroups: what walk_sub_chunk.cuh does by mma. As in
+/// warpgroup_chunk.cuh, whose layouts these are, a warpgroup has 64 columns of Dv and holds what belongs to them
+/// transposed. With S before the sub-chunk, s = S rounded, and D the decay of the whole sub-chunk for each row of S:
+///
+///     O^T   = s^T q~^T                start_sub_chunk_output()    [64, 16]    A = s^T          B = q~^T
+///     O^T  += V^T P^T                 start_sub_chunk_output()    [64, 16]    A = V^T          B = P^T
+///     S^T   = S^T diag(D)             decay_state()               [64, Dk]    on ordinary units, in the sums
+///     S^T  += V^T k~                  start_sub_chunk_update()    [64, Dk]    A = V^T          B = k~
+///
+/// decay_state() reads and writes the sums of the last product. So the warpgroup has waited for that product, and
+/// calls wgmma_fence() with S before the next one. A product that only reads s may run meanwhile.
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "common/tile/sub_chunk.hpp"
+#include "common/tile/warpgroup_chunk.cuh"
+
+namespace tutorial::tile {
+
+using SubChunkOutput = float[kSubChunk / 2];  ///< a thread's part of O^T [64, 16]
+/// The decays of the rows of S that a thread has: those of rows d and d + 1, d = 8 i + 2 (thread % 4), in element i.
+template <int kDk>
+using StateDecays = float2[kDk / 8];
+
+/// O^T = s^T q~^T.
+/// @param q the sub-chunk's 16 rows of q~
+template <int kDk>
+__device__ __forceinline__ void start_sub_chunk_output(SubChunkOutput& O, const RoundedState<kDk>& s,
+                                                       const SharedFactor<Major::kK>& q) {
+#pragma unroll
+  for (int d = 0; d < kDk; d += 16) wgmma<kSubChunk>(O, s[d / 16], q.along_k(d), d > 0);
+}
+
+/// O^T += V^T P^T.
+/// @param v the sub-chunk's 16 rows of V
+/// @param p P^T [16, 16]
+template <Major kMajor>
+__device__ __forceinline__ void start_sub_chunk_output(SubChunkOutput& O, const SharedFactor<Major::kMn>& v,
+                                                       const SharedFactor<kMajor>& p) {
+  wgmma<kSubChunk>(O, v, p, true);
+}
+
+/// S^T = S^T diag(D).
+template <int kDk>
+__device__ __forceinline__ void decay_state(WarpgroupState<kDk>& S, const StateDecays<kDk>& decays) {
+#pragma unroll
+  for (int i = 0; i < kDk / 2; i += 4) {
+    S[i] *= decays[i / 4].x;
+    S[i + 1] *= decays[i / 4].y;
+    S[i + 2] *= decays[i / 4].x;
+    S[i + 3] *= decays[i / 4].y;
+  }
+}
+
+/// S^T += V^T k~.
+/// @param v,k the sub-chunk's 16 rows of V and of k~
+template <int kDk>
+__device__ __forceinline__ void start_sub_chunk_update(WarpgroupState<kDk>& S, const SharedFactor<Major::kMn>& v,
+                                                       const SharedFactor<Major::kMn>& k) {
+  wgmma<kDk>(S, v, k, true);
+}
+
+/// Rounds O^T, times a factor, to bf16 and writes it transposed, from a row of the tile on. Each warp writes its 16
+/// columns.
+__device__ __forceinline__ void put_sub_chunk_output(const PanelTile<kWarpgroupColumns>& tile, const SubChunkOutput& O,
+                                                     int row, float factor) {
+  const int lane = fresh_lane(), first_column = warp_index() % 4 * 16;
+  std::uint32_t o[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) o[i] = pack(factor * O[2 * i], factor * O[2 * i + 1]);
+  stmatrix<true>(tile.data + tile.unit(row + lane % 8 + lane / 16 * 8, first_column + lane / 8 % 2 * 8), o);
+}
+
+}  // namespace tutorial::tile
