@@ -17,6 +17,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"simple_gla", "fused", "04_fused_chunk/simple_gla/3_fused.cu", 64, 64},
     {"simple_gla", "two_kernels", "04_fused_chunk/simple_gla/4_two_kernels.cu", 80, 16},
     {"simple_gla", "sequence_parallel", "04_fused_chunk/simple_gla/5_sequence_parallel.cu", 64, 64},
+    {"simple_gla", "specialized", "04_fused_chunk/simple_gla/6_specialized.cu", 64, 64, 390, "", "", "output_empty"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);

@@ -38,17 +38,28 @@ struct BlockPart {
     columns = min(Shape::kDv, e.Dv - first_column);
   }
 
-  /// S = the state that the segment starts from: the initial state, or what the segments before have left.
+  /// Rows of a state.
+  struct StateRows {
+    const float* data;        ///< the first row's element of the block's first column; null where the state is 0
+    std::int64_t stride_row;  ///< from one row to the next
+  };
+
+  /// Where the state lies that the segment starts from: the initial state, or what the segments before have left.
   /// @param initial [B, H, Dk, Dv]; its data is null where it is 0
+  __device__ __forceinline__ StateRows start(const View<const float>& initial, const LaunchPlan& plan,
+                                             const Extents& e) const {
+    if (segment > 0) {
+      const std::int64_t number = (std::int64_t(b) * e.H + h) * (plan.segments - 1) + segment - 1;
+      return {plan.starts + number * e.Dk * e.Dv + first_column, e.Dv};
+    }
+    return {initial.data ? initial.row(b, h, 0) + first_column : nullptr, initial.stride_l};
+  }
+
+  /// S = that state.
   __device__ __forceinline__ void load_start(typename Shape::State& S, const View<const float>& initial,
                                              const LaunchPlan& plan, const Extents& e) const {
-    const float* start = initial.data ? initial.row(b, h, 0) : nullptr;
-    std::int64_t stride_row = initial.stride_l;
-    if (segment > 0) {
-      start = plan.starts + ((std::int64_t(b) * e.H + h) * (plan.segments - 1) + segment - 1) * e.Dk * e.Dv;
-      stride_row = e.Dv;
-    }
-    load_state<Shape>(S, start ? start + first_column : nullptr, stride_row, e.Dk, columns);
+    const StateRows rows = start(initial, plan, e);
+    load_state<Shape>(S, rows.data, rows.stride_row, e.Dk, columns);
   }
 };
 
