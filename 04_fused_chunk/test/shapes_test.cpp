@@ -23,7 +23,7 @@ int expect_match(std::int64_t B, std::int64_t H, std::int64_t L, std::int64_t Dk
 void expect_all_match(std::int64_t B, std::int64_t H, std::int64_t L, std::int64_t Dk, std::int64_t Dv,
                       const Layout& layout = {}) {
   EXPECT_EQ(expect_match(B, H, L, Dk, Dv, layout),
-            all_stages(find_operator("gla")) + all_stages(find_operator("simple_gla")));
+            all_stages(find_operator("gla"), Dk) + all_stages(find_operator("simple_gla"), Dk));
 }
 
 // Few threads, odd everything: for ThreadSanitizer, too.
