@@ -181,9 +181,11 @@ __global__ void __launch_bounds__(kBlock, 1)
     };
     const auto start_outputs = [&] {
       const ChunkTiles<Shape> tiles = tiles_of(read.stage());
-      wgmma_fence(from_state, O, s);
+      wgmma_fence(from_state, s);
       start_output_from_state<Shape::kDk>(from_state, s, tiles.Q);
       wgmma_commit();
+      score_ring.wait(scores_full);
+      wgmma_fence(O);
       start_output_from_scores(O, tiles.V, panel(score_ring.stage()), false);
       wgmma_commit();
     };
@@ -205,7 +207,6 @@ __global__ void __launch_bounds__(kBlock, 1)
 
     round_state<Shape::kDk>(s, S);
     start_update();
-    score_ring.wait(scores_full);
     finish_update();
     // The outputs of a chunk from s, the rounded state before it; then s and S of the chunk after it.
     for (int t = part.begin; t + kChunk < end; t += kChunk) {
@@ -215,7 +216,6 @@ __global__ void __launch_bounds__(kBlock, 1)
       start_update();
       wgmma_wait<1>(O);
       finish_outputs();
-      score_ring.wait(scores_full);
       finish_update();
     }
     start_outputs();
@@ -240,6 +240,12 @@ void walk_on_warpgroups(const Bf16Arguments& a, const LaunchPlan& plan) {
 
 void specialized(const Bf16Arguments& a) {
   walk_on_warpgroups(a, make_launch_plan(a.L, 64, 1));
+}
+
+std::string specialized_unsupported(const Bf16Arguments& a) {
+  if (a.Dk > 128) return "Dk > 128: the state and its copy would not fit into a warpgroup's registers";
+  const std::string reason = tensor_core_unsupported(a);
+  return reason.empty() ? bulk_copies_unsupported(a) : reason;
 }
 
 }  // namespace tutorial::simple_gla

@@ -5,18 +5,11 @@
 
 #include "04_fused_chunk/simple_gla/launch_plan.hpp"
 #include "common/ceil_div.hpp"
-#include "common/tile/bulk_tiles.cuh"
 
 namespace tutorial::simple_gla {
 
 std::string fused_unsupported(const Bf16Arguments& a) {
   return tile::tensor_core_unsupported(a);
-}
-
-std::string specialized_unsupported(const Bf16Arguments& a) {
-  if (a.Dk > 128) return "Dk > 128: the state and its copies would not fit into a warpgroup's registers";
-  const std::string reason = tile::tensor_core_unsupported(a);
-  return reason.empty() ? tile::bulk_copies_unsupported(a) : reason;
 }
 
 std::string two_kernels_unsupported(const Bf16Arguments& a) {
