@@ -53,7 +53,7 @@ namespace {
 using namespace tile;
 
 constexpr int kPipelineDepth = 4;               // chunks in shared memory
-constexpr int kDepth = 2;                       // P, V~ and O in shared memory
+constexpr int kDepth = 2;                       // P, O and V~ in shared memory
 constexpr int kBlock = 4 * kWarpgroup;          // threads
 constexpr int kStoreThreads = kWarpgroup - 32;  // of them
 
@@ -86,8 +86,7 @@ __global__ void __launch_bounds__(kBlock, 1)
     for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps with the chunk's scores, and those of the state
     for (Barrier& barrier : scores_full) barrier.init(4);
     for (Barrier& barrier : scores_empty) barrier.init(4);
-    for (Barrier& barrier : values_full) barrier.init(4);
-    for (Barrier& barrier : values_empty) barrier.init(4);
+    for (int i = 0; i < kDepth; ++i) values_full[i].init(4), values_empty[i].init(4);
     for (Barrier& barrier : output_full) barrier.init(4);
     for (Barrier& barrier : output_empty) barrier.init(3);
     fence_barrier_init();
@@ -104,16 +103,15 @@ __global__ void __launch_bounds__(kBlock, 1)
     for (int t = part.begin; t < end; t += kChunk) {
       if ((t - part.begin) / kChunk % 2 == group) {
         const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
-        sums.store(ChunkSums(g));
+        sums.replace(ChunkSums(g));
         g = load_g(a, b, h, t + 2 * kChunk, end);
-        __syncwarp();
         WarpgroupScores scores;
         ring.wait(full);
         wgmma_fence(scores);
         start_scores(scores, tiles.Q, tiles.K);
         wgmma_commit();
         score_ring.wait(values_empty);
-        store_decayed_values(panel(kDepth + score_ring.stage()), tiles.V, sums);
+        store_decayed_values(panel(2 * kDepth + score_ring.stage()), tiles.V, sums);
         factors_of(ring.stage()).store(sums, a.scale);
         fence_async_proxy();
         __syncwarp();
@@ -145,7 +143,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       for (int t = part.begin; t < end; t += kChunk) {
         output_ring.wait(output_full);
         store_tile_by<kStoreThreads>(thread - 32, a.o.row(b, h, t) + first_column, a.o.stride_l, end - t, columns,
-                                     panel(2 * kDepth + output_ring.stage()), [&] {
+                                     panel(kDepth + output_ring.stage()), [&] {
                                        __syncwarp();
                                        if (lane_index() == 0) output_empty[output_ring.stage()].arrive();
                                      });
@@ -163,7 +161,6 @@ __global__ void __launch_bounds__(kBlock, 1)
     auto score_ring = value_ring;
     auto output_ring = Ring<kDepth>::producer();
 
-    RoundedState<Shape::kDk> s;
     WarpgroupOutput from_state, O;
     const auto start_update = [&] {
       const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
@@ -171,15 +168,10 @@ __global__ void __launch_bounds__(kBlock, 1)
       decay_state(S, factors_of(ring.stage()).whole());
       ring.advance();
       wgmma_fence(S);
-      start_state_update<Shape::kDk>(S, panel(kDepth + value_ring.stage()), tiles.K);
+      start_state_update<Shape::kDk>(S, panel(2 * kDepth + value_ring.stage()), tiles.K);
       wgmma_commit();
     };
-    const auto finish_update = [&] {
-      wgmma_wait<0>(S);
-      if (lane_index() == 0) values_empty[value_ring.stage()].arrive();
-      value_ring.advance();
-    };
-    const auto start_outputs = [&] {
+    const auto start_outputs = [&](RoundedState<Shape::kDk>& s) {
       const ChunkTiles<Shape> tiles = tiles_of(read.stage());
       wgmma_fence(from_state, s);
       start_output_from_state<Shape::kDk>(from_state, s, tiles.Q);
@@ -199,26 +191,31 @@ __global__ void __launch_bounds__(kBlock, 1)
       read.advance();
       score_ring.advance();
       output_ring.wait(output_empty);
-      put_output(panel(2 * kDepth + output_ring.stage()), O, 1.0f);
+      put_output(panel(kDepth + output_ring.stage()), O, 1.0f);
       __syncwarp();
       if (lane_index() == 0) output_full[output_ring.stage()].arrive();
       output_ring.advance();
     };
 
+    RoundedState<Shape::kDk> s;
     round_state<Shape::kDk>(s, S);
     start_update();
-    finish_update();
+    wgmma_wait<0>(S);
+    if (lane_index() == 0) values_empty[value_ring.stage()].arrive();
+    value_ring.advance();
     // The outputs of a chunk from s, the rounded state before it; then s and S of the chunk after it.
     for (int t = part.begin; t + kChunk < end; t += kChunk) {
-      start_outputs();
+      start_outputs(s);
       wgmma_wait<1>(from_state, s);
       round_state<Shape::kDk>(s, S);
       start_update();
       wgmma_wait<1>(O);
       finish_outputs();
-      finish_update();
+      wgmma_wait<0>(S);
+      if (lane_index() == 0) values_empty[value_ring.stage()].arrive();
+      value_ring.advance();
     }
-    start_outputs();
+    start_outputs(s);
     wgmma_wait<0>(from_state, O, s);
     finish_outputs();
     if (end == a.L && a.final_state.data) {
@@ -240,12 +237,6 @@ void walk_on_warpgroups(const Bf16Arguments& a, const LaunchPlan& plan) {
 
 void specialized(const Bf16Arguments& a) {
   walk_on_warpgroups(a, make_launch_plan(a.L, 64, 1));
-}
-
-std::string specialized_unsupported(const Bf16Arguments& a) {
-  if (a.Dk > 128) return "Dk > 128: the state and its copy would not fit into a warpgroup's registers";
-  const std::string reason = tensor_core_unsupported(a);
-  return reason.empty() ? bulk_copies_unsupported(a) : reason;
 }
 
 }  // namespace tutorial::simple_gla

@@ -1,5 +1,5 @@
 /// @file
-/// The walk of `specialized` on segments of the sequence, for dispatch. It is `sequence_parallel` on warpgroups: a first
+/// What `specialized` requires, and its walk on segments of the sequence, for dispatch. It is `sequence_parallel` on warpgroups: a first
 /// kernel computes what each segment makes of a state of zeros, and its decay; common/tile/carry.cuh goes from segment to
 /// segment; then the kernel of `specialized` walks all of them.
 ///
@@ -12,6 +12,8 @@
 /// multiplied, into the product as its left factor. That of the next chunk is made while the product runs.
 
 #include <cuda_runtime.h>
+
+#include <string>
 
 #include "04_fused_chunk/simple_gla.hpp"
 #include "04_fused_chunk/simple_gla/launch_plan.hpp"
@@ -126,6 +128,12 @@ void hopper_walk(const Bf16Arguments& a, LaunchPlan plan) {
     plan.starts = states;
   }
   walk_on_warpgroups(a, plan);
+}
+
+std::string specialized_unsupported(const Bf16Arguments& a) {
+  if (a.Dk > 128) return "Dk > 128: the state and its copy would not fit into a warpgroup's registers";
+  const std::string reason = tensor_core_unsupported(a);
+  return reason.empty() ? bulk_copies_unsupported(a) : reason;
 }
 
 }  // namespace tutorial::simple_gla
