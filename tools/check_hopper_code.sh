@@ -4,7 +4,7 @@
 #   - ptxas waits between products of warpgroups, which then run one after the other (its messages C7510 to C7519),
 #   - registers are spilled to local memory,
 #   - there is no product of a warpgroup or no bulk load in the code.
-# Without FILEs: chapter 02's stages on warpgroups and the kernels behind its dispatch. Needs nvcc, but no GPU.
+# Without FILEs: the stages on warpgroups of all chapters and the kernels behind their dispatch. Needs nvcc, but no GPU.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." || exit 2
 
@@ -12,6 +12,8 @@ files=("$@")
 if ((${#files[@]} == 0)); then
   stages=02_chunkwise/linear_attention
   files=("$stages"/1[0-3]_*.cu "$stages/dispatch/hopper_walk.cu")
+  stages=04_fused_chunk/simple_gla
+  files+=("$stages/6_specialized.cu" "$stages/dispatch/hopper_walk.cu")
 fi
 nvcc=$(command -v nvcc /usr/local/cuda/bin/nvcc | head -n 1)
 if [[ -z $nvcc ]]; then
