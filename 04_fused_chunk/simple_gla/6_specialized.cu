@@ -58,8 +58,8 @@ constexpr int kBlock = 4 * kWarpgroup;          // threads
 constexpr int kStoreThreads = kWarpgroup - 32;  // of them
 
 template <class Shape>
-constexpr std::size_t kSharedBytes = kPipelineDepth*(ChunkTiles<Shape>::kBytes + ChunkFactors::kBytes) +
-                                     3 * kDepth* PanelTile<64>::kPanelBytes + 8 * SharedSums::kBytes;
+constexpr std::size_t kSharedBytes = kPipelineDepth*(ChunkTiles<Shape>::kBytes + ChunkDecays::kBytes) +
+                                     3 * kDepth* PanelTile<64>::kPanelBytes;
 
 /// Grid (tiles of 64 columns of Dv of all segments, H, B).
 template <class Shape>
@@ -76,13 +76,12 @@ __global__ void __launch_bounds__(kBlock, 1)
     return PanelTile<64>{reinterpret_cast<__nv_bfloat16*>(memory + kPipelineDepth * ChunkTiles<Shape>::kBytes +
                                                           number * int(PanelTile<64>::kPanelBytes))};
   };
-  float* const all_sums = reinterpret_cast<float*>(panel(3 * kDepth).data);
-  const auto factors_of = [&](int stage) {
-    return ChunkFactors{all_sums + 8 * kChunk + stage * int(ChunkFactors::kBytes / sizeof(float))};
+  const auto decays_of = [&](int stage) {
+    return ChunkDecays{reinterpret_cast<float*>(panel(3 * kDepth).data) + stage * int(ChunkDecays::kBytes / 4)};
   };
 
   if (threadIdx.x == 0) {
-    for (Barrier& barrier : full) barrier.init(1);
+    for (Barrier& barrier : full) barrier.init(2);       // the bytes, and the decays
     for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps with the chunk's scores, and those of the state
     for (Barrier& barrier : scores_full) barrier.init(4);
     for (Barrier& barrier : scores_empty) barrier.init(4);
@@ -98,31 +97,29 @@ __global__ void __launch_bounds__(kBlock, 1)
     decrease_registers<96>();
     auto ring = Ring<kPipelineDepth>::consumer();
     auto score_ring = Ring<kDepth>::producer();
-    const SharedSums sums{all_sums + threadIdx.x / 32 * kChunk};
-    float2 g = load_g(a, b, h, part.begin + group * kChunk, end);
     for (int t = part.begin; t < end; t += kChunk) {
       if ((t - part.begin) / kChunk % 2 == group) {
         const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
-        sums.replace(ChunkSums(g));
-        g = load_g(a, b, h, t + 2 * kChunk, end);
+        const ChunkDecays decays = decays_of(ring.stage());
         WarpgroupScores scores;
         ring.wait(full);
         wgmma_fence(scores);
         start_scores(scores, tiles.Q, tiles.K);
         wgmma_commit();
         score_ring.wait(values_empty);
-        store_decayed_values(panel(2 * kDepth + score_ring.stage()), tiles.V, sums);
-        factors_of(ring.stage()).store(sums, a.scale);
+        store_decayed_values(panel(2 * kDepth + score_ring.stage()), tiles.V, decays);
         fence_async_proxy();
         __syncwarp();
         if (lane_index() == 0) values_full[score_ring.stage()].arrive();
         wgmma_wait<0>(scores);
-        if (lane_index() == 0) empty[ring.stage()].arrive();
         score_ring.wait(scores_empty);
-        store_masked_scores(panel(score_ring.stage()), scores, ScoreDecay{sums, a.scale});
+        store_decayed_scores(panel(score_ring.stage()), scores, decays, a.scale);
         fence_async_proxy();
         __syncwarp();
-        if (lane_index() == 0) scores_full[score_ring.stage()].arrive();
+        if (lane_index() == 0) {
+          empty[ring.stage()].arrive();
+          scores_full[score_ring.stage()].arrive();
+        }
       }
       ring.advance();
       score_ring.advance();
@@ -130,15 +127,22 @@ __global__ void __launch_bounds__(kBlock, 1)
   } else if (group == 2) {
     decrease_registers<72>();
     const int thread = int(threadIdx.x) % kWarpgroup;
-    if (thread == 0) {
+    if (thread < 32) {
+      float2 g = load_g(a, b, h, part.begin, end);
       auto ring = Ring<kPipelineDepth>::producer();
       for (int t = part.begin; t < end; t += kChunk) {
         ring.wait(empty);
-        full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
-        load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, t, first_column);
+        if (thread == 0) {
+          full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
+          load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, t, first_column);
+        }
+        decays_of(ring.stage()).store(ChunkSums(g), a.scale);
+        g = load_g(a, b, h, t + kChunk, end);
+        __syncwarp();
+        if (thread == 0) full[ring.stage()].arrive();
         ring.advance();
       }
-    } else if (thread >= 32) {
+    } else {
       auto output_ring = Ring<kDepth>::consumer();
       for (int t = part.begin; t < end; t += kChunk) {
         output_ring.wait(output_full);
@@ -165,7 +169,7 @@ __global__ void __launch_bounds__(kBlock, 1)
     const auto start_update = [&] {
       const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
       value_ring.wait(values_full);  // its warps have waited for `full` before
-      decay_state(S, factors_of(ring.stage()).whole());
+      decay_state(S, decays_of(ring.stage()).whole());
       ring.advance();
       wgmma_fence(S);
       start_state_update<Shape::kDk>(S, panel(2 * kDepth + value_ring.stage()), tiles.K);
@@ -183,17 +187,18 @@ __global__ void __launch_bounds__(kBlock, 1)
     };
     // Releases what the outputs were made of, and hands them on.
     const auto finish_outputs = [&] {
-      if (lane_index() == 0) {
-        empty[read.stage()].arrive();
-        scores_empty[score_ring.stage()].arrive();
-      }
-      add_positions(O, from_state, factors_of(read.stage()));
-      read.advance();
+      if (lane_index() == 0) scores_empty[score_ring.stage()].arrive();
       score_ring.advance();
+      const ChunkDecays decays = decays_of(read.stage());
+      add_positions(O, from_state, [=](int t) { return decays.from_start(t); });
       output_ring.wait(output_empty);
       put_output(panel(kDepth + output_ring.stage()), O, 1.0f);
       __syncwarp();
-      if (lane_index() == 0) output_full[output_ring.stage()].arrive();
+      if (lane_index() == 0) {
+        empty[read.stage()].arrive();
+        output_full[output_ring.stage()].arrive();
+      }
+      read.advance();
       output_ring.advance();
     };
 

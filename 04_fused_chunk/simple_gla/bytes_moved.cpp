@@ -44,14 +44,14 @@ std::int64_t outputs_bytes(const Bf16Arguments& a, const LaunchPlan& plan) {
   return tiles * (L * (2 * 2 * a.Dk + 4) + first_gates) + L * 2 * 2 * a.Dv + 4 * states * std::int64_t(a.Dk) * a.Dv;
 }
 
-/// Of `specialized` and the kernel in front of it, per head. A walk reads every g by four warps.
+/// Of `specialized` and the kernel in front of it, per head. Four warps of the latter read every g.
 std::int64_t hopper_bytes(const Bf16Arguments& a, const LaunchPlan& plan) {
   const std::int64_t tiles = ceil_div(a.Dv, plan.columns), L = a.L, count = plan.segments - 1;
-  const std::int64_t gates = kWarps * 4, state = std::int64_t(a.Dk) * a.Dv;
-  std::int64_t bytes = tiles * L * (2 * 2 * a.Dk + gates) + L * 2 * 2 * a.Dv + 4 * (outer_states(a) + count) * state;
+  const std::int64_t state = std::int64_t(a.Dk) * a.Dv;
+  std::int64_t bytes = tiles * L * (2 * 2 * a.Dk + 4) + L * 2 * 2 * a.Dv + 4 * (outer_states(a) + count) * state;
   if (count > 0) {
     const std::int64_t rows = count * plan.length;
-    bytes += tiles * rows * (2 * a.Dk + gates) + rows * 2 * a.Dv + 4 * count * (state + 1) +
+    bytes += tiles * rows * (2 * a.Dk + 4 * kWarps) + rows * 2 * a.Dv + 4 * count * (state + 1) +
              tile::carried_bytes(a.Dk, a.Dv, int(count), a.initial_state.data != nullptr, 1);
   }
   return bytes;

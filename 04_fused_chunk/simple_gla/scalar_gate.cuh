@@ -151,12 +151,6 @@ struct SharedSums {
   __device__ __forceinline__ void store(const ChunkSums& sums) const {
     reinterpret_cast<float2*>(b)[hide_from_compiler(int(lane_index()))] = make_float2(sums.first, sums.second);
   }
-  /// The same, and all lanes of the warp read these sums afterwards. Before, they have passed a barrier since they last
-  /// read.
-  __device__ __forceinline__ void replace(const ChunkSums& sums) const {
-    store(sums);
-    __syncwarp();
-  }
   /// The decay from the chunk's start to position t.
   __device__ __forceinline__ float from_start(int t) const { return tile::ex2(b[t]); }
   /// The decay from position i to position t, i <= t.

@@ -68,29 +68,19 @@ __device__ __forceinline__ void start_scores(WarpgroupScores& scores, const Pane
   for (int d = 0; d < kDk; d += 16) wgmma<kChunk>(scores, q.along_k(d), k.along_k(d), d > 0);
 }
 
-/// P = scores . M in bf16, where M[t][i] = factor(t, i) for i <= t, else 0. Above the diagonal the factor may be
-/// infinite: there P is selected, not multiplied.
-template <class Factor>
-__device__ __forceinline__ void store_masked_scores(const PanelTile<kChunk>& P, WarpgroupScores& scores,
-                                                    Factor factor) {
+/// P = scores . M in bf16, where M[t][i] = 1 for i <= t, else 0.
+__device__ __forceinline__ void store_masked_scores(const PanelTile<kChunk>& P, WarpgroupScores& scores) {
   const int lane = int(lane_index()), first_row = warp_in_group() * 16;
 #pragma unroll
   for (int i = 0; i < kChunk; i += 16) {
 #pragma unroll
     for (int n = i / 2; n < i / 2 + 8; ++n) {
-      const int t = wgmma_row(n), column = wgmma_column(n);
-      const float score = scores[n] * factor(t, column);
-      scores[n] = column <= t ? score : 0;
+      if (wgmma_column(n) > wgmma_row(n)) scores[n] = 0;
     }
     std::uint32_t p[4];
     wgmma_fragment(p, scores, i);
     stmatrix(P.data + P.unit(first_row + lane % 16, i + lane / 16 * 8), p);
   }
-}
-
-/// The same with M[t][i] = 1 for i <= t.
-__device__ __forceinline__ void store_masked_scores(const PanelTile<kChunk>& P, WarpgroupScores& scores) {
-  store_masked_scores(P, scores, [](int, int) { return 1.0f; });
 }
 
 /// s = S^T rounded to bf16.

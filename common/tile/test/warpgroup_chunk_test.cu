@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <string>
 #include <vector>
 
@@ -21,17 +20,13 @@
 namespace tutorial::tile {
 namespace {
 
-/// The factor of the score of query t and key i, and that of Q S at position t.
-__host__ __device__ inline float score_factor(int t, int i) {
-  return i > t ? INFINITY : 1.0f + float(t - i) / 16;
-}
+/// The factor of Q S at position t.
 __host__ __device__ inline float position_factor(int t) {
   return 2.0f - float(t) / 64;
 }
 
 /// o = 2 (Q S + (Q K^T . M) V) in its first `rows` rows and `columns` columns, and S += K^T V. One warpgroup.
-/// @tparam kWithFactors M[t][i] = score_factor(t, i), and the rows of Q S times position_factor(t), in a way of its own:
-/// two arrays of sums for O, and V^T from registers for S
+/// @tparam kWithFactors the rows of Q S times position_factor(t), in two arrays of sums; and V^T from registers for S
 template <int kDk, bool kWithFactors>
 __global__ void __launch_bounds__(kWarpgroup)
     one_chunk(const __grid_constant__ ChunkMaps maps, int rows, int Dk, int columns, float* state, __nv_bfloat16* o) {
@@ -59,11 +54,7 @@ __global__ void __launch_bounds__(kWarpgroup)
   start_output_from_state<kDk>(O, s, tiles.Q);
   wgmma_commit();
   wgmma_wait<0>(scores, O, s);
-  if constexpr (kWithFactors) {
-    store_masked_scores(P, scores, [](int t, int i) { return score_factor(t, i); });
-  } else {
-    store_masked_scores(P, scores);
-  }
+  store_masked_scores(P, scores);
   fence_async_proxy();
   __syncthreads();
   if constexpr (kWithFactors) {
@@ -122,14 +113,13 @@ void expect_products(int rows, int Dk, int columns) {
          {1, kWarpgroup, ChunkTiles<PanelShape<kDk, 64>>::kBytes + 2 * PanelTile<64>::kPanelBytes}, chunk_maps(chunk),
          rows, Dk, columns, state.data(), o.data());
   const Matrix Q(rows, Dk, q), K(rows, Dk, k), V(rows, columns, v), S(Dk, columns, s);
-  Matrix from_state = Q * S, P = lower(Q * transpose(K));
+  Matrix from_state = Q * S;
   if (kWithFactors) {
     for (int t = 0; t < rows; ++t) {
       for (int j = 0; j < columns; ++j) from_state(t, j) *= position_factor(t);
-      for (int i = 0; i <= t; ++i) P(t, i) *= score_factor(t, i);
     }
   }
-  Matrix expected = from_state + P * V;
+  Matrix expected = from_state + lower(Q * transpose(K)) * V;
   for (double& x : expected.elements) x *= 2;
   std::vector<float> outputs;
   for (const __nv_bfloat16 x : o.download()) outputs.push_back(__bfloat162float(x));
