@@ -10,7 +10,7 @@
 ///              | P_ti = scale (q_t . k_i) 2^(b_t - b_i)
 ///     state    round S, S = 2^b_e S under the outputs' products  |  O = scale 2^b (S^T Q^T) + V^T P^T, put together
 ///
-/// Grows out of: 02_chunkwise/linear_attention/13_queued_products.cu
+/// Grows out of: 02_chunkwise/linear_attention/12_balanced_roles.cu
 /// Improves on: `sequence_parallel` has these decays in every warp, beside products by mma.sync.
 /// Unchanged: roles, rings and the queue of products of `queued_products`, where they are explained.
 /// Equation: that of `fused`.
@@ -52,9 +52,9 @@ namespace {
 
 using namespace tile;
 
-constexpr int kPipelineDepth = 4;               // chunks in shared memory
-constexpr int kDepth = 2;                       // P, O and V~ in shared memory
-constexpr int kBlock = 4 * kWarpgroup;          // threads
+constexpr int kPipelineDepth = 4;       // chunks in shared memory: even, so that each is always read by the same scores
+constexpr int kDepth = 2;               // P, O and V~ in shared memory
+constexpr int kBlock = 4 * kWarpgroup;  // threads
 constexpr int kStoreThreads = kWarpgroup - 32;  // of them
 
 template <class Shape>
@@ -69,7 +69,6 @@ __global__ void __launch_bounds__(kBlock, 1)
   const int b = part.b, h = part.h, first_column = part.first_column, columns = part.columns, end = part.end;
   __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
   __shared__ Barrier scores_full[kDepth], scores_empty[kDepth], output_full[kDepth], output_empty[kDepth];
-  __shared__ Barrier values_full[kDepth], values_empty[kDepth];
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
   const auto tiles_of = [&](int stage) { return ChunkTiles<Shape>(memory + stage * ChunkTiles<Shape>::kBytes); };
   const auto panel = [&](int number) {
@@ -81,11 +80,10 @@ __global__ void __launch_bounds__(kBlock, 1)
   };
 
   if (threadIdx.x == 0) {
-    for (Barrier& barrier : full) barrier.init(2);       // the bytes, and the decays
+    for (Barrier& barrier : full) barrier.init(2);       // the bytes of the tiles, and the decays
     for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps with the chunk's scores, and those of the state
     for (Barrier& barrier : scores_full) barrier.init(4);
     for (Barrier& barrier : scores_empty) barrier.init(4);
-    for (int i = 0; i < kDepth; ++i) values_full[i].init(4), values_empty[i].init(4);
     for (Barrier& barrier : output_full) barrier.init(4);
     for (Barrier& barrier : output_empty) barrier.init(3);
     fence_barrier_init();
@@ -94,7 +92,7 @@ __global__ void __launch_bounds__(kBlock, 1)
 
   const int group = int(threadIdx.x) / kWarpgroup;
   if (group < 2) {
-    decrease_registers<96>();
+    decrease_registers<112>();
     auto ring = Ring<kPipelineDepth>::consumer();
     auto score_ring = Ring<kDepth>::producer();
     for (int t = part.begin; t < end; t += kChunk) {
@@ -106,20 +104,17 @@ __global__ void __launch_bounds__(kBlock, 1)
         wgmma_fence(scores);
         start_scores(scores, tiles.Q, tiles.K);
         wgmma_commit();
-        score_ring.wait(values_empty);
-        store_decayed_values(panel(2 * kDepth + score_ring.stage()), tiles.V, decays);
-        fence_async_proxy();
-        __syncwarp();
-        if (lane_index() == 0) values_full[score_ring.stage()].arrive();
+        const DecayedValues values(tiles.V, decays);
         wgmma_wait<0>(scores);
+        const WarpgroupDecayedScores P(scores, decays, a.scale);
+        __syncwarp();
+        if (lane_index() == 0) empty[ring.stage()].arrive();
         score_ring.wait(scores_empty);
-        store_decayed_scores(panel(score_ring.stage()), scores, decays, a.scale);
+        values.store(panel(2 * kDepth + score_ring.stage()));
+        P.store(panel(score_ring.stage()));
         fence_async_proxy();
         __syncwarp();
-        if (lane_index() == 0) {
-          empty[ring.stage()].arrive();
-          scores_full[score_ring.stage()].arrive();
-        }
+        if (lane_index() == 0) scores_full[score_ring.stage()].arrive();
       }
       ring.advance();
       score_ring.advance();
@@ -155,74 +150,44 @@ __global__ void __launch_bounds__(kBlock, 1)
       }
     }
   } else {
-    increase_registers<240>();
+    increase_registers<216>();
     WarpgroupState<Shape::kDk> S;
     const auto start = part.start(a.initial_state, plan, extents_of(a));
     load_group_state<Shape::kDk>(S, start.data, start.stride_row, a.Dk, columns);
-    auto ring = Ring<kPipelineDepth>::consumer();  // one chunk ahead of `read`
-    auto read = ring;
-    auto value_ring = Ring<kDepth>::consumer();  // likewise
-    auto score_ring = value_ring;
+    auto ring = Ring<kPipelineDepth>::consumer();
+    auto score_ring = Ring<kDepth>::consumer();
     auto output_ring = Ring<kDepth>::producer();
-
-    WarpgroupOutput from_state, O;
-    const auto start_update = [&] {
+    for (int t = part.begin; t < end; t += kChunk) {
       const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
-      value_ring.wait(values_full);  // its warps have waited for `full` before
-      decay_state(S, decays_of(ring.stage()).whole());
-      ring.advance();
-      wgmma_fence(S);
-      start_state_update<Shape::kDk>(S, panel(2 * kDepth + value_ring.stage()), tiles.K);
-      wgmma_commit();
-    };
-    const auto start_outputs = [&](RoundedState<Shape::kDk>& s) {
-      const ChunkTiles<Shape> tiles = tiles_of(read.stage());
-      wgmma_fence(from_state, s);
+      const ChunkDecays decays = decays_of(ring.stage());
+      WarpgroupOutput from_state, O;
+      RoundedState<Shape::kDk> s;
+      round_state<Shape::kDk>(s, S);
+      score_ring.wait(scores_full);  // the scores' warps have waited for `full` before
+      wgmma_fence(from_state, O, s);
       start_output_from_state<Shape::kDk>(from_state, s, tiles.Q);
-      wgmma_commit();
-      score_ring.wait(scores_full);
-      wgmma_fence(O);
       start_output_from_scores(O, tiles.V, panel(score_ring.stage()), false);
       wgmma_commit();
-    };
-    // Releases what the outputs were made of, and hands them on.
-    const auto finish_outputs = [&] {
-      if (lane_index() == 0) scores_empty[score_ring.stage()].arrive();
-      score_ring.advance();
-      const ChunkDecays decays = decays_of(read.stage());
-      add_positions(O, from_state, [=](int t) { return decays.from_start(t); });
+      wgmma_wait<1>(S);  // passes at once; the compiler cannot see that S has been waited for before the loop's turn
+      decay_state(S, decays.whole());
+      wgmma_fence(S);
+      start_state_update<Shape::kDk>(S, panel(2 * kDepth + score_ring.stage()), tiles.K);
+      wgmma_commit();
+      wgmma_wait<1>(from_state, O, s);
+      add_positions(O, from_state, [=](int row) { return decays.from_start(row); });
       output_ring.wait(output_empty);
       put_output(panel(kDepth + output_ring.stage()), O, 1.0f);
       __syncwarp();
-      if (lane_index() == 0) {
-        empty[read.stage()].arrive();
-        output_full[output_ring.stage()].arrive();
-      }
-      read.advance();
+      if (lane_index() == 0) output_full[output_ring.stage()].arrive();
       output_ring.advance();
-    };
-
-    RoundedState<Shape::kDk> s;
-    round_state<Shape::kDk>(s, S);
-    start_update();
-    wgmma_wait<0>(S);
-    if (lane_index() == 0) values_empty[value_ring.stage()].arrive();
-    value_ring.advance();
-    // The outputs of a chunk from s, the rounded state before it; then s and S of the chunk after it.
-    for (int t = part.begin; t + kChunk < end; t += kChunk) {
-      start_outputs(s);
-      wgmma_wait<1>(from_state, s);
-      round_state<Shape::kDk>(s, S);
-      start_update();
-      wgmma_wait<1>(O);
-      finish_outputs();
       wgmma_wait<0>(S);
-      if (lane_index() == 0) values_empty[value_ring.stage()].arrive();
-      value_ring.advance();
+      if (lane_index() == 0) {
+        empty[ring.stage()].arrive();
+        scores_empty[score_ring.stage()].arrive();
+      }
+      ring.advance();
+      score_ring.advance();
     }
-    start_outputs(s);
-    wgmma_wait<0>(from_state, O, s);
-    finish_outputs();
     if (end == a.L && a.final_state.data) {
       store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk,
                                     columns);

@@ -19,7 +19,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"simple_gla", "fused", "04_fused_chunk/simple_gla/3_fused.cu", 64, 64},
     {"simple_gla", "two_kernels", "04_fused_chunk/simple_gla/4_two_kernels.cu", 80, 16},
     {"simple_gla", "sequence_parallel", "04_fused_chunk/simple_gla/5_sequence_parallel.cu", 64, 64},
-    {"simple_gla", "specialized", "04_fused_chunk/simple_gla/6_specialized.cu", 64, 64, 390, "", "", "output_empty"},
+    {"simple_gla", "specialized", "04_fused_chunk/simple_gla/6_specialized.cu", 64, 64, 390, "", "", "wgmma_wait<1>(S)"},
     // Segments of five chunks, one more than there are sets of tiles.
     {"simple_gla", "dispatch", "04_fused_chunk/simple_gla/dispatch/hopper_walk.cu", 64, 64, 2500, "",
      "EMULATOR_MULTIPROCESSORS=4"},
