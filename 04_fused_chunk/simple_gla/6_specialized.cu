@@ -1,36 +1,40 @@
 /// @file
 /// `specialized`: chapter 02's kernel for Hopper with three decays, and who computes them.
 ///
-/// Idea: the state's warpgroup is the one that all others wait for. Of the three decays it keeps what it cannot give
-/// away: one multiplication of each element of S and O^T, under products that run. The exponentials, the decays of the
-/// scores, and V on its way into the state belong to the chunk alone. The two warpgroups with the scores make them, and
-/// have the time of two chunks for one.
+/// Idea: the state's warpgroup is the one that all others wait for. Of the three decays it keeps what it cannot give away:
+/// one multiplication of each element of S and of O^T, under products that run. All else depends on the chunk alone. The
+/// warp that loads has 31 lanes with nothing to do, and a chunk's g is 64 numbers: it adds them up and leaves all powers
+/// that depend on one position beside the tiles. The two warpgroups with the scores have the time of two chunks for one.
+/// They multiply the scores, and V on its way into the state.
 ///
-///     scores   b_t by warp_prefix_sum(), each warp for itself    |  under Q K^T: V~ = diag(2^(b_e - b)) V, factors
-///              | P_ti = scale (q_t . k_i) 2^(b_t - b_i)
-///     state    round S, S = 2^b_e S under the outputs' products  |  O = scale 2^b (S^T Q^T) + V^T P^T, put together
+///     loads    | Q, K, V and g of n + 3: b_t, 2^b_t, 2^(b_e - b_t)                                |
+///     scores   | n + 1: Q K^T ... V~ = diag(2^(b_e - b)) V | P_ti = scale (q_t . k_i) 2^(b_t - b_i)  |
+///     state    | n: S^T Q^T, V^T P^T ... S = 2^b_e S | V~^T K ... O = scale 2^b (S^T Q^T) + V^T P^T  |
 ///
 /// Grows out of: 02_chunkwise/linear_attention/12_balanced_roles.cu
 /// Improves on: `sequence_parallel` has these decays in every warp, beside products by mma.sync.
-/// Unchanged: roles, rings and the queue of products of `queued_products`, where they are explained.
+/// Unchanged: the roles of `balanced_roles`, who waits for whom, the order of products. It also walks segments for
+/// `dispatch`, as `sequence_parallel` does.
 /// Equation: that of `fused`.
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32. V~ and P are
-/// panels of bf16 in shared memory. The factors scale 2^b_t and 2^b_e are 65 numbers in fp32 beside each set of tiles.
-/// Thread mapping: as `queued_products`. A warp with scores reads g of its next chunk, two chunks ahead, from global
-/// memory, and keeps its own copy of b in shared memory. It makes 16 rows of V~ and of P.
-/// Who waits for whom: V~ of chunk n + 1 is wanted earlier than P of chunk n + 1, under the outputs of chunk n. So they
-/// have barriers of their own. `values_full` says that V~ and the factors are there, and with them the chunk's tiles.
-/// `values_empty` says that the state has been updated by V~. It also protects the factors: they are written again
-/// four chunks later, after a wait for the update of the chunk in between, which comes behind the outputs.
-/// Two accumulators: S^T Q^T and V^T P^T have arrays of their own. In one array the decays would have to be multiplied
-/// between the two products, with a wait there.
-/// Registers: S 64, two rounded states of 32, two accumulators of 32: 192 of the state's 240.
-/// Resources: four times Q, K, V and factors, two P, V~ and O, b for eight warps: 211 KB of shared memory at Dk = 128.
-/// Work: that of `queued_products`; and for each chunk and tile of Dv 32 + 4 + 1 exponentials per thread with scores.
-/// Bytes: q, k and g once for each tile of Dv, g by four warps each, v and o once.
-/// Bound by: as `queued_products`.
+/// panels of bf16 in shared memory. Beside each set of tiles lie its decays, 257 numbers in fp32 (warpgroup_gate.cuh).
+/// Thread mapping: as `balanced_roles`. Each lane of the loading warp has two positions, and g of the next chunk is under
+/// way. A warp with scores makes 16 rows of P and of V~.
+/// Who waits for whom: `full` ends a phase when the bytes of the tiles are there and the loading warp has written the
+/// decays. V~ is handed on together with P, behind one fence. Both are computed before the wait for a free place, so that
+/// only stores and the fence come after it.
+/// Two arrays of sums: S^T Q^T and V^T P^T have one each. In one array, 2^b would have to be multiplied between the two
+/// products, with a wait there.
+/// Registers: of the state S 64, its rounded copy 32, two arrays of sums of 32. 512 threads have 112 + 112 + 72 + 216 <=
+/// 4 x 128.
+/// Resources: four times Q, K, V and decays, two P, V~ and O: 212 KB of shared memory at Dk = 128.
+/// Work: that of `balanced_roles`; and for each chunk and tile of Dv, 9 exponentials per lane of the loading warp, and 8 to
+/// 14 per thread with scores: one for each score in the blocks of 16 x 16 on the diagonal, two for each block in front.
+/// Bytes: q, k and g once for each tile of Dv, v and o once.
+/// Bound by: the memory's bandwidth from about 64 heads of Dv = 128 on; with fewer, the time that a block takes for a
+/// chunk.
 /// Requires: compute capability 9.0, Dk <= 128, Dk and Dv multiples of 16, tensors that can be mapped. Gates as `fused`.
-/// Weakness: few heads leave multiprocessors idle, as they do with `fused`. `dispatch` cuts the sequence into segments.
+/// Weakness: 32 heads of Dv = 128 are 64 blocks, however long the sequence is. `dispatch` cuts it into segments.
 /// Sources: as chapter 02's `specialized`.
 
 #include <cuda_runtime.h>
