@@ -95,7 +95,8 @@ __global__ void __launch_bounds__(kBlock, 1)
   __syncthreads();
 
   const int group = int(threadIdx.x) / kWarpgroup;
-  if (group < 2) {
+  // With a constant number of the group the compiler keeps places in the rings in uniform registers.
+  const auto compute_scores = [&](const int group) {
     decrease_registers<112>();
     auto ring = Ring<kPipelineDepth>::consumer();
     auto score_ring = Ring<kDepth>::producer();
@@ -123,6 +124,11 @@ __global__ void __launch_bounds__(kBlock, 1)
       ring.advance();
       score_ring.advance();
     }
+  };
+  if (group == 0) {
+    compute_scores(0);
+  } else if (group == 1) {
+    compute_scores(1);
   } else if (group == 2) {
     decrease_registers<72>();
     const int thread = int(threadIdx.x) % kWarpgroup;
