@@ -1,7 +1,7 @@
 /// @file
-/// What `specialized` requires, and its walk on segments of the sequence, for dispatch. It is `sequence_parallel` on warpgroups: a first
-/// kernel computes what each segment makes of a state of zeros, and its decay; common/tile/carry.cuh goes from segment to
-/// segment; then the kernel of `specialized` walks all of them.
+/// What `specialized` requires, and its walk on segments of the sequence, for dispatch. It is `sequence_parallel` on
+/// warpgroups: a first kernel computes what each segment makes of a state of zeros, and its decay; common/tile/carry.cuh
+/// goes from segment to segment; then the kernel of `specialized` walks all of them.
 ///
 /// The first kernel goes through a segment from its end to its beginning. Then the decay from a position to the end of
 /// the segment is known when its chunk comes:
@@ -95,6 +95,7 @@ __global__ void __launch_bounds__(kBlock, 2)
     ValueFragments v_next = {};
     if (t > part.begin) make_values(v_next, t - kChunk);
     wgmma_wait<0>(X, v);
+    __syncwarp();  // all lanes have read V
     if (lane_index() == 0) empty[read.stage()].arrive();
     read.advance();
 #pragma unroll
