@@ -20,6 +20,10 @@ struct ChunkDecays {
 
   float* data;
 
+  /// Those of a set of tiles. @param memory of the first set
+  __device__ __forceinline__ ChunkDecays(void* memory, int stage)
+      : data(static_cast<float*>(memory) + stage * (kBytes / int(sizeof(float)))) {}
+
   /// All that depends on the gates alone, by one warp. Two neighbouring positions per lane, as in ChunkSums.
   __device__ __forceinline__ void store(const ChunkSums& b, float scale) const {
     const int lane = int(lane_index());
@@ -50,87 +54,63 @@ struct ChunkDecays {
   __device__ __forceinline__ float whole() const { return data[4 * kChunk]; }
 };
 
-/// P_ti = scale (q_t . k_i) 2^(b_t - b_i) for i <= t, else 0: what a thread has of it, in bf16. A warp has 16 rows, and
-/// goes through blocks of 16 columns. On the diagonal each score has an exponential of its own. In front of it lies the
-/// end e of the block between i and t, and
+/// P_ti = scale (q_t . k_i) 2^(b_t - b_i) for i <= t, else 0, in bf16, by a warpgroup: tile::store_masked_scores() with
+/// decays. A warp has 16 rows, and goes through blocks of 16 columns. On the diagonal each score has an exponential of
+/// its own. In front of it lies the end e of the block between i and t, and
 ///
 ///     2^(b_t - b_i) = 2^(b_t - b_e) 2^(b_e - b_i),
 ///
 /// both of them 1 at most: one exponential for each row and block, and one for each column, which is there already.
-struct WarpgroupDecayedScores {
-  std::uint32_t fragments[kChunk / 16][4];
-
-  /// By a warpgroup, from the sums of Q K^T.
-  __device__ __forceinline__ WarpgroupDecayedScores(tile::WarpgroupScores& scores, const ChunkDecays& decays,
-                                                    float scale) {
-    const int first_row = tile::warp_in_group() * 16;
-    const float upper = decays.b(wgmma_row(0)), lower = decays.b(wgmma_row(2));
+__device__ __forceinline__ void store_decayed_scores(const tile::PanelTile<kChunk>& P, tile::WarpgroupScores& scores,
+                                                     const ChunkDecays& decays, float scale) {
+  const int lane = int(lane_index()), first_row = tile::warp_in_group() * 16;
+  const float upper = decays.b(wgmma_row(0)), lower = decays.b(wgmma_row(2));
 #pragma unroll
-    for (int i = 0; i < kChunk; i += 16) {
-      if (i < first_row) {
-        const float end = decays.b(i + 15);
-        const float upper_decay = scale * tile::ex2(upper - end), lower_decay = scale * tile::ex2(lower - end);
+  for (int i = 0; i < kChunk; i += 16) {
+    std::uint32_t p[4] = {};
+    if (i < first_row) {
+      const float end = decays.b(i + 15);
+      const float upper_decay = scale * tile::ex2(upper - end), lower_decay = scale * tile::ex2(lower - end);
 #pragma unroll
-        for (int n = i / 2; n < i / 2 + 8; n += 4) {
-          const float2 two = decays.to_block_end(wgmma_column(n));
-          scores[n] *= upper_decay * two.x;
-          scores[n + 1] *= upper_decay * two.y;
-          scores[n + 2] *= lower_decay * two.x;
-          scores[n + 3] *= lower_decay * two.y;
-        }
-      } else if (i == first_row) {
-#pragma unroll
-        for (int n = i / 2; n < i / 2 + 8; ++n) {
-          const int column = wgmma_column(n);
-          const float score = scores[n] * (scale * tile::ex2((n % 4 < 2 ? upper : lower) - decays.b(column)));
-          scores[n] = column <= wgmma_row(n) ? score : 0;  // above the diagonal the power may be infinite
-        }
-      } else {
-#pragma unroll
-        for (int n = i / 2; n < i / 2 + 8; ++n) scores[n] = 0;
+      for (int n = i / 2; n < i / 2 + 8; n += 4) {
+        const float2 two = decays.to_block_end(wgmma_column(n));
+        scores[n] *= upper_decay * two.x;
+        scores[n + 1] *= upper_decay * two.y;
+        scores[n + 2] *= lower_decay * two.x;
+        scores[n + 3] *= lower_decay * two.y;
       }
-      wgmma_fragment(fragments[i / 16], scores, i);
-    }
-  }
-
-  /// To shared memory, as a factor of products.
-  __device__ __forceinline__ void store(const tile::PanelTile<kChunk>& P) const {
-    const int lane = int(lane_index()), row = tile::warp_in_group() * 16 + lane % 16;
+      wgmma_fragment(p, scores, i);
+    } else if (i == first_row) {
 #pragma unroll
-    for (int i = 0; i < kChunk; i += 16) stmatrix(P.data + P.unit(row, i + lane / 16 * 8), fragments[i / 16]);
-  }
-};
-
-/// V~ = diag(2^(b_e - b)) V: what a thread has of it. Each warp of a warpgroup takes its 16 positions.
-struct DecayedValues {
-  uint4 units[4];
-
-  /// By a warpgroup.
-  __device__ __forceinline__ DecayedValues(const tile::PanelTile<64>& V, const ChunkDecays& decays) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float decay = decays.to_end(row(i));
-      units[i] = *reinterpret_cast<const uint4*>(V.data + V.unit(row(i), column()));
-      for (std::uint32_t* two : {&units[i].x, &units[i].y, &units[i].z, &units[i].w})
-        *two = times(*two, {decay, decay});
+      for (int n = i / 2; n < i / 2 + 8; ++n) {
+        const int column = wgmma_column(n);
+        const float score = scores[n] * (scale * tile::ex2((n % 4 < 2 ? upper : lower) - decays.b(column)));
+        scores[n] = column <= wgmma_row(n) ? score : 0;  // above the diagonal the power may be infinite
+      }
+      wgmma_fragment(p, scores, i);
     }
+    stmatrix(P.data + P.unit(first_row + lane % 16, i + lane / 16 * 8), p);
   }
-  /// To shared memory, as a factor of products.
-  __device__ __forceinline__ void store(const tile::PanelTile<64>& to) const {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      store_for_copies(reinterpret_cast<uint4*>(to.data + to.unit(row(i), column())), units[i]);
-    }
-  }
+}
 
- private:
-  static __device__ __forceinline__ int row(int i) {
-    return tile::warp_in_group() * 16 + i * 4 + int(lane_index()) / 8;
+/// to = diag(2^(b_e - b)) V, by a warpgroup. Each warp takes its 16 positions.
+__device__ __forceinline__ void store_decayed_values(const tile::PanelTile<64>& to, const tile::PanelTile<64>& V,
+                                                     const ChunkDecays& decays) {
+  const int lane = int(lane_index()), first = tile::warp_in_group() * 16 + lane / 8, column = lane % 8 * 8;
+  uint4 units[4];  // all loads first: the compiler moves no load in front of a store
+  float decay[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    units[i] = *reinterpret_cast<const uint4*>(V.data + V.unit(first + 4 * i, column));
+    decay[i] = decays.to_end(first + 4 * i);
   }
-  static __device__ __forceinline__ int column() {
-    return int(lane_index()) % 8 * 8;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    uint4& unit = units[i];
+    for (std::uint32_t* two : {&unit.x, &unit.y, &unit.z, &unit.w}) *two = times(*two, {decay[i], decay[i]});
+    store_for_copies(reinterpret_cast<uint4*>(to.data + V.unit(first + 4 * i, column)), unit);
   }
-};
+}
 
 /// v = (diag(2^(b_e - b)) V)^T, as fragments of the warpgroup's left factor.
 __device__ __forceinline__ void load_decayed_values(tile::ValueFragments& v, const tile::PanelTile<64>& V,

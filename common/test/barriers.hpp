@@ -23,7 +23,6 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -41,8 +40,7 @@ struct KernelWithBarriers {
   /// Of a file with several: the name of the one that is meant, with the functions between it and the next.
   const char* kernel = "";
   const char* environment = "";  ///< NAME=VALUE: what makes the stage choose this kernel
-  /// Calls whose loss the emulator cannot show, separated by |; the test's file says why.
-  const char* unseen = "";
+  const char* unseen = nullptr;  ///< a call whose loss the emulator cannot show; the test's file says why
 };
 
 inline std::string name_of_kernel(const testing::TestParamInfo<KernelWithBarriers>& info) {
@@ -107,10 +105,7 @@ TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
     EXPECT_TRUE(run.is_right) << "with all barriers, " << schedule << "\n" << run.text;
   }
   for (const BarrierLine& line : lines) {
-    std::istringstream unseen(GetParam().unseen);
-    bool is_unseen = false;
-    for (std::string call; std::getline(unseen, call, '|');) is_unseen |= line.code.find(call) != std::string::npos;
-    if (is_unseen) continue;
+    if (GetParam().unseen && line.code.find(GetParam().unseen) != std::string::npos) continue;
     bool is_found = false;
     for (const char* schedule : kSchedules) {
       if (run_stage(GetParam(), schedule, line.number).is_right) continue;

@@ -1,5 +1,5 @@
 /// @file
-/// What `specialized` requires, and its walk on segments of the sequence, for dispatch. It is `sequence_parallel` on
+/// How `specialized` is started, what it requires, and its walk on segments of the sequence, for dispatch. It is `sequence_parallel` on
 /// warpgroups: a first kernel computes what each segment makes of a state of zeros, and its decay; common/tile/carry.cuh
 /// goes from segment to segment; then the kernel of `specialized` walks all of them.
 ///
@@ -129,6 +129,10 @@ void hopper_walk(const Bf16Arguments& a, LaunchPlan plan) {
     plan.starts = states;
   }
   walk_on_warpgroups(a, plan);
+}
+
+void specialized(const Bf16Arguments& a) {
+  hopper_walk(a, make_launch_plan(a.L, 64, 1));
 }
 
 std::string specialized_unsupported(const Bf16Arguments& a) {
