@@ -124,6 +124,13 @@ Chapter chapter() {
                 .unsupported = fused_unsupported,
                 .memory = sequence_parallel_memory,
                 .bytes_moved = sequence_parallel_bytes_moved})
+        .stage({.name = "specialized",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = specialized,
+                .idea = "Hopper: the warpgroups with the scores make the decays, the state's only multiplies",
+                .unsupported = specialized_unsupported,
+                .bytes_moved = specialized_bytes_moved})
         .stage({.name = "dispatch",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,

@@ -4,15 +4,15 @@
 #   - ptxas waits between products of warpgroups, which then run one after the other (its messages C7510 to C7519),
 #   - registers are spilled to local memory,
 #   - there is no product of a warpgroup or no bulk load in the code.
-# Without FILEs: the stages on warpgroups and the kernels behind chapter 02's dispatch. Needs nvcc, but no GPU.
+# Without FILEs: the stages on warpgroups of all chapters and the kernels behind their dispatch. Needs nvcc, but no GPU.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." || exit 2
 
 files=("$@")
 if ((${#files[@]} == 0)); then
   stages=02_chunkwise/linear_attention
-  files=("$stages"/1[0-4]_*.cu "$stages/dispatch/hopper_walk.cu")
-  files+=(03_gla/gla/10_warpgroup_walk.cu 04_fused_chunk/gla/7_warp_specialized.cu)
+  files=("$stages"/1[0-4]_*.cu "$stages/dispatch/hopper_walk.cu" 03_gla/gla/10_warpgroup_walk.cu)
+  files+=(04_fused_chunk/gla/7_warp_specialized.cu 04_fused_chunk/simple_gla/{6_specialized,dispatch/hopper_walk}.cu)
 fi
 nvcc=$(command -v nvcc /usr/local/cuda/bin/nvcc | head -n 1)
 if [[ -z $nvcc ]]; then

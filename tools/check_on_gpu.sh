@@ -93,6 +93,7 @@ sanitize_04() {
     read -ra sizes <<<"$shape"
     sanitized "$fused_chunk" "${sizes[@]}" || status=1
   done
+  sanitized "$fused_chunk" 1 1 1000 64 64 --operator simple_gla || status=1  # in segments
   return $status
 }
 
@@ -213,17 +214,17 @@ time_03() {
 time_04() {
   local L shape status=0
   local -a sizes
+  local stages=two_kernels,fused,sequence_parallel,specialized,dispatch
   for L in 512 1024 2048 4096 8192 16384; do
     timed "$fused_chunk" --operator gla -L $L || status=1
-    timed "$fused_chunk" --operator simple_gla --stage two_kernels,fused,sequence_parallel,dispatch -L $L || status=1
+    timed "$fused_chunk" --operator simple_gla --stage $stages -L $L || status=1
   done
   for shape in "1 1 16384 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "2 64 8192 128 128" "8 32 2048 128 128" \
     "4 8 16384 64 64" "2 4 4096 256 512"; do
     read -ra sizes <<<"$shape"
     sizes=(-B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" --key-dim "${sizes[3]}" --value-dim "${sizes[4]}")
     timed "$fused_chunk" --operator gla --stage chapter_03,one_kernel,warp_specialized,dispatch "${sizes[@]}" || status=1
-    timed "$fused_chunk" --operator simple_gla --stage two_kernels,fused,sequence_parallel,dispatch "${sizes[@]}" ||
-      status=1
+    timed "$fused_chunk" --operator simple_gla --stage $stages "${sizes[@]}" || status=1
   done
   return $status
 }

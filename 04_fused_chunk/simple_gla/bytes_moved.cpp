@@ -44,7 +44,28 @@ std::int64_t outputs_bytes(const Bf16Arguments& a, const LaunchPlan& plan) {
   return tiles * (L * (2 * 2 * a.Dk + 4) + first_gates) + L * 2 * 2 * a.Dv + 4 * states * std::int64_t(a.Dk) * a.Dv;
 }
 
+/// Of `specialized` and the kernel in front of it, per head. Four warps of the latter read every g.
+std::int64_t hopper_bytes(const Bf16Arguments& a, const LaunchPlan& plan) {
+  const std::int64_t tiles = ceil_div(a.Dv, plan.columns), L = a.L, count = plan.segments - 1;
+  const std::int64_t state = std::int64_t(a.Dk) * a.Dv;
+  std::int64_t bytes = tiles * L * (2 * 2 * a.Dk + 4) + L * 2 * 2 * a.Dv + 4 * (outer_states(a) + count) * state;
+  if (count > 0) {
+    const std::int64_t rows = count * plan.length;
+    bytes += tiles * rows * (2 * a.Dk + 4 * kWarps) + rows * 2 * a.Dv + 4 * count * (state + 1) +
+             tile::carried_bytes(a.Dk, a.Dv, int(count), a.initial_state.data != nullptr, 1);
+  }
+  return bytes;
+}
+
 }  // namespace
+
+std::int64_t hopper_walk_bytes_moved(const Bf16Arguments& a, const LaunchPlan& plan) {
+  return heads(a) * hopper_bytes(a, plan);
+}
+
+std::int64_t specialized_bytes_moved(const Bf16Arguments& a) {
+  return hopper_walk_bytes_moved(a, tile::make_launch_plan(a.L, 64, 1));
+}
 
 std::int64_t walk_bytes_moved(const Bf16Arguments& a, const LaunchPlan& plan) {
   return heads(a) * (segment_bytes(a, plan) + outputs_bytes(a, plan));
@@ -71,7 +92,14 @@ std::int64_t sequence_parallel_bytes_moved(const Bf16Arguments& a) {
 std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
   if (!two_kernels_unsupported(a).empty()) return -1;
   const Choice choice = dispatch_choice(a);
-  return choice.two_kernels ? two_kernels_bytes_moved(a) : walk_bytes_moved(a, choice.plan);
+  switch (choice.kernels) {
+    case Choice::kTwoKernels:
+      return two_kernels_bytes_moved(a);
+    case Choice::kHopperWalk:
+      return hopper_walk_bytes_moved(a, choice.plan);
+    default:
+      return walk_bytes_moved(a, choice.plan);
+  }
 }
 
 }  // namespace tutorial::simple_gla

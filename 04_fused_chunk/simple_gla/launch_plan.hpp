@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// How the walk is spread over the GPU, and what it needs: for `sequence_parallel` and dispatch.
+/// How the walk is spread over the GPU, and what it needs: for `sequence_parallel`, `specialized` and dispatch.
 
 #include "04_fused_chunk/simple_gla.hpp"
 #include "common/tile/launch_plan.hpp"
@@ -18,10 +18,20 @@ std::int64_t walk_memory(const Bf16Arguments&, const LaunchPlan&);
 /// Bytes that its kernels ask global memory for or give to it, whether or not a cache serves them.
 std::int64_t walk_bytes_moved(const Bf16Arguments&, const LaunchPlan&);
 
+/// The kernel of `specialized` in a plan of tiles of 64 columns, whose `starts` are there if it has segments. Requires:
+/// an empty specialized_unsupported().
+/// @throws CudaError if a launch is refused
+void walk_on_warpgroups(const Bf16Arguments&, const LaunchPlan&);
+/// The same with the kernels in front of it that compute the plan's `starts`. Its workspace is that of walk().
+/// @throws CudaError if the memory is not there or a launch is refused
+void hopper_walk(const Bf16Arguments&, LaunchPlan);
+/// As walk_bytes_moved().
+std::int64_t hopper_walk_bytes_moved(const Bf16Arguments&, const LaunchPlan&);
+
 /// What dispatch chooses where two_kernels_unsupported() is empty.
 struct Choice {
-  bool two_kernels;
-  LaunchPlan plan;  ///< of the walk, else
+  enum Kernels { kWalk, kTwoKernels, kHopperWalk } kernels;
+  LaunchPlan plan;  ///< of a walk
 };
 /// What dispatch chooses for the problem.
 Choice dispatch_choice(const Bf16Arguments&);

@@ -90,6 +90,18 @@ __device__ __forceinline__ std::uint32_t times(std::uint32_t two, float2 factors
   return pack(x.x * factors.x, x.y * factors.y);
 }
 
+/// 16 positions of 16 columns of V, each position times its decay, as a fragment of V^T.
+/// @param row what the lane's ldmatrix reads
+/// @param upper,lower DecayToEnd::of_pair() of the first position and of the ninth
+__device__ __forceinline__ void load_decayed_values(std::uint32_t (&v)[4], const __nv_bfloat16* row, float2 upper,
+                                                    float2 lower) {
+  ldmatrix_x4_trans(v, row);
+  v[0] = times(v[0], upper);
+  v[1] = times(v[1], upper);
+  v[2] = times(v[2], lower);
+  v[3] = times(v[3], lower);
+}
+
 /// S = 2^b_e S + K^T (diag(2^(b_e - b)) V): tile::update_state(), each row of V times the decay of its position. In the
 /// registers it is S^T += V^T K, where a row of V is a column of the fragment.
 /// @param to_end the chunk's decays: a DecayToEnd, or SharedSums::ToEnd
@@ -114,11 +126,7 @@ __device__ __forceinline__ void update_state(typename Shape::State& S, const typ
     std::uint32_t v[Shape::kWarpColumns / 16][4];
 #pragma unroll
     for (int j = 0; j < Shape::kWarpColumns / 16; ++j) {
-      ldmatrix_x4_trans(v[j], V.data + V.advance(v_unit, i, j * 16));
-      v[j][0] = times(v[j][0], upper);
-      v[j][1] = times(v[j][1], upper);
-      v[j][2] = times(v[j][2], lower);
-      v[j][3] = times(v[j][3], lower);
+      load_decayed_values(v[j], V.data + V.advance(v_unit, i, j * 16), upper, lower);
     }
 #pragma unroll
     for (int d = 0; d < Shape::kDk / 16; ++d) {

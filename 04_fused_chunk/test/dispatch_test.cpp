@@ -4,32 +4,35 @@
 #include "04_fused_chunk/fused_gla.hpp"
 #include "04_fused_chunk/simple_gla/launch_plan.hpp"
 #include "04_fused_chunk/test/stages.hpp"
+#include "common/device/device.hpp"
 
 namespace tutorial {
 namespace {
 
-template <int kColumns, int kSegments>
+using Walk = void(const simple_gla::Bf16Arguments&, tile::LaunchPlan);
+
+template <Walk kWalk, int kColumns, int kSegments>
 void walk_of(const simple_gla::Bf16Arguments& a) {
-  simple_gla::walk(a, tile::make_launch_plan(a.L, kColumns, kSegments));
+  kWalk(a, tile::make_launch_plan(a.L, kColumns, kSegments));
 }
 
-template <int kColumns, int kSegments>
+template <Walk kWalk, int kColumns, int kSegments>
 void add_walk(Operator& definition) {
   definition.stage({.name = std::to_string(kColumns) + " columns, " + std::to_string(kSegments) + " segments",
                     .processor = Processor::gpu,
                     .dtype = Dtype::bf16,
-                    .run = walk_of<kColumns, kSegments>});
+                    .run = walk_of<kWalk, kColumns, kSegments>});
 }
 
-template <int kColumns>
+template <Walk kWalk, int kColumns>
 void expect_right(std::int64_t Dk, std::int64_t Dv) {
   SCOPED_TRACE("Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
   Operator definition = find_operator("simple_gla");
   const std::size_t before = definition.stages().size();
-  add_walk<kColumns, 1>(definition);
-  add_walk<kColumns, 2>(definition);
-  add_walk<kColumns, 3>(definition);
-  add_walk<kColumns, 100>(definition);
+  add_walk<kWalk, kColumns, 1>(definition);
+  add_walk<kWalk, kColumns, 2>(definition);
+  add_walk<kWalk, kColumns, 3>(definition);
+  add_walk<kWalk, kColumns, 100>(definition);
   const Problem problem = drawn(definition, 1, 2, 410, Dk, Dv);
   const Outputs truth = evaluate_reference(definition, problem, Dtype::bf16);
   for (std::size_t i = before; i < definition.stages().size(); ++i) {
@@ -41,13 +44,21 @@ void expect_right(std::int64_t Dk, std::int64_t Dv) {
 
 TEST(LaunchPlanTest, EveryShapeOfTileInAnyNumberOfSegments) {
   for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{48, 144}, {128, 128}, {112, 208}}) {
-    expect_right<64>(Dk, Dv);
-    expect_right<128>(Dk, Dv);
+    expect_right<simple_gla::walk, 64>(Dk, Dv);
+    expect_right<simple_gla::walk, 128>(Dk, Dv);
   }
-  expect_right<64>(208, 80);
+  expect_right<simple_gla::walk, 64>(208, 80);
 }
 
-std::string choice(int B, int H, int L, int Dk, int Dv, bool with_states = false) {
+TEST(LaunchPlanTest, EveryShapeOfWarpgroupTileInAnyNumberOfSegments) {
+  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{48, 144}, {128, 128}, {112, 208}}) {
+    expect_right<simple_gla::hopper_walk, 64>(Dk, Dv);
+  }
+}
+
+/// @param is_mapped whether bulk copies can take the tensors
+std::string choice(int B, int H, int L, int Dk, int Dv, bool is_mapped, bool with_states = false) {
   static float state;  // only asked for, never read
   simple_gla::Bf16Arguments a{};
   a.B = B;
@@ -55,14 +66,22 @@ std::string choice(int B, int H, int L, int Dk, int Dv, bool with_states = false
   a.L = L;
   a.Dk = Dk;
   a.Dv = Dv;
+  if (is_mapped) {
+    a.q = a.k = packed<const __nv_bfloat16>(nullptr, H, L, Dk);
+    a.v = packed<const __nv_bfloat16>(nullptr, H, L, Dv);
+    a.o = packed<__nv_bfloat16>(nullptr, H, L, Dv);
+  }
   if (with_states) a.initial_state.data = a.final_state.data = &state;
   return simple_gla::dispatch_note(a);
 }
 
 TEST(DispatchTest, SaysWhatItPicks) {
-  EXPECT_EQ(choice(1, 1, 64, 128, 128), "fused, 64 columns a block");
-  EXPECT_EQ(choice(1, 1, 64, 40, 64).find("gla's dispatch, "), 0u);
-  EXPECT_EQ(choice(1, 1, 64, 272, 64).find("gla's dispatch, chunk_gpu in fp32"), 0u);
+  EXPECT_EQ(choice(1, 1, 64, 128, 128, false), "fused, 64 columns a block");
+  EXPECT_EQ(choice(1, 1, 64, 40, 64, true).find("gla's dispatch, "), 0u);
+  EXPECT_EQ(choice(1, 1, 64, 272, 64, true).find("gla's dispatch, chunk_gpu in fp32"), 0u);
+  if (compute_capability() < 90) GTEST_SKIP() << "the rest needs a GPU of compute capability 9.0";
+  EXPECT_EQ(choice(1, 1, 64, 128, 128, true), "specialized, 64 columns a block");
+  EXPECT_EQ(choice(1, 1, 64, 144, 128, true), "fused, 64 columns a block") << "a state of 144 rows";
 }
 
 #if TUTORIAL_EMULATOR
@@ -112,15 +131,22 @@ TEST(DispatchTest, TakesOneKernelForShortSequencesAndManyHeads) {
 
 TEST(DispatchTest, ChoosesByHeadsAndLength) {
   setenv("EMULATOR_MULTIPROCESSORS", "132", 1);
-  EXPECT_NE(choice(4, 8, 16384, 128, 128).find("sequence_parallel"), std::string::npos);
-  EXPECT_EQ(choice(8, 32, 2048, 128, 128), "fused, 128 columns a block");
-  EXPECT_EQ(choice(4, 8, 384, 128, 128), "fused, 64 columns a block");
-  EXPECT_EQ(choice(4, 8, 448, 128, 128), "two_kernels");
-  EXPECT_EQ(choice(4, 8, 512, 128, 128), "two_kernels");
-  EXPECT_EQ(choice(1, 1, 192, 128, 128), "fused, 64 columns a block");
-  EXPECT_EQ(choice(1, 1, 256, 128, 128), "two_kernels");
-  for (const int heads : {1, 32, 256}) {  // no matter whether states are given and asked for
-    for (int L = 64; L <= 4096; L += 64) EXPECT_EQ(choice(1, heads, L, 128, 128, true), choice(1, heads, L, 128, 128));
+  EXPECT_NE(choice(4, 8, 16384, 128, 128, false).find("sequence_parallel"), std::string::npos);
+  EXPECT_EQ(choice(8, 32, 2048, 128, 128, false), "fused, 128 columns a block");
+  EXPECT_EQ(choice(4, 8, 384, 128, 128, false), "fused, 64 columns a block");
+  EXPECT_EQ(choice(4, 8, 448, 128, 128, false), "two_kernels");
+  EXPECT_EQ(choice(4, 8, 512, 128, 128, false), "two_kernels");
+  EXPECT_EQ(choice(1, 1, 192, 128, 128, false), "fused, 64 columns a block");
+  EXPECT_EQ(choice(1, 1, 256, 128, 128, false), "two_kernels");
+  EXPECT_EQ(choice(4, 8, 2048, 128, 128, true), "specialized, 64 columns a block");
+  EXPECT_EQ(choice(2, 64, 8192, 128, 128, true), "specialized, 64 columns a block");
+  EXPECT_NE(choice(1, 8, 16384, 128, 128, true).find("specialized, 8 segments"), std::string::npos);
+  for (const bool is_mapped : {false, true}) {
+    for (const int heads : {1, 32, 256}) {  // no matter whether states are given and asked for
+      for (int L = 64; L <= 4096; L += 64) {
+        EXPECT_EQ(choice(1, heads, L, 128, 128, is_mapped, true), choice(1, heads, L, 128, 128, is_mapped));
+      }
+    }
   }
   unsetenv("EMULATOR_MULTIPROCESSORS");
 }

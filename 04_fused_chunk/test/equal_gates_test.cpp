@@ -20,6 +20,7 @@ TEST(EqualGatesTest, GlaIsSimpleGla) {
   expect_close(evaluate_reference(gla, channels), evaluate_reference(simple_gla, scalar), 1e-6);
   for (const Stage& stage : gla.stages()) {
     for (const Stage& simple : simple_gla.stages()) {
+      if (is_for_another_gpu(simple)) continue;
       SCOPED_TRACE(stage.name + " and " + simple.name);
       expect_close(evaluate(gla, stage, channels), evaluate(simple_gla, simple, scalar),
                    std::max(tolerance_of(stage, channels.sizes), tolerance_of(simple, scalar.sizes)));

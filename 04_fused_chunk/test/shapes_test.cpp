@@ -2,7 +2,6 @@
 /// Every stage over odd shapes and memory layouts, against the double reference.
 
 #include "04_fused_chunk/test/stages.hpp"
-#include "common/device/device.hpp"
 
 namespace tutorial {
 namespace {
@@ -20,12 +19,11 @@ int expect_match(std::int64_t B, std::int64_t H, std::int64_t L, std::int64_t Dk
   return ran;
 }
 
-/// The same where every stage has to take it, but for `warp_specialized`, which needs Hopper and a narrow state.
+/// The same where every stage has to take it: see all_stages().
 void expect_all_match(std::int64_t B, std::int64_t H, std::int64_t L, std::int64_t Dk, std::int64_t Dv,
                       const Layout& layout = {}) {
-  const int without = Dk > 128 || compute_capability() < 90 ? 1 : 0;
   EXPECT_EQ(expect_match(B, H, L, Dk, Dv, layout),
-            all_stages(find_operator("gla")) + all_stages(find_operator("simple_gla")) - without);
+            all_stages(find_operator("gla"), Dk) + all_stages(find_operator("simple_gla"), Dk));
 }
 
 // Few threads, odd everything: for ThreadSanitizer, too.

@@ -2,6 +2,9 @@
 /// @file
 /// What the chapter's tests share, beside what those of all chapters do.
 
+#include <algorithm>
+
+#include "common/device/device.hpp"
 #include "common/test/stages.hpp"
 
 namespace tutorial {
@@ -23,9 +26,18 @@ inline int expect_stages_match(const Operator& definition, const Problem& proble
   return expect_supporting_stages_match(definition, problem, layout);
 }
 
-/// Of stages that take a problem: all of them, where widths are multiples of 16 and rows are aligned.
-inline int all_stages(const Operator& definition) {
-  return int(definition.stages().size());
+/// Whether the stage does not run on this GPU, whatever the problem.
+inline bool is_for_another_gpu(const Stage& stage) {
+  return stage.name == "specialized" && compute_capability() < 90;
+}
+
+/// Of stages that take a problem: all of them, where widths are multiples of 16 and rows are aligned, but for
+/// `specialized` and `warp_specialized` on other GPUs than Hopper and for wide keys.
+inline int all_stages(const Operator& definition, std::int64_t Dk) {
+  return int(std::ranges::count_if(definition.stages(), [&](const Stage& stage) {
+    const bool is_for_hopper = stage.name == "specialized" || stage.name == "warp_specialized";
+    return !is_for_hopper || (!is_for_another_gpu(stage) && Dk <= 128);
+  }));
 }
 
 }  // namespace tutorial

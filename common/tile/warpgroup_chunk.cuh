@@ -40,7 +40,8 @@ using WarpgroupOutput = float[kChunk / 2];  ///< of O^T [64, C]
 template <int kDk>
 using WarpgroupState = float[kDk / 2];  ///< of S^T [64, kDk]
 template <int kDk>
-using RoundedState = std::uint32_t[kDk / 16][4];  ///< the same in bf16, as fragments of A
+using RoundedState = std::uint32_t[kDk / 16][4];       ///< the same in bf16, as fragments of A
+using ValueFragments = std::uint32_t[kChunk / 16][4];  ///< of V^T [64, C] in bf16, as fragments of A
 
 /// The number of the warp in its warpgroup, 0 to 3.
 __device__ __forceinline__ int warp_in_group() {
@@ -98,14 +99,14 @@ __device__ __forceinline__ void start_output_from_state(WarpgroupOutput& O, cons
   for (int d = 0; d < kDk; d += 16) wgmma<kChunk>(O, s[d / 16], q.along_k(d), d > 0);
 }
 
-/// O^T += V^T P^T.
+/// O^T += V^T P^T, or O^T = V^T P^T.
 /// @param V the warpgroup's columns
 __device__ __forceinline__ void start_output_from_scores(WarpgroupOutput& O, const PanelTile<kWarpgroupColumns>& V,
-                                                         const PanelTile<kChunk>& P) {
+                                                         const PanelTile<kChunk>& P, bool accumulate = true) {
   const auto v = k_from_row_to_row(V);
   const auto p = k_along_rows(P);
 #pragma unroll
-  for (int i = 0; i < kChunk; i += 16) wgmma<kChunk>(O, v.along_k(i), p.along_k(i), true);
+  for (int i = 0; i < kChunk; i += 16) wgmma<kChunk>(O, v.along_k(i), p.along_k(i), accumulate || i > 0);
 }
 
 /// S^T += V^T K.
@@ -116,6 +117,29 @@ __device__ __forceinline__ void start_state_update(WarpgroupState<kDk>& S, const
   const auto v = k_from_row_to_row(V), k = k_from_row_to_row(K);
 #pragma unroll
   for (int i = 0; i < kChunk; i += 16) wgmma<kDk>(S, v.along_k(i), k.along_k(i), true);
+}
+
+/// The same with V^T in registers.
+template <int kDk>
+__device__ __forceinline__ void start_state_update(WarpgroupState<kDk>& S, const ValueFragments& V,
+                                                   const PanelTile<kDk>& K) {
+  const auto k = k_from_row_to_row(K);
+#pragma unroll
+  for (int i = 0; i < kChunk; i += 16) wgmma<kDk>(S, V[i / 16], k.along_k(i), true);
+}
+
+/// O^T += other^T, each position of it times its factor.
+/// @param factors factors(t), t even, returns the factors of positions t and t + 1
+template <class Factors>
+__device__ __forceinline__ void add_positions(WarpgroupOutput& O, const WarpgroupOutput& other, Factors factors) {
+#pragma unroll
+  for (int i = 0; i < kChunk / 2; i += 4) {
+    const float2 two = factors(wgmma_column(i));
+    O[i] += two.x * other[i];
+    O[i + 1] += two.y * other[i + 1];
+    O[i + 2] += two.x * other[i + 2];
+    O[i + 3] += two.y * other[i + 3];
+  }
 }
 
 /// Rounds O^T to bf16 and writes it transposed, so that row t of the tile is position t, times the factor of t. Each

@@ -294,6 +294,12 @@ STAGES = [
         "Three kernels; a state and a decay for each segment pass through device memory.",
     ),
     Stage(
+        SIMPLE + "6_specialized.cu",
+        ["q, k", "v", "g", "o"],
+        [Kernel("specialized: four warpgroups", ["Q, K, V four times; P, V~ and O", "twice; sums of g: 211 KB"], ["two with scores and decays;", "one with S^T and two O^T"], ["q, k", "v", "g"], ["o*"])],
+        "Warpgroups with scores sum up g and write V, multiplied by its decays, to shared memory, beside the scores.",
+    ),
+    Stage(
         DELTA + "5_recurrent_gpu.cu",
         ["q, k, beta", "v", "o"],
         [Kernel("recurrent: 32 columns a block", ["tiles of 8 steps of q, k, v", "and beta, twice"], ["S: Dk / 8 rows of a pair of", "columns a thread; k S, q S"], ["q, k, beta", "v"], ["o*"])],

@@ -10,6 +10,7 @@
 
 #include "common/device/buffer.hpp"
 #include "common/device/launch.cuh"
+#include "common/device/ldmatrix.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/store_tile.cuh"
@@ -19,8 +20,14 @@
 namespace tutorial::tile {
 namespace {
 
+/// The factor of Q S at position t.
+__host__ __device__ inline float position_factor(int t) {
+  return 2.0f - float(t) / 64;
+}
+
 /// o = 2 (Q S + (Q K^T . M) V) in its first `rows` rows and `columns` columns, and S += K^T V. One warpgroup.
-template <int kDk>
+/// @tparam kWithFactors the rows of Q S times position_factor(t), in two arrays of sums; and V^T from registers for S
+template <int kDk, bool kWithFactors>
 __global__ void __launch_bounds__(kWarpgroup)
     one_chunk(const __grid_constant__ ChunkMaps maps, int rows, int Dk, int columns, float* state, __nv_bfloat16* o) {
   using Shape = PanelShape<kDk, 64>;
@@ -50,11 +57,28 @@ __global__ void __launch_bounds__(kWarpgroup)
   store_masked_scores(P, scores);
   fence_async_proxy();
   __syncthreads();
-  wgmma_fence(O, S);
-  start_output_from_scores(O, tiles.V, P);
-  start_state_update<kDk>(S, tiles.V, tiles.K);
-  wgmma_commit();
-  wgmma_wait<0>(O, S);
+  if constexpr (kWithFactors) {
+    const int lane = int(lane_index());
+    const int unit = tiles.V.unit(lane / 16 * 8 + lane % 8, warp_in_group() * 16 + lane / 8 % 2 * 8);
+    ValueFragments v;
+#pragma unroll
+    for (int i = 0; i < kChunk; i += 16) ldmatrix_x4_trans(v[i / 16], tiles.V.data + tiles.V.advance(unit, i, 0));
+    WarpgroupOutput from_scores;
+    wgmma_fence(from_scores, S, v);
+    start_output_from_scores(from_scores, tiles.V, P, false);
+    start_state_update<kDk>(S, v, tiles.K);
+    wgmma_commit();
+    wgmma_wait<0>(from_scores, S, v);
+    add_positions(from_scores, O, [](int t) { return float2{position_factor(t), position_factor(t + 1)}; });
+#pragma unroll
+    for (int i = 0; i < kChunk / 2; ++i) O[i] = from_scores[i];
+  } else {
+    wgmma_fence(O, S);
+    start_output_from_scores(O, tiles.V, P);
+    start_state_update<kDk>(S, tiles.V, tiles.K);
+    wgmma_commit();
+    wgmma_wait<0>(O, S);
+  }
   put_output(output, O, 2.0f);
   __syncthreads();
   store_tile_by<kWarpgroup>(int(threadIdx.x), o, columns, rows, columns, output, [] {});
@@ -67,7 +91,7 @@ struct OneChunk {
   View<const __nv_bfloat16> q, k, v;
 };
 
-template <int kDk>
+template <int kDk, bool kWithFactors>
 void expect_products(int rows, int Dk, int columns) {
   SCOPED_TRACE(std::to_string(rows) + " positions, Dk " + std::to_string(Dk) + ", " + std::to_string(columns) +
                " columns");
@@ -85,10 +109,17 @@ void expect_products(int rows, int Dk, int columns) {
                        packed(q_device.data(), 1, rows, Dk),
                        packed(k_device.data(), 1, rows, Dk),
                        packed(v_device.data(), 1, rows, columns)};
-  launch(one_chunk<kDk>, {1, kWarpgroup, ChunkTiles<PanelShape<kDk, 64>>::kBytes + 2 * PanelTile<64>::kPanelBytes},
-         chunk_maps(chunk), rows, Dk, columns, state.data(), o.data());
+  launch(one_chunk<kDk, kWithFactors>,
+         {1, kWarpgroup, ChunkTiles<PanelShape<kDk, 64>>::kBytes + 2 * PanelTile<64>::kPanelBytes}, chunk_maps(chunk),
+         rows, Dk, columns, state.data(), o.data());
   const Matrix Q(rows, Dk, q), K(rows, Dk, k), V(rows, columns, v), S(Dk, columns, s);
-  Matrix expected = Q * S + lower(Q * transpose(K)) * V;
+  Matrix from_state = Q * S;
+  if (kWithFactors) {
+    for (int t = 0; t < rows; ++t) {
+      for (int j = 0; j < columns; ++j) from_state(t, j) *= position_factor(t);
+    }
+  }
+  Matrix expected = from_state + lower(Q * transpose(K)) * V;
   for (double& x : expected.elements) x *= 2;
   std::vector<float> outputs;
   for (const __nv_bfloat16 x : o.download()) outputs.push_back(__bfloat162float(x));
@@ -99,10 +130,17 @@ void expect_products(int rows, int Dk, int columns) {
 
 TEST(WarpgroupChunkTest, ProductsAreThoseOfTheMatrices) {
   if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
-  expect_products<64>(64, 64, 64);
-  expect_products<128>(64, 128, 64);
-  expect_products<64>(50, 48, 16);
-  expect_products<128>(1, 112, 40);
+  expect_products<64, false>(64, 64, 64);
+  expect_products<128, false>(64, 128, 64);
+  expect_products<64, false>(50, 48, 16);
+  expect_products<128, false>(1, 112, 40);
+}
+
+TEST(WarpgroupChunkTest, ProductsWithFactorsAreThoseOfTheMatrices) {
+  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  expect_products<64, true>(64, 64, 64);
+  expect_products<128, true>(64, 128, 64);
+  expect_products<128, true>(33, 112, 40);
 }
 
 }  // namespace

@@ -1,0 +1,241 @@
+/// @file
+/// `specialized`: chapter 02's kernel for Hopper with three decays, and who computes them.
+///
+/// Idea: the state's warpgroup is the one that all others wait for. Of the three decays it keeps what it cannot give away:
+/// one multiplication of each element of S and of O^T, under products that run. All else depends on the chunk alone. The
+/// warp that loads has 31 lanes with nothing to do, and a chunk's g is 64 numbers: it adds them up and leaves all powers
+/// that depend on one position beside the tiles. The two warpgroups with the scores have the time of two chunks for one.
+/// They multiply the scores, and V on its way into the state.
+///
+///     loads    | Q, K, V, g of n + 3; b_t, 2^b_t, 2^(b_e - b_t) ........................................ |
+///     scores   | n + 1: Q K^T, under it V~ = diag(2^(b_e - b)) V | P_ti = scale (q_t . k_i) 2^(b_t - b_i) |
+///     state    | n: S^T Q^T | V^T P^T, under it S = 2^b_e S | V~^T K of n + 1, under it O of n ........... |
+///
+/// Grows out of: 02_chunkwise/linear_attention/12_balanced_roles.cu
+/// Improves on: `sequence_parallel` has these decays in every warp, beside products by mma.sync.
+/// Unchanged: the roles of `balanced_roles`. The state is updated for the next chunk under the outputs of this one, as in
+/// `queued_products`. The kernel also walks segments for `dispatch`, as `sequence_parallel` does.
+/// Equation: that of `fused`.
+/// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32. V~ and P are
+/// panels of bf16 in shared memory. Beside each set of tiles lie its decays, 257 numbers in fp32 (warpgroup_gate.cuh).
+/// Thread mapping: as `balanced_roles`. Each lane of the loading warp has two positions, and g of the next chunk is under
+/// way. A warp with scores makes 16 rows of P and of V~.
+/// Who waits for whom: `full` ends a phase when the bytes of the tiles are there and the loading warp has written the
+/// decays. V~ of chunk n + 1 is wanted before P of chunk n + 1, so the two have barriers of their own: `values_full` and
+/// `values_empty` are those of V~.
+/// Two arrays of sums: S^T Q^T and V^T P^T have one each. In one array, 2^b would have to be multiplied between the two
+/// products, with a wait there. For a second rounded copy of S, which `queued_products` has, no registers are left: the
+/// compiler would serialise the products. So S is rounded when S^T Q^T has read the copy before, under V^T P^T.
+/// Registers: of the state S 64, its rounded copy 32, two arrays of sums of 32.
+/// Resources: four times Q, K, V and decays, two P, V~ and O: 212 KB of shared memory at Dk = 128.
+/// Work: that of `balanced_roles`; and for each chunk and tile of Dv, 6 or 7 exponentials per lane of the loading warp, and
+/// 8 to 14 per thread with scores: one for each score in the blocks of 16 x 16 on the diagonal, two for each block in front.
+/// Bytes: q, k and g once for each tile of Dv, v and o once.
+/// Bound by: the instructions of the warpgroups with scores, which the state waits for; from about 64 heads of Dv = 128 on
+/// the memory's bandwidth is close.
+/// Requires: compute capability 9.0, Dk <= 128, Dk and Dv multiples of 16, tensors that can be mapped. Gates as `fused`.
+/// Weakness: 32 heads of Dv = 128 are 64 blocks, however long the sequence is. `dispatch` cuts it into segments.
+/// Sources: as chapter 02's `specialized`.
+
+#include <cuda_runtime.h>
+
+#include "04_fused_chunk/simple_gla.hpp"
+#include "04_fused_chunk/simple_gla/launch_plan.hpp"
+#include "04_fused_chunk/simple_gla/warpgroup_gate.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/proxy_fence.cuh"
+#include "common/device/registers.cuh"
+#include "common/tile/block_part.cuh"
+#include "common/tile/bulk_tiles.cuh"
+#include "common/tile/chunk_tiles.cuh"
+#include "common/tile/store_tile.cuh"
+#include "common/tile/warpgroup_chunk.cuh"
+
+namespace tutorial::simple_gla {
+namespace {
+
+using namespace tile;
+
+constexpr int kPipelineDepth = 4;               // chunks in shared memory
+constexpr int kDepth = 2;                       // P, O and V~ in shared memory
+constexpr int kBlock = 4 * kWarpgroup;          // threads
+constexpr int kStoreThreads = kWarpgroup - 32;  // of them
+
+template <class Shape>
+constexpr std::size_t kSharedBytes = kPipelineDepth*(ChunkTiles<Shape>::kBytes + ChunkDecays::kBytes) +
+                                     3 * kDepth* PanelTile<64>::kPanelBytes;
+
+/// Grid (tiles of 64 columns of Dv of all segments, H, B).
+template <class Shape>
+__global__ void __launch_bounds__(kBlock, 1)
+    specialized_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps, LaunchPlan plan) {
+  const BlockPart<Shape> part(extents_of(a), plan.length);
+  const int b = part.b, h = part.h, first_column = part.first_column, columns = part.columns, end = part.end;
+  __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
+  __shared__ Barrier scores_full[kDepth], scores_empty[kDepth], output_full[kDepth], output_empty[kDepth];
+  __shared__ Barrier values_full[kDepth], values_empty[kDepth];
+  auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
+  const auto tiles_of = [&](int stage) { return ChunkTiles<Shape>(memory + stage * ChunkTiles<Shape>::kBytes); };
+  const auto panel = [&](int number) {
+    return PanelTile<64>{reinterpret_cast<__nv_bfloat16*>(memory + kPipelineDepth * ChunkTiles<Shape>::kBytes +
+                                                          number * int(PanelTile<64>::kPanelBytes))};
+  };
+  const auto decays_of = [&](int stage) { return ChunkDecays(panel(3 * kDepth).data, stage); };
+
+  if (threadIdx.x == 0) {
+    for (Barrier& barrier : full) barrier.init(2);       // the bytes, and the decays
+    for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps with the chunk's scores, and those of the state
+    for (Barrier& barrier : scores_full) barrier.init(4);
+    for (Barrier& barrier : scores_empty) barrier.init(4);
+    for (int i = 0; i < kDepth; ++i) values_full[i].init(4), values_empty[i].init(4);
+    for (Barrier& barrier : output_full) barrier.init(4);
+    for (Barrier& barrier : output_empty) barrier.init(3);
+    fence_barrier_init();
+  }
+  __syncthreads();
+
+  const int group = int(threadIdx.x) / kWarpgroup;
+  if (group < 2) {
+    decrease_registers<96>();
+    auto ring = Ring<kPipelineDepth>::consumer();
+    auto score_ring = Ring<kDepth>::producer();
+    for (int t = part.begin; t < end; t += kChunk) {
+      if ((t - part.begin) / kChunk % 2 == group) {
+        const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
+        const ChunkDecays decays = decays_of(ring.stage());
+        WarpgroupScores scores;
+        ring.wait(full);
+        wgmma_fence(scores);
+        start_scores(scores, tiles.Q, tiles.K);
+        wgmma_commit();
+        score_ring.wait(values_empty);
+        store_decayed_values(panel(2 * kDepth + score_ring.stage()), tiles.V, decays);
+        fence_async_proxy();
+        __syncwarp();
+        if (lane_index() == 0) values_full[score_ring.stage()].arrive();
+        wgmma_wait<0>(scores);
+        score_ring.wait(scores_empty);
+        store_decayed_scores(panel(score_ring.stage()), scores, decays, a.scale);
+        fence_async_proxy();
+        __syncwarp();
+        if (lane_index() == 0) empty[ring.stage()].arrive();
+        if (lane_index() == 0) scores_full[score_ring.stage()].arrive();
+      }
+      ring.advance();
+      score_ring.advance();
+    }
+  } else if (group == 2) {
+    decrease_registers<72>();
+    const int thread = int(threadIdx.x) % kWarpgroup;
+    if (thread < 32) {
+      float2 g = load_g(a, b, h, part.begin, end);
+      auto ring = Ring<kPipelineDepth>::producer();
+      for (int t = part.begin; t < end; t += kChunk) {
+        ring.wait(empty);
+        if (thread == 0) {
+          full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
+          load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, t, first_column);
+        }
+        decays_of(ring.stage()).store(ChunkSums(g), a.scale);
+        g = load_g(a, b, h, t + kChunk, end);
+        __syncwarp();
+        if (thread == 0) full[ring.stage()].arrive();
+        ring.advance();
+      }
+    } else {
+      auto output_ring = Ring<kDepth>::consumer();
+      for (int t = part.begin; t < end; t += kChunk) {
+        output_ring.wait(output_full);
+        store_tile_by<kStoreThreads>(thread - 32, a.o.row(b, h, t) + first_column, a.o.stride_l, end - t, columns,
+                                     panel(kDepth + output_ring.stage()), [&] {
+                                       __syncwarp();
+                                       if (lane_index() == 0) output_empty[output_ring.stage()].arrive();
+                                     });
+        output_ring.advance();
+      }
+    }
+  } else {
+    increase_registers<240>();
+    WarpgroupState<Shape::kDk> S;
+    const auto start = part.start(a.initial_state, plan, extents_of(a));
+    load_group_state<Shape::kDk>(S, start.data, start.stride, a.Dk, columns);
+    auto ring = Ring<kPipelineDepth>::consumer();  // one chunk ahead of `read`
+    auto read = ring;
+    auto value_ring = Ring<kDepth>::consumer();  // likewise
+    auto score_ring = value_ring;
+    auto output_ring = Ring<kDepth>::producer();
+
+    WarpgroupOutput from_state, O;
+    const auto start_update = [&] {
+      const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
+      value_ring.wait(values_full);  // its warps have waited for `full` before
+      decay_state(S, decays_of(ring.stage()).whole());
+      ring.advance();
+      wgmma_fence(S);
+      start_state_update<Shape::kDk>(S, panel(2 * kDepth + value_ring.stage()), tiles.K);
+      wgmma_commit();
+    };
+    const auto start_outputs = [&](RoundedState<Shape::kDk>& s) {
+      const ChunkTiles<Shape> tiles = tiles_of(read.stage());
+      wgmma_fence(from_state, s);
+      start_output_from_state<Shape::kDk>(from_state, s, tiles.Q);
+      wgmma_commit();
+      score_ring.wait(scores_full);
+      wgmma_fence(O);
+      start_output_from_scores(O, tiles.V, panel(score_ring.stage()), false);
+      wgmma_commit();
+    };
+    // Releases what the outputs were made of, and hands them on.
+    const auto finish_outputs = [&] {
+      if (lane_index() == 0) scores_empty[score_ring.stage()].arrive();
+      score_ring.advance();
+      const ChunkDecays decays = decays_of(read.stage());
+      add_positions(O, from_state, [=](int t) { return decays.from_start(t); });
+      output_ring.wait(output_empty);
+      put_output(panel(kDepth + output_ring.stage()), O, 1.0f);
+      __syncwarp();
+      if (lane_index() == 0) empty[read.stage()].arrive();
+      if (lane_index() == 0) output_full[output_ring.stage()].arrive();
+      read.advance();
+      output_ring.advance();
+    };
+
+    RoundedState<Shape::kDk> s;
+    round_state<Shape::kDk>(s, S);
+    start_update();
+    wgmma_wait<0>(S);
+    if (lane_index() == 0) values_empty[value_ring.stage()].arrive();
+    value_ring.advance();
+    // The outputs of a chunk from s, the rounded state before it; then s and S of the chunk after it.
+    for (int t = part.begin; t + kChunk < end; t += kChunk) {
+      start_outputs(s);
+      wgmma_wait<1>(from_state, s);
+      round_state<Shape::kDk>(s, S);
+      start_update();
+      wgmma_wait<1>(O);
+      finish_outputs();
+      wgmma_wait<0>(S);
+      if (lane_index() == 0) values_empty[value_ring.stage()].arrive();
+      value_ring.advance();
+    }
+    start_outputs(s);
+    wgmma_wait<0>(from_state, O, s);
+    finish_outputs();
+    if (end == a.L && a.final_state.data) {
+      store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk,
+                                    columns);
+    }
+  }
+}
+
+}  // namespace
+
+void walk_on_warpgroups(const Bf16Arguments& a, const LaunchPlan& plan) {
+  const auto start = [&]<class Shape>(Shape) {
+    launch(specialized_kernel<Shape>, {grid_of<Shape>(extents_of(a), plan.segments), kBlock, kSharedBytes<Shape>}, a,
+           chunk_maps(a), plan);
+  };
+  a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
+}
+
+}  // namespace tutorial::simple_gla

@@ -1,0 +1,144 @@
+/// @file
+/// How `specialized` is started, what it requires, and its walk on segments of the sequence, for dispatch. It is `sequence_parallel` on
+/// warpgroups: a first kernel computes what each segment makes of a state of zeros, and its decay; common/tile/carry.cuh
+/// goes from segment to segment; then the kernel of `specialized` walks all of them.
+///
+/// The first kernel goes through a segment from its end to its beginning. Then the decay from a position to the end of
+/// the segment is known when its chunk comes:
+///
+///   X = sum of K_n^T (diag(2^(b_e - b + later)) V_n), where `later` is the sum of the b_e of the chunks behind n
+///
+/// So all decays are in V~, and X is never multiplied. V~ goes from shared memory through registers, where it is
+/// multiplied, into the product as its left factor. That of the next chunk is made while the product runs.
+
+#include <cuda_runtime.h>
+
+#include <string>
+
+#include "04_fused_chunk/simple_gla.hpp"
+#include "04_fused_chunk/simple_gla/launch_plan.hpp"
+#include "04_fused_chunk/simple_gla/warpgroup_gate.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/workspace.hpp"
+#include "common/tile/block_part.cuh"
+#include "common/tile/bulk_tiles.cuh"
+#include "common/tile/carry.cuh"
+#include "common/tile/chunk_tiles.cuh"
+#include "common/tile/warpgroup_chunk.cuh"
+
+namespace tutorial::simple_gla {
+namespace {
+
+using namespace tile;
+
+constexpr int kPipelineDepth = 4;        // chunks in shared memory
+constexpr int kBlock = kWarpgroup + 32;  // threads: those of the state, and a warp that loads
+
+/// What every segment but the last, whose chunks are all whole, makes of a state of zeros, and its decay. Grid (tiles of
+/// Dv of these segments, H, B).
+/// @param states [B, H, segments - 1, Dk, Dv] @param decays [B, H, segments - 1]
+template <class Shape>
+__global__ void __launch_bounds__(kBlock, 2)
+    segment_states_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps, LaunchPlan plan, float* states,
+                          float* decays) {
+  const BlockPart<Shape> part(extents_of(a), plan.length);
+  __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
+  auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
+  const auto tiles_of = [&](int stage) { return StateTiles<Shape>(memory + stage * StateTiles<Shape>::kBytes); };
+  if (threadIdx.x == 0) {
+    for (Barrier& barrier : full) barrier.init(1);
+    for (Barrier& barrier : empty) barrier.init(4);
+    fence_barrier_init();
+  }
+  __syncthreads();
+
+  if (threadIdx.x >= kWarpgroup) {
+    if (threadIdx.x > kWarpgroup) return;
+    auto ring = Ring<kPipelineDepth>::producer();
+    for (int t = part.end - kChunk; t >= part.begin; t -= kChunk) {
+      const StateTiles<Shape> tiles = tiles_of(ring.stage());
+      Barrier& barrier = full[ring.stage()];
+      ring.wait(empty);
+      barrier.arrive_expect(StateTiles<Shape>::kBytes);
+      load_panels(tiles.K, maps.k, barrier, {.position = t, .head = part.h, .batch = part.b});
+      load_panels(tiles.V, maps.v, barrier,
+                  {.column = part.first_column, .position = t, .head = part.h, .batch = part.b});
+      ring.advance();
+    }
+    return;
+  }
+  WarpgroupState<Shape::kDk> X;
+#pragma unroll
+  for (float& element : X) element = 0;
+  auto ring = Ring<kPipelineDepth>::consumer();  // one chunk ahead of `read`
+  auto read = ring;
+  double later = 0;
+  const auto g_of = [&](int t) { return t < part.begin ? float2{} : load_g(a, part.b, part.h, t, part.end); };
+  float2 g = g_of(part.end - kChunk);
+  const auto make_values = [&](ValueFragments& v, int t) {
+    ChunkSums sums(g);
+    g = g_of(t - kChunk);
+    const float chunk = sums.end;
+    sums.end += float(later);
+    later += chunk;
+    const DecayToEnd to_end(sums);
+    ring.wait(full);
+    load_decayed_values(v, tiles_of(ring.stage()).V, to_end);
+    ring.advance();
+  };
+  ValueFragments v;
+  make_values(v, part.end - kChunk);
+  for (int t = part.end - kChunk; t >= part.begin; t -= kChunk) {
+    wgmma_fence(X, v);
+    start_state_update<Shape::kDk>(X, v, tiles_of(read.stage()).K);
+    wgmma_commit();
+    ValueFragments v_next = {};
+    if (t > part.begin) make_values(v_next, t - kChunk);
+    wgmma_wait<0>(X, v);
+    __syncwarp();  // all lanes have read V
+    if (lane_index() == 0) empty[read.stage()].arrive();
+    read.advance();
+#pragma unroll
+    for (int i = 0; i < kChunk / 16; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) v[i][j] = v_next[i][j];
+    }
+  }
+  const std::int64_t at = std::int64_t(part.head) * (plan.segments - 1) + part.segment;
+  store_group_state<Shape::kDk>(states + at * a.Dk * a.Dv + part.first_column, X, a.Dv, a.Dk, part.columns);
+  if (part.first_column == 0 && threadIdx.x == 0) store_global(decays + at, exp2f(float(later)));
+}
+
+template <class Shape>
+void start_segment_states(const Bf16Arguments& a, const LaunchPlan& plan, float* states, float* decays) {
+  launch(segment_states_kernel<Shape>,
+         {grid_of<Shape>(extents_of(a), plan.segments - 1), kBlock, kPipelineDepth * StateTiles<Shape>::kBytes}, a,
+         chunk_maps(a), plan, states, decays);
+}
+
+}  // namespace
+
+void hopper_walk(const Bf16Arguments& a, LaunchPlan plan) {
+  if (const int count = plan.segments - 1; count > 0) {
+    const std::int64_t segments = std::int64_t(a.B) * a.H * count;
+    float* states = workspace<float>("simple_gla: states", std::size_t(segments * a.Dk * a.Dv));
+    float* decays = workspace<float>("simple_gla: decays", std::size_t(segments));
+    a.Dk <= 64 ? start_segment_states<PanelShape<64, 64>>(a, plan, states, decays)
+               : start_segment_states<PanelShape<128, 64>>(a, plan, states, decays);
+    carry_states(a.B, a.H, a.Dk, count, CarriedStates<SegmentDecay>{a.initial_state, a.Dv, states, {decays}});
+    plan.starts = states;
+  }
+  walk_on_warpgroups(a, plan);
+}
+
+void specialized(const Bf16Arguments& a) {
+  hopper_walk(a, make_launch_plan(a.L, 64, 1));
+}
+
+std::string specialized_unsupported(const Bf16Arguments& a) {
+  if (a.Dk > 128) return "Dk > 128: the state and its copy would not fit into a warpgroup's registers";
+  const std::string reason = tensor_core_unsupported(a);
+  return reason.empty() ? bulk_copies_unsupported(a) : reason;
+}
+
+}  // namespace tutorial::simple_gla

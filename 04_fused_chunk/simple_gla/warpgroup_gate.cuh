@@ -1,0 +1,133 @@
+#pragma once
+/// @file
+/// What one gate per head and position adds to a chunk that warpgroups compute (common/tile/warpgroup_chunk.cuh). The
+/// decays are those of scalar_gate.cuh.
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "04_fused_chunk/simple_gla/scalar_gate.cuh"
+#include "common/device/proxy_fence.cuh"
+#include "common/tile/warpgroup_chunk.cuh"
+
+namespace tutorial::simple_gla {
+
+/// A chunk's decays, in shared memory. They lie beside the chunk's tiles.
+struct ChunkDecays {
+  static constexpr int kBytes = (4 * kChunk + 4) * int(sizeof(float));
+
+  float* data;
+
+  /// Those of a set of tiles. @param memory of the first set
+  __device__ __forceinline__ ChunkDecays(void* memory, int stage)
+      : data(static_cast<float*>(memory) + stage * (kBytes / int(sizeof(float)))) {}
+
+  /// All that depends on the gates alone, by one warp. Two neighbouring positions per lane, as in ChunkSums.
+  __device__ __forceinline__ void store(const ChunkSums& b, float scale) const {
+    const int lane = int(lane_index());
+    const float block_end = __shfl_sync(kAllLanes, b.second, lane | 7);
+    const auto put = [&](int array, float x, float y) {
+      reinterpret_cast<float2*>(data + array * kChunk)[lane] = make_float2(x, y);
+    };
+    put(0, b.first, b.second);
+    put(1, tile::ex2(block_end - b.first), tile::ex2(block_end - b.second));
+    put(2, tile::ex2(b.end - b.first), tile::ex2(b.end - b.second));
+    put(3, scale * tile::ex2(b.first), scale * tile::ex2(b.second));
+    if (lane == 0) data[4 * kChunk] = tile::ex2(b.end);
+  }
+
+  /// b_t.
+  __device__ __forceinline__ float b(int t) const { return data[t]; }
+  /// The decays of positions i and i + 1, i even, to the end of their block of 16.
+  __device__ __forceinline__ float2 to_block_end(int i) const {
+    return *reinterpret_cast<const float2*>(data + kChunk + i);
+  }
+  /// The decay from position i to the end of the chunk.
+  __device__ __forceinline__ float to_end(int i) const { return data[2 * kChunk + i]; }
+  /// scale 2^b_t and scale 2^b_{t + 1}, t even.
+  __device__ __forceinline__ float2 from_start(int t) const {
+    return *reinterpret_cast<const float2*>(data + 3 * kChunk + t);
+  }
+  /// The decay from the start of the chunk to its end.
+  __device__ __forceinline__ float whole() const { return data[4 * kChunk]; }
+};
+
+/// P_ti = scale (q_t . k_i) 2^(b_t - b_i) for i <= t, else 0, in bf16, by a warpgroup: tile::store_masked_scores() with
+/// decays. A warp has 16 rows, and goes through blocks of 16 columns. On the diagonal each score has an exponential of
+/// its own. In front of it lies the end e of the block between i and t, and
+///
+///     2^(b_t - b_i) = 2^(b_t - b_e) 2^(b_e - b_i),
+///
+/// both of them 1 at most: one exponential for each row and block, and one for each column, which is there already.
+__device__ __forceinline__ void store_decayed_scores(const tile::PanelTile<kChunk>& P, tile::WarpgroupScores& scores,
+                                                     const ChunkDecays& decays, float scale) {
+  const int lane = int(lane_index()), first_row = tile::warp_in_group() * 16;
+  const float upper = decays.b(wgmma_row(0)), lower = decays.b(wgmma_row(2));
+#pragma unroll
+  for (int i = 0; i < kChunk; i += 16) {
+    std::uint32_t p[4] = {};
+    if (i < first_row) {
+      const float end = decays.b(i + 15);
+      const float upper_decay = scale * tile::ex2(upper - end), lower_decay = scale * tile::ex2(lower - end);
+#pragma unroll
+      for (int n = i / 2; n < i / 2 + 8; n += 4) {
+        const float2 two = decays.to_block_end(wgmma_column(n));
+        scores[n] *= upper_decay * two.x;
+        scores[n + 1] *= upper_decay * two.y;
+        scores[n + 2] *= lower_decay * two.x;
+        scores[n + 3] *= lower_decay * two.y;
+      }
+      wgmma_fragment(p, scores, i);
+    } else if (i == first_row) {
+#pragma unroll
+      for (int n = i / 2; n < i / 2 + 8; ++n) {
+        const int column = wgmma_column(n);
+        const float score = scores[n] * (scale * tile::ex2((n % 4 < 2 ? upper : lower) - decays.b(column)));
+        scores[n] = column <= wgmma_row(n) ? score : 0;  // above the diagonal the power may be infinite
+      }
+      wgmma_fragment(p, scores, i);
+    }
+    stmatrix(P.data + P.unit(first_row + lane % 16, i + lane / 16 * 8), p);
+  }
+}
+
+/// to = diag(2^(b_e - b)) V, by a warpgroup. Each warp takes its 16 positions.
+__device__ __forceinline__ void store_decayed_values(const tile::PanelTile<64>& to, const tile::PanelTile<64>& V,
+                                                     const ChunkDecays& decays) {
+  const int lane = int(lane_index()), first = tile::warp_in_group() * 16 + lane / 8, column = lane % 8 * 8;
+  uint4 units[4];  // all loads first: the compiler moves no load in front of a store
+  float decay[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    units[i] = *reinterpret_cast<const uint4*>(V.data + V.unit(first + 4 * i, column));
+    decay[i] = decays.to_end(first + 4 * i);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    uint4& unit = units[i];
+    for (std::uint32_t* two : {&unit.x, &unit.y, &unit.z, &unit.w}) *two = times(*two, {decay[i], decay[i]});
+    store_for_copies(reinterpret_cast<uint4*>(to.data + V.unit(first + 4 * i, column)), unit);
+  }
+}
+
+/// v = (diag(2^(b_e - b)) V)^T, as fragments of the warpgroup's left factor.
+__device__ __forceinline__ void load_decayed_values(tile::ValueFragments& v, const tile::PanelTile<64>& V,
+                                                    const DecayToEnd& to_end) {
+  const int lane = int(lane_index());
+  const int unit = V.unit(lane / 16 * 8 + lane % 8, tile::warp_in_group() * 16 + lane / 8 % 2 * 8);
+#pragma unroll
+  for (int i = 0; i < kChunk; i += 16) {
+    load_decayed_values(v[i / 16], V.data + V.advance(unit, i, 0), to_end.of_pair(i), to_end.of_pair(i + 8));
+  }
+}
+
+/// S = 2^b_e S.
+template <int kSums>
+__device__ __forceinline__ void decay_state(float (&S)[kSums], float whole) {
+#pragma unroll
+  for (int i = 0; i < kSums; ++i) S[i] *= whole;
+}
+
+}  // namespace tutorial::simple_gla
