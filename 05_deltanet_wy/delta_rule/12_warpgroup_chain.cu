@@ -38,6 +38,8 @@
 
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
 #include "05_deltanet_wy/delta_rule/prepared.hpp"
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
 #include "common/device/launch.cuh"
@@ -73,7 +75,7 @@ struct Tiles : ChunkTiles<Shape> {
 };
 
 template <class Shape>
-constexpr std::size_t kSharedBytes = kPipelineDepth* Tiles<Shape>::kBytes + kDepth * ValuePanel::kPanelBytes;
+constexpr std::size_t kSharedBytes = kPipelineDepth* Tiles<Shape>::kBytes + kDepth* ValuePanel::kPanelBytes;
 
 /// Grid (tiles of 64 columns of Dv, H, B).
 template <class Shape>
@@ -136,58 +138,62 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     RoundedState<Shape::kDk> s;
     WarpgroupColumns residual, v_new, O;
     WarpgroupFragments factor;
-    // The residual of the next chunk, from S. What runs before it is waited for in between.
-    const auto next_residual = [&](auto wait_for_state) {
-      const Tiles<Shape> tiles = tiles_of(ring.stage());
+    const int unit = first_unit_of_values();
+    // residual = -V of the next chunk, whose K is there, too.
+    const auto load_values = [&] {
+      const ValuePanel V = tiles_of(ring.stage()).V;
       ring.wait(full);
       ring.advance();
-      load_negated_values(residual, tiles.V);
-      wait_for_state();
+      load_negated_values(residual, V, unit);
+    };
+    // residual += K S of the chunk `read`.
+    const auto add_state_product = [&] {
       round_state<Shape::kDk>(s, S);
       wgmma_fence(residual, s);
-      start_residual<Shape::kDk>(residual, s, tiles.K);
+      start_residual<Shape::kDk>(residual, s, tiles_of(read.stage()).K);
       wgmma_commit();
     };
-    const auto hand_on_output = [&] {
-      output_ring.wait(output_empty);
-      put_output(output(output_ring.stage()), O, a.scale);
-      __syncwarp();
-      if (lane_index() == 0) output_full[output_ring.stage()].arrive();
-      output_ring.advance();
-    };
-    // The chunk's v_new, its part of S, and its outputs. Of these, those of the last two groups are in flight when it
-    // returns: S; and O.
-    const auto start_chunk = [&](bool is_first) {
+    // From the residual of a chunk on: its v_new, what it adds to S, its outputs, and the residual of the next one.
+    const auto walk = [&]<class HasNext>(HasNext) {
       const Tiles<Shape> tiles = tiles_of(read.stage());
       round_columns(factor, residual);
       wgmma_fence(v_new, factor);
       start_new_values(v_new, factor, tiles.T_high, tiles.T_low);
       wgmma_commit();
-      if (!is_first) hand_on_output();  // of the chunk before
       wgmma_fence(O, s);
       start_output_from_state<Shape::kDk>(O, s, tiles.Q);
       wgmma_commit();
+      if constexpr (HasNext::value) load_values();
       wgmma_wait<1>(v_new);
       round_columns(factor, v_new);
-      wgmma_fence(S, factor);
+      wgmma_fence(S, factor, residual);
       start_state_update<Shape::kDk>(S, factor, tiles.K);
       wgmma_commit();
       start_output_from_values(O, factor, tiles.P);
       wgmma_commit();
+      const int chunk = read.stage();
+      read.advance();
+      if constexpr (HasNext::value) {
+        wgmma_wait<1>(S);
+        add_state_product();
+        wgmma_wait<1>(O);
+      } else {
+        wgmma_wait<0>(S, O);
+      }
+      if (lane_index() == 0) empty[chunk].arrive();
+      output_ring.wait(output_empty);
+      put_output(output(output_ring.stage()), O, a.scale);
+      __syncwarp();
+      if (lane_index() == 0) output_full[output_ring.stage()].arrive();
+      output_ring.advance();
+      if constexpr (HasNext::value) wgmma_wait<0>(residual);
     };
 
-    next_residual([] {});
+    load_values();
+    add_state_product();
     wgmma_wait<0>(residual);
-    for (int t = 0; t + kChunk < a.L; t += kChunk) {
-      start_chunk(t == 0);
-      next_residual([&] { wgmma_wait<1>(S); });
-      wgmma_wait<0>(residual, O);
-      if (lane_index() == 0) empty[read.stage()].arrive();
-      read.advance();
-    }
-    start_chunk(a.L <= kChunk);
-    wgmma_wait<0>(S, O);
-    hand_on_output();
+    for (int t = 0; t + kChunk < a.L; t += kChunk) walk(std::true_type());
+    walk(std::false_type());
     if (a.final_state.data) {
       store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk,
                                     columns);

@@ -241,8 +241,7 @@ std::int64_t prepared_memory(const Bf16Arguments& a) {
 PreparedTiles prepare_tiles(const Bf16Arguments& a) {
   const PreparedTiles prepared{
       ceil_div(a.L, kChunk),
-      workspace<__nv_bfloat16>("delta_rule: tiles of T and P",
-                               std::size_t(all_chunks(a)) * kPreparedRows * kChunk)};
+      workspace<__nv_bfloat16>("delta_rule: tiles of T and P", std::size_t(all_chunks(a)) * kPreparedRows * kChunk)};
   start_kernel(a, prepared);
   return prepared;
 }

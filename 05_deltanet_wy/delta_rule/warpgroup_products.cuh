@@ -31,16 +31,21 @@
 
 namespace tutorial::delta_rule {
 
-using WarpgroupColumns = float[tile::kChunk / 2];                      ///< a thread's part of a matrix [64, C]
-using WarpgroupFragments = std::uint32_t[tile::kChunk / 16][4];        ///< the same in bf16, as fragments of A
-using ValuePanel = tile::PanelTile<tile::kWarpgroupColumns>;           ///< the warpgroup's columns of V
-using SquarePanel = tile::PanelTile<tile::kChunk>;                     ///< P, or one of the two bf16 of T
+using WarpgroupColumns = float[tile::kChunk / 2];                ///< a thread's part of a matrix [64, C]
+using WarpgroupFragments = std::uint32_t[tile::kChunk / 16][4];  ///< the same in bf16, as fragments of A
+using ValuePanel = tile::PanelTile<tile::kWarpgroupColumns>;     ///< the warpgroup's columns of V
+using SquarePanel = tile::PanelTile<tile::kChunk>;               ///< P, or one of the two bf16 of T
+
+/// The lane's unit of V that load_negated_values() begins with. It is the same in all chunks.
+__device__ __forceinline__ int first_unit_of_values() {
+  const int lane = int(lane_index());
+  return ValuePanel::unit(lane / 16 * 8 + lane % 8, tile::warp_in_group() * 16 + lane / 8 % 2 * 8);
+}
 
 /// sums = -V^T.
-__device__ __forceinline__ void load_negated_values(WarpgroupColumns& sums, const ValuePanel& V) {
+/// @param unit first_unit_of_values()
+__device__ __forceinline__ void load_negated_values(WarpgroupColumns& sums, const ValuePanel& V, int unit) {
   constexpr std::uint32_t kSigns = 0x80008000u;  // of two bf16
-  const int lane = int(lane_index());
-  const int unit = V.unit(lane / 16 * 8 + lane % 8, tile::warp_in_group() * 16 + lane / 8 % 2 * 8);
 #pragma unroll
   for (int t = 0; t < tile::kChunk; t += 16) {
     std::uint32_t v[4];
@@ -106,6 +111,24 @@ __device__ __forceinline__ void start_output_from_values(WarpgroupColumns& O, co
   const auto p = tile::k_along_rows(P);
 #pragma unroll
   for (int i = 0; i < tile::kChunk; i += 16) wgmma<tile::kChunk>(O, v_new[i / 16], p.along_k(i), true);
+}
+
+/// p = scores . M in bf16, where M[t][i] = 1 for i <= t, else 0.
+__device__ __forceinline__ void mask_scores(WarpgroupFragments& p, tile::WarpgroupScores& scores) {
+#pragma unroll
+  for (int n = 0; n < tile::kChunk / 2; ++n) {
+    if (wgmma_column(n) > wgmma_row(n)) scores[n] = 0;
+  }
+  round_columns(p, scores);
+}
+
+/// Writes a matrix [C, C], of which each warp has 16 rows.
+__device__ __forceinline__ void put_fragments(const SquarePanel& P, const WarpgroupFragments& p) {
+  const int lane = int(lane_index());
+#pragma unroll
+  for (int i = 0; i < tile::kChunk; i += 16) {
+    stmatrix(P.data + P.unit(tile::warp_in_group() * 16 + lane % 16, i + lane / 16 * 8), p[i / 16]);
+  }
 }
 
 }  // namespace tutorial::delta_rule
