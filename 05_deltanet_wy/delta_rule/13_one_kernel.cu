@@ -115,8 +115,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     const int warp = __shfl_sync(kAllLanes, thread / 32, 0);
     const TreeMemory tree{reinterpret_cast<__nv_bfloat16*>(memory.trees[group])};
     const SquarePanel T_high = prepared_of(group, 0), T_low = prepared_of(group, 1), P = prepared_of(group, 2);
+    const int first_unit = SquarePanel::unit(lane % 16, lane / 16 * 8);
     const auto put_block = [&](int r, int c, const SplitFragment<4>& x) {
-      const int unit = SquarePanel::unit(r * kBlock + lane % 16, c * kBlock + lane / 16 * 8);
+      const int unit = SquarePanel::advance(first_unit, r * kBlock, c * kBlock);
       stmatrix(T_high.data + unit, x.high);
       stmatrix(T_low.data + unit, x.low);
     };
@@ -152,15 +153,17 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         WarpgroupFragments p;
         mask_scores(p, scores);
         invert(N, tree, warp, 1 + group, [&, is_free = false](int r, int c, BlockSums& X) mutable {
-          if (!is_free) prepared_ring.wait(prepared_empty);
-          is_free = true;
+          if (!is_free) {
+            prepared_ring.wait(prepared_empty);
+            put_fragments(P, p);
+            is_free = true;
+          }
 #pragma unroll
           for (int i = 0; i < 8; ++i) {
             X[i / 4][i % 4] *= -beta[c * kBlock + i / 4 * 8 + lane % 4 * 2 + i % 2];
           }
           put_block(r, c, as_fragment(X));
         });
-        put_fragments(P, p);
         fence_async_proxy();
         __syncwarp();
         if (lane == 0) prepared_full[group].arrive();

@@ -38,25 +38,20 @@ namespace tutorial::delta_rule {
 /// A block of 16 x 16 in shared memory as two bf16: rows of 32 bytes. The two units of 16 bytes of a row change places
 /// with every fourth row, against bank conflicts.
 struct SplitBlock {
-  __nv_bfloat16* data;
+  __nv_bfloat16* row;  ///< the one whose address the lane gives to ldmatrix and stmatrix: TreeMemory::row()
 
   static constexpr int kElements = 2 * kBlock * kBlock;  ///< the high parts, then the low ones
 
-  /// The address that the lane gives to ldmatrix and stmatrix.
-  __device__ __forceinline__ __nv_bfloat16* row() const {
-    const int lane = int(lane_index()), row = lane % kBlock;
-    return data + row * kBlock + (lane / kBlock ^ row / 4 % 2) * 8;
-  }
   /// Writes it.
   __device__ __forceinline__ void store(const SplitFragment<4>& x) const {
-    stmatrix(row(), x.high);
-    stmatrix(row() + kBlock * kBlock, x.low);
+    stmatrix(row, x.high);
+    stmatrix(row + kBlock * kBlock, x.low);
   }
   /// As the left factor of a product.
   __device__ __forceinline__ SplitFragment<4> left() const {
     SplitFragment<4> a;
-    ldmatrix_x4(a.high, row());
-    ldmatrix_x4(a.low, row() + kBlock * kBlock);
+    ldmatrix_x4(a.high, row);
+    ldmatrix_x4(a.low, row + kBlock * kBlock);
     return a;
   }
 };
@@ -64,8 +59,8 @@ struct SplitBlock {
 /// sums += a B, B in shared memory.
 __device__ __forceinline__ void add_product(BlockSums& sums, const SplitFragment<4>& a, const SplitBlock& B) {
   std::uint32_t high[4], low[4];
-  ldmatrix_x4_trans(high, B.row());
-  ldmatrix_x4_trans(low, B.row() + kBlock * kBlock);
+  ldmatrix_x4_trans(high, B.row);
+  ldmatrix_x4_trans(low, B.row + kBlock * kBlock);
 #pragma unroll
   for (int n = 0; n < 2; ++n) mma_m16n8k16(sums[n], a.low, {high[2 * n], high[2 * n + 1]});
 #pragma unroll
@@ -79,14 +74,27 @@ struct TreeMemory {
   static constexpr int kBytes = 10 * SplitBlock::kElements * int(sizeof(__nv_bfloat16));
 
   __nv_bfloat16* data;  ///< aligned to 16 bytes
+  int row = row_of_lane();  ///< where a block's row of this lane begins, in elements
 
   /// X_rc, both in the same half of the chunk, c <= r.
-  __device__ __forceinline__ SplitBlock X(int r, int c) const {
-    return {data + (r / 2 * 3 + r % 2 + c % 2) * SplitBlock::kElements};
-  }
+  __device__ __forceinline__ SplitBlock X(int r, int c) const { return {data + row + number(r, c) * kElements}; }
   /// N_rc, r in the lower half and c in the upper one.
   __device__ __forceinline__ SplitBlock N(int r, int c) const {
-    return {data + (6 + (r - 2) * 2 + c) * SplitBlock::kElements};
+    return {data + row + (6 + (r - 2) * 2 + c) * kElements};
+  }
+  /// The place of X_rr for as many bytes of fp32.
+  __device__ __forceinline__ float* diagonal(int r) const {
+    return reinterpret_cast<float*>(data + number(r, r) * kElements);
+  }
+
+ private:
+  static constexpr int kElements = SplitBlock::kElements;
+
+  static __device__ __forceinline__ int number(int r, int c) { return r / 2 * 3 + r % 2 + c % 2; }
+  /// Elements from the begin of a block to the unit of 16 bytes of this lane.
+  static __device__ __forceinline__ int row_of_lane() {
+    const int lane = int(lane_index()), row = lane % kBlock;
+    return row * kBlock + (lane / kBlock ^ row / 4 % 2) * 8;
   }
 };
 
@@ -158,7 +166,7 @@ __device__ __forceinline__ void invert(tile::WarpgroupScores& N, const TreeMemor
   }
   if (warp == 1) memory.X(1, 0).store(as_fragment(block(0)));
   if (warp == 3) memory.X(3, 2).store(as_fragment(block(2)));
-  substitute(diagonal, reinterpret_cast<float*>(memory.X(warp, warp).data));
+  substitute(diagonal, memory.diagonal(warp));
   SplitFragment<4> left = as_fragment(diagonal);
   memory.X(warp, warp).store(left);
   if (has_pair) {

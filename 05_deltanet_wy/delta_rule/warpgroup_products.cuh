@@ -23,8 +23,10 @@
 
 #include <cstdint>
 
+#include "common/device/hide_from_compiler.cuh"
 #include "common/device/ldmatrix.cuh"
 #include "common/device/pack.cuh"
+#include "common/device/stmatrix.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/wgmma.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
@@ -120,15 +122,18 @@ __device__ __forceinline__ void mask_scores(WarpgroupFragments& p, tile::Warpgro
     if (wgmma_column(n) > wgmma_row(n)) scores[n] = 0;
   }
   round_columns(p, scores);
+#pragma unroll
+  for (auto& fragment : p) {
+#pragma unroll  // Rounded here, not where it is written: p takes half the registers of the scores.
+    for (std::uint32_t& two : fragment) two = std::uint32_t(hide_from_compiler(int(two)));
+  }
 }
 
 /// Writes a matrix [C, C], of which each warp has 16 rows.
 __device__ __forceinline__ void put_fragments(const SquarePanel& P, const WarpgroupFragments& p) {
-  const int lane = int(lane_index());
+  const int lane = tile::fresh_lane(), unit = P.unit(tile::warp_in_group() * 16 + lane % 16, lane / 16 * 8);
 #pragma unroll
-  for (int i = 0; i < tile::kChunk; i += 16) {
-    stmatrix(P.data + P.unit(tile::warp_in_group() * 16 + lane % 16, i + lane / 16 * 8), p[i / 16]);
-  }
+  for (int i = 0; i < tile::kChunk; i += 16) stmatrix(P.data + P.advance(unit, 0, i), p[i / 16]);
 }
 
 }  // namespace tutorial::delta_rule
