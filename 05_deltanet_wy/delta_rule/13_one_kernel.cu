@@ -113,10 +113,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     const int thread = int(threadIdx.x) % kWarpgroup, lane = int(lane_index());
     // The same in all lanes, and so that the compiler knows: it decides about branches around products.
     const int warp = __shfl_sync(kAllLanes, thread / 32, 0);
-    const TreeMemory tree{reinterpret_cast<__nv_bfloat16*>(memory.trees[group])};
     const SquarePanel T_high = prepared_of(group, 0), T_low = prepared_of(group, 1), P = prepared_of(group, 2);
-    const int first_unit = SquarePanel::unit(lane % 16, lane / 16 * 8);
     const auto put_block = [&](int r, int c, const SplitFragment<4>& x) {
+      const int lane = fresh_lane(), first_unit = SquarePanel::unit(lane % 16, lane / 16 * 8);
       const int unit = SquarePanel::advance(first_unit, r * kBlock, c * kBlock);
       stmatrix(T_high.data + unit, x.high);
       stmatrix(T_low.data + unit, x.low);
@@ -132,32 +131,37 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       if (t / kChunk % 2 == group) {
         float* beta = memory.beta[group][t / kChunk / 2 % 2];
         const KeyTile Q = queries_of(ring.stage()), K = keys_of(ring.stage());
+        // Here, because addresses that are the same in all chunks would take too many registers.
+        const TreeMemory tree{reinterpret_cast<__nv_bfloat16*>(memory.trees[group])};
         WarpgroupScores N, scores;
         ring.wait(full);
-        wgmma_fence(N, scores);
+        wgmma_fence(N);
         start_scores(N, K, K);
-        wgmma_commit();
-        start_scores(scores, Q, K);
         wgmma_commit();
         if (thread < kChunk) beta[thread] = next_beta;
         next_beta = beta_at(t + 2 * kChunk);
         wait_at_named_barrier(1 + group, kWarpgroup);  // beta is there, and no warp reads the last chunk's tree
-        wgmma_wait<1>(N);
+        wgmma_wait<0>(N);
         const float row_beta[2] = {beta[wgmma_row(0)], beta[wgmma_row(2)]};
 #pragma unroll
         for (int i = 0; i < kChunk / 2; ++i) {
           N[i] = wgmma_column(i) < wgmma_row(i) ? -row_beta[i / 2 % 2] * N[i] : 0.0f;
         }
-        wgmma_wait<0>(scores);
-        if (lane == 0) empty[ring.stage()].arrive();
-        WarpgroupFragments p;
-        mask_scores(p, scores);
-        invert(N, tree, warp, 1 + group, [&, is_free = false](int r, int c, BlockSums& X) mutable {
-          if (!is_free) {
-            prepared_ring.wait(prepared_empty);
-            put_fragments(P, p);
-            is_free = true;
-          }
+        // Q K^T runs under the inverse.
+        const auto start_P = [&] {
+          wgmma_fence(scores);
+          start_scores(scores, Q, K);
+          wgmma_commit();
+        };
+        const auto finish_P = [&] {
+          wgmma_wait<0>(scores);
+          if (lane == 0) empty[ring.stage()].arrive();
+          prepared_ring.wait(prepared_empty);
+          store_masked_scores(P, scores);
+        };
+        invert(N, tree, warp, 1 + group, start_P, [&, is_first = true](int r, int c, BlockSums& X) mutable {
+          if (is_first) finish_P();
+          is_first = false;
 #pragma unroll
           for (int i = 0; i < 8; ++i) {
             X[i / 4][i % 4] *= -beta[c * kBlock + i / 4 * 8 + lane % 4 * 2 + i % 2];

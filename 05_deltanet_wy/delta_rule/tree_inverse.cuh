@@ -93,7 +93,7 @@ struct TreeMemory {
   static __device__ __forceinline__ int number(int r, int c) { return r / 2 * 3 + r % 2 + c % 2; }
   /// Elements from the begin of a block to the unit of 16 bytes of this lane.
   static __device__ __forceinline__ int row_of_lane() {
-    const int lane = int(lane_index()), row = lane % kBlock;
+    const int lane = tile::fresh_lane(), row = lane % kBlock;
     return row * kBlock + (lane / kBlock ^ row / 4 % 2) * 8;
   }
 };
@@ -145,10 +145,11 @@ __device__ __forceinline__ void substitute(BlockSums& X, float* memory) {
 /// @param N the warp's row of blocks, as a warpgroup product leaves it; used and changed below the diagonal
 /// @param warp the number of the warp in its warpgroup, known to the compiler to be that of all lanes
 /// @param barrier a named barrier for the warpgroup
+/// @param meanwhile called once by each warp, when N takes no registers any more
 /// @param put put(r, c, block): called for each block of X that the warp has computed
-template <class Put>
+template <class Meanwhile, class Put>
 __device__ __forceinline__ void invert(tile::WarpgroupScores& N, const TreeMemory& memory, int warp, unsigned barrier,
-                                       Put put) {
+                                       Meanwhile meanwhile, Put put) {
   const auto block = [&](int c) -> BlockSums& { return reinterpret_cast<BlockSums&>(N[c * 8]); };
   const bool has_pair = warp % 2 == 1;
   BlockSums diagonal, pair = {}, half = {};
@@ -167,6 +168,7 @@ __device__ __forceinline__ void invert(tile::WarpgroupScores& N, const TreeMemor
   if (warp == 1) memory.X(1, 0).store(as_fragment(block(0)));
   if (warp == 3) memory.X(3, 2).store(as_fragment(block(2)));
   substitute(diagonal, memory.diagonal(warp));
+  meanwhile();
   SplitFragment<4> left = as_fragment(diagonal);
   memory.X(warp, warp).store(left);
   if (has_pair) {

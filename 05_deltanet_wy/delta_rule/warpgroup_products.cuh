@@ -23,10 +23,8 @@
 
 #include <cstdint>
 
-#include "common/device/hide_from_compiler.cuh"
 #include "common/device/ldmatrix.cuh"
 #include "common/device/pack.cuh"
-#include "common/device/stmatrix.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/wgmma.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
@@ -113,27 +111,6 @@ __device__ __forceinline__ void start_output_from_values(WarpgroupColumns& O, co
   const auto p = tile::k_along_rows(P);
 #pragma unroll
   for (int i = 0; i < tile::kChunk; i += 16) wgmma<tile::kChunk>(O, v_new[i / 16], p.along_k(i), true);
-}
-
-/// p = scores . M in bf16, where M[t][i] = 1 for i <= t, else 0.
-__device__ __forceinline__ void mask_scores(WarpgroupFragments& p, tile::WarpgroupScores& scores) {
-#pragma unroll
-  for (int n = 0; n < tile::kChunk / 2; ++n) {
-    if (wgmma_column(n) > wgmma_row(n)) scores[n] = 0;
-  }
-  round_columns(p, scores);
-#pragma unroll
-  for (auto& fragment : p) {
-#pragma unroll  // Rounded here, not where it is written: p takes half the registers of the scores.
-    for (std::uint32_t& two : fragment) two = std::uint32_t(hide_from_compiler(int(two)));
-  }
-}
-
-/// Writes a matrix [C, C], of which each warp has 16 rows.
-__device__ __forceinline__ void put_fragments(const SquarePanel& P, const WarpgroupFragments& p) {
-  const int lane = tile::fresh_lane(), unit = P.unit(tile::warp_in_group() * 16 + lane % 16, lane / 16 * 8);
-#pragma unroll
-  for (int i = 0; i < tile::kChunk; i += 16) stmatrix(P.data + P.advance(unit, 0, i), p[i / 16]);
 }
 
 }  // namespace tutorial::delta_rule
