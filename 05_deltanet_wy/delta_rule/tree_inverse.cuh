@@ -73,7 +73,7 @@ __device__ __forceinline__ void add_product(BlockSums& sums, const SplitFragment
 struct TreeMemory {
   static constexpr int kBytes = 10 * SplitBlock::kElements * int(sizeof(__nv_bfloat16));
 
-  __nv_bfloat16* data;  ///< aligned to 16 bytes
+  __nv_bfloat16* data;      ///< aligned to 16 bytes
   int row = row_of_lane();  ///< where a block's row of this lane begins, in elements
 
   /// X_rc, both in the same half of the chunk, c <= r.
