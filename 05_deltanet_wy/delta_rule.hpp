@@ -57,7 +57,6 @@ void residual(const Bf16Arguments&);           ///< GPU: v_new = T (V - K S), wi
 void fused(const Bf16Arguments&);              ///< GPU: the walk computes the outputs: no state in memory
 void specialized_warps(const Bf16Arguments&);  ///< GPU: warps that load, warps in the chain, warps for outputs
 void warpgroup_chain(const Bf16Arguments&);    ///< Hopper: the chain by warpgroup products, outputs in its gaps
-void one_kernel(const Bf16Arguments&);         ///< Hopper: T and P by warpgroups beside the chain
 void dispatch(const Bf16Arguments&);           ///< what a user calls
 
 // What a stage cannot run, as a sentence; empty where it can.
@@ -95,7 +94,6 @@ std::int64_t residual_bytes_moved(const Bf16Arguments&);
 std::int64_t fused_bytes_moved(const Bf16Arguments&);
 std::int64_t specialized_warps_bytes_moved(const Bf16Arguments&);
 std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments&);
-std::int64_t one_kernel_bytes_moved(const Bf16Arguments&);
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);  ///< -1 where it computes in fp32
 
 /// What dispatch chooses on this GPU, as text for the report.

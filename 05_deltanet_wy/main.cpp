@@ -100,13 +100,6 @@ void add_stages(Operator& definition) {
               .unsupported = warpgroup_chain_unsupported,
               .memory = warpgroup_chain_memory,
               .bytes_moved = warpgroup_chain_bytes_moved})
-      .stage({.name = "one_kernel",
-              .processor = Processor::gpu,
-              .dtype = Dtype::bf16,
-              .run = one_kernel,
-              .idea = "T and P by warpgroups beside the chain: nothing between kernels",
-              .unsupported = warpgroup_chain_unsupported,
-              .bytes_moved = one_kernel_bytes_moved})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
