@@ -4,14 +4,15 @@
 #   - ptxas waits between products of warpgroups, which then run one after the other (its messages C7510 to C7519),
 #   - registers are spilled to local memory,
 #   - there is no product of a warpgroup or no bulk load in the code.
-# Without FILEs: chapter 02's stages on warpgroups and the kernels behind its dispatch. Needs nvcc, but no GPU.
+# Without FILEs: the stages on warpgroups of chapters 02 and 05, and the kernels behind dispatch. Needs nvcc, but no GPU.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." || exit 2
 
 files=("$@")
 if ((${#files[@]} == 0)); then
   stages=02_chunkwise/linear_attention
-  files=("$stages"/1[0-3]_*.cu "$stages/dispatch/hopper_walk.cu")
+  files=("$stages"/1[0-3]_*.cu "$stages/dispatch/hopper_walk.cu"
+    05_deltanet_wy/delta_rule/12_warpgroup_chain.cu)
 fi
 nvcc=$(command -v nvcc /usr/local/cuda/bin/nvcc | head -n 1)
 if [[ -z $nvcc ]]; then

@@ -5,16 +5,16 @@
 /// stays in the sums of one product for the whole sequence. Rounded, it is the left factor of K S; the residual,
 /// rounded, that of v_new; and v_new, rounded, that of the state's update: in the registers where the sums are
 /// (warpgroup_products.cuh). The chain waits three times in a chunk. What it does not wait for is queued behind what it
-/// waits for, so that the tensor core goes on while sums are rounded:
+/// waits for, and what its threads have to do beside rounding is done while a product runs:
 ///
-///     tensor core | v_new   | Q S          | S update     | P v_new |  | K S of n + 1  |
-///     threads     | put O of n - 1         |  -V of n + 1 | round S    | (wait)        | round residual
-///                           ^ v_new        ^              ^ S                          ^ residual, O
-///                             rounded
+///     tensor core | v_new | Q S ......... | S update ..... | P v_new | | K S of n + 1 |
+///     threads     | -V of n + 1 | round v_new | wait       | round S   | put O of n   | round residual
 ///
 /// Nothing is in flight where the loop begins anew, after K S: the compiler does not carry a product that runs around a
-/// loop.
-/// Grows out of: 02_chunkwise/linear_attention/13_queued_products.cu
+/// loop. For the same reason the last chunk, which is followed by no K S, is written out.
+/// Grows out of: 11_specialized_warps.cu; port to tensor cores: those of warpgroups, with the loads, barriers and roles of
+/// 02_chunkwise/linear_attention/13_queued_products.cu
+///
 /// Improves on: `specialized_warps`, whose four warps of the chain each read all of K twice in a chunk, in fragments, and
 /// hand S and v_new to other warps through shared memory.
 /// Unchanged: T, P, 64 columns per block, a chunk's products and what is rounded.
