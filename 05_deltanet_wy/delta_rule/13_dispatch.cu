@@ -1,10 +1,10 @@
 /// @file
 /// Stage 13, `dispatch`: what a user calls.
 ///
-/// Idea: choose a kernel that supports the problem. On Hopper that is `warpgroup_chain`. On other GPUs, and where it does
-/// not support the problem, it is the walk of `specialized_warps` in the form of dispatch/walk.cu, with every width and
-/// with normalised keys. A GPU whose blocks have too little shared memory for
-/// that walk uses `split_inverse`. Widths that are no multiple of 16 or too large, rows that are not aligned, and what
+/// Idea: choose a kernel that supports the problem. On Hopper that is `warpgroup_chain`. Where it does not support the
+/// problem or would leave too many multiprocessors idle, and on other GPUs, it is the walk of `specialized_warps` in the
+/// form of dispatch/walk.cu, with every width, with normalised keys and with 32 or 64 columns per block. A GPU whose blocks
+/// have too little shared memory for that walk uses `split_inverse`. Widths that are no multiple of 16 or too large, rows that are not aligned, and what
 /// `split_inverse` does not support, are computed in fp32: one kernel copies each of q, k and v, one copies the result
 /// back. In fp32 the choice is between two stages. In `recurrent_gpu` a block walks position after position. In
 /// `chunk_gpu` most of the work has one block for each chunk, and the walk is one of chunks, at the price of two fifths
@@ -112,7 +112,12 @@ void compute_in_fp32(const Bf16Arguments& a) {
 }  // namespace
 
 bool runs_on_warpgroups(const Bf16Arguments& a) {
-  return !a.normalize_keys && warpgroup_chain_unsupported(a).empty();
+  if (a.normalize_keys || !warpgroup_chain_unsupported(a).empty()) return false;
+  // With these numbers of heads the other walk has a block of 32 columns for nearly every multiprocessor, and blocks of 64
+  // columns would leave half of them idle.
+  const std::int64_t narrow = std::int64_t(a.B) * a.H * tutorial::ceil_div(a.Dv, 32),
+                     multiprocessors = multiprocessor_count();
+  return 4 * narrow <= 3 * multiprocessors || narrow > multiprocessors;
 }
 
 void dispatch(const Bf16Arguments& a) {
