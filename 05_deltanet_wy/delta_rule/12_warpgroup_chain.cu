@@ -180,6 +180,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       } else {
         wgmma_wait<0>(S, O);
       }
+      __syncwarp();  // all lanes have read their part of V
       if (lane_index() == 0) empty[chunk].arrive();
       output_ring.wait(output_empty);
       put_output(output(output_ring.stage()), O, a.scale);
