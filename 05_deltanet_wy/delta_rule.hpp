@@ -56,6 +56,7 @@ void split_inverse(const Bf16Arguments&);      ///< GPU: T in two bf16
 void residual(const Bf16Arguments&);           ///< GPU: v_new = T (V - K S), without W and U
 void fused(const Bf16Arguments&);              ///< GPU: the walk computes the outputs: no state in memory
 void specialized_warps(const Bf16Arguments&);  ///< GPU: warps that load, warps in the chain, warps for outputs
+void warpgroup_chain(const Bf16Arguments&);    ///< Hopper: the chain by warpgroup products, outputs in its gaps
 void dispatch(const Bf16Arguments&);           ///< what a user calls
 
 // What a stage cannot run, as a sentence; empty where it can.
@@ -66,6 +67,7 @@ std::string split_inverse_unsupported(const Bf16Arguments&);
 std::string residual_unsupported(const Bf16Arguments&);
 std::string fused_unsupported(const Bf16Arguments&);
 std::string specialized_warps_unsupported(const Bf16Arguments&);
+std::string warpgroup_chain_unsupported(const Bf16Arguments&);
 std::string dispatch_unsupported(const Bf16Arguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs: products, vectors, states.
@@ -79,6 +81,7 @@ std::int64_t split_inverse_memory(const Bf16Arguments&);
 std::int64_t residual_memory(const Bf16Arguments&);
 std::int64_t fused_memory(const Bf16Arguments&);
 std::int64_t specialized_warps_memory(const Bf16Arguments&);
+std::int64_t warpgroup_chain_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 
 // Bytes that a stage's kernels ask global memory for or give to it, even where a cache serves them
@@ -90,6 +93,7 @@ std::int64_t split_inverse_bytes_moved(const Bf16Arguments&);
 std::int64_t residual_bytes_moved(const Bf16Arguments&);
 std::int64_t fused_bytes_moved(const Bf16Arguments&);
 std::int64_t specialized_warps_bytes_moved(const Bf16Arguments&);
+std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments&);
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);  ///< -1 where it computes in fp32
 
 /// What dispatch chooses on this GPU, as text for the report.

@@ -108,7 +108,15 @@ std::int64_t specialized_warps_bytes_moved(const Bf16Arguments& a) {
   return whole_walk(a, ceil_div(a.Dv, kColumns));
 }
 
+std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments& a) {
+  const Bf16Bytes bytes(a);
+  const std::int64_t prepared = prepared_tiles_memory(a), beta = heads_of(a) * a.L * 4;
+  return 2 * bytes.keys + beta + prepared + bytes.value_tiles * (2 * bytes.keys + prepared) + 2 * bytes.values +
+         state_bytes(a);
+}
+
 std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
+  if (runs_on_warpgroups(a)) return warpgroup_chain_bytes_moved(a);
   if (walk_unsupported(a).empty()) {
     const int tiles = ceil_div(a.Dv, walk_columns(a));
     return whole_walk(a, tiles) + tiles * heads_of(a) * ceil_div(a.L, kChunk) * kChunk * 4;  // factors

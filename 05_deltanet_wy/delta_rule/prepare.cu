@@ -13,13 +13,15 @@
 ///     Q K^T        row 3     row 2     row 1     row 0        4, 3, 2, 1 blocks
 ///     (I + A)^-1   row 0     row 1     row 2     row 3
 ///
-/// Shapes: q, k [B, H, L, Dk], beta [B, H, L] in; Prepared out.
+/// prepare_tiles() writes rows instead of fragments, with zeros above the diagonal.
+///
+/// Shapes: q, k [B, H, L, Dk], beta [B, H, L] in; Prepared or PreparedTiles out.
 /// Thread mapping: block (n, h, b) has chunk n of head (b, h). The squares of the keys' norms are on the diagonal of
 /// K K^T.
 /// Resources: Q and K in shared memory, 32 KB at Dk = 128, later A in the same place.
 /// Work: 160 Dk operations per position on tensor cores; for the inverse 120 multiply-adds of 16 lanes per warp, and at
 /// most 54 mma per warp, 27 of them one after the other.
-/// Bytes: q, k and beta are read once, 244 bytes per position are written.
+/// Bytes: q, k and beta are read once, 244 bytes per position are written, as rows 384.
 /// Bound by: the memory's bandwidth, closely followed by the instructions.
 /// Requires: Dk a multiple of 16, rows aligned to 16 bytes.
 /// Weakness: q and k are read here and again by the walk.
@@ -112,9 +114,56 @@ __device__ __forceinline__ void store_blocks(uint4* blocks, BlockRow& sums, int 
   }
 }
 
+/// Writes row r of the blocks, rounded, as 16 rows of 64, with zeros right of the diagonal's block. What rounding leaves
+/// out of the elements takes their place.
+/// @param rows [64, 64], the chunk's
+__device__ __forceinline__ void store_rows(__nv_bfloat16* rows, BlockRow& sums, int r) {
+  const int lane = int(lane_index());
+#pragma unroll
+  for (int c = 0; c < kBlocks; ++c) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      std::uint32_t two = 0;
+      if (c <= r) {
+        float* of = &sums[c][i / 2][i % 2 * 2];
+        two = pack(of[0], of[1]);
+        const float2 stored = unpack(two);
+        of[0] -= stored.x;
+        of[1] -= stored.y;
+      }
+      const int row = r * kBlock + lane / 4 + i % 2 * 8, column = c * kBlock + i / 2 * 8 + lane % 4 * 2;
+      store_global(reinterpret_cast<std::uint32_t*>(rows + row * kChunk + column), two);
+    }
+  }
+}
+
+// What a kind of output does with a chunk's scores and with its inverse, whose columns have been multiplied by beta.
+__device__ __forceinline__ void store_scores(const Prepared& out, std::int64_t chunk, BlockRow& P, int r) {
+  store_blocks(out.P + chunk * kBlockUnits, P, r);
+}
+__device__ __forceinline__ void store_inverse(const Prepared& out, std::int64_t chunk, BlockRow& T, int r) {
+  uint4* blocks = out.T + chunk * 2 * kBlockUnits;
+  store_blocks(blocks, T, r);
+  store_blocks(blocks + kBlockUnits, T, r);
+}
+__device__ __forceinline__ void store_factor(const Prepared& out, std::int64_t position, float factor) {
+  store_global(out.factors + position, factor);
+}
+__device__ __forceinline__ void store_scores(const PreparedTiles& out, std::int64_t chunk, BlockRow& P, int r) {
+  store_rows(out.tiles + (chunk * 3 + 2) * kChunk * kChunk, P, r);
+}
+__device__ __forceinline__ void store_inverse(const PreparedTiles& out, std::int64_t chunk, BlockRow& T, int r) {
+  for_each_element(T, r, [](int, int, float& x) { x = -x; });
+  __nv_bfloat16* rows = out.tiles + chunk * 3 * kChunk * kChunk;
+  store_rows(rows, T, r);
+  store_rows(rows + kChunk * kChunk, T, r);
+}
+__device__ __forceinline__ void store_factor(const PreparedTiles&, std::int64_t, float) {}
+
 /// Grid (N, H, B).
-template <int kDk>
-__global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(Bf16Arguments a, Prepared out) {
+/// @tparam Out Prepared or PreparedTiles
+template <int kDk, class Out>
+__global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(Bf16Arguments a, Out out) {
   __shared__ float beta[kChunk], factors[kChunk];
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk, rows = a.L - t;
   const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
@@ -134,7 +183,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(B
     BlockRow P = {};
     products_with_keys(P, Q, K, kBlocks - 1 - warp);
     for_each_element(P, kBlocks - 1 - warp, [](int t, int i, float& x) { x = i <= t ? x : 0.0f; });
-    store_blocks(out.P + chunk * kBlockUnits, P, kBlocks - 1 - warp);
+    store_scores(out, chunk, P, kBlocks - 1 - warp);
   }
   BlockRow A = {};
   products_with_keys(A, K, K, warp);
@@ -142,7 +191,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(B
     if (t == i) factors[t] = a.normalize_keys ? rsqrtf(x + kKeyEps) : 1.0f;
   });
   __syncthreads();  // no warp reads Q or K any more
-  if (i < kChunk) store_global(out.factors + chunk * kChunk + i, factors[i]);
+  if (i < kChunk) store_factor(out, chunk * kChunk + i, factors[i]);
   for_each_element(
       A, warp, [&](int t, int i, float& x) { *memory.A(t, i) = i < t ? beta[t] * factors[t] * factors[i] * x : 0.0f; });
   __syncwarp();  // its block of the diagonal is the warp's own
@@ -151,13 +200,27 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(B
   BlockRow& X = A;
   inverse_row(X, memory, warp);
   for_each_element(X, warp, [&](int, int i, float& x) { x *= beta[i]; });
-  uint4* T = out.T + chunk * 2 * kBlockUnits;
-  store_blocks(T, X, warp);
-  store_blocks(T + kBlockUnits, X, warp);
+  store_inverse(out, chunk, X, warp);
 }
 
 std::int64_t all_chunks(const Bf16Arguments& a) {
   return std::int64_t(a.B) * a.H * ceil_div(a.L, kChunk);
+}
+
+/// One block for each chunk.
+template <class Out>
+void start_kernel(const Bf16Arguments& a, const Out& out) {
+  const auto start = [&](auto kernel, int shared_bytes) {
+    launch(kernel, {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), unsigned(kThreads), std::size_t(shared_bytes)},
+           a, out);
+  };
+  if (a.Dk <= 64) {
+    start(prepare_kernel<64, Out>, kSharedBytes<64>);
+  } else if (a.Dk <= 128) {
+    start(prepare_kernel<128, Out>, kSharedBytes<128>);
+  } else {
+    start(prepare_kernel<256, Out>, kSharedBytes<256>);
+  }
 }
 
 }  // namespace
@@ -167,23 +230,24 @@ Prepared prepare(const Bf16Arguments& a) {
   auto* blocks = workspace<uint4>("delta_rule: T and P", std::size_t(3 * units));
   const Prepared prepared{ceil_div(a.L, kChunk), blocks, blocks + 2 * units,
                           workspace<float>("delta_rule: factors", std::size_t(all_chunks(a) * kChunk))};
-  const auto run = [&](auto kernel, int shared_bytes) {
-    launch(kernel,
-           {dim3(unsigned(prepared.N), unsigned(a.H), unsigned(a.B)), unsigned(kThreads), std::size_t(shared_bytes)}, a,
-           prepared);
-  };
-  if (a.Dk <= 64) {
-    run(prepare_kernel<64>, kSharedBytes<64>);
-  } else if (a.Dk <= 128) {
-    run(prepare_kernel<128>, kSharedBytes<128>);
-  } else {
-    run(prepare_kernel<256>, kSharedBytes<256>);
-  }
+  start_kernel(a, prepared);
   return prepared;
 }
 
 std::int64_t prepared_memory(const Bf16Arguments& a) {
   return all_chunks(a) * (3 * kBlockUnits * std::int64_t(sizeof(uint4)) + kChunk * std::int64_t(sizeof(float)));
+}
+
+PreparedTiles prepare_tiles(const Bf16Arguments& a) {
+  const PreparedTiles prepared{
+      ceil_div(a.L, kChunk),
+      workspace<__nv_bfloat16>("delta_rule: tiles of T and P", std::size_t(all_chunks(a)) * kPreparedRows * kChunk)};
+  start_kernel(a, prepared);
+  return prepared;
+}
+
+std::int64_t prepared_tiles_memory(const Bf16Arguments& a) {
+  return all_chunks(a) * kPreparedRows * kChunk * std::int64_t(sizeof(__nv_bfloat16));
 }
 
 }  // namespace tutorial::delta_rule

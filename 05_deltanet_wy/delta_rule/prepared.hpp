@@ -40,4 +40,19 @@ Prepared prepare(const Bf16Arguments&);
 /// Bytes of that workspace.
 std::int64_t prepared_memory(const Bf16Arguments&);
 
+/// Rows of a chunk in PreparedTiles.
+inline constexpr int kPreparedRows = 3 * 64;
+
+/// The same in device memory as rows, for bulk copies and warpgroup products: -T rounded, what rounding leaves out of
+/// it, and P, 64 rows each. T has the opposite sign because wgmma only adds (warpgroup_products.cuh).
+struct PreparedTiles {
+  int N;                 ///< chunks of a sequence
+  __nv_bfloat16* tiles;  ///< [B, H, N, 3, 64, 64]
+};
+
+/// As prepare(). Keys are not normalised.
+PreparedTiles prepare_tiles(const Bf16Arguments&);
+/// Bytes of that workspace.
+std::int64_t prepared_tiles_memory(const Bf16Arguments&);
+
 }  // namespace tutorial::delta_rule

@@ -5,7 +5,10 @@
 #include <cstdlib>
 
 #include "05_deltanet_wy/delta_rule.hpp"
+#include "05_deltanet_wy/delta_rule/dispatch/walk.hpp"
+#include "05_deltanet_wy/delta_rule/prepared.hpp"
 #include "05_deltanet_wy/test/stages.hpp"
+#include "common/device/device.hpp"
 
 namespace tutorial::delta_rule {
 namespace {
@@ -22,6 +25,47 @@ Bf16Arguments sizes(int B, int H, int L, int Dk, int Dv) {
 
 std::string choice(int B, int H, int L, int Dk, int Dv) {
   return dispatch_note(sizes(B, H, L, Dk, Dv));
+}
+
+void prepare_and_walk(const Bf16Arguments& a) {
+  walk(a, prepare(a));
+}
+
+// The walk of GPUs before Hopper, which dispatch does not take where the tests run.
+TEST(WalkTest, EveryWidth) {
+  Operator definition = delta_rule_operator();
+  definition.stage(
+      {.name = "walk", .processor = Processor::gpu, .dtype = Dtype::bf16, .run = on<Bf16Arguments>(prepare_and_walk)});
+  for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{48, 144}, {128, 128}, {112, 208}}) {
+    SCOPED_TRACE("Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
+    const Problem problem = make_problem(
+        definition, {.sizes = {{"B", 1}, {"H", 2}, {"L", 200}, {"Dk", Dk}, {"Dv", Dv}, {"C", 64}}, .seed = 3});
+    const Stage& stage = definition.stages().back();
+    expect_close(evaluate(definition, stage, problem), evaluate_reference(definition, problem, Dtype::bf16),
+                 tolerance_of(stage, problem.sizes));
+  }
+}
+
+// The sizes of these tests come without strides: bulk copies could not take such tensors.
+TEST(DispatchTest, TakesWarpgroupsOnHopper) {
+  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  if (multiprocessor_count() != 132) GTEST_SKIP() << "the choices are those of another GPU";
+  const auto mapped = [](int Dk, int Dv, int B = 8) {
+    Bf16Arguments a = sizes(B, 8, 2048, Dk, Dv);
+    a.q = a.k = packed<const __nv_bfloat16>(nullptr, a.H, a.L, Dk);
+    a.v = packed<const __nv_bfloat16>(nullptr, a.H, a.L, Dv);
+    a.o = packed<__nv_bfloat16>(nullptr, a.H, a.L, Dv);
+    return a;
+  };
+  EXPECT_EQ(dispatch_note(mapped(128, 128)), "warpgroups, 64 columns per block");
+  EXPECT_EQ(dispatch_memory(mapped(128, 128)), warpgroup_chain_memory(mapped(128, 128)));
+  EXPECT_EQ(dispatch_note(mapped(128, 128, 1)), "warpgroups, 64 columns per block");
+  EXPECT_EQ(dispatch_note(mapped(128, 128, 4)), "specialized warps, 32 columns per block") << "a block for each of 128";
+  EXPECT_EQ(dispatch_note(mapped(144, 128)).find("specialized warps, "), 0u) << "a state of 144 rows";
+  EXPECT_EQ(dispatch_note(mapped(64, 65)).find("recurrent_gpu in fp32"), 0u) << "odd rows";
+  Bf16Arguments normalized = mapped(128, 128);
+  normalized.normalize_keys = true;
+  EXPECT_EQ(dispatch_note(normalized).find("specialized warps, "), 0u);
 }
 
 TEST(DispatchTest, TakesWhatTheTensorCoresDoNot) {

@@ -47,7 +47,8 @@ TEST(NumbersTest, SplittingTMendsARepeatedKey) {
     return std::max(of_o, of_state);
   };
   EXPECT_GT(error("tensor_core"), 0.1);
-  for (const char* stage : {"split_inverse", "residual", "fused", "specialized_warps", "dispatch"}) {
+  for (const char* stage : {"split_inverse", "residual", "fused", "specialized_warps", "warpgroup_chain", "dispatch"}) {
+    if (!why_not(delta_rule_operator(), find_stage(delta_rule_operator(), stage), problem).empty()) continue;
     EXPECT_LT(error(stage), 3e-2) << stage;
   }
 }
@@ -96,6 +97,7 @@ TEST(NumbersTest, BetaOfZeroWritesNothing) {
   fill(problem.inputs.at("beta"), 0);
   expect_stages_match(problem);
   for (const Stage& stage : delta_rule_operator().stages()) {
+    if (!why_not(delta_rule_operator(), stage, problem).empty()) continue;  // a GPU before Hopper
     const Outputs outputs = evaluate(delta_rule_operator(), stage, problem);
     EXPECT_TRUE(std::ranges::equal(outputs.at("final_state").elements<float>(),
                                    problem.inputs.at("initial_state").elements<float>()))
@@ -125,6 +127,7 @@ TEST(NumbersTest, NoInitialStateIsAStateOfZeros) {
   expect_stages_match(none);
   for (const Stage& stage : definition.stages()) {
     SCOPED_TRACE(stage.name);
+    if (!why_not(definition, stage, none).empty()) continue;  // a GPU before Hopper
     expect_close(evaluate(definition, stage, none), evaluate(definition, stage, zeros), 1e-6);
   }
 }
@@ -136,7 +139,7 @@ TEST(NumbersTest, StatesThatNobodyAsksForAreNotWritten) {
     problem.inputs.erase("initial_state");
     for (const Stage& stage : definition->stages()) {
       SCOPED_TRACE(definition->label() + " " + stage.name);
-      if (definition == &normalized_operator() && !why_not(*definition, stage, problem).empty()) continue;
+      if (!why_not(*definition, stage, problem).empty()) continue;
       StageTensors placement(*definition, problem, stage.processor, storage_of(stage), Dtype::fp32);
       placement.poison_outputs();
       stage.run(placement.graph_call());
@@ -151,6 +154,7 @@ TEST(NumbersTest, StatesThatNobodyAsksForAreNotWritten) {
 TEST(NumbersTest, EveryStageGivesTheSameBitsTwice) {
   const Problem problem = drawn(1, 2, 130, 48, 80);
   for (const Stage& stage : delta_rule_operator().stages()) {
+    if (!why_not(delta_rule_operator(), stage, problem).empty()) continue;  // a GPU before Hopper
     const Outputs once = evaluate(delta_rule_operator(), stage, problem);
     const Outputs twice = evaluate(delta_rule_operator(), stage, problem);
     for (const auto& [name, tensor] : once) {

@@ -367,6 +367,15 @@ STAGES = [
         "Two kernels; only T and P pass through device memory. In the walk S and v_new go from warp to warp through shared memory.",
     ),
     Stage(
+        DELTA + "12_warpgroup_chain.cu",
+        ["q, k, beta", "+T, P as rows", "v", "o"],
+        [
+            Kernel("prepare_tiles", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P as rows*"]),
+            Kernel("walk: two warpgroups", ["Q, K, V, T, P three times;", "O twice: 208 KB"], ["the chain: S^T, residual,", "v_new and O^T"], ["q, k, beta", "T, P as rows", "v"], ["o*"]),
+        ],
+        "The chain's factors that depend on the state stay in one warpgroup's registers; the other warpgroup loads and stores.",
+    ),
+    Stage(
         SCAN + "4_sequential_gpu.cu",
         ["x", "g", "y"],
         [Kernel("a thread per channel", [], ["y, and 8 steps of", "x and g under way"], ["x*", "g*"], ["y*"])],

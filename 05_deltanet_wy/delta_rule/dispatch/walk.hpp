@@ -1,12 +1,16 @@
 #pragma once
 /// @file
-/// The kernel behind dispatch: `specialized_warps` for every width of the tensor cores, with normalised keys, and with
+/// What dispatch chooses between, and the kernel behind it: `specialized_warps` for every width of the tensor cores, with normalised keys, and with
 /// as many columns per block as suit the number of heads.
 
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "05_deltanet_wy/delta_rule/prepared.hpp"
 
 namespace tutorial::delta_rule {
+
+/// Whether dispatch takes `warpgroup_chain`: on Hopper, where bulk copies can take the tensors, keys are as they are, and
+/// walk() would not have a block of 32 columns for nearly every multiprocessor.
+bool runs_on_warpgroups(const Bf16Arguments&);
 
 /// Starts the walk over all chunks on current_stream(). Requires: an empty walk_unsupported().
 /// @throws CudaError if the launch is refused

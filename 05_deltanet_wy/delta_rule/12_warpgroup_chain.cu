@@ -1,0 +1,230 @@
+/// @file
+/// Stage 12, `warpgroup_chain`: the three products of the chain by a warpgroup, and outputs in their gaps.
+///
+/// Idea: wgmma reads a right factor from shared memory once for four warps, and its left factor may be in registers. S^T
+/// stays in the sums of one product for the whole sequence. Rounded, it is the left factor of K S; the residual,
+/// rounded, that of v_new; and v_new, rounded, that of the state's update: in the registers where the sums are
+/// (warpgroup_products.cuh). The chain waits three times in a chunk. What it does not wait for is queued behind what it
+/// waits for, and what its threads have to do beside rounding is done while a product runs:
+///
+///     tensor core | v_new | Q S ......... | S update ..... | P v_new | | K S of n + 1 |
+///     threads     | -V of n + 1 | round v_new | wait       | round S   | put O of n   | round residual
+///
+/// Nothing is in flight where the loop begins anew, after K S: the compiler does not carry a product that runs around a
+/// loop. For the same reason the last chunk, which is followed by no K S, is written out.
+/// Grows out of: 11_specialized_warps.cu; port to tensor cores: those of warpgroups, with the loads, barriers and roles of
+/// 02_chunkwise/linear_attention/13_queued_products.cu
+///
+/// Improves on: `specialized_warps`, whose four warps of the chain each read all of K twice in a chunk, in fragments, and
+/// hand S and v_new to other warps through shared memory.
+/// Unchanged: T, P, 64 columns per block, a chunk's products and what is rounded.
+///
+/// Equation: that of `fused`.
+///
+/// Shapes: those of `fused`. prepare_tiles() leaves -T and P as rows of 64, for bulk copies.
+/// Thread mapping: block (tile, h, b) walks over the chunks of a head with 64 columns of Dv. One thread of warpgroup 0
+/// loads, three of its warps store outputs, and warpgroup 1 has the state.
+/// Who waits for whom: a chunk's tiles are free (`empty`) when the state's warps have waited for its last product, and
+/// an output tile when the warps that store have read it (`output_empty`).
+/// Resources: at Dk = 128 three chunks of 64 KB and two tiles of outputs, 208 KB of shared memory: one block per
+/// multiprocessor. Of a thread's registers 64 for S, 32 for its copy, 32 each for residual, v_new and O.
+/// Work: prepare()'s, and 6 Dk Dv + 320 Dv operations per position on tensor cores.
+/// Bytes: v and o once; q, k and 384 bytes of T and P per position once for each tile of 64 columns, and q and k once in
+/// prepare_tiles(), which writes those 384.
+/// Bound by: with few heads the chain, with many prepare_tiles() and the bytes.
+/// Requires: compute capability 9.0, Dk <= 128, Dk and Dv multiples of 16, tensors that can be mapped.
+/// Weakness: T and P go through memory. `one_kernel` computes them beside the chain.
+/// Source: the transposed chain on warpgroups: FlashInfer's delta rule for Hopper.
+
+#include <cuda_runtime.h>
+
+#include <type_traits>
+
+#include "05_deltanet_wy/delta_rule/prepared.hpp"
+#include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
+#include "common/device/launch.cuh"
+#include "common/parts.hpp"
+#include "common/tile/block_part.cuh"
+#include "common/tile/bulk_tiles.cuh"
+#include "common/tile/chunk_tiles.cuh"
+#include "common/tile/store_tile.cuh"
+#include "common/tile/warpgroup_chunk.cuh"
+
+namespace tutorial::delta_rule {
+namespace {
+
+using namespace tile;
+
+constexpr int kPipelineDepth = 3;               // chunks in shared memory
+constexpr int kDepth = 2;                       // O in shared memory
+constexpr int kBlockThreads = 2 * kWarpgroup;   // of a block
+constexpr int kStoreThreads = kWarpgroup - 32;  // of them
+
+/// A chunk in shared memory.
+template <class Shape>
+struct Tiles : ChunkTiles<Shape> {
+  SquarePanel T_high, T_low, P;
+
+  static constexpr int kBytes = ChunkTiles<Shape>::kBytes + 3 * int(SquarePanel::kPanelBytes);
+
+  __device__ __forceinline__ explicit Tiles(unsigned char* memory)
+      : ChunkTiles<Shape>(memory),
+        T_high{reinterpret_cast<__nv_bfloat16*>(memory + ChunkTiles<Shape>::kBytes)},
+        T_low{T_high.data + SquarePanel::kPanelElements},
+        P{T_low.data + SquarePanel::kPanelElements} {}
+};
+
+template <class Shape>
+constexpr std::size_t kSharedBytes = kPipelineDepth* Tiles<Shape>::kBytes + kDepth* ValuePanel::kPanelBytes;
+
+/// Grid (tiles of 64 columns of Dv, H, B).
+template <class Shape>
+__global__ void __launch_bounds__(kBlockThreads, 1)
+    warpgroup_chain_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps,
+                           const __grid_constant__ TensorMap prepared) {
+  const int b = int(blockIdx.z), h = int(blockIdx.y), first_column = int(blockIdx.x) * Shape::kDv;
+  const int columns = min(Shape::kDv, a.Dv - first_column);
+  __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth], output_full[kDepth], output_empty[kDepth];
+  auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
+  const auto tiles_of = [&](int stage) { return Tiles<Shape>(memory + stage * Tiles<Shape>::kBytes); };
+  const auto output = [&](int number) {
+    return ValuePanel{reinterpret_cast<__nv_bfloat16*>(memory + kPipelineDepth * Tiles<Shape>::kBytes +
+                                                       number * int(ValuePanel::kPanelBytes))};
+  };
+
+  if (threadIdx.x == 0) {
+    for (Barrier& barrier : full) barrier.init(1);
+    for (Barrier& barrier : empty) barrier.init(4);
+    for (Barrier& barrier : output_full) barrier.init(4);
+    for (Barrier& barrier : output_empty) barrier.init(3);
+    fence_barrier_init();
+  }
+  __syncthreads();
+
+  const int group = int(threadIdx.x) / kWarpgroup;
+  if (group == 0) {
+    const int thread = int(threadIdx.x) % kWarpgroup;
+    if (thread == 0) {
+      auto ring = Ring<kPipelineDepth>::producer();
+      for (int t = 0; t < a.L; t += kChunk) {
+        const Tiles<Shape> tiles = tiles_of(ring.stage());
+        ring.wait(empty);
+        full[ring.stage()].arrive_expect(Tiles<Shape>::kBytes);
+        load_chunk(tiles, maps, full[ring.stage()], b, h, t, first_column);
+        load_tile(prepared, tiles.T_high.data, full[ring.stage()],
+                  {.position = t / kChunk * kPreparedRows, .head = h, .batch = b});
+        ring.advance();
+      }
+    } else if (thread >= 32) {
+      auto output_ring = Ring<kDepth>::consumer();
+      for (int t = 0; t < a.L; t += kChunk) {
+        output_ring.wait(output_full);
+        store_tile_by<kStoreThreads>(thread - 32, a.o.row(b, h, t) + first_column, a.o.stride_l, a.L - t, columns,
+                                     output(output_ring.stage()), [&] {
+                                       __syncwarp();
+                                       if (lane_index() == 0) output_empty[output_ring.stage()].arrive();
+                                     });
+        output_ring.advance();
+      }
+    }
+  } else {
+    WarpgroupState<Shape::kDk> S;
+    const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) + first_column : nullptr;
+    load_group_state<Shape::kDk>(S, start, a.initial_state.stride_l, a.Dk, columns);
+    auto ring = Ring<kPipelineDepth>::consumer();  // one chunk ahead of `read`
+    auto read = ring;
+    auto output_ring = Ring<kDepth>::producer();
+
+    RoundedState<Shape::kDk> s;
+    WarpgroupColumns residual, v_new, O;
+    WarpgroupFragments factor;
+    const int unit = first_unit_of_values();
+    // residual = -V of the next chunk, whose K is there, too.
+    const auto load_values = [&] {
+      const ValuePanel V = tiles_of(ring.stage()).V;
+      ring.wait(full);
+      ring.advance();
+      load_negated_values(residual, V, unit);
+    };
+    // residual += K S of the chunk `read`.
+    const auto add_state_product = [&] {
+      round_state<Shape::kDk>(s, S);
+      wgmma_fence(residual, s);
+      start_residual<Shape::kDk>(residual, s, tiles_of(read.stage()).K);
+      wgmma_commit();
+    };
+    // From the residual of a chunk on: its v_new, what it adds to S, its outputs, and the residual of the next one.
+    const auto walk = [&]<class HasNext>(HasNext) {
+      const Tiles<Shape> tiles = tiles_of(read.stage());
+      round_columns(factor, residual);
+      wgmma_fence(v_new, factor);
+      start_new_values(v_new, factor, tiles.T_high, tiles.T_low);
+      wgmma_commit();
+      wgmma_fence(O, s);
+      start_output_from_state<Shape::kDk>(O, s, tiles.Q);
+      wgmma_commit();
+      if constexpr (HasNext::value) load_values();
+      wgmma_wait<1>(v_new);
+      round_columns(factor, v_new);
+      wgmma_fence(S, factor, residual);
+      start_state_update<Shape::kDk>(S, factor, tiles.K);
+      wgmma_commit();
+      start_output_from_values(O, factor, tiles.P);
+      wgmma_commit();
+      const int chunk = read.stage();
+      read.advance();
+      if constexpr (HasNext::value) {
+        wgmma_wait<1>(S);
+        add_state_product();
+        wgmma_wait<1>(O);
+      } else {
+        wgmma_wait<0>(S, O);
+      }
+      __syncwarp();  // all lanes have read their part of V
+      if (lane_index() == 0) empty[chunk].arrive();
+      output_ring.wait(output_empty);
+      put_output(output(output_ring.stage()), O, a.scale);
+      __syncwarp();
+      if (lane_index() == 0) output_full[output_ring.stage()].arrive();
+      output_ring.advance();
+      if constexpr (HasNext::value) wgmma_wait<0>(residual);
+    };
+
+    load_values();
+    add_state_product();
+    wgmma_wait<0>(residual);
+    for (int t = 0; t + kChunk < a.L; t += kChunk) walk(std::true_type());
+    walk(std::false_type());
+    if (a.final_state.data) {
+      store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk,
+                                    columns);
+    }
+  }
+}
+
+}  // namespace
+
+void warpgroup_chain(const Bf16Arguments& a) {
+  const PreparedTiles x = prepare_tiles(a);
+  end_part("prepare");
+  const TensorMap prepared = tile_map(packed(x.tiles, a.H, std::int64_t(x.N) * kPreparedRows, kChunk),
+                                      {a.B, a.H, std::int64_t(x.N) * kPreparedRows, kChunk}, kPreparedRows);
+  const auto start = [&]<class Shape>(Shape) {
+    launch(warpgroup_chain_kernel<Shape>, {grid_of<Shape>(extents_of(a), 1), kBlockThreads, kSharedBytes<Shape>}, a,
+           chunk_maps(a), prepared);
+  };
+  a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
+  end_part("walk");
+}
+
+std::string warpgroup_chain_unsupported(const Bf16Arguments& a) {
+  if (const std::string reason = tensor_core_unsupported(a); !reason.empty()) return reason;
+  if (a.Dk > 128) return "Dk > 128: the state and its copy would not fit into a warpgroup's registers";
+  return bulk_copies_unsupported(a);
+}
+
+std::int64_t warpgroup_chain_memory(const Bf16Arguments& a) {
+  return prepared_tiles_memory(a);
+}
+
+}  // namespace tutorial::delta_rule
