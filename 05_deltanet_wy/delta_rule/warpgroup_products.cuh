@@ -5,13 +5,12 @@
 ///
 ///     residual^T = V^T - S^T K^T           A = S^T          B = K^T     load_negated_values(), start_residual()
 ///     v_new^T    = residual^T T^T          A = residual^T   B = T^T     start_new_values()
-///     S^T       += v_new^T K               A = v_new^T      B = K       start_state_update()
+///     S^T       += v_new^T K               A = v_new^T      B = K       start_state_update() of the tile layer
 ///     O^T        = S^T Q^T + v_new^T P^T   A = S^T, v_new^T B = Q^T, P^T
 ///                                          start_output_from_state() of the tile layer, start_output_from_values()
 ///
 /// These are the products of walk_chunk.cuh, four warps wide: sums, rounded to bf16, are the left factor of the next
-/// product in the registers where they are. Everything else is in
-/// common/tile/warpgroup_chunk.cuh.
+/// product in the registers where they are. Everything else is in common/tile/warpgroup_chunk.cuh.
 ///
 /// wgmma only adds, and a residual is a difference. So its sums begin with -V, end as K S - V, and T comes with the
 /// opposite sign.
@@ -94,15 +93,6 @@ __device__ __forceinline__ void start_new_values(WarpgroupColumns& v_new, const 
       wgmma<tile::kChunk / 2>(half_of(v_new, half), residual[i / 16], low.along_mn(t).along_k(i), true);
     }
   }
-}
-
-/// S^T += v_new^T K.
-template <int kDk>
-__device__ __forceinline__ void start_state_update(tile::WarpgroupState<kDk>& S, const WarpgroupFragments& v_new,
-                                                   const tile::PanelTile<kDk>& K) {
-  const auto k = tile::k_from_row_to_row(K);
-#pragma unroll
-  for (int i = 0; i < tile::kChunk; i += 16) wgmma<kDk>(S, v_new[i / 16], k.along_k(i), true);
 }
 
 /// O^T += v_new^T P^T.
