@@ -20,7 +20,7 @@
 /// out for both: a copy from one to the other would touch registers that a product is reading.
 /// Resources: as `balanced_roles`. Two chunks are in use at a time.
 /// Bound by: the memory's bandwidth from about 64 heads of Dv = 128 on; with fewer, the time that a block takes for a
-/// chunk, 1400 clocks, of which its products need 900.
+/// chunk, 1400 clocks, of which its products need 930.
 /// Requires: as `warpgroup_mma`.
 /// Weakness: 32 heads of Dv = 128 are 64 blocks, however long the sequence is. `dispatch` cuts it into segments. Q and
 /// K are loaded, and scores are computed, for each 64 columns of Dv: `cluster`.

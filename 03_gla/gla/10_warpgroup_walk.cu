@@ -22,8 +22,8 @@
 /// warps store outputs; warpgroup 1 has the state.
 /// Who waits for whom: the state for tiles (`full`) and for a free tile of outputs (`output_empty`), the loads for the
 /// state (`empty`), the stores for outputs (`output_full`).
-/// Registers: the outputs of r read s of r, while s of r + 1 is made. So there are two of them, and the four sub-chunks
-/// of a chunk are written out.
+/// Registers: the outputs of r read s of r, while s of r + 1 is made. So there are two of them, and the loop
+/// over the four sub-chunks of a chunk is unrolled.
 /// Resources: 202 registers. Four times q~, k~, V, scores and decays, and two O: 224 KB of shared memory, one block on a
 /// multiprocessor.
 /// Work: as `subchunk_walk`; a chunk takes 4 x 10 instructions of a warpgroup.

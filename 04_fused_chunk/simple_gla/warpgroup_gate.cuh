@@ -56,11 +56,12 @@ struct ChunkDecays {
 
 /// P_ti = scale (q_t . k_i) 2^(b_t - b_i) for i <= t, else 0, in bf16, by a warpgroup: tile::store_masked_scores() with
 /// decays. A warp has 16 rows, and goes through blocks of 16 columns. On the diagonal each score has an exponential of
-/// its own. In front of it lies the end e of the block between i and t, and
+/// its own. Left of the diagonal the end f of i's block lies between i and t, and
 ///
-///     2^(b_t - b_i) = 2^(b_t - b_e) 2^(b_e - b_i),
+///     2^(b_t - b_i) = 2^(b_t - b_f) 2^(b_f - b_i),
 ///
-/// both of them 1 at most: one exponential for each row and block, and one for each column, which is there already.
+/// both of them 1 at most: one exponential for each row and block is computed here, and that of each column is there
+/// already.
 __device__ __forceinline__ void store_decayed_scores(const tile::PanelTile<kChunk>& P, tile::WarpgroupScores& scores,
                                                      const ChunkDecays& decays, float scale) {
   const int lane = int(lane_index()), first_row = tile::warp_in_group() * 16;

@@ -17,7 +17,8 @@
 ///
 /// Improves on: `specialized_warps`, whose four warps of the chain each read all of K twice in a chunk, in fragments, and
 /// hand S and v_new to other warps through shared memory.
-/// Unchanged: T, P, 64 columns per block, a chunk's products and what is rounded.
+/// Unchanged: T, P, 64 columns per block, and what is rounded. P is no longer multiplied as a triangle, and three quarters
+/// of T are.
 ///
 /// Equation: that of `fused`.
 ///
@@ -28,12 +29,12 @@
 /// an output tile when the warps that store have read it (`output_empty`).
 /// Resources: at Dk = 128 three chunks of 64 KB and two tiles of outputs, 208 KB of shared memory: one block per
 /// multiprocessor. Of a thread's registers 64 for S, 32 for its copy, 32 each for residual, v_new and O.
-/// Work: prepare()'s, and 6 Dk Dv + 320 Dv operations per position on tensor cores.
+/// Work: prepare_tiles()'s, and 6 Dk Dv + 320 Dv operations per position on tensor cores.
 /// Bytes: v and o once; q, k and 384 bytes of T and P per position once for each tile of 64 columns, and q and k once in
 /// prepare_tiles(), which writes those 384.
 /// Bound by: with few heads the chain, with many prepare_tiles() and the bytes.
 /// Requires: compute capability 9.0, Dk <= 128, Dk and Dv multiples of 16, tensors that can be mapped.
-/// Weakness: T and P go through memory. `one_kernel` computes them beside the chain.
+/// Weakness: T and P go through memory.
 /// Source: the transposed chain on warpgroups: FlashInfer's delta rule for Hopper.
 
 #include <cuda_runtime.h>
