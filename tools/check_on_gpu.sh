@@ -167,9 +167,11 @@ time_01() {
   return $status
 }
 
-# The shapes at which flash-linear-attention was measured, one head to many, other widths, and the normaliser.
+# The instructions of Hopper; then the shapes at which flash-linear-attention was measured, one head to many, other widths,
+# and the normaliser.
 time_02() {
   local L shape status=0
+  build/cuda/tools/instructions/instruction_times || status=1
   local -a sizes gpu=(--operator linear_attention)
   local stages=recurrent,materialized,fused,tensor_core,pipelined,sequence_parallel
   stages+=,bulk_copies,warpgroup_mma,specialized,balanced_roles,queued_products,cluster,dispatch
