@@ -22,6 +22,7 @@ struct PreparedMaps {
   TensorMap q, k, v, scores, decays;
 };
 
+/// The decays of a chunk's sub-chunks, one row each.
 using DecayPanels = FloatPanels<kSubChunks, kDk>;
 
 /// The decays of sub-chunk r for the rows of S that the calling thread has.

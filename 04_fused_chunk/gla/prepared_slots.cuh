@@ -31,10 +31,11 @@ constexpr int kRawDepth = kSlots / kPreparers<Shape>;  ///< slices of 64 columns
 /// What a warp leaves of a sub-chunk.
 template <class Shape>
 struct PreparedTiles {
-  PanelTile<Shape::kDk, kSubChunk> Q, K;
-  float* decays;                     ///< [kDk]
-  const PanelTile<64, kSubChunk> P;  ///< shared by four sub-chunks
-  int first_column;                  ///< of this one in P
+  PanelTile<Shape::kDk, kSubChunk> Q;  ///< q~ [16, kDk], bf16
+  PanelTile<Shape::kDk, kSubChunk> K;  ///< k~ [16, kDk], bf16
+  float* decays;                       ///< [kDk]
+  const PanelTile<64, kSubChunk> P;    ///< shared by four sub-chunks
+  int first_column;                    ///< of this one in P
 };
 
 /// Shared memory.
@@ -51,10 +52,12 @@ struct Memory {
 
   unsigned char* memory;
 
+  /// The tile that begins at a byte.
   template <class Tile>
   __device__ __forceinline__ Tile tile_at(int byte) const {
     return Tile{reinterpret_cast<__nv_bfloat16*>(memory + byte)};
   }
+  /// What a preparing warp leaves in a slot, 0 to kSlots - 1.
   __device__ __forceinline__ PreparedTiles<Shape> prepared(int slot) const {
     return {tile_at<PanelTile<Shape::kDk, kSubChunk>>(2 * slot * kRowsBytes),
             tile_at<PanelTile<Shape::kDk, kSubChunk>>((2 * slot + 1) * kRowsBytes),
@@ -62,15 +65,19 @@ struct Memory {
             tile_at<PanelTile<64, kSubChunk>>(kScores + slot / kSubChunks * int(PanelTile<64, kSubChunk>::kPanelBytes)),
             slot % kSubChunks * kSubChunk};
   }
+  /// A slice of 64 columns of q, k and g, 0 to kSlots - 1.
   __device__ __forceinline__ RawTiles raw(int number) const {
     return RawTiles(memory + kRaw + number * int(RawTiles::kBytes));
   }
+  /// What a preparing warp multiplies, 0 to kPreparers - 1.
   __device__ __forceinline__ AnchoredTiles anchored(int warp) const {
     return AnchoredTiles(memory + kAnchored + warp * AnchoredTiles::kBytes);
   }
+  /// V of a chunk, 0 to kPipelineDepth - 1.
   __device__ __forceinline__ PanelTile<Shape::kDv> values(int stage) const {
     return tile_at<PanelTile<Shape::kDv>>(kValues + stage * kWalkers<Shape> * int(PanelTile<64>::kPanelBytes));
   }
+  /// O of a walking warpgroup, stage 0 to kDepth - 1.
   __device__ __forceinline__ PanelTile<64> output(int walker, int stage) const {
     return tile_at<PanelTile<64>>(kOutputs + (walker * kDepth + stage) * int(PanelTile<64>::kPanelBytes));
   }
@@ -82,12 +89,16 @@ struct ToTiles {
   const PreparedTiles<Shape>& tiles;
   int column;
 
+  /// Stores two elements of a row to the lane's columns.
   __device__ __forceinline__ void put(const PanelTile<Shape::kDk, kSubChunk>& tile, int row, float2 x) const {
     store_for_copies(reinterpret_cast<std::uint32_t*>(tile.data + tile.unit(row, column / 8 * 8) + column % 8),
                      pack(x.x, x.y));
   }
+  /// Row t of q~.
   __device__ __forceinline__ void query(int t, float2 x) const { put(tiles.Q, t, x); }
+  /// Row i of k~.
   __device__ __forceinline__ void key(int i, float2 x) const { put(tiles.K, i, x); }
+  /// The decays of the whole sub-chunk.
   __device__ __forceinline__ void decay(float2 x) const { *reinterpret_cast<float2*>(tiles.decays + column) = x; }
 };
 

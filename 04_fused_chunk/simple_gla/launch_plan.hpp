@@ -30,7 +30,13 @@ std::int64_t hopper_walk_bytes_moved(const Bf16Arguments&, const LaunchPlan&);
 
 /// What dispatch chooses where two_kernels_unsupported() is empty.
 struct Choice {
-  enum Kernels { kWalk, kTwoKernels, kHopperWalk } kernels;
+  /// The ways to compute a problem.
+  enum Kernels {
+    kWalk,        ///< walk(): `fused`, or `sequence_parallel`
+    kTwoKernels,  ///< `two_kernels`
+    kHopperWalk   ///< hopper_walk(): `specialized`
+  };
+  Kernels kernels;  ///< the one to take
   LaunchPlan plan;  ///< of a walk
 };
 /// What dispatch chooses for the problem.

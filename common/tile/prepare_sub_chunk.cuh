@@ -39,9 +39,11 @@ inline constexpr int kPreparedColumns = 64;  ///< columns of Dk that a warp prep
 
 /// q, k and g of a sub-chunk as bulk copies bring them. Rows and columns outside of the tensors are zeros: gates of 1.
 struct RawTiles {
-  PanelTile<kPreparedColumns, kSubChunk> q, k;
-  FloatPanels<kSubChunk, kPreparedColumns> g;
+  PanelTile<kPreparedColumns, kSubChunk> q;    ///< [16, 64], bf16
+  PanelTile<kPreparedColumns, kSubChunk> k;    ///< [16, 64], bf16
+  FloatPanels<kSubChunk, kPreparedColumns> g;  ///< [16, 64], fp32
 
+  /// Of shared memory.
   static constexpr unsigned kBytes =
       2 * PanelTile<kPreparedColumns, kSubChunk>::kPanelBytes + FloatPanels<kSubChunk, kPreparedColumns>::kBytes;
 
