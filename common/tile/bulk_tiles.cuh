@@ -78,4 +78,12 @@ __device__ __forceinline__ void load_chunk(const ChunkTiles<Shape>& tiles, const
   load_panels(tiles.V, maps.v, barrier, {.column = first_column, .position = t, .head = h, .batch = b});
 }
 
+/// The same without Q, for a walk without outputs. The barrier expects StateTiles' kBytes.
+template <class Shape>
+__device__ __forceinline__ void load_chunk(const StateTiles<Shape>& tiles, const ChunkMaps& maps, Barrier& barrier,
+                                           int b, int h, int t, int first_column) {
+  load_panels(tiles.K, maps.k, barrier, {.position = t, .head = h, .batch = b});
+  load_panels(tiles.V, maps.v, barrier, {.column = first_column, .position = t, .head = h, .batch = b});
+}
+
 }  // namespace tutorial::tile

@@ -73,9 +73,7 @@ __global__ void __launch_bounds__(kStatesBlock, 2)
       Barrier& barrier = full[ring.stage()];
       ring.wait(empty);
       barrier.arrive_expect(StateTiles<Shape>::kBytes);
-      load_panels(tiles.K, maps.k, barrier, {.position = t, .head = part.h, .batch = part.b});
-      load_panels(tiles.V, maps.v, barrier,
-                  {.column = part.first_column, .position = t, .head = part.h, .batch = part.b});
+      load_chunk(tiles, maps, barrier, part.b, part.h, t, part.first_column);
       ring.advance();
     }
     return;
@@ -226,6 +224,7 @@ __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a,
   } else {
     increase_registers<240>();
     WarpgroupState<Shape::kDk> S;
+    // Not BlockPart::start(): with it the compiler spills a register.
     const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) : nullptr;
     std::int64_t stride_row = a.initial_state.stride_l;
     if (part.segment > 0) {

@@ -60,9 +60,7 @@ __global__ void __launch_bounds__(kBlock, 2)
       Barrier& barrier = full[ring.stage()];
       ring.wait(empty);
       barrier.arrive_expect(StateTiles<Shape>::kBytes);
-      load_panels(tiles.K, maps.k, barrier, {.position = t, .head = part.h, .batch = part.b});
-      load_panels(tiles.V, maps.v, barrier,
-                  {.column = part.first_column, .position = t, .head = part.h, .batch = part.b});
+      load_chunk(tiles, maps, barrier, part.b, part.h, t, part.first_column);
       ring.advance();
     }
     return;
