@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       if (lane_index() == 0) scores_empty[score_ring.stage()].arrive();
       score_ring.advance();
       const ChunkDecays decays = decays_of(read.stage());
-      add_positions(O, from_state, [=](int t) { return decays.from_start(t); });
+      add_positions(O, from_state, [=](int t) { return decays.pair_from_start(t); });
       output_ring.wait(output_empty);
       put_output(panel(kDepth + output_ring.stage()), O, 1.0f);
       __syncwarp();

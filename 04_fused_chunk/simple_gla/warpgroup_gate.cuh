@@ -46,29 +46,35 @@ struct ChunkDecays {
   }
   /// The decay from position i to the end of the chunk.
   __device__ __forceinline__ float to_end(int i) const { return data[2 * kChunk + i]; }
-  /// scale 2^b_t and scale 2^b_{t + 1}, t even.
-  __device__ __forceinline__ float2 from_start(int t) const {
+  /// The same of positions i and i + 1, i even.
+  __device__ __forceinline__ float2 pair_to_end(int i) const {
+    return *reinterpret_cast<const float2*>(data + 2 * kChunk + i);
+  }
+  /// scale 2^b_t.
+  __device__ __forceinline__ float from_start(int t) const { return data[3 * kChunk + t]; }
+  /// The same of positions t and t + 1, t even.
+  __device__ __forceinline__ float2 pair_from_start(int t) const {
     return *reinterpret_cast<const float2*>(data + 3 * kChunk + t);
   }
   /// The decay from the start of the chunk to its end.
   __device__ __forceinline__ float whole() const { return data[4 * kChunk]; }
 };
 
-/// P_ti = scale (q_t . k_i) 2^(b_t - b_i) for i <= t, else 0, in bf16, by a warpgroup: tile::store_masked_scores() with
-/// decays. A warp has 16 rows, and goes through blocks of 16 columns. On the diagonal each score has an exponential of
-/// its own. Left of the diagonal the end f of i's block lies between i and t, and
+/// p = P in bf16, P_ti = scale (q_t . k_i) 2^(b_t - b_i) for i <= t, else 0, by a warpgroup that has Q K^T. A warp has 16
+/// rows, and goes through blocks of 16 columns. On the diagonal each score has an exponential of its own. Left of the
+/// diagonal the end f of i's block lies between i and t, and
 ///
 ///     2^(b_t - b_i) = 2^(b_t - b_f) 2^(b_f - b_i),
 ///
 /// both of them 1 at most: one exponential for each row and block is computed here, and that of each column is there
 /// already.
-__device__ __forceinline__ void store_decayed_scores(const tile::PanelTile<kChunk>& P, tile::WarpgroupScores& scores,
-                                                     const ChunkDecays& decays, float scale) {
-  const int lane = int(lane_index()), first_row = tile::warp_in_group() * 16;
+__device__ __forceinline__ void decay_scores(tile::ScoreFragments& p, tile::WarpgroupScores& scores,
+                                             const ChunkDecays& decays, float scale) {
+  const int first_row = tile::warp_in_group() * 16;
   const float upper = decays.b(wgmma_row(0)), lower = decays.b(wgmma_row(2));
 #pragma unroll
   for (int i = 0; i < kChunk; i += 16) {
-    std::uint32_t p[4] = {};
+    for (std::uint32_t& two : p[i / 16]) two = 0;
     if (i < first_row) {
       const float end = decays.b(i + 15);
       const float upper_decay = scale * tile::ex2(upper - end), lower_decay = scale * tile::ex2(lower - end);
@@ -80,7 +86,7 @@ __device__ __forceinline__ void store_decayed_scores(const tile::PanelTile<kChun
         scores[n + 2] *= lower_decay * two.x;
         scores[n + 3] *= lower_decay * two.y;
       }
-      wgmma_fragment(p, scores, i);
+      wgmma_fragment(p[i / 16], scores, i);
     } else if (i == first_row) {
 #pragma unroll
       for (int n = i / 2; n < i / 2 + 8; ++n) {
@@ -88,9 +94,20 @@ __device__ __forceinline__ void store_decayed_scores(const tile::PanelTile<kChun
         const float score = scores[n] * (scale * tile::ex2((n % 4 < 2 ? upper : lower) - decays.b(column)));
         scores[n] = column <= wgmma_row(n) ? score : 0;  // above the diagonal the power may be infinite
       }
-      wgmma_fragment(p, scores, i);
+      wgmma_fragment(p[i / 16], scores, i);
     }
-    stmatrix(P.data + P.unit(first_row + lane % 16, i + lane / 16 * 8), p);
+  }
+}
+
+/// The same, written to shared memory.
+__device__ __forceinline__ void store_decayed_scores(const tile::PanelTile<kChunk>& P, tile::WarpgroupScores& scores,
+                                                     const ChunkDecays& decays, float scale) {
+  const int lane = int(lane_index()), first_row = tile::warp_in_group() * 16;
+  tile::ScoreFragments p;
+  decay_scores(p, scores, decays, scale);
+#pragma unroll
+  for (int i = 0; i < kChunk; i += 16) {
+    stmatrix(P.data + P.unit(first_row + lane % 16, i + lane / 16 * 8), p[i / 16]);
   }
 }
 
@@ -121,6 +138,18 @@ __device__ __forceinline__ void load_decayed_values(tile::ValueFragments& v, con
 #pragma unroll
   for (int i = 0; i < kChunk; i += 16) {
     load_decayed_values(v[i / 16], V.data + V.advance(unit, i, 0), to_end.of_pair(i), to_end.of_pair(i + 8));
+  }
+}
+
+/// The same with the decays in shared memory.
+__device__ __forceinline__ void load_decayed_values(tile::ValueFragments& v, const tile::PanelTile<64>& V,
+                                                    const ChunkDecays& decays) {
+  const int lane = int(lane_index());
+  const int unit = V.unit(lane / 16 * 8 + lane % 8, tile::warp_in_group() * 16 + lane / 8 % 2 * 8);
+#pragma unroll
+  for (int i = 0; i < kChunk; i += 16) {
+    load_decayed_values(v[i / 16], V.data + V.advance(unit, i, 0), decays.pair_to_end(i + lane % 4 * 2),
+                        decays.pair_to_end(i + 8 + lane % 4 * 2));
   }
 }
 

@@ -1,7 +1,8 @@
 /// @file
-/// How `specialized` is started, what it requires, and its walk on segments of the sequence, for dispatch. It is `sequence_parallel` on
-/// warpgroups: a first kernel computes what each segment makes of a state of zeros, and its decay; common/tile/carry.cuh
-/// goes from segment to segment; then the kernel of `specialized` walks all of them.
+/// How `specialized` and `register_scores` are started, what they require, and the walk of the latter on segments of the
+/// sequence, for dispatch. It is `sequence_parallel` on warpgroups: a first kernel computes what each segment makes of a
+/// state of zeros, and its decay; common/tile/carry.cuh goes from segment to segment; then the kernel of
+/// `register_scores` walks all of them.
 ///
 /// The first kernel goes through a segment from its end to its beginning. Then the decay from a position to the end of
 /// the segment is known when its chunk comes:
@@ -126,11 +127,14 @@ void hopper_walk(const Bf16Arguments& a, LaunchPlan plan) {
     carry_states(a.B, a.H, a.Dk, count, CarriedStates<SegmentDecay>{a.initial_state, a.Dv, states, {decays}});
     plan.starts = states;
   }
-  walk_on_warpgroups(a, plan);
+  walk_with_register_scores(a, plan);
 }
 
 void specialized(const Bf16Arguments& a) {
-  hopper_walk(a, make_launch_plan(a.L, 64, 1));
+  walk_on_warpgroups(a, make_launch_plan(a.L, 64, 1));
+}
+void register_scores(const Bf16Arguments& a) {
+  walk_with_register_scores(a, make_launch_plan(a.L, 64, 1));
 }
 
 std::string specialized_unsupported(const Bf16Arguments& a) {

@@ -1,0 +1,180 @@
+/// @file
+/// `register_scores`: to be written.
+
+#include <cuda_runtime.h>
+
+#include "04_fused_chunk/simple_gla.hpp"
+#include "04_fused_chunk/simple_gla/launch_plan.hpp"
+#include "04_fused_chunk/simple_gla/warpgroup_gate.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/proxy_fence.cuh"
+#include "common/device/registers.cuh"
+#include "common/tile/block_part.cuh"
+#include "common/tile/bulk_tiles.cuh"
+#include "common/tile/chunk_tiles.cuh"
+#include "common/tile/store_tile.cuh"
+#include "common/tile/warpgroup_chunk.cuh"
+
+namespace tutorial::simple_gla {
+namespace {
+
+using namespace tile;
+
+constexpr int kPipelineDepth = 4;               // chunks in shared memory
+constexpr int kDepth = 2;                       // O, and Q S in fp32, in shared memory
+constexpr int kBlock = 4 * kWarpgroup;          // threads
+constexpr int kStoreThreads = kWarpgroup - 32;  // of them
+
+template <class Shape>
+constexpr std::size_t kSharedBytes =
+    kPipelineDepth*(ChunkTiles<Shape>::kBytes + ChunkDecays::kBytes) + kDepth*(PanelTile<64>::kPanelBytes +
+                                                                               TransposedSums::kBytes);
+
+/// Grid (tiles of 64 columns of Dv of all segments, H, B).
+template <class Shape>
+__global__ void __launch_bounds__(kBlock, 1)
+    register_scores_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps, LaunchPlan plan) {
+  const BlockPart<Shape> part(extents_of(a), plan.length);
+  const int b = part.b, h = part.h, first_column = part.first_column, columns = part.columns, end = part.end;
+  __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
+  __shared__ Barrier state_full[kDepth], state_empty[kDepth], output_full[kDepth], output_empty[kDepth];
+  auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
+  const auto tiles_of = [&](int stage) { return ChunkTiles<Shape>(memory + stage * ChunkTiles<Shape>::kBytes); };
+  auto* behind_tiles = memory + kPipelineDepth * ChunkTiles<Shape>::kBytes;
+  const auto output = [&](int stage) {
+    return PanelTile<64>{reinterpret_cast<__nv_bfloat16*>(behind_tiles + stage * int(PanelTile<64>::kPanelBytes))};
+  };
+  const auto from_state_of = [&](int stage) { return TransposedSums(output(kDepth).data, stage); };
+  const auto decays_of = [&](int stage) { return ChunkDecays(from_state_of(kDepth).data, stage); };
+
+  if (threadIdx.x == 0) {
+    for (Barrier& barrier : full) barrier.init(2);       // the bytes, and the decays
+    for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps with the chunk's scores, and those of the state
+    for (Barrier& barrier : state_full) barrier.init(4);
+    for (Barrier& barrier : state_empty) barrier.init(4);
+    for (Barrier& barrier : output_full) barrier.init(4);
+    for (Barrier& barrier : output_empty) barrier.init(3);
+    fence_barrier_init();
+  }
+  __syncthreads();
+
+  const int group = int(threadIdx.x) / kWarpgroup;
+  if (group < 2) {
+    decrease_registers<112>();
+    auto ring = Ring<kPipelineDepth>::consumer();
+    auto state_ring = Ring<kDepth>::consumer();
+    auto output_ring = Ring<kDepth>::producer();
+    for (int t = part.begin; t < end; t += kChunk) {
+      if ((t - part.begin) / kChunk % 2 == group) {
+        const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
+        const ChunkDecays decays = decays_of(ring.stage());
+        WarpgroupScores scores;
+        ring.wait(full);
+        wgmma_fence(scores);
+        start_scores(scores, tiles.Q, tiles.K);
+        wgmma_commit();
+        wgmma_wait<0>(scores);
+        ScoreFragments p;
+        decay_scores(p, scores, decays, a.scale);
+        WarpgroupOutput O;
+        wgmma_fence(O, p);
+        start_output_from_scores(O, p, tiles.V);
+        wgmma_commit();
+        const float2 from_start = {decays.from_start(wgmma_row(0)), decays.from_start(wgmma_row(2))};
+        state_ring.wait(state_full);
+        wgmma_wait<0>(O, p);
+        if (lane_index() == 0) empty[ring.stage()].arrive();
+        from_state_of(state_ring.stage()).add_to(O, from_start);
+        __syncwarp();
+        if (lane_index() == 0) state_empty[state_ring.stage()].arrive();
+        output_ring.wait(output_empty);
+        put_rows(output(output_ring.stage()), O);
+        __syncwarp();
+        if (lane_index() == 0) output_full[output_ring.stage()].arrive();
+      }
+      ring.advance();
+      state_ring.advance();
+      output_ring.advance();
+    }
+  } else if (group == 2) {
+    decrease_registers<72>();
+    const int thread = int(threadIdx.x) % kWarpgroup;
+    if (thread < 32) {
+      float2 g = load_g(a, b, h, part.begin, end);
+      auto ring = Ring<kPipelineDepth>::producer();
+      for (int t = part.begin; t < end; t += kChunk) {
+        ring.wait(empty);
+        if (thread == 0) {
+          full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
+          load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, t, first_column);
+        }
+        decays_of(ring.stage()).store(ChunkSums(g), a.scale);
+        g = load_g(a, b, h, t + kChunk, end);
+        __syncwarp();
+        if (thread == 0) full[ring.stage()].arrive();
+        ring.advance();
+      }
+    } else {
+      auto output_ring = Ring<kDepth>::consumer();
+      for (int t = part.begin; t < end; t += kChunk) {
+        output_ring.wait(output_full);
+        store_tile_by<kStoreThreads>(thread - 32, a.o.row(b, h, t) + first_column, a.o.stride_l, end - t, columns,
+                                     output(output_ring.stage()), [&] {
+                                       __syncwarp();
+                                       if (lane_index() == 0) output_empty[output_ring.stage()].arrive();
+                                     });
+        output_ring.advance();
+      }
+    }
+  } else {
+    increase_registers<208>();
+    WarpgroupState<Shape::kDk> S;
+    const auto start = part.start(a.initial_state, plan, extents_of(a));
+    load_group_state<Shape::kDk>(S, start.data, start.stride, a.Dk, columns);
+    auto ring = Ring<kPipelineDepth>::consumer();
+    auto state_ring = Ring<kDepth>::producer();
+    RoundedState<Shape::kDk> s;
+    for (int t = part.begin; t < end; t += kChunk) {
+      const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
+      const ChunkDecays decays = decays_of(ring.stage());
+      ring.wait(full);
+      WarpgroupOutput from_state;
+      round_state<Shape::kDk>(s, S);
+      wgmma_fence(from_state, s);
+      start_output_from_state<Shape::kDk>(from_state, s, tiles.Q);
+      wgmma_commit();
+      wgmma_wait<1>(S);  // done long since; without it the compiler would wait for S^T Q^T before it touches S
+      decay_state(S, decays.whole());
+      ValueFragments v;
+      load_decayed_values(v, tiles.V, decays);
+      wgmma_fence(S, v);
+      start_state_update<Shape::kDk>(S, v, tiles.K);
+      wgmma_commit();
+      state_ring.wait(state_empty);
+      wgmma_wait<1>(from_state, s);
+      from_state_of(state_ring.stage()).put(from_state);
+      __syncwarp();
+      if (lane_index() == 0) state_full[state_ring.stage()].arrive();
+      state_ring.advance();
+      wgmma_wait<0>(S, v);
+      if (lane_index() == 0) empty[ring.stage()].arrive();
+      ring.advance();
+    }
+    if (end == a.L && a.final_state.data) {
+      store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk,
+                                    columns);
+    }
+  }
+}
+
+}  // namespace
+
+void walk_with_register_scores(const Bf16Arguments& a, const LaunchPlan& plan) {
+  const auto start = [&]<class Shape>(Shape) {
+    launch(register_scores_kernel<Shape>, {grid_of<Shape>(extents_of(a), plan.segments), kBlock, kSharedBytes<Shape>},
+           a, chunk_maps(a), plan);
+  };
+  a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
+}
+
+}  // namespace tutorial::simple_gla
