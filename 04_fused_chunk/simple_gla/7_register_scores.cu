@@ -100,20 +100,19 @@ __global__ void __launch_bounds__(kBlock, 1)
     decrease_registers<72>();
     const int thread = int(threadIdx.x) % kWarpgroup;
     if (thread < 32) {
-      float2 g = load_g(a, b, h, part.begin, end);
       auto ring = Ring<kPipelineDepth>::producer();
-      for (int t = part.begin; t < end; t += kChunk) {
-        ring.wait(empty);
-        if (thread == 0) {
-          full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
-          load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, t, first_column);
-        }
-        decays_of(ring.stage()).store(ChunkSums(g), a.scale);
-        g = load_g(a, b, h, t + kChunk, end);
-        __syncwarp();
-        if (thread == 0) full[ring.stage()].arrive();
-        ring.advance();
-      }
+      for_each_chunk_with_g(a, b, h, part.begin, kChunk, (end - part.begin - 1) / kChunk + 1, end,
+                            [&](int t, float2 g) {
+                              ring.wait(empty);
+                              if (thread == 0) {
+                                full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
+                                load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, t, first_column);
+                              }
+                              decays_of(ring.stage()).store(ChunkSums(g), a.scale);
+                              __syncwarp();
+                              if (thread == 0) full[ring.stage()].arrive();
+                              ring.advance();
+                            });
     } else {
       auto output_ring = Ring<kDepth>::consumer();
       for (int t = part.begin; t < end; t += kChunk) {

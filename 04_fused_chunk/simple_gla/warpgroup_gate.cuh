@@ -38,6 +38,12 @@ struct ChunkDecays {
     if (lane == 0) data[4 * kChunk] = tile::ex2(b.end);
   }
 
+  /// The decays to the chunk's end alone, by one warp: b.end may lie further back.
+  __device__ __forceinline__ void store_to_end(const ChunkSums& b) const {
+    reinterpret_cast<float2*>(data + 2 * kChunk)[int(lane_index())] =
+        make_float2(tile::ex2(b.end - b.first), tile::ex2(b.end - b.second));
+  }
+
   /// b_t.
   __device__ __forceinline__ float b(int t) const { return data[t]; }
   /// The decays of positions i and i + 1, i even, to the end of their block of 16.
@@ -59,6 +65,29 @@ struct ChunkDecays {
   /// The decay from the start of the chunk to its end.
   __device__ __forceinline__ float whole() const { return data[4 * kChunk]; }
 };
+
+/// Calls f(t, g) for the chunks at t = first, first + step, ..., `count` of them, with the lane's two of each chunk's g.
+/// g is asked for four chunks ahead: the memory's answer takes longer than a chunk. Four registers hold the g of four
+/// chunks, because a copy from one register to another would wait for the answer.
+/// @param end where the sequence or the segment ends
+template <class F>
+__device__ __forceinline__ void for_each_chunk_with_g(const Bf16Arguments& a, int b, int h, int first, int step,
+                                                      int count, int end, F f) {
+  constexpr int kAhead = 4;
+  const auto load = [&](int n) { return n < count ? load_g(a, b, h, first + n * step, end) : float2{}; };
+  float2 g[kAhead];
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) g[i] = load(i);
+  for (int n = 0; n < count; n += kAhead) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (n + i >= count) return;
+      const float2 g_now = g[i];
+      g[i] = load(n + i + kAhead);
+      f(first + (n + i) * step, g_now);
+    }
+  }
+}
 
 /// p = P in bf16, P_ti = scale (q_t . k_i) 2^(b_t - b_i) for i <= t, else 0, by a warpgroup that has Q K^T. A warp has 16
 /// rows, and goes through blocks of 16 columns. On the diagonal each score has an exponential of its own. Left of the
@@ -131,17 +160,6 @@ __device__ __forceinline__ void store_decayed_values(const tile::PanelTile<64>& 
 }
 
 /// v = (diag(2^(b_e - b)) V)^T, as fragments of the warpgroup's left factor.
-__device__ __forceinline__ void load_decayed_values(tile::ValueFragments& v, const tile::PanelTile<64>& V,
-                                                    const DecayToEnd& to_end) {
-  const int lane = int(lane_index());
-  const int unit = V.unit(lane / 16 * 8 + lane % 8, tile::warp_in_group() * 16 + lane / 8 % 2 * 8);
-#pragma unroll
-  for (int i = 0; i < kChunk; i += 16) {
-    load_decayed_values(v[i / 16], V.data + V.advance(unit, i, 0), to_end.of_pair(i), to_end.of_pair(i + 8));
-  }
-}
-
-/// The same with the decays in shared memory.
 __device__ __forceinline__ void load_decayed_values(tile::ValueFragments& v, const tile::PanelTile<64>& V,
                                                     const ChunkDecays& decays) {
   const int lane = int(lane_index());
