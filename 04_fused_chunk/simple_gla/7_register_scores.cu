@@ -1,5 +1,32 @@
 /// @file
-/// `register_scores`: to be written.
+/// `register_scores`: P never leaves the registers, and the state waits for no scores.
+///
+/// Idea: a warpgroup that has the scores has P as sums of a product. Packed in pairs, these sums are the left factor of
+/// the next product, so the same warpgroup computes P V. What it lacks, the part of O that comes from the state, is
+/// brought to it: the state's warpgroup writes Q S to shared memory in fp32 and goes on. It waits for tiles alone.
+///
+///     scores   | n: Q K^T | P in registers | P V | += diag(scale 2^b) Q S | O to the warps that store |
+///     state    | n: S^T Q^T | under it S = 2^b_e S, V~ in registers | V~^T K | under it Q S to shared memory |
+///
+/// Grows out of: 6_specialized.cu
+/// Improves on: in `specialized` P and V~ pass through shared memory, where products see them only behind a
+/// fence.proxy.async each (250 clocks and more), and the state's warpgroup waits for both.
+/// Unchanged: the two warpgroups with scores, which take the chunks in turn; the warps that load and store; the decays
+/// beside the tiles.
+/// Equation: that of `fused`.
+/// Shapes: as `specialized`. Q S [C, 64] is fp32 in shared memory, twice; P and V~ are fragments in registers.
+/// Thread mapping: as `specialized`. In P V the rows of a product are the positions; in S^T Q^T they are columns of Dv.
+/// So Q S is transposed on its way (tile::TransposedSums).
+/// Registers: of the state S 64, its rounded copy 32, sums of Q S 32, V~ 16. Of the scores: their sums 32, P 16, O 32.
+/// Resources: four times Q, K, V and decays, two O, two Q S: 214 KB of shared memory at Dk = 128.
+/// Work: that of `specialized`. No fence.proxy.async is left.
+/// Bytes: as `specialized`.
+/// Bound by: the instructions of the state's four warps. Some 400 for each chunk follow one another (V~, S times its
+/// decay, its rounding, Q S to shared memory), at one every four clocks; the products take a third of that time.
+/// Requires: as `specialized`.
+/// Weakness: V~ is made by the warps that all others wait for. A third warpgroup with scores could make it, if there were
+/// shared memory for a fifth set of tiles.
+/// Sources: P as a register operand: Dao, FlashAttention-2 (arXiv 2307.08691), section 3.1, for softmax.
 
 #include <cuda_runtime.h>
 
@@ -33,25 +60,24 @@ constexpr std::size_t kSharedBytes =
 /// Grid (tiles of 64 columns of Dv of all segments, H, B).
 template <class Shape>
 __global__ void __launch_bounds__(kBlock, 1)
-    register_scores_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps, LaunchPlan plan) {
+    walk_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps, LaunchPlan plan) {
   const BlockPart<Shape> part(extents_of(a), plan.length);
   const int b = part.b, h = part.h, first_column = part.first_column, columns = part.columns, end = part.end;
   __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
   __shared__ Barrier state_full[kDepth], state_empty[kDepth], output_full[kDepth], output_empty[kDepth];
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
   const auto tiles_of = [&](int stage) { return ChunkTiles<Shape>(memory + stage * ChunkTiles<Shape>::kBytes); };
-  auto* behind_tiles = memory + kPipelineDepth * ChunkTiles<Shape>::kBytes;
-  const auto output = [&](int stage) {
-    return PanelTile<64>{reinterpret_cast<__nv_bfloat16*>(behind_tiles + stage * int(PanelTile<64>::kPanelBytes))};
+  const auto panel = [&](int number) {
+    return PanelTile<64>{reinterpret_cast<__nv_bfloat16*>(memory + kPipelineDepth * ChunkTiles<Shape>::kBytes +
+                                                          number * int(PanelTile<64>::kPanelBytes))};
   };
-  const auto from_state_of = [&](int stage) { return TransposedSums(output(kDepth).data, stage); };
+  const auto from_state_of = [&](int stage) { return TransposedSums(panel(kDepth).data, stage); };
   const auto decays_of = [&](int stage) { return ChunkDecays(from_state_of(kDepth).data, stage); };
 
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) barrier.init(2);       // the bytes, and the decays
     for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps with the chunk's scores, and those of the state
-    for (Barrier& barrier : state_full) barrier.init(4);
-    for (Barrier& barrier : state_empty) barrier.init(4);
+    for (int i = 0; i < kDepth; ++i) state_full[i].init(4), state_empty[i].init(4);
     for (Barrier& barrier : output_full) barrier.init(4);
     for (Barrier& barrier : output_empty) barrier.init(3);
     fence_barrier_init();
@@ -60,7 +86,7 @@ __global__ void __launch_bounds__(kBlock, 1)
 
   const int group = int(threadIdx.x) / kWarpgroup;
   if (group < 2) {
-    decrease_registers<112>();
+    decrease_registers<96>();
     auto ring = Ring<kPipelineDepth>::consumer();
     auto state_ring = Ring<kDepth>::consumer();
     auto output_ring = Ring<kDepth>::producer();
@@ -80,15 +106,14 @@ __global__ void __launch_bounds__(kBlock, 1)
         wgmma_fence(O, p);
         start_output_from_scores(O, p, tiles.V);
         wgmma_commit();
-        const float2 from_start = {decays.from_start(wgmma_row(0)), decays.from_start(wgmma_row(2))};
         state_ring.wait(state_full);
         wgmma_wait<0>(O, p);
-        if (lane_index() == 0) empty[ring.stage()].arrive();
-        from_state_of(state_ring.stage()).add_to(O, from_start);
+        from_state_of(state_ring.stage()).add_to(O, decays.from_start_of_rows());
         __syncwarp();
+        if (lane_index() == 0) empty[ring.stage()].arrive();
         if (lane_index() == 0) state_empty[state_ring.stage()].arrive();
         output_ring.wait(output_empty);
-        put_rows(output(output_ring.stage()), O);
+        put_rows(panel(output_ring.stage()), O);
         __syncwarp();
         if (lane_index() == 0) output_full[output_ring.stage()].arrive();
       }
@@ -118,7 +143,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       for (int t = part.begin; t < end; t += kChunk) {
         output_ring.wait(output_full);
         store_tile_by<kStoreThreads>(thread - 32, a.o.row(b, h, t) + first_column, a.o.stride_l, end - t, columns,
-                                     output(output_ring.stage()), [&] {
+                                     panel(output_ring.stage()), [&] {
                                        __syncwarp();
                                        if (lane_index() == 0) output_empty[output_ring.stage()].arrive();
                                      });
@@ -126,7 +151,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       }
     }
   } else {
-    increase_registers<208>();
+    increase_registers<240>();
     WarpgroupState<Shape::kDk> S;
     const auto start = part.start(a.initial_state, plan, extents_of(a));
     load_group_state<Shape::kDk>(S, start.data, start.stride, a.Dk, columns);
@@ -170,8 +195,8 @@ __global__ void __launch_bounds__(kBlock, 1)
 
 void walk_with_register_scores(const Bf16Arguments& a, const LaunchPlan& plan) {
   const auto start = [&]<class Shape>(Shape) {
-    launch(register_scores_kernel<Shape>, {grid_of<Shape>(extents_of(a), plan.segments), kBlock, kSharedBytes<Shape>},
-           a, chunk_maps(a), plan);
+    launch(walk_kernel<Shape>, {grid_of<Shape>(extents_of(a), plan.segments), kBlock, kSharedBytes<Shape>}, a,
+           chunk_maps(a), plan);
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
 }

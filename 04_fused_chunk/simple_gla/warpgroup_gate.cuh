@@ -56,8 +56,10 @@ struct ChunkDecays {
   __device__ __forceinline__ float2 pair_to_end(int i) const {
     return *reinterpret_cast<const float2*>(data + 2 * kChunk + i);
   }
-  /// scale 2^b_t.
-  __device__ __forceinline__ float from_start(int t) const { return data[3 * kChunk + t]; }
+  /// scale 2^b_t of the thread's two rows of a product of a warpgroup.
+  __device__ __forceinline__ float2 from_start_of_rows() const {
+    return make_float2(data[3 * kChunk + wgmma_row(0)], data[3 * kChunk + wgmma_row(2)]);
+  }
   /// The same of positions t and t + 1, t even.
   __device__ __forceinline__ float2 pair_from_start(int t) const {
     return *reinterpret_cast<const float2*>(data + 3 * kChunk + t);

@@ -110,12 +110,6 @@ __device__ __forceinline__ void start_output_from_scores(WarpgroupOutput& O, con
   for (int i = 0; i < kChunk; i += 16) wgmma<kChunk>(O, v.along_k(i), p.along_k(i), accumulate || i > 0);
 }
 
-/// p = P rounded to bf16.
-__device__ __forceinline__ void round_scores(ScoreFragments& p, const WarpgroupScores& P) {
-#pragma unroll
-  for (int i = 0; i < kChunk; i += 16) wgmma_fragment(p[i / 16], P, i);
-}
-
 /// O = P V with P in registers. Here the positions are the rows of the product, so O is not transposed.
 /// @param V the warpgroup's columns
 __device__ __forceinline__ void start_output_from_scores(WarpgroupOutput& O, const ScoreFragments& p,
