@@ -63,6 +63,7 @@ static_assert(kPipelineDepth % 2 == 0, "the scores of a place are always the sam
 struct Barriers {
   Barrier full[kPipelineDepth], empty[kPipelineDepth], peer_empty[kPipelineDepth], scores_full[kPipelineDepth];
   Barrier output_full[kDepth], output_empty[kDepth];
+  alignas(16) unsigned char outbox[16], inbox[16];  // a message's bytes; what they are does not matter
 };
 
 template <class Shape>
@@ -141,7 +142,10 @@ __global__ void __launch_bounds__(kBlock, 1) cluster_kernel(Bf16Arguments a, con
       for (int t = 0; t < a.L; t += kChunk) {
         const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
         ring.wait(empty);
-        if (t >= kPipelineDepth * kChunk) peer_empty[ring.stage()].arrive_at(peer);
+        if (t >= kPipelineDepth * kChunk) {
+          peer_empty[ring.stage()].arrive_expect(sizeof(barriers.inbox));
+          push_shared(barriers.inbox, barriers.outbox, sizeof(barriers.inbox), peer_empty[ring.stage()], peer);
+        }
         full[ring.stage()].arrive_expect(tiles.kBytes);
         if (t / kChunk % 2 != rank) scores_full[ring.stage()].arrive_expect(PanelTile<64>::kPanelBytes);
         load_panels(tiles.V, maps.v, full[ring.stage()],
