@@ -45,7 +45,7 @@ constexpr int kStatesBlock = (kNormalized ? 2 : 1) * kWarpgroup + 32;
 template <bool kNormalized>
 struct Registers {
   static constexpr int kScores = kNormalized ? 80 : 96, kLoads = kNormalized ? 64 : 72,
-                       kState = kNormalized ? 216 : 240, kKeys = 40;
+                       kState = kNormalized ? 200 : 240, kKeys = 56;
 };
 
 template <class Shape, bool kNormalized>

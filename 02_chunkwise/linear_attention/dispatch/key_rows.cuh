@@ -16,6 +16,7 @@
 
 #include <cstdint>
 
+#include "common/device/hide_from_compiler.cuh"
 #include "common/device/pack.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/warp.cuh"
@@ -61,19 +62,23 @@ class KeySums {
     // of a panel's 128 bytes.
     const int lane = int(lane_index());
     const int mine = K.unit((lane & 4) + lane / 8, tile::warp_in_group() * 32 + lane % 4 * 8);
+    uint4 units[tile::kChunk / 8];
+#pragma unroll
+    for (int i = 0; i < tile::kChunk / 8; ++i) {
+      units[i] = *reinterpret_cast<const uint4*>(K.data + K.advance(mine, 8 * i, 0));
+    }
     float sums[8] = {};
 #pragma unroll
-    for (int t = 0; t < tile::kChunk; t += 8) {
-      const uint4 unit = *reinterpret_cast<const uint4*>(K.data + K.advance(mine, t, 0));
+    for (const uint4& unit : units) {
       add(sums[0], sums[1], unit.x);
       add(sums[2], sums[3], unit.y);
       add(sums[4], sums[5], unit.z);
       add(sums[6], sums[7], unit.w);
     }
     // The eight lanes with the same columns: in each step a lane hands over half of its sums.
-    hand_over<4>(sums, lane & 4, 4);
-    hand_over<2>(sums, lane & 8, 8);
-    hand_over<1>(sums, lane & 16, 16);
+    hand_over<4>(sums, 4);
+    hand_over<2>(sums, 8);
+    hand_over<1>(sums, 16);
     return sums[0];
   }
 
@@ -92,12 +97,17 @@ class KeySums {
     second += unpack(two).y;
   }
 
+  /// Adds the first kKept sums of this lane and of the one at distance `bit`, or the next kKept where the lane has this
+  /// bit. Which they are is said by a mask, not by a condition: of that the compiler makes branches, and lanes of two
+  /// branches take a hundred times as long for a shuffle.
   template <int kKept>
-  static __device__ __forceinline__ void hand_over(float (&sums)[8], bool upper, int flipped) {
+  static __device__ __forceinline__ void hand_over(float (&sums)[8], int bit) {
+    const std::uint32_t mask = hide_from_compiler(int(lane_index()) & bit ? -1 : 0);
 #pragma unroll
     for (int i = 0; i < kKept; ++i) {
-      const float other = shuffle_xor(upper ? sums[i] : sums[i + kKept], flipped);
-      sums[i] = (upper ? sums[i + kKept] : sums[i]) + other;
+      const std::uint32_t first = __float_as_uint(sums[i]), second = __float_as_uint(sums[i + kKept]);
+      const std::uint32_t exchange = (first ^ second) & mask;
+      sums[i] = __uint_as_float(first ^ exchange) + shuffle_xor(__uint_as_float(second ^ exchange), bit);
     }
   }
 };
