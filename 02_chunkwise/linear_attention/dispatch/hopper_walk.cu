@@ -3,10 +3,10 @@
 /// asked for. The stage file ../13_queued_products.cu explains the order of products, ../12_balanced_roles.cu the
 /// roles, and ../8_sequence_parallel.cu the segments.
 ///
-/// Normaliser: the warpgroups with the scores have time left. While its product runs, such a warpgroup computes Q z and
-/// 1^T K by mma (key_sum.cuh). P 1 are sums over the rows of its accumulators. So scale / (scale q_t . z_t + eps) is
-/// there together with P, and the state's warps multiply by it what they hand on. The two warpgroups take turns with z:
-/// each adds its chunk's keys, and leaves the z of the next chunk to the other.
+/// Normaliser: z is one more key of each chunk, so that the product of the scores computes Q z, too (key_rows.cuh). P 1 are
+/// sums over the rows of its accumulators. So scale / (scale q_t . z_t + eps) is there together with P, and the state's
+/// warps multiply by it what they hand on. A fifth warpgroup adds up the keys and puts z where the next chunks come; `full`
+/// says that a chunk and its z are there. Its threads need registers, so all roles have fewer than without it.
 
 #include <cuda_runtime.h>
 
