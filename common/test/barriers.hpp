@@ -97,7 +97,8 @@ TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
                                      // Tiles and products that are there at once let threads run further ahead.
                                      "forward EMULATOR_ASYNC=early", "reverse EMULATOR_ASYNC=early",
                                      "random:1 EMULATOR_ASYNC=random:1", "random:2 EMULATOR_ASYNC=random:2",
-                                     "random:3 EMULATOR_ASYNC=random:3", "random:6 EMULATOR_ASYNC=early"};
+                                     "random:3 EMULATOR_ASYNC=random:3", "random:6 EMULATOR_ASYNC=early",
+                                     "warps-reverse EMULATOR_ASYNC=early"};
   const std::vector<BarrierLine> lines = barrier_lines(GetParam());
   ASSERT_FALSE(lines.empty());
   for (const char* schedule : kSchedules) {

@@ -60,17 +60,18 @@ __device__ __forceinline__ SharedFactor<Major::kMn> k_from_row_to_row(const Pane
   return {tile.data, tile.kPanelBytes};
 }
 
-/// scores = Q K^T.
-template <int kDk>
-__device__ __forceinline__ void start_scores(WarpgroupScores& scores, const PanelTile<kDk>& Q,
-                                             const PanelTile<kDk>& K) {
+/// scores = Q K^T. With more rows in K than a chunk has positions, the scores have as many more columns.
+template <int kDk, int kRows>
+__device__ __forceinline__ void start_scores(float (&scores)[kRows / 2], const PanelTile<kDk>& Q,
+                                             const PanelTile<kDk, kRows>& K) {
   const auto q = k_along_rows(Q), k = k_along_rows(K);
 #pragma unroll
-  for (int d = 0; d < kDk; d += 16) wgmma<kChunk>(scores, q.along_k(d), k.along_k(d), d > 0);
+  for (int d = 0; d < kDk; d += 16) wgmma<kRows>(scores, q.along_k(d), k.along_k(d), d > 0);
 }
 
-/// P = scores . M in bf16, where M[t][i] = 1 for i <= t, else 0.
-__device__ __forceinline__ void store_masked_scores(const PanelTile<kChunk>& P, WarpgroupScores& scores) {
+/// P = scores . M in bf16, where M[t][i] = 1 for i <= t, else 0. Only the first C columns of the scores.
+template <int kSums>
+__device__ __forceinline__ void store_masked_scores(const PanelTile<kChunk>& P, float (&scores)[kSums]) {
   const int lane = int(lane_index()), first_row = warp_in_group() * 16;
 #pragma unroll
   for (int i = 0; i < kChunk; i += 16) {
@@ -166,9 +167,10 @@ __device__ __forceinline__ void put_rows(const PanelTile<kWarpgroupColumns>& til
 
 /// S^T += V^T K.
 /// @param V the warpgroup's columns
-template <int kDk>
+/// @param K its first C rows
+template <int kDk, int kRows>
 __device__ __forceinline__ void start_state_update(WarpgroupState<kDk>& S, const PanelTile<kWarpgroupColumns>& V,
-                                                   const PanelTile<kDk>& K) {
+                                                   const PanelTile<kDk, kRows>& K) {
   const auto v = k_from_row_to_row(V), k = k_from_row_to_row(K);
 #pragma unroll
   for (int i = 0; i < kChunk; i += 16) wgmma<kDk>(S, v.along_k(i), k.along_k(i), true);
