@@ -217,7 +217,7 @@ time_03() {
 time_04() {
   local L shape status=0
   local -a sizes
-  local stages=two_kernels,fused,sequence_parallel,specialized,dispatch
+  local stages=two_kernels,fused,sequence_parallel,specialized,register_scores,dispatch
   for L in 512 1024 2048 4096 8192 16384; do
     timed "$fused_chunk" --operator gla -L $L || status=1
     timed "$fused_chunk" --operator simple_gla --stage $stages -L $L || status=1

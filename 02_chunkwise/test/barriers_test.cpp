@@ -27,6 +27,8 @@ constexpr KernelWithBarriers kKernels[] = {
      "output_empty"},
     {"linear_attention", "cluster", "02_chunkwise/linear_attention/14_cluster.cu", 64, 128, 390, "", "",
      "output_empty"},
+    {"linear_attention --normalize", "dispatch", "02_chunkwise/linear_attention/dispatch/hopper_walk.cu", 64, 64, 390,
+     "hopper_walk_kernel", "", "output_empty"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);

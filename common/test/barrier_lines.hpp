@@ -35,9 +35,11 @@ inline std::vector<BarrierLine> barrier_lines(std::istream& source, const std::s
                                     "wgmma_fence(", "wgmma_commit(", "wgmma_wait<"};
   std::vector<BarrierLine> lines;
   std::string text;
-  bool is_meant = kernel.empty();
+  bool is_meant = kernel.empty(), is_head = false;  // between __global__ and the kernel's body
   for (unsigned number = 1; std::getline(source, text); ++number) {
-    if (!kernel.empty() && text.starts_with("__global__")) is_meant = text.find(kernel) != std::string::npos;
+    if (!kernel.empty() && text.starts_with("__global__")) is_meant = false, is_head = true;
+    if (is_head && text.find(kernel) != std::string::npos) is_meant = true;
+    if (text.ends_with("{")) is_head = false;
     const std::string code = text.substr(0, text.find("//"));
     for (const char* call : kCalls) {
       if (!is_meant || code.find(call) == std::string::npos) continue;

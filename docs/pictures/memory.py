@@ -297,7 +297,13 @@ STAGES = [
         SIMPLE + "6_specialized.cu",
         ["q, k", "v", "g", "o"],
         [Kernel("specialized: four warpgroups", ["Q, K, V four times; P, V~ and O", "twice; sums of g: 211 KB"], ["two with scores and decays;", "one with S^T and two O^T"], ["q, k", "v", "g"], ["o*"])],
-        "Warpgroups with scores sum up g and write V, multiplied by its decays, to shared memory, beside the scores.",
+        "One warp sums up g. Warpgroups with scores write V, multiplied by its decays, to shared memory, beside the scores.",
+    ),
+    Stage(
+        SIMPLE + "7_register_scores.cu",
+        ["q, k", "v", "g", "o"],
+        [Kernel("register_scores: four warpgroups", ["Q, K, V four times; O and Q S", "twice; sums of g: 214 KB"], ["two with scores, P, O;", "one with S^T, V~, Q S"], ["q, k", "v", "g"], ["o*"])],
+        "P goes from product to product in registers; what comes from the state passes through shared memory in fp32.",
     ),
     Stage(
         DELTA + "5_recurrent_gpu.cu",

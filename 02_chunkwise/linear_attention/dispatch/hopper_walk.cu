@@ -3,20 +3,20 @@
 /// asked for. The stage file ../13_queued_products.cu explains the order of products, ../12_balanced_roles.cu the
 /// roles, and ../8_sequence_parallel.cu the segments.
 ///
-/// Normaliser: the warpgroups with the scores have time left. While its product runs, such a warpgroup computes Q z and
-/// 1^T K by mma (key_sum.cuh). P 1 are sums over the rows of its accumulators. So scale / (scale q_t . z_t + eps) is
-/// there together with P, and the state's warps multiply by it what they hand on. The two warpgroups take turns with z:
-/// each adds its chunk's keys, and leaves the z of the next chunk to the other.
+/// Normaliser: z is one more key of each chunk, so that the product of the scores computes Q z, too (key_rows.cuh). P 1 are
+/// sums over the rows of its accumulators. So scale / (scale q_t . z_t + eps) is there together with P, and the state's
+/// warps multiply by it what they hand on. A fifth warpgroup adds up the keys and puts z where the next chunks come; `full`
+/// says that a chunk and its z are there. Its threads need registers, so all roles have fewer than without it.
 
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "02_chunkwise/linear_attention/dispatch/in_segments.cuh"
-#include "02_chunkwise/linear_attention/dispatch/key_sum.cuh"
+#include "02_chunkwise/linear_attention/dispatch/key_rows.cuh"
 #include "02_chunkwise/linear_attention/dispatch/walk.hpp"
 #include "common/device/launch.cuh"
-#include "common/device/named_barrier.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/registers.cuh"
 #include "common/tile/block_part.cuh"
@@ -32,26 +32,36 @@ using namespace tile;
 
 constexpr int kPipelineDepth = 4;               // chunks in shared memory
 constexpr int kDepth = 2;                       // P and O in shared memory
-constexpr int kBlock = 4 * kWarpgroup;          // threads
-constexpr int kStoreThreads = kWarpgroup - 32;  // of them
-constexpr int kStatesBlock = kWarpgroup + 32;   // threads of kernel 1: those of the state, and a warp that loads
-constexpr unsigned kZIsThere = 1;               // named barrier; the next two are those of warpgroups 0 and 1
+constexpr int kStoreThreads = kWarpgroup - 32;  // of those of a block
 
-/// While one warpgroup reads the z of its chunk, the other may go on by two chunks.
-template <class Shape>
-using KeySum = SharedKeySum<Shape, 4>;
+/// Threads of a block: scores twice, loads and stores, the state; and the sums of keys.
+template <bool kNormalized>
+constexpr int kBlock = (kNormalized ? 5 : 4) * kWarpgroup;
+/// Of kernel 1: those of the state, a warp that loads; and the sums of keys.
+template <bool kNormalized>
+constexpr int kStatesBlock = (kNormalized ? 2 : 1) * kWarpgroup + 32;
+
+/// Registers of each role. Those of all warpgroups are what the launch allocates: 504, or 480 for five.
+template <bool kNormalized>
+struct Registers {
+  static constexpr int kScores = kNormalized ? 80 : 96, kLoads = kNormalized ? 64 : 72,
+                       kState = kNormalized ? 200 : 240, kKeys = 56;
+};
 
 template <class Shape, bool kNormalized>
-constexpr std::size_t kSharedBytes = kPipelineDepth* ChunkTiles<Shape>::kBytes +
+using Tiles = std::conditional_t<kNormalized, TilesWithZ<Shape>, ChunkTiles<Shape>>;
+
+template <class Shape, bool kNormalized>
+constexpr std::size_t kSharedBytes = kPipelineDepth* Tiles<Shape, kNormalized>::kBytes +
                                      2 * kDepth* PanelTile<64>::kPanelBytes +
-                                     (kNormalized ? KeySum<Shape>::kBytes + kDepth * kChunk * sizeof(float) : 0);
+                                     (kNormalized ? kDepth * kChunk * sizeof(float) : 0);
 
 /// Kernel 1: the sum of k_t^T v_t of every segment but the last, whose chunks are all whole. From the end to the
 /// beginning, so that the second-level cache has what the walk reads first. Grid (tiles of Dv of these segments, H, B).
 /// @param states [B, H, segments - 1, Dk, Dv]
 /// @param normalizers [B, H, segments - 1, Dk]: the segments' sums of k_t; unused unless kNormalized
 template <class Shape, bool kNormalized>
-__global__ void __launch_bounds__(kStatesBlock, 2)
+__global__ void __launch_bounds__(kStatesBlock<kNormalized>, 2)
     hopper_states_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps, LaunchPlan plan, float* states,
                          float* normalizers) {
   const BlockPart<Shape> part(extents_of(a), plan.length);
@@ -60,13 +70,14 @@ __global__ void __launch_bounds__(kStatesBlock, 2)
   const auto tiles_of = [&](int stage) { return StateTiles<Shape>(memory + stage * StateTiles<Shape>::kBytes); };
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) barrier.init(1);
-    for (Barrier& barrier : empty) barrier.init(4);
+    for (Barrier& barrier : empty) barrier.init(4 + (kNormalized ? KeySums<Shape::kDk>::kWarps : 0));
     fence_barrier_init();
   }
   __syncthreads();
 
-  if (threadIdx.x >= kWarpgroup) {
-    if (threadIdx.x > kWarpgroup) return;
+  const std::int64_t at = std::int64_t(part.head) * (plan.segments - 1) + part.segment;
+  if (threadIdx.x >= kStatesBlock<kNormalized> - 32) {
+    if (lane_index() > 0) return;
     auto ring = Ring<kPipelineDepth>::producer();
     for (int t = part.end - kChunk; t >= part.begin; t -= kChunk) {
       const StateTiles<Shape> tiles = tiles_of(ring.stage());
@@ -78,10 +89,23 @@ __global__ void __launch_bounds__(kStatesBlock, 2)
     }
     return;
   }
+  if (kNormalized && threadIdx.x >= kWarpgroup) {
+    using Keys = KeySums<Shape::kDk>;
+    if (warp_in_group() >= Keys::kWarps) return;
+    float sum = 0;
+    auto ring = Ring<kPipelineDepth>::consumer();
+    for (int t = part.begin; t < part.end; t += kChunk) {
+      ring.wait(full);
+      sum += Keys::of_chunk(tiles_of(ring.stage()).K);
+      if (lane_index() == 0) empty[ring.stage()].arrive();
+      ring.advance();
+    }
+    if (part.first_column == 0 && Keys::column() < a.Dk) store_global(normalizers + at * a.Dk + Keys::column(), sum);
+    return;
+  }
   WarpgroupState<Shape::kDk> S;
 #pragma unroll
   for (float& element : S) element = 0;
-  typename KeySum<Shape>::KeySums keys = {};
   auto ring = Ring<kPipelineDepth>::consumer();
   for (int t = part.begin; t < part.end; t += kChunk) {
     const StateTiles<Shape> tiles = tiles_of(ring.stage());
@@ -89,21 +113,17 @@ __global__ void __launch_bounds__(kStatesBlock, 2)
     wgmma_fence(S);
     start_state_update<Shape::kDk>(S, tiles.V, tiles.K);
     wgmma_commit();
-    if constexpr (kNormalized) KeySum<Shape>::add_keys(keys, tiles.K);
     wgmma_wait<0>(S);
     if (lane_index() == 0) empty[ring.stage()].arrive();
     ring.advance();
   }
-  const std::int64_t at = std::int64_t(part.head) * (plan.segments - 1) + part.segment;
   store_group_state<Shape::kDk>(states + at * a.Dk * a.Dv + part.first_column, S, a.Dv, a.Dk, part.columns);
-  if constexpr (kNormalized) {
-    if (part.first_column == 0) KeySum<Shape>::store_keys(normalizers + at * a.Dk, keys, a.Dk);
-  }
 }
 
 /// The sum of a thread's scores in row wgmma_row(0), in x, and in row wgmma_row(2), in y, over the four lanes that have
 /// these rows.
-__device__ __forceinline__ float2 row_sums(const WarpgroupScores& scores) {
+template <int kSums>
+__device__ __forceinline__ float2 row_sums(const float (&scores)[kSums]) {
   float2 sums{0, 0};
 #pragma unroll
   for (int i = 0; i < kChunk / 2; i += 4) {
@@ -115,29 +135,32 @@ __device__ __forceinline__ float2 row_sums(const WarpgroupScores& scores) {
 
 /// Kernel 3. Grid (tiles of Dv of all segments, H, B).
 template <class Shape, bool kNormalized>
-__global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps,
-                                                                LaunchPlan plan, Normalizer normalizer) {
-  // Lanes of a warp that arrive when P is there: one, or the eight that have written factors.
-  constexpr int kArrivals = kNormalized ? 8 : 1;
+__global__ void __launch_bounds__(kBlock<kNormalized>, 1)
+    hopper_walk_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps, LaunchPlan plan,
+                       Normalizer normalizer) {
+  using Tiles = Tiles<Shape, kNormalized>;
+  using Keys = KeySums<Shape::kDk>;
+  using Registers = Registers<kNormalized>;
+  constexpr int kKeyWarps = kNormalized ? Keys::kWarps : 0;
   const BlockPart<Shape> part(extents_of(a), plan.length);
   const int b = part.b, h = part.h, begin = part.begin, end = part.end;
   const int first_column = part.first_column, columns = part.columns;
   __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
   __shared__ Barrier scores_full[kDepth], scores_empty[kDepth], output_full[kDepth], output_empty[kDepth];
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
-  const auto tiles_of = [&](int stage) { return ChunkTiles<Shape>(memory + stage * ChunkTiles<Shape>::kBytes); };
+  const auto tiles_of = [&](int stage) { return Tiles(memory + stage * Tiles::kBytes); };
   const auto panel = [&](int number) {
-    return PanelTile<64>{reinterpret_cast<__nv_bfloat16*>(memory + kPipelineDepth * ChunkTiles<Shape>::kBytes +
+    return PanelTile<64>{reinterpret_cast<__nv_bfloat16*>(memory + kPipelineDepth * Tiles::kBytes +
                                                           number * int(PanelTile<64>::kPanelBytes))};
   };
 
   auto* factors = reinterpret_cast<float*>(panel(2 * kDepth).data);  // [kDepth, C]
-  const KeySum<Shape> z(factors + kDepth * kChunk);
 
   if (threadIdx.x == 0) {
-    for (Barrier& barrier : full) barrier.init(1);
-    for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps with the chunk's scores, and those of the state
-    for (Barrier& barrier : scores_full) barrier.init(4 * kArrivals);
+    for (Barrier& barrier : full) barrier.init(1 + kKeyWarps);  // the loading thread, and the warps that put z there
+    // The warps with the chunk's scores, those of the state, and those that add up its keys.
+    for (Barrier& barrier : empty) barrier.init(4 + 4 + kKeyWarps);
+    for (Barrier& barrier : scores_full) barrier.init(4);
     for (Barrier& barrier : scores_empty) barrier.init(4);
     for (Barrier& barrier : output_full) barrier.init(4);
     for (Barrier& barrier : output_empty) barrier.init(3);
@@ -147,45 +170,26 @@ __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a,
 
   const int group = int(threadIdx.x) / kWarpgroup;
   if (group < 2) {
-    decrease_registers<96>();
-    if constexpr (kNormalized) {
-      if (group == 0) {
-        z.load(start_of_z(normalizer, part, plan, a.Dk), a.Dk, 0);
-        wait_at_named_barrier(kZIsThere, kWarpgroup);
-      }
-    }
+    decrease_registers<Registers::kScores>();
     auto ring = Ring<kPipelineDepth>::consumer();
     auto score_ring = Ring<kDepth>::producer();
     for (int t = begin; t < end; t += kChunk) {
       if (const int n = (t - begin) / kChunk; n % 2 == group) {
-        const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
-        WarpgroupScores scores;
+        const Tiles tiles = tiles_of(ring.stage());
+        float scores[tiles.K.kPanelElements / 64 / 2];  // one more column where there is z: Q z
         ring.wait(full);
         wgmma_fence(scores);
         start_scores(scores, tiles.Q, tiles.K);
         wgmma_commit();
-        [[maybe_unused]] float from_state[2][4] = {};  // accumulators of Q z: even steps and odd ones
-        if constexpr (kNormalized) {
-          typename KeySum<Shape>::KeySums keys = {};
-          z.add_keys(keys, tiles.K);
-          if (n > 0) wait_at_named_barrier(kZIsThere + 1 + group, 2 * kWarpgroup);
-          z.advance(n, keys);
-          if (t + kChunk < end) arrive_at_named_barrier(kZIsThere + 1 + (1 - group), 2 * kWarpgroup);
-#pragma unroll
-          for (int i = 0; i < Shape::kDk / 16; ++i) z.add_product(from_state[i % 2], n, tiles.Q, i);
-          if (t + kChunk >= a.L && normalizer.final_z && part.first_column == 0) {
-            z.store(normalizer.final_z + std::int64_t(part.head) * a.Dk, a.Dk, n + 1);
-          }
-        }
         wgmma_wait<0>(scores);
         if (lane_index() == 0) empty[ring.stage()].arrive();
         score_ring.wait(scores_empty);
         store_masked_scores(panel(score_ring.stage()), scores);
         if constexpr (kNormalized) {
           const float2 in_chunk = row_sums(scores);
-          const float first = in_chunk.x + (from_state[0][0] + from_state[1][0]);
-          const float second = in_chunk.y + (from_state[0][2] + from_state[1][2]);
-          if (lane_index() % 4 == 0) {
+          if (lane_index() % 4 == 0) {  // it has columns 64 and 65
+            const float first = in_chunk.x + (scores[kChunk / 2] + scores[kChunk / 2 + 1]);
+            const float second = in_chunk.y + (scores[kChunk / 2 + 2] + scores[kChunk / 2 + 3]);
             float* to = factors + score_ring.stage() * kChunk;
             to[wgmma_row(0)] = __fdividef(a.scale, a.scale * first + normalizer.eps);
             to[wgmma_row(2)] = __fdividef(a.scale, a.scale * second + normalizer.eps);
@@ -193,13 +197,13 @@ __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a,
         }
         fence_async_proxy();
         __syncwarp();
-        if (int(lane_index()) % (32 / kArrivals) == 0) scores_full[score_ring.stage()].arrive();
+        if (lane_index() == 0) scores_full[score_ring.stage()].arrive();
       }
       ring.advance();
       score_ring.advance();
     }
   } else if (group == 2) {
-    decrease_registers<72>();
+    decrease_registers<Registers::kLoads>();
     const int thread = int(threadIdx.x) % kWarpgroup;
     if (thread == 0) {
       auto ring = Ring<kPipelineDepth>::producer();
@@ -221,8 +225,32 @@ __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a,
         output_ring.advance();
       }
     }
+  } else if (kNormalized && group == 4) {
+    decrease_registers<Registers::kKeys>();
+    if (warp_in_group() >= Keys::kWarps) return;
+    const int d = Keys::column();
+    const float* start = start_of_z(normalizer, part, plan, a.Dk);
+    float z = start && d < a.Dk ? load_global(start + d) : 0;
+    auto free = Ring<kPipelineDepth>::producer();
+    auto ring = Ring<kPipelineDepth>::consumer();
+    for (int t = begin; t < end; t += kChunk) {
+      const Tiles tiles = tiles_of(ring.stage());
+      free.wait(empty);
+      if constexpr (kNormalized) Keys::put(tiles.K, z);
+      fence_async_proxy();
+      __syncwarp();
+      if (lane_index() == 0) full[ring.stage()].arrive();
+      ring.wait(full);
+      z += Keys::of_chunk(tiles.K);
+      if (lane_index() == 0) empty[ring.stage()].arrive();
+      free.advance();
+      ring.advance();
+    }
+    if (end == a.L && normalizer.final_z && first_column == 0 && d < a.Dk) {
+      store_global(normalizer.final_z + std::int64_t(part.head) * a.Dk + d, z);
+    }
   } else {
-    increase_registers<240>();
+    increase_registers<Registers::kState>();
     WarpgroupState<Shape::kDk> S;
     // Not BlockPart::start(): with it the compiler spills a register.
     const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) : nullptr;
@@ -239,7 +267,7 @@ __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a,
 
     WarpgroupOutput O;
     const auto start_update = [&] {
-      const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
+      const Tiles tiles = tiles_of(ring.stage());
       ring.wait(full);
       ring.advance();
       wgmma_fence(S);
@@ -247,7 +275,7 @@ __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a,
       wgmma_commit();
     };
     const auto start_outputs = [&](RoundedState<Shape::kDk>& s) {
-      const ChunkTiles<Shape> tiles = tiles_of(read.stage());
+      const Tiles tiles = tiles_of(read.stage());
       wgmma_fence(O, s);
       start_output_from_state<Shape::kDk>(O, s, tiles.Q);
       start_output_from_scores(O, tiles.V, panel(score_ring.stage()));
@@ -322,12 +350,13 @@ void launch_walk(const Bf16Arguments& a, const LaunchPlan& plan, const Normalize
       a, plan, normalizer,
       [&](int count, float* states, float* sums_of_k) {
         launch(hopper_states_kernel<Shape, kNormalized>,
-               {grid_of<Shape>(extents, count), kStatesBlock, kPipelineDepth * StateTiles<Shape>::kBytes}, a, maps,
-               plan, states, sums_of_k);
+               {grid_of<Shape>(extents, count), kStatesBlock<kNormalized>, kPipelineDepth * StateTiles<Shape>::kBytes},
+               a, maps, plan, states, sums_of_k);
       },
       [&](const LaunchPlan& started, const Normalizer& z) {
         launch(hopper_walk_kernel<Shape, kNormalized>,
-               {grid_of<Shape>(extents, plan.segments), kBlock, kSharedBytes<Shape, kNormalized>}, a, maps, started, z);
+               {grid_of<Shape>(extents, plan.segments), kBlock<kNormalized>, kSharedBytes<Shape, kNormalized>}, a, maps,
+               started, z);
       });
 }
 
