@@ -1,7 +1,11 @@
 #include "common/chapter/chapter.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <csignal>
+#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <new>
@@ -10,15 +14,20 @@
 #include "common/chapter/json_report.hpp"
 #include "common/chapter/options.hpp"
 #include "common/chapter/run_chapter.hpp"
+#include "common/error.hpp"
 #include "common/terminal.hpp"
 
 namespace tutorial {
 namespace {
 
-// An error is one line, whatever names of files and tensors it contains.
+// An error is one line of a length that people read, whatever names of files and tensors it contains.
 std::string one_line(std::string_view text) {
+  constexpr std::size_t kMost = 2000;  // of which the beginning and the end are kept
+  const std::string shortened =
+      text.size() <= kMost ? std::string(text)
+                           : fmt::format("{} ... {}", text.substr(0, kMost - 500), text.substr(text.size() - 500));
   std::string line;
-  for (const char c : text) {
+  for (const char c : shortened) {
     const auto code = static_cast<unsigned char>(c);
     line += code < 0x20 || code == 0x7F ? fmt::format("\\x{:02x}", code) : std::string(1, c);
   }
@@ -26,8 +35,22 @@ std::string one_line(std::string_view text) {
 }
 
 int report_error(std::string_view program, std::string_view message) {
-  fmt::print(stderr, "{}: {}\n", program, one_line(message));
+  Terminal(stderr).line(fmt::format("{}: {}", program, one_line(message)));
   return 2;
+}
+
+// A stream that the user closed stays closed: without this, the next file that is opened would take its number, and what
+// is printed would end up in that file. Opened for reading alone, standard output still fails where it is written to.
+void keep_stream_numbers() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) == -1) open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
+// Results that nobody got are an error.
+void require_written_output() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  throw UsageError("standard output could not be written");
 }
 
 void print_list(const Chapter& chapter) {
@@ -64,19 +87,22 @@ Operator& Chapter::add(Operator definition) {
 }
 
 int Chapter::run(int argc, const char* const* argv) const {
+  keep_stream_numbers();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that becomes larger than the user's limit is an error like others
   const std::string program = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : name_;
   try {
-    const std::optional<Options> options = parse_options(*this, argc, argv);
-    if (!options) return 0;
-    if (options->list) {
+    bool passed = true;
+    if (const std::optional<Options> options = parse_options(*this, argc, argv); options && options->list) {
       if (options->json.empty()) {
         print_list(*this);
       } else {
         write_json(options->json, list_to_json(*this));
       }
-      return 0;
+    } else if (options) {
+      passed = run_chapter(*this, *options);
     }
-    return run_chapter(*this, *options) ? 0 : 1;
+    require_written_output();
+    return passed ? 0 : 1;
   } catch (const std::bad_alloc&) {
     return report_error(program, "out of memory");
   } catch (const std::exception& error) {

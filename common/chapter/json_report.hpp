@@ -19,8 +19,8 @@ std::string to_json(const Chapter& chapter, const RunSettings& settings, const s
 /// What --list shows, as JSON: the operators, the options that set their sizes, and their stages.
 std::string list_to_json(const Chapter& chapter);
 
-/// Writes to a file, whole or not at all, or to standard output where the path is "-". Throws UsageError where it
-/// cannot be written.
+/// Writes to a file, whole or not at all, or to standard output where the path is "-". Throws UsageError where a file
+/// cannot be written; for standard output, std::ferror() tells.
 void write_json(const std::string& path, const std::string& json);
 
 }  // namespace tutorial

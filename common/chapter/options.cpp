@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 
 #include "common/error.hpp"
@@ -113,7 +114,8 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
+    const std::string help = app.help();
+    std::fwrite(help.data(), 1, help.size(), stdout);
     return std::nullopt;
   } catch (const CLI::ParseError& problem) {
     throw UsageError(std::string(problem.what()) + " (--help lists the options)");
@@ -145,7 +147,7 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   options.input = path_of("--input", input);
   options.weights = path_of("--weights", weights);
   options.output = path_of("--output", output);
-  path_of("--json", options.json);
+  if (path_of("--json", options.json) == "/dev/stdout") options.json = "-";
   return options;
 }
 

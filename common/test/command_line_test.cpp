@@ -309,10 +309,9 @@ TEST(CommandLine, DemonstrationsRunAlone) {
 TEST(CommandLine, DemonstrationsAreNoPartOfOtherRuns) {
   const TemporaryFolder folder;
   const std::string path = (folder / "file").string();
-  Tensor x(Dtype::fp32, {1, 1, 2, 3}), w(Dtype::fp32, {3});
-  x.fill_bytes(0);
-  w.fill_bytes(0);
-  write_safetensors(path, {{"x", &x}, {"w", &w}});
+  Tensor x(Dtype::fp32, {1, 1, 2, 3}), g(Dtype::fp32, {1, 1, 2}), w(Dtype::fp32, {3});
+  for (Tensor* tensor : {&x, &g, &w}) tensor->fill_bytes(0);
+  write_safetensors(path, {{"x", &x}, {"g", &g}, {"w", &w}});
   for (const auto& arguments :
        std::vector<std::vector<std::string>>{passing(),
                                              {"--stage=plain", "--repeat=1"},
@@ -355,6 +354,11 @@ TEST(CommandLine, BadInputFiles) {
   Tensor x(Dtype::fp32, {1, 1, 2, 3});
   x.fill_bytes(0xFF);
   write_safetensors(path, {{"x", &x}});
+  EXPECT_EQ(usage_error({"--input", path, "--operator=running_sum"}),
+            path + ": lacks inputs of running_sum: g; it has x");
+  Tensor g(Dtype::fp32, {1, 1, 2});
+  g.fill_bytes(0);
+  write_safetensors(path, {{"x", &x}, {"g", &g}});
   EXPECT_TRUE(std::regex_match(usage_error({"--input", path, "--operator=running_sum"}),
                                std::regex(path + ": x\\[0, 0, 0, 0\\] = -?nan: is not finite")));
   EXPECT_EQ(usage_error({"--input", path, "--operator=running_sum", "-L3"}), "L = 3 was asked for, but x has 2");
