@@ -65,11 +65,14 @@ void print_list(const Chapter& chapter) {
   }
   for (const Operator& definition : chapter.operators()) {
     entry(definition.label(), definition.summary());
+    const Operator* backward = chapter.backward_of(definition);
     std::size_t width = 0;
     for (const Stage& stage : definition.stages()) width = std::max(width, stage.name.size());
     for (const Stage& stage : definition.stages()) {
-      terminal.line(fmt::format("  {:<{}}  {}  {:<4}  {}", stage.name, width,
-                                stage.processor == Processor::cpu ? "cpu" : "gpu", name_of(stage.dtype), stage.idea));
+      const bool forward_only = backward != nullptr && backward->find(stage.name) == nullptr;
+      terminal.line(fmt::format("  {:<{}}  {}  {:<4}  {}{}", stage.name, width,
+                                stage.processor == Processor::cpu ? "cpu" : "gpu", name_of(stage.dtype), stage.idea,
+                                forward_only ? " (no --backward)" : ""));
     }
   }
 }
@@ -84,6 +87,15 @@ void Chapter::demonstration(std::string name, std::string summary, std::function
 Operator& Chapter::add(Operator definition) {
   operators_.push_back(std::move(definition));
   return operators_.back();
+}
+
+const Operator* Chapter::backward_of(const Operator& definition) const {
+  const std::string variant = with_option(definition.variant(), "backward");
+  if (variant == definition.variant()) return nullptr;
+  for (const Operator& other : operators_) {
+    if (other.name() == definition.name() && other.variant() == variant) return &other;
+  }
+  return nullptr;
 }
 
 int Chapter::run(int argc, const char* const* argv) const {

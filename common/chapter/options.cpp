@@ -1,8 +1,10 @@
 #include "common/chapter/options.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -56,20 +58,26 @@ using VariantFlags = std::map<std::string, bool>;
 
 void add_variant_flags(CLI::App& app, const Chapter& chapter, VariantFlags& given) {
   for (const Operator& definition : chapter.operators()) {
-    const std::string& name = definition.variant();
-    if (!name.empty() && !given.contains(name)) app.add_flag("--" + name, given[name], definition.variant_help());
+    for (const auto& [name, help] : definition.variant_options()) {
+      if (!given.contains(name)) app.add_flag("--" + name, given[name], help);
+    }
   }
 }
 
-// The variant that was given; empty where none was.
-std::string chosen_variant(const VariantFlags& given) {
+// The variant that was given; empty where none was. Several options must be those of one variant.
+std::string chosen_variant(const Chapter& chapter, const VariantFlags& given) {
+  std::vector<std::string> names;
   std::string chosen;
   for (const auto& [name, is_given] : given) {
     if (!is_given) continue;
-    if (!chosen.empty()) throw UsageError(fmt::format("--{} and --{}: choose one", chosen, name));
-    chosen = name;
+    names.push_back(name);
+    chosen = with_option(chosen, name);
   }
-  return chosen;
+  const auto& operators = chapter.operators();
+  const auto is_chosen = [&](const Operator& definition) { return definition.variant() == chosen; };
+  if (chosen.empty() || std::any_of(operators.begin(), operators.end(), is_chosen)) return chosen;
+  if (names.size() > 1) throw UsageError(fmt::format("--{}: choose one", fmt::join(names, " and --")));
+  throw UsageError(fmt::format("--{}: only beside another option; --list shows which", chosen));
 }
 
 }  // namespace
@@ -121,7 +129,7 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
     throw UsageError(std::string(problem.what()) + " (--help lists the options)");
   }
 
-  options.variant = chosen_variant(variants);
+  options.variant = chosen_variant(chapter, variants);
   for (const auto& [name, is_given] : shown) {
     if (is_given) options.shown.insert(name);
   }

@@ -223,6 +223,11 @@ Problem plan_problem(const Operator& definition, const ProblemRequest& request) 
     throw UsageError(fmt::format("{}: holds none of the inputs of {}: {}", files.input->path().string(),
                                  definition.name(), fmt::join(names, ", ")));
   }
+  for (const auto& [tensor, reason] : definition.refused()) {
+    if (!files.input || !files.input->contains(tensor)) continue;
+    throw UsageError(
+        fmt::format("{}: {} is of no use to {}: {}", files.input->path().string(), tensor, definition.label(), reason));
+  }
   require_all_weights(definition, files);
   if (files.input) require_all_inputs(definition, *files.input);
   for (const auto& [symbol, key] : definition.metadata_sizes()) take_metadata_size(symbol, key, files, known);

@@ -43,7 +43,8 @@ UsageError nothing(const Chapter& chapter, const Options& options) {
                                   chapter.name(), fmt::join(known, ", ")));
   }
   if (!options.variant.empty()) {
-    return UsageError(fmt::format("--{}: of no use to {}", options.variant, options.operator_name));
+    return UsageError(
+        fmt::format("{}: of no use to {}", options_of_variant(options.variant).substr(1), options.operator_name));
   }
   return UsageError(
       fmt::format("--operator: '{}' has variants only; --list shows their options", options.operator_name));

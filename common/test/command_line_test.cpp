@@ -252,6 +252,37 @@ TEST(CommandLine, BadVariants) {
             "--operator: 'weighting' has variants only; --list shows their options");
 }
 
+TEST(CommandLine, AVariantMayTakeSeveralOptions) {
+  for (const auto& options : {std::vector<std::string>{"--no-decay", "--backward"}, {"--backward", "--no-decay"}}) {
+    std::vector<std::string> arguments = options;
+    for (const char* other : {"--seed=1", "--repeat=1", "--json=-"}) arguments.emplace_back(other);
+    const ProcessResult result = run(arguments);
+    EXPECT_EQ(result.status, 0) << result.error;
+    EXPECT_NE(result.error.find("\nrunning_sum --backward --no-decay  dx_t"), std::string::npos) << result.error;
+    const Json problem = Json::parse(result.out)["results"][0]["problem"];
+    EXPECT_EQ(problem["backward"], true);
+    EXPECT_EQ(problem["no-decay"], true);
+  }
+  EXPECT_EQ(usage_error({"--backward", "--no-decay", "--operator=scaling"}),
+            "--backward --no-decay: of no use to scaling");
+  EXPECT_EQ(usage_error({"--backward"}), "--backward: only beside another option; --list shows which");
+}
+
+TEST(CommandLine, TheListSaysWhichStagesHaveNoBackward) {
+  const std::vector<std::string> lines = lines_of(run({"--list"}).out);
+  const auto has = [&](const std::string& line) { return std::find(lines.begin(), lines.end(), line) != lines.end(); };
+  EXPECT_TRUE(has("  exact   cpu  fp64  in double"));
+  EXPECT_TRUE(has("  kernel  gpu  fp32  one thread per column (no --backward)"));
+  EXPECT_TRUE(has("  exact  cpu  fp64  from the end"));
+  EXPECT_TRUE(has("  right      cpu  fp32  as it should be")) << "the operator has none";
+  const Json json = Json::parse(run({"--list", "--json", "-"}).out);
+  for (const Json& entry : json["operators"]) {
+    for (const Json& stage : entry["stages"]) {
+      EXPECT_EQ(stage["backward"], entry["variant"] == "no-decay" && stage["name"] == "exact") << entry;
+    }
+  }
+}
+
 TEST(CommandLine, MemoryHasAColumnWhereAStageTellsIt) {
   const auto line_of = [](const ProcessResult& result, const std::string& stage) {
     const std::vector<std::string> lines = lines_of(result.out);

@@ -69,6 +69,17 @@ TEST(Compare, ZeroReferenceTakesTheAbsoluteError) {
   EXPECT_EQ(compare(filled({4}, 3.0f), filled({4}, 0.0f)).error, 6);
 }
 
+// 1e8 - 1e8 is 0 up to the rounding of 1e8, which is 8.
+TEST(Compare, WhatTermsLeaveThatCancelIsMeasuredAgainstTheTerms) {
+  const Tensor subtracted = filled({4}, 1e8f);
+  EXPECT_EQ(compare(filled({4}, 8.0f), filled({4}, 0.0f)).error, 16);
+  EXPECT_NEAR(compare(filled({4}, 8.0f), filled({4}, 0.0f), &subtracted).error, 8e-8, 1e-15);
+  const Tensor small = filled({4}, 1e-8f);
+  EXPECT_NEAR(compare(filled({4}, 3.0f), filled({4}, 2.0f), &small).error, 0.5, 1e-7);
+  const Tensor four = filled({4}, 4.0f);
+  EXPECT_NEAR(compare(filled({4}, 4.0f), filled({4}, 3.0f), &four).error, 0.2, 1e-7);  // 3, 4, 5
+}
+
 TEST(Compare, EmptyTensorsAreEqual) {
   EXPECT_TRUE(compare(filled({0, 4}, 0), filled({0, 4}, 0)).within(0));
 }

@@ -373,5 +373,39 @@ TEST(Problem, CallsTellParameters) {
   EXPECT_THROW(placement.call().parameter("other"), std::logic_error);
 }
 
+// q, k and the gradient of o come in, those of q, k and g go out; the rest is the operator's.
+TEST(Problem, BackwardHasTheGradients) {
+  const Operator forward =
+      attention().output({.name = "final_state", .dims = {"B", "H", "Dk"}, .bf16 = false, .in_graph = false});
+  const Operator backward = forward.backward("dq = ...");
+  EXPECT_EQ(backward.label(), "attention --backward");
+  std::string outputs;
+  for (const Output& output : backward.outputs()) outputs += output.name + " ";
+  EXPECT_EQ(outputs, "dq dk dg ");
+  EXPECT_FALSE(backward.outputs()[2].bf16);
+  const Problem drawn = make_problem(backward, {.seed = 1, .modest = true});
+  EXPECT_EQ(drawn.sizes, make_problem(forward, {.seed = 1, .modest = true}).sizes);
+  EXPECT_EQ(drawn.scale, 1 / std::sqrt(8.0));
+  EXPECT_EQ(drawn.inputs.at("do").shape(), (Shape{1, 3, 10, 8}));
+  EXPECT_FALSE(drawn.inputs.contains("dfinal_state")) << "absent unless given";
+
+  // What there is to say of a file that also has this tensor.
+  const auto error_with = [](const Operator& definition, const std::string& name, const Shape& shape, double value) {
+    InputFile file;
+    file.add("q", Dtype::fp32, {1, 1, 4, 8}).add("k", Dtype::fp32, {1, 1, 4, 8}).add(name, Dtype::fp32, shape, value);
+    try {
+      make_problem(definition, {.input_file = file.write()});
+    } catch (const UsageError& error) {
+      return std::string(error.what()).substr(file.path().size());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(error_with(backward, "dfinal_state", {1, 1, 8}, 1), "");
+  EXPECT_EQ(error_with(backward, "do", {1, 1, 5, 8}, 1), ": do [1, 1, 5, 8] has L = 5, but q has 4");
+  EXPECT_EQ(error_with(backward, "do", {1, 1, 4, 8}, NAN), ": do[0, 0, 0, 0] = nan: is not finite");
+  EXPECT_EQ(error_with(attention().backward(""), "dfinal_state", {1, 1, 8}, 1),
+            ": dfinal_state is of no use to attention --backward: it has no final state");
+}
+
 }  // namespace
 }  // namespace tutorial

@@ -12,6 +12,8 @@ import json
 import os
 from pathlib import Path
 
+from .programs import options_of
+
 FORMAT = 1
 
 
@@ -29,7 +31,7 @@ def key_of(timing: dict) -> Key:
 
 def label_of(timing: dict) -> str:
     """The operator as a user names it."""
-    return timing["operator"] + (f" --{timing['variant']}" if timing["variant"] else "")
+    return " ".join([timing["operator"], *options_of(timing["variant"])])
 
 
 def is_gpu(timing: dict) -> bool:

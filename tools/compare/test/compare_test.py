@@ -177,6 +177,12 @@ class Sweeping(Folder):
         self.assertIn(("04_fused_chunk", "scan", "backward", "back", 64), timings.by_key)
         self.assertNotIn("back", self.outcomes(self.sweep(lengths=[64])[0]))
 
+    def test_a_variant_may_take_several_options(self):
+        operator = programs.Operator("linear_attention", "backward+normalize", "", {}, ())
+        self.assertEqual(operator.label, "linear_attention --backward --normalize")
+        self.assertEqual(programs.options_of(operator.variant), ["--backward", "--normalize"])
+        self.assertEqual(programs.options_of(None), [])
+
     def test_no_process_starts_when_the_time_is_over(self):
         timings, report = self.sweep(minutes=0)
         self.assertEqual((report.left_gpu, report.left_cpu, report.complete), (2, 2, False))
