@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <new>
@@ -14,6 +16,7 @@
 #include "common/chapter/json_report.hpp"
 #include "common/chapter/options.hpp"
 #include "common/chapter/run_chapter.hpp"
+#include "common/chapter/selection.hpp"
 #include "common/error.hpp"
 #include "common/terminal.hpp"
 
@@ -39,6 +42,20 @@ int report_error(std::string_view program, std::string_view message) {
   return 2;
 }
 
+// With less, a thread or the program itself would end without a word.
+void check_limits() {
+  constexpr rlim_t kLeastStack = 1 << 20;
+  rlimit stack{};
+  if (getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur < kLeastStack) {
+    throw UsageError(fmt::format("a stack may have {} kB here and 1024 are needed: ulimit -s", stack.rlim_cur / 1024));
+  }
+  constexpr long kMostThreads = 4096;
+  const char* threads = std::getenv("OMP_NUM_THREADS");
+  if (threads != nullptr && std::strtol(threads, nullptr, 10) > kMostThreads) {
+    throw UsageError(fmt::format("OMP_NUM_THREADS is {}: {} threads are the most", threads, kMostThreads));
+  }
+}
+
 // A stream that the user closed stays closed: without this, the next file that is opened would take its number, and what
 // is printed would end up in that file. Opened for reading alone, standard output still fails where it is written to.
 void keep_stream_numbers() {
@@ -53,7 +70,9 @@ void require_written_output() {
   throw UsageError("standard output could not be written");
 }
 
-void print_list(const Chapter& chapter) {
+// @param operator_name of those to list; empty: all
+void print_list(const Chapter& chapter, const std::string& operator_name) {
+  const auto is_listed = [&](const std::string& name) { return operator_name.empty() || operator_name == name; };
   const Terminal terminal(stdout);
   terminal.line(terminal.paint(Paint::bold, chapter.name()) + "  " + chapter.title());
   const auto entry = [&](const std::string& name, const std::string& summary) {
@@ -61,9 +80,10 @@ void print_list(const Chapter& chapter) {
     terminal.line(terminal.paint(Paint::bold, name) + "  " + summary);
   };
   for (const NamedDemonstration& demonstration : chapter.demonstrations()) {
-    entry(demonstration.name, demonstration.summary);
+    if (is_listed(demonstration.name)) entry(demonstration.name, demonstration.summary);
   }
   for (const Operator& definition : chapter.operators()) {
+    if (!is_listed(definition.name())) continue;
     entry(definition.label(), definition.summary());
     const Operator* backward = chapter.backward_of(definition);
     std::size_t width = 0;
@@ -103,12 +123,14 @@ int Chapter::run(int argc, const char* const* argv) const {
   std::signal(SIGXFSZ, SIG_IGN);  // a file that becomes larger than the user's limit is an error like others
   const std::string program = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : name_;
   try {
+    check_limits();
     bool passed = true;
     if (const std::optional<Options> options = parse_options(*this, argc, argv); options && options->list) {
+      require_known_operator(*this, *options);
       if (options->json.empty()) {
-        print_list(*this);
+        print_list(*this, options->operator_name);
       } else {
-        write_json(options->json, list_to_json(*this));
+        write_json(options->json, list_to_json(*this, options->operator_name));
       }
     } else if (options) {
       passed = run_chapter(*this, *options);

@@ -156,9 +156,10 @@ std::string to_json(const Chapter& chapter, const RunSettings& settings, const s
   return text_of(json);
 }
 
-std::string list_to_json(const Chapter& chapter) {
+std::string list_to_json(const Chapter& chapter, const std::string& operator_name) {
   Json json = {{"chapter", chapter.name()}, {"title", chapter.title()}, {"operators", Json::array()}};
   for (const Operator& definition : chapter.operators()) {
+    if (!operator_name.empty() && operator_name != definition.name()) continue;
     const Operator* backward = chapter.backward_of(definition);
     Json stages = Json::array();
     for (const Stage& stage : definition.stages()) {

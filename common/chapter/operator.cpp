@@ -194,9 +194,17 @@ Work Operator::work_of(const Stage& stage, const Sizes& sizes) const {
 
 void Operator::compute_reference(const Call& call, Dtype dtype) const {
   if (bf16_reference_ && size_of(dtype) == 2) return bf16_reference_(call);
+  (takes_long_reference(call) ? long_reference_ : reference_)(call);
+}
+
+std::int64_t Operator::reference_memory(const Call& call) const {
+  const auto& memory = takes_long_reference(call) ? long_reference_memory_ : reference_memory_;
+  return memory ? memory(call) : 0;
+}
+
+bool Operator::takes_long_reference(const Call& call) const {
   constexpr int kLongest = 4096;  // the quadratic form of longer sequences would take minutes
-  const bool is_long = has_symbol("L") && call.size("L") > kLongest;
-  (is_long && long_reference_ ? long_reference_ : reference_)(call);
+  return long_reference_ && has_symbol("L") && call.size("L") > kLongest;
 }
 
 Operator& Operator::stage(Stage stage) {

@@ -180,13 +180,16 @@ class Operator {
   Operator& problem_note(std::function<std::string(const Problem&)> note);
 
   /// What every stage is checked against: computed on the CPU in double, its outputs rounded to fp32.
-  Operator& reference(StageFunction<void> function) {
+  /// @param memory the bytes that it takes beside its tensors, asked like Stage::memory; empty: no more than some rows
+  Operator& reference(StageFunction<void> function, StageFunction<std::int64_t> memory = {}) {
     reference_ = std::move(function);
+    reference_memory_ = std::move(memory);
     return *this;
   }
   /// The reference for L > 4096, where one that is quadratic in L would take too long.
-  Operator& long_reference(StageFunction<void> function) {
+  Operator& long_reference(StageFunction<void> function, StageFunction<std::int64_t> memory = {}) {
     long_reference_ = std::move(function);
+    long_reference_memory_ = std::move(memory);
     return *this;
   }
   /// The reference of stages in bf16, where it is not enough that `reference` has the same inputs: in a layer, what
@@ -242,6 +245,8 @@ class Operator {
   std::string note_on(const Problem& problem) const { return problem_note_ ? problem_note_(problem) : ""; }
   /// The operations of a stage: its own count, or the operator's.
   Work work_of(const Stage& stage, const Sizes& sizes) const;
+  /// Bytes that the reference of a call takes beside its tensors.
+  std::int64_t reference_memory(const Call& call) const;
   /// Whether stages on 16-bit numbers have a reference of their own.
   bool has_bf16_reference() const { return static_cast<bool>(bf16_reference_); }
   /// Computes the reference into the outputs of the call, which are fp32 in host memory. The operator has one.
@@ -250,6 +255,7 @@ class Operator {
 
  private:
   void add_symbol(const std::string& symbol);
+  bool takes_long_reference(const Call& call) const;
 
   std::string name_;
   std::string summary_;
@@ -271,7 +277,9 @@ class Operator {
   std::function<Work(const Sizes&)> work_;
   std::function<std::string(const Problem&)> problem_note_;
   StageFunction<void> reference_;
+  StageFunction<std::int64_t> reference_memory_;
   StageFunction<void> long_reference_;
+  StageFunction<std::int64_t> long_reference_memory_;
   StageFunction<void> bf16_reference_;
 };
 

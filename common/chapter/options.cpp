@@ -80,6 +80,26 @@ std::string chosen_variant(const Chapter& chapter, const VariantFlags& given) {
   throw UsageError(fmt::format("--{}: only beside another option; --list shows which", chosen));
 }
 
+// Appends the names in "a,b". Throws UsageError where one is empty.
+void split_names(const std::string& option, const std::string& text, std::vector<std::string>& names) {
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    if (end == begin) throw UsageError(fmt::format("{}: a name is missing in '{}'", option, text));
+    names.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+}
+
+// Throws UsageError where --list stands with an option that means nothing to it.
+void require_alone(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options([](const CLI::Option* option) { return option->count() > 0; })) {
+    const std::string name = option->get_name();
+    if (name != "--list" && name != "--operator" && name != "--json") {
+      throw UsageError(fmt::format("--list: takes --operator and --json, not {}", name));
+    }
+  }
+}
+
 }  // namespace
 
 std::optional<Options> parse_options(const Chapter& chapter, int argc, const char* const* argv) {
@@ -92,10 +112,8 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   CLI::App app(chapter.name() + ": " + chapter.title() + ".\nRuns every stage, checks it and times it.");
   app.add_option("--operator", options.operator_name, "run this operator alone")->type_name("NAME");
   add_variant_flags(app, chapter, variants);
-  app.add_option("--stage", options.stages, "run these stages alone")
-      ->type_name("NAME[,NAME]")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  std::vector<std::string> stages;
+  app.add_option("--stage", stages, "run these stages alone")->type_name("NAME[,NAME]")->allow_extra_args(false);
   std::map<std::string, bool> shown;
   for (const NamedDemonstration& demonstration : chapter.demonstrations()) {
     const std::string& name = demonstration.option;
@@ -129,6 +147,9 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
     throw UsageError(std::string(problem.what()) + " (--help lists the options)");
   }
 
+  if (app.count("--operator") > 0 && options.operator_name.empty()) throw UsageError("--operator: a name is missing");
+  for (const std::string& text : stages) split_names("--stage", text, options.stages);
+  if (options.list) require_alone(app);
   options.variant = chosen_variant(chapter, variants);
   for (const auto& [name, is_given] : shown) {
     if (is_given) options.shown.insert(name);

@@ -168,6 +168,14 @@ Tensor read_input(const Input& spec, const SafetensorsFile& file) {
                                  name_of(tensor.dtype()), integer ? "floating-point" : "int32 or int64"));
   }
   if (tensor.dtype() == spec.dtype) return tensor;
+  if (tensor.dtype() == Dtype::fp64) {
+    for (std::int64_t i = 0; i < tensor.size(); ++i) {
+      const double value = tensor.elements<double>()[i];
+      if (!std::isfinite(value) || std::isfinite(static_cast<float>(value))) continue;
+      throw UsageError(fmt::format("{}: {}{} = {}: is beyond fp32", file.path().string(), spec.name,
+                                   to_string(index_of(tensor.shape(), i)), value));
+    }
+  }
   try {
     return tensor.to(spec.dtype);
   } catch (const UsageError& problem) {

@@ -87,7 +87,7 @@ void measure_roofline(const std::vector<Task>& tasks, RunSettings& settings) {
       wanted.exponentials = wanted.exponentials || work.exponentials > 0;
     }
   }
-  if (cpu) settings.cpu_roofline = measure_cpu_roofline();
+  if (cpu) settings.cpu_roofline = measure_cpu_roofline(available_host_memory());
 #if TUTORIAL_CUDA
   if (gpu) settings.gpu_roofline = measure_gpu_roofline(wanted);
 #endif

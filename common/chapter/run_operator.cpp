@@ -235,7 +235,9 @@ MemoryNeed memory_need(const Operator& definition, const std::vector<const Stage
 
   std::set<Dtype> cpu_types{Dtype::fp32};  // the reference's
   std::set<Dtype> gpu_types;
-  double cpu_memory = 0, gpu_memory = 0;  // beside the tensors, of the stage that takes most
+  // Beside the tensors, of the stage that takes most, or of the reference.
+  auto cpu_memory = static_cast<double>(definition.reference_memory(sizes_alone(problem)));
+  double gpu_memory = 0;
   for (const Stage* stage : stages) {
     const bool on_cpu = stage->processor == Processor::cpu;
     if (!on_cpu && !machine.has_gpu) continue;

@@ -2,15 +2,18 @@
 /// A chapter's executable as hostile and clumsy users run it: streams that are closed or full, pipes, names of one file,
 /// limits, and environments.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "common/chapter/machine.hpp"
 #include "common/test/files.hpp"
 #include "common/test/process.hpp"
 
@@ -129,6 +132,72 @@ TEST(Misuse, AFileSizeLimitIsAnError) {
   EXPECT_EQ(result.status, 2);
   EXPECT_TRUE(result.error.ends_with("cannot write " + path + ": File too large\n")) << result.error;
   EXPECT_EQ(folder.file_count(), 0);
+}
+
+// In a real GPU's build these variables mean nothing.
+TEST(Misuse, SettingsOfTheEmulator) {
+  if (!kEmulated) GTEST_SKIP();
+  for (const std::string setting :
+       {"THREADS=4294967296", "THREADS=0", "THREADS=-1", "THREADS=many", "THREADS=", "MULTIPROCESSORS=2147483648",
+        "MULTIPROCESSORS=0", "MULTIPROCESSORS=1e3", "MEMORY=18446744073709551616", "MEMORY=lots", "SCHEDULE=backward",
+        "SCHEDULE=mixed:", "SCHEDULE=", "ASYNC=soon", "ASYNC=random:x", "SKIP_BARRIER=here"}) {
+    const std::string text = usage_error(run_in_shell(passing(), "", fmt::format("export EMULATOR_{};", setting)));
+    EXPECT_NE(text.find(fmt::format("'{}': ", setting.substr(setting.find('=') + 1))), std::string::npos) << text;
+    EXPECT_EQ(run_in_shell(passing({"--stage=plain"}), "", fmt::format("export EMULATOR_{};", setting)).status, 0)
+        << "unused";
+  }
+}
+
+TEST(Misuse, LimitsOfContainers) {
+  constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
+  const TemporaryFolder version_1, version_2, none;
+  EXPECT_EQ(available_in_container(none.path()), kUnlimited);
+  write_bytes(version_2 / "memory.max", "max\n");
+  EXPECT_EQ(available_in_container(version_2.path()), kUnlimited);
+  write_bytes(version_2 / "memory.max", "1000\n");
+  write_bytes(version_2 / "memory.current", "300\n");
+  EXPECT_EQ(available_in_container(version_2.path()), 700u);
+  std::filesystem::create_directory(version_1 / "memory");
+  write_bytes(version_1 / "memory/memory.limit_in_bytes", "1000\n");
+  write_bytes(version_1 / "memory/memory.usage_in_bytes", "1200\n");
+  EXPECT_EQ(available_in_container(version_1.path()), 0u);
+}
+
+TEST(Misuse, NamesThatAreMissing) {
+  const auto error = [](const std::vector<std::string>& arguments) { return usage_error(run_in_shell(arguments, "")); };
+  EXPECT_EQ(error({"--operator", ""}), "--operator: a name is missing");
+  EXPECT_EQ(error({"--stage", ""}), "--stage: a name is missing in ''");
+  for (const std::string stages : {"plain,", ",plain", "plain,,exact", ","}) {
+    EXPECT_EQ(error({"--stage", stages}), fmt::format("--stage: a name is missing in '{}'", stages));
+  }
+  EXPECT_EQ(error({"--list", "--operator", "nope"}).substr(0, 30), "--operator: there is no 'nope'");
+  for (const std::vector<std::string>& more :
+       std::vector<std::vector<std::string>>{{"--stage", "plain"}, {"--length", "4"}, {"--cpu-only"}, {"--no-decay"}}) {
+    EXPECT_EQ(error({"--list", more.front(), more.size() > 1 ? more.back() : "--list"}),
+              fmt::format("--list: takes --operator and --json, not {}", more.front()));
+  }
+  const ProcessResult list = run_in_shell({"--list", "--operator", "scaling"}, "");
+  EXPECT_EQ(list.status, 0);
+  EXPECT_NE(list.out.find("unwritten"), std::string::npos);
+  EXPECT_EQ(list.out.find("running_sum"), std::string::npos);
+  const Json json = Json::parse(run_in_shell({"--list", "--operator", "scaling", "--json=-"}, "").out);
+  EXPECT_EQ(json["operators"].size(), 1u);
+}
+
+TEST(Misuse, NothingIsNotAllPassed) {
+  EXPECT_EQ(usage_error(run_in_shell(passing({"--cpu-only", "--stage=kernel"}), "")),
+            "--cpu-only: of no use to kernel, which run on a GPU");
+  const ProcessResult skipped = run_in_shell({"--operator=running_sum", "--stage=kernel", "-L5", "--value-dim=65"}, "");
+  EXPECT_EQ(skipped.status, 0);
+  EXPECT_TRUE(skipped.out.ends_with("no stage was checked, 1 skipped\n")) << skipped.out;
+}
+
+TEST(Misuse, StacksAndThreads) {
+  EXPECT_EQ(usage_error(run_in_shell(passing(), "", "ulimit -s 256;")),
+            "a stack may have 256 kB here and 1024 are needed: ulimit -s");
+  EXPECT_EQ(usage_error(run_in_shell(passing(), "", "export OMP_NUM_THREADS=100000;")),
+            "OMP_NUM_THREADS is 100000: 4096 threads are the most");
+  EXPECT_EQ(run_in_shell(passing(), "", "ulimit -s 1024; export OMP_NUM_THREADS=4,2;").status, 0);
 }
 
 TEST(Misuse, ErrorsAreShort) {
