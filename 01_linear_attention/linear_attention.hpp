@@ -93,6 +93,9 @@ void quadratic(const Arguments&);     ///< CPU, double
 void eigen(const Arguments&);         ///< CPU, float
 void gpu(const Arguments&);           ///< two tiled products on the device
 void state_double(const Arguments&);  ///< S and z in double: the reference for long sequences
+// Bytes of memory beside inputs and outputs.
+std::int64_t eigen_memory(const Arguments&);
+std::int64_t state_double_memory(const Arguments&);
 // What a stage cannot run, as a sentence; empty where it can.
 std::string quadratic_unsupported(const Arguments&);
 std::string gpu_unsupported(const Arguments&);

@@ -75,7 +75,10 @@ Chapter chapter() {
                 .idea = "every query with every key",
                 .unsupported = quadratic_unsupported,
                 .work = quadratic_work})
-        .stage({.name = "eigen", .run = eigen, .idea = "one state for all queries: two matrix products"})
+        .stage({.name = "eigen",
+                .run = eigen,
+                .idea = "one state for all queries: two matrix products",
+                .memory = eigen_memory})
         .stage({.name = "gpu",
                 .processor = Processor::gpu,
                 .run = gpu,

@@ -115,7 +115,7 @@ Operator definition() {
   return with_attention(Operator("bidirectional_attention", "the same with one S and z for all queries"))
       .work([](const Sizes& s) { return state_work(s, s.at("L") + s.at("Lk")); })
       .reference(quadratic)
-      .long_reference(state_double);
+      .long_reference(state_double, state_double_memory);
 }
 
 Work quadratic_work(const Sizes& s) {

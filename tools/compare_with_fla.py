@@ -236,8 +236,7 @@ def run_theirs(gpu, peer: Peer, tensors: dict, scale: float) -> tuple[dict, dict
 def run_ours(program: programs.Program, peer: Peer, inputs: Path, outputs: Path) -> dict:
     """What our executable says of the stage that is the peer's; it leaves its outputs in a file."""
     arguments = ["--operator", peer.operator, "--stage", peer.stage, "--input", str(inputs), "--output", str(outputs)]
-    if peer.variant is not None:
-        arguments.append(f"--{peer.variant}")
+    arguments += programs.options_of(peer.variant)
     outcome = programs.run(program.path, arguments, 300)
     if outcome.results is None:
         raise RuntimeError(f"{program.chapter}: {outcome.reason}")

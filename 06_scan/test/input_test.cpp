@@ -16,12 +16,12 @@ class InputTest : public testing::Test {
  protected:
   std::string path(const char* name) const { return folder_ / name; }
 
-  /// Writes zeros of these shapes as x and log_decay.
+  /// Writes zeros of these shapes as x, dy and log_decay.
   std::string write(const Shape& x, const Shape& log_decay) const {
     Tensor first(Dtype::fp32, x), second(Dtype::fp32, log_decay);
     first.fill_bytes(0);
     second.fill_bytes(0);
-    write_safetensors(path("in.safetensors"), {{"x", &first}, {"log_decay", &second}}, {});
+    write_safetensors(path("in.safetensors"), {{"x", &first}, {"dy", &first}, {"log_decay", &second}}, {});
     return path("in.safetensors");
   }
 
