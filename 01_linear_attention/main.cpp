@@ -51,6 +51,38 @@ Chapter chapter() {
                 .note = dispatch_note});
   }
   {
+    using namespace causal_dot_product_backward;
+    chapter.add(definition())
+        .stage({.name = "quadratic",
+                .dtype = Dtype::fp64,
+                .run = quadratic,
+                .idea = "the chain rule through the score matrix: the truth, O(L^2)",
+                .unsupported = quadratic_unsupported,
+                .work = quadratic_work})
+        .stage({.name = "recurrent",
+                .run = recurrent,
+                .idea = "the state from the start, its adjoint from the end: nothing is stored but inputs"})
+        .stage({.name = "atomic",
+                .processor = Processor::gpu,
+                .run = atomic,
+                .idea = "three products of the forward kernel, two of them with time reversed",
+                .unsupported = atomic_unsupported,
+                .work = walks_work})
+        .stage({.name = "lmha",
+                .processor = Processor::gpu,
+                .run = lmha,
+                .idea = "one kernel source for forward and backward: states in registers, double buffering",
+                .unsupported = lmha_unsupported,
+                .work = walks_work})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .run = dispatch,
+                .idea = "what a user calls: all three products at once",
+                .unsupported = dispatch_unsupported,
+                .note = dispatch_note,
+                .work = walks_work});
+  }
+  {
     using namespace causal_attention;
     chapter.add(definition())
         .stage({.name = "quadratic",
