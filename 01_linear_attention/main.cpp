@@ -114,6 +114,39 @@ Chapter chapter() {
                 .idea = "the two products in tiles through shared memory",
                 .unsupported = gpu_unsupported});
   }
+  {
+    using namespace causal_attention_backward;
+    chapter.add(definition())
+        .stage({.name = "quadratic",
+                .dtype = Dtype::fp64,
+                .run = quadratic,
+                .idea = "weight by weight through the normaliser",
+                .unsupported = quadratic_unsupported,
+                .work = quadratic_work})
+        .stage(
+            {.name = "recurrent", .run = recurrent, .idea = "a walk from each end, two numbers per position between"})
+        .stage({.name = "gpu",
+                .processor = Processor::gpu,
+                .run = gpu,
+                .idea = "division, causal_dot_product's gradients and feature map, each passes its gradient on",
+                .unsupported = gpu_unsupported});
+  }
+  {
+    using namespace bidirectional_attention_backward;
+    chapter.add(definition())
+        .stage({.name = "quadratic",
+                .dtype = Dtype::fp64,
+                .run = quadratic,
+                .idea = "every query with every key",
+                .unsupported = quadratic_unsupported,
+                .work = quadratic_work})
+        .stage({.name = "eigen", .run = eigen, .idea = "the gradient of a matrix product is two matrix products"})
+        .stage({.name = "gpu",
+                .processor = Processor::gpu,
+                .run = gpu,
+                .idea = "one kernel for matrix products, six times",
+                .unsupported = gpu_unsupported});
+  }
   return chapter;
 }
 

@@ -160,4 +160,50 @@ Work quadratic_work(const Sizes& s) {
 
 }  // namespace bidirectional_attention
 
+AttentionBackwardArguments AttentionBackwardArguments::bind(const Call& call) {
+  return {AttentionArguments::bind(call),
+          call.view<const float>("do"),
+          call.view<float>("dq"),
+          call.view<float>("dk"),
+          call.view<float>("dv"),
+          call.view<float>(subtracted_of("dq")),
+          call.view<float>(subtracted_of("dk"))};
+}
+
+namespace causal_attention_backward {
+
+Operator definition() {
+  return causal_attention::definition()
+      .backward("dq, dk, dv through phi, the two states and the division")
+      .cancels("dq")
+      .cancels("dk")
+      .work([](const Sizes& s) { return state_work(s, 6 * s.at("L")); })
+      .reference(quadratic)
+      .long_reference(recurrent_double);
+}
+
+Work quadratic_work(const Sizes& s) {
+  return {.fma_flops = 3 * score_work(s, causal_scores(s)).fma_flops};
+}
+
+}  // namespace causal_attention_backward
+
+namespace bidirectional_attention_backward {
+
+Operator definition() {
+  return bidirectional_attention::definition()
+      .backward("the same with one S, z and one adjoint of each")
+      .cancels("dq")
+      .cancels("dk")
+      .work([](const Sizes& s) { return state_work(s, 3 * (s.at("L") + s.at("Lk"))); })
+      .reference(quadratic)
+      .long_reference(state_double);
+}
+
+Work quadratic_work(const Sizes& s) {
+  return {.fma_flops = 3 * score_work(s, s.at("L") * s.at("Lk")).fma_flops};
+}
+
+}  // namespace bidirectional_attention_backward
+
 }  // namespace tutorial

@@ -28,5 +28,15 @@ namespace bidirectional_attention {
 Operator definition();
 Work quadratic_work(const Sizes&);  ///< operations of `quadratic`
 }  // namespace bidirectional_attention
+namespace causal_attention_backward {
+/// The gradients: the variant `backward` without its stages.
+Operator definition();
+Work quadratic_work(const Sizes&);  ///< operations of `quadratic`
+}  // namespace causal_attention_backward
+namespace bidirectional_attention_backward {
+/// The gradients: the variant `backward` without its stages.
+Operator definition();
+Work quadratic_work(const Sizes&);  ///< operations of `quadratic`
+}  // namespace bidirectional_attention_backward
 
 }  // namespace tutorial

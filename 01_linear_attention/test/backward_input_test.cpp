@@ -12,7 +12,7 @@
 namespace tutorial {
 namespace {
 
-constexpr const char* kOperators[] = {"causal_dot_product"};
+constexpr const char* kOperators[] = {"causal_dot_product", "causal_attention", "bidirectional_attention"};
 
 class BackwardInputTest : public testing::Test {
  protected:

@@ -49,19 +49,44 @@ struct Loops {
   }
 };
 
+constexpr const char* kLayers[] = {"causal_attention", "bidirectional_attention"};
+
 TEST(BackwardTest, CausalDotProductIsTheGradient) {
   const Operator& definition = find_operator("causal_dot_product", "backward");
   const Problem problem = drawn(definition, 2, 2, 17, 5, 3);
   expect_gradients(definition, problem, Loops{problem.sizes, false, true});
 }
 
-// Both references: the one for long sequences is not reached by a short problem.
+TEST(BackwardTest, TheLayersAreTheGradient) {
+  for (const char* name : kLayers) {
+    const Operator& definition = find_operator(name, "backward");
+    for (const std::int64_t keys : {17, 9, 23}) {
+      SCOPED_TRACE(std::string(name) + ", keys " + std::to_string(keys));
+      const Problem problem = make_problem(
+          definition, {.sizes = {{"B", 2}, {"H", 2}, {"L", 17}, {"Lk", keys}, {"Dk", 5}, {"Dv", 3}}, .seed = 6});
+      const std::int32_t* key_lengths = problem.inputs.at("key_lengths").elements<std::int32_t>().data();
+      expect_gradients(definition, problem, Loops{problem.sizes, true, *name == 'c', key_lengths});
+    }
+  }
+}
+
+/// Expects a reference for long sequences, which no short problem reaches, to agree with the other one.
+template <class Arguments>
+void expect_agrees(const char* name, void (*long_reference)(const Arguments&)) {
+  SCOPED_TRACE(name);
+  const Operator& definition = find_operator(name, "backward");
+  const Problem problem = drawn(definition, 2, 2, 70, 6, 9);
+  Operator with_long = definition;
+  with_long.reference(long_reference);
+  const Outputs outputs = evaluate_reference(with_long, problem), expected = evaluate_reference(definition, problem);
+  EXPECT_EQ(outputs.size(), expected.size());
+  expect_close(outputs, expected, 1e-7);
+}
+
 TEST(BackwardTest, LongReferencesAgree) {
-  const Operator& definition = find_operator("causal_dot_product", "backward");
-  const Problem problem = drawn(definition, 1, 2, 70, 6, 9);
-  StageTensors tensors(definition, problem, Processor::cpu, Dtype::fp32, Dtype::fp32);
-  causal_dot_product_backward::recurrent_double(causal_dot_product_backward::Arguments::bind(tensors.call()));
-  expect_close(tensors.download_outputs(), evaluate_reference(definition, problem), 1e-7);
+  expect_agrees("causal_dot_product", causal_dot_product_backward::recurrent_double);
+  expect_agrees("causal_attention", causal_attention_backward::recurrent_double);
+  expect_agrees("bidirectional_attention", bidirectional_attention_backward::state_double);
 }
 
 class BackwardShapesTest : public testing::TestWithParam<const char*> {
@@ -104,11 +129,12 @@ TEST_P(BackwardShapesTest, Strides) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Operators, BackwardShapesTest, testing::Values("causal_dot_product"),
+INSTANTIATE_TEST_SUITE_P(Operators, BackwardShapesTest,
+                         testing::Values("causal_dot_product", "causal_attention", "bidirectional_attention"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(BackwardTest, ZeroGradientsStayZero) {
-  for (const char* name : {"causal_dot_product"}) {
+  for (const char* name : {"causal_dot_product", "causal_attention", "bidirectional_attention"}) {
     const Operator& definition = find_operator(name, "backward");
     Problem problem = drawn(definition, 1, 2, 40, 16, 24);
     fill(problem.inputs.at("do"), 0);
@@ -117,6 +143,47 @@ TEST(BackwardTest, ZeroGradientsStayZero) {
         for (const float x : gradient.elements<float>()) ASSERT_EQ(x, 0) << definition.label() << " " << stage.name;
       }
     }
+  }
+}
+
+TEST(BackwardTest, KeysThatDoNotCountHaveNoGradient) {
+  for (const char* name : kLayers) {
+    const Operator& definition = find_operator(name, "backward");
+    for (const std::int64_t keys : {45, 1, 30, 60}) {
+      SCOPED_TRACE(std::string(name) + ", keys " + std::to_string(keys));
+      Problem problem = make_problem(
+          definition, {.sizes = {{"B", 4}, {"H", 2}, {"L", 45}, {"Lk", keys}, {"Dk", 20}, {"Dv", 12}}, .seed = 3});
+      const auto lengths = problem.inputs.at("key_lengths").elements<std::int32_t>();
+      lengths[0] = 0;  // no key at all: eps alone is the normaliser
+      lengths[1] = 1;
+      lengths[2] = std::int32_t(keys);
+      expect_stages_match(definition, problem);
+      for (const Stage& stage : definition.stages()) {
+        const Outputs outputs = evaluate(definition, stage, problem);
+        for (const char* output : {"dk", "dv"}) {
+          const Tensor& gradient = outputs.at(output);
+          const auto elements = gradient.elements<float>().subspan(0, gradient.elements<float>().size() / 4);
+          for (const float x : elements) ASSERT_EQ(x, 0) << stage.name << " " << output;
+        }
+      }
+    }
+  }
+}
+
+// Equal values: their mean does not depend on the weights, so dq and dk are what rounding leaves of terms that cancel.
+TEST(BackwardTest, GradientsThatCancelAreJudgedByTheirTerms) {
+  for (const char* name : kLayers) {
+    const Operator& definition = find_operator(name, "backward");
+    Problem problem = drawn(definition, 2, 1, 40, 16, 4);
+    fill(problem.inputs.at("v"), 2.5f);
+    expect_stages_match(definition, problem);
+    const Outputs reference = evaluate_reference(definition, problem);
+    const Tensor zero = [&] {
+      Tensor tensor(Dtype::fp32, reference.at("dq").shape());
+      tensor.fill_bytes(0);
+      return tensor;
+    }();
+    EXPECT_LT(compare(reference.at("dq"), zero).error, 1e-5 * compare(reference.at("dq_subtracted"), zero).error);
   }
 }
 
