@@ -99,22 +99,6 @@ Chapter chapter() {
                 .unsupported = gpu_unsupported});
   }
   {
-    using namespace bidirectional_attention;
-    chapter.add(definition())
-        .stage({.name = "quadratic",
-                .dtype = Dtype::fp64,
-                .run = quadratic,
-                .idea = "every query with every key",
-                .unsupported = quadratic_unsupported,
-                .work = quadratic_work})
-        .stage({.name = "eigen", .run = eigen, .idea = "one state for all queries: two matrix products"})
-        .stage({.name = "gpu",
-                .processor = Processor::gpu,
-                .run = gpu,
-                .idea = "the two products in tiles through shared memory",
-                .unsupported = gpu_unsupported});
-  }
-  {
     using namespace causal_attention_backward;
     chapter.add(definition())
         .stage({.name = "quadratic",
@@ -129,6 +113,22 @@ Chapter chapter() {
                 .processor = Processor::gpu,
                 .run = gpu,
                 .idea = "division, causal_dot_product's gradients and feature map, each passes its gradient on",
+                .unsupported = gpu_unsupported});
+  }
+  {
+    using namespace bidirectional_attention;
+    chapter.add(definition())
+        .stage({.name = "quadratic",
+                .dtype = Dtype::fp64,
+                .run = quadratic,
+                .idea = "every query with every key",
+                .unsupported = quadratic_unsupported,
+                .work = quadratic_work})
+        .stage({.name = "eigen", .run = eigen, .idea = "one state for all queries: two matrix products"})
+        .stage({.name = "gpu",
+                .processor = Processor::gpu,
+                .run = gpu,
+                .idea = "the two products in tiles through shared memory",
                 .unsupported = gpu_unsupported});
   }
   {
