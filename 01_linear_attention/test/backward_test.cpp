@@ -231,9 +231,13 @@ TEST(BackwardTest, DispatchSaysWhatItPicks) {
   };
   setenv("EMULATOR_MULTIPROCESSORS", "132", 1);
   EXPECT_EQ(pick(1, 64, 64), "dq, dk, dv at once: lmha_low_occupancy");
-  EXPECT_EQ(pick(32, 64, 64), "dq, dk, dv at once: lmha, 1 block per head, two threads per column");
+  EXPECT_EQ(pick(32, 64, 64), "dq, dk, dv at once: lmha, 2 blocks per head, two threads per column");
+  EXPECT_EQ(pick(64, 64, 64), "dq, dk, dv at once: lmha, 2 blocks per head, two threads per column");
+  EXPECT_EQ(pick(67, 64, 64), "dq, dk, dv at once: lmha, 1 block per head, two threads per column");
+  EXPECT_EQ(pick(32, 128, 128), "dq, dk, dv at once: lmha, 4 blocks per head");
+  EXPECT_EQ(pick(64, 128, 128), "dq, dk, dv at once: lmha, 1 block per head");
   EXPECT_EQ(pick(8, 64, 128), "dq, dk at once: lmha_low_occupancy\ndv: lmha_low_occupancy");
-  EXPECT_EQ(pick(32, 300, 64), "dq, dk at once: lmha, 2 blocks per head\ndv: atomic");
+  EXPECT_EQ(pick(32, 300, 64), "dq, dk at once: lmha, 4 blocks per head\ndv: atomic");
   unsetenv("EMULATOR_MULTIPROCESSORS");
 }
 #endif
