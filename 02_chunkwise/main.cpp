@@ -3,6 +3,7 @@
 /// make matrix products of both. (common/chapter/main.cpp runs it.)
 
 #include "02_chunkwise/linear_attention.hpp"
+#include "02_chunkwise/linear_attention_backward.hpp"
 #include "02_chunkwise/normalized.hpp"
 #include "02_chunkwise/operators.hpp"
 #include "02_chunkwise/prefix_sum/prefix_sum.hpp"
@@ -134,6 +135,29 @@ Chapter chapter() {
                 .note = dispatch_normalized_note,
                 .memory = dispatch_normalized_memory,
                 .work = tensor_work});
+    chapter.add(backward_definition())
+        .stage({.name = "recurrent",
+                .run = recurrent_backward,
+                .idea = "position after position, forwards for dq and backwards for dk and dv",
+                .work = recurrent_backward_work})
+        .stage({.name = "chunkwise",
+                .run = chunkwise_backward,
+                .idea = "the adjoint of each of a chunk's four products",
+                .memory = chunkwise_backward_memory,
+                .work = chunkwise_backward_work})
+        .stage({.name = "materialized",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = materialized_backward,
+                .idea = "all chunks at once by mma, their states and those states' gradients in device memory",
+                .unsupported = materialized_backward_unsupported,
+                .memory = materialized_backward_memory})
+        .stage({.name = "walks",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = walks_backward,
+                .idea = "each gradient is the operator on other inputs: the same walk, forwards or from the end",
+                .unsupported = walks_backward_unsupported});
   }
   return chapter;
 }
