@@ -157,7 +157,15 @@ Chapter chapter() {
                 .dtype = Dtype::bf16,
                 .run = walks_backward,
                 .idea = "each gradient is the operator on other inputs: the same walk, forwards or from the end",
-                .unsupported = walks_backward_unsupported});
+                .unsupported = walks_backward_unsupported})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = dispatch_backward,
+                .idea = "what a user calls: the operator's fastest walks in both directions, in segments",
+                .unsupported = dispatch_backward_unsupported,
+                .note = dispatch_backward_note,
+                .memory = dispatch_backward_memory});
   }
   return chapter;
 }

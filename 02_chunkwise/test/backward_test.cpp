@@ -3,11 +3,14 @@
 
 #include <cmath>
 
+#include "02_chunkwise/linear_attention_backward/dispatch/walks.hpp"
 #include "02_chunkwise/test/stages.hpp"
+#include "common/device/device.hpp"
 #include "common/safetensors.hpp"
 #include "common/test/gradients.hpp"
+#include "common/tile/launch_plan.hpp"
 
-namespace tutorial {
+namespace tutorial::linear_attention {
 namespace {
 
 const Operator& backward_operator() {
@@ -29,7 +32,7 @@ Problem with_final_state(Problem problem) {
   return problem;
 }
 
-void expect_match(const Problem& problem, const Layout& layout = {}, int fewest = 4) {
+void expect_match(const Problem& problem, const Layout& layout = {}, int fewest = 5) {
   EXPECT_GE(expect_supporting_stages_match(backward_operator(), problem, layout), fewest);
 }
 
@@ -77,14 +80,14 @@ INSTANTIATE_TEST_SUITE_P(AroundAChunk, BackwardLengthsTest, testing::Values(1, 2
 TEST(BackwardTest, ShapesOfWidths) {
   for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{5, 3}, {40, 65}, {256, 16}, {80, 208}}) {
     SCOPED_TRACE("Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
-    expect_match(with_final_state(problem_of(2, 1, 70, Dk, Dv)), {}, 2);
+    expect_match(with_final_state(problem_of(2, 1, 70, Dk, Dv)), {}, 3);
   }
 }
 
 TEST(BackwardTest, ShapesOfStrides) {
   for (const std::int64_t padding : {3, 8}) {
     SCOPED_TRACE(padding);
-    expect_match(with_final_state(problem_of(2, 3, 67, 64, 64)), {.heads_inside = true, .row_padding = padding}, 2);
+    expect_match(with_final_state(problem_of(2, 3, 67, 64, 64)), {.heads_inside = true, .row_padding = padding}, 3);
   }
 }
 
@@ -130,6 +133,39 @@ TEST(BackwardTest, EveryStageGivesTheSameBitsTwice) {
   }
 }
 
+using Walks = void(const Bf16BackwardArguments&, const tile::LaunchPlan&);
+
+template <Walks kWalks, int kColumns, int kSegments>
+void walk_in_segments(const Bf16BackwardArguments& b) {
+  kWalks(b, tile::make_launch_plan(b.L, kColumns, kSegments));
+}
+
+template <Walks kWalks, int kColumns>
+void expect_right(std::int64_t Dk, std::int64_t Dv) {
+  SCOPED_TRACE(std::to_string(kColumns) + " columns, Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
+  const Problem problem = with_final_state(problem_of(1, 2, 330, Dk, Dv));
+  const Outputs truth = evaluate_reference(backward_operator(), problem, Dtype::bf16);
+  for (const auto run : {walk_in_segments<kWalks, kColumns, 1>, walk_in_segments<kWalks, kColumns, 2>,
+                         walk_in_segments<kWalks, kColumns, 4>, walk_in_segments<kWalks, kColumns, 100>}) {
+    const Stage stage{.name = "walks", .processor = Processor::gpu, .dtype = Dtype::bf16, .run = run};
+    expect_close(evaluate(backward_operator(), stage, problem), truth, tolerance_of(stage, problem.sizes));
+  }
+}
+
+TEST(BackwardWalkTest, EveryTileInAnyNumberOfSegments) {
+  for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{48, 144}, {128, 128}}) {
+    expect_right<gradient_walks, 64>(Dk, Dv);
+    expect_right<gradient_walks, 128>(Dk, Dv);
+  }
+}
+
+TEST(BackwardWalkTest, EveryWarpgroupTileInAnyNumberOfSegments) {
+  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{48, 64}, {64, 112}, {128, 128}}) {
+    expect_right<hopper_gradient_walks, 64>(Dk, Dv);
+  }
+}
+
 class BackwardGoldenTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(BackwardGoldenTest, EveryStageAgrees) {
@@ -155,4 +191,4 @@ INSTANTIATE_TEST_SUITE_P(FlashLinearAttention, BackwardGoldenTest,
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
-}  // namespace tutorial
+}  // namespace tutorial::linear_attention

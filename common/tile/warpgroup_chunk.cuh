@@ -70,13 +70,16 @@ __device__ __forceinline__ void start_scores(WarpgroupScores& scores, const Pane
 }
 
 /// P = scores . M in bf16, where M[t][i] = 1 for i <= t, else 0.
-__device__ __forceinline__ void store_masked_scores(const PanelTile<kChunk>& P, WarpgroupScores& scores) {
+/// @param is_reversed M[t][i] = 1 for i >= t instead
+__device__ __forceinline__ void store_masked_scores(const PanelTile<kChunk>& P, WarpgroupScores& scores,
+                                                    bool is_reversed = false) {
   const int lane = int(lane_index()), first_row = warp_in_group() * 16;
 #pragma unroll
   for (int i = 0; i < kChunk; i += 16) {
 #pragma unroll
     for (int n = i / 2; n < i / 2 + 8; ++n) {
-      if (wgmma_column(n) > wgmma_row(n)) scores[n] = 0;
+      const int after = wgmma_column(n) - wgmma_row(n);
+      if (is_reversed ? after < 0 : after > 0) scores[n] = 0;
     }
     std::uint32_t p[4];
     wgmma_fragment(p, scores, i);
