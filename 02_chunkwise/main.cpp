@@ -5,6 +5,7 @@
 #include "02_chunkwise/linear_attention.hpp"
 #include "02_chunkwise/linear_attention_backward.hpp"
 #include "02_chunkwise/normalized.hpp"
+#include "02_chunkwise/normalized_backward.hpp"
 #include "02_chunkwise/operators.hpp"
 #include "02_chunkwise/prefix_sum/prefix_sum.hpp"
 #include "common/chapter/chapter.hpp"
@@ -166,6 +167,19 @@ Chapter chapter() {
                 .unsupported = dispatch_backward_unsupported,
                 .note = dispatch_backward_note,
                 .memory = dispatch_backward_memory});
+    chapter.add(normalized_backward_definition())
+        .stage({.name = "recurrent",
+                .run = normalized_recurrent_backward,
+                .idea = "through the quotient, position after position, z and its gradient beside S and dS",
+                .work = recurrent_backward_work})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = dispatch_normalized_backward,
+                .idea = "the walks of --backward with do / denominator, and two running sums of rows",
+                .unsupported = dispatch_normalized_backward_unsupported,
+                .note = dispatch_normalized_backward_note,
+                .memory = dispatch_normalized_backward_memory});
   }
   return chapter;
 }

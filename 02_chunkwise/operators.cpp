@@ -6,6 +6,7 @@
 #include "02_chunkwise/linear_attention.hpp"
 #include "02_chunkwise/linear_attention_backward.hpp"
 #include "02_chunkwise/normalized.hpp"
+#include "02_chunkwise/normalized_backward.hpp"
 #include "common/chapter/attention.hpp"
 #include "common/feature_map.hpp"
 
@@ -102,6 +103,19 @@ NormalizedBy<T> NormalizedBy<T>::bind(const Call& call) {
 template struct NormalizedBy<float>;
 template struct NormalizedBy<__nv_bfloat16>;
 
+template <class T>
+NormalizedBackwardArguments<T> NormalizedBackwardArguments<T>::bind(const Call& call) {
+  return {BackwardArguments<T>::bind(call),
+          call.data<const float>("initial_z"),
+          call.data<const float>("dfinal_z"),
+          call.data<float>("dinitial_z"),
+          kEps,
+          call.view<float>(subtracted_of("dq")),
+          call.view<float>(subtracted_of("dk"))};
+}
+template struct NormalizedBackwardArguments<float>;
+template struct NormalizedBackwardArguments<__nv_bfloat16>;
+
 Operator definition() {
   Operator definition("linear_attention", "S_t = S_{t-1} + k_t^T v_t, o_t = scale q_t S_t");
   definition.reference(quadratic_double).long_reference(recurrent_double).work(gpu_work);
@@ -129,6 +143,15 @@ Operator backward_definition() {
   return definition()
       .backward("dq_t = scale do_t S_t^T, dk_t = v_t dS_t^T, dv_t = k_t dS_t, dS_t = dS_{t+1} + scale q_t^T do_t")
       .reference(recurrent_double_backward)
+      .work(tensor_backward_work);
+}
+
+Operator normalized_backward_definition() {
+  return normalized_definition()
+      .backward("those of --backward with u_t = do_t / (scale q_t . z_t + eps) for do_t, and those of the denominator")
+      .cancels("dq")
+      .cancels("dk")
+      .reference(normalized_double_backward)
       .work(tensor_backward_work);
 }
 

@@ -13,6 +13,8 @@ Operator definition();
 Operator normalized_definition();
 /// The gradients, for --backward. Its operations are those of the tensor-core stages.
 Operator backward_definition();
+/// The same with the normaliser, for --backward --normalize.
+Operator normalized_backward_definition();
 
 // The operations of the other stages.
 Work recurrent_work(const Sizes&);           ///< stage 1
