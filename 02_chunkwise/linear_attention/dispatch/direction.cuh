@@ -15,6 +15,8 @@ struct Forwards {
   static __device__ __forceinline__ constexpr bool is_reversed() { return false; }
   /// Where the chunk lies to which the walk comes at t.
   static __device__ __forceinline__ int position(int t) { return t; }
+  /// Rows of that chunk, or more, where the segment ends at `end`.
+  static __device__ __forceinline__ int rows(int t, int end, int) { return end - t; }
 };
 
 /// That of a gradient, known when the kernel runs.
@@ -26,6 +28,8 @@ struct EitherWay {
   __device__ __forceinline__ bool is_reversed() const { return reversed; }
   /// As Forwards::position().
   __device__ __forceinline__ int position(int t) const { return reversed ? last - t : t; }
+  /// As Forwards::rows().
+  __device__ __forceinline__ int rows(int t, int, int L) const { return L - position(t); }
 };
 
 }  // namespace

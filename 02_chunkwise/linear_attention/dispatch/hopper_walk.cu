@@ -32,14 +32,14 @@ __global__ void __launch_bounds__(kBlock, 1) hopper_walk_kernel(Bf16Arguments a,
   walk_segment<Shape, kNormalized>(
       a, maps, plan, normalizer, part, a.L, Forwards(),
       [&](WarpgroupState<Shape::kDk>& S) {
-        // Not BlockPart::start(): with it the compiler spills a register.
+        // Not BlockPart::start() and its columns: with them the compiler spills a register.
         const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) : nullptr;
         std::int64_t stride_row = a.initial_state.stride_l;
         if (part.segment > 0) {
           start = plan.starts + (std::int64_t(part.head) * (plan.segments - 1) + part.segment - 1) * a.Dk * a.Dv;
           stride_row = a.Dv;
         }
-        load_group_state<Shape::kDk>(S, start ? start + first_column : nullptr, stride_row, a.Dk, columns);
+        load_group_state<Shape::kDk>(S, start ? start + first_column : nullptr, stride_row, a.Dk, a.Dv - first_column);
       },
       [&](WarpgroupState<Shape::kDk>& S) {
         store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk,

@@ -217,8 +217,8 @@ __device__ __forceinline__ void walk_segment(const Bf16Arguments& a, const Chunk
       for (int t = begin; t < end; t += kChunk) {
         output_ring.wait(output_full);
         const int position = direction.position(t);
-        store_tile_by<kStoreThreads>(thread - 32, a.o.row(b, h, position) + first_column, a.o.stride_l, a.L - position,
-                                     columns, panel(kDepth + output_ring.stage()), [&] {
+        store_tile_by<kStoreThreads>(thread - 32, a.o.row(b, h, position) + first_column, a.o.stride_l,
+                                     direction.rows(t, end, a.L), columns, panel(kDepth + output_ring.stage()), [&] {
                                        __syncwarp();
                                        if (lane_index() == 0) output_empty[output_ring.stage()].arrive();
                                      });

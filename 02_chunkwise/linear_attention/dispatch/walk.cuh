@@ -94,7 +94,7 @@ __device__ __forceinline__ void walk_segment(const Bf16Arguments& a, const Launc
 
   const auto load = [&](int t) {
     const ChunkTiles<Shape> tiles = tiles_of(t);
-    const int position = direction.position(t), rows = a.L - position, batch = hide_from_compiler(b);
+    const int position = direction.position(t), rows = direction.rows(t, end, a.L), batch = hide_from_compiler(b);
     load_tile_async(tiles.Q, a.q.row(batch, h, position), a.q.stride_l, rows, a.Dk);
     load_tile_async(tiles.K, a.k.row(batch, h, position), a.k.stride_l, rows, a.Dk);
     load_tile_async(tiles.V, a.v.row(batch, h, position) + first_column, a.v.stride_l, rows, columns);
@@ -129,7 +129,7 @@ __device__ __forceinline__ void walk_segment(const Bf16Arguments& a, const Launc
       add_from_scores<Shape>(O, P, tiles.V);
     }
     update_state<Shape>(S, tiles.K, tiles.V);
-    const int position = direction.position(t), rows = a.L - position;
+    const int position = direction.position(t), rows = direction.rows(t, end, a.L);
     __nv_bfloat16* o = a.o.row(hide_from_compiler(b), h, position) + first_column;
     if constexpr (kNormalized) {
       store_output<Shape>(o, a.o.stride_l, rows, columns, O, tiles.V, z.factors(a.scale, normalizer.eps));
