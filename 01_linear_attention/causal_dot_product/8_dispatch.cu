@@ -27,6 +27,7 @@
 #include <climits>
 
 #include "01_linear_attention/causal_dot_product/dispatch/lmha.hpp"
+#include "01_linear_attention/causal_dot_product/dispatch/products.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
 
@@ -41,9 +42,10 @@ struct Choice {
   LmhaPlan plan;
 };
 
-Choice choose(const Arguments& a) {
+/// For so many products of the same sizes.
+Choice choose(const Arguments& a, std::size_t products) {
   const int multiprocessors = multiprocessor_count();
-  const std::int64_t heads = std::int64_t(a.B) * a.H;
+  const std::int64_t heads = std::int64_t(a.B) * a.H * std::int64_t(products);
   if (lmha_low_occupancy_unsupported(a).empty() &&
       heads * a.Dv <= std::int64_t(kColumnsPerMultiprocessor) * multiprocessors) {
     return {Choice::kLmhaLowOccupancy, {}};
@@ -61,19 +63,21 @@ Choice choose(const Arguments& a) {
 }  // namespace
 
 void dispatch(const Arguments& a) {
-  const Choice choice = choose(a);
-  switch (choice.kernel) {
-    case Choice::kLmhaLowOccupancy:
-      return lmha_low_occupancy(a);
-    case Choice::kLmha:
-      return planned_lmha(a, choice.plan);
-    case Choice::kAtomic:
-      return atomic(a);
-  }
+  dispatch_at_once({&a, 1});
+}
+
+void dispatch_at_once(std::span<const Arguments> products) {
+  const Choice choice = choose(products.front(), products.size());
+  if (choice.kernel == Choice::kLmha) return planned_lmha(products, choice.plan);
+  for (const Arguments& a : products) choice.kernel == Choice::kAtomic ? atomic(a) : lmha_low_occupancy(a);
 }
 
 std::string dispatch_note(const Arguments& a) {
-  const Choice choice = choose(a);
+  return dispatch_at_once_note({&a, 1});
+}
+
+std::string dispatch_at_once_note(std::span<const Arguments> products) {
+  const Choice choice = choose(products.front(), products.size());
   switch (choice.kernel) {
     case Choice::kLmhaLowOccupancy:
       return "lmha_low_occupancy";

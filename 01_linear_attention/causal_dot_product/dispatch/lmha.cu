@@ -18,6 +18,7 @@
 #include <climits>
 
 #include "01_linear_attention/causal_dot_product/dispatch/lmha.hpp"
+#include "01_linear_attention/causal_dot_product/dispatch/products.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
@@ -63,17 +64,28 @@ __device__ float4 load4(const float* elements, int left) {
   }
 }
 
-/// Grid (B H, column tiles). The block's threads cover blockDim.x / kShare value columns.
+/// The tensors of products of the same sizes; the kernel's parameters.
+struct Tensors {
+  View<const float> q, k, v;
+  View<float> o;
+};
+struct AtOnce {
+  Tensors of[kMostAtOnce];
+};
+
+/// Grid (B H, column tiles, products). The block's threads cover blockDim.x / kShare value columns.
 template <int kTier, int kShare, bool kWide, bool kVector>
 __global__ void __launch_bounds__(Shape<kTier, kShare, kWide>::kThreads)
-    lmha_kernel(View<const float> q, View<const float> k, View<const float> v, View<float> o, int H, int L, int Dk,
-                int Dv) {
+    lmha_kernel(const __grid_constant__ AtOnce products, int H, int L, int Dk, int Dv) {
   using X = Shape<kTier, kShare, kWide>;
   constexpr int kSteps = X::kSteps;
   __shared__ float4 q_tile[2][kSteps][kTier / 4];
   __shared__ float4 k_tile[2][kSteps][kTier / 4];
   __shared__ float v_tile[2][kSteps][X::kColumns];
 
+  const Tensors& tensors = products.of[blockIdx.z];
+  const View<const float>&q = tensors.q, &k = tensors.k, &v = tensors.v;
+  const View<float>& o = tensors.o;
   const int b = int(blockIdx.x) / H, h = int(blockIdx.x) % H;
   const int thread = int(threadIdx.x);
   const int columns = int(blockDim.x) / kShare;  // of this block
@@ -164,35 +176,44 @@ __global__ void __launch_bounds__(Shape<kTier, kShare, kWide>::kThreads)
 }
 
 template <int kTier, int kShare, bool kWide>
-void launch_shape(const Arguments& a, int columns) {
-  const LaunchConfig config(dim3(unsigned(a.B * a.H), unsigned(ceil_div(a.Dv, columns))), unsigned(columns * kShare));
-  const bool vector = a.Dk % 4 == 0 && tile::has_aligned_rows(a.q) && tile::has_aligned_rows(a.k);
+void launch_shape(std::span<const Arguments> products, int columns) {
+  const Arguments& a = products.front();  // for the sizes
+  const LaunchConfig config(dim3(unsigned(a.B * a.H), unsigned(ceil_div(a.Dv, columns)), unsigned(products.size())),
+                            unsigned(columns * kShare));
+  AtOnce tensors{};
+  bool vector = a.Dk % 4 == 0;
+  for (std::size_t n = 0; n < products.size(); ++n) {
+    const Arguments& p = products[n];
+    tensors.of[n] = {p.q, p.k, p.v, p.o};
+    vector = vector && tile::has_aligned_rows(p.q) && tile::has_aligned_rows(p.k);
+  }
   const auto kernel = vector ? lmha_kernel<kTier, kShare, kWide, true> : lmha_kernel<kTier, kShare, kWide, false>;
-  launch(kernel, config, a.q, a.k, a.v, a.o, a.H, a.L, a.Dk, a.Dv);
+  launch(kernel, config, tensors, a.H, a.L, a.Dk, a.Dv);
 }
 
 template <int kTier>
-void launch_tier(const Arguments& a, LmhaPlan plan) {
+void launch_tier(std::span<const Arguments> products, LmhaPlan plan) {
   constexpr int kShare = threads_per_column(kTier);
   // Whole warps, because shuffles name all 32 lanes, and never a single warp. Threads past the last column compute on
   // zeros.
-  int columns = ((a.Dv - 1) / plan.blocks_per_head / 32 + 1) * 32;
+  int columns = ((products.front().Dv - 1) / plan.blocks_per_head / 32 + 1) * 32;
   if constexpr (kShare == 1) {
-    if (plan.two_threads_per_column && columns <= 64) return launch_shape<kTier, 2, false>(a, columns);
+    if (plan.two_threads_per_column && columns <= 64) return launch_shape<kTier, 2, false>(products, columns);
     columns = std::max(columns, 64);
   }
-  if (columns * kShare <= 128) return launch_shape<kTier, kShare, false>(a, columns);
-  launch_shape<kTier, kShare, true>(a, columns);
+  if (columns * kShare <= 128) return launch_shape<kTier, kShare, false>(products, columns);
+  launch_shape<kTier, kShare, true>(products, columns);
 }
 
 }  // namespace
 
-void planned_lmha(const Arguments& a, LmhaPlan plan) {
-  if (a.Dk <= 32) return launch_tier<32>(a, plan);
-  if (a.Dk <= 48) return launch_tier<48>(a, plan);
-  if (a.Dk <= 64) return launch_tier<64>(a, plan);
-  if (a.Dk <= 128) return launch_tier<128>(a, plan);
-  return launch_tier<256>(a, plan);
+void planned_lmha(std::span<const Arguments> products, LmhaPlan plan) {
+  const int Dk = products.front().Dk;
+  if (Dk <= 32) return launch_tier<32>(products, plan);
+  if (Dk <= 48) return launch_tier<48>(products, plan);
+  if (Dk <= 64) return launch_tier<64>(products, plan);
+  if (Dk <= 128) return launch_tier<128>(products, plan);
+  return launch_tier<256>(products, plan);
 }
 
 int lmha_max_columns(int Dk) {
