@@ -66,7 +66,7 @@ TEST(NormalizedBackwardTest, Small) {
 }
 
 TEST(NormalizedBackwardTest, Lengths) {
-  for (const std::int64_t L : {1, 2, 63, 64, 65, 200, 1000}) {
+  for (const std::int64_t L : {1, 2, 63, 64, 65, 200}) {
     for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{64, 64}, {128, 128}}) {
       SCOPED_TRACE("L " + std::to_string(L) + ", Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
       expect_match(problem_of(1, L, Dk, Dv));
