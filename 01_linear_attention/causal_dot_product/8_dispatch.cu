@@ -53,7 +53,10 @@ Choice choose(const Arguments& a, std::size_t products) {
   if (a.Dk <= kLmhaMaxKeyDim) {
     // As many blocks as find an idle multiprocessor, of whole warps, and none wider than a block can be.
     const int fewest = ceil_div(a.Dv, lmha_max_columns(a.Dk)), most = ceil_div(a.Dv, 32);
-    const int wanted = int(std::clamp<std::int64_t>(multiprocessors / heads, fewest, most));
+    // Narrow blocks of several products even out over the multiprocessors (README.md has the measurement).
+    const bool is_narrow =
+        products > 1 && (heads <= multiprocessors || (a.Dk <= 64 && 2 * heads <= 3 * multiprocessors));
+    const int wanted = int(std::clamp<std::int64_t>(is_narrow ? 4 : multiprocessors / heads, fewest, most));
     const int columns = ((a.Dv - 1) / wanted / 32 + 1) * 32;
     return {Choice::kLmha, {ceil_div(a.Dv, columns), a.Dk <= 64 && columns <= 64}};
   }

@@ -64,28 +64,16 @@ __device__ float4 load4(const float* elements, int left) {
   }
 }
 
-/// The tensors of products of the same sizes; the kernel's parameters.
-struct Tensors {
-  View<const float> q, k, v;
-  View<float> o;
-};
-struct AtOnce {
-  Tensors of[kMostAtOnce];
-};
-
-/// Grid (B H, column tiles, products). The block's threads cover blockDim.x / kShare value columns.
+/// One walk. The block's threads cover blockDim.x / kShare value columns, from column tile blockIdx.y on.
 template <int kTier, int kShare, bool kWide, bool kVector>
-__global__ void __launch_bounds__(Shape<kTier, kShare, kWide>::kThreads)
-    lmha_kernel(const __grid_constant__ AtOnce products, int H, int L, int Dk, int Dv) {
+__device__ __forceinline__ void walk(const View<const float>& q, const View<const float>& k, const View<const float>& v,
+                                     const View<float>& o, int H, int L, int Dk, int Dv) {
   using X = Shape<kTier, kShare, kWide>;
   constexpr int kSteps = X::kSteps;
   __shared__ float4 q_tile[2][kSteps][kTier / 4];
   __shared__ float4 k_tile[2][kSteps][kTier / 4];
   __shared__ float v_tile[2][kSteps][X::kColumns];
 
-  const Tensors& tensors = products.of[blockIdx.z];
-  const View<const float>&q = tensors.q, &k = tensors.k, &v = tensors.v;
-  const View<float>& o = tensors.o;
   const int b = int(blockIdx.x) / H, h = int(blockIdx.x) % H;
   const int thread = int(threadIdx.x);
   const int columns = int(blockDim.x) / kShare;  // of this block
@@ -175,20 +163,50 @@ __global__ void __launch_bounds__(Shape<kTier, kShare, kWide>::kThreads)
   }
 }
 
+/// Grid (B H, column tiles).
+template <int kTier, int kShare, bool kWide, bool kVector>
+__global__ void __launch_bounds__(Shape<kTier, kShare, kWide>::kThreads)
+    lmha_kernel(View<const float> q, View<const float> k, View<const float> v, View<float> o, int H, int L, int Dk,
+                int Dv) {
+  walk<kTier, kShare, kWide, kVector>(q, k, v, o, H, L, Dk, Dv);
+}
+
+/// Products of the same sizes.
+struct AtOnce {
+  struct {
+    View<const float> q, k, v;
+    View<float> o;
+  } of[kMostAtOnce];
+};
+
+/// Grid (B H, column tiles, products). This is a kernel of its own, because strides that depend on the block take
+/// registers, which the wide kernels do not have. Those of lmha_kernel are operands that instructions take from the
+/// parameters.
+template <int kTier, int kShare, bool kWide, bool kVector>
+__global__ void __launch_bounds__(Shape<kTier, kShare, kWide>::kThreads)
+    at_once_kernel(const __grid_constant__ AtOnce products, int H, int L, int Dk, int Dv) {
+  const auto& product = products.of[blockIdx.z];
+  walk<kTier, kShare, kWide, kVector>(product.q, product.k, product.v, product.o, H, L, Dk, Dv);
+}
+
 template <int kTier, int kShare, bool kWide>
 void launch_shape(std::span<const Arguments> products, int columns) {
-  const Arguments& a = products.front();  // for the sizes
+  const Arguments& a = products.front();
   const LaunchConfig config(dim3(unsigned(a.B * a.H), unsigned(ceil_div(a.Dv, columns)), unsigned(products.size())),
                             unsigned(columns * kShare));
-  AtOnce tensors{};
+  AtOnce all{};
   bool vector = a.Dk % 4 == 0;
   for (std::size_t n = 0; n < products.size(); ++n) {
     const Arguments& p = products[n];
-    tensors.of[n] = {p.q, p.k, p.v, p.o};
+    all.of[n] = {p.q, p.k, p.v, p.o};
     vector = vector && tile::has_aligned_rows(p.q) && tile::has_aligned_rows(p.k);
   }
-  const auto kernel = vector ? lmha_kernel<kTier, kShare, kWide, true> : lmha_kernel<kTier, kShare, kWide, false>;
-  launch(kernel, config, tensors, a.H, a.L, a.Dk, a.Dv);
+  if (products.size() == 1) {
+    const auto kernel = vector ? lmha_kernel<kTier, kShare, kWide, true> : lmha_kernel<kTier, kShare, kWide, false>;
+    return launch(kernel, config, a.q, a.k, a.v, a.o, a.H, a.L, a.Dk, a.Dv);
+  }
+  const auto kernel = vector ? at_once_kernel<kTier, kShare, kWide, true> : at_once_kernel<kTier, kShare, kWide, false>;
+  launch(kernel, config, all, a.H, a.L, a.Dk, a.Dv);
 }
 
 template <int kTier>
