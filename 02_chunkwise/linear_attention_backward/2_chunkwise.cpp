@@ -32,7 +32,7 @@
 /// Bound by: the cores' arithmetic.
 /// Requires: nothing; any C and any L.
 /// Weakness: a chunk waits for the state of the one before. `materialized` computes all chunks at once.
-/// Sources: arXiv 2312.06635, section 4.3 and appendix, for the gradients of the chunkwise form.
+/// Sources: arXiv 2312.06635, section 2.2, "chunkwise parallel form", and the backward pass in its appendix.
 
 #include <Eigen/Dense>
 #include <algorithm>

@@ -20,13 +20,13 @@
 /// out.
 /// Resources: 48 KB of shared memory at Dk = Dv = 128, 96 of a thread's registers for S and O.
 /// Work: as three calls of `tensor_core`: per position 12 Dk Dv operations, of which dk and dv do 2 Dk Dv twice.
-/// Bytes: k, v and do three times, q twice, and once more for each further tile of columns, mostly from the second-level
+/// Bytes: k, v and do three times, q twice, and those that are Q or K of a walk once more for each further tile of columns, mostly from the second-level
 /// cache; each gradient once.
 /// Bound by: latency, as `tensor_core`. There are three times as many blocks.
 /// Requires: as `materialized`.
 /// Weakness: a block loads, waits and computes, and there is one walk per head and 64 columns, however long the sequence
 /// is. `dispatch` has the kernels that mend both.
-/// Sources: arXiv 2312.06635, section 4.3. fast-transformers' causal_dot_product has the direction of its walk as a
+/// Sources: arXiv 2312.06635, algorithm 1 without materialization. fast-transformers' causal_dot_product has the direction of its walk as a
 /// template parameter.
 
 #include <cuda_runtime.h>
