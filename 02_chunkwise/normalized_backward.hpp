@@ -11,8 +11,8 @@
 ///     dk_t = v_t dS_t^T + dz_t,    dv_t = k_t dS_t
 ///     dS_t = dS_{t+1} + scale q_t^T u_t,    dz_t = dz_{t+1} + scale w_t q_t
 ///
-/// So without what has a w or a z in it, it is `linear_attention --backward` with u in the place of do. Errors and limits
-/// as in linear_attention.hpp.
+/// So without what has a w or a z in it, it is `linear_attention --backward` with u in the place of do. Errors and
+/// limits as in linear_attention.hpp.
 
 #include <cstdint>
 #include <string>

@@ -21,8 +21,8 @@
 ///   dK_n = V_n dS^T + scale R_n^T Q_n                                     R_n = (dO_n V_n^T) . M
 ///   dV_n = K_n dS + scale P_n^T dO_n             dS += scale Q_n^T dO_n   for each chunk n, backwards
 ///
-/// Shapes: Q_n, K_n [C, Dk]; V_n, dO_n [C, Dv]; P_n, R_n [C, C]; S, dS [Dk, Dv]; fp32 in host memory. The last chunk may
-/// be shorter.
+/// Shapes: Q_n, K_n [C, Dk]; V_n, dO_n [C, Dv]; P_n, R_n [C, C]; S, dS [Dk, Dv]; fp32 in host memory. The last chunk
+/// may be shorter.
 /// Thread mapping: OpenMP gives each thread one head at a time; the products are Eigen's and add_product()'s
 /// (common/small_product.hpp).
 /// Resources: the state and the scores of one chunk per thread, 4 Dk Dv + 4 C^2 bytes.

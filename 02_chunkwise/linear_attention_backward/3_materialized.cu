@@ -22,11 +22,10 @@
 /// Thread mapping: block (tile n, h, b) of the first and of the last kernel has 64 columns of chunk n's result, shared
 /// out among four warps (common/tile/chunk_products.cuh). In the second each thread has one element of a state.
 /// Precision: P and a copy of the state are rounded to bf16; sums are fp32, in memory, too.
-/// Work: per position 10 Dk Dv operations with states, and three times 2 (64 + 16) / 2 (Dk + Dv) with scores on and below
-/// the diagonal, in tiles of 16 (scores once for each tile of columns).
-/// Bytes: v, k and do three times, q twice, k, v, q and do once more for the states, and each gradient once. The sums, 8 N Dk Dv
-/// bytes per head, are written twice; S is read twice and dS three times: at Dk = Dv = 128 nine times as many bytes as q,
-/// k, v and do.
+/// Work: per position 10 Dk Dv operations with states, and three times 2 (64 + 16) / 2 (Dk + Dv) with scores on and
+/// below the diagonal, in tiles of 16 (scores once for each tile of columns).
+/// Bytes: q, k and v three times, do four times, and each gradient once. The sums, 8 N Dk Dv bytes per head, are
+/// written twice; S is read twice and dS three times: at Dk = Dv = 128 nine times as many bytes as q, k, v and do.
 /// Bound by: those bytes.
 /// Requires: Dk and Dv multiples of 16, up to 256; rows aligned to 16 bytes.
 /// Weakness: the sums cross device memory. `walks` keeps them on the chip.

@@ -1,10 +1,10 @@
 /// @file
 /// Stage 4, `walks`: S and its gradient stay on the chip, one walk over the chunks for each of the three gradients.
 ///
-/// Idea: dq is the operator on do, v and k, walked from the first chunk to the last. dk and dv are the operator on other
-/// inputs, walked from the last chunk to the first (gradients.hpp). So the kernel is that of `tensor_core`, with its
-/// direction as an argument: the order of the chunks, and which half of the scores counts. What S or dS is at a chunk, the
-/// walk has computed itself.
+/// Idea: dq is the operator on do, v and k, walked from the first chunk to the last. dk and dv are the operator on
+/// other inputs, walked from the last chunk to the first (gradients.hpp). So the kernel is that of `tensor_core`, with
+/// its direction as an argument: the order of the chunks, and which half of the scores counts. What S or dS is at a
+/// chunk, the walk has computed itself.
 /// Grows out of: 3_materialized.cu
 /// Improves on: `materialized` writes a state and its gradient to memory for each chunk and reads them again.
 /// Unchanged: the products of a chunk and their precision.
@@ -16,18 +16,18 @@
 ///
 /// Shapes: q, k, dq, dk [B, H, L, Dk], v, do, dv [B, H, L, Dv] bf16, states [B, H, Dk, Dv] fp32, in global memory. In
 /// shared memory three tiles of a chunk and P, in registers S and O.
-/// Thread mapping: block (x, h, b) takes 64 columns of one gradient of head h of batch entry b; its four warps share them
-/// out.
+/// Thread mapping: block (x, h, b) takes 64 columns of one gradient of head h of batch entry b; its four warps share
+/// them out.
 /// Resources: 48 KB of shared memory at Dk = Dv = 128, 96 of a thread's registers for S and O.
 /// Work: as three calls of `tensor_core`: per position 12 Dk Dv operations, of which dk and dv do 2 Dk Dv twice.
-/// Bytes: k, v and do three times, q twice, and those that are Q or K of a walk once more for each further tile of columns, mostly from the second-level
-/// cache; each gradient once.
+/// Bytes: q, k and v twice, do three times, and those that are Q or K of a walk once more for each further tile of
+/// columns, mostly from the second-level cache; each gradient once.
 /// Bound by: latency, as `tensor_core`. There are three times as many blocks.
 /// Requires: as `materialized`.
-/// Weakness: a block loads, waits and computes, and there is one walk per head and 64 columns, however long the sequence
-/// is. `dispatch` has the kernels that mend both.
-/// Sources: arXiv 2312.06635, algorithm 1 without materialization. fast-transformers' causal_dot_product has the direction of its walk as a
-/// template parameter.
+/// Weakness: a block loads, waits and computes, and there is one walk per head and 64 columns, however long the
+/// sequence is. `dispatch` has the kernels that mend both.
+/// Sources: arXiv 2312.06635, algorithm 1 without materialization. fast-transformers' causal_dot_product has the
+/// direction of its walk as a template parameter.
 
 #include <cuda_runtime.h>
 

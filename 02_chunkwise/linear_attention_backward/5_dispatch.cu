@@ -1,21 +1,23 @@
 /// @file
-/// Stage 5, `dispatch`: what a user calls. It adds no product of its own; it chooses a kernel and the number of segments,
-/// and takes what the stages before do not support.
+/// Stage 5, `dispatch`: what a user calls. It adds no product of its own; it chooses a kernel and the number of
+/// segments, and takes what the stages before do not support.
 ///
 /// Idea: each gradient is the operator on other inputs, so the operator's fastest kernels compute it once they know a
 /// direction (linear_attention/dispatch/direction.cuh). On Hopper the three walks are one launch: three times as many
 /// blocks as the operator has, which fill the GPU from a third of the heads on, and two of them read the same chunks at
-/// the same time. Where even these are few, the sequence is cut into segments, of S from the one side and of dS from the
-/// other, and one kernel more computes the sums that both are made of. Elsewhere the walks are those of `pipelined`.
+/// the same time. Where even these are few, the sequence is cut into segments, of S from the one side and of dS from
+/// the other, and one kernel more computes the sums that both are made of. Elsewhere the walks are those of
+/// `pipelined`.
 /// Grows out of: 4_walks.cu; dispatch: the kernels are those of the folders dispatch, and this file is the choice
-/// Improves on: `walks` waits for every chunk, computes with warps, and leaves multiprocessors idle when there are few heads.
+/// Improves on: `walks` waits for every chunk, computes with warps, and leaves multiprocessors idle when there are few
+/// heads.
 /// Unchanged: the products, their precision, and that nothing is stored between the walks.
 /// Widths that the tensor-core kernels do not support, and rows that are not aligned, are computed in fp32: by `fused`,
 /// the operator's stage 5, on copies in fp32, which it gets in reversed order for dk and dv.
 ///
-/// Bytes: k, v and do for dq; q, k, v and do for dk and dv, which share them through the second-level cache; each gradient
-/// once. With segments most of q, k, v and do once more.
-/// Bound by, Requires: as the kernels that it chooses; in fp32 Dk and Dv up to 384.
+/// Bytes: k, v and do for dq; q, k, v and do for dk and dv, which share them through the second-level cache; each
+/// gradient once. With segments most of q, k, v and do once more. Bound by, Requires: as the kernels that it chooses;
+/// in fp32 Dk and Dv up to 384.
 /// Weakness: dk and dv each have dS, the one transposed. The times of a chunk are an H200's.
 
 #include <cuda_runtime.h>

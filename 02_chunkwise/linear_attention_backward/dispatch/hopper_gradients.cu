@@ -6,8 +6,8 @@
 /// second-level cache: dk and dv walk over the same chunks in the same order. Where there are segments, kernel 1 leaves
 /// the sums that S and dS are made of, carry_states() adds up both, and dk reads dS transposed.
 ///
-/// Each gradient counts its segments in the order of its walk. Positions are counted in whole chunks: a walk from the end
-/// begins with the chunk that may be shorter, whose missing rows are zeros.
+/// Each gradient counts its segments in the order of its walk. Positions are counted in whole chunks: a walk from the
+/// end begins with the chunk that may be shorter, whose missing rows are zeros.
 
 #include <cuda_runtime.h>
 

@@ -1,5 +1,6 @@
 /// @file
-/// The gradients of the normalised operator: those of the walks with u in the place of do, and two running sums of rows.
+/// The gradients of the normalised operator: those of the walks with u in the place of do, and two running sums of
+/// rows.
 ///
 /// normalized_backward.hpp has the formulas. o is not computed. With A_t = scale u_t S_t^T for what the walk leaves in
 /// dq_t,
@@ -14,8 +15,8 @@
 ///     subtract_z_kernel    w_t, dq_t += scale w_t z_t, and the chunk's sum of scale w q, of which carry_states() makes dz
 ///     add_dz_kernel        dk_t += dz_t, from the chunk's last position to its first
 ///
-/// A lane has columns lane, lane + 32, ... of Dk. Beside the walks' bytes these kernels move k; q, k, do and u; q, k and
-/// dq twice; q and dk twice: twelve tensors, each once.
+/// A lane has columns lane, lane + 32, ... of Dk. Beside the walks' bytes these kernels move k; q, k, do and u; q, k
+/// and dq twice; q and dk twice: twelve tensors, each once.
 /// Precision: u is rounded to bf16 as do is, and A before w z is added to it; the sums are fp32.
 
 #include <cuda_runtime.h>
