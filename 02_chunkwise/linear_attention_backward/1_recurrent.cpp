@@ -16,7 +16,7 @@
 /// Thread mapping: one thread per head.
 /// Resources: one state of Dk Dv numbers per thread, S and then dS.
 /// Work: 2 Dk Dv multiply-adds per position in the first pass, 3 Dk Dv in the second.
-/// Bytes: k, v twice, q and do twice, each gradient once; the state at every position, from the cache.
+/// Bytes: k, v and do twice, q and each gradient once; the state at every position, from the cache.
 /// Bound by: the cores' arithmetic, one position after the other.
 /// Requires: nothing.
 /// Weakness: the steps are sequential, and none is a matrix product. `chunkwise` makes them products.

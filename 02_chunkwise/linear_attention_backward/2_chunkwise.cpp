@@ -28,7 +28,7 @@
 /// Resources: the state and the scores of one chunk per thread, 4 Dk Dv + 4 C^2 bytes.
 /// Work: per position 5 Dk Dv multiply-adds with the states, and C (3 Dk + 3 Dv) / 2 with the scores. R is computed in
 /// both passes.
-/// Bytes: k, v, q and do twice, each gradient once.
+/// Bytes: k, v and do twice, q and each gradient once.
 /// Bound by: the cores' arithmetic.
 /// Requires: nothing; any C and any L.
 /// Weakness: a chunk waits for the state of the one before. `materialized` computes all chunks at once.

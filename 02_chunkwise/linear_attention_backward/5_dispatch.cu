@@ -16,8 +16,8 @@
 /// the operator's stage 5, on copies in fp32, which it gets in reversed order for dk and dv.
 ///
 /// Bytes: k, v and do for dq; q, k, v and do for dk and dv, which share them through the second-level cache; each
-/// gradient once. With segments most of q, k, v and do once more. Bound by, Requires: as the kernels that it chooses;
-/// in fp32 Dk and Dv up to 384.
+/// gradient once. With segments most of q, k, v and do once more.
+/// Bound by, Requires: as the kernels that it chooses; in fp32 Dk and Dv up to 384.
 /// Weakness: dk and dv each have dS, the one transposed. The times of a chunk are an H200's.
 
 #include <cuda_runtime.h>
