@@ -184,6 +184,8 @@ time_02() {
   for L in 512 1024 2048 4096 8192 16384; do
     timed "$chunkwise" "${gpu[@]}" --stage $stages -L $L || status=1
     timed "$chunkwise" "${gpu[@]}" --stage dispatch -L $L --normalize || status=1
+    timed "$chunkwise" "${gpu[@]}" --stage materialized,walks,dispatch -L $L --backward || status=1
+    timed "$chunkwise" "${gpu[@]}" --stage dispatch -L $L --backward --normalize || status=1
   done
   for shape in "1 1 16384 128 128" "1 1 65536 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "2 64 8192 128 128" \
     "8 32 2048 128 128" "4 8 16384 64 64" "2 4 4096 256 512"; do
@@ -191,6 +193,7 @@ time_02() {
     sizes=(-B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" --key-dim "${sizes[3]}" --value-dim "${sizes[4]}")
     timed "$chunkwise" "${gpu[@]}" --stage "${stages#*,}" "${sizes[@]}" || status=1
     timed "$chunkwise" "${gpu[@]}" --stage dispatch --normalize "${sizes[@]}" || status=1
+    timed "$chunkwise" "${gpu[@]}" --stage walks,dispatch --backward "${sizes[@]}" || status=1
   done
   return $status
 }

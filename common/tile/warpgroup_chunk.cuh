@@ -29,6 +29,7 @@
 #include "common/device/warp.cuh"
 #include "common/device/wgmma.cuh"
 #include "common/tile/panel_tile.cuh"
+#include "common/tile/state_strides.hpp"
 
 namespace tutorial::tile {
 
@@ -70,14 +71,17 @@ __device__ __forceinline__ void start_scores(float (&scores)[kRows / 2], const P
 }
 
 /// P = scores . M in bf16, where M[t][i] = 1 for i <= t, else 0. Only the first C columns of the scores.
+/// @param is_reversed M[t][i] = 1 for i >= t instead
 template <int kSums>
-__device__ __forceinline__ void store_masked_scores(const PanelTile<kChunk>& P, float (&scores)[kSums]) {
+__device__ __forceinline__ void store_masked_scores(const PanelTile<kChunk>& P, float (&scores)[kSums],
+                                                    bool is_reversed = false) {
   const int lane = int(lane_index()), first_row = warp_in_group() * 16;
 #pragma unroll
   for (int i = 0; i < kChunk; i += 16) {
 #pragma unroll
     for (int n = i / 2; n < i / 2 + 8; ++n) {
-      if (wgmma_column(n) > wgmma_row(n)) scores[n] = 0;
+      const int after = wgmma_column(n) - wgmma_row(n);
+      if (is_reversed ? after < 0 : after > 0) scores[n] = 0;
     }
     std::uint32_t p[4];
     wgmma_fragment(p, scores, i);
@@ -229,35 +233,35 @@ __device__ __forceinline__ void put_output(const PanelTile<kWarpgroupColumns>& t
 /// Calls f(element, address) for each element of the state that the thread holds and that exists, with its place in
 /// global memory.
 /// @param state the first row's element of the warpgroup's first column
-/// @param stride_row elements from one row of the state to the next; rows need no alignment
+/// @param stride how the state lies there
 /// @param Dk,columns rows of the state and columns of the warpgroup that exist
 template <int kDk, class Float, class F>
-__device__ __forceinline__ void for_each_state_element(WarpgroupState<kDk>& S, Float* state, std::int64_t stride_row,
+__device__ __forceinline__ void for_each_state_element(WarpgroupState<kDk>& S, Float* state, StateStrides stride,
                                                        int Dk, int columns, F f) {
 #pragma unroll
   for (int i = 0; i < kDk / 2; ++i) {
     const int d = wgmma_column(i), column = wgmma_row(i);
-    if (d < Dk && column < columns) f(S[i], state + d * stride_row + column);
+    if (d < Dk && column < columns) f(S[i], state + d * stride.row + column * stride.column);
   }
 }
 
 /// S = a state in fp32, and zeros where there is nothing; see for_each_state_element().
 /// @param state null: all zeros
 template <int kDk>
-__device__ __forceinline__ void load_group_state(WarpgroupState<kDk>& S, const float* state, std::int64_t stride_row,
+__device__ __forceinline__ void load_group_state(WarpgroupState<kDk>& S, const float* state, StateStrides stride,
                                                  int Dk, int columns) {
 #pragma unroll
   for (float& element : S) element = 0;
   if (state == nullptr) return;
-  for_each_state_element<kDk>(S, state, stride_row, Dk, columns,
+  for_each_state_element<kDk>(S, state, stride, Dk, columns,
                               [](float& element, const float* address) { element = load_global(address); });
 }
 
 /// Writes a state; see for_each_state_element().
 template <int kDk>
-__device__ __forceinline__ void store_group_state(float* state, WarpgroupState<kDk>& S, std::int64_t stride_row, int Dk,
+__device__ __forceinline__ void store_group_state(float* state, WarpgroupState<kDk>& S, StateStrides stride, int Dk,
                                                   int columns) {
-  for_each_state_element<kDk>(S, state, stride_row, Dk, columns,
+  for_each_state_element<kDk>(S, state, stride, Dk, columns,
                               [](float& element, float* address) { store_global(address, element); });
 }
 

@@ -38,6 +38,8 @@ FUSED, SIMPLE, DELTA, SCAN = (
     "06_scan/scan/",
 )
 
+LINEAR_BACKWARD = "02_chunkwise/linear_attention_backward/"
+
 STAGES = [
     Stage(
         BARE + "4_atomic.cu",
@@ -199,6 +201,22 @@ STAGES = [
         ["q, k", "v", "o"],
         [Kernel("cluster: two blocks of three warpgroups", ["Q, K, V and P four times, half", "of Q, K, P from the other block"], ["one warpgroup with scores; the", "state: as stage 13"], ["q, k", "v"], ["o*"])],
         "As stage 13; the two blocks of a head load half of Q and K each, for both, and compute every second P.",
+    ),
+    Stage(
+        LINEAR_BACKWARD + "3_materialized.cu",
+        ["k, v", "+S [N, Dk, Dv]", "q, do", "+dS [N, Dk, Dv]", "dq, dk, dv"],
+        [
+            Kernel("chunk_states, twice", ["tiles of two tensors"], ["K^T V or Q^T dO"], ["k, v", "q, do"], ["S [N, Dk, Dv]*", "dS [N, Dk, Dv]*"]),
+            Kernel("running_sums, from each side", [], ["an element a thread"], ["S [N, Dk, Dv]*", "dS [N, Dk, Dv]*"], ["S [N, Dk, Dv]*", "dS [N, Dk, Dv]*"]),
+            Kernel("gradient, three times", ["three tiles; P"], ["S or dS, and a gradient"], ["k, v", "S [N, Dk, Dv]*", "q, do", "dS [N, Dk, Dv]*"], ["dq, dk, dv*"]),
+        ],
+        "Three kernels; each chunk's state and its gradient are written, read and written by the running sums, and read again.",
+    ),
+    Stage(
+        LINEAR_BACKWARD + "4_walks.cu",
+        ["q, k", "v, do", "dq, dk, dv"],
+        [Kernel("gradient_walk, three times", ["three tiles; P: 48 KB"], ["S or dS, and a gradient"], ["q, k", "v, do"], ["dq, dk, dv*"])],
+        "One kernel for each gradient; S, or from the other end dS, stays in registers as accumulators of mma.",
     ),
     Stage(
         GLA + "5_recurrent_gpu.cu",
