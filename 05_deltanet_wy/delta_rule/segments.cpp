@@ -1,0 +1,79 @@
+#include "05_deltanet_wy/delta_rule/segments.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "05_deltanet_wy/delta_rule/prepared.hpp"
+#include "common/ceil_div.hpp"
+#include "common/device/device.hpp"
+
+namespace tutorial::delta_rule {
+namespace {
+
+constexpr int kChunk = 64, kColumns = 64;
+
+// Microseconds on an H200.
+constexpr double kWalkChunk = 0.91;                       // of the walk
+constexpr double kMapChunk = 0.8, kSharedMapChunk = 1.2;  // of the walk without outputs: alone, with another block
+constexpr double kLink = 1.2;                             // from one segment to the next
+constexpr double kTwoMoreLaunches = 8;
+constexpr double kBytesPerMicrosecond = 3.9e6;
+
+/// What a problem has of heads and tiles.
+struct Tiles {
+  std::int64_t heads, values, keys;  // tiles of 64 columns of Dv, and of a transition
+
+  explicit Tiles(const Bf16Arguments& a)
+      : heads(std::int64_t(a.B) * a.H), values(ceil_div(a.Dv, kColumns)), keys(a.Dk <= kColumns ? 1 : 2) {}
+};
+
+}  // namespace
+
+tile::LaunchPlan one_wave_of_segments(const Bf16Arguments& a) {
+  const Tiles tiles(a);
+  const int most = int(2 * std::sqrt(ceil_div(a.L, kChunk)));
+  const std::int64_t wave = multiprocessor_count() / (tiles.heads * tiles.values);
+  return tile::make_launch_plan(a.L, kColumns, int(std::clamp<std::int64_t>(wave, 1, most)));
+}
+
+double estimated_time(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+  const Tiles tiles(a);
+  const int multiprocessors = multiprocessor_count();
+  const double chunks = plan.length / kChunk;
+  const auto rounds = [](std::int64_t blocks, int at_once) { return double(ceil_div(blocks, at_once)); };
+  // Tiles of a head read the same k, q, T and P at about the same time, so that the memory delivers these once.
+  const double positions = double(tiles.heads) * a.L;
+  const double state_bytes = positions * (2.0 * a.Dk + 2.0 * a.Dv + 256) / kBytesPerMicrosecond;
+  const double walk_bytes = positions * (4.0 * a.Dk + 4.0 * a.Dv + 384) / kBytesPerMicrosecond;
+  double time =
+      std::max(rounds(tiles.heads * tiles.values * plan.segments, multiprocessors) * chunks * kWalkChunk, walk_bytes);
+  if (const int count = plan.segments - 1; count > 0) {
+    const std::int64_t blocks = tiles.heads * (count * tiles.values + (count - 1) * tiles.keys);
+    const double maps =
+        blocks <= multiprocessors ? chunks * kMapChunk : rounds(blocks, 2 * multiprocessors) * chunks * kSharedMapChunk;
+    time += std::max(maps, state_bytes) + rounds(tiles.heads * tiles.values, multiprocessors) * count * kLink +
+            kTwoMoreLaunches;
+  }
+  return time;
+}
+
+tile::LaunchPlan fastest_segments(const Bf16Arguments& a) {
+  const Tiles tiles(a);
+  const std::int64_t most =
+      std::clamp<std::int64_t>(2 * multiprocessor_count() / (tiles.heads * tiles.values), 1, ceil_div(a.L, kChunk));
+  tile::LaunchPlan best = tile::make_launch_plan(a.L, kColumns, 1);
+  for (int segments = 2; segments <= most; ++segments) {
+    const tile::LaunchPlan plan = tile::make_launch_plan(a.L, kColumns, segments);
+    if (estimated_time(a, plan) < estimated_time(a, best)) best = plan;
+  }
+  return best;
+}
+
+std::int64_t walk_segments_memory(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+  const Tiles tiles(a);
+  const std::int64_t state = tiles.values * tiles.keys * kColumns * kColumns * std::int64_t(sizeof(float));
+  const std::int64_t transition = tiles.keys * tiles.keys * kColumns * kColumns * std::int64_t(sizeof(__nv_bfloat16));
+  return prepared_tiles_memory(a) + tiles.heads * (plan.segments - 1) * (state + transition);
+}
+
+}  // namespace tutorial::delta_rule
