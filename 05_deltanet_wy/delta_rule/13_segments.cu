@@ -25,12 +25,11 @@
 ///
 /// Shapes: those of `warpgroup_chain`; the H_s, and in their place the starts, [Dk, Dv] fp32, and the Nn_s^T, [Dk, Dk]
 /// bf16, of all segments but the last, in global memory.
-/// Thread mapping: kernel 1 has a block for 64 columns of H or Nn of a segment, with one warpgroup and a thread that loads.
-/// It waits for each product; its neighbour on the multiprocessor computes meanwhile. Kernel 3 as `warpgroup_chain`.
-/// Resources: kernel 1 has two chunks of K, V and T, 80 KB at Dk = 128, and at most 204 registers per thread, two blocks
-/// per multiprocessor.
+/// Thread mapping: kernel 1 has a block for 128 columns of H or Nn of a segment, with a warpgroup for each 64 and a thread
+/// that loads. A warpgroup waits for each product; the other one computes meanwhile. Kernel 3 as `warpgroup_chain`.
+/// Resources: kernel 1 has four chunks of K, T and the columns, 192 KB at Dk = 128: one block per multiprocessor.
 /// Work: that of `warpgroup_chain`, and (4 Dk + 192) (Dk + Dv) operations per position for kernel 1; 2 Dk^2 Dv per segment.
-/// Bytes: kernel 1 reads K and T once for each 64 columns of [V | -K], and V.
+/// Bytes: kernel 1 reads K and T once for each 128 columns of [V | -K], and V.
 /// Bound by: with few heads prepare_tiles() and the chains of the three kernels.
 /// Requires: what `warpgroup_chain` requires.
 /// Weakness: it has nearly twice the operations. With so many heads that multiprocessors have no time left it is slower
@@ -82,59 +81,57 @@ template <class Shape>
 constexpr std::size_t kSharedBytes = kPipelineDepth* Tiles<Shape>::kBytes + kDepth* ValuePanel::kPanelBytes;
 
 /// Kernel 1: what all segments but the last make of a state of zeros, and of V or -K. The first one starts from S_0, and
-/// its Nn is not needed. Grid (tiles of 64 columns of [V | -K] of these segments, H, B).
+/// its Nn is not needed. Grid (tiles of 128 columns of [V | -K] of these segments, H, B).
 /// @param inverses prepare_tiles()'s, without P
 template <class Shape>
-__global__ void __launch_bounds__(kSegmentThreads, 2)
+__global__ void __launch_bounds__(kMapThreads, 1)
     segment_maps_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps,
                         const __grid_constant__ TensorMap inverses, LaunchPlan plan, SegmentMaps<Shape::kDk> out) {
-  constexpr int kDk = Shape::kDk;
-  const int b = int(blockIdx.z), h = int(blockIdx.y), value_tiles = (a.Dv - 1) / Shape::kDv + 1;
-  const int tiles_of_segment = value_tiles + kDk / Shape::kDv, tile = int(blockIdx.x) % tiles_of_segment;
-  const int segment = int(blockIdx.x) / tiles_of_segment, chunks = plan.length / kChunk;
-  const bool is_key = tile >= value_tiles;
-  const int first_column = (is_key ? tile - value_tiles : tile) * Shape::kDv;
+  constexpr int kDk = Shape::kDk, kDepth = MapTiles<kDk>::kDepth;
+  const int b = int(blockIdx.z), h = int(blockIdx.y), chunks = plan.length / kChunk;
+  const int key_tile = (out.tiles + 1) / 2, segment = int(blockIdx.x) / (key_tile + 1);
+  const int tile = int(blockIdx.x) % (key_tile + 1), group = int(threadIdx.x) / kWarpgroup;
+  const bool is_key = tile == key_tile;
   if (is_key && segment == 0) return;
-  __shared__ Barrier full[MapTiles<Shape>::kDepth], empty[MapTiles<Shape>::kDepth];
+  __shared__ Barrier full[kDepth], empty[kDepth];
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
-  const auto tiles_of = [&](int stage) { return MapTiles<Shape>(memory + stage * MapTiles<Shape>::kBytes); };
+  const auto tiles_of = [&](int stage) { return MapTiles<kDk>(memory + stage * MapTiles<kDk>::kBytes); };
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) barrier.init(1);
-    for (Barrier& barrier : empty) barrier.init(4);
+    for (Barrier& barrier : empty) barrier.init(2 * 4);
     fence_barrier_init();
   }
   __syncthreads();
 
-  if (threadIdx.x >= kWarpgroup) {
-    if (threadIdx.x > kWarpgroup) return;
-    auto ring = Ring<MapTiles<Shape>::kDepth>::producer();
+  if (group == 2) {
+    if (threadIdx.x > 2 * kWarpgroup) return;
+    auto ring = Ring<kDepth>::producer();
     for (int n = segment * chunks; n < (segment + 1) * chunks; ++n) {
-      const MapTiles<Shape> tiles = tiles_of(ring.stage());
+      const MapTiles<kDk> tiles = tiles_of(ring.stage());
       Barrier& barrier = full[ring.stage()];
       ring.wait(empty);
-      barrier.arrive_expect(MapTiles<Shape>::kBytes);
+      barrier.arrive_expect(MapTiles<kDk>::kBytes);
       load_panels(tiles.K, maps.k, barrier, {.position = n * kChunk, .head = h, .batch = b});
       load_panels(tiles.V, is_key ? maps.k : maps.v, barrier,
-                  {.column = first_column, .position = n * kChunk, .head = h, .batch = b});
+                  {.column = is_key ? 0 : tile * 128, .position = n * kChunk, .head = h, .batch = b});
       load_tile(inverses, tiles.T_high.data, barrier, {.position = n * kPreparedRows, .head = h, .batch = b});
       ring.advance();
     }
     return;
   }
-  WarpgroupState<kDk> S;
-  const bool has_start = segment == 0 && a.initial_state.data;
-  load_group_state<kDk>(S, has_start ? a.initial_state.row(b, h, 0) + first_column : nullptr, a.initial_state.stride_l,
-                        a.Dk, a.Dv - first_column);
+  const Columns columns{b, h, segment, is_key ? group : 2 * tile + group};
+  WarpgroupState<kDk> S = {};
+  if (segment == 0) out.load_initial(S, a, columns);
   RoundedState<kDk> s;
   WarpgroupColumns residual, v_new;
   WarpgroupFragments factor;
   const int unit = first_unit_of_values();
-  auto ring = Ring<MapTiles<Shape>::kDepth>::consumer();
+  auto ring = Ring<kDepth>::consumer();
   for (int n = 0; n < chunks; ++n) {
-    const MapTiles<Shape> tiles = tiles_of(ring.stage());
+    const MapTiles<kDk> tiles = tiles_of(ring.stage());
     round_state<kDk>(s, S);
     ring.wait(full);
-    load_signed_values(residual, tiles.V, unit, is_key ? kPlus : kMinus);
+    load_signed_values(residual, tiles.columns(group), unit, is_key ? kPlus : kMinus);
     wgmma_fence(residual, s);
     start_residual<kDk>(residual, s, tiles.K);
     wgmma_commit();
@@ -153,8 +150,7 @@ __global__ void __launch_bounds__(kSegmentThreads, 2)
     if (lane_index() == 0) empty[ring.stage()].arrive();
     ring.advance();
   }
-  const std::int64_t head = std::int64_t(b) * a.H + h;
-  is_key ? out.store_transition(head, segment, first_column, S) : out.store(out.state(head, segment, tile), S);
+  is_key ? out.store_transition(a, columns, S) : out.store_state(a, columns, S);
 }
 
 /// Kernel 3. Grid (tiles of 64 columns of Dv of all segments, H, B).
@@ -209,7 +205,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     }
   } else {
     WarpgroupState<Shape::kDk> S;
-    starts.load_start(S, a, part);
+    const Columns own{b, h, part.segment, first_column / Shape::kDv};
+    part.segment == 0 ? starts.load_initial(S, a, own) : starts.load_start(S, a, own);
     auto ring = Ring<kPipelineDepth>::consumer();  // one chunk ahead of `read`
     auto read = ring;
     auto output_ring = Ring<kDepth>::producer();
@@ -289,11 +286,8 @@ void walk_segments(const Bf16Arguments& a, const LaunchPlan& plan) {
   const auto start = [&]<class Shape>(Shape) {
     const SegmentMaps<Shape::kDk> segment_maps(a, plan.segments - 1);
     if (segment_maps.count > 0) {
-      const Extents with_keys{a.B, a.H, a.L, a.Dk, segment_maps.tiles * Shape::kDv + Shape::kDk};
-      launch(segment_maps_kernel<Shape>,
-             {grid_of<Shape>(with_keys, segment_maps.count), kSegmentThreads,
-              MapTiles<Shape>::kDepth * MapTiles<Shape>::kBytes},
-             a, chunk_maps(a), map_of(x, a, 2 * kChunk), plan, segment_maps);
+      launch(segment_maps_kernel<Shape>, segment_maps.template config<Shape>(a), a, chunk_maps(a),
+             map_of(x, a, 2 * kChunk), plan, segment_maps);
       carry_segments<Shape>(a, segment_maps);
       end_part("segments");
     }

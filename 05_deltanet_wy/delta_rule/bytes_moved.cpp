@@ -122,12 +122,12 @@ std::int64_t walk_segments_bytes_moved(const Bf16Arguments& a, const tile::Launc
   const int key_tiles = a.Dk <= 64 ? 1 : 2, value_tiles = ceil_div(a.Dv, kColumns);
   const std::int64_t transition = std::int64_t(key_tiles) * key_tiles * kColumns * kColumns * 2;
   const std::int64_t state = std::int64_t(key_tiles) * value_tiles * kColumns * kColumns * 4;
-  // Of a segment: K and T for each tile of [V | -K], and these tiles.
+  // Of a segment: K and T for each 128 columns of [V | -K], and these columns.
   const std::int64_t keys = std::int64_t(plan.length) * a.Dk * 2, values = std::int64_t(plan.length) * a.Dv * 2;
   const std::int64_t K_and_T = keys + std::int64_t(plan.length) * kChunk * 2 * 2;
   const std::int64_t initial = a.initial_state.data ? 4 * std::int64_t(a.Dk) * a.Dv : 0;
-  const std::int64_t maps = count * (value_tiles * K_and_T + values + state) + initial +
-                            (count - 1) * (key_tiles * K_and_T + keys + transition);
+  const std::int64_t maps = count * (ceil_div(a.Dv, 2 * kColumns) * K_and_T + values + state) + initial +
+                            (count - 1) * (K_and_T + keys + transition);
   const std::int64_t carry = count * 2 * state + (count - 1) * value_tiles * transition, starts = count * state;
   return warpgroup_chain_bytes_moved(a) + heads_of(a) * (maps + carry + starts);
 }

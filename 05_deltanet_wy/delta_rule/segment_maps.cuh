@@ -10,7 +10,7 @@
 ///
 /// This is the product that brings the state up to date after a chunk, S^T += v_new^T K, with Dk positions: the keys of
 /// this chunk are the columns of Nn_s, its values are the rows of S. S itself is not rounded: D and H_s are added to it in
-/// fp32. While D is computed, the threads write S and add H_s.
+/// fp32. While D is computed, the threads write S, add H_s, and ask for that of the next segment.
 ///
 /// Source: FlashInfer's delta rule for Hopper, since version 0.7, which has M = I + Nn instead.
 
@@ -38,19 +38,33 @@
 
 namespace tutorial::delta_rule {
 
-/// A chunk in shared memory, for a walk without outputs.
-template <class Shape>
-struct MapTiles : tile::StateTiles<Shape> {
+inline constexpr int kMapThreads = 2 * tile::kWarpgroup + 32;  ///< of a block: two warpgroups, and a warp that loads
+
+/// A chunk in shared memory, for two warpgroups that walk without outputs: K, 128 columns of V or K, and T.
+template <int kDk>
+struct MapTiles : tile::StateTiles<tile::PanelShape<kDk, 128>> {
+  using Base = tile::StateTiles<tile::PanelShape<kDk, 128>>;
   SquarePanel T_high, T_low;
 
-  static constexpr int kBytes = tile::StateTiles<Shape>::kBytes + 2 * int(SquarePanel::kPanelBytes);
-  static constexpr int kDepth = 2;  ///< chunks of a block
+  static constexpr int kBytes = Base::kBytes + 2 * int(SquarePanel::kPanelBytes);
+  static constexpr int kDepth = 4;  ///< chunks of a block
 
   /// @param memory kBytes in shared memory, aligned to 1024 bytes
   __device__ __forceinline__ explicit MapTiles(unsigned char* memory)
-      : tile::StateTiles<Shape>(memory),
-        T_high{reinterpret_cast<__nv_bfloat16*>(memory + tile::StateTiles<Shape>::kBytes)},
+      : Base(memory),
+        T_high{reinterpret_cast<__nv_bfloat16*>(memory + Base::kBytes)},
         T_low{T_high.data + SquarePanel::kPanelElements} {}
+
+  /// The columns of warpgroup 0 or 1.
+  __device__ __forceinline__ ValuePanel columns(int group) const {
+    return {this->V.data + group * this->V.kPanelElements};
+  }
+};
+
+/// 64 columns of a state or of a transition.
+struct Columns {
+  int b, h, segment;
+  int tile;  ///< their number divided by 64
 };
 
 /// What all segments but the last make of a state: H_s and Nn_s, in device memory.
@@ -85,10 +99,21 @@ struct SegmentMaps {
   }
 
   /// Where the thread's part of a state begins; one part of four elements is tile::kWarpgroup behind the other.
-  /// @param head b H + h
-  __device__ __forceinline__ float4* state(std::int64_t head, int segment, int tile) const {
-    return states + ((head * count + segment) * tiles + tile) * (kDk / 8) * tile::kWarpgroup +
+  __device__ __forceinline__ float4* state(const Bf16Arguments& a, const Columns& of) const {
+    return states + (number(a, of) * tiles + of.tile) * (kDk / 8) * tile::kWarpgroup +
            int(threadIdx.x) % tile::kWarpgroup;
+  }
+  /// From a segment's state to that of the next segment.
+  __device__ __forceinline__ int stride() const { return tiles * (kDk / 8) * tile::kWarpgroup; }
+
+  /// S = load(an address of the thread's part), for all of it.
+  template <class Load>
+  static __device__ __forceinline__ void load(tile::WarpgroupState<kDk>& S, const float4* state, Load load) {
+#pragma unroll
+    for (int i = 0; i < kDk / 2; i += 4) {
+      const float4 four = load(state + i / 4 * tile::kWarpgroup);
+      S[i] = four.x, S[i + 1] = four.y, S[i + 2] = four.z, S[i + 3] = four.w;
+    }
   }
   /// Writes the thread's part of a state.
   static __device__ __forceinline__ void store(float4* state, const tile::WarpgroupState<kDk>& S) {
@@ -97,47 +122,59 @@ struct SegmentMaps {
       store_global(state + i / 4 * tile::kWarpgroup, make_float4(S[i], S[i + 1], S[i + 2], S[i + 3]));
     }
   }
-  /// S += load(an address of the thread's part).
-  template <class Load>
-  static __device__ __forceinline__ void add(tile::WarpgroupState<kDk>& S, const float4* state, Load load) {
-#pragma unroll
-    for (int i = 0; i < kDk / 2; i += 4) {
-      const float4 four = load(state + i / 4 * tile::kWarpgroup);
-      S[i] += four.x, S[i + 1] += four.y, S[i + 2] += four.z, S[i + 3] += four.w;
-    }
+
+  /// S = the operator's initial state, which may be absent.
+  __device__ __forceinline__ void load_initial(tile::WarpgroupState<kDk>& S, const Bf16Arguments& a,
+                                               const Columns& of) const {
+    const int column = of.tile * tile::kWarpgroupColumns;
+    tile::load_group_state<kDk>(S, a.initial_state.data ? a.initial_state.row(of.b, of.h, 0) + column : nullptr,
+                                a.initial_state.stride_l, a.Dk, a.Dv - column);
   }
-  /// S = the state that a block of a walk starts from: the operator's initial state, or that of a segment.
-  template <class Part>
+  /// S = what a segment, 1 or later, starts from.
   __device__ __forceinline__ void load_start(tile::WarpgroupState<kDk>& S, const Bf16Arguments& a,
-                                             const Part& part) const {
-    const bool is_given = part.segment == 0 && a.initial_state.data;
-    tile::load_group_state<kDk>(S, is_given ? a.initial_state.row(part.b, part.h, 0) + part.first_column : nullptr,
-                                a.initial_state.stride_l, a.Dk, part.columns);
-    if (part.segment == 0) return;
-    add(S, state(part.head, part.segment - 1, part.first_column / tile::kWarpgroupColumns),
-        [](const float4* four) { return load_global(four); });
+                                             const Columns& of) const {
+    load(S, state(a, of) - stride(), [](const float4* four) { return load_global(four); });
   }
-  /// Writes 64 columns of Nn, rounded, which a warpgroup holds transposed.
-  __device__ __forceinline__ void store_transition(std::int64_t head, int segment, int first_column,
+  /// Writes H, if these columns exist.
+  __device__ __forceinline__ void store_state(const Bf16Arguments& a, const Columns& of,
+                                              const tile::WarpgroupState<kDk>& H) const {
+    if (of.tile < tiles) store(state(a, of), H);
+  }
+  /// Writes Nn, rounded, if these columns exist.
+  __device__ __forceinline__ void store_transition(const Bf16Arguments& a, const Columns& of,
                                                    const tile::WarpgroupState<kDk>& Nn) const {
-    __nv_bfloat16* row = transitions + ((head * count + segment) * kDk + first_column) * kDk;
+    if (of.tile >= kDk / tile::kWarpgroupColumns) return;
+    __nv_bfloat16* row = transitions + (number(a, of) * kDk + of.tile * tile::kWarpgroupColumns) * kDk;
 #pragma unroll
     for (int i = 0; i < kDk / 2; i += 2) {
       auto* two = reinterpret_cast<std::uint32_t*>(row + wgmma_row(i) * kDk + wgmma_column(i));
       store_global(two, pack(Nn[i], Nn[i + 1]));
     }
   }
+
+  /// The launch of the kernel that makes them: blocks for 128 columns of [V | -K].
+  template <class Shape>
+  LaunchConfig config(const Bf16Arguments& a) const {
+    const tile::Extents with_keys{a.B, a.H, a.L, a.Dk, (ceil_div(tiles, 2) + 1) * Shape::kDv};
+    return {tile::grid_of<Shape>(with_keys, count), kMapThreads, MapTiles<kDk>::kDepth * MapTiles<kDk>::kBytes};
+  }
+
+ private:
+  /// Of a segment among all heads' segments but their last.
+  __device__ __forceinline__ std::int64_t number(const Bf16Arguments& a, const Columns& of) const {
+    return (std::int64_t(of.b) * a.H + of.h) * count + of.segment;
+  }
 };
 
 namespace {
 
-inline constexpr int kSegmentThreads = tile::kWarpgroup + 32;  ///< of a block: a warpgroup, and a warp that loads
-inline constexpr int kTransitions = 2;                         ///< in shared memory
+inline constexpr int kCarryThreads = tile::kWarpgroup + 32;  ///< of a block: a warpgroup, and a warp that loads
+inline constexpr int kTransitions = 2;                       ///< in shared memory
 
 /// Grid (tiles of 64 columns of Dv, H, B).
 /// @param transitions SegmentMaps::transition_map()
 template <class Shape>
-__global__ void __launch_bounds__(kSegmentThreads, 1)
+__global__ void __launch_bounds__(kCarryThreads, 1)
     carry_segments_kernel(Bf16Arguments a, const __grid_constant__ TensorMap transitions,
                           SegmentMaps<Shape::kDk> maps) {
   constexpr int kDk = Shape::kDk;
@@ -165,12 +202,14 @@ __global__ void __launch_bounds__(kSegmentThreads, 1)
     }
     return;
   }
-  const std::int64_t head = std::int64_t(b) * a.H + h, stride = maps.state(0, 1, 0) - maps.state(0, 0, 0);
-  float4* state = maps.state(head, 0, int(blockIdx.x));
-  tile::WarpgroupState<kDk> S = {}, D;
+  float4* state = maps.state(a, {b, h, 0, int(blockIdx.x)});
+  tile::WarpgroupState<kDk> S, H, D;
   tile::RoundedState<kDk> s;
-  const auto add_own = [&] { maps.add(S, state, [](const float4* four) { return load_for_update(four); }); };
-  add_own();
+  const auto load = [&](tile::WarpgroupState<kDk>& from, const float4* state) {
+    maps.load(from, state, [](const float4* four) { return load_for_update(four); });
+  };
+  load(S, state);
+  if (maps.count > 1) load(H, state + maps.stride());
   auto ring = Ring<kTransitions>::consumer();
   for (int segment = 1; segment < maps.count; ++segment) {
     tile::round_state<kDk>(s, S);
@@ -181,8 +220,10 @@ __global__ void __launch_bounds__(kSegmentThreads, 1)
     for (int e = 0; e < kDk; e += 16) wgmma<kDk>(D, s[e / 16], factor.along_k(e), e > 0);
     wgmma_commit();
     maps.store(state, S);
-    state += stride;
-    add_own();
+    state += maps.stride();
+#pragma unroll
+    for (int i = 0; i < kDk / 2; ++i) S[i] += H[i];
+    if (segment + 1 < maps.count) load(H, state + maps.stride());
     wgmma_wait<0>(D);
     if (lane_index() == 0) empty[ring.stage()].arrive();
     ring.advance();
@@ -196,10 +237,10 @@ __global__ void __launch_bounds__(kSegmentThreads, 1)
 /// @throws CudaError if the launch is refused
 template <class Shape>
 void carry_segments(const Bf16Arguments& a, const SegmentMaps<Shape::kDk>& maps) {
-  launch(carry_segments_kernel<Shape>,
-         {tile::grid_of<Shape>(tile::extents_of(a), 1), kSegmentThreads,
-          kTransitions * std::size_t(maps.kTransitionBytes)},
-         a, maps.transition_map(a), maps);
+  launch(
+      carry_segments_kernel<Shape>,
+      {tile::grid_of<Shape>(tile::extents_of(a), 1), kCarryThreads, kTransitions * std::size_t(maps.kTransitionBytes)},
+      a, maps.transition_map(a), maps);
 }
 
 }  // namespace

@@ -13,9 +13,9 @@ namespace {
 constexpr int kChunk = 64, kColumns = 64;
 
 // Microseconds on an H200.
-constexpr double kWalkChunk = 0.91;                       // of the walk
-constexpr double kMapChunk = 0.8, kSharedMapChunk = 1.2;  // of the walk without outputs: alone, with another block
-constexpr double kLink = 1.2;                             // from one segment to the next
+constexpr double kWalkChunk = 0.91;  // of the walk
+constexpr double kMapChunk = 0.95;   // of the walk without outputs, 128 columns
+constexpr double kLink = 0.55;       // from one segment to the next
 constexpr double kTwoMoreLaunches = 8;
 constexpr double kBytesPerMicrosecond = 3.9e6;
 
@@ -48,9 +48,8 @@ double estimated_time(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
   double time =
       std::max(rounds(tiles.heads * tiles.values * plan.segments, multiprocessors) * chunks * kWalkChunk, walk_bytes);
   if (const int count = plan.segments - 1; count > 0) {
-    const std::int64_t blocks = tiles.heads * (count * tiles.values + (count - 1) * tiles.keys);
-    const double maps =
-        blocks <= multiprocessors ? chunks * kMapChunk : rounds(blocks, 2 * multiprocessors) * chunks * kSharedMapChunk;
+    const std::int64_t blocks = tiles.heads * (count * ceil_div(tiles.values, 2) + count - 1);
+    const double maps = rounds(blocks, multiprocessors) * chunks * kMapChunk;
     time += std::max(maps, state_bytes) + rounds(tiles.heads * tiles.values, multiprocessors) * count * kLink +
             kTwoMoreLaunches;
   }

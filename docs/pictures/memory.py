@@ -380,7 +380,7 @@ STAGES = [
         ["q, k, beta", "+T, P as rows", "v", "+H, Nn; starts", "o"],
         [
             Kernel("prepare_tiles", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P as rows*"]),
-            Kernel("maps of segments", ["K, V or K, T twice: 80 KB"], ["64 columns of H or Nn,", "residual, v_new"], ["q, k, beta", "T, P as rows", "v"], ["H, Nn; starts*"]),
+            Kernel("maps of segments", ["K, T, 128 columns of V or K", "four times: 192 KB"], ["64 columns of H or Nn,", "residual, v_new"], ["q, k, beta", "T, P as rows", "v"], ["H, Nn; starts*"]),
             Kernel("from segment to segment", ["Nn twice: 64 KB"], ["64 columns of S, of Nn S"], ["H, Nn; starts"], ["H, Nn; starts*"]),
             Kernel("walk of all segments", ["Q, K, V, T, P three times;", "O twice: 208 KB"], ["the chain: S^T, residual,", "v_new and O^T"], ["q, k, beta", "T, P as rows", "v", "H, Nn; starts"], ["o*"]),
         ],
