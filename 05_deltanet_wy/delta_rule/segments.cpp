@@ -12,12 +12,18 @@ namespace {
 
 constexpr int kChunk = 64, kColumns = 64;
 
-// Microseconds on an H200.
-constexpr double kWalkChunk = 0.91;  // of the walk
-constexpr double kMapChunk = 0.95;   // of the walk without outputs, 128 columns
-constexpr double kLink = 0.55;       // from one segment to the next
+// Microseconds on an H200, and bytes per microsecond.
+constexpr double kWalkChunk = 0.92;  // of the walk
+constexpr double kMapChunk = 0.97;   // of the walk without outputs, 128 columns
+constexpr double kLink = 1.0;        // from one segment to the next
 constexpr double kTwoMoreLaunches = 8;
-constexpr double kBytesPerMicrosecond = 3.9e6;
+constexpr double kBytes = 3.95e6;
+
+/// The time of a kernel that the chain of its chunks and the bytes both limit. Where they are about equal, it takes longer
+/// than either.
+double together(double chain, double bytes) {
+  return std::sqrt(std::hypot(chain * chain, bytes * bytes));
+}
 
 /// What a problem has of heads and tiles.
 struct Tiles {
@@ -38,20 +44,15 @@ tile::LaunchPlan one_wave_of_segments(const Bf16Arguments& a) {
 
 double estimated_time(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
   const Tiles tiles(a);
-  const int multiprocessors = multiprocessor_count();
-  const double chunks = plan.length / kChunk;
-  const auto rounds = [](std::int64_t blocks, int at_once) { return double(ceil_div(blocks, at_once)); };
-  // Tiles of a head read the same k, q, T and P at about the same time, so that the memory delivers these once.
-  const double positions = double(tiles.heads) * a.L;
-  const double state_bytes = positions * (2.0 * a.Dk + 2.0 * a.Dv + 256) / kBytesPerMicrosecond;
-  const double walk_bytes = positions * (4.0 * a.Dk + 4.0 * a.Dv + 384) / kBytesPerMicrosecond;
-  double time =
-      std::max(rounds(tiles.heads * tiles.values * plan.segments, multiprocessors) * chunks * kWalkChunk, walk_bytes);
+  const double chunks = plan.length / kChunk, positions = double(tiles.heads) * a.L;
+  const auto rounds = [](std::int64_t blocks) { return double(ceil_div(blocks, multiprocessor_count())); };
+  // Tiles of a head read the same q, k, T and P at about the same time, so that the memory delivers these once.
+  double time = together(rounds(tiles.heads * tiles.values * plan.segments) * chunks * kWalkChunk,
+                         positions * (4 * (a.Dk + a.Dv) + 384) / kBytes);
   if (const int count = plan.segments - 1; count > 0) {
     const std::int64_t blocks = tiles.heads * (count * ceil_div(tiles.values, 2) + count - 1);
-    const double maps = rounds(blocks, multiprocessors) * chunks * kMapChunk;
-    time += std::max(maps, state_bytes) + rounds(tiles.heads * tiles.values, multiprocessors) * count * kLink +
-            kTwoMoreLaunches;
+    time += together(rounds(blocks) * chunks * kMapChunk, positions * (2 * (a.Dk + a.Dv) + 256) / kBytes) +
+            rounds(tiles.heads * tiles.values) * (count - 1) * kLink + kTwoMoreLaunches;
   }
   return time;
 }
