@@ -43,8 +43,8 @@ inline constexpr int kMapThreads = 2 * tile::kWarpgroup + 32;  ///< of a block: 
 /// A chunk in shared memory, for two warpgroups that walk without outputs: K, 128 columns of V or K, and T.
 template <int kDk>
 struct MapTiles : tile::StateTiles<tile::PanelShape<kDk, 128>> {
-  using Base = tile::StateTiles<tile::PanelShape<kDk, 128>>;
-  SquarePanel T_high, T_low;
+  using Base = tile::StateTiles<tile::PanelShape<kDk, 128>>;  ///< K and the columns
+  SquarePanel T_high, T_low;                                  ///< -T in two bf16
 
   static constexpr int kBytes = Base::kBytes + 2 * int(SquarePanel::kPanelBytes);
   static constexpr int kDepth = 4;  ///< chunks of a block
