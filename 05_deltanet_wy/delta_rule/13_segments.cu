@@ -1,38 +1,37 @@
 /// @file
 /// Stage 13, `segments`: the sequence is cut into segments, which are walked at once.
 ///
-/// Idea: a segment takes the state S that it starts from to M S + H, with a matrix M [Dk, Dk]. With T and J = T^T K a chunk
-/// takes S to S + J^T (V - K S). For V = -K and S = Nn this is Nn + J^T (-K - K Nn) = (I - J^T K) (I + Nn) - I. So
-/// Nn = M - I is what the walk makes of the values -K and a state of zeros, as H is what it makes of V and zeros: a first
-/// kernel walks all segments at once, without outputs, over the Dv + Dk columns of [V | -K]. A second one
-/// (segment_maps.cuh) goes from segment to segment, S + Nn S + H. Then `warpgroup_chain`'s kernel walks all segments at
-/// once.
+/// Idea: a segment takes the state S that it starts from to Phi S + H, with a matrix Phi [Dk, Dk]. With T a chunk takes S
+/// to S + K^T T (V - K S). For V = -K and S = E this is E + K^T T (-K - K E) = (I - K^T T K) (I + E) - I. So E = Phi - I is
+/// what the walk makes of the values -K and a state of zeros, as H is what it makes of V and zeros: a first kernel walks
+/// all segments at once, without outputs, over the Dv + Dk columns of [V | -K]. A second one (segment_maps.cuh) goes from
+/// segment to segment, S + E S + H. Then `warpgroup_chain`'s kernel walks all segments at once.
 ///
 ///     segment       0               1                 2               3
-///     kernel 1   S_0, V -> H_0   V -> H_1, -K -> Nn_1   V -> H_2, -K -> Nn_2          at once: reads K, V, T
-///     kernel 2               H_0 ------> + Nn_1 H_0 + H_1 ---> + Nn_2 . + H_2        a chain of products
+///     kernel 1   S_0, V -> H_0   V -> H_1, -K -> E_1   V -> H_2, -K -> E_2          at once: reads K, V, T
+///     kernel 2               H_0 ------> + E_1 H_0 + H_1 ---> + E_2 . + H_2        a chain of products
 ///                   |             |                 |               |
 ///     kernel 3    walk          walk              walk            walk -> S_L        at once
 ///
-/// M is not small where keys are new, but Nn is: with M = I + Nn the state is not multiplied by an identity that has been
-/// rounded, and stays in fp32 from segment to segment.
+/// Why E and not Phi: factors are rounded. In Phi S the whole state would be, in S + E S it stays in fp32, and where little
+/// is written E is small.
 /// Grows out of: 12_warpgroup_chain.cu
 /// Improves on: `warpgroup_chain` has as many blocks as there are heads and tiles of Dv.
 /// Unchanged: its kernel, which now walks from `begin` to `end`.
 /// Equation:
 ///
-///   own_s = H_s, where H_0 starts from S_0        start of s + 1 = start of s + Nn_s (start of s) + H_s
+///   own_s = H_s, where H_0 starts from S_0        start of s + 1 = start of s + E_s (start of s) + H_s
 ///
-/// Shapes: those of `warpgroup_chain`; the H_s, and in their place the starts, [Dk, Dv] fp32, and the Nn_s^T, [Dk, Dk]
+/// Shapes: those of `warpgroup_chain`; the H_s, and in their place the starts, [Dk, Dv] fp32, and the E_s^T, [Dk, Dk]
 /// bf16, of all segments but the last, in global memory.
-/// Thread mapping: kernel 1 has a block for 128 columns of H or Nn of a segment, with a warpgroup for each 64 and a thread
+/// Thread mapping: kernel 1 has a block for 128 columns of H or E of a segment, with a warpgroup for each 64 and a thread
 /// that loads. A warpgroup waits for each product; the other one computes meanwhile. Kernel 3 as `warpgroup_chain`.
 /// Resources: kernel 1 has four chunks of K, T and the columns, 192 KB at Dk = 128: one block per multiprocessor.
 /// Work: that of `warpgroup_chain`, and (4 Dk + 192) (Dk + Dv) operations per position for kernel 1; 2 Dk^2 Dv per segment.
 /// Bytes: kernel 1 reads K and T once for each 128 columns of [V | -K], and V.
 /// Bound by: with few heads prepare_tiles() and the chains of the three kernels.
 /// Requires: what `warpgroup_chain` requires.
-/// Weakness: it has nearly twice the operations. With so many heads that multiprocessors have no time left it is slower
+/// Weakness: it has twice the operations. With so many heads that multiprocessors have no time left it is slower
 /// than one walk: `dispatch` chooses.
 /// Sources: chapter 06's `affine_chain`, for maps that are dense and in fp32; FlashInfer's delta rule for Hopper cuts
 /// sequences so since version 0.7.
@@ -81,7 +80,7 @@ template <class Shape>
 constexpr std::size_t kSharedBytes = kPipelineDepth* Tiles<Shape>::kBytes + kDepth* ValuePanel::kPanelBytes;
 
 /// Kernel 1: what all segments but the last make of a state of zeros, and of V or -K. The first one starts from S_0, and
-/// its Nn is not needed. Grid (tiles of 128 columns of [V | -K] of these segments, H, B).
+/// its E is not needed. Grid (tiles of 128 columns of [V | -K] of these segments, H, B).
 /// @param inverses prepare_tiles()'s, without P
 template <class Shape>
 __global__ void __launch_bounds__(kMapThreads, 1)

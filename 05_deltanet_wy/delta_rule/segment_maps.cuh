@@ -2,17 +2,17 @@
 /// @file
 /// What segments make of a state, and the state that each of them starts from (13_segments.cu):
 ///
-///     start of s + 1  =  S + Nn_s S + H_s,        S = start of s,        start of 1 = H_0
+///     start of s + 1  =  S + E_s S + H_s,        S = start of s,        start of 1 = H_0
 ///
 /// As in a walk, a warpgroup has 64 columns of S, transposed, in registers:
 ///
-///     D^T = S^T Nn_s^T          A = S^T, rounded, from registers          B = Nn_s^T from shared memory
+///     D^T = S^T E_s^T          A = S^T, rounded, from registers          B = E_s^T from shared memory
 ///
 /// This is the product that brings the state up to date after a chunk, S^T += v_new^T K, with Dk positions: the keys of
-/// this chunk are the columns of Nn_s, its values are the rows of S. S itself is not rounded: D and H_s are added to it in
+/// this chunk are the columns of E_s, its values are the rows of S. S itself is not rounded: D and H_s are added to it in
 /// fp32. While D is computed, the threads write S, add H_s, and ask for that of the next segment.
 ///
-/// Source: FlashInfer's delta rule for Hopper, since version 0.7, which has M = I + Nn instead.
+/// Source: FlashInfer's delta rule for Hopper, since version 0.7, which keeps Phi = I + E instead.
 
 #include <cuda_runtime.h>
 
@@ -67,7 +67,7 @@ struct Columns {
   int tile;  ///< their number divided by 64
 };
 
-/// What all segments but the last make of a state: H_s and Nn_s, in device memory.
+/// What all segments but the last make of a state: H_s and E_s, in device memory.
 /// @tparam kDk rows of a state in a warpgroup's registers: 64 or 128
 template <int kDk>
 struct SegmentMaps {
@@ -76,7 +76,7 @@ struct SegmentMaps {
   /// [B, H, count, tiles, kDk / 8, 128]: H, later the start of the segment behind it, in the order in which the threads
   /// of a warpgroup hold S^T: four sums of each thread side by side.
   float4* states;
-  /// [B, H, count, kDk, kDk]: Nn^T, rounded, zeros where a row or column does not exist. That of the first segment is not
+  /// [B, H, count, kDk, kDk]: E^T, rounded, zeros where a row or column does not exist. That of the first segment is not
   /// used.
   __nv_bfloat16* transitions;
 
@@ -140,15 +140,15 @@ struct SegmentMaps {
                                               const tile::WarpgroupState<kDk>& H) const {
     if (of.tile < tiles) store(state(a, of), H);
   }
-  /// Writes Nn, rounded, if these columns exist.
+  /// Writes E, rounded, if these columns exist.
   __device__ __forceinline__ void store_transition(const Bf16Arguments& a, const Columns& of,
-                                                   const tile::WarpgroupState<kDk>& Nn) const {
+                                                   const tile::WarpgroupState<kDk>& E) const {
     if (of.tile >= kDk / tile::kWarpgroupColumns) return;
     __nv_bfloat16* row = transitions + (number(a, of) * kDk + of.tile * tile::kWarpgroupColumns) * kDk;
 #pragma unroll
     for (int i = 0; i < kDk / 2; i += 2) {
       auto* two = reinterpret_cast<std::uint32_t*>(row + wgmma_row(i) * kDk + wgmma_column(i));
-      store_global(two, pack(Nn[i], Nn[i + 1]));
+      store_global(two, pack(E[i], E[i + 1]));
     }
   }
 

@@ -54,7 +54,7 @@ TEST(NumbersTest, SplittingTMendsARepeatedKey) {
   }
 }
 
-// Nn is rounded, and so is the state that it multiplies: no more than other factors are.
+// E is rounded, and so is the state that it multiplies: no more than other factors are.
 TEST(NumbersTest, SegmentsAreAsExactAsOneWalk) {
   const Operator& definition = delta_rule_operator();
   for (const auto& [cosine, beta] : {std::pair{0.0, 0.9f}, {0.9, 0.9f}, {1.0, 0.99f}, {0.5, 0.01f}}) {
