@@ -444,6 +444,17 @@ STAGES = [
         "The chain's factors that depend on the state stay in one warpgroup's registers; the other warpgroup loads and stores.",
     ),
     Stage(
+        DELTA + "13_segments.cu",
+        ["q, k, beta", "+T, P as rows", "v", "+H, E; starts", "o"],
+        [
+            Kernel("prepare_tiles", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P as rows*"]),
+            Kernel("maps of segments", ["K, T, 128 columns of V or K", "four times: 192 KB"], ["64 columns of H or E,", "residual, v_new"], ["q, k, beta", "T, P as rows", "v"], ["H, E; starts*"]),
+            Kernel("from segment to segment", ["E twice: 64 KB"], ["64 columns of S, of E S"], ["H, E; starts"], ["H, E; starts*"]),
+            Kernel("walk of all segments", ["Q, K, V, T, P three times;", "O twice: 208 KB"], ["the chain: S^T, residual,", "v_new and O^T"], ["q, k, beta", "T, P as rows", "v", "H, E; starts"], ["o*"]),
+        ],
+        "The walk of all segments is that of `warpgroup_chain`; the maps are the same walk over [V, -K] without outputs.",
+    ),
+    Stage(
         SCAN + "4_sequential_gpu.cu",
         ["x", "g", "y"],
         [Kernel("a thread per channel", [], ["y, and 8 steps of", "x and g under way"], ["x*", "g*"], ["y*"])],
