@@ -46,11 +46,11 @@ class Array {
   std::string name_;
 };
 
-/// The bars of an exercise, all of them exact without a GPU. What is 0 is not looked at.
+/// The bars of an exercise, all of them exact without a GPU. What is negative is not looked at.
 struct Counts {
-  int launches = 0;
-  int barriers_per_block = 0;
-  int atomics = 0;
+  int launches = -1;
+  int barriers_per_block = -1;
+  int atomics = -1;
 };
 
 /// What a run of all problems in all orders of threads has shown, and how it is told.

@@ -66,10 +66,11 @@ def planted(path: Path, text: str, entry: dict) -> Wrong:
     missing = [key for key in ("why", "replace", "with", "says") if not isinstance(entry.get(key), str)]
     if missing:
         raise TaskError(f"{path}: a [[wrong]] lacks '{missing[0]}'")
-    if text.count(entry["replace"]) != 1:
-        count = text.count(entry["replace"])
+    start = text.index("#include")  # the statement above may name the same
+    code = text[start:]
+    if (count := code.count(entry["replace"])) != 1:
         raise TaskError(f"{path}: '{entry['why']}' replaces a text that stands {count} times in the solution, not once")
-    return Wrong(entry["why"], text.replace(entry["replace"], entry["with"]), entry["says"])
+    return Wrong(entry["why"], text[:start] + code.replace(entry["replace"], entry["with"]), entry["says"])
 
 
 def read(path: Path) -> Task:
