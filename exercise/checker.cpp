@@ -165,6 +165,7 @@ void Check::run(const std::function<void()>& start) {
   blocks_ = counters.blocks;
   barriers_ = counters.barriers;
   atomics_ = counters.atomics;
+  copied_ = counters.global_bytes_read;
   if (!findings().stray.empty()) is_broken_ = true;
 #endif
 }
@@ -205,6 +206,8 @@ void Check::expect(const Array<float>& array, const std::vector<double>& expecte
   if (text.empty()) {
     text = element + " is " + (std::isnan(found[first]) ? "NaN" : number(found[first])) + ", and should be " +
            number(expected[first]);
+    // What the emulator puts into memory that nobody has written, and where a copy is under way.
+    if (std::isnan(found[first])) text += ": does it come from memory that was read too early, or refilled too early?";
   }
   fail_result(text + " (" + std::to_string(wrong) + " of " + std::to_string(expected.size()) + " are wrong)");
 }
@@ -228,6 +231,18 @@ void Check::writes_at_most([[maybe_unused]] const Array<float>& array, [[maybe_u
   const auto written = static_cast<double>(array.record_->writes * sizeof(float));
   if (written > times * bytes * (1 + 1e-9)) {
     fail_count(array.name_ + " is written " + number(written / bytes) + " times, " + whole(written) + " bytes; " +
+               whole(times * bytes) + " bytes are enough");
+  }
+#endif
+}
+
+void Check::copied_at_most([[maybe_unused]] const Array<float>& array, [[maybe_unused]] double times) {
+#if TUTORIAL_EMULATOR
+  if (is_broken_) return;
+  const auto bytes = static_cast<double>(array.size() * sizeof(float));
+  const auto copied = static_cast<double>(copied_);
+  if (copied > times * bytes * (1 + 1e-9)) {
+    fail_count(array.name_ + " is copied " + number(copied / bytes) + " times, " + whole(copied) + " bytes; " +
                whole(times * bytes) + " bytes are enough");
   }
 #endif

@@ -79,6 +79,8 @@ class Check {
   void reads_at_most(const Array<float>& array, double times);
   /// The kernel may write the array's size this many times.
   void writes_at_most(const Array<float>& array, double times);
+  /// The kernel may copy the array's size this many times by asynchronous copies, and no other array so.
+  void copied_at_most(const Array<float>& array, double times);
   /// What the run may take at most.
   void counts_at_most(const Counts& most);
 
@@ -109,6 +111,7 @@ class Check {
   std::uint64_t blocks_ = 0;
   std::uint64_t barriers_ = 0;
   std::uint64_t atomics_ = 0;
+  std::uint64_t copied_ = 0;  ///< bytes
 };
 
 /// Registers the check of an exercise. `run` is what the reader's file calls run(): it starts the kernel.
