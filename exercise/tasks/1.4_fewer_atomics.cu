@@ -1,8 +1,8 @@
 /// Exercise 1.4: fewer atomics
 ///
-/// o[j] = sum over d of q[d] S[d * 32 + j], for key_dim rows of S and 32 columns. Blocks share the rows: block b has the
-/// 8 rows from 8 b on (the last block may have fewer), and its 32 threads have one column each. The sums of the blocks
-/// come together in `o`, which is 0 at the start, by `atomicAdd(&o[j], sum)`.
+/// o[j] = sum over d of q[d] S[d * 32 + j], for key_dim rows of S and 32 columns. Blocks share the rows: block b has
+/// the 8 rows from 8 b on (the last block may have fewer), and its 32 threads have one column each. The sums of the
+/// blocks come together in `o`, which is 0 at the start, by `atomicAdd(&o[j], sum)`.
 ///
 /// Goal: one atomic operation per block and column. S is read once; q is read once by each column.
 

@@ -1,8 +1,8 @@
 /// Exercise 1.5: one barrier per position
 ///
-/// The causal product of exercise 1.2 once more: thread j keeps column j of the state and writes O[t * 32 + j], and rows
-/// of Q and K come through shared memory. Now `q` and `k` have two rows each. While slow threads still read row t in one
-/// of them, fast threads may already fill the other with row t + 1. So one barrier per position is enough.
+/// The causal product of exercise 1.2 once more: thread j keeps column j of the state and writes O[t * 32 + j], and
+/// rows of Q and K come through shared memory. Now `q` and `k` have two rows each. While slow threads still read row t
+/// in one of them, fast threads may already fill the other with row t + 1. So one barrier per position is enough.
 ///
 /// Goal: every input is read once. At most one barrier per position.
 

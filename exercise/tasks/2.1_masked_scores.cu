@@ -1,7 +1,7 @@
 /// Exercise 2.1: the scores of a chunk
 ///
-/// P[i][j] = q_i . k_j for j <= i, and 0 for j > i: the scores of a chunk of 16 positions under the causal mask. Q and K
-/// are [16, width], P is [16, 16]. One block has 16 x 16 threads; thread (x = j, y = i) computes P[i][j]. The threads
+/// P[i][j] = q_i . k_j for j <= i, and 0 for j > i: the scores of a chunk of 16 positions under the causal mask. Q and
+/// K are [16, width], P is [16, 16]. One block has 16 x 16 threads; thread (x = j, y = i) computes P[i][j]. The threads
 /// first load pieces of 16 columns of Q and K into shared memory together, one element of each per thread.
 ///
 /// Goal: Q and K are read once, P is written once. At most two barriers per piece of 16 columns.

@@ -1,8 +1,8 @@
 /// Exercise 2.2: what a chunk adds to the state
 ///
 /// S += K^T V for a chunk of 16 positions: S[d][j] += sum over i of K[i][d] V[i][j]. K is [16, 32], V is [16, 8], S is
-/// [32, 8], row after row. One block has 8 x 32 threads; thread (x = j, y = d) has element [d][j] of S. The first 16 x 8
-/// threads that find work load V, and all threads load K, two elements each, into shared memory.
+/// [32, 8], row after row. One block has 8 x 32 threads; thread (x = j, y = d) has element [d][j] of S. The first 16 x
+/// 8 threads that find work load V, and all threads load K, two elements each, into shared memory.
 ///
 /// Goal: every array is read once, S is written once. One barrier.
 

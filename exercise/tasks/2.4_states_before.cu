@@ -1,8 +1,8 @@
 /// Exercise 2.4: from what chunks add to the states before them
 ///
-/// A[n] is what chunk n adds to the state, [chunks, size]. In place of it A[n] is to become the state before chunk n: the
-/// sum of A[0] to A[n - 1], and the initial state, which `initial` has. `last` gets the state after the last chunk. One
-/// thread has one of the `size` elements; a block has 64 threads.
+/// A[n] is what chunk n adds to the state, [chunks, size]. In place of it A[n] is to become the state before chunk n:
+/// the sum of A[0] to A[n - 1], and the initial state, which `initial` has. `last` gets the state after the last chunk.
+/// One thread has one of the `size` elements; a block has 64 threads.
 ///
 /// Goal: A is read once and written once, in place. No barrier.
 

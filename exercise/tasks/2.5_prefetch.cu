@@ -1,10 +1,10 @@
 /// Exercise 2.5: load the next tile while this one is used
 ///
-/// y[i] = sum over the tiles n of x[n * 128 + i]^2, for `tiles` tiles of 128 numbers, by one block of 32 threads. Tiles come
-/// to shared memory by asynchronous copies: `load(n, buffer)` starts that of tile n and commits it. Each thread copies 4
-/// numbers that others read: thread i sums elements i, i + 32, i + 64 and i + 96. There are two buffers. While a tile is
-/// used, the next one is to be under way: `cp_async_wait<N>()` waits until at most N committed groups of this thread
-/// are not there yet.
+/// y[i] = sum over the tiles n of x[n * 128 + i]^2, for `tiles` tiles of 128 numbers, by one block of 32 threads. Tiles
+/// come to shared memory by asynchronous copies: `load(n, buffer)` starts that of tile n and commits it. Each thread
+/// copies 4 numbers that others read: thread i sums elements i, i + 32, i + 64 and i + 96. There are two buffers. While
+/// a tile is used, the next one is to be under way: `cp_async_wait<N>()` waits until at most N committed groups of this
+/// thread are not there yet.
 ///
 /// Goal: right whenever the copies come, with tile n + 1 under way while tile n is used. At most two barriers per tile.
 
