@@ -48,7 +48,7 @@ std::string name_of(const Place& place) {
 /// "tile[33]", or "tile[2][33]".
 std::string describe(const Place& place) {
   std::string text = name_of(place);
-  if (place.offset > 0) text += "[" + std::to_string(place.offset / place.size) + "]";
+  if (place.row >= 0) text += "[" + std::to_string(place.row) + "]";
   return text + "[" + std::to_string(place.index.value) + "]";
 }
 

@@ -65,7 +65,8 @@ struct Place {
   std::int64_t size;
   Record* record;
   Index index;
-  std::int64_t offset = 0;  ///< of a row in an array of two dimensions, in elements
+  std::int64_t row = -1;    ///< of an array of two dimensions
+  std::int64_t offset = 0;  ///< of this row, in elements
 };
 
 /// The checker's side, in checker.cpp. They return false for an index outside of the array.
@@ -139,7 +140,7 @@ class Shared {
       // A row or column outside of its range gets an index outside of the row.
       if (row_.value < 0 || row_.value >= kRows) return {array_.values_, {array_.cells_, kRows, nullptr, row_}};
       const std::int64_t start = row_.value * kColumns;
-      return {array_.values_, {array_.cells_ + start, kColumns, nullptr, column, start}};
+      return {array_.values_, {array_.cells_ + start, kColumns, nullptr, column, row_.value, start}};
     }
 
    private:

@@ -2,6 +2,7 @@
 /// @file
 /// What the exercises compute, in double.
 
+#include <cmath>
 #include <cstddef>
 #include <vector>
 
@@ -78,6 +79,50 @@ Sequence delta_rule(const Matrix& q, const Matrix& k, const Matrix& v, const std
     for (const double o : product(row_of(q, t, key_dim), result.state, value_dim)) result.outputs.push_back(o);
   }
   result.states.push_back(result.state);
+  return result;
+}
+
+/// A matrix whose rows have the length 1.
+inline std::vector<double> unit_rows(std::vector<double> matrix, std::size_t columns) {
+  for (std::size_t first = 0; first < matrix.size(); first += columns) {
+    double squares = 0;
+    for (std::size_t d = 0; d < columns; ++d) squares += matrix[first + d] * matrix[first + d];
+    for (std::size_t d = 0; d < columns; ++d)
+      matrix[first + d] = static_cast<float>(matrix[first + d] / std::sqrt(squares));
+  }
+  return matrix;
+}
+
+/// A square matrix without its diagonal and what lies above.
+inline std::vector<double> strictly_lower(std::vector<double> matrix, std::size_t size) {
+  for (std::size_t i = 0; i < matrix.size(); ++i) {
+    if (i % size >= i / size) matrix[i] = 0;
+  }
+  return matrix;
+}
+
+/// beta_i k_i . k_j for j < i, and 0 elsewhere.
+inline std::vector<double> overlaps(const std::vector<double>& keys, const std::vector<double>& beta,
+                                    std::size_t key_dim) {
+  const std::size_t size = beta.size();
+  std::vector<double> result(size * size);
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    for (std::size_t d = 0; d < key_dim; ++d) {
+      result[i] += beta[i / size] * keys[i / size * key_dim + d] * keys[i % size * key_dim + d];
+    }
+  }
+  return strictly_lower(result, size);
+}
+
+/// (I + lower)^-1 for a strictly lower matrix.
+inline std::vector<double> unit_lower_inverse(const std::vector<double>& lower, std::size_t size) {
+  std::vector<double> result(size * size);
+  for (std::size_t i = 0; i < size; ++i) {
+    for (std::size_t c = 0; c < size; ++c) {
+      result[i * size + c] = i == c;
+      for (std::size_t j = 0; j < i; ++j) result[i * size + c] -= lower[i * size + j] * result[j * size + c];
+    }
+  }
   return result;
 }
 
