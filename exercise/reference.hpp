@@ -126,4 +126,12 @@ inline std::vector<double> unit_lower_inverse(const std::vector<double>& lower, 
   return result;
 }
 
+/// y_t = a_t y_{t-1} + x_t, for sequences of `length` steps.
+template <class Matrix>
+std::vector<double> affine_scan(const std::vector<double>& a, const Matrix& x, std::size_t length) {
+  std::vector<double> y(a.size());
+  for (std::size_t t = 0; t < a.size(); ++t) y[t] = x[t] + (t % length > 0 ? a[t] * y[t - 1] : 0);
+  return y;
+}
+
 }  // namespace exercise
