@@ -204,8 +204,10 @@ void Check::expect(const Array<float>& array, const std::vector<double>& expecte
   }
 #endif
   if (text.empty()) {
-    text = element + " is " + (std::isnan(found[first]) ? "NaN" : number(found[first])) + ", and should be " +
-           number(expected[first]);
+    const bool is_close = number(found[first]) == number(expected[first]);
+    const auto show = [&](double value) { return is_close ? std::to_string(value) : number(value); };
+    text = element + " is " + (std::isnan(found[first]) ? "NaN" : show(found[first])) + ", and should be " +
+           show(expected[first]);
     // What the emulator puts into memory that nobody has written, and where a copy is under way.
     if (std::isnan(found[first])) text += ": does it come from memory that was read too early, or refilled too early?";
   }
