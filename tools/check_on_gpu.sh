@@ -162,8 +162,12 @@ time_01() {
     for L in 512 2048 8192 16384; do
       timed "$linear_attention" --operator causal_dot_product --stage atomic,lmha,lmha_low_occupancy,dispatch \
         -B "${sizes[0]}" -H "${sizes[1]}" -L $L --key-dim "${sizes[2]}" --value-dim "${sizes[2]}" || status=1
+      timed "$linear_attention" --operator causal_dot_product --backward --stage lmha,dispatch \
+        -B "${sizes[0]}" -H "${sizes[1]}" -L $L --key-dim "${sizes[2]}" --value-dim "${sizes[2]}" || status=1
     done
   done
+  timed "$linear_attention" --operator causal_attention --backward || status=1
+  timed "$linear_attention" --operator bidirectional_attention --backward || status=1
   return $status
 }
 

@@ -39,6 +39,36 @@ def rnn() -> Picture:
     return p
 
 
+def adjoint() -> Picture:
+    p = Picture(
+        "adjoint", 720, 330, "The adjoint of a running sum is a running sum from the other end",
+        "Above, a row of states S_1 to S_4: each is the one before plus k^T v of its position, from left to right, and gives an "
+        "output and, backwards, dq from do. Below, a row of adjoints R_1 to R_4 from right to left: each is the one after plus "
+        "q^T do of its position, and gives dk and dv.",
+    )  # fmt: skip
+    for i in range(1, 5):
+        x = 110 + 150 * (i - 1)
+        p.labelled(x, 86, 72, 44, [f"S_{i}"], "a", "middle mono bold")
+        p.labelled(x, 206, 72, 44, [f"R_{i}"], "d", "middle mono bold")
+        p.labelled(x - 14, 28, 100, 28, [f"k_{i}ᵀ v_{i}"], "b", "middle mono")
+        p.arrow((x + 36, 56), (x + 36, 86))
+        p.labelled(x - 14, 280, 100, 28, [f"q_{i}ᵀ do_{i}"], "b", "middle mono")
+        p.arrow((x + 36, 280), (x + 36, 250))
+        p.arrow((x + 36, 130), (x + 36, 148))
+        p.text(x + 36, 162, f"dq_{i}", "middle mono")
+        p.arrow((x + 36, 206), (x + 36, 188))
+        p.text(x + 36, 182, f"dk_{i}, dv_{i}", "middle mono")
+        if i < 4:
+            p.arrow((x + 72, 108), (x + 150, 108))
+            p.arrow((x + 150, 228), (x + 72, 228))
+    p.arrow((60, 108), (110, 108))
+    p.text(48, 113, "0", "middle mono")
+    p.arrow((682, 228), (632, 228))
+    p.text(694, 233, "0", "middle mono")
+    p.text(10, 20, "positions", "small soft")
+    return p
+
+
 def chunks() -> Picture:
     p = Picture(
         "chunks", 680, 330, "The score matrix in chunks",
@@ -254,4 +284,4 @@ def blelloch() -> Picture:
 
 
 def all_drawings() -> list[Picture]:
-    return [rnn(), chunks(), two_levels(), five_steps(), inverse(), hillis_steele(), blelloch()]
+    return [rnn(), adjoint(), chunks(), two_levels(), five_steps(), inverse(), hillis_steele(), blelloch()]

@@ -29,6 +29,7 @@ class Stage:
     words: str  # what is to be seen
 
 
+BACKWARD = "01_linear_attention/causal_dot_product_backward/"
 BARE, LINEAR, GLA = "01_linear_attention/causal_dot_product/", "02_chunkwise/linear_attention/", "03_gla/gla/"
 FUSED, SIMPLE, DELTA, SCAN = (
     "04_fused_chunk/gla/",
@@ -63,6 +64,26 @@ STAGES = [
         "A column of the state lies over the lanes of each warp, in registers; only the warps' totals pass through shared memory.",
     ),
     Stage(
+        BACKWARD + "3_atomic.cu",
+        ["q, k, v, do", "dq", "dk", "dv"],
+        [
+            Kernel("dq: atomic from the start", ["S^T [8, Dk]"], ["a part of dq_t"], ["q, k, v, do*"], ["dq*"]),
+            Kernel("dk: atomic from the end", ["R^T [8, Dk]"], ["a part of dk_t"], ["q, k, v, do*"], ["dk*"]),
+            Kernel("dv: atomic from the end", ["R [8, Dv]"], ["a part of dv_t"], ["q, k, v, do*"], ["dv*"]),
+        ],
+        "Three kernels, each that of the forward stage; two of them read the sequence from its end.",
+    ),
+    Stage(
+        BACKWARD + "4_lmha.cu",
+        ["q, k, v, do", "dq", "dk", "dv"],
+        [
+            Kernel("dq: lmha from the start", ["tiles of do, v, k, twice"], ["S^T: a column per thread"], ["q, k, v, do"], ["dq*"]),
+            Kernel("dk: lmha from the end", ["tiles of v, do, q, twice"], ["R^T: a column per thread"], ["q, k, v, do"], ["dk*"]),
+            Kernel("dv: lmha from the end", ["tiles of k, q, do, twice"], ["R: a column per thread"], ["q, k, v, do"], ["dv*"]),
+        ],
+        "Three kernels, each that of the forward stage, with a state in registers; two of them read the sequence from its end.",
+    ),
+    Stage(
         "01_linear_attention/causal_attention/3_gpu.cu",
         ["q, k, v", "+phi(q), phi(k), [v, 1]", "+[o, normaliser]", "o"],
         [
@@ -73,6 +94,18 @@ STAGES = [
         "Three kernels; the features and the output with its normaliser pass through device memory between them.",
     ),
     Stage(
+        "01_linear_attention/causal_attention_backward/3_gpu.cu",
+        ["inputs, do", "+phi(q), phi(k), [v, 1]", "+[o, normaliser]", "+do'", "+their gradients", "dq, dk, dv"],
+        [
+            Kernel("features", [], ["a row at a time"], ["inputs, do*"], ["phi(q), phi(k), [v, 1]*"]),
+            Kernel("causal_dot_product", ["tiles"], ["S, with z as a column"], ["phi(q), phi(k), [v, 1]"], ["[o, normaliser]*"]),
+            Kernel("division", [], ["a row at a time"], ["[o, normaliser]*", "inputs, do*"], ["do'*"]),
+            Kernel("its gradients", ["tiles"], ["S, R, with z and r"], ["phi(q), phi(k), [v, 1]", "do'"], ["their gradients*"]),
+            Kernel("feature map", [], ["a row at a time"], ["their gradients*", "inputs, do*"], ["dq, dk, dv*"]),
+        ],
+        "The forward kernels, then the gradient of each in the opposite order; every intermediate passes through device memory.",
+    ),
+    Stage(
         "01_linear_attention/bidirectional_attention/3_gpu.cu",
         ["k, v", "+S_n", "+S", "q", "o"],
         [
@@ -81,6 +114,17 @@ STAGES = [
             Kernel("output", ["16 of Q and S"], ["4 x 4 sums a thread"], ["S", "q"], ["o*"]),
         ],
         "Three kernels; partial states and their sum are in device memory.",
+    ),
+    Stage(
+        "01_linear_attention/bidirectional_attention_backward/3_gpu.cu",
+        ["+phi(q), phi(k), [v, 1]", "+S', R'", "+o', do'", "+dphi(q), dphi(k), d[v, 1]"],
+        [
+            Kernel("S' = phi(K)^T V'", ["16 rows of each"], ["4 x 4 sums a thread"], ["phi(q), phi(k), [v, 1]"], ["S', R'*"]),
+            Kernel("o' = phi(Q) S', then do'", ["16 columns of each"], ["4 x 4 sums a thread"], ["phi(q), phi(k), [v, 1]", "S', R'"], ["o', do'*"]),
+            Kernel("R' = phi(Q)^T do'", ["16 rows of each"], ["4 x 4 sums a thread"], ["phi(q), phi(k), [v, 1]", "o', do'"], ["S', R'*"]),
+            Kernel("three gradients", ["16 columns of each"], ["4 x 4 sums a thread"], ["phi(q), phi(k), [v, 1]", "S', R'", "o', do'"], ["dphi(q), dphi(k), d[v, 1]*"]),
+        ],
+        "One kernel for six products; states, outputs and gradients pass through device memory between them.",
     ),
     Stage(
         LINEAR + "4_materialized.cu",

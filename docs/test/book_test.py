@@ -222,7 +222,7 @@ class Repository(unittest.TestCase):
         names = [Path(p).parts[1:] for p in first.stages]
         self.assertEqual(names[0], ("causal_dot_product", "1_quadratic.cpp"))
         self.assertEqual(names[7], ("causal_dot_product", "8_dispatch.cu"))
-        self.assertEqual(names[8], ("causal_attention", "1_quadratic.cpp"))
+        self.assertEqual(names[8], ("causal_dot_product_backward", "1_quadratic.cpp"))
 
     def test_kernels_have_a_picture_of_their_memory(self):
         drawn = {p.stem for p in (ROOT / "docs/pictures/memory").glob("*.svg")}
