@@ -80,6 +80,20 @@ TEST_F(InputTest, WhatDoesNotFitIsOneLine) {
   expect_refused("--key-dim 6", "--key-dim: of no use");
 }
 
+// The gradient is that of y alone: another one in the file would be left out without a word.
+TEST_F(InputTest, BackwardRefusesGradientsThatItDoesNotTake) {
+  Tensor x(Dtype::fp32, {2, 1, 7, 6}), state(Dtype::fp32, {2, 1, 6});
+  fill(x, -1);
+  fill(state, -1);
+  write_safetensors(path("in.safetensors"), {{"x", &x}, {"log_decay", &x}, {"dfinal_state", &state}}, {});
+  std::string text;
+  EXPECT_EQ(run("--operator scan --backward --input " + path("in.safetensors"), text), 2) << text;
+  EXPECT_NE(text.find("dfinal_state is of no use to scan --backward: it takes the gradient of y alone"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+}
+
 TEST_F(InputTest, ValueDimIsTheWidth) {
   std::string text;
   ASSERT_EQ(run("--operator scan --value-dim 3 -L 5 -B 1 -H 1 --repeat 1 --cpu-only", text), 0) << text;
