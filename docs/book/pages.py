@@ -21,6 +21,7 @@ READMES = {
     "CONTRIBUTING.md": "contributing",
     "docs/README.md": "book",
     "tools/compare/README.md": "compare",
+    "exercise/README.md": "exercise",
 }
 
 
