@@ -36,7 +36,7 @@
 namespace tutorial::causal_attention {
 namespace {
 
-constexpr unsigned kWarps = 8;  // rows a block
+constexpr unsigned kWarps = 8;  // rows per block
 
 /// Grid (B H, up to 65535 groups of kWarps rows).
 __global__ void features_kernel(AttentionArguments a, View<float> phi_q, View<float> phi_k, View<float> v_one) {

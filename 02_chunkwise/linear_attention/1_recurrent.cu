@@ -14,7 +14,7 @@
 /// memory.
 /// Thread mapping: in the two small kernels block (b h, y) takes the positions y, y + grid, ..., and thread j takes
 /// element j of the row.
-/// Work: 2 Dk Dv multiply-adds per position, and Dk Dv more for S_0.
+/// Work: 4 Dk Dv operations per position, and 2 Dk Dv more for S_0.
 /// Bytes: q, k, v and o once. scale q is written and read again. For S_0, o is read and written again; S_0 itself comes
 /// from the second-level cache.
 /// Bound by: L steps that follow one another. A step of a head is a product of a row and a matrix and a rank-one update:

@@ -16,7 +16,7 @@
 /// Thread mapping: OpenMP gives each thread one head at a time, and Eigen computes the products. Above the diagonal
 /// nothing is computed, read or written.
 /// Resources: P, 4 L^2 bytes per thread.
-/// Work: L (L + 1) / 2 (Dk + Dv) multiply-adds per head for the scores and 2 L Dk Dv for the two states.
+/// Work: L (L + 1) (Dk + Dv) operations per head for the scores and 4 L Dk Dv for the two states.
 /// Bytes: half of P is written and read again, which is more than Q, K, V and O from L = 2 (Dk + Dv) on.
 /// Bound by: the cores' arithmetic.
 /// Requires: L <= 8192.

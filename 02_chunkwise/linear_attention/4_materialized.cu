@@ -20,7 +20,7 @@
 /// thread has one element of a state and walks the N chunks. It reads 8 chunks at a time; otherwise it would wait for
 /// every single one.
 /// Resources: two and three tiles of 17 KB of shared memory; 16 sums of each product in registers.
-/// Work: 2 Dk Dv + 64 / 2 (Dk + Dv) multiply-adds per position. The third kernel computes the scores again for every tile
+/// Work: 4 Dk Dv + 64 (Dk + Dv) operations per position. The third kernel computes the scores again for every tile
 /// of columns.
 /// Bytes: q and o once, k and v twice, each for every tile that needs it, mostly from the second-level cache. The states,
 /// 4 N Dk Dv bytes per head, are written twice and read twice: at Dk = Dv = 128 twice as many bytes as q, k, v and o.

@@ -20,7 +20,7 @@
 ///      slice: load | scores, Q S | S += K^T V | next slice ... | P | O += P V | next chunk        |: a barrier
 ///
 /// Resources: tiles of Q (later P), K, V, and one of S for each slice: 61 KB at Dk = 128. Up to 32 sums in registers.
-/// Work: 2 Dk Dv + 64 / 2 (Dk + Dv) multiply-adds per position, but each of the Dv / 32 blocks of a head computes the
+/// Work: 4 Dk Dv + 64 (Dk + Dv) operations per position, but each of the Dv / 32 blocks of a head computes the
 /// scores, 64 / 2 Dk per position, for itself.
 /// Bytes: v, o and the states once, q and k once for each tile of columns: from the second-level cache, because the
 /// blocks of a head run side by side.
