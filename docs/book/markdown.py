@@ -7,6 +7,17 @@ import re
 from .comments import escape
 
 
+# Formulas within a line, as GitHub takes them: $...$, and $`...`$ where Markdown would take a sign for its own. In code a
+# dollar is a dollar.
+FORMULA = re.compile(
+    r"\$`(?P<quoted>[^`]+)`\$"
+    r"|(?P<code>(?P<ticks>`+).+?(?P=ticks))"
+    r"|(?<![\\\w$])\$(?P<plain>(?=[^\s$])[^$`]*?[^\s$\\])\$(?![\w$])",
+    re.S,
+)
+TAGS = "img|a|br|details|summary"  # HTML that stands in READMEs
+
+
 def slug(heading: str) -> str:
     """GitHub's id of a heading."""
     text = re.sub(r"[`*]|\]\([^)]*\)|\[", "", heading).lower()
@@ -73,10 +84,9 @@ class Converter:
             return f"{match[1]} {match[2]} {{#{anchor(self.page, slug(match[2]))}}}"
 
         text = re.sub(r"(?m)^(##+) (.*)$", heading, text)
-        # Formulas within a line: $`...`$ on GitHub.
-        text = re.sub(r"\$`([^`]+)`\$", r"\\f$\1\\f$", text)
+        text = FORMULA.sub(lambda m: m["code"] or rf"\f${m['quoted'] or m['plain']}\f$", text)
         return re.sub(
-            r"(?s)(\\f\$.*?\\f\$|</?(?:img|a|br)\b[^>]*>)|((?:(?!\\f\$|</?(?:img|a|br)\b).)+)",
+            rf"(?s)(\\f\$.*?\\f\$|</?(?:{TAGS})\b[^>]*>)|((?:(?!\\f\$|</?(?:{TAGS})\b).)+)",
             lambda m: m[1] or escape(m[2]),
             text,
         )

@@ -2,6 +2,7 @@
 """How pages are made of READMEs and sources, without Doxygen and without a browser."""
 
 from pathlib import Path
+import re
 import sys
 import tempfile
 import unittest
@@ -119,6 +120,25 @@ class Readme(unittest.TestCase):
             '<img src="p.svg" alt="what it shows"/>', self.convert("# T\n\n![what it shows](../docs/p.svg)\n")
         )
 
+    def test_formulas_within_a_line(self):
+        text = self.convert("# T\n\nA $S_t = k_t^T v_t$, $`a \\, b`$ and $q_t\ni$; `$HOME` and $5 stay.\n")
+        self.assertIn("A \\f$S_t = k_t^T v_t\\f$, \\f$a \\, b\\f$ and \\f$q_t\ni\\f$;", text)
+        self.assertIn("`$HOME` and $5 stay.", text)
+        self.assertEqual(text.count("\\f$"), 6)
+
+    def test_a_row_of_a_table_may_hold_formulas(self):
+        self.assertIn("| \\f$P_{ti}\\f$ | `P` |", self.convert("# T\n\n| a | b |\n| --- | --- |\n| $P_{ti}$ | `P` |\n"))
+
+    def test_what_unfolds_stays_html(self):
+        self.assertIn("<details>\n<summary>All</summary>", self.convert("# T\n\n<details>\n<summary>All</summary>\n\nx\n</details>\n"))
+
+    def test_formulas_of_readmes_are_closed(self):
+        for path in [*Book(Path(tempfile.gettempdir())).readmes]:
+            for info, _, lines in markdown.blocks(read(path)):
+                if info is None:
+                    left = markdown.FORMULA.sub("", "\n".join(lines))
+                    self.assertNotIn("$", left, f"{path}: a dollar without its other one")
+
     def test_code_stays_code(self):
         self.assertIn("```{.sh}\n./tutorial #x <y>\n```", self.convert("# T\n\n```sh\n./tutorial #x <y>\n```\n"))
 
@@ -167,6 +187,11 @@ class Repository(unittest.TestCase):
         self.assertEqual(names[0], ("causal_dot_product", "1_quadratic.cpp"))
         self.assertEqual(names[7], ("causal_dot_product", "8_dispatch.cu"))
         self.assertEqual(names[8], ("causal_attention", "1_quadratic.cpp"))
+
+    def test_pictures_show_without_css_variables(self):
+        for path in (ROOT / "docs/pictures").glob("**/*.svg"):
+            for tag in re.findall(r"<(?:rect|circle|line|polyline)\b[^>]*>", path.read_text(encoding="utf-8")):
+                self.assertRegex(tag, r' (fill="#|stroke=")', path)
 
     def test_kernels_have_a_picture_of_their_memory(self):
         drawn = {p.stem for p in (ROOT / "docs/pictures/memory").glob("*.svg")}

@@ -10,7 +10,8 @@ with times as a chapter's JSON has them. A ratio is the peer's time over ours: a
 import json
 from pathlib import Path
 
-from .store import StoreError
+from .groups import find
+from .store import StoreError, Timings, best_ms
 from .tables import figure, table
 
 FORMAT = 1
@@ -30,22 +31,63 @@ def load(path: Path) -> dict:
     return data
 
 
-def ratios(comparison: dict | None) -> dict[tuple[str, int], float]:
-    """By operator and length: the ratio in a graph to the fastest of the peers that agree with us."""
-    best: dict[tuple[str, int], float] = {}
+def fastest(comparison: dict | None, operator: str, variant: str | None = None) -> dict[int, dict]:
+    """By length: the pair with the fastest of the peers that agree with us."""
+    best: dict[int, dict] = {}
     for row in comparison["comparisons"] if comparison else ():
-        if row["agrees"] and row["graph_ratio"] and row["variant"] is None:
-            key = row["operator"], row["problem"]["L"]
-            best[key] = min(best.get(key, float("inf")), row["graph_ratio"])
-    return best
+        if row["agrees"] and row["graph_ratio"] and (row["operator"], row["variant"]) == (operator, variant):
+            L = row["problem"]["L"]
+            if L not in best or row["graph_ratio"] < best[L]["graph_ratio"]:
+                best[L] = row
+    return dict(sorted(best.items()))
+
+
+def ratios(comparison: dict | None, timings: Timings | None = None) -> dict[tuple[str, int], float]:
+    """By operator and length: the ratio in a graph to the fastest of the peers that agree with us.
+
+    With timings of another commit, ours are those: the peers' times over the times that the tables show.
+    """
+    found: dict[tuple[str, int], float] = {}
+    for operator in {row["operator"] for row in comparison["comparisons"]} if comparison else ():
+        for L, row in fastest(comparison, operator).items():
+            ours = ours_now(row, timings) if is_older(comparison, timings) else None
+            found[operator, L] = row["theirs"]["graph"] / ours if ours else row["graph_ratio"]
+    return found
+
+
+def is_older(comparison: dict | None, timings: Timings | None) -> bool:
+    """Whether the pairs were run at another commit than the timings."""
+    commit = comparison.get("commit") if comparison else None
+    return bool(commit and timings and commit != timings.commit)
+
+
+def ours_now(row: dict, timings: Timings) -> float | None:
+    """Our time for what a pair is of, of the last stage that the timings have."""
+    same = all(row["problem"].get(symbol) == timings.problem.get(symbol) for symbol in ("B", "H", "Dk", "Dv"))
+    by_length = find(timings, row["chapter"], label(row)).stages.get(row["stage"], {}) if same else {}
+    timing = by_length.get(row["problem"]["L"])
+    return best_ms(timing) if timing else None
 
 
 def label(row: dict) -> str:
     return row["operator"] + (f" --{row['variant']}" if row["variant"] else "")
 
 
+def summary(comparison: dict) -> str:
+    """How many times as fast as the fastest peer each operator is, by length."""
+    names = {(row["chapter"], row["operator"], row["variant"]): None for row in comparison["comparisons"]}
+    found = {name: fastest(comparison, *name[1:]) for name in sorted(names, key=lambda name: (*name[:2], name[2] or ""))}
+    lengths = sorted({L for by_length in found.values() for L in by_length})
+    body = []
+    for (chapter, operator, variant), by_length in found.items():
+        name = operator + (f" --{variant}" if variant else "")
+        cells = [ratio_text(by_length[L]["graph_ratio"]) if L in by_length else "" for L in lengths]
+        body.append([f"{chapter[:2]} `{name}`", *cells])
+    return table(["theirs over ours, in a graph, at L =", *map(str, lengths)], body) if lengths else ""
+
+
 def report(comparison: dict) -> str:
-    """A Markdown table of all pairs."""
+    """The ratios in a table, and below a line that unfolds a table of all pairs."""
     body, notes = [], []
     pairs = sorted(comparison["comparisons"], key=lambda row: (row["chapter"], label(row), row["peer"], row["problem"]["L"]))
     for row in pairs:
@@ -67,9 +109,12 @@ def report(comparison: dict) -> str:
     text += f" (largest relative error: {max(errors):.1g}). " if errors else ". "
     text += "A ratio is their time over ours: above 1 ours is faster. A call of theirs is one from Python, and takes the time of "
     text += "that, too; a graph does not.\n\n"
+    if not body:
+        return text + "No pair was timed.\n" + ("\n" + "\n".join(notes) + "\n" if notes else "")
+    text += "The fastest of their operators for the same at each length:\n\n" + summary(comparison)
     head = ["ours", "theirs", "L", "graph: ours", "theirs", "ratio", "call: ours", "theirs", "ratio"]
-    text += table(head, body) if body else "No pair was timed.\n"
-    return text + ("\n" + "\n".join(notes) + "\n" if notes else "")
+    text += f"\n<details>\n<summary>All {len(body)} pairs</summary>\n\n" + table(head, body)
+    return text + ("\n" + "\n".join(notes) + "\n" if notes else "") + "\n</details>\n"
 
 
 def ratio_text(ratio: float | None) -> str:
