@@ -15,7 +15,9 @@ FORMULA = re.compile(
     r"|(?<![\\\w$])\$(?P<plain>(?=[^\s$])[^$`]*?[^\s$\\])\$(?![\w$])",
     re.S,
 )
-TAGS = "img|a|br|details|summary"  # HTML that stands in READMEs
+TAGS = "img|a|br"  # HTML that stands in READMEs, within text
+# And around it: Doxygen would close what unfolds before its first table.
+UNFOLDS = re.compile(r"(?m)^(?:<details>(?:\n<summary>.*</summary>)?|</details>)$")
 
 
 def slug(heading: str) -> str:
@@ -85,8 +87,10 @@ class Converter:
 
         text = re.sub(r"(?m)^(##+) (.*)$", heading, text)
         text = FORMULA.sub(lambda m: m["code"] or rf"\f${m['quoted'] or m['plain']}\f$", text)
+        text = UNFOLDS.sub(lambda m: rf"\htmlonly[block]{m[0]}\endhtmlonly", text)
         return re.sub(
-            rf"(?s)(\\f\$.*?\\f\$|</?(?:{TAGS})\b[^>]*>)|((?:(?!\\f\$|</?(?:{TAGS})\b).)+)",
+            rf"(?s)(\\f\$.*?\\f\$|\\htmlonly.*?\\endhtmlonly|</?(?:{TAGS})\b[^>]*>)"
+            rf"|((?:(?!\\f\$|\\htmlonly|</?(?:{TAGS})\b).)+)",
             lambda m: m[1] or escape(m[2]),
             text,
         )

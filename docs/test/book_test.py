@@ -130,7 +130,10 @@ class Readme(unittest.TestCase):
         self.assertIn("| \\f$P_{ti}\\f$ | `P` |", self.convert("# T\n\n| a | b |\n| --- | --- |\n| $P_{ti}$ | `P` |\n"))
 
     def test_what_unfolds_stays_html(self):
-        self.assertIn("<details>\n<summary>All</summary>", self.convert("# T\n\n<details>\n<summary>All</summary>\n\nx\n</details>\n"))
+        text = self.convert("# T\n\n<details>\n<summary>All</summary>\n\n| a |\n| --- |\n\n</details>\n\nb <c>\n")
+        self.assertIn("\\htmlonly[block]<details>\n<summary>All</summary>\\endhtmlonly\n\n| a |", text)
+        self.assertIn("\\htmlonly[block]</details>\\endhtmlonly", text)
+        self.assertIn("b &lt;c&gt;", text)
 
     def test_formulas_of_readmes_are_closed(self):
         for path in [*Book(Path(tempfile.gettempdir())).readmes]:
