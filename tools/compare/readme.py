@@ -142,7 +142,7 @@ def staircase_updated(text: str, timings: Timings) -> str:
     said += f"{article(short(timings.machine['gpu']))} {short(timings.machine['gpu'])}"
     if share := limit_share(last):
         said += f", {percent(share)} of what the machine would allow"
-    said += ". Each bar is one short file, which says what it mends of the bar above it."
+    said += ". Each bar is one short file, which says which flaw of an earlier one it mends."
     words = "Causal linear attention from the first loop to the last kernel: a bar for the time of each stage, and the limit."
     inside = [f"![{words}](docs/timings/first_to_last.svg)", "\n".join(wrap(said, 120, break_on_hyphens=False))]
     return before + begin + "\n\n" + "\n\n".join(inside) + "\n\n" + end + behind
