@@ -15,7 +15,7 @@ FORMULA = re.compile(
     r"|(?<![\\\w$])\$(?P<plain>(?=[^\s$])[^$`]*?[^\s$\\])\$(?![\w$])",
     re.S,
 )
-TAGS = "img|a|br"  # HTML that stands in READMEs, within text
+TAGS = "img|a|br|b"  # HTML that stands in READMEs within text, and what bold() makes
 # And around it: Doxygen would close what unfolds before its first table.
 UNFOLDS = re.compile(r"(?m)^(?:<details>(?:\n<summary>.*</summary>)?|</details>)$")
 
@@ -47,6 +47,15 @@ def blocks(text: str):
             lines.append(line[len(indent) :] if info is not None else line)
     if lines:
         yield info, indent, lines
+
+
+def bold(text: str) -> str:
+    """**Bold** as HTML: Doxygen leaves the stars where the bold text begins or ends with code."""
+    return re.sub(
+        r"(?s)(`[^`]*`)|\*\*(?=\S)((?:`[^`]*`|(?!\n\n|\*\*).)+)\*\*",
+        lambda m: m[1] or f"<b>{m[2]}</b>",
+        text,
+    )
 
 
 class Converter:
@@ -86,6 +95,7 @@ class Converter:
             return f"{match[1]} {match[2]} {{#{anchor(self.page, slug(match[2]))}}}"
 
         text = re.sub(r"(?m)^(##+) (.*)$", heading, text)
+        text = bold(text)
         text = FORMULA.sub(lambda m: m["code"] or rf"\f${m['quoted'] or m['plain']}\f$", text)
         text = UNFOLDS.sub(lambda m: rf"\htmlonly[block]{m[0]}\endhtmlonly", text)
         return re.sub(

@@ -129,6 +129,17 @@ class Readme(unittest.TestCase):
     def test_a_row_of_a_table_may_hold_formulas(self):
         self.assertIn("| \\f$P_{ti}\\f$ | `P` |", self.convert("# T\n\n| a | b |\n| --- | --- |\n| $P_{ti}$ | `P` |\n"))
 
+    def test_bold_text_may_begin_and_end_with_code(self):
+        text = self.convert("# T\n\n**`a`**, **b c\nd** and `**x**` <y>, **`e` f**.\n")
+        self.assertIn("<b>`a`</b>, <b>b c\nd</b> and `**x**` &lt;y&gt;, <b>`e` f</b>.", text)
+
+    def test_no_line_of_text_begins_like_an_item_of_a_list(self):
+        for path in [*Book(Path(tempfile.gettempdir())).readmes]:
+            for info, _, lines in markdown.blocks(read(path)):
+                for before, line in zip(lines, lines[1:]):
+                    if info is None and re.match(r"(\d{2,}\.|\+) ", line) and not re.match(r" *(\d+\.|-) |   ", before):
+                        self.assertEqual(before.strip(), "", f"{path}: {line}")
+
     def test_what_unfolds_stays_html(self):
         text = self.convert("# T\n\n<details>\n<summary>All</summary>\n\n| a |\n| --- |\n\n</details>\n\nb <c>\n")
         self.assertIn("\\htmlonly[block]<details>\n<summary>All</summary>\\endhtmlonly\n\n| a |", text)
