@@ -93,7 +93,7 @@ class Changes(unittest.TestCase):
             for path, step in book.steps.items():
                 book.source(path, "title", "")
                 page = (Path(folder) / f"{code_page(path)}.md").read_text(encoding="utf-8")
-                self.assertEqual(page.count('<details class="changes">'), step.code is not None, path)
+                self.assertEqual(page.count('<details class="changes" id="changes">'), step.code is not None, path)
 
 
 class Readme(unittest.TestCase):
@@ -188,6 +188,23 @@ class Filter(unittest.TestCase):
 class Techniques(unittest.TestCase):
     def test_every_place_is_there(self):
         self.assertTrue(all(t.places for t in techniques.load()))
+
+    def test_each_leads_to_the_diff_of_a_stage(self):
+        steps = {step.stage.path: step for step in difference.steps(ROOT)}
+        for technique in techniques.load():
+            first = technique.first(list(steps))
+            if technique.name == "Timing on a GPU":  # of no stage
+                self.assertIsNone(first)
+            else:
+                self.assertIsNotNone(steps[first].code, technique.name)
+
+    def test_the_first_stage_is_the_one_that_is_read_first(self):
+        places = [techniques.Place("c/2.cu", 1), techniques.Place("x.hpp", 1), techniques.Place("c/1.cu", 1)]
+        self.assertEqual(techniques.Technique("a", "b", places).first(["c/1.cu", "c/2.cu"]), "c/1.cu")
+        self.assertEqual(techniques.Technique("a", "b", places, "c/2.cu").first(["c/1.cu", "c/2.cu"]), "c/2.cu")
+        self.assertIsNone(techniques.Technique("a", "b", places[1:2]).first(["c/1.cu"]))
+        with self.assertRaises(SystemExit):
+            techniques.Technique("a", "b", places, "c/3.cu").first(["c/1.cu"])
 
     def test_a_pattern_that_matches_nothing_is_an_error(self):
         with self.assertRaises(SystemExit):

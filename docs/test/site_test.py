@@ -224,7 +224,7 @@ class Browser(unittest.TestCase):
 
     def test_a_stage_unfolds_what_it_changes(self):
         """Every stage that grows out of another one shows a diff, with colours of its own in light and dark."""
-        pages = [n for n in self.names if '<details class="changes">' in (SITE / n).read_text(encoding="utf-8")]
+        pages = [n for n in self.names if '<details class="changes"' in (SITE / n).read_text(encoding="utf-8")]
         grown = [step for step in steps(Path(__file__).resolve().parents[2]) if step.code]
         self.assertEqual(len(pages), len(grown))
         colours = (

@@ -75,12 +75,11 @@ def label(row: dict) -> str:
 
 def summary(comparison: dict) -> str:
     """How many times as fast as the fastest peer each operator is, by length."""
-    names = {(row["chapter"], row["operator"], row["variant"]): None for row in comparison["comparisons"]}
-    found = {name: fastest(comparison, *name[1:]) for name in sorted(names, key=lambda name: (*name[:2], name[2] or ""))}
+    names = {(row["chapter"], label(row)): (row["operator"], row["variant"]) for row in comparison["comparisons"]}
+    found = {name: fastest(comparison, *names[name]) for name in sorted(names)}
     lengths = sorted({L for by_length in found.values() for L in by_length})
     body = []
-    for (chapter, operator, variant), by_length in found.items():
-        name = operator + (f" --{variant}" if variant else "")
+    for (chapter, name), by_length in found.items():
         cells = [ratio_text(by_length[L]["graph_ratio"]) if L in by_length else "" for L in lengths]
         body.append([f"{chapter[:2]} `{name}`", *cells])
     return table(["theirs over ours, in a graph, at L =", *map(str, lengths)], body) if lengths else ""

@@ -162,8 +162,8 @@ def chapter_table(timings: Timings, chapter: str, label: str, lengths: tuple[int
         reached = [percent(limit_share(by_length[L])) if L in by_length else "" for L in shares]
         cells = [cell(by_length.get(L)) for L in lengths]
         body.append([f"`{name}`", "GPU" if is_gpu(some) else "CPU", some["dtype"], *cells, *reached])
-    operator, _, variant = label.partition(" --")
-    peers = fastest(comparison, operator, variant or None) if chapter == chapter_of(comparison, operator) else {}
+    operator, *options = label.split(" --")
+    peers = fastest(comparison, operator, "+".join(options) or None) if chapter == chapter_of(comparison, operator) else {}
     if any(L in peers for L in lengths):
         theirs = [figure(peers[L]["theirs"]["graph"]) if L in peers else "" for L in lengths]
         body.append(["flash-linear-attention", "GPU", "bf16", *theirs, *("" for _ in shares)])
