@@ -120,7 +120,7 @@ std::string dispatch_note(const Bf16Arguments& a) {
   }
   const LaunchPlan plan = dispatch_plan(a);
   const std::string segments = plan.segments > 1 ? std::to_string(plan.segments) + " segments, " : "";
-  const std::string columns = std::to_string(plan.columns) + " columns a block";
+  const std::string columns = std::to_string(plan.columns) + " columns per block";
   if (dispatch_takes_warpgroups(a)) return "warpgroup_walk, " + segments + columns;
   return (plan.segments > 1 ? "sequence_parallel, " : "subchunk_walk, ") + segments + columns;
 }

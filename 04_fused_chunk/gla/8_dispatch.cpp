@@ -47,7 +47,7 @@ std::string dispatch_unsupported(const Bf16Arguments& a) {
 
 std::string dispatch_note(const Bf16Arguments& a) {
   if (!takes_one_kernel(a)) return "chapter 03: " + gla::dispatch_note(a);
-  return "warp_specialized, " + std::to_string(one_kernel_columns(a)) + " columns a block";
+  return "warp_specialized, " + std::to_string(one_kernel_columns(a)) + " columns per block";
 }
 
 std::int64_t dispatch_memory(const Bf16Arguments& a) {

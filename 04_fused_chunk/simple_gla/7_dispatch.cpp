@@ -87,7 +87,7 @@ std::string dispatch_note(const Bf16Arguments& a) {
   const Choice choice = dispatch_choice(a);
   if (choice.kernels == Choice::kTwoKernels) return "two_kernels";
   const std::string segments = std::to_string(choice.plan.segments) + " segments, ",
-                    columns = std::to_string(choice.plan.columns) + " columns a block";
+                    columns = std::to_string(choice.plan.columns) + " columns per block";
   if (choice.kernels == Choice::kHopperWalk)
     return "specialized, " + (choice.plan.segments > 1 ? segments : "") + columns;
   return choice.plan.segments > 1 ? "sequence_parallel, " + segments + columns : "fused, " + columns;
