@@ -20,8 +20,8 @@
 /// Bytes: half of P is written and read again, which is more than Q, K, V and O from L = 2 (Dk + Dv) on.
 /// Bound by: the cores' arithmetic.
 /// Requires: L <= 8192.
-/// Weakness: work and memory grow with L^2. Beyond L = 4 Dk Dv / (Dk + Dv), which is 256 for Dk = Dv = 128, it does more
-/// work than the recurrence. `chunkwise` takes the best of both.
+/// Weakness: work and memory grow with L^2. Beyond L = 4 Dk Dv / (Dk + Dv), which is 256 for Dk = Dv = 128, it does
+/// more work than the recurrence. `chunkwise` takes the best of both.
 /// Sources: arXiv 2312.06635, section 2.1, "parallel form".
 
 #include <Eigen/Dense>
