@@ -2,22 +2,22 @@
 /// Stage 6, `tensor_core`: the fused walk with its products on the matrix units.
 ///
 /// Idea: a chunk's work is four matrix products, and a multiprocessor has units that do nothing else: one `mma`
-/// instruction multiplies a 16 x 16 by a 16 x 8 matrix of bf16 and adds in fp32, at more than ten times the rate of
-/// fp32 multiply-adds. Everything around these units must then be as fast. A warp brings the operands of an mma from
-/// shared memory in one or two `ldmatrix`, without bank conflicts (common/tile/swizzled_tile.cuh draws it). The state
-/// is not in shared memory at all (common/tile/chunk_products.cuh says why it need not be).
+/// instruction multiplies a 16 x 16 by a 16 x 8 matrix of bf16 and adds in fp32, at more than ten times the rate of fp32
+/// multiply-adds. Everything around these units must then be as fast. A warp brings the operands of an mma from shared
+/// memory in one or two `ldmatrix`, without bank conflicts (common/tile/swizzled_tile.cuh draws it). The state is not in
+/// shared memory at all (common/tile/chunk_products.cuh says why it need not be).
 /// Grows out of: 5_fused.cu
 /// Improves on: `fused` is bound by fp32 arithmetic and by the way of its operands through shared memory.
-/// Unchanged: one kernel. Each block has one tile of Dv of one head and walks the chunks; the state never leaves the
-/// chip. Equation:
+/// Unchanged: one kernel. Each block has one tile of Dv of one head and walks the chunks; the state never leaves the chip.
+/// Equation:
 ///
 ///   P = (Q_n K_n^T) . M      O_n = scale (Q_n S + P V_n)      S += K_n^T V_n       for each chunk n
 ///
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16, states [B, H, Dk, Dv] fp32, in global memory. In shared memory
 /// Q, K [64, Dk], V [64, 64 or 128] and P [64, 64], bf16. In registers S and O, fp32.
 /// Thread mapping: block (x, h, b) takes the 64 or 128 columns from 64 x or 128 x on of v, o and S of head h of batch
-/// entry b. Its 4 warps share the columns out. Q K^T is shared out by 16 x 16 tiles and passes through P. Rows past L
-/// and columns past Dk and Dv are loaded as zeros and change nothing.
+/// entry b. Its 4 warps share the columns out. Q K^T is shared out by 16 x 16 tiles and passes through P. Rows past L and
+/// columns past Dk and Dv are loaded as zeros and change nothing.
 /// Resources: 56 KB of shared memory at Dk = Dv = 128; there S and O take 192 of a thread's 255 registers.
 /// Precision: P and, for Q_n S, a copy of S are rounded to bf16, 2^-9 each; S itself and all sums stay in fp32.
 /// Work, per position: 4 Dk Dv operations for the state, 2 (C + 16) / 2 (Dk + Dv) for the scores on and below the

@@ -2,14 +2,14 @@
 /// Stage 13, `dispatch`: what a user calls.
 ///
 /// Idea: choose a kernel that supports the problem. On Hopper that is `warpgroup_chain`. Where it does not support the
-/// problem or would leave too many multiprocessors idle, and on other GPUs, it is the walk of `specialized_warps` in
-/// the form of dispatch/walk.cu, with every width, with normalised keys and with 32 or 64 columns per block. A GPU
-/// whose blocks have too little shared memory for that walk uses `split_inverse`. Widths that are no multiple of 16 or
-/// too large, rows that are not aligned, and what `split_inverse` does not support, are computed in fp32: one kernel
-/// copies each of q, k and v, one copies the result back. In fp32 the choice is between two stages. In `recurrent_gpu`
-/// a block walks position after position. In `chunk_gpu` most of the work has one block for each chunk, and the walk is
-/// one of chunks, at the price of two fifths more operations and four launches. The latter wins where few heads leave
-/// multiprocessors idle and there are many chunks; where heads fill the GPU, operations count, and the former wins.
+/// problem or would leave too many multiprocessors idle, and on other GPUs, it is the walk of `specialized_warps` in the
+/// form of dispatch/walk.cu, with every width, with normalised keys and with 32 or 64 columns per block. A GPU whose blocks
+/// have too little shared memory for that walk uses `split_inverse`. Widths that are no multiple of 16 or too large, rows that are not aligned, and what
+/// `split_inverse` does not support, are computed in fp32: one kernel copies each of q, k and v, one copies the result
+/// back. In fp32 the choice is between two stages. In `recurrent_gpu` a block walks position after position. In
+/// `chunk_gpu` most of the work has one block for each chunk, and the walk is one of chunks, at the price of two fifths
+/// more operations and four launches. The latter wins where few heads leave multiprocessors idle and there are many
+/// chunks; where heads fill the GPU, operations count, and the former wins.
 /// Grows out of: 12_warpgroup_chain.cu; dispatch: the kernel is in dispatch/walk.cu; here is the choice
 /// Improves on: `warpgroup_chain` needs Hopper, supports Dk <= 128 alone, and no keys that it has to normalise.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
@@ -113,8 +113,8 @@ void compute_in_fp32(const Bf16Arguments& a) {
 
 bool runs_on_warpgroups(const Bf16Arguments& a) {
   if (a.normalize_keys || !warpgroup_chain_unsupported(a).empty()) return false;
-  // With these numbers of heads the other walk has a block of 32 columns for nearly every multiprocessor, and blocks of
-  // 64 columns would leave half of them idle.
+  // With these numbers of heads the other walk has a block of 32 columns for nearly every multiprocessor, and blocks of 64
+  // columns would leave half of them idle.
   const std::int64_t narrow = std::int64_t(a.B) * a.H * tutorial::ceil_div(a.Dv, 32),
                      multiprocessors = multiprocessor_count();
   return 4 * narrow <= 3 * multiprocessors || narrow > multiprocessors;
