@@ -4,9 +4,9 @@
 /// Idea: T, W and U of a chunk need nothing of other chunks, and neither do its outputs once the state that it starts
 /// from is known. So all chunks compute these at once, and only the states are walked, from chunk to chunk.
 /// Grows out of: 4_ut_transform.cpp; port to the GPU: each line becomes a kernel on tiles in shared memory
-/// Improves on: `ut_transform` has one CPU thread per head, and `recurrent_gpu` takes L steps in line. Here it is L / C
-/// steps, of two matrix products each. Chapter 02's `materialized` could compute every chunk's K^T V at once and then
-/// sum. What a chunk adds here, K^T v_new, contains the state before it, so the products stay in the walk.
+/// Improves on: `ut_transform` has one CPU thread per head, and `recurrent_gpu` takes L steps one by one. Here it is L
+/// / C steps, of two matrix products each. Chapter 02's `materialized` could compute every chunk's K^T V at once and
+/// then sum. What a chunk adds here, K^T v_new, contains the state before it, so the products stay in the walk.
 /// Unchanged: the equations of `ut_transform`.
 ///
 /// Equation:
