@@ -31,25 +31,41 @@ def load(path: Path) -> dict:
     return data
 
 
-def fastest(comparison: dict | None, operator: str, variant: str | None = None) -> dict[int, dict]:
-    """By length: the pair with the fastest of the peers that agree with us."""
+FLA = "flash-linear-attention"
+LIBRARIES = {"flashinfer": "FlashInfer"}  # peers of other libraries have these names in front
+
+
+def library(row: dict) -> str:
+    """The library that a pair's peer is from."""
+    return LIBRARIES.get(row.get("peer", "").partition(".")[0], FLA)
+
+
+def libraries(comparison: dict | None) -> list[str]:
+    """Those of all peers, flash-linear-attention first."""
+    found = {library(row) for row in comparison["comparisons"]} if comparison else set()
+    return sorted(found, key=lambda name: (name != FLA, name))
+
+
+def fastest(comparison: dict | None, operator: str, variant: str | None = None, of: str = FLA) -> dict[int, dict]:
+    """By length: the pair with the fastest of a library's peers that agree with us."""
     best: dict[int, dict] = {}
     for row in comparison["comparisons"] if comparison else ():
-        if row["agrees"] and row["graph_ratio"] and (row["operator"], row["variant"]) == (operator, variant):
+        same = (row["operator"], row["variant"], library(row)) == (operator, variant, of)
+        if row["agrees"] and row["graph_ratio"] and same:
             L = row["problem"]["L"]
             if L not in best or row["graph_ratio"] < best[L]["graph_ratio"]:
                 best[L] = row
     return dict(sorted(best.items()))
 
 
-def ratios(comparison: dict | None, timings: Timings | None = None) -> dict[tuple[str, int], float]:
-    """By operator and length: the ratio in a graph to the fastest of the peers that agree with us.
+def ratios(comparison: dict | None, timings: Timings | None = None, of: str = FLA) -> dict[tuple[str, int], float]:
+    """By operator and length: the ratio in a graph to the fastest of a library's peers that agree with us.
 
     With timings of another commit, ours are those: the peers' times over the times that the tables show.
     """
     found: dict[tuple[str, int], float] = {}
     for operator in {row["operator"] for row in comparison["comparisons"]} if comparison else ():
-        for L, row in fastest(comparison, operator).items():
+        for L, row in fastest(comparison, operator, of=of).items():
             ours = ours_now(row, timings) if is_older(comparison, timings) else None
             found[operator, L] = row["theirs"]["graph"] / ours if ours else row["graph_ratio"]
     return found
@@ -75,13 +91,16 @@ def label(row: dict) -> str:
 
 def summary(comparison: dict) -> str:
     """How many times as fast as the fastest peer each operator is, by length."""
-    names = {(row["chapter"], label(row)): (row["operator"], row["variant"]) for row in comparison["comparisons"]}
+    names = {
+        (row["chapter"], label(row), library(row)): (row["operator"], row["variant"], library(row))
+        for row in comparison["comparisons"]
+    }
     found = {name: fastest(comparison, *names[name]) for name in sorted(names)}
     lengths = sorted({L for by_length in found.values() for L in by_length})
     body = []
-    for (chapter, name), by_length in found.items():
+    for (chapter, name, of), by_length in found.items():
         cells = [ratio_text(by_length[L]["graph_ratio"]) if L in by_length else "" for L in lengths]
-        body.append([f"{chapter[:2]} `{name}`", *cells])
+        body.append([f"{chapter[:2]} `{name}`" + ("" if of == FLA else f", {of}"), *cells])
     return table(["theirs over ours, in a graph, at L =", *map(str, lengths)], body) if lengths else ""
 
 

@@ -12,7 +12,7 @@ import re
 from textwrap import wrap
 
 from .groups import HEADLINES, STAIRCASE_AT, find, stairs
-from .peers import fastest, is_older, ratios
+from .peers import FLA, fastest, is_older, libraries, ratios
 from .store import Timings, best_ms, is_gpu, limit_share
 from .tables import cell, figure, percent, table
 
@@ -86,22 +86,31 @@ def dates(timings: Timings, comparison: dict | None) -> str:
     return f"Its times are of {comparison['date'][:10]}, ours of {timings.date[:10]}, both on the same model of GPU. "
 
 
-def losses(found: dict[tuple[str, int], float], dated: str = "") -> str:
-    """What the table's one length does not tell: every length at which the peer is faster."""
+def where_faster(found: dict[tuple[str, int], float]) -> str:
+    """The lengths at which the peer is faster, by operator, with the factor in brackets."""
     slower: dict[str, list[str]] = {}
     for (operator, L), ratio in sorted(found.items()):
         if ratio < 1:
             slower.setdefault(operator, []).append(f"{L} ({1 / ratio:.3g})")
+    return "; ".join(f"`{operator}` at L = {', '.join(at)}" for operator, at in slower.items())
+
+
+def losses(found: dict[tuple[str, int], float], dated: str = "", others: dict[str, dict] | None = None) -> str:
+    """What the table's one length does not tell: every length at which a peer is faster. `others` are the ratios to
+    libraries that the table does not name."""
     if not found:
         return ""
     lengths = ", ".join(map(str, sorted({L for _, L in found})))
     text = "Ratios are to the fastest of flash-linear-attention's operators for the same, on the same tensors, in a CUDA graph ([all "
     text += f"of them](docs/timings/README.md#against-flash-linear-attention)). {dated}"
-    if slower:
-        where = "; ".join(f"`{operator}` at L = {', '.join(at)}" for operator, at in slower.items())
+    if where := where_faster(found):
         text += f"Of the lengths compared ({lengths}) it is faster than ours at these, by the factor in brackets: {where}."
     else:
         text += f"It is the faster one at none of the lengths compared ({lengths})."
+    for name, ratios_to_it in (others or {}).items():
+        compared = ", ".join(f"`{operator}`" for operator in sorted({operator for operator, _ in ratios_to_it}))
+        where = where_faster(ratios_to_it)
+        text += f" {name}, compared for {compared}, is " + (f"faster for {where}." if where else "faster nowhere.")
     return "\n".join(wrap(text, 120, break_long_words=False, break_on_hyphens=False)) + "\n"
 
 
@@ -110,7 +119,8 @@ def updated(text: str, timings: Timings, comparison: dict | None = None) -> str:
     before, inside, behind = block_of(text)
     found = ratios(comparison, timings)
     inside = inside[: inside.rindex("|\n") + 2] + "\n"
-    if below := losses(found, dates(timings, comparison)):
+    others = {name: r for name in libraries(comparison) if name != FLA and (r := ratios(comparison, timings, name))}
+    if below := losses(found, dates(timings, comparison), others):
         inside += below + "\n"
     written = ROW.sub(lambda row: f"{row[1]} {sentence(timings, row['chapter'], found)} |", inside)
     gpu = short(timings.machine["gpu"])
@@ -163,17 +173,20 @@ def chapter_table(timings: Timings, chapter: str, label: str, lengths: tuple[int
         cells = [cell(by_length.get(L)) for L in lengths]
         body.append([f"`{name}`", "GPU" if is_gpu(some) else "CPU", some["dtype"], *cells, *reached])
     operator, *options = label.split(" --")
-    peers = fastest(comparison, operator, "+".join(options) or None) if chapter == chapter_of(comparison, operator) else {}
-    if any(L in peers for L in lengths):
-        theirs = [figure(peers[L]["theirs"]["graph"]) if L in peers else "" for L in lengths]
-        body.append(["flash-linear-attention", "GPU", "bf16", *theirs, *("" for _ in shares)])
+    named = []
+    for name in libraries(comparison) if chapter == chapter_of(comparison, operator) else ():
+        peers = fastest(comparison, operator, "+".join(options) or None, name)
+        if any(L in peers for L in lengths):
+            theirs = [figure(peers[L]["theirs"]["graph"]) if L in peers else "" for L in lengths]
+            body.append([name, "GPU", "bf16", *theirs, *("" for _ in shares)])
+            named.append(name)
     head = ["stage", "on", "type", *(f"L = {L}" for L in lengths), *(f"of the limit, {L}" for L in shares)]
     p = timings.problem
     sizes = f"B={p['B']}, H={p['H']}, " + (f"Dk=Dv={p['Dk']}" if p["Dk"] == p["Dv"] else f"Dk={p['Dk']}, Dv={p['Dv']}")
     note = f"{timings.machine['gpu']}, {timings.date[:10]}, commit {timings.commit}; {sizes}; milliseconds per call, on the GPU in a "
     note += "CUDA graph; `-`: not run. [All lengths](../docs/timings/README.md)."
-    if peers:
-        note += " flash-linear-attention: the fastest of its operators for the same"
+    if named:
+        note += f" {' and '.join(named)}: the fastest of {'its' if len(named) == 1 else 'their'} operators for the same"
         note += f", of {comparison['date'][:10]}." if is_older(comparison, timings) else "."
     return table(head, body) + "\n" + "\n".join(wrap(f"({note})", 120, break_long_words=False, break_on_hyphens=False)) + "\n"
 

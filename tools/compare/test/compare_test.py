@@ -472,6 +472,25 @@ class Readme(unittest.TestCase):
         self.assertIn(": 3 times as fast as flash-linear-attention", text)
         self.assertIn("Its times are of 2026-01-02, ours of", text)
 
+    def test_other_libraries_have_rows_and_a_sentence_of_their_own(self):
+        def row(peer, ratio):
+            return {
+                "operator": "simple_gla", "variant": None, "chapter": "04_fused_chunk", "stage": "fused", "peer": peer,
+                "problem": {"L": 512}, "graph_ratio": ratio, "agrees": True, "theirs": {"graph": ratio},
+            }  # fmt: skip
+
+        timings = store.load(MADE_UP)
+        rows = [row("chunk_simple_gla", 2.0), row("flashinfer.simple", 0.5)]
+        compared = {"date": "2026-01-01", "commit": timings.commit, "comparisons": rows}
+        self.assertEqual(peers.libraries(compared), ["flash-linear-attention", "FlashInfer"])
+        self.assertEqual(peers.ratios(compared), {("simple_gla", 512): 2.0})
+        text = " ".join(readme.updated(self.TEXT, timings, compared).split())
+        self.assertIn("FlashInfer, compared for `simple_gla`, is faster for `simple_gla` at L = 512 (2).", text)
+        self.assertIn("04 `simple_gla`, FlashInfer | 0.50 |", peers.summary(compared))
+        table = readme.chapter_table(timings, "04_fused_chunk", "simple_gla", (512,), compared)
+        self.assertIn("| flash-linear-attention | GPU | bf16 | 2.00 |", table)
+        self.assertIn("| FlashInfer | GPU | bf16 | 0.500 |", table)
+
     def test_a_chapters_table_is_written_between_its_comments(self):
         begin = "<!-- timings of simple_gla{}: written by ./tutorial compare --publish -->\n"
         text = f"a\n\n{begin.format('')}old\n<!-- end of timings -->\n\n{begin.format(' at 512, 16384')}<!-- end of timings -->\nz\n"
