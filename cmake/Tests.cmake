@@ -33,8 +33,8 @@ function(tutorial_chapter_tests target prefix)
     gtest_discover_tests(${target} ${discovered} TEST_FILTER "${tests_QUICK}")
     gtest_discover_tests(${target} ${discovered} TEST_FILTER "-${tests_QUICK}" PROPERTIES LABELS slow)
   elseif(TUTORIAL_SANITIZER STREQUAL "address")
-    # The last two multiply large matrices on the CPU, for minutes.
-    set(numbers "*Golden*:*Gates*:*Numbers*:*NormalizeKeysTest.Shapes:*MultiplesOf16")
+    # The last four compute large problems on the CPU, for minutes.
+    set(numbers "*Golden*:*Gates*:*Numbers*:*NormalizeKeysTest.Shapes:*MultiplesOf16:*AThousand*:*LengthOfAThousand*")
     gtest_discover_tests(${target} ${discovered} TEST_FILTER "${tests_ORDERS}:-${numbers}"
       PROPERTIES ENVIRONMENT EMULATOR_SCHEDULE=mixed:2)
     gtest_discover_tests(${target} ${discovered} TEST_FILTER "-${tests_ORDERS}:${numbers}" PROPERTIES LABELS slow)

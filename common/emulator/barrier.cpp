@@ -29,6 +29,8 @@ int Block::barrier(bool predicate, std::source_location where) {
   }
   pause();
   points_[parity].acquire();
+  ++running_->block_barriers;
+  running_->barrier_line = where.line();
   return holds_[parity];
 }
 

@@ -41,6 +41,7 @@ struct Launch {
   std::optional<SkippedBarrier> skipped_barrier;
   AsyncOrder async_order;
   sanitizer::SyncPoint end;  ///< comes after all that the threads do
+  std::uint32_t number;      ///< counted from 1 since the process began
 
   unsigned threads_per_block() const { return block.x * block.y * block.z; }
   unsigned blocks_per_cluster() const { return cluster.x * cluster.y * cluster.z; }
@@ -72,7 +73,10 @@ struct alignas(64) KernelThread {
   Block* block = nullptr;  ///< that it belongs to
   Fiber fiber;
   State state = State::ready;
-  std::source_location where;  ///< the barrier or collective that it waits in
+  std::source_location where;        ///< the barrier or collective that it waits in
+  std::uint32_t block_barriers = 0;  ///< that it has passed
+  std::uint32_t warp_barriers = 0;   ///< calls of __syncwarp() that it has passed
+  std::uint32_t barrier_line = 0;    ///< of the last of both
   AsyncCopies async_copies;
   BulkStores bulk_stores;
   std::vector<AsyncProxyWrite> async_proxy_writes;

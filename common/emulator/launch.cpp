@@ -93,6 +93,7 @@ cudaError_t launch(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t
     if (const cudaError_t error = validate(grid, block, cluster, shared_bytes, kernel); error != cudaSuccess) {
       return refuse(stream, error);
     }
+    static std::atomic<std::uint32_t> launches = 0;
     return submit(stream, [grid, block, cluster, shared_bytes, where, body = std::move(body)] {
       return run({.grid = grid,
                   .block = block,
@@ -103,7 +104,8 @@ cudaError_t launch(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t
                   .schedule = Schedule::next(),
                   .skipped_barrier = SkippedBarrier::current(),
                   .async_order = AsyncOrder::current(),
-                  .end = {}});
+                  .end = {},
+                  .number = ++launches});
     });
   });
 }

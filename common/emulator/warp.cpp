@@ -75,6 +75,8 @@ void Block::sync_warp(unsigned mask, std::source_location where) {
   point.release();
   exchange(mask, nullptr, 0, nullptr, where);
   point.acquire();
+  ++running_->warp_barriers;
+  running_->barrier_line = where.line();
 }
 
 unsigned lane() {

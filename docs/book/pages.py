@@ -3,6 +3,7 @@
 from pathlib import Path, PurePosixPath
 import re
 
+from exercises import task
 from stages.difference import steps
 
 from . import annotate, changes, techniques
@@ -47,6 +48,7 @@ class Book:
             self.readmes[f"{chapter.folder}/README.md"] = f"chapter_{chapter.number}"
         self.code = {p: code_page(p) for c in self.chapters for p in c.stages + c.shared}
         self.steps = {step.stage.path: step for step in steps(ROOT)}
+        self.tasks = task.find()
         self.wanted: list[str] = []  # other files that pages link to
         self.written: list[str] = []
 
@@ -114,7 +116,7 @@ class Book:
 
     def chapter(self, chapter: Chapter, before, after) -> None:
         name = f"chapter_{chapter.number}"
-        body = [self.readme(f"{chapter.folder}/README.md")]
+        body = [self.readme(f"{chapter.folder}/README.md"), self.exercises(chapter)]
         body.append(f"\n## The sources, one by one {{#{name}_sources}}\n")
         body += [f"- @subpage {self.code[p]}" for p in chapter.stages]
         if chapter.shared:
@@ -126,6 +128,21 @@ class Book:
         body.append(self.navigation(before, ("index", "Contents"), after))
         self.put(name, chapter.title, "\n".join(body))
         self.sources(chapter, (name, chapter.title), after)
+
+    def exercises(self, chapter: Chapter) -> str:
+        """The tasks of the exercises that check themselves, without their solutions."""
+        tasks = [one for one in self.tasks if one.chapter == int(chapter.number)]
+        if not tasks:
+            return ""
+        text = [
+            "\n## Exercises that check themselves\n",
+            f"`./tutorial exercise {tasks[0].number}` copies the first one's file to `exercises/`. The same command then "
+            "checks what you have written, without a GPU.\n",
+        ]
+        for one in tasks:
+            text += [f"### Exercise {one.number}: {one.title}\n", one.statement + "\n"]
+        path = f"{chapter.folder}/README.md"
+        return Converter(self.resolve, self.readmes[path], path).convert("\n".join(text))
 
     def sources(self, chapter: Chapter, up, after) -> None:
         """A page for each stage, then for each shared file."""

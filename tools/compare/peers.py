@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 
 from .groups import find
+from .programs import options_of
 from .store import StoreError, Timings, best_ms
 from .tables import figure, table
 
@@ -86,7 +87,7 @@ def ours_now(row: dict, timings: Timings) -> float | None:
 
 
 def label(row: dict) -> str:
-    return row["operator"] + (f" --{row['variant']}" if row["variant"] else "")
+    return " ".join([row["operator"], *options_of(row["variant"])])
 
 
 def summary(comparison: dict) -> str:

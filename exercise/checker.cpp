@@ -1,0 +1,317 @@
+#include "exercise/checker.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <sstream>
+
+#include "common/device/error.hpp"
+#include "exercise/findings.hpp"
+
+#if TUTORIAL_EMULATOR
+#include <emulator/counters.hpp>
+#include <emulator/launch.hpp>
+#include <emulator/schedule.hpp>
+#endif
+
+namespace exercise {
+namespace {
+
+struct Entry {
+  const std::type_info* type;
+  std::function<void(Check&, void (*)())> check;
+};
+
+std::map<std::string, Entry>& entries() {
+  static std::map<std::string, Entry> all;
+  return all;
+}
+
+/// "1.5": short, as a reader wants it.
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g", value);
+  return text;
+}
+
+/// A number of bytes.
+std::string whole(double value) {
+  return std::to_string(static_cast<long long>(value));
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+/// The first lines of a report, without the names of functions.
+std::string first_lines(const std::string& text, int count) {
+  std::istringstream stream(text);
+  std::string result;
+  std::string line;
+  for (int i = 0; i < count && std::getline(stream, line); ++i) {
+    const std::size_t place = line.rfind(".cu:");
+    const std::size_t end = place == std::string::npos ? place : line.find(" in ", place);
+    result += (i > 0 ? "\n                    " : "") + line.substr(0, end);
+  }
+  return result;
+}
+
+#if TUTORIAL_EMULATOR
+const char* const kOrders[] = {"forward", "reverse", "warps", "random:1"};
+#else
+const char* const kOrders[] = {"of the GPU"};
+#endif
+
+/// A line of the verdict: a word, what it is about, and the mistake if there is one.
+bool say(const char* what, const std::string& mistake, const std::string& fine) {
+  std::printf("  %-6s %-10s %s\n", mistake.empty() ? "holds" : "FAILS", what,
+              mistake.empty() ? fine.c_str() : mistake.c_str());
+  return mistake.empty();
+}
+
+}  // namespace
+
+void Exercise::add(const char* number, const std::type_info& type, std::function<void(Check&, void (*)())> check) {
+  entries().emplace(number, Entry{&type, std::move(check)});
+}
+
+void Check::problem(const std::string& name) {
+  alive_.clear();
+  problem_ = name;
+  ++problems_;
+}
+
+template <class T>
+Array<T> Check::make(const char* name, std::vector<T> values, [[maybe_unused]] bool is_input) {
+  Array<T> array;
+  array.name_ = name;
+  array.device_ = std::make_shared<tutorial::DeviceBuffer<T>>(values);
+  alive_.push_back(array.device_);
+#if TUTORIAL_EMULATOR
+  struct Watched {
+    std::vector<Cell> cells;
+    std::string name;
+    Record record;
+  };
+  const auto watched = std::make_shared<Watched>();
+  watched->cells.resize(values.size());
+  watched->name = name;
+  watched->record = {.name = watched->name.c_str(),
+                     .size = static_cast<std::int64_t>(values.size()),
+                     .cells = watched->cells.data(),
+                     .is_input = is_input};
+  array.record_ = &watched->record;
+  alive_.push_back(watched);
+#endif
+  array.values_ = std::move(values);
+  return array;
+}
+
+Array<float> Check::input(const char* name, std::size_t size) {
+  std::normal_distribution<double> normal;
+  std::vector<double> values(size);
+  for (double& value : values) value = normal(random_);
+  return input(name, values);
+}
+
+Array<float> Check::input(const char* name, const std::vector<double>& values) {
+  return make(name, std::vector<float>(values.begin(), values.end()), true);
+}
+
+Array<float> Check::output(const char* name, std::size_t size) {
+  return make(name, std::vector<float>(size, NAN), false);
+}
+
+Array<float> Check::in_out(const char* name, const std::vector<double>& values) {
+  return input(name, values);
+}
+
+Array<unsigned> Check::words(const char* name, std::size_t size, unsigned value) {
+  return make(name, std::vector<unsigned>(size, value), true);
+}
+
+std::vector<double> Check::uniform(std::size_t size, double low, double high) {
+  std::uniform_real_distribution<double> distribution(low, high);
+  std::vector<double> values(size);
+  for (double& value : values) value = static_cast<float>(distribution(random_));
+  return values;
+}
+
+void Check::run(const std::function<void()>& start) {
+  if (is_broken_) return;
+#if TUTORIAL_EMULATOR
+  emulator::reset_counters();
+#endif
+  try {
+    start();
+    check(cudaDeviceSynchronize());
+  } catch (const tutorial::CudaError& error) {
+    is_broken_ = true;
+    launch_failure_ = problem_ + ": " + short_path(error.what());
+#if TUTORIAL_EMULATOR
+    if (const std::string report = emulator::last_report(); error.code() == cudaErrorLaunchFailure) {
+      launch_failure_ = problem_ + ": " + short_path(first_lines(report, 5));
+    }
+#endif
+    return;
+  }
+#if TUTORIAL_EMULATOR
+  const emulator::Counters counters = emulator::counters();
+  launches_ = counters.launches;
+  blocks_ = counters.blocks;
+  barriers_ = counters.barriers;
+  atomics_ = counters.atomics;
+  copied_ = counters.global_bytes_read;
+  if (!findings().stray.empty()) is_broken_ = true;
+#endif
+}
+
+void Check::fail_result(const std::string& text) {
+  if (wrong_result_.empty()) wrong_result_ = problem_ + ": " + text;
+  if (wrong_orders_.empty() || wrong_orders_.back() != schedule_) wrong_orders_.push_back(schedule_);
+}
+
+void Check::fail_count(const std::string& text) {
+  wrong_counts_ = problem_ + ": " + text;  // of the last problem, the largest one
+}
+
+void Check::expect(const Array<float>& array, const std::vector<double>& expected, double tolerance) {
+  if (is_broken_) return;
+  const std::vector<float> found = array.device_->download();
+  double largest = 0;
+  for (const double value : expected) largest = std::max(largest, std::abs(value));
+  std::size_t wrong = 0;
+  std::size_t first = 0;
+  for (std::size_t i = expected.size(); i-- > 0;) {
+    if (std::abs(found[i] - expected[i]) <= tolerance * largest) continue;
+    ++wrong;
+    first = i;
+  }
+  if (wrong == 0) return;
+  const std::string element = array.name_ + "[" + std::to_string(first) + "]";
+  std::string text;
+#if TUTORIAL_EMULATOR
+  if (array.record_->writes == 0) {
+    return fail_result("your kernel writes nothing to " + array.name_);
+  }
+  const Access& write = array.record_->cells[first].write;
+  if (!array.record_->is_input && write.launch == 0) {
+    text = element + " is never written";
+  }
+#endif
+  if (text.empty()) {
+    const bool is_close = number(found[first]) == number(expected[first]);
+    const auto show = [&](double value) { return is_close ? std::to_string(value) : number(value); };
+    text = element + " is " + (std::isnan(found[first]) ? "NaN" : show(found[first])) + ", and should be " +
+           show(expected[first]);
+    // What the emulator puts into memory that nobody has written, and where a copy is under way.
+    if (std::isnan(found[first])) text += ": does it come from memory that was read too early, or refilled too early?";
+  }
+  fail_result(text + " (" + std::to_string(wrong) + " of " + std::to_string(expected.size()) + " are wrong)");
+}
+
+void Check::reads_at_most([[maybe_unused]] const Array<float>& array, [[maybe_unused]] double times) {
+#if TUTORIAL_EMULATOR
+  if (is_broken_) return;
+  const auto bytes = static_cast<double>(array.size() * sizeof(float));
+  const auto read = static_cast<double>(array.record_->reads * sizeof(float));
+  if (read > times * bytes * (1 + 1e-9)) {
+    fail_count(array.name_ + " is read " + number(read / bytes) + " times, " + whole(read) + " bytes; " +
+               whole(times * bytes) + " bytes are enough");
+  }
+#endif
+}
+
+void Check::writes_at_most([[maybe_unused]] const Array<float>& array, [[maybe_unused]] double times) {
+#if TUTORIAL_EMULATOR
+  if (is_broken_) return;
+  const auto bytes = static_cast<double>(array.size() * sizeof(float));
+  const auto written = static_cast<double>(array.record_->writes * sizeof(float));
+  if (written > times * bytes * (1 + 1e-9)) {
+    fail_count(array.name_ + " is written " + number(written / bytes) + " times, " + whole(written) + " bytes; " +
+               whole(times * bytes) + " bytes are enough");
+  }
+#endif
+}
+
+void Check::copied_at_most([[maybe_unused]] const Array<float>& array, [[maybe_unused]] double times) {
+#if TUTORIAL_EMULATOR
+  if (is_broken_) return;
+  const auto bytes = static_cast<double>(array.size() * sizeof(float));
+  const auto copied = static_cast<double>(copied_);
+  if (copied > times * bytes * (1 + 1e-9)) {
+    fail_count(array.name_ + " is copied " + number(copied / bytes) + " times, " + whole(copied) + " bytes; " +
+               whole(times * bytes) + " bytes are enough");
+  }
+#endif
+}
+
+void Check::counts_at_most([[maybe_unused]] const Counts& most) {
+#if TUTORIAL_EMULATOR
+  if (is_broken_) return;
+  const auto check_one = [&](const char* what, std::uint64_t count, int limit) {
+    if (limit < 0 || count <= static_cast<std::uint64_t>(limit)) return;
+    fail_count(std::to_string(count) + " " + what + "; " + std::to_string(limit) + " are enough");
+  };
+  check_one("launches", launches_, most.launches);
+  if (blocks_ > 0) check_one("barriers in a block", barriers_ / blocks_, most.barriers_per_block);
+  check_one("atomic operations", atomics_, most.atomics);
+#endif
+}
+
+int check_exercise(const std::string& number, const std::string& file, const std::type_info& type, void (*run)()) {
+  const auto entry = entries().find(number);
+  if (entry == entries().end()) {
+    std::fprintf(stderr, "there is no check of exercise %s\n", number.c_str());
+    return 2;
+  }
+  if (*entry->second.type != type) {
+    std::printf("%s: run() takes other parameters than the exercise gives it; take them from the skeleton\n",
+                file.c_str());
+    return 2;
+  }
+  setenv("EMULATOR_THREADS", "1", 1);  // the notes of accesses are for one thread of the host
+  Check check;
+  for (const char* order : kOrders) {
+#if TUTORIAL_EMULATOR
+    emulator::set_schedule(order);
+#endif
+    check.schedule_ = order;
+    check.problems_ = 0;
+    check.random_.seed(1);
+    entry->second.check(check, run);
+    check.alive_.clear();
+    if (check.is_broken_) break;
+    if (check.wrong_orders_.empty() || check.wrong_orders_.back() != order) check.right_orders_.push_back(order);
+  }
+  std::printf("%s\n", file.c_str());
+  const int orders = static_cast<int>(check.right_orders_.size() + check.wrong_orders_.size());
+  const std::string where =
+      std::to_string(check.problems_) + " problems in " + std::to_string(orders) + (orders == 1 ? " order" : " orders");
+  bool holds = true;
+#if TUTORIAL_EMULATOR
+  const Findings& found = findings();
+  holds = say("addresses", found.stray, "each index lies in its array") && holds;
+  holds = say("launch", check.launch_failure_, "the kernel runs to its end") && holds;
+  holds = say("order", found.race, "a barrier lies between accesses of two threads") && holds;
+  // A value that comes too late is a matter of order.
+  if (found.race.empty()) holds = say("writes", found.unwritten, "what is read was written") && holds;
+#endif
+  if (!check.is_broken_) {
+    std::string result = check.wrong_result_;
+    if (!result.empty() && !check.right_orders_.empty()) {
+      result = "right in order " + joined(check.right_orders_) + ", wrong in order " + joined(check.wrong_orders_) +
+               ": is a barrier missing? " + result;
+    }
+    holds = say("result", result, where) && holds;
+    if (result.empty()) holds = say("counts", check.wrong_counts_, "no more than needed") && holds;
+  }
+  std::printf("%s\n", holds ? "solved" : "not solved yet");
+  return holds ? 0 : 1;
+}
+
+}  // namespace exercise

@@ -1,0 +1,139 @@
+#pragma once
+/// @file
+/// The host side of an exercise: problems, references, what holds and what does not.
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <typeinfo>
+#include <vector>
+
+#include "common/device/buffer.hpp"
+#include "exercise/kernel.cuh"
+
+namespace exercise {
+
+/// An array in device memory and the numbers that the host put there.
+template <class T>
+class Array {
+ public:
+  /// What the kernel gets.
+  operator Global<const T>() const { return global<const T>(); }
+  operator Global<T>() const { return global<T>(); }
+  /// The host's number at i.
+  double operator[](std::size_t i) const { return static_cast<double>(values_[i]); }
+  std::size_t size() const { return values_.size(); }
+
+ private:
+  friend class Check;
+
+  template <class U>
+  Global<U> global() const {
+#if TUTORIAL_EMULATOR
+    return {device_->data(), record_};
+#else
+    return {device_->data()};
+#endif
+  }
+
+  std::vector<T> values_;
+  std::shared_ptr<tutorial::DeviceBuffer<T>> device_;
+#if TUTORIAL_EMULATOR
+  Record* record_ = nullptr;
+#endif
+  std::string name_;
+};
+
+/// The bars of an exercise, all of them exact without a GPU. What is negative is not looked at.
+struct Counts {
+  int launches = -1;
+  int barriers_per_block = -1;
+  int atomics = -1;
+};
+
+/// What a run of all problems in all orders of threads has shown, and how it is told.
+class Check {
+ public:
+  /// Starts a problem such as "L = 33". All arrays of the one before go.
+  void problem(const std::string& name);
+  /// An input with normal numbers, or with those that are given.
+  Array<float> input(const char* name, std::size_t size);
+  Array<float> input(const char* name, const std::vector<double>& values);
+  /// An output: NaN until the kernel writes it.
+  Array<float> output(const char* name, std::size_t size);
+  /// An array that the kernel reads and changes, with these numbers to begin with.
+  Array<float> in_out(const char* name, const std::vector<double>& values);
+  /// Counters and flags that the kernel changes, with this number everywhere.
+  Array<unsigned> words(const char* name, std::size_t size, unsigned value = 0);
+  /// Uniform numbers from `low` to `high`, the same in every run.
+  std::vector<double> uniform(std::size_t size, double low, double high);
+
+  /// Starts the reader's kernel.
+  void run(const std::function<void()>& start);
+
+  /// The array is to hold `expected`, each number up to `tolerance` of the largest of them.
+  void expect(const Array<float>& array, const std::vector<double>& expected, double tolerance = 1e-5);
+  /// The kernel may read the array's size this many times.
+  void reads_at_most(const Array<float>& array, double times);
+  /// The kernel may write the array's size this many times.
+  void writes_at_most(const Array<float>& array, double times);
+  /// The kernel may copy the array's size this many times by asynchronous copies, and no other array so.
+  void copied_at_most(const Array<float>& array, double times);
+  /// What the run may take at most.
+  void counts_at_most(const Counts& most);
+
+ private:
+  friend int check_exercise(const std::string& number, const std::string& file, const std::type_info& type,
+                            void (*run)());
+
+  template <class T>
+  Array<T> make(const char* name, std::vector<T> values, bool is_input);
+  /// Ends the schedule.
+  void end_problem();
+  void fail_result(const std::string& text);
+  void fail_count(const std::string& text);
+
+  std::string schedule_;
+  std::string problem_;
+  int problems_ = 0;
+  bool is_broken_ = false;  ///< the kernel could not run to its end
+  std::string launch_failure_;
+  std::string wrong_result_;  ///< the first
+  std::string wrong_counts_;  ///< the last
+  std::vector<std::string> right_orders_;
+  std::vector<std::string> wrong_orders_;
+  std::vector<std::string> count_lines_;  ///< of the last problem
+  std::mt19937 random_;
+  std::vector<std::shared_ptr<void>> alive_;  ///< memory of the arrays
+  std::uint64_t launches_ = 0;
+  std::uint64_t blocks_ = 0;
+  std::uint64_t barriers_ = 0;
+  std::uint64_t atomics_ = 0;
+  std::uint64_t copied_ = 0;  ///< bytes
+};
+
+/// Registers the check of an exercise. `run` is what the reader's file calls run(): it starts the kernel.
+class Exercise {
+ public:
+  template <class Run>
+  Exercise(const char* number, void (*check)(Check&, Run*)) {
+    add(number, typeid(Run*), [check](Check& c, void (*run)()) { check(c, reinterpret_cast<Run*>(run)); });
+  }
+
+ private:
+  static void add(const char* number, const std::type_info& type, std::function<void(Check&, void (*)())> check);
+};
+
+/// Checks one exercise in several orders of threads and prints what holds and what does not.
+/// @return 0 if all holds, 1 if not, 2 if run() is not what the exercise asks for
+int check_exercise(const std::string& number, const std::string& file, const std::type_info& type, void (*run)());
+
+/// The same, for a function of the reader's file.
+template <class Run>
+int check_exercise(const std::string& number, const std::string& file, Run* run) {
+  return check_exercise(number, file, typeid(Run*), reinterpret_cast<void (*)()>(run));
+}
+
+}  // namespace exercise

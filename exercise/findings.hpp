@@ -1,0 +1,25 @@
+#pragma once
+/// @file
+/// What the accesses of a kernel have shown: the first mistake of each kind.
+
+#include <string>
+
+#include "exercise/kernel.cuh"
+
+namespace exercise {
+
+/// The first mistake of each kind, as a sentence; empty where there is none.
+struct Findings {
+  std::string stray;      ///< an index outside of an array
+  std::string race;       ///< two threads at an element without a barrier between them
+  std::string unwritten;  ///< an element that is read before it is written
+};
+
+/// Those since the last call of forget_findings().
+const Findings& findings();
+void forget_findings();
+
+/// Without the path of the project.
+std::string short_path(std::string text);
+
+}  // namespace exercise

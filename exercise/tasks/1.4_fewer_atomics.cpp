@@ -1,0 +1,24 @@
+#include "exercise/checker.hpp"
+#include "exercise/reference.hpp"
+
+namespace exercise {
+namespace {
+
+void check(Check& check, void (*run)(Global<const float> q, Global<const float> S, Global<float> o, int key_dim)) {
+  for (const std::size_t key_dim : {1, 8, 17, 64}) {
+    check.problem("key_dim = " + std::to_string(key_dim));
+    const auto q = check.input("q", key_dim);
+    const auto s = check.input("S", key_dim * 32);
+    const auto o = check.in_out("o", std::vector<double>(32));
+    check.run([&] { run(q, s, o, static_cast<int>(key_dim)); });
+    check.expect(o, product(row_of(q, 0, key_dim), row_of(s, 0, s.size()), 32));
+    check.reads_at_most(q, 32);
+    check.reads_at_most(s, 1);
+    check.counts_at_most({.launches = 1, .atomics = static_cast<int>((key_dim + 7) / 8 * 32)});
+  }
+}
+
+const Exercise exercise("1.4", check);
+
+}  // namespace
+}  // namespace exercise

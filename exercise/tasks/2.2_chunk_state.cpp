@@ -1,0 +1,27 @@
+#include "exercise/checker.hpp"
+#include "exercise/reference.hpp"
+
+namespace exercise {
+namespace {
+
+void check(Check& check, void (*run)(Global<const float> K, Global<const float> V, Global<float> S)) {
+  for (const char* name : {"a chunk", "another chunk"}) {
+    check.problem(name);
+    const auto k = check.input("K", 16 * 32);
+    const auto v = check.input("V", 16 * 8);
+    const std::vector<double> initial = check.uniform(32 * 8, -1, 1);
+    const auto s = check.in_out("S", initial);
+    check.run([&] { run(k, v, s); });
+    check.expect(s, gated_product(k, k, v, {}, 32, 8, initial).state);
+    check.reads_at_most(k, 1);
+    check.reads_at_most(v, 1);
+    check.reads_at_most(s, 1);
+    check.writes_at_most(s, 1);
+    check.counts_at_most({.launches = 1, .barriers_per_block = 1});
+  }
+}
+
+const Exercise exercise("2.2", check);
+
+}  // namespace
+}  // namespace exercise

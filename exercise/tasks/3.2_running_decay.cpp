@@ -1,0 +1,26 @@
+#include "exercise/checker.hpp"
+
+namespace exercise {
+namespace {
+
+void check(Check& check, void (*run)(Global<const float> G, Global<float> B, int length, int width)) {
+  for (const auto& [length, width] : {std::pair<std::size_t, std::size_t>{1, 32}, {16, 8}, {33, 40}, {64, 64}}) {
+    check.problem("length = " + std::to_string(length) + ", width = " + std::to_string(width));
+    const auto g = check.input("G", check.uniform(length * width, -1, 0));
+    const auto b = check.output("B", length * width);
+    std::vector<double> expected(length * width);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      expected[i] = g[i] + (i / width % 16 > 0 ? expected[i - width] : 0);
+    }
+    check.run([&] { run(g, b, static_cast<int>(length), static_cast<int>(width)); });
+    check.expect(b, expected);
+    check.reads_at_most(g, 1);
+    check.writes_at_most(b, 1);
+    check.counts_at_most({.launches = 1, .barriers_per_block = 0});
+  }
+}
+
+const Exercise exercise("3.2", check);
+
+}  // namespace
+}  // namespace exercise

@@ -1,0 +1,24 @@
+#include "exercise/checker.hpp"
+
+namespace exercise {
+namespace {
+
+void check(Check& check, void (*run)(Global<const float> x, Global<float> y, int tiles)) {
+  for (const std::size_t tiles : {1, 2, 7}) {
+    check.problem(std::to_string(tiles) + " tiles");
+    const auto x = check.input("x", tiles * 32);
+    const auto y = check.output("y", 32);
+    std::vector<double> expected(32);
+    for (std::size_t i = 0; i < x.size(); ++i) expected[i % 32] += x[i];
+    check.run([&] { run(x, y, static_cast<int>(tiles)); });
+    check.expect(y, expected);
+    check.reads_at_most(x, 1);
+    check.writes_at_most(y, 1);
+    check.counts_at_most({.launches = 1, .barriers_per_block = 1});
+  }
+}
+
+const Exercise exercise("4.4", check);
+
+}  // namespace
+}  // namespace exercise

@@ -1,0 +1,27 @@
+#include "exercise/checker.hpp"
+#include "exercise/reference.hpp"
+
+namespace exercise {
+namespace {
+
+void check(Check& check, void (*run)(Global<const float> Q, Global<const float> K, Global<const float> V,
+                                     Global<const float> beta, Global<float> O, int length)) {
+  for (const std::size_t length : {1, 2, 33}) {
+    check.problem("length = " + std::to_string(length));
+    const auto q = check.input("Q", length * 32);
+    const auto k = check.input("K", unit_rows(check.uniform(length * 32, -1, 1), 32));
+    const auto v = check.input("V", length * 32);
+    const std::vector<double> beta = check.uniform(length, 0, 1);
+    const auto b = check.input("beta", beta);
+    const auto o = check.output("O", length * 32);
+    check.run([&] { run(q, k, v, b, o, static_cast<int>(length)); });
+    check.expect(o, delta_rule(q, k, v, beta, 32, 32).outputs);
+    for (const auto* input : {&q, &k, &v}) check.reads_at_most(*input, 1);
+    check.counts_at_most({.launches = 1, .barriers_per_block = 2 * static_cast<int>(length)});
+  }
+}
+
+const Exercise exercise("5.1", check);
+
+}  // namespace
+}  // namespace exercise

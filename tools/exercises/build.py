@@ -1,0 +1,97 @@
+"""Builds the reader's file in the emulator and runs its check."""
+
+import fcntl
+from pathlib import Path
+import re
+import subprocess
+import sys
+
+from .task import ROOT, Task
+
+TIME_LIMIT_S = 60
+
+
+class BuildError(Exception):
+    """The compiler refuses the file; what it said."""
+
+
+def display(path: Path) -> str:
+    """The path as the reader would type it."""
+    try:
+        return str(path.resolve().relative_to(ROOT))
+    except ValueError:
+        return str(path.resolve())
+
+
+def write_program(build: Path, task: Task, file: Path) -> None:
+    """The program that checks the file. It is left alone if it is right: then nothing is built again."""
+    path = str(file.resolve()).replace("\\", "\\\\").replace('"', '\\"')
+    text = (
+        '#include "exercise/checker.hpp"\n'
+        f'#include "{path}"\n'
+        f'int main() {{ return exercise::check_exercise("{task.number}", "{display(file)}", run); }}\n'
+    )
+    source = build / "exercise/reader.cu"
+    if not source.is_file() or source.read_text(encoding="utf-8") != text:
+        source.write_text(text, encoding="utf-8")
+
+
+def errors(output: str, file: Path) -> str:
+    """What the compiler says about the reader's file: its first errors, with their lines."""
+    name = str(file.resolve())
+    lines = output.splitlines()
+    kept: list[str] = []
+    for i, line in enumerate(lines):
+        if re.search(r"\berror:", line) and len(kept) < 20:
+            kept.append(line.replace(name, display(file)))
+            for more in lines[i + 1 : i + 3]:
+                if not re.match(r" +(\d+)? *\|", more):
+                    break
+                kept.append(more)
+        elif "undefined reference" in line and len(kept) < 20:
+            kept.append(line)
+    return "\n".join(kept or lines[-15:])
+
+
+def compile_file(build: Path, task: Task, file: Path) -> None:
+    """Builds it. Raises BuildError."""
+    write_program(build, task, file)
+    command = ["cmake", "--build", str(build), "--target", "exercise"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        raise BuildError(errors(done.stdout, file))
+
+
+def check(build: Path, task: Task, file: Path) -> int:
+    """Builds and runs the check, and prints what it says. 0: solved, 1: not yet."""
+    with (build / "exercise/lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one program for all exercises
+        try:
+            compile_file(build, task, file)
+        except BuildError as error:
+            print(f"{display(file)}\n  FAILS  compiling  the compiler says:\n{error}\nnot solved yet")
+            return 1
+        program = build / "exercise/exercise"
+        try:
+            done = subprocess.run(
+                [program], capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT_S, check=False, cwd=ROOT
+            )
+        except subprocess.TimeoutExpired:
+            print(
+                f"{display(file)}\n  FAILS  time       your kernel has not ended after {TIME_LIMIT_S} s: "
+                "does each of its loops end?\nnot solved yet"
+            )
+            return 1
+    sys.stdout.write(done.stdout)
+    if done.returncode in (0, 1):
+        return done.returncode
+    if done.returncode == 2:
+        print("not solved yet")
+        return 1
+    # It crashed: the emulator has named block and thread.
+    said = [line.replace(f"{ROOT}/", "") for line in done.stderr.splitlines() if line.strip()]
+    print(f"{display(file)}\n  FAILS  crash      your kernel ends the program")
+    for line in said[:6]:
+        print(f"    {line}")
+    print("not solved yet")
+    return 1

@@ -1,0 +1,108 @@
+"""An exercise: its file with our solution, its hints and the mistakes that are planted in it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+import re
+import tomllib
+
+ROOT = Path(__file__).resolve().parents[2]
+TASKS = ROOT / "exercise/tasks"
+
+SOLUTION = re.compile(r"^( *)// solution\n(.*?)^ *// end\n", re.MULTILINE | re.DOTALL)
+NAME = re.compile(r"(\d)\.(\d+)_(\w+)\.cu")
+
+
+class TaskError(Exception):
+    """A file of an exercise that is not as it should be, in a line."""
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A mistake that one expects, and what the checker is to say about it (a regular expression)."""
+
+    why: str
+    text: str
+    says: str
+
+
+@dataclass(frozen=True)
+class Task:
+    path: Path
+    number: str  # 1.2
+    title: str
+    statement: str  # Markdown
+    text: str  # the file
+    hints: list[str]
+    wrongs: list[Wrong]
+
+    @property
+    def chapter(self) -> int:
+        return int(self.number.split(".")[0])
+
+    @property
+    def copy_name(self) -> str:
+        """The name of the reader's file."""
+        chapter, place = self.number.split(".")
+        return f"{int(chapter):02}_{place}.cu"
+
+    @property
+    def skeleton(self) -> str:
+        """The file with blanks in place of our solution."""
+
+        def blank(match: re.Match[str]) -> str:
+            indent, lines = match[1], match[2].count("\n")
+            return f"{indent}// Write this: ours takes {lines} line{'s' if lines > 1 else ''}.\n"
+
+        return SOLUTION.sub(blank, self.text)
+
+    @property
+    def solution(self) -> str:
+        """The file as we would write it, without the marks."""
+        return SOLUTION.sub(lambda match: match[2], self.text)
+
+
+def planted(path: Path, text: str, entry: dict) -> Wrong:
+    """A mistake of the TOML file in the task's text."""
+    missing = [key for key in ("why", "replace", "with", "says") if not isinstance(entry.get(key), str)]
+    if missing:
+        raise TaskError(f"{path}: a [[wrong]] lacks '{missing[0]}'")
+    start = text.index("#include")  # the statement above may name the same
+    code = text[start:]
+    if (count := code.count(entry["replace"])) != 1:
+        raise TaskError(f"{path}: '{entry['why']}' replaces a text that stands {count} times in the solution, not once")
+    return Wrong(entry["why"], text[:start] + code.replace(entry["replace"], entry["with"]), entry["says"])
+
+
+def read(path: Path) -> Task:
+    """The exercise of a .cu file. Raises TaskError if it lacks something."""
+    name = NAME.fullmatch(path.name)
+    if not name:
+        raise TaskError(f"{path}: its name is not CHAPTER.NUMBER_NAME.cu")
+    number = f"{name[1]}.{name[2]}"
+    text = path.read_text(encoding="utf-8")
+    comment = []
+    for line in text.splitlines():
+        if not line.startswith("///"):
+            break
+        comment.append(line[3:].removeprefix(" "))
+    title = re.fullmatch(r"Exercise (\d\.\d+): (.+)", comment[0] if comment else "")
+    if not title or title[1] != number:
+        raise TaskError(f"{path}:1: the file does not begin with '/// Exercise {number}: TITLE'")
+    if not SOLUTION.search(text):
+        raise TaskError(f"{path}: nothing stands between '// solution' and '// end'")
+    plants = path.with_suffix(".toml")
+    entries = tomllib.loads(plants.read_text(encoding="utf-8"))
+    hints = [" ".join(hint.split()) for hint in entries.get("hints", [])]
+    if not hints:
+        raise TaskError(f"{plants}: there are no hints")
+    solution = SOLUTION.sub(lambda match: match[2], text)
+    wrongs = [planted(plants, solution, entry) for entry in entries.get("wrong", [])]
+    if not wrongs:
+        raise TaskError(f"{plants}: no mistake is planted")
+    return Task(path, number, title[2], "\n".join(comment[1:]).strip(), text, hints, wrongs)
+
+
+def find(folder: Path = TASKS) -> list[Task]:
+    """All exercises, in order."""
+    tasks = [read(path) for path in folder.glob("*.cu")]
+    return sorted(tasks, key=lambda task: [int(part) for part in task.number.split(".")])
