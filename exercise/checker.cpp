@@ -37,7 +37,7 @@ std::string number(double value) {
 }
 
 /// A number of bytes.
-std::string whole(double value) {
+[[maybe_unused]] std::string whole(double value) {
   return std::to_string(static_cast<long long>(value));
 }
 
@@ -48,7 +48,7 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 /// The first lines of a report, without the names of functions.
-std::string first_lines(const std::string& text, int count) {
+[[maybe_unused]] std::string first_lines(const std::string& text, int count) {
   std::istringstream stream(text);
   std::string result;
   std::string line;

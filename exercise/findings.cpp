@@ -1,5 +1,15 @@
 #include "exercise/findings.hpp"
 
+namespace exercise {
+
+std::string short_path(std::string text) {
+  const std::string root = EXERCISE_ROOT "/";
+  for (std::size_t at = text.find(root); at != std::string::npos; at = text.find(root)) text.erase(at, root.size());
+  return text;
+}
+
+}  // namespace exercise
+
 #if TUTORIAL_EMULATOR
 
 #include <emulator/builtins.hpp>
@@ -189,12 +199,6 @@ const Findings& findings() {
 
 void forget_findings() {
   found = {};
-}
-
-std::string short_path(std::string text) {
-  const std::string root = EXERCISE_ROOT "/";
-  for (std::size_t at = text.find(root); at != std::string::npos; at = text.find(root)) text.erase(at, root.size());
-  return text;
 }
 
 }  // namespace exercise

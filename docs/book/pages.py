@@ -22,6 +22,7 @@ READMES = {
     "CONTRIBUTING.md": "contributing",
     "docs/README.md": "book",
     "tools/compare/README.md": "compare",
+    "exercise/README.md": "exercise",
 }
 
 

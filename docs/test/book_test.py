@@ -267,6 +267,18 @@ class Techniques(unittest.TestCase):
 
 
 class Repository(unittest.TestCase):
+    def test_exercises_show_their_task_and_not_their_solution(self):
+        with tempfile.TemporaryDirectory() as folder:
+            book = Book(Path(folder))
+            for chapter in book.chapters:
+                page = book.exercises(chapter)
+                tasks = [one for one in book.tasks if one.chapter == int(chapter.number)]
+                self.assertGreaterEqual(len(tasks), 6)
+                for one in tasks:
+                    self.assertIn(f"Exercise {one.number}: {one.title}", page)
+                self.assertEqual(page.count("Goal: "), len(tasks))
+                self.assertNotIn("__global__", page)
+
     def test_stages_stand_in_the_order_of_the_table_of_contents(self):
         first = chapters()[0]
         names = [Path(p).parts[1:] for p in first.stages]

@@ -8,7 +8,7 @@ import sys
 
 from .task import ROOT, Task
 
-TIME_LIMIT_S = 60
+TIME_LIMIT_S = 20
 
 
 class BuildError(Exception):
@@ -90,6 +90,7 @@ def check(build: Path, task: Task, file: Path) -> int:
         return 1
     # It crashed: the emulator has named block and thread.
     said = [line.replace(f"{ROOT}/", "") for line in done.stderr.splitlines() if line.strip()]
+    said = [re.sub(r"(\.cu:\d+) in .*", r"\1", line) for line in said]  # without the names of functions
     print(f"{display(file)}\n  FAILS  crash      your kernel ends the program")
     for line in said[:6]:
         print(f"    {line}")

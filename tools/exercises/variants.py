@@ -1,6 +1,8 @@
 """Writes the test's sources: of each exercise the skeleton, the planted mistakes and the solution in one file.
 
-Usage: python -m exercises.variants FOLDER
+Usage: python -m exercises.variants FOLDER [--solutions]
+
+With --solutions: the solutions of all exercises in one file, for a GPU's compiler.
 """
 
 from pathlib import Path
@@ -12,37 +14,46 @@ from . import task
 INCLUDE = re.compile(r"^#include .*\n", re.MULTILINE)
 
 
-def body(text: str, name: str) -> str:
-    """The text in a namespace of its own; #include lines stay empty so that lines keep their numbers."""
-    text = INCLUDE.sub("\n", text)
-    return f'namespace {name} {{\n#line 1 "{{path}}"\n{text}}}  // namespace {name}\n'
+def variants(one: task.Task) -> dict[str, str]:
+    """The text of each variant of an exercise."""
+    texts = {"skeleton": one.skeleton, "solution": one.solution}
+    return texts | {f"wrong {i}": wrong.text for i, wrong in enumerate(one.wrongs, 1)}
 
 
-def source(one: task.Task) -> str:
-    """All variants of an exercise, each registered by its name."""
-    variants = {"skeleton": one.skeleton, "solution": one.solution}
-    for i, wrong in enumerate(one.wrongs, 1):
-        variants[f"wrong {i}"] = wrong.text
-    includes = sorted({line for text in variants.values() for line in INCLUDE.findall(text)})
+def space(one: task.Task, name: str) -> str:
+    """The namespace of a variant, and the name of its file: 1_2_wrong_3."""
+    return f"{one.number.replace('.', '_')}_{name.replace(' ', '_')}"
+
+
+def source(chosen: list[tuple[task.Task, str, str]]) -> str:
+    """One file of variants, each in a namespace of its own and registered by its name."""
+    includes = sorted({line for _, _, text in chosen for line in INCLUDE.findall(text)})
     parts = ["".join(includes), '#include "exercise/test/variants.hpp"\n', "namespace {\n"]
-    for name, text in variants.items():
-        space = name.replace(" ", "_")
-        # What a message names: a file that has this text.
-        path = Path(f"{one.number}_{space}.cu")
-        parts.append(body(text, space).replace("{path}", f"exercises/{path}"))
-        parts.append(f'const exercise::Variant register_{space}("{one.number}", "{name}", {space}::run);\n')
+    for one, name, text in chosen:
+        inner = f"variant_{space(one, name)}"
+        # #include lines stay empty so that lines keep their numbers, those of a file that has this text.
+        parts.append(f'namespace {inner} {{\n#line 1 "exercises/{space(one, name)}.cu"\n')
+        parts.append(INCLUDE.sub("\n", text))
+        parts.append(f"}}  // namespace {inner}\n")
+        register = f'const exercise::Variant register_{inner}("{one.number}", "{name}", {inner}::run);\n'
+        parts.append(register)
     return "".join(parts) + "}  // namespace\n"
 
 
 def main() -> int:
     folder = Path(sys.argv[1])
-    for one in task.find():
-        (folder / one.path.name).write_text(source(one), encoding="utf-8")
-        (folder / "exercises").mkdir(exist_ok=True)
-        texts = {"skeleton": one.skeleton, "solution": one.solution}
-        texts |= {f"wrong_{i}": wrong.text for i, wrong in enumerate(one.wrongs, 1)}
+    tasks = task.find()
+    if "--solutions" in sys.argv:
+        solutions = [(one, "solution", one.solution) for one in tasks]
+        (folder / "solutions.cu").write_text(source(solutions), encoding="utf-8")
+        return 0
+    (folder / "exercises").mkdir(exist_ok=True)
+    for one in tasks:
+        texts = variants(one)
+        chosen = [(one, name, text) for name, text in texts.items()]
+        (folder / one.path.name).write_text(source(chosen), encoding="utf-8")
         for name, text in texts.items():
-            (folder / "exercises" / f"{one.number}_{name}.cu").write_text(text, encoding="utf-8")
+            (folder / "exercises" / f"{space(one, name)}.cu").write_text(text, encoding="utf-8")
     return 0
 
 

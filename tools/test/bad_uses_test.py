@@ -16,11 +16,15 @@ import unittest
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else ROOT / "build/emulator"
 
-SIZES = {"B": 1, "H": 2, "L": 6, "D": 4, "Dg": 1}
+SIZES = {"B": 1, "H": 2, "L": 6, "D": 4, "Dg": 1, "Dk": 3, "Dv": 4}
+Q, V = ("B", "H", "L", "Dk"), ("B", "H", "L", "Dv")
 
 # Operators with --backward: the program, the operator, what --backward needs of a file, with its dimensions, the gradient
 # among them, a stage that has no backward (or None), a gradient that is refused (or None).
 BACKWARD = [
+    ("01_linear_attention/linear_attention", "causal_dot_product", {"q": Q, "k": Q, "v": V, "do": V}, "do", "recurrent_eigen", "dfinal_state"),
+    ("01_linear_attention/linear_attention", "causal_attention", {"q": Q, "k": Q, "v": V, "do": V}, "do", None, "dfinal_state"),
+    ("01_linear_attention/linear_attention", "bidirectional_attention", {"q": Q, "k": Q, "v": V, "do": V}, "do", None, "dfinal_state"),
     ("06_scan/scan", "scan", {"x": "BHLD", "log_decay": ["B", "H", "L", "Dg"], "dy": "BHLD"}, "dy", "cub", "dfinal_state"),
 ]  # fmt: skip
 
@@ -92,7 +96,8 @@ class BadUses(unittest.TestCase):
 
     def test_backward(self):
         for program, operator, dims, gradient, forward_only, refused_gradient in BACKWARD:
-            self.backward(BUILD / program, operator, dims, gradient, forward_only, refused_gradient)
+            with self.subTest(operator=operator):
+                self.backward(BUILD / program, operator, dims, gradient, forward_only, refused_gradient)
 
     def backward(self, program, operator, dims, gradient, forward_only, refused_gradient):
         base = [program, "--backward"]
