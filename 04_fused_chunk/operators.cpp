@@ -66,7 +66,7 @@ template struct Arguments<__nv_bfloat16>;
 Operator definition() {
   constexpr std::int64_t kGpuChunk = 64, kFragment = 16;
   Operator definition("simple_gla",
-                      "S_t = exp(g_t) S_{t-1} + k_t^T v_t, o_t = scale q_t S_t, one gate a head and step");
+                      "S_t = exp(g_t) S_{t-1} + k_t^T v_t, o_t = scale q_t S_t, one gate per head and step");
   definition.reference(recurrent).work(
       [](const Sizes& s) -> Work {  // scores in tiles of 16 x 16, on and below the diagonal
         const double in_tiles = score_flops(s, kGpuChunk + kFragment - 1);

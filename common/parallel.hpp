@@ -10,7 +10,7 @@ namespace tutorial {
 /// Processors that this process may use, at least 1.
 int processor_count();
 
-/// Calls body(begin, end) on up to one thread a processor, with disjoint ranges that cover 0..count; on the calling
+/// Calls body(begin, end) on up to one thread per processor, with disjoint ranges that cover 0..count; on the calling
 /// thread alone where count is less than two `grain`, and not at all where it is 0. The first exception of a body is
 /// rethrown when all have ended.
 /// @param grain a range has at least so many, unless it is the only one

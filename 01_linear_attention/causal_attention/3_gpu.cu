@@ -37,7 +37,7 @@
 namespace tutorial::causal_attention {
 namespace {
 
-constexpr unsigned kWarps = 8;  // rows a block
+constexpr unsigned kWarps = 8;  // rows per block
 
 /// Grid (B H, up to 65535 groups of kWarps rows), for so many rows.
 LaunchConfig row_grid(const AttentionArguments& a, int rows) {

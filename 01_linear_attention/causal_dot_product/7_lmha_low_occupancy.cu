@@ -14,7 +14,7 @@
 /// lanes run along Dk: lane l has elements l, l + 32, ... In a warp the prefix over its 4 positions is three additions.
 /// Each warp writes the total of its positions to shared memory, and after one barrier adds up the totals of the warps
 /// before it. Each of the block's 16 to 64 positions then has its state. A sum over the lanes of q_t S_t[:, j], by
-/// shuffles, gives o_t[j].
+/// shuffles (warp_sum() in common/device/warp.cuh), gives o_t[j].
 ///
 ///   warp 0  | k0 v0 | +k1 v1 | +k2 v2 | +k3 v3 |-> total 0 -.
 ///   warp 1  | k4 v4 | +k5 v5 | +k6 v6 | +k7 v7 |-> total 1 -+-. barrier, then S = S_{t0-1} + totals before mine

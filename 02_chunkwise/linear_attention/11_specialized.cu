@@ -10,7 +10,7 @@
 ///     state    | n: O, S, store | n + 1: O, S    |         outputs: 2 tiles, by bulk stores
 ///
 /// Grows out of: 10_warpgroup_mma.cu
-/// Improves on: `warpgroup_mma` waits in line for its tile, its scores, a barrier and its state.
+/// Improves on: `warpgroup_mma` waits for its tile, its scores, a barrier and its state, one after the other.
 /// Unchanged: the products, precision, bytes.
 /// Thread mapping: block (x, h, b) takes 64 columns of Dv. One thread of warpgroup 0 loads, warpgroup 1 computes
 /// scores, warpgroup 2 has the state.

@@ -164,8 +164,8 @@ __global__ void __launch_bounds__(kBlock, 1)
       if (lane_index() == 0) output_full[output_ring.stage()].arrive();
       output_ring.advance();
     };
-    // The outputs of a chunk from s, the rounded state before it; s_after = the rounded state after it; then S becomes the
-    // state after the next chunk.
+    // The outputs of a chunk from s, the rounded state before it; s_after = the rounded state after it; then S becomes
+    // the state after the next chunk.
     const auto walk = [&](RoundedState<Shape::kDk>& s, RoundedState<Shape::kDk>& s_after) {
       start_outputs(s);
       round_state<Shape::kDk>(s_after, S);

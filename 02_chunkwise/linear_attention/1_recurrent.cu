@@ -1,8 +1,9 @@
 /// @file
 /// Stage 1, `recurrent`: where chapter 01 ends, one step of the sequence after the other.
 ///
-/// Idea: this chapter's operator is chapter 01's bare product with two additions, a scale and a state to start from. Both
-/// can be added outside: scale q takes the place of q, and the initial state's part of every output is added afterwards.
+/// Idea: this chapter's operator is chapter 01's bare product with two additions, a scale and a state to start from.
+/// Both can be added outside: scale q takes the place of q, and the initial state's part of every output is added
+/// afterwards.
 /// Grows out of: nothing
 /// Unchanged: the kernels of chapter 01, of which its `dispatch` picks one.
 /// Equation:
@@ -14,13 +15,14 @@
 /// memory.
 /// Thread mapping: in the two small kernels block (b h, y) takes the positions y, y + grid, ..., and thread j takes
 /// element j of the row.
-/// Work: 2 Dk Dv multiply-adds per position, and Dk Dv more for S_0.
+/// Work: 4 Dk Dv operations per position, and 2 Dk Dv more for S_0.
 /// Bytes: q, k, v and o once. scale q is written and read again. For S_0, o is read and written again; S_0 itself comes
 /// from the second-level cache.
-/// Bound by: L steps that follow one another. A step of a head is a product of a row and a matrix and a rank-one update:
-/// two operations for each number of the state that is touched, and nothing that a unit for matrix products could do.
-/// Requires: what chapter 01's dispatch requires. Chapter 01 keeps no state after the last position: this stage computes
-/// no final_state, and none is compared.
+/// Bound by: L steps that follow one another. A step of a head is a product of a row and a matrix and a rank-one
+/// update: two operations for each number of the state that is touched, and nothing that a unit for matrix products
+/// could do.
+/// Requires: what chapter 01's dispatch requires. Chapter 01 keeps no state after the last position: this stage
+/// computes no final_state, and none is compared.
 /// Weakness: the steps are sequential. `parallel` has none.
 /// Sources: chapter 01; arXiv 2312.06635, section 2.1, "recurrent form".
 

@@ -16,12 +16,12 @@
 /// Thread mapping: OpenMP gives each thread one head at a time, and Eigen computes the products. Above the diagonal
 /// nothing is computed, read or written.
 /// Resources: P, 4 L^2 bytes per thread.
-/// Work: L (L + 1) / 2 (Dk + Dv) multiply-adds per head for the scores and 2 L Dk Dv for the two states.
+/// Work: L (L + 1) (Dk + Dv) operations per head for the scores and 4 L Dk Dv for the two states.
 /// Bytes: half of P is written and read again, which is more than Q, K, V and O from L = 2 (Dk + Dv) on.
 /// Bound by: the cores' arithmetic.
 /// Requires: L <= 8192.
-/// Weakness: work and memory grow with L^2. Beyond L = 4 Dk Dv / (Dk + Dv), which is 256 for Dk = Dv = 128, it does more
-/// work than the recurrence. `chunkwise` takes the best of both.
+/// Weakness: work and memory grow with L^2. Beyond L = 4 Dk Dv / (Dk + Dv), which is 256 for Dk = Dv = 128, it does
+/// more work than the recurrence. `chunkwise` takes the best of both.
 /// Sources: arXiv 2312.06635, section 2.1, "parallel form".
 
 #include <Eigen/Dense>

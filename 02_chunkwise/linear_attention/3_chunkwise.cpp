@@ -15,13 +15,14 @@
 ///
 /// Shapes: Q_n, K_n [C, Dk]; V_n, O_n [C, Dv], views of the inputs and of o; S [Dk, Dv]; fp32 in host memory. The last
 /// chunk may be shorter.
-/// Thread mapping: OpenMP gives each thread one head at a time. Eigen computes the scores and leaves out those above the
-/// diagonal. The other products are too small for Eigen's way; add_product() (common/small_product.hpp) computes them.
+/// Thread mapping: OpenMP gives each thread one head at a time. Eigen computes the scores and leaves out those above
+/// the diagonal. The other products are too small for Eigen's way; add_product() (common/small_product.hpp) computes
+/// them.
 /// Resources: S and the scores of one chunk per thread, 4 Dk Dv + 4 C^2 bytes, which stay in the cache.
-/// Work: per position 2 Dk Dv multiply-adds with the state and (C + 1) / 2 (Dk + Dv) with the scores: the latter are the
+/// Work: per position 4 Dk Dv operations with the state and (C + 1) (Dk + Dv) with the scores: the latter are the
 /// price of the chunk. (P V multiplies the zeros above the diagonal, too.)
-/// Bytes: q, k, v and o once. The recurrence reads and writes all of S at every position; here that happens once every C
-/// positions.
+/// Bytes: q, k, v and o once. The recurrence reads and writes all of S at every position; here that happens once every
+/// C positions.
 /// Bound by: the cores' arithmetic.
 /// Requires: nothing; any C and any L.
 /// Weakness: a chunk waits for the state of the one before, and there are only as many threads as cores. `materialized`

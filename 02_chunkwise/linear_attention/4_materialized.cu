@@ -1,8 +1,8 @@
 /// @file
 /// Stage 4, `materialized`: chunks on the GPU, all at once, their states in device memory.
 ///
-/// Idea: in `chunkwise` only the sum S_n = S_{n-1} + K_n^T V_n ties a chunk to the one before. What it sums, and what is
-/// done with the sum, are products of one chunk alone. So there are three kernels, like the two passes of the prefix
+/// Idea: in `chunkwise` only the sum S_n = S_{n-1} + K_n^T V_n ties a chunk to the one before. What it sums, and what
+/// is done with the sum, are products of one chunk alone. So there are three kernels, like the two passes of the prefix
 /// sums: every chunk's K_n^T V_n at once; a running sum over them; every chunk's output at once.
 /// Grows out of: 3_chunkwise.cpp; port to the GPU: a loop over heads becomes a grid, and the state goes through memory
 /// Improves on: `chunkwise` has one thread per head and walks the chunks of a head one after the other.
@@ -20,14 +20,15 @@
 /// thread has one element of a state and walks the N chunks. It reads 8 chunks at a time; otherwise it would wait for
 /// every single one.
 /// Resources: two and three tiles of 17 KB of shared memory; 16 sums of each product in registers.
-/// Work: 2 Dk Dv + 64 / 2 (Dk + Dv) multiply-adds per position. The third kernel computes the scores again for every tile
+/// Work: 4 Dk Dv + 64 (Dk + Dv) operations per position. The third kernel computes the scores again for every tile
 /// of columns.
-/// Bytes: q and o once, k and v twice, each for every tile that needs it, mostly from the second-level cache. The states,
-/// 4 N Dk Dv bytes per head, are written twice and read twice: at Dk = Dv = 128 twice as many bytes as q, k, v and o.
+/// Bytes: q and o once, k and v twice, each for every tile that needs it, mostly from the second-level cache. The
+/// states, 4 N Dk Dv bytes per head, are written twice and read twice: at Dk = Dv = 128 twice as many bytes as q, k, v
+/// and o.
 /// Bound by: those bytes, and the fp32 units.
 /// Requires: nothing of widths and strides.
-/// Weakness: the states cross device memory four times and occupy half as much of it as q, k, v and o. `fused` keeps them
-/// on the chip.
+/// Weakness: the states cross device memory four times and occupy half as much of it as q, k, v and o. `fused` keeps
+/// them on the chip.
 /// Sources: arXiv 2312.06635, algorithm 1 with materialization.
 
 #include <cuda_runtime.h>

@@ -15,12 +15,12 @@
 /// Unchanged: the products, their order, what a block takes; equation, shapes, precision, operations and bytes.
 /// Resources: twice Q, K and V, and P: 104 KB of shared memory at Dk = Dv = 128, so that two blocks still fit on a
 /// multiprocessor (of 227 KB; three sets of tiles would leave no room for the second). They help each other: one
-/// computes while the other waits at a barrier. Registers: 255 per thread, all that a thread can have, and two blocks of
-/// 128 threads just fit. With 192 of them in S and O, what the compiler likes to keep, addresses above all, would spill
-/// to local memory, and each chunk would begin with a wait for it. hide_from_compiler() makes the compiler compute such
-/// values again.
-/// Bound by: the memory's bandwidth and shared memory's where there are two blocks for each multiprocessor, neither quite
-/// reached for want of warps; with fewer blocks, the time that one block needs for one chunk after the other.
+/// computes while the other waits at a barrier. Registers: 255 per thread, all that a thread can have, and two blocks
+/// of 128 threads just fit. With 192 of them in S and O, what the compiler likes to keep, addresses above all, would
+/// spill to local memory, and each chunk would begin with a wait for it. hide_from_compiler() makes the compiler
+/// compute such values again.
+/// Bound by: the memory's bandwidth and shared memory's where there are two blocks for each multiprocessor, neither
+/// quite reached for want of warps; with fewer blocks, the time that one block needs for one chunk after the other.
 /// Requires: what `tensor_core` requires, and the shared memory (Dk > 128: 152 KB).
 /// Weakness: there are B H ceil(Dv / 64) blocks, 64 for 32 heads of Dv = 128, however long the sequence is.
 /// Sources: PTX ISA, "cp.async"; else as `tensor_core`.

@@ -21,16 +21,17 @@
 ///
 ///   D_s = sum of k_t^T v_t in segment s      start of segment s + 1 = S_0 + D_0 + ... + D_s      `pipelined` from there
 ///
-/// Shapes: as `tensor_core`; the D_s, and in their place the starts, [B, H, segments - 1, Dk, Dv] fp32 in global memory.
-/// Thread mapping: kernels 1 and 3 as `pipelined`, one block per tile of Dv and segment. Kernel 1 walks its segment from
-/// the end to the beginning: the order of a sum does not matter, and what it read last, and the second-level cache still
-/// has, is what kernel 3 reads first. Kernel 2 has one thread per element of the state.
+/// Shapes: as `tensor_core`; the D_s, and in their place the starts, [B, H, segments - 1, Dk, Dv] fp32 in global
+/// memory.
+/// Thread mapping: kernels 1 and 3 as `pipelined`, one block per tile of Dv and segment. Kernel 1 walks its segment
+/// from the end to the beginning: the order of a sum does not matter, and what it read last, and the second-level cache
+/// still has, is what kernel 3 reads first. Kernel 2 has one thread per element of the state.
 /// Resources: kernel 1 has three sets of K and V, 96 KB at Dk = Dv = 128, two blocks per multiprocessor.
 /// Work: that of `pipelined`, and 2 Dk Dv operations per position for kernel 1.
 /// Bytes: K and V are read a second time, except for the last segment's. Kernel 1 writes each segment's state, kernel 2
 /// reads and writes it, kernel 3 reads it.
-/// Bound by: the memory's bandwidth, with two blocks for each multiprocessor; for short sequences the starts and ends of
-/// three kernels.
+/// Bound by: the memory's bandwidth, with two blocks for each multiprocessor; for short sequences the starts and ends
+/// of three kernels.
 /// Requires: what `tensor_core` requires.
 /// Weakness: the second read, and for short sequences three launches. `dispatch` chooses.
 /// Sources: the scan (running sum) over segments is Blelloch's reduce-then-scan, "Prefix Sums and Their Applications"

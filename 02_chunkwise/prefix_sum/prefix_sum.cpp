@@ -15,7 +15,7 @@ class Picture {
   Picture(std::size_t n, std::size_t chunk, long largest)
       : n_(n), chunk_(chunk), width_(fmt::formatted_size("{}", largest)) {}
 
-  /// A line with a label, a number a position, and what the numbers are.
+  /// A line with a label, one number per position, and what the numbers are.
   template <class ShownAt>
   void row(const char* label, const std::vector<long>& numbers, ShownAt shown_at, const char* meaning) {
     std::string line = fmt::format("{:<8}", label);

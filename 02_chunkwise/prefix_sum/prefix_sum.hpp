@@ -9,7 +9,7 @@
 
 namespace tutorial {
 
-/// What the two passes compute; all but `totals` and `carried` have one number a position.
+/// What the two passes compute; all but `totals` and `carried` have one number per position.
 struct ChunkedSums {
   std::vector<long> local;    ///< pass 1: prefix sums that begin anew in each chunk
   std::vector<long> totals;   ///< pass 1: the last local sum of each chunk

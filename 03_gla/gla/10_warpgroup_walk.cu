@@ -12,8 +12,8 @@
 ///     tensor core | S of r + 1 | O of r ......... | S of r + 2 | O of r + 1 ....... |
 ///     threads                  | s, S D of r + 1  |  put O of r
 ///
-/// Grows out of: 8_subchunk_walk.cu; port to tensor cores: from mma of warps to products of warpgroups, with chapter 02's
-/// bulk copies and roles.
+/// Grows out of: 8_subchunk_walk.cu; port to tensor cores: from mma of warps to products of warpgroups, with chapter
+/// 02's bulk copies and roles.
 /// Improves on: `subchunk_walk` issues thousands of ldmatrix and mma for a chunk, with two warps on a scheduler.
 /// Unchanged: prepare(), equation and precision; 64 positions are copied at a time. Segments as in `sequence_parallel`.
 /// Shapes: as in `subchunk_walk`; tiles are panels of 64 columns of bf16 or 32 of fp32 (common/tile/panel_tile.cuh and
@@ -24,11 +24,11 @@
 /// state (`empty`), the stores for outputs (`output_full`).
 /// Registers: the outputs of r read s of r, while s of r + 1 is made. So there are two of them, and the loop
 /// over the four sub-chunks of a chunk is unrolled.
-/// Resources: 202 registers. Four times q~, k~, V, scores and decays, and two O: 224 KB of shared memory, one block on a
-/// multiprocessor.
+/// Resources: 202 registers. Four times q~, k~, V, scores and decays, and two O: 224 KB of shared memory, one block on
+/// a multiprocessor.
 /// Work: as `subchunk_walk`; a chunk takes 4 x 10 instructions of a warpgroup.
-/// Bytes: as `sequence_parallel`; q~, k~, decays and scores are read for each 64 columns of Dv, the second time from the
-/// second-level cache.
+/// Bytes: as `sequence_parallel`; q~, k~, decays and scores are read for each 64 columns of Dv, the second time from
+/// the second-level cache.
 /// Bound by: the products of a sub-chunk one after the other. One of 16 columns takes as long as one of 64. With many
 /// heads, together with prepare(), the memory's bandwidth.
 /// Requires: compute capability 9.0, Dk <= 128, what `subchunk_walk` requires, and a v that bulk copies can bring.

@@ -4,10 +4,11 @@
 /// Idea: estimate the time of each way to compute the problem on this GPU, and take the shortest. In bf16 the choice is
 /// the number of segments and the width of a tile, by chapter 02's estimate: a walk takes as long as the chunks that
 /// one block computes one after the other; segments add the walk for their states, two launches, and the states' way
-/// through memory. One segment is `subchunk_walk`. On Hopper each plan is also estimated for `warpgroup_walk`. In fp32 the choice is between two kernels. `recurrent_gpu` has one
-/// block per tile of a head and walks; `chunk_gpu` has one per chunk and computes more. The walk wins where heads fill
-/// the GPU or the sequence is short: each step has a latency, and work for each block on the multiprocessor. The chunks
-/// of `chunk_gpu` spread evenly over the multiprocessors, behind three more launches.
+/// through memory. One segment is `subchunk_walk`. On Hopper each plan is also estimated for `warpgroup_walk`. In fp32
+/// the choice is between two kernels. `recurrent_gpu` has one block per tile of a head and walks; `chunk_gpu` has one
+/// per chunk and computes more. The walk wins where heads fill the GPU or the sequence is short: each step has a
+/// latency, and work for each block on the multiprocessor. The chunks of `chunk_gpu` spread evenly over the
+/// multiprocessors, behind three more launches.
 /// Grows out of: 9_sequence_parallel.cu; dispatch: a choice among the kernels of other stages, with none of its own.
 /// Improves on: `sequence_parallel`, which takes as many segments as fill the GPU, whatever they cost, and does not
 /// support every width.
@@ -120,7 +121,7 @@ std::string dispatch_note(const Bf16Arguments& a) {
   }
   const LaunchPlan plan = dispatch_plan(a);
   const std::string segments = plan.segments > 1 ? std::to_string(plan.segments) + " segments, " : "";
-  const std::string columns = std::to_string(plan.columns) + " columns a block";
+  const std::string columns = std::to_string(plan.columns) + " columns per block";
   if (dispatch_takes_warpgroups(a)) return "warpgroup_walk, " + segments + columns;
   return (plan.segments > 1 ? "sequence_parallel, " : "subchunk_walk, ") + segments + columns;
 }

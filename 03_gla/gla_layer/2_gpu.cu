@@ -12,8 +12,8 @@
 ///     gates_kernel           g = logsigmoid(low W2^T + bias) / normalizer, low = x W1^T
 ///     norm_and_gate_kernel   u = o / sqrt(mean(o^2) + eps) * w * z sigmoid(z)
 ///
-/// With an inner side of `rank` = 16 the product low W2^T writes H Dk / 16 numbers for each that it reads of `low`. It is
-/// computed where its result is used, and the logits never reach memory.
+/// With an inner side of `rank` = 16 the product low W2^T writes H Dk / 16 numbers for each that it reads of `low`. It
+/// is computed where its result is used, and the logits never reach memory.
 /// Shapes: x, y [B, L, d_model]; q, k, g [B L, H Dk]; v, z, o, u [B L, H Dv]; low [B L, rank]; W as in gla_layer.hpp;
 /// all fp32 in device memory. gla sees the heads through strides.
 /// Thread mapping: in gates_kernel a block has 16 positions and 128 columns of g, one thread per column. In

@@ -106,8 +106,8 @@ TEST_F(MultiprocessorsTest, ChoicesFollowTheNumberOfHeadsAndPositions) {
   EXPECT_EQ(choice_fp32(1, 1, 1, 128, 128), "recurrent_gpu") << "a step";
   EXPECT_EQ(choice_fp32(1, 1, 4096, 128, 128), "chunk_gpu") << "chunks for idle multiprocessors";
   EXPECT_EQ(choice_fp32(32, 32, 4096, 128, 128), "recurrent_gpu") << "there are none";
-  EXPECT_EQ(choice(4, 8, 64, 128, 128), "subchunk_walk, 64 columns a block");
-  EXPECT_EQ(choice(32, 32, 4096, 128, 128), "subchunk_walk, 128 columns a block");
+  EXPECT_EQ(choice(4, 8, 64, 128, 128), "subchunk_walk, 64 columns per block");
+  EXPECT_EQ(choice(32, 32, 4096, 128, 128), "subchunk_walk, 128 columns per block");
   const std::string long_sequences = choice(4, 8, 16384, 128, 128);
   EXPECT_EQ(long_sequences.find("sequence_parallel, "), 0u) << long_sequences;
   EXPECT_NE(long_sequences.find(" segments, 128 columns"), std::string::npos) << long_sequences;
@@ -116,12 +116,12 @@ TEST_F(MultiprocessorsTest, ChoicesFollowTheNumberOfHeadsAndPositions) {
 // What was measured to be fastest, or within a few percent of it, with as many multiprocessors as an H200 has.
 TEST_F(MultiprocessorsTest, WarpgroupsWalkWhereBulkCopiesCanTakeV) {
   set("132");
-  EXPECT_EQ(choice(4, 8, 512, 128, 128, true), "warpgroup_walk, 64 columns a block");
-  EXPECT_EQ(choice(4, 8, 2048, 128, 128, true), "warpgroup_walk, 64 columns a block");
-  EXPECT_EQ(choice(4, 8, 16384, 128, 128, true), "sequence_parallel, 8 segments, 128 columns a block");
-  EXPECT_EQ(choice(1, 8, 16384, 128, 128, true), "warpgroup_walk, 16 segments, 64 columns a block");
-  EXPECT_EQ(choice(2, 64, 8192, 128, 128, true), "warpgroup_walk, 64 columns a block");
-  EXPECT_EQ(choice(4, 8, 64, 144, 128, true), "subchunk_walk, 64 columns a block") << "a state of 144 rows";
+  EXPECT_EQ(choice(4, 8, 512, 128, 128, true), "warpgroup_walk, 64 columns per block");
+  EXPECT_EQ(choice(4, 8, 2048, 128, 128, true), "warpgroup_walk, 64 columns per block");
+  EXPECT_EQ(choice(4, 8, 16384, 128, 128, true), "sequence_parallel, 8 segments, 128 columns per block");
+  EXPECT_EQ(choice(1, 8, 16384, 128, 128, true), "warpgroup_walk, 16 segments, 64 columns per block");
+  EXPECT_EQ(choice(2, 64, 8192, 128, 128, true), "warpgroup_walk, 64 columns per block");
+  EXPECT_EQ(choice(4, 8, 64, 144, 128, true), "subchunk_walk, 64 columns per block") << "a state of 144 rows";
 }
 
 // A width for the tensor cores, one that goes through fp32, and rows that are not aligned.

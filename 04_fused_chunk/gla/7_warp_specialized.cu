@@ -21,8 +21,8 @@
 /// Thread mapping: block (tile, h, b) has 64 or 128 columns of Dv. Warpgroup 0 loads V and stores O. Of the other three
 /// one walks for each 64 columns, and the rest prepares: 8 warps or 4, each one sub-chunk at a time. A preparing warp
 /// takes 64 columns of Dk at a time. It asks for the next ones itself, as soon as these are in its registers.
-/// Who waits for whom: a preparing warp for its copies (`raw_full`) and for a free slot (`prepared_empty`), the walk for
-/// V (`full`), for a slot (`prepared_full`) and a free tile of outputs (`output_empty`), the stores for outputs
+/// Who waits for whom: a preparing warp for its copies (`raw_full`) and for a free slot (`prepared_empty`), the walk
+/// for V (`full`), for a slot (`prepared_full`) and a free tile of outputs (`output_empty`), the stores for outputs
 /// (`output_full`), the loads for a free tile of V (`empty`).
 /// Fences: q~, k~ and P are ordinary stores that products read. Each lane fences them before its warp arrives.
 /// Resources: registers of 512 threads: 56 for loads and stores, 152 each for the other three warpgroups, together 512.

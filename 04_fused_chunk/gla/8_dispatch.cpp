@@ -2,9 +2,9 @@
 /// `dispatch`: what a user calls. It is `warp_specialized` or chapter 03's dispatch.
 ///
 /// Idea: the chapter ends with two ways to compute gla. `warp_specialized` has one launch, no workspace, and the fewest
-/// bytes, but each block computes for longer. Chapter 03's kernels write q and k with their decays to memory and read them
-/// again, on as many segments of the sequence as the GPU wants. The first is faster for short sequences, where launches
-/// take the time, and for many heads, where bytes do; in between it is the second (README.md, "One kernel, on
+/// bytes, but each block computes for longer. Chapter 03's kernels write q and k with their decays to memory and read
+/// them again, on as many segments of the sequence as the GPU wants. The first is faster for short sequences, where
+/// launches take the time, and for many heads, where bytes do; in between it is the second (README.md, "One kernel, on
 /// warpgroups"). dispatch estimates both times from those that were measured, and takes the shorter one.
 /// Grows out of: 1_chapter_03.cpp
 /// Improves on: `warp_specialized` has as many blocks as heads and tiles of Dv, and is bound by its instructions.
@@ -47,7 +47,7 @@ std::string dispatch_unsupported(const Bf16Arguments& a) {
 
 std::string dispatch_note(const Bf16Arguments& a) {
   if (!takes_one_kernel(a)) return "chapter 03: " + gla::dispatch_note(a);
-  return "warp_specialized, " + std::to_string(one_kernel_columns(a)) + " columns a block";
+  return "warp_specialized, " + std::to_string(one_kernel_columns(a)) + " columns per block";
 }
 
 std::int64_t dispatch_memory(const Bf16Arguments& a) {

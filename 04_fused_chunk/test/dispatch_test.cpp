@@ -76,12 +76,12 @@ std::string choice(int B, int H, int L, int Dk, int Dv, bool is_mapped, bool wit
 }
 
 TEST(DispatchTest, SaysWhatItPicks) {
-  EXPECT_EQ(choice(1, 1, 64, 128, 128, false), "fused, 64 columns a block");
+  EXPECT_EQ(choice(1, 1, 64, 128, 128, false), "fused, 64 columns per block");
   EXPECT_EQ(choice(1, 1, 64, 40, 64, true).find("gla's dispatch, "), 0u);
   EXPECT_EQ(choice(1, 1, 64, 272, 64, true).find("gla's dispatch, chunk_gpu in fp32"), 0u);
   if (compute_capability() < 90) GTEST_SKIP() << "the rest needs a GPU of compute capability 9.0";
-  EXPECT_EQ(choice(1, 1, 64, 128, 128, true), "register_scores, 64 columns a block");
-  EXPECT_EQ(choice(1, 1, 64, 144, 128, true), "fused, 64 columns a block") << "a state of 144 rows";
+  EXPECT_EQ(choice(1, 1, 64, 128, 128, true), "register_scores, 64 columns per block");
+  EXPECT_EQ(choice(1, 1, 64, 144, 128, true), "fused, 64 columns per block") << "a state of 144 rows";
 }
 
 #if TUTORIAL_EMULATOR
@@ -116,10 +116,10 @@ std::string choice_of_gla(int B, int H, int L, int Dk, int Dv) {
 // What was measured to be faster, with as many multiprocessors as an H200 has.
 TEST(DispatchTest, TakesOneKernelForShortSequencesAndManyHeads) {
   setenv("EMULATOR_MULTIPROCESSORS", "132", 1);
-  EXPECT_EQ(choice_of_gla(4, 8, 32, 128, 128), "warp_specialized, 64 columns a block");
-  EXPECT_EQ(choice_of_gla(4, 8, 128, 128, 128), "warp_specialized, 64 columns a block");
-  EXPECT_EQ(choice_of_gla(2, 64, 8192, 128, 128), "warp_specialized, 128 columns a block");
-  EXPECT_EQ(choice_of_gla(8, 32, 2048, 128, 128), "warp_specialized, 128 columns a block");
+  EXPECT_EQ(choice_of_gla(4, 8, 32, 128, 128), "warp_specialized, 64 columns per block");
+  EXPECT_EQ(choice_of_gla(4, 8, 128, 128, 128), "warp_specialized, 64 columns per block");
+  EXPECT_EQ(choice_of_gla(2, 64, 8192, 128, 128), "warp_specialized, 128 columns per block");
+  EXPECT_EQ(choice_of_gla(8, 32, 2048, 128, 128), "warp_specialized, 128 columns per block");
   for (const int L : {512, 2048, 16384}) {
     EXPECT_EQ(choice_of_gla(4, 8, L, 128, 128).find("chapter 03: "), 0u) << L;
   }
@@ -132,14 +132,14 @@ TEST(DispatchTest, TakesOneKernelForShortSequencesAndManyHeads) {
 TEST(DispatchTest, ChoosesByHeadsAndLength) {
   setenv("EMULATOR_MULTIPROCESSORS", "132", 1);
   EXPECT_NE(choice(4, 8, 16384, 128, 128, false).find("sequence_parallel"), std::string::npos);
-  EXPECT_EQ(choice(8, 32, 2048, 128, 128, false), "fused, 128 columns a block");
-  EXPECT_EQ(choice(4, 8, 384, 128, 128, false), "fused, 64 columns a block");
+  EXPECT_EQ(choice(8, 32, 2048, 128, 128, false), "fused, 128 columns per block");
+  EXPECT_EQ(choice(4, 8, 384, 128, 128, false), "fused, 64 columns per block");
   EXPECT_EQ(choice(4, 8, 448, 128, 128, false), "two_kernels");
   EXPECT_EQ(choice(4, 8, 512, 128, 128, false), "two_kernels");
-  EXPECT_EQ(choice(1, 1, 192, 128, 128, false), "fused, 64 columns a block");
+  EXPECT_EQ(choice(1, 1, 192, 128, 128, false), "fused, 64 columns per block");
   EXPECT_EQ(choice(1, 1, 256, 128, 128, false), "two_kernels");
-  EXPECT_EQ(choice(4, 8, 2048, 128, 128, true), "register_scores, 64 columns a block");
-  EXPECT_EQ(choice(2, 64, 8192, 128, 128, true), "register_scores, 64 columns a block");
+  EXPECT_EQ(choice(4, 8, 2048, 128, 128, true), "register_scores, 64 columns per block");
+  EXPECT_EQ(choice(2, 64, 8192, 128, 128, true), "register_scores, 64 columns per block");
   EXPECT_NE(choice(1, 8, 16384, 128, 128, true).find("register_scores, 8 segments"), std::string::npos);
   for (const bool is_mapped : {false, true}) {
     for (const int heads : {1, 32, 256}) {  // no matter whether states are given and asked for

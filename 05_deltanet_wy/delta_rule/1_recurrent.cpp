@@ -25,7 +25,7 @@
 /// Bound by: the cores' arithmetic, at half the rate of fp32.
 /// Requires: |k_t| at most about 1. A step multiplies what the state has along k_t by 1 - beta_t |k_t|^2; where that is
 /// below -1 it grows without bound.
-/// Weakness: L steps in line, and each waits for what the one before has written: delta_t depends on S_{t-1}. Chapter
+/// Weakness: L steps, and each waits for what the one before has written: delta_t depends on S_{t-1}. Chapter
 /// 02's chunks sum k_t^T v_t, which needs no state. What does a chunk do to a state?
 /// Source: arXiv 2406.06484, section 2.2, equation for S_t (there in columns: our S is its transpose).
 

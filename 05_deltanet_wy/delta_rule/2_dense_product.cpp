@@ -33,7 +33,7 @@
 /// Bytes: q, k, v, beta and o once.
 /// Bound by: the cores' arithmetic.
 /// Requires: what `recurrent` requires.
-/// Weakness: the work, and C steps in line. `wy` does not form Phi at all.
+/// Weakness: the work, and C dependent steps. `wy` does not form Phi at all.
 /// Source: arXiv 2406.06484, section 3.1, the product of the transition matrices.
 
 #include "05_deltanet_wy/delta_rule/chunks.hpp"

@@ -27,7 +27,7 @@
 /// Bound by: the cores' arithmetic.
 /// Requires: what `recurrent` requires. How large T's elements can get depends on the keys: see the README on keys that
 /// are alike.
-/// Weakness: one head per thread, its chunks in line.
+/// Weakness: one head per thread, its chunks one by one.
 /// Sources: arXiv 2406.06484, section 3.2, the UT transform; Joffrain et al., "Accumulating Householder
 /// transformations, revisited", ACM TOMS 32(2), 2006.
 

@@ -32,7 +32,8 @@
 /// first.
 /// Bound by: L steps that follow one another, each of which waits for shared memory and for its shuffles.
 /// Requires: Dk <= 256; keys as in `recurrent`.
-/// Weakness: steps in line, and with few heads idle multiprocessors. `chunk_gpu` does a chunk's steps at once.
+/// Weakness: steps one after the other, and with few heads idle multiprocessors. `chunk_gpu` does a chunk's steps at
+/// once.
 /// Sources: chapter 03's stage of this name; arXiv 2406.06484, section 2.2.
 
 #include <cuda_runtime.h>

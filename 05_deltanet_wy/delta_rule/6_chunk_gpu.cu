@@ -4,9 +4,9 @@
 /// Idea: T, W and U of a chunk need nothing of other chunks, and neither do its outputs once the state that it starts
 /// from is known. So all chunks compute these at once, and only the states are walked, from chunk to chunk.
 /// Grows out of: 4_ut_transform.cpp; port to the GPU: each line becomes a kernel on tiles in shared memory
-/// Improves on: `ut_transform` has one CPU thread per head, and `recurrent_gpu` takes L steps in line. Here it is L / C
-/// steps, of two matrix products each. Chapter 02's `materialized` could compute every chunk's K^T V at once and then
-/// sum. What a chunk adds here, K^T v_new, contains the state before it, so the products stay in the walk.
+/// Improves on: `ut_transform` has one CPU thread per head, and `recurrent_gpu` takes L steps one by one. Here it is L
+/// / C steps, of two matrix products each. Chapter 02's `materialized` could compute every chunk's K^T V at once and
+/// then sum. What a chunk adds here, K^T v_new, contains the state before it, so the products stay in the walk.
 /// Unchanged: the equations of `ut_transform`.
 ///
 /// Equation:
@@ -31,9 +31,9 @@
 /// of zeros.
 /// Resources: 17 to 52 KB of shared memory, in the walk 27 KB and 9 KB more for each 64 of Dk.
 /// Work: that of `ut_transform` at C = 64, and zeros above the diagonal of T.
-/// Bytes: q, v and o once, k in each kernel; W, U, v_new, T (4 C L per head) and states (4 N Dk Dv per head) v_new and
-/// read. At C = 64, Dk = Dv = 128 that is 4.5 times the inputs and outputs. The tiles of a kernel ask for some of it
-/// again: 6.9 times in all.
+/// Bytes: q, v and o once, k in each kernel; W, U, v_new, T (4 C L per head) and states (4 N Dk Dv per head) written
+/// and read. At C = 64, Dk = Dv = 128 that is 4.5 times the inputs and outputs. The tiles of a kernel ask for some of
+/// it again: 6.9 times in all.
 /// Bound by: the walk, of B H Dv / 32 blocks and L / C steps, and the fp32 units.
 /// Requires: Dk <= 256, C <= 64; keys as in `recurrent`.
 /// Weakness: no product runs on tensor cores, and four kernels hand everything on through device memory.

@@ -50,7 +50,7 @@ inline void write_rows(const View<float>& view, int b, int h, int t, const Matri
   }
 }
 
-/// Walks the chunks of each head; OpenMP gives each thread a head at a time.
+/// Walks the chunks of each head; OpenMP gives each thread one head at a time.
 /// @param step Matrix O = step(const Chunk&, Matrix& S): moves S from the chunk's start to its end, and returns its
 /// outputs [C, Dv] before the scale
 template <class Step>

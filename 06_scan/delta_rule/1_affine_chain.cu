@@ -7,7 +7,7 @@
 /// before the next one. With these states all leaves are walked at once.
 /// Grows out of: 05_deltanet_wy/delta_rule/1_recurrent.cpp; port to the GPU: the loop over time becomes maps of leaves,
 /// a short loop over leaves, and a walk of all leaves at once
-/// Improves on: chapter 05's recurrence takes all L steps in line. Here the line has L / 32 matrix products.
+/// Improves on: chapter 05's recurrence takes all L steps one by one. Here L / 32 matrix products follow one another.
 /// Unchanged: the recurrence, in fp32.
 /// Equation:
 ///

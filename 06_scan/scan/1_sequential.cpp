@@ -23,7 +23,7 @@
 /// Work: 2 operations and an exponential per step and channel.
 /// Bytes: x, g and y once.
 /// Bound by: exp, and memory behind it.
-/// Weakness: L steps in line.
+/// Weakness: L steps, one after the other.
 /// Sources: the adjoint is the chain rule; Martin and Cundy, arXiv 1709.04057, section 2.1.
 
 #include <cstddef>

@@ -5,8 +5,8 @@
 /// the map of steps 1 to t may be put together in any grouping. In round r each step composes the map 2^r places before
 /// it, if there is one, with its own, which then stands for the last 2^(r+1) steps.
 /// Grows out of: 1_sequential.cpp
-/// Improves on: `sequential` has L steps in line. Here ceil(log2(L)) rounds follow one another, within which nothing
-/// waits.
+/// Improves on: `sequential` has L steps, one after the other. Here ceil(log2(L)) rounds follow one another, within
+/// which nothing waits.
 /// Unchanged: the values. exp is now taken in every round.
 /// Equation:
 ///

@@ -4,7 +4,7 @@
 /// Idea: channels never meet, so each has a thread, and there are as many of them as the problem has.
 /// Grows out of: 1_sequential.cpp; port to the GPU: the loops over batch, heads and channels become a grid
 /// Improves on: `hillis_steele` and `blelloch` multiply the work for a parallelism that a CPU cannot use.
-/// Unchanged: the recurrence, step by step, L of them in line. The sum of the gates is in double, as it grows to where
+/// Unchanged: the recurrence, step by step. The sum of the gates is in double, as it grows to where
 /// fp32 has no digits left for a gate.
 /// Equation: y_t = exp(g_t) y_{t-1} + x_t
 /// Shapes: x, y [B, H, L, D]; g [B, H, L, Dg], Dg = 1 or D; states [B, H, D]; fp32 in device memory.

@@ -12,8 +12,8 @@
 namespace tutorial {
 
 /// The results as JSON: numbers are finite or null, what did not run or was not measured is null. The names end in the
-/// unit where there is one: _ms, _gb_s (10^9 bytes a second), _tflop_s (10^12 operations a second); bytes and flops are
-/// counts.
+/// unit where there is one: _ms, _gb_s (10^9 bytes per second), _tflop_s (10^12 operations per second); bytes and flops
+/// are counts.
 std::string to_json(const Chapter& chapter, const RunSettings& settings, const std::vector<OperatorResult>& results);
 
 /// What --list shows, as JSON: the operators, the options that set their sizes, and their stages.

@@ -20,7 +20,7 @@
 ///
 /// Rows are padded by 4 floats: neighbouring rows begin 4 banks apart, so that 8 lanes which read 16 bytes from one row
 /// each find all 32 banks, and rows stay aligned to 16 bytes. Shared memory is read 16 bytes at a time, along the rows
-/// (8 from tiles of 32 columns); global memory one element a thread, so that any stride and width will do. Barriers are
+/// (8 from tiles of 32 columns); global memory one element per thread, so that any stride and width will do. Barriers are
 /// the caller's: before a tile is read, and before it is overwritten.
 
 #include <cuda_bf16.h>

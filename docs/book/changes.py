@@ -5,6 +5,7 @@ from html import escape
 from stages.difference import Difference
 from stages.show import counts
 
+ID = "changes"  # of the diff on its page
 CLASSES = {"-": "removed", "+": "added", " ": "same"}
 
 
@@ -23,6 +24,6 @@ def details(parent: str, code: Difference) -> str:
             lines.append(line(CLASSES[row.sign], row.sign + row.text))  # the sign tells what colours tell
     summary = f"What it changes in <code>{escape(parent)}</code>: {counts(code)}"
     return (
-        f'\\htmlonly\n<details class="changes"><summary>{summary}</summary>\n'
+        f'\\htmlonly\n<details class="changes" id="{ID}"><summary>{summary}</summary>\n'
         f'<pre class="fragment"><code>{"".join(lines)}</code></pre>\n</details>\n\\endhtmlonly\n'
     )

@@ -7,6 +7,19 @@ import re
 from .comments import escape
 
 
+# Formulas within a line, as GitHub takes them: $...$, and $`...`$ where Markdown would take a sign for its own. In code a
+# dollar is a dollar.
+FORMULA = re.compile(
+    r"\$`(?P<quoted>[^`]+)`\$"
+    r"|(?P<code>(?P<ticks>`+).+?(?P=ticks))"
+    r"|(?<![\\\w$])\$(?P<plain>(?=[^\s$])[^$`]*?[^\s$\\])\$(?![\w$])",
+    re.S,
+)
+TAGS = "img|a|br|b"  # HTML that stands in READMEs within text, and what bold() makes
+# And around it: Doxygen would close what unfolds before its first table.
+UNFOLDS = re.compile(r"(?m)^(?:<details>(?:\n<summary>.*</summary>)?|</details>)$")
+
+
 def slug(heading: str) -> str:
     """GitHub's id of a heading."""
     text = re.sub(r"[`*]|\]\([^)]*\)|\[", "", heading).lower()
@@ -34,6 +47,15 @@ def blocks(text: str):
             lines.append(line[len(indent) :] if info is not None else line)
     if lines:
         yield info, indent, lines
+
+
+def bold(text: str) -> str:
+    """**Bold** as HTML: Doxygen leaves the stars where the bold text begins or ends with code."""
+    return re.sub(
+        r"(?s)(`[^`]*`)|\*\*(?=\S)((?:`[^`]*`|(?!\n\n|\*\*).)+)\*\*",
+        lambda m: m[1] or f"<b>{m[2]}</b>",
+        text,
+    )
 
 
 class Converter:
@@ -73,10 +95,12 @@ class Converter:
             return f"{match[1]} {match[2]} {{#{anchor(self.page, slug(match[2]))}}}"
 
         text = re.sub(r"(?m)^(##+) (.*)$", heading, text)
-        # Formulas within a line: $`...`$ on GitHub.
-        text = re.sub(r"\$`([^`]+)`\$", r"\\f$\1\\f$", text)
+        text = bold(text)
+        text = FORMULA.sub(lambda m: m["code"] or rf"\f${m['quoted'] or m['plain']}\f$", text)
+        text = UNFOLDS.sub(lambda m: rf"\htmlonly[block]{m[0]}\endhtmlonly", text)
         return re.sub(
-            r"(?s)(\\f\$.*?\\f\$|</?(?:img|a|br)\b[^>]*>)|((?:(?!\\f\$|</?(?:img|a|br)\b).)+)",
+            rf"(?s)(\\f\$.*?\\f\$|\\htmlonly.*?\\endhtmlonly|</?(?:{TAGS})\b[^>]*>)"
+            rf"|((?:(?!\\f\$|\\htmlonly|</?(?:{TAGS})\b).)+)",
             lambda m: m[1] or escape(m[2]),
             text,
         )

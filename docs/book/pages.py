@@ -9,6 +9,7 @@ from stages.difference import steps
 from . import annotate, changes, techniques
 from .markdown import Converter, section
 from .repository import ROOT, Chapter, chapters, read
+from .techniques import Technique
 
 # Pages that are a README: its path, and the page's name. The main page's is Doxygen's.
 READMES = {
@@ -185,13 +186,25 @@ class Book:
         return path in self.steps and self.steps[path].code is not None
 
     def techniques(self) -> None:
-        rows = ["Where to find what. Each link leads to the line.\n"]
+        rows = ["Where to find what. Each link leads to the line, and the first of a technique to the diff of the stage that brings it.\n"]
         for technique in techniques.load():
             rows.append(f"\n## {technique.name} {{#techniques_{technique.id}}}\n\n{technique.what}\n")
+            rows += self.first_appearance(technique)
             for place in technique.places:
                 line = f"[line {place.line}](source:{place.path}#L{place.line})"
                 rows.append(f"- [`{place.path}`]({self.resolve(place.path)}), {line}")
         self.put("techniques", "Index of techniques", "\n".join(rows))
+
+    def first_appearance(self, technique: Technique) -> list[str]:
+        """A link to the diff of the stage in which a technique first appears."""
+        path = technique.first(list(self.steps))
+        if path is None:
+            return []
+        chapter, *operator, _ = PurePosixPath(path).parts
+        name = f"`{PurePosixPath(path).stem.partition('_')[2]}`"
+        where = f"chapter {chapter[:2]}" + (f", `{operator[-1]}`" if operator else "")
+        diff = f"[what it changes]({code_page(path)}.html#{changes.ID})" if self.has_changes(path) else "the first of its operator"
+        return [f"First in [{name}]({self.resolve(path)}) ({where}): {diff}.\n"]
 
     def timings(self) -> None:
         body = ["What the chapters measured, collected from their pages, where each figure is explained.\n"]

@@ -34,7 +34,7 @@ def link_lines(text: str, lines_of: dict[str, str]) -> str:
 
 def without_mathjax(text: str) -> str:
     """A page that has no formula needs no MathJax."""
-    if 'class="formula' in text:
+    if 'class="formula' in text or r"\(" in text:  # on lines of its own, or within one
         return text
     return re.sub(
         r'<script type="text/x-mathjax-config">.*?</script>\s*<script[^>]*MathJax.js[^>]*></script>',

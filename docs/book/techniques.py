@@ -18,10 +18,19 @@ class Technique:
     name: str
     what: str  # a sentence
     places: list[Place]
+    said: str | None = None  # the stage in which it first appears, where that is not the first among its places
 
     @property
     def id(self) -> str:
         return re.sub(r"\W+", "_", self.name.lower()).strip("_")
+
+    def first(self, stages: list[str]) -> str | None:
+        """The stage in which it first appears; `stages` are all stages in the order in which they are read."""
+        if self.said is not None:
+            if self.said not in stages:
+                raise SystemExit(f"docs/techniques.toml: {self.name}: {self.said} is no stage")
+            return self.said
+        return min((p.path for p in self.places if p.path in stages), key=stages.index, default=None)
 
 
 def find(path: str, pattern: str) -> Place:
@@ -36,5 +45,5 @@ def load() -> list[Technique]:
     """All techniques, by name."""
     with open(ROOT / "docs/techniques.toml", "rb") as file:
         entries = tomllib.load(file)["technique"]
-    found = [Technique(e["name"], e["what"], [find(p["file"], p["line"]) for p in e["at"]]) for e in entries]
+    found = [Technique(e["name"], e["what"], [find(p["file"], p["line"]) for p in e["at"]], e.get("first")) for e in entries]
     return sorted(found, key=lambda t: t.name.lower())

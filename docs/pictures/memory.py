@@ -141,7 +141,7 @@ STAGES = [
     Stage(
         LINEAR + "5_fused.cu",
         ["q, k", "v", "o"],
-        [Kernel("fused: 32 columns a block", ["tiles of Q (later P), K, V;", "S: 32 columns, all of Dk"], ["4 x 4 scores, 4 x 2 sums"], ["q, k", "v"], ["o*"])],
+        [Kernel("fused: 32 columns per block", ["tiles of Q (later P), K, V;", "S: 32 columns, all of Dk"], ["4 x 4 scores, 4 x 2 sums"], ["q, k", "v"], ["o*"])],
         "One kernel; the state stays in shared memory while the block walks the chunks.",
     ),
     Stage(
@@ -370,7 +370,7 @@ STAGES = [
     Stage(
         DELTA + "5_recurrent_gpu.cu",
         ["q, k, beta", "v", "o"],
-        [Kernel("recurrent: 32 columns a block", ["tiles of 8 steps of q, k, v", "and beta, twice"], ["S: Dk / 8 rows of a pair of", "columns a thread; k S, q S"], ["q, k, beta", "v"], ["o*"])],
+        [Kernel("recurrent: 32 columns per block", ["tiles of 8 steps of q, k, v", "and beta, twice"], ["S: Dk / 8 rows of a pair of", "columns a thread; k S, q S"], ["q, k, beta", "v"], ["o*"])],
         "The state is in registers; all sums of a step are taken of the old state.",
     ),
     Stage(

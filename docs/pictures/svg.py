@@ -2,6 +2,7 @@
 
 from html import escape
 from pathlib import Path
+import re
 
 LIGHT = {
     "ink": "#2f4153",
@@ -40,6 +41,31 @@ def style() -> str:
             f".pic .{n}{{fill:var(--{n});stroke:var(--ink);stroke-width:1}}" for n in ("a", "b", "c", "d", "paper")
         )
     )
+
+
+# The same as attributes, for viewers that do not know CSS variables. Where style() counts, it counts more than these.
+ROOT = f'fill="{LIGHT["ink"]}" font-family="sans-serif" font-size="14"'
+ATTRIBUTES = {
+    **{kind: f'fill="{LIGHT[kind]}" stroke="{LIGHT["ink"]}"' for kind in ("a", "b", "c", "d", "paper")},
+    "line": f'fill="none" stroke="{LIGHT["ink"]}" stroke-width="1.3"',
+    "faint": f'fill="none" stroke="{LIGHT["soft"]}"',
+    "dashed": 'stroke-dasharray="4 3"',
+    "small": 'font-size="12"',
+    "mono": 'font-family="monospace"',
+    "middle": 'text-anchor="middle"',
+    "end": 'text-anchor="end"',
+    "bold": 'font-weight="bold"',
+    "soft": f'fill="{LIGHT["soft"]}"',
+}
+
+
+def with_attributes(part: str) -> str:
+    """A shape with the attributes that its classes stand for."""
+
+    def attributes(match: re.Match) -> str:
+        return " ".join([match[0], *(ATTRIBUTES[kind] for kind in match[1].split() if kind in ATTRIBUTES)])
+
+    return re.sub(r'class="([^"]*)"', attributes, part)
 
 
 class Picture:
@@ -92,9 +118,9 @@ class Picture:
         ident = self.name.replace("/", "-")
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="pic" role="img" aria-labelledby="{ident}-t {ident}-d" '
-            f'viewBox="0 0 {self.width} {self.height}" width="{self.width}" height="{self.height}">\n'
+            f'viewBox="0 0 {self.width} {self.height}" width="{self.width}" height="{self.height}" {ROOT}>\n'
             f'<title id="{ident}-t">{escape(self.title)}</title>\n<desc id="{ident}-d">{escape(self.words)}</desc>\n'
-            f"<style>{style()}</style>\n" + "\n".join(self.parts) + "\n</svg>\n"
+            f"<style>{style()}</style>\n" + "\n".join(map(with_attributes, self.parts)) + "\n</svg>\n"
         )
 
     def path(self, folder: Path) -> Path:

@@ -148,7 +148,7 @@ class Changes(unittest.TestCase):
             for path, step in book.steps.items():
                 book.source(path, "title", "")
                 page = (Path(folder) / f"{code_page(path)}.md").read_text(encoding="utf-8")
-                self.assertEqual(page.count('<details class="changes">'), step.code is not None, path)
+                self.assertEqual(page.count('<details class="changes" id="changes">'), step.code is not None, path)
 
 
 class Readme(unittest.TestCase):
@@ -174,6 +174,39 @@ class Readme(unittest.TestCase):
         self.assertIn(
             '<img src="p.svg" alt="what it shows"/>', self.convert("# T\n\n![what it shows](../docs/p.svg)\n")
         )
+
+    def test_formulas_within_a_line(self):
+        text = self.convert("# T\n\nA $S_t = k_t^T v_t$, $`a \\, b`$ and $q_t\ni$; `$HOME` and $5 stay.\n")
+        self.assertIn("A \\f$S_t = k_t^T v_t\\f$, \\f$a \\, b\\f$ and \\f$q_t\ni\\f$;", text)
+        self.assertIn("`$HOME` and $5 stay.", text)
+        self.assertEqual(text.count("\\f$"), 6)
+
+    def test_a_row_of_a_table_may_hold_formulas(self):
+        self.assertIn("| \\f$P_{ti}\\f$ | `P` |", self.convert("# T\n\n| a | b |\n| --- | --- |\n| $P_{ti}$ | `P` |\n"))
+
+    def test_bold_text_may_begin_and_end_with_code(self):
+        text = self.convert("# T\n\n**`a`**, **b c\nd** and `**x**` <y>, **`e` f**.\n")
+        self.assertIn("<b>`a`</b>, <b>b c\nd</b> and `**x**` &lt;y&gt;, <b>`e` f</b>.", text)
+
+    def test_no_line_of_text_begins_like_an_item_of_a_list(self):
+        for path in [*Book(Path(tempfile.gettempdir())).readmes]:
+            for info, _, lines in markdown.blocks(read(path)):
+                for before, line in zip(lines, lines[1:]):
+                    if info is None and re.match(r"(\d{2,}\.|\+) ", line) and not re.match(r" *(\d+\.|-) |   ", before):
+                        self.assertEqual(before.strip(), "", f"{path}: {line}")
+
+    def test_what_unfolds_stays_html(self):
+        text = self.convert("# T\n\n<details>\n<summary>All</summary>\n\n| a |\n| --- |\n\n</details>\n\nb <c>\n")
+        self.assertIn("\\htmlonly[block]<details>\n<summary>All</summary>\\endhtmlonly\n\n| a |", text)
+        self.assertIn("\\htmlonly[block]</details>\\endhtmlonly", text)
+        self.assertIn("b &lt;c&gt;", text)
+
+    def test_formulas_of_readmes_are_closed(self):
+        for path in [*Book(Path(tempfile.gettempdir())).readmes]:
+            for info, _, lines in markdown.blocks(read(path)):
+                if info is None:
+                    left = markdown.FORMULA.sub("", "\n".join(lines))
+                    self.assertNotIn("$", left, f"{path}: a dollar without its other one")
 
     def test_code_stays_code(self):
         self.assertIn("```{.sh}\n./tutorial #x <y>\n```", self.convert("# T\n\n```sh\n./tutorial #x <y>\n```\n"))
@@ -211,6 +244,23 @@ class Techniques(unittest.TestCase):
     def test_every_place_is_there(self):
         self.assertTrue(all(t.places for t in techniques.load()))
 
+    def test_each_leads_to_the_diff_of_a_stage(self):
+        steps = {step.stage.path: step for step in difference.steps(ROOT)}
+        for technique in techniques.load():
+            first = technique.first(list(steps))
+            if technique.name == "Timing on a GPU":  # of no stage
+                self.assertIsNone(first)
+            else:
+                self.assertIsNotNone(steps[first].code, technique.name)
+
+    def test_the_first_stage_is_the_one_that_is_read_first(self):
+        places = [techniques.Place("c/2.cu", 1), techniques.Place("x.hpp", 1), techniques.Place("c/1.cu", 1)]
+        self.assertEqual(techniques.Technique("a", "b", places).first(["c/1.cu", "c/2.cu"]), "c/1.cu")
+        self.assertEqual(techniques.Technique("a", "b", places, "c/2.cu").first(["c/1.cu", "c/2.cu"]), "c/2.cu")
+        self.assertIsNone(techniques.Technique("a", "b", places[1:2]).first(["c/1.cu"]))
+        with self.assertRaises(SystemExit):
+            techniques.Technique("a", "b", places, "c/3.cu").first(["c/1.cu"])
+
     def test_a_pattern_that_matches_nothing_is_an_error(self):
         with self.assertRaises(SystemExit):
             techniques.find("README.md", "no line says this")
@@ -235,6 +285,11 @@ class Repository(unittest.TestCase):
         self.assertEqual(names[0], ("causal_dot_product", "1_quadratic.cpp"))
         self.assertEqual(names[7], ("causal_dot_product", "8_dispatch.cu"))
         self.assertEqual(names[8], ("causal_dot_product_backward", "1_quadratic.cpp"))
+
+    def test_pictures_show_without_css_variables(self):
+        for path in (ROOT / "docs/pictures").glob("**/*.svg"):
+            for tag in re.findall(r"<(?:rect|circle|line|polyline)\b[^>]*>", path.read_text(encoding="utf-8")):
+                self.assertRegex(tag, r' (fill="#|stroke=")', path)
 
     def test_kernels_have_a_picture_of_their_memory(self):
         drawn = {p.stem for p in (ROOT / "docs/pictures/memory").glob("*.svg")}

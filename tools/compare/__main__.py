@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--results", type=Path, metavar="FILE", help="the file of timings (results/compare/timings.json)")
     p.add_argument("--against", type=Path, metavar="FILE", help="also a table of ratios to these timings")
     p.add_argument("--render", type=Path, metavar="FILE", help="time nothing: tables and pictures of these timings")
-    p.add_argument("--publish", action="store_true", help="write docs/timings and the README's table from the timings")
+    p.add_argument("--publish", action="store_true", help="write docs/timings and the READMEs' tables from the timings")
     p.add_argument("--commit", metavar="NAME", help="the commit, where git cannot tell it")
     p.add_argument("--parse-only", action="store_true", help=argparse.SUPPRESS)  # ./tutorial asks before it builds
     p.add_argument("--build", type=Path, help=argparse.SUPPRESS)  # set by ./tutorial
@@ -193,7 +193,7 @@ def comparison(name: str) -> dict | None:
 
 
 def publish(timings: store.Timings) -> None:
-    """Timings, tables and pictures into docs/timings, and from them the README's table."""
+    """Timings, tables and pictures into docs/timings, and from them the tables of the READMEs."""
     if timings.machine["gpu"] is None:
         raise UsageError("--publish: these timings are not a GPU's")
     if importlib.util.find_spec("matplotlib") is None:
@@ -205,7 +205,8 @@ def publish(timings: store.Timings) -> None:
     timings.save(PUBLISHED / f"{name}.json")
     render(timings, PUBLISHED, f"{name}.json", compared=compared)
     readme.update(ROOT / "README.md", timings, compared)
-    say(f"docs/timings/{name}.json, docs/timings/README.md, its pictures and the table of README.md are written")
+    readme.update_chapters(ROOT, timings, compared)
+    say(f"docs/timings/{name}.json, docs/timings/README.md, its pictures and the tables of the READMEs are written")
 
 
 def show(timings: store.Timings, path: Path, options) -> None:

@@ -15,6 +15,21 @@ HEADLINES = {
     "06_scan": "scan",
 }
 
+# The picture of the README: causal linear attention in the order in which it became fast, (chapter, operator, stage).
+STAIRCASE = (
+    ("01_linear_attention", "causal_dot_product", "recurrent"),
+    ("01_linear_attention", "causal_dot_product", "recurrent_eigen"),
+    ("01_linear_attention", "causal_dot_product", "atomic"),
+    ("01_linear_attention", "causal_dot_product", "dispatch"),
+    ("02_chunkwise", "linear_attention", "materialized"),
+    ("02_chunkwise", "linear_attention", "tensor_core"),
+    ("02_chunkwise", "linear_attention", "pipelined"),
+    ("02_chunkwise", "linear_attention", "warpgroup_mma"),
+    ("02_chunkwise", "linear_attention", "specialized"),
+    ("02_chunkwise", "linear_attention", "queued_products"),
+)
+STAIRCASE_AT = 2048  # the longest at which the first loop is timed, and the last kernel far from launch times
+
 # Stages of libraries that ours are compared with.
 YARDSTICKS = ("cub", "cufft")
 
@@ -93,6 +108,14 @@ def find(timings: Timings, chapter: str, label: str) -> Rows:
     """An operator of a chapter, with no stages where there are no timings of it."""
     found = (rows for rows in operators(timings) if (rows.chapter, rows.label) == (chapter, label))
     return next(found, Rows(chapter, label, {}))
+
+
+def stairs(timings: Timings) -> list[dict]:
+    """The timings of STAIRCASE, of those stages that were timed."""
+    found = [
+        find(timings, chapter, operator).stages.get(stage, {}).get(STAIRCASE_AT) for chapter, operator, stage in STAIRCASE
+    ]
+    return [timing for timing in found if timing and best_ms(timing)]
 
 
 def algorithms(timings: Timings, title: str) -> dict[str, dict[int, float]]:

@@ -10,8 +10,9 @@ with times as a chapter's JSON has them. A ratio is the peer's time over ours: a
 import json
 from pathlib import Path
 
+from .groups import find
 from .programs import options_of
-from .store import StoreError
+from .store import StoreError, Timings, best_ms
 from .tables import figure, table
 
 FORMAT = 1
@@ -31,22 +32,81 @@ def load(path: Path) -> dict:
     return data
 
 
-def ratios(comparison: dict | None) -> dict[tuple[str, int], float]:
-    """By operator and length: the ratio in a graph to the fastest of the peers that agree with us."""
-    best: dict[tuple[str, int], float] = {}
+FLA = "flash-linear-attention"
+LIBRARIES = {"flashinfer": "FlashInfer"}  # peers of other libraries have these names in front
+
+
+def library(row: dict) -> str:
+    """The library that a pair's peer is from."""
+    return LIBRARIES.get(row.get("peer", "").partition(".")[0], FLA)
+
+
+def libraries(comparison: dict | None) -> list[str]:
+    """Those of all peers, flash-linear-attention first."""
+    found = {library(row) for row in comparison["comparisons"]} if comparison else set()
+    return sorted(found, key=lambda name: (name != FLA, name))
+
+
+def fastest(comparison: dict | None, operator: str, variant: str | None = None, of: str = FLA) -> dict[int, dict]:
+    """By length: the pair with the fastest of a library's peers that agree with us."""
+    best: dict[int, dict] = {}
     for row in comparison["comparisons"] if comparison else ():
-        if row["agrees"] and row["graph_ratio"] and row["variant"] is None:
-            key = row["operator"], row["problem"]["L"]
-            best[key] = min(best.get(key, float("inf")), row["graph_ratio"])
-    return best
+        same = (row["operator"], row["variant"], library(row)) == (operator, variant, of)
+        if row["agrees"] and row["graph_ratio"] and same:
+            L = row["problem"]["L"]
+            if L not in best or row["graph_ratio"] < best[L]["graph_ratio"]:
+                best[L] = row
+    return dict(sorted(best.items()))
+
+
+def ratios(comparison: dict | None, timings: Timings | None = None, of: str = FLA) -> dict[tuple[str, int], float]:
+    """By operator and length: the ratio in a graph to the fastest of a library's peers that agree with us.
+
+    With timings of another commit, ours are those: the peers' times over the times that the tables show.
+    """
+    found: dict[tuple[str, int], float] = {}
+    for operator in {row["operator"] for row in comparison["comparisons"]} if comparison else ():
+        for L, row in fastest(comparison, operator, of=of).items():
+            ours = ours_now(row, timings) if is_older(comparison, timings) else None
+            found[operator, L] = row["theirs"]["graph"] / ours if ours else row["graph_ratio"]
+    return found
+
+
+def is_older(comparison: dict | None, timings: Timings | None) -> bool:
+    """Whether the pairs were run at another commit than the timings."""
+    commit = comparison.get("commit") if comparison else None
+    return bool(commit and timings and commit != timings.commit)
+
+
+def ours_now(row: dict, timings: Timings) -> float | None:
+    """Our time for what a pair is of, of the last stage that the timings have."""
+    same = all(row["problem"].get(symbol) == timings.problem.get(symbol) for symbol in ("B", "H", "Dk", "Dv"))
+    by_length = find(timings, row["chapter"], label(row)).stages.get(row["stage"], {}) if same else {}
+    timing = by_length.get(row["problem"]["L"])
+    return best_ms(timing) if timing else None
 
 
 def label(row: dict) -> str:
     return " ".join([row["operator"], *options_of(row["variant"])])
 
 
+def summary(comparison: dict) -> str:
+    """How many times as fast as the fastest peer each operator is, by length."""
+    names = {
+        (row["chapter"], label(row), library(row)): (row["operator"], row["variant"], library(row))
+        for row in comparison["comparisons"]
+    }
+    found = {name: fastest(comparison, *names[name]) for name in sorted(names)}
+    lengths = sorted({L for by_length in found.values() for L in by_length})
+    body = []
+    for (chapter, name, of), by_length in found.items():
+        cells = [ratio_text(by_length[L]["graph_ratio"]) if L in by_length else "" for L in lengths]
+        body.append([f"{chapter[:2]} `{name}`" + ("" if of == FLA else f", {of}"), *cells])
+    return table(["theirs over ours, in a graph, at L =", *map(str, lengths)], body) if lengths else ""
+
+
 def report(comparison: dict) -> str:
-    """A Markdown table of all pairs."""
+    """The ratios in a table, and below a line that unfolds a table of all pairs."""
     body, notes = [], []
     pairs = sorted(comparison["comparisons"], key=lambda row: (row["chapter"], label(row), row["peer"], row["problem"]["L"]))
     for row in pairs:
@@ -68,9 +128,12 @@ def report(comparison: dict) -> str:
     text += f" (largest relative error: {max(errors):.1g}). " if errors else ". "
     text += "A ratio is their time over ours: above 1 ours is faster. A call of theirs is one from Python, and takes the time of "
     text += "that, too; a graph does not.\n\n"
+    if not body:
+        return text + "No pair was timed.\n" + ("\n" + "\n".join(notes) + "\n" if notes else "")
+    text += "The fastest of their operators for the same at each length:\n\n" + summary(comparison)
     head = ["ours", "theirs", "L", "graph: ours", "theirs", "ratio", "call: ours", "theirs", "ratio"]
-    text += table(head, body) if body else "No pair was timed.\n"
-    return text + ("\n" + "\n".join(notes) + "\n" if notes else "")
+    text += f"\n<details>\n<summary>All {len(body)} pairs</summary>\n\n" + table(head, body)
+    return text + ("\n" + "\n".join(notes) + "\n" if notes else "") + "\n</details>\n"
 
 
 def ratio_text(ratio: float | None) -> str:

@@ -11,9 +11,9 @@ from matplotlib import pyplot  # noqa: E402
 from matplotlib.patheffects import withStroke  # noqa: E402
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator, PercentFormatter  # noqa: E402
 
-from .groups import ALGORITHMS, HEADLINES, algorithms, crossovers, find, operators  # noqa: E402
-from .store import Timings, best_ms, limit_share  # noqa: E402
-from .tables import figure  # noqa: E402
+from .groups import ALGORITHMS, HEADLINES, STAIRCASE_AT, algorithms, crossovers, find, operators, stairs  # noqa: E402
+from .store import Timings, best_ms, is_gpu, limit_ms, limit_share  # noqa: E402
+from .tables import figure, slug  # noqa: E402
 
 GREY = "#77818d"  # 4 to 1 against white, and against a dark page
 DARK = "#2b323b"
@@ -90,7 +90,7 @@ def staircase(timings: Timings, chapter: str) -> tuple[str, str] | None:
         drawing, axes = pyplot.subplots(figsize=(8, 0.6 + 0.36 * len(rows)))
         axes.set_xscale("log")
         timed = [best_ms(by[L]) for by, _ in rows if by for L in stairs if L in by and best_ms(by[L])]
-        limits = [by[L]["limit_ms"] for by, _ in rows if by for L in stairs if L in by and by[L]["limit_ms"]]
+        limits = [limit_ms(by[L]) for by, _ in rows if by for L in stairs if L in by and limit_ms(by[L])]
         left, right = min(timed + limits) / 2, max(timed) * 6
         for y, (by_length, _) in enumerate(rows):
             for i, L in enumerate(stairs if by_length else ()):
@@ -100,10 +100,10 @@ def staircase(timings: Timings, chapter: str) -> tuple[str, str] | None:
                     continue
                 at = y + 0.36 * (i - 0.5)
                 axes.barh(at, ms - left, 0.32, left=left, color=COLOURS[i], label=f"L = {L}")
-                end = max(ms, timing["limit_ms"] or 0)
+                end = max(ms, limit_ms(timing) or 0)
                 axes.text(end * 1.12, at, figure(ms), va="center", fontsize=8)
-                if timing["limit_ms"]:
-                    ends = [timing["limit_ms"]] * 2, [at - 0.16, at + 0.16]
+                if limit_ms(timing):
+                    ends = [limit_ms(timing)] * 2, [at - 0.16, at + 0.16]
                     axes.plot(*ends, color=DARK, lw=2, solid_capstyle="butt", path_effects=EDGE, label="limit")
         axes.set_yticks(range(len(rows)), [text for _, text in rows])
         for tick, (by_length, _) in zip(axes.get_yticklabels(), rows):
@@ -124,6 +124,45 @@ def staircase(timings: Timings, chapter: str) -> tuple[str, str] | None:
         )
         words += ", logarithmic, and a mark at what the machine would allow."
         return svg(drawing, f"Chapter {chapter}: the time of each stage", words), words
+
+
+KINDS = {(False, "fp32"): "CPU, fp32", (True, "fp32"): "GPU, fp32", (True, "bf16"): "GPU, bf16 on tensor cores"}
+
+
+def first_to_last(timings: Timings) -> tuple[str, str] | None:
+    """One operator from the first loop to the last kernel, and the limit of the last: the picture of the README."""
+    steps = stairs(timings)
+    if len(steps) < 3:
+        return None
+    limit = limit_ms(steps[-1])
+    with matplotlib.rc_context(STYLE):
+        drawing, axes = pyplot.subplots(figsize=(8, 0.9 + 0.3 * len(steps)))
+        axes.set_xscale("log")
+        left = (limit or best_ms(steps[-1])) / 2
+        for y, timing in enumerate(steps):
+            ms = best_ms(timing)
+            kind = KINDS.get((is_gpu(timing), timing["dtype"]), timing["dtype"])
+            colour = COLOURS[[*KINDS.values(), timing["dtype"]].index(kind)]
+            axes.barh(y, ms - left, 0.72, left=left, color=colour, label=kind)
+            axes.text(ms * 1.1, y, figure(ms), va="center", fontsize=9)
+        if limit:
+            axes.axvline(limit, color=DARK, lw=2, path_effects=EDGE, label="limit of the last")
+        names = [f"{t['chapter'][:2]} {t['stage']}" for t in steps]
+        axes.set_yticks(range(len(steps)), names)
+        axes.tick_params(axis="y", length=0)
+        axes.set_xlim(left, best_ms(steps[0]) * 3)
+        axes.set_ylim(len(steps) - 0.4, -0.6)
+        milliseconds(axes.xaxis)
+        axes.set_xlabel(f"milliseconds, L = {STAIRCASE_AT}")
+        axes.grid(axis="x")
+        axes.set_axisbelow(True)
+        handles = dict(zip(*reversed(axes.get_legend_handles_labels())))
+        axes.legend(handles.values(), handles, loc="lower center", bbox_to_anchor=(0.5, 1), ncol=4)
+        words = "Causal linear attention, a bar for the time of each stage, logarithmic: " + ", ".join(
+            f"{name} {figure(best_ms(t))}" for name, t in zip(names, steps)
+        )
+        words += f" milliseconds; the machine would allow {figure(limit)}." if limit else " milliseconds."
+        return svg(drawing, "From the first loop to the last kernel", words), words
 
 
 def over_length(timings: Timings, title: str) -> tuple[str, str] | None:
@@ -184,11 +223,11 @@ def of_the_limit(timings: Timings) -> tuple[str, str] | None:
 
 def draw(timings: Timings) -> dict[str, tuple[str, str]]:
     """All pictures that these timings are enough for: by file name the SVG, and what it shows."""
-    made = {}
+    made = {"first_to_last.svg": first_to_last(timings)}
     for chapter in sorted({timing["chapter"] for timing in timings}):
         made[f"staircase_{chapter}.svg"] = staircase(timings, chapter)
     for title in ALGORITHMS:
-        made[f"length_{title.lower().replace(' ', '_')}.svg"] = over_length(timings, title)
+        made[f"length_{slug(title)}.svg"] = over_length(timings, title)
     made["limit.svg"] = of_the_limit(timings)
     return {name: picture for name, picture in made.items() if picture}
 

@@ -1,17 +1,31 @@
-"""The README's top table: what each chapter's last stage reaches, from the published timings."""
+"""The figures of the READMEs, from the published timings: the top README's picture and table of chapters, and the chapters'
+tables of stages.
+
+Each stands between two comments. A chapter's says which operator and, if not LENGTHS, which lengths:
+
+    <!-- timings of gla at 512, 2048: written by ./tutorial compare --publish -->
+    <!-- end of timings -->
+"""
 
 from pathlib import Path
 import re
 from textwrap import wrap
 
-from .groups import HEADLINES, find
-from .peers import ratios
-from .store import Timings, best_ms, limit_share
-from .tables import figure, percent
+from .groups import HEADLINES, STAIRCASE_AT, find, stairs
+from .peers import FLA, fastest, is_older, libraries, ratios
+from .store import Timings, best_ms, is_gpu, limit_share
+from .tables import cell, figure, percent, table
 
 BEGIN = "<!-- timings: written by ./tutorial compare --publish -->"
 END = "<!-- end of timings -->"
 AT = 16384  # the length that the table is about
+STAIRCASE = ("<!-- staircase: written by ./tutorial compare --publish -->", "<!-- end of staircase -->")
+CHAPTER = re.compile(
+    r"(?ms)^(<!-- timings of (?P<label>[\w -]+?)(?: at (?P<lengths>[\d, ]+))?: written by \./tutorial compare --publish -->\n)"
+    r".*?^(<!-- end of timings -->)$"
+)
+LENGTHS = (128, 512, 2048, 16384)  # of a chapter's table
+SHARES = (2048, 16384)  # the lengths at which it also says the share of the limit
 NOT_MEASURED = "not measured"
 
 # A row: the link to the chapter and what it teaches stay, the rest is written.
@@ -65,37 +79,54 @@ def ratio_in_words(ratio: float, peer: str) -> str:
     return f"takes {1 / ratio:.2g} times as long as {peer}"
 
 
-def losses(found: dict[tuple[str, int], float]) -> str:
-    """What the table's one length does not tell: every length at which the peer is faster."""
+def dates(timings: Timings, comparison: dict | None) -> str:
+    """When the peers were timed, if that was not when our stages were."""
+    if not is_older(comparison, timings):
+        return ""
+    return f"Its times are of {comparison['date'][:10]}, ours of {timings.date[:10]}, both on the same model of GPU. "
+
+
+def where_faster(found: dict[tuple[str, int], float]) -> str:
+    """The lengths at which the peer is faster, by operator, with the factor in brackets."""
     slower: dict[str, list[str]] = {}
     for (operator, L), ratio in sorted(found.items()):
         if ratio < 1:
             slower.setdefault(operator, []).append(f"{L} ({1 / ratio:.3g})")
+    return "; ".join(f"`{operator}` at L = {', '.join(at)}" for operator, at in slower.items())
+
+
+def losses(found: dict[tuple[str, int], float], dated: str = "", others: dict[str, dict] | None = None) -> str:
+    """What the table's one length does not tell: every length at which a peer is faster. `others` are the ratios to
+    libraries that the table does not name."""
     if not found:
         return ""
     lengths = ", ".join(map(str, sorted({L for _, L in found})))
-    text = "Ratios are to the fastest of flash-linear-attention's operators for the same, run beside ours on the same tensors, in a "
-    text += "CUDA graph ([all of them](docs/timings/README.md#against-flash-linear-attention)). "
-    if slower:
-        where = "; ".join(f"`{operator}` at L = {', '.join(at)}" for operator, at in slower.items())
+    text = "Ratios are to the fastest of flash-linear-attention's operators for the same, on the same tensors, in a CUDA graph ([all "
+    text += f"of them](docs/timings/README.md#against-flash-linear-attention)). {dated}"
+    if where := where_faster(found):
         text += f"Of the lengths compared ({lengths}) it is faster than ours at these, by the factor in brackets: {where}."
     else:
         text += f"It is the faster one at none of the lengths compared ({lengths})."
+    for name, ratios_to_it in (others or {}).items():
+        compared = ", ".join(f"`{operator}`" for operator in sorted({operator for operator, _ in ratios_to_it}))
+        where = where_faster(ratios_to_it)
+        text += f" {name}, compared for {compared}, is " + (f"faster for {where}." if where else "faster nowhere.")
     return "\n".join(wrap(text, 120, break_long_words=False, break_on_hyphens=False)) + "\n"
 
 
 def updated(text: str, timings: Timings, comparison: dict | None = None) -> str:
     """The README with its table, and the paragraph below it, written anew."""
     before, inside, behind = block_of(text)
-    found = ratios(comparison)
+    found = ratios(comparison, timings)
     inside = inside[: inside.rindex("|\n") + 2] + "\n"
-    if below := losses(found):
+    others = {name: r for name in libraries(comparison) if name != FLA and (r := ratios(comparison, timings, name))}
+    if below := losses(found, dates(timings, comparison), others):
         inside += below + "\n"
     written = ROW.sub(lambda row: f"{row[1]} {sentence(timings, row['chapter'], found)} |", inside)
     gpu = short(timings.machine["gpu"])
     head = f"the last stage, on {article(gpu)} {gpu} ([all timings](docs/timings/README.md))"
     written = re.sub(r"^(\| chapter \| teaches \|).*$", rf"\1 {head} |", written, flags=re.M)
-    return before + written + behind
+    return staircase_updated(before + written + behind, timings)
 
 
 def short(gpu: str) -> str:
@@ -106,5 +137,82 @@ def article(gpu: str) -> str:
     return "an" if gpu[:1] in "AEFHLMNORSX8" else "a"
 
 
+def staircase_updated(text: str, timings: Timings) -> str:
+    """The README with the picture of one operator's way, and a sentence that says what is seen."""
+    begin, end = STAIRCASE
+    steps = stairs(timings)
+    if text.count(begin) != 1 or text.count(end) != 1 or len(steps) < 3:
+        return text
+    before, rest = text.split(begin)
+    behind = rest.split(end)[1]
+    first, last = steps[0], steps[-1]
+    p = timings.problem
+    said = f"Causal linear attention over {STAIRCASE_AT} positions of {p['B'] * p['H']} heads, {p['Dk']} wide: a loop on one core "
+    said += f"of a CPU takes {figure(best_ms(first))} ms, the last kernel {figure(best_ms(last))} ms on "
+    said += f"{article(short(timings.machine['gpu']))} {short(timings.machine['gpu'])}"
+    if share := limit_share(last):
+        said += f", {percent(share)} of what the machine would allow"
+    said += ". Each bar is one short file, which says which flaw of an earlier one it mends."
+    words = "Causal linear attention from the first loop to the last kernel: a bar for the time of each stage, and the limit."
+    inside = [f"![{words}](docs/timings/first_to_last.svg)", "\n".join(wrap(said, 120, break_on_hyphens=False))]
+    return before + begin + "\n\n" + "\n\n".join(inside) + "\n\n" + end + behind
+
+
+def chapter_table(timings: Timings, chapter: str, label: str, lengths: tuple[int, ...], comparison: dict | None) -> str:
+    """An operator's stages, a row each, with their times at some lengths and their shares of the limit; its peers; a note."""
+    rows = find(timings, chapter, label)
+    if not rows.stages:
+        return "Not measured yet.\n"
+    shares = [L for L in SHARES if L in lengths]
+    body = []
+    for name, by_length in rows.stages.items():
+        if not any(L in by_length for L in lengths):
+            continue
+        some = next(iter(by_length.values()))
+        reached = [percent(limit_share(by_length[L])) if L in by_length else "" for L in shares]
+        cells = [cell(by_length.get(L)) for L in lengths]
+        body.append([f"`{name}`", "GPU" if is_gpu(some) else "CPU", some["dtype"], *cells, *reached])
+    operator, *options = label.split(" --")
+    named = []
+    for name in libraries(comparison) if chapter == chapter_of(comparison, operator) else ():
+        peers = fastest(comparison, operator, "+".join(options) or None, name)
+        if any(L in peers for L in lengths):
+            theirs = [figure(peers[L]["theirs"]["graph"]) if L in peers else "" for L in lengths]
+            body.append([name, "GPU", "bf16", *theirs, *("" for _ in shares)])
+            named.append(name)
+    head = ["stage", "on", "type", *(f"L = {L}" for L in lengths), *(f"of the limit, {L}" for L in shares)]
+    p = timings.problem
+    sizes = f"B={p['B']}, H={p['H']}, " + (f"Dk=Dv={p['Dk']}" if p["Dk"] == p["Dv"] else f"Dk={p['Dk']}, Dv={p['Dv']}")
+    note = f"{timings.machine['gpu']}, {timings.date[:10]}, commit {timings.commit}; {sizes}; milliseconds per call, on the GPU in a "
+    note += "CUDA graph; `-`: not run. [All lengths](../docs/timings/README.md)."
+    if named:
+        note += f" {' and '.join(named)}: the fastest of {'its' if len(named) == 1 else 'their'} operators for the same"
+        note += f", of {comparison['date'][:10]}." if is_older(comparison, timings) else "."
+    return table(head, body) + "\n" + "\n".join(wrap(f"({note})", 120, break_long_words=False, break_on_hyphens=False)) + "\n"
+
+
+def chapter_of(comparison: dict | None, operator: str) -> str | None:
+    """The chapter whose operator was compared with peers."""
+    found = (row["chapter"] for row in comparison["comparisons"] if row["operator"] == operator) if comparison else ()
+    return next(iter(found), None)
+
+
+def chapter_updated(text: str, chapter: str, timings: Timings, comparison: dict | None = None) -> str:
+    """A chapter's README with its tables written anew."""
+
+    def written(block: re.Match) -> str:
+        lengths = tuple(int(L) for L in block["lengths"].split(",")) if block["lengths"] else LENGTHS
+        return f"{block[1]}\n{chapter_table(timings, chapter, block['label'], lengths, comparison)}\n{block[4]}"
+
+    return CHAPTER.sub(written, text)
+
+
 def update(path: Path, timings: Timings, comparison: dict | None = None) -> None:
     path.write_text(updated(path.read_text(encoding="utf-8"), timings, comparison), encoding="utf-8")
+
+
+def update_chapters(root: Path, timings: Timings, comparison: dict | None = None) -> None:
+    """The tables of all chapters' READMEs."""
+    for path in sorted(root.glob("[0-9][0-9]_*/README.md")):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(chapter_updated(text, path.parent.name, timings, comparison), encoding="utf-8")

@@ -34,6 +34,11 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def slug(title: str) -> str:
+    """A title in a file's name."""
+    return title.lower().replace(" ", "_")
+
+
 def cell(timing: dict | None) -> str:
     """A timing in a table over L: its figure, or what became of it."""
     if timing is None:
@@ -157,9 +162,27 @@ def not_timed(timings: Timings) -> str:
     return "\n".join(lines) + "\n" if lines else ""
 
 
+def last_stages(timings: Timings, lengths: list[int]) -> str:
+    """The time of each operator's last GPU stage."""
+    body = []
+    for rows in operators(timings):
+        if stages := [stage for stage in rows.on_gpu() if stage not in YARDSTICKS]:
+            by_length = rows.stages[stages[-1]]
+            cells = [cell(by_length.get(L)) for L in lengths]
+            body.append([f"{rows.chapter[:2]} `{rows.label}` `{stages[-1]}`", *cells])
+    return table(["last GPU stage", *map(str, lengths)], body) if body else ""
+
+
+def picture(pictures: dict[str, str], name: str) -> list[str]:
+    """A picture where it belongs, if it was drawn; it is taken out of those that are left."""
+    words = pictures.pop(name, None)
+    return [f"![{words}]({name})\n"] if words else []
+
+
 def report(timings: Timings, source: str, pictures: list[tuple[str, str]] = (), against_peers: str = "") -> str:
     """All of it as one page. Pictures are (file name, what it shows); `against_peers` is what peers.report() gives."""
     lengths = timings.lengths()
+    left = dict(pictures)
     parts = [
         GENERATED.format(source) + "\n\n# Timings over the length\n",
         machine_lines(timings) + "\n",
@@ -168,23 +191,34 @@ def report(timings: Timings, source: str, pictures: list[tuple[str, str]] = (), 
         "may have disturbed. `-`: not run; the reasons are [below](#not-timed). Of single calls, each with a cold cache, median, "
         f"minimum, maximum and number are in `{source}`.\n",
     ]
-    parts += [f"![{words}]({name})\n" for name, words in pictures]
-    if against_peers:
-        parts += ["## Against flash-linear-attention\n", against_peers]
-    tables = [text for title in ALGORITHMS if (text := of_algorithms(timings, title))]
-    if tables:
-        parts += ["## Algorithms\n", *tables]
-    parts.append("## Stages\n")
-    for rows in operators(timings):
-        parts.append(f"### {rows.chapter} {rows.label}\n")  # headings without code: they become entries of contents
-        if sizes := sizes_line(rows):
-            parts.append(sizes + "\n")
-        parts.append(over_length(rows, lengths))
+    parts += picture(left, "first_to_last.svg")
+    if last := last_stages(timings, lengths):
+        parts += ["## The last stages\n", last]
     if limits := limits_table(timings, lengths):
-        parts += ["## Of the limit\n", limits]
+        parts += ["## Of the limit\n", *picture(left, "limit.svg"), limits]
+        parts.append("Initial and final states count neither as time nor as bytes here: a call in a graph leaves them out.\n")
         if any((limit_share(timing) or 0) > 1 for timing in timings if is_gpu(timing)):
             parts.append(
                 "More than 100 % is no mistake: in a graph a small problem stays in the L2 cache, and the limit is memory's.\n"
             )
+    if against_peers:
+        parts += ["## Against flash-linear-attention\n", against_peers]
+    algorithm_tables = {title: text for title in ALGORITHMS if (text := of_algorithms(timings, title))}
+    if algorithm_tables:
+        parts.append("## Algorithms\n")
+        for title, text in algorithm_tables.items():
+            heading, _, rest = text.partition("\n\n")
+            parts += [heading + "\n", *picture(left, f"length_{slug(title)}.svg"), rest]
+    parts.append("## Stages\n")
+    chapter = None
+    for rows in operators(timings):
+        if rows.chapter != chapter:
+            chapter = rows.chapter
+            parts += picture(left, f"staircase_{chapter}.svg")
+        parts.append(f"### {rows.chapter} {rows.label}\n")  # headings without code: they become entries of contents
+        if sizes := sizes_line(rows):
+            parts.append(sizes + "\n")
+        parts.append(over_length(rows, lengths))
+    parts += [f"![{words}]({name})\n" for name, words in left.items()]
     parts += ["## Not timed\n", not_timed(timings) or "Everything was.\n"]
     return "\n".join(parts)
