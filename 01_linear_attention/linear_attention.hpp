@@ -56,6 +56,43 @@ std::string dispatch_note(const Arguments&);
 
 }  // namespace causal_dot_product
 
+/// The gradients of causal_dot_product, of its inputs for that of o. They start from the inputs.
+namespace causal_dot_product_backward {
+
+/// What a stage gets: sizes, and views of the inputs, of do and of the gradients.
+struct Arguments {
+  int B, H, L, Dk, Dv;
+  View<const float> q;    ///< [B, H, L, Dk]
+  View<const float> k;    ///< [B, H, L, Dk]
+  View<const float> v;    ///< [B, H, L, Dv]
+  View<const float> d_o;  ///< do [B, H, L, Dv], the gradient of o
+  View<float> dq;         ///< [B, H, L, Dk]
+  View<float> dk;         ///< [B, H, L, Dk]
+  View<float> dv;         ///< [B, H, L, Dv]
+
+  static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
+};
+
+// On the CPU.
+void quadratic(const Arguments&);         ///< through the masked score matrix and its gradient, in double, O(L^2)
+void recurrent(const Arguments&);         ///< the state from the start, its adjoint from the end; one thread
+void recurrent_double(const Arguments&);  ///< the same in double: the reference for long sequences
+
+// On the GPU, fp32: three products of the same kind, two of them with time reversed.
+void atomic(const Arguments&);    ///< by causal_dot_product's kernel of that name
+void lmha(const Arguments&);      ///< by causal_dot_product's kernel of that name
+void dispatch(const Arguments&);  ///< what a user calls: all at once
+
+// What a stage cannot run, as a sentence; empty where it can.
+std::string quadratic_unsupported(const Arguments&);
+std::string atomic_unsupported(const Arguments&);
+std::string lmha_unsupported(const Arguments&);
+std::string dispatch_unsupported(const Arguments&);
+/// The kernels that dispatch picks on this GPU, as text for the report.
+std::string dispatch_note(const Arguments&);
+
+}  // namespace causal_dot_product_backward
+
 /// The operators with feature map phi(x) = elu(x) + 1, normaliser and key lengths share their arguments.
 struct AttentionArguments {
   int B, H, L, Lk, Dk, Dv;
@@ -93,9 +130,51 @@ void quadratic(const Arguments&);     ///< CPU, double
 void eigen(const Arguments&);         ///< CPU, float
 void gpu(const Arguments&);           ///< two tiled products on the device
 void state_double(const Arguments&);  ///< S and z in double: the reference for long sequences
+// Bytes of memory beside inputs and outputs.
+std::int64_t eigen_memory(const Arguments&);
+std::int64_t state_double_memory(const Arguments&);
 // What a stage cannot run, as a sentence; empty where it can.
 std::string quadratic_unsupported(const Arguments&);
 std::string gpu_unsupported(const Arguments&);
 }  // namespace bidirectional_attention
+
+/// The gradients of the two layers, of their inputs for that of o, share theirs.
+struct AttentionBackwardArguments : AttentionArguments {  // o is not there
+  View<const float> d_o;                                  ///< do [B, H, L, Dv], the gradient of o
+  View<float> dq;                                         ///< [B, H, L, Dk]
+  View<float> dk;  ///< [B, H, Lk, Dk]; zeros for keys that do not count, as in dv
+  View<float> dv;  ///< [B, H, Lk, Dv]
+  // Only the reference gets these. The normaliser makes dq and dk the difference of two terms, this is the second one.
+  View<float> dq_subtracted;  ///< phi'(q_t) . (do_t . o_t / n_t) z_t, with n_t the normaliser
+  View<float> dk_subtracted;  ///< phi'(k_i) . sum_t (do_t . o_t / n_t) phi(q_t), over the t that see key i
+
+  static AttentionBackwardArguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
+};
+
+/// The gradients of causal_attention.
+namespace causal_attention_backward {
+/// What a stage gets.
+using Arguments = AttentionBackwardArguments;
+void quadratic(const Arguments&);         ///< CPU, double, weight by weight
+void recurrent(const Arguments&);         ///< CPU, float: a walk from each end
+void gpu(const Arguments&);               ///< the gradients of causal_dot_product, with kernels around them
+void recurrent_double(const Arguments&);  ///< the reference for long sequences
+// What a stage cannot run, as a sentence; empty where it can.
+std::string quadratic_unsupported(const Arguments&);
+std::string gpu_unsupported(const Arguments&);
+}  // namespace causal_attention_backward
+
+/// The gradients of bidirectional_attention.
+namespace bidirectional_attention_backward {
+/// What a stage gets.
+using Arguments = AttentionBackwardArguments;
+void quadratic(const Arguments&);     ///< CPU, double, weight by weight
+void eigen(const Arguments&);         ///< CPU, float: six matrix products
+void gpu(const Arguments&);           ///< the same on the device, one kernel
+void state_double(const Arguments&);  ///< `eigen` in double: the reference for long sequences
+// What a stage cannot run, as a sentence; empty where it can.
+std::string quadratic_unsupported(const Arguments&);
+std::string gpu_unsupported(const Arguments&);
+}  // namespace bidirectional_attention_backward
 
 }  // namespace tutorial

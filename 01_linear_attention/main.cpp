@@ -51,6 +51,38 @@ Chapter chapter() {
                 .note = dispatch_note});
   }
   {
+    using namespace causal_dot_product_backward;
+    chapter.add(definition())
+        .stage({.name = "quadratic",
+                .dtype = Dtype::fp64,
+                .run = quadratic,
+                .idea = "the chain rule through the score matrix: the truth, O(L^2)",
+                .unsupported = quadratic_unsupported,
+                .work = quadratic_work})
+        .stage({.name = "recurrent",
+                .run = recurrent,
+                .idea = "the state from the start, its adjoint from the end: nothing is stored but inputs"})
+        .stage({.name = "atomic",
+                .processor = Processor::gpu,
+                .run = atomic,
+                .idea = "three products of the forward kernel, two of them with time reversed",
+                .unsupported = atomic_unsupported,
+                .work = walks_work})
+        .stage({.name = "lmha",
+                .processor = Processor::gpu,
+                .run = lmha,
+                .idea = "one kernel source for forward and backward: states in registers, double buffering",
+                .unsupported = lmha_unsupported,
+                .work = walks_work})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .run = dispatch,
+                .idea = "what a user calls: all three products at once",
+                .unsupported = dispatch_unsupported,
+                .note = dispatch_note,
+                .work = walks_work});
+  }
+  {
     using namespace causal_attention;
     chapter.add(definition())
         .stage({.name = "quadratic",
@@ -67,6 +99,23 @@ Chapter chapter() {
                 .unsupported = gpu_unsupported});
   }
   {
+    using namespace causal_attention_backward;
+    chapter.add(definition())
+        .stage({.name = "quadratic",
+                .dtype = Dtype::fp64,
+                .run = quadratic,
+                .idea = "weight by weight through the normaliser",
+                .unsupported = quadratic_unsupported,
+                .work = quadratic_work})
+        .stage(
+            {.name = "recurrent", .run = recurrent, .idea = "a walk from each end, two numbers per position between"})
+        .stage({.name = "gpu",
+                .processor = Processor::gpu,
+                .run = gpu,
+                .idea = "division, causal_dot_product's gradients and feature map, each passes its gradient on",
+                .unsupported = gpu_unsupported});
+  }
+  {
     using namespace bidirectional_attention;
     chapter.add(definition())
         .stage({.name = "quadratic",
@@ -75,11 +124,30 @@ Chapter chapter() {
                 .idea = "every query with every key",
                 .unsupported = quadratic_unsupported,
                 .work = quadratic_work})
-        .stage({.name = "eigen", .run = eigen, .idea = "one state for all queries: two matrix products"})
+        .stage({.name = "eigen",
+                .run = eigen,
+                .idea = "one state for all queries: two matrix products",
+                .memory = eigen_memory})
         .stage({.name = "gpu",
                 .processor = Processor::gpu,
                 .run = gpu,
                 .idea = "the two products in tiles through shared memory",
+                .unsupported = gpu_unsupported});
+  }
+  {
+    using namespace bidirectional_attention_backward;
+    chapter.add(definition())
+        .stage({.name = "quadratic",
+                .dtype = Dtype::fp64,
+                .run = quadratic,
+                .idea = "every query with every key",
+                .unsupported = quadratic_unsupported,
+                .work = quadratic_work})
+        .stage({.name = "eigen", .run = eigen, .idea = "the gradient of a matrix product is two matrix products"})
+        .stage({.name = "gpu",
+                .processor = Processor::gpu,
+                .run = gpu,
+                .idea = "one kernel for matrix products, six times",
                 .unsupported = gpu_unsupported});
   }
   return chapter;

@@ -78,6 +78,42 @@ Work quadratic_work(const Sizes& s) {
 
 }  // namespace causal_dot_product
 
+namespace causal_dot_product_backward {
+
+Arguments Arguments::bind(const Call& call) {
+  return {call.size("B"),
+          call.size("H"),
+          call.size("L"),
+          call.size("Dk"),
+          call.size("Dv"),
+          call.view<const float>("q"),
+          call.view<const float>("k"),
+          call.view<const float>("v"),
+          call.view<const float>("do"),
+          call.view<float>("dq"),
+          call.view<float>("dk"),
+          call.view<float>("dv")};
+}
+
+Operator definition() {
+  return causal_dot_product::definition()
+      .backward("dq_t = do_t S_t^T, dk_t = v_t R_t^T, dv_t = k_t R_t, R_t = sum_{i>=t} q_i^T do_i")
+      .work([](const Sizes& s) { return state_work(s, 5 * s.at("L")); })
+      .reference(quadratic)
+      .long_reference(recurrent_double);
+}
+
+Work quadratic_work(const Sizes& s) {
+  const Work scores = score_work(s, causal_scores(s));  // A and dv, or dA and dq, or dA and dk: one width more for dk
+  return {.fma_flops = 2 * scores.fma_flops + 2.0 * double(s.at("B") * s.at("H") * causal_scores(s) * s.at("Dk"))};
+}
+
+Work walks_work(const Sizes& s) {
+  return state_work(s, 6 * s.at("L"));
+}
+
+}  // namespace causal_dot_product_backward
+
 AttentionArguments AttentionArguments::bind(const Call& call) {
   return {call.size("B"),
           call.size("H"),
@@ -115,7 +151,7 @@ Operator definition() {
   return with_attention(Operator("bidirectional_attention", "the same with one S and z for all queries"))
       .work([](const Sizes& s) { return state_work(s, s.at("L") + s.at("Lk")); })
       .reference(quadratic)
-      .long_reference(state_double);
+      .long_reference(state_double, state_double_memory);
 }
 
 Work quadratic_work(const Sizes& s) {
@@ -123,5 +159,51 @@ Work quadratic_work(const Sizes& s) {
 }
 
 }  // namespace bidirectional_attention
+
+AttentionBackwardArguments AttentionBackwardArguments::bind(const Call& call) {
+  return {AttentionArguments::bind(call),
+          call.view<const float>("do"),
+          call.view<float>("dq"),
+          call.view<float>("dk"),
+          call.view<float>("dv"),
+          call.view<float>(subtracted_of("dq")),
+          call.view<float>(subtracted_of("dk"))};
+}
+
+namespace causal_attention_backward {
+
+Operator definition() {
+  return causal_attention::definition()
+      .backward("dq, dk, dv through phi, the two states and the division")
+      .cancels("dq")
+      .cancels("dk")
+      .work([](const Sizes& s) { return state_work(s, 6 * s.at("L")); })
+      .reference(quadratic)
+      .long_reference(recurrent_double);
+}
+
+Work quadratic_work(const Sizes& s) {
+  return {.fma_flops = 3 * score_work(s, causal_scores(s)).fma_flops};
+}
+
+}  // namespace causal_attention_backward
+
+namespace bidirectional_attention_backward {
+
+Operator definition() {
+  return bidirectional_attention::definition()
+      .backward("the same with one S, z and one adjoint of each")
+      .cancels("dq")
+      .cancels("dk")
+      .work([](const Sizes& s) { return state_work(s, 3 * (s.at("L") + s.at("Lk"))); })
+      .reference(quadratic)
+      .long_reference(state_double);
+}
+
+Work quadratic_work(const Sizes& s) {
+  return {.fma_flops = 3 * score_work(s, s.at("L") * s.at("Lk")).fma_flops};
+}
+
+}  // namespace bidirectional_attention_backward
 
 }  // namespace tutorial

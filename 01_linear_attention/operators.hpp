@@ -12,6 +12,12 @@ namespace causal_dot_product {
 Operator definition();
 Work quadratic_work(const Sizes&);  ///< operations of `quadratic`
 }  // namespace causal_dot_product
+namespace causal_dot_product_backward {
+/// The gradients: the variant `backward` without its stages.
+Operator definition();
+Work quadratic_work(const Sizes&);  ///< operations of `quadratic`
+Work walks_work(const Sizes&);      ///< operations of three products
+}  // namespace causal_dot_product_backward
 namespace causal_attention {
 /// The operator without its stages, which the table of contents adds.
 Operator definition();
@@ -22,5 +28,15 @@ namespace bidirectional_attention {
 Operator definition();
 Work quadratic_work(const Sizes&);  ///< operations of `quadratic`
 }  // namespace bidirectional_attention
+namespace causal_attention_backward {
+/// The gradients: the variant `backward` without its stages.
+Operator definition();
+Work quadratic_work(const Sizes&);  ///< operations of `quadratic`
+}  // namespace causal_attention_backward
+namespace bidirectional_attention_backward {
+/// The gradients: the variant `backward` without its stages.
+Operator definition();
+Work quadratic_work(const Sizes&);  ///< operations of `quadratic`
+}  // namespace bidirectional_attention_backward
 
 }  // namespace tutorial

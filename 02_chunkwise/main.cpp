@@ -3,7 +3,9 @@
 /// make matrix products of both. (common/chapter/main.cpp runs it.)
 
 #include "02_chunkwise/linear_attention.hpp"
+#include "02_chunkwise/linear_attention_backward.hpp"
 #include "02_chunkwise/normalized.hpp"
+#include "02_chunkwise/normalized_backward.hpp"
 #include "02_chunkwise/operators.hpp"
 #include "02_chunkwise/prefix_sum/prefix_sum.hpp"
 #include "common/chapter/chapter.hpp"
@@ -134,6 +136,50 @@ Chapter chapter() {
                 .note = dispatch_normalized_note,
                 .memory = dispatch_normalized_memory,
                 .work = tensor_work});
+    chapter.add(backward_definition())
+        .stage({.name = "recurrent",
+                .run = recurrent_backward,
+                .idea = "position after position, forwards for dq and backwards for dk and dv",
+                .work = recurrent_backward_work})
+        .stage({.name = "chunkwise",
+                .run = chunkwise_backward,
+                .idea = "the adjoint of each of a chunk's four products",
+                .memory = chunkwise_backward_memory,
+                .work = chunkwise_backward_work})
+        .stage({.name = "materialized",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = materialized_backward,
+                .idea = "all chunks at once by mma, their states and those states' gradients in device memory",
+                .unsupported = materialized_backward_unsupported,
+                .memory = materialized_backward_memory})
+        .stage({.name = "walks",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = walks_backward,
+                .idea = "each gradient is the operator on other inputs: the same walk, forwards or from the end",
+                .unsupported = walks_backward_unsupported})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = dispatch_backward,
+                .idea = "what a user calls: the operator's fastest walks in both directions, in segments",
+                .unsupported = dispatch_backward_unsupported,
+                .note = dispatch_backward_note,
+                .memory = dispatch_backward_memory});
+    chapter.add(normalized_backward_definition())
+        .stage({.name = "recurrent",
+                .run = normalized_recurrent_backward,
+                .idea = "through the quotient, position after position, z and its gradient beside S and dS",
+                .work = recurrent_backward_work})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = dispatch_normalized_backward,
+                .idea = "the walks of --backward with do / denominator, and two running sums of rows",
+                .unsupported = dispatch_normalized_backward_unsupported,
+                .note = dispatch_normalized_backward_note,
+                .memory = dispatch_normalized_backward_memory});
   }
   return chapter;
 }

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "02_chunkwise/linear_attention.hpp"
+#include "02_chunkwise/linear_attention_backward.hpp"
 #include "02_chunkwise/normalized.hpp"
+#include "02_chunkwise/normalized_backward.hpp"
 #include "common/chapter/attention.hpp"
 #include "common/feature_map.hpp"
 
@@ -28,6 +30,13 @@ double score_flops(const Sizes& s, std::int64_t C) {
 /// The operations of all stages in chunks of C, a multiply-add counting as two.
 double chunk_flops(const Sizes& s, std::int64_t C) {
   return score_flops(s, C) + state_flops(s);
+}
+
+/// Operations of the gradients in chunks of C. With states: k_t^T v_t, q_t^T do_t and three products. With scores: two
+/// kinds of them, and three sums of rows.
+double backward_flops(const Sizes& s, std::int64_t C) {
+  const auto Dk = double(s.at("Dk")), Dv = double(s.at("Dv"));
+  return positions(s) * (10 * Dk * Dv + double(C > 0 ? std::min(C, s.at("L")) + 1 : 0) * (3 * Dk + 2 * Dv));
 }
 
 /// Of the fp32 stages on a GPU.
@@ -65,11 +74,47 @@ template struct Arguments<float>;
 template struct Arguments<__nv_bfloat16>;
 
 template <class T>
+BackwardArguments<T> BackwardArguments<T>::bind(const Call& call) {
+  return {call.size("B"),
+          call.size("H"),
+          call.size("L"),
+          call.size("Dk"),
+          call.size("Dv"),
+          call.chunk(),
+          call.scale(),
+          call.view<const T>("q"),
+          call.view<const T>("k"),
+          call.view<const T>("v"),
+          call.view<const float>("initial_state"),
+          call.view<const T>("do"),
+          call.view<const float>("dfinal_state"),
+          call.view<T>("dq"),
+          call.view<T>("dk"),
+          call.view<T>("dv"),
+          call.view<float>("dinitial_state")};
+}
+template struct BackwardArguments<float>;
+template struct BackwardArguments<__nv_bfloat16>;
+
+template <class T>
 NormalizedBy<T> NormalizedBy<T>::bind(const Call& call) {
   return {Arguments<T>::bind(call), {call.data<const float>("initial_z"), call.data<float>("final_z"), kEps, nullptr}};
 }
 template struct NormalizedBy<float>;
 template struct NormalizedBy<__nv_bfloat16>;
+
+template <class T>
+NormalizedBackwardArguments<T> NormalizedBackwardArguments<T>::bind(const Call& call) {
+  return {BackwardArguments<T>::bind(call),
+          call.data<const float>("initial_z"),
+          call.data<const float>("dfinal_z"),
+          call.data<float>("dinitial_z"),
+          kEps,
+          call.view<float>(subtracted_of("dq")),
+          call.view<float>(subtracted_of("dk"))};
+}
+template struct NormalizedBackwardArguments<float>;
+template struct NormalizedBackwardArguments<__nv_bfloat16>;
 
 Operator definition() {
   Operator definition("linear_attention", "S_t = S_{t-1} + k_t^T v_t, o_t = scale q_t S_t");
@@ -94,6 +139,22 @@ Operator normalized_definition() {
   return definition;
 }
 
+Operator backward_definition() {
+  return definition()
+      .backward("dq_t = scale do_t S_t^T, dk_t = v_t dS_t^T, dv_t = k_t dS_t, dS_t = dS_{t+1} + scale q_t^T do_t")
+      .reference(recurrent_double_backward)
+      .work(tensor_backward_work);
+}
+
+Operator normalized_backward_definition() {
+  return normalized_definition()
+      .backward("those of --backward with u_t = do_t / (scale q_t . z_t + eps) for do_t, and those of the denominator")
+      .cancels("dq")
+      .cancels("dk")
+      .reference(normalized_double_backward)
+      .work(tensor_backward_work);
+}
+
 Work recurrent_work(const Sizes& s) {
   return {.fma_flops = state_flops(s)};
 }
@@ -108,6 +169,18 @@ Work chunkwise_work(const Sizes& s) {
 
 Work tensor_work(const Sizes& s) {
   return {.tensor_flops = chunk_flops(s, kGpuChunk)};
+}
+
+Work recurrent_backward_work(const Sizes& s) {
+  return {.fma_flops = backward_flops(s, 0)};
+}
+
+Work chunkwise_backward_work(const Sizes& s) {
+  return {.fma_flops = backward_flops(s, s.at("C"))};
+}
+
+Work tensor_backward_work(const Sizes& s) {
+  return {.tensor_flops = backward_flops(s, kGpuChunk)};
 }
 
 }  // namespace tutorial::linear_attention

@@ -58,6 +58,8 @@ using Bf16Arguments = Arguments<__nv_bfloat16>;  ///< x, y and the matrices in b
 
 /// The layer in double on the CPU: what the stages are checked against.
 void reference(const FloatArguments&);
+/// Bytes of memory that both references need beside their tensors.
+std::int64_t reference_memory(const FloatArguments&);
 /// The same with q, k, v and z rounded to bf16, for the stage in bf16.
 void bf16_reference(const FloatArguments&);
 

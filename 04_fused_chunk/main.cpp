@@ -131,6 +131,13 @@ Chapter chapter() {
                 .idea = "Hopper: the warpgroups with the scores make the decays, the state's only multiplies",
                 .unsupported = specialized_unsupported,
                 .bytes_moved = specialized_bytes_moved})
+        .stage({.name = "register_scores",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = register_scores,
+                .idea = "Hopper: P stays in registers, and the state waits for no scores",
+                .unsupported = specialized_unsupported,
+                .bytes_moved = specialized_bytes_moved})
         .stage({.name = "dispatch",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,

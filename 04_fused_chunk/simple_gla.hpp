@@ -48,12 +48,13 @@ void fused(const Bf16Arguments&);              ///< GPU: one walk, the state in 
 void two_kernels(const Bf16Arguments&);        ///< GPU: the chunks' states into memory, then all outputs at once
 void sequence_parallel(const Bf16Arguments&);  ///< GPU: fused on segments of the sequence at once
 void specialized(const Bf16Arguments&);        ///< GPU, Hopper: the walk on warpgroups with tasks of their own
+void register_scores(const Bf16Arguments&);    ///< GPU, Hopper: P in registers; the state waits for no scores
 void dispatch(const Bf16Arguments&);           ///< what a user calls
 
 // What a stage cannot run, as a sentence; empty where it can.
 std::string fused_unsupported(const Bf16Arguments&);  ///< and of sequence_parallel
 std::string two_kernels_unsupported(const Bf16Arguments&);
-std::string specialized_unsupported(const Bf16Arguments&);
+std::string specialized_unsupported(const Bf16Arguments&);  ///< and of register_scores
 std::string dispatch_unsupported(const Bf16Arguments&);
 
 /// What dispatch picks on this GPU, as text for the report.
@@ -70,7 +71,7 @@ std::int64_t dispatch_memory(const Bf16Arguments&);
 std::int64_t fused_bytes_moved(const Bf16Arguments&);
 std::int64_t two_kernels_bytes_moved(const Bf16Arguments&);
 std::int64_t sequence_parallel_bytes_moved(const Bf16Arguments&);
-std::int64_t specialized_bytes_moved(const Bf16Arguments&);
+std::int64_t specialized_bytes_moved(const Bf16Arguments&);  ///< and of register_scores
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);
 
 }  // namespace tutorial::simple_gla

@@ -57,6 +57,7 @@ void residual(const Bf16Arguments&);           ///< GPU: v_new = T (V - K S), wi
 void fused(const Bf16Arguments&);              ///< GPU: the walk computes the outputs: no state in memory
 void specialized_warps(const Bf16Arguments&);  ///< GPU: warps that load, warps in the chain, warps for outputs
 void warpgroup_chain(const Bf16Arguments&);    ///< Hopper: the chain by warpgroup products, outputs in its gaps
+void segments(const Bf16Arguments&);           ///< Hopper: the sequence in segments, a transition as the walk of -K
 void dispatch(const Bf16Arguments&);           ///< what a user calls
 
 // What a stage cannot run, as a sentence; empty where it can.
@@ -82,6 +83,7 @@ std::int64_t residual_memory(const Bf16Arguments&);
 std::int64_t fused_memory(const Bf16Arguments&);
 std::int64_t specialized_warps_memory(const Bf16Arguments&);
 std::int64_t warpgroup_chain_memory(const Bf16Arguments&);
+std::int64_t segments_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 
 // Bytes that a stage's kernels ask global memory for or give to it, even where a cache serves them
@@ -94,6 +96,7 @@ std::int64_t residual_bytes_moved(const Bf16Arguments&);
 std::int64_t fused_bytes_moved(const Bf16Arguments&);
 std::int64_t specialized_warps_bytes_moved(const Bf16Arguments&);
 std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments&);
+std::int64_t segments_bytes_moved(const Bf16Arguments&);
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);  ///< -1 where it computes in fp32
 
 /// What dispatch chooses on this GPU, as text for the report.

@@ -44,7 +44,7 @@ Operator definition() {
       .work(
           [](const Sizes& s) -> Work { return {.fma_flops = channels(s) * double(s.at("L")) * double(s.at("L") + 1)}; })
       .reference(direct)
-      .long_reference(fft);
+      .long_reference(fft, fft_memory);
   return definition;
 }
 

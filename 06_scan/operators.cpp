@@ -97,6 +97,8 @@ Operator backward_definition() {
       .output({.name = "dlog_decay", .dims = {"B", "H", "L", "Dg"}, .bf16 = false})
       .output({.name = "dinitial_state", .dims = {"B", "H", "D"}, .bf16 = false, .in_graph = false})
       .work([](const Sizes& s) -> Work { return {.fma_flops = 7 * steps(s), .exponentials = 3 * steps(s)}; })
+      .refuses("dfinal_state", "it takes the gradient of y alone")
+      .refuses("dfinal_log_decay", "it takes the gradient of y alone")
       .reference(sequential_backward);
 }
 

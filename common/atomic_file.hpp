@@ -7,13 +7,19 @@
 
 namespace tutorial {
 
+/// The file that writing to `path` creates or replaces: an absolute path without symbolic links, also where the file does
+/// not exist yet. Two names of one file have one target. Throws UsageError where links lead in a circle.
+std::filesystem::path target_of(const std::filesystem::path& path);
+
 /// Throws UsageError where `path` cannot be written: its folder does not exist or takes no files, it is empty, a folder
-/// itself, or it is protected. Asked before hours of work; leaves nothing behind.
+/// itself, or it is protected. Asked before hours of work; leaves nothing behind. What is not a regular file is not
+/// opened: the reader of a pipe would see its end.
 void require_writable(const std::filesystem::path& path);
 
-/// A file under a temporary name in the same folder, which takes its final name when it is complete. Until then a file
-/// that is already there stays as it is. What is not a regular file (a terminal, /dev/null, a pipe) is written
-/// directly. Every error is a UsageError that names the file.
+/// A file without a name, which takes its final name when it is complete. Until then a file that is already there stays
+/// as it is, and a process that is killed leaves nothing. (On a file system that knows no files without a name, such as
+/// NFS, it has a temporary name in the same folder, which a killed process leaves.) What is not a regular file (a terminal, /dev/null, a pipe) is written
+/// directly; opening a named pipe waits for its reader. Every error is a UsageError that names the file.
 class AtomicFile {
  public:
   /// `path` is the file's final name.
@@ -29,11 +35,13 @@ class AtomicFile {
   void commit();
 
  private:
+  void give_name();
   [[noreturn]] void fail(int error_number) const;
 
   std::filesystem::path path_;       // as the user named it
-  std::filesystem::path target_;     // what it stands for: a symbolic link stays one
-  std::filesystem::path temporary_;  // empty where the target is written directly
+  std::filesystem::path target_;     // target_of(path): a symbolic link stays one
+  std::filesystem::path temporary_;  // a name until commit(); empty where there is none
+  bool is_direct_ = false;           // the target is no regular file
   int descriptor_ = -1;
 };
 

@@ -16,4 +16,10 @@ TUTORIAL_HOST_DEVICE Real phi(Real x) {
   return x > Real(0) ? x + Real(1) : std::exp(x);
 }
 
+/// Its derivative: 1 above zero, exp(x) below; both are 1 at zero.
+template <class Real>
+TUTORIAL_HOST_DEVICE Real dphi(Real x) {
+  return x > Real(0) ? Real(1) : std::exp(x);
+}
+
 }  // namespace tutorial

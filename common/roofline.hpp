@@ -3,6 +3,8 @@
 /// What this machine can do at most, measured: memory bandwidth and arithmetic rates. Every function takes some tens of
 /// milliseconds.
 
+#include <cstddef>
+
 namespace tutorial {
 
 /// Rates of a processor; 0 where a rate was not measured or there is no such unit.
@@ -21,7 +23,11 @@ struct WantedRates {
 };
 
 /// All threads of this machine's processor. The copy and the fp32 rate only.
-Roofline measure_cpu_roofline();
+/// @param available bytes of memory that are free: the copy takes a quarter of them at most
+Roofline measure_cpu_roofline(std::size_t available);
+
+/// The bytes of each of the two arrays that measure_cpu_roofline() copies: well above the caches where memory is free.
+std::size_t copied_bytes(std::size_t available);
 
 #if TUTORIAL_CUDA
 /// The current GPU, on current_stream(). The copy is of up to 512 MB, or a quarter of the memory that is free.

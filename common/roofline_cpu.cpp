@@ -30,17 +30,17 @@ constexpr int kShorter = 32;
 constexpr int kShorter = 1;
 #endif
 
-double copy_bytes_s() {
-  constexpr std::int64_t kBytes = (256 << 20) / kShorter;  // well above the caches
-  constexpr int kRuns = 4;                                 // the first one also maps the pages
-  const auto from = std::make_unique_for_overwrite<std::byte[]>(kBytes);
-  const auto to = std::make_unique_for_overwrite<std::byte[]>(kBytes);
-  parallel_for(kBytes, [&](std::int64_t begin, std::int64_t end) { std::memset(&from[begin], 1, end - begin); });
+double copy_bytes_s(std::size_t available) {
+  constexpr int kRuns = 4;  // the first one also maps the pages
+  const auto bytes = static_cast<std::int64_t>(copied_bytes(available));
+  const auto from = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  const auto to = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  parallel_for(bytes, [&](std::int64_t begin, std::int64_t end) { std::memset(&from[begin], 1, end - begin); });
   const double seconds = best_seconds(kRuns, [&] {
-    parallel_for(kBytes,
+    parallel_for(bytes,
                  [&](std::int64_t begin, std::int64_t end) { std::memcpy(&to[begin], &from[begin], end - begin); });
   });
-  return 2.0 * kBytes / seconds;
+  return 2.0 * static_cast<double>(bytes) / seconds;
 }
 
 // One register of floats.
@@ -81,8 +81,14 @@ double fma_flops_s() {
 
 }  // namespace
 
-Roofline measure_cpu_roofline() {
-  return {.copy_bytes_s = copy_bytes_s(), .fma_flops_s = fma_flops_s()};
+std::size_t copied_bytes(std::size_t available) {
+  constexpr std::size_t kMost = (256 << 20) / kShorter;
+  constexpr std::size_t kLeast = 1 << 20;
+  return std::clamp(available / 8, kLeast, kMost);
+}
+
+Roofline measure_cpu_roofline(std::size_t available) {
+  return {.copy_bytes_s = copy_bytes_s(available), .fma_flops_s = fma_flops_s()};
 }
 
 }  // namespace tutorial

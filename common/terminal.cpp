@@ -59,10 +59,13 @@ std::string Terminal::sign(std::string_view unicode, std::string_view ascii) con
   return std::string(unicode_ ? unicode : ascii);
 }
 
-void Terminal::line(std::string_view text) const {
+void Terminal::write(std::string_view text) const {
   std::fwrite(text.data(), 1, text.size(), file_);
-  std::fputc('\n', file_);
   std::fflush(file_);
+}
+
+void Terminal::line(std::string_view text) const {
+  write(std::string(text) + '\n');
 }
 
 std::size_t width_of(std::string_view text) {

@@ -27,7 +27,10 @@ class Terminal {
   /// One sign or the other, by what the terminal can show.
   std::string sign(std::string_view unicode, std::string_view ascii) const;
 
-  /// Writes a line at once, so that a pipe's reader sees it as it comes.
+  /// Writes text at once, so that a pipe's reader sees it as it comes. What cannot be written is left out: the file's
+  /// std::ferror() tells.
+  void write(std::string_view text) const;
+  /// Writes a line.
   void line(std::string_view text) const;
 
  private:

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Builds the book: pages from READMEs and sources, a site from them with Doxygen, then what Doxygen leaves open.
 
-Usage: build.py OUTPUT. The site is OUTPUT/html; the status is 1 if Doxygen had a warning or a page a mistake.
+Usage: build.py OUTPUT. The site is OUTPUT/html. A new book is made beside an old one, in OUTPUT.new, and takes its place
+when it is complete. The status is 1 if Doxygen had a warning or a page a mistake, 2 if a file could not be written.
 """
 
 from pathlib import Path
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -27,6 +29,11 @@ def fill(template: str, values: dict[str, str]) -> str:
     return template
 
 
+def quoted(paths) -> str:
+    """A list of paths as Doxygen reads it."""
+    return " ".join(f'"{path}"' for path in paths)
+
+
 def header(output: Path) -> Path:
     """Doxygen's own header, with our scripts and the search in it."""
     path = output / "header.html"
@@ -46,13 +53,9 @@ def header(output: Path) -> Path:
     return path
 
 
-def main() -> int:
-    if len(sys.argv) != 2:
-        print(__doc__, file=sys.stderr)
-        return 2
-    output = Path(sys.argv[1]).resolve()
+def build(output: Path) -> int:
+    """The book in a folder; 1 if Doxygen had warnings."""
     html = output / "html"
-    shutil.rmtree(html, ignore_errors=True)
     pages = output / "pages"
     book = Book(pages)
     names = book.write()
@@ -61,16 +64,14 @@ def main() -> int:
     values = {
         "ROOT": str(ROOT),
         "OUTPUT": str(output),
-        "PAGES": " ".join(str(pages / f"{name}.md") for name in names),
+        "PAGES": quoted(pages / f"{name}.md" for name in names),
         "PAGES_FOLDER": str(pages),
-        "SOURCES": " ".join(str(ROOT / f) for f in [*(c.folder for c in book.chapters), "common"]),
-        "FILTER": str(ROOT / "docs/filter.py"),
+        "SOURCES": quoted(ROOT / f for f in [*(c.folder for c in book.chapters), "common"]),
         "HEADER": str(header(output)),
         "THEME": str(THEME),
     }
     doxyfile.write_text(fill((ROOT / "docs/Doxyfile.in").read_text(encoding="utf-8"), values), encoding="utf-8")
-    status = subprocess.run(["doxygen", str(doxyfile)], check=False).returncode
-    if status:
+    if subprocess.run(["doxygen", str(doxyfile)], check=False, cwd=ROOT).returncode:
         print("doxygen had warnings, which are errors here; they are above", file=sys.stderr)
         return 1
     for part in MATHJAX_PARTS:
@@ -79,6 +80,41 @@ def main() -> int:
         (shutil.copytree if (MATHJAX / part).is_dir() else shutil.copy)(MATHJAX / part, target)
     finish(html, output / "book.tag", names)
     return 0
+
+
+def replace(output: Path, new: Path) -> None:
+    """The new folder takes the place of the old one, if there is one."""
+    old = output.with_name(f"{output.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if output.exists():
+        output.rename(old)
+    new.rename(output)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def main() -> int:
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    output = Path(sys.argv[1]).resolve()
+    new = output.with_name(f"{output.name}.new")
+    try:
+        if output.exists() and not output.is_dir():
+            print(f"{output} is a file, and the book is a folder", file=sys.stderr)
+            return 2
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True)
+        status = build(new)
+        if status == 0:
+            replace(output, new)
+        return status
+    except KeyboardInterrupt:
+        print("interrupted; a book that was there before still is", file=sys.stderr)
+        return 130
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"the book could not be built: {error}", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

@@ -30,6 +30,8 @@ OTHERS = [
     ("01_linear_attention/linear_attention", "--operator causal_dot_product --stage dispatch -B 4 -H 8 -L 2048 --key-dim 64 --value-dim 64"),
     ("01_linear_attention/linear_attention", "--operator causal_dot_product --stage dispatch -B 8 -H 8 -L 2048 --key-dim 128 --value-dim 128"),
     ("01_linear_attention/linear_attention", "--operator causal_dot_product --stage dispatch -B 1 -H 1 -L 2048 --key-dim 64 --value-dim 64"),
+    ("01_linear_attention/linear_attention", "--operator causal_dot_product --stage dispatch --backward -B 4 -H 8 -L 2048 --key-dim 64 --value-dim 64"),
+    ("01_linear_attention/linear_attention", "--operator causal_dot_product --stage dispatch --backward -B 8 -H 8 -L 2048 --key-dim 128 --value-dim 128"),
     ("03_gla/gla", "--operator gla_layer --stage gpu_bf16"),
     ("06_scan/scan", "--operator scan --stage dispatch -B 8 -H 1536 -L 65536 --value-dim 1"),
     ("06_scan/scan", "--operator scan --stage dispatch -B 8 -H 1 -L 65536 --value-dim 1536"),

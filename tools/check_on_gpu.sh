@@ -36,7 +36,8 @@ test_all() { ctest --preset cuda --timeout 300 --parallel 4; }
 # sanitized CHAPTER B H L Dk Dv [OPTION...]: a small problem under memcheck, racecheck and synccheck. racecheck (CUDA 13.0)
 # follows an mbarrier only where each thread that reads or writes arrives itself. Where one lane arrives for its warp after
 # __syncwarp(), and between bar.arrive and bar.sync, it reports races that are none; a kernel of ten lines shows it. So
-# it reports the normaliser on Hopper. ThreadSanitizer on the emulator checks these hand-overs.
+# it reports the normaliser on Hopper, and the decays of `warp_specialized` and `specialized` in chapter 04. ThreadSanitizer
+# on the emulator checks these hand-overs.
 sanitized() {
   local tool status=0
   for tool in memcheck racecheck synccheck; do
@@ -162,8 +163,12 @@ time_01() {
     for L in 512 2048 8192 16384; do
       timed "$linear_attention" --operator causal_dot_product --stage atomic,lmha,lmha_low_occupancy,dispatch \
         -B "${sizes[0]}" -H "${sizes[1]}" -L $L --key-dim "${sizes[2]}" --value-dim "${sizes[2]}" || status=1
+      timed "$linear_attention" --operator causal_dot_product --backward --stage lmha,dispatch \
+        -B "${sizes[0]}" -H "${sizes[1]}" -L $L --key-dim "${sizes[2]}" --value-dim "${sizes[2]}" || status=1
     done
   done
+  timed "$linear_attention" --operator causal_attention --backward || status=1
+  timed "$linear_attention" --operator bidirectional_attention --backward || status=1
   return $status
 }
 
@@ -179,6 +184,8 @@ time_02() {
   for L in 512 1024 2048 4096 8192 16384; do
     timed "$chunkwise" "${gpu[@]}" --stage $stages -L $L || status=1
     timed "$chunkwise" "${gpu[@]}" --stage dispatch -L $L --normalize || status=1
+    timed "$chunkwise" "${gpu[@]}" --stage materialized,walks,dispatch -L $L --backward || status=1
+    timed "$chunkwise" "${gpu[@]}" --stage dispatch -L $L --backward --normalize || status=1
   done
   for shape in "1 1 16384 128 128" "1 1 65536 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "2 64 8192 128 128" \
     "8 32 2048 128 128" "4 8 16384 64 64" "2 4 4096 256 512"; do
@@ -186,6 +193,7 @@ time_02() {
     sizes=(-B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" --key-dim "${sizes[3]}" --value-dim "${sizes[4]}")
     timed "$chunkwise" "${gpu[@]}" --stage "${stages#*,}" "${sizes[@]}" || status=1
     timed "$chunkwise" "${gpu[@]}" --stage dispatch --normalize "${sizes[@]}" || status=1
+    timed "$chunkwise" "${gpu[@]}" --stage walks,dispatch --backward "${sizes[@]}" || status=1
   done
   return $status
 }
@@ -216,7 +224,7 @@ time_03() {
 time_04() {
   local L shape status=0
   local -a sizes
-  local stages=two_kernels,fused,sequence_parallel,specialized,dispatch
+  local stages=two_kernels,fused,sequence_parallel,specialized,register_scores,dispatch
   for L in 512 1024 2048 4096 8192 16384; do
     timed "$fused_chunk" --operator gla -L $L || status=1
     timed "$fused_chunk" --operator simple_gla --stage $stages -L $L || status=1
@@ -235,7 +243,7 @@ time_04() {
 time_05() {
   local L shape status=0
   local -a sizes
-  local stages=tensor_core,split_inverse,residual,fused,specialized_warps,warpgroup_chain,dispatch
+  local stages=tensor_core,split_inverse,residual,fused,specialized_warps,warpgroup_chain,segments,dispatch
   timed "$deltanet_wy" --operator delta_rule || status=1
   for L in 512 1024 2048 4096 8192 16384; do
     timed "$deltanet_wy" --operator delta_rule --stage recurrent_gpu,chunk_gpu,$stages -L $L || status=1

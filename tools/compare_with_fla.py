@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Runs flash-linear-attention's operators and this repository's on the same GPU and the same tensors, one beside the other.
+FlashInfer's delta rule, too, where it is installed (pip install flashinfer-python).
 
     tools/compare_with_fla.py [--build build/cuda] [--lengths 512,2048,16384] [--operators gla,...] [--json FILE]
 
@@ -11,6 +12,7 @@ with its reason. Exit status: 0 all pairs agree, 1 one does not or a program fai
 """
 
 import argparse
+import contextlib
 from dataclasses import dataclass, field
 from datetime import datetime
 import importlib
@@ -30,6 +32,7 @@ from compare.store import one_line, write_atomically  # noqa: E402
 ROOT = Path(__file__).resolve().parents[1]
 TOLERANCE = 2e-2  # of bf16 against bf16, in the Frobenius norm
 SEED = 1
+REQUIRED = "fla"  # peers from other libraries are left out where these are not installed
 
 
 @dataclass(frozen=True)
@@ -44,10 +47,16 @@ class Peer:
     more: dict = field(default_factory=dict)  # other arguments of theirs
     variant: str | None = None  # an option of ours
     stage: str = "dispatch"
+    packed: bool = False  # it takes sequences one behind the other, [B L, H, D], and its states are [B, H, Dv, Dk]
+
+    @property
+    def library(self) -> str:
+        return self.module.split(".")[0]
 
     @property
     def label(self) -> str:
-        return self.function + "".join(f", {name}={value}" for name, value in self.more.items())
+        name = self.function if self.library == REQUIRED else f"{self.library}.{self.function}"
+        return name + "".join(f", {name}={value}" for name, value in self.more.items())
 
 
 PEERS = (
@@ -62,6 +71,8 @@ PEERS = (
     Peer("simple_gla", "04_fused_chunk", "fla.ops.simple_gla", "fused_recurrent_simple_gla", {"g": "g"}),
     Peer("delta_rule", "05_deltanet_wy", "fla.ops.delta_rule", "chunk_delta_rule", {"beta": "beta"}),
     Peer("delta_rule", "05_deltanet_wy", "fla.ops.delta_rule", "fused_recurrent_delta_rule", {"beta": "beta"}),
+    # Without a gate: it is then 1, and their kernel leaves it out.
+    Peer("delta_rule", "05_deltanet_wy", "flashinfer.gdn_prefill", "chunk_gated_delta_rule", {"beta": "beta"}, packed=True),
 )  # fmt: skip
 
 
@@ -122,6 +133,21 @@ class Gpu:
 
     def heads_first(self, x):
         return x.transpose(1, 2)
+
+    def end_to_end(self, x):
+        """[B, H, L, ...] as [B L, H, ...], packed."""
+        return x.transpose(1, 2).flatten(0, 1).contiguous()
+
+    def one_by_one(self, x, B: int):
+        """The other way round."""
+        return x.unflatten(0, (B, -1)).transpose(1, 2)
+
+    def sequence_starts(self, B: int, L: int):
+        """Where B sequences of L begin that lie one behind the other, and where the last one ends."""
+        return self.torch.arange(0, (B + 1) * L, L, dtype=self.torch.int64, device="cuda")
+
+    def transposed(self, state):
+        return state.transpose(-1, -2)
 
     def error(self, out, reference) -> float:
         """|out - reference| / |reference| in the Frobenius norm; not finite where an output is not."""
@@ -197,15 +223,37 @@ def versions(gpu) -> dict[str, str]:
             if module == "fla":
                 raise Missing(f"{error}; pip install flash-linear-attention") from error
             found[name] = "none"
+    with contextlib.suppress(ImportError):
+        found["FlashInfer"] = getattr(importlib.import_module("flashinfer"), "__version__", "of unknown version")
     return {**found, **gpu.versions()}
 
 
-def their_call(gpu, peer: Peer, tensors: dict, scale: float):
+def installed(wanted: list[Peer]) -> list[Peer]:
+    """Without the peers whose library, which is not the required one, is not there."""
+    there = {REQUIRED: True}
+    for peer in wanted:
+        if peer.library in there:
+            continue
+        try:
+            importlib.import_module(peer.library)
+            there[peer.library] = True
+        except ImportError as error:
+            print(f"{peer.label} is left out: {one_line(str(error))}", file=sys.stderr)
+            there[peer.library] = False
+    return [peer for peer in wanted if there[peer.library]]
+
+
+def their_call(gpu, peer: Peer, problem: dict, tensors: dict, scale: float):
     """Their function on our tensors: a function of whether the final state is wanted, which gives (o, final state)."""
     function = getattr(importlib.import_module(peer.module), peer.function)
     names = {"q": "q", "k": "k", "v": "v", **peer.gate}
-    arguments = {theirs: gpu.heads_last(tensors[ours]) for ours, theirs in names.items()}
+    arranged = gpu.end_to_end if peer.packed else gpu.heads_last
+    arguments = {theirs: arranged(tensors[ours]) for ours, theirs in names.items()}
     arguments |= {"scale": scale, **peer.more}
+    if peer.packed:
+        if problem["Dk"] != problem["Dv"]:  # they would take the one for the other
+            raise ValueError("keys and values must have the same width")
+        arguments["cu_seqlens"] = gpu.sequence_starts(problem["B"], problem["L"])
     # Versions up to 0.1 took [B, H, L, D] unless told otherwise; later ones do not know the argument, or warn of it.
     head_first = inspect.signature(function).parameters.get("head_first")
     if head_first is not None and head_first.default is True:
@@ -217,14 +265,17 @@ def their_call(gpu, peer: Peer, tensors: dict, scale: float):
     return call
 
 
-def run_theirs(gpu, peer: Peer, tensors: dict, scale: float) -> tuple[dict, dict]:
+def run_theirs(gpu, peer: Peer, problem: dict, tensors: dict, scale: float) -> tuple[dict, dict]:
     """Their outputs under our names and in our layout, and their times."""
-    call = their_call(gpu, peer, tensors, scale)
+    call = their_call(gpu, peer, problem, tensors, scale)
     with gpu.no_gradients():
         o, final_state = call(True)[:2]
         if isinstance(final_state, tuple):  # with the normaliser: S and z, of which ours compares S
             final_state = final_state[0]
-        outputs = {"o": gpu.heads_first(o), "final_state": final_state}
+        if peer.packed:
+            outputs = {"o": gpu.one_by_one(o, problem["B"]), "final_state": gpu.transposed(final_state)}
+        else:
+            outputs = {"o": gpu.heads_first(o), "final_state": final_state}
         times = gpu.time_call(lambda: call(True))
         times["graph"] = gpu.time_graph(lambda: call(False), times["median"])
     return outputs, times
@@ -236,8 +287,7 @@ def run_theirs(gpu, peer: Peer, tensors: dict, scale: float) -> tuple[dict, dict
 def run_ours(program: programs.Program, peer: Peer, inputs: Path, outputs: Path) -> dict:
     """What our executable says of the stage that is the peer's; it leaves its outputs in a file."""
     arguments = ["--operator", peer.operator, "--stage", peer.stage, "--input", str(inputs), "--output", str(outputs)]
-    if peer.variant is not None:
-        arguments.append(f"--{peer.variant}")
+    arguments += programs.options_of(peer.variant)
     outcome = programs.run(program.path, arguments, 300)
     if outcome.results is None:
         raise RuntimeError(f"{program.chapter}: {outcome.reason}")
@@ -271,7 +321,7 @@ def compare(gpu, peer: Peer, program: programs.Program, problem: dict, folder: P
     scale = 1 / sqrt(problem["Dk"])
     tensors = gpu.draw(peer, problem)
     try:
-        outputs, row["theirs"] = run_theirs(gpu, peer, tensors, scale)
+        outputs, row["theirs"] = run_theirs(gpu, peer, problem, tensors, scale)
     except Exception as error:  # whatever their library, Triton or CUDA refuses with
         row["skipped"] = f"{type(error).__name__}: {one_line(str(error)) or 'no message'}"
         return row
@@ -331,7 +381,7 @@ def run(options, gpu_of=Gpu) -> int:
         if peer.chapter not in chapters:
             raise Missing(f"{options.build} has no {peer.chapter}; ./tutorial setup builds it")
     gpu = gpu_of()
-    met = versions(gpu)
+    met, wanted = versions(gpu), installed(wanted)
     print("met:", ", ".join(f"{program} {version}" for program, version in met.items()), f"on {gpu.name}", file=sys.stderr)
     status, rows = 0, []
     data = {

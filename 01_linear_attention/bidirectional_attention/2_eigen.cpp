@@ -23,12 +23,24 @@
 
 #include <Eigen/Dense>
 #include <algorithm>
+#include <type_traits>
 
 #include "01_linear_attention/linear_attention.hpp"
 #include "common/feature_map.hpp"
+#include "common/parallel.hpp"
 
 namespace tutorial::bidirectional_attention {
 namespace {
+
+/// What products() takes: for each thread phi(K), phi(Q), V where it is not of this type, the numerator and S.
+template <class Real>
+std::int64_t products_memory(const Arguments& a) {
+  const std::int64_t threads = std::min<std::int64_t>(processor_count(), std::int64_t(a.B) * a.H);
+  const std::int64_t features = (std::int64_t(a.L) + a.Lk) * a.Dk;
+  const std::int64_t V = std::is_same_v<Real, float> ? 0 : std::int64_t(a.Lk) * a.Dv;
+  const std::int64_t numerator = std::int64_t(a.L) * (a.Dv + 1);
+  return threads * std::int64_t(sizeof(Real)) * (features + V + numerator + std::int64_t(a.Dk) * a.Dv);
+}
 
 template <class Real>
 void products(const Arguments& a) {
@@ -55,6 +67,14 @@ void products(const Arguments& a) {
 }
 
 }  // namespace
+
+std::int64_t eigen_memory(const Arguments& a) {
+  return products_memory<float>(a);
+}
+
+std::int64_t state_double_memory(const Arguments& a) {
+  return products_memory<double>(a);
+}
 
 void eigen(const Arguments& a) {
   products<float>(a);

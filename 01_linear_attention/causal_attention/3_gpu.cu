@@ -26,6 +26,7 @@
 
 #include <algorithm>
 
+#include "01_linear_attention/causal_attention/features.hpp"
 #include "01_linear_attention/causal_dot_product/dispatch/lmha.hpp"
 #include "01_linear_attention/linear_attention.hpp"
 #include "common/device/launch.cuh"
@@ -38,25 +39,32 @@ namespace {
 
 constexpr unsigned kWarps = 8;  // rows a block
 
-/// Grid (B H, up to 65535 groups of kWarps rows).
-__global__ void features_kernel(AttentionArguments a, View<float> phi_q, View<float> phi_k, View<float> v_one) {
+/// Grid (B H, up to 65535 groups of kWarps rows), for so many rows.
+LaunchConfig row_grid(const AttentionArguments& a, int rows) {
+  return {dim3(unsigned(a.B * a.H), std::min((unsigned(rows) - 1) / kWarps + 1, 65535u)), kWarps * 32};
+}
+
+/// row_grid(max(L, key_rows)).
+__global__ void features_kernel(AttentionArguments a, int key_rows, View<float> phi_q, View<float> phi_k,
+                                View<float> v_one) {
   const int b = int(blockIdx.x) / a.H, h = int(blockIdx.x) % a.H;
   const int lane = int(threadIdx.x % 32);
   const int keys = a.key_lengths ? min(load_global(&a.key_lengths[b]), a.Lk) : a.Lk;
-  for (int t = int(blockIdx.y * kWarps + threadIdx.x / 32); t < a.L; t += int(gridDim.y * kWarps)) {
+  for (int t = int(blockIdx.y * kWarps + threadIdx.x / 32); t < max(a.L, key_rows); t += int(gridDim.y * kWarps)) {
     const bool has_key = t < keys;
     for (int d = lane; d < a.Dk; d += 32) {
-      store_global(&phi_q.row(b, h, t)[d], phi(load_global(&a.q.row(b, h, t)[d])));
+      if (t < a.L) store_global(&phi_q.row(b, h, t)[d], phi(load_global(&a.q.row(b, h, t)[d])));
+      if (t >= key_rows) continue;
       store_global(&phi_k.row(b, h, t)[d], has_key ? phi(load_global(&a.k.row(b, h, t)[d])) : 0.0f);
     }
-    for (int j = lane; j <= a.Dv; j += 32) {
+    for (int j = lane; j <= a.Dv && t < key_rows; j += 32) {
       const float v = j == a.Dv ? 1.0f : has_key ? load_global(&a.v.row(b, h, t)[j]) : 0.0f;
       store_global(&v_one.row(b, h, t)[j], v);
     }
   }
 }
 
-/// Grid (B H, up to 65535 groups of kWarps rows).
+/// row_grid(L).
 __global__ void normalise_kernel(AttentionArguments a, View<const float> o_one) {
   const int b = int(blockIdx.x) / a.H, h = int(blockIdx.x) % a.H;
   const int lane = int(threadIdx.x % 32);
@@ -82,6 +90,11 @@ causal_dot_product::Arguments inner(const Arguments& a, float* phi_q, float* phi
 
 }  // namespace
 
+void features(const Arguments& a, int key_rows, const View<float>& phi_q, const View<float>& phi_k,
+              const View<float>& v_one) {
+  launch(features_kernel, row_grid(a, std::max(a.L, key_rows)), a, key_rows, phi_q, phi_k, v_one);
+}
+
 void gpu(const Arguments& a) {
   const std::size_t rows = std::size_t(a.B) * std::size_t(a.H) * std::size_t(a.L);
   float* phi_q = workspace<float>("causal_attention phi_q", rows * std::size_t(a.Dk));
@@ -89,11 +102,9 @@ void gpu(const Arguments& a) {
   float* v_one = workspace<float>("causal_attention v_one", rows * std::size_t(a.Dv + 1));
   float* o_one = workspace<float>("causal_attention o_one", rows * std::size_t(a.Dv + 1));
   const auto product = inner(a, phi_q, phi_k, v_one, o_one);
-  const dim3 grid(unsigned(a.B * a.H), std::min((unsigned(a.L) - 1) / kWarps + 1, 65535u));
-  launch(features_kernel, {grid, kWarps * 32}, a, packed(phi_q, a.H, a.L, a.Dk), packed(phi_k, a.H, a.L, a.Dk),
-         packed(v_one, a.H, a.L, a.Dv + 1));
+  features(a, a.L, packed(phi_q, a.H, a.L, a.Dk), packed(phi_k, a.H, a.L, a.Dk), packed(v_one, a.H, a.L, a.Dv + 1));
   causal_dot_product::dispatch(product);
-  launch(normalise_kernel, {grid, kWarps * 32}, a, packed<const float>(o_one, a.H, a.L, a.Dv + 1));
+  launch(normalise_kernel, row_grid(a, a.L), a, packed<const float>(o_one, a.H, a.L, a.Dv + 1));
 }
 
 std::string gpu_unsupported(const Arguments& a) {

@@ -27,6 +27,7 @@
 #include <climits>
 
 #include "01_linear_attention/causal_dot_product/dispatch/lmha.hpp"
+#include "01_linear_attention/causal_dot_product/dispatch/products.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
 
@@ -41,9 +42,10 @@ struct Choice {
   LmhaPlan plan;
 };
 
-Choice choose(const Arguments& a) {
+/// For so many products of the same sizes.
+Choice choose(const Arguments& a, std::size_t products) {
   const int multiprocessors = multiprocessor_count();
-  const std::int64_t heads = std::int64_t(a.B) * a.H;
+  const std::int64_t heads = std::int64_t(a.B) * a.H * std::int64_t(products);
   if (lmha_low_occupancy_unsupported(a).empty() &&
       heads * a.Dv <= std::int64_t(kColumnsPerMultiprocessor) * multiprocessors) {
     return {Choice::kLmhaLowOccupancy, {}};
@@ -51,7 +53,10 @@ Choice choose(const Arguments& a) {
   if (a.Dk <= kLmhaMaxKeyDim) {
     // As many blocks as find an idle multiprocessor, of whole warps, and none wider than a block can be.
     const int fewest = ceil_div(a.Dv, lmha_max_columns(a.Dk)), most = ceil_div(a.Dv, 32);
-    const int wanted = int(std::clamp<std::int64_t>(multiprocessors / heads, fewest, most));
+    // Narrow blocks of several products even out over the multiprocessors (README.md has the measurement).
+    const bool is_narrow =
+        products > 1 && (heads <= multiprocessors || (a.Dk <= 64 && 2 * heads <= 3 * multiprocessors));
+    const int wanted = int(std::clamp<std::int64_t>(is_narrow ? 4 : multiprocessors / heads, fewest, most));
     const int columns = ((a.Dv - 1) / wanted / 32 + 1) * 32;
     return {Choice::kLmha, {ceil_div(a.Dv, columns), a.Dk <= 64 && columns <= 64}};
   }
@@ -61,19 +66,21 @@ Choice choose(const Arguments& a) {
 }  // namespace
 
 void dispatch(const Arguments& a) {
-  const Choice choice = choose(a);
-  switch (choice.kernel) {
-    case Choice::kLmhaLowOccupancy:
-      return lmha_low_occupancy(a);
-    case Choice::kLmha:
-      return planned_lmha(a, choice.plan);
-    case Choice::kAtomic:
-      return atomic(a);
-  }
+  dispatch_at_once({&a, 1});
+}
+
+void dispatch_at_once(std::span<const Arguments> products) {
+  const Choice choice = choose(products.front(), products.size());
+  if (choice.kernel == Choice::kLmha) return planned_lmha(products, choice.plan);
+  for (const Arguments& a : products) choice.kernel == Choice::kAtomic ? atomic(a) : lmha_low_occupancy(a);
 }
 
 std::string dispatch_note(const Arguments& a) {
-  const Choice choice = choose(a);
+  return dispatch_at_once_note({&a, 1});
+}
+
+std::string dispatch_at_once_note(std::span<const Arguments> products) {
+  const Choice choice = choose(products.front(), products.size());
   switch (choice.kernel) {
     case Choice::kLmhaLowOccupancy:
       return "lmha_low_occupancy";

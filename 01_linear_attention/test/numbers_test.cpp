@@ -6,6 +6,7 @@
 
 #include "01_linear_attention/test/stages.hpp"
 #include "common/feature_map.hpp"
+#include "common/test/peak_memory.hpp"
 
 namespace tutorial {
 namespace {
@@ -108,6 +109,12 @@ TEST(NumbersTest, StagesWithoutAtomicsGiveTheSameBitsTwice) {
       EXPECT_TRUE(std::ranges::equal(once.at("o").elements<float>(), twice.at("o").elements<float>()));
     }
   }
+}
+
+TEST(MemoryTest, EigenTakesWhatItSays) {
+  const Sizes sizes{{"B", 1}, {"H", 2}, {"L", 20000}, {"Lk", 10000}, {"Dk", 32}, {"Dv", 64}};
+  expect_stated_memory(find_operator("bidirectional_attention"), "eigen", sizes);
+  expect_stated_memory(find_operator("bidirectional_attention"), "the reference", sizes);
 }
 
 }  // namespace

@@ -16,9 +16,10 @@
 /// come, from both blocks. It also says that the set's former P has been read in both, so nothing else guards P.
 /// `scores_full` counts an arrival. In the block that has computed P, it is that of the thread that pushes. In the other
 /// one it is that of the loading thread, which announces the bytes of the push. The state's warps have read a set when they
-/// arrive at `empty`; the scores' warps have read it earlier, because the state has waited for the scores. An arrival at
-/// another block's barrier needs a fence for the whole GPU. The state has no time for it, so the loading thread passes the
-/// message on: it waits for `empty`, arrives at the other block's `peer_empty`, and waits for its own.
+/// arrive at `empty`; the scores' warps have read it earlier, because the state has waited for the scores. The loading
+/// thread passes the message on: it waits for `empty`, tells the other block's `peer_empty`, and waits for its own. An
+/// arrival at another block's barrier needs a fence for the whole GPU, which takes longer than a chunk. So the message is a
+/// push of 16 bytes, whose content does not matter: each block expects them at its own `peer_empty`.
 /// Start and end: no block reaches into the other one before its barriers are initialised, or after it has ended. So the
 /// first and the last thing is a barrier of the cluster. The barriers lie in dynamic shared memory, as all that other
 /// blocks reach.
@@ -26,10 +27,9 @@
 /// no columns, it loads and computes scores all the same. One warpgroup loads and stores, one computes scores, and one has
 /// the state.
 /// Resources: four times Q, K, V and P, two O: 208 KB of shared memory at Dk = 128, one block on a multiprocessor.
-/// Bound by: the messages of the loading threads, we believe: README.md says why. It is slower than `queued_products`.
+/// Bound by: as `queued_products`, which is faster with 32 heads: README.md says by how much.
 /// Requires: as `warpgroup_mma`.
-/// Weakness: the loading thread passes its fence once per chunk, before it loads, and the fence waits while other warps of
-/// the block store outputs. The two blocks keep in step, and each pays for the other's delays.
+/// Weakness: the two blocks keep in step, and each pays for the other's delays.
 /// Sources: as `specialized`; PTX ISA, "cp.async.bulk.tensor: .multicast::cluster" and "cp.async.bulk".
 
 #include <cuda_runtime.h>
@@ -63,6 +63,7 @@ static_assert(kPipelineDepth % 2 == 0, "the scores of a place are always the sam
 struct Barriers {
   Barrier full[kPipelineDepth], empty[kPipelineDepth], peer_empty[kPipelineDepth], scores_full[kPipelineDepth];
   Barrier output_full[kDepth], output_empty[kDepth];
+  alignas(16) unsigned char outbox[16], inbox[16];  // a message's bytes; what they are does not matter
 };
 
 template <class Shape>
@@ -141,7 +142,10 @@ __global__ void __launch_bounds__(kBlock, 1) cluster_kernel(Bf16Arguments a, con
       for (int t = 0; t < a.L; t += kChunk) {
         const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
         ring.wait(empty);
-        if (t >= kPipelineDepth * kChunk) peer_empty[ring.stage()].arrive_at(peer);
+        if (t >= kPipelineDepth * kChunk) {
+          peer_empty[ring.stage()].arrive_expect(sizeof(barriers.inbox));
+          push_shared(barriers.inbox, barriers.outbox, sizeof(barriers.inbox), peer_empty[ring.stage()], peer);
+        }
         full[ring.stage()].arrive_expect(tiles.kBytes);
         if (t / kChunk % 2 != rank) scores_full[ring.stage()].arrive_expect(PanelTile<64>::kPanelBytes);
         load_panels(tiles.V, maps.v, full[ring.stage()],

@@ -4,9 +4,9 @@
 ///
 /// Idea: estimate the time of each launch plan and take the least. A walk takes as long as the chunks that one block has
 /// to do one after the other. Segments divide the walk; they add a first walk over K and V, two more launches, and the
-/// states' way through memory. On Hopper the kernel is that of stage 13, dispatch/hopper_walk.cu, because stage 14 is
+/// states' way through memory. On Hopper the kernel is that of stage 13, dispatch/hopper_walk.cuh, because stage 14 is
 /// slower. It has one block on a multiprocessor; a chunk takes longer when all blocks together ask for more bytes than the
-/// memory delivers. Elsewhere, for Dk > 128, and for tensors that bulk copies cannot take, it is dispatch/walk.cu. There a
+/// memory delivers. Elsewhere, for Dk > 128, and for tensors that bulk copies cannot take, it is dispatch/walk.cuh. There a
 /// chunk takes longer when a multiprocessor has two blocks, but not twice as long; tiles of half the width double the
 /// blocks, and read Q and K twice from the second-level cache.
 /// Grows out of: 8_sequence_parallel.cu; dispatch: the kernels are those of the folder dispatch, and this file is the choice
@@ -17,7 +17,7 @@
 /// copies of q, k, v and o.
 ///
 /// Normaliser: o_t = scale q_t S_t / (scale q_t . z_t + eps) is computed inside the walk (dispatch/normalizer.cuh and
-/// dispatch/hopper_walk.cu say how), so that its bytes are those of q, k, v and o, as without it. In fp32 `fused` runs a second time, with a column of
+/// dispatch/hopper_walk.cuh say how), so that its bytes are those of q, k, v and o, as without it. In fp32 `fused` runs a second time, with a column of
 /// ones for V, and a third kernel divides.
 /// Bound by, Requires: as the kernels that it chooses.
 /// Weakness: the times of a chunk are an H200's (README.md shows what the choice makes of them); on another GPU only their
@@ -41,10 +41,10 @@ using namespace tile;
 constexpr WalkTimes kTimes{.narrow = {.walk = {2.0, 3.6}, .states = {0.7, 1.2}},
                            .wide = {.walk = {2.9, 5.3}, .states = {0.9, 1.8}}};
 
-// On warpgroups. The bytes are those that the memory and the second-level cache deliver together. With the normaliser
-// the scores take longer than the state.
+// On warpgroups. The bytes are those that the memory and the second-level cache deliver together. With the normaliser all
+// roles share shared memory with the warps that add up keys.
 constexpr ExclusiveWalkTimes kWarpgroupTimes{.walk = 0.75, .states = 0.4, .bytes_per_microsecond = 4.6e6};
-constexpr ExclusiveWalkTimes kNormalizedTimes{.walk = 1.2, .states = 0.35, .bytes_per_microsecond = 3.9e6};
+constexpr ExclusiveWalkTimes kNormalizedTimes{.walk = 0.84, .states = 0.4, .bytes_per_microsecond = 4.4e6};
 
 bool runs_on_warpgroups(const Bf16Arguments& a) {
   return warpgroup_mma_unsupported(a).empty();

@@ -27,6 +27,10 @@ constexpr KernelWithBarriers kKernels[] = {
      "output_empty"},
     {"linear_attention", "cluster", "02_chunkwise/linear_attention/14_cluster.cu", 64, 128, 390, "", "",
      "output_empty"},
+    {"linear_attention --normalize", "dispatch", "02_chunkwise/linear_attention/dispatch/hopper_walk.cuh", 64, 64, 390,
+     "walk_segment", "", "output_empty"},
+    {"linear_attention --backward", "materialized", "02_chunkwise/linear_attention_backward/3_materialized.cu", 64, 64},
+    {"linear_attention --backward", "walks", "02_chunkwise/linear_attention_backward/4_walks.cu", 64, 64},
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);

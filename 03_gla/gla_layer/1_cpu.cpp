@@ -38,10 +38,7 @@ void cpu(const FloatArguments& a) {
 }
 
 std::int64_t cpu_memory(const FloatArguments& a) {
-  const std::int64_t rows = std::int64_t(a.B) * a.L;
-  // A copy of x; q, k, g and the logits; v, r, o and u; what the gates go through.
-  const std::int64_t columns = a.d_model + 4 * std::int64_t(a.key_dim()) + 4 * std::int64_t(a.value_dim()) + a.rank;
-  return std::int64_t(sizeof(float)) * rows * columns + gla::chunkwise_memory(attention(a));
+  return layer_memory<float>(a, gla::chunkwise_memory(attention(a)));
 }
 
 }  // namespace tutorial::gla_layer

@@ -129,7 +129,7 @@ Operator definition() {
       .scale([](const Sizes& s) { return 1 / std::sqrt(double(s.at("Dk"))); })
       .parameter("eps", 1e-5, "norm_eps")
       .parameter("normalizer", 16, "gate_logit_normalizer")
-      .reference(reference)
+      .reference(reference, reference_memory)
       .bf16_reference(bf16_reference);
   return definition;
 }

@@ -9,6 +9,7 @@
 #include "common/device/stream.hpp"
 #include "common/error.hpp"
 #include "common/safetensors.hpp"
+#include "common/test/peak_memory.hpp"
 #include "common/test/temporary_folder.hpp"
 
 namespace tutorial {
@@ -276,6 +277,12 @@ TEST(GlaLayerTest, CanBeCaptured) {
     expect_close(placement.download_outputs(), evaluate_reference(layer(), problem, stage.dtype),
                  tolerance_of(stage, problem.sizes));
   }
+}
+
+TEST(GlaLayerTest, TheCpuTakesTheMemoryThatItSays) {
+  const Sizes sizes{{"B", 1}, {"H", 2}, {"L", 6000}, {"Dk", 16}, {"Dv", 32}, {"d_model", 96}, {"rank", 16}};
+  expect_stated_memory(layer(), "cpu", sizes);
+  expect_stated_memory(layer(), "the reference", sizes);
 }
 
 }  // namespace

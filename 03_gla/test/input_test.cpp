@@ -13,9 +13,11 @@ namespace {
 std::string refusal(const Tensor& g) {
   const TemporaryFolder folder;
   const std::string path = folder / "g.safetensors";
-  write_safetensors(path, {{"g", &g}}, {});
+  Tensor ones(Dtype::fp32, {1, 2, 3, 4});  // for q, k and v
+  fill(ones, 1.0f);
+  write_safetensors(path, {{"q", &ones}, {"k", &ones}, {"v", &ones}, {"g", &g}}, {});
   try {
-    make_problem(gla_operator(), {.sizes = {{"Dv", 4}}, .input_file = path});
+    make_problem(gla_operator(), {.input_file = path});
     return "";
   } catch (const UsageError& error) {
     return error.what();

@@ -18,8 +18,8 @@
 /// Equation: that of `fused`.
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32. V~ and P are
 /// panels of bf16 in shared memory. Beside each set of tiles lie its decays, 257 numbers in fp32 (warpgroup_gate.cuh).
-/// Thread mapping: as `balanced_roles`. Each lane of the loading warp has two positions, and g of the next chunk is under
-/// way. A warp with scores makes 16 rows of P and of V~.
+/// Thread mapping: as `balanced_roles`. Each lane of the loading warp has two positions, and g of the next four chunks is
+/// under way. A warp with scores makes 16 rows of P and of V~.
 /// Who waits for whom: `full` ends a phase when the bytes of the tiles are there and the loading warp has written the
 /// decays. V~ of chunk n + 1 is wanted before P of chunk n + 1, so the two have barriers of their own: `values_full` and
 /// `values_empty` are those of V~.
@@ -68,7 +68,7 @@ constexpr std::size_t kSharedBytes = kPipelineDepth*(ChunkTiles<Shape>::kBytes +
 /// Grid (tiles of 64 columns of Dv of all segments, H, B).
 template <class Shape>
 __global__ void __launch_bounds__(kBlock, 1)
-    specialized_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps, LaunchPlan plan) {
+    walk_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps, LaunchPlan plan) {
   const BlockPart<Shape> part(extents_of(a), plan.length);
   const int b = part.b, h = part.h, first_column = part.first_column, columns = part.columns, end = part.end;
   __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
@@ -128,20 +128,19 @@ __global__ void __launch_bounds__(kBlock, 1)
     decrease_registers<72>();
     const int thread = int(threadIdx.x) % kWarpgroup;
     if (thread < 32) {
-      float2 g = load_g(a, b, h, part.begin, end);
       auto ring = Ring<kPipelineDepth>::producer();
-      for (int t = part.begin; t < end; t += kChunk) {
-        ring.wait(empty);
-        if (thread == 0) {
-          full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
-          load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, t, first_column);
-        }
-        decays_of(ring.stage()).store(ChunkSums(g), a.scale);
-        g = load_g(a, b, h, t + kChunk, end);
-        __syncwarp();
-        if (thread == 0) full[ring.stage()].arrive();
-        ring.advance();
-      }
+      for_each_chunk_with_g(a, b, h, part.begin, kChunk, (end - part.begin - 1) / kChunk + 1, end,
+                            [&](int t, float2 g) {
+                              ring.wait(empty);
+                              if (thread == 0) {
+                                full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
+                                load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, t, first_column);
+                              }
+                              decays_of(ring.stage()).store(ChunkSums(g), a.scale);
+                              __syncwarp();
+                              if (thread == 0) full[ring.stage()].arrive();
+                              ring.advance();
+                            });
     } else {
       auto output_ring = Ring<kDepth>::consumer();
       for (int t = part.begin; t < end; t += kChunk) {
@@ -190,7 +189,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       if (lane_index() == 0) scores_empty[score_ring.stage()].arrive();
       score_ring.advance();
       const ChunkDecays decays = decays_of(read.stage());
-      add_positions(O, from_state, [=](int t) { return decays.from_start(t); });
+      add_positions(O, from_state, [=](int t) { return decays.pair_from_start(t); });
       output_ring.wait(output_empty);
       put_output(panel(kDepth + output_ring.stage()), O, 1.0f);
       __syncwarp();
@@ -232,7 +231,7 @@ __global__ void __launch_bounds__(kBlock, 1)
 
 void walk_on_warpgroups(const Bf16Arguments& a, const LaunchPlan& plan) {
   const auto start = [&]<class Shape>(Shape) {
-    launch(specialized_kernel<Shape>, {grid_of<Shape>(extents_of(a), plan.segments), kBlock, kSharedBytes<Shape>}, a,
+    launch(walk_kernel<Shape>, {grid_of<Shape>(extents_of(a), plan.segments), kBlock, kSharedBytes<Shape>}, a,
            chunk_maps(a), plan);
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());

@@ -44,14 +44,14 @@ std::int64_t outputs_bytes(const Bf16Arguments& a, const LaunchPlan& plan) {
   return tiles * (L * (2 * 2 * a.Dk + 4) + first_gates) + L * 2 * 2 * a.Dv + 4 * states * std::int64_t(a.Dk) * a.Dv;
 }
 
-/// Of `specialized` and the kernel in front of it, per head. Four warps of the latter read every g.
+/// Of `specialized` and the kernel in front of it, per head.
 std::int64_t hopper_bytes(const Bf16Arguments& a, const LaunchPlan& plan) {
   const std::int64_t tiles = ceil_div(a.Dv, plan.columns), L = a.L, count = plan.segments - 1;
   const std::int64_t state = std::int64_t(a.Dk) * a.Dv;
   std::int64_t bytes = tiles * L * (2 * 2 * a.Dk + 4) + L * 2 * 2 * a.Dv + 4 * (outer_states(a) + count) * state;
   if (count > 0) {
     const std::int64_t rows = count * plan.length;
-    bytes += tiles * rows * (2 * a.Dk + 4 * kWarps) + rows * 2 * a.Dv + 4 * count * (state + 1) +
+    bytes += tiles * rows * (2 * a.Dk + 4) + rows * 2 * a.Dv + 4 * count * (state + 1) +
              tile::carried_bytes(a.Dk, a.Dv, int(count), a.initial_state.data != nullptr, 1);
   }
   return bytes;

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// How the walk is spread over the GPU, and what it needs: for `sequence_parallel`, `specialized` and dispatch.
+/// How the walk is spread over the GPU, and what it needs: for `sequence_parallel`, `specialized`, `register_scores` and dispatch.
 
 #include "04_fused_chunk/simple_gla.hpp"
 #include "common/tile/launch_plan.hpp"
@@ -22,7 +22,10 @@ std::int64_t walk_bytes_moved(const Bf16Arguments&, const LaunchPlan&);
 /// an empty specialized_unsupported().
 /// @throws CudaError if a launch is refused
 void walk_on_warpgroups(const Bf16Arguments&, const LaunchPlan&);
-/// The same with the kernels in front of it that compute the plan's `starts`. Its workspace is that of walk().
+/// The same by the kernel of `register_scores`.
+/// @throws CudaError if a launch is refused
+void walk_with_register_scores(const Bf16Arguments&, const LaunchPlan&);
+/// The latter with the kernels in front of it that compute the plan's `starts`. Its workspace is that of walk().
 /// @throws CudaError if the memory is not there or a launch is refused
 void hopper_walk(const Bf16Arguments&, LaunchPlan);
 /// As walk_bytes_moved().
@@ -34,7 +37,7 @@ struct Choice {
   enum Kernels {
     kWalk,        ///< walk(): `fused`, or `sequence_parallel`
     kTwoKernels,  ///< `two_kernels`
-    kHopperWalk   ///< hopper_walk(): `specialized`
+    kHopperWalk   ///< hopper_walk(): `register_scores`
   };
   Kernels kernels;  ///< the one to take
   LaunchPlan plan;  ///< of a walk

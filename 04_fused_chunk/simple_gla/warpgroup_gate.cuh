@@ -38,6 +38,12 @@ struct ChunkDecays {
     if (lane == 0) data[4 * kChunk] = tile::ex2(b.end);
   }
 
+  /// The decays to the chunk's end alone, by one warp: b.end may lie further back.
+  __device__ __forceinline__ void store_to_end(const ChunkSums& b) const {
+    reinterpret_cast<float2*>(data + 2 * kChunk)[int(lane_index())] =
+        make_float2(tile::ex2(b.end - b.first), tile::ex2(b.end - b.second));
+  }
+
   /// b_t.
   __device__ __forceinline__ float b(int t) const { return data[t]; }
   /// The decays of positions i and i + 1, i even, to the end of their block of 16.
@@ -46,29 +52,60 @@ struct ChunkDecays {
   }
   /// The decay from position i to the end of the chunk.
   __device__ __forceinline__ float to_end(int i) const { return data[2 * kChunk + i]; }
-  /// scale 2^b_t and scale 2^b_{t + 1}, t even.
-  __device__ __forceinline__ float2 from_start(int t) const {
+  /// The same of positions i and i + 1, i even.
+  __device__ __forceinline__ float2 pair_to_end(int i) const {
+    return *reinterpret_cast<const float2*>(data + 2 * kChunk + i);
+  }
+  /// scale 2^b_t of the thread's two rows of a product of a warpgroup.
+  __device__ __forceinline__ float2 from_start_of_rows() const {
+    return make_float2(data[3 * kChunk + wgmma_row(0)], data[3 * kChunk + wgmma_row(2)]);
+  }
+  /// The same of positions t and t + 1, t even.
+  __device__ __forceinline__ float2 pair_from_start(int t) const {
     return *reinterpret_cast<const float2*>(data + 3 * kChunk + t);
   }
   /// The decay from the start of the chunk to its end.
   __device__ __forceinline__ float whole() const { return data[4 * kChunk]; }
 };
 
-/// P_ti = scale (q_t . k_i) 2^(b_t - b_i) for i <= t, else 0, in bf16, by a warpgroup: tile::store_masked_scores() with
-/// decays. A warp has 16 rows, and goes through blocks of 16 columns. On the diagonal each score has an exponential of
-/// its own. Left of the diagonal the end f of i's block lies between i and t, and
+/// Calls f(t, g) for the chunks at t = first, first + step, ..., `count` of them, with the lane's two of each chunk's g.
+/// g is asked for four chunks ahead: the memory's answer takes longer than a chunk. Four registers hold the g of four
+/// chunks, because a copy from one register to another would wait for the answer.
+/// @param end where the sequence or the segment ends
+template <class F>
+__device__ __forceinline__ void for_each_chunk_with_g(const Bf16Arguments& a, int b, int h, int first, int step,
+                                                      int count, int end, F f) {
+  constexpr int kAhead = 4;
+  const auto load = [&](int n) { return n < count ? load_g(a, b, h, first + n * step, end) : float2{}; };
+  float2 g[kAhead];
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) g[i] = load(i);
+  for (int n = 0; n < count; n += kAhead) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (n + i >= count) return;
+      const float2 g_now = g[i];
+      g[i] = load(n + i + kAhead);
+      f(first + (n + i) * step, g_now);
+    }
+  }
+}
+
+/// p = P in bf16, P_ti = scale (q_t . k_i) 2^(b_t - b_i) for i <= t, else 0, by a warpgroup that has Q K^T. A warp has 16
+/// rows, and goes through blocks of 16 columns. On the diagonal each score has an exponential of its own. Left of the
+/// diagonal the end f of i's block lies between i and t, and
 ///
 ///     2^(b_t - b_i) = 2^(b_t - b_f) 2^(b_f - b_i),
 ///
 /// both of them 1 at most: one exponential for each row and block is computed here, and that of each column is there
 /// already.
-__device__ __forceinline__ void store_decayed_scores(const tile::PanelTile<kChunk>& P, tile::WarpgroupScores& scores,
-                                                     const ChunkDecays& decays, float scale) {
-  const int lane = int(lane_index()), first_row = tile::warp_in_group() * 16;
+__device__ __forceinline__ void decay_scores(tile::ScoreFragments& p, tile::WarpgroupScores& scores,
+                                             const ChunkDecays& decays, float scale) {
+  const int first_row = tile::warp_in_group() * 16;
   const float upper = decays.b(wgmma_row(0)), lower = decays.b(wgmma_row(2));
 #pragma unroll
   for (int i = 0; i < kChunk; i += 16) {
-    std::uint32_t p[4] = {};
+    for (std::uint32_t& two : p[i / 16]) two = 0;
     if (i < first_row) {
       const float end = decays.b(i + 15);
       const float upper_decay = scale * tile::ex2(upper - end), lower_decay = scale * tile::ex2(lower - end);
@@ -80,7 +117,7 @@ __device__ __forceinline__ void store_decayed_scores(const tile::PanelTile<kChun
         scores[n + 2] *= lower_decay * two.x;
         scores[n + 3] *= lower_decay * two.y;
       }
-      wgmma_fragment(p, scores, i);
+      wgmma_fragment(p[i / 16], scores, i);
     } else if (i == first_row) {
 #pragma unroll
       for (int n = i / 2; n < i / 2 + 8; ++n) {
@@ -88,9 +125,20 @@ __device__ __forceinline__ void store_decayed_scores(const tile::PanelTile<kChun
         const float score = scores[n] * (scale * tile::ex2((n % 4 < 2 ? upper : lower) - decays.b(column)));
         scores[n] = column <= wgmma_row(n) ? score : 0;  // above the diagonal the power may be infinite
       }
-      wgmma_fragment(p, scores, i);
+      wgmma_fragment(p[i / 16], scores, i);
     }
-    stmatrix(P.data + P.unit(first_row + lane % 16, i + lane / 16 * 8), p);
+  }
+}
+
+/// The same, written to shared memory.
+__device__ __forceinline__ void store_decayed_scores(const tile::PanelTile<kChunk>& P, tile::WarpgroupScores& scores,
+                                                     const ChunkDecays& decays, float scale) {
+  const int lane = int(lane_index()), first_row = tile::warp_in_group() * 16;
+  tile::ScoreFragments p;
+  decay_scores(p, scores, decays, scale);
+#pragma unroll
+  for (int i = 0; i < kChunk; i += 16) {
+    stmatrix(P.data + P.unit(first_row + lane % 16, i + lane / 16 * 8), p[i / 16]);
   }
 }
 
@@ -115,12 +163,13 @@ __device__ __forceinline__ void store_decayed_values(const tile::PanelTile<64>& 
 
 /// v = (diag(2^(b_e - b)) V)^T, as fragments of the warpgroup's left factor.
 __device__ __forceinline__ void load_decayed_values(tile::ValueFragments& v, const tile::PanelTile<64>& V,
-                                                    const DecayToEnd& to_end) {
+                                                    const ChunkDecays& decays) {
   const int lane = int(lane_index());
   const int unit = V.unit(lane / 16 * 8 + lane % 8, tile::warp_in_group() * 16 + lane / 8 % 2 * 8);
 #pragma unroll
   for (int i = 0; i < kChunk; i += 16) {
-    load_decayed_values(v[i / 16], V.data + V.advance(unit, i, 0), to_end.of_pair(i), to_end.of_pair(i + 8));
+    load_decayed_values(v[i / 16], V.data + V.advance(unit, i, 0), decays.pair_to_end(i + lane % 4 * 2),
+                        decays.pair_to_end(i + 8 + lane % 4 * 2));
   }
 }
 

@@ -8,8 +8,9 @@
 namespace tutorial {
 namespace {
 
-// The wait of `warp_specialized` and `specialized` for a tile of outputs keeps the walk from getting two chunks ahead of the
-// warps that store. No order of the emulator's lets it.
+// The wait of `warp_specialized`, `specialized` and `register_scores` for a tile of outputs keeps the walk from getting two
+// chunks ahead of the warps that store; that of the latter for a tile of Q S, of those with scores. Its wgmma_wait<1>(S) is
+// there for the compiler alone. No order of the emulator's lets it.
 constexpr KernelWithBarriers kKernels[] = {
     {"gla", "five_steps", "04_fused_chunk/gla/2_five_steps.cu", 80, 16},
     {"gla", "prepare_fused", "04_fused_chunk/gla/3_prepare_fused.cu", 80, 16},
@@ -21,6 +22,8 @@ constexpr KernelWithBarriers kKernels[] = {
     {"simple_gla", "two_kernels", "04_fused_chunk/simple_gla/4_two_kernels.cu", 80, 16},
     {"simple_gla", "sequence_parallel", "04_fused_chunk/simple_gla/5_sequence_parallel.cu", 64, 64},
     {"simple_gla", "specialized", "04_fused_chunk/simple_gla/6_specialized.cu", 64, 64, 390, "", "", "output_empty"},
+    {"simple_gla", "register_scores", "04_fused_chunk/simple_gla/7_register_scores.cu", 64, 64, 390, "", "",
+     "output_empty|wait.state_empty|wgmma_wait<1>.S."},
     // Segments of five chunks, one more than there are sets of tiles.
     {"simple_gla", "dispatch", "04_fused_chunk/simple_gla/dispatch/hopper_walk.cu", 64, 64, 2500, "",
      "EMULATOR_MULTIPROCESSORS=4"},

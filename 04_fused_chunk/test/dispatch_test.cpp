@@ -80,7 +80,7 @@ TEST(DispatchTest, SaysWhatItPicks) {
   EXPECT_EQ(choice(1, 1, 64, 40, 64, true).find("gla's dispatch, "), 0u);
   EXPECT_EQ(choice(1, 1, 64, 272, 64, true).find("gla's dispatch, chunk_gpu in fp32"), 0u);
   if (compute_capability() < 90) GTEST_SKIP() << "the rest needs a GPU of compute capability 9.0";
-  EXPECT_EQ(choice(1, 1, 64, 128, 128, true), "specialized, 64 columns a block");
+  EXPECT_EQ(choice(1, 1, 64, 128, 128, true), "register_scores, 64 columns a block");
   EXPECT_EQ(choice(1, 1, 64, 144, 128, true), "fused, 64 columns a block") << "a state of 144 rows";
 }
 
@@ -138,9 +138,9 @@ TEST(DispatchTest, ChoosesByHeadsAndLength) {
   EXPECT_EQ(choice(4, 8, 512, 128, 128, false), "two_kernels");
   EXPECT_EQ(choice(1, 1, 192, 128, 128, false), "fused, 64 columns a block");
   EXPECT_EQ(choice(1, 1, 256, 128, 128, false), "two_kernels");
-  EXPECT_EQ(choice(4, 8, 2048, 128, 128, true), "specialized, 64 columns a block");
-  EXPECT_EQ(choice(2, 64, 8192, 128, 128, true), "specialized, 64 columns a block");
-  EXPECT_NE(choice(1, 8, 16384, 128, 128, true).find("specialized, 8 segments"), std::string::npos);
+  EXPECT_EQ(choice(4, 8, 2048, 128, 128, true), "register_scores, 64 columns a block");
+  EXPECT_EQ(choice(2, 64, 8192, 128, 128, true), "register_scores, 64 columns a block");
+  EXPECT_NE(choice(1, 8, 16384, 128, 128, true).find("register_scores, 8 segments"), std::string::npos);
   for (const bool is_mapped : {false, true}) {
     for (const int heads : {1, 32, 256}) {  // no matter whether states are given and asked for
       for (int L = 64; L <= 4096; L += 64) {

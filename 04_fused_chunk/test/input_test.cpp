@@ -13,10 +13,12 @@ namespace {
 std::string refusal(const Operator& definition, const Tensor& g) {
   const TemporaryFolder folder;
   const std::string path = folder / "g.safetensors";
-  write_safetensors(path, {{"g", &g}}, {});
+  Tensor zeros(Dtype::fp32, {1, 2, 3, 4});  // for q, k and v
+  zeros.fill_bytes(0);
+  write_safetensors(path, {{"q", &zeros}, {"k", &zeros}, {"v", &zeros}, {"g", &g}}, {});
   std::string said;
   try {
-    make_problem(definition, {.sizes = {{"Dk", 4}, {"Dv", 4}}, .input_file = path});
+    make_problem(definition, {.input_file = path});
   } catch (const UsageError& error) {
     said = error.what();
   }

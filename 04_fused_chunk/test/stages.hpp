@@ -28,14 +28,15 @@ inline int expect_stages_match(const Operator& definition, const Problem& proble
 
 /// Whether the stage does not run on this GPU, whatever the problem.
 inline bool is_for_another_gpu(const Stage& stage) {
-  return stage.name == "specialized" && compute_capability() < 90;
+  return (stage.name == "specialized" || stage.name == "register_scores") && compute_capability() < 90;
 }
 
 /// Of stages that take a problem: all of them, where widths are multiples of 16 and rows are aligned, but for
-/// `specialized` and `warp_specialized` on other GPUs than Hopper and for wide keys.
+/// `specialized`, `register_scores` and `warp_specialized` on other GPUs than Hopper and for wide keys.
 inline int all_stages(const Operator& definition, std::int64_t Dk) {
   return int(std::ranges::count_if(definition.stages(), [&](const Stage& stage) {
-    const bool is_for_hopper = stage.name == "specialized" || stage.name == "warp_specialized";
+    const bool is_for_hopper =
+        stage.name == "specialized" || stage.name == "register_scores" || stage.name == "warp_specialized";
     return !is_for_hopper || (!is_for_another_gpu(stage) && Dk <= 128);
   }));
 }

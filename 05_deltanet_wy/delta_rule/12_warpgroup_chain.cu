@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       const ValuePanel V = tiles_of(ring.stage()).V;
       ring.wait(full);
       ring.advance();
-      load_negated_values(residual, V, unit);
+      load_signed_values(residual, V, unit, kMinus);
     };
     // residual += K S of the chunk `read`.
     const auto add_state_product = [&] {
@@ -208,11 +208,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 void warpgroup_chain(const Bf16Arguments& a) {
   const PreparedTiles x = prepare_tiles(a);
   end_part("prepare");
-  const TensorMap prepared = tile_map(packed(x.tiles, a.H, std::int64_t(x.N) * kPreparedRows, kChunk),
-                                      {a.B, a.H, std::int64_t(x.N) * kPreparedRows, kChunk}, kPreparedRows);
   const auto start = [&]<class Shape>(Shape) {
     launch(warpgroup_chain_kernel<Shape>, {grid_of<Shape>(extents_of(a), 1), kBlockThreads, kSharedBytes<Shape>}, a,
-           chunk_maps(a), prepared);
+           chunk_maps(a), map_of(x, a));
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
   end_part("walk");

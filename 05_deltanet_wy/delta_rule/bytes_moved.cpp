@@ -6,6 +6,7 @@
 #include "05_deltanet_wy/delta_rule/blocks.hpp"
 #include "05_deltanet_wy/delta_rule/dispatch/walk.hpp"
 #include "05_deltanet_wy/delta_rule/prepared.hpp"
+#include "05_deltanet_wy/delta_rule/segments.hpp"
 #include "common/ceil_div.hpp"
 
 namespace tutorial::delta_rule {
@@ -115,8 +116,28 @@ std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments& a) {
          state_bytes(a);
 }
 
+std::int64_t walk_segments_bytes_moved(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+  const std::int64_t count = plan.segments - 1;
+  if (count == 0) return warpgroup_chain_bytes_moved(a);
+  const int key_tiles = a.Dk <= 64 ? 1 : 2, value_tiles = ceil_div(a.Dv, kColumns);
+  const std::int64_t transition = std::int64_t(key_tiles) * key_tiles * kColumns * kColumns * 2;
+  const std::int64_t state = std::int64_t(key_tiles) * value_tiles * kColumns * kColumns * 4;
+  // Of a segment: K and T for each 128 columns of [V | -K], and these columns.
+  const std::int64_t keys = std::int64_t(plan.length) * a.Dk * 2, values = std::int64_t(plan.length) * a.Dv * 2;
+  const std::int64_t K_and_T = keys + std::int64_t(plan.length) * kChunk * 2 * 2;
+  const std::int64_t initial = a.initial_state.data ? 4 * std::int64_t(a.Dk) * a.Dv : 0;
+  const std::int64_t maps = count * (ceil_div(a.Dv, 2 * kColumns) * K_and_T + values + state) + initial +
+                            (count - 1) * (K_and_T + keys + transition);
+  const std::int64_t carry = count * 2 * state + (count - 1) * value_tiles * transition, starts = count * state;
+  return warpgroup_chain_bytes_moved(a) + heads_of(a) * (maps + carry + starts);
+}
+
+std::int64_t segments_bytes_moved(const Bf16Arguments& a) {
+  return walk_segments_bytes_moved(a, one_wave_of_segments(a));
+}
+
 std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
-  if (runs_on_warpgroups(a)) return warpgroup_chain_bytes_moved(a);
+  if (runs_on_warpgroups(a)) return walk_segments_bytes_moved(a, fastest_segments(a));
   if (walk_unsupported(a).empty()) {
     const int tiles = ceil_div(a.Dv, walk_columns(a));
     return whole_walk(a, tiles) + tiles * heads_of(a) * ceil_div(a.L, kChunk) * kChunk * 4;  // factors

@@ -114,26 +114,44 @@ __device__ __forceinline__ void store_blocks(uint4* blocks, BlockRow& sums, int 
   }
 }
 
+/// Element i of lane j goes to element j of lane i, among four neighbouring lanes.
+__device__ __forceinline__ void transpose_in_quad(std::uint32_t (&x)[4]) {
+  const int lane = int(lane_index());
+#pragma unroll
+  for (int distance = 1; distance < 4; distance *= 2) {
+    const bool gives_first = lane & distance;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i & distance) continue;
+      std::uint32_t& first = x[i];
+      std::uint32_t& second = x[i + distance];
+      const std::uint32_t got = __shfl_xor_sync(kAllLanes, gives_first ? first : second, distance);
+      (gives_first ? first : second) = got;
+    }
+  }
+}
+
 /// Writes row r of the blocks, rounded, as 16 rows of 64, with zeros right of the diagonal's block. What rounding leaves
 /// out of the elements takes their place.
 /// @param rows [64, 64], the chunk's
 __device__ __forceinline__ void store_rows(__nv_bfloat16* rows, BlockRow& sums, int r) {
   const int lane = int(lane_index());
+  rows += (r * kBlock + lane / 4 + lane % 2 * 8) * kChunk + lane / 2 % 2 * 8;
 #pragma unroll
   for (int c = 0; c < kBlocks; ++c) {
+    std::uint32_t two[4] = {};
+    if (c <= r) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      std::uint32_t two = 0;
-      if (c <= r) {
+      for (int i = 0; i < 4; ++i) {
         float* of = &sums[c][i / 2][i % 2 * 2];
-        two = pack(of[0], of[1]);
-        const float2 stored = unpack(two);
+        two[i] = pack(of[0], of[1]);
+        const float2 stored = unpack(two[i]);
         of[0] -= stored.x;
         of[1] -= stored.y;
       }
-      const int row = r * kBlock + lane / 4 + i % 2 * 8, column = c * kBlock + i / 2 * 8 + lane % 4 * 2;
-      store_global(reinterpret_cast<std::uint32_t*>(rows + row * kChunk + column), two);
+      transpose_in_quad(two);  // then a lane has 8 neighbours of a row
     }
+    store_global(reinterpret_cast<uint4*>(rows + c * kBlock), make_uint4(two[0], two[1], two[2], two[3]));
   }
 }
 
@@ -244,6 +262,11 @@ PreparedTiles prepare_tiles(const Bf16Arguments& a) {
       workspace<__nv_bfloat16>("delta_rule: tiles of T and P", std::size_t(all_chunks(a)) * kPreparedRows * kChunk)};
   start_kernel(a, prepared);
   return prepared;
+}
+
+TensorMap map_of(const PreparedTiles& x, const Bf16Arguments& a, int box) {
+  const std::int64_t rows = std::int64_t(x.N) * kPreparedRows;
+  return tile_map(packed(x.tiles, a.H, rows, kChunk), {a.B, a.H, rows, kChunk}, box);
 }
 
 std::int64_t prepared_tiles_memory(const Bf16Arguments& a) {

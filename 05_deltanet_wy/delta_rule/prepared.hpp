@@ -20,6 +20,7 @@
 #include <cstdint>
 
 #include "05_deltanet_wy/delta_rule.hpp"
+#include "common/device/tensor_map.hpp"
 
 namespace tutorial::delta_rule {
 
@@ -52,6 +53,9 @@ struct PreparedTiles {
 
 /// As prepare(). Keys are not normalised.
 PreparedTiles prepare_tiles(const Bf16Arguments&);
+/// The map of that workspace: rows of 64 columns, kPreparedRows for each chunk. Requires: a GPU of compute capability 9.0.
+/// @param box rows that a bulk copy brings
+TensorMap map_of(const PreparedTiles&, const Bf16Arguments&, int box = kPreparedRows);
 /// Bytes of that workspace.
 std::int64_t prepared_tiles_memory(const Bf16Arguments&);
 

@@ -3,7 +3,7 @@
 /// The products of a chunk in a walk over chunks, by a warpgroup (common/device/wgmma.cuh). It has 64 columns of V,
 /// v_new, O and S, and holds all of these transposed, so that these columns are the 64 rows of its products:
 ///
-///     residual^T = V^T - S^T K^T           A = S^T          B = K^T     load_negated_values(), start_residual()
+///     residual^T = V^T - S^T K^T           A = S^T          B = K^T     load_signed_values(), start_residual()
 ///     v_new^T    = residual^T T^T          A = residual^T   B = T^T     start_new_values()
 ///     S^T       += v_new^T K               A = v_new^T      B = K       start_state_update() of the tile layer
 ///     O^T        = S^T Q^T + v_new^T P^T   A = S^T, v_new^T B = Q^T, P^T
@@ -35,23 +35,27 @@ using WarpgroupFragments = std::uint32_t[tile::kChunk / 16][4];  ///< the same i
 using ValuePanel = tile::PanelTile<tile::kWarpgroupColumns>;     ///< the warpgroup's columns of V
 using SquarePanel = tile::PanelTile<tile::kChunk>;               ///< P, or one of the two bf16 of T
 
-/// The lane's unit of V that load_negated_values() begins with. It is the same in all chunks.
+/// The lane's unit of V that load_signed_values() begins with. It is the same in all chunks.
 __device__ __forceinline__ int first_unit_of_values() {
   const int lane = int(lane_index());
   return ValuePanel::unit(lane / 16 * 8 + lane % 8, tile::warp_in_group() * 16 + lane / 8 % 2 * 8);
 }
 
-/// sums = -V^T.
+inline constexpr std::uint32_t kPlus = 0;             ///< load_signed_values() leaves the signs of two bf16,
+inline constexpr std::uint32_t kMinus = 0x80008000u;  ///< or changes them
+
+/// sums = V^T or -V^T.
 /// @param unit first_unit_of_values()
-__device__ __forceinline__ void load_negated_values(WarpgroupColumns& sums, const ValuePanel& V, int unit) {
-  constexpr std::uint32_t kSigns = 0x80008000u;  // of two bf16
+/// @param sign kPlus or kMinus
+__device__ __forceinline__ void load_signed_values(WarpgroupColumns& sums, const ValuePanel& V, int unit,
+                                                   std::uint32_t sign) {
 #pragma unroll
   for (int t = 0; t < tile::kChunk; t += 16) {
     std::uint32_t v[4];
     ldmatrix_x4_trans(v, V.data + V.advance(unit, t, 0));
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float2 two = unpack(v[i] ^ kSigns);
+      const float2 two = unpack(v[i] ^ sign);
       sums[t / 2 + 2 * i] = two.x;
       sums[t / 2 + 2 * i + 1] = two.y;
     }

@@ -21,6 +21,10 @@ constexpr KernelWithBarriers kKernels[] = {
     {"delta_rule", "specialized_warps", "common/device/block_barrier.cuh", 16, 16, 330},
     {"delta_rule", "warpgroup_chain", "05_deltanet_wy/delta_rule/12_warpgroup_chain.cu", 64, 64, 390, "", "",
      "output_empty"},
+    // Two segments of five chunks, then seven segments.
+    {"delta_rule", "segments", "05_deltanet_wy/delta_rule/13_segments.cu", 64, 64, 600, "",
+     "EMULATOR_MULTIPROCESSORS=2", "output_empty"},
+    {"delta_rule", "segments", "05_deltanet_wy/delta_rule/segment_maps.cuh", 64, 64, 800},
     {"delta_rule --normalize-keys", "dispatch", "common/device/block_barrier.cuh", 16, 16, 330},
 };
 

@@ -50,8 +50,8 @@ TEST(WalkTest, EveryWidth) {
 TEST(DispatchTest, TakesWarpgroupsOnHopper) {
   if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
   if (multiprocessor_count() != 132) GTEST_SKIP() << "the choices are those of another GPU";
-  const auto mapped = [](int Dk, int Dv, int B = 8) {
-    Bf16Arguments a = sizes(B, 8, 2048, Dk, Dv);
+  const auto mapped = [](int Dk, int Dv, int B = 8, int L = 2048) {
+    Bf16Arguments a = sizes(B, 8, L, Dk, Dv);
     a.q = a.k = packed<const __nv_bfloat16>(nullptr, a.H, a.L, Dk);
     a.v = packed<const __nv_bfloat16>(nullptr, a.H, a.L, Dv);
     a.o = packed<__nv_bfloat16>(nullptr, a.H, a.L, Dv);
@@ -59,8 +59,10 @@ TEST(DispatchTest, TakesWarpgroupsOnHopper) {
   };
   EXPECT_EQ(dispatch_note(mapped(128, 128)), "warpgroups, 64 columns per block");
   EXPECT_EQ(dispatch_memory(mapped(128, 128)), warpgroup_chain_memory(mapped(128, 128)));
-  EXPECT_EQ(dispatch_note(mapped(128, 128, 1)), "warpgroups, 64 columns per block");
-  EXPECT_EQ(dispatch_note(mapped(128, 128, 4)), "specialized warps, 32 columns per block") << "a block for each of 128";
+  EXPECT_EQ(dispatch_note(mapped(128, 128, 4, 16384)), "warpgroups, 64 columns per block") << "32 heads";
+  EXPECT_EQ(dispatch_note(mapped(128, 128, 1, 512)), "warpgroups, 64 columns per block") << "short";
+  EXPECT_EQ(dispatch_note(mapped(128, 128, 1, 16384)), "warpgroups, 8 segments, 64 columns per block");
+  EXPECT_EQ(dispatch_memory(mapped(128, 128, 1, 16384)), segments_memory(mapped(128, 128, 1, 16384)));
   EXPECT_EQ(dispatch_note(mapped(144, 128)).find("specialized warps, "), 0u) << "a state of 144 rows";
   EXPECT_EQ(dispatch_note(mapped(64, 65)).find("recurrent_gpu in fp32"), 0u) << "odd rows";
   Bf16Arguments normalized = mapped(128, 128);

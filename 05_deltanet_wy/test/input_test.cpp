@@ -15,10 +15,12 @@ namespace {
 std::string refusal(const Tensor& beta) {
   const TemporaryFolder folder;
   const std::string path = folder / "beta.safetensors";
-  write_safetensors(path, {{"beta", &beta}}, {});
+  Tensor ones(Dtype::fp32, {1, 2, 3, 4});  // for q, k and v
+  fill(ones, 1.0f);
+  write_safetensors(path, {{"q", &ones}, {"k", &ones}, {"v", &ones}, {"beta", &beta}}, {});
   std::string message;
   try {
-    make_problem(delta_rule_operator(), {.sizes = {{"Dk", 4}, {"Dv", 4}}, .input_file = path});
+    make_problem(delta_rule_operator(), {.input_file = path});
   } catch (const UsageError& error) {
     message = error.what();
   }
@@ -55,10 +57,12 @@ TEST(InputTest, TheWarningStandsBelowTheTable) {
   for (float& x : problem.inputs.at("k").elements<float>()) x *= 1.25f;
   const TemporaryFolder folder;
   const std::string path = folder / "long_keys.safetensors";
-  write_safetensors(path, {{"k", &problem.inputs.at("k")}}, {});
+  std::vector<NamedTensor> tensors;
+  for (const auto& [name, tensor] : problem.inputs) tensors.push_back({name, &tensor});
+  write_safetensors(path, tensors, {});
   const auto run = [&](const char* more) {
     const std::string command =
-        "'" CHAPTER_EXECUTABLE "' --cpu-only --stage recurrent --value-dim 16 --input '" + path + "' " + more + " 2>&1";
+        "'" CHAPTER_EXECUTABLE "' --cpu-only --stage recurrent --input '" + path + "' " + more + " 2>&1";
     std::string text;
     FILE* pipe = popen(command.c_str(), "r");
     for (int c; pipe && (c = std::fgetc(pipe)) != EOF;) text += char(c);

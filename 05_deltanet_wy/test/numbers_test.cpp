@@ -47,9 +47,33 @@ TEST(NumbersTest, SplittingTMendsARepeatedKey) {
     return std::max(of_o, of_state);
   };
   EXPECT_GT(error("tensor_core"), 0.1);
-  for (const char* stage : {"split_inverse", "residual", "fused", "specialized_warps", "warpgroup_chain", "dispatch"}) {
+  for (const char* stage :
+       {"split_inverse", "residual", "fused", "specialized_warps", "warpgroup_chain", "segments", "dispatch"}) {
     if (!why_not(delta_rule_operator(), find_stage(delta_rule_operator(), stage), problem).empty()) continue;
     EXPECT_LT(error(stage), 3e-2) << stage;
+  }
+}
+
+// E is rounded, and so is the state that it multiplies: no more than other factors are.
+TEST(NumbersTest, SegmentsAreAsExactAsOneWalk) {
+  const Operator& definition = delta_rule_operator();
+  for (const auto& [cosine, beta] : {std::pair{0.0, 0.9f}, {0.9, 0.9f}, {1.0, 0.99f}, {0.5, 0.01f}}) {
+    Problem problem = drawn(1, 1, 2048, 64, 64);
+    if (!why_not(definition, find_stage(definition, "segments"), problem).empty()) GTEST_SKIP() << "not on Hopper";
+    if (cosine > 0) correlate(problem, cosine);
+    fill(problem.inputs.at("beta"), beta);
+    const Outputs truth = evaluate_reference(definition, problem, Dtype::bf16);
+    const auto errors = [&](const char* stage) {
+      const Outputs outputs = evaluate(definition, find_stage(definition, stage), problem);
+      return std::pair{compare(outputs.at("o"), truth.at("o")).error,
+                       compare(outputs.at("final_state"), truth.at("final_state")).error};
+    };
+    const auto whole = errors("warpgroup_chain"), cut = errors("segments");
+    std::cout << "cosine " << cosine << ", beta " << beta << ": o " << whole.first << ", in segments " << cut.first
+              << "; final_state " << whole.second << ", " << cut.second << "\n";
+    EXPECT_LE(cut.first, 1.1 * whole.first);
+    // Where little is written, one walk's roundings are small, too, and average out over its chunks.
+    EXPECT_LE(cut.second, std::max(1.1 * whole.second, 1e-3));
   }
 }
 

@@ -11,7 +11,7 @@
 /// Shapes: u, y [B, L, D]; kernel [L]; fp32 in host memory; spectra of N / 2 + 1 frequencies, complex, in double: u is
 /// real, and the other half is the same, conjugated.
 /// Thread mapping: OpenMP gives each thread one channel of a batch entry at a time.
-/// Resources: 16 N bytes per thread, and 8 N for the kernel's spectrum.
+/// Resources: 48 N bytes per thread with the tables of its transforms, and 32 N for the kernel and its spectrum.
 /// Work: two transforms per channel, 5 N log2(N) operations together, and 3 N for the product.
 /// Bytes: u, kernel and y once.
 /// Bound by: the caches.
@@ -19,6 +19,7 @@
 /// the whole sequence, not of a step: where y_t is small beside others, its relative error is large.
 /// Sources: Cooley and Tukey, Mathematics of Computation 19, 1965; Eigen's unsupported module FFT (kissfft).
 
+#include <algorithm>
 #include <bit>
 #include <complex>
 #include <cstddef>
@@ -26,6 +27,7 @@
 #include <vector>
 
 #include "06_scan/convolution.hpp"
+#include "common/parallel.hpp"
 
 namespace tutorial::convolution {
 namespace {
@@ -77,7 +79,10 @@ void fft(const Arguments& a) {
 }
 
 std::int64_t fft_memory(const Arguments& a) {
-  return 8 * padded_length(a.L);
+  // The kernel and its spectrum; per thread a sequence, its spectrum and its result, and what the transforms keep: a
+  // table for each direction and a copy to work in.
+  const std::int64_t threads = std::min<std::int64_t>(processor_count(), std::int64_t(a.B) * a.D);
+  return 8 * padded_length(a.L) * (4 + 6 * threads);
 }
 
 std::int64_t padded_length(std::int64_t L) {

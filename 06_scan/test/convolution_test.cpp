@@ -12,6 +12,7 @@
 #include "06_scan/test/stages.hpp"
 #include "common/chapter/machine.hpp"
 #include "common/safetensors.hpp"
+#include "common/test/peak_memory.hpp"
 
 namespace tutorial {
 namespace {
@@ -252,6 +253,10 @@ TEST(ConvolutionInputTest, CuFftIsSkippedWithTheReason) {
   EXPECT_NE(text.find("cufft   skipped: cuFFT is for GPUs: build with the backend cuda"), std::string::npos) << text;
 }
 #endif
+
+TEST(ConvolutionTest, FftTakesTheMemoryThatItSays) {
+  expect_stated_memory(convolution_operator(), "fft", {{"B", 1}, {"L", 100000}, {"D", 4}});
+}
 
 }  // namespace
 }  // namespace tutorial

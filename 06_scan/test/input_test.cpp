@@ -16,12 +16,12 @@ class InputTest : public testing::Test {
  protected:
   std::string path(const char* name) const { return folder_ / name; }
 
-  /// Writes zeros of these shapes as x and log_decay.
+  /// Writes zeros of these shapes as x, dy and log_decay.
   std::string write(const Shape& x, const Shape& log_decay) const {
     Tensor first(Dtype::fp32, x), second(Dtype::fp32, log_decay);
     first.fill_bytes(0);
     second.fill_bytes(0);
-    write_safetensors(path("in.safetensors"), {{"x", &first}, {"log_decay", &second}}, {});
+    write_safetensors(path("in.safetensors"), {{"x", &first}, {"dy", &first}, {"log_decay", &second}}, {});
     return path("in.safetensors");
   }
 
@@ -78,6 +78,20 @@ TEST_F(InputTest, WhatDoesNotFitIsOneLine) {
   expect_refused("--input " + write({2, 1}, {2, 1}), "dimensions");
   expect_refused("--value-dim 6 --gate-dim 4", "Dg = 4");
   expect_refused("--key-dim 6", "--key-dim: of no use");
+}
+
+// The gradient is that of y alone: another one in the file would be left out without a word.
+TEST_F(InputTest, BackwardRefusesGradientsThatItDoesNotTake) {
+  Tensor x(Dtype::fp32, {2, 1, 7, 6}), state(Dtype::fp32, {2, 1, 6});
+  fill(x, -1);
+  fill(state, -1);
+  write_safetensors(path("in.safetensors"), {{"x", &x}, {"log_decay", &x}, {"dfinal_state", &state}}, {});
+  std::string text;
+  EXPECT_EQ(run("--operator scan --backward --input " + path("in.safetensors"), text), 2) << text;
+  EXPECT_NE(text.find("dfinal_state is of no use to scan --backward: it takes the gradient of y alone"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
 }
 
 TEST_F(InputTest, ValueDimIsTheWidth) {

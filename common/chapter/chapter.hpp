@@ -32,6 +32,9 @@ class Chapter {
   /// leaves it.
   int run(int argc, const char* const* argv) const;
 
+  /// Of an operator its definition with the option --backward; null where it has none, or is one itself.
+  const Operator* backward_of(const Operator& definition) const;
+
   const std::string& name() const { return name_; }
   const std::string& title() const { return title_; }
   const std::vector<NamedDemonstration>& demonstrations() const { return demonstrations_; }

@@ -15,8 +15,24 @@ Outputs evaluate(const Operator& definition, const Stage& stage, const Problem& 
 Outputs evaluate_reference(const Operator& definition, const Problem& problem, Dtype dtype) {
   const Dtype rounded_to = size_of(dtype) == 2 ? dtype : Dtype::fp32;
   StageTensors tensors(definition, problem, Processor::cpu, Dtype::fp32, rounded_to);
-  definition.compute_reference(tensors.call(), dtype);
-  return tensors.download_outputs();
+  Call call = tensors.call();
+  std::map<std::string, StridedTensor> subtracted;
+  for (const Output& spec : definition.outputs()) {
+    if (!spec.cancels) continue;
+    const Shape shape = shape_of(spec.dims, problem.sizes);
+    const auto [term, is_new] =
+        subtracted.try_emplace(subtracted_of(spec.name), Processor::cpu, Dtype::fp32, spec.dims, shape, Layout{});
+    call.add(term->first, term->second.reference(true));
+  }
+  definition.compute_reference(call, dtype);
+  Outputs outputs = tensors.download_outputs();
+  for (const auto& [name, term] : subtracted) outputs.insert_or_assign(name, term.download(name));
+  return outputs;
+}
+
+Comparison compare(const std::string& output, const Tensor& out, const Outputs& reference) {
+  const auto subtracted = reference.find(subtracted_of(output));
+  return compare(out, reference.at(output), subtracted == reference.end() ? nullptr : &subtracted->second);
 }
 
 std::string why_not(const Operator& definition, const Stage& stage, const Problem& problem, const Layout& layout) {

@@ -7,6 +7,7 @@
 #include "common/chapter/operator.hpp"
 #include "common/chapter/problem.hpp"
 #include "common/chapter/stage_tensors.hpp"
+#include "common/compare.hpp"
 
 namespace tutorial {
 
@@ -15,10 +16,15 @@ namespace tutorial {
 /// std::runtime_error where it writes into the padding of the layout.
 Outputs evaluate(const Operator& definition, const Stage& stage, const Problem& problem, const Layout& layout = {});
 
-/// The reference in double, its outputs rounded to fp32; for a stage in bf16, on inputs rounded to bf16. Throws what it
+/// The reference in double, its outputs rounded to fp32, and with them the terms that were subtracted in those that may
+/// cancel (Output::cancels); for a stage in bf16, on inputs rounded to bf16. Throws what it
 /// throws.
 /// @param dtype the stage's
 Outputs evaluate_reference(const Operator& definition, const Problem& problem, Dtype dtype = Dtype::fp32);
+
+/// Compares an output with that of a reference, which may have a term that was subtracted (Output::cancels).
+/// std::out_of_range where the reference has no such output.
+Comparison compare(const std::string& output, const Tensor& out, const Outputs& reference);
 
 /// The reason why a stage cannot run a problem; empty where it can.
 std::string why_not(const Operator& definition, const Stage& stage, const Problem& problem, const Layout& layout = {});

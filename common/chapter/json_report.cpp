@@ -64,7 +64,7 @@ Json problem(const OperatorResult& result) {
   json["scale"] = number(result.scale);
   for (const auto& [name, value] : result.parameters) json[name] = number(value);
   json["seed"] = result.seed;
-  if (const std::string& variant = result.definition->variant(); !variant.empty()) json[variant] = true;
+  for (const auto& [option, help] : result.definition->variant_options()) json[option] = true;
   return json;
 }
 
@@ -156,15 +156,18 @@ std::string to_json(const Chapter& chapter, const RunSettings& settings, const s
   return text_of(json);
 }
 
-std::string list_to_json(const Chapter& chapter) {
+std::string list_to_json(const Chapter& chapter, const std::string& operator_name) {
   Json json = {{"chapter", chapter.name()}, {"title", chapter.title()}, {"operators", Json::array()}};
   for (const Operator& definition : chapter.operators()) {
+    if (!operator_name.empty() && operator_name != definition.name()) continue;
+    const Operator* backward = chapter.backward_of(definition);
     Json stages = Json::array();
     for (const Stage& stage : definition.stages()) {
       stages.push_back({{"name", stage.name},
                         {"place", stage.processor == Processor::cpu ? "cpu" : "gpu"},
                         {"dtype", name_of(stage.dtype)},
-                        {"idea", stage.idea}});
+                        {"idea", stage.idea},
+                        {"backward", backward != nullptr && backward->find(stage.name) != nullptr}});
     }
     json["operators"].push_back({{"operator", definition.name()},
                                  {"variant", text_or_null(definition.variant())},
@@ -177,8 +180,7 @@ std::string list_to_json(const Chapter& chapter) {
 
 void write_json(const std::string& path, const std::string& json) {
   if (path == "-") {
-    std::fwrite(json.data(), 1, json.size(), stdout);
-    if (std::fflush(stdout) != 0) throw UsageError("cannot write to standard output");
+    std::fwrite(json.data(), 1, json.size(), stdout);  // Chapter::run() looks whether it could be written
     return;
   }
   AtomicFile file(path);

@@ -17,10 +17,11 @@ namespace tutorial {
 std::string to_json(const Chapter& chapter, const RunSettings& settings, const std::vector<OperatorResult>& results);
 
 /// What --list shows, as JSON: the operators, the options that set their sizes, and their stages.
-std::string list_to_json(const Chapter& chapter);
+/// @param operator_name of those to list; empty: all
+std::string list_to_json(const Chapter& chapter, const std::string& operator_name);
 
-/// Writes to a file, whole or not at all, or to standard output where the path is "-". Throws UsageError where it
-/// cannot be written.
+/// Writes to a file, whole or not at all, or to standard output where the path is "-". Throws UsageError where a file
+/// cannot be written; for standard output, std::ferror() tells.
 void write_json(const std::string& path, const std::string& json);
 
 }  // namespace tutorial

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
+#include <stdexcept>
 
 #include <cuda_runtime.h>
 
@@ -13,6 +14,7 @@
 #include "common/parallel.hpp"
 
 #if TUTORIAL_EMULATOR
+#include <emulator/check_environment.hpp>
 #include <emulator/counters.hpp>
 #endif
 
@@ -30,13 +32,27 @@ std::string proc_value(const char* path, const std::string& name) {
   return {};
 }
 
+constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
+
 // A number that is alone in a file; `missing` where there is none ("max" in a control group without a limit).
-std::size_t number_in(const char* path, std::size_t missing) {
+std::size_t number_in(const std::filesystem::path& path, std::size_t missing) {
   std::size_t number = 0;
   return std::ifstream(path) >> number ? number : missing;
 }
 
+// Settings of the emulator that make no sense are found before a stage meets them.
+void check_settings() {
+#if TUTORIAL_EMULATOR
+  try {
+    emulator::check_environment();
+  } catch (const std::invalid_argument& problem) {
+    throw UsageError(problem.what());
+  }
+#endif
+}
+
 cudaDeviceProp gpu_properties() {
+  check_settings();
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
@@ -73,12 +89,20 @@ Machine probe_machine(bool needs_gpu) {
 }
 
 std::size_t available_host_memory() {
-  constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
   const std::string kilobytes = proc_value("/proc/meminfo", "MemAvailable");
   const std::size_t system = kilobytes.empty() ? kUnlimited : std::stoull(kilobytes) * 1024;
-  const std::size_t limit = number_in("/sys/fs/cgroup/memory.max", kUnlimited);
-  const std::size_t used = number_in("/sys/fs/cgroup/memory.current", 0);
-  return std::min(system, limit == kUnlimited ? kUnlimited : limit - std::min(limit, used));
+  return std::min(system, available_in_container());
+}
+
+std::size_t available_in_container(const std::filesystem::path& cgroup) {
+  std::size_t available = kUnlimited;
+  for (const auto& [limit_file, used_file] :
+       {std::pair("memory.max", "memory.current"), {"memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"}}) {
+    const std::size_t limit = number_in(cgroup / limit_file, kUnlimited);
+    const std::size_t used = number_in(cgroup / used_file, 0);
+    if (limit != kUnlimited) available = std::min(available, limit - std::min(limit, used));
+  }
+  return available;
 }
 
 std::size_t available_gpu_memory() {

@@ -3,6 +3,7 @@
 /// What this build runs on: the processor, the GPU or its emulator, and how much memory they have.
 
 #include <cstddef>
+#include <filesystem>
 #include <string>
 
 namespace tutorial {
@@ -29,6 +30,9 @@ Machine probe_machine(bool needs_gpu);
 /// Bytes of memory that a program can still take without being killed, from the system and, in a container, its limit.
 /// The largest number there is where neither is known.
 std::size_t available_host_memory();
+/// What a container's limit leaves, by the files below `cgroup`: those of control groups of version 2, or else 1. The
+/// largest number there is where there is no limit.
+std::size_t available_in_container(const std::filesystem::path& cgroup = "/sys/fs/cgroup");
 /// Free bytes on the GPU; on the emulator as it counts them. Throws CudaError where there is no GPU.
 std::size_t available_gpu_memory();
 

@@ -1,14 +1,83 @@
 #include "common/chapter/operator.hpp"
 
 #include <algorithm>
+#include <sstream>
 #include <stdexcept>
 
 namespace tutorial {
+namespace {
 
-Operator& Operator::variant(std::string name, std::string help) {
-  variant_ = std::move(name);
-  variant_help_ = std::move(help);
+// The options of a variant.
+std::set<std::string> parts_of(const std::string& variant) {
+  std::set<std::string> options;
+  std::istringstream text(variant);
+  for (std::string option; std::getline(text, option, '+');) options.insert(option);
+  return options;
+}
+
+std::string joined(const std::set<std::string>& options) {
+  std::string variant;
+  for (const std::string& option : options) variant += (variant.empty() ? "" : "+") + option;
+  return variant;
+}
+
+}  // namespace
+
+std::string options_of_variant(const std::string& variant) {
+  std::string options;
+  for (const std::string& option : parts_of(variant)) options += " --" + option;
+  return options;
+}
+
+std::string with_option(const std::string& variant, const std::string& option) {
+  std::set<std::string> options = parts_of(variant);
+  options.insert(option);
+  return joined(options);
+}
+
+Operator& Operator::variant(const std::string& name, std::string help) {
+  variant_options_.insert_or_assign(name, std::move(help));
   return *this;
+}
+
+std::string Operator::variant() const {
+  std::set<std::string> options;
+  for (const auto& [name, help] : variant_options_) options.insert(name);
+  return joined(options);
+}
+
+Operator Operator::backward(std::string summary) const {
+  Operator backward(name_, std::move(summary));
+  backward.variant_options_ = variant_options_;
+  backward.variant("backward", "the gradients of the inputs for given gradients of the outputs");
+  for (const Input& spec : inputs_) backward.input(spec);
+  for (const Output& spec : outputs_) {
+    backward.input({.name = "d" + spec.name,
+                    .dims = spec.dims,
+                    .draw = spec.in_graph ? normal() : Draw{},
+                    .optional = !spec.in_graph,
+                    .bf16 = spec.bf16,
+                    .in_graph = spec.in_graph});
+  }
+  for (const Input& spec : inputs_) {
+    if (spec.dtype != Dtype::fp32) continue;
+    backward.output({.name = "d" + spec.name, .dims = spec.dims, .bf16 = spec.bf16, .in_graph = spec.in_graph});
+  }
+  const auto is_final_state = [](const Output& spec) { return spec.name == "final_state"; };
+  if (std::none_of(outputs_.begin(), outputs_.end(), is_final_state)) {
+    backward.refuses("dfinal_state", "it has no final state");
+  }
+  backward.symbols_ = symbols_;
+  backward.sizes_ = sizes_;
+  backward.modest_sizes_ = modest_sizes_;
+  backward.derived_sizes_ = derived_sizes_;
+  backward.metadata_sizes_ = metadata_sizes_;
+  backward.flattened_ = flattened_;
+  backward.may_be_zero_ = may_be_zero_;
+  backward.conflict_ = conflict_;
+  backward.parameters_ = parameters_;
+  backward.scale_ = scale_;
+  return backward;
 }
 
 Operator& Operator::input(Input input) {
@@ -20,6 +89,19 @@ Operator& Operator::input(Input input) {
 Operator& Operator::output(Output output) {
   for (const std::string& symbol : output.dims) add_symbol(symbol);
   outputs_.push_back(std::move(output));
+  return *this;
+}
+
+Operator& Operator::cancels(std::string_view output) {
+  const auto found =
+      std::find_if(outputs_.begin(), outputs_.end(), [&](const Output& spec) { return spec.name == output; });
+  if (found == outputs_.end()) throw std::logic_error(name_ + " has no output '" + std::string(output) + "'");
+  found->cancels = true;
+  return *this;
+}
+
+Operator& Operator::refuses(std::string tensor, std::string reason) {
+  refused_.insert_or_assign(std::move(tensor), std::move(reason));
   return *this;
 }
 
@@ -112,9 +194,17 @@ Work Operator::work_of(const Stage& stage, const Sizes& sizes) const {
 
 void Operator::compute_reference(const Call& call, Dtype dtype) const {
   if (bf16_reference_ && size_of(dtype) == 2) return bf16_reference_(call);
+  (takes_long_reference(call) ? long_reference_ : reference_)(call);
+}
+
+std::int64_t Operator::reference_memory(const Call& call) const {
+  const auto& memory = takes_long_reference(call) ? long_reference_memory_ : reference_memory_;
+  return memory ? memory(call) : 0;
+}
+
+bool Operator::takes_long_reference(const Call& call) const {
   constexpr int kLongest = 4096;  // the quadratic form of longer sequences would take minutes
-  const bool is_long = has_symbol("L") && call.size("L") > kLongest;
-  (is_long && long_reference_ ? long_reference_ : reference_)(call);
+  return long_reference_ && has_symbol("L") && call.size("L") > kLongest;
 }
 
 Operator& Operator::stage(Stage stage) {

@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -47,6 +48,10 @@ struct Output {
   Dims dims = {};
   bool bf16 = true;      ///< bf16 stages give it in bf16
   bool in_graph = true;  ///< false for a final state: the graph measure does not ask for it
+  /// The output is a difference of two terms, which may cancel: then no arithmetic gets it right relative to its own
+  /// size. The reference also writes the term that is subtracted, under subtracted_of(name), and errors are relative to
+  /// the size of the output and this term together.
+  bool cancels = false;
 };
 
 /// Operations of one call, by the unit that does them.
@@ -55,6 +60,11 @@ struct Work {
   double tensor_flops = 0;  ///< on the tensor cores
   double exponentials = 0;  ///< ex2 instructions
 };
+
+/// The name under which a reference finds the tensor for the term that is subtracted; null in every other call.
+inline std::string subtracted_of(const std::string& output) {
+  return output + "_subtracted";
+}
 
 enum class Processor { cpu, gpu };
 
@@ -108,6 +118,11 @@ struct Stage {
   std::vector<std::string> without = {};               ///< outputs that it does not compute: not compared, not written
 };
 
+/// The options that run a variant, each after a space: " --backward --normalize" for "backward+normalize".
+std::string options_of_variant(const std::string& variant);
+/// The variant that takes one option more.
+std::string with_option(const std::string& variant, const std::string& option);
+
 /// An operator and its stages, in order. Arguments is the chapter's own plain struct of views and sizes; it has
 /// `static Arguments bind(const Call&)`. Operators whose stages differ in type may have several such structs.
 class Operator {
@@ -117,12 +132,24 @@ class Operator {
 
   // The definition.
 
-  /// Makes this a variant of the operator that has the same name, run in its stead with the option --NAME.
-  Operator& variant(std::string name, std::string help);
+  /// Makes this a variant of the operator that has the same name, run in its stead with the option --NAME. Called again,
+  /// it makes it the variant that takes all of these options.
+  Operator& variant(const std::string& name, std::string help);
+  /// A new definition, the variant `backward` of this one: from the gradients of this operator's outputs to those of its
+  /// floating-point inputs. It has this operator's inputs; for each output an input of the same shape, named with a `d`
+  /// before its name, which is absent unless a file gives it where the output is not part of the graph measure; and as
+  /// outputs the gradients of the inputs, named likewise. Sizes, scale and parameters are this operator's; reference,
+  /// work and stages are not. A file with `dfinal_state` is refused where this operator has no final state.
+  Operator backward(std::string summary) const;
   /// Adds an input: what a call finds under its name.
   Operator& input(Input input);
   /// Adds an output, which each stage fills.
   Operator& output(Output output);
+  /// Marks an output that there is: see Output::cancels. std::logic_error where there is none of this name.
+  Operator& cancels(std::string_view output);
+  /// A file with a tensor of this name is refused, for a reason such as "it has no final state": the results would not be
+  /// those of the whole file.
+  Operator& refuses(std::string tensor, std::string reason);
   /// The default problem where there is a GPU. A symbol that is named here has a command line option, if one exists
   /// for it: B --batch, H --heads, L --length, Dk --key-dim, Dv or D --value-dim, Dg --gate-dim, C --chunk, P --prompt.
   Operator& sizes(Sizes sizes);
@@ -153,13 +180,16 @@ class Operator {
   Operator& problem_note(std::function<std::string(const Problem&)> note);
 
   /// What every stage is checked against: computed on the CPU in double, its outputs rounded to fp32.
-  Operator& reference(StageFunction<void> function) {
+  /// @param memory the bytes that it takes beside its tensors, asked like Stage::memory; empty: no more than some rows
+  Operator& reference(StageFunction<void> function, StageFunction<std::int64_t> memory = {}) {
     reference_ = std::move(function);
+    reference_memory_ = std::move(memory);
     return *this;
   }
   /// The reference for L > 4096, where one that is quadratic in L would take too long.
-  Operator& long_reference(StageFunction<void> function) {
+  Operator& long_reference(StageFunction<void> function, StageFunction<std::int64_t> memory = {}) {
     long_reference_ = std::move(function);
+    long_reference_memory_ = std::move(memory);
     return *this;
   }
   /// The reference of stages in bf16, where it is not enough that `reference` has the same inputs: in a layer, what
@@ -176,14 +206,18 @@ class Operator {
 
   const std::string& name() const { return name_; }
   const std::string& summary() const { return summary_; }
-  /// The name of the variant; empty where this is none.
-  const std::string& variant() const { return variant_; }
-  const std::string& variant_help() const { return variant_help_; }
-  /// The name, and for a variant its option: "linear_attention --normalize".
-  std::string label() const { return variant_.empty() ? name_ : name_ + " --" + variant_; }
+  /// The name of the variant; empty where this is none. Where it takes several options, their names in alphabetical
+  /// order with + between them: "backward+normalize".
+  std::string variant() const;
+  /// Its options by name, each with a line of help.
+  const std::map<std::string, std::string>& variant_options() const { return variant_options_; }
+  /// The name, and for a variant its options: "linear_attention --normalize".
+  std::string label() const { return name_ + options_of_variant(variant()); }
   const std::vector<Input>& inputs() const { return inputs_; }
   const std::vector<Output>& outputs() const { return outputs_; }
   const std::deque<Stage>& stages() const { return stages_; }
+  /// Tensors that no file may have, with the reasons.
+  const std::map<std::string, std::string>& refused() const { return refused_; }
   /// The stage of this name; null where there is none.
   const Stage* find(std::string_view stage) const;
   /// Every symbol, in the order in which the definition first names it.
@@ -211,6 +245,8 @@ class Operator {
   std::string note_on(const Problem& problem) const { return problem_note_ ? problem_note_(problem) : ""; }
   /// The operations of a stage: its own count, or the operator's.
   Work work_of(const Stage& stage, const Sizes& sizes) const;
+  /// Bytes that the reference of a call takes beside its tensors.
+  std::int64_t reference_memory(const Call& call) const;
   /// Whether stages on 16-bit numbers have a reference of their own.
   bool has_bf16_reference() const { return static_cast<bool>(bf16_reference_); }
   /// Computes the reference into the outputs of the call, which are fp32 in host memory. The operator has one.
@@ -219,11 +255,12 @@ class Operator {
 
  private:
   void add_symbol(const std::string& symbol);
+  bool takes_long_reference(const Call& call) const;
 
   std::string name_;
   std::string summary_;
-  std::string variant_;
-  std::string variant_help_;
+  std::map<std::string, std::string> variant_options_;
+  std::map<std::string, std::string> refused_;
   std::vector<Input> inputs_;
   std::vector<Output> outputs_;
   std::deque<Stage> stages_;
@@ -240,7 +277,9 @@ class Operator {
   std::function<Work(const Sizes&)> work_;
   std::function<std::string(const Problem&)> problem_note_;
   StageFunction<void> reference_;
+  StageFunction<std::int64_t> reference_memory_;
   StageFunction<void> long_reference_;
+  StageFunction<std::int64_t> long_reference_memory_;
   StageFunction<void> bf16_reference_;
 };
 

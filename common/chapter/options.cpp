@@ -1,11 +1,14 @@
 #include "common/chapter/options.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 
 #include "common/error.hpp"
@@ -55,20 +58,46 @@ using VariantFlags = std::map<std::string, bool>;
 
 void add_variant_flags(CLI::App& app, const Chapter& chapter, VariantFlags& given) {
   for (const Operator& definition : chapter.operators()) {
-    const std::string& name = definition.variant();
-    if (!name.empty() && !given.contains(name)) app.add_flag("--" + name, given[name], definition.variant_help());
+    for (const auto& [name, help] : definition.variant_options()) {
+      if (!given.contains(name)) app.add_flag("--" + name, given[name], help);
+    }
   }
 }
 
-// The variant that was given; empty where none was.
-std::string chosen_variant(const VariantFlags& given) {
+// The variant that was given; empty where none was. Several options must be those of one variant.
+std::string chosen_variant(const Chapter& chapter, const VariantFlags& given) {
+  std::vector<std::string> names;
   std::string chosen;
   for (const auto& [name, is_given] : given) {
     if (!is_given) continue;
-    if (!chosen.empty()) throw UsageError(fmt::format("--{} and --{}: choose one", chosen, name));
-    chosen = name;
+    names.push_back(name);
+    chosen = with_option(chosen, name);
   }
-  return chosen;
+  const auto& operators = chapter.operators();
+  const auto is_chosen = [&](const Operator& definition) { return definition.variant() == chosen; };
+  if (chosen.empty() || std::any_of(operators.begin(), operators.end(), is_chosen)) return chosen;
+  if (names.size() > 1) throw UsageError(fmt::format("--{}: choose one", fmt::join(names, " and --")));
+  throw UsageError(fmt::format("--{}: only beside another option; --list shows which", chosen));
+}
+
+// Appends the names in "a,b". Throws UsageError where one is empty.
+void split_names(const std::string& option, const std::string& text, std::vector<std::string>& names) {
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    if (end == begin) throw UsageError(fmt::format("{}: a name is missing in '{}'", option, text));
+    names.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+}
+
+// Throws UsageError where --list stands with an option that means nothing to it.
+void require_alone(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options([](const CLI::Option* option) { return option->count() > 0; })) {
+    const std::string name = option->get_name();
+    if (name != "--list" && name != "--operator" && name != "--json") {
+      throw UsageError(fmt::format("--list: takes --operator and --json, not {}", name));
+    }
+  }
 }
 
 }  // namespace
@@ -83,10 +112,8 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   CLI::App app(chapter.name() + ": " + chapter.title() + ".\nRuns every stage, checks it and times it.");
   app.add_option("--operator", options.operator_name, "run this operator alone")->type_name("NAME");
   add_variant_flags(app, chapter, variants);
-  app.add_option("--stage", options.stages, "run these stages alone")
-      ->type_name("NAME[,NAME]")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  std::vector<std::string> stages;
+  app.add_option("--stage", stages, "run these stages alone")->type_name("NAME[,NAME]")->allow_extra_args(false);
   std::map<std::string, bool> shown;
   for (const NamedDemonstration& demonstration : chapter.demonstrations()) {
     const std::string& name = demonstration.option;
@@ -113,13 +140,17 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
+    const std::string help = app.help();
+    std::fwrite(help.data(), 1, help.size(), stdout);
     return std::nullopt;
   } catch (const CLI::ParseError& problem) {
     throw UsageError(std::string(problem.what()) + " (--help lists the options)");
   }
 
-  options.variant = chosen_variant(variants);
+  if (app.count("--operator") > 0 && options.operator_name.empty()) throw UsageError("--operator: a name is missing");
+  for (const std::string& text : stages) split_names("--stage", text, options.stages);
+  if (options.list) require_alone(app);
+  options.variant = chosen_variant(chapter, variants);
   for (const auto& [name, is_given] : shown) {
     if (is_given) options.shown.insert(name);
   }
@@ -145,7 +176,7 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   options.input = path_of("--input", input);
   options.weights = path_of("--weights", weights);
   options.output = path_of("--output", output);
-  path_of("--json", options.json);
+  if (path_of("--json", options.json) == "/dev/stdout") options.json = "-";
   return options;
 }
 

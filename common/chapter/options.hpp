@@ -18,7 +18,7 @@ namespace tutorial {
 /// What the command line says.
 struct Options {
   std::string operator_name;        ///< empty: all of the chapter
-  std::string variant;              ///< empty: the operators that are no variant
+  std::string variant;              ///< as Operator::variant(); empty: the operators that are no variant
   std::vector<std::string> stages;  ///< empty: all
   std::set<std::string> shown;      ///< the options of demonstrations that were given
   bool list = false;

@@ -144,6 +144,21 @@ void require_all_weights(const Operator& definition, const Files& files) {
       fmt::format("{}: lacks weights of {}: {}", given->path().string(), definition.name(), fmt::join(missing, ", ")));
 }
 
+// A file that lacks an input would be half of a problem, with the rest drawn beside it.
+void require_all_inputs(const Operator& definition, const SafetensorsFile& file) {
+  std::vector<std::string> missing;
+  for (const Input& spec : definition.inputs()) {
+    if (!spec.weight && !spec.optional && !file.contains(spec.name)) missing.push_back(spec.name);
+  }
+  if (missing.empty()) return;
+  constexpr std::size_t kMostNames = 12;
+  std::vector<std::string> names = file.names();
+  const bool more = names.size() > kMostNames;
+  if (more) names.resize(kMostNames);
+  throw UsageError(fmt::format("{}: lacks inputs of {}: {}; it has {}{}", file.path().string(), definition.name(),
+                               fmt::join(missing, ", "), fmt::join(names, ", "), more ? ", ..." : ""));
+}
+
 // Reads an input in the type of its specification.
 Tensor read_input(const Input& spec, const SafetensorsFile& file) {
   Tensor tensor = file.read(spec.name);
@@ -153,6 +168,14 @@ Tensor read_input(const Input& spec, const SafetensorsFile& file) {
                                  name_of(tensor.dtype()), integer ? "floating-point" : "int32 or int64"));
   }
   if (tensor.dtype() == spec.dtype) return tensor;
+  if (tensor.dtype() == Dtype::fp64) {
+    for (std::int64_t i = 0; i < tensor.size(); ++i) {
+      const double value = tensor.elements<double>()[i];
+      if (!std::isfinite(value) || std::isfinite(static_cast<float>(value))) continue;
+      throw UsageError(fmt::format("{}: {}{} = {}: is beyond fp32", file.path().string(), spec.name,
+                                   to_string(index_of(tensor.shape(), i)), value));
+    }
+  }
   try {
     return tensor.to(spec.dtype);
   } catch (const UsageError& problem) {
@@ -208,7 +231,13 @@ Problem plan_problem(const Operator& definition, const ProblemRequest& request) 
     throw UsageError(fmt::format("{}: holds none of the inputs of {}: {}", files.input->path().string(),
                                  definition.name(), fmt::join(names, ", ")));
   }
+  for (const auto& [tensor, reason] : definition.refused()) {
+    if (!files.input || !files.input->contains(tensor)) continue;
+    throw UsageError(
+        fmt::format("{}: {} is of no use to {}: {}", files.input->path().string(), tensor, definition.label(), reason));
+  }
   require_all_weights(definition, files);
+  if (files.input) require_all_inputs(definition, *files.input);
   for (const auto& [symbol, key] : definition.metadata_sizes()) take_metadata_size(symbol, key, files, known);
   for (const auto& [symbol, size] : request.sizes) {
     if (!definition.has_symbol(symbol)) continue;
@@ -243,7 +272,12 @@ Problem plan_problem(const Operator& definition, const ProblemRequest& request) 
     if (request.scale) {
       problem.scale = *request.scale;
     } else if (files.input && files.input->metadata().contains("scale")) {
-      problem.scale = metadata_number(*files.input, "scale", files.input->metadata().find("scale")->second);
+      const std::string& text = files.input->metadata().find("scale")->second;
+      problem.scale = metadata_number(*files.input, "scale", text);
+      if (std::abs(problem.scale) > std::numeric_limits<float>::max()) {
+        throw UsageError(fmt::format("{}: the scale in its metadata, {}, is no number of type float",
+                                     files.input->path().string(), text));
+      }
     }
   }
   for (const Parameter& spec : definition.parameters()) problem.parameters[spec.name] = take_parameter(spec, files);

@@ -49,9 +49,8 @@ void Progress::draw_until_stopped() {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
     if (!what_.empty() && seconds > 0.25) {
       const std::string spinner = terminal_.sign(kDots[tick % kDots.size()], kBars[tick % kBars.size()]);
-      fmt::print(terminal_.file(), "\r\x1b[2K{} {}{}", terminal_.paint(Paint::cyan, spinner), what_,
-                 terminal_.paint(Paint::dim, fmt::format("{}  {:.1f} s", run_, seconds)));
-      std::fflush(terminal_.file());
+      terminal_.write(fmt::format("\r\x1b[2K{} {}{}", terminal_.paint(Paint::cyan, spinner), what_,
+                                  terminal_.paint(Paint::dim, fmt::format("{}  {:.1f} s", run_, seconds))));
       visible_ = true;
     }
     changed_.wait_for(lock, std::chrono::milliseconds(100));
@@ -60,8 +59,7 @@ void Progress::draw_until_stopped() {
 
 void Progress::erase() {
   if (!visible_) return;
-  fmt::print(terminal_.file(), "\r\x1b[2K");
-  std::fflush(terminal_.file());
+  terminal_.write("\r\x1b[2K");
   visible_ = false;
 }
 

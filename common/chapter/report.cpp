@@ -290,6 +290,10 @@ void Report::stage_summary(const std::vector<OperatorResult>& results) const {
   const std::string stages = fmt::format("{} stage{}", ran, ran == 1 ? "" : "s");
   const std::string rest = skipped > 0 ? fmt::format(", {} skipped", skipped) : "";
   terminal_.line("");
+  if (ran == 0) {
+    terminal_.line("no stage was checked" + rest);
+    return;
+  }
   if (failed.empty()) {
     terminal_.line(terminal_.paint(Paint::green, terminal_.sign("✓ ", "")) + stages + " checked, all passed" + rest);
     return;

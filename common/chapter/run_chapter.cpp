@@ -31,6 +31,10 @@ bool has_gpu_stages(const std::vector<Task>& tasks) {
 // Finds outputs that could not be written, before anything is computed.
 void check_outputs(const std::vector<Task>& tasks, const Options& options) {
   const fs::path json = options.json == "-" ? "" : options.json;
+  const auto are_same = [](const fs::path& a, const fs::path& b) {
+    std::error_code error;
+    return fs::equivalent(a, b, error);
+  };
   if (!options.output.empty() && tasks.size() > 1) {
     throw UsageError("--output: stages of several operators share their names; choose one with --operator");
   }
@@ -38,13 +42,18 @@ void check_outputs(const std::vector<Task>& tasks, const Options& options) {
     if (path.empty()) continue;
     require_writable(path);
     for (const fs::path& source : {options.input, options.weights}) {
-      std::error_code error;
-      if (!source.empty() && fs::equivalent(path, source, error)) {
+      if (!source.empty() && are_same(path, source)) {
         throw UsageError(fmt::format("{} is both input and output", path.string()));
       }
     }
+    // A file that is replaced would take the text with it.
+    std::error_code error;
+    if (fs::is_regular_file(path, error) && are_same(path, "/dev/stdout")) {
+      throw UsageError(fmt::format("{} is where standard output goes", path.string()));
+    }
   }
-  if (!json.empty() && fs::weakly_canonical(json) == fs::weakly_canonical(options.output)) {
+  if (!json.empty() && !options.output.empty() &&
+      (are_same(json, options.output) || target_of(json) == target_of(options.output))) {
     throw UsageError(fmt::format("--output and --json are both {}", json.string()));
   }
 }
@@ -78,7 +87,7 @@ void measure_roofline(const std::vector<Task>& tasks, RunSettings& settings) {
       wanted.exponentials = wanted.exponentials || work.exponentials > 0;
     }
   }
-  if (cpu) settings.cpu_roofline = measure_cpu_roofline();
+  if (cpu) settings.cpu_roofline = measure_cpu_roofline(available_host_memory());
 #if TUTORIAL_CUDA
   if (gpu) settings.gpu_roofline = measure_gpu_roofline(wanted);
 #endif

@@ -193,7 +193,7 @@ void OperatorRun::check_outputs(const Stage& stage, const StageTensors& tensors,
   result.reference_error.reset();
   result.checked_against = previous_.stage == nullptr ? "reference" : previous_.stage->name;
   for (const auto& [name, out] : *outputs) {
-    const Comparison with_reference = compare(out, expected.find(name)->second);
+    const Comparison with_reference = compare(name, out, expected);
     keep_worst(result.reference_error, with_reference.error);
     if (!with_reference.within(result.tolerance) && result.failure.empty()) {
       result.failure = describe_failure(with_reference, name, "the reference in double", result.tolerance);
@@ -201,13 +201,15 @@ void OperatorRun::check_outputs(const Stage& stage, const StageTensors& tensors,
     if (previous_.stage == nullptr) continue;
     const auto previous = previous_.outputs->find(name);
     if (previous == previous_.outputs->end()) continue;  // the previous stage does not compute it
-    const Comparison with_previous = compare(out, previous->second);
+    const auto subtracted = expected.find(subtracted_of(name));
+    const Tensor* term = subtracted == expected.end() ? nullptr : &subtracted->second;
+    const Comparison with_previous = compare(out, previous->second, term);
     keep_worst(result.error, with_previous.error);
     // Two stages may err in opposite directions. Where they have different references, because one rounds and the other
     // does not, what these differ by comes on top.
     const Tensor& previous_expected = reference(*previous_.stage).find(name)->second;
-    const double previous_tolerance =
-        std::max(result.tolerance, previous_.tolerance) + compare(expected.find(name)->second, previous_expected).error;
+    const double previous_tolerance = std::max(result.tolerance, previous_.tolerance) +
+                                      compare(expected.find(name)->second, previous_expected, term).error;
     if (!with_previous.within(previous_tolerance) && result.failure.empty()) {
       result.failure = describe_failure(with_previous, name, previous_.stage->name, previous_tolerance);
     }
@@ -217,7 +219,7 @@ void OperatorRun::check_outputs(const Stage& stage, const StageTensors& tensors,
 
 MemoryNeed memory_need(const Operator& definition, const std::vector<const Stage*>& stages, const Problem& problem,
                        const Machine& machine, bool keep_outputs) {
-  double inputs = 0, outputs = 0;  // bytes in fp32
+  double inputs = 0, outputs = 0, subtracted = 0;  // bytes in fp32
   const auto bytes_of = [&](const std::string& name, const Dims& dims) {
     try {
       return 4.0 * static_cast<double>(element_count(shape_of(dims, problem.sizes)));
@@ -226,11 +228,16 @@ MemoryNeed memory_need(const Operator& definition, const std::vector<const Stage
     }
   };
   for (const Input& input : definition.inputs()) inputs += bytes_of(input.name, input.dims);
-  for (const Output& output : definition.outputs()) outputs += bytes_of(output.name, output.dims);
+  for (const Output& output : definition.outputs()) {
+    outputs += bytes_of(output.name, output.dims);
+    if (output.cancels) subtracted += bytes_of(output.name, output.dims);
+  }
 
   std::set<Dtype> cpu_types{Dtype::fp32};  // the reference's
   std::set<Dtype> gpu_types;
-  double cpu_memory = 0, gpu_memory = 0;  // beside the tensors, of the stage that takes most
+  // Beside the tensors, of the stage that takes most, or of the reference.
+  auto cpu_memory = static_cast<double>(definition.reference_memory(sizes_alone(problem)));
+  double gpu_memory = 0;
   for (const Stage* stage : stages) {
     const bool on_cpu = stage->processor == Processor::cpu;
     if (!on_cpu && !machine.has_gpu) continue;
@@ -248,7 +255,7 @@ MemoryNeed memory_need(const Operator& definition, const std::vector<const Stage
   };
   // On the host also: the problem's own inputs; outputs of the reference, of this stage and of the last that passed.
   const double kept = keep_outputs ? outputs * static_cast<double>(stages.size()) : 2 * outputs;
-  MemoryNeed need{.host = inputs + outputs + kept + all_tensors(cpu_types) + cpu_memory,
+  MemoryNeed need{.host = inputs + outputs + 2 * subtracted + kept + all_tensors(cpu_types) + cpu_memory,
                   .gpu = all_tensors(gpu_types) + gpu_memory};
   if (kEmulated) need.host += std::exchange(need.gpu, 0);
   return need;

@@ -37,13 +37,10 @@ bool selects(const Options& options, const Operator& definition) {
 
 // Why nothing is selected.
 UsageError nothing(const Chapter& chapter, const Options& options) {
-  const std::vector<std::string> known = known_names(chapter);
-  if (std::find(known.begin(), known.end(), options.operator_name) == known.end()) {
-    return UsageError(fmt::format("--operator: there is no '{}' in {}; known are {}", options.operator_name,
-                                  chapter.name(), fmt::join(known, ", ")));
-  }
+  require_known_operator(chapter, options);
   if (!options.variant.empty()) {
-    return UsageError(fmt::format("--{}: of no use to {}", options.variant, options.operator_name));
+    return UsageError(
+        fmt::format("{}: of no use to {}", options_of_variant(options.variant).substr(1), options.operator_name));
   }
   return UsageError(
       fmt::format("--operator: '{}' has variants only; --list shows their options", options.operator_name));
@@ -102,7 +99,29 @@ void check_used(const Selection& selection, const Options& options) {
   require(options.output.empty() || !tasks.empty(), "--output");
 }
 
+// A run that checks nothing would end as if all were well.
+void check_something_runs(const std::vector<Task>& tasks, const Options& options) {
+  if (!options.cpu_only || tasks.empty()) return;
+  std::vector<std::string> names;
+  for (const Task& task : tasks) {
+    for (const Stage* stage : task.stages) {
+      if (stage->processor == Processor::cpu) return;
+      names.push_back(stage->name);
+    }
+  }
+  throw UsageError(fmt::format("--cpu-only: of no use to {}, which run on a GPU", fmt::join(names, ", ")));
+}
+
 }  // namespace
+
+void require_known_operator(const Chapter& chapter, const Options& options) {
+  const std::vector<std::string> known = known_names(chapter);
+  if (options.operator_name.empty() || std::find(known.begin(), known.end(), options.operator_name) != known.end()) {
+    return;
+  }
+  throw UsageError(fmt::format("--operator: there is no '{}' in {}; known are {}", options.operator_name,
+                               chapter.name(), fmt::join(known, ", ")));
+}
 
 Selection select(const Chapter& chapter, const Options& options) {
   Selection selection;
@@ -115,6 +134,7 @@ Selection select(const Chapter& chapter, const Options& options) {
   if (selection.demonstrations.empty() && selection.tasks.empty()) throw nothing(chapter, options);
   if (!selection.tasks.empty()) select_stages(selection.tasks, options);
   check_used(selection, options);
+  check_something_runs(selection.tasks, options);
   return selection;
 }
 

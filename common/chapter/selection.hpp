@@ -25,7 +25,10 @@ struct Selection {
 };
 
 /// The demonstrations, operators and stages that the options select. Throws UsageError where they name something that
-/// there is not, and where nothing that is selected has a use for an option.
+/// there is not, where nothing that is selected has a use for an option, and where --cpu-only leaves no stage.
 Selection select(const Chapter& chapter, const Options& options);
+
+/// Throws UsageError where --operator names something that there is not.
+void require_known_operator(const Chapter& chapter, const Options& options);
 
 }  // namespace tutorial

@@ -226,7 +226,7 @@ __device__ __forceinline__ void wgmma_fence(A&& a = {}, B&& b = {}, C&& c = {}, 
 /// Starts D = A B or D += A B with A from registers. Called by all 128 threads of a warpgroup: four warps, the first of
 /// which has a number that is a multiple of 4. Different factors or widths in its threads are undefined on a GPU; on
 /// the emulator they end the launch with a report.
-/// @tparam kN the width N: 16, 32, 64 or 128
+/// @tparam kN the width N: 16, 32, 64, 72 or 128
 /// @param d the thread's sums
 /// @param a the thread's fragment of A: rows 16 w to 16 w + 15 are those of warp w, as mma.cuh's picture shows
 /// @param b K x N, of which 16 k are used
@@ -235,7 +235,7 @@ template <int kN, Major kMajorB>
 __device__ __forceinline__ void wgmma(float (&d)[kN / 2], const std::uint32_t (&a)[4], const SharedFactor<kMajorB>& b,
                                       bool accumulate,
                                       [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
-  static_assert(kN == 16 || kN == 32 || kN == 64 || kN == 128);
+  static_assert(kN == 16 || kN == 32 || kN == 64 || kN == 72 || kN == 128);
 #if TUTORIAL_EMULATOR
   emulator::wgmma(
       {.kind = emulator::WgmmaCall::Kind::product,
@@ -256,7 +256,7 @@ template <int kN, Major kMajorA, Major kMajorB>
 __device__ __forceinline__ void wgmma(float (&d)[kN / 2], const SharedFactor<kMajorA>& a,
                                       const SharedFactor<kMajorB>& b, bool accumulate,
                                       [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
-  static_assert(kN == 16 || kN == 32 || kN == 64 || kN == 128);
+  static_assert(kN == 16 || kN == 32 || kN == 64 || kN == 72 || kN == 128);
 #if TUTORIAL_EMULATOR
   emulator::wgmma({.kind = emulator::WgmmaCall::Kind::product,
                    .product = {.n = kN,

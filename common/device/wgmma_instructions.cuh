@@ -15,12 +15,14 @@
 
 namespace tutorial {
 
-// The sums d[first] to d[first + 7] as operands that are read and written.
+// The sums d[first], d[first + 1], ... as operands that are read and written.
 #define TUTORIAL_SUMS_8(first)                                                                              \
   "+f"(d[(first)]), "+f"(d[(first) + 1]), "+f"(d[(first) + 2]), "+f"(d[(first) + 3]), "+f"(d[(first) + 4]), \
       "+f"(d[(first) + 5]), "+f"(d[(first) + 6]), "+f"(d[(first) + 7])
+#define TUTORIAL_SUMS_4(first) "+f"(d[(first)]), "+f"(d[(first) + 1]), "+f"(d[(first) + 2]), "+f"(d[(first) + 3])
 #define TUTORIAL_SUMS_16(first) TUTORIAL_SUMS_8(first), TUTORIAL_SUMS_8((first) + 8)
 #define TUTORIAL_SUMS_32(first) TUTORIAL_SUMS_16(first), TUTORIAL_SUMS_16((first) + 16)
+#define TUTORIAL_SUMS_36(first) TUTORIAL_SUMS_32(first), TUTORIAL_SUMS_4((first) + 32)
 #define TUTORIAL_SUMS_64(first) TUTORIAL_SUMS_32(first), TUTORIAL_SUMS_32((first) + 32)
 
 // Their numbers in the instruction's text.
@@ -28,6 +30,7 @@ namespace tutorial {
 #define TUTORIAL_NUMBERS_16 TUTORIAL_NUMBERS_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define TUTORIAL_NUMBERS_32 \
   TUTORIAL_NUMBERS_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define TUTORIAL_NUMBERS_36 TUTORIAL_NUMBERS_32 ", %32, %33, %34, %35"
 #define TUTORIAL_NUMBERS_64                                                                                \
   TUTORIAL_NUMBERS_32                                                                                      \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, " \
@@ -70,17 +73,21 @@ namespace tutorial {
 TUTORIAL_WGMMA(16, 8, 8, 9, 10, 11, 12, 13, 14)
 TUTORIAL_WGMMA(32, 16, 16, 17, 18, 19, 20, 21, 22)
 TUTORIAL_WGMMA(64, 32, 32, 33, 34, 35, 36, 37, 38)
+TUTORIAL_WGMMA(72, 36, 36, 37, 38, 39, 40, 41, 42)
 TUTORIAL_WGMMA(128, 64, 64, 65, 66, 67, 68, 69, 70)
 
 #undef TUTORIAL_WGMMA
 #undef TUTORIAL_NUMBERS_64
+#undef TUTORIAL_NUMBERS_36
 #undef TUTORIAL_NUMBERS_32
 #undef TUTORIAL_NUMBERS_16
 #undef TUTORIAL_NUMBERS_8
 #undef TUTORIAL_SUMS_64
+#undef TUTORIAL_SUMS_36
 #undef TUTORIAL_SUMS_32
 #undef TUTORIAL_SUMS_16
 #undef TUTORIAL_SUMS_8
+#undef TUTORIAL_SUMS_4
 
 }  // namespace tutorial
 

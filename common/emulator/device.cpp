@@ -20,7 +20,7 @@ std::mutex mutex;
 std::map<const void*, std::size_t> dynamic_shared_limits;  // by kernel, where cudaFuncSetAttribute() has set it
 
 int multiprocessors() {
-  return static_cast<int>(number_from_environment("EMULATOR_MULTIPROCESSORS").value_or(kMultiprocessors));
+  return multiprocessors_from_environment().value_or(kMultiprocessors);
 }
 
 cudaError_t attribute(int* value, cudaDeviceAttr attribute) {

@@ -2,13 +2,21 @@
 /// @file
 /// Settings from the environment.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
 namespace emulator {
 
-/// The whole number, 1 or more, in an environment variable; nothing if it is not set.
+/// The whole number from 1 to `most` in an environment variable; nothing if it is not set.
 /// @throws std::invalid_argument, with a message for the user, if it is anything else
-std::optional<std::uint64_t> number_from_environment(const char* name);
+std::optional<std::uint64_t> number_from_environment(const char* name, std::uint64_t most);
+
+/// The number in EMULATOR_THREADS. @throws std::invalid_argument
+std::optional<unsigned> threads_from_environment();
+/// The number in EMULATOR_MULTIPROCESSORS. @throws std::invalid_argument
+std::optional<int> multiprocessors_from_environment();
+/// The number in EMULATOR_MEMORY. @throws std::invalid_argument
+std::optional<std::size_t> memory_from_environment();
 
 }  // namespace emulator

@@ -26,7 +26,7 @@ std::size_t allocated = 0;
 std::size_t total_memory() {
   static const std::size_t machine =
       static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return number_from_environment("EMULATOR_MEMORY").value_or(machine);
+  return memory_from_environment().value_or(machine);
 }
 
 std::size_t available_memory() {

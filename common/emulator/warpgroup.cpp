@@ -322,6 +322,7 @@ void Block::multiply_warp(unsigned warp, ProductUnderWay& under_way) {
   if (product.n == 16) multiply<16>(a, b, sums);
   if (product.n == 32) multiply<32>(a, b, sums);
   if (product.n == 64) multiply<64>(a, b, sums);
+  if (product.n == 72) multiply<72>(a, b, sums);
   if (product.n == 128) multiply<128>(a, b, sums);
   for_each_sum([](float sum, float& value) { value = sum; });
 }

@@ -14,7 +14,7 @@ namespace emulator {
 unsigned worker_limit() {
   if (sanitizer::kAddress) return 1;
   static const unsigned cores = std::max(1u, std::thread::hardware_concurrency());  // asks the file system
-  return static_cast<unsigned>(number_from_environment("EMULATOR_THREADS").value_or(cores));
+  return threads_from_environment().value_or(cores);
 }
 
 Workers& Workers::instance() {

@@ -20,7 +20,8 @@ struct BarrierLine {
 
 /// All such lines of a source. A call over several lines counts as the line that it begins on.
 /// Arrivals that expect bytes are not among them: without one its barrier never opens.
-/// @param kernel if not empty, the name of the one kernel that is meant, with the functions between it and the next
+/// @param kernel if not empty, the name of the one kernel that is meant, or of a function of the device that is all of a
+/// kernel but its head; with the functions between it and the next kernel
 inline std::vector<BarrierLine> barrier_lines(std::istream& source, const std::string& kernel) {
   constexpr const char* kCalls[] = {"__syncthreads()",  // first, as is_block_barrier has it
                                     // mbarrier.cuh
@@ -35,9 +36,13 @@ inline std::vector<BarrierLine> barrier_lines(std::istream& source, const std::s
                                     "wgmma_fence(", "wgmma_commit(", "wgmma_wait<"};
   std::vector<BarrierLine> lines;
   std::string text;
-  bool is_meant = kernel.empty();
+  bool is_meant = kernel.empty(), is_head = false;  // between __global__ and the kernel's body
   for (unsigned number = 1; std::getline(source, text); ++number) {
-    if (!kernel.empty() && text.starts_with("__global__")) is_meant = text.find(kernel) != std::string::npos;
+    if (!kernel.empty() && text.starts_with("__global__")) is_meant = false, is_head = true;
+    if (!kernel.empty() && text.starts_with("__device__") && text.find(kernel + "(") != std::string::npos)
+      is_meant = true;
+    if (is_head && text.find(kernel) != std::string::npos) is_meant = true;
+    if (text.ends_with("{")) is_head = false;
     const std::string code = text.substr(0, text.find("//"));
     for (const char* call : kCalls) {
       if (!is_meant || code.find(call) == std::string::npos) continue;

@@ -252,6 +252,37 @@ TEST(CommandLine, BadVariants) {
             "--operator: 'weighting' has variants only; --list shows their options");
 }
 
+TEST(CommandLine, AVariantMayTakeSeveralOptions) {
+  for (const auto& options : {std::vector<std::string>{"--no-decay", "--backward"}, {"--backward", "--no-decay"}}) {
+    std::vector<std::string> arguments = options;
+    for (const char* other : {"--seed=1", "--repeat=1", "--json=-"}) arguments.emplace_back(other);
+    const ProcessResult result = run(arguments);
+    EXPECT_EQ(result.status, 0) << result.error;
+    EXPECT_NE(result.error.find("\nrunning_sum --backward --no-decay  dx_t"), std::string::npos) << result.error;
+    const Json problem = Json::parse(result.out)["results"][0]["problem"];
+    EXPECT_EQ(problem["backward"], true);
+    EXPECT_EQ(problem["no-decay"], true);
+  }
+  EXPECT_EQ(usage_error({"--backward", "--no-decay", "--operator=scaling"}),
+            "--backward --no-decay: of no use to scaling");
+  EXPECT_EQ(usage_error({"--backward"}), "--backward: only beside another option; --list shows which");
+}
+
+TEST(CommandLine, TheListSaysWhichStagesHaveNoBackward) {
+  const std::vector<std::string> lines = lines_of(run({"--list"}).out);
+  const auto has = [&](const std::string& line) { return std::find(lines.begin(), lines.end(), line) != lines.end(); };
+  EXPECT_TRUE(has("  exact   cpu  fp64  in double"));
+  EXPECT_TRUE(has("  kernel  gpu  fp32  one thread per column (no --backward)"));
+  EXPECT_TRUE(has("  exact  cpu  fp64  from the end"));
+  EXPECT_TRUE(has("  right      cpu  fp32  as it should be")) << "the operator has none";
+  const Json json = Json::parse(run({"--list", "--json", "-"}).out);
+  for (const Json& entry : json["operators"]) {
+    for (const Json& stage : entry["stages"]) {
+      EXPECT_EQ(stage["backward"], entry["variant"] == "no-decay" && stage["name"] == "exact") << entry;
+    }
+  }
+}
+
 TEST(CommandLine, MemoryHasAColumnWhereAStageTellsIt) {
   const auto line_of = [](const ProcessResult& result, const std::string& stage) {
     const std::vector<std::string> lines = lines_of(result.out);
@@ -309,10 +340,9 @@ TEST(CommandLine, DemonstrationsRunAlone) {
 TEST(CommandLine, DemonstrationsAreNoPartOfOtherRuns) {
   const TemporaryFolder folder;
   const std::string path = (folder / "file").string();
-  Tensor x(Dtype::fp32, {1, 1, 2, 3}), w(Dtype::fp32, {3});
-  x.fill_bytes(0);
-  w.fill_bytes(0);
-  write_safetensors(path, {{"x", &x}, {"w", &w}});
+  Tensor x(Dtype::fp32, {1, 1, 2, 3}), g(Dtype::fp32, {1, 1, 2}), w(Dtype::fp32, {3});
+  for (Tensor* tensor : {&x, &g, &w}) tensor->fill_bytes(0);
+  write_safetensors(path, {{"x", &x}, {"g", &g}, {"w", &w}});
   for (const auto& arguments :
        std::vector<std::vector<std::string>>{passing(),
                                              {"--stage=plain", "--repeat=1"},
@@ -355,6 +385,11 @@ TEST(CommandLine, BadInputFiles) {
   Tensor x(Dtype::fp32, {1, 1, 2, 3});
   x.fill_bytes(0xFF);
   write_safetensors(path, {{"x", &x}});
+  EXPECT_EQ(usage_error({"--input", path, "--operator=running_sum"}),
+            path + ": lacks inputs of running_sum: g; it has x");
+  Tensor g(Dtype::fp32, {1, 1, 2});
+  g.fill_bytes(0);
+  write_safetensors(path, {{"x", &x}, {"g", &g}});
   EXPECT_TRUE(std::regex_match(usage_error({"--input", path, "--operator=running_sum"}),
                                std::regex(path + ": x\\[0, 0, 0, 0\\] = -?nan: is not finite")));
   EXPECT_EQ(usage_error({"--input", path, "--operator=running_sum", "-L3"}), "L = 3 was asked for, but x has 2");

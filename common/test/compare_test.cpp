@@ -45,6 +45,30 @@ TEST(Compare, NanAndInfinityFailWhateverTheTolerance) {
   }
 }
 
+// What a running sum of log decays becomes where every gate is the smallest number, as masks have it.
+TEST(Compare, TheInfinityOfTheReferenceIsRight) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  Tensor out = filled({4}, 1.0f), reference = filled({4}, 1.0f);
+  out.elements<float>()[2] = reference.elements<float>()[2] = -kInfinity;
+  EXPECT_EQ(compare(out, reference).error, 0);
+  out.elements<float>()[1] = 2;
+  EXPECT_EQ(compare(out, reference).worst, (Shape{1}));
+  EXPECT_NEAR(compare(out, reference).error, std::sqrt(1.0 / 3), 1e-12);
+  for (const float wrong : {kInfinity, std::nanf(""), -3.4e38f}) {
+    out.elements<float>()[2] = wrong;
+    EXPECT_FALSE(compare(out, reference).within(std::numeric_limits<double>::infinity())) << wrong;
+    EXPECT_EQ(compare(out, reference).worst, (Shape{2}));
+  }
+}
+
+TEST(Compare, SubnormalNumbersHaveFewerDigits) {
+  const float one_more = std::nextafter(1e-40f, 1.0f);
+  EXPECT_TRUE(compare(filled({100}, one_more), filled({100}, 1e-40f)).within(1e-5));
+  EXPECT_FALSE(compare(filled({100}, 2e-40f), filled({100}, 1e-40f)).within(1e-5));
+  EXPECT_NEAR(compare(filled({100}, 1.5e-30f), filled({100}, 1e-30f)).error, 0.5, 1e-6) << "normal numbers";
+  EXPECT_FALSE(compare(filled({100}, 0.0f), filled({100}, 1.2e-38f)).within(0.9));
+}
+
 TEST(Compare, NanIsNotRightWhereTheReferenceIsNan) {
   const Tensor nan = filled({3}, std::nanf(""));
   EXPECT_FALSE(compare(nan, nan).within(1));
@@ -67,6 +91,17 @@ TEST(Compare, TellsUnwrittenFromNan) {
 TEST(Compare, ZeroReferenceTakesTheAbsoluteError) {
   EXPECT_EQ(compare(filled({4}, 0.0f), filled({4}, 0.0f)).error, 0);
   EXPECT_EQ(compare(filled({4}, 3.0f), filled({4}, 0.0f)).error, 6);
+}
+
+// 1e8 - 1e8 is 0 up to the rounding of 1e8, which is 8.
+TEST(Compare, WhatTermsLeaveThatCancelIsMeasuredAgainstTheTerms) {
+  const Tensor subtracted = filled({4}, 1e8f);
+  EXPECT_EQ(compare(filled({4}, 8.0f), filled({4}, 0.0f)).error, 16);
+  EXPECT_NEAR(compare(filled({4}, 8.0f), filled({4}, 0.0f), &subtracted).error, 8e-8, 1e-15);
+  const Tensor small = filled({4}, 1e-8f);
+  EXPECT_NEAR(compare(filled({4}, 3.0f), filled({4}, 2.0f), &small).error, 0.5, 1e-7);
+  const Tensor four = filled({4}, 4.0f);
+  EXPECT_NEAR(compare(filled({4}, 4.0f), filled({4}, 3.0f), &four).error, 0.2, 1e-7);  // 3, 4, 5
 }
 
 TEST(Compare, EmptyTensorsAreEqual) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -43,6 +44,16 @@ Operator attention() {
 // A file of tensors filled with one value.
 class InputFile {
  public:
+  // The other tensors without which attention() has no problem.
+  InputFile& add_rest(std::int64_t B, std::int64_t H, std::int64_t L, std::int64_t Dk) {
+    const auto add_if_missing = [&](const std::string& name, const Shape& shape, double value) {
+      if (std::find(names_.begin(), names_.end(), name) == names_.end()) add(name, Dtype::fp32, shape, value);
+    };
+    add_if_missing("q", {B, H, L, Dk}, 0.25);
+    add_if_missing("k", {B, H, L, Dk}, 0.25);
+    add_if_missing("g", {B, H, L}, -0.25);
+    return *this;
+  }
   InputFile& add(const std::string& name, Dtype dtype, const Shape& shape, double value = 0.25) {
     Tensor tensor(Dtype::fp64, shape);
     for (double& x : tensor.elements<double>()) x = value;
@@ -54,7 +65,7 @@ class InputFile {
     tensors_.push_back(tensor.to(dtype));
     return *this;
   }
-  Tensor& last() { return tensors_.back(); }
+  Tensor& first() { return tensors_.front(); }
   std::filesystem::path write(const Metadata& metadata = {}) {
     std::vector<NamedTensor> named;
     for (std::size_t i = 0; i < names_.size(); ++i) named.push_back({names_[i], &tensors_[i]});
@@ -110,14 +121,13 @@ TEST(Problem, DrawnInputsAreRoundedToBf16WhereStagesTakeThemSo) {
 TEST(Problem, FilesSetSizesAndValues) {
   InputFile file;
   file.add("q", Dtype::fp16, {1, 2, 4, 3}, 0.3).add("k", Dtype::fp64, {1, 2, 6, 3}).add("other", Dtype::fp32, {99});
-  file.add("lengths", Dtype::int64, {1}, 5);
+  file.add("lengths", Dtype::int64, {1}, 5).add("g", Dtype::fp32, {1, 2, 4}, -1);
   const Problem problem = make_problem(attention(), {.seed = 1, .input_file = file.write({{"scale", "0.125"}})});
   EXPECT_EQ(problem.sizes, (Sizes{{"B", 1}, {"H", 2}, {"L", 4}, {"Lk", 6}, {"Dk", 3}}));
   EXPECT_TRUE(problem.from_file);
   EXPECT_EQ(problem.scale, 0.125);
   EXPECT_EQ(problem.inputs.find("q")->second.value(0), float_from_fp16(fp16_from_float(0.3f)));
   EXPECT_EQ(problem.inputs.find("lengths")->second.elements<std::int32_t>()[0], 5);
-  EXPECT_EQ(problem.inputs.find("g")->second.shape(), (Shape{1, 2, 4}));  // drawn in the file's sizes
   EXPECT_FALSE(problem.inputs.contains("other"));
   EXPECT_EQ(make_problem(attention(), {.scale = 2, .input_file = file.path()}).scale, 2);
 }
@@ -146,7 +156,7 @@ TEST(Problem, ShapesMustAgree) {
   }
   {
     InputFile file;
-    file.add("q", Dtype::fp32, {1, 2, 4, 3});
+    file.add_rest(1, 2, 4, 3);
     EXPECT_EQ(error_of({.sizes = {{"L", 5}}, .input_file = file.write()}), "L = 5 was asked for, but q has 4");
     EXPECT_EQ(error_of({.sizes = {{"L", 4}}, .input_file = file.path()}), "accepted");
   }
@@ -155,24 +165,24 @@ TEST(Problem, ShapesMustAgree) {
 TEST(Problem, ValuesAreChecked) {
   {
     InputFile file;
-    file.add("q", Dtype::fp32, {1, 2, 4, 3});
-    file.last().elements<float>()[17] = std::nanf("");
-    file.last().elements<float>()[20] = std::numeric_limits<float>::infinity();
+    file.add_rest(1, 2, 4, 3);
+    file.first().elements<float>()[17] = std::nanf("");
+    file.first().elements<float>()[20] = std::numeric_limits<float>::infinity();
     EXPECT_EQ(error_of({.input_file = file.write()}), file.path() + ": q[0, 1, 1, 2] = nan: is not finite");
   }
   {
     InputFile file;
-    file.add("k", Dtype::fp64, {1, 1, 1, 1}, 1e300);
-    EXPECT_EQ(error_of({.input_file = file.write()}), file.path() + ": k[0, 0, 0, 0] = inf: is not finite");
+    file.add("k", Dtype::fp64, {1, 1, 1, 1}, 1e300).add_rest(1, 1, 1, 1);
+    EXPECT_EQ(error_of({.input_file = file.write()}), file.path() + ": k[0, 0, 0, 0] = 1e+300: is beyond fp32");
   }
   {
     InputFile file;
-    file.add("g", Dtype::bf16, {1, 1, 2}, 0.5);
+    file.add("g", Dtype::bf16, {1, 1, 2}, 0.5).add_rest(1, 1, 2, 1);
     EXPECT_EQ(error_of({.input_file = file.write()}), file.path() + ": g[0, 0, 0] = 0.5: must be at most 0");
   }
   for (const auto& [value, text] : {std::pair(-1, "-1"), {7, "7"}}) {
     InputFile file;
-    file.add("k", Dtype::fp32, {1, 1, 6, 1}).add("lengths", Dtype::int32, {1}, value);
+    file.add("lengths", Dtype::int32, {1}, value).add_rest(1, 1, 6, 1);
     EXPECT_EQ(error_of({.input_file = file.write()}),
               file.path() + ": lengths[0] = " + text + ": must be between 0 and the number of keys");
   }
@@ -181,17 +191,17 @@ TEST(Problem, ValuesAreChecked) {
 TEST(Problem, TypesAreChecked) {
   {
     InputFile file;
-    file.add("lengths", Dtype::fp32, {1});
+    file.add("lengths", Dtype::fp32, {1}).add_rest(1, 1, 1, 1);
     EXPECT_EQ(error_of({.input_file = file.write()}), file.path() + ": lengths is fp32, but has to be int32 or int64");
   }
   {
     InputFile file;
-    file.add("q", Dtype::int32, {1, 1, 1, 1});
+    file.add("q", Dtype::int32, {1, 1, 1, 1}).add_rest(1, 1, 1, 1);
     EXPECT_EQ(error_of({.input_file = file.write()}), file.path() + ": q is int32, but has to be floating-point");
   }
   {
     InputFile file;
-    file.add("lengths", Dtype::int64, {1}, 5e9);
+    file.add("lengths", Dtype::int64, {1}, 5e9).add_rest(1, 1, 1, 1);
     EXPECT_EQ(error_of({.input_file = file.write()}), file.path() + ": lengths: 5000000000 does not fit in 32 bits");
   }
 }
@@ -203,12 +213,30 @@ TEST(Problem, FilesMustHoldSomething) {
             file.path() + ": holds none of the inputs of attention: q, k, g, lengths");
 }
 
+// What a file lacks is not drawn beside what it has.
+TEST(Problem, FilesMustHoldEveryInput) {
+  InputFile file;
+  file.add("q", Dtype::fp32, {1, 1, 1, 1}).add("K", Dtype::fp32, {1, 1, 1, 1});
+  EXPECT_EQ(error_of({.input_file = file.write()}), file.path() + ": lacks inputs of attention: k, g; it has K, q");
+  for (int i = 10; i < 30; ++i) file.add(fmt::format("a{}", i), Dtype::fp32, {1});
+  EXPECT_EQ(error_of({.input_file = file.write()}),
+            file.path() +
+                ": lacks inputs of attention: k, g; it has K, a10, a11, a12, a13, a14, a15, a16, a17, a18, "
+                "a19, a20, ...");
+  file.add_rest(1, 1, 1, 1);
+  EXPECT_EQ(error_of({.input_file = file.write()}), "accepted") << "lengths is optional";
+}
+
 TEST(Problem, ScaleInMetadataMustBeANumber) {
   InputFile file;
-  file.add("q", Dtype::fp32, {1, 1, 1, 1});
+  file.add_rest(1, 1, 1, 1);
   for (const std::string scale : {"", "abc", "1x", "nan", "1e999"}) {
     EXPECT_EQ(error_of({.input_file = file.write({{"scale", scale}})}),
               file.path() + ": the scale in its metadata, '" + scale + "', is not a number");
+  }
+  for (const std::string scale : {"1e300", "-3.5e38"}) {
+    EXPECT_EQ(error_of({.input_file = file.write({{"scale", scale}})}),
+              file.path() + ": the scale in its metadata, " + scale + ", is no number of type float");
   }
 }
 
@@ -282,7 +310,7 @@ TEST(Problem, MetadataGivesSizesAndParameters) {
   EXPECT_EQ(planned({.weights_file = file.path()}), "H 2, D 6, eps 1e-05");
   EXPECT_EQ(planned({.sizes = {{"H", 3}}, .weights_file = file.path()}), "H 3, D 6, eps 1e-05");
   EXPECT_EQ(planned({.sizes = {{"H", 4}}, .weights_file = file.path()}), "layer: 6 is not a multiple of H");
-  file.write({{"num_heads", "3"}, {"norm_eps", "0.5"}});
+  file.add("x", Dtype::fp32, {2, 6}).write({{"num_heads", "3"}, {"norm_eps", "0.5"}});
   for (const ProblemRequest& request :
        {ProblemRequest{.weights_file = file.path()}, ProblemRequest{.input_file = file.path()}}) {
     EXPECT_EQ(planned(request), "H 3, D 6, eps 0.5");
@@ -331,6 +359,9 @@ TEST(Problem, WeightsComeAllFromFilesOrAllAreDrawn) {
   EXPECT_EQ(planned({.input_file = weights.path()}), weights.path() + ": lacks weights of layer: bias");
   EXPECT_EQ(planned({.weights_file = none.path()}), none.path() + ": lacks weights of layer: w, bias");
   EXPECT_EQ(planned({.input_file = none.path()}), "H 2, D 6, eps 1e-05");
+  EXPECT_EQ(planned({.input_file = bias.path(), .weights_file = weights.path()}),
+            bias.path() + ": lacks inputs of layer: x; it has bias");
+  bias.add("x", Dtype::fp32, {1, 6}).write();
   EXPECT_EQ(planned({.input_file = bias.path(), .weights_file = weights.path()}), "H 2, D 6, eps 1e-05");
 }
 
@@ -340,6 +371,41 @@ TEST(Problem, CallsTellParameters) {
   StageTensors placement(definition, problem, Processor::cpu, Dtype::fp32, Dtype::fp32);
   EXPECT_FLOAT_EQ(placement.call().parameter("eps"), 1e-5f);
   EXPECT_THROW(placement.call().parameter("other"), std::logic_error);
+}
+
+// q, k and the gradient of o come in, those of q, k and g go out; the rest is the operator's.
+TEST(Problem, BackwardHasTheGradients) {
+  const Operator forward =
+      attention().output({.name = "final_state", .dims = {"B", "H", "Dk"}, .bf16 = false, .in_graph = false});
+  const Operator backward = forward.backward("dq = ...");
+  EXPECT_EQ(backward.label(), "attention --backward");
+  std::string outputs;
+  for (const Output& output : backward.outputs()) outputs += output.name + " ";
+  EXPECT_EQ(outputs, "dq dk dg ");
+  EXPECT_FALSE(backward.outputs()[2].bf16);
+  const Problem drawn = make_problem(backward, {.seed = 1, .modest = true});
+  EXPECT_EQ(drawn.sizes, make_problem(forward, {.seed = 1, .modest = true}).sizes);
+  EXPECT_EQ(drawn.scale, 1 / std::sqrt(8.0));
+  EXPECT_EQ(drawn.inputs.at("do").shape(), (Shape{1, 3, 10, 8}));
+  EXPECT_FALSE(drawn.inputs.contains("dfinal_state")) << "absent unless given";
+
+  // What there is to say of a file that also has this tensor.
+  const auto error_with = [](const Operator& definition, const std::string& name, const Shape& shape, double value) {
+    InputFile file;
+    file.add(name, Dtype::fp32, shape, value).add_rest(1, 1, 4, 8);
+    if (name != "do") file.add("do", Dtype::fp32, {1, 1, 4, 8});
+    try {
+      make_problem(definition, {.input_file = file.write()});
+    } catch (const UsageError& error) {
+      return std::string(error.what()).substr(file.path().size());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(error_with(backward, "dfinal_state", {1, 1, 8}, 1), "");
+  EXPECT_EQ(error_with(backward, "do", {1, 1, 5, 8}, 1), ": do [1, 1, 5, 8] has L = 5, but q has 4");
+  EXPECT_EQ(error_with(backward, "do", {1, 1, 4, 8}, NAN), ": do[0, 0, 0, 0] = nan: is not finite");
+  EXPECT_EQ(error_with(attention().backward(""), "dfinal_state", {1, 1, 8}, 1),
+            ": dfinal_state is of no use to attention --backward: it has no final state");
 }
 
 }  // namespace

@@ -67,6 +67,11 @@ ProcessResult run_process(const std::vector<std::string>& command, const Environ
 }
 
 ProcessResult run_on_terminal(const std::vector<std::string>& command, const Environment& environment) {
+  return run_until_terminal_closes(command, environment, {});
+}
+
+ProcessResult run_until_terminal_closes(const std::vector<std::string>& command, const Environment& environment,
+                                        const std::string& text) {
   int terminal = -1;
   const winsize size{.ws_row = 50, .ws_col = 100, .ws_xpixel = 0, .ws_ypixel = 0};
   const pid_t process = forkpty(&terminal, nullptr, nullptr, &size);
@@ -74,6 +79,7 @@ ProcessResult run_on_terminal(const std::vector<std::string>& command, const Env
   if (process == 0) become(command, environment);
   ProcessResult result;
   while (read_some(terminal, result.out)) {
+    if (!text.empty() && result.out.find(text) != text.npos) break;
   }
   close(terminal);
   result.status = wait_for(process);

@@ -22,4 +22,8 @@ ProcessResult run_process(const std::vector<std::string>& command, const Environ
 /// Runs a program on a terminal of 100 columns; both outputs are in `out`.
 ProcessResult run_on_terminal(const std::vector<std::string>& command, const Environment& environment = {});
 
+/// The same, but the terminal is closed as soon as this text has appeared on it: the user closes the window.
+ProcessResult run_until_terminal_closes(const std::vector<std::string>& command, const Environment& environment,
+                                        const std::string& text);
+
 }  // namespace tutorial

@@ -44,7 +44,7 @@ inline void fill(Tensor& tensor, float value) {
 /// Expects every output to be within `tolerance` of the one of the same name.
 inline void expect_close(const Outputs& outputs, const Outputs& expected, double tolerance) {
   for (const auto& [name, out] : outputs) {
-    const Comparison c = compare(out, expected.at(name));
+    const Comparison c = compare(name, out, expected);
     EXPECT_TRUE(c.within(tolerance)) << "error " << c.error << ", " << describe(c, name);
   }
 }

@@ -18,6 +18,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
+TEST(Roofline, TheCopyTakesAQuarterOfTheMemory) {
+  for (const std::size_t available : {std::size_t{8} << 20, std::size_t{1} << 30, std::size_t{1} << 40}) {
+    EXPECT_LE(8 * copied_bytes(available), available);
+    EXPECT_GE(copied_bytes(available), std::size_t{1} << 20);
+  }
+}
+
 TEST(Timing, MedianMinimumAndMaximum) {
   int call = 0;
   const std::vector<int> sleeps{1, 40, 5, 5, 5};  // the first is the warm-up
@@ -137,7 +144,7 @@ TEST(Timing, ACallThatCannotBeCapturedThrows) {
 }
 
 TEST(Roofline, OfTheProcessor) {
-  const Roofline roofline = measure_cpu_roofline();
+  const Roofline roofline = measure_cpu_roofline(std::size_t{8} << 30);
   EXPECT_GT(roofline.copy_bytes_s, 1e8);
   EXPECT_LT(roofline.copy_bytes_s, 1e13);
   EXPECT_GT(roofline.fma_flops_s, 1e7);

@@ -86,6 +86,22 @@ std::int64_t sum_memory(const RunningSum<float>& a) {
   return std::int64_t{4} * a.B * a.H * a.L * a.L;
 }
 
+RunningSumBackward RunningSumBackward::bind(const Call& call) {
+  return {call.size("B"),        call.size("H"), call.size("L"), call.size("Dv"), call.view<const float>("do"),
+          call.view<float>("dx")};
+}
+
+void sum_backward(const RunningSumBackward& a) {
+  for (int b = 0; b < a.B; ++b) {
+    for (int h = 0; h < a.H; ++h) {
+      for (int j = 0; j < a.Dv; ++j) {
+        double sum = 0;
+        for (int t = a.L - 1; t >= 0; --t) a.dx.row(b, h, t)[j] = float(sum += double(a.d_o.row(b, h, t)[j]));
+      }
+    }
+  }
+}
+
 Scaling Scaling::bind(const Call& call) {
   return {call.size("B"),
           call.size("H"),
@@ -197,13 +213,13 @@ Chapter chapter() {
       .stage({.name = "throws", .run = scaling_throws, .idea = "gives up"})
       .stage({.name = "refused", .processor = Processor::gpu, .run = scaling_refused, .idea = "too many threads"})
       .stage({.name = "after", .run = scaling_right, .idea = "as it should be, after others have failed"});
-  chapter
-      .add(Operator("running_sum", "s_t = s_{t-1} + x_t")
-               .variant("no-decay", "sum without a decay")
-               .input({.name = "x", .dims = {"B", "H", "L", "Dv"}, .draw = normal()})
-               .output({.name = "o", .dims = {"B", "H", "L", "Dv"}})
-               .sizes({{"B", 1}, {"H", 2}, {"L", 5}, {"Dv", 3}})
-               .reference(sum_reference))
+  const Operator no_decay = Operator("running_sum", "s_t = s_{t-1} + x_t")
+                                .variant("no-decay", "sum without a decay")
+                                .input({.name = "x", .dims = {"B", "H", "L", "Dv"}, .draw = normal()})
+                                .output({.name = "o", .dims = {"B", "H", "L", "Dv"}})
+                                .sizes({{"B", 1}, {"H", 2}, {"L", 5}, {"Dv", 3}})
+                                .reference(sum_reference);
+  chapter.add(no_decay)
       .stage({.name = "exact", .dtype = Dtype::fp64, .run = sum_reference, .idea = "in double"})
       .stage({.name = "kernel",
               .processor = Processor::gpu,
@@ -212,6 +228,8 @@ Chapter chapter() {
               .unsupported = sum_kernel_unsupported,
               .memory = sum_memory,
               .bytes_moved = sum_bytes_moved});
+  chapter.add(no_decay.backward("dx_t = dx_{t+1} + do_t").reference(sum_backward))
+      .stage({.name = "exact", .dtype = Dtype::fp64, .run = sum_backward, .idea = "from the end"});
   chapter
       .add(Operator("weighting", "o = w x, which there is as a variant only")
                .variant("weigh", "scaling under another name")

@@ -26,6 +26,16 @@ struct RunningSum {
   static RunningSum bind(const Call& call);
 };
 
+/// The gradient of x for that of o, of the sum without a decay: dx_t = dx_{t+1} + do_t.
+struct RunningSumBackward {
+  int B, H, L, Dv;
+  View<const float> d_o;  // [B, H, L, Dv]
+  View<float> dx;         // [B, H, L, Dv]
+
+  static RunningSumBackward bind(const Call& call);
+};
+void sum_backward(const RunningSumBackward&);  // CPU, in double
+
 void sum_reference(const RunningSum<float>&);  // CPU, in double
 void sum_plain(const RunningSum<float>&);      // CPU
 void sum_kernel(const RunningSum<float>&);     // GPU

@@ -34,13 +34,15 @@ struct BlockPart {
   int first_column, columns;  ///< the columns of Dv, as many of Shape::kDv as exist
 
   /// @param length positions of a segment
-  __device__ __forceinline__ BlockPart(const Extents& e, int length)
+  __device__ __forceinline__ BlockPart(const Extents& e, int length) : BlockPart(e, length, int(blockIdx.x)) {}
+  /// The same where a block's number among the tiles and segments is another than its place in the grid.
+  __device__ __forceinline__ BlockPart(const Extents& e, int length, int block)
       : b(int(blockIdx.z)), h(int(blockIdx.y)), head(b * e.H + h) {
     const int tiles = (e.Dv - 1) / Shape::kDv + 1;
-    segment = int(blockIdx.x) / tiles;
+    segment = block / tiles;
     begin = segment * length;
     end = begin + min(length, e.L - begin);
-    first_column = int(blockIdx.x) % tiles * Shape::kDv;
+    first_column = block % tiles * Shape::kDv;
     columns = min(Shape::kDv, e.Dv - first_column);
   }
 

@@ -67,21 +67,16 @@ __device__ __forceinline__ void load_panels(const PanelTile<kColumns, kRows>& ti
   }
 }
 
-/// Starts to load a chunk's Q, K and V, whose bytes the barrier expects: ChunkTiles' kBytes. Called by one thread.
+/// Starts to load a chunk's Q, K and V into the tiles of these names, or K and V where `tiles` has no Q. Called by one
+/// thread.
+/// @param tiles ChunkTiles, StateTiles, or others with such members
+/// @param barrier expects their bytes: kBytes of ChunkTiles or StateTiles
 /// @param t the chunk's first position, of head h of batch entry b
 /// @param first_column the first of V's columns
-template <class Shape>
-__device__ __forceinline__ void load_chunk(const ChunkTiles<Shape>& tiles, const ChunkMaps& maps, Barrier& barrier,
-                                           int b, int h, int t, int first_column) {
-  load_panels(tiles.Q, maps.q, barrier, {.position = t, .head = h, .batch = b});
-  load_panels(tiles.K, maps.k, barrier, {.position = t, .head = h, .batch = b});
-  load_panels(tiles.V, maps.v, barrier, {.column = first_column, .position = t, .head = h, .batch = b});
-}
-
-/// The same without Q, for a walk without outputs. The barrier expects StateTiles' kBytes.
-template <class Shape>
-__device__ __forceinline__ void load_chunk(const StateTiles<Shape>& tiles, const ChunkMaps& maps, Barrier& barrier,
-                                           int b, int h, int t, int first_column) {
+template <class Tiles>
+__device__ __forceinline__ void load_chunk(const Tiles& tiles, const ChunkMaps& maps, Barrier& barrier, int b, int h,
+                                           int t, int first_column) {
+  if constexpr (requires { tiles.Q; }) load_panels(tiles.Q, maps.q, barrier, {.position = t, .head = h, .batch = b});
   load_panels(tiles.K, maps.k, barrier, {.position = t, .head = h, .batch = b});
   load_panels(tiles.V, maps.v, barrier, {.column = first_column, .position = t, .head = h, .batch = b});
 }

@@ -76,6 +76,7 @@ struct CarriedStates {
   int columns;                ///< Dv for states, 1 for a normaliser
   float* states;              ///< [B, H, count, Dk, columns]: own_s before, the start of segment s + 1 after
   Decay decay = {};
+  float initial_factor = 1;  ///< the first starts from `initial` times this
 };
 
 namespace {
@@ -91,7 +92,9 @@ __device__ __forceinline__ void carry(const CarriedStates<Decay>& x, int block, 
   float* states = x.states + first * size + element;
   auto decays = x.decay.from(first, d);
   float S = 0;
-  if (x.initial.data) S = load_global(x.initial.row(blockIdx.z, blockIdx.y, d) + element % x.columns);
+  if (x.initial.data) {
+    S = x.initial_factor * load_global(x.initial.row(blockIdx.z, blockIdx.y, d) + element % x.columns);
+  }
   for (int n = 0; n < count; n += kCarriedAtOnce) {
     float own[kCarriedAtOnce], decay[kCarriedAtOnce];
 #pragma unroll
@@ -122,14 +125,16 @@ __global__ void __launch_bounds__(kCarryThreads)
   }
 }
 
-/// Carries the states of B H heads, and in the same launch those of their normalisers where there are any.
+/// Carries the states of B H heads, and in the same launch those of their normalisers where there are any, or other
+/// states with as many rows that do not decay.
 /// @param count segments but for the last, 1 or more
 /// @throws CudaError if the launch is refused
 template <class Decay>
 void carry_states(int B, int H, int Dk, int count, const CarriedStates<Decay>& states,
                   const CarriedStates<>& normalizers = {}) {
   const auto blocks_of = [&](int columns) { return ceil_div(std::int64_t(Dk) * columns, kCarryThreads); };
-  const int state_blocks = blocks_of(states.columns), z_blocks = normalizers.states ? blocks_of(1) : 0;
+  const int state_blocks = blocks_of(states.columns),
+            z_blocks = normalizers.states ? blocks_of(normalizers.columns) : 0;
   launch(carry_kernel<Decay>, {dim3(unsigned(state_blocks + z_blocks), unsigned(H), unsigned(B)), kCarryThreads},
          states, normalizers, state_blocks, Dk, count);
 }

@@ -29,6 +29,7 @@
 #include "common/device/warp.cuh"
 #include "common/device/wgmma.cuh"
 #include "common/tile/panel_tile.cuh"
+#include "common/tile/state_strides.hpp"
 
 namespace tutorial::tile {
 
@@ -42,6 +43,7 @@ using WarpgroupState = float[kDk / 2];  ///< of S^T [64, kDk]
 template <int kDk>
 using RoundedState = std::uint32_t[kDk / 16][4];       ///< the same in bf16, as fragments of A
 using ValueFragments = std::uint32_t[kChunk / 16][4];  ///< of V^T [64, C] in bf16, as fragments of A
+using ScoreFragments = std::uint32_t[kChunk / 16][4];  ///< of P [C, C] in bf16, as fragments of A
 
 /// The number of the warp in its warpgroup, 0 to 3.
 __device__ __forceinline__ int warp_in_group() {
@@ -59,23 +61,27 @@ __device__ __forceinline__ SharedFactor<Major::kMn> k_from_row_to_row(const Pane
   return {tile.data, tile.kPanelBytes};
 }
 
-/// scores = Q K^T.
-template <int kDk>
-__device__ __forceinline__ void start_scores(WarpgroupScores& scores, const PanelTile<kDk>& Q,
-                                             const PanelTile<kDk>& K) {
+/// scores = Q K^T. With more rows in K than a chunk has positions, the scores have as many more columns.
+template <int kDk, int kRows>
+__device__ __forceinline__ void start_scores(float (&scores)[kRows / 2], const PanelTile<kDk>& Q,
+                                             const PanelTile<kDk, kRows>& K) {
   const auto q = k_along_rows(Q), k = k_along_rows(K);
 #pragma unroll
-  for (int d = 0; d < kDk; d += 16) wgmma<kChunk>(scores, q.along_k(d), k.along_k(d), d > 0);
+  for (int d = 0; d < kDk; d += 16) wgmma<kRows>(scores, q.along_k(d), k.along_k(d), d > 0);
 }
 
-/// P = scores . M in bf16, where M[t][i] = 1 for i <= t, else 0.
-__device__ __forceinline__ void store_masked_scores(const PanelTile<kChunk>& P, WarpgroupScores& scores) {
+/// P = scores . M in bf16, where M[t][i] = 1 for i <= t, else 0. Only the first C columns of the scores.
+/// @param is_reversed M[t][i] = 1 for i >= t instead
+template <int kSums>
+__device__ __forceinline__ void store_masked_scores(const PanelTile<kChunk>& P, float (&scores)[kSums],
+                                                    bool is_reversed = false) {
   const int lane = int(lane_index()), first_row = warp_in_group() * 16;
 #pragma unroll
   for (int i = 0; i < kChunk; i += 16) {
 #pragma unroll
     for (int n = i / 2; n < i / 2 + 8; ++n) {
-      if (wgmma_column(n) > wgmma_row(n)) scores[n] = 0;
+      const int after = wgmma_column(n) - wgmma_row(n);
+      if (is_reversed ? after < 0 : after > 0) scores[n] = 0;
     }
     std::uint32_t p[4];
     wgmma_fragment(p, scores, i);
@@ -109,11 +115,66 @@ __device__ __forceinline__ void start_output_from_scores(WarpgroupOutput& O, con
   for (int i = 0; i < kChunk; i += 16) wgmma<kChunk>(O, v.along_k(i), p.along_k(i), accumulate || i > 0);
 }
 
+/// O = P V with P in registers. Here the positions are the rows of the product, so O is not transposed.
+/// @param V the warpgroup's columns
+__device__ __forceinline__ void start_output_from_scores(WarpgroupOutput& O, const ScoreFragments& p,
+                                                         const PanelTile<kWarpgroupColumns>& V) {
+  const auto v = k_from_row_to_row(V);
+#pragma unroll
+  for (int i = 0; i < kChunk; i += 16) wgmma<kChunk>(O, p[i / 16], v.along_k(i), i > 0);
+}
+
+/// A tile of fp32 sums [C, 64] in shared memory, which one warpgroup has transposed in its registers and another has
+/// as they are. 68 numbers from row to row: so the 32 lanes that write lie in 32 banks.
+struct TransposedSums {
+  static constexpr int kStride = kWarpgroupColumns + 4;
+  static constexpr int kBytes = kChunk * kStride * int(sizeof(float));
+
+  float* data;
+
+  /// One of several tiles. @param memory of the first
+  __device__ __forceinline__ TransposedSums(void* memory, int stage)
+      : data(static_cast<float*>(memory) + stage * (kBytes / int(sizeof(float)))) {}
+
+  /// Writes O, from a warpgroup that has O^T.
+  __device__ __forceinline__ void put(const WarpgroupOutput& O) const {
+    float* first = data + wgmma_column(0) * kStride + wgmma_row(0);
+#pragma unroll
+    for (int i = 0; i < kChunk / 2; ++i) first[(i / 4 * 8 + i % 2) * kStride + i % 4 / 2 * 8] = O[i];
+  }
+  /// O += the tile, each row times its factor, in a warpgroup that has O.
+  /// @param factors those of the thread's two rows
+  __device__ __forceinline__ void add_to(WarpgroupOutput& O, float2 factors) const {
+    const float* first = data + wgmma_row(0) * kStride + wgmma_column(0);
+#pragma unroll
+    for (int i = 0; i < kChunk / 2; i += 4) {
+      const float2 upper = *reinterpret_cast<const float2*>(first + i * 2);
+      const float2 lower = *reinterpret_cast<const float2*>(first + 8 * kStride + i * 2);
+      O[i] += factors.x * upper.x;
+      O[i + 1] += factors.x * upper.y;
+      O[i + 2] += factors.y * lower.x;
+      O[i + 3] += factors.y * lower.y;
+    }
+  }
+};
+
+/// Rounds O to bf16 and writes it to a tile, from a warpgroup whose rows are the positions.
+__device__ __forceinline__ void put_rows(const PanelTile<kWarpgroupColumns>& tile, const WarpgroupOutput& O) {
+  const int lane = int(lane_index()), first_row = warp_in_group() * 16;
+#pragma unroll
+  for (int column = 0; column < kWarpgroupColumns; column += 16) {
+    std::uint32_t o[4];
+    wgmma_fragment(o, O, column);
+    stmatrix(tile.data + tile.unit(first_row + lane % 16, column + lane / 16 * 8), o);
+  }
+}
+
 /// S^T += V^T K.
 /// @param V the warpgroup's columns
-template <int kDk>
+/// @param K its first C rows
+template <int kDk, int kRows>
 __device__ __forceinline__ void start_state_update(WarpgroupState<kDk>& S, const PanelTile<kWarpgroupColumns>& V,
-                                                   const PanelTile<kDk>& K) {
+                                                   const PanelTile<kDk, kRows>& K) {
   const auto v = k_from_row_to_row(V), k = k_from_row_to_row(K);
 #pragma unroll
   for (int i = 0; i < kChunk; i += 16) wgmma<kDk>(S, v.along_k(i), k.along_k(i), true);
@@ -172,35 +233,35 @@ __device__ __forceinline__ void put_output(const PanelTile<kWarpgroupColumns>& t
 /// Calls f(element, address) for each element of the state that the thread holds and that exists, with its place in
 /// global memory.
 /// @param state the first row's element of the warpgroup's first column
-/// @param stride_row elements from one row of the state to the next; rows need no alignment
+/// @param stride how the state lies there
 /// @param Dk,columns rows of the state and columns of the warpgroup that exist
 template <int kDk, class Float, class F>
-__device__ __forceinline__ void for_each_state_element(WarpgroupState<kDk>& S, Float* state, std::int64_t stride_row,
+__device__ __forceinline__ void for_each_state_element(WarpgroupState<kDk>& S, Float* state, StateStrides stride,
                                                        int Dk, int columns, F f) {
 #pragma unroll
   for (int i = 0; i < kDk / 2; ++i) {
     const int d = wgmma_column(i), column = wgmma_row(i);
-    if (d < Dk && column < columns) f(S[i], state + d * stride_row + column);
+    if (d < Dk && column < columns) f(S[i], state + d * stride.row + column * stride.column);
   }
 }
 
 /// S = a state in fp32, and zeros where there is nothing; see for_each_state_element().
 /// @param state null: all zeros
 template <int kDk>
-__device__ __forceinline__ void load_group_state(WarpgroupState<kDk>& S, const float* state, std::int64_t stride_row,
+__device__ __forceinline__ void load_group_state(WarpgroupState<kDk>& S, const float* state, StateStrides stride,
                                                  int Dk, int columns) {
 #pragma unroll
   for (float& element : S) element = 0;
   if (state == nullptr) return;
-  for_each_state_element<kDk>(S, state, stride_row, Dk, columns,
+  for_each_state_element<kDk>(S, state, stride, Dk, columns,
                               [](float& element, const float* address) { element = load_global(address); });
 }
 
 /// Writes a state; see for_each_state_element().
 template <int kDk>
-__device__ __forceinline__ void store_group_state(float* state, WarpgroupState<kDk>& S, std::int64_t stride_row, int Dk,
+__device__ __forceinline__ void store_group_state(float* state, WarpgroupState<kDk>& S, StateStrides stride, int Dk,
                                                   int columns) {
-  for_each_state_element<kDk>(S, state, stride_row, Dk, columns,
+  for_each_state_element<kDk>(S, state, stride, Dk, columns,
                               [](float& element, float* address) { store_global(address, element); });
 }
 

@@ -39,6 +39,36 @@ def rnn() -> Picture:
     return p
 
 
+def adjoint() -> Picture:
+    p = Picture(
+        "adjoint", 720, 330, "The adjoint of a running sum is a running sum from the other end",
+        "Above, a row of states S_1 to S_4: each is the one before plus k^T v of its position, from left to right, and gives an "
+        "output and, backwards, dq from do. Below, a row of adjoints R_1 to R_4 from right to left: each is the one after plus "
+        "q^T do of its position, and gives dk and dv.",
+    )  # fmt: skip
+    for i in range(1, 5):
+        x = 110 + 150 * (i - 1)
+        p.labelled(x, 86, 72, 44, [f"S_{i}"], "a", "middle mono bold")
+        p.labelled(x, 206, 72, 44, [f"R_{i}"], "d", "middle mono bold")
+        p.labelled(x - 14, 28, 100, 28, [f"k_{i}ᵀ v_{i}"], "b", "middle mono")
+        p.arrow((x + 36, 56), (x + 36, 86))
+        p.labelled(x - 14, 280, 100, 28, [f"q_{i}ᵀ do_{i}"], "b", "middle mono")
+        p.arrow((x + 36, 280), (x + 36, 250))
+        p.arrow((x + 36, 130), (x + 36, 148))
+        p.text(x + 36, 162, f"dq_{i}", "middle mono")
+        p.arrow((x + 36, 206), (x + 36, 188))
+        p.text(x + 36, 182, f"dk_{i}, dv_{i}", "middle mono")
+        if i < 4:
+            p.arrow((x + 72, 108), (x + 150, 108))
+            p.arrow((x + 150, 228), (x + 72, 228))
+    p.arrow((60, 108), (110, 108))
+    p.text(48, 113, "0", "middle mono")
+    p.arrow((682, 228), (632, 228))
+    p.text(694, 233, "0", "middle mono")
+    p.text(10, 20, "positions", "small soft")
+    return p
+
+
 def chunks() -> Picture:
     p = Picture(
         "chunks", 680, 330, "The score matrix in chunks",
@@ -70,6 +100,41 @@ def chunks() -> Picture:
     )
     p.box(x, 226, 22, 22, "paper", 0)
     p.lines(x + 34, 236, ["keys that come later: weight 0"], "small")
+    return p
+
+
+def chunk_backward() -> Picture:
+    p = Picture(
+        "chunk_backward", 700, 330, "The gradients of a chunk",
+        "The square of queries, downwards, and keys, to the right, in four chunks each. The gradient of chunk 2's queries is a "
+        "sum along their row: the scores in the triangle on the diagonal, and to its left the state S_1. The gradients of "
+        "chunk 2's keys and values are sums along their column: the same triangle, and below it dS_2, the gradient of the "
+        "state, which stands for the queries of chunks 3 and 4.",
+    )  # fmt: skip
+    x0, y0, side = 130, 50, 64
+    p.text(x0 - 12, y0 - 12, "keys of chunk", "end small")
+    for n in range(4):
+        y = y0 + side * n
+        p.text(x0 - 12, y + 38, "queries of chunk 1" if n == 0 else str(n + 1), "end small")
+        p.text(x0 + side * n + 32, y0 - 12, str(n + 1), "middle small")
+        for m in range(4):
+            p.box(x0 + side * m, y, side, side, "paper", 0)
+        x = x0 + side * n
+        p.line(x, y, x + side, y + side, "faint")
+    p.labelled(x0, y0 + side, side, side, ["S_1"], "a", "middle mono bold")
+    p.labelled(x0 + side, y0 + 2 * side, side, 2 * side, ["dS_2"], "c", "middle mono bold")
+    x, y = x0 + side, y0 + side
+    p.polygon([(x, y), (x, y + side), (x + side, y + side)], "b")
+    p.box(x0, y0, 4 * side, 4 * side, "line", 0)
+    p.arrow((x0 + 6, y + side - 8), (x0 + 2 * side - 6, y + side - 8))
+    p.arrow((x + 10, y0 + 4 * side - 6), (x + 10, y + 22))
+    x = x0 + 4 * side + 40
+    p.box(x, 70, 22, 22, "b", 0)
+    p.lines(x + 34, 80, ["inside the chunk: scores, masked", "as they are forwards"], "small")
+    p.box(x, 130, 22, 22, "a", 0)
+    p.lines(x + 34, 140, ["dq, along the row: the keys before", "are in one state, S"], "small")
+    p.box(x, 190, 22, 22, "c", 0)
+    p.lines(x + 34, 200, ["dk and dv, along the column: the", "queries after are in one gradient", "of the state, dS"], "small")
     return p
 
 
@@ -254,4 +319,4 @@ def blelloch() -> Picture:
 
 
 def all_drawings() -> list[Picture]:
-    return [rnn(), chunks(), two_levels(), five_steps(), inverse(), hillis_steele(), blelloch()]
+    return [rnn(), adjoint(), chunks(), chunk_backward(), two_levels(), five_steps(), inverse(), hillis_steele(), blelloch()]

@@ -29,6 +29,7 @@ class Stage:
     words: str  # what is to be seen
 
 
+BACKWARD = "01_linear_attention/causal_dot_product_backward/"
 BARE, LINEAR, GLA = "01_linear_attention/causal_dot_product/", "02_chunkwise/linear_attention/", "03_gla/gla/"
 FUSED, SIMPLE, DELTA, SCAN = (
     "04_fused_chunk/gla/",
@@ -36,6 +37,8 @@ FUSED, SIMPLE, DELTA, SCAN = (
     "05_deltanet_wy/delta_rule/",
     "06_scan/scan/",
 )
+
+LINEAR_BACKWARD = "02_chunkwise/linear_attention_backward/"
 
 STAGES = [
     Stage(
@@ -63,6 +66,26 @@ STAGES = [
         "A column of the state lies over the lanes of each warp, in registers; only the warps' totals pass through shared memory.",
     ),
     Stage(
+        BACKWARD + "3_atomic.cu",
+        ["q, k, v, do", "dq", "dk", "dv"],
+        [
+            Kernel("dq: atomic from the start", ["S^T [8, Dk]"], ["a part of dq_t"], ["q, k, v, do*"], ["dq*"]),
+            Kernel("dk: atomic from the end", ["R^T [8, Dk]"], ["a part of dk_t"], ["q, k, v, do*"], ["dk*"]),
+            Kernel("dv: atomic from the end", ["R [8, Dv]"], ["a part of dv_t"], ["q, k, v, do*"], ["dv*"]),
+        ],
+        "Three kernels, each that of the forward stage; two of them read the sequence from its end.",
+    ),
+    Stage(
+        BACKWARD + "4_lmha.cu",
+        ["q, k, v, do", "dq", "dk", "dv"],
+        [
+            Kernel("dq: lmha from the start", ["tiles of do, v, k, twice"], ["S^T: a column per thread"], ["q, k, v, do"], ["dq*"]),
+            Kernel("dk: lmha from the end", ["tiles of v, do, q, twice"], ["R^T: a column per thread"], ["q, k, v, do"], ["dk*"]),
+            Kernel("dv: lmha from the end", ["tiles of k, q, do, twice"], ["R: a column per thread"], ["q, k, v, do"], ["dv*"]),
+        ],
+        "Three kernels, each that of the forward stage, with a state in registers; two of them read the sequence from its end.",
+    ),
+    Stage(
         "01_linear_attention/causal_attention/3_gpu.cu",
         ["q, k, v", "+phi(q), phi(k), [v, 1]", "+[o, normaliser]", "o"],
         [
@@ -73,6 +96,18 @@ STAGES = [
         "Three kernels; the features and the output with its normaliser pass through device memory between them.",
     ),
     Stage(
+        "01_linear_attention/causal_attention_backward/3_gpu.cu",
+        ["inputs, do", "+phi(q), phi(k), [v, 1]", "+[o, normaliser]", "+do'", "+their gradients", "dq, dk, dv"],
+        [
+            Kernel("features", [], ["a row at a time"], ["inputs, do*"], ["phi(q), phi(k), [v, 1]*"]),
+            Kernel("causal_dot_product", ["tiles"], ["S, with z as a column"], ["phi(q), phi(k), [v, 1]"], ["[o, normaliser]*"]),
+            Kernel("division", [], ["a row at a time"], ["[o, normaliser]*", "inputs, do*"], ["do'*"]),
+            Kernel("its gradients", ["tiles"], ["S, R, with z and r"], ["phi(q), phi(k), [v, 1]", "do'"], ["their gradients*"]),
+            Kernel("feature map", [], ["a row at a time"], ["their gradients*", "inputs, do*"], ["dq, dk, dv*"]),
+        ],
+        "The forward kernels, then the gradient of each in the opposite order; every intermediate passes through device memory.",
+    ),
+    Stage(
         "01_linear_attention/bidirectional_attention/3_gpu.cu",
         ["k, v", "+S_n", "+S", "q", "o"],
         [
@@ -81,6 +116,17 @@ STAGES = [
             Kernel("output", ["16 of Q and S"], ["4 x 4 sums a thread"], ["S", "q"], ["o*"]),
         ],
         "Three kernels; partial states and their sum are in device memory.",
+    ),
+    Stage(
+        "01_linear_attention/bidirectional_attention_backward/3_gpu.cu",
+        ["+phi(q), phi(k), [v, 1]", "+S', R'", "+o', do'", "+dphi(q), dphi(k), d[v, 1]"],
+        [
+            Kernel("S' = phi(K)^T V'", ["16 rows of each"], ["4 x 4 sums a thread"], ["phi(q), phi(k), [v, 1]"], ["S', R'*"]),
+            Kernel("o' = phi(Q) S', then do'", ["16 columns of each"], ["4 x 4 sums a thread"], ["phi(q), phi(k), [v, 1]", "S', R'"], ["o', do'*"]),
+            Kernel("R' = phi(Q)^T do'", ["16 rows of each"], ["4 x 4 sums a thread"], ["phi(q), phi(k), [v, 1]", "o', do'"], ["S', R'*"]),
+            Kernel("three gradients", ["16 columns of each"], ["4 x 4 sums a thread"], ["phi(q), phi(k), [v, 1]", "S', R'", "o', do'"], ["dphi(q), dphi(k), d[v, 1]*"]),
+        ],
+        "One kernel for six products; states, outputs and gradients pass through device memory between them.",
     ),
     Stage(
         LINEAR + "4_materialized.cu",
@@ -155,6 +201,22 @@ STAGES = [
         ["q, k", "v", "o"],
         [Kernel("cluster: two blocks of three warpgroups", ["Q, K, V and P four times, half", "of Q, K, P from the other block"], ["one warpgroup with scores; the", "state: as stage 13"], ["q, k", "v"], ["o*"])],
         "As stage 13; the two blocks of a head load half of Q and K each, for both, and compute every second P.",
+    ),
+    Stage(
+        LINEAR_BACKWARD + "3_materialized.cu",
+        ["k, v", "+S [N, Dk, Dv]", "q, do", "+dS [N, Dk, Dv]", "dq, dk, dv"],
+        [
+            Kernel("chunk_states, twice", ["tiles of two tensors"], ["K^T V or Q^T dO"], ["k, v", "q, do"], ["S [N, Dk, Dv]*", "dS [N, Dk, Dv]*"]),
+            Kernel("running_sums, from each side", [], ["an element a thread"], ["S [N, Dk, Dv]*", "dS [N, Dk, Dv]*"], ["S [N, Dk, Dv]*", "dS [N, Dk, Dv]*"]),
+            Kernel("gradient, three times", ["three tiles; P"], ["S or dS, and a gradient"], ["k, v", "S [N, Dk, Dv]*", "q, do", "dS [N, Dk, Dv]*"], ["dq, dk, dv*"]),
+        ],
+        "Three kernels; each chunk's state and its gradient are written, read and written by the running sums, and read again.",
+    ),
+    Stage(
+        LINEAR_BACKWARD + "4_walks.cu",
+        ["q, k", "v, do", "dq, dk, dv"],
+        [Kernel("gradient_walk, three times", ["three tiles; P: 48 KB"], ["S or dS, and a gradient"], ["q, k", "v, do"], ["dq, dk, dv*"])],
+        "One kernel for each gradient; S, or from the other end dS, stays in registers as accumulators of mma.",
     ),
     Stage(
         GLA + "5_recurrent_gpu.cu",
@@ -297,7 +359,13 @@ STAGES = [
         SIMPLE + "6_specialized.cu",
         ["q, k", "v", "g", "o"],
         [Kernel("specialized: four warpgroups", ["Q, K, V four times; P, V~ and O", "twice; sums of g: 211 KB"], ["two with scores and decays;", "one with S^T and two O^T"], ["q, k", "v", "g"], ["o*"])],
-        "Warpgroups with scores sum up g and write V, multiplied by its decays, to shared memory, beside the scores.",
+        "One warp sums up g. Warpgroups with scores write V, multiplied by its decays, to shared memory, beside the scores.",
+    ),
+    Stage(
+        SIMPLE + "7_register_scores.cu",
+        ["q, k", "v", "g", "o"],
+        [Kernel("register_scores: four warpgroups", ["Q, K, V four times; O and Q S", "twice; sums of g: 214 KB"], ["two with scores, P, O;", "one with S^T, V~, Q S"], ["q, k", "v", "g"], ["o*"])],
+        "P goes from product to product in registers; what comes from the state passes through shared memory in fp32.",
     ),
     Stage(
         DELTA + "5_recurrent_gpu.cu",
@@ -374,6 +442,17 @@ STAGES = [
             Kernel("walk: two warpgroups", ["Q, K, V, T, P three times;", "O twice: 208 KB"], ["the chain: S^T, residual,", "v_new and O^T"], ["q, k, beta", "T, P as rows", "v"], ["o*"]),
         ],
         "The chain's factors that depend on the state stay in one warpgroup's registers; the other warpgroup loads and stores.",
+    ),
+    Stage(
+        DELTA + "13_segments.cu",
+        ["q, k, beta", "+T, P as rows", "v", "+H, E; starts", "o"],
+        [
+            Kernel("prepare_tiles", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P as rows*"]),
+            Kernel("maps of segments", ["K, T, 128 columns of V or K", "four times: 192 KB"], ["64 columns of H or E,", "residual, v_new"], ["q, k, beta", "T, P as rows", "v"], ["H, E; starts*"]),
+            Kernel("from segment to segment", ["E twice: 64 KB"], ["64 columns of S, of E S"], ["H, E; starts"], ["H, E; starts*"]),
+            Kernel("walk of all segments", ["Q, K, V, T, P three times;", "O twice: 208 KB"], ["the chain: S^T, residual,", "v_new and O^T"], ["q, k, beta", "T, P as rows", "v", "H, E; starts"], ["o*"]),
+        ],
+        "The walk of all segments is that of `warpgroup_chain`; the maps are the same walk over [V, -K] without outputs.",
     ),
     Stage(
         SCAN + "4_sequential_gpu.cu",

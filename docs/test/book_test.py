@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
 """How pages are made of READMEs and sources, without Doxygen and without a browser."""
 
+import contextlib
+import io
 from pathlib import Path
+import re
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import build  # noqa: E402
 from book import annotate, changes, comments, markdown, techniques  # noqa: E402
 from book.pages import Book, code_page  # noqa: E402
 from book.repository import ROOT, chapters, read, sources  # noqa: E402
@@ -34,6 +39,57 @@ int add(int x) { return x + 1; }
 
 }  // namespace tutorial
 """
+
+
+class Building(unittest.TestCase):
+    """What becomes of the book that was there before."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.output = self.folder / "docs"
+
+    def build(self, result) -> tuple[int, str]:
+        """Builds a book of one page; `result` is its status or what goes wrong."""
+
+        def made_up(output: Path) -> int:
+            (output / "html").mkdir()
+            (output / "html/index.html").write_text("new", encoding="utf-8")
+            if isinstance(result, BaseException):
+                raise result
+            return result
+
+        with mock.patch.object(build, "build", made_up), mock.patch.object(sys, "argv", ["build.py", str(self.output)]):
+            with contextlib.redirect_stderr(io.StringIO()) as text:
+                return build.main(), text.getvalue()
+
+    def index(self) -> str:
+        return (self.output / "html/index.html").read_text(encoding="utf-8")
+
+    def test_the_old_book_stands_until_the_new_one_does(self):
+        self.assertEqual(self.build(0), (0, ""))
+        (self.output / "html/index.html").write_text("old", encoding="utf-8")
+        for result, status in ((1, 1), (KeyboardInterrupt(), 130), (OSError(28, "No space left", "x"), 2)):
+            self.assertEqual(self.build(result)[0], status)
+            self.assertEqual(self.index(), "old")
+        self.assertEqual(self.build(0)[0], 0)
+        self.assertEqual(self.index(), "new")
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["docs"])
+
+    def test_what_cannot_be_written_is_one_line(self):
+        self.output.touch()
+        self.assertEqual(self.build(0), (2, f"{self.output} is a file, and the book is a folder\n"))
+        self.output = self.output / "docs"
+        status, text = self.build(0)
+        self.assertEqual((status, text.count("\n")), (2, 1), text)
+        self.assertEqual(self.build(KeyboardInterrupt())[1].count("\n"), 1)
+
+    def test_paths_may_have_spaces(self):
+        self.assertEqual(build.quoted(["a b", "c"]), '"a b" "c"')
+        for line in (ROOT / "docs/Doxyfile.in").read_text(encoding="utf-8").splitlines():
+            for place in re.findall(r"\S*@(?!PAGES@|SOURCES@)[A-Z_]+@\S*", line):
+                self.assertTrue(line.startswith("#") or re.fullmatch('".*"', place), line)
 
 
 class Comments(unittest.TestCase):
@@ -178,7 +234,7 @@ class Repository(unittest.TestCase):
         names = [Path(p).parts[1:] for p in first.stages]
         self.assertEqual(names[0], ("causal_dot_product", "1_quadratic.cpp"))
         self.assertEqual(names[7], ("causal_dot_product", "8_dispatch.cu"))
-        self.assertEqual(names[8], ("causal_attention", "1_quadratic.cpp"))
+        self.assertEqual(names[8], ("causal_dot_product_backward", "1_quadratic.cpp"))
 
     def test_kernels_have_a_picture_of_their_memory(self):
         drawn = {p.stem for p in (ROOT / "docs/pictures/memory").glob("*.svg")}

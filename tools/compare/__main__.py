@@ -3,10 +3,13 @@
 import argparse
 from datetime import datetime
 import importlib.util
+import math
 from pathlib import Path
 import re
 import signal
 import sys
+
+from console import run as run_command, say
 
 from . import against, counts, machine, peers, plan, readme, store, sweep, tables
 from .programs import Program, ProgramError, load_all
@@ -27,8 +30,16 @@ class UsageError(Exception):
     """What the user has to change, in a line."""
 
 
-def say(text: str) -> None:
-    print(f"tutorial: {text}", file=sys.stderr)
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str):
+        raise UsageError(f"{message} (see ./tutorial compare --help)")
+
+
+def minutes(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < math.inf:
+        raise ValueError
+    return number
 
 
 def whole(text: str) -> int:
@@ -39,7 +50,7 @@ def whole(text: str) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
+    p = Parser(
         prog="./tutorial compare",
         description="Times every stage of every chapter over the length L; shows the timings as tables and pictures.",
         epilog="An interrupted sweep goes on where it was when the command is given again. "
@@ -52,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--key-dim", type=whole, metavar="N", help="width of keys and queries, Dk (128)")
     p.add_argument("--value-dim", type=whole, metavar="N", help="width of values, Dv, or of what is scanned, D (128)")
     p.add_argument("--variants", action="store_true", help="also what the chapters run with an option, such as --normalize")
-    p.add_argument("--minutes", type=float, default=10, metavar="N", help="start no process after this time (10)")
+    p.add_argument("--minutes", type=minutes, metavar="N", help="start no process after this time (10)")
     p.add_argument("--no-cpu", action="store_true", help="leave the CPU stages out")
     p.add_argument("--cpu", action="store_true", help="the CPU stages alone: needs no GPU")
     p.add_argument("--counts", action="store_true", help="what the emulator counts of each kernel, instead of times")
@@ -81,21 +92,51 @@ def problem_of(options, default: dict) -> dict:
     return {**default, **{symbol: size for symbol, size in given.items() if size is not None}}
 
 
-def chosen(programs: list[Program], names: list[str]) -> list[Program]:
-    """The chapters called 1, 01, 01_linear_attention or linear_attention."""
-    if not names:
-        return programs
+def named(chapters: list[str], names: list[str]) -> list[str]:
+    """Those of the chapters that are called 1, 01, 01_linear_attention or linear_attention; all where there are no names."""
     result = []
     for name in names:
         wanted = name.rstrip("/").rsplit("/", 1)[-1]
-        for program in programs:
-            number, _, word = program.chapter.partition("_")
-            if wanted in (program.chapter, word, number, number.lstrip("0")):
-                result.append(program)
+        for chapter in chapters:
+            number, _, word = chapter.partition("_")
+            if wanted in (chapter, word, number, number.lstrip("0")):
+                result.append(chapter)
                 break
         else:
-            raise UsageError(f"there is no chapter '{name}'; the chapters are: {' '.join(p.chapter for p in programs)}")
-    return [program for program in programs if program in result]
+            raise UsageError(f"there is no chapter {name!r}; the chapters are: {' '.join(chapters)}")
+    return [chapter for chapter in chapters if chapter in result or not names]
+
+
+def chosen(programs: list[Program], names: list[str]) -> list[Program]:
+    wanted = named([program.chapter for program in programs], names)
+    return [program for program in programs if program.chapter in wanted]
+
+
+def chapters_of_sources() -> list[str]:
+    return sorted(path.parent.name for path in ROOT.glob("[0-9][0-9]_*/CMakeLists.txt"))
+
+
+def check(options) -> None:
+    """Finds options that would have no effect."""
+    given = {
+        name
+        for name, value in vars(options).items()
+        if value not in (None, False, []) and name not in ("parse_only", "build", "backend")
+    }
+    for mode, useful in (
+        ("render", {"against", "publish"}),
+        ("counts", {"chapters", "lengths", "batch", "heads", "key_dim", "value_dim"}),
+    ):
+        if mode not in given:
+            continue
+        for name in sorted(given - useful - {mode}):
+            other = "a chapter" if name == "chapters" else "--" + name.replace("_", "-")
+            raise UsageError(f"--{mode} has no use for {other}")
+    if options.cpu and options.no_cpu:
+        raise UsageError("--cpu and --no-cpu: choose one")
+    if options.cpu and options.publish:
+        raise UsageError("--publish: with --cpu the timings are not a GPU's")
+    lengths_of(options.lengths, ())
 
 
 def timings_to_fill(path: Path, options, problem: dict) -> store.Timings:
@@ -199,6 +240,7 @@ def run_sweep(options) -> int:
         raise UsageError(f"there are no chapters in {options.build}")
     problem = problem_of(options, plan.PROBLEM)
     lengths = lengths_of(options.lengths, plan.LENGTHS)
+    most_minutes = 10 if options.minutes is None else options.minutes
     path = options.results or RESULTS / "timings.json"
     timings = timings_to_fill(path, options, problem)
     todo = plan.jobs(programs, lengths, options.variants, cpu=not options.no_cpu, gpu=not options.cpu)
@@ -208,27 +250,32 @@ def run_sweep(options) -> int:
         say(f"{shown(path)} has {known} of {len(todo)} processes' timings already")
     if left:
         say(f"{len(left)} processes, about {max(1, round(seconds / 60))} minutes; an interrupted sweep can be resumed")
-    report = sweep.Sweep(timings, path).run(todo, options.minutes)
+    report = sweep.Sweep(timings, path).run(todo, most_minutes)
     for text in report.failed:
         say(f"failed: {text}")
     if report.left_gpu or report.left_cpu:
         say(
-            f"{options.minutes:g} minutes are over: {report.left_gpu} processes with GPU stages and {report.left_cpu} with CPU "
+            f"{most_minutes:g} minutes are over: {report.left_gpu} processes with GPU stages and {report.left_cpu} with CPU "
             "stages are left; the same command goes on with them"
         )
     if timings.by_key:
         show(timings, path, options)
+    if not any(timing["outcome"] == "timed" for timing in timings):
+        say("nothing was timed")
+        return 1
     return 0 if report.complete else 1
 
 
 def run(options) -> int:
+    check(options)
     if options.render:
-        show(store.load(options.render), options.render, options)
+        timings = store.load(options.render)
+        if not options.parse_only:
+            show(timings, options.render, options)
         return 0
-    lengths_of(options.lengths, ())
-    if options.cpu and options.no_cpu:
-        raise UsageError("--cpu and --no-cpu: choose one")
-    if options.against and not options.counts:  # a file that does not fit is found before the sweep
+    if options.parse_only:
+        named(chapters_of_sources(), options.chapters)
+    if options.against:  # a file that does not fit is found before the sweep
         against.check_same(problem_of(options, plan.PROBLEM), store.load(options.against), shown(options.against))
     if options.parse_only:
         return 0
@@ -246,16 +293,17 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return run(parser().parse_intermixed_args(arguments))
     except KeyboardInterrupt:
-        print(file=sys.stderr)
         say("interrupted; the same command goes on from here")
         return 130
     except (UsageError, ProgramError, store.StoreError, against.AgainstError, readme.ReadmeError) as error:
         say(str(error))
         return 2
     except OSError as error:
+        if error.filename is None:  # standard output
+            raise
         say(f"{error.filename}: {error.strerror}")
         return 2
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

@@ -10,6 +10,7 @@ with times as a chapter's JSON has them. A ratio is the peer's time over ours: a
 import json
 from pathlib import Path
 
+from .programs import options_of
 from .store import StoreError
 from .tables import figure, table
 
@@ -41,7 +42,7 @@ def ratios(comparison: dict | None) -> dict[tuple[str, int], float]:
 
 
 def label(row: dict) -> str:
-    return row["operator"] + (f" --{row['variant']}" if row["variant"] else "")
+    return " ".join([row["operator"], *options_of(row["variant"])])
 
 
 def report(comparison: dict) -> str:

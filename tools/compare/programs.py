@@ -18,6 +18,11 @@ class Stage:
     step: tuple[int, int] = (0, 0)  # the number of its operator in the chapter, and its own there
 
 
+def options_of(variant: str | None) -> list[str]:
+    """The options that run a variant: a chapter's list has them with + between, as in backward+normalize."""
+    return [f"--{option}" for option in variant.split("+")] if variant else []
+
+
 @dataclass(frozen=True)
 class Operator:
     name: str
@@ -28,7 +33,7 @@ class Operator:
 
     @property
     def label(self) -> str:
-        return self.name if self.variant is None else f"{self.name} --{self.variant}"
+        return " ".join([self.name, *options_of(self.variant)])
 
 
 @dataclass(frozen=True)

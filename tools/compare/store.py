@@ -9,8 +9,11 @@
 
 from dataclasses import dataclass, field
 import json
+import math
 import os
 from pathlib import Path
+
+from .programs import options_of
 
 FORMAT = 1
 
@@ -29,7 +32,7 @@ def key_of(timing: dict) -> Key:
 
 def label_of(timing: dict) -> str:
     """The operator as a user names it."""
-    return timing["operator"] + (f" --{timing['variant']}" if timing["variant"] else "")
+    return " ".join([timing["operator"], *options_of(timing["variant"])])
 
 
 def is_gpu(timing: dict) -> bool:
@@ -151,19 +154,60 @@ def write_atomically(path: Path, text: str) -> None:
         temporary.unlink(missing_ok=True)
 
 
+OUTCOMES = ("timed", "skipped", "failed", "crashed")
+NUMBER = int | float
+TEXT = str | None
+HEAD_TYPES = {"machine": dict, "date": str, "commit": str, "problem": dict, "timings": list}
+MACHINE_TYPES = {
+    **dict.fromkeys(("gpu", "driver", "cuda", "mig", "cpu"), TEXT),
+    **dict.fromkeys(("power_limit_w", "cpu_threads"), NUMBER | None),
+    "clocks_mhz": dict,
+    "limits": dict,
+}
+TIMING_TYPES = {
+    **dict.fromkeys(("chapter", "operator", "stage", "runs_on", "dtype", "outcome"), str),
+    **dict.fromkeys(("variant", "reason", "note"), TEXT),
+    **dict.fromkeys(("limit_ms", "bytes", "bytes_moved", "launches", "flops", "error"), NUMBER | None),
+    "step": list,
+    "L": int,
+    "sizes": dict,
+    "time_ms": dict | None,
+    "work": dict | None,
+}
+TIMES_TYPES = {**dict.fromkeys(("median", "min", "max", "runs"), NUMBER), "graph": NUMBER | None}
+
+
+def require(entry: dict, types: dict) -> None:
+    """Throws ValueError where an entry of a file lacks a member or has one of another type."""
+    for name, kind in types.items():
+        value = entry[name]
+        if not isinstance(value, kind) or (isinstance(value, float) and not 0 <= value < math.inf):
+            raise ValueError(f"{name} is {str(value)[:40]!r}")
+
+
 def load(path: Path) -> Timings:
     """Reads a file of timings. Throws StoreError, in one line."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["format"] != FORMAT:
             raise StoreError(f"{path} is of format {data['format']}, this program reads {FORMAT}")
+        require(data, HEAD_TYPES)
+        require(data["machine"], MACHINE_TYPES)
+        require(data["machine"]["limits"], dict.fromkeys(data["machine"]["limits"], NUMBER))
+        require(data["machine"]["clocks_mhz"], dict.fromkeys(("sm", "sm_max", "memory", "memory_max"), NUMBER | None))
+        require(data["problem"], dict.fromkeys(("B", "H", "Dk", "Dv"), int))
         timings = Timings(data["machine"], data["date"], data["commit"], data["problem"])
         for timing in data["timings"]:
+            require(timing, TIMING_TYPES)
+            require(timing["sizes"], dict.fromkeys(timing["sizes"], NUMBER))
+            require(dict(enumerate(timing["step"])), {0: int, 1: int})
+            if timing["time_ms"] is not None:
+                require(timing["time_ms"], TIMES_TYPES)
+            if timing["outcome"] not in OUTCOMES or (timing["time_ms"] is None) == (timing["outcome"] == "timed"):
+                raise ValueError(f"outcome is {timing['outcome'][:40]!r}")
             timings.add(timing)
-        for timing in timings:
-            best_ms(timing), limit_share(timing), timing["sizes"], timing["dtype"], timing["step"]
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StoreError(f"{path} holds no timings of `./tutorial compare` ({error})") from error
     return timings

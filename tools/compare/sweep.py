@@ -11,7 +11,7 @@ from pathlib import Path
 from . import machine
 from .plan import CPU_FIRST, CPU_LIMIT_S, CPU_RUNS, Job, expected_ms
 from .progress import Progress
-from .programs import run, size_arguments
+from .programs import options_of, run, size_arguments
 from .store import Timings, entry, entry_without_result, key_of, one_line
 
 TIMEOUT_S = 180.0  # of a process; the longest take some tens of seconds
@@ -126,8 +126,7 @@ class Sweep:
         problem = {**self.timings.problem, "L": job.L}
         operators = [part.operator for part in job.parts]
         arguments = size_arguments(operators, problem) + ["--seed", str(problem["seed"])]
-        if operators[0].variant is not None:
-            arguments.append(f"--{operators[0].variant}")
+        arguments += options_of(operators[0].variant)
         if len(operators) == 1:
             arguments += ["--operator", operators[0].name]
         if job.place == "cpu":

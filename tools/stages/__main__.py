@@ -5,6 +5,8 @@ from pathlib import Path
 import signal
 import sys
 
+from console import run as run_command, say
+
 from . import difference, includes, page, rules, show, source, stage
 from .stage import Mistake, Stage
 
@@ -18,10 +20,6 @@ class UsageError(Exception):
 class Parser(argparse.ArgumentParser):
     def error(self, message: str):
         raise UsageError(f"{message} (see ./tutorial diff --help)")
-
-
-def say(text: str) -> None:
-    print(f"tutorial: {text}", file=sys.stderr)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -117,10 +115,12 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
         say(str(error))
         return 2
     except OSError as error:
+        if error.filename is None:  # standard output
+            raise
         say(f"{error.filename}: {error.strerror}")
         return 2
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # when what reads the diff ends before it
-    sys.exit(main())
+    sys.exit(run_command(main))

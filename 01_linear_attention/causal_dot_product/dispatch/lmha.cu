@@ -18,6 +18,7 @@
 #include <climits>
 
 #include "01_linear_attention/causal_dot_product/dispatch/lmha.hpp"
+#include "01_linear_attention/causal_dot_product/dispatch/products.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
@@ -63,11 +64,10 @@ __device__ float4 load4(const float* elements, int left) {
   }
 }
 
-/// Grid (B H, column tiles). The block's threads cover blockDim.x / kShare value columns.
+/// One walk. The block's threads cover blockDim.x / kShare value columns, from column tile blockIdx.y on.
 template <int kTier, int kShare, bool kWide, bool kVector>
-__global__ void __launch_bounds__(Shape<kTier, kShare, kWide>::kThreads)
-    lmha_kernel(View<const float> q, View<const float> k, View<const float> v, View<float> o, int H, int L, int Dk,
-                int Dv) {
+__device__ __forceinline__ void walk(const View<const float>& q, const View<const float>& k, const View<const float>& v,
+                                     const View<float>& o, int H, int L, int Dk, int Dv) {
   using X = Shape<kTier, kShare, kWide>;
   constexpr int kSteps = X::kSteps;
   __shared__ float4 q_tile[2][kSteps][kTier / 4];
@@ -163,36 +163,75 @@ __global__ void __launch_bounds__(Shape<kTier, kShare, kWide>::kThreads)
   }
 }
 
+/// Grid (B H, column tiles).
+template <int kTier, int kShare, bool kWide, bool kVector>
+__global__ void __launch_bounds__(Shape<kTier, kShare, kWide>::kThreads)
+    lmha_kernel(View<const float> q, View<const float> k, View<const float> v, View<float> o, int H, int L, int Dk,
+                int Dv) {
+  walk<kTier, kShare, kWide, kVector>(q, k, v, o, H, L, Dk, Dv);
+}
+
+/// Products of the same sizes.
+struct AtOnce {
+  struct {
+    View<const float> q, k, v;
+    View<float> o;
+  } of[kMostAtOnce];
+};
+
+/// Grid (B H, column tiles, products). This is a kernel of its own, because strides that depend on the block take
+/// registers, which the wide kernels do not have. Those of lmha_kernel are operands that instructions take from the
+/// parameters.
+template <int kTier, int kShare, bool kWide, bool kVector>
+__global__ void __launch_bounds__(Shape<kTier, kShare, kWide>::kThreads)
+    at_once_kernel(const __grid_constant__ AtOnce products, int H, int L, int Dk, int Dv) {
+  const auto& product = products.of[blockIdx.z];
+  walk<kTier, kShare, kWide, kVector>(product.q, product.k, product.v, product.o, H, L, Dk, Dv);
+}
+
 template <int kTier, int kShare, bool kWide>
-void launch_shape(const Arguments& a, int columns) {
-  const LaunchConfig config(dim3(unsigned(a.B * a.H), unsigned(ceil_div(a.Dv, columns))), unsigned(columns * kShare));
-  const bool vector = a.Dk % 4 == 0 && tile::has_aligned_rows(a.q) && tile::has_aligned_rows(a.k);
-  const auto kernel = vector ? lmha_kernel<kTier, kShare, kWide, true> : lmha_kernel<kTier, kShare, kWide, false>;
-  launch(kernel, config, a.q, a.k, a.v, a.o, a.H, a.L, a.Dk, a.Dv);
+void launch_shape(std::span<const Arguments> products, int columns) {
+  const Arguments& a = products.front();
+  const LaunchConfig config(dim3(unsigned(a.B * a.H), unsigned(ceil_div(a.Dv, columns)), unsigned(products.size())),
+                            unsigned(columns * kShare));
+  AtOnce all{};
+  bool vector = a.Dk % 4 == 0;
+  for (std::size_t n = 0; n < products.size(); ++n) {
+    const Arguments& p = products[n];
+    all.of[n] = {p.q, p.k, p.v, p.o};
+    vector = vector && tile::has_aligned_rows(p.q) && tile::has_aligned_rows(p.k);
+  }
+  if (products.size() == 1) {
+    const auto kernel = vector ? lmha_kernel<kTier, kShare, kWide, true> : lmha_kernel<kTier, kShare, kWide, false>;
+    return launch(kernel, config, a.q, a.k, a.v, a.o, a.H, a.L, a.Dk, a.Dv);
+  }
+  const auto kernel = vector ? at_once_kernel<kTier, kShare, kWide, true> : at_once_kernel<kTier, kShare, kWide, false>;
+  launch(kernel, config, all, a.H, a.L, a.Dk, a.Dv);
 }
 
 template <int kTier>
-void launch_tier(const Arguments& a, LmhaPlan plan) {
+void launch_tier(std::span<const Arguments> products, LmhaPlan plan) {
   constexpr int kShare = threads_per_column(kTier);
   // Whole warps, because shuffles name all 32 lanes, and never a single warp. Threads past the last column compute on
   // zeros.
-  int columns = ((a.Dv - 1) / plan.blocks_per_head / 32 + 1) * 32;
+  int columns = ((products.front().Dv - 1) / plan.blocks_per_head / 32 + 1) * 32;
   if constexpr (kShare == 1) {
-    if (plan.two_threads_per_column && columns <= 64) return launch_shape<kTier, 2, false>(a, columns);
+    if (plan.two_threads_per_column && columns <= 64) return launch_shape<kTier, 2, false>(products, columns);
     columns = std::max(columns, 64);
   }
-  if (columns * kShare <= 128) return launch_shape<kTier, kShare, false>(a, columns);
-  launch_shape<kTier, kShare, true>(a, columns);
+  if (columns * kShare <= 128) return launch_shape<kTier, kShare, false>(products, columns);
+  launch_shape<kTier, kShare, true>(products, columns);
 }
 
 }  // namespace
 
-void planned_lmha(const Arguments& a, LmhaPlan plan) {
-  if (a.Dk <= 32) return launch_tier<32>(a, plan);
-  if (a.Dk <= 48) return launch_tier<48>(a, plan);
-  if (a.Dk <= 64) return launch_tier<64>(a, plan);
-  if (a.Dk <= 128) return launch_tier<128>(a, plan);
-  return launch_tier<256>(a, plan);
+void planned_lmha(std::span<const Arguments> products, LmhaPlan plan) {
+  const int Dk = products.front().Dk;
+  if (Dk <= 32) return launch_tier<32>(products, plan);
+  if (Dk <= 48) return launch_tier<48>(products, plan);
+  if (Dk <= 64) return launch_tier<64>(products, plan);
+  if (Dk <= 128) return launch_tier<128>(products, plan);
+  return launch_tier<256>(products, plan);
 }
 
 int lmha_max_columns(int Dk) {

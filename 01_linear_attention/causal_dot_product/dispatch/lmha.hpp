@@ -2,6 +2,8 @@
 /// @file
 /// The kernel of `lmha` behind dispatch, for every Dk up to 256 and every way to cut a head.
 
+#include <span>
+
 #include "01_linear_attention/linear_attention.hpp"
 
 namespace tutorial::causal_dot_product {
@@ -15,9 +17,9 @@ struct LmhaPlan {
   bool two_threads_per_column = false;  ///< instead of one; for Dk <= 64 and blocks of up to 64 columns
 };
 
-/// Starts the kernel on current_stream(). A block takes at most lmha_max_columns(Dk) columns; the caller sees to that.
+/// Starts the kernel on current_stream(), for up to kMostAtOnce products of the same sizes side by side. A block takes at most lmha_max_columns(Dk) columns; the caller sees to that.
 /// @throws CudaError if the launch is refused
-void planned_lmha(const Arguments&, LmhaPlan);
+void planned_lmha(std::span<const Arguments> products, LmhaPlan);
 int lmha_max_columns(int Dk);  ///< the most value columns that a block takes
 
 }  // namespace tutorial::causal_dot_product

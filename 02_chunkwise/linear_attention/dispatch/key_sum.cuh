@@ -6,7 +6,7 @@
 ///     1^T K   add_keys(), then advance()    a vector of ones times a matrix
 ///
 /// Both are done in mma, with 8 equal columns or 16 equal rows: Q and K are where ldmatrix finds them. z is kept in
-/// fp32 and, for Q z, in bf16, as S is. There are several of them, for chunks one after the other, so that no barrier
+/// fp32 and, for Q z, in bf16, as S is. There are two of them, for chunks one after the other, so that no barrier
 /// is needed between Q z and the next z. The four warps of 128 threads share the work; each has 16 rows of Q z and a
 /// quarter of z.
 
@@ -28,10 +28,10 @@ using tile::kChunk;
 using tile::kThreads;
 using tile::kWarps;
 
-/// z before each of the last chunks.
-/// @tparam kCopies how many there are: z before chunk n takes the place of that before chunk n - kCopies
-template <class Shape, int kCopies = 2>
+/// z before a chunk and after it.
+template <class Shape>
 class SharedKeySum {
+  static constexpr int kCopies = 2;                      // z before chunk n takes the place of that before n - 2
   static constexpr int kWarpKeys = Shape::kDk / kWarps;  // columns of K whose sums a warp computes
   static constexpr int kKeyTiles = kWarpKeys / 16;
 

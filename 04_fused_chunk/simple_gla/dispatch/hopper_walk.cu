@@ -1,14 +1,15 @@
 /// @file
-/// How `specialized` is started, what it requires, and its walk on segments of the sequence, for dispatch. It is `sequence_parallel` on
-/// warpgroups: a first kernel computes what each segment makes of a state of zeros, and its decay; common/tile/carry.cuh
-/// goes from segment to segment; then the kernel of `specialized` walks all of them.
+/// How `specialized` and `register_scores` are started, what they require, and the walk of the latter on segments of the
+/// sequence, for dispatch. It is `sequence_parallel` on warpgroups: a first kernel computes what each segment makes of a
+/// state of zeros, and its decay; common/tile/carry.cuh goes from segment to segment; then the kernel of
+/// `register_scores` walks all of them.
 ///
 /// The first kernel goes through a segment from its end to its beginning. Then the decay from a position to the end of
 /// the segment is known when its chunk comes:
 ///
 ///   X = sum of K_n^T (diag(2^(b_e - b + later)) V_n), where `later` is the sum of the b_e of the chunks behind n
 ///
-/// So all decays are in V~, and X is never multiplied. V~ goes from shared memory through registers, where it is
+/// So all decays are in V~, and X is never multiplied. The warp that loads adds up the gates. V~ goes from shared memory through registers, where it is
 /// multiplied, into the product as its left factor. That of the next chunk is made while the product runs.
 
 #include <cuda_runtime.h>
@@ -45,24 +46,40 @@ __global__ void __launch_bounds__(kBlock, 2)
   __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
   const auto tiles_of = [&](int stage) { return StateTiles<Shape>(memory + stage * StateTiles<Shape>::kBytes); };
+  const auto decays_of = [&](int stage) {
+    return ChunkDecays(memory + kPipelineDepth * StateTiles<Shape>::kBytes, stage);
+  };
+  const int last = part.end - kChunk, count = (part.end - part.begin) / kChunk;
+  const std::int64_t at = std::int64_t(part.head) * (plan.segments - 1) + part.segment;
   if (threadIdx.x == 0) {
-    for (Barrier& barrier : full) barrier.init(1);
+    for (Barrier& barrier : full) barrier.init(2);  // the bytes, and the decays
     for (Barrier& barrier : empty) barrier.init(4);
     fence_barrier_init();
   }
   __syncthreads();
 
   if (threadIdx.x >= kWarpgroup) {
-    if (threadIdx.x > kWarpgroup) return;
+    const bool is_first = threadIdx.x == kWarpgroup;
     auto ring = Ring<kPipelineDepth>::producer();
-    for (int t = part.end - kChunk; t >= part.begin; t -= kChunk) {
+    double later = 0;
+    for_each_chunk_with_g(a, part.b, part.h, last, -kChunk, count, part.end, [&](int t, float2 g) {
       const StateTiles<Shape> tiles = tiles_of(ring.stage());
       Barrier& barrier = full[ring.stage()];
       ring.wait(empty);
-      barrier.arrive_expect(StateTiles<Shape>::kBytes);
-      load_chunk(tiles, maps, barrier, part.b, part.h, t, part.first_column);
+      if (is_first) {
+        barrier.arrive_expect(StateTiles<Shape>::kBytes);
+        load_chunk(tiles, maps, barrier, part.b, part.h, t, part.first_column);
+      }
+      ChunkSums sums(g);
+      const float chunk = sums.end;
+      sums.end += float(later);
+      later += chunk;
+      decays_of(ring.stage()).store_to_end(sums);
+      __syncwarp();
+      if (is_first) barrier.arrive();
       ring.advance();
-    }
+    });
+    if (part.first_column == 0 && is_first) store_global(decays + at, exp2f(float(later)));
     return;
   }
   WarpgroupState<Shape::kDk> X;
@@ -70,28 +87,19 @@ __global__ void __launch_bounds__(kBlock, 2)
   for (float& element : X) element = 0;
   auto ring = Ring<kPipelineDepth>::consumer();  // one chunk ahead of `read`
   auto read = ring;
-  double later = 0;
-  const auto g_of = [&](int t) { return t < part.begin ? float2{} : load_g(a, part.b, part.h, t, part.end); };
-  float2 g = g_of(part.end - kChunk);
-  const auto make_values = [&](ValueFragments& v, int t) {
-    ChunkSums sums(g);
-    g = g_of(t - kChunk);
-    const float chunk = sums.end;
-    sums.end += float(later);
-    later += chunk;
-    const DecayToEnd to_end(sums);
+  const auto make_values = [&](ValueFragments& v) {
     ring.wait(full);
-    load_decayed_values(v, tiles_of(ring.stage()).V, to_end);
+    load_decayed_values(v, tiles_of(ring.stage()).V, decays_of(ring.stage()));
     ring.advance();
   };
   ValueFragments v;
-  make_values(v, part.end - kChunk);
-  for (int t = part.end - kChunk; t >= part.begin; t -= kChunk) {
+  make_values(v);
+  for (int n = 0; n < count; ++n) {
     wgmma_fence(X, v);
     start_state_update<Shape::kDk>(X, v, tiles_of(read.stage()).K);
     wgmma_commit();
     ValueFragments v_next = {};
-    if (t > part.begin) make_values(v_next, t - kChunk);
+    if (n + 1 < count) make_values(v_next);
     wgmma_wait<0>(X, v);
     __syncwarp();  // all lanes have read V
     if (lane_index() == 0) empty[read.stage()].arrive();
@@ -102,16 +110,15 @@ __global__ void __launch_bounds__(kBlock, 2)
       for (int j = 0; j < 4; ++j) v[i][j] = v_next[i][j];
     }
   }
-  const std::int64_t at = std::int64_t(part.head) * (plan.segments - 1) + part.segment;
   store_group_state<Shape::kDk>(states + at * a.Dk * a.Dv + part.first_column, X, a.Dv, a.Dk, part.columns);
-  if (part.first_column == 0 && threadIdx.x == 0) store_global(decays + at, exp2f(float(later)));
 }
 
 template <class Shape>
 void start_segment_states(const Bf16Arguments& a, const LaunchPlan& plan, float* states, float* decays) {
   launch(segment_states_kernel<Shape>,
-         {grid_of<Shape>(extents_of(a), plan.segments - 1), kBlock, kPipelineDepth * StateTiles<Shape>::kBytes}, a,
-         chunk_maps(a), plan, states, decays);
+         {grid_of<Shape>(extents_of(a), plan.segments - 1), kBlock,
+          kPipelineDepth * (StateTiles<Shape>::kBytes + ChunkDecays::kBytes)},
+         a, chunk_maps(a), plan, states, decays);
 }
 
 }  // namespace
@@ -126,11 +133,14 @@ void hopper_walk(const Bf16Arguments& a, LaunchPlan plan) {
     carry_states(a.B, a.H, a.Dk, count, CarriedStates<SegmentDecay>{a.initial_state, a.Dv, states, {decays}});
     plan.starts = states;
   }
-  walk_on_warpgroups(a, plan);
+  walk_with_register_scores(a, plan);
 }
 
 void specialized(const Bf16Arguments& a) {
-  hopper_walk(a, make_launch_plan(a.L, 64, 1));
+  walk_on_warpgroups(a, make_launch_plan(a.L, 64, 1));
+}
+void register_scores(const Bf16Arguments& a) {
+  walk_with_register_scores(a, make_launch_plan(a.L, 64, 1));
 }
 
 std::string specialized_unsupported(const Bf16Arguments& a) {

@@ -8,8 +8,8 @@
 
 namespace tutorial::delta_rule {
 
-/// Whether dispatch takes `warpgroup_chain`: on Hopper, where bulk copies can take the tensors, keys are as they are, and
-/// walk() would not have a block of 32 columns for nearly every multiprocessor.
+/// Whether dispatch takes the walk of `segments`: on Hopper, where bulk copies can take the tensors and keys are as they
+/// are.
 bool runs_on_warpgroups(const Bf16Arguments&);
 
 /// Starts the walk over all chunks on current_stream(). Requires: an empty walk_unsupported().

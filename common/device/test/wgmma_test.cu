@@ -141,6 +141,7 @@ void expect_products() {
     expect_product<16, kMajorA, kMajorB, kFromRegisters>(accumulate);
     expect_product<32, kMajorA, kMajorB, kFromRegisters>(accumulate);
     expect_product<64, kMajorA, kMajorB, kFromRegisters>(accumulate);
+    expect_product<72, kMajorA, kMajorB, kFromRegisters>(accumulate);
     expect_product<128, kMajorA, kMajorB, kFromRegisters>(accumulate);
   }
 }

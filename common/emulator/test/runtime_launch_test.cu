@@ -148,6 +148,7 @@ TEST(Launch, ABadSettingIsOneClearError) {
   const std::pair<const char*, const char*> settings[] = {
       {"EMULATOR_THREADS", "0"},
       {"EMULATOR_THREADS", "two"},
+      {"EMULATOR_THREADS", "4294967296"},
       {"EMULATOR_SCHEDULE", "backward"},
       {"EMULATOR_SCHEDULE", "random:x"},
       {"EMULATOR_SCHEDULE", ""},

@@ -25,9 +25,15 @@ __host__ __device__ inline float position_factor(int t) {
   return 2.0f - float(t) / 64;
 }
 
+/// Which functions of the four products a kernel uses.
+enum class Form {
+  kPlain,              ///< all in one array of sums
+  kFactors,            ///< the rows of Q S times position_factor(t), in two arrays of sums; V^T from registers for S
+  kScoresInRegisters,  ///< the same rows, brought to the sums of P V through shared memory
+};
+
 /// o = 2 (Q S + (Q K^T . M) V) in its first `rows` rows and `columns` columns, and S += K^T V. One warpgroup.
-/// @tparam kWithFactors the rows of Q S times position_factor(t), in two arrays of sums; and V^T from registers for S
-template <int kDk, bool kWithFactors>
+template <int kDk, Form kForm>
 __global__ void __launch_bounds__(kWarpgroup)
     one_chunk(const __grid_constant__ ChunkMaps maps, int rows, int Dk, int columns, float* state, __nv_bfloat16* o) {
   using Shape = PanelShape<kDk, 64>;
@@ -57,7 +63,30 @@ __global__ void __launch_bounds__(kWarpgroup)
   store_masked_scores(P, scores);
   fence_async_proxy();
   __syncthreads();
-  if constexpr (kWithFactors) {
+  if constexpr (kForm == Form::kScoresInRegisters) {
+    ScoreFragments p;
+#pragma unroll
+    for (int i = 0; i < kChunk / 2; ++i) scores[i] = wgmma_column(i) <= wgmma_row(i) ? scores[i] : 0;
+#pragma unroll
+    for (int i = 0; i < kChunk; i += 16) wgmma_fragment(p[i / 16], scores, i);
+    const TransposedSums from_state(output.data + output.kPanelElements, 0);
+    from_state.put(O);
+    __syncthreads();
+    WarpgroupOutput rows_of_O;
+    wgmma_fence(rows_of_O, S, p);
+    start_output_from_scores(rows_of_O, p, tiles.V);
+    start_state_update<kDk>(S, tiles.V, tiles.K);
+    wgmma_commit();
+    wgmma_wait<0>(rows_of_O, S, p);
+    from_state.add_to(rows_of_O, {position_factor(wgmma_row(0)), position_factor(wgmma_row(2))});
+#pragma unroll
+    for (float& element : rows_of_O) element *= 2;
+    put_rows(output, rows_of_O);
+    __syncthreads();
+    store_tile_by<kWarpgroup>(int(threadIdx.x), o, columns, rows, columns, output, [] {});
+    store_group_state<kDk>(state, S, columns, Dk, columns);
+    return;
+  } else if constexpr (kForm == Form::kFactors) {
     const int lane = int(lane_index());
     const int unit = tiles.V.unit(lane / 16 * 8 + lane % 8, warp_in_group() * 16 + lane / 8 % 2 * 8);
     ValueFragments v;
@@ -91,7 +120,7 @@ struct OneChunk {
   View<const __nv_bfloat16> q, k, v;
 };
 
-template <int kDk, bool kWithFactors>
+template <int kDk, Form kForm>
 void expect_products(int rows, int Dk, int columns) {
   SCOPED_TRACE(std::to_string(rows) + " positions, Dk " + std::to_string(Dk) + ", " + std::to_string(columns) +
                " columns");
@@ -109,12 +138,13 @@ void expect_products(int rows, int Dk, int columns) {
                        packed(q_device.data(), 1, rows, Dk),
                        packed(k_device.data(), 1, rows, Dk),
                        packed(v_device.data(), 1, rows, columns)};
-  launch(one_chunk<kDk, kWithFactors>,
-         {1, kWarpgroup, ChunkTiles<PanelShape<kDk, 64>>::kBytes + 2 * PanelTile<64>::kPanelBytes}, chunk_maps(chunk),
-         rows, Dk, columns, state.data(), o.data());
+  launch(one_chunk<kDk, kForm>,
+         {1, kWarpgroup,
+          ChunkTiles<PanelShape<kDk, 64>>::kBytes + 2 * PanelTile<64>::kPanelBytes + TransposedSums::kBytes},
+         chunk_maps(chunk), rows, Dk, columns, state.data(), o.data());
   const Matrix Q(rows, Dk, q), K(rows, Dk, k), V(rows, columns, v), S(Dk, columns, s);
   Matrix from_state = Q * S;
-  if (kWithFactors) {
+  if (kForm != Form::kPlain) {
     for (int t = 0; t < rows; ++t) {
       for (int j = 0; j < columns; ++j) from_state(t, j) *= position_factor(t);
     }
@@ -130,17 +160,23 @@ void expect_products(int rows, int Dk, int columns) {
 
 TEST(WarpgroupChunkTest, ProductsAreThoseOfTheMatrices) {
   if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
-  expect_products<64, false>(64, 64, 64);
-  expect_products<128, false>(64, 128, 64);
-  expect_products<64, false>(50, 48, 16);
-  expect_products<128, false>(1, 112, 40);
+  expect_products<64, Form::kPlain>(64, 64, 64);
+  expect_products<128, Form::kPlain>(64, 128, 64);
+  expect_products<64, Form::kPlain>(50, 48, 16);
+  expect_products<128, Form::kPlain>(1, 112, 40);
 }
 
 TEST(WarpgroupChunkTest, ProductsWithFactorsAreThoseOfTheMatrices) {
   if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
-  expect_products<64, true>(64, 64, 64);
-  expect_products<128, true>(64, 128, 64);
-  expect_products<128, true>(33, 112, 40);
+  expect_products<64, Form::kFactors>(64, 64, 64);
+  expect_products<128, Form::kFactors>(64, 128, 64);
+  expect_products<128, Form::kFactors>(33, 112, 40);
+}
+
+TEST(WarpgroupChunkTest, ProductsWithScoresInRegistersAreThoseOfTheMatrices) {
+  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  expect_products<64, Form::kScoresInRegisters>(64, 64, 64);
+  expect_products<128, Form::kScoresInRegisters>(33, 112, 40);
 }
 
 }  // namespace

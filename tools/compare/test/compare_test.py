@@ -177,6 +177,12 @@ class Sweeping(Folder):
         self.assertIn(("04_fused_chunk", "scan", "backward", "back", 64), timings.by_key)
         self.assertNotIn("back", self.outcomes(self.sweep(lengths=[64])[0]))
 
+    def test_a_variant_may_take_several_options(self):
+        operator = programs.Operator("linear_attention", "backward+normalize", "", {}, ())
+        self.assertEqual(operator.label, "linear_attention --backward --normalize")
+        self.assertEqual(programs.options_of(operator.variant), ["--backward", "--normalize"])
+        self.assertEqual(programs.options_of(None), [])
+
     def test_no_process_starts_when_the_time_is_over(self):
         timings, report = self.sweep(minutes=0)
         self.assertEqual((report.left_gpu, report.left_cpu, report.complete), (2, 2, False))
@@ -298,12 +304,63 @@ class Refusing(Folder):
             (["--against", str(self.path)], "holds no timings"),
             (["--counts"], "the emulator counts"),
             (["--cpu", "--no-cpu"], "choose one"),
+            (["a\nb"], "there is no chapter 'a\\nb'"),
+            (["--minutes", "nan"], "--minutes: invalid minutes value: 'nan'"),
+            (["--minutes", "-1"], "--minutes"),
+            (["--minutes", "inf"], "--minutes"),
+            (["-B", "x"], "-B/--batch: invalid whole value: 'x'"),
+            (["--nonsense"], "--nonsense"),
+            (["--counts", "--against", str(MADE_UP)], "--counts has no use for --against"),
+            (["--counts", "--publish"], "--counts has no use for --publish"),
+            (["--counts", "--results", "r.json"], "--counts has no use for --results"),
+            (["--counts", "--cpu"], "--counts has no use for --cpu"),
+            (["--counts", "--minutes", "1"], "--counts has no use for --minutes"),
+            (["--counts", "--variants"], "--counts has no use for --variants"),
+            (["--render", str(MADE_UP), "--counts"], "--render has no use for --counts"),
+            (["--render", str(MADE_UP), "4"], "--render has no use for a chapter"),
+            (["--render", str(MADE_UP), "--lengths", "64"], "--render has no use for --lengths"),
+            (["--render", str(MADE_UP), "--results", "r.json"], "--render has no use for --results"),
+            (["--cpu", "--publish"], "--publish: with --cpu the timings are not a GPU's"),
         ):
-            base = ["--build", str(self.build), "--backend", "cuda", "--results", str(self.folder / "r.json")]
+            base = ["--build", str(self.build), "--backend", "cuda"]
             status, text = self.run_command(*base, *arguments)
             self.assertEqual(status, 2, arguments)
             self.assertIn(message, text)
             self.assertEqual(text.count("\n"), 1, text)
+
+    def test_the_script_asks_before_it_installs_or_builds(self):
+        for arguments, message in (
+            (["nope"], "there is no chapter 'nope'; the chapters are: 01_linear_attention"),
+            (["--render", str(MADE_UP), "--cpu"], "--render has no use for --cpu"),
+            (["--counts", "--publish"], "--counts has no use for --publish"),
+        ):
+            status, text = self.run_command("--parse-only", *arguments)
+            self.assertEqual((status, text.count("\n")), (2, 1), text)
+            self.assertIn(message, text)
+        with mock.patch.object(command, "show") as show:
+            self.assertEqual(self.run_command("--parse-only", "--render", str(MADE_UP)), (0, ""))
+        show.assert_not_called()
+
+    def test_a_sweep_that_timed_nothing_fails(self):
+        base = ["--build", str(self.build), "--backend", "cuda", "--results", str(self.path), "--commit", "abc"]
+        with self.trouble("memory:blelloch"), mock.patch.object(command, "show"):
+            status, text = self.run_command(*base, "--no-cpu", "--lengths", "32", "6")
+        self.assertEqual(status, 0, text)
+        self.path.unlink()
+        with self.trouble("memory:two_kernels"), mock.patch.object(plan, "jobs", return_value=[]):
+            status, text = self.run_command(*base, "--no-cpu", "--lengths", "32", "6")
+        self.assertEqual((status, text), (1, "tutorial: nothing was timed\n"))
+
+    def test_results_that_nobody_gets_are_an_error(self):
+        environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
+        for tool, arguments in (("compare", "--help"), ("stages", ""), ("stages", "--help"), ("stages", "01_linear_attention")):
+            for closed in (">/dev/full", ">&-"):
+                call = f"'{sys.executable}' -P -m {tool} {arguments} {closed}"
+                done = subprocess.run(call, shell=True, env=environment, capture_output=True, text=True, check=False)
+                with self.subTest(call=call):
+                    self.assertEqual(
+                        (done.returncode, done.stderr), (2, "tutorial: standard output could not be written\n")
+                    )
 
     def test_counts_come_from_the_emulator(self):
         with self.trouble(backend="emulator"), mock.patch.object(command, "RESULTS", self.folder):
@@ -500,11 +557,48 @@ class Files(unittest.TestCase):
     def test_other_files_are_refused_in_a_line(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "x.json"
-            for text in ("", "[]", "{}", '{"format": 9}', '{"format": 1, "timings": [1]}'):
+            deep = "[" * 100000
+            for text in ("", "[]", "{}", '{"format": 9}', '{"format": 1, "timings": [1]}', deep, '{"format": ' + deep):
                 path.write_text(text, encoding="utf-8")
                 with self.assertRaises(store.StoreError) as caught:
                     store.load(path)
                 self.assertNotIn("\n", str(caught.exception))
+
+    def test_every_member_of_a_file_is_checked(self):
+        """What is accepted with a member changed or missing can also be shown."""
+        whole = json.loads(MADE_UP.read_text(encoding="utf-8"))
+        whole["timings"] = [t for t in whole["timings"] if t["L"] == 2048]
+
+        def places(value, path=()):
+            yield path
+            if isinstance(value, dict):
+                for name in value:
+                    yield from places(value[name], (*path, name))
+            elif isinstance(value, list) and value:
+                yield from places(value[0], (*path, 0))
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "x.json"
+            refused = 0
+            for place in list(places(whole))[1:]:
+                for junk in (None, "x", -1, 1e308, [], {}, "missing"):
+                    data = json.loads(json.dumps(whole))
+                    parent = data
+                    for name in place[:-1]:
+                        parent = parent[name]
+                    if junk == "missing":
+                        del parent[place[-1]]
+                    else:
+                        parent[place[-1]] = junk
+                    path.write_text(json.dumps(data), encoding="utf-8")
+                    try:
+                        timings = store.load(path)
+                    except store.StoreError:
+                        refused += 1
+                        continue
+                    with self.subTest(place=place, junk=junk):
+                        tables.report(timings, "x.json")
+            self.assertGreater(refused, 100)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,8 @@ print(json.dumps({{"chapter": "{name}", "results": [{{"operator": value("--opera
 
 
 class FakeGpu:
-    """Tensors are texts: "q" for [B, H, L, D], "q'" for [B, L, H, D]."""
+    """Tensors are texts: "q" for [B, H, L, D], "q'" for [B, L, H, D], "q|" for [B L, H, D]. A state ends in "^T" if it is
+    transposed."""
 
     name = "NVIDIA H200"
     errors = {}  # by text, of an output
@@ -59,6 +60,19 @@ class FakeGpu:
 
     def heads_first(self, x):
         return x.removesuffix("'")
+
+    def end_to_end(self, x):
+        return x + "|"
+
+    def one_by_one(self, x, B):
+        assert B == 4 and x.endswith("|")
+        return x.removesuffix("|")
+
+    def sequence_starts(self, B, L):
+        return [B, L]
+
+    def transposed(self, state):
+        return state.removesuffix("^T") if state.endswith("^T") else state + "^T"
 
     def error(self, out, reference):
         return self.errors.get(out, 0.0 if out == reference else 1.0)
@@ -86,7 +100,8 @@ class CompareWithFla(unittest.TestCase):
         for chapter in {peer.chapter for peer in tool.PEERS}:
             self.chapter(chapter, True)
         self.calls = []
-        modules = {"fla": types.SimpleNamespace(__version__="0.5.2"), "triton": types.SimpleNamespace(__version__="3.6.0")}
+        versions = {"fla": "0.5.2", "triton": "3.6.0", "flashinfer": "0.6.3"}
+        modules = {name: types.SimpleNamespace(__version__=version) for name, version in versions.items()}
         for peer in tool.PEERS:
             module = modules.setdefault(peer.module, types.ModuleType(peer.module))
             setattr(module, peer.function, self.theirs(peer))
@@ -102,12 +117,18 @@ class CompareWithFla(unittest.TestCase):
         path.chmod(0o755)
 
     def theirs(self, peer):
+        # FlashInfer's has no defaults here: these are the arguments that it must get.
+        def packed(q, k, v, *, beta, scale, cu_seqlens, output_final_state):
+            self.calls.append((peer.function, (q, k, v), {"beta": beta}, scale, cu_seqlens, output_final_state))
+            o = f"o of {peer.operator}|"
+            return (o, f"S of {peer.operator}^T") if output_final_state else o
+
         def function(q, k, v, g=None, gk=None, beta=None, scale=None, normalize=None, output_final_state=False):
             given = {name: x for name, x in (("g", g), ("gk", gk), ("beta", beta)) if x is not None}
             self.calls.append((peer.function, (q, k, v), given, scale, normalize, output_final_state))
             return f"o of {peer.operator}'", f"S of {peer.operator}" if output_final_state else None
 
-        return function
+        return packed if peer.packed else function
 
     def run_tool(self, *arguments, gpu=FakeGpu):
         text, errors = io.StringIO(), io.StringIO()
@@ -123,8 +144,8 @@ class CompareWithFla(unittest.TestCase):
         status, text, errors, data = self.run_tool()
         self.assertEqual(status, 0, errors)
         self.assertEqual(len(data["comparisons"]), len(tool.PEERS))
-        self.assertEqual(data["versions"], {"flash-linear-attention": "0.5.2", "Triton": "3.6.0", "PyTorch": "9.9"})
-        self.assertIn("met: flash-linear-attention 0.5.2, Triton 3.6.0, PyTorch 9.9 on NVIDIA H200", errors)
+        self.assertEqual(data["versions"], {"flash-linear-attention": "0.5.2", "Triton": "3.6.0", "FlashInfer": "0.6.3", "PyTorch": "9.9"})
+        self.assertIn("met: flash-linear-attention 0.5.2, Triton 3.6.0, FlashInfer 0.6.3, PyTorch 9.9 on NVIDIA H200", errors)
         for row in data["comparisons"]:
             self.assertEqual((row["agrees"], row["call_ratio"], row["graph_ratio"]), (True, 2.0, 1.6), row)
         self.assertIn("| 03 `gla` `dispatch` | `chunk_gla` | 64 | 0.250 | 0.400 | 1.60 | 0.500 | 1.00 | 2.00 |", text)
@@ -140,6 +161,31 @@ class CompareWithFla(unittest.TestCase):
         self.assertIn(("chunk_linear_attn", True), given)
         # Checked and timed as a call with the final state, in a graph without.
         self.assertEqual([c[-1] for c in self.calls if c[0] == "chunk_gla"], [True, True, False])
+
+    def test_sequences_for_flashinfer_lie_one_behind_the_other(self):
+        self.run_tool("--operators", "delta_rule", "--key-dim", "64", "--value-dim", "64")
+        calls = [call for call in self.calls if call[0] == "chunk_gated_delta_rule"]
+        self.assertEqual(calls[0][1:5], (("q|", "k|", "v|"), {"beta": "beta|"}, 0.125, [4, 64]))
+        self.assertEqual([call[-1] for call in calls], [True, True, False])
+
+    def test_a_state_that_they_did_not_transpose_is_found(self):
+        function = lambda q, k, v, **_: ("o of delta_rule|", "S of delta_rule")  # noqa: E731
+        self.modules["flashinfer.gdn_prefill"].chunk_gated_delta_rule = function
+        status, text, _, _ = self.run_tool("--operators", "delta_rule")
+        self.assertEqual(status, 1)
+        self.assertIn("`flashinfer.chunk_gated_delta_rule` at L = 64: **differs", text)
+
+    def test_flashinfer_is_skipped_for_widths_that_differ(self):
+        status, _, _, data = self.run_tool("--operators", "delta_rule", "--value-dim", "64")
+        self.assertEqual((status, data["comparisons"][2]["peer"]), (0, "flashinfer.chunk_gated_delta_rule"))
+        self.assertEqual(data["comparisons"][2]["skipped"], "ValueError: keys and values must have the same width")
+
+    def test_flashinfer_is_left_out_where_it_is_not_installed(self):
+        with mock.patch.dict(sys.modules, {"flashinfer": None}):
+            status, _, errors, data = self.run_tool("--operators", "delta_rule")
+        self.assertEqual((status, len(data["comparisons"])), (0, 2))
+        self.assertNotIn("FlashInfer", data["versions"])
+        self.assertIn("flashinfer.chunk_gated_delta_rule is left out: ", errors)
 
     def test_versions_that_want_heads_first_are_told(self):
         seen = []
@@ -191,7 +237,7 @@ class CompareWithFla(unittest.TestCase):
         status, _, errors, data = self.run_tool("--operators", "gla,delta_rule")
         self.assertEqual(status, 1)
         self.assertIn("03_gla gla dispatch failed: o differs", errors)
-        self.assertEqual([row["operator"] for row in data["comparisons"]], ["delta_rule", "delta_rule"])
+        self.assertEqual([row["operator"] for row in data["comparisons"]], ["delta_rule"] * 3)
 
     def test_what_is_missing_is_one_line_and_status_2(self):
         for arguments in (["--operators", "nothing"], ["--lengths", "1,x"], ["--build", str(self.folder)]):

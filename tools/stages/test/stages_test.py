@@ -508,6 +508,8 @@ class Script(Folder):
     def setUp(self):
         super().setUp()
         shutil.copy(ROOT / "tutorial", self.root)
+        (self.root / "tools").mkdir()
+        shutil.copy(ROOT / "tools/console.py", self.root / "tools")
         shutil.copytree(
             ROOT / "tools/stages", self.root / "tools/stages", ignore=shutil.ignore_patterns("test", "__pycache__")
         )

@@ -1,17 +1,19 @@
 /// @file
-/// Stage 13, `dispatch`: what a user calls.
+/// Stage 14, `dispatch`: what a user calls.
 ///
-/// Idea: choose a kernel that supports the problem. On Hopper that is `warpgroup_chain`. Where it does not support the
-/// problem or would leave too many multiprocessors idle, and on other GPUs, it is the walk of `specialized_warps` in the
-/// form of dispatch/walk.cu, with every width, with normalised keys and with 32 or 64 columns per block. A GPU whose blocks
-/// have too little shared memory for that walk uses `split_inverse`. Widths that are no multiple of 16 or too large, rows that are not aligned, and what
+/// Idea: choose a kernel that supports the problem. On Hopper that is the walk of `segments`, with as many segments as
+/// take the least estimated time (segments.cpp); one segment is `warpgroup_chain`. Where it does not support the problem,
+/// and on other GPUs, it is the walk of `specialized_warps` in the form of dispatch/walk.cu, with every width, with
+/// normalised keys and with 32 or 64 columns per block. A GPU whose blocks have too little shared memory for that walk
+/// uses `split_inverse`. Widths that are no multiple of 16 or too large, rows that are not aligned, and what
 /// `split_inverse` does not support, are computed in fp32: one kernel copies each of q, k and v, one copies the result
 /// back. In fp32 the choice is between two stages. In `recurrent_gpu` a block walks position after position. In
 /// `chunk_gpu` most of the work has one block for each chunk, and the walk is one of chunks, at the price of two fifths
 /// more operations and four launches. The latter wins where few heads leave multiprocessors idle and there are many
 /// chunks; where heads fill the GPU, operations count, and the former wins.
-/// Grows out of: 12_warpgroup_chain.cu; dispatch: the kernel is in dispatch/walk.cu; here is the choice
-/// Improves on: `warpgroup_chain` needs Hopper, supports Dk <= 128 alone, and no keys that it has to normalise.
+/// Grows out of: 13_segments.cu; dispatch: the kernel is in dispatch/walk.cu; here is the choice
+/// Improves on: `segments` needs Hopper, supports Dk <= 128 alone, and no keys that it has to normalise. It cuts whatever
+/// that costs.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
 ///
 /// The estimate behind the choice in fp32: a step of a walk has a latency, and work for each block that shares the
@@ -26,6 +28,7 @@
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "05_deltanet_wy/delta_rule/dispatch/walk.hpp"
 #include "05_deltanet_wy/delta_rule/prepared.hpp"
+#include "05_deltanet_wy/delta_rule/segments.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/convert.cuh"
 #include "common/device/device.hpp"
@@ -112,16 +115,11 @@ void compute_in_fp32(const Bf16Arguments& a) {
 }  // namespace
 
 bool runs_on_warpgroups(const Bf16Arguments& a) {
-  if (a.normalize_keys || !warpgroup_chain_unsupported(a).empty()) return false;
-  // With these numbers of heads the other walk has a block of 32 columns for nearly every multiprocessor, and blocks of 64
-  // columns would leave half of them idle.
-  const std::int64_t narrow = std::int64_t(a.B) * a.H * tutorial::ceil_div(a.Dv, 32),
-                     multiprocessors = multiprocessor_count();
-  return 4 * narrow <= 3 * multiprocessors || narrow > multiprocessors;
+  return !a.normalize_keys && warpgroup_chain_unsupported(a).empty();
 }
 
 void dispatch(const Bf16Arguments& a) {
-  if (runs_on_warpgroups(a)) return warpgroup_chain(a);
+  if (runs_on_warpgroups(a)) return walk_segments(a, fastest_segments(a));
   if (walk_unsupported(a).empty()) {
     const Prepared prepared = prepare(a);
     end_part("prepare");
@@ -140,7 +138,10 @@ std::string dispatch_unsupported(const Bf16Arguments& a) {
 }
 
 std::string dispatch_note(const Bf16Arguments& a) {
-  if (runs_on_warpgroups(a)) return "warpgroups, 64 columns per block";
+  if (runs_on_warpgroups(a)) {
+    const int segments = fastest_segments(a).segments;
+    return "warpgroups, " + (segments > 1 ? std::to_string(segments) + " segments, " : "") + "64 columns per block";
+  }
   const std::string unsupported = walk_unsupported(a);
   if (unsupported.empty()) return "specialized warps, " + std::to_string(walk_columns(a)) + " columns per block";
   if (split_inverse_unsupported(a).empty()) return "split_inverse: " + unsupported;
@@ -148,7 +149,7 @@ std::string dispatch_note(const Bf16Arguments& a) {
 }
 
 std::int64_t dispatch_memory(const Bf16Arguments& a) {
-  if (runs_on_warpgroups(a)) return warpgroup_chain_memory(a);
+  if (runs_on_warpgroups(a)) return walk_segments_memory(a, fastest_segments(a));
   if (walk_unsupported(a).empty()) return prepared_memory(a);
   if (split_inverse_unsupported(a).empty()) return split_inverse_memory(a);
   const FloatArguments f = in_fp32(a, {});

@@ -4,10 +4,10 @@
 /// Idea: estimate the time of each way to compute the problem on this GPU, and take the shortest. For the walk that is
 /// chapter 02's estimate, with the times of a chunk with scalar gates: how many segments, how wide a tile; one segment
 /// is `fused`. The time of `two_kernels` is that of its launches, of its walk or the bytes of its first kernel,
-/// whichever is longer, and of the bytes of its second kernel. On Hopper the walk is that of `specialized`, which is the
-/// fastest at every length; only its segments are to be chosen.
+/// whichever is longer, and of the bytes of its second kernel. On Hopper the walk is that of `register_scores`, which
+/// is the fastest at every length; only its segments are to be chosen.
 /// Grows out of: 03_gla/gla/11_dispatch.cpp
-/// Improves on: `specialized` leaves multiprocessors idle where there are few heads; `sequence_parallel` takes as many
+/// Improves on: `register_scores` leaves multiprocessors idle where there are few heads; `sequence_parallel` takes as many
 /// segments as fill the GPU once, whatever they cost; for short sequences `two_kernels` is faster; none of them supports
 /// every width.
 /// Unchanged: the kernels, shapes and bytes of the stage that it chooses.
@@ -29,8 +29,8 @@ namespace {
 // Measured on an H200.
 constexpr tile::WalkTimes kTimes{.narrow = {.walk = {2.5, 4.1}, .states = {0.9, 1.3}},
                                  .wide = {.walk = {3.5, 6.0}, .states = {1.3, 2.4}}};
-// Of `specialized`, chosen so that the plans are within 8 % of the fastest of those that were timed. A chunk of its walk
-// takes 1.06 with few blocks.
+// Of `specialized`, chosen so that the plans are within 8 % of the fastest of those that were timed. A chunk of the walk
+// of `register_scores` takes 1.02 with few blocks.
 constexpr tile::ExclusiveWalkTimes kWarpgroupTimes{.walk = 0.85, .states = 0.4, .bytes_per_microsecond = 4.6e6};
 constexpr double kTwoLaunches = 5, kStatesOfChunk = 0.9;  // microseconds
 constexpr double kBytesPerMicrosecond = 3.7e6;
@@ -89,7 +89,7 @@ std::string dispatch_note(const Bf16Arguments& a) {
   const std::string segments = std::to_string(choice.plan.segments) + " segments, ",
                     columns = std::to_string(choice.plan.columns) + " columns a block";
   if (choice.kernels == Choice::kHopperWalk)
-    return "specialized, " + (choice.plan.segments > 1 ? segments : "") + columns;
+    return "register_scores, " + (choice.plan.segments > 1 ? segments : "") + columns;
   return choice.plan.segments > 1 ? "sequence_parallel, " + segments + columns : "fused, " + columns;
 }
 

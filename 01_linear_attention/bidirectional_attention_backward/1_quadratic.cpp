@@ -1,0 +1,99 @@
+/// @file
+/// `quadratic`: the same where every query sees every key.
+///
+/// Idea: the sums of causal_attention's gradients without their bounds.
+/// Grows out of: 01_linear_attention/causal_attention_backward/1_quadratic.cpp
+/// Unchanged: weights and normaliser, the gradient of a weight, phi'.
+/// Equation: with w_ti = phi(q_t) . phi(k_i), n_t = sum_i w_ti + eps and dw_ti = (do_t . v_i - do_t . o_t) / n_t,
+///
+///   dq_t = phi'(q_t) . sum_i dw_ti phi(k_i),  dk_i = phi'(k_i) . sum_t dw_ti phi(q_t),  dv_i = sum_t w_ti / n_t do_t
+///
+/// Shapes: q, dq [B, H, L, Dk]; k, dk [B, H, Lk, Dk]; v, dv [B, H, Lk, Dv]; do [B, H, L, Dv]; w, dw [L, keys].
+/// Thread mapping: OpenMP gives each thread some queries of a head, then some keys.
+/// Resources: 16 L Lk bytes.
+/// Work: 2 L Lk (3 Dk + 3 Dv) operations per head.
+/// Bytes: inputs and outputs once; w and dw are written and read.
+/// Bound by: the cores' arithmetic.
+/// Requires: L Lk <= 4096 x 4096.
+/// Weakness: L Lk.
+/// Sources: the chain rule.
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "01_linear_attention/linear_attention.hpp"
+#include "common/feature_map.hpp"
+
+namespace tutorial::bidirectional_attention_backward {
+namespace {
+
+/// phi of the first rows of a head: [rows, Dk].
+std::vector<double> features(const View<const float>& x, int b, int h, int rows, std::size_t Dk) {
+  std::vector<double> phi_x(std::size_t(rows) * Dk);
+  for (std::size_t n = 0; n < phi_x.size(); ++n) phi_x[n] = phi(double(x.row(b, h, std::int64_t(n / Dk))[n % Dk]));
+  return phi_x;
+}
+
+/// A row of a gradient: phi'(x) of what has been summed.
+void store(float* row, const float* x, const std::vector<double>& sum) {
+  for (std::size_t d = 0; d < sum.size(); ++d) row[d] = float(dphi(double(x[d])) * sum[d]);
+}
+
+}  // namespace
+
+void quadratic(const Arguments& a) {
+  const auto L = std::size_t(a.L), Dk = std::size_t(a.Dk), Dv = std::size_t(a.Dv);
+  for (int b = 0; b < a.B; ++b) {
+    const int keys = std::min(a.Lk, a.key_lengths ? a.key_lengths[b] : a.Lk);
+    for (int h = 0; h < a.H; ++h) {
+      const std::vector<double> phi_q = features(a.q, b, h, a.L, Dk), phi_k = features(a.k, b, h, keys, Dk);
+      std::vector<double> w(L * std::size_t(keys)), dw(w.size());  // w / n_t
+      std::vector<double> mean(L);                                 // do_t . o_t / n_t: the part of dw without i
+#pragma omp parallel for schedule(static)
+      for (int t = 0; t < a.L; ++t) {
+        const std::size_t row = std::size_t(t) * std::size_t(keys), seen = std::size_t(keys);
+        const float* do_t = a.d_o.row(b, h, t);
+        double normaliser = a.eps;
+        for (std::size_t i = 0; i < seen; ++i) {
+          for (std::size_t d = 0; d < Dk; ++d) w[row + i] += phi_q[std::size_t(t) * Dk + d] * phi_k[i * Dk + d];
+          for (std::size_t j = 0; j < Dv; ++j) dw[row + i] += double(do_t[j]) * double(a.v.row(b, h, int(i))[j]);
+          normaliser += w[row + i];
+        }
+        for (std::size_t i = 0; i < seen; ++i) mean[std::size_t(t)] += (w[row + i] /= normaliser) * dw[row + i];
+        mean[std::size_t(t)] /= normaliser;
+        std::vector<double> dq(Dk), subtracted(Dk);
+        for (std::size_t i = 0; i < seen; ++i) {
+          dw[row + i] = dw[row + i] / normaliser - mean[std::size_t(t)];
+          for (std::size_t d = 0; d < Dk; ++d) {
+            dq[d] += dw[row + i] * phi_k[i * Dk + d];
+            subtracted[d] += mean[std::size_t(t)] * phi_k[i * Dk + d];
+          }
+        }
+        store(a.dq.row(b, h, t), a.q.row(b, h, t), dq);
+        if (a.dq_subtracted.data) store(a.dq_subtracted.row(b, h, t), a.q.row(b, h, t), subtracted);
+      }
+#pragma omp parallel for schedule(static)
+      for (int i = 0; i < a.Lk; ++i) {
+        std::vector<double> dk(Dk), subtracted(Dk), dv(Dv);
+        for (std::size_t t = 0; i < keys && t < L; ++t) {
+          const std::size_t ti = t * std::size_t(keys) + std::size_t(i);
+          for (std::size_t d = 0; d < Dk; ++d) {
+            dk[d] += dw[ti] * phi_q[t * Dk + d];
+            subtracted[d] += mean[t] * phi_q[t * Dk + d];
+          }
+          for (std::size_t j = 0; j < Dv; ++j) dv[j] += w[ti] * double(a.d_o.row(b, h, std::int64_t(t))[j]);
+        }
+        store(a.dk.row(b, h, i), a.k.row(b, h, i), dk);
+        if (a.dk_subtracted.data) store(a.dk_subtracted.row(b, h, i), a.k.row(b, h, i), subtracted);
+        for (std::size_t j = 0; j < Dv; ++j) a.dv.row(b, h, i)[j] = float(dv[j]);
+      }
+    }
+  }
+}
+
+std::string quadratic_unsupported(const Arguments& a) {
+  return std::int64_t(a.L) * a.Lk > 4096 * 4096 ? "L Lk > 4096 x 4096: O(L Lk) memory and time" : "";
+}
+
+}  // namespace tutorial::bidirectional_attention_backward

@@ -1,0 +1,195 @@
+/// @file
+/// Stage 5, `dispatch`: what a user calls. It adds no product of its own; it chooses a kernel and the number of
+/// segments, and takes what the stages before do not support.
+///
+/// Idea: each gradient is the operator on other inputs, so the operator's fastest kernels compute it once they know a
+/// direction (linear_attention/dispatch/direction.cuh). On Hopper the three walks are one launch: three times as many
+/// blocks as the operator has, which fill the GPU from a third of the heads on, and two of them read the same chunks at
+/// the same time. Where even these are few, the sequence is cut into segments, of S from the one side and of dS from
+/// the other, and one kernel more computes the sums that both are made of. Elsewhere the walks are those of
+/// `pipelined`.
+/// Grows out of: 4_walks.cu; dispatch: the kernels are those of the folders dispatch, and this file is the choice
+/// Improves on: `walks` waits for every chunk, computes with warps, and leaves multiprocessors idle when there are few
+/// heads.
+/// Unchanged: the products, their precision, and that nothing is stored between the walks.
+/// Widths that the tensor-core kernels do not support, and rows that are not aligned, are computed in fp32: by `fused`,
+/// the operator's stage 5, on copies in fp32, which it gets in reversed order for dk and dv.
+///
+/// Bytes: k, v and do for dq; q, k, v and do for dk and dv, which share them through the second-level cache; each
+/// gradient once. With segments most of q, k, v and do once more.
+/// Bound by, Requires: as the kernels that it chooses; in fp32 Dk and Dv up to 384.
+/// Weakness: dk and dv each have dS, the one transposed. The times of a chunk are an H200's.
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "02_chunkwise/linear_attention_backward.hpp"
+#include "02_chunkwise/linear_attention_backward/dispatch/walks.hpp"
+#include "02_chunkwise/linear_attention_backward/gradients.hpp"
+#include "common/ceil_div.hpp"
+#include "common/device/convert.cuh"
+#include "common/device/device.hpp"
+#include "common/device/launch.cuh"
+#include "common/device/memory.cuh"
+#include "common/device/workspace.hpp"
+
+namespace tutorial::linear_attention {
+namespace {
+
+using namespace tile;
+
+constexpr WalkTimes kTimes{.narrow = {.walk = {2.0, 3.6}, .states = {0.7, 1.2}},
+                           .wide = {.walk = {2.9, 5.3}, .states = {0.9, 1.8}}};
+
+// On warpgroups, in microseconds: a chunk of a walk and of the sums for the segments, and what segments cost beside.
+constexpr double kChunkTime = 0.85, kSumTime = 0.4, kBlockStart = 3, kSegments = 8;
+constexpr int kChunkLength = 64;
+
+bool runs_on_warpgroups(const Bf16BackwardArguments& b) {
+  const std::array<Gradient, 3> gradients = gradients_of(b);
+  return std::all_of(gradients.begin(), gradients.end(),
+                     [](const Gradient& g) { return warpgroup_mma_unsupported(g.a).empty(); });
+}
+
+/// Of a plan on warpgroups, in microseconds.
+double estimated_time(const Bf16BackwardArguments& b, const LaunchPlan& plan) {
+  const int multiprocessors = multiprocessor_count();
+  const std::int64_t heads = std::int64_t(b.B) * b.H;
+  const int key_tiles = ceil_div(b.Dk, 64), value_tiles = ceil_div(b.Dv, 64);
+  const double chunks = plan.length / kChunkLength;
+  const double rounds = double(ceil_div(heads * (2 * key_tiles + value_tiles) * plan.segments, multiprocessors));
+  double time = rounds * (chunks * kChunkTime + kBlockStart);
+  if (plan.segments > 1) {
+    const std::int64_t blocks = heads * 2 * value_tiles * (plan.segments - 1);
+    time += kSegments + double(ceil_div(blocks, 2 * multiprocessors)) * chunks * kSumTime;
+  }
+  return time;
+}
+
+LaunchPlan choose(const Bf16BackwardArguments& b) {
+  const Extents extents{b.B, b.H, b.L, std::max(b.Dk, b.Dv), b.Dv};
+  if (!runs_on_warpgroups(b)) return fastest_launch_plan(extents, kTimes);
+  LaunchPlan best = make_launch_plan(b.L, 64, 1);
+  for (int segments = 2; segments <= std::min(ceil_div(b.L, kChunkLength), multiprocessor_count()); ++segments) {
+    const LaunchPlan plan = make_launch_plan(b.L, 64, segments);
+    if (estimated_time(b, plan) < estimated_time(b, best)) best = plan;
+  }
+  return best;
+}
+
+/// The problem in fp32.
+struct InFp32 {
+  Bf16BackwardArguments b;
+  float* memory;
+
+  /// Elements that it takes.
+  static std::int64_t elements(const Bf16BackwardArguments& b) {
+    const std::int64_t heads = std::int64_t(b.B) * b.H;
+    return heads * (b.L * (4 * std::int64_t(b.Dk) + 3 * std::int64_t(b.Dv)) + 3 * std::int64_t(b.Dk) * b.Dv);
+  }
+
+  /// Memory for [B, H, L, D], of the elements that are left.
+  View<float> tensor(int L, int D) {
+    const View<float> view = packed(memory, b.H, L, D);
+    if (memory) memory += std::int64_t(b.B) * b.H * L * D;
+    return view;
+  }
+  /// The tensor from its last position to its first.
+  template <class T>
+  View<T> reversed(const View<T>& x) const {
+    return {x.data ? x.row(0, 0, b.L - 1) : nullptr, x.stride_b, x.stride_h, -x.stride_l};
+  }
+};
+
+/// to = factor from, or factor from^T, for states of `rows` rows in `from`. Grid (up to 64, H, B).
+__global__ void scale_state_kernel(View<const float> from, View<float> to, int rows, int columns, bool transpose,
+                                   float factor) {
+  const int h = int(blockIdx.y), b = int(blockIdx.z);
+  for (int d = int(blockIdx.x); d < rows; d += int(gridDim.x)) {
+    for (int j = int(threadIdx.x); j < columns; j += int(blockDim.x)) {
+      store_global(transpose ? to.row(b, h, j) + d : to.row(b, h, d) + j, factor * from.row(b, h, d)[j]);
+    }
+  }
+}
+
+/// The operator's arguments for each gradient, in fp32. Positions are reversed for dk and dv.
+/// @param start whether to start the kernels that fill in the inputs
+std::array<FloatArguments, 3> in_fp32(const Bf16BackwardArguments& b, float* memory, bool start) {
+  InFp32 copies{b, memory};
+  const auto copied = [&](const View<const __nv_bfloat16>& from, int D) {
+    const View<float> to = copies.tensor(b.L, D);
+    if (start) convert(b.B, b.H, b.L, D, from, to);
+    return read_only(to);
+  };
+  const auto state = [&](const View<const float>& from, bool transpose, float factor) {
+    if (!from.data) return View<const float>{};
+    const View<float> to = transpose ? copies.tensor(b.Dv, b.Dk) : copies.tensor(b.Dk, b.Dv);
+    if (start) {
+      launch(scale_state_kernel, {dim3(unsigned(std::min(b.Dk, 64)), unsigned(b.H), unsigned(b.B)), 128}, from, to,
+             b.Dk, b.Dv, transpose, factor);
+    }
+    return read_only(to);
+  };
+  const auto q = copied(b.q, b.Dk), k = copied(b.k, b.Dk), v = copied(b.v, b.Dv), d_o = copied(b.d_o, b.Dv);
+  const auto from_the_end = [&](const auto& x) { return copies.reversed(x); };
+  const auto arguments = [&](int keys, int values, const auto& x, const auto& y, const auto& z, const auto& S,
+                             const View<float>& gradient) {
+    return FloatArguments{b.B, b.H, b.L, keys, values, b.C, b.scale, x, y, z, S, gradient, {}};
+  };
+  std::array<FloatArguments, 3> all{
+      arguments(b.Dv, b.Dk, d_o, v, k, state(b.initial_state, true, 1), copies.tensor(b.L, b.Dk)),
+      arguments(b.Dv, b.Dk, from_the_end(v), from_the_end(d_o), from_the_end(q),
+                state(b.dfinal_state, true, 1 / b.scale), from_the_end(copies.tensor(b.L, b.Dk))),
+      arguments(b.Dk, b.Dv, from_the_end(k), from_the_end(q), from_the_end(d_o),
+                state(b.dfinal_state, false, 1 / b.scale), from_the_end(copies.tensor(b.L, b.Dv)))};
+  all[2].final_state = b.dinitial_state;
+  return all;
+}
+
+void backward_in_fp32(const Bf16BackwardArguments& b) {
+  auto* memory = workspace<float>("linear_attention --backward: fp32", std::size_t(InFp32::elements(b)));
+  const std::array<FloatArguments, 3> all = in_fp32(b, memory, true);
+  for (const FloatArguments& a : all) fused(a);
+  const InFp32 copies{b, nullptr};
+  convert(b.B, b.H, b.L, b.Dk, all[0].o, b.dq);
+  convert(b.B, b.H, b.L, b.Dk, copies.reversed(all[1].o), b.dk);
+  convert(b.B, b.H, b.L, b.Dv, copies.reversed(all[2].o), b.dv);
+  if (!b.dinitial_state.data) return;
+  launch(scale_state_kernel, {dim3(unsigned(std::min(b.Dk, 64)), unsigned(b.H), unsigned(b.B)), 128},
+         read_only(b.dinitial_state), b.dinitial_state, b.Dk, b.Dv, false, b.scale);
+}
+
+}  // namespace
+
+void dispatch_backward(const Bf16BackwardArguments& b) {
+  if (!gradients_unsupported(b).empty()) return backward_in_fp32(b);
+  const LaunchPlan plan = choose(b);
+  runs_on_warpgroups(b) ? hopper_gradient_walks(b, plan) : gradient_walks(b, plan);
+}
+
+std::string dispatch_backward_unsupported(const Bf16BackwardArguments& b) {
+  if (gradients_unsupported(b).empty()) return "";
+  if (const std::string reason = convert_unsupported(b.B, b.H, b.L); !reason.empty()) return reason;
+  for (const FloatArguments& a : in_fp32(b, nullptr, false)) {
+    if (const std::string reason = fused_unsupported(a); !reason.empty()) {
+      return a.Dk == b.Dk || a.Dk <= 384 ? reason : "Dv > 384: as keys of dq and dk, for which `fused` has no room";
+    }
+  }
+  return "";
+}
+
+std::string dispatch_backward_note(const Bf16BackwardArguments& b) {
+  if (const std::string reason = gradients_unsupported(b); !reason.empty()) return "fused in fp32: " + reason;
+  const LaunchPlan plan = choose(b);
+  const std::string segments = plan.segments > 1 ? std::to_string(plan.segments) + " segments, " : "";
+  return (runs_on_warpgroups(b) ? "warpgroups, " : "mma by warps, ") + segments + std::to_string(plan.columns) +
+         " columns per block";
+}
+
+std::int64_t dispatch_backward_memory(const Bf16BackwardArguments& b) {
+  if (!gradients_unsupported(b).empty()) return std::int64_t(sizeof(float)) * InFp32::elements(b);
+  return 2 * std::int64_t(sizeof(float)) * b.B * b.H * (choose(b).segments - 1) * b.Dk * b.Dv;
+}
+
+}  // namespace tutorial::linear_attention

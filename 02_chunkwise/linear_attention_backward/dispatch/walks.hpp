@@ -1,0 +1,19 @@
+#pragma once
+/// @file
+/// The kernels behind dispatch for the gradients, for every plan of the launch.
+
+#include "02_chunkwise/linear_attention_backward.hpp"
+#include "common/tile/launch_plan.hpp"
+
+namespace tutorial::linear_attention {
+
+/// Starts the kernels of a plan, whose `starts` they compute, on current_stream(). The three gradients have as many
+/// segments each. Requires: an empty gradients_unsupported().
+/// @throws CudaError if the memory is not there or a launch is refused
+void gradient_walks(const Bf16BackwardArguments&, const tile::LaunchPlan&);
+
+/// The same by warpgroups, for Hopper, with the three gradients in one launch. Requires: an empty
+/// warpgroup_mma_unsupported() for each of the three, and a plan with tiles of 64 columns.
+void hopper_gradient_walks(const Bf16BackwardArguments&, const tile::LaunchPlan&);
+
+}  // namespace tutorial::linear_attention

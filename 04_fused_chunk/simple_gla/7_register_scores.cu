@@ -1,0 +1,204 @@
+/// @file
+/// `register_scores`: P never leaves the registers, and the state waits for no scores.
+///
+/// Idea: a warpgroup that has the scores has P as sums of a product. Packed in pairs, these sums are the left factor of
+/// the next product, so the same warpgroup computes P V. What it lacks, the part of O that comes from the state, is
+/// brought to it: the state's warpgroup writes Q S to shared memory in fp32 and goes on. It waits for tiles alone.
+///
+///     scores   | n: Q K^T | P in registers | P V | += diag(scale 2^b) Q S | O to the warps that store |
+///     state    | n: S^T Q^T | under it S = 2^b_e S, V~ in registers | V~^T K | under it Q S to shared memory |
+///
+/// Grows out of: 6_specialized.cu
+/// Improves on: in `specialized` P and V~ pass through shared memory, where products see them only behind a
+/// fence.proxy.async each (250 clocks and more), and the state's warpgroup waits for both.
+/// Unchanged: the two warpgroups with scores, which take the chunks in turn; the warps that load and store; the decays
+/// beside the tiles.
+/// Equation: that of `fused`.
+/// Shapes: as `specialized`. Q S [C, 64] is fp32 in shared memory, twice; P and V~ are fragments in registers.
+/// Thread mapping: as `specialized`. In P V the rows of a product are the positions; in S^T Q^T they are columns of Dv.
+/// So Q S is transposed on its way (tile::TransposedSums).
+/// Registers: of the state S 64, its rounded copy 32, sums of Q S 32, V~ 16. Of the scores: their sums 32, P 16, O 32.
+/// Resources: four times Q, K, V and decays, two O, two Q S: 214 KB of shared memory at Dk = 128.
+/// Work: that of `specialized`. No fence.proxy.async is left.
+/// Bytes: as `specialized`.
+/// Bound by: the instructions of the state's four warps. Some 400 for each chunk follow one another (V~, S times its
+/// decay, its rounding, Q S to shared memory), at one every four clocks; the products take a third of that time.
+/// Requires: as `specialized`.
+/// Weakness: V~ is made by the warps that all others wait for. A third warpgroup with scores could make it, if there were
+/// shared memory for a fifth set of tiles.
+/// Sources: P as a register operand: Dao, FlashAttention-2 (arXiv 2307.08691), section 3.1, for softmax.
+
+#include <cuda_runtime.h>
+
+#include "04_fused_chunk/simple_gla.hpp"
+#include "04_fused_chunk/simple_gla/launch_plan.hpp"
+#include "04_fused_chunk/simple_gla/warpgroup_gate.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/proxy_fence.cuh"
+#include "common/device/registers.cuh"
+#include "common/tile/block_part.cuh"
+#include "common/tile/bulk_tiles.cuh"
+#include "common/tile/chunk_tiles.cuh"
+#include "common/tile/store_tile.cuh"
+#include "common/tile/warpgroup_chunk.cuh"
+
+namespace tutorial::simple_gla {
+namespace {
+
+using namespace tile;
+
+constexpr int kPipelineDepth = 4;               // chunks in shared memory
+constexpr int kDepth = 2;                       // O, and Q S in fp32, in shared memory
+constexpr int kBlock = 4 * kWarpgroup;          // threads
+constexpr int kStoreThreads = kWarpgroup - 32;  // of them
+
+template <class Shape>
+constexpr std::size_t kSharedBytes =
+    kPipelineDepth*(ChunkTiles<Shape>::kBytes + ChunkDecays::kBytes) + kDepth*(PanelTile<64>::kPanelBytes +
+                                                                               TransposedSums::kBytes);
+
+/// Grid (tiles of 64 columns of Dv of all segments, H, B).
+template <class Shape>
+__global__ void __launch_bounds__(kBlock, 1)
+    walk_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps, LaunchPlan plan) {
+  const BlockPart<Shape> part(extents_of(a), plan.length);
+  const int b = part.b, h = part.h, first_column = part.first_column, columns = part.columns, end = part.end;
+  __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
+  __shared__ Barrier state_full[kDepth], state_empty[kDepth], output_full[kDepth], output_empty[kDepth];
+  auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
+  const auto tiles_of = [&](int stage) { return ChunkTiles<Shape>(memory + stage * ChunkTiles<Shape>::kBytes); };
+  const auto panel = [&](int number) {
+    return PanelTile<64>{reinterpret_cast<__nv_bfloat16*>(memory + kPipelineDepth * ChunkTiles<Shape>::kBytes +
+                                                          number * int(PanelTile<64>::kPanelBytes))};
+  };
+  const auto from_state_of = [&](int stage) { return TransposedSums(panel(kDepth).data, stage); };
+  const auto decays_of = [&](int stage) { return ChunkDecays(from_state_of(kDepth).data, stage); };
+
+  if (threadIdx.x == 0) {
+    for (Barrier& barrier : full) barrier.init(2);       // the bytes, and the decays
+    for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps with the chunk's scores, and those of the state
+    for (int i = 0; i < kDepth; ++i) state_full[i].init(4), state_empty[i].init(4);
+    for (Barrier& barrier : output_full) barrier.init(4);
+    for (Barrier& barrier : output_empty) barrier.init(3);
+    fence_barrier_init();
+  }
+  __syncthreads();
+
+  const int group = int(threadIdx.x) / kWarpgroup;
+  if (group < 2) {
+    decrease_registers<96>();
+    auto ring = Ring<kPipelineDepth>::consumer();
+    auto state_ring = Ring<kDepth>::consumer();
+    auto output_ring = Ring<kDepth>::producer();
+    for (int t = part.begin; t < end; t += kChunk) {
+      if ((t - part.begin) / kChunk % 2 == group) {
+        const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
+        const ChunkDecays decays = decays_of(ring.stage());
+        WarpgroupScores scores;
+        ring.wait(full);
+        wgmma_fence(scores);
+        start_scores(scores, tiles.Q, tiles.K);
+        wgmma_commit();
+        wgmma_wait<0>(scores);
+        ScoreFragments p;
+        decay_scores(p, scores, decays, a.scale);
+        WarpgroupOutput O;
+        wgmma_fence(O, p);
+        start_output_from_scores(O, p, tiles.V);
+        wgmma_commit();
+        state_ring.wait(state_full);
+        wgmma_wait<0>(O, p);
+        from_state_of(state_ring.stage()).add_to(O, decays.from_start_of_rows());
+        __syncwarp();
+        if (lane_index() == 0) empty[ring.stage()].arrive();
+        if (lane_index() == 0) state_empty[state_ring.stage()].arrive();
+        output_ring.wait(output_empty);
+        put_rows(panel(output_ring.stage()), O);
+        __syncwarp();
+        if (lane_index() == 0) output_full[output_ring.stage()].arrive();
+      }
+      ring.advance();
+      state_ring.advance();
+      output_ring.advance();
+    }
+  } else if (group == 2) {
+    decrease_registers<72>();
+    const int thread = int(threadIdx.x) % kWarpgroup;
+    if (thread < 32) {
+      auto ring = Ring<kPipelineDepth>::producer();
+      for_each_chunk_with_g(a, b, h, part.begin, kChunk, (end - part.begin - 1) / kChunk + 1, end,
+                            [&](int t, float2 g) {
+                              ring.wait(empty);
+                              if (thread == 0) {
+                                full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
+                                load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, t, first_column);
+                              }
+                              decays_of(ring.stage()).store(ChunkSums(g), a.scale);
+                              __syncwarp();
+                              if (thread == 0) full[ring.stage()].arrive();
+                              ring.advance();
+                            });
+    } else {
+      auto output_ring = Ring<kDepth>::consumer();
+      for (int t = part.begin; t < end; t += kChunk) {
+        output_ring.wait(output_full);
+        store_tile_by<kStoreThreads>(thread - 32, a.o.row(b, h, t) + first_column, a.o.stride_l, end - t, columns,
+                                     panel(output_ring.stage()), [&] {
+                                       __syncwarp();
+                                       if (lane_index() == 0) output_empty[output_ring.stage()].arrive();
+                                     });
+        output_ring.advance();
+      }
+    }
+  } else {
+    increase_registers<240>();
+    WarpgroupState<Shape::kDk> S;
+    const auto start = part.start(a.initial_state, plan, extents_of(a));
+    load_group_state<Shape::kDk>(S, start.data, start.stride, a.Dk, columns);
+    auto ring = Ring<kPipelineDepth>::consumer();
+    auto state_ring = Ring<kDepth>::producer();
+    RoundedState<Shape::kDk> s;
+    for (int t = part.begin; t < end; t += kChunk) {
+      const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
+      const ChunkDecays decays = decays_of(ring.stage());
+      ring.wait(full);
+      WarpgroupOutput from_state;
+      round_state<Shape::kDk>(s, S);
+      wgmma_fence(from_state, s);
+      start_output_from_state<Shape::kDk>(from_state, s, tiles.Q);
+      wgmma_commit();
+      wgmma_wait<1>(S);  // done long since; without it the compiler would wait for S^T Q^T before it touches S
+      decay_state(S, decays.whole());
+      ValueFragments v;
+      load_decayed_values(v, tiles.V, decays);
+      wgmma_fence(S, v);
+      start_state_update<Shape::kDk>(S, v, tiles.K);
+      wgmma_commit();
+      state_ring.wait(state_empty);
+      wgmma_wait<1>(from_state, s);
+      from_state_of(state_ring.stage()).put(from_state);
+      __syncwarp();
+      if (lane_index() == 0) state_full[state_ring.stage()].arrive();
+      state_ring.advance();
+      wgmma_wait<0>(S, v);
+      if (lane_index() == 0) empty[ring.stage()].arrive();
+      ring.advance();
+    }
+    if (end == a.L && a.final_state.data) {
+      store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk,
+                                    columns);
+    }
+  }
+}
+
+}  // namespace
+
+void walk_with_register_scores(const Bf16Arguments& a, const LaunchPlan& plan) {
+  const auto start = [&]<class Shape>(Shape) {
+    launch(walk_kernel<Shape>, {grid_of<Shape>(extents_of(a), plan.segments), kBlock, kSharedBytes<Shape>}, a,
+           chunk_maps(a), plan);
+  };
+  a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
+}
+
+}  // namespace tutorial::simple_gla

@@ -1,0 +1,79 @@
+#include "05_deltanet_wy/delta_rule/segments.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "05_deltanet_wy/delta_rule/prepared.hpp"
+#include "common/ceil_div.hpp"
+#include "common/device/device.hpp"
+
+namespace tutorial::delta_rule {
+namespace {
+
+constexpr int kChunk = 64, kColumns = 64;
+
+// Microseconds on an H200, and bytes per microsecond.
+constexpr double kWalkChunk = 0.92;  // of the walk
+constexpr double kMapChunk = 0.97;   // of the walk without outputs, 128 columns
+constexpr double kLink = 1.0;        // from one segment to the next
+constexpr double kTwoMoreLaunches = 8;
+constexpr double kBytes = 3.95e6;
+
+/// The time of a kernel that the chain of its chunks and the bytes both limit. Where they are about equal, it takes longer
+/// than either.
+double together(double chain, double bytes) {
+  return std::sqrt(std::hypot(chain * chain, bytes * bytes));
+}
+
+/// What a problem has of heads and tiles.
+struct Tiles {
+  std::int64_t heads, values, keys;  // tiles of 64 columns of Dv, and of a transition
+
+  explicit Tiles(const Bf16Arguments& a)
+      : heads(std::int64_t(a.B) * a.H), values(ceil_div(a.Dv, kColumns)), keys(a.Dk <= kColumns ? 1 : 2) {}
+};
+
+}  // namespace
+
+tile::LaunchPlan one_wave_of_segments(const Bf16Arguments& a) {
+  const Tiles tiles(a);
+  const int most = int(2 * std::sqrt(ceil_div(a.L, kChunk)));
+  const std::int64_t wave = multiprocessor_count() / (tiles.heads * tiles.values);
+  return tile::make_launch_plan(a.L, kColumns, int(std::clamp<std::int64_t>(wave, 1, most)));
+}
+
+double estimated_time(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+  const Tiles tiles(a);
+  const double chunks = plan.length / kChunk, positions = double(tiles.heads) * a.L;
+  const auto rounds = [](std::int64_t blocks) { return double(ceil_div(blocks, multiprocessor_count())); };
+  // Tiles of a head read the same q, k, T and P at about the same time, so that the memory delivers these once.
+  double time = together(rounds(tiles.heads * tiles.values * plan.segments) * chunks * kWalkChunk,
+                         positions * (4 * (a.Dk + a.Dv) + 384) / kBytes);
+  if (const int count = plan.segments - 1; count > 0) {
+    const std::int64_t blocks = tiles.heads * (count * ceil_div(tiles.values, 2) + count - 1);
+    time += together(rounds(blocks) * chunks * kMapChunk, positions * (2 * (a.Dk + a.Dv) + 256) / kBytes) +
+            rounds(tiles.heads * tiles.values) * (count - 1) * kLink + kTwoMoreLaunches;
+  }
+  return time;
+}
+
+tile::LaunchPlan fastest_segments(const Bf16Arguments& a) {
+  const Tiles tiles(a);
+  const std::int64_t most =
+      std::clamp<std::int64_t>(2 * multiprocessor_count() / (tiles.heads * tiles.values), 1, ceil_div(a.L, kChunk));
+  tile::LaunchPlan best = tile::make_launch_plan(a.L, kColumns, 1);
+  for (int segments = 2; segments <= most; ++segments) {
+    const tile::LaunchPlan plan = tile::make_launch_plan(a.L, kColumns, segments);
+    if (estimated_time(a, plan) < estimated_time(a, best)) best = plan;
+  }
+  return best;
+}
+
+std::int64_t walk_segments_memory(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+  const Tiles tiles(a);
+  const std::int64_t state = tiles.values * tiles.keys * kColumns * kColumns * std::int64_t(sizeof(float));
+  const std::int64_t transition = tiles.keys * tiles.keys * kColumns * kColumns * std::int64_t(sizeof(__nv_bfloat16));
+  return prepared_tiles_memory(a) + tiles.heads * (plan.segments - 1) * (state + transition);
+}
+
+}  // namespace tutorial::delta_rule

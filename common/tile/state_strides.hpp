@@ -1,0 +1,21 @@
+#pragma once
+/// @file
+/// How a state lies in global memory.
+
+#include <cstdint>
+
+#include "common/view.hpp"
+
+namespace tutorial::tile {
+
+/// Where the elements of a state lie. Rows need no alignment.
+struct StateStrides {
+  std::int64_t row;         ///< elements from one row to the next
+  std::int64_t column = 1;  ///< and from one column to the next; 1 unless the state lies transposed
+
+  /// Rows of packed elements.
+  TUTORIAL_HOST_DEVICE StateStrides(std::int64_t row, std::int64_t column = 1)  // NOLINT(google-explicit-constructor)
+      : row(row), column(column) {}
+};
+
+}  // namespace tutorial::tile

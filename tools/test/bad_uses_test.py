@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Bad uses of the options of chapters and of the script: each ends with status 2 and one line that says what is wrong.
+
+Usage: bad_uses_test.py BUILD, a folder in which the chapters are built. An operator is added as an entry of BACKWARD, a use
+of the script as an entry of SCRIPT.
+"""
+
+import json
+from pathlib import Path
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else ROOT / "build/emulator"
+
+SIZES = {"B": 1, "H": 2, "L": 6, "D": 4, "Dg": 1, "Dk": 3, "Dv": 4}
+Q, V = ("B", "H", "L", "Dk"), ("B", "H", "L", "Dv")
+
+# Operators with --backward: the program, the operator, what --backward needs of a file, with its dimensions, the gradient
+# among them, a stage that has no backward (or None), a gradient that is refused (or None).
+BACKWARD = [
+    ("01_linear_attention/linear_attention", "causal_dot_product", {"q": Q, "k": Q, "v": V, "do": V}, "do", "recurrent_eigen", "dfinal_state"),
+    ("01_linear_attention/linear_attention", "causal_attention", {"q": Q, "k": Q, "v": V, "do": V}, "do", None, "dfinal_state"),
+    ("01_linear_attention/linear_attention", "bidirectional_attention", {"q": Q, "k": Q, "v": V, "do": V}, "do", None, "dfinal_state"),
+    ("06_scan/scan", "scan", {"x": "BHLD", "log_decay": ["B", "H", "L", "Dg"], "dy": "BHLD"}, "dy", "cub", "dfinal_state"),
+]  # fmt: skip
+
+# The words after ./tutorial, and what the message has.
+SCRIPT = [
+    (["diff", "9"], "there is no chapter '9'"),
+    (["diff", "nope"], "there is no chapter 'nope'"),
+    (["diff", ""], "there is no chapter ''"),
+    (["diff", "a\nb"], "there is no chapter 'a?b'"),
+    (["diff", "../01_linear_attention/.."], "there is no chapter"),
+    (["diff", "1", "nope"], "has no stage 'nope'"),
+    (["diff", "1", ""], "has no stage ''"),
+    (["diff", "1", "causal_dot_product/nope"], "has no stage 'causal_dot_product/nope'"),
+    (["diff", "1", "lmha", "more"], "unrecognized arguments: more"),
+    (["diff", "1", "LMHA"], "has no stage 'LMHA'"),
+    (["diff", "4", "dispatch"], "choose one of"),
+    (["diff", "--nonsense"], "--nonsense"),
+    (["diff", "--comment"], "--comment"),
+    (["diff", "--comments"], "--comments needs a stage"),
+    (["diff", "1", "--comments"], "--comments needs a stage"),
+    (["diff", "--check", "--write"], "choose one"),
+    (["diff", "1", "--check"], "--check is about all stages"),
+    (["diff", "1", "lmha", "--write"], "--write is about all stages"),
+    (["diff", "--check", "--comments"], "--check is about all stages"),
+    (["diff", "--backend", "cuda"], "diff compares sources"),
+    (["diff", "--backend", "gpu"], "--backend is cuda or emulator, not 'gpu'"),
+    (["diff", "--backend"], "--backend is cuda or emulator, not ''"),
+    (["run", "1", "--backward"], "options of a chapter or of ctest go after --"),
+    (["run", "7"], "there is no chapter '7'"),
+    (["run", "1", "2", "--", "--json", "r.json"], "name one chapter"),
+    (["docs", "--", "--list"], "docs runs nothing"),
+    (["setup", "1"], "setup takes no chapter"),
+    (["test", "6"], "test takes no chapter"),
+    (["backward"], "there is no command 'backward'"),
+]  # fmt: skip
+
+
+def number_of(dtype: str, value: float) -> bytes:
+    return struct.pack({"F32": "<f", "F64": "<d", "I32": "<i"}[dtype], int(value) if dtype == "I32" else value)
+
+
+def write(path: Path, tensors: dict, metadata: dict | None = None) -> None:
+    """A safetensors file of tensors filled with a number: {name: (dtype, shape, value)}."""
+    header, data = {"__metadata__": metadata} if metadata else {}, b""
+    for name, (dtype, shape, value) in tensors.items():
+        count = 1
+        for size in shape:
+            count *= size
+        begin = len(data)
+        data += number_of(dtype, value) * count
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, len(data)]}
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+class BadUses(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.count = 0
+
+    def refused(self, command: list, words: str) -> None:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self.folder, timeout=60)
+        self.count += 1
+        with self.subTest(command=" ".join(map(str, command))):
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done.stderr)
+            self.assertIn(words, done.stderr)
+
+    def test_backward(self):
+        for program, operator, dims, gradient, forward_only, refused_gradient in BACKWARD:
+            with self.subTest(operator=operator):
+                self.backward(BUILD / program, operator, dims, gradient, forward_only, refused_gradient)
+
+    def backward(self, program, operator, dims, gradient, forward_only, refused_gradient):
+        base = [program, "--backward"]
+        chosen = [*base, "--operator", operator]
+        path = self.folder / "in"
+        good = {name: ("F32", [SIZES[symbol] for symbol in symbols], 0.0) for name, symbols in dims.items()}
+        write(path, good)
+        done = subprocess.run([*chosen, "--input", path, "--cpu-only", "--repeat", "1"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("all passed", done.stdout)
+
+        def with_options(*options: str, words: str) -> None:
+            self.refused([*chosen, *options], words)
+
+        def with_file(change: dict, words: str, *options: str, metadata: dict | None = None) -> None:
+            tensors = {name: tensor for name, tensor in {**good, **change}.items() if tensor is not None}
+            write(path, tensors, metadata)
+            self.refused([*chosen, "--input", path, *options], words)
+
+        # What is not there.
+        self.refused([program, "--backwards"], "--backwards")
+        self.refused([program, "--Backward"], "--Backward")
+        self.refused([program, "-backward"], "-backward")
+        self.refused([program, "--backward=maybe"], "backward")
+        self.refused([program, "--no-backward"], "--no-backward")
+        self.refused([*base, "backward"], "backward")
+        self.refused([*base, "--operator", "nope"], "there is no 'nope'")
+        self.refused([*base, "--operator", ""], "a name is missing")
+        with_options("--stage", "nope", words="there is no 'nope'")
+        with_options("--stage", "", words="a name is missing")
+        with_options("--stage", "sequential,,dispatch", words="a name is missing")
+        if forward_only:
+            with_options("--stage", forward_only, words=f"there is no '{forward_only}'")
+        self.refused([program, "--list", "--backward"], "--list: takes --operator and --json")
+        # Numbers.
+        for option in ("-B", "-H", "-L", "--value-dim"):
+            for text, words in (("0", "is not between"), ("-1", "is not between"), ("x", "not a whole number"),
+                                ("1.5", "not a whole number"), (" ", "not a whole number")):  # fmt: skip
+                with_options(f"{option}={text}" if option.startswith("--") else f"{option}{text}", words=words)
+        with_options("-L", "2147483647", "-H", "1000", words="memory")
+        with_options("--repeat", "0", words="is not between")
+        with_options("--warmup", "-1", words="is not between")
+        with_options("--seed", "-1", words="not a whole number")
+        with_options("--scale", "nan", words="--scale")
+        with_options("--chunk", "16", words="--chunk: of no use")
+        with_options("--prompt", "1", words="--prompt: of no use")
+        with_options("--weights", str(path), words="--weights: of no use")
+        # Files.
+        with_options("--input", "none", words="No such file")
+        with_options("--input", str(self.folder), words="is a folder")
+        with_options("--input", "/dev/null", words="is not a regular file")
+        with_options("--output", str(self.folder), words="Is a directory")
+        with_options("--json", "none/r.json", words="No such file")
+        with_options("--output", "r", "--json", "./r", words="are both")
+        with_options("--input", str(path), "--output", str(path), words="is both input and output")
+        for name in good:
+            with_file({name: None}, f"lacks inputs of {operator}: {name}")
+        with_file({gradient: None, gradient.upper(): good[gradient]}, f"lacks inputs of {operator}: {gradient}")
+        for i, symbol in enumerate(dims[gradient]):
+            shape = list(good[gradient][1])
+            shape[i] += 1
+            with_file({gradient: ("F32", shape, 0.0)}, symbol)
+            shape[i] = 0
+            with_file({gradient: ("F32", shape, 0.0)}, "= 0")
+        with_file({gradient: ("F32", good[gradient][1][:2], 0.0)}, "dimensions")
+        with_file({gradient: ("I32", good[gradient][1], 0)}, "has to be floating-point")
+        for value in (float("nan"), float("inf"), float("-inf")):
+            with_file({gradient: ("F32", good[gradient][1], value)}, "is not finite")
+        with_file({gradient: ("F64", good[gradient][1], 1e300)}, "is beyond fp32")
+        if refused_gradient:
+            with_file({refused_gradient: good[gradient]}, f"{refused_gradient} is of no use")
+        with_file({}, "was asked for", "-L", str(SIZES["L"] + 1))
+        path.write_bytes(path.read_bytes()[:-1])
+        with_options("--input", str(path), words=str(path))
+        self.assertGreater(self.count, 60)
+
+    def test_script(self):
+        for arguments, words in SCRIPT:
+            self.refused([ROOT / "tutorial", *arguments], words)
+
+
+if __name__ == "__main__":
+    unittest.main()
