@@ -86,10 +86,10 @@ __global__ void __launch_bounds__(kBlock, 1)
 
   const int group = int(threadIdx.x) / kWarpgroup;
   if (group < 2) {
-    decrease_registers<96>();
+    decrease_registers<112>();
     auto ring = Ring<kPipelineDepth>::consumer();
+    auto score_ring = Ring<kDepth>::producer();  // of what becomes of the scores: O
     auto state_ring = Ring<kDepth>::consumer();
-    auto output_ring = Ring<kDepth>::producer();
     for (int t = part.begin; t < end; t += kChunk) {
       if ((t - part.begin) / kChunk % 2 == group) {
         const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
@@ -112,14 +112,14 @@ __global__ void __launch_bounds__(kBlock, 1)
         __syncwarp();
         if (lane_index() == 0) empty[ring.stage()].arrive();
         if (lane_index() == 0) state_empty[state_ring.stage()].arrive();
-        output_ring.wait(output_empty);
-        put_rows(panel(output_ring.stage()), O);
+        score_ring.wait(output_empty);
+        put_rows(panel(score_ring.stage()), O);
         __syncwarp();
-        if (lane_index() == 0) output_full[output_ring.stage()].arrive();
+        if (lane_index() == 0) output_full[score_ring.stage()].arrive();
       }
       ring.advance();
+      score_ring.advance();
       state_ring.advance();
-      output_ring.advance();
     }
   } else if (group == 2) {
     decrease_registers<72>();
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       }
     }
   } else {
-    increase_registers<240>();
+    increase_registers<208>();
     WarpgroupState<Shape::kDk> S;
     const auto start = part.start(a.initial_state, plan, extents_of(a));
     load_group_state<Shape::kDk>(S, start.data, start.stride, a.Dk, columns);
