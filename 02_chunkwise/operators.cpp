@@ -142,6 +142,7 @@ Operator normalized_definition() {
 Operator backward_definition() {
   return definition()
       .backward("dq_t = scale do_t S_t^T, dk_t = v_t dS_t^T, dv_t = k_t dS_t, dS_t = dS_{t+1} + scale q_t^T do_t")
+      .refuses("dfinal_z", "only --normalize has z")
       .reference(recurrent_double_backward)
       .work(tensor_backward_work);
 }
