@@ -7,9 +7,9 @@
 
 namespace tutorial::linear_attention {
 
-/// Starts the kernels of a plan, whose `starts` they compute, on current_stream(). The three gradients have as many
-/// segments each. Requires: an empty gradients_unsupported().
-/// @throws CudaError if the memory is not there or a launch is refused
+/// Starts the kernels of a plan on current_stream(). They also compute the initial state of each segment (`starts`).
+/// All three gradients have the same number of segments. Requires: an empty gradients_unsupported().
+/// @throws CudaError if memory runs out or a launch is refused
 void gradient_walks(const Bf16BackwardArguments&, const tile::LaunchPlan&);
 
 /// The same by warpgroups, for Hopper, with the three gradients in one launch. Requires: an empty
