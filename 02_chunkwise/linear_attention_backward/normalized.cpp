@@ -51,7 +51,7 @@ class Walk {
     }
   }
 
-  /// Computes dq, and the two numbers that the second pass needs.
+  /// Computes dq and the two numbers that the second pass needs.
   void forwards(int b, int h, int t) {
     const float *q = a_.q.row(b, h, t), *k = a_.k.row(b, h, t), *v = a_.v.row(b, h, t), *d_o = a_.d_o.row(b, h, t);
     const Real scale = a_.scale;

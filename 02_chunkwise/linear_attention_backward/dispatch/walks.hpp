@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// The kernels behind dispatch for the gradients, for every plan of the launch.
+/// The kernels behind dispatch for the gradients, for every launch plan.
 
 #include "02_chunkwise/linear_attention_backward.hpp"
 #include "common/tile/launch_plan.hpp"
