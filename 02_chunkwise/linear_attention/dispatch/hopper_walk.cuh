@@ -9,7 +9,6 @@
 /// together with P, and the state's warps multiply the outputs by it. A fifth warpgroup adds up the keys and puts z
 /// into the tiles of the next chunks. `full` says that a chunk and its z are there. The threads of this warpgroup need
 /// registers, so all other roles have fewer than without the normaliser.
-///
 
 #include <cuda_runtime.h>
 
