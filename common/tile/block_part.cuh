@@ -46,8 +46,8 @@ struct BlockPart {
     columns = min(Shape::kDv, e.Dv - first_column);
   }
 
-  /// The block's first column of the state that the segment starts from: the initial state, or the state after the
-  /// segments before.
+  /// The state that the segment starts from, from the block's first column on. It is the initial state, or the state
+  /// after the segments before.
   /// @param initial [B, H, Dk, Dv]; its data is null if it is 0
   __device__ __forceinline__ ConstRows start(const View<const float>& initial, const LaunchPlan& plan,
                                              const Extents& e) const {

@@ -114,7 +114,7 @@ __device__ __forceinline__ void masked_scores(const typename Shape::ScoreTile& P
   }
 }
 
-/// O += Q S, the warp's columns. S is rounded to bf16 for it.
+/// O += Q S, the warp's columns. The product reads S rounded to bf16.
 template <class Shape>
 __device__ __forceinline__ void add_from_state(typename Shape::Output& O, const typename Shape::KeyTile& Q,
                                                const typename Shape::State& S) {
