@@ -44,7 +44,7 @@ void lmha(const Arguments&);                ///< tiles of positions, loaded whil
 void lmha_low_occupancy(const Arguments&);  ///< one block per (batch, head, value column), positions in parallel
 void dispatch(const Arguments&);            ///< what a user calls
 
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string quadratic_unsupported(const Arguments&);
 std::string atomic_unsupported(const Arguments&);
 std::string registers_unsupported(const Arguments&);
@@ -84,7 +84,7 @@ void atomic(const Arguments&);    ///< by causal_dot_product's kernel of that na
 void lmha(const Arguments&);      ///< by causal_dot_product's kernel of that name
 void dispatch(const Arguments&);  ///< what a user calls: all at once
 
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string quadratic_unsupported(const Arguments&);
 std::string atomic_unsupported(const Arguments&);
 std::string lmha_unsupported(const Arguments&);
@@ -117,7 +117,7 @@ void quadratic(const Arguments&);         ///< CPU, double
 void recurrent(const Arguments&);         ///< CPU, float
 void gpu(const Arguments&);               ///< feature map, product and normaliser on the device
 void recurrent_double(const Arguments&);  ///< the reference for long sequences
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string quadratic_unsupported(const Arguments&);
 std::string gpu_unsupported(const Arguments&);
 }  // namespace causal_attention
@@ -134,7 +134,7 @@ void state_double(const Arguments&);  ///< S and z in double: the reference for 
 // Bytes of memory in addition to inputs and outputs.
 std::int64_t eigen_memory(const Arguments&);
 std::int64_t state_double_memory(const Arguments&);
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string quadratic_unsupported(const Arguments&);
 std::string gpu_unsupported(const Arguments&);
 }  // namespace bidirectional_attention
@@ -160,7 +160,7 @@ void quadratic(const Arguments&);         ///< CPU, double, weight by weight
 void recurrent(const Arguments&);         ///< CPU, float: a walk from each end
 void gpu(const Arguments&);               ///< the gradients of causal_dot_product, with kernels around them
 void recurrent_double(const Arguments&);  ///< the reference for long sequences
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string quadratic_unsupported(const Arguments&);
 std::string gpu_unsupported(const Arguments&);
 }  // namespace causal_attention_backward
@@ -173,7 +173,7 @@ void quadratic(const Arguments&);     ///< CPU, double, weight by weight
 void eigen(const Arguments&);         ///< CPU, float: six matrix products
 void gpu(const Arguments&);           ///< the same on the device, one kernel
 void state_double(const Arguments&);  ///< `eigen` in double: the reference for long sequences
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string quadratic_unsupported(const Arguments&);
 std::string gpu_unsupported(const Arguments&);
 }  // namespace bidirectional_attention_backward

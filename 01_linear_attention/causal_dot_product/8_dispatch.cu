@@ -15,8 +15,8 @@
 /// Grows out of: 6_lmha.cu
 /// Improves on: each of `atomic`, `lmha` and `lmha_low_occupancy` is the right kernel for some problems only, and
 /// `lmha` supports neither Dk > 64 nor Dv > 128.
-/// Unchanged: the equation, shapes and bytes of the kernel that it picks.
-/// Bound by: what bounds the kernel that it picks.
+/// Unchanged: the equation, shapes and bytes of the kernel that it chooses.
+/// Bound by: what bounds the kernel that it chooses.
 /// Requires: Dv <= 1024 where Dk > 256.
 /// Weakness: the factor was measured on one GPU at two widths. The best of the three kernels is still bound by
 /// positions that follow one another, which chapter 02 changes.

@@ -5,7 +5,7 @@
 /// Both can be applied outside the product's kernel: scale q takes the place of q, and a second kernel adds the initial
 /// state's part to every output.
 /// Grows out of: nothing
-/// Unchanged: the kernels of chapter 01, of which its `dispatch` picks one.
+/// Unchanged: the kernels of chapter 01, of which its `dispatch` chooses one.
 /// Equation:
 ///
 ///   o_t = sum_{i<=t} (scale q_t . k_i) v_i    causal_dot_product on scale q, k, v

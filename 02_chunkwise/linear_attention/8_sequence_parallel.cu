@@ -16,7 +16,7 @@
 /// too, computes states first and outputs later. But it leaves one state per segment in memory instead of one per
 /// chunk, and its outputs come from a walk.
 /// Grows out of: 7_pipelined.cu
-/// Improves on: `pipelined` has as many blocks as there are heads and tiles of Dv.
+/// Improves on: `pipelined` has only one block per head and tile of Dv.
 /// Unchanged: the kernel of `pipelined`.
 /// Equation:
 ///

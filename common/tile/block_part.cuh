@@ -31,7 +31,7 @@ struct BlockPart {
   int b, h, head;             ///< batch entry, head of it, head of all: b H + h
   int segment;                ///< number of the segment
   int begin, end;             ///< its positions
-  int first_column, columns;  ///< the columns of Dv, as many of Shape::kDv as exist
+  int first_column, columns;  ///< the columns of Dv that exist, up to Shape::kDv
 
   /// @param length positions of a segment
   __device__ __forceinline__ BlockPart(const Extents& e, int length) : BlockPart(e, length, int(blockIdx.x)) {}

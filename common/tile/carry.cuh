@@ -19,8 +19,8 @@
 
 namespace tutorial::tile {
 
-// The kinds of decay. from() gives the decays of one element of the state, in the segments from number
-// `first` = (b H + h) count on; [i] of that is the decay of the i-th segment from there, and next() goes on.
+// The kinds of decay. from() gives the decays of one element of the state, in the segments from number `first` = (b H +
+// h) count on; element [i] is the decay of the i-th segment from there, and next() advances.
 
 /// No decay: linear attention.
 struct NoDecay {

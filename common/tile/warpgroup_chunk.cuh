@@ -62,7 +62,7 @@ __device__ __forceinline__ SharedFactor<Major::kMn> k_from_row_to_row(const Pane
   return {tile.data, tile.kPanelBytes};
 }
 
-/// scores = Q K^T. With more rows in K than a chunk has positions, the scores have as many more columns.
+/// scores = Q K^T. If K has more rows than a chunk has positions, the scores have more columns by the same number.
 template <int kDk, int kRows>
 __device__ __forceinline__ void start_scores(float (&scores)[kRows / 2], const PanelTile<kDk>& Q,
                                              const PanelTile<kDk, kRows>& K) {
