@@ -4,10 +4,10 @@
 ///
 /// Symbols: B batch, H heads, L queries, Lk keys, Dk and Dv the widths of a key and of a value; positions t and i.
 /// Views of CPU stages point into host memory, views of GPU stages into device memory. GPU stages only start their
-/// kernels, on current_stream(); they throw CudaError where the runtime refuses. So do the functions *_unsupported and
-/// *_note where they ask the device. All sizes are 1 or more. A stage does not check what it supports: calling it where
-/// *_unsupported is not empty is undefined. bind() throws std::logic_error where the call lacks a size or has a tensor
-/// of another type.
+/// kernels, on current_stream(); they throw CudaError if the runtime refuses. So do the functions *_unsupported and
+/// *_note if they query the device. All sizes are 1 or more. A stage does not check what it supports: calling it is
+/// undefined if *_unsupported is not empty. bind() throws std::logic_error if the call lacks a size or has a tensor of
+/// another type.
 
 #include <string>
 
@@ -19,7 +19,7 @@ namespace tutorial {
 /// Source: Katharopoulos et al., "Transformers are RNNs", arXiv 2006.16236, equations 10 to 12 and algorithm 1.
 namespace causal_dot_product {
 
-/// What a stage gets: sizes, and views of q, k, v and o.
+/// The arguments of a stage: sizes, and views of q, k, v and o.
 struct Arguments {
   int B, H, L, Dk, Dv;
   View<const float> q;  ///< [B, H, L, Dk]
@@ -44,22 +44,23 @@ void lmha(const Arguments&);                ///< tiles of positions, loaded whil
 void lmha_low_occupancy(const Arguments&);  ///< one block per (batch, head, value column), positions in parallel
 void dispatch(const Arguments&);            ///< what a user calls
 
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string quadratic_unsupported(const Arguments&);
 std::string atomic_unsupported(const Arguments&);
 std::string registers_unsupported(const Arguments&);
 std::string lmha_unsupported(const Arguments&);
 std::string lmha_low_occupancy_unsupported(const Arguments&);
 std::string dispatch_unsupported(const Arguments&);
-/// The kernel that dispatch picks on this GPU, and how it cuts a head, as text for the report.
+/// The kernel that dispatch chooses on this GPU, and how it cuts a head, as text for the report.
 std::string dispatch_note(const Arguments&);
 
 }  // namespace causal_dot_product
 
-/// The gradients of causal_dot_product, of its inputs for that of o. They start from the inputs.
+/// The gradients of causal_dot_product with respect to its inputs, given the gradient of o. They are computed from the
+/// inputs alone.
 namespace causal_dot_product_backward {
 
-/// What a stage gets: sizes, and views of the inputs, of do and of the gradients.
+/// The arguments of a stage: sizes, and views of the inputs, of do and of the gradients.
 struct Arguments {
   int B, H, L, Dk, Dv;
   View<const float> q;    ///< [B, H, L, Dk]
@@ -83,12 +84,12 @@ void atomic(const Arguments&);    ///< by causal_dot_product's kernel of that na
 void lmha(const Arguments&);      ///< by causal_dot_product's kernel of that name
 void dispatch(const Arguments&);  ///< what a user calls: all at once
 
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string quadratic_unsupported(const Arguments&);
 std::string atomic_unsupported(const Arguments&);
 std::string lmha_unsupported(const Arguments&);
 std::string dispatch_unsupported(const Arguments&);
-/// The kernels that dispatch picks on this GPU, as text for the report.
+/// The kernels that dispatch chooses on this GPU, as text for the report.
 std::string dispatch_note(const Arguments&);
 
 }  // namespace causal_dot_product_backward
@@ -99,15 +100,15 @@ struct AttentionArguments {
   View<const float> q;     ///< [B, H, L, Dk]
   View<const float> k;     ///< [B, H, Lk, Dk]
   View<const float> v;     ///< [B, H, Lk, Dv]
-  const int* key_lengths;  ///< [B], or null where every key counts: phi(k_i) = 0 for i >= key_lengths[b]
+  const int* key_lengths;  ///< [B], or null if every key counts: phi(k_i) = 0 for i >= key_lengths[b]
   float eps;               ///< added to the normaliser
   View<float> o;           ///< [B, H, L, Dv]
 
   static AttentionArguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
 
-/// o_t = phi(q_t) S_t / (phi(q_t) . z_t + eps) with S_t = sum_{i<=t} phi(k_i)^T v_i, z_t = sum_{i<=t} phi(k_i).
-/// Where Lk < L the missing keys have phi(k) = 0; where Lk > L the keys past L are never reached.
+/// o_t = phi(q_t) S_t / (phi(q_t) . z_t + eps) with S_t = sum_{i<=t} phi(k_i)^T v_i, z_t = sum_{i<=t} phi(k_i). If Lk <
+/// L, the missing keys have phi(k) = 0. If Lk > L, the keys past L are never reached.
 /// Source: arXiv 2006.16236, equations 8 to 12, and 16 to 20 as a recurrence.
 namespace causal_attention {
 /// What a stage gets.
@@ -116,7 +117,7 @@ void quadratic(const Arguments&);         ///< CPU, double
 void recurrent(const Arguments&);         ///< CPU, float
 void gpu(const Arguments&);               ///< feature map, product and normaliser on the device
 void recurrent_double(const Arguments&);  ///< the reference for long sequences
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string quadratic_unsupported(const Arguments&);
 std::string gpu_unsupported(const Arguments&);
 }  // namespace causal_attention
@@ -130,21 +131,21 @@ void quadratic(const Arguments&);     ///< CPU, double
 void eigen(const Arguments&);         ///< CPU, float
 void gpu(const Arguments&);           ///< two tiled products on the device
 void state_double(const Arguments&);  ///< S and z in double: the reference for long sequences
-// Bytes of memory beside inputs and outputs.
+// Bytes of memory in addition to inputs and outputs.
 std::int64_t eigen_memory(const Arguments&);
 std::int64_t state_double_memory(const Arguments&);
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string quadratic_unsupported(const Arguments&);
 std::string gpu_unsupported(const Arguments&);
 }  // namespace bidirectional_attention
 
-/// The gradients of the two layers, of their inputs for that of o, share theirs.
-struct AttentionBackwardArguments : AttentionArguments {  // o is not there
+/// The arguments of the gradients of the two layers with respect to their inputs, given the gradient of o.
+struct AttentionBackwardArguments : AttentionArguments {  // without o
   View<const float> d_o;                                  ///< do [B, H, L, Dv], the gradient of o
   View<float> dq;                                         ///< [B, H, L, Dk]
   View<float> dk;  ///< [B, H, Lk, Dk]; zeros for keys that do not count, as in dv
   View<float> dv;  ///< [B, H, Lk, Dv]
-  // Only the reference gets these. The normaliser makes dq and dk the difference of two terms, this is the second one.
+  // Only the reference gets these. The normaliser makes dq and dk differences of two terms; these are the second terms.
   View<float> dq_subtracted;  ///< phi'(q_t) . (do_t . o_t / n_t) z_t, with n_t the normaliser
   View<float> dk_subtracted;  ///< phi'(k_i) . sum_t (do_t . o_t / n_t) phi(q_t), over the t that see key i
 
@@ -159,7 +160,7 @@ void quadratic(const Arguments&);         ///< CPU, double, weight by weight
 void recurrent(const Arguments&);         ///< CPU, float: a walk from each end
 void gpu(const Arguments&);               ///< the gradients of causal_dot_product, with kernels around them
 void recurrent_double(const Arguments&);  ///< the reference for long sequences
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string quadratic_unsupported(const Arguments&);
 std::string gpu_unsupported(const Arguments&);
 }  // namespace causal_attention_backward
@@ -172,7 +173,7 @@ void quadratic(const Arguments&);     ///< CPU, double, weight by weight
 void eigen(const Arguments&);         ///< CPU, float: six matrix products
 void gpu(const Arguments&);           ///< the same on the device, one kernel
 void state_double(const Arguments&);  ///< `eigen` in double: the reference for long sequences
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string quadratic_unsupported(const Arguments&);
 std::string gpu_unsupported(const Arguments&);
 }  // namespace bidirectional_attention_backward

@@ -30,12 +30,12 @@ Operator with_attention(Operator definition) {
   return with_sizes(std::move(definition));
 }
 
-/// Operations of so many products of a row of Dk with a [Dk, Dv] matrix, a head; a multiply-add counts as two.
+/// Operations of `products` products of a row of Dk with a [Dk, Dv] matrix, per head. A multiply-add counts as two.
 Work state_work(const Sizes& s, std::int64_t products) {
   return {.fma_flops = 2.0 * double(s.at("B") * s.at("H") * products * s.at("Dk") * s.at("Dv"))};
 }
 
-/// Operations of so many scores q . k, each of them weighing one row of v, a head.
+/// Operations of `scores` scores q . k per head, each of which weighs one row of v.
 Work score_work(const Sizes& s, std::int64_t scores) {
   return {.fma_flops = 2.0 * double(s.at("B") * s.at("H") * scores * (s.at("Dk") + s.at("Dv")))};
 }
@@ -104,7 +104,7 @@ Operator definition() {
 }
 
 Work quadratic_work(const Sizes& s) {
-  const Work scores = score_work(s, causal_scores(s));  // A and dv, or dA and dq, or dA and dk: one width more for dk
+  const Work scores = score_work(s, causal_scores(s));  // A and dv, or dA and dq; dk adds one width
   return {.fma_flops = 2 * scores.fma_flops + 2.0 * double(s.at("B") * s.at("H") * causal_scores(s) * s.at("Dk"))};
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// What the chapter's runner must know of the three operators: inputs, outputs, sizes, operations, reference.
-/// Work is that of one call, for sizes that are complete; std::out_of_range where one is missing.
+/// The definitions of the three operators for the chapter's runner: inputs, outputs, sizes, operations, reference. Work
+/// is that of one call. The functions need all sizes and throw std::out_of_range if one is missing.
 
 #include "common/chapter/operator.hpp"
 

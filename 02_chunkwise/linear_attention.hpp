@@ -1,15 +1,15 @@
 #pragma once
 /// @file
-/// The operator of chapter 02 and one declaration a stage. Plain views and sizes only: .cu files include it.
+/// The operator of chapter 02 and one declaration per stage. Plain views and sizes only: .cu files include it.
 ///
 ///     S_t = S_{t-1} + k_t^T v_t,    o_t = scale q_t S_t,    S_0 = initial_state or 0
 ///
 /// Symbols: B batch, H heads, L positions, Dk and Dv the widths of a key and of a value, C positions in a chunk;
 /// positions t and i, chunks n. All vectors are rows. Views of CPU stages point into host memory, views of GPU stages
-/// into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the runtime
-/// refuses. So do limits, notes and memory where they ask the device. All sizes are 1 or more. A stage does not check
-/// its limits: where they are not empty, calling it is undefined. bind() throws std::logic_error where the call lacks a
-/// size or has a tensor of another type.
+/// into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError if the runtime
+/// refuses. So do the functions *_unsupported, *_note and *_memory if they query the device. All sizes are 1 or more. A
+/// stage does not check what it supports: calling it is undefined if *_unsupported is not empty. bind() throws
+/// std::logic_error if the call lacks a size or has a tensor of another type.
 /// Source: Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Training", arXiv 2312.06635,
 /// section 2 and algorithm 1.
 
@@ -26,51 +26,51 @@ namespace tutorial::linear_attention {
 template <class T>
 struct Arguments {
   int B, H, L, Dk, Dv;
-  int C;                            ///< chunk length of stage 3; the GPU stages have their own
+  int C;                            ///< chunk length of `chunkwise`; the GPU stages have their own
   float scale;                      ///< multiplies q
   View<const T> q;                  ///< [B, H, L, Dk]
   View<const T> k;                  ///< [B, H, L, Dk]
   View<const T> v;                  ///< [B, H, L, Dv]
-  View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null where S_0 = 0
+  View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null if S_0 = 0
   View<T> o;                        ///< [B, H, L, Dv]
-  View<float> final_state;          ///< [B, H, Dk, Dv]; data is null where nobody asks for it
+  View<float> final_state;          ///< [B, H, Dk, Dv]; data is null if it is unused
 
   static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
 using FloatArguments = Arguments<float>;         ///< tensors in fp32
 using Bf16Arguments = Arguments<__nv_bfloat16>;  ///< q, k, v and o in bf16
 
-// In double on the CPU: what every stage is checked against.
+// In double on the CPU: the references of every stage.
 void quadratic_double(const FloatArguments&);  ///< O(L^2), up to L = 4096
-void recurrent_double(const FloatArguments&);  ///< above
+void recurrent_double(const FloatArguments&);  ///< O(L), for longer sequences
 
 void recurrent(const FloatArguments&);         ///< 1: GPU: chapter 01's last stage on scale q, plus scale q_t S_0
 void parallel(const FloatArguments&);          ///< 2: CPU: ((Q K^T) . M) V whole
 void chunkwise(const FloatArguments&);         ///< 3: CPU: chunks of C, heads over threads
 void materialized(const FloatArguments&);      ///< 4: GPU: each chunk's state in device memory, three kernels
 void fused(const FloatArguments&);             ///< 5: GPU: the state on the chip, one kernel
-void tensor_core(const Bf16Arguments&);        ///< 6: GPU: 5 on bf16 with mma
-void pipelined(const Bf16Arguments&);          ///< 7: GPU: 6 with loads under the products
-void sequence_parallel(const Bf16Arguments&);  ///< 8: GPU: 7 on segments of the sequence at once
-void bulk_copies(const Bf16Arguments&);        ///< 9: GPU: 7 with tiles by bulk copies, for Hopper
-void warpgroup_mma(const Bf16Arguments&);      ///< 10: GPU: 9 with products of a warpgroup
-void specialized(const Bf16Arguments&);        ///< 11: GPU: 10 with a task for each warpgroup
-void balanced_roles(const Bf16Arguments&);     ///< 12: GPU: 11 with work moved away from the state
-void queued_products(const Bf16Arguments&);    ///< 13: GPU: 12 with the next product in the queue
-void cluster(const Bf16Arguments&);            ///< 14: GPU: 13 with the scores of a head shared by two blocks
+void tensor_core(const Bf16Arguments&);        ///< 6: GPU: `fused` on bf16 with mma
+void pipelined(const Bf16Arguments&);          ///< 7: GPU: `tensor_core` with loads during the products
+void sequence_parallel(const Bf16Arguments&);  ///< 8: GPU: `pipelined` on all segments of a sequence at once
+void bulk_copies(const Bf16Arguments&);        ///< 9: GPU: `pipelined` with tiles by bulk copies, for Hopper
+void warpgroup_mma(const Bf16Arguments&);      ///< 10: GPU: `bulk_copies` with products of a warpgroup
+void specialized(const Bf16Arguments&);        ///< 11: GPU: `warpgroup_mma` with a task for each warpgroup
+void balanced_roles(const Bf16Arguments&);     ///< 12: GPU: `specialized` with work moved away from the state
+void queued_products(const Bf16Arguments&);    ///< 13: GPU: `balanced_roles` with the next product in the queue
+void cluster(const Bf16Arguments&);            ///< 14: GPU: `queued_products`, two blocks share the scores of a head
 void dispatch(const Bf16Arguments&);           ///< 15: what a user calls
 
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string recurrent_unsupported(const FloatArguments&);
 std::string parallel_unsupported(const FloatArguments&);
 std::string materialized_unsupported(const FloatArguments&);
 std::string fused_unsupported(const FloatArguments&);
-std::string tensor_core_unsupported(const Bf16Arguments&);  ///< of the stages 6 to 8
+std::string tensor_core_unsupported(const Bf16Arguments&);  ///< also `pipelined`, `sequence_parallel`
 std::string bulk_copies_unsupported(const Bf16Arguments&);
-std::string warpgroup_mma_unsupported(const Bf16Arguments&);  ///< of the stages 10 to 14
+std::string warpgroup_mma_unsupported(const Bf16Arguments&);  ///< `warpgroup_mma` to `cluster`
 std::string dispatch_unsupported(const Bf16Arguments&);
 
-// Bytes of memory that a stage needs beside its inputs and outputs: scores, states.
+// Bytes of memory that a stage needs in addition to its inputs and outputs, such as scores and states.
 std::int64_t recurrent_memory(const FloatArguments&);
 std::int64_t parallel_memory(const FloatArguments&);
 std::int64_t chunkwise_memory(const FloatArguments&);
@@ -78,7 +78,7 @@ std::int64_t materialized_memory(const FloatArguments&);
 std::int64_t sequence_parallel_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 
-/// What dispatch picks on this GPU, as text for the report.
+/// The kernel and plan that dispatch chooses on this GPU, as text for the report.
 std::string dispatch_note(const Bf16Arguments&);
 
 }  // namespace tutorial::linear_attention

@@ -1,15 +1,15 @@
 #pragma once
 /// @file
-/// The gradients of the operator `linear_attention`, as `--backward` computes them, and one declaration a stage.
+/// The gradients of the operator `linear_attention`, as `--backward` computes them, and one declaration per stage.
 ///
-/// Given are the gradients of a loss for o, `d_o`, and for the final state, `dfinal_state`. With dS_t for the gradient
-/// of S_t through all that comes after it,
+/// The inputs include the gradients of a loss with respect to o, `d_o`, and to the final state, `dfinal_state`. With
+/// dS_t for the gradient with respect to S_t through everything that depends on it,
 ///
 ///     dS_t = dS_{t+1} + scale q_t^T do_t,    dS_{L+1} = dfinal_state or 0
 ///     dq_t = scale do_t S_t^T,    dk_t = v_t dS_t^T,    dv_t = k_t dS_t,    dinitial_state = dS_1
 ///
-/// No stage is given what the forward pass has computed: S_t is computed again from q, k and v. Symbols, memory, errors
-/// and limits as in linear_attention.hpp.
+/// No stage receives results of the forward pass: S_t is computed again from q, k and v. Symbols, memory, errors and
+/// requirements are as in linear_attention.hpp.
 /// Source: Katharopoulos et al., arXiv 2006.16236, section 3.3.1, equations 13 to 15.
 
 #include <cuda_bf16.h>
@@ -26,25 +26,25 @@ namespace tutorial::linear_attention {
 template <class T>
 struct BackwardArguments {
   int B, H, L, Dk, Dv;
-  int C;                            ///< chunk length of stage 2; the GPU stages have their own
+  int C;                            ///< chunk length of `chunkwise`; the GPU stages have their own
   float scale;                      ///< multiplies q
   View<const T> q;                  ///< [B, H, L, Dk]
   View<const T> k;                  ///< [B, H, L, Dk]
   View<const T> v;                  ///< [B, H, L, Dv]
-  View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null where S_0 = 0
+  View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null if S_0 = 0
   View<const T> d_o;                ///< [B, H, L, Dv]: the gradient of o
-  View<const float> dfinal_state;   ///< [B, H, Dk, Dv]: that of the final state; data is null where it is 0
+  View<const float> dfinal_state;   ///< [B, H, Dk, Dv]: that of the final state; data is null if it is 0
   View<T> dq;                       ///< [B, H, L, Dk]
   View<T> dk;                       ///< [B, H, L, Dk]
   View<T> dv;                       ///< [B, H, L, Dv]
-  View<float> dinitial_state;       ///< [B, H, Dk, Dv]; data is null where nobody asks for it
+  View<float> dinitial_state;       ///< [B, H, Dk, Dv]; data is null if it is unused
 
   static BackwardArguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
 using FloatBackwardArguments = BackwardArguments<float>;         ///< tensors in fp32
 using Bf16BackwardArguments = BackwardArguments<__nv_bfloat16>;  ///< all but the states in bf16
 
-/// In double on the CPU: what every stage is checked against.
+/// In double on the CPU: the reference of every stage.
 void recurrent_double_backward(const FloatBackwardArguments&);
 
 void recurrent_backward(const FloatBackwardArguments&);    ///< 1: CPU: two passes, the second from the end
@@ -53,17 +53,17 @@ void materialized_backward(const Bf16BackwardArguments&);  ///< 3: GPU: S and dS
 void walks_backward(const Bf16BackwardArguments&);         ///< 4: GPU: three walks, S and dS on the chip
 void dispatch_backward(const Bf16BackwardArguments&);      ///< 5: what a user calls
 
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string materialized_backward_unsupported(const Bf16BackwardArguments&);
 std::string walks_backward_unsupported(const Bf16BackwardArguments&);
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments&);
 
-// Bytes of memory that a stage needs beside its inputs and outputs.
+// Bytes of memory that a stage needs in addition to its inputs and outputs.
 std::int64_t chunkwise_backward_memory(const FloatBackwardArguments&);
 std::int64_t materialized_backward_memory(const Bf16BackwardArguments&);
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments&);
 
-/// What dispatch picks on this GPU, as text for the report.
+/// The kernel and plan that dispatch chooses on this GPU, as text for the report.
 std::string dispatch_backward_note(const Bf16BackwardArguments&);
 
 }  // namespace tutorial::linear_attention

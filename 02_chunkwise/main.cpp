@@ -1,6 +1,6 @@
 /// @file
-/// Chapter 02, the table of contents: one step after the other, all steps at once, and the chunks between the two that
-/// make matrix products of both. (common/chapter/main.cpp runs it.)
+/// Chapter 02, the table of contents: one step after the other, all steps at once, and chunks, which combine both in
+/// matrix products. (common/chapter/main.cpp runs it.)
 
 #include "02_chunkwise/linear_attention.hpp"
 #include "02_chunkwise/linear_attention_backward.hpp"

@@ -4,8 +4,9 @@
 ///
 ///     z_t = z_{t-1} + k_t,    o_t = scale q_t S_t / (scale q_t . z_t + eps)
 ///
-/// It is for q and k that a positive feature map made, so that no denominator vanishes: chapter 01's `causal_attention`
-/// is this with scale = 1, q = phi(q') and k = phi(k'). Errors and limits as in linear_attention.hpp.
+/// It is meant for q and k from a positive feature map, so that no denominator vanishes. Chapter 01's
+/// `causal_attention` is this operator with scale = 1, q = phi(q') and k = phi(k'). Errors and requirements are as in
+/// linear_attention.hpp.
 /// Source: Katharopoulos et al., arXiv 2006.16236, equations 18 to 20.
 
 #include <cstdint>
@@ -15,18 +16,18 @@
 
 namespace tutorial::linear_attention {
 
-/// What the normaliser adds to the arguments.
+/// The arguments that the normaliser adds.
 struct Normalizer {
   const float* initial_z = nullptr;  ///< z_0 [B, H, Dk]; null: 0
-  float* final_z = nullptr;          ///< z_L [B, H, Dk]; null where nobody asks for it
+  float* final_z = nullptr;          ///< z_L [B, H, Dk]; null if it is unused
   float eps = 0;                     ///< added to the denominator
-  const float* starts = nullptr;     ///< [B, H, segments - 1, Dk]: where segments start from, as LaunchPlan::starts
+  const float* starts = nullptr;     ///< [B, H, segments - 1, Dk]: initial z of segments, as LaunchPlan::starts
 };
 
 /// @tparam T as in Arguments
 template <class T>
 struct NormalizedBy {
-  Arguments<T> attention;  ///< its o is the quotient
+  Arguments<T> attention;  ///< o is the quotient
   Normalizer normalizer;
 
   static NormalizedBy bind(const Call& call);  ///< sizes and tensors of a call of the runner
@@ -35,12 +36,13 @@ struct NormalizedBy {
 using NormalizedFloatArguments = NormalizedBy<float>;
 using NormalizedBf16Arguments = NormalizedBy<__nv_bfloat16>;
 
-/// In double on the CPU: what the stages are checked against.
+/// In double on the CPU: the reference of the stages.
 void normalized_double(const NormalizedFloatArguments&);
 void normalized_recurrent(const NormalizedFloatArguments&);  ///< 1: CPU: z beside S, position after position
-void dispatch_normalized(const NormalizedBf16Arguments&);    ///< 2: stage 15 with the normaliser
+void dispatch_normalized(const NormalizedBf16Arguments&);    ///< 2: `dispatch` with the normaliser
 
-// What it cannot run, what it picks, and the bytes that it needs beside inputs and outputs.
+// Why dispatch_normalized() cannot run the problem, what it chooses, and the bytes that it needs in addition to inputs
+// and outputs.
 std::string dispatch_normalized_unsupported(const NormalizedBf16Arguments&);
 std::string dispatch_normalized_note(const NormalizedBf16Arguments&);
 std::int64_t dispatch_normalized_memory(const NormalizedBf16Arguments&);

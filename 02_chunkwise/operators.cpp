@@ -16,7 +16,8 @@ namespace {
 constexpr std::int64_t kGpuChunk = 64;
 constexpr float kEps = 1e-6f;  // chapter 01's
 
-/// Operations on a state at each position: k_t^T v_t into it and q_t S out of it, or the same for whole chunks.
+/// Operations with a state: at each position k_t^T v_t is added to it and q_t S is read from it, or the same for whole
+/// chunks.
 double state_flops(const Sizes& s) {
   return positions(s) * 4 * double(s.at("Dk") * s.at("Dv"));
 }
@@ -32,19 +33,19 @@ double chunk_flops(const Sizes& s, std::int64_t C) {
   return score_flops(s, C) + state_flops(s);
 }
 
-/// Operations of the gradients in chunks of C. With states: k_t^T v_t, q_t^T do_t and three products. With scores: two
-/// kinds of them, and three sums of rows.
+/// Operations of the gradients in chunks of C. The states take k_t^T v_t, q_t^T do_t and three products. The scores
+/// take two kinds of products and three sums of rows.
 double backward_flops(const Sizes& s, std::int64_t C) {
   const auto Dk = double(s.at("Dk")), Dv = double(s.at("Dv"));
   return positions(s) * (10 * Dk * Dv + double(C > 0 ? std::min(C, s.at("L")) + 1 : 0) * (3 * Dk + 2 * Dv));
 }
 
-/// Of the fp32 stages on a GPU.
+/// The work of the fp32 stages on a GPU.
 Work gpu_work(const Sizes& s) {
   return {.fma_flops = chunk_flops(s, kGpuChunk)};
 }
 
-/// phi(x) of a standard normal x, chapter 01's feature map.
+/// Draws phi(x) for a standard normal x, where phi is chapter 01's feature map.
 Draw feature() {
   return [](const Random& random, const Sizes& sizes, Tensor& tensor) {
     normal()(random, sizes, tensor);

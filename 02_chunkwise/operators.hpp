@@ -1,13 +1,13 @@
 #pragma once
 /// @file
-/// What the chapter's runner must know of the operator: inputs, outputs, sizes, operations, reference.
-/// Work is that of one call, for sizes that are complete; std::out_of_range where one is missing.
+/// The operator's definition for the chapter's runner: inputs, outputs, sizes, operations, reference.
+/// Work is that of one call. The functions need all sizes and throw std::out_of_range if one is missing.
 
 #include "common/chapter/operator.hpp"
 
 namespace tutorial::linear_attention {
 
-/// Its operations are those of the fp32 stages that take the sequence in chunks of 64.
+/// The operator. Its operations are those of the fp32 stages that process the sequence in chunks of 64.
 Operator definition();
 /// The same with the normaliser, for --normalize.
 Operator normalized_definition();
@@ -17,12 +17,12 @@ Operator backward_definition();
 Operator normalized_backward_definition();
 
 // The operations of the other stages.
-Work recurrent_work(const Sizes&);           ///< stage 1
-Work parallel_work(const Sizes&);            ///< stage 2
-Work chunkwise_work(const Sizes&);           ///< stage 3, in chunks of --chunk
+Work recurrent_work(const Sizes&);           ///< `recurrent`
+Work parallel_work(const Sizes&);            ///< `parallel`
+Work chunkwise_work(const Sizes&);           ///< `chunkwise`, in chunks of --chunk
 Work tensor_work(const Sizes&);              ///< the tensor-core stages, in chunks of 64
-Work recurrent_backward_work(const Sizes&);  ///< stage 1 of the gradients
-Work chunkwise_backward_work(const Sizes&);  ///< stage 2 of the gradients, in chunks of --chunk
+Work recurrent_backward_work(const Sizes&);  ///< `recurrent` of the gradients
+Work chunkwise_backward_work(const Sizes&);  ///< `chunkwise` of the gradients, in chunks of --chunk
 Work tensor_backward_work(const Sizes&);     ///< their tensor-core stages, in chunks of 64
 
 }  // namespace tutorial::linear_attention

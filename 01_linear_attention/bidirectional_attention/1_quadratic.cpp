@@ -12,7 +12,7 @@
 /// Bytes: inputs and output once.
 /// Bound by: the cores' arithmetic.
 /// Requires: L Lk <= 4096 x 4096.
-/// Weakness: L Lk.
+/// Weakness: the work grows with L Lk.
 /// Sources: arXiv 2006.16236, equations 3 and 4.
 
 #include <algorithm>

@@ -17,8 +17,8 @@
 /// Work: 2 (L + Lk) Dk (Dv + 1) operations per head.
 /// Bytes: inputs and output once; phi(K) and phi(Q) are written and read.
 /// Bound by: the cores' arithmetic. These are real matrix products, which Eigen blocks for the caches.
-/// Weakness: a CPU has few cores, and phi(K) and phi(Q) are written down.
-/// `state_double` is the same in double, the reference where L Lk is too large for `quadratic`.
+/// Weakness: a CPU has few cores, and phi(K) and phi(Q) are written to memory. `state_double` is the same in double,
+/// the reference where L Lk is too large for `quadratic`.
 /// Sources: arXiv 2006.16236, equations 5 and 6.
 
 #include <Eigen/Dense>
@@ -32,7 +32,7 @@
 namespace tutorial::bidirectional_attention {
 namespace {
 
-/// What products() takes: for each thread phi(K), phi(Q), V where it is not of this type, the numerator and S.
+/// The memory that products() needs: for each thread phi(K), phi(Q), V if it is not of this type, the numerator and S.
 template <class Real>
 std::int64_t products_memory(const Arguments& a) {
   const std::int64_t threads = std::min<std::int64_t>(processor_count(), std::int64_t(a.B) * a.H);

@@ -1,11 +1,11 @@
 /// @file
 /// `gpu`: the two products, tile by tile, on the device.
 ///
-/// Idea: a product is cut into tiles of 64 x 64, one per block. The block walks along the summed dimension, 16 at a
-/// time. It brings 16 rows of both factors into shared memory, and uses each element 64 times. phi is taken on the way
-/// in, so phi(Q) and phi(K) are never stored. z is again one more column of S.
+/// Idea: a product is cut into tiles of 64 x 64, one per block. The block walks along the summed dimension, 16 elements
+/// at a time. It loads 16 rows of both factors into shared memory and uses each element 64 times. phi is computed
+/// during the load, so phi(Q) and phi(K) are never stored. z is again one more column of S.
 /// Grows out of: 2_eigen.cpp; port to the GPU: each product becomes a kernel of tiles
-/// Improves on: `eigen` has a few cores, and stores phi(Q) and phi(K).
+/// Improves on: `eigen` uses the few cores of a CPU, and stores phi(Q) and phi(K).
 /// Unchanged: two products.
 /// Equation:
 ///
@@ -14,22 +14,23 @@
 ///   3. output:  O = phi(Q) S[:, :Dv] / (phi(Q) S[:, Dv] + eps)
 ///
 /// S has few tiles (one, at Dk = Dv = 64), and B H Dk Dv / 64^2 blocks would leave most of the GPU idle. So the keys
-/// are cut into as many segments as fill it. Each leaves a partial S in workspace, and step 2 adds them up in a fixed
-/// order: two runs give the same bits, which atomics would not.
+/// are cut into enough segments to fill the GPU. Each segment leaves a partial S in the workspace, and step 2 adds the
+/// parts up in a fixed order. So two runs give the same bits, which they would not with atomics.
 /// Shapes: q [B, H, L, Dk]; k [B, H, Lk, Dk]; v [B, H, Lk, Dv]; o [B, H, L, Dv]; workspace S_n [N, B, H, Dk, Dv + 1]
 /// and S [B, H, Dk, Dv + 1], all fp32 in global memory.
 /// Thread mapping: 256 threads per block. Thread (x, y) has the 4 x 4 elements of the tile at rows y + 16 r, columns x
-/// + 16 c, in registers. Neighbouring threads read neighbouring words of a row of shared memory: no bank conflicts
-/// there.
+/// + 16 c, in registers. Neighbouring threads read neighbouring words of a row of shared memory, which causes no bank
+/// conflicts.
 /// Resources: 16 registers for the tile, 20 for operands and normaliser; two tiles of 16 x 66 floats in shared memory,
 /// 8.4 KB.
 /// Work: 2 (L + Lk) Dk (Dv + 1) operations per head.
 /// Bytes: k and q Dv / 64 times, v Dk / 64 times, o once; N states written and read, S L / 64 times from the
 /// second-level cache.
-/// Bound by: reads of shared memory, 8 for 16 multiply-adds, so at most half the fp32 rate; in fact the loads of each
-/// slice, which nothing within the block overlaps.
+/// Bound by: reads of shared memory, 8 for 16 multiply-adds, so at most half the fp32 rate. In practice it is bound by
+/// the loads of each slice, which nothing within the block overlaps.
 /// Requires: B H <= 65535.
-/// Weakness: one buffer where `lmha` has two; no tensor cores, which do such products many times faster.
+/// Weakness: it has one buffer where `lmha` has two, and it does not use tensor cores, which compute such products many
+/// times faster.
 /// Sources: arXiv 2006.16236, equations 5 and 6; tiles through shared memory as for any matrix product on a GPU.
 
 #include <cuda_runtime.h>
@@ -49,8 +50,9 @@ namespace {
 constexpr int kTile = 64;   // rows and columns of a tile of the result
 constexpr int kDepth = 16;  // of the summed dimension in shared memory at a time
 constexpr int kThreads = 256;
-/// A row of a tile in shared memory has two words of padding. q is stored down a column, 16 elements e of 2 rows r
-/// by a warp: without padding 16 of them would meet in one of the 32 banks; 66 e + r are 32 different ones.
+/// A row of a tile in shared memory has two words of padding. q is stored down a column, 16 elements e of 2 rows r by a
+/// warp: without padding 16 of them would fall into one of the 32 banks. With it, 66 e + r fall into 32 different
+/// banks.
 constexpr int kRow = kTile + 2;
 
 /// acc += left^T right and sum += left^T weight for one depth slice; thread (x, y) has rows y + 16 r and columns x
@@ -114,7 +116,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// S[i] = sum_n S_n[i], one thread an element.
+/// S[i] = sum_n S_n[i], with one thread per element.
 __global__ void sum_kernel(const float* partial_states, int N, std::size_t size, float* S) {
   const std::size_t i = std::size_t(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= size) return;
@@ -134,7 +136,7 @@ __global__ void __launch_bounds__(kThreads) output_kernel(AttentionArguments a, 
   float acc[4][4] = {}, normaliser[4] = {a.eps, a.eps, a.eps, a.eps};
   for (int d0 = 0; d0 < a.Dk; d0 += kDepth) {
     for (int index = int(threadIdx.x); index < kDepth * kTile; index += kThreads) {
-      const int e = index % kDepth, r = index / kDepth;  // along d first: that is how q lies in memory
+      const int e = index % kDepth, r = index / kDepth;  // along d first, as q lies in memory
       const bool inside = t0 + r < a.L && d0 + e < a.Dk;
       q_tile[e][r] = inside ? phi(load_global(&a.q.row(b, h, t0 + r)[d0 + e])) : 0;
       const int i = index / kTile, j = j0 + index % kTile;
@@ -163,7 +165,7 @@ void gpu(const Arguments& a) {
   const int multiprocessors = multiprocessor_count();
   const int heads = a.B * a.H;
   const int state_tiles = ((a.Dk - 1) / kTile + 1) * ((a.Dv - 1) / kTile + 1);
-  // About four blocks a multiprocessor, but no segment shorter than a tile's worth of keys.
+  // About four blocks per multiprocessor, but no segment is shorter than a tile of keys.
   const int wanted = (4 * multiprocessors - 1) / (state_tiles * heads) + 1;
   const int segments = std::clamp(wanted, 1, (a.Lk - 1) / kTile + 1);
   const int segment_length = (a.Lk - 1) / segments + 1;

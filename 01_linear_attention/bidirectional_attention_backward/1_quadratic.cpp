@@ -1,5 +1,5 @@
 /// @file
-/// `quadratic`: the same where every query sees every key.
+/// `quadratic`: the gradients by the chain rule where every query sees every key.
 ///
 /// Idea: the sums of causal_attention's gradients without their bounds.
 /// Grows out of: 01_linear_attention/causal_attention_backward/1_quadratic.cpp
@@ -15,7 +15,7 @@
 /// Bytes: inputs and outputs once; w and dw are written and read.
 /// Bound by: the cores' arithmetic.
 /// Requires: L Lk <= 4096 x 4096.
-/// Weakness: L Lk.
+/// Weakness: work and memory grow with L Lk.
 /// Sources: the chain rule.
 
 #include <algorithm>
@@ -35,7 +35,7 @@ std::vector<double> features(const View<const float>& x, int b, int h, int rows,
   return phi_x;
 }
 
-/// A row of a gradient: phi'(x) of what has been summed.
+/// A row of a gradient: phi'(x) times the sum.
 void store(float* row, const float* x, const std::vector<double>& sum) {
   for (std::size_t d = 0; d < sum.size(); ++d) row[d] = float(dphi(double(x[d])) * sum[d]);
 }
@@ -49,7 +49,7 @@ void quadratic(const Arguments& a) {
     for (int h = 0; h < a.H; ++h) {
       const std::vector<double> phi_q = features(a.q, b, h, a.L, Dk), phi_k = features(a.k, b, h, keys, Dk);
       std::vector<double> w(L * std::size_t(keys)), dw(w.size());  // w / n_t
-      std::vector<double> mean(L);                                 // do_t . o_t / n_t: the part of dw without i
+      std::vector<double> mean(L);  // do_t . o_t / n_t: the term of dw that does not depend on i
 #pragma omp parallel for schedule(static)
       for (int t = 0; t < a.L; ++t) {
         const std::size_t row = std::size_t(t) * std::size_t(keys), seen = std::size_t(keys);

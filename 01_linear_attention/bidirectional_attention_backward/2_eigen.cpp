@@ -1,8 +1,9 @@
 /// @file
 /// `eigen`: the gradient of a matrix product is two matrix products.
 ///
-/// Idea: forward is two products, S = phi(K)^T V and O = phi(Q) S with a division. Each passes its gradient on to both of
-/// its factors. No sum has a bound, so nothing has a direction: the adjoint R of the state is one matrix, too.
+/// Idea: the forward pass is two products, S = phi(K)^T V and O = phi(Q) S with a division. Each product passes its
+/// gradient on to both of its factors. The sums run over all positions and have no direction, so the adjoint R of the
+/// state is one matrix, too.
 /// Grows out of: 1_quadratic.cpp
 /// Improves on: `quadratic` computes and keeps 2 L Lk weights.
 /// Unchanged: the result.
@@ -64,7 +65,7 @@ void products(const Arguments& a) {
       const auto store = [&](const View<float>& view, int rows, const Matrix& gradient) {
         if (view.data == nullptr) return;
         auto all = rows_of<Floats>(view, b, h, 0, rows, int(gradient.cols()));
-        all.setZero();  // the keys that do not count
+        all.setZero();  // the keys beyond the key length
         all.topRows(gradient.rows()) = gradient.template cast<float>();
       };
       store(a.dq, a.L, dQ);

@@ -1,28 +1,29 @@
 /// @file
-/// `gpu`: one kernel for matrix products, six times.
+/// `gpu`: six launches of one kernel for matrix products.
 ///
 /// Idea: `eigen` is a list of matrix products, and they differ in which of their factors is transposed. A matrix whose
-/// two strides are both given can be read either way, so one kernel computes all of them. z, m and r ride along as the
-/// last columns, as in `causal_attention`'s gradients, whose kernels for the rows serve here, too.
+/// two strides are both given can be read either way, so one kernel computes all of them. z, m and r are the last
+/// columns of these matrices, as in the gradients of `causal_attention`. The kernels for rows are also those of that
+/// stage.
 /// Grows out of: 2_eigen.cpp; port to the GPU: each product becomes a launch of one kernel of tiles
-/// Improves on: `eigen` has a few cores.
+/// Improves on: `eigen` uses the few cores of a CPU.
 /// Unchanged: the products.
 /// Equation: with v' = [v, 1], o' = [phi(Q) S, phi(Q) z], do' = [dO / n, m] and their states S' and R' [Dk, Dv + 1],
 ///
-///   S' = phi(K)^T V'       o' = phi(Q) S'            as forwards, then do' from o'
+///   S' = phi(K)^T V'       o' = phi(Q) S'            as in the forward pass, then do' from o'
 ///   dphi(Q) = do' S'^T     R' = phi(Q)^T do'
 ///   dphi(K) = V' R'^T      dV = (phi(K) R')[:, :Dv]
 ///
 /// S' and R' have few tiles and long sums, so their positions are cut into segments, as in the forward stage. A second
 /// kernel adds the segments' parts up in a fixed order.
-/// Shapes: workspace phi_q, dphi_q [B, H, L, Dk]; phi_k, dphi_k [B, H, Lk, Dk]; v_one, dv_one [B, H, Lk, Dv + 1]; o_one,
-/// do_one [B, H, L, Dv + 1]; S', R' [B, H, Dk, Dv + 1], and their parts [segments, B, H, Dk, Dv + 1], fp32 in global
-/// memory.
+/// Shapes: workspace phi_q, dphi_q [B, H, L, Dk]; phi_k, dphi_k [B, H, Lk, Dk]; v_one, dv_one [B, H, Lk, Dv + 1];
+/// o_one, do_one [B, H, L, Dv + 1]; S', R' [B, H, Dk, Dv + 1], and their parts [segments, B, H, Dk, Dv + 1], fp32 in
+/// global memory.
 /// Thread mapping: 256 threads per block. Thread (x, y) has the 4 x 4 elements of a 64 x 64 tile of the result at rows
 /// y + 16 r, columns x + 16 c, in registers. A tile of a factor is loaded along the dimension that is packed in memory.
 /// Resources: 16 registers for the tile, 8 for operands; two tiles of 16 x 66 floats in shared memory, 8.4 KB.
 /// Work: (6 L + 6 Lk) Dk (Dv + 1) operations per head.
-/// Bytes: 7 tensors in and out, 8 of the workspace written, and read once per 64 columns of a result.
+/// Bytes: 7 tensors in and out. 8 tensors of the workspace are written, and read once per 64 columns of a result.
 /// Bound by: reads of shared memory, 8 for 16 multiply-adds, and the loads of each slice, which nothing in the block
 /// overlaps.
 /// Requires: B H <= 65535.
@@ -67,7 +68,7 @@ Matrices transposed(const Matrices& m) {
   return {m.data, m.head, m.column_stride, m.row_stride};
 }
 
-/// Brings a slice of a factor into shared memory: tile[e][r] is its element (first + r, depth + e), 0 from `rows` and
+/// Loads a slice of a factor into shared memory: tile[e][r] is its element (first + r, depth + e), 0 from `rows` and
 /// `depth_end` on. Neighbouring threads read neighbouring elements of memory.
 __device__ void load_slice(float (&tile)[kDepth][kRow], const Matrices& m, std::int64_t n, int first, int rows,
                            int depth, int depth_end) {
@@ -79,7 +80,7 @@ __device__ void load_slice(float (&tile)[kDepth][kRow], const Matrices& m, std::
 }
 
 /// C = A B^T for each head and segment of the summed dimension: C [rows, columns], A [rows, depth], B [columns, depth].
-/// Grid (row tiles x column tiles, heads, segments); C of segment s lies s heads matrices further on.
+/// Grid (row tiles x column tiles, heads, segments); C of segment s lies (s x heads) matrices further on.
 __global__ void __launch_bounds__(kThreads)
     product_kernel(Matrices A, Matrices B, Matrices C, int rows, int columns, int depth, int segment_length) {
   __shared__ float a_tile[kDepth][kRow], b_tile[kDepth][kRow];
@@ -130,19 +131,19 @@ __global__ void sum_kernel(const float* parts, int segments, std::size_t size, f
   store_global(&state[i], sum);
 }
 
-/// The kernels of one problem.
+/// Starts the kernels of one problem.
 struct Products {
   const Arguments& a;
   int heads = a.B * a.H;
 
-  /// C = A B^T in whole sums.
+  /// C = A B^T, not cut into segments.
   void rows(const Matrices& A, const Matrices& B, const Matrices& C, int rows, int columns, int depth) const {
     const int tiles = ceil_div(rows, kTile) * ceil_div(columns, kTile);
     launch(product_kernel, {dim3(unsigned(tiles), unsigned(heads)), kThreads}, A, B, C, rows, columns, depth, depth);
   }
 
-  /// A state [Dk, Dv + 1] = X^T Y, the sum over L positions cut into segments: as many as give each multiprocessor about
-  /// four blocks.
+  /// A state [Dk, Dv + 1] = X^T Y, with the sum over L positions cut into segments. Their number gives each
+  /// multiprocessor about four blocks.
   void state(const Matrices& X, const Matrices& Y, int L, float* S) const {
     const int tiles = ceil_div(a.Dk, kTile) * ceil_div(a.Dv + 1, kTile);
     const int wanted = ceil_div(4 * multiprocessor_count(), tiles * heads);

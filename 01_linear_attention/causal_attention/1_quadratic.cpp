@@ -1,9 +1,9 @@
 /// @file
-/// `quadratic`: softmax out, feature map in.
+/// `quadratic`: a feature map replaces the softmax.
 ///
 /// Idea: softmax attention weighs a value with exp(q_t . k_i), normalised over i. Any positive weight can take its
-/// place. phi(q_t) . phi(k_i) factors, which all later stages rely on. This one does not: it computes every weight, in
-/// double.
+/// place. The weight phi(q_t) . phi(k_i) factors into a function of q_t and one of k_i, which all later stages rely on.
+/// This stage does not: it computes every weight, in double.
 /// Grows out of: 01_linear_attention/causal_dot_product/1_quadratic.cpp
 /// Improves on: weights of `causal_dot_product` may be negative, and do not add up to 1.
 /// Unchanged: all pairs i <= t.
@@ -15,7 +15,7 @@
 /// Bytes: inputs and output once.
 /// Bound by: the cores' arithmetic.
 /// Requires: L <= 4096. A batch entry without keys gives 0 / eps = 0.
-/// Weakness: L^2, because phi(q_t) stays inside the sum.
+/// Weakness: the work grows with L^2, because phi(q_t) stays inside the sum.
 /// Sources: arXiv 2006.16236, equations 3, 4 and 8.
 
 #include <algorithm>

@@ -1,7 +1,8 @@
 /// @file
 /// `recurrent`: two states, S for the numerator and z for the normaliser.
 ///
-/// Idea: phi(q_t) does not depend on i, so it leaves both sums, and what remains grows by one term per position.
+/// Idea: phi(q_t) does not depend on i, so it can be taken out of both sums. The sums that remain grow by one term per
+/// position.
 /// Grows out of: 01_linear_attention/causal_dot_product/2_recurrent.cpp
 /// Improves on: `quadratic` computes L^2 weights.
 /// Unchanged: the loops of `causal_dot_product`; the result of `quadratic`.
@@ -17,7 +18,7 @@
 /// Work: 4 Dk (Dv + 1) operations and 2 Dk exponentials per head and position.
 /// Bytes: inputs and output once.
 /// Bound by: one core's arithmetic.
-/// Weakness: one core.
+/// Weakness: it uses one core.
 /// Sources: arXiv 2006.16236, equations 16 to 20.
 
 #include <algorithm>

@@ -18,8 +18,8 @@
 /// Bytes: 12 tensors pass through global memory where 4 would do. Steps 1 and 3 account for 8 of them.
 /// Bound by: step 2, see causal_dot_product; steps 1 and 3 by memory.
 /// Requires: what dispatch requires for Dv + 1.
-/// Weakness: an exponential is cheap and a trip to global memory is not. phi could be taken as step 2 loads its tiles.
-/// And Dv + 1 columns fill blocks badly: 64 become 65, which is three blocks of 32 where two would do.
+/// Weakness: an exponential is cheap and a trip to global memory is not. phi could be computed while step 2 loads its
+/// tiles. And Dv + 1 columns fill blocks badly: 64 become 65, which is three blocks of 32 where two would do.
 /// Sources: as `recurrent`.
 
 #include <cuda_runtime.h>
@@ -39,7 +39,7 @@ namespace {
 
 constexpr unsigned kWarps = 8;  // rows per block
 
-/// Grid (B H, up to 65535 groups of kWarps rows), for so many rows.
+/// Grid (B H, up to 65535 groups of kWarps rows), for this number of rows.
 LaunchConfig row_grid(const AttentionArguments& a, int rows) {
   return {dim3(unsigned(a.B * a.H), std::min((unsigned(rows) - 1) / kWarps + 1, 65535u)), kWarps * 32};
 }
@@ -75,7 +75,8 @@ __global__ void normalise_kernel(AttentionArguments a, View<const float> o_one) 
   }
 }
 
-/// The inner problem, on the tensors of the workspace (null where only its limits are asked for).
+/// The arguments of the inner product, on the tensors of the workspace. Its tensors are null if only its requirements
+/// are checked.
 causal_dot_product::Arguments inner(const Arguments& a, float* phi_q, float* phi_k, float* v_one, float* o_one) {
   return {a.B,
           a.H,

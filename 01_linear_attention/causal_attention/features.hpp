@@ -1,14 +1,14 @@
 #pragma once
 /// @file
-/// The tensors that causal_dot_product computes a layer on.
+/// The tensors on which causal_dot_product computes a layer.
 
 #include "01_linear_attention/linear_attention.hpp"
 
 namespace tutorial::causal_attention {
 
-/// Starts the kernel for phi(q), phi(k) and [v, 1] on current_stream(). Rows of keys that do not count, or that there
-/// are not, become zeros, but for the last element of v_one, which is 1 in every row.
-/// @param key_rows how many rows of keys are wanted
+/// Starts the kernel for phi(q), phi(k) and [v, 1] on current_stream(). Rows of keys that do not count or do not exist
+/// become zeros, except for the last element of v_one, which is 1 in every row.
+/// @param key_rows the number of key rows to write
 /// @param phi_q [B, H, L, Dk]
 /// @param phi_k [B, H, key_rows, Dk]
 /// @param v_one [B, H, key_rows, Dv + 1]

@@ -20,7 +20,7 @@
 /// Bytes: inputs and outputs once; w and dw are written and read.
 /// Bound by: the cores' arithmetic.
 /// Requires: L <= 4096. A key that does not count has the gradient 0.
-/// Weakness: L^2.
+/// Weakness: work and memory grow with L^2.
 /// Sources: the chain rule.
 
 #include <algorithm>
@@ -40,7 +40,7 @@ std::vector<double> features(const View<const float>& x, int b, int h, int rows,
   return phi_x;
 }
 
-/// A row of a gradient: phi'(x) of what has been summed.
+/// A row of a gradient: phi'(x) times the sum.
 void store(float* row, const float* x, const std::vector<double>& sum) {
   for (std::size_t d = 0; d < sum.size(); ++d) row[d] = float(dphi(double(x[d])) * sum[d]);
 }
@@ -54,7 +54,7 @@ void quadratic(const Arguments& a) {
     for (int h = 0; h < a.H; ++h) {
       const std::vector<double> phi_q = features(a.q, b, h, a.L, Dk), phi_k = features(a.k, b, h, keys, Dk);
       std::vector<double> w(L * std::size_t(keys)), dw(w.size());  // w / n_t
-      std::vector<double> mean(L);                                 // do_t . o_t / n_t: the part of dw without i
+      std::vector<double> mean(L);  // do_t . o_t / n_t: the term of dw that does not depend on i
 #pragma omp parallel for schedule(dynamic, 16)
       for (int t = 0; t < a.L; ++t) {
         const std::size_t row = std::size_t(t) * std::size_t(keys), seen = std::size_t(std::min(t + 1, keys));

@@ -1,10 +1,11 @@
 /// @file
 /// `recurrent`: two walks, and two numbers per position between them.
 ///
-/// Idea: behind the normaliser stands causal_dot_product with one more column: its values are [v_i, 1], its outputs
-/// [phi(q_t) S_t, phi(q_t) . z_t]. The division passes do_t on to both: do_t / n_t to the first, -(do_t . o_t) / n_t to
-/// the second. With these in the place of do_t, the walks are those of causal_dot_product. The walk from the end needs
-/// n_t and do_t . o_t again, which only the walk from the start can compute: so two numbers per position are kept.
+/// Idea: apart from the division by the normaliser, the layer is causal_dot_product with one more column: its values
+/// are [v_i, 1] and its outputs [phi(q_t) S_t, phi(q_t) . z_t]. The division passes do_t on to both: do_t / n_t to the
+/// first, -(do_t . o_t) / n_t to the second. With these in the place of do_t, the walks are those of
+/// causal_dot_product. The walk from the end needs n_t and do_t . o_t again, which only the walk from the start can
+/// compute. So two numbers per position are kept.
 /// Grows out of: 01_linear_attention/causal_dot_product_backward/2_recurrent.cpp
 /// Improves on: `quadratic` computes and keeps 2 L^2 weights.
 /// Unchanged: the walks of causal_dot_product's gradients; the result of `quadratic`.
@@ -20,7 +21,7 @@
 /// Work: 12 Dk (Dv + 1) operations and 4 Dk exponentials per head and position; 2 of the 12 are for o_t.
 /// Bytes: inputs twice, outputs once.
 /// Bound by: one core's arithmetic.
-/// Weakness: one core.
+/// Weakness: it uses one core.
 /// Sources: as `quadratic`; arXiv 2006.16236, section 3.3.1, for the two directions.
 
 #include <algorithm>
@@ -33,14 +34,14 @@
 namespace tutorial::causal_attention_backward {
 namespace {
 
-/// What the division by the normaliser leaves for the walk from the end.
+/// The two numbers of a position that the walk from the end needs for the division by the normaliser.
 template <class Real>
 struct Division {
   Real normaliser;  ///< n_t
   Real mean;        ///< do_t . o_t / n_t, which is -m_t
 };
 
-/// From the start: S, z and dq of one (batch, head). Real is the type of the states and of the sums.
+/// The walk from the start: S, z and dq of one (batch, head). Real is the type of the states and of the sums.
 template <class Real>
 std::vector<Division<Real>> walk_from_start(const Arguments& a, int b, int h, int keys) {
   const auto Dv = std::size_t(a.Dv);
@@ -77,7 +78,7 @@ std::vector<Division<Real>> walk_from_start(const Arguments& a, int b, int h, in
   return divisions;
 }
 
-/// From the end: R, r, dk and dv.
+/// The walk from the end: R, r, dk and dv.
 template <class Real>
 void walk_from_end(const Arguments& a, int b, int h, int keys, const std::vector<Division<Real>>& divisions) {
   const auto Dv = std::size_t(a.Dv);

@@ -1,21 +1,22 @@
 /// @file
 /// `gpu`: the gradients of the layer on the device, around those of causal_dot_product.
 ///
-/// Idea: forwards the normaliser is one more column of ones, and the layer is causal_dot_product between two kernels that
-/// go row by row. Backwards each of the three passes its gradient on to the one before it:
-///   1. as forwards: phi(q), phi(k), [v, 1], then o' = [phi(q) S, phi(q) . z] by causal_dot_product's `dispatch`
+/// Idea: in the forward pass the normaliser is one more column of ones, and the layer is causal_dot_product between two
+/// kernels that work row by row. In the backward pass each of the three passes its gradient on to the one before it:
+///   1. as in the forward pass: phi(q), phi(k), [v, 1], then o' = [phi(q) S, phi(q) . z] by causal_dot_product's
+///      `dispatch`
 ///   2. through the division: do' = [do / n, -(do . o) / n]
 ///   3. through the product: `dispatch` of causal_dot_product's gradients, with Dv + 1 columns
 ///   4. through the feature map: dq = phi'(q) dphi(q), likewise dk; the last column of d[v, 1] belongs to a constant
 /// Grows out of: 2_recurrent.cpp; port to the GPU: the walks are those of causal_dot_product, with kernels around them
 /// Improves on: `recurrent` runs on one core.
-/// Unchanged: z is the last column of S, r of R; forward's n_t and do_t . o_t are computed again.
+/// Unchanged: z is the last column of S, r of R; n_t and do_t . o_t of the forward pass are computed again.
 /// Equation: as `recurrent`, with m_t in the last column of do'
-/// Shapes: workspace phi_q, phi_k, dphi_q, dphi_k [B, H, L, Dk]; v_one, o_one, do_one, dv_one [B, H, L, Dv + 1], fp32 in
-/// global memory.
+/// Shapes: workspace phi_q, phi_k, dphi_q, dphi_k [B, H, L, Dk]; v_one, o_one, do_one, dv_one [B, H, L, Dv + 1], fp32
+/// in global memory.
 /// Thread mapping: in the kernels of rows a warp takes one row at a time, and its lanes run along the row.
-/// Resources: no shared memory in those.
-/// Work: 16 Dk (Dv + 1) operations and 4 Dk exponentials per head and position: 4 for o', 12 for the walks.
+/// Resources: no shared memory in these kernels.
+/// Work: 16 Dk (Dv + 1) operations and 4 Dk exponentials per head and position: 4 for o' and 12 for the walks.
 /// Bytes: 7 tensors in and out, and 8 of the workspace written and read.
 /// Bound by: the walks, see causal_dot_product; the kernels of rows by memory.
 /// Requires: what the two dispatches require for Dv + 1.
@@ -38,9 +39,9 @@
 namespace tutorial::causal_attention_backward {
 namespace {
 
-constexpr unsigned kWarps = 8;  // rows a block
+constexpr unsigned kWarps = 8;  // rows per block
 
-/// Grid (B H, up to 65535 groups of kWarps rows), for so many rows.
+/// Grid (B H, up to 65535 groups of kWarps rows), for this number of rows.
 LaunchConfig row_grid(const Arguments& a, int rows) {
   return {dim3(unsigned(a.B * a.H), std::min((unsigned(rows) - 1) / kWarps + 1, 65535u)), kWarps * 32};
 }
@@ -88,7 +89,7 @@ __global__ void features_kernel(Arguments a, int key_rows, View<const float> dph
 using Product = causal_dot_product::Arguments;
 using ProductGradients = causal_dot_product_backward::Arguments;
 
-/// The inner problem, its tensors null.
+/// The arguments of the inner product, with null tensors.
 ProductGradients inner(const Arguments& a) {
   ProductGradients product{};
   product.B = a.B;
@@ -99,7 +100,7 @@ ProductGradients inner(const Arguments& a) {
   return product;
 }
 
-/// What forward computes of it, into o.
+/// The arguments of the inner forward product, which writes o.
 Product forward(const ProductGradients& a, const View<float>& o) {
   return {a.B, a.H, a.L, a.Dk, a.Dv, a.q, a.k, a.v, o};
 }

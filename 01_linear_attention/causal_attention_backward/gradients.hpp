@@ -12,8 +12,8 @@ namespace tutorial::causal_attention_backward {
 /// @throws CudaError if the launch is refused
 void through_division(const Arguments& a, const View<const float>& o_one, const View<float>& do_one);
 
-/// Starts the kernel for dq, dk and dv on current_stream(). Keys that do not count get zeros.
-/// @param key_rows how many rows dphi_k and dv_one have
+/// Starts the kernel for dq, dk and dv on current_stream(). Keys beyond the key length get zeros.
+/// @param key_rows the number of rows of dphi_k and dv_one
 /// @param dphi_q [B, H, L, Dk]
 /// @param dphi_k [B, H, key_rows, Dk]
 /// @param dv_one [B, H, key_rows, Dv + 1]; the last column is not read

@@ -1,5 +1,5 @@
 /// @file
-/// `recurrent`: the same sum in another order, and L^2 is gone.
+/// `recurrent`: the same sum in another order, which removes the L^2.
 ///
 /// Idea: q_t (k_i^T v_i) = (q_t . k_i) v_i, so o_t = q_t S_t with the state S_t = sum_{i<=t} k_i^T v_i. Every position
 /// reads this matrix, and the next one adds to it: an RNN whose hidden state is a matrix.
@@ -8,14 +8,14 @@
 /// Unchanged: the result, up to the order in which it is summed.
 /// Equation: S_t = S_{t-1} + k_t^T v_t and o_t = q_t S_t, with S_0 = 0
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; S [Dk, Dv], one head after the other.
-/// Thread mapping: one thread. The two lines of the equation share one loop over the rows S[d, :]: a row is updated and
-/// read while it is in registers. The inner loop runs along Dv, where S, v and o are packed, and the compiler turns it
-/// into full-width vector instructions. With the loops the other way round every step would stride by Dv.
+/// Thread mapping: one thread. The two lines of the equation share one loop over the rows S[d, :]: each row is updated
+/// and read while it is in registers. The inner loop runs along Dv, where S, v and o are packed, and the compiler turns
+/// it into full-width vector instructions. With the loops the other way round every step would stride by Dv.
 /// Resources: S, 4 Dk Dv bytes, which stays in the cache.
 /// Work: 4 Dk Dv operations per head and position, however large t is.
 /// Bytes: q, k, v and o once.
 /// Bound by: one core's arithmetic.
-/// Weakness: positions must follow one another, but heads need not, and only one core works.
+/// Weakness: only one core works. Positions must follow one another, but heads need not.
 /// Sources: arXiv 2006.16236, section 3.4, equations 16 to 20 (without feature map and normaliser).
 
 #include <cstddef>

@@ -10,10 +10,10 @@
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; S [Dk, Dv], one per thread.
 /// Thread mapping: one thread per (batch, head) at a time.
 /// Resources: S, 16 KB per thread at Dk = Dv = 64, which stays in each core's first-level cache.
-/// Work: 4 Dk Dv operations per head and position. S is walked twice per position, once for each line.
+/// Work: 4 Dk Dv operations per head and position. Each position passes over S twice, once for each line.
 /// Bytes: q, k, v and o once.
-/// Bound by: the cores' arithmetic; at Dk = Dv = 128 the walk through S.
-/// Weakness: it is parallel only over heads, and a GPU has thousands of lanes.
+/// Bound by: the cores' arithmetic; at Dk = Dv = 128, reading and writing S.
+/// Weakness: it is parallel only over heads, but a GPU has thousands of lanes.
 /// Sources: as `recurrent`.
 
 #include <Eigen/Dense>

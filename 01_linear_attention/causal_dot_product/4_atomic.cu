@@ -1,18 +1,18 @@
 /// @file
-/// `atomic`: the first kernel. It has thousands of threads and one state per head, and pays for sharing it.
+/// `atomic`: the first kernel. It has thousands of threads, and several blocks share the state of a head.
 ///
-/// Idea: the rows of S meet only in the sum o_t = sum_d q_t[d] S[d, :]. So each block takes 8 of the Dk rows of one
-/// (batch, head) and walks the whole sequence with them. What it finds for o_t is a part of the sum, and atomic adds
-/// put the parts together in global memory.
+/// Idea: the rows of S are combined only in the sum o_t = sum_d q_t[d] S[d, :]. So each block takes 8 of the Dk rows of
+/// one (batch, head) and walks the whole sequence with them. Its result for o_t is a part of the sum, and atomic adds
+/// combine the parts in global memory.
 /// Grows out of: 2_recurrent.cpp; port to the GPU: the loop over heads becomes a grid, the loop over columns threads
 /// Improves on: `recurrent` and `recurrent_eigen` have no more lanes than the cores of a CPU.
 /// Unchanged: the recurrence, one position after the other.
 /// Equation: S[d, :] += k_t[d] v_t and o_t += sum_d q_t[d] S[d, :] over the block's 8 rows d; o starts at zero
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv], fp32 in global memory; S [8, Dv] in shared memory.
 /// Thread mapping: a small kernel writes zeros into o. Then block (b h, r) has rows 8 r to 8 r + 7 of S, and thread j
-/// has value column j of each of them. No thread looks at another thread's column, so there is no barrier. q, k and v
-/// are read from global memory as they are needed. All threads read q and k at the same address, which the hardware
-/// turns into one access.
+/// has value column j of each of them. No thread reads another thread's column, so there is no barrier. q, k and v are
+/// read from global memory as they are needed. All threads read q and k at the same address, which the hardware turns
+/// into one access.
 /// Resources: 32 Dv bytes of shared memory.
 /// Work: 4 Dk Dv operations per head and position.
 /// Bytes: q and k once; v and the atomic read-modify-writes of o once for each of the ceil(Dk / 8) blocks of a head.

@@ -2,24 +2,24 @@
 /// `registers`: the whole state in registers, and no atomics.
 ///
 /// Idea: a block owns all of S of one (batch, head), and each thread one column of it, in registers. S then never
-/// moves, each element of o is written once, and only q, k and v flow.
+/// leaves the registers, each element of o is written once, and only q, k and v are loaded.
 /// Grows out of: 4_atomic.cu
 /// Improves on: `atomic` adds ceil(Dk / 8) times to every element of o, and keeps S in shared memory.
 /// Unchanged: the recurrence, one position after the other.
 /// Equation: S[:, j] += k_t^T v_t[j], then o_t[j] = q_t S[:, j], in thread j
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv], fp32 in global memory; q_t and k_t of one position in shared memory.
 /// Thread mapping: block b h has one thread per value column. Every thread needs all of q_t and k_t, so the block
-/// brings them into shared memory together, between two barriers: after the first one no thread still reads the
-/// position before, after the second one the new position is there. Dk is rounded up to 32 or 64, so that the loops
-/// over a column have a length that the compiler knows. Registers have no addresses: an index that is known only at
-/// run time would send S to local memory.
+/// brings them into shared memory together, between two barriers: after the first barrier no thread still reads the
+/// position before, and after the second one the new position is there. Dk is rounded up to 32 or 64, so that the loops
+/// over a column have a length that the compiler knows. Registers have no addresses: an index that is known only at run
+/// time would send S to local memory.
 /// Resources: Dk registers per thread for S, 64 at most; 8 Dk bytes of shared memory.
 /// Work: 4 Dk Dv operations per head and position.
-/// Bytes: q, k and v are read once, o is written once. No kernel moves less.
+/// Bytes: q, k and v are read once, o is written once. No kernel can move less.
 /// Bound by: the latency of global memory. Each position waits 600 to 900 cycles for its loads and computes for some
 /// 300.
 /// Requires: Dk <= 64, so that a column fits into the registers of a thread; Dv <= 128.
-/// Weakness: nothing is under way while the block computes, and nothing computes while the loads are under way.
+/// Weakness: no load is under way while the block computes, and nothing computes while the loads are under way.
 /// Sources: the plan is that of NVIDIA's `lmha` kernel for fast-transformers.
 
 #include <cuda_runtime.h>

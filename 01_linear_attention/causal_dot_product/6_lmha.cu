@@ -1,9 +1,9 @@
 /// @file
 /// `lmha` (linear multi-head attention): tiles of 16 positions, loaded while the tile before is computed.
 ///
-/// Idea: double buffering. The block computes on one buffer in shared memory. Meanwhile each thread has its share of
-/// the next tile under way from global memory, in registers. That share goes to the other buffer when the computing is
-/// done, and one barrier swaps the two.
+/// Idea: double buffering. The block computes on one buffer in shared memory. Meanwhile each thread loads its share of
+/// the next tile from global memory into registers. It stores that share to the other buffer when the computation is
+/// done, and one barrier swaps the two buffers.
 ///
 ///      registers      load tile n+1 ........................ store     load tile n+2 ...
 ///      buffer 0/1     compute tile n (in buffer n % 2)       -> n+1    compute tile n+1
@@ -11,9 +11,9 @@
 ///
 /// One barrier is enough: before it, all threads have read buffer n % 2 for the last time, and have written the other
 /// one. A load takes 600 to 900 cycles to arrive, and a position computes for 200 to 400. A buffer of a single position
-/// would leave the block waiting. A tile of 16 positions covers the way, and pays one barrier for all of them.
+/// would leave the block waiting. A tile of 16 positions covers this latency, and needs one barrier for all of them.
 /// Grows out of: 5_registers.cu
-/// Improves on: `registers` waits for its loads at every position, twice at a barrier.
+/// Improves on: `registers` waits at every position for its loads and at two barriers.
 /// Unchanged: one block per (batch, head), one column of S per thread, in registers.
 /// Equation: S[:, j] += k_t^T v_t[j], then o_t[j] = q_t S[:, j], in thread j
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv], fp32 in global memory; a tile of q, k and v in shared memory, twice.
@@ -21,12 +21,13 @@
 /// elements of a row. Keys beyond the end are zeros, which leave S as it is.
 /// Resources: S takes 64 registers at Dk = 64, the tile under way 48 more; 24 KB of shared memory at Dk = Dv = 64.
 /// Work: 4 Dk Dv operations per head and position.
-/// Bytes: q, k and v are read once, o is written once. No kernel moves less.
-/// Bound by: the latency of shared memory. A position cannot start before the last one is done, a thread reads two
-/// float4 from shared memory for every eight multiply-adds, and only one or two warps per block are there to wait for
-/// them. With B H blocks most of the GPU's multiprocessors have no work.
+/// Bytes: q, k and v are read once, o is written once. No kernel can move less.
+/// Bound by: the latency of shared memory. A position cannot start before the last one is done. A thread reads two
+/// float4 from shared memory for every eight multiply-adds, and only one or two warps per block are there to hide that
+/// latency. With B H blocks most of the GPU's multiprocessors have no work.
 /// Requires: Dk <= 64 and Dv <= 128, as `registers`.
-/// Weakness: positions follow one another, and a head is one block.
+/// Weakness: positions follow one another, and a head has only one block. `lmha_low_occupancy` computes several
+/// positions at once.
 /// Sources: NVIDIA's `lmha` kernel for fast-transformers follows the same plan with one position per buffer.
 
 #include <cuda_runtime.h>
@@ -40,7 +41,7 @@
 namespace tutorial::causal_dot_product {
 namespace {
 
-constexpr int kSteps = 16;  // positions of a tile
+constexpr int kSteps = 16;  // positions per tile
 
 /// A thread's share of kSteps rows: element thread % kWidth of every (kThreads / kWidth)-th row.
 template <int kWidth, int kThreads>
@@ -49,7 +50,7 @@ struct Share {
 
   float of[kSteps / kRowsAtOnce];
 
-  /// Starts the loads. The first `rows` rows and `columns` columns are there, the rest becomes zeros.
+  /// Starts the loads. Only the first `rows` rows and `columns` columns exist; the rest becomes zeros.
   __device__ __forceinline__ void load(const float* first_row, std::int64_t stride, int rows, int columns) {
     const int row = int(threadIdx.x) / kWidth, column = int(threadIdx.x) % kWidth;
     const float* source = first_row + row * stride + column;
@@ -66,7 +67,7 @@ struct Share {
   }
 };
 
-/// Grid B H. The last threads may have no column: they compute on zeros.
+/// Grid B H. The last threads may have no column; they compute on zeros.
 /// @tparam kDk Dk rounded up
 /// @tparam kThreads Dv rounded up
 template <int kDk, int kThreads>

@@ -4,8 +4,8 @@
 /// Idea: S_t is a prefix sum, and prefix sums can be computed in parallel. A block takes a single value column of one
 /// (batch, head), and its warps take different positions at once.
 /// Grows out of: 5_registers.cu
-/// Improves on: `registers` and `lmha` give a head to one block, which takes one position after the other. With 4
-/// heads, 4 of the GPU's multiprocessors work.
+/// Improves on: `registers` and `lmha` give a head to one block, which computes one position after the other. With 4
+/// heads, only 4 of the GPU's multiprocessors work.
 /// Unchanged: S in registers, no atomics; as in `lmha`, the next rows are loaded ahead.
 /// Equation: S_t[:, j] = S_{t0-1}[:, j] + sum_{t0<=i<=t} k_i^T v_i[j] and o_t[j] = q_t S_t[:, j], for one column j
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv], fp32 in global memory; totals [2, W, Dk] in shared memory for W
@@ -21,7 +21,7 @@
 ///   warp 2  | ...                                            | |
 ///
 /// The totals have two buffers, used in turn, so that one barrier per round is enough. A warp that overwrites a buffer
-/// has passed the barrier of the round between, and no warp passes that barrier before all have read the buffer.
+/// has passed the barrier of the round in between, and no warp passes that barrier before all have read the buffer.
 /// Resources: about 12 Dk / 32 registers for q, k and sums; 8 W Dk bytes of shared memory.
 /// Work: 4 Dk Dv operations per head and position, and Dk Dv (1 + W / 2) additions for the prefix: three quarters as
 /// many with 4 warps, and 9 Dk Dv with 16. So more warps pay only where blocks are few.
@@ -48,8 +48,8 @@ namespace {
 
 constexpr int kSteps = 4;  // positions per warp and round
 
-/// Grid B H Dv: one block per (batch, head, value column). With up to 4 elements per lane the bounds ask for 16 warps
-/// per multiprocessor, which leaves a thread 128 registers; 8 elements need more.
+/// Grid B H Dv: one block per (batch, head, value column). With up to 4 elements per lane the launch bounds request 16
+/// warps per multiprocessor, which leaves a thread 128 registers; 8 elements need more.
 /// @tparam kPerLane ceil(Dk / 32), rounded up to a power of two
 template <int kPerLane, int kWarps>
 __global__ void __launch_bounds__(kWarps * 32, kPerLane <= 4 ? 16 / kWarps : 1) low_occupancy_kernel(Arguments a) {
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kWarps * 32, kPerLane <= 4 ? 16 / kWarps : 1) 
   const float* v_row = a.v.row(b, h, t) + j;
   float* o_row = a.o.row(b, h, t + lane / 8) + j;  // lane / 8 is the step whose output the lane ends up with
 
-  // kSteps rows from `row` on, of which the first `steps` are there; then moves `row` to the next round.
+  // kSteps rows from `row` on, of which the first `steps` exist; then moves `row` to the next round.
   auto load_rows = [&](float(&x)[kSteps][kPerLane], const float*& row, std::int64_t stride, int steps) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kWarps * 32, kPerLane <= 4 ? 16 / kWarps : 1) 
       totals[buffer][warp][e][lane] = prefix[kSteps - 1][e];
     }
     const int steps_next = a.L - t - kWarps * kSteps;
-    load_keys_and_values(steps_next);  // this round's have been used: the next ones are on their way during the barrier
+    load_keys_and_values(steps_next);  // this round's are used up: the next ones load during the barrier
     __syncthreads();
 
     float before[kPerLane];

@@ -1,22 +1,22 @@
 /// @file
-/// `dispatch`: what a user calls. It has no new kernel, it chooses among three.
+/// `dispatch`: what a user calls. It adds no new kernel but chooses among three.
 ///
-/// Idea: the choice follows from what each kernel runs out of.
-/// - lmha walks the L positions one after the other, however few heads there are. Its time is L times the position of
-///   its slowest block, and a position can be made shorter (dispatch/lmha.cu). While multiprocessors are idle, the
-///   columns of a head are spread over several blocks, of at least 32 columns each. Where Dk <= 64, two threads share a
+/// Idea: the choice follows from the resource that each kernel runs out of.
+/// - lmha walks the L positions one after the other, however few heads there are. Its time is L times that of a
+///   position in its slowest block, and dispatch/lmha.cu can shorten a position. While multiprocessors are idle, it
+///   spreads the columns of a head over several blocks, of at least 32 columns each. For Dk <= 64, two threads share a
 ///   column instead of one.
-/// - lmha_low_occupancy also shares the positions out, but reads q and k once for every column. Its time grows with
+/// - lmha_low_occupancy also distributes the positions, but reads q and k once for every column. Its time grows with
 ///   B H Dv, and is less than a walk of lmha only while B H Dv is small against the number of multiprocessors.
-/// - atomic takes any Dk, and is left for Dk > 256, whose states the other two cannot keep in registers.
+/// - atomic supports any Dk. It remains for Dk > 256, where the other two cannot keep the state in registers.
 /// So dispatch uses lmha_low_occupancy where B H Dv is at most kColumnsPerMultiprocessor times the multiprocessors,
-/// else lmha, else atomic. The factor is where the measured times of the two kernels cross (README.md has the
+/// else lmha, else atomic. The factor is the point where the measured times of the two kernels cross (README.md has the
 /// measurement). The number of multiprocessors is that of the GPU at hand.
 /// Grows out of: 6_lmha.cu
 /// Improves on: each of `atomic`, `lmha` and `lmha_low_occupancy` is the right kernel for some problems only, and
-/// `lmha` takes neither Dk > 64 nor Dv > 128.
-/// Unchanged: the equation, shapes and bytes of the kernel that it picks.
-/// Bound by: what bounds the kernel that it picks.
+/// `lmha` supports neither Dk > 64 nor Dv > 128.
+/// Unchanged: the equation, shapes and bytes of the kernel that it chooses.
+/// Bound by: what bounds the kernel that it chooses.
 /// Requires: Dv <= 1024 where Dk > 256.
 /// Weakness: the factor was measured on one GPU at two widths. The best of the three kernels is still bound by
 /// positions that follow one another, which chapter 02 changes.
@@ -34,7 +34,7 @@
 namespace tutorial::causal_dot_product {
 namespace {
 
-/// Up to so many value columns of all heads per multiprocessor, lmha_low_occupancy is faster than lmha.
+/// Up to this number of value columns per multiprocessor, over all heads, lmha_low_occupancy is faster than lmha.
 constexpr int kColumnsPerMultiprocessor = 8;
 
 struct Choice {
@@ -42,7 +42,7 @@ struct Choice {
   LmhaPlan plan;
 };
 
-/// For so many products of the same sizes.
+/// The kernel and its plan for this number of products of the same sizes.
 Choice choose(const Arguments& a, std::size_t products) {
   const int multiprocessors = multiprocessor_count();
   const std::int64_t heads = std::int64_t(a.B) * a.H * std::int64_t(products);
@@ -51,9 +51,9 @@ Choice choose(const Arguments& a, std::size_t products) {
     return {Choice::kLmhaLowOccupancy, {}};
   }
   if (a.Dk <= kLmhaMaxKeyDim) {
-    // As many blocks as find an idle multiprocessor, of whole warps, and none wider than a block can be.
+    // As many blocks as there are idle multiprocessors. Each has whole warps, and none exceeds the widest block.
     const int fewest = ceil_div(a.Dv, lmha_max_columns(a.Dk)), most = ceil_div(a.Dv, 32);
-    // Narrow blocks of several products even out over the multiprocessors (README.md has the measurement).
+    // Narrow blocks of several products spread evenly over the multiprocessors (README.md has the measurement).
     const bool is_narrow =
         products > 1 && (heads <= multiprocessors || (a.Dk <= 64 && 2 * heads <= 3 * multiprocessors));
     const int wanted = int(std::clamp<std::int64_t>(is_narrow ? 4 : multiprocessors / heads, fewest, most));

@@ -1,9 +1,9 @@
 /// @file
 /// `quadratic`: the gradients by the chain rule, through the score matrix.
 ///
-/// Idea: o = A V with the masked scores A = (Q K^T) . M. The adjoint of a matrix product is two matrix products: A passes
-/// dO on to V, and V passes it on to A. The mask lets no gradient through above the diagonal. Q K^T passes what is left
-/// on to Q and K.
+/// Idea: o = A V with the masked scores A = (Q K^T) . M. The adjoint of a matrix product is two matrix products: dV =
+/// A^T dO and dA = dO V^T. The mask lets no gradient through above the diagonal. The remaining gradient passes through
+/// Q K^T to Q and K.
 /// Grows out of: 01_linear_attention/causal_dot_product/1_quadratic.cpp
 /// Unchanged: the scores, written down whole in double, one head at a time.
 /// Equation: with A_ti = q_t . k_i and dA_ti = do_t . v_i for i <= t,

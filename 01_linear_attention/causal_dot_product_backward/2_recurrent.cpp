@@ -1,10 +1,10 @@
 /// @file
 /// `recurrent`: two walks through the sequence, one from each end.
 ///
-/// Idea: dq_t needs sum_{i<=t} k_i^T v_i, which is the state S_t: walk from the start, as forwards. dk_i and dv_i need
-/// sum_{t>=i} q_t^T do_t, a running sum from the other end: the adjoint R_i of the state. A term of S_i reaches every
-/// later output, so every later output sends its gradient back to it. Both sums start from zero and need the inputs
-/// alone. Nothing that forward computed has to be stored for backward.
+/// Idea: dq_t needs sum_{i<=t} k_i^T v_i, which is the state S_t. A walk from the start computes it, as in the forward
+/// pass. dk_i and dv_i need sum_{t>=i} q_t^T do_t, a running sum from the other end: the adjoint R_i of the state. A
+/// term of S_i reaches every later output, so every later output sends its gradient back to it. Both sums start from
+/// zero and need only the inputs. So the forward pass has to store nothing for the backward pass.
 /// Grows out of: 1_quadratic.cpp
 /// Improves on: `quadratic` computes and keeps 2 L^2 scores.
 /// Unchanged: the gradients, up to the order in which they are summed.
@@ -17,8 +17,8 @@
 /// Thread mapping: one thread. The lines of each walk share one loop over the rows of the state: a row is updated and
 /// read while it is in registers.
 /// Resources: one state, 4 Dk Dv bytes, which stays in the cache.
-/// Work: 10 Dk Dv operations per head and position: 4 with S, 6 with R. Forwards it is 4.
-/// Bytes: k, v, do and q, do, k, v in two walks; dq, dk and dv once.
+/// Work: 10 Dk Dv operations per head and position: 4 with S and 6 with R. The forward pass takes 4.
+/// Bytes: the first walk reads k, v and do, the second q, do, k and v; dq, dk and dv are written once.
 /// Bound by: one core's arithmetic.
 /// Weakness: one core.
 /// Sources: arXiv 2006.16236, section 3.3.1, equations 13 to 15.

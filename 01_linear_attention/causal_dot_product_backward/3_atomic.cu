@@ -1,13 +1,13 @@
 /// @file
 /// `atomic`: the gradients on the GPU, without a new kernel.
 ///
-/// Idea: read `recurrent` again. Its walk from the start is causal_dot_product with other tensors: do_t asks, v_i is
-/// asked, k_i is handed over. So are both sums of the walk from the end, if time runs the other way. A view with a
-/// negative stride over time (walks.hpp) turns it round, and the kernel of causal_dot_product's `atomic` does the rest,
-/// three times.
+/// Idea: the walk of `recurrent` from the start is causal_dot_product with other tensors: do_t is the query, v_i the
+/// key and k_i the value. With time reversed, both sums of the walk from the end are causal_dot_product, too. A view
+/// with a negative stride over time (walks.hpp) reverses it. So the kernel of causal_dot_product's `atomic` computes
+/// all three gradients.
 /// Grows out of: 2_recurrent.cpp; port to the GPU: the loops are those of causal_dot_product's kernel
 /// Improves on: `recurrent` uses one core.
-/// Unchanged: two directions; no position before its turn.
+/// Unchanged: two directions, and one position after the other in each.
 /// Equation:
 ///
 ///   dq_t = sum_{i<=t} (do_t . v_i) k_i
@@ -18,12 +18,13 @@
 /// [Dv, Dk], of R^T [Dv, Dk] and of R [Dk, Dv], in one kernel each.
 /// Thread mapping: as causal_dot_product's `atomic`, with one thread per element of dq, dk and dv in turn.
 /// Resources: 32 Dk or 32 Dv bytes of shared memory.
-/// Work: 12 Dk Dv operations per head and position. dk and dv each have a walk of their own and both add up R: 2 Dk Dv
-/// more than `recurrent`.
+/// Work: 12 Dk Dv operations per head and position. dk and dv each have a walk of their own, and both walks add up R.
+/// That is 2 Dk Dv more than in `recurrent`.
 /// Bytes: as three times causal_dot_product's `atomic`.
 /// Bound by: as there, latency and atomic adds.
 /// Requires: Dk, Dv <= 1024.
-/// Weakness: that of the forward kernel; and three kernels that do not depend on each other run one after the other.
+/// Weakness: that of the forward kernel. In addition, three kernels that do not depend on each other run one after the
+/// other.
 /// Sources: as `recurrent`.
 
 #include <cuda_runtime.h>

@@ -1,23 +1,23 @@
 /// @file
-/// `dispatch`: what a user calls. All walks at once, by the kernel that suits this GPU.
+/// `dispatch`: what a user calls. It runs all walks at once, with the kernel that suits this GPU.
 ///
-/// Idea: a walk takes L positions one after the other, whatever else runs. Three walks side by side take hardly longer
-/// than one while multiprocessors are idle. So the walks become a dimension of the grid (walks of the same widths: all
-/// three where Dk = Dv, else dq and dk together and dv alone). How a head is cut follows from B H times the number of
-/// walks, by the rule of causal_dot_product's `dispatch`.
+/// Idea: a walk computes L positions one after the other, whatever else runs. While multiprocessors are idle, three
+/// walks side by side take hardly longer than one. So the walks become a dimension of the grid (walks of the same
+/// widths: all three where Dk = Dv, else dq and dk together and dv alone). How a head is cut follows from B H times the
+/// number of walks, by the rule of causal_dot_product's `dispatch`.
 /// Grows out of: 4_lmha.cu
-/// Improves on: `lmha` starts its walks one after the other, and takes neither Dk > 64 nor Dv > 64.
+/// Improves on: `lmha` starts its walks one after the other, and supports neither Dk > 64 nor Dv > 64.
 /// Unchanged: three walks, 12 Dk Dv operations per head and position.
 /// Equation: as `atomic`
 /// Shapes: q, k, dq, dk [B, H, L, Dk]; v, do, dv [B, H, L, Dv], fp32 in global memory.
-/// Thread mapping: block (b h, columns, walk); the rest as the kernel that is picked.
-/// Resources: those of the kernel that is picked.
+/// Thread mapping: block (b h, columns, walk); the rest is as in the kernel that is chosen.
+/// Resources: those of the kernel that is chosen.
 /// Work: 12 Dk Dv operations per head and position.
 /// Bytes: as `lmha`, times the blocks that a head is cut into for two of the three tensors that a walk reads.
-/// Bound by: the latency of shared memory; with more blocks than multiprocessors their share of it.
+/// Bound by: the latency of shared memory; with more blocks than multiprocessors, each block's share of shared memory.
 /// Requires: Dk <= 1024 where Dv > 256, and Dv <= 1024 where Dk > 256.
-/// Weakness: R is added up twice, once for dk and once for dv. A position still waits for the one before it, as
-/// forwards; chapter 02 takes whole chunks instead.
+/// Weakness: R is added up twice, once for dk and once for dv. As in the forward pass, a position still waits for the
+/// one before it. Chapter 02 computes whole chunks instead.
 /// Sources: as `lmha`.
 
 #include <cuda_runtime.h>
@@ -28,7 +28,7 @@
 namespace tutorial::causal_dot_product_backward {
 namespace {
 
-/// How many walks, from the first on, have the widths of the first.
+/// The number of walks, from the first on, that have the widths of the first.
 std::size_t alike(const Arguments& a) {
   return a.Dk == a.Dv ? 3 : 2;
 }

@@ -7,8 +7,8 @@
 ///   dv_i = sum_{t>=i} (k_i . q_t) do_t      queries k, keys q, values do, from the end
 ///
 /// The direction of a walk is the sign of a stride: a view whose stride over time is negative reads a sequence from its
-/// end. So the kernels of the operator compute its gradients as they are. fast-transformers compiles its kernel a second
-/// time for this, with the direction as a template parameter.
+/// end. So the kernels of the operator compute its gradients without any change. fast-transformers compiles its kernel
+/// a second time for this, with the direction as a template parameter.
 
 #include <array>
 
@@ -16,7 +16,7 @@
 
 namespace tutorial::causal_dot_product_backward {
 
-using Product = causal_dot_product::Arguments;  ///< one of the three
+using Product = causal_dot_product::Arguments;  ///< one of the three walks
 
 /// The same tensor with its positions in the opposite order.
 template <class T>
@@ -39,7 +39,7 @@ inline Product dv_walk(const Arguments& a) {
   return {a.B, a.H, a.L, a.Dk, a.Dv, from_end(a.k, a.L), from_end(a.q, a.L), from_end(a.d_o, a.L), from_end(a.dv, a.L)};
 }
 
-/// All three.
+/// All three walks.
 inline std::array<Product, 3> walks(const Arguments& a) {
   return {dq_walk(a), dk_walk(a), dv_walk(a)};
 }

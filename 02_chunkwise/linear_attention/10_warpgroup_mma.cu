@@ -1,33 +1,34 @@
 /// @file
-/// Stage 10, `warpgroup_mma`: products of four warps at once, with factors straight from shared memory.
+/// Stage 10, `warpgroup_mma`: four warps compute a product together and take its factors straight from shared memory.
 ///
-/// Idea: `wgmma` multiplies a 64 x 16 by a 16 x N matrix, N up to 256. Four warps, a warpgroup, start it together; each
-/// has 16 of the 64 rows. Its right factor is read from shared memory by the tensor core itself, once for all four
-/// warps. So there are no ldmatrix, and no registers that hold fragments. The left factor comes from shared memory,
-/// too, or from registers: S^T, in fp32 the sums of one product, is in bf16 the left factor of another, without passing
-/// through shared memory (common/tile/warpgroup_chunk.cuh has the four products).
+/// Idea: `wgmma` multiplies a 64 x 16 by a 16 x N matrix, N up to 256. Four warps, called a warpgroup, start it
+/// together, and each has 16 of the 64 rows. The tensor core itself reads the right factor from shared memory, once for
+/// all four warps. So that factor needs no ldmatrix and no registers for fragments. The left factor comes from shared
+/// memory, too, or from registers. S^T comes from registers: in fp32 it is the sum of one product, and in bf16 it is
+/// the left factor of another, without passing through shared memory (common/tile/warpgroup_chunk.cuh has the four
+/// products).
 ///
-/// A product runs on its own until the warpgroup waits for it, and that is used here: S^T Q^T is started together with
-/// Q K^T, and runs while the scores are masked and stored.
+/// A product runs asynchronously until the warpgroup waits for it. The kernel uses this: it starts S^T Q^T together
+/// with Q K^T, and S^T Q^T runs while the threads mask and store the scores.
 ///
 ///     tensor core | Q K^T | S^T Q^T .......| V^T P^T | V^T K |
 ///     threads     | wait  | mask, store P  | wait            | store O, round S |
 ///
 /// Grows out of: 9_bulk_copies.cu
-/// Improves on: `bulk_copies` reads each operand from shared memory several times, by an instruction for each 16 x 16
-/// of it; two warps on each scheduler have to issue all of these between their products.
-/// Unchanged: equation, loads, precision, bytes. Products now compute all of P, also above its diagonal.
+/// Improves on: `bulk_copies` reads each operand from shared memory several times, with one instruction per 16 x 16
+/// elements. The two warps of each scheduler have to issue all of these instructions between their products.
+/// Unchanged: equation, loads, precision, bytes. The products, however, now compute all of P, also above its diagonal.
 /// Thread mapping: block (x, h, b) takes the 64 columns from 64 x on; its 128 threads are one warpgroup.
-/// Resources: twice Q, K and V, P and O: 96 KB of shared memory at Dk = 128, two blocks on a multiprocessor. Registers:
-/// S^T takes 64 of a thread's, its rounded copy 32, O^T 32 and the scores 32.
-/// Fences: before products that read registers which the threads have written (wgmma_fence()), and after the stores to
-/// P, which products read through the async proxy (fence_async_proxy()).
-/// Work: 4 Dk Dv operations for the state, 2 C (Dk ceil(Dv / 64) + Dv) for the scores, because each block of 64 columns
-/// computes Q K^T, per position.
-/// Bound by: latency: in a chunk five waits follow each other, for the barrier before the loads, the tile, Q K^T, the
-/// barrier after P, and the last products.
-/// Requires: compute capability 9.0, Dk <= 128, Dk and Dv multiples of 16, tensors that can be mapped.
-/// Weakness: those waits. `specialized` gives what waits to different warps.
+/// Resources: two sets of Q, K and V, one P and one O: 96 KB of shared memory at Dk = 128, two blocks per
+/// multiprocessor. Of a thread's registers S^T takes 64, its rounded copy 32, O^T 32 and the scores 32.
+/// Fences: wgmma_fence() stands before products that read registers which the threads have written. fence_async_proxy()
+/// stands after the stores to P, because products read P through the async proxy.
+/// Work: per position 4 Dk Dv operations for the state and 2 C (Dk ceil(Dv / 64) + Dv) for the scores, because each
+/// block of 64 columns computes Q K^T.
+/// Bound by: latency. In each chunk five waits follow one another: for the barrier before the loads, for the tile, for
+/// Q K^T, for the barrier after P, and for the last products.
+/// Requires: compute capability 9.0, Dk <= 128, Dk and Dv multiples of 16, and tensors that a tensor map can describe.
+/// Weakness: those waits follow one another. `specialized` divides them among different warps.
 /// Sources: PTX ISA, "wgmma".
 
 #include <cuda_runtime.h>

@@ -1,9 +1,11 @@
 /// @file
-/// Stage 11, `specialized`: each warpgroup has a task of its own, and they wait for each other at barriers only.
+/// Stage 11, `specialized`: each warpgroup has a task of its own, and the warpgroups wait for each other only at
+/// barriers.
 ///
-/// Idea: what does not depend on the state need not wait for it. One thread loads, as far ahead as there is memory. A
-/// warpgroup computes the scores of the chunks that are there, up to two chunks ahead of the state. A third one walks
-/// the state; what it waits for has mostly happened. So the tensor cores have work from two warpgroups.
+/// Idea: work that does not depend on the state need not wait for it. One thread of the first warpgroup loads, as far
+/// ahead as shared memory allows. The second warpgroup computes the scores of the chunks that have arrived, up to two
+/// chunks ahead of the state. The third one holds the state and walks the chunks; most of the time, its inputs are
+/// ready before it needs them. So the tensor cores have work from two warpgroups.
 ///
 ///     loads    | n + 2 ........ | n + 3 ........ |         tiles:   ring of 3, `full` and `empty`
 ///     scores   | n + 1 | mask   | n + 2 | mask   |         P:       ring of 2, `scores_full` and `scores_empty`
@@ -13,20 +15,23 @@
 /// Improves on: `warpgroup_mma` waits for its tile, its scores, a barrier and its state, one after the other.
 /// Unchanged: the products, precision, bytes.
 /// Thread mapping: block (x, h, b) takes 64 columns of Dv. One thread of warpgroup 0 loads, warpgroup 1 computes
-/// scores, warpgroup 2 has the state.
-/// Who waits for whom: a set of tiles is free when the warpgroups of the scores and of the state have read it, and P
-/// when that of the state has. One lane per warp arrives, after wgmma_wait(), which is an instruction of the whole
-/// warp.
-/// Outputs: a warpgroup puts O together in shared memory and one thread starts a bulk store, which goes on by itself.
-/// There are two such tiles. Before the barrier of chunk n, that thread waits until the store of chunk n - 1 has read
-/// its tile; after the barrier the others know it, too, and write chunk n + 1 there.
-/// Resources: three times Q, K and V, two P and two O: 152 KB of shared memory at Dk = 128, one block on a
-/// multiprocessor. A kernel of 384 threads starts with 168 registers each. The loading warpgroup keeps 24 of them and
-/// that of the scores 152, so that the state's can have 240 (setmaxnreg): 24 + 152 + 240 <= 3 x 168.
-/// Bound by: the memory's bandwidth from as many blocks as multiprocessors on; with fewer, the time that a block takes
-/// for a chunk, some 1600 clocks.
+/// scores, warpgroup 2 holds the state.
+/// Synchronization: a set of tiles is free when both the warpgroup of the scores and that of the state have read it. P
+/// is free when the warpgroup of the state has read it. One lane per warp arrives at the barrier, after wgmma_wait(),
+/// which is an instruction of the whole warp.
+/// Outputs: the warpgroup of the state assembles O in shared memory, and one thread starts a bulk store, which runs
+/// asynchronously. There are two tiles for O. Before the barrier of chunk n, that thread waits until the store of chunk
+/// n - 1 has read its tile. After the barrier all threads know this, and they write chunk n + 1 there.
+/// Resources: three sets of Q, K and V, two P and two O: 152 KB of shared memory at Dk = 128, one block per
+/// multiprocessor. Each thread of a kernel of 384 threads starts with 168 registers. The loading warpgroup keeps 24 of
+/// them and the warpgroup of the scores 152, so that the warpgroup of the state can have 240 (setmaxnreg): 24 + 152 +
+/// 240 <= 3 x 168.
+/// Bound by: the memory's bandwidth, if there are at least as many blocks as multiprocessors. With fewer blocks, the
+/// time that a block takes for a chunk, some 1600 clocks.
 /// Requires: as `warpgroup_mma`.
-/// Weakness: 32 heads of Dv = 128 are 64 blocks, however long the sequence is. `dispatch` cuts it into segments.
+/// Weakness: the warpgroup of the state also has fences and barriers between its products; `balanced_roles` moves them
+/// elsewhere. And 32 heads of Dv = 128 are only 64 blocks, however long the sequence is. `dispatch` cuts the sequence
+/// into segments.
 /// Sources: PTX ISA, "setmaxnreg" and "cp.async.bulk.wait_group"; FlashAttention-3 (arXiv 2407.08608, section 3.1)
 /// divides the work of attention in the same way.
 

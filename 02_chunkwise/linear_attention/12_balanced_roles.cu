@@ -1,13 +1,13 @@
 /// @file
-/// Stage 12, `balanced_roles`: the warpgroup that has the state does nothing that another one can do.
+/// Stage 12, `balanced_roles`: the warpgroup that holds the state does nothing that another warpgroup can do.
 ///
 /// Idea: a profile of `specialized` with 32 heads shows where a chunk's 1600 clocks go. The products of the state's
 /// warpgroup take 640. Its warps are busy for as long, because only two or three products fit into the queue of the
-/// tensor core. Then they put O together (190 clocks), fence it and meet at a barrier (320), and afterwards wait for
-/// the next tiles and scores and round S (320); 130 more we could not assign. The warpgroup with the scores spends half
-/// of its time on the fence after its stores. So two things move elsewhere:
+/// tensor core. Then they assemble O (190 clocks), and fence it and meet at a barrier (320). Afterwards they wait for
+/// the next tiles and scores, and round S (320). We could not assign the remaining 130 clocks. The warpgroup of the
+/// scores spends half of its time on the fence after its stores. So two things change:
 ///
-///   - The state's warps put O into shared memory and go on. Three warps that had nothing to do store it.
+///   - The state's warps put O into shared memory and go on. Three warps that were idle store it to global memory.
 ///   - Two warpgroups compute scores, one for even chunks and one for odd ones. Each may take twice as long.
 ///
 ///     state    | n: O, S, put O  | n + 1: O, S, put O |
@@ -16,19 +16,21 @@
 ///                     | n + 2 (odd) ........................ |
 ///
 /// Grows out of: 11_specialized.cu
-/// Improves on: `specialized` has fences and barriers between the products of its state.
+/// Improves on: `specialized` has fences and barriers between the products with its state.
 /// Unchanged: products, their order, precision, bytes.
 /// Thread mapping: block (x, h, b) takes 64 columns of Dv. Warpgroups 0 and 1 compute scores. One thread of warpgroup 2
-/// loads, and its last three warps store. Warpgroup 3 has the state.
-/// Outputs: a warp that stores reads all of its part first and releases the tile, then it writes to global memory.
-/// Ordinary loads and stores need no fence.
-/// Resources: four times Q, K and V, two P and two O: 192 KB of shared memory at Dk = 128. Registers of 512 threads: 96
-/// + 96 + 72 + 240 <= 4 x 128. The ring's length is even, so that each set of tiles is always read by the same one of
-/// the two warpgroups with scores. With three sets a warpgroup would see only every second phase of a set. Those phases
-/// have the same parity, so its wait could take the end of an older one for the end of the phase that it means.
+/// loads, and its last three warps store. Warpgroup 3 holds the state.
+/// Outputs: each storing warp first reads all of its part of a tile and releases the tile. Then it writes to global
+/// memory. Ordinary loads and stores need no fence.
+/// Resources: four sets of Q, K and V, two P and two O: 192 KB of shared memory at Dk = 128. The threads of the four
+/// warpgroups have 96, 96, 72 and 240 registers: 96 + 96 + 72 + 240 <= 4 x 128. The ring's length is even, so that the
+/// same one of the two scoring warpgroups always reads a given set of tiles. With three sets a warpgroup would see only
+/// every second phase of a set. Those phases have the same parity, so its wait could take the end of an older one for
+/// the end of the one that it waits for.
 /// Bound by: as `specialized`.
 /// Requires: as `warpgroup_mma`.
-/// Weakness: between two chunks the tensor core still has nothing to do for the state: `queued_products`.
+/// Weakness: between two chunks the tensor core still has nothing to do for the state. `queued_products` closes this
+/// gap.
 /// Sources: as `specialized`.
 
 #include <cuda_runtime.h>
@@ -48,9 +50,9 @@ namespace {
 
 using namespace tile;
 
-constexpr int kPipelineDepth = 4;       // chunks in shared memory: even, so that each is always read by the same scores
-constexpr int kDepth = 2;               // P and O in shared memory
-constexpr int kBlock = 4 * kWarpgroup;  // threads
+constexpr int kPipelineDepth = 4;               // chunks in shared memory; even, for the reason under Resources
+constexpr int kDepth = 2;                       // P and O in shared memory
+constexpr int kBlock = 4 * kWarpgroup;          // threads
 constexpr int kStoreThreads = kWarpgroup - 32;  // of them
 
 template <class Shape>

@@ -2,11 +2,11 @@
 /// Stage 13, `queued_products`: while a product runs, the next one is in the queue.
 ///
 /// Idea: products of a warpgroup run in the order in which they are started. In `balanced_roles` the products of a
-/// chunk are started together, for O and for S; when they have ended, S is rounded, and only then are the next ones
-/// started. Meanwhile the tensor core has nothing to do for this warpgroup. But the product that adds chunk n + 1 to S
+/// chunk are started together, for O and for S; after they have ended, S is rounded, and then the next products are
+/// started. In between the tensor core has nothing to do for this warpgroup. But the product that adds chunk n + 1 to S
 /// needs only that chunk's K and V, and that S, as chunk n left it, has been rounded. So this product is queued behind
-/// the outputs of chunk n, and S is rounded while these are computed. While it runs in turn, O is put together. The
-/// waits at barriers come under products, too.
+/// the outputs of chunk n, and S is rounded while these outputs are computed. While the queued product runs, O is
+/// assembled. The waits at barriers overlap with products, too.
 ///
 ///     tensor core | O of n ............. | S of n + 1    |  | O of n + 1 ......... | S of n + 2    |
 ///     state       | ............ round S | put O of n    |  | ........... round S  | put O of n + 1 |
@@ -16,14 +16,16 @@
 /// Grows out of: 12_balanced_roles.cu
 /// Improves on: `balanced_roles` leaves the tensor core without work between two chunks.
 /// Unchanged: roles, products, precision, bytes.
-/// Registers: O of chunk n reads s, while s of chunk n + 1 is made. So there are two of them, and the loop is written
-/// out for both: a copy from one to the other would touch registers that a product is reading.
+/// Registers: s is the rounded copy of S. The product for O of chunk n reads s while s of chunk n + 1 is computed. So
+/// there are two such copies, and the loop is written out for both: moving one to the other would touch registers that
+/// a product is reading.
 /// Resources: as `balanced_roles`. Two chunks are in use at a time.
-/// Bound by: the memory's bandwidth from about 64 heads of Dv = 128 on; with fewer, the time that a block takes for a
-/// chunk, 1400 clocks, of which its products need 930.
+/// Bound by: the memory's bandwidth from about 64 heads of Dv = 128 on. With fewer heads, the time that a block takes
+/// for a chunk, 1400 clocks, of which its products need 930.
 /// Requires: as `warpgroup_mma`.
-/// Weakness: 32 heads of Dv = 128 are 64 blocks, however long the sequence is. `dispatch` cuts it into segments. Q and
-/// K are loaded, and scores are computed, for each 64 columns of Dv: `cluster`.
+/// Weakness: 32 heads of Dv = 128 are only 64 blocks, however long the sequence is. `dispatch` cuts the sequence into
+/// segments. And every block of 64 columns of Dv loads Q and K and computes the scores again. In `cluster` two blocks
+/// share this work.
 /// Sources: as `specialized`.
 
 #include <cuda_runtime.h>
@@ -150,7 +152,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       start_output_from_scores(O, tiles.V, panel(score_ring.stage()));
       wgmma_commit();
     };
-    // Releases what the outputs were made of, and hands them on.
+    // Releases the tiles that the outputs were computed from, and hands the outputs to the warps that store them.
     const auto finish_outputs = [&] {
       if (lane_index() == 0) {
         empty[read.stage()].arrive();
@@ -164,8 +166,8 @@ __global__ void __launch_bounds__(kBlock, 1)
       if (lane_index() == 0) output_full[output_ring.stage()].arrive();
       output_ring.advance();
     };
-    // The outputs of a chunk from s, the rounded state before it; s_after = the rounded state after it; then S becomes
-    // the state after the next chunk.
+    // Computes the outputs of a chunk from s, the rounded state before it. s_after becomes the rounded state after it,
+    // and S the state after the next chunk.
     const auto walk = [&](RoundedState<Shape::kDk>& s, RoundedState<Shape::kDk>& s_after) {
       start_outputs(s);
       round_state<Shape::kDk>(s_after, S);
@@ -176,7 +178,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       wgmma_wait<0>(S);
     };
 
-    // The outputs of the last chunk.
+    // Computes the outputs of the last chunk.
     const auto walk_last = [&](RoundedState<Shape::kDk>& s) {
       start_outputs(s);
       wgmma_wait<0>(O, s);

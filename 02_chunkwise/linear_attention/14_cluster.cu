@@ -1,32 +1,33 @@
 /// @file
 /// Stage 14, `cluster`: the two blocks of a head share its Q and K, and each computes half of its scores.
 ///
-/// Idea: at Dv = 128 a head has two blocks, and both load the same Q and K and compute the same scores. A cluster of two
-/// blocks runs on two neighbouring multiprocessors, and each can write into the other's shared memory. So each block
-/// loads one half of the rows of Q and K, and the copy engine writes them to both blocks (a multicast). The scores of chunk
-/// n are computed by block n % 2 alone, which pushes P to the other one. Only V, S and O are each block's own.
+/// Idea: at Dv = 128 a head has two blocks, and both load the same Q and K and compute the same scores. A cluster of
+/// two blocks runs on two neighbouring multiprocessors, and each can write into the other's shared memory. So each
+/// block loads one half of the rows of Q and K, and the copy engine writes them to both blocks (a multicast). The
+/// scores of chunk n are computed by block n % 2 alone, which pushes P to the other one. Only V, S and O are each
+/// block's own.
 ///
 ///     block 0 | scores of 0 | push | scores of 2 | push |       P of a chunk lies at the same place in both blocks,
 ///     block 1 | scores of 1 | push | scores of 3 | push |       and so do Q and K
 ///
 /// Grows out of: 13_queued_products.cu
 /// Improves on: each block of `queued_products` loads all of Q and K, and computes all scores of its head.
-/// Unchanged: what the state's warpgroup does, and when; precision; the bytes from memory.
-/// Who waits for whom: P has as many places as there are sets of tiles, and belongs to the set. `full` says that a set has
-/// come, from both blocks. It also says that the set's former P has been read in both, so nothing else guards P.
-/// `scores_full` counts an arrival. In the block that has computed P, it is that of the thread that pushes. In the other
-/// one it is that of the loading thread, which announces the bytes of the push. The state's warps have read a set when they
-/// arrive at `empty`; the scores' warps have read it earlier, because the state has waited for the scores. The loading
-/// thread passes the message on: it waits for `empty`, tells the other block's `peer_empty`, and waits for its own. An
-/// arrival at another block's barrier needs a fence for the whole GPU, which takes longer than a chunk. So the message is a
-/// push of 16 bytes, whose content does not matter: each block expects them at its own `peer_empty`.
-/// Start and end: no block reaches into the other one before its barriers are initialised, or after it has ended. So the
-/// first and the last thing is a barrier of the cluster. The barriers lie in dynamic shared memory, as all that other
-/// blocks reach.
-/// Thread mapping: cluster (x, h, b) takes 128 columns of Dv, and each of its blocks takes 64. Where the second block has
-/// no columns, it loads and computes scores all the same. One warpgroup loads and stores, one computes scores, and one has
-/// the state.
-/// Resources: four times Q, K, V and P, two O: 208 KB of shared memory at Dk = 128, one block on a multiprocessor.
+/// Unchanged: the work and timing of the state's warpgroup, the precision, and the bytes from memory.
+/// Synchronization: each set of tiles has its own P. `full` says that a set has arrived, from both blocks. It also says
+/// that both blocks have read the set's former P, so nothing else guards P. `scores_full` counts one arrival. In the
+/// block that has computed P, the thread that pushes arrives. In the other block the loading thread arrives, which
+/// announces the bytes of the push. The state's warps have read a set when they arrive at `empty`; the scores' warps
+/// have read it earlier, because the state has waited for the scores. The loading thread passes this message on: it
+/// waits for `empty`, tells the other block's `peer_empty`, and waits for its own. An arrival at another block's
+/// barrier needs a fence for the whole GPU, which takes longer than a chunk. So the message is a push of 16 bytes,
+/// whose content does not matter: each block expects them at its own `peer_empty`.
+/// Start and end: no block reaches into the other one before its barriers are initialised, or after it has ended. So
+/// the kernel begins and ends with a barrier of the cluster. The barriers lie in dynamic shared memory, as does
+/// everything that other blocks access.
+/// Thread mapping: cluster (x, h, b) takes 128 columns of Dv, and each of its blocks takes 64. Where the second block
+/// has no columns, it still loads tiles and computes scores. One warpgroup loads and stores, one computes scores, and
+/// one holds the state.
+/// Resources: four sets of Q, K, V and P, and two O: 208 KB of shared memory at Dk = 128, one block per multiprocessor.
 /// Bound by: as `queued_products`, which is faster with 32 heads: README.md says by how much.
 /// Requires: as `warpgroup_mma`.
 /// Weakness: the two blocks keep in step, and each pays for the other's delays.
@@ -63,7 +64,7 @@ static_assert(kPipelineDepth % 2 == 0, "the scores of a place are always the sam
 struct Barriers {
   Barrier full[kPipelineDepth], empty[kPipelineDepth], peer_empty[kPipelineDepth], scores_full[kPipelineDepth];
   Barrier output_full[kDepth], output_empty[kDepth];
-  alignas(16) unsigned char outbox[16], inbox[16];  // a message's bytes; what they are does not matter
+  alignas(16) unsigned char outbox[16], inbox[16];  // a message's bytes; their values do not matter
 };
 
 template <class Shape>
@@ -82,7 +83,8 @@ __device__ __forceinline__ void load_half_for_both(PanelTile<kColumns> tile, con
   }
 }
 
-/// Grid (tiles of 64 columns of Dv, made even; H; B), clusters of two along x. `maps` has tiles of kHalf rows for q and k.
+/// Grid (tiles of 64 columns of Dv, rounded up to an even number; H; B), in clusters of two along x. `maps` has tiles
+/// of kHalf rows for q and k.
 template <class Shape>
 __global__ void __launch_bounds__(kBlock, 1) cluster_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps) {
   const int b = int(blockIdx.z), h = int(blockIdx.y), first_column = int(blockIdx.x) * Shape::kDv;
@@ -192,7 +194,7 @@ __global__ void __launch_bounds__(kBlock, 1) cluster_kernel(Bf16Arguments a, con
       start_output_from_scores(O, tiles.V, panel(read.stage()));
       wgmma_commit();
     };
-    // Releases what the outputs were made of, and hands them on.
+    // Releases the tiles that the outputs were computed from, and hands the outputs to the warps that store them.
     const auto finish_outputs = [&] {
       if (lane_index() == 0) empty[read.stage()].arrive();
       read.advance();
@@ -202,8 +204,8 @@ __global__ void __launch_bounds__(kBlock, 1) cluster_kernel(Bf16Arguments a, con
       if (lane_index() == 0) output_full[output_ring.stage()].arrive();
       output_ring.advance();
     };
-    // The outputs of a chunk from s, the rounded state before it; s_after = the rounded state after it; then S becomes the
-    // state after the next chunk.
+    // Computes the outputs of a chunk from s, the rounded state before it. s_after becomes the rounded state after it,
+    // and S the state after the next chunk.
     const auto walk = [&](RoundedState<Shape::kDk>& s, RoundedState<Shape::kDk>& s_after) {
       start_outputs(s);
       round_state<Shape::kDk>(s_after, S);
@@ -214,7 +216,7 @@ __global__ void __launch_bounds__(kBlock, 1) cluster_kernel(Bf16Arguments a, con
       wgmma_wait<0>(S);
     };
 
-    // The outputs of the last chunk.
+    // Computes the outputs of the last chunk.
     const auto walk_last = [&](RoundedState<Shape::kDk>& s) {
       start_outputs(s);
       wgmma_wait<0>(O, s);

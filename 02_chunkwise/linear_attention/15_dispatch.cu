@@ -1,27 +1,30 @@
 /// @file
-/// Stage 15, `dispatch`: what a user calls. It adds no product of its own; it chooses a kernel, how many segments and how
-/// wide a tile, and takes what the stages before do not support.
+/// Stage 15, `dispatch`: what a user calls. It adds no product of its own. It chooses a kernel, the number of segments
+/// and the width of a tile, and it supports what the earlier stages do not.
 ///
-/// Idea: estimate the time of each launch plan and take the least. A walk takes as long as the chunks that one block has
-/// to do one after the other. Segments divide the walk; they add a first walk over K and V, two more launches, and the
-/// states' way through memory. On Hopper the kernel is that of stage 13, dispatch/hopper_walk.cuh, because stage 14 is
-/// slower. It has one block on a multiprocessor; a chunk takes longer when all blocks together ask for more bytes than the
-/// memory delivers. Elsewhere, for Dk > 128, and for tensors that bulk copies cannot take, it is dispatch/walk.cuh. There a
-/// chunk takes longer when a multiprocessor has two blocks, but not twice as long; tiles of half the width double the
-/// blocks, and read Q and K twice from the second-level cache.
-/// Grows out of: 8_sequence_parallel.cu; dispatch: the kernels are those of the folder dispatch, and this file is the choice
-/// Improves on: `queued_products` and `pipelined` leave multiprocessors idle when there are few heads; `sequence_parallel`
-/// reads K and V twice and starts three kernels where one could do; none supports every width.
+/// Idea: estimate the time of each launch plan and choose the fastest. The time of a walk is that of the chunks which
+/// one block computes one after the other. Segments shorten the walk, but they add a first walk over K and V, two more
+/// launches, and states that pass through memory. On Hopper the kernel is that of `queued_products`
+/// (dispatch/hopper_walk.cuh), because `cluster` is slower. It has one block per multiprocessor, and a chunk takes
+/// longer when all blocks together request more bytes than the memory delivers. Elsewhere, for Dk > 128, and for
+/// tensors that bulk copies do not support, the kernel is that of dispatch/walk.cuh. There a chunk takes longer when a
+/// multiprocessor has two blocks, but not twice as long. Tiles of half the width double the number of blocks, but Q and
+/// K are then read twice from the second-level cache.
+/// Grows out of: 8_sequence_parallel.cu; dispatch: the kernels are those of the folder dispatch, and this file is the
+/// choice
+/// Improves on: `queued_products` and `pipelined` leave multiprocessors idle when there are few heads;
+/// `sequence_parallel` reads K and V twice and starts three kernels where one could do. None of them supports every
+/// width.
 /// Unchanged: the kernels' products, shapes and bytes.
-/// Widths that the tensor-core kernels do not support, and rows that are not aligned, are computed in fp32 by `fused`, on
+/// Fallback: if the tensor-core kernels do not support a width, or rows are not aligned, `fused` computes in fp32, on
 /// copies of q, k, v and o.
 ///
-/// Normaliser: o_t = scale q_t S_t / (scale q_t . z_t + eps) is computed inside the walk (dispatch/normalizer.cuh and
-/// dispatch/hopper_walk.cuh say how), so that its bytes are those of q, k, v and o, as without it. In fp32 `fused` runs a second time, with a column of
-/// ones for V, and a third kernel divides.
+/// Normaliser: o_t = scale q_t S_t / (scale q_t . z_t + eps) is computed inside the walk, as dispatch/normalizer.cuh
+/// and dispatch/hopper_walk.cuh explain. So its bytes are those of q, k, v and o, as without the normaliser. In fp32
+/// `fused` runs a second time, with a column of ones for V, and a third kernel divides.
 /// Bound by, Requires: as the kernels that it chooses.
-/// Weakness: the times of a chunk are an H200's (README.md shows what the choice makes of them); on another GPU only their
-/// ratios matter. They were measured at Dk = Dv = 128 and are interpolated for other widths.
+/// Weakness: the times of a chunk were measured on an H200 (README.md shows the choices that result). On another GPU
+/// only their ratios matter. They were measured at Dk = Dv = 128, and other widths are interpolated.
 
 #include <cuda_runtime.h>
 
@@ -41,8 +44,8 @@ using namespace tile;
 constexpr WalkTimes kTimes{.narrow = {.walk = {2.0, 3.6}, .states = {0.7, 1.2}},
                            .wide = {.walk = {2.9, 5.3}, .states = {0.9, 1.8}}};
 
-// On warpgroups. The bytes are those that the memory and the second-level cache deliver together. With the normaliser all
-// roles share shared memory with the warps that add up keys.
+// The times on warpgroups. The bytes are those that the memory and the second-level cache deliver together. With the
+// normaliser, the warps that add up keys compete with all other roles for shared memory.
 constexpr ExclusiveWalkTimes kWarpgroupTimes{.walk = 0.75, .states = 0.4, .bytes_per_microsecond = 4.6e6};
 constexpr ExclusiveWalkTimes kNormalizedTimes{.walk = 0.84, .states = 0.4, .bytes_per_microsecond = 4.4e6};
 
@@ -84,7 +87,7 @@ FloatArguments in_fp32(const Bf16Arguments& a, const Fp32Copies& copies) {
           a.final_state};
 }
 
-/// `fused` on copies in fp32, which leaves o there. Returns its arguments.
+/// Runs `fused` on copies in fp32, where it leaves o. Returns the arguments of `fused`.
 FloatArguments fused_in_fp32(const Bf16Arguments& a) {
   const Fp32Copies copies(a,
                           workspace<float>("linear_attention: q, k, v, o in fp32", std::size_t(Fp32Copies::count(a))));
@@ -98,7 +101,7 @@ __global__ void one_kernel(float* one) {
   store_global(one, 1.0f);
 }
 
-/// o[t] = numerators[t] / (denominators[t] + eps), one warp per row. Grid ceil(B H L / rows of a block).
+/// o[t] = numerators[t] / (denominators[t] + eps), with one warp per row. Grid ceil(B H L / rows per block).
 __global__ void divide_kernel(Bf16Arguments a, View<float> numerators, View<float> denominators, float eps) {
   const std::int64_t row = std::int64_t(blockIdx.x) * blockDim.y + threadIdx.y, head = row / a.L, t = row % a.L;
   if (head >= std::int64_t(a.B) * a.H) return;
@@ -132,7 +135,7 @@ void dispatch_normalized(const NormalizedBf16Arguments& n) {
   d.initial_state = packed(n.normalizer.initial_z, a.H, a.Dk, 1);
   d.final_state = packed(n.normalizer.final_z, a.H, a.Dk, 1);
   fused(d);
-  constexpr unsigned kRows = 8;  // of a block
+  constexpr unsigned kRows = 8;  // per block
   launch(divide_kernel, {unsigned((rows - 1) / kRows + 1), dim3(32, kRows)}, a, f.o, d.o, n.normalizer.eps);
 }
 

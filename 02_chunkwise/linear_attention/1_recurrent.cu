@@ -1,11 +1,11 @@
 /// @file
-/// Stage 1, `recurrent`: where chapter 01 ends, one step of the sequence after the other.
+/// Stage 1, `recurrent`: chapter 01's product with a scale and an initial state, one position after the other.
 ///
 /// Idea: this chapter's operator is chapter 01's bare product with two additions, a scale and a state to start from.
-/// Both can be added outside: scale q takes the place of q, and the initial state's part of every output is added
-/// afterwards.
+/// Both can be applied outside the product's kernel: scale q takes the place of q, and a second kernel adds the initial
+/// state's part to every output.
 /// Grows out of: nothing
-/// Unchanged: the kernels of chapter 01, of which its `dispatch` picks one.
+/// Unchanged: the kernels of chapter 01, of which its `dispatch` chooses one.
 /// Equation:
 ///
 ///   o_t = sum_{i<=t} (scale q_t . k_i) v_i    causal_dot_product on scale q, k, v
@@ -18,12 +18,12 @@
 /// Work: 4 Dk Dv operations per position, and 2 Dk Dv more for S_0.
 /// Bytes: q, k, v and o once. scale q is written and read again. For S_0, o is read and written again; S_0 itself comes
 /// from the second-level cache.
-/// Bound by: L steps that follow one another. A step of a head is a product of a row and a matrix and a rank-one
-/// update: two operations for each number of the state that is touched, and nothing that a unit for matrix products
-/// could do.
-/// Requires: what chapter 01's dispatch requires. Chapter 01 keeps no state after the last position: this stage
+/// Bound by: L sequential steps. Each step of a head is a rank-one update and a product of a row and a matrix. Both do
+/// two operations per element of the state that they touch, and neither is a matrix product that a tensor core could
+/// compute.
+/// Requires: what chapter 01's dispatch requires. Chapter 01 keeps no state after the last position. So this stage
 /// computes no final_state, and none is compared.
-/// Weakness: the steps are sequential. `parallel` has none.
+/// Weakness: the steps are sequential. `parallel` has no sequential steps.
 /// Sources: chapter 01; arXiv 2312.06635, section 2.1, "recurrent form".
 
 #include <cuda_runtime.h>
@@ -38,7 +38,7 @@ namespace tutorial::linear_attention {
 namespace {
 
 constexpr int kBlock = 128;
-constexpr int kMaxBlocks = 1024;  // a head
+constexpr int kMaxBlocks = 1024;  // per head
 
 /// scaled = scale q. Grid (B H, up to kMaxBlocks).
 __global__ void scale_kernel(View<const float> q, View<float> scaled, int H, int L, int Dk, float scale) {
@@ -65,7 +65,7 @@ __global__ void add_state_kernel(View<const float> scaled, View<const float> S, 
   }
 }
 
-/// What chapter 01 is asked for.
+/// The arguments of chapter 01's product, with scale q in the place of q.
 causal_dot_product::Arguments product(const FloatArguments& a, const float* scaled) {
   return {a.B, a.H, a.L, a.Dk, a.Dv, packed(scaled, a.H, a.L, a.Dk), a.k, a.v, a.o};
 }

@@ -1,10 +1,11 @@
 /// @file
 /// Stage 2, `parallel`: the definition as two matrix products, in which no step waits for another.
 ///
-/// Idea: without a softmax between them, scores and values are plain matrix products. Only the causal mask M stands
-/// between them: M_ti = 1 for i <= t, and 0 above the diagonal. Every machine is at its best with matrix products.
+/// Idea: without a softmax, the output takes two plain matrix products: the scores Q K^T, and their product with V.
+/// Only the causal mask M stands between the two: M_ti = 1 for i <= t, and 0 above the diagonal. Matrix products are
+/// what processors compute fastest.
 /// Grows out of: 01_linear_attention/causal_dot_product/1_quadratic.cpp
-/// Improves on: `recurrent` takes L sequential steps, with too little work in each of them to fill a machine.
+/// Improves on: `recurrent` takes L sequential steps, each with too little work to fill a machine.
 /// Unchanged: the result.
 /// Equation:
 ///
@@ -17,11 +18,12 @@
 /// nothing is computed, read or written.
 /// Resources: P, 4 L^2 bytes per thread.
 /// Work: L (L + 1) (Dk + Dv) operations per head for the scores and 4 L Dk Dv for the two states.
-/// Bytes: half of P is written and read again, which is more than Q, K, V and O from L = 2 (Dk + Dv) on.
+/// Bytes: half of P is written and read again. From L = 2 (Dk + Dv) on, these are more bytes than those of Q, K, V and
+/// O.
 /// Bound by: the cores' arithmetic.
 /// Requires: L <= 8192.
 /// Weakness: work and memory grow with L^2. Beyond L = 4 Dk Dv / (Dk + Dv), which is 256 for Dk = Dv = 128, it does
-/// more work than the recurrence. `chunkwise` takes the best of both.
+/// more work than the recurrence. `chunkwise` combines the advantages of both.
 /// Sources: arXiv 2312.06635, section 2.1, "parallel form".
 
 #include <Eigen/Dense>
@@ -68,7 +70,7 @@ std::string parallel_unsupported(const FloatArguments& a) {
 }
 
 std::int64_t parallel_memory(const FloatArguments& a) {
-  return 4 * std::int64_t(a.L) * a.L * processor_count();  // every thread of the team has its scores
+  return 4 * std::int64_t(a.L) * a.L * processor_count();  // each thread of the team has its own scores
 }
 
 }  // namespace tutorial::linear_attention

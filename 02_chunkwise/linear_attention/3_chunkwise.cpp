@@ -1,13 +1,13 @@
 /// @file
 /// Stage 3, `chunkwise`: scores inside a chunk, a state between chunks.
 ///
-/// Idea: cut the sequence into chunks of C positions. A query gets its part from its own chunk the parallel way, by
-/// scores. It gets its part from all chunks before the recurrent way, from the one state that they have left. C = L is
-/// `parallel`, C = 1 is `recurrent`. The values in between do less work than the one and have larger products than the
-/// other.
+/// Idea: cut the sequence into chunks of C positions. A query's own chunk contributes to its output as in `parallel`,
+/// by scores. All earlier chunks contribute as in `recurrent`, by the one state that they leave. With C = L the stage
+/// is `parallel`, with C = 1 it is `recurrent`. A chunk length in between does less work than `parallel` and has larger
+/// products than `recurrent`.
 /// Grows out of: 2_parallel.cpp
 /// Improves on: the L^2 of `parallel`.
-/// Unchanged: everything is a matrix product, and heads are shared out over threads.
+/// Unchanged: everything is a matrix product, and heads are distributed over threads.
 /// Equation:
 ///
 ///   O_n = scale (Q_n S + ((Q_n K_n^T) . M) V_n)        M_ti = 1 for i <= t, else 0
@@ -16,17 +16,17 @@
 /// Shapes: Q_n, K_n [C, Dk]; V_n, O_n [C, Dv], views of the inputs and of o; S [Dk, Dv]; fp32 in host memory. The last
 /// chunk may be shorter.
 /// Thread mapping: OpenMP gives each thread one head at a time. Eigen computes the scores and leaves out those above
-/// the diagonal. The other products are too small for Eigen's way; add_product() (common/small_product.hpp) computes
-/// them.
+/// the diagonal. The other products are too small for Eigen's own method, which first copies the factors. add_product()
+/// (common/small_product.hpp) computes them.
 /// Resources: S and the scores of one chunk per thread, 4 Dk Dv + 4 C^2 bytes, which stay in the cache.
-/// Work: per position 4 Dk Dv operations with the state and (C + 1) (Dk + Dv) with the scores: the latter are the
-/// price of the chunk. (P V multiplies the zeros above the diagonal, too.)
+/// Work: per position 4 Dk Dv operations with the state and (C + 1) (Dk + Dv) with the scores: the scores are the price
+/// of the chunk. (P V multiplies the zeros above the diagonal, too.)
 /// Bytes: q, k, v and o once. The recurrence reads and writes all of S at every position; here that happens once every
 /// C positions.
 /// Bound by: the cores' arithmetic.
 /// Requires: nothing; any C and any L.
-/// Weakness: a chunk waits for the state of the one before, and there are only as many threads as cores. `materialized`
-/// brings it to the GPU.
+/// Weakness: each chunk waits for the state of the chunk before it, and there are only as many threads as cores.
+/// `materialized` brings the algorithm to the GPU.
 /// Sources: arXiv 2312.06635, section 2.2, "chunkwise parallel form".
 
 #include <Eigen/Dense>

@@ -1,9 +1,10 @@
 /// @file
-/// Stage 4, `materialized`: chunks on the GPU, all at once, their states in device memory.
+/// Stage 4, `materialized`: all chunks at once on the GPU, with their states in device memory.
 ///
-/// Idea: in `chunkwise` only the sum S_n = S_{n-1} + K_n^T V_n ties a chunk to the one before. What it sums, and what
-/// is done with the sum, are products of one chunk alone. So there are three kernels, like the two passes of the prefix
-/// sums: every chunk's K_n^T V_n at once; a running sum over them; every chunk's output at once.
+/// Idea: in `chunkwise` only the sum S_n = S_{n-1} + K_n^T V_n ties a chunk to the one before. The terms of this sum,
+/// and the outputs computed from it, are products of one chunk alone. So there are three kernels, like the passes of
+/// the prefix sums. The first computes K_n^T V_n of all chunks at once, the second computes a running sum over them,
+/// and the third computes the outputs of all chunks at once.
 /// Grows out of: 3_chunkwise.cpp; port to the GPU: a loop over heads becomes a grid, and the state goes through memory
 /// Improves on: `chunkwise` has one thread per head and walks the chunks of a head one after the other.
 /// Unchanged: the equations. C is 64.
@@ -17,16 +18,17 @@
 /// N = ceil(L / 64) chunks; all fp32 in device memory.
 /// Thread mapping: in the first kernel block (b h n, tile) computes a 64 x 64 tile of X_n, in the third a tile of 64
 /// columns of O_n; each thread has 4 x 4 elements of the tile (common/tile/float_tile.cuh). In the second kernel each
-/// thread has one element of a state and walks the N chunks. It reads 8 chunks at a time; otherwise it would wait for
-/// every single one.
-/// Resources: two and three tiles of 17 KB of shared memory; 16 sums of each product in registers.
+/// thread has one element of a state and walks the N chunks. It reads 8 chunks at a time, because otherwise it would
+/// wait for each chunk's load in turn.
+/// Resources: two tiles of 17 KB of shared memory in the first kernel and three in the third; 16 sums of each product
+/// per thread in registers.
 /// Work: 4 Dk Dv + 64 (Dk + Dv) operations per position. The third kernel computes the scores again for every tile
 /// of columns.
-/// Bytes: q and o once, k and v twice, each for every tile that needs it, mostly from the second-level cache. The
-/// states, 4 N Dk Dv bytes per head, are written twice and read twice: at Dk = Dv = 128 twice as many bytes as q, k, v
-/// and o.
+/// Bytes: q and o once, k and v twice. Each tile that needs them reads them again, mostly from the second-level cache.
+/// The states, 4 N Dk Dv bytes per head, are written twice and read twice. At Dk = Dv = 128 that is twice as many bytes
+/// as q, k, v and o.
 /// Bound by: those bytes, and the fp32 units.
-/// Requires: nothing of widths and strides.
+/// Requires: no particular widths or strides.
 /// Weakness: the states cross device memory four times and occupy half as much of it as q, k, v and o. `fused` keeps
 /// them on the chip.
 /// Sources: arXiv 2312.06635, algorithm 1 with materialization.
@@ -48,7 +50,7 @@ using namespace tile;
 
 constexpr int kChunkLength = kTileRows;
 constexpr int kColumns = 64;  // of a tile
-constexpr int kAhead = 8;     // chunks that the running sum reads at a time
+constexpr int kAhead = 8;     // chunks that the running sum reads at once
 using Tile = FloatTile<kColumns>;
 
 /// Grid (B H N, tiles of the state).
@@ -73,7 +75,7 @@ __global__ void __launch_bounds__(kTileThreads, 2) chunk_states_kernel(FloatArgu
   }
 }
 
-/// Leaves in each chunk's place the state that it starts from. Grid (B H, ceil(Dk Dv / kTileThreads)).
+/// Replaces the product of each chunk by the state that the chunk starts from. Grid (B H, ceil(Dk Dv / kTileThreads)).
 __global__ void running_sum_kernel(FloatArguments a, int N, float* states) {
   const int head = int(blockIdx.x), b = head / a.H, h = head % a.H;
   const int element = int(blockIdx.y * blockDim.x + threadIdx.x), d = element / a.Dv, j = element % a.Dv;

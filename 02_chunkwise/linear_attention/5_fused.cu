@@ -1,34 +1,37 @@
 /// @file
 /// Stage 5, `fused`: the state stays on the chip, and one kernel is left.
 ///
-/// Idea: columns of the state never meet: column j of S and of O needs only column j of V. So a block takes a tile of
-/// columns of one head, keeps these columns of the state in shared memory, and walks the chunks with them.
+/// Idea: the columns of the state are independent: column j of S and of O needs only column j of V. So each block takes
+/// a tile of columns of one head, keeps these columns of the state in shared memory, and walks the chunks with them.
 /// Grows out of: 4_materialized.cu
 /// Improves on: the states of `materialized`, which cross device memory four times.
-/// Unchanged: chunks of 64 and the products of a chunk. The kernel is the third one of `materialized` with S as its
-/// own; it adds K^T V to S when all threads have read S. Equation:
+/// Unchanged: chunks of 64 and the products of a chunk. The kernel is the third one of `materialized`, except that it
+/// keeps S itself. It adds K^T V to S when all threads have read S.
+/// Equation:
 ///
 ///   O_n = scale (Q_n S + ((Q_n K_n^T) . M) V_n), then S += K_n^T V_n        S, V, O: 32 columns of Dv
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; S_0 and final_state [B, H, Dk, Dv]; all fp32 in device memory.
 /// Thread mapping: block (b, h, tile) has 32 columns, fewer than in `materialized`, so that there are enough blocks:
-/// one for every multiprocessor at B H = 32 and Dv = 128. Q, K and S come in slices of 64 of the Dk. The block finishes
-/// a slice before the next: its part of the scores, its part of Q S, and after a barrier (other threads still read the
-/// old state) its K^T V. Each thread has 4 x 4 scores and 4 x 2 sums of the other products
-/// (common/tile/float_tile.cuh).
+/// one for every multiprocessor at B H = 32 and Dv = 128. Q, K and S are divided into slices of 64 along Dk. The block
+/// finishes a slice before it begins the next. It adds the slice's part of the scores and of Q S. After a barrier
+/// (until then other threads read the old state) it adds K^T V to the slice of S. Each thread has 4 x 4 scores and 4 x
+/// 2 sums of the other products (common/tile/float_tile.cuh).
 ///
 ///      slice: load | scores, Q S | S += K^T V | next slice ... | P | O += P V | next chunk        |: a barrier
 ///
-/// Resources: tiles of Q (later P), K, V, and one of S for each slice: 61 KB at Dk = 128. Up to 32 sums in registers.
+/// Resources: tiles of Q (later of P), K and V, and one of S for each slice: 61 KB at Dk = 128. Up to 32 sums in
+/// registers.
 /// Work: 4 Dk Dv + 64 (Dk + Dv) operations per position, but each of the Dv / 32 blocks of a head computes the
 /// scores, 64 / 2 Dk per position, for itself.
-/// Bytes: v, o and the states once, q and k once for each tile of columns: from the second-level cache, because the
-/// blocks of a head run side by side.
+/// Bytes: v, o and the states once, q and k once for each tile of columns. The second-level cache serves the repeated
+/// reads, because the blocks of a head run side by side.
 /// Bound by: the fp32 units; with few heads the L / 64 chunks that a block walks one after the other, each of which
 /// waits for its loads.
 /// Requires: Dk <= 384. With Q, K, V and six slices of the state a block then takes 97 KB, which every GPU since
 /// compute capability 8.0 has for a block.
-/// Weakness: multiply-adds one by one, where the hardware has units for whole matrix products. `tensor_core` uses them.
+/// Weakness: it computes multiply-adds one by one, although the hardware has units for whole matrix products.
+/// `tensor_core` uses them.
 /// Sources: arXiv 2312.06635, algorithm 1 without materialization.
 
 #include <cuda_runtime.h>
@@ -46,12 +49,12 @@ namespace {
 using namespace tile;
 
 constexpr int kChunkLength = kTileRows;
-constexpr int kColumns = 32;  // of Dv a block
+constexpr int kColumns = 32;  // of Dv, per block
 constexpr int kMaxKeyDim = 384;
 using KeyTile = FloatTile<64>;
 using ValueTile = FloatTile<kColumns>;
 
-/// Grid (tiles of the columns) (B H): the blocks of a head are neighbours.
+/// Grid (tiles of the columns) x (B H), in one dimension: the blocks of a head are neighbours.
 __global__ void __launch_bounds__(kTileThreads, 2) fused_kernel(FloatArguments a) {
   const KeyTile Q{dynamic_shared<float>()}, K{Q.data + KeyTile::kElements}, &P = Q;
   const ValueTile V{K.data + KeyTile::kElements};

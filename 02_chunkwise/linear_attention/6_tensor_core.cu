@@ -1,14 +1,15 @@
 /// @file
-/// Stage 6, `tensor_core`: the fused walk with its products on the matrix units.
+/// Stage 6, `tensor_core`: the walk of `fused` with its products on tensor cores.
 ///
-/// Idea: a chunk's work is four matrix products, and a multiprocessor has units that do nothing else: one `mma`
-/// instruction multiplies a 16 x 16 by a 16 x 8 matrix of bf16 and adds in fp32, at more than ten times the rate of fp32
-/// multiply-adds. Everything around these units must then be as fast. A warp brings the operands of an mma from shared
-/// memory in one or two `ldmatrix`, without bank conflicts (common/tile/swizzled_tile.cuh draws it). The state is not in
-/// shared memory at all (common/tile/chunk_products.cuh says why it need not be).
+/// Idea: a chunk's work is four matrix products, and a multiprocessor has units that do nothing else, the tensor cores.
+/// One `mma` instruction multiplies a 16 x 16 by a 16 x 8 matrix of bf16 and adds in fp32, at more than ten times the
+/// rate of fp32 multiply-adds. Everything around these units must then be as fast. A warp brings the operands of an mma
+/// from shared memory in one or two `ldmatrix`, without bank conflicts (common/tile/swizzled_tile.cuh draws it). The
+/// state is not in shared memory at all (common/tile/chunk_products.cuh says why it need not be).
 /// Grows out of: 5_fused.cu
-/// Improves on: `fused` is bound by fp32 arithmetic and by the way of its operands through shared memory.
-/// Unchanged: one kernel. Each block has one tile of Dv of one head and walks the chunks; the state never leaves the chip.
+/// Improves on: `fused` is bound by fp32 arithmetic and by the traffic of its operands through shared memory.
+/// Unchanged: one kernel. Each block has one tile of Dv of one head and walks the chunks. The state never leaves the
+/// chip.
 /// Equation:
 ///
 ///   P = (Q_n K_n^T) . M      O_n = scale (Q_n S + P V_n)      S += K_n^T V_n       for each chunk n
@@ -16,19 +17,21 @@
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16, states [B, H, Dk, Dv] fp32, in global memory. In shared memory
 /// Q, K [64, Dk], V [64, 64 or 128] and P [64, 64], bf16. In registers S and O, fp32.
 /// Thread mapping: block (x, h, b) takes the 64 or 128 columns from 64 x or 128 x on of v, o and S of head h of batch
-/// entry b. Its 4 warps share the columns out. Q K^T is shared out by 16 x 16 tiles and passes through P. Rows past L and
-/// columns past Dk and Dv are loaded as zeros and change nothing.
+/// entry b. Its 4 warps divide the columns among them. They divide Q K^T by tiles of 16 x 16 and exchange it through P.
+/// Rows past L and columns past Dk and Dv are loaded as zeros and change nothing.
 /// Resources: 56 KB of shared memory at Dk = Dv = 128; there S and O take 192 of a thread's 255 registers.
-/// Precision: P and, for Q_n S, a copy of S are rounded to bf16, 2^-9 each; S itself and all sums stay in fp32.
-/// Work, per position: 4 Dk Dv operations for the state, 2 (C + 16) / 2 (Dk + Dv) for the scores on and below the
-/// diagonal, in tiles of 16 (Q K^T once for each tile of Dv).
+/// Precision: P and, for Q_n S, a copy of S are rounded to bf16, with a relative error of up to 2^-9 each. S itself and
+/// all sums stay in fp32.
+/// Work: per position 4 Dk Dv operations for the state and 2 (C + 16) / 2 (Dk + Dv) for the scores on and below the
+/// diagonal, in tiles of 16. Q K^T is computed once for each tile of Dv.
 /// Bytes: each input once (q and k once for each tile of Dv), each output once.
-/// Bound by: latency. The block loads a chunk, waits, computes, and loads the next: memory rests while the tensor cores
-/// work, and they rest while it does.
+/// Bound by: latency. The block loads a chunk, waits, computes, and loads the next: the memory is idle while the tensor
+/// cores work, and the tensor cores are idle while the block loads.
 /// Requires: Dk and Dv multiples of 16, Dk <= 256, Dv <= 512; rows aligned to 16 bytes.
-/// Weakness: that waiting. `pipelined` loads ahead.
+/// Weakness: the block waits for each load. `pipelined` loads ahead.
 /// Sources: PTX ISA, "mma.m16n8k16" and "ldmatrix"; arXiv 2312.06635, algorithm 1 (its version that materialises no
-/// states). FlashAttention-2 (arXiv 2307.08691) uses that an accumulator fits as the next product's operand.
+/// states). FlashAttention-2 (arXiv 2307.08691) uses the fact that an accumulator fits as an operand of the next
+/// product.
 
 #include <cuda_runtime.h>
 

@@ -1,29 +1,32 @@
 /// @file
-/// Stage 7, `pipelined`: loads of the next chunk run under this chunk's products.
+/// Stage 7, `pipelined`: the loads of the next chunk overlap this chunk's products.
 ///
-/// Idea: two sets of tiles in shared memory. `cp.async` copies from global to shared memory while the thread goes on: a
-/// block starts the copies of chunk n + 1, computes chunk n, and finds the next one there.
+/// Idea: shared memory holds two sets of tiles. `cp.async` copies from global to shared memory while the thread goes
+/// on. So a block starts the copies of chunk n + 1, computes chunk n, and then finds chunk n + 1 in shared memory.
 ///
 ///     copies     | chunk 0 | chunk 1      | chunk 2      | ...
 ///     products             | chunk 0      | chunk 1      | ...
 ///                          ^ wait, barrier, start the copies of the next
 ///
 /// Grows out of: 6_tensor_core.cu
-/// Improves on: `tensor_core` waits for memory, then computes while the memory rests. It also has one barrier more per
-/// chunk: here the barrier after the wait says both that chunk n is there for all threads, and that all are done with
-/// chunk n - 1, whose tiles the next copies fill.
-/// Unchanged: the products, their order, what a block takes; equation, shapes, precision, operations and bytes.
-/// Resources: twice Q, K and V, and P: 104 KB of shared memory at Dk = Dv = 128, so that two blocks still fit on a
-/// multiprocessor (of 227 KB; three sets of tiles would leave no room for the second). They help each other: one
+/// Improves on: `tensor_core` waits for memory, then computes while the memory is idle. It also has one more barrier
+/// per chunk. Here the barrier after the wait says two things: chunk n is there for all threads, and all threads are
+/// done with chunk n - 1, whose tiles the next copies fill.
+/// Unchanged: the products, their order, and the columns of each block; equation, shapes, precision, operations and
+/// bytes.
+/// Resources: two sets of Q, K and V, and one P: 104 KB of shared memory at Dk = Dv = 128. So two blocks still fit on a
+/// multiprocessor, which has 227 KB; with three sets of tiles only one would. The two blocks help each other: one
 /// computes while the other waits at a barrier. Registers: 255 per thread, all that a thread can have, and two blocks
-/// of 128 threads just fit. With 192 of them in S and O, what the compiler likes to keep, addresses above all, would
-/// spill to local memory, and each chunk would begin with a wait for it. hide_from_compiler() makes the compiler
-/// compute such values again.
-/// Bound by: the memory's bandwidth and shared memory's where there are two blocks for each multiprocessor, neither
-/// quite reached for want of warps; with fewer blocks, the time that one block needs for one chunk after the other.
+/// of 128 threads just fit. S and O take 192 of them. The compiler would like to keep other values, too, above all
+/// addresses. They would spill to local memory, and each chunk would begin by waiting for them. hide_from_compiler()
+/// makes the compiler compute such values again.
+/// Bound by: the bandwidths of device memory and of shared memory, where there are two blocks per multiprocessor. There
+/// are too few warps to quite reach either. With fewer blocks, the time that one block needs for one chunk after the
+/// other.
 /// Requires: what `tensor_core` requires, and the shared memory (Dk > 128: 152 KB).
-/// Weakness: there are B H ceil(Dv / 64) blocks, 64 for 32 heads of Dv = 128, however long the sequence is.
-/// Sources: PTX ISA, "cp.async"; else as `tensor_core`.
+/// Weakness: there are B H ceil(Dv / 64) blocks, which is 64 for 32 heads of Dv = 128, however long the sequence is.
+/// `sequence_parallel` cuts the sequence.
+/// Sources: PTX ISA, "cp.async"; otherwise as `tensor_core`.
 
 #include <cuda_runtime.h>
 

@@ -1,9 +1,10 @@
 /// @file
 /// Stage 8, `sequence_parallel`: the sequence is cut into segments, which are walked at once.
 ///
-/// Idea: a segment needs one state of all positions before it. A first kernel reads K and V alone and leaves each
-/// segment's own sum of k_t^T v_t. A second, tiny one (common/tile/carry.cuh) adds them up from left to right, into the
-/// state that each segment starts from. Then `pipelined`'s kernel walks all segments at the same time.
+/// Idea: all that a segment needs of the positions before it is one state. A first kernel reads only K and V and leaves
+/// each segment's own sum of k_t^T v_t. A second, tiny kernel (common/tile/carry.cuh) adds these sums up from left to
+/// right and so finds the state that each segment starts from. Then `pipelined`'s kernel walks all segments at the same
+/// time.
 ///
 ///     segment       0            1            2            3
 ///     kernel 1   K^T V ->D_0  K^T V ->D_1  K^T V ->D_2                     at once: reads K, V
@@ -11,29 +12,30 @@
 ///                    |         |          |            |
 ///     kernel 3     walk      walk       walk         walk -> S_L           at once: reads Q, K, V, writes O
 ///
-/// (S_0 is the initial state, S_L the final one.) It is `materialized` with segments in the place of chunks: it, too,
-/// computes states first and outputs later, but leaves one state per segment in memory, not one per chunk, and its
-/// outputs come from a walk.
+/// (S_0 is the initial state, S_L the final one.) The stage is `materialized` with segments in the place of chunks. It,
+/// too, computes states first and outputs later. But it leaves one state per segment in memory instead of one per
+/// chunk, and its outputs come from a walk.
 /// Grows out of: 7_pipelined.cu
-/// Improves on: `pipelined` has as many blocks as there are heads and tiles of Dv.
-/// Unchanged: its kernel.
+/// Improves on: `pipelined` has only one block per head and tile of Dv.
+/// Unchanged: the kernel of `pipelined`.
 /// Equation:
 ///
-///   D_s = sum of k_t^T v_t in segment s      start of segment s + 1 = S_0 + D_0 + ... + D_s      `pipelined` from there
+///   D_s = sum of k_t^T v_t in segment s     start of segment s + 1 = S_0 + D_0 + ... + D_s     `pipelined` from there
 ///
 /// Shapes: as `tensor_core`; the D_s, and in their place the starts, [B, H, segments - 1, Dk, Dv] fp32 in global
 /// memory.
 /// Thread mapping: kernels 1 and 3 as `pipelined`, one block per tile of Dv and segment. Kernel 1 walks its segment
-/// from the end to the beginning: the order of a sum does not matter, and what it read last, and the second-level cache
-/// still has, is what kernel 3 reads first. Kernel 2 has one thread per element of the state.
+/// from the end to the beginning: the order of a sum does not matter, and the chunks that it reads last are those that
+/// kernel 3 reads first. They are then still in the second-level cache. Kernel 2 has one thread per element of the
+/// state.
 /// Resources: kernel 1 has three sets of K and V, 96 KB at Dk = Dv = 128, two blocks per multiprocessor.
 /// Work: that of `pipelined`, and 2 Dk Dv operations per position for kernel 1.
 /// Bytes: K and V are read a second time, except for the last segment's. Kernel 1 writes each segment's state, kernel 2
 /// reads and writes it, kernel 3 reads it.
-/// Bound by: the memory's bandwidth, with two blocks for each multiprocessor; for short sequences the starts and ends
-/// of three kernels.
+/// Bound by: the memory's bandwidth, with two blocks per multiprocessor; for short sequences, the starts and ends of
+/// three kernels.
 /// Requires: what `tensor_core` requires.
-/// Weakness: the second read, and for short sequences three launches. `dispatch` chooses.
+/// Weakness: K and V are read twice, and short sequences pay for three launches. `dispatch` chooses.
 /// Sources: the scan (running sum) over segments is Blelloch's reduce-then-scan, "Prefix Sums and Their Applications"
 /// (1990), with one sequential scan in the middle; flash-linear-attention splits sequences over GPUs in the same way.
 
@@ -62,8 +64,8 @@ constexpr int kPipelineDepthForStates = 3;  // the same, in kernel 1
 template <class Shape>
 constexpr std::size_t kSharedBytes = kPipelineDepth* ChunkTiles<Shape>::kBytes + kChunk* kChunk * sizeof(__nv_bfloat16);
 
-/// Kernel 1: the sum of k_t^T v_t of every segment but the last, whose chunks are all whole. Grid (tiles of Dv of these
-/// segments, H, B).
+/// Kernel 1: the sum of k_t^T v_t of every segment but the last. The chunks of these segments are all whole. Grid
+/// (tiles of Dv of these segments, H, B).
 /// @param states [B, H, segments - 1, Dk, Dv]
 template <class Shape>
 __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)

@@ -1,28 +1,31 @@
 /// @file
-/// Stage 9, `bulk_copies`: one thread asks for a whole tile, and a barrier in shared memory says that it is there.
+/// Stage 9, `bulk_copies`: one thread requests a whole tile, and a barrier in shared memory says when the tile is
+/// there.
 ///
 /// Idea: with `cp.async` 128 threads compute 3072 addresses for each chunk with 128 columns of Dv, one for every 16
 /// bytes. Each multiprocessor of Hopper has a copy engine that copies tiles by itself. The host describes the tensor to
-/// it once (common/device/tensor_map.hpp). In the kernel thread 0 names a tile by its coordinates. The engine computes
-/// addresses, fills in zeros beyond the end of the tensor, and swizzles the 16-byte units of each row. When all bytes
-/// of a chunk have come, a phase of the barrier `full` ends, for which all threads wait (common/device/mbarrier.cuh).
+/// this engine once (common/device/tensor_map.hpp). In the kernel thread 0 names a tile by its coordinates. The engine
+/// computes addresses, fills in zeros beyond the end of the tensor, and swizzles the 16-byte units of each row. When
+/// all bytes of a chunk have arrived, a phase of the barrier `full` ends. All threads wait for this end
+/// (common/device/mbarrier.cuh).
 ///
 ///     thread 0    | expect the bytes of Q, K, V of n + 1, ask  |
 ///     copies      |  chunk n + 1 ............................... |-> full[(n + 1) % 2]
 ///     products    |  chunk n                   | wait for `full` | chunk n + 1
 ///
 /// Grows out of: 7_pipelined.cu
-/// Improves on: `pipelined` spends some seven instructions on each 16 bytes, and the registers of its addresses.
-/// Unchanged: the products, their order, what a block takes; equation, precision, operations and bytes.
-/// Shapes: tiles lie in shared memory as panels of 64 columns (common/tile/panel_tile.cuh), because a row of a bulk
-/// copy has at most 128 bytes where it is swizzled.
+/// Improves on: `pipelined` spends some seven instructions on each 16 bytes, and registers on their addresses.
+/// Unchanged: the products, their order, and the columns of each block; equation, precision, operations and bytes.
+/// Shapes: tiles lie in shared memory as panels of 64 columns (common/tile/panel_tile.cuh), because a row of a swizzled
+/// bulk copy has at most 128 bytes.
 /// Resources: those of `pipelined`, and 16 bytes for the barriers.
-/// Fence: O passes through the memory of V (common/tile/store_tile.cuh). These are ordinary stores, and the bulk copy
-/// that overwrites them belongs to the async proxy, which does not wait for them by itself. Each thread fences its
-/// stores before the block's barrier, and the copy is issued after it.
+/// Fence: O passes through the shared memory of V (common/tile/store_tile.cuh), by ordinary stores. The bulk copy that
+/// later overwrites O belongs to the async proxy, which does not wait for ordinary stores by itself. So each thread
+/// fences its stores before the block's barrier, and the copy is issued after that barrier.
 /// Bound by: as `pipelined`.
-/// Requires: compute capability 9.0, what `tensor_core` requires, and tensors that can be mapped: strides are positive.
-/// Weakness: the products still fetch each operand by ldmatrix, several times over. `warpgroup_mma` does not.
+/// Requires: compute capability 9.0, what `tensor_core` requires, and tensors that a tensor map can describe: their
+/// strides are positive.
+/// Weakness: the products still fetch each operand several times by ldmatrix. `warpgroup_mma` does not.
 /// Sources: PTX ISA, "cp.async.bulk.tensor" and "mbarrier".
 
 #include <cuda_runtime.h>

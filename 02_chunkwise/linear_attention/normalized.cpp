@@ -9,7 +9,8 @@
 namespace tutorial::linear_attention {
 namespace {
 
-/// Position after position: S [Dk, Dv] and z [Dk] of one head at a time. Source: arXiv 2006.16236, equations 18 to 20.
+/// Walks one head at a time, position after position, with its S [Dk, Dv] and z [Dk]. Source: arXiv 2006.16236,
+/// equations 18 to 20.
 template <class Real>
 void walk(const NormalizedFloatArguments& n) {
   const FloatArguments& a = n.attention;

@@ -1,5 +1,5 @@
 /// @file
-/// The operator in double, twice: by its definition, and for long sequences as the recurrence.
+/// The operator in double, twice: once by its definition and once, for long sequences, as the recurrence.
 
 #include <algorithm>
 #include <cstddef>
@@ -33,7 +33,7 @@ void output_row(const FloatArguments& a, int b, int h, int t) {
   for (int j = 0; j < a.Dv; ++j) a.o.row(b, h, t)[j] = float(double(a.scale) * o[std::size_t(j)]);
 }
 
-/// Row d of the last state, S_0 + sum_t k_t^T v_t.
+/// Row d of the final state, S_0 + sum_t k_t^T v_t.
 void state_row(const FloatArguments& a, int b, int h, int d) {
   std::vector<double> S(std::size_t(a.Dv), 0.0);
   if (a.initial_state.data) add(S, 1, a.initial_state.row(b, h, d));

@@ -1,9 +1,9 @@
 /// @file
 /// Stage 1, `recurrent`: the gradients position after position, in two passes.
 ///
-/// Idea: k_t^T v_t is in the state that every position from t on reads. So what a position's key and value are worth is
-/// a sum over what comes after, and it is a running sum like S, taken from the other end: dS. A first pass walks
-/// forwards with S, for dq. A second walks backwards with dS, for dk and dv. Nothing is stored in between.
+/// Idea: k_t^T v_t is part of the state that every position from t on reads. So the gradients of k_t and v_t depend on
+/// a sum over these positions. It is a running sum like S, but taken from the end: dS. A first pass walks forwards with
+/// S and computes dq. A second pass walks backwards with dS and computes dk and dv. Nothing is stored in between.
 /// Grows out of: nothing
 /// Equation:
 ///
@@ -12,11 +12,11 @@
 ///   dinitial_state = dS_1
 ///
 /// Shapes: q, k, dq, dk [B, H, L, Dk]; v, do, dv [B, H, L, Dv]; S, dS and their like [Dk, Dv]; all in host memory. The
-/// stage computes in fp32; in double the same code is what all stages are checked against.
+/// stage computes in fp32; in double the same code is the reference for all stages.
 /// Thread mapping: one thread per head.
 /// Resources: one state of Dk Dv numbers per thread, S and then dS.
 /// Work: 2 Dk Dv multiply-adds per position in the first pass, 3 Dk Dv in the second.
-/// Bytes: k, v and do twice, q and each gradient once; the state at every position, from the cache.
+/// Bytes: k, v and do twice, q and each gradient once. The state is read and written at every position, in the cache.
 /// Bound by: the cores' arithmetic, one position after the other.
 /// Requires: nothing.
 /// Weakness: the steps are sequential, and none is a matrix product. `chunkwise` makes them products.
@@ -30,7 +30,7 @@
 namespace tutorial::linear_attention {
 namespace {
 
-/// The state [Dk, Dv] that a walk starts from; zeros where there is none.
+/// The state [Dk, Dv] that a walk starts from: zeros if none is given.
 template <class Real>
 std::vector<Real> start_of(const FloatBackwardArguments& a, const View<const float>& start, int b, int h) {
   std::vector<Real> S(std::size_t(a.Dk) * std::size_t(a.Dv));

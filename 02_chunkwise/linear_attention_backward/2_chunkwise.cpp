@@ -1,8 +1,8 @@
 /// @file
 /// Stage 2, `chunkwise`: the adjoint of each of a chunk's four products.
 ///
-/// Idea: forwards a chunk is four products. The adjoint of a product C = A B is two products, dA = dC B^T and
-/// dB = A^T dC, and that of a mask is the same mask. One rule, applied four times, is the backward of a chunk:
+/// Idea: forwards a chunk is four products. The adjoint of a product C = A B is two products, dA = dC B^T and dB = A^T
+/// dC, and the adjoint of a mask is the same mask. This rule, applied four times, gives the backward pass of a chunk:
 ///
 ///     forward               adjoint
 ///     P  = (Q K^T) . M      dQ += (dP . M) K        dK += (dP . M)^T Q
@@ -11,9 +11,9 @@
 ///     S += K^T V            dK += V dS^T            dV += K dS
 ///
 /// S is the state before the chunk and dS the gradient of the state after it. So dQ needs the walk from the beginning,
-/// and dK and dV need the one from the end: two walks, each with one state, as in `recurrent`.
+/// and dK and dV need the walk from the end. There are two walks, each with one state, as in `recurrent`.
 /// Grows out of: 1_recurrent.cpp
-/// Improves on: `recurrent` touches all of the state at each position.
+/// Improves on: `recurrent` reads and writes all of the state at each position.
 /// Unchanged: two passes, nothing stored in between, one head per thread.
 /// Equation:
 ///
@@ -31,7 +31,7 @@
 /// Bytes: k, v and do twice, q and each gradient once.
 /// Bound by: the cores' arithmetic.
 /// Requires: nothing; any C and any L.
-/// Weakness: a chunk waits for the state of the one before. `materialized` computes all chunks at once.
+/// Weakness: each chunk waits for the state of the chunk before it. `materialized` computes all chunks at once.
 /// Sources: arXiv 2312.06635, section 2.2, "chunkwise parallel form", and the backward pass in its appendix.
 
 #include <Eigen/Dense>
@@ -46,7 +46,7 @@
 namespace tutorial::linear_attention {
 namespace {
 
-/// What one thread works on.
+/// The data of one thread: the state and the scores of the head that it computes.
 class Walk {
  public:
   explicit Walk(const FloatBackwardArguments& a) : a_(a), C_(std::min(a.C, a.L)), S_(a.Dk, a.Dv), scores_(C_, C_) {}

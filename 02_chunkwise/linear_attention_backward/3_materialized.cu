@@ -1,14 +1,15 @@
 /// @file
-/// Stage 3, `materialized`: on tensor cores, the states of all chunks and their gradients in device memory.
+/// Stage 3, `materialized`: all chunks at once on tensor cores, with their states and the states' gradients in device
+/// memory.
 ///
-/// Idea: as in `linear_attention`'s `materialized` a running sum is all that ties a chunk to the others: S from the one
-/// side, dS from the other. With both in memory, every chunk's gradients can be computed at once. And each of the three
+/// Idea: as in `materialized` of the operator, only running sums tie a chunk to the others: S from the beginning and dS
+/// from the end. With both in memory, the gradients of all chunks can be computed at once. Moreover, each of the three
 /// gradients is the operator itself on other inputs (gradients.hpp), with its mask or with the mask transposed. So one
-/// kernel computes all three: it is the chunk of `tensor_core`.
+/// kernel computes all three. Its products are those of a chunk in `tensor_core`.
 /// Grows out of: 2_chunkwise.cpp; port to tensor cores: the walks become sums over chunks, and their products mma
 /// Improves on: `chunkwise` has one thread per head and walks the chunks of a head one after the other.
 /// Unchanged: the equations. C is 64.
-/// Equation: with n for chunks, and S' = dS / scale, so that a factor stays outside
+/// Equation: n counts chunks; S' = dS / scale, so that the factor scale stays outside of the sums
 ///
 ///   X_n = K_n^T V_n,  X'_n = Q_n^T dO_n                       chunk_states_kernel
 ///   S before n  = S_0 + X_0 + ... + X_{n-1}                   running_sums_kernel, in the place of X_n
@@ -18,14 +19,17 @@
 ///   dV_n = scale (K_n (S' after n)   + ((Q_n K_n^T) . M)^T dO_n)
 ///
 /// Shapes: q, k, dq, dk [B, H, L, Dk], v, do, dv [B, H, L, Dv] bf16; states and sums [B, H, N, Dk, Dv] fp32 for the N =
-/// ceil(L / 64) chunks; in device memory. In shared memory three tiles and P, in registers a tile of the state and O.
-/// Thread mapping: block (tile n, h, b) of the first and of the last kernel has 64 columns of chunk n's result, shared
-/// out among four warps (common/tile/chunk_products.cuh). In the second each thread has one element of a state.
-/// Precision: P and a copy of the state are rounded to bf16; sums are fp32, in memory, too.
+/// ceil(L / 64) chunks; in device memory. Shared memory holds three tiles and P, registers hold a tile of the state and
+/// O.
+/// Thread mapping: block (tile n, h, b) of the first and of the last kernel has 64 columns of chunk n's result, which
+/// its four warps divide among them (common/tile/chunk_products.cuh). In the second kernel each thread has one element
+/// of a state.
+/// Precision: P and a copy of the state are rounded to bf16; sums are fp32, also those in memory.
 /// Work: per position 10 Dk Dv operations with states, and three times 2 (64 + 16) / 2 (Dk + Dv) with scores on and
-/// below the diagonal, in tiles of 16 (scores once for each tile of columns).
+/// below the diagonal, in tiles of 16. The scores are computed once for each tile of columns.
 /// Bytes: q, k and v three times, do four times, and each gradient once. The sums, 8 N Dk Dv bytes per head, are
-/// written twice; S is read twice and dS three times: at Dk = Dv = 128 nine times as many bytes as q, k, v and do.
+/// written twice; S is read twice and dS three times. At Dk = Dv = 128 that is nine times as many bytes as q, k, v and
+/// do.
 /// Bound by: those bytes.
 /// Requires: Dk and Dv multiples of 16, up to 256; rows aligned to 16 bytes.
 /// Weakness: the sums cross device memory. `walks` keeps them on the chip.
@@ -68,9 +72,10 @@ __global__ void __launch_bounds__(kThreads) chunk_states_kernel(Bf16Arguments a,
   store_state<Shape>(state, X, a.Dv, a.Dk, part.columns);
 }
 
-/// Leaves in each chunk's place the state that its gradient reads. Grid (ceil(Dk Dv / kSumThreads), H, B).
+/// Replaces the product of each chunk by the state that the chunk's gradient reads. Grid (ceil(Dk Dv / kSumThreads), H,
+/// B).
 /// @param g dq for S, dv for S'
-/// @param states as the user's: [B, H, N, Dk, Dv]
+/// @param states in the layout of the user's states: [B, H, N, Dk, Dv]
 __global__ void __launch_bounds__(kSumThreads) running_sums_kernel(Gradient g, int Dk, int Dv, float* states) {
   const int h = int(blockIdx.y), b = int(blockIdx.z), N = (g.a.L - 1) / kChunk + 1;
   const int element = int(blockIdx.x) * kSumThreads + int(threadIdx.x), d = element / Dv, j = element % Dv;
@@ -88,7 +93,7 @@ __global__ void __launch_bounds__(kSumThreads) running_sums_kernel(Gradient g, i
 }
 
 /// One gradient of one chunk. Grid (tiles of its columns of all chunks, H, B).
-/// @param states the user's shape, [B, H, N, ...]
+/// @param states in the layout of the user's states, [B, H, N, ...]
 template <class Shape>
 __global__ void __launch_bounds__(kThreads) gradient_kernel(Gradient g, const float* states) {
   const Bf16Arguments& a = g.a;

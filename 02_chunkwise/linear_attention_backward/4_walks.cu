@@ -1,10 +1,11 @@
 /// @file
-/// Stage 4, `walks`: S and its gradient stay on the chip, one walk over the chunks for each of the three gradients.
+/// Stage 4, `walks`: S and its gradient stay on the chip, and each of the three gradients takes one walk over the
+/// chunks.
 ///
 /// Idea: dq is the operator on do, v and k, walked from the first chunk to the last. dk and dv are the operator on
-/// other inputs, walked from the last chunk to the first (gradients.hpp). So the kernel is that of `tensor_core`, with
-/// its direction as an argument: the order of the chunks, and which half of the scores counts. What S or dS is at a
-/// chunk, the walk has computed itself.
+/// other inputs, walked from the last chunk to the first (gradients.hpp). So the kernel is that of `tensor_core` with
+/// the walk's direction as an argument. The direction sets the order of the chunks and which half of the scores counts.
+/// Each walk computes S or dS itself, chunk by chunk.
 /// Grows out of: 3_materialized.cu
 /// Improves on: `materialized` writes a state and its gradient to memory for each chunk and reads them again.
 /// Unchanged: the products of a chunk and their precision.
@@ -14,18 +15,18 @@
 ///   dK_n = scale (V_n S'^T + ((dO_n V_n^T) . M)^T Q_n)    S'^T += dO_n^T Q_n     n = N - 1 ... 0
 ///   dV_n = scale (K_n S'   + ((Q_n K_n^T) . M)^T dO_n)    S'   += Q_n^T dO_n     n = N - 1 ... 0
 ///
-/// Shapes: q, k, dq, dk [B, H, L, Dk], v, do, dv [B, H, L, Dv] bf16, states [B, H, Dk, Dv] fp32, in global memory. In
-/// shared memory three tiles of a chunk and P, in registers S and O.
-/// Thread mapping: block (x, h, b) takes 64 columns of one gradient of head h of batch entry b; its four warps share
-/// them out.
+/// Shapes: q, k, dq, dk [B, H, L, Dk], v, do, dv [B, H, L, Dv] bf16, states [B, H, Dk, Dv] fp32, in global memory.
+/// Shared memory holds three tiles of a chunk and P, registers hold S and O.
+/// Thread mapping: block (x, h, b) takes 64 columns of one gradient of head h of batch entry b; its four warps divide
+/// them among them.
 /// Resources: 48 KB of shared memory at Dk = Dv = 128, 96 of a thread's registers for S and O.
 /// Work: as three calls of `tensor_core`: per position 12 Dk Dv operations, of which dk and dv do 2 Dk Dv twice.
-/// Bytes: q, k and v twice, do three times, and those that are Q or K of a walk once more for each further tile of
-/// columns, mostly from the second-level cache; each gradient once.
+/// Bytes: q, k and v twice, do three times, each gradient once. The tensors that are Q or K of a walk are read once
+/// more for each further tile of columns, mostly from the second-level cache.
 /// Bound by: latency, as `tensor_core`. There are three times as many blocks.
 /// Requires: as `materialized`.
-/// Weakness: a block loads, waits and computes, and there is one walk per head and 64 columns, however long the
-/// sequence is. `dispatch` has the kernels that mend both.
+/// Weakness: a block loads, waits and computes, and there is only one block per head and 64 columns, however long the
+/// sequence is. The kernels behind `dispatch` mend both.
 /// Sources: arXiv 2312.06635, algorithm 1 without materialization. fast-transformers' causal_dot_product has the
 /// direction of its walk as a template parameter.
 
@@ -47,7 +48,7 @@ namespace {
 
 using namespace tile;
 
-/// One gradient. Grid (tiles of its columns, H, B).
+/// Computes one gradient. Grid (tiles of its columns, H, B).
 template <class Shape>
 __global__ void __launch_bounds__(kThreads) gradient_walk_kernel(Gradient g) {
   const Bf16Arguments& a = g.a;

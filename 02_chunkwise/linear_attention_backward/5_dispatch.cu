@@ -1,24 +1,25 @@
 /// @file
-/// Stage 5, `dispatch`: what a user calls. It adds no product of its own; it chooses a kernel and the number of
-/// segments, and takes what the stages before do not support.
+/// Stage 5, `dispatch`: what a user calls. It adds no product of its own. It chooses a kernel and the number of
+/// segments, and it supports what the earlier stages do not.
 ///
 /// Idea: each gradient is the operator on other inputs, so the operator's fastest kernels compute it once they know a
-/// direction (linear_attention/dispatch/direction.cuh). On Hopper the three walks are one launch: three times as many
-/// blocks as the operator has, which fill the GPU from a third of the heads on, and two of them read the same chunks at
-/// the same time. Where even these are few, the sequence is cut into segments, of S from the one side and of dS from
-/// the other, and one kernel more computes the sums that both are made of. Elsewhere the walks are those of
+/// direction (linear_attention/dispatch/direction.cuh). On Hopper the three walks are one launch. It has three times as
+/// many blocks as the operator, so a third of the heads fills the GPU, and two of the walks read the same chunks at the
+/// same time. If even these blocks are too few, the sequence is cut into segments, for S from the beginning and for dS
+/// from the end. One more kernel then computes the sums that S and dS consist of. On other GPUs the walks are those of
 /// `pipelined`.
 /// Grows out of: 4_walks.cu; dispatch: the kernels are those of the folders dispatch, and this file is the choice
 /// Improves on: `walks` waits for every chunk, computes with warps, and leaves multiprocessors idle when there are few
 /// heads.
 /// Unchanged: the products, their precision, and that nothing is stored between the walks.
-/// Widths that the tensor-core kernels do not support, and rows that are not aligned, are computed in fp32: by `fused`,
-/// the operator's stage 5, on copies in fp32, which it gets in reversed order for dk and dv.
+/// Fallback: if the tensor-core kernels do not support a width, or rows are not aligned, the operator's `fused`
+/// computes in fp32, on copies of the tensors. For dk and dv it gets these in reversed order.
 ///
 /// Bytes: k, v and do for dq; q, k, v and do for dk and dv, which share them through the second-level cache; each
-/// gradient once. With segments most of q, k, v and do once more.
+/// gradient once. With segments most of q, k, v and do are read once more.
 /// Bound by, Requires: as the kernels that it chooses; in fp32 Dk and Dv up to 384.
-/// Weakness: dk and dv each have dS, the one transposed. The times of a chunk are an H200's.
+/// Weakness: the walks of dk and dv both compute dS, one of them transposed. The times of a chunk were measured on an
+/// H200.
 
 #include <cuda_runtime.h>
 
@@ -42,7 +43,8 @@ using namespace tile;
 constexpr WalkTimes kTimes{.narrow = {.walk = {2.0, 3.6}, .states = {0.7, 1.2}},
                            .wide = {.walk = {2.9, 5.3}, .states = {0.9, 1.8}}};
 
-// On warpgroups, in microseconds: a chunk of a walk and of the sums for the segments, and what segments cost beside.
+// Times on warpgroups, in microseconds: of a chunk in a walk, of a chunk in the sums for the segments, of a block's
+// start, and what segments cost in addition.
 constexpr double kChunkTime = 0.85, kSumTime = 0.4, kBlockStart = 3, kSegments = 8;
 constexpr int kChunkLength = 64;
 
@@ -52,7 +54,7 @@ bool runs_on_warpgroups(const Bf16BackwardArguments& b) {
                      [](const Gradient& g) { return warpgroup_mma_unsupported(g.a).empty(); });
 }
 
-/// Of a plan on warpgroups, in microseconds.
+/// The time of a plan on warpgroups, in microseconds.
 double estimated_time(const Bf16BackwardArguments& b, const LaunchPlan& plan) {
   const int multiprocessors = multiprocessor_count();
   const std::int64_t heads = std::int64_t(b.B) * b.H;
@@ -83,13 +85,13 @@ struct InFp32 {
   Bf16BackwardArguments b;
   float* memory;
 
-  /// Elements that it takes.
+  /// The number of elements that the copies take.
   static std::int64_t elements(const Bf16BackwardArguments& b) {
     const std::int64_t heads = std::int64_t(b.B) * b.H;
     return heads * (b.L * (4 * std::int64_t(b.Dk) + 3 * std::int64_t(b.Dv)) + 3 * std::int64_t(b.Dk) * b.Dv);
   }
 
-  /// Memory for [B, H, L, D], of the elements that are left.
+  /// A [B, H, L, D] tensor in the memory that is left.
   View<float> tensor(int L, int D) {
     const View<float> view = packed(memory, b.H, L, D);
     if (memory) memory += std::int64_t(b.B) * b.H * L * D;

@@ -7,14 +7,14 @@
 ///     dk_t = scale (v_t (dS_end/scale)^T + sum_{i>=t} (v_t . do_i) q_i)
 ///     dv_t = scale (k_t (dS_end/scale)   + sum_{i>=t} (k_t . q_i) do_i)
 ///
-/// where dS_end is the gradient of the final state. So
+/// where dS_end is the gradient of the final state. So the arguments of the operator are
 ///
 ///            q    k    v    o     state before the first chunk     chunks
 ///     dq     do   v    k    dq    S_0^T                            from the first to the last
 ///     dk     v    do   q    dk    dS_end^T / scale                 from the last to the first
 ///     dv     k    q    do   dv    dS_end / scale                   from the last to the first
 ///
-/// and what the last of these leaves, times scale, is dinitial_state.
+/// and the final state of the walk for dv, times scale, is dinitial_state.
 
 #include <array>
 
@@ -28,20 +28,20 @@ namespace tutorial::linear_attention {
 
 /// One of the gradients.
 struct Gradient {
-  /// The operator's arguments. Its initial state is S_0 or dS_end as the user gave them, and its final state is
-  /// dinitial_state, of dv alone.
+  /// The operator's arguments. The initial state is S_0 or dS_end as the user gave it. The final state is
+  /// dinitial_state, for dv alone.
   Bf16Arguments a;
   bool is_reversed;    ///< from the last chunk to the first, and each position reads those after it
-  bool is_transposed;  ///< its state is the user's transposed
+  bool is_transposed;  ///< its state is the transpose of the user's
   float start_factor;  ///< its state at the start is initial_state times this
 
-  /// How a state of the user's shape, with rows so far apart, lies as this gradient's state.
+  /// How a state of the user's shape, with rows `stride_row` elements apart, lies in memory as this gradient's state.
   TUTORIAL_HOST_DEVICE tile::StateStrides strides(std::int64_t stride_row) const {
     return is_transposed ? tile::StateStrides(1, stride_row) : tile::StateStrides(stride_row);
   }
 };
 
-/// Those of q, k and v.
+/// The gradients of q, k and v.
 inline std::array<Gradient, 3> gradients_of(const Bf16BackwardArguments& b) {
   const auto gradient = [&](int keys, int values, const auto& q, const auto& k, const auto& v, const auto& start,
                             const auto& o) {
@@ -55,8 +55,8 @@ inline std::array<Gradient, 3> gradients_of(const Bf16BackwardArguments& b) {
   return all;
 }
 
-/// Why kernels with one set of tiles do not support the problem; empty where they do. The widths of keys and values
-/// change places.
+/// Why kernels with one set of tiles do not support the problem; empty if they do. For some gradients the widths of
+/// keys and values change places.
 inline std::string gradients_unsupported(const Bf16BackwardArguments& b) {
   for (const Gradient& gradient : gradients_of(b)) {
     if (const std::string reason = tile::tensor_core_unsupported(gradient.a); !reason.empty()) return reason;

@@ -51,7 +51,7 @@ class Walk {
     }
   }
 
-  /// dq, and what the second pass needs.
+  /// Computes dq and the two numbers that the second pass needs.
   void forwards(int b, int h, int t) {
     const float *q = a_.q.row(b, h, t), *k = a_.k.row(b, h, t), *v = a_.v.row(b, h, t), *d_o = a_.d_o.row(b, h, t);
     const Real scale = a_.scale;
@@ -102,7 +102,7 @@ class Walk {
   const std::size_t Dk_, Dv_;
   std::vector<Real> S_, z_;  // forwards S and z, backwards dS and dz
   std::vector<Real> numerator_;
-  std::vector<Real> e_, w_;  // of each position
+  std::vector<Real> e_, w_;  // one per position
 };
 
 template <class Real>

@@ -15,7 +15,7 @@ class Picture {
   Picture(std::size_t n, std::size_t chunk, long largest)
       : n_(n), chunk_(chunk), width_(fmt::formatted_size("{}", largest)) {}
 
-  /// A line with a label, one number per position, and what the numbers are.
+  /// Adds a line with a label, one number per position, and the meaning of the numbers.
   template <class ShownAt>
   void row(const char* label, const std::vector<long>& numbers, ShownAt shown_at, const char* meaning) {
     std::string line = fmt::format("{:<8}", label);
@@ -43,15 +43,15 @@ class Picture {
 
 ChunkedSums chunked_sums(const std::vector<long>& x, int chunk) {
   ChunkedSums result;
-  for (auto begin = x.begin(); begin != x.end();) {  // no chunk needs another
+  for (auto begin = x.begin(); begin != x.end();) {  // the chunks are independent
     const auto end = begin + std::min<std::ptrdiff_t>(chunk, x.end() - begin);
     std::partial_sum(begin, end, std::back_inserter(result.local));
     result.totals.push_back(result.local.back());
     begin = end;
   }
   result.carried.resize(result.totals.size());
-  std::exclusive_scan(result.totals.begin(), result.totals.end(), result.carried.begin(), 0L);  // few, in line
-  for (std::size_t i = 0; i < x.size(); ++i) {  // again no chunk needs another
+  std::exclusive_scan(result.totals.begin(), result.totals.end(), result.carried.begin(), 0L);  // few totals
+  for (std::size_t i = 0; i < x.size(); ++i) {  // again the chunks are independent
     result.sums.push_back(result.carried[i / std::size_t(chunk)] + result.local[i]);
   }
   return result;

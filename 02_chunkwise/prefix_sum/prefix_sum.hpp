@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// The warm-up: prefix sums in chunks, the plan of the whole chapter on plain numbers.
+/// The warm-up: prefix sums in chunks. They show the plan of the whole chapter on plain numbers.
 
 #include <string>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace tutorial {
 
-/// What the two passes compute; all but `totals` and `carried` have one number per position.
+/// The results of the two passes. All but `totals` and `carried` have one number per position.
 struct ChunkedSums {
   std::vector<long> local;    ///< pass 1: prefix sums that begin anew in each chunk
   std::vector<long> totals;   ///< pass 1: the last local sum of each chunk
@@ -17,11 +17,12 @@ struct ChunkedSums {
   std::vector<long> sums;     ///< pass 2: the chunk's carried total added to each of its local sums
 };
 
-/// The prefix sums of x in chunks of `chunk`, 1 or more, of which the last may be shorter. Sums do not overflow.
+/// The prefix sums of x in chunks of `chunk` numbers, 1 or more; the last chunk may be shorter. The sums must not
+/// overflow.
 /// Source: Blelloch, "Prefix Sums and Their Applications", CMU-CS-90-190, 1990.
 ChunkedSums chunked_sums(const std::vector<long>& x, int chunk);
 
-/// Shows the two passes on 0, 1, ... n - 1. Passed: the sums are those that one loop finds.
+/// Shows the two passes on 0, 1, ... n - 1. It passes if the sums are those of a single loop.
 Demonstration prefix_sum(int n, int chunk);
 
 }  // namespace tutorial

@@ -9,15 +9,15 @@
 
 namespace tutorial::tile {
 
-/// The logarithm of the gate exp(g) = 2^base2(g). Below 2^-150 there is no fp32 number but zero: a gate of less than
-/// 2^-256 is taken as 2^-256, so that sums of logarithms stay finite.
+/// The logarithm of the gate exp(g) = 2^base2(g). Below 2^-150 zero is the only fp32 number. So a gate of less than
+/// 2^-256 is replaced by 2^-256, which keeps sums of logarithms finite.
 __device__ __forceinline__ float base2(float g) {
   constexpr float kLog2E = 1.44269504f;
   return max(g * kLog2E, -256.0f);
 }
 
-/// 2^x; 0 where that is below 2^-126, the least normal fp32 number. One instruction: exp2f() takes three more to get
-/// the numbers below that right.
+/// 2^x, or 0 if that is below 2^-126, the least normal fp32 number. It is one instruction. exp2f() takes three more to
+/// compute smaller numbers correctly.
 /// Source: PTX ISA, "Floating Point Instructions: ex2", which states its error; the emulator's is that of exp2f().
 __device__ __forceinline__ float ex2(float x) {
 #if TUTORIAL_EMULATOR
@@ -30,7 +30,7 @@ __device__ __forceinline__ float ex2(float x) {
 #endif
 }
 
-/// The gate exp(g) for any g <= 0; as ex2(), 0 where that is below 2^-126.
+/// The gate exp(g) for any g <= 0; like ex2(), 0 if that is below 2^-126.
 __device__ __forceinline__ float gate(float g) {
   constexpr float kLog2E = 1.44269504f;
   return ex2(g * kLog2E);

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// Which part of a problem a block walks, from its place in the grid.
+/// The part of a problem that a block walks. It follows from the block's place in the grid.
 
 #include <cuda_runtime.h>
 
@@ -19,7 +19,7 @@ dim3 grid_of(const Extents& e, int segments) {
   return dim3((unsigned(e.Dv - 1) / Shape::kDv + 1) * unsigned(segments), unsigned(e.H), unsigned(e.B));
 }
 
-/// Rows of a matrix, `stride` elements apart; data is null where all elements are 0.
+/// Rows of a matrix, `stride` elements apart; data is null if all elements are 0.
 struct ConstRows {
   const float* data;
   std::int64_t stride;
@@ -31,11 +31,11 @@ struct BlockPart {
   int b, h, head;             ///< batch entry, head of it, head of all: b H + h
   int segment;                ///< number of the segment
   int begin, end;             ///< its positions
-  int first_column, columns;  ///< the columns of Dv, as many of Shape::kDv as exist
+  int first_column, columns;  ///< the columns of Dv that exist, up to Shape::kDv
 
   /// @param length positions of a segment
   __device__ __forceinline__ BlockPart(const Extents& e, int length) : BlockPart(e, length, int(blockIdx.x)) {}
-  /// The same where a block's number among the tiles and segments is another than its place in the grid.
+  /// The same if a block's number among the tiles and segments is not its place in the grid.
   __device__ __forceinline__ BlockPart(const Extents& e, int length, int block)
       : b(int(blockIdx.z)), h(int(blockIdx.y)), head(b * e.H + h) {
     const int tiles = (e.Dv - 1) / Shape::kDv + 1;
@@ -46,9 +46,9 @@ struct BlockPart {
     columns = min(Shape::kDv, e.Dv - first_column);
   }
 
-  /// The state that the segment starts from, the block's first column: the initial state, or what the segments before
-  /// have left.
-  /// @param initial [B, H, Dk, Dv]; its data is null where it is 0
+  /// The state that the segment starts from, from the block's first column on. It is the initial state, or the state
+  /// after the segments before.
+  /// @param initial [B, H, Dk, Dv]; its data is null if it is 0
   __device__ __forceinline__ ConstRows start(const View<const float>& initial, const LaunchPlan& plan,
                                              const Extents& e) const {
     if (segment > 0) {
@@ -58,7 +58,7 @@ struct BlockPart {
     return {initial.data ? initial.row(b, h, 0) + first_column : nullptr, initial.stride_l};
   }
 
-  /// S = that state.
+  /// Loads that state into S.
   __device__ __forceinline__ void load_start(typename Shape::State& S, const View<const float>& initial,
                                              const LaunchPlan& plan, const Extents& e) const {
     const ConstRows rows = start(initial, plan, e);

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// A chunk's tiles by bulk copies: one thread asks for them, and a barrier counts their bytes.
+/// A chunk's tiles by bulk copies: one thread requests them, and a barrier counts their bytes.
 
 #include <cuda_runtime.h>
 
@@ -40,7 +40,7 @@ TensorMap output_map(const Arguments& a) {
   return tile_map(a.o, tensor_sizes(a, a.Dv), kChunk);
 }
 
-/// Why bulk copies cannot bring the tiles of an operator's q, k and v or take those of its o; empty where they can.
+/// Why bulk copies cannot load the tiles of an operator's q, k and v or store those of its o; empty if they can.
 template <class Arguments>
 std::string bulk_copies_unsupported(const Arguments& a) {
   if (compute_capability() < 90) return "needs a GPU of compute capability 9.0, for bulk copies";
@@ -67,8 +67,8 @@ __device__ __forceinline__ void load_panels(const PanelTile<kColumns, kRows>& ti
   }
 }
 
-/// Starts to load a chunk's Q, K and V into the tiles of these names, or K and V where `tiles` has no Q. Called by one
-/// thread.
+/// Starts to load a chunk's Q, K and V into the tiles of these names, or only K and V if `tiles` has no Q. Called by
+/// one thread.
 /// @param tiles ChunkTiles, StateTiles, or others with such members
 /// @param barrier expects their bytes: kBytes of ChunkTiles or StateTiles
 /// @param t the chunk's first position, of head h of batch entry b

@@ -1,11 +1,11 @@
 #pragma once
 /// @file
-/// Carries states from segment to segment: from what each segment makes of zeros, and its decay, to the state that the
-/// next segment starts from.
+/// Carries states from segment to segment: each segment gives the state that it computes from zeros, and its decay.
+/// From these follows the state that the next segment starts from.
 ///
 ///     start of segment s + 1  =  decay_s . (start of segment s) + own_s,      the first starts from `initial`
 ///
-/// One thread per element of the state walks the segments, with loads of eight segments under way at once.
+/// One thread per element of the state walks the segments. The loads of eight segments are under way at once.
 
 #include <cuda_runtime.h>
 
@@ -19,22 +19,22 @@
 
 namespace tutorial::tile {
 
-// The kinds of decay. from() gives the decays of one element of the state, in the segments from number
-// `first` = (b H + h) count on; [i] of that is the decay of the i-th segment from there, and next() goes on.
+// The kinds of decay. from() gives the decays of one element of the state, in the segments from number `first` = (b H +
+// h) count on; element [i] is the decay of the i-th segment from there, and next() advances.
 
-/// States decay by nothing: linear attention.
+/// No decay: linear attention.
 struct NoDecay {
   struct Decays {
-    /// 1, whatever the segment.
+    /// 1 for every segment.
     __device__ __forceinline__ float operator[](int) const { return 1; }
-    /// Goes on by so many segments.
+    /// Advances by this number of segments.
     __device__ __forceinline__ void next(int) {}
   };
-  /// Those of any element.
+  /// The decays of any element.
   __device__ __forceinline__ Decays from(std::int64_t, int) const { return {}; }
 };
 
-/// One decay per segment and row of the state, as the product of kFactors of them: [B, H, count, kFactors, Dk].
+/// One decay per segment and row of the state, stored as kFactors factors: [B, H, count, kFactors, Dk].
 template <int kFactors>
 struct RowDecay {
   const float* decays;
@@ -55,7 +55,7 @@ struct RowDecay {
       first += segments * kFactors * stride;
     }
   };
-  /// Those of row d, from segment `first` on.
+  /// The decays of row d, from segment `first` on.
   __device__ __forceinline__ Decays from(std::int64_t first, int d) const {
     return {decays + first * kFactors * Dk + d, Dk};
   }
@@ -65,14 +65,14 @@ struct RowDecay {
 struct SegmentDecay {
   const float* decays;
 
-  /// Those of any row, from segment `first` on.
+  /// The decays of any row, from segment `first` on.
   __device__ __forceinline__ RowDecay<1>::Decays from(std::int64_t first, int) const { return {decays + first, 1}; }
 };
 
 /// The states of all segments but the last, of all heads.
 template <class Decay = NoDecay>
 struct CarriedStates {
-  View<const float> initial;  ///< [B, H, Dk, columns]; its data is null where it is 0
+  View<const float> initial;  ///< [B, H, Dk, columns]; its data is null if it is 0
   int columns;                ///< Dv for states, 1 for a normaliser
   float* states;              ///< [B, H, count, Dk, columns]: own_s before, the start of segment s + 1 after
   Decay decay = {};
@@ -125,9 +125,9 @@ __global__ void __launch_bounds__(kCarryThreads)
   }
 }
 
-/// Carries the states of B H heads, and in the same launch those of their normalisers where there are any, or other
-/// states with as many rows that do not decay.
-/// @param count segments but for the last, 1 or more
+/// Carries the states of B H heads, and in the same launch those of their normalisers, if there are any, or other
+/// states with the same number of rows that do not decay.
+/// @param count segments except the last, 1 or more
 /// @throws CudaError if the launch is refused
 template <class Decay>
 void carry_states(int B, int H, int Dk, int count, const CarriedStates<Decay>& states,

@@ -2,28 +2,29 @@
 /// @file
 /// The four products of a chunk on tensor cores:
 ///
-///     P   = (Q K^T) . M        masked_scores(): [C, C], M[t][i] = 1 where i <= t, else 0
+///     P   = (Q K^T) . M        masked_scores(): [C, C], M[t][i] = 1 if i <= t, else 0
 ///     O   = Q S                add_from_state(): what the chunks before have left
 ///     O  += P V                add_from_scores(): what the chunk itself adds; add_from_transposed_scores() for P^T
 ///     S  += K^T V              update_state()
 ///
-/// Q, K [C, Dk] and V [C, Dv] are bf16 tiles in shared memory (swizzled_tile.cuh). The block's warps share the
-/// columns of V, O and S: warp w has kWarpColumns of them, and no other warp ever needs its part of S. So S stays in
+/// Q, K [C, Dk] and V [C, Dv] are bf16 tiles in shared memory (swizzled_tile.cuh). The block's warps divide the columns
+/// of V, O and S among them: warp w has kWarpColumns columns, and no other warp ever needs its part of S. So S stays in
 /// that warp's registers, as accumulators in fp32, from the first chunk to the last. It is kept transposed, S^T [Dv,
-/// Dk]: the accumulators of S^T += V^T K, rounded to bf16, are then the B fragment (that of the right factor) of
-/// O += Q S, and the state never passes through shared memory. common/device/mma.cuh draws both layouts:
+/// Dk]: the accumulators of S^T += V^T K, rounded to bf16, are then the B fragment (that of the right factor) of O += Q
+/// S, and the state never passes through shared memory. common/device/mma.cuh draws both layouts:
 ///
 ///     accumulator of S^T: lane (g, p) holds S^T[g][p, p+1]        g = lane / 4, p = 2 (lane % 4)
 ///     B fragment of S:    lane (g, p) holds S[p, p+1][g]          the same two numbers
 ///
-/// All warps need P whole: each computes some 16 x 16 tiles of it and leaves them in shared memory in bf16. Tiles above
-/// the diagonal are neither computed nor read.
+/// All warps need all of P. Each computes some 16 x 16 tiles of it and stores them to shared memory in bf16. Tiles
+/// above the diagonal are neither computed nor read.
 ///
-/// Shared memory that a chunk reads at Dk = Dv = 128, in KB: scores 88, Q S 64, P V 36, K^T V 80; that takes about as
-/// long as its 1344 mma. Fewer, wider warps read less: four with 32 columns, not eight with 16.
+/// Shared memory that a chunk reads at Dk = Dv = 128, in KB: scores 88, Q S 64, P V 36, K^T V 80. Reading them takes
+/// about as long as the chunk's 1344 mma. Fewer warps with more columns read less, so there are four with 32 columns,
+/// not eight with 16.
 ///
-/// All lanes of a warp call each function, in blocks of kThreads. Tiles are aligned to 16 bytes. A tile that a function
-/// reads is filled: a barrier stands between.
+/// All lanes of a warp call each function, in blocks of kThreads. Tiles are aligned to 16 bytes. A barrier must stand
+/// between filling a tile and a function that reads it.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -41,15 +42,15 @@ namespace tutorial::tile {
 struct NoEpilogue {
   /// Called among the products of each 16 of Dk, with their number.
   __device__ void step(int) {}
-  /// Makes a score of the product of query t and key i. The result is unused where i > t.
+  /// The score from the product of query t and key i. The result is unused if i > t.
   __device__ float score(int, int, float product) { return product; }
   /// Called by each lane for each row t that it holds a part of, in each tile of P: (t, first column of the tile, sum
   /// of the lane's scores).
   __device__ void row(int, int, float) {}
 };
 
-/// P = (Q K^T) . M in bf16, by all warps of the block. The caller has a barrier before it (Q and K are there, and no warp
-/// reads P any more) and one after it (P is there).
+/// P = (Q K^T) . M in bf16, by all warps of the block. The caller has a barrier before it (Q and K are there, and no
+/// warp reads P any more) and one after it (P is there).
 ///
 /// P has ten tiles of 16 x 16 on and below the diagonal. A warp takes two and a half of them:
 ///
@@ -58,7 +59,7 @@ struct NoEpilogue {
 ///       3  4  5                       2, 6, right half of 8:  warp 2
 ///       6  7  8  9                    3, 7, right half of 9:  warp 3
 ///
-/// @param epilogue what else is done on the way; NoEpilogue says what it is asked for
+/// @param epilogue what else is computed on the way; NoEpilogue documents its functions
 template <class Shape, class Epilogue = NoEpilogue>
 __device__ __forceinline__ void masked_scores(const typename Shape::ScoreTile& P, const typename Shape::KeyTile& Q,
                                               const typename Shape::KeyTile& K, Epilogue&& epilogue = {}) {
@@ -113,7 +114,7 @@ __device__ __forceinline__ void masked_scores(const typename Shape::ScoreTile& P
   }
 }
 
-/// O += Q S, the warp's columns. S is rounded to bf16 on the way.
+/// O += Q S, the warp's columns. The product reads S rounded to bf16.
 template <class Shape>
 __device__ __forceinline__ void add_from_state(typename Shape::Output& O, const typename Shape::KeyTile& Q,
                                                const typename Shape::State& S) {
@@ -165,7 +166,7 @@ __device__ __forceinline__ void add_from_scores(typename Shape::Output& O, const
   }
 }
 
-/// O += P^T V, the warp's columns, where P has been masked as it is stored: row t of O gets row i of V for i >= t.
+/// O += P^T V, the warp's columns, where the stored P is already masked: row t of O gets row i of V for i >= t.
 template <class Shape>
 __device__ __forceinline__ void add_from_transposed_scores(typename Shape::Output& O,
                                                            const typename Shape::ScoreTile& P,

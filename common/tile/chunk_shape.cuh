@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// How the kernels on tensor cores hold a chunk: 64 positions, four warps, and the columns of Dv shared out among them.
+/// How the kernels on tensor cores hold a chunk: 64 positions and four warps, which divide the columns of Dv among
+/// them.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -31,7 +32,7 @@ struct ChunkShape {
   using Output = float[kChunk / 16][kWarpColumns / 8][4];  ///< accumulators of O [C, kWarpColumns]
 };
 
-/// The lane, computed anew at each call: beside the state no register is left to keep it, or what follows from it, from
+/// The lane, computed anew at each call. The state leaves no register to keep the lane, or values derived from it, from
 /// one chunk to the next.
 __device__ __forceinline__ int fresh_lane() {
   return hide_from_compiler(int(lane_index()));

@@ -18,16 +18,16 @@ struct ChunkTiles {
   static constexpr int kElements = kChunk * (2 * Shape::kDk + Shape::kDv);
   static constexpr int kBytes = kElements * int(sizeof(__nv_bfloat16));
 
-  /// @param memory kElements in shared memory, aligned to 16 bytes, and to 1024 where its tiles are panels
+  /// @param memory kElements in shared memory, aligned to 16 bytes, and to 1024 if its tiles are panels
   __device__ __forceinline__ explicit ChunkTiles(__nv_bfloat16* memory)
       : Q{memory}, K{memory + kChunk * Shape::kDk}, V{memory + 2 * kChunk * Shape::kDk} {}
-  /// The same. Kernels with several sets of tiles count bytes from set to set: of an address that is counted in
-  /// elements, the compiler makes more instructions.
+  /// The same. Kernels with several sets of tiles count bytes from set to set: from an address counted in elements the
+  /// compiler makes more instructions.
   __device__ __forceinline__ explicit ChunkTiles(unsigned char* memory)
       : ChunkTiles(reinterpret_cast<__nv_bfloat16*>(memory)) {}
 };
 
-/// K and V alone: what a state is made of.
+/// Only K and V, from which a state is computed.
 template <class Shape>
 struct StateTiles {
   typename Shape::KeyTile K;

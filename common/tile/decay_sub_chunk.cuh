@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// What gates do inside a sub-chunk, by one warp: the loop of prepare.cu, which has the idea and the picture. All lanes
-/// of the warp call each function.
+/// The effect of gates inside a sub-chunk, computed by one warp. This is the loop of prepare.cu, which has the idea and
+/// the picture. All lanes of the warp call each function.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -17,7 +17,7 @@
 
 namespace tutorial::tile {
 
-/// A lane's elements of a row: of q and k as they lie in memory, of g in fp32.
+/// A lane's elements of a row: of q and k in their type in memory, of g in fp32.
 template <int kElements>
 struct Row;
 template <>
@@ -31,7 +31,7 @@ struct Row<4> {
   float4 g;
 };
 
-/// Two or four elements of a row in fp32, from bf16 or as they are.
+/// Two or four elements of a row in fp32, converted from bf16 or unchanged.
 __device__ __forceinline__ void convert(float (&to)[2], std::uint32_t from) {
   const float2 two = unpack(from);
   to[0] = two.x, to[1] = two.y;
@@ -46,12 +46,12 @@ __device__ __forceinline__ void convert(float (&to)[2], float2 from) {
 __device__ __forceinline__ void convert(float (&to)[4], float4 from) {
   to[0] = from.x, to[1] = from.y, to[2] = from.z, to[3] = from.w;
 }
-/// `a` where all bits are set, `b` where none is. (Of ?: the compiler would make branches, with shuffles in both arms.)
+/// `a` if all bits are set, `b` if none is. (From ?: the compiler would make branches, with shuffles in both arms.)
 __device__ __forceinline__ float chosen(unsigned bits, float a, float b) {
   return __uint_as_float((__float_as_uint(a) & bits) | (__float_as_uint(b) & ~bits));
 }
 
-/// Adds up over the lanes: of 2 kHalf sums that each lane has a part of, lane l gets that of number l / (16 / kHalf)
+/// Adds up over the lanes. Each lane has a part of 2 kHalf sums. Lane l gets the sum with number l / (16 / kHalf)
 /// modulo 2 kHalf.
 /// @tparam kHalf 1, 2, 4 or 8
 template <int kHalf>
@@ -70,8 +70,9 @@ __device__ __forceinline__ float sum_over_lanes(const float (&parts)[2 * kHalf],
   }
 }
 
-/// Loads a lane's elements of a row. Past the end of the sequence or of Dk the last ones are read once more, and not
-/// used: loads under a condition would be branches. Rows are aligned to kElements elements, d is a multiple of that.
+/// Loads a lane's elements of a row. Past the end of the sequence or of Dk the last elements are read once more and not
+/// used, because loads under a condition would be branches. Rows are aligned to kElements elements, and d is a multiple
+/// of kElements.
 template <int kElements, bool kQueries = true, class Arguments>
 __device__ __forceinline__ Row<kElements> load_row(const Arguments& a, int b, int h, int position, int d) {
   position = min(position, a.L - 1);
@@ -84,19 +85,21 @@ __device__ __forceinline__ Row<kElements> load_row(const Arguments& a, int b, in
 }
 
 /// The lane's elements d to d + kElements - 1 of a sub-chunk's 16 rows.
-/// @tparam kQueries false: q is not of interest, nor are scores
+/// @tparam kQueries false: neither queries nor scores are computed
 /// @tparam kAhead positions whose loads are under way: row t of the sub-chunk is in ahead[t % kAhead]
-/// @param ahead its first rows, and afterwards what load() has given for the rows from 16 on
-/// @param rows how many of the 16 positions exist (or more, or none); the others have k = 0 and gates of 1
-/// @param has_columns whether d < Dk; else k is 0
+/// @param ahead its first rows; afterwards the results of load() for the rows from 16 on
+/// @param rows the number of positions from the first on that exist, which may exceed 16 or be 0; the others have k = 0
+/// and gates of 1
+/// @param has_columns whether d < Dk; otherwise k is 0
 /// @param load load(t), t from kAhead to kAhead + 15, gives row t
 /// @param out gets out.query(t, q_t decayed from the start), out.key(i, k_i decayed to the end), out.decay(of all rows)
-/// @param scores gets the products of these elements added: of key lane / 2, for the queries from 8 (lane % 2) on
+/// @param scores the products of these elements are added to it: those of key lane / 2, for the queries from 8 (lane %
+/// 2) on
 template <int kElements, bool kQueries, int kAhead, class Load, class Out>
 __device__ __forceinline__ void decay_sub_chunk(Row<kElements> (&ahead)[kAhead], int rows, bool has_columns,
                                                 const Load& load, const Out& out, float (&scores)[8]) {
   const int lane = int(lane_index());
-  float keys[kSubChunk][kElements];  // what is left of them
+  float keys[kSubChunk][kElements];  // decayed so far
   float decay[kElements];            // of all positions up to t
 #pragma unroll
   for (float& x : decay) x = 1;
@@ -130,7 +133,7 @@ __device__ __forceinline__ void decay_sub_chunk(Row<kElements> (&ahead)[kAhead],
   out.decay(decay);
 }
 
-/// Where the lane's eight scores lie in a sub-chunk's [16, 16], P_ti in [i][t], in units of eight.
+/// The place of the lane's eight scores in a sub-chunk's [16, 16], with P_ti in [i][t], in units of eight.
 __device__ __forceinline__ int score_unit() {
   return int(lane_index());
 }

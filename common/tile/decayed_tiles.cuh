@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// A chunk with gates in shared memory, as walk_sub_chunk.cuh walks over it: q~ and k~, which have their decays within
-/// their sub-chunk in them, the decays of whole sub-chunks, each sub-chunk's scores with itself, and V.
+/// A chunk with gates in shared memory, as walk_sub_chunk.cuh reads it: q~ and k~, which contain their decays within
+/// their sub-chunk, the decays of whole sub-chunks, the scores within each sub-chunk, and V.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -14,8 +14,8 @@
 
 namespace tutorial::tile {
 
-/// The tiles of one chunk. Those that a state is made of come first, so that a kernel without outputs leaves the rest
-/// out.
+/// The tiles of one chunk. The tiles that a state is computed from come first, so that a kernel without outputs can
+/// leave the rest out.
 template <class Shape>
 struct DecayedTiles {
   typename Shape::KeyTile K;
@@ -27,7 +27,7 @@ struct DecayedTiles {
   static constexpr int kBytesForStates = 2 * kChunk * (Shape::kDk + Shape::kDv) + 4 * kSubChunks * Shape::kDk;
   static constexpr int kBytes = kBytesForStates + 2 * kChunk * Shape::kDk + 2 * kChunk * kSubChunk;
 
-  /// Lays the tiles out in shared memory from this address on: kBytes, aligned to 16.
+  /// Lays the tiles out in shared memory from this address on. They take kBytes, aligned to 16.
   __device__ __forceinline__ explicit DecayedTiles(unsigned char* memory)
       : K{reinterpret_cast<__nv_bfloat16*>(memory)},
         V{K.data + kChunk * Shape::kDk},

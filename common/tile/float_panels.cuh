@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// A tile of fp32 rows in shared memory as bulk copies write it: panels of 32 columns, one behind the other. To a bulk
-/// copy a row of 32 floats is one of 64 elements of 16 bits, so the tensor map is that of a bf16 tensor of twice the
+/// A tile of fp32 rows in shared memory as bulk copies write it: panels of 32 columns, one after the other. A bulk copy
+/// treats a row of 32 floats as one of 64 elements of 16 bits. So the tensor map is that of a bf16 tensor of twice the
 /// width, and the units of 16 bytes are permuted as in a SwizzledTile<64>.
 
 #include <cuda_bf16.h>
@@ -23,12 +23,12 @@ struct FloatPanels {
 
   const float* data;  ///< aligned to 1024 bytes
 
-  static constexpr unsigned kLoadedBytes = kColumns / 32 * tile_bytes(kRows);  ///< what a barrier expects
+  static constexpr unsigned kLoadedBytes = kColumns / 32 * tile_bytes(kRows);  ///< bytes that a barrier expects
   /// From one panel to the next: a bulk copy begins at a multiple of kTileAlignment.
   static constexpr int kPanelElements = std::max(kRows, 8) * 32;
   static constexpr int kBytes = kColumns / 32 * kPanelElements * int(sizeof(float));  ///< of shared memory
 
-  /// Where an element lies, counted from `data`; those up to the next multiple of 4 columns lie behind it.
+  /// Where an element lies, counted from `data`; the elements up to the next multiple of 4 columns follow it.
   static __device__ __forceinline__ int place(int row, int column) {
     return column / 32 * kPanelElements + row * 32 + ((column / 4 % 8) ^ (row % 8)) * 4 + column % 4;
   }
@@ -39,12 +39,12 @@ struct FloatPanels {
   }
 };
 
-/// A tensor of fp32 as one of bf16 with two elements for each of its own. Only its bytes are ever copied.
+/// An fp32 tensor as a bf16 tensor with twice as many elements. Only its bytes are ever copied.
 inline View<const __nv_bfloat16> as_bf16_pairs(const View<const float>& view) {
   return {reinterpret_cast<const __nv_bfloat16*>(view.data), 2 * view.stride_b, 2 * view.stride_h, 2 * view.stride_l};
 }
 
-/// Why bulk copies cannot bring tiles of so many rows of an fp32 tensor; empty where they can.
+/// Why bulk copies cannot load tiles of this number of rows of an fp32 tensor; empty if they can.
 /// @param sizes in floats
 inline std::string why_floats_are_not_mapped(const View<const float>& view, TensorSizes sizes, int rows) {
   sizes.D *= 2;
@@ -59,7 +59,7 @@ inline TensorMap float_tile_map(const View<const float>& view, TensorSizes sizes
 
 /// Starts to load a tile's panels. Called by one thread.
 /// @param barrier expects kLoadedBytes
-/// @param origin where in the tensor the tile begins; its column counts floats
+/// @param origin the place in the tensor where the tile begins; its column counts floats
 template <int kRows, int kColumns>
 __device__ __forceinline__ void load_panels(const FloatPanels<kRows, kColumns>& tile, const TensorMap& map,
                                             Barrier& barrier, TileOrigin origin) {

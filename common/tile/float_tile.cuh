@@ -8,9 +8,9 @@
 ///     S  += K^T V          add_transposed_product()
 ///
 /// A block of 256 threads is a square of 16 x 16, and thread (y, x) has a small tile of each result in registers: with
-/// 4 x 4 sums, 8 numbers read from shared memory serve 16 multiply-adds. Of P and O it has the rows y, y + 16, y + 32,
-/// y + 48: so sum r of every thread lies in block row r of P, and the compiler leaves out the blocks above the
-/// diagonal, the same work for all threads.
+/// 4 x 4 sums, 8 numbers read from shared memory serve 16 multiply-adds. Of P and O it has the rows y, y + 16, y + 32
+/// and y + 48. So sum r of every thread lies in block row r of P. The compiler leaves out the blocks above the
+/// diagonal, and all threads have the same work.
 ///
 ///     P in blocks:   c = 0   1   2   3
 ///              r = 0     m                     m  masked within
@@ -18,10 +18,10 @@
 ///                  2     #   #   m                left out: 10 blocks of 16 are computed
 ///                  3     #   #   #   m
 ///
-/// Rows are padded by 4 floats: neighbouring rows begin 4 banks apart, so that 8 lanes which read 16 bytes from one row
-/// each find all 32 banks, and rows stay aligned to 16 bytes. Shared memory is read 16 bytes at a time, along the rows
-/// (8 from tiles of 32 columns); global memory one element per thread, so that any stride and width will do. Barriers are
-/// the caller's: before a tile is read, and before it is overwritten.
+/// Rows are padded by 4 floats. So neighbouring rows begin 4 banks apart, 8 lanes that each read 16 bytes from a row of
+/// their own use all 32 banks, and rows stay aligned to 16 bytes. Shared memory is read along the rows, 16 bytes at a
+/// time (8 from tiles of 32 columns). Global memory is read one element per thread, so that every stride and width is
+/// supported. The caller places the barriers, before a tile is read and before it is overwritten.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -47,27 +47,27 @@ struct FloatTile {
   __device__ __forceinline__ float* at(int row, int column) const { return data + row * kStride + column; }
 };
 
-/// Some neighbouring floats, which are read and written at once.
+/// Neighbouring floats that are read and written together.
 template <int kCount>
 struct alignas(4 * kCount) Floats {
   float of[kCount];
 };
-/// The floats from an address on, which is aligned to their size; undefined where it is not.
+/// The floats from an address on. The address must be aligned to their size.
 template <int kCount>
 __device__ __forceinline__ Floats<kCount>& floats(float* address) {
   return *reinterpret_cast<Floats<kCount>*>(address);
 }
 
-/// This thread's place in the square: its column.
+/// The column of this thread in the square.
 __device__ __forceinline__ int tile_x() {
   return int(threadIdx.x) % 16;
 }
-/// Its row of the square.
+/// The row of this thread in the square.
 __device__ __forceinline__ int tile_y() {
   return int(threadIdx.x) / 16;
 }
 
-/// Elements in global memory, fp32 or bf16, are fp32 on the chip.
+/// Loads an element, fp32 or bf16, from global memory as fp32.
 __device__ __forceinline__ float to_float(float value) {
   return value;
 }
@@ -75,7 +75,7 @@ __device__ __forceinline__ float to_float(float value) {
 __device__ __forceinline__ float to_float(__nv_bfloat16 value) {
   return __bfloat162float(value);
 }
-/// Stores to global memory, as the tensor's type.
+/// Stores to global memory in the tensor's type.
 __device__ __forceinline__ void store_float(float* address, float value) {
   store_global(address, value);
 }
@@ -84,7 +84,7 @@ __device__ __forceinline__ void store_float(__nv_bfloat16* address, float value)
   store_global(address, __float2bfloat16(value));
 }
 
-/// tile = 64 rows from global memory; zeros where there are fewer of `rows` and `columns`.
+/// tile = 64 rows from global memory; zeros beyond `rows` and `columns`.
 /// @param from the first element; rows are `stride` elements apart
 template <int kColumns, class T>
 __device__ __forceinline__ void load_tile(const FloatTile<kColumns>& tile, const T* from, std::int64_t stride, int rows,
@@ -98,7 +98,8 @@ __device__ __forceinline__ void load_tile(const FloatTile<kColumns>& tile, const
   }
 }
 
-/// P += Q K^T, sums of the rows y + 16 r and the columns x + 16 c, in the blocks that the mask leaves (c <= r).
+/// P += Q K^T, sums of the rows y + 16 r and the columns x + 16 c, in the blocks that the mask does not zero as a whole
+/// (c <= r).
 __device__ __forceinline__ void add_scores(float (&P)[4][4], const FloatTile<64>& Q, const FloatTile<64>& K) {
 #pragma unroll 4
   for (int d = 0; d < 64; d += 4) {
@@ -131,8 +132,8 @@ __device__ __forceinline__ void store_masked(const FloatTile<64>& tile, const fl
   }
 }
 
-/// O += A B, sums of the rows y + 16 r and of kColumns / 16 columns side by side. Of a causal A only what
-/// store_masked() has written is read.
+/// O += A B, sums of the rows y + 16 r and of kColumns / 16 columns side by side. Of a causal A it reads only the
+/// blocks that store_masked() has written.
 template <bool kCausal, int kColumns>
 __device__ __forceinline__ void add_product(float (&O)[4][kColumns / 16], const FloatTile<64>& A,
                                             const FloatTile<kColumns>& B) {
@@ -174,8 +175,8 @@ __device__ __forceinline__ void add_transposed_product(float (&S)[4][kColumns / 
   }
 }
 
-/// Writes a row of a thread's sums, times `factor`, to global memory: kWide columns side by side, of which the tile has
-/// `columns`.
+/// Writes a row of a thread's sums, times `factor`, to global memory: kWide columns side by side, of which `columns`
+/// exist.
 template <int kWide, class T>
 __device__ __forceinline__ void store_row(T* row, const float (&sums)[kWide], float factor, int columns) {
 #pragma unroll

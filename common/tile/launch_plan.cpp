@@ -13,7 +13,7 @@ namespace {
 constexpr int kChunkLength = 64;
 constexpr int kMaxKeyDim = 256, kMaxValueDim = 512;
 
-// Shared memory of a block that walks with two sets of tiles and a normaliser, in KB, where the tiles are largest.
+// Shared memory of a block that walks with two sets of tiles and a normaliser, in KB, for the largest tiles.
 constexpr int kSharedOfWideTile = 112;  // Dk = 128, 128 columns
 constexpr int kSharedOfWideKeys = 160;  // Dk = 256, 64 columns
 
@@ -24,7 +24,7 @@ bool block_may_have(int kilobytes) {
 constexpr double kTwoMoreLaunches = 6;  // microseconds
 constexpr double kCarryStep = 0.1;      // microseconds per segment
 constexpr double kStateBytesPerMicrosecond = 3.5e6;
-constexpr int kStateTrips = 3;  // of the four, one is under a walk
+constexpr int kStateTrips = 3;  // of four, one overlaps a walk
 
 }  // namespace
 
@@ -90,10 +90,10 @@ double estimated_time(const Extents& e, const ExclusiveWalkTimes& times, const L
   const int multiprocessors = multiprocessor_count();
   const int tiles = ceil_div(e.Dv, plan.columns);
   const double width = 0.3 + 0.7 * e.Dk / 128, chunks = plan.length / kChunkLength;
-  // Blocks of one head read the same keys at about the same time, so that the memory delivers them once.
+  // Blocks of one head read the same keys at about the same time, so the memory delivers them only once.
   const double key_bytes = 2.0 * kChunkLength * e.Dk / tiles,
                value_bytes = 2.0 * kChunkLength * std::min(e.Dv, plan.columns);
-  // Chunks of `blocks` blocks, `resident` of which are on a multiprocessor at a time.
+  // The time of chunks of `blocks` blocks, `resident` of which run on a multiprocessor at a time.
   const auto time_of = [&](std::int64_t blocks, int resident, double alone, double bytes) {
     const std::int64_t most = std::int64_t(resident) * multiprocessors;
     const double rounds = double(ceil_div(blocks, most)), active = double(std::min(blocks, most));
@@ -110,7 +110,7 @@ double estimated_time(const Extents& e, const ExclusiveWalkTimes& times, const L
 
 namespace {
 
-/// The best of the plans with tiles of at most so many columns.
+/// The fastest plan with tiles of at most this number of columns.
 template <class Times>
 LaunchPlan fastest(const Extents& e, const Times& times, int most_columns) {
   LaunchPlan best;

@@ -1,8 +1,8 @@
 #pragma once
 /// @file
 /// A chunk's rows from global memory to a tile in shared memory, 16 bytes per thread: load_tile() through registers,
-/// load_tile_async() by cp.async, which goes on while the thread computes. Rows are aligned to 16 bytes; the emulator
-/// ends the launch with a report where one is not.
+/// load_tile_async() by cp.async, which runs while the thread computes. Rows are aligned to 16 bytes. If one is not,
+/// the emulator ends the launch with a report.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

@@ -1,7 +1,7 @@
 #pragma once
 /// @file
 /// A tile of bf16 rows in shared memory as bulk copies (bulk_copy.cuh) write it and warpgroup products (wgmma.cuh) read
-/// it: panels of 64 columns, one behind the other, each a SwizzledTile<64>.
+/// it: panels of 64 columns, one after the other, each a SwizzledTile<64>.
 ///
 ///     SwizzledTile<128>    row 0: columns 0 ... 127      PanelTile<128>    panel 0, row 0: columns  0 ...  63
 ///                          row 1: columns 0 ... 127                                 row 1: columns  0 ...  63

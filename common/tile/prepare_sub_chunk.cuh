@@ -1,12 +1,13 @@
 #pragma once
 /// @file
-/// What gates do inside a sub-chunk of 16 positions, by one warp, with most of its scores on tensor cores: chapter 04's
-/// `warp_specialized` explains it. decay_sub_chunk.cuh does the same pair by pair.
+/// The effect of gates inside a sub-chunk of 16 positions, computed by one warp, with most of its scores on tensor
+/// cores. Chapter 04's `warp_specialized` explains it. decay_sub_chunk.cuh does the same pair by pair.
 ///
 /// A score P_ti is a sum over d of q_td k_id times all gates from i + 1 to t. Cut that product of gates at an anchor c,
-/// i < c <= t: the gates from c to t go to the query and those from i + 1 to c - 1 to the key. Both are products of
-/// numbers of at most 1, and depend on one position alone. So the scores of all queries from c on with all keys before
-/// c are a product of two matrices. Anchors at 8, 4 and 12 cover all pairs but those inside quarters of four positions:
+/// i < c <= t: the gates from c to t go to the query and those from i + 1 to c - 1 to the key. Both parts are products
+/// of numbers of at most 1, and each depends on one position alone. So the scores of all queries from c on with all
+/// keys before c are a product of two matrices. Anchors at 8, 4 and 12 cover all pairs but those inside quarters of
+/// four positions:
 ///
 ///     i =     0..3  4..7  8..11 12..15
 ///     t =  0   q                            q: in fp32, pair by pair: 40 of the 136 pairs
@@ -37,13 +38,14 @@ namespace tutorial::tile {
 
 inline constexpr int kPreparedColumns = 64;  ///< columns of Dk that a warp prepares at a time, two per lane
 
-/// q, k and g of a sub-chunk as bulk copies bring them. Rows and columns outside of the tensors are zeros: gates of 1.
+/// q, k and g of a sub-chunk as bulk copies load them. Rows and columns outside of the tensors are zeros; for g that
+/// means gates of 1.
 struct RawTiles {
   PanelTile<kPreparedColumns, kSubChunk> q;    ///< [16, 64], bf16
   PanelTile<kPreparedColumns, kSubChunk> k;    ///< [16, 64], bf16
   FloatPanels<kSubChunk, kPreparedColumns> g;  ///< [16, 64], fp32
 
-  /// Of shared memory.
+  /// Bytes of shared memory.
   static constexpr unsigned kBytes =
       2 * PanelTile<kPreparedColumns, kSubChunk>::kPanelBytes + FloatPanels<kSubChunk, kPreparedColumns>::kBytes;
 
@@ -60,7 +62,7 @@ struct RawRows {
   float2 g[kSubChunk];
 };
 
-/// Loads them.
+/// Loads a lane's two columns of all rows.
 __device__ __forceinline__ void load_rows(RawRows& rows, const RawTiles& tiles) {
   const int column = int(lane_index()) * 2;
 #pragma unroll
@@ -75,7 +77,7 @@ __device__ __forceinline__ void load_rows(RawRows& rows, const RawTiles& tiles) 
 /// The factors of the products at anchors, in shared memory of the warp alone: row t of a tile is that of position t.
 struct AnchoredTiles {
   SwizzledTile<kPreparedColumns> halves;    ///< keys 0 to 7 and queries 8 to 15, anchored at 8
-  SwizzledTile<kPreparedColumns> quarters;  ///< keys 0 to 3 and queries 4 to 7, anchored at 4; the same behind 8, at 12
+  SwizzledTile<kPreparedColumns> quarters;  ///< keys 0 to 3 and queries 4 to 7, anchored at 4; the same after 8, at 12
 
   static constexpr int kBytes = 2 * kSubChunk * kPreparedColumns * int(sizeof(__nv_bfloat16));
 
@@ -84,7 +86,7 @@ struct AnchoredTiles {
       : halves{reinterpret_cast<__nv_bfloat16*>(memory)}, quarters{halves.data + kSubChunk * kPreparedColumns} {}
 };
 
-/// The scores of a sub-chunk, summed over the columns so far. Zeros at first.
+/// The scores of a sub-chunk, summed over the columns so far. They start as zeros.
 struct SubChunkScores {
   static constexpr int kPairs = 10;  ///< of a quarter
   float pairs[48];                   ///< the lane's part of each pair in a quarter, 4 x 10; the rest remains 0
@@ -128,8 +130,8 @@ template <class Out>
 __device__ __forceinline__ void prepare_columns(const RawRows& rows, const AnchoredTiles& tiles, const Out& out,
                                                 SubChunkScores& scores) {
   using namespace sub_chunk_rows;
-  float2 keys[kSubChunk];                  // what is left of them
-  float2 first_half{1, 1}, quarter{1, 1};  // decays of positions 0 to 7, and of the quarter before
+  float2 keys[kSubChunk];                  // decayed so far
+  float2 first_half{1, 1}, quarter{1, 1};  // decays of positions 0 to 7 and of the quarter before
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     float2 decay{1, 1};  // of the quarter, up to t
@@ -188,8 +190,8 @@ __device__ __forceinline__ void prepare_columns(const RawRows& rows, const Ancho
   __syncwarp();
 }
 
-/// Adds up over the lanes and writes the scores in bf16, for products of warpgroups. What lies above the diagonal is not
-/// written: it has been set to zero before.
+/// Adds up over the lanes and writes the scores in bf16, for products of warpgroups. Elements above the diagonal are
+/// not written, because they have been set to zero before.
 /// @param P row t, column first_column + i is P_ti
 __device__ __forceinline__ void store_scores(const PanelTile<64, kSubChunk>& P, int first_column,
                                              const SubChunkScores& scores) {

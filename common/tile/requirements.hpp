@@ -1,7 +1,7 @@
 #pragma once
 /// @file
 /// What the kernels on tensor cores require of a problem: widths in whole fragments, a state that fits into a block's
-/// registers, rows that 16-byte loads can read, a grid that exists.
+/// registers, rows that 16-byte loads can read, and a grid within the limits of a launch.
 
 #include <cstdint>
 #include <string>
@@ -19,14 +19,14 @@ bool has_aligned_rows(const View<T>& view) {
          view.stride_h % kElements == 0 && view.stride_l % kElements == 0;
 }
 
-/// Why the widths, the number of heads or the length are not supported by kernels with one small set of tiles; empty
-/// where they are.
+/// Why the widths, the number of heads or the length are not supported by kernels with one small set of tiles; empty if
+/// they are.
 std::string unsupported_sizes(const Extents&);
-/// The same for kernels with two sets of tiles. Asks the device for its shared memory where Dk > 128: a CudaError where
-/// there is none.
+/// The same for kernels with two sets of tiles. If Dk > 128, it queries the device's shared memory and throws CudaError
+/// if there is no device.
 std::string unsupported_extents(const Extents&);
 
-/// Why rows of q, k, v or o are not supported; empty where they are.
+/// Why rows of q, k, v or o are not supported; empty if they are.
 /// @tparam Arguments of an operator on tensors q, k, v, o
 template <class Arguments>
 std::string unsupported_rows(const Arguments& a) {
@@ -36,7 +36,7 @@ std::string unsupported_rows(const Arguments& a) {
   return "";
 }
 
-/// Why kernels with two sets of tiles do not support the problem; empty where they do.
+/// Why kernels with two sets of tiles do not support the problem; empty if they do.
 template <class Arguments>
 std::string tensor_core_unsupported(const Arguments& a) {
   const std::string reason = unsupported_extents(extents_of(a));

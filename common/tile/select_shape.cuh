@@ -6,8 +6,8 @@
 
 namespace tutorial::tile {
 
-/// Calls f with the smallest shape that has Dk, up to 256, and `columns`, 64 or 128. There is none of 256 and 128: its
-/// state would take 256 registers of each thread. There f gets the shape of 256 and 64.
+/// Calls f with the smallest shape that has Dk, up to 256, and `columns`, 64 or 128. No shape has a Dk of 256 and 128
+/// columns, because its state would take 256 registers of each thread. In this case f gets the shape with 256 and 64.
 /// @tparam Shape a template of the widths, such as ChunkShape
 template <template <int, int> class Shape = ChunkShape, class F>
 void select_shape(int Dk, int columns, F f) {

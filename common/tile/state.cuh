@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// A state between the registers of a block (chunk_shape.cuh) and global memory.
+/// Moves a state between the registers of a block (chunk_shape.cuh) and global memory.
 
 #include <cuda_runtime.h>
 
@@ -12,10 +12,10 @@
 
 namespace tutorial::tile {
 
-/// Calls f(element, address) for each element of the state that the lane holds and that exists, with its place in
+/// Calls f(element, address) for each element of the state that the lane holds and that exists, with its address in
 /// global memory.
 /// @param state the first row's element of the block's first column
-/// @param stride how the state lies there
+/// @param stride the layout of the state there
 /// @param Dk,columns rows of the state and columns of the block that exist: multiples of 16
 template <class Shape, class Float, class F>
 __device__ __forceinline__ void for_each_element(typename Shape::State& S, Float* state, StateStrides stride, int Dk,
@@ -37,7 +37,7 @@ __device__ __forceinline__ void for_each_element(typename Shape::State& S, Float
   }
 }
 
-/// S = the block's columns of a state in fp32, and zeros where there is nothing; see for_each_element().
+/// S = the block's columns of a state in fp32, and zeros for elements that do not exist; see for_each_element().
 /// @param state null: all zeros
 template <class Shape>
 __device__ __forceinline__ void load_state(typename Shape::State& S, const float* state, StateStrides stride, int Dk,

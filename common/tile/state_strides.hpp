@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// How a state lies in global memory.
+/// The layout of a state in global memory.
 
 #include <cstdint>
 
@@ -8,10 +8,10 @@
 
 namespace tutorial::tile {
 
-/// Where the elements of a state lie. Rows need no alignment.
+/// The strides of the elements of a state. Rows need no alignment.
 struct StateStrides {
   std::int64_t row;         ///< elements from one row to the next
-  std::int64_t column = 1;  ///< and from one column to the next; 1 unless the state lies transposed
+  std::int64_t column = 1;  ///< from one column to the next; 1 unless the state is transposed
 
   /// Rows of packed elements.
   TUTORIAL_HOST_DEVICE StateStrides(std::int64_t row, std::int64_t column = 1)  // NOLINT(google-explicit-constructor)

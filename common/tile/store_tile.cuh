@@ -1,7 +1,7 @@
 #pragma once
 /// @file
 /// Writes a chunk's outputs from the registers of a block (chunk_shape.cuh) to global memory, as rows of whole 16-byte
-/// units: through shared memory, because the accumulators of mma lie in pieces of 8 bytes.
+/// units. They pass through shared memory, because the accumulators of mma come in pieces of 8 bytes.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -15,11 +15,11 @@
 
 namespace tutorial::tile {
 
-/// Writes the warp's columns of a tile to global memory in whole units of 16 bytes. The warp has put them there by
-/// itself.
+/// Writes the warp's columns of a tile to global memory in whole units of 16 bytes. The same warp has put them into the
+/// tile.
 /// @param o the tile's first row, the block's first column; rows are stride_l elements apart
 /// @param stride_l a multiple of 8, and o aligned to 16 bytes
-/// @param rows,columns how many there are of the chunk's and of the block's; columns is a multiple of 8
+/// @param rows,columns the rows of the chunk and the columns of the block that exist; columns is a multiple of 8
 /// @param warp the warp's number among those that share the columns
 template <class Shape>
 __device__ __forceinline__ void store_warp_columns(__nv_bfloat16* o, std::int64_t stride_l, int rows, int columns,
@@ -48,7 +48,7 @@ __device__ __forceinline__ void store_warp_columns(__nv_bfloat16* o, std::int64_
 /// @param thread the number of this one among them
 /// @param o the tile's first row and column; rows are stride_l elements apart
 /// @param stride_l a multiple of 8, and o aligned to 16 bytes
-/// @param rows,columns how many there are of the tile's; columns is a multiple of 8
+/// @param rows,columns the rows and columns of the tile that exist; columns is a multiple of 8
 /// @param release called when this thread has read its part of the tile, before it writes
 template <int kThreadCount, class Tile, class Release>
 __device__ __forceinline__ void store_tile_by(int thread, __nv_bfloat16* o, std::int64_t stride_l, int rows,
@@ -74,8 +74,8 @@ __device__ __forceinline__ void store_tile_by(int thread, __nv_bfloat16* o, std:
   }
 }
 
-/// Writes O, each row times a factor, to global memory. It is put together in the warp's columns of V, which are
-/// overwritten: no other warp reads them, and O has their shape. See store_warp_columns().
+/// Writes O, each row times a factor, to global memory. It is assembled in the warp's columns of V, which are
+/// overwritten. No other warp reads them, and O has their shape. See store_warp_columns().
 /// @param factor factor(i) is that of row 8 i + lane / 4
 template <class Shape, class Factor>
 requires std::is_invocable_v<Factor, int> __device__ __forceinline__ void store_output(

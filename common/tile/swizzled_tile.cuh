@@ -2,10 +2,9 @@
 /// @file
 /// A tile of bf16 rows in shared memory that ldmatrix reads without bank conflicts.
 ///
-/// Shared memory has 32 banks of 4 bytes; a row of 64 or more bf16 is a multiple of all of them. So the 8 rows of an
-/// 8 x 8 matrix, 16 bytes each, would all begin in the same bank, and ldmatrix would take 8 turns. The swizzle
-/// exchanges the 16-byte units of a row, by xor with the number of the row: unit u of row r lies in place u ^ (r %
-/// 8).
+/// Shared memory has 32 banks of 4 bytes; a row of a multiple of 64 bf16 covers all of them. So the 8 rows of an 8 x 8
+/// matrix, 16 bytes each, would all begin in the same bank, and ldmatrix would take 8 turns. The swizzle exchanges the
+/// 16-byte units of a row, by xor with the number of the row: unit u of row r lies in place u ^ (r % 8).
 ///
 ///       place  0   1   2   3   4   5   6   7          (place = group of four banks)
 ///     row 0  [u0] u1  u2  u3  u4  u5  u6  u7
@@ -35,24 +34,24 @@ struct SwizzledTile {
 
   __nv_bfloat16* data;  ///< aligned to 16 bytes
 
-  /// Where the unit lies that begins with element (row, column), counted in elements from `data`; column is a multiple
-  /// of 8, below kColumns.
+  /// The place of the unit that begins with element (row, column), counted in elements from `data`; column is a
+  /// multiple of 8, below kColumns.
   static __device__ __forceinline__ int unit(int row, int column) {
     return row * kColumns + ((column >> 3) ^ (row & 7)) * 8;
   }
-  /// From unit(row, column) to unit(row + rows, column + columns), without the swizzle's arithmetic: in an unrolled loop
-  /// most of it is known to the compiler.
+  /// From unit(row, column) to unit(row + rows, column + columns), without the swizzle's arithmetic. In an unrolled
+  /// loop the compiler knows most of it.
   /// @param rows a multiple of 8, so that the new row is swizzled like the old one
   /// @param columns a multiple of 8 that has no bit in common with `column`, so that adding it is an xor
   static __device__ __forceinline__ int advance(int unit, int rows, int columns) {
     return (unit ^ columns % 64) + (columns - columns % 64) + rows * kColumns;
   }
 
-  /// Elements of a tile of so many rows.
+  /// The number of elements of a tile of this number of rows.
   static constexpr int elements(int rows) { return rows * kColumns; }
 };
 
-/// Multiplies the unit of 8 elements that begins with element (row, column) by a factor for each of them.
+/// Multiplies the unit of 8 elements that begins with element (row, column) by one factor per element.
 template <int kColumns>
 __device__ __forceinline__ void scale_unit(const SwizzledTile<kColumns>& tile, int row, int column,
                                            const float (&factors)[8]) {

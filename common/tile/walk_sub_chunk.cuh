@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// A step of the walk from sub-chunk to sub-chunk, as chapter 03's `subchunk_walk` explains it.
+/// A step of the walk from sub-chunk to sub-chunk, which chapter 03's `subchunk_walk` explains.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -15,9 +15,9 @@
 namespace tutorial::tile {
 
 /// One sub-chunk: S = diag(decay) S + K^T V, the warp's columns, and with kOutputs before that O = Q S + P V. Rows are
-/// counted from the chunk's first. All lanes of a warp call, when the tiles are filled.
+/// counted from the chunk's first. All lanes of a warp call it, after the tiles are filled.
 /// @param first_row of the sub-chunk: a multiple of 16
-/// @tparam kScoreParts P is the sum of so many; all sub-chunks' first parts lie before all second ones
+/// @tparam kScoreParts the number of parts whose sum is P; the first parts of all sub-chunks lie before all second ones
 template <class Shape, bool kOutputs, int kScoreParts = 1>
 __device__ __forceinline__ void walk_sub_chunk(typename Shape::State& S, float (&O)[Shape::kWarpColumns / 8][4],
                                                const DecayedTiles<Shape>& tiles, int first_row) {
@@ -75,7 +75,7 @@ __device__ __forceinline__ void walk_sub_chunk(typename Shape::State& S, float (
   }
 }
 
-/// Leaves O [16, kWarpColumns], times a factor, in bf16 in the warp's columns of V, from first_row on.
+/// Writes O [16, kWarpColumns], times a factor, in bf16 to the warp's columns of V, from first_row on.
 template <class Shape>
 __device__ __forceinline__ void put_output(const typename Shape::ValueTile& V,
                                            const float (&O)[Shape::kWarpColumns / 8][4], int first_row, float factor) {

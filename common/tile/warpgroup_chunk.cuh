@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// The four products of a chunk by warpgroups (common/device/wgmma.cuh). A warpgroup has 64 columns of Dv and holds
-/// what belongs to them transposed, so that these columns are the 64 rows of its products:
+/// The four products of a chunk by warpgroups (common/device/wgmma.cuh). A warpgroup has 64 columns of Dv and holds the
+/// state and the outputs of these columns transposed, so that these columns are the 64 rows of its products:
 ///
 ///     P         = (Q K^T) . M      start_scores(), store_masked_scores()   [C, C]     A = Q     B = K^T
 ///     O^T       = S^T Q^T          start_output_from_state()               [64, C]    A = S^T   B = Q^T
@@ -9,14 +9,15 @@
 ///     S^T      += V^T K            start_state_update()                    [64, Dk]   A = V^T   B = K
 ///
 /// S^T stays in the sums of its product from the first chunk to the last, in fp32. Rounded to bf16 it is the left
-/// factor of the second product, from registers (round_state()). All other factors come from shared memory as they lie
-/// there. A product sums over an index, k in PTX. In Q K^T that is the column of the tiles Q and K; in V^T K it is the
-/// row (the position) of the tiles V and K. A product reads a tile of bf16 in either direction, so no tile is
-/// transposed: a flag says whether k runs along a row (k_along_rows()) or from row to row (k_from_row_to_row()).
+/// factor of the second product, from registers (round_state()). All other factors come from shared memory, in the
+/// layout that they have there. A product sums over an index, k in PTX. In Q K^T that is the column of the tiles Q and
+/// K; in V^T K it is the row (the position) of the tiles V and K. A product reads a tile of bf16 in either direction,
+/// so no tile is transposed: a flag says whether k runs along a row (k_along_rows()) or from row to row
+/// (k_from_row_to_row()).
 ///
 /// All four warps of a warpgroup call each function; the functions named start_... leave their products uncommitted.
-/// The caller puts wgmma_fence() before and wgmma_commit() and wgmma_wait() behind them. Tiles that a product reads are
-/// filled, and a product sees what threads have stored after fence_async_proxy() and a barrier.
+/// The caller puts wgmma_fence() before and wgmma_commit() and wgmma_wait() after them. Tiles that a product reads must
+/// be filled. A product sees data that threads have stored only after fence_async_proxy() and a barrier.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -61,7 +62,7 @@ __device__ __forceinline__ SharedFactor<Major::kMn> k_from_row_to_row(const Pane
   return {tile.data, tile.kPanelBytes};
 }
 
-/// scores = Q K^T. With more rows in K than a chunk has positions, the scores have as many more columns.
+/// scores = Q K^T. If K has more rows than a chunk has positions, the scores have more columns by the same number.
 template <int kDk, int kRows>
 __device__ __forceinline__ void start_scores(float (&scores)[kRows / 2], const PanelTile<kDk>& Q,
                                              const PanelTile<kDk, kRows>& K) {
@@ -70,7 +71,7 @@ __device__ __forceinline__ void start_scores(float (&scores)[kRows / 2], const P
   for (int d = 0; d < kDk; d += 16) wgmma<kRows>(scores, q.along_k(d), k.along_k(d), d > 0);
 }
 
-/// P = scores . M in bf16, where M[t][i] = 1 for i <= t, else 0. Only the first C columns of the scores.
+/// P = scores . M in bf16, where M[t][i] = 1 for i <= t, else 0. It uses only the first C columns of the scores.
 /// @param is_reversed M[t][i] = 1 for i >= t instead
 template <int kSums>
 __device__ __forceinline__ void store_masked_scores(const PanelTile<kChunk>& P, float (&scores)[kSums],
@@ -124,8 +125,8 @@ __device__ __forceinline__ void start_output_from_scores(WarpgroupOutput& O, con
   for (int i = 0; i < kChunk; i += 16) wgmma<kChunk>(O, p[i / 16], v.along_k(i), i > 0);
 }
 
-/// A tile of fp32 sums [C, 64] in shared memory, which one warpgroup has transposed in its registers and another has
-/// as they are. 68 numbers from row to row: so the 32 lanes that write lie in 32 banks.
+/// A tile of fp32 sums [C, 64] in shared memory, which one warpgroup holds transposed in its registers and another
+/// holds untransposed. Rows are 68 numbers apart, so that the 32 lanes that write use 32 banks.
 struct TransposedSums {
   static constexpr int kStride = kWarpgroupColumns + 4;
   static constexpr int kBytes = kChunk * kStride * int(sizeof(float));
@@ -143,7 +144,7 @@ struct TransposedSums {
     for (int i = 0; i < kChunk / 2; ++i) first[(i / 4 * 8 + i % 2) * kStride + i % 4 / 2 * 8] = O[i];
   }
   /// O += the tile, each row times its factor, in a warpgroup that has O.
-  /// @param factors those of the thread's two rows
+  /// @param factors the factors of the thread's two rows
   __device__ __forceinline__ void add_to(WarpgroupOutput& O, float2 factors) const {
     const float* first = data + wgmma_row(0) * kStride + wgmma_column(0);
 #pragma unroll
@@ -230,10 +231,10 @@ __device__ __forceinline__ void put_output(const PanelTile<kWarpgroupColumns>& t
   put_output(tile, O, [=](int) { return float2{factor, factor}; });
 }
 
-/// Calls f(element, address) for each element of the state that the thread holds and that exists, with its place in
+/// Calls f(element, address) for each element of the state that the thread holds and that exists, with its address in
 /// global memory.
 /// @param state the first row's element of the warpgroup's first column
-/// @param stride how the state lies there
+/// @param stride the layout of the state there
 /// @param Dk,columns rows of the state and columns of the warpgroup that exist
 template <int kDk, class Float, class F>
 __device__ __forceinline__ void for_each_state_element(WarpgroupState<kDk>& S, Float* state, StateStrides stride,
@@ -245,7 +246,7 @@ __device__ __forceinline__ void for_each_state_element(WarpgroupState<kDk>& S, F
   }
 }
 
-/// S = a state in fp32, and zeros where there is nothing; see for_each_state_element().
+/// S = a state in fp32, and zeros for elements that do not exist; see for_each_state_element().
 /// @param state null: all zeros
 template <int kDk>
 __device__ __forceinline__ void load_group_state(WarpgroupState<kDk>& S, const float* state, StateStrides stride,

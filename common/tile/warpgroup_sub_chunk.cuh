@@ -1,16 +1,18 @@
 #pragma once
 /// @file
-/// The products of a sub-chunk of 16 positions with gates, by warpgroups: what walk_sub_chunk.cuh does by mma. As in
-/// warpgroup_chunk.cuh, whose layouts these are, a warpgroup has 64 columns of Dv and holds what belongs to them
-/// transposed. With S before the sub-chunk, s = S rounded, and D the decay of the whole sub-chunk for each row of S:
+/// The products of a sub-chunk of 16 positions with gates, by warpgroups. walk_sub_chunk.cuh computes the same by mma.
+/// The layouts are those of warpgroup_chunk.cuh: a warpgroup has 64 columns of Dv and holds the state and the outputs
+/// of these columns transposed. With S before the sub-chunk, s = S rounded, and D the decay of the whole sub-chunk for
+/// each row of S:
 ///
 ///     O^T   = s^T q~^T                start_sub_chunk_output()    [64, 16]    A = s^T          B = q~^T
 ///     O^T  += V^T P^T                 start_sub_chunk_output()    [64, 16]    A = V^T          B = P^T
 ///     S^T   = S^T diag(D)             decay_state()               [64, Dk]    on ordinary units, in the sums
 ///     S^T  += V^T k~                  start_sub_chunk_update()    [64, Dk]    A = V^T          B = k~
 ///
-/// decay_state() reads and writes the sums of the last product. So the warpgroup has waited for that product, and
-/// calls wgmma_fence() with S before the next one. A product that only reads s may run meanwhile.
+/// decay_state() reads and writes the sums of the last product. So the warpgroup must wait for that product before it
+/// calls decay_state(), and must call wgmma_fence() with S before the next product. A product that only reads s may run
+/// meanwhile.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

@@ -1,16 +1,16 @@
 /// @file
-/// `lmha` with everything that dispatch asks of it: Dk up to 256, any number of blocks per head, one or two threads per
+/// `lmha` with everything that dispatch needs: Dk up to 256, any number of blocks per head, one or two threads per
 /// column.
 ///
 /// A column of up to 64 floats fits into one thread. Beyond that, 2 threads (Dk up to 128) or 4 (up to 256) share a
 /// column, and o_t[j] is the sum of their parts, by warp shuffles. The threads of a column take turns along Dk, four
-/// floats each, so that the lanes of a warp ask shared memory for neighbouring float4. Dk is rounded up to a tier of
+/// floats each, so that the lanes of a warp read neighbouring float4 from shared memory. Dk is rounded up to a tier of
 /// 32, 48, 64, 128 or 256, so that every loop over the column has a length that the compiler knows.
 ///
-/// The columns of a head go to one block or to several: columns of S never meet.
+/// The columns of a head go to one block or to several, because the columns of S are independent.
 ///
-/// Where Dk <= 64, two threads may share a column as well. Each warp then has half of a position's reads and
-/// multiply-adds, and the other half goes to a scheduler that had no warp.
+/// Where Dk <= 64, two threads may share a column as well. Each warp then does half of a position's reads and
+/// multiply-adds. The other half goes to a scheduler that had no warp.
 
 #include <cuda_runtime.h>
 
@@ -35,12 +35,12 @@ constexpr int threads_per_column(int tier) {
   return tier <= 64 ? 1 : tier / 64;
 }
 
-/// How a kernel is specialised: for Dk up to kTier, with kShare threads per column. Narrow blocks (up to 128 threads)
-/// may use more registers per thread than wide ones, so their tiles are longer. The steps of a tile are not unrolled as
-/// a whole, for the reason that `lmha` gives.
+/// The compile-time parameters of a kernel: for Dk up to kTier, with kShare threads per column. Narrow blocks (up to
+/// 128 threads) may use more registers per thread than wide ones, so their tiles are longer. The steps of a tile are
+/// not unrolled as a whole, for the reason that `lmha` gives.
 template <int kTier, int kShare, bool kWide>
 struct Shape {
-  // Positions per buffer, and how many of them are unrolled: found by trying.
+  // Positions per buffer, and how many of them are unrolled. Both were found by trying.
   static constexpr int kSteps = kTier > 128 ? 4 : kWide || (kTier <= 64 && kShare == 2) ? 8 : 16;
   static constexpr int kUnroll = kWide ? 1 : kSteps == 8 ? 4 : 2;
   static constexpr int kThreads = kWide ? kMaxThreads : 128;  // at most
@@ -81,8 +81,8 @@ __device__ __forceinline__ void walk(const View<const float>& q, const View<cons
   const int column = thread / kShare;  // of this thread
   const int part = thread % kShare;    // which of the threads that share it
 
-  // What this thread brings of every tile: elements d to d + 3 of steps fixed once and for all, so that the addresses
-  // of the next tile are those of this one plus a constant. kNoStep stands for nothing.
+  // This thread's share of every tile: elements d to d + 3 of the same steps in each tile. So the addresses of the next
+  // tile are those of this one plus a constant. kNoStep means that there is no such step.
   int step_of[X::kLoads], d_of[X::kLoads];
   const float *q_source[X::kLoads], *k_source[X::kLoads];
 #pragma unroll
@@ -97,7 +97,7 @@ __device__ __forceinline__ void walk(const View<const float>& q, const View<cons
   const bool has_v = first_column + v_column < Dv;
   const float* v_source = v.row(b, h, v_step) + first_column + v_column;
 
-  float4 q_next[X::kLoads], k_next[X::kLoads];  // the next tile on its way from global memory
+  float4 q_next[X::kLoads], k_next[X::kLoads];  // the next tile, being loaded from global memory
   float v_next[X::kLoadsOfV];
   auto load_tile = [&](int t0) {
 #pragma unroll
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(Shape<kTier, kShare, kWide>::kThreads)
   walk<kTier, kShare, kWide, kVector>(q, k, v, o, H, L, Dk, Dv);
 }
 
-/// Products of the same sizes.
+/// Several products of the same sizes.
 struct AtOnce {
   struct {
     View<const float> q, k, v;
@@ -180,8 +180,8 @@ struct AtOnce {
 };
 
 /// Grid (B H, column tiles, products). This is a kernel of its own, because strides that depend on the block take
-/// registers, which the wide kernels do not have. Those of lmha_kernel are operands that instructions take from the
-/// parameters.
+/// registers, which the wide kernels do not have. In lmha_kernel, instructions take the strides directly from the
+/// kernel's parameters.
 template <int kTier, int kShare, bool kWide, bool kVector>
 __global__ void __launch_bounds__(Shape<kTier, kShare, kWide>::kThreads)
     at_once_kernel(const __grid_constant__ AtOnce products, int H, int L, int Dk, int Dv) {
@@ -212,8 +212,8 @@ void launch_shape(std::span<const Arguments> products, int columns) {
 template <int kTier>
 void launch_tier(std::span<const Arguments> products, LmhaPlan plan) {
   constexpr int kShare = threads_per_column(kTier);
-  // Whole warps, because shuffles name all 32 lanes, and never a single warp. Threads past the last column compute on
-  // zeros.
+  // A block has whole warps, because shuffles name all 32 lanes, and at least two of them. Threads past the last column
+  // compute on zeros.
   int columns = ((products.front().Dv - 1) / plan.blocks_per_head / 32 + 1) * 32;
   if constexpr (kShare == 1) {
     if (plan.two_threads_per_column && columns <= 64) return launch_shape<kTier, 2, false>(products, columns);

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// What dispatch does for several products at once, such as the gradients of one.
+/// dispatch for several products at once, such as the gradients of one product.
 
 #include <span>
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace tutorial::causal_dot_product {
 
-/// Computes up to kMostAtOnce products of the same sizes, as dispatch() would each of them: side by side where it takes
-/// the kernel of lmha, otherwise one after the other. None reads what another writes.
+/// Computes up to kMostAtOnce products of the same sizes, each as dispatch() would. The products run side by side if
+/// the kernel is that of lmha, otherwise one after the other. No product may read what another writes.
 /// @throws CudaError if a launch is refused
 void dispatch_at_once(std::span<const Arguments> products);
-/// The kernel that it picks, as text for the report.
+/// The kernel that dispatch_at_once() chooses, as text for the report.
 std::string dispatch_at_once_note(std::span<const Arguments> products);
 
 constexpr std::size_t kMostAtOnce = 3;  ///< the most products at once

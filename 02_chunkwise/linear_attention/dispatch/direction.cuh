@@ -1,8 +1,8 @@
 #pragma once
 /// @file
-/// The direction of a walk over chunks. A walk counts positions t in the order in which it comes to them, and asks its
-/// direction where their chunk lies. Its segments are cut in that order. A walk from the end counts whole chunks: it
-/// begins with the one that may be shorter, whose missing rows are zeros.
+/// The direction of a walk over chunks. A walk counts positions t in the order in which it reaches them. Its direction
+/// says where in the sequence their chunk lies. Segments are cut in the order of the walk. A walk from the end counts
+/// whole chunks: it begins with the last chunk, which may be shorter and whose missing rows are zeros.
 
 #include <cuda_runtime.h>
 
@@ -13,13 +13,13 @@ namespace {
 struct Forwards {
   /// Whether each position reads those after it.
   static __device__ __forceinline__ constexpr bool is_reversed() { return false; }
-  /// Where the chunk lies to which the walk comes at t.
+  /// The first position of the chunk that the walk reaches at t.
   static __device__ __forceinline__ int position(int t) { return t; }
-  /// Rows of that chunk, or more, where the segment ends at `end`.
+  /// The number of rows of that chunk, or more, if the segment ends at `end`.
   static __device__ __forceinline__ int rows(int t, int end, int) { return end - t; }
 };
 
-/// That of a gradient, known when the kernel runs.
+/// The direction of a gradient, known only when the kernel runs.
 struct EitherWay {
   bool reversed;
   int last;  ///< where the last chunk begins

@@ -13,7 +13,8 @@
 namespace tutorial::linear_attention {
 namespace {
 
-/// Kernel 1, for every segment but the last, whose chunks are all whole. Grid (tiles of Dv of these segments, H, B).
+/// Kernel 1, for every segment but the last. The chunks of these segments are all whole. Grid (tiles of Dv of these
+/// segments, H, B).
 /// @param states,normalizers see compute_segment_state()
 template <class Shape, bool kNormalized>
 __global__ void __launch_bounds__(kStatesBlock<kNormalized>, 2)
@@ -33,7 +34,7 @@ __global__ void __launch_bounds__(kBlock<kNormalized>, 1)
   walk_segment<Shape, kNormalized>(
       a, maps, plan, normalizer, part, a.L, Forwards(),
       [&](WarpgroupState<Shape::kDk>& S) {
-        // Not BlockPart::start() and its columns: with them the compiler spills a register.
+        // This does not use BlockPart::start() and its columns, because with them the compiler spills a register.
         const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) : nullptr;
         std::int64_t stride_row = a.initial_state.stride_l;
         if (part.segment > 0) {

@@ -1,15 +1,14 @@
 #pragma once
 /// @file
-/// The walk that dispatch starts on Hopper: stage 13 for every plan of the launch, with the normaliser where it is
-/// asked for, and in either direction, for the gradients. The stage file ../13_queued_products.cu explains the order of
-/// products, ../12_balanced_roles.cu the roles, and ../8_sequence_parallel.cu the segments.
+/// The walk that dispatch starts on Hopper: `queued_products` for every launch plan, with the normaliser if there is
+/// one, and in either direction (direction.cuh), for the gradients. The stage file ../13_queued_products.cu explains
+/// the order of products, ../12_balanced_roles.cu the roles, and ../8_sequence_parallel.cu the segments.
 ///
-/// Normaliser: z is one more key of each chunk, so that the product of the scores computes Q z, too (key_rows.cuh). P 1 are
-/// sums over the rows of its accumulators. So scale / (scale q_t . z_t + eps) is there together with P, and the state's
-/// warps multiply by it what they hand on. A fifth warpgroup adds up the keys and puts z where the next chunks come; `full`
-/// says that a chunk and its z are there. Its threads need registers, so all roles have fewer than without it.
-///
-/// direction.cuh says what a direction is.
+/// Normaliser: z is one more key of each chunk, so that the product of the scores computes Q z, too (key_rows.cuh). P 1
+/// consists of sums over the rows of the accumulators of this product. So scale / (scale q_t . z_t + eps) is ready
+/// together with P, and the state's warps multiply the outputs by it. A fifth warpgroup adds up the keys and puts z
+/// into the tiles of the next chunks. `full` says that a chunk and its z are there. The threads of this warpgroup need
+/// registers, so all other roles have fewer than without the normaliser.
 
 #include <cuda_runtime.h>
 
@@ -34,16 +33,19 @@ using namespace tile;
 
 constexpr int kPipelineDepth = 4;               // chunks in shared memory
 constexpr int kDepth = 2;                       // P and O in shared memory
-constexpr int kStoreThreads = kWarpgroup - 32;  // of those of a block
+constexpr int kStoreThreads = kWarpgroup - 32;  // threads that store
 
-/// Threads of a block: scores twice, loads and stores, the state; and the sums of keys.
+/// Threads of a block: two warpgroups for scores, one for loads and stores, one for the state, and with the normaliser
+/// one for the sums of keys.
 template <bool kNormalized>
 constexpr int kBlock = (kNormalized ? 5 : 4) * kWarpgroup;
-/// Of kernel 1: those of the state, a warp that loads; and the sums of keys.
+/// Threads of a block of kernel 1: a warpgroup for the state, a warp that loads, and with the normaliser a warpgroup
+/// for the sums of keys.
 template <bool kNormalized>
 constexpr int kStatesBlock = (kNormalized ? 2 : 1) * kWarpgroup + 32;
 
-/// Registers of each role. Those of all warpgroups are what the launch allocates: 504, or 480 for five.
+/// Registers per thread of each role. Over all warpgroups they sum up to what the launch allocates: 504 for four
+/// warpgroups, 480 for five.
 template <bool kNormalized>
 struct Registers {
   static constexpr int kScores = kNormalized ? 80 : 96, kLoads = kNormalized ? 64 : 72,
@@ -58,8 +60,8 @@ constexpr std::size_t kSharedBytes = kPipelineDepth* Tiles<Shape, kNormalized>::
                                      2 * kDepth* PanelTile<64>::kPanelBytes +
                                      (kNormalized ? kDepth * kChunk * sizeof(float) : 0);
 
-/// What the blocks of kernel 1 do: the sum of k_t^T v_t of a segment. From the end to the beginning, so that the
-/// second-level cache has what the walk reads first.
+/// Kernel 1: computes the sum of k_t^T v_t of a segment. It reads the segment from the end to the beginning, so that
+/// the second-level cache then holds what the walk reads first.
 /// @param states [B, H, segments - 1, Dk, Dv]
 /// @param normalizers [B, H, segments - 1, Dk]: the segments' sums of k_t; unused unless kNormalized
 template <class Shape, bool kNormalized, class Direction>
@@ -121,8 +123,8 @@ __device__ __forceinline__ void compute_segment_state(const Bf16Arguments& a, co
   store_group_state<Shape::kDk>(states + at * a.Dk * a.Dv + part.first_column, S, a.Dv, a.Dk, part.columns);
 }
 
-/// The sum of a thread's scores in row wgmma_row(0), in x, and in row wgmma_row(2), in y, over the four lanes that have
-/// these rows.
+/// Adds up the scores of row wgmma_row(0), in x, and of row wgmma_row(2), in y, over the four lanes that have these
+/// rows.
 template <int kSums>
 __device__ __forceinline__ float2 row_sums(const float (&scores)[kSums]) {
   float2 sums{0, 0};
@@ -134,9 +136,9 @@ __device__ __forceinline__ float2 row_sums(const float (&scores)[kSums]) {
   return {warp_sum<4>(sums.x), warp_sum<4>(sums.y)};
 }
 
-/// What the blocks of kernel 3 do: the walk of a segment.
+/// Kernel 3: walks a segment.
 /// @param load_start (S): loads the state that the segment starts from
-/// @param store_final (S): called after the last segment
+/// @param store_final (S): called after the last segment, stores the final state
 template <class Shape, bool kNormalized, class Direction, class LoadStart, class StoreFinal>
 __device__ __forceinline__ void walk_segment(const Bf16Arguments& a, const ChunkMaps& maps, const LaunchPlan& plan,
                                              const Normalizer& normalizer, const BlockPart<Shape>& part, int L,
@@ -178,7 +180,7 @@ __device__ __forceinline__ void walk_segment(const Bf16Arguments& a, const Chunk
     for (int t = begin; t < end; t += kChunk) {
       if (const int n = (t - begin) / kChunk; n % 2 == group) {
         const Tiles tiles = tiles_of(ring.stage());
-        float scores[tiles.K.kPanelElements / 64 / 2];  // one more column where there is z: Q z
+        float scores[tiles.K.kPanelElements / 64 / 2];  // one more column if there is z: Q z
         ring.wait(full);
         wgmma_fence(scores);
         start_scores(scores, tiles.Q, tiles.K);
@@ -189,7 +191,7 @@ __device__ __forceinline__ void walk_segment(const Bf16Arguments& a, const Chunk
         store_masked_scores(panel(score_ring.stage()), scores, direction.is_reversed());
         if constexpr (kNormalized) {
           const float2 in_chunk = row_sums(scores);
-          if (lane_index() % 4 == 0) {  // it has columns 64 and 65
+          if (lane_index() % 4 == 0) {  // this lane has columns 64 and 65
             const float first = in_chunk.x + (scores[kChunk / 2] + scores[kChunk / 2 + 1]);
             const float second = in_chunk.y + (scores[kChunk / 2 + 2] + scores[kChunk / 2 + 3]);
             float* to = factors + score_ring.stage() * kChunk;
@@ -277,7 +279,7 @@ __device__ __forceinline__ void walk_segment(const Bf16Arguments& a, const Chunk
       start_output_from_scores(O, tiles.V, panel(score_ring.stage()));
       wgmma_commit();
     };
-    // Releases what the outputs were made of, and hands them on.
+    // Releases the tiles that the outputs were computed from, and hands the outputs to the warps that store them.
     const auto finish_outputs = [&] {
       if (lane_index() == 0) empty[read.stage()].arrive();
       read.advance();
@@ -297,7 +299,7 @@ __device__ __forceinline__ void walk_segment(const Bf16Arguments& a, const Chunk
       score_ring.advance();
       output_ring.advance();
     };
-    // The outputs of a chunk from s, and the state of the next chunk.
+    // Computes the outputs of a chunk from s, and the state after the next chunk.
     const auto walk = [&](RoundedState<Shape::kDk>& s, RoundedState<Shape::kDk>& s_after) {
       start_outputs(s);
       round_state<Shape::kDk>(s_after, S);
@@ -308,7 +310,7 @@ __device__ __forceinline__ void walk_segment(const Bf16Arguments& a, const Chunk
       wgmma_wait<0>(S);
     };
 
-    // The outputs of the last chunk.
+    // Computes the outputs of the last chunk.
     const auto walk_last = [&](RoundedState<Shape::kDk>& s) {
       start_outputs(s);
       wgmma_wait<0>(O, s);

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// The three kernels of a walk in segments, or the one of a walk without.
+/// The three kernels of a walk in segments, or the single kernel of a walk without segments.
 
 #include <cstdint>
 
@@ -11,12 +11,13 @@
 namespace tutorial::linear_attention {
 namespace {
 
-/// Starts what a plan asks for. Where there are segments, first the kernel that computes their states, and
+/// Starts the kernels of a plan. If there are segments, it first starts the kernel that computes their states, and
 /// carry_states().
 /// @tparam kNormalized whether `normalizer` is used
-/// @param start_states (count, states, sums_of_k): starts the kernel that leaves the sums of k_t^T v_t of `count`
-/// segments per head, [B, H, count, Dk, Dv], and their sums of k_t, [B, H, count, Dk], which are null unless normalised
-/// @param start_walk (plan, normalizer): starts the walk; both know where segments start from
+/// @param start_states (count, states, sums_of_k): starts the kernel that computes for the first `count` segments of
+/// each head the sums of k_t^T v_t, `states` [B, H, count, Dk, Dv], and the sums of k_t, `sums_of_k` [B, H, count, Dk].
+/// The latter is null unless kNormalized.
+/// @param start_walk (plan, normalizer): starts the walk; both parameters have the initial states of the segments
 template <bool kNormalized, class StartStates, class StartWalk>
 void in_segments(const Bf16Arguments& a, tile::LaunchPlan plan, Normalizer normalizer, StartStates start_states,
                  StartWalk start_walk) {
@@ -33,7 +34,7 @@ void in_segments(const Bf16Arguments& a, tile::LaunchPlan plan, Normalizer norma
   start_walk(plan, normalizer);
 }
 
-/// Where the z of a block's segment starts from; null where that is 0.
+/// The z that a block's segment starts from; null if it is 0.
 template <class Part>
 __device__ __forceinline__ const float* start_of_z(const Normalizer& normalizer, const Part& part,
                                                    const tile::LaunchPlan& plan, int Dk) {

@@ -4,12 +4,13 @@
 ///
 ///     scores = Q [K; z]^T        columns 0 to 63: Q K^T, of which P is made; column 64: Q z
 ///
-/// The product of the scores reads Q anyway, and its width may be any multiple of 8. So z lies below the 64 keys, in the
-/// tile of K, and a product of width 72 computes Q z: an eighth more of a product, and no instruction besides. In bf16 a
-/// single row would round z to 8 bits. There are seven more rows without a use, so a second one has what the first one lacks.
+/// The product of the scores reads Q anyway, and its width may be any multiple of 8. So z lies below the 64 keys in the
+/// tile of K, and a product of width 72 computes Q z, too. This makes the product an eighth larger and takes no further
+/// instruction. A single row in bf16 would round z to 8 bits. The tile has seven more unused rows, so a second row
+/// holds the rounding error of the first.
 ///
-/// What is left is 1^T K, the sum of a chunk's keys. KeySums does it on ordinary arithmetic units, in fp32: its warps read
-/// K once, in units of 16 bytes, and each lane ends with one column.
+/// What remains to be computed is 1^T K, the sum of a chunk's keys. KeySums computes it on ordinary arithmetic units,
+/// in fp32: its warps read K once, in units of 16 bytes, and each lane ends with one column.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -26,7 +27,7 @@
 
 namespace tutorial::linear_attention {
 
-/// Q [C, Dk], K [C + 8, Dk] and V [C, Dv] of a chunk. The rows of K below the chunk's are for z.
+/// Q [C, Dk], K [C + 8, Dk] and V [C, Dv] of a chunk. The rows of K below those of the chunk are for z.
 template <class Shape>
 struct TilesWithZ {
   typename Shape::KeyTile Q;
@@ -43,7 +44,7 @@ struct TilesWithZ {
   }
 };
 
-/// The sums of keys by kWarps warps of a warpgroup. Each lane has one column, column().
+/// Computes sums of keys by kWarps warps of a warpgroup. Each lane has one column, column().
 template <int kDk>
 class KeySums {
  public:
@@ -82,7 +83,7 @@ class KeySums {
     return sums[0];
   }
 
-  /// Writes z, this lane's column, as two rows of bf16 whose sum it is.
+  /// Writes this lane's column of z as two bf16 rows, whose sum is z.
   static __device__ __forceinline__ void put(const tile::PanelTile<kDk, tile::kChunk + 8>& K, float z) {
     const int d = column();
     const __nv_bfloat16 high = __float2bfloat16(z);
@@ -97,9 +98,9 @@ class KeySums {
     second += unpack(two).y;
   }
 
-  /// Adds the first kKept sums of this lane and of the one at distance `bit`, or the next kKept where the lane has this
-  /// bit. Which they are is said by a mask, not by a condition: of that the compiler makes branches, and lanes of two
-  /// branches take a hundred times as long for a shuffle.
+  /// Adds the first kKept sums of this lane and of the lane at distance `bit`, or the next kKept if this lane's number
+  /// has this bit. A mask selects the sums. From a condition the compiler would make branches, and a shuffle between
+  /// lanes of two branches takes a hundred times as long.
   template <int kKept>
   static __device__ __forceinline__ void hand_over(float (&sums)[8], int bit) {
     const std::uint32_t mask = hide_from_compiler(int(lane_index()) & bit ? -1 : 0);

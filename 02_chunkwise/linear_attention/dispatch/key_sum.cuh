@@ -5,10 +5,10 @@
 ///     Q z     add_product()                 a matrix times a vector
 ///     1^T K   add_keys(), then advance()    a vector of ones times a matrix
 ///
-/// Both are done in mma, with 8 equal columns or 16 equal rows: Q and K are where ldmatrix finds them. z is kept in
-/// fp32 and, for Q z, in bf16, as S is. There are two of them, for chunks one after the other, so that no barrier
-/// is needed between Q z and the next z. The four warps of 128 threads share the work; each has 16 rows of Q z and a
-/// quarter of z.
+/// Both are computed by mma, with 8 equal columns or 16 equal rows, because Q and K already lie where ldmatrix can read
+/// them. z is kept in fp32 and, for Q z, in bf16, as S is. There are two copies of z, used for alternating chunks, so
+/// that no barrier is needed between Q z and the next z. The four warps of 128 threads share the work; each has 16 rows
+/// of Q z and a quarter of z.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -31,7 +31,7 @@ using tile::kWarps;
 /// z before a chunk and after it.
 template <class Shape>
 class SharedKeySum {
-  static constexpr int kCopies = 2;                      // z before chunk n takes the place of that before n - 2
+  static constexpr int kCopies = 2;                      // z before chunk n overwrites z before chunk n - 2
   static constexpr int kWarpKeys = Shape::kDk / kWarps;  // columns of K whose sums a warp computes
   static constexpr int kKeyTiles = kWarpKeys / 16;
 
@@ -43,7 +43,7 @@ class SharedKeySum {
   __device__ explicit SharedKeySum(void* memory)
       : z_(static_cast<float*>(memory)), z_bf16_(reinterpret_cast<std::uint32_t*>(z_ + kCopies * Shape::kDk)) {}
 
-  /// z before chunk n = the first Dk elements of `start` in global memory, or zeros where that is null. A barrier must
+  /// z before chunk n = the first Dk elements of `start` in global memory, or zeros if `start` is null. A barrier must
   /// follow.
   __device__ void load(const float* start, int Dk, int n) const {
     const auto element = [&](int d) { return start != nullptr && d < Dk ? load_global(start + d) : 0.0f; };
@@ -51,7 +51,8 @@ class SharedKeySum {
       set(n, d, element(d), element(d + 1));
   }
 
-  /// Writes z after the last chunk, n - 1, to global memory, Dk elements: each lane those that it has computed.
+  /// Writes z after the last chunk, n - 1, to global memory, Dk elements. Each lane writes the elements that it has
+  /// computed.
   __device__ void store(float* to, int Dk, int n) const {
     for_each_pair([&](int, int d) {
       if (d >= Dk) return;
@@ -60,7 +61,7 @@ class SharedKeySum {
     });
   }
 
-  /// Adds step i of Q z for rows 16 w to 16 w + 15, by warp w; there are as many as steps of 16 in Dk.
+  /// Adds step i of Q z, where warp w has rows 16 w to 16 w + 15. There is one step per 16 columns of Dk.
   /// @param sums accumulators, 8 equal columns
   __device__ __forceinline__ void add_product(float (&sums)[4], int n, const typename Shape::KeyTile& Q, int i) const {
     const int lane = fresh_lane();
@@ -70,7 +71,7 @@ class SharedKeySum {
     mma_m16n8k16(sums, q, {z[0], z[4]});
   }
 
-  /// Step i of keys += 1^T K, the warp's columns; there are as many as steps of 16 in Dk.
+  /// Step i of keys += 1^T K for the warp's columns. There is one step per 16 columns of Dk.
   static __device__ __forceinline__ void add_keys(KeySums& keys, const typename Shape::KeyTile& K, int i) {
     const int lane = fresh_lane(), tile = i / 4, t = i % 4 * 16;
     const std::uint32_t ones = pack(1.0f, 1.0f);
@@ -79,7 +80,7 @@ class SharedKeySum {
     mma_m16n8k16(keys[tile][0], {ones, ones, ones, ones}, {k[0], k[1]});
     mma_m16n8k16(keys[tile][1], {ones, ones, ones, ones}, {k[2], k[3]});
   }
-  /// All steps of it.
+  /// All steps of keys += 1^T K.
   static __device__ __forceinline__ void add_keys(KeySums& keys, const typename Shape::KeyTile& K) {
 #pragma unroll
     for (int i = 0; i < Shape::kDk / 16; ++i) add_keys(keys, K, i);
@@ -107,7 +108,8 @@ class SharedKeySum {
     return tile::warp_index() % kWarps;
   }
 
-  /// Calls f(i, d) for each pair of sums, number i of the lane's, columns d and d + 1. Four lanes have all of a warp's.
+  /// Calls f(i, d) for each pair of sums of this lane: number i, columns d and d + 1. Four lanes have all sums of a
+  /// warp.
   template <class F>
   static __device__ __forceinline__ void for_each_pair(F f) {
     const int lane = fresh_lane();
@@ -123,14 +125,14 @@ class SharedKeySum {
     return z_bf16_ + n % kCopies * (Shape::kDk / 2);
   }
 
-  /// z[d] and z[d + 1] before chunk n, in both forms; d is even.
+  /// Sets z[d] and z[d + 1] before chunk n, in fp32 and in bf16; d is even.
   __device__ __forceinline__ void set(int n, int d, float first, float second) const {
     *reinterpret_cast<float2*>(z(n) + d) = float2{first, second};
     z_bf16(n)[d / 2] = pack(first, second);
   }
 
   float* z_;               // [kCopies, kDk]
-  std::uint32_t* z_bf16_;  // [kCopies, kDk / 2]: the same in bf16, two in a word
+  std::uint32_t* z_bf16_;  // [kCopies, kDk / 2]: the same in bf16, two per word
 };
 
 }  // namespace tutorial::linear_attention

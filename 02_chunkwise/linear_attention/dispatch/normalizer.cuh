@@ -3,18 +3,18 @@
 /// The normaliser on tensor cores, for the walk of dispatch: o_t = scale q_t S_t / (scale q_t . z_t + eps).
 ///
 /// z_t = sum_{i<=t} k_i is one more column of the state, for a value that is always 1. As a column of V it would cost a
-/// tile of 16, of which 15 are empty; by itself it is a matrix times a vector, three times. With z of the chunks
-/// before and 1 a column of ones,
+/// tile of 16 columns, of which 15 are empty. By itself it takes three products of a matrix and a vector. With z for
+/// the sum over the chunks before and 1 for a vector of ones,
 ///
 ///     Q . z_t  =  Q z + P 1
 ///     z       +=  1^T K
 ///
-/// Q z and 1^T K are done in mma, too (key_sum.cuh). P 1 falls off where P is made. Each warp has some tiles of P and
-/// 16 rows of Q z, and all warps need all sums: they meet in shared memory, in eight columns that are added up when
-/// rows of O are stored.
+/// Q z and 1^T K are computed by mma, too (key_sum.cuh). P 1 is a by-product of computing P. Each warp has some tiles
+/// of P and 16 rows of Q z, and all warps need all sums. So the partial sums go to shared memory, in eight columns,
+/// which are added up when rows of O are stored.
 ///
-/// A walk is bound by latency: what comes after the products adds to it, what is mixed in with them hardly does. So
-/// the mma of both vectors are issued between those of the scores, where the most registers are free.
+/// A walk is bound by latency: instructions after the products add to it, but instructions between the products hardly
+/// do. So the mma of both vectors are issued between those of the scores, where the most registers are free.
 
 #include <cuda_runtime.h>
 
@@ -46,7 +46,7 @@ class SharedNormalizer : public SharedKeySum<Shape> {
     for (int i = int(threadIdx.x); i < kChunk * kParts; i += kThreads) parts_[i] = 0;  // some are never written
   }
 
-  /// What masked_scores() does for the normaliser on the way.
+  /// The epilogue of masked_scores() that computes the denominators.
   class Epilogue {
    public:
     /// For chunk n, whose tiles are Q and K.
@@ -54,23 +54,23 @@ class SharedNormalizer : public SharedKeySum<Shape> {
                         const typename Shape::KeyTile& K)
         : all_(all), n_(n), Q_(Q), K_(K) {}
 
-    /// Step i of Q z for rows 16 w to 16 w + 15, by warp w, and of the same warp's part of 1^T K.
+    /// Step i of Q z, where warp w has rows 16 w to 16 w + 15, and of this warp's part of 1^T K.
     __device__ __forceinline__ void step(int i) {
       all_.add_product(from_state_[i % 2], n_, Q_, i);
       all_.add_keys(keys_, K_, i);
     }
 
-    /// A score as it is.
+    /// Leaves a score unchanged.
     __device__ __forceinline__ float score(int, int, float product) { return product; }
 
-    /// A row of a tile of P. Tile j of 16 columns is part 2 j; the right halves of the tiles that two warps share are
-    /// part 2 j + 1.
+    /// Stores the sum of a row of a tile of P. Column tile j, of 16 columns, goes to part 2 j. The right half of a tile
+    /// that two warps share goes to part 2 j + 1.
     __device__ __forceinline__ void row(int t, int column, float sum) {
-      sum = warp_sum<4>(sum);  // the four lanes that have a row
+      sum = warp_sum<4>(sum);  // over the four lanes that have the row
       if (lane_index() % 4 == 0) all_.parts_[t * kParts + column / 8] = sum;
     }
 
-    /// After all steps. Part 1 is free for Q z, because column tile 0 of P is not shared.
+    /// Called after all steps: stores Q z. Part 1 is free for it, because no two warps share column tile 0 of P.
     __device__ __forceinline__ void finish() const {
       const int lane = fresh_lane(), lower = lane % 4;  // two of the four lanes that have the same rows
       if (lower < 2) {
@@ -84,12 +84,12 @@ class SharedNormalizer : public SharedKeySum<Shape> {
     const SharedNormalizer& all_;
     const int n_;
     const typename Shape::KeyTile &Q_, &K_;
-    float from_state_[2][4] = {};  // accumulators of Q z, 8 equal columns: even steps and odd ones
+    float from_state_[2][4] = {};  // accumulators of Q z, 8 equal columns, for even and for odd steps
     typename KeySum::KeySums keys_ = {};
   };
 
-  /// For store_output(): scale / (scale q_t . z_t + eps) of a row, where the parts are. A lane computes two of the
-  /// eight that it needs, and has the others from the lanes beside it.
+  /// For store_output(): scale / (scale q_t . z_t + eps) of a row, from the parts in shared memory. A lane computes two
+  /// of the eight factors that it needs, and gets the others from the lanes beside it.
   __device__ __forceinline__ auto factors(float scale, float eps) const {
     const int lane = fresh_lane();
     const auto factor = [&](int t) {
@@ -103,7 +103,7 @@ class SharedNormalizer : public SharedKeySum<Shape> {
   }
 
  private:
-  float* parts_;  // [kChunk, kParts]: what adds up to q_t . z_t
+  float* parts_;  // [kChunk, kParts]: the terms of q_t . z_t
 };
 
 }  // namespace tutorial::linear_attention

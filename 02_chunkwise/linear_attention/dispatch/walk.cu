@@ -11,7 +11,8 @@
 namespace tutorial::linear_attention {
 namespace {
 
-/// Kernel 1, for every segment but the last, whose chunks are all whole. Grid (tiles of Dv of these segments, H, B).
+/// Kernel 1, for every segment but the last. The chunks of these segments are all whole. Grid (tiles of Dv of these
+/// segments, H, B).
 /// @param states,normalizers see compute_segment_state()
 template <class Shape, bool kNormalized>
 __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)

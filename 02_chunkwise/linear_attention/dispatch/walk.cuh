@@ -1,9 +1,9 @@
 #pragma once
 /// @file
-/// The walk that dispatch starts: stages 7 and 8 for every plan of the launch, with the normaliser where it is asked for,
-/// and in either direction (direction.cuh), for the gradients.
+/// The walk that dispatch starts: `pipelined` and `sequence_parallel` for every launch plan, with the normaliser if
+/// there is one, and in either direction (direction.cuh), for the gradients.
 ///
-/// Kernel 1 (compute_segment_state()) and carry_states() run only where there are segments; the stage file
+/// Kernel 1 (compute_segment_state()) and carry_states() run only if there are segments. The stage file
 /// ../8_sequence_parallel.cu explains them. normalizer.cuh says how z is computed among the products of the walk.
 /// Shared memory at Dk = Dv = 128: 104 KB, with the normaliser 108 KB, so that two blocks fit on a multiprocessor.
 
@@ -32,7 +32,7 @@ constexpr std::size_t kSharedBytes = kPipelineDepth* ChunkTiles<Shape>::kBytes +
                                      kChunk* kChunk * sizeof(__nv_bfloat16) +
                                      (kNormalized ? SharedNormalizer<Shape>::kBytes : 0);
 
-/// What the blocks of kernel 1 do: the sum of k_t^T v_t of a segment that is not the last.
+/// Kernel 1: computes the sum of k_t^T v_t of a segment that is not the last.
 /// @param states [B, H, segments - 1, Dk, Dv]
 /// @param normalizers [B, H, segments - 1, Dk]: the segments' sums of k_t; unused unless kNormalized
 template <class Shape, bool kNormalized, class Direction>
@@ -72,9 +72,9 @@ __device__ __forceinline__ void compute_segment_state(const Bf16Arguments& a, co
   }
 }
 
-/// What the blocks of kernel 3 do: the walk of a segment.
+/// Kernel 3: walks a segment.
 /// @param load_start (S): loads the state that the segment starts from
-/// @param store_final (S): called after the last segment
+/// @param store_final (S): called after the last segment, stores the final state
 template <class Shape, bool kNormalized, class Direction, class LoadStart, class StoreFinal>
 __device__ __forceinline__ void walk_segment(const Bf16Arguments& a, const LaunchPlan& plan,
                                              const Normalizer& normalizer, const BlockPart<Shape>& part, int L,
@@ -84,7 +84,8 @@ __device__ __forceinline__ void walk_segment(const Bf16Arguments& a, const Launc
   auto* memory = dynamic_shared<unsigned char>();
   auto* elements = dynamic_shared<__nv_bfloat16>();
   const auto tiles_of = [&](int t) {
-    // Counted in bytes it takes fewer instructions, counted in elements fewer registers, which the normaliser needs.
+    // Counting in bytes takes fewer instructions. Counting in elements takes fewer registers, which the normaliser
+    // needs.
     const int set = t / kChunk % kPipelineDepth;
     return kNormalized ? ChunkTiles<Shape>(elements + set * ChunkTiles<Shape>::kElements)
                        : ChunkTiles<Shape>(memory + set * ChunkTiles<Shape>::kBytes);

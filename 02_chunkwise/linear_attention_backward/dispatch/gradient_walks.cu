@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
 }
 
 /// Kernel 3. Grid (tiles of the gradient's columns of all segments, H, B).
-/// @param starts [B, H, segments - 1, Dk, Dv] as the user's
+/// @param starts [B, H, segments - 1, Dk, Dv], in the layout of the user's states
 template <class Shape>
 __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
     gradient_walk_kernel(Gradient g, LaunchPlan plan, const float* starts) {

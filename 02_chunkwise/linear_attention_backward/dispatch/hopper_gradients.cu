@@ -1,10 +1,10 @@
 /// @file
 /// The three gradients by the kernels of linear_attention/dispatch/hopper_walk.cuh, in one launch.
 ///
-/// A block walks one segment of one gradient with 64 of its columns. Which gradient it is follows from its place in the
-/// grid. So blocks of the three run at the same time, and the blocks of a head share what they read through the
-/// second-level cache: dk and dv walk over the same chunks in the same order. Where there are segments, kernel 1 leaves
-/// the sums that S and dS are made of, carry_states() adds up both, and dk reads dS transposed.
+/// A block walks one segment of one gradient with 64 of its columns. Its place in the grid says which gradient that is.
+/// So blocks of the three gradients run at the same time, and the blocks of a head share their reads through the
+/// second-level cache: dk and dv walk over the same chunks in the same order. If there are segments, kernel 1 computes
+/// the segments' parts of S and dS, carry_states() adds up both, and the walk of dk reads dS transposed.
 ///
 /// Each gradient counts its segments in the order of its walk. Positions are counted in whole chunks: a walk from the
 /// end begins with the chunk that may be shorter, whose missing rows are zeros.
@@ -24,14 +24,14 @@ namespace {
 
 using namespace tile;
 
-/// What a block of a kernel may be asked to walk.
+/// A gradient, with the tensor maps and the number of blocks of its walk.
 struct MappedGradient {
   Gradient gradient;
   ChunkMaps maps;
   int blocks;  ///< tiles of 64 columns
 };
 
-/// Sums for S and dS.
+/// The walks of kernel 1: the segments' parts of S and dS.
 struct StateWalks {
   MappedGradient of[2];
   LaunchPlan plan;
@@ -44,7 +44,7 @@ struct GradientWalks {
   const float* states[3];  ///< of the user's shape, [B, H, segments - 1, Dk, Dv]: where segments start from
 };
 
-/// Kernel 1. Grid (blocks of both kinds of the segments but the last, H, B).
+/// Kernel 1. Grid (blocks for S and for dS, of all segments but the last; H; B).
 template <class Shape>
 __global__ void __launch_bounds__(kStatesBlock<false>, 2)
     hopper_gradient_states_kernel(const __grid_constant__ StateWalks walks) {

@@ -1,22 +1,20 @@
 /// @file
-/// The gradients of the normalised operator: those of the walks with u in the place of do, and two running sums of
-/// rows.
+/// The gradients of the normalised operator: the walks with u in the place of do, and two running sums of rows.
 ///
-/// normalized_backward.hpp has the formulas. o is not computed. With A_t = scale u_t S_t^T for what the walk leaves in
-/// dq_t,
+/// normalized_backward.hpp has the formulas. o is not computed. The walk leaves A_t = scale u_t S_t^T in dq_t, and
 ///
 ///     do_t . o_t = n_t . u_t = scale q_t S_t u_t^T = q_t . A_t,    so    w_t = -(q_t . A_t) / e_t
 ///
-/// Around the walks there are four kernels, each of which has a warp for each chunk of 64 positions of a head:
+/// Around the walks there are four kernels. Each has one warp per chunk of 64 positions of a head:
 ///
-///     sum_keys_kernel      the chunk's sum of k, of which carry_states() makes z before the chunk
+///     sum_keys_kernel      the chunk's sum of k; carry_states() makes z before the chunk of it
 ///     divide_kernel        z_t, e_t and u_t
 ///     ... the walks, with u: A in dq, v dS^T in dk, dv
-///     subtract_z_kernel    w_t, dq_t += scale w_t z_t, and the chunk's sum of scale w q, of which carry_states() makes dz
+///     subtract_z_kernel    w_t, dq_t += scale w_t z_t, and the chunk's sum of scale w q; carry_states() makes dz of it
 ///     add_dz_kernel        dk_t += dz_t, from the chunk's last position to its first
 ///
-/// A lane has columns lane, lane + 32, ... of Dk. Beside the walks' bytes these kernels move k; q, k, do and u; q, k
-/// and dq twice; q and dk twice: twelve tensors, each once.
+/// A lane has columns lane, lane + 32, ... of Dk. In addition to the walks' bytes the first kernel moves k, the second
+/// q, k, do and u, the third q, k and dq twice, and the fourth q and dk twice. That is twelve tensors.
 /// Precision: u is rounded to bf16 as do is, and A before w z is added to it; the sums are fp32.
 
 #include <cuda_runtime.h>
@@ -34,20 +32,20 @@
 namespace tutorial::linear_attention {
 namespace {
 
-constexpr int kPositions = 64;  // of a warp
+constexpr int kPositions = 64;  // per warp
 constexpr int kWarpsOfBlock = 4;
 
-/// What the kernels pass on to one another.
+/// The intermediate results that the kernels pass to one another.
 struct Sums {
   int N;             ///< chunks
-  float* keys;       ///< [B, H, N, Dk]: the sum of k of each chunk; in its place then z after it
-  float* gradients;  ///< [B, H, N, Dk], in the order of the walk from the end: likewise scale w q, and dz
+  float* keys;       ///< [B, H, N, Dk]: the sum of k of each chunk, later replaced by z after the chunk
+  float* gradients;  ///< [B, H, N, Dk], in the order of the walk from the end: the same for scale w q and dz
   float* e;          ///< [B, H, L]
   float* w;          ///< [B, H, L]
   __nv_bfloat16* u;  ///< [B, H, L, Dv]
 };
 
-/// A warp's chunk.
+/// The chunk of a warp.
 struct Part {
   int b, h, n, begin, end;
   std::int64_t head;
@@ -65,7 +63,7 @@ struct Part {
   }
 };
 
-/// Elements of a row of D in bf16, as floats: column lane + 32 i in x[i].
+/// Loads a bf16 row of D elements as floats: column lane + 32 i into x[i].
 /// @tparam kIsUpdated whether the kernel writes the tensor, too
 template <bool kIsUpdated = false, int kColumns>
 __device__ __forceinline__ void load_row(float (&x)[kColumns], const __nv_bfloat16* row, int D) {
@@ -85,7 +83,8 @@ __device__ __forceinline__ void store_row(__nv_bfloat16* row, const float (&x)[k
   }
 }
 
-/// The sum before chunk number n in the order of a walk: what the user gave, or the sum that the chunk before left.
+/// Loads the sum before chunk n, counted in the order of a walk: the user's initial value, or the sum after the chunk
+/// before.
 template <int kColumns>
 __device__ __forceinline__ void load_sum(float (&sum)[kColumns], const float* first, const float* sums,
                                          std::int64_t head, int n, int N, int Dk) {

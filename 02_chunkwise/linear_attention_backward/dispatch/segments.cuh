@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// The segments of the gradients' walks: what they start from.
+/// The states that the segments of the gradients' walks start from.
 
 #include <cuda_runtime.h>
 
@@ -22,14 +22,14 @@ TUTORIAL_HOST_DEVICE tile::Extents whole_chunks(const Bf16Arguments& a) {
   return extents;
 }
 
-/// The memory of S and dS between segments, [B, H, segments - 1, Dk, Dv] each, and what they are sums of.
+/// The memory of S and dS between segments, [B, H, segments - 1, Dk, Dv] each, and the walks that compute them.
 struct SegmentStates {
   Bf16BackwardArguments b;
-  int count;                       ///< segments but for the last
+  int count;                       ///< segments except the last
   std::array<Gradient, 2> sums;    ///< walks whose k_t^T v_t, summed up, are S and dS / scale
   std::array<float*, 2> states{};  ///< S and dS / scale
 
-  /// Elements of both.
+  /// The number of elements of both.
   static std::int64_t elements(const Bf16BackwardArguments& b, const tile::LaunchPlan& plan) {
     return 2 * std::int64_t(b.B) * b.H * (plan.segments - 1) * b.Dk * b.Dv;
   }
@@ -44,7 +44,7 @@ struct SegmentStates {
     states[1] = states[0] + all / 2;
   }
 
-  /// From each segment's own sum to the state that the next one starts from.
+  /// Replaces each segment's own sum by the state that the next segment starts from.
   void carry() const {
     tile::carry_states(b.B, b.H, b.Dk, count, tile::CarriedStates<>{b.initial_state, b.Dv, states[0]},
                        tile::CarriedStates<>{b.dfinal_state, b.Dv, states[1], {}, sums[1].start_factor});
@@ -54,7 +54,7 @@ struct SegmentStates {
   const float* starts(int i) const { return states[i > 0]; }
 };
 
-/// The state that a segment starts from: where the block's first column lies, and a factor.
+/// The state that a segment starts from: the address of the block's first column, and a factor.
 struct SegmentStart {
   const float* state;  ///< null: zeros
   tile::StateStrides strides;

@@ -1,15 +1,15 @@
 #pragma once
 /// @file
-/// The kernels behind dispatch for the gradients, for every plan of the launch.
+/// The kernels behind dispatch for the gradients, for every launch plan.
 
 #include "02_chunkwise/linear_attention_backward.hpp"
 #include "common/tile/launch_plan.hpp"
 
 namespace tutorial::linear_attention {
 
-/// Starts the kernels of a plan, whose `starts` they compute, on current_stream(). The three gradients have as many
-/// segments each. Requires: an empty gradients_unsupported().
-/// @throws CudaError if the memory is not there or a launch is refused
+/// Starts the kernels of a plan on current_stream(). They also compute the initial state of each segment (`starts`).
+/// All three gradients have the same number of segments. Requires: an empty gradients_unsupported().
+/// @throws CudaError if memory runs out or a launch is refused
 void gradient_walks(const Bf16BackwardArguments&, const tile::LaunchPlan&);
 
 /// The same by warpgroups, for Hopper, with the three gradients in one launch. Requires: an empty
