@@ -7,8 +7,8 @@ import re
 
 # How a stage's opening comment names its parts (CONTRIBUTING.md).
 LABELS = (
-    "Idea|Grows out of|Mends|Same|Shapes|Who does what|Blocks|Work|Operations|Bytes|Memory|Resources|Shared memory|"
-    "Registers|Precision|Limit|Needs|Weakness|Sources?|Double buffering|Bank conflicts|Segments|Backward|Why segments"
+    "Idea|Grows out of|Improves on|Unchanged|Equation|Shapes|Outputs|Thread mapping|Synchronization|Resources|Registers|"
+    "Precision|Work|Bytes|Bound by|Requires|Fallback|Weakness|Sources?"
 )
 
 COMMANDS = {"file", "param", "tparam", "return", "returns", "brief", "ref", "throws"}

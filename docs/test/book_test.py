@@ -22,12 +22,12 @@ from stages import difference, stage  # noqa: E402
 STAGE = """/// @file
 /// Stage 1, `one`: it adds.
 ///
-/// Idea: a sum. Mends: nothing. Same: all
+/// Idea: a sum. Improves on: nothing. Unchanged: all
 /// of it.
 ///
 ///   S = S + 1
 ///
-/// Needs: nothing.
+/// Requires: nothing.
 
 #include <a>
 
@@ -103,8 +103,8 @@ class Comments(unittest.TestCase):
         self.assertEqual(comments.escape("i <= t, x < y, `U'`"), "i <= t, x < y, ``U'``")
 
     def test_labels_are_bold_and_begin_paragraphs(self):
-        text = comments.prose(["Idea: one.", "Mends: two. Same: three."])
-        self.assertIn("**Idea:** one.\n\n**Mends:** two. **Same:** three.", text)
+        text = comments.prose(["Idea: one.", "Improves on: two. Unchanged: three."])
+        self.assertIn("**Idea:** one.\n\n**Improves on:** two. **Unchanged:** three.", text)
 
 
 class Annotate(unittest.TestCase):
@@ -138,7 +138,7 @@ class Changes(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             book = Book(Path(folder))
             grown, first = book.chapters[0].stages[1], book.chapters[0].stages[0]
-            text = "/// @file\n/// Idea: one.\n/// Grows out of: 1_quadratic.cpp; dispatch: so\n/// Needs: nothing.\n"
+            text = "/// @file\n/// Idea: one.\n/// Grows out of: 1_quadratic.cpp; dispatch: so\n/// Requires: nothing.\n"
             book.steps[grown] = difference.Step(stage.parse(grown, text), self.CODE)
             book.steps[first] = difference.Step(stage.parse(first, text), None)
             idea = annotate.annotated(text)[0]
