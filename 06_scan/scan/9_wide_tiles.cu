@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kThreads) wide_tiles_kernel(Arguments a, LookB
 #pragma unroll
   for (int turn = 0; turn < kTurns; ++turn) {
     const int t = t_lane + turn * 32 * kSteps;
-    cp_async<sizeof(Steps)>(&x[turn * kThreads], a.x.row(b, h, t), t < a.L);  // beyond the end zeros, which are an identity
+    cp_async<sizeof(Steps)>(&x[turn * kThreads], a.x.row(b, h, t), t < a.L);  // zeros, an identity, past the end
     cp_async<sizeof(Steps)>(&g[turn * kThreads], a.log_decay.row(b, h, t), t < a.L);
   }
   cp_async_commit();
