@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kGpuChunk = 64, kSubChunk = 16;
 
-/// Keys that a query sees of its chunk, its own among them, on average.
+/// How many keys of its chunk a query sees on average, including its own.
 double keys_seen(const Sizes& s, std::int64_t C) {
   return double(std::min(C, s.at("L")) + 1) / 2;
 }

@@ -11,12 +11,12 @@
 ///     normalized   S_t = S_{t-1} + phi(k_t)^T v_t, z_t = z_{t-1} + phi(k_t)
 ///                                                                 o_t = phi(q_t) S_t / (phi(q_t) . z_t + eps)
 ///
-/// the recurrences of the chapters 04, 03, 05 and 01, with their symbols; phi(x) = elu(x) + 1, z_0 = initial_z or 0,
-/// and phi(k_t) = 0 for t >= key_lengths[b]. Views of CPU stages point into host memory, views of GPU stages into
-/// device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the runtime
-/// refuses. So do the functions *_unsupported, *_note and *_memory where they ask the device. All sizes but P are 1 or
-/// more. A stage does not check what it supports: calling it where *_unsupported is not empty is undefined. bind()
-/// throws std::logic_error where the call lacks a size or has a tensor of another type.
+/// These are the recurrences of chapters 04, 03, 05 and 01, with their symbols; phi(x) = elu(x) + 1, z_0 = initial_z or
+/// 0, and phi(k_t) = 0 for t >= key_lengths[b]. Views of CPU stages point into host memory, views of GPU stages into
+/// device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError if the runtime
+/// refuses. So do the functions *_unsupported, *_note and *_memory if they query the device. All sizes but P are 1 or
+/// more. A stage does not check what it supports: if *_unsupported is not empty, the behaviour of the stage is
+/// undefined. bind() throws std::logic_error if the call lacks a size or has a tensor of another type.
 
 #include <cuda_bf16.h>
 
@@ -30,7 +30,7 @@ namespace tutorial::decode {
 /// The recurrences that can be decoded.
 enum class Rule { simple_gla, gla, delta_rule, normalized };
 
-/// What a rule does not have is null.
+/// Tensors that a rule does not have are null.
 /// @tparam T the element type of q, k, v and o: float, or __nv_bfloat16 for the GPU stages. Gates, beta and states are
 /// fp32.
 template <class T>
@@ -92,7 +92,7 @@ std::int64_t step_memory(const Bf16Arguments&);
 template <Rule kRule>
 std::int64_t step_bytes_moved(const Bf16Arguments&);
 
-/// GPU: all of the state under way before the first wait.
+/// GPU: all loads of the state are in flight before the first wait.
 template <Rule kRule>
 void step_in_registers(const Bf16Arguments&);
 /// What it cannot run, as a sentence; empty where it can.

@@ -1,6 +1,5 @@
 #pragma once
-/// @file
-/// The first stage against the chapter before: without gates, gla is chapter 02's operator.
+/// @file Compares `recurrent` with chapter 02: without gates, gla is chapter 02's operator.
 
 #include "common/chapter/demonstration.hpp"
 

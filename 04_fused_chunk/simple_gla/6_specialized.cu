@@ -15,17 +15,19 @@
 /// Unchanged: the roles of `balanced_roles`. As in `queued_products`, the state is updated for the next chunk while the
 /// outputs of this one are computed. The kernel also walks segments for `dispatch`, as `sequence_parallel` does.
 /// Equation: that of `fused`.
-/// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32. V~ and P are
-/// panels of bf16 in shared memory. Beside each set of tiles lie its decays, 257 numbers in fp32 (warpgroup_gate.cuh).
+/// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32. V~ and P
+/// are panels of bf16 in shared memory. Beside each set of tiles lie its decays, 257 numbers in fp32
+/// (warpgroup_gate.cuh).
 /// Thread mapping: as `balanced_roles`. Each lane of the loading warp has two positions, and g of the next four chunks
-/// is in flight. Each warp of the scores computes 16 rows of P and of V~. Barriers: a phase of `full` ends when the
-/// bytes of the tiles have arrived and the loading warp has written the decays. V~ of chunk n + 1 is needed before P of
-/// chunk n + 1, so each of the two has its own barriers: those of V~ are `values_full` and `values_empty`. Two arrays
-/// of sums: S^T Q^T and V^T P^T have one each. With a single array, the threads would have to wait between the two
-/// products to multiply the sums by 2^b. There are no registers left for the second rounded copy of S that
+/// is in flight. Each warp of the scores computes 16 rows of P and of V~.
+/// Barriers: a phase of `full` ends when the bytes of the tiles have arrived and the loading warp has written the
+/// decays. V~ of chunk n + 1 is needed before P of chunk n + 1, so each of the two has its own barriers: those of V~
+/// are `values_full` and `values_empty`.
+/// Two arrays of sums: S^T Q^T and V^T P^T have one each. With a single array, the threads would have to wait between
+/// the two products to multiply the sums by 2^b. There are no registers left for the second rounded copy of S that
 /// `queued_products` has: the compiler would serialise the products. So S is rounded after S^T Q^T has read the
-/// previous copy, while V^T P^T runs. Registers: a thread of the state has 64 for S, 32 for its rounded copy, and two
-/// arrays of sums of 32 each.
+/// previous copy, while V^T P^T runs.
+/// Registers: a thread of the state has 64 for S, 32 for its rounded copy, and two arrays of sums of 32 each.
 /// Resources: four times Q, K, V and decays, two P, V~ and O: 212 KB of shared memory at Dk = 128.
 /// Work: that of `balanced_roles`; and per chunk and tile of Dv, 6 or 7 exponentials per lane of the loading warp and 8
 /// to 14 per thread of the scores: one per score in the blocks of 16 x 16 on the diagonal, and two per block to their

@@ -15,8 +15,9 @@
 /// Equation: that of `fused`.
 /// Shapes: as `specialized`. Q S [C, 64] is fp32 in shared memory, twice; P and V~ are fragments in registers.
 /// Thread mapping: as `specialized`. In P V the rows of a product are the positions; in S^T Q^T they are columns of Dv.
-/// So Q S is transposed on its way (tile::TransposedSums). Registers: a thread of the state has 64 for S, 32 for its
-/// rounded copy, 32 for sums of Q S and 16 for V~. A thread of the scores has 32 for their sums, 16 for P and 32 for O.
+/// So Q S is transposed on its way (tile::TransposedSums).
+/// Registers: a thread of the state has 64 for S, 32 for its rounded copy, 32 for sums of Q S and 16 for V~. A thread
+/// of the scores has 32 for their sums, 16 for P and 32 for O.
 /// Resources: four times Q, K, V and decays, two O, two Q S: 214 KB of shared memory at Dk = 128.
 /// Work: that of `specialized`. No fence.proxy.async is left.
 /// Bytes: as `specialized`.
@@ -166,7 +167,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       wgmma_fence(from_state, s);
       start_output_from_state<Shape::kDk>(from_state, s, tiles.Q);
       wgmma_commit();
-      wgmma_wait<1>(S);  // it is done already; without this line the compiler would wait for S^T Q^T before it touches S
+      wgmma_wait<1>(S);  // done already; without it the compiler would wait for S^T Q^T before it touches S
       decay_state(S, decays.whole());
       ValueFragments v;
       load_decayed_values(v, tiles.V, decays);
