@@ -1,5 +1,6 @@
 #pragma once
-/// @file What the chapter's runner needs to know about the operators: inputs, outputs, sizes, operations, reference.
+/// @file
+/// What the chapter's runner needs to know about the operators: inputs, outputs, sizes, operations, reference.
 /// Work is that of one call, for complete sizes; it throws std::out_of_range if one is missing.
 
 #include "common/chapter/operator.hpp"

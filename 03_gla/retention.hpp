@@ -1,5 +1,6 @@
 #pragma once
-/// @file The operator `retention`: gla with the same constant for all gates of a head.
+/// @file
+/// The operator `retention`: gla with the same constant for all gates of a head.
 ///
 ///     S_t = (1 - 2^(-5-h)) S_{t-1} + k_t^T v_t,    o_t = scale q_t S_t,    S_0 = initial_state or 0
 ///

@@ -1,6 +1,7 @@
 #pragma once
-/// @file What the chapter's runner needs to know about the operators: inputs, outputs, sizes, operations, reference.
-/// The operator `gla` itself is chapter 03's.
+/// @file
+/// What the chapter's runner needs to know about the operators: inputs, outputs, sizes, operations, reference. The
+/// operator `gla` itself is chapter 03's.
 /// Work is that of one call, for complete sizes; it throws std::out_of_range if one is missing.
 
 #include "common/chapter/operator.hpp"

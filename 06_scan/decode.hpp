@@ -63,7 +63,7 @@ void recurrent(const FloatArguments&);
 /// GPU: all L tokens at once by the chapters' dispatch, whatever P is.
 template <Rule kRule>
 void prefill(const Bf16Arguments&);
-/// What it cannot run, as a sentence; empty where it can.
+/// Why it cannot run the problem, as a sentence; empty if it can.
 template <Rule kRule>
 std::string prefill_unsupported(const Bf16Arguments&);
 /// What it picks, as text for the report.
@@ -72,14 +72,14 @@ std::string prefill_note(const Bf16Arguments&);
 /// Bytes that it needs beside its inputs and outputs.
 template <Rule kRule>
 std::int64_t prefill_memory(const Bf16Arguments&);
-/// Bytes that its kernels ask global memory for or give to it; -1 where the prompt's dispatch does not say.
+/// Bytes that its kernels read from global memory or write to it; -1 if the dispatch of the prompt does not say.
 template <Rule kRule>
 std::int64_t prefill_bytes_moved(const Bf16Arguments&);
 
 /// GPU: the prompt by prefill, then one kernel per token, a thread per column of the state.
 template <Rule kRule>
 void step(const Bf16Arguments&);
-/// What it cannot run, as a sentence; empty where it can.
+/// Why it cannot run the problem, as a sentence; empty if it can.
 template <Rule kRule>
 std::string step_unsupported(const Bf16Arguments&);
 /// What it picks, as text for the report.
@@ -88,14 +88,14 @@ std::string step_note(const Bf16Arguments&);
 /// Bytes that it needs beside its inputs and outputs.
 template <Rule kRule>
 std::int64_t step_memory(const Bf16Arguments&);
-/// Bytes that its kernels ask global memory for or give to it; -1 where the prompt's dispatch does not say.
+/// Bytes that its kernels read from global memory or write to it; -1 if the dispatch of the prompt does not say.
 template <Rule kRule>
 std::int64_t step_bytes_moved(const Bf16Arguments&);
 
 /// GPU: all loads of the state are in flight before the first wait.
 template <Rule kRule>
 void step_in_registers(const Bf16Arguments&);
-/// What it cannot run, as a sentence; empty where it can.
+/// Why it cannot run the problem, as a sentence; empty if it can.
 template <Rule kRule>
 std::string step_in_registers_unsupported(const Bf16Arguments&);
 /// What it picks, as text for the report.
@@ -108,7 +108,7 @@ std::int64_t step_in_registers_memory(const Bf16Arguments&);
 /// GPU: what a user calls.
 template <Rule kRule>
 void dispatch(const Bf16Arguments&);
-/// What it cannot run, as a sentence; empty where it can.
+/// Why it cannot run the problem, as a sentence; empty if it can.
 template <Rule kRule>
 std::string dispatch_unsupported(const Bf16Arguments&);
 /// What it picks, as text for the report.
@@ -117,7 +117,7 @@ std::string dispatch_note(const Bf16Arguments&);
 /// Bytes that it needs beside its inputs and outputs.
 template <Rule kRule>
 std::int64_t dispatch_memory(const Bf16Arguments&);
-/// Bytes that its kernels ask global memory for or give to it; -1 where the prompt's dispatch does not say.
+/// Bytes that its kernels read from global memory or write to it; -1 if the dispatch of the prompt does not say.
 template <Rule kRule>
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);
 

@@ -1,5 +1,6 @@
 #pragma once
-/// @file Stages that keep a state for every step, or a map for every leaf, say so if the device has no memory for them.
+/// @file
+/// Stages that keep a state for every step, or a map for every leaf, say so if the device has no memory for them.
 
 #include <cstdint>
 #include <string>

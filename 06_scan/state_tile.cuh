@@ -1,6 +1,7 @@
 #pragma once
-/// @file What the scans of simple_gla and delta_rule share: 32 columns of a state in the registers of a block, and what
-/// a step does to them. Columns of a state do not depend on each other.
+/// @file
+/// What the scans of simple_gla and delta_rule share: 32 columns of a state in the registers of a block, and what a
+/// step does to them. Columns of a state do not depend on each other.
 ///
 ///     S  = decay S + k^T v      decay_and_add()
 ///     S += k^T v                add()

@@ -1,5 +1,5 @@
-/// @file `warpgroup_walk`: the walk on products of warpgroups, with sums that are multiplied by decays between two
-/// products.
+/// @file
+/// `warpgroup_walk`: the walk on products of warpgroups, with sums that are multiplied by decays between two products.
 ///
 /// Idea: a sub-chunk needs three products, O_r = q~_r S + P_rr V_r and S += k~_r^T V_r. With `wgmma` they take a few
 /// instructions, on factors that bulk copies have loaded (chapter 02, "Hopper in one sitting"). The state is in the

@@ -1,4 +1,5 @@
-/// @file `dispatch`: what a user calls. It adds no kernel but chooses one.
+/// @file
+/// `dispatch`: what a user calls. It adds no kernel but chooses one.
 ///
 /// Idea: estimate the time of each way to compute the problem on this GPU, and take the shortest. In bf16 the choice is
 /// the number of segments and the width of a tile, by chapter 02's estimate: a walk takes as long as the chunks that

@@ -1,4 +1,5 @@
-/// @file `parallel_log`: subtracts logarithms instead of dividing, before anything can vanish.
+/// @file
+/// `parallel_log`: subtracts logarithms instead of dividing, before anything can vanish.
 ///
 /// Idea: G_t / G_i = exp(log G_t - log G_i), and that difference is the sum of g between the two positions. It is at
 /// most 0, so its exponential is between 0 and 1, however small the gates are.

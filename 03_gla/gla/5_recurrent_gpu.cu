@@ -1,4 +1,5 @@
-/// @file `recurrent_gpu`: the recurrence on the GPU, with the state in registers.
+/// @file
+/// `recurrent_gpu`: the recurrence on the GPU, with the state in registers.
 ///
 /// Idea: column j of the state needs only column j of v. So a block keeps a tile of columns in registers for the whole
 /// sequence, and streams q, k, v and the gates past them. A gate is a number between 0 and 1, which is computed once

@@ -12,7 +12,7 @@ using tile::LaunchPlan;
 
 /// The plan with its `starts`. If there are several segments, the first two kernels of `sequence_parallel` compute
 /// them. Requires: an empty subchunk_walk_unsupported().
-/// @throws CudaError if the memory is not there or a launch is refused
+/// @throws CudaError if the memory cannot be allocated or a launch is refused
 LaunchPlan with_starts(const Bf16Arguments&, const Prepared&, LaunchPlan);
 /// prepare(), with_starts() and the walk of `sequence_parallel`; requirements and errors as there.
 void walk(const Bf16Arguments&, const LaunchPlan&);

@@ -1,6 +1,7 @@
-/// @file The kernel that runs first in the tensor-core stages. It multiplies the gates of each sub-chunk into q, into
-/// k, and into the scores of the sub-chunk with itself. prepared.hpp has the formulas, common/tile/decay_sub_chunk.cuh
-/// the loop.
+/// @file
+/// The kernel that runs first in the tensor-core stages. It multiplies the gates of each sub-chunk into q, into k, and
+/// into the scores of the sub-chunk with itself. prepared.hpp has the formulas, common/tile/decay_sub_chunk.cuh the
+/// loop.
 ///
 /// Idea: a pair's decay is a product of gates. A product of numbers between 0 and 1 needs no logarithm to be stable;
 /// only dividing one by another is unstable. So nothing is divided. Key i starts as k_i, and at each later position t

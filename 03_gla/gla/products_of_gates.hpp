@@ -1,5 +1,6 @@
 #pragma once
-/// @file Finds where the products of gates by which `parallel_unstable` divides become useless.
+/// @file
+/// Finds where the products of gates by which `parallel_unstable` divides become useless.
 
 #include <string>
 

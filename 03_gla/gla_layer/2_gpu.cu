@@ -1,4 +1,5 @@
-/// @file `gpu`: the parts of the layer on the GPU, one after the other, in fp32.
+/// @file
+/// `gpu`: the parts of the layer on the GPU, one after the other, in fp32.
 ///
 /// Idea: a library, cuBLAS, computes the matrix products, and gla's dispatch computes gla. Two small kernels do the
 /// rest, each in one pass over its matrix. Each part reads what the one before has written to device memory; nothing

@@ -1,5 +1,6 @@
 #pragma once
-/// @file What the layer passes to gla: matrices [B L, H D] as [B, H, L, D].
+/// @file
+/// What the layer passes to gla: matrices [B L, H D] as [B, H, L, D].
 
 #include "03_gla/gla.hpp"
 #include "03_gla/gla_layer.hpp"

@@ -1,5 +1,6 @@
 #pragma once
-/// @file Expresses retention as gla: one row of g per head, which all of its positions share.
+/// @file
+/// Expresses retention as gla: one row of g per head, which all of its positions share.
 
 #include <cmath>
 

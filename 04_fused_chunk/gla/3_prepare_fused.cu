@@ -1,4 +1,5 @@
-/// @file `prepare_fused`: the running sums are used where they are computed.
+/// @file
+/// `prepare_fused`: the running sums are used where they are computed.
 ///
 /// Idea: a thread that walks down a column of g has all 16 sums in registers when it reaches the end, including the
 /// last one. So the same thread can multiply q and k by their decays.

@@ -1,4 +1,5 @@
-/// @file `warp_specialized`: preparing warps beside walking warpgroups, both on tensor cores.
+/// @file
+/// `warp_specialized`: preparing warps beside walking warpgroups, both on tensor cores.
 ///
 /// Idea: `one_kernel` is bound by instructions: per chunk and scheduler, its preparing warps execute 5000 and its
 /// walking warps 2300. Here both need fewer. The walk uses products of warpgroups, as chapter 03's `warpgroup_walk`

@@ -1,6 +1,6 @@
 #pragma once
-/// @file What the kernels of gla pass on to each other in device memory, up to `intra_fused`. Plain pointers and sizes
-/// only.
+/// @file
+/// What the kernels of gla pass on to each other in device memory, up to `intra_fused`. Plain pointers and sizes only.
 ///
 /// A sub-chunk has c = 16 positions, a sequence R = ceil(L / 16) of them. The keys' width is cut into NK = ceil(Dk /
 /// 64) slices, the values' into NV = ceil(Dv / 64).

@@ -1,5 +1,6 @@
 #pragma once
-/// @file The shared memory of `warp_specialized`: what its warps pass on to each other.
+/// @file
+/// The shared memory of `warp_specialized`: what its warps pass on to each other.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

@@ -1,5 +1,6 @@
 #pragma once
-/// @file Where a preparing warp of `one_kernel` stores the results of decay_sub_chunk(): in the chunk's tiles in shared
+/// @file
+/// Where a preparing warp of `one_kernel` stores the results of decay_sub_chunk(): in the chunk's tiles in shared
 /// memory, as bf16, with decays in fp32.
 
 #include <cuda_runtime.h>

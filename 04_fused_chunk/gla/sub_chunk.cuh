@@ -1,5 +1,6 @@
 #pragma once
-/// @file What the stages from `five_steps` to `intra_fused` do with a sub-chunk of 16 positions on the chip.
+/// @file
+/// What the stages from `five_steps` to `intra_fused` do with a sub-chunk of 16 positions on the chip.
 ///
 /// The products are chapter 02's with 16 positions: a block of four warps has kDk rows and 64 columns of the state,
 /// each warp 16 of the columns, transposed, as accumulators S^T [16, kDk] in fp32 (common/tile/chunk_products.cuh says

@@ -1,4 +1,5 @@
-/// @file `two_kernels`: first the states of all chunks, then the outputs of all chunks at once.
+/// @file
+/// `two_kernels`: first the states of all chunks, then the outputs of all chunks at once.
 ///
 /// Idea: only the states need a walk. A first kernel does nothing but this walk: it writes the state that each chunk
 /// starts from to memory. It needs no queries, no scores and no outputs, and its tiles of the state can be small, so

@@ -1,4 +1,5 @@
-/// @file `sequence_parallel`: the segments of the sequence are walked at once.
+/// @file
+/// `sequence_parallel`: the segments of the sequence are walked at once.
 ///
 /// Idea: chapter 02's stage of this name with one decay per segment, which is one number. Kernel 1 reads only k, v and
 /// g. It writes the state that each segment makes of a state of zeros, and the decay of the segment. Kernel 2

@@ -1,4 +1,5 @@
-/// @file `specialized`: chapter 02's kernel for Hopper with three decays, and which warps compute them.
+/// @file
+/// `specialized`: chapter 02's kernel for Hopper with three decays, and which warps compute them.
 ///
 /// Idea: all others wait for the warpgroup of the state. Of the three decays it keeps only what no other warps can
 /// compute: one multiplication of each element of S and of O^T, while products run. Everything else depends only on the

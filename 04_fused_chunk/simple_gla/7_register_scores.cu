@@ -1,4 +1,5 @@
-/// @file `register_scores`: P never leaves the registers, and the state does not wait for scores.
+/// @file
+/// `register_scores`: P never leaves the registers, and the state does not wait for scores.
 ///
 /// Idea: a warpgroup of the scores has P as the sums of a product. Packed in pairs, these sums are the left factor of
 /// the next product, so the same warpgroup computes P V. It lacks only the part of O that comes from the state. The

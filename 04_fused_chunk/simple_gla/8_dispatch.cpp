@@ -1,4 +1,5 @@
-/// @file `dispatch`: what a user calls. It adds no kernel but chooses one.
+/// @file
+/// `dispatch`: what a user calls. It adds no kernel but chooses one.
 ///
 /// Idea: estimate the time of each way to compute the problem on this GPU, and take the shortest. For the walk this is
 /// chapter 02's estimate with the times of a chunk with scalar gates. It chooses the number of segments and the width

@@ -1,4 +1,5 @@
-/// @file The bytes that the kernels of the tensor-core stages read from global memory or write to it.
+/// @file
+/// The bytes that the kernels of the tensor-core stages read from global memory or write to it.
 
 #include <algorithm>
 

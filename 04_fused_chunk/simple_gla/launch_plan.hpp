@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// How the walk is spread over the GPU, and what it needs: for `sequence_parallel`, `specialized`, `register_scores` and dispatch.
+/// How the walk is spread over the GPU, and what it needs, for `sequence_parallel`, `specialized`, `register_scores`
+/// and dispatch.
 
 #include "04_fused_chunk/simple_gla.hpp"
 #include "common/tile/launch_plan.hpp"
@@ -11,7 +12,7 @@ using tile::LaunchPlan;
 
 /// Starts the kernels of `sequence_parallel` in this plan, which also compute its `starts`. With one segment there is
 /// one kernel, that of `fused`. Requires: an empty fused_unsupported().
-/// @throws CudaError if the memory is not there or a launch is refused
+/// @throws CudaError if the memory cannot be allocated or a launch is refused
 void walk(const Bf16Arguments&, LaunchPlan);
 /// Bytes of its workspace.
 std::int64_t walk_memory(const Bf16Arguments&, const LaunchPlan&);
@@ -26,7 +27,7 @@ void walk_on_warpgroups(const Bf16Arguments&, const LaunchPlan&);
 /// @throws CudaError if a launch is refused
 void walk_with_register_scores(const Bf16Arguments&, const LaunchPlan&);
 /// walk_with_register_scores() after the kernels that compute the plan's `starts`. Its workspace is that of walk().
-/// @throws CudaError if the memory is not there or a launch is refused
+/// @throws CudaError if the memory cannot be allocated or a launch is refused
 void hopper_walk(const Bf16Arguments&, LaunchPlan);
 /// As walk_bytes_moved().
 std::int64_t hopper_walk_bytes_moved(const Bf16Arguments&, const LaunchPlan&);

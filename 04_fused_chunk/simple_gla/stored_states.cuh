@@ -1,7 +1,7 @@
 #pragma once
-/// @file The states that chunks start from in device memory, in bf16 and in the order of the mma fragments that read
-/// them: 16 rows and 16 columns are 16 bytes for each of 32 lanes. One warp writes them and another reads them in this
-/// order.
+/// @file
+/// The states that chunks start from in device memory, in bf16 and in the order of the mma fragments that read them: 16
+/// rows and 16 columns are 16 bytes for each of 32 lanes. One warp writes them and another reads them in this order.
 
 #include <cuda_runtime.h>
 

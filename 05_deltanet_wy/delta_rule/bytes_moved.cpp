@@ -1,5 +1,6 @@
-/// @file The bytes that the kernels of each GPU stage read from global memory or write to it; bytes_moved_test.cpp
-/// compares them with the bytes that the emulator counts.
+/// @file
+/// The bytes that the kernels of each GPU stage read from global memory or write to it; bytes_moved_test.cpp compares
+/// them with the bytes that the emulator counts.
 
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "05_deltanet_wy/delta_rule/blocks.hpp"

@@ -1,6 +1,7 @@
 #pragma once
-/// @file X = (I + A)^-1 of a chunk, with A [64, 64] strictly lower triangular. Four warps compute it: the UT transform
-/// on tensor cores.
+/// @file
+/// X = (I + A)^-1 of a chunk, with A [64, 64] strictly lower triangular. Four warps compute it: the UT transform on
+/// tensor cores.
 ///
 /// The 16 x 16 blocks on the diagonal are inverted by forward substitution in fp32, one per warp. The blocks to their
 /// left follow from X (I + A) = I: block (r, c) of this product is 0 for c < r, and contains only X_rc and blocks to

@@ -1,6 +1,6 @@
 #pragma once
-/// @file What the first two kernels of `chunk_gpu` compute of every chunk, for the kernels after them and for the
-/// tests.
+/// @file
+/// What the first two kernels of `chunk_gpu` compute of every chunk, for the kernels after them and for the tests.
 
 #include "05_deltanet_wy/delta_rule.hpp"
 

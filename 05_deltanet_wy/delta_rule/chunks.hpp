@@ -1,7 +1,7 @@
 #pragma once
-/// @file Chunks on the CPU, for `dense_product`, `wy` and `ut_transform`: the walk over them, and two ways to compute W
-/// and U. Everything is in double, because here the algebra is the lesson. The GPU stages show what rounding does to
-/// it.
+/// @file
+/// Chunks on the CPU, for `dense_product`, `wy` and `ut_transform`: the walk over them, and two ways to compute W and
+/// U. Everything is in double, because here the algebra is the lesson. The GPU stages show what rounding does to it.
 
 #include <Eigen/Dense>
 #include <algorithm>

@@ -1,6 +1,6 @@
 #pragma once
-/// @file A chunk's matrices as fragments of mma (common/device/mma.cuh draws them), and how warps pass them on to each
-/// other.
+/// @file
+/// A chunk's matrices as fragments of mma (common/device/mma.cuh draws them), and how warps pass them on to each other.
 ///
 /// A warp has 16 columns of V, v_new, O and S, and holds all of these transposed: 16 rows, the m of one mma.
 

@@ -1,5 +1,6 @@
 #pragma once
-/// @file Compares `recurrent` with chapter 02: if there is nothing to replace, the two operators are the same.
+/// @file
+/// Compares `recurrent` with chapter 02: if there is nothing to replace, the two operators are the same.
 
 #include "common/chapter/demonstration.hpp"
 

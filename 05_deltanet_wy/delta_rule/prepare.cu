@@ -1,5 +1,6 @@
-/// @file The kernel that runs first in every stage on tensor cores: it computes T and P of each chunk. prepared.hpp has
-/// the formulas, chunk_inverse.cuh the inverse.
+/// @file
+/// The kernel that runs first in every stage on tensor cores: it computes T and P of each chunk. prepared.hpp has the
+/// formulas, chunk_inverse.cuh the inverse.
 ///
 /// Idea: K K^T and Q K^T have the same right factor, and both are needed only on and below the diagonal, in ten blocks
 /// of 16 x 16. Warp w computes row w of the blocks of K K^T and row 3 - w of those of Q K^T: five blocks per warp. Q

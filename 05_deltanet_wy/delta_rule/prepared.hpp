@@ -1,6 +1,7 @@
 #pragma once
-/// @file What the tensor-core stages compute from q, k and beta before any product with v or a state: everything that
-/// depends on a single chunk. It is computed once, for any number of tiles of Dv (prepare.cu).
+/// @file
+/// What the tensor-core stages compute from q, k and beta before any product with v or a state: everything that depends
+/// on a single chunk. It is computed once, for any number of tiles of Dv (prepare.cu).
 ///
 ///     A   = tril(diag(beta) K K^T, -1)
 ///     T   = (I + A)^-1 diag(beta)

@@ -1,5 +1,6 @@
 #pragma once
-/// @file What each segment does to a state, and the state that each segment starts from (13_segments.cu):
+/// @file
+/// What each segment does to a state, and the state that each segment starts from (13_segments.cu):
 ///
 ///     start of s + 1  =  S + E_s S + H_s,        S = start of s,        start of 1 = H_0
 ///

@@ -1,5 +1,6 @@
 #pragma once
-/// @file `segments` (13_segments.cu) with any number of segments, and two choices of that number.
+/// @file
+/// `segments` (13_segments.cu) with any number of segments, and two choices of that number.
 
 #include <cstdint>
 

@@ -1,6 +1,7 @@
 #pragma once
-/// @file The products of a chunk in a walk over chunks. Each product leaves its result where the next one needs it, in
-/// the registers of the same lane. That is why all of them are transposed:
+/// @file
+/// The products of a chunk in a walk over chunks. Each product leaves its result where the next one needs it, in the
+/// registers of the same lane. That is why all of them are transposed:
 ///
 ///     residual^T = V^T - S^T K^T           A = S^T, B = K^T                       subtract_product()
 ///     v_new^T    = residual^T T^T          A = residual^T, B = T^T                add_v_new()

@@ -1,7 +1,7 @@
 #pragma once
-/// @file The products of a chunk in a walk over chunks, computed by a warpgroup (common/device/wgmma.cuh). The
-/// warpgroup has 64 columns of V, v_new, O and S. It holds all of these transposed, so the columns are the 64 rows of
-/// its products:
+/// @file
+/// The products of a chunk in a walk over chunks, computed by a warpgroup (common/device/wgmma.cuh). The warpgroup has
+/// 64 columns of V, v_new, O and S. It holds all of these transposed, so the columns are the 64 rows of its products:
 ///
 ///     residual^T = V^T - S^T K^T           A = S^T          B = K^T     load_signed_values(), start_residual()
 ///     v_new^T    = residual^T T^T          A = residual^T   B = T^T     start_new_values()

@@ -1,4 +1,5 @@
-/// @file `direct`: the sum, computed as it is written.
+/// @file
+/// `direct`: the sum, computed as it is written.
 ///
 /// Idea: a recurrence whose gates never change has a closed form. After t - j steps, u_j has decayed by r^{t-j}, which
 /// depends only on the distance t - j. A convolution replaces these powers by any other numbers, the kernel.

@@ -1,4 +1,5 @@
-/// @file `cufft`: `fft` on the GPU, with the transforms of cuFFT.
+/// @file
+/// `cufft`: `fft` on the GPU, with the transforms of cuFFT.
 ///
 /// Idea: a channel of a batch entry is a sequence, and cuFFT, NVIDIA's library of Fourier transforms, transforms all of
 /// them in one call. Three small kernels are left: one transposes [B, L, D] into sequences and pads them with zeros,

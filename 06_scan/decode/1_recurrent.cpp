@@ -1,4 +1,5 @@
-/// @file `recurrent`: the recurrences of the earlier chapters, without a new loop.
+/// @file
+/// `recurrent`: the recurrences of the earlier chapters, without a new loop.
 ///
 /// Idea: decoding must compute what the recurrence computes. The recurrence is the definition for tokens that come one
 /// at a time.

@@ -1,5 +1,5 @@
-/// @file `prefill`: all tokens of a prompt are known, so they are computed at once. The only new kernel is a feature
-/// map.
+/// @file
+/// `prefill`: all tokens of a prompt are known, so they are computed at once. The only new kernel is a feature map.
 ///
 /// Idea: a prompt is a sequence like those of the chapters before. Each of those chapters ends with a `dispatch` that
 /// computes a sequence in chunks on tensor cores and returns the state after it. That state is all that decoding needs

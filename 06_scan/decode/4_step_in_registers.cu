@@ -1,4 +1,5 @@
-/// @file `step_in_registers`: all loads of the state are in flight before the first wait.
+/// @file
+/// `step_in_registers`: all loads of the state are in flight before the first wait.
 ///
 /// Idea: per element of the state 8 bytes move for five operations, and nothing else takes time. So the kernel is a
 /// copy that computes on the way. The threads of a block divide the rows of its columns among themselves. Each thread

@@ -1,6 +1,7 @@
 #pragma once
-/// @file What all stages that decode share: prefill() computes the prompt, then there is one kernel per token; and
-/// where the states are meanwhile.
+/// @file
+/// What all stages that decode share: prefill() computes the prompt, then there is one kernel per token; and where the
+/// states are meanwhile.
 
 #include <cstdint>
 #include <string>

@@ -1,5 +1,6 @@
-/// @file `affine_chain`: runs of 32 steps as matrices, applied one after the other. (The earlier stages in the
-/// operator's list are those of chapter 05.)
+/// @file
+/// `affine_chain`: runs of 32 steps as matrices, applied one after the other. (The earlier stages in the operator's
+/// list are those of chapter 05.)
 ///
 /// Idea: a step of the delta rule is the map S -> F_t S + b_t, and so is a run of steps. A leaf is a run of 32 steps.
 /// The maps of all leaves are computed at once. Each map is then applied to the state before its leaf, which gives the

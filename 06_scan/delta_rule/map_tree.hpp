@@ -1,6 +1,7 @@
 #pragma once
-/// @file The tree of scan_affine: which runs of leaves are composed on the way up, and which states are computed on the
-/// way down.
+/// @file
+/// The tree of scan_affine: which runs of leaves are composed on the way up, and which states are computed on the way
+/// down.
 ///
 /// A run begins at a leaf that is a multiple of its length s = 1, 2, 4, ... Its map is stored at its last leaf, in
 /// place of that leaf's own map: a right half is never read again once it is composed. The state before a run is stored

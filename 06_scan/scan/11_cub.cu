@@ -1,4 +1,5 @@
-/// @file `cub`: the same operator through CUB, NVIDIA's library of such building blocks, as a yardstick.
+/// @file
+/// `cub`: the same operator through CUB, NVIDIA's library of such building blocks, as a yardstick.
 ///
 /// Idea: cub::DeviceScan takes any associative operator. It is a `single_pass` that NVIDIA tunes for every GPU, and it
 /// needs only the maps and their composition.

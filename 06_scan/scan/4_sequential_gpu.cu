@@ -1,4 +1,5 @@
-/// @file `sequential_gpu`: one thread per channel runs the loop over time.
+/// @file
+/// `sequential_gpu`: one thread per channel runs the loop over time.
 ///
 /// Idea: channels do not depend on each other, so each channel has its own thread.
 /// Grows out of: 1_sequential.cpp; port to the GPU: the loops over batch, heads and channels become a grid

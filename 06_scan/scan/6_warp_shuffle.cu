@@ -1,4 +1,5 @@
-/// @file `warp_shuffle`: scans in registers, of steps, lanes and warps.
+/// @file
+/// `warp_shuffle`: scans in registers, of steps, lanes and warps.
 ///
 /// Idea: three levels, each with the method that is cheapest there. A thread composes its 4 consecutive steps in a
 /// loop. The lanes of a warp scan the 32 results by shuffles. Every warp scans the totals of the 8 warps, and only

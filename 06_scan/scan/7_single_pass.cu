@@ -1,4 +1,5 @@
-/// @file `single_pass`: all tiles run at once, and each looks back at those before it.
+/// @file
+/// `single_pass`: all tiles run at once, and each looks back at those before it.
 ///
 /// Idea: each tile has its own block, which scans the tile as in `warp_shuffle`. The block learns what came before from
 /// the tiles before it, through memory (look_back.cuh). Meanwhile its own steps wait in registers. So each input is

@@ -1,4 +1,5 @@
-/// @file `wide_tiles`: tiles of 8192 steps wait in shared memory and are loaded 16 bytes at a time.
+/// @file
+/// `wide_tiles`: tiles of 8192 steps wait in shared memory and are loaded 16 bytes at a time.
 ///
 /// Idea: while a tile looks back, its steps wait on the chip. The more steps wait on the chip or are in flight, the
 /// busier the memory is. Shared memory has room for more steps than the registers that `warp_look_back` uses. So a warp

@@ -1,7 +1,7 @@
 #pragma once
-/// @file The adjoint as two calls of the operator: dx is a scan of dy from the end, with each step's gate taken from
-/// the step after it. A view whose stride over time is negative reads a sequence from its end, so the same kernels
-/// compute it.
+/// @file
+/// The adjoint as two calls of the operator: dx is a scan of dy from the end, with each step's gate taken from the step
+/// after it. A view whose stride over time is negative reads a sequence from its end, so the same kernels compute it.
 
 #include "06_scan/scan.hpp"
 
@@ -45,7 +45,7 @@ std::int64_t recomputed_y_memory(const BackwardArguments&);
 /// @param y [B, H, L, D], of the forward pass
 /// @throws CudaError if the launch is refused
 void gate_gradient(const BackwardArguments& a, View<const float> y);
-/// What gate_gradient() cannot run, as a sentence; empty where it can.
+/// Why gate_gradient() cannot run the problem, as a sentence; empty if it can.
 std::string gate_gradient_unsupported(const BackwardArguments&);
 
 }  // namespace tutorial::scan

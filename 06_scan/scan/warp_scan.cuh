@@ -1,6 +1,7 @@
 #pragma once
-/// @file The scan of maps over the lanes of a warp. All lanes must call it; if some do not, the emulator ends the
-/// launch with a report.
+/// @file
+/// The scan of maps over the lanes of a warp. All lanes must call it; if some do not, the emulator ends the launch with
+/// a report.
 /// Source: Hillis and Steele, "Data parallel algorithms", CACM 29, 1986; Sengupta, Harris, Garland, "Efficient Parallel
 /// Scan Algorithms for GPUs", NVR-2008-003.
 

@@ -1,5 +1,6 @@
-/// @file `scan_states`: every product and every state is in memory, and the chapter's scan connects them. (The earlier
-/// stages in the operator's list are those of chapter 04.)
+/// @file
+/// `scan_states`: every product and every state is in memory, and the chapter's scan connects them. (The earlier stages
+/// in the operator's list are those of chapter 04.)
 ///
 /// Idea: a step of the recurrence is a map whose value is a matrix. Its elements are Dk Dv channels that share a gate.
 /// So the operator consists of three known parts: outer products, a scan, and products of rows with matrices.

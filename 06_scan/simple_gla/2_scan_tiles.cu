@@ -1,4 +1,5 @@
-/// @file `scan_tiles`: only every 64th state is in memory.
+/// @file
+/// `scan_tiles`: only every 64th state is in memory.
 ///
 /// Idea: a run of steps is a map like a single step, so the scan may run over tiles of 64 steps. A first kernel adds up
 /// the products of each tile. The scan then computes the state at the end of each tile. A second kernel walks all tiles

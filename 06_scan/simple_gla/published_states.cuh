@@ -1,6 +1,7 @@
 #pragma once
-/// @file How tiles pass states on to later tiles: beside each word of look_back.cuh there is a state, and the word says
-/// that the state has been written.
+/// @file
+/// How tiles pass states on to later tiles: beside each word of look_back.cuh there is a state, and the word says that
+/// the state has been written.
 
 #include <cuda_runtime.h>
 

@@ -1,6 +1,7 @@
 #pragma once
-/// @file The gates of a tile: the gate of each step, the decay from after each step to the tile's end, and the sum of
-/// all gates.
+/// @file
+/// The gates of a tile: the gate of each step, the decay from after each step to the tile's end, and the sum of all
+/// gates.
 
 #include <cuda_runtime.h>
 

@@ -1,8 +1,8 @@
 /// @file
-/// How `specialized` and `register_scores` are started, what they require, and the walk of the latter on segments of the
-/// sequence, for dispatch. It is `sequence_parallel` on warpgroups: a first kernel computes what each segment makes of a
-/// state of zeros, and its decay; common/tile/carry.cuh goes from segment to segment; then the kernel of
-/// `register_scores` walks all of them.
+/// How `specialized` and `register_scores` are started, what they require, and the walk of the latter on segments of
+/// the sequence, for dispatch. It is `sequence_parallel` on warpgroups: a first kernel computes what each segment makes
+/// of a state of zeros, and the decay of the segment; common/tile/carry.cuh goes from segment to segment; then the
+/// kernel of `register_scores` walks all of them.
 ///
 /// The first kernel goes through a segment from its end to its beginning. So the decay from a position to the end of
 /// the segment is known when the kernel reaches its chunk:

@@ -1,6 +1,7 @@
 #pragma once
-/// @file What dispatch chooses between, and the kernel behind it: `specialized_warps` for every width of the tensor
-/// cores, with normalised keys, and with the number of columns per block that suits the number of heads.
+/// @file
+/// What dispatch chooses between, and the kernel behind it: `specialized_warps` for every width of the tensor cores,
+/// with normalised keys, and with the number of columns per block that suits the number of heads.
 
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "05_deltanet_wy/delta_rule/prepared.hpp"

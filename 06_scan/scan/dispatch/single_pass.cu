@@ -1,6 +1,7 @@
-/// @file The scan behind dispatch: all tiles at once, any layout, width and alignment, forwards and from the end. It
-/// combines what `single_pass`, `warp_look_back`, `wide_tiles` and `channel_lanes` show one by one, and supports the
-/// cases that they leave out.
+/// @file
+/// The scan behind dispatch: all tiles at once, any layout, width and alignment, forwards and from the end. It combines
+/// what `single_pass`, `warp_look_back`, `wide_tiles` and `channel_lanes` show one by one, and supports the cases that
+/// they leave out.
 ///
 /// D = 1, time is contiguous. A tile is 8192 steps of a block of 512 threads, or a half or a quarter of both if a
 /// sequence has no more steps than that. Of sequences of up to 512 steps, a block has four. A warp has 512 steps, and
