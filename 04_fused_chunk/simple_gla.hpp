@@ -33,9 +33,9 @@ struct Arguments {
   View<const T> k;                  ///< [B, H, L, Dk]
   View<const T> v;                  ///< [B, H, L, Dv]
   View<const float> g;              ///< [B, H, L], <= 0: rows of one element
-  View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null where S_0 = 0
+  View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null if S_0 = 0
   View<T> o;                        ///< [B, H, L, Dv]
-  View<float> final_state;          ///< [B, H, Dk, Dv]; data is null where it is not wanted
+  View<float> final_state;          ///< [B, H, Dk, Dv]; data is null if it is not wanted
 
   static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };

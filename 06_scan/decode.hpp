@@ -44,9 +44,9 @@ struct Arguments {
   View<const T> v;                  ///< [B, H, L, Dv]
   View<const float> g;              ///< [B, H, L], rows of one element, or [B, H, L, Dk]: <= 0
   View<const float> beta;           ///< [B, H, L], in [0, 1]: rows of one element
-  const int* key_lengths;           ///< [B], or null where every key counts
-  View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null where S_0 = 0
-  const float* initial_z;           ///< [B, H, Dk], or null where z_0 = 0
+  const int* key_lengths;           ///< [B], or null if every key counts
+  View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null if S_0 = 0
+  const float* initial_z;           ///< [B, H, Dk], or null if z_0 = 0
   View<T> o;                        ///< [B, H, L, Dv]
   View<float> final_state;          ///< [B, H, Dk, Dv]: where the state lives from the first token on
   float* final_z;                   ///< [B, H, Dk]; unlike final_state it may not be initial_z

@@ -30,10 +30,10 @@ struct Arguments {
   int Dg;                           ///< 1 or D
   View<const float> x;              ///< [B, H, L, D]
   View<const float> log_decay;      ///< [B, H, L, Dg]: g
-  View<const float> initial_state;  ///< [B, H, D]; data is null where y_0 = 0
+  View<const float> initial_state;  ///< [B, H, D]; data is null if y_0 = 0
   View<float> y;                    ///< [B, H, L, D]
-  View<float> final_state;          ///< [B, H, D]: the last y; data is null where it is not wanted
-  View<float> final_log_decay;      ///< [B, H, Dg]: the sum of g over time; data is null where it is not wanted
+  View<float> final_state;          ///< [B, H, D]: the last y; data is null if it is not wanted
+  View<float> final_log_decay;      ///< [B, H, Dg]: the sum of g over time; data is null if it is not wanted
   /// False: g_1 is not in memory and counts as 0. For a sequence that is read from its end: see backwards().
   bool has_first_gate = true;
 
@@ -46,11 +46,11 @@ struct BackwardArguments {
   int Dg;                           ///< 1 or D
   View<const float> x;              ///< [B, H, L, D]
   View<const float> log_decay;      ///< [B, H, L, Dg]
-  View<const float> initial_state;  ///< [B, H, D]; data is null where y_0 = 0
+  View<const float> initial_state;  ///< [B, H, D]; data is null if y_0 = 0
   View<const float> dy;             ///< [B, H, L, D]
   View<float> dx;                   ///< [B, H, L, D]
   View<float> dlog_decay;           ///< [B, H, L, Dg]
-  View<float> dinitial_state;       ///< [B, H, D]; data is null where it is not wanted
+  View<float> dinitial_state;       ///< [B, H, D]; data is null if it is not wanted
 
   static BackwardArguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };

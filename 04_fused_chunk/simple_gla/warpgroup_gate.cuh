@@ -38,7 +38,7 @@ struct ChunkDecays {
     if (lane == 0) data[4 * kChunk] = tile::ex2(b.end);
   }
 
-  /// One warp writes only the decays to the chunk's end; b.end may belong to a later position.
+  /// One warp writes only the decays to the chunk's end; b.end may be the sum up to a position after the chunk.
   __device__ __forceinline__ void store_to_end(const ChunkSums& b) const {
     reinterpret_cast<float2*>(data + 2 * kChunk)[int(lane_index())] =
         make_float2(tile::ex2(b.end - b.first), tile::ex2(b.end - b.second));

@@ -13,7 +13,7 @@
 /// Bytes: u, kernel and y once; from the caches u L / 2 times.
 /// Bound by: the cores' arithmetic.
 /// Requires: L <= 16384, so that the time stays bearable.
-/// Weakness: its O(L^2) operations, although every kernel element is used with the same distance again and again.
+/// Weakness: it takes O(L^2) operations. The same distances t - j occur again and again.
 /// Sources: the definition.
 
 #include <cstddef>
