@@ -7,10 +7,9 @@
 /// Symbols: those of chapter 02. exp(g_t) are the gates of position t, one for each of the Dk rows of the state; g_t <=
 /// 0 is their natural logarithm. c is the number of positions in a sub-chunk. Views of CPU stages point into host
 /// memory, views of GPU stages into device memory. GPU stages only start their kernels, on current_stream(); they throw
-/// CudaError where the runtime refuses. So do ..._unsupported, notes and memory where they ask the device. All sizes
-/// are 1 or more.
-/// A stage does not check whether it supports a problem: where its ..._unsupported is not empty, calling it is
-/// undefined. bind() throws std::logic_error where the call lacks a size or has a tensor of another type.
+/// CudaError if the runtime refuses. So do ..._unsupported, notes and memory if they query the device. All sizes are 1
+/// or more. A stage does not check whether it supports a problem: if its ..._unsupported is not empty, its behaviour is
+/// undefined. bind() throws std::logic_error if the call lacks a size or has a tensor of another type.
 /// Source: Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Training", arXiv 2312.06635,
 /// section 4.
 
@@ -34,9 +33,9 @@ struct Arguments {
   View<const T> k;                  ///< [B, H, L, Dk]
   View<const T> v;                  ///< [B, H, L, Dv]
   View<const float> g;              ///< [B, H, L, Dk], <= 0
-  View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null where S_0 = 0
+  View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null if S_0 = 0
   View<T> o;                        ///< [B, H, L, Dv]
-  View<float> final_state;          ///< [B, H, Dk, Dv]; data is null where it is not wanted
+  View<float> final_state;          ///< [B, H, Dk, Dv]; data is null if it is not wanted
 
   static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
@@ -56,7 +55,7 @@ void warpgroup_walk(const Bf16Arguments&);        ///< GPU: the walk on products
 void dispatch(const Bf16Arguments&);              ///< what a user calls
 void dispatch(const FloatArguments&);             ///< the same for q, k, v and o in fp32
 
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string parallel_unstable_unsupported(const FloatArguments&);  ///< reads g, if any: these gates may be too small
 std::string parallel_log_unsupported(const FloatArguments&);
 std::string recurrent_gpu_unsupported(const FloatArguments&);
@@ -78,11 +77,11 @@ std::int64_t sequence_parallel_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const FloatArguments&);
 
-/// Bytes that dispatch's kernels ask global memory for or give to it, whether or not a cache serves them; -1 where
+/// Bytes that dispatch's kernels read from global memory or write to it, even if a cache serves them; -1 if
 /// subchunk_walk_unsupported() is not empty.
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);
 
-/// Microseconds that dispatch expects to take on an H200 on tensor cores; infinite where it computes in fp32.
+/// Microseconds that dispatch expects to take on an H200 on tensor cores; infinite if it computes in fp32.
 double dispatch_time(const Bf16Arguments&);
 
 /// How small the products of gates of parallel_unstable have become, as text for the report.

@@ -12,7 +12,7 @@
 /// the normaliser of 16 are those of flash-linear-attention's GatedLinearAttention.
 ///
 /// Pointers are into host memory for CPU stages, device memory for GPU stages. These start their work on
-/// current_stream() and throw CudaError where the runtime or cuBLAS refuses. Sizes, ..._unsupported and bind() as in
+/// current_stream() and throw CudaError if the runtime or cuBLAS refuses. Sizes, ..._unsupported and bind() as in
 /// gla.hpp.
 
 #include <cuda_bf16.h>
@@ -67,7 +67,7 @@ void cpu(const FloatArguments&);      ///< CPU: Eigen, and gla's chunkwise
 void gpu(const FloatArguments&);      ///< GPU: fp32 throughout
 void gpu_bf16(const Bf16Arguments&);  ///< GPU: matrices in bf16
 
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string gpu_unsupported(const FloatArguments&);
 std::string gpu_bf16_unsupported(const Bf16Arguments&);
 

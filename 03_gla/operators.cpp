@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kGpuChunk = 64, kSubChunk = 16;
 
-/// Keys that a query sees of its chunk, its own among them, on average.
+/// How many keys of its chunk a query sees on average, including its own.
 double keys_seen(const Sizes& s, std::int64_t C) {
   return double(std::min(C, s.at("L")) + 1) / 2;
 }
@@ -23,19 +23,20 @@ double chunk_flops(const Sizes& s, std::int64_t C) {
   return positions(s) * (4 * Dk * Dv + 2 * keys_seen(s, C) * (Dk + Dv));
 }
 
-/// So many exponentials for each of a position's gates.
+/// So many exponentials for each gate of each position.
 double exponentials(const Sizes& s, double per_gate) {
   return positions(s) * double(s.at("Dk")) * per_gate;
 }
 
-/// Of chunk_gpu, the scores once: an exponential for each pair of a chunk, one from its start and one to its end.
+/// Of chunk_gpu, with the scores counted once: per gate one exponential for each pair of a chunk, one from its start
+/// and one to its end.
 Work pairwise_work(const Sizes& s) {
   return {.fma_flops = chunk_flops(s, kGpuChunk) + exponentials(s, 2 * keys_seen(s, kGpuChunk)),
           .exponentials = exponentials(s, keys_seen(s, kGpuChunk) + 2)};
 }
 
-/// Exponentials of two levels: one per pair in a sub-chunk; between sub-chunks one per row of queries, and one per row of
-/// all keys before them; one from the chunk's start, one to its end, and one of the whole chunk.
+/// Exponentials of two levels: one per pair in a sub-chunk; between sub-chunks one per row of queries, and one per row
+/// of all keys before them; one from the chunk's start, one to its end, and one for the whole chunk.
 Work two_level_work(const Sizes& s, std::int64_t C) {
   C = std::min(C, s.at("L"));
   const auto length = double(C), part = double(std::min(C, kSubChunk));

@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// What the chapter's runner must know of the operators: inputs, outputs, sizes, operations, reference.
-/// Work is that of one call, for sizes that are complete; std::out_of_range where one is missing.
+/// What the chapter's runner needs to know about the operators: inputs, outputs, sizes, operations, reference.
+/// Work is that of one call, for complete sizes; it throws std::out_of_range if one is missing.
 
 #include "common/chapter/operator.hpp"
 
@@ -34,9 +34,9 @@ namespace tutorial::gla_layer {
 /// The operator without its stages, which the table of contents adds.
 Operator definition();
 
-/// Of the stages in fp32: 1e-5, and above that for L < 100. o_1 = scale (q_1 . k_1) v_1, and where q_1 . k_1 is close
-/// to 0, its rounding, 1e-7 of |q_1| |k_1|, is divided by as little as sqrt(eps) = 3e-3: such a row errs by up to 1e-4,
-/// and one row of L does so at most.
+/// Of the stages in fp32: 1e-5, and more for L < 100. o_1 = scale (q_1 . k_1) v_1. If q_1 . k_1 is close to 0, its
+/// rounding error, 1e-7 of |q_1| |k_1|, is divided by as little as sqrt(eps) = 3e-3. The error of such a row is up to
+/// 1e-4, and at most one of the L rows is such a row.
 double float_tolerance(const Sizes&);
 
 // The operations of the stages.

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// The operator `retention`: gla where all gates of a head are the same constant.
+/// The operator `retention`: gla with the same constant for all gates of a head.
 ///
 ///     S_t = (1 - 2^(-5-h)) S_{t-1} + k_t^T v_t,    o_t = scale q_t S_t,    S_0 = initial_state or 0
 ///
@@ -25,9 +25,9 @@ struct Arguments {
   View<const T> q;                  ///< [B, H, L, Dk]
   View<const T> k;                  ///< [B, H, L, Dk]
   View<const T> v;                  ///< [B, H, L, Dv]
-  View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null where S_0 = 0
+  View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null if S_0 = 0
   View<T> o;                        ///< [B, H, L, Dv]
-  View<float> final_state;          ///< [B, H, Dk, Dv]; data is null where it is not wanted
+  View<float> final_state;          ///< [B, H, Dk, Dv]; data is null if it is not wanted
 
   static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
@@ -41,8 +41,8 @@ void chunkwise(const FloatArguments&);  ///< CPU: gla's chunkwise on a table of 
 void gpu(const FloatArguments&);        ///< GPU: gla's dispatch on a table of gates
 void gpu_bf16(const Bf16Arguments&);    ///< GPU: the same in bf16
 
-// What a stage cannot run, as a sentence, empty where it can; what it picks; the bytes that it needs beside inputs and
-// outputs.
+// Why a stage cannot run the problem, as a sentence, empty if it can; what it picks; the bytes that it needs beside
+// inputs and outputs.
 std::string gpu_unsupported(const FloatArguments&);
 std::string gpu_bf16_unsupported(const Bf16Arguments&);
 std::string gpu_note(const FloatArguments&);

@@ -3,10 +3,10 @@
 /// The stages of the operator `gla` in chapter 04, one declaration each. The operator is chapter 03's, and so are its
 /// arguments (03_gla/gla.hpp). Plain views and sizes only: .cu files include it.
 ///
-/// Stages take and give bf16, gates and states are fp32. GPU stages only start their kernels, on current_stream(); they
-/// throw CudaError where the runtime refuses. So do ..._unsupported, notes and memory where they ask the device. All
-/// sizes are 1 or more. A stage does not check whether it supports a problem: where its ..._unsupported is not empty,
-/// calling it is undefined.
+/// Inputs and outputs of the stages are bf16; gates and states are fp32. GPU stages only start their kernels, on
+/// current_stream(); they throw CudaError if the runtime refuses. So do ..._unsupported, notes and memory if they query
+/// the device. All sizes are 1 or more. A stage does not check whether it supports a problem: if its ..._unsupported is
+/// not empty, its behaviour is undefined.
 /// Source of what this chapter rebuilds and fuses: the first release of flash-linear-attention, `fused_chunk_gla`;
 /// Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Training", arXiv 2312.06635, section 4.
 
@@ -28,7 +28,7 @@ void one_kernel(const Bf16Arguments&);        ///< GPU: all in one kernel, in ch
 void warp_specialized(const Bf16Arguments&);  ///< GPU: all in one kernel, on products of warpgroups
 void dispatch(const Bf16Arguments&);          ///< what a user calls
 
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string chapter_03_unsupported(const Bf16Arguments&);
 std::string five_steps_unsupported(const Bf16Arguments&);  ///< and of the stages up to intra_fused
 std::string one_kernel_unsupported(const Bf16Arguments&);
@@ -47,8 +47,8 @@ std::int64_t combine_fused_memory(const Bf16Arguments&);
 std::int64_t intra_fused_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 
-// Bytes that a stage's kernels ask global memory for or give to it, whether or not a cache serves them; -1 where that
-// is unknown.
+// Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them; -1 if that is
+// unknown.
 std::int64_t chapter_03_bytes_moved(const Bf16Arguments&);
 std::int64_t five_steps_bytes_moved(const Bf16Arguments&);
 std::int64_t prepare_fused_bytes_moved(const Bf16Arguments&);

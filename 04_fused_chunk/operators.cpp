@@ -9,7 +9,7 @@
 namespace tutorial {
 namespace {
 
-/// Keys that a query sees of its chunk of C, its own among them, on average.
+/// How many keys of its chunk of C a query sees on average, including its own.
 double keys_seen(const Sizes& s, std::int64_t C) {
   return double(std::min(C, s.at("L")) + 1) / 2;
 }

@@ -7,10 +7,10 @@
 ///
 /// Symbols: those of chapter 02. exp(g_t) is the gate of position t, one number for the whole state of a head; g_t <= 0
 /// is its natural logarithm. Views of CPU stages point into host memory, views of GPU stages into device memory. GPU
-/// stages only start their kernels, on current_stream(); they throw CudaError where the runtime refuses. So do
-/// ..._unsupported, notes and memory where they ask the device. All sizes are 1 or more. A stage does not check whether
-/// it supports a problem: where its ..._unsupported is not empty, calling it is undefined. bind() throws
-/// std::logic_error where the call lacks a size or has a tensor of another type. Source: Dao and Gu, "Transformers are
+/// stages only start their kernels, on current_stream(); they throw CudaError if the runtime refuses. So do
+/// ..._unsupported, notes and memory if they query the device. All sizes are 1 or more. A stage does not check whether
+/// it supports a problem: if its ..._unsupported is not empty, its behaviour is undefined. bind() throws
+/// std::logic_error if the call lacks a size or has a tensor of another type. Source: Dao and Gu, "Transformers are
 /// SSMs", arXiv 2405.21060 (Mamba-2's recurrence with a scalar decay); the name is flash-linear-attention's.
 
 #include <cuda_bf16.h>
@@ -33,9 +33,9 @@ struct Arguments {
   View<const T> k;                  ///< [B, H, L, Dk]
   View<const T> v;                  ///< [B, H, L, Dv]
   View<const float> g;              ///< [B, H, L], <= 0: rows of one element
-  View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null where S_0 = 0
+  View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null if S_0 = 0
   View<T> o;                        ///< [B, H, L, Dv]
-  View<float> final_state;          ///< [B, H, Dk, Dv]; data is null where it is not wanted
+  View<float> final_state;          ///< [B, H, Dk, Dv]; data is null if it is not wanted
 
   static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
@@ -48,10 +48,10 @@ void fused(const Bf16Arguments&);              ///< GPU: one walk, the state in 
 void two_kernels(const Bf16Arguments&);        ///< GPU: the chunks' states into memory, then all outputs at once
 void sequence_parallel(const Bf16Arguments&);  ///< GPU: fused on segments of the sequence at once
 void specialized(const Bf16Arguments&);        ///< GPU, Hopper: the walk on warpgroups with tasks of their own
-void register_scores(const Bf16Arguments&);    ///< GPU, Hopper: P in registers; the state waits for no scores
+void register_scores(const Bf16Arguments&);    ///< GPU, Hopper: P in registers; the state does not wait for scores
 void dispatch(const Bf16Arguments&);           ///< what a user calls
 
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string fused_unsupported(const Bf16Arguments&);  ///< and of sequence_parallel
 std::string two_kernels_unsupported(const Bf16Arguments&);
 std::string specialized_unsupported(const Bf16Arguments&);  ///< and of register_scores
@@ -66,8 +66,8 @@ std::int64_t two_kernels_memory(const Bf16Arguments&);
 std::int64_t sequence_parallel_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 
-// Bytes that a stage's kernels ask global memory for or give to it, whether or not a cache serves
-// them; -1 where that is unknown.
+// Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them; -1 if that is
+// unknown.
 std::int64_t fused_bytes_moved(const Bf16Arguments&);
 std::int64_t two_kernels_bytes_moved(const Bf16Arguments&);
 std::int64_t sequence_parallel_bytes_moved(const Bf16Arguments&);

@@ -4,12 +4,12 @@
 ///
 ///     S_t = S_{t-1} + beta_t k_t^T (v_t - k_t S_{t-1}),    o_t = scale q_t S_t,    S_0 = initial_state or 0
 ///
-/// Symbols: those of chapter 02; beta_t in [0, 1] how much of what the state has under k_t is replaced. With
+/// Symbols: those of chapter 02; beta_t in [0, 1] is the fraction of the state's answer to k_t that is replaced. With
 /// `normalize_keys` k_t stands for k_t / sqrt(k_t . k_t + kKeyEps). Views of CPU stages point into host memory, views
-/// of GPU stages into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError
-/// where the runtime refuses. So do `*_unsupported`, notes and memory where they ask the device. All sizes are 1 or
-/// more. A stage does not check its `*_unsupported`: where that is not empty, calling it is undefined. bind() throws
-/// std::logic_error where the call lacks a size or has a tensor of another type.
+/// of GPU stages into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError if
+/// the runtime refuses. Functions that query the device throw it, too: `*_unsupported`, notes and memory. All sizes are
+/// 1 or more. A stage does not check its `*_unsupported`: if that is not empty, the behaviour of the stage is
+/// undefined. bind() throws std::logic_error if the call lacks a size or has a tensor of another type.
 /// Source: Yang et al., "Parallelizing Linear Transformers with the Delta Rule over Sequence Length", arXiv 2406.06484.
 
 #include <cuda_bf16.h>
@@ -21,7 +21,7 @@
 
 namespace tutorial::delta_rule {
 
-/// Under the root where keys are normalised: a key of zeros stays one.
+/// Added under the root when keys are normalised, so that a key of zeros stays a key of zeros.
 inline constexpr float kKeyEps = 1e-6f;
 
 /// @tparam T the element type of q, k, v and o: float, or __nv_bfloat16 for the tensor-core stages. beta and states are
@@ -29,16 +29,16 @@ inline constexpr float kKeyEps = 1e-6f;
 template <class T>
 struct Arguments {
   int B, H, L, Dk, Dv;
-  int C;                            ///< chunk length of the CPU stages and of chunk_gpu; the others have their own
+  int C;                            ///< chunk length of the CPU stages and of chunk_gpu; the others have a fixed one
   float scale;                      ///< multiplies q
-  bool normalize_keys;              ///< k is brought to length 1 first
+  bool normalize_keys;              ///< k is scaled to length 1 first
   View<const T> q;                  ///< [B, H, L, Dk]
   View<const T> k;                  ///< [B, H, L, Dk]
   View<const T> v;                  ///< [B, H, L, Dv]
   View<const float> beta;           ///< [B, H, L], in [0, 1]: rows of one element
-  View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null where S_0 = 0
+  View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null if S_0 = 0
   View<T> o;                        ///< [B, H, L, Dv]
-  View<float> final_state;          ///< [B, H, Dk, Dv]; data is null where it is not asked for
+  View<float> final_state;          ///< [B, H, Dk, Dv]; data is null if it is not wanted
 
   static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
@@ -60,7 +60,7 @@ void warpgroup_chain(const Bf16Arguments&);    ///< Hopper: the chain by warpgro
 void segments(const Bf16Arguments&);           ///< Hopper: the sequence in segments, a transition as the walk of -K
 void dispatch(const Bf16Arguments&);           ///< what a user calls
 
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string recurrent_gpu_unsupported(const FloatArguments&);
 std::string chunk_gpu_unsupported(const FloatArguments&);
 std::string tensor_core_unsupported(const Bf16Arguments&);
@@ -86,7 +86,7 @@ std::int64_t warpgroup_chain_memory(const Bf16Arguments&);
 std::int64_t segments_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 
-// Bytes that a stage's kernels ask global memory for or give to it, even where a cache serves them
+// Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them
 // (delta_rule/bytes_moved.cpp).
 std::int64_t recurrent_gpu_bytes_moved(const FloatArguments&);
 std::int64_t chunk_gpu_bytes_moved(const FloatArguments&);
@@ -97,7 +97,7 @@ std::int64_t fused_bytes_moved(const Bf16Arguments&);
 std::int64_t specialized_warps_bytes_moved(const Bf16Arguments&);
 std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments&);
 std::int64_t segments_bytes_moved(const Bf16Arguments&);
-std::int64_t dispatch_bytes_moved(const Bf16Arguments&);  ///< -1 where it computes in fp32
+std::int64_t dispatch_bytes_moved(const Bf16Arguments&);  ///< -1 if it computes in fp32
 
 /// What dispatch chooses on this GPU, as text for the report.
 std::string dispatch_note(const Bf16Arguments&);

@@ -19,21 +19,21 @@ double state_flops(const Sizes& s) {
   return positions(s) * 6 * double(s.at("Dk") * s.at("Dv"));
 }
 
-/// What a chunk of C has beside that, whichever way its W and U come about: k_t . k_i for i < t, a row of W and of U
-/// from those before it, a score for each i <= t, a row of v_new for each of those.
+/// What a chunk of C positions takes beside that, however its W and U are computed: k_t . k_i for i < t, each row of W
+/// and of U from the rows before it, a score for each i <= t, and for each score a row of v_new.
 double chunk_flops(const Sizes& s, std::int64_t C) {
   const auto Dk = double(s.at("Dk")), Dv = double(s.at("Dv"));
   const double before = double(std::min(C, s.at("L")) - 1) / 2;
   return positions(s) * 2 * (before * (Dk + Dk + Dv) + (before + 1) * (Dk + Dv));
 }
 
-/// T by substitution: C^3 / 6 multiply-adds a chunk. And the products with it include the diagonal.
+/// T by substitution: C^3 / 6 multiply-adds per chunk. The products with T include the diagonal.
 double solve_flops(const Sizes& s, std::int64_t C) {
   const auto chunk = double(std::min(C, s.at("L")));
   return positions(s) * 2 * (chunk * chunk / 6 + double(s.at("Dk") + s.at("Dv")));
 }
 
-/// Warns of keys that a step of the recurrence is not meant for.
+/// Warns of keys that are too long for a step of the recurrence.
 std::string warn_of_long_keys(const Problem& problem) {
   constexpr double kRounding = 1.01;  // of keys of length 1, to bf16
   const Tensor& k = problem.inputs.at("k");
@@ -111,7 +111,7 @@ Work recurrent_work(const Sizes& s) {
 Work dense_product_work(const Sizes& s) {
   const auto Dk = double(s.at("Dk")), Dv = double(s.at("Dv"));
   const auto C = double(std::min(s.at("C"), s.at("L")));
-  // A position: both products, k_t^T v_t, and q_t P, q_t P S and q_t H. A chunk: P S.
+  // Per position: both products, k_t^T v_t, and q_t P, q_t P S and q_t H. Per chunk: P S.
   return {.fma_flops = positions(s) * 2 * (Dk * Dk * (Dk + Dv) + Dk * (Dk + 3 * Dv) + Dk * Dk * Dv / C)};
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 /// @file
 /// What the chapter's runner needs to know about the operator: inputs, outputs, sizes, operations, reference.
-/// Work is that of one call, for sizes that are complete; std::out_of_range where one is missing.
+/// Work is that of one call, for complete sizes; it throws std::out_of_range if one is missing.
 
 #include "common/chapter/operator.hpp"
 

@@ -2,12 +2,12 @@
 /// @file
 /// The elements of the scan: affine maps y -> exp(log_decay) y + value, and their composition.
 ///
-/// A step of the recurrence is such a map, and so is a run of steps: what it makes of the y before it. Composition is
-/// associative, so any grouping of a run gives the same map; it does not commute, so the order stays. The factor is
-/// kept as its logarithm: factors of 0 to 1 multiply by adding numbers of one sign, which neither overflows nor
-/// cancels, and the sum of a whole sequence's gates is there when its last map is. exp is taken of a sum, never a
-/// difference of two sums: exp(-1e4) is 0, and what comes after a gate like that is as exact as if the sequence began
-/// there.
+/// A step of the recurrence is such a map, and so is a run of steps: it maps the y before the run to the y after it.
+/// Composition is associative, so any grouping of a run gives the same map. It does not commute, so the order must be
+/// kept. The factor is kept as its logarithm: to multiply factors between 0 and 1, numbers of one sign are added, which
+/// neither overflows nor cancels. The last map then also holds the sum of all gates of the sequence. exp is taken of a
+/// sum, never of a difference of two sums: exp(-1e4) is 0, and everything after such a gate is as exact as if the
+/// sequence began there.
 /// Source: Blelloch, CMU-CS-90-190, section 1.4.1.
 
 #include <cmath>
@@ -25,8 +25,8 @@ struct Affine {
 };
 
 /// exp(log_decay), as wide as T. In a kernel it is a multiplication and one instruction of the hardware, off by 2^-22
-/// at most (of a small value by more than that share of it: at -40 by 2^-19), and 0 below 2^-126: expf() takes eight
-/// instructions, and scans would wait for them more than for memory.
+/// at most (for small values relatively more: by 2^-19 at -40), and 0 below 2^-126: expf() takes eight instructions,
+/// and scans would wait for them more than for memory.
 TUTORIAL_HOST_DEVICE inline float decay(float log_decay) {
 #if defined(__CUDA_ARCH__)
   float power;
@@ -41,8 +41,8 @@ TUTORIAL_HOST_DEVICE inline double decay(double log_decay) {
   return exp(log_decay);
 }
 
-/// What the map makes of y. Infinite where exp(log_decay) overflows, which it does not for a gate: its logarithm is at
-/// most 0.
+/// What the map makes of y. Infinite if exp(log_decay) overflows, which cannot happen for a gate, because its logarithm
+/// is at most 0.
 template <class T>
 TUTORIAL_HOST_DEVICE T apply(const Affine<T>& map, T y) {
   return decay(map.log_decay) * y + map.value;

@@ -4,12 +4,12 @@
 ///
 ///     y_t = sum_{j<=t} kernel_{t-j} u_j
 ///
-/// for each of D channels; positions t and j count from 0. Where kernel_j = r^j this is the operator `scan`
-/// with x = u, y_0 = 0 and the same gate r at every step. Views of CPU stages point into host memory, views of GPU
-/// stages into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the
-/// runtime refuses. So do the functions *_unsupported, *_note and *_memory where they ask the device. All sizes are 1 or
-/// more. A stage does not check what it supports: calling it where *_unsupported is not empty is undefined. bind()
-/// throws std::logic_error where the call lacks a size or has a tensor of another type.
+/// for each of D channels; positions t and j count from 0. If kernel_j = r^j, this is the operator `scan` with x = u,
+/// y_0 = 0 and the same gate r at every step. Views of CPU stages point into host memory, views of GPU stages into
+/// device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError if the runtime
+/// refuses. So do the functions *_unsupported, *_note and *_memory if they query the device. All sizes are 1 or more. A
+/// stage does not check what it supports: if *_unsupported is not empty, the behaviour of the stage is undefined.
+/// bind() throws std::logic_error if the call lacks a size or has a tensor of another type.
 
 #include <cstdint>
 #include <string>
@@ -18,7 +18,7 @@
 
 namespace tutorial::convolution {
 
-/// What a stage gets.
+/// The arguments of a stage.
 struct Arguments {
   int B, L, D;
   View<const float> u;  ///< [B, L, D]
@@ -33,12 +33,12 @@ void fft(const Arguments&);       ///< CPU, double: a product of spectra
 void by_scan(const Arguments&);   ///< GPU: the operator `scan`, for kernel_j = r^j
 void by_cufft(const Arguments&);  ///< GPU: `fft` through cuFFT; CUDA builds only
 
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string direct_unsupported(const Arguments&);
-/// Why `scan` does not support the problem; empty where it does.
+/// Why `scan` does not support the problem; empty if it does.
 std::string by_scan_unsupported(
     const Arguments&);  ///< copies the kernel to the host, where there is one, and looks at it
-/// Why the stage does not support the problem, or that the build has no cuFFT; empty where it runs.
+/// Why the stage does not support the problem, or that the build has no cuFFT; empty if it runs.
 std::string by_cufft_unsupported(const Arguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs.
@@ -46,7 +46,7 @@ std::int64_t fft_memory(const Arguments&);
 std::int64_t by_scan_memory(const Arguments&);
 std::int64_t by_cufft_memory(const Arguments&);
 
-/// Bytes that its kernels ask global memory for or give to it, without the words that tiles hand to each other.
+/// Bytes that its kernels read from global memory or write to it, without the words that tiles publish for each other.
 std::int64_t by_scan_bytes_moved(const Arguments&);
 
 /// What scan's dispatch picks, as text for the report.

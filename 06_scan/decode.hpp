@@ -11,12 +11,12 @@
 ///     normalized   S_t = S_{t-1} + phi(k_t)^T v_t, z_t = z_{t-1} + phi(k_t)
 ///                                                                 o_t = phi(q_t) S_t / (phi(q_t) . z_t + eps)
 ///
-/// the recurrences of the chapters 04, 03, 05 and 01, with their symbols; phi(x) = elu(x) + 1, z_0 = initial_z or 0,
-/// and phi(k_t) = 0 for t >= key_lengths[b]. Views of CPU stages point into host memory, views of GPU stages into
-/// device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the runtime
-/// refuses. So do the functions *_unsupported, *_note and *_memory where they ask the device. All sizes but P are 1 or
-/// more. A stage does not check what it supports: calling it where *_unsupported is not empty is undefined. bind()
-/// throws std::logic_error where the call lacks a size or has a tensor of another type.
+/// These are the recurrences of chapters 04, 03, 05 and 01, with their symbols; phi(x) = elu(x) + 1, z_0 = initial_z or
+/// 0, and phi(k_t) = 0 for t >= key_lengths[b]. Views of CPU stages point into host memory, views of GPU stages into
+/// device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError if the runtime
+/// refuses. So do the functions *_unsupported, *_note and *_memory if they query the device. All sizes but P are 1 or
+/// more. A stage does not check what it supports: if *_unsupported is not empty, the behaviour of the stage is
+/// undefined. bind() throws std::logic_error if the call lacks a size or has a tensor of another type.
 
 #include <cuda_bf16.h>
 
@@ -30,7 +30,7 @@ namespace tutorial::decode {
 /// The recurrences that can be decoded.
 enum class Rule { simple_gla, gla, delta_rule, normalized };
 
-/// What a rule does not have is null.
+/// Tensors that a rule does not have are null.
 /// @tparam T the element type of q, k, v and o: float, or __nv_bfloat16 for the GPU stages. Gates, beta and states are
 /// fp32.
 template <class T>
@@ -44,9 +44,9 @@ struct Arguments {
   View<const T> v;                  ///< [B, H, L, Dv]
   View<const float> g;              ///< [B, H, L], rows of one element, or [B, H, L, Dk]: <= 0
   View<const float> beta;           ///< [B, H, L], in [0, 1]: rows of one element
-  const int* key_lengths;           ///< [B], or null where every key counts
-  View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null where S_0 = 0
-  const float* initial_z;           ///< [B, H, Dk], or null where z_0 = 0
+  const int* key_lengths;           ///< [B], or null if every key counts
+  View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null if S_0 = 0
+  const float* initial_z;           ///< [B, H, Dk], or null if z_0 = 0
   View<T> o;                        ///< [B, H, L, Dv]
   View<float> final_state;          ///< [B, H, Dk, Dv]: where the state lives from the first token on
   float* final_z;                   ///< [B, H, Dk]; unlike final_state it may not be initial_z
@@ -63,7 +63,7 @@ void recurrent(const FloatArguments&);
 /// GPU: all L tokens at once by the chapters' dispatch, whatever P is.
 template <Rule kRule>
 void prefill(const Bf16Arguments&);
-/// What it cannot run, as a sentence; empty where it can.
+/// Why it cannot run the problem, as a sentence; empty if it can.
 template <Rule kRule>
 std::string prefill_unsupported(const Bf16Arguments&);
 /// What it picks, as text for the report.
@@ -72,14 +72,14 @@ std::string prefill_note(const Bf16Arguments&);
 /// Bytes that it needs beside its inputs and outputs.
 template <Rule kRule>
 std::int64_t prefill_memory(const Bf16Arguments&);
-/// Bytes that its kernels ask global memory for or give to it; -1 where the prompt's dispatch does not say.
+/// Bytes that its kernels read from global memory or write to it; -1 if the dispatch of the prompt does not say.
 template <Rule kRule>
 std::int64_t prefill_bytes_moved(const Bf16Arguments&);
 
 /// GPU: the prompt by prefill, then one kernel per token, a thread per column of the state.
 template <Rule kRule>
 void step(const Bf16Arguments&);
-/// What it cannot run, as a sentence; empty where it can.
+/// Why it cannot run the problem, as a sentence; empty if it can.
 template <Rule kRule>
 std::string step_unsupported(const Bf16Arguments&);
 /// What it picks, as text for the report.
@@ -88,14 +88,14 @@ std::string step_note(const Bf16Arguments&);
 /// Bytes that it needs beside its inputs and outputs.
 template <Rule kRule>
 std::int64_t step_memory(const Bf16Arguments&);
-/// Bytes that its kernels ask global memory for or give to it; -1 where the prompt's dispatch does not say.
+/// Bytes that its kernels read from global memory or write to it; -1 if the dispatch of the prompt does not say.
 template <Rule kRule>
 std::int64_t step_bytes_moved(const Bf16Arguments&);
 
-/// GPU: all of the state under way before the first wait.
+/// GPU: all loads of the state are in flight before the first wait.
 template <Rule kRule>
 void step_in_registers(const Bf16Arguments&);
-/// What it cannot run, as a sentence; empty where it can.
+/// Why it cannot run the problem, as a sentence; empty if it can.
 template <Rule kRule>
 std::string step_in_registers_unsupported(const Bf16Arguments&);
 /// What it picks, as text for the report.
@@ -108,7 +108,7 @@ std::int64_t step_in_registers_memory(const Bf16Arguments&);
 /// GPU: what a user calls.
 template <Rule kRule>
 void dispatch(const Bf16Arguments&);
-/// What it cannot run, as a sentence; empty where it can.
+/// Why it cannot run the problem, as a sentence; empty if it can.
 template <Rule kRule>
 std::string dispatch_unsupported(const Bf16Arguments&);
 /// What it picks, as text for the report.
@@ -117,7 +117,7 @@ std::string dispatch_note(const Bf16Arguments&);
 /// Bytes that it needs beside its inputs and outputs.
 template <Rule kRule>
 std::int64_t dispatch_memory(const Bf16Arguments&);
-/// Bytes that its kernels ask global memory for or give to it; -1 where the prompt's dispatch does not say.
+/// Bytes that its kernels read from global memory or write to it; -1 if the dispatch of the prompt does not say.
 template <Rule kRule>
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);
 

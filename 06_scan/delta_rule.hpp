@@ -20,7 +20,7 @@ namespace tutorial::scan {
 void affine_chain(const delta_rule::FloatArguments&);  ///< GPU: runs of 32 steps as matrices, applied in line
 void scan_affine(const delta_rule::FloatArguments&);   ///< GPU: a tree of products of these matrices
 
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string affine_chain_unsupported(const delta_rule::FloatArguments&);
 std::string scan_affine_unsupported(const delta_rule::FloatArguments&);
 
@@ -28,7 +28,7 @@ std::string scan_affine_unsupported(const delta_rule::FloatArguments&);
 std::int64_t affine_chain_memory(const delta_rule::FloatArguments&);
 std::int64_t scan_affine_memory(const delta_rule::FloatArguments&);
 
-// Bytes that a stage's kernels ask global memory for or give to it, whether a cache serves them or not.
+// Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them.
 std::int64_t affine_chain_bytes_moved(const delta_rule::FloatArguments&);
 std::int64_t scan_affine_bytes_moved(const delta_rule::FloatArguments&);
 

@@ -1,8 +1,8 @@
 #pragma once
 /// @file
-/// What the chapter's runner must know of the operators: inputs, outputs, sizes, operations, reference. `simple_gla`
-/// and `delta_rule` are defined by chapters 04 and 05. Work is that of one call, for sizes that are complete;
-/// std::out_of_range where one is missing.
+/// What the chapter's runner needs to know about the operators: inputs, outputs, sizes, operations, reference.
+/// `simple_gla` and `delta_rule` are defined by chapters 04 and 05. Work is that of one call, for complete sizes; it
+/// throws std::out_of_range if one is missing.
 
 #include "06_scan/decode.hpp"
 #include "common/chapter/operator.hpp"

@@ -10,10 +10,10 @@
 ///     dx_t = dy_t + exp(g_{t+1}) dx_{t+1},    dg_t = exp(g_t) dx_t y_{t-1},    dinitial_state = exp(g_1) dx_1
 ///
 /// where dg_t is summed over the channels if Dg = 1. Views of CPU stages point into host memory, views of GPU stages
-/// into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError where the runtime
-/// refuses. So do the functions *_unsupported, *_note and *_memory where they ask the device. All sizes are 1 or more.
-/// A stage does not check what it supports: calling it where *_unsupported is not empty is undefined. bind() throws
-/// std::logic_error where the call lacks a size or has a tensor of another type.
+/// into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError if the runtime
+/// refuses. So do the functions *_unsupported, *_note and *_memory if they query the device. All sizes are 1 or more. A
+/// stage does not check what it supports: if *_unsupported is not empty, the behaviour of the stage is undefined.
+/// bind() throws std::logic_error if the call lacks a size or has a tensor of another type.
 /// Sources: Blelloch, "Prefix Sums and Their Applications", CMU-CS-90-190, 1990, section 1.4; Martin and Cundy,
 /// "Parallelizing Linear Recurrent Neural Nets Over Sequence Length", arXiv 1709.04057.
 
@@ -24,33 +24,33 @@
 
 namespace tutorial::scan {
 
-/// What a stage gets.
+/// The arguments of a stage.
 struct Arguments {
   int B, H, L, D;
   int Dg;                           ///< 1 or D
   View<const float> x;              ///< [B, H, L, D]
   View<const float> log_decay;      ///< [B, H, L, Dg]: g
-  View<const float> initial_state;  ///< [B, H, D]; data is null where y_0 = 0
+  View<const float> initial_state;  ///< [B, H, D]; data is null if y_0 = 0
   View<float> y;                    ///< [B, H, L, D]
-  View<float> final_state;          ///< [B, H, D]: the last y; data is null where it is not wanted
-  View<float> final_log_decay;      ///< [B, H, Dg]: the sum of g over time; data is null where it is not wanted
+  View<float> final_state;          ///< [B, H, D]: the last y; data is null if it is not wanted
+  View<float> final_log_decay;      ///< [B, H, Dg]: the sum of g over time; data is null if it is not wanted
   /// False: g_1 is not in memory and counts as 0. For a sequence that is read from its end: see backwards().
   bool has_first_gate = true;
 
   static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
 
-/// What the adjoint gets: the operator's inputs, and the gradient of y.
+/// The arguments of the adjoint: the operator's inputs, and the gradient of y.
 struct BackwardArguments {
   int B, H, L, D;
   int Dg;                           ///< 1 or D
   View<const float> x;              ///< [B, H, L, D]
   View<const float> log_decay;      ///< [B, H, L, Dg]
-  View<const float> initial_state;  ///< [B, H, D]; data is null where y_0 = 0
+  View<const float> initial_state;  ///< [B, H, D]; data is null if y_0 = 0
   View<const float> dy;             ///< [B, H, L, D]
   View<float> dx;                   ///< [B, H, L, D]
   View<float> dlog_decay;           ///< [B, H, L, Dg]
-  View<float> dinitial_state;       ///< [B, H, D]; data is null where it is not wanted
+  View<float> dinitial_state;       ///< [B, H, D]; data is null if it is not wanted
 
   static BackwardArguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
@@ -78,7 +78,7 @@ void sequential_gpu_backward(const BackwardArguments&);
 /// GPU: what a user calls.
 void dispatch_backward(const BackwardArguments&);
 
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string sequential_gpu_unsupported(const Arguments&);
 std::string blelloch_gpu_unsupported(const Arguments&);
 std::string warp_shuffle_unsupported(const Arguments&);
@@ -103,11 +103,11 @@ std::int64_t dispatch_memory(const Arguments&);
 std::int64_t sequential_gpu_backward_memory(const BackwardArguments&);
 std::int64_t dispatch_backward_memory(const BackwardArguments&);
 
-// Bytes that a stage's kernels ask global memory for or give to it, whether a cache serves them or not; without the
-// words that tiles hand to each other.
+// Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them, without the words
+// that tiles publish for each other.
 /// Of `sequential_gpu`, and of all stages from `single_pass` to `channel_lanes`.
 std::int64_t channel_bytes_moved(const Arguments&);
-/// Bytes that dispatch's kernels ask global memory for or give to it.
+/// Bytes that dispatch's kernels read from global memory or write to it.
 std::int64_t dispatch_bytes_moved(const Arguments&);
 
 /// What dispatch picks, as text for the report.

@@ -20,7 +20,7 @@ void scan_states(const simple_gla::FloatArguments&);  ///< GPU: every product an
 void scan_tiles(const simple_gla::FloatArguments&);   ///< GPU: a scan over tiles of 64 steps; their states in memory
 void scan_fused(const simple_gla::FloatArguments&);   ///< GPU: one kernel, whose tiles look back
 
-// What a stage cannot run, as a sentence; empty where it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string scan_states_unsupported(const simple_gla::FloatArguments&);
 std::string scan_tiles_unsupported(const simple_gla::FloatArguments&);
 std::string scan_fused_unsupported(const simple_gla::FloatArguments&);
@@ -30,7 +30,7 @@ std::int64_t scan_states_memory(const simple_gla::FloatArguments&);
 std::int64_t scan_tiles_memory(const simple_gla::FloatArguments&);
 std::int64_t scan_fused_memory(const simple_gla::FloatArguments&);
 
-// Bytes that a stage's kernels ask global memory for or give to it, whether a cache serves them or not.
+// Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them.
 std::int64_t scan_states_bytes_moved(const simple_gla::FloatArguments&);
 std::int64_t scan_tiles_bytes_moved(const simple_gla::FloatArguments&);
 std::int64_t scan_fused_bytes_moved(const simple_gla::FloatArguments&);  ///< without the states that look-back reads

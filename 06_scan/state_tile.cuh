@@ -1,15 +1,15 @@
 #pragma once
 /// @file
 /// What the scans of simple_gla and delta_rule share: 32 columns of a state in the registers of a block, and what a
-/// step does to them. Columns of a state never meet.
+/// step does to them. Columns of a state do not depend on each other.
 ///
 ///     S  = decay S + k^T v      decay_and_add()
 ///     S += k^T v                add()
 ///     o  = q S                  read(), then sum_for_lane() or sum_for_all()
 ///
-/// A block has 128 threads. 16 neighbouring lanes share four columns, and have Dk / 16 rows of them each, in turns of
-/// four: for a float4 of k, read from shared memory by each of 16 lanes and by both halves of a warp, there are 16
-/// multiply-adds. Neighbouring lanes read neighbouring float4, so that no two of them meet in a bank.
+/// A block has 128 threads. 16 neighbouring lanes share four columns. Each of them has Dk / 16 rows, in groups of four.
+/// So a float4 of k, which a lane reads from shared memory, serves 16 multiply-adds; both halves of a warp read the
+/// same ones. Neighbouring lanes read neighbouring float4, so no two of them share a bank.
 ///
 ///     rows  0 to 3, 64 to 67, ...   lane 0 of the 16          registers [r][c]: r = 0 to 3 are the first four rows,
 ///     rows  4 to 7, 68 to 71, ...   lane 1                     r = 4 to 7 the next four; c = 0 to 3 the columns
@@ -50,7 +50,7 @@ __device__ __forceinline__ void load_values(const float* row, float factor, floa
 }
 
 /// A thread's part of a state.
-/// @tparam kDk Dk rounded up to 64, 128 or 256: so loops over registers have lengths that the compiler knows
+/// @tparam kDk Dk rounded up to 64, 128 or 256, so that the compiler knows the length of every loop over registers
 template <int kDk>
 struct StateTile {
   static constexpr int kRows = kDk / kShare;
@@ -73,8 +73,8 @@ struct StateTile {
     }
   }
 
-  /// Writes it where load_packed() finds it: every thread its own part, so that neighbouring threads write neighbouring
-  /// float4. @param to the part of the first thread of the block; kRows kStateThreads float4 in all
+  /// Writes the state where load_packed() finds it. Every thread writes its own part, so that neighbouring threads
+  /// write neighbouring float4. @param to the part of the first thread of the block; kRows kStateThreads float4 in all
   __device__ __forceinline__ void store_packed(float4* to) const {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -164,8 +164,8 @@ struct StateTile {
   }
 };
 
-/// The sum over the lanes that share columns, of column share() / 4. Each lane hands half of its numbers to another and
-/// keeps the other half: 5 shuffles instead of 16. All lanes of the warp call, as in the next two.
+/// The sum over the lanes that share columns, of column share() / 4. Each lane passes half of its numbers to another
+/// lane and keeps the other half: 5 shuffles instead of 16. All lanes of the warp call it, as the next two functions.
 __device__ __forceinline__ float sum_for_lane(const float (&x)[4]) {
   const bool second_pair = share() & 8, second = share() & 4;
   const float low = (second_pair ? x[2] : x[0]) + shuffle_xor(second_pair ? x[0] : x[2], 8);
@@ -175,7 +175,7 @@ __device__ __forceinline__ float sum_for_lane(const float (&x)[4]) {
   return sum + shuffle_xor(sum, 1);
 }
 
-/// The same for all four columns, told to all lanes.
+/// The same for all four columns; all lanes receive the result.
 __device__ __forceinline__ void sum_for_all(const float (&x)[4], float (&sums)[4]) {
   const float sum = sum_for_lane(x);
 #pragma unroll

@@ -1,37 +1,37 @@
 /// @file
-/// `warpgroup_walk`: the walk on products of warpgroups, whose sums are multiplied by decays between two products.
+/// `warpgroup_walk`: the walk on products of warpgroups, with sums that are multiplied by decays between two products.
 ///
 /// Idea: a sub-chunk needs three products, O_r = q~_r S + P_rr V_r and S += k~_r^T V_r. With `wgmma` they take a few
-/// instructions, of factors that bulk copies have brought (chapter 02, "Hopper in one sitting"). The state
-/// is in the sums of the last product for the whole sequence, and before each sub-chunk all of it must be multiplied by
-/// D_r. Sums belong to the tensor core from the start of a product to the wait for it. So the warpgroup waits for S,
-/// rounds it for the outputs, multiplies it, says so with wgmma_fence(), and starts the next product that adds to it.
-/// Products run in the order in which they are started: the outputs are queued behind that product, and run while
-/// the next S is rounded and multiplied.
+/// instructions, on factors that bulk copies have loaded (chapter 02, "Hopper in one sitting"). The state is in the
+/// sums of the last product for the whole sequence, and before each sub-chunk all of it must be multiplied by D_r. Sums
+/// belong to the tensor core from the start of a product to the wait for it. So the warpgroup waits for S, rounds it
+/// for the outputs, multiplies it, announces this with wgmma_fence(), and starts the next product that adds to it.
+/// Products run in the order in which they are started: the outputs are queued behind that product, and run while the
+/// next S is rounded and multiplied.
 ///
 ///     tensor core | S of r + 1 | O of r ......... | S of r + 2 | O of r + 1 ....... |
 ///     threads                  | s, S D of r + 1  |  put O of r
 ///
 /// Grows out of: 8_subchunk_walk.cu; port to tensor cores: from mma of warps to products of warpgroups, with chapter
 /// 02's bulk copies and roles.
-/// Improves on: `subchunk_walk` issues thousands of ldmatrix and mma for a chunk, with two warps on a scheduler.
+/// Improves on: `subchunk_walk` issues thousands of ldmatrix and mma per chunk, with two warps per scheduler.
 /// Unchanged: prepare(), equation and precision; 64 positions are copied at a time. Segments as in `sequence_parallel`.
 /// Shapes: as in `subchunk_walk`; tiles are panels of 64 columns of bf16 or 32 of fp32 (common/tile/panel_tile.cuh and
 /// float_panels.cuh).
-/// Thread mapping: block (tile and segment, h, b) takes 64 columns of Dv. Of warpgroup 0 one thread loads and three
-/// warps store outputs; warpgroup 1 has the state.
-/// Who waits for whom: the state for tiles (`full`) and for a free tile of outputs (`output_empty`), the loads for the
-/// state (`empty`), the stores for outputs (`output_full`).
-/// Registers: the outputs of r read s of r, while s of r + 1 is made. So there are two of them, and the loop
+/// Thread mapping: block (tile and segment, h, b) has 64 columns of Dv. In warpgroup 0, one thread loads and three
+/// warps store outputs. Warpgroup 1 has the state.
+/// Barriers: the warps of the state wait for tiles (`full`) and for a free tile of outputs (`output_empty`). The loads
+/// wait for the state (`empty`), and the stores wait for outputs (`output_full`).
+/// Registers: the outputs of r read s of r while s of r + 1 is computed. So there are two copies of s, and the loop
 /// over the four sub-chunks of a chunk is unrolled.
-/// Resources: 202 registers. Four times q~, k~, V, scores and decays, and two O: 224 KB of shared memory, one block on
-/// a multiprocessor.
+/// Resources: 202 registers. Four times q~, k~, V, scores and decays, and two O: 224 KB of shared memory, one block per
+/// multiprocessor.
 /// Work: as `subchunk_walk`; a chunk takes 4 x 10 instructions of a warpgroup.
-/// Bytes: as `sequence_parallel`; q~, k~, decays and scores are read for each 64 columns of Dv, the second time from
-/// the second-level cache.
-/// Bound by: the products of a sub-chunk one after the other. One of 16 columns takes as long as one of 64. With many
-/// heads, together with prepare(), the memory's bandwidth.
-/// Requires: compute capability 9.0, Dk <= 128, what `subchunk_walk` requires, and a v that bulk copies can bring.
+/// Bytes: as `sequence_parallel`; q~, k~, decays and scores are read once per 64 columns of Dv, after the first time
+/// from the second-level cache.
+/// Bound by: the dependent products of a sub-chunk. A product of 16 columns takes as long as one of 64. With many
+/// heads, the walk and prepare() are bound by the memory's bandwidth.
+/// Requires: compute capability 9.0, Dk <= 128, what `subchunk_walk` requires, and a v that bulk copies support.
 /// Weakness: prepare() writes q~ and k~ to memory, as before, and the walk waits for all of it.
 /// Sources: PTX ISA, "wgmma"; chapter 02's `queued_products`.
 

@@ -1,17 +1,17 @@
 /// @file
-/// `dispatch`: what a user calls. It adds no kernel, it chooses one.
+/// `dispatch`: what a user calls. It adds no kernel but chooses one.
 ///
 /// Idea: estimate the time of each way to compute the problem on this GPU, and take the shortest. In bf16 the choice is
 /// the number of segments and the width of a tile, by chapter 02's estimate: a walk takes as long as the chunks that
-/// one block computes one after the other; segments add the walk for their states, two launches, and the states' way
-/// through memory. One segment is `subchunk_walk`. On Hopper each plan is also estimated for `warpgroup_walk`. In fp32
-/// the choice is between two kernels. `recurrent_gpu` has one block per tile of a head and walks; `chunk_gpu` has one
-/// per chunk and computes more. The walk wins where heads fill the GPU or the sequence is short: each step has a
-/// latency, and work for each block on the multiprocessor. The chunks of `chunk_gpu` spread evenly over the
-/// multiprocessors, behind three more launches.
+/// one block computes one after the other; segments add the walk for their states, two launches, and the transfer of
+/// the states through memory. One segment is `subchunk_walk`. On Hopper each plan is also estimated for
+/// `warpgroup_walk`. In fp32 the choice is between two kernels. `recurrent_gpu` has one block per tile of a head and
+/// walks. `chunk_gpu` has one block per chunk and computes more. The walk is faster if heads fill the GPU or the
+/// sequence is short: each of its steps takes a latency, and the time of its work for each block on the multiprocessor.
+/// The chunks of `chunk_gpu` spread evenly over the multiprocessors, at the price of three more launches.
 /// Grows out of: 9_sequence_parallel.cu; dispatch: a choice among the kernels of other stages, with none of its own.
-/// Improves on: `sequence_parallel`, which takes as many segments as fill the GPU, whatever they cost, and does not
-/// support every width.
+/// Improves on: `sequence_parallel` always takes as many segments as fill the GPU, even if fewer would be faster, and
+/// does not support every width.
 /// Unchanged: the kernels, shapes and bytes of the stage that it chooses.
 /// Bound by, Requires: as the stage that it chooses. Widths that are no multiple of 16, widths too large for the
 /// registers, and unaligned rows are computed in fp32 (dispatch/in_fp32.hpp). Dk > 256 in fp32 goes to `chunk_gpu`.
@@ -34,7 +34,7 @@ constexpr double kStepLatency = 0.1, kStepWork = 0.08;  // of a block of `recurr
 constexpr double kChunkWork = 18;                       // of a block of `chunk_gpu`, for 64 positions and 64 columns
 constexpr double kLaunches = 10;                        // of `chunk_gpu`
 
-/// Work items of a multiprocessor where all of them are shared out evenly. In double: there may be more than 2^31.
+/// Work items per multiprocessor if all of them are spread evenly. In double: there may be more than 2^31.
 double each_of(double items) {
   return std::ceil(items / multiprocessor_count());
 }

@@ -4,8 +4,7 @@
 /// Idea: before position t adds its k_t^T v_t, row d of the state is multiplied by a gate of its own, exp(g_td) <= 1.
 /// What was written into a row fades, at a speed that the data choose.
 /// Grows out of: 01_linear_attention/causal_dot_product/2_recurrent.cpp
-/// Improves on: the state of the chapters 01 and 02 is a sum of everything since the beginning, and nothing in it
-/// fades.
+/// Improves on: the state of chapters 01 and 02 is a sum of everything since the beginning, and nothing in it fades.
 /// Unchanged: the two loops. With g = 0 it is chapter 02's operator (matches_chapter_02.cpp runs both).
 /// Equation:
 ///
@@ -20,7 +19,7 @@
 /// Bytes: q, k, v, g and o once.
 /// Bound by: the cores' arithmetic in double, half the rate of fp32.
 /// Requires: nothing. No gate is too small: exp(-1e4) is 0, and a product with 0 forgets everything.
-/// Weakness: L steps that follow one another, as in chapter 02.
+/// Weakness: L dependent steps, as in chapter 02.
 /// Sources: arXiv 2312.06635, section 4.1, "recurrent form".
 
 #include <algorithm>

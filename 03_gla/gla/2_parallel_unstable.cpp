@@ -1,12 +1,12 @@
 /// @file
 /// `parallel_unstable`: chapter 02's two matrix products again, on queries and keys that carry the gates.
 ///
-/// Idea: let G_t be the product of all gates up to position t. What is left of key i at position t is G_t / G_i, which
-/// is a number of the query times a number of the key. So q_t is multiplied by G_t, k_i is divided by G_i, and the
-/// gates have left the formula.
+/// Idea: let G_t be the product of all gates up to position t. From position i to position t, key i decays by G_t /
+/// G_i, a factor of the query times a factor of the key. So q_t is multiplied by G_t, k_i is divided by G_i, and no
+/// gates are left in the formula.
 /// Grows out of: 02_chunkwise/linear_attention/2_parallel.cpp
-/// Improves on: `recurrent`, which takes L steps, one after the other.
-/// Unchanged: chapter 02's products; and the result, as long as it holds.
+/// Improves on: `recurrent` takes L dependent steps.
+/// Unchanged: chapter 02's products, and the result as long as nothing overflows.
 /// Equation:
 ///
 ///     G_t = exp(g_1) ... exp(g_t)                   element by element; G_1 to G_L are the rows of G [L, Dk]
@@ -22,12 +22,12 @@
 /// Bound by: the cores' arithmetic.
 /// Requires: L <= 8192. G and Q . G of at least 1.2e-38, the smallest normal fp32 number, except where q is 0. K / G of
 /// at most 3.4e38, the largest.
-/// Weakness: these requirements. G_t / G_i is between 0 and 1, but it is computed from a number that vanishes and one
-/// that grows without bound. A trained layer has gates of about exp(-0.05): then G falls below the smallest normal
-/// number after 87 / 0.05 = 1750 positions, and Q . G sooner where q is small. From there on G loses its digits, K / G
-/// overflows, and 0 times infinity is NaN. The stage is meant to break: products_of_gates.cpp looks for the first such
-/// position before the stage runs, and the chapter skips the stage and names the position. Scaling G cannot help once G
-/// falls by more than 2^252 from the first position to the last.
+/// Weakness: these requirements. G_t / G_i is between 0 and 1, but it is computed from one number that vanishes and
+/// another that grows without bound. A trained layer has gates of about exp(-0.05): then G falls below the smallest
+/// normal number after 87 / 0.05 = 1750 positions, and Q . G does sooner if q is small. From there on G loses its
+/// digits, K / G overflows, and 0 times infinity is NaN. The stage is meant to break: products_of_gates.cpp looks for
+/// the first such position before the stage runs, and the chapter skips the stage and names the position. Scaling G
+/// cannot help once G falls by more than 2^252 from the first position to the last.
 /// Sources: arXiv 2312.06635, section 4.1, "parallel form", which warns of the division.
 
 #include <Eigen/Dense>

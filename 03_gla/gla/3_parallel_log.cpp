@@ -1,10 +1,10 @@
 /// @file
-/// `parallel_log`: subtract logarithms instead of dividing, before anything can vanish.
+/// `parallel_log`: subtracts logarithms instead of dividing, before anything can vanish.
 ///
 /// Idea: G_t / G_i = exp(log G_t - log G_i), and that difference is the sum of g between the two positions. It is at
 /// most 0, so its exponential is between 0 and 1, however small the gates are.
 /// Grows out of: 2_parallel_unstable.cpp
-/// Improves on: `parallel_unstable`, which computes G_t and 1 / G_i, of which one underflows and the other overflows.
+/// Improves on: `parallel_unstable` computes G_t, which can underflow, and 1 / G_i, which can overflow.
 /// Unchanged: the scores, and the products with V and with states.
 /// Equation:
 ///
@@ -16,8 +16,8 @@
 /// The sums b are in double. A difference of two long sums has the absolute error of the sums, which becomes the
 /// relative error of the exponential: after 2000 positions of g = -0.05, b is near -100, where neighbouring fp32
 /// numbers are 8e-6 apart. After one g of -1e4 the error would be 1e-3 for everything that follows. Each g is taken as
-/// at least -1000, whose exponential is zero all the same: then b stays above -1e7 and double keeps nine digits behind
-/// the point.
+/// at least -1000, whose exponential is zero all the same. Then b stays above -1e7, and double keeps nine digits after
+/// the decimal point.
 /// Shapes: Q, K, b [L, Dk]; V, O [L, Dv]; S_0, S_L [Dk, Dv] of each of the B H heads; fp32 in host memory, b in double.
 /// Thread mapping: OpenMP gives each thread one head at a time. Eigen computes the products with V and with states; a
 /// score is a loop over d.
@@ -28,7 +28,7 @@
 /// Bound by: exponentials, L / 2 per gate.
 /// Requires: L <= 8192.
 /// Weakness: the scores are no matrix product any more, because each of their terms has an exponential of its own:
-/// units for matrix products have nothing to do. And the work grows with L^2 again.
+/// units for matrix products cannot help. And the work grows with L^2 again.
 /// Sources: arXiv 2312.06635, section 4.1, "parallel form": P in log space.
 
 #include <Eigen/Dense>

@@ -2,13 +2,13 @@
 /// `chunkwise`: chapter 02's chunks, and inside each of them a second level that gives the products back.
 ///
 /// Idea: a decay from key i to query t can be cut anywhere between the two, exp(b_t - b_i) = exp(b_t - b_cut) exp(b_cut
-/// - b_i). Both factors are at most 1: neither overflows, and where one underflows, so would the decay. Queries and
-/// keys that share a cut have their scores as one matrix product. Between chunks the cut is the chunk's border, and
-/// what lies before it is in the state. Inside a chunk, the queries of a sub-chunk of c = 16 positions and all keys
-/// before it share the sub-chunk's first row as their cut. Only a sub-chunk with itself has no cut to share: there the
-/// scores are computed pair by pair, as in `parallel_log`.
+/// - b_i). Both factors are at most 1: neither overflows, and if one underflows, so would the decay. The scores of
+/// queries and keys that share a cut are one matrix product. Between chunks the cut is the chunk's border, and what
+/// lies before it is in the state. Inside a chunk, the queries of a sub-chunk of c = 16 positions and all keys before
+/// it share the sub-chunk's first row as their cut. Only the queries and keys of the same sub-chunk have no cut to
+/// share: their scores are computed pair by pair, as in `parallel_log`.
 /// Grows out of: 02_chunkwise/linear_attention/3_chunkwise.cpp
-/// Improves on: `parallel_log`, which takes one exponential for each term of each score, L / 2 per gate.
+/// Improves on: `parallel_log` takes one exponential per term of each score, L / 2 per gate.
 /// Unchanged: chapter 02's chunks. Sums of g are in double, as in `parallel_log`: on the CPU that costs little.
 /// Equation:
 ///
@@ -50,7 +50,7 @@ using Sums = Eigen::Array<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajo
 constexpr int kSubChunk = 16;
 constexpr double kLeastG = -1000;  // as in `parallel_log`
 
-/// The exponentials of sums of g. The cast is a pass of its own: then Eigen computes many exponentials at once.
+/// The exponentials of sums of g. The cast is a separate pass, so that Eigen computes many exponentials at once.
 template <class X>
 Matrix decays(const X& sums) {
   Matrix x = sums.template cast<float>();

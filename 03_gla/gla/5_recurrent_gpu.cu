@@ -1,12 +1,12 @@
 /// @file
-/// `recurrent_gpu`: the recurrence on the GPU, its state in registers.
+/// `recurrent_gpu`: the recurrence on the GPU, with the state in registers.
 ///
 /// Idea: column j of the state needs only column j of v. So a block keeps a tile of columns in registers for the whole
-/// sequence, and streams q, k, v and the gates past them. A gate is a number between 0 and 1 that is computed once and
-/// multiplied with: nothing can overflow, and no sum of g is ever formed.
+/// sequence, and streams q, k, v and the gates past them. A gate is a number between 0 and 1, which is computed once
+/// and then only multiplied with. So nothing can overflow, and no sum of g is ever formed.
 /// Grows out of: 1_recurrent.cpp; port to the GPU: the two loops of a step are spread over a block's registers, and its
 /// inputs pass through shared memory.
-/// Improves on: `chunkwise`, which has one thread per head.
+/// Improves on: `chunkwise` has one CPU thread per head.
 /// Unchanged: the recurrence, step by step. All sums are in fp32.
 /// Equation:
 ///
@@ -15,19 +15,18 @@
 ///
 /// Shapes: q, k, g [B, H, L, Dk]; v, o [B, H, L, Dv]; S_0 and final_state [B, H, Dk, Dv]; all fp32 in device memory.
 /// Thread mapping: block (b, h, tile) has 32 columns and 128 threads. Eight threads share two columns, and each of them
-/// has Dk / 8 of the rows, four neighbouring ones in turn. So the lanes of a warp read 8 neighbouring float4 from
+/// has Dk / 8 of the rows, in groups of four neighbouring ones. So the lanes of a warp read 8 neighbouring float4 from
 /// shared memory, each of them for 4 lanes, and 3 shuffles add up the 8 parts of an output. Dk is rounded up to 32, 64,
-/// 128 or 256, so that the compiler knows the length of every loop over registers.
-/// Gates are computed on the way: a block loads g, and what stays in shared memory is 2^(g / ln 2) (base2.cuh).
-/// Otherwise each thread that reads a gate would compute it again, 16 times in all.
-/// Double buffering as in chapter 01's `lmha`: while the block computes 8 steps, asynchronous copies fetch the next 8
-/// into a second buffer; one barrier swaps the two.
+/// 128 or 256, so that the compiler knows the length of every loop over registers. Gates are computed on the way: a
+/// block loads g, and what stays in shared memory is 2^(g / ln 2) (base2.cuh). Otherwise each thread that reads a gate
+/// would compute it again, 16 times in all. Double buffering as in chapter 01's `lmha`: while the block computes 8
+/// steps, asynchronous copies fetch the next 8 into a second buffer; one barrier swaps the two.
 /// Resources: Dk / 4 registers for the state; 26 KB of shared memory at Dk = 128.
 /// Work: per position Dk Dv multiplications and 2 Dk Dv multiply-adds, and Dk exponentials per tile of columns.
 /// Bytes: v, o and the states once; q, k and g once per tile of columns, after the first from the second-level cache.
-/// Bound by: L steps that follow one another, each of which waits for shared memory and for its shuffles.
+/// Bound by: the latency of L dependent steps. Each step waits for shared memory and for its shuffles.
 /// Requires: Dk <= 256.
-/// Weakness: the positions of a head follow one another, and with few heads multiprocessors are idle.
+/// Weakness: the positions of a head run one after the other, and with few heads multiprocessors are idle.
 /// Sources: chapter 01's `lmha`; arXiv 2312.06635, section 4.1, "recurrent form".
 
 #include <cuda_runtime.h>

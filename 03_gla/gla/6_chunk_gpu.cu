@@ -2,11 +2,11 @@
 /// `chunk_gpu`: chunks on the GPU, all at once, with gates.
 ///
 /// Idea: chapter 02's `materialized` computes the states of all chunks at once, then their running sum, then all
-/// outputs at once. With sums of g that begin anew in every chunk, that still holds: of other chunks, a chunk needs
-/// nothing but the state that it starts from. One more kernel in front writes these sums, because many blocks of the
-/// other kernels need each of them.
+/// outputs at once. With gates that still works if the sums of g begin anew in every chunk: all that a chunk needs of
+/// other chunks is the state that it starts from. One more kernel in front writes these sums, because many blocks of
+/// the other kernels need each of them.
 /// Grows out of: 02_chunkwise/linear_attention/4_materialized.cu
-/// Improves on: `recurrent_gpu`, which takes L steps one after the other.
+/// Improves on: `recurrent_gpu` takes L dependent steps.
 /// Unchanged: the three kernels of `materialized`, its tiles and blocks. The equations are those of `chunkwise` with C
 /// = 64, without its second level.
 /// Equation:
@@ -17,12 +17,11 @@
 ///     O_n = scale ((Q_n . 2^b) S_{n-1} + P V_n)                                   outputs_kernel
 ///     P_ti = sum_d Q_td K_id 2^(b_td - b_id), i <= t
 ///
-/// The differences b_td - b_id must be right to about 1e-6, whether -256 or -10000 stands in front of both: that is
-/// beyond fp32. So the sums are formed in double, one addition per gate, and stored as two fp32 numbers: `high`, the
-/// rounded sum, and `low`, what the rounding has left out. The difference of two sums is the difference of their high
-/// parts, which is exact where both are close, plus that of the low parts.
-/// Above the diagonal the exponent is positive and the power may be infinite: these scores are not multiplied by 0,
-/// they are replaced by it.
+/// The differences b_td - b_id must be accurate to about 1e-6, even if both sums are near -256 or -10000. fp32 cannot
+/// hold that. So the sums are formed in double, one addition per gate, and stored as two fp32 numbers: `high`, the
+/// rounded sum, and `low`, the rounding error. The difference of two sums is the difference of their high parts, which
+/// is exact if both are close, plus that of the low parts. Above the diagonal the exponent is positive and the power
+/// may be infinite: these scores are not multiplied by 0, they are replaced by it.
 /// Shapes: q, k, g [B, H, L, Dk]; v, o [B, H, L, Dv]; S_0 and final_state [B, H, Dk, Dv]; high, low [B, H, L, Dk];
 /// states [B, H, N, Dk, Dv] for the N = ceil(L / 64) chunks; all fp32 in device memory.
 /// Thread mapping: in gate_sums_kernel one thread per column of a chunk's g. The other kernels as in `materialized`: in
@@ -35,7 +34,7 @@
 /// Bytes: those of `materialized`, g, and 8 L Dk per head for the sums, written once and read by both other kernels.
 /// Bound by: the exponentials in the scores: a multiprocessor computes one in the time of eight multiply-adds.
 /// Requires: states of at most 4095 tiles.
-/// Weakness: pair by pair, tensor cores cannot help, and every tile of columns computes the scores again.
+/// Weakness: tensor cores cannot compute scores pair by pair, and every tile of columns computes the scores again.
 /// Sources: arXiv 2312.06635, section 4.2; chapter 02's `materialized`.
 
 #include <cuda_runtime.h>
@@ -79,8 +78,8 @@ __global__ void gate_sums_kernel(FloatArguments a, int N, GateSums sums) {
   }
 }
 
-/// K becomes K . 2^(b_end - b). Each thread multiplies the elements that it has loaded by load_tile(): no barrier
-/// between.
+/// K becomes K . 2^(b_end - b). Each thread multiplies the elements that it has loaded itself with load_tile(), so no
+/// barrier is needed between the two.
 /// @param t,d position and row of the state that the tile begins with
 __device__ __forceinline__ void decay_to_end(const Tile& K, const FloatArguments& a, const GateSums& sums, int b, int h,
                                              int t, int d) {

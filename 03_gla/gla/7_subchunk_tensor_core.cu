@@ -1,17 +1,17 @@
 /// @file
 /// `subchunk_tensor_core`: two levels on tensor cores.
 ///
-/// Idea: the second level of `chunkwise`, inside chapter 02's `pipelined`. The decay from key i to query t is cut where
-/// the query's sub-chunk of 16 begins. From there on it is the query's factor, up to there the key's. Both are products
-/// of gates, at most 1, and once they are in q and k, the scores of 16 queries and 16 earlier keys are a product of two
-/// bf16 matrices. A sub-chunk's scores with itself have no such cut. prepare() (prepare.cu) computes these in fp32,
-/// once for all tiles of Dv, and decays q from the start of its sub-chunk and k to the end of its own. The decays of
-/// the sub-chunks in between are multiplied here.
+/// Idea: the second level of `chunkwise`, inside chapter 02's `pipelined`. The decay from key i to query t is cut at
+/// the start of the query's sub-chunk of 16. The part after the cut is the query's factor, and the part before it is
+/// the key's. Both are products of gates, at most 1, and once they are in q and k, the scores of 16 queries and 16
+/// earlier keys are a product of two bf16 matrices. Pairs within one sub-chunk have no such cut. prepare() (prepare.cu)
+/// computes their scores in fp32, once for all tiles of Dv, and decays q from the start of its sub-chunk and k to the
+/// end of its own. The decays of the sub-chunks in between are multiplied here.
 /// Grows out of: 02_chunkwise/linear_attention/7_pipelined.cu
-/// Improves on: `chunk_gpu`, which takes one exponential for each term of each score and computes the scores again in
-/// each tile of Dv.
-/// Unchanged: the walk of `pipelined`, with the state in registers and the next chunk's copies under this chunk's
-/// products.
+/// Improves on: `chunk_gpu` takes one exponential per term of each score and computes the scores again in each tile of
+/// Dv.
+/// Unchanged: the walk of `pipelined`, with the state in registers and the copies of the next chunk in flight during
+/// the products of this one.
 /// Equation:
 ///
 ///     q~_t, k~_i    q_t decayed from the start of its sub-chunk, k_i to the end of its own, both by prepare()
@@ -30,8 +30,8 @@
 /// Shapes: q, k, v, o bf16 and g, states fp32, as in gla.hpp; what prepare() leaves as in prepared.hpp. In shared
 /// memory DecayedTiles and P [64, 64]. A product with decays is rounded to bf16 once more.
 /// Thread mapping: block (tile, h, b) walks the chunks of head (b, h) with 128 or 64 columns of Dv; its 4 warps share
-/// the columns. First the #, in 12 halves of 8 keys, three per warp. When all warps are done with q~ and k~, the block
-/// decays them over the whole chunk, in place. What is left is chapter 02's.
+/// the columns. First the block computes the # in 12 halves of 8 keys, three per warp. When all warps are done with q~
+/// and k~, the block decays them over the whole chunk, in place. What is left is chapter 02's.
 /// Resources: 112 KB of shared memory at Dk = Dv = 128: two blocks per multiprocessor.
 /// Work: chapter 02's products without the e, and per position 3 Dk multiplications with decays: half of them for the
 /// #, half over the whole chunk.
@@ -39,8 +39,8 @@
 /// Bound by: with few heads, the time that a block needs for one chunk after the other.
 /// Requires: Dk and Dv multiples of 16, Dk <= 256, Dv <= 512; rows aligned to 16 bytes. Dk > 128: 164 KB of shared
 /// memory per block.
-/// Weakness: all of q~ and k~ is unpacked, multiplied and rounded again on its way to the tensor cores, behind a third
-/// barrier. And there are B H ceil(Dv / 64) blocks, however long the sequence is.
+/// Weakness: all of q~ and k~ is unpacked, multiplied and rounded again on its way to the tensor cores, which takes a
+/// third barrier. And there are only B H ceil(Dv / 64) blocks, however long the sequence is.
 /// Sources: arXiv 2312.06635, section 4.3, "secondary-level chunking"; chapter 02's `pipelined`.
 
 #include <cuda_runtime.h>

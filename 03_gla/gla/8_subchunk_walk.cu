@@ -3,11 +3,10 @@
 ///
 /// Idea: the sub-chunks of a chunk can reach each other through the state, as chunks do. A state in device memory would
 /// then travel there and back for every 16 positions. Here the state is in registers, in the lanes that need it, and a
-/// step costs one multiplication per element. In exchange the scores between sub-chunks are gone, with them P and its
-/// barrier, and all factors between sub-chunks: q~ and k~ are used as prepare() has left them.
+/// step costs one multiplication per element. In exchange there are no scores between sub-chunks any more, and so no P
+/// with its barrier and no decays between sub-chunks: q~ and k~ are used as prepare() has left them.
 /// Grows out of: 7_subchunk_tensor_core.cu
-/// Improves on: `subchunk_tensor_core`, which unpacks, multiplies and rounds all of q~ and k~ and waits at two more
-/// barriers.
+/// Improves on: `subchunk_tensor_core` unpacks, multiplies and rounds all of q~ and k~ and waits at two more barriers.
 /// Unchanged: prepare(), and its scores of a sub-chunk with itself. 64 positions are still copied at a time.
 /// Equation:
 ///
@@ -24,7 +23,7 @@
 /// Bytes: as in `subchunk_tensor_core`.
 /// Bound by: with few heads, the time that a block needs for one chunk after the other.
 /// Requires: Dk and Dv multiples of 16, Dk <= 256, Dv <= 512; rows aligned to 16 bytes.
-/// Weakness: B H ceil(Dv / 64) blocks, however long the sequence is.
+/// Weakness: there are only B H ceil(Dv / 64) blocks, however long the sequence is.
 /// Sources: chunks of 16 throughout: FlashKDA (Moonshot AI), whose kernels for a related operator use them.
 
 #include <cuda_runtime.h>

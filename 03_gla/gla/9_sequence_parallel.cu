@@ -2,10 +2,10 @@
 /// `sequence_parallel`: the sequence is cut into segments, which are walked at once; with gates, a segment also has a
 /// decay.
 ///
-/// Idea: what a segment needs of all positions before it is one state, as in chapter 02's `sequence_parallel`. A first
-/// kernel walks all segments from a state of zeros and computes no outputs. It leaves the state X_s that segment s ends
-/// with, and the segment's decay D_s, which is the product of the decays of its sub-chunks. A second, tiny kernel
-/// computes from them the state that each segment starts from. Then all segments are walked at the same time.
+/// Idea: all that a segment needs of the positions before it is one state, as in chapter 02's `sequence_parallel`. A
+/// first kernel walks all segments from a state of zeros and computes no outputs. It leaves the state X_s that segment
+/// s ends with, and the segment's decay D_s, which is the product of the decays of its sub-chunks. A second, tiny
+/// kernel computes from them the state that each segment starts from. Then all segments are walked at the same time.
 ///
 ///     segment       0               1               2               3
 ///     kernel 1   X_0, D_0        X_1, D_1        X_2, D_2                              at once: reads k~, decays, v
@@ -13,25 +13,25 @@
 ///     kernel 3     walk            walk            walk            walk -> S_L         at once
 ///
 /// Grows out of: 8_subchunk_walk.cu
-/// Improves on: `subchunk_walk`, which has as many blocks as there are heads and tiles of Dv.
+/// Improves on: `subchunk_walk` has only one block per head and tile of Dv.
 /// Unchanged: prepare(), and the walk, which now starts at its segment's first position.
 /// Equation:
 ///
-///     X_s = the state after segment s where the one before it is 0      D_s = the product of D_r, r in segment s
+///     X_s = the state after segment s if the one before it is 0      D_s = the product of D_r, r in segment s
 ///     start of segment s + 1 = diag(D_s) (start of segment s) + X_s     the first segment starts from S_0
 ///
 /// Shapes: as in `subchunk_walk`; X_s [B, H, segments - 1, Dk, Dv] and D_s [B, H, segments - 1, Dk], fp32, in device
 /// memory.
-/// Thread mapping: block (tile and segment, h, b) of the kernels 1 and 3, otherwise as in `subchunk_walk`.
+/// Thread mapping: block (tile and segment, h, b) of kernels 1 and 3, otherwise as in `subchunk_walk`.
 /// Resources: kernel 1: three sets of tiles, 100 KB of shared memory at Dk = Dv = 128. Both kernels: two blocks per
 /// multiprocessor.
 /// Work: that of `subchunk_walk`, and in kernel 1 its part for the state once more.
-/// Bytes: those of `subchunk_walk`; k~, decays and v a second time, except for the last segment's; X_s is written, read
-/// and written by kernel 2, and read again.
-/// Bound by: the memory's bandwidth and the tensor cores, neither of which is reached with two warps per scheduler.
+/// Bytes: those of `subchunk_walk`; k~, decays and v a second time, except those of the last segment; X_s is written,
+/// read and written by kernel 2, and read again.
+/// Bound by: the memory's bandwidth and the tensor cores. With two warps per scheduler, neither limit is reached.
 /// Requires: as in `subchunk_walk`.
-/// Weakness: the second read and two more launches, even where one segment would fill the GPU. And q~ and k~ pass
-/// through device memory between prepare() and the walk.
+/// Weakness: the second read and two more launches, even if one segment would fill the GPU. And q~ and k~ pass through
+/// device memory between prepare() and the walk.
 /// Sources: chapter 02's `sequence_parallel`.
 
 #include <cuda_runtime.h>
@@ -59,8 +59,8 @@ constexpr int kPipelineDepthForStates = 3;  // the same, in kernel 1
 template <class Shape>
 constexpr std::size_t kSharedBytes = kPipelineDepth* DecayedTiles<Shape>::kBytes;
 
-/// Kernel 1: X_s and D_s of every segment but the last, whose chunks are all whole. Grid (tiles of Dv of these
-/// segments, H, B).
+/// Kernel 1: X_s and D_s of every segment but the last. All chunks of these segments are whole. Grid (tiles of Dv of
+/// these segments, H, B).
 /// @param states [B, H, segments - 1, Dk, Dv]
 /// @param decays [B, H, segments - 1, Dk]
 template <class Shape>
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
     if (t < part.end) {
       load_for_states(tiles_of(t), a, prepared, hide_from_compiler(part.b), part.h, t, part.first_column, part.columns);
     }
-    cp_async_commit();  // an empty group near the end keeps the count right
+    cp_async_commit();  // near the end an empty group keeps the count right
   };
   load(part.begin);
   load(part.begin + kChunk);

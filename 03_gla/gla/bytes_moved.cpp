@@ -1,5 +1,5 @@
 /// @file
-/// The bytes that dispatch's kernels ask global memory for or give to it.
+/// The bytes that dispatch's kernels read from global memory or write to it.
 
 #include "03_gla/gla/launch_plan.hpp"
 #include "03_gla/gla/prepared.hpp"

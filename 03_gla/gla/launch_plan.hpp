@@ -10,9 +10,9 @@ namespace tutorial::gla {
 
 using tile::LaunchPlan;
 
-/// The plan with its `starts`, by the first two kernels of `sequence_parallel` if there are several segments. Requires:
-/// an empty subchunk_walk_unsupported().
-/// @throws CudaError if the memory is not there or a launch is refused
+/// The plan with its `starts`. If there are several segments, the first two kernels of `sequence_parallel` compute
+/// them. Requires: an empty subchunk_walk_unsupported().
+/// @throws CudaError if the memory cannot be allocated or a launch is refused
 LaunchPlan with_starts(const Bf16Arguments&, const Prepared&, LaunchPlan);
 /// prepare(), with_starts() and the walk of `sequence_parallel`; requirements and errors as there.
 void walk(const Bf16Arguments&, const LaunchPlan&);
@@ -21,12 +21,12 @@ void walk(const Bf16Arguments&, const LaunchPlan&);
 void walk_on_warpgroups(const Bf16Arguments&, const LaunchPlan&);
 /// Bytes of its workspace.
 std::int64_t walk_memory(const Bf16Arguments&, const LaunchPlan&);
-/// Bytes that its kernels ask global memory for or give to it, whether or not a cache serves them.
+/// Bytes that its kernels read from global memory or write to it, even if a cache serves them.
 std::int64_t walk_bytes_moved(const Bf16Arguments&, const LaunchPlan&);
 
 /// Whether dispatch takes the walk of `warpgroup_walk`.
 bool dispatch_takes_warpgroups(const Bf16Arguments&);
-/// The plan that dispatch chooses where the tensor-core stages support the problem.
+/// The plan that dispatch chooses if the tensor-core stages support the problem.
 LaunchPlan dispatch_plan(const Bf16Arguments&);
 
 }  // namespace tutorial::gla

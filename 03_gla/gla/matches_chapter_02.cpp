@@ -27,7 +27,7 @@ View<T> view(SomeTensor& tensor) {
   return packed<T>(tensor.template elements<float>().data(), H, tensor.shape()[2], tensor.shape()[3]);
 }
 
-/// What an operator gives.
+/// What an operator computes.
 struct Results {
   Tensor o{Dtype::fp32, {B, H, L, Dv}}, final_state{Dtype::fp32, {B, H, Dk, Dv}};
 };

@@ -1,13 +1,14 @@
 /// @file
-/// The kernel in front of the tensor-core stages: the gates of each sub-chunk, multiplied into q, into k, and into the
-/// scores of the sub-chunk with itself. prepared.hpp has the formulas, common/tile/decay_sub_chunk.cuh the loop.
+/// The kernel that runs first in the tensor-core stages. It multiplies the gates of each sub-chunk into q, into k, and
+/// into the scores of the sub-chunk with itself. prepared.hpp has the formulas, common/tile/decay_sub_chunk.cuh the
+/// loop.
 ///
 /// Idea: a pair's decay is a product of gates. A product of numbers between 0 and 1 needs no logarithm to be stable;
 /// only dividing one by another is unstable. So nothing is divided. Key i starts as k_i, and at each later position t
-/// it is multiplied by exp(g_t), once for all queries of the sub-chunk that are still to come: 16 keys in 16 registers
-/// for each element d, which fade like the rows of a state. The score of query t is its product with what is left of
-/// the key. What is left after position 16 goes into the state. This takes one exponential per gate, where `chunk_gpu`
-/// takes one per pair and element; and there is no sum of g in which a small |g| could get lost behind a large one.
+/// it is multiplied by exp(g_t), once for all later queries of the sub-chunk. These are 16 keys in 16 registers per
+/// element d, which fade like the rows of a state. The score of query t is its product with the decayed key. The key as
+/// decayed after position 16 goes into the state. This takes one exponential per gate, where `chunk_gpu` takes one per
+/// pair and element; and there is no sum of g in which a small |g| could be lost beside a large one.
 ///
 ///     t = 1:   k_1
 ///     t = 2:   k_1 exp(g_2)             k_2                     P_ti = sum_d q_td (row t, column i)_d
@@ -15,11 +16,11 @@
 ///      ...
 ///
 /// Shapes: q, k, g [B, H, L, Dk] in; Prepared out.
-/// Thread mapping: block (n, h, b) has chunk n of head (b, h), each of its 4 warps one sub-chunk, without any barrier.
-/// A lane has 4 neighbouring elements d of each row (2 where Dk <= 64); slices of 128 elements follow one another. The
-/// 16 sums of a query are added up over the lanes by 16 shuffles: in each step a lane gives half of its sums to its
-/// partner and takes the other half of the partner's, until lane l has that of key l / 2. All 16 rows are loaded before
-/// the first is used, so that enough memory requests are under way.
+/// Thread mapping: block (n, h, b) has chunk n of head (b, h), and each of its 4 warps has one sub-chunk. No barrier is
+/// needed. A lane has 4 neighbouring elements d of each row (2 if Dk <= 64); slices of 128 elements follow one another.
+/// The 16 sums of a query are added up over the lanes by 16 shuffles: in each step a lane gives half of its sums to its
+/// partner and receives the other half of the partner's, until lane l has the sum of key l / 2. All 16 rows are loaded
+/// before the first is used, so that enough loads are in flight.
 /// Resources: 168 registers, three blocks per multiprocessor; no shared memory.
 /// Work: per element of q 17 / 2 multiply-adds, 15 / 2 multiplications and one exponential; and the shuffles.
 /// Bytes: per element of q 8 for q, k and g; 4 for q~ and k~; 1 / 4 + 32 / Dk for decays and scores.

@@ -8,7 +8,7 @@
 ///
 ///     q~_t = q_t . exp(g_1) ... exp(g_t)              decayed from the sub-chunk's start: multiplies the state there
 ///     k~_i = k_i . exp(g_(i+1)) ... exp(g_16)         decayed to its end: what the state gets of key i
-///     D = exp(g_1) ... exp(g_16)                      the sub-chunk's decay: what is left of the state
+///     D = exp(g_1) ... exp(g_16)                      the sub-chunk's decay, by which the state is multiplied
 ///     P_ti = sum_d q_td k_id exp(g_(i+1)d) ... exp(g_td), i <= t       the scores of the sub-chunk with itself
 ///
 /// All of these are products of numbers between 0 and 1. Source: Yang et al., arXiv 2312.06635, section 4.3, for the
@@ -23,8 +23,8 @@
 
 namespace tutorial::gla {
 
-/// In device memory. Sequences are filled up to N whole chunks of 64 with positions whose k is 0 and whose gates are 1:
-/// they leave the state alone. Their q~ and scores are those of the last q and unused.
+/// In device memory. Sequences are padded to N whole chunks of 64 with positions whose k is 0 and whose gates are 1,
+/// which leave the state as it is. Their q~ and scores are those of the last q and unused.
 struct Prepared {
   int N;                  ///< chunks of a sequence
   __nv_bfloat16* q;       ///< [B, H, 64 N, Dk], q~
@@ -35,7 +35,7 @@ struct Prepared {
 
 /// Fills a workspace, with one kernel on current_stream(). It is valid until the next call. Requires: an empty
 /// subchunk_walk_unsupported().
-/// @throws CudaError if the memory is not there or the launch is refused
+/// @throws CudaError if the memory cannot be allocated or the launch is refused
 Prepared prepare(const Bf16Arguments&);
 /// Bytes of that workspace.
 std::int64_t prepared_memory(const Bf16Arguments&);

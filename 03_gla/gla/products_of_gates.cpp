@@ -12,7 +12,7 @@ namespace {
 
 using Float = std::numeric_limits<float>;  // min() is the smallest normal number
 
-/// The first position at which a product of gates is of no use any more, and how close the numbers before it come.
+/// The first position at which a product of gates becomes useless, and how close the numbers before it come.
 struct Breakage {
   int t = std::numeric_limits<int>::max(), b = 0, h = 0, d = 0;  // t: beyond every sequence where nothing breaks
   float product = 1;                                             // there

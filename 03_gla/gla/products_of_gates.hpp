@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// Where the products of gates that `parallel_unstable` divides by are of no use any more.
+/// Finds where the products of gates by which `parallel_unstable` divides become useless.
 
 #include <string>
 
@@ -8,7 +8,7 @@
 
 namespace tutorial::gla {
 
-/// The first position at which these gates break `parallel_unstable`, as a sentence; empty where none does, and before
+/// The first position at which these gates break `parallel_unstable`, as a sentence; empty if none does, and before
 /// there are gates.
 std::string what_breaks(const FloatArguments&);
 

@@ -1,9 +1,9 @@
 /// @file
 /// `cpu`: the whole layer, with gla where other layers have their attention.
 ///
-/// Idea: a model does not call gla, it calls a layer that turns x into y of the same shape. Five matrices compute q, k,
-/// v, the logits of the gates and z from x; gla runs over the positions; a norm, a swish gate of z and a matrix compute
-/// y from gla's o. Only gla looks at more than one position.
+/// Idea: a model does not call gla itself. It calls a layer that turns x into y of the same shape. Five matrices
+/// compute q, k, v, the logits of the gates and z from x; gla runs over the positions; a norm, a swish gate of z and a
+/// matrix compute y from gla's o. Only gla connects positions; everything else computes each position by itself.
 /// Grows out of: nothing
 /// Unchanged: gla's `chunkwise`.
 /// Equation:
@@ -19,7 +19,8 @@
 /// remembers.
 /// Shapes: x, y [B, L, d_model]; q, k, g [B L, H Dk] and v, z, o, u [B L, H Dv], heads side by side in a row, which gla
 /// sees as [B, H, L, D] through strides; fp32 in host memory.
-/// Thread mapping: Eigen gives each thread a part of a product, gla gives it one head, everything else some rows.
+/// Thread mapping: Eigen gives each thread a part of a product, gla gives it one head, and all other parts give it some
+/// rows.
 /// Resources: all of these matrices.
 /// Work: 2 B L d_model (2 H Dk + 3 H Dv) operations for the large matrices, B L H (4 Dk Dv + 65 (Dk + Dv)) for gla.
 /// With d_model = H Dv = 2 H Dk that is 8 d_model^2 per position against about 2 d_model^2 / H.

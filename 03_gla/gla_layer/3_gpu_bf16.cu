@@ -5,7 +5,7 @@
 /// What must not be rounded stays in fp32: g, because a decay is a product of many gates whose errors add up; x W1^T,
 /// from which g is computed and which has only 16 columns; and every sum inside the kernels.
 /// Grows out of: 2_gpu.cu
-/// Improves on: `gpu`, which leaves the tensor cores idle.
+/// Improves on: `gpu` leaves the tensor cores idle.
 /// Unchanged: the kernels, for another type; the order of the parts.
 /// Equation:
 ///
@@ -16,8 +16,8 @@
 /// Shapes: as in `gpu`; x, y, the matrices W, q, k, v, z, o and u in bf16; bias, w, low and g in fp32.
 /// Thread mapping, Resources, Work: as in `gpu`.
 /// Bytes: half of those of `gpu`, except for g.
-/// Bound by: tensor cores, if gla keeps up with them. gla has a small part of the operations but runs along L; the
-/// parts' times show its share.
+/// Bound by: tensor cores, unless gla takes longer. gla has a small part of the operations but runs along L; the times
+/// of the parts show its share.
 /// Requires: as `gpu`.
 /// Weakness: q, k and v pass through device memory between the products and gla, o and z between gla and the norm. A
 /// product that applied norm and swish gate while it loads u would save that, or one kernel for the projections and

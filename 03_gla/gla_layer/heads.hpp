@@ -1,13 +1,14 @@
 #pragma once
 /// @file
-/// What the layer hands to gla: matrices [B L, H D] as [B, H, L, D].
+/// What the layer passes to gla: matrices [B L, H D] as [B, H, L, D].
 
 #include "03_gla/gla.hpp"
 #include "03_gla/gla_layer.hpp"
 
 namespace tutorial::gla_layer {
 
-/// The heads of a packed matrix [B L, H D], which lie side by side in each row. Nothing is moved: strides do it.
+/// The heads of a packed matrix [B L, H D], which lie side by side in each row. Nothing is copied: the view uses
+/// strides.
 template <class T>
 View<T> heads(T* matrix, std::int64_t H, std::int64_t L, std::int64_t D) {
   return {matrix, L * H * D, D, H * D};

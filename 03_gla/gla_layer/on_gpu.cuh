@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(32 * kHeads)
   const float norm = 1.0f / sqrtf(warp_sum(squares) / float(Dv) + eps);
   for (int j = lane; j < Dv; j += 32) {
     const float z_j = to_float(load_global(z + start + j));
-    const float swish = z_j / (1.0f + expf(-z_j));  // -0 where exp is infinite
+    const float swish = z_j / (1.0f + expf(-z_j));  // -0 if exp is infinite
     store_float(u + start + j, to_float(load_global(o + start + j)) * norm * load_global(w + j) * swish);
   }
 }
@@ -138,7 +138,7 @@ void layer(const Arguments<T>& a) {
   end_part("output");
 }
 
-/// Why the layer cannot run this, as a sentence; empty where it can.
+/// Why the layer cannot run this, as a sentence; empty if it can.
 template <class T>
 std::string layer_unsupported(const Arguments<T>& a) {
   if (std::int64_t(a.B) * a.L > INT_MAX - kPositions) return "B L > 2^31 - 17: rows of matrices are counted in int";

@@ -1,9 +1,8 @@
 /// @file
 /// `chunkwise`: gla's stage of this name, with gates that do not change.
 ///
-/// Idea: retention is gla where g is the same number in every element and at every position of a head. gla does not ask
-/// where its g lies, so one row of Dk numbers per head is enough, in a view whose stride from position to position is
-/// 0.
+/// Idea: retention is gla with the same g in every element and at every position of a head. gla reads g through a view,
+/// so one row of Dk numbers per head is enough: the stride of the view from position to position is 0.
 /// Grows out of: nothing
 /// Unchanged: all of gla's `chunkwise`.
 /// Equation:

@@ -3,14 +3,14 @@
 ///
 /// Idea: the table of `chunkwise` works for every stage of gla. On the GPU a small kernel writes it (table.cuh).
 /// Grows out of: 1_chunkwise.cpp; port to the GPU: the table is written by a kernel, and gla's dispatch reads it.
-/// Improves on: `chunkwise`, which has one thread per head.
+/// Improves on: `chunkwise` has one CPU thread per head.
 /// Unchanged: the table.
 /// Equation:
 ///
 ///     g_td = log(1 - 2^(-5-h))        a table [H, Dk], seen as [B, H, L, Dk] with strides 0, Dk, 0, 1
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; S_0 and final_state [B, H, Dk, Dv]; fp32 in device memory.
-/// Thread mapping: block h of the first kernel writes row h of the table; then gla's.
+/// Thread mapping: block h of the first kernel writes row h of the table; the rest is that of gla.
 /// Work, Bound by, Requires: as gla's `dispatch` in fp32.
 /// Bytes: q, k, v and o once; the table from the second-level cache.
 /// Weakness: that of `chunkwise`; and fp32 leaves the tensor cores idle.

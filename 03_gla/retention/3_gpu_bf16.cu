@@ -1,9 +1,9 @@
 /// @file
 /// `gpu_bf16`: gla's dispatch on the same table, with q, k, v and o in bf16.
 ///
-/// Idea: gla's dispatch takes bf16, too, and then runs on tensor cores. The table stays fp32.
+/// Idea: gla's dispatch also supports bf16 and then runs on tensor cores. The table stays fp32.
 /// Grows out of: 2_gpu.cu
-/// Improves on: `gpu`, which leaves the tensor cores idle.
+/// Improves on: `gpu` leaves the tensor cores idle.
 /// Unchanged: the table and the kernel that writes it.
 /// Equation:
 ///
@@ -11,7 +11,7 @@
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv] in bf16; S_0 and final_state [B, H, Dk, Dv] in fp32; in device
 /// memory.
-/// Thread mapping: block h of the first kernel writes row h of the table; then gla's.
+/// Thread mapping: block h of the first kernel writes row h of the table; the rest is that of gla.
 /// Work, Bound by, Requires: as gla's `dispatch` in bf16.
 /// Bytes: q, k, v and o once; the table from the second-level cache.
 /// Weakness: that of `chunkwise`.

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// What makes gla of retention: one row of g per head, which all of its positions share.
+/// Expresses retention as gla: one row of g per head, which all of its positions share.
 
 #include <cmath>
 

@@ -20,8 +20,8 @@ __global__ void table_kernel(float* g, int Dk) {
   for (int d = int(threadIdx.x); d < Dk; d += int(blockDim.x)) store_global(&g[std::int64_t(h) * Dk + d], log_gate);
 }
 
-/// The call of gla on a table that the kernel has been started for.
-/// @throws CudaError if the memory is not there or the launch is refused
+/// The call of gla on a table; the kernel that writes the table has been started.
+/// @throws CudaError if the memory cannot be allocated or the launch is refused
 template <class T>
 gla::Arguments<T> with_table(const Arguments<T>& a) {
   float* g = workspace<float>("retention: g", std::size_t(a.H) * std::size_t(a.Dk));

@@ -1,5 +1,5 @@
 /// @file
-/// `chapter_03`: the operator as chapter 03 has left it.
+/// `chapter_03`: the operator as chapter 03 left it.
 ///
 /// Idea: start from the fastest kernels so far, on the same inputs. Every stage of this chapter is checked against
 /// them.

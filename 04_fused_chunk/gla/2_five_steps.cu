@@ -3,8 +3,9 @@
 ///
 /// Idea: in sub-chunks of 16 positions, the walk over a sequence is two products per sub-chunk on tensor cores. They
 /// need q with its decay from the sub-chunk's start and k with its decay to the sub-chunk's end, and both decays are at
-/// most 1. The pairs of positions within a sub-chunk are left to a kernel of their own. There are five kernels, with
-/// everything between them in device memory (the names are that release's, whose chunks are our sub-chunks):
+/// most 1. The pairs of positions within a sub-chunk have a kernel of their own. There are five kernels, and everything
+/// that they pass on to each other is in device memory. The names are those of that release, whose chunks are our
+/// sub-chunks:
 ///
 ///   g [B,H,L,Dk] ---> 1 decay_cumsum (NK, R, B H) ---> sums [B,H,L,Dk] fp32
 ///                                                        |        |
@@ -24,7 +25,7 @@
 ///
 /// Grows out of: 03_gla/gla/4_chunkwise.cpp; port to the GPU: chunks of 16, each step of the loop a kernel over all
 /// sub-chunks, except for the walk
-/// Improves on: `chunkwise` of chapter 03 has one thread per head.
+/// Improves on: `chunkwise` of chapter 03 has one CPU thread per head.
 /// Unchanged: the result.
 /// Equation: for position t of the sub-chunk from s to e,
 ///
@@ -35,23 +36,24 @@
 ///   5  o = sum of partials + (sum of P) v
 ///
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L, Dk], S_0 and final_state [B, H, Dk, Dv] fp32. The
-/// picture has what lies in memory between the kernels, and in parentheses the grids: R = ceil(L / 16) sub-chunks, NK =
-/// ceil(Dk / 64) slices of the keys' width, NV = ceil(Dv / 64) of the values'.
-/// Thread mapping: steps 1 and 2: a block of 64 threads per sub-chunk, one thread per column. Step 3: a block of four
-/// warps has a tile [64, 64] of the state, each warp 16 columns, in registers for the whole sequence (sub_chunk.cuh).
-/// Step 4: one thread per pair of positions. Step 5: one block per sub-chunk and 64 columns, on tensor cores.
+/// picture shows what lies in memory between the kernels, and the grids in parentheses: R = ceil(L / 16) sub-chunks, NK
+/// = ceil(Dk / 64) slices of the keys' width, NV = ceil(Dv / 64) of the values'.
+/// Thread mapping: steps 1 and 2 have one block of 64 threads per sub-chunk, one thread per column. In step 3, a block
+/// of four warps keeps a tile [64, 64] of the state in registers for the whole sequence, 16 columns per warp
+/// (sub_chunk.cuh). Step 4 has one thread per pair of positions. Step 5 has one block per sub-chunk and 64 columns, on
+/// tensor cores.
 /// Resources: step 3: 32 registers per thread for S, and 6400 bytes of shared memory; step 4: 8448 bytes, step 5: 2816;
 /// steps 1 and 2: none. q_g, k_g, P, and S in the product with q_g are bf16; b, partials and S are fp32.
 /// Work: per position 4 Dk Dv and 2 * 16 Dv on tensor cores; per gate 9.5 exponentials: 7.5 for the pairs (the mean of
 /// 0 to 15 positions before t), one each for q_g and k_g.
-/// Bytes: those of the picture. A tensor with two arrows is read twice; q_g, k_g and the scores are read once for each
-/// slice of Dv, and step 3 reads v once for each slice of Dk.
-/// Bound by: the walk's latency. A sub-chunk is 16 positions and four mma deep, and the next one cannot begin before: L
-/// / 16 trips to memory, one after the other. After that, the bytes.
+/// Bytes: those of the picture. A tensor with two arrows is read twice. q_g, k_g and the scores are read once per slice
+/// of Dv, and step 3 reads v once per slice of Dk.
+/// Bound by: the walk's latency. A sub-chunk has 16 positions and four dependent mma, and the next one cannot begin
+/// before it ends. This takes L / 16 dependent trips to memory. After that, the memory's bandwidth.
 /// Requires: Dk and Dv multiples of 16, Dk <= 256, Dv <= 512; rows aligned to 16 bytes; L <= 16 * 65535, B H <= 65535.
-/// Where a gate is below 2^-40, a state of less than 2^32 times what k^T v adds to it (clamped_gate.cuh).
-/// Weakness: the bytes between the kernels. Step 2 reads what step 1 has just written; `prepare_fused` makes one kernel
-/// of both.
+/// If a gate is below 2^-40, a state of less than 2^32 times what k^T v adds to it (clamped_gate.cuh).
+/// Weakness: the bytes between the kernels. Step 2 reads what step 1 has just written; `prepare_fused` merges the two
+/// kernels.
 /// Sources: flash-linear-attention, first release, `fused_chunk_gla`; arXiv 2312.06635, section 4.
 
 #include <cuda_runtime.h>

@@ -1,21 +1,22 @@
 /// @file
-/// `prepare_fused`: the running sums are used where they are made.
+/// `prepare_fused`: the running sums are used where they are computed.
 ///
-/// Idea: a thread that walks down a column of g has all 16 sums in registers when it reaches the end, and knows the
-/// last one. It can decay q and k on the spot.
+/// Idea: a thread that walks down a column of g has all 16 sums in registers when it reaches the end, including the
+/// last one. So the same thread can multiply q and k by their decays.
 /// Grows out of: 2_five_steps.cu
 /// Improves on: in `five_steps`, step 2 waits for a launch and reads back from memory what step 1 has just written.
-/// Unchanged: the other three kernels. The sums are still written: step 4 needs all of them, and step 3 the last.
+/// Unchanged: the other three kernels. The sums are still written, because step 4 needs all of them and step 3 the
+/// last.
 /// Equation:
 ///
 ///   b_t = max(g_s / ln 2, -40) + ... + max(g_t / ln 2, -40)          s: the sub-chunk's first position, e: its last
 ///   q_g = q 2^b scale,  k_g = k 2^(b_e - b)
 ///
 /// Shapes: q, k, q_g, k_g [B, H, L, Dk] bf16; g and sums, which are b, [B, H, L, Dk] fp32.
-/// Thread mapping: as in the steps 1 and 2: grid (NK, R, B H), one thread per column of a sub-chunk.
-/// Resources: 80 registers per thread, 48 of them a column of g, q and k; no shared memory.
+/// Thread mapping: as in steps 1 and 2, grid (NK, R, B H) with one thread per column of a sub-chunk.
+/// Resources: 80 registers per thread, 48 of them for a column of g, q and k; no shared memory.
 /// Work: as in `five_steps`.
-/// Bytes: 4 Dk per position less.
+/// Bytes: 4 Dk fewer per position.
 /// Bound by, Requires: as `five_steps`.
 /// Weakness: the other three launches and their bytes. `combine_fused` lets the walk write o itself.
 /// Sources: as `five_steps`.

@@ -1,11 +1,11 @@
 /// @file
 /// `combine_fused`: the walk writes o itself.
 ///
-/// Idea: if a block has all of Dk and not a slice of 64, what it computes out of the state is no partial sum. It adds
-/// the pairs' part, P v, on the spot, and writes o once, in bf16.
+/// Idea: if a block has all of Dk instead of a slice of 64, its product with the state is complete, not a partial sum.
+/// The block adds P v, the part of the pairs, itself and writes o once, in bf16.
 /// Grows out of: 3_prepare_fused.cu
-/// Improves on: `prepare_fused` writes partials in fp32 and reads them again, as many bytes as 2 NK times those of o.
-/// Unchanged: prepare() and the scores' kernel, which now runs before the walk.
+/// Improves on: `prepare_fused` writes partials in fp32 and reads them again. Each takes 2 NK times the bytes of o.
+/// Unchanged: the kernel that prepares and the kernel of the scores, which now runs before the walk.
 /// Equation: for each sub-chunk, whose last position is e,
 ///
 ///   P   = sum of the slices' scores
@@ -14,14 +14,15 @@
 /// Shapes: q_g, k_g [B, H, L, Dk], v, o [B, H, L, Dv], scores [NK, B, H, R, 16, 16] bf16; sums, which are b, [B, H, L,
 /// Dk], S_0 and final_state [B, H, Dk, Dv] fp32, in global memory. In shared memory: a sub-chunk of q_g, k_g and v, and
 /// P [16, 16].
-/// Thread mapping: block (x, head) of the walk has the 64 columns from 64 x on of v, o and S, and all of Dk; each of
-/// the four warps has 16 columns of S in its registers, 64 per thread at Dk = 128.
+/// Thread mapping: block (x, head) of the walk has 64 columns of v, o and S, from column 64 x on, and all of Dk; each
+/// of the four warps has 16 columns of S in its registers, 64 per thread at Dk = 128.
 /// Resources: 11 KB of shared memory at Dk = 128, three blocks per multiprocessor.
 /// Work: as in `five_steps`.
-/// Bytes: 8 NK Dv per position less for the partials; v once, not NK + 1 times.
-/// Bound by: the walk's latency, now of half as many blocks at Dk = 128.
+/// Bytes: 8 NK Dv fewer per position for the partials; v once instead of NK + 1 times.
+/// Bound by: the walk's latency, now with half as many blocks at Dk = 128.
 /// Requires: as `five_steps`.
-/// Weakness: the scores go through memory. The walk, which has a sub-chunk on chip, could compute them: `intra_fused`.
+/// Weakness: the scores go through memory. The walk has the sub-chunk on the chip and could compute them, as
+/// `intra_fused` does.
 /// Sources: as `five_steps`.
 
 #include <cuda_runtime.h>

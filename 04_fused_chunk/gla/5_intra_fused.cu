@@ -1,11 +1,11 @@
 /// @file
 /// `intra_fused`: the walk computes the scores, too.
 ///
-/// Idea: the block that walks over a sub-chunk has it on chip and can score its pairs there. The scores go from
-/// registers through shared memory into the next product.
+/// Idea: the block that walks over a sub-chunk has it on the chip and can compute the scores of its pairs there. The
+/// scores go from registers through shared memory into the next product.
 /// Grows out of: 4_combine_fused.cu
 /// Improves on: `combine_fused` writes the scores and reads them again, and starts a kernel for them.
-/// Unchanged: prepare(), and the products of the walk.
+/// Unchanged: the kernel that prepares, and the products of the walk.
 /// Equation: for each sub-chunk, whose last position is e,
 ///
 ///   P_ti = scale sum_d q_td k_id 2^(b_td - b_id), i <= t               once for each 64 columns of v
@@ -13,17 +13,17 @@
 ///
 /// Shapes: q, k, q_g, k_g [B, H, L, Dk], v, o [B, H, L, Dv] bf16; sums, which are b, [B, H, L, Dk], S_0 and final_state
 /// [B, H, Dk, Dv] fp32, in global memory. In shared memory: a sub-chunk of q, k, q_g, k_g, sums and v, and P [16, 16].
-/// Thread mapping: as in `combine_fused`; 120 threads score a pair each.
+/// Thread mapping: as in `combine_fused`; 120 threads compute the score of one pair each.
 /// Resources: 28 KB of shared memory at Dk = 128, three blocks per multiprocessor.
-/// Work: as in `five_steps`, but the pairs once more for each 64 columns of v.
-/// Bytes: g, q and k once; 8 Dk per position written by the first kernel and read by the walk, with q and k, once for
-/// each 64 columns of v; v and o once. Scores are small: where Dv > 64, more bytes move than in `combine_fused`, which
-/// reads q, k and sums for the scores once.
-/// Bound by: latency, more than before: the pairs are now in the chain from sub-chunk to sub-chunk. Before, all
-/// sub-chunks computed theirs at once.
+/// Work: as in `five_steps`, but the pairs are computed again for each 64 columns of v.
+/// Bytes: g, q and k once; 8 Dk per position are written by the first kernel; the walk reads them, with q and k, once
+/// per 64 columns of v; v and o once. The scores that this saves are small: if Dv > 64, more bytes move than in
+/// `combine_fused`, which reads q, k and sums only once for the scores.
+/// Bound by: latency, more than before: the pairs are now in the chain from sub-chunk to sub-chunk. In `combine_fused`,
+/// all sub-chunks computed their pairs at once.
 /// Requires: as `five_steps`.
-/// Weakness: the walk reads q and k in two forms, one of which it could make out of the other; and a sub-chunk's loads
-/// do not overlap with its products.
+/// Weakness: the walk reads q and k in two forms, although it could compute one from the other. And the loads of a
+/// sub-chunk do not overlap with its products.
 /// Sources: as `five_steps`; arXiv 2312.06635, algorithm 1.
 
 #include <cuda_runtime.h>

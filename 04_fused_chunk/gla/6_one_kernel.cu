@@ -1,19 +1,20 @@
 /// @file
 /// `one_kernel`: warps that prepare beside warps that walk.
 ///
-/// Idea: chapter 03 computes what depends on one sub-chunk alone in a kernel in front, and writes it to memory: q and k
-/// with their decays, as many bytes as q and k themselves. The walk reads them again. Here the same block does both,
-/// one chunk apart: while its walking warps are at chunk n, its preparing warps read q, k and g of chunk n + 1, and
-/// leave in shared memory what chapter 03 leaves in device memory. One barrier per chunk swaps two sets of tiles.
+/// Idea: in chapter 03, a kernel before the walk computes everything that depends on one sub-chunk alone. It writes q
+/// and k with their decays to memory, as many bytes as q and k themselves, and the walk reads them again. Here the same
+/// block does both, one chunk apart: while its walking warps are at chunk n, its preparing warps read q, k and g of
+/// chunk n + 1. They leave in shared memory what chapter 03 leaves in device memory. One barrier per chunk swaps two
+/// sets of tiles.
 ///
 ///     preparing warps   chunk 0 | chunk 1 | chunk 2 | ...        q, k, g from memory, through registers, into tiles
 ///     walking warps             | chunk 0 | chunk 1 | ...        tiles and V to tensor cores, O to memory
 ///                               ^ a barrier; the two kinds of warps wait for it at different lines
 ///
 /// Grows out of: 03_gla/gla/8_subchunk_walk.cu
-/// Improves on: `intra_fused` reads what a kernel in front has written, loads its sub-chunks one by one, and leaves a
-/// multiprocessor with few warps. `subchunk_walk` loads ahead, but writes q and k with their decays to memory.
-/// Unchanged: the arithmetic of `subchunk_walk`. Where two warps prepare a sub-chunk, P is the sum of two parts, each
+/// Improves on: `intra_fused` reads what another kernel has written, loads its sub-chunks one by one, and has few warps
+/// per multiprocessor. `subchunk_walk` loads ahead, but writes q and k with their decays to memory.
+/// Unchanged: the arithmetic of `subchunk_walk`. If two warps prepare a sub-chunk, P is the sum of two parts, each
 /// rounded to bf16, and the walk multiplies both with V.
 /// Equation: for each sub-chunk r, its positions counted from 1, with the gates a_t = exp(g_t):
 ///
@@ -22,17 +23,17 @@
 ///   O_r  = scale (q~_r S + P_r V_r)        S = diag(D) S + k~_r^T V_r
 ///
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L, Dk], states fp32.
-/// Thread mapping: block (tile, h, b) has 128 or 64 columns of Dv. Each of its 8 or 4 walking warps has 16 of them and
-/// their part of the state in registers. Each preparing warp has one sub-chunk of every chunk; where Dk > 64 two of
-/// them share it, by halves of Dk. A preparing warp loads 8 rows ahead.
+/// Thread mapping: block (tile, h, b) has 128 or 64 columns of Dv. Each of its 8 or 4 walking warps has 16 of them,
+/// with their part of the state in registers. Each preparing warp has one sub-chunk of every chunk. If Dk > 64, two
+/// warps share a sub-chunk, and each has one half of Dk. A preparing warp loads 8 rows ahead.
 /// Resources at Dk = Dv = 128: 512 threads of 128 registers, 108 KB of shared memory: one block per multiprocessor.
 /// Work: as `subchunk_walk` and its prepare().
-/// Bytes: q, k and g once for each tile of Dv, v and o once. No workspace.
-/// Bound by: instructions. A preparing warp executes some 2500 for a sub-chunk and half of Dk, and there are two of
-/// them and two walking ones per scheduler.
+/// Bytes: q, k and g once per tile of Dv, v and o once. No workspace.
+/// Bound by: instructions. A preparing warp executes about 2500 for a sub-chunk and half of Dk. Each scheduler has two
+/// preparing and two walking warps.
 /// Requires: as `subchunk_walk`.
-/// Weakness: that bound. In chapter 03 the same instructions run under the memory's traffic, with 12 warps per
-/// multiprocessor that do nothing else. And there are as many blocks as heads and tiles of Dv.
+/// Weakness: the number of instructions. In chapter 03 the same instructions run while memory moves the data, on 12
+/// warps per multiprocessor that do nothing else. And there is only one block per head and tile of Dv.
 /// Sources: FlashAttention-3 (arXiv 2407.08608) for warps with different tasks in one block.
 
 #include <cuda_runtime.h>
@@ -78,8 +79,8 @@ constexpr int kTileBytes = DecayedTiles<Shape>::kBytes + (Shape::kParts - 1) * 2
 template <class Shape>
 constexpr std::size_t kSharedBytes = kPipelineDepth* kTileBytes<Shape>;
 
-/// The preparing warps: each has a sub-chunk of every chunk, one chunk ahead of the walk. Its rows are one stream, from
-/// chunk to chunk, so that its loads never run dry.
+/// The preparing warps: each has a sub-chunk of every chunk, one chunk ahead of the walk. The rows of all its chunks
+/// form one stream, so loads are always in flight.
 template <class Shape, class TilesOf>
 __device__ __forceinline__ void prepare_chunks(const Bf16Arguments& a, int b, int h, const TilesOf& tiles_of) {
   constexpr int kElements = Shape::kElements;

@@ -1,11 +1,11 @@
 /// @file
-/// `warp_specialized`: preparing warps beside walking warpgroups, on tensor cores both.
+/// `warp_specialized`: preparing warps beside walking warpgroups, both on tensor cores.
 ///
-/// Idea: `one_kernel` was bound by instructions, 5000 of its preparing warps and 2300 of its walking ones per chunk and
-/// scheduler. Both become fewer. The walk takes products of warpgroups, as chapter 03's `warpgroup_walk`. And most of a
-/// sub-chunk's scores become products, too: between two anchors, positions where the product of gates from a key to a
-/// query is cut, every decay is a product of two factors of at most 1 (common/tile/prepare_sub_chunk.cuh has the
-/// picture). Of 136 pairs 40 are left to fp32 arithmetic.
+/// Idea: `one_kernel` is bound by instructions: per chunk and scheduler, its preparing warps execute 5000 and its
+/// walking warps 2300. Here both need fewer. The walk uses products of warpgroups, as chapter 03's `warpgroup_walk`
+/// does. And most scores of a sub-chunk become products, too: between two anchors, positions where the product of gates
+/// from a key to a query is cut, every decay is a product of two factors of at most 1
+/// (common/tile/prepare_sub_chunk.cuh has the picture). Of 136 pairs, only 40 are left to fp32 arithmetic.
 ///
 ///     loads (1 thread)           V ------------------------------> walking warpgroup (one per 64 columns of Dv)
 ///     preparing warp w, itself   q, k, g -> slot w, w + n, ... --> the same, slot by slot: O, S
@@ -13,27 +13,30 @@
 ///
 /// Grows out of: 6_one_kernel.cu; port to tensor cores: both kinds of warps are written anew, on bulk copies, roles and
 /// products of warpgroups.
-/// Improves on: `one_kernel`, whose two kinds of warps compete for the schedulers, and meet at a barrier per chunk.
-/// Unchanged: the equation; nothing but inputs and outputs is in memory. P is one number per pair again: a warp has all
-/// of Dk.
+/// Improves on: in `one_kernel`, the two kinds of warps compete for the schedulers and meet at one barrier per chunk.
+/// Unchanged: the equation; nothing but inputs and outputs is in memory. P is one number per pair again, because a warp
+/// has all of Dk.
 /// Shapes: as `one_kernel`. A slot has q~ and k~ of a sub-chunk [16, kDk], its decays [kDk] and P [16, 16], a part of a
 /// panel that four slots share (prepared_slots.cuh).
 /// Thread mapping: block (tile, h, b) has 64 or 128 columns of Dv. Warpgroup 0 loads V and stores O. Of the other three
-/// one walks for each 64 columns, and the rest prepares: 8 warps or 4, each one sub-chunk at a time. A preparing warp
-/// takes 64 columns of Dk at a time. It asks for the next ones itself, as soon as these are in its registers.
-/// Who waits for whom: a preparing warp for its copies (`raw_full`) and for a free slot (`prepared_empty`), the walk
-/// for V (`full`), for a slot (`prepared_full`) and a free tile of outputs (`output_empty`), the stores for outputs
-/// (`output_full`), the loads for a free tile of V (`empty`).
-/// Fences: q~, k~ and P are ordinary stores that products read. Each lane fences them before its warp arrives.
-/// Resources: registers of 512 threads: 56 for loads and stores, 152 each for the other three warpgroups, together 512.
-/// 8 slots, 8 stages of q, k and g, two V and two O: 204 KB of shared memory at Dk = 128 and 64 columns, 220 KB at 128.
+/// warpgroups, one walks for each 64 columns, and the rest prepare: 8 or 4 warps, each with one sub-chunk at a time. A
+/// preparing warp takes 64 columns of Dk at a time. It starts the copies of the next ones itself, as soon as these are
+/// in its registers.
+/// Barriers: a preparing warp waits for its copies (`raw_full`) and for a free slot (`prepared_empty`). The walk waits
+/// for V (`full`), for a slot (`prepared_full`) and for a free tile of outputs (`output_empty`). The stores wait for
+/// outputs (`output_full`), and the loads for a free tile of V (`empty`).
+/// Fences: q~, k~ and P are written by ordinary stores and read by products. Each lane fences them before its warp
+/// arrives.
+/// Resources: registers per thread of the four warpgroups: 56 for loads and stores and 152 for each of the other three,
+/// together 512. 8 slots, 8 stages of q, k and g, two V and two O: 204 KB of shared memory at Dk = 128 and 64 columns,
+/// 220 KB at 128.
 /// Work: the walk as `warpgroup_walk`. Per sub-chunk 40 pairs in fp32, and 8 mma for every 64 columns of Dk.
-/// Bytes: q, k and g once for each tile of Dv, v and o once. No workspace.
-/// Bound by: instructions, as `one_kernel`: some 2100 of preparing warps and 1000 of each walking one per chunk and
-/// scheduler.
-/// Requires: compute capability 9.0, Dk <= 128, what `one_kernel` requires, and tensors that bulk copies can bring.
-/// Weakness: with tiles of 64 columns both blocks of a head prepare the same; and there are as many blocks as heads and
-/// tiles of Dv.
+/// Bytes: q, k and g once per tile of Dv, v and o once. No workspace.
+/// Bound by: instructions, as `one_kernel`: per chunk and scheduler about 2100 of preparing warps and 1000 of each
+/// walking warp.
+/// Requires: compute capability 9.0, Dk <= 128, what `one_kernel` requires, and tensors that bulk copies support.
+/// Weakness: with tiles of 64 columns, both blocks of a head prepare the same data. And there is only one block per
+/// head and tile of Dv.
 /// Sources: FlashAttention-3 (arXiv 2407.08608) for warpgroups with different tasks; arXiv 2312.06635, section 4.3, for
 /// levels of chunks, here with 8 and 4 positions.
 

@@ -3,15 +3,16 @@
 ///
 /// Idea: the chapter ends with two ways to compute gla. `warp_specialized` has one launch, no workspace, and the fewest
 /// bytes, but each block computes for longer. Chapter 03's kernels write q and k with their decays to memory and read
-/// them again, on as many segments of the sequence as the GPU wants. The first is faster for short sequences, where
-/// launches take the time, and for many heads, where bytes do; in between it is the second (README.md, "One kernel, on
-/// warpgroups"). dispatch estimates both times from those that were measured, and takes the shorter one.
+/// them again, on as many segments of the sequence as suit the GPU. `warp_specialized` is faster for short sequences,
+/// where launches take most of the time, and for many heads, where bytes do. Between the two, chapter 03's kernels are
+/// faster (README.md, "One kernel, on warpgroups"). `dispatch` estimates both times from measured ones and takes the
+/// shorter.
 /// Grows out of: 1_chapter_03.cpp
-/// Improves on: `warp_specialized` has as many blocks as heads and tiles of Dv, and is bound by its instructions.
+/// Improves on: `warp_specialized` has only one block per head and tile of Dv, and is bound by its instructions.
 /// Unchanged: the operator.
 /// Shapes, Thread mapping, Resources, Work, Bytes, Bound by, Requires: as the kernels that it picks; 03_gla/gla has
 /// those of chapter 03.
-/// Weakness: the times of the estimate are an H200's, at Dk = Dv = 128.
+/// Weakness: the times in the estimate were measured on an H200 at Dk = Dv = 128.
 
 #include "04_fused_chunk/fused_gla.hpp"
 #include "04_fused_chunk/gla/one_kernel.hpp"
@@ -23,7 +24,7 @@ namespace {
 
 constexpr double kLaunch = 4, kNarrowChunk = 3, kWideChunk = 4.7;  // microseconds
 
-/// Of `warp_specialized`, whose blocks have a multiprocessor for themselves.
+/// The estimated time of `warp_specialized`. Each of its blocks has a multiprocessor to itself.
 double warp_specialized_time(const Bf16Arguments& a) {
   const int columns = one_kernel_columns(a);
   const double blocks = double(a.B) * a.H * ceil_div(a.Dv, columns);

@@ -1,5 +1,5 @@
 /// @file
-/// The bytes that the stages' kernels ask global memory for or give to it.
+/// The bytes that the kernels of the stages read from global memory or write to it.
 
 #include "04_fused_chunk/gla/intermediates.hpp"
 #include "04_fused_chunk/gla/one_kernel.hpp"

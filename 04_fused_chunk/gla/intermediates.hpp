@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// What the kernels of gla leave for each other in device memory, up to `intra_fused`. Plain pointers and sizes only.
+/// What the kernels of gla pass on to each other in device memory, up to `intra_fused`. Plain pointers and sizes only.
 ///
 /// A sub-chunk has c = 16 positions, a sequence R = ceil(L / 16) of them. The keys' width is cut into NK = ceil(Dk /
 /// 64) slices, the values' into NV = ceil(Dv / 64).
@@ -31,10 +31,10 @@ struct Intermediates {
   View<__nv_bfloat16> q_g;  ///< [B, H, L, Dk]: q with its decay from the sub-chunk's start, times scale
   View<__nv_bfloat16> k_g;  ///< [B, H, L, Dk]: k with its decay to the sub-chunk's end
   __nv_bfloat16* scores;    ///< [NK, B, H, R, 16, 16], zero above the diagonal
-  float* partials;          ///< [NK, B, H, L, Dv]: what each slice of the keys adds to o out of the state
+  float* partials;          ///< [NK, B, H, L, Dv]: what each slice of the keys contributes to o from the state
 };
 
-/// Their memory, which the next call uses again. CudaError where it is not there.
+/// Their memory, which the next call uses again. Throws CudaError if it cannot be allocated.
 /// @param with_scores,with_partials false: null
 Intermediates intermediates(const Bf16Arguments&, bool with_scores, bool with_partials);
 

@@ -6,9 +6,9 @@
 
 namespace tutorial::fused_gla {
 
-/// Columns of Dv in a block: 64, or 128 where tiles of 64 would be more than one block per multiprocessor.
+/// Columns of Dv in a block: 64, or 128 if tiles of 64 would give more than one block per multiprocessor.
 int one_kernel_columns(const Bf16Arguments&);
-/// Rows of the keys whose loads are under way in a preparing warp.
+/// Rows of the keys whose loads are in flight in a preparing warp.
 inline constexpr int kAhead = 8;
 
 }  // namespace tutorial::fused_gla

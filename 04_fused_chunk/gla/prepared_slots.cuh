@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// The shared memory of `warp_specialized`: what its warps hand to each other.
+/// The shared memory of `warp_specialized`: what its warps pass on to each other.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -42,7 +42,7 @@ struct PreparedTiles {
 template <class Shape>
 struct Memory {
   static constexpr int kRowsBytes = 2 * kSubChunk * Shape::kDk;  // of q~ or k~
-  static constexpr int kScores = 2 * kSlots * kRowsBytes;        // where what begins
+  static constexpr int kScores = 2 * kSlots * kRowsBytes;        // offsets in bytes
   static constexpr int kRaw = kScores + kSlots / kSubChunks * int(PanelTile<64, kSubChunk>::kPanelBytes);
   static constexpr int kValues = kRaw + kSlots * int(RawTiles::kBytes);
   static constexpr int kOutputs = kValues + kPipelineDepth * kWalkers<Shape> * int(PanelTile<64>::kPanelBytes);
@@ -83,7 +83,7 @@ struct Memory {
   }
 };
 
-/// Where a lane puts what prepare_columns() makes of rows.
+/// Where a lane stores the results of prepare_columns().
 template <class Shape>
 struct ToTiles {
   const PreparedTiles<Shape>& tiles;

@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// Where a preparing warp of `one_kernel` puts what decay_sub_chunk() makes of a sub-chunk's rows: into the tiles of
-/// the chunk in shared memory, in bf16, decays in fp32.
+/// Where a preparing warp of `one_kernel` stores the results of decay_sub_chunk(): in the chunk's tiles in shared
+/// memory, as bf16, with decays in fp32.
 
 #include <cuda_runtime.h>
 

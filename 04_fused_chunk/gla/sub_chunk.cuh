@@ -1,11 +1,11 @@
 #pragma once
 /// @file
-/// What the stages from `five_steps` to `intra_fused` do with a sub-chunk of 16 positions, on chip.
+/// What the stages from `five_steps` to `intra_fused` do with a sub-chunk of 16 positions on the chip.
 ///
 /// The products are chapter 02's with 16 positions: a block of four warps has kDk rows and 64 columns of the state,
 /// each warp 16 of the columns, transposed, as accumulators S^T [16, kDk] in fp32 (common/tile/chunk_products.cuh says
-/// why). A sub-chunk is one fragment high: a product with it is a row of mma, without a loop over positions. Barriers
-/// are the caller's.
+/// why). A sub-chunk is one fragment high: a product with it is a row of mma, without a loop over positions. The caller
+/// places the barriers.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -71,7 +71,7 @@ struct BlockSubChunk {
         rows(min(kSubChunk, a.L - t)) {}
 };
 
-/// A thread's column of a sub-chunk: `rows` elements, stride_l apart, and zeros below them. All loads are under way at
+/// A thread's column of a sub-chunk: `rows` elements, stride_l apart, and zeros below them. All loads are in flight at
 /// once.
 template <class T>
 __device__ __forceinline__ void load_column(float (&column)[kSubChunk], const T* first, std::int64_t stride_l,
@@ -97,8 +97,8 @@ __device__ __forceinline__ void load_rows(const SwizzledTile<kColumns>& tile, co
   }
 }
 
-/// The same for b. What is missing becomes less than any sum: so no decay from an existing position to a missing one is
-/// above 1. An infinite decay would turn the zeros of q into NaN.
+/// The same for b. Missing elements become smaller than any sum, so that no decay from an existing position to a
+/// missing one is above 1. An infinite decay would turn the zeros of q into NaN.
 template <int kColumns>
 __device__ __forceinline__ void load_rows(const SumTile<kColumns>& tile, const float* first_row, std::int64_t stride_l,
                                           int rows, int columns) {
@@ -163,9 +163,10 @@ __device__ __forceinline__ void add_dot(float& sum, const uint4& q, const uint4&
 /// A sub-chunk's scores, P_ti = scale sum_d q_td k_id 2^(b_td - b_id) for i <= t, zeros above the diagonal, pair by
 /// pair in fp32: calls store(t, i, P_ti) once for each of the 256. All threads of the block.
 ///
-/// On the diagonal nothing decays: those 16 scores are plain products, a row by 8 threads, each of which takes every
-/// eighth unit of 8 columns. The 120 pairs below it go to 120 threads: row 15 - r has 15 - r of them and row r has r,
-/// together 15 for each r < 8. (Above the diagonal the exponent is positive, and the power may be infinite.)
+/// On the diagonal nothing decays: those 16 scores are plain products. 8 threads compute one row, and each of them
+/// takes every eighth unit of 8 columns. The 120 pairs below it go to 120 threads: row 15 - r has 15 - r of them and
+/// row r has r, together 15 for each r < 8. (Above the diagonal the exponent is positive, and the power may be
+/// infinite.)
 template <int kDk, class Store>
 __device__ __forceinline__ void sub_chunk_scores(const SwizzledTile<kDk>& Q, const SwizzledTile<kDk>& K,
                                                  const SumTile<kDk>& sums, float scale, Store store) {

@@ -4,7 +4,7 @@
 /// Idea: before position t adds its k_t^T v_t, the state is multiplied by one number exp(g_t) <= 1: all of it fades at
 /// the same speed.
 /// Grows out of: 03_gla/gla/1_recurrent.cpp
-/// Unchanged: the recurrence of gla, whose gates are here the same in every row.
+/// Unchanged: the recurrence of gla, with the same gate in every row.
 /// Equation:
 ///
 ///   S_t = exp(g_t) S_{t-1} + k_t^T v_t        S [Dk, Dv]
@@ -12,14 +12,14 @@
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; g [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; fp32 in host
 /// memory.
-/// Thread mapping: OpenMP gives each thread one head at a time. Everything is computed in double: this is also the
-/// reference of all other stages.
+/// Thread mapping: OpenMP gives each thread one head at a time. Everything is computed in double because this stage is
+/// also the reference for all others.
 /// Resources: S, 8 Dk Dv bytes per thread.
 /// Work: per position one exponential, Dk Dv multiplications and 2 Dk Dv multiply-adds.
 /// Bytes: q, k, v, g and o once.
 /// Bound by: the cores' arithmetic, at half the rate of fp32.
 /// Requires: nothing.
-/// Weakness: L steps, one after the other. `chunkwise` takes a chunk per step.
+/// Weakness: L dependent steps. `chunkwise` takes one step per chunk.
 /// Sources: arXiv 2405.21060, section 2.
 
 #include <algorithm>

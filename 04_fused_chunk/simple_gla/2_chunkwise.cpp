@@ -1,22 +1,22 @@
 /// @file
 /// `chunkwise`: chapter 02's chunks; a scalar gate needs no second level.
 ///
-/// Idea: where all of Dk decays alike, the decay of a score is one factor and may be applied after the product. So the
-/// product of a chunk's queries and keys is chapter 02's, and each of its elements is then multiplied by the decay from
-/// position i to position t. Chapter 03 needed sub-chunks because its decay is inside the sum over Dk.
+/// Idea: if all of Dk decays alike, the decay of a score is a single factor, which may be applied after the product. So
+/// the product of a chunk's queries and keys is chapter 02's, and each of its elements is then multiplied by the decay
+/// from position i to position t. Chapter 03 needed sub-chunks because its decay is inside the sum over Dk.
 /// Grows out of: 02_chunkwise/linear_attention/3_chunkwise.cpp
-/// Improves on: `recurrent` takes L steps, one after the other.
-/// Unchanged: the products, and heads shared out over threads.
+/// Improves on: `recurrent` takes L dependent steps.
+/// Unchanged: the products, and one thread per head.
 /// Equation: for the chunk from position s to position e,
 ///
 ///   P_ti = (q_t . k_i) exp(g_(i+1) + ... + g_t), i <= t                             # and a triangle of exponentials
 ///   O    = scale (P V + diag(exp(g_s + ... + g_t)) Q S)                             # #
 ///   S    = exp(g_s + ... + g_e) S + (diag(exp(g_(t+1) + ... + g_e)) K)^T V          #           (#: a matrix product)
 ///
-/// All these sums are differences of the running sums from s on. Those are in double, and a gate is taken as exp(-1000)
-/// at least, which is zero all the same: so the differences are right to 1e-11 behind any gate
+/// All these sums are differences of the running sums from s on. The running sums are in double, and a gate is taken as
+/// at least exp(-1000), which is zero all the same. So the differences are accurate to 1e-11 after any gate
 /// (03_gla/gla/3_parallel_log.cpp). Above the diagonal the exponent is positive, and its power may be infinite: that
-/// half is not computed, rather than multiplied by 0.
+/// half is not computed at all, because multiplying it by 0 would give NaN.
 ///
 /// Shapes: Q, K [C, Dk], V, O [C, Dv] of a chunk, S [Dk, Dv], P [C, C]; fp32 in host memory; running sums [C] in
 /// double. The last chunk may be shorter.
@@ -26,8 +26,8 @@
 /// Bytes: q, k, v, g and o once.
 /// Bound by: the cores' arithmetic.
 /// Requires: nothing; any C, any L, any g <= 0.
-/// Weakness: a chunk waits for the state of the one before, and there are only as many threads as cores. `fused` goes
-/// to the GPU.
+/// Weakness: a chunk waits for the state of the one before, and there are only as many threads as cores. `fused` runs
+/// on the GPU.
 /// Sources: arXiv 2405.21060, section 6, the block decomposition.
 
 #include <Eigen/Dense>

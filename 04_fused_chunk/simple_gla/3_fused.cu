@@ -1,12 +1,12 @@
 /// @file
 /// `fused`: chapter 02's walk with three decays.
 ///
-/// Idea: a scalar gate leaves q and k as they are, so there is nothing to prepare. It puts a decay on each score, on
-/// each row of Q S, and on each row of V on its way into the state, and chapter 02's kernel does the rest.
+/// Idea: a scalar gate leaves q and k as they are, so there is nothing to prepare. Each score, each row of Q S, and
+/// each row of V on its way into the state is multiplied by a decay. Chapter 02's kernel does the rest.
 /// Grows out of: 02_chunkwise/linear_attention/7_pipelined.cu
-/// Improves on: `chunkwise` has one thread per head.
-/// Unchanged: the kernel of `pipelined`: a block per head and tile of Dv, its products, its loads. scalar_gate.cuh has
-/// the decays, and the sums that they are made of.
+/// Improves on: `chunkwise` has one CPU thread per head.
+/// Unchanged: the kernel of `pipelined`, with one block per head and tile of Dv, its products and its loads.
+/// scalar_gate.cuh has the decays and the sums from which they are computed.
 /// Equation: with b_t = g_s / ln 2 + ... + g_t / ln 2 for the chunk n from position s to position e,
 ///
 ///   P_ti = scale (q_t . k_i) 2^(b_t - b_i), i <= t
@@ -14,20 +14,20 @@
 ///   S    = 2^b_e S + K_n^T (diag(2^(b_e - b)) V_n)
 ///
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32.
-/// Thread mapping: as in `pipelined`. g comes a chunk ahead of the tiles. Every warp makes b of the next chunk for
-/// itself among this chunk's products, and keeps its own copy of b in shared memory: no warp waits for another's sums,
-/// and there are two barriers per chunk as before.
+/// Thread mapping: as in `pipelined`. g is loaded one chunk ahead of the tiles. Every warp computes b of the next chunk
+/// for itself, between the products of this chunk, and keeps its own copy of b in shared memory. So no warp waits for
+/// the sums of another, and there are still two barriers per chunk.
 /// Resources: 255 registers per thread, none spilled, and 107 KB of shared memory at Dk = Dv = 128: two blocks per
 /// multiprocessor. The state takes 128 of the registers and the output 64, so there are two warps per scheduler.
-/// Work: per position 4 Dk Dv + 80 (Dk + Dv) operations on tensor cores, and for each tile of Dv 90 exponentials, since
+/// Work: per position 4 Dk Dv + 80 (Dk + Dv) operations on tensor cores, and 90 exponentials per tile of Dv, because
 /// each lane computes its own: (C + 16) / 2 for scores, 16 for rows of Q S, 34 for rows of V and the state.
-/// Bytes: q, k and g once for each tile of Dv (from the second-level cache after the first), v and o once.
-/// Bound by: with few heads the walk, L / 64 chunks one after the other.
-/// Requires: Dk and Dv multiples of 16, Dk <= 256, Dv <= 512; rows aligned to 16 bytes; where Dk > 128 a GPU that gives
-/// a block 160 KB of shared memory. Where a gate is below 2^-40, a state of less than 2^32 times what k^T v adds to it
+/// Bytes: q, k and g once per tile of Dv (after the first tile from the second-level cache), v and o once.
+/// Bound by: with few heads the walk over L / 64 dependent chunks.
+/// Requires: Dk and Dv multiples of 16, Dk <= 256, Dv <= 512; rows aligned to 16 bytes; if Dk > 128, a GPU that gives a
+/// block 160 KB of shared memory. If a gate is below 2^-40, a state of less than 2^32 times what k^T v adds to it
 /// (clamped_gate.cuh).
-/// Weakness: there are as many blocks as heads and tiles of Dv, however long the sequence is, and each chunk of the
-/// walk has scores and outputs in it. `two_kernels` takes them out.
+/// Weakness: there is only one block per head and tile of Dv, however long the sequence is, and the walk computes
+/// scores and outputs in each chunk. `two_kernels` takes them out of the walk.
 /// Sources: ThunderKittens, `linear_attention`; flash-linear-attention, `fused_chunk_simple_gla`.
 
 #include <cuda_runtime.h>

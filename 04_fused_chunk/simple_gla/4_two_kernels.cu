@@ -1,11 +1,11 @@
 /// @file
-/// `two_kernels`: the states of all chunks first, then the outputs of all chunks at once.
+/// `two_kernels`: first the states of all chunks, then the outputs of all chunks at once.
 ///
-/// Idea: only the state must be walked. A first kernel walks it and does nothing else: it leaves the state that each
-/// chunk starts from in memory. It needs no queries, no scores and no outputs, and its tile of the state can be as
-/// small as there are multiprocessors for. The second kernel has a block for each chunk and walks nothing.
+/// Idea: only the states need a walk. A first kernel does nothing but this walk: it writes the state that each chunk
+/// starts from to memory. It needs no queries, no scores and no outputs, and its tiles of the state can be small, so
+/// that there are blocks for all multiprocessors. The second kernel has a block for each chunk and walks nothing.
 /// Grows out of: 3_fused.cu
-/// Improves on: `fused` has scores and outputs in its walk, and few blocks.
+/// Improves on: `fused` computes scores and outputs in its walk and has few blocks.
 /// Unchanged: what is computed for a chunk.
 /// Equation: with b_t = g_s / ln 2 + ... + g_t / ln 2 for the chunk n from position s to position e,
 ///
@@ -17,17 +17,18 @@
 /// [B, H, N, Dk, Dv] bf16 for the N = ceil(L / 64) chunks, in the order of the second kernel's fragments
 /// (stored_states.cuh).
 /// Thread mapping: in the first kernel block (tile, h, b) walks a 64 x 64 tile of the state, 32 registers per thread;
-/// every warp makes b of the chunk for itself, and loads run two chunks ahead. In the second kernel block (chunk and
+/// every warp computes b of the chunk for itself, and loads run two chunks ahead. In the second kernel block (chunk and
 /// tile of Dv, h, b) has 64 positions and 64 or 128 columns of o; the state's fragments come straight from memory.
 /// Resources at Dk = Dv = 128: 125 registers per thread and 49 KB of shared memory in the first kernel, 130 and 56 KB
 /// in the second: four and three blocks per multiprocessor, as many warps per scheduler.
-/// Work: per position 4 Dk Dv + 80 (Dk + Dv) operations on tensor cores; 6 exponentials for each tile of the state, and
-/// 56 for each tile of Dv: (C + 16) / 2 for scores, 16 for rows of Q S.
-/// Bytes: q and o once, k and v twice, each for every tile that needs it; the states, 2 Dk Dv bytes per chunk, written
-/// and read: at Dk = Dv = 128 as many as q, k, v and o together.
+/// Work: per position 4 Dk Dv + 80 (Dk + Dv) operations on tensor cores; 6 exponentials per tile of the state, and 56
+/// per tile of Dv: (C + 16) / 2 for scores, 16 for rows of Q S.
+/// Bytes: q and o once, k and v twice, each for every tile that needs it; the states, 2 Dk Dv bytes per chunk, are
+/// written and read. At Dk = Dv = 128 these are as many bytes as those of q, k, v and o together.
 /// Bound by: the memory's bandwidth.
 /// Requires: as `fused`, without its shared memory.
-/// Weakness: the states' way through memory. `sequence_parallel` moves one state per segment, not one per chunk.
+/// Weakness: the states of all chunks go through memory. `sequence_parallel` moves one state per segment, not one per
+/// chunk.
 /// Sources: arXiv 2405.21060, section 6; flash-linear-attention, `chunk_simple_gla`.
 
 #include <cuda_runtime.h>
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(kThreads, 4) states_kernel(Bf16Arguments a, ui
       load_tile_async(tiles.V, a.v.row(b, h, t) + first_column, a.v.stride_l, rows, columns);
       load_g_async(g_of(t), a.g.row(b, h, t), a.g.stride_l, rows);
     }
-    cp_async_commit();  // an empty group near the end keeps the count right
+    cp_async_commit();  // near the end an empty group keeps the count right
   };
   load(0);
   load(kChunk);

@@ -1,9 +1,9 @@
 /// @file
-/// `sequence_parallel`: segments of the sequence are walked at once.
+/// `sequence_parallel`: the segments of the sequence are walked at once.
 ///
-/// Idea: chapter 02's stage of this name with one decay per segment, which is one number. A first kernel reads k, v and
-/// g alone and leaves what each segment makes of a state of zeros, and its decay. A second one (common/tile/carry.cuh)
-/// goes from segment to segment. Then the kernel of `fused` walks all of them.
+/// Idea: chapter 02's stage of this name with one decay per segment, which is one number. Kernel 1 reads only k, v and
+/// g. It writes the state that each segment makes of a state of zeros, and the decay of the segment. Kernel 2
+/// (common/tile/carry.cuh) goes from segment to segment. Then kernel 3, that of `fused`, walks all segments at once.
 ///
 ///     segment       0               1               2               3
 ///     kernel 1   X_0, decay_0    X_1, decay_1    X_2, decay_2                      at once: reads k, v, g
@@ -11,7 +11,7 @@
 ///     kernel 3     walk            walk            walk            walk -> S_L     at once: reads q, k, v, g, writes o
 ///
 /// Grows out of: 3_fused.cu
-/// Improves on: `fused` has as many blocks as there are heads and tiles of Dv; `two_kernels` moves a state per chunk.
+/// Improves on: `fused` has only one block per head and tile of Dv; `two_kernels` moves one state per chunk.
 /// Unchanged: the kernel of `fused`.
 /// Equation: in kernel 1, for each chunk n from position s to position e with b_t = g_s / ln 2 + ... + g_t / ln 2,
 ///
@@ -19,16 +19,17 @@
 ///
 /// Shapes: as `fused`; X and the states that segments start from [B, H, segments - 1, Dk, Dv], in the same place, and
 /// decays [B, H, segments - 1], fp32 in global memory.
-/// Thread mapping: kernel 1 as `fused`, without q; each warp makes b for itself, a chunk ahead, and keeps b in
+/// Thread mapping: kernel 1 as `fused`, without q; each warp computes b for itself, one chunk ahead, and keeps it in
 /// registers. A segment's decay is 2 to the sum of its chunks' b_e, added up in double.
 /// Resources: kernel 1 at Dk = Dv = 128: 215 registers per thread; three sets of K, V and g, 97 KB of shared memory:
 /// two blocks per multiprocessor.
 /// Work: that of `fused`, and 2 Dk Dv per position for kernel 1.
-/// Bytes: k, v and g a second time, except for the last segment's; a state per segment written, read, written and read.
-/// Bound by: the memory's bandwidth; for short sequences three kernels' starts and ends.
+/// Bytes: k, v and g a second time, except those of the last segment; one state per segment is written, read, written
+/// and read.
+/// Bound by: the memory's bandwidth; for short sequences the starts and ends of three kernels.
 /// Requires: as `fused`.
-/// Weakness: the second read, and the launches. It takes as many segments as fill the GPU once, whatever they cost;
-/// `dispatch` chooses.
+/// Weakness: the second read, and the launches. It always takes as many segments as fill the GPU once, even if fewer
+/// would be faster; `dispatch` chooses the number.
 /// Sources: chapter 02's `sequence_parallel`.
 
 #include <cuda_runtime.h>
@@ -62,8 +63,8 @@ constexpr std::size_t kSharedBytes = kPipelineDepth* ChunkTiles<Shape>::kBytes +
 template <class Shape>
 constexpr int kBytesForStates = StateTiles<Shape>::kBytes + kChunk* int(sizeof(float));  // of a chunk, in kernel 1
 
-/// Kernel 1: what every segment but the last, whose chunks are all whole, makes of a state of zeros, and its decay.
-/// Grid (tiles of Dv of these segments, H, B).
+/// Kernel 1: for every segment but the last, what it makes of a state of zeros, and its decay. All chunks of these
+/// segments are whole. Grid (tiles of Dv of these segments, H, B).
 /// @param states [B, H, segments - 1, Dk, Dv] @param decays [B, H, segments - 1]
 template <class Shape>
 __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
       load_tile_async(tiles.V, a.v.row(batch, part.h, t) + part.first_column, a.v.stride_l, kChunk, part.columns);
       load_g_async(g_after(n), a.g.row(batch, part.h, next), a.g.stride_l, part.end - next);
     }
-    cp_async_commit();  // an empty group near the end keeps the count right
+    cp_async_commit();  // near the end an empty group keeps the count right
   };
   load(0);
   load(1);

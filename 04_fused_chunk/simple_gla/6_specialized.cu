@@ -1,40 +1,45 @@
 /// @file
-/// `specialized`: chapter 02's kernel for Hopper with three decays, and who computes them.
+/// `specialized`: chapter 02's kernel for Hopper with three decays, and which warps compute them.
 ///
-/// Idea: the state's warpgroup is the one that all others wait for. Of the three decays it keeps what it cannot give away:
-/// one multiplication of each element of S and of O^T, under products that run. All else depends on the chunk alone. The
-/// warp that loads has 31 lanes with nothing to do, and a chunk's g is 64 numbers: it adds them up and leaves all powers
-/// that depend on one position beside the tiles. The two warpgroups with the scores have the time of two chunks for one.
-/// They multiply the scores, and V on its way into the state.
+/// Idea: all others wait for the warpgroup of the state. Of the three decays it keeps only what no other warps can
+/// compute: one multiplication of each element of S and of O^T, while products run. Everything else depends only on the
+/// chunk. The warp that loads has 31 idle lanes, and g of a chunk is 64 numbers: this warp adds them up and leaves all
+/// powers that depend on one position beside the tiles. The two warpgroups of the scores take turns, so each has the
+/// time of two chunks for one. They multiply the scores, and V on its way into the state, by their decays.
 ///
 ///     loads    | Q, K, V, g of n + 3; b_t, 2^b_t, 2^(b_e - b_t) ........................................ |
 ///     scores   | n + 1: Q K^T, under it V~ = diag(2^(b_e - b)) V | P_ti = scale (q_t . k_i) 2^(b_t - b_i) |
 ///     state    | n: S^T Q^T | V^T P^T, under it S = 2^b_e S | V~^T K of n + 1, under it O of n ........... |
 ///
 /// Grows out of: 02_chunkwise/linear_attention/12_balanced_roles.cu
-/// Improves on: `sequence_parallel` has these decays in every warp, beside products by mma.sync.
-/// Unchanged: the roles of `balanced_roles`. The state is updated for the next chunk under the outputs of this one, as in
-/// `queued_products`. The kernel also walks segments for `dispatch`, as `sequence_parallel` does.
+/// Improves on: `sequence_parallel` computes these decays in every warp, beside products by mma.sync.
+/// Unchanged: the roles of `balanced_roles`. As in `queued_products`, the state is updated for the next chunk while the
+/// outputs of this one are computed. The kernel also walks segments for `dispatch`, as `sequence_parallel` does.
 /// Equation: that of `fused`.
-/// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32. V~ and P are
-/// panels of bf16 in shared memory. Beside each set of tiles lie its decays, 257 numbers in fp32 (warpgroup_gate.cuh).
-/// Thread mapping: as `balanced_roles`. Each lane of the loading warp has two positions, and g of the next four chunks is
-/// under way. A warp with scores makes 16 rows of P and of V~.
-/// Who waits for whom: `full` ends a phase when the bytes of the tiles are there and the loading warp has written the
-/// decays. V~ of chunk n + 1 is wanted before P of chunk n + 1, so the two have barriers of their own: `values_full` and
-/// `values_empty` are those of V~.
-/// Two arrays of sums: S^T Q^T and V^T P^T have one each. In one array, 2^b would have to be multiplied between the two
-/// products, with a wait there. For a second rounded copy of S, which `queued_products` has, no registers are left: the
-/// compiler would serialise the products. So S is rounded when S^T Q^T has read the copy before, under V^T P^T.
-/// Registers: of the state S 64, its rounded copy 32, two arrays of sums of 32.
+/// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32. V~ and P
+/// are panels of bf16 in shared memory. Beside each set of tiles lie its decays, 257 numbers in fp32
+/// (warpgroup_gate.cuh).
+/// Thread mapping: as `balanced_roles`. Each lane of the loading warp has two positions, and g of the next four chunks
+/// is in flight. Each warp of the scores computes 16 rows of P and of V~.
+/// Barriers: a phase of `full` ends when the bytes of the tiles have arrived and the loading warp has written the
+/// decays. V~ of chunk n + 1 is needed before P of chunk n + 1, so each of the two has its own barriers: those of V~
+/// are `values_full` and `values_empty`.
+/// Two arrays of sums: S^T Q^T and V^T P^T have one each. With a single array, the threads would have to wait between
+/// the two products to multiply the sums by 2^b. There are no registers left for the second rounded copy of S that
+/// `queued_products` has: the compiler would serialise the products. So S is rounded after S^T Q^T has read the
+/// previous copy, while V^T P^T runs.
+/// Registers: a thread of the state has 64 for S, 32 for its rounded copy, and two arrays of sums of 32 each.
 /// Resources: four times Q, K, V and decays, two P, V~ and O: 212 KB of shared memory at Dk = 128.
-/// Work: that of `balanced_roles`; and for each chunk and tile of Dv, 6 or 7 exponentials per lane of the loading warp, and
-/// 8 to 14 per thread with scores: one for each score in the blocks of 16 x 16 on the diagonal, two for each block in front.
-/// Bytes: q, k and g once for each tile of Dv, v and o once.
-/// Bound by: the instructions of the warpgroups with scores, which the state waits for; from about 64 heads of Dv = 128 on
-/// the memory's bandwidth is close.
-/// Requires: compute capability 9.0, Dk <= 128, Dk and Dv multiples of 16, tensors that can be mapped. Gates as `fused`.
-/// Weakness: 32 heads of Dv = 128 are 64 blocks, however long the sequence is. `dispatch` cuts it into segments.
+/// Work: that of `balanced_roles`; and per chunk and tile of Dv, 6 or 7 exponentials per lane of the loading warp and 8
+/// to 14 per thread of the scores: one per score in the blocks of 16 x 16 on the diagonal, and two per block to their
+/// left.
+/// Bytes: q, k and g once per tile of Dv, v and o once.
+/// Bound by: the instructions of the warpgroups of the scores, for which the state waits. From about 64 heads of Dv =
+/// 128 on, the memory's bandwidth is almost reached.
+/// Requires: compute capability 9.0, Dk <= 128, Dk and Dv multiples of 16, tensors that a tensor map can describe.
+/// Gates as in `fused`.
+/// Weakness: 32 heads of Dv = 128 give only 64 blocks, however long the sequence is. `dispatch` cuts the sequence into
+/// segments.
 /// Sources: as chapter 02's `specialized`.
 
 #include <cuda_runtime.h>
@@ -83,8 +88,8 @@ __global__ void __launch_bounds__(kBlock, 1)
   const auto decays_of = [&](int stage) { return ChunkDecays(panel(3 * kDepth).data, stage); };
 
   if (threadIdx.x == 0) {
-    for (Barrier& barrier : full) barrier.init(2);       // the bytes, and the decays
-    for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps with the chunk's scores, and those of the state
+    for (Barrier& barrier : full) barrier.init(2);       // one for the bytes, one for the decays
+    for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps of the chunk's scores, and those of the state
     for (Barrier& barrier : scores_full) barrier.init(4);
     for (Barrier& barrier : scores_empty) barrier.init(4);
     for (int i = 0; i < kDepth; ++i) values_full[i].init(4), values_empty[i].init(4);
@@ -184,7 +189,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       start_output_from_scores(O, tiles.V, panel(score_ring.stage()), false);
       wgmma_commit();
     };
-    // Releases what the outputs were made of, and hands them on.
+    // Releases the factors of the outputs, and passes the outputs on.
     const auto finish_outputs = [&] {
       if (lane_index() == 0) scores_empty[score_ring.stage()].arrive();
       score_ring.advance();
@@ -205,7 +210,7 @@ __global__ void __launch_bounds__(kBlock, 1)
     wgmma_wait<0>(S);
     if (lane_index() == 0) values_empty[value_ring.stage()].arrive();
     value_ring.advance();
-    // The outputs of a chunk from s, the rounded state before it; then s and S of the chunk after it.
+    // Computes the outputs of a chunk from s, the rounded state before it, and then s and S of the next chunk.
     for (int t = part.begin; t + kChunk < end; t += kChunk) {
       start_outputs(s);
       wgmma_wait<1>(from_state, s);

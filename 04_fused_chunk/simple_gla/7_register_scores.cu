@@ -1,31 +1,32 @@
 /// @file
-/// `register_scores`: P never leaves the registers, and the state waits for no scores.
+/// `register_scores`: P never leaves the registers, and the state does not wait for scores.
 ///
-/// Idea: a warpgroup that has the scores has P as sums of a product. Packed in pairs, these sums are the left factor of
-/// the next product, so the same warpgroup computes P V. What it lacks, the part of O that comes from the state, is
-/// brought to it: the state's warpgroup writes Q S to shared memory in fp32 and goes on. It waits for tiles alone.
+/// Idea: a warpgroup of the scores has P as the sums of a product. Packed in pairs, these sums are the left factor of
+/// the next product, so the same warpgroup computes P V. It lacks only the part of O that comes from the state. The
+/// warpgroup of the state writes this part, Q S, to shared memory in fp32 and goes on. It waits only for tiles.
 ///
 ///     scores   | n: Q K^T | P in registers | P V | += diag(scale 2^b) Q S | O to the warps that store |
 ///     state    | n: S^T Q^T | under it S = 2^b_e S, V~ in registers | V~^T K | under it Q S to shared memory |
 ///
 /// Grows out of: 6_specialized.cu
-/// Improves on: in `specialized` P and V~ pass through shared memory, where products see them only behind a
-/// fence.proxy.async each (250 clocks and more), and the state's warpgroup waits for both.
-/// Unchanged: the two warpgroups with scores, which take the chunks in turn; the warps that load and store; the decays
-/// beside the tiles.
+/// Improves on: in `specialized` P and V~ pass through shared memory, where products see each of them only after a
+/// fence.proxy.async (250 clocks and more), and the warpgroup of the state waits for both.
+/// Unchanged: the two warpgroups of the scores, which take the chunks in turn; the warps that load and store; the
+/// decays beside the tiles.
 /// Equation: that of `fused`.
 /// Shapes: as `specialized`. Q S [C, 64] is fp32 in shared memory, twice; P and V~ are fragments in registers.
 /// Thread mapping: as `specialized`. In P V the rows of a product are the positions; in S^T Q^T they are columns of Dv.
 /// So Q S is transposed on its way (tile::TransposedSums).
-/// Registers: of the state S 64, its rounded copy 32, sums of Q S 32, V~ 16. Of the scores: their sums 32, P 16, O 32.
+/// Registers: a thread of the state has 64 for S, 32 for its rounded copy, 32 for sums of Q S and 16 for V~. A thread
+/// of the scores has 32 for their sums, 16 for P and 32 for O.
 /// Resources: four times Q, K, V and decays, two O, two Q S: 214 KB of shared memory at Dk = 128.
 /// Work: that of `specialized`. No fence.proxy.async is left.
 /// Bytes: as `specialized`.
-/// Bound by: the instructions of the state's four warps. Some 400 for each chunk follow one another (V~, S times its
-/// decay, its rounding, Q S to shared memory), at one every four clocks; the products take a third of that time.
+/// Bound by: the instructions of the state's four warps. About 400 per chunk are dependent (V~, S times its decay, the
+/// rounding of S, Q S to shared memory), and one is issued every four clocks. The products take a third of that time.
 /// Requires: as `specialized`.
-/// Weakness: V~ is made by the warps that all others wait for. A third warpgroup with scores could make it, if there were
-/// shared memory for a fifth set of tiles.
+/// Weakness: the warps that compute V~ are those that all others wait for. A third warpgroup of scores could compute
+/// it, if there were shared memory for a fifth set of tiles.
 /// Sources: P as a register operand: Dao, FlashAttention-2 (arXiv 2307.08691), section 3.1, for softmax.
 
 #include <cuda_runtime.h>
@@ -75,8 +76,8 @@ __global__ void __launch_bounds__(kBlock, 1)
   const auto decays_of = [&](int stage) { return ChunkDecays(from_state_of(kDepth).data, stage); };
 
   if (threadIdx.x == 0) {
-    for (Barrier& barrier : full) barrier.init(2);       // the bytes, and the decays
-    for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps with the chunk's scores, and those of the state
+    for (Barrier& barrier : full) barrier.init(2);       // one for the bytes, one for the decays
+    for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps of the chunk's scores, and those of the state
     for (int i = 0; i < kDepth; ++i) state_full[i].init(4), state_empty[i].init(4);
     for (Barrier& barrier : output_full) barrier.init(4);
     for (Barrier& barrier : output_empty) barrier.init(3);
@@ -88,7 +89,7 @@ __global__ void __launch_bounds__(kBlock, 1)
   if (group < 2) {
     decrease_registers<112>();
     auto ring = Ring<kPipelineDepth>::consumer();
-    auto score_ring = Ring<kDepth>::producer();  // of what becomes of the scores: O
+    auto score_ring = Ring<kDepth>::producer();  // of O, which the scores become
     auto state_ring = Ring<kDepth>::consumer();
     for (int t = part.begin; t < end; t += kChunk) {
       if ((t - part.begin) / kChunk % 2 == group) {
@@ -167,7 +168,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       wgmma_fence(from_state, s);
       start_output_from_state<Shape::kDk>(from_state, s, tiles.Q);
       wgmma_commit();
-      wgmma_wait<1>(S);  // done long since; without it the compiler would wait for S^T Q^T before it touches S
+      wgmma_wait<1>(S);  // done already; without it the compiler would wait for S^T Q^T before it touches S
       decay_state(S, decays.whole());
       ValueFragments v;
       load_decayed_values(v, tiles.V, decays);

@@ -1,21 +1,21 @@
 /// @file
-/// `dispatch`: what a user calls. It adds no kernel, it chooses one.
+/// `dispatch`: what a user calls. It adds no kernel but chooses one.
 ///
-/// Idea: estimate the time of each way to compute the problem on this GPU, and take the shortest. For the walk that is
-/// chapter 02's estimate, with the times of a chunk with scalar gates: how many segments, how wide a tile; one segment
-/// is `fused`. The time of `two_kernels` is that of its launches, of its walk or the bytes of its first kernel,
-/// whichever is longer, and of the bytes of its second kernel. On Hopper the walk is that of `register_scores`, which
-/// is the fastest at every length; only its segments are to be chosen.
+/// Idea: estimate the time of each way to compute the problem on this GPU, and take the shortest. For the walk this is
+/// chapter 02's estimate with the times of a chunk with scalar gates. It chooses the number of segments and the width
+/// of a tile; one segment is `fused`. The time of `two_kernels` is the sum of three: its launches, the longer of its
+/// walk and the bytes of its first kernel, and the bytes of its second kernel. On Hopper the walk is that of
+/// `register_scores`, which is the fastest at every length; only the number of its segments has to be chosen.
 /// Grows out of: 03_gla/gla/11_dispatch.cpp
-/// Improves on: `register_scores` leaves multiprocessors idle where there are few heads; `sequence_parallel` takes as
-/// many segments as fill the GPU once, whatever they cost; for short sequences `two_kernels` is faster; none of them
-/// supports every width.
+/// Improves on: `register_scores` leaves multiprocessors idle if there are few heads. `sequence_parallel` always takes
+/// as many segments as fill the GPU once, even if fewer would be faster. For short sequences `two_kernels` is faster.
+/// None of them supports every width.
 /// Unchanged: the kernels, shapes and bytes of the stage that it chooses.
-/// Bound by, Requires: as the stage that it chooses. Where Dk > 128 and the tiles of the walk do not fit into this
-/// GPU's shared memory, it chooses `two_kernels`. Widths that are no multiple of 16, widths too large for the
-/// registers, and unaligned rows go to chapter 03's dispatch (dispatch/as_gla.hpp).
-/// Weakness: estimates. Where two ways take about as long, it may choose the slower one. The times were measured on an
-/// H200 at Dk = Dv = 128.
+/// Bound by, Requires: as the stage that it chooses. If Dk > 128 and the tiles of the walk do not fit into the shared
+/// memory of this GPU, it chooses `two_kernels`. Widths that are no multiple of 16, widths too large for the registers,
+/// and unaligned rows go to chapter 03's dispatch (dispatch/as_gla.hpp).
+/// Weakness: it relies on estimates. If two ways take about as long, it may choose the slower one. The times were
+/// measured on an H200 at Dk = Dv = 128.
 
 #include <algorithm>
 
@@ -29,14 +29,14 @@ namespace {
 // Measured on an H200.
 constexpr tile::WalkTimes kTimes{.narrow = {.walk = {2.5, 4.1}, .states = {0.9, 1.3}},
                                  .wide = {.walk = {3.5, 6.0}, .states = {1.3, 2.4}}};
-// Of `specialized`, chosen so that the plans are within 8 % of the fastest of those that were timed. A chunk of the
+// Times of `specialized`, chosen so that the plans are within 8 % of the fastest plans that were timed. A chunk of the
 // walk of `register_scores` takes 1.02 with few blocks.
 constexpr tile::ExclusiveWalkTimes kWarpgroupTimes{.walk = 0.85, .states = 0.4, .bytes_per_microsecond = 4.6e6};
 constexpr double kTwoLaunches = 5, kStatesOfChunk = 0.9;  // microseconds
 constexpr double kBytesPerMicrosecond = 3.7e6;
 
-/// The estimated time of `two_kernels` in microseconds. About half of its bytes are moved by either kernel; those of
-/// initial and final state, which the estimates of the walk leave out, too, are not among them.
+/// The estimated time of `two_kernels` in microseconds. Each of the two kernels moves about half of its bytes. The
+/// bytes of the initial and final state are left out, as in the estimates of the walk.
 double two_kernels_time(Bf16Arguments a) {
   a.initial_state.data = nullptr;
   a.final_state.data = nullptr;
@@ -44,7 +44,7 @@ double two_kernels_time(Bf16Arguments a) {
   return kTwoLaunches + std::max(kStatesOfChunk * ceil_div(a.L, 64), half) + half;
 }
 
-/// Where there are only sizes, no tensors: as if these were packed.
+/// If there are only sizes and no tensors: as if the tensors were packed.
 Bf16Arguments with_tensors(Bf16Arguments a) {
   if (a.q.data) return a;
   a.q = a.k = packed<const __nv_bfloat16>(nullptr, a.H, a.L, a.Dk);

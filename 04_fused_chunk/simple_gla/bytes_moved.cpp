@@ -1,5 +1,5 @@
 /// @file
-/// The bytes that the tensor-core stages' kernels ask global memory for or give to it.
+/// The bytes that the kernels of the tensor-core stages read from global memory or write to it.
 
 #include <algorithm>
 
@@ -16,7 +16,7 @@ std::int64_t heads(const Bf16Arguments& a) {
   return std::int64_t(a.B) * a.H;
 }
 
-/// The initial and the final state, as far as they are there.
+/// How many of the initial and the final state there are.
 int outer_states(const Bf16Arguments& a) {
   return (a.initial_state.data != nullptr) + (a.final_state.data != nullptr);
 }
@@ -44,7 +44,7 @@ std::int64_t outputs_bytes(const Bf16Arguments& a, const LaunchPlan& plan) {
   return tiles * (L * (2 * 2 * a.Dk + 4) + first_gates) + L * 2 * 2 * a.Dv + 4 * states * std::int64_t(a.Dk) * a.Dv;
 }
 
-/// Of `specialized` and the kernel in front of it, per head.
+/// Of `specialized` and the kernel before it, per head.
 std::int64_t hopper_bytes(const Bf16Arguments& a, const LaunchPlan& plan) {
   const std::int64_t tiles = ceil_div(a.Dv, plan.columns), L = a.L, count = plan.segments - 1;
   const std::int64_t state = std::int64_t(a.Dk) * a.Dv;

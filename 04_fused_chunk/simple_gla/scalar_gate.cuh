@@ -7,11 +7,11 @@
 /// All logarithms are to base 2. The decay from position i to position t is one number, 2^(b_t - b_i), so it is a
 /// factor on a score, on a row of Q S, or on a row of V on its way into the state.
 ///
-/// b is fp32. A gate is taken as 2^-40 at least (clamped_gate.cuh), so b_t is -2560 at least, where neighbouring fp32
-/// numbers are 2^-12 apart. Six additions make a sum (warp_prefix_sum()), so a decay is wrong by 5e-4 at the very
-/// worst, and by 1e-5 behind one or two gates of 2^-40; bf16 rounds by up to 2^-8 = 3.9e-3. The difference of two sums
-/// is exact where both are close, and elsewhere the decay is zero. Decays are ex2 of such differences, one instruction;
-/// below 2^-126 they are 0.
+/// b is fp32. A gate is taken as at least 2^-40 (clamped_gate.cuh), so b_t is at least -2560. Around -2560,
+/// neighbouring fp32 numbers are 2^-12 apart. A sum takes six additions (warp_prefix_sum()), so the error of a decay is
+/// 5e-4 at the very worst, and 1e-5 after one or two gates of 2^-40. The rounding of bf16 is larger, up to 2^-8 =
+/// 3.9e-3. The difference of two sums is exact if both are close, and otherwise the decay is zero. Decays are ex2 of
+/// such differences, one instruction; below 2^-126 they are 0.
 
 #include <cuda_runtime.h>
 
@@ -46,7 +46,7 @@ struct ChunkSums {
   }
 };
 
-/// Starts the copies of a chunk's g to shared memory, by the block's first 64 threads; zeros past the end.
+/// The first 64 threads of the block start the copies of a chunk's g to shared memory, with zeros past the end.
 /// @param g [C] @param first the chunk's first in global memory; the next is stride_l elements further
 /// @param rows how many positions of the chunk exist
 __device__ __forceinline__ void load_g_async(float* g, const float* first, std::int64_t stride_l, int rows) {
@@ -91,7 +91,7 @@ __device__ __forceinline__ std::uint32_t times(std::uint32_t two, float2 factors
 }
 
 /// 16 positions of 16 columns of V, each position times its decay, as a fragment of V^T.
-/// @param row what the lane's ldmatrix reads
+/// @param row the row that the lane's ldmatrix reads
 /// @param upper,lower DecayToEnd::of_pair() of the first position and of the ninth
 __device__ __forceinline__ void load_decayed_values(std::uint32_t (&v)[4], const __nv_bfloat16* row, float2 upper,
                                                     float2 lower) {
@@ -171,8 +171,8 @@ struct SharedSums {
   __device__ __forceinline__ ToEnd to_end() const { return {*this, from_start(kChunk - 1)}; }
 };
 
-/// The b of a walk's chunks in shared memory, two chunks at a time, in a copy for each warp, and the g that they are
-/// made of. A warp adds up for itself, so that no barrier is needed. It does so a chunk ahead: each addition of
+/// The b of a walk's chunks in shared memory, two chunks at a time, in a copy for each warp, and the g from which they
+/// are computed. Each warp adds up g for itself, so no barrier is needed. It does so one chunk ahead: each addition of
 /// warp_prefix_sum() waits for the one before it, and the products of a chunk fill that time.
 struct WalkedSums {
   static constexpr int kBytes = 2 * (1 + tile::kWarps) * SharedSums::kBytes;
@@ -185,16 +185,16 @@ struct WalkedSums {
   __device__ __forceinline__ SharedSums sums_of(int t) const {
     return {memory + (2 + t / kChunk % 2 * tile::kWarps + tile::warp_index()) * kChunk};
   }
-  /// Makes b of g.
+  /// Computes b from g.
   __device__ __forceinline__ void add_up(int t) const { sums_of(t).store(ChunkSums(g_of_lane(g_of(t)))); }
-  /// The same straight from global memory, for the first chunk. Parameters as load_g().
+  /// The same directly from global memory, for the first chunk. Parameters as load_g().
   __device__ __forceinline__ void add_up(const Bf16Arguments& a, int b, int h, int t, int end) const {
     sums_of(t).store(ChunkSums(load_g(a, b, h, t, end)));
   }
 };
 
 /// An epilogue of tile::masked_scores(): P_ti = scale (q_t . k_i) 2^(b_t - b_i). Above the diagonal the power may be
-/// infinite. masked_scores() selects zeros there; a multiplication by 0 would make NaN.
+/// infinite. masked_scores() selects zeros there; a multiplication by 0 would give NaN.
 struct DecayedScores {
   SharedSums sums;
   float scale;

@@ -1,7 +1,7 @@
 #pragma once
 /// @file
 /// The states that chunks start from in device memory, in bf16 and in the order of the mma fragments that read them: 16
-/// rows and 16 columns are 32 lanes of 16 bytes, as one warp writes and another one reads them.
+/// rows and 16 columns are 16 bytes for each of 32 lanes. One warp writes them and another reads them in this order.
 
 #include <cuda_runtime.h>
 
@@ -31,7 +31,7 @@ struct StoredState {
   }
 };
 
-/// Writes the warp's columns of S, those of the block's rows and columns that exist.
+/// Writes the warp's columns of S, restricted to rows and columns that exist.
 /// @param d,j the block's first row and column
 template <class Shape>
 __device__ __forceinline__ void store_fragments(const StoredState& to, const typename Shape::State& S, int d, int j) {

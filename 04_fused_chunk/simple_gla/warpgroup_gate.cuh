@@ -24,7 +24,7 @@ struct ChunkDecays {
   __device__ __forceinline__ ChunkDecays(void* memory, int stage)
       : data(static_cast<float*>(memory) + stage * (kBytes / int(sizeof(float)))) {}
 
-  /// All that depends on the gates alone, by one warp. Two neighbouring positions per lane, as in ChunkSums.
+  /// One warp writes everything that depends on the gates alone, two neighbouring positions per lane, as in ChunkSums.
   __device__ __forceinline__ void store(const ChunkSums& b, float scale) const {
     const int lane = int(lane_index());
     const float block_end = __shfl_sync(kAllLanes, b.second, lane | 7);
@@ -38,7 +38,7 @@ struct ChunkDecays {
     if (lane == 0) data[4 * kChunk] = tile::ex2(b.end);
   }
 
-  /// The decays to the chunk's end alone, by one warp: b.end may lie further back.
+  /// One warp writes only the decays to the chunk's end; b.end may be the sum up to a position after the chunk.
   __device__ __forceinline__ void store_to_end(const ChunkSums& b) const {
     reinterpret_cast<float2*>(data + 2 * kChunk)[int(lane_index())] =
         make_float2(tile::ex2(b.end - b.first), tile::ex2(b.end - b.second));
@@ -68,9 +68,9 @@ struct ChunkDecays {
   __device__ __forceinline__ float whole() const { return data[4 * kChunk]; }
 };
 
-/// Calls f(t, g) for the chunks at t = first, first + step, ..., `count` of them, with the lane's two of each chunk's g.
-/// g is asked for four chunks ahead: the memory's answer takes longer than a chunk. Four registers hold the g of four
-/// chunks, because a copy from one register to another would wait for the answer.
+/// Calls f(t, g) for the chunks at t = first, first + step, ..., `count` of them, with the lane's two of each chunk's
+/// g. g is loaded four chunks ahead, because a load takes longer than a chunk. Four registers hold the g of four
+/// chunks, because a copy from one register to another would wait for the load.
 /// @param end where the sequence or the segment ends
 template <class F>
 __device__ __forceinline__ void for_each_chunk_with_g(const Bf16Arguments& a, int b, int h, int first, int step,
@@ -91,14 +91,14 @@ __device__ __forceinline__ void for_each_chunk_with_g(const Bf16Arguments& a, in
   }
 }
 
-/// p = P in bf16, P_ti = scale (q_t . k_i) 2^(b_t - b_i) for i <= t, else 0, by a warpgroup that has Q K^T. A warp has 16
-/// rows, and goes through blocks of 16 columns. On the diagonal each score has an exponential of its own. Left of the
-/// diagonal the end f of i's block lies between i and t, and
+/// p = P in bf16, P_ti = scale (q_t . k_i) 2^(b_t - b_i) for i <= t, else 0. A warpgroup that has Q K^T computes it. A
+/// warp has 16 rows and goes through blocks of 16 columns. On the diagonal each score has its own exponential. To the
+/// left of the diagonal, the end f of i's block lies between i and t, and
 ///
 ///     2^(b_t - b_i) = 2^(b_t - b_f) 2^(b_f - b_i),
 ///
-/// both of them 1 at most: one exponential for each row and block is computed here, and that of each column is there
-/// already.
+/// where both factors are at most 1. One exponential per row and block is computed here; that of each column is
+/// computed before.
 __device__ __forceinline__ void decay_scores(tile::ScoreFragments& p, tile::WarpgroupScores& scores,
                                              const ChunkDecays& decays, float scale) {
   const int first_row = tile::warp_in_group() * 16;
@@ -142,7 +142,7 @@ __device__ __forceinline__ void store_decayed_scores(const tile::PanelTile<kChun
   }
 }
 
-/// to = diag(2^(b_e - b)) V, by a warpgroup. Each warp takes its 16 positions.
+/// to = diag(2^(b_e - b)) V, computed by a warpgroup. Each warp takes its 16 positions.
 __device__ __forceinline__ void store_decayed_values(const tile::PanelTile<64>& to, const tile::PanelTile<64>& V,
                                                      const ChunkDecays& decays) {
   const int lane = int(lane_index()), first = tile::warp_in_group() * 16 + lane / 8, column = lane % 8 * 8;

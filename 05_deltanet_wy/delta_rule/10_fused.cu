@@ -1,32 +1,32 @@
 /// @file
-/// Stage 10, `fused`: the walk computes the outputs, and no state is in memory.
+/// Stage 10, `fused`: the walk computes the outputs, and no state goes through memory.
 ///
-/// Idea: Q S_{n-1} and K S_{n-1} have the same factor, the state, and its fragments are in the registers of the warp
-/// that walks. So the walk multiplies each fragment by K and by Q while it has it, and P by v_new. Neither v_new nor a
-/// state leaves the chip, whatever the length: two kernels, prepare() and this one.
+/// Idea: Q S_{n-1} and K S_{n-1} share a factor, the state, whose fragments are in the registers of the warp that
+/// walks. So the walk multiplies each fragment by both K and Q while it has it, and also computes P v_new. Neither
+/// v_new nor a state leaves the chip. Two kernels are left, prepare() and this one.
 /// Grows out of: 9_residual.cu
-/// Improves on: `residual` writes v_new and every chunk's state and reads them again, 4 Dv + 4 Dk Dv / 64 bytes per
-/// position, so that another kernel can compute the outputs.
+/// Improves on: `residual` writes v_new and the state of every chunk and reads them again so that another kernel can
+/// compute the outputs. That is 4 Dv + 4 Dk Dv / 64 bytes per position.
 /// Unchanged: T, P, and the products of the walk.
 ///
 /// Equation:
 ///
 ///     residual = V - K S,  v_new = T residual,  O_n = scale (Q S + P v_new),  S = S + K^T v_new    for each chunk n
 ///
-/// All four warps do the same with their columns: load, multiply, store. O is transposed like everything in the walk,
-/// O^T = S^T Q^T + v_new^T P^T, and is transposed back on its way to memory (movmatrix.cuh).
+/// All four warps do the same with their columns: they load, multiply and store. Like all matrices of the walk, O is
+/// computed transposed, O^T = S^T Q^T + v_new^T P^T. It is transposed back on its way to memory (movmatrix.cuh).
 ///
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; beta [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32.
 /// Thread mapping: block (tile, h, b) walks over the chunks of a head with 64 columns of Dv, 16 for each of its four
-/// warps; one barrier per chunk; the loads of the next chunk are under way.
-/// Resources: at Dk = 128 118 KB of shared memory; of a thread's registers 64 for S, 32 for O, 32 for sums.
-/// Work: prepare()'s, and 6 Dk Dv + 240 Dv operations per position on tensor cores.
-/// Bytes: v and o once; q, k, T and P once for each tile of 64 columns, from the second-level cache after the first,
-/// and q and k once in prepare().
-/// Bound by: latency. A chunk is three products that wait for each other, and the same warp also loads, computes
+/// warps. It has one barrier per chunk and loads the next chunk meanwhile.
+/// Resources: at Dk = 128, 118 KB of shared memory; per thread 64 registers for S, 32 for O and 32 for sums.
+/// Work: that of prepare(), and 6 Dk Dv + 240 Dv operations per position on tensor cores.
+/// Bytes: v and o once; q, k, T and P once per tile of 64 columns, after the first tile from the second-level cache; q
+/// and k once more in prepare().
+/// Bound by: latency. The three products of a chunk depend on each other, and the same warp also loads, computes
 /// outputs and stores them before the next chunk begins.
-/// Requires: as `tensor_core`, and shared memory as above, at Dk > 128 182 KB.
-/// Weakness: that line of work. Nothing in the walk needs the outputs.
+/// Requires: as `tensor_core`, and shared memory as above, 182 KB at Dk > 128.
+/// Weakness: loads and outputs delay the walk, although nothing in the walk needs the outputs.
 /// Source: a kernel that prepares before one that walks: FlashKDA (Moonshot AI), for a related operator.
 
 #include <cuda_runtime.h>

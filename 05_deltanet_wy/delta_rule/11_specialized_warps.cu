@@ -1,31 +1,34 @@
 /// @file
-/// Stage 11, `specialized_warps`: one kind of warps loads, one has the chain, one computes outputs.
+/// Stage 11, `specialized_warps`: some warps load, some walk, and some compute outputs.
 ///
-/// Idea: three products of a chunk wait for each other, chunk after chunk: the residual, v_new, the state. That is the
-/// chain, and it sets the time. Loads and outputs do not belong to it, so other warps do them: loads two chunks ahead,
-/// outputs one chunk behind. A warp of the chain hands the rounded S and v_new, which it has as fragments, to a warp of
-/// the outputs through shared memory. All warps meet at one barrier per chunk:
+/// Idea: in each chunk, three products depend on each other: the residual, v_new and the update of the state. These
+/// products of all chunks are the chain, and its length sets the time. Loads and outputs do not belong to it, so other
+/// warps do them: loads run two chunks ahead, outputs one chunk behind. A warp of the chain has the rounded S and v_new
+/// as fragments. It passes them to a warp of the outputs through shared memory. All warps meet at one barrier per
+/// chunk:
 ///
 ///     warps 0 to 3     the chain        chunk n: residual, v_new, S; leaves S and v_new in shared memory
 ///     warps 4 to 7     outputs          chunk n - 1: O, to memory
-///     warps 8 to 11    loading warps    K, V, T of chunk n + 2, Q and P of chunk n + 1, by cp.async
+///     warps 8 to 11    loading warps    K, V and T of chunk n + 2, Q and P of chunk n + 1, by cp.async
 ///
 /// Grows out of: 10_fused.cu
-/// Improves on: in `fused` each warp does all of a chunk before it begins the next, and the chain waits for the rest.
+/// Improves on: in `fused` each warp finishes all work of a chunk before it begins the next, so the chain waits for
+/// loads and outputs.
 /// Unchanged: T, P, the products, 64 columns per block.
 ///
 /// Equation: that of `fused`.
 ///
 /// Shapes: those of `fused`.
-/// Thread mapping: block (tile, h, b) walks over the chunks of a head with 64 columns. For each 16 of them one warp has
-/// the chain and one the outputs. A warp of the chain needs nothing of another one: walk_chunk.cuh says why.
-/// Resources: at Dk = 128 166 registers per thread, 12 warps, 213 KB of shared memory: one block per multiprocessor.
+/// Thread mapping: block (tile, h, b) walks over the chunks of a head with 64 columns. For each 16 of them, one warp
+/// has the chain and one the outputs. The warps of the chain do not depend on each other; walk_chunk.cuh says why.
+/// Resources: at Dk = 128, 166 registers per thread, 12 warps and 213 KB of shared memory: one block per
+/// multiprocessor.
 /// Work, bytes: those of `fused`.
-/// Bound by: the chain, at Dk = 128 168 mma of one warp for each of the L / 64 chunks.
+/// Bound by: the chain. At Dk = 128 it has 168 mma of one warp for each of the L / 64 chunks.
 /// Requires: as `tensor_core`, Dk <= 128 and shared memory as above.
-/// Weakness: a block with 64 columns leaves multiprocessors idle while there are few heads, whatever the length. (To
-/// walk segments of a sequence at once, each would need its own transition matrix.)
-/// Source: warps with different tasks: chapter 04's `one_kernel`; CUTLASS calls it warp specialization.
+/// Weakness: with few heads, blocks of 64 columns leave multiprocessors idle, however long the sequence is. (Walking
+/// the segments of a sequence at once would take a transition matrix per segment.)
+/// Source: warps with different tasks are from chapter 04's `one_kernel`; CUTLASS calls this warp specialization.
 
 #include <cuda_runtime.h>
 
@@ -107,7 +110,7 @@ __global__ void __launch_bounds__(kTasks* kThreads) walk_kernel(Bf16Arguments a,
       load_units_async<kBlockUnits>(thread, to.P, x.P + (chunk - 1) * kBlockUnits);
       load_columns_async<kThreads, kDk>(thread, SwizzledTile<kDk>{to.Q}, a.q.row(b, h, t), a.q.stride_l, a.L - t, a.Dk);
     }
-    cp_async_commit();  // an empty group near the end keeps the count right
+    cp_async_commit();  // near the end an empty group keeps the count right
   };
   if (task == 0) {  // the chain
     typename Shape::State S;

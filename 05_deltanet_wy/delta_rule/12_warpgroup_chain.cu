@@ -1,40 +1,42 @@
 /// @file
-/// Stage 12, `warpgroup_chain`: the three products of the chain by a warpgroup, and outputs in their gaps.
+/// Stage 12, `warpgroup_chain`: a warpgroup computes the three products of the chain, and outputs in their gaps.
 ///
-/// Idea: wgmma reads a right factor from shared memory once for four warps, and its left factor may be in registers. S^T
-/// stays in the sums of one product for the whole sequence. Rounded, it is the left factor of K S; the residual,
-/// rounded, that of v_new; and v_new, rounded, that of the state's update: in the registers where the sums are
-/// (warpgroup_products.cuh). The chain waits three times in a chunk. What it does not wait for is queued behind what it
-/// waits for, and what its threads have to do beside rounding is done while a product runs:
+/// Idea: wgmma reads a right factor from shared memory once for four warps, and its left factor may be in registers.
+/// S^T stays in the accumulators of one product for the whole sequence. Each product's result is rounded in the
+/// registers where it is and becomes the left factor of the next one: S for K S, the residual for v_new, and v_new for
+/// the update of S (warpgroup_products.cuh). The chain waits three times in a chunk. Products that it does not wait for
+/// are queued behind those that it waits for. Apart from rounding, its threads do all their own work while a product
+/// runs:
 ///
 ///     tensor core | v_new | Q S ......... | S update ..... | P v_new | | K S of n + 1 |
 ///     threads     | -V of n + 1 | round v_new | wait       | round S   | put O of n   | round residual
 ///
-/// Nothing is in flight where the loop begins anew, after K S: the compiler does not carry a product that runs around a
-/// loop. For the same reason the last chunk, which is followed by no K S, is written out.
-/// Grows out of: 11_specialized_warps.cu; port to tensor cores: those of warpgroups, with the loads, barriers and roles of
-/// 02_chunkwise/linear_attention/13_queued_products.cu
+/// No product is in flight at the end of the loop's body, after K S, because the compiler cannot carry a running
+/// product from one iteration to the next. For the same reason the last chunk, which no K S follows, is written out
+/// after the loop.
+/// Grows out of: 11_specialized_warps.cu; port to tensor cores: to products of warpgroups, with the loads, barriers and
+/// roles of 02_chunkwise/linear_attention/13_queued_products.cu
 ///
-/// Improves on: `specialized_warps`, whose four warps of the chain each read all of K twice in a chunk, in fragments, and
-/// hand S and v_new to other warps through shared memory.
-/// Unchanged: T, P, 64 columns per block, and what is rounded. P is no longer multiplied as a triangle, and three quarters
-/// of T are.
+/// Improves on: in `specialized_warps` each of the chain's four warps reads all of K twice per chunk, as fragments, and
+/// passes S and v_new to other warps through shared memory.
+/// Unchanged: T, P, 64 columns per block, and what is rounded. Products with P no longer skip the zeros above its
+/// diagonal; products with T skip a quarter of the matrix.
 ///
 /// Equation: that of `fused`.
 ///
 /// Shapes: those of `fused`. prepare_tiles() leaves -T and P as rows of 64, for bulk copies.
 /// Thread mapping: block (tile, h, b) walks over the chunks of a head with 64 columns of Dv. One thread of warpgroup 0
 /// loads, three of its warps store outputs, and warpgroup 1 has the state.
-/// Who waits for whom: a chunk's tiles are free (`empty`) when the state's warps have waited for its last product, and
-/// an output tile when the warps that store have read it (`output_empty`).
+/// Barriers: the tiles of a chunk are free (`empty`) when the warps of the state have waited for its last product. An
+/// output tile is free (`output_empty`) when the warps that store have read it.
 /// Resources: at Dk = 128 three chunks of 64 KB and two tiles of outputs, 208 KB of shared memory: one block per
-/// multiprocessor. Of a thread's registers 64 for S, 32 for its copy, 32 each for residual, v_new and O.
-/// Work: prepare_tiles()'s, and 6 Dk Dv + 320 Dv operations per position on tensor cores.
-/// Bytes: v and o once; q, k and 384 bytes of T and P per position once for each tile of 64 columns, and q and k once in
-/// prepare_tiles(), which writes those 384.
-/// Bound by: with few heads the chain, with many prepare_tiles() and the bytes.
-/// Requires: compute capability 9.0, Dk <= 128, Dk and Dv multiples of 16, tensors that can be mapped.
-/// Weakness: T and P go through memory.
+/// multiprocessor. Per thread 64 registers for S, 32 for its rounded copy, and 32 each for residual, v_new and O.
+/// Work: that of prepare_tiles(), and 6 Dk Dv + 320 Dv operations per position on tensor cores.
+/// Bytes: v and o once; q, k and 384 bytes of T and P per position once per tile of 64 columns; q and k once more in
+/// prepare_tiles(), which writes those 384 bytes.
+/// Bound by: with few heads the chain; with many heads prepare_tiles() and the memory's bandwidth.
+/// Requires: compute capability 9.0, Dk <= 128, Dk and Dv multiples of 16, tensors that a tensor map can describe.
+/// Weakness: T and P go through memory, and there is only one block per head and tile of Dv.
 /// Source: the transposed chain on warpgroups: FlashInfer's delta rule for Hopper.
 
 #include <cuda_runtime.h>
@@ -140,7 +142,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     WarpgroupColumns residual, v_new, O;
     WarpgroupFragments factor;
     const int unit = first_unit_of_values();
-    // residual = -V of the next chunk, whose K is there, too.
+    // residual = -V of the next chunk. K of that chunk has arrived with it.
     const auto load_values = [&] {
       const ValuePanel V = tiles_of(ring.stage()).V;
       ring.wait(full);
@@ -154,7 +156,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       start_residual<Shape::kDk>(residual, s, tiles_of(read.stage()).K);
       wgmma_commit();
     };
-    // From the residual of a chunk on: its v_new, what it adds to S, its outputs, and the residual of the next one.
+    // Starts from the residual of a chunk: computes its v_new, updates S, computes its outputs and the residual of the
+    // next chunk.
     const auto walk = [&]<class HasNext>(HasNext) {
       const Tiles<Shape> tiles = tiles_of(read.stage());
       round_columns(factor, residual);

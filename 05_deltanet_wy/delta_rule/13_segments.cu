@@ -1,11 +1,12 @@
 /// @file
-/// Stage 13, `segments`: the sequence is cut into segments, which are walked at once.
+/// Stage 13, `segments`: the sequence is cut into segments, which the GPU walks at the same time.
 ///
-/// Idea: a segment takes the state S that it starts from to Phi S + H, with a matrix Phi [Dk, Dk]. With T a chunk takes S
-/// to S + K^T T (V - K S). For V = -K and S = E this is E + K^T T (-K - K E) = (I - K^T T K) (I + E) - I. So E = Phi - I is
-/// what the walk makes of the values -K and a state of zeros, as H is what it makes of V and zeros: a first kernel walks
-/// all segments at once, without outputs, over the Dv + Dk columns of [V | -K]. A second one (segment_maps.cuh) goes from
-/// segment to segment, S + E S + H. Then `warpgroup_chain`'s kernel walks all segments at once.
+/// Idea: a segment turns the state S that it starts from into Phi S + H, with a matrix Phi [Dk, Dk]. In terms of T, a
+/// chunk turns S into S + K^T T (V - K S). For V = -K and S = E this is E + K^T T (-K - K E) = (I - K^T T K) (I + E) -
+/// I. So a walk that starts from zeros ends with H if its values are V, and with E = Phi - I if its values are -K.
+/// Therefore kernel 1 walks all segments at once, without outputs, over the Dv + Dk columns of [V | -K]. Kernel 2
+/// (segment_maps.cuh) goes from segment to segment, S + E S + H. Then kernel 3, that of `warpgroup_chain`, walks all
+/// segments at once.
 ///
 ///     segment       0               1                 2               3
 ///     kernel 1   S_0, V -> H_0   V -> H_1, -K -> E_1   V -> H_2, -K -> E_2          at once: reads K, V, T
@@ -13,28 +14,30 @@
 ///                   |             |                 |               |
 ///     kernel 3    walk          walk              walk            walk -> S_L        at once
 ///
-/// Why E and not Phi: factors are rounded. In Phi S the whole state would be, in S + E S it stays in fp32, and where little
-/// is written E is small.
+/// Why E and not Phi: factors are rounded. Phi S would round the whole state. In S + E S the first S stays in fp32, and
+/// E is small if little is written.
 /// Grows out of: 12_warpgroup_chain.cu
-/// Improves on: `warpgroup_chain` has as many blocks as there are heads and tiles of Dv.
+/// Improves on: `warpgroup_chain` has only one block per head and tile of Dv.
 /// Unchanged: its kernel, which now walks from `begin` to `end`.
 /// Equation:
 ///
 ///   own_s = H_s, where H_0 starts from S_0        start of s + 1 = start of s + E_s (start of s) + H_s
 ///
-/// Shapes: those of `warpgroup_chain`; the H_s, and in their place the starts, [Dk, Dv] fp32, and the E_s^T, [Dk, Dk]
-/// bf16, of all segments but the last, in global memory.
-/// Thread mapping: kernel 1 has a block for 128 columns of H or E of a segment, with a warpgroup for each 64 and a thread
-/// that loads. A warpgroup waits for each product; the other one computes meanwhile. Kernel 3 as `warpgroup_chain`.
+/// Shapes: those of `warpgroup_chain`; for all segments but the last, H_s [Dk, Dv] fp32, whose place the starts take
+/// later, and E_s^T [Dk, Dk] bf16 in global memory.
+/// Thread mapping: kernel 1 has one block per 128 columns of H or E of a segment, with one warpgroup per 64 columns and
+/// a thread that loads. While one warpgroup waits for a product, the other computes. Kernel 3 works as in
+/// `warpgroup_chain`.
 /// Resources: kernel 1 has four chunks of K, T and the columns, 192 KB at Dk = 128: one block per multiprocessor.
-/// Work: that of `warpgroup_chain`, and (4 Dk + 192) (Dk + Dv) operations per position for kernel 1; 2 Dk^2 Dv per segment.
-/// Bytes: kernel 1 reads K and T once for each 128 columns of [V | -K], and V.
+/// Work: that of `warpgroup_chain`; (4 Dk + 192) (Dk + Dv) operations per position for kernel 1; 2 Dk^2 Dv per segment
+/// for kernel 2.
+/// Bytes: beside those of `warpgroup_chain`, kernel 1 reads V, and K and T once per 128 columns of [V | -K].
 /// Bound by: with few heads prepare_tiles() and the chains of the three kernels.
 /// Requires: what `warpgroup_chain` requires.
-/// Weakness: it has twice the operations. With so many heads that multiprocessors have no time left it is slower
-/// than one walk: `dispatch` chooses.
-/// Sources: chapter 06's `affine_chain`, for maps that are dense and in fp32; FlashInfer's delta rule for Hopper cuts
-/// sequences so since version 0.7.
+/// Weakness: it has twice the operations. If there are enough heads to occupy all multiprocessors, it is slower than a
+/// single walk. `dispatch` chooses between the two.
+/// Sources: chapter 06's `affine_chain`, with dense maps in fp32; FlashInfer's delta rule for Hopper has cut sequences
+/// this way since version 0.7.
 
 #include <cuda_runtime.h>
 
@@ -79,9 +82,9 @@ struct Tiles : ChunkTiles<Shape> {
 template <class Shape>
 constexpr std::size_t kSharedBytes = kPipelineDepth* Tiles<Shape>::kBytes + kDepth* ValuePanel::kPanelBytes;
 
-/// Kernel 1: what all segments but the last make of a state of zeros, and of V or -K. The first one starts from S_0, and
-/// its E is not needed. Grid (tiles of 128 columns of [V | -K] of these segments, H, B).
-/// @param inverses prepare_tiles()'s, without P
+/// Kernel 1: walks all segments but the last from a state of zeros, with the values V or -K. The first segment starts
+/// from S_0, and its E is not needed. Grid (tiles of 128 columns of [V | -K] of these segments, H, B).
+/// @param inverses those of prepare_tiles(), without P
 template <class Shape>
 __global__ void __launch_bounds__(kMapThreads, 1)
     segment_maps_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps,
@@ -214,7 +217,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     WarpgroupColumns residual, v_new, O;
     WarpgroupFragments factor;
     const int unit = first_unit_of_values();
-    // residual = -V of the next chunk, whose K is there, too.
+    // residual = -V of the next chunk. K of that chunk has arrived with it.
     const auto load_values = [&] {
       const ValuePanel V = tiles_of(ring.stage()).V;
       ring.wait(full);
@@ -228,7 +231,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       start_residual<Shape::kDk>(residual, s, tiles_of(read.stage()).K);
       wgmma_commit();
     };
-    // From the residual of a chunk on: its v_new, what it adds to S, its outputs, and the residual of the next one.
+    // Starts from the residual of a chunk: computes its v_new, updates S, computes its outputs and the residual of the
+    // next chunk.
     const auto walk = [&]<class HasNext>(HasNext) {
       const Tiles<Shape> tiles = tiles_of(read.stage());
       round_columns(factor, residual);

@@ -1,27 +1,28 @@
 /// @file
 /// Stage 14, `dispatch`: what a user calls.
 ///
-/// Idea: choose a kernel that supports the problem. On Hopper that is the walk of `segments`, with as many segments as
-/// take the least estimated time (segments.cpp); one segment is `warpgroup_chain`. Where it does not support the problem,
-/// and on other GPUs, it is the walk of `specialized_warps` in the form of dispatch/walk.cu, with every width, with
-/// normalised keys and with 32 or 64 columns per block. A GPU whose blocks have too little shared memory for that walk
-/// uses `split_inverse`. Widths that are no multiple of 16 or too large, rows that are not aligned, and what
-/// `split_inverse` does not support, are computed in fp32: one kernel copies each of q, k and v, one copies the result
-/// back. In fp32 the choice is between two stages. In `recurrent_gpu` a block walks position after position. In
-/// `chunk_gpu` most of the work has one block for each chunk, and the walk is one of chunks, at the price of two fifths
-/// more operations and four launches. The latter wins where few heads leave multiprocessors idle and there are many
-/// chunks; where heads fill the GPU, operations count, and the former wins.
+/// Idea: choose a kernel that supports the problem. On Hopper that is the walk of `segments`, with the number of
+/// segments that takes the least estimated time (segments.cpp). With one segment it is `warpgroup_chain`. If `segments`
+/// does not support the problem, and on other GPUs, `dispatch` uses the walk of `specialized_warps` in the form of
+/// dispatch/walk.cu, which supports every width of the tensor cores, normalised keys, and 32 or 64 columns per block.
+/// On a GPU whose blocks have too little shared memory for that walk, it uses `split_inverse`. Problems that
+/// `split_inverse` does not support are computed in fp32: widths that are no multiple of 16 or too large, and rows that
+/// are not aligned. One kernel each copies q, k and v to fp32, and one copies the result back. In fp32 the choice is
+/// between two stages. In `recurrent_gpu` a block walks position after position. In `chunk_gpu` each chunk has its own
+/// block for most of the work, and only the states are walked, from chunk to chunk; this costs two fifths more
+/// operations and four launches. `chunk_gpu` is faster if few heads leave multiprocessors idle and there are many
+/// chunks. If the heads fill the GPU, the number of operations matters, and `recurrent_gpu` is faster.
 /// Grows out of: 13_segments.cu; dispatch: the kernel is in dispatch/walk.cu; here is the choice
-/// Improves on: `segments` needs Hopper, supports Dk <= 128 alone, and no keys that it has to normalise. It cuts whatever
-/// that costs.
+/// Improves on: `segments` needs Hopper and supports only Dk <= 128 and keys that are already normalised. It cuts the
+/// sequence even if that takes longer.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
 ///
-/// The estimate behind the choice in fp32: a step of a walk has a latency, and work for each block that shares the
-/// multiprocessor; what has one block for each chunk is shared out evenly over the multiprocessors.
+/// The estimate behind the choice in fp32: a step of a walk takes its latency, and the time of its work for each block
+/// on the multiprocessor. The work of the kernels with one block per chunk is spread evenly over the multiprocessors.
 ///
 /// Bound by, requires: as what it chooses; a chunk of `chunk_gpu` has 64 positions, whatever C is.
-/// Weakness: the constants follow from counting instructions. Rows that are only not aligned, or widths that are no
-/// multiple of 16, could be copied to bf16 rows that are.
+/// Weakness: the constants follow from counting instructions. Rows that are not aligned, and widths that are no
+/// multiple of 16, could be copied to aligned bf16 rows of a suitable width.
 
 #include <cuda_runtime.h>
 
@@ -79,7 +80,7 @@ struct Copies {
     v = packed(k.data + rows * a.Dk, a.H, a.L, a.Dv);
     o = packed(v.data + rows * a.Dv, a.H, a.L, a.Dv);
   }
-  Copies() = default;  // where only sizes are of interest
+  Copies() = default;  // if only sizes are needed
 };
 
 /// The same problem in fp32.

@@ -1,32 +1,32 @@
 /// @file
 /// Stage 1, `recurrent`: a state that overwrites.
 ///
-/// Idea: before position t writes v_t under k_t, it reads what the state has there, k_t S_{t-1}, and adds only the
-/// difference. With beta_t = 1 and |k_t| = 1 the state then answers k_t with v_t, whatever it answered before; with a
-/// smaller beta_t it goes that part of the way. The state of chapter 02 is a sum: it answers a key that comes twice
-/// with the sum of both values. The gates of chapter 03 let everything fade, not just what is outdated. For orthonormal
-/// keys, beta = 1 and S_0 = 0 there is nothing to replace, and the operator is chapter 02's (matches_chapter_02.cpp
-/// runs that).
+/// Idea: before position t writes v_t under k_t, it reads what the state already answers to k_t, which is k_t S_{t-1}.
+/// It adds only the difference. With beta_t = 1 and |k_t| = 1 the state then answers k_t with v_t, whatever it answered
+/// before. With a smaller beta_t it moves that fraction of the way. The state of chapter 02 is a sum: to a key that
+/// comes twice it answers with the sum of both values. The gates of chapter 03 make the whole state fade, not just the
+/// outdated part. For orthonormal keys, beta = 1 and S_0 = 0 there is nothing to replace, and the operator is chapter
+/// 02's (matches_chapter_02.cpp runs that case).
 /// Grows out of: nothing
 ///
 /// Equation:
 ///
-///     delta_t = beta_t (v_t - k_t S_{t-1})            [Dv]: what is missing under k_t, or the part beta_t of it
+///     delta_t = beta_t (v_t - k_t S_{t-1})            [Dv]: the fraction beta_t of what is missing under k_t
 ///     S_t = S_{t-1} + k_t^T delta_t                   S [Dk, Dv]
 ///     o_t = scale q_t S_t
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; fp32 in host
 /// memory.
-/// Thread mapping: OpenMP gives each thread one head at a time. Everything is computed in double, since this is the
-/// reference of all other stages, too.
+/// Thread mapping: OpenMP gives each thread one head at a time. Everything is computed in double because this stage is
+/// also the reference for all others.
 /// Resources: S, 8 Dk Dv bytes per thread.
-/// Work: 3 Dk Dv multiply-adds per position, one Dk Dv more than chapter 02, for k_t S.
+/// Work: 3 Dk Dv multiply-adds per position, Dk Dv more than in chapter 02; they compute k_t S.
 /// Bytes: q, k, v, beta and o once.
 /// Bound by: the cores' arithmetic, at half the rate of fp32.
-/// Requires: |k_t| at most about 1. A step multiplies what the state has along k_t by 1 - beta_t |k_t|^2; where that is
-/// below -1 it grows without bound.
-/// Weakness: L steps, and each waits for what the one before has written: delta_t depends on S_{t-1}. Chapter
-/// 02's chunks sum k_t^T v_t, which needs no state. What does a chunk do to a state?
+/// Requires: |k_t| at most about 1. A step multiplies the component of the state along k_t by 1 - beta_t |k_t|^2. If
+/// that factor is below -1, the component grows without bound.
+/// Weakness: the L steps are dependent: delta_t needs S_{t-1}, which the step before has written. Chapter 02's chunks
+/// sum k_t^T v_t, which needs no state. `dense_product` asks what a whole chunk does to a state.
 /// Source: arXiv 2406.06484, section 2.2, equation for S_t (there in columns: our S is its transpose).
 
 #include <algorithm>

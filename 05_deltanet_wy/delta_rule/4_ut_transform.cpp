@@ -1,13 +1,13 @@
 /// @file
 /// Stage 4, `ut_transform`: all vectors of a chunk from one triangular matrix.
 ///
-/// Idea: the recursion for w_t and u_t is a system of linear equations, and the same one for both. With A_ti = beta_t
-/// k_t . k_i for i < t and 0 elsewhere, its rows say W = diag(beta) K - A W, U = diag(beta) V - A U. So W and U are the
-/// same matrix T times K and times V, and T does not depend on their widths.
+/// Idea: the recursions for w_t and u_t are systems of linear equations with the same matrix. With A_ti = beta_t k_t .
+/// k_i for i < t and 0 elsewhere, they read W = diag(beta) K - A W and U = diag(beta) V - A U. So W = T K and U = T V
+/// with one matrix T, whose size does not depend on Dk and Dv.
 /// Grows out of: 3_wy.cpp
-/// Improves on: in `wy` C - 1 dependent steps work on rows of Dk + Dv numbers. Here they work on rows of at most C, and
-/// what is wide is two matrix products.
-/// Unchanged: everything after W and U.
+/// Improves on: in `wy` the C - 1 dependent steps work on rows of Dk + Dv numbers. Here they work on rows of at most C
+/// numbers, and the work on the wide rows is two matrix products.
+/// Unchanged: everything that uses W and U.
 ///
 /// Equation:
 ///
@@ -15,19 +15,19 @@
 ///     T = (I + A)^-1 diag(beta)                       [C, C], lower triangular
 ///     W = T K,   U = T V
 ///
-/// I + A has ones on its diagonal: it is invertible whatever the keys are, and forward substitution finds T's row t
-/// from those above it, T_t = beta_t e_t - sum_{i<t} A_ti T_i.
+/// I + A has ones on its diagonal: it is invertible for all keys. Forward substitution computes row t of T from the
+/// rows above it, T_t = beta_t e_t - sum_{i<t} A_ti T_i.
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; fp32 in host
-/// memory. A, T [C, C], W [C, Dk], U [C, Dv] of a chunk in double.
-/// Thread mapping: a thread has one head at a time (chunks.hpp); the products are Eigen's.
+/// memory. A and T [C, C], W [C, Dk] and U [C, Dv] of a chunk are in double.
+/// Thread mapping: a thread works on one head at a time (chunks.hpp). Eigen computes the products.
 /// Resources: as `wy`, and C^2 numbers for T.
-/// Work: that of `wy`, C^2 / 6 multiply-adds per position for T, and Dk + Dv for T's diagonal.
+/// Work: that of `wy`, and per position C^2 / 6 multiply-adds for T and Dk + Dv for the products with T's diagonal.
 /// Bytes: q, k, v, beta and o once.
 /// Bound by: the cores' arithmetic.
-/// Requires: what `recurrent` requires. How large T's elements can get depends on the keys: see the README on keys that
-/// are alike.
-/// Weakness: one head per thread, its chunks one by one.
+/// Requires: what `recurrent` requires. How large T's elements can get depends on the keys: see the README on similar
+/// keys.
+/// Weakness: each thread computes the chunks of its head one by one.
 /// Sources: arXiv 2406.06484, section 3.2, the UT transform; Joffrain et al., "Accumulating Householder
 /// transformations, revisited", ACM TOMS 32(2), 2006.
 

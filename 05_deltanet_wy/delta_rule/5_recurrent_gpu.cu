@@ -1,14 +1,14 @@
 /// @file
-/// Stage 5, `recurrent_gpu`: the recurrence on the GPU, the state in registers.
+/// Stage 5, `recurrent_gpu`: the recurrence on the GPU, with the state in registers.
 ///
-/// Idea: columns of the state still do not depend on each other: column j of k_t S_{t-1} needs column j of S alone. So
-/// a block takes a tile of columns and keeps it in registers for the whole sequence, as in the chapters before. New is
-/// a sum over Dk in the middle of every step, which has to be complete before anything can be added. A second one, for
-/// the output, would have to wait for what is added. But q_t S_t = q_t S_{t-1} + (q_t . k_t) delta_t, and so all sums
-/// of a step are of the old state, side by side.
-/// Grows out of: 1_recurrent.cpp; port to the GPU: a thread has 1 / 8 of the rows of two columns, and steps come
-/// through shared memory
-/// Improves on: `recurrent` and `ut_transform` have one CPU thread per head.
+/// Idea: columns of the state do not depend on each other here either: column j of k_t S_{t-1} needs only column j of
+/// S. So a block takes a tile of columns and keeps it in registers for the whole sequence, as in the chapters before.
+/// The new part is a sum over Dk in the middle of every step: it has to be complete before anything can be added to the
+/// state. A second sum, for the output, would have to wait for the new state. But q_t S_t = q_t S_{t-1} + (q_t . k_t)
+/// delta_t, so all sums of a step read the old state and are computed side by side.
+/// Grows out of: 1_recurrent.cpp; port to the GPU: a thread holds an eighth of the rows of two columns, and q, k, v and
+/// beta of each step come through shared memory
+/// Improves on: `recurrent` and `ut_transform` use one CPU thread per head.
 /// Unchanged: the recurrence, step by step; its sums are in fp32.
 ///
 /// Equation:
@@ -17,23 +17,25 @@
 ///     o_t   = scale (q_t S + (q_t . k_t) delta)
 ///     S     = S + k_t^T delta
 ///
-/// With `normalize_keys` k_t . k_t is a fourth sum, and its root divides what was computed with k_t.
+/// With `normalize_keys`, k_t . k_t is a fourth sum. What was computed with k_t is divided by its root.
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; all fp32 in
 /// device memory.
-/// Thread mapping: block (b, h, tile) has 32 columns and 128 threads: 8 threads share a pair of columns and have Dk / 8
-/// rows of it each, in turns of four. So the lanes of a warp ask shared memory for 8 neighbouring float4, each for 4
-/// lanes at once, and 3 shuffles add up the 8 parts of a sum. Dk is rounded up to 32, 64, 128 or 256, so that loops
-/// over registers have lengths that the compiler knows. Double buffering as in chapter 01's `lmha`: while a tile of 8
-/// steps is computed, asynchronous copies bring the next one into the other buffer; one barrier swaps the two.
+/// Thread mapping: block (b, h, tile) has 32 columns and 128 threads: 8 threads share a pair of columns. Each of them
+/// holds Dk / 8 rows of it, in groups of four neighbouring rows. So the lanes of a warp read 8 neighbouring float4 from
+/// shared memory, 4 lanes the same one, and 3 shuffles add up the 8 parts of a sum. Dk is rounded up to 32, 64, 128 or
+/// 256, so that loops over registers have lengths that the compiler knows. Double buffering as in chapter 01's `lmha`:
+/// while the block computes a tile of 8 steps, asynchronous copies bring the next tile into the other buffer. One
+/// barrier per tile swaps the two.
 /// Resources: Dk / 4 registers for the state; 18 KB of shared memory at Dk = 128.
-/// Work: 3 Dk Dv multiply-adds per position; q_t . k_t, and k_t . k_t, for each pair of columns again, Dk Dv / 2 each.
-/// Bytes: v, o and the states once; q, k and beta once for each tile of columns, from the second-level cache after the
-/// first.
-/// Bound by: L steps that follow one another, each of which waits for shared memory and for its shuffles.
+/// Work: 3 Dk Dv multiply-adds per position; q_t . k_t and k_t . k_t are computed again for each pair of columns, Dk Dv
+/// / 2 each.
+/// Bytes: v, o and the states once; q, k and beta once per tile of columns, after the first tile from the second-level
+/// cache.
+/// Bound by: the latency of L dependent steps. Each step waits for shared memory and for its shuffles.
 /// Requires: Dk <= 256; keys as in `recurrent`.
-/// Weakness: steps one after the other, and with few heads idle multiprocessors. `chunk_gpu` does a chunk's steps at
-/// once.
+/// Weakness: its steps run one after the other, and with few heads multiprocessors are idle. `chunk_gpu` computes the
+/// steps of a chunk at once.
 /// Sources: chapter 03's stage of this name; arXiv 2406.06484, section 2.2.
 
 #include <cuda_runtime.h>
@@ -57,10 +59,10 @@ constexpr int kShare = 8;                        // threads that share a pair of
 constexpr int kColumns = 2 * kThreads / kShare;  // of a block
 constexpr int kMaxKeyDim = 256;
 
-/// Four neighbouring numbers for each of the threads that share a column: what they read at once.
+/// Numbers that the threads which share a column read at once: four neighbouring ones per thread.
 constexpr int kTurn = 4 * kShare;
 
-/// Grid (tiles of the columns) (B H): the blocks of a head are neighbours.
+/// Grid: (tiles of columns) times (B H) blocks. The blocks of a head are neighbours.
 /// @tparam kDk Dk rounded up
 /// @tparam kNormalize a.normalize_keys
 template <int kDk, bool kNormalize>
@@ -79,8 +81,8 @@ __global__ void __launch_bounds__(kThreads, 4) recurrent_kernel(FloatArguments a
   const int j = first + 2 * pair;
   const auto row = [&](int r) { return r / 4 * kTurn + part * 4 + r % 4; };  // the row of the state in S[r]
 
-  // Starts the copies of a tile. Past the end all is zeros: the state stays as it is. Not unrolled: a copy keeps no
-  // thread waiting, and the addresses of all of them would take more registers than the state.
+  // Starts the copies of a tile. Positions past the end are zeros, which leave the state as it is. The loops are not
+  // unrolled: no thread waits for a copy, and the addresses of all copies would take more registers than the state.
   const auto load_tile = [&](int t0, int buffer) {
 #pragma unroll 1
     for (int n = 0; n < kLoads; ++n) {
@@ -135,7 +137,7 @@ __global__ void __launch_bounds__(kThreads, 4) recurrent_kernel(FloatArguments a
       float factor = 1;  // of k
       if constexpr (kNormalize) factor = 1 / sqrtf(warp_sum<kShare>(kk) + kKeyEps);
       const Floats<2> v = v_tile[buffer][step][pair];
-      float delta[2];  // times the factor that k still needs
+      float delta[2];  // times the factor by which k is still to be scaled
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
         kS[c] = warp_sum<kShare>(kS[c]);

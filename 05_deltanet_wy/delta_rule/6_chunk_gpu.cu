@@ -1,12 +1,14 @@
 /// @file
 /// Stage 6, `chunk_gpu`: the UT transform on the GPU, one kernel for each of its lines.
 ///
-/// Idea: T, W and U of a chunk need nothing of other chunks, and neither do its outputs once the state that it starts
-/// from is known. So all chunks compute these at once, and only the states are walked, from chunk to chunk.
+/// Idea: T, W and U of a chunk do not depend on other chunks. Its outputs do not either, once the state that it starts
+/// from is known. So all chunks compute these at once, and only the states are computed one after the other, in a walk
+/// from chunk to chunk.
 /// Grows out of: 4_ut_transform.cpp; port to the GPU: each line becomes a kernel on tiles in shared memory
-/// Improves on: `ut_transform` has one CPU thread per head, and `recurrent_gpu` takes L steps one by one. Here it is L
-/// / C steps, of two matrix products each. Chapter 02's `materialized` could compute every chunk's K^T V at once and
-/// then sum. What a chunk adds here, K^T v_new, contains the state before it, so the products stay in the walk.
+/// Improves on: `ut_transform` uses one CPU thread per head, and `recurrent_gpu` takes L dependent steps. Here there
+/// are L / C dependent steps of two matrix products each. Chapter 02's `materialized` could compute every chunk's K^T V
+/// at once and then sum. What a chunk adds here, K^T v_new, contains the state before it, so the products stay in the
+/// walk.
 /// Unchanged: the equations of `ut_transform`.
 ///
 /// Equation:
@@ -16,27 +18,27 @@
 ///     v_new = U - W S_{n-1},  S_n = S_{n-1} + K^T v_new                 states_kernel: v_new and each S_{n-1}
 ///     O_n = scale (Q S_{n-1} + ((Q K^T) . M) v_new)                     outputs_kernel
 ///
-/// With `normalize_keys` K is diag(f) K, f_t = 1 / sqrt(k_t . k_t + eps). The first kernel finds k_t . k_t on the
-/// diagonal of K K^T, which it computes anyway, and leaves f for the others.
+/// With `normalize_keys`, diag(f) K takes the place of K, where f_t = 1 / sqrt(k_t . k_t + eps). The first kernel finds
+/// k_t . k_t on the diagonal of K K^T, which it computes anyway. It writes f for the other kernels.
 ///
-/// T is made row by row, T_t = beta_t e_t - sum_{i<t} A_ti T_i. A thread has one column of it: columns do not depend on
-/// each other, and all 64 threads read the same row of A at once.
+/// T is computed row by row, T_t = beta_t e_t - sum_{i<t} A_ti T_i. The columns of T do not depend on each other, so
+/// each of 64 threads computes one. All of them read the same row of A at once.
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; for the N =
 /// ceil(L / C) chunks T [B, H, N, C, C] and states [B, H, N, Dk, Dv]; W [B, H, L, Dk], U and v_new [B, H, L, Dv], f
 /// [B, H, L]; all fp32 in device memory.
-/// Thread mapping: block (b h n) has a chunk's T; block (b h n, tile) 64 columns of W or U, or of O_n; block (b h,
-/// tile) walks with 32 columns of S, because 64 would leave half as many blocks and not fit into shared memory. A
-/// thread has 4 x 4 or 4 x 2 sums of a tile (common/tile/float_tile.cuh). A tile has 64 rows: shorter chunks leave rows
-/// of zeros.
-/// Resources: 17 to 52 KB of shared memory, in the walk 27 KB and 9 KB more for each 64 of Dk.
-/// Work: that of `ut_transform` at C = 64, and zeros above the diagonal of T.
+/// Thread mapping: block (b h n) computes the T of a chunk. Block (b h n, tile) computes 64 columns of W or U, or of
+/// O_n. Block (b h, tile) walks with 32 columns of S: 64 would leave half as many blocks and would not fit into shared
+/// memory. A thread has 4 x 4 or 4 x 2 sums of a tile (common/tile/float_tile.cuh). A tile has 64 rows; the rows beyond
+/// a shorter chunk are zeros.
+/// Resources: 17 to 52 KB of shared memory; the walk has 27 KB and 9 KB more for each 64 rows of S.
+/// Work: that of `ut_transform` at C = 64, and the products with the zeros above the diagonal of T.
 /// Bytes: q, v and o once, k in each kernel; W, U, v_new, T (4 C L per head) and states (4 N Dk Dv per head) written
-/// and read. At C = 64, Dk = Dv = 128 that is 4.5 times the inputs and outputs. The tiles of a kernel ask for some of
-/// it again: 6.9 times in all.
-/// Bound by: the walk, of B H Dv / 32 blocks and L / C steps, and the fp32 units.
+/// and read. At C = 64, Dk = Dv = 128 that is 4.5 times the inputs and outputs. The tiles of a kernel request some of
+/// it again. All requests together are 6.9 times the inputs and outputs.
+/// Bound by: the walk, with its B H Dv / 32 blocks and L / C dependent steps, and the fp32 units.
 /// Requires: Dk <= 256, C <= 64; keys as in `recurrent`.
-/// Weakness: no product runs on tensor cores, and four kernels hand everything on through device memory.
+/// Weakness: no product runs on tensor cores, and the four kernels pass all their results through device memory.
 /// Sources: arXiv 2406.06484, section 3.2 and its algorithm; chapter 02's `materialized`.
 
 #include <cuda_runtime.h>
@@ -97,7 +99,7 @@ __global__ void __launch_bounds__(kTileThreads) solve_kernel(FloatArguments a, i
   if (thread < kTileRows) {
     beta[thread] = thread < at.rows ? load_global(a.beta.row(at.b, at.h, at.t + thread)) : 0.0f;
   }
-  if (tile_x() == tile_y()) {  // these have the diagonal
+  if (tile_x() == tile_y()) {  // these threads have the diagonal
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const int t = tile_y() + 16 * r;
@@ -116,7 +118,8 @@ __global__ void __launch_bounds__(kTileThreads) solve_kernel(FloatArguments a, i
   }
   __syncthreads();
   if (thread >= a.C) return;
-  // Column `thread` of T. It is in registers, so that its rows do not wait for memory; therefore unrolled, to 64.
+  // Column `thread` of T. It is in registers so that its rows do not wait for memory. That is why the loop over its 64
+  // rows is unrolled.
   float T[kTileRows];
   float* column = x.T + std::int64_t(blockIdx.x) * a.C * a.C + thread;
 #pragma unroll
@@ -259,7 +262,7 @@ __global__ void __launch_bounds__(kTileThreads, 2) outputs_kernel(FloatArguments
   }
 }
 
-/// Numbers of the workspace.
+/// How many floats each array of the workspace has.
 struct Counts {
   std::int64_t T, W, U, v_new, states, factors;
 

@@ -1,14 +1,14 @@
 /// @file
 /// Stage 7, `tensor_core`: the four kernels of `chunk_gpu` on tensor cores.
 ///
-/// Idea: once T is there, a chunk is nothing but matrix products, and their sums can wait for the next product in the
-/// registers where they are. T itself comes from a substitution, row after row, which tensor cores cannot do. But only
-/// the 16 x 16 blocks on its diagonal need one; the other blocks are products again (prepare.cu and chunk_inverse.cuh,
-/// which also make P).
+/// Idea: once T is known, a chunk is nothing but matrix products, and the sums of one product can stay in their
+/// registers as a factor of the next. T itself comes from a substitution, row after row, which tensor cores cannot do.
+/// But only the 16 x 16 blocks on its diagonal need a substitution. The other blocks are products again (prepare.cu,
+/// which also computes P, and chunk_inverse.cuh).
 /// Grows out of: 6_chunk_gpu.cu; port to tensor cores: every product of the four kernels is written anew, on fragments
 /// in registers instead of fp32 tiles in shared memory.
-/// Improves on: `chunk_gpu` is bound by the fp32 units, and its T by the latency of 64 dependent rows.
-/// Unchanged: its four kernels and what they hand on, now in bf16 and in chunks of 64.
+/// Improves on: `chunk_gpu` is bound by the fp32 units, and the computation of T by the latency of 64 dependent rows.
+/// Unchanged: its four kernels and what they pass on to each other, now in bf16 and in chunks of 64.
 ///
 /// Equation:
 ///
@@ -17,29 +17,29 @@
 ///     v_new = U - W S_{n-1},  S_n = S_{n-1} + K^T v_new       states_kernel; it writes v_new and S_{n-1}
 ///     O_n = scale (Q S_{n-1} + P v_new)                       outputs_kernel
 ///
-/// The walk holds S transposed, as chapter 02's does, and so everything: (W S)^T = S^T W^T, v_new^T, S^T += v_new^T K.
-/// With g = lane / 4 and p = 2 (lane % 4), from mma.cuh:
+/// The walk holds S transposed, as chapter 02's does, and therefore all its matrices: (W S)^T = S^T W^T, v_new^T, S^T
+/// += v_new^T K. With g = lane / 4 and p = 2 (lane % 4), from mma.cuh:
 ///
 ///     accumulator of S^T:     S^T[g][p, p+1] = S[p, p+1][g]
 ///     rounded:                the A fragment of S^T and the B fragment of S; likewise for v_new
 ///
-/// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; beta [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32; W
-/// [B, H, 64 N, Dk] and U [B, H, 64 N, Dv] bf16 for N = ceil(L / 64) chunks, with rows of zeros past L; v_new
-/// [B, H, N, 64, Dv] and states [B, H, N, Dk, Dv] bf16 as fragments, 16 bytes per lane, as one warp writes and another
-/// reads them.
-/// Thread mapping: every block has 64 columns, of W or U in vectors_kernel, of S and o in the others, and each of its
-/// four warps 16 of them. Block (chunk and tile, h, b) has one chunk; in states_kernel block (tile, h, b) walks over
-/// all chunks, with the state in registers, one barrier per chunk, and the loads of the next chunk under way.
+/// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; beta [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32; W [B,
+/// H, 64 N, Dk] and U [B, H, 64 N, Dv] bf16 for N = ceil(L / 64) chunks, with rows of zeros past L; v_new [B, H, N, 64,
+/// Dv] and states [B, H, N, Dk, Dv] bf16 as fragments of 16 bytes per lane, in the order in which one warp writes them
+/// and another reads them.
+/// Thread mapping: every block has 64 columns, of W or U in vectors_kernel and of S and o in the other kernels. Each of
+/// its four warps has 16 of them. Block (chunk and tile, h, b) computes one chunk. In states_kernel, block (tile, h, b)
+/// walks over all chunks with the state in registers. It has one barrier per chunk and loads the next chunk meanwhile.
 /// Resources: 13, 80 and 29 KB of shared memory at Dk = 128; 64 registers per thread for S, 32 for v_new.
-/// Work: prepare()'s, and 6 Dk Dv + 80 (Dk + 2 Dv) operations per position, in tiles of 16. P, T, W, U, v_new and S as
-/// a factor or in memory are bf16; S itself and all sums fp32.
+/// Work: that of prepare(), and 6 Dk Dv + 80 (Dk + 2 Dv) operations per position, in tiles of 16. P, T, W, U and v_new
+/// are bf16, and so is S as a factor and in memory. S itself and all sums are fp32.
 /// Bytes: v and o once, q twice, k three times; T, P, W, U and v_new, 4 (Dk + 2 Dv) + 408 per position, and states,
 /// 4 Dk Dv per chunk, are written and read: at Dk = Dv = 128, 3.0 KB per position beside 1 KB of q, k, v and o.
 /// Bound by: the memory's bandwidth; with few heads the walk.
-/// Requires: Dk and Dv multiples of 16, Dk <= 256, Dv <= 512; rows aligned to 16 bytes; keys of length 1, since only
-/// `dispatch` normalises them on tensor cores.
-/// Weakness: T is rounded to bf16. With keys that are alike, what rounding leaves out of it has the same sign for a
-/// whole chunk and adds up.
+/// Requires: Dk and Dv multiples of 16, Dk <= 256, Dv <= 512; rows aligned to 16 bytes; keys of length 1, because only
+/// `dispatch` normalises keys on tensor cores.
+/// Weakness: T is rounded to bf16. With similar keys, the rounding errors of T have the same sign for a whole chunk and
+/// add up.
 /// Sources: arXiv 2406.06484, section 3.2; flash-linear-attention, `chunk_delta_rule`, cuts it into such kernels.
 
 #include <cuda_runtime.h>
@@ -73,7 +73,7 @@ __host__ __device__ constexpr int column_tiles(int width) {
   return (width - 1) / kColumns + 1;
 }
 
-/// What the kernels hand on in device memory.
+/// What the kernels pass on to each other in device memory.
 struct Workspace : Prepared {
   View<__nv_bfloat16> W, U;  // [B, H, 64 N, Dk], [B, H, 64 N, Dv]
   uint4* v_new;              // [B, H, N, Dv / 16, 4, 32]: of 16 columns and 16 positions, the A fragment of v_new^T
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(kThreads, 6) outputs_kernel(Bf16Arguments a, W
                       a.scale);
 }
 
-/// Bytes of what the kernels hand on, beside T and P.
+/// Bytes of what the kernels pass on, beside T and P.
 struct Bytes {
   std::int64_t W, U, states;  // v_new takes as much as U
 

@@ -1,29 +1,29 @@
 /// @file
 /// Stage 8, `split_inverse`: T in two bf16.
 ///
-/// Idea: bf16 keeps 8 bits of a number. What rounding leaves out is a number again, and bf16 keeps 8 bits of that: T =
-/// T_high + T_low, 16 bits between them (split.cuh). T X = T_high X + T_low X is one product of C x C more.
+/// Idea: bf16 keeps 8 bits of a number. The rounding error is a number, too, and a second bf16 keeps 8 bits of it: T =
+/// T_high + T_low has 16 bits (split.cuh). T X = T_high X + T_low X takes one more product with a C x C matrix.
 ///
-/// Why T, of all factors? Let one key be repeated. Then every row of V - K S has the same part, -k S. The state already
-/// answers k as it should, so a row of T times these equal parts must be close to 0: its elements, such as -0.99 and 1,
-/// cancel. Rounded, -0.99 is off by up to 0.2 %, in the same direction in every row, and 64 of them add up to a tenth
-/// of k S. The README has the errors of every factor.
+/// Why T, of all factors? Suppose that one key is repeated. Then every row of V - K S contains the same term, -k S. The
+/// state already answers k as it should, so a row of T times these equal terms must be close to 0: its elements, such
+/// as -0.99 and 1, cancel. Rounding -0.99 gives an error of up to 0.2 %, in the same direction in every row, and 64
+/// such errors add up to a tenth of k S. The README lists the errors that the rounding of each factor causes.
 /// Grows out of: 7_tensor_core.cu
-/// Improves on: where one key is repeated, the final state of `tensor_core` is wrong by 13 %, and by 2 % here.
-/// Unchanged: everything but the products with T. prepare() leaves both parts of it for `tensor_core`, too, which reads
-/// the first.
+/// Improves on: if one key is repeated, the error of the final state is 13 % in `tensor_core`. Here it is 2 %.
+/// Unchanged: everything but the products with T. prepare() always writes both parts of T; `tensor_core` reads only the
+/// first.
 ///
 /// Equation:
 ///
 ///     W = T_high K + T_low K,  U = T_high V + T_low V         vectors_kernel
 ///
 /// Shapes, thread mapping: those of `tensor_core`. Shared memory of vectors_kernel: 5 KB more.
-/// Work: 80 (Dk + Dv) operations per position more. Bytes: T_low is read, 80 per position and tile of columns.
+/// Work: 80 (Dk + Dv) more operations per position. Bytes: T_low is read, 80 bytes per position and tile of columns.
 /// Bound by: as `tensor_core`, the memory's bandwidth; with few heads the walk.
 /// Requires: as `tensor_core`.
-/// Weakness: what lies between the kernels is three times the inputs and outputs.
-/// Source: splitting a factor for more digits is common; see G. Henry, P. T. P. Tang, A. Heinecke, "Leveraging the
-/// bfloat16 artificial intelligence datatype for higher-precision computations", arXiv 1904.06376.
+/// Weakness: what the kernels pass on to each other is three times the inputs and outputs.
+/// Source: splitting a factor for more digits is a common technique; see G. Henry, P. T. P. Tang, A. Heinecke,
+/// "Leveraging the bfloat16 artificial intelligence datatype for higher-precision computations", arXiv 1904.06376.
 
 #include <cuda_runtime.h>
 
@@ -56,7 +56,7 @@ __host__ __device__ constexpr int column_tiles(int width) {
   return (width - 1) / kColumns + 1;
 }
 
-/// What the kernels hand on in device memory.
+/// What the kernels pass on to each other in device memory.
 struct Workspace : Prepared {
   View<__nv_bfloat16> W, U;  // [B, H, 64 N, Dk], [B, H, 64 N, Dv]
   uint4* v_new;              // [B, H, N, Dv / 16, 4, 32]: of 16 columns and 16 positions, the A fragment of v_new^T
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(kThreads, 6) outputs_kernel(Bf16Arguments a, W
                       a.scale);
 }
 
-/// Bytes of what the kernels hand on, beside T and P.
+/// Bytes of what the kernels pass on, beside T and P.
 struct Bytes {
   std::int64_t W, U, states;  // v_new takes as much as U
 

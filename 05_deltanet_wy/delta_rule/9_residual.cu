@@ -1,13 +1,13 @@
 /// @file
 /// Stage 9, `residual`: v_new from the residual V - K S, without W and U.
 ///
-/// Idea: W and U are there so that v_new = U - W S takes one product in the walk. But U - W S = T V - T K S = T (V - K
-/// S): with T at hand the walk needs neither of them. It reads K, which it needs anyway, where it read W, and V where
-/// it read U.
+/// Idea: W and U exist so that v_new = U - W S takes one product in the walk. But U - W S = T V - T K S = T (V - K S):
+/// if the walk has T, it needs neither W nor U. In place of W it reads K, which it needs anyway, and in place of U it
+/// reads V.
 /// Grows out of: 8_split_inverse.cu
-/// Improves on: `split_inverse` writes W and U and reads them again, 4 (Dk + Dv) bytes per position, in a kernel of
-/// their own.
-/// Unchanged: T, P; the walk hands v_new and the states on to a kernel for the outputs. The difference V - K S is
+/// Improves on: `split_inverse` writes W and U in a kernel of their own and reads them again in the walk, 4 (Dk + Dv)
+/// bytes per position.
+/// Unchanged: T and P. The walk still passes v_new and the states on to a kernel that computes the outputs. V - K S is
 /// computed as U - W S was.
 ///
 /// Equation:
@@ -19,13 +19,14 @@
 ///
 /// Shapes, thread mapping: those of `tensor_core`, without W, U and vectors_kernel.
 /// Resources: states_kernel has 68 KB of shared memory at Dk = 128.
-/// Work: 160 Dk operations per position less than `split_inverse`, since T does not multiply K. But T times the
-/// residual is in the walk now, a product that the next one waits for.
+/// Work: 160 Dk fewer operations per position than `split_inverse`, because T does not multiply K. But T times the
+/// residual is in the walk now, and the next product waits for it.
 /// Bytes: v and o once, q and k twice; T, P, v_new and states are written and read.
-/// Bound by: the memory's bandwidth; with few heads the walk, which has three products in line for each chunk, not two.
+/// Bound by: the memory's bandwidth; with few heads the walk, which now has three dependent products per chunk instead
+/// of two.
 /// Requires: as `tensor_core`.
-/// Weakness: each chunk's state passes through memory, 4 Dk Dv bytes written and read, only because another kernel
-/// computes the outputs.
+/// Weakness: the state of each chunk passes through memory only because another kernel computes the outputs. It takes 4
+/// Dk Dv bytes, written and read.
 /// Source: the form T (V - K S): FlashKDA (Moonshot AI), for a related operator.
 
 #include <cuda_runtime.h>
@@ -59,7 +60,7 @@ __host__ __device__ constexpr int column_tiles(int width) {
   return (width - 1) / kColumns + 1;
 }
 
-/// What the kernels hand on in device memory.
+/// What the kernels pass on to each other in device memory.
 struct Workspace : Prepared {
   uint4* v_new;   // [B, H, N, Dv / 16, 4, 32]: of 16 columns and 16 positions, the A fragment of v_new^T
   uint4* states;  // [B, H, N, Dv / 16, Dk / 16, 32]: S_{n-1}, A fragments of S^T
@@ -159,7 +160,7 @@ __global__ void __launch_bounds__(kThreads, 6) outputs_kernel(Bf16Arguments a, W
                       a.scale);
 }
 
-/// Bytes of what the kernels hand on, beside T and P.
+/// Bytes of what the kernels pass on, beside T and P.
 struct Bytes {
   std::int64_t v_new, states;
 

@@ -1,6 +1,6 @@
 /// @file
-/// The bytes that the kernels of each GPU stage ask global memory for or give to it; bytes_moved_test.cpp compares them
-/// with the bytes that the emulator counts.
+/// The bytes that the kernels of each GPU stage read from global memory or write to it; bytes_moved_test.cpp compares
+/// them with the bytes that the emulator counts.
 
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "05_deltanet_wy/delta_rule/blocks.hpp"
@@ -20,7 +20,7 @@ std::int64_t heads_of(const Arguments<T>& a) {
   return std::int64_t(a.B) * a.H;
 }
 
-/// The initial and the final state, in fp32, where they are there.
+/// The initial and the final state, in fp32, if there are any.
 template <class T>
 std::int64_t state_bytes(const Arguments<T>& a) {
   return 4 * heads_of(a) * a.Dk * a.Dv * ((a.initial_state.data != nullptr) + (a.final_state.data != nullptr));
@@ -50,13 +50,13 @@ struct Bf16Bytes {
   std::int64_t vectors(int bf16_of_T) const {
     return (key_tiles + value_tiles) * bf16_of_T * blocks + keys + values + W + U;
   }
-  /// states_kernel, where it reads W and U: W, k, U; v_new, states.
+  /// states_kernel, if it reads W and U: W, k, U; v_new, states.
   std::int64_t walk_with_vectors() const { return value_tiles * (W + keys) + 2 * U + states; }
   /// outputs_kernel: q, P, states, v_new; o.
   std::int64_t outputs() const { return value_tiles * (keys + blocks) + states + U + values; }
 };
 
-/// A walk that computes the outputs: q, k, T, P for each tile of columns, v; o.
+/// A walk that computes the outputs: q, k, T and P once per tile of columns, v; o.
 std::int64_t whole_walk(const Bf16Arguments& a, int tiles) {
   const Bf16Bytes bytes(a);
   return bytes.prepare + tiles * (2 * bytes.keys + 3 * bytes.blocks) + 2 * bytes.values + state_bytes(a);
@@ -79,7 +79,7 @@ std::int64_t chunk_gpu_bytes_moved(const FloatArguments& a) {
   count += (key_tiles + value_tiles) * T + 2 * keys + 2 * values;  // vectors: T, k, v; W, U
   count += walk_tiles * 2 * keys + 2 * values + states;            // states: W, k, U; v_new, S_{n-1}
   count += value_tiles * 2 * keys + states + 2 * values;           // outputs: q, k, S_{n-1}, v_new; o
-  if (a.normalize_keys) {  // each thread asks for the factor of each element that it scales
+  if (a.normalize_keys) {  // each thread loads the factor of each element that it scales
     count += positions * (1 + key_tiles * kColumns * (1 + walk_tiles + value_tiles));
   }
   return 4 * count + state_bytes(a);
@@ -122,7 +122,7 @@ std::int64_t walk_segments_bytes_moved(const Bf16Arguments& a, const tile::Launc
   const int key_tiles = a.Dk <= 64 ? 1 : 2, value_tiles = ceil_div(a.Dv, kColumns);
   const std::int64_t transition = std::int64_t(key_tiles) * key_tiles * kColumns * kColumns * 2;
   const std::int64_t state = std::int64_t(key_tiles) * value_tiles * kColumns * kColumns * 4;
-  // Of a segment: K and T for each 128 columns of [V | -K], and these columns.
+  // Of a segment: K and T once per 128 columns of [V | -K], and these columns.
   const std::int64_t keys = std::int64_t(plan.length) * a.Dk * 2, values = std::int64_t(plan.length) * a.Dv * 2;
   const std::int64_t K_and_T = keys + std::int64_t(plan.length) * kChunk * 2 * 2;
   const std::int64_t initial = a.initial_state.data ? 4 * std::int64_t(a.Dk) * a.Dv : 0;

@@ -1,10 +1,11 @@
 #pragma once
 /// @file
-/// X = (I + A)^-1 of a chunk, A strictly lower triangular [64, 64], by four warps: the UT transform on tensor cores.
+/// X = (I + A)^-1 of a chunk, with A [64, 64] strictly lower triangular. Four warps compute it: the UT transform on
+/// tensor cores.
 ///
-/// The 16 x 16 blocks on the diagonal are inverted by forward substitution in fp32, each by a warp. The blocks left of
-/// them follow from X (I + A) = I: the block (r, c) of this product is 0, and contains X_rc and blocks to its right
-/// only.
+/// The 16 x 16 blocks on the diagonal are inverted by forward substitution in fp32, one per warp. The blocks to their
+/// left follow from X (I + A) = I: block (r, c) of this product is 0 for c < r, and contains only X_rc and blocks to
+/// its right.
 ///
 ///     X_rc = -(X_r,c+1 A_c+1,c + ... + X_rr A_rc) X_cc,   c < r           (for two blocks: X_10 = -X_11 A_10 X_00)
 ///
@@ -13,9 +14,10 @@
 ///     X_20 X_21 X_22              warp 2      So each warp computes one row, and the warps wait for each other once,
 ///     X_30 X_31 X_32 X_33         warp 3      when those inverses are there.
 ///
-/// These products run on tensor cores, with both factors split into two bf16 (split.cuh). One bf16 would not do: X is a
-/// sum of products of many A, and the rounding of one block goes into all that follow.
-/// Sources: Yang et al., arXiv 2406.06484, section 3.2; in blocks of 16: flash-linear-attention, `solve_tril`.
+/// These products run on tensor cores, with both factors split into two bf16 (split.cuh). One bf16 per factor would not
+/// be accurate enough: X is a sum of products of many blocks of A, and the rounding error of one block enters all
+/// blocks that follow.
+/// Sources: Yang et al., arXiv 2406.06484, section 3.2; flash-linear-attention, `solve_tril`, for blocks of 16.
 
 #include <cuda_runtime.h>
 
@@ -28,7 +30,7 @@ namespace tutorial::delta_rule {
 
 /// A 16 x 16 block in the registers of a warp: two accumulators of mma side by side.
 using BlockSums = float[2][4];
-/// A row of blocks; only those up to the diagonal are of interest.
+/// A row of blocks; only those up to the diagonal are used.
 using BlockRow = BlockSums[kBlocks];
 
 /// A chunk's matrices in shared memory, fp32. Rows are padded so that the lanes of a B fragment read 32 banks.
@@ -38,7 +40,7 @@ struct InverseMemory {
 
   float* data;
 
-  /// A [64, 64]; of it the blocks on and below the diagonal are used.
+  /// A [64, 64], of which only the blocks on and below the diagonal are used.
   __device__ __forceinline__ float* A(int row, int column) const { return data + row * kStride + column; }
   /// The inverse of the diagonal's block r, [16, 16].
   __device__ __forceinline__ float* inverse(int r, int row, int column) const {
@@ -46,15 +48,15 @@ struct InverseMemory {
   }
 };
 
-/// The inverse of I + (the diagonal's block r of A), by one warp: lane c < 16 computes its column c, x_i = delta_ic -
-/// sum_{j<i} A_ij x_j.
+/// The inverse of I + (the diagonal's block r of A). One warp computes it: lane c < 16 has its column c, x_i = delta_ic
+/// - sum_{j<i} A_ij x_j.
 __device__ __forceinline__ void invert_diagonal_block(const InverseMemory& memory, int r) {
   const int column = int(lane_index());
   if (column >= kBlock) return;
   float x[kBlock];
 #pragma unroll
   for (int i = 0; i < kBlock; ++i) {
-    float sums[2] = {i == column ? 1.0f : 0.0f, 0.0f};  // the first has the product with x_{i-1}, the last to be there
+    float sums[2] = {i == column ? 1.0f : 0.0f, 0.0f};  // the first has the product with x_{i-1}, which is known last
 #pragma unroll
     for (int j = 0; j < i; j += 4) {
       const float4 A = *reinterpret_cast<const float4*>(memory.A(r * kBlock + i, r * kBlock + j));
@@ -88,7 +90,8 @@ __device__ __forceinline__ SplitFragment<4> as_fragment(const BlockSums& x) {
   return a;
 }
 
-/// X's row of blocks r, by one warp. All inverses on the diagonal are in memory: the caller has a barrier before.
+/// One warp computes row r of the blocks of X. All inverses on the diagonal are in memory: the caller waits at a
+/// barrier before.
 __device__ __forceinline__ void inverse_row(BlockRow& X, const InverseMemory& memory, int r) {
   const int lane = hide_from_compiler(int(lane_index()));
   SplitFragment<4> done[kBlocks];

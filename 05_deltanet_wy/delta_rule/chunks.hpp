@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// Chunks on the CPU, for `dense_product`, `wy` and `ut_transform`: the walk over them, and the two ways to W and U. In
-/// double: here the algebra is the lesson; the GPU stages show what rounding does to it.
+/// Chunks on the CPU, for `dense_product`, `wy` and `ut_transform`: the walk over them, and two ways to compute W and
+/// U. Everything is in double, because here the algebra is the lesson. The GPU stages show what rounding does to it.
 
 #include <Eigen/Dense>
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace tutorial::delta_rule {
 
 /// In double, rows packed.
 using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-/// A column.
+/// A column vector.
 using Vector = Eigen::VectorXd;
 
 /// The inputs of the C positions of a chunk.
@@ -27,8 +27,8 @@ struct WriteVectors {
   Matrix W, U;  ///< [C, Dk], [C, Dv]
 };
 
-/// Row after row, each from those before it (`wy`): the WY representation, Bischof and Van Loan, SIAM J. Sci. Stat.
-/// Comput. 8(1), 1987. K [C, Dk], V [C, Dv], beta [C].
+/// Computes W and U row after row, each row from those before it (`wy`): the WY representation, Bischof and Van Loan,
+/// SIAM J. Sci. Stat. Comput. 8(1), 1987. K [C, Dk], V [C, Dv], beta [C].
 WriteVectors write_vectors(const Matrix& K, const Matrix& V, const Vector& beta);
 
 /// T [C, C] = (I + A)^-1 diag(beta), A = tril(diag(beta) K K^T, -1), by forward substitution; W = T K, U = T V.
@@ -51,8 +51,8 @@ inline void write_rows(const View<float>& view, int b, int h, int t, const Matri
 }
 
 /// Walks the chunks of each head; OpenMP gives each thread one head at a time.
-/// @param step Matrix O = step(const Chunk&, Matrix& S): moves S from the chunk's start to its end, and returns its
-/// outputs [C, Dv] before the scale
+/// @param step Matrix O = step(const Chunk&, Matrix& S): turns S at the chunk's start into S at its end, and returns
+/// the outputs [C, Dv] of the chunk before the scale
 template <class Step>
 void walk_chunks(const FloatArguments& a, Step step) {
   const int longest = std::min(a.C, a.L);
@@ -76,9 +76,9 @@ void walk_chunks(const FloatArguments& a, Step step) {
   }
 }
 
-/// A chunk once its W and U are known: v_new = U - W S, O = Q S + ((Q K^T) . M) v_new, S += K^T v_new, M_ti = 1 for i
-/// <= t. Gives O [C, Dv] before the scale, and moves S [Dk, Dv] to the chunk's end. Source: arXiv 2406.06484, section
-/// 3.2.
+/// The steps of a chunk whose W and U are known: v_new = U - W S, O = Q S + ((Q K^T) . M) v_new, S += K^T v_new, M_ti =
+/// 1 for i <= t. Returns O [C, Dv] before the scale, and turns S [Dk, Dv] into the state at the chunk's end. Source:
+/// arXiv 2406.06484, section 3.2.
 inline Matrix step_through(const Chunk& chunk, const WriteVectors& write, Matrix& S) {
   const Matrix v_new = write.U - write.W * S;
   Matrix P = chunk.Q * chunk.K.transpose();

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// A chunk's matrices as fragments of mma (common/device/mma.cuh draws them), and how they go from warp to warp.
+/// A chunk's matrices as fragments of mma (common/device/mma.cuh draws them), and how warps pass them on to each other.
 ///
 /// A warp has 16 columns of V, v_new, O and S, and holds all of these transposed: 16 rows, the m of one mma.
 
@@ -46,7 +46,7 @@ __device__ __forceinline__ void multiply(float (&sums)[kCount][4], int i, const 
   mma_m16n8k16(sums[2 * i], {a.x, a.y, a.z, a.w}, {b[0], b[1]});
   mma_m16n8k16(sums[2 * i + 1], {a.x, a.y, a.z, a.w}, {b[2], b[3]});
 }
-/// The same with the four registers of B as a load of 16 bytes gives them.
+/// The same with the four registers of B as a load of 16 bytes returns them.
 template <int kCount>
 __device__ __forceinline__ void multiply(float (&sums)[kCount][4], int i, const uint4& a, const uint4& b) {
   multiply(sums, i, a, {b.x, b.y, b.z, b.w});
@@ -59,7 +59,7 @@ __device__ __forceinline__ uint4* fragments_of(uint4* all, const Bf16Arguments& 
   return all + (chunk * (a.Dv / 16) + column / 16) * count * 32 + tile::fresh_lane();
 }
 
-/// Issues the copies of units of 16 bytes, such as a chunk's T or P, by 128 threads. The caller commits and waits.
+/// 128 threads start the copies of units of 16 bytes, such as those of a chunk's T or P. The caller commits and waits.
 /// @param thread the number of this one among them
 template <int kUnits>
 __device__ __forceinline__ void load_units_async(int thread, uint4* to, const uint4* from) {

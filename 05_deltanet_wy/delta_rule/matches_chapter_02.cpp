@@ -39,7 +39,7 @@ void make_orthonormal(Tensor& k) {
   }
 }
 
-/// What an operator gives.
+/// What an operator computes.
 struct Results {
   Tensor o{Dtype::fp32, {B, H, L, Dv}}, final_state{Dtype::fp32, {B, H, Dk, Dv}};
 };

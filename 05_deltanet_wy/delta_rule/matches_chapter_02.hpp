@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// The first stage against the chapters before: where there is nothing to replace, it is chapter 02's operator.
+/// Compares `recurrent` with chapter 02: if there is nothing to replace, the two operators are the same.
 
 #include "common/chapter/demonstration.hpp"
 

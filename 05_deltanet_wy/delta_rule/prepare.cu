@@ -1,12 +1,11 @@
 /// @file
-/// The kernel in front of every stage on tensor cores: T and P of each chunk. prepared.hpp has the formulas,
-/// chunk_inverse.cuh the inverse.
+/// The kernel that runs first in every stage on tensor cores: it computes T and P of each chunk. prepared.hpp has the
+/// formulas, chunk_inverse.cuh the inverse.
 ///
-/// Idea: K K^T and Q K^T have the same right factor, and both are needed on and below the diagonal only, in ten blocks
-/// of 16 x 16. Warp w has row w of the blocks of the first and row 3 - w of those of the second: five blocks for every
-/// warp. The products of Q K^T are masked and written as the fragments that the walk will read. Those of K K^T become A
-/// in shared memory, and the inverse of I + A, of which each warp has a row of blocks in registers, is again written as
-/// fragments.
+/// Idea: K K^T and Q K^T have the same right factor, and both are needed only on and below the diagonal, in ten blocks
+/// of 16 x 16. Warp w computes row w of the blocks of K K^T and row 3 - w of those of Q K^T: five blocks per warp. Q
+/// K^T is masked and written as the fragments that the walk will read. K K^T becomes A in shared memory. Each warp has
+/// one row of blocks of the inverse of I + A in registers, and writes it as fragments, too.
 ///
 ///     warp           0         1         2         3
 ///     K K^T        row 0     row 1     row 2     row 3        1, 2, 3, 4 blocks
@@ -16,16 +15,16 @@
 /// prepare_tiles() writes rows instead of fragments, with zeros above the diagonal.
 ///
 /// Shapes: q, k [B, H, L, Dk], beta [B, H, L] in; Prepared or PreparedTiles out.
-/// Thread mapping: block (n, h, b) has chunk n of head (b, h). The squares of the keys' norms are on the diagonal of
-/// K K^T.
+/// Thread mapping: block (n, h, b) computes chunk n of head (b, h). The squared norms of the keys are on the diagonal
+/// of K K^T.
 /// Resources: Q and K in shared memory, 32 KB at Dk = 128, later A in the same place.
 /// Work: 160 Dk operations per position on tensor cores; for the inverse 120 multiply-adds of 16 lanes per warp, and at
 /// most 54 mma per warp, 27 of them one after the other.
-/// Bytes: q, k and beta are read once, 244 bytes per position are written, as rows 384.
+/// Bytes: q, k and beta are read once; 244 bytes per position are written as fragments, or 384 as rows.
 /// Bound by: the memory's bandwidth, closely followed by the instructions.
 /// Requires: Dk a multiple of 16, rows aligned to 16 bytes.
 /// Weakness: q and k are read here and again by the walk.
-/// Sources: arXiv 2406.06484, section 3.2; the inverse in blocks of 16: flash-linear-attention, `solve_tril`.
+/// Sources: arXiv 2406.06484, section 3.2; flash-linear-attention, `solve_tril`, for the inverse in blocks of 16.
 
 #include <cuda_runtime.h>
 
@@ -57,7 +56,7 @@ constexpr int kTileBytes = kChunk* kDk* int(sizeof(__nv_bfloat16));
 template <int kDk>
 constexpr int kSharedBytes = 2 * kTileBytes<kDk> > InverseMemory::kBytes ? 2 * kTileBytes<kDk> : InverseMemory::kBytes;
 
-/// sums = the blocks (r, 0) to (r, r) of X K^T, by one warp.
+/// sums = the blocks (r, 0) to (r, r) of X K^T. One warp computes them.
 template <int kDk>
 __device__ __forceinline__ void products_with_keys(BlockRow& sums, const SwizzledTile<kDk>& X,
                                                    const SwizzledTile<kDk>& K, int r) {
@@ -79,8 +78,8 @@ __device__ __forceinline__ void products_with_keys(BlockRow& sums, const Swizzle
   }
 }
 
-/// Calls f(block, t, i, element): for the lane's elements of the blocks (r, 0) to (r, r), row t and column i of the
-/// chunk.
+/// Calls f(block, t, i, element) for each of the lane's elements of the blocks (r, 0) to (r, r). t and i are the
+/// element's row and column in the chunk.
 template <class F>
 __device__ __forceinline__ void for_each_element(BlockRow& sums, int r, F f) {
   const int lane = int(lane_index());
@@ -94,8 +93,8 @@ __device__ __forceinline__ void for_each_element(BlockRow& sums, int r, F f) {
   }
 }
 
-/// Writes the blocks (r, 0) to (r, r), rounded, as B fragments of the transposed blocks. What rounding leaves out of
-/// the elements takes their place.
+/// Writes the blocks (r, 0) to (r, r), rounded, as B fragments of the transposed blocks. In `sums`, the rounding errors
+/// replace the elements.
 /// @param blocks [10, 32], the chunk's
 __device__ __forceinline__ void store_blocks(uint4* blocks, BlockRow& sums, int r) {
 #pragma unroll
@@ -131,8 +130,8 @@ __device__ __forceinline__ void transpose_in_quad(std::uint32_t (&x)[4]) {
   }
 }
 
-/// Writes row r of the blocks, rounded, as 16 rows of 64, with zeros right of the diagonal's block. What rounding leaves
-/// out of the elements takes their place.
+/// Writes row r of the blocks, rounded, as 16 rows of 64, with zeros to the right of the diagonal's block. In `sums`,
+/// the rounding errors replace the elements.
 /// @param rows [64, 64], the chunk's
 __device__ __forceinline__ void store_rows(__nv_bfloat16* rows, BlockRow& sums, int r) {
   const int lane = int(lane_index());
@@ -155,7 +154,7 @@ __device__ __forceinline__ void store_rows(__nv_bfloat16* rows, BlockRow& sums, 
   }
 }
 
-// What a kind of output does with a chunk's scores and with its inverse, whose columns have been multiplied by beta.
+// How each kind of output stores the scores of a chunk and its inverse, whose columns are already multiplied by beta.
 __device__ __forceinline__ void store_scores(const Prepared& out, std::int64_t chunk, BlockRow& P, int r) {
   store_blocks(out.P + chunk * kBlockUnits, P, r);
 }
@@ -185,7 +184,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(B
   __shared__ float beta[kChunk], factors[kChunk];
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk, rows = a.L - t;
   const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
-  // The same in all lanes, and so that the compiler knows: it decides about branches around products.
+  // The shuffle tells the compiler that `warp` is the same in all lanes. Branches around products depend on it.
   const int i = int(threadIdx.x), warp = __shfl_sync(kAllLanes, i / 32, 0);
   const SwizzledTile<kDk> Q{dynamic_shared<__nv_bfloat16>()}, K{Q.data + kChunk * kDk};
   const InverseMemory memory{dynamic_shared<float>()};  // where Q and K were
@@ -212,7 +211,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(B
   if (i < kChunk) store_factor(out, chunk * kChunk + i, factors[i]);
   for_each_element(
       A, warp, [&](int t, int i, float& x) { *memory.A(t, i) = i < t ? beta[t] * factors[t] * factors[i] * x : 0.0f; });
-  __syncwarp();  // its block of the diagonal is the warp's own
+  __syncwarp();  // each warp reads only its own block of the diagonal
   invert_diagonal_block(memory, warp);
   __syncthreads();
   BlockRow& X = A;

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// What segments make of a state, and the state that each of them starts from (13_segments.cu):
+/// What each segment does to a state, and the state that each segment starts from (13_segments.cu):
 ///
 ///     start of s + 1  =  S + E_s S + H_s,        S = start of s,        start of 1 = H_0
 ///
@@ -8,9 +8,9 @@
 ///
 ///     D^T = S^T E_s^T          A = S^T, rounded, from registers          B = E_s^T from shared memory
 ///
-/// This is the product that brings the state up to date after a chunk, S^T += v_new^T K, with Dk positions: the keys of
-/// this chunk are the columns of E_s, its values are the rows of S. S itself is not rounded: D and H_s are added to it in
-/// fp32. While D is computed, the threads write S, add H_s, and ask for that of the next segment.
+/// This is the product that updates the state after a chunk, S^T += v_new^T K, for a chunk of Dk positions whose keys
+/// are the columns of E_s and whose values are the rows of S. S itself is not rounded: D and H_s are added to it in
+/// fp32. While the tensor core computes D, the threads write S, add H_s, and load H of the next segment.
 ///
 /// Source: FlashInfer's delta rule for Hopper, since version 0.7, which keeps Phi = I + E instead.
 
@@ -67,24 +67,24 @@ struct Columns {
   int tile;  ///< their number divided by 64
 };
 
-/// What all segments but the last make of a state: H_s and E_s, in device memory.
+/// What all segments but the last do to a state: H_s and E_s, in device memory.
 /// @tparam kDk rows of a state in a warpgroup's registers: 64 or 128
 template <int kDk>
 struct SegmentMaps {
   int count;  ///< segments of a head but the last
   int tiles;  ///< of 64 columns of Dv
-  /// [B, H, count, tiles, kDk / 8, 128]: H, later the start of the segment behind it, in the order in which the threads
-  /// of a warpgroup hold S^T: four sums of each thread side by side.
+  /// [B, H, count, tiles, kDk / 8, 128]: H, later the start of the following segment, in the order in which the threads
+  /// of a warpgroup hold S^T. Four sums of a thread are side by side.
   float4* states;
-  /// [B, H, count, kDk, kDk]: E^T, rounded, zeros where a row or column does not exist. That of the first segment is not
-  /// used.
+  /// [B, H, count, kDk, kDk]: E^T, rounded, with zeros in rows and columns that do not exist. E of the first segment is
+  /// not used.
   __nv_bfloat16* transitions;
 
   /// Bytes of a state and of a transition.
   static constexpr std::int64_t kStateBytes = kDk * tile::kWarpgroupColumns * 4, kTransitionBytes = kDk * kDk * 2;
 
-  /// Memory for them.
-  /// @throws CudaError if it is not there
+  /// Allocates the memory for both.
+  /// @throws CudaError if it cannot be allocated
   SegmentMaps(const Bf16Arguments& a, int count) : count(count), tiles(ceil_div(a.Dv, tile::kWarpgroupColumns)) {
     const std::int64_t segments = std::int64_t(a.B) * a.H * count;
     states = workspace<float4>("delta_rule: segments", std::size_t(segments * tiles * kStateBytes) / sizeof(float4));
@@ -92,18 +92,18 @@ struct SegmentMaps {
                                            std::size_t(segments * kTransitionBytes) / sizeof(__nv_bfloat16));
   }
 
-  /// The transitions, as bulk copies want them.
+  /// The tensor map of the transitions, for bulk copies.
   TensorMap transition_map(const Bf16Arguments& a) const {
     const std::int64_t rows = std::int64_t(count) * kDk;
     return tile_map(packed(transitions, a.H, rows, kDk), {a.B, a.H, rows, kDk}, kDk);
   }
 
-  /// Where the thread's part of a state begins; one part of four elements is tile::kWarpgroup behind the other.
+  /// Where the thread's part of a state begins; its groups of four elements are tile::kWarpgroup apart.
   __device__ __forceinline__ float4* state(const Bf16Arguments& a, const Columns& of) const {
     return states + (number(a, of) * tiles + of.tile) * (kDk / 8) * tile::kWarpgroup +
            int(threadIdx.x) % tile::kWarpgroup;
   }
-  /// From a segment's state to that of the next segment.
+  /// The distance from the state of a segment to that of the next one.
   __device__ __forceinline__ int stride() const { return tiles * (kDk / 8) * tile::kWarpgroup; }
 
   /// S = load(an address of the thread's part), for all of it.
@@ -152,7 +152,7 @@ struct SegmentMaps {
     }
   }
 
-  /// The launch of the kernel that makes them: blocks for 128 columns of [V | -K].
+  /// The launch of the kernel that computes them: one block per 128 columns of [V | -K].
   template <class Shape>
   LaunchConfig config(const Bf16Arguments& a) const {
     const tile::Extents with_keys{a.B, a.H, a.L, a.Dk, (ceil_div(tiles, 2) + 1) * Shape::kDv};
@@ -160,7 +160,7 @@ struct SegmentMaps {
   }
 
  private:
-  /// Of a segment among all heads' segments but their last.
+  /// The number of a segment among the segments of all heads, without the last one of each head.
   __device__ __forceinline__ std::int64_t number(const Bf16Arguments& a, const Columns& of) const {
     return (std::int64_t(of.b) * a.H + of.h) * count + of.segment;
   }
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(kCarryThreads, 1)
   maps.store(state, S);
 }
 
-/// From what each segment makes of zeros to the state that the next one starts from.
+/// Turns what each segment makes of zeros into the state that the next segment starts from.
 /// @throws CudaError if the launch is refused
 template <class Shape>
 void carry_segments(const Bf16Arguments& a, const SegmentMaps<Shape::kDk>& maps) {

@@ -19,13 +19,13 @@ constexpr double kLink = 1.0;        // from one segment to the next
 constexpr double kTwoMoreLaunches = 8;
 constexpr double kBytes = 3.95e6;
 
-/// The time of a kernel that the chain of its chunks and the bytes both limit. Where they are about equal, it takes longer
-/// than either.
+/// The time of a kernel that is limited by both the chain of its chunks and its bytes. If the two are about equal, the
+/// kernel takes longer than either.
 double together(double chain, double bytes) {
   return std::sqrt(std::hypot(chain * chain, bytes * bytes));
 }
 
-/// What a problem has of heads and tiles.
+/// How many heads and tiles a problem has.
 struct Tiles {
   std::int64_t heads, values, keys;  // tiles of 64 columns of Dv, and of a transition
 
@@ -46,7 +46,7 @@ double estimated_time(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
   const Tiles tiles(a);
   const double chunks = plan.length / kChunk, positions = double(tiles.heads) * a.L;
   const auto rounds = [](std::int64_t blocks) { return double(ceil_div(blocks, multiprocessor_count())); };
-  // Tiles of a head read the same q, k, T and P at about the same time, so that the memory delivers these once.
+  // The tiles of a head read the same q, k, T and P at about the same time, so they come from memory only once.
   double time = together(rounds(tiles.heads * tiles.values * plan.segments) * chunks * kWalkChunk,
                          positions * (4 * (a.Dk + a.Dv) + 384) / kBytes);
   if (const int count = plan.segments - 1; count > 0) {

@@ -2,10 +2,10 @@
 /// @file
 /// A number as the sum of two bf16: products on tensor cores with 16 bits of a factor instead of 8.
 ///
-/// bf16 keeps 8 bits. What rounding leaves out of x is again a number, and bf16 keeps 8 bits of it: x = high + low, up
-/// to 2^-17 of x. A product of two such sums is three products of bf16 matrices, added in fp32:
+/// bf16 keeps 8 bits of x. The rounding error is a number, too, and a second bf16 keeps 8 bits of it: x = high + low,
+/// up to an error of 2^-17 of x. A product of two such sums is three products of bf16 matrices, added in fp32:
 ///
-///     A B = A_high B_high + A_high B_low + A_low B_high          (A_low B_low is below what the sums leave out)
+///     A B = A_high B_high + A_high B_low + A_low B_high          (A_low B_low is smaller than the error)
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -17,7 +17,7 @@
 
 namespace tutorial::delta_rule {
 
-/// The fragment of a matrix as two, of its high and of its low parts. @tparam kRegisters 4: of A; 2: of B
+/// A fragment of a matrix as two fragments, of its high and of its low parts. @tparam kRegisters 4: of A; 2: of B
 template <int kRegisters>
 struct SplitFragment {
   std::uint32_t high[kRegisters], low[kRegisters];

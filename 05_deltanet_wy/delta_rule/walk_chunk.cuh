@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// The products of a chunk in a walk over chunks. Each leaves its result where the next one needs it, in the registers
-/// of the same lane; for this all of them are transposed:
+/// The products of a chunk in a walk over chunks. Each product leaves its result where the next one needs it, in the
+/// registers of the same lane. That is why all of them are transposed:
 ///
 ///     residual^T = V^T - S^T K^T           A = S^T, B = K^T                       subtract_product()
 ///     v_new^T    = residual^T T^T          A = residual^T, B = T^T                add_v_new()
@@ -9,18 +9,18 @@
 ///     O^T        = S^T Q^T + v_new^T P^T   A = S^T, v_new^T, B = Q^T, P^T         outputs()
 ///
 /// A warp has 16 columns of V, v_new, O and S. Accumulators rounded to bf16 are an A fragment of the next product
-/// (mma.cuh); the B factors come from shared memory, each as it lies there.
+/// (mma.cuh); the B factors are read from shared memory in the order in which they lie there.
 ///
 /// mma only adds, and a residual is a difference. So its accumulators begin with -V, end as K S - V, and change sign as
-/// they are rounded. There is no other minus.
+/// they are rounded. No other sign changes.
 ///
 /// T is split into two bf16 (split.cuh), so T times the residual is two products.
 ///
-/// Keys that are normalised: K stays as it is in shared memory, and each key has a factor f (prepared.hpp). Then the
-/// residual is V - diag(f) K S, and v_new is diag(f) T residual, in which f is the factor of the key that multiplies it
-/// next. `factors` is null where no key has one.
+/// Normalised keys: K stays unscaled in shared memory, and each key has a factor f (prepared.hpp). The residual is V -
+/// diag(f) K S, and v_new is diag(f) T residual. There f is the factor of the key that v_new is multiplied by next.
+/// `factors` is null if keys are not normalised.
 ///
-/// All lanes of a warp call each function. The tiles are filled; barriers are the caller's.
+/// All lanes of a warp call each function. The tiles have been filled before. The caller places the barriers.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -41,7 +41,7 @@ using tile::fresh_lane;
 using tile::kChunk;
 using tile::SwizzledTile;
 
-/// B fragments of X^T for 16 columns d of X [64, kDk]: X's rows are positions, its columns what is summed over.
+/// B fragments of X^T for 16 columns d of X [64, kDk]: the rows of X are positions, and the sum runs over its columns.
 template <int kDk>
 __device__ __forceinline__ void load_transposed(std::uint32_t (&x)[kBlocks][4], const SwizzledTile<kDk>& X, int unit,
                                                 int d) {
@@ -75,7 +75,8 @@ __device__ __forceinline__ void add_from_state(WarpColumns& sums, const Swizzled
   }
 }
 
-/// Multiplies 8 columns of a matrix of a warp, 8 positions, by their factors. @tparam kInverse divides by them instead
+/// Multiplies 8 columns of a warp's matrix, which are 8 positions, by their factors. @tparam kInverse divides by them
+/// instead
 template <bool kInverse = false>
 __device__ __forceinline__ void scale_positions(float (&x)[4], const float* factors) {
   float2 f = *reinterpret_cast<const float2*>(factors + fresh_lane() % 4 * 2);
@@ -107,8 +108,8 @@ __device__ __forceinline__ void load_negated(WarpColumns& values, const Swizzled
   }
 }
 
-/// residual = V - K S, transposed and rounded; or U - W S, with these two in the place of V and K. With factors, sums
-/// begin with -V / f, so that after the last product only a factor is left to apply.
+/// residual = V - K S, transposed and rounded; or U - W S, if the caller passes U and W in place of V and K. With
+/// factors, the sums begin with -V / f, so only one multiplication by f is left after the last product.
 /// @param first_column the warp's, of V
 /// @param pass_on pass_on(d, fragment): called with the fragment of columns 16 d to 16 d + 15 of S^T, rounded
 /// @param factors f, [64] in shared memory, or null
@@ -138,10 +139,10 @@ __device__ __forceinline__ void subtract_product(WarpFragments& residual, const 
   }
 }
 
-/// S^T += v_new^T K, as far as it comes from the positions 16 i to 16 i + 15.
+/// S^T += v_new^T K, restricted to the positions 16 i to 16 i + 15.
 template <int kDk>
 __device__ __forceinline__ void update_state(WarpState<kDk>& S, const SwizzledTile<kDk>& K, const uint4& v_new, int i) {
-  constexpr int kAtOnce = 8;  // loads on their way before the first is used
+  constexpr int kAtOnce = 8;  // loads in flight before the first is used
   const int lane = fresh_lane(), unit = K.unit(lane % 16, lane / 16 * 8);
 #pragma unroll
   for (int first = 0; first < kDk / 16; first += kAtOnce) {
@@ -155,7 +156,8 @@ __device__ __forceinline__ void update_state(WarpState<kDk>& S, const SwizzledTi
   }
 }
 
-/// v_new = T residual, and S += K^T v_new. The state gets a block of 16 positions while the next one is computed.
+/// v_new = T residual, and S += K^T v_new. While one block of 16 positions is added to the state, the next one is
+/// computed.
 /// @param T [2, 10, 32] in shared memory
 /// @param pass_on pass_on(i, fragment): called with v_new^T of the positions 16 i to 16 i + 15, rounded
 /// @param factors f, [64] in shared memory, or null
@@ -183,7 +185,7 @@ __device__ __forceinline__ void add_v_new(WarpState<kDk>& S, const WarpFragments
   update_state<kDk>(S, K, v_new, kBlocks - 1);
 }
 
-/// O += P v_new, transposed, as far as it comes from the positions 16 i to 16 i + 15.
+/// O += P v_new, transposed, restricted to the positions 16 i to 16 i + 15 of v_new.
 /// @param P [10, 32] in shared memory
 __device__ __forceinline__ void add_scores(WarpColumns& O, const uint4* P, int i, const uint4& v_new) {
   const int lane = fresh_lane();
@@ -202,8 +204,8 @@ __device__ __forceinline__ void outputs(WarpColumns& O, const SwizzledTile<kDk>&
 }
 
 /// Writes O^T times a factor to global memory, in whole units of 16 bytes of O's rows.
-/// @param staging [64, 16] in shared memory, the warp's own; the two units of a row change places with every fourth
-/// row, against bank conflicts
+/// @param staging [64, 16] in shared memory, the warp's own; the two units of a row swap places every four rows, to
+/// avoid bank conflicts
 /// @param o the warp's first column of the chunk's first row; rows are stride_l elements apart
 /// @param rows how many of the 64 exist
 /// @param columns how many of the 16 exist: none or all

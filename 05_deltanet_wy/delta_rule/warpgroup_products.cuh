@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// The products of a chunk in a walk over chunks, by a warpgroup (common/device/wgmma.cuh). It has 64 columns of V,
-/// v_new, O and S, and holds all of these transposed, so that these columns are the 64 rows of its products:
+/// The products of a chunk in a walk over chunks, computed by a warpgroup (common/device/wgmma.cuh). The warpgroup has
+/// 64 columns of V, v_new, O and S. It holds all of these transposed, so the columns are the 64 rows of its products:
 ///
 ///     residual^T = V^T - S^T K^T           A = S^T          B = K^T     load_signed_values(), start_residual()
 ///     v_new^T    = residual^T T^T          A = residual^T   B = T^T     start_new_values()
@@ -9,14 +9,14 @@
 ///     O^T        = S^T Q^T + v_new^T P^T   A = S^T, v_new^T B = Q^T, P^T
 ///                                          start_output_from_state() of the tile layer, start_output_from_values()
 ///
-/// These are the products of walk_chunk.cuh, four warps wide: sums, rounded to bf16, are the left factor of the next
-/// product in the registers where they are. Everything else is in common/tile/warpgroup_chunk.cuh.
+/// These are the products of walk_chunk.cuh, for four warps: sums, rounded to bf16, are the left factor of the next
+/// product and stay in their registers. Everything else is in common/tile/warpgroup_chunk.cuh.
 ///
 /// wgmma only adds, and a residual is a difference. So its sums begin with -V, end as K S - V, and T comes with the
 /// opposite sign.
 ///
-/// T is lower triangular: positions 0 to 31 of v_new depend on positions 0 to 31 of the residual alone. So v_new is two
-/// products of 32 positions, the first of which has half as many k.
+/// T is lower triangular: positions 0 to 31 of v_new depend only on positions 0 to 31 of the residual. So v_new is two
+/// products of 32 positions each, and the first sums over half as many positions.
 
 #include <cuda_runtime.h>
 
@@ -35,7 +35,7 @@ using WarpgroupFragments = std::uint32_t[tile::kChunk / 16][4];  ///< the same i
 using ValuePanel = tile::PanelTile<tile::kWarpgroupColumns>;     ///< the warpgroup's columns of V
 using SquarePanel = tile::PanelTile<tile::kChunk>;               ///< P, or one of the two bf16 of T
 
-/// The lane's unit of V that load_signed_values() begins with. It is the same in all chunks.
+/// The unit of V with which load_signed_values() begins in this lane. It is the same in all chunks.
 __device__ __forceinline__ int first_unit_of_values() {
   const int lane = int(lane_index());
   return ValuePanel::unit(lane / 16 * 8 + lane % 8, tile::warp_in_group() * 16 + lane / 8 % 2 * 8);

@@ -1,19 +1,19 @@
 /// @file
-/// `direct`: the sum as it is written.
+/// `direct`: the sum, computed as it is written.
 ///
-/// Idea: a recurrence whose gates never change has a closed form. What is left of u_j after t - j steps is r^{t-j}, the
-/// same for all t and j with the same distance. Any other numbers can stand for these powers: the kernel.
+/// Idea: a recurrence whose gates never change has a closed form. After t - j steps, u_j has decayed by r^{t-j}, which
+/// depends only on the distance t - j. A convolution replaces these powers by any other numbers, the kernel.
 /// Grows out of: nothing
 /// Equation: y_t = sum_{j<=t} kernel_{t-j} u_j
 /// Shapes: u, y [B, L, D]; kernel [L]; fp32 in host memory.
-/// Thread mapping: OpenMP gives each thread one position of a batch entry at a time, in no order, as late ones take
-/// longer. Everything is computed in double: this is the reference of all other stages, too.
+/// Thread mapping: OpenMP gives each thread one position of a batch entry at a time, in no fixed order, because late
+/// positions take longer. Everything is computed in double because this stage is also the reference for all others.
 /// Resources: D sums per thread.
 /// Work: L (L + 1) operations per channel.
-/// Bytes: u, kernel and y once; u from the caches L / 2 times.
+/// Bytes: u, kernel and y once; from the caches u L / 2 times.
 /// Bound by: the cores' arithmetic.
-/// Requires: L <= 16384, for patience.
-/// Weakness: O(L^2). The same differences come again and again.
+/// Requires: L <= 16384, so that the time stays bearable.
+/// Weakness: it takes O(L^2) operations. The same distances t - j occur again and again.
 /// Sources: the definition.
 
 #include <cstddef>

@@ -2,21 +2,21 @@
 /// `fft`: a product of spectra.
 ///
 /// Idea: the Fourier transform turns a convolution into a product, frequency by frequency, and costs O(N log N). But
-/// the product belongs to a circular convolution, in which what runs over the end comes in again at the start. So u and
-/// the kernel are followed by zeros up to N >= 2 L: then only zeros come in again.
+/// the product of spectra belongs to a circular convolution, which wraps around from the end to the start. So u and the
+/// kernel are padded with zeros to N >= 2 L: then only zeros wrap around.
 /// Grows out of: 1_direct.cpp
 /// Improves on: `direct` takes L^2 operations per channel.
 /// Unchanged: the result, up to rounding.
 /// Equation: y = first L of FFT^-1( FFT(u, 0, ..., 0) . FFT(kernel, 0, ..., 0) ), of length N, a power of two
-/// Shapes: u, y [B, L, D]; kernel [L]; fp32 in host memory; spectra of N / 2 + 1 frequencies, complex, in double: u is
-/// real, and the other half is the same, conjugated.
+/// Shapes: u, y [B, L, D]; kernel [L]; fp32 in host memory; spectra of N / 2 + 1 frequencies, complex, in double. The
+/// other half of a spectrum is the conjugate of this one, because u is real.
 /// Thread mapping: OpenMP gives each thread one channel of a batch entry at a time.
 /// Resources: 48 N bytes per thread with the tables of its transforms, and 32 N for the kernel and its spectrum.
 /// Work: two transforms per channel, 5 N log2(N) operations together, and 3 N for the product.
 /// Bytes: u, kernel and y once.
 /// Bound by: the caches.
-/// Weakness: y_0 waits for all of u, so it cannot be used where tokens come one at a time. A rounding error is one of
-/// the whole sequence, not of a step: where y_t is small beside others, its relative error is large.
+/// Weakness: y_0 waits for all of u, so it cannot be used where tokens come one at a time. A rounding error affects the
+/// whole sequence, not one step: if y_t is much smaller than others, its relative error is large.
 /// Sources: Cooley and Tukey, Mathematics of Computation 19, 1965; Eigen's unsupported module FFT (kissfft).
 
 #include <algorithm>
@@ -34,7 +34,7 @@ namespace {
 
 using Spectrum = std::vector<std::complex<double>>;
 
-/// Transforms of one length, forwards and back. A thread has its own: it keeps tables.
+/// Transforms of one length, forwards and back. Each thread has its own object, because it keeps tables.
 class Transform {
  public:
   Transform() { fft_.SetFlag(Eigen::FFT<double>::HalfSpectrum); }
@@ -79,8 +79,8 @@ void fft(const Arguments& a) {
 }
 
 std::int64_t fft_memory(const Arguments& a) {
-  // The kernel and its spectrum; per thread a sequence, its spectrum and its result, and what the transforms keep: a
-  // table for each direction and a copy to work in.
+  // The kernel and its spectrum; per thread a sequence, its spectrum and its result, and the memory of the transforms:
+  // a table per direction and a copy to work in.
   const std::int64_t threads = std::min<std::int64_t>(processor_count(), std::int64_t(a.B) * a.D);
   return 8 * padded_length(a.L) * (4 + 6 * threads);
 }

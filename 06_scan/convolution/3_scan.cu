@@ -1,8 +1,8 @@
 /// @file
 /// `scan`: the recurrence again.
 ///
-/// Idea: if kernel_j = r^j, the sum is what y_t = r y_{t-1} + u_t gives, and y_{t-1} is all that y_t needs of the past.
-/// So it is the operator `scan`, with a gate that is the same at every step.
+/// Idea: if kernel_j = r^j, the sum satisfies y_t = r y_{t-1} + u_t, and y_{t-1} is all that y_t needs of the past. So
+/// this is the operator `scan` with the same gate at every step.
 /// Grows out of: 1_direct.cpp; port to the GPU: the sum becomes a recurrence, which the operator scan computes
 /// Improves on: `fft` takes O(L log L) operations, and its first output waits for the last input.
 /// Unchanged: the result.
@@ -10,13 +10,13 @@
 /// Shapes: u, y [B, L, D]; kernel [L]; gates [L], shared by all batch entries through a stride of 0, in workspace; fp32
 /// in device memory.
 /// Thread mapping: one thread per gate; then scan's dispatch.
-/// Resources: 4 L bytes of workspace, and scan's.
-/// Work: 2 L D operations, and an exponential for each step and four channels.
+/// Resources: 4 L bytes of workspace, and that of `scan`.
+/// Work: 2 L D operations, and one exponential per step and four channels.
 /// Bytes: u and y once.
 /// Bound by: memory.
 /// Requires: kernel_0 = 1, 0 < kernel_1 = r <= 1 and kernel_j = r^j, up to rounding. Sums of N such kernels would be N
 /// scans (README.md, exercises).
-/// Weakness: any other kernel has no state of one number per channel.
+/// Weakness: for other kernels, one number per channel is not enough as a state.
 /// Sources: chapter 06's operator `scan`.
 
 #include <cuda_runtime.h>
@@ -44,7 +44,7 @@ __global__ void gates_kernel(const float* kernel, float* gates, int L) {
   if (t < L) store_global(&gates[t], L > 1 ? logf(load_global(&kernel[1])) : 0.0f);
 }
 
-/// The problem as scan's. @param gates [L], or null where only sizes are of interest
+/// The problem as one of `scan`. @param gates [L], or null if only sizes are needed
 scan::Arguments as_scan(const Arguments& a, const float* gates) {
   scan::Arguments s{};
   s.B = a.B, s.H = 1, s.L = a.L, s.D = a.D, s.Dg = 1;

@@ -1,11 +1,11 @@
 /// @file
-/// `cufft`: `fft` on the GPU, the transforms by cuFFT.
+/// `cufft`: `fft` on the GPU, with the transforms of cuFFT.
 ///
 /// Idea: a channel of a batch entry is a sequence, and cuFFT, NVIDIA's library of Fourier transforms, transforms all of
-/// them in one call. Three small kernels are left: turn [B, L, D] into sequences with zeros behind them, multiply, turn
-/// back.
-/// Grows out of: 2_fft.cpp; port to the GPU: the transforms by a library, and kernels that bring the rows to it
-/// Improves on: `fft` is on the CPU, and `scan` takes only the kernels r^j.
+/// them in one call. Three small kernels are left: one transposes [B, L, D] into sequences and pads them with zeros,
+/// one multiplies the spectra, and one transposes back.
+/// Grows out of: 2_fft.cpp; port to the GPU: a library computes the transforms, and kernels arrange the rows for it
+/// Improves on: `fft` is on the CPU, and `scan` supports only the kernels r^j.
 /// Unchanged: the mathematics of `fft`, in fp32.
 /// Equation:
 ///
@@ -14,16 +14,16 @@
 ///   rows again; y [B, L, D] from their first L
 ///
 /// Shapes: u, y [B, L, D]; kernel [L]; fp32 in device memory. A row has N + 2 places, for N / 2 + 1 complex numbers.
-/// Thread mapping: a block of 32 x 8 threads turns a tile of 32 x 32 through shared memory, so that both sides of the
-/// copy are contiguous. In the product a thread takes one frequency of a row.
+/// Thread mapping: a block of 32 x 8 threads transposes a tile of 32 x 32 through shared memory, so that both reads and
+/// writes are contiguous. In the product, a thread computes one frequency of a row.
 /// Resources: 4.2 KB of shared memory; 4 (B D + 1)(N + 2) bytes of workspace and cuFFT's own.
 /// Work: 5 N log2(N) operations per channel and 3 N for the product.
 /// Bytes: with N = 2 L, and if cuFFT reads and writes a row once in each direction, 17 numbers per step and channel,
 /// eight times those of `scan`.
 /// Bound by: memory.
-/// Requires: a CUDA build, as the emulator has no cuFFT; fewer than 2^31 numbers in all rows.
-/// Weakness: passes. A kernel that transforms, multiplies and transforms back in shared memory would need one
-/// (FlashFFTConv). The first output waits for the last input, as in `fft`.
+/// Requires: a CUDA build, because the emulator has no cuFFT; fewer than 2^31 numbers in all rows.
+/// Weakness: it takes several passes over memory. A kernel that transforms, multiplies and transforms back in shared
+/// memory would take one (FlashFFTConv). The first output waits for the last input, as in `fft`.
 /// Sources: the documentation of cuFFT, "Advanced Data Layout"; Fu et al., "FlashFFTConv", arXiv 2311.05908.
 
 #include "06_scan/convolution.hpp"
@@ -109,9 +109,9 @@ struct Rows {
       : count(std::int64_t(a.B) * a.D), N(int(padded_length(a.L))), pitch(N + 2), frequencies(N / 2 + 1) {}
 };
 
-/// Both transforms of the problem that was asked for last: another one takes their place. The memory that they work in
-/// is ours, so that a graph that is being captured finds it there. Never destroyed at the end of the process, as CUDA
-/// may be gone before.
+/// Both transforms of the most recent problem; those of another problem replace them. Their work memory is ours, so
+/// that it exists when a graph is captured. They are not destroyed at the end of the process, because CUDA may have
+/// shut down before.
 class Plans {
  public:
   static Plans& of(const Rows& rows) {
@@ -126,7 +126,7 @@ class Plans {
 
  private:
   void make(const Rows& rows) {
-    count_ = 0;  // nothing is there until all is
+    count_ = 0;  // no plan counts until all exist
     for (cufftHandle* plan : {&forward_, &back_}) {
       if (*plan != 0) check(cufftDestroy(*plan));
       *plan = 0;
@@ -155,7 +155,7 @@ class Plans {
   std::int64_t count_ = 0;
   int N_ = 0;
   cufftHandle forward_ = 0, back_ = 0;
-  std::size_t bytes_ = 0;  // that a transform works in; the two are never at work together
+  std::size_t bytes_ = 0;  // of work memory; the two transforms never run at the same time
 };
 
 unsigned tiles(int count) {

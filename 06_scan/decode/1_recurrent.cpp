@@ -1,14 +1,15 @@
 /// @file
-/// `recurrent`: the recurrences of the chapters. It has no new loop.
+/// `recurrent`: the recurrences of the earlier chapters, without a new loop.
 ///
-/// Idea: decoding has to give what the recurrence gives: there is no other truth for a token that comes alone.
+/// Idea: decoding must compute what the recurrence computes. The recurrence is the definition for tokens that come one
+/// at a time.
 /// Grows out of: nothing
 /// Equation: that of `recurrent` of the operators simple_gla (chapter 04), gla (03) and delta_rule (05). The normalised
-/// form is chapter 01's with the states of chapter 02, which keeps S and z from call to call and takes features instead
-/// of q and k. The features are computed here.
+/// form is that of chapter 01, computed by chapter 02's operator, which keeps S and z from call to call and takes
+/// features instead of q and k. The features are computed here.
 /// Shapes: as in decode.hpp, fp32 in host memory; with the normalised form phi(q) and phi(k) [B, H, L, Dk].
-/// Thread mapping: OpenMP gives each thread one head at a time. Everything but phi is computed in double: this is the
-/// reference of all other stages, too.
+/// Thread mapping: OpenMP gives each thread one head at a time. Everything but phi is computed in double because this
+/// stage is also the reference for all others.
 /// Resources: S, 8 Dk Dv bytes per thread.
 /// Work: 4 to 7 operations per token and element of the state.
 /// Bytes: inputs and outputs once.

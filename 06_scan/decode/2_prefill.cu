@@ -1,23 +1,24 @@
 /// @file
-/// `prefill`: all tokens are there, so they are computed at once. It has no new kernel but a feature map.
+/// `prefill`: all tokens of a prompt are known, so they are computed at once. The only new kernel is a feature map.
 ///
-/// Idea: a prompt is a sequence like those of the chapters before. These end with a `dispatch` that computes it in
-/// chunks on tensor cores and leaves the state after it. That state is all that decoding needs of the prompt.
-/// Grows out of: 1_recurrent.cpp; port to the GPU: the chapters' dispatch takes the place of their recurrences
+/// Idea: a prompt is a sequence like those of the chapters before. Each of those chapters ends with a `dispatch` that
+/// computes a sequence in chunks on tensor cores and returns the state after it. That state is all that decoding needs
+/// of the prompt.
+/// Grows out of: 1_recurrent.cpp; port to the GPU: the `dispatch` of each chapter replaces its recurrence
 /// Improves on: `recurrent` is on the CPU.
 /// Unchanged: the operator.
 /// Equation:
 ///
-///   simple_gla: chapter 04's dispatch    gla: chapter 03's     delta_rule: chapter 05's
-///   normalized: phi(q) and phi(k) into workspace, then chapter 02's dispatch with its normaliser. (Chapter 01's last
-///   stage gives no state.)
+/// simple_gla: chapter 04's dispatch gla: chapter 03's delta_rule: chapter 05's normalized: phi(q) and phi(k) into
+///   workspace, then chapter 02's dispatch with its normaliser. (Chapter 01's last stage returns no state.)
 ///
 /// Shapes: as in decode.hpp, bf16; phi(q), phi(k) [B, H, L, Dk] in bf16; all in device memory.
 /// Thread mapping: in the feature map a warp takes one row at a time, and its lanes run along it. The rest is that of
 /// the chapters.
-/// Bytes: those of the chapters' kernels; two rows of Dk read and written for phi.
+/// Bytes: those of the chapters' kernels; per position two rows of Dk are read and written for phi.
 /// Requires: what the chapters' dispatch requires.
-/// Weakness: it needs all tokens. The next one depends on the last one's output.
+/// Weakness: it needs all tokens in advance. When a model generates, the next token depends on the output of the last
+/// one.
 /// Sources: those of the chapters.
 
 #include <cuda_runtime.h>
@@ -52,7 +53,7 @@ std::int64_t feature_count(const Bf16Arguments& a) {
   return std::int64_t(a.B) * a.H * a.L * a.Dk;
 }
 
-/// The problem as the rule's chapter takes it. dispatch() and what belongs to it are found in its namespace.
+/// The problem in the form of the rule's chapter. dispatch() and its companions are found in that chapter's namespace.
 template <Rule kRule>
 auto as_chapter(const Bf16Arguments& a) {
   if constexpr (kRule == Rule::simple_gla) return as_simple_gla(a);
@@ -80,7 +81,7 @@ void prefill(const Bf16Arguments& a) {
 template <Rule kRule>
 std::string prefill_unsupported(const Bf16Arguments& a) {
   if constexpr (kRule == Rule::normalized) {
-    const std::string unsupported = convert_unsupported(a.B, a.H, a.L);  // of the same grid
+    const std::string unsupported = convert_unsupported(a.B, a.H, a.L);  // the feature map has the same grid
     return unsupported.empty() ? dispatch_normalized_unsupported(as_chapter<kRule>(a)) : unsupported;
   } else {
     return dispatch_unsupported(as_chapter<kRule>(a));

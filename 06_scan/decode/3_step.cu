@@ -1,10 +1,10 @@
 /// @file
 /// `step`: one token at a time.
 ///
-/// Idea: after the prompt a token is one step of the recurrence. It reads the state, updates it and writes it. Each
+/// Idea: after the prompt, each token is one step of the recurrence. It reads the state, updates it and writes it. Each
 /// thread has one column of the state and walks down its rows, in global memory.
 /// Grows out of: 1_recurrent.cpp; port to the GPU: one kernel per token, after a prompt that `prefill` computes
-/// Improves on: `prefill` needs all tokens, and a chunk of one token is a tile that is almost empty.
+/// Improves on: `prefill` needs all tokens in advance. With one token, its chunk would be a tile that is almost empty.
 /// Unchanged: the operator, and the prompt, which `prefill` computes.
 /// Equation:
 ///
@@ -15,13 +15,14 @@
 /// with phi(q_t) and phi(k_t) in the normalised form, z = z + phi(k_t) and o divided by phi(q_t) . z + eps.
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] in bf16; g, beta, S [B, H, Dk, Dv] and z [B, H, Dk] in fp32; all in
 /// device memory. All sums are in fp32.
-/// Thread mapping: block (b, h, tile) has 128 threads and as many columns of the state. Neighbouring lanes read
-/// neighbouring columns of a row. q, k and the gates pass through shared memory, after which comes the only barrier.
+/// Thread mapping: block (b, h, tile) has 128 threads and 128 columns of the state. Neighbouring lanes read
+/// neighbouring columns of a row. q, k and the gates pass through shared memory, followed by the only barrier.
 /// Resources: 3 KB of shared memory.
 /// Work: 5 Dk Dv operations per head and token, 7 Dk Dv in the delta rule.
-/// Bytes: the state once in (twice in the delta rule) and once out, 8 Dk Dv; v and o once; q, k and the gates once for
-/// each tile.
-/// Bound by: latency. A thread has a few rows under way, and 128 to go through; B H blocks are few.
+/// Bytes: the state is read once (twice in the delta rule) and written once, 8 Dk Dv; v and o once; q, k and the gates
+/// once per tile.
+/// Bound by: latency. A thread has only a few of its Dk rows in flight, and there are only B H blocks per tile of
+/// columns.
 /// Requires: Dk <= 256.
 /// Weakness: the loads of a row wait for the arithmetic of the rows before it, and the delta rule reads the state
 /// twice.
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(kThreads) step_kernel(Bf16Arguments a, States 
   const int tile = int(blockIdx.x) % tiles, head = int(blockIdx.x) / tiles, b = head / a.H, h = head % a.H;
   const int thread = int(threadIdx.x), j = tile * kColumns + thread;
 
-  // Converted, and each exponential taken, once per block. Zeros from Dk on.
+  // Each block converts its inputs and computes the exponentials once. Elements from Dk on are zeros.
   const bool has_key = kRule != Rule::normalized || !a.key_lengths || t < load_global(&a.key_lengths[b]);
   float denominator = 0;
 #pragma unroll

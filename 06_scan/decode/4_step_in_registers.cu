@@ -1,12 +1,12 @@
 /// @file
-/// `step_in_registers`: all of the state under way before the first wait.
+/// `step_in_registers`: all loads of the state are in flight before the first wait.
 ///
-/// Idea: 8 bytes of the state are read and written per element, for five operations, and nothing else counts. So the
-/// kernel is a copy that computes on the way. The threads of a block share out the rows of its columns, and each starts
-/// all loads of its part of the state, 16 bytes at a time, before it waits for the first.
+/// Idea: per element of the state 8 bytes move for five operations, and nothing else takes time. So the kernel is a
+/// copy that computes on the way. The threads of a block divide the rows of its columns among themselves. Each thread
+/// starts all loads of its part of the state, 16 bytes at a time, before it waits for the first.
 /// Grows out of: 3_step.cu
-/// Improves on: in `step` a thread has a few rows under way, and the delta rule reads the state twice.
-/// Unchanged: the operator, the prompt, how q, k and the gates come to the block.
+/// Improves on: in `step` a thread has only a few rows in flight, and the delta rule reads the state twice.
+/// Unchanged: the operator, the prompt, and the way of q, k and the gates to the block.
 /// Equation:
 ///
 ///   u = v_t, or beta_t (v_t - k_t S) in the delta rule: the first sum over Dk
@@ -20,11 +20,11 @@
 /// are whole sectors of memory. Sums over rows go through registers, lanes, and shared memory.
 /// Resources: 4 Dk / 16 registers per thread for the state; 4 KB of shared memory.
 /// Work: 5 Dk Dv operations per head and token, 7 Dk Dv in the delta rule.
-/// Bytes: the state once in, once out: 8 Dk Dv; v and o once; q, k and the gates once for each tile, from the
-/// second-level cache after the first.
+/// Bytes: the state is read once and written once, 8 Dk Dv; v and o once; q, k and the gates once per tile, after the
+/// first tile from the second-level cache.
 /// Bound by: memory.
 /// Requires: Dk <= 256, Dv a multiple of 4 and states aligned to 16 bytes.
-/// Weakness: one launch per token. A few states are a few blocks, and most multiprocessors have none.
+/// Weakness: one launch per token. With few states there are few blocks, and most multiprocessors are idle.
 /// Sources: those of `recurrent`.
 
 #include <cuda_runtime.h>
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads) step_in_registers_kernel(Bf16Argumen
     S[i] = load_for_update(reinterpret_cast<const float4*>(states.S.row(b, h, row(i)) + j));
   }
 
-  // Converted, and each exponential taken, once per block. Zeros from Dk on.
+  // Each block converts its inputs and computes the exponentials once. Elements from Dk on are zeros.
   const bool has_key = kRule != Rule::normalized || !a.key_lengths || t < load_global(&a.key_lengths[b]);
   float denominator = 0;
 #pragma unroll

@@ -1,11 +1,11 @@
 /// @file
 /// `dispatch`: what a user calls.
 ///
-/// Idea: the prompt by the chapter's dispatch, then one kernel per token, whose tile of columns follows from the number
-/// of states. Where tiles of 32 columns give every multiprocessor at least 4 blocks, they are used. Otherwise tiles of
-/// 8 columns spread a few states over four times as many blocks.
-/// Grows out of: 4_step_in_registers.cu; dispatch: a choice, and in dispatch/ the kernel that takes every width
-/// Improves on: `step_in_registers` leaves multiprocessors without work where states are few, and takes only widths and
+/// Idea: the chapter's `dispatch` computes the prompt, then there is one kernel per token. The width of its tiles
+/// follows from the number of states. If tiles of 32 columns give every multiprocessor at least 4 blocks, `dispatch`
+/// uses them. Otherwise it uses tiles of 8 columns, which spread few states over four times as many blocks.
+/// Grows out of: 4_step_in_registers.cu; dispatch: a choice, and in dispatch/ the kernel that supports every width
+/// Improves on: `step_in_registers` leaves multiprocessors idle if there are few states, and supports only widths and
 /// strides that are multiples of 4.
 /// Unchanged: the operator, the prompt, and what a thread does with its part of the state.
 /// Equation: that of `step`.
@@ -13,11 +13,11 @@
 /// Resources: 4 Dk / 16 registers per thread for the state in the wide tile, 4 Dk / 64 in the narrow one; up to 2.2 KB
 /// of shared memory for Dk = 128.
 /// Work: 5 Dk Dv operations per head and token, 7 Dk Dv in the delta rule.
-/// Bytes: the state once in, once out: 8 Dk Dv; v and o once; q, k and the gates once for each tile.
-/// Bound by: memory, where there are enough states.
+/// Bytes: the state is read once and written once, 8 Dk Dv; v and o once; q, k and the gates once per tile.
+/// Bound by: memory, if there are enough states.
 /// Requires: Dk <= 256.
-/// Weakness: one launch per token. With few states its latency counts more than its bytes. A CUDA graph would help, or
-/// a kernel that does all layers.
+/// Weakness: one launch per token. With few states its latency takes longer than its bytes. A CUDA graph would help, or
+/// a kernel that computes all layers.
 /// Sources: those of `recurrent`.
 
 #include <climits>

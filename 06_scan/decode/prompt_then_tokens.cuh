@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// What all stages that decode share: the prompt by prefill(), then one kernel per token, and where the states are
-/// meanwhile.
+/// What all stages that decode share: prefill() computes the prompt, then there is one kernel per token; and where the
+/// states are meanwhile.
 
 #include <cstdint>
 #include <string>
@@ -13,9 +13,9 @@
 
 namespace tutorial::decode {
 
-/// Where a token finds the states and where it leaves them. From the second token on S is updated in place, each
-/// element by the thread that has read it. z is read by all blocks of a head and written by one of them, and no block
-/// knows whether the others have read. So z alternates between two places, and the last one is final_z.
+/// Where a token finds the states and where it leaves them. From the second token on, S is updated in place: each
+/// element is written by the thread that has read it. z is read by all blocks of a head and written by one of them, and
+/// no block knows whether the others have read. So z alternates between two places, and the last one is final_z.
 struct States {
   View<const float> S;  ///< data is null where S = 0
   const float* z;       ///< null where z = 0
@@ -63,7 +63,7 @@ void prompt_then_tokens(const Bf16Arguments& a, Token token) {
   if (a.P > 0 && a.P < a.L) end_part("tokens");
 }
 
-/// What the prompt cannot be, as a sentence; empty where it can, or where there is none.
+/// Why the prompt cannot be computed, as a sentence; empty if it can, or if there is none.
 template <Rule kRule>
 std::string prompt_unsupported(const Bf16Arguments& a) {
   return a.P > 0 ? prefill_unsupported<kRule>(prompt_of(a)) : "";

@@ -1,13 +1,13 @@
 /// @file
-/// `affine_chain`: runs of 32 steps as matrices, applied one after the other. (The stages before this one in the
-/// operator's list are chapter 05's.)
+/// `affine_chain`: runs of 32 steps as matrices, applied one after the other. (The earlier stages in the operator's
+/// list are those of chapter 05.)
 ///
-/// Idea: a step of the delta rule is the map S -> F_t S + b_t, and so is a run of steps. The maps of all runs of 32
-/// steps, the leaves, are found at once. Each is then applied to the state before its leaf, which gives the state
-/// before the next one. With these states all leaves are walked at once.
+/// Idea: a step of the delta rule is the map S -> F_t S + b_t, and so is a run of steps. A leaf is a run of 32 steps.
+/// The maps of all leaves are computed at once. Each map is then applied to the state before its leaf, which gives the
+/// state before the next leaf. With these states, all leaves are walked at once.
 /// Grows out of: 05_deltanet_wy/delta_rule/1_recurrent.cpp; port to the GPU: the loop over time becomes maps of leaves,
 /// a short loop over leaves, and a walk of all leaves at once
-/// Improves on: chapter 05's recurrence takes all L steps one by one. Here L / 32 matrix products follow one another.
+/// Improves on: chapter 05's recurrence takes L dependent steps. Here there are L / 32 dependent matrix products.
 /// Unchanged: the recurrence, in fp32.
 /// Equation:
 ///
@@ -16,20 +16,22 @@
 ///   chain:  S before the next leaf = F S + b                                apply_kernel, one launch per leaf
 ///   walk:   delta = beta_t (v_t - k_t S),  S = S + k_t^T delta,  o_t = scale q_t S       outputs_kernel
 ///
-/// The second line is the delta rule itself, on a state of Dk + Dv columns whose first Dk have nothing to write:
-/// columns never meet. The first leaf starts from [. | S_0], so that its map is a state and has no F.
+/// The second line is the delta rule itself, on a state of Dk + Dv columns. Columns do not depend on each other, and
+/// the first Dk columns have zeros in place of values. The first leaf starts from [. | S_0], so its map is a state and
+/// has no F.
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; maps [B, H, N -
 /// 1, Dk, Dk + Dv] and states before leaves [B, H, N - 1, Dk, Dv] of N = ceil(L / 32) leaves; all fp32 in device
 /// memory.
-/// Thread mapping: leaves and walk: block (32 columns, leaf, head) has 128 threads and the columns in registers
-/// (state_tile.cuh), 32 steps of k and v in shared memory. Chain: block (64 columns of S, 64 rows, head) has 256
-/// threads and its rows of F in shared memory, and a thread has 4 x 4 sums (common/tile/float_tile.cuh).
+/// Thread mapping: in the leaves and the walk, block (32 columns, leaf, head) has 128 threads, the columns in registers
+/// (state_tile.cuh), and 32 steps of k and v in shared memory. In the chain, block (64 columns of S, 64 rows, head) has
+/// 256 threads and its rows of F in shared memory; a thread has 4 x 4 sums (common/tile/float_tile.cuh).
 /// Resources: at Dk = 128, 32 registers of state and 36 KB of shared memory in the walk; 51 KB in products.
 /// Work: 4 Dk (Dk + Dv) operations per step for the leaves, 6 Dk Dv for the walk, 2 Dk^2 Dv per leaf for the chain.
-/// Bytes: maps once written and read, states read twice and written once: 12 Dk^2 + 20 Dk Dv bytes per leaf at least.
-/// Bound by: the chain: L / 32 launches, each of which keeps a few multiprocessors busy per head.
+/// Bytes: maps are written and read once, states are written once and read twice: at least 12 Dk^2 + 20 Dk Dv bytes per
+/// leaf.
+/// Bound by: the chain. It is L / 32 launches, each of which keeps only a few multiprocessors busy per head.
 /// Requires: Dk <= 256; keys as in chapter 05.
-/// Weakness: that chain.
+/// Weakness: the length of that chain.
 /// Sources: Blelloch, CMU-CS-90-190, section 1.4; Yang et al., arXiv 2406.06484.
 
 #include <cuda_runtime.h>
@@ -59,7 +61,7 @@ struct Tree {
   float *maps, *states;
   int N, Dk, Dv;
 
-  /// [Dk, Dk + Dv]: that of a leaf.
+  /// [Dk, Dk + Dv]: the map of a leaf.
   __device__ float* map(int head, int leaf) const {
     return maps + (std::int64_t(head) * (N - 1) + leaf) * Dk * (Dk + Dv);
   }
@@ -133,7 +135,7 @@ __global__ void __launch_bounds__(kStateThreads, 4) outputs_kernel(FloatArgument
 }
 
 /// Grid (tiles of the columns) (strips) (heads).
-/// @param leaf whose map is applied to the state before it
+/// @param leaf the leaf whose map is applied to the state before it
 __global__ void __launch_bounds__(kTileThreads, 2) apply_kernel(Tree tree, int leaf) {
   const int strips = (tree.Dk - 1) / kTileRows + 1, tiles = (tree.Dv - 1) / kProductColumns + 1;
   const int j = int(blockIdx.x) % tiles * kProductColumns, d = int(blockIdx.x) / tiles % strips * kTileRows;

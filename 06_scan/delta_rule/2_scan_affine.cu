@@ -1,11 +1,12 @@
 /// @file
 /// `scan_affine`: a tree of matrix products over the maps of runs.
 ///
-/// Idea: composition asks for no more than associativity: (F_2, b_2) after (F_1, b_1) = (F_2 F_1, F_2 b_1 + b_2), in
-/// this order. So the maps of leaves, runs of 32 steps, are composed in a tree. The states before all leaves are found
-/// in 2 log2(L / 32) rounds, and nothing waits for more than that many products.
+/// Idea: a scan requires only an associative operation, and so is this composition: (F_2, b_2) after (F_1, b_1) = (F_2
+/// F_1, F_2 b_1 + b_2), in this order. So the maps of the leaves, runs of 32 steps, are composed in a tree. It takes 2
+/// log2(L / 32) rounds to compute the states before all leaves, and the chain of dependent products is no longer than
+/// that.
 /// Grows out of: 1_affine_chain.cu
-/// Improves on: `affine_chain` applies the maps of L / 32 leaves one after the other.
+/// Improves on: `affine_chain` applies the maps of the L / 32 leaves one after the other.
 /// Unchanged: the maps of leaves, and the walk of all leaves at once.
 /// Equation:
 ///
@@ -18,20 +19,21 @@
 /// The first leaf starts from [. | S_0]. The map of a run from there is a state and has no F.
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; maps [B, H, N -
 /// 1, Dk, Dk + Dv] and states before leaves [B, H, N - 1, Dk, Dv] of N = ceil(L / 32) leaves; all fp32 in device
-/// memory. map_tree.hpp says which map and which state lies where; a level is in place.
-/// Thread mapping: leaves and walk: block (32 columns, leaf, head) has 128 threads and the columns in registers
-/// (state_tile.cuh), 32 steps of k and v in shared memory. Up: block (64 rows, pair, head) has 256 threads and its rows
-/// of F_2 in shared memory, which it will overwrite; no other block reads these rows. It walks over tiles of 64 columns
-/// of [F_1 | b_1], and a thread has 4 x 4 sums (common/tile/float_tile.cuh). Down: likewise, one block for each 64
-/// columns of S.
+/// memory. map_tree.hpp says which map and which state lies where. Each level of the tree is computed in place.
+/// Thread mapping: in the leaves and the walk, block (32 columns, leaf, head) has 128 threads, the columns in registers
+/// (state_tile.cuh), and 32 steps of k and v in shared memory. On the way up, block (64 rows, pair, head) has 256
+/// threads. It copies its rows of F_2 to shared memory because it overwrites them in global memory, where no other
+/// block reads them. It walks over tiles of 64 columns of [F_1 | b_1]; a thread has 4 x 4 sums
+/// (common/tile/float_tile.cuh). The way down works likewise, with one block per 64 columns of S.
 /// Resources: at Dk = 128, 32 registers of state and 36 KB of shared memory in the walk; 51 KB in products.
 /// Work: 4 Dk (Dk + Dv) operations per step for the leaves, 6 Dk Dv for the walk; 2 Dk^2 (Dk + Dv) per pair on the way
-/// up, 2 Dk^2 Dv on the way down. The tree has less than L / 32 of each.
-/// Bytes: the kernels ask for 41 KB per step at Dk = Dv = 128 and L = 2048, mostly maps and states, 20 times q, k, v
-/// and o. Memory: 4 Dk (Dk + 2 Dv) bytes per leaf, 6 KB per step at Dk = Dv = 128, where q, k, v and o are 2 KB.
+/// up, 2 Dk^2 Dv on the way down. The tree has fewer than L / 32 pairs.
+/// Bytes: the kernels request 41 KB per step at Dk = Dv = 128 and L = 2048, mostly maps and states. That is 20 times q,
+/// k, v and o. The maps and states take 4 Dk (Dk + 2 Dv) bytes of memory per leaf. At Dk = Dv = 128 that is 6 KB per
+/// step, beside 2 KB of q, k, v and o.
 /// Bound by: the fp32 units.
 /// Requires: Dk <= 256; keys as in chapter 05.
-/// Weakness: a composition does not use that F is the identity minus 32 outer products. Chapter 05's WY form does.
+/// Weakness: a composition does not exploit that F is the identity minus 32 outer products. Chapter 05's WY form does.
 /// Sources: Blelloch, CMU-CS-90-190, sections 1.3 and 1.4; Yang et al., arXiv 2406.06484.
 
 #include <cuda_runtime.h>
@@ -56,12 +58,12 @@ using delta_rule::FloatArguments;
 
 constexpr const char* kTag = "delta_rule: maps and states";
 
-/// Maps [F | b] and states before leaves, of N leaves a head.
+/// Maps [F | b] and states before leaves, of N leaves per head.
 struct Tree {
   float *maps, *states;
   int N, Dk, Dv;
 
-  /// [Dk, Dk + Dv]: a run's, with the run's last leaf.
+  /// [Dk, Dk + Dv]: the map of a run, stored at the run's last leaf.
   __device__ float* map(int head, int leaf) const {
     return maps + (std::int64_t(head) * (N - 1) + leaf) * Dk * (Dk + Dv);
   }
@@ -143,7 +145,7 @@ __global__ void __launch_bounds__(kTileThreads, 2) compose_kernel(Tree tree, int
   const float* first = tree.map(head, f + s - 1);
   float* second = tree.map(head, f + 2 * s - 1) + std::int64_t(d) * width;  // these rows
 
-  // Ordinary reads here and below: what is read is overwritten at the end.
+  // Ordinary reads here and below, because this kernel overwrites what it reads at the end.
   const Strip strip{dynamic_shared<float>()};
   for (int slice = 0; slice * kTileRows < Dk; ++slice) {
     const int column = int(threadIdx.x) % kTileRows, at = slice * kTileRows + column;

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// What the scans of the delta rule share: a run's steps in shared memory and what one of them does to a state, and
+/// What the scans of the delta rule share: the steps of a run in shared memory, what one step does to a state, and
 /// products of 64 rows of a matrix F with 64 columns.
 
 #include <cuda_runtime.h>
@@ -70,7 +70,7 @@ __device__ __forceinline__ void store_state(StateTile<kDk>& S, float* to, std::i
   S.each(Dk, columns, [&](int d, int c, float& element) { store_global(&to[d * stride + c], element); });
 }
 
-/// Rows of F, slices of 64 columns, and a tile of what it is multiplied with.
+/// Rows of F, slices of 64 columns, and a tile of the matrix that F is multiplied with.
 struct Strip {
   /// A tile of the strip.
   using Tile = tile::FloatTile<64>;

@@ -1,10 +1,11 @@
 #pragma once
 /// @file
-/// The tree of scan_affine: which runs of leaves are composed on the way up, which states are made on the way down.
+/// The tree of scan_affine: which runs of leaves are composed on the way up, and which states are computed on the way
+/// down.
 ///
-/// A run begins at a leaf that is a multiple of its length s = 1, 2, 4, ... Its map lies with its last leaf, in the
-/// place of that leaf's own: a right half is never asked for again once it is composed. The state before a run lies
-/// with its first leaf, so that a left half finds it where its parent has it.
+/// A run begins at a leaf that is a multiple of its length s = 1, 2, 4, ... Its map is stored at its last leaf, in
+/// place of that leaf's own map: a right half is never read again once it is composed. The state before a run is stored
+/// at its first leaf, so a left half finds it where its parent has it.
 ///
 ///     up, s = 1, 2, ...:     map of [f, f + 2 s)  = map of [f + s, f + 2 s) after map of [f, f + s)
 ///     down, s = ..., 2, 1:   state before f + s   = map of [f, f + s) applied to the state before f
@@ -17,8 +18,8 @@
 ///          s = 2               [2]                                       before leaf 2, by 0-1
 ///          s = 1         [1]         [3]         [5]                     by 0, by 2, by 4
 ///
-/// Only maps that something comes after are made, so the number of leaves n may be any, 1 or more, and the last may be
-/// short; s is a power of two.
+/// Only maps that a leaf follows are computed. So the number of leaves n may be any number from 1 on, and the last leaf
+/// may be short; s is a power of two.
 /// Source: Blelloch, CMU-CS-90-190, section 1.3, with states in place of maps on the way down.
 
 #include <cstdint>
@@ -37,7 +38,7 @@ inline int pairs_going_up(int n, int s) {
   return (n - 1) / (2 * s);
 }
 
-/// States that are made: before f + s, f = 0, 2 s, ..., where there is such a leaf.
+/// States that are computed: before f + s, f = 0, 2 s, ..., if there is such a leaf.
 inline int states_going_down(int n, int s) {
   return n > s ? (n - s - 1) / (2 * s) + 1 : 0;
 }

@@ -1,28 +1,28 @@
 /// @file
 /// `channel_lanes`: lanes are channels.
 ///
-/// Idea: with D > 1 neighbours in memory are channels, which never meet. So the 32 lanes of a warp take 32 neighbouring
-/// channels, read rows of 128 bytes, and have nothing to tell each other. Time goes to the warps: each has 16 steps of
-/// the tile, and only the warps' totals pass through shared memory.
+/// Idea: with D > 1 the neighbours in memory are channels, which do not depend on each other. So the 32 lanes of a warp
+/// take 32 neighbouring channels, read rows of 128 bytes, and exchange nothing. The steps are split among the warps:
+/// each warp has 16 steps of the tile, and only the totals of the warps pass through shared memory.
 ///
-///   warp:    own map of its 16 steps, in each lane for its channel
-///   block:   totals of the warps below, and of the tiles before, composed by the first warp, a lane per channel
-///   warp:    y_t = exp(g_t) y_{t-1} + x_t                          16 steps
+/// warp: own map of its 16 steps, in each lane for its channel block: totals of the warps below, and of the tiles
+///   before, composed by the first warp, one lane per channel warp: y_t = exp(g_t) y_{t-1} + x_t 16 steps
 ///
 /// Grows out of: 7_single_pass.cu
-/// Improves on: neighbouring threads of `single_pass` and `warp_look_back` read numbers that are D apart: a line of 128
-/// bytes for every 4.
-/// Unchanged: what tiles publish, and that a thread looks back, one predecessor at a time: here 32 of them do, one per
-/// channel.
+/// Improves on: neighbouring threads of `single_pass` and `warp_look_back` read numbers that are D apart, so 4 bytes
+/// take a line of 128 bytes.
+/// Unchanged: what tiles publish, and the look-back of a thread at one predecessor at a time. Here 32 threads look
+/// back, one per channel.
 /// Equation: y_t = exp(g_t) y_{t-1} + x_t
 /// Shapes: x, y [B, H, L, D]; g [B, H, L, Dg], Dg = 1 or D; states [B, H, D]; fp32 in device memory.
 /// Thread mapping: a block has 8 warps, 32 channels and 128 steps; lane l of each warp has channel d0 + l.
 /// Resources: 32 registers per thread for steps, 3 KB of shared memory; a workspace of 16 bytes per tile and channel.
-/// Work: 2 compositions per step, and 15 for each 128 steps.
-/// Bytes: x and y once, g once per channel; 16 bytes of maps for each 1.5 KB of a channel.
-/// Bound by: memory, where there are many channels.
+/// Work: 2 compositions per step, and 15 more per 128 steps.
+/// Bytes: x and y once, g once per channel; 16 bytes of maps per 1.5 KB of a channel.
+/// Bound by: memory, if there are many channels.
 /// Requires: fewer than 2^31 tiles.
-/// Weakness: loads of 4 bytes. With few channels lanes have no work. One long sequence looks back one tile per trip.
+/// Weakness: its loads have only 4 bytes. With few channels lanes are idle. On one long sequence it looks back one tile
+/// per trip to memory.
 /// Sources: Merrill and Garland, NVR-2016-002, section 4, for the look-back.
 
 #include <cuda_runtime.h>
@@ -48,7 +48,7 @@ TUTORIAL_HOST_DEVICE int groups_of(const Arguments& a) {
   return (a.D - 1) / kChannels + 1;
 }
 
-/// The problem with its channels filled up to whole groups.
+/// The problem with its channels rounded up to whole groups.
 Arguments whole_groups(Arguments a) {
   a.D = groups_of(a) * kChannels;
   return a;

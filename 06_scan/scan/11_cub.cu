@@ -1,22 +1,23 @@
 /// @file
-/// `cub`: the same operator through CUB, NVIDIA's library of such building blocks. It is the yardstick.
+/// `cub`: the same operator through CUB, NVIDIA's library of such building blocks, as a yardstick.
 ///
-/// Idea: cub::DeviceScan takes any associative operator. It is `single_pass` by people who tune it for every GPU, and
+/// Idea: cub::DeviceScan takes any associative operator. It is a `single_pass` that NVIDIA tunes for every GPU, and it
 /// needs only the maps and their composition.
-/// Grows out of: 3_blelloch.cpp; port to the GPU: a library's scan takes the place of the tree, and ours are the maps
+/// Grows out of: 3_blelloch.cpp; port to the GPU: a library's scan replaces the tree; the maps stay ours
 /// Unchanged: the maps and their composition.
-/// Equation: y_t = exp(g_t) y_{t-1} + x_t. All sequences are one, of B H L steps. The first step of each sequence is
-/// the map {-infinity, exp(g_1) y_0 + x_1}, which forgets what came before it: exp(-infinity) = 0.
+/// Equation: y_t = exp(g_t) y_{t-1} + x_t. All sequences together are scanned as one of B H L steps. The first step of
+/// each sequence is the map {-infinity, exp(g_1) y_0 + x_1}, which ignores everything before it, because exp(-infinity)
+/// = 0.
 /// Shapes: x, y [B, H, L, 1]; g [B, H, L, 1]; states [B, H, 1]; fp32 in device memory.
-/// Thread mapping: CUB decides. An iterator makes maps of g and x as they are read, and another one writes their values
-/// as y. One thread per sequence copies its last y.
-/// Resources: a workspace for CUB's tiles.
-/// Work: that of `single_pass`, and one division per step to find the first of a sequence.
+/// Thread mapping: CUB decides it. One iterator makes maps of g and x as they are read, and another writes the values
+/// of the results as y. One thread per sequence copies its last y.
+/// Resources: a workspace for the tiles of CUB.
+/// Work: that of `single_pass`, and one division per step to find the first step of a sequence.
 /// Bytes: x, g and y once.
 /// Bound by: memory.
-/// Requires: D = 1 and packed tensors of less than 2^32 steps; a CUDA build, as the emulator has no CUB.
-/// Weakness: loads of 4 bytes, as pairs are made of two arrays. The sums of the gates are lost in -infinity, so there
-/// is no final_log_decay. Channels that lie side by side would have to be transposed.
+/// Requires: D = 1 and packed tensors of less than 2^32 steps; a CUDA build, because the emulator has no CUB.
+/// Weakness: its loads have 4 bytes, because each pair comes from two arrays. -infinity destroys the sums of the gates,
+/// so there is no final_log_decay. Channels that lie side by side would have to be transposed.
 /// Sources: the documentation of cub::DeviceScan::InclusiveScan.
 
 #include "06_scan/scan.hpp"
@@ -62,7 +63,7 @@ struct Value {
   __device__ float operator()(const Affine<float>& map) const { return map.value; }
 };
 
-/// Without memory CUB only says how much it needs.
+/// If memory is null, CUB only returns how many bytes it needs.
 cudaError_t inclusive_scan(const Arguments& a, void* memory, std::size_t& bytes) {
   const Step step{a.x.data, a.log_decay.data, a.initial_state.data, unsigned(a.L)};
   const auto steps = thrust::make_transform_iterator(thrust::counting_iterator<unsigned>(0), step);

@@ -1,23 +1,24 @@
 /// @file
 /// `dispatch`: what a user calls.
 ///
-/// Idea: the loop of `sequential_gpu` where a sequence has a few steps, else all tiles at once, by the kernels in
-/// dispatch/ that take every layout. Few are 15 steps where D > 1: at 16 steps both take the same time (H200, 8 x 1536
-/// channels). They are 8 where D = 1: the loop then waits for memory once, and no number of sequences makes it slower
-/// than the tiles.
-/// Grows out of: 9_wide_tiles.cu; dispatch: a choice, and kernels that put `wide_tiles` and `channel_lanes` together
-/// Improves on: tiles are mostly empty where a sequence has a few steps; and each of the stages before is made for one
-/// layout, width or alignment.
+/// Idea: for a sequence of few steps, `dispatch` uses the loop of `sequential_gpu`. Otherwise it computes all tiles at
+/// once, by the kernels in dispatch/, which support every layout. With D > 1, up to 15 steps are few: at 16 steps both
+/// take the same time (H200, 8 x 1536 channels). With D = 1, up to 8 steps are few: the loop then waits for memory only
+/// once and is never slower than the tiles, however many sequences there are.
+/// Grows out of: 9_wide_tiles.cu; dispatch: a choice, and kernels that combine `wide_tiles` and `channel_lanes`
+/// Improves on: the tiles of a sequence of few steps are mostly empty, and each earlier stage is made for one layout,
+/// width or alignment.
 /// Unchanged: what the tiles publish.
 /// Equation: y_t = exp(g_t) y_{t-1} + x_t. With `--backward`, dx is a scan of dy from the end. It goes through the same
-/// kernels by negative strides (backwards.hpp). The gates' gradient needs y, which is computed again rather than kept:
-/// more bytes, less memory.
+/// kernels by negative strides (backwards.hpp). The gates' gradient needs y, which is computed again instead of stored.
+/// This moves more bytes and takes less memory.
 /// Shapes: x, y [B, H, L, D]; g [B, H, L, Dg], Dg = 1 or D; states [B, H, D]; fp32 in device memory.
 /// Bound by: memory.
 /// Requires: fewer than 2^31 tiles.
-/// Weakness: the choice goes by L alone. With very many sequences of D = 1 the loop stays ahead a little longer than 8
-/// steps, and so it does with very many channels of D > 1, where the loop fills the GPU (README.md has the times).
-/// Sources: those of the stages before.
+/// Weakness: the choice depends only on L. With very many sequences of D = 1 the loop is still faster at a little more
+/// than 8 steps. With D > 1 and enough channels to fill the GPU it is still faster at a little more than 15 (README.md
+/// has the times).
+/// Sources: those of the earlier stages.
 
 #include "06_scan/scan.hpp"
 #include "06_scan/scan/backwards.hpp"

@@ -1,29 +1,29 @@
 /// @file
 /// `sequential`: a loop over time.
 ///
-/// Idea: the recurrence of every earlier chapter, bare: a state that fades and is added to, one number per channel. In
-/// the chapters before, k_t^T v_t is the x_t and the state's elements are the channels, between a product that makes x
-/// and a product that reads y. Here x is given and every y is asked for: no arithmetic hides the memory.
+/// Idea: the recurrence of every earlier chapter, by itself: a state that fades and is added to, with one number per
+/// channel. In the earlier chapters, k_t^T v_t is x_t, and the elements of the state are the channels. One product
+/// computes x, and another reads y. Here x is an input and every y is an output, so no arithmetic hides the time of the
+/// memory.
 /// Grows out of: nothing
 /// Equation:
 ///
 ///   y_t = exp(g_t) y_{t-1} + x_t,    y_0 = initial_state or 0              (g is log_decay in the code)
 ///   final_state = y_L,    final_log_decay = sum_t g_t
 ///
-/// and backwards, for the gradients dx, dg of x, g from that of y, dy (the adjoint), from the end, with dx_{L+1} = 0:
+/// and backwards (the adjoint), from the end with dx_{L+1} = 0, for the gradients dx and dg from the gradient dy:
 ///
-///   dx_t = dy_t + exp(g_{t+1}) dx_{t+1}
-///   dg_t = exp(g_t) dx_t y_{t-1}                    summed over the channels where Dg = 1
-///   dinitial_state = exp(g_1) dx_1
+/// dx_t = dy_t + exp(g_{t+1}) dx_{t+1} dg_t = exp(g_t) dx_t y_{t-1} summed over the channels if Dg = 1 dinitial_state =
+///   exp(g_1) dx_1
 ///
 /// Shapes: x, y, dx, dy [B, H, L, D]; g, dg [B, H, L, Dg], Dg = 1 or D; states [B, H, D]; fp32 in host memory.
-/// Thread mapping: OpenMP gives each thread one (batch, head) at a time. Everything is computed in double: this is the
-/// reference of all other stages, too.
-/// Resources: 2 numbers per channel; backwards y of a whole head, 8 L D bytes per thread.
+/// Thread mapping: OpenMP gives each thread one (batch, head) at a time. Everything is computed in double because this
+/// stage is also the reference for all others.
+/// Resources: 2 numbers per channel; backwards also y of a whole head, 8 L D bytes per thread.
 /// Work: 2 operations and an exponential per step and channel.
 /// Bytes: x, g and y once.
-/// Bound by: exp, and memory behind it.
-/// Weakness: L steps, one after the other.
+/// Bound by: exp, and after it memory.
+/// Weakness: L dependent steps.
 /// Sources: the adjoint is the chain rule; Martin and Cundy, arXiv 1709.04057, section 2.1.
 
 #include <cstddef>

@@ -2,11 +2,11 @@
 /// `hillis_steele`: every step looks back 1, 2, 4, ... steps.
 ///
 /// Idea: a step is the map y -> exp(g_t) y + x_t, and so is a run of steps (affine.hpp). Composition is associative, so
-/// the map of steps 1 to t may be put together in any grouping. In round r each step composes the map 2^r places before
-/// it, if there is one, with its own, which then stands for the last 2^(r+1) steps.
+/// the map of steps 1 to t may be composed in any grouping. In round r each step composes its own map with the map 2^r
+/// places before it, if there is one. Its map then stands for the last 2^(r+1) steps.
 /// Grows out of: 1_sequential.cpp
-/// Improves on: `sequential` has L steps, one after the other. Here ceil(log2(L)) rounds follow one another, within
-/// which nothing waits.
+/// Improves on: `sequential` has L dependent steps. Here there are ceil(log2(L)) dependent rounds, and the compositions
+/// within a round do not depend on each other.
 /// Unchanged: the values. exp is now taken in every round.
 /// Equation:
 ///
@@ -18,14 +18,15 @@
 ///   r = 1:    1    1-2   1-3   1-4   2-5   3-6   4-7   5-8
 ///   r = 2:    1    1-2   1-3   1-4   1-5   1-6   1-7   1-8
 ///
-/// Shapes: as `sequential`; a channel's maps are L pairs of double, twice: a round reads one copy and writes the other.
+/// Shapes: as `sequential`; the maps of a channel are L pairs of double, in two copies. A round reads one copy and
+/// writes the other.
 /// Thread mapping: OpenMP gives each thread one channel at a time. Within a channel there is one thread.
 /// Resources: 32 L bytes per thread.
-/// Work: L ceil(log2(L)) compositions per channel, each 3 operations and an exponential; `sequential` has L.
+/// Work: L ceil(log2(L)) compositions per channel, each of 3 operations and an exponential. `sequential` has L.
 /// Bytes: x, g and y once, and the maps twice per round, from a cache while they fit.
 /// Bound by: exponentials.
-/// Weakness: log2(L) times the work. With one processor per step it is the fastest way. But steps are many more than
-/// processors, and then the work counts.
+/// Weakness: log2(L) times the work. With one processor per step this is the fastest algorithm. But there are many more
+/// steps than processors, so the amount of work matters.
 /// Sources: Hillis and Steele, "Data parallel algorithms", CACM 29, 1986.
 
 #include <utility>

@@ -1,31 +1,33 @@
 /// @file
 /// `blelloch`: up a tree and down again.
 ///
-/// Idea: what `hillis_steele` composes again and again for every step is composed once, in a tree. Up: each node is its
-/// right child after its left child, and the root is the whole sequence. Down: each node is told what comes before it.
-/// It tells its left child the same, and its right child that, followed by the left child. The leaves then know what is
-/// before them.
+/// Idea: `hillis_steele` composes the same runs of steps again for every step. Here each run is composed once, in a
+/// tree. On the way up, the map of each node is that of its right child after that of its left child, and the root
+/// stands for the whole sequence. On the way down, each node receives the map of everything before it. It passes this
+/// map to its left child, and this map followed by the left child's own to its right child. Each leaf then has the map
+/// of all steps before it.
 /// Grows out of: 2_hillis_steele.cpp
-/// Improves on: the work of `hillis_steele`. The tree has L - 1 compositions up, L - 1 down, and L that add each step
-/// to what is before it.
-/// Unchanged: rounds in which nothing waits, but twice as many.
+/// Improves on: `hillis_steele` does log2(L) times the work of `sequential`. The tree has L - 1 compositions up, L - 1
+/// down, and L that compose each step with the map before it.
+/// Unchanged: rounds whose compositions do not depend on each other, but twice as many of them.
 /// Equation:
 ///
 ///   up,   d = 1, 2, 4, ...:   m[i]  <- m[i] after m[i - d]                       i = 2d - 1, 4d - 1, ...  (from 0)
 ///   down, d = ..., 4, 2, 1:   m[i - d], m[i]  <-  m[i],  (m[i - d] after m[i])   m[last] = identity before
 ///   y_t = (step t after m[t])(y_0)
 ///
-/// A scan of sums may swap the sides of the last composition; here the order matters. Before the swap m[i] is what
-/// comes before the node and m[i - d] its left half, so the left half comes second. `--trace` prints the tree for eight
-/// steps.
-/// Shapes: as `sequential`; a channel's tree is in place, on L rounded up to a power of two, filled with identities.
+/// In a scan of sums, the operands of the composition on the way down may be swapped. Here their order matters: before
+/// the assignment, m[i] is what comes before the node and m[i - d] is its left half, so the left half comes second.
+/// `--trace` prints the tree for eight steps.
+/// Shapes: as `sequential`; the tree of a channel is computed in place, on L rounded up to a power of two; the added
+/// steps are identities.
 /// Thread mapping: OpenMP gives each thread one channel at a time. Within a channel there is one thread.
 /// Resources: 16 bytes for each node of the tree and 16 L for the steps, per thread.
-/// Work: 3 L compositions at most.
+/// Work: at most 3 L compositions per channel.
 /// Bytes: x, g and y once, and the tree from a cache while it fits.
 /// Bound by: exponentials.
-/// Weakness: a CPU has no L processors, and one thread with the loop of `sequential` does a third of the work. The tree
-/// is for a GPU.
+/// Weakness: a CPU does not have L processors, and one thread with the loop of `sequential` does a third of the work.
+/// The tree pays only on a GPU.
 /// Sources: Blelloch, "Scans as Primitive Parallel Operations", IEEE Trans. Comput. 38, 1989; CMU-CS-90-190, figure
 /// 1.4.
 

@@ -1,21 +1,22 @@
 /// @file
-/// `sequential_gpu`: one thread per channel, the loop over time.
+/// `sequential_gpu`: one thread per channel runs the loop over time.
 ///
-/// Idea: channels never meet, so each has a thread, and there are as many of them as the problem has.
+/// Idea: channels do not depend on each other, so each channel has its own thread.
 /// Grows out of: 1_sequential.cpp; port to the GPU: the loops over batch, heads and channels become a grid
-/// Improves on: `hillis_steele` and `blelloch` multiply the work for a parallelism that a CPU cannot use.
-/// Unchanged: the recurrence, step by step. The sum of the gates is in double, as it grows to where
-/// fp32 has no digits left for a gate.
+/// Improves on: `hillis_steele` and `blelloch` multiply the work to gain a parallelism that a CPU cannot use.
+/// Unchanged: the recurrence, step by step. The sum of the gates is in double, because it grows until fp32 has no
+/// digits left for another gate.
 /// Equation: y_t = exp(g_t) y_{t-1} + x_t
 /// Shapes: x, y [B, H, L, D]; g [B, H, L, Dg], Dg = 1 or D; states [B, H, D]; fp32 in device memory.
-/// Thread mapping: thread n has channel n % D of head n / D, so that neighbouring lanes read neighbouring numbers of a
-/// row. The loads of 8 steps are under way before the first is used.
+/// Thread mapping: thread n has channel n % D of head n / D, so neighbouring lanes read neighbouring numbers of a row.
+/// The thread issues the loads of 8 steps before it uses the first.
 /// Resources: 16 registers for those loads, no shared memory.
 /// Work: 2 operations and an exponential per step and channel.
-/// Bytes: x and y once; g once, or where all channels share it once per channel, mostly from a cache.
-/// Bound by: latency: one trip to memory for each 8 steps. With D = 1 also lines of memory of which one number is used.
-/// With `--backward` the same kernel runs twice (backwards.hpp): forwards for y, then from the end.
-/// Weakness: B H D threads, however long the sequence is. One sequence of D = 1 is one thread.
+/// Bytes: x and y once; g once, or once per channel if all channels share it, mostly from a cache.
+/// Bound by: latency, one trip to memory per 8 steps. With D = 1 also the memory's bandwidth, because of each line that
+/// is read only one number is used. With `--backward` the same kernel runs twice (backwards.hpp): forwards for y, then
+/// from the end.
+/// Weakness: the number of threads is B H D, however long the sequence is. A single sequence with D = 1 has one thread.
 /// Sources: Martin and Cundy, arXiv 1709.04057, section 2.2, "serial" variant.
 
 #include <cuda_runtime.h>

@@ -1,12 +1,12 @@
 /// @file
 /// `blelloch_gpu`: the tree of `blelloch` in shared memory, tile after tile.
 ///
-/// Idea: a block takes one channel. It brings a tile of steps to shared memory, runs up and down the tree with half as
-/// many threads as leaves, and writes the tile. The root is not told "nothing before you", as in `blelloch`, but what
-/// came before the tile, as a map that forgets its argument. So the leaves learn y of the step before them.
+/// Idea: a block has one channel. It copies a tile of steps to shared memory, runs up and down the tree with half as
+/// many threads as leaves, and writes the tile. In `blelloch` the root receives the identity. Here it receives what
+/// came before the tile, as a map that ignores its argument. So each leaf receives y of the step before it.
 /// Grows out of: 4_sequential_gpu.cu
 /// Improves on: `sequential_gpu` has one thread per sequence and channel.
-/// Unchanged: what is read and written. The ways up and down are those of `blelloch`.
+/// Unchanged: what is read and written, and the rounds of `blelloch` up and down the tree.
 /// Equation:
 ///
 ///   up:   m[i] <- m[i] after m[i - d]               d = 1, 2, ..., 512;  thread n has i = 2d (n + 1) - 1
@@ -16,17 +16,17 @@
 ///
 /// Shapes: x, y [B, H, L, D]; g [B, H, L, Dg], Dg = 1 or D; states [B, H, D]; fp32 in device memory.
 /// Thread mapping: block (b, h, d) has 512 threads and tiles of 1024 steps; thread n loads and stores the steps n and n
-/// + 512 of a tile. Past the end steps are identities. At distance d the threads' elements are 2d apart, and address i
-/// is in bank i % 32: at d = 16 a warp would ask one bank for 32 numbers. So element i lies at i + i / 32. Each run of
-/// 32 is moved on by one bank, and at no distance do two lanes of a warp meet in one. Sums and values are arrays of
-/// their own, as pairs would take two banks each.
-/// Resources: 8.3 KB of shared memory; the two steps stay in registers.
+/// + 512 of a tile. Steps past the end are identities. At distance d the elements of neighbouring threads are 2d apart,
+/// and address i is in bank i % 32: at d = 16 a warp would read 32 numbers from one bank. So element i lies at i + i /
+/// 32. This shifts each run of 32 elements by one bank, and no two lanes of a warp share a bank at any distance. Sums
+/// and values are separate arrays, because a pair would take two banks.
+/// Resources: 8.3 KB of shared memory; the two steps of a thread stay in registers.
 /// Work: 3 compositions per step.
 /// Bytes: x and y once, g once per channel.
-/// Bound by: 21 barriers per tile, and rounds in which most threads have nothing to do: the last ones up and the first
-/// down have one thread.
-/// Weakness: those rounds, and a trip through shared memory for each. With D > 1 neighbouring threads read numbers that
-/// are D apart: a line of memory for each number.
+/// Bound by: 21 barriers per tile, and rounds in which most threads are idle. Only one thread works in the last round
+/// up and in the first round down.
+/// Weakness: those rounds, each with a trip through shared memory. With D > 1 neighbouring threads read numbers that
+/// are D apart, so each number takes a line of memory.
 /// Sources: as `blelloch`; Harris, Sengupta, Owens, "Parallel Prefix Sum (Scan) with CUDA", GPU Gems 3, chapter 39, for
 /// the padding.
 
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads) blelloch_kernel(Arguments a) {
       const int i = 2 * distance * (thread + 1) - 1;
       if (i < kTile) m.set(i, compose(m.get(i - distance), m.get(i)));
     }
-    if (thread == 0) {  // which has also made the root
+    if (thread == 0) {  // this thread has also computed the root
       const Affine<float> tile = m.get(kTile - 1);
       m.set(kTile - 1, before);
       before = compose(before, tile);

@@ -1,12 +1,13 @@
 /// @file
-/// `warp_shuffle`: scans in registers: steps, lanes, warps.
+/// `warp_shuffle`: scans in registers, of steps, lanes and warps.
 ///
-/// Idea: three levels, each with what is cheapest there. A thread composes its 4 consecutive steps in a loop. The lanes
-/// of a warp scan the 32 results by shuffles. Every warp scans the totals of the 8 warps, and only these pass through
-/// shared memory. Then each thread knows the map of everything before it and runs its loop again.
+/// Idea: three levels, each with the method that is cheapest there. A thread composes its 4 consecutive steps in a
+/// loop. The lanes of a warp scan the 32 results by shuffles. Every warp scans the totals of the 8 warps, and only
+/// these pass through shared memory. Then each thread knows the map of everything before it and runs its loop a second
+/// time.
 /// Grows out of: 5_blelloch_gpu.cu
-/// Improves on: `blelloch_gpu` has 21 barriers per tile, where one is enough, and rounds in which most threads are
-/// idle.
+/// Improves on: `blelloch_gpu` has 21 barriers per tile and rounds in which most threads are idle. Here there is one
+/// barrier per tile.
 /// Unchanged: one block per channel, tile after tile.
 /// Equation:
 ///
@@ -16,13 +17,13 @@
 ///   thread:  y_t = exp(g_t) y_{t-1} + x_t                        4 steps
 ///
 /// Shapes: x, y [B, H, L, D]; g [B, H, L, Dg], Dg = 1 or D; states [B, H, D]; fp32 in device memory.
-/// Thread mapping: block (b, h, d) has 256 threads and tiles of 1024 steps. All threads keep what came before the tile,
-/// each in its own registers. The totals have two buffers, used in turn. So a warp that is ahead does not overwrite
-/// what another still reads, and one barrier per tile is enough.
+/// Thread mapping: block (b, h, d) has 256 threads and tiles of 1024 steps. Every thread keeps what came before the
+/// tile in its own registers. The totals have two buffers, which are used in turn. So a warp that is ahead does not
+/// overwrite totals that another warp still reads, and one barrier per tile is enough.
 /// Resources: 128 bytes of shared memory; 8 registers per thread for steps.
-/// Work: 2 compositions per step, and 13 for each 4 steps.
+/// Work: 2 compositions per step, and 13 more per 4 steps.
 /// Bytes: x and y once, g once per channel.
-/// Bound by: latency: a tile's loads wait for the tile before.
+/// Bound by: latency, because the loads of a tile wait for the tile before.
 /// Weakness: a block still walks its sequence tile after tile, so one sequence keeps one multiprocessor busy. With D >
 /// 1 neighbouring threads read numbers that are D apart.
 /// Sources: Sengupta, Harris, Garland, "Efficient Parallel Scan Algorithms for GPUs", NVR-2008-003.

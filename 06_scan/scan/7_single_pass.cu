@@ -1,9 +1,9 @@
 /// @file
-/// `single_pass`: all tiles at once, each looks back at those before it.
+/// `single_pass`: all tiles run at once, and each looks back at those before it.
 ///
-/// Idea: a tile is its own block, and it scans itself as in `warp_shuffle`. It learns what came before it from the
-/// tiles before it, through memory (look_back.cuh), while its own steps wait in registers. So each input is read once
-/// and each output is written once, however long the sequence is, and all multiprocessors work on it.
+/// Idea: each tile has its own block, which scans the tile as in `warp_shuffle`. The block learns what came before from
+/// the tiles before it, through memory (look_back.cuh). Meanwhile its own steps wait in registers. So each input is
+/// read once and each output is written once, however long the sequence is, and all multiprocessors work on it.
 ///
 ///   tile:    own map = step t0 + 1023 after ... after step t0                            published
 ///   before:  own maps of tiles n - 1, n - 2, ..., back to the first that knows y at its end
@@ -12,16 +12,16 @@
 ///
 /// Grows out of: 6_warp_shuffle.cu
 /// Improves on: `warp_shuffle` walks a sequence on one multiprocessor, tile after tile.
-/// Unchanged: 1024 steps of one channel per block; steps, lanes and warps within the tile.
+/// Unchanged: 1024 steps of one channel per block, and the three levels within the tile.
 /// Equation: y_t = exp(g_t) y_{t-1} + x_t
 /// Shapes: x, y [B, H, L, D]; g [B, H, L, Dg], Dg = 1 or D; states [B, H, D]; fp32 in device memory.
-/// Thread mapping: a block takes its tile from a counter, so that the tiles before it have been started. Thread 0
-/// publishes and looks back, one predecessor at a time. The other threads wait at a barrier.
+/// Thread mapping: a block takes the number of its tile from a counter, so all tiles before it have already been
+/// started. Thread 0 publishes and looks back, one predecessor at a time. The other threads wait at a barrier.
 /// Resources: 80 bytes of shared memory, 8 registers per thread for steps; a workspace of 16 bytes per tile and
 /// channel.
-/// Work: 2 compositions per step, 13 for each 4 steps, and as many per tile as it looks at predecessors.
-/// Bytes: x and y once, g once per channel; 16 bytes of maps for each tile of 12 KB.
-/// Bound by: the look-back of one long sequence: one trip to the second-level cache for each tile that is looked at.
+/// Work: 2 compositions per step, 13 more per 4 steps, and one for each predecessor that a tile looks at.
+/// Bytes: x and y once, g once per channel; 16 bytes of maps per tile of 12 KB.
+/// Bound by: with one long sequence, the look-back: each tile that is looked at takes a trip to the second-level cache.
 /// Requires: fewer than 2^31 tiles.
 /// Weakness: one thread looks back while 255 wait. With D > 1 neighbouring threads read numbers that are D apart.
 /// Sources: Merrill and Garland, NVR-2016-002, section 4.

@@ -2,7 +2,7 @@
 /// `warp_look_back`: a warp looks at 32 predecessors at once.
 ///
 /// Idea: composition is associative, so 32 lanes load the words of 32 predecessors in one trip to memory and compose
-/// them by a warp scan. Lanes that hold tiles older than the nearest one that knows y at its end drop out.
+/// them by a warp scan. The nearest tile that knows y at its end is enough: lanes that hold older tiles drop out.
 /// Grows out of: 7_single_pass.cu
 /// Improves on: in `single_pass` one thread looks at one predecessor per trip to the second-level cache. With one long
 /// sequence, hundreds of tiles are under way at once, and the look-back falls behind the loads.
@@ -13,11 +13,13 @@
 /// tile that has not been looked at yet.
 /// Resources: 80 bytes of shared memory, 8 registers per thread for steps; a workspace of 16 bytes per tile and
 /// channel.
-/// Work: 2 compositions per step, 13 for each 4 steps, and 5 per lane for each 32 predecessors.
-/// Bytes: x and y once, g once per channel; 16 bytes of maps for each tile of 12 KB, read up to 32 times.
-/// Bound by: latency: a multiprocessor has 8 blocks of 8 KB of loads, and each of them waits for its predecessors.
+/// Work: 2 compositions per step, 13 more per 4 steps, and 5 per lane for each 32 predecessors.
+/// Bytes: x and y once, g once per channel; 16 bytes of maps per tile of 12 KB, read up to 32 times.
+/// Bound by: latency. A multiprocessor has 8 blocks with 8 KB of loads each, and every block waits for its
+/// predecessors.
 /// Requires: fewer than 2^31 tiles.
-/// Weakness: tiles of 1024 steps are small for what a look-back costs, and loads of 4 bytes are many.
+/// Weakness: tiles of 1024 steps are small compared with the cost of a look-back, and loads of 4 bytes take many
+/// instructions.
 /// Sources: Merrill and Garland, NVR-2016-002, section 4.4.
 
 #include <cuda_runtime.h>

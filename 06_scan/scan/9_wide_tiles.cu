@@ -1,28 +1,29 @@
 /// @file
-/// `wide_tiles`: tiles of 8192 steps that wait in shared memory, loaded 16 bytes at a time.
+/// `wide_tiles`: tiles of 8192 steps wait in shared memory and are loaded 16 bytes at a time.
 ///
-/// Idea: while a tile looks back, its steps wait on the chip, and only what waits on the chip or is under way keeps the
-/// memory busy. Shared memory has room for more of it than the registers that `warp_look_back` uses. So a warp copies
-/// 512 steps there, all of them before it uses the first, and its lanes take them in 4 turns. In each turn a lane has 4
-/// neighbouring steps, 16 bytes. The map of a turn begins where the turn before ended, in registers. No lane reads what
-/// another one has copied, so there is no transposition, no bank conflict and no barrier between copy and use.
+/// Idea: while a tile looks back, its steps wait on the chip. The more steps wait on the chip or are in flight, the
+/// busier the memory is. Shared memory has room for more steps than the registers that `warp_look_back` uses. So a warp
+/// copies 512 steps to shared memory, all of them before it uses the first, and its lanes process them in 4 turns. In
+/// each turn a lane has 4 neighbouring steps, 16 bytes. The map of a turn begins where the turn before ended, in
+/// registers. No lane reads what another lane has copied, so there is no transposition, no bank conflict and no barrier
+/// between copy and use.
 ///
 ///   turn 0    lane 0: steps 0 to 3      lane 1: 4 to 7       ...   lane 31: 124 to 127       of a warp's 512
 ///   turn 1    lane 0: 128 to 131        lane 1: 132 to 135   ...   lane 31: 252 to 255
 ///
 /// Grows out of: 8_warp_look_back.cu
-/// Improves on: `warp_look_back` looks back once for every 1024 steps, and has 8 KB of loads under way per block.
+/// Improves on: `warp_look_back` looks back once per 1024 steps and has only 8 KB of loads in flight per block.
 /// Unchanged: what tiles publish, and how a warp looks back.
 /// Equation: y_t = exp(g_t) y_{t-1} + x_t
 /// Shapes: x, g, y [B, H, L, 1]; states [B, H, 1]; fp32 in device memory.
 /// Thread mapping: a block has 16 warps and a tile of 8192 steps; a warp has 512 of them, a lane 4 in each of 4 turns.
-/// Resources: 64 KB of shared memory, so three blocks per multiprocessor: 192 KB of steps that are loaded or wait. A
+/// Resources: 64 KB of shared memory, so three blocks per multiprocessor with 192 KB of steps in flight or waiting. A
 /// workspace of 16 bytes per tile.
-/// Work: 2 compositions per step, and 28 per thread for its 16 steps.
-/// Bytes: x, g and y once; 16 bytes of maps for each tile of 96 KB.
+/// Work: 2 compositions per step, and 28 more per thread for its 16 steps.
+/// Bytes: x, g and y once; 16 bytes of maps per tile of 96 KB.
 /// Bound by: memory.
 /// Requires: D = 1; L a multiple of 4 and sequences aligned to 16 bytes.
-/// Weakness: that layout. A sequence of a few hundred steps leaves most of a tile empty.
+/// Weakness: the layout that it requires. A sequence of a few hundred steps leaves most of a tile empty.
 /// Sources: Merrill and Garland, NVR-2016-002, section 4.
 
 #include <cuda_runtime.h>
@@ -84,7 +85,7 @@ __global__ void __launch_bounds__(kThreads) wide_tiles_kernel(Arguments a, LookB
 #pragma unroll
   for (int turn = 0; turn < kTurns; ++turn) {
     const int t = t_lane + turn * 32 * kSteps;
-    cp_async<sizeof(Steps)>(&x[turn * kThreads], a.x.row(b, h, t), t < a.L);  // zeros, an identity, beyond the end
+    cp_async<sizeof(Steps)>(&x[turn * kThreads], a.x.row(b, h, t), t < a.L);  // zeros, an identity, past the end
     cp_async<sizeof(Steps)>(&g[turn * kThreads], a.log_decay.row(b, h, t), t < a.L);
   }
   cp_async_commit();
@@ -138,8 +139,8 @@ __global__ void __launch_bounds__(kThreads) wide_tiles_kernel(Arguments a, LookB
   }
 }
 
-/// Whether four neighbouring steps lie side by side, aligned to 16 bytes. A null view, whose memory is not there yet,
-/// counts as aligned.
+/// Whether four neighbouring steps lie side by side, aligned to 16 bytes. A null view, whose memory is not allocated
+/// yet, counts as aligned.
 template <class T>
 bool is_aligned(const View<T>& view) {
   const bool steps = view.stride_l == 1 && view.stride_h % kSteps == 0 && view.stride_b % kSteps == 0;

@@ -1,13 +1,13 @@
 #pragma once
 /// @file
 /// The adjoint as two calls of the operator: dx is a scan of dy from the end, with each step's gate taken from the step
-/// after it. A view whose stride over time is negative reads a sequence from its end, so the same kernels do it.
+/// after it. A view whose stride over time is negative reads a sequence from its end, so the same kernels compute it.
 
 #include "06_scan/scan.hpp"
 
 namespace tutorial::scan {
 
-/// y again, from the inputs: the call that computes it into `y`, [B, H, L, D].
+/// The call that computes y again from the inputs, into `y` [B, H, L, D].
 inline Arguments forwards(const BackwardArguments& a, View<float> y) {
   return {a.B, a.H, a.L, a.D, a.Dg, a.x, a.log_decay, a.initial_state, y, /*final_state=*/{}, /*final_log_decay=*/{}};
 }
@@ -34,18 +34,18 @@ inline Arguments backwards(const BackwardArguments& a) {
 }
 
 /// Memory for y of the forward pass, which the gates' gradient needs, in the workspace: [B, H, L, D], not yet computed.
-/// @throws CudaError if it is not there
+/// @throws CudaError if it cannot be allocated
 View<float> recomputed_y(const BackwardArguments&);
 /// Its bytes.
 std::int64_t recomputed_y_memory(const BackwardArguments&);
 
-/// Starts the kernel for dg_t = exp(g_t) dx_t y_{t-1}, summed over the channels where Dg = 1, and dinitial_state =
+/// Starts the kernel for dg_t = exp(g_t) dx_t y_{t-1}, summed over the channels if Dg = 1, and dinitial_state =
 /// exp(g_1) dx_1; a.dx must be there. A thread has four gates of a head, 256 apart, or where there is a sum a warp has
 /// one. No sum over steps: all positions at once. Needs: no gate_gradient_unsupported().
 /// @param y [B, H, L, D], of the forward pass
 /// @throws CudaError if the launch is refused
 void gate_gradient(const BackwardArguments& a, View<const float> y);
-/// What gate_gradient() cannot run, as a sentence; empty where it can.
+/// Why gate_gradient() cannot run the problem, as a sentence; empty if it can.
 std::string gate_gradient_unsupported(const BackwardArguments&);
 
 }  // namespace tutorial::scan

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// What stages share whose blocks have one channel, or one tile of a channel: how many of them there are.
+/// Counts and limits for stages whose blocks have one channel, or one tile of a channel.
 
 #include <climits>
 #include <cstdint>
@@ -21,12 +21,12 @@ inline std::int64_t tiles_of(const Arguments& a, int tile) {
   return (a.L - 1) / tile + 1;
 }
 
-/// Maps that tiles hand to each other: none where each sequence has one tile.
+/// Maps that tiles publish for each other: none if each sequence has one tile.
 inline std::int64_t published_maps(const Arguments& a, int tile) {
   return tiles_of(a, tile) > 1 ? channels(a) * tiles_of(a, tile) : 0;
 }
 
-/// What a stage with one block per channel cannot run, as a sentence; empty where it can.
+/// Why a stage with one block per channel cannot run the problem, as a sentence; empty if it can.
 inline std::string channel_per_block_unsupported(const Arguments& a, int tile) {
   if (channels(a) > INT_MAX) return "B H D > 2^31 - 1: the grid";
   return a.L > INT_MAX - tile ? "L > 2^31 - 1 less a tile: positions are counted in int" : "";

@@ -26,13 +26,13 @@ __device__ __forceinline__ float gradient_of(const BackwardArguments& a, int b, 
   return reaches_before * y_before;
 }
 
-// Each head has `head_blocks` blocks of its own, so that a thread knows its head by dividing numbers of 32 bits. (Of
-// its place in the head, a division of 64 bits is left where D > 1.)
+// Each head has `head_blocks` blocks of its own, so that a thread knows its head by dividing numbers of 32 bits. (If D
+// > 1, finding its place in the head still takes a division of 64 bits.)
 
 constexpr int kEach = 4;
 
-/// Four gates per thread, where every channel has its own, so that twelve loads are under way: gates n, n + 256, ... of a
-/// head's (t, d).
+/// For gates that every channel has for itself. A thread has four of them, so that twelve loads are in flight: gates n,
+/// n + 256, ... of the (t, d) of a head.
 __global__ void __launch_bounds__(kThreads)
     channel_gates_kernel(BackwardArguments a, View<const float> y, int head_blocks) {
   const int head = int(blockIdx.x) / head_blocks, h = head % a.H, b = head / a.H;
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// One warp per gate, which all channels share: warp t of those of a head.
+/// For gates that all channels share. One warp per gate: warp t of a head has gate t.
 __global__ void __launch_bounds__(kThreads)
     step_gates_kernel(BackwardArguments a, View<const float> y, int head_blocks) {
   const int head = int(blockIdx.x) / head_blocks, h = head % a.H, b = head / a.H;

@@ -3,20 +3,20 @@
 /// Decoupled look-back: what the tiles of a sequence publish for each other, and the order in which blocks take tiles.
 ///
 /// A tile publishes two maps, each as soon as it knows it: its own map, and the map of the sequence up to its end. A
-/// later tile needs the second one of the tile before it, but does not have to wait for that. The own maps of the tiles
-/// back to the nearest tile that has published the second one, composed, do as well.
+/// later tile needs the second map of the tile before it, but does not have to wait for it. It can also look back to
+/// the nearest tile that has published its second map, and compose that map with the own maps of the tiles in between.
 ///
 /// A map is 8 bytes, which are read and written at once, and is its own flag. Memory starts as 0xFF throughout: two
-/// NaNs that no GPU's arithmetic leaves. Any other word is a map that is there. Nothing but the word is handed over, so
-/// no fence is needed.
+/// NaNs that no GPU's arithmetic produces. Any other word is a published map. Only the word itself is passed on, so no
+/// fence is needed.
 ///
 /// The map up to a tile's end includes y_0. Its value is therefore y itself, and nothing before it matters.
 ///
-/// Where a tile's value is a matrix, the word holds the sum of its gates, and says that the matrix is there: matrices
-/// lie beside the words and are handed over by release and acquire (simple_gla/3_scan_fused.cu).
+/// If the value of a tile is a matrix, the word holds the sum of the tile's gates and says that the matrix has been
+/// written. Matrices lie beside the words and are passed on by release and acquire (simple_gla/3_scan_fused.cu).
 ///
 /// Blocks take their tiles from a counter, so all predecessors of a tile have been started. Tile n of all sequences
-/// comes before tile n + 1 of any. With many sequences a predecessor is long done.
+/// comes before tile n + 1 of any. With many sequences, a predecessor has usually finished long before.
 /// Source: Merrill and Garland, "Single-pass Parallel Prefix Scan with Decoupled Look-back", NVR-2016-002.
 
 #include <cuda_runtime.h>
@@ -35,7 +35,8 @@ namespace tutorial::scan {
 /// A word that no tile has published yet.
 inline constexpr std::uint64_t kNotPublished = ~std::uint64_t{0};
 
-/// A map as the word that memory holds. Two NaNs of an input that come through unchanged, as on a CPU, become others.
+/// A map as the word that memory holds. If two NaNs of an input come through unchanged, as they can on a CPU, other
+/// NaNs replace them.
 __device__ __forceinline__ std::uint64_t to_word(const Affine<float>& map) {
   const std::uint64_t word = std::uint64_t{__float_as_uint(map.log_decay)} << 32 | __float_as_uint(map.value);
   return word == kNotPublished ? word ^ 1 : word;
@@ -46,8 +47,8 @@ __device__ __forceinline__ Affine<float> to_map(std::uint64_t word) {
   return {__uint_as_float(unsigned(word >> 32)), __uint_as_float(unsigned(word))};
 }
 
-/// What a tile publishes about one channel. The two words lie side by side, so that one load reads both. A look-back of
-/// one long sequence sends so many requests that the second-level cache gets busy with them.
+/// What a tile publishes about one channel. The two words lie side by side so that one load reads both: the look-back
+/// of one long sequence sends so many requests that they keep the second-level cache busy.
 struct alignas(16) Words {
   std::uint64_t up_to_end;  ///< the map of the sequence up to the end of the tile
   std::uint64_t own;        ///< the map of the tile
@@ -86,7 +87,7 @@ inline std::int64_t look_back_memory(std::int64_t words) {
 }
 
 /// What the tiles of a launch share, in a workspace where nothing has been published yet.
-/// @param words pairs of them; 0 where every chain has one tile
+/// @param words pairs of them; 0 if every chain has one tile
 inline LookBack make_look_back(std::string_view tag, std::int64_t chains, int width, std::int64_t words) {
   LookBack back{.counter = nullptr, .words = nullptr, .chains = int(chains), .width = width};
   if (words == 0) return back;

@@ -23,8 +23,8 @@ inline Maps maps_of(const Arguments& a, int b, int h, int d) {
   return maps;
 }
 
-/// Writes what the maps, each composed with all before it, make of y_0: y of channel d, and what is asked for of its
-/// end.
+/// Applies the maps, each composed with all before it, to y_0. Writes y of channel d, and its final state and sum of
+/// gates if they are wanted.
 /// @param prefixes of L steps
 inline void write_channel(const Arguments& a, int b, int h, int d, const Maps& prefixes) {
   const double y_0 = a.initial_state.data ? double(a.initial_state.row(b, h, 0)[d]) : 0.0;
@@ -33,7 +33,8 @@ inline void write_channel(const Arguments& a, int b, int h, int d, const Maps& p
   if (a.final_log_decay.data && d < a.Dg) a.final_log_decay.row(b, h, 0)[d] = float(prefixes.back().log_decay);
 }
 
-/// Scans every channel with `inclusive`, which turns maps into prefixes. OpenMP gives each thread one channel at a time.
+/// Scans every channel with `inclusive`, which turns maps into prefixes. OpenMP gives each thread one channel at a
+/// time.
 /// @param inclusive Maps prefixes = inclusive(Maps steps), as many of them; throws nothing
 template <class Inclusive>
 void scan_channels(const Arguments& a, Inclusive inclusive) {

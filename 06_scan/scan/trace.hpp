@@ -6,7 +6,7 @@
 
 namespace tutorial::scan {
 
-/// The tree for eight steps, and whether it gives what the loop gives.
+/// The tree for eight steps, and whether its result is that of the loop.
 Demonstration blelloch_tree();
 
 }  // namespace tutorial::scan

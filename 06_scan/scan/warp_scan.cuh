@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// The scan of maps over the lanes of a warp, all of which must call; the emulator ends the launch with a report where
-/// some do not.
+/// The scan of maps over the lanes of a warp. All lanes must call it; if some do not, the emulator ends the launch with
+/// a report.
 /// Source: Hillis and Steele, "Data parallel algorithms", CACM 29, 1986; Sengupta, Harris, Garland, "Efficient Parallel
 /// Scan Algorithms for GPUs", NVR-2008-003.
 
@@ -22,9 +22,9 @@ __device__ __forceinline__ Affine<float> map_of_lane(const Affine<float>& map, i
 }
 
 /// This lane's map after those of all lanes below that are a multiple of kStride away: Hillis and Steele's scan, in
-/// log2(kLanes / kStride) rounds. A warp does the same to all lanes anyway: their work that comes to nothing costs
-/// nothing.
-/// @tparam kLanes the lanes from here on have the identity, or a scan of groups of so many will do
+/// log2(kLanes / kStride) rounds. All lanes of a warp execute the same instructions anyway, so the compositions that
+/// have no effect cost nothing.
+/// @tparam kLanes the lanes from this number on have the identity, or a scan within groups of so many lanes is enough
 template <int kStride = 1, int kLanes = 32>
 __device__ __forceinline__ Affine<float> warp_scan(Affine<float> map) {
 #pragma unroll

@@ -1,32 +1,33 @@
 /// @file
-/// `scan_states`: every product and every state in memory, and the chapter's scan between them. (The stages before this
-/// one in the operator's list are chapter 04's.)
+/// `scan_states`: every product and every state is in memory, and the chapter's scan connects them. (The earlier stages
+/// in the operator's list are those of chapter 04.)
 ///
-/// Idea: a step of the recurrence is a map whose value is a matrix, and that is Dk Dv channels that share a gate. So
-/// the operator is three things that exist already: outer products, a scan, products of rows with matrices.
-/// Grows out of: 04_fused_chunk/simple_gla/1_recurrent.cpp; port to the GPU: the loop over time becomes the operator
-/// scan, and what stands before and behind it kernels
-/// Improves on: the stages of chapter 04 are chunks and their matrix products, made for this operator. Here only the
-/// scan knows of time.
+/// Idea: a step of the recurrence is a map whose value is a matrix. Its elements are Dk Dv channels that share a gate.
+/// So the operator consists of three known parts: outer products, a scan, and products of rows with matrices.
+/// Grows out of: 04_fused_chunk/simple_gla/1_recurrent.cpp; port to the GPU: the operator scan replaces the loop over
+/// time; the work before and after it becomes kernels
+/// Improves on: the stages of chapter 04 use chunks and matrix products that are made for this operator. Here only the
+/// scan depends on the order in time.
 /// Unchanged: the recurrence, in fp32.
 /// Equation:
 ///
-///   x_t = k_t^T v_t                  states_kernel; x_1 is exp(g_1) S_0 + k_1^T v_1, as the scan starts from nothing
-///   S_t = exp(g_t) S_{t-1} + x_t     dispatch() of the operator scan, D = Dk Dv, Dg = 1
-///   o_t = scale q_t S_t              states_kernel again; the last S_t is the final state
+/// x_t = k_t^T v_t states_kernel; x_1 is exp(g_1) S_0 + k_1^T v_1: the scan has no initial state S_t = exp(g_t) S_{t-1}
+///   + x_t dispatch() of the operator scan, D = Dk Dv, Dg = 1 o_t = scale q_t S_t states_kernel again; the last S_t is
+///   the final state
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; g [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; x and S [B, H, L,
-/// Dk Dv], in the order in which threads hold them, Dk filled up to 64, 128 or 256 and Dv to a multiple of 32; all fp32
-/// in device memory. S does not take the place of x: the scan reads with load_global(), which requires that no thread
-/// writes there meanwhile.
+/// Dk Dv], in the order in which threads hold them, with Dk rounded up to 64, 128 or 256 and Dv to a multiple of 32;
+/// all fp32 in device memory. S does not overwrite x: the scan reads x with load_global(), which requires that no
+/// thread writes there during the kernel.
 /// Thread mapping: block (head, position, 32 columns) has 128 threads and the columns in registers (state_tile.cuh).
 /// Resources: Dk / 4 registers per thread for the columns.
 /// Work: 8 Dk Dv operations per head and position: one product, 4 for the scan, 2 for o; an exponential for four.
-/// Bytes: 16 Dk Dv per head and position, as x is written and read, and so is S. At Dk = Dv = 128 that is 256 KB, where
-/// q, k, v and o are 2 KB. Memory: 8 Dk Dv bytes per head and position, 128 KB; 69 GB for 32 heads of 16384 positions.
+/// Bytes: 16 Dk Dv per head and position, because both x and S are written and read. At Dk = Dv = 128 that is 256 KB,
+/// beside 2 KB of q, k, v and o. x and S take 8 Dk Dv bytes of memory per head and position, 128 KB; that is 69 GB for
+/// 32 heads of 16384 positions.
 /// Bound by: memory.
-/// Requires: that memory; Dk <= 256.
-/// Weakness: the states. Each is wanted only for as long as it takes to multiply it with q.
+/// Requires: memory for x and S; Dk <= 256.
+/// Weakness: all states go through memory, although each is needed only until it has been multiplied with q.
 /// Sources: Katsch, "GateLoop", arXiv 2311.01927: the associative scan over materialised k^T v.
 
 #include <cuda_runtime.h>

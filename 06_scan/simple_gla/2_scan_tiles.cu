@@ -1,21 +1,22 @@
 /// @file
-/// `scan_tiles`: only every 64th state in memory.
+/// `scan_tiles`: only every 64th state is in memory.
 ///
-/// Idea: a run of steps is a map like a single step, so the scan may be over tiles of 64 steps. A first kernel adds up
-/// each tile's products. The scan then gives the state at the end of each tile. A second kernel walks all tiles at
-/// once, each from the end of the tile before, and gives the outputs. The states of the steps within a tile never leave
-/// the registers.
+/// Idea: a run of steps is a map like a single step, so the scan may run over tiles of 64 steps. A first kernel adds up
+/// the products of each tile. The scan then computes the state at the end of each tile. A second kernel walks all tiles
+/// at once, each from the state at the end of the tile before, and computes the outputs. The states of the steps within
+/// a tile never leave the registers.
 /// Grows out of: 1_scan_states.cu
 /// Improves on: `scan_states` writes and reads a state twice for each step.
-/// Unchanged: products, a scan by the operator scan, outputs.
+/// Unchanged: its three parts: products, a scan by the operator scan, and outputs.
 /// Equation:
 ///
 ///   tile:   X_n = sum_t exp(g_{t+1} + ... + g_C) k_t^T v_t over its steps t = 1 to C, from exp(g_1 + ... + g_C) S_0 on
 ///   scan:   S_n = exp(g_1 + ... + g_C) S_{n-1} + X_n                     the state at the end of tile n
 ///   walk:   S = exp(g_t) S + k_t^T v_t,  o_t = scale q_t S               from S_{n-1}
 ///
-/// X_n takes one multiply-add per element and step, not a decay and an addition. Its exponents are sums of the gates
-/// *behind* a step (tile_gates.cuh). Nothing is divided by a gate, and no sum of gates is subtracted from another.
+/// X_n takes one multiply-add per element and step instead of a decay and an addition. Its exponents are sums of the
+/// gates *behind* a step (tile_gates.cuh). Nothing is divided by a gate, and no sum of gates is subtracted from
+/// another.
 /// Shapes: as `scan_states`, but X and S [B, H, N, Dk Dv] of N = ceil(L / 64) tiles; 64 steps of q, k and of 32 columns
 /// of v in shared memory.
 /// Thread mapping: block (head, tile, 32 columns) has 128 threads and the columns in registers (state_tile.cuh). For Dk
@@ -23,12 +24,12 @@
 /// Resources: Dk / 4 registers per thread for the columns; 72 KB of shared memory at Dk = 128.
 /// Work: 8 Dk Dv operations per head and position: 2 for X, 1 for the decay, 1 for the product, 2 for the sum with it
 /// and 2 for o.
-/// Bytes: k and v twice, q and o once, k and q again for each 32 columns, mostly from the second-level cache; of states
-/// 16 Dk Dv for 64 steps. Memory: 8 Dk Dv bytes per tile.
+/// Bytes: k and v twice, q and o once, k and q again for each 32 columns, mostly from the second-level cache; 16 Dk Dv
+/// bytes of states per 64 steps. X and S take 8 Dk Dv bytes of memory per tile.
 /// Bound by: the fp32 units.
 /// Requires: Dk <= 256.
 /// Weakness: three kernels and the states between them; k and v are read twice.
-/// Sources: as `scan_states`; Blelloch, CMU-CS-90-190, section 1.2.1, for a scan of what each processor has added up.
+/// Sources: as `scan_states`; Blelloch, CMU-CS-90-190, section 1.2.1, for a scan over the sums of the processors.
 
 #include <cuda_runtime.h>
 
@@ -53,7 +54,7 @@ using simple_gla::FloatArguments;
 
 constexpr const char* kTag = "simple_gla: sums and states of tiles";
 
-/// On a multiprocessor at once.
+/// Blocks on a multiprocessor at once.
 template <int kDk>
 inline constexpr int kBlocks = kDk <= 128 ? 3 : 2;
 

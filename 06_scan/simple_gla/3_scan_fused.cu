@@ -1,12 +1,12 @@
 /// @file
 /// `scan_fused`: one kernel, whose tiles look back.
 ///
-/// Idea: what the operator scan's `single_pass` does with a number, a block does with 32 columns of a state in its
-/// registers: add up its tile of 64 steps, learn what came before from the tiles before, and walk the tile once more
-/// with the outputs. The tile's q, k and v wait in shared memory.
+/// Idea: the operator scan's `single_pass` scans one number per channel. Here a block does the same with 32 columns of
+/// a state in its registers. It adds up its tile of 64 steps, learns what came before from the tiles before, and walks
+/// the tile once more to compute the outputs. The tile's q, k and v wait in shared memory.
 /// Grows out of: 2_scan_tiles.cu
-/// Improves on: `scan_tiles` has three kernels, reads k and v twice, and states pass through memory four times.
-/// Unchanged: the tiles' sums X_n, the walk, and what threads have of a state.
+/// Improves on: `scan_tiles` has three kernels and reads k and v twice, and its states pass through memory four times.
+/// Unchanged: the sums X_n of the tiles, the walk, and which elements of a state each thread has.
 /// Equation:
 ///
 ///   tile:   X_n and its decay exp(g_1 + ... + g_C)                                                      published
@@ -14,22 +14,23 @@
 ///   tile:   S_n = decay S_{n-1} + X_n                                                                   published
 ///   walk:   S = exp(g_t) S + k_t^T v_t,  o_t = scale q_t S
 ///
-/// The last tile of a sequence publishes nothing and leaves its X_n out.
+/// The last tile of a sequence publishes nothing and does not compute its X_n.
 /// Shapes: as `scan_tiles`.
 /// Thread mapping: block (tile, 32 columns, head), in the order of look_back.cuh. What a thread publishes is read by
-/// the thread of the same number in a later block, and a warp waits for a warp. A word of look_back.cuh, one per warp,
-/// has the sum of the tile's gates and says that the warp's part of the state is there. It is released after the state
-/// has been written, and acquired before the state is read: a warp that sees the word then sees the state, too.
+/// the thread of the same number in a later block, so each warp waits for only one warp. Per warp, one word of
+/// look_back.cuh holds the sum of the tile's gates and says that the warp's part of the state is in memory. The word is
+/// released after the state has been written, and acquired before the state is read. So a warp that sees the word also
+/// sees the state.
 /// Resources: Dk / 2 registers per thread for S and X_n, 72 KB of shared memory at Dk = 128: three blocks per
 /// multiprocessor. Two exponentials per step and block.
-/// Work: 8 Dk Dv operations per head and position, where the loop has 6 Dk Dv, and no tensor core can help.
-/// Bytes: v and o once, q and k once for each 32 columns, from the second-level cache after the first; of states of
-/// tiles two written and one or more read, 12 Dk Dv for 64 steps: 3 KB per step at Dk = Dv = 128, where q, k, v and o
-/// are 2 KB. Memory: 8 Dk Dv bytes per tile.
+/// Work: 8 Dk Dv operations per head and position, while a loop over time has 6 Dk Dv. Tensor cores cannot help.
+/// Bytes: v and o once, q and k once for each 32 columns, from the second-level cache after the first; per tile two
+/// states are written and one or more read, 12 Dk Dv bytes per 64 steps. That is 3 KB per step at Dk = Dv = 128, beside
+/// 2 KB of q, k, v and o. The published states take 8 Dk Dv bytes of memory per tile.
 /// Bound by: the fp32 units.
 /// Requires: Dk <= 256.
-/// Weakness: a step is a step: 8 Dk Dv operations of the fp32 units. Chapter 04's chunks take 4 Dk Dv and those of the
-/// scores, on tensor cores, which have ten times the rate.
+/// Weakness: it still computes step by step, with 8 Dk Dv operations on the fp32 units. Chapter 04's chunks take 4 Dk
+/// Dv operations and those of the scores, on tensor cores, which have ten times the rate.
 /// Sources: Merrill and Garland, NVR-2016-002, section 4, for the look-back.
 
 #include <cuda_runtime.h>
@@ -54,7 +55,7 @@ namespace {
 
 using simple_gla::FloatArguments;
 
-/// S at the start of a tile > 0: every thread its part of it.
+/// S at the start of a tile > 0. Every thread computes its part of it.
 template <int kDk>
 __device__ __forceinline__ void look_back(StateTile<kDk>& S, const PublishedStates& states, int tile, int chain) {
   const LookBack& back = states.back;
@@ -69,12 +70,12 @@ __device__ __forceinline__ void look_back(StateTile<kDk>& S, const PublishedStat
       if (is_whole || (own = load_acquire(&words.own)) != kNotPublished) break;
     }
     S.add_packed(decay(log_decay), (is_whole ? states.up_to_end : states.own) + states.template first<kDk>(n, chain));
-    if (is_whole) return;  // the first tile publishes the state at its end alone
+    if (is_whole) return;  // the first tile publishes only the state at its end
     log_decay += to_map(own).log_decay;
   }
 }
 
-/// On a multiprocessor at once.
+/// Blocks on a multiprocessor at once.
 template <int kDk>
 inline constexpr int kBlocks = kDk <= 128 ? 3 : 2;
 

@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// How tiles hand states to later tiles: a state beside each word of look_back.cuh, which says that it is there.
+/// How tiles pass states on to later tiles: beside each word of look_back.cuh there is a state, and the word says that
+/// the state has been written.
 
 #include <cuda_runtime.h>
 
@@ -30,7 +31,7 @@ struct PublishedStates {
   }
 };
 
-/// Hands this warp's part of a state to the warp of the same number in later blocks. Called by whole warps.
+/// Passes this warp's part of a state on to the warp of the same number in later blocks. Called by whole warps.
 template <int kDk>
 __device__ __forceinline__ void publish(const StateTile<kDk>& S, float log_decay, float4* to, std::uint64_t* word) {
   S.store_packed(to);
@@ -38,7 +39,7 @@ __device__ __forceinline__ void publish(const StateTile<kDk>& S, float log_decay
   if (lane_index() == 0) store_release(word, to_word({log_decay, 0.0f}));
 }
 
-/// Tiles that hand states to each other: none where each sequence has one tile.
+/// Tiles that pass states on to each other: none if each sequence has one tile.
 inline std::int64_t published_tiles(const StatePlan& plan) {
   return plan.tiles > 1 ? plan.tiles * plan.chains : 0;
 }
@@ -50,7 +51,7 @@ inline std::int64_t published_states_memory(const StatePlan& plan) {
 }
 
 /// Such a workspace, where nothing has been published yet.
-/// @throws CudaError if the memory is not there
+/// @throws CudaError if the memory cannot be allocated
 inline PublishedStates make_published_states(const StatePlan& plan) {
   PublishedStates states{};
   states.back = make_look_back("simple_gla: look-back", plan.chains, kStateWarps, published_tiles(plan) * kStateWarps);

@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// The gates of a tile: each step's gate, the decay from behind each step to the tile's end, and the sum of all.
+/// The gates of a tile: the gate of each step, the decay from after each step to the tile's end, and the sum of all
+/// gates.
 
 #include <cuda_runtime.h>
 
@@ -18,7 +19,7 @@ struct TileGates {
   float log_decay;  ///< of the tile
 };
 
-/// Loads the gates of a tile, of which `rows` are there; the others are 1. Called by a warp; a barrier must follow. The
+/// Loads the gates of a tile, of which `rows` exist; the others are 1. A warp calls it, and a barrier must follow. The
 /// decays to the end are exp of sums of the gates *behind* a step, added up from the tile's end: no gate is divided by,
 /// and no sum is subtracted from another.
 /// @param first the tile's first step

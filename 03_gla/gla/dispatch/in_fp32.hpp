@@ -8,10 +8,10 @@
 namespace tutorial::gla {
 
 /// Starts all of these kernels on current_stream().
-/// @throws CudaError if the memory is not there or a launch is refused
+/// @throws CudaError if the memory cannot be allocated or a launch is refused
 void dispatch_in_fp32(const Bf16Arguments&);
 
-std::string in_fp32_unsupported(const Bf16Arguments&);  ///< why it cannot run, as a sentence; empty where it can
+std::string in_fp32_unsupported(const Bf16Arguments&);  ///< why it cannot run, as a sentence; empty if it can
 std::string in_fp32_note(const Bf16Arguments&);         ///< the stage that computes it
 std::int64_t in_fp32_memory(const Bf16Arguments&);      ///< bytes of the copies, and of that stage
 

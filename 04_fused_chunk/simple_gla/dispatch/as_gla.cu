@@ -27,7 +27,7 @@ std::int64_t rows(const Bf16Arguments& a) {
   return std::int64_t(a.B) * a.H * a.L;
 }
 
-/// @param gates [B, H, L, Dk], or null where only sizes matter
+/// @param gates [B, H, L, Dk], or null if only sizes matter
 gla::Bf16Arguments as_gla(const Bf16Arguments& a, const float* gates) {
   return {
       a.B, a.H,          a.L, a.Dk, a.Dv, a.C, a.scale, a.q, a.k, a.v, packed(gates, a.H, a.L, a.Dk), a.initial_state,

@@ -1,16 +1,16 @@
 #pragma once
 /// @file
 /// simple_gla as gla, chapter 03's operator, whose dispatch supports every width: the scalar gate is repeated for each
-/// of the Dk rows of the state. For what the tensor-core stages do not support.
+/// of the Dk rows of the state. dispatch uses it for problems that the tensor-core stages do not support.
 
 #include "04_fused_chunk/simple_gla.hpp"
 
 namespace tutorial::simple_gla {
 
 /// Computes the operator with chapter 03's dispatch. Requires: an empty as_gla_unsupported().
-/// @throws CudaError if the memory is not there or a launch is refused
+/// @throws CudaError if the memory cannot be allocated or a launch is refused
 void dispatch_as_gla(const Bf16Arguments&);
-/// Why that is not possible, as a sentence; empty where it is.
+/// Why that is not possible, as a sentence; empty if it is.
 std::string as_gla_unsupported(const Bf16Arguments&);
 /// What chapter 03's dispatch picks.
 std::string as_gla_note(const Bf16Arguments&);

@@ -1,16 +1,17 @@
 /// @file
-/// How `specialized` and `register_scores` are started, what they require, and the walk of the latter on segments of the
-/// sequence, for dispatch. It is `sequence_parallel` on warpgroups: a first kernel computes what each segment makes of a
-/// state of zeros, and its decay; common/tile/carry.cuh goes from segment to segment; then the kernel of
-/// `register_scores` walks all of them.
+/// How `specialized` and `register_scores` are started, what they require, and the walk of the latter on segments of
+/// the sequence, for dispatch. It is `sequence_parallel` on warpgroups: a first kernel computes what each segment makes
+/// of a state of zeros, and the decay of the segment; common/tile/carry.cuh goes from segment to segment; then the
+/// kernel of `register_scores` walks all of them.
 ///
-/// The first kernel goes through a segment from its end to its beginning. Then the decay from a position to the end of
-/// the segment is known when its chunk comes:
+/// The first kernel goes through a segment from its end to its beginning. So the decay from a position to the end of
+/// the segment is known when the kernel reaches its chunk:
 ///
-///   X = sum of K_n^T (diag(2^(b_e - b + later)) V_n), where `later` is the sum of the b_e of the chunks behind n
+/// X = sum of K_n^T (diag(2^(b_e - b + later)) V_n), where `later` is the sum of the b_e of the chunks after n
 ///
-/// So all decays are in V~, and X is never multiplied. The warp that loads adds up the gates. V~ goes from shared memory through registers, where it is
-/// multiplied, into the product as its left factor. That of the next chunk is made while the product runs.
+/// So all decays are in V~, and X is never multiplied. The warp that loads adds up the gates. V is loaded from shared
+/// memory into registers and multiplied there; the result, V~, is the left factor of the product. V~ of the next chunk
+/// is computed while the product runs.
 
 #include <cuda_runtime.h>
 
@@ -35,8 +36,8 @@ using namespace tile;
 constexpr int kPipelineDepth = 4;        // chunks in shared memory
 constexpr int kBlock = kWarpgroup + 32;  // threads: those of the state, and a warp that loads
 
-/// What every segment but the last, whose chunks are all whole, makes of a state of zeros, and its decay. Grid (tiles of
-/// Dv of these segments, H, B).
+/// For every segment but the last, what it makes of a state of zeros, and its decay. All chunks of these segments are
+/// whole. Grid (tiles of Dv of these segments, H, B).
 /// @param states [B, H, segments - 1, Dk, Dv] @param decays [B, H, segments - 1]
 template <class Shape>
 __global__ void __launch_bounds__(kBlock, 2)
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(kBlock, 2)
   const int last = part.end - kChunk, count = (part.end - part.begin) / kChunk;
   const std::int64_t at = std::int64_t(part.head) * (plan.segments - 1) + part.segment;
   if (threadIdx.x == 0) {
-    for (Barrier& barrier : full) barrier.init(2);  // the bytes, and the decays
+    for (Barrier& barrier : full) barrier.init(2);  // one for the bytes, one for the decays
     for (Barrier& barrier : empty) barrier.init(4);
     fence_barrier_init();
   }

@@ -2,23 +2,24 @@
 /// The walk behind dispatch. It is `specialized_warps` (delta_rule/11_specialized_warps.cu, which explains the three
 /// kinds of warps) with everything that dispatch has to support:
 ///
-/// - Keys are normalised where that is asked for: walk_chunk.cuh says where their factors go.
-/// - A block has 32 or 64 columns of Dv: 32 while multiprocessors are idle, and where a chunk of 64 does not fit into
-///   shared memory.
+/// - Keys are normalised if the caller asks for it; walk_chunk.cuh says where their factors go.
+/// - A block has 32 or 64 columns of Dv: 32 while multiprocessors are idle, and if a chunk of 64 columns does not fit
+///   into shared memory.
 /// - Dk up to 256. Beyond 128 the loads run one chunk ahead instead of two.
 ///
 ///     residual = V - diag(f) K S,   v_new = diag(f) T residual,   O = scale (Q S + P v_new),   S = S + K^T v_new
 ///
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; beta [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32.
-/// Thread mapping: block (tile, h, b) walks over the chunks of a head with its 32 or 64 columns. For each 16 of these
-/// one warp computes outputs and one has the chain; four warps load.
-/// Resources: at Dk = 128 and 32 columns 236 registers, 8 warps, 190 KB of shared memory: one block per multiprocessor.
+/// Thread mapping: block (tile, h, b) walks over the chunks of a head with its 32 or 64 columns. For each 16 of these,
+/// one warp computes outputs and one has the chain. Four more warps load.
+/// Resources: at Dk = 128 and 32 columns, 236 registers per thread, 8 warps and 190 KB of shared memory: one block per
+/// multiprocessor.
 /// Work: 6 Dk Dv + 3 (64 + 16) Dv operations per position on tensor cores.
 /// Bytes: v and o once; q, k, T, P and f once for each tile of columns.
-/// Bound by: with few heads the chain, at Dk = 128 168 mma of one warp for each of the L / 64 chunks. With many heads
-/// shared memory: each warp reads its B factors for itself, 16 KB for a product with K.
-/// Requires: Dk <= 256 and Dv <= 512, multiples of 16; rows aligned to 16 bytes; shared memory as above; |k| < 1e18, so
-/// that k . k is finite.
+/// Bound by: with few heads the chain, which at Dk = 128 has 168 mma of one warp for each of the L / 64 chunks; with
+/// many heads shared memory, because each warp reads its own B factors, 16 KB for a product with K.
+/// Requires: Dk <= 256 and Dv <= 512, both multiples of 16; rows aligned to 16 bytes; shared memory as above; |k| <
+/// 1e18, so that k . k is finite.
 /// Sources: those of `specialized_warps`.
 
 #include "05_deltanet_wy/delta_rule/dispatch/walk.hpp"
@@ -170,11 +171,11 @@ __global__ void __launch_bounds__(32 * (2 * kGroups + kLoadingWarps), 1)
     }
   } else {
     const Loader<kDk, kGroups> loader{a, prepared, b, h, first_column, columns};
-    // What the chain needs at n and the outputs at n - 1, a group of copies.
+    // Starts one group of copies: what the chain needs at chunk n, and the outputs at chunk n - 1.
     const auto load = [&](int n) {
       if (n < N) loader.load_keys(memory.keys[n % kPipelineDepth<kDk>], n);
       if (n > 0 && n <= N) loader.load_queries(memory.queries[(n - 1) % kPipelineDepth<kDk>], n - 1);
-      cp_async_commit();  // an empty group near the end keeps the count right
+      cp_async_commit();  // near the end an empty group keeps the count right
     };
     for (int n = 0; n < kPipelineDepth<kDk> - 1; ++n) load(n);
     for (int n = 0; n <= N; ++n) {
@@ -193,7 +194,7 @@ void launch_walk(const Bf16Arguments& a, const Prepared& prepared) {
          a, prepared);
 }
 
-/// Groups of 16 columns per block: two while multiprocessors are idle, and where a chunk of four does not fit into
+/// Groups of 16 columns per block: two while multiprocessors are idle, and if a chunk of four groups does not fit into
 /// shared memory.
 int select_groups(const Bf16Arguments& a) {
   const std::int64_t narrow = std::int64_t(a.B) * a.H * ceil_div(a.Dv, 32);

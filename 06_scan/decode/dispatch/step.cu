@@ -1,13 +1,15 @@
 /// @file
 /// The kernel of `step_in_registers` for every width, alignment and number of heads.
 ///
-/// The tile of a block is 32 columns where that gives every multiprocessor at least 4 blocks, else 8 columns: a few
-/// states are then spread over four times as many blocks. A thread has 4 neighbouring columns of every 16th (64th) row.
+/// The tile of a block is 32 columns if that gives every multiprocessor at least 4 blocks. Otherwise it is 8 columns,
+/// which spreads few states over four times as many blocks. A thread has 4 neighbouring columns of every 16th (64th)
+/// row.
 ///
 /// The small numbers, q, k, v and the gates, are loaded after all loads of the state have been started, and converted
-/// only when all of them have been asked for. The new state is on its way to memory before the last barrier.
+/// only after the loads of all of them have been started. The new state is on its way to memory before the last
+/// barrier.
 ///
-/// Where Dv or a stride is no multiple of 4, the state moves in pieces of 4 bytes.
+/// If Dv or a stride is no multiple of 4, the state moves in pieces of 4 bytes.
 
 #include <cuda_runtime.h>
 
@@ -70,7 +72,7 @@ __global__ void __launch_bounds__(kThreads) step_kernel(Bf16Arguments a, States 
   const int thread = int(threadIdx.x), quad = thread % kQuads, first_row = thread / kQuads;
   const int first = tile * kColumns, j = first + 4 * quad;
 
-  // The state first: nothing that follows waits for a load before these are all under way.
+  // The state comes first: nothing after this waits for a load before all of these have been started.
   float S[kRows][4] = {};
   const auto row = [&](int i) { return first_row + i * kRowsAtOnce; };
   const float* from = states.S.data ? states.S.row(b, h, first_row) + j : nullptr;
@@ -91,7 +93,7 @@ __global__ void __launch_bounds__(kThreads) step_kernel(Bf16Arguments a, States 
     }
   }
 
-  // The small numbers, as they are: converting one here would be to wait for it before the next is asked for.
+  // The small numbers are loaded without conversion: converting one here would wait for it before the next load starts.
   const int key_count = kNormalize && a.key_lengths ? load_global(&a.key_lengths[b]) : a.L;
   __nv_bfloat16 q[kShare] = {}, k[kShare] = {}, v{};
   float own[kShare] = {}, scalar = 0;  // own: the row's logarithm of a gate, or its z

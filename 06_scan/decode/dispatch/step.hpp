@@ -9,14 +9,14 @@
 
 namespace tutorial::decode {
 
-/// The widest key that it takes.
+/// The widest key that it supports.
 inline constexpr int kMaxKeyDim = 256;
 
 /// Columns of the state per block.
 enum class Tile { narrow = 8, wide = 32 };
 
 /// The tile that dispatch picks on this GPU.
-/// @throws CudaError where there is none
+/// @throws CudaError if there is none
 Tile select_tile(const Bf16Arguments&);
 
 /// Blocks of a token.
@@ -24,8 +24,9 @@ inline std::int64_t block_count(const Bf16Arguments& a, Tile tile) {
   return std::int64_t(a.B) * a.H * ceil_div(a.Dv, int(tile));
 }
 
-/// The prompt by prefill(), then one kernel per token, on current_stream(). Requires: an empty dispatch_unsupported().
-/// @throws CudaError if the memory is not there or a launch is refused
+/// Starts prefill() for the prompt, then one kernel per token, on current_stream(). Requires: an empty
+/// dispatch_unsupported().
+/// @throws CudaError if the memory cannot be allocated or a launch is refused
 template <Rule kRule>
 void planned_step(const Bf16Arguments&, Tile);
 

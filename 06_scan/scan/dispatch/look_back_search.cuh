@@ -11,9 +11,9 @@
 
 namespace tutorial::scan {
 
-/// The map up to the end of the tile before, if it has been published already; with many sequences it mostly has. A
-/// tile loads this word while its own steps are under way. If the map is there when they are, the look-back costs no
-/// trip to memory.
+/// The map up to the end of the tile before, if it has been published already, as it mostly has with many sequences. A
+/// tile loads this word while its own steps are in flight. If the word already holds a map, the look-back costs no
+/// further trip to memory.
 __device__ __forceinline__ std::uint64_t load_early(const LookBack& back, int tile, int chain, int channel) {
   return tile > 0 ? load_relaxed(&back.at(tile - 1, chain, channel).up_to_end) : kNotPublished;
 }
@@ -25,18 +25,19 @@ struct FoundByWarps {
   bool is_whole[2][kWarps];  ///< whether the map goes back to the first tile
 };
 
-/// What comes before a tile > 0. All threads of the block call it and get it; 128 of them look at one tile each. For a
-/// chain of one channel.
+/// What comes before a tile > 0. All threads of the block call this function and receive the result; 128 of them look
+/// at one tile each. For a chain of one channel.
 ///
-/// So many tiles at once, because a trip to the second-level cache takes some 2 microseconds when memory is busy, as
-/// long as memory needs for 80 tiles: a look-back at 32 tiles per trip falls behind. Not immediately, because the tiles
-/// just before this one are about as far as it is: an unsuccessful poll delays other memory requests.
+/// It looks at so many tiles at once because a trip to the second-level cache takes about 2 microseconds when memory is
+/// busy. In that time memory delivers 80 tiles, so a look-back at 32 tiles per trip would fall behind. It does not
+/// begin immediately, because the tiles just before this one have got about as far as this one: an unsuccessful poll
+/// delays other memory requests.
 template <int kWarps>
 __device__ __forceinline__ Affine<float> look_back_by_block(const LookBack& back, int tile, int chain,
                                                             FoundByWarps<kWarps>& by_warps) {
   constexpr int kLookingWarps = kWarps < 4 ? kWarps : 4;
   const int warp = int(threadIdx.x) / 32, lane = int(lane_index());
-  Affine<float> found;  // from the tile that has been reached, up to the tile
+  Affine<float> found;  // from the tile that has been reached, up to this tile
   __nanosleep(500);
   for (int round = 0;; ++round) {
     if (warp < kLookingWarps) {
@@ -68,8 +69,8 @@ __device__ __forceinline__ Affine<float> look_back_by_block(const LookBack& back
   }
 }
 
-/// The same for one channel of a chain of several, by one thread: one predecessor at a time.
-/// @param early what load_early() gave
+/// The same for one channel of a chain of several. One thread looks at one predecessor at a time.
+/// @param early the result of load_early()
 __device__ __forceinline__ Affine<float> look_back_by_thread(const LookBack& back, int tile, int chain, int channel,
                                                              std::uint64_t early) {
   if (early != kNotPublished) return to_map(early);
@@ -82,7 +83,7 @@ __device__ __forceinline__ Affine<float> look_back_by_thread(const LookBack& bac
       continue;
     }
     found = compose(to_map(words.own), found);
-    --n;  // the first tile publishes the map up to its end alone
+    --n;  // the first tile publishes only the map up to its end
   }
 }
 

@@ -1,23 +1,23 @@
 /// @file
-/// The scan behind dispatch: all tiles at once, any layout, width and alignment, forwards and from the end. It puts
-/// together what `single_pass`, `warp_look_back`, `wide_tiles` and `channel_lanes` show one by one, and what they leave
-/// out.
+/// The scan behind dispatch: all tiles at once, any layout, width and alignment, forwards and from the end. It combines
+/// what `single_pass`, `warp_look_back`, `wide_tiles` and `channel_lanes` show one by one, and supports the cases that
+/// they leave out.
 ///
-/// D = 1, time is contiguous. A tile is 8192 steps of a block of 512 threads, or a half or a quarter of both where a
-/// sequence has no more than that, or four sequences of up to 512 steps per block. A warp has 512 steps and its lanes
-/// take them in 4 turns of 4 steps each. The tile waits in shared memory, which leaves room for 192 KB of steps per
-/// multiprocessor (in registers there is room for 128 KB, and one long sequence, whose tiles wait longest, is slower).
-/// Where rows are not aligned to 16 bytes, or are read from their end, neighbouring lanes copy neighbouring numbers, 4
-/// bytes each, and shared memory is where each lane gets its four.
+/// D = 1, time is contiguous. A tile is 8192 steps of a block of 512 threads, or a half or a quarter of both if a
+/// sequence has no more steps than that. Of sequences of up to 512 steps, a block has four. A warp has 512 steps, and
+/// its lanes take them in 4 turns of 4 steps each. The tile waits in shared memory, which leaves room for 192 KB of
+/// steps per multiprocessor (in registers there is room for 128 KB, and one long sequence, whose tiles wait longest, is
+/// slower). If rows are not aligned to 16 bytes or are read from their end, neighbouring lanes copy neighbouring
+/// numbers of 4 bytes each, and each lane then reads its own four from shared memory.
 ///
 /// D > 1, channels are contiguous. A block has 32 channels and 256 steps; a lane has 4 neighbouring channels and 8
 /// steps in registers. So 8 lanes have a row of 128 bytes, and 4 x 8 such groups of lanes follow each other in time.
 /// The scan over the 4 groups of a warp is by shuffles. Lane d of the first warp scans the warps' totals of channel d,
-/// and looks back. For D <= 4 a lane has all channels, and there are 256 groups: 2048 steps. Where rows are not aligned
-/// to 16 bytes, four loads of 4 bytes stand for each of 16.
+/// and looks back. For D <= 4 a lane has all channels, and there are 256 groups: 2048 steps. If rows are not aligned to
+/// 16 bytes, four loads of 4 bytes replace each load of 16.
 ///
-/// A step and channel takes one exponential, which is kept, and two multiply-adds, for the map and for y. Beside them a
-/// thread composes 28 times for its 16 steps (D = 1), or 3 times for each channel's 8 steps.
+/// Each step of a channel takes one exponential, which is kept, and two multiply-adds, for the map and for y. In
+/// addition, a thread composes 28 times for its 16 steps (D = 1), or 3 times for each channel's 8 steps.
 
 #include <cuda_runtime.h>
 
@@ -41,7 +41,7 @@ struct alignas(16) Four {
 };
 
 /// Elements p[0], p[stride], ...; zeros from `count` on.
-/// @tparam kVector all four are there or none, and those that are lie side by side, aligned to 16 bytes
+/// @tparam kVector either all four exist or none, and they lie side by side, aligned to 16 bytes
 template <bool kVector>
 __device__ __forceinline__ Four load_four(const float* p, std::int64_t stride, int count) {
   Four four{};
@@ -73,7 +73,7 @@ __device__ __forceinline__ void store_four(float* p, std::int64_t stride, int co
   }
 }
 
-/// What comes before the tile, and what is published about it, by the thread that has the channel's totals.
+/// What comes before the tile, and what is published about it. The thread that has the channel's totals calls it.
 __device__ __forceinline__ float initial_value(const Arguments& a, int b, int h, int d) {
   return a.initial_state.data ? load_global(&a.initial_state.row(b, h, 0)[d]) : 0.0f;
 }
@@ -86,9 +86,9 @@ __device__ __forceinline__ void store_end(const Arguments& a, int b, int h, int 
 // D = 1: a chain is a sequence.
 
 /// Starts the copy of a warp's turn, 128 elements p[0], p[stride], ..., to shared memory; zeros where they are not in
-/// [begin, end). Lane l gets its own elements, 4 l to 4 l + 3, if all are there or none and they lie side by side,
-/// aligned to 16 bytes (kVector); else elements l, 32 + l, ...: neighbouring lanes copy neighbouring numbers,
-/// whichever way they run and wherever they begin, and it takes __syncwarp() to have one's own.
+/// [begin, end). With kVector, lane l copies its own elements, 4 l to 4 l + 3: either all four exist or none, and they
+/// lie side by side, aligned to 16 bytes. Otherwise it copies elements l, 32 + l, ..., so that neighbouring lanes copy
+/// neighbouring numbers for any direction and alignment. A lane then has its own elements only after __syncwarp().
 template <bool kVector>
 __device__ __forceinline__ void fetch_turn(Four* to, const float* p, std::int64_t stride, int begin, int end) {
   const int lane = int(lane_index());
@@ -131,7 +131,7 @@ constexpr int blocks_of(int warps) {
   return 48 * 32 / threads_of(warps);
 }
 
-/// @tparam kWarps of a tile: the fewest of 1, 4, 8 and 16 whose tile has the whole sequence, if any has
+/// @tparam kWarps warps of a tile: the fewest of 1, 4, 8 and 16 whose tile has the whole sequence, or 16
 template <int kWarps, bool kVector>
 __global__ void __launch_bounds__(threads_of(kWarps), blocks_of(kWarps)) time_kernel(Arguments a, LookBack back) {
   constexpr int kSequences = sequences_per_block(kWarps), kThreads = threads_of(kWarps), kTile = kWarps * kWarpSteps;
@@ -145,13 +145,14 @@ __global__ void __launch_bounds__(threads_of(kWarps), blocks_of(kWarps)) time_ke
   Four *const x_of = dynamic_shared<Four>() + 32 * block_warp, *const gate_of = x_of + kTurns * kThreads;
   if (thread == 0) taken_tile = back.take_tile();
   __syncthreads();
-  // Where a tile has a whole sequence, there is no tile 1: the last block may have more warps than sequences are left.
+  // If a tile has a whole sequence, there is no tile 1, and the last block may have more warps than there are sequences
+  // left.
   const int number = taken_tile * kSequences + block_warp / kWarps;
   const int tile = number / back.chains, chain = number % back.chains, h = chain % a.H, b = chain / a.H;
   const int first = tile * kTile + warp * kWarpSteps;  // the warp's first step
   // Turns after the end of a short sequence would take as long as those before it: 7 compositions per lane for nothing.
   const auto is_empty = [&](int t) { return !kLooksBack && t >= a.L; };
-  // Elements from one turn's to the next one's; a number that the compiler knows where time is contiguous.
+  // Elements from one turn to the next. The compiler knows this number if time is contiguous.
   const auto turn = [](const auto& view) { return 128 * (kVector ? 1 : view.stride_l); };
   const float* const x_at = a.x.row(b, h, first);
   const float* const g_at = a.log_decay.row(b, h, first);
@@ -189,7 +190,7 @@ __global__ void __launch_bounds__(threads_of(kWarps), blocks_of(kWarps)) time_ke
   if (lane == 31) totals[block_warp] = whole;
   if (kLooksBack && thread == 0) early_word = early;
   __syncthreads();
-  // Every warp scans the totals for itself: a barrier less than if one did for all.
+  // Every warp scans the totals for itself, which saves a barrier.
   const Affine<float> warps = warp_scan<1, kWarps>(lane < kWarps ? totals[block_warp - warp + lane] : Affine<float>{});
   const Affine<float> below = map_of_lane(map_below(warps, 1), warp), own = map_of_lane(warps, kWarps - 1);
   const bool is_last = (tile + 1) * std::int64_t(kTile) >= a.L;
@@ -232,7 +233,7 @@ __global__ void __launch_bounds__(threads_of(kWarps), blocks_of(kWarps)) time_ke
 constexpr int kThreads = kChannelThreads, kWarps = kThreads / 32, kSteps = kChannelSteps;
 
 /// @tparam kChannels 32 or 4
-/// @tparam kGates of a lane's 4 channels: 4, or 1 where all share it
+/// @tparam kGates of a lane's 4 channels: 4, or 1 if all share it
 template <int kChannels, int kGates, bool kVector>
 __global__ void __launch_bounds__(kThreads, 2) channels_kernel(Arguments a, LookBack back) {
   constexpr int kLanes = kChannels / 4, kTile = kThreads / kLanes * kSteps;

@@ -11,12 +11,12 @@ namespace tutorial::scan {
 
 // D = 1: a lane has 4 neighbouring steps of each turn.
 inline constexpr int kTurns = 4, kWarpSteps = kTurns * 32 * 4;
-inline constexpr int kMostWarps = 16;  ///< warps of a tile where a sequence is cut into several
+inline constexpr int kMostWarps = 16;  ///< warps of a tile if a sequence is cut into several
 // D > 1.
 inline constexpr int kChannelThreads = 256, kChannelSteps = 8;  ///< of a block, of a thread
 
-/// D = 1: sequences of a block, side by side. Where a warp has a sequence of its own, blocks of one sequence would be
-/// too small for a multiprocessor to have 48 warps of them.
+/// D = 1: sequences of a block, side by side. If a warp has a sequence of its own, blocks of one sequence would be so
+/// small that a multiprocessor could not have 48 warps of them.
 TUTORIAL_HOST_DEVICE constexpr int sequences_per_block(int warps) {
   return warps == 1 ? 4 : 1;
 }
@@ -46,9 +46,9 @@ inline bool is_short(const Arguments& a) {
 }
 
 /// Starts the kernel on current_stream().
-/// @throws CudaError if the memory is not there or the launch is refused
+/// @throws CudaError if the memory cannot be allocated or the launch is refused
 void planned_single_pass(const Arguments&);
-/// What it cannot run, as a sentence; empty where it can.
+/// Why it cannot run the problem, as a sentence; empty if it can.
 std::string planned_single_pass_unsupported(const Arguments&);
 /// Bytes that it needs beside inputs and outputs.
 std::int64_t planned_single_pass_memory(const Arguments&);
