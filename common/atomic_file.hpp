@@ -7,8 +7,8 @@
 
 namespace tutorial {
 
-/// The file that writing to `path` creates or replaces: an absolute path without symbolic links, also where the file does
-/// not exist yet. Two names of one file have one target. Throws UsageError where links lead in a circle.
+/// The file that writing to `path` creates or replaces: an absolute path without symbolic links, also where the file
+/// does not exist yet. Two names of one file have one target. Throws UsageError where links lead in a circle.
 std::filesystem::path target_of(const std::filesystem::path& path);
 
 /// Throws UsageError where `path` cannot be written: its folder does not exist or takes no files, it is empty, a folder
@@ -18,8 +18,9 @@ void require_writable(const std::filesystem::path& path);
 
 /// A file without a name, which takes its final name when it is complete. Until then a file that is already there stays
 /// as it is, and a process that is killed leaves nothing. (On a file system that knows no files without a name, such as
-/// NFS, it has a temporary name in the same folder, which a killed process leaves.) What is not a regular file (a terminal, /dev/null, a pipe) is written
-/// directly; opening a named pipe waits for its reader. Every error is a UsageError that names the file.
+/// NFS, it has a temporary name in the same folder, which a killed process leaves.) What is not a regular file (a
+/// terminal, /dev/null, a pipe) is written directly; opening a named pipe waits for its reader. Every error is a
+/// UsageError that names the file.
 class AtomicFile {
  public:
   /// `path` is the file's final name.

@@ -73,8 +73,8 @@ Comparison compare(const Tensor& out, const Tensor& reference, const Tensor* sub
 
   Comparison result;
   const bool finite = whole.non_finite < 0;
-  // Below the smallest normal number, 1.2e-38, fp32 has fewer digits: 1e-40 is a multiple of 1.4e-45, and no closer than
-  // 1e-5 to what it stands for. So the reference counts as one of normal numbers.
+  // Below the smallest normal number, 1.2e-38, fp32 has fewer digits: 1e-40 is a multiple of 1.4e-45, and no closer
+  // than 1e-5 to what it stands for. So the reference counts as one of normal numbers.
   constexpr double kNormal = std::numeric_limits<float>::min();
   const double least = static_cast<double>(out.size()) * kNormal * kNormal;
   result.error = !finite               ? std::numeric_limits<double>::quiet_NaN()

@@ -12,7 +12,8 @@ namespace tutorial {
 struct Comparison {
   /// |out - reference|_F / |reference|_F in double; |out|_F where the reference is zero; NaN where a value is not
   /// finite, be it computed or never written, unless the reference is the same infinity. |reference|_F counts as at
-  /// least that of as many smallest normal numbers of fp32, 1.2e-38. Another size may stand for |reference|_F: see compare().
+  /// least that of as many smallest normal numbers of fp32, 1.2e-38. Another size may stand for |reference|_F: see
+  /// compare().
   double error = 0;
   Shape worst;             ///< index of the first non-finite value, else of the largest deviation
   double value = 0;        ///< out[worst]

@@ -20,8 +20,8 @@
 /// float_panels.cuh).
 /// Thread mapping: block (tile and segment, h, b) has 64 columns of Dv. In warpgroup 0, one thread loads and three
 /// warps store outputs. Warpgroup 1 has the state.
-/// Synchronization: the warps of the state wait for tiles (`full`) and for a free tile of outputs (`output_empty`). The loads
-/// wait for the state (`empty`), and the stores wait for outputs (`output_full`).
+/// Synchronization: the warps of the state wait for tiles (`full`) and for a free tile of outputs (`output_empty`). The
+/// loads wait for the state (`empty`), and the stores wait for outputs (`output_full`).
 /// Registers: the outputs of r read s of r while s of r + 1 is computed. So there are two copies of s, and the loop
 /// over the four sub-chunks of a chunk is unrolled.
 /// Resources: 202 registers. Four times q~, k~, V, scores and decays, and two O: 224 KB of shared memory, one block per

@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// A chunk as prepare() has left it, and its V, in the shared memory of `warpgroup_walk`: by bulk copies, as products of
-/// warpgroups read it.
+/// A chunk as prepare() has left it, and its V, in the shared memory of `warpgroup_walk`: by bulk copies, as products
+/// of warpgroups read it.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

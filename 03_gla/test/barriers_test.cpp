@@ -8,8 +8,8 @@
 namespace tutorial {
 namespace {
 
-// The wait of `warpgroup_walk` for a tile of outputs keeps the state from getting two chunks ahead of the warps that store.
-// No order of the emulator's lets it.
+// The wait of `warpgroup_walk` for a tile of outputs keeps the state from getting two chunks ahead of the warps that
+// store. No order of the emulator's lets it.
 constexpr KernelWithBarriers kKernels[] = {
     {"gla", "recurrent_gpu", "03_gla/gla/5_recurrent_gpu.cu", 128, 16},
     {"gla", "chunk_gpu", "03_gla/gla/6_chunk_gpu.cu", 128, 16},

@@ -22,9 +22,9 @@
 /// warpgroups, one walks for each 64 columns, and the rest prepare: 8 or 4 warps, each with one sub-chunk at a time. A
 /// preparing warp takes 64 columns of Dk at a time. It starts the copies of the next ones itself, as soon as these are
 /// in its registers.
-/// Synchronization: a preparing warp waits for its copies (`raw_full`) and for a free slot (`prepared_empty`). The walk waits
-/// for V (`full`), for a slot (`prepared_full`) and for a free tile of outputs (`output_empty`). The stores wait for
-/// outputs (`output_full`), and the loads for a free tile of V (`empty`).
+/// Synchronization: a preparing warp waits for its copies (`raw_full`) and for a free slot (`prepared_empty`). The walk
+/// waits for V (`full`), for a slot (`prepared_full`) and for a free tile of outputs (`output_empty`). The stores wait
+/// for outputs (`output_full`), and the loads for a free tile of V (`empty`).
 /// Fences: q~, k~ and P are written by ordinary stores and read by products. Each lane fences them before its warp
 /// arrives.
 /// Resources: registers per thread of the four warpgroups: 56 for loads and stores and 152 for each of the other three,

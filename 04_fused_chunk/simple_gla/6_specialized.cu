@@ -21,9 +21,9 @@
 /// (warpgroup_gate.cuh).
 /// Thread mapping: as `balanced_roles`. Each lane of the loading warp has two positions, and g of the next four chunks
 /// is in flight. Each warp of the scores computes 16 rows of P and of V~.
-/// Synchronization: a phase of `full` ends when the bytes of the tiles have arrived and the loading warp has written the
-/// decays. V~ of chunk n + 1 is needed before P of chunk n + 1, so each of the two has its own barriers: those of V~
-/// are `values_full` and `values_empty`.
+/// Synchronization: a phase of `full` ends when the bytes of the tiles have arrived and the loading warp has written
+/// the decays. V~ of chunk n + 1 is needed before P of chunk n + 1, so each of the two has its own barriers: those of
+/// V~ are `values_full` and `values_empty`.
 /// Two arrays of sums: S^T Q^T and V^T P^T have one each. With a single array, the threads would have to wait between
 /// the two products to multiply the sums by 2^b. There are no registers left for the second rounded copy of S that
 /// `queued_products` has: the compiler would serialise the products. So S is rounded after S^T Q^T has read the

@@ -8,9 +8,9 @@
 namespace tutorial {
 namespace {
 
-// The wait of `warp_specialized`, `specialized` and `register_scores` for a tile of outputs keeps the walk from getting two
-// chunks ahead of the warps that store; that of the latter for a tile of Q S, of those with scores. Its wgmma_wait<1>(S) is
-// there for the compiler alone. No order of the emulator's lets it.
+// The wait of `warp_specialized`, `specialized` and `register_scores` for a tile of outputs keeps the walk from getting
+// two chunks ahead of the warps that store; that of the latter for a tile of Q S, of those with scores. Its
+// wgmma_wait<1>(S) is there for the compiler alone. No order of the emulator's lets it.
 constexpr KernelWithBarriers kKernels[] = {
     {"gla", "five_steps", "04_fused_chunk/gla/2_five_steps.cu", 80, 16},
     {"gla", "prepare_fused", "04_fused_chunk/gla/3_prepare_fused.cu", 80, 16},

@@ -27,8 +27,8 @@
 /// Shapes: those of `fused`. prepare_tiles() leaves -T and P as rows of 64, for bulk copies.
 /// Thread mapping: block (tile, h, b) walks over the chunks of a head with 64 columns of Dv. One thread of warpgroup 0
 /// loads, three of its warps store outputs, and warpgroup 1 has the state.
-/// Synchronization: the tiles of a chunk are free (`empty`) when the warps of the state have waited for its last product. An
-/// output tile is free (`output_empty`) when the warps that store have read it.
+/// Synchronization: the tiles of a chunk are free (`empty`) when the warps of the state have waited for its last
+/// product. An output tile is free (`output_empty`) when the warps that store have read it.
 /// Resources: at Dk = 128 three chunks of 64 KB and two tiles of outputs, 208 KB of shared memory: one block per
 /// multiprocessor. Per thread 64 registers for S, 32 for its rounded copy, and 32 each for residual, v_new and O.
 /// Work: that of prepare_tiles(), and 6 Dk Dv + 320 Dv operations per position on tensor cores.

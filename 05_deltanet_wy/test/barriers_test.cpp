@@ -8,8 +8,8 @@
 namespace tutorial {
 namespace {
 
-// As in chapter 02: `output_empty` keeps the state from getting two chunks ahead of the warps that store. No order of the
-// emulator's lets it.
+// As in chapter 02: `output_empty` keeps the state from getting two chunks ahead of the warps that store. No order of
+// the emulator's lets it.
 constexpr KernelWithBarriers kKernels[] = {
     {"delta_rule", "recurrent_gpu", "05_deltanet_wy/delta_rule/5_recurrent_gpu.cu", 128, 16},
     {"delta_rule", "chunk_gpu", "05_deltanet_wy/delta_rule/6_chunk_gpu.cu", 80, 16},

@@ -56,8 +56,9 @@ void check_limits() {
   }
 }
 
-// A stream that the user closed stays closed: without this, the next file that is opened would take its number, and what
-// is printed would end up in that file. Opened for reading alone, standard output still fails where it is written to.
+// A stream that the user closed stays closed: without this, the next file that is opened would take its number, and
+// what is printed would end up in that file. Opened for reading alone, standard output still fails where it is written
+// to.
 void keep_stream_numbers() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(stream, F_GETFD) == -1) open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);

@@ -12,8 +12,8 @@
 namespace tutorial {
 
 /// Runs a stage once, and waits for it. What it does not write is NaN, what it says that it is without is not there.
-/// It is not asked whether the stage supports the problem: see why_not(). Throws what the stage throws, CudaError where its kernels fail, and
-/// std::runtime_error where it writes into the padding of the layout.
+/// It is not asked whether the stage supports the problem: see why_not(). Throws what the stage throws, CudaError where
+/// its kernels fail, and std::runtime_error where it writes into the padding of the layout.
 Outputs evaluate(const Operator& definition, const Stage& stage, const Problem& problem, const Layout& layout = {});
 
 /// The reference in double, its outputs rounded to fp32, and with them the terms that were subtracted in those that may

@@ -132,14 +132,14 @@ class Operator {
 
   // The definition.
 
-  /// Makes this a variant of the operator that has the same name, run in its stead with the option --NAME. Called again,
-  /// it makes it the variant that takes all of these options.
+  /// Makes this a variant of the operator that has the same name, run in its stead with the option --NAME. Called
+  /// again, it makes it the variant that takes all of these options.
   Operator& variant(const std::string& name, std::string help);
-  /// A new definition, the variant `backward` of this one: from the gradients of this operator's outputs to those of its
-  /// floating-point inputs. It has this operator's inputs; for each output an input of the same shape, named with a `d`
-  /// before its name, which is absent unless a file gives it where the output is not part of the graph measure; and as
-  /// outputs the gradients of the inputs, named likewise. Sizes, scale and parameters are this operator's; reference,
-  /// work and stages are not. A file with `dfinal_state` is refused where this operator has no final state.
+  /// A new definition, the variant `backward` of this one: from the gradients of this operator's outputs to those of
+  /// its floating-point inputs. It has this operator's inputs; for each output an input of the same shape, named with a
+  /// `d` before its name, which is absent unless a file gives it where the output is not part of the graph measure; and
+  /// as outputs the gradients of the inputs, named likewise. Sizes, scale and parameters are this operator's;
+  /// reference, work and stages are not. A file with `dfinal_state` is refused where this operator has no final state.
   Operator backward(std::string summary) const;
   /// Adds an input: what a call finds under its name.
   Operator& input(Input input);
@@ -147,8 +147,8 @@ class Operator {
   Operator& output(Output output);
   /// Marks an output that there is: see Output::cancels. std::logic_error where there is none of this name.
   Operator& cancels(std::string_view output);
-  /// A file with a tensor of this name is refused, for a reason such as "it has no final state": the results would not be
-  /// those of the whole file.
+  /// A file with a tensor of this name is refused, for a reason such as "it has no final state": the results would not
+  /// be those of the whole file.
   Operator& refuses(std::string tensor, std::string reason);
   /// The default problem where there is a GPU. A symbol that is named here has a command line option, if one exists
   /// for it: B --batch, H --heads, L --length, Dk --key-dim, Dv or D --value-dim, Dg --gate-dim, C --chunk, P --prompt.

@@ -1,10 +1,10 @@
 #pragma once
 /// @file
-/// Clusters: blocks that run at the same time on neighbouring multiprocessors, and reach into each other's shared memory.
-/// For GPUs of compute capability 9.0 and later.
+/// Clusters: blocks that run at the same time on neighbouring multiprocessors, and reach into each other's shared
+/// memory. For GPUs of compute capability 9.0 and later.
 ///
-/// LaunchConfig::cluster makes them. A block may reach into another one after the cluster's first barrier, because until
-/// then that one may not have started, and before that one ends:
+/// LaunchConfig::cluster makes them. A block may reach into another one after the cluster's first barrier, because
+/// until then that one may not have started, and before that one ends:
 ///
 ///     if (threadIdx.x == 0) {
 ///       full.init(1);
@@ -66,8 +66,8 @@ __device__ __forceinline__ unsigned cluster_size() {
 }
 
 /// Arrives at the barrier of all threads of the cluster, without waiting. What this thread did before is visible to
-/// those that have waited. Each thread waits, with cluster_wait(), before it arrives again. Lanes of a warp may come from
-/// different lines, one after the other: this is not the `.aligned` form of the instruction.
+/// those that have waited. Each thread waits, with cluster_wait(), before it arrives again. Lanes of a warp may come
+/// from different lines, one after the other: this is not the `.aligned` form of the instruction.
 __device__ __forceinline__ void cluster_arrive([[maybe_unused]] SourceLocation where = SourceLocation::current()) {
 #if TUTORIAL_EMULATOR
   emulator::cluster_arrive(where);
@@ -78,8 +78,8 @@ __device__ __forceinline__ void cluster_arrive([[maybe_unused]] SourceLocation w
 #endif
 }
 
-/// Waits until all threads of the cluster have arrived as often as this one has. On a GPU a thread that has ended counts
-/// as one that has arrived. The emulator misses it, as for __syncthreads().
+/// Waits until all threads of the cluster have arrived as often as this one has. On a GPU a thread that has ended
+/// counts as one that has arrived. The emulator misses it, as for __syncthreads().
 __device__ __forceinline__ void cluster_wait([[maybe_unused]] SourceLocation where = SourceLocation::current()) {
 #if TUTORIAL_EMULATOR
   emulator::cluster_wait(where);

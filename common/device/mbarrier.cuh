@@ -34,9 +34,9 @@
 ///       }
 ///     }
 ///
-/// In a cluster (cluster.cuh) threads of other blocks arrive with arrive_at(), and then the block's own threads wait with
-/// wait_cluster(). Both cost more than arrive() and wait(): on Hopper a fence for the whole GPU before the arrival, and
-/// the first-level cache is emptied after the wait.
+/// In a cluster (cluster.cuh) threads of other blocks arrive with arrive_at(), and then the block's own threads wait
+/// with wait_cluster(). Both cost more than arrive() and wait(): on Hopper a fence for the whole GPU before the
+/// arrival, and the first-level cache is emptied after the wait.
 ///
 /// On the emulator a kernel that waits in vain ends with a report of what is missing.
 ///
@@ -57,13 +57,13 @@
 
 namespace tutorial {
 
-/// A barrier of 8 bytes, a `__shared__` variable or part of dynamic shared memory. It has no constructor, because shared
-/// variables cannot have one. Using it before init(), and more arrivals than that has announced, are undefined on a GPU;
-/// on the emulator they end the launch with a report.
+/// A barrier of 8 bytes, a `__shared__` variable or part of dynamic shared memory. It has no constructor, because
+/// shared variables cannot have one. Using it before init(), and more arrivals than that has announced, are undefined
+/// on a GPU; on the emulator they end the launch with a report.
 class Barrier {
  public:
-  /// Begins phase 0. One thread calls this, and afterwards fence_barrier_init(). Then the block passes a barrier, such as
-  /// __syncthreads(), before any other thread uses this one.
+  /// Begins phase 0. One thread calls this, and afterwards fence_barrier_init(). Then the block passes a barrier, such
+  /// as __syncthreads(), before any other thread uses this one.
   /// @param count arrivals that end a phase, 1 to 2^20 - 1
   __device__ __forceinline__ void init(unsigned count,
                                        [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
@@ -106,8 +106,8 @@ class Barrier {
 #endif
   }
 
-  /// Arrives once at the barrier that another block of the cluster has at the same offset in its shared memory. What this
-  /// thread did before is visible to threads of that block that have waited with wait_cluster(). Called after the
+  /// Arrives once at the barrier that another block of the cluster has at the same offset in its shared memory. What
+  /// this thread did before is visible to threads of that block that have waited with wait_cluster(). Called after the
   /// cluster's first barrier, which comes after that block's init().
   /// @param rank of the block, which has not ended; the own rank is allowed
   __device__ __forceinline__ void arrive_at(unsigned rank,
@@ -125,10 +125,10 @@ class Barrier {
 #endif
   }
 
-  /// Waits until a phase of this parity has ended: returns at once if the current phase has the other parity. Ring keeps
-  /// the parity. Where threads of another block have arrived, or have pushed data (push_shared.cuh), it takes
-  /// wait_cluster(). The emulator insists on it. Multicasts of another block (bulk_copy.cuh) are not of that kind: the data
-  /// come from global memory.
+  /// Waits until a phase of this parity has ended: returns at once if the current phase has the other parity. Ring
+  /// keeps the parity. Where threads of another block have arrived, or have pushed data (push_shared.cuh), it takes
+  /// wait_cluster(). The emulator insists on it. Multicasts of another block (bulk_copy.cuh) are not of that kind: the
+  /// data come from global memory.
   __device__ __forceinline__ void wait(unsigned parity,
                                        [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
 #if TUTORIAL_EMULATOR

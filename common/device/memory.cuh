@@ -67,9 +67,9 @@ __device__ __forceinline__ void store_global(T* address, std::type_identity_t<T>
   *address = value;
 }
 
-/// The block's dynamic shared memory, LaunchConfig::shared_bytes of it. Every call returns the same address; a kernel with
-/// several arrays divides the memory among them. Of a launch that asked for none it may not be used; there the emulator
-/// gives nullptr.
+/// The block's dynamic shared memory, LaunchConfig::shared_bytes of it. Every call returns the same address; a kernel
+/// with several arrays divides the memory among them. Of a launch that asked for none it may not be used; there the
+/// emulator gives nullptr.
 /// @tparam kAlignment of the address, in bytes: 128, or 1024 as the tiles of bulk copies need it. The same in all calls
 /// of a kernel
 template <class T, int kAlignment = 128>

@@ -38,8 +38,8 @@
 
 namespace tutorial {
 
-/// Starts to copy `bytes` bytes to block `rank` of the cluster. Called by one thread, after the cluster's first barrier.
-/// @param shared destination, named by the address of this block's own copy of it; aligned to 16 bytes
+/// Starts to copy `bytes` bytes to block `rank` of the cluster. Called by one thread, after the cluster's first
+/// barrier. @param shared destination, named by the address of this block's own copy of it; aligned to 16 bytes
 /// @param source in this block's shared memory, aligned to 16 bytes. Copies see it as fence_async_proxy() has left it;
 /// the emulator ends the launch with a report if threads have stored something else there
 /// @param bytes a multiple of 16, less than 2^20

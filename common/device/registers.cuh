@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// Registers that change hands while a kernel runs: warps that only load give some back, and warps that compute get them.
-/// For sm_90a.
+/// Registers that change hands while a kernel runs: warps that only load give some back, and warps that compute get
+/// them. For sm_90a.
 ///
 /// A kernel starts with the same number for all threads: of the 65536 of a multiprocessor 168 each for 384 threads, 128
 /// for 512. All four warps of a warpgroup call the same function with the same number. An increase waits until other
@@ -34,8 +34,8 @@ __device__ __forceinline__ void decrease_registers([[maybe_unused]] SourceLocati
 #endif
 }
 
-/// From now on each thread of this warp may use kRegisters, more than before. Waits until there are enough: forever on a
-/// GPU, if there never are. On the emulator the launch then ends with a report.
+/// From now on each thread of this warp may use kRegisters, more than before. Waits until there are enough: forever on
+/// a GPU, if there never are. On the emulator the launch then ends with a report.
 template <int kRegisters>
 __device__ __forceinline__ void increase_registers([[maybe_unused]] SourceLocation where = SourceLocation::current()) {
   static_assert(kRegisters >= 24 && kRegisters <= 256 && kRegisters % 8 == 0);

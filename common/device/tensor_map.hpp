@@ -8,9 +8,9 @@
 ///     launch(kernel, {blocks, threads, bytes}, tile_map(k, {B, H, L, D}, 64), ...);
 ///
 /// Its dimensions are D, L, H and B, and a tile has 64 columns of D and some rows of L of one head. In shared memory a
-/// row takes 128 bytes, and its 16-byte units are permuted: unit u of row r lies at u ^ (r % 8). So neither reading a row
-/// nor reading a column of units has bank conflicts. What a tile covers outside of the tensor is zeros after a load, and
-/// is not written by a store.
+/// row takes 128 bytes, and its 16-byte units are permuted: unit u of row r lies at u ^ (r % 8). So neither reading a
+/// row nor reading a column of units has bank conflicts. What a tile covers outside of the tensor is zeros after a
+/// load, and is not written by a store.
 ///
 /// Source: CUDA Driver API, "Tensor Map Object Management: cuTensorMapEncodeTiled".
 

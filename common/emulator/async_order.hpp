@@ -7,8 +7,8 @@
 
 namespace emulator {
 
-/// What EMULATOR_ASYNC asks for. Late: a copy happens when a thread cannot go on without it, and a product when its warp
-/// waits for it. Early: when it is issued. Random: each copy and each product is early or late.
+/// What EMULATOR_ASYNC asks for. Late: a copy happens when a thread cannot go on without it, and a product when its
+/// warp waits for it. Early: when it is issued. Random: each copy and each product is early or late.
 struct AsyncOrder {
   enum class When { late, early, random };
 

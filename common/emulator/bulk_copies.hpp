@@ -29,8 +29,8 @@ struct BulkLoad {
   bool is_finished = false;
 };
 
-/// A store that has been issued. It reads shared memory and writes global memory when it is waited for, or, if early, it
-/// has done both when it was issued.
+/// A store that has been issued. It reads shared memory and writes global memory when it is waited for, or, if early,
+/// it has done both when it was issued.
 struct BulkStore {
   TileMap map;
   TileStart start;

@@ -18,16 +18,17 @@ struct Schedule {
 
   /// From the text that set_schedule() takes. @throws std::invalid_argument for any other
   static Schedule parse(const std::string& text);
-  /// The one for a launch: what was asked for, or one of the five that `mixed` draws from. @throws std::invalid_argument
+  /// The one for a launch: what was asked for, or one of the five that `mixed` draws from. @throws
+  /// std::invalid_argument
   static Schedule next();
 
   /// The cluster that is started as the i-th of `count`.
   std::uint64_t cluster(std::uint64_t i, std::uint64_t count) const;
 };
 
-/// The threads of a cluster that can run. Forward and reverse: first in, first out, with each batch that becomes ready at
-/// once in ascending or descending order; so all warps advance together. Warps and its reverse: the batch that became
-/// ready last is first, so a warp gets as far as it can before the next one moves. Random: any of them.
+/// The threads of a cluster that can run. Forward and reverse: first in, first out, with each batch that becomes ready
+/// at once in ascending or descending order; so all warps advance together. Warps and its reverse: the batch that
+/// became ready last is first, so a warp gets as far as it can before the next one moves. Random: any of them.
 class ReadyQueue {
  public:
   /// Empty. @param capacity threads of a cluster

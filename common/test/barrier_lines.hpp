@@ -20,8 +20,8 @@ struct BarrierLine {
 
 /// All such lines of a source. A call over several lines counts as the line that it begins on.
 /// Arrivals that expect bytes are not among them: without one its barrier never opens.
-/// @param kernel if not empty, the name of the one kernel that is meant, or of a function of the device that is all of a
-/// kernel but its head; with the functions between it and the next kernel
+/// @param kernel if not empty, the name of the one kernel that is meant, or of a function of the device that is all of
+/// a kernel but its head; with the functions between it and the next kernel
 inline std::vector<BarrierLine> barrier_lines(std::istream& source, const std::string& kernel) {
   constexpr const char* kCalls[] = {"__syncthreads()",  // first, as is_block_barrier has it
                                     // mbarrier.cuh

@@ -2,8 +2,8 @@
 /// @file
 /// A test for every chapter: each barrier of its kernels is needed, and the emulator notices if one is missing. Each is
 /// taken out in turn, and both a schedule (by a wrong result) and ThreadSanitizer (by a report) must find out. The same
-/// holds for arrivals, waits, commits and fences (barrier_lines.hpp), but for them a wrong result or a kernel that never
-/// ends is enough for ThreadSanitizer's build, too.
+/// holds for arrivals, waits, commits and fences (barrier_lines.hpp), but for them a wrong result or a kernel that
+/// never ends is enough for ThreadSanitizer's build, too.
 ///
 /// A chapter's barriers_test.cpp includes this once, and instantiates the tests with its kernels:
 ///

@@ -1,6 +1,6 @@
 /// @file
-/// A chapter's executable as hostile and clumsy users run it: streams that are closed or full, pipes, names of one file,
-/// limits, and environments.
+/// A chapter's executable as hostile and clumsy users run it: streams that are closed or full, pipes, names of one
+/// file, limits, and environments.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

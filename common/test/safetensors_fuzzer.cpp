@@ -1,6 +1,6 @@
 /// @file
-/// A target for libFuzzer: any bytes as a file of tensors. The reader gives tensors or a UsageError; whatever else happens
-/// ends the fuzzer. tools/fuzz.sh builds and runs it.
+/// A target for libFuzzer: any bytes as a file of tensors. The reader gives tensors or a UsageError; whatever else
+/// happens ends the fuzzer. tools/fuzz.sh builds and runs it.
 
 #include <fcntl.h>
 #include <sys/mman.h>

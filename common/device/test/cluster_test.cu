@@ -161,7 +161,8 @@ struct Relay {
   int values[kStages][32];
 };
 
-/// Block 0 writes the squares of 0, 1, 2, ... into a ring in block 1, which adds them up with weights that tell the order.
+/// Block 0 writes the squares of 0, 1, 2, ... into a ring in block 1, which adds them up with weights that tell the
+/// order.
 __global__ void relay(int* out, int count) {
   auto& shared = *dynamic_shared<Relay>();
   if (threadIdx.x == 0) {

@@ -1,5 +1,6 @@
 /// @file
-/// Warps with different tasks: named barriers between them, registers that change hands, and one lane that acts for all.
+/// Warps with different tasks: named barriers between them, registers that change hands, and one lane that acts for
+/// all.
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 /// @file
-/// Products of warpgroups: every width, factors from shared memory with either index along a row and from registers, and
-/// products whose sums are factors of the next.
+/// Products of warpgroups: every width, factors from shared memory with either index along a row and from registers,
+/// and products whose sums are factors of the next.
 
 #include "common/device/wgmma.cuh"
 

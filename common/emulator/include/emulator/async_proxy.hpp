@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// Shared memory as bulk copies see it: a second image, which ordinary stores do not reach. To be called in kernels only.
+/// Shared memory as bulk copies see it: a second image, which ordinary stores do not reach. To be called in kernels
+/// only.
 
 #include <cstddef>
 #include <cstring>

@@ -27,9 +27,9 @@ void __nanosleep(unsigned nanoseconds);
 namespace emulator {
 
 /// Fault injection for tests: from the next launch on the block barrier at this line does nothing, and neither does an
-/// arrival, a wait or a fence of a barrier in shared memory, an arrival or a wait at a named barrier or at a cluster's, a
-/// commit or a wait of bulk stores, a fence of the async proxy, or a fence, a commit or a wait of products of a warpgroup.
-/// The environment variable EMULATOR_SKIP_BARRIER=file.cu:LINE does the same.
+/// arrival, a wait or a fence of a barrier in shared memory, an arrival or a wait at a named barrier or at a cluster's,
+/// a commit or a wait of bulk stores, a fence of the async proxy, or a fence, a commit or a wait of products of a
+/// warpgroup. The environment variable EMULATOR_SKIP_BARRIER=file.cu:LINE does the same.
 /// @param file the end of the source file's path, such as "5_lmha.cu"
 void skip_barrier(const std::string& file, unsigned line);
 /// Ends skip_barrier(); the environment variable holds again.

@@ -139,8 +139,8 @@ inline void read_for_sanitizers(const void* shared, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes / 8; ++i) (void)words[i];
 }
 
-/// Starts a store. Elements outside of the tensor are not written. Ends the launch with a report if the tile begins before
-/// the first element of dimension 0 or 1, which an H200 refuses as an illegal instruction.
+/// Starts a store. Elements outside of the tensor are not written. Ends the launch with a report if the tile begins
+/// before the first element of dimension 0 or 1, which an H200 refuses as an illegal instruction.
 inline void issue_bulk_store(const TileMap& map, const TileStart& start, const void* shared,
                              std::source_location where) {
   if (start[0] < 0 || start[1] < 0) {

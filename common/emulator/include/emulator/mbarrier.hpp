@@ -48,8 +48,8 @@ inline void mbarrier_arrive_at(const std::uint64_t* barrier, unsigned rank, std:
 }
 
 /// Waits until the current phase is not the one of this parity: phase n has parity n % 2. What threads did before they
-/// arrived at the phase that has ended is visible afterwards. If threads of another block have arrived at that phase, or
-/// have pushed data into it, the launch ends with a report: that takes mbarrier_wait_cluster().
+/// arrived at the phase that has ended is visible afterwards. If threads of another block have arrived at that phase,
+/// or have pushed data into it, the launch ends with a report: that takes mbarrier_wait_cluster().
 inline void mbarrier_wait(const std::uint64_t* barrier, unsigned parity, std::source_location where) {
   wait_for_mbarrier(barrier, *barrier, parity, false, where);
 }

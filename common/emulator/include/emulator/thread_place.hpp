@@ -9,7 +9,8 @@
 namespace emulator {
 
 /// The thread that runs, and how many barriers it has passed. Of two accesses of a block's threads the first comes
-/// before the second if the second thread has passed more barriers of the block then, or, in one warp, more of the warp.
+/// before the second if the second thread has passed more barriers of the block then, or, in one warp, more of the
+/// warp.
 struct ThreadPlace {
   std::uint32_t launch = 0;  ///< counted from 1 since the process began
   std::uint32_t block = 0;   ///< x first, then y, then z

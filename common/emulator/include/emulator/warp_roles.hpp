@@ -7,9 +7,9 @@
 
 namespace emulator {
 
-/// Arrives at a barrier, and waits until `threads` threads have come. Ends the launch with a report if the number is not
-/// between 1 and 15, if `threads` is not a multiple of 32 or differs from that of others who come, and if a warp has come
-/// with a part of its lanes.
+/// Arrives at a barrier, and waits until `threads` threads have come. Ends the launch with a report if the number is
+/// not between 1 and 15, if `threads` is not a multiple of 32 or differs from that of others who come, and if a warp
+/// has come with a part of its lanes.
 void named_barrier_sync(unsigned id, unsigned threads, std::source_location where);
 /// The same without waiting.
 void named_barrier_arrive(unsigned id, unsigned threads, std::source_location where);
