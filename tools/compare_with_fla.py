@@ -50,12 +50,12 @@ class Peer:
     packed: bool = False  # it takes sequences one behind the other, [B L, H, D], and its states are [B, H, Dv, Dk]
 
     @property
-    def library(self) -> str:
+    def package(self) -> str:
         return self.module.split(".")[0]
 
     @property
     def label(self) -> str:
-        name = self.function if self.library == REQUIRED else f"{self.library}.{self.function}"
+        name = self.function if self.package == REQUIRED else f"{self.package}.{self.function}"
         return name + "".join(f", {name}={value}" for name, value in self.more.items())
 
 
@@ -232,15 +232,15 @@ def installed(wanted: list[Peer]) -> list[Peer]:
     """Without the peers whose library, which is not the required one, is not there."""
     there = {REQUIRED: True}
     for peer in wanted:
-        if peer.library in there:
+        if peer.package in there:
             continue
         try:
-            importlib.import_module(peer.library)
-            there[peer.library] = True
+            importlib.import_module(peer.package)
+            there[peer.package] = True
         except ImportError as error:
             print(f"{peer.label} is left out: {one_line(str(error))}", file=sys.stderr)
-            there[peer.library] = False
-    return [peer for peer in wanted if there[peer.library]]
+            there[peer.package] = False
+    return [peer for peer in wanted if there[peer.package]]
 
 
 def their_call(gpu, peer: Peer, problem: dict, tensors: dict, scale: float):

@@ -28,7 +28,7 @@
 /// reads, because the blocks of a head run side by side.
 /// Bound by: the fp32 units; with few heads the L / 64 chunks that a block walks one after the other, each of which
 /// waits for its loads.
-/// Requires: Dk <= 384. With Q, K, V and six slices of the state a block then takes 97 KB, which every GPU since
+/// Requires: Dk <= 384. For Q, K, V and six slices of the state, 97 KB per block are needed then, which every GPU since
 /// compute capability 8.0 has for a block.
 /// Weakness: it computes multiply-adds one by one, although the hardware has units for whole matrix products.
 /// `tensor_core` uses them.

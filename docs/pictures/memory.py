@@ -112,7 +112,7 @@ STAGES = [
         ["k, v", "+S_n", "+S", "q", "o"],
         [
             Kernel("state of a segment", ["16 rows of K and V"], ["4 x 4 sums a thread"], ["k, v"], ["S_n*"]),
-            Kernel("sum over segments", [], ["a sum a thread"], ["S_n*"], ["S*"]),
+            Kernel("sum over segments", [], ["one sum per thread"], ["S_n*"], ["S*"]),
             Kernel("output", ["16 of Q and S"], ["4 x 4 sums a thread"], ["S", "q"], ["o*"]),
         ],
         "Three kernels; partial states and their sum are in device memory.",
@@ -161,7 +161,7 @@ STAGES = [
         ["k, v", "+states of segments", "q", "o"],
         [
             Kernel("states of segments", ["K and V, three sets"], ["the sum of K^T V"], ["k, v"], ["states of segments*"]),
-            Kernel("running sum", [], ["an element a thread"], ["states of segments*"], ["states of segments*"]),
+            Kernel("running sum", [], ["one element per thread"], ["states of segments*"], ["states of segments*"]),
             Kernel("the walk of stage 7", ["Q, K, V twice; P"], ["S and O"], ["k, v", "states of segments*", "q"], ["o*"]),
         ],
         "Three kernels; one state for each segment of the sequence passes through device memory, k and v are read twice.",
@@ -207,7 +207,7 @@ STAGES = [
         ["k, v", "+S [N, Dk, Dv]", "q, do", "+dS [N, Dk, Dv]", "dq, dk, dv"],
         [
             Kernel("chunk_states, twice", ["tiles of two tensors"], ["K^T V or Q^T dO"], ["k, v", "q, do"], ["S [N, Dk, Dv]*", "dS [N, Dk, Dv]*"]),
-            Kernel("running_sums, from each side", [], ["an element a thread"], ["S [N, Dk, Dv]*", "dS [N, Dk, Dv]*"], ["S [N, Dk, Dv]*", "dS [N, Dk, Dv]*"]),
+            Kernel("running_sums, from each side", [], ["one element per thread"], ["S [N, Dk, Dv]*", "dS [N, Dk, Dv]*"], ["S [N, Dk, Dv]*", "dS [N, Dk, Dv]*"]),
             Kernel("gradient, three times", ["three tiles; P"], ["S or dS, and a gradient"], ["k, v", "S [N, Dk, Dv]*", "q, do", "dS [N, Dk, Dv]*"], ["dq, dk, dv*"]),
         ],
         "Three kernels; each chunk's state and its gradient are written, read and written by the running sums, and read again.",
