@@ -7,7 +7,10 @@ namespace tutorial {
 
 Outputs evaluate(const Operator& definition, const Stage& stage, const Problem& problem, const Layout& layout) {
   StageTensors tensors(definition, problem, stage.processor, storage_of(stage), Dtype::fp32, layout);
-  stage.run(tensors.call());
+  const Call call = tensors.call();
+  if (stage.share_out) stage.share_out(call);
+  stage.run(call);
+  if (stage.collect) stage.collect(call);
   if (stage.processor == Processor::gpu) check(cudaStreamSynchronize(current_stream()));
   return tensors.download_outputs(stage.without);
 }

@@ -116,6 +116,10 @@ struct Stage {
   std::function<Work(const Sizes&)> work = {};         ///< its operations, where they differ from the operator's
   std::function<double(const Sizes&)> tolerance = {};  ///< where it differs from the default of dtype and L; say why
   std::vector<std::string> without = {};               ///< outputs that it does not compute: not compared, not written
+  /// For a stage over several devices: `share_out` brings the inputs to where `run` takes them, and `collect` brings
+  /// the outputs back, before and after each run. Neither is part of its time.
+  StageFunction<void> share_out = {};
+  StageFunction<void> collect = {};  ///< see share_out
 };
 
 /// The options that run a variant, each after a space: " --backward --normalize" for "backward+normalize".

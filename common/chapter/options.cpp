@@ -23,7 +23,7 @@ struct SizeOption {
   const char* help;
   std::int64_t least = 1;
 };
-constexpr std::array<SizeOption, 9> kSizeOptions{{
+constexpr std::array<SizeOption, 10> kSizeOptions{{
     {"B", "-B,--batch", "batch entries, B"},
     {"H", "-H,--heads", "heads, H"},
     {"L", "-L,--length", "sequence length, L"},
@@ -33,6 +33,7 @@ constexpr std::array<SizeOption, 9> kSizeOptions{{
     {"Dg", "--gate-dim", "width of gates, Dg: 1, one for all channels, or as wide as what is gated"},
     {"C", "--chunk", "chunk length, C"},
     {"P", "--prompt", "length of the prompt, P, of the L tokens", 0},
+    {"N", "--devices", "share the sequence among N GPUs, all that are there unless N is given"},
 }};
 
 // A number of type T from low to high. Throws UsageError. (CLI11's own messages differ from version to version.)
@@ -53,13 +54,20 @@ std::string long_flag(const std::string& flags) {
   return flags.substr(flags.find("--"));
 }
 
-// The flags of the chapter's variants, one for all operators that have the same.
+// The flags of the chapter's variants, one for all operators that have the same. An option that sets a size may choose
+// a variant, too; its number may then be left out.
 using VariantFlags = std::map<std::string, bool>;
+
+bool sets_size(const std::string& variant_option) {
+  return std::any_of(kSizeOptions.begin(), kSizeOptions.end(),
+                     [&](const SizeOption& size) { return long_flag(size.flags) == "--" + variant_option; });
+}
 
 void add_variant_flags(CLI::App& app, const Chapter& chapter, VariantFlags& given) {
   for (const Operator& definition : chapter.operators()) {
     for (const auto& [name, help] : definition.variant_options()) {
-      if (!given.contains(name)) app.add_flag("--" + name, given[name], help);
+      const auto [flag, is_new] = given.try_emplace(name);
+      if (is_new && !sets_size(name)) app.add_flag("--" + name, flag->second, help);
     }
   }
 }
@@ -122,7 +130,9 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   app.add_flag("--list", options.list, "list operators and stages with their ideas");
   for (const SizeOption& size : kSizeOptions) {
     if (*size.help == '\0') continue;
-    app.add_option(size.flags, sizes[size.symbol], size.help)->type_name("N");
+    if (size.symbol == std::string("N") && !variants.contains("devices")) continue;  // it means nothing to this chapter
+    CLI::Option* option = app.add_option(size.flags, sizes[size.symbol], size.help)->type_name("N");
+    if (variants.contains(long_flag(size.flags).substr(2))) option->expected(0, 1);
   }
   app.add_option("--scale", scale, "what multiplies q, where an operator takes a scale")->type_name("X");
   app.add_option("--seed", seed, "of the random inputs; a fresh one is drawn and printed otherwise")->type_name("N");
@@ -150,16 +160,20 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   if (app.count("--operator") > 0 && options.operator_name.empty()) throw UsageError("--operator: a name is missing");
   for (const std::string& text : stages) split_names("--stage", text, options.stages);
   if (options.list) require_alone(app);
-  options.variant = chosen_variant(chapter, variants);
   for (const auto& [name, is_given] : shown) {
     if (is_given) options.shown.insert(name);
   }
   for (const SizeOption& size : kSizeOptions) {
     const std::string flag = long_flag(size.flags);
-    if (app.count(flag) > 0) {
-      options.sizes[size.symbol] = parse_number<std::int64_t>(flag, app[flag]->as<std::string>(), size.least, kMaxInt);
+    const CLI::Option* option = app.get_option_no_throw(flag);
+    if (option == nullptr || option->count() == 0) continue;
+    if (const auto variant = variants.find(flag.substr(2)); variant != variants.end()) {
+      variant->second = true;
+      if (option->as<std::string>().empty()) continue;
     }
+    options.sizes[size.symbol] = parse_number<std::int64_t>(flag, option->as<std::string>(), size.least, kMaxInt);
   }
+  options.variant = chosen_variant(chapter, variants);
   if (app.count("--scale") > 0) {
     constexpr double kMost = std::numeric_limits<float>::max();
     options.scale = parse_number<double>("--scale", scale, -kMost, kMost);

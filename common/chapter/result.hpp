@@ -37,7 +37,7 @@ struct StageResult {
   std::optional<double> bytes_moved;  ///< bytes that its kernels move, where the stage says
   double launches = 0;                ///< of kernels in a call
   Work work;                          ///< operations that it does
-  std::optional<double> limit_ms;     ///< the machine could not be faster; none for emulated stages
+  std::optional<double> limit_ms;     ///< the machine could not be faster; none emulated or over devices
   KernelCounts counts;                ///< emulated stages only
 
   std::shared_ptr<const Outputs> outputs;  ///< what it computed, where that is kept

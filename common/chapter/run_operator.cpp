@@ -144,13 +144,23 @@ void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
     result.bytes_moved = static_cast<double>(moved);
   }
   result.memory = stage.memory ? static_cast<double>(stage.memory(sizes_alone(problem_))) : 0.0;
-  if (!result.emulated()) {
+  if (!result.emulated() && !stage.share_out) {  // the limit is one machine's, not that of several devices
     const Roofline& roofline = stage.processor == Processor::cpu ? settings_.cpu_roofline : settings_.gpu_roofline;
     result.limit_ms = limit_ms(result.bytes, result.work, roofline, stage.dtype);
   }
   const auto run = [&] { stage.run(call); };
 
-  tensors.poison_outputs();
+  const auto prepare = [&] {
+    tensors.poison_outputs();
+    if (stage.share_out) stage.share_out(call);
+  };
+  const auto check_run = [&] {
+    if (stage.collect) stage.collect(call);
+    if (stage.processor == Processor::gpu) check(cudaStreamSynchronize(current_stream()));
+    check_outputs(stage, tensors, expected, result);
+  };
+
+  prepare();
   reset_kernel_counts();
   const std::int64_t launches_before = launch_count();
   bool has_parts = false;
@@ -161,21 +171,22 @@ void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
   result.launches = static_cast<double>(launch_count() - launches_before);
   if (stage.processor == Processor::gpu) check(cudaStreamSynchronize(current_stream()));
   result.counts = kernel_counts();
-  check_outputs(stage, tensors, expected, result);
+  check_run();
   if (!result.passed()) return;
   if (stage.note) result.note = stage.note(call);
 
-  const Timed timed{.call = run,
-                    .prepare = [&] { tensors.poison_outputs(); },
-                    .progress = [&](int number, int runs) { progress_.at(number, runs); }};
+  const Timed timed{
+      .call = run, .prepare = prepare, .progress = [&](int number, int runs) { progress_.at(number, runs); }};
   const TimingPlan plan = plan_for(stage.processor, settings_);
   const bool on_gpu = stage.processor == Processor::gpu && timer_ != nullptr;
   result.times = on_gpu ? timer_->time(timed, plan) : time_on_host(timed, plan);
-  if (has_parts) result.parts = on_gpu ? timer_->time_parts(timed, plan) : time_parts_on_host(timed, plan);
+  // Parts are timed by events of one device.
+  if (has_parts && !stage.share_out)
+    result.parts = on_gpu ? timer_->time_parts(timed, plan) : time_parts_on_host(timed, plan);
   // Once more: a stage that leaves something behind, or that races, may have passed the first time only.
-  check_outputs(stage, tensors, expected, result);
+  check_run();
   if (!result.passed()) result.failure = "right in the first run, but not in the last: " + result.failure;
-  if (!on_gpu || !result.passed()) return;
+  if (!on_gpu || !result.passed() || stage.share_out) return;  // a graph has no place to share out
   progress_.begin(stage.name + " in a graph");
   const Call graph_call = tensors.graph_call();
   try {

@@ -12,6 +12,7 @@
 
 #if TUTORIAL_EMULATOR
 #include <emulator/launch.hpp>
+#include <span>
 #include <tuple>
 #endif
 
@@ -35,7 +36,7 @@ void launch(void (*kernel)(Parameters...), const LaunchConfig& config, Arguments
   check_launch(emulator::launch(
                    config.grid, config.block, config.shared_bytes, current_stream(), config.where,
                    [kernel, parameters] { std::apply(kernel, parameters); }, reinterpret_cast<const void*>(kernel),
-                   config.cluster),
+                   config.cluster, std::as_bytes(std::span(&parameters, 1))),
                config);
 #else
   cudaLaunchConfig_t cuda_config{};

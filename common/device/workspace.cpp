@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 
 #include "common/device/buffer.hpp"
 
@@ -10,9 +11,12 @@ namespace {
 
 using Buffers = std::map<std::string, DeviceBuffer<std::byte>, std::less<>>;
 
+/// Those of the current device.
 Buffers& buffers() {
-  static auto& all = *new Buffers;  // never destroyed: at the end of the process CUDA may be gone before
-  return all;
+  static auto& all = *new std::map<int, Buffers>;  // never destroyed: at the end of the process CUDA may be gone before
+  int device = 0;
+  check(cudaGetDevice(&device));
+  return all[device];
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 
+#include "devices.hpp"
 #include "emulator/runtime_device.hpp"
 #include "emulator/runtime_memory.hpp"
 #include "environment.hpp"
@@ -114,32 +115,16 @@ std::size_t dynamic_shared_limit(const void* kernel) {
 using emulator::result;
 namespace device = emulator::device;
 
-cudaError_t cudaGetDeviceCount(int* count) {
-  if (!count) return result(cudaErrorInvalidValue);
-  *count = 1;
-  return cudaSuccess;
-}
-
-cudaError_t cudaGetDevice(int* device) {
-  if (!device) return result(cudaErrorInvalidValue);
-  *device = 0;
-  return cudaSuccess;
-}
-
-cudaError_t cudaSetDevice(int device) {
-  return result(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
-}
-
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (!properties) return result(cudaErrorInvalidValue);
-  if (device != 0) return result(cudaErrorInvalidDevice);
-  return emulator::checked_result([&] { return device::properties(properties); });
+  return emulator::checked_result(
+      [&] { return emulator::is_device(device) ? device::properties(properties) : cudaErrorInvalidDevice; });
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (!value) return result(cudaErrorInvalidValue);
-  if (device != 0) return result(cudaErrorInvalidDevice);
-  return emulator::checked_result([&] { return device::attribute(value, attribute); });
+  return emulator::checked_result(
+      [&] { return emulator::is_device(device) ? device::attribute(value, attribute) : cudaErrorInvalidDevice; });
 }
 
 cudaError_t cudaDeviceSynchronize() {

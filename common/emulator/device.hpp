@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// The limits of the device that the emulator pretends to be: those of compute capability 9.0 (CUDA C++ Programming
+/// The limits of the devices that the emulator pretends to have: those of compute capability 9.0 (CUDA C++ Programming
 /// Guide, "Technical Specifications per Compute Capability").
 
 #include <cstddef>

@@ -7,6 +7,7 @@
 
 #include "async_order.hpp"
 #include "emulator/check_environment.hpp"
+#include "nccl_fault.hpp"
 #include "schedule.hpp"
 #include "skipped_barrier.hpp"
 
@@ -16,6 +17,7 @@ namespace {
 // More than any machine has, and few enough that what programs compute with them fits their types.
 constexpr std::uint64_t kMostThreads = 1024;
 constexpr std::uint64_t kMostMultiprocessors = 4096;
+constexpr std::uint64_t kMostDevices = 64;
 constexpr std::uint64_t kMostMemory = std::uint64_t{1} << 62;
 
 }  // namespace
@@ -41,6 +43,10 @@ std::optional<int> multiprocessors_from_environment() {
   return number_from_environment("EMULATOR_MULTIPROCESSORS", kMostMultiprocessors);
 }
 
+std::optional<int> devices_from_environment() {
+  return number_from_environment("EMULATOR_DEVICES", kMostDevices);
+}
+
 std::optional<std::size_t> memory_from_environment() {
   return number_from_environment("EMULATOR_MEMORY", kMostMemory);
 }
@@ -48,10 +54,12 @@ std::optional<std::size_t> memory_from_environment() {
 void check_environment() {
   threads_from_environment();
   multiprocessors_from_environment();
+  devices_from_environment();
   memory_from_environment();
   if (const char* text = std::getenv("EMULATOR_SCHEDULE")) Schedule::parse(text);
   AsyncOrder::current();
   SkippedBarrier::current();
+  NcclFault::from_environment();
 }
 
 }  // namespace emulator

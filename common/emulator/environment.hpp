@@ -16,6 +16,8 @@ std::optional<std::uint64_t> number_from_environment(const char* name, std::uint
 std::optional<unsigned> threads_from_environment();
 /// The number in EMULATOR_MULTIPROCESSORS. @throws std::invalid_argument
 std::optional<int> multiprocessors_from_environment();
+/// The number in EMULATOR_DEVICES. @throws std::invalid_argument
+std::optional<int> devices_from_environment();
 /// The number in EMULATOR_MEMORY. @throws std::invalid_argument
 std::optional<std::size_t> memory_from_environment();
 

@@ -9,7 +9,9 @@
 #include "cluster.hpp"
 #include "counters.hpp"
 #include "device.hpp"
+#include "devices.hpp"
 #include "error.hpp"
+#include "report.hpp"
 #include "stream.hpp"
 #include "workers.hpp"
 
@@ -88,10 +90,15 @@ cudaError_t run(Launch launch) {
 }  // namespace
 
 cudaError_t launch(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream, std::source_location where,
-                   std::function<void()> body, const void* kernel, dim3 cluster) {
+                   std::function<void()> body, const void* kernel, dim3 cluster, std::span<const std::byte> arguments) {
   return checked_result([&] {
+    if (device_of(stream) != current_device()) return refuse(stream, cudaErrorInvalidResourceHandle);
     if (const cudaError_t error = validate(grid, block, cluster, shared_bytes, kernel); error != cudaSuccess) {
       return refuse(stream, error);
+    }
+    if (const std::string text = find_memory_of_others(arguments); !text.empty()) {
+      report(text + "  kernel launched at " + describe(where) + "\n");
+      return refuse(stream, cudaErrorLaunchFailure);
     }
     static std::atomic<std::uint32_t> launches = 0;
     return submit(stream, [grid, block, cluster, shared_bytes, where, body = std::move(body)] {

@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -7,7 +8,9 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <string>
 
+#include "devices.hpp"
 #include "emulator/runtime_memory.hpp"
 #include "environment.hpp"
 #include "error.hpp"
@@ -20,8 +23,13 @@ namespace {
 constexpr std::align_val_t kAlignment{256};
 
 std::mutex mutex;
-std::map<const std::byte*, std::size_t, std::greater<>> allocations;  // size by address, the highest address first
-std::size_t allocated = 0;
+struct Allocation {
+  std::size_t bytes;
+  int device;
+};
+std::map<const std::byte*, Allocation, std::greater<>> allocations;  // by address, the highest address first
+std::map<int, std::size_t> allocated;                                // bytes by device
+std::atomic<std::uint64_t> devices_with_memory = 0;                  // bit by device, set once it had an allocation
 
 std::size_t total_memory() {
   static const std::size_t machine =
@@ -32,7 +40,8 @@ std::size_t total_memory() {
 std::size_t available_memory() {
   const std::size_t total = total_memory();
   const std::lock_guard lock(mutex);
-  return total > allocated ? total - allocated : 0;
+  const std::size_t used = allocated[current_device()];
+  return total > used ? total - used : 0;
 }
 
 cudaError_t allocate(void** pointer, std::size_t bytes) {
@@ -46,8 +55,10 @@ cudaError_t allocate(void** pointer, std::size_t bytes) {
   if (!memory) return cudaErrorMemoryAllocation;
   std::memset(memory, kPoison, bytes);
   const std::lock_guard lock(mutex);
-  allocations[static_cast<const std::byte*>(memory)] = bytes;
-  allocated += bytes;
+  const int device = current_device();
+  allocations[static_cast<const std::byte*>(memory)] = {bytes, device};
+  allocated[device] += bytes;
+  devices_with_memory |= std::uint64_t{1} << device;
   *pointer = memory;
   return cudaSuccess;
 }
@@ -59,11 +70,19 @@ cudaError_t deallocate(void* pointer) {
     const std::lock_guard lock(mutex);
     const auto found = allocations.find(static_cast<const std::byte*>(pointer));
     if (found == allocations.end()) return cudaErrorInvalidValue;
-    allocated -= found->second;
+    allocated[found->second.device] -= found->second.bytes;
     allocations.erase(found);
   }
   ::operator delete(pointer, kAlignment);
   return cudaSuccess;
+}
+
+/// The allocation that the address lies in; the mutex is locked.
+const Allocation* find_allocation(const void* address) {
+  const auto* byte = static_cast<const std::byte*>(address);
+  const auto found = allocations.lower_bound(byte);  // the last allocation that begins at or before it
+  if (found == allocations.end()) return nullptr;
+  return static_cast<std::size_t>(byte - found->first) < found->second.bytes ? &found->second : nullptr;
 }
 
 enum class Place { host, device, beyond_device };
@@ -75,8 +94,8 @@ Place place_of(const void* pointer, std::size_t bytes) {
   const auto found = allocations.lower_bound(begin);  // the last allocation that begins at or before the range
   if (found == allocations.end()) return Place::host;
   const auto offset = static_cast<std::size_t>(begin - found->first);
-  if (offset >= found->second) return Place::host;
-  return bytes <= found->second - offset ? Place::device : Place::beyond_device;
+  if (offset >= found->second.bytes) return Place::host;
+  return bytes <= found->second.bytes - offset ? Place::device : Place::beyond_device;
 }
 
 /// Stricter than a GPU, which takes device memory for host memory where it can.
@@ -116,6 +135,29 @@ cudaError_t set(void* to, int value, std::size_t bytes, cudaStream_t stream) {
 }
 
 }  // namespace
+
+bool is_memory_of(const void* begin, std::size_t bytes, int device) {
+  if (bytes == 0) return true;
+  if (place_of(begin, bytes) != Place::device) return false;
+  const std::lock_guard lock(mutex);
+  return find_allocation(begin)->device == device;
+}
+
+std::string find_memory_of_others(std::span<const std::byte> arguments) {
+  const int device = current_device();
+  if ((devices_with_memory & ~(std::uint64_t{1} << device)) == 0) return {};
+  const std::lock_guard lock(mutex);
+  for (std::size_t offset = 0; offset + sizeof(void*) <= arguments.size(); offset += alignof(void*)) {
+    const void* word = nullptr;
+    std::memcpy(&word, arguments.data() + offset, sizeof word);
+    const Allocation* found = find_allocation(word);
+    if (!found || found->device == device || may_access(device, found->device)) continue;
+    return "a kernel on device " + std::to_string(device) + " gets memory of device " + std::to_string(found->device) +
+           ", which it may not access: no cudaDeviceEnablePeerAccess() has allowed it\n";
+  }
+  return {};
+}
+
 }  // namespace emulator
 
 using emulator::result;

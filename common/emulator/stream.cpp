@@ -7,8 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "devices.hpp"
 #include "emulator/host_call.hpp"
 #include "error.hpp"
+#include "report.hpp"
 
 namespace emulator {
 namespace {
@@ -33,13 +35,16 @@ std::vector<std::shared_ptr<Capture>> captures;
 
 struct CUstream_st {
   bool blocking;
+  int device;
   std::shared_ptr<emulator::Capture> capture;
+  bool is_stuck = false;
 
   emulator::Capture* active_capture() const { return capture && !capture->ended ? capture.get() : nullptr; }
 };
 
 struct CUevent_st {
   bool timed;
+  int device;
   std::optional<std::chrono::steady_clock::time_point> time;
   std::shared_ptr<emulator::Capture> capture;
 };
@@ -85,6 +90,14 @@ cudaError_t refuse(cudaStream_t stream, cudaError_t error) {
   const std::lock_guard lock(mutex);
   if (stream && stream->active_capture()) stream->active_capture()->valid = false;
   return error;
+}
+
+int device_of(cudaStream_t stream) {
+  return stream ? stream->device : current_device();
+}
+
+void set_stuck(cudaStream_t stream, bool is_stuck) {
+  if (stream) stream->is_stuck = is_stuck;
 }
 
 cudaError_t forbid_during_capture(bool relaxed_too) {
@@ -141,7 +154,8 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   if (!stream || flags > cudaStreamNonBlocking) return result(cudaErrorInvalidValue);
-  *stream = new CUstream_st{.blocking = flags == cudaStreamDefault, .capture = nullptr};
+  *stream =
+      new CUstream_st{.blocking = flags == cudaStreamDefault, .device = emulator::current_device(), .capture = nullptr};
   return cudaSuccess;
 }
 
@@ -152,10 +166,15 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (stream && stream->is_stuck) {
+    emulator::report("a host thread waits for a stream whose transfer never ends: a GPU would hang here\n");
+    return result(cudaErrorLaunchFailure);
+  }
   return result(emulator::forbid_during_capture(stream && stream->active_capture()));
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (stream && stream->is_stuck) return cudaErrorNotReady;
   return cudaStreamSynchronize(stream);
 }
 
@@ -175,7 +194,10 @@ cudaError_t cudaEventCreate(cudaEvent_t* event) {
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   if (!event) return result(cudaErrorInvalidValue);
-  *event = new CUevent_st{.timed = (flags & cudaEventDisableTiming) == 0, .time = std::nullopt, .capture = nullptr};
+  *event = new CUevent_st{.timed = (flags & cudaEventDisableTiming) == 0,
+                          .device = emulator::current_device(),
+                          .time = std::nullopt,
+                          .capture = nullptr};
   return cudaSuccess;
 }
 
@@ -186,7 +208,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  if (!event) return result(cudaErrorInvalidResourceHandle);
+  if (!event || event->device != emulator::device_of(stream)) return result(cudaErrorInvalidResourceHandle);
   {
     const std::lock_guard lock(emulator::mutex);
     event->capture = stream && stream->active_capture() ? stream->capture : nullptr;
@@ -212,7 +234,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t stop) {
   if (!milliseconds) return result(cudaErrorInvalidValue);
-  if (!start || !stop || !start->timed || !stop->timed || !start->time || !stop->time) {
+  if (!start || !stop || !start->timed || !stop->timed || !start->time || !stop->time ||
+      start->device != stop->device) {
     return result(cudaErrorInvalidResourceHandle);
   }
   *milliseconds = std::chrono::duration<float, std::milli>(*stop->time - *start->time).count();

@@ -16,6 +16,12 @@ cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work);
 /// Returns the error of work that is not fit to be submitted; a capture of the stream is lost.
 cudaError_t refuse(cudaStream_t stream, cudaError_t error);
 
+/// The device that the stream belongs to; for the default stream the current one.
+int device_of(cudaStream_t stream);
+
+/// A stream that is stuck waits for a transfer that never comes: it is never ready, until it is released.
+void set_stuck(cudaStream_t stream, bool is_stuck);
+
 /// For calls that captures forbid, such as cudaMalloc(): cudaErrorStreamCaptureUnsupported if there is one, which is
 /// lost then, else cudaSuccess.
 /// @param relaxed_too whether those with cudaStreamCaptureModeRelaxed forbid it as well

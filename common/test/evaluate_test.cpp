@@ -6,7 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
 #include <stdexcept>
+#include <string>
+#include <utility>
 
 #include "common/chapter/chapter.hpp"
 #include "common/chapter/run_operator.hpp"
@@ -100,6 +103,36 @@ TEST(Evaluate, UnwrittenElementsAreNan) {
   const Outputs out = evaluate(scaling(), *scaling().find("unwritten"), problem);
   EXPECT_TRUE(std::isnan(out.find("o")->second.value(out.find("o")->second.size() - 1)));
   EXPECT_FALSE(std::isnan(out.find("o")->second.value(0)));
+}
+
+std::string calls;  // of a stage that is over several devices, in their order
+
+// The inputs are shared out before each run. The outputs are collected only before they are looked at.
+TEST(Evaluate, StagesMayShareOutAndCollect) {
+  Operator definition = running_sum();
+  definition.stage({.name = "shared",
+                    .run =
+                        +[](const RunningSum<float>& a) {
+                          calls += "run ";
+                          sum_plain(a);
+                        },
+                    .share_out = +[](const RunningSum<float>&) { calls += "share "; },
+                    .collect = +[](const RunningSum<float>&) { calls += "collect "; }});
+  const Problem problem = make_problem(definition, {.sizes = {{"L", 3}}, .seed = 1});
+  evaluate(definition, *definition.find("shared"), problem);
+  EXPECT_EQ(std::exchange(calls, ""), "share run collect ");
+
+  RunSettings settings;
+  settings.repeat = 2;
+  settings.warmup = 0;
+  std::FILE* const nowhere = std::fopen("/dev/null", "w");
+  const Terminal terminal(nowhere);
+  Progress progress(terminal);
+  OperatorRun run(definition, problem, settings, nullptr, progress);
+  EXPECT_EQ(run.run(*definition.find("shared")).failure, "");
+  // Once to check, twice for the time. Its parts have no times.
+  EXPECT_EQ(calls, "share run collect share run share run collect ");
+  std::fclose(nowhere);
 }
 
 // An output that a stage is without is compared with nothing: neither with the reference, nor by the stage after it.

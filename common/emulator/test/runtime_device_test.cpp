@@ -1,4 +1,4 @@
-// The device that the emulator pretends to be, and the words for errors.
+// The devices that the emulator pretends to have, and the words for errors.
 
 #include <gtest/gtest.h>
 #include <emulator/runtime_device.hpp>
@@ -21,10 +21,10 @@ TEST(Device, IsOneOfComputeCapability9) {
   int device = -1;
   EXPECT_EQ(cudaGetDeviceCount(&count), cudaSuccess);
   EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
-  EXPECT_EQ(count, 1);
+  EXPECT_EQ(count, 2);
   EXPECT_EQ(device, 0);
   EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
-  EXPECT_EQ(cudaSetDevice(1), cudaErrorInvalidDevice);
+  EXPECT_EQ(cudaSetDevice(2), cudaErrorInvalidDevice);
   cudaDeviceProp properties;
   ASSERT_EQ(cudaGetDeviceProperties(&properties, 0), cudaSuccess);
   EXPECT_STREQ(properties.name, "emulator");
@@ -35,7 +35,7 @@ TEST(Device, IsOneOfComputeCapability9) {
   EXPECT_EQ(properties.maxGridSize[1], 65535);
   EXPECT_EQ(properties.sharedMemPerBlockOptin, 227u * 1024);
   EXPECT_GT(properties.totalGlobalMem, 0u);
-  EXPECT_EQ(cudaGetDeviceProperties(&properties, 1), cudaErrorInvalidDevice);
+  EXPECT_EQ(cudaGetDeviceProperties(&properties, 2), cudaErrorInvalidDevice);
   (void)cudaGetLastError();
 }
 
@@ -50,7 +50,7 @@ TEST(Device, AttributesAgreeWithProperties) {
   EXPECT_EQ(attribute(cudaDevAttrMaxThreadsPerMultiProcessor), properties.maxThreadsPerMultiProcessor);
   int value = 0;
   EXPECT_EQ(cudaDeviceGetAttribute(&value, static_cast<cudaDeviceAttr>(9999), 0), cudaErrorInvalidValue);
-  EXPECT_EQ(cudaDeviceGetAttribute(&value, cudaDevAttrWarpSize, 1), cudaErrorInvalidDevice);
+  EXPECT_EQ(cudaDeviceGetAttribute(&value, cudaDevAttrWarpSize, -1), cudaErrorInvalidDevice);
   (void)cudaGetLastError();
 }
 

@@ -1,10 +1,11 @@
 #pragma once
 /// @file
-/// The device that the emulator pretends to be: one of compute capability 9.0, with the limits of such a GPU.
+/// The devices that the emulator pretends to have: of compute capability 9.0, with the limits of such a GPU, and all
+/// alike. EMULATOR_DEVICES says how many there are, 2 unless it is set.
 ///
 /// All functions return cudaSuccess or an error, which cudaGetLastError() gives once more: cudaErrorInvalidDevice for a
-/// device but 0, cudaErrorInvalidValue for a null pointer, an attribute that it does not know, a value out of range or
-/// a bad setting in the environment. Memory is in bytes.
+/// device that there is not, cudaErrorInvalidValue for a null pointer, an attribute that it does not know, a value out
+/// of range or a bad setting in the environment. Memory is in bytes.
 
 #include <cstddef>
 
@@ -62,10 +63,21 @@ enum cudaFuncAttribute {
   cudaFuncAttributePreferredSharedMemoryCarveout = 9,
 };
 
-// There is one device, number 0.
+/// That of EMULATOR_DEVICES, read at each call, or 2.
 cudaError_t cudaGetDeviceCount(int* count);
+/// The current device of this host thread: 0 until cudaSetDevice() chooses another. Allocations, streams, events and
+/// launches belong to the device that is current when they are made.
 cudaError_t cudaGetDevice(int* device);
+/// Chooses the current device of this host thread.
 cudaError_t cudaSetDevice(int device);
+/// Whether kernels of `device` may be allowed to access the memory of `peer`: 1 for any two devices, 0 for one and the
+/// same.
+cudaError_t cudaDeviceCanAccessPeer(int* can_access, int device, int peer);
+/// Allows kernels of the current device to access the memory of `peer`, for the whole process.
+/// cudaErrorPeerAccessAlreadyEnabled if that is so already, cudaErrorInvalidDevice for the current device itself.
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
+/// Takes that back. cudaErrorPeerAccessNotEnabled if it was not allowed.
+cudaError_t cudaDeviceDisablePeerAccess(int peer);
 /// The multiprocessor count is that of EMULATOR_MULTIPROCESSORS, read at each call, or 132.
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 /// One of the enumerators above, in its units.

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// Memory of the device. It is host memory, but the calls treat it as if it were not: a copy or memset that leaves its
+/// Memory of the devices. It is host memory, but the calls treat it as if it were not: a copy or memset that leaves its
 /// allocation is refused. Sizes are in bytes.
 ///
 /// Functions return cudaSuccess or an error, which cudaGetLastError() gives once more: cudaErrorInvalidValue for a null
@@ -22,8 +22,8 @@ enum cudaMemcpyKind {
   cudaMemcpyDefault = 4,
 };
 
-/// Memory aligned to 256 bytes and filled with 0xFF, a NaN in every floating type; null for 0 bytes.
-/// cudaErrorStreamCaptureUnsupported during a capture, which is lost then, as for cudaFree().
+/// Memory of the current device, aligned to 256 bytes and filled with 0xFF, a NaN in every floating type; null for 0
+/// bytes. cudaErrorStreamCaptureUnsupported during a capture, which is lost then, as for cudaFree().
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes);
 /// The pointer must come from cudaMalloc() or be null.
 cudaError_t cudaFree(void* pointer);
@@ -32,16 +32,17 @@ cudaError_t cudaMallocHost(void** pointer, std::size_t bytes);
 /// The pointer must come from cudaMallocHost() or be null, which is not checked.
 cudaError_t cudaFreeHost(void* pointer);
 
-// The direction must fit where the memory lies, also where a GPU would not mind; cudaMemcpyDefault takes any.
-// cudaErrorInvalidMemcpyDirection for a number that is none. Those with a stream are recorded if it is being captured.
+// The direction must fit where the memory lies, on whichever device, also where a GPU would not mind; cudaMemcpyDefault
+// takes any. cudaErrorInvalidMemcpyDirection for a number that is none. Those with a stream are recorded if it is being
+// captured.
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream = nullptr);
 cudaError_t cudaMemset(void* to, int value, std::size_t bytes);
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream = nullptr);
 
-/// Bytes left and bytes in all. The environment variable EMULATOR_MEMORY sets the latter, so that a test can run out of
-/// memory; otherwise it is the machine's.
+/// Bytes left and bytes in all of the current device. The environment variable EMULATOR_MEMORY sets the latter, so that
+/// a test can run out of memory; otherwise it is the machine's.
 cudaError_t cudaMemGetInfo(std::size_t* available, std::size_t* total);
 
 // The same for pointers of any type.

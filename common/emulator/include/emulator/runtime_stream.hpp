@@ -6,6 +6,9 @@
 /// Functions return cudaSuccess or an error, which cudaGetLastError() gives once more: cudaErrorInvalidValue for a null
 /// pointer to a result, a null graph or flags that do not exist, cudaErrorInvalidResourceHandle for a null event or a
 /// null stream that is to be destroyed, and the errors of captures. Other handles must be valid, which is not checked.
+/// A stream and an event belong to the device that was current when they were made: a launch on a stream of another
+/// device, an event that is recorded on one, and a time between events of two devices are
+/// cudaErrorInvalidResourceHandle. A stream may wait for an event of any device, and copies may use a stream of any.
 
 #include <cstddef>
 #include <functional>
