@@ -4,7 +4,9 @@
 
 #include "03_gla/gla.hpp"
 #include "03_gla/gla/matches_chapter_02.hpp"
+#include "03_gla/gla_backward.hpp"
 #include "03_gla/gla_layer.hpp"
+#include "03_gla/gla_layer_backward.hpp"
 #include "03_gla/operators.hpp"
 #include "03_gla/retention.hpp"
 #include "common/chapter/chapter.hpp"
@@ -94,6 +96,39 @@ Chapter chapter() {
                 .note = on<Bf16Arguments>(dispatch_note),
                 .memory = on<Bf16Arguments>(dispatch_memory),
                 .work = subchunk_walk_work});
+    chapter.add(backward_definition())
+        .stage({.name = "recurrent",
+                .dtype = Dtype::fp64,
+                .run = recurrent_backward,
+                .idea = "every state kept, for the gradient of the gate that multiplies it: the truth, in double",
+                .memory = recurrent_backward_memory,
+                .work = recurrent_backward_work})
+        .stage({.name = "closed_form",
+                .run = closed_form_backward,
+                .idea = "dg = dg + q . dq - k . dk from the end: no state is kept",
+                .memory = closed_form_backward_memory,
+                .work = closed_form_backward_work})
+        .stage({.name = "chunkwise",
+                .run = chunkwise_backward,
+                .idea = "two levels, and the adjoint of each product with its decays",
+                .memory = chunkwise_backward_memory})
+        .stage({.name = "subchunk_walks",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = subchunk_walks_backward,
+                .idea = "tensor cores for what crosses a sub-chunk, fp32 for what stays inside it, and for dg",
+                .unsupported = subchunk_walks_backward_unsupported,
+                .memory = subchunk_walks_backward_memory,
+                .work = subchunk_walks_backward_work})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = on<Bf16BackwardArguments>(dispatch_backward),
+                .idea = "what a user calls: any width up to 512, any stride",
+                .unsupported = on<Bf16BackwardArguments>(dispatch_backward_unsupported),
+                .note = dispatch_backward_note,
+                .memory = dispatch_backward_memory,
+                .work = subchunk_walks_backward_work});
   }
   {
     using namespace retention;
@@ -147,6 +182,13 @@ Chapter chapter() {
                 .note = gpu_bf16_note,
                 .memory = gpu_bf16_memory,
                 .work = gpu_bf16_work});
+    chapter.add(backward_definition())
+        .stage({.name = "cpu",
+                .run = cpu_backward,
+                .idea = "backwards through projections, norm and gates, with gla's gradients between them",
+                .memory = cpu_backward_memory,
+                .work = cpu_backward_work,
+                .tolerance = float_tolerance});
   }
   return chapter;
 }

@@ -19,6 +19,13 @@ Work chunk_gpu_work(const Sizes&);
 Work subchunk_work(const Sizes&);       ///< of subchunk_tensor_core
 Work subchunk_walk_work(const Sizes&);  ///< and of sequence_parallel and dispatch: what one segment takes
 
+/// The gradients (gla_backward_operators.cpp).
+Operator backward_definition();
+Work recurrent_backward_work(const Sizes&);       ///< with every state kept
+Work closed_form_backward_work(const Sizes&);     ///< without
+Work chunkwise_backward_work(const Sizes&);       ///< in chunks of C
+Work subchunk_walks_backward_work(const Sizes&);  ///< and of dispatch
+
 }  // namespace tutorial::gla
 
 namespace tutorial::retention {
@@ -43,5 +50,9 @@ double float_tolerance(const Sizes&);
 Work cpu_work(const Sizes&);
 Work gpu_work(const Sizes&);
 Work gpu_bf16_work(const Sizes&);
+
+/// The gradients (gla_layer_backward/definition.cpp).
+Operator backward_definition();
+Work cpu_backward_work(const Sizes&);  ///< projections and gla's gradients
 
 }  // namespace tutorial::gla_layer
