@@ -6,6 +6,7 @@
 #include "04_fused_chunk/fused_gla.hpp"
 #include "04_fused_chunk/operators.hpp"
 #include "04_fused_chunk/simple_gla.hpp"
+#include "04_fused_chunk/simple_gla_backward.hpp"
 #include "common/chapter/chapter.hpp"
 
 namespace tutorial {
@@ -147,6 +148,62 @@ Chapter chapter() {
                 .note = dispatch_note,
                 .memory = dispatch_memory,
                 .bytes_moved = dispatch_bytes_moved});
+    chapter.add(backward_definition())
+        .stage({.name = "recurrent",
+                .run = recurrent_backward,
+                .idea = "chapter 02's two passes with a gate; dg from q . dq - k . dk, no state stored",
+                .memory = recurrent_backward_memory,
+                .work = recurrent_backward_work,
+                .tolerance = fp32_backward_tolerance})
+        .stage({.name = "chunkwise",
+                .run = chunkwise_backward,
+                .idea = "the adjoint of each of a chunk's products has the decay of that product",
+                .memory = chunkwise_backward_memory,
+                .work = chunkwise_backward_work,
+                .tolerance = fp32_backward_tolerance})
+        .stage({.name = "materialized",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = materialized_backward,
+                .idea = "S and dS of every chunk in device memory; dg starts anew from them in each chunk",
+                .unsupported = materialized_backward_unsupported,
+                .memory = materialized_backward_memory,
+                .tolerance = bf16_backward_tolerance})
+        .stage({.name = "walks",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = walks_backward,
+                .idea = "S and dS on the chip; dg from fp32 registers, one number per position and walk",
+                .unsupported = walks_backward_unsupported,
+                .memory = walks_backward_memory,
+                .tolerance = walks_backward_tolerance})
+        .stage({.name = "segments",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = segments_backward,
+                .idea = "the walks on segments of the sequence at once; dg starts anew at the end of each",
+                .unsupported = walks_backward_unsupported,
+                .note = segments_backward_note,
+                .memory = segments_backward_memory,
+                .tolerance = bf16_backward_tolerance})
+        .stage({.name = "pipelined",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = pipelined_backward,
+                .idea = "the next chunk's loads run under this chunk's products",
+                .unsupported = pipelined_backward_unsupported,
+                .note = segments_backward_note,
+                .memory = segments_backward_memory,
+                .tolerance = bf16_backward_tolerance})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = dispatch_backward,
+                .idea = "what a user calls: pipelined, on copies with more columns where widths or rows need it",
+                .unsupported = dispatch_backward_unsupported,
+                .note = dispatch_backward_note,
+                .memory = dispatch_backward_memory,
+                .tolerance = bf16_backward_tolerance});
   }
   return chapter;
 }

@@ -23,4 +23,14 @@ Operator definition();
 Work recurrent_work(const Sizes&);  ///< of recurrent
 Work chunkwise_work(const Sizes&);  ///< of chunkwise, in chunks of --chunk
 
+/// The gradients. Their operations are those of chunks of 64 on tensor cores.
+Operator backward_definition();
+Work recurrent_backward_work(const Sizes&);  ///< of recurrent
+Work chunkwise_backward_work(const Sizes&);  ///< of chunkwise, in chunks of --chunk
+
+// What the errors of a stage may be.
+double fp32_backward_tolerance(const Sizes&);   ///< of recurrent and chunkwise
+double bf16_backward_tolerance(const Sizes&);   ///< of the other GPU stages
+double walks_backward_tolerance(const Sizes&);  ///< of walks
+
 }  // namespace tutorial::simple_gla

@@ -13,10 +13,9 @@
 ///   O    = scale (P V + diag(exp(g_s + ... + g_t)) Q S)                             # #
 ///   S    = exp(g_s + ... + g_e) S + (diag(exp(g_(t+1) + ... + g_e)) K)^T V          #           (#: a matrix product)
 ///
-/// All these sums are differences of the running sums from s on. The running sums are in double, and a gate is taken as
-/// at least exp(-1000), which is zero all the same. So the differences are accurate to 1e-11 after any gate
-/// (03_gla/gla/3_parallel_log.cpp). Above the diagonal the exponent is positive, and its power may be infinite: that
-/// half is not computed at all, because multiplying it by 0 would give NaN.
+/// All these sums are differences of the running sums from s on, which are in double (running_sums.hpp). Above the
+/// diagonal the exponent is positive, and its power may be infinite: that half is not computed at all, because
+/// multiplying it by 0 would give NaN.
 ///
 /// Shapes: Q, K [C, Dk], V, O [C, Dv] of a chunk, S [Dk, Dv], P [C, C]; fp32 in host memory; running sums [C] in
 /// double. The last chunk may be shorter.
@@ -34,36 +33,12 @@
 #include <algorithm>
 
 #include "04_fused_chunk/simple_gla.hpp"
+#include "04_fused_chunk/simple_gla/running_sums.hpp"
 #include "common/eigen_rows.hpp"
 #include "common/parallel.hpp"
 #include "common/small_product.hpp"
 
 namespace tutorial::simple_gla {
-namespace {
-
-using Sums = Eigen::Array<double, Eigen::Dynamic, 1>;
-
-constexpr double kStrongest = -1000;
-
-/// exp(sums), element by element.
-template <class X>
-Eigen::VectorXf decays(const X& sums) {
-  return sums.template cast<float>().exp().matrix();
-}
-
-/// A chunk's running sums of gates.
-Sums running_sums(const FloatArguments& a, int b, int h, int t, int C) {
-  Sums sums(C);
-  double sum = 0;
-  for (int i = 0; i < C; ++i) {
-    sum += std::max(double(*a.g.row(b, h, t + i)), kStrongest);
-    sums[i] = sum;
-  }
-  return sums;
-}
-
-}  // namespace
-
 void chunkwise(const FloatArguments& a) {
   const int longest = std::min(a.C, a.L);
 #pragma omp parallel
@@ -83,16 +58,13 @@ void chunkwise(const FloatArguments& a) {
           const auto K = rows_of<const Matrix>(a.k, b, h, t, C, a.Dk);
           const auto V = rows_of<const Matrix>(a.v, b, h, t, C, a.Dv);
           auto O = rows_of<Matrix>(a.o, b, h, t, C, a.Dv);
-          const Sums sums = running_sums(a, b, h, t, C);
+          const Sums sums = running_sums(a.g, b, h, t, C);
           const double end = sums[C - 1];
           auto P = scores.topLeftCorner(C, C);
           auto x = decayed.topRows(C);
 
           P.noalias() = Q * K.transpose();
-          for (int i = 0; i < C; ++i) {
-            P.row(i).head(i + 1).array() *= decays(sums[i] - sums.head(i + 1)).transpose().array();
-            P.row(i).tail(C - 1 - i).setZero();
-          }
+          decay_scores(P, sums);
           x = decays(sums).asDiagonal() * Q;
           O.setZero();
           add_product(O, a.scale, P, V);

@@ -207,13 +207,13 @@ struct DecayedScores {
   __device__ __forceinline__ void row(int, int, float) {}
 };
 
-/// O = scale diag(2^b) O: the rows of Q S.
-template <class Shape>
-__device__ __forceinline__ void decay_rows(typename Shape::Output& O, const SharedSums& sums, float scale) {
+/// Multiplies row t of O by factor(t).
+template <class Shape, class Factor>
+__device__ __forceinline__ void scale_rows(typename Shape::Output& O, Factor factor) {
 #pragma unroll
   for (int t = 0; t < kChunk / 16; ++t) {
     const int row = t * 16 + int(lane_index()) / 4;
-    const float upper = scale * sums.from_start(row), lower = scale * sums.from_start(row + 8);
+    const float upper = factor(row), lower = factor(row + 8);
 #pragma unroll
     for (auto& tile : O[t]) {
       tile[0] *= upper;
@@ -222,6 +222,12 @@ __device__ __forceinline__ void decay_rows(typename Shape::Output& O, const Shar
       tile[3] *= lower;
     }
   }
+}
+
+/// O = scale diag(2^b) O: the rows of Q S.
+template <class Shape>
+__device__ __forceinline__ void decay_rows(typename Shape::Output& O, const SharedSums& sums, float scale) {
+  scale_rows<Shape>(O, [&](int t) { return scale * sums.from_start(t); });
 }
 
 }  // namespace tutorial::simple_gla

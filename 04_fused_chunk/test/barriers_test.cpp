@@ -27,6 +27,11 @@ constexpr KernelWithBarriers kKernels[] = {
     // Segments of five chunks, one more than there are sets of tiles.
     {"simple_gla", "dispatch", "04_fused_chunk/simple_gla/dispatch/hopper_walk.cu", 64, 64, 2500, "",
      "EMULATOR_MULTIPROCESSORS=4"},
+    {"simple_gla --backward", "materialized", "04_fused_chunk/simple_gla_backward/3_materialized.cu", 64, 16},
+    {"simple_gla --backward", "walks", "04_fused_chunk/simple_gla_backward/4_walks.cu", 64, 16},
+    {"simple_gla --backward", "segments", "04_fused_chunk/simple_gla_backward/segments.cuh", 64, 16, 300},
+    {"simple_gla --backward", "segments", "04_fused_chunk/simple_gla_backward/5_segments.cu", 64, 16},
+    {"simple_gla --backward", "pipelined", "04_fused_chunk/simple_gla_backward/6_pipelined.cu", 64, 16, 130},
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);

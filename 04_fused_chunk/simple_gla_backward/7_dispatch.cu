@@ -1,0 +1,131 @@
+/// @file
+/// Stage 7, `dispatch`: what a user calls. It supports the widths and rows that `pipelined` does not.
+///
+/// Idea: columns of zeros change nothing. A column of zeros in q and k adds a row of zeros to the state, one in v and
+/// do adds a column of zeros, and no product with the other columns sees either. So tensors whose widths are no
+/// multiples of 16, or whose rows are not aligned, are copied to tensors that are wider and aligned, and the gradients
+/// are copied back. All other problems are computed as they are: by `pipelined` if it supports them, else by
+/// `segments`.
+/// Grows out of: 6_pipelined.cu; dispatch: the kernels are those of `pipelined`, and this file makes room for them
+/// Improves on: `pipelined` requires widths up to 128 that are multiples of 16, and aligned rows.
+/// Unchanged: all that is computed.
+/// Shapes: as `pipelined`. The copies are packed: [B, H, L, D] in bf16 for D = Dk and Dv, each rounded up to a multiple
+/// of 16, and states in fp32.
+/// Thread mapping: a copying block takes rows of one head; its threads take the columns.
+/// Bytes: as `pipelined`. Copies read and write every tensor but g and dg once more.
+/// Bound by: as `pipelined`.
+/// Requires: Dk and Dv up to 256; if one of them is above 128, a GPU that gives a block 160 KB of shared memory.
+/// Weakness: as `pipelined`. On Hopper the products could be those of warpgroups, as in chapter 02's `dispatch`.
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "04_fused_chunk/simple_gla_backward.hpp"
+#include "04_fused_chunk/simple_gla_backward/gradients.hpp"
+#include "common/ceil_div.hpp"
+#include "common/device/launch.cuh"
+#include "common/device/memory.cuh"
+#include "common/device/workspace.hpp"
+
+namespace tutorial::simple_gla {
+namespace {
+
+constexpr int kCopyThreads = 64;
+constexpr int kWidest = 64 * 1024;  // blocks of a copy per head, at most
+
+/// The first rows and columns of a tensor, and zeros where it has fewer. Grid (up to kWidest, H, B).
+template <class T>
+__global__ void __launch_bounds__(kCopyThreads)
+    copy_kernel(View<const T> from, int from_rows, int from_columns, View<T> to, int rows, int columns) {
+  const int h = int(blockIdx.y), b = int(blockIdx.z);
+  for (int row = int(blockIdx.x); row < rows; row += int(gridDim.x)) {
+    for (int i = int(threadIdx.x); i < columns; i += kCopyThreads) {
+      const bool is_there = row < from_rows && i < from_columns;
+      store_global(to.row(b, h, row) + i, is_there ? load_global(from.row(b, h, row) + i) : T{});
+    }
+  }
+}
+
+/// The problem with widths that are multiples of 16, and packed.
+struct Padded {
+  int B, H, L, Dk, Dv;
+  std::int64_t bytes = 0;  ///< that its tensors take
+  View<__nv_bfloat16> q, k, v, d_o, dq, dk, dv;
+  View<float> initial_state, dfinal_state, dinitial_state;
+
+  /// @param memory `bytes` bytes, or null to find out how many these are
+  Padded(const Bf16BackwardArguments& a, unsigned char* memory)
+      : B(a.B), H(a.H), L(a.L), Dk(ceil_div(a.Dk, 16) * 16), Dv(ceil_div(a.Dv, 16) * 16) {
+    for (auto* x : {&q, &k, &dq, &dk}) place(*x, memory, L, Dk);
+    for (auto* x : {&v, &d_o, &dv}) place(*x, memory, L, Dv);
+    if (a.initial_state.data) place(initial_state, memory, Dk, Dv);
+    if (a.dfinal_state.data) place(dfinal_state, memory, Dk, Dv);
+    if (a.dinitial_state.data) place(dinitial_state, memory, Dk, Dv);
+  }
+
+  template <class T>
+  void place(View<T>& view, unsigned char* memory, int rows, int columns) {
+    view = packed(memory ? reinterpret_cast<T*>(memory + bytes) : nullptr, H, rows, columns);
+    bytes += std::int64_t(sizeof(T)) * B * H * rows * columns;
+  }
+
+  Bf16BackwardArguments arguments(Bf16BackwardArguments a) const {
+    a.Dk = Dk, a.Dv = Dv;
+    a.q = read_only(q), a.k = read_only(k), a.v = read_only(v), a.d_o = read_only(d_o);
+    a.initial_state = read_only(initial_state), a.dfinal_state = read_only(dfinal_state);
+    a.dq = dq, a.dk = dk, a.dv = dv, a.dinitial_state = dinitial_state;
+    return a;
+  }
+
+  /// Copies a tensor to or from its place, if there is one.
+  template <class T>
+  void copy(const View<const T>& from, int from_rows, int from_columns, const View<T>& to, int rows,
+            int columns) const {
+    if (!from.data || !to.data) return;
+    launch(copy_kernel<T>, {dim3(unsigned(std::min(rows, kWidest)), unsigned(H), unsigned(B)), kCopyThreads}, from,
+           from_rows, from_columns, to, rows, columns);
+  }
+};
+
+/// A problem of whole fragments, in aligned rows.
+void walk(const Bf16BackwardArguments& b) {
+  pipelined_backward_unsupported(b).empty() ? pipelined_backward(b) : segments_backward(b);
+}
+
+}  // namespace
+
+void dispatch_backward(const Bf16BackwardArguments& b) {
+  if (gradients_unsupported(b).empty()) return walk(b);
+  auto* memory = workspace<unsigned char>("simple_gla --backward: padded", std::size_t(Padded(b, nullptr).bytes));
+  const Padded p(b, memory);
+  p.copy(b.q, b.L, b.Dk, p.q, p.L, p.Dk);
+  p.copy(b.k, b.L, b.Dk, p.k, p.L, p.Dk);
+  p.copy(b.v, b.L, b.Dv, p.v, p.L, p.Dv);
+  p.copy(b.d_o, b.L, b.Dv, p.d_o, p.L, p.Dv);
+  p.copy(b.initial_state, b.Dk, b.Dv, p.initial_state, p.Dk, p.Dv);
+  p.copy(b.dfinal_state, b.Dk, b.Dv, p.dfinal_state, p.Dk, p.Dv);
+  walk(p.arguments(b));
+  p.copy(read_only(p.dq), p.L, p.Dk, b.dq, b.L, b.Dk);
+  p.copy(read_only(p.dk), p.L, p.Dk, b.dk, b.L, b.Dk);
+  p.copy(read_only(p.dv), p.L, p.Dv, b.dv, b.L, b.Dv);
+  p.copy(read_only(p.dinitial_state), p.Dk, p.Dv, b.dinitial_state, b.Dk, b.Dv);
+}
+
+std::string dispatch_backward_unsupported(const Bf16BackwardArguments& b) {
+  return gradients_unsupported(Padded(b, nullptr).arguments(b));
+}
+
+std::string dispatch_backward_note(const Bf16BackwardArguments& b) {
+  const bool is_pipelined = pipelined_backward_unsupported(Padded(b, nullptr).arguments(b)).empty();
+  const std::string reason = gradients_unsupported(b), padding = reason.empty() ? "" : ", on padded copies: " + reason;
+  return std::string(is_pipelined ? "pipelined, " : "segments, ") + segments_backward_note(b) + padding;
+}
+
+std::int64_t dispatch_backward_memory(const Bf16BackwardArguments& b) {
+  if (gradients_unsupported(b).empty()) return segments_backward_memory(b);
+  const Padded p(b, nullptr);
+  return p.bytes + segments_backward_memory(p.arguments(b));
+}
+
+}  // namespace tutorial::simple_gla

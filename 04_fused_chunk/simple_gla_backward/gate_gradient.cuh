@@ -1,0 +1,114 @@
+#pragma once
+/// @file
+/// What gates add to the chunks of chapter 02's backward pass: decays in either direction, and dg.
+///
+///     db_t = q_t . dq_t - k_t . dk_t,      dg_t = db_t + ... + db_e + dg_{e+1}      e: the chunk's last position
+///
+/// dg_{e+1} = <S_e, G_{e+1}> is the product of the state after the chunk with the gradient that reaches it from behind.
+/// q_t . dq_t and k_t . dk_t are computed from the accumulators of dq and dk, before these are rounded to bf16. For the
+/// pairs of positions of one chunk, both kernels round the same numbers R_ti = (do_t . v_i) 2^(b_t - b_i) to bf16. So
+/// what a pair adds to the one and takes from the other cancels but for errors of fp32, as it does in the formula.
+
+#include <cuda_runtime.h>
+
+#include "04_fused_chunk/simple_gla/scalar_gate.cuh"
+#include "04_fused_chunk/simple_gla_backward/gradients.hpp"
+#include "common/device/hide_from_compiler.cuh"
+#include "common/device/memory.cuh"
+#include "common/device/pack.cuh"
+#include "common/device/warp.cuh"
+#include "common/tile/chunk_shape.cuh"
+
+namespace tutorial::simple_gla {
+
+/// A chunk's decays in a walk's direction. From the end, what has been the way to the chunk's end is the way from the
+/// state, and what has been the way from its start is the way into the state.
+struct DirectedDecays {
+  SharedSums sums;
+  bool is_reversed;
+  float whole;  ///< of the state, over the chunk
+  /// From the chunk's b.
+  __device__ __forceinline__ DirectedDecays(const SharedSums& sums, bool is_reversed)
+      : sums(sums), is_reversed(is_reversed), whole(sums.from_start(kChunk - 1)) {}
+  /// From the state that the walk brings to position t.
+  __device__ __forceinline__ float from_state(int t) const {
+    return is_reversed ? sums.between(t, kChunk - 1) : sums.from_start(t);
+  }
+  /// From position t into the state that the walk leaves.
+  __device__ __forceinline__ float into_state(int t) const {
+    return is_reversed ? sums.from_start(t) : sums.between(t, kChunk - 1);
+  }
+  /// The same of the positions i + p and i + p + 1, p = 2 (lane % 4), as update_state() asks for them.
+  __device__ __forceinline__ float2 of_pair(int i) const {
+    const int t = i + int(lane_index()) % 4 * 2;
+    return make_float2(into_state(t), into_state(t + 1));
+  }
+};
+
+/// The products of the rows of a gradient's tile with those of its partner, first in a part per warp.
+struct TileProducts {
+  static constexpr int kBytes = tile::kWarps * kChunk * int(sizeof(float));
+
+  float* parts;  ///< [kWarps, C] in shared memory
+
+  /// Each warp writes the products over its columns. A barrier must follow.
+  template <class Shape>
+  __device__ __forceinline__ void multiply(const typename Shape::Output& O,
+                                           const typename Shape::ValueTile& partner) const {
+    const int lane = tile::fresh_lane(), warp = tile::warp_index();
+    const int corner = partner.unit(lane / 4, warp * Shape::kWarpColumns);
+#pragma unroll
+    for (int t = 0; t < kChunk / 8; ++t) {
+      float sum = 0;
+#pragma unroll
+      for (int j = 0; j < Shape::kWarpColumns / 8; ++j) {
+        const auto* place = partner.data + partner.advance(corner, t * 8, j * 8) + lane % 4 * 2;
+        const float2 x = unpack(*reinterpret_cast<const std::uint32_t*>(place));
+        const float* two = &O[t / 2][j][t % 2 * 2];
+        sum += x.x * two[0] + x.y * two[1];
+      }
+      sum = warp_sum<4>(sum);
+      if (lane % 4 == 0) parts[warp * kChunk + t * 8 + lane / 4] = sum;
+    }
+  }
+  /// Adds up the warps' parts. @param to where the product of the chunk's first row goes @param rows that exist
+  __device__ __forceinline__ void store(float* to, int rows) const {
+    const int t = hide_from_compiler(int(threadIdx.x));
+    if (t >= min(rows, kChunk)) return;
+    float sum = 0;
+#pragma unroll
+    for (int warp = 0; warp < tile::kWarps; ++warp) sum += parts[warp * kChunk + t];
+    store_global(to + t, sum);
+  }
+};
+
+/// <S, dS> in a part per warp, by all threads of the block. A barrier must follow.
+/// @param S,dS packed, of `size` elements @param parts [kWarps] in shared memory
+__device__ __forceinline__ void multiply_states(const float* S, const float* dS, int size, float* parts) {
+  float sum = 0;
+  for (int i = int(threadIdx.x); i < size; i += tile::kThreads) sum += load_global(S + i) * load_global(dS + i);
+  sum = warp_sum(sum);
+  if (lane_index() == 0) parts[tile::warp_index()] = sum;
+}
+
+/// dg of the chunk that begins at position t, by one warp. @return dg of its first position
+/// @param dg_after dg of the position behind the chunk
+__device__ __forceinline__ float sum_from_end(const Bf16BackwardArguments& a, const RowProducts& products, int b, int h,
+                                              int t, float dg_after) {
+  const auto difference = [&](int i) {
+    float sum = 0;
+    for (int tile = 0; tile < products.tiles && i < a.L; ++tile) {
+      const std::int64_t place = tile * products.per_tile + (std::int64_t(b) * a.H + h) * a.L + i;
+      sum += load_global(products.read + place) - load_global(products.written + place);
+    }
+    return sum;
+  };
+  const int first = t + kChunk - 2 - 2 * int(lane_index());  // lane 0 has the last two positions
+  const float db_first = difference(first), db_second = difference(first + 1);
+  const float dg_first = dg_after + warp_prefix_sum(db_first + db_second);
+  if (first < a.L) store_global(a.dg.row(b, h, first), dg_first);
+  if (first + 1 < a.L) store_global(a.dg.row(b, h, first + 1), dg_first - db_first);
+  return __shfl_sync(kAllLanes, dg_first, 31);
+}
+
+}  // namespace tutorial::simple_gla

@@ -1,0 +1,154 @@
+#pragma once
+/// @file
+/// What the walks in segments need besides the walks: the states at the borders of segments, and dg of each segment.
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "04_fused_chunk/simple_gla_backward/gate_gradient.cuh"
+#include "04_fused_chunk/simple_gla_backward/gradients.hpp"
+#include "common/ceil_div.hpp"
+#include "common/device/device.hpp"
+#include "common/device/launch.cuh"
+#include "common/device/workspace.hpp"
+#include "common/tile/block_part.cuh"
+#include "common/tile/carry.cuh"
+#include "common/tile/chunk_tiles.cuh"
+#include "common/tile/load_tile.cuh"
+#include "common/tile/select_shape.cuh"
+#include "common/tile/state.cuh"
+
+namespace tutorial::simple_gla {
+namespace {
+
+using namespace tile;
+
+inline constexpr int kLongest = 2048;  ///< positions of a segment: with more, dg loses digits
+
+/// At least as many segments as fill the GPU, none longer than kLongest.
+inline LaunchPlan plan_of(const Bf16BackwardArguments& b) {
+  const std::int64_t blocks = std::int64_t(b.B) * b.H * (2 * ceil_div(b.Dk, 64) + ceil_div(b.Dv, 64));
+  const int filling = int(ceil_div(std::int64_t(2) * multiprocessor_count(), blocks));
+  return make_launch_plan(b.L, 64, std::max(std::min(filling, ceil_div(b.L, 4 * kChunk)), ceil_div(b.L, kLongest)));
+}
+
+/// Bytes of the row products and of all that stands at the borders.
+inline std::int64_t segments_memory(const Bf16BackwardArguments& b) {
+  const LaunchPlan plan = plan_of(b);
+  const std::int64_t heads = std::int64_t(b.B) * b.H, parts = heads * ceil_div(b.Dk, 64) * kWarps;
+  return 2 * launch_plan_memory(extents_of(b), plan) +
+         std::int64_t(sizeof(float)) * (RowProducts::elements(b) + parts + 2 * heads * (plan.segments - 1));
+}
+
+/// What a segment adds to S or S', for all segments but the last of the walk. Grid (tiles of Dv of these segments, H,
+/// B).
+/// @param g k and v in the places of q and do for S, dv for S'
+/// @param states,decays in the order of the walk: [B, H, segments - 1, Dk, Dv], [B, H, segments - 1]
+template <class Shape>
+__global__ void __launch_bounds__(kThreads)
+    segment_states_kernel(Gradient g, LaunchPlan plan, float* states, float* decays) {
+  const Bf16Arguments& a = g.a;
+  const BlockPart<Shape> part(extents_of(a), plan.length);
+  const int segment = part.segment + (g.is_reversed ? 1 : 0), begin = segment * plan.length;
+  const int N = (min(plan.length, a.L - begin) - 1) / kChunk + 1, columns = part.columns;
+  typename Shape::State S = {};
+  float decay = 1;
+  for (int i = 0; i < N; ++i) {
+    const int t = begin + (g.is_reversed ? N - 1 - i : i) * kChunk;
+    auto* memory = dynamic_shared<__nv_bfloat16>() + i % 2 * (StateTiles<Shape>::kElements + 2 * kChunk);
+    const StateTiles<Shape> tiles(memory);  // two sets: a warp may load the next while another computes on this one
+    const SharedSums sums{reinterpret_cast<float*>(memory + StateTiles<Shape>::kElements)};
+    load_tile(tiles.K, a.k.row(part.b, part.h, t), a.k.stride_l, a.L - t, a.Dk);
+    load_tile(tiles.V, a.v.row(part.b, part.h, t) + part.first_column, a.v.stride_l, a.L - t, columns);
+    if (threadIdx.x < 32) sums.store(ChunkSums(load_g(a, part.b, part.h, t, a.L)));
+    __syncthreads();
+    const DirectedDecays directed(sums, g.is_reversed);
+    update_state<Shape>(S, tiles.K, tiles.V, directed);
+    decay *= directed.whole;
+  }
+  const int order = g.is_reversed ? plan.segments - 1 - segment : segment;
+  const std::int64_t place = std::int64_t(part.head) * (plan.segments - 1) + order;
+  store_state<Shape>(states + place * a.Dk * a.Dv + part.first_column, S, a.Dv, a.Dk, columns);
+  if (threadIdx.x == 0 && part.first_column == 0) store_global(decays + place, decay);
+}
+
+/// dg of a segment, from its last chunk to its first. Grid (segments, H, B).
+/// @param S,dS the carried states, those of dS / scale in the order of its walk
+/// @param end_products as above
+__global__ void __launch_bounds__(kThreads)
+    gate_gradient_kernel(Bf16BackwardArguments a, LaunchPlan plan, const float* S, const float* dS,
+                         RowProducts products, const float* end_products) {
+  __shared__ float parts[kWarps];
+  const int b = int(blockIdx.z), h = int(blockIdx.y), segment = int(blockIdx.x), size = a.Dk * a.Dv;
+  const std::int64_t head = std::int64_t(b) * a.H + h, borders = plan.segments - 1, end_parts = products.tiles * kWarps;
+  float dg = 0;
+  if (segment < borders) {
+    multiply_states(S + (head * borders + segment) * size, dS + (head * borders + borders - 1 - segment) * size, size,
+                    parts);
+    __syncthreads();
+    dg = a.scale * (parts[0] + parts[1] + parts[2] + parts[3]);
+  } else if (a.dfinal_state.data) {
+    for (int i = 0; i < end_parts; ++i) dg += load_global(end_products + head * end_parts + i);
+  }
+  if (threadIdx.x >= 32) return;
+  const int begin = segment * plan.length;
+  for (int t = (min(begin + plan.length, a.L) - 1) / kChunk * kChunk; t >= begin; t -= kChunk) {
+    dg = sum_from_end(a, products, b, h, t, dg);
+  }
+}
+
+/// A problem in segments, on the host.
+struct Segments {
+  Bf16BackwardArguments b;
+  std::array<Gradient, 3> gradients;
+  LaunchPlan plan;
+  RowProducts products;
+  float* end_products;  ///< [B, H, tiles, kWarps]: the parts of <S_L, dfinal_state>
+  float *S, *dS;        ///< the carried states, [B, H, segments - 1, Dk, Dv]; dS / scale in the order of its walk
+
+  explicit Segments(const Bf16BackwardArguments& b)
+      : b(b),
+        gradients(gradients_of(b)),
+        plan(plan_of(b)),
+        products(b, workspace<float>("simple_gla --backward: segments", std::size_t(segments_memory(b)) / 4)),
+        end_products(products.read + RowProducts::elements(b)),
+        S(end_products + std::int64_t(b.B) * b.H * products.tiles * kWarps),
+        dS(S + launch_plan_memory(extents_of(b), plan) / 4) {}
+
+  /// Starts the kernels that compute the carried states.
+  void compute_states() const {
+    const int borders = plan.segments - 1;
+    if (borders == 0) return;
+    float* S_decays = dS + launch_plan_memory(extents_of(b), plan) / 4;
+    float* dS_decays = S_decays + std::int64_t(b.B) * b.H * borders;
+    Gradient forward = gradients[2];  // k and v in the place of q and do
+    forward.a.k = b.k, forward.a.v = b.v, forward.is_reversed = false;
+    select_shape(b.Dk, [&]<class Shape>(Shape) {
+      const LaunchConfig states{grid_of<Shape>(extents_of(forward.a), borders), kThreads,
+                                2 * (StateTiles<Shape>::kBytes + SharedSums::kBytes)};
+      launch(segment_states_kernel<Shape>, states, forward, plan, S, S_decays);
+      launch(segment_states_kernel<Shape>, states, gradients[2], plan, dS, dS_decays);
+    });
+    carry_states(b.B, b.H, b.Dk, borders, CarriedStates<SegmentDecay>{b.initial_state, b.Dv, S, {S_decays}});
+    carry_states(b.B, b.H, b.Dk, borders,
+                 CarriedStates<SegmentDecay>{b.dfinal_state, b.Dv, dS, {dS_decays}, 1 / b.scale});
+  }
+  /// The plan of gradient number i, with its `starts`.
+  LaunchPlan plan_for(int i) const {
+    LaunchPlan with_starts = plan;
+    with_starts.starts = i == 0 ? S : dS;
+    return with_starts;
+  }
+  /// What the walk of gradient number i multiplies its last state with.
+  View<const float> end_state(int i) const { return i == 0 ? b.dfinal_state : View<const float>{}; }
+  /// Starts the kernel that computes dg, after the walks.
+  void compute_gate_gradient() const {
+    const dim3 grid(unsigned(plan.segments), unsigned(b.H), unsigned(b.B));
+    launch(gate_gradient_kernel, {grid, kThreads}, b, plan, S, dS, products, end_products);
+  }
+};
+
+}  // namespace
+}  // namespace tutorial::simple_gla

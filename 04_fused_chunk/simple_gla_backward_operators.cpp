@@ -1,0 +1,91 @@
+#include <algorithm>
+#include <cmath>
+
+#include "04_fused_chunk/operators.hpp"
+#include "04_fused_chunk/simple_gla_backward.hpp"
+#include "common/chapter/attention.hpp"
+
+namespace tutorial::simple_gla {
+namespace {
+
+constexpr std::int64_t kGpuChunk = 64, kFragment = 16;
+
+/// A multiply-add counting as two: what five products with states take at each position.
+double backward_state_flops(const Sizes& s) {
+  return positions(s) * 10 * double(s.at("Dk") * s.at("Dv"));
+}
+
+/// Two kinds of scores and three sums of rows, for each key of the chunk of C that a query sees.
+double backward_score_flops(const Sizes& s, std::int64_t C) {
+  return positions(s) * double(std::min(C, s.at("L")) + 1) * (3 * double(s.at("Dk")) + 2 * double(s.at("Dv")));
+}
+
+/// Decays of the scores that a query sees in a chunk of C, and two per row.
+double backward_exponentials(const Sizes& s, std::int64_t C) {
+  return positions(s) * (double(std::min(C, s.at("L")) + 1) / 2 + 2);
+}
+
+}  // namespace
+
+template <class T>
+BackwardArguments<T> BackwardArguments<T>::bind(const Call& call) {
+  return {call.size("B"),
+          call.size("H"),
+          call.size("L"),
+          call.size("Dk"),
+          call.size("Dv"),
+          call.chunk(),
+          call.scale(),
+          call.view<const T>("q"),
+          call.view<const T>("k"),
+          call.view<const T>("v"),
+          call.view<const float>("g"),
+          call.view<const float>("initial_state"),
+          call.view<const T>("do"),
+          call.view<const float>("dfinal_state"),
+          call.view<T>("dq"),
+          call.view<T>("dk"),
+          call.view<T>("dv"),
+          call.view<float>("dg"),
+          call.view<float>("dinitial_state"),
+          call.view<float>(subtracted_of("dg"))};
+}
+template struct BackwardArguments<float>;
+template struct BackwardArguments<__nv_bfloat16>;
+
+Operator backward_definition() {
+  return definition()
+      .backward("dS_t = exp(g_{t+1}) dS_{t+1} + scale q_t^T do_t, dg_t = dg_{t+1} + q_t . dq_t - k_t . dk_t")
+      .cancels("dg")
+      .reference(recurrent_double_backward)
+      .work([](const Sizes& s) -> Work {  // scores in tiles of 16 x 16, on and below the diagonal
+        return {.tensor_flops = backward_state_flops(s) + backward_score_flops(s, kGpuChunk + kFragment - 1),
+                .exponentials = backward_exponentials(s, kGpuChunk)};
+      });
+}
+
+Work recurrent_backward_work(const Sizes& s) {
+  // The decays' multiplications take a unit as long as a multiply-add.
+  return {.fma_flops = positions(s) * 14 * double(s.at("Dk") * s.at("Dv")), .exponentials = positions(s)};
+}
+
+Work chunkwise_backward_work(const Sizes& s) {
+  return {.fma_flops = backward_state_flops(s) + backward_score_flops(s, s.at("C")),
+          .exponentials = backward_exponentials(s, s.at("C"))};
+}
+
+// dg_t is one number, a sum over many positions of differences whose terms may be larger than dg. So its error may be
+// twice what the runner asks for in general, and that of a sum over the whole sequence grows like a random walk.
+double fp32_backward_tolerance(const Sizes& s) {
+  return 2e-5 * std::sqrt(std::max(1.0, double(s.at("L")) / 4096));
+}
+
+double bf16_backward_tolerance(const Sizes&) {
+  return 2e-2;
+}
+
+double walks_backward_tolerance(const Sizes& s) {
+  return 1e3 * fp32_backward_tolerance(s);
+}
+
+}  // namespace tutorial::simple_gla
