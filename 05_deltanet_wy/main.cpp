@@ -4,6 +4,13 @@
 
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "05_deltanet_wy/delta_rule/matches_chapter_02.hpp"
+#include "05_deltanet_wy/delta_rule_backward.hpp"
+#include "05_deltanet_wy/gated_delta_rule.hpp"
+#include "05_deltanet_wy/gated_delta_rule/matches_neighbours.hpp"
+#include "05_deltanet_wy/gated_delta_rule_backward.hpp"
+#include "05_deltanet_wy/kda.hpp"
+#include "05_deltanet_wy/kda/matches.hpp"
+#include "05_deltanet_wy/kda_backward.hpp"
 #include "05_deltanet_wy/operators.hpp"
 #include "common/chapter/chapter.hpp"
 
@@ -119,6 +126,179 @@ void add_stages(Operator& definition) {
               .bytes_moved = dispatch_bytes_moved});
 }
 
+void add_backward_stages(Operator& definition) {
+  using namespace delta_rule;
+  definition
+      .stage({.name = "recurrent",
+              .dtype = Dtype::fp64,
+              .run = recurrent_backward,
+              .idea = "three walks: S, dS from the end, S again; no state is stored",
+              .memory = recurrent_backward_memory,
+              .work = recurrent_backward_work})
+      .stage({.name = "chunkwise",
+              .dtype = Dtype::fp64,
+              .run = chunkwise_backward,
+              .idea = "the adjoint of each line of a chunk; that of the inverse is a triangular system",
+              .memory = chunkwise_backward_memory,
+              .work = chunkwise_backward_work})
+      .stage({.name = "tensor_core",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = tensor_core_backward,
+              .idea = "two walks on tensor cores, S and dS in memory; then all chunks at once",
+              .unsupported = tensor_core_backward_unsupported,
+              .memory = tensor_core_backward_memory,
+              .bytes_moved = tensor_core_backward_bytes_moved})
+      .stage({.name = "both_ends",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = both_ends_backward,
+              .idea = "both walks in one launch: neither reads what the other writes",
+              .unsupported = tensor_core_backward_unsupported,
+              .memory = tensor_core_backward_memory,
+              .bytes_moved = tensor_core_backward_bytes_moved})
+      .stage({.name = "dispatch",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = dispatch_backward,
+              .idea = "what a user calls: every width up to 256, any rows, and keys of any length",
+              .unsupported = dispatch_backward_unsupported,
+              .note = dispatch_backward_note,
+              .memory = dispatch_backward_memory});
+}
+
+void add_gated_stages(Operator& definition) {
+  using namespace gated_delta_rule;
+  definition
+      .stage({.name = "recurrent",
+              .dtype = Dtype::fp64,
+              .run = recurrent,
+              .idea = "the state fades, then overwrites: the reference, in double",
+              .work = recurrent_work})
+      .stage({.name = "chunkwise",
+              .dtype = Dtype::fp64,
+              .run = chunkwise,
+              .idea = "the UT transform with a decay for each pair of positions",
+              .memory = chunkwise_memory,
+              .work = chunkwise_work})
+      .stage({.name = "recurrent_gpu",
+              .processor = Processor::gpu,
+              .run = recurrent_gpu,
+              .idea = "the state in registers; the gate multiplies the sums over it",
+              .unsupported = recurrent_gpu_unsupported,
+              .memory = recurrent_gpu_memory,
+              .bytes_moved = recurrent_gpu_bytes_moved,
+              .work = recurrent_work})
+      .stage({.name = "tensor_core",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = tensor_core,
+              .idea = "T, P and decays of all chunks at once, then one walk on tensor cores",
+              .unsupported = tensor_core_unsupported,
+              .memory = tensor_core_memory,
+              .bytes_moved = tensor_core_bytes_moved})
+      .stage({.name = "warpgroup_chain",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = warpgroup_chain,
+              .idea = "the chain by warpgroup products, gates in its gaps",
+              .unsupported = warpgroup_chain_unsupported,
+              .memory = warpgroup_chain_memory,
+              .bytes_moved = warpgroup_chain_bytes_moved})
+      .stage({.name = "dispatch",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = dispatch,
+              .idea = "what a user calls: tensor cores for their widths, or fp32",
+              .unsupported = dispatch_unsupported,
+              .note = dispatch_note,
+              .memory = dispatch_memory,
+              .bytes_moved = dispatch_bytes_moved});
+}
+
+void add_gated_backward_stages(Operator& definition) {
+  using namespace gated_delta_rule;
+  definition
+      .stage({.name = "recurrent",
+              .dtype = Dtype::fp64,
+              .run = recurrent_backward,
+              .idea = "three walks: S, dS from the end, S again; dg from rows",
+              .memory = recurrent_backward_memory,
+              .work = recurrent_backward_work})
+      .stage({.name = "chunkwise",
+              .dtype = Dtype::fp64,
+              .run = chunkwise_backward,
+              .idea = "the adjoint of each line of a chunk, with its factors",
+              .memory = chunkwise_backward_memory,
+              .work = chunkwise_backward_work});
+}
+
+void add_kda_stages(Operator& definition) {
+  using namespace kda;
+  definition
+      .stage({.name = "recurrent",
+              .dtype = Dtype::fp64,
+              .run = recurrent,
+              .idea = "decay each row of the state, then the delta rule's step: the reference, in double",
+              .work = recurrent_work})
+      .stage({.name = "chunkwise",
+              .dtype = Dtype::fp64,
+              .run = chunkwise,
+              .idea = "the UT transform of decayed products, which come from sub-chunks of 16",
+              .memory = chunkwise_memory,
+              .work = chunkwise_work})
+      .stage({.name = "recurrent_gpu",
+              .processor = Processor::gpu,
+              .run = recurrent_gpu,
+              .idea = "the state in registers, decayed in the pass that reads it: one kernel",
+              .unsupported = recurrent_gpu_unsupported,
+              .memory = recurrent_gpu_memory,
+              .bytes_moved = recurrent_gpu_bytes_moved,
+              .work = recurrent_work})
+      .stage({.name = "tensor_core",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = tensor_core,
+              .idea = "decays in the rows, then delta_rule's walk: two kernels",
+              .unsupported = tensor_core_unsupported,
+              .memory = tensor_core_memory,
+              .bytes_moved = tensor_core_bytes_moved})
+      .stage({.name = "specialized_warps",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = specialized_warps,
+              .idea = "warps that load, warps in the chain, warps for outputs; 32 or 64 columns",
+              .unsupported = specialized_warps_unsupported,
+              .memory = specialized_warps_memory,
+              .bytes_moved = specialized_warps_bytes_moved})
+      .stage({.name = "dispatch",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = dispatch,
+              .idea = "what a user calls: the walk for the widths, or fp32",
+              .unsupported = dispatch_unsupported,
+              .note = dispatch_note,
+              .memory = dispatch_memory,
+              .bytes_moved = dispatch_bytes_moved});
+}
+
+void add_kda_backward_stages(Operator& definition) {
+  using namespace kda;
+  definition
+      .stage({.name = "recurrent",
+              .dtype = Dtype::fp64,
+              .run = recurrent_backward,
+              .idea = "three walks: S, dS from the end, S again; dg from what they leave",
+              .memory = recurrent_backward_memory,
+              .work = recurrent_backward_work})
+      .stage({.name = "chunkwise",
+              .dtype = Dtype::fp64,
+              .run = chunkwise_backward,
+              .idea = "the adjoint of each line of a chunk, in two levels where that is",
+              .memory = chunkwise_backward_memory,
+              .work = chunkwise_backward_work});
+}
+
 }  // namespace
 
 Chapter chapter() {
@@ -127,6 +307,22 @@ Chapter chapter() {
                         delta_rule::matches_chapter_02);
   add_stages(chapter.add(delta_rule::definition()));
   add_stages(chapter.add(delta_rule::normalized_definition()));
+  add_backward_stages(chapter.add(delta_rule::backward_definition(delta_rule::definition())));
+  add_backward_stages(chapter.add(delta_rule::backward_definition(delta_rule::normalized_definition())));
+  chapter.demonstration("matches_neighbours",
+                        "no gates: gated_delta_rule is delta_rule; nothing to replace: simple_gla",
+                        gated_delta_rule::matches_neighbours);
+  add_gated_stages(chapter.add(gated_delta_rule::definition()));
+  add_gated_stages(chapter.add(gated_delta_rule::normalized_definition()));
+  for (const Operator& forward : {gated_delta_rule::definition(), gated_delta_rule::normalized_definition()}) {
+    add_gated_backward_stages(chapter.add(gated_delta_rule::backward_definition(forward)));
+  }
+  chapter.demonstration("kda_matches", "kda without gates is delta_rule, with nothing to replace chapter 03's gla",
+                        kda::matches_delta_rule_and_gla);
+  add_kda_stages(chapter.add(kda::definition()));
+  add_kda_stages(chapter.add(kda::normalized_definition()));
+  add_kda_backward_stages(chapter.add(kda::backward_definition(kda::definition())));
+  add_kda_backward_stages(chapter.add(kda::backward_definition(kda::normalized_definition())));
   return chapter;
 }
 

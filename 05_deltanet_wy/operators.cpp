@@ -33,7 +33,8 @@ double solve_flops(const Sizes& s, std::int64_t C) {
   return positions(s) * 2 * (chunk * chunk / 6 + double(s.at("Dk") + s.at("Dv")));
 }
 
-/// Warns of keys that are too long for a step of the recurrence.
+}  // namespace
+
 std::string warn_of_long_keys(const Problem& problem) {
   constexpr double kRounding = 1.01;  // of keys of length 1, to bf16
   const Tensor& k = problem.inputs.at("k");
@@ -52,6 +53,8 @@ std::string warn_of_long_keys(const Problem& problem) {
       "without bound (--normalize-keys)",
       longest);
 }
+
+namespace {
 
 /// What the operator and its variant share.
 Operator with_inputs(Operator definition, const Draw& keys) {

@@ -19,6 +19,7 @@ using Vector = Eigen::VectorXd;
 struct Chunk {
   Matrix Q, K, V;  ///< [C, Dk], [C, Dk], [C, Dv]; K normalised if normalize_keys
   Vector beta;     ///< [C]
+  int b, h, t;     ///< its batch entry, its head and its first position
 };
 
 /// What the steps of a chunk write: the state after its position t is S + sum_{i<=t} k_i^T (u_i - w_i S), with S the
@@ -63,8 +64,13 @@ void walk_chunks(const FloatArguments& a, Step step) {
       if (a.initial_state.data) S = read_rows(a.initial_state, b, h, 0, a.Dk, a.Dv);
       for (int t = 0, C; t < a.L; t += C) {
         C = std::min(longest, a.L - t);
-        Chunk chunk{read_rows(a.q, b, h, t, C, a.Dk), read_rows(a.k, b, h, t, C, a.Dk),
-                    read_rows(a.v, b, h, t, C, a.Dv), read_rows(a.beta, b, h, t, C, 1)};
+        Chunk chunk{read_rows(a.q, b, h, t, C, a.Dk),
+                    read_rows(a.k, b, h, t, C, a.Dk),
+                    read_rows(a.v, b, h, t, C, a.Dv),
+                    read_rows(a.beta, b, h, t, C, 1),
+                    b,
+                    h,
+                    t};
         if (a.normalize_keys) {
           const Vector lengths = (chunk.K.rowwise().squaredNorm().array() + double(kKeyEps)).sqrt();
           chunk.K = lengths.cwiseInverse().asDiagonal() * chunk.K;

@@ -28,9 +28,12 @@
 
 #include <cuda_runtime.h>
 
+#include "05_deltanet_wy/delta_rule/block_rows.cuh"
 #include "05_deltanet_wy/delta_rule/chunk_inverse.cuh"
 #include "05_deltanet_wy/delta_rule/fragments.cuh"
+#include "05_deltanet_wy/delta_rule/key_products.cuh"
 #include "05_deltanet_wy/delta_rule/prepared.hpp"
+#include "05_deltanet_wy/delta_rule/tile_rows.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/launch.cuh"
@@ -55,104 +58,6 @@ template <int kDk>
 constexpr int kTileBytes = kChunk* kDk* int(sizeof(__nv_bfloat16));
 template <int kDk>
 constexpr int kSharedBytes = 2 * kTileBytes<kDk> > InverseMemory::kBytes ? 2 * kTileBytes<kDk> : InverseMemory::kBytes;
-
-/// sums = the blocks (r, 0) to (r, r) of X K^T. One warp computes them.
-template <int kDk>
-__device__ __forceinline__ void products_with_keys(BlockRow& sums, const SwizzledTile<kDk>& X,
-                                                   const SwizzledTile<kDk>& K, int r) {
-  const int lane = int(lane_index());
-  const int x_unit = X.unit(r * kBlock + lane % 16, lane / 16 * 8);
-  const int k_unit = K.unit(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
-#pragma unroll
-  for (int d = 0; d < kDk; d += 16) {
-    std::uint32_t x[4];
-    ldmatrix_x4(x, X.data + X.advance(x_unit, 0, d));
-#pragma unroll
-    for (int c = 0; c < kBlocks; ++c) {
-      if (c > r) continue;
-      std::uint32_t k[4];
-      ldmatrix_x4(k, K.data + K.advance(k_unit, c * kBlock, d));
-      mma_m16n8k16(sums[c][0], x, {k[0], k[1]});
-      mma_m16n8k16(sums[c][1], x, {k[2], k[3]});
-    }
-  }
-}
-
-/// Calls f(block, t, i, element) for each of the lane's elements of the blocks (r, 0) to (r, r). t and i are the
-/// element's row and column in the chunk.
-template <class F>
-__device__ __forceinline__ void for_each_element(BlockRow& sums, int r, F f) {
-  const int lane = int(lane_index());
-#pragma unroll
-  for (int c = 0; c < kBlocks; ++c) {
-    if (c > r) continue;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      f(r * kBlock + lane / 4 + i % 4 / 2 * 8, c * kBlock + i / 4 * 8 + lane % 4 * 2 + i % 2, sums[c][i / 4][i % 4]);
-    }
-  }
-}
-
-/// Writes the blocks (r, 0) to (r, r), rounded, as B fragments of the transposed blocks. In `sums`, the rounding errors
-/// replace the elements.
-/// @param blocks [10, 32], the chunk's
-__device__ __forceinline__ void store_blocks(uint4* blocks, BlockRow& sums, int r) {
-#pragma unroll
-  for (int c = 0; c < kBlocks; ++c) {
-    if (c > r) continue;
-    std::uint32_t two[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      float* of = &sums[c][i % 2][i / 2 * 2];
-      two[i] = pack(of[0], of[1]);
-      const float2 stored = unpack(two[i]);
-      of[0] -= stored.x;
-      of[1] -= stored.y;
-    }
-    store_global(blocks + lower_block(r, c) * 32 + lane_index(), make_uint4(two[0], two[1], two[2], two[3]));
-  }
-}
-
-/// Element i of lane j goes to element j of lane i, among four neighbouring lanes.
-__device__ __forceinline__ void transpose_in_quad(std::uint32_t (&x)[4]) {
-  const int lane = int(lane_index());
-#pragma unroll
-  for (int distance = 1; distance < 4; distance *= 2) {
-    const bool gives_first = lane & distance;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (i & distance) continue;
-      std::uint32_t& first = x[i];
-      std::uint32_t& second = x[i + distance];
-      const std::uint32_t got = __shfl_xor_sync(kAllLanes, gives_first ? first : second, distance);
-      (gives_first ? first : second) = got;
-    }
-  }
-}
-
-/// Writes row r of the blocks, rounded, as 16 rows of 64, with zeros to the right of the diagonal's block. In `sums`,
-/// the rounding errors replace the elements.
-/// @param rows [64, 64], the chunk's
-__device__ __forceinline__ void store_rows(__nv_bfloat16* rows, BlockRow& sums, int r) {
-  const int lane = int(lane_index());
-  rows += (r * kBlock + lane / 4 + lane % 2 * 8) * kChunk + lane / 2 % 2 * 8;
-#pragma unroll
-  for (int c = 0; c < kBlocks; ++c) {
-    std::uint32_t two[4] = {};
-    if (c <= r) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float* of = &sums[c][i / 2][i % 2 * 2];
-        two[i] = pack(of[0], of[1]);
-        const float2 stored = unpack(two[i]);
-        of[0] -= stored.x;
-        of[1] -= stored.y;
-      }
-      transpose_in_quad(two);  // then a lane has 8 neighbours of a row
-    }
-    store_global(reinterpret_cast<uint4*>(rows + c * kBlock), make_uint4(two[0], two[1], two[2], two[3]));
-  }
-}
 
 // How each kind of output stores the scores of a chunk and its inverse, whose columns are already multiplied by beta.
 __device__ __forceinline__ void store_scores(const Prepared& out, std::int64_t chunk, BlockRow& P, int r) {

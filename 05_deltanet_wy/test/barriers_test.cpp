@@ -25,6 +25,17 @@ constexpr KernelWithBarriers kKernels[] = {
     {"delta_rule", "segments", "05_deltanet_wy/delta_rule/13_segments.cu", 64, 64, 600, "",
      "EMULATOR_MULTIPROCESSORS=2", "output_empty"},
     {"delta_rule", "segments", "05_deltanet_wy/delta_rule/segment_maps.cuh", 64, 64, 800},
+    {"delta_rule --backward", "tensor_core", "05_deltanet_wy/delta_rule_backward/3_tensor_core.cu", 16, 16, 130},
+    {"delta_rule --backward", "both_ends", "05_deltanet_wy/delta_rule_backward/4_both_ends.cu", 16, 16, 130},
+    {"kda", "recurrent_gpu", "05_deltanet_wy/kda/3_recurrent_gpu.cu", 64, 16},
+    {"kda", "tensor_core", "05_deltanet_wy/kda/prepare.cu", 64, 16},
+    {"kda", "tensor_core", "05_deltanet_wy/kda/4_tensor_core.cu", 16, 16, 130},
+    {"kda", "specialized_warps", "common/device/block_barrier.cuh", 16, 16, 270},
+    {"gated_delta_rule", "recurrent_gpu", "05_deltanet_wy/gated_delta_rule/3_recurrent_gpu.cu", 32, 16},
+    {"gated_delta_rule", "tensor_core", "05_deltanet_wy/gated_delta_rule/prepare.cu", 16, 16},
+    {"gated_delta_rule", "tensor_core", "05_deltanet_wy/gated_delta_rule/4_tensor_core.cu", 16, 16, 130},
+    {"gated_delta_rule", "warpgroup_chain", "05_deltanet_wy/gated_delta_rule/5_warpgroup_chain.cu", 64, 64, 390, "", "",
+     "output_empty"},
     {"delta_rule --normalize-keys", "dispatch", "common/device/block_barrier.cuh", 16, 16, 330},
 };
 

@@ -61,8 +61,9 @@ TEST(InputTest, TheWarningStandsBelowTheTable) {
   for (const auto& [name, tensor] : problem.inputs) tensors.push_back({name, &tensor});
   write_safetensors(path, tensors, {});
   const auto run = [&](const char* more) {
-    const std::string command =
-        "'" CHAPTER_EXECUTABLE "' --cpu-only --stage recurrent --input '" + path + "' " + more + " 2>&1";
+    const std::string command = "'" CHAPTER_EXECUTABLE
+                                "' --cpu-only --operator delta_rule --stage recurrent --input '" +
+                                path + "' " + more + " 2>&1";
     std::string text;
     FILE* pipe = popen(command.c_str(), "r");
     for (int c; pipe && (c = std::fgetc(pipe)) != EOF;) text += char(c);

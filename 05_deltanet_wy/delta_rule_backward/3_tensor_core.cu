@@ -1,0 +1,454 @@
+/// @file
+/// Stage 3, `tensor_core`: the two walks on tensor cores, and all other products of all chunks at once.
+///
+/// Idea: only dS of a chunk is what another chunk waits for. A walk from the end computes dS and, on its way, dV. As in
+/// `residual` of the operator, a walk from the beginning leaves v_new and the state before each chunk. With these four
+/// in device memory, a last kernel computes dq, dk and dbeta of all chunks at once.
+///
+/// The triangular systems of `chunkwise` become products: v_new = T R and dV = T^T dv_new, since T^T = diag(beta) (I +
+/// A)^-T. Both walks read the same T; the walk from the end transposes its blocks in registers.
+///
+/// dbeta is the diagonal of a product that is computed anyway. With dV = diag(beta) E and v_new = diag(beta) r,
+/// (dV v_new^T)_tt = beta_t^2 e_t . r_t. So that beta_t^2 is never 0, this stage replaces a beta below 2^-32 by 2^-32.
+/// Such a position then writes 2^-32 of what its key asks for, which is below the rounding of every other result.
+/// Grows out of: 2_chunkwise.cpp; port to tensor cores: two walks and a kernel over all chunks replace one loop, and
+/// every product is on fragments
+/// Improves on: `chunkwise` computes the chunks of a head one after the other.
+/// Unchanged: the adjoint of each line. T is in two bf16, as in `split_inverse`.
+/// Equation: S' = dS / scale in the second walk, so that the factor scale stays outside of its sums
+///
+///     T = (I + A)^-1 diag(beta),  P = (Q K^T) . M                         prepare(), all chunks
+///     v_new = T (V - K S),  S = S + K^T v_new                             states_kernel; it leaves v_new and the old S
+///     X = P^T dO + K S',  dV' = T^T X,  S' = S' + Q^T dO - K^T dV'        gradient_states_kernel; it leaves dv = scale
+///                                                                         dV' and the old scale S'
+///     Y = scale (dO v_new^T) . M,  Z = tril(dV v_new^T, -1)               gradients_kernel, all chunks
+///     dQ = scale dO S^T + Y K,  dbeta_t = (dV v_new^T)_tt / beta_t^2
+///     dK = v_new dS^T - dV S^T + Y^T Q - (Z + Z^T) K
+///
+/// Shapes: q, k, dq, dk [B, H, L, Dk], v, do, dv [B, H, L, Dv] bf16; beta, dbeta [B, H, L] and the user's states fp32;
+/// v_new [B, H, L, Dv] bf16; S and dS [B, H, N, Dk, Dv] bf16 for the N = ceil(L / 64) chunks, as fragments of 16 bytes
+/// per lane.
+/// Thread mapping: in the walks, block (tile of 64 columns of Dv, h, b) has four warps with 16 columns each. In
+/// gradients_kernel, block (chunk and tile of 64 columns of Dk, h, b) has four warps with 16 of these columns each.
+/// Resources: at Dk = Dv = 128 the three kernels have 76, 118 and 80 KB of shared memory.
+/// Work: that of prepare(), and per position 16 Dk Dv + 320 Dk + 400 Dv + 160 Dv ceil(Dk / 64) operations, in tiles of
+/// 16. T counts twice in each of its products.
+/// Bytes: tensor_core_backward_bytes_moved() has the formula. At Dk = Dv = 128 that is 9.3 KB per position, where q, k,
+/// v, do and the gradients are 1.8 KB.
+/// Bound by: the walks, whose chunks follow one another; with many heads the bytes.
+/// Requires: Dk and Dv multiples of 16, up to 256; rows aligned to 16 bytes; keys of length 1.
+/// Weakness: S, dS and v_new cross device memory, and the second walk begins when the first has ended.
+/// Source: arXiv 2406.06484, section 3.2. The backward pass of `chunk_delta_rule` in flash-linear-attention is cut in a
+/// similar way.
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "05_deltanet_wy/delta_rule/fragments.cuh"
+#include "05_deltanet_wy/delta_rule/prepared.hpp"
+#include "05_deltanet_wy/delta_rule/walk_chunk.cuh"
+#include "05_deltanet_wy/delta_rule_backward.hpp"
+#include "common/ceil_div.hpp"
+#include "common/device/cp_async.cuh"
+#include "common/device/device.hpp"
+#include "common/device/hide_from_compiler.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/workspace.hpp"
+#include "common/parts.hpp"
+#include "common/tile/chunk_products.cuh"
+#include "common/tile/load_tile.cuh"
+#include "common/tile/requirements.hpp"
+#include "common/tile/select_shape.cuh"
+#include "common/tile/state.cuh"
+#include "common/tile/store_tile.cuh"
+
+namespace tutorial::delta_rule {
+namespace {
+
+using namespace tile;  // tiles and states
+
+constexpr int kColumns = 64;            // of a block
+constexpr float kLeastBeta = 0x1p-32f;  // its square is far from underflow
+using ValueTile = SwizzledTile<kColumns>;
+
+__host__ __device__ constexpr int column_tiles(int width) {
+  return (width - 1) / kColumns + 1;
+}
+
+/// What the kernels pass on to each other in device memory. They also read dv, which is an output.
+struct Workspace : Prepared {
+  View<__nv_bfloat16> v_new;  // [B, H, L, Dv]
+  uint4 *S, *dS;              // [B, H, N, Dv / 16, Dk / 16, 32]: before, after each chunk; A fragments of S^T, dS^T
+};
+
+/// to = beta, at least kLeastBeta. Grid (blocks of kThreads positions, H, B).
+__global__ void __launch_bounds__(kThreads) beta_kernel(View<const float> beta, View<float> to, int L) {
+  const int t = int(blockIdx.x) * kThreads + int(threadIdx.x), h = int(blockIdx.y), b = int(blockIdx.z);
+  if (t < L) store_global(to.row(b, h, t), fmaxf(load_global(beta.row(b, h, t)), kLeastBeta));
+}
+
+/// The B fragments of a block, from those of its transpose (prepared.hpp).
+__device__ __forceinline__ uint4 flipped(const uint4& block) {
+  return make_uint4(transpose_8x8(block.x), transpose_8x8(block.z), transpose_8x8(block.y), transpose_8x8(block.w));
+}
+
+__device__ __forceinline__ uint4 opposite(const uint4& x) {
+  return make_uint4(negated(x.x), negated(x.y), negated(x.z), negated(x.w));
+}
+
+/// Two accumulators side by side, times a factor, as an A fragment.
+__device__ __forceinline__ uint4 scaled_fragment(const float (&left)[4], const float (&right)[4], float factor) {
+  const auto two = [&](const float* x) { return pack(factor * x[0], factor * x[1]); };
+  return make_uint4(two(left), two(left + 2), two(right), two(right + 2));
+}
+
+/// What the walk from the beginning reads of a chunk, in shared memory.
+template <class Shape>
+struct Tiles {
+  uint4 T[2 * kBlockUnits];
+  __nv_bfloat16 K[kChunk * Shape::kDk], V[kChunk * kColumns];
+};
+
+/// What the walk from the end reads.
+template <class Shape>
+struct GradientTiles {
+  uint4 T[2 * kBlockUnits], P[kBlockUnits];
+  __nv_bfloat16 K[kChunk * Shape::kDk], Q[kChunk * Shape::kDk], dO[kChunk * kColumns];
+};
+
+/// Shared memory of a walk: tiles of two chunks, and rows on their way to device memory.
+template <class Tiles>
+constexpr std::size_t kWalkBytes = 2 * sizeof(Tiles) + sizeof(__nv_bfloat16) * kChunk* kColumns;
+
+/// Grid (tiles of Dv, H, B).
+template <class Shape>
+__global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) states_kernel(Bf16Arguments a, Workspace x) {
+  constexpr int kDk = Shape::kDk;
+  const int b = int(blockIdx.z), h = int(blockIdx.y), first = int(blockIdx.x) * kColumns;
+  const int columns = min(kColumns, a.Dv - first), warp_column = warp_index() * 16, j = first + warp_column;
+  auto* tiles = dynamic_shared<Tiles<Shape>>();  // two
+  auto* staging = reinterpret_cast<__nv_bfloat16*>(tiles + 2) + warp_index() * kChunk * 16;
+  const auto load = [&](int n) {
+    Tiles<Shape>& to = tiles[n % 2];
+    const int t = n * kChunk, b = hide_from_compiler(int(blockIdx.z));
+    const std::int64_t chunk = (std::int64_t(b) * a.H + h) * x.N + n;
+    load_units_async<2 * kBlockUnits>(int(threadIdx.x), to.T, x.T + chunk * 2 * kBlockUnits);
+    load_tile_async(SwizzledTile<kDk>{to.K}, a.k.row(b, h, t), a.k.stride_l, a.L - t, a.Dk);
+    load_tile_async(ValueTile{to.V}, a.v.row(b, h, t) + first, a.v.stride_l, a.L - t, columns);
+    cp_async_commit();
+  };
+  load(0);
+  typename Shape::State S;
+  load_state<Shape>(S, a.initial_state.data ? a.initial_state.row(b, h, 0) + first : nullptr, a.initial_state.stride_l,
+                    a.Dk, columns);
+  for (int n = 0; n < x.N; ++n) {
+    cp_async_wait<0>();
+    __syncthreads();
+    if (n + 1 < x.N) load(n + 1);
+    Tiles<Shape>& from = tiles[n % 2];
+    const SwizzledTile<kDk> K{from.K};
+    uint4* states = fragments_of(x.S, a, (std::int64_t(b) * a.H + h) * x.N + n, a.Dk / 16, j);
+
+    const auto pass_on_state = [&](int d, const uint4& s) {
+      if (j < a.Dv && d * 16 < a.Dk) store_global(states + d * 32, s);
+    };
+    WarpColumns v_new;
+    const auto pass_on_v_new = [&](int i, const uint4& two) {
+      const std::uint32_t of[] = {two.x, two.y, two.z, two.w};
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const float2 values = unpack(of[r]);
+        v_new[2 * i + r / 2][r % 2 * 2] = values.x;
+        v_new[2 * i + r / 2][r % 2 * 2 + 1] = values.y;
+      }
+    };
+    WarpFragments residual;
+    subtract_product<kDk>(residual, ValueTile{from.V}, warp_column, K, S[0], pass_on_state);
+    add_v_new<kDk>(S[0], residual, from.T, K, pass_on_v_new);
+    const int t = n * kChunk;
+    store_warp_output(x.v_new.row(b, h, t) + j, a.Dv, a.L - t, columns - warp_column, v_new, 1, staging);
+  }
+}
+
+/// Grid (tiles of Dv, H, B).
+/// @param a the operator's arguments
+template <class Shape>
+__global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
+    gradient_states_kernel(Bf16BackwardArguments g, Bf16Arguments a, Workspace x) {
+  constexpr int kDk = Shape::kDk;
+  const int b = int(blockIdx.z), h = int(blockIdx.y), first = int(blockIdx.x) * kColumns;
+  const int columns = min(kColumns, g.Dv - first), warp_column = warp_index() * 16, j = first + warp_column;
+  auto* tiles = dynamic_shared<GradientTiles<Shape>>();  // two
+  auto* staging = reinterpret_cast<__nv_bfloat16*>(tiles + 2) + warp_index() * kChunk * 16;
+  const auto load = [&](int n) {
+    GradientTiles<Shape>& to = tiles[n % 2];
+    const int t = n * kChunk, b = hide_from_compiler(int(blockIdx.z));
+    const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n;
+    load_units_async<2 * kBlockUnits>(int(threadIdx.x), to.T, x.T + chunk * 2 * kBlockUnits);
+    load_units_async<kBlockUnits>(int(threadIdx.x), to.P, x.P + chunk * kBlockUnits);
+    load_tile_async(SwizzledTile<kDk>{to.K}, g.k.row(b, h, t), g.k.stride_l, g.L - t, g.Dk);
+    load_tile_async(SwizzledTile<kDk>{to.Q}, g.q.row(b, h, t), g.q.stride_l, g.L - t, g.Dk);
+    load_tile_async(ValueTile{to.dO}, g.d_o.row(b, h, t) + first, g.d_o.stride_l, g.L - t, columns);
+    cp_async_commit();
+  };
+  load(x.N - 1);
+  typename Shape::State S;  // dS / scale
+  load_state<Shape>(S, g.dfinal_state.data ? g.dfinal_state.row(b, h, 0) + first : nullptr, g.dfinal_state.stride_l,
+                    g.Dk, columns);
+  scale_state<Shape>(S, 1 / g.scale);
+  for (int n = x.N - 1; n >= 0; --n) {
+    cp_async_wait<0>();
+    __syncthreads();
+    if (n > 0) load(n - 1);
+    GradientTiles<Shape>& from = tiles[n % 2];
+    const SwizzledTile<kDk> K{from.K}, Q{from.Q};
+    const ValueTile dO{from.dO};
+    uint4* states = fragments_of(x.dS, a, (std::int64_t(b) * g.H + h) * x.N + n, g.Dk / 16, j);
+    const int lane = fresh_lane();
+
+    WarpFragments outputs;  // dO^T
+    const int unit = dO.unit(lane / 16 * 8 + lane % 8, warp_column + lane / 8 % 2 * 8);
+#pragma unroll
+    for (int t = 0; t < kBlocks; ++t) {
+      std::uint32_t o[4];
+      ldmatrix_x4_trans(o, dO.data + dO.advance(unit, t * kBlock, 0));
+      outputs[t] = make_uint4(o[0], o[1], o[2], o[3]);
+    }
+    WarpColumns X = {}, dV = {};
+    add_from_state(X, K, [&](int d) {
+      if (j < g.Dv && d * 16 < g.Dk)
+        store_global(states + d * 32, scaled_fragment(S[0][2 * d], S[0][2 * d + 1], g.scale));
+      return rounded(S[0][2 * d], S[0][2 * d + 1]);
+    });
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+#pragma unroll
+      for (int t = i; t < kBlocks; ++t) multiply(X, i, outputs[t], flipped(from.P[lower_block(t, i) * 32 + lane]));
+    }
+#pragma unroll
+    for (int t = 0; t < kBlocks; ++t) {
+      const uint4 x_t = rounded(X[2 * t], X[2 * t + 1]);
+#pragma unroll
+      for (int i = 0; i <= t; ++i) {
+        multiply(dV, i, x_t, flipped(from.T[lower_block(t, i) * 32 + lane]));
+        multiply(dV, i, x_t, flipped(from.T[kBlockUnits + lower_block(t, i) * 32 + lane]));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+      update_state<kDk>(S[0], Q, outputs[i], i);
+      update_state<kDk>(S[0], K, opposite(rounded(dV[2 * i], dV[2 * i + 1])), i);
+    }
+    const int t = n * kChunk;
+    store_warp_output(g.dv.row(b, h, t) + j, g.dv.stride_l, g.L - t, columns - warp_column, dV, g.scale, staging);
+  }
+  if (g.dinitial_state.data) {
+    scale_state<Shape>(S, g.scale);
+    store_state<Shape>(g.dinitial_state.row(b, h, 0) + first, S, g.dinitial_state.stride_l, g.Dk, columns);
+  }
+}
+
+/// The scores times a factor.
+struct Scaled : NoEpilogue {
+  float scale;
+
+  explicit __device__ Scaled(float scale) : scale(scale) {}
+  __device__ float score(int, int, float product) const { return scale * product; }
+};
+
+/// Below the diagonal the scores with the opposite sign; on it dbeta.
+struct Negated : NoEpilogue {
+  const float* beta;    // of the chunk, at least kLeastBeta
+  float* dbeta;         // of the chunk; null: another block writes it
+  std::int64_t stride;  // of dbeta
+  int rows;             // of the chunk that exist
+
+  __device__ float score(int t, int i, float product) const {
+    if (t == i && dbeta && t < rows) {
+      const float x = load_global(beta + t);
+      store_global(dbeta + t * stride, product / (x * x));
+    }
+    return t == i ? 0.0f : -product;
+  }
+};
+
+/// A block's tiles; Shape::kDk columns hold all of Dv.
+template <class Shape>
+struct ChunkTilesOf {
+  __nv_bfloat16 dO[kChunk * Shape::kDk], dV[kChunk * Shape::kDk], v_new[kChunk * Shape::kDk];
+  __nv_bfloat16 Q[kChunk * kColumns], K[kChunk * kColumns], Y[kChunk * kChunk], Z[kChunk * kChunk];
+};
+
+/// O += X S^T, the warp's columns.
+/// @param states S's fragments for the warp's 16 columns and the first 16 of Dv
+/// @param stride from these to those of the next 16 of Dv @param count 16 times this is Dv
+template <class Shape>
+__device__ __forceinline__ void add_from_fragments(typename Shape::Output& O, const typename Shape::KeyTile& X,
+                                                   const uint4* states, std::int64_t stride, int count) {
+  const int lane = fresh_lane(), unit = X.unit(lane % 16, lane / 16 * 8);
+#pragma unroll
+  for (int j = 0; j < Shape::kDk / 16; ++j) {
+    const uint4 s = j < count ? load_global(states + j * stride) : uint4{};
+    const std::uint32_t columns[] = {transpose_8x8(s.x), transpose_8x8(s.y), transpose_8x8(s.z), transpose_8x8(s.w)};
+#pragma unroll
+    for (int t = 0; t < kBlocks; ++t) {
+      std::uint32_t rows[4];
+      ldmatrix_x4(rows, X.data + X.advance(unit, t * kBlock, j * 16));
+      multiply(O[t], 0, make_uint4(rows[0], rows[1], rows[2], rows[3]), columns);
+    }
+  }
+}
+
+template <class Output>
+__device__ __forceinline__ void scale_output(Output& O, float factor) {
+#pragma unroll
+  for (auto& rows : O) {
+#pragma unroll
+    for (auto& tile : rows) {
+#pragma unroll
+      for (float& element : tile) element *= factor;
+    }
+  }
+}
+
+/// Grid (chunks and tiles of Dk, H, B). @tparam Shape its keys are the columns of Dv, its values 64 columns of Dk
+template <class Shape>
+__global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArguments g, Bf16Arguments a, Workspace x) {
+  const int b = int(blockIdx.z), h = int(blockIdx.y), key_tiles = column_tiles(g.Dk);
+  const int n = int(blockIdx.x) / key_tiles, first = int(blockIdx.x) % key_tiles * kColumns;
+  const int t = n * kChunk, rows = g.L - t, columns = min(kColumns, g.Dk - first);
+  auto* memory = dynamic_shared<ChunkTilesOf<Shape>>();
+  const typename Shape::KeyTile dO{memory->dO}, dV{memory->dV}, v_new{memory->v_new};
+  const ValueTile Q{memory->Q}, K{memory->K};
+  const typename Shape::ScoreTile Y{memory->Y}, Z{memory->Z};
+
+  load_tile_async(dO, g.d_o.row(b, h, t), g.d_o.stride_l, rows, g.Dv);
+  load_tile_async(v_new, x.v_new.row(b, h, t), x.v_new.stride_l, rows, g.Dv);
+  load_tile_async(dV, g.dv.row(b, h, t), g.dv.stride_l, rows, g.Dv);
+  load_tile_async(Q, g.q.row(b, h, t) + first, g.q.stride_l, rows, columns);
+  load_tile_async(K, g.k.row(b, h, t) + first, g.k.stride_l, rows, columns);
+  cp_async_commit();
+  cp_async_wait<0>();
+  __syncthreads();
+  masked_scores<Shape>(Y, dO, v_new, Scaled(g.scale));
+  Negated strictly_lower{};
+  strictly_lower.beta = a.beta.row(b, h, t);
+  strictly_lower.dbeta = first == 0 ? g.dbeta.row(b, h, t) : nullptr;
+  strictly_lower.stride = g.dbeta.stride_l;
+  strictly_lower.rows = rows;
+  masked_scores<Shape>(Z, dV, v_new, strictly_lower);
+  __syncthreads();
+
+  // A warp without columns computes with zeros.
+  const int d = first + warp_index() * 16, count = d < g.Dk ? g.Dv / 16 : 0;
+  const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n, stride = g.Dk / 16 * 32;
+  const uint4* S = fragments_of(x.S, a, chunk, g.Dk / 16, 0) + d / 16 * 32;
+  const uint4* dS = fragments_of(x.dS, a, chunk, g.Dk / 16, 0) + d / 16 * 32;
+  {
+    typename Shape::Output dK = {};
+    add_from_fragments<Shape>(dK, dV, S, stride, count);
+    scale_output(dK, -1);
+    add_from_fragments<Shape>(dK, v_new, dS, stride, count);
+    add_from_transposed_scores<Shape>(dK, Y, Q);
+    add_from_scores<Shape>(dK, Z, K);
+    add_from_transposed_scores<Shape>(dK, Z, K);
+    store_output<Shape>(g.dk.row(b, h, t) + first, g.dk.stride_l, rows, columns, dK, Q, 1.0f);
+  }
+  typename Shape::Output dQ = {};
+  add_from_fragments<Shape>(dQ, dO, S, stride, count);
+  scale_output(dQ, g.scale);
+  add_from_scores<Shape>(dQ, Y, K);
+  store_output<Shape>(g.dq.row(b, h, t) + first, g.dq.stride_l, rows, columns, dQ, K, 1.0f);
+}
+
+/// The operator's arguments, without outputs. @param beta [B, H, L], packed
+Bf16Arguments forward_of(const Bf16BackwardArguments& g, const float* beta) {
+  return {g.B,
+          g.H,
+          g.L,
+          g.Dk,
+          g.Dv,
+          g.C,
+          g.scale,
+          g.normalize_keys,
+          g.q,
+          g.k,
+          g.v,
+          packed(beta, g.H, g.L, 1),
+          g.initial_state,
+          {},
+          {}};
+}
+
+/// Bytes of what the kernels pass on, beside T and P.
+struct Bytes {
+  std::int64_t states, v_new, beta;  // dS takes as much as S
+
+  explicit Bytes(const Bf16BackwardArguments& g)
+      : states(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * g.Dk * g.Dv * 2),
+        v_new(std::int64_t(g.B) * g.H * g.L * g.Dv * 2),
+        beta(std::int64_t(g.B) * g.H * g.L * 4) {}
+  std::int64_t all() const { return 2 * states + v_new + beta; }
+};
+
+}  // namespace
+
+void tensor_core_backward(const Bf16BackwardArguments& g) {
+  const Bytes bytes(g);
+  auto* memory = workspace<unsigned char>("delta_rule --backward: tensor_core", std::size_t(bytes.all()));
+  auto *dS = memory + bytes.states, *v_new = dS + bytes.states;
+  auto* beta = reinterpret_cast<float*>(v_new + bytes.v_new);
+  const auto grid = [&](int blocks) { return dim3(unsigned(blocks), unsigned(g.H), unsigned(g.B)); };
+  launch(beta_kernel, {grid(ceil_div(g.L, kThreads)), kThreads}, g.beta, packed(beta, g.H, g.L, 1), g.L);
+  const Bf16Arguments a = forward_of(g, beta);
+  const Workspace x{prepare(a), packed(reinterpret_cast<__nv_bfloat16*>(v_new), g.H, g.L, g.Dv),
+                    reinterpret_cast<uint4*>(memory), reinterpret_cast<uint4*>(dS)};
+  end_part("prepare");
+  select_shape(g.Dk, [&]<class Shape>(Shape) {
+    const dim3 tiles = grid(column_tiles(g.Dv));
+    launch(states_kernel<Shape>, {tiles, kThreads, kWalkBytes<Tiles<Shape>>}, a, x);
+    end_part("states");
+    launch(gradient_states_kernel<Shape>, {tiles, kThreads, kWalkBytes<GradientTiles<Shape>>}, g, a, x);
+    end_part("gradients of states");
+  });
+  select_shape(g.Dv, [&]<class Shape>(Shape) {
+    launch(gradients_kernel<Shape>, {grid(x.N * column_tiles(g.Dk)), kThreads, sizeof(ChunkTilesOf<Shape>)}, g, a, x);
+    end_part("gradients");
+  });
+}
+
+std::string tensor_core_backward_unsupported(const Bf16BackwardArguments& g) {
+  if (g.normalize_keys) return "keys are not normalised: on tensor cores only dispatch does that";
+  if (g.Dv > 256) return "Dv > 256: a block holds all columns of three tiles";
+  if (const std::string reason = tile::unsupported_extents({g.B, g.H, g.L, g.Dk, g.Dv}); !reason.empty()) return reason;
+  const auto aligned = [](const auto&... views) { return (tile::has_aligned_rows(views) && ...); };
+  if (!aligned(g.q, g.k, g.v, g.d_o, g.dq, g.dk, g.dv)) return "rows are not aligned to 16 bytes";
+  std::size_t bytes = 0;
+  select_shape(g.Dk, [&]<class Shape>(Shape) { bytes = kWalkBytes<GradientTiles<Shape>>; });
+  select_shape(g.Dv, [&]<class Shape>(Shape) { bytes = std::max(bytes, sizeof(ChunkTilesOf<Shape>)); });
+  if (bytes <= std::size_t(shared_memory_per_block())) return "";
+  return "the tiles do not fit into a block's shared memory on this GPU";
+}
+
+std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments& g) {
+  return prepared_memory(forward_of(g, nullptr)) + Bytes(g).all();
+}
+
+std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments& g) {
+  const Bytes bytes(g);
+  const std::int64_t positions = std::int64_t(g.B) * g.H * g.L, keys = positions * g.Dk * 2, values = bytes.v_new;
+  const std::int64_t P = std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * kBlockUnits * std::int64_t(sizeof(uint4));
+  const std::int64_t key_tiles = column_tiles(g.Dk), value_tiles = column_tiles(g.Dv);
+  const std::int64_t state = 4 * std::int64_t(g.B) * g.H * g.Dk * g.Dv;
+  const auto there = [&](const View<const float>& view) { return view.data ? state : 0; };
+  std::int64_t count =
+      2 * keys + 3 * 4 * positions + prepared_memory(forward_of(g, nullptr));  // q, k, beta; beta, T, P, f
+  count += value_tiles * (keys + 2 * P) + 2 * values + bytes.states;           // k, T, v; v_new, S
+  count += value_tiles * (2 * keys + 3 * P) + 2 * values + bytes.states;       // k, q, T, P, do; dv, dS
+  count +=
+      3 * key_tiles * values + 3 * bytes.states + 4 * keys + 2 * 4 * positions;  // do, v_new, dv, S, dS, q, k, beta
+  return count + there(g.initial_state) + there(g.dfinal_state) + there(read_only(g.dinitial_state));
+}
+
+}  // namespace tutorial::delta_rule

@@ -1,0 +1,83 @@
+/// @file
+/// `dispatch`: what a user calls.
+///
+/// Idea: choose by what supports the problem: on Hopper `warpgroup_chain`, then `tensor_core`, then fp32, which is
+/// `recurrent_gpu` on copies of q, k and v, whose result is copied back.
+/// Grows out of: 05_deltanet_wy/delta_rule/14_dispatch.cu
+/// Improves on: `warpgroup_chain` needs Hopper and Dk <= 128. Neither it nor `tensor_core` supports widths that are no
+/// multiple of 16, wide values, or rows that are not aligned.
+/// Unchanged: the kernels, shapes and bytes of what it chooses.
+/// Bound by, requires: as what it chooses.
+/// Weakness: few heads leave multiprocessors idle, because no stage cuts the sequence. A strong gate makes what follows
+/// it independent of what was before, so a sequence could be cut there.
+
+#include <cuda_runtime.h>
+
+#include "05_deltanet_wy/gated_delta_rule.hpp"
+#include "common/device/convert.cuh"
+#include "common/device/workspace.hpp"
+
+namespace tutorial::gated_delta_rule {
+namespace {
+
+/// q, k, v and o in fp32.
+struct Copies {
+  View<float> q, k, v, o;
+
+  static std::int64_t count(const Bf16Arguments& a) {
+    return 2 * std::int64_t(a.B) * a.H * a.L * (std::int64_t(a.Dk) + a.Dv);
+  }
+  /// @param memory of count() elements
+  Copies(const Bf16Arguments& a, float* memory) {
+    const std::int64_t rows = std::int64_t(a.B) * a.H * a.L;
+    q = packed(memory, a.H, a.L, a.Dk);
+    k = packed(q.data + rows * a.Dk, a.H, a.L, a.Dk);
+    v = packed(k.data + rows * a.Dk, a.H, a.L, a.Dv);
+    o = packed(v.data + rows * a.Dv, a.H, a.L, a.Dv);
+  }
+  Copies() = default;  // if only sizes are needed
+};
+
+/// The same problem in fp32.
+FloatArguments in_fp32(const Bf16Arguments& a, const Copies& copies) {
+  const auto read = [](const View<float>& x) { return View<const float>{x.data, x.stride_b, x.stride_h, x.stride_l}; };
+  return {{a.B, a.H, a.L, a.Dk, a.Dv, a.C, a.scale, a.normalize_keys, read(copies.q), read(copies.k), read(copies.v),
+           a.beta, a.initial_state, copies.o, a.final_state},
+          a.g};
+}
+
+void compute_in_fp32(const Bf16Arguments& a) {
+  const Copies copies(a, workspace<float>("gated_delta_rule: q, k, v, o in fp32", std::size_t(Copies::count(a))));
+  convert(a.B, a.H, a.L, a.Dk, a.q, copies.q);
+  convert(a.B, a.H, a.L, a.Dk, a.k, copies.k);
+  convert(a.B, a.H, a.L, a.Dv, a.v, copies.v);
+  recurrent_gpu(in_fp32(a, copies));
+  convert(a.B, a.H, a.L, a.Dv, copies.o, a.o);
+}
+
+}  // namespace
+
+void dispatch(const Bf16Arguments& a) {
+  if (warpgroup_chain_unsupported(a).empty()) return warpgroup_chain(a);
+  tensor_core_unsupported(a).empty() ? tensor_core(a) : compute_in_fp32(a);
+}
+
+std::string dispatch_unsupported(const Bf16Arguments& a) {
+  if (tensor_core_unsupported(a).empty()) return "";
+  if (const std::string unsupported = convert_unsupported(a.B, a.H, a.L); !unsupported.empty()) return unsupported;
+  return recurrent_gpu_unsupported(in_fp32(a, {}));
+}
+
+std::string dispatch_note(const Bf16Arguments& a) {
+  if (warpgroup_chain_unsupported(a).empty()) return "warpgroup_chain";
+  const std::string unsupported = tensor_core_unsupported(a);
+  return unsupported.empty() ? "tensor_core" : "recurrent_gpu in fp32: " + unsupported;
+}
+
+std::int64_t dispatch_memory(const Bf16Arguments& a) {
+  if (warpgroup_chain_unsupported(a).empty()) return warpgroup_chain_memory(a);
+  if (tensor_core_unsupported(a).empty()) return tensor_core_memory(a);
+  return std::int64_t(sizeof(float)) * Copies::count(a) + recurrent_gpu_memory(in_fp32(a, {}));
+}
+
+}  // namespace tutorial::gated_delta_rule

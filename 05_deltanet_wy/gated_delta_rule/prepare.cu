@@ -1,0 +1,192 @@
+/// @file
+/// The kernel that runs first on tensor cores: T, P and the decays of each chunk. prepared.hpp has the formulas.
+///
+/// It is delta_rule/prepare.cu with gates. One warp computes the running sums of the chunk's gates and leaves them in
+/// shared memory. Each element of A and of P is multiplied by the decay of its pair of positions, 2^(b_t - b_i), before
+/// anything is rounded. The inverse does not change.
+///
+/// Why are the decays in A, and not applied to the inverse of the matrix without them? In exact arithmetic it is the
+/// same: A is D A' D^-1 with D = diag(exp(b)), so (I + A)^-1 = D (I + A')^-1 D^-1. But where keys are longer than 1,
+/// the elements of (I + A')^-1 may grow without bound while those of (I + A)^-1 stay small, because each step fades.
+///
+/// All logarithms are to base 2. A gate is taken as at least 2^-40, as in chapter 04. Then a chunk's sums are at least
+/// -2560, where neighbouring fp32 numbers are 2^-12 apart, so a gate near 1 keeps its digits behind strong ones. bf16
+/// has 8 bits, so adding 2^-40 of the state to what comes after it changes nothing, unless the state is 2^32 times as
+/// large.
+///
+/// Shapes: q, k [B, H, L, Dk], beta, g [B, H, L] in; Prepared out.
+/// Thread mapping: block (n, h, b) computes chunk n of head (b, h), as in delta_rule/prepare.cu.
+/// Resources: Q and K in shared memory, 32 KB at Dk = 128, later A in the same place.
+/// Work: that of delta_rule/prepare.cu, and 80 ex2 per position.
+/// Bytes: q, k, beta and g are read once; 252 bytes per position are written as fragments, or 396 as rows.
+/// Bound by: the memory's bandwidth, closely followed by the instructions.
+/// Requires: Dk a multiple of 16, rows aligned to 16 bytes.
+/// Sources: those of delta_rule/prepare.cu; arXiv 2412.06464, section 3.3.
+
+#include "05_deltanet_wy/gated_delta_rule/prepared.hpp"
+
+#include <cuda_runtime.h>
+
+#include "05_deltanet_wy/delta_rule/block_rows.cuh"
+#include "05_deltanet_wy/delta_rule/chunk_inverse.cuh"
+#include "05_deltanet_wy/delta_rule/fragments.cuh"
+#include "05_deltanet_wy/delta_rule/key_products.cuh"
+#include "05_deltanet_wy/delta_rule/tile_rows.cuh"
+#include "common/ceil_div.hpp"
+#include "common/device/cp_async.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/memory.cuh"
+#include "common/device/warp.cuh"
+#include "common/device/workspace.hpp"
+#include "common/tile/base2.cuh"
+#include "common/tile/chunk_shape.cuh"
+#include "common/tile/load_tile.cuh"
+
+namespace tutorial::gated_delta_rule {
+namespace {
+
+using namespace delta_rule;  // a chunk's blocks, and its inverse
+using tile::ex2;
+using tile::kChunk;
+using tile::kThreads;
+using tile::load_tile_async;
+using tile::SwizzledTile;
+
+constexpr float kStrongest = -40;  // of a gate's logarithm
+
+template <int kDk>
+constexpr int kTileBytes = kChunk* kDk* int(sizeof(__nv_bfloat16));
+template <int kDk>
+constexpr int kSharedBytes = 2 * kTileBytes<kDk> > InverseMemory::kBytes ? 2 * kTileBytes<kDk> : InverseMemory::kBytes;
+
+/// b of the chunk from position t on. One warp computes it; each lane has two neighbouring positions.
+__device__ __forceinline__ void running_sums(float* b, const View<const float>& g, int batch, int h, int t, int L) {
+  const int i = 2 * int(lane_index());
+  const auto gate = [&](int n) { return n < L ? max(tile::base2(load_global(g.row(batch, h, n))), kStrongest) : 0.0f; };
+  const float first = gate(t + i), second = gate(t + i + 1), sum = warp_prefix_sum(first + second);
+  b[i] = sum - second;
+  b[i + 1] = sum;
+}
+
+// How each kind of output stores the scores of a chunk, and T.
+__device__ __forceinline__ void store_scores(const Prepared& out, std::int64_t chunk, BlockRow& P, int r) {
+  store_blocks(out.P + chunk * kBlockUnits, P, r);
+}
+__device__ __forceinline__ void store_T(const Prepared& out, std::int64_t chunk, BlockRow& T, int r) {
+  uint4* blocks = out.T + chunk * 2 * kBlockUnits;
+  store_blocks(blocks, T, r);
+  store_blocks(blocks + kBlockUnits, T, r);
+}
+__device__ __forceinline__ void store_scores(const PreparedTiles& out, std::int64_t chunk, BlockRow& P, int r) {
+  store_rows(out.tiles + (chunk * kPreparedRows + 2 * kChunk) * kChunk, P, r);
+}
+__device__ __forceinline__ void store_T(const PreparedTiles& out, std::int64_t chunk, BlockRow& T, int r) {
+  for_each_element(T, r, [](int, int, float& x) { x = -x; });
+  __nv_bfloat16* rows = out.tiles + chunk * kPreparedRows * kChunk;
+  store_rows(rows, T, r);
+  store_rows(rows + kChunk * kChunk, T, r);
+}
+
+/// Grid (N, H, B).
+/// @tparam Out Prepared or PreparedTiles
+template <int kDk, class Out>
+__global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(Bf16Arguments a, Out out) {
+  __shared__ float beta[kChunk], factors[kChunk], sums[kChunk];
+  const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk, rows = a.L - t;
+  const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
+  // The shuffle tells the compiler that `warp` is the same in all lanes. Branches around products depend on it.
+  const int i = int(threadIdx.x), warp = __shfl_sync(kAllLanes, i / 32, 0);
+  const SwizzledTile<kDk> Q{dynamic_shared<__nv_bfloat16>()}, K{Q.data + kChunk * kDk};
+  const InverseMemory memory{dynamic_shared<float>()};  // where Q and K were
+
+  load_tile_async(K, a.k.row(b, h, t), a.k.stride_l, rows, a.Dk);
+  load_tile_async(Q, a.q.row(b, h, t), a.q.stride_l, rows, a.Dk);
+  cp_async_commit();
+  if (i < kChunk) beta[i] = i < rows ? load_global(a.beta.row(b, h, t + i)) : 0.0f;
+  if (warp == 3) running_sums(sums, a.g, b, h, t, a.L);
+  cp_async_wait<0>();
+  __syncthreads();
+
+  const auto decay = [&](int t, int i) { return ex2(sums[t] - sums[i]); };
+  {
+    BlockRow P = {};
+    products_with_keys(P, Q, K, kBlocks - 1 - warp);
+    for_each_element(P, kBlocks - 1 - warp, [&](int t, int i, float& x) { x = i <= t ? x * decay(t, i) : 0.0f; });
+    store_scores(out, chunk, P, kBlocks - 1 - warp);
+  }
+  BlockRow A = {};
+  products_with_keys(A, K, K, warp);
+  for_each_element(A, warp, [&](int t, int i, float& x) {
+    if (t == i) factors[t] = a.normalize_keys ? rsqrtf(x + kKeyEps) : 1.0f;
+  });
+  __syncthreads();  // no warp reads Q or K any more
+  if (i < kChunk) {
+    float* decays = out.decays + chunk * kDecays + i;
+    store_global(decays + kOfKeys * kChunk, factors[i] * ex2(sums[i]));
+    store_global(decays + kOfQueries * kChunk, ex2(sums[i]));
+    store_global(decays + kToEnd * kChunk, decay(kChunk - 1, i));
+  }
+  for_each_element(A, warp, [&](int t, int i, float& x) {
+    *memory.A(t, i) = i < t ? beta[t] * factors[t] * factors[i] * x * decay(t, i) : 0.0f;
+  });
+  __syncwarp();  // each warp reads only its own block of the diagonal
+  invert_diagonal_block(memory, warp);
+  __syncthreads();
+  BlockRow& X = A;
+  inverse_row(X, memory, warp);
+  for_each_element(X, warp, [&](int t, int i, float& x) { x *= factors[t] * beta[i]; });
+  store_T(out, chunk, X, warp);
+}
+
+std::int64_t all_chunks(const Bf16Arguments& a) {
+  return std::int64_t(a.B) * a.H * ceil_div(a.L, kChunk);
+}
+
+float* decays_of(const Bf16Arguments& a) {
+  return workspace<float>("gated_delta_rule: decays", std::size_t(all_chunks(a) * kDecays));
+}
+
+std::int64_t decays_memory(const Bf16Arguments& a) {
+  return all_chunks(a) * kDecays * std::int64_t(sizeof(float));
+}
+
+/// One block for each chunk.
+template <class Out>
+Out filled(const Bf16Arguments& a, const Out& out) {
+  const auto start = [&](auto kernel, int shared_bytes) {
+    launch(kernel, {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), unsigned(kThreads), std::size_t(shared_bytes)},
+           a, out);
+  };
+  if (a.Dk <= 64) {
+    start(prepare_kernel<64, Out>, kSharedBytes<64>);
+  } else if (a.Dk <= 128) {
+    start(prepare_kernel<128, Out>, kSharedBytes<128>);
+  } else {
+    start(prepare_kernel<256, Out>, kSharedBytes<256>);
+  }
+  return out;
+}
+
+}  // namespace
+
+Prepared prepare(const Bf16Arguments& a) {
+  const std::int64_t units = all_chunks(a) * kBlockUnits;
+  auto* blocks = workspace<uint4>("gated_delta_rule: T and P", std::size_t(3 * units));
+  return filled(a, Prepared{ceil_div(a.L, kChunk), blocks, blocks + 2 * units, decays_of(a)});
+}
+
+std::int64_t prepared_memory(const Bf16Arguments& a) {
+  return all_chunks(a) * 3 * kBlockUnits * std::int64_t(sizeof(uint4)) + decays_memory(a);
+}
+
+PreparedTiles prepare_tiles(const Bf16Arguments& a) {
+  auto* tiles = workspace<__nv_bfloat16>("gated_delta_rule: tiles of T and P",
+                                         std::size_t(all_chunks(a)) * kPreparedRows * kChunk);
+  return filled(a, PreparedTiles{{ceil_div(a.L, kChunk), tiles}, decays_of(a)});
+}
+
+std::int64_t prepared_tiles_memory(const Bf16Arguments& a) {
+  return delta_rule::prepared_tiles_memory(a) + decays_memory(a);
+}
+
+}  // namespace tutorial::gated_delta_rule

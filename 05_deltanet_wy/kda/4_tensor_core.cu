@@ -1,0 +1,152 @@
+/// @file
+/// `tensor_core`: the chunks of `chunkwise` on tensor cores, in two kernels.
+///
+/// Idea: once a chunk's rows contain their decays, nothing else about gates is left but one factor per row of the
+/// state. A first kernel (prepare.cu) computes Q+, K+, K-, T and P of all chunks at once. The walk is then
+/// delta_rule's: where that has one K, this reads the state with K+, multiplies its rows by the chunk's decays, and
+/// writes with K-.
+/// Grows out of: 05_deltanet_wy/delta_rule/10_fused.cu
+/// Improves on: `recurrent_gpu` takes L steps that wait for each other; here there are L / 64.
+/// Unchanged: the walk of `fused`, and T in two bf16.
+/// Equation:
+///
+///     v_new = T (V - K+ S),  O_n = scale (Q+ S + P v_new),  S = diag(exp(b_end)) S + K-^T v_new    for each chunk n
+///
+/// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L, Dk], beta [B, H, L], S_0 and final_state
+/// [B, H, Dk, Dv] fp32.
+/// Thread mapping: block (tile, h, b) walks over the chunks of a head with 64 columns of Dv, 16 for each of its four
+/// warps, and loads the next chunk meanwhile.
+/// Synchronization: one barrier per chunk.
+/// Resources: at Dk = 128, 155 KB of shared memory, one block per multiprocessor; per thread 64 registers for S, 32 for
+/// O and 32 for sums.
+/// Work: that of prepare(), and 6 Dk Dv + 240 Dv operations per position on tensor cores; Dk Dv / 64 multiplications.
+/// Bytes: v and o once; Q+, K+, K-, T and P once per tile of 64 columns, after the first tile from the second-level
+/// cache; prepare()'s.
+/// Bound by: latency. The three products of a chunk depend on each other.
+/// Requires: Dk and Dv multiples of 16, Dk <= 128, Dv <= 512; rows aligned to 16 bytes; 155 KB of shared memory.
+/// Weakness: the rows pass through memory three times, and the same warps load, compute the chain and the outputs.
+/// Sources: delta_rule's `fused`; arXiv 2510.26692, section 3.1; FlashKDA (Moonshot AI) for two kernels.
+
+#include <cuda_runtime.h>
+
+#include <utility>
+
+#include "05_deltanet_wy/delta_rule/fragments.cuh"
+#include "05_deltanet_wy/delta_rule/walk_chunk.cuh"
+#include "05_deltanet_wy/kda/prepared.hpp"
+#include "common/ceil_div.hpp"
+#include "common/device/cp_async.cuh"
+#include "common/device/device.hpp"
+#include "common/device/hide_from_compiler.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/workspace.hpp"
+#include "common/parts.hpp"
+#include "common/tile/load_tile.cuh"
+#include "common/tile/requirements.hpp"
+#include "common/tile/select_shape.cuh"
+#include "common/tile/state.cuh"
+#include "common/tile/store_tile.cuh"
+
+namespace tutorial::kda {
+namespace {
+
+using namespace delta_rule;  // a chunk's products
+using namespace tile;        // tiles and states
+
+constexpr int kColumns = 64;  // of a block
+constexpr int kMaxKeyDim = 128;
+using ValueTile = SwizzledTile<kColumns>;
+
+__host__ __device__ constexpr int column_tiles(int width) {
+  return (width - 1) / kColumns + 1;
+}
+
+/// What the walk reads of a chunk, in shared memory.
+template <class Shape>
+struct Tiles {
+  uint4 T[2 * kBlockUnits], P[kBlockUnits];
+  __nv_bfloat16 K[kChunk * Shape::kDk], K_end[kChunk * Shape::kDk], V[kChunk * kColumns], Q[kChunk * Shape::kDk];
+  float decays[Shape::kDk];
+};
+
+template <class Shape>
+constexpr std::size_t kSharedBytes = 2 * sizeof(Tiles<Shape>) + sizeof(__nv_bfloat16) * kChunk* kColumns;
+
+/// Grid (tiles of Dv, H, B).
+template <class Shape>
+__global__ void __launch_bounds__(kThreads, 1) walk_kernel(Bf16Arguments a, Prepared x) {
+  constexpr int kDk = Shape::kDk;
+  const int b = int(blockIdx.z), h = int(blockIdx.y), first = int(blockIdx.x) * kColumns;
+  const int columns = min(kColumns, a.Dv - first), warp_column = warp_index() * 16;
+  auto* tiles = dynamic_shared<Tiles<Shape>>();                                              // two
+  auto* staging = reinterpret_cast<__nv_bfloat16*>(tiles + 2) + warp_index() * kChunk * 16;  // O on its way to memory
+  const auto load = [&](int n) {
+    Tiles<Shape>& to = tiles[n % 2];
+    const int t = n * kChunk, b = hide_from_compiler(int(blockIdx.z));
+    const std::int64_t chunk = (std::int64_t(b) * a.H + h) * x.N + n;
+    load_units_async<2 * kBlockUnits>(int(threadIdx.x), to.T, x.T + chunk * 2 * kBlockUnits);
+    const std::int64_t rows = chunk * kChunk * a.Dk;
+    load_tile_async(SwizzledTile<kDk>{to.K}, x.K + rows, a.Dk, kChunk, a.Dk);
+    load_tile_async(SwizzledTile<kDk>{to.K_end}, x.K_end + rows, a.Dk, kChunk, a.Dk);
+    load_tile_async(ValueTile{to.V}, a.v.row(b, h, t) + first, a.v.stride_l, a.L - t, columns);
+    load_units_async<kBlockUnits>(int(threadIdx.x), to.P, x.P + chunk * kBlockUnits);
+    load_tile_async(SwizzledTile<kDk>{to.Q}, x.Q + rows, a.Dk, kChunk, a.Dk);
+    if (const int d = int(threadIdx.x) * 4; d < kDk) {
+      cp_async<16>(to.decays + d, x.decays + chunk * a.Dk + d, d < a.Dk);
+    }
+    cp_async_commit();
+  };
+  load(0);
+  typename Shape::State S;
+  load_state<Shape>(S, a.initial_state.data ? a.initial_state.row(b, h, 0) + first : nullptr, a.initial_state.stride_l,
+                    a.Dk, columns);
+  for (int n = 0; n < x.N; ++n) {
+    cp_async_wait<0>();
+    __syncthreads();
+    if (n + 1 < x.N) load(n + 1);
+    Tiles<Shape>& from = tiles[n % 2];
+    const SwizzledTile<kDk> K{from.K}, K_end{from.K_end}, Q{from.Q};
+
+    WarpColumns O = {};
+    const auto pass_on_state = [&](int d, const uint4& s) { add_state_rows(O, Q, d, s); };
+    const auto pass_on_v_new = [&](int i, const uint4& v_new) { add_scores(O, from.P, i, v_new); };
+    WarpFragments residual;
+    subtract_product<kDk>(residual, ValueTile{from.V}, warp_column, K, S[0], pass_on_state);
+    decay_rows<Shape>(S, [&](int d) { return *reinterpret_cast<const float2*>(from.decays + d); });
+    add_v_new<kDk>(S[0], residual, from.T, K_end, pass_on_v_new);
+    const int t = n * kChunk;
+    store_warp_output(a.o.row(b, h, t) + first + warp_column, a.o.stride_l, a.L - t, columns - warp_column, O, a.scale,
+                      staging);
+  }
+  if (a.final_state.data) {
+    store_state<Shape>(a.final_state.row(b, h, 0) + first, S, a.final_state.stride_l, a.Dk, columns);
+  }
+}
+
+}  // namespace
+
+void tensor_core(const Bf16Arguments& a) {
+  const Prepared x = prepare(a);
+  end_part("prepare");
+  const dim3 grid(unsigned(column_tiles(a.Dv)), unsigned(a.H), unsigned(a.B));
+  select_shape(a.Dk, [&]<class Shape>(Shape) {
+    if constexpr (Shape::kDk <= kMaxKeyDim) launch(walk_kernel<Shape>, {grid, kThreads, kSharedBytes<Shape>}, a, x);
+  });
+  end_part("walk");
+}
+
+std::string tensor_core_unsupported(const Bf16Arguments& a) {
+  if (a.Dk > kMaxKeyDim) return "Dk > 128: two chunks do not fit into a block's shared memory";
+  if (const std::string reason = tile::tensor_core_unsupported(a); !reason.empty()) return reason;
+  if (!has_aligned_rows(a.g)) return "rows of g are not aligned to 16 bytes";
+  std::size_t bytes = 0;
+  select_shape(a.Dk, [&]<class Shape>(Shape) { bytes = kSharedBytes<Shape>; });
+  if (bytes <= std::size_t(shared_memory_per_block())) return "";
+  return "two chunks do not fit into a block's shared memory on this GPU";
+}
+
+std::int64_t tensor_core_memory(const Bf16Arguments& a) {
+  return prepared_memory(a);
+}
+
+}  // namespace tutorial::kda

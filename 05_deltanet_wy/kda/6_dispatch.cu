@@ -1,0 +1,106 @@
+/// @file
+/// `dispatch`: what a user calls.
+///
+/// Idea: choose a kernel that supports the problem. `specialized_warps` is the first choice. On a GPU whose blocks have
+/// too little shared memory for it, `tensor_core` may still fit. Problems that the tensor cores do not support are
+/// computed in fp32 by `recurrent_gpu`: widths that are no multiple of 16 or too large, and rows that are not aligned.
+/// One kernel each copies q, k and v to fp32, and one copies the result back.
+/// Grows out of: 5_specialized_warps.cu; dispatch: it adds no kernel, only the choice
+/// Improves on: `specialized_warps` supports neither every width nor every alignment.
+/// Unchanged: the kernels, shapes and bytes of what it chooses.
+/// Bound by: as what it chooses.
+/// Requires: Dk <= 256.
+/// Weakness: rows that are not aligned, and widths that are no multiple of 16, could be copied to aligned bf16 rows of
+/// a suitable width. No choice uses Hopper's warpgroups, and none cuts the sequence into segments.
+
+#include <cuda_runtime.h>
+
+#include "05_deltanet_wy/kda.hpp"
+#include "05_deltanet_wy/kda/prepared.hpp"
+#include "common/device/convert.cuh"
+#include "common/device/workspace.hpp"
+
+namespace tutorial::kda {
+namespace {
+
+/// q, k, v and o in fp32.
+struct Copies {
+  View<float> q, k, v, o;
+
+  static std::int64_t count(const Bf16Arguments& a) {
+    return 2 * std::int64_t(a.B) * a.H * a.L * (std::int64_t(a.Dk) + a.Dv);
+  }
+  /// @param memory of count() elements
+  Copies(const Bf16Arguments& a, float* memory) {
+    const std::int64_t rows = std::int64_t(a.B) * a.H * a.L;
+    q = packed(memory, a.H, a.L, a.Dk);
+    k = packed(q.data + rows * a.Dk, a.H, a.L, a.Dk);
+    v = packed(k.data + rows * a.Dk, a.H, a.L, a.Dv);
+    o = packed(v.data + rows * a.Dv, a.H, a.L, a.Dv);
+  }
+  Copies() = default;  // if only sizes are needed
+};
+
+/// The same problem in fp32.
+FloatArguments in_fp32(const Bf16Arguments& a, const Copies& copies) {
+  const auto read = [](const View<float>& x) { return View<const float>{x.data, x.stride_b, x.stride_h, x.stride_l}; };
+  return {a.B,
+          a.H,
+          a.L,
+          a.Dk,
+          a.Dv,
+          a.C,
+          a.scale,
+          a.normalize_keys,
+          read(copies.q),
+          read(copies.k),
+          read(copies.v),
+          a.g,
+          a.beta,
+          a.initial_state,
+          copies.o,
+          a.final_state};
+}
+
+void compute_in_fp32(const Bf16Arguments& a) {
+  const Copies copies(a, workspace<float>("kda: q, k, v, o in fp32", std::size_t(Copies::count(a))));
+  convert(a.B, a.H, a.L, a.Dk, a.q, copies.q);
+  convert(a.B, a.H, a.L, a.Dk, a.k, copies.k);
+  convert(a.B, a.H, a.L, a.Dv, a.v, copies.v);
+  recurrent_gpu(in_fp32(a, copies));
+  convert(a.B, a.H, a.L, a.Dv, copies.o, a.o);
+}
+
+}  // namespace
+
+void dispatch(const Bf16Arguments& a) {
+  if (specialized_warps_unsupported(a).empty()) return specialized_warps(a);
+  tensor_core_unsupported(a).empty() ? tensor_core(a) : compute_in_fp32(a);
+}
+
+std::string dispatch_unsupported(const Bf16Arguments& a) {
+  if (tensor_core_unsupported(a).empty()) return "";
+  if (const std::string unsupported = convert_unsupported(a.B, a.H, a.L); !unsupported.empty()) return unsupported;
+  return recurrent_gpu_unsupported(in_fp32(a, {}));
+}
+
+std::string dispatch_note(const Bf16Arguments& a) {
+  if (specialized_warps_unsupported(a).empty()) {
+    return "specialized warps, " + std::to_string(walk_columns(a)) + " columns per block";
+  }
+  const std::string unsupported = tensor_core_unsupported(a);
+  return unsupported.empty() ? "tensor_core: " + specialized_warps_unsupported(a)
+                             : "recurrent_gpu in fp32: " + unsupported;
+}
+
+std::int64_t dispatch_memory(const Bf16Arguments& a) {
+  if (tensor_core_unsupported(a).empty()) return prepared_memory(a);
+  return std::int64_t(sizeof(float)) * Copies::count(a) + recurrent_gpu_memory(in_fp32(a, {}));
+}
+
+std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
+  if (specialized_warps_unsupported(a).empty()) return specialized_warps_bytes_moved(a);
+  return tensor_core_unsupported(a).empty() ? tensor_core_bytes_moved(a) : -1;
+}
+
+}  // namespace tutorial::kda

@@ -1,0 +1,48 @@
+/// @file
+/// The bytes that the kernels of each GPU stage read from global memory or write to it; kda_test.cpp compares them with
+/// the bytes that the emulator counts.
+
+#include "05_deltanet_wy/kda.hpp"
+#include "05_deltanet_wy/kda/prepared.hpp"
+#include "common/ceil_div.hpp"
+
+namespace tutorial::kda {
+namespace {
+
+template <class T>
+std::int64_t heads_of(const Arguments<T>& a) {
+  return std::int64_t(a.B) * a.H;
+}
+
+/// The initial and the final state, in fp32, if there are any.
+template <class T>
+std::int64_t state_bytes(const Arguments<T>& a) {
+  return 4 * heads_of(a) * a.Dk * a.Dv * ((a.initial_state.data != nullptr) + (a.final_state.data != nullptr));
+}
+
+/// Both kernels of the stages on tensor cores.
+/// @param columns of Dv in a block of the walk
+std::int64_t prepare_and_walk(const Bf16Arguments& a, int columns) {
+  const std::int64_t positions = heads_of(a) * a.L, chunks = heads_of(a) * ceil_div(a.L, 64);
+  // prepare(): rows that do not exist are not left out. q once, k and g twice, beta; k once more for its lengths.
+  const std::int64_t elements = chunks * 64 * ceil_div(a.Dk, 64) * 64;
+  const std::int64_t prepare = elements * (2 + 2 * (2 + 4)) + positions * (4 + (a.normalize_keys ? 2 * a.Dk : 0));
+  return prepare + (1 + ceil_div(a.Dv, columns)) * prepared_memory(a) + positions * 2 * 2 * a.Dv + state_bytes(a);
+}
+
+}  // namespace
+
+std::int64_t recurrent_gpu_bytes_moved(const FloatArguments& a) {
+  const std::int64_t tiles = ceil_div(a.Dv, 32);
+  return 4 * heads_of(a) * a.L * (tiles * (3 * a.Dk + 1) + 2 * a.Dv) + state_bytes(a);
+}
+
+std::int64_t tensor_core_bytes_moved(const Bf16Arguments& a) {
+  return prepare_and_walk(a, 64);
+}
+
+std::int64_t specialized_warps_bytes_moved(const Bf16Arguments& a) {
+  return prepare_and_walk(a, walk_columns(a));
+}
+
+}  // namespace tutorial::kda

@@ -1,0 +1,334 @@
+/// @file
+/// The kernel that runs first in the stages on tensor cores: all of a chunk that does not depend on v or a state
+/// (prepared.hpp).
+///
+/// Idea: three levels, each with what it does best. A warp takes a sub-chunk of 16 positions. common/tile's
+/// prepare_columns() decays its rows and computes its own pairs, in fp32 and by products at anchors, once with q and
+/// once with k in the place of the queries. Between sub-chunks, the decay from i to t is cut twice: where i's sub-chunk
+/// ends and where t's begins. The rows contain the decays outside of the cuts, and the decays of the sub-chunks in
+/// between are multiplied into the keys' fragments on their way to the tensor cores. The blocks of A so computed are
+/// inverted as in delta_rule (chunk_inverse.cuh).
+///
+///     q~, k+~ of sub-chunk r      q_t, k_t decayed from the sub-chunk's start      D_r  the decay of sub-chunk r
+///     k~ of sub-chunk s           k_i decayed to the sub-chunk's end
+///     block (r, s), s < r         of P: q~_r (k~_s . D_(s+1) ... D_(r-1))^T;  of A: k+~_r in place of q~_r, times beta
+///
+///     warp                        0         1         2         3
+///     rows and blocks (r, r)    r = 0     r = 1     r = 2     r = 3
+///     blocks of P, c < r        row 3     row 2     row 1     row 0
+///     blocks of A, c < r        row 0     row 1     row 2     row 3      then row r of the inverse
+///
+/// All factors are products of gates, at most 1. Nothing is divided, and there is no sum of logarithms. Keys are
+/// normalised at the end: f_t multiplies row t of A, K+ and K-, and column t of A and P, all in fp32.
+///
+/// Shapes: q, k [B, H, L, Dk] bf16, g [B, H, L, Dk] and beta [B, H, L] fp32 in; Prepared out.
+/// Thread mapping: block (n, h, b) computes chunk n of head (b, h); a lane holds two columns of Dk at a time.
+/// Synchronization: three barriers. Two of them stand between products that read the rows and what is written over
+/// them, the third between the inverses of the diagonal's blocks and the warps that need them.
+/// Resources: 75 KB of shared memory at Dk = 128: three blocks per multiprocessor.
+/// Work: per position, in two passes, 2 Dk exponentials and about 18 Dk multiplications and multiply-adds in fp32; 64
+/// Dk operations at anchors and 96 Dk between sub-chunks on tensor cores; the inverse.
+/// Bytes: q and beta are read once, k and g twice (k three times where it is normalised). Per position 6 Dk bytes of
+/// rows, 240 of T and P and Dk / 16 of decays are written.
+/// Bound by: the memory's bandwidth and the instructions of prepare_columns(), both by count alike.
+/// Requires: Dk a multiple of 16, at most 128; rows aligned to 16 bytes.
+/// Weakness: Q+, K+ and K- go to memory and come back to each tile of Dv.
+/// Sources: arXiv 2510.26692, section 3.1; arXiv 2312.06635, section 4.3; chapter 04's `warp_specialized` for the
+/// anchors.
+
+#include <cuda_runtime.h>
+
+#include "05_deltanet_wy/delta_rule/block_rows.cuh"
+#include "05_deltanet_wy/delta_rule/chunk_inverse.cuh"
+#include "05_deltanet_wy/delta_rule/fragments.cuh"
+#include "05_deltanet_wy/kda/prepared.hpp"
+#include "common/ceil_div.hpp"
+#include "common/device/launch.cuh"
+#include "common/device/ldmatrix.cuh"
+#include "common/device/memory.cuh"
+#include "common/device/mma.cuh"
+#include "common/device/pack.cuh"
+#include "common/device/warp.cuh"
+#include "common/device/workspace.hpp"
+#include "common/tile/prepare_sub_chunk.cuh"
+
+namespace tutorial::kda {
+namespace {
+
+using namespace delta_rule;  // blocks and their inverse
+using namespace tile;        // tiles and sub-chunks
+
+/// A chunk in shared memory.
+template <int kDk>
+struct ChunkMemory {
+  SwizzledTile<kDk> Q, K, K_end;  ///< q~, k+~, k~ [64, kDk]
+  float* decays;                  ///< D [4, kDk]
+  float *P, *A;                   ///< the scores of each sub-chunk's own pairs [64, 16], with q and with k as queries
+  unsigned char* anchored;        ///< AnchoredTiles of each warp
+
+  static constexpr int kTiles = 3 * kChunk * kDk * 2, kDecays = 4 * kSubChunks * kDk, kScores = 4 * kChunk * kSubChunk;
+  static constexpr int kBytes = kTiles + kDecays + 2 * kScores + kWarps * AnchoredTiles::kBytes;
+  static_assert(InverseMemory::kBytes <= kTiles, "the inverse is computed where the rows were");
+
+  __device__ __forceinline__ explicit ChunkMemory(unsigned char* memory)
+      : Q{reinterpret_cast<__nv_bfloat16*>(memory)},
+        K{Q.data + kChunk * kDk},
+        K_end{K.data + kChunk * kDk},
+        decays(reinterpret_cast<float*>(memory + kTiles)),
+        P(decays + kSubChunks * kDk),
+        A(P + kChunk * kSubChunk),
+        anchored(reinterpret_cast<unsigned char*>(A + kChunk * kSubChunk)) {}
+};
+
+/// Where a lane stores two columns of the rows of its sub-chunk.
+template <int kDk>
+struct ToChunk {
+  const ChunkMemory<kDk>& to;
+  int sub_chunk, column;
+  bool for_queries;  // of the two calls, that with q: the other's keys and decays are the same
+
+  __device__ __forceinline__ void put(const SwizzledTile<kDk>& tile, int t, float2 x) const {
+    const int unit = tile.unit(sub_chunk * kSubChunk + t, column / 8 * 8) + column % 8;
+    *reinterpret_cast<std::uint32_t*>(tile.data + unit) = pack(x.x, x.y);
+  }
+  __device__ __forceinline__ void query(int t, float2 x) const { put(for_queries ? to.Q : to.K, t, x); }
+  __device__ __forceinline__ void key(int i, float2 x) const {
+    if (for_queries) put(to.K_end, i, x);
+  }
+  __device__ __forceinline__ void decay(float2 x) const {
+    if (for_queries) *reinterpret_cast<float2*>(to.decays + sub_chunk * kDk + column) = x;
+  }
+};
+
+/// A lane's two columns of a sub-chunk's rows. Rows and columns that do not exist become zeros, which for g means gates
+/// of 1; the last ones that exist are loaded in their place, because loads under a condition would be branches.
+/// @param for_queries false: k takes the place of q
+__device__ __forceinline__ void load_rows(RawRows& rows, const Bf16Arguments& a, int b, int h, int first, int d,
+                                          bool for_queries) {
+  const bool has_columns = d < a.Dk;
+  d = min(d, a.Dk - 2);
+#pragma unroll
+  for (int t = 0; t < kSubChunk; ++t) {
+    const int position = min(first + t, a.L - 1);
+    const bool exists = has_columns && first + t < a.L;
+    const auto k = load_global(reinterpret_cast<const std::uint32_t*>(a.k.row(b, h, position) + d));
+    const auto q = for_queries ? load_global(reinterpret_cast<const std::uint32_t*>(a.q.row(b, h, position) + d)) : k;
+    const auto g = load_global(reinterpret_cast<const float2*>(a.g.row(b, h, position) + d));
+    rows.q[t] = exists ? q : 0;
+    rows.k[t] = exists ? k : 0;
+    rows.g[t] = exists ? g : float2{0, 0};
+  }
+}
+
+/// Adds up over the lanes and writes the scores of a sub-chunk in fp32. Elements above the diagonal are not written.
+/// @param P [16, 16] in shared memory: P_ti in row t, column i
+__device__ __forceinline__ void store_own_scores(float* P, const SubChunkScores& scores) {
+  const int lane = int(lane_index()), row = lane / 4;
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    const int column = lane % 4 * 2 + n;
+    P[(row + 8) * kSubChunk + column] = scores.halves[2 + n];
+    if (row / 4 == column / 4) {
+      P[(row % 4 + row / 4 * 8 + 4) * kSubChunk + column % 4 + column / 4 * 8] = scores.quarters[2 + n];
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < 48; n += kSubChunk) {
+    float parts[kSubChunk];
+#pragma unroll
+    for (int i = 0; i < kSubChunk; ++i) parts[i] = scores.pairs[n + i];
+    const float score = sum_over_lanes<kSubChunk / 2>(parts, lane);
+    const int number = n + lane / 2, quarter = number / SubChunkScores::kPairs, m = number % SubChunkScores::kPairs;
+    const int t = (m >= 1) + (m >= 3) + (m >= 6), i = m - t * (t + 1) / 2;
+    if (lane % 2 == 0 && quarter < 4) P[(quarter * 4 + t) * kSubChunk + quarter * 4 + i] = score;
+  }
+}
+
+/// Fills the rows, decays and own scores of the warp's sub-chunk, in two passes: both at once need 255 registers.
+template <int kDk>
+__device__ __forceinline__ void prepare_sub_chunk(const ChunkMemory<kDk>& to, const Bf16Arguments& a, int b, int h,
+                                                  int t, int sub_chunk) {
+  const AnchoredTiles anchored(to.anchored + sub_chunk * AnchoredTiles::kBytes);
+  const auto pass = [&](float* own, bool for_queries) {
+    SubChunkScores scores = {};
+#pragma unroll 1
+    for (int slice = 0; slice < kDk; slice += kPreparedColumns) {
+      const int column = slice + int(lane_index()) * 2;
+      RawRows rows;
+      load_rows(rows, a, b, h, t + sub_chunk * kSubChunk, column, for_queries);
+      prepare_columns(rows, anchored, ToChunk<kDk>{to, sub_chunk, column, for_queries}, scores);
+    }
+    store_own_scores(own + sub_chunk * kSubChunk * kSubChunk, scores);
+  };
+  pass(to.P, true);
+  pass(to.A, false);
+}
+
+/// f_t = 1 / sqrt(k_t . k_t + eps) of the warp's sub-chunk, or 1.
+__device__ __forceinline__ void find_factors(float* factors, const Bf16Arguments& a, int b, int h, int first) {
+  const int lane = int(lane_index());
+  float factor = 1;
+  for (int t = 0; t < kSubChunk && a.normalize_keys; ++t) {
+    float squares = 0;
+    for (int d = lane * 2; d < a.Dk && first + t < a.L; d += 64) {
+      const float2 k = unpack(load_global(reinterpret_cast<const std::uint32_t*>(a.k.row(b, h, first + t) + d)));
+      squares += k.x * k.x + k.y * k.y;
+    }
+    squares = warp_sum(squares);
+    if (lane == t) factor = rsqrtf(squares + kKeyEps);
+  }
+  if (lane < kSubChunk) factors[lane] = factor;
+}
+
+/// sums = the blocks (r, 0) to (r, r) of P, or of A before the factors, from the rows X. One warp computes them.
+/// @param own the scores within sub-chunks
+template <int kDk>
+__device__ __forceinline__ void decayed_products(BlockRow& sums, const SwizzledTile<kDk>& X,
+                                                 const ChunkMemory<kDk>& from, const float* own, int r) {
+  const int lane = int(lane_index());
+  const int x_unit = X.unit(r * kBlock + lane % 16, lane / 16 * 8);
+  const int k_unit = from.K_end.unit(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
+#pragma unroll
+  for (int d = 0; d < kDk; d += 16) {
+    std::uint32_t x[4];
+    ldmatrix_x4(x, X.data + X.advance(x_unit, 0, d));
+    float2 between[2] = {{1, 1}, {1, 1}};  // the decays of sub-chunks c + 1 to r - 1, of the lane's columns
+#pragma unroll
+    for (int c = kBlocks - 2; c >= 0; --c) {
+      if (c >= r) continue;
+      std::uint32_t k[4];
+      ldmatrix_x4(k, from.K_end.data + from.K_end.advance(k_unit, c * kBlock, d));
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (c + 1 < r) {
+          const float2 decay =
+              *reinterpret_cast<const float2*>(from.decays + (c + 1) * kDk + d + half * 8 + lane % 4 * 2);
+          between[half] = {between[half].x * decay.x, between[half].y * decay.y};
+          k[half] = scaled(k[half], between[half]);
+          k[half + 2] = scaled(k[half + 2], between[half]);
+        }
+      }
+      mma_m16n8k16(sums[c][0], x, {k[0], k[1]});
+      mma_m16n8k16(sums[c][1], x, {k[2], k[3]});
+    }
+  }
+  for_each_element(sums, r, [&](int t, int i, float& x) {
+    if (i >= r * kBlock) x = own[t * kSubChunk + i - r * kBlock];
+  });
+}
+
+/// Writes Q+, K+, K- and the decay of the chunk: the rows with the decays between their sub-chunk and the chunk's start
+/// or end, rounded once more. 8 columns per thread.
+/// @param factors f [64]
+template <int kDk>
+__device__ __forceinline__ void store_rows(const Prepared& out, const ChunkMemory<kDk>& from, const float* factors,
+                                           std::int64_t chunk, int Dk) {
+  constexpr int kUnits = kDk / 8, kStep = kThreads / kUnits;  // rows at a time
+  const int first_row = int(threadIdx.x) / kUnits, column = int(threadIdx.x) % kUnits * 8;
+  if (column >= Dk) return;
+  const auto put = [&](__nv_bfloat16* to, const SwizzledTile<kDk>& tile, int row, const float(&decay)[8], float f) {
+    const uint4 x = *reinterpret_cast<const uint4*>(tile.data + tile.unit(row, column));
+    store_global(reinterpret_cast<uint4*>(to + (chunk * kChunk + row) * Dk + column),
+                 make_uint4(scaled(x.x, {f * decay[0], f * decay[1]}), scaled(x.y, {f * decay[2], f * decay[3]}),
+                            scaled(x.z, {f * decay[4], f * decay[5]}), scaled(x.w, {f * decay[6], f * decay[7]})));
+  };
+  float before[8] = {1, 1, 1, 1, 1, 1, 1, 1}, after[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+#pragma unroll 1
+  for (int r = 0; r < kSubChunks; ++r) {  // rows of sub-chunk r from the start, and of sub-chunk s to the end
+    const int s = kSubChunks - 1 - r;
+    for (int i = first_row; i < kSubChunk; i += kStep) {
+      const int row = r * kSubChunk + i, key = s * kSubChunk + i;
+      put(out.Q, from.Q, row, before, 1);
+      put(out.K, from.K, row, before, factors[row]);
+      put(out.K_end, from.K_end, key, after, factors[key]);
+    }
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      before[e] *= from.decays[r * kDk + column + e];
+      after[e] *= from.decays[s * kDk + column + e];
+    }
+  }
+  if (first_row > 0) return;
+  auto* decays = reinterpret_cast<float4*>(out.decays + chunk * Dk + column);
+  store_global(decays, make_float4(before[0], before[1], before[2], before[3]));
+  store_global(decays + 1, make_float4(before[4], before[5], before[6], before[7]));
+}
+
+/// Grid (N, H, B).
+template <int kDk>
+__global__ void __launch_bounds__(kThreads, 3) prepare_kernel(Bf16Arguments a, Prepared out) {
+  __shared__ float beta[kChunk], factors[kChunk];
+  const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk, rows = a.L - t;
+  const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
+  // The shuffle tells the compiler that `warp` is the same in all lanes. Branches around products depend on it.
+  const int thread = int(threadIdx.x), warp = __shfl_sync(kAllLanes, thread / 32, 0);
+  auto* shared = dynamic_shared<unsigned char>();
+  const ChunkMemory<kDk> memory(shared);
+  const InverseMemory inverse{reinterpret_cast<float*>(shared)};  // where the rows were
+
+  if (thread < kChunk) beta[thread] = thread < rows ? load_global(a.beta.row(b, h, t + thread)) : 0.0f;
+  find_factors(factors + warp * kSubChunk, a, b, h, t + warp * kSubChunk);
+  prepare_sub_chunk(memory, a, b, h, t, warp);
+  __syncthreads();
+
+  {
+    const int r = kBlocks - 1 - warp;
+    BlockRow P = {};
+    decayed_products(P, memory.Q, memory, memory.P, r);
+    for_each_element(P, r, [&](int t, int i, float& x) { x = i <= t ? factors[i] * x : 0.0f; });
+    store_blocks(out.P + chunk * kBlockUnits, P, r);
+  }
+  BlockRow A = {};
+  decayed_products(A, memory.K, memory, memory.A, warp);
+  store_rows(out, memory, factors, chunk, a.Dk);
+  __syncthreads();  // no warp reads the rows any more
+  for_each_element(A, warp, [&](int t, int i, float& x) {
+    *inverse.A(t, i) = i < t ? beta[t] * factors[t] * factors[i] * x : 0.0f;
+  });
+  __syncwarp();  // each warp reads only its own block of the diagonal
+  invert_diagonal_block(inverse, warp);
+  __syncthreads();
+  BlockRow& X = A;
+  inverse_row(X, inverse, warp);
+  for_each_element(X, warp, [&](int, int i, float& x) { x *= beta[i]; });
+  uint4* T = out.T + chunk * 2 * kBlockUnits;
+  store_blocks(T, X, warp);
+  store_blocks(T + kBlockUnits, X, warp);
+}
+
+std::int64_t all_chunks(const Bf16Arguments& a) {
+  return std::int64_t(a.B) * a.H * ceil_div(a.L, kChunk);
+}
+
+}  // namespace
+
+Prepared prepare(const Bf16Arguments& a) {
+  const std::int64_t chunks = all_chunks(a), units = chunks * kBlockUnits, elements = chunks * kChunk * a.Dk;
+  auto* blocks = workspace<uint4>("kda: T and P", std::size_t(3 * units));
+  auto* rows = workspace<__nv_bfloat16>("kda: decayed q and k", std::size_t(3 * elements));
+  const Prepared prepared{ceil_div(a.L, kChunk),
+                          blocks,
+                          blocks + 2 * units,
+                          rows,
+                          rows + elements,
+                          rows + 2 * elements,
+                          workspace<float>("kda: decays of chunks", std::size_t(chunks * a.Dk))};
+  const auto start = [&](auto kernel, int shared_bytes) {
+    launch(kernel,
+           {dim3(unsigned(prepared.N), unsigned(a.H), unsigned(a.B)), unsigned(kThreads), std::size_t(shared_bytes)}, a,
+           prepared);
+  };
+  if (a.Dk <= 64) {
+    start(prepare_kernel<64>, ChunkMemory<64>::kBytes);
+  } else {
+    start(prepare_kernel<128>, ChunkMemory<128>::kBytes);
+  }
+  return prepared;
+}
+
+std::int64_t prepared_memory(const Bf16Arguments& a) {
+  return all_chunks(a) *
+         (3 * kBlockUnits * std::int64_t(sizeof(uint4)) + 3 * kChunk * 2 * std::int64_t(a.Dk) + 4 * std::int64_t(a.Dk));
+}
+
+}  // namespace tutorial::kda

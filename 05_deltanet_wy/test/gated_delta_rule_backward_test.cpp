@@ -1,0 +1,184 @@
+/// @file
+/// The gradients of `gated_delta_rule`, `--backward`, with and without `--normalize-keys`.
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "05_deltanet_wy/gated_delta_rule.hpp"
+#include "05_deltanet_wy/test/stages.hpp"
+#include "common/random.hpp"
+#include "common/safetensors.hpp"
+#include "common/test/gradients.hpp"
+
+namespace tutorial {
+namespace {
+
+const Operator& gated_backward(bool normalize = false) {
+  return find_operator("gated_delta_rule", normalize ? "backward+normalize-keys" : "backward");
+}
+
+/// A drawn problem with a gradient of the final state.
+Problem with_final_state(std::int64_t B, std::int64_t H, std::int64_t L, std::int64_t Dk, std::int64_t Dv,
+                         std::int64_t C = 64, const Operator& definition = gated_backward()) {
+  Problem problem = drawn(B, H, L, Dk, Dv, C, definition);
+  Tensor gradient(Dtype::fp32, {B, H, Dk, Dv});
+  const Random random(5, "dfinal_state");
+  std::uint64_t i = 0;
+  for (float& x : gradient.elements<float>()) x = float(random.normal(i++));
+  problem.inputs.insert_or_assign("dfinal_state", std::move(gradient));
+  return problem;
+}
+
+/// Both stages run, and give the gradients of the reference.
+void expect_match(const Problem& problem, const Layout& layout = {}, const Operator& definition = gated_backward()) {
+  const Outputs exact = evaluate_reference(definition, problem);
+  for (const char* name : {"recurrent", "chunkwise"}) {
+    const Stage& stage = find_stage(definition, name);
+    SCOPED_TRACE(definition.label() + " " + name);
+    ASSERT_EQ(why_not(definition, stage, problem, layout), "");
+    expect_close(evaluate(definition, stage, problem, layout), exact, tolerance_of(stage, problem.sizes));
+  }
+}
+
+/// gated_delta_rule as its definition says.
+Doubles forward(const Doubles& inputs, const Problem& problem, bool normalize) {
+  const auto size = [&](const char* symbol) { return std::size_t(problem.sizes.at(symbol)); };
+  const std::size_t heads = size("B") * size("H"), L = size("L"), Dk = size("Dk"), Dv = size("Dv");
+  Doubles outputs;
+  auto& o = outputs["o"];
+  auto& states = outputs["final_state"];
+  states = inputs.at("initial_state");
+  o.resize(heads * L * Dv);
+  for (std::size_t row = 0; row < heads * L; ++row) {
+    double* S = &states[row / L * Dk * Dv];
+    const double *q = &inputs.at("q")[row * Dk], *v = &inputs.at("v")[row * Dv];
+    std::vector<double> k(&inputs.at("k")[row * Dk], &inputs.at("k")[row * Dk] + Dk), delta(v, v + Dv);
+    double squares = double(gated_delta_rule::kKeyEps);
+    for (const double x : k) squares += x * x;
+    for (std::size_t d = 0; d < Dk; ++d) {
+      if (normalize) k[d] /= std::sqrt(squares);
+      for (std::size_t j = 0; j < Dv; ++j) {
+        S[d * Dv + j] *= std::exp(inputs.at("g")[row]);
+        delta[j] -= k[d] * S[d * Dv + j];
+      }
+    }
+    for (std::size_t d = 0; d < Dk; ++d) {
+      for (std::size_t j = 0; j < Dv; ++j) {
+        S[d * Dv + j] += k[d] * inputs.at("beta")[row] * delta[j];
+        o[row * Dv + j] += problem.scale * q[d] * S[d * Dv + j];
+      }
+    }
+  }
+  return outputs;
+}
+
+TEST(GatedBackwardTest, TheReferenceIsTheGradient) {
+  for (const bool normalize : {false, true}) {
+    const Problem problem = with_final_state(2, 2, 13, 5, 3, 64, gated_backward(normalize));
+    expect_gradients(gated_backward(normalize), problem,
+                     [&](const Doubles& inputs) { return forward(inputs, problem, normalize); });
+  }
+}
+
+TEST(GatedBackwardShapesTest, Small) {
+  expect_match(with_final_state(1, 1, 66, 16, 32));
+}
+
+TEST(GatedBackwardShapesTest, LengthsAndChunks) {
+  for (const std::int64_t L : {1, 15, 17, 63, 65, 130}) {
+    SCOPED_TRACE(L);
+    for (const std::int64_t C : {16, 64}) expect_match(with_final_state(1, 2, L, 16, 12, C));
+  }
+  for (const std::int64_t C : {1, 7, 100, 1000}) expect_match(with_final_state(2, 1, 100, 24, 20, C));
+}
+
+TEST(GatedBackwardShapesTest, WidthsAndStrides) {
+  for (const auto& [Dk, Dv] : {std::array<std::int64_t, 2>{1, 1}, {5, 33}, {72, 16}}) {
+    expect_match(with_final_state(2, 1, 70, Dk, Dv));
+    expect_match(with_final_state(2, 2, 67, Dk, Dv, 32), {.heads_inside = true, .row_padding = 3});
+  }
+}
+
+TEST(GatedBackwardShapesTest, NormalizedKeys) {
+  for (const std::int64_t L : {1, 65}) {
+    expect_match(with_final_state(1, 2, L, 20, 12, 64, gated_backward(true)), {}, gated_backward(true));
+  }
+}
+
+// Without gates the gradients are those of numbers that are not multiplied: with g = 0, dg alone knows of gates.
+TEST(GatedBackwardNumbersTest, HardGatesAndBetas) {
+  Problem problem = with_final_state(1, 2, 130, 16, 12);
+  const auto g = problem.inputs.at("g").elements<float>(), beta = problem.inputs.at("beta").elements<float>();
+  const std::vector<float> layer(g.begin(), g.end());
+  const Random random(1, "pattern");
+  using Pattern = float (*)(std::size_t t, double uniform, float drawn);
+  for (const Pattern pattern : {Pattern([](std::size_t t, double, float) { return t % 2 == 1 ? -1e4f : 0.0f; }),
+                                Pattern([](std::size_t, double u, float) { return u < 0.1 ? -1e4f : 0.0f; }),
+                                Pattern([](std::size_t t, double, float x) { return t % 64 == 0 ? -1e4f : x; }),
+                                Pattern([](std::size_t, double, float) { return 0.0f; })}) {
+    for (std::size_t i = 0; i < g.size(); ++i) g[i] = pattern(i, random.uniform(i), layer[i]);
+    expect_match(problem);
+  }
+  for (std::size_t i = 0; i < beta.size(); ++i) beta[i] = float(i % 2);
+  expect_match(problem);
+  correlate(problem, 0.9);
+  expect_match(problem);
+}
+
+// A gate of nothing separates what comes before it from what comes after: nothing that is read after it has a gradient
+// before it.
+TEST(GatedBackwardNumbersTest, NothingPassesAGateOfNothing) {
+  constexpr std::size_t kLength = 70, kCut = 40, kDv = 12;
+  Problem problem = with_final_state(1, 1, kLength, 16, kDv);
+  problem.inputs.at("g").elements<float>()[kCut] = -1e4f;
+  const auto d_o = problem.inputs.at("do").elements<float>();
+  std::fill_n(d_o.begin(), kCut * kDv, 0.0f);
+  for (const char* name : {"recurrent", "chunkwise"}) {
+    const Outputs outputs = evaluate(gated_backward(), find_stage(gated_backward(), name), problem);
+    const auto dv = outputs.at("dv").elements<float>();
+    EXPECT_EQ(std::ranges::count(dv.first(kCut * kDv), 0.0f), std::ptrdiff_t(kCut * kDv)) << name;
+    EXPECT_NE(dv[kCut * kDv], 0.0f) << name;
+    for (const float x : outputs.at("dinitial_state").elements<float>()) EXPECT_EQ(x, 0.0f) << name;
+  }
+}
+
+TEST(GatedBackwardTest, StatesMayBeAbsent) {
+  Problem problem = drawn(1, 2, 70, 16, 12, 64, gated_backward());
+  problem.inputs.erase("initial_state");
+  expect_match(problem);
+  const Outputs expected = evaluate_reference(gated_backward(), problem);
+  for (const Stage& stage : gated_backward().stages()) {
+    StageTensors tensors(gated_backward(), problem, stage.processor, storage_of(stage), Dtype::fp32);
+    tensors.poison_outputs();
+    stage.run(tensors.graph_call());
+    const Outputs outputs = tensors.download_outputs();
+    for (const char* name : {"dq", "dk", "dv", "dbeta", "dg"}) {
+      const Comparison c = compare(outputs.at(name), expected.at(name));
+      EXPECT_TRUE(c.within(tolerance_of(stage, problem.sizes))) << stage.name << ": " << describe(c, name);
+    }
+    EXPECT_TRUE(compare(outputs.at("dinitial_state"), outputs.at("dinitial_state")).unwritten);
+  }
+}
+
+class GatedBackwardGoldenTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(GatedBackwardGoldenTest, EveryStageAgrees) {
+  const std::string path = std::string(GOLDEN_FOLDER "/") + GetParam() + ".safetensors";
+  const Problem problem = make_problem(gated_backward(), {.input_file = path});
+  const SafetensorsFile file(path);
+  for (const Stage& stage : gated_backward().stages()) {
+    for (const auto& [name, gradient] : evaluate(gated_backward(), stage, problem)) {
+      const Comparison c = compare(gradient, file.read(name));
+      EXPECT_TRUE(c.within(1e-5)) << stage.name << ": error " << c.error << ", " << describe(c, name);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(FlashLinearAttention, GatedBackwardGoldenTest,
+                         testing::Values("gated_delta_rule", "gated_delta_rule_d64", "gated_delta_rule_strong"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace tutorial

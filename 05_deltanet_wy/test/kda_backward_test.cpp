@@ -1,0 +1,141 @@
+/// @file
+/// The gradients of kda, `--backward`, with and without `--normalize-keys`.
+
+#include <array>
+#include <cmath>
+
+#include "05_deltanet_wy/kda.hpp"
+#include "05_deltanet_wy/test/stages.hpp"
+#include "common/safetensors.hpp"
+#include "common/test/gradients.hpp"
+
+namespace tutorial {
+namespace {
+
+const Operator& kda_backward() {
+  return find_operator("kda", "backward");
+}
+
+const Operator& normalized_kda_backward() {
+  return find_operator("kda", "backward+normalize-keys");
+}
+
+/// A drawn problem with a gradient of the final state.
+Problem with_final_state(std::int64_t B, std::int64_t H, std::int64_t L, std::int64_t Dk, std::int64_t Dv,
+                         std::int64_t C = 64, const Operator& definition = kda_backward()) {
+  Problem problem = drawn(B, H, L, Dk, Dv, C, definition);
+  Tensor gradient(Dtype::fp32, {B, H, Dk, Dv});
+  normal()(Random(problem.seed, "dfinal_state"), problem.sizes, gradient);
+  problem.inputs.insert_or_assign("dfinal_state", std::move(gradient));
+  return problem;
+}
+
+/// kda as its definition says.
+Doubles forward(const Doubles& inputs, const Problem& problem, bool normalize) {
+  const auto size = [&](const char* symbol) { return std::size_t(problem.sizes.at(symbol)); };
+  const std::size_t heads = size("B") * size("H"), L = size("L"), Dk = size("Dk"), Dv = size("Dv");
+  Doubles outputs;
+  auto& o = outputs["o"];
+  auto& states = outputs["final_state"];
+  states = inputs.at("initial_state");
+  o.resize(heads * L * Dv);
+  for (std::size_t row = 0; row < heads * L; ++row) {
+    double* S = &states[row / L * Dk * Dv];
+    const double *q = &inputs.at("q")[row * Dk], *v = &inputs.at("v")[row * Dv], *g = &inputs.at("g")[row * Dk];
+    std::vector<double> k(&inputs.at("k")[row * Dk], &inputs.at("k")[row * Dk] + Dk), delta(v, v + Dv);
+    double squares = double(kda::kKeyEps);
+    for (const double x : k) squares += x * x;
+    for (std::size_t d = 0; d < Dk; ++d) {
+      if (normalize) k[d] /= std::sqrt(squares);
+      for (std::size_t j = 0; j < Dv; ++j) {
+        S[d * Dv + j] *= std::exp(g[d]);
+        delta[j] -= k[d] * S[d * Dv + j];
+      }
+    }
+    for (std::size_t d = 0; d < Dk; ++d) {
+      for (std::size_t j = 0; j < Dv; ++j) {
+        S[d * Dv + j] += k[d] * inputs.at("beta")[row] * delta[j];
+        o[row * Dv + j] += problem.scale * q[d] * S[d * Dv + j];
+      }
+    }
+  }
+  return outputs;
+}
+
+TEST(KdaBackwardTest, TheReferenceIsTheGradient) {
+  for (const Operator* definition : {&kda_backward(), &normalized_kda_backward()}) {
+    SCOPED_TRACE(definition->label());
+    const Problem problem = with_final_state(2, 2, 13, 5, 3, 64, *definition);
+    expect_gradients(*definition, problem, [&](const Doubles& inputs) {
+      return forward(inputs, problem, definition == &normalized_kda_backward());
+    });
+  }
+}
+
+TEST(KdaBackwardTest, Small) {
+  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), with_final_state(1, 1, 18, 5, 3, 16)), 2);
+}
+
+TEST(KdaBackwardTest, Shapes) {
+  for (const std::int64_t L : {1, 15, 17, 63, 65, 130}) {
+    for (const std::int64_t C : {1, 16, 40, 64}) {
+      SCOPED_TRACE("L " + std::to_string(L) + ", C " + std::to_string(C));
+      for (const Operator* definition : {&kda_backward(), &normalized_kda_backward()}) {
+        expect_supporting_stages_match(*definition, with_final_state(1, 2, L, 24, 17, C, *definition));
+      }
+    }
+  }
+  expect_supporting_stages_match(kda_backward(), with_final_state(2, 3, 67, 24, 20),
+                                 {.heads_inside = true, .row_padding = 3});
+  expect_supporting_stages_match(kda_backward(), with_final_state(1, 1, 1000, 16, 8));
+}
+
+// Gates of 0 in one channel beside gates of 1, and keys that are alike.
+TEST(KdaBackwardTest, HardNumbers) {
+  Problem problem = with_final_state(1, 1, 130, 32, 16);
+  for (const float beta : {0.0f, 0.99f, 1.0f}) {
+    correlate(problem, 0.9);
+    fill(problem.inputs.at("beta"), beta);
+    for (const float strong : {0.0f, -90.0f, -1e4f}) {
+      SCOPED_TRACE("beta " + std::to_string(beta) + ", g " + std::to_string(strong));
+      const auto g = problem.inputs.at("g").elements<float>();
+      for (std::size_t i = 0; i < g.size(); ++i) g[i] = i % 2 ? strong : -0.01f * float(i % 7);
+      expect_supporting_stages_match(kda_backward(), problem);
+    }
+  }
+}
+
+TEST(KdaBackwardTest, NoStates) {
+  Problem problem = drawn(1, 2, 70, 16, 8, 64, kda_backward());
+  problem.inputs.erase("initial_state");
+  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), problem), 2);
+  for (const Stage& stage : kda_backward().stages()) {
+    SCOPED_TRACE(stage.name);
+    StageTensors tensors(kda_backward(), problem, stage.processor, storage_of(stage), Dtype::fp32);
+    tensors.poison_outputs();
+    stage.run(tensors.graph_call());
+    const Outputs outputs = tensors.download_outputs();
+    EXPECT_TRUE(compare(outputs.at("dinitial_state"), outputs.at("dinitial_state")).unwritten);
+  }
+}
+
+class KdaBackwardGoldenTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(KdaBackwardGoldenTest, EveryStageAgrees) {
+  const std::string path = std::string(GOLDEN_FOLDER "/") + GetParam() + ".safetensors";
+  const Problem problem = make_problem(kda_backward(), {.input_file = path});
+  const SafetensorsFile file(path);
+  for (const Stage& stage : kda_backward().stages()) {
+    SCOPED_TRACE(stage.name);
+    for (const auto& [name, gradient] : evaluate(kda_backward(), stage, problem)) {
+      const Comparison c = compare(gradient, file.read(name));
+      EXPECT_TRUE(c.within(1e-5)) << "error " << c.error << ", " << describe(c, name);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(FlashLinearAttention, KdaBackwardGoldenTest, testing::Values("kda", "kda_d64", "kda_strong"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace tutorial
