@@ -3,22 +3,27 @@
 /// The operator `decode` and one declaration per stage: the first P tokens at once, the others one at a time. Plain
 /// views and sizes only: .cu files include it.
 ///
-/// Four rules, each with a state S [Dk, Dv] per head and S_0 = initial_state or 0:
+/// Six rules, each with a state S [Dk, Dv] per head and S_0 = initial_state or 0:
 ///
 ///     simple_gla   S_t = exp(g_t) S_{t-1} + k_t^T v_t                                      o_t = scale q_t S_t
 ///     gla          S_t = diag(exp(g_t)) S_{t-1} + k_t^T v_t                                o_t = scale q_t S_t
 ///     delta_rule   S_t = S_{t-1} + beta_t k_t^T (v_t - k_t S_{t-1})                        o_t = scale q_t S_t
+///     gated_delta_rule
+///                  S_t = exp(g_t) S_{t-1} + beta_t k_t^T (v_t - k_t exp(g_t) S_{t-1})      o_t = scale q_t S_t
+///     kda          S_t = diag(exp(g_t)) S_{t-1} + beta_t k_t^T (v_t - k_t diag(exp(g_t)) S_{t-1})
+///                                                                                          o_t = scale q_t S_t
 ///     normalized   S_t = S_{t-1} + phi(k_t)^T v_t, z_t = z_{t-1} + phi(k_t)
 ///                                                                 o_t = phi(q_t) S_t / (phi(q_t) . z_t + eps)
 ///
-/// These are the recurrences of chapters 04, 03, 05 and 01, with their symbols; phi(x) = elu(x) + 1, z_0 = initial_z or
-/// 0, and phi(k_t) = 0 for t >= key_lengths[b]. Views of CPU stages point into host memory, views of GPU stages into
-/// device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError if the runtime
-/// refuses. So do the functions *_unsupported, *_note and *_memory if they query the device. All sizes but P are 1 or
-/// more. A stage does not check what it supports: if *_unsupported is not empty, the behaviour of the stage is
+/// These are the recurrences of chapters 04, 03, 05 (three) and 01, with their symbols; phi(x) = elu(x) + 1, z_0 =
+/// initial_z or 0, and phi(k_t) = 0 for t >= key_lengths[b]. Views of CPU stages point into host memory, views of GPU
+/// stages into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError if the
+/// runtime refuses. So do the functions *_unsupported, *_note and *_memory if they query the device. All sizes but P
+/// are 1 or more. A stage does not check what it supports: if *_unsupported is not empty, the behaviour of the stage is
 /// undefined. bind() throws std::logic_error if the call lacks a size or has a tensor of another type.
 
 #include <cuda_bf16.h>
+#include <cuda_runtime.h>
 
 #include <cstdint>
 #include <string>
@@ -28,7 +33,22 @@
 namespace tutorial::decode {
 
 /// The recurrences that can be decoded.
-enum class Rule { simple_gla, gla, delta_rule, normalized };
+enum class Rule { simple_gla, gla, delta_rule, normalized, gated_delta_rule, kda };
+
+/// Whether one gate per head and token multiplies the whole state.
+__host__ __device__ constexpr bool has_scalar_gate(Rule rule) {
+  return rule == Rule::simple_gla || rule == Rule::gated_delta_rule;
+}
+
+/// Whether each row of the state has a gate of its own.
+__host__ __device__ constexpr bool has_row_gates(Rule rule) {
+  return rule == Rule::gla || rule == Rule::kda;
+}
+
+/// Whether a token reads what the state answers to its key and adds the difference.
+__host__ __device__ constexpr bool replaces_answer(Rule rule) {
+  return rule == Rule::delta_rule || rule == Rule::gated_delta_rule || rule == Rule::kda;
+}
 
 /// Tensors that a rule does not have are null.
 /// @tparam T the element type of q, k, v and o: float, or __nv_bfloat16 for the GPU stages. Gates, beta and states are
@@ -121,8 +141,8 @@ std::int64_t dispatch_memory(const Bf16Arguments&);
 template <Rule kRule>
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);
 
-/// Bytes of one token for all B H `heads`: its states read and written in fp32, its q, k, v and o in bf16, its gates in
-/// fp32, each of them once.
+/// Bytes of one token for all B H `heads`: its states read and written in fp32, its q, k, v and o in bf16, its gates
+/// and beta in fp32, each of them once.
 std::int64_t token_bytes(Rule rule, std::int64_t heads, std::int64_t Dk, std::int64_t Dv);
 
 }  // namespace tutorial::decode

@@ -21,6 +21,10 @@ Operator chapter_definition(Rule rule) {
       return gla::definition();
     case Rule::delta_rule:
       return delta_rule::definition();
+    case Rule::gated_delta_rule:
+      return gated_delta_rule::definition();
+    case Rule::kda:
+      return kda::definition();
     case Rule::normalized:
       return linear_attention::normalized_definition();
   }
@@ -36,6 +40,10 @@ Work recurrent_work_of(Rule rule, const Sizes& s) {
       return gla::recurrent_work(s);
     case Rule::delta_rule:
       return delta_rule::recurrent_work(s);
+    case Rule::gated_delta_rule:
+      return gated_delta_rule::recurrent_work(s);
+    case Rule::kda:
+      return kda::recurrent_work(s);
     case Rule::normalized:
       return linear_attention::recurrent_work(s);
   }
@@ -123,6 +131,8 @@ Operator definition() {
   Operator definition("decode", kSummary + rule);
   if (kRule == Rule::gla) definition.variant("gla", "decode with a gate for each row of the state");
   if (kRule == Rule::delta_rule) definition.variant("delta-rule", "decode with the delta rule");
+  if (kRule == Rule::gated_delta_rule) definition.variant("gated-delta-rule", "decode with the gated delta rule");
+  if (kRule == Rule::kda) definition.variant("kda", "decode with the delta rule and a gate for each row of the state");
   if (kRule == Rule::normalized)
     definition.variant("normalized", "decode with chapter 01's feature map and normaliser");
   definition = with_tensors(std::move(definition), kRule);
@@ -165,6 +175,8 @@ INSTANTIATE(Rule::simple_gla);
 INSTANTIATE(Rule::gla);
 INSTANTIATE(Rule::delta_rule);
 INSTANTIATE(Rule::normalized);
+INSTANTIATE(Rule::gated_delta_rule);
+INSTANTIATE(Rule::kda);
 #undef INSTANTIATE
 
 }  // namespace tutorial::decode

@@ -2,6 +2,8 @@
 /// Chapter 06, the table of contents: a recurrence as a scan; then those of chapters 04 and 05 as scans.
 /// (common/chapter/main.cpp runs it.)
 
+#include "02_chunkwise/linear_attention.hpp"
+#include "02_chunkwise/operators.hpp"
 #include "04_fused_chunk/operators.hpp"
 #include "05_deltanet_wy/operators.hpp"
 #include "06_scan/convolution.hpp"
@@ -10,6 +12,8 @@
 #include "06_scan/decode/tokens.hpp"
 #include "06_scan/delta_rule.hpp"
 #include "06_scan/operators.hpp"
+#include "06_scan/over_devices.hpp"
+#include "06_scan/over_devices/model.hpp"
 #include "06_scan/scan.hpp"
 #include "06_scan/scan/trace.hpp"
 #include "06_scan/simple_gla.hpp"
@@ -296,6 +300,83 @@ void add_stages(Operator& definition) {
               .work = step_work<kRule>});
 }
 
+/// @param recurrent the chapter's loop in double @param one_device its dispatch, with what belongs to it
+template <over_devices::Rule kRule>
+void add_stages_over_devices(Operator& definition, Stage recurrent, Stage one_device) {
+  using namespace over_devices;
+  recurrent.name = "recurrent", recurrent.dtype = Dtype::fp64;
+  recurrent.idea = "the chapter's loop, in double";
+  one_device.name = "one_device", one_device.processor = Processor::gpu, one_device.dtype = Dtype::bf16;
+  one_device.idea = "the chapter's dispatch on the first device alone";
+  definition.stage(std::move(recurrent))
+      .stage(std::move(one_device))
+      .stage({.name = "ring",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = ring<kRule>,
+              .idea = "each device waits for the state of the one before it",
+              .unsupported = ring_unsupported<kRule>,
+              .note = ring_note<kRule>,
+              .memory = ring_memory<kRule>,
+              .share_out = share_out,
+              .collect = collect})
+      .stage({.name = "all_gather",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = all_gather<kRule>,
+              .idea = "every device tells what it does to any state, then all walk at once",
+              .unsupported = all_gather_unsupported<kRule>,
+              .note = all_gather_note<kRule>,
+              .memory = all_gather_memory<kRule>,
+              .share_out = share_out,
+              .collect = collect});
+  if constexpr (kRule != Rule::delta_rule) {
+    definition
+        .stage({.name = "states_alone",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = states_alone<kRule>,
+                .idea = "a first pass over k and v alone",
+                .unsupported = states_alone_unsupported<kRule>,
+                .note = states_alone_note<kRule>,
+                .memory = states_alone_memory<kRule>,
+                .share_out = share_out,
+                .collect = collect})
+        .stage({.name = "overlap",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = overlap<kRule>,
+                .idea = "the maps of half of the heads travel while the other half is computed",
+                .unsupported = overlap_unsupported<kRule>,
+                .note = overlap_note<kRule>,
+                .memory = overlap_memory<kRule>,
+                .share_out = share_out,
+                .collect = collect});
+  }
+}
+
+/// The stages of a rule; the chapter's functions are found by the types of their arguments.
+template <over_devices::Rule kRule, class FloatArguments, class Bf16Arguments>
+void add_over_devices(Chapter& chapter, void (*recurrent)(const FloatArguments&),
+                      void (*dispatch)(const Bf16Arguments&), std::string (*unsupported)(const Bf16Arguments&),
+                      std::string (*note)(const Bf16Arguments&), std::int64_t (*memory)(const Bf16Arguments&)) {
+  add_stages_over_devices<kRule>(chapter.add(over_devices::definition<kRule>()), {.run = recurrent},
+                                 {.run = dispatch, .unsupported = unsupported, .note = note, .memory = memory});
+}
+
+void add_over_devices(Chapter& chapter) {
+  using over_devices::Rule;
+  add_over_devices<Rule::linear_attention>(chapter, linear_attention::recurrent_double, linear_attention::dispatch,
+                                           linear_attention::dispatch_unsupported, linear_attention::dispatch_note,
+                                           linear_attention::dispatch_memory);
+  add_over_devices<Rule::simple_gla>(chapter, simple_gla::recurrent, simple_gla::dispatch,
+                                     simple_gla::dispatch_unsupported, simple_gla::dispatch_note,
+                                     simple_gla::dispatch_memory);
+  add_over_devices<Rule::delta_rule>(chapter, delta_rule::recurrent, delta_rule::dispatch,
+                                     delta_rule::dispatch_unsupported, delta_rule::dispatch_note,
+                                     delta_rule::dispatch_memory);
+}
+
 }  // namespace
 
 Chapter chapter() {
@@ -305,6 +386,8 @@ Chapter chapter() {
   chapter.demonstration("convolution_example", "prints a convolution of four numbers, by direct, fft and scan",
                         convolution::worked_example, "example");
   chapter.demonstration("decode_tokens", "prints the time of a token by the operator decode", decode::tokens, "tokens");
+  chapter.demonstration("devices_model", "prints what a model says of the time of --devices, up to 1024 of them",
+                        over_devices::model, "model");
   add_stages(chapter.add(scan::definition()));
   add_backward_stages(chapter.add(scan::backward_definition()));
   add_simple_gla_stages(chapter.add(simple_gla::definition()));
@@ -313,7 +396,10 @@ Chapter chapter() {
   add_stages<decode::Rule::simple_gla>(chapter.add(decode::definition<decode::Rule::simple_gla>()));
   add_stages<decode::Rule::gla>(chapter.add(decode::definition<decode::Rule::gla>()));
   add_stages<decode::Rule::delta_rule>(chapter.add(decode::definition<decode::Rule::delta_rule>()));
+  add_stages<decode::Rule::gated_delta_rule>(chapter.add(decode::definition<decode::Rule::gated_delta_rule>()));
+  add_stages<decode::Rule::kda>(chapter.add(decode::definition<decode::Rule::kda>()));
   add_stages<decode::Rule::normalized>(chapter.add(decode::definition<decode::Rule::normalized>()));
+  add_over_devices(chapter);
   return chapter;
 }
 

@@ -5,6 +5,7 @@
 /// throws std::out_of_range if one is missing.
 
 #include "06_scan/decode.hpp"
+#include "06_scan/over_devices.hpp"
 #include "common/chapter/operator.hpp"
 
 namespace tutorial::scan {
@@ -38,6 +39,14 @@ template <Rule kRule>
 Work step_work(const Sizes&);
 
 }  // namespace tutorial::decode
+
+namespace tutorial::over_devices {
+
+/// The operator of the rule's chapter as the variant `devices`.
+template <Rule kRule>
+Operator definition();
+
+}  // namespace tutorial::over_devices
 
 namespace tutorial::convolution {
 

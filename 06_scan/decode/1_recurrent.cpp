@@ -4,9 +4,9 @@
 /// Idea: decoding must compute what the recurrence computes. The recurrence is the definition for tokens that come one
 /// at a time.
 /// Grows out of: nothing
-/// Equation: that of `recurrent` of the operators simple_gla (chapter 04), gla (03) and delta_rule (05). The normalised
-/// form is that of chapter 01, computed by chapter 02's operator, which keeps S and z from call to call and takes
-/// features instead of q and k. The features are computed here.
+/// Equation: that of `recurrent` of the operators simple_gla (chapter 04), gla (03), delta_rule, gated_delta_rule and
+/// kda (05). The normalised form is that of chapter 01, computed by chapter 02's operator, which keeps S and z from
+/// call to call and takes features instead of q and k. The features are computed here.
 /// Shapes: as in decode.hpp, fp32 in host memory; with the normalised form phi(q) and phi(k) [B, H, L, Dk].
 /// Thread mapping: OpenMP gives each thread one head at a time. Everything but phi is computed in double because this
 /// stage is also the reference for all others.
@@ -55,6 +55,10 @@ void recurrent(const FloatArguments& a) {
     gla::recurrent(as_gla(a));
   } else if constexpr (kRule == Rule::delta_rule) {
     delta_rule::recurrent(as_delta_rule(a));
+  } else if constexpr (kRule == Rule::gated_delta_rule) {
+    gated_delta_rule::recurrent(as_gated_delta_rule(a));
+  } else if constexpr (kRule == Rule::kda) {
+    kda::recurrent(as_kda(a));
   } else {
     const std::vector<float> phi_q = features(a, a.q, nullptr), phi_k = features(a, a.k, a.key_lengths);
     linear_attention::normalized_double(as_normalized(a, phi_q.data(), phi_k.data()));
@@ -65,5 +69,7 @@ template void recurrent<Rule::simple_gla>(const FloatArguments&);
 template void recurrent<Rule::gla>(const FloatArguments&);
 template void recurrent<Rule::delta_rule>(const FloatArguments&);
 template void recurrent<Rule::normalized>(const FloatArguments&);
+template void recurrent<Rule::gated_delta_rule>(const FloatArguments&);
+template void recurrent<Rule::kda>(const FloatArguments&);
 
 }  // namespace tutorial::decode

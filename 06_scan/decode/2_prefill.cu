@@ -9,8 +9,11 @@
 /// Unchanged: the operator.
 /// Equation:
 ///
-/// simple_gla: chapter 04's dispatch gla: chapter 03's delta_rule: chapter 05's normalized: phi(q) and phi(k) into
-///   workspace, then chapter 02's dispatch with its normaliser. (Chapter 01's last stage returns no state.)
+///   simple_gla                           chapter 04's dispatch
+///   gla                                  chapter 03's dispatch
+///   delta_rule, gated_delta_rule, kda    chapter 05's dispatch
+///   normalized                           phi(q) and phi(k) into workspace, then chapter 02's dispatch with its
+///                                        normaliser (chapter 01's last stage returns no state)
 ///
 /// Shapes: as in decode.hpp, bf16; phi(q), phi(k) [B, H, L, Dk] in bf16; all in device memory.
 /// Thread mapping: in the feature map a warp takes one row at a time, and its lanes run along it. The rest is that of
@@ -59,6 +62,8 @@ auto as_chapter(const Bf16Arguments& a) {
   if constexpr (kRule == Rule::simple_gla) return as_simple_gla(a);
   if constexpr (kRule == Rule::gla) return as_gla(a);
   if constexpr (kRule == Rule::delta_rule) return as_delta_rule(a);
+  if constexpr (kRule == Rule::gated_delta_rule) return as_gated_delta_rule(a);
+  if constexpr (kRule == Rule::kda) return as_kda(a);
   if constexpr (kRule == Rule::normalized) return as_normalized<__nv_bfloat16>(a, nullptr, nullptr);
 }
 
@@ -126,6 +131,8 @@ INSTANTIATE(Rule::simple_gla);
 INSTANTIATE(Rule::gla);
 INSTANTIATE(Rule::delta_rule);
 INSTANTIATE(Rule::normalized);
+INSTANTIATE(Rule::gated_delta_rule);
+INSTANTIATE(Rule::kda);
 #undef INSTANTIATE
 
 }  // namespace tutorial::decode

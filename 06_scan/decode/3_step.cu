@@ -8,8 +8,8 @@
 /// Unchanged: the operator, and the prompt, which `prefill` computes.
 /// Equation:
 ///
-///   u = v_t, or beta_t (v_t - k_t S) in the delta rule: the first sum over Dk
-///   S = gate S + k_t^T u                               gate exp(g_t), one per row for gla, 1 without gates
+///   u = v_t, or beta_t (v_t - k_t gate S) in the delta rules: the first sum over Dk
+///   S = gate S + k_t^T u                               gate exp(g_t), one per row for gla and kda; 1 without gates
 ///   o = scale q_t S                                    the second sum over Dk
 ///
 /// with phi(q_t) and phi(k_t) in the normalised form, z = z + phi(k_t) and o divided by phi(q_t) . z + eps.
@@ -18,13 +18,13 @@
 /// Thread mapping: block (b, h, tile) has 128 threads and 128 columns of the state. Neighbouring lanes read
 /// neighbouring columns of a row. q, k and the gates pass through shared memory, followed by the only barrier.
 /// Resources: 3 KB of shared memory.
-/// Work: 5 Dk Dv operations per head and token, 7 Dk Dv in the delta rule.
-/// Bytes: the state is read once (twice in the delta rule) and written once, 8 Dk Dv; v and o once; q, k and the gates
+/// Work: 5 Dk Dv operations per head and token, 7 Dk Dv in the delta rules.
+/// Bytes: the state is read once (twice in the delta rules) and written once, 8 Dk Dv; v and o once; q, k and the gates
 /// once per tile.
 /// Bound by: latency. A thread has only a few of its Dk rows in flight, and there are only B H blocks per tile of
 /// columns.
 /// Requires: Dk <= 256.
-/// Weakness: the loads of a row wait for the arithmetic of the rows before it, and the delta rule reads the state
+/// Weakness: the loads of a row wait for the arithmetic of the rows before it, and the delta rules read the state
 /// twice.
 /// Sources: those of `recurrent`.
 
@@ -50,7 +50,7 @@ constexpr int kMaxKeyDim = 256;
 /// Token t of all heads. Grid (tiles of the columns) (B H): the blocks of a head are neighbours.
 template <Rule kRule>
 __global__ void __launch_bounds__(kThreads) step_kernel(Bf16Arguments a, States states, int t) {
-  __shared__ float q_row[kMaxKeyDim], k_row[kMaxKeyDim], gates[kRule == Rule::gla ? kMaxKeyDim : 1];
+  __shared__ float q_row[kMaxKeyDim], k_row[kMaxKeyDim], gates[has_row_gates(kRule) ? kMaxKeyDim : 1];
   __shared__ float denominators[kWarps];
   const int tiles = (a.Dv - 1) / kColumns + 1;
   const int tile = int(blockIdx.x) % tiles, head = int(blockIdx.x) / tiles, b = head / a.H, h = head % a.H;
@@ -74,30 +74,30 @@ __global__ void __launch_bounds__(kThreads) step_kernel(Bf16Arguments a, States 
     }
     q_row[d] = a.scale * q_d;
     k_row[d] = k_d;
-    if constexpr (kRule == Rule::gla) gates[d] = is_there ? expf(load_global(a.g.row(b, h, t) + d)) : 0.0f;
+    if constexpr (has_row_gates(kRule)) gates[d] = is_there ? expf(load_global(a.g.row(b, h, t) + d)) : 0.0f;
   }
   if constexpr (kRule == Rule::normalized) {
     denominator = warp_sum(denominator);
     if (thread % 32 == 0) denominators[thread / 32] = denominator;
   }
   // One gate, or beta, for all rows.
-  float scalar = 1;
-  if constexpr (kRule == Rule::simple_gla) scalar = expf(load_global(a.g.row(b, h, t)));
-  if constexpr (kRule == Rule::delta_rule) scalar = load_global(a.beta.row(b, h, t));
+  float gate_of_all = 1, beta = 1;
+  if constexpr (has_scalar_gate(kRule)) gate_of_all = expf(load_global(a.g.row(b, h, t)));
+  if constexpr (replaces_answer(kRule)) beta = load_global(a.beta.row(b, h, t));
   __syncthreads();
   if (j >= a.Dv) return;
 
   const auto S = [&](int d) { return states.S.data ? load_for_update(states.S.row(b, h, d) + j) : 0.0f; };
   float u = float(load_global(a.v.row(b, h, t) + j));
-  if constexpr (kRule == Rule::delta_rule) {
-    float answer = 0;  // k_t S
-    for (int d = 0; d < a.Dk; ++d) answer += k_row[d] * S(d);
-    u = scalar * (u - answer);
+  if constexpr (replaces_answer(kRule)) {
+    float answer = 0;  // k_t S, where S fades in the sum if its rows have gates; a gate of all rows multiplies the sum
+    for (int d = 0; d < a.Dk; ++d) answer += k_row[d] * ((has_row_gates(kRule) ? gates[d] : 1.0f) * S(d));
+    u = beta * (u - gate_of_all * answer);
   }
   float o = 0;
 #pragma unroll 4
   for (int d = 0; d < a.Dk; ++d) {
-    const float gate = kRule == Rule::gla ? gates[d] : kRule == Rule::simple_gla ? scalar : 1.0f;
+    const float gate = has_row_gates(kRule) ? gates[d] : gate_of_all;
     const float S_d = gate * S(d) + k_row[d] * u;
     o += q_row[d] * S_d;
     store_global(states.new_S.row(b, h, d) + j, S_d);
@@ -150,6 +150,8 @@ INSTANTIATE(Rule::simple_gla);
 INSTANTIATE(Rule::gla);
 INSTANTIATE(Rule::delta_rule);
 INSTANTIATE(Rule::normalized);
+INSTANTIATE(Rule::gated_delta_rule);
+INSTANTIATE(Rule::kda);
 #undef INSTANTIATE
 
 }  // namespace tutorial::decode

@@ -5,12 +5,12 @@
 /// copy that computes on the way. The threads of a block divide the rows of its columns among themselves. Each thread
 /// starts all loads of its part of the state, 16 bytes at a time, before it waits for the first.
 /// Grows out of: 3_step.cu
-/// Improves on: in `step` a thread has only a few rows in flight, and the delta rule reads the state twice.
+/// Improves on: in `step` a thread has only a few rows in flight, and the delta rules read the state twice.
 /// Unchanged: the operator, the prompt, and the way of q, k and the gates to the block.
 /// Equation:
 ///
-///   u = v_t, or beta_t (v_t - k_t S) in the delta rule: the first sum over Dk
-///   S = gate S + k_t^T u                               gate exp(g_t), one per row for gla, 1 without gates
+///   u = v_t, or beta_t (v_t - k_t gate S) in the delta rules: the first sum over Dk
+///   S = gate S + k_t^T u                               gate exp(g_t), one per row for gla and kda; 1 without gates
 ///   o = scale q_t S                                    the second sum over Dk
 ///
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] in bf16; g, beta, S [B, H, Dk, Dv] and z [B, H, Dk] in fp32; all in
@@ -19,7 +19,7 @@
 /// of every 16th row: 8 float4 for Dk = 128. Neighbouring lanes have neighbouring columns, so that a row's 128 bytes
 /// are whole sectors of memory. Sums over rows go through registers, lanes, and shared memory.
 /// Resources: 4 Dk / 16 registers per thread for the state; 4 KB of shared memory.
-/// Work: 5 Dk Dv operations per head and token, 7 Dk Dv in the delta rule.
+/// Work: 5 Dk Dv operations per head and token, 7 Dk Dv in the delta rules.
 /// Bytes: the state is read once and written once, 8 Dk Dv; v and o once; q, k and the gates once per tile, after the
 /// first tile from the second-level cache.
 /// Bound by: memory.
@@ -70,7 +70,7 @@ __device__ __forceinline__ float sum_of_warps(const float (*sums)[kColumns], int
 /// @tparam kRows of a thread: kRows kRowsAtOnce >= Dk
 template <Rule kRule, int kRows>
 __global__ void __launch_bounds__(kThreads) step_in_registers_kernel(Bf16Arguments a, States states, int t) {
-  __shared__ float q_row[kMaxKeyDim], k_row[kMaxKeyDim], gates[kRule == Rule::gla ? kMaxKeyDim : 1];
+  __shared__ float q_row[kMaxKeyDim], k_row[kMaxKeyDim], gates[has_row_gates(kRule) ? kMaxKeyDim : 1];
   __shared__ float denominators[kWarps];
   __shared__ float sums[kWarps][kColumns], key_sums[kWarps][kColumns];
   const int tiles = (a.Dv - 1) / kColumns + 1;
@@ -103,37 +103,39 @@ __global__ void __launch_bounds__(kThreads) step_in_registers_kernel(Bf16Argumen
     }
     q_row[d] = a.scale * q_d;
     k_row[d] = k_d;
-    if constexpr (kRule == Rule::gla) gates[d] = is_there ? expf(load_global(a.g.row(b, h, t) + d)) : 0.0f;
+    if constexpr (has_row_gates(kRule)) gates[d] = is_there ? expf(load_global(a.g.row(b, h, t) + d)) : 0.0f;
   }
   if constexpr (kRule == Rule::normalized) {
     denominator = warp_sum(denominator);
     if (thread % 32 == 0) denominators[thread / 32] = denominator;
   }
   // One gate, or beta, for all rows.
-  float scalar = 1;
-  if constexpr (kRule == Rule::simple_gla) scalar = expf(load_global(a.g.row(b, h, t)));
-  if constexpr (kRule == Rule::delta_rule) scalar = load_global(a.beta.row(b, h, t));
+  float gate_of_all = 1, beta = 1;
+  if constexpr (has_scalar_gate(kRule)) gate_of_all = expf(load_global(a.g.row(b, h, t)));
+  if constexpr (replaces_answer(kRule)) beta = load_global(a.beta.row(b, h, t));
   __syncthreads();
 
   float u[4];
 #pragma unroll
   for (int c = 0; c < 4; ++c) u[c] = j < a.Dv ? float(load_global(a.v.row(b, h, t) + j + c)) : 0.0f;
-  if constexpr (kRule == Rule::delta_rule) {
-    float answer[4] = {};  // k_t S
+  if constexpr (replaces_answer(kRule)) {
+    float answer[4] = {};  // k_t S; gates of rows multiply k_t, a gate of all rows the sum
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const float k_d = k_row[row(i)];
+      const float k_d = k_row[row(i)] * (has_row_gates(kRule) ? gates[row(i)] : 1.0f);
       answer[0] += k_d * S[i].x, answer[1] += k_d * S[i].y, answer[2] += k_d * S[i].z, answer[3] += k_d * S[i].w;
     }
     sum_over_rows(answer, key_sums);
     __syncthreads();
 #pragma unroll
-    for (int c = 0; c < 4; ++c) u[c] = scalar * (u[c] - sum_of_warps(key_sums, thread % kQuads * 4 + c));
+    for (int c = 0; c < 4; ++c) {
+      u[c] = beta * (u[c] - gate_of_all * sum_of_warps(key_sums, thread % kQuads * 4 + c));
+    }
   }
   float o[4] = {};
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
-    const float gate = kRule == Rule::gla ? gates[row(i)] : kRule == Rule::simple_gla ? scalar : 1.0f;
+    const float gate = has_row_gates(kRule) ? gates[row(i)] : gate_of_all;
     const float q_d = q_row[row(i)], k_d = k_row[row(i)];
     S[i].x = gate * S[i].x + k_d * u[0], S[i].y = gate * S[i].y + k_d * u[1];
     S[i].z = gate * S[i].z + k_d * u[2], S[i].w = gate * S[i].w + k_d * u[3];
@@ -204,6 +206,8 @@ INSTANTIATE(Rule::simple_gla);
 INSTANTIATE(Rule::gla);
 INSTANTIATE(Rule::delta_rule);
 INSTANTIATE(Rule::normalized);
+INSTANTIATE(Rule::gated_delta_rule);
+INSTANTIATE(Rule::kda);
 #undef INSTANTIATE
 
 }  // namespace tutorial::decode

@@ -10,9 +10,9 @@
 /// Unchanged: the operator, the prompt, and what a thread does with its part of the state.
 /// Equation: that of `step`.
 /// Shapes: as in decode.hpp.
-/// Resources: 4 Dk / 16 registers per thread for the state in the wide tile, 4 Dk / 64 in the narrow one; up to 2.2 KB
+/// Resources: 4 Dk / 16 registers per thread for the state in the wide tile, 4 Dk / 64 in the narrow one; up to 2.7 KB
 /// of shared memory for Dk = 128.
-/// Work: 5 Dk Dv operations per head and token, 7 Dk Dv in the delta rule.
+/// Work: 5 Dk Dv operations per head and token, 7 Dk Dv in the delta rules.
 /// Bytes: the state is read once and written once, 8 Dk Dv; v and o once; q, k and the gates once per tile.
 /// Bound by: memory, if there are enough states.
 /// Requires: Dk <= 256.
@@ -60,6 +60,8 @@ INSTANTIATE(Rule::simple_gla);
 INSTANTIATE(Rule::gla);
 INSTANTIATE(Rule::delta_rule);
 INSTANTIATE(Rule::normalized);
+INSTANTIATE(Rule::gated_delta_rule);
+INSTANTIATE(Rule::kda);
 #undef INSTANTIATE
 
 }  // namespace tutorial::decode

@@ -19,8 +19,8 @@ std::int64_t bytes_moved(const Bf16Arguments& a, int columns, int threads, int s
   const std::int64_t heads = std::int64_t(a.B) * a.H, tokens = a.L - a.P, tiles = ceil_div(a.Dv, columns);
   // A block's q and k, and its gates or beta.
   std::int64_t of_tile = 4 * std::int64_t(a.Dk);
-  if (kRule == Rule::gla) of_tile += 4 * std::int64_t(a.Dk);
-  if (kRule == Rule::simple_gla || kRule == Rule::delta_rule) of_tile += 4 * threads;
+  if (has_row_gates(kRule)) of_tile += 4 * std::int64_t(a.Dk);
+  of_tile += 4 * threads * (has_scalar_gate(kRule) + replaces_answer(kRule));
   if (kRule == Rule::normalized && a.key_lengths) of_tile += 4 * 128;
   const std::int64_t state = 4 * std::int64_t(a.Dk) * a.Dv, z = kRule == Rule::normalized ? 4 * std::int64_t(a.Dk) : 0;
   std::int64_t bytes = tokens * (tiles * (of_tile + z) + z + 4 * std::int64_t(a.Dv) + (1 + state_reads) * state);
@@ -33,7 +33,7 @@ std::int64_t bytes_moved(const Bf16Arguments& a, int columns, int threads, int s
 
 template <Rule kRule>
 std::int64_t step_bytes_moved(const Bf16Arguments& a) {
-  return bytes_moved<kRule>(a, 128, 128, kRule == Rule::delta_rule ? 2 : 1);
+  return bytes_moved<kRule>(a, 128, 128, replaces_answer(kRule) ? 2 : 1);
 }
 
 template <Rule kRule>
@@ -42,7 +42,9 @@ std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
 }
 
 std::int64_t token_bytes(Rule rule, std::int64_t heads, std::int64_t Dk, std::int64_t Dv) {
-  const std::int64_t own = rule == Rule::gla ? 4 * Dk : rule == Rule::normalized ? 8 * Dk : 4;  // gates, z or beta
+  std::int64_t own = 4 * (has_scalar_gate(rule) + replaces_answer(rule));  // the gate and beta
+  if (has_row_gates(rule)) own += 4 * Dk;                                  // the rows' gates
+  if (rule == Rule::normalized) own = 8 * Dk;                              // z
   return heads * (8 * Dk * Dv + 4 * Dk + 4 * Dv + own);
 }
 
@@ -53,6 +55,8 @@ INSTANTIATE(Rule::simple_gla);
 INSTANTIATE(Rule::gla);
 INSTANTIATE(Rule::delta_rule);
 INSTANTIATE(Rule::normalized);
+INSTANTIATE(Rule::gated_delta_rule);
+INSTANTIATE(Rule::kda);
 #undef INSTANTIATE
 
 }  // namespace tutorial::decode

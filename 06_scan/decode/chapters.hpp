@@ -6,6 +6,8 @@
 #include "03_gla/gla.hpp"
 #include "04_fused_chunk/simple_gla.hpp"
 #include "05_deltanet_wy/delta_rule.hpp"
+#include "05_deltanet_wy/gated_delta_rule.hpp"
+#include "05_deltanet_wy/kda.hpp"
 #include "06_scan/decode.hpp"
 
 namespace tutorial::decode {
@@ -29,6 +31,19 @@ template <class T>
 delta_rule::Arguments<T> as_delta_rule(const Arguments<T>& a) {
   return {a.B, a.H,          a.L, a.Dk, a.Dv, kChunk, a.scale, false, a.q, a.k, a.v, a.beta, a.initial_state,
           a.o, a.final_state};
+}
+
+/// The arguments of chapter 05's stages with gates.
+template <class T>
+gated_delta_rule::Arguments<T> as_gated_delta_rule(const Arguments<T>& a) {
+  return {as_delta_rule(a), a.g};
+}
+
+/// The arguments of chapter 05's stages with a gate for each row of the state.
+template <class T>
+kda::Arguments<T> as_kda(const Arguments<T>& a) {
+  return {a.B, a.H, a.L, a.Dk, a.Dv,   kChunk,          a.scale, false,
+          a.q, a.k, a.v, a.g,  a.beta, a.initial_state, a.o,     a.final_state};
 }
 
 /// The arguments of chapter 02's stages with a normaliser.

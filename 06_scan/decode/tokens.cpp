@@ -21,7 +21,7 @@ constexpr int kHeads = 8, kWidth = 128;
 constexpr std::array kBatches = {1, 4, 16, 64, 256, 1024};
 
 const char* name_of(Rule rule) {
-  constexpr std::array kNames = {"simple_gla", "gla", "delta_rule", "normalized"};
+  constexpr std::array kNames = {"simple_gla", "gla", "delta_rule", "normalized", "gated_delta_rule", "kda"};
   return kNames[std::size_t(rule)];
 }
 
@@ -58,7 +58,7 @@ class Token {
     a.scale = 1, a.eps = 1e-6f;
     a.q = a.v = rows;
     a.k = packed<const __nv_bfloat16>(rows_.data() + keys_, kHeads, 1, kWidth);
-    a.g = packed<const float>(gates_.data(), kHeads, 1, rule == Rule::gla ? kWidth : 1);
+    a.g = packed<const float>(gates_.data(), kHeads, 1, has_row_gates(rule) ? kWidth : 1);
     a.beta = packed<const float>(betas_.data(), kHeads, 1, 1);
     a.initial_state = packed<const float>(states_.data() + keys_ * kWidth, kHeads, kWidth, kWidth);
     a.initial_z = z_.data() + keys_;
@@ -86,7 +86,7 @@ template <Rule kRule>
 std::string line(GpuTimer& timer, int B, double copy_bytes_s) {
   constexpr int kLoop = 100;
   const auto bytes = double(bytes_of(kRule, B));
-  const std::string start = fmt::format("{:<12}{:>6}{:>12}", name_of(kRule), B, format_quantity(bytes, "B"));
+  const std::string start = fmt::format("{:<17}{:>6}{:>12}", name_of(kRule), B, format_quantity(bytes, "B"));
   if (2 * bytes > double(available_gpu_memory())) return start + "  not enough memory\n";
   Token token(B);
   const Bf16Arguments first = token.first(kRule), next = token.next(kRule);
@@ -118,7 +118,7 @@ Demonstration tokens() {
   const double copy = measure_gpu_roofline({}).copy_bytes_s;
   text += fmt::format(
       "Microseconds per token: flushed, with the L2 cache full of\nother data; in a loop of launches; in a CUDA graph. "
-      "GB/s and the share of the copy's {}: flushed.\n\n{:<12}{:>6}{:>12}{:>11}{:>11}{:>11}{:>9}{:>9}\n",
+      "GB/s and the share of the copy's {}: flushed.\n\n{:<17}{:>6}{:>12}{:>11}{:>11}{:>11}{:>9}{:>9}\n",
       format_quantity(copy, "B/s"), "rule", "B", "bytes", "flushed", "loop", "graph", "GB/s", "of copy");
   const auto lines = [&]<Rule kRule>() {
     for (const int B : kBatches) text += line<kRule>(timer, B, copy);
@@ -127,11 +127,14 @@ Demonstration tokens() {
   lines.operator()<Rule::gla>();
   lines.operator()<Rule::delta_rule>();
   lines.operator()<Rule::normalized>();
+  lines.operator()<Rule::gated_delta_rule>();
+  lines.operator()<Rule::kda>();
 #else
-  text += fmt::format("There is nothing to time without a GPU.\n\n{:<12}{:>6}{:>12}\n", "rule", "B", "bytes");
-  for (const Rule rule : {Rule::simple_gla, Rule::gla, Rule::delta_rule, Rule::normalized}) {
+  text += fmt::format("There is nothing to time without a GPU.\n\n{:<17}{:>6}{:>12}\n", "rule", "B", "bytes");
+  for (const Rule rule :
+       {Rule::simple_gla, Rule::gla, Rule::delta_rule, Rule::normalized, Rule::gated_delta_rule, Rule::kda}) {
     for (const int B : kBatches) {
-      text += fmt::format("{:<12}{:>6}{:>12}\n", name_of(rule), B, format_quantity(double(bytes_of(rule, B)), "B"));
+      text += fmt::format("{:<17}{:>6}{:>12}\n", name_of(rule), B, format_quantity(double(bytes_of(rule, B)), "B"));
     }
   }
 #endif

@@ -24,6 +24,10 @@ constexpr KernelWithBarriers kKernels[] = {
     {"delta_rule", "affine_chain", "06_scan/delta_rule/1_affine_chain.cu", 16, 16, 100},
     {"delta_rule", "scan_affine", "06_scan/delta_rule/2_scan_affine.cu", 16, 16, 100, "leaves_kernel"},
     {"delta_rule", "scan_affine", "06_scan/delta_rule/2_scan_affine.cu", 80, 16, 100, "outputs_kernel"},
+    {"delta_rule --devices 4", "all_gather", "06_scan/over_devices/maps.cuh", 16, 16, 8, "compose_products_kernel",
+     "EMULATOR_DEVICES=4"},
+    {"simple_gla --devices 2", "states_alone", "06_scan/over_devices/segment_maps.cuh", 16, 16, 400, "",
+     "EMULATOR_MULTIPROCESSORS=1"},
     // The delta rule has all barriers of decode's kernels.
     {"decode --delta-rule", "step", "06_scan/decode/3_step.cu", 64, 20, 2},
     {"decode --delta-rule", "step_in_registers", "06_scan/decode/4_step_in_registers.cu", 64, 20, 2},

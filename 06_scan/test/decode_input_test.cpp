@@ -30,14 +30,19 @@ TEST(DecodeInputTest, WhatDoesNotFitIsOneLine) {
     EXPECT_NE(text.find(message), std::string::npos) << text;
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
   };
-  for (const std::string variant : {"", "--gla ", "--delta-rule ", "--normalized "}) {
+  for (const std::string variant : {"", "--gla ", "--delta-rule ", "--gated-delta-rule ", "--kda ", "--normalized "}) {
     expect_refused("--operator decode " + variant + "-L 8 --prompt 9",
                    "decode: P = 9: the prompt is a part of the L = 8 tokens");
   }
   expect_refused("--operator decode --prompt -1", "--prompt: -1 is not between 0 and");
   expect_refused("--operator scan --prompt 1", "--prompt: of no use to scan");
   expect_refused("--operator scan --gla", "--gla: of no use to scan");
+  expect_refused("--operator decode --gla --kda", "--gla and --kda: choose one");
   expect_refused("--operator decode --input " GOLDEN_FOLDER "/simple_gla.safetensors --prompt 71", "P = 71");
+  expect_refused("--operator decode --kda --input " GOLDEN_FOLDER "/gated_delta_rule.safetensors",
+                 "g [2, 1, 70] has 3 dimensions, not the 4 of [B, H, L, Dk]");
+  expect_refused("--operator decode --gated-delta-rule --input " GOLDEN_FOLDER "/kda.safetensors",
+                 "g [2, 1, 70, 40] has 4 dimensions, not the 3 of [B, H, L]");
 }
 
 TEST(DecodeInputTest, ThePromptIsShown) {
@@ -65,7 +70,7 @@ TEST(DecodeInputTest, TokensIsAnOption) {
   const Demonstration shown = decode::tokens();
   EXPECT_TRUE(shown.passed);
   EXPECT_NE(shown.text.find("There is nothing to time without a GPU."), std::string::npos) << shown.text;
-  EXPECT_NE(shown.text.find("normalized    1024"), std::string::npos) << shown.text;
+  EXPECT_NE(shown.text.find("kda                1024"), std::string::npos) << shown.text;
   ASSERT_EQ(run(stage + " --tokens", text), 0);
   EXPECT_NE(text.find("There is nothing to time"), std::string::npos) << text;
 #endif
@@ -147,6 +152,9 @@ TEST(DecodeMovedTest, ATokenMovesItsStateTwice) {
         decode::dispatch_bytes_moved<decode::Rule::gla>(a) - decode::token_bytes(decode::Rule::gla, 6, 32, 8),
         decode::dispatch_bytes_moved<decode::Rule::delta_rule>(a) -
             decode::token_bytes(decode::Rule::delta_rule, 6, 32, 8),
+        decode::dispatch_bytes_moved<decode::Rule::gated_delta_rule>(a) -
+            decode::token_bytes(decode::Rule::gated_delta_rule, 6, 32, 8),
+        decode::dispatch_bytes_moved<decode::Rule::kda>(a) - decode::token_bytes(decode::Rule::kda, 6, 32, 8),
         decode::dispatch_bytes_moved<decode::Rule::normalized>(a) -
             decode::token_bytes(decode::Rule::normalized, 6, 32, 8)}) {
     EXPECT_EQ(bytes, 0);

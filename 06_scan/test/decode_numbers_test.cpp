@@ -22,12 +22,14 @@ TEST(DecodeNumbersTest, Gates) {
   for (const float gate : {-1e4f, -100.0f, 0.0f}) {
     expect_match_with("decode", "g", gate);
     expect_match_with("decode --gla", "g", gate);
+    expect_match_with("decode --gated-delta-rule", "g", gate);
+    expect_match_with("decode --kda", "g", gate);
   }
 }
 
 // What comes after a gate of -1e4 is as exact as if the sequence began there.
 TEST(DecodeNumbersTest, AGateOfNothingForgetsTheState) {
-  for (const char* label : {"decode", "decode --gla"}) {
+  for (const char* label : {"decode", "decode --gla", "decode --gated-delta-rule", "decode --kda"}) {
     const Operator& definition = decode_operator(label);
     Problem problem = drawn_tokens(definition, 1, 2, 1, 0, 32, 16);
     for (float& g : problem.inputs.at("g").elements<float>()) g = -1e4f;
@@ -39,7 +41,11 @@ TEST(DecodeNumbersTest, AGateOfNothingForgetsTheState) {
 }
 
 TEST(DecodeNumbersTest, Betas) {
-  for (const float beta : {0.0f, 1.0f}) expect_match_with("decode --delta-rule", "beta", beta);
+  for (const float beta : {0.0f, 1.0f}) {
+    expect_match_with("decode --delta-rule", "beta", beta);
+    expect_match_with("decode --gated-delta-rule", "beta", beta);
+    expect_match_with("decode --kda", "beta", beta);
+  }
 }
 
 // beta = 1, |k| = 1: the state then answers the key with the value.

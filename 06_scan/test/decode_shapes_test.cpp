@@ -144,6 +144,8 @@ TEST(DecodeShapesTest, StatesInPlace) {
     expect_in_place<decode::Rule::simple_gla>("decode", tile);
     expect_in_place<decode::Rule::gla>("decode --gla", tile);
     expect_in_place<decode::Rule::delta_rule>("decode --delta-rule", tile);
+    expect_in_place<decode::Rule::gated_delta_rule>("decode --gated-delta-rule", tile);
+    expect_in_place<decode::Rule::kda>("decode --kda", tile);
     expect_in_place<decode::Rule::normalized>("decode --normalized", tile);
   }
 }

@@ -11,7 +11,7 @@
 
 namespace tutorial {
 
-/// The operator as the command line names it: "decode", "decode --gla", "decode --delta-rule", "decode --normalized".
+/// The operator as the command line names it: "decode", "decode --gla", "decode --delta-rule" and so on.
 inline const Operator& decode_operator(const char* label) {
   static const Chapter contents = chapter();
   for (const Operator& definition : contents.operators()) {
@@ -20,7 +20,9 @@ inline const Operator& decode_operator(const char* label) {
   throw std::logic_error(std::string("no operator ") + label);
 }
 
-inline constexpr const char* kDecodeLabels[] = {"decode", "decode --gla", "decode --delta-rule", "decode --normalized"};
+inline constexpr const char* kDecodeLabels[] = {
+    "decode",       "decode --gla",       "decode --delta-rule", "decode --gated-delta-rule",
+    "decode --kda", "decode --normalized"};
 
 /// A drawn problem, with initial states.
 inline Problem drawn_tokens(const Operator& definition, std::int64_t B, std::int64_t H, std::int64_t L, std::int64_t P,
@@ -39,6 +41,8 @@ inline Outputs evaluate_with_tile(const Operator& definition, const Problem& pro
   if (variant.empty()) planned_step<Rule::simple_gla>(a, tile);
   if (variant == "gla") planned_step<Rule::gla>(a, tile);
   if (variant == "delta-rule") planned_step<Rule::delta_rule>(a, tile);
+  if (variant == "gated-delta-rule") planned_step<Rule::gated_delta_rule>(a, tile);
+  if (variant == "kda") planned_step<Rule::kda>(a, tile);
   if (variant == "normalized") planned_step<Rule::normalized>(a, tile);
   return tensors.download_outputs();
 }

@@ -59,12 +59,12 @@ __device__ __forceinline__ float sum_of_warps(const float (*sums)[4 * kQuads], i
 /// @tparam kRows of a thread: kRows kThreads / kQuads >= Dk
 template <Rule kRule, int kQuads, int kRows>
 __global__ void __launch_bounds__(kThreads) step_kernel(Bf16Arguments a, States states, bool is_vector, int t) {
-  constexpr bool kGates = kRule == Rule::simple_gla || kRule == Rule::gla;
-  constexpr bool kDelta = kRule == Rule::delta_rule, kNormalize = kRule == Rule::normalized;
+  constexpr bool kGates = has_scalar_gate(kRule) || has_row_gates(kRule);
+  constexpr bool kDelta = replaces_answer(kRule), kNormalize = kRule == Rule::normalized;
   constexpr int kColumns = 4 * kQuads, kRowsAtOnce = kThreads / kQuads, kAllRows = kRows * kRowsAtOnce;
   constexpr int kShare = (kAllRows - 1) / kThreads + 1;  // elements of q and of k that a thread fetches
-  __shared__ float q_row[kAllRows], k_row[kAllRows], gates[kRule == Rule::gla ? kAllRows : 1];
-  __shared__ float v_row[kColumns], denominators[kWarps], step_size;
+  __shared__ float q_row[kAllRows], k_row[kAllRows], gates[has_row_gates(kRule) ? kAllRows : 1];
+  __shared__ float v_row[kColumns], denominators[kWarps], gate_of_all, step_size;
   __shared__ float sums[kWarps][kColumns], key_sums[kDelta ? kWarps : 1][kColumns];
 
   const int tiles = (a.Dv - 1) / kColumns + 1;
@@ -96,21 +96,20 @@ __global__ void __launch_bounds__(kThreads) step_kernel(Bf16Arguments a, States 
   // The small numbers are loaded without conversion: converting one here would wait for it before the next load starts.
   const int key_count = kNormalize && a.key_lengths ? load_global(&a.key_lengths[b]) : a.L;
   __nv_bfloat16 q[kShare] = {}, k[kShare] = {}, v{};
-  float own[kShare] = {}, scalar = 0;  // own: the row's logarithm of a gate, or its z
+  float own[kShare] = {}, g = 0, beta = 0;  // own: the row's logarithm of a gate, or its z
 #pragma unroll
   for (int n = 0; n < kShare; ++n) {
     const int d = thread + n * kThreads;
     if (d >= a.Dk) continue;
     q[n] = load_global(a.q.row(b, h, t) + d);
     k[n] = load_global(a.k.row(b, h, t) + d);
-    if constexpr (kRule == Rule::gla) own[n] = load_global(a.g.row(b, h, t) + d);
+    if constexpr (has_row_gates(kRule)) own[n] = load_global(a.g.row(b, h, t) + d);
     if constexpr (kNormalize) own[n] = states.z ? load_global(&states.z[std::int64_t(head) * a.Dk + d]) : 0.0f;
   }
   if (thread < kColumns && first + thread < a.Dv) v = load_global(a.v.row(b, h, t) + first + thread);
-  if constexpr (kRule == Rule::simple_gla) {
-    if (thread == 0) scalar = load_global(a.g.row(b, h, t));
-  } else if constexpr (kDelta) {
-    if (thread == 0) scalar = load_global(a.beta.row(b, h, t));
+  if (thread == 0) {
+    if constexpr (has_scalar_gate(kRule)) g = load_global(a.g.row(b, h, t));
+    if constexpr (kDelta) beta = load_global(a.beta.row(b, h, t));
   }
 
   float denominator = 0;
@@ -128,10 +127,13 @@ __global__ void __launch_bounds__(kThreads) step_kernel(Bf16Arguments a, States 
     if (d >= kAllRows) continue;
     q_row[d] = a.scale * q_d;
     k_row[d] = k_d;
-    if constexpr (kRule == Rule::gla) gates[d] = expf(own[n]);
+    if constexpr (has_row_gates(kRule)) gates[d] = expf(own[n]);
   }
   if (thread < kColumns) v_row[thread] = float(v);
-  if (thread == 0) step_size = kRule == Rule::simple_gla ? expf(scalar) : scalar;
+  if (thread == 0) {
+    gate_of_all = expf(g);
+    step_size = beta;
+  }
   if constexpr (kNormalize) {
     denominator = warp_sum(denominator);
     if (thread % 32 == 0) denominators[thread / 32] = denominator;
@@ -142,16 +144,19 @@ __global__ void __launch_bounds__(kThreads) step_kernel(Bf16Arguments a, States 
 #pragma unroll
   for (int c = 0; c < 4; ++c) u[c] = v_row[4 * quad + c];
   if constexpr (kDelta) {
-    float answer[4] = {};  // k_t S
+    float answer[4] = {};  // k_t S; gates of rows multiply k_t, a gate of all rows the sum
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
+      const float k_d = k_row[row(i)] * (has_row_gates(kRule) ? gates[row(i)] : 1.0f);
 #pragma unroll
-      for (int c = 0; c < 4; ++c) answer[c] += k_row[row(i)] * S[i][c];
+      for (int c = 0; c < 4; ++c) answer[c] += k_d * S[i][c];
     }
     sum_over_rows<kQuads>(answer, key_sums);
     __syncthreads();
 #pragma unroll
-    for (int c = 0; c < 4; ++c) u[c] = step_size * (u[c] - sum_of_warps<kQuads>(key_sums, 4 * quad + c));
+    for (int c = 0; c < 4; ++c) {
+      u[c] = step_size * (u[c] - gate_of_all * sum_of_warps<kQuads>(key_sums, 4 * quad + c));
+    }
   }
 
   float o[4] = {};
@@ -159,7 +164,7 @@ __global__ void __launch_bounds__(kThreads) step_kernel(Bf16Arguments a, States 
   for (int i = 0; i < kRows; ++i) {
     const float q_d = q_row[row(i)], k_d = k_row[row(i)];
     float gate = 1;
-    if constexpr (kGates) gate = kRule == Rule::gla ? gates[row(i)] : step_size;
+    if constexpr (kGates) gate = has_row_gates(kRule) ? gates[row(i)] : gate_of_all;
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       S[i][c] = gate * S[i][c] + k_d * u[c];
@@ -223,5 +228,7 @@ template void planned_step<Rule::simple_gla>(const Bf16Arguments&, Tile);
 template void planned_step<Rule::gla>(const Bf16Arguments&, Tile);
 template void planned_step<Rule::delta_rule>(const Bf16Arguments&, Tile);
 template void planned_step<Rule::normalized>(const Bf16Arguments&, Tile);
+template void planned_step<Rule::gated_delta_rule>(const Bf16Arguments&, Tile);
+template void planned_step<Rule::kda>(const Bf16Arguments&, Tile);
 
 }  // namespace tutorial::decode

@@ -1,0 +1,120 @@
+/// @file
+/// `states_alone`: the first pass reads k, v and the gates alone and computes no outputs.
+///
+/// Idea: a map is a state at the end of a device's positions and the product of their gates. For that neither q nor
+/// outputs are needed. A kernel of its own (segment_maps.cuh) walks k and v, several segments of the device's positions
+/// at once. The map of the device is composed of those of its segments, as the state before a device is composed of the
+/// maps of devices.
+/// Grows out of: 2_all_gather.cu
+/// Improves on: the first pass of `all_gather` computes outputs that nobody reads.
+/// Unchanged: the all-gather, the composition, the second pass.
+/// Equation: for each chunk of a segment, with decay_t the product of the gates behind position t to the chunk's end,
+///
+///   X = decay X + K^T (diag(decay_t) V)       decay: the product of the chunk's gates
+///
+/// Shapes: as `all_gather`; the maps of a device's segments lie in device memory, 64 positions or more each.
+/// Thread mapping: block (64 or 128 columns of Dv, segment, head) has 128 threads; X is in registers, a product on
+/// tensor cores per chunk (common/tile/chunk_products.cuh). The first warp computes the decays.
+/// Synchronization: a barrier when a chunk has arrived, behind which the next one is loaded to the place of the one
+/// before; a barrier when V has been multiplied by the decays.
+/// Resources: at Dk = Dv = 128, 238 registers per thread on Hopper; two chunks of K and V, 64 KB of shared memory.
+/// Work: 2 Dk Dv operations per position of the first pass, on tensor cores.
+/// Bytes: the first pass reads 2 (Dk + Dv) bytes per position and head, half of those that a pass of `dispatch` moves.
+/// Bound by: memory: both passes.
+/// Requires: as `ring`; Dk and Dv multiples of 16, Dk <= 256. The delta rule has no such pass: its maps need T of every
+/// chunk, which chapter 05 computes in front of its walk.
+/// Weakness: no device computes while maps are under way.
+/// Sources: as `all_gather`; chapter 04's `sequence_parallel` for the pass without outputs.
+
+#include <cuda_runtime.h>
+
+#include <vector>
+
+#include "06_scan/over_devices.hpp"
+
+#if TUTORIAL_NCCL
+#include <nccl.h>
+#endif
+
+#include "06_scan/over_devices/chapters.hpp"
+#include "06_scan/over_devices/device_group.hpp"
+#include "06_scan/over_devices/maps.cuh"
+#include "06_scan/over_devices/measure.hpp"
+#include "06_scan/over_devices/segment_maps.cuh"
+#include "06_scan/over_devices/shares.hpp"
+#include "common/device/workspace.hpp"
+#include "common/tile/requirements.hpp"
+
+namespace tutorial::over_devices {
+
+#if TUTORIAL_NCCL
+
+template <Rule kRule>
+void states_alone(const Arguments& a) {
+  if (a.N == 1) return ring<kRule>(a);
+  DeviceGroup& group = DeviceGroup::of(a.N);
+  const std::size_t size = map_size<kRule>(a);
+  std::vector<float*> maps(a.N);  // of all devices, on each of them
+  group.run([&] {
+    group.on_each([&](int n) {
+      maps[n] = workspace<float>("devices: maps", a.N * size);
+      if (n + 1 < a.N) write_map<kRule>(share_of(n), maps[n] + n * size);  // nobody needs that of the last
+    });
+    in_one_group([&] {
+      for (int n = 0; n < a.N; ++n) {
+        const float* own = maps[n] + n * size;
+        check_nccl(ncclAllGather(own, maps[n], size, ncclFloat32, group.communicator(n), group.stream(n)));
+      }
+    });
+    group.on(0, [&] { dispatch(as_chapter<kRule>(share_of(0))); });
+    for (int n = 1; n < a.N; ++n) {
+      group.on(n, [&] {
+        auto* before = workspace<float>("devices: state before", state_size(a));
+        compose<kRule>(a, maps[n], n, before);
+        Arguments share = share_of(n);
+        share.initial_state = packed<const float>(before, a.H, a.Dk, a.Dv);
+        dispatch(as_chapter<kRule>(share));
+      });
+    }
+  });
+}
+
+#else
+
+template <Rule kRule>
+void states_alone(const Arguments&) {}
+
+#endif
+
+template <Rule kRule>
+std::string states_alone_unsupported(const Arguments& a) {
+  const std::string reason = ring_unsupported<kRule>(a);
+  return reason.empty() ? tile::unsupported_extents(tile::extents_of(a)) : reason;
+}
+
+template <Rule kRule>
+std::int64_t states_alone_memory(const Arguments& a) {
+  Arguments share = a;
+  share.L = positions_of(a.N - 1, a.N, a.L).count;
+  const int segments = tile::one_wave(tile::extents_of(share)).segments;
+  return all_gather_memory<kRule>(a) + 4 * segments * std::int64_t(map_size<kRule>(a));
+}
+
+template <Rule kRule>
+std::string states_alone_note(const Arguments& a) {
+  return describe(a.N, all_gather_link_bytes<kRule>(a),
+                  measure(
+                      a.N, [&] { states_alone<kRule>(a); }, [&] { dispatch(as_chapter<kRule>(a)); },
+                      [&] { dispatch(as_chapter<kRule>(share_of(0))); }, 4 * std::int64_t(map_size<kRule>(a))));
+}
+
+#define INSTANTIATE(RULE)                                                \
+  template void states_alone<RULE>(const Arguments&);                    \
+  template std::string states_alone_unsupported<RULE>(const Arguments&); \
+  template std::int64_t states_alone_memory<RULE>(const Arguments&);     \
+  template std::string states_alone_note<RULE>(const Arguments&)
+INSTANTIATE(Rule::linear_attention);
+INSTANTIATE(Rule::simple_gla);
+#undef INSTANTIATE
+
+}  // namespace tutorial::over_devices

@@ -1,0 +1,240 @@
+#include "06_scan/over_devices/device_group.hpp"
+
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <thread>
+
+#if TUTORIAL_NCCL
+#include <nccl.h>
+#endif
+
+#include "common/device/error.hpp"
+#include "common/device/stream.hpp"
+#include "common/error.hpp"
+
+namespace tutorial::over_devices {
+namespace {
+
+std::map<int, std::unique_ptr<DeviceGroup>>& groups() {
+  static auto& all = *new std::map<int, std::unique_ptr<DeviceGroup>>;  // never destroyed, as CUDA may be gone before
+  return all;
+}
+
+/// Makes a device and a stream the current ones for its life.
+class Current {
+ public:
+  Current(int device, cudaStream_t stream) : stream_(current_stream()) {
+    check(cudaGetDevice(&device_));
+    check(cudaSetDevice(device));
+    set_current_stream(stream);
+  }
+  ~Current() {
+    set_current_stream(stream_);
+    (void)cudaSetDevice(device_);  // it was the current one before
+  }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+
+ private:
+  int device_ = 0;
+  cudaStream_t stream_;
+};
+
+DeviceKind kind_of(int device) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device));
+  return {properties.name, 10 * properties.major + properties.minor, properties.multiProcessorCount};
+}
+
+bool can_access(int first, int second) {
+  int can = 0;
+  check(cudaDeviceCanAccessPeer(&can, first, second));
+  return can != 0;
+}
+
+}  // namespace
+
+std::string why_not(const std::vector<DeviceKind>& kinds, const std::function<bool(int, int)>& can_access) {
+  const int N = int(kinds.size());
+  for (int n = 1; n < N; ++n) {
+    if (kinds[n] == kinds[0]) continue;
+    return "device " + std::to_string(n) + " (" + kinds[n].name + ") is of another kind than device 0 (" +
+           kinds[0].name + "): equal shares would wait for the slowest";
+  }
+  for (int first = 0; first < N; ++first) {
+    for (int second = 0; second < N; ++second) {
+      if (first == second || can_access(first, second)) continue;
+      return "device " + std::to_string(first) + " has no access to the memory of device " + std::to_string(second);
+    }
+  }
+  return "";
+}
+
+double timeout_from_environment() {
+  const char* variable = std::getenv("DEVICES_TIMEOUT");
+  if (!variable) return 60;
+  const std::string text = variable;
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error != std::errc() || end != text.data() + text.size() || !(seconds > 0) || seconds > 86400) {
+    throw UsageError("DEVICES_TIMEOUT is '" + text + "': seconds from above 0 to 86400 expected");
+  }
+  return seconds;
+}
+
+std::string wait_for(const Watched& watched, double timeout_s) {
+  const auto start = std::chrono::steady_clock::now();
+  for (;;) {
+    if (const std::string error = watched.error(); !error.empty()) return error;
+    if (watched.has_finished()) return "";
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+    if (waited.count() > timeout_s)
+      return "the transfers have not ended in time (DEVICES_TIMEOUT sets how long to wait)";
+    std::this_thread::yield();
+  }
+}
+
+void DeviceGroup::on(int n, const std::function<void()>& work) const {
+  const Current current(n, streams_[n]);
+  work();
+}
+
+void DeviceGroup::on_each(const std::function<void(int)>& work) const {
+  for (int n = 0; n < size(); ++n) {
+    on(n, [&] { work(n); });
+  }
+}
+
+void put_after(cudaStream_t later, cudaStream_t earlier) {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  check(cudaEventRecord(event, earlier));
+  check(cudaStreamWaitEvent(later, event, 0));
+  check(cudaEventDestroy(event));  // when its work is done
+}
+
+#if TUTORIAL_NCCL
+
+std::string why_not(int N) {
+  std::vector<DeviceKind> kinds;
+  for (int n = 0; n < N; ++n) kinds.push_back(kind_of(n));
+  return why_not(kinds, can_access);
+}
+
+void check_nccl(int result, std::source_location where) {
+  if (result == ncclSuccess) return;
+  throw std::runtime_error(std::string("NCCL call failed: ") + ncclGetErrorString(ncclResult_t(result)) + ", at " +
+                           where.file_name() + ":" + std::to_string(where.line()));
+}
+
+void in_one_group(const std::function<void()>& calls, std::source_location where) {
+  check_nccl(ncclGroupStart(), where);
+  try {
+    calls();
+  } catch (...) {
+    (void)ncclGroupEnd();  // what went wrong is known
+    throw;
+  }
+  check_nccl(ncclGroupEnd(), where);
+}
+
+DeviceGroup& DeviceGroup::of(int N) {
+  std::unique_ptr<DeviceGroup>& group = groups()[N];
+  if (!group || group->aborted_) group.reset(new DeviceGroup(N));
+  return *group;
+}
+
+DeviceGroup::DeviceGroup(int N) : streams_(N), transfer_streams_(2 * N), communicators_(N) {
+  check_nccl(ncclCommInitAll(communicators_.data(), N, nullptr));
+  for (int n = 0; n < N; ++n) {
+    const Current current(n, nullptr);
+    check(cudaStreamCreateWithFlags(&streams_[n], cudaStreamNonBlocking));
+    for (int i = 0; i < 2; ++i) {
+      check(cudaStreamCreateWithFlags(&transfer_streams_[2 * n + i], cudaStreamNonBlocking));
+    }
+  }
+}
+
+DeviceGroup::~DeviceGroup() {
+  for (const ncclComm_t communicator : communicators_) {
+    if (!aborted_) (void)ncclCommDestroy(communicator);
+  }
+  for (const auto& streams : {streams_, transfer_streams_}) {
+    for (const cudaStream_t stream : streams) (void)cudaStreamDestroy(stream);
+  }
+}
+
+void DeviceGroup::run(const std::function<void()>& work) {
+  const cudaStream_t before = current_stream();
+  for (const cudaStream_t stream : streams_) put_after(stream, before);
+
+  std::string failure;
+  try {
+    work();
+    failure = wait_for({.has_finished =
+                            [&] {
+                              for (const auto& streams : {streams_, transfer_streams_}) {
+                                for (const cudaStream_t stream : streams) {
+                                  const cudaError_t status = cudaStreamQuery(stream);
+                                  if (status == cudaErrorNotReady) {
+                                    (void)cudaGetLastError();  // no failure, so later checks shall not find it
+                                    return false;
+                                  }
+                                  check(status);
+                                }
+                              }
+                              return true;
+                            },
+                        .error = [&]() -> std::string {
+                          for (const ncclComm_t communicator : communicators_) {
+                            ncclResult_t result = ncclSuccess;
+                            check_nccl(ncclCommGetAsyncError(communicator, &result));
+                            if (result != ncclSuccess && result != ncclInProgress) return ncclGetErrorString(result);
+                          }
+                          return "";
+                        }},
+                       timeout_from_environment());
+  } catch (...) {
+    abort();
+    throw;
+  }
+  if (failure.empty()) return;
+  abort();
+  throw std::runtime_error("NCCL: " + failure);
+}
+
+void DeviceGroup::abort() {
+  aborted_ = true;
+  for (const ncclComm_t communicator : communicators_) (void)ncclCommAbort(communicator);
+}
+
+#else
+
+std::string why_not(int) {
+  return "this build has no NCCL (its package is libnccl-dev)";
+}
+
+void in_one_group(const std::function<void()>&, std::source_location) {
+  throw std::logic_error("this build has no NCCL");
+}
+
+void check_nccl(int, std::source_location) {
+  throw std::logic_error("this build has no NCCL");
+}
+
+DeviceGroup& DeviceGroup::of(int) {
+  throw std::logic_error("this build has no NCCL");
+}
+
+DeviceGroup::DeviceGroup(int) {}
+DeviceGroup::~DeviceGroup() = default;
+void DeviceGroup::run(const std::function<void()>&) {}
+void DeviceGroup::abort() {}
+
+#endif
+
+}  // namespace tutorial::over_devices

@@ -1,0 +1,91 @@
+#pragma once
+/// @file
+/// N devices that work together: streams for each, and a communicator of NCCL for each. One host thread gives them
+/// work. Without NCCL there is no group.
+
+#include <cuda_runtime.h>
+
+#include <functional>
+#include <source_location>
+#include <string>
+#include <vector>
+
+using ncclComm_t = struct ncclComm*;  ///< nccl.h's, which a build without NCCL lacks
+
+namespace tutorial::over_devices {
+
+/// What tells devices apart.
+struct DeviceKind {
+  std::string name;
+  int capability;                                      ///< 90 for 9.0
+  int multiprocessors;                                 ///< of the device
+  bool operator==(const DeviceKind&) const = default;  ///< all of it
+};
+
+/// Why devices of these kinds cannot share a sequence, as a sentence; empty if they can.
+/// @param can_access whether device `first` can access the memory of device `second`
+std::string why_not(const std::vector<DeviceKind>& kinds, const std::function<bool(int first, int second)>& can_access);
+/// The same for the first N devices of this machine, and for a build without NCCL.
+std::string why_not(int N);
+
+/// The seconds in the variable DEVICES_TIMEOUT, 60 unless it is set.
+/// @throws UsageError for anything but a number above 0
+double timeout_from_environment();
+
+/// What the devices of a group are asked for while they work.
+struct Watched {
+  std::function<bool()> has_finished;
+  std::function<std::string()> error;  ///< of a transfer; empty while all is well
+};
+/// Waits until all has finished. Returns what went wrong; empty if nothing did.
+std::string wait_for(const Watched& watched, double timeout_s);
+
+/// The first N devices of this machine.
+class DeviceGroup {
+ public:
+  /// The group of N devices, which is made at first use and kept. @throws std::runtime_error where NCCL refuses
+  static DeviceGroup& of(int N);
+
+  DeviceGroup(const DeviceGroup&) = delete;
+  DeviceGroup& operator=(const DeviceGroup&) = delete;
+  ~DeviceGroup();
+
+  /// N.
+  int size() const { return int(streams_.size()); }
+  /// Of the work of device n.
+  cudaStream_t stream(int n) const { return streams_[n]; }
+  /// Two for transfers beside the work of stream(n): 0 and 1.
+  cudaStream_t transfer_stream(int n, int number) const { return transfer_streams_[2 * n + number]; }
+  /// NCCL's handle of device n.
+  ncclComm_t communicator(int n) const { return communicators_[n]; }
+
+  /// Calls `work` with device n as the current one, and its stream as current_stream().
+  void on(int n, const std::function<void()>& work) const;
+  /// on() for each device.
+  void on_each(const std::function<void(int n)>& work) const;
+  /// Calls `work`, which may use all devices, after the work that current_stream() has, and waits until all devices
+  /// have finished. The time starts when `work` returns: a call in it that blocks the host, as NCCL's first transfer
+  /// between two devices may, is not watched.
+  /// @throws std::runtime_error where a transfer fails or does not end in time: the group is gone then
+  void run(const std::function<void()>& work);
+
+ private:
+  explicit DeviceGroup(int N);
+  void abort();
+
+  std::vector<cudaStream_t> streams_, transfer_streams_;
+  std::vector<ncclComm_t> communicators_;
+  bool aborted_ = false;
+};
+
+/// What `later` gets from now on runs after what `earlier` has, a stream of the current device.
+void put_after(cudaStream_t later, cudaStream_t earlier);
+
+/// The calls of NCCL in `calls` as one group of transfers, which ends also where one of them throws: a group that stays
+/// open would hold back all later ones. @throws std::runtime_error where NCCL refuses the group
+void in_one_group(const std::function<void()>& calls, std::source_location where = std::source_location::current());
+
+/// Throws std::runtime_error unless the result of a call of NCCL is ncclSuccess: `check_nccl(ncclSend(...));`.
+void check_nccl(int result, std::source_location where = std::source_location::current());
+
+}  // namespace tutorial::over_devices

@@ -1,0 +1,309 @@
+/// @file
+/// Sequences over several devices: their outputs against the double reference, the bytes that they send, and faults.
+
+#include "06_scan/over_devices.hpp"
+
+#include <cstdlib>
+
+#include "06_scan/over_devices/device_group.hpp"
+#include "06_scan/over_devices/measure.hpp"
+#include "06_scan/over_devices/model.hpp"
+#include "06_scan/over_devices/shares.hpp"
+#include "06_scan/test/stages.hpp"
+#include "common/test/process.hpp"
+
+#if TUTORIAL_EMULATOR
+#include <emulator/link_bytes.hpp>
+#endif
+
+namespace tutorial {
+namespace {
+
+constexpr const char* kRules[] = {"linear_attention", "simple_gla", "delta_rule"};
+
+const Operator& shared_operator(const char* rule) {
+  return find_operator(rule, "devices");
+}
+
+bool is_shared(const Stage& stage) {
+  return static_cast<bool>(stage.share_out);
+}
+
+/// A drawn problem, with an initial state. Keys of the delta rule are drawn of length 1.
+Problem drawn_for(const char* rule, std::int64_t N, std::int64_t L, std::int64_t Dk, std::int64_t Dv) {
+  const Sizes sizes{{"B", 1}, {"H", 2}, {"L", L}, {"Dk", Dk}, {"Dv", Dv}, {"N", N}};
+  return make_problem(shared_operator(rule), {.sizes = sizes, .seed = 3});
+}
+
+/// Runs the stages over several devices and expects their outputs to be as close to the double reference as the runner
+/// asks for.
+void expect_match(const char* rule, const Problem& problem, const Layout& layout = {}) {
+  const Operator& definition = shared_operator(rule);
+  const Outputs expected = evaluate_reference(definition, problem, Dtype::bf16);
+  for (const Stage& stage : definition.stages()) {
+    if (!is_shared(stage)) continue;
+    SCOPED_TRACE(definition.name() + " " + stage.name + ", N " + std::to_string(problem.sizes.at("N")) + ", L " +
+                 std::to_string(problem.sizes.at("L")));
+    const std::string reason = why_not(definition, stage, problem, layout);
+    if ((stage.name == "states_alone" || stage.name == "overlap") && !reason.empty())
+      continue;  // widths that the tensor cores do not take
+    ASSERT_EQ(reason, "");
+    expect_close(evaluate(definition, stage, problem, layout), expected, tolerance_of(stage, problem.sizes));
+  }
+}
+
+/// On GPUs there are as many devices as there are; the emulator has five.
+class OverDevicesTest : public testing::TestWithParam<const char*> {
+ protected:
+  static void SetUpTestSuite() { setenv("EMULATOR_DEVICES", "5", 1); }
+  static void TearDownTestSuite() { unsetenv("EMULATOR_DEVICES"); }
+
+  void SetUp() override {
+    if (!over_devices::why_not(2).empty()) GTEST_SKIP() << over_devices::why_not(2);
+  }
+  static bool has(int N) {
+    int count = 0;
+    return cudaGetDeviceCount(&count) == cudaSuccess && N <= count;
+  }
+  /// Where there are so many devices.
+  static void expect(std::int64_t N, std::int64_t L, std::int64_t Dk, std::int64_t Dv, const Layout& layout = {}) {
+    if (has(int(N))) expect_match(GetParam(), drawn_for(GetParam(), N, L, Dk, Dv), layout);
+  }
+};
+
+class OverDevicesShapesTest : public OverDevicesTest {};
+
+TEST_P(OverDevicesShapesTest, Small) {
+  expect(2, 5, 16, 16);
+}
+
+// Devices with one position each, with different numbers of them, and with more than a chunk.
+TEST_P(OverDevicesShapesTest, AnyNumberOfPositionsAndDevices) {
+  expect(1, 7, 16, 16);
+  expect(2, 2, 16, 16);
+  expect(5, 5, 16, 16);
+  expect(3, 40, 16, 32);
+  expect(4, 67, 32, 16);
+  expect(2, 130, 16, 16);
+}
+
+// Widths that the tensor cores do not take are computed in fp32.
+TEST_P(OverDevicesShapesTest, OddWidths) {
+  expect(3, 20, 5, 3);
+}
+
+TEST_P(OverDevicesShapesTest, Strides) {
+  expect(3, 20, 16, 16, {.heads_inside = true, .row_padding = 3});
+  expect(2, 33, 16, 16, {.heads_inside = false, .row_padding = 8});
+}
+
+class OverDevicesSplitTest : public OverDevicesTest {};
+
+// No initial state is one of zeros, and a final state that is not wanted changes nothing.
+TEST_P(OverDevicesSplitTest, StatesMayBeAbsent) {
+  const Operator& definition = shared_operator(GetParam());
+  Problem problem = drawn_for(GetParam(), 2, 30, 16, 16);
+  fill(problem.inputs.at("initial_state"), 0);
+  for (const Stage& stage : definition.stages()) {
+    if (!is_shared(stage)) continue;
+    SCOPED_TRACE(stage.name);
+    const Outputs zeros = evaluate(definition, stage, problem);
+    StageTensors tensors(definition, problem, stage.processor, Dtype::bf16, Dtype::fp32);
+    const Call call = tensors.graph_call();
+    stage.share_out(call);
+    stage.run(call);
+    stage.collect(call);
+    expect_close(tensors.download_outputs({"final_state"}), zeros, 1e-6);
+  }
+}
+
+class OverDevicesNumbersTest : public OverDevicesTest {};
+
+// Gates that let nothing pass, and keys that take everything: what comes before a device must be gone, or stay whole.
+TEST_P(OverDevicesNumbersTest, HardGates) {
+  for (const float gate : {-1e4f, 0.0f}) {
+    Problem problem = drawn_for(GetParam(), 3, 30, 16, 16);
+    if (problem.inputs.contains("g")) fill(problem.inputs.at("g"), gate);
+    if (problem.inputs.contains("beta")) fill(problem.inputs.at("beta"), gate < 0 ? 1.0f : 0.0f);
+    expect_match(GetParam(), problem);
+  }
+}
+
+#if TUTORIAL_EMULATOR
+
+TEST_P(OverDevicesNumbersTest, BytesOverTheLinksAreWhatIsCounted) {
+  const Operator& definition = shared_operator(GetParam());
+  for (const std::int64_t N : {1, 2, 4}) {
+    const Problem problem = drawn_for(GetParam(), N, 20, 16, 32);
+    const double state = 4.0 * 2 * 16 * 32, map = std::string(GetParam()) == "delta_rule"   ? 4.0 * 2 * 16 * (32 + 16)
+                                                  : std::string(GetParam()) == "simple_gla" ? state + 4 * 2
+                                                                                            : state;
+    for (const auto& [name, bytes] :
+         {std::pair("ring", state * double(N - 1)), {"all_gather", map * double(N * (N - 1))}}) {
+      SCOPED_TRACE(std::string(name) + ", N " + std::to_string(N));
+      const Stage& stage = find_stage(definition, name);
+      StageTensors tensors(definition, problem, stage.processor, Dtype::bf16, Dtype::fp32);
+      const Call call = tensors.call();
+      stage.share_out(call);
+      const std::uint64_t before = emulator::link_bytes();
+      stage.run(call);
+      EXPECT_EQ(double(emulator::link_bytes() - before), bytes);
+      if (stage.name == "ring") {
+        EXPECT_EQ(double(over_devices::ring_link_bytes(over_devices::Arguments::bind(call))), bytes);
+      }
+    }
+  }
+}
+
+#endif
+
+#define OVER_DEVICES(NAME)                                         \
+  INSTANTIATE_TEST_SUITE_P(Rules, NAME, testing::ValuesIn(kRules), \
+                           [](const auto& info) { return std::string(info.param); })
+OVER_DEVICES(OverDevicesShapesTest);
+OVER_DEVICES(OverDevicesSplitTest);
+OVER_DEVICES(OverDevicesNumbersTest);
+#undef OVER_DEVICES
+
+// --- the parts ---
+
+TEST(OverDevicesPartsTest, PositionsAreSharedOutEvenly) {
+  for (const int L : {1, 2, 5, 64, 1000, 2147483647}) {
+    for (const int N : {1, 2, 3, 7}) {
+      if (N > L) continue;
+      int next = 0;
+      for (int n = 0; n < N; ++n) {
+        const over_devices::Positions positions = over_devices::positions_of(n, N, L);
+        EXPECT_EQ(positions.first, next);
+        EXPECT_GE(positions.count, L / N);
+        EXPECT_LE(positions.count, (L - 1) / N + 1);
+        next += positions.count;
+      }
+      EXPECT_EQ(next, L);
+    }
+  }
+}
+
+TEST(OverDevicesPartsTest, DevicesMustBeAlikeAndReachEachOther) {
+  using over_devices::DeviceKind;
+  const DeviceKind fast{"fast", 90, 132}, slow{"slow", 90, 78};
+  const auto all = [](int, int) { return true; };
+  EXPECT_EQ(over_devices::why_not({fast, fast, fast}, all), "");
+  EXPECT_EQ(over_devices::why_not({fast, fast, slow}, all),
+            "device 2 (slow) is of another kind than device 0 (fast): equal shares would wait for the slowest");
+  EXPECT_EQ(over_devices::why_not({fast, fast}, [](int first, int) { return first == 0; }),
+            "device 1 has no access to the memory of device 0");
+}
+
+TEST(OverDevicesPartsTest, WaitingEnds) {
+  int asked = 0;
+  EXPECT_EQ(over_devices::wait_for({.has_finished = [&] { return ++asked == 3; }, .error = [] { return ""; }}, 60), "");
+  EXPECT_EQ(asked, 3);
+  EXPECT_EQ(over_devices::wait_for({.has_finished = [] { return false; }, .error = [] { return "lost"; }}, 60), "lost");
+  EXPECT_NE(over_devices::wait_for({.has_finished = [] { return false; }, .error = [] { return ""; }}, 0.01)
+                .find("have not ended in time"),
+            std::string::npos);
+}
+
+TEST(OverDevicesPartsTest, WhatIsMeasuredIsDescribed) {
+  EXPECT_EQ(over_devices::describe(1, 0, std::nullopt), "1 device: 0 B over the links");
+  const over_devices::Measured measured{.all = 2, .one = 3, .part = 1.5, .link_rate = 400e9, .message_rate = 100e9};
+  const std::string text = over_devices::describe(2, 1000, measured);
+  EXPECT_NE(text.find("(25 % of the 400 GB/s of a long one)"), std::string::npos) << text;
+  EXPECT_NE(text.find("efficiency 75 % (strong"), std::string::npos) << text;
+  EXPECT_NE(text.find("75 % (weak"), std::string::npos) << text;
+}
+
+// The model's own arithmetic: where each stage is the faster one.
+TEST(OverDevicesPartsTest, TheModelSaysWhenToSendMaps) {
+  using over_devices::Rule;
+  constexpr double L = 1 << 25;
+  for (const Rule rule : {Rule::linear_attention, Rule::simple_gla, Rule::delta_rule}) {
+    EXPECT_EQ(over_devices::ring_ms(rule, 1, L), over_devices::pass_ms(rule, L));
+    EXPECT_EQ(over_devices::all_gather_ms(rule, 1, L), over_devices::pass_ms(rule, L));
+    EXPECT_GT(over_devices::ring_ms(rule, 8, L), over_devices::pass_ms(rule, L));
+    EXPECT_LT(over_devices::all_gather_ms(rule, 8, L), over_devices::ring_ms(rule, 8, L));
+  }
+  EXPECT_LT(over_devices::states_alone_ms(Rule::simple_gla, 2, L), over_devices::all_gather_ms(Rule::simple_gla, 2, L));
+  // Three passes of L / N against N of them.
+  EXPECT_LT(over_devices::all_gather_ms(Rule::delta_rule, 4, L), over_devices::ring_ms(Rule::delta_rule, 4, L));
+  EXPECT_GE(over_devices::all_gather_ms(Rule::delta_rule, 3, L), over_devices::ring_ms(Rule::delta_rule, 3, L));
+}
+
+// --- faults, as a user meets them ---
+
+#if TUTORIAL_EMULATOR
+
+ProcessResult run_simple_gla(const std::vector<std::string>& options, const Environment& environment) {
+  std::vector<std::string> command{CHAPTER_EXECUTABLE, "--operator", "simple_gla", "-L", "8",       "--key-dim", "16",
+                                   "--value-dim",      "16",         "--repeat",   "1",  "--stage", "ring"};
+  command.insert(command.end(), options.begin(), options.end());
+  return run_process(command, environment);
+}
+
+int lines_with(const std::string& text, const std::string& part) {
+  int lines = 0;
+  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++lines;
+  return lines;
+}
+
+struct BadUse {
+  std::vector<std::string> options;
+  Environment environment;
+  const char* line;
+};
+
+TEST(OverDevicesFaultsTest, BadUseIsALine) {
+  const BadUse kCases[] = {
+      {{"--devices", "3"}, {}, "N = 3 devices: this machine has 2"},
+      {{"--devices", "9"}, {{"EMULATOR_DEVICES", "20"}}, "N = 9 devices: there are no more than L = 8 positions"},
+      {{"--devices", "0"}, {}, "--devices: 0 is not between 1 and 2147483647"},
+      {{"--devices", "two"}, {}, "--devices: 'two' is not a whole number"},
+      {{"--devices"},
+       {{"DEVICES_TIMEOUT", "soon"}},
+       "DEVICES_TIMEOUT is 'soon': seconds from above 0 to 86400 expected"},
+      {{"--devices"},
+       {{"EMULATOR_NCCL_FAULT", "bang"}},
+       "EMULATOR_NCCL_FAULT is 'bang': error:GROUP or hang:GROUP expected"},
+  };
+  for (const BadUse& bad : kCases) {
+    const ProcessResult result = run_simple_gla(bad.options, bad.environment);
+    EXPECT_EQ(result.status, 2) << bad.line;
+    EXPECT_NE(result.error.find(bad.line), std::string::npos) << result.error;
+    EXPECT_EQ(lines_with(result.error, "\n"), 1) << result.error;
+  }
+}
+
+TEST(OverDevicesFaultsTest, AllDevicesUnlessANumberIsGiven) {
+  const ProcessResult result = run_simple_gla({"--devices"}, {{"EMULATOR_DEVICES", "3"}});
+  EXPECT_EQ(result.status, 0) << result.out << result.error;
+  EXPECT_NE(result.out.find("3 devices: "), std::string::npos) << result.out;
+  const ProcessResult two = run_simple_gla({"--devices", "2"}, {{"EMULATOR_DEVICES", "3"}});
+  EXPECT_NE(two.out.find("2 devices: "), std::string::npos) << two.out;
+}
+
+TEST(OverDevicesFaultsTest, ATransferThatFailsIsAFailureAndNoHang) {
+  const ProcessResult lost = run_simple_gla({"--devices"}, {{"EMULATOR_NCCL_FAULT", "error:1"}});
+  EXPECT_EQ(lost.status, 1);
+  EXPECT_EQ(lines_with(lost.out, "NCCL: another device has failed or left"), 1) << lost.out;
+  const ProcessResult stuck =
+      run_simple_gla({"--devices"}, {{"EMULATOR_NCCL_FAULT", "hang:1"}, {"DEVICES_TIMEOUT", "0.1"}});
+  EXPECT_EQ(stuck.status, 1);
+  EXPECT_EQ(lines_with(stuck.out, "the transfers have not ended in time"), 1) << stuck.out;
+  // With three devices `ring` meets the error in the middle of a group. What comes after it has a group of its own.
+  const ProcessResult later = run_simple_gla({"--devices", "--stage", "ring,all_gather"},
+                                             {{"EMULATOR_DEVICES", "3"}, {"EMULATOR_NCCL_FAULT", "error:1"}});
+  EXPECT_EQ(later.status, 1);
+  EXPECT_EQ(lines_with(later.out, "NCCL"), 2) << later.out;
+  EXPECT_EQ(lines_with(later.out, "never written"), 0) << later.out;
+  // New communicators after those that were aborted; and a transfer beside the work is watched, too.
+  const ProcessResult both = run_simple_gla({"--devices", "--stage", "overlap"},
+                                            {{"EMULATOR_NCCL_FAULT", "hang:1"}, {"DEVICES_TIMEOUT", "0.1"}});
+  EXPECT_EQ(both.status, 1);
+  EXPECT_EQ(lines_with(both.out, "the transfers have not ended in time"), 2) << both.out;
+}
+
+#endif
+
+}  // namespace
+}  // namespace tutorial
