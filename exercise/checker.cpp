@@ -7,6 +7,7 @@
 #include <map>
 #include <sstream>
 
+#include "common/device/device.hpp"
 #include "common/device/error.hpp"
 #include "exercise/findings.hpp"
 
@@ -47,15 +48,29 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-/// The first lines of a report, without the names of functions.
+/// A line of a report without the names of functions: "x.cu:3 in void f(int) too early" becomes "x.cu:3 too early".
+[[maybe_unused]] std::string without_functions(std::string line) {
+  for (std::size_t from = 0; (from = line.find(".cu:", from)) != std::string::npos; ++from) {
+    const std::size_t start = line.find_first_not_of("0123456789", from + 4);
+    if (start == std::string::npos || line.compare(start, 4, " in ") != 0) continue;
+    std::size_t end = line.find('(', start);
+    int open = 0;
+    for (; end < line.size(); ++end) {
+      open += line[end] == '(' ? 1 : line[end] == ')' ? -1 : 0;
+      if (open == 0) break;
+    }
+    line.erase(start, end < line.size() ? end + 1 - start : std::string::npos);
+  }
+  return line;
+}
+
+/// The first lines of a report.
 [[maybe_unused]] std::string first_lines(const std::string& text, int count) {
   std::istringstream stream(text);
   std::string result;
   std::string line;
   for (int i = 0; i < count && std::getline(stream, line); ++i) {
-    const std::size_t place = line.rfind(".cu:");
-    const std::size_t end = place == std::string::npos ? place : line.find(" in ", place);
-    result += (i > 0 ? "\n                    " : "") + line.substr(0, end);
+    result += (i > 0 ? "\n                    " : "") + without_functions(line);
   }
   return result;
 }
@@ -77,6 +92,11 @@ bool say(const char* what, const std::string& mistake, const std::string& fine) 
 
 void Exercise::add(const char* number, const std::type_info& type, std::function<void(Check&, void (*)())> check) {
   entries().emplace(number, Entry{&type, std::move(check)});
+}
+
+void Check::needs_compute_capability(int capability) {
+  needed_capability_ = capability;
+  if (tutorial::compute_capability() < capability) is_broken_ = true;  // nothing is started
 }
 
 void Check::problem(const std::string& name) {
@@ -285,6 +305,11 @@ int check_exercise(const std::string& number, const std::string& file, const std
     check.random_.seed(1);
     entry->second.check(check, run);
     check.alive_.clear();
+    if (tutorial::compute_capability() < check.needed_capability_) {
+      std::printf("%s: it needs a GPU of compute capability %d.%d; the emulator runs it on any machine\n", file.c_str(),
+                  check.needed_capability_ / 10, check.needed_capability_ % 10);
+      return 3;
+    }
     if (check.is_broken_) break;
     if (check.wrong_orders_.empty() || check.wrong_orders_.back() != order) check.right_orders_.push_back(order);
   }

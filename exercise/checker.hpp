@@ -56,6 +56,9 @@ struct Counts {
 /// What a run of all problems in all orders of threads has shown, and how it is told.
 class Check {
  public:
+  /// The kernel uses instructions of GPUs of this compute capability, such as 90. Others do not run it; the emulator
+  /// does.
+  void needs_compute_capability(int capability);
   /// Starts a problem such as "L = 33". All arrays of the one before go.
   void problem(const std::string& name);
   /// An input with normal numbers, or with those that are given.
@@ -98,6 +101,7 @@ class Check {
   std::string schedule_;
   std::string problem_;
   int problems_ = 0;
+  int needed_capability_ = 0;
   bool is_broken_ = false;  ///< the kernel could not run to its end
   std::string launch_failure_;
   std::string wrong_result_;  ///< the first
@@ -127,7 +131,7 @@ class Exercise {
 };
 
 /// Checks one exercise in several orders of threads and prints what holds and what does not.
-/// @return 0 if all holds, 1 if not, 2 if run() is not what the exercise asks for
+/// @return 0 if all holds, 1 if not, 2 if run() is not what the exercise asks for, 3 if this GPU cannot run it
 int check_exercise(const std::string& number, const std::string& file, const std::type_info& type, void (*run)());
 
 /// The same, for a function of the reader's file.

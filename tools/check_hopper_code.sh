@@ -14,7 +14,7 @@ if ((${#files[@]} == 0)); then
   files=("$stages"/1[0-4]_*.cu "$stages"{,_backward}/dispatch/hopper_*.cu 03_gla/gla/10_warpgroup_walk.cu)
   files+=(04_fused_chunk/gla/7_warp_specialized.cu 04_fused_chunk/simple_gla/{6_specialized,7_register_scores}.cu)
   files+=(04_fused_chunk/simple_gla/dispatch/hopper_walk.cu)
-  files+=(05_deltanet_wy/delta_rule/1[23]_*.cu)
+  files+=(05_deltanet_wy/delta_rule/1[23]_*.cu 05_deltanet_wy/gated_delta_rule/5_warpgroup_chain.cu)
 fi
 nvcc=$(command -v nvcc /usr/local/cuda/bin/nvcc | head -n 1)
 if [[ -z $nvcc ]]; then
@@ -26,21 +26,25 @@ trap 'rm -rf "$folder"' EXIT
 
 # check FILE: prints what is wrong with it.
 check() {
-  local name messages
+  local name messages kept
   name=$(basename "$1" .cu)
+  kept=$(mktemp -d "$folder/XXXXXX") # two chapters may have files of one name
   # The messages come without being asked for, and do not change the exit status.
-  if ! messages=$("$nvcc" -std=c++20 -O3 -I. --keep --keep-dir "$folder" -gencode arch=compute_90a,code=sm_90a \
-    -Xptxas -v -cubin -o "$folder/$name.cubin" "$1" 2>&1); then
+  if ! messages=$("$nvcc" -std=c++20 -O3 -I. --keep --keep-dir "$kept" -gencode arch=compute_90a,code=sm_90a \
+    -Xptxas -v -cubin -o "$kept/$name.cubin" "$1" 2>&1); then
     printf '%s\n%s\n' "$1: does not compile" "$messages"
     return
   fi
   grep -E 'C75[0-9]{2}' <<<"$messages" | sed "s|^|$1: |"
   grep -E '[1-9][0-9]* bytes (spill|stack frame)' <<<"$messages" | sed "s|^ *|$1: |"
-  grep -q 'wgmma\.mma_async' "$folder/$name.ptx" || echo "$1: no product of a warpgroup"
-  grep -q 'cp\.async\.bulk\.tensor' "$folder/$name.ptx" || echo "$1: no bulk load"
+  grep -q 'wgmma\.mma_async' "$kept/$name.ptx" || echo "$1: no product of a warpgroup"
+  grep -q 'cp\.async\.bulk\.tensor' "$kept/$name.ptx" || echo "$1: no bulk load"
 }
 
-mistakes=$(for file in "${files[@]}"; do check "$file"; done)
+export -f check
+export nvcc folder
+# shellcheck disable=SC2016 # `check` expands it
+mistakes=$(printf '%s\0' "${files[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c 'check "$1"' check {})
 if [[ -n $mistakes ]]; then
   printf '%s\n' "$mistakes"
   exit 1

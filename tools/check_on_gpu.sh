@@ -55,6 +55,7 @@ sanitize_01() {
   for shape in "2 3 70 33 5" "2 3 65 64 64" "2 3 33 100 67" "2 3 31 201 30" "2 3 7 300 3"; do
     read -ra sizes <<<"$shape"
     sanitized "$linear_attention" "${sizes[@]}" || status=1
+    sanitized "$linear_attention" "${sizes[@]}" --backward || status=1
   done
   return $status
 }
@@ -67,6 +68,8 @@ sanitize_02() {
     read -ra sizes <<<"$shape"
     sanitized "$chunkwise" "${sizes[@]}" || status=1
     sanitized "$chunkwise" "${sizes[@]}" --normalize || status=1
+    sanitized "$chunkwise" "${sizes[@]}" --backward || status=1
+    sanitized "$chunkwise" "${sizes[@]}" --backward --normalize || status=1
   done
   return $status
 }
@@ -78,6 +81,7 @@ sanitize_03() {
   for shape in "1 2 200 48 64" "2 1 150 64 144" "1 1 200 112 128" "1 1 130 208 64" "2 1 70 33 5"; do
     read -ra sizes <<<"$shape"
     sanitized "$gla" "${sizes[@]}" --operator gla || status=1
+    sanitized "$gla" "${sizes[@]}" --operator gla --backward || status=1
   done
   sanitized "$gla" 1 2 70 24 40 --operator retention || status=1
   echo "-- memcheck: gla_layer"
@@ -93,6 +97,7 @@ sanitize_04() {
   for shape in "1 2 200 48 64" "2 1 150 64 144" "1 1 200 112 128" "1 1 130 208 64" "2 1 70 33 5" "2 40 70 64 96"; do
     read -ra sizes <<<"$shape"
     sanitized "$fused_chunk" "${sizes[@]}" || status=1
+    sanitized "$fused_chunk" "${sizes[@]}" --operator simple_gla --backward || status=1
   done
   sanitized "$fused_chunk" 1 1 1000 64 64 --operator simple_gla || status=1  # in segments
   return $status
@@ -106,6 +111,8 @@ sanitize_05() {
     read -ra sizes <<<"$shape"
     sanitized "$deltanet_wy" "${sizes[@]}" || status=1
     sanitized "$deltanet_wy" "${sizes[@]}" --normalize-keys || status=1
+    sanitized "$deltanet_wy" "${sizes[@]}" --operator delta_rule --backward || status=1
+    sanitized "$deltanet_wy" "${sizes[@]}" --operator delta_rule --backward --normalize-keys || status=1
   done
   sanitized "$deltanet_wy" 1 2 100 48 64 --stage chunk_gpu --chunk 16 || status=1
   return $status
@@ -127,7 +134,7 @@ sanitize_06() {
     for operator in simple_gla delta_rule; do
       sanitized "$scan" "${sizes[@]}" --operator $operator || status=1
     done
-    for operator in "" --gla --delta-rule --normalized; do
+    for operator in "" --gla --delta-rule --gated-delta-rule --kda --normalized; do
       # shellcheck disable=SC2086 # none, or an option
       sanitized "$scan" "${sizes[@]}" --operator decode --prompt 64 $operator || status=1
     done
@@ -208,6 +215,9 @@ time_03() {
     timed "$gla" --operator gla --stage chunk_gpu,$stages -L $L || status=1
   done
   timed "$gla" --operator gla --stage dispatch -L 65536 || status=1
+  for L in 2048 16384; do
+    timed "$gla" --operator gla --backward --stage subchunk_walks,dispatch -L $L || status=1
+  done
   for shape in "1 1 16384 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "2 64 8192 128 128" "8 32 2048 128 128" \
     "4 8 16384 64 64" "2 4 4096 256 512"; do
     read -ra sizes <<<"$shape"
@@ -228,6 +238,7 @@ time_04() {
   for L in 512 1024 2048 4096 8192 16384; do
     timed "$fused_chunk" --operator gla -L $L || status=1
     timed "$fused_chunk" --operator simple_gla --stage $stages -L $L || status=1
+    timed "$fused_chunk" --operator simple_gla --backward --stage materialized,walks,segments,dispatch -L $L || status=1
   done
   for shape in "1 1 16384 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "2 64 8192 128 128" "8 32 2048 128 128" \
     "4 8 16384 64 64" "2 4 4096 256 512"; do
@@ -248,12 +259,17 @@ time_05() {
   for L in 512 1024 2048 4096 8192 16384; do
     timed "$deltanet_wy" --operator delta_rule --stage recurrent_gpu,chunk_gpu,$stages -L $L || status=1
     timed "$deltanet_wy" --operator delta_rule --stage dispatch -L $L --normalize-keys || status=1
+    timed "$deltanet_wy" --operator delta_rule --backward --stage tensor_core,both_ends,dispatch -L $L || status=1
+    timed "$deltanet_wy" --operator gated_delta_rule --stage tensor_core,warpgroup_chain,dispatch -L $L || status=1
+    timed "$deltanet_wy" --operator kda --stage recurrent_gpu,tensor_core,specialized_warps,dispatch -L $L || status=1
   done
   for shape in "1 1 16384 128 128" "1 1 65536 128 128" "1 8 16384 128 128" "1 64 16384 128 128" "8 16 4096 128 128" \
     "2 64 8192 128 128" "4 64 4096 128 128" "8 32 2048 128 128" "4 8 16384 64 64" "2 4 4096 256 512"; do
     read -ra sizes <<<"$shape"
-    timed "$deltanet_wy" --operator delta_rule --stage $stages -B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" \
-      --key-dim "${sizes[3]}" --value-dim "${sizes[4]}" || status=1
+    sizes=(-B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" --key-dim "${sizes[3]}" --value-dim "${sizes[4]}")
+    timed "$deltanet_wy" --operator delta_rule --stage $stages "${sizes[@]}" || status=1
+    timed "$deltanet_wy" --operator kda --stage specialized_warps,dispatch "${sizes[@]}" || status=1
+    timed "$deltanet_wy" --operator gated_delta_rule --stage warpgroup_chain,dispatch "${sizes[@]}" || status=1
   done
   return $status
 }
@@ -261,7 +277,7 @@ time_05() {
 # The shapes at which accelerated-scan was measured, one long sequence, channels that share a gate; then the operators
 # of chapters 04 and 05 over L, a convolution, and tokens.
 time_06() {
-  local L B rule shape status=0 tiled=warp_look_back,wide_tiles,channel_lanes
+  local L B operator rule shape status=0 tiled=warp_look_back,wide_tiles,channel_lanes
   local -a sizes
   for shape in "1536 65536 1" "1 65536 1536"; do
     read -ra sizes <<<"$shape"
@@ -285,12 +301,16 @@ time_06() {
     timed "$scan" --operator convolution -L $L || status=1
   done
   for B in 1 16 64 256 1024; do
-    for rule in "" --gla --delta-rule --normalized; do
+    for rule in "" --gla --delta-rule --gated-delta-rule --kda --normalized; do
       # shellcheck disable=SC2086 # none, or an option
       timed "$scan" --operator decode -B $B -H 8 -L 1 --stage step,step_in_registers,dispatch $rule || status=1
     done
   done
   "$scan" --operator decode --stage dispatch --tokens || status=1
+  # The last lesson needs several GPUs. Multicast of NVLink is not set up on every host.
+  for operator in simple_gla linear_attention delta_rule; do
+    NCCL_NVLS_ENABLE=0 timed "$scan" --operator $operator --devices -B 1 -H 8 -L 1048576 || status=1
+  done
   return $status
 }
 

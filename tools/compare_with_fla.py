@@ -7,7 +7,8 @@ FlashInfer's delta rule, too, where it is installed (pip install flashinfer-pyth
 Needs PyTorch, flash-linear-attention and safetensors, and a build of the chapters (`./tutorial setup`). For each operator
 and length it draws inputs, gives them to both, checks that outputs and final states agree, and times both in the same two
 measures: a call with the L2 cache flushed before it, which gives the final state, too (of theirs that is a call from Python),
-and one of many calls in a CUDA graph, with nothing flushed and no final state. What their library refuses is skipped,
+and one of many calls in a CUDA graph, with nothing flushed and no final state. Of gradients, theirs are timed without the
+forward pass that their call has saved tensors of, and ours from the inputs alone. What their library refuses is skipped,
 with its reason. Exit status: 0 all pairs agree, 1 one does not or a program failed, 2 bad usage or something missing.
 """
 
@@ -50,6 +51,10 @@ class Peer:
     packed: bool = False  # it takes sequences one behind the other, [B L, H, D], and its states are [B, H, Dv, Dk]
 
     @property
+    def is_backward(self) -> bool:
+        return self.variant == "backward"
+
+    @property
     def package(self) -> str:
         return self.module.split(".")[0]
 
@@ -71,8 +76,14 @@ PEERS = (
     Peer("simple_gla", "04_fused_chunk", "fla.ops.simple_gla", "fused_recurrent_simple_gla", {"g": "g"}),
     Peer("delta_rule", "05_deltanet_wy", "fla.ops.delta_rule", "chunk_delta_rule", {"beta": "beta"}),
     Peer("delta_rule", "05_deltanet_wy", "fla.ops.delta_rule", "fused_recurrent_delta_rule", {"beta": "beta"}),
+    Peer("kda", "05_deltanet_wy", "fla.ops.kda", "chunk_kda", {"g": "g", "beta": "beta"}),
     # Without a gate: it is then 1, and their kernel leaves it out.
     Peer("delta_rule", "05_deltanet_wy", "flashinfer.gdn_prefill", "chunk_gated_delta_rule", {"beta": "beta"}, packed=True),
+    Peer("linear_attention", "02_chunkwise", "fla.ops.linear_attn", "chunk_linear_attn", more={"normalize": False},
+         variant="backward"),
+    Peer("gla", "03_gla", "fla.ops.gla", "chunk_gla", {"g": "g"}, variant="backward"),
+    Peer("simple_gla", "04_fused_chunk", "fla.ops.simple_gla", "chunk_simple_gla", {"g": "g"}, variant="backward"),
+    Peer("delta_rule", "05_deltanet_wy", "fla.ops.delta_rule", "chunk_delta_rule", {"beta": "beta"}, variant="backward"),
 )  # fmt: skip
 
 
@@ -119,7 +130,12 @@ class Gpu:
         elif peer.operator == "delta_rule":
             k = torch.nn.functional.normalize(k, dim=-1)
             tensors["beta"] = torch.rand(B, H, L, device="cuda")
-        return {**{name: x.to(torch.bfloat16) for name, x in (("q", q), ("k", k), ("v", v))}, **tensors}
+        elif peer.operator == "kda":
+            k = torch.nn.functional.normalize(k, dim=-1)
+            tensors["g"] = torch.nn.functional.logsigmoid(normal(B, H, L, Dk)) / 4
+            tensors["beta"] = torch.rand(B, H, L, device="cuda")
+        rounded = {"q": q, "k": k, "v": v, **({"do": normal(B, H, L, Dv)} if peer.is_backward else {})}
+        return {**{name: x.to(torch.bfloat16) for name, x in rounded.items()}, **tensors}
 
     def save(self, tensors: dict, path: Path, metadata: dict) -> None:
         self.files.save_file({name: x.contiguous().cpu() for name, x in tensors.items()}, str(path), metadata)
@@ -203,6 +219,14 @@ class Gpu:
     def no_gradients(self):
         return self.torch.no_grad()
 
+    def leaf(self, x):
+        """x, as an input that has a gradient."""
+        return x.detach().requires_grad_()
+
+    def gradients(self, o, inputs: list, d_o) -> tuple:
+        """Those of the inputs, given that of o. What the forward pass has saved stays."""
+        return self.torch.autograd.grad(o, inputs, d_o, retain_graph=True)
+
 
 def median(values: list[float]) -> float:
     values = sorted(values)
@@ -243,13 +267,17 @@ def installed(wanted: list[Peer]) -> list[Peer]:
     return [peer for peer in wanted if there[peer.package]]
 
 
-def their_call(gpu, peer: Peer, problem: dict, tensors: dict, scale: float):
-    """Their function on our tensors: a function of whether the final state is wanted, which gives (o, final state)."""
-    function = getattr(importlib.import_module(peer.module), peer.function)
+def their_inputs(gpu, peer: Peer, tensors: dict) -> dict:
+    """Our tensors in their layout, under their names."""
     names = {"q": "q", "k": "k", "v": "v", **peer.gate}
     arranged = gpu.end_to_end if peer.packed else gpu.heads_last
-    arguments = {theirs: arranged(tensors[ours]) for ours, theirs in names.items()}
-    arguments |= {"scale": scale, **peer.more}
+    return {theirs: arranged(tensors[ours]) for ours, theirs in names.items()}
+
+
+def their_call(gpu, peer: Peer, problem: dict, inputs: dict, scale: float):
+    """Their function on these inputs: a function of whether the final state is wanted, which gives (o, final state)."""
+    function = getattr(importlib.import_module(peer.module), peer.function)
+    arguments = {**inputs, "scale": scale, **peer.more}
     if peer.packed:
         if problem["Dk"] != problem["Dv"]:  # they would take the one for the other
             raise ValueError("keys and values must have the same width")
@@ -267,7 +295,9 @@ def their_call(gpu, peer: Peer, problem: dict, tensors: dict, scale: float):
 
 def run_theirs(gpu, peer: Peer, problem: dict, tensors: dict, scale: float) -> tuple[dict, dict]:
     """Their outputs under our names and in our layout, and their times."""
-    call = their_call(gpu, peer, problem, tensors, scale)
+    if peer.is_backward:
+        return run_their_gradients(gpu, peer, problem, tensors, scale)
+    call = their_call(gpu, peer, problem, their_inputs(gpu, peer, tensors), scale)
     with gpu.no_gradients():
         o, final_state = call(True)[:2]
         if isinstance(final_state, tuple):  # with the normaliser: S and z, of which ours compares S
@@ -278,6 +308,22 @@ def run_theirs(gpu, peer: Peer, problem: dict, tensors: dict, scale: float) -> t
             outputs = {"o": gpu.heads_first(o), "final_state": final_state}
         times = gpu.time_call(lambda: call(True))
         times["graph"] = gpu.time_graph(lambda: call(False), times["median"])
+    return outputs, times
+
+
+def run_their_gradients(gpu, peer: Peer, problem: dict, tensors: dict, scale: float) -> tuple[dict, dict]:
+    """Their gradients under our names and in our layout, and their times."""
+    inputs = {name: gpu.leaf(x) for name, x in their_inputs(gpu, peer, tensors).items()}
+    leaves = list(inputs.values())
+    call, d_o = their_call(gpu, peer, problem, inputs, scale), gpu.heads_last(tensors["do"])
+    o = call(False)[0]
+    found = gpu.gradients(o, leaves, d_o)
+    outputs = {f"d{ours}": gpu.heads_first(x) for ours, x in zip(("q", "k", "v", *peer.gate), found)}
+    times = gpu.time_call(lambda: gpu.gradients(o, leaves, d_o))
+    # PyTorch runs a backward pass on the stream of its forward pass, so a graph has both.
+    forward = gpu.time_graph(lambda: call(False), times["median"])
+    both = gpu.time_graph(lambda: gpu.gradients(call(False)[0], leaves, d_o), times["median"])
+    times["graph"] = both - forward
     return outputs, times
 
 
@@ -303,12 +349,15 @@ def run_ours(program: programs.Program, peer: Peer, inputs: Path, outputs: Path)
 
 
 def agreement(gpu, peer: Peer, ours: dict, theirs: dict) -> float:
-    """The larger of the errors of output and final state."""
+    """The largest of the errors of output and final state, or of the gradients."""
+    worst = lambda errors: max(errors, key=lambda error: error if error == error else float("inf"))  # noqa: E731
+    if peer.is_backward:
+        return worst([gpu.error(x, ours[f"{peer.stage}.{name}"]) for name, x in theirs.items()])
     errors = [gpu.error(theirs["o"], ours[f"{peer.stage}.o"])]
     state = ours.get(f"{peer.stage}.final_state")
     if state is not None and theirs["final_state"] is not None:
         errors.append(gpu.error(theirs["final_state"], state))
-    return max(errors, key=lambda error: error if error == error else float("inf"))
+    return worst(errors)
 
 
 def compare(gpu, peer: Peer, program: programs.Program, problem: dict, folder: Path) -> dict:

@@ -86,12 +86,16 @@ def layer_file(name: str, layer: str, inputs: dict, outputs: dict, note: str = "
     return File(f"linear_attention_{name}", "fast_transformers", "layer", metadata, inputs, outputs, {"key_lengths"})
 
 
-# By operator: the function of flash-linear-attention, the input that it has beside q, k and v, and more metadata.
+# By operator: the function of flash-linear-attention, the inputs that it has beside q, k and v, and more metadata.
 RECURRENCES = {
     "linear_attention": ("linear_attn", "naive_recurrent_linear_attn", None, {}),
     "gla": ("gla", "naive_recurrent_gla", "g", {"gate": "natural log, per key channel"}),
     "simple_gla": ("simple_gla", "naive_recurrent_simple_gla", "g", {"gate": "natural log, per head"}),
     "delta_rule": ("delta_rule", "delta_rule_recurrence", "beta", {}),
+    "kda": ("kda", "naive_recurrent_kda", "g beta", {"gate": "natural log, per key channel"}),
+    "gated_delta_rule": (
+        "gated_delta_rule", "naive_recurrent_gated_delta_rule", "beta g", {"gate": "natural log, per head"}
+    ),
 }
 
 
@@ -99,14 +103,15 @@ def fla_files() -> list[File]:
     files = []
     for suffix, (B, H, L, Dk, Dv) in SIZES.items():
         scale = {"scale": repr(1 / Dk**0.5)}
-        for op, (_, function, third, more) in RECURRENCES.items():
+        for op, (_, function, own, more) in RECURRENCES.items():
             inputs = {**qkv(B, H, L, Dk, Dv), "initial_state": (B, H, Dk, Dv)}
-            if third:
-                inputs[third] = (B, H, L, Dk) if op == "gla" else (B, H, L)
+            for name in (own or "").split():
+                inputs[name] = (B, H, L, Dk) if name == "g" and op in ("gla", "kda") else (B, H, L)
             some = {} if suffix == "_len1" else gradients(inputs, *inputs)
             outputs = {"o": (B, H, L, Dv), "final_state": (B, H, Dk, Dv), **some}
             inputs = {**inputs, "do": (B, H, L, Dv), "dfinal_state": (B, H, Dk, Dv)}
-            source = {"source": f"flash-linear-attention 0.5.2 {function}, float32"}
+            version = "0.6.0" if op in ("gated_delta_rule", "kda") else "0.5.2"
+            source = {"source": f"flash-linear-attention {version} {function}, float32"}
             name = f"{op}_fla{suffix}" if op == "linear_attention" else op + suffix
             files.append(File(name, "fla", "recurrence", {"op": op, **scale, **source, **more}, inputs, outputs))
         source = "flash-linear-attention 0.5.2 naive_retention, float32"
@@ -222,12 +227,12 @@ def draw(file: File, seed: int) -> dict:
             x[0] = keys if shape[0] > 1 else x[0]
         elif name in ("g", "log_decay"):
             x = torch.nn.functional.logsigmoid(5 * x if strong else x)
-            x = x / 16 if file.metadata["op"] == "gla" and not strong else x
+            x = x / {"gla": 16, "kda": 4}.get(file.metadata["op"], 1) if not strong else x
         elif name == "beta":
             x = 0.95 + 0.05 * torch.sigmoid(x) if strong else torch.sigmoid(x)
         elif name == "kernel":
             x = x * torch.exp(-torch.arange(shape[0]) / 10)
-        elif name == "k" and file.metadata["op"] == "delta_rule":
+        elif name == "k" and file.metadata["op"] in ("delta_rule", "gated_delta_rule", "kda"):
             x = torch.nn.functional.normalize(x, dim=-1)
         elif name in ("q", "k") and file.name.endswith("_tiny"):
             x = x - 10
@@ -290,12 +295,12 @@ def naive(folder: str, function: str):
 
 
 def make_recurrence(file: File, t: dict) -> dict:
-    folder, name, third, _ = RECURRENCES[file.metadata["op"]]
+    folder, name, own, _ = RECURRENCES[file.metadata["op"]]
     function = naive(folder, name)
     turn = (lambda x: x) if folder == "delta_rule" else swap  # delta_rule_recurrence takes [B, H, L, D]
 
     def run(q, k, v, initial_state, **more):
-        extra = [turn(more[third])] if third else []
+        extra = [turn(more[name]) for name in (own or "").split()]
         o, state = function(
             turn(q), turn(k), turn(v), *extra, initial_state=initial_state, output_final_state=True
         )

@@ -38,7 +38,11 @@ FUSED, SIMPLE, DELTA, SCAN = (
     "06_scan/scan/",
 )
 
+GATED_DELTA = "05_deltanet_wy/gated_delta_rule/"
+KDA = "05_deltanet_wy/kda/"
 LINEAR_BACKWARD = "02_chunkwise/linear_attention_backward/"
+DELTA_BACKWARD = "05_deltanet_wy/delta_rule_backward/"
+SIMPLE_BACKWARD = "04_fused_chunk/simple_gla_backward/"
 
 STAGES = [
     Stage(
@@ -274,6 +278,18 @@ STAGES = [
         "Two kernels; the walk takes its tiles by bulk copies, and the state is the sums of warpgroups' products.",
     ),
     Stage(
+        "03_gla/gla_backward/4_subchunk_walks.cu",
+        ["q, k, g", "+q~, k~, D, P", "v, do", "dv", "+S_n, W", "+A, B", "dq, dk, dg"],
+        [
+            Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
+            Kernel("columns_walk, for dq", ["do, v, k~, D"], ["S^T, and A of a sub-chunk"], ["q~, k~, D, P", "v, do"], ["S_n, W*", "A, B*"]),
+            Kernel("columns_walk, for dk", ["v, do, q~, D"], ["dS^T, and B of a sub-chunk"], ["q~, k~, D, P", "v, do", "S_n, W*"], ["S_n, W*", "A, B*"]),
+            Kernel("values_walk", ["k~, q~, D, P, do"], ["dS, and dv of a sub-chunk"], ["q~, k~, D, P", "v, do"], ["dv*"]),
+            Kernel("decays", ["R [16, 16] per warp"], ["k, decays, dk, dg: 16 rows"], ["q, k, g*", "v, do*", "S_n, W*", "A, B*"], ["dq, dk, dg*"]),
+        ],
+        "Five kernels; what the walks read of S and dS stays fp32 in device memory until its decays and dg are computed.",
+    ),
+    Stage(
         FUSED + "2_five_steps.cu",
         ["g", "+sums", "q, k", "+q_g, k_g", "v", "+partials", "+scores", "o"],
         [
@@ -368,9 +384,50 @@ STAGES = [
         "P goes from product to product in registers; what comes from the state passes through shared memory in fp32.",
     ),
     Stage(
+        SIMPLE_BACKWARD + "3_materialized.cu",
+        ["k, v, g", "+S [N + 1, Dk, Dv]", "q, do", "+dS [N + 1, Dk, Dv]", "dq, dk, dv", "+q . dq, k . dk", "dg"],
+        [
+            Kernel("chunk_states, twice", ["tiles of two tensors; sums"], ["K^T V or Q^T dO"], ["k, v, g", "q, do"], ["S [N + 1, Dk, Dv]*", "dS [N + 1, Dk, Dv]*"]),
+            Kernel("running_sums, from each side", [], ["one element per thread"], ["S [N + 1, Dk, Dv]*", "dS [N + 1, Dk, Dv]*"], ["S [N + 1, Dk, Dv]*", "dS [N + 1, Dk, Dv]*"]),
+            Kernel("gradient, three times", ["four tiles; P; sums"], ["S or dS, and a gradient"], ["k, v, g", "S [N + 1, Dk, Dv]*", "q, do", "dS [N + 1, Dk, Dv]*"], ["dq, dk, dv*", "q . dq, k . dk*"]),
+            Kernel("gate_gradient", [], ["parts of <S, dS>"], ["S [N + 1, Dk, Dv]*", "dS [N + 1, Dk, Dv]*", "q . dq, k . dk*"], ["dg*"]),
+        ],
+        "Four kernels; dg of a chunk starts from the product of two states that are in device memory.",
+    ),
+    Stage(
+        SIMPLE_BACKWARD + "4_walks.cu",
+        ["q, k, g", "v, do", "dq, dk, dv", "+q . dq, k . dk", "dg"],
+        [
+            Kernel("gradient_walk, three times", ["four tiles; P; sums: 57 KB"], ["S or dS, and a gradient"], ["q, k, g", "v, do"], ["dq, dk, dv*", "q . dq, k . dk*"]),
+            Kernel("gate_gradient", [], ["dg of two positions", "per lane"], ["q . dq, k . dk*"], ["dg*"]),
+        ],
+        "S and dS stay in registers; of what dg needs, one number per position and walk passes through device memory.",
+    ),
+    Stage(
+        SIMPLE_BACKWARD + "5_segments.cu",
+        ["q, k, g", "v, do", "+S, dS of segments", "dq, dk, dv", "+q . dq, k . dk", "dg"],
+        [
+            Kernel("segment_states, twice", ["tiles of two tensors; sums"], ["the segment's sum"], ["q, k, g", "v, do"], ["S, dS of segments*"]),
+            Kernel("carry, twice", [], ["one element per thread"], ["S, dS of segments*"], ["S, dS of segments*"]),
+            Kernel("the walks, three times", ["four tiles; P; sums"], ["S or dS, and a gradient"], ["q, k, g", "v, do", "S, dS of segments*"], ["dq, dk, dv*", "q . dq, k . dk*"]),
+            Kernel("gate_gradient", [], ["parts of <S, dS>"], ["S, dS of segments*", "q . dq, k . dk*"], ["dg*"]),
+        ],
+        "Four kernels; a state and its gradient pass through device memory at each border of segments, and dg starts from them.",
+    ),
+    Stage(
+        SIMPLE_BACKWARD + "6_pipelined.cu",
+        ["q, k, g", "v, do", "+S, dS of segments", "dq, dk, dv", "+q . dq, k . dk", "dg"],
+        [
+            Kernel("segment_states, twice; carry", ["tiles of two tensors; sums"], ["the segment's sum"], ["q, k, g", "v, do"], ["S, dS of segments*"]),
+            Kernel("the walks, three times", ["three tiles twice; a fourth;", "P, sums: 100 KB"], ["S or dS, and a gradient"], ["q, k, g", "v, do", "S, dS of segments*"], ["dq, dk, dv*", "q . dq, k . dk*"]),
+            Kernel("gate_gradient", [], ["parts of <S, dS>"], ["S, dS of segments*", "q . dq, k . dk*"], ["dg*"]),
+        ],
+        "The kernels of segments; the walks load the tiles of the next chunk while they compute on those of this one.",
+    ),
+    Stage(
         DELTA + "5_recurrent_gpu.cu",
         ["q, k, beta", "v", "o"],
-        [Kernel("recurrent: 32 columns per block", ["tiles of 8 steps of q, k, v", "and beta, twice"], ["S: Dk / 8 rows of a pair of", "columns a thread; k S, q S"], ["q, k, beta", "v"], ["o*"])],
+        [Kernel("recurrent: 32 columns per block", ["tiles of 8 steps of q, k, v", "and beta, twice"], ["S: Dk / 8 rows of a pair of", "columns per thread; k S, q S"], ["q, k, beta", "v"], ["o*"])],
         "The state is in registers; all sums of a step are taken of the old state.",
     ),
     Stage(
@@ -453,6 +510,75 @@ STAGES = [
             Kernel("walk of all segments", ["Q, K, V, T, P three times;", "O twice: 208 KB"], ["the chain: S^T, residual,", "v_new and O^T"], ["q, k, beta", "T, P as rows", "v", "H, E; starts"], ["o*"]),
         ],
         "The walk of all segments is that of `warpgroup_chain`; the maps are the same walk over [V, -K] without outputs.",
+    ),
+    Stage(
+        DELTA_BACKWARD + "3_tensor_core.cu",
+        ["q, k, beta", "+T, P", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta"],
+        [
+            Kernel("prepare", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P*"]),
+            Kernel("states", ["K, V, T, ahead"], ["S^T, residual^T, v_new^T"], ["q, k, beta", "T, P", "v, do"], ["v_new, S, dS*"]),
+            Kernel("states' gradients", ["K, Q, dO, T, P, ahead"], ["dS^T, dv_new^T, dV^T"], ["q, k, beta", "T, P", "v, do"], ["v_new, S, dS*", "dv*"]),
+            Kernel("gradients", ["dO, dV, v_new; Q, K; Y, Z"], ["dQ or dK; S, dS"], ["q, k, beta", "v, do", "v_new, S, dS", "dv"], ["dq, dk, dbeta*"]),
+        ],
+        "Four kernels: two walks leave v_new, S, dS and dv of every chunk, and the last one computes all other gradients of all chunks at once.",
+    ),
+    Stage(
+        DELTA_BACKWARD + "4_both_ends.cu",
+        ["q, k, beta", "+T, P", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta"],
+        [
+            Kernel("prepare", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P*"]),
+            Kernel("walks: half of the blocks from each end", ["K, V, T or K, Q, dO, T, P, ahead"], ["S^T, v_new^T or dS^T, dV^T"], ["q, k, beta", "T, P", "v, do"], ["v_new, S, dS*", "dv*"]),
+            Kernel("gradients", ["dO, dV, v_new; Q, K; Y, Z"], ["dQ or dK; S, dS"], ["q, k, beta", "v, do", "v_new, S, dS", "dv"], ["dq, dk, dbeta*"]),
+        ],
+        "Three kernels: one launch walks from both ends at once.",
+    ),
+    Stage(
+        KDA + "3_recurrent_gpu.cu",
+        ["q, k, g, beta", "v", "o"],
+        [Kernel("recurrent: 32 columns per block", ["tiles of 8 steps of q, k, v,", "gates and beta, twice"], ["S: Dk / 8 rows of a pair of", "columns per thread; k S, q S"], ["q, k, g, beta", "v"], ["o*"])],
+        "The state is in registers. It is decayed in the pass that computes all sums of a step.",
+    ),
+    Stage(
+        KDA + "4_tensor_core.cu",
+        ["q, k, g, beta", "+T, P; Q+, K+, K-", "v", "o"],
+        [
+            Kernel("prepare: a sub-chunk per warp", ["decayed q and k, anchors;", "then A: 75 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
+            Kernel("the walk: four equal warps", ["K+, K-, V, T, Q+, P of two", "chunks; O on its way: 155 KB"], ["S^T, residual^T, v_new^T, O^T"], ["T, P; Q+, K+, K-", "v"], ["o*"]),
+        ],
+        "Two kernels. The rows with their decays pass through device memory, beside T and P; the walk reads nothing of g.",
+    ),
+    Stage(
+        KDA + "5_specialized_warps.cu",
+        ["q, k, g, beta", "+T, P; Q+, K+, K-", "v", "o"],
+        [
+            Kernel("prepare: a sub-chunk per warp", ["decayed q and k, anchors;", "then A: 75 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
+            Kernel("the walk: loading warps, chain, outputs", ["K+, K-, V, T and Q+, P of two chunks;", "S and v_new for the outputs: 195 KB"], ["chain: S, v_new; outputs: O"], ["T, P; Q+, K+, K-", "v"], ["o*"]),
+        ],
+        "The same two kernels; in the walk S and v_new go from warp to warp through shared memory.",
+    ),
+    Stage(
+        GATED_DELTA + "3_recurrent_gpu.cu",
+        ["q, k, beta, g", "v", "o"],
+        [Kernel("recurrent: 32 columns per block", ["tiles of 8 steps of q, k, v,", "beta and g, twice"], ["S: Dk / 8 rows of a pair of", "columns per thread; k S, q S"], ["q, k, beta, g", "v"], ["o*"])],
+        "The state is in registers. The gate multiplies the sums over it, and the state where it is updated.",
+    ),
+    Stage(
+        GATED_DELTA + "4_tensor_core.cu",
+        ["q, k, beta, g", "+T, P, decays", "v", "o"],
+        [
+            Kernel("prepare", ["Q, K; A; running sums"], ["(I + A)^-1 in blocks"], ["q, k, beta, g"], ["T, P, decays*"]),
+            Kernel("the walk: four equal warps", ["K, V, T, Q, P, decays of two", "chunks; O on its way out: 120 KB"], ["S^T, residual^T, v_new^T, O^T"], ["q, k, beta, g", "T, P, decays", "v"], ["o*"]),
+        ],
+        "Two kernels; only T, P and three rows of decays per chunk pass through device memory.",
+    ),
+    Stage(
+        GATED_DELTA + "5_warpgroup_chain.cu",
+        ["q, k, beta, g", "+T, P as rows, decays", "v", "o"],
+        [
+            Kernel("prepare_tiles", ["Q, K; A; running sums"], ["(I + A)^-1 in blocks"], ["q, k, beta, g"], ["T, P as rows, decays*"]),
+            Kernel("walk: two warpgroups", ["Q, K, V, T, P, decays three times;", "O twice: 210 KB"], ["the chain: S^T, residual, -V,", "v_new and O^T"], ["q, k, beta, g", "T, P as rows, decays", "v"], ["o*"]),
+        ],
+        "The chain's factors that depend on the state stay in one warpgroup's registers; the other warpgroup loads and stores.",
     ),
     Stage(
         SCAN + "4_sequential_gpu.cu",
@@ -549,6 +675,41 @@ STAGES = [
             Kernel("outputs", ["32 steps of q, k, v"], ["columns of S"], ["q, k, beta", "v", "states*"], ["o*"]),
         ],
         "Maps of runs and states before leaves are in device memory, between the kernels of the tree's levels.",
+    ),
+    Stage(
+        "06_scan/over_devices/2_all_gather.cu",
+        ["q, k, v, g", "+own map", "+maps of all", "+S before", "o"],
+        [
+            Kernel("first pass: the chapter's dispatch", ["its own"], ["its own"], ["q, k, v, g"], ["own map*"]),
+            Kernel("all-gather", [], ["NCCL's own"], ["own map*"], ["maps of all*"]),
+            Kernel("compose", [], ["an element of S", "per thread"], ["maps of all*"], ["S before*"]),
+            Kernel("second pass", ["its own"], ["its own"], ["q, k, v, g", "S before*"], ["o*"]),
+        ],
+        "On each device: its own map and those of all devices are in device memory; an all-gather fills the latter.",
+    ),
+    Stage(
+        "06_scan/over_devices/3_states_alone.cu",
+        ["k, v, g", "+segments' maps", "+own map", "+maps of all", "+S before", "q", "o"],
+        [
+            Kernel("segment_maps", ["two chunks of K, V; decays"], ["X: 64 or 128 columns"], ["k, v, g"], ["segments' maps*"]),
+            Kernel("compose", [], ["an element per thread"], ["segments' maps*"], ["own map*"]),
+            Kernel("all-gather", [], ["NCCL's own"], ["own map*"], ["maps of all*"]),
+            Kernel("compose", [], ["an element per thread"], ["maps of all*"], ["S before*"]),
+            Kernel("the chapter's dispatch", ["its own"], ["its own"], ["k, v, g", "S before*", "q"], ["o*"]),
+        ],
+        "On each device: the first pass reads k, v and g alone, and maps are composed twice, of segments and of devices.",
+    ),
+    Stage(
+        "06_scan/over_devices/4_overlap.cu",
+        ["k, v, g", "+segments' maps", "+own map", "+maps of all", "+S before", "q", "o"],
+        [
+            Kernel("segment_maps", ["two chunks of K, V; decays"], ["X: 64 or 128 columns"], ["k, v, g"], ["segments' maps*"]),
+            Kernel("compose", [], ["an element per thread"], ["segments' maps*"], ["own map*"]),
+            Kernel("all-gather", [], ["NCCL's own"], ["own map*"], ["maps of all*"]),
+            Kernel("compose", [], ["an element per thread"], ["maps of all*"], ["S before*"]),
+            Kernel("the chapter's dispatch", ["its own"], ["its own"], ["k, v, g", "S before*", "q"], ["o*"]),
+        ],
+        "The way of `states_alone` for each half of the heads: while one half is in the all-gather, the other one is in a kernel.",
     ),
     Stage(
         "06_scan/simple_gla/1_scan_states.cu",

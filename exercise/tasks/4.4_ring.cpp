@@ -4,6 +4,7 @@ namespace exercise {
 namespace {
 
 void check(Check& check, void (*run)(Global<const float> x, Global<float> y, int tiles)) {
+  check.needs_compute_capability(90);
   for (const std::size_t tiles : {1, 2, 7}) {
     check.problem(std::to_string(tiles) + " tiles");
     const auto x = check.input("x", tiles * 32);

@@ -111,6 +111,8 @@ def report(comparison: dict) -> str:
     pairs = sorted(comparison["comparisons"], key=lambda row: (row["chapter"], label(row), row["peer"], row["problem"]["L"]))
     for row in pairs:
         name, peer, L = f"{row['chapter'][:2]} `{label(row)}` `{row['stage']}`", f"`{row['peer']}`", row["problem"]["L"]
+        if row["variant"]:
+            peer += f" for `{label(row)}`"
         if row["skipped"]:
             notes.append(f"- {peer} at L = {L}: skipped, {row['skipped']}")
             continue
@@ -120,7 +122,7 @@ def report(comparison: dict) -> str:
         ours, theirs = row["ours"], row["theirs"]
         cells = [figure(ours["graph"]), figure(theirs["graph"]), ratio_text(row["graph_ratio"])]
         cells += [figure(ours["median"]), figure(theirs["median"]), ratio_text(row["call_ratio"])]
-        body.append([name, peer, str(L), *cells])
+        body.append([name, f"`{row['peer']}`", str(L), *cells])
     versions = ", ".join(f"{program} {version}" for program, version in comparison["versions"].items())
     text = f"Measured on {comparison['date'][:10]} at commit {comparison['commit']} on {comparison['gpu']}: {versions}. "
     errors = [row["error"] for row in pairs if row["agrees"] and row["error"] is not None]

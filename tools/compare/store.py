@@ -48,7 +48,7 @@ def best_ms(timing: dict) -> float | None:
 
 
 # Operators with an initial and a final state [B, H, Dk, Dv] in fp32, which a call in a graph leaves out.
-WITH_STATES = ("linear_attention", "gla", "retention", "simple_gla", "delta_rule")
+WITH_STATES = ("linear_attention", "gla", "retention", "simple_gla", "delta_rule", "gated_delta_rule", "kda")
 
 
 def limit_ms(timing: dict) -> float | None:

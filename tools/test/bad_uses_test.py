@@ -26,6 +26,7 @@ BACKWARD = [
     ("01_linear_attention/linear_attention", "causal_attention", {"q": Q, "k": Q, "v": V, "do": V}, "do", None, "dfinal_state"),
     ("01_linear_attention/linear_attention", "bidirectional_attention", {"q": Q, "k": Q, "v": V, "do": V}, "do", None, "dfinal_state"),
     ("02_chunkwise/chunkwise", "linear_attention", {"q": Q, "k": Q, "v": V, "do": V}, "do", "pipelined", "dfinal_z"),
+    ("03_gla/gla", "gla", {"q": Q, "k": Q, "v": V, "g": Q, "do": V}, "do", "parallel_log", None),
     ("06_scan/scan", "scan", {"x": "BHLD", "log_decay": ["B", "H", "L", "Dg"], "dy": "BHLD"}, "dy", "cub", "dfinal_state"),
 ]  # fmt: skip
 
@@ -143,7 +144,7 @@ class BadUses(unittest.TestCase):
         with_options("--warmup", "-1", words="is not between")
         with_options("--seed", "-1", words="not a whole number")
         with_options("--scale", "nan", words="--scale")
-        if operator != "linear_attention":  # it has a stage on the CPU that takes chunks
+        if operator not in ("linear_attention", "gla"):  # they have a stage on the CPU that takes chunks
             with_options("--chunk", "16", words="--chunk: of no use")
         with_options("--prompt", "1", words="--prompt: of no use")
         with_options("--weights", str(path), words="--weights: of no use")

@@ -28,7 +28,8 @@ if "--list" in a:
 value = lambda name: a[a.index(name) + 1]
 inputs = json.load(open(value("--input")))
 stage = value("--stage")
-json.dump({{stage + ".o": "o of " + inputs["op"], stage + ".final_state": "S of " + inputs["op"]}}, open(value("--output"), "w"))
+d = {{stage + ".d" + name: "d" + x for name, x in inputs.items() if name in ("q", "k", "v", "g", "beta")}}
+json.dump(d if "--backward" in a else {{stage + ".o": "o of " + inputs["op"], stage + ".final_state": "S of " + inputs["op"]}}, open(value("--output"), "w"))
 failure = None if {passed} else "o differs"
 times = {{"median": 0.5, "min": 0.4, "max": 0.9, "runs": 50, "graph": 0.25}}
 print(json.dumps({{"chapter": "{name}", "results": [{{"operator": value("--operator"), "stages": [
@@ -47,7 +48,7 @@ class FakeGpu:
         return {"PyTorch": "9.9"}
 
     def draw(self, peer, problem):
-        return {name: name for name in ("q", "k", "v", *peer.gate)}
+        return {name: name for name in ("q", "k", "v", *(["do"] if peer.is_backward else []), *peer.gate)}
 
     def save(self, tensors, path, metadata):
         path.write_text(json.dumps({**tensors, **metadata}), encoding="utf-8")
@@ -86,8 +87,17 @@ class FakeGpu:
 
     def time_graph(self, call, estimate_ms):
         assert estimate_ms == 1.0
+        self.has_gradients = False
         call()
-        return 0.4
+        return 0.8 if self.has_gradients else 0.4
+
+    def leaf(self, x):
+        return x + "!"
+
+    def gradients(self, o, inputs, d_o):
+        assert o.startswith("o of ") and d_o == "do'" and all(x.endswith("'!") for x in inputs)
+        self.has_gradients = True
+        return tuple(f"d{x[:-1]}" for x in inputs)
 
     def no_gradients(self):
         return contextlib.nullcontext()
@@ -153,14 +163,40 @@ class CompareWithFla(unittest.TestCase):
 
     def test_their_arguments_are_in_their_layout_and_under_their_names(self):
         self.run_tool("--key-dim", "64")
-        given = {(name, normalize): (qkv, gate, scale) for name, qkv, gate, scale, normalize, _ in self.calls}
+        calls = [call for call in self.calls if call[1][0] == "q'"]  # those for gradients come below
+        given = {(name, normalize): (qkv, gate, scale) for name, qkv, gate, scale, normalize, _ in calls}
         self.assertEqual(given["chunk_simple_gla", None], (("q'", "k'", "v'"), {"g": "g'"}, 0.125))
         self.assertEqual(given["fused_recurrent_gla", None][1], {"gk": "g'"})
         self.assertEqual(given["chunk_delta_rule", None][1], {"beta": "beta'"})
         self.assertIn(("chunk_linear_attn", False), given)
         self.assertIn(("chunk_linear_attn", True), given)
         # Checked and timed as a call with the final state, in a graph without.
-        self.assertEqual([c[-1] for c in self.calls if c[0] == "chunk_gla"], [True, True, False])
+        is_forward = lambda call: call[1][0] == "q'"  # noqa: E731
+        self.assertEqual([c[-1] for c in self.calls if c[0] == "chunk_gla" and is_forward(c)], [True, True, False])
+
+    def test_gradients_are_those_of_all_inputs(self):
+        status, text, errors, data = self.run_tool("--operators", "gla,delta_rule")
+        self.assertEqual(status, 0, errors)
+        rows = [row for row in data["comparisons"] if row["variant"] == "backward"]
+        self.assertEqual([(row["operator"], row["agrees"], row["error"]) for row in rows], [("gla", True, 0), ("delta_rule", True, 0)])
+        # Without the forward pass, which the graph has as well.
+        self.assertEqual((rows[0]["theirs"]["graph"], rows[0]["graph_ratio"]), (0.4, 1.6))
+        self.assertIn("| 03 `gla --backward` `dispatch` | `chunk_gla` |", text)
+
+        class Differs(FakeGpu):
+            errors = {"dbeta": 0.5}
+
+        status, _, _, data = self.run_tool("--operators", "delta_rule", gpu=Differs)
+        self.assertEqual((status, [row["agrees"] for row in data["comparisons"]]), (1, [True, True, True, False]))
+
+    def test_gradients_that_they_refuse_are_skipped_with_the_reason(self):
+        class Refuses(FakeGpu):
+            def gradients(self, o, inputs, d_o):
+                raise RuntimeError("not on Hopper")
+
+        status, text, _, data = self.run_tool("--operators", "simple_gla", gpu=Refuses)
+        self.assertEqual((status, data["comparisons"][-1]["skipped"]), (0, "RuntimeError: not on Hopper"))
+        self.assertIn("`chunk_simple_gla` for `simple_gla --backward` at L = 64: skipped, RuntimeError: not on Hopper", text)
 
     def test_sequences_for_flashinfer_lie_one_behind_the_other(self):
         self.run_tool("--operators", "delta_rule", "--key-dim", "64", "--value-dim", "64")
@@ -183,7 +219,7 @@ class CompareWithFla(unittest.TestCase):
     def test_flashinfer_is_left_out_where_it_is_not_installed(self):
         with mock.patch.dict(sys.modules, {"flashinfer": None}):
             status, _, errors, data = self.run_tool("--operators", "delta_rule")
-        self.assertEqual((status, len(data["comparisons"])), (0, 2))
+        self.assertEqual((status, len(data["comparisons"])), (0, 3))
         self.assertNotIn("FlashInfer", data["versions"])
         self.assertIn("flashinfer.chunk_gated_delta_rule is left out: ", errors)
 
@@ -201,7 +237,7 @@ class CompareWithFla(unittest.TestCase):
         for function in (old, newer):
             self.modules["fla.ops.gla"].chunk_gla = function
             self.run_tool("--operators", "gla")
-        self.assertEqual(seen, [False] * 6)
+        self.assertEqual(set(seen), {False})
 
     def test_what_they_refuse_is_skipped_with_the_reason(self):
         def refuses(q, k, v, g, scale, output_final_state):
@@ -237,7 +273,7 @@ class CompareWithFla(unittest.TestCase):
         status, _, errors, data = self.run_tool("--operators", "gla,delta_rule")
         self.assertEqual(status, 1)
         self.assertIn("03_gla gla dispatch failed: o differs", errors)
-        self.assertEqual([row["operator"] for row in data["comparisons"]], ["delta_rule"] * 3)
+        self.assertEqual([row["operator"] for row in data["comparisons"]], ["delta_rule"] * 4)
 
     def test_what_is_missing_is_one_line_and_status_2(self):
         for arguments in (["--operators", "nothing"], ["--lengths", "1,x"], ["--build", str(self.folder)]):

@@ -34,6 +34,9 @@ def main() -> int:
                 found, text = says(program, one.number, variant)
             except subprocess.TimeoutExpired:
                 found, text = -1, "it does not end"
+            if backend == "cuda" and found == 3:  # instructions that this GPU does not have
+                print(text, end="")
+                continue
             if found != status or not re.search(pattern, text, re.MULTILINE):
                 failures += 1
                 print(f"{one.number} {variant}: status {found}, {status} expected, and a text with '{pattern}':\n{text}")
