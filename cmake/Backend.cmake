@@ -78,20 +78,31 @@ target_compile_options(tutorial_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-ffp-
 if(TUTORIAL_NATIVE)
   target_compile_options(tutorial_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-march=native>")
 endif()
+# Two sets of flags, for half the time of a compiler that instruments everything. What computes on the CPU as a lesson or a
+# reference is checked for its addresses only, and not for races: it runs on one thread. Kernels, and the targets named to
+# tutorial_instrument(), have all checks.
 if(TUTORIAL_SANITIZER STREQUAL "address")
+  set(sanitizer -fsanitize=address -fno-omit-frame-pointer)
   # Of undefined behaviour, what a kernel does wrong. The checks for null pointers and for an object's type and size
   # find nothing that AddressSanitizer does not, and would double the time that the compiler takes.
-  set(sanitizer
-    -fsanitize=address,alignment,bounds,shift,signed-integer-overflow,integer-divide-by-zero,float-cast-overflow,bool,enum
-    -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  set(instrumented
+    -fsanitize=alignment,bounds,shift,signed-integer-overflow,integer-divide-by-zero,float-cast-overflow,bool,enum
+    -fno-sanitize-recover=undefined)
+  target_link_options(tutorial_flags INTERFACE ${sanitizer} ${instrumented})
 elseif(TUTORIAL_SANITIZER STREQUAL "thread")
-  set(sanitizer -fsanitize=thread -fno-omit-frame-pointer)
+  set(sanitizer -fno-omit-frame-pointer)
+  set(instrumented -fsanitize=thread)
+  target_link_options(tutorial_flags INTERFACE ${instrumented})
 endif()
 if(DEFINED sanitizer)
   # Warnings do not stop this build: GCC 12 gives false ones in instrumented code, and the plain build gives all of them.
   target_compile_options(tutorial_flags INTERFACE ${sanitizer} -Wno-error)
-  target_link_options(tutorial_flags INTERFACE ${sanitizer})
 endif()
+
+# tutorial_instrument(TARGET): all of its sources have the sanitizer's checks, and not only its kernels.
+function(tutorial_instrument target)
+  target_compile_options(${target} PRIVATE ${instrumented})
+endfunction()
 
 # tutorial_sources(TARGET FILE...): the sources of a target; .cu files go to the backend's compiler.
 function(tutorial_sources target)
@@ -99,6 +110,6 @@ function(tutorial_sources target)
   if(TUTORIAL_BACKEND STREQUAL "emulator")
     set(kernels ${ARGN})
     list(FILTER kernels INCLUDE REGEX "\\.cu$")
-    set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX)
+    set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "${instrumented}")
   endif()
 endfunction()

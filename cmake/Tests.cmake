@@ -19,9 +19,10 @@ endfunction()
 # tutorial_chapter_tests(TARGET PREFIX QUICK FILTER ORDERS FILTER): the tests of a chapter, by GoogleTest's filters.
 #
 # QUICK: those for ThreadSanitizer, under which a thread of a kernel takes a millisecond. The others are labelled slow.
-# ORDERS: those that run every kernel on odd shapes, widths and strides. In the emulator they run once more in other
-# orders of threads and blocks. AddressSanitizer runs these alone, in other orders, and of these only the ones about
-# shapes: an address outside an array does not depend on numbers. The others are labelled slow there.
+# ORDERS: those that run every kernel on odd shapes, widths and strides. In the emulator each launch of theirs has an order
+# of threads and blocks of its own; the other tests run `forward`. AddressSanitizer runs these alone, in other
+# orders, and of these only the ones about shapes: an address outside an array does not depend on numbers. The others are
+# labelled slow there.
 function(tutorial_chapter_tests target prefix)
   cmake_parse_arguments(PARSE_ARGV 2 tests "" "QUICK;ORDERS" "")
   get_target_property(libraries ${target} LINK_LIBRARIES)
@@ -39,9 +40,11 @@ function(tutorial_chapter_tests target prefix)
       PROPERTIES ENVIRONMENT EMULATOR_SCHEDULE=mixed:2)
     gtest_discover_tests(${target} ${discovered} TEST_FILTER "-${tests_ORDERS}:${numbers}" PROPERTIES LABELS slow)
     gtest_discover_tests(${target} ${discovered} TEST_FILTER "${numbers}" PROPERTIES LABELS slow)
-  else()
+  elseif(TUTORIAL_BACKEND STREQUAL "cuda")
     gtest_discover_tests(${target} ${discovered})
-    # Not the longest: a thousand positions meet the orders of a hundred again.
-    tutorial_in_other_orders(${target} ${prefix} 1 "${tests_ORDERS}:-*MultiplesOf16*:*AThousand*")
+  else()
+    gtest_discover_tests(${target} ${discovered} TEST_FILTER "${tests_ORDERS}"
+      PROPERTIES ENVIRONMENT EMULATOR_SCHEDULE=mixed:1)
+    gtest_discover_tests(${target} ${discovered} TEST_FILTER "-${tests_ORDERS}")
   endif()
 endfunction()

@@ -35,6 +35,7 @@ tutorial_sources(common
 if(TUTORIAL_BACKEND STREQUAL "cuda")
   tutorial_sources(common roofline_gpu.cu)
 endif()
+tutorial_instrument(common)
 find_package(Threads REQUIRED)
 target_link_libraries(common PUBLIC device tile PRIVATE fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json Threads::Threads)
 

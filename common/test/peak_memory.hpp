@@ -47,7 +47,9 @@ inline void expect_stated_memory(const Operator& definition, const std::string& 
       definition.compute_reference(call, Dtype::fp32);
     }
   });
-  EXPECT_LE(peak, stated + (1 << 20)) << stage_name;
+  // Eigen's products copy tiles, some on each thread; on 16 threads these took 1.8 MB.
+  const double tiles = (1 << 20) + std::thread::hardware_concurrency() * (1 << 17);
+  EXPECT_LE(peak, stated + tiles) << stage_name;
   EXPECT_GE(peak, stated / 3) << stage_name;
 }
 
