@@ -42,9 +42,8 @@
 #include <type_traits>
 
 #include "05_deltanet_wy/delta_rule.hpp"
-#include "05_deltanet_wy/delta_rule/chunk_factors.cuh"
+#include "05_deltanet_wy/delta_rule/one_kernel.cuh"
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
-#include "common/device/hide_from_compiler.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/registers.cuh"
 #include "common/tile/block_part.cuh"
@@ -57,39 +56,9 @@ namespace {
 
 using namespace tile;
 
-constexpr int kPipelineDepth = 4;               // tiles of Q and K in shared memory
-constexpr int kDepth = 2;                       // V, and T and P in shared memory
+constexpr int kDepth = 1;                       // O in shared memory
 constexpr int kBlockThreads = 4 * kWarpgroup;   // of a block
 constexpr int kStoreThreads = kWarpgroup - 32;  // of them
-
-/// A block's shared memory.
-template <class Shape>
-struct Memory {
-  using KeyTile = typename Shape::KeyTile;
-
-  static constexpr int kKeyBytes = kChunk * Shape::kDk * int(sizeof(__nv_bfloat16));
-  static constexpr int kValueBytes = int(ValuePanel::kPanelBytes);
-  static constexpr int kV = 2 * kPipelineDepth * kKeyBytes, kFactors = kV + kDepth * kValueBytes;
-  static constexpr int kO = kFactors + kDepth * ChunkFactors::kBytes, kSplit = kO + kValueBytes;
-  static constexpr int kBytes = kSplit + 2 * SplitBlocks::kBytes;
-
-  unsigned char* memory;
-
-  __device__ __forceinline__ __nv_bfloat16* at(int offset) const {
-    return reinterpret_cast<__nv_bfloat16*>(memory + offset);
-  }
-  __device__ __forceinline__ KeyTile K(int stage) const { return {at(2 * stage * kKeyBytes)}; }
-  __device__ __forceinline__ KeyTile Q(int stage) const { return {at((2 * stage + 1) * kKeyBytes)}; }
-  __device__ __forceinline__ ValuePanel V(int stage) const { return {at(kV + stage * kValueBytes)}; }
-  __device__ __forceinline__ ValuePanel O() const { return {at(kO)}; }
-  __device__ __forceinline__ ChunkFactors factors(int stage) const {
-    return ChunkFactors(memory + kFactors + stage * ChunkFactors::kBytes);
-  }
-  /// Of a warpgroup that computes factors.
-  __device__ __forceinline__ unsigned char* blocks(int group) const {
-    return memory + kSplit + group * SplitBlocks::kBytes;
-  }
-};
 
 /// Grid (tiles of 64 columns of Dv, H, B).
 template <class Shape>
@@ -97,17 +66,17 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     one_kernel_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps) {
   const int b = int(blockIdx.z), h = int(blockIdx.y), first_column = int(blockIdx.x) * Shape::kDv;
   const int columns = min(Shape::kDv, a.Dv - first_column);
-  __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth], v_full[kDepth], v_empty[kDepth];
-  __shared__ Barrier factors_full[kDepth], factors_empty[kDepth], output_full[1], output_empty[1];
-  __shared__ float betas[2][kChunk];
-  const Memory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
+  __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth], output_full[kDepth], output_empty[kDepth];
+  __shared__ Barrier v_full[kStages], v_empty[kStages], factors_full[kStages], factors_empty[kStages];
+  const BlockMemory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
 
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) barrier.init(1);
     for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps of the chunk's factors, and those of the state
-    for (int i = 0; i < kDepth; ++i) v_full[i].init(1), v_empty[i].init(4);
-    for (int i = 0; i < kDepth; ++i) factors_full[i].init(4), factors_empty[i].init(4);
-    output_full[0].init(4), output_empty[0].init(3);
+    for (Barrier& barrier : output_full) barrier.init(4);
+    for (Barrier& barrier : output_empty) barrier.init(3);
+    for (int i = 0; i < kStages; ++i) v_full[i].init(1), v_empty[i].init(4);
+    for (int i = 0; i < kStages; ++i) factors_full[i].init(4), factors_empty[i].init(4);
     fence_barrier_init();
   }
   __syncthreads();
@@ -118,78 +87,43 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     const int thread = int(threadIdx.x) % kWarpgroup;
     if (thread == 0) {
       auto ring = Ring<kPipelineDepth>::producer();
-      auto v_ring = Ring<kDepth>::producer();
+      auto v_ring = Ring<kStages>::producer();
       for (int t = 0; t < a.L; t += kChunk) {
         ring.wait(empty);
-        full[ring.stage()].arrive_expect(2 * Memory<Shape>::kKeyBytes);
+        full[ring.stage()].arrive_expect(2 * BlockMemory<Shape>::kKeyBytes);
         load_panels(memory.K(ring.stage()), maps.k, full[ring.stage()], {.position = t, .head = h, .batch = b});
         load_panels(memory.Q(ring.stage()), maps.q, full[ring.stage()], {.position = t, .head = h, .batch = b});
         ring.advance();
         v_ring.wait(v_empty);
-        v_full[v_ring.stage()].arrive_expect(Memory<Shape>::kValueBytes);
+        v_full[v_ring.stage()].arrive_expect(BlockMemory<Shape>::kValueBytes);
         load_panels(memory.V(v_ring.stage()), maps.v, v_full[v_ring.stage()],
                     {.column = first_column, .position = t, .head = h, .batch = b});
         v_ring.advance();
       }
     } else if (thread >= 32) {
-      auto output_ring = Ring<1>::consumer();
+      auto output_ring = Ring<kDepth>::consumer();
       for (int t = 0; t < a.L; t += kChunk) {
         output_ring.wait(output_full);
         store_tile_by<kStoreThreads>(thread - 32, a.o.row(b, h, t) + first_column, a.o.stride_l, a.L - t, columns,
                                      memory.O(), [&] {
                                        __syncwarp();
-                                       if (lane_index() == 0) output_empty[0].arrive();
+                                       if (lane_index() == 0) output_empty[output_ring.stage()].arrive();
                                      });
         output_ring.advance();
       }
     }
   } else if (group < 3) {
     decrease_registers<120>();
-    const int number = group - 1;
-    FactorGroup factors(number, memory.blocks(number), betas[number]);
-    const auto beta_of = [&](int t) {
-      return lane_index() < kBlock && t < a.L ? load_global(a.beta.row(b, h, t)) : 0.0f;
-    };
-    auto ring = Ring<kPipelineDepth>::consumer();
-    auto factor_ring = Ring<1>::producer();  // this warpgroup's factors have one stage
-    const ChunkFactors out = memory.factors(number);
-    factors.clear(out);
-    if (number == 1) ring.advance();
-    float next_beta = beta_of(number * kChunk + factors.position());
-    for (int t = number * kChunk; t < a.L; t += 2 * kChunk) {
-      WarpgroupScores K_K, Q_K;
-      SplitRow X;
-      const float beta = next_beta;
-      next_beta = beta_of(t + 2 * kChunk + factors.position());
-      ring.wait(full);
-      wgmma_fence(K_K);
-      start_scores(K_K, memory.K(ring.stage()), memory.K(ring.stage()));
-      wgmma_commit();
-      wgmma_wait<0>(K_K);
-      factors.invert(X, K_K, beta);
-      const int stage = hide_from_compiler(ring.stage());
-      wgmma_fence(Q_K);
-      start_scores(Q_K, memory.Q(stage), memory.K(stage));
-      wgmma_commit();
-      factor_ring.wait(&factors_empty[number]);
-      wgmma_wait<0>(Q_K);
-      if (lane_index() == 0) empty[ring.stage()].arrive();
-      factors.store(out, X, Q_K);
-      fence_async_proxy();
-      __syncwarp();
-      if (lane_index() == 0) factors_full[number].arrive();
-      factor_ring.advance();
-      ring.advance(), ring.advance();
-    }
+    compute_factors(a, memory, group - 1, full, empty, factors_full, factors_empty);
   } else {
     increase_registers<208>();
     WarpgroupState<Shape::kDk> S;
     const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) + first_column : nullptr;
     load_group_state<Shape::kDk>(S, start, a.initial_state.stride_l, a.Dk, columns);
     auto ring = Ring<kPipelineDepth>::consumer();
-    auto v_ring = Ring<kDepth>::consumer();  // one chunk ahead of the others
-    auto factor_ring = Ring<kDepth>::consumer();
-    auto output_ring = Ring<1>::producer();
+    auto v_ring = Ring<kStages>::consumer();  // one chunk ahead of the others
+    auto factor_ring = Ring<kStages>::consumer();
+    auto output_ring = Ring<kDepth>::producer();
 
     RoundedState<Shape::kDk> s;
     WarpgroupColumns residual, v_new, O;
@@ -238,14 +172,14 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         add_state_product();
         wgmma_wait<1>(O);
       } else {
-        wgmma_wait<0>(O);
+        wgmma_wait<0>(S, O);
       }
       if (lane_index() == 0) factors_empty[factor_ring.stage()].arrive();
       factor_ring.advance();
       output_ring.wait(output_empty);
       put_output(memory.O(), O, a.scale);
       __syncwarp();
-      if (lane_index() == 0) output_full[0].arrive();
+      if (lane_index() == 0) output_full[output_ring.stage()].arrive();
       output_ring.advance();
       if constexpr (HasNext::value) wgmma_wait<0>(residual);
     };
@@ -267,7 +201,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 void one_kernel(const Bf16Arguments& a) {
   const auto start = [&]<class Shape>(Shape) {
     launch(one_kernel_kernel<Shape>,
-           {grid_of<Shape>(extents_of(a), 1), kBlockThreads, std::size_t(Memory<Shape>::kBytes)}, a, chunk_maps(a));
+           {grid_of<Shape>(extents_of(a), 1), kBlockThreads, std::size_t(BlockMemory<Shape>::kBytes)}, a,
+           chunk_maps(a));
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
 }
