@@ -115,6 +115,13 @@ void add_stages(Operator& definition) {
               .unsupported = warpgroup_chain_unsupported,
               .memory = segments_memory,
               .bytes_moved = segments_bytes_moved})
+      .stage({.name = "one_kernel",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = one_kernel,
+              .idea = "T and P in warps of their own beside the chain: nothing in memory",
+              .unsupported = warpgroup_chain_unsupported,
+              .bytes_moved = one_kernel_bytes_moved})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,

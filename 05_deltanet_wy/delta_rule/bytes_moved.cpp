@@ -136,8 +136,15 @@ std::int64_t segments_bytes_moved(const Bf16Arguments& a) {
   return walk_segments_bytes_moved(a, one_wave_of_segments(a));
 }
 
+std::int64_t one_kernel_bytes_moved(const Bf16Arguments& a) {
+  const Bf16Bytes bytes(a);
+  return bytes.value_tiles * (2 * bytes.keys + heads_of(a) * a.L * 4) + 2 * bytes.values + state_bytes(a);
+}
+
 std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
-  if (runs_on_warpgroups(a)) return walk_segments_bytes_moved(a, fastest_segments(a));
+  if (runs_on_warpgroups(a)) {
+    return one_kernel_is_faster(a) ? one_kernel_bytes_moved(a) : walk_segments_bytes_moved(a, fastest_segments(a));
+  }
   if (walk_unsupported(a).empty()) {
     const int tiles = ceil_div(a.Dv, walk_columns(a));
     return whole_walk(a, tiles) + tiles * heads_of(a) * ceil_div(a.L, kChunk) * kChunk * 4;  // factors

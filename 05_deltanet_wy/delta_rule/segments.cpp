@@ -18,6 +18,8 @@ constexpr double kMapChunk = 0.97;   // of the walk without outputs, 128 columns
 constexpr double kLink = 1.0;        // from one segment to the next
 constexpr double kTwoMoreLaunches = 8;
 constexpr double kBytes = 3.95e6;
+constexpr double kOneKernelChunk = 1.1;  // of one_kernel: expected, not measured
+constexpr double kPrepareLaunch = 3;
 
 /// The time of a kernel that is limited by both the chain of its chunks and its bytes. If the two are about equal, the
 /// kernel takes longer than either.
@@ -67,6 +69,16 @@ tile::LaunchPlan fastest_segments(const Bf16Arguments& a) {
     if (estimated_time(a, plan) < estimated_time(a, best)) best = plan;
   }
   return best;
+}
+
+bool one_kernel_is_faster(const Bf16Arguments& a) {
+  const Tiles tiles(a);
+  const double positions = double(tiles.heads) * a.L;
+  const double one_kernel = together(
+      double(ceil_div(tiles.heads * tiles.values, multiprocessor_count())) * ceil_div(a.L, kChunk) * kOneKernelChunk,
+      positions * 4 * (a.Dk + a.Dv) / kBytes);
+  const double prepare = kPrepareLaunch + positions * (4 * a.Dk + 384) / kBytes;
+  return one_kernel < prepare + estimated_time(a, fastest_segments(a));
 }
 
 std::int64_t walk_segments_memory(const Bf16Arguments& a, const tile::LaunchPlan& plan) {

@@ -47,8 +47,8 @@ TEST(NumbersTest, SplittingTMendsARepeatedKey) {
     return std::max(of_o, of_state);
   };
   EXPECT_GT(error("tensor_core"), 0.1);
-  for (const char* stage :
-       {"split_inverse", "residual", "fused", "specialized_warps", "warpgroup_chain", "segments", "dispatch"}) {
+  for (const char* stage : {"split_inverse", "residual", "fused", "specialized_warps", "warpgroup_chain", "segments",
+                            "one_kernel", "dispatch"}) {
     if (!why_not(delta_rule_operator(), find_stage(delta_rule_operator(), stage), problem).empty()) continue;
     EXPECT_LT(error(stage), 3e-2) << stage;
   }

@@ -512,6 +512,14 @@ STAGES = [
         "The walk of all segments is that of `warpgroup_chain`; the maps are the same walk over [V, -K] without outputs.",
     ),
     Stage(
+        DELTA + "14_one_kernel.cu",
+        ["q, k, beta", "v", "o"],
+        [
+            Kernel("one kernel: four warpgroups", ["Q, K four times, V twice; O;", "T, P twice; blocks of A: 221 KB"], ["the chain: S^T, residual, v_new", "and O^T; two more: T and P"], ["q, k, beta", "v"], ["o*"]),
+        ],
+        "Nothing but inputs, outputs and states is in device memory: T and P go from warp to warp through shared memory.",
+    ),
+    Stage(
         DELTA_BACKWARD + "3_tensor_core.cu",
         ["q, k, beta", "+T, P", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta"],
         [

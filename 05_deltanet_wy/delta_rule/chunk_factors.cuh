@@ -1,0 +1,167 @@
+#pragma once
+/// @file
+/// T and P of a chunk by a warpgroup, from tiles in shared memory to tiles in shared memory: what prepare_tiles()
+/// computes, beside a walk. The products with K^T are those of warpgroups, and the inverse is that of split_blocks.cuh.
+///
+/// The sums of K K^T of warp w are row w of the blocks of A, as BlockRow has them. The inverse takes more work the
+/// further down a row is, and the warps with the same number in two warpgroups share a quarter of the multiprocessor.
+/// So in one of two warpgroups warp w computes row w of the inverse, and in the other row 3 - w.
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "05_deltanet_wy/delta_rule/split_blocks.cuh"
+#include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
+#include "common/device/hide_from_compiler.cuh"
+#include "common/device/named_barrier.cuh"
+#include "common/device/pack.cuh"
+#include "common/device/proxy_fence.cuh"
+#include "common/device/stmatrix.cuh"
+#include "common/device/warp.cuh"
+#include "common/device/wgmma.cuh"
+#include "common/tile/warpgroup_chunk.cuh"
+
+namespace tutorial::delta_rule {
+
+/// What a chunk's walk needs beside q, k and v: -T in two bf16, and P.
+struct ChunkFactors {
+  static constexpr int kBytes = 3 * int(SquarePanel::kPanelBytes);
+
+  SquarePanel T_high, T_low, P;
+
+  /// @param memory kBytes in shared memory, aligned to 1024
+  __device__ __forceinline__ explicit ChunkFactors(unsigned char* memory)
+      : T_high{reinterpret_cast<__nv_bfloat16*>(memory)},
+        T_low{T_high.data + SquarePanel::kPanelElements},
+        P{T_low.data + SquarePanel::kPanelElements} {}
+};
+
+/// A warpgroup that computes the factors of every second chunk.
+class FactorGroup {
+ public:
+  /// @param group 0 or 1. It uses the named barrier 1 + group
+  /// @param memory of this warpgroup
+  /// @param betas [64], of this warpgroup
+  __device__ __forceinline__ FactorGroup(int group, unsigned char* memory, float* betas)
+      : barrier_(1 + unsigned(group)),
+        warp_(__shfl_sync(kAllLanes, tile::warp_in_group(), 0)),  // tells the compiler that it is the same in all lanes
+        row_(group == 0 ? warp_ : kBlocks - 1 - warp_),
+        blocks_{reinterpret_cast<__nv_bfloat16*>(memory)},
+        betas_(betas) {}
+
+  /// The position in a chunk whose beta this lane brings, of lanes 0 to 15.
+  __device__ __forceinline__ int position() const { return warp_ * kBlock + int(lane_index()); }
+
+  /// Computes a row of X from the sums of K K^T, which are overwritten.
+  /// @param beta of position()
+  __device__ __forceinline__ void invert(SplitRow& X, tile::WarpgroupScores& K_K, float beta) {
+    const int lane = int(lane_index());
+    const float2 beta_of_rows{__shfl_sync(kAllLanes, beta, lane / 4), __shfl_sync(kAllLanes, beta, lane / 4 + 8)};
+    wait();  // no warp needs what the chunk before has left
+    if (lane < kBlock) betas_[position()] = beta;
+    BlockSums diagonal = {};
+#pragma unroll
+    for (int c = 0; c < kBlocks; ++c) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if (c == warp_) diagonal[i / 4][i % 4] = block_of(K_K, c)[i / 4][i % 4];
+      }
+    }
+    multiply_rows(diagonal, beta_of_rows);
+#pragma unroll
+    for (int c = 0; c < kBlocks - 1; ++c) {
+      if (c >= warp_) continue;
+      multiply_rows(block_of(K_K, c), beta_of_rows);
+      blocks_.put(warp_, c, as_fragment(block_of(K_K, c)));
+    }
+    invert_block(diagonal, blocks_.in_fp32(warp_, warp_));
+    blocks_.put(warp_, warp_, as_fragment(diagonal));
+    wait();
+    inverse_row(X, blocks_, row_);
+  }
+
+  /// Stores T and P. Blocks above the diagonal are not written. The sums of Q K^T are overwritten.
+  __device__ __forceinline__ void store(const ChunkFactors& out, const SplitRow& X, tile::WarpgroupScores& Q_K) {
+#pragma unroll
+    for (int c = 0; c < kBlocks; ++c) {
+      if (c <= row_) store_T(out, c, X[c]);
+    }
+    store_P(out, Q_K);
+  }
+
+  /// Makes T and P zero above the diagonal, where store() does not write.
+  __device__ __forceinline__ void clear(const ChunkFactors& out) const {
+    const std::uint32_t zeros[4] = {};
+#pragma unroll
+    for (int c = 1; c < kBlocks; ++c) {
+      if (c <= warp_) continue;
+      for (const SquarePanel& panel : {out.T_high, out.T_low, out.P}) stmatrix(panel.data + unit(warp_, c), zeros);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void wait() const {
+    wait_at_named_barrier(barrier_, tile::kWarpgroup);
+  }
+
+  static __device__ __forceinline__ BlockSums& block_of(tile::WarpgroupScores& sums, int c) {
+    return reinterpret_cast<BlockRow&>(sums)[c];
+  }
+
+  /// A block of -A.
+  static __device__ __forceinline__ void multiply_rows(BlockSums& block, float2 betas) {
+#pragma unroll
+    for (auto& half : block) {
+      half[0] *= -betas.x;
+      half[1] *= -betas.x;
+      half[2] *= -betas.y;
+      half[3] *= -betas.y;
+    }
+  }
+
+  /// Where this lane's row of block (r, c) is in a panel.
+  static __device__ __forceinline__ int unit(int r, int c) {
+    const int lane = hide_from_compiler(int(lane_index()));
+    return SquarePanel::unit(r * kBlock + lane % 16, c * kBlock + lane / 16 * 8);
+  }
+
+  /// Block (row_, c) of -T from that of X.
+  __device__ __forceinline__ void store_T(const ChunkFactors& out, int c, const SplitFragment<4>& X) {
+    SplitFragment<4> T;
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      const float2 beta = *reinterpret_cast<const float2*>(betas_ + c * kBlock + n * 8 + int(lane_index()) % 4 * 2);
+#pragma unroll
+      for (int i = 2 * n; i < 2 * n + 2; ++i) {
+        const float2 high = unpack(X.high[i]), low = unpack(X.low[i]);
+        T.set(i, -beta.x * (high.x + low.x), -beta.y * (high.y + low.y));
+      }
+    }
+    stmatrix(out.T_high.data + unit(row_, c), T.high);
+    stmatrix(out.T_low.data + unit(row_, c), T.low);
+  }
+
+  /// Row `warp_` of the blocks of P.
+  __device__ __forceinline__ void store_P(const ChunkFactors& out, tile::WarpgroupScores& Q_K) {
+#pragma unroll
+    for (int c = 0; c < kBlocks; ++c) {
+      if (c > warp_) continue;
+      BlockSums& block = block_of(Q_K, c);
+      if (c == warp_) {
+        for_each_of_block(block, [](int row, int column, float& x) { x = column <= row ? x : 0.0f; });
+      }
+      std::uint32_t p[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) p[i] = pack(block[i / 2][i % 2 * 2], block[i / 2][i % 2 * 2 + 1]);
+      stmatrix(out.P.data + unit(warp_, c), p);
+    }
+  }
+
+  unsigned barrier_;
+  int warp_, row_;
+  SplitBlocks blocks_;
+  float* betas_;
+};
+
+}  // namespace tutorial::delta_rule
