@@ -88,8 +88,14 @@ struct Padded {
   }
 };
 
+/// Whether the walks run on warpgroups.
+bool runs_on_warpgroups(const Bf16BackwardArguments& b) {
+  return hopper_gradients_backward_unsupported(b).empty();
+}
+
 /// A problem of whole fragments, in aligned rows.
 void walk(const Bf16BackwardArguments& b) {
+  if (runs_on_warpgroups(b)) return hopper_gradients_backward(b);
   pipelined_backward_unsupported(b).empty() ? pipelined_backward(b) : segments_backward(b);
 }
 
@@ -117,15 +123,21 @@ std::string dispatch_backward_unsupported(const Bf16BackwardArguments& b) {
 }
 
 std::string dispatch_backward_note(const Bf16BackwardArguments& b) {
-  const bool is_pipelined = pipelined_backward_unsupported(Padded(b, nullptr).arguments(b)).empty();
+  const Bf16BackwardArguments padded = Padded(b, nullptr).arguments(b);
   const std::string reason = gradients_unsupported(b), padding = reason.empty() ? "" : ", on padded copies: " + reason;
-  return std::string(is_pipelined ? "pipelined, " : "segments, ") + segments_backward_note(b) + padding;
+  const Bf16BackwardArguments& walked = reason.empty() ? b : padded;
+  if (runs_on_warpgroups(walked)) return "hopper_gradients, " + hopper_gradients_backward_note(walked) + padding;
+  const bool is_pipelined = pipelined_backward_unsupported(walked).empty();
+  return std::string(is_pipelined ? "pipelined, " : "segments, ") + segments_backward_note(walked) + padding;
 }
 
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments& b) {
-  if (gradients_unsupported(b).empty()) return segments_backward_memory(b);
+  const bool is_padded = !gradients_unsupported(b).empty();
   const Padded p(b, nullptr);
-  return p.bytes + segments_backward_memory(p.arguments(b));
+  const Bf16BackwardArguments walked = is_padded ? p.arguments(b) : b;
+  // Where the tensors are not known yet, neither is the kernel.
+  return (is_padded ? p.bytes : 0) +
+         std::max(segments_backward_memory(walked), hopper_gradients_backward_memory(walked));
 }
 
 }  // namespace tutorial::simple_gla
