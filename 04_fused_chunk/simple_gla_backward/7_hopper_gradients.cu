@@ -3,13 +3,13 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <string>
 
 #include "04_fused_chunk/simple_gla/launch_plan.hpp"
 #include "04_fused_chunk/simple_gla/warpgroup_gate.cuh"
 #include "04_fused_chunk/simple_gla_backward.hpp"
 #include "04_fused_chunk/simple_gla_backward/chained_runs.cuh"
+#include "04_fused_chunk/simple_gla_backward/cut.hpp"
 #include "04_fused_chunk/simple_gla_backward/gradients.hpp"
 #include "04_fused_chunk/simple_gla_backward/segments.cuh"
 #include "common/device/error.hpp"
@@ -29,6 +29,7 @@ using namespace tile;
 constexpr int kPipelineDepth = 4;       // chunks in shared memory
 constexpr int kDepth = 2;               // outputs with their partners, and Q S in fp32, in shared memory
 constexpr int kBlock = 4 * kWarpgroup;  // threads
+constexpr int kMostHeads = 1 << 20;     // of at most six walks, in fewer than 300 runs
 
 template <class Shape>
 constexpr std::size_t kSharedBytes =
@@ -166,7 +167,7 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
   } else {
     increase_registers<224>();
     const int heads = a.B * a.H, size = a.Dk * a.Dv;
-    const std::int64_t place = std::int64_t(part.head) * (runs.plan.segments - 1);  // of the head's first border
+    const std::int64_t place = std::int64_t(part.head) * (runs.cut.plan.segments - 1);  // of the head's first border
     const bool is_S = part.which == 0;
     // Hidden, so that the addresses of all elements are not kept in registers during the walk.
     const auto carried_strides = [&] {
@@ -183,7 +184,7 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
       const StateStrides carried = carried_strides();
       const std::int64_t before = place + part.first - 1;
       const int writers = ((is_S ? a.Dv : walks.of[2].gradient.a.Dv) - 1) / 64 * 4 + 4;
-      if (!runs.are_given) wait_for_state(runs.flags(is_S, heads, before), writers);
+      if (!runs.cut.are_given) wait_for_state(runs.flags(is_S, heads, before), writers);
       load_written_state<Shape::kDk>(S, runs.state(is_S, before, size) + first_column * carried.column, carried, a.Dk,
                                      columns);
     }
@@ -217,7 +218,7 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
         if (lane_index() == 0) empty[ring.stage()].arrive();
         ring.advance();
       }
-      if (runs.are_given || part.which == 1 || order == runs.plan.segments - 1) continue;
+      if (runs.cut.are_given || part.which == 1 || order == runs.cut.plan.segments - 1) continue;
       const StateStrides carried = carried_strides();
       float* to = runs.state(is_S, place + order, size) + first_column * carried.column;
       store_group_state<Shape::kDk>(to, S, carried, hide_from_compiler(a.Dk), hide_from_compiler(columns));
@@ -226,7 +227,7 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
       unsigned* flags = runs.flags(is_S, heads, place + order);
       if (lane_index() == 0) store_release(flags + part.tile * 4 + warp_in_group(), 1u);
     }
-    if (part.last < runs.plan.segments - 1) return;
+    if (part.last < runs.cut.plan.segments - 1) return;
     if (is_S && walks.end_state.data) {
       const StateStrides end = gradient.strides(walks.end_state.stride_l);
       float sum = 0;
@@ -246,59 +247,16 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
   }
 }
 
-// Times in microseconds: of a chunk in a walk, of a chunk in the kernel that computes states, of a block's start, and of
-// the launches that states take.
-constexpr double kChunkTime = 1.05, kSumTime = 1.3, kBlockStart = 4, kStates = 12;
-
-/// How the walks are cut.
-struct Cut {
-  LaunchPlan plan;  ///< of the segments
-  int each;         ///< segments of a run
-  bool are_given;   ///< whether states are computed first
-};
-
-/// Cuts the walks into at least this number of runs, and those into segments from each of which dg can start.
-Cut cut_into(const Bf16BackwardArguments& b, int runs, bool are_given) {
-  const int fewest = std::max(plan_of(b).segments, ceil_div(b.L, kLongest));
-  const int each = are_given ? 1 : ceil_div(fewest, runs);
-  return {make_launch_plan(b.L, 64, each * runs), each, are_given};
-}
-
-/// The estimated time, in microseconds.
-double time_of(const Bf16BackwardArguments& b, const Cut& cut) {
-  const int multiprocessors = multiprocessor_count(), heads = b.B * b.H;
-  const int walks = heads * (2 * ceil_div(b.Dk, 64) + ceil_div(b.Dv, 64)), runs = ceil_div(cut.plan.segments, cut.each);
-  const double run = cut.plan.length / kChunk * cut.each * kChunkTime + kBlockStart;
-  const double rounds = ceil_div(std::int64_t(walks) * runs, multiprocessors);
-  if (!cut.are_given) return std::max(rounds, double(runs)) * run;  // the runs of a walk follow one another
-  const int blocks = 2 * heads * ceil_div(b.Dv, 64) * (cut.plan.segments - 1);
-  return rounds * run + kStates + ceil_div(blocks, 2 * multiprocessors) * (cut.plan.length / kChunk) * kSumTime;
-}
-
-Cut fastest_cut(const Bf16BackwardArguments& b) {
-  Cut best = cut_into(b, 1, false);
-  const int most = std::min(ceil_div(b.L, kChunk), multiprocessor_count());
-  for (int runs = 2; runs <= most; ++runs) {
-    for (const bool are_given : {false, true}) {
-      if (are_given && runs < ceil_div(b.L, kLongest)) continue;
-      const Cut cut = cut_into(b, runs, are_given);
-      if (time_of(b, cut) < time_of(b, best)) best = cut;
-    }
-  }
-  return best;
-}
-
 }  // namespace
 
-void hopper_gradients_backward(const Bf16BackwardArguments& b) {
-  const Cut cut = fastest_cut(b);
+void walk_in_runs(const Bf16BackwardArguments& b, const Cut& cut) {
   const Segments segments(b, cut.plan);
   if (cut.are_given) segments.compute_states();
-  Runs runs{cut.plan, cut.each, cut.are_given, segments.S, segments.dS, nullptr};
-  const int heads = b.B * b.H, count = runs.count();
-  if (!cut.are_given && count > 1) {
-    runs.counter = workspace<unsigned>("simple_gla --backward: runs", std::size_t(runs.words(heads)));
-    check(cudaMemsetAsync(runs.counter, 0, sizeof(unsigned) * std::size_t(runs.words(heads)), current_stream()));
+  Runs runs{cut, segments.S, segments.dS};
+  const int heads = b.B * b.H;
+  if (const std::int64_t words = runs.words(heads); words > 0) {
+    runs.counter = workspace<unsigned>("simple_gla --backward: runs", std::size_t(words));
+    check(cudaMemsetAsync(runs.counter, 0, sizeof(unsigned) * std::size_t(words), current_stream()));
   }
   const auto mapped = [&](int i) {
     const Gradient& g = segments.gradients[i];
@@ -310,7 +268,7 @@ void hopper_gradients_backward(const Bf16BackwardArguments& b) {
                             {segments.products.of(0), segments.products.of(1), segments.products.of(2)},
                             b.dfinal_state,
                             segments.end_products};
-  const int blocks = heads * (2 * ceil_div(b.Dk, 64) + ceil_div(b.Dv, 64)) * count;
+  const int blocks = heads * (2 * ceil_div(b.Dk, 64) + ceil_div(b.Dv, 64)) * cut.runs();
   const auto start = [&]<class Shape>(Shape) {
     launch(gradient_walks_kernel<Shape>, {unsigned(blocks), kBlock, kSharedBytes<Shape>}, walks);
   };
@@ -318,26 +276,29 @@ void hopper_gradients_backward(const Bf16BackwardArguments& b) {
   segments.compute_gate_gradient();
 }
 
+void hopper_gradients_backward(const Bf16BackwardArguments& b) {
+  walk_in_runs(b, fastest_cut(b));
+}
+
 std::string hopper_gradients_backward_unsupported(const Bf16BackwardArguments& b) {
   if (const std::string reason = gradients_unsupported(b); !reason.empty()) return reason;
   for (const Gradient& gradient : gradients_of(b)) {
     if (const std::string reason = specialized_unsupported(gradient.a); !reason.empty()) return reason;
   }
+  if (std::int64_t(b.B) * b.H > kMostHeads) return "B H > 2^20: blocks are counted in int";
   return "";
 }
 
 std::string hopper_gradients_backward_note(const Bf16BackwardArguments& b) {
   const Cut cut = fastest_cut(b);
-  const std::string segments = std::to_string(cut.plan.segments) + " segments";
-  const int runs = ceil_div(cut.plan.segments, cut.each);
-  return cut.are_given ? segments + " from computed states" : segments + " in " + std::to_string(runs) + " runs";
+  return std::to_string(cut.plan.segments) + " segments in " + std::to_string(cut.runs()) + " runs" +
+         (cut.are_given ? ", states first" : "");
 }
 
 std::int64_t hopper_gradients_backward_memory(const Bf16BackwardArguments& b) {
   const Cut cut = fastest_cut(b);
-  const Runs runs{cut.plan, cut.each, cut.are_given, nullptr, nullptr, nullptr};
-  const bool wait = !cut.are_given && runs.count() > 1;
-  return segments_memory(b, cut.plan) + (wait ? std::int64_t(sizeof(unsigned)) * runs.words(b.B * b.H) : 0);
+  const std::int64_t words = Runs{cut}.words(std::int64_t(b.B) * b.H);
+  return segments_memory(b, cut.plan) + std::int64_t(sizeof(unsigned)) * words;
 }
 
 }  // namespace tutorial::simple_gla

@@ -16,10 +16,10 @@
 
 #include <cstdint>
 
+#include "04_fused_chunk/simple_gla_backward/cut.hpp"
 #include "04_fused_chunk/simple_gla_backward/gradients.hpp"
 #include "common/device/atomic.cuh"
 #include "common/device/warp.cuh"
-#include "common/tile/launch_plan.hpp"
 #include "common/tile/warpgroup_chunk.cuh"
 
 namespace tutorial::simple_gla {
@@ -29,28 +29,24 @@ namespace {
 struct Runs {
   static constexpr int kWriters = 8;  ///< warps that write a state, at most: four for each 64 of up to 128 columns
 
-  tile::LaunchPlan plan;  ///< of the segments
-  int each;               ///< segments of a run
-  bool are_given;         ///< the states have been computed before; runs do not wait
-  float *S, *dS;          ///< [B, H, segments - 1, Dk, Dv], each in the order of its walk; dS / scale
-  unsigned* counter;      ///< blocks that have begun, and behind it a flag per state and warp that writes it
+  Cut cut;
+  float *S = nullptr, *dS = nullptr;  ///< [B, H, segments - 1, Dk, Dv], each in the order of its walk; dS / scale
+  unsigned* counter = nullptr;        ///< blocks that have begun; behind it a flag per state and warp that writes it
 
-  /// The number of runs of a walk.
-  TUTORIAL_HOST_DEVICE int count() const { return (plan.segments - 1) / each + 1; }
-  /// The number of words that begin as 0.
-  std::int64_t words(int heads) const { return 1 + std::int64_t(2) * heads * (plan.segments - 1) * kWriters; }
+  /// The number of words that begin as 0: 0 if no run waits for another.
+  std::int64_t words(std::int64_t heads) const {
+    return cut.are_given || cut.runs() == 1 ? 0 : 1 + 2 * heads * (cut.plan.segments - 1) * kWriters;
+  }
 
   /// The number of a block. Called by one thread.
-  __device__ __forceinline__ int take() const {
-    return count() == 1 || are_given ? int(blockIdx.x) : int(atomicAdd(counter, 1u));
-  }
+  __device__ __forceinline__ int take() const { return counter ? int(atomicAdd(counter, 1u)) : int(blockIdx.x); }
   /// Where a state lies. @param is_S or dS @param place of the state, [B, H, segments - 1]
   __device__ __forceinline__ float* state(bool is_S, std::int64_t place, int elements) const {
     return (is_S ? S : dS) + place * elements;
   }
   /// The flags of its writers.
   __device__ __forceinline__ unsigned* flags(bool is_S, int heads, std::int64_t place) const {
-    return counter + 1 + ((is_S ? 0 : std::int64_t(heads) * (plan.segments - 1)) + place) * kWriters;
+    return counter + 1 + ((is_S ? 0 : std::int64_t(heads) * (cut.plan.segments - 1)) + place) * kWriters;
   }
 };
 
@@ -74,18 +70,18 @@ struct RunPart {
     h = head % a.H;
     tile = walk % each;
     for (which = 0; tile >= tiles(which); ++which) tile -= tiles(which);
-    first = block / walks * runs.each;
-    last = min(first + runs.each, runs.plan.segments) - 1;
-    const int lowest = gradients[which].gradient.is_reversed ? runs.plan.segments - 1 - last : first;
-    begin = lowest * runs.plan.length;
-    chunks = (min((last - first + 1) * runs.plan.length, a.L - begin) - 1) / tile::kChunk + 1;
+    first = block / walks * runs.cut.each;
+    last = min(first + runs.cut.each, runs.cut.plan.segments) - 1;
+    const int lowest = gradients[which].gradient.is_reversed ? runs.cut.plan.segments - 1 - last : first;
+    begin = lowest * runs.cut.plan.length;
+    chunks = (min((last - first + 1) * runs.cut.plan.length, a.L - begin) - 1) / tile::kChunk + 1;
     first_column = tile * 64;
     columns = min(64, gradients[which].gradient.a.Dv - first_column);
   }
   /// The number of chunks of a segment. @param order its number in the order of the walk
   static __device__ __forceinline__ int chunks_of(const Runs& runs, int L, int order, bool is_reversed) {
-    const int segment = is_reversed ? runs.plan.segments - 1 - order : order;
-    return (min(runs.plan.length, L - segment * runs.plan.length) - 1) / tile::kChunk + 1;
+    const int segment = is_reversed ? runs.cut.plan.segments - 1 - order : order;
+    return (min(runs.cut.plan.length, L - segment * runs.cut.plan.length) - 1) / tile::kChunk + 1;
   }
 };
 

@@ -4,13 +4,12 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <cstdint>
 
+#include "04_fused_chunk/simple_gla_backward/cut.hpp"
 #include "04_fused_chunk/simple_gla_backward/gate_gradient.cuh"
 #include "04_fused_chunk/simple_gla_backward/gradients.hpp"
 #include "common/ceil_div.hpp"
-#include "common/device/device.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
 #include "common/tile/block_part.cuh"
@@ -24,15 +23,6 @@ namespace tutorial::simple_gla {
 namespace {
 
 using namespace tile;
-
-inline constexpr int kLongest = 2048;  ///< positions of a segment: with more, dg loses digits
-
-/// At least as many segments as fill the GPU, none longer than kLongest.
-inline LaunchPlan plan_of(const Bf16BackwardArguments& b) {
-  const std::int64_t blocks = std::int64_t(b.B) * b.H * (2 * ceil_div(b.Dk, 64) + ceil_div(b.Dv, 64));
-  const int filling = int(ceil_div(std::int64_t(2) * multiprocessor_count(), blocks));
-  return make_launch_plan(b.L, 64, std::max(std::min(filling, ceil_div(b.L, 4 * kChunk)), ceil_div(b.L, kLongest)));
-}
 
 /// Bytes of the row products and of all that stands at the borders.
 inline std::int64_t segments_memory(const Bf16BackwardArguments& b, const LaunchPlan& plan) {
