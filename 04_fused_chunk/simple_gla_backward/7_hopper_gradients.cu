@@ -1,5 +1,39 @@
 /// @file
 /// Stage 7, `hopper_gradients`: the three walks by warpgroups, in one launch.
+///
+/// Idea: each gradient is the operator on other inputs, so the kernel is `register_scores` of the operator with a
+/// direction. One launch has the blocks of all three walks. A segment does not need states computed before: the walk is
+/// cut into runs of segments, and each run begins with the state that the run before it has left (chained_runs.cuh).
+///
+///     scores   | n: Q K^T | P or P^T in registers | P V | += Q S | rows times q or k: dg | O to shared memory |
+///     state    | n: S^T Q^T | under it S = 2^b_e S, V~ in registers | V~^T K | under it Q S to shared memory |
+///     copies   | q or k for n + 2 into the tile that O of n has left | O from there to memory ................ |
+///
+/// Grows out of: 04_fused_chunk/simple_gla/7_register_scores.cu
+/// Improves on: `pipelined` computes with warps that wait for their operands, in three launches. Its segments need all
+/// of q, k, v and do once more, for the states at their borders.
+/// Unchanged: the roles and the products of `register_scores`; segments and the sum for dg of `segments`. The walks of
+/// dq and dk compute the same R and round it to the same bits, although one computes R and the other R^T.
+/// Equation: that of `walks`. From the end, P^T_it = scale (q_t . k_i) 2^(b_t - b_i) for t >= i. The decays from the
+/// state and into the state change places.
+/// Shapes: as `segments`. The row products with q or k are those of O in fp32. A tile of q or k arrives in the place
+/// that O takes afterwards, so it costs no shared memory.
+/// Thread mapping: as `register_scores`. A block has 64 columns of one gradient of one head, for a run of segments.
+/// The blocks of a head are neighbours and read the same chunks at about the same time: the two of dq, and the four of
+/// dk and dv. In the loading warpgroup one warp loads tiles and adds up gates. A thread of another warp loads q and k
+/// for the row products, and stores O by bulk copies.
+/// Synchronization: as `register_scores`. `partner_full` says that the tile of q or k has come, which also says that O
+/// of two chunks before has left. A run waits for flags of the warps that wrote its first state.
+/// Registers: as `register_scores`, with 224 per thread of the state.
+/// Resources: 214 KB of shared memory at Dk = Dv = 128, one block per multiprocessor.
+/// Work: as `walks`.
+/// Bytes: q, k, v and do once for dq, and once for dk and dv together, if the blocks of a head share what they read;
+/// each gradient once. That is 2816 bytes per position at Dk = Dv = 128, and 8 Dk Dv bytes for each border of segments.
+/// If states are computed first, most of q, k, v and do are read a third time.
+/// Bound by: the instructions of the state's four warps, as `register_scores`, and nearly as much by the bytes.
+/// Requires: compute capability 9.0, Dk and Dv up to 128 and multiples of 16, tensors that a tensor map can describe.
+/// Weakness: dk and dv compute dS twice, and dq reads what dk and dv read at another time.
+/// Sources: as `segments`; 06_scan/scan/7_single_pass.cu for blocks that wait for their predecessors.
 
 #include <cuda_runtime.h>
 
@@ -12,8 +46,6 @@
 #include "04_fused_chunk/simple_gla_backward/cut.hpp"
 #include "04_fused_chunk/simple_gla_backward/gradients.hpp"
 #include "04_fused_chunk/simple_gla_backward/segments.cuh"
-#include "common/device/error.hpp"
-#include "common/device/hide_from_compiler.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/registers.cuh"
@@ -35,21 +67,6 @@ template <class Shape>
 constexpr std::size_t kSharedBytes =
     kPipelineDepth*(ChunkTiles<Shape>::kBytes + ChunkDecays::kBytes) + kDepth*(PanelTile<64>::kPanelBytes +
                                                                                TransposedSums::kBytes);
-
-/// A gradient with its tensor maps.
-struct MappedGradient {
-  Gradient gradient;
-  ChunkMaps maps;
-  TensorMap output, partner;
-};
-
-struct GradientWalks {
-  MappedGradient of[3];
-  Runs runs;
-  float* products[3];           ///< the gradients' RowProducts, or null
-  View<const float> end_state;  ///< what S is multiplied with at the end of the walk of dq; its data is null if it is 0
-  float* end_products;          ///< a part of this product per warp: [B, H, tiles, kWarps]
-};
 
 /// Grid: all blocks; RunPart says which gradient, columns, head and run a block has.
 template <class Shape>
@@ -77,12 +94,12 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
   }
   __syncthreads();
   const Runs& runs = walks.runs;
-  const RunPart part(runs, number, walks.of);
+  const RunPart part(walks, number);
   const MappedGradient& mapped = walks.of[part.which];
   const Gradient& gradient = mapped.gradient;
   const Bf16Arguments& a = gradient.a;
   const bool is_reversed = gradient.is_reversed;
-  const int b = part.b, h = part.h, first_column = part.first_column, columns = part.columns, N = part.chunks;
+  const int b = part.b, h = part.h, first_column = part.first_column, N = part.chunks;
   const int step = is_reversed ? -kChunk : kChunk, start = part.begin + (is_reversed ? (N - 1) * kChunk : 0);
 
   const int group = int(threadIdx.x) / kWarpgroup;
@@ -166,28 +183,8 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
     }
   } else {
     increase_registers<224>();
-    const int heads = a.B * a.H, size = a.Dk * a.Dv;
-    const std::int64_t place = std::int64_t(part.head) * (runs.cut.plan.segments - 1);  // of the head's first border
-    const bool is_S = part.which == 0;
-    // Hidden, so that the addresses of all elements are not kept in registers during the walk.
-    const auto carried_strides = [&] {
-      return gradient.strides(hide_from_compiler(gradient.is_transposed ? a.Dk : a.Dv));
-    };
     WarpgroupState<Shape::kDk> S;
-    if (part.first == 0) {
-      const StateStrides strides = gradient.strides(a.initial_state.stride_l);
-      const float* from = a.initial_state.data ? a.initial_state.row(b, h, 0) + first_column * strides.column : nullptr;
-      load_group_state<Shape::kDk>(S, from, strides, a.Dk, columns);
-#pragma unroll
-      for (float& element : S) element *= gradient.start_factor;
-    } else {
-      const StateStrides carried = carried_strides();
-      const std::int64_t before = place + part.first - 1;
-      const int writers = ((is_S ? a.Dv : walks.of[2].gradient.a.Dv) - 1) / 64 * 4 + 4;
-      if (!runs.cut.are_given) wait_for_state(runs.flags(is_S, heads, before), writers);
-      load_written_state<Shape::kDk>(S, runs.state(is_S, before, size) + first_column * carried.column, carried, a.Dk,
-                                     columns);
-    }
+    load_start<Shape::kDk>(S, walks, part);
     auto ring = Ring<kPipelineDepth>::consumer();
     auto state_ring = Ring<kDepth>::producer();
     RoundedState<Shape::kDk> s;
@@ -218,32 +215,9 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
         if (lane_index() == 0) empty[ring.stage()].arrive();
         ring.advance();
       }
-      if (runs.cut.are_given || part.which == 1 || order == runs.cut.plan.segments - 1) continue;
-      const StateStrides carried = carried_strides();
-      float* to = runs.state(is_S, place + order, size) + first_column * carried.column;
-      store_group_state<Shape::kDk>(to, S, carried, hide_from_compiler(a.Dk), hide_from_compiler(columns));
-      if (order < part.last) continue;
-      __syncwarp();
-      unsigned* flags = runs.flags(is_S, heads, place + order);
-      if (lane_index() == 0) store_release(flags + part.tile * 4 + warp_in_group(), 1u);
+      pass_on_state<Shape::kDk>(S, walks, part, order);
     }
-    if (part.last < runs.cut.plan.segments - 1) return;
-    if (is_S && walks.end_state.data) {
-      const StateStrides end = gradient.strides(walks.end_state.stride_l);
-      float sum = 0;
-      for_each_state_element<Shape::kDk>(
-          S, walks.end_state.row(b, h, 0) + first_column * end.column, end, a.Dk, columns,
-          [&](float& element, const float* address) { sum += element * load_global(address); });
-      sum = warp_sum(sum);
-      const std::int64_t block = std::int64_t(part.head) * ((a.Dv - 1) / 64 + 1) + part.tile;
-      if (lane_index() == 0) store_global(walks.end_products + block * 4 + warp_in_group(), sum);
-    }
-    if (a.final_state.data) {
-#pragma unroll
-      for (float& element : S) element *= a.scale;
-      store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk,
-                                    columns);
-    }
+    if (part.last == runs.cut.plan.segments - 1) finish_walk<Shape::kDk>(S, walks, part);
   }
 }
 
@@ -252,25 +226,9 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
 void walk_in_runs(const Bf16BackwardArguments& b, const Cut& cut) {
   const Segments segments(b, cut.plan);
   if (cut.are_given) segments.compute_states();
-  Runs runs{cut, segments.S, segments.dS};
-  const int heads = b.B * b.H;
-  if (const std::int64_t words = runs.words(heads); words > 0) {
-    runs.counter = workspace<unsigned>("simple_gla --backward: runs", std::size_t(words));
-    check(cudaMemsetAsync(runs.counter, 0, sizeof(unsigned) * std::size_t(words), current_stream()));
-  }
-  const auto mapped = [&](int i) {
-    const Gradient& g = segments.gradients[i];
-    const View<const __nv_bfloat16> partner = g.partner.data ? g.partner : g.a.v;
-    return MappedGradient{g, chunk_maps(g.a), output_map(g.a), tile_map(partner, tensor_sizes(g.a, g.a.Dv), kChunk)};
-  };
-  const GradientWalks walks{{mapped(0), mapped(1), mapped(2)},
-                            runs,
-                            {segments.products.of(0), segments.products.of(1), segments.products.of(2)},
-                            b.dfinal_state,
-                            segments.end_products};
-  const int blocks = heads * (2 * ceil_div(b.Dk, 64) + ceil_div(b.Dv, 64)) * cut.runs();
   const auto start = [&]<class Shape>(Shape) {
-    launch(gradient_walks_kernel<Shape>, {unsigned(blocks), kBlock, kSharedBytes<Shape>}, walks);
+    launch(gradient_walks_kernel<Shape>, {unsigned(blocks_of(b, cut)), kBlock, kSharedBytes<Shape>},
+           make_walks(segments, cut));
   };
   b.Dk <= 64 && b.Dv <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
   segments.compute_gate_gradient();
@@ -290,15 +248,11 @@ std::string hopper_gradients_backward_unsupported(const Bf16BackwardArguments& b
 }
 
 std::string hopper_gradients_backward_note(const Bf16BackwardArguments& b) {
-  const Cut cut = fastest_cut(b);
-  return std::to_string(cut.plan.segments) + " segments in " + std::to_string(cut.runs()) + " runs" +
-         (cut.are_given ? ", states first" : "");
+  return fastest_cut(b).note();
 }
 
 std::int64_t hopper_gradients_backward_memory(const Bf16BackwardArguments& b) {
-  const Cut cut = fastest_cut(b);
-  const std::int64_t words = Runs{cut}.words(std::int64_t(b.B) * b.H);
-  return segments_memory(b, cut.plan) + std::int64_t(sizeof(unsigned)) * words;
+  return runs_memory(b, fastest_cut(b));
 }
 
 }  // namespace tutorial::simple_gla

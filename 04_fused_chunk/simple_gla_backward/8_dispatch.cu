@@ -1,21 +1,22 @@
 /// @file
-/// Stage 7, `dispatch`: what a user calls. It supports the widths and rows that `pipelined` does not.
+/// Stage 8, `dispatch`: what a user calls. It chooses a kernel, and supports the widths and rows that no other stage
+/// does.
 ///
 /// Idea: columns of zeros change nothing. A column of zeros in q and k adds a row of zeros to the state, one in v and
 /// do adds a column of zeros, and no product with the other columns sees either. So tensors whose widths are no
 /// multiples of 16, or whose rows are not aligned, are copied to tensors that are wider and aligned, and the gradients
-/// are copied back. All other problems are computed as they are: by `pipelined` if it supports them, else by
-/// `segments`.
-/// Grows out of: 6_pipelined.cu; dispatch: the kernels are those of `pipelined`, and this file makes room for them
-/// Improves on: `pipelined` requires widths up to 128 that are multiples of 16, and aligned rows.
+/// are copied back. All other problems are computed as they are: by `hopper_gradients` if it supports them, else by
+/// `pipelined` if that does, else by `segments`.
+/// Grows out of: 6_pipelined.cu; dispatch: the kernels are those of other stages, and this file makes room for them
+/// Improves on: the stages before require widths that are multiples of 16, and aligned rows.
 /// Unchanged: all that is computed.
-/// Shapes: as `pipelined`. The copies are packed: [B, H, L, D] in bf16 for D = Dk and Dv, each rounded up to a multiple
-/// of 16, and states in fp32.
+/// Shapes: as the stage that it chooses. The copies are packed: [B, H, L, D] in bf16 for D = Dk and Dv, each rounded up
+/// to a multiple of 16, and states in fp32.
 /// Thread mapping: a copying block takes rows of one head; its threads take the columns.
-/// Bytes: as `pipelined`. Copies read and write every tensor but g and dg once more.
-/// Bound by: as `pipelined`.
+/// Bytes: as the stage that it chooses. Copies read and write every tensor but g and dg once more.
+/// Bound by: as the stage that it chooses.
 /// Requires: Dk and Dv up to 256; if one of them is above 128, a GPU that gives a block 160 KB of shared memory.
-/// Weakness: as `pipelined`. On Hopper the products could be those of warpgroups, as in chapter 02's `dispatch`.
+/// Weakness: as the stage that it chooses. It takes `hopper_gradients` wherever it can, without an estimate.
 
 #include <cuda_runtime.h>
 

@@ -3,7 +3,7 @@
 /// How `hopper_gradients` cuts its walks: the sequence into segments, from the end of each of which the sum for dg
 /// starts anew, and each walk into runs of segments, one per block.
 
-#include <algorithm>
+#include <string>
 
 #include "04_fused_chunk/simple_gla_backward.hpp"
 #include "common/ceil_div.hpp"
@@ -19,6 +19,11 @@ struct Cut {
 
   /// The number of runs of a walk.
   int runs() const { return ceil_div(plan.segments, each); }
+  /// The cut as text for the report.
+  std::string note() const {
+    return std::to_string(plan.segments) + " segments in " + std::to_string(runs()) + " runs" +
+           (are_given ? ", states first" : "");
+  }
 };
 
 inline constexpr int kLongest = 2048;  ///< positions of a segment: with more, dg loses digits
