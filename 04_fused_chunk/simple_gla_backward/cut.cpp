@@ -11,8 +11,9 @@ namespace {
 constexpr int kChunkLength = 64;
 
 // Estimates in microseconds: a chunk of a walk, the start of a block, a chunk of the kernel that computes states, and
-// the launches that this kernel and the carry take.
+// the launches of this kernel and of the carry. States are written, read and written again at this rate.
 constexpr double kChunkTime = 1.05, kBlockStart = 4, kStatesTime = 1.3, kStatesLaunches = 12;
+constexpr double kStateBytesPerMicrosecond = 3.5e6;
 
 /// The estimated time of all walks.
 double time_of(const Bf16BackwardArguments& b, const Cut& cut) {
@@ -22,7 +23,9 @@ double time_of(const Bf16BackwardArguments& b, const Cut& cut) {
   const double rounds = double(ceil_div(heads * (2 * key_tiles + value_tiles) * cut.runs(), multiprocessors));
   if (!cut.are_given) return std::max(rounds, double(cut.runs())) * run;  // the runs of a walk follow one another
   const std::int64_t blocks = 2 * heads * value_tiles * (cut.plan.segments - 1);
-  return rounds * run + kStatesLaunches + double(ceil_div(blocks, 2 * multiprocessors)) * chunks * kStatesTime;
+  const double bytes = 2 * double(tile::launch_plan_memory(tile::extents_of(b), cut.plan));
+  return rounds * run + double(ceil_div(blocks, 2 * multiprocessors)) * chunks * kStatesTime + kStatesLaunches +
+         3 * bytes / kStateBytesPerMicrosecond;
 }
 
 }  // namespace
