@@ -195,6 +195,15 @@ Chapter chapter() {
                 .note = segments_backward_note,
                 .memory = segments_backward_memory,
                 .tolerance = bf16_backward_tolerance})
+        .stage({.name = "hopper_gradients",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = hopper_gradients_backward,
+                .idea = "Hopper: the three walks by warpgroups, in one launch; runs of segments follow one another",
+                .unsupported = hopper_gradients_backward_unsupported,
+                .note = hopper_gradients_backward_note,
+                .memory = hopper_gradients_backward_memory,
+                .tolerance = bf16_backward_tolerance})
         .stage({.name = "dispatch",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,

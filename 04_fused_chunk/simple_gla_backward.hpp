@@ -61,12 +61,15 @@ void materialized_backward(const Bf16BackwardArguments&);  ///< 3: GPU: S and dS
 void walks_backward(const Bf16BackwardArguments&);         ///< 4: GPU: three walks, S and dS on the chip
 void segments_backward(const Bf16BackwardArguments&);      ///< 5: GPU: the walks in segments, dg anew in each
 void pipelined_backward(const Bf16BackwardArguments&);     ///< 6: GPU: the next chunk's loads run under the products
-void dispatch_backward(const Bf16BackwardArguments&);      ///< 7: what a user calls
+void hopper_gradients_backward(
+    const Bf16BackwardArguments&);                     ///< 7: GPU, Hopper: all walks in one launch, on warpgroups
+void dispatch_backward(const Bf16BackwardArguments&);  ///< 8: what a user calls
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string materialized_backward_unsupported(const Bf16BackwardArguments&);
 std::string walks_backward_unsupported(const Bf16BackwardArguments&);  ///< and of segments
 std::string pipelined_backward_unsupported(const Bf16BackwardArguments&);
+std::string hopper_gradients_backward_unsupported(const Bf16BackwardArguments&);
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments&);
 
 // Bytes of memory that a stage needs in addition to its inputs and outputs.
@@ -75,10 +78,12 @@ std::int64_t chunkwise_backward_memory(const FloatBackwardArguments&);
 std::int64_t materialized_backward_memory(const Bf16BackwardArguments&);
 std::int64_t walks_backward_memory(const Bf16BackwardArguments&);
 std::int64_t segments_backward_memory(const Bf16BackwardArguments&);  ///< and of pipelined
+std::int64_t hopper_gradients_backward_memory(const Bf16BackwardArguments&);
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments&);
 
 // What a stage chooses on this GPU, as text for the report.
 std::string segments_backward_note(const Bf16BackwardArguments&);  ///< and of pipelined
+std::string hopper_gradients_backward_note(const Bf16BackwardArguments&);
 std::string dispatch_backward_note(const Bf16BackwardArguments&);
 
 }  // namespace tutorial::simple_gla

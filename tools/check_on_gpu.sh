@@ -238,7 +238,7 @@ time_04() {
   for L in 512 1024 2048 4096 8192 16384; do
     timed "$fused_chunk" --operator gla -L $L || status=1
     timed "$fused_chunk" --operator simple_gla --stage $stages -L $L || status=1
-    timed "$fused_chunk" --operator simple_gla --backward --stage materialized,walks,segments,dispatch -L $L || status=1
+    timed "$fused_chunk" --operator simple_gla --backward --stage materialized,segments,pipelined,dispatch -L $L || status=1
   done
   for shape in "1 1 16384 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "2 64 8192 128 128" "8 32 2048 128 128" \
     "4 8 16384 64 64" "2 4 4096 256 512"; do

@@ -25,7 +25,9 @@ struct ChunkDecays {
       : data(static_cast<float*>(memory) + stage * (kBytes / int(sizeof(float)))) {}
 
   /// One warp writes everything that depends on the gates alone, two neighbouring positions per lane, as in ChunkSums.
-  __device__ __forceinline__ void store(const ChunkSums& b, float scale) const {
+  /// @param is_reversed for a walk from the end, where the decays to the chunk's end and those from its start change
+  /// places
+  __device__ __forceinline__ void store(const ChunkSums& b, float scale, bool is_reversed = false) const {
     const int lane = int(lane_index());
     const float block_end = __shfl_sync(kAllLanes, b.second, lane | 7);
     const auto put = [&](int array, float x, float y) {
@@ -33,8 +35,11 @@ struct ChunkDecays {
     };
     put(0, b.first, b.second);
     put(1, tile::ex2(block_end - b.first), tile::ex2(block_end - b.second));
-    put(2, tile::ex2(b.end - b.first), tile::ex2(b.end - b.second));
-    put(3, scale * tile::ex2(b.first), scale * tile::ex2(b.second));
+    const float2 to_end{tile::ex2(b.end - b.first), tile::ex2(b.end - b.second)};
+    const float2 from_start{tile::ex2(b.first), tile::ex2(b.second)};
+    const float2 into_state = is_reversed ? from_start : to_end, from_state = is_reversed ? to_end : from_start;
+    put(2, into_state.x, into_state.y);
+    put(3, scale * from_state.x, scale * from_state.y);
     if (lane == 0) data[4 * kChunk] = tile::ex2(b.end);
   }
 
@@ -130,7 +135,42 @@ __device__ __forceinline__ void decay_scores(tile::ScoreFragments& p, tile::Warp
   }
 }
 
-/// The same, written to shared memory.
+/// p = P^T in bf16, computed by a warpgroup that has K Q^T: a row is the position i of a key, and a column t >= i that
+/// of a query. The factors are multiplied in the same order as above, so that P^T has the bits of P.
+__device__ __forceinline__ void decay_transposed_scores(tile::ScoreFragments& p, tile::WarpgroupScores& scores,
+                                                        const ChunkDecays& decays, float scale) {
+  const int first_row = tile::warp_in_group() * 16;
+  const float end = decays.b(first_row + 15);
+  const float upper = decays.b(wgmma_row(0)), lower = decays.b(wgmma_row(2));
+  const float upper_to_end = tile::ex2(end - upper), lower_to_end = tile::ex2(end - lower);
+#pragma unroll
+  for (int t = 0; t < kChunk; t += 16) {
+    for (std::uint32_t& two : p[t / 16]) two = 0;
+    if (t > first_row) {
+#pragma unroll
+      for (int n = t / 2; n < t / 2 + 8; n += 4) {
+        const int column = wgmma_column(n);
+        const float first = scale * tile::ex2(decays.b(column) - end);
+        const float second = scale * tile::ex2(decays.b(column + 1) - end);
+        scores[n] *= first * upper_to_end;
+        scores[n + 1] *= second * upper_to_end;
+        scores[n + 2] *= first * lower_to_end;
+        scores[n + 3] *= second * lower_to_end;
+      }
+      wgmma_fragment(p[t / 16], scores, t);
+    } else if (t == first_row) {
+#pragma unroll
+      for (int n = t / 2; n < t / 2 + 8; ++n) {
+        const int column = wgmma_column(n);
+        const float score = scores[n] * (scale * tile::ex2(decays.b(column) - (n % 4 < 2 ? upper : lower)));
+        scores[n] = column >= wgmma_row(n) ? score : 0;  // below the diagonal the power may be infinite
+      }
+      wgmma_fragment(p[t / 16], scores, t);
+    }
+  }
+}
+
+/// The same as decay_scores(), written to shared memory.
 __device__ __forceinline__ void store_decayed_scores(const tile::PanelTile<kChunk>& P, tile::WarpgroupScores& scores,
                                                      const ChunkDecays& decays, float scale) {
   const int lane = int(lane_index()), first_row = tile::warp_in_group() * 16;

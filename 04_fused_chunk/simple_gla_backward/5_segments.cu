@@ -126,7 +126,7 @@ constexpr std::size_t kSharedBytes = ChunkTiles<Shape>::kBytes +
 }  // namespace
 
 void segments_backward(const Bf16BackwardArguments& b) {
-  const Segments segments(b);
+  const Segments segments(b, plan_of(b));
   segments.compute_states();
   for (int i = 0; i < 3; ++i) {
     const Gradient& gradient = segments.gradients[i];
@@ -145,7 +145,7 @@ std::string segments_backward_note(const Bf16BackwardArguments& b) {
 }
 
 std::int64_t segments_backward_memory(const Bf16BackwardArguments& b) {
-  return segments_memory(b);
+  return segments_memory(b, plan_of(b));
 }
 
 }  // namespace tutorial::simple_gla

@@ -143,7 +143,7 @@ constexpr std::size_t kSharedBytes = kPipelineDepth* ChunkTiles<Shape>::kBytes +
 }  // namespace
 
 void pipelined_backward(const Bf16BackwardArguments& b) {
-  const Segments segments(b);
+  const Segments segments(b, plan_of(b));
   segments.compute_states();
   for (int i = 0; i < 3; ++i) {
     const Gradient& gradient = segments.gradients[i];

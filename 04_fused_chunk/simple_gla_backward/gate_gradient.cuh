@@ -14,10 +14,13 @@
 #include "04_fused_chunk/simple_gla/scalar_gate.cuh"
 #include "04_fused_chunk/simple_gla_backward/gradients.hpp"
 #include "common/device/hide_from_compiler.cuh"
+#include "common/device/ldmatrix.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/pack.cuh"
 #include "common/device/warp.cuh"
 #include "common/tile/chunk_shape.cuh"
+#include "common/tile/panel_tile.cuh"
+#include "common/tile/warpgroup_chunk.cuh"
 
 namespace tutorial::simple_gla {
 
@@ -81,6 +84,30 @@ struct TileProducts {
     store_global(to + t, sum);
   }
 };
+
+/// The products of the rows of a gradient's tile with those of its partner, by a warpgroup whose rows are the positions.
+/// @param to where the product of the chunk's first row goes @param rows that exist
+__device__ __forceinline__ void store_row_products(float* to, int rows, const tile::PanelTile<64>& partner,
+                                                   const tile::WarpgroupOutput& O) {
+  const int lane = int(lane_index()), first_row = tile::warp_in_group() * 16;
+  float upper = 0, lower = 0;
+#pragma unroll
+  for (int column = 0; column < 64; column += 16) {
+    std::uint32_t x[4];
+    ldmatrix_x4(x, partner.data + partner.unit(first_row + lane % 16, column + lane / 16 * 8));
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float* sums = O + column / 2 + half * 4;
+      const float2 above = unpack(x[2 * half]), below = unpack(x[2 * half + 1]);
+      upper += above.x * sums[0] + above.y * sums[1];
+      lower += below.x * sums[2] + below.y * sums[3];
+    }
+  }
+  upper = warp_sum<4>(upper);
+  lower = warp_sum<4>(lower);
+  if (lane % 4 == 0 && wgmma_row(0) < rows) store_global(to + wgmma_row(0), upper);
+  if (lane % 4 == 0 && wgmma_row(2) < rows) store_global(to + wgmma_row(2), lower);
+}
 
 /// <S, dS> in a part per warp, by all threads of the block. A barrier must follow.
 /// @param S,dS packed, of `size` elements @param parts [kWarps] in shared memory

@@ -4,13 +4,12 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <cstdint>
 
+#include "04_fused_chunk/simple_gla_backward/cut.hpp"
 #include "04_fused_chunk/simple_gla_backward/gate_gradient.cuh"
 #include "04_fused_chunk/simple_gla_backward/gradients.hpp"
 #include "common/ceil_div.hpp"
-#include "common/device/device.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
 #include "common/tile/block_part.cuh"
@@ -25,18 +24,8 @@ namespace {
 
 using namespace tile;
 
-inline constexpr int kLongest = 2048;  ///< positions of a segment: with more, dg loses digits
-
-/// At least as many segments as fill the GPU, none longer than kLongest.
-inline LaunchPlan plan_of(const Bf16BackwardArguments& b) {
-  const std::int64_t blocks = std::int64_t(b.B) * b.H * (2 * ceil_div(b.Dk, 64) + ceil_div(b.Dv, 64));
-  const int filling = int(ceil_div(std::int64_t(2) * multiprocessor_count(), blocks));
-  return make_launch_plan(b.L, 64, std::max(std::min(filling, ceil_div(b.L, 4 * kChunk)), ceil_div(b.L, kLongest)));
-}
-
 /// Bytes of the row products and of all that stands at the borders.
-inline std::int64_t segments_memory(const Bf16BackwardArguments& b) {
-  const LaunchPlan plan = plan_of(b);
+inline std::int64_t segments_memory(const Bf16BackwardArguments& b, const LaunchPlan& plan) {
   const std::int64_t heads = std::int64_t(b.B) * b.H, parts = heads * ceil_div(b.Dk, 64) * kWarps;
   return 2 * launch_plan_memory(extents_of(b), plan) +
          std::int64_t(sizeof(float)) * (RowProducts::elements(b) + parts + 2 * heads * (plan.segments - 1));
@@ -108,11 +97,11 @@ struct Segments {
   float* end_products;  ///< [B, H, tiles, kWarps]: the parts of <S_L, dfinal_state>
   float *S, *dS;        ///< the carried states, [B, H, segments - 1, Dk, Dv]; dS / scale in the order of its walk
 
-  explicit Segments(const Bf16BackwardArguments& b)
+  Segments(const Bf16BackwardArguments& b, const LaunchPlan& plan)
       : b(b),
         gradients(gradients_of(b)),
-        plan(plan_of(b)),
-        products(b, workspace<float>("simple_gla --backward: segments", std::size_t(segments_memory(b)) / 4)),
+        plan(plan),
+        products(b, workspace<float>("simple_gla --backward: segments", std::size_t(segments_memory(b, plan)) / 4)),
         end_products(products.read + RowProducts::elements(b)),
         S(end_products + std::int64_t(b.B) * b.H * products.tiles * kWarps),
         dS(S + launch_plan_memory(extents_of(b), plan) / 4) {}

@@ -32,6 +32,8 @@ constexpr KernelWithBarriers kKernels[] = {
     {"simple_gla --backward", "segments", "04_fused_chunk/simple_gla_backward/segments.cuh", 64, 16, 300},
     {"simple_gla --backward", "segments", "04_fused_chunk/simple_gla_backward/5_segments.cu", 64, 16},
     {"simple_gla --backward", "pipelined", "04_fused_chunk/simple_gla_backward/6_pipelined.cu", 64, 16, 130},
+    {"simple_gla --backward", "hopper_gradients", "04_fused_chunk/simple_gla_backward/7_hopper_gradients.cu", 64, 64,
+     390, "", "", "wait.state_empty|wgmma_wait<1>.S."},
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);

@@ -5,7 +5,9 @@
 #include <cmath>
 
 #include "02_chunkwise/linear_attention_backward.hpp"
+#include "04_fused_chunk/simple_gla_backward/cut.hpp"
 #include "04_fused_chunk/test/stages.hpp"
+#include "common/device/device.hpp"
 #include "common/safetensors.hpp"
 #include "common/test/gradients.hpp"
 
@@ -175,9 +177,46 @@ TEST(SimpleGlaBackwardTest, SegmentsSplitTheSequence) {
   const Problem problem = problem_of(1, 1, 530, 16, 16);
   expect_match(problem);
   const Outputs truth = evaluate_reference(backward_operator(), problem, Dtype::bf16);
-  for (const char* name : {"materialized", "segments", "pipelined"}) {
-    const Outputs outputs = evaluate(backward_operator(), find_stage(backward_operator(), name), problem);
+  for (const char* name : {"materialized", "segments", "pipelined", "hopper_gradients"}) {
+    const Stage& stage = find_stage(backward_operator(), name);
+    if (!why_not(backward_operator(), stage, problem).empty()) continue;
+    const Outputs outputs = evaluate(backward_operator(), stage, problem);
     EXPECT_LT(compare(outputs.at("dg"), truth.at("dg")).error, 1e-2) << name;
+  }
+}
+
+template <int kRuns, bool kAreGiven>
+void walk_in(const simple_gla::Bf16BackwardArguments& b) {
+  walk_in_runs(b, cut_into(b, kRuns, kAreGiven));
+}
+
+template <int kRuns, bool kAreGiven>
+void add_cut(Operator& definition) {
+  definition.stage({.name = std::to_string(kRuns) + (kAreGiven ? " runs, states first" : " runs"),
+                    .processor = Processor::gpu,
+                    .dtype = Dtype::bf16,
+                    .run = walk_in<kRuns, kAreGiven>,
+                    .tolerance = [](const Sizes&) { return 1e-2; }});
+}
+
+// Runs wait for each other, or begin with states computed before; a run has one segment or two.
+TEST(SimpleGlaBackwardTest, SplitIntoRuns) {
+  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  Operator definition = backward_operator();
+  const std::size_t before = definition.stages().size();
+  add_cut<1, false>(definition);
+  add_cut<2, false>(definition);
+  add_cut<2, true>(definition);
+  add_cut<5, false>(definition);
+  add_cut<5, true>(definition);
+  for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{32, 48}, {128, 80}}) {
+    const Problem problem = problem_of(1, 2, 750, Dk, Dv);
+    const Outputs truth = evaluate_reference(definition, problem, Dtype::bf16);
+    for (std::size_t i = before; i < definition.stages().size(); ++i) {
+      const Stage& stage = definition.stages()[i];
+      SCOPED_TRACE(stage.name);
+      expect_close(evaluate(definition, stage, problem), truth, tolerance_of(stage, problem.sizes));
+    }
   }
 }
 

@@ -425,6 +425,15 @@ STAGES = [
         "The kernels of segments; the walks load the tiles of the next chunk while they compute on those of this one.",
     ),
     Stage(
+        SIMPLE_BACKWARD + "7_hopper_gradients.cu",
+        ["q, k, g", "v, do", "+S, dS of segments", "dq, dk, dv", "+q . dq, k . dk", "dg"],
+        [
+            Kernel("gradient_walks: all three", ["three tiles four times; O,", "Q S twice; sums: 214 KB"], ["two warpgroups with P, O;", "one with S or dS, V~, Q S"], ["q, k, g", "v, do", "S, dS of segments*"], ["S, dS of segments*", "dq, dk, dv*", "q . dq, k . dk*"]),
+            Kernel("gate_gradient", [], ["parts of <S, dS>"], ["S, dS of segments*", "q . dq, k . dk*"], ["dg*"]),
+        ],
+        "Two kernels; a run of segments begins with the state that the run before has left in device memory.",
+    ),
+    Stage(
         DELTA + "5_recurrent_gpu.cu",
         ["q, k, beta", "v", "o"],
         [Kernel("recurrent: 32 columns per block", ["tiles of 8 steps of q, k, v", "and beta, twice"], ["S: Dk / 8 rows of a pair of", "columns per thread; k S, q S"], ["q, k, beta", "v"], ["o*"])],

@@ -1,21 +1,22 @@
 /// @file
-/// Stage 7, `dispatch`: what a user calls. It supports the widths and rows that `pipelined` does not.
+/// Stage 8, `dispatch`: what a user calls. It chooses a kernel, and supports the widths and rows that no other stage
+/// does.
 ///
 /// Idea: columns of zeros change nothing. A column of zeros in q and k adds a row of zeros to the state, one in v and
 /// do adds a column of zeros, and no product with the other columns sees either. So tensors whose widths are no
 /// multiples of 16, or whose rows are not aligned, are copied to tensors that are wider and aligned, and the gradients
-/// are copied back. All other problems are computed as they are: by `pipelined` if it supports them, else by
-/// `segments`.
-/// Grows out of: 6_pipelined.cu; dispatch: the kernels are those of `pipelined`, and this file makes room for them
-/// Improves on: `pipelined` requires widths up to 128 that are multiples of 16, and aligned rows.
+/// are copied back. All other problems are computed as they are: by `hopper_gradients` if it supports them, else by
+/// `pipelined` if that does, else by `segments`.
+/// Grows out of: 6_pipelined.cu; dispatch: the kernels are those of other stages, and this file makes room for them
+/// Improves on: the stages before require widths that are multiples of 16, and aligned rows.
 /// Unchanged: all that is computed.
-/// Shapes: as `pipelined`. The copies are packed: [B, H, L, D] in bf16 for D = Dk and Dv, each rounded up to a multiple
-/// of 16, and states in fp32.
+/// Shapes: as the stage that it chooses. The copies are packed: [B, H, L, D] in bf16 for D = Dk and Dv, each rounded up
+/// to a multiple of 16, and states in fp32.
 /// Thread mapping: a copying block takes rows of one head; its threads take the columns.
-/// Bytes: as `pipelined`. Copies read and write every tensor but g and dg once more.
-/// Bound by: as `pipelined`.
+/// Bytes: as the stage that it chooses. Copies read and write every tensor but g and dg once more.
+/// Bound by: as the stage that it chooses.
 /// Requires: Dk and Dv up to 256; if one of them is above 128, a GPU that gives a block 160 KB of shared memory.
-/// Weakness: as `pipelined`. On Hopper the products could be those of warpgroups, as in chapter 02's `dispatch`.
+/// Weakness: as the stage that it chooses. It takes `hopper_gradients` wherever it can, without an estimate.
 
 #include <cuda_runtime.h>
 
@@ -88,8 +89,14 @@ struct Padded {
   }
 };
 
+/// Whether the walks run on warpgroups.
+bool runs_on_warpgroups(const Bf16BackwardArguments& b) {
+  return hopper_gradients_backward_unsupported(b).empty();
+}
+
 /// A problem of whole fragments, in aligned rows.
 void walk(const Bf16BackwardArguments& b) {
+  if (runs_on_warpgroups(b)) return hopper_gradients_backward(b);
   pipelined_backward_unsupported(b).empty() ? pipelined_backward(b) : segments_backward(b);
 }
 
@@ -117,15 +124,21 @@ std::string dispatch_backward_unsupported(const Bf16BackwardArguments& b) {
 }
 
 std::string dispatch_backward_note(const Bf16BackwardArguments& b) {
-  const bool is_pipelined = pipelined_backward_unsupported(Padded(b, nullptr).arguments(b)).empty();
+  const Bf16BackwardArguments padded = Padded(b, nullptr).arguments(b);
   const std::string reason = gradients_unsupported(b), padding = reason.empty() ? "" : ", on padded copies: " + reason;
-  return std::string(is_pipelined ? "pipelined, " : "segments, ") + segments_backward_note(b) + padding;
+  const Bf16BackwardArguments& walked = reason.empty() ? b : padded;
+  if (runs_on_warpgroups(walked)) return "hopper_gradients, " + hopper_gradients_backward_note(walked) + padding;
+  const bool is_pipelined = pipelined_backward_unsupported(walked).empty();
+  return std::string(is_pipelined ? "pipelined, " : "segments, ") + segments_backward_note(walked) + padding;
 }
 
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments& b) {
-  if (gradients_unsupported(b).empty()) return segments_backward_memory(b);
+  const bool is_padded = !gradients_unsupported(b).empty();
   const Padded p(b, nullptr);
-  return p.bytes + segments_backward_memory(p.arguments(b));
+  const Bf16BackwardArguments walked = is_padded ? p.arguments(b) : b;
+  // Where the tensors are not known yet, neither is the kernel.
+  return (is_padded ? p.bytes : 0) +
+         std::max(segments_backward_memory(walked), hopper_gradients_backward_memory(walked));
 }
 
 }  // namespace tutorial::simple_gla

@@ -1,0 +1,258 @@
+/// @file
+/// Stage 7, `hopper_gradients`: the three walks by warpgroups, in one launch.
+///
+/// Idea: each gradient is the operator on other inputs, so the kernel is `register_scores` of the operator with a
+/// direction. One launch has the blocks of all three walks. A segment does not need states computed before: the walk is
+/// cut into runs of segments, and each run begins with the state that the run before it has left (chained_runs.cuh).
+///
+///     scores   | n: Q K^T | P or P^T in registers | P V | += Q S | rows times q or k: dg | O to shared memory |
+///     state    | n: S^T Q^T | under it S = 2^b_e S, V~ in registers | V~^T K | under it Q S to shared memory |
+///     copies   | q or k for n + 2 into the tile that O of n has left | O from there to memory ................ |
+///
+/// Grows out of: 04_fused_chunk/simple_gla/7_register_scores.cu
+/// Improves on: `pipelined` computes with warps that wait for their operands, in three launches. Its segments need all
+/// of q, k, v and do once more, for the states at their borders.
+/// Unchanged: the roles and the products of `register_scores`; segments and the sum for dg of `segments`. The walks of
+/// dq and dk compute the same R and round it to the same bits, although one computes R and the other R^T.
+/// Equation: that of `walks`. From the end, P^T_it = scale (q_t . k_i) 2^(b_t - b_i) for t >= i. The decays from the
+/// state and into the state change places.
+/// Shapes: as `segments`. The row products with q or k are those of O in fp32. A tile of q or k arrives in the place
+/// that O takes afterwards, so it costs no shared memory.
+/// Thread mapping: as `register_scores`. A block has 64 columns of one gradient of one head, for a run of segments.
+/// The blocks of a head are neighbours and read the same chunks at about the same time: the two of dq, and the four of
+/// dk and dv. In the loading warpgroup one warp loads tiles and adds up gates. A thread of another warp loads q and k
+/// for the row products, and stores O by bulk copies.
+/// Synchronization: as `register_scores`. `partner_full` says that the tile of q or k has come, which also says that O
+/// of two chunks before has left. A run waits for flags of the warps that wrote its first state.
+/// Registers: as `register_scores`, with 224 per thread of the state.
+/// Resources: 214 KB of shared memory at Dk = Dv = 128, one block per multiprocessor.
+/// Work: as `walks`.
+/// Bytes: q, k, v and do once for dq, and once for dk and dv together, if the blocks of a head share what they read;
+/// each gradient once. That is 2816 bytes per position at Dk = Dv = 128, and 8 Dk Dv bytes for each border of segments.
+/// If states are computed first, most of q, k, v and do are read a third time.
+/// Bound by: the instructions of the state's four warps, as `register_scores`, and nearly as much by the bytes.
+/// Requires: compute capability 9.0, Dk and Dv up to 128 and multiples of 16, tensors that a tensor map can describe.
+/// Weakness: dk and dv compute dS twice, and dq reads what dk and dv read at another time.
+/// Sources: as `segments`; 06_scan/scan/7_single_pass.cu for blocks that wait for their predecessors.
+
+#include <cuda_runtime.h>
+
+#include <string>
+
+#include "04_fused_chunk/simple_gla/launch_plan.hpp"
+#include "04_fused_chunk/simple_gla/warpgroup_gate.cuh"
+#include "04_fused_chunk/simple_gla_backward.hpp"
+#include "04_fused_chunk/simple_gla_backward/chained_runs.cuh"
+#include "04_fused_chunk/simple_gla_backward/cut.hpp"
+#include "04_fused_chunk/simple_gla_backward/gradients.hpp"
+#include "04_fused_chunk/simple_gla_backward/segments.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/proxy_fence.cuh"
+#include "common/device/registers.cuh"
+#include "common/tile/bulk_tiles.cuh"
+#include "common/tile/chunk_tiles.cuh"
+#include "common/tile/warpgroup_chunk.cuh"
+
+namespace tutorial::simple_gla {
+namespace {
+
+using namespace tile;
+
+constexpr int kPipelineDepth = 4;       // chunks in shared memory
+constexpr int kDepth = 2;               // outputs with their partners, and Q S in fp32, in shared memory
+constexpr int kBlock = 4 * kWarpgroup;  // threads
+constexpr int kMostHeads = 1 << 20;     // of at most six walks, in fewer than 300 runs
+
+template <class Shape>
+constexpr std::size_t kSharedBytes =
+    kPipelineDepth*(ChunkTiles<Shape>::kBytes + ChunkDecays::kBytes) + kDepth*(PanelTile<64>::kPanelBytes +
+                                                                               TransposedSums::kBytes);
+
+/// Grid: all blocks; RunPart says which gradient, columns, head and run a block has.
+template <class Shape>
+__global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_constant__ GradientWalks walks) {
+  __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
+  __shared__ Barrier state_full[kDepth], state_empty[kDepth], output_full[kDepth], partner_full[kDepth];
+  __shared__ int number;
+  auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
+  const auto tiles_of = [&](int stage) { return ChunkTiles<Shape>(memory + stage * ChunkTiles<Shape>::kBytes); };
+  const auto panel = [&](int number) {
+    return PanelTile<64>{reinterpret_cast<__nv_bfloat16*>(memory + kPipelineDepth * ChunkTiles<Shape>::kBytes +
+                                                          number * int(PanelTile<64>::kPanelBytes))};
+  };
+  const auto from_state_of = [&](int stage) { return TransposedSums(panel(kDepth).data, stage); };
+  const auto decays_of = [&](int stage) { return ChunkDecays(from_state_of(kDepth).data, stage); };
+
+  if (threadIdx.x == 0) {
+    for (Barrier& barrier : full) barrier.init(2);       // one for the bytes, one for the decays
+    for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps of the chunk's scores, and those of the state
+    for (int i = 0; i < kDepth; ++i) state_full[i].init(4), state_empty[i].init(4);
+    for (Barrier& barrier : output_full) barrier.init(4);
+    for (Barrier& barrier : partner_full) barrier.init(1);
+    fence_barrier_init();
+    number = walks.runs.take();
+  }
+  __syncthreads();
+  const Runs& runs = walks.runs;
+  const RunPart part(walks, number);
+  const MappedGradient& mapped = walks.of[part.which];
+  const Gradient& gradient = mapped.gradient;
+  const Bf16Arguments& a = gradient.a;
+  const bool is_reversed = gradient.is_reversed;
+  const int b = part.b, h = part.h, first_column = part.first_column, N = part.chunks;
+  const int step = is_reversed ? -kChunk : kChunk, start = part.begin + (is_reversed ? (N - 1) * kChunk : 0);
+
+  const int group = int(threadIdx.x) / kWarpgroup;
+  if (group < 2) {
+    decrease_registers<120>();
+    float* products = walks.products[part.which];
+    if (products) products += (std::int64_t(part.tile) * a.B * a.H + part.head) * a.L;
+    auto ring = Ring<kPipelineDepth>::consumer();
+    auto output_ring = Ring<kDepth>::consumer();  // of partners, whose places the outputs take
+    auto state_ring = Ring<kDepth>::consumer();
+    for (int n = 0; n < N; ++n) {
+      if (n % 2 == group) {
+        const int t = start + n * step;
+        const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
+        const ChunkDecays decays = decays_of(ring.stage());
+        WarpgroupScores scores;
+        ring.wait(full);
+        wgmma_fence(scores);
+        start_scores(scores, tiles.Q, tiles.K);
+        wgmma_commit();
+        wgmma_wait<0>(scores);
+        ScoreFragments p;
+        is_reversed ? decay_transposed_scores(p, scores, decays, a.scale) : decay_scores(p, scores, decays, a.scale);
+        WarpgroupOutput O;
+        wgmma_fence(O, p);
+        start_output_from_scores(O, p, tiles.V);
+        wgmma_commit();
+        state_ring.wait(state_full);
+        wgmma_wait<0>(O, p);
+        from_state_of(state_ring.stage()).add_to(O, decays.from_start_of_rows());
+        __syncwarp();
+        if (lane_index() == 0) empty[ring.stage()].arrive();
+        if (lane_index() == 0) state_empty[state_ring.stage()].arrive();
+        const PanelTile<64> output = panel(output_ring.stage());
+        output_ring.wait(partner_full);
+        if (products) store_row_products(products + t, a.L - t, output, O);
+        put_rows(output, O);
+        fence_async_proxy();
+        __syncwarp();
+        if (lane_index() == 0) output_full[output_ring.stage()].arrive();
+      }
+      ring.advance();
+      output_ring.advance();
+      state_ring.advance();
+    }
+  } else if (group == 2) {
+    decrease_registers<40>();
+    const int thread = int(threadIdx.x) % kWarpgroup;
+    if (thread < 32) {
+      auto ring = Ring<kPipelineDepth>::producer();
+      for_each_chunk_with_g(a, b, h, start, step, N, a.L, [&](int t, float2 g) {
+        ring.wait(empty);
+        if (thread == 0) {
+          full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
+          load_chunk(tiles_of(ring.stage()), mapped.maps, full[ring.stage()], b, h, t, first_column);
+        }
+        decays_of(ring.stage()).store(ChunkSums(g), a.scale, is_reversed);
+        __syncwarp();
+        if (thread == 0) full[ring.stage()].arrive();
+        ring.advance();
+      });
+    } else if (thread == 32) {
+      const auto load_partner = [&](int n) {
+        Barrier& barrier = partner_full[n % kDepth];
+        if (!gradient.partner.data) return barrier.arrive();
+        barrier.arrive_expect(PanelTile<64>::kPanelBytes);
+        load_tile(mapped.partner, panel(n % kDepth).data, barrier,
+                  {.column = first_column, .position = start + n * step, .head = h, .batch = b});
+      };
+      for (int n = 0; n < min(N, kDepth); ++n) load_partner(n);
+      auto output_ring = Ring<kDepth>::consumer();
+      for (int n = 0; n < N; ++n) {
+        output_ring.wait(output_full);
+        store_tile(mapped.output, panel(output_ring.stage()).data,
+                   {.column = first_column, .position = start + n * step, .head = h, .batch = b});
+        commit_stores();
+        wait_stores_read<0>();
+        if (n + kDepth < N) load_partner(n + kDepth);
+        output_ring.advance();
+      }
+    }
+  } else {
+    increase_registers<224>();
+    WarpgroupState<Shape::kDk> S;
+    load_start<Shape::kDk>(S, walks, part);
+    auto ring = Ring<kPipelineDepth>::consumer();
+    auto state_ring = Ring<kDepth>::producer();
+    RoundedState<Shape::kDk> s;
+    for (int order = part.first; order <= part.last; ++order) {
+      for (int n = part.chunks_of(runs, a.L, order, is_reversed); n > 0; --n) {
+        const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
+        const ChunkDecays decays = decays_of(ring.stage());
+        ring.wait(full);
+        WarpgroupOutput from_state;
+        round_state<Shape::kDk>(s, S);
+        wgmma_fence(from_state, s);
+        start_output_from_state<Shape::kDk>(from_state, s, tiles.Q);
+        wgmma_commit();
+        wgmma_wait<1>(S);  // done already; without it the compiler would wait for S^T Q^T before it touches S
+        decay_state(S, decays.whole());
+        ValueFragments v;
+        load_decayed_values(v, tiles.V, decays);
+        wgmma_fence(S, v);
+        start_state_update<Shape::kDk>(S, v, tiles.K);
+        wgmma_commit();
+        state_ring.wait(state_empty);
+        wgmma_wait<1>(from_state, s);
+        from_state_of(state_ring.stage()).put(from_state);
+        __syncwarp();
+        if (lane_index() == 0) state_full[state_ring.stage()].arrive();
+        state_ring.advance();
+        wgmma_wait<0>(S, v);
+        if (lane_index() == 0) empty[ring.stage()].arrive();
+        ring.advance();
+      }
+      pass_on_state<Shape::kDk>(S, walks, part, order);
+    }
+    if (part.last == runs.cut.plan.segments - 1) finish_walk<Shape::kDk>(S, walks, part);
+  }
+}
+
+}  // namespace
+
+void walk_in_runs(const Bf16BackwardArguments& b, const Cut& cut) {
+  const Segments segments(b, cut.plan);
+  if (cut.are_given) segments.compute_states();
+  const auto start = [&]<class Shape>(Shape) {
+    launch(gradient_walks_kernel<Shape>, {unsigned(blocks_of(b, cut)), kBlock, kSharedBytes<Shape>},
+           make_walks(segments, cut));
+  };
+  b.Dk <= 64 && b.Dv <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
+  segments.compute_gate_gradient();
+}
+
+void hopper_gradients_backward(const Bf16BackwardArguments& b) {
+  walk_in_runs(b, fastest_cut(b));
+}
+
+std::string hopper_gradients_backward_unsupported(const Bf16BackwardArguments& b) {
+  if (const std::string reason = gradients_unsupported(b); !reason.empty()) return reason;
+  for (const Gradient& gradient : gradients_of(b)) {
+    if (const std::string reason = specialized_unsupported(gradient.a); !reason.empty()) return reason;
+  }
+  if (std::int64_t(b.B) * b.H > kMostHeads) return "B H > 2^20: blocks are counted in int";
+  return "";
+}
+
+std::string hopper_gradients_backward_note(const Bf16BackwardArguments& b) {
+  return fastest_cut(b).note();
+}
+
+std::int64_t hopper_gradients_backward_memory(const Bf16BackwardArguments& b) {
+  return runs_memory(b, fastest_cut(b));
+}
+
+}  // namespace tutorial::simple_gla

@@ -1,0 +1,229 @@
+#pragma once
+/// @file
+/// Walks in runs of segments. A run begins with the state that the run before it has left, so no kernel has to compute
+/// states before the walks.
+///
+/// A block takes its number from a counter, because CUDA does not say in which order blocks start. The first runs of
+/// all walks have the lowest numbers, then the second runs, and so on. So a block waits only for blocks that have
+/// started before it. If there are at least as many walks as multiprocessors, the run before has usually ended when a
+/// block begins, and the block does not wait at all.
+///
+/// At the end of each segment the walk of dq writes S to memory, and that of dv writes dS / scale. The sum for dg starts
+/// anew from both. The states at the end of a run are also what the next run begins with. The walk of dk holds dS, too:
+/// it begins with what the blocks of dv have written.
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "04_fused_chunk/simple_gla_backward/cut.hpp"
+#include "04_fused_chunk/simple_gla_backward/gradients.hpp"
+#include "04_fused_chunk/simple_gla_backward/segments.cuh"
+#include "common/ceil_div.hpp"
+#include "common/device/atomic.cuh"
+#include "common/device/error.hpp"
+#include "common/device/hide_from_compiler.cuh"
+#include "common/device/memory.cuh"
+#include "common/device/stream.hpp"
+#include "common/device/tensor_map.hpp"
+#include "common/device/warp.cuh"
+#include "common/device/workspace.hpp"
+#include "common/tile/bulk_tiles.cuh"
+#include "common/tile/warpgroup_chunk.cuh"
+
+namespace tutorial::simple_gla {
+namespace {
+
+using namespace tile;
+
+/// How the walks are cut, and what their blocks share.
+struct Runs {
+  static constexpr int kWriters = 8;  ///< warps that write a state, at most: four for each 64 of up to 128 columns
+
+  Cut cut;
+  float *S = nullptr, *dS = nullptr;  ///< [B, H, segments - 1, Dk, Dv], each in the order of its walk; dS / scale
+  unsigned* counter = nullptr;        ///< blocks that have begun; behind it a flag per state and warp that writes it
+
+  /// The number of words that begin as 0: 0 if no run waits for another.
+  std::int64_t words(std::int64_t heads) const {
+    return cut.are_given || cut.runs() == 1 ? 0 : 1 + 2 * heads * (cut.plan.segments - 1) * kWriters;
+  }
+
+  /// The number of a block. Called by one thread.
+  __device__ __forceinline__ int take() const { return counter ? int(atomicAdd(counter, 1u)) : int(blockIdx.x); }
+  /// Where a state lies. @param is_S or dS @param place of the state, [B, H, segments - 1]
+  __device__ __forceinline__ float* state(bool is_S, std::int64_t place, int elements) const {
+    return (is_S ? S : dS) + place * elements;
+  }
+  /// The flags of its writers.
+  __device__ __forceinline__ unsigned* flags(bool is_S, int heads, std::int64_t place) const {
+    return counter + 1 + ((is_S ? 0 : std::int64_t(heads) * (cut.plan.segments - 1)) + place) * kWriters;
+  }
+};
+
+/// A gradient with its tensor maps.
+struct MappedGradient {
+  Gradient gradient;
+  ChunkMaps maps;
+  TensorMap output, partner;  ///< without a partner, the map of another tensor
+};
+
+/// All walks, as the kernel gets them.
+struct GradientWalks {
+  MappedGradient of[3];
+  Runs runs;
+  float* products[3];           ///< the gradients' RowProducts, or null
+  View<const float> end_state;  ///< what S is multiplied with at the end of the walk of dq; its data is null if it is 0
+  float* end_products;          ///< a part of this product per warp: [B, H, tiles, kWarps]
+};
+
+/// The number of blocks of a launch.
+inline std::int64_t blocks_of(const Bf16BackwardArguments& b, const Cut& cut) {
+  return std::int64_t(b.B) * b.H * (2 * ceil_div(b.Dk, 64) + ceil_div(b.Dv, 64)) * cut.runs();
+}
+
+/// Bytes of all that the kernels leave to each other.
+inline std::int64_t runs_memory(const Bf16BackwardArguments& b, const Cut& cut) {
+  const std::int64_t words = Runs{cut}.words(std::int64_t(b.B) * b.H);
+  return segments_memory(b, cut.plan) + std::int64_t(sizeof(unsigned)) * words;
+}
+
+/// The walks of a problem in segments. If runs wait for each other, it clears their counter and flags.
+inline GradientWalks make_walks(const Segments& segments, const Cut& cut) {
+  const auto mapped = [&](int i) {
+    const Gradient& g = segments.gradients[i];
+    const View<const __nv_bfloat16> partner = g.partner.data ? g.partner : g.a.v;
+    return MappedGradient{g, chunk_maps(g.a), output_map(g.a), tile_map(partner, tensor_sizes(g.a, g.a.Dv), kChunk)};
+  };
+  GradientWalks walks{{mapped(0), mapped(1), mapped(2)},
+                      Runs{cut, segments.S, segments.dS},
+                      {segments.products.of(0), segments.products.of(1), segments.products.of(2)},
+                      segments.b.dfinal_state,
+                      segments.end_products};
+  const auto words = std::size_t(walks.runs.words(std::int64_t(segments.b.B) * segments.b.H));
+  if (words > 0) {
+    walks.runs.counter = workspace<unsigned>("simple_gla --backward: runs", words);
+    check(cudaMemsetAsync(walks.runs.counter, 0, words * sizeof(unsigned), current_stream()));
+  }
+  return walks;
+}
+
+/// The part of the walks that a block has.
+struct RunPart {
+  int which;                  ///< the number of the gradient
+  int b, h, head;             ///< batch entry, head of it, head of all: b H + h
+  int first, last;            ///< the run's segments in the order of the walk
+  int begin, chunks;          ///< the run's first position in the sequence, its chunks
+  int tile;                   ///< of 64 columns of the gradient
+  int first_column, columns;  ///< the columns that exist
+
+  /// @param block its number
+  __device__ __forceinline__ RunPart(const GradientWalks& walks, int block) {
+    const Runs& runs = walks.runs;
+    const auto tiles = [&](int i) { return (walks.of[i].gradient.a.Dv - 1) / 64 + 1; };
+    const Bf16Arguments& a = walks.of[0].gradient.a;
+    const int each = tiles(0) + tiles(1) + tiles(2), all = a.B * a.H * each, walk = block % all;
+    head = walk / each;
+    b = head / a.H;
+    h = head % a.H;
+    tile = walk % each;
+    for (which = 0; tile >= tiles(which); ++which) tile -= tiles(which);
+    first = block / all * runs.cut.each;
+    last = min(first + runs.cut.each, runs.cut.plan.segments) - 1;
+    const int lowest = walks.of[which].gradient.is_reversed ? runs.cut.plan.segments - 1 - last : first;
+    begin = lowest * runs.cut.plan.length;
+    chunks = (min((last - first + 1) * runs.cut.plan.length, a.L - begin) - 1) / kChunk + 1;
+    first_column = tile * 64;
+    columns = min(64, walks.of[which].gradient.a.Dv - first_column);
+  }
+  /// The number of chunks of a segment. @param order its number in the order of the walk
+  static __device__ __forceinline__ int chunks_of(const Runs& runs, int L, int order, bool is_reversed) {
+    const int segment = is_reversed ? runs.cut.plan.segments - 1 - order : order;
+    return (min(runs.cut.plan.length, L - segment * runs.cut.plan.length) - 1) / kChunk + 1;
+  }
+};
+
+/// How the states at borders lie in memory, as this gradient's state. The stride is hidden, so that the compiler does
+/// not keep the addresses of all elements in registers during the walk.
+__device__ __forceinline__ StateStrides border_strides(const Gradient& g) {
+  return g.strides(hide_from_compiler(g.is_transposed ? g.a.Dk : g.a.Dv));
+}
+
+/// S = the state that a run begins with, in the warpgroup of the state.
+template <int kDk>
+__device__ __forceinline__ void load_start(WarpgroupState<kDk>& S, const GradientWalks& walks, const RunPart& part) {
+  const Gradient& g = walks.of[part.which].gradient;
+  const Bf16Arguments& a = g.a;
+  if (part.first == 0) {
+    const StateStrides strides = g.strides(a.initial_state.stride_l);
+    const float* from = a.initial_state.data ? a.initial_state.row(part.b, part.h, 0) : nullptr;
+    load_group_state<kDk>(S, from ? from + part.first_column * strides.column : nullptr, strides, a.Dk, part.columns);
+#pragma unroll
+    for (float& element : S) element *= g.start_factor;
+    return;
+  }
+  const Runs& runs = walks.runs;
+  const bool is_S = part.which == 0;
+  const std::int64_t border = std::int64_t(part.head) * (runs.cut.plan.segments - 1) + part.first - 1;
+  if (runs.counter) {  // the writers are those of dq or dv
+    const int writers = ((is_S ? a.Dv : walks.of[2].gradient.a.Dv) - 1) / 64 * 4 + 4;
+    const unsigned* flags = runs.flags(is_S, a.B * a.H, border);
+    if (int(lane_index()) < writers) wait_until(flags + lane_index(), [](unsigned flag) { return flag != 0; });
+    __syncwarp();
+  }
+  const StateStrides strides = border_strides(g);
+  const float* from = runs.state(is_S, border, a.Dk * a.Dv) + part.first_column * strides.column;
+#pragma unroll
+  for (float& element : S) element = 0;
+  for_each_state_element<kDk>(S, from, strides, a.Dk, part.columns,  // may have been written in this kernel
+                              [](float& element, const float* address) { element = *address; });
+}
+
+/// Leaves the state at the end of a segment in memory, unless it is there already or another walk leaves it. At the end
+/// of a run it also tells the run that follows.
+/// @param order the segment in the order of the walk
+template <int kDk>
+__device__ __forceinline__ void pass_on_state(WarpgroupState<kDk>& S, const GradientWalks& walks, const RunPart& part,
+                                              int order) {
+  const Runs& runs = walks.runs;
+  const int borders = runs.cut.plan.segments - 1;
+  if (runs.cut.are_given || part.which == 1 || order == borders) return;
+  const Gradient& g = walks.of[part.which].gradient;
+  const Bf16Arguments& a = g.a;
+  const bool is_S = part.which == 0;
+  const std::int64_t border = std::int64_t(part.head) * borders + order;
+  const StateStrides strides = border_strides(g);
+  store_group_state<kDk>(runs.state(is_S, border, a.Dk * a.Dv) + part.first_column * strides.column, S, strides,
+                         hide_from_compiler(a.Dk), hide_from_compiler(part.columns));
+  if (order < part.last) return;
+  __syncwarp();
+  unsigned* flag = runs.flags(is_S, a.B * a.H, border) + part.tile * 4 + warp_in_group();
+  if (lane_index() == 0) store_release(flag, 1u);
+}
+
+/// What becomes of the state at the end of a walk: a part of <S_L, dfinal_state>, or dinitial_state.
+template <int kDk>
+__device__ __forceinline__ void finish_walk(WarpgroupState<kDk>& S, const GradientWalks& walks, const RunPart& part) {
+  const Gradient& g = walks.of[part.which].gradient;
+  const Bf16Arguments& a = g.a;
+  if (part.which == 0 && walks.end_state.data) {
+    const StateStrides strides = g.strides(walks.end_state.stride_l);
+    float sum = 0;
+    for_each_state_element<kDk>(S, walks.end_state.row(part.b, part.h, 0) + part.first_column * strides.column, strides,
+                                a.Dk, part.columns,
+                                [&](float& element, const float* address) { sum += element * load_global(address); });
+    sum = warp_sum(sum);
+    const int tiles = (a.Dv - 1) / 64 + 1;
+    float* to = walks.end_products + (std::int64_t(part.head) * tiles + part.tile) * 4 + warp_in_group();
+    if (lane_index() == 0) store_global(to, sum);
+  }
+  if (a.final_state.data) {
+#pragma unroll
+    for (float& element : S) element *= a.scale;
+    store_group_state<kDk>(a.final_state.row(part.b, part.h, 0) + part.first_column, S, a.final_state.stride_l, a.Dk,
+                           part.columns);
+  }
+}
+
+}  // namespace
+}  // namespace tutorial::simple_gla

@@ -1,0 +1,42 @@
+#pragma once
+/// @file
+/// How `hopper_gradients` cuts its walks: the sequence into segments, from the end of each of which the sum for dg
+/// starts anew, and each walk into runs of segments, one per block.
+
+#include <string>
+
+#include "04_fused_chunk/simple_gla_backward.hpp"
+#include "common/ceil_div.hpp"
+#include "common/tile/launch_plan.hpp"
+
+namespace tutorial::simple_gla {
+
+/// The segments and the runs of the walks.
+struct Cut {
+  tile::LaunchPlan plan;  ///< the segments
+  int each;               ///< segments of a run
+  bool are_given;         ///< kernels before the walks compute the states at all borders, so that no run waits
+
+  /// The number of runs of a walk.
+  int runs() const { return ceil_div(plan.segments, each); }
+  /// The cut as text for the report.
+  std::string note() const {
+    return std::to_string(plan.segments) + " segments in " + std::to_string(runs()) + " runs" +
+           (are_given ? ", states first" : "");
+  }
+};
+
+inline constexpr int kLongest = 2048;  ///< positions of a segment: with more, dg loses digits
+
+/// At least as many segments as fill the GPU with blocks of `segments`, none longer than kLongest.
+tile::LaunchPlan plan_of(const Bf16BackwardArguments&);
+/// Walks in at most this number of runs, with at least as many segments as `segments` and `pipelined` have.
+Cut cut_into(const Bf16BackwardArguments&, int runs, bool are_given);
+/// The cut with the least estimated time.
+Cut fastest_cut(const Bf16BackwardArguments&);
+
+/// Starts the kernels of `hopper_gradients`. Requires: an empty hopper_gradients_backward_unsupported().
+/// @throws CudaError if memory runs out or a launch is refused
+void walk_in_runs(const Bf16BackwardArguments&, const Cut&);
+
+}  // namespace tutorial::simple_gla
