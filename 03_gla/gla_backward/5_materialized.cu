@@ -91,9 +91,10 @@ __device__ __forceinline__ void store_tiles(__nv_bfloat16* state, const typename
   auto* to = reinterpret_cast<std::uint32_t*>(state + (first_column + warp_column) * Dk) + fresh_lane();
 #pragma unroll
   for (int d = 0; d < Shape::kDk / 8; ++d) {
-    if (d * 8 >= Dk) break;
-    store_global(to + d * 32, pack(S[0][d][0], S[0][d][1]));
-    store_global(to + (Dk / 8 + d) * 32, pack(S[0][d][2], S[0][d][3]));
+    if (d < Dk / 8) {
+      store_global(to + d * 32, pack(S[0][d][0], S[0][d][1]));
+      store_global(to + Dk / 8 * 32 + d * 32, pack(S[0][d][2], S[0][d][3]));
+    }
   }
 }
 
@@ -197,31 +198,44 @@ __device__ __forceinline__ void load_state_async(const Tiles<kD>& tiles, const _
   }
 }
 
-/// The sums of the rows of S . S', of two states in memory.
+/// The block's rows of a state in memory that multiply_states() multiplies.
 template <int kD>
-__device__ __forceinline__ void multiply_states(const __nv_bfloat16* S, const __nv_bfloat16* dS, int Dk, int Dv,
-                                                float factor, float* sums) {
+struct StateRows {
   static_assert(kD <= kThreads);
-  const int thread = int(threadIdx.x), d = thread / 8 * 8;  // the thread has a row of each tile of eight columns
-  float parts[8] = {};
-  if (d < Dk) {
-#pragma unroll 4
-    for (int i = thread * 8; i < Dk * Dv; i += Dk * 8) {
-      const uint4 x = load_global(reinterpret_cast<const uint4*>(S + i));
-      const uint4 y = load_global(reinterpret_cast<const uint4*>(dS + i));
-      const std::uint32_t of_x[] = {x.x, x.y, x.z, x.w}, of_y[] = {y.x, y.y, y.z, y.w};
+  uint4 rows[kD / 8] = {};  ///< the thread has a row of each tile of eight columns of S^T
+
+  /// Loads them. Where a tile does not exist it is another one, which meets zeros.
+  __device__ __forceinline__ StateRows(const __nv_bfloat16* state, int Dk, int Dv) {
+    const int thread = int(threadIdx.x), mine = min(thread / 8, Dk / 8 - 1) * 64 + thread % 8 * 8;
+    if (thread >= kD) return;
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const float2 s = unpack(of_x[e]), ds = unpack(of_y[e]);
-        parts[2 * e] += s.x * ds.x;
-        parts[2 * e + 1] += s.y * ds.y;
-      }
+    for (int j = 0; j < kD / 8; ++j) {
+      rows[j] = load_global(reinterpret_cast<const uint4*>(state + min(j, Dv / 8 - 1) * 8 * Dk + mine));
+    }
+  }
+};
+
+/// W: the sums of the rows of S . S', S' in shared memory.
+template <int kD>
+__device__ __forceinline__ void multiply_states(const StateRows<kD>& S, const Tiles<kD>& tiles, float factor) {
+  const int thread = int(threadIdx.x);
+  if (thread >= kD) return;
+  float parts[8] = {};
+#pragma unroll
+  for (int j = 0; j < kD / 8; ++j) {
+    const uint4 x = S.rows[j], y = *reinterpret_cast<const uint4*>(tiles.state + (j * kD + thread) * 8);
+    const std::uint32_t of_x[] = {x.x, x.y, x.z, x.w}, of_y[] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float2 s = unpack(of_x[e]), ds = unpack(of_y[e]);
+      parts[2 * e] += s.x * ds.x;
+      parts[2 * e + 1] += s.y * ds.y;
     }
   }
 #pragma unroll
   for (int e = 0; e < 8; ++e) {
     const float sum = factor * warp_sum<8>(parts[e]);
-    if (thread % 8 == e && d < kD) sums[d + e] = sum;
+    if (thread % 8 == e) tiles.restart[thread] = sum;
   }
 }
 
@@ -396,12 +410,6 @@ __device__ __forceinline__ void store_read(const Tiles<kD>& tiles, int r, bool o
   }
 }
 
-/// Two elements of a row, zeros if it does not exist.
-__device__ __forceinline__ std::uint32_t load_two(const View<const __nv_bfloat16>& x, int b, int h, int t, int column,
-                                                  bool is_there) {
-  return is_there ? load_global(reinterpret_cast<const std::uint32_t*>(x.row(b, h, t) + column)) : 0;
-}
-
 /// All gradients of a chunk. Grid (N, H, B).
 template <int kD>
 __global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArguments a, Between between) {
@@ -419,10 +427,10 @@ __global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArgu
   static_assert(kChunk * kSubChunk == 8 * kThreads);
   cp_async<16>(tiles.scores + threadIdx.x * 8, between.prepared.scores + chunk * kChunk * kSubChunk + threadIdx.x * 8);
   cp_async_commit();
-  multiply_states<kD>(between.S + (border + 1) * size, between.dS + (border + 1) * size, a.Dk, a.Dv, a.scale,
-                      tiles.restart);
+  const StateRows<kD> end(between.S + (border + 1) * size, a.Dk, a.Dv);
   cp_async_wait<0>();
   __syncthreads();
+  multiply_states(end, tiles, a.scale);
 
   const int first = t + warp * kSubChunk, rows = min(a.L - first, kSubChunk);
   {
@@ -459,19 +467,21 @@ __global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArgu
   for (int slice = 0; slice < a.Dk; slice += kColumns) {
     const int d = slice + lane * 2;
     const bool is_there = d < a.Dk;
+    Row<2> all[kSubChunk];  // all loads come first; beyond the sequence they give rows whose R, A and B are zeros
+#pragma unroll
+    for (int i = 0; i < kSubChunk; ++i) all[i] = load_row<2>(a, b, h, first + i, d);
     float k[kSubChunk][2], decays[kSubChunk][2], dk[kSubChunk][2], dg[kSubChunk][2];
     float decay[2] = {1, 1};  // from the sub-chunk's start
 #pragma unroll
     for (int i = 0; i < kSubChunk; ++i) {
-      const bool exists = is_there && i < rows;
-      float q[2], gates[2] = {1, 1}, dq[2] = {}, full[2] = {};
-      convert(q, load_two(a.q, b, h, first + i, d, exists));
-      convert(k[i], load_two(a.k, b, h, first + i, d, exists));
-      if (exists) convert(gates, load_global(reinterpret_cast<const float2*>(a.g.row(b, h, first + i) + d)));
-      if (exists) convert(full, *reinterpret_cast<const float2*>(tiles.read(warp * kSubChunk + i, false) + d));
+      float q[2], gates[2], dq[2] = {}, full[2];
+      convert(q, all[i].q);
+      convert(k[i], all[i].k);
+      convert(gates, all[i].g);
+      convert(full, *reinterpret_cast<const float2*>(tiles.read(warp * kSubChunk + i, false) + d));
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        if (exists) gates[e] = gate(gates[e]);
+        gates[e] = gate(i < rows ? gates[e] : 0.0f);
         decay[e] *= gates[e];
         decays[i][e] = 1;
         dk[i][e] = 0;
@@ -482,19 +492,20 @@ __global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArgu
           dq[e] += x * k[m][e];
           dk[m][e] += x * q[e];
         }
-        if (exists) dq[e] = a.scale * (dq[e] + decay[e] * full[e]);
+        dq[e] = a.scale * (dq[e] + decay[e] * full[e]);
         dg[i][e] = q[e] * dq[e];
         dq[e] += a.scale * R[i * kSubChunk + i] * k[i][e];
       }
-      if (exists) store_global(reinterpret_cast<std::uint32_t*>(a.dq.row(b, h, first + i) + d), packed_row(dq));
+      if (is_there && i < rows) {
+        store_global(reinterpret_cast<std::uint32_t*>(a.dq.row(b, h, first + i) + d), packed_row(dq));
+      }
     }
 
     float total[2] = {};
 #pragma unroll
     for (int i = kSubChunk - 1; i >= 0; --i) {
-      if (!is_there || i >= rows) continue;
       float q[2], full[2], sums[2];
-      convert(q, load_two(a.q, b, h, first + i, d, true));
+      convert(q, all[i].q);
       convert(full, *reinterpret_cast<const float2*>(tiles.read(warp * kSubChunk + i, true) + d));
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
@@ -503,7 +514,9 @@ __global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArgu
         dg[i][e] = total[e];
         sums[e] = x + a.scale * R[i * kSubChunk + i] * q[e];
       }
-      store_global(reinterpret_cast<std::uint32_t*>(a.dk.row(b, h, first + i) + d), packed_row(sums));
+      if (is_there && i < rows) {
+        store_global(reinterpret_cast<std::uint32_t*>(a.dk.row(b, h, first + i) + d), packed_row(sums));
+      }
     }
     totals[warp * 32 + lane] = float_row(total);
     __syncthreads();
