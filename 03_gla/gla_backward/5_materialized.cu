@@ -26,8 +26,8 @@
 /// Shapes: as `subchunk_walks`. In device memory S and S' [B, H, N + 1, Dv / 8, Dk / 8, 8, 8] bf16, tiles of S^T whose
 /// rows are 16 bytes, so that an accumulator's tile is one store of 128 bytes and ldmatrix reads it either way; and what
 /// prepare() leaves.
-/// Thread mapping: block (direction and tile, h, b) of states_kernel has 64 columns of Dv, which its 4 warps share. Block
-/// (n, h, b) of gradients_kernel has chunk n and each of its warps one sub-chunk with all columns; in the part with the
+/// Thread mapping: block (direction and tile, h, b) of states_kernel has 64 rows and 64 columns of S, whose columns its 4
+/// warps share: no element of S needs another one. Block (n, h, b) of gradients_kernel has chunk n and each of its warps one sub-chunk with all columns; in the part with the
 /// pairs a lane has two columns.
 /// Resources: gradients_kernel: 105 KB of shared memory at Dk = Dv = 128, two blocks per multiprocessor. S' and then S
 /// lie in the same place, and at last A and B in the place of all tiles.
@@ -40,7 +40,8 @@
 
 #include <cuda_runtime.h>
 
-#include <cmath>
+#include <algorithm>
+#include <type_traits>
 
 #include "03_gla/gla/prepared.hpp"
 #include "03_gla/gla_backward.hpp"
@@ -62,7 +63,8 @@ namespace {
 
 using namespace tile;
 
-constexpr int kColumns = 64;       // of a tile of states_kernel, and of a slice of pairs
+constexpr int kWidth = 64;  // rows and columns of a state in a block of states_kernel, columns of a slice of pairs
+using Walk = ChunkShape<kWidth, kWidth>;
 constexpr int kPipelineDepth = 3;  // chunks in shared memory, in states_kernel
 
 /// What the kernels leave for each other in device memory.
@@ -71,84 +73,86 @@ struct Between {
   __nv_bfloat16 *S, *dS;  ///< [B, H, N + 1, Dv / 8, Dk / 8, 8, 8]: the states after n chunks; dS is divided by scale
 };
 
-/// Starts the copies of a chunk's decays to [kSubChunks, kDk]; zeros for columns beyond Dk.
-template <int kDk>
-__device__ __forceinline__ void load_decays_async(float* decays, const Prepared& prepared, std::int64_t chunk, int Dk) {
-  for (int i = hide_from_compiler(int(threadIdx.x)); i < kSubChunks * kDk / 4; i += kThreads) {
-    const int row = i / (kDk / 4), d = i % (kDk / 4) * 4;
-    cp_async<16>(decays + row * kDk + d, prepared.decays + (chunk * kSubChunks + row) * Dk + d, d < Dk);
+/// Starts the copies of a chunk's decays to [kSubChunks, kWidth], from column d of Dk on; zeros for columns beyond Dk.
+template <int kWidth>
+__device__ __forceinline__ void load_decays_async(float* decays, const Prepared& prepared, std::int64_t chunk, int d,
+                                                  int Dk) {
+  for (int i = hide_from_compiler(int(threadIdx.x)); i < kSubChunks * kWidth / 4; i += kThreads) {
+    const int row = i / (kWidth / 4), column = d + i % (kWidth / 4) * 4;
+    cp_async<16>(decays + i * 4, prepared.decays + (chunk * kSubChunks + row) * Dk + column, column < Dk);
   }
 }
 
 /// Writes the warp's columns of S in bf16.
-/// @param state the tiles of all columns
-template <class Shape>
-__device__ __forceinline__ void store_tiles(__nv_bfloat16* state, const typename Shape::State& S, int Dk,
-                                            int first_column, int columns) {
-  static_assert(Shape::kWarpColumns == 16);
+/// @param state the tile of the block's first column and row
+/// @param rows,columns of the block that exist
+__device__ __forceinline__ void store_tiles(__nv_bfloat16* state, const Walk::State& S, int Dk, int rows, int columns) {
+  static_assert(Walk::kWarpColumns == 16);
   const int warp_column = warp_index() * 16;
   if (warp_column >= columns) return;
-  auto* to = reinterpret_cast<std::uint32_t*>(state + (first_column + warp_column) * Dk) + fresh_lane();
+  auto* to = reinterpret_cast<std::uint32_t*>(state + warp_column * Dk) + fresh_lane();
 #pragma unroll
-  for (int d = 0; d < Shape::kDk / 8; ++d) {
-    if (d < Dk / 8) {
+  for (int d = 0; d < Walk::kDk / 8; ++d) {
+    if (d < rows / 8) {
       store_global(to + d * 32, pack(S[0][d][0], S[0][d][1]));
       store_global(to + Dk / 8 * 32 + d * 32, pack(S[0][d][2], S[0][d][3]));
     }
   }
 }
 
-/// S at all borders, and S' from the last. Grid (2 x tiles of Dv, H, B): the second half of the tiles is for S'.
-template <class Shape>
-__global__ void __launch_bounds__(kThreads, 2) states_kernel(Bf16BackwardArguments a, Between between) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y), N = between.prepared.N, tiles = int(gridDim.x) / 2;
-  const bool is_from_end = int(blockIdx.x) >= tiles;
-  const int first_column = (int(blockIdx.x) - (is_from_end ? tiles : 0)) * kColumns;
-  const int columns = min(kColumns, a.Dv - first_column);
+/// S at all borders, and S' from the last. Grid (2 x tiles of Dv x tiles of Dk, H, B): the second half is for S'.
+__global__ void __launch_bounds__(kThreads, 4) states_kernel(Bf16BackwardArguments a, Between between) {
+  const int b = int(blockIdx.z), h = int(blockIdx.y), N = between.prepared.N, blocks = int(gridDim.x) / 2;
+  const bool is_from_end = int(blockIdx.x) >= blocks;
+  const int tile = int(blockIdx.x) % blocks, row_tiles = (a.Dk - 1) / kWidth + 1;
+  const int first_row = tile % row_tiles * kWidth, rows = min(kWidth, a.Dk - first_row);
+  const int first_column = tile / row_tiles * kWidth, columns = min(kWidth, a.Dv - first_column);
   const std::int64_t head = std::int64_t(b) * a.H + h, size = std::int64_t(a.Dk) * a.Dv;
   const __nv_bfloat16* keys = is_from_end ? between.prepared.q : between.prepared.k;
   const View<const __nv_bfloat16>& values = is_from_end ? a.d_o : a.v;
   const View<const float>& start = is_from_end ? a.dfinal_state : a.initial_state;
-  __nv_bfloat16* states = (is_from_end ? between.dS : between.S) + head * (N + 1) * size;
+  __nv_bfloat16* states =
+      (is_from_end ? between.dS : between.S) + head * (N + 1) * size + first_column * a.Dk + first_row * 8;
 
   const auto tiles_of = [&](int i) {
-    return DecayedTiles<Shape>(dynamic_shared<unsigned char>() +
-                               i % kPipelineDepth * DecayedTiles<Shape>::kBytesForStates);
+    return DecayedTiles<Walk>(dynamic_shared<unsigned char>() +
+                              i % kPipelineDepth * DecayedTiles<Walk>::kBytesForStates);
   };
   const auto load = [&](int i) {
     if (i < N) {
-      const DecayedTiles<Shape> to = tiles_of(i);
+      const DecayedTiles<Walk> to = tiles_of(i);
       const int n = is_from_end ? N - 1 - i : i, t = n * kChunk;
       const std::int64_t chunk = head * N + n;
       // S_N is for dg_L alone: without the last key, whose part of the final state has passed no gate.
-      const int rows = is_from_end ? kChunk : a.L - 1 - t;
-      load_tile_async(to.K, keys + chunk * kChunk * a.Dk, a.Dk, rows, a.Dk);
+      const int positions = is_from_end ? kChunk : a.L - 1 - t;
+      load_tile_async(to.K, keys + chunk * kChunk * a.Dk + first_row, a.Dk, positions, rows);
       load_tile_async(to.V, values.row(b, h, t) + first_column, values.stride_l, a.L - t, columns);
-      load_decays_async<Shape::kDk>(to.decays, between.prepared, chunk, a.Dk);
+      load_decays_async<kWidth>(to.decays, between.prepared, chunk, first_row, a.Dk);
     }
     cp_async_commit();  // near the end an empty group keeps the count right
   };
   load(0);
   load(1);
-  typename Shape::State S;
-  load_state<Shape>(S, start.data ? start.row(b, h, 0) + first_column : nullptr, start.stride_l, a.Dk, columns);
-  if (is_from_end) scale_state<Shape>(S, 1 / a.scale);
-  store_tiles<Shape>(states + (is_from_end ? N * size : 0), S, a.Dk, first_column, columns);
+  Walk::State S;
+  load_state<Walk>(S, start.data ? start.row(b, h, first_row) + first_column : nullptr, start.stride_l, rows, columns);
+  if (is_from_end) scale_state<Walk>(S, 1 / a.scale);
+  store_tiles(states + (is_from_end ? N * size : 0), S, a.Dk, rows, columns);
   for (int i = 0; i < N; ++i) {
     cp_async_wait<1>();
     __syncthreads();
     load(i + 2);
-    const DecayedTiles<Shape> from = tiles_of(i);
-    float O[Shape::kWarpColumns / 8][4];  // unused
+    const DecayedTiles<Walk> from = tiles_of(i);
+    float O[Walk::kWarpColumns / 8][4];  // unused
 #pragma unroll 1
     for (int step = 0; step < kSubChunks; ++step) {
-      walk_sub_chunk<Shape, false>(S, O, from, (is_from_end ? kSubChunks - 1 - step : step) * kSubChunk);
+      walk_sub_chunk<Walk, false>(S, O, from, (is_from_end ? kSubChunks - 1 - step : step) * kSubChunk);
     }
-    store_tiles<Shape>(states + (is_from_end ? N - 1 - i : i + 1) * size, S, a.Dk, first_column, columns);
+    store_tiles(states + (is_from_end ? N - 1 - i : i + 1) * size, S, a.Dk, rows, columns);
   }
   if (is_from_end && a.dinitial_state.data) {
-    scale_state<Shape>(S, a.scale);
-    store_state<Shape>(a.dinitial_state.row(b, h, 0) + first_column, S, a.dinitial_state.stride_l, a.Dk, columns);
+    scale_state<Walk>(S, a.scale);
+    store_state<Walk>(a.dinitial_state.row(b, h, first_row) + first_column, S, a.dinitial_state.stride_l, rows,
+                      columns);
   }
 }
 
@@ -423,7 +427,7 @@ __global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArgu
   load_tile_async(tiles.d_o, a.d_o.row(b, h, t), a.d_o.stride_l, a.L - t, a.Dv);
   load_tile_async(tiles.k, between.prepared.k + chunk * kChunk * a.Dk, a.Dk, kChunk, a.Dk);
   load_tile_async(tiles.q, between.prepared.q + chunk * kChunk * a.Dk, a.Dk, kChunk, a.Dk);
-  load_decays_async<kD>(tiles.decays, between.prepared, chunk, a.Dk);
+  load_decays_async<kD>(tiles.decays, between.prepared, chunk, 0, a.Dk);
   static_assert(kChunk * kSubChunk == 8 * kThreads);
   cp_async<16>(tiles.scores + threadIdx.x * 8, between.prepared.scores + chunk * kChunk * kSubChunk + threadIdx.x * 8);
   cp_async_commit();
@@ -464,7 +468,7 @@ __global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArgu
   auto* totals = reinterpret_cast<float2*>(tiles.decays);  // [kWarps, 32]: unused from now on
   const float* R = tiles.products + warp * kSubChunk * kSubChunk;
 #pragma unroll 1
-  for (int slice = 0; slice < a.Dk; slice += kColumns) {
+  for (int slice = 0; slice < a.Dk; slice += kWidth) {
     const int d = slice + lane * 2;
     const bool is_there = d < a.Dk;
     Row<2> all[kSubChunk];  // all loads come first; beyond the sequence they give rows whose R, A and B are zeros
@@ -549,11 +553,12 @@ std::size_t state_elements(const Bf16BackwardArguments& a) {
 void materialized_backward(const Bf16BackwardArguments& a) {
   auto* states = workspace<__nv_bfloat16>("gla --backward: states of chunks", 2 * state_elements(a));
   const Between between{prepare(forward_of(a)), states, states + state_elements(a)};
+  const int blocks = 2 * ceil_div(a.Dv, kWidth) * ceil_div(a.Dk, kWidth);
+  launch(states_kernel,
+         {dim3(unsigned(blocks), unsigned(a.H), unsigned(a.B)), kThreads,
+          kPipelineDepth * std::size_t(DecayedTiles<Walk>::kBytesForStates)},
+         a, between);
   const auto start = [&]<int kD>(std::integral_constant<int, kD>) {
-    using Shape = ChunkShape<kD, kColumns>;
-    const dim3 walks(2 * unsigned(ceil_div(a.Dv, kColumns)), unsigned(a.H), unsigned(a.B));
-    launch(states_kernel<Shape>, {walks, kThreads, kPipelineDepth * std::size_t(DecayedTiles<Shape>::kBytesForStates)},
-           a, between);
     const dim3 chunks(unsigned(between.prepared.N), unsigned(a.H), unsigned(a.B));
     launch(gradients_kernel<kD>, {chunks, kThreads, std::size_t(Tiles<kD>::kBytes)}, a, between);
   };
