@@ -88,4 +88,13 @@ Work subchunk_walks_backward_work(const Sizes& s) {
           .exponentials = 2 * gates(s)};
 }
 
+Work materialized_backward_work(const Sizes& s) {
+  const auto Dk = double(s.at("Dk")), Dv = double(s.at("Dv"));
+  const double own = pairs(s, kSubChunk), cross = pairs(s, 64) - own;
+  // In fp32 as above, the states' decays in two walks, and the products of the states of each chunk.
+  return {.fma_flops = positions(s) * (Dk * (4 + 8) * own + 2 * 2 * Dk * Dv / double(kSubChunk) + Dk * Dv / 32),
+          .tensor_flops = positions(s) * (10 * Dk * Dv + 2 * own * 2 * Dv + 2 * cross * (3 * Dk + 3 * Dv)),
+          .exponentials = 2 * gates(s)};
+}
+
 }  // namespace tutorial::gla

@@ -120,6 +120,14 @@ Chapter chapter() {
                 .unsupported = subchunk_walks_backward_unsupported,
                 .memory = subchunk_walks_backward_memory,
                 .work = subchunk_walks_backward_work})
+        .stage({.name = "materialized",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = materialized_backward,
+                .idea = "the states of all chunks to memory in bf16, then one block per chunk for all gradients",
+                .unsupported = materialized_backward_unsupported,
+                .memory = materialized_backward_memory,
+                .work = materialized_backward_work})
         .stage({.name = "dispatch",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
@@ -128,7 +136,7 @@ Chapter chapter() {
                 .unsupported = on<Bf16BackwardArguments>(dispatch_backward_unsupported),
                 .note = dispatch_backward_note,
                 .memory = dispatch_backward_memory,
-                .work = subchunk_walks_backward_work});
+                .work = materialized_backward_work});
   }
   {
     using namespace retention;

@@ -18,6 +18,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"gla", "sequence_parallel", "03_gla/gla/9_sequence_parallel.cu", 64, 64, 400},
     {"gla", "warpgroup_walk", "03_gla/gla/10_warpgroup_walk.cu", 64, 64, 390, "", "", "output_empty"},
     {"gla --backward", "subchunk_walks", "03_gla/gla_backward/4_subchunk_walks.cu", 80, 64},
+    {"gla --backward", "materialized", "03_gla/gla_backward/5_materialized.cu", 80, 64},
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);

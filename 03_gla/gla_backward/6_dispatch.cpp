@@ -18,6 +18,7 @@
 namespace tutorial::gla {
 
 void dispatch_backward(const Bf16BackwardArguments& a) {
+  if (materialized_backward_unsupported(a).empty()) return materialized_backward(a);
   subchunk_walks_backward_unsupported(a).empty() ? subchunk_walks_backward(a) : backward_in_fp32(a);
 }
 
@@ -34,11 +35,13 @@ std::string dispatch_backward_unsupported(const FloatBackwardArguments& a) {
 }
 
 std::string dispatch_backward_note(const Bf16BackwardArguments& a) {
+  if (materialized_backward_unsupported(a).empty()) return "materialized";
   const std::string reason = subchunk_walks_backward_unsupported(a);
   return reason.empty() ? "subchunk_walks" : "in fp32: " + reason;
 }
 
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments& a) {
+  if (materialized_backward_unsupported(a).empty()) return materialized_backward_memory(a);
   return subchunk_walks_backward_unsupported(a).empty() ? subchunk_walks_backward_memory(a) : 0;
 }
 
