@@ -230,7 +230,15 @@ void add_gated_backward_stages(Operator& definition) {
               .run = chunkwise_backward,
               .idea = "the adjoint of each line of a chunk, with its factors",
               .memory = chunkwise_backward_memory,
-              .work = chunkwise_backward_work});
+              .work = chunkwise_backward_work})
+      .stage({.name = "tensor_core",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = tensor_core_backward,
+              .idea = "both walks in one launch, then all chunks at once; dg from terms that contain the gate",
+              .unsupported = tensor_core_backward_unsupported,
+              .memory = tensor_core_backward_memory,
+              .bytes_moved = tensor_core_backward_bytes_moved});
 }
 
 void add_kda_stages(Operator& definition) {
