@@ -238,7 +238,15 @@ void add_gated_backward_stages(Operator& definition) {
               .idea = "both walks in one launch, then all chunks at once; dg from terms that contain the gate",
               .unsupported = tensor_core_backward_unsupported,
               .memory = tensor_core_backward_memory,
-              .bytes_moved = tensor_core_backward_bytes_moved});
+              .bytes_moved = tensor_core_backward_bytes_moved})
+      .stage({.name = "dispatch",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = dispatch_backward,
+              .idea = "what a user calls: tensor_core, on copies where widths or rows need it",
+              .unsupported = dispatch_backward_unsupported,
+              .note = dispatch_backward_note,
+              .memory = dispatch_backward_memory});
 }
 
 void add_kda_stages(Operator& definition) {
