@@ -40,6 +40,10 @@ inline int padded(int width) {
   return (width + 15) / 16 * 16;
 }
 
+/// Whether g and dg have a row of Dk numbers per position, which must be copied, too.
+template <class Arguments>
+inline constexpr bool kGatesAreRows = false;
+
 template <class T>
 View<T> writable(const View<const T>& view) {
   return {const_cast<T*>(view.data), view.stride_b, view.stride_h, view.stride_l};
@@ -72,6 +76,7 @@ struct Copies {
     p.dinitial_state = state(g.dinitial_state.data);
     p.q = read_only(keys()), p.k = read_only(keys()), p.dq = keys(), p.dk = keys();
     p.v = read_only(values()), p.d_o = read_only(values()), p.dv = values();
+    if constexpr (kGatesAreRows<Arguments>) p.g = read_only(take<float>(g.L, Dk)), p.dg = take<float>(g.L, Dk);
     return p;
   }
 };
@@ -111,6 +116,7 @@ void on_copies(const char* name, const Arguments& g, bool normalizes, Run run) {
     if (p.Dk > g.Dk) zero_rows({g.B, g.H, p.Dk}, writable(to), g.Dk, p.Dv);
     copy_rows(states, from, g.Dv, writable(to), p.Dv);
   }
+  if constexpr (kGatesAreRows<Arguments>) copy_rows(positions, g.g, g.Dk, writable(p.g), p.Dk);  // gates of 1 behind
   end_part("copies");
   run(p);
   copy_rows(positions, read_only(p.dq), p.Dk, g.dq, g.Dk);
@@ -120,6 +126,7 @@ void on_copies(const char* name, const Arguments& g, bool normalizes, Run run) {
   } else {
     copy_rows(positions, read_only(p.dk), p.Dk, g.dk, g.Dk);
   }
+  if constexpr (kGatesAreRows<Arguments>) copy_rows(positions, read_only(p.dg), p.Dk, g.dg, g.Dk);
   if (g.dinitial_state.data) copy_rows(states, read_only(p.dinitial_state), p.Dv, g.dinitial_state, g.Dv);
   end_part("copies back");
 }
