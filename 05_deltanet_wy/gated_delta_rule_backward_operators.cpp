@@ -5,36 +5,30 @@
 #include "common/chapter/attention.hpp"
 
 namespace tutorial::gated_delta_rule {
+namespace {
 
-BackwardArguments BackwardArguments::bind(const Call& call) {
-  return {call.size("B"),
-          call.size("H"),
-          call.size("L"),
-          call.size("Dk"),
-          call.size("Dv"),
-          call.chunk(),
-          call.scale(),
-          call.has_parameter("key_eps"),
-          call.view<const float>("q"),
-          call.view<const float>("k"),
-          call.view<const float>("v"),
-          call.view<const float>("beta"),
-          call.view<const float>("g"),
-          call.view<const float>("initial_state"),
-          call.view<const float>("do"),
-          call.view<const float>("dfinal_state"),
-          call.view<float>("dq"),
-          call.view<float>("dk"),
-          call.view<float>("dv"),
-          call.view<float>("dbeta"),
-          call.view<float>("dg"),
-          call.view<float>("dinitial_state")};
+constexpr std::int64_t kGpuChunk = 64;
+
+}  // namespace
+
+template <class T>
+BackwardArguments<T> BackwardArguments<T>::bind(const Call& call) {
+  return {delta_rule::BackwardArguments<T>::bind(call), call.view<const float>("g"), call.view<float>("dg")};
 }
+template struct BackwardArguments<float>;
+template struct BackwardArguments<__nv_bfloat16>;
 
 Operator backward_definition(const Operator& forward) {
   Operator definition = forward.backward(
       "dv_t = beta_t k_t dS_t, dk_t = delta_t dS_t^T - dv_t S'_t^T, dg_t = dg_{t+1} + q_t . dq_t - v_t . dv_t");
-  definition.reference(recurrent_backward, recurrent_backward_memory).work(chunkwise_backward_work);
+  definition.cancels("dbeta");  // as in delta_rule
+  definition.cancels("dk");
+  definition.reference(recurrent_backward, recurrent_backward_memory).work([](const Sizes& s) -> Work {
+    Sizes in_chunks = s;
+    in_chunks["C"] = kGpuChunk;
+    const Work chunks = chunkwise_backward_work(in_chunks);
+    return {.tensor_flops = chunks.fma_flops, .exponentials = chunks.exponentials};
+  });
   return definition;
 }
 

@@ -19,40 +19,44 @@
 /// Source: arXiv 2510.26692, equation 1; its adjoint step by step.
 
 #include <cstdint>
+#include <string>
 
-#include "common/view.hpp"
+#include "05_deltanet_wy/delta_rule_backward.hpp"
 
 namespace tutorial::kda {
 
-/// Tensors in fp32.
-struct FloatBackwardArguments {
-  int B, H, L, Dk, Dv;
-  int C;                            ///< chunk length of `chunkwise`
-  float scale;                      ///< multiplies q
-  bool normalize_keys;              ///< k is scaled to length 1 first
-  View<const float> q;              ///< [B, H, L, Dk]
-  View<const float> k;              ///< [B, H, L, Dk]
-  View<const float> v;              ///< [B, H, L, Dv]
-  View<const float> g;              ///< [B, H, L, Dk], <= 0
-  View<const float> beta;           ///< [B, H, L], in [0, 1]: rows of one element
-  View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null if S_0 = 0
-  View<const float> d_o;            ///< [B, H, L, Dv]: the gradient of o
-  View<const float> dfinal_state;   ///< [B, H, Dk, Dv]: that of the final state; data is null if it is 0
-  View<float> dq;                   ///< [B, H, L, Dk]
-  View<float> dk;                   ///< [B, H, L, Dk]
-  View<float> dv;                   ///< [B, H, L, Dv]
-  View<float> dg;                   ///< [B, H, L, Dk]
-  View<float> dbeta;                ///< [B, H, L]: rows of one element
-  View<float> dinitial_state;       ///< [B, H, Dk, Dv]; data is null if it is unused
+/// The arguments of `delta_rule --backward`, the gates and their gradient.
+/// @tparam T the element type of q, k, v, do and their gradients: float, or __nv_bfloat16 for the tensor-core stages.
+/// g, beta, states and their gradients are fp32.
+template <class T>
+struct BackwardArguments : delta_rule::BackwardArguments<T> {
+  View<const float> g;  ///< [B, H, L, Dk], <= 0
+  View<float> dg;       ///< [B, H, L, Dk]
 
-  static FloatBackwardArguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
+  static BackwardArguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
+using FloatBackwardArguments = BackwardArguments<float>;         ///< tensors in fp32
+using Bf16BackwardArguments = BackwardArguments<__nv_bfloat16>;  ///< q, k, v, do and their gradients in bf16
 
-void recurrent_backward(const FloatBackwardArguments&);  ///< 1: CPU, double: what every stage is checked against
-void chunkwise_backward(const FloatBackwardArguments&);  ///< 2: CPU, double: the adjoint of each line of a chunk
+void recurrent_backward(const FloatBackwardArguments&);   ///< 1: CPU, double: what every stage is checked against
+void chunkwise_backward(const FloatBackwardArguments&);   ///< 2: CPU, double: the adjoint of each line of a chunk
+void tensor_core_backward(const Bf16BackwardArguments&);  ///< 3: GPU: both walks, then all chunks at once
+void dispatch_backward(const Bf16BackwardArguments&);     ///< 4: what a user calls
+
+// Why a stage cannot run the problem, as a sentence; empty if it can.
+std::string tensor_core_backward_unsupported(const Bf16BackwardArguments&);
+std::string dispatch_backward_unsupported(const Bf16BackwardArguments&);
 
 // Bytes of memory that a stage needs in addition to its inputs and outputs.
 std::int64_t recurrent_backward_memory(const FloatBackwardArguments&);
 std::int64_t chunkwise_backward_memory(const FloatBackwardArguments&);
+std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments&);
+std::int64_t dispatch_backward_memory(const Bf16BackwardArguments&);
+
+/// Bytes that the kernels of tensor_core read from global memory or write to it, even if a cache serves them.
+std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments&);
+
+/// What dispatch chooses, as text for the report.
+std::string dispatch_backward_note(const Bf16BackwardArguments&);
 
 }  // namespace tutorial::kda

@@ -99,30 +99,12 @@ Arguments<T> Arguments<T>::bind(const Call& call) {
 template struct Arguments<float>;
 template struct Arguments<__nv_bfloat16>;
 
-FloatBackwardArguments FloatBackwardArguments::bind(const Call& call) {
-  return {call.size("B"),
-          call.size("H"),
-          call.size("L"),
-          call.size("Dk"),
-          call.size("Dv"),
-          call.chunk(),
-          call.scale(),
-          call.has_parameter("key_eps"),
-          call.view<const float>("q"),
-          call.view<const float>("k"),
-          call.view<const float>("v"),
-          call.view<const float>("g"),
-          call.view<const float>("beta"),
-          call.view<const float>("initial_state"),
-          call.view<const float>("do"),
-          call.view<const float>("dfinal_state"),
-          call.view<float>("dq"),
-          call.view<float>("dk"),
-          call.view<float>("dv"),
-          call.view<float>("dg"),
-          call.view<float>("dbeta"),
-          call.view<float>("dinitial_state")};
+template <class T>
+BackwardArguments<T> BackwardArguments<T>::bind(const Call& call) {
+  return {delta_rule::BackwardArguments<T>::bind(call), call.view<const float>("g"), call.view<float>("dg")};
 }
+template struct BackwardArguments<float>;
+template struct BackwardArguments<__nv_bfloat16>;
 
 Operator definition() {
   return with_inputs(Operator("kda", kSummary).problem_note(delta_rule::warn_of_long_keys), unit_rows());
@@ -136,10 +118,18 @@ Operator normalized_definition() {
 }
 
 Operator backward_definition(const Operator& forward) {
-  return forward
-      .backward("the gradients: dg_t = the row sums of dR_t . R_t, R_t = diag(exp(g_t)) S_{t-1}; kda_backward.hpp")
-      .reference(recurrent_backward)
-      .work([](const Sizes& s) { return backward_work(s, kGpuChunk); });
+  Operator definition = forward.backward(
+      "the gradients: dg_t = the row sums of dR_t . R_t, R_t = diag(exp(g_t)) S_{t-1}; kda_backward.hpp");
+  definition.cancels("dbeta");  // as in delta_rule
+  definition.cancels("dk");
+  definition.reference(recurrent_backward).work([](const Sizes& s) -> Work {
+    // In fp32: 6 operations of a pair within a sub-chunk, a multiply-add counting as two.
+    const double pairs = positions(s) * earlier(s, kSubChunk) * double(s.at("Dk"));
+    return {.fma_flops = 10 * pairs,
+            .tensor_flops = backward_work(s, kGpuChunk).fma_flops,
+            .exponentials = exponentials(s, 3)};
+  });
+  return definition;
 }
 
 Work recurrent_work(const Sizes& s) {

@@ -237,7 +237,23 @@ void add_gated_backward_stages(Operator& definition) {
               .run = chunkwise_backward,
               .idea = "the adjoint of each line of a chunk, with its factors",
               .memory = chunkwise_backward_memory,
-              .work = chunkwise_backward_work});
+              .work = chunkwise_backward_work})
+      .stage({.name = "tensor_core",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = tensor_core_backward,
+              .idea = "both walks in one launch, then all chunks at once; dg from terms that contain the gate",
+              .unsupported = tensor_core_backward_unsupported,
+              .memory = tensor_core_backward_memory,
+              .bytes_moved = tensor_core_backward_bytes_moved})
+      .stage({.name = "dispatch",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = dispatch_backward,
+              .idea = "what a user calls: tensor_core, on copies where widths or rows need it",
+              .unsupported = dispatch_backward_unsupported,
+              .note = dispatch_backward_note,
+              .memory = dispatch_backward_memory});
 }
 
 void add_kda_stages(Operator& definition) {
@@ -303,7 +319,23 @@ void add_kda_backward_stages(Operator& definition) {
               .run = chunkwise_backward,
               .idea = "the adjoint of each line of a chunk, in two levels where that is",
               .memory = chunkwise_backward_memory,
-              .work = chunkwise_backward_work});
+              .work = chunkwise_backward_work})
+      .stage({.name = "tensor_core",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = tensor_core_backward,
+              .idea = "both walks in one launch; then sums that cross sub-chunks, and pairs within one in fp32",
+              .unsupported = tensor_core_backward_unsupported,
+              .memory = tensor_core_backward_memory,
+              .bytes_moved = tensor_core_backward_bytes_moved})
+      .stage({.name = "dispatch",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = dispatch_backward,
+              .idea = "what a user calls: tensor_core, on copies where widths or rows need it",
+              .unsupported = dispatch_backward_unsupported,
+              .note = dispatch_backward_note,
+              .memory = dispatch_backward_memory});
 }
 
 }  // namespace

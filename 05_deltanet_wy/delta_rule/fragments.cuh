@@ -54,7 +54,8 @@ __device__ __forceinline__ void multiply(float (&sums)[kCount][4], int i, const 
 
 /// The lane's part of the fragments that 16 columns of a chunk have in device memory; 32 units from one to the next.
 /// @param all [B, H, N, Dv / 16, count, 32] @param column the first of the 16
-__device__ __forceinline__ uint4* fragments_of(uint4* all, const Bf16Arguments& a, std::int64_t chunk, int count,
+template <class Arguments>
+__device__ __forceinline__ uint4* fragments_of(uint4* all, const Arguments& a, std::int64_t chunk, int count,
                                                int column) {
   return all + (chunk * (a.Dv / 16) + column / 16) * count * 32 + tile::fresh_lane();
 }

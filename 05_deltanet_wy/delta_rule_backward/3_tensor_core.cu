@@ -49,6 +49,7 @@
 #include "05_deltanet_wy/delta_rule/prepared.hpp"
 #include "05_deltanet_wy/delta_rule/walk_chunk.cuh"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
+#include "05_deltanet_wy/delta_rule_backward/gradient_chunk.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/device.hpp"
@@ -68,8 +69,7 @@ namespace {
 
 using namespace tile;  // tiles and states
 
-constexpr int kColumns = 64;            // of a block
-constexpr float kLeastBeta = 0x1p-32f;  // its square is far from underflow
+constexpr int kColumns = 64;  // of a block
 using ValueTile = SwizzledTile<kColumns>;
 
 __host__ __device__ constexpr int column_tiles(int width) {
@@ -86,21 +86,6 @@ struct Workspace : Prepared {
 __global__ void __launch_bounds__(kThreads) beta_kernel(View<const float> beta, View<float> to, int L) {
   const int t = int(blockIdx.x) * kThreads + int(threadIdx.x), h = int(blockIdx.y), b = int(blockIdx.z);
   if (t < L) store_global(to.row(b, h, t), fmaxf(load_global(beta.row(b, h, t)), kLeastBeta));
-}
-
-/// The B fragments of a block, from those of its transpose (prepared.hpp).
-__device__ __forceinline__ uint4 flipped(const uint4& block) {
-  return make_uint4(transpose_8x8(block.x), transpose_8x8(block.z), transpose_8x8(block.y), transpose_8x8(block.w));
-}
-
-__device__ __forceinline__ uint4 opposite(const uint4& x) {
-  return make_uint4(negated(x.x), negated(x.y), negated(x.z), negated(x.w));
-}
-
-/// Two accumulators side by side, times a factor, as an A fragment.
-__device__ __forceinline__ uint4 scaled_fragment(const float (&left)[4], const float (&right)[4], float factor) {
-  const auto two = [&](const float* x) { return pack(factor * x[0], factor * x[1]); };
-  return make_uint4(two(left), two(left + 2), two(right), two(right + 2));
 }
 
 /// What the walk from the beginning reads of a chunk, in shared memory.
@@ -154,15 +139,7 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) states_ke
       if (j < a.Dv && d * 16 < a.Dk) store_global(states + d * 32, s);
     };
     WarpColumns v_new;
-    const auto pass_on_v_new = [&](int i, const uint4& two) {
-      const std::uint32_t of[] = {two.x, two.y, two.z, two.w};
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        const float2 values = unpack(of[r]);
-        v_new[2 * i + r / 2][r % 2 * 2] = values.x;
-        v_new[2 * i + r / 2][r % 2 * 2 + 1] = values.y;
-      }
-    };
+    const auto pass_on_v_new = [&](int i, const uint4& two) { unpack_fragment(v_new, i, two); };
     WarpFragments residual;
     subtract_product<kDk>(residual, ValueTile{from.V}, warp_column, K, S[0], pass_on_state);
     add_v_new<kDk>(S[0], residual, from.T, K, pass_on_v_new);
@@ -203,38 +180,18 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
     if (n > 0) load(n - 1);
     GradientTiles<Shape>& from = tiles[n % 2];
     const SwizzledTile<kDk> K{from.K}, Q{from.Q};
-    const ValueTile dO{from.dO};
     uint4* states = fragments_of(x.dS, a, (std::int64_t(b) * g.H + h) * x.N + n, g.Dk / 16, j);
-    const int lane = fresh_lane();
 
     WarpFragments outputs;  // dO^T
-    const int unit = dO.unit(lane / 16 * 8 + lane % 8, warp_column + lane / 8 % 2 * 8);
-#pragma unroll
-    for (int t = 0; t < kBlocks; ++t) {
-      std::uint32_t o[4];
-      ldmatrix_x4_trans(o, dO.data + dO.advance(unit, t * kBlock, 0));
-      outputs[t] = make_uint4(o[0], o[1], o[2], o[3]);
-    }
+    load_transposed_values(outputs, ValueTile{from.dO}, warp_column);
     WarpColumns X = {}, dV = {};
     add_from_state(X, K, [&](int d) {
       if (j < g.Dv && d * 16 < g.Dk)
         store_global(states + d * 32, scaled_fragment(S[0][2 * d], S[0][2 * d + 1], g.scale));
       return rounded(S[0][2 * d], S[0][2 * d + 1]);
     });
-#pragma unroll
-    for (int i = 0; i < kBlocks; ++i) {
-#pragma unroll
-      for (int t = i; t < kBlocks; ++t) multiply(X, i, outputs[t], flipped(from.P[lower_block(t, i) * 32 + lane]));
-    }
-#pragma unroll
-    for (int t = 0; t < kBlocks; ++t) {
-      const uint4 x_t = rounded(X[2 * t], X[2 * t + 1]);
-#pragma unroll
-      for (int i = 0; i <= t; ++i) {
-        multiply(dV, i, x_t, flipped(from.T[lower_block(t, i) * 32 + lane]));
-        multiply(dV, i, x_t, flipped(from.T[kBlockUnits + lower_block(t, i) * 32 + lane]));
-      }
-    }
+    add_transposed_scores(X, outputs, from.P);
+    multiply_transposed(dV, X, from.T);
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
       update_state<kDk>(S[0], Q, outputs[i], i);
@@ -290,25 +247,7 @@ __device__ __forceinline__ void add_from_fragments(typename Shape::Output& O, co
 #pragma unroll
   for (int j = 0; j < Shape::kDk / 16; ++j) {
     const uint4 s = j < count ? load_global(states + j * stride) : uint4{};
-    const std::uint32_t columns[] = {transpose_8x8(s.x), transpose_8x8(s.y), transpose_8x8(s.z), transpose_8x8(s.w)};
-#pragma unroll
-    for (int t = 0; t < kBlocks; ++t) {
-      std::uint32_t rows[4];
-      ldmatrix_x4(rows, X.data + X.advance(unit, t * kBlock, j * 16));
-      multiply(O[t], 0, make_uint4(rows[0], rows[1], rows[2], rows[3]), columns);
-    }
-  }
-}
-
-template <class Output>
-__device__ __forceinline__ void scale_output(Output& O, float factor) {
-#pragma unroll
-  for (auto& rows : O) {
-#pragma unroll
-    for (auto& tile : rows) {
-#pragma unroll
-      for (float& element : tile) element *= factor;
-    }
+    add_from_fragment<Shape>(O, 0, X, unit, j, s);
   }
 }
 
@@ -348,7 +287,7 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArgumen
   {
     typename Shape::Output dK = {};
     add_from_fragments<Shape>(dK, dV, S, stride, count);
-    scale_output(dK, -1);
+    scale_rows<Shape>(dK, [](int) { return -1.0f; });
     add_from_fragments<Shape>(dK, v_new, dS, stride, count);
     add_from_transposed_scores<Shape>(dK, Y, Q);
     add_from_scores<Shape>(dK, Z, K);
@@ -357,7 +296,7 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArgumen
   }
   typename Shape::Output dQ = {};
   add_from_fragments<Shape>(dQ, dO, S, stride, count);
-  scale_output(dQ, g.scale);
+  scale_rows<Shape>(dQ, [&](int) { return g.scale; });
   add_from_scores<Shape>(dQ, Y, K);
   store_output<Shape>(g.dq.row(b, h, t) + first, g.dq.stride_l, rows, columns, dQ, K, 1.0f);
 }

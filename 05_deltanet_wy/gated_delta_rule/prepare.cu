@@ -32,6 +32,7 @@
 #include "05_deltanet_wy/delta_rule/fragments.cuh"
 #include "05_deltanet_wy/delta_rule/key_products.cuh"
 #include "05_deltanet_wy/delta_rule/tile_rows.cuh"
+#include "05_deltanet_wy/gated_delta_rule/running_sums.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/launch.cuh"
@@ -52,21 +53,10 @@ using tile::kThreads;
 using tile::load_tile_async;
 using tile::SwizzledTile;
 
-constexpr float kStrongest = -40;  // of a gate's logarithm
-
 template <int kDk>
 constexpr int kTileBytes = kChunk* kDk* int(sizeof(__nv_bfloat16));
 template <int kDk>
 constexpr int kSharedBytes = 2 * kTileBytes<kDk> > InverseMemory::kBytes ? 2 * kTileBytes<kDk> : InverseMemory::kBytes;
-
-/// b of the chunk from position t on. One warp computes it; each lane has two neighbouring positions.
-__device__ __forceinline__ void running_sums(float* b, const View<const float>& g, int batch, int h, int t, int L) {
-  const int i = 2 * int(lane_index());
-  const auto gate = [&](int n) { return n < L ? max(tile::base2(load_global(g.row(batch, h, n))), kStrongest) : 0.0f; };
-  const float first = gate(t + i), second = gate(t + i + 1), sum = warp_prefix_sum(first + second);
-  b[i] = sum - second;
-  b[i + 1] = sum;
-}
 
 // How each kind of output stores the scores of a chunk, and T.
 __device__ __forceinline__ void store_scores(const Prepared& out, std::int64_t chunk, BlockRow& P, int r) {
@@ -90,7 +80,8 @@ __device__ __forceinline__ void store_T(const PreparedTiles& out, std::int64_t c
 /// Grid (N, H, B).
 /// @tparam Out Prepared or PreparedTiles
 template <int kDk, class Out>
-__global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(Bf16Arguments a, Out out) {
+__global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
+    prepare_kernel(Bf16Arguments a, Out out, float least_beta, float* to_factors) {
   __shared__ float beta[kChunk], factors[kChunk], sums[kChunk];
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk, rows = a.L - t;
   const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
@@ -102,7 +93,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(B
   load_tile_async(K, a.k.row(b, h, t), a.k.stride_l, rows, a.Dk);
   load_tile_async(Q, a.q.row(b, h, t), a.q.stride_l, rows, a.Dk);
   cp_async_commit();
-  if (i < kChunk) beta[i] = i < rows ? load_global(a.beta.row(b, h, t + i)) : 0.0f;
+  if (i < kChunk) beta[i] = i < rows ? fmaxf(load_global(a.beta.row(b, h, t + i)), least_beta) : 0.0f;
   if (warp == 3) running_sums(sums, a.g, b, h, t, a.L);
   cp_async_wait<0>();
   __syncthreads();
@@ -125,6 +116,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(B
     store_global(decays + kOfKeys * kChunk, factors[i] * ex2(sums[i]));
     store_global(decays + kOfQueries * kChunk, ex2(sums[i]));
     store_global(decays + kToEnd * kChunk, decay(kChunk - 1, i));
+    if (to_factors) store_global(to_factors + chunk * kChunk + i, factors[i]);
   }
   for_each_element(A, warp, [&](int t, int i, float& x) {
     *memory.A(t, i) = i < t ? beta[t] * factors[t] * factors[i] * x * decay(t, i) : 0.0f;
@@ -152,10 +144,10 @@ std::int64_t decays_memory(const Bf16Arguments& a) {
 
 /// One block for each chunk.
 template <class Out>
-Out filled(const Bf16Arguments& a, const Out& out) {
+Out filled(const Bf16Arguments& a, const Out& out, float least_beta = 0, float* factors = nullptr) {
   const auto start = [&](auto kernel, int shared_bytes) {
     launch(kernel, {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), unsigned(kThreads), std::size_t(shared_bytes)},
-           a, out);
+           a, out, least_beta, factors);
   };
   if (a.Dk <= 64) {
     start(prepare_kernel<64, Out>, kSharedBytes<64>);
@@ -169,10 +161,10 @@ Out filled(const Bf16Arguments& a, const Out& out) {
 
 }  // namespace
 
-Prepared prepare(const Bf16Arguments& a) {
+Prepared prepare(const Bf16Arguments& a, float least_beta, float* factors) {
   const std::int64_t units = all_chunks(a) * kBlockUnits;
   auto* blocks = workspace<uint4>("gated_delta_rule: T and P", std::size_t(3 * units));
-  return filled(a, Prepared{ceil_div(a.L, kChunk), blocks, blocks + 2 * units, decays_of(a)});
+  return filled(a, Prepared{ceil_div(a.L, kChunk), blocks, blocks + 2 * units, decays_of(a)}, least_beta, factors);
 }
 
 std::int64_t prepared_memory(const Bf16Arguments& a) {

@@ -42,7 +42,7 @@ namespace tutorial::gated_delta_rule {
 namespace {
 
 /// The three walks of one (batch, head).
-void walks(const BackwardArguments& a, int b, int h) {
+void walks(const FloatBackwardArguments& a, int b, int h) {
   Head x(a, b, h);
   Matrix S = x.S0, r(a.L, a.Dv);
   for (int t = 0; t < a.L; ++t) {
@@ -58,6 +58,7 @@ void walks(const BackwardArguments& a, int b, int h) {
     dS += double(a.scale) * x.q.row(t).transpose() * x.d_o.row(t);
     const Matrix e = x.k.row(t) * dS;
     x.dbeta[t] = e.row(0).dot(r.row(t));
+    x.dbeta_subtracted[t] = e.row(0).dot(x.v.row(t)) - x.dbeta[t];
     x.dv.row(t) = x.beta[t] * e;
     x.dk.row(t) = x.beta[t] * r.row(t) * dS.transpose();
     dS -= x.k.row(t).transpose() * x.dv.row(t);
@@ -67,7 +68,8 @@ void walks(const BackwardArguments& a, int b, int h) {
   S = x.S0;
   for (int t = 0; t < a.L; ++t) {
     S *= std::exp(x.g[t]);
-    x.dk.row(t) -= x.dv.row(t) * S.transpose();
+    x.dk_subtracted.row(t) = x.dv.row(t) * S.transpose();
+    x.dk.row(t) -= x.dk_subtracted.row(t);
     S += x.beta[t] * x.k.row(t).transpose() * r.row(t);
   }
   x.write(a, b, h, last, dS);
@@ -75,14 +77,14 @@ void walks(const BackwardArguments& a, int b, int h) {
 
 }  // namespace
 
-void recurrent_backward(const BackwardArguments& a) {
+void recurrent_backward(const FloatBackwardArguments& a) {
 #pragma omp parallel for collapse(2) schedule(dynamic)
   for (int b = 0; b < a.B; ++b) {
     for (int h = 0; h < a.H; ++h) walks(a, b, h);
   }
 }
 
-std::int64_t recurrent_backward_memory(const BackwardArguments& a) {
+std::int64_t recurrent_backward_memory(const FloatBackwardArguments& a) {
   return (head_memory(a) + 8 * (std::int64_t(a.L) * a.Dv + 3 * std::int64_t(a.Dk) * a.Dv)) * processor_count();
 }
 

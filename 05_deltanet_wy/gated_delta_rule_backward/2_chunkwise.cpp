@@ -96,7 +96,7 @@ void adjoint(Head& x, const Lines& c, const Matrix& S, Matrix& dS, int t, double
 
 }  // namespace
 
-void chunkwise_backward(const BackwardArguments& a) {
+void chunkwise_backward(const FloatBackwardArguments& a) {
   const int longest = std::min(a.C, a.L);
 #pragma omp parallel for collapse(2) schedule(dynamic)
   for (int b = 0; b < a.B; ++b) {
@@ -118,7 +118,7 @@ void chunkwise_backward(const BackwardArguments& a) {
   }
 }
 
-std::int64_t chunkwise_backward_memory(const BackwardArguments& a) {
+std::int64_t chunkwise_backward_memory(const FloatBackwardArguments& a) {
   const std::int64_t C = std::min(a.C, a.L), states = (a.L - 1) / C + 3;
   return (head_memory(a) + 8 * (states * a.Dk * a.Dv + C * (2 * a.Dk + 6 * a.Dv + 8 * C))) * processor_count();
 }

@@ -256,7 +256,8 @@ __device__ __forceinline__ void store_rows(const Prepared& out, const ChunkMemor
 
 /// Grid (N, H, B).
 template <int kDk>
-__global__ void __launch_bounds__(kThreads, 3) prepare_kernel(Bf16Arguments a, Prepared out) {
+__global__ void __launch_bounds__(kThreads, 3)
+    prepare_kernel(Bf16Arguments a, Prepared out, float least_beta, float* to_factors) {
   __shared__ float beta[kChunk], factors[kChunk];
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk, rows = a.L - t;
   const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
@@ -266,10 +267,12 @@ __global__ void __launch_bounds__(kThreads, 3) prepare_kernel(Bf16Arguments a, P
   const ChunkMemory<kDk> memory(shared);
   const InverseMemory inverse{reinterpret_cast<float*>(shared)};  // where the rows were
 
-  if (thread < kChunk) beta[thread] = thread < rows ? load_global(a.beta.row(b, h, t + thread)) : 0.0f;
+  if (thread < kChunk)
+    beta[thread] = thread < rows ? fmaxf(load_global(a.beta.row(b, h, t + thread)), least_beta) : 0.0f;
   find_factors(factors + warp * kSubChunk, a, b, h, t + warp * kSubChunk);
   prepare_sub_chunk(memory, a, b, h, t, warp);
   __syncthreads();
+  if (to_factors && thread < kChunk) store_global(to_factors + chunk * kChunk + thread, factors[thread]);
 
   {
     const int r = kBlocks - 1 - warp;
@@ -302,7 +305,7 @@ std::int64_t all_chunks(const Bf16Arguments& a) {
 
 }  // namespace
 
-Prepared prepare(const Bf16Arguments& a) {
+Prepared prepare(const Bf16Arguments& a, float least_beta, float* factors) {
   const std::int64_t chunks = all_chunks(a), units = chunks * kBlockUnits, elements = chunks * kChunk * a.Dk;
   auto* blocks = workspace<uint4>("kda: T and P", std::size_t(3 * units));
   auto* rows = workspace<__nv_bfloat16>("kda: decayed q and k", std::size_t(3 * elements));
@@ -316,7 +319,7 @@ Prepared prepare(const Bf16Arguments& a) {
   const auto start = [&](auto kernel, int shared_bytes) {
     launch(kernel,
            {dim3(unsigned(prepared.N), unsigned(a.H), unsigned(a.B)), unsigned(kThreads), std::size_t(shared_bytes)}, a,
-           prepared);
+           prepared, least_beta, factors);
   };
   if (a.Dk <= 64) {
     start(prepare_kernel<64>, ChunkMemory<64>::kBytes);

@@ -63,7 +63,7 @@ void walks(const FloatBackwardArguments& a, int b, int h) {
   Vector factors = Vector::Ones(L);
   if (a.normalize_keys) factors = (k.rowwise().squaredNorm().array() + double(kKeyEps)).rsqrt();
   k = factors.asDiagonal() * k;
-  Matrix dq(L, a.Dk), write(L, a.Dk), read(L, a.Dk), dv(L, a.Dv), dbeta(L, 1);
+  Matrix dq(L, a.Dk), write(L, a.Dk), read(L, a.Dk), dv(L, a.Dv), dbeta(L, 1), dbeta_subtracted(L, 1);
 
   Matrix S = start_of(a, a.initial_state, b, h);
   for (int t = 0; t < L; ++t) {
@@ -79,6 +79,7 @@ void walks(const FloatBackwardArguments& a, int b, int h) {
     dS += q.row(t).transpose() * d_o.row(t);
     const Matrix answer = k.row(t) * dS;
     dbeta(t, 0) = answer.row(0).dot(r.row(t));
+    dbeta_subtracted(t, 0) = answer.row(0).dot(read_rows(a.v, b, h, t, 1, a.Dv).row(0)) - dbeta(t, 0);
     dv.row(t) = beta(t, 0) * answer;
     write.row(t) = beta(t, 0) * r.row(t) * dS.transpose();
     dS -= k.row(t).transpose() * dv.row(t);
@@ -95,16 +96,19 @@ void walks(const FloatBackwardArguments& a, int b, int h) {
   Matrix dg = read_rows(a.q, b, h, 0, L, a.Dk).cwiseProduct(dq) + k.cwiseProduct(read - write);
   dg.row(L - 1) += after_end.transpose();
   for (int t = L - 2; t >= 0; --t) dg.row(t) += dg.row(t + 1);
-  Matrix dk = read + write;
+  Matrix dk = read + write, dk_subtracted = -read;
   if (a.normalize_keys) {
     const Vector along = (dk.array() * k.array()).rowwise().sum();
-    dk = factors.asDiagonal() * (dk - along.asDiagonal() * k);
+    dk_subtracted = factors.cwiseProduct(along).asDiagonal() * k;
+    dk = factors.asDiagonal() * dk - dk_subtracted;
   }
   write_rows(a.dq, b, h, 0, dq);
   write_rows(a.dk, b, h, 0, dk);
   write_rows(a.dv, b, h, 0, dv);
   write_rows(a.dg, b, h, 0, dg);
   write_rows(a.dbeta, b, h, 0, dbeta);
+  if (a.dk_subtracted.data) write_rows(a.dk_subtracted, b, h, 0, dk_subtracted);
+  if (a.dbeta_subtracted.data) write_rows(a.dbeta_subtracted, b, h, 0, dbeta_subtracted);
   if (a.dinitial_state.data) write_rows(a.dinitial_state, b, h, 0, dS);
 }
 
@@ -119,7 +123,7 @@ void recurrent_backward(const FloatBackwardArguments& a) {
 
 std::int64_t recurrent_backward_memory(const FloatBackwardArguments& a) {
   const std::int64_t L = a.L, Dk = a.Dk, Dv = a.Dv;
-  return 8 * (L * (9 * Dk + 4 * Dv + 3) + 2 * Dk * Dv) * processor_count();
+  return 8 * (L * (10 * Dk + 4 * Dv + 4) + 2 * Dk * Dv) * processor_count();
 }
 
 }  // namespace tutorial::kda

@@ -4,16 +4,21 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
+#include <string>
 #include <vector>
 
 #include "05_deltanet_wy/gated_delta_rule.hpp"
 #include "05_deltanet_wy/test/stages.hpp"
+#include "common/chapter/machine.hpp"
 #include "common/random.hpp"
 #include "common/safetensors.hpp"
 #include "common/test/gradients.hpp"
 
 namespace tutorial {
 namespace {
+
+constexpr int kAll = 4;  ///< stages
 
 const Operator& gated_backward(bool normalize = false) {
   return find_operator("gated_delta_rule", normalize ? "backward+normalize-keys" : "backward");
@@ -31,15 +36,22 @@ Problem with_final_state(std::int64_t B, std::int64_t H, std::int64_t L, std::in
   return problem;
 }
 
-/// Both stages run, and give the gradients of the reference.
-void expect_match(const Problem& problem, const Layout& layout = {}, const Operator& definition = gated_backward()) {
+/// Every stage that supports the problem gives the gradients of the reference.
+/// @param bf16_tolerance of the stages in bf16 where one key is repeated; 0: the runner's
+/// @param fewest stages that must support it
+void expect_match(const Problem& problem, const Layout& layout = {}, const Operator& definition = gated_backward(),
+                  double bf16_tolerance = 0, int fewest = 3) {
   const Outputs exact = evaluate_reference(definition, problem);
-  for (const char* name : {"recurrent", "chunkwise"}) {
-    const Stage& stage = find_stage(definition, name);
-    SCOPED_TRACE(definition.label() + " " + name);
-    ASSERT_EQ(why_not(definition, stage, problem, layout), "");
-    expect_close(evaluate(definition, stage, problem, layout), exact, tolerance_of(stage, problem.sizes));
+  const Outputs rounded = evaluate_reference(definition, problem, Dtype::bf16);
+  int ran = 0;
+  for (const Stage& stage : definition.stages()) {
+    if (!why_not(definition, stage, problem, layout).empty()) continue;
+    SCOPED_TRACE(definition.label() + " " + stage.name);
+    ++ran;
+    expect_close(evaluate(definition, stage, problem, layout), is_bf16(stage) ? rounded : exact,
+                 is_bf16(stage) && bf16_tolerance > 0 ? bf16_tolerance : tolerance_of(stage, problem.sizes));
   }
+  EXPECT_GE(ran, fewest);
 }
 
 /// gated_delta_rule as its definition says.
@@ -83,19 +95,33 @@ TEST(GatedBackwardTest, TheReferenceIsTheGradient) {
 }
 
 TEST(GatedBackwardShapesTest, Small) {
-  expect_match(with_final_state(1, 1, 66, 16, 32));
+  expect_match(with_final_state(1, 1, 66, 16, 32), {}, gated_backward(), 0, kAll);
+}
+
+// A block with 128 columns of Dk, and one with 64 of them and all of a wide Dv.
+TEST(GatedBackwardShapesTest, TilesOfKeys) {
+  expect_match(with_final_state(1, 1, 66, 112, 80), {}, gated_backward(), 0, kAll);
+  expect_match(with_final_state(1, 1, 65, 80, 144), {}, gated_backward(), 0, kAll);
+  expect_match(with_final_state(1, 1, 65, 144, 16), {}, gated_backward(), 0, kAll);
+  expect_match(with_final_state(1, 1, 65, 144, 16, 64, gated_backward(true)), {}, gated_backward(true));
 }
 
 TEST(GatedBackwardShapesTest, LengthsAndChunks) {
   for (const std::int64_t L : {1, 15, 17, 63, 65, 130}) {
     SCOPED_TRACE(L);
-    for (const std::int64_t C : {16, 64}) expect_match(with_final_state(1, 2, L, 16, 12, C));
+    expect_match(with_final_state(1, 2, L, 16, 48, L % 2 == 0 ? 16 : 64), {}, gated_backward(), 0, kAll);
   }
-  for (const std::int64_t C : {1, 7, 100, 1000}) expect_match(with_final_state(2, 1, 100, 24, 20, C));
+  for (const std::int64_t C : {1, 7, 100, 1000}) {
+    const bool is_narrow = C == 7;
+    const Problem problem = with_final_state(2, 1, 100, is_narrow ? 1 : 24, is_narrow ? 1 : 20, C);
+    const Stage& stage = find_stage(gated_backward(), "chunkwise");
+    expect_close(evaluate(gated_backward(), stage, problem), evaluate_reference(gated_backward(), problem),
+                 tolerance_of(stage, problem.sizes));
+  }
 }
 
 TEST(GatedBackwardShapesTest, WidthsAndStrides) {
-  for (const auto& [Dk, Dv] : {std::array<std::int64_t, 2>{1, 1}, {5, 33}, {72, 16}}) {
+  for (const auto& [Dk, Dv] : {std::array<std::int64_t, 2>{5, 3}, {5, 33}, {72, 16}}) {
     expect_match(with_final_state(2, 1, 70, Dk, Dv));
     expect_match(with_final_state(2, 2, 67, Dk, Dv, 32), {.heads_inside = true, .row_padding = 3});
   }
@@ -104,6 +130,12 @@ TEST(GatedBackwardShapesTest, WidthsAndStrides) {
 TEST(GatedBackwardShapesTest, NormalizedKeys) {
   for (const std::int64_t L : {1, 65}) {
     expect_match(with_final_state(1, 2, L, 20, 12, 64, gated_backward(true)), {}, gated_backward(true));
+    expect_match(with_final_state(1, 1, L, 80, 16, 64, gated_backward(true)), {}, gated_backward(true), 0, kAll);
+  }
+  for (const float factor : {0x1p-30f, 0x1p30f}) {
+    Problem problem = with_final_state(1, 1, 70, 32, 48, 64, gated_backward(true));
+    for (float& x : problem.inputs.at("k").elements<float>()) x *= factor;
+    expect_match(problem, {}, gated_backward(true), 0, kAll);
   }
 }
 
@@ -125,6 +157,28 @@ TEST(GatedBackwardNumbersTest, HardGatesAndBetas) {
   expect_match(problem);
   correlate(problem, 0.9);
   expect_match(problem);
+  fill(problem.inputs.at("beta"), 0);
+  expect_match(problem);
+  fill(problem.inputs.at("beta"), 0.99f);
+  correlate(problem, 1);
+  expect_match(problem, {}, gated_backward(), 3e-2);
+}
+
+// dg is far smaller than the terms of q . dq and v . dv that contain no gate: only sums without them keep its digits.
+TEST(GatedBackwardNumbersTest, StrongGatesLeaveTheDigitsOfTheirGradients) {
+  for (const float g : {-10.0f, -1e4f, -std::numeric_limits<float>::infinity()}) {
+    SCOPED_TRACE(g);
+    Problem problem = with_final_state(1, 2, 130, 16, 16);
+    fill(problem.inputs.at("g"), g);
+    if (g > -1e3f) {
+      expect_match(problem, {}, gated_backward(), 0, kAll);
+    } else {
+      for (const char* name : {"tensor_core", "dispatch"}) {
+        const Outputs outputs = evaluate(gated_backward(), find_stage(gated_backward(), name), problem);
+        for (const float x : outputs.at("dg").elements<float>()) EXPECT_LT(std::abs(x), 1e-8f) << name;
+      }
+    }
+  }
 }
 
 // A gate of nothing separates what comes before it from what comes after: nothing that is read after it has a gradient
@@ -145,11 +199,11 @@ TEST(GatedBackwardNumbersTest, NothingPassesAGateOfNothing) {
 }
 
 TEST(GatedBackwardTest, StatesMayBeAbsent) {
-  Problem problem = drawn(1, 2, 70, 16, 12, 64, gated_backward());
+  Problem problem = drawn(1, 2, 70, 16, 32, 64, gated_backward());
   problem.inputs.erase("initial_state");
   expect_match(problem);
-  const Outputs expected = evaluate_reference(gated_backward(), problem);
   for (const Stage& stage : gated_backward().stages()) {
+    const Outputs expected = evaluate_reference(gated_backward(), problem, stage.dtype);
     StageTensors tensors(gated_backward(), problem, stage.processor, storage_of(stage), Dtype::fp32);
     tensors.poison_outputs();
     stage.run(tensors.graph_call());
@@ -162,6 +216,23 @@ TEST(GatedBackwardTest, StatesMayBeAbsent) {
   }
 }
 
+#if TUTORIAL_EMULATOR
+TEST(GatedBackwardMovedTest, IsWhatIsCounted) {
+  for (const auto& [L, Dk, Dv] : {std::array<std::int64_t, 3>{1, 16, 16}, {77, 80, 48}, {130, 144, 80}}) {
+    SCOPED_TRACE("L " + std::to_string(L) + ", Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
+    const Problem problem = with_final_state(2, 1, L, Dk, Dv);
+    const Stage& stage = find_stage(gated_backward(), "tensor_core");
+    StageTensors tensors(gated_backward(), problem, stage.processor, storage_of(stage), Dtype::fp32);
+    for (const Call& call : {tensors.call(), tensors.graph_call()}) {
+      reset_kernel_counts();
+      stage.run(call);
+      const KernelCounts counts = kernel_counts();
+      EXPECT_EQ(double(stage.bytes_moved(call)), counts.bytes_read + counts.bytes_written);
+    }
+  }
+}
+#endif
+
 class GatedBackwardGoldenTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(GatedBackwardGoldenTest, EveryStageAgrees) {
@@ -169,9 +240,11 @@ TEST_P(GatedBackwardGoldenTest, EveryStageAgrees) {
   const Problem problem = make_problem(gated_backward(), {.input_file = path});
   const SafetensorsFile file(path);
   for (const Stage& stage : gated_backward().stages()) {
+    if (!why_not(gated_backward(), stage, problem).empty()) continue;
     for (const auto& [name, gradient] : evaluate(gated_backward(), stage, problem)) {
       const Comparison c = compare(gradient, file.read(name));
-      EXPECT_TRUE(c.within(1e-5)) << stage.name << ": error " << c.error << ", " << describe(c, name);
+      EXPECT_TRUE(c.within(is_bf16(stage) ? 2e-2 : 1e-5))
+          << stage.name << ": error " << c.error << ", " << describe(c, name);
     }
   }
 }

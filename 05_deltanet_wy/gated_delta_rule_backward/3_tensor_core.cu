@@ -1,0 +1,577 @@
+/// @file
+/// `tensor_core`: `both_ends` with gates, and dg from terms that all contain the gate.
+///
+/// Idea: the factors of `chunkwise` are diagonal matrices or belong to pairs of positions. Those of the pairs are in T
+/// and P, which prepare() computes, and multiply Y and Z as these are computed. The diagonal matrices multiply rows or
+/// columns of sums in registers. So the walks and the last kernel are those of `both_ends`.
+///
+/// dg is new. dg_t = dg_{t+1} + q_t . dq_t - v_t . dv_t of `recurrent` is a difference of sums that are larger than dg
+/// where gates are strong, and in bf16 nothing would be left of it. But in the last kernel S and dS of the chunk are
+/// both there. The gate of position p multiplies what is read from S at p or behind it (R), what is written before p
+/// and read in later chunks (C), pairs of positions with p between them, and the state on its way through the chunk:
+///
+///     dg_p = exp(b_e) <S, dS> + sum_{t >= p} R_t + sum_{i < p} C_i + sum_{i < p <= t} M_ti
+///
+/// Each term contains the gate. The sums over pairs are computed as differences of row sums and column sums of M, for
+/// which dq and dk have all that is needed: the same rounded Y and Z are the factors of both. So the pairs without p
+/// between them cancel but for errors of fp32. The pairs (t, t) are left out of M and added to dq and dk afterwards.
+/// Grows out of: 05_deltanet_wy/delta_rule_backward/4_both_ends.cu
+/// Improves on: `chunkwise` computes the chunks of a head one after the other, on the CPU.
+/// Unchanged: two walks in one launch, then all chunks at once; T in two bf16; beta of at least 2^-32.
+/// Equation: S' = dS / scale in the walk from the end. D_q = diag(exp(b)), D_k = diag(f exp(b)), D_e = diag(exp(b_e -
+/// b)), T, P and v_new are those of prepared.hpp, G_ti = exp(b_t - b_i). f are the factors of normalised keys, else 1.
+///
+///     v_new = T (V - D_k K S),  S = exp(b_e) S + K^T D_e v_new
+///     X = P^T dO + D_e K S',  dV' = T^T X,  S' = exp(b_e) S' + Q^T D_q dO - K^T D_k dV'
+///
+///     Y = scale (dO v_new^T) . G below the diagonal, y_t on it;  Z = diag(f) tril(dV v_new^T . G, -1)
+///     dQ = scale D_q dO S^T + Y K,   dbeta_t = (dV v_new^T)_tt / (f_t beta_t^2)
+///     reading = -D_k dV S^T - Z K,   writing = D_e v_new dS^T + Y^T Q - Z^T K
+///     db_t = q_t . dq_t + k_t . (reading_t - writing_t)
+///     dg_p = exp(b_e) <S, dS> + sum_i k_i . (D_e v_new dS^T)_i + sum_{t >= p} db_t
+///
+/// With the pairs (t, t) added, reading + writing is f dy, the gradient for the normalised key y = f k times f. So dK =
+/// f dy - (f dy . k) f^2 k, or f dy itself where keys are not normalised.
+///
+/// Shapes: as `both_ends`; g, dg [B, H, L] fp32.
+/// Thread mapping: the walks as in `both_ends`. In gradients_kernel block (chunk and tile of Dk, h, b) has 128 columns
+/// of Dk, or 64 if Dk <= 64 or Dv > 128; four warps divide them.
+/// Synchronization: one barrier per chunk in the walks; four in gradients_kernel.
+/// Resources: at Dk = Dv = 128 the two kernels have 119 and 98 KB of shared memory: two blocks per multiprocessor of
+/// the latter.
+/// Work: that of `both_ends`, but Y and Z once for all columns where a block has them; 160 ex2 and 10 Dk multiply-adds
+/// per position in fp32.
+/// Bytes: tensor_core_backward_bytes_moved() has the formula. At Dk = Dv = 128 that is 7.9 KB per position.
+/// Bound by: the walks, whose chunks follow one another; with many heads the bytes.
+/// Requires: Dk and Dv multiples of 16, up to 256; rows aligned to 16 bytes; to normalise keys, all columns of Dk in
+/// one block.
+/// Weakness: S, dS and v_new cross device memory, and the walks are chains of mma.
+/// Sources: arXiv 2412.06464, section 3.3, for the forward lines. The grouping of dg's terms is ours.
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "05_deltanet_wy/delta_rule/fragments.cuh"
+#include "05_deltanet_wy/delta_rule_backward/gradient_chunk.cuh"
+#include "05_deltanet_wy/gated_delta_rule/prepared.hpp"
+#include "05_deltanet_wy/gated_delta_rule/running_sums.cuh"
+#include "05_deltanet_wy/gated_delta_rule/walk_chunk.cuh"
+#include "05_deltanet_wy/gated_delta_rule_backward.hpp"
+#include "common/ceil_div.hpp"
+#include "common/device/cp_async.cuh"
+#include "common/device/device.hpp"
+#include "common/device/hide_from_compiler.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/workspace.hpp"
+#include "common/parts.hpp"
+#include "common/tile/chunk_products.cuh"
+#include "common/tile/load_tile.cuh"
+#include "common/tile/requirements.hpp"
+#include "common/tile/select_shape.cuh"
+#include "common/tile/state.cuh"
+#include "common/tile/store_tile.cuh"
+
+namespace tutorial::gated_delta_rule {
+namespace {
+
+using namespace delta_rule;  // a chunk's blocks as fragments
+using namespace tile;        // tiles and states
+using delta_rule::scale_rows;
+
+constexpr int kColumns = 64;  // of a walk's block
+using ValueTile = SwizzledTile<kColumns>;
+
+/// What the kernels pass on to each other in device memory. They also read dv, which is an output.
+struct Workspace : Prepared {
+  View<__nv_bfloat16> v_new;  // [B, H, L, Dv]
+  uint4 *S, *dS;              // [B, H, N, Dv / 16, Dk / 16, 32]: before, after each chunk; A fragments of S^T, dS^T
+  float* factors;             // f [B, H, 64 N]
+  View<float> dg_parts;       // [tiles of Dk, B, H, L]: what is added up to dg; dg itself if there is one tile
+  std::int64_t part;          // elements from one tile's to the next one's
+};
+
+/// What the walk from the beginning reads of a chunk, in shared memory.
+template <class Shape>
+struct Tiles {
+  uint4 T[2 * kBlockUnits];
+  __nv_bfloat16 K[kChunk * Shape::kDk], V[kChunk * kColumns];
+  float decays[kDecays];
+};
+
+/// What the walk from the end reads.
+template <class Shape>
+struct GradientTiles {
+  uint4 T[2 * kBlockUnits], P[kBlockUnits];
+  __nv_bfloat16 K[kChunk * Shape::kDk], Q[kChunk * Shape::kDk], dO[kChunk * kColumns];
+  float decays[kDecays];
+};
+
+/// Shared memory of a walk: tiles of two chunks, and rows on their way to device memory.
+template <class Tiles>
+constexpr std::size_t kWalkBytes = 2 * sizeof(Tiles) + sizeof(__nv_bfloat16) * kChunk* kColumns;
+
+/// Starts the copy of a chunk's decays.
+__device__ __forceinline__ void load_decays_async(float* to, const float* from) {
+  const int first = hide_from_compiler(int(threadIdx.x)) * 4;
+  if (first < kDecays) cp_async<16>(to + first, from + first);
+}
+
+/// The walk from the beginning. @param first the block's column of Dv
+template <class Shape>
+__device__ __forceinline__ void walk_forwards(const Bf16Arguments& a, const Workspace& x, int first) {
+  constexpr int kDk = Shape::kDk;
+  const int b = int(blockIdx.z), h = int(blockIdx.y);
+  const int columns = min(kColumns, a.Dv - first), warp_column = warp_index() * 16, j = first + warp_column;
+  auto* tiles = dynamic_shared<Tiles<Shape>>();  // two
+  auto* staging = reinterpret_cast<__nv_bfloat16*>(tiles + 2) + warp_index() * kChunk * 16;
+  const auto load = [&](int n) {
+    Tiles<Shape>& to = tiles[n % 2];
+    const int t = n * kChunk, b = hide_from_compiler(int(blockIdx.z));
+    const std::int64_t chunk = (std::int64_t(b) * a.H + h) * x.N + n;
+    load_units_async<2 * kBlockUnits>(int(threadIdx.x), to.T, x.T + chunk * 2 * kBlockUnits);
+    load_tile_async(SwizzledTile<kDk>{to.K}, a.k.row(b, h, t), a.k.stride_l, a.L - t, a.Dk);
+    load_tile_async(ValueTile{to.V}, a.v.row(b, h, t) + first, a.v.stride_l, a.L - t, columns);
+    load_decays_async(to.decays, x.decays + chunk * kDecays);
+    cp_async_commit();
+  };
+  load(0);
+  typename Shape::State S;
+  load_state<Shape>(S, a.initial_state.data ? a.initial_state.row(b, h, 0) + first : nullptr, a.initial_state.stride_l,
+                    a.Dk, columns);
+  for (int n = 0; n < x.N; ++n) {
+    cp_async_wait<0>();
+    __syncthreads();
+    if (n + 1 < x.N) load(n + 1);
+    Tiles<Shape>& from = tiles[n % 2];
+    const SwizzledTile<kDk> K{from.K};
+    uint4* states = fragments_of(x.S, a, (std::int64_t(b) * a.H + h) * x.N + n, a.Dk / 16, j);
+
+    const auto pass_on_state = [&](int d, const uint4& s) {
+      if (j < a.Dv && d * 16 < a.Dk) store_global(states + d * 32, s);
+    };
+    WarpColumns v_new;
+    const auto pass_on_v_new = [&](int i, const uint4& two) { unpack_fragment(v_new, i, two); };
+    WarpFragments residual;
+    subtract_decayed_product<kDk>(residual, ValueTile{from.V}, warp_column, K, S[0], from.decays + kOfKeys * kChunk,
+                                  pass_on_state);
+    add_decayed_v_new<kDk>(S[0], residual, from.T, K, from.decays[kOfQueries * kChunk + kChunk - 1],
+                           from.decays + kToEnd * kChunk, pass_on_v_new);
+    const int t = n * kChunk;
+    store_warp_output(x.v_new.row(b, h, t) + j, a.Dv, a.L - t, columns - warp_column, v_new, 1, staging);
+  }
+}
+
+/// An A fragment whose 16 columns, which are positions, are multiplied by their decays and rounded again.
+__device__ __forceinline__ uint4 decayed_fragment(const uint4& x, const float* decays) {
+  const int p = fresh_lane() % 4 * 2;
+  const float2 left = *reinterpret_cast<const float2*>(decays + p);
+  const float2 right = *reinterpret_cast<const float2*>(decays + p + 8);
+  return make_uint4(scaled(x.x, left), scaled(x.y, left), scaled(x.z, right), scaled(x.w, right));
+}
+
+/// The walk from the end.
+template <class Shape>
+__device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, const Bf16Arguments& a,
+                                               const Workspace& x, int first) {
+  constexpr int kDk = Shape::kDk;
+  const int b = int(blockIdx.z), h = int(blockIdx.y);
+  const int columns = min(kColumns, g.Dv - first), warp_column = warp_index() * 16, j = first + warp_column;
+  auto* tiles = dynamic_shared<GradientTiles<Shape>>();  // two
+  auto* staging = reinterpret_cast<__nv_bfloat16*>(tiles + 2) + warp_index() * kChunk * 16;
+  const auto load = [&](int n) {
+    GradientTiles<Shape>& to = tiles[n % 2];
+    const int t = n * kChunk, b = hide_from_compiler(int(blockIdx.z));
+    const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n;
+    load_units_async<2 * kBlockUnits>(int(threadIdx.x), to.T, x.T + chunk * 2 * kBlockUnits);
+    load_units_async<kBlockUnits>(int(threadIdx.x), to.P, x.P + chunk * kBlockUnits);
+    load_tile_async(SwizzledTile<kDk>{to.K}, g.k.row(b, h, t), g.k.stride_l, g.L - t, g.Dk);
+    load_tile_async(SwizzledTile<kDk>{to.Q}, g.q.row(b, h, t), g.q.stride_l, g.L - t, g.Dk);
+    load_tile_async(ValueTile{to.dO}, g.d_o.row(b, h, t) + first, g.d_o.stride_l, g.L - t, columns);
+    load_decays_async(to.decays, x.decays + chunk * kDecays);
+    cp_async_commit();
+  };
+  load(x.N - 1);
+  typename Shape::State S;  // dS / scale
+  load_state<Shape>(S, g.dfinal_state.data ? g.dfinal_state.row(b, h, 0) + first : nullptr, g.dfinal_state.stride_l,
+                    g.Dk, columns);
+  scale_state<Shape>(S, 1 / g.scale);
+  for (int n = x.N - 1; n >= 0; --n) {
+    cp_async_wait<0>();
+    __syncthreads();
+    if (n > 0) load(n - 1);
+    GradientTiles<Shape>& from = tiles[n % 2];
+    const SwizzledTile<kDk> K{from.K}, Q{from.Q};
+    const float *of_queries = from.decays + kOfQueries * kChunk, *of_keys = from.decays + kOfKeys * kChunk;
+    uint4* states = fragments_of(x.dS, a, (std::int64_t(b) * g.H + h) * x.N + n, g.Dk / 16, j);
+
+    WarpFragments outputs;  // dO^T
+    load_transposed_values(outputs, ValueTile{from.dO}, warp_column);
+    WarpColumns X = {}, dV = {};
+    delta_rule::add_from_state(X, K, [&](int d) {
+      if (j < g.Dv && d * 16 < g.Dk)
+        store_global(states + d * 32, scaled_fragment(S[0][2 * d], S[0][2 * d + 1], g.scale));
+      return rounded(S[0][2 * d], S[0][2 * d + 1]);
+    });
+    decay_columns(X, from.decays + kToEnd * kChunk);
+    add_transposed_scores(X, outputs, from.P);
+    multiply_transposed(dV, X, from.T);
+    const int t = n * kChunk;
+    store_warp_output(g.dv.row(b, h, t) + j, g.dv.stride_l, g.L - t, columns - warp_column, dV, g.scale, staging);
+    decay_columns(dV, of_keys);
+    scale_state<Shape>(S, of_queries[kChunk - 1]);
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+      delta_rule::update_state<kDk>(S[0], Q, decayed_fragment(outputs[i], of_queries + i * kBlock), i);
+      delta_rule::update_state<kDk>(S[0], K, opposite(rounded(dV[2 * i], dV[2 * i + 1])), i);
+    }
+  }
+  if (g.dinitial_state.data) {
+    scale_state<Shape>(S, g.scale);
+    store_state<Shape>(g.dinitial_state.row(b, h, 0) + first, S, g.dinitial_state.stride_l, g.Dk, columns);
+  }
+}
+
+/// Grid (tiles of Dv for each walk, H, B).
+template <class Shape>
+__global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
+    walks_kernel(Bf16BackwardArguments g, Bf16Arguments a, Workspace x) {
+  const int tiles = int(gridDim.x) / 2, tile = int(blockIdx.x);
+  if (tile < tiles) {
+    walk_forwards<Shape>(a, x, tile * kColumns);
+  } else {
+    walk_backwards<Shape>(g, a, x, (tile - tiles) * kColumns);
+  }
+}
+
+/// What gradients_kernel knows of a chunk's positions, in shared memory.
+struct Positions {
+  float sums[kChunk];                   ///< b
+  float factors[kChunk];                ///< f
+  float own[kChunk];                    ///< y_t
+  float parts[kWarps][kChunk];          ///< of row products
+  float along[kWarps][kChunk];          ///< of f dy . k
+  float state[kWarps], writes[kWarps];  ///< of exp(b_e) <S, dS> and of the sum of C
+
+  __device__ __forceinline__ float decay(int t, int i) const { return ex2(sums[t] - sums[i]); }
+};
+
+/// Y from dO v_new^T.
+struct DecayedScores : NoEpilogue {
+  Positions& at;
+  float scale;
+
+  __device__ DecayedScores(Positions& at, float scale) : at(at), scale(scale) {}
+  __device__ float score(int t, int i, float product) const {
+    if (t == i) at.own[t] = scale * product;
+    return t == i ? 0.0f : scale * product * at.decay(t, i);
+  }
+};
+
+/// -Z from dV v_new^T, and dbeta.
+struct DecayedKeyScores : NoEpilogue {
+  const Positions& at;
+  const float* beta;     // of the chunk
+  std::int64_t stride;   // of beta
+  float* dbeta;          // of the chunk; null: another block writes it
+  std::int64_t dstride;  // of dbeta
+  int rows;              // of the chunk that exist
+
+  __device__ explicit DecayedKeyScores(const Positions& at) : at(at) {}
+  __device__ float score(int t, int i, float product) const {
+    if (t == i && dbeta && t < rows) {
+      const float x = fmaxf(load_global(beta + t * stride), kLeastBeta);
+      store_global(dbeta + t * dstride, product / (at.factors[t] * x * x));
+    }
+    return t == i ? 0.0f : -at.factors[t] * product * at.decay(t, i);
+  }
+};
+
+/// A block's tiles; Shape::kDk columns hold all of Dv, Shape::kDv columns the block's of Dk.
+template <class Shape>
+struct ChunkTilesOf {
+  __nv_bfloat16 dO[kChunk * Shape::kDk], dV[kChunk * Shape::kDk], v_new[kChunk * Shape::kDk];
+  __nv_bfloat16 Q[kChunk * Shape::kDv], K[kChunk * Shape::kDv], Y[kChunk * kChunk], Z[kChunk * kChunk];
+  Positions at;
+};
+
+/// Products of rows: one number for each 8 t + lane / 4, of the lane's columns.
+using RowProducts = float[kChunk / 8];
+
+/// Calls f(t, two elements of O, two of X) for all pairs of elements that the lane holds; t counts the lane's rows.
+template <class Shape, class Output, class F>
+__device__ __forceinline__ void for_each_pair(Output& O, const typename Shape::ValueTile& X, F f) {
+  const int lane = fresh_lane(), corner = X.unit(lane / 4, warp_index() * Shape::kWarpColumns);
+#pragma unroll
+  for (int t = 0; t < kChunk / 8; ++t) {
+#pragma unroll
+    for (int j = 0; j < Shape::kWarpColumns / 8; ++j) {
+      const auto* place = X.data + X.advance(corner, t * 8, j * 8) + lane % 4 * 2;
+      f(t, &O[t / 2][j][t % 2 * 2], unpack(*reinterpret_cast<const std::uint32_t*>(place)));
+    }
+  }
+}
+
+/// products += sign times those of the rows of O and X.
+template <class Shape>
+__device__ __forceinline__ void add_row_products(RowProducts& products, float sign, const typename Shape::Output& O,
+                                                 const typename Shape::ValueTile& X) {
+  for_each_pair<Shape>(O, X, [&](int t, const float* o, float2 x) { products[t] += sign * (o[0] * x.x + o[1] * x.y); });
+}
+
+/// O_t += factor(t) X_t
+template <class Shape, class Factor>
+__device__ __forceinline__ void add_rows(typename Shape::Output& O, const typename Shape::ValueTile& X, Factor factor) {
+  const int lane = fresh_lane();
+  for_each_pair<Shape>(O, X, [&](int t, float* o, float2 x) {
+    const float f = factor(t * 8 + lane / 4);
+    o[0] += f * x.x;
+    o[1] += f * x.y;
+  });
+}
+
+/// The warp's part of row products, to shared memory.
+__device__ __forceinline__ void store_parts(float* parts, const RowProducts& products) {
+  const int lane = fresh_lane();
+#pragma unroll
+  for (int t = 0; t < kChunk / 8; ++t) {
+    const float sum = warp_sum<4>(products[t]);
+    if (lane % 4 == 0) parts[t * 8 + lane / 4] = sum;
+  }
+}
+
+/// The sum of the warps' parts.
+__device__ __forceinline__ float sum_of_parts(const float (&parts)[kWarps][kChunk], int t) {
+  return parts[0][t] + parts[1][t] + parts[2][t] + parts[3][t];
+}
+
+/// The products of the elements of two fragments.
+__device__ __forceinline__ float dot(const uint4& x, const uint4& y) {
+  const auto two = [](std::uint32_t x, std::uint32_t y) {
+    const float2 a = unpack(x), b = unpack(y);
+    return a.x * b.x + a.y * b.y;
+  };
+  return two(x.x, y.x) + two(x.y, y.y) + two(x.z, y.z) + two(x.w, y.w);
+}
+
+/// Grid (chunks and tiles of Dk, H, B). @tparam Shape its keys are the columns of Dv, its values the block's of Dk
+template <class Shape>
+__global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
+    gradients_kernel(Bf16BackwardArguments g, Bf16Arguments a, Workspace x) {
+  constexpr int kWarpBlocks = Shape::kWarpColumns / 16;
+  const int b = int(blockIdx.z), h = int(blockIdx.y), key_tiles = (g.Dk - 1) / Shape::kDv + 1;
+  const int n = int(blockIdx.x) / key_tiles, tile = int(blockIdx.x) % key_tiles, first = tile * Shape::kDv;
+  const int t = n * kChunk, rows = g.L - t, columns = min(Shape::kDv, g.Dk - first);
+  const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n;
+  auto* memory = dynamic_shared<ChunkTilesOf<Shape>>();
+  Positions& at = memory->at;
+  const typename Shape::KeyTile dO{memory->dO}, dV{memory->dV}, v_new{memory->v_new};
+  const typename Shape::ValueTile Q{memory->Q}, K{memory->K}, staging{memory->dO};
+  const typename Shape::ScoreTile Y{memory->Y}, Z{memory->Z};
+
+  load_tile_async(dO, g.d_o.row(b, h, t), g.d_o.stride_l, rows, g.Dv);
+  load_tile_async(v_new, x.v_new.row(b, h, t), x.v_new.stride_l, rows, g.Dv);
+  load_tile_async(dV, g.dv.row(b, h, t), g.dv.stride_l, rows, g.Dv);
+  load_tile_async(Q, g.q.row(b, h, t) + first, g.q.stride_l, rows, columns);
+  load_tile_async(K, g.k.row(b, h, t) + first, g.k.stride_l, rows, columns);
+  cp_async_commit();
+  const int warp = __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0);  // the same in all lanes, as the compiler is told
+  if (warp == 0) running_sums(at.sums, a.g, b, h, t, a.L);
+  if (threadIdx.x < kChunk) at.factors[threadIdx.x] = load_global(x.factors + chunk * kChunk + threadIdx.x);
+  cp_async_wait<0>();
+  __syncthreads();
+  masked_scores<Shape>(Y, dO, v_new, DecayedScores(at, g.scale));
+  DecayedKeyScores key_scores(at);
+  key_scores.beta = g.beta.row(b, h, t);
+  key_scores.stride = g.beta.stride_l;
+  key_scores.dbeta = first == 0 ? g.dbeta.row(b, h, t) : nullptr;
+  key_scores.dstride = g.dbeta.stride_l;
+  key_scores.rows = rows;
+  masked_scores<Shape>(Z, dV, v_new, key_scores);
+  __syncthreads();
+
+  // What a warp does not have of Dk counts as zeros.
+  const int d = first + warp * Shape::kWarpColumns;
+  const std::int64_t stride = g.Dk / 16 * 32;
+  const auto fragment = [&](uint4* states, int j, int c) {
+    if (j * 16 >= g.Dv || d + c * 16 >= g.Dk) return uint4{};
+    return load_global(fragments_of(states, a, chunk, g.Dk / 16, 0) + d / 16 * 32 + j * stride + c * 32);
+  };
+  const int unit = dO.unit(int(lane_index()) % 16, int(lane_index()) / 16 * 8);
+  RowProducts products = {};
+  typename Shape::Output dK = {};  // reading, then all
+  {
+    typename Shape::Output dQ = {};
+#pragma unroll
+    for (int j = 0; j < Shape::kDk / 16; ++j) {
+#pragma unroll
+      for (int c = 0; c < kWarpBlocks; ++c) {
+        const uint4 s = fragment(x.S, j, c);
+        add_from_fragment<Shape>(dQ, c, dO, unit, j, s);
+        add_from_fragment<Shape>(dK, c, dV, unit, j, s);
+      }
+    }
+    scale_rows<Shape>(dQ, [&](int t) { return g.scale * ex2(at.sums[t]); });
+    scale_rows<Shape>(dK, [&](int t) { return -at.factors[t] * ex2(at.sums[t]); });
+    add_from_scores<Shape>(dQ, Y, K);
+    add_from_scores<Shape>(dK, Z, K);
+    add_row_products<Shape>(products, 1, dQ, Q);
+    add_row_products<Shape>(products, 1, dK, K);
+    add_rows<Shape>(dQ, K, [&](int t) { return at.own[t]; });
+    __syncthreads();  // no warp reads dO or dV any more
+    store_output<Shape>(g.dq.row(b, h, t) + first, g.dq.stride_l, rows, columns, dQ, staging, 1.0f);
+  }
+  {
+    typename Shape::Output writing = {};
+    float states = 0;
+#pragma unroll
+    for (int j = 0; j < Shape::kDk / 16; ++j) {
+#pragma unroll
+      for (int c = 0; c < kWarpBlocks; ++c) {
+        const uint4 s = fragment(x.dS, j, c);
+        states += dot(s, fragment(x.S, j, c));
+        add_from_fragment<Shape>(writing, c, v_new, unit, j, s);
+      }
+    }
+    scale_rows<Shape>(writing, [&](int t) { return at.decay(kChunk - 1, t); });
+    RowProducts writes = {};
+    add_row_products<Shape>(writes, 1, writing, K);
+    float sum = 0;
+#pragma unroll
+    for (const float write : writes) sum += write;
+    states = warp_sum(ex2(at.sums[kChunk - 1]) * states + sum);
+    if (lane_index() == 0) at.state[warp] = states;
+    add_from_transposed_scores<Shape>(writing, Y, Q);
+    add_from_transposed_scores<Shape>(writing, Z, K);
+    add_row_products<Shape>(products, -1, writing, K);
+    store_parts(at.parts[warp], products);
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+#pragma unroll
+      for (int j = 0; j < Shape::kWarpColumns / 8; ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) dK[i][j][e] += writing[i][j][e];
+      }
+    }
+  }
+  add_rows<Shape>(dK, Q, [&](int t) { return at.own[t]; });
+  if (g.normalize_keys) {
+    RowProducts along = {};
+    add_row_products<Shape>(along, 1, dK, K);
+    store_parts(at.along[warp], along);
+  }
+  __syncthreads();
+  if (g.normalize_keys) {
+    add_rows<Shape>(dK, K, [&](int t) { return -at.factors[t] * at.factors[t] * sum_of_parts(at.along, t); });
+  }
+  store_output<Shape>(g.dk.row(b, h, t) + first, g.dk.stride_l, rows, columns, dK, Q, 1.0f);
+  if (warp > 0) return;
+  const int last = kChunk - 2 - 2 * int(lane_index());  // lane 0 has the last two positions
+  const float db = sum_of_parts(at.parts, last), db_after = sum_of_parts(at.parts, last + 1);
+  const float dg = at.state[0] + at.state[1] + at.state[2] + at.state[3] + warp_prefix_sum(db + db_after);
+  float* parts = x.dg_parts.row(b, h, t) + tile * x.part;
+  if (last < rows) store_global(parts + last * x.dg_parts.stride_l, dg);
+  if (last + 1 < rows) store_global(parts + (last + 1) * x.dg_parts.stride_l, dg - db);
+}
+
+/// dg = the sum of its parts. Grid (blocks of kThreads positions, H, B).
+__global__ void __launch_bounds__(kThreads)
+    sum_kernel(View<const float> parts, std::int64_t part, int count, View<float> dg, int L) {
+  const int t = int(blockIdx.x) * kThreads + int(threadIdx.x), h = int(blockIdx.y), b = int(blockIdx.z);
+  if (t >= L) return;
+  float sum = 0;
+  for (int i = 0; i < count; ++i) sum += load_global(parts.row(b, h, t) + i * part);
+  store_global(dg.row(b, h, t), sum);
+}
+
+/// The operator's arguments, without outputs.
+Bf16Arguments forward_of(const Bf16BackwardArguments& g) {
+  return {{g.B, g.H, g.L, g.Dk, g.Dv, g.C, g.scale, g.normalize_keys, g.q, g.k, g.v, g.beta, g.initial_state, {}, {}},
+          g.g};
+}
+
+/// Columns of Dk in a block of gradients_kernel.
+int key_columns(const Bf16BackwardArguments& g) {
+  return g.Dk <= 64 || g.Dv > 128 ? 64 : 128;
+}
+
+/// Bytes of what the kernels pass on, beside those of prepare().
+struct Bytes {
+  std::int64_t states, v_new, factors, dg;  // dS takes as much as S
+
+  explicit Bytes(const Bf16BackwardArguments& g)
+      : states(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * g.Dk * g.Dv * 2),
+        v_new(std::int64_t(g.B) * g.H * g.L * g.Dv * 2),
+        factors(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * kChunk * 4),
+        dg(g.Dk <= key_columns(g) ? 0 : std::int64_t(g.B) * g.H * g.L * 4 * ceil_div(g.Dk, key_columns(g))) {}
+  std::int64_t all() const { return 2 * states + v_new + factors + dg; }
+};
+
+}  // namespace
+
+void tensor_core_backward(const Bf16BackwardArguments& g) {
+  const Bytes bytes(g);
+  auto* memory = workspace<unsigned char>("gated_delta_rule --backward: tensor_core", std::size_t(bytes.all()));
+  auto *dS = memory + bytes.states, *v_new = dS + bytes.states;
+  auto* factors = reinterpret_cast<float*>(v_new + bytes.v_new);
+  auto* dg = reinterpret_cast<float*>(v_new + bytes.v_new + bytes.factors);
+  const auto grid = [&](int blocks) { return dim3(unsigned(blocks), unsigned(g.H), unsigned(g.B)); };
+  const Bf16Arguments a = forward_of(g);
+  const int key_tiles = ceil_div(g.Dk, key_columns(g));
+  const Workspace x{prepare(a, kLeastBeta, factors),
+                    packed(reinterpret_cast<__nv_bfloat16*>(v_new), g.H, g.L, g.Dv),
+                    reinterpret_cast<uint4*>(memory),
+                    reinterpret_cast<uint4*>(dS),
+                    factors,
+                    key_tiles == 1 ? g.dg : packed(dg, g.H, g.L, 1),
+                    std::int64_t(g.B) * g.H * g.L};
+  end_part("prepare");
+  select_shape(g.Dk, [&]<class Shape>(Shape) {
+    const dim3 tiles = grid(2 * ceil_div(g.Dv, kColumns));
+    launch(walks_kernel<Shape>, {tiles, kThreads, kWalkBytes<GradientTiles<Shape>>}, g, a, x);
+    end_part("walks");
+  });
+  select_shape(g.Dv, key_columns(g), [&]<class Shape>(Shape) {
+    launch(gradients_kernel<Shape>, {grid(x.N * key_tiles), kThreads, sizeof(ChunkTilesOf<Shape>)}, g, a, x);
+  });
+  if (key_tiles > 1) {
+    launch(sum_kernel, {grid(ceil_div(g.L, kThreads)), kThreads}, read_only(x.dg_parts), x.part, key_tiles, g.dg, g.L);
+  }
+  end_part("gradients");
+}
+
+std::string tensor_core_backward_unsupported(const Bf16BackwardArguments& g) {
+  if (g.Dv > 256) return "Dv > 256: a block holds all columns of three tiles";
+  if (g.normalize_keys && g.Dk > key_columns(g)) return "keys are not normalised: a block does not have all of Dk";
+  if (const std::string reason = tile::unsupported_extents({g.B, g.H, g.L, g.Dk, g.Dv}); !reason.empty()) return reason;
+  const auto aligned = [](const auto&... views) { return (tile::has_aligned_rows(views) && ...); };
+  if (!aligned(g.q, g.k, g.v, g.d_o, g.dq, g.dk, g.dv)) return "rows are not aligned to 16 bytes";
+  std::size_t bytes = 0;
+  select_shape(g.Dk, [&]<class Shape>(Shape) { bytes = kWalkBytes<GradientTiles<Shape>>; });
+  select_shape(g.Dv, key_columns(g), [&]<class Shape>(Shape) { bytes = std::max(bytes, sizeof(ChunkTilesOf<Shape>)); });
+  if (bytes <= std::size_t(shared_memory_per_block())) return "";
+  return "the tiles do not fit into a block's shared memory on this GPU";
+}
+
+std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments& g) {
+  return prepared_memory(forward_of(g)) + Bytes(g).all();
+}
+
+std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments& g) {
+  const Bytes bytes(g);
+  const std::int64_t heads = std::int64_t(g.B) * g.H, chunks = heads * ceil_div(g.L, kChunk), positions = heads * g.L;
+  const std::int64_t keys = positions * g.Dk * 2, values = bytes.v_new, gates = positions * 4;
+  const std::int64_t P = chunks * kBlockUnits * std::int64_t(sizeof(uint4)), decays = chunks * kDecays * 4;
+  const std::int64_t key_tiles = ceil_div(g.Dk, key_columns(g)), value_tiles = ceil_div(g.Dv, kColumns);
+  const std::int64_t state = 4 * heads * g.Dk * g.Dv;
+  const auto there = [&](const View<const float>& view) { return view.data ? state : 0; };
+  std::int64_t count = 2 * keys + 2 * gates + prepared_memory(forward_of(g)) + bytes.factors;  // q, k, beta, g
+  count += value_tiles * (keys + 2 * P + decays) + 2 * values + bytes.states;                  // k, T, v; v_new, S
+  count += value_tiles * (2 * keys + 3 * P + decays) + 2 * values + bytes.states;              // k, q, T, P, do; dv, dS
+  count += key_tiles * (3 * values + gates + bytes.factors) + 3 * bytes.states + 4 * keys;  // do, v_new, dv; S, dS, S
+  count += 2 * gates + key_tiles * gates;                                                   // beta, dbeta, dg
+  if (key_tiles > 1) count += (key_tiles + 1) * gates;
+  return count + there(g.initial_state) + there(g.dfinal_state) + there(read_only(g.dinitial_state));
+}
+
+}  // namespace tutorial::gated_delta_rule

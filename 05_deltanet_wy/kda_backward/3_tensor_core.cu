@@ -1,0 +1,681 @@
+/// @file
+/// `tensor_core`: `both_ends` of `delta_rule` with a gate per row, and what is left within sub-chunks in fp32.
+///
+/// Idea: prepare() of the operator leaves rows that contain their decays, so both walks are those of `both_ends`: K- and
+/// K+ where forwards K+ and K- were. The last kernel is new. In dq and dk the decays belong to the columns of the
+/// result, so they are multiplied into sums. From a sub-chunk to the next one, sums are multiplied by the decay of the
+/// sub-chunk between them (Horner's rule). So one product of a block of Y or Z with decayed rows is all that a pair of
+/// sub-chunks takes, and the products with S and dS go the same way:
+///
+///     rows of sub-chunk r:   dO S^T  -> . D_0 + Y_r0 k~_0 -> . D_1 + Y_r1 k~_1 -> ... -> . e
+///     keys of sub-chunk s:   v_new dS^T -> . D_3 -> ... -> . D_(s+1) -> . f;   Y_3s^T q~_3 + Z_3s^T k+~_3 -> . D_2 ...
+///
+/// The sums go through shared memory to one warp per sub-chunk with two columns per lane. It multiplies them by e and f
+/// and adds the 120 pairs of its 16 positions, whose decays are products of gates, in fp32.
+///
+/// There it also has all terms of dg, one per column. The gate of position p multiplies what is read from S at p or
+/// behind it (R), what is written before p and read in later chunks (C), pairs of positions with p between them (M),
+/// and the row of the state on its way through the chunk:
+///
+///     dg_p = exp(b_e) . rows(S . dS) + sum_{t >= p} R_t + sum_{i < p} C_i + sum_{i < p <= t} M_ti
+///
+/// Each term contains the gate. The sums over pairs are differences of the sums for dq and those for dk, which have the
+/// same rounded Y and Z as factors. The pairs (t, t) are left out and added to dq and dk afterwards. So what cancels
+/// does so but for the errors of the products between sub-chunks, and these contain gates.
+/// Grows out of: 05_deltanet_wy/delta_rule_backward/4_both_ends.cu; port to tensor cores: the last kernel is
+/// `chunkwise` of this operator in two levels, which `both_ends` does not have
+/// Improves on: `chunkwise` computes the chunks of a head one after the other, on the CPU.
+/// Unchanged: two walks in one launch, then all chunks at once; T in two bf16; beta of at least 2^-32.
+/// Equation: S' = dS / scale in the walk from the end; Q+, K+, K-, T and P are those of prepared.hpp, q~, k+~ and k~
+/// rows decayed within their sub-chunk; e and f the decays from the start and to the end of a position's sub-chunk
+///
+///     v_new = T (V - K+ S),  S = diag(exp(b_end)) S + K-^T v_new
+///     X = P^T dO + K- S',  dV' = T^T X,  S' = diag(exp(b_end)) S' + Q+^T dO - K+^T dV'
+///     Y = scale tril(dO v_new^T),  Z = -tril(dV v_new^T, -1),  dbeta_t = (dV v_new^T)_tt / beta_t^2
+///
+/// Shapes: q, k, dq, dk [B, H, L, Dk], v, do, dv [B, H, L, Dv] bf16; g, dg [B, H, L, Dk], beta, dbeta [B, H, L] and the
+/// user's states fp32; v_new, S and dS as in `both_ends`.
+/// Thread mapping: the walks as in `both_ends`. In gradients_kernel block (chunk and tile of 64 columns of Dk, h, b) has
+/// four warps, which have 16 columns each in products and one sub-chunk each around them.
+/// Synchronization: one barrier per chunk in the walks; five in gradients_kernel.
+/// Resources: at Dk = Dv = 128 the two kernels have 150 and 98 KB of shared memory.
+/// Work: that of prepare(), and per position 16 Dk Dv + 240 Dk + 160 Dv + 160 Dv ceil(Dk / 64) operations on tensor
+/// cores; 45 Dk operations of pairs in fp32.
+/// Bytes: tensor_core_backward_bytes_moved() has the formula.
+/// Bound by: the walks and the bytes alike.
+/// Requires: Dk and Dv multiples of 16, both at most 128; rows aligned to 16 bytes.
+/// Weakness: with normalised keys dk passes once more through memory; S, dS, v_new and the decayed rows cross it.
+/// Sources: arXiv 2510.26692, section 3.1, for the forward lines. Their adjoint in two levels is ours.
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "05_deltanet_wy/delta_rule/fragments.cuh"
+#include "05_deltanet_wy/delta_rule/walk_chunk.cuh"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/copies.hpp"
+#include "05_deltanet_wy/delta_rule_backward/gradient_chunk.cuh"
+#include "05_deltanet_wy/kda/prepared.hpp"
+#include "05_deltanet_wy/kda_backward.hpp"
+#include "common/ceil_div.hpp"
+#include "common/device/cp_async.cuh"
+#include "common/device/device.hpp"
+#include "common/device/hide_from_compiler.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/workspace.hpp"
+#include "common/parts.hpp"
+#include "common/tile/base2.cuh"
+#include "common/tile/chunk_products.cuh"
+#include "common/tile/load_tile.cuh"
+#include "common/tile/requirements.hpp"
+#include "common/tile/select_shape.cuh"
+#include "common/tile/state.cuh"
+#include "common/tile/store_tile.cuh"
+#include "common/tile/sub_chunk.hpp"
+
+namespace tutorial::kda {
+namespace {
+
+using namespace delta_rule;  // a chunk's products
+using namespace tile;        // tiles and states
+using delta_rule::scale_rows;
+
+constexpr int kColumns = 64;  // of a block
+constexpr int kMaxDim = 128;
+using ValueTile = SwizzledTile<kColumns>;
+
+__host__ __device__ constexpr int column_tiles(int width) {
+  return (width - 1) / kColumns + 1;
+}
+
+/// What the kernels pass on to each other in device memory. They also read dv, which is an output.
+struct Workspace : Prepared {
+  View<__nv_bfloat16> v_new;  // [B, H, L, Dv]
+  uint4 *S, *dS;              // [B, H, N, Dv / 16, Dk / 16, 32]: before, after each chunk; A fragments of S^T, dS^T
+  float* factors;             // f [B, H, 64 N]
+};
+
+/// What the walk from the beginning reads of a chunk, in shared memory.
+template <class Shape>
+struct Tiles {
+  uint4 T[2 * kBlockUnits];
+  __nv_bfloat16 K[kChunk * Shape::kDk], K_end[kChunk * Shape::kDk], V[kChunk * kColumns];
+  float decays[Shape::kDk];
+};
+
+/// What the walk from the end reads.
+template <class Shape>
+struct GradientTiles {
+  uint4 T[2 * kBlockUnits], P[kBlockUnits];
+  __nv_bfloat16 K[kChunk * Shape::kDk], K_end[kChunk * Shape::kDk], Q[kChunk * Shape::kDk], dO[kChunk * kColumns];
+  float decays[Shape::kDk];
+};
+
+/// Shared memory of a walk: tiles of two chunks, and rows on their way to device memory.
+template <class Tiles>
+constexpr std::size_t kWalkBytes = 2 * sizeof(Tiles) + sizeof(__nv_bfloat16) * kChunk* kColumns;
+
+/// Starts the copies of what both walks read: T, K+, K- and decays.
+template <int kDk, class Tiles>
+__device__ __forceinline__ void load_prepared_async(Tiles& to, const Prepared& x, std::int64_t chunk, int Dk) {
+  load_units_async<2 * kBlockUnits>(int(threadIdx.x), to.T, x.T + chunk * 2 * kBlockUnits);
+  const std::int64_t rows = chunk * kChunk * Dk;
+  load_tile_async(SwizzledTile<kDk>{to.K}, x.K + rows, Dk, kChunk, Dk);
+  load_tile_async(SwizzledTile<kDk>{to.K_end}, x.K_end + rows, Dk, kChunk, Dk);
+  if (const int d = int(threadIdx.x) * 4; d < kDk) cp_async<16>(to.decays + d, x.decays + chunk * Dk + d, d < Dk);
+}
+
+/// The walk from the beginning. @param first the block's column of Dv
+template <class Shape>
+__device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, const Workspace& x, int first) {
+  constexpr int kDk = Shape::kDk;
+  const int b = int(blockIdx.z), h = int(blockIdx.y);
+  const int columns = min(kColumns, g.Dv - first), warp_column = warp_index() * 16, j = first + warp_column;
+  auto* tiles = dynamic_shared<Tiles<Shape>>();  // two
+  auto* staging = reinterpret_cast<__nv_bfloat16*>(tiles + 2) + warp_index() * kChunk * 16;
+  const auto load = [&](int n) {
+    Tiles<Shape>& to = tiles[n % 2];
+    const int t = n * kChunk, b = hide_from_compiler(int(blockIdx.z));
+    load_prepared_async<kDk>(to, x, (std::int64_t(b) * g.H + h) * x.N + n, g.Dk);
+    load_tile_async(ValueTile{to.V}, g.v.row(b, h, t) + first, g.v.stride_l, g.L - t, columns);
+    cp_async_commit();
+  };
+  load(0);
+  typename Shape::State S;
+  load_state<Shape>(S, g.initial_state.data ? g.initial_state.row(b, h, 0) + first : nullptr, g.initial_state.stride_l,
+                    g.Dk, columns);
+  for (int n = 0; n < x.N; ++n) {
+    cp_async_wait<0>();
+    __syncthreads();
+    if (n + 1 < x.N) load(n + 1);
+    Tiles<Shape>& from = tiles[n % 2];
+    const SwizzledTile<kDk> K{from.K}, K_end{from.K_end};
+    uint4* states = fragments_of(x.S, g, (std::int64_t(b) * g.H + h) * x.N + n, g.Dk / 16, j);
+
+    const auto pass_on_state = [&](int d, const uint4& s) {
+      if (j < g.Dv && d * 16 < g.Dk) store_global(states + d * 32, s);
+    };
+    WarpColumns v_new;
+    const auto pass_on_v_new = [&](int i, const uint4& two) { unpack_fragment(v_new, i, two); };
+    WarpFragments residual;
+    subtract_product<kDk>(residual, ValueTile{from.V}, warp_column, K, S[0], pass_on_state);
+    decay_rows<Shape>(S, [&](int d) { return *reinterpret_cast<const float2*>(from.decays + d); });
+    add_v_new<kDk>(S[0], residual, from.T, K_end, pass_on_v_new);
+    const int t = n * kChunk;
+    store_warp_output(x.v_new.row(b, h, t) + j, g.Dv, g.L - t, columns - warp_column, v_new, 1, staging);
+  }
+}
+
+/// The walk from the end.
+template <class Shape>
+__device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, const Workspace& x, int first) {
+  constexpr int kDk = Shape::kDk;
+  const int b = int(blockIdx.z), h = int(blockIdx.y);
+  const int columns = min(kColumns, g.Dv - first), warp_column = warp_index() * 16, j = first + warp_column;
+  auto* tiles = dynamic_shared<GradientTiles<Shape>>();  // two
+  auto* staging = reinterpret_cast<__nv_bfloat16*>(tiles + 2) + warp_index() * kChunk * 16;
+  const auto load = [&](int n) {
+    GradientTiles<Shape>& to = tiles[n % 2];
+    const int t = n * kChunk, b = hide_from_compiler(int(blockIdx.z));
+    const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n;
+    load_prepared_async<kDk>(to, x, chunk, g.Dk);
+    load_units_async<kBlockUnits>(int(threadIdx.x), to.P, x.P + chunk * kBlockUnits);
+    load_tile_async(SwizzledTile<kDk>{to.Q}, x.Q + chunk * kChunk * g.Dk, g.Dk, kChunk, g.Dk);
+    load_tile_async(ValueTile{to.dO}, g.d_o.row(b, h, t) + first, g.d_o.stride_l, g.L - t, columns);
+    cp_async_commit();
+  };
+  load(x.N - 1);
+  typename Shape::State S;  // dS / scale
+  load_state<Shape>(S, g.dfinal_state.data ? g.dfinal_state.row(b, h, 0) + first : nullptr, g.dfinal_state.stride_l,
+                    g.Dk, columns);
+  scale_state<Shape>(S, 1 / g.scale);
+  for (int n = x.N - 1; n >= 0; --n) {
+    cp_async_wait<0>();
+    __syncthreads();
+    if (n > 0) load(n - 1);
+    GradientTiles<Shape>& from = tiles[n % 2];
+    const SwizzledTile<kDk> K{from.K}, K_end{from.K_end}, Q{from.Q};
+    uint4* states = fragments_of(x.dS, g, (std::int64_t(b) * g.H + h) * x.N + n, g.Dk / 16, j);
+
+    WarpFragments outputs;  // dO^T
+    load_transposed_values(outputs, ValueTile{from.dO}, warp_column);
+    WarpColumns X = {}, dV = {};
+    delta_rule::add_from_state(X, K_end, [&](int d) {
+      if (j < g.Dv && d * 16 < g.Dk)
+        store_global(states + d * 32, scaled_fragment(S[0][2 * d], S[0][2 * d + 1], g.scale));
+      return rounded(S[0][2 * d], S[0][2 * d + 1]);
+    });
+    add_transposed_scores(X, outputs, from.P);
+    multiply_transposed(dV, X, from.T);
+    decay_rows<Shape>(S, [&](int d) { return *reinterpret_cast<const float2*>(from.decays + d); });
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+      delta_rule::update_state<kDk>(S[0], Q, outputs[i], i);
+      delta_rule::update_state<kDk>(S[0], K, opposite(rounded(dV[2 * i], dV[2 * i + 1])), i);
+    }
+    const int t = n * kChunk;
+    store_warp_output(g.dv.row(b, h, t) + j, g.dv.stride_l, g.L - t, columns - warp_column, dV, g.scale, staging);
+  }
+  if (g.dinitial_state.data) {
+    scale_state<Shape>(S, g.scale);
+    store_state<Shape>(g.dinitial_state.row(b, h, 0) + first, S, g.dinitial_state.stride_l, g.Dk, columns);
+  }
+}
+
+/// Grid (tiles of Dv for each walk, H, B).
+template <class Shape>
+__global__ void __launch_bounds__(kThreads, 1) walks_kernel(Bf16BackwardArguments g, Workspace x) {
+  const int tiles = column_tiles(g.Dv), tile = int(blockIdx.x);
+  if (tile < tiles) {
+    walk_forwards<Shape>(g, x, tile * kColumns);
+  } else {
+    walk_backwards<Shape>(g, x, (tile - tiles) * kColumns);
+  }
+}
+
+/// What products read; Shape::kDk columns hold all of Dv.
+template <class Shape>
+struct ProductTiles {
+  __nv_bfloat16 dO[kChunk * Shape::kDk], dV[kChunk * Shape::kDk], v_new[kChunk * Shape::kDk];
+  __nv_bfloat16 Y[kChunk * kChunk], Z[kChunk * kChunk];
+};
+
+/// A block's memory.
+template <class Shape>
+struct ChunkMemory {
+  union {
+    ProductTiles<Shape> of;
+    float sums[4][kChunk * kColumns];  ///< when `of` is not read any more; sums_place() says where an element lies
+  };
+  __nv_bfloat16 Q[kChunk * kColumns], K[kChunk * kColumns], K_end[kChunk * kColumns];  ///< q~, k+~, k~
+  float own_Y[kSubChunks][kSubChunk][kSubChunk], own_Z[kSubChunks][kSubChunk][kSubChunk];
+  float decays[kSubChunks][kColumns];             ///< D
+  float state[kColumns];                          ///< the sums over the rows of S . dS
+  float factors[kChunk];                          ///< f
+  float2 later[kWarps][32], earlier[kWarps][32];  ///< what a sub-chunk adds to dg before it, behind it
+};
+
+/// The sums of a chunk that go through shared memory.
+enum Sum { kOfQueries, kReading, kWritingPairs, kWritingState };
+
+/// The place of a row's columns from `column` on, which is even. The xor keeps eight rows in different banks.
+__device__ __forceinline__ int sums_place(int row, int column) {
+  return row * kColumns + (column ^ row % 8 * 8);
+}
+
+/// A lane's two columns of a sub-chunk's rows. Rows and columns that do not exist are zeros, with gates of 1.
+struct LaneRows {
+  std::uint32_t q[kSubChunk], k[kSubChunk];
+  float2 gates[kSubChunk];
+
+  /// @param first the sub-chunk's first position @param d the lane's first column
+  __device__ __forceinline__ LaneRows(const Bf16BackwardArguments& g, int b, int h, int first, int d) {
+    const bool has_columns = d < g.Dk;
+    d = min(d, g.Dk - 2);
+#pragma unroll
+    for (int t = 0; t < kSubChunk; ++t) {
+      const int position = min(first + t, g.L - 1);
+      const bool exists = has_columns && first + t < g.L;
+      const auto x = load_global(reinterpret_cast<const std::uint32_t*>(g.q.row(b, h, position) + d));
+      const auto y = load_global(reinterpret_cast<const std::uint32_t*>(g.k.row(b, h, position) + d));
+      const float2 z = load_global(reinterpret_cast<const float2*>(g.g.row(b, h, position) + d));
+      q[t] = exists ? x : 0;
+      k[t] = exists ? y : 0;
+      gates[t] = exists ? float2{gate(z.x), gate(z.y)} : float2{1, 1};
+    }
+  }
+};
+
+__device__ __forceinline__ float2 operator*(float2 x, float2 y) {
+  return {x.x * y.x, x.y * y.y};
+}
+__device__ __forceinline__ float2 operator*(float x, float2 y) {
+  return {x * y.x, x * y.y};
+}
+__device__ __forceinline__ float2 operator+(float2 x, float2 y) {
+  return {x.x + y.x, x.y + y.y};
+}
+__device__ __forceinline__ void operator+=(float2& x, float2 y) {
+  x = x + y;
+}
+
+/// Fills q~, k+~, k~ and D of the warp's sub-chunk.
+template <class Shape>
+__device__ __forceinline__ void decay_sub_chunk(ChunkMemory<Shape>& to, const LaneRows& rows, int sub_chunk) {
+  const int column = int(lane_index()) * 2;
+  const float* f = to.factors + sub_chunk * kSubChunk;
+  const auto put = [&](__nv_bfloat16* tile, int t, float2 x) {
+    const int unit = ValueTile::unit(sub_chunk * kSubChunk + t, column / 8 * 8) + column % 8;
+    *reinterpret_cast<std::uint32_t*>(tile + unit) = pack(x.x, x.y);
+  };
+  float2 decay{1, 1};
+#pragma unroll
+  for (int t = 0; t < kSubChunk; ++t) {
+    decay = decay * rows.gates[t];
+    put(to.Q, t, decay * unpack(rows.q[t]));
+    put(to.K, t, f[t] * (decay * unpack(rows.k[t])));
+  }
+  *reinterpret_cast<float2*>(&to.decays[sub_chunk][column]) = decay;
+  decay = {1, 1};
+#pragma unroll
+  for (int t = kSubChunk - 1; t >= 0; --t) {
+    put(to.K_end, t, f[t] * (decay * unpack(rows.k[t])));
+    decay = decay * rows.gates[t];
+  }
+}
+
+/// The pairs of positions of one sub-chunk go to fp32 memory.
+struct Split : NoEpilogue {
+  float (*own)[kSubChunk][kSubChunk];
+
+  __device__ __forceinline__ void put(int t, int i, float score) const {
+    if (t / kSubChunk == i / kSubChunk) own[t / kSubChunk][t % kSubChunk][i % kSubChunk] = score;
+  }
+};
+
+/// Y from dO v_new^T.
+struct Scores : Split {
+  float scale;
+
+  __device__ float score(int t, int i, float product) const {
+    put(t, i, scale * product);
+    return scale * product;
+  }
+};
+
+/// Z from dV v_new^T, and dbeta.
+struct KeyScores : Split {
+  const float* beta;     // of the chunk
+  std::int64_t stride;   // of beta
+  float* dbeta;          // of the chunk; null: another block writes it
+  std::int64_t dstride;  // of dbeta
+  int rows;              // of the chunk that exist
+
+  __device__ float score(int t, int i, float product) const {
+    if (t == i && dbeta && t < rows) {
+      const float x = fmaxf(load_global(beta + t * stride), kLeastBeta);
+      store_global(dbeta + t * dstride, product / (x * x));
+    }
+    put(t, i, -product);
+    return -product;
+  }
+};
+
+/// A block of 16 positions of sums, [16, 16] per warp: two accumulators.
+using Sums = float[2][4];
+
+/// Each column times its decay. @param decays [16] of the warp's columns
+__device__ __forceinline__ void decay_columns(Sums& sums, const float* decays) {
+  const int p = fresh_lane() % 4 * 2;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float2 two = *reinterpret_cast<const float2*>(decays + half * 8 + p);
+    sums[half][0] *= two.x;
+    sums[half][1] *= two.y;
+    sums[half][2] *= two.x;
+    sums[half][3] *= two.y;
+  }
+}
+
+/// sums += the block (r, s) of Y times the rows of sub-chunk s, or its transpose times those of sub-chunk r; the warp's
+/// columns.
+template <bool kIsTransposed>
+__device__ __forceinline__ void add_block(Sums& sums, const SwizzledTile<kChunk>& Y, int r, int s, const ValueTile& X) {
+  const int lane = fresh_lane();
+  std::uint32_t y[4], x[4];
+  if (kIsTransposed) {
+    ldmatrix_x4_trans(y, Y.data + Y.unit(r * kBlock + lane / 16 * 8 + lane % 8, s * kBlock + lane / 8 % 2 * 8));
+  } else {
+    ldmatrix_x4(y, Y.data + Y.unit(r * kBlock + lane % 16, s * kBlock + lane / 16 * 8));
+  }
+  const int row = (kIsTransposed ? r : s) * kBlock + lane % 16;
+  ldmatrix_x4_trans(x, X.data + X.unit(row, warp_index() * 16 + lane / 16 * 8));
+  mma_m16n8k16(sums[0], y, {x[0], x[1]});
+  mma_m16n8k16(sums[1], y, {x[2], x[3]});
+}
+
+/// Writes the warp's columns of the sums of a chunk to shared memory.
+__device__ __forceinline__ void store_sums(float* to, const Sums (&sums)[kBlocks]) {
+  const int lane = fresh_lane(), column = warp_index() * 16 + lane % 4 * 2;
+#pragma unroll
+  for (int t = 0; t < kChunk / 8; ++t) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float* two = &sums[t / 2][half][t % 2 * 2];
+      *reinterpret_cast<float2*>(to + sums_place(t * 8 + lane / 4, column + half * 8)) = {two[0], two[1]};
+    }
+  }
+}
+
+/// Adds the products of the elements of two fragments to the sums of the rows of S, which are their columns: those of
+/// the columns p and p + 1, and 8 + p and 9 + p, p = 2 (lane % 4).
+__device__ __forceinline__ void add_products(float2 (&sums)[2], const uint4& x, const uint4& y) {
+  sums[0] += unpack(x.x) * unpack(y.x) + unpack(x.y) * unpack(y.y);
+  sums[1] += unpack(x.z) * unpack(y.z) + unpack(x.w) * unpack(y.w);
+}
+
+/// What crosses sub-chunks: products with S and dS, and the blocks of Y and Z below the diagonal, each sum times the
+/// decays of the sub-chunks that it crosses. They replace the tiles that they were computed from.
+template <class Shape>
+__device__ __forceinline__ void cross_sub_chunks(ChunkMemory<Shape>& memory, const Bf16BackwardArguments& g,
+                                                 const Workspace& x, std::int64_t chunk, int first) {
+  const typename Shape::KeyTile dO{memory.of.dO}, dV{memory.of.dV}, v_new{memory.of.v_new};
+  const ValueTile Q{memory.Q}, K{memory.K}, K_end{memory.K_end};
+  const SwizzledTile<kChunk> Y{memory.of.Y}, Z{memory.of.Z};
+  const int lane = int(lane_index()), column = warp_index() * 16, d = first + column,
+            unit = dO.unit(lane % 16, lane / 16 * 8);
+  const std::int64_t stride = g.Dk / 16 * 32;
+  const int count = d < g.Dk ? g.Dv / 16 : 0;  // a warp without columns computes with zeros
+  const std::int64_t place = fragments_of(x.S, g, chunk, g.Dk / 16, 0) - x.S + d / 16 * 32;
+
+  Sums queries[kBlocks] = {}, reading[kBlocks] = {}, state[kBlocks] = {}, pairs[kBlocks] = {};
+  float2 products[2] = {};
+#pragma unroll
+  for (int j = 0; j < Shape::kDk / 16; ++j) {
+    const uint4 s = j < count ? load_global(x.S + place + j * stride) : uint4{};
+    const uint4 ds = j < count ? load_global(x.dS + place + j * stride) : uint4{};
+    add_from_fragment<Shape>(queries, 0, dO, unit, j, s);
+    add_from_fragment<Shape>(reading, 0, dV, unit, j, s);
+    add_from_fragment<Shape>(state, 0, v_new, unit, j, ds);
+    add_products(products, s, ds);
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float2 sum = products[half];
+#pragma unroll
+    for (int lanes = 4; lanes < 32; lanes *= 2) {
+      sum += float2{shuffle_xor(sum.x, lanes), shuffle_xor(sum.y, lanes)};
+    }
+    if (lane < 4) *reinterpret_cast<float2*>(memory.state + column + half * 8 + lane * 2) = sum;
+  }
+#pragma unroll
+  for (int r = 0; r < kBlocks; ++r) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        queries[r][half][e] *= g.scale;
+        reading[r][half][e] = -reading[r][half][e];
+      }
+    }
+#pragma unroll
+    for (int s = 0; s < r; ++s) {
+      decay_columns(queries[r], memory.decays[s] + column);
+      decay_columns(reading[r], memory.decays[s] + column);
+      add_block<false>(queries[r], Y, r, s, K_end);
+      add_block<false>(reading[r], Z, r, s, K_end);
+    }
+  }
+#pragma unroll
+  for (int s = 0; s < kBlocks; ++s) {
+#pragma unroll
+    for (int r = kBlocks - 1; r > s; --r) {
+      decay_columns(state[s], memory.decays[r] + column);
+      decay_columns(pairs[s], memory.decays[r] + column);
+      add_block<true>(pairs[s], Y, r, s, Q);
+      add_block<true>(pairs[s], Z, r, s, K);
+    }
+  }
+  __syncthreads();  // no warp reads the tiles any more
+  store_sums(memory.sums[kOfQueries], queries);
+  store_sums(memory.sums[kReading], reading);
+  store_sums(memory.sums[kWritingPairs], pairs);
+  store_sums(memory.sums[kWritingState], state);
+  __syncthreads();
+}
+
+/// Grid (chunks and tiles of Dk, H, B). @tparam Shape its keys are the columns of Dv
+template <class Shape>
+__global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArguments g, Workspace x) {
+  const int b = int(blockIdx.z), h = int(blockIdx.y), key_tiles = column_tiles(g.Dk);
+  const int n = int(blockIdx.x) / key_tiles, first = int(blockIdx.x) % key_tiles * kColumns;
+  const int t = n * kChunk, rows = g.L - t, lane = int(lane_index());
+  // The shuffle tells the compiler that `warp` is the same in all lanes.
+  const int warp = __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0), first_row = warp * kSubChunk;
+  const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n;
+  auto& memory = *dynamic_shared<ChunkMemory<Shape>>();
+  const typename Shape::KeyTile dO{memory.of.dO}, dV{memory.of.dV}, v_new{memory.of.v_new};
+
+  load_tile_async(dO, g.d_o.row(b, h, t), g.d_o.stride_l, rows, g.Dv);
+  load_tile_async(v_new, x.v_new.row(b, h, t), x.v_new.stride_l, rows, g.Dv);
+  load_tile_async(dV, g.dv.row(b, h, t), g.dv.stride_l, rows, g.Dv);
+  cp_async_commit();
+  if (lane < kSubChunk) {
+    memory.factors[first_row + lane] = load_global(x.factors + chunk * kChunk + first_row + lane);
+  }
+  __syncwarp();
+  decay_sub_chunk(memory, LaneRows(g, b, h, t + first_row, first + lane * 2), warp);
+  cp_async_wait<0>();
+  __syncthreads();
+  Scores scores{};
+  scores.own = memory.own_Y;
+  scores.scale = g.scale;
+  masked_scores<Shape>(SwizzledTile<kChunk>{memory.of.Y}, dO, v_new, scores);
+  KeyScores key_scores{};
+  key_scores.own = memory.own_Z;
+  key_scores.beta = g.beta.row(b, h, t);
+  key_scores.stride = g.beta.stride_l;
+  key_scores.dbeta = first == 0 ? g.dbeta.row(b, h, t) : nullptr;
+  key_scores.dstride = g.dbeta.stride_l;
+  key_scores.rows = rows;
+  masked_scores<Shape>(SwizzledTile<kChunk>{memory.of.Z}, dV, v_new, key_scores);
+  __syncthreads();
+  cross_sub_chunks(memory, g, x, chunk, first);
+
+  const int column = lane * 2, d = first + column;
+  const bool has_columns = d < g.Dk;
+  const LaneRows own(g, b, h, t + first_row, d);
+  const auto sum = [&](Sum of, int i) -> float2& {
+    return *reinterpret_cast<float2*>(memory.sums[of] + sums_place(first_row + i, column));
+  };
+  const auto& Y = memory.own_Y[warp];
+  const auto& Z = memory.own_Z[warp];
+  const auto key = [&](int i) { return memory.factors[first_row + i] * unpack(own.k[i]); };
+  const auto put = [&](const View<__nv_bfloat16>& to, int i, float2 x) {
+    if (!has_columns || first_row + i >= rows) return;
+    store_global(reinterpret_cast<std::uint32_t*>(to.row(b, h, t + first_row + i) + d), pack(x.x, x.y));
+  };
+  float2 dg[kSubChunk];  // first R, and the pairs' part of it
+  {
+    float2 keys[kSubChunk], decay{1, 1};
+#pragma unroll
+    for (int i = 0; i < kSubChunk; ++i) {
+      decay = decay * own.gates[i];
+      float2 dq = decay * sum(kOfQueries, i), reading = decay * sum(kReading, i);
+#pragma unroll
+      for (int m = 0; m < i; ++m) {
+        keys[m] = keys[m] * own.gates[i];
+        dq += Y[i][m] * keys[m];
+        reading += Z[i][m] * keys[m];
+      }
+      keys[i] = key(i);
+      dg[i] = unpack(own.q[i]) * dq + keys[i] * reading;
+      put(g.dq, i, dq + Y[i][i] * keys[i]);
+      sum(kReading, i) = reading;
+    }
+  }
+  float2 written[kSubChunk], pairs[kSubChunk] = {}, decay{1, 1};
+#pragma unroll
+  for (int i = kSubChunk - 1; i >= 0; --i) {
+    const float2 k = key(i), q = unpack(own.q[i]);
+    const float2 writing = decay * sum(kWritingPairs, i) + pairs[i], to_state = decay * sum(kWritingState, i);
+    written[i] = k * to_state;
+    dg[i] += -1 * (k * writing);
+    put(g.dk, i, sum(kReading, i) + writing + to_state + Y[i][i] * q);
+#pragma unroll
+    for (int m = 0; m < i; ++m) pairs[m] = own.gates[i] * (pairs[m] + Y[i][m] * q + Z[i][m] * k);
+    decay = decay * own.gates[i];
+  }
+  // Of the sub-chunk: dg from it on, and what it has written to the chunk's end.
+  float2 from_end{}, to_end{};
+#pragma unroll
+  for (int i = kSubChunk - 1; i >= 0; --i) {
+    from_end += dg[i];
+    dg[i] = from_end;
+  }
+#pragma unroll
+  for (int i = 0; i < kSubChunk; ++i) {
+    dg[i] += to_end;
+    to_end += written[i];
+  }
+  memory.later[warp][lane] = from_end;
+  memory.earlier[warp][lane] = to_end;
+  __syncthreads();
+  float2 rest = *reinterpret_cast<const float2*>(memory.state + column);
+#pragma unroll
+  for (int r = 0; r < kSubChunks; ++r) rest = rest * *reinterpret_cast<const float2*>(&memory.decays[r][column]);
+#pragma unroll
+  for (int r = 0; r < kSubChunks; ++r) {
+    if (r < warp) rest += memory.earlier[r][lane];
+    if (r > warp) rest += memory.later[r][lane];
+  }
+#pragma unroll
+  for (int i = 0; i < kSubChunk; ++i) {
+    if (has_columns && first_row + i < rows) {
+      store_global(reinterpret_cast<float2*>(g.dg.row(b, h, t + first_row + i) + d), dg[i] + rest);
+    }
+  }
+}
+
+/// The operator's arguments, without outputs.
+Bf16Arguments forward_of(const Bf16BackwardArguments& g) {
+  return {g.B, g.H, g.L, g.Dk, g.Dv, g.C, g.scale, g.normalize_keys, g.q, g.k, g.v, g.g, g.beta, g.initial_state,
+          {},  {}};
+}
+
+/// Bytes of what the kernels pass on, beside those of prepare().
+struct Bytes {
+  std::int64_t states, v_new, factors;  // dS takes as much as S
+
+  explicit Bytes(const Bf16BackwardArguments& g)
+      : states(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * g.Dk * g.Dv * 2),
+        v_new(std::int64_t(g.B) * g.H * g.L * g.Dv * 2),
+        factors(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * kChunk * 4) {}
+  std::int64_t all() const { return 2 * states + v_new + factors; }
+};
+
+}  // namespace
+
+void tensor_core_backward(const Bf16BackwardArguments& g) {
+  const Bytes bytes(g);
+  auto* memory = workspace<unsigned char>("kda --backward: tensor_core", std::size_t(bytes.all()));
+  auto *dS = memory + bytes.states, *v_new = dS + bytes.states;
+  auto* factors = reinterpret_cast<float*>(v_new + bytes.v_new);
+  const auto grid = [&](int blocks) { return dim3(unsigned(blocks), unsigned(g.H), unsigned(g.B)); };
+  const Workspace x{prepare(forward_of(g), kLeastBeta, factors),
+                    packed(reinterpret_cast<__nv_bfloat16*>(v_new), g.H, g.L, g.Dv), reinterpret_cast<uint4*>(memory),
+                    reinterpret_cast<uint4*>(dS), factors};
+  end_part("prepare");
+  select_shape(g.Dk, [&]<class Shape>(Shape) {
+    if constexpr (Shape::kDk <= kMaxDim) {
+      const dim3 tiles = grid(2 * column_tiles(g.Dv));
+      launch(walks_kernel<Shape>, {tiles, kThreads, kWalkBytes<GradientTiles<Shape>>}, g, x);
+    }
+  });
+  end_part("walks");
+  select_shape(g.Dv, [&]<class Shape>(Shape) {
+    if constexpr (Shape::kDk <= kMaxDim) {
+      launch(gradients_kernel<Shape>, {grid(x.N * column_tiles(g.Dk)), kThreads, sizeof(ChunkMemory<Shape>)}, g, x);
+    }
+  });
+  if (g.normalize_keys) normalize_rows_backward({g.B, g.H, g.L}, g.k, read_only(g.dk), g.dk, g.Dk);
+  end_part("gradients");
+}
+
+std::string tensor_core_backward_unsupported(const Bf16BackwardArguments& g) {
+  if (g.Dk > kMaxDim) return "Dk > 128: two chunks do not fit into a block's shared memory";
+  if (g.Dv > kMaxDim) return "Dv > 128: a block holds all columns of three tiles";
+  if (const std::string reason = tile::unsupported_extents({g.B, g.H, g.L, g.Dk, g.Dv}); !reason.empty()) return reason;
+  const auto aligned = [](const auto&... views) { return (tile::has_aligned_rows(views) && ...); };
+  if (!aligned(g.q, g.k, g.v, g.g, g.d_o, g.dq, g.dk, g.dv, g.dg)) return "rows are not aligned to 16 bytes";
+  std::size_t bytes = 0;
+  select_shape(g.Dk, [&]<class Shape>(Shape) { bytes = kWalkBytes<GradientTiles<Shape>>; });
+  select_shape(g.Dv, [&]<class Shape>(Shape) { bytes = std::max(bytes, sizeof(ChunkMemory<Shape>)); });
+  if (bytes <= std::size_t(shared_memory_per_block())) return "";
+  return "the tiles do not fit into a block's shared memory on this GPU";
+}
+
+std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments& g) {
+  return prepared_memory(forward_of(g)) + Bytes(g).all();
+}
+
+std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments& g) {
+  const Bytes bytes(g);
+  const std::int64_t heads = std::int64_t(g.B) * g.H, chunks = heads * ceil_div(g.L, kChunk), positions = heads * g.L;
+  const std::int64_t keys = positions * g.Dk * 2, values = bytes.v_new, betas = positions * 4;
+  const std::int64_t rows = chunks * kChunk * g.Dk * 2, P = chunks * kBlockUnits * std::int64_t(sizeof(uint4));
+  const std::int64_t key_tiles = column_tiles(g.Dk), value_tiles = column_tiles(g.Dv), decays = chunks * g.Dk * 4;
+  const std::int64_t state = 4 * heads * g.Dk * g.Dv;
+  const auto there = [&](const View<const float>& view) { return view.data ? state : 0; };
+  // prepare() loads whole chunks of k and g twice, of q once; where positions do not exist, the last one.
+  std::int64_t count = 7 * rows + betas + prepared_memory(forward_of(g)) + bytes.factors;
+  if (g.normalize_keys) count += keys;
+  count += value_tiles * (2 * rows + 2 * P + decays) + 2 * values + bytes.states;  // K+, K-, T, v; v_new, S
+  count += value_tiles * (3 * rows + 3 * P + decays) + 2 * values + bytes.states;  // Q+, K+, K-, T, P, do; dv, dS
+  count += key_tiles * (3 * values + bytes.factors) + 2 * bytes.states;            // do, v_new, dv, f; S, dS
+  count += 8 * rows + 4 * keys + 2 * betas;                                        // q, k, g twice; dq, dk, dg; beta
+  if (g.normalize_keys) count += 5 * keys;
+  return count + there(g.initial_state) + there(g.dfinal_state) + there(read_only(g.dinitial_state));
+}
+
+}  // namespace tutorial::kda
