@@ -3,6 +3,7 @@
 /// How `one_kernel` is spread over the GPU.
 
 #include "04_fused_chunk/fused_gla.hpp"
+#include "common/tile/launch_plan.hpp"
 
 namespace tutorial::fused_gla {
 
@@ -10,5 +11,18 @@ namespace tutorial::fused_gla {
 int one_kernel_columns(const Bf16Arguments&);
 /// Rows of the keys whose loads are in flight in a preparing warp.
 inline constexpr int kAhead = 8;
+
+using tile::LaunchPlan;
+
+/// The kernel of `score_levels` on a plan's segments. Requires: an empty warp_specialized_unsupported(), and `starts`
+/// if there are several segments.
+void score_levels_walk(const Bf16Arguments&, const LaunchPlan&);
+/// `segments` with a plan; its `starts` are not used. Requires: an empty warp_specialized_unsupported().
+/// @throws CudaError if the memory cannot be allocated or a launch is refused
+void walk_segments(const Bf16Arguments&, LaunchPlan);
+/// The plan of `segments`: that of the least estimated time.
+LaunchPlan segments_plan(const Bf16Arguments&);
+/// The estimated time of `segments` with a plan, in microseconds.
+double segments_time(const Bf16Arguments&, const LaunchPlan&);
 
 }  // namespace tutorial::fused_gla

@@ -2,6 +2,7 @@
 /// Every plan of simple_gla's walk, and what its dispatch chooses.
 
 #include "04_fused_chunk/fused_gla.hpp"
+#include "04_fused_chunk/gla/one_kernel.hpp"
 #include "04_fused_chunk/simple_gla/launch_plan.hpp"
 #include "04_fused_chunk/test/stages.hpp"
 #include "common/device/device.hpp"
@@ -54,6 +55,28 @@ TEST(LaunchPlanTest, EveryShapeOfWarpgroupTileInAnyNumberOfSegments) {
   if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
   for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{48, 144}, {128, 128}, {112, 208}}) {
     expect_right<simple_gla::hopper_walk, 64>(Dk, Dv);
+  }
+}
+
+template <int kColumns, int kSegments>
+void gla_in_segments(const gla::Bf16Arguments& a) {
+  fused_gla::walk_segments(a, tile::make_launch_plan(a.L, kColumns, kSegments));
+}
+
+TEST(LaunchPlanTest, GlaInAnyNumberOfSegments) {
+  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  const Operator& definition = find_operator("gla");
+  const Stage& stage = find_stage(definition, "segments");
+  for (const auto& [L, Dk, Dv] : {std::array<std::int64_t, 3>{330, 128, 128}, {200, 48, 208}, {1, 64, 80}}) {
+    SCOPED_TRACE("L " + std::to_string(L) + ", Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
+    const Problem problem = drawn(definition, 1, 2, L, Dk, Dv);
+    const Outputs truth = evaluate_reference(definition, problem, Dtype::bf16);
+    for (const auto run :
+         {gla_in_segments<64, 1>, gla_in_segments<128, 1>, gla_in_segments<64, 100>, gla_in_segments<128, 2>}) {
+      Stage changed = stage;
+      changed.run = run;
+      expect_close(evaluate(definition, changed, problem), truth, tolerance_of(stage, problem.sizes));
+    }
   }
 }
 

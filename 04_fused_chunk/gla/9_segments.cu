@@ -1,0 +1,268 @@
+/// @file
+/// `segments`: the sequence is cut into segments, which are walked at once by the kernel of `score_levels`.
+///
+/// Idea: a segment needs one state of the positions before it. As in chapter 03's `sequence_parallel`, a first kernel
+/// computes the state X_s that segment s ends with if it starts from zeros, and its decay D_s; a second one carries the
+/// states from segment to segment; then all segments are walked at once. But here nothing is prepared in memory: the
+/// first kernel reads k, v and g, 8 of the 12 bytes that the walk reads and writes per element, and decays k in shared
+/// memory beside products of warpgroups.
+///
+///     loads (1 thread)           V -----------------------> walking warpgroup (one per 64 columns of Dv)
+///     decaying warp w, itself    k, g -> slot w, w + 4 ... -> S = diag(D_r) S + k~_r^T V_r
+///
+/// Grows out of: 8_score_levels.cu; dispatch: the walk is that kernel, on a plan with several segments; the file has the
+/// kernel for their states alone.
+/// Improves on: `score_levels` has only one block per head and tile of Dv. With 32 heads it leaves half of the
+/// multiprocessors idle.
+/// Unchanged: the walk.
+/// Equation: as chapter 03's `sequence_parallel`.
+/// Shapes: X_s [B, H, segments - 1, Dk, Dv] and D_s [B, H, segments - 1, 4, Dk], four factors, fp32, in device memory.
+/// Thread mapping: block (tile and segment, h, b). Four warps decay the keys of one sub-chunk of a chunk each, from its
+/// last position to its first. A warpgroup walks for each 64 columns. One thread loads V.
+/// Synchronization: a decaying warp waits for its copies (`raw_full`) and for a free slot (`slot_empty`). The walk waits
+/// for V (`full`) and for a slot (`slot_full`), the loads for a free tile of V (`empty`).
+/// Resources: 105 registers. 8 slots of k~ and decays, two stages of k and g for each decaying warp, three V: 180 KB of
+/// shared memory at Dk = 128 and 128 columns.
+/// Work: per sub-chunk 620 instructions of a decaying warp and 130 of each walking warp.
+/// Bytes: those of `score_levels`; k, v and g a second time, except those of the last segment; X_s is written, read and
+/// written by the second kernel, and read again.
+/// Bound by: the memory's bandwidth.
+/// Requires: as `score_levels`.
+/// Weakness: the second read of k, v and g, and two more launches.
+/// Sources: chapter 03's `sequence_parallel`.
+
+#include <cuda_runtime.h>
+
+#include "04_fused_chunk/fused_gla.hpp"
+#include "04_fused_chunk/gla/one_kernel.hpp"
+#include "04_fused_chunk/gla/prepared_slots.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/workspace.hpp"
+#include "common/tile/block_part.cuh"
+#include "common/tile/bulk_tiles.cuh"
+#include "common/tile/carry.cuh"
+#include "common/tile/score_levels.cuh"
+#include "common/tile/warpgroup_sub_chunk.cuh"
+
+namespace tutorial::fused_gla {
+namespace {
+
+using namespace tile;
+
+constexpr int kKeyDepth = 2;    // k and g of sub-chunks in shared memory, of each warp that decays
+constexpr int kValueDepth = 3;  // V of chunks
+
+/// Threads: four warps that decay, a warpgroup for each 64 columns of Dv, and a warp that loads V.
+template <class Shape>
+constexpr int kBlock = kWarpgroup + Shape::kDv / kWarpgroupColumns* kWarpgroup + 32;
+
+/// The tensors that bulk copies read.
+struct Maps {
+  TensorMap k, v, g;
+};
+
+/// Shared memory.
+template <class Shape>
+struct StateMemory {
+  using Rows = SixteenRows<Shape::kDk>;
+  using Gates = FloatPanels<kSubChunk, Shape::kDk>;
+  static constexpr int kRowsBytes = int(Rows::kPanelBytes) * (Shape::kDk / 64);
+  static constexpr int kRawBytes = kRowsBytes + Gates::kBytes;
+  static constexpr int kValueBytes = int(PanelTile<Shape::kDv>::kPanelBytes) * (Shape::kDv / 64);
+  static constexpr int kRaw = kSlots * kRowsBytes;  // offsets in bytes
+  static constexpr int kValues = kRaw + kSubChunks * kKeyDepth * kRawBytes;
+  static constexpr int kDecays = kValues + kValueDepth * kValueBytes;
+  static constexpr int kBytes = kDecays + kSlots * Shape::kDk * int(sizeof(float));
+
+  unsigned char* memory;
+
+  /// k~ of a sub-chunk, 0 to kSlots - 1.
+  __device__ __forceinline__ Rows keys(int slot) const { return rows_at(slot * kRowsBytes); }
+  /// The decays of that sub-chunk.
+  __device__ __forceinline__ float* decays(int slot) const {
+    return reinterpret_cast<float*>(memory + kDecays) + slot * Shape::kDk;
+  }
+  /// k of a sub-chunk as loaded, 0 to kSubChunks kKeyDepth - 1.
+  __device__ __forceinline__ Rows raw_keys(int number) const { return rows_at(kRaw + number * kRawBytes); }
+  /// The gates of that sub-chunk.
+  __device__ __forceinline__ Gates gates(int number) const {
+    return {reinterpret_cast<const float*>(memory + kRaw + number * kRawBytes + kRowsBytes)};
+  }
+  /// V of a chunk, 0 to kValueDepth - 1.
+  __device__ __forceinline__ PanelTile<Shape::kDv> values(int stage) const {
+    return {reinterpret_cast<__nv_bfloat16*>(memory + kValues + stage * kValueBytes)};
+  }
+
+ private:
+  __device__ __forceinline__ Rows rows_at(int byte) const { return {reinterpret_cast<__nv_bfloat16*>(memory + byte)}; }
+};
+
+/// Decays the keys of a sub-chunk to its end.
+/// @param decay set to the decays of all of it, for the lane's columns
+template <class Shape>
+__device__ __forceinline__ void decay_keys(const StateMemory<Shape>& memory, int raw, int slot,
+                                           float (&decay)[Shape::kDk / 32]) {
+  using namespace score_levels;
+  constexpr int kColumns = Shape::kDk / 32;
+  const int byte = lane_byte<Shape::kDk>(), column = int(lane_index()) * kColumns;
+  const auto k_raw = memory.raw_keys(raw), k_out = memory.keys(slot);
+  const auto gates = memory.gates(raw);
+  using Gates = decltype(Row<kColumns>::g);
+#pragma unroll
+  for (float& x : decay) x = 1;
+#pragma unroll
+  for (int i = kSubChunk - 1; i >= 0; --i) {
+    float k[kColumns], a[kColumns];
+    convert(k, *in_row<Shape::kDk>(k_raw, byte, i));
+    convert(a, *reinterpret_cast<const Gates*>(gates.data + gates.place(i, column)));
+    multiply(k, decay);
+    store_for_copies(in_row<Shape::kDk>(k_out, byte, i), packed_row(k));
+#pragma unroll
+    for (int e = 0; e < kColumns; ++e) decay[e] *= gate(a[e]);
+  }
+  *reinterpret_cast<Gates*>(memory.decays(slot) + column) = float_row(decay);
+}
+
+/// X_s and D_s of every segment but the last. All chunks of these segments are whole. Grid (tiles of Dv of these
+/// segments, H, B).
+/// @param states [B, H, segments - 1, Dk, Dv]
+/// @param decays [B, H, segments - 1, 4, Dk]: D_s in four factors, one from each warp that decays
+template <class Shape>
+__global__ void __launch_bounds__(kBlock<Shape>, 1)
+    segment_states_kernel(Bf16Arguments a, const __grid_constant__ Maps maps, LaunchPlan plan, float* states,
+                          float* decays) {
+  constexpr int kWalkers = Shape::kDv / kWarpgroupColumns;
+  const BlockPart<Shape> part(extents_of(a), plan.length);
+  const int b = part.b, h = part.h, begin = part.begin, end = part.end, first_column = part.first_column;
+  const std::int64_t segment = std::int64_t(part.head) * (plan.segments - 1) + part.segment;
+  __shared__ Barrier raw_full[kSubChunks * kKeyDepth], slot_full[kSlots], slot_empty[kSlots];
+  __shared__ Barrier full[kValueDepth], empty[kValueDepth];
+  const StateMemory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
+
+  if (threadIdx.x == 0) {
+    for (Barrier& barrier : raw_full) barrier.init(1);
+    for (Barrier& barrier : slot_full) barrier.init(1);
+    for (Barrier& barrier : slot_empty) barrier.init(4 * kWalkers);
+    for (Barrier& barrier : full) barrier.init(1);
+    for (Barrier& barrier : empty) barrier.init(4 * kWalkers);
+    fence_barrier_init();
+  }
+  __syncthreads();
+
+  const int group = int(threadIdx.x) / kWarpgroup, lane = int(lane_index());
+  if (group == 0) {
+    const int warp = warp_in_group();
+    Barrier* const raw_barriers = raw_full + warp * kKeyDepth;
+    const auto load = [&](int t, int stage) {
+      if (lane > 0 || t >= end) return;
+      const int raw = warp * kKeyDepth + stage;
+      raw_barriers[stage].arrive_expect(memory.kRawBytes);
+      load_panels(memory.gates(raw), maps.g, raw_barriers[stage], {.position = t, .head = h, .batch = b});
+      load_panels(memory.raw_keys(raw), maps.k, raw_barriers[stage], {.position = t, .head = h, .batch = b});
+    };
+    for (int i = 0; i < kKeyDepth; ++i) load(begin + warp * kSubChunk + i * kChunk, i);
+    auto raw_ring = Ring<kKeyDepth>::consumer();
+    auto ring = Ring<kSlots>::producer();
+    for (int i = 0; i < warp; ++i) ring.advance();
+    float all[Shape::kDk / 32];
+#pragma unroll
+    for (float& x : all) x = 1;
+#pragma unroll 1
+    for (int t = begin + warp * kSubChunk; t < end; t += kChunk) {
+      float decay[Shape::kDk / 32];
+      raw_ring.wait(raw_barriers);
+      ring.wait(slot_empty);
+      decay_keys(memory, warp * kKeyDepth + raw_ring.stage(), ring.stage(), decay);
+      score_levels::multiply(all, decay);
+      fence_async_proxy();
+      __syncwarp();
+      if (lane == 0) slot_full[ring.stage()].arrive();
+      load(t + kKeyDepth * kChunk, raw_ring.stage());
+      raw_ring.advance();
+      for (int i = 0; i < kSubChunks; ++i) ring.advance();
+    }
+    if (first_column == 0) {
+#pragma unroll
+      for (int e = 0; e < Shape::kDk / 32; ++e) {
+        const int d = lane * (Shape::kDk / 32) + e;
+        if (d < a.Dk) store_global(decays + (segment * kSubChunks + warp) * a.Dk + d, all[e]);
+      }
+    }
+  } else if (group <= kWalkers) {
+    const int walker = group - 1, offset = walker * kWarpgroupColumns;
+    WarpgroupState<Shape::kDk> S;
+#pragma unroll
+    for (float& x : S) x = 0;
+    auto ring = Ring<kValueDepth>::consumer();
+    auto slot_ring = Ring<kSlots>::consumer();
+    for (int t = begin; t < end; t += kChunk) {
+      const PanelTile<64> V{memory.values(ring.stage()).data + walker * PanelTile<64>::kPanelElements};
+      ring.wait(full);
+#pragma unroll 1
+      for (int row = 0; row < kChunk; row += kSubChunk) {
+        slot_ring.wait(slot_full);
+        StateDecays<Shape::kDk> D;
+        load_decays<Shape::kDk>(D, memory.decays(slot_ring.stage()));
+        decay_state<Shape::kDk>(S, D);
+        wgmma_fence(S);
+        start_sub_chunk_update<Shape::kDk>(S, k_from_row_to_row(V).along_k(row),
+                                           k_from_row_to_row(memory.keys(slot_ring.stage())));
+        wgmma_commit();
+        wgmma_wait<0>(S);
+        __syncwarp();  // all lanes have read the decays
+        if (lane == 0) slot_empty[slot_ring.stage()].arrive();
+        slot_ring.advance();
+      }
+      if (lane == 0) empty[ring.stage()].arrive();
+      ring.advance();
+    }
+    store_group_state<Shape::kDk>(states + segment * a.Dk * a.Dv + first_column + offset, S, a.Dv, a.Dk,
+                                  part.columns - offset);
+  } else if (lane == 0) {
+    auto ring = Ring<kValueDepth>::producer();
+    for (int t = begin; t < end; t += kChunk) {
+      ring.wait(empty);
+      full[ring.stage()].arrive_expect(memory.kValueBytes);
+      load_panels(memory.values(ring.stage()), maps.v, full[ring.stage()],
+                  {.column = first_column, .position = t, .head = h, .batch = b});
+      ring.advance();
+    }
+  }
+}
+
+/// The plan with its `starts`.
+template <class Shape>
+LaunchPlan with_starts(const Bf16Arguments& a, LaunchPlan plan) {
+  const int count = plan.segments - 1;
+  const std::int64_t rows = std::int64_t(a.B) * a.H * count * a.Dk;
+  float* states = workspace<float>("gla: states of segments", std::size_t(rows * a.Dv));
+  float* decays = workspace<float>("gla: decays of segments", std::size_t(rows * kSubChunks));
+  const TensorSizes keys = tensor_sizes(a, a.Dk);
+  const Maps maps{tile_map(a.k, keys, kSubChunk), tile_map(a.v, tensor_sizes(a, a.Dv), kChunk),
+                  float_tile_map(a.g, keys, kSubChunk)};
+  launch(segment_states_kernel<Shape>,
+         {grid_of<Shape>(extents_of(a), count), kBlock<Shape>, StateMemory<Shape>::kBytes}, a, maps, plan, states,
+         decays);
+  carry_states(a.B, a.H, a.Dk, count,
+               CarriedStates<RowDecay<kSubChunks>>{a.initial_state, a.Dv, states, {decays, a.Dk}});
+  plan.starts = states;
+  return plan;
+}
+
+}  // namespace
+
+void walk_segments(const Bf16Arguments& a, LaunchPlan plan) {
+  const auto start = [&]<class Shape>(Shape) { plan = with_starts<Shape>(a, plan); };
+  if (plan.segments > 1 && a.Dk <= 64) {
+    plan.columns == 128 ? start(PanelShape<64, 128>()) : start(PanelShape<64, 64>());
+  } else if (plan.segments > 1) {
+    plan.columns == 128 ? start(PanelShape<128, 128>()) : start(PanelShape<128, 64>());
+  }
+  score_levels_walk(a, plan);
+}
+
+void segments(const Bf16Arguments& a) {
+  walk_segments(a, segments_plan(a));
+}
+
+}  // namespace tutorial::fused_gla

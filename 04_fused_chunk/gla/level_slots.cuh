@@ -1,0 +1,81 @@
+#pragma once
+/// @file
+/// The shared memory of `score_levels`: what its warps pass on to each other.
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include "04_fused_chunk/gla/prepared_slots.cuh"
+#include "common/tile/score_levels.cuh"
+
+namespace tutorial::fused_gla {
+
+inline constexpr int kLevelPreparers = 4;  ///< warps, one sub-chunk each
+
+/// Shared memory. The slots are those of `warp_specialized`.
+template <class Shape>
+struct LevelMemory {
+  using Tiles = LevelTiles<Shape::kDk>;
+  using Rows = SixteenRows<Shape::kDk>;
+  static constexpr int kRowsBytes = Tiles::kRowsBytes;
+  static constexpr int kScores = 2 * kSlots * kRowsBytes;  // offsets in bytes
+  static constexpr int kLevels = kScores + kSlots / kSubChunks * int(PanelTile<64, kSubChunk>::kPanelBytes);
+  static constexpr int kFirstLevels = kLevels + kLevelPreparers * Tiles::kBytes;
+  static constexpr int kValues = kFirstLevels + kRowsBytes;
+  static constexpr int kOutputs = kValues + kPipelineDepth * kWalkers<Shape> * int(PanelTile<64>::kPanelBytes);
+  static constexpr int kDecays = kOutputs + kWalkers<Shape> * int(PanelTile<64>::kPanelBytes);
+  static constexpr int kBytes = kDecays + kSlots * Shape::kDk * int(sizeof(float));
+
+  unsigned char* memory;
+
+  /// The tile that begins at a byte.
+  template <class Tile>
+  __device__ __forceinline__ Tile tile_at(int byte) const {
+    return Tile{reinterpret_cast<__nv_bfloat16*>(memory + byte)};
+  }
+  /// What a preparing warp leaves in a slot, 0 to kSlots - 1.
+  __device__ __forceinline__ PreparedTiles<Shape> prepared(int slot) const {
+    return {tile_at<Rows>(2 * slot * kRowsBytes), tile_at<Rows>((2 * slot + 1) * kRowsBytes),
+            reinterpret_cast<float*>(memory + kDecays) + slot * Shape::kDk,
+            tile_at<PanelTile<64, kSubChunk>>(kScores + slot / kSubChunks * int(PanelTile<64, kSubChunk>::kPanelBytes)),
+            slot % kSubChunks * kSubChunk};
+  }
+  /// The tiles of a preparing warp, 0 to kLevelPreparers - 1.
+  __device__ __forceinline__ Tiles levels(int warp) const {
+    return {memory + kLevels + warp * Tiles::kBytes, memory + kFirstLevels + warp * 4 * 128};
+  }
+  /// V of a chunk, 0 to kPipelineDepth - 1.
+  __device__ __forceinline__ PanelTile<Shape::kDv> values(int stage) const {
+    return tile_at<PanelTile<Shape::kDv>>(kValues + stage * kWalkers<Shape> * int(PanelTile<64>::kPanelBytes));
+  }
+  /// O of a walking warpgroup.
+  __device__ __forceinline__ PanelTile<64> output(int walker) const {
+    return tile_at<PanelTile<64>>(kOutputs + walker * int(PanelTile<64>::kPanelBytes));
+  }
+};
+
+/// Where a lane stores the results of prepare_half().
+template <class Shape>
+struct ToSlot {
+  const PreparedTiles<Shape>& tiles;
+  int byte;    ///< score_levels::lane_byte()
+  int column;  ///< the lane's first
+
+  /// Row t of q~.
+  template <int kColumns>
+  __device__ __forceinline__ void query(int t, const float (&x)[kColumns]) const {
+    store_for_copies(score_levels::in_row<Shape::kDk>(tiles.Q, byte, t), packed_row(x));
+  }
+  /// Row i of k~.
+  template <int kColumns>
+  __device__ __forceinline__ void key(int i, const float (&x)[kColumns]) const {
+    store_for_copies(score_levels::in_row<Shape::kDk>(tiles.K, byte, i), packed_row(x));
+  }
+  /// The decays of the whole sub-chunk.
+  template <int kColumns>
+  __device__ __forceinline__ void decay(const float (&x)[kColumns]) const {
+    *reinterpret_cast<decltype(Row<kColumns>::g)*>(tiles.decays + column) = float_row(x);
+  }
+};
+
+}  // namespace tutorial::fused_gla

@@ -1,0 +1,326 @@
+#pragma once
+/// @file
+/// The effect of gates inside a sub-chunk of 16 positions, computed by one warp, with all of its scores on tensor
+/// cores. prepare_sub_chunk.cuh explains anchors; it computes 40 of 136 pairs in fp32. Here every pair has an anchor or
+/// needs none:
+///
+///     P_ti    i = 0 1 2 3 4 5 6 7 ...
+///     t = 0       =                        =: no gate lies between, so P_tt = q_t k_t
+///         1       1 =                      1: the anchor is t itself; k_i needs no factor
+///         2       2 2 =                    2, 4, 8: the anchor is the last multiple of that number up to t
+///         3       2 2 1 =
+///         4       4 4 4 4 =
+///         5       4 4 4 4 1 =
+///         6       4 4 4 4 2 2 =
+///         7       4 4 4 4 2 2 1 =
+///         8..15   8 8 8 8 8 8 8 8 ...      and to the right of it the same once more
+///
+/// At level n the warp multiplies queries, decayed from the last multiple of n, by keys, decayed to the next. From one
+/// level to the next half of the rows are multiplied by the decay of n positions. At the last level, 16, they are q~
+/// and k~.
+///
+/// A warp has all columns of Dk, kDk / 32 per lane, and eight positions at a time: a half. It leaves the rows of each
+/// level in shared memory of its own for ldmatrix. Queries and keys as loaded serve the levels = and 1.
+///
+/// All lanes of the warp call each function.
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "common/device/ldmatrix.cuh"
+#include "common/device/mma.cuh"
+#include "common/device/pack.cuh"
+#include "common/device/proxy_fence.cuh"
+#include "common/device/warp.cuh"
+#include "common/tile/base2.cuh"
+#include "common/tile/bulk_tiles.cuh"
+#include "common/tile/decay_sub_chunk.cuh"
+#include "common/tile/float_panels.cuh"
+#include "common/tile/panel_tile.cuh"
+#include "common/tile/sub_chunk.hpp"
+
+namespace tutorial::tile {
+
+inline constexpr int kHalf = kSubChunk / 2;  ///< positions
+
+/// Sixteen rows of bf16.
+template <int kDk>
+using SixteenRows = PanelTile<kDk, kSubChunk>;
+
+/// What a warp has in shared memory.
+template <int kDk>
+struct LevelTiles {
+  static constexpr int kRowsBytes = int(SixteenRows<kDk>::kPanelBytes) * (kDk / 64);
+  static constexpr int kGateBytes = FloatPanels<kHalf, kDk>::kBytes;
+  static constexpr int kBytes = 4 * kRowsBytes + 2 * kGateBytes;
+  static constexpr unsigned kLoadedBytes = unsigned(kRowsBytes + kGateBytes);  ///< that a half's barrier expects
+
+  unsigned char* memory;       ///< kBytes, aligned to 1024
+  unsigned char* first_level;  ///< the upper four rows of a tile with the stride of SixteenRows: queries of level 1
+
+  /// A half as bulk copies load it: queries in rows 0 to 7, keys in rows 8 to 15.
+  __device__ __forceinline__ SixteenRows<kDk> raw(int half) const { return tile(half); }
+  /// The gates of a half.
+  __device__ __forceinline__ FloatPanels<kHalf, kDk> gates(int half) const {
+    return {reinterpret_cast<const float*>(memory + 4 * kRowsBytes + half * kGateBytes)};
+  }
+  /// Level 8: the keys of the first half, the queries of the second.
+  __device__ __forceinline__ SixteenRows<kDk> far() const { return tile(2); }
+  /// Levels 2 and 4 of one half: queries in rows 0 to 3 and 4 to 7, keys in rows 8 to 11 and 12 to 15.
+  __device__ __forceinline__ SixteenRows<kDk> near() const { return tile(3); }
+  /// Where a tile lies, counted from `memory`.
+  __device__ __forceinline__ int byte_of(const SixteenRows<kDk>& tile) const {
+    return int(reinterpret_cast<unsigned char*>(tile.data) - memory);
+  }
+
+ private:
+  __device__ __forceinline__ SixteenRows<kDk> tile(int number) const {
+    return {reinterpret_cast<__nv_bfloat16*>(memory + number * kRowsBytes)};
+  }
+};
+
+/// Starts to load a half. Called by one thread. Positions and columns that do not exist become zeros; for g that means
+/// gates of 1.
+/// @param maps q, k and g, tiles of kHalf rows
+/// @param barrier expects LevelTiles::kLoadedBytes
+template <int kDk, class Maps>
+__device__ __forceinline__ void load_half(const LevelTiles<kDk>& tiles, int half, const Maps& maps, Barrier& barrier,
+                                          TileOrigin origin) {
+  const SixteenRows<kDk> raw = tiles.raw(half);
+  load_panels(tiles.gates(half), maps.g, barrier, origin);
+#pragma unroll
+  for (int panel = 0; panel < kDk / 64; ++panel) {
+    __nv_bfloat16* rows = raw.data + panel * raw.kPanelElements;
+    load_tile(maps.q, rows, barrier, origin);
+    load_tile(maps.k, rows + kHalf * 64, barrier, origin);
+    origin.column += 64;
+  }
+}
+
+/// The scores of a sub-chunk: accumulators of products. They start as zeros.
+struct LevelScores {
+  float own[2][4];   ///< of each half: rows 0 to 7 queries, 8 to 11 level 1; columns keys
+  float near[2][4];  ///< of each half: the first four rows and columns level 2, the others level 4
+  float far[4];      ///< level 8; in the last two arrays only rows 0 to 7 are used
+};
+
+/// What the second half needs of the first.
+template <int kDk>
+struct FirstHalf {
+  float keys[kHalf][kDk / 32];  ///< decayed to its end
+  float decay[kDk / 32];        ///< of all of it
+};
+
+namespace score_levels {
+
+template <int kColumns>
+using Columns = float[kColumns];  ///< a lane's columns of a row
+
+/// x *= y
+template <int kColumns>
+__device__ __forceinline__ void multiply(Columns<kColumns>& x, const Columns<kColumns>& y) {
+#pragma unroll
+  for (int i = 0; i < kColumns; ++i) x[i] *= y[i];
+}
+
+/// The byte where a lane's columns lie in row 0 of SixteenRows. Row r has them at (that ^ r % 8 * 16) + r * 128.
+template <int kDk>
+__device__ __forceinline__ int lane_byte() {
+  const int column = int(lane_index()) * (kDk / 32);
+  return column / 64 * int(SixteenRows<kDk>::kPanelBytes) + column % 64 * 2;
+}
+
+/// The lane's columns of a row, as they lie in memory.
+template <int kDk>
+using Packed = decltype(Row<kDk / 32>::q);
+
+template <int kDk>
+__device__ __forceinline__ Packed<kDk>* in_row(const SixteenRows<kDk>& tile, int lane_byte, int row) {
+  return reinterpret_cast<Packed<kDk>*>(reinterpret_cast<unsigned char*>(tile.data) + (lane_byte ^ row % 8 * 16) +
+                                        row * 128);
+}
+
+/// A row of an 8 x 8 matrix, and of the matrices to the right of it: what a lane names to ldmatrix.
+struct MatrixRow {
+  int first;  ///< byte of the row's first unit of 8 columns
+
+  /// @param tile its first byte
+  /// @param key of the permutation of units: the number of the row, or another one that was used to store it
+  __device__ __forceinline__ MatrixRow(int tile, int row, int key, int unit)
+      : first(tile + row * 128 + (unit ^ key % 8) * 16) {}
+  /// The byte of the unit that is d columns further.
+  __device__ __forceinline__ int at(int d) const {
+    return (first ^ d % 64 * 2) + d / 64 * int(SixteenRows<64>::kPanelBytes);
+  }
+};
+
+/// Multiplies the rows of the levels =, 1, 2 and 4 of a half.
+template <int kDk>
+__device__ __forceinline__ void multiply_half(const LevelTiles<kDk>& tiles, int half, float (&own)[4],
+                                              float (&near)[4]) {
+  const int lane = int(lane_index()), row = lane % 8, unit = lane / 16;
+  const bool is_second = lane / 8 % 2 == 1;
+  const int raw = tiles.byte_of(tiles.raw(half)), near_tile = tiles.byte_of(tiles.near());
+  // Level 1 is permuted like its positions, 1, 3, 5 and 7. Rows 4 to 7 repeat rows 0 to 3, and are not used.
+  const MatrixRow queries = is_second ? MatrixRow(int(tiles.first_level - tiles.memory), row % 4, row % 4 * 2 + 1, unit)
+                                      : MatrixRow(raw, row, row, unit);
+  const MatrixRow keys(raw, kHalf + row, row, lane / 8), both(near_tile, unit * kHalf + row, row, is_second);
+#pragma unroll
+  for (int d = 0; d < kDk; d += 32) {
+    std::uint32_t k[4];
+    ldmatrix_x4(k, tiles.memory + keys.at(d));
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      std::uint32_t q[4], x[4];
+      ldmatrix_x4(q, tiles.memory + queries.at(d + i * 16));
+      mma_m16n8k16(own, q, {k[2 * i], k[2 * i + 1]});
+      ldmatrix_x4(x, tiles.memory + both.at(d + i * 16));
+      mma_m16n8k16(near, {x[0], 0, x[1], 0}, {x[2], x[3]});
+    }
+  }
+}
+
+/// Multiplies the rows of level 8.
+template <int kDk>
+__device__ __forceinline__ void multiply_far(const LevelTiles<kDk>& tiles, float (&far)[4]) {
+  const int lane = int(lane_index()), row = lane % 8;
+  const MatrixRow both(tiles.byte_of(tiles.far()), lane < 16 ? kHalf + row : row, row, lane / 8 % 2);
+#pragma unroll
+  for (int d = 0; d < kDk; d += 16) {
+    std::uint32_t x[4];
+    ldmatrix_x4(x, tiles.memory + both.at(d));
+    mma_m16n8k16(far, {x[0], 0, x[1], 0}, {x[2], x[3]});
+  }
+}
+
+}  // namespace score_levels
+
+/// Prepares a half.
+/// @tparam kNumber 0, then 1
+/// @param tiles has the half's rows; afterwards other ones may be loaded there
+/// @param out gets out.query(t, q_t decayed from the start), and in the second half out.key(i, k_i decayed to the end)
+/// and out.decay(of all rows); each of them is the lane's columns
+/// @param first set by the first half
+template <int kNumber, int kDk, class Out>
+__device__ __forceinline__ void prepare_half(const LevelTiles<kDk>& tiles, const Out& out, FirstHalf<kDk>& first,
+                                             LevelScores& scores) {
+  using namespace score_levels;
+  constexpr int kColumns = kDk / 32, kFirst = kNumber * kHalf;
+  const int lane = int(lane_index()), byte = lane_byte<kDk>();
+  const SixteenRows<kDk> raw = tiles.raw(kNumber), near = tiles.near(), far = tiles.far();
+  const FloatPanels<kHalf, kDk> gates = tiles.gates(kNumber);
+  const auto put = [&](const SixteenRows<kDk>& tile, int row, const Columns<kColumns>& x) {
+    *in_row<kDk>(tile, byte, row) = packed_row(x);
+  };
+  float keys[kHalf][kColumns], quarter[kColumns];
+#pragma unroll
+  for (int j = 0; j < kHalf; j += 4) {
+    float q[4][kColumns], a[4][kColumns], pair[kColumns], decay[kColumns];
+    auto* k = keys + j;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      using Gates = decltype(Row<kColumns>::g);
+      convert(a[i], *reinterpret_cast<const Gates*>(gates.data + gates.place(j + i, lane * kColumns)));
+      convert(q[i], *in_row<kDk>(raw, byte, j + i));
+      convert(k[i], *in_row<kDk>(raw, byte, kHalf + j + i));
+#pragma unroll
+      for (float& x : a[i]) x = gate(x);
+      multiply(q[i], a[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {  // level 1
+      auto* rows = tiles.first_level + (byte ^ (j + i + 1) * 16) + (j + i) / 2 * 128;
+      *reinterpret_cast<Packed<kDk>*>(rows) = packed_row(q[i + 1]);
+      multiply(q[i + 1], a[i]);
+      multiply(k[i], a[i + 1]);
+    }
+#pragma unroll
+    for (int e = 0; e < kColumns; ++e) {
+      pair[e] = a[0][e] * a[1][e];
+      decay[e] = a[2][e] * a[3][e];
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {  // level 2
+      put(near, j / 2 + i, q[2 + i]);
+      put(near, kHalf + j / 2 + i, k[i]);
+      multiply(q[2 + i], pair);
+      multiply(k[i], decay);
+    }
+    multiply(decay, pair);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {  // level 4
+      if (j == 0) {
+        put(near, kHalf + 4 + i, k[i]);
+      } else {
+        put(near, 4 + i, q[i]);
+        multiply(q[i], quarter);
+        multiply(keys[i], decay);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {  // level 8
+      if (kNumber == 1) {
+        put(far, kHalf + j + i, q[i]);
+        multiply(q[i], first.decay);
+      }
+      out.query(kFirst + j + i, q[i]);
+    }
+    if (j > 0) multiply(decay, quarter);
+#pragma unroll
+    for (int e = 0; e < kColumns; ++e) quarter[e] = decay[e];  // in the end, of the half
+  }
+  if (kNumber == 0) {
+#pragma unroll
+    for (int i = 0; i < kHalf; ++i) {
+      put(far, i, keys[i]);
+#pragma unroll
+      for (int e = 0; e < kColumns; ++e) first.keys[i][e] = keys[i][e];
+    }
+#pragma unroll
+    for (int e = 0; e < kColumns; ++e) first.decay[e] = quarter[e];
+  } else {
+#pragma unroll
+    for (int i = 0; i < kHalf; ++i) {
+      out.key(kHalf + i, keys[i]);
+      multiply(first.keys[i], quarter);
+      out.key(i, first.keys[i]);
+    }
+    multiply(quarter, first.decay);
+    out.decay(quarter);
+  }
+  __syncwarp();
+  multiply_half(tiles, kNumber, scores.own[kNumber], scores.near[kNumber]);
+  if (kNumber == 1) multiply_far(tiles, scores.far);
+  __syncwarp();
+}
+
+/// Writes the scores in bf16, for products of warpgroups. Elements above the diagonal are not written, because they
+/// have been set to zero before.
+/// @param P row t, column first_column + i is P_ti
+__device__ __forceinline__ void store_scores(const PanelTile<64, kSubChunk>& P, int first_column,
+                                             const LevelScores& scores) {
+  const int lane = int(lane_index()), row = lane / 4, pair = lane % 4;
+  const auto place = [&](int t, int i) { return P.data + P.unit(t, first_column + i / 8 * 8) + i % 8; };
+  // Level 2: row 2 j + i is query 4 j + 2 + i, column 2 j + i is key 4 j + i. Level 4: row 4 + i is query 4 + i, column
+  // 4 + i is key i.
+  const int query = row < 4 ? row / 2 * 4 + 2 + row % 2 : row, key = row < 4 ? pair * 4 : pair * 2 - 4;
+  const bool is_near = row < 4 ? pair == row / 2 : pair >= 2;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const auto& own = scores.own[half];
+    const auto& near = scores.near[half];
+    const int first = half * kHalf;
+    if (pair == row / 2) {
+      store_for_copies(place(first + row, first + row), __float2bfloat16(row % 2 == 0 ? own[0] : own[1]));
+    }
+    if (pair == row) store_for_copies(place(first + 2 * row + 1, first + 2 * row), __float2bfloat16(own[2]));
+    if (is_near) {
+      store_for_copies(reinterpret_cast<std::uint32_t*>(place(first + query, first + key)), pack(near[0], near[1]));
+    }
+  }
+  store_for_copies(reinterpret_cast<std::uint32_t*>(place(kHalf + row, pair * 2)), pack(scores.far[0], scores.far[1]));
+}
+
+}  // namespace tutorial::tile
