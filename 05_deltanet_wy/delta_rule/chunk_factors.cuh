@@ -58,7 +58,7 @@ class FactorGroup {
   __device__ __forceinline__ void invert(SplitRow& X, tile::WarpgroupScores& K_K, float beta) {
     const int lane = int(lane_index());
     const float2 beta_of_rows{__shfl_sync(kAllLanes, beta, lane / 4), __shfl_sync(kAllLanes, beta, lane / 4 + 8)};
-    wait();  // no warp needs what the chunk before has left
+    wait_at_named_barrier(barrier_, tile::kWarpgroup);  // no warp needs what the chunk before has left
     if (lane < kBlock) betas_[position()] = beta;
     BlockSums diagonal = {};
 #pragma unroll
@@ -77,7 +77,7 @@ class FactorGroup {
     }
     invert_block(diagonal, blocks_.in_fp32(warp_, warp_));
     blocks_.put(warp_, warp_, as_fragment(diagonal));
-    wait();
+    wait_at_named_barrier(barrier_, tile::kWarpgroup);
     inverse_row(X, blocks_, row_);
   }
 
@@ -101,10 +101,6 @@ class FactorGroup {
   }
 
  private:
-  __device__ __forceinline__ void wait() const {
-    wait_at_named_barrier(barrier_, tile::kWarpgroup);
-  }
-
   static __device__ __forceinline__ BlockSums& block_of(tile::WarpgroupScores& sums, int c) {
     return reinterpret_cast<BlockRow&>(sums)[c];
   }
