@@ -667,13 +667,14 @@ std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments& g) {
   const std::int64_t key_tiles = column_tiles(g.Dk), value_tiles = column_tiles(g.Dv), decays = chunks * g.Dk * 4;
   const std::int64_t state = 4 * heads * g.Dk * g.Dv;
   const auto there = [&](const View<const float>& view) { return view.data ? state : 0; };
-  // prepare() loads whole chunks of k and g twice, of q once; where positions do not exist, the last one.
-  std::int64_t count = 7 * rows + betas + prepared_memory(forward_of(g)) + bytes.factors;
+  // Where q, k and g are loaded by lanes, rows and columns that do not exist are not left out.
+  const std::int64_t padded = chunks * kChunk * key_tiles * kColumns * 2;
+  std::int64_t count = 7 * padded + betas + prepared_memory(forward_of(g)) + bytes.factors;
   if (g.normalize_keys) count += keys;
   count += value_tiles * (2 * rows + 2 * P + decays) + 2 * values + bytes.states;  // K+, K-, T, v; v_new, S
   count += value_tiles * (3 * rows + 3 * P + decays) + 2 * values + bytes.states;  // Q+, K+, K-, T, P, do; dv, dS
   count += key_tiles * (3 * values + bytes.factors) + 2 * bytes.states;            // do, v_new, dv, f; S, dS
-  count += 8 * rows + 4 * keys + 2 * betas;                                        // q, k, g twice; dq, dk, dg; beta
+  count += 8 * padded + 4 * keys + 2 * betas;  // q, k and g twice; dq, dk, dg; beta, dbeta
   if (g.normalize_keys) count += 5 * keys;
   return count + there(g.initial_state) + there(g.dfinal_state) + there(read_only(g.dinitial_state));
 }

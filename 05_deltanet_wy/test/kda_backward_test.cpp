@@ -3,9 +3,12 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
+#include <string>
 
 #include "05_deltanet_wy/kda.hpp"
 #include "05_deltanet_wy/test/stages.hpp"
+#include "common/chapter/machine.hpp"
 #include "common/safetensors.hpp"
 #include "common/test/gradients.hpp"
 
@@ -73,7 +76,8 @@ TEST(KdaBackwardTest, TheReferenceIsTheGradient) {
 }
 
 TEST(KdaBackwardTest, Small) {
-  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), with_final_state(1, 1, 18, 5, 3, 16)), 2);
+  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), with_final_state(1, 1, 18, 5, 3, 16)), 3);
+  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), with_final_state(1, 1, 70, 80, 16)), 4);
 }
 
 TEST(KdaBackwardTest, Shapes) {
@@ -81,17 +85,60 @@ TEST(KdaBackwardTest, Shapes) {
     for (const std::int64_t C : {1, 16, 40, 64}) {
       SCOPED_TRACE("L " + std::to_string(L) + ", C " + std::to_string(C));
       for (const Operator* definition : {&kda_backward(), &normalized_kda_backward()}) {
-        expect_supporting_stages_match(*definition, with_final_state(1, 2, L, 24, 17, C, *definition));
+        const Problem problem = with_final_state(1, 2, L, 24, 17, C, *definition);
+        const Stage& stage = find_stage(*definition, "chunkwise");
+        expect_close(evaluate(*definition, stage, problem), evaluate_reference(*definition, problem),
+                     tolerance_of(stage, problem.sizes));
       }
     }
+    SCOPED_TRACE("L " + std::to_string(L));
+    EXPECT_EQ(expect_supporting_stages_match(kda_backward(), with_final_state(1, 2, L, 16, 32)), 4);
+    EXPECT_EQ(expect_supporting_stages_match(normalized_kda_backward(),
+                                             with_final_state(1, 1, L, 40, 17, 64, normalized_kda_backward())),
+              3);
   }
   expect_supporting_stages_match(kda_backward(), with_final_state(2, 3, 67, 24, 20),
                                  {.heads_inside = true, .row_padding = 3});
+  expect_supporting_stages_match(kda_backward(), with_final_state(2, 2, 67, 32, 80),
+                                 {.heads_inside = true, .row_padding = 8});
   expect_supporting_stages_match(kda_backward(), with_final_state(1, 1, 1000, 16, 8));
+  EXPECT_NE(why_not(kda_backward(), find_stage(kda_backward(), "dispatch"), with_final_state(1, 1, 2, 129, 16)), "");
 }
 
-// Gates of 0 in one channel beside gates of 1, and keys that are alike.
+#if TUTORIAL_EMULATOR
+TEST(KdaBackwardTest, BytesAreThoseThatAreCounted) {
+  for (const Operator* definition : {&kda_backward(), &normalized_kda_backward()}) {
+    for (const auto& [L, Dk, Dv] : {std::array<std::int64_t, 3>{1, 16, 16}, {77, 80, 48}, {130, 48, 80}}) {
+      SCOPED_TRACE("L " + std::to_string(L) + ", Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
+      const Problem problem = with_final_state(2, 1, L, Dk, Dv, 64, *definition);
+      const Stage& stage = find_stage(*definition, "tensor_core");
+      StageTensors tensors(*definition, problem, stage.processor, storage_of(stage), Dtype::fp32);
+      for (const Call& call : {tensors.call(), tensors.graph_call()}) {
+        reset_kernel_counts();
+        stage.run(call);
+        const KernelCounts counts = kernel_counts();
+        EXPECT_EQ(double(stage.bytes_moved(call)), counts.bytes_read + counts.bytes_written);
+      }
+    }
+  }
+}
+#endif
+
+// dg is far smaller than the terms of q . dq and k . dk that contain no gate: only sums without them keep its digits.
+TEST(KdaBackwardTest, StrongGatesLeaveTheDigitsOfTheirGradients) {
+  Problem problem = with_final_state(1, 2, 130, 16, 16);
+  fill(problem.inputs.at("g"), -10);
+  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), problem), 4);
+  for (const float g : {-1e4f, -std::numeric_limits<float>::infinity()}) {
+    fill(problem.inputs.at("g"), g);
+    const Outputs outputs = evaluate(kda_backward(), find_stage(kda_backward(), "tensor_core"), problem);
+    for (const float x : outputs.at("dg").elements<float>()) EXPECT_EQ(x, 0.0f);
+  }
+}
+
+// Gates of 0 in one channel beside gates of 1, and keys that are alike, the more so the more often they are made so.
 TEST(KdaBackwardTest, HardNumbers) {
+  constexpr double kAlike = 3e-2;  // as in delta_rule
   Problem problem = with_final_state(1, 1, 130, 32, 16);
   for (const float beta : {0.0f, 0.99f, 1.0f}) {
     correlate(problem, 0.9);
@@ -100,15 +147,21 @@ TEST(KdaBackwardTest, HardNumbers) {
       SCOPED_TRACE("beta " + std::to_string(beta) + ", g " + std::to_string(strong));
       const auto g = problem.inputs.at("g").elements<float>();
       for (std::size_t i = 0; i < g.size(); ++i) g[i] = i % 2 ? strong : -0.01f * float(i % 7);
-      expect_supporting_stages_match(kda_backward(), problem);
+      const Outputs exact = evaluate_reference(kda_backward(), problem);
+      const Outputs rounded = evaluate_reference(kda_backward(), problem, Dtype::bf16);
+      for (const Stage& stage : kda_backward().stages()) {
+        SCOPED_TRACE(stage.name);
+        expect_close(evaluate(kda_backward(), stage, problem), is_bf16(stage) ? rounded : exact,
+                     is_bf16(stage) ? kAlike : tolerance_of(stage, problem.sizes));
+      }
     }
   }
 }
 
 TEST(KdaBackwardTest, NoStates) {
-  Problem problem = drawn(1, 2, 70, 16, 8, 64, kda_backward());
+  Problem problem = drawn(1, 2, 70, 16, 32, 64, kda_backward());
   problem.inputs.erase("initial_state");
-  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), problem), 2);
+  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), problem), 4);
   for (const Stage& stage : kda_backward().stages()) {
     SCOPED_TRACE(stage.name);
     StageTensors tensors(kda_backward(), problem, stage.processor, storage_of(stage), Dtype::fp32);
@@ -127,9 +180,10 @@ TEST_P(KdaBackwardGoldenTest, EveryStageAgrees) {
   const SafetensorsFile file(path);
   for (const Stage& stage : kda_backward().stages()) {
     SCOPED_TRACE(stage.name);
+    if (!why_not(kda_backward(), stage, problem).empty()) continue;
     for (const auto& [name, gradient] : evaluate(kda_backward(), stage, problem)) {
       const Comparison c = compare(gradient, file.read(name));
-      EXPECT_TRUE(c.within(1e-5)) << "error " << c.error << ", " << describe(c, name);
+      EXPECT_TRUE(c.within(is_bf16(stage) ? 2e-2 : 1e-5)) << "error " << c.error << ", " << describe(c, name);
     }
   }
 }
