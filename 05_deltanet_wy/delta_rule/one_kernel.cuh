@@ -24,7 +24,7 @@ inline constexpr int kStages = 2;         ///< tiles of V, and T and P
 /// A block's shared memory.
 template <class Shape>
 struct BlockMemory {
-  using KeyTile = typename Shape::KeyTile;
+  using KeyTile = typename Shape::KeyTile;  ///< Q or K
 
   static constexpr int kKeyBytes = tile::kChunk * Shape::kDk * int(sizeof(__nv_bfloat16));
   static constexpr int kValueBytes = int(ValuePanel::kPanelBytes);
@@ -35,10 +35,15 @@ struct BlockMemory {
 
   unsigned char* memory;  ///< kBytes, aligned to 1024
 
+  /// A tile of K.
   __device__ __forceinline__ KeyTile K(int stage) const { return {at(2 * stage * kKeyBytes)}; }
+  /// A tile of Q.
   __device__ __forceinline__ KeyTile Q(int stage) const { return {at((2 * stage + 1) * kKeyBytes)}; }
+  /// A tile of V.
   __device__ __forceinline__ ValuePanel V(int stage) const { return {at(kV + stage * kValueBytes)}; }
+  /// The tile of O.
   __device__ __forceinline__ ValuePanel O() const { return {at(kO)}; }
+  /// T and P.
   __device__ __forceinline__ ChunkFactors factors(int stage) const {
     return ChunkFactors(memory + kFactors + stage * ChunkFactors::kBytes);
   }
