@@ -110,8 +110,9 @@ void on_copies(const char* name, const Arguments& g, bool normalizes, Run run) {
   } else {
     copy_rows(positions, g.k, g.Dk, writable(p.k), p.Dk);
   }
-  for (const auto& [from, to] :
-       {std::pair{g.initial_state, p.initial_state}, std::pair{g.dfinal_state, p.dfinal_state}}) {
+  const std::pair given_and_copies[] = {std::pair{g.initial_state, p.initial_state},
+                                        std::pair{g.dfinal_state, p.dfinal_state}};
+  for (const auto& [from, to] : given_and_copies) {
     if (!from.data) continue;
     // Rows from g.Dk on meet columns of zeros in q and k alone: any finite number would do, so they become zeros.
     if (p.Dk > g.Dk) zero_rows({g.B, g.H, p.Dk}, writable(to), g.Dk, p.Dv);
