@@ -233,8 +233,8 @@ __device__ __forceinline__ void add_from_fragments(typename Shape::Output& O, co
   const int lane = fresh_lane(), unit = X.unit(lane % 16, lane / 16 * 8);
 #pragma unroll
   for (int j = 0; j < Shape::kDk / 16; ++j) {
-    const uint4 s = j < count ? load_global(states + j * stride) : uint4{};
-    add_from_fragment<Shape>(O, 0, X, unit, j, s);
+    const uint4 s[] = {j < count ? load_global(states + j * stride) : uint4{}};
+    delta_rule::add_from_fragments<Shape>(O, X, unit, j, s);
   }
 }
 

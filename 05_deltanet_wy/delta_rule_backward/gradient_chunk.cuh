@@ -11,7 +11,7 @@
 /// P and T lie in memory as the B fragments of their transposes, so their blocks are transposed in registers.
 ///
 /// The last kernel of a stage multiplies rows of positions by states that lie in device memory as A fragments of their
-/// transposes: add_from_fragment().
+/// transposes: add_from_fragments().
 ///
 /// All lanes of a warp call each function.
 
@@ -94,18 +94,24 @@ __device__ __forceinline__ void multiply_transposed(WarpColumns& dV, const WarpC
   }
 }
 
-/// 16 columns of O += those columns of X [64, ...], 16 j to 16 j + 15, times 16 rows of S^T.
-/// @param c which 16 of the warp's columns @param unit X.unit(lane % 16, lane / 16 * 8)
-/// @param s the fragment of S^T
+/// O += columns 16 j to 16 j + 15 of X [64, ...] times those of S, the warp's columns.
+/// @param unit X.unit(lane % 16, lane / 16 * 8)
+/// @param s a fragment of S^T for each 16 of the warp's columns
 template <class Shape>
-__device__ __forceinline__ void add_from_fragment(typename Shape::Output& O, int c, const typename Shape::KeyTile& X,
-                                                  int unit, int j, const uint4& s) {
-  const std::uint32_t columns[] = {transpose_8x8(s.x), transpose_8x8(s.y), transpose_8x8(s.z), transpose_8x8(s.w)};
+__device__ __forceinline__ void add_from_fragments(typename Shape::Output& O, const typename Shape::KeyTile& X,
+                                                   int unit, int j, const uint4 (&s)[Shape::kWarpColumns / 16]) {
+  constexpr int kCount = Shape::kWarpColumns / 16;
+  uint4 columns[kCount];
+#pragma unroll
+  for (int c = 0; c < kCount; ++c) {
+    columns[c] = make_uint4(transpose_8x8(s[c].x), transpose_8x8(s[c].y), transpose_8x8(s[c].z), transpose_8x8(s[c].w));
+  }
 #pragma unroll
   for (int t = 0; t < kBlocks; ++t) {
     std::uint32_t rows[4];
     ldmatrix_x4(rows, X.data + X.advance(unit, t * kBlock, j * 16));
-    multiply(O[t], c, make_uint4(rows[0], rows[1], rows[2], rows[3]), columns);
+#pragma unroll
+    for (int c = 0; c < kCount; ++c) multiply(O[t], c, make_uint4(rows[0], rows[1], rows[2], rows[3]), columns[c]);
   }
 }
 

@@ -15,7 +15,8 @@
 /// Each term contains the gate. The sums over pairs are computed as differences of row sums and column sums of M, for
 /// which dq and dk have all that is needed: the same rounded Y and Z are the factors of both. So the pairs without p
 /// between them cancel but for errors of fp32. The pairs (t, t) are left out of M and added to dq and dk afterwards.
-/// Grows out of: 05_deltanet_wy/delta_rule_backward/4_both_ends.cu
+/// Grows out of: 2_chunkwise.cpp; port to tensor cores: the kernels are those of `both_ends` of `delta_rule` with the
+/// factors of each line, and the last one also computes dg
 /// Improves on: `chunkwise` computes the chunks of a head one after the other, on the CPU.
 /// Unchanged: two walks in one launch, then all chunks at once; T in two bf16; beta of at least 2^-32.
 /// Equation: S' = dS / scale in the walk from the end. D_q = diag(exp(b)), D_k = diag(f exp(b)), D_e = diag(exp(b_e -
@@ -41,7 +42,7 @@
 /// the latter.
 /// Work: that of `both_ends`, but Y and Z once for all columns where a block has them; 160 ex2 and 10 Dk multiply-adds
 /// per position in fp32.
-/// Bytes: tensor_core_backward_bytes_moved() has the formula. At Dk = Dv = 128 that is 7.9 KB per position.
+/// Bytes: tensor_core_backward_bytes_moved() has the formula. At Dk = Dv = 128 that is 8.0 KB per position.
 /// Bound by: the walks, whose chunks follow one another; with many heads the bytes.
 /// Requires: Dk and Dv multiples of 16, up to 256; rows aligned to 16 bytes; to normalise keys, all columns of Dk in
 /// one block.
@@ -216,15 +217,19 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
     decay_columns(X, from.decays + kToEnd * kChunk);
     add_transposed_scores(X, outputs, from.P);
     multiply_transposed(dV, X, from.T);
-    const int t = n * kChunk;
-    store_warp_output(g.dv.row(b, h, t) + j, g.dv.stride_l, g.L - t, columns - warp_column, dV, g.scale, staging);
-    decay_columns(dV, of_keys);
     scale_state<Shape>(S, of_queries[kChunk - 1]);
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
       delta_rule::update_state<kDk>(S[0], Q, decayed_fragment(outputs[i], of_queries + i * kBlock), i);
-      delta_rule::update_state<kDk>(S[0], K, opposite(rounded(dV[2 * i], dV[2 * i + 1])), i);
+      float left[4], right[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) left[e] = dV[2 * i][e], right[e] = dV[2 * i + 1][e];
+      scale_positions(left, of_keys + i * kBlock);
+      scale_positions(right, of_keys + i * kBlock + 8);
+      delta_rule::update_state<kDk>(S[0], K, opposite(rounded(left, right)), i);
     }
+    const int t = n * kChunk;
+    store_warp_output(g.dv.row(b, h, t) + j, g.dv.stride_l, g.L - t, columns - warp_column, dV, g.scale, staging);
   }
   if (g.dinitial_state.data) {
     scale_state<Shape>(S, g.scale);
@@ -402,14 +407,13 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
   typename Shape::Output dK = {};  // reading, then all
   {
     typename Shape::Output dQ = {};
-#pragma unroll
+#pragma unroll 4  // all at once would spill
     for (int j = 0; j < Shape::kDk / 16; ++j) {
+      uint4 s[kWarpBlocks];
 #pragma unroll
-      for (int c = 0; c < kWarpBlocks; ++c) {
-        const uint4 s = fragment(x.S, j, c);
-        add_from_fragment<Shape>(dQ, c, dO, unit, j, s);
-        add_from_fragment<Shape>(dK, c, dV, unit, j, s);
-      }
+      for (int c = 0; c < kWarpBlocks; ++c) s[c] = fragment(x.S, j, c);
+      add_from_fragments<Shape>(dQ, dO, unit, j, s);
+      add_from_fragments<Shape>(dK, dV, unit, j, s);
     }
     scale_rows<Shape>(dQ, [&](int t) { return g.scale * ex2(at.sums[t]); });
     scale_rows<Shape>(dK, [&](int t) { return -at.factors[t] * ex2(at.sums[t]); });
@@ -424,14 +428,15 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
   {
     typename Shape::Output writing = {};
     float states = 0;
-#pragma unroll
+#pragma unroll 4  // all at once would spill
     for (int j = 0; j < Shape::kDk / 16; ++j) {
+      uint4 s[kWarpBlocks];
 #pragma unroll
       for (int c = 0; c < kWarpBlocks; ++c) {
-        const uint4 s = fragment(x.dS, j, c);
-        states += dot(s, fragment(x.S, j, c));
-        add_from_fragment<Shape>(writing, c, v_new, unit, j, s);
+        s[c] = fragment(x.dS, j, c);
+        states += dot(s[c], fragment(x.S, j, c));
       }
+      add_from_fragments<Shape>(writing, v_new, unit, j, s);
     }
     scale_rows<Shape>(writing, [&](int t) { return at.decay(kChunk - 1, t); });
     RowProducts writes = {};

@@ -110,13 +110,14 @@ void on_copies(const char* name, const Arguments& g, bool normalizes, Run run) {
   } else {
     copy_rows(positions, g.k, g.Dk, writable(p.k), p.Dk);
   }
-  for (const auto& [from, to] :
-       {std::pair{g.initial_state, p.initial_state}, std::pair{g.dfinal_state, p.dfinal_state}}) {
-    if (!from.data) continue;
+  const auto copy_states = [&](const auto& from, const auto& to) {
+    if (!from.data) return;
     // Rows from g.Dk on meet columns of zeros in q and k alone: any finite number would do, so they become zeros.
     if (p.Dk > g.Dk) zero_rows({g.B, g.H, p.Dk}, writable(to), g.Dk, p.Dv);
     copy_rows(states, from, g.Dv, writable(to), p.Dv);
-  }
+  };
+  copy_states(g.initial_state, p.initial_state);
+  copy_states(g.dfinal_state, p.dfinal_state);
   if constexpr (kGatesAreRows<Arguments>) copy_rows(positions, g.g, g.Dk, writable(p.g), p.Dk);  // gates of 1 behind
   end_part("copies");
   run(p);
