@@ -239,7 +239,7 @@ __device__ __forceinline__ void prepare_half(const LevelTiles<kDk>& tiles, const
   const auto put = [&](const SixteenRows<kDk>& tile, int row, const Columns<kColumns>& x) {
     *in_row<kDk>(tile, byte, row) = packed_row(x);
   };
-  float keys[kHalf][kColumns], quarter[kColumns];
+  float keys[kHalf][kColumns], quarter[kColumns] = {};
 #pragma unroll
   for (int j = 0; j < kHalf; j += 4) {
     float q[4][kColumns], a[4][kColumns], pair[kColumns], decay[kColumns];
