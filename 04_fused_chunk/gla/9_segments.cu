@@ -36,6 +36,7 @@
 #include "04_fused_chunk/fused_gla.hpp"
 #include "04_fused_chunk/gla/one_kernel.hpp"
 #include "04_fused_chunk/gla/prepared_slots.cuh"
+#include "common/device/elect.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
 #include "common/tile/block_part.cuh"
@@ -104,7 +105,7 @@ __device__ __forceinline__ void decay_keys(const StateMemory<Shape>& memory, int
                                            float (&decay)[Shape::kDk / 32]) {
   using namespace score_levels;
   constexpr int kColumns = Shape::kDk / 32;
-  const int byte = lane_byte<Shape::kDk>(), column = int(lane_index()) * kColumns;
+  const int byte = lane_byte<Shape::kDk>(), gate_byte = first_gate_byte<Shape::kDk, kSubChunk>();
   const auto k_raw = memory.raw_keys(raw), k_out = memory.keys(slot);
   const auto gates = memory.gates(raw);
   using Gates = decltype(Row<kColumns>::g);
@@ -114,13 +115,13 @@ __device__ __forceinline__ void decay_keys(const StateMemory<Shape>& memory, int
   for (int i = kSubChunk - 1; i >= 0; --i) {
     float k[kColumns], a[kColumns];
     convert(k, *in_row<Shape::kDk>(k_raw, byte, i));
-    convert(a, *reinterpret_cast<const Gates*>(gates.data + gates.place(i, column)));
+    convert(a, *gates_in_row<Shape::kDk>(gates, gate_byte, i));
     multiply(k, decay);
     store_for_copies(in_row<Shape::kDk>(k_out, byte, i), packed_row(k));
 #pragma unroll
     for (int e = 0; e < kColumns; ++e) decay[e] *= gate(a[e]);
   }
-  *reinterpret_cast<Gates*>(memory.decays(slot) + column) = float_row(decay);
+  *reinterpret_cast<Gates*>(memory.decays(slot) + lane_index() * kColumns) = float_row(decay);
 }
 
 /// X_s and D_s of every segment but the last. All chunks of these segments are whole. Grid (tiles of Dv of these
@@ -151,10 +152,10 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
 
   const int group = int(threadIdx.x) / kWarpgroup, lane = int(lane_index());
   if (group == 0) {
-    const int warp = warp_in_group();
+    const int warp = uniform(warp_in_group());
     Barrier* const raw_barriers = raw_full + warp * kKeyDepth;
     const auto load = [&](int t, int stage) {
-      if (lane > 0 || t >= end) return;
+      if (t >= end || !elect_one()) return;
       const int raw = warp * kKeyDepth + stage;
       raw_barriers[stage].arrive_expect(memory.kRawBytes);
       load_panels(memory.gates(raw), maps.g, raw_barriers[stage], {.position = t, .head = h, .batch = b});

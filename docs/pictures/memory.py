@@ -347,6 +347,22 @@ STAGES = [
         "One kernel; warps that prepare hand sub-chunks to warpgroups that walk, through shared memory.",
     ),
     Stage(
+        FUSED + "8_score_levels.cu",
+        ["q, k, g", "v", "o"],
+        [Kernel("three or four warpgroups", ["8 sub-chunks: q~, k~, D, P;", "8 halves of q, k, g; V twice, O"], ["one loads and stores; one", "prepares; others walk: S^T, s, O^T"], ["q, k, g", "v"], ["o*"])],
+        "One kernel; a preparing warp has all columns of Dk, half a sub-chunk at a time.",
+    ),
+    Stage(
+        FUSED + "9_segments.cu",
+        ["q", "k, g", "v", "+states, decays of segments", "o"],
+        [
+            Kernel("states of segments", ["8 sub-chunks: k~, D; k, g as", "loaded; V, three times: 180 KB"], ["the segment's sum"], ["k, g", "v"], ["states, decays of segments*"]),
+            Kernel("carry", [], ["one element per thread"], ["states, decays of segments*"], ["states, decays of segments*"]),
+            Kernel("the walk of score_levels", ["as there: 220 KB"], ["S^T, s, O^T"], ["q", "k, g", "v", "states, decays of segments*"], ["o*"]),
+        ],
+        "Three kernels; a state and a decay for each segment pass through device memory.",
+    ),
+    Stage(
         SIMPLE + "3_fused.cu",
         ["q, k", "v", "g", "o"],
         [Kernel("fused: 64 or 128 columns", ["Q, K, V twice, P, g and its", "sums: 107 KB"], ["S 128 and O 64 of 255 registers;", "decays of a lane's rows"], ["q, k", "v", "g*"], ["o*"])],
