@@ -290,6 +290,16 @@ STAGES = [
         "Five kernels; what the walks read of S and dS stays fp32 in device memory until its decays and dg are computed.",
     ),
     Stage(
+        "03_gla/gla_backward/5_materialized.cu",
+        ["q, k, g", "+q~, k~, D, P", "v, do", "+S_n, S'_n", "dq, dk, dg", "dv"],
+        [
+            Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
+            Kernel("states", ["k~ or q~, D, v or do,", "three sets"], ["S or S', 64 x 64"], ["q~, k~, D, P", "v, do"], ["S_n, S'_n*"]),
+            Kernel("gradients", ["q~, k~, D, P, v, do, S', then S;", "at last A, B and R"], ["dv, then A and B;", "k, decays, dk, dg: 16 rows"], ["q~, k~, D, P", "v, do", "S_n, S'_n", "q, k, g*"], ["dq, dk, dg*", "dv*"]),
+        ],
+        "Three kernels; the states of all chunks pass through device memory in bf16, and a block has all that a chunk's gradients consist of.",
+    ),
+    Stage(
         FUSED + "2_five_steps.cu",
         ["g", "+sums", "q, k", "+q_g, k_g", "v", "+partials", "+scores", "o"],
         [
