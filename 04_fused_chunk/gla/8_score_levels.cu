@@ -29,8 +29,8 @@
 /// 220 KB of shared memory at Dk = 128 and 128 columns.
 /// Work: the walk as `warp_specialized`. Per sub-chunk 40 mma for the scores at Dk = 128, and no pair in fp32.
 /// Bytes: as `warp_specialized`.
-/// Bound by: instructions and bytes: per chunk and scheduler about 1550 of the preparing warp and 1000 of each walking
-/// warp.
+/// Bound by: instructions and bytes: per chunk and scheduler about 1550 of the preparing warp and 970 of each walking
+/// warp. The bytes of shared memory come next: some 500 KB per chunk.
 /// Requires: as `warp_specialized`.
 /// Weakness: one block per head and tile of Dv, as before.
 /// Sources: arXiv 2312.06635, section 4.3, for levels of chunks, here down to a single position.
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
 #pragma unroll 1
     for (int t = begin + warp * kSubChunk; t < last; t += kChunk) {
       const PreparedTiles<Shape> tiles = memory.prepared(ring.stage(), warp);
-      const ToSlot<Shape> out{tiles, score_levels::lane_byte<Shape::kDk>(), lane * (Shape::kDk / 32)};
+      const ToSlot<Shape> out{tiles, score_levels::lane_byte<Shape::kDk>()};
       LevelScores scores = {};
       FirstHalf<Shape::kDk> first;
       raw_ring.wait(raw_barriers);
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
         const PreparedTiles<Shape> tiles = memory.prepared(prepared_ring.stage(), r);
         const auto v = k_from_row_to_row(V).along_k(row);
         StateDecays<Shape::kDk> decays;
-        load_decays<Shape::kDk>(decays, tiles.decays);
+        OrderedDecays<Shape::kDk>{tiles.decays}.load(decays);
         RoundedState<Shape::kDk> s;
         SubChunkOutput O;
         round_state<Shape::kDk>(s, S);
