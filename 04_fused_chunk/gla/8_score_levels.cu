@@ -2,10 +2,10 @@
 /// `score_levels`: an anchor for every pair of a sub-chunk, and preparing warps that have all columns of Dk.
 ///
 /// Idea: a preparing warp of `warp_specialized` executes 2300 instructions per sub-chunk, of which 460 add up 40 pairs
-/// over its lanes, and 700 compute addresses. Both have one cause, a lane's two columns of a slice of 64. Here a lane has
-/// four columns of all 128, so one instruction loads or stores twice as much. And with anchors at every second position,
-/// too, no pair is left for fp32: pairs of neighbours need no factor on the key, and P_tt needs no factor at all
-/// (common/tile/score_levels.cuh has the picture). So nothing is added up over lanes.
+/// over its lanes, and 700 compute addresses. Both have one cause, a lane's two columns of a slice of 64. Here a lane
+/// has four columns of all 128, so one instruction loads or stores twice as much. And with anchors at every second
+/// position, too, no pair is left for fp32: pairs of neighbours need no factor on the key, and P_tt needs no factor at
+/// all (common/tile/score_levels.cuh has the picture). So nothing is added up over lanes.
 ///
 ///     loads (1 thread)           V ------------------------------> walking warpgroup (one per 64 columns of Dv)
 ///     preparing warp w, itself   q, k, g -> slot w, w + 4, ... --> the same, slot by slot: O, S
@@ -63,8 +63,8 @@ struct Maps {
   TensorMap q, k, v, g;
 };
 
-/// Registers per thread of a warp that prepares, and of one that walks. With those of loads and stores they are what the
-/// launch allocates.
+/// Registers per thread of a warp that prepares, and of one that walks. With those of loads and stores they are what
+/// the launch allocates.
 template <class Shape>
 constexpr int kPreparingRegisters = kWalkers<Shape> == 1 ? 224 : 152;
 template <class Shape>

@@ -10,8 +10,8 @@
 ///     loads (1 thread)           V -----------------------> walking warpgroup (one per 64 columns of Dv)
 ///     decaying warp w, itself    k, g -> slot w, w + 4 ... -> S = diag(D_r) S + k~_r^T V_r
 ///
-/// Grows out of: 8_score_levels.cu; dispatch: the walk is that kernel, on a plan with several segments; the file has the
-/// kernel for their states alone.
+/// Grows out of: 8_score_levels.cu; dispatch: the walk is that kernel, on a plan with several segments; the file has
+/// the kernel for their states alone.
 /// Improves on: `score_levels` has only one block per head and tile of Dv. With 32 heads it leaves half of the
 /// multiprocessors idle.
 /// Unchanged: the walk.
@@ -19,8 +19,8 @@
 /// Shapes: X_s [B, H, segments - 1, Dk, Dv] and D_s [B, H, segments - 1, 4, Dk], four factors, fp32, in device memory.
 /// Thread mapping: block (tile and segment, h, b). Four warps decay the keys of one sub-chunk of a chunk each, from its
 /// last position to its first. A warpgroup walks for each 64 columns. One thread loads V.
-/// Synchronization: a decaying warp waits for its copies (`raw_full`) and for a free slot (`slot_empty`). The walk waits
-/// for V (`full`) and for a slot (`slot_full`), the loads for a free tile of V (`empty`).
+/// Synchronization: a decaying warp waits for its copies (`raw_full`) and for a free slot (`slot_empty`). The walk
+/// waits for V (`full`) and for a slot (`slot_full`), the loads for a free tile of V (`empty`).
 /// Resources: 105 registers. 8 slots of k~ and decays, two stages of k and g for each decaying warp, three V: 180 KB of
 /// shared memory at Dk = 128 and 128 columns.
 /// Work: per sub-chunk 600 instructions of a decaying warp and 120 of each walking warp.

@@ -171,8 +171,8 @@ struct MatrixRow {
   }
 };
 
-/// Multiplies the rows of a half's levels, and in the second half those of level 8. A product has 16 rows of queries and
-/// eight columns of keys. Queries of two levels share its rows where one load brings both.
+/// Multiplies the rows of a half's levels, and in the second half those of level 8. A product has 16 rows of queries
+/// and eight columns of keys. Queries of two levels share its rows where one load brings both.
 template <int kNumber, int kDk>
 __device__ __forceinline__ void multiply_half(const LevelTiles<kDk>& tiles, LevelScores& scores) {
   const unsigned lane = lane_index();
