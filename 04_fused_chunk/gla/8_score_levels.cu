@@ -2,10 +2,10 @@
 /// `score_levels`: an anchor for every pair of a sub-chunk, and preparing warps that have all columns of Dk.
 ///
 /// Idea: a preparing warp of `warp_specialized` executes 2300 instructions per sub-chunk, of which 460 add up 40 pairs
-/// over its lanes, and 700 compute addresses. Both have one cause, a lane's two columns of a slice of 64. Here a lane has
-/// four columns of all 128, so one instruction loads or stores twice as much. And with anchors at every second position,
-/// too, no pair is left for fp32: pairs of neighbours need no factor on the key, and P_tt needs no factor at all
-/// (common/tile/score_levels.cuh has the picture). So nothing is added up over lanes.
+/// over its lanes, and 700 compute addresses. Both have one cause, a lane's two columns of a slice of 64. Here a lane
+/// has four columns of all 128, so one instruction loads or stores twice as much. And with anchors at every second
+/// position, too, no pair is left for fp32: pairs of neighbours need no factor on the key, and P_tt needs no factor at
+/// all (common/tile/score_levels.cuh has the picture). So nothing is added up over lanes.
 ///
 ///     loads (1 thread)           V ------------------------------> walking warpgroup (one per 64 columns of Dv)
 ///     preparing warp w, itself   q, k, g -> slot w, w + 4, ... --> the same, slot by slot: O, S
@@ -29,8 +29,8 @@
 /// 220 KB of shared memory at Dk = 128 and 128 columns.
 /// Work: the walk as `warp_specialized`. Per sub-chunk 40 mma for the scores at Dk = 128, and no pair in fp32.
 /// Bytes: as `warp_specialized`.
-/// Bound by: instructions and bytes: per chunk and scheduler about 1550 of the preparing warp and 1000 of each walking
-/// warp.
+/// Bound by: instructions and bytes: per chunk and scheduler about 1550 of the preparing warp and 970 of each walking
+/// warp. The bytes of shared memory come next: some 500 KB per chunk.
 /// Requires: as `warp_specialized`.
 /// Weakness: one block per head and tile of Dv, as before.
 /// Sources: arXiv 2312.06635, section 4.3, for levels of chunks, here down to a single position.
@@ -63,8 +63,8 @@ struct Maps {
   TensorMap q, k, v, g;
 };
 
-/// Registers per thread of a warp that prepares, and of one that walks. With those of loads and stores they are what the
-/// launch allocates.
+/// Registers per thread of a warp that prepares, and of one that walks. With those of loads and stores they are what
+/// the launch allocates.
 template <class Shape>
 constexpr int kPreparingRegisters = kWalkers<Shape> == 1 ? 224 : 152;
 template <class Shape>
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
 #pragma unroll 1
     for (int t = begin + warp * kSubChunk; t < last; t += kChunk) {
       const PreparedTiles<Shape> tiles = memory.prepared(ring.stage(), warp);
-      const ToSlot<Shape> out{tiles, score_levels::lane_byte<Shape::kDk>(), lane * (Shape::kDk / 32)};
+      const ToSlot<Shape> out{tiles, score_levels::lane_byte<Shape::kDk>()};
       LevelScores scores = {};
       FirstHalf<Shape::kDk> first;
       raw_ring.wait(raw_barriers);
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
         const PreparedTiles<Shape> tiles = memory.prepared(prepared_ring.stage(), r);
         const auto v = k_from_row_to_row(V).along_k(row);
         StateDecays<Shape::kDk> decays;
-        load_decays<Shape::kDk>(decays, tiles.decays);
+        OrderedDecays<Shape::kDk>{tiles.decays}.load(decays);
         RoundedState<Shape::kDk> s;
         SubChunkOutput O;
         round_state<Shape::kDk>(s, S);

@@ -24,7 +24,7 @@ struct LevelMemory {
   static constexpr int kValues = kFirstLevels + kRowsBytes;
   static constexpr int kOutputs = kValues + kPipelineDepth * kWalkers<Shape> * int(PanelTile<64>::kPanelBytes);
   static constexpr int kDecays = kOutputs + kWalkers<Shape> * int(PanelTile<64>::kPanelBytes);
-  static constexpr int kBytes = kDecays + kSlots * Shape::kDk * int(sizeof(float));
+  static constexpr int kBytes = kDecays + kSlots * OrderedDecays<Shape::kDk>::kBytes;
 
   unsigned char* memory;
 
@@ -37,7 +37,7 @@ struct LevelMemory {
   __device__ __forceinline__ PreparedTiles<Shape> prepared(int stage, int r) const {
     const int slot = stage * kSubChunks + r;
     return {tile_at<Rows>(2 * slot * kRowsBytes), tile_at<Rows>((2 * slot + 1) * kRowsBytes),
-            reinterpret_cast<float*>(memory + kDecays) + slot * Shape::kDk,
+            reinterpret_cast<float*>(memory + kDecays + slot * OrderedDecays<Shape::kDk>::kBytes),
             tile_at<PanelTile<64, kSubChunk>>(kScores + stage * int(PanelTile<64, kSubChunk>::kPanelBytes)),
             r * kSubChunk};
   }
@@ -59,8 +59,7 @@ struct LevelMemory {
 template <class Shape>
 struct ToSlot {
   const PreparedTiles<Shape>& tiles;
-  int byte;    ///< score_levels::lane_byte()
-  int column;  ///< the lane's first
+  int byte;  ///< score_levels::lane_byte()
 
   /// Row t of q~.
   template <int kColumns>
@@ -73,9 +72,8 @@ struct ToSlot {
     store_for_copies(score_levels::in_row<Shape::kDk>(tiles.K, byte, i), packed_row(x));
   }
   /// The decays of the whole sub-chunk.
-  template <int kColumns>
-  __device__ __forceinline__ void decay(const float (&x)[kColumns]) const {
-    *reinterpret_cast<decltype(Row<kColumns>::g)*>(tiles.decays + column) = float_row(x);
+  __device__ __forceinline__ void decay(const float (&x)[Shape::kDk / 32]) const {
+    OrderedDecays<Shape::kDk>{tiles.decays}.store(x);
   }
 };
 

@@ -102,8 +102,8 @@ __device__ __forceinline__ void load_half(const LevelTiles<kDk>& tiles, int half
 /// The scores of a sub-chunk: accumulators of products. They start as zeros.
 struct LevelScores {
   float own[2][4];   ///< of each half: rows 0 to 7 queries, 8 to 11 level 1; columns keys
-  float near[2][4];  ///< of each half: the first four rows and columns level 2, the others level 4
-  float far[4];      ///< level 8; in the last two arrays only rows 0 to 7 are used
+  float near[2][4];  ///< of each half, in rows 0 to 7: the first four rows and columns level 2, the others level 4
+  float far[4];      ///< in rows 8 to 15: level 8
 };
 
 /// What the second half needs of the first.
@@ -171,56 +171,78 @@ struct MatrixRow {
   }
 };
 
-/// Multiplies the rows of the levels =, 1, 2 and 4 of a half.
-template <int kDk>
-__device__ __forceinline__ void multiply_half(const LevelTiles<kDk>& tiles, int half, float (&own)[4],
-                                              float (&near)[4]) {
+/// Multiplies the rows of a half's levels, and in the second half those of level 8. A product has 16 rows of queries
+/// and eight columns of keys. Queries of two levels share its rows where one load brings both.
+template <int kNumber, int kDk>
+__device__ __forceinline__ void multiply_half(const LevelTiles<kDk>& tiles, LevelScores& scores) {
   const unsigned lane = lane_index();
-  const int row = int(lane % 8), unit = int(lane / 16);
-  const bool is_second = lane / 8 % 2 == 1;
-  const int raw = tiles.byte_of(tiles.raw(half)), near_tile = tiles.byte_of(tiles.near());
+  const int row = int(lane % 8), unit = int(lane / 16), key_unit = int(lane / 8);
+  const bool is_second = lane / 8 % 2 == 1;  // of the upper and the lower eight queries
+  const int raw = tiles.byte_of(tiles.raw(kNumber)), near = tiles.byte_of(tiles.near()),
+            far = tiles.byte_of(tiles.far());
   // Level 1 is permuted like its positions, 1, 3, 5 and 7. Rows 4 to 7 repeat rows 0 to 3, and are not used.
   const MatrixRow queries = is_second ? MatrixRow(int(tiles.first_level - tiles.memory), row % 4, row % 4 * 2 + 1, unit)
                                       : MatrixRow(raw, row, row, unit);
-  const MatrixRow keys(raw, kHalf + row, row, int(lane / 8));
-  // Of the fragments of `near`, rows 8 to 15 repeat rows 0 to 7, and are not used.
-  const MatrixRow near_queries(near_tile, row, row, unit), near_keys(near_tile, kHalf + row, row, int(lane / 8));
+  const MatrixRow keys(raw, kHalf + row, row, key_unit), near_keys(near, kHalf + row, row, key_unit),
+      far_keys(far, row, row, key_unit);
+  const MatrixRow decayed(is_second ? far + kHalf * 128 : near, row, row, unit);
+  const MatrixRow near_queries(near, row, row, is_second);
 #pragma unroll
   for (int d = 0; d < kDk; d += 32) {
-    std::uint32_t k[4], near_k[4];
+    std::uint32_t k[4], near_k[4], far_k[4];
     ldmatrix_x4(k, tiles.memory + keys.at(d));
     ldmatrix_x4(near_k, tiles.memory + near_keys.at(d));
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      std::uint32_t q[4], near_q[4];
-      ldmatrix_x4(q, tiles.memory + queries.at(d + i * 16));
-      mma_m16n8k16(own, q, {k[2 * i], k[2 * i + 1]});
-      ldmatrix_x4(near_q, tiles.memory + near_queries.at(d + i * 16));
-      mma_m16n8k16(near, near_q, {near_k[2 * i], near_k[2 * i + 1]});
-    }
-  }
-}
-
-/// Multiplies the rows of level 8.
-template <int kDk>
-__device__ __forceinline__ void multiply_far(const LevelTiles<kDk>& tiles, float (&far)[4]) {
-  const unsigned lane = lane_index();
-  const int row = int(lane % 8), tile = tiles.byte_of(tiles.far());
-  const MatrixRow queries(tile, kHalf + row, row, int(lane / 16)), keys(tile, row, row, int(lane / 8));
-#pragma unroll
-  for (int d = 0; d < kDk; d += 32) {
-    std::uint32_t k[4];
-    ldmatrix_x4(k, tiles.memory + keys.at(d));
+    if (kNumber == 1) ldmatrix_x4(far_k, tiles.memory + far_keys.at(d));
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       std::uint32_t q[4];
       ldmatrix_x4(q, tiles.memory + queries.at(d + i * 16));
-      mma_m16n8k16(far, q, {k[2 * i], k[2 * i + 1]});
+      mma_m16n8k16(scores.own[kNumber], q, {k[2 * i], k[2 * i + 1]});
+      if (kNumber == 1) {
+        ldmatrix_x4(q, tiles.memory + decayed.at(d + i * 16));
+        mma_m16n8k16(scores.far, q, {far_k[2 * i], far_k[2 * i + 1]});
+      } else {
+        std::uint32_t upper[2];
+        ldmatrix_x2(upper, tiles.memory + near_queries.at(d + i * 16));
+        q[0] = upper[0], q[1] = q[2] = q[3] = upper[1];  // the lower eight queries are not used
+      }
+      mma_m16n8k16(scores.near[kNumber], q, {near_k[2 * i], near_k[2 * i + 1]});
     }
   }
 }
 
 }  // namespace score_levels
+
+/// The decays of a sub-chunk in shared memory, in the order in which the threads of a warpgroup have the rows of S^T's
+/// columns: that of row 8 i + 2 p + e is element 2 i + e of part p. Four elements between two parts make their banks
+/// differ.
+template <int kDk>
+struct OrderedDecays {
+  static constexpr int kPart = kDk / 4 + 4;
+  static constexpr int kBytes = 4 * kPart * int(sizeof(float));
+
+  float* data;  ///< kBytes, aligned to 16
+
+  /// Writes those of a lane's columns of all of Dk.
+  __device__ __forceinline__ void store(const float (&decay)[kDk / 32]) const {
+    const unsigned first = lane_index() * (kDk / 32);
+#pragma unroll
+    for (unsigned i = 0; i < kDk / 32; i += 2) {
+      const unsigned p = (first + i) % 8 / 2;
+      *reinterpret_cast<float2*>(data + p * kPart + first / 8 * 2) = make_float2(decay[i], decay[i + 1]);
+    }
+  }
+  /// Reads those that the calling thread has rows for.
+  __device__ __forceinline__ void load(float2 (&decays)[kDk / 8]) const {
+    const float* part = data + lane_index() % 4 * kPart;
+#pragma unroll
+    for (int i = 0; i < kDk / 8; i += 2) {
+      const float4 four = *reinterpret_cast<const float4*>(part + 2 * i);
+      decays[i] = make_float2(four.x, four.y);
+      decays[i + 1] = make_float2(four.z, four.w);
+    }
+  }
+};
 
 /// Prepares a half.
 /// @tparam kNumber 0, then 1
@@ -315,8 +337,7 @@ __device__ __forceinline__ void prepare_half(const LevelTiles<kDk>& tiles, const
     out.decay(quarter);
   }
   __syncwarp();
-  multiply_half(tiles, kNumber, scores.own[kNumber], scores.near[kNumber]);
-  if (kNumber == 1) multiply_far(tiles, scores.far);
+  multiply_half<kNumber>(tiles, scores);
   __syncwarp();
 }
 
@@ -349,7 +370,7 @@ __device__ __forceinline__ void store_scores(const PanelTile<64, kSubChunk>& P, 
     if (pair == row) put(place(neighbours), __float2bfloat16(own[2]));
     if (is_near) put(place(near), pack(two[0], two[1]));
   }
-  put(below(in_first(row, pair * 2)), pack(scores.far[0], scores.far[1]));
+  put(below(in_first(row, pair * 2)), pack(scores.far[2], scores.far[3]));
 }
 
 }  // namespace tutorial::tile
