@@ -122,6 +122,13 @@ void add_stages(Operator& definition) {
               .idea = "T and P in warps of their own beside the chain: nothing in memory",
               .unsupported = warpgroup_chain_unsupported,
               .bytes_moved = one_kernel_bytes_moved})
+      .stage({.name = "cluster",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = cluster,
+              .idea = "the two blocks of a head share the work for T and P",
+              .unsupported = warpgroup_chain_unsupported,
+              .bytes_moved = cluster_bytes_moved})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,

@@ -141,9 +141,16 @@ std::int64_t one_kernel_bytes_moved(const Bf16Arguments& a) {
   return bytes.value_tiles * (2 * bytes.keys + heads_of(a) * a.L * 4) + 2 * bytes.values + state_bytes(a);
 }
 
+std::int64_t cluster_bytes_moved(const Bf16Arguments& a) {
+  const Bf16Bytes bytes(a);
+  // Of 128 columns: each block's tiles for the chain, and once those for T and P.
+  const std::int64_t pairs = (bytes.value_tiles + 1) / 2;
+  return pairs * (3 * 2 * bytes.keys + heads_of(a) * a.L * 4) + 2 * bytes.values + state_bytes(a);
+}
+
 std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
   if (runs_on_warpgroups(a)) {
-    return one_kernel_is_faster(a) ? one_kernel_bytes_moved(a) : walk_segments_bytes_moved(a, fastest_segments(a));
+    return cluster_is_faster(a) ? cluster_bytes_moved(a) : walk_segments_bytes_moved(a, fastest_segments(a));
   }
   if (walk_unsupported(a).empty()) {
     const int tiles = ceil_div(a.Dv, walk_columns(a));

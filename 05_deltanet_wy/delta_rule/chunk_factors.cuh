@@ -37,6 +37,9 @@ struct ChunkFactors {
         P{T_low.data + SquarePanel::kPanelElements} {}
 };
 
+/// A row of blocks of P as fragments; only those up to the diagonal are used.
+using RoundedRow = std::uint32_t[kBlocks][4];
+
 /// A warpgroup that computes the factors of every second chunk.
 class FactorGroup {
  public:
@@ -81,13 +84,27 @@ class FactorGroup {
     inverse_row(X, blocks_, row_);
   }
 
-  /// Stores T and P. Blocks above the diagonal are not written. The sums of Q K^T are overwritten.
-  __device__ __forceinline__ void store(const ChunkFactors& out, const SplitRow& X, tile::WarpgroupScores& Q_K) {
+  /// Row `warp_` of the blocks of P from the sums of Q K^T, which are overwritten.
+  __device__ __forceinline__ void round(RoundedRow& P, tile::WarpgroupScores& Q_K) const {
+#pragma unroll
+    for (int c = 0; c < kBlocks; ++c) {
+      if (c > warp_) continue;
+      BlockSums& block = block_of(Q_K, c);
+      if (c == warp_) {
+        for_each_of_block(block, [](int row, int column, float& x) { x = column <= row ? x : 0.0f; });
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) P[c][i] = pack(block[i / 2][i % 2 * 2], block[i / 2][i % 2 * 2 + 1]);
+    }
+  }
+
+  /// Stores T and P. Blocks above the diagonal are not written.
+  __device__ __forceinline__ void store(const ChunkFactors& out, const SplitRow& X, const RoundedRow& P) {
 #pragma unroll
     for (int c = 0; c < kBlocks; ++c) {
       if (c <= row_) store_T(out, c, X[c]);
+      if (c <= warp_) stmatrix(out.P.data + unit(warp_, c), P[c]);
     }
-    store_P(out, Q_K);
   }
 
   /// Makes T and P zero above the diagonal, where store() does not write.
@@ -136,22 +153,6 @@ class FactorGroup {
     }
     stmatrix(out.T_high.data + unit(row_, c), T.high);
     stmatrix(out.T_low.data + unit(row_, c), T.low);
-  }
-
-  /// Row `warp_` of the blocks of P.
-  __device__ __forceinline__ void store_P(const ChunkFactors& out, tile::WarpgroupScores& Q_K) {
-#pragma unroll
-    for (int c = 0; c < kBlocks; ++c) {
-      if (c > warp_) continue;
-      BlockSums& block = block_of(Q_K, c);
-      if (c == warp_) {
-        for_each_of_block(block, [](int row, int column, float& x) { x = column <= row ? x : 0.0f; });
-      }
-      std::uint32_t p[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) p[i] = pack(block[i / 2][i % 2 * 2], block[i / 2][i % 2 * 2 + 1]);
-      stmatrix(out.P.data + unit(warp_, c), p);
-    }
   }
 
   unsigned barrier_;

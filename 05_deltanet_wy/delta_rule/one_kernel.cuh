@@ -83,6 +83,7 @@ __device__ __forceinline__ void compute_factors(const Bf16Arguments& a, const Bl
   for (int t = group * tile::kChunk; t < a.L; t += 2 * tile::kChunk) {
     tile::WarpgroupScores K_K, Q_K;
     SplitRow X;
+    RoundedRow P;
     const float beta = next_beta;
     next_beta = beta_of(t + 2 * tile::kChunk);
     ring.wait(full);
@@ -98,7 +99,8 @@ __device__ __forceinline__ void compute_factors(const Bf16Arguments& a, const Bl
     factor_ring.wait(factors_empty + group);
     wgmma_wait<0>(Q_K);
     if (lane_index() == 0) empty[ring.stage()].arrive();
-    factors.store(out, X, Q_K);
+    factors.round(P, Q_K);
+    factors.store(out, X, P);
     fence_async_proxy();
     __syncwarp();
     if (lane_index() == 0) factors_full[group].arrive();

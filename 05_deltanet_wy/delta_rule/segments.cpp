@@ -18,7 +18,8 @@ constexpr double kMapChunk = 0.97;   // of the walk without outputs, 128 columns
 constexpr double kLink = 1.0;        // from one segment to the next
 constexpr double kTwoMoreLaunches = 8;
 constexpr double kBytes = 3.95e6;
-constexpr double kOneKernelChunk = 1.1;  // of one_kernel: expected, not measured
+constexpr double kClusterChunk = 1.2;  // of cluster: expected, not measured
+constexpr double kFirstFactors = 4;    // of cluster: T and P of the first chunk
 constexpr double kPrepareLaunch = 3;
 
 /// The time of a kernel that is limited by both the chain of its chunks and its bytes. If the two are about equal, the
@@ -71,14 +72,15 @@ tile::LaunchPlan fastest_segments(const Bf16Arguments& a) {
   return best;
 }
 
-bool one_kernel_is_faster(const Bf16Arguments& a) {
+bool cluster_is_faster(const Bf16Arguments& a) {
   const Tiles tiles(a);
   const double positions = double(tiles.heads) * a.L;
-  const double one_kernel = together(
-      double(ceil_div(tiles.heads * tiles.values, multiprocessor_count())) * ceil_div(a.L, kChunk) * kOneKernelChunk,
-      positions * 4 * (a.Dk + a.Dv) / kBytes);
+  const std::int64_t blocks = tiles.heads * ((tiles.values + 1) / 2 * 2);
+  const double cluster =
+      kFirstFactors + together(double(ceil_div(blocks, multiprocessor_count())) * ceil_div(a.L, kChunk) * kClusterChunk,
+                               positions * 4 * (a.Dk + a.Dv) / kBytes);
   const double prepare = kPrepareLaunch + positions * (4 * a.Dk + 384) / kBytes;
-  return one_kernel < prepare + estimated_time(a, fastest_segments(a));
+  return cluster < prepare + estimated_time(a, fastest_segments(a));
 }
 
 std::int64_t walk_segments_memory(const Bf16Arguments& a, const tile::LaunchPlan& plan) {

@@ -27,8 +27,8 @@ tile::LaunchPlan one_wave_of_segments(const Bf16Arguments&);
 tile::LaunchPlan fastest_segments(const Bf16Arguments&);
 /// Microseconds by that estimate, without prepare_tiles().
 double estimated_time(const Bf16Arguments&, const tile::LaunchPlan&);
-/// Whether `one_kernel` takes less than prepare_tiles() and the walk of fastest_segments(), by such estimates. Requires:
+/// Whether `cluster` takes less than prepare_tiles() and the walk of fastest_segments(), by such estimates. Requires:
 /// an empty warpgroup_chain_unsupported().
-bool one_kernel_is_faster(const Bf16Arguments&);
+bool cluster_is_faster(const Bf16Arguments&);
 
 }  // namespace tutorial::delta_rule

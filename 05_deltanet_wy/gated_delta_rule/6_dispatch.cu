@@ -3,7 +3,7 @@
 ///
 /// Idea: choose by what supports the problem: on Hopper `warpgroup_chain`, then `tensor_core`, then fp32, which is
 /// `recurrent_gpu` on copies of q, k and v, whose result is copied back.
-/// Grows out of: 05_deltanet_wy/delta_rule/15_dispatch.cu
+/// Grows out of: 05_deltanet_wy/delta_rule/16_dispatch.cu
 /// Improves on: `warpgroup_chain` needs Hopper and Dk <= 128. Neither it nor `tensor_core` supports widths that are no
 /// multiple of 16, wide values, or rows that are not aligned.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.

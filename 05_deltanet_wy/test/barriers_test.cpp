@@ -28,6 +28,8 @@ constexpr KernelWithBarriers kKernels[] = {
     {"delta_rule", "one_kernel", "05_deltanet_wy/delta_rule/14_one_kernel.cu", 64, 64, 450, "", "", "output_empty"},
     {"delta_rule", "one_kernel", "05_deltanet_wy/delta_rule/one_kernel.cuh", 64, 64, 450},
     {"delta_rule", "one_kernel", "05_deltanet_wy/delta_rule/chunk_factors.cuh", 64, 64, 200},
+    {"delta_rule", "cluster", "05_deltanet_wy/delta_rule/15_cluster.cu", 64, 64, 850, "", "", "output_empty"},
+    {"delta_rule", "cluster", "05_deltanet_wy/delta_rule/cluster.cuh", 64, 64, 850},
     {"delta_rule --backward", "tensor_core", "05_deltanet_wy/delta_rule_backward/3_tensor_core.cu", 16, 16, 130},
     {"delta_rule --backward", "both_ends", "05_deltanet_wy/delta_rule_backward/4_both_ends.cu", 16, 16, 130},
     {"kda", "recurrent_gpu", "05_deltanet_wy/kda/3_recurrent_gpu.cu", 64, 16},

@@ -1,7 +1,7 @@
 /// @file
-/// Stage 15, `dispatch`: what a user calls.
+/// Stage 16, `dispatch`: what a user calls.
 ///
-/// Idea: choose a kernel that supports the problem. On Hopper that is `one_kernel`, or with few heads the walk of
+/// Idea: choose a kernel that supports the problem. On Hopper that is `cluster`, or with few heads the walk of
 /// `segments`, with the number of segments that takes the least estimated time (segments.cpp). If they do not support
 /// the problem, and on other GPUs, `dispatch` uses the walk of `specialized_warps` in the form of
 /// dispatch/walk.cu, which supports every width of the tensor cores, normalised keys, and 32 or 64 columns per block.
@@ -12,8 +12,8 @@
 /// block for most of the work, and only the states are walked, from chunk to chunk; this costs two fifths more
 /// operations and four launches. `chunk_gpu` is faster if few heads leave multiprocessors idle and there are many
 /// chunks. If the heads fill the GPU, the number of operations matters, and `recurrent_gpu` is faster.
-/// Grows out of: 14_one_kernel.cu; dispatch: the kernel is in dispatch/walk.cu; here is the choice
-/// Improves on: `one_kernel` needs Hopper and supports only Dk <= 128 and keys that are already normalised. With few
+/// Grows out of: 15_cluster.cu; dispatch: the kernel is in dispatch/walk.cu; here is the choice
+/// Improves on: `cluster` needs Hopper and supports only Dk <= 128 and keys that are already normalised. With few
 /// heads it leaves multiprocessors idle.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
 ///
@@ -120,7 +120,7 @@ bool runs_on_warpgroups(const Bf16Arguments& a) {
 }
 
 void dispatch(const Bf16Arguments& a) {
-  if (runs_on_warpgroups(a)) return one_kernel_is_faster(a) ? one_kernel(a) : walk_segments(a, fastest_segments(a));
+  if (runs_on_warpgroups(a)) return cluster_is_faster(a) ? cluster(a) : walk_segments(a, fastest_segments(a));
   if (walk_unsupported(a).empty()) {
     const Prepared prepared = prepare(a);
     end_part("prepare");
@@ -140,7 +140,7 @@ std::string dispatch_unsupported(const Bf16Arguments& a) {
 
 std::string dispatch_note(const Bf16Arguments& a) {
   if (runs_on_warpgroups(a)) {
-    if (one_kernel_is_faster(a)) return "one kernel, 64 columns per block";
+    if (cluster_is_faster(a)) return "clusters of two blocks, 64 columns per block";
     const int segments = fastest_segments(a).segments;
     return "warpgroups, " + (segments > 1 ? std::to_string(segments) + " segments, " : "") + "64 columns per block";
   }
@@ -151,7 +151,7 @@ std::string dispatch_note(const Bf16Arguments& a) {
 }
 
 std::int64_t dispatch_memory(const Bf16Arguments& a) {
-  if (runs_on_warpgroups(a)) return one_kernel_is_faster(a) ? 0 : walk_segments_memory(a, fastest_segments(a));
+  if (runs_on_warpgroups(a)) return cluster_is_faster(a) ? 0 : walk_segments_memory(a, fastest_segments(a));
   if (walk_unsupported(a).empty()) return prepared_memory(a);
   if (split_inverse_unsupported(a).empty()) return split_inverse_memory(a);
   const FloatArguments f = in_fp32(a, {});

@@ -1,0 +1,251 @@
+/// @file
+/// Stage 15, `cluster`: the two blocks of a head share the work for T and P.
+///
+/// Idea: at Dv = 128 a head has two blocks, and both need the same T and P. In a cluster each block can write into the
+/// other's shared memory. So each block computes T and P of every second chunk, and the copy engine pushes them to the
+/// other block. A warpgroup then has four chunks' time for one chunk.
+///
+///     block 0, warpgroup 1 | T, P of 4 ............................... | push
+///     block 1, warpgroup 1         | T, P of 5 ............................... | push
+///     block 0, warpgroup 2                 | T, P of 6 ............................... | push
+///     block 1, warpgroup 2                         | T, P of 7 ............................... | push
+///     both chains          | 0     | 1     | 2     | 3     | 4     | 5     | 6     | 7     |
+///
+/// Tiles of Q and K cannot wait in shared memory for as long as that. So they are loaded twice: T and P of a chunk have
+/// a tile of their own, which both warpgroups of a block use in turn. It is free as soon as K K^T and Q K^T are there.
+///
+/// Grows out of: 14_one_kernel.cu
+/// Improves on: in `one_kernel` each block computes all T and P of its head, which takes twice as long as the chain.
+/// Unchanged: the chain, 64 columns per block, what is rounded, and how T and P are computed.
+///
+/// Equation, shapes: those of `fused`, without T and P.
+/// Thread mapping: cluster (x, h, b) walks over the chunks of a head with 128 columns of Dv, each of its blocks with 64.
+/// Where the second block has no columns, it still computes T and P. Warpgroups have the tasks that they have in
+/// `one_kernel`. Of the first one a thread loads for the chain, another one for T and P, and two warps store.
+/// Synchronization: T and P of chunk n lie in slot n % 3 of both blocks. They are there (`factors_full`) when the
+/// warpgroup that has computed them has arrived, or its push. That warpgroup may store when both chains have read what
+/// was in the slot before (`slot_free`). A barrier that each warpgroup has for itself says this, because a wait names
+/// only the parity of a phase, and a warpgroup must not miss one. A chain tells it to a warpgroup of its own block by
+/// arriving there. For the other block the loading thread sends a message, a push of 16 bytes as in chapter 02's
+/// `cluster`.
+/// Start and end: as in chapter 02's `cluster`, the kernel begins and ends with a barrier of the cluster, and barriers
+/// lie in dynamic shared memory.
+/// Resources: at Dk = 128 two tiles of Q and K for the chain and one for T and P, two of V, T and P of three chunks, a
+/// tile of outputs, and 10 KB per warpgroup for the inverse: 213 KB of shared memory, one block per multiprocessor.
+/// Work: 6 Dk Dv + 320 Dv operations per position on tensor cores, 256 Dk per 128 columns, and the inverse.
+/// Bytes: v and o once; q and k three times per 128 columns, all but once from the second-level cache, beta once.
+/// Bound by: the chain while there are few heads, then the second-level cache.
+/// Requires: what `warpgroup_chain` requires.
+/// Weakness: the two blocks keep in step. With Dv <= 64 the second block's chain is in vain.
+/// Sources: as `one_kernel`; PTX ISA, "cp.async.bulk".
+
+#include <cuda_runtime.h>
+
+#include <type_traits>
+
+#include "05_deltanet_wy/delta_rule.hpp"
+#include "05_deltanet_wy/delta_rule/cluster.cuh"
+#include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
+#include "common/device/cluster.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/push_shared.cuh"
+#include "common/device/registers.cuh"
+#include "common/tile/block_part.cuh"
+#include "common/tile/bulk_tiles.cuh"
+#include "common/tile/store_tile.cuh"
+#include "common/tile/warpgroup_chunk.cuh"
+
+namespace tutorial::delta_rule {
+namespace {
+
+using namespace tile;
+
+constexpr int kBlockThreads = 4 * kWarpgroup;   // of a block
+constexpr int kStoreThreads = kWarpgroup - 64;  // of them
+
+/// Grid (tiles of 64 columns of Dv, rounded up to an even number; H; B), in clusters of two along x.
+template <class Shape>
+__global__ void __launch_bounds__(kBlockThreads, 1)
+    cluster_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps) {
+  const int b = int(blockIdx.z), h = int(blockIdx.y), first_column = int(blockIdx.x) * Shape::kDv;
+  const int columns = min(Shape::kDv, a.Dv - first_column);
+  const int rank = int(cluster_rank());
+  const ClusterMemory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
+  ClusterBarriers& barriers = memory.barriers();
+  auto &full = barriers.full, &empty = barriers.empty, &v_full = barriers.v_full, &v_empty = barriers.v_empty;
+  auto& factors_full = barriers.factors_full;
+  auto& slot_free = barriers.slot_free;
+
+  const int group = int(threadIdx.x) / kWarpgroup;
+  if (threadIdx.x == 0) {
+    for (Barrier& barrier : full) barrier.init(1);
+    for (Barrier& barrier : empty) barrier.init(4);
+    for (int i = 0; i < kClusterStages; ++i) v_full[i].init(1), v_empty[i].init(4);
+    for (int i = 0; i < 2; ++i) barriers.pair_full[i].init(1), barriers.pair_empty[i].init(4);
+    for (Barrier& barrier : factors_full) barrier.init(1);
+    for (Barrier& barrier : slot_free) barrier.init(4 + 1);  // the chain's warps, and who expects a message
+    barriers.slot_read.init(4);
+    barriers.output_full.init(4);
+    barriers.output_empty.init(2);
+    fence_barrier_init();
+  }
+  if (group == 1) {
+    for (int slot = 0; slot < kSlots; ++slot) memory.factor_group(0).clear(memory.factors(slot));
+    fence_async_proxy();
+  }
+  cluster_sync();
+
+  if (group == 0) {
+    decrease_registers<64>();
+    const int thread = int(threadIdx.x) % kWarpgroup;
+    if (thread == 0) {
+      auto ring = Ring<kClusterStages>::producer();
+      auto v_ring = Ring<kClusterStages>::producer();
+      auto read_ring = Ring<1>::consumer();
+      for (int n = 0; n * kChunk < a.L; ++n) {
+        const int t = n * kChunk;
+        ring.wait(empty);
+        full[ring.stage()].arrive_expect(2 * memory.kKeyBytes);
+        load_panels(memory.K(ring.stage()), maps.k, full[ring.stage()], {.position = t, .head = h, .batch = b});
+        load_panels(memory.Q(ring.stage()), maps.q, full[ring.stage()], {.position = t, .head = h, .batch = b});
+        ring.advance();
+        if (rank_of(n) != rank) factors_full[n % kSlots].arrive_expect(ChunkFactors::kBytes);
+        v_ring.wait(v_empty);
+        v_full[v_ring.stage()].arrive_expect(memory.kValueBytes);
+        load_panels(memory.V(v_ring.stage()), maps.v, v_full[v_ring.stage()],
+                    {.column = first_column, .position = t, .head = h, .batch = b});
+        v_ring.advance();
+        // T and P of chunk n + 1 lie where those of n - 2 were.
+        const int next = n + 1;
+        if (next >= kSlots && next * kChunk < a.L && rank_of(next) != rank) {
+          read_ring.wait(&barriers.slot_read);
+          push_shared(barriers.inbox, barriers.outbox, sizeof(barriers.inbox), slot_free[group_of(next)], 1 - rank);
+          read_ring.advance();
+        }
+      }
+    } else if (thread == 32) {
+      const auto K = memory.K(kClusterStages), Q = memory.Q(kClusterStages);
+      auto ring = Ring<2>::consumer();  // waits until the warpgroup before is done
+      for (int n = rank; n * kChunk < a.L; n += 2) {
+        if (n >= 2) ring.wait(barriers.pair_empty), ring.advance();
+        Barrier& pair_full = barriers.pair_full[group_of(n)];
+        pair_full.arrive_expect(2 * memory.kKeyBytes);
+        load_panels(K, maps.k, pair_full, {.position = n * kChunk, .head = h, .batch = b});
+        load_panels(Q, maps.q, pair_full, {.position = n * kChunk, .head = h, .batch = b});
+      }
+    } else if (thread >= 64) {
+      auto output_ring = Ring<1>::consumer();
+      for (int t = 0; t < a.L; t += kChunk) {
+        output_ring.wait(&barriers.output_full);
+        store_tile_by<kStoreThreads>(thread - 64, a.o.row(b, h, t) + first_column, a.o.stride_l, a.L - t, columns,
+                                     memory.O(), [&] {
+                                       __syncwarp();
+                                       if (lane_index() == 0) barriers.output_empty.arrive();
+                                     });
+        output_ring.advance();
+      }
+    }
+  } else if (group < 3) {
+    decrease_registers<120>();
+    compute_shared_factors(a, memory, rank, group - 1);
+  } else {
+    increase_registers<208>();
+    WarpgroupState<Shape::kDk> S;
+    const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) + first_column : nullptr;
+    load_group_state<Shape::kDk>(S, start, a.initial_state.stride_l, a.Dk, columns);
+    auto ring = Ring<kClusterStages>::consumer();
+    auto v_ring = Ring<kClusterStages>::consumer();  // one chunk ahead of the others
+    auto factor_ring = Ring<kSlots>::consumer();
+    auto output_ring = Ring<1>::producer();
+    int next_in_slot = kSlots;  // the chunk whose T and P replace those of this one
+
+    RoundedState<Shape::kDk> s;
+    WarpgroupColumns residual, v_new, O;
+    WarpgroupFragments factor;
+    const int unit = first_unit_of_values();
+    // residual = -V of the next chunk.
+    const auto load_values = [&] {
+      v_ring.wait(v_full);
+      load_signed_values(residual, memory.V(v_ring.stage()), unit, kMinus);
+      __syncwarp();  // all lanes have read their part of V
+      if (lane_index() == 0) v_empty[v_ring.stage()].arrive();
+      v_ring.advance();
+    };
+    // residual += K S of the chunk of ring.
+    const auto add_state_product = [&] {
+      round_state<Shape::kDk>(s, S);
+      ring.wait(full);
+      wgmma_fence(residual, s);
+      start_residual<Shape::kDk>(residual, s, memory.K(ring.stage()));
+      wgmma_commit();
+    };
+    // Starts from the residual of a chunk: computes its v_new, updates S, computes its outputs and the residual of the
+    // next chunk.
+    const auto walk = [&]<class HasNext>(HasNext) {
+      const ChunkFactors factors = memory.factors(factor_ring.stage());
+      round_columns(factor, residual);
+      factor_ring.wait_cluster(factors_full);
+      wgmma_fence(v_new, factor);
+      start_new_values(v_new, factor, factors.T_high, factors.T_low);
+      wgmma_commit();
+      wgmma_fence(O, s);
+      start_output_from_state<Shape::kDk>(O, s, memory.Q(ring.stage()));
+      wgmma_commit();
+      if constexpr (HasNext::value) load_values();
+      wgmma_wait<1>(v_new);
+      round_columns(factor, v_new);
+      wgmma_fence(S, factor, residual);
+      start_state_update<Shape::kDk>(S, factor, memory.K(ring.stage()));
+      wgmma_commit();
+      start_output_from_values(O, factor, factors.P);
+      wgmma_commit();
+      wgmma_wait<1>(S);
+      if (lane_index() == 0) empty[ring.stage()].arrive();
+      ring.advance();
+      if constexpr (HasNext::value) {
+        add_state_product();
+        wgmma_wait<1>(O);
+      } else {
+        wgmma_wait<0>(S, O);
+      }
+      if (lane_index() == 0) {
+        const bool is_own = rank_of(next_in_slot) == rank;
+        (is_own ? slot_free[group_of(next_in_slot)] : barriers.slot_read).arrive();
+      }
+      ++next_in_slot;
+      factor_ring.advance();
+      output_ring.wait(&barriers.output_empty);
+      put_output(memory.O(), O, a.scale);
+      __syncwarp();
+      if (lane_index() == 0) barriers.output_full.arrive();
+      output_ring.advance();
+      if constexpr (HasNext::value) wgmma_wait<0>(residual);
+    };
+
+    load_values();
+    add_state_product();
+    wgmma_wait<0>(residual);
+    for (int t = 0; t + kChunk < a.L; t += kChunk) walk(std::true_type());
+    walk(std::false_type());
+    if (a.final_state.data) {
+      store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk,
+                                    columns);
+    }
+  }
+  cluster_sync();
+}
+
+}  // namespace
+
+void cluster(const Bf16Arguments& a) {
+  const auto start = [&]<class Shape>(Shape) {
+    dim3 grid = grid_of<Shape>(extents_of(a), 1);
+    grid.x += grid.x % 2;
+    LaunchConfig config(grid, kBlockThreads, std::size_t(ClusterMemory<Shape>::kBytes));
+    config.cluster = 2;
+    launch(cluster_kernel<Shape>, config, a, chunk_maps(a));
+  };
+  a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
+}
+
+}  // namespace tutorial::delta_rule

@@ -1,0 +1,141 @@
+#pragma once
+/// @file
+/// A block of `cluster` (15_cluster.cu): its shared memory, and what the warpgroups do that compute T and P.
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include "05_deltanet_wy/delta_rule.hpp"
+#include "05_deltanet_wy/delta_rule/chunk_factors.cuh"
+#include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
+#include "common/device/mbarrier.cuh"
+#include "common/device/memory.cuh"
+#include "common/device/named_barrier.cuh"
+#include "common/device/proxy_fence.cuh"
+#include "common/device/push_shared.cuh"
+#include "common/device/warp.cuh"
+#include "common/device/wgmma.cuh"
+#include "common/tile/warpgroup_chunk.cuh"
+
+namespace tutorial::delta_rule {
+
+inline constexpr int kClusterStages = 2;  ///< tiles of Q and K for the chain, and of V
+inline constexpr int kSlots = 3;          ///< T and P
+inline constexpr int kGroups = 4;         ///< warpgroups of both blocks that compute T and P
+
+/// The rank of the block that computes T and P of chunk n.
+__device__ __forceinline__ int rank_of(int n) {
+  return n % 2;
+}
+/// Which of that block's two warpgroups does it.
+__device__ __forceinline__ int group_of(int n) {
+  return n / 2 % 2;
+}
+
+/// Barriers of a block. They lie in dynamic shared memory, as everything that the other block reaches.
+struct ClusterBarriers {
+  Barrier full[kClusterStages], empty[kClusterStages], v_full[kClusterStages], v_empty[kClusterStages];
+  Barrier output_full, output_empty;
+  Barrier pair_full[2], pair_empty[2];  ///< the tiles of Q and K from which group 0 or 1 computes
+  Barrier factors_full[kSlots];
+  Barrier slot_free[2];                             ///< both chains have read what lay where group 0 or 1 stores next
+  Barrier slot_read;                                ///< this block's chain has, and the other block stores there next
+  alignas(16) unsigned char outbox[16], inbox[16];  ///< bytes of a message; their values do not matter
+};
+
+/// A block's shared memory.
+template <class Shape>
+struct ClusterMemory {
+  using KeyTile = typename Shape::KeyTile;  ///< Q or K
+
+  static constexpr int kKeyBytes = tile::kChunk * Shape::kDk * int(sizeof(__nv_bfloat16));
+  static constexpr int kValueBytes = int(ValuePanel::kPanelBytes);
+  static constexpr int kV = 2 * (kClusterStages + 1) * kKeyBytes, kFactors = kV + kClusterStages * kValueBytes;
+  static constexpr int kO = kFactors + kSlots * ChunkFactors::kBytes, kSplit = kO + kValueBytes;
+  static constexpr int kBetas = kSplit + 2 * SplitBlocks::kBytes;
+  static constexpr int kBarriers = kBetas + 2 * tile::kChunk * int(sizeof(float));
+  static constexpr int kBytes = kBarriers + int(sizeof(ClusterBarriers));
+
+  unsigned char* memory;  ///< kBytes, aligned to 1024
+
+  /// A tile of K for the chain; stage kClusterStages has the one for T and P.
+  __device__ __forceinline__ KeyTile K(int stage) const { return {at(2 * stage * kKeyBytes)}; }
+  /// A tile of Q.
+  __device__ __forceinline__ KeyTile Q(int stage) const { return {at((2 * stage + 1) * kKeyBytes)}; }
+  /// A tile of V.
+  __device__ __forceinline__ ValuePanel V(int stage) const { return {at(kV + stage * kValueBytes)}; }
+  /// The tile of O.
+  __device__ __forceinline__ ValuePanel O() const { return {at(kO)}; }
+  /// T and P.
+  __device__ __forceinline__ ChunkFactors factors(int slot) const {
+    return ChunkFactors(memory + kFactors + slot * ChunkFactors::kBytes);
+  }
+  /// What warpgroup 0 or 1 of those that compute factors needs for itself.
+  __device__ __forceinline__ FactorGroup factor_group(int group) const {
+    return FactorGroup(group, memory + kSplit + group * SplitBlocks::kBytes,
+                       reinterpret_cast<float*>(memory + kBetas) + group * tile::kChunk);
+  }
+  /// The barriers.
+  __device__ __forceinline__ ClusterBarriers& barriers() const {
+    return *reinterpret_cast<ClusterBarriers*>(memory + kBarriers);
+  }
+
+ private:
+  __device__ __forceinline__ __nv_bfloat16* at(int offset) const {
+    return reinterpret_cast<__nv_bfloat16*>(memory + offset);
+  }
+};
+
+/// Warpgroup `group` of block `rank` computes T and P of every fourth chunk of block (., h, b), for both blocks.
+template <class Shape>
+__device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, const ClusterMemory<Shape>& memory,
+                                                       int rank, int group) {
+  group = __shfl_sync(kAllLanes, group, 0);  // tells the compiler that it is the same in all lanes
+  ClusterBarriers& barriers = memory.barriers();
+  FactorGroup factors = memory.factor_group(group);
+  const auto K = memory.K(kClusterStages), Q = memory.Q(kClusterStages);
+  const bool is_first = threadIdx.x % tile::kWarpgroup == 0;
+  const int chunks = (a.L + tile::kChunk - 1) / tile::kChunk, first = rank + 2 * group;
+  const auto beta_of = [&](int n) {
+    const int position = n * tile::kChunk + factors.position();
+    return lane_index() < kBlock && position < a.L ? load_global(a.beta.row(int(blockIdx.z), int(blockIdx.y), position))
+                                                   : 0.0f;
+  };
+  auto pair_ring = Ring<1>::consumer();
+  auto slot_ring = Ring<1>::consumer();
+  int slot = first % kSlots;
+  float next_beta = beta_of(first);
+  for (int n = first; n < chunks; n += kGroups) {
+    tile::WarpgroupScores K_K, Q_K;
+    SplitRow X;
+    RoundedRow P;
+    const float beta = next_beta;
+    next_beta = beta_of(n + kGroups);
+    pair_ring.wait(barriers.pair_full + group);
+    wgmma_fence(K_K, Q_K);
+    tile::start_scores(K_K, K, K);
+    tile::start_scores(Q_K, Q, K);
+    wgmma_commit();
+    wgmma_wait<0>(K_K, Q_K);
+    if (lane_index() == 0) barriers.pair_empty[group].arrive();
+    pair_ring.advance();
+    factors.round(P, Q_K);
+    factors.invert(X, K_K, beta);
+    if (n >= kSlots) {
+      if (is_first) barriers.slot_free[group].arrive_expect(sizeof(barriers.inbox));
+      slot_ring.wait_cluster(barriers.slot_free + group);
+      slot_ring.advance();
+    }
+    const ChunkFactors out = memory.factors(slot);
+    factors.store(out, X, P);
+    fence_async_proxy();
+    wait_at_named_barrier(1 + group, tile::kWarpgroup);
+    if (is_first) {
+      push_shared(out.T_high.data, out.T_high.data, ChunkFactors::kBytes, barriers.factors_full[slot], 1 - rank);
+      barriers.factors_full[slot].arrive();
+    }
+    slot = (slot + kGroups) % kSlots;
+  }
+}
+
+}  // namespace tutorial::delta_rule
