@@ -36,8 +36,9 @@ test_all() { ctest --preset cuda --timeout 300 --parallel 4; }
 # sanitized CHAPTER B H L Dk Dv [OPTION...]: a small problem under memcheck, racecheck and synccheck. racecheck (CUDA 13.0)
 # follows an mbarrier only where each thread that reads or writes arrives itself. Where one lane arrives for its warp after
 # __syncwarp(), and between bar.arrive and bar.sync, it reports races that are none; a kernel of ten lines shows it. So
-# it reports the normaliser on Hopper, and the decays of `warp_specialized` and `specialized` in chapter 04. ThreadSanitizer
-# on the emulator checks these hand-overs.
+# it reports the normaliser on Hopper, in chapter 04 the decays of `warp_specialized` and `specialized`, and Q S of
+# `hopper_gradients` there, which four lanes hand over for their warps. ThreadSanitizer on the emulator checks these
+# hand-overs.
 sanitized() {
   local tool status=0
   for tool in memcheck racecheck synccheck; do

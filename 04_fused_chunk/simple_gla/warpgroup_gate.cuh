@@ -43,10 +43,13 @@ struct ChunkDecays {
     if (lane == 0) data[4 * kChunk] = tile::ex2(b.end);
   }
 
-  /// One warp writes only the decays to the chunk's end; b.end may be the sum up to a position after the chunk.
-  __device__ __forceinline__ void store_to_end(const ChunkSums& b) const {
-    reinterpret_cast<float2*>(data + 2 * kChunk)[int(lane_index())] =
-        make_float2(tile::ex2(b.end - b.first), tile::ex2(b.end - b.second));
+  /// One warp writes only the decays into a state beyond the chunk's end, or, for a walk from the end, beyond its start.
+  /// @param between the sum of the gates between the chunk and the state
+  __device__ __forceinline__ void store_into_state(const ChunkSums& b, float between, bool is_reversed) const {
+    const float end = b.end + between;
+    const float first = is_reversed ? between + b.first : end - b.first;
+    const float second = is_reversed ? between + b.second : end - b.second;
+    reinterpret_cast<float2*>(data + 2 * kChunk)[int(lane_index())] = make_float2(tile::ex2(first), tile::ex2(second));
   }
 
   /// b_t.

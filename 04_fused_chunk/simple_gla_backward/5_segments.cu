@@ -18,7 +18,7 @@
 /// Shapes: as `walks`; carried states [B, H, segments - 1, Dk, Dv] and decays of whole segments [B, H, segments - 1]
 /// for each direction, fp32, in device memory. Those of S' are in the order of its walk, from the last segment.
 /// Thread mapping: block (x, h, b) takes 64 columns of one segment of one gradient. In the last kernel a block has a
-/// segment: all its threads multiply the two states, its first warp sums up dg.
+/// segment: all its threads multiply the two states, and each warp sums up dg of a chunk.
 /// Resources: as `walks`.
 /// Work: as `walks`, and 4 Dk Dv operations per position of all segments but one for the states.
 /// Bytes: as `walks`, and k, v, q, do and g once more for the states, each for every tile that needs it; the carried

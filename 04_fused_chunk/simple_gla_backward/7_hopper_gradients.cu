@@ -4,6 +4,8 @@
 /// Idea: each gradient is the operator on other inputs, so the kernel is `register_scores` of the operator with a
 /// direction. One launch has the blocks of all three walks. A segment does not need states computed before: the walk is
 /// cut into runs of segments, and each run begins with the state that the run before it has left (chained_runs.cuh).
+/// Where there are few heads, a launch before computes the states, of both directions at once, as `dispatch` of the
+/// operator does (segment_state.cuh).
 ///
 ///     scores   | n: Q K^T | P or P^T in registers | P V | += Q S | rows times q or k: dg | O to shared memory |
 ///     state    | n: S^T Q^T | under it S = 2^b_e S, V~ in registers | V~^T K | under it Q S to shared memory |
@@ -30,7 +32,8 @@
 /// Bytes: q, k, v and do once for dq, and once for dk and dv together, if the blocks of a head share what they read;
 /// each gradient once. That is 2816 bytes per position at Dk = Dv = 128, and 8 Dk Dv bytes for each border of segments.
 /// If states are computed first, most of q, k, v and do are read a third time.
-/// Bound by: the instructions of the state's four warps, as `register_scores`, and nearly as much by the bytes.
+/// Bound by: the second-level cache, at 86 % of what it can deliver with 32 heads of L = 16384. A block takes 48 or 56
+/// KB through it for each chunk of 64 columns, as the blocks of a head each load all columns of two of their tensors.
 /// Requires: compute capability 9.0, Dk and Dv up to 128 and multiples of 16, tensors that a tensor map can describe.
 /// Weakness: dk and dv compute dS twice, and dq reads what dk and dv read at another time.
 /// Sources: as `segments`; 06_scan/scan/7_single_pass.cu for blocks that wait for their predecessors.
@@ -40,6 +43,7 @@
 #include <string>
 
 #include "04_fused_chunk/simple_gla/launch_plan.hpp"
+#include "04_fused_chunk/simple_gla/segment_state.cuh"
 #include "04_fused_chunk/simple_gla/warpgroup_gate.cuh"
 #include "04_fused_chunk/simple_gla_backward.hpp"
 #include "04_fused_chunk/simple_gla_backward/chained_runs.cuh"
@@ -49,6 +53,7 @@
 #include "common/device/launch.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/registers.cuh"
+#include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/chunk_tiles.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
@@ -221,11 +226,49 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
   }
 }
 
+/// One of the walks that compute states alone.
+struct StatesWalk {
+  Bf16Arguments a;
+  ChunkMaps maps;
+  float *states, *decays;  ///< in the order of the walk: [B, H, segments - 1, Dk, Dv], [B, H, segments - 1]
+};
+
+/// What each segment makes of a state of zeros, in both directions. Grid (tiles of Dv of all segments but one, first of
+/// S and then of dS; H; B).
+template <class Shape>
+__global__ void __launch_bounds__(kStateBlock, 2)
+    border_states_kernel(const __grid_constant__ StatesWalk S, const __grid_constant__ StatesWalk dS, LaunchPlan plan) {
+  const int each = int(gridDim.x) / 2, borders = plan.segments - 1;
+  const bool is_reversed = int(blockIdx.x) >= each;
+  const StatesWalk& walk = is_reversed ? dS : S;
+  const int tiles = each / borders;  // the walk from the end needs no state at the beginning of the first segment
+  const BlockPart<Shape> part(extents_of(walk.a), plan.length, int(blockIdx.x) - (is_reversed ? each - tiles : 0));
+  const int order = is_reversed ? borders - part.segment : part.segment;
+  const std::int64_t place = std::int64_t(part.head) * borders + order;
+  walk_for_state<Shape>(walk.a, walk.maps, part, is_reversed, walk.states + place * walk.a.Dk * walk.a.Dv,
+                        walk.decays + place);
+}
+
+/// Starts the kernels that compute the carried states.
+template <class Shape>
+void compute_states(const Segments& segments) {
+  const int borders = segments.plan.segments - 1;
+  if (borders == 0) return;
+  const Bf16Arguments forward = segments.forward().a, backward = segments.gradients[2].a;
+  launch(border_states_kernel<Shape>,
+         {grid_of<Shape>(extents_of(forward), 2 * borders), kStateBlock, kSharedBytesForState<Shape>},
+         StatesWalk{forward, chunk_maps(forward), segments.S, segments.decays(true)},
+         StatesWalk{backward, chunk_maps(backward), segments.dS, segments.decays(false)}, segments.plan);
+  segments.carry();
+}
+
 }  // namespace
 
 void walk_in_runs(const Bf16BackwardArguments& b, const Cut& cut) {
   const Segments segments(b, cut.plan);
-  if (cut.are_given) segments.compute_states();
+  if (cut.are_given) {
+    b.Dk <= 64 ? compute_states<PanelShape<64, 64>>(segments) : compute_states<PanelShape<128, 64>>(segments);
+  }
   const auto start = [&]<class Shape>(Shape) {
     launch(gradient_walks_kernel<Shape>, {unsigned(blocks_of(b, cut)), kBlock, kSharedBytes<Shape>},
            make_walks(segments, cut));

@@ -10,25 +10,32 @@ namespace {
 
 constexpr int kChunkLength = 64;
 
-// Estimates in microseconds: a chunk of a walk, the start of a block, a chunk of the kernel that computes states, and
-// the launches of this kernel and of the carry. States are written, read and written again at this rate.
-constexpr double kChunkTime = 1.05, kBlockStart = 4, kStatesTime = 1.3, kStatesLaunches = 12;
+// Estimates in microseconds. The first three are fitted to measurements on an H200 (Dk = Dv = 128).
+constexpr double kChunkTime = 1.27;  // of a walk, while all multiprocessors have one: the second-level cache is busy
+constexpr double kAloneTime = 1.02;  // of a walk, while few multiprocessors have one
+constexpr double kBlockStart = 4;    // and its end, and a flag between runs
+constexpr double kStatesTime = 1.2;  // a chunk of the kernel before the walks; each multiprocessor has two blocks
+constexpr double kLaunches = 12;     // of that kernel and the carries
+constexpr double kGateGradient = 8;  // dg after the walks, with its launch
 constexpr double kStateBytesPerMicrosecond = 3.5e6;
 
-/// The estimated time of all walks.
-double time_of(const Bf16BackwardArguments& b, const Cut& cut) {
-  const int multiprocessors = multiprocessor_count(), chunks = cut.plan.length / kChunkLength;
-  const std::int64_t heads = std::int64_t(b.B) * b.H, key_tiles = ceil_div(b.Dk, 64), value_tiles = ceil_div(b.Dv, 64);
-  const double run = chunks * cut.each * kChunkTime + kBlockStart;
-  const double rounds = double(ceil_div(heads * (2 * key_tiles + value_tiles) * cut.runs(), multiprocessors));
-  if (!cut.are_given) return std::max(rounds, double(cut.runs())) * run;  // the runs of a walk follow one another
-  const std::int64_t blocks = 2 * heads * value_tiles * (cut.plan.segments - 1);
-  const double bytes = 2 * double(tile::launch_plan_memory(tile::extents_of(b), cut.plan));
-  return rounds * run + double(ceil_div(blocks, 2 * multiprocessors)) * chunks * kStatesTime + kStatesLaunches +
-         3 * bytes / kStateBytesPerMicrosecond;
-}
-
 }  // namespace
+
+double estimated_time(const Bf16BackwardArguments& b, const Cut& cut) {
+  const int multiprocessors = multiprocessor_count(), chunks = cut.plan.length / kChunkLength, runs = cut.runs();
+  const std::int64_t heads = std::int64_t(b.B) * b.H, key_tiles = ceil_div(b.Dk, 64), value_tiles = ceil_div(b.Dv, 64);
+  const std::int64_t walks = heads * (2 * key_tiles + value_tiles);
+  // Runs of a walk that wait for each other are not under way at once.
+  const double busy = double(std::min<std::int64_t>(cut.are_given ? walks * runs : walks, multiprocessors));
+  const double run = chunks * cut.each * std::max(kAloneTime, kChunkTime * busy / multiprocessors) + kBlockStart;
+  const double rounds = double(ceil_div(walks * runs, multiprocessors));
+  const double state_pass =  // all states at borders read or written once
+      2 * double(tile::launch_plan_memory(tile::extents_of(b), cut.plan)) / kStateBytesPerMicrosecond;
+  if (!cut.are_given) return std::max(rounds, double(runs)) * run + kGateGradient + state_pass;
+  const std::int64_t blocks = 2 * heads * value_tiles * (cut.plan.segments - 1);
+  return rounds * run + double(ceil_div(blocks, 2 * multiprocessors)) * chunks * kStatesTime + kLaunches +
+         kGateGradient + 4 * state_pass;  // written, carried, read for dg
+}
 
 tile::LaunchPlan plan_of(const Bf16BackwardArguments& b) {
   const std::int64_t blocks = std::int64_t(b.B) * b.H * (2 * ceil_div(b.Dk, 64) + ceil_div(b.Dv, 64));
@@ -48,7 +55,7 @@ Cut fastest_cut(const Bf16BackwardArguments& b) {
   for (int runs = 2; runs <= most; ++runs) {
     for (const bool are_given : {false, true}) {
       const Cut cut = cut_into(b, runs, are_given);
-      if (time_of(b, cut) < time_of(b, best)) best = cut;
+      if (estimated_time(b, cut) < estimated_time(b, best)) best = cut;
     }
   }
   return best;

@@ -109,33 +109,54 @@ __device__ __forceinline__ void store_row_products(float* to, int rows, const ti
   if (lane % 4 == 0 && wgmma_row(2) < rows) store_global(to + wgmma_row(2), lower);
 }
 
-/// <S, dS> in a part per warp, by all threads of the block. A barrier must follow.
-/// @param S,dS packed, of `size` elements @param parts [kWarps] in shared memory
+/// <S, dS> in a part per warp, by all kBlock threads of the block. A barrier must follow.
+/// @param S,dS packed, of `size` elements @param parts [kBlock / 32] in shared memory
+template <int kBlock = tile::kThreads>
 __device__ __forceinline__ void multiply_states(const float* S, const float* dS, int size, float* parts) {
   float sum = 0;
-  for (int i = int(threadIdx.x); i < size; i += tile::kThreads) sum += load_global(S + i) * load_global(dS + i);
+#pragma unroll 8
+  for (int i = int(threadIdx.x); i < size; i += kBlock) sum += load_global(S + i) * load_global(dS + i);
   sum = warp_sum(sum);
   if (lane_index() == 0) parts[tile::warp_index()] = sum;
 }
+
+/// The sums for dg of a chunk, from its end, by one warp.
+struct SumsFromEnd {
+  int first;      ///< of the lane's two positions; lane 0 has the last two
+  float sum, db;  ///< the sum from that position to the chunk's end, and db of it
+
+  /// @param t the chunk's first position
+  __device__ __forceinline__ SumsFromEnd(const Bf16BackwardArguments& a, const RowProducts& products, int b, int h,
+                                         int t)
+      : first(t + kChunk - 2 - 2 * int(lane_index())) {
+    const auto difference = [&](int i) {
+      float sum = 0;
+      for (int tile = 0; tile < products.tiles && i < a.L; ++tile) {
+        const std::int64_t place = tile * products.per_tile + (std::int64_t(b) * a.H + h) * a.L + i;
+        sum += load_global(products.read + place) - load_global(products.written + place);
+      }
+      return sum;
+    };
+    db = difference(first);
+    sum = warp_prefix_sum(db + difference(first + 1));
+  }
+  /// The sum over the chunk.
+  __device__ __forceinline__ float whole() const { return __shfl_sync(kAllLanes, sum, 31); }
+  /// Writes dg. @param dg_after dg of the position behind the chunk
+  __device__ __forceinline__ void store(const Bf16BackwardArguments& a, int b, int h, float dg_after) const {
+    const float dg = dg_after + sum;
+    if (first < a.L) store_global(a.dg.row(b, h, first), dg);
+    if (first + 1 < a.L) store_global(a.dg.row(b, h, first + 1), dg - db);
+  }
+};
 
 /// dg of the chunk that begins at position t, by one warp. @return dg of its first position
 /// @param dg_after dg of the position behind the chunk
 __device__ __forceinline__ float sum_from_end(const Bf16BackwardArguments& a, const RowProducts& products, int b, int h,
                                               int t, float dg_after) {
-  const auto difference = [&](int i) {
-    float sum = 0;
-    for (int tile = 0; tile < products.tiles && i < a.L; ++tile) {
-      const std::int64_t place = tile * products.per_tile + (std::int64_t(b) * a.H + h) * a.L + i;
-      sum += load_global(products.read + place) - load_global(products.written + place);
-    }
-    return sum;
-  };
-  const int first = t + kChunk - 2 - 2 * int(lane_index());  // lane 0 has the last two positions
-  const float db_first = difference(first), db_second = difference(first + 1);
-  const float dg_first = dg_after + warp_prefix_sum(db_first + db_second);
-  if (first < a.L) store_global(a.dg.row(b, h, first), dg_first);
-  if (first + 1 < a.L) store_global(a.dg.row(b, h, first + 1), dg_first - db_first);
-  return __shfl_sync(kAllLanes, dg_first, 31);
+  const SumsFromEnd sums(a, products, b, h, t);
+  sums.store(a, b, h, dg_after);
+  return dg_after + sums.whole();
 }
 
 }  // namespace tutorial::simple_gla

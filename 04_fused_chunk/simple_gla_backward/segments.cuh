@@ -63,30 +63,38 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0 && part.first_column == 0) store_global(decays + place, decay);
 }
 
-/// dg of a segment, from its last chunk to its first. Grid (segments, H, B).
+constexpr int kGateWarps = kLongest / kChunk;  // of a block that computes dg: one for each chunk of a segment
+
+/// dg of a segment. Each warp adds up a chunk, and then the sums of the chunks behind its own. Grid (segments, H, B).
 /// @param S,dS the carried states, those of dS / scale in the order of its walk
 /// @param end_products as above
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(32 * kGateWarps)
     gate_gradient_kernel(Bf16BackwardArguments a, LaunchPlan plan, const float* S, const float* dS,
                          RowProducts products, const float* end_products) {
-  __shared__ float parts[kWarps];
+  __shared__ float parts[kGateWarps], chunks[kGateWarps];
   const int b = int(blockIdx.z), h = int(blockIdx.y), segment = int(blockIdx.x), size = a.Dk * a.Dv;
   const std::int64_t head = std::int64_t(b) * a.H + h, borders = plan.segments - 1, end_parts = products.tiles * kWarps;
+  const int warp = warp_index(), begin = segment * plan.length;
+  const int count = (min(plan.length, a.L - begin) - 1) / kChunk + 1;
+  const SumsFromEnd sums(a, products, b, h, begin + min(warp, count - 1) * kChunk);
+  const float whole = sums.whole();
+  if (lane_index() == 0) chunks[warp] = whole;
+  if (segment < borders) {
+    multiply_states<32 * kGateWarps>(S + (head * borders + segment) * size,
+                                     dS + (head * borders + borders - 1 - segment) * size, size, parts);
+  }
+  __syncthreads();
+  if (warp >= count) return;
   float dg = 0;
   if (segment < borders) {
-    multiply_states(S + (head * borders + segment) * size, dS + (head * borders + borders - 1 - segment) * size, size,
-                    parts);
-    __syncthreads();
-    dg = a.scale * (parts[0] + parts[1] + parts[2] + parts[3]);
+    dg = a.scale * warp_sum(parts[lane_index()]);
   } else if (a.dfinal_state.data) {
     for (int i = 0; i < end_parts; ++i) dg += load_global(end_products + head * end_parts + i);
   }
-  if (threadIdx.x >= 32) return;
-  const int begin = segment * plan.length;
-  for (int t = (min(begin + plan.length, a.L) - 1) / kChunk * kChunk; t >= begin; t -= kChunk) {
-    dg = sum_from_end(a, products, b, h, t, dg);
-  }
+  for (int chunk = count - 1; chunk > warp; --chunk) dg += chunks[chunk];
+  sums.store(a, b, h, dg);
 }
+static_assert(kGateWarps == 32);  // a lane for each part of a product of states
 
 /// A problem in segments, on the host.
 struct Segments {
@@ -106,23 +114,35 @@ struct Segments {
         S(end_products + std::int64_t(b.B) * b.H * products.tiles * kWarps),
         dS(S + launch_plan_memory(extents_of(b), plan) / 4) {}
 
+  /// The arguments of the walk that makes S of k and v, as gradients[2] makes dS of q and do.
+  Gradient forward() const {
+    Gradient forward = gradients[2];
+    forward.a.k = b.k, forward.a.v = b.v, forward.is_reversed = false;
+    return forward;
+  }
+  /// The decays of the segments in the order of the walk: [B, H, segments - 1]. @param is_S of S or of dS
+  float* decays(bool is_S) const {
+    return dS + launch_plan_memory(extents_of(b), plan) / 4 +
+           (is_S ? 0 : std::int64_t(b.B) * b.H * (plan.segments - 1));
+  }
   /// Starts the kernels that compute the carried states.
   void compute_states() const {
     const int borders = plan.segments - 1;
     if (borders == 0) return;
-    float* S_decays = dS + launch_plan_memory(extents_of(b), plan) / 4;
-    float* dS_decays = S_decays + std::int64_t(b.B) * b.H * borders;
-    Gradient forward = gradients[2];  // k and v in the place of q and do
-    forward.a.k = b.k, forward.a.v = b.v, forward.is_reversed = false;
     select_shape(b.Dk, [&]<class Shape>(Shape) {
-      const LaunchConfig states{grid_of<Shape>(extents_of(forward.a), borders), kThreads,
+      const LaunchConfig states{grid_of<Shape>(extents_of(gradients[2].a), borders), kThreads,
                                 2 * (StateTiles<Shape>::kBytes + SharedSums::kBytes)};
-      launch(segment_states_kernel<Shape>, states, forward, plan, S, S_decays);
-      launch(segment_states_kernel<Shape>, states, gradients[2], plan, dS, dS_decays);
+      launch(segment_states_kernel<Shape>, states, forward(), plan, S, decays(true));
+      launch(segment_states_kernel<Shape>, states, gradients[2], plan, dS, decays(false));
     });
-    carry_states(b.B, b.H, b.Dk, borders, CarriedStates<SegmentDecay>{b.initial_state, b.Dv, S, {S_decays}});
+    carry();
+  }
+  /// Starts the kernels that carry what each segment makes of a state of zeros from segment to segment.
+  void carry() const {
+    const int borders = plan.segments - 1;
+    carry_states(b.B, b.H, b.Dk, borders, CarriedStates<SegmentDecay>{b.initial_state, b.Dv, S, {decays(true)}});
     carry_states(b.B, b.H, b.Dk, borders,
-                 CarriedStates<SegmentDecay>{b.dfinal_state, b.Dv, dS, {dS_decays}, 1 / b.scale});
+                 CarriedStates<SegmentDecay>{b.dfinal_state, b.Dv, dS, {decays(false)}, 1 / b.scale});
   }
   /// The plan of gradient number i, with its `starts`.
   LaunchPlan plan_for(int i) const {
@@ -135,7 +155,7 @@ struct Segments {
   /// Starts the kernel that computes dg, after the walks.
   void compute_gate_gradient() const {
     const dim3 grid(unsigned(plan.segments), unsigned(b.H), unsigned(b.B));
-    launch(gate_gradient_kernel, {grid, kThreads}, b, plan, S, dS, products, end_products);
+    launch(gate_gradient_kernel, {grid, 32 * kGateWarps}, b, plan, S, dS, products, end_products);
   }
 };
 

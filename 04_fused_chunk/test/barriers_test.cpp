@@ -28,7 +28,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"simple_gla", "register_scores", "04_fused_chunk/simple_gla/7_register_scores.cu", 64, 64, 390, "", "",
      "output_empty|wait.state_empty|wgmma_wait<1>.S."},
     // Segments of five chunks, one more than there are sets of tiles.
-    {"simple_gla", "dispatch", "04_fused_chunk/simple_gla/dispatch/hopper_walk.cu", 64, 64, 2500, "",
+    {"simple_gla", "dispatch", "04_fused_chunk/simple_gla/segment_state.cuh", 64, 64, 2500, "",
      "EMULATOR_MULTIPROCESSORS=4"},
     {"simple_gla --backward", "materialized", "04_fused_chunk/simple_gla_backward/3_materialized.cu", 64, 16},
     {"simple_gla --backward", "walks", "04_fused_chunk/simple_gla_backward/4_walks.cu", 64, 16},

@@ -454,10 +454,11 @@ STAGES = [
         SIMPLE_BACKWARD + "7_hopper_gradients.cu",
         ["q, k, g", "v, do", "+S, dS of segments", "dq, dk, dv", "+q . dq, k . dk", "dg"],
         [
+            Kernel("border_states, both; carry", ["two tiles four times; sums"], ["S or dS; V~"], ["q, k, g", "v, do"], ["S, dS of segments*"]),
             Kernel("gradient_walks: all three", ["three tiles four times; O,", "Q S twice; sums: 214 KB"], ["two warpgroups with P, O;", "one with S or dS, V~, Q S"], ["q, k, g", "v, do", "S, dS of segments*"], ["S, dS of segments*", "dq, dk, dv*", "q . dq, k . dk*"]),
             Kernel("gate_gradient", [], ["parts of <S, dS>"], ["S, dS of segments*", "q . dq, k . dk*"], ["dg*"]),
         ],
-        "Two kernels; a run of segments begins with the state that the run before has left in device memory.",
+        "A run of segments begins with the state that the run before has left in device memory; with few heads, a kernel before has left all of them.",
     ),
     Stage(
         DELTA + "5_recurrent_gpu.cu",

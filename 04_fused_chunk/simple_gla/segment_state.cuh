@@ -1,0 +1,113 @@
+#pragma once
+/// @file
+/// What a segment makes of a state of zeros, by a warpgroup and a warp that loads: the kernel before the walks of
+/// dispatch/hopper_walk.cu and of simple_gla_backward/7_hopper_gradients.cu.
+///
+/// The block goes through the segment from the end where its state is wanted. So the decay from a position to this end is
+/// known when the block reaches its chunk:
+///
+///     X = sum of K_n^T (diag(2^(b_e - b + later)) V_n), where `later` is the sum of the b_e of the chunks after n
+///
+/// So all decays are in V~, and X is never multiplied. The warp that loads adds up the gates. V is loaded from shared
+/// memory into registers and multiplied there; the result, V~, is the left factor of the product. V~ of the next chunk
+/// is computed while the product runs. The gradient of the state is wanted at the segment's beginning, and there
+/// 2^(b + earlier) is the decay.
+
+#include <cuda_runtime.h>
+
+#include "04_fused_chunk/simple_gla.hpp"
+#include "04_fused_chunk/simple_gla/warpgroup_gate.cuh"
+#include "common/device/registers.cuh"
+#include "common/tile/block_part.cuh"
+#include "common/tile/bulk_tiles.cuh"
+#include "common/tile/chunk_tiles.cuh"
+#include "common/tile/warpgroup_chunk.cuh"
+
+namespace tutorial::simple_gla {
+namespace {
+
+using namespace tile;
+
+constexpr int kStateDepth = 4;                // chunks in shared memory
+constexpr int kStateBlock = kWarpgroup + 32;  // threads: those of the state, and a warp that loads
+
+template <class Shape>
+constexpr std::size_t kSharedBytesForState = kStateDepth*(StateTiles<Shape>::kBytes + ChunkDecays::kBytes);
+
+/// Computes the state of the block's segment and columns, and the decay of the segment. Called by all threads.
+/// @param is_reversed the state that a walk from the end leaves at the segment's beginning
+/// @param state [Dk, Dv] @param decay 2 to the sum of the segment's gates
+template <class Shape>
+__device__ __forceinline__ void walk_for_state(const Bf16Arguments& a, const ChunkMaps& maps,
+                                               const BlockPart<Shape>& part, bool is_reversed, float* state,
+                                               float* decay) {
+  __shared__ Barrier full[kStateDepth], empty[kStateDepth];
+  auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
+  const auto tiles_of = [&](int stage) { return StateTiles<Shape>(memory + stage * StateTiles<Shape>::kBytes); };
+  const auto decays_of = [&](int stage) {
+    return ChunkDecays(memory + kStateDepth * StateTiles<Shape>::kBytes, stage);
+  };
+  const int count = (part.end - part.begin - 1) / kChunk + 1, step = is_reversed ? kChunk : -kChunk;
+  const int first = part.begin + (is_reversed ? 0 : (count - 1) * kChunk);
+  if (threadIdx.x == 0) {
+    for (Barrier& barrier : full) barrier.init(2);  // one for the bytes, one for the decays
+    for (Barrier& barrier : empty) barrier.init(4);
+    fence_barrier_init();
+  }
+  __syncthreads();
+
+  if (threadIdx.x >= kWarpgroup) {
+    const bool is_first = threadIdx.x == kWarpgroup;
+    auto ring = Ring<kStateDepth>::producer();
+    double between = 0;  // the chunk and the end where the state is wanted
+    for_each_chunk_with_g(a, part.b, part.h, first, step, count, part.end, [&](int t, float2 g) {
+      const StateTiles<Shape> tiles = tiles_of(ring.stage());
+      Barrier& barrier = full[ring.stage()];
+      ring.wait(empty);
+      if (is_first) {
+        barrier.arrive_expect(StateTiles<Shape>::kBytes);
+        load_chunk(tiles, maps, barrier, part.b, part.h, t, part.first_column);
+      }
+      const ChunkSums sums(g);
+      decays_of(ring.stage()).store_into_state(sums, float(between), is_reversed);
+      between += sums.end;
+      __syncwarp();
+      if (is_first) barrier.arrive();
+      ring.advance();
+    });
+    if (part.first_column == 0 && is_first) store_global(decay, exp2f(float(between)));
+    return;
+  }
+  WarpgroupState<Shape::kDk> X;
+#pragma unroll
+  for (float& element : X) element = 0;
+  auto ring = Ring<kStateDepth>::consumer();  // one chunk ahead of `read`
+  auto read = ring;
+  const auto make_values = [&](ValueFragments& v) {
+    ring.wait(full);
+    load_decayed_values(v, tiles_of(ring.stage()).V, decays_of(ring.stage()));
+    ring.advance();
+  };
+  ValueFragments v;
+  make_values(v);
+  for (int n = 0; n < count; ++n) {
+    wgmma_fence(X, v);
+    start_state_update<Shape::kDk>(X, v, tiles_of(read.stage()).K);
+    wgmma_commit();
+    ValueFragments v_next = {};
+    if (n + 1 < count) make_values(v_next);
+    wgmma_wait<0>(X, v);
+    __syncwarp();  // all lanes have read V
+    if (lane_index() == 0) empty[read.stage()].arrive();
+    read.advance();
+#pragma unroll
+    for (int i = 0; i < kChunk / 16; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) v[i][j] = v_next[i][j];
+    }
+  }
+  store_group_state<Shape::kDk>(state + part.first_column, X, a.Dv, a.Dk, part.columns);
+}
+
+}  // namespace
+}  // namespace tutorial::simple_gla
