@@ -20,12 +20,15 @@
 
 #include <cstdint>
 
+#include "05_deltanet_wy/delta_rule/block_rows.cuh"
 #include "05_deltanet_wy/delta_rule/fragments.cuh"
+#include "05_deltanet_wy/delta_rule/key_products.cuh"
 #include "05_deltanet_wy/delta_rule/walk_chunk.cuh"
 #include "common/device/ldmatrix.cuh"
 #include "common/device/movmatrix.cuh"
 #include "common/device/pack.cuh"
 #include "common/tile/chunk_shape.cuh"
+#include "common/tile/load_tile.cuh"
 
 namespace tutorial::delta_rule {
 
@@ -112,6 +115,50 @@ __device__ __forceinline__ void add_from_fragments(typename Shape::Output& O, co
     ldmatrix_x4(rows, X.data + X.advance(unit, t * kBlock, j * 16));
 #pragma unroll
     for (int c = 0; c < kCount; ++c) multiply(O[t], c, make_uint4(rows[0], rows[1], rows[2], rows[3]), columns[c]);
+  }
+}
+
+/// The part of a chunk's gradients that a block computes: `columns` of Dk for all of Dv, 16 columns for each warp.
+/// @tparam kDk_ columns that hold all of Dv, the keys of these products
+template <int kDk_, int kColumns>
+struct GradientShape {
+  static constexpr int kDk = kDk_, kDv = kColumns, kWarpColumns = 16;
+  static constexpr int kWarps = kDv / kWarpColumns, kThreads = 32 * kWarps;
+  using KeyTile = SwizzledTile<kDk>;
+  using ValueTile = SwizzledTile<kDv>;
+  using ScoreTile = SwizzledTile<kChunk>;
+  using Output = float[kBlocks][kWarpColumns / 8][4];
+
+  /// As load_tile_async(), by all threads of the block.
+  template <int kWidth>
+  static __device__ __forceinline__ void load(const SwizzledTile<kWidth>& tile, const __nv_bfloat16* first_row,
+                                              std::int64_t stride_l, int rows, int columns) {
+    tile::load_columns_async<kThreads, kWidth>(hide_from_compiler(int(threadIdx.x)), tile, first_row, stride_l, rows,
+                                               columns);
+  }
+};
+
+/// The blocks (r, 0) to (r, r) of X V^T, rounded, to shared memory. One warp computes them.
+/// @param score score(t, i, product) is the element; above the diagonal it is not used
+/// @param diagonal diagonal(row, column, block) is called with the lane's scores of block (r, r) before they are
+/// rounded, the element of `block[half][2 part + e]` being that of row `row` + 8 part and column `column` + 8 half + e
+template <int kDk, class Score, class Diagonal>
+__device__ __forceinline__ void scores_of_row(const SwizzledTile<kChunk>& to, const SwizzledTile<kDk>& X,
+                                              const SwizzledTile<kDk>& V, int r, Score score, Diagonal diagonal) {
+  BlockRow sums = {};
+  products_with_keys(sums, X, V, r);
+  for_each_element(sums, r, [&](int t, int i, float& x) { x = i <= t ? score(t, i, x) : 0.0f; });
+  const int lane = fresh_lane(), first = to.unit(r * kBlock + lane / 4, 0);
+#pragma unroll
+  for (int c = 0; c < kBlocks; ++c) {
+    if (c == r) diagonal(lane / 4, lane % 4 * 2, sums[c]);
+    if (c > r) continue;
+#pragma unroll
+    for (int part = 0; part < 4; ++part) {
+      const float* two = &sums[c][part / 2][part % 2 * 2];
+      const int unit = to.advance(first, part % 2 * 8, c * kBlock + part / 2 * 8);
+      *reinterpret_cast<std::uint32_t*>(to.data + unit + lane % 4 * 2) = pack(two[0], two[1]);
+    }
   }
 }
 

@@ -36,7 +36,7 @@
 ///
 /// Shapes: as `both_ends`; g, dg [B, H, L] fp32.
 /// Thread mapping: the walks as in `both_ends`. In gradients_kernel block (chunk and tile of Dk, h, b) has 128 columns
-/// of Dk, or 64 if Dk <= 64 or Dv > 128; four warps divide them.
+/// of Dk, or 64 if Dk <= 64 or Dv > 128, and a warp for each 16 of them.
 /// Synchronization: one barrier per chunk in the walks; four in gradients_kernel.
 /// Resources: at Dk = Dv = 128 the two kernels have 119 and 98 KB of shared memory: two blocks per multiprocessor of
 /// the latter.
@@ -250,54 +250,24 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
 }
 
 /// What gradients_kernel knows of a chunk's positions, in shared memory.
+template <int kWarps>
 struct Positions {
-  float sums[kChunk];                   ///< b
-  float factors[kChunk];                ///< f
-  float own[kChunk];                    ///< y_t
-  float parts[kWarps][kChunk];          ///< of row products
-  float along[kWarps][kChunk];          ///< of f dy . k
-  float state[kWarps], writes[kWarps];  ///< of exp(b_e) <S, dS> and of the sum of C
+  float sums[kChunk];           ///< b
+  float factors[kChunk];        ///< f
+  float own[kChunk];            ///< y_t
+  float parts[kWarps][kChunk];  ///< of row products
+  float along[kWarps][kChunk];  ///< of f dy . k
+  float state[kWarps];          ///< of exp(b_e) <S, dS> and the sum of C
 
   __device__ __forceinline__ float decay(int t, int i) const { return ex2(sums[t] - sums[i]); }
 };
 
-/// Y from dO v_new^T.
-struct DecayedScores : NoEpilogue {
-  Positions& at;
-  float scale;
-
-  __device__ DecayedScores(Positions& at, float scale) : at(at), scale(scale) {}
-  __device__ float score(int t, int i, float product) const {
-    if (t == i) at.own[t] = scale * product;
-    return t == i ? 0.0f : scale * product * at.decay(t, i);
-  }
-};
-
-/// -Z from dV v_new^T, and dbeta.
-struct DecayedKeyScores : NoEpilogue {
-  const Positions& at;
-  const float* beta;     // of the chunk
-  std::int64_t stride;   // of beta
-  float* dbeta;          // of the chunk; null: another block writes it
-  std::int64_t dstride;  // of dbeta
-  int rows;              // of the chunk that exist
-
-  __device__ explicit DecayedKeyScores(const Positions& at) : at(at) {}
-  __device__ float score(int t, int i, float product) const {
-    if (t == i && dbeta && t < rows) {
-      const float x = fmaxf(load_global(beta + t * stride), kLeastBeta);
-      store_global(dbeta + t * dstride, product / (at.factors[t] * x * x));
-    }
-    return t == i ? 0.0f : -at.factors[t] * product * at.decay(t, i);
-  }
-};
-
-/// A block's tiles; Shape::kDk columns hold all of Dv, Shape::kDv columns the block's of Dk.
+/// A block's tiles.
 template <class Shape>
 struct ChunkTilesOf {
   __nv_bfloat16 dO[kChunk * Shape::kDk], dV[kChunk * Shape::kDk], v_new[kChunk * Shape::kDk];
   __nv_bfloat16 Q[kChunk * Shape::kDv], K[kChunk * Shape::kDv], Y[kChunk * kChunk], Z[kChunk * kChunk];
-  Positions at;
+  Positions<Shape::kWarps> at;
 };
 
 /// Products of rows: one number for each 8 t + lane / 4, of the lane's columns.
@@ -346,8 +316,12 @@ __device__ __forceinline__ void store_parts(float* parts, const RowProducts& pro
 }
 
 /// The sum of the warps' parts.
+template <int kWarps>
 __device__ __forceinline__ float sum_of_parts(const float (&parts)[kWarps][kChunk], int t) {
-  return parts[0][t] + parts[1][t] + parts[2][t] + parts[3][t];
+  float sum = 0;
+#pragma unroll
+  for (const auto& part : parts) sum += part[t];
+  return sum;
 }
 
 /// The products of the elements of two fragments.
@@ -361,57 +335,81 @@ __device__ __forceinline__ float dot(const uint4& x, const uint4& y) {
 
 /// Grid (chunks and tiles of Dk, H, B). @tparam Shape its keys are the columns of Dv, its values the block's of Dk
 template <class Shape>
-__global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kDk <= 128 ? 2 : 1)
     gradients_kernel(Bf16BackwardArguments g, Bf16Arguments a, Workspace x) {
-  constexpr int kWarpBlocks = Shape::kWarpColumns / 16;
   const int b = int(blockIdx.z), h = int(blockIdx.y), key_tiles = (g.Dk - 1) / Shape::kDv + 1;
   const int n = int(blockIdx.x) / key_tiles, tile = int(blockIdx.x) % key_tiles, first = tile * Shape::kDv;
   const int t = n * kChunk, rows = g.L - t, columns = min(Shape::kDv, g.Dk - first);
   const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n;
   auto* memory = dynamic_shared<ChunkTilesOf<Shape>>();
-  Positions& at = memory->at;
+  auto& at = memory->at;
   const typename Shape::KeyTile dO{memory->dO}, dV{memory->dV}, v_new{memory->v_new};
   const typename Shape::ValueTile Q{memory->Q}, K{memory->K}, staging{memory->dO};
   const typename Shape::ScoreTile Y{memory->Y}, Z{memory->Z};
 
-  load_tile_async(dO, g.d_o.row(b, h, t), g.d_o.stride_l, rows, g.Dv);
-  load_tile_async(v_new, x.v_new.row(b, h, t), x.v_new.stride_l, rows, g.Dv);
-  load_tile_async(dV, g.dv.row(b, h, t), g.dv.stride_l, rows, g.Dv);
-  load_tile_async(Q, g.q.row(b, h, t) + first, g.q.stride_l, rows, columns);
-  load_tile_async(K, g.k.row(b, h, t) + first, g.k.stride_l, rows, columns);
+  Shape::load(dO, g.d_o.row(b, h, t), g.d_o.stride_l, rows, g.Dv);
+  Shape::load(v_new, x.v_new.row(b, h, t), x.v_new.stride_l, rows, g.Dv);
+  Shape::load(dV, g.dv.row(b, h, t), g.dv.stride_l, rows, g.Dv);
+  Shape::load(Q, g.q.row(b, h, t) + first, g.q.stride_l, rows, columns);
+  Shape::load(K, g.k.row(b, h, t) + first, g.k.stride_l, rows, columns);
   cp_async_commit();
   const int warp = __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0);  // the same in all lanes, as the compiler is told
   if (warp == 0) running_sums(at.sums, a.g, b, h, t, a.L);
   if (threadIdx.x < kChunk) at.factors[threadIdx.x] = load_global(x.factors + chunk * kChunk + threadIdx.x);
   cp_async_wait<0>();
   __syncthreads();
-  masked_scores<Shape>(Y, dO, v_new, DecayedScores(at, g.scale));
-  DecayedKeyScores key_scores(at);
-  key_scores.beta = g.beta.row(b, h, t);
-  key_scores.stride = g.beta.stride_l;
-  key_scores.dbeta = first == 0 ? g.dbeta.row(b, h, t) : nullptr;
-  key_scores.dstride = g.dbeta.stride_l;
-  key_scores.rows = rows;
-  masked_scores<Shape>(Z, dV, v_new, key_scores);
+  // Elements of a block on the diagonal that are on the diagonal.
+  const auto on_diagonal = [](int row, int column, BlockSums& block, auto f) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int half = e / 2;  // of the rows and of the columns
+      if (row == column + e % 2) f(row + half * 8, block[half][half * 2 + e % 2]);
+    }
+  };
+  if (warp < kBlocks) {
+    scores_of_row(
+        Y, dO, v_new, warp, [&](int t, int i, float product) { return g.scale * product * at.decay(t, i); },
+        [&](int row, int column, BlockSums& block) {
+          on_diagonal(row, column, block, [&](int t, float& y) {
+            at.own[warp * kBlock + t] = y;
+            y = 0;
+          });
+        });
+  }
+  if (warp >= Shape::kWarps - kBlocks) {
+    const int r = Shape::kWarps - 1 - warp;
+    scores_of_row(
+        Z, dV, v_new, r, [&](int t, int i, float product) { return -at.factors[t] * product * at.decay(t, i); },
+        [&](int row, int column, BlockSums& block) {
+          on_diagonal(row, column, block, [&](int i, float& z) {
+            const int row = r * kBlock + i;
+            if (first == 0 && row < rows) {
+              const float f = at.factors[row], beta = fmaxf(load_global(g.beta.row(b, h, t + row)), kLeastBeta);
+              store_global(g.dbeta.row(b, h, t + row), -z / (f * beta * beta) / f);
+            }
+            z = 0;
+          });
+        });
+  }
   __syncthreads();
 
   // What a warp does not have of Dk counts as zeros.
   const int d = first + warp * Shape::kWarpColumns;
   const std::int64_t stride = g.Dk / 16 * 32;
-  const auto fragment = [&](uint4* states, int j, int c) {
-    if (j * 16 >= g.Dv || d + c * 16 >= g.Dk) return uint4{};
-    return load_global(fragments_of(states, a, chunk, g.Dk / 16, 0) + d / 16 * 32 + j * stride + c * 32);
+  const int count = d < g.Dk ? g.Dv / 16 : 0;
+  const uint4* S = fragments_of(x.S, a, chunk, g.Dk / 16, 0) + d / 16 * 32;
+  const uint4* dS = fragments_of(x.dS, a, chunk, g.Dk / 16, 0) + d / 16 * 32;
+  const auto fragment = [&](const uint4* states, int j) {
+    return j < count ? load_global(states + j * stride) : uint4{};
   };
   const int unit = dO.unit(int(lane_index()) % 16, int(lane_index()) / 16 * 8);
   RowProducts products = {};
   typename Shape::Output dK = {};  // reading, then all
   {
     typename Shape::Output dQ = {};
-#pragma unroll 4  // all at once would spill
-    for (int j = 0; j < Shape::kDk / 16; ++j) {
-      uint4 s[kWarpBlocks];
 #pragma unroll
-      for (int c = 0; c < kWarpBlocks; ++c) s[c] = fragment(x.S, j, c);
+    for (int j = 0; j < Shape::kDk / 16; ++j) {
+      const uint4 s[] = {fragment(S, j)};
       add_from_fragments<Shape>(dQ, dO, unit, j, s);
       add_from_fragments<Shape>(dK, dV, unit, j, s);
     }
@@ -428,14 +426,10 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
   {
     typename Shape::Output writing = {};
     float states = 0;
-#pragma unroll 4  // all at once would spill
-    for (int j = 0; j < Shape::kDk / 16; ++j) {
-      uint4 s[kWarpBlocks];
 #pragma unroll
-      for (int c = 0; c < kWarpBlocks; ++c) {
-        s[c] = fragment(x.dS, j, c);
-        states += dot(s[c], fragment(x.S, j, c));
-      }
+    for (int j = 0; j < Shape::kDk / 16; ++j) {
+      const uint4 s[] = {fragment(dS, j)};
+      states += dot(s[0], fragment(S, j));
       add_from_fragments<Shape>(writing, v_new, unit, j, s);
     }
     scale_rows<Shape>(writing, [&](int t) { return at.decay(kChunk - 1, t); });
@@ -473,7 +467,9 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
   if (warp > 0) return;
   const int last = kChunk - 2 - 2 * int(lane_index());  // lane 0 has the last two positions
   const float db = sum_of_parts(at.parts, last), db_after = sum_of_parts(at.parts, last + 1);
-  const float dg = at.state[0] + at.state[1] + at.state[2] + at.state[3] + warp_prefix_sum(db + db_after);
+  float dg = warp_prefix_sum(db + db_after);
+#pragma unroll
+  for (const float state : at.state) dg += state;
   float* parts = x.dg_parts.row(b, h, t) + tile * x.part;
   if (last < rows) store_global(parts + last * x.dg_parts.stride_l, dg);
   if (last + 1 < rows) store_global(parts + (last + 1) * x.dg_parts.stride_l, dg - db);
@@ -536,8 +532,9 @@ void tensor_core_backward(const Bf16BackwardArguments& g) {
     launch(walks_kernel<Shape>, {tiles, kThreads, kWalkBytes<GradientTiles<Shape>>}, g, a, x);
     end_part("walks");
   });
-  select_shape(g.Dv, key_columns(g), [&]<class Shape>(Shape) {
-    launch(gradients_kernel<Shape>, {grid(x.N * key_tiles), kThreads, sizeof(ChunkTilesOf<Shape>)}, g, a, x);
+  select_shape<GradientShape>(g.Dv, key_columns(g), [&]<class Shape>(Shape) {
+    launch(gradients_kernel<Shape>, {grid(x.N * key_tiles), unsigned(Shape::kThreads), sizeof(ChunkTilesOf<Shape>)}, g,
+           a, x);
   });
   if (key_tiles > 1) {
     launch(sum_kernel, {grid(ceil_div(g.L, kThreads)), kThreads}, read_only(x.dg_parts), x.part, key_tiles, g.dg, g.L);
@@ -553,7 +550,8 @@ std::string tensor_core_backward_unsupported(const Bf16BackwardArguments& g) {
   if (!aligned(g.q, g.k, g.v, g.d_o, g.dq, g.dk, g.dv)) return "rows are not aligned to 16 bytes";
   std::size_t bytes = 0;
   select_shape(g.Dk, [&]<class Shape>(Shape) { bytes = kWalkBytes<GradientTiles<Shape>>; });
-  select_shape(g.Dv, key_columns(g), [&]<class Shape>(Shape) { bytes = std::max(bytes, sizeof(ChunkTilesOf<Shape>)); });
+  select_shape<GradientShape>(g.Dv, key_columns(g),
+                              [&]<class Shape>(Shape) { bytes = std::max(bytes, sizeof(ChunkTilesOf<Shape>)); });
   if (bytes <= std::size_t(shared_memory_per_block())) return "";
   return "the tiles do not fit into a block's shared memory on this GPU";
 }
