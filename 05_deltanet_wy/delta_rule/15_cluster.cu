@@ -91,10 +91,6 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     barriers.output_empty.init(2);
     fence_barrier_init();
   }
-  if (group == 1) {
-    for (int slot = 0; slot < kSlots; ++slot) memory.factor_group(0).clear(memory.factors(slot));
-    fence_async_proxy();
-  }
   cluster_sync();
 
   if (group == 0) {
@@ -104,6 +100,14 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       auto ring = Ring<kClusterStages>::producer();
       auto v_ring = Ring<kClusterStages>::producer();
       auto read_ring = Ring<1>::consumer();
+      const auto load_values = [&](int t) {
+        v_ring.wait(v_empty);
+        v_full[v_ring.stage()].arrive_expect(memory.kValueBytes);
+        load_panels(memory.V(v_ring.stage()), maps.v, v_full[v_ring.stage()],
+                    {.column = first_column, .position = t, .head = h, .batch = b});
+        v_ring.advance();
+      };
+      load_values(0);
       for (int n = 0; n * kChunk < a.L; ++n) {
         const int t = n * kChunk;
         ring.wait(empty);
@@ -113,11 +117,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         load_panels(memory.Q(ring.stage()), maps.q, q_full[ring.stage()], {.position = t, .head = h, .batch = b});
         ring.advance();
         if (rank_of(n) != rank) factors_full[n % kSlots].arrive_expect(ChunkFactors::kBytes);
-        v_ring.wait(v_empty);
-        v_full[v_ring.stage()].arrive_expect(memory.kValueBytes);
-        load_panels(memory.V(v_ring.stage()), maps.v, v_full[v_ring.stage()],
-                    {.column = first_column, .position = t, .head = h, .batch = b});
-        v_ring.advance();
+        if (t + kChunk < a.L) load_values(t + kChunk);
         // T and P of chunk n + 1 lie where those of n - 2 were.
         const int next = n + 1;
         if (next >= kSlots && next * kChunk < a.L && rank_of(next) != rank) {

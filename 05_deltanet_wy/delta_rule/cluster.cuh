@@ -105,6 +105,7 @@ __device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, c
   auto pair_ring = Ring<1>::consumer();
   auto slot_ring = Ring<1>::consumer();
   int slot = first % kSlots;
+  if (first < kSlots) factors.clear(memory.factors(slot));  // otherwise the first push brings zeros
   float next_beta = beta_of(first);
   for (int n = first; n < chunks; n += kGroups) {
     tile::WarpgroupScores K_K, Q_K;
