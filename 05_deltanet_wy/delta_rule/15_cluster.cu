@@ -22,12 +22,12 @@
 /// Thread mapping: cluster (x, h, b) walks over the chunks of a head with 128 columns of Dv, each of its blocks with 64.
 /// Where the second block has no columns, it still computes T and P. Warpgroups have the tasks that they have in
 /// `one_kernel`. Of the first one a thread loads for the chain, another one for T and P, and two warps store.
-/// Synchronization: T and P of chunk n lie in slot n % 3 of both blocks. They are there (`factors_full`) when the
-/// warpgroup that has computed them has arrived, or its push. That warpgroup may store when both chains have read what
-/// was in the slot before (`slot_free`). A barrier that each warpgroup has for itself says this, because a wait names
-/// only the parity of a phase, and a warpgroup must not miss one. A chain tells it to a warpgroup of its own block by
-/// arriving there. For the other block the loading thread sends a message, a push of 16 bytes as in chapter 02's
-/// `cluster`.
+/// Synchronization: the chain waits for K and Q apart, since it needs Q later. T and P of chunk n lie in slot n % 3 of
+/// both blocks. They are there (`factors_full`) when the warpgroup that has computed them has arrived, or its push.
+/// That warpgroup may store when both chains have read what was in the slot before (`slot_free`). A barrier that each
+/// warpgroup has for itself says this, because a wait names only the parity of a phase, and a warpgroup must not miss
+/// one. A chain tells it to a warpgroup of its own block by arriving there. For the other block the loading thread
+/// sends a message, a push of 16 bytes as in chapter 02's `cluster`.
 /// Start and end: as in chapter 02's `cluster`, the kernel begins and ends with a barrier of the cluster, and barriers
 /// lie in dynamic shared memory.
 /// Resources: at Dk = 128 two tiles of Q and K for the chain and one for T and P, two of V, T and P of three chunks, a
@@ -72,13 +72,15 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   const int rank = int(cluster_rank());
   const ClusterMemory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
   ClusterBarriers& barriers = memory.barriers();
-  auto &full = barriers.full, &empty = barriers.empty, &v_full = barriers.v_full, &v_empty = barriers.v_empty;
+  auto &k_full = barriers.k_full, &q_full = barriers.q_full, &empty = barriers.empty;
+  auto &v_full = barriers.v_full, &v_empty = barriers.v_empty;
   auto& factors_full = barriers.factors_full;
   auto& slot_free = barriers.slot_free;
 
   const int group = int(threadIdx.x) / kWarpgroup;
   if (threadIdx.x == 0) {
-    for (Barrier& barrier : full) barrier.init(1);
+    for (Barrier& barrier : k_full) barrier.init(1);
+    for (Barrier& barrier : q_full) barrier.init(1);
     for (Barrier& barrier : empty) barrier.init(4);
     for (int i = 0; i < kClusterStages; ++i) v_full[i].init(1), v_empty[i].init(4);
     for (int i = 0; i < 2; ++i) barriers.pair_full[i].init(1), barriers.pair_empty[i].init(4);
@@ -89,10 +91,6 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     barriers.output_empty.init(2);
     fence_barrier_init();
   }
-  if (group == 1) {
-    for (int slot = 0; slot < kSlots; ++slot) memory.factor_group(0).clear(memory.factors(slot));
-    fence_async_proxy();
-  }
   cluster_sync();
 
   if (group == 0) {
@@ -102,19 +100,24 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       auto ring = Ring<kClusterStages>::producer();
       auto v_ring = Ring<kClusterStages>::producer();
       auto read_ring = Ring<1>::consumer();
-      for (int n = 0; n * kChunk < a.L; ++n) {
-        const int t = n * kChunk;
-        ring.wait(empty);
-        full[ring.stage()].arrive_expect(2 * memory.kKeyBytes);
-        load_panels(memory.K(ring.stage()), maps.k, full[ring.stage()], {.position = t, .head = h, .batch = b});
-        load_panels(memory.Q(ring.stage()), maps.q, full[ring.stage()], {.position = t, .head = h, .batch = b});
-        ring.advance();
-        if (rank_of(n) != rank) factors_full[n % kSlots].arrive_expect(ChunkFactors::kBytes);
+      const auto load_values = [&](int t) {
         v_ring.wait(v_empty);
         v_full[v_ring.stage()].arrive_expect(memory.kValueBytes);
         load_panels(memory.V(v_ring.stage()), maps.v, v_full[v_ring.stage()],
                     {.column = first_column, .position = t, .head = h, .batch = b});
         v_ring.advance();
+      };
+      load_values(0);
+      for (int n = 0; n * kChunk < a.L; ++n) {
+        const int t = n * kChunk;
+        ring.wait(empty);
+        k_full[ring.stage()].arrive_expect(memory.kKeyBytes);
+        load_panels(memory.K(ring.stage()), maps.k, k_full[ring.stage()], {.position = t, .head = h, .batch = b});
+        q_full[ring.stage()].arrive_expect(memory.kKeyBytes);
+        load_panels(memory.Q(ring.stage()), maps.q, q_full[ring.stage()], {.position = t, .head = h, .batch = b});
+        ring.advance();
+        if (rank_of(n) != rank) factors_full[n % kSlots].arrive_expect(ChunkFactors::kBytes);
+        if (t + kChunk < a.L) load_values(t + kChunk);
         // T and P of chunk n + 1 lie where those of n - 2 were.
         const int next = n + 1;
         if (next >= kSlots && next * kChunk < a.L && rank_of(next) != rank) {
@@ -174,7 +177,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     // residual += K S of the chunk of ring.
     const auto add_state_product = [&] {
       round_state<Shape::kDk>(s, S);
-      ring.wait(full);
+      ring.wait(k_full);
       wgmma_fence(residual, s);
       start_residual<Shape::kDk>(residual, s, memory.K(ring.stage()));
       wgmma_commit();
@@ -188,6 +191,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       wgmma_fence(v_new, factor);
       start_new_values(v_new, factor, factors.T_high, factors.T_low);
       wgmma_commit();
+      ring.wait(q_full);
       wgmma_fence(O, s);
       start_output_from_state<Shape::kDk>(O, s, memory.Q(ring.stage()));
       wgmma_commit();

@@ -34,7 +34,8 @@ __device__ __forceinline__ int group_of(int n) {
 
 /// Barriers of a block. They lie in dynamic shared memory, as everything that the other block reaches.
 struct ClusterBarriers {
-  Barrier full[kClusterStages], empty[kClusterStages], v_full[kClusterStages], v_empty[kClusterStages];
+  Barrier k_full[kClusterStages], q_full[kClusterStages], empty[kClusterStages];
+  Barrier v_full[kClusterStages], v_empty[kClusterStages];
   Barrier output_full, output_empty;
   Barrier pair_full[2], pair_empty[2];  ///< the tiles of Q and K from which group 0 or 1 computes
   Barrier factors_full[kSlots];
@@ -104,6 +105,7 @@ __device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, c
   auto pair_ring = Ring<1>::consumer();
   auto slot_ring = Ring<1>::consumer();
   int slot = first % kSlots;
+  if (first < kSlots) factors.clear(memory.factors(slot));  // otherwise the first push brings zeros
   float next_beta = beta_of(first);
   for (int n = first; n < chunks; n += kGroups) {
     tile::WarpgroupScores K_K, Q_K;

@@ -556,6 +556,14 @@ STAGES = [
         "Nothing but inputs, outputs and states is in device memory: T and P go from warp to warp through shared memory.",
     ),
     Stage(
+        DELTA + "15_cluster.cu",
+        ["q, k, beta", "v", "o"],
+        [
+            Kernel("one kernel: clusters of two blocks", ["Q, K three times, V twice; O;", "T, P three times: 213 KB"], ["the chain: S^T, residual, v_new", "and O^T; two more: T and P"], ["q, k, beta", "v"], ["o*"]),
+        ],
+        "Each block computes T and P of every second chunk and pushes them into the other block's shared memory.",
+    ),
+    Stage(
         DELTA_BACKWARD + "3_tensor_core.cu",
         ["q, k, beta", "+T, P", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta"],
         [
