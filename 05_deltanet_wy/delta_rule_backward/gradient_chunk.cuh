@@ -132,12 +132,15 @@ __device__ __forceinline__ void add_from_fragments(typename Shape::Output& O, co
 /// @tparam kDk_ columns that hold all of Dv, the keys of these products
 template <int kDk_, int kColumns>
 struct GradientShape {
-  static constexpr int kDk = kDk_, kDv = kColumns, kWarpColumns = 16;
-  static constexpr int kWarps = kDv / kWarpColumns, kThreads = 32 * kWarps;
-  using KeyTile = SwizzledTile<kDk>;
-  using ValueTile = SwizzledTile<kDv>;
-  using ScoreTile = SwizzledTile<kChunk>;
-  using Output = float[kBlocks][kWarpColumns / 8][4];
+  static constexpr int kDk = kDk_;
+  static constexpr int kDv = kColumns;
+  static constexpr int kWarpColumns = 16;
+  static constexpr int kWarps = kDv / kWarpColumns;
+  static constexpr int kThreads = 32 * kWarps;
+  using KeyTile = SwizzledTile<kDk>;                   ///< dO, dV or v_new
+  using ValueTile = SwizzledTile<kDv>;                 ///< the block's columns of Q or K
+  using ScoreTile = SwizzledTile<kChunk>;              ///< Y or Z
+  using Output = float[kBlocks][kWarpColumns / 8][4];  ///< accumulators of a warp's columns of dQ or dK
 
   /// As load_tile_async(), by all threads of the block.
   template <int kWidth>
