@@ -18,10 +18,10 @@ constexpr int kChunkLength = tile::kSubChunk * tile::kSubChunks;
 struct ChunkTimes {
   double walk, states;
 };
-constexpr ChunkTimes kNarrow{2.4, 1.1}, kWide{2.9, 1.3};  // tiles of 64 columns, of 128
+constexpr ChunkTimes kNarrow{2.65, 1.2}, kWide{3.5, 1.45};  // tiles of 64 columns, of 128
 constexpr double kBytesPerMicrosecond = 4.2e6, kStateBytesPerMicrosecond = 3.5e6;
-constexpr double kLaunch = 4, kTwoMoreLaunches = 6, kCarryStep = 0.1;  // microseconds
-constexpr int kStateTrips = 3;                                         // of four, one overlaps a walk
+constexpr double kLaunch = 4, kTwoMoreLaunches = 14, kCarryStep = 0.1;  // microseconds
+constexpr int kStateTrips = 3;                                          // of four, one overlaps a walk
 
 /// Bytes of the states of all segments but the last.
 std::int64_t state_bytes(const Bf16Arguments& a, const LaunchPlan& plan) {

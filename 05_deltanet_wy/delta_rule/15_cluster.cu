@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       } else {
         wgmma_wait<0>(S, O);
       }
-      if (lane_index() == 0) {
+      if (lane_index() == 0 && next_in_slot * kChunk < a.L) {
         const bool is_own = rank_of(next_in_slot) == rank;
         (is_own ? slot_free[group_of(next_in_slot)] : barriers.slot_read).arrive();
       }

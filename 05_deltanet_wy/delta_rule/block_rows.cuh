@@ -10,6 +10,7 @@
 #include "05_deltanet_wy/delta_rule/blocks.hpp"
 #include "05_deltanet_wy/delta_rule/chunk_inverse.cuh"
 #include "common/device/memory.cuh"
+#include "common/device/movmatrix.cuh"
 #include "common/device/pack.cuh"
 #include "common/device/warp.cuh"
 
@@ -45,6 +46,22 @@ __device__ __forceinline__ void store_blocks(uint4* blocks, BlockRow& sums, int 
       const float2 stored = unpack(two[i]);
       of[0] -= stored.x;
       of[1] -= stored.y;
+    }
+    store_global(blocks + lower_block(r, c) * 32 + lane_index(), make_uint4(two[0], two[1], two[2], two[3]));
+  }
+}
+
+/// Writes the blocks (r, 0) to (r, r), rounded, as B fragments of the blocks themselves.
+/// @param blocks [10, 32], the chunk's
+__device__ __forceinline__ void store_flipped_blocks(uint4* blocks, const BlockRow& sums, int r) {
+#pragma unroll
+  for (int c = 0; c < kBlocks; ++c) {
+    if (c > r) continue;
+    std::uint32_t two[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float* of = &sums[c][i / 2][i % 2 * 2];
+      two[i] = transpose_8x8(pack(of[0], of[1]));
     }
     store_global(blocks + lower_block(r, c) * 32 + lane_index(), make_uint4(two[0], two[1], two[2], two[3]));
   }

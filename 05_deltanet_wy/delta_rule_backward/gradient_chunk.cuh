@@ -8,7 +8,7 @@
 ///     dV^T  = X^T T                      A = X^T;         B = T              multiply_transposed()
 ///     dS^T += dO^T Q - dV^T K            A = dO^T, dV^T;  B = Q, K           update_state()
 ///
-/// P and T lie in memory as the B fragments of their transposes, so their blocks are transposed in registers.
+/// If P and T lie in memory as the B fragments of their transposes, their blocks are transposed in registers.
 ///
 /// The last kernel of a stage multiplies rows of positions by states that lie in device memory as A fragments of their
 /// transposes: add_from_fragments().
@@ -73,17 +73,27 @@ __device__ __forceinline__ void load_transposed_values(WarpFragments& values, co
   }
 }
 
+/// A block of T or P as a walk from the end multiplies by it. @tparam kIsFlipped whether it lies in memory like that
+template <bool kIsFlipped>
+__device__ __forceinline__ uint4 flipped_block(const uint4& block) {
+  return kIsFlipped ? block : flipped(block);
+}
+
 /// X += P^T O, transposed. @param P [10, 32] in shared memory
+template <bool kIsFlipped = false>
 __device__ __forceinline__ void add_transposed_scores(WarpColumns& X, const WarpFragments& O, const uint4* P) {
   const int lane = fresh_lane();
 #pragma unroll
   for (int i = 0; i < kBlocks; ++i) {
 #pragma unroll
-    for (int t = i; t < kBlocks; ++t) multiply(X, i, O[t], flipped(P[lower_block(t, i) * 32 + lane]));
+    for (int t = i; t < kBlocks; ++t) {
+      multiply(X, i, O[t], flipped_block<kIsFlipped>(P[lower_block(t, i) * 32 + lane]));
+    }
   }
 }
 
 /// dV += T^T X, transposed. @param T [2, 10, 32] in shared memory
+template <bool kIsFlipped = false>
 __device__ __forceinline__ void multiply_transposed(WarpColumns& dV, const WarpColumns& X, const uint4* T) {
   const int lane = fresh_lane();
 #pragma unroll
@@ -91,8 +101,8 @@ __device__ __forceinline__ void multiply_transposed(WarpColumns& dV, const WarpC
     const uint4 x = rounded(X[2 * t], X[2 * t + 1]);
 #pragma unroll
     for (int i = 0; i <= t; ++i) {
-      multiply(dV, i, x, flipped(T[lower_block(t, i) * 32 + lane]));
-      multiply(dV, i, x, flipped(T[kBlockUnits + lower_block(t, i) * 32 + lane]));
+      multiply(dV, i, x, flipped_block<kIsFlipped>(T[lower_block(t, i) * 32 + lane]));
+      multiply(dV, i, x, flipped_block<kIsFlipped>(T[kBlockUnits + lower_block(t, i) * 32 + lane]));
     }
   }
 }
@@ -122,12 +132,15 @@ __device__ __forceinline__ void add_from_fragments(typename Shape::Output& O, co
 /// @tparam kDk_ columns that hold all of Dv, the keys of these products
 template <int kDk_, int kColumns>
 struct GradientShape {
-  static constexpr int kDk = kDk_, kDv = kColumns, kWarpColumns = 16;
-  static constexpr int kWarps = kDv / kWarpColumns, kThreads = 32 * kWarps;
-  using KeyTile = SwizzledTile<kDk>;
-  using ValueTile = SwizzledTile<kDv>;
-  using ScoreTile = SwizzledTile<kChunk>;
-  using Output = float[kBlocks][kWarpColumns / 8][4];
+  static constexpr int kDk = kDk_;
+  static constexpr int kDv = kColumns;
+  static constexpr int kWarpColumns = 16;
+  static constexpr int kWarps = kDv / kWarpColumns;
+  static constexpr int kThreads = 32 * kWarps;
+  using KeyTile = SwizzledTile<kDk>;                   ///< dO, dV or v_new
+  using ValueTile = SwizzledTile<kDv>;                 ///< the block's columns of Q or K
+  using ScoreTile = SwizzledTile<kChunk>;              ///< Y or Z
+  using Output = float[kBlocks][kWarpColumns / 8][4];  ///< accumulators of a warp's columns of dQ or dK
 
   /// As load_tile_async(), by all threads of the block.
   template <int kWidth>

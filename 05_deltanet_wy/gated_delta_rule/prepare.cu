@@ -59,18 +59,25 @@ template <int kDk>
 constexpr int kSharedBytes = 2 * kTileBytes<kDk> > InverseMemory::kBytes ? 2 * kTileBytes<kDk> : InverseMemory::kBytes;
 
 // How each kind of output stores the scores of a chunk, and T.
-__device__ __forceinline__ void store_scores(const Prepared& out, std::int64_t chunk, BlockRow& P, int r) {
+__device__ __forceinline__ void store_scores(const Prepared& out, const ForGradients& also, std::int64_t chunk,
+                                             BlockRow& P, int r) {
+  if (also.blocks) store_flipped_blocks(also.blocks + (chunk * 3 + 2) * kBlockUnits, P, r);
   store_blocks(out.P + chunk * kBlockUnits, P, r);
 }
-__device__ __forceinline__ void store_T(const Prepared& out, std::int64_t chunk, BlockRow& T, int r) {
-  uint4* blocks = out.T + chunk * 2 * kBlockUnits;
-  store_blocks(blocks, T, r);
-  store_blocks(blocks + kBlockUnits, T, r);
+__device__ __forceinline__ void store_T(const Prepared& out, const ForGradients& also, std::int64_t chunk, BlockRow& T,
+                                        int r) {
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    if (also.blocks) store_flipped_blocks(also.blocks + (chunk * 3 + part) * kBlockUnits, T, r);
+    store_blocks(out.T + (chunk * 2 + part) * kBlockUnits, T, r);
+  }
 }
-__device__ __forceinline__ void store_scores(const PreparedTiles& out, std::int64_t chunk, BlockRow& P, int r) {
+__device__ __forceinline__ void store_scores(const PreparedTiles& out, const ForGradients&, std::int64_t chunk,
+                                             BlockRow& P, int r) {
   store_rows(out.tiles + (chunk * kPreparedRows + 2 * kChunk) * kChunk, P, r);
 }
-__device__ __forceinline__ void store_T(const PreparedTiles& out, std::int64_t chunk, BlockRow& T, int r) {
+__device__ __forceinline__ void store_T(const PreparedTiles& out, const ForGradients&, std::int64_t chunk, BlockRow& T,
+                                        int r) {
   for_each_element(T, r, [](int, int, float& x) { x = -x; });
   __nv_bfloat16* rows = out.tiles + chunk * kPreparedRows * kChunk;
   store_rows(rows, T, r);
@@ -81,7 +88,7 @@ __device__ __forceinline__ void store_T(const PreparedTiles& out, std::int64_t c
 /// @tparam Out Prepared or PreparedTiles
 template <int kDk, class Out>
 __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
-    prepare_kernel(Bf16Arguments a, Out out, float least_beta, float* to_factors) {
+    prepare_kernel(Bf16Arguments a, Out out, ForGradients also) {
   __shared__ float beta[kChunk], factors[kChunk], sums[kChunk];
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk, rows = a.L - t;
   const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
@@ -93,7 +100,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
   load_tile_async(K, a.k.row(b, h, t), a.k.stride_l, rows, a.Dk);
   load_tile_async(Q, a.q.row(b, h, t), a.q.stride_l, rows, a.Dk);
   cp_async_commit();
-  if (i < kChunk) beta[i] = i < rows ? fmaxf(load_global(a.beta.row(b, h, t + i)), least_beta) : 0.0f;
+  if (i < kChunk) beta[i] = i < rows ? fmaxf(load_global(a.beta.row(b, h, t + i)), also.least_beta) : 0.0f;
   if (warp == 3) running_sums(sums, a.g, b, h, t, a.L);
   cp_async_wait<0>();
   __syncthreads();
@@ -103,7 +110,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
     BlockRow P = {};
     products_with_keys(P, Q, K, kBlocks - 1 - warp);
     for_each_element(P, kBlocks - 1 - warp, [&](int t, int i, float& x) { x = i <= t ? x * decay(t, i) : 0.0f; });
-    store_scores(out, chunk, P, kBlocks - 1 - warp);
+    store_scores(out, also, chunk, P, kBlocks - 1 - warp);
   }
   BlockRow A = {};
   products_with_keys(A, K, K, warp);
@@ -116,7 +123,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
     store_global(decays + kOfKeys * kChunk, factors[i] * ex2(sums[i]));
     store_global(decays + kOfQueries * kChunk, ex2(sums[i]));
     store_global(decays + kToEnd * kChunk, decay(kChunk - 1, i));
-    if (to_factors) store_global(to_factors + chunk * kChunk + i, factors[i]);
+    if (also.factors) store_global(also.factors + chunk * kChunk + i, factors[i]);
   }
   for_each_element(A, warp, [&](int t, int i, float& x) {
     *memory.A(t, i) = i < t ? beta[t] * factors[t] * factors[i] * x * decay(t, i) : 0.0f;
@@ -127,7 +134,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
   BlockRow& X = A;
   inverse_row(X, memory, warp);
   for_each_element(X, warp, [&](int t, int i, float& x) { x *= factors[t] * beta[i]; });
-  store_T(out, chunk, X, warp);
+  store_T(out, also, chunk, X, warp);
 }
 
 std::int64_t all_chunks(const Bf16Arguments& a) {
@@ -144,10 +151,10 @@ std::int64_t decays_memory(const Bf16Arguments& a) {
 
 /// One block for each chunk.
 template <class Out>
-Out filled(const Bf16Arguments& a, const Out& out, float least_beta = 0, float* factors = nullptr) {
+Out filled(const Bf16Arguments& a, const Out& out, const ForGradients& also = {}) {
   const auto start = [&](auto kernel, int shared_bytes) {
     launch(kernel, {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), unsigned(kThreads), std::size_t(shared_bytes)},
-           a, out, least_beta, factors);
+           a, out, also);
   };
   if (a.Dk <= 64) {
     start(prepare_kernel<64, Out>, kSharedBytes<64>);
@@ -161,10 +168,10 @@ Out filled(const Bf16Arguments& a, const Out& out, float least_beta = 0, float* 
 
 }  // namespace
 
-Prepared prepare(const Bf16Arguments& a, float least_beta, float* factors) {
+Prepared prepare(const Bf16Arguments& a, const ForGradients& also) {
   const std::int64_t units = all_chunks(a) * kBlockUnits;
   auto* blocks = workspace<uint4>("gated_delta_rule: T and P", std::size_t(3 * units));
-  return filled(a, Prepared{ceil_div(a.L, kChunk), blocks, blocks + 2 * units, decays_of(a)}, least_beta, factors);
+  return filled(a, Prepared{ceil_div(a.L, kChunk), blocks, blocks + 2 * units, decays_of(a)}, also);
 }
 
 std::int64_t prepared_memory(const Bf16Arguments& a) {

@@ -20,6 +20,7 @@
 #include <cstdint>
 
 #include "05_deltanet_wy/delta_rule/prepared.hpp"
+#include "05_deltanet_wy/delta_rule_backward/for_gradients.hpp"
 #include "05_deltanet_wy/gated_delta_rule.hpp"
 
 namespace tutorial::gated_delta_rule {
@@ -46,10 +47,8 @@ struct Prepared {
 
 /// Fills a workspace, with one kernel on current_stream(). The workspace is valid until the next call. Requires: an
 /// empty tile::tensor_core_unsupported().
-/// @param least_beta in the place of every beta below it
-/// @param factors where f goes, [B, H, 64 N]; null: nowhere
 /// @throws CudaError if the memory cannot be allocated or the launch is refused
-Prepared prepare(const Bf16Arguments&, float least_beta = 0, float* factors = nullptr);
+Prepared prepare(const Bf16Arguments&, const delta_rule::ForGradients& = {});
 /// Bytes of that workspace.
 std::int64_t prepared_memory(const Bf16Arguments&);
 

@@ -42,7 +42,7 @@
 /// the latter.
 /// Work: that of `both_ends`, but Y and Z once for all columns where a block has them; 160 ex2 and 10 Dk multiply-adds
 /// per position in fp32.
-/// Bytes: tensor_core_backward_bytes_moved() has the formula. At Dk = Dv = 128 that is 8.0 KB per position.
+/// Bytes: tensor_core_backward_bytes_moved() has the formula. At Dk = Dv = 128 that is 8.3 KB per position.
 /// Bound by: the walks, whose chunks follow one another; with many heads the bytes.
 /// Requires: Dk and Dv multiples of 16, up to 256; rows aligned to 16 bytes; to normalise keys, all columns of Dk in
 /// one block.
@@ -87,6 +87,7 @@ using ValueTile = SwizzledTile<kColumns>;
 struct Workspace : Prepared {
   View<__nv_bfloat16> v_new;  // [B, H, L, Dv]
   uint4 *S, *dS;              // [B, H, N, Dv / 16, Dk / 16, 32]: before, after each chunk; A fragments of S^T, dS^T
+  uint4* blocks;              // T and P for the walk from the end (for_gradients.hpp)
   float* factors;             // f [B, H, 64 N]
   View<float> dg_parts;       // [tiles of Dk, B, H, L]: what is added up to dg; dg itself if there is one tile
   std::int64_t part;          // elements from one tile's to the next one's
@@ -103,7 +104,7 @@ struct Tiles {
 /// What the walk from the end reads.
 template <class Shape>
 struct GradientTiles {
-  uint4 T[2 * kBlockUnits], P[kBlockUnits];
+  uint4 blocks[3 * kBlockUnits];  // T rounded, its rounding error, P
   __nv_bfloat16 K[kChunk * Shape::kDk], Q[kChunk * Shape::kDk], dO[kChunk * kColumns];
   float decays[kDecays];
 };
@@ -184,8 +185,7 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
     GradientTiles<Shape>& to = tiles[n % 2];
     const int t = n * kChunk, b = hide_from_compiler(int(blockIdx.z));
     const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n;
-    load_units_async<2 * kBlockUnits>(int(threadIdx.x), to.T, x.T + chunk * 2 * kBlockUnits);
-    load_units_async<kBlockUnits>(int(threadIdx.x), to.P, x.P + chunk * kBlockUnits);
+    load_units_async<3 * kBlockUnits>(int(threadIdx.x), to.blocks, x.blocks + chunk * 3 * kBlockUnits);
     load_tile_async(SwizzledTile<kDk>{to.K}, g.k.row(b, h, t), g.k.stride_l, g.L - t, g.Dk);
     load_tile_async(SwizzledTile<kDk>{to.Q}, g.q.row(b, h, t), g.q.stride_l, g.L - t, g.Dk);
     load_tile_async(ValueTile{to.dO}, g.d_o.row(b, h, t) + first, g.d_o.stride_l, g.L - t, columns);
@@ -215,8 +215,8 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
       return rounded(S[0][2 * d], S[0][2 * d + 1]);
     });
     decay_columns(X, from.decays + kToEnd * kChunk);
-    add_transposed_scores(X, outputs, from.P);
-    multiply_transposed(dV, X, from.T);
+    add_transposed_scores<true>(X, outputs, from.blocks + 2 * kBlockUnits);
+    multiply_transposed<true>(dV, X, from.blocks);
     scale_state<Shape>(S, of_queries[kChunk - 1]);
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
@@ -498,14 +498,15 @@ int key_columns(const Bf16BackwardArguments& g) {
 
 /// Bytes of what the kernels pass on, beside those of prepare().
 struct Bytes {
-  std::int64_t states, v_new, factors, dg;  // dS takes as much as S
+  std::int64_t states, v_new, factors, blocks, dg;  // dS takes as much as S
 
   explicit Bytes(const Bf16BackwardArguments& g)
       : states(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * g.Dk * g.Dv * 2),
         v_new(std::int64_t(g.B) * g.H * g.L * g.Dv * 2),
         factors(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * kChunk * 4),
+        blocks(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * 3 * kBlockUnits * std::int64_t(sizeof(uint4))),
         dg(g.Dk <= key_columns(g) ? 0 : std::int64_t(g.B) * g.H * g.L * 4 * ceil_div(g.Dk, key_columns(g))) {}
-  std::int64_t all() const { return 2 * states + v_new + factors + dg; }
+  std::int64_t all() const { return 2 * states + blocks + v_new + factors + dg; }
 };
 
 }  // namespace
@@ -513,16 +514,17 @@ struct Bytes {
 void tensor_core_backward(const Bf16BackwardArguments& g) {
   const Bytes bytes(g);
   auto* memory = workspace<unsigned char>("gated_delta_rule --backward: tensor_core", std::size_t(bytes.all()));
-  auto *dS = memory + bytes.states, *v_new = dS + bytes.states;
+  auto *dS = memory + bytes.states, *blocks = dS + bytes.states, *v_new = blocks + bytes.blocks;
   auto* factors = reinterpret_cast<float*>(v_new + bytes.v_new);
   auto* dg = reinterpret_cast<float*>(v_new + bytes.v_new + bytes.factors);
   const auto grid = [&](int blocks) { return dim3(unsigned(blocks), unsigned(g.H), unsigned(g.B)); };
   const Bf16Arguments a = forward_of(g);
   const int key_tiles = ceil_div(g.Dk, key_columns(g));
-  const Workspace x{prepare(a, kLeastBeta, factors),
+  const Workspace x{prepare(a, {kLeastBeta, factors, reinterpret_cast<uint4*>(blocks)}),
                     packed(reinterpret_cast<__nv_bfloat16*>(v_new), g.H, g.L, g.Dv),
                     reinterpret_cast<uint4*>(memory),
                     reinterpret_cast<uint4*>(dS),
+                    reinterpret_cast<uint4*>(blocks),
                     factors,
                     key_tiles == 1 ? g.dg : packed(dg, g.H, g.L, 1),
                     std::int64_t(g.B) * g.H * g.L};
@@ -568,11 +570,12 @@ std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments& g) {
   const std::int64_t key_tiles = ceil_div(g.Dk, key_columns(g)), value_tiles = ceil_div(g.Dv, kColumns);
   const std::int64_t state = 4 * heads * g.Dk * g.Dv;
   const auto there = [&](const View<const float>& view) { return view.data ? state : 0; };
-  std::int64_t count = 2 * keys + 2 * gates + prepared_memory(forward_of(g)) + bytes.factors;  // q, k, beta, g
-  count += value_tiles * (keys + 2 * P + decays) + 2 * values + bytes.states;                  // k, T, v; v_new, S
-  count += value_tiles * (2 * keys + 3 * P + decays) + 2 * values + bytes.states;              // k, q, T, P, do; dv, dS
-  count += key_tiles * (3 * values + gates + bytes.factors) + 3 * bytes.states + 4 * keys;  // do, v_new, dv; S, dS, S
-  count += 2 * gates + key_tiles * gates;                                                   // beta, dbeta, dg
+  std::int64_t count =
+      2 * keys + 2 * gates + prepared_memory(forward_of(g)) + bytes.factors + bytes.blocks;  // q, k, beta, g
+  count += value_tiles * (keys + 2 * P + decays) + 2 * values + bytes.states;                // k, T, v; v_new, S
+  count += value_tiles * (2 * keys + 3 * P + decays) + 2 * values + bytes.states;            // k, q, T, P, do; dv, dS
+  count += key_tiles * (3 * values + gates + bytes.factors) + 3 * bytes.states + 4 * keys;   // do, v_new, dv; S, dS, S
+  count += 2 * gates + key_tiles * gates;                                                    // beta, dbeta, dg
   if (key_tiles > 1) count += (key_tiles + 1) * gates;
   return count + there(g.initial_state) + there(g.dfinal_state) + there(read_only(g.dinitial_state));
 }

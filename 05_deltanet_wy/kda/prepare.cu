@@ -256,8 +256,7 @@ __device__ __forceinline__ void store_rows(const Prepared& out, const ChunkMemor
 
 /// Grid (N, H, B).
 template <int kDk>
-__global__ void __launch_bounds__(kThreads, 3)
-    prepare_kernel(Bf16Arguments a, Prepared out, float least_beta, float* to_factors) {
+__global__ void __launch_bounds__(kThreads, 3) prepare_kernel(Bf16Arguments a, Prepared out, ForGradients also) {
   __shared__ float beta[kChunk], factors[kChunk];
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk, rows = a.L - t;
   const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
@@ -268,17 +267,18 @@ __global__ void __launch_bounds__(kThreads, 3)
   const InverseMemory inverse{reinterpret_cast<float*>(shared)};  // where the rows were
 
   if (thread < kChunk)
-    beta[thread] = thread < rows ? fmaxf(load_global(a.beta.row(b, h, t + thread)), least_beta) : 0.0f;
+    beta[thread] = thread < rows ? fmaxf(load_global(a.beta.row(b, h, t + thread)), also.least_beta) : 0.0f;
   find_factors(factors + warp * kSubChunk, a, b, h, t + warp * kSubChunk);
   prepare_sub_chunk(memory, a, b, h, t, warp);
   __syncthreads();
-  if (to_factors && thread < kChunk) store_global(to_factors + chunk * kChunk + thread, factors[thread]);
+  if (also.factors && thread < kChunk) store_global(also.factors + chunk * kChunk + thread, factors[thread]);
 
   {
     const int r = kBlocks - 1 - warp;
     BlockRow P = {};
     decayed_products(P, memory.Q, memory, memory.P, r);
     for_each_element(P, r, [&](int t, int i, float& x) { x = i <= t ? factors[i] * x : 0.0f; });
+    if (also.blocks) store_flipped_blocks(also.blocks + (chunk * 3 + 2) * kBlockUnits, P, r);
     store_blocks(out.P + chunk * kBlockUnits, P, r);
   }
   BlockRow A = {};
@@ -295,8 +295,11 @@ __global__ void __launch_bounds__(kThreads, 3)
   inverse_row(X, inverse, warp);
   for_each_element(X, warp, [&](int, int i, float& x) { x *= beta[i]; });
   uint4* T = out.T + chunk * 2 * kBlockUnits;
-  store_blocks(T, X, warp);
-  store_blocks(T + kBlockUnits, X, warp);
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    if (also.blocks) store_flipped_blocks(also.blocks + (chunk * 3 + part) * kBlockUnits, X, warp);
+    store_blocks(T + part * kBlockUnits, X, warp);
+  }
 }
 
 std::int64_t all_chunks(const Bf16Arguments& a) {
@@ -305,7 +308,7 @@ std::int64_t all_chunks(const Bf16Arguments& a) {
 
 }  // namespace
 
-Prepared prepare(const Bf16Arguments& a, float least_beta, float* factors) {
+Prepared prepare(const Bf16Arguments& a, const ForGradients& also) {
   const std::int64_t chunks = all_chunks(a), units = chunks * kBlockUnits, elements = chunks * kChunk * a.Dk;
   auto* blocks = workspace<uint4>("kda: T and P", std::size_t(3 * units));
   auto* rows = workspace<__nv_bfloat16>("kda: decayed q and k", std::size_t(3 * elements));
@@ -319,7 +322,7 @@ Prepared prepare(const Bf16Arguments& a, float least_beta, float* factors) {
   const auto start = [&](auto kernel, int shared_bytes) {
     launch(kernel,
            {dim3(unsigned(prepared.N), unsigned(a.H), unsigned(a.B)), unsigned(kThreads), std::size_t(shared_bytes)}, a,
-           prepared, least_beta, factors);
+           prepared, also);
   };
   if (a.Dk <= 64) {
     start(prepare_kernel<64>, ChunkMemory<64>::kBytes);

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <string>
 
+#include "05_deltanet_wy/delta_rule_backward/for_gradients.hpp"
 #include "05_deltanet_wy/kda.hpp"
 
 namespace tutorial::kda {
@@ -32,10 +33,8 @@ struct Prepared {
 
 /// Fills a workspace, with one kernel on current_stream(). It is valid until the next call. Requires: an empty
 /// tensor_core_unsupported().
-/// @param least_beta in the place of every beta below it
-/// @param factors where the keys' factors go, [B, H, 64 N]; null: nowhere
 /// @throws CudaError if the memory cannot be allocated or the launch is refused
-Prepared prepare(const Bf16Arguments&, float least_beta = 0, float* factors = nullptr);
+Prepared prepare(const Bf16Arguments&, const delta_rule::ForGradients& = {});
 /// Bytes of that workspace.
 std::int64_t prepared_memory(const Bf16Arguments&);
 

@@ -42,7 +42,7 @@
 /// Resources: at Dk = Dv = 128 the two kernels have 150 and 98 KB of shared memory.
 /// Work: that of prepare(), and per position 16 Dk Dv + 240 Dk + 160 Dv + 160 Dv ceil(Dk / 64) operations on tensor
 /// cores; 45 Dk operations of pairs in fp32.
-/// Bytes: tensor_core_backward_bytes_moved() has the formula. At Dk = Dv = 128 that is 13.4 KB per position.
+/// Bytes: tensor_core_backward_bytes_moved() has the formula. At Dk = Dv = 128 that is 14.1 KB per position.
 /// Bound by: the walks and the bytes alike.
 /// Requires: Dk and Dv multiples of 16, both at most 128; rows aligned to 16 bytes.
 /// Weakness: with normalised keys dk passes once more through memory; S, dS, v_new and the decayed rows cross it.
@@ -93,6 +93,7 @@ __host__ __device__ constexpr int column_tiles(int width) {
 struct Workspace : Prepared {
   View<__nv_bfloat16> v_new;  // [B, H, L, Dv]
   uint4 *S, *dS;              // [B, H, N, Dv / 16, Dk / 16, 32]: before, after each chunk; A fragments of S^T, dS^T
+  uint4* blocks;              // T and P for the walk from the end (for_gradients.hpp)
   float* factors;             // f [B, H, 64 N]
 };
 
@@ -107,7 +108,7 @@ struct Tiles {
 /// What the walk from the end reads.
 template <class Shape>
 struct GradientTiles {
-  uint4 T[2 * kBlockUnits], P[kBlockUnits];
+  uint4 blocks[3 * kBlockUnits];  // T rounded, its rounding error, P
   __nv_bfloat16 K[kChunk * Shape::kDk], K_end[kChunk * Shape::kDk], Q[kChunk * Shape::kDk], dO[kChunk * kColumns];
   float decays[Shape::kDk];
 };
@@ -116,10 +117,9 @@ struct GradientTiles {
 template <class Tiles>
 constexpr std::size_t kWalkBytes = 2 * sizeof(Tiles) + sizeof(__nv_bfloat16) * kChunk* kColumns;
 
-/// Starts the copies of what both walks read: T, K+, K- and decays.
+/// Starts the copies of what both walks read: K+, K- and decays.
 template <int kDk, class Tiles>
-__device__ __forceinline__ void load_prepared_async(Tiles& to, const Prepared& x, std::int64_t chunk, int Dk) {
-  load_units_async<2 * kBlockUnits>(int(threadIdx.x), to.T, x.T + chunk * 2 * kBlockUnits);
+__device__ __forceinline__ void load_keys_async(Tiles& to, const Prepared& x, std::int64_t chunk, int Dk) {
   const std::int64_t rows = chunk * kChunk * Dk;
   load_tile_async(SwizzledTile<kDk>{to.K}, x.K + rows, Dk, kChunk, Dk);
   load_tile_async(SwizzledTile<kDk>{to.K_end}, x.K_end + rows, Dk, kChunk, Dk);
@@ -137,7 +137,9 @@ __device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, co
   const auto load = [&](int n) {
     Tiles<Shape>& to = tiles[n % 2];
     const int t = n * kChunk, b = hide_from_compiler(int(blockIdx.z));
-    load_prepared_async<kDk>(to, x, (std::int64_t(b) * g.H + h) * x.N + n, g.Dk);
+    const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n;
+    load_units_async<2 * kBlockUnits>(int(threadIdx.x), to.T, x.T + chunk * 2 * kBlockUnits);
+    load_keys_async<kDk>(to, x, chunk, g.Dk);
     load_tile_async(ValueTile{to.V}, g.v.row(b, h, t) + first, g.v.stride_l, g.L - t, columns);
     cp_async_commit();
   };
@@ -179,8 +181,8 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
     GradientTiles<Shape>& to = tiles[n % 2];
     const int t = n * kChunk, b = hide_from_compiler(int(blockIdx.z));
     const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n;
-    load_prepared_async<kDk>(to, x, chunk, g.Dk);
-    load_units_async<kBlockUnits>(int(threadIdx.x), to.P, x.P + chunk * kBlockUnits);
+    load_units_async<3 * kBlockUnits>(int(threadIdx.x), to.blocks, x.blocks + chunk * 3 * kBlockUnits);
+    load_keys_async<kDk>(to, x, chunk, g.Dk);
     load_tile_async(SwizzledTile<kDk>{to.Q}, x.Q + chunk * kChunk * g.Dk, g.Dk, kChunk, g.Dk);
     load_tile_async(ValueTile{to.dO}, g.d_o.row(b, h, t) + first, g.d_o.stride_l, g.L - t, columns);
     cp_async_commit();
@@ -206,8 +208,8 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
         store_global(states + d * 32, scaled_fragment(S[0][2 * d], S[0][2 * d + 1], g.scale));
       return rounded(S[0][2 * d], S[0][2 * d + 1]);
     });
-    add_transposed_scores(X, outputs, from.P);
-    multiply_transposed(dV, X, from.T);
+    add_transposed_scores<true>(X, outputs, from.blocks + 2 * kBlockUnits);
+    multiply_transposed<true>(dV, X, from.blocks);
     decay_rows<Shape>(S, [&](int d) { return *reinterpret_cast<const float2*>(from.decays + d); });
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
@@ -600,13 +602,14 @@ Bf16Arguments forward_of(const Bf16BackwardArguments& g) {
 
 /// Bytes of what the kernels pass on, beside those of prepare().
 struct Bytes {
-  std::int64_t states, v_new, factors;  // dS takes as much as S
+  std::int64_t states, v_new, factors, blocks;  // dS takes as much as S
 
   explicit Bytes(const Bf16BackwardArguments& g)
       : states(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * g.Dk * g.Dv * 2),
         v_new(std::int64_t(g.B) * g.H * g.L * g.Dv * 2),
-        factors(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * kChunk * 4) {}
-  std::int64_t all() const { return 2 * states + v_new + factors; }
+        factors(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * kChunk * 4),
+        blocks(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * 3 * kBlockUnits * std::int64_t(sizeof(uint4))) {}
+  std::int64_t all() const { return 2 * states + blocks + v_new + factors; }
 };
 
 }  // namespace
@@ -614,12 +617,15 @@ struct Bytes {
 void tensor_core_backward(const Bf16BackwardArguments& g) {
   const Bytes bytes(g);
   auto* memory = workspace<unsigned char>("kda --backward: tensor_core", std::size_t(bytes.all()));
-  auto *dS = memory + bytes.states, *v_new = dS + bytes.states;
+  auto *dS = memory + bytes.states, *blocks = dS + bytes.states, *v_new = blocks + bytes.blocks;
   auto* factors = reinterpret_cast<float*>(v_new + bytes.v_new);
   const auto grid = [&](int blocks) { return dim3(unsigned(blocks), unsigned(g.H), unsigned(g.B)); };
-  const Workspace x{prepare(forward_of(g), kLeastBeta, factors),
-                    packed(reinterpret_cast<__nv_bfloat16*>(v_new), g.H, g.L, g.Dv), reinterpret_cast<uint4*>(memory),
-                    reinterpret_cast<uint4*>(dS), factors};
+  const Workspace x{prepare(forward_of(g), {kLeastBeta, factors, reinterpret_cast<uint4*>(blocks)}),
+                    packed(reinterpret_cast<__nv_bfloat16*>(v_new), g.H, g.L, g.Dv),
+                    reinterpret_cast<uint4*>(memory),
+                    reinterpret_cast<uint4*>(dS),
+                    reinterpret_cast<uint4*>(blocks),
+                    factors};
   end_part("prepare");
   select_shape(g.Dk, [&]<class Shape>(Shape) {
     if constexpr (Shape::kDk <= kMaxDim) {
@@ -665,7 +671,7 @@ std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments& g) {
   const auto there = [&](const View<const float>& view) { return view.data ? state : 0; };
   // Where q, k and g are loaded by lanes, rows and columns that do not exist are not left out.
   const std::int64_t padded = chunks * kChunk * key_tiles * kColumns * 2;
-  std::int64_t count = 7 * padded + betas + prepared_memory(forward_of(g)) + bytes.factors;
+  std::int64_t count = 7 * padded + betas + prepared_memory(forward_of(g)) + bytes.factors + bytes.blocks;
   if (g.normalize_keys) count += keys;
   count += value_tiles * (2 * rows + 2 * P + decays) + 2 * values + bytes.states;  // K+, K-, T, v; v_new, S
   count += value_tiles * (3 * rows + 3 * P + decays) + 2 * values + bytes.states;  // Q+, K+, K-, T, P, do; dv, dS

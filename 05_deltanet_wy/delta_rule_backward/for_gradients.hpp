@@ -1,0 +1,18 @@
+#pragma once
+/// @file
+/// What prepare() of an operator with gates leaves for the gradients, beside what the operator itself needs.
+
+#include <cuda_runtime.h>
+
+namespace tutorial::delta_rule {
+
+/// Null pointers: not wanted.
+struct ForGradients {
+  float least_beta = 0;      ///< in the place of every beta below it
+  float* factors = nullptr;  ///< where the keys' factors go, [B, H, 64 N]
+  /// where T rounded, its rounding error and P go once more, [B, H, N, 3, 10, 32]: as the B fragments of the blocks
+  /// themselves, which a walk from the end multiplies by
+  uint4* blocks = nullptr;
+};
+
+}  // namespace tutorial::delta_rule
