@@ -21,11 +21,11 @@ Work subchunk_walk_work(const Sizes&);  ///< and of sequence_parallel and dispat
 
 /// The gradients (gla_backward_operators.cpp).
 Operator backward_definition();
-Work recurrent_backward_work(const Sizes&);    ///< with every state kept
-Work closed_form_backward_work(const Sizes&);  ///< without
-Work chunkwise_backward_work(const Sizes&);    ///< in chunks of C
-Work subchunk_walks_backward_work(const Sizes&);
-Work materialized_backward_work(const Sizes&);  ///< and of dispatch
+Work recurrent_backward_work(const Sizes&);       ///< with every state kept
+Work closed_form_backward_work(const Sizes&);     ///< without
+Work chunkwise_backward_work(const Sizes&);       ///< in chunks of C
+Work subchunk_walks_backward_work(const Sizes&);  ///< from sub-chunk to sub-chunk
+Work materialized_backward_work(const Sizes&);    ///< and of dispatch
 
 }  // namespace tutorial::gla
 

@@ -30,6 +30,8 @@ namespace tutorial::kda {
 /// g, beta, states and their gradients are fp32.
 template <class T>
 struct BackwardArguments : delta_rule::BackwardArguments<T> {
+  static constexpr bool kGatesAreRows = true;  ///< g and dg have rows of Dk
+
   View<const float> g;  ///< [B, H, L, Dk], <= 0
   View<float> dg;       ///< [B, H, L, Dk]
 

@@ -216,7 +216,7 @@ time_03() {
   done
   timed "$gla" --operator gla --stage dispatch -L 65536 || status=1
   for L in 2048 16384; do
-    timed "$gla" --operator gla --backward --stage subchunk_walks,dispatch -L $L || status=1
+    timed "$gla" --operator gla --backward --stage subchunk_walks,materialized,dispatch -L $L || status=1
   done
   for shape in "1 1 16384 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "2 64 8192 128 128" "8 32 2048 128 128" \
     "4 8 16384 64 64" "2 4 4096 256 512"; do
@@ -244,7 +244,7 @@ time_04() {
     "4 8 16384 64 64" "2 4 4096 256 512"; do
     read -ra sizes <<<"$shape"
     sizes=(-B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" --key-dim "${sizes[3]}" --value-dim "${sizes[4]}")
-    timed "$fused_chunk" --operator gla --stage chapter_03,one_kernel,warp_specialized,dispatch "${sizes[@]}" || status=1
+    timed "$fused_chunk" --operator gla --stage chapter_03,one_kernel,warp_specialized,score_levels,segments,dispatch "${sizes[@]}" || status=1
     timed "$fused_chunk" --operator simple_gla --stage $stages "${sizes[@]}" || status=1
   done
   return $status

@@ -29,12 +29,12 @@
 /// Thread mapping: block (direction and tile, h, b) of states_kernel has 64 rows and 64 columns of S, whose columns its 4
 /// warps share: no element of S needs another one. Block (n, h, b) of gradients_kernel has chunk n and each of its warps one sub-chunk with all columns; in the part with the
 /// pairs a lane has two columns.
-/// Resources: gradients_kernel: 105 KB of shared memory at Dk = Dv = 128, two blocks per multiprocessor. S' and then S
+/// Resources: gradients_kernel: 107 KB of shared memory at Dk = Dv = 128, two blocks per multiprocessor. S' and then S
 /// lie in the same place, and at last A and B in the place of all tiles.
 /// Work: on tensor cores per position 10 Dk Dv operations, and 2 (3 Dk + 2 Dv) for each of 40 pairs.
 /// Bytes: prepare()'s; q~, k~, v and do twice, and 8 Dk Dv per chunk written and read; q, k, g and the gradients once.
 /// Bound by: the memory's bandwidth and the instructions of the pairs.
-/// Requires: as `subchunk_walks`, with Dk and Dv up to 128, and a GPU that gives a block 105 KB of shared memory.
+/// Requires: as `subchunk_walks`, with Dk and Dv up to 128, and a GPU that gives a block 107 KB of shared memory.
 /// Weakness: the states, q~ and k~ cross device memory.
 /// Sources: arXiv 2312.06635, sections 3.3 (materialization) and 4.3, and appendix.
 

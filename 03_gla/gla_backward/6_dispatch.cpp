@@ -1,16 +1,17 @@
 /// @file
-/// `dispatch` of --backward: what a user calls. It supports what `subchunk_walks` does not.
+/// `dispatch` of --backward: what a user calls. It supports what `materialized` does not.
 ///
-/// Idea: tensor cores where widths and alignment allow them; otherwise kernels of one warp per row of a state, which
-/// compute in fp32 (dispatch/in_fp32.cu). For q, k, v and do in fp32 it is always the latter.
-/// Grows out of: 4_subchunk_walks.cu; dispatch: a choice between that stage and the kernels of the folder dispatch
-/// Improves on: `subchunk_walks` needs widths that are multiples of 16 and at most 256, and aligned rows.
+/// Idea: tensor cores where widths and alignment allow them: `materialized`, and `subchunk_walks` for widths above 128;
+/// otherwise kernels of one warp per row of a state, which compute in fp32 (dispatch/in_fp32.cu). For q, k, v and do in
+/// fp32 it is always the latter.
+/// Grows out of: 5_materialized.cu; dispatch: a choice between stages and the kernels of the folder dispatch
+/// Improves on: `materialized` needs widths that are multiples of 16 and at most 128, and aligned rows.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
 /// Fallback: `closed_form` in fp32 on the GPU, with one warp per row or column of a state.
 /// Bound by: as what it chooses.
 /// Requires: Dk and Dv up to 512.
-/// Weakness: there is one block per head and 64 columns, however long the sequence is, as in the operator's
-/// `subchunk_walk`; and the kernels in fp32 wait at each position.
+/// Weakness: for widths above 128 there is one block per head and 64 columns, however long the sequence is; and the
+/// kernels in fp32 wait at each position.
 
 #include "03_gla/gla_backward.hpp"
 #include "03_gla/gla_backward/dispatch/in_fp32.hpp"

@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(kBlock, 1)
         const PreparedTiles<Shape> tiles = memory.prepared(prepared_ring.stage());
         const auto v = k_from_row_to_row(V).along_k(row);
         StateDecays<Shape::kDk> decays;
-        load_decays<Shape::kDk>(decays, tiles.decays);
+        load_decays<Shape>(decays, tiles);
         RoundedState<Shape::kDk> s;
         SubChunkOutput O;
         round_state<Shape::kDk>(s, S);

@@ -2,16 +2,17 @@
 /// `score_levels`: an anchor for every pair of a sub-chunk, and preparing warps that have all columns of Dk.
 ///
 /// Idea: a preparing warp of `warp_specialized` executes 2300 instructions per sub-chunk, of which 460 add up 40 pairs
-/// over its lanes, and 700 compute addresses. Both have one cause, a lane's two columns of a slice of 64. Here a lane has
-/// four columns of all 128, so one instruction loads or stores twice as much. And with anchors at every second position,
-/// too, no pair is left for fp32: pairs of neighbours need no factor on the key, and P_tt needs no factor at all
-/// (common/tile/score_levels.cuh has the picture). So nothing is added up over lanes.
+/// over its lanes, and 700 compute addresses. Both have one cause, a lane's two columns of a slice of 64. Here a lane
+/// has four columns of all 128, so one instruction loads or stores twice as much. And with anchors at every second
+/// position, too, no pair is left for fp32: pairs of neighbours need no factor on the key, and P_tt needs no factor at
+/// all (common/tile/score_levels.cuh has the picture). So nothing is added up over lanes.
 ///
 ///     loads (1 thread)           V ------------------------------> walking warpgroup (one per 64 columns of Dv)
 ///     preparing warp w, itself   q, k, g -> slot w, w + 4, ... --> the same, slot by slot: O, S
 ///     stores (3 warps)           O <------------------------------ the same
 ///
-/// Grows out of: 7_warp_specialized.cu
+/// Grows out of: 7_warp_specialized.cu; port to tensor cores: the pairs that were left in fp32 become products, so the
+/// preparing warps are written anew.
 /// Improves on: in `warp_specialized`, preparing takes most of the instructions. With tiles of 128 columns it has one
 /// warp per scheduler, and the two walking warpgroups wait for it.
 /// Unchanged: the walk, the roles and the slots.
@@ -28,8 +29,8 @@
 /// 220 KB of shared memory at Dk = 128 and 128 columns.
 /// Work: the walk as `warp_specialized`. Per sub-chunk 40 mma for the scores at Dk = 128, and no pair in fp32.
 /// Bytes: as `warp_specialized`.
-/// Bound by: instructions and bytes: per chunk and scheduler about 1800 of the preparing warp and 1050 of each walking
-/// warp.
+/// Bound by: instructions and bytes: per chunk and scheduler about 1550 of the preparing warp and 970 of each walking
+/// warp. The bytes of shared memory come next: some 500 KB per chunk.
 /// Requires: as `warp_specialized`.
 /// Weakness: one block per head and tile of Dv, as before.
 /// Sources: arXiv 2312.06635, section 4.3, for levels of chunks, here down to a single position.
@@ -39,6 +40,7 @@
 #include "04_fused_chunk/fused_gla.hpp"
 #include "04_fused_chunk/gla/level_slots.cuh"
 #include "04_fused_chunk/gla/one_kernel.hpp"
+#include "common/device/elect.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/registers.cuh"
 #include "common/tile/block_part.cuh"
@@ -61,8 +63,8 @@ struct Maps {
   TensorMap q, k, v, g;
 };
 
-/// Registers per thread of a warp that prepares, and of one that walks. With those of loads and stores they are what the
-/// launch allocates.
+/// Registers per thread of a warp that prepares, and of one that walks. With those of loads and stores they are what
+/// the launch allocates.
 template <class Shape>
 constexpr int kPreparingRegisters = kWalkers<Shape> == 1 ? 224 : 152;
 template <class Shape>
@@ -73,14 +75,17 @@ template <class Shape>
 __global__ void __launch_bounds__(kBlock<Shape>, 1)
     score_levels_kernel(Bf16Arguments a, const __grid_constant__ Maps maps, LaunchPlan plan) {
   constexpr int kWalkers = fused_gla::kWalkers<Shape>;
-  __shared__ Barrier raw_full[2 * kLevelPreparers], prepared_full[kSlots], prepared_empty[kSlots];
+  __shared__ Barrier raw_full[2 * kSubChunks];
+  __shared__ Barrier prepared_full[kSubChunks][kChunkSlots], prepared_empty[kSubChunks][kChunkSlots];
   __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth], output_full[kWalkers], output_empty[kWalkers];
   const LevelMemory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
 
   if (threadIdx.x == 0) {
     for (Barrier& barrier : raw_full) barrier.init(1);
-    for (Barrier& barrier : prepared_full) barrier.init(1);
-    for (Barrier& barrier : prepared_empty) barrier.init(4 * kWalkers);
+    for (int r = 0; r < kSubChunks; ++r) {
+      for (Barrier& barrier : prepared_full[r]) barrier.init(1);
+      for (Barrier& barrier : prepared_empty[r]) barrier.init(4 * kWalkers);
+    }
     for (Barrier& barrier : full) barrier.init(1);
     for (Barrier& barrier : empty) barrier.init(4 * kWalkers);
     for (Barrier& barrier : output_full) barrier.init(4);
@@ -124,21 +129,21 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
     increase_registers<kPreparingRegisters<Shape>>();
     const BlockPart<Shape> part(extents_of(a), plan.length);
     const int begin = part.begin, end = part.end;
-    constexpr int kStep = kLevelPreparers * kSubChunk;  // positions from a sub-chunk of this warp to the next
-    const int warp = warp_in_group(), lane = int(lane_index());
+    // The warp prepares one sub-chunk of each chunk.
+    const int warp = uniform(warp_in_group()), lane = int(lane_index());
     const auto levels = memory.levels(warp);
     Barrier* const raw_barriers = raw_full + warp * 2;
     // The last chunk is whole: positions that do not exist are loaded as zeros.
     const int last = begin + (end - begin + kChunk - 1) / kChunk * kChunk;
     const auto load = [&](int t, int half) {
-      if (lane > 0 || t >= last) return;
+      if (t >= last || !elect_one()) return;
       raw_barriers[half].arrive_expect(levels.kLoadedBytes);
       load_half(levels, half, maps, raw_barriers[half],
                 {.position = t + half * kHalf, .head = part.h, .batch = part.b});
     };
     // P above its diagonal stays zero.
-    for (int slot = warp; slot < kSlots; slot += kLevelPreparers) {
-      const PreparedTiles<Shape> tiles = memory.prepared(slot);
+    for (int stage = 0; stage < kChunkSlots; ++stage) {
+      const PreparedTiles<Shape> tiles = memory.prepared(stage, warp);
       for (int i = lane; i < kSubChunk * kSubChunk / 2; i += 32) {
         const int row = i / 8, column = tiles.first_column + i % 8 * 2;
         store_for_copies(
@@ -148,28 +153,27 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
     fence_async_proxy();
     __syncwarp();
     auto raw_ring = Ring<1>::consumer();
-    auto ring = Ring<kSlots>::producer();
-    for (int i = 0; i < warp; ++i) ring.advance();
+    auto ring = Ring<kChunkSlots>::producer();
     for (int half = 0; half < 2; ++half) load(begin + warp * kSubChunk, half);
 #pragma unroll 1
-    for (int t = begin + warp * kSubChunk; t < last; t += kStep) {
-      const PreparedTiles<Shape> tiles = memory.prepared(ring.stage());
-      const ToSlot<Shape> out{tiles, score_levels::lane_byte<Shape::kDk>(), lane * (Shape::kDk / 32)};
+    for (int t = begin + warp * kSubChunk; t < last; t += kChunk) {
+      const PreparedTiles<Shape> tiles = memory.prepared(ring.stage(), warp);
+      const ToSlot<Shape> out{tiles, score_levels::lane_byte<Shape::kDk>()};
       LevelScores scores = {};
       FirstHalf<Shape::kDk> first;
       raw_ring.wait(raw_barriers);
-      ring.wait(prepared_empty);
+      ring.wait(prepared_empty[warp]);
       prepare_half<0>(levels, out, first, scores);
-      load(t + kStep, 0);
+      load(t + kChunk, 0);
       raw_ring.wait(raw_barriers + 1);
       prepare_half<1>(levels, out, first, scores);
-      load(t + kStep, 1);
+      load(t + kChunk, 1);
       raw_ring.advance();
       store_scores(tiles.P, tiles.first_column, scores);
       fence_async_proxy();
       __syncwarp();
-      if (lane == 0) prepared_full[ring.stage()].arrive();
-      for (int i = 0; i < kLevelPreparers; ++i) ring.advance();
+      if (lane == 0) prepared_full[warp][ring.stage()].arrive();
+      ring.advance();
     }
   } else {
     increase_registers<kWalkingRegisters<Shape>>();
@@ -187,19 +191,20 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
     const BlockPart<Shape> part(extents_of(a), plan.length, hide_from_compiler(int(blockIdx.x)));
     const int begin = part.begin, end = part.end;
     auto ring = Ring<kPipelineDepth>::consumer();
-    auto prepared_ring = Ring<kSlots>::consumer();
+    auto prepared_ring = Ring<kChunkSlots>::consumer();
     auto output_ring = Ring<1>::producer();
     const PanelTile<64> output = memory.output(walker);
     for (int t = begin; t < end; t += kChunk) {
       const PanelTile<64> V{memory.values(ring.stage()).data + walker * PanelTile<64>::kPanelElements};
       ring.wait(full);
 #pragma unroll 1
-      for (int row = 0; row < kChunk; row += kSubChunk) {
-        prepared_ring.wait(prepared_full);
-        const PreparedTiles<Shape> tiles = memory.prepared(prepared_ring.stage());
+      for (int r = 0; r < kSubChunks; ++r) {
+        const int row = r * kSubChunk;
+        prepared_ring.wait(prepared_full[r]);
+        const PreparedTiles<Shape> tiles = memory.prepared(prepared_ring.stage(), r);
         const auto v = k_from_row_to_row(V).along_k(row);
         StateDecays<Shape::kDk> decays;
-        load_decays<Shape::kDk>(decays, tiles.decays);
+        OrderedDecays<Shape::kDk>{tiles.decays}.load(decays);
         RoundedState<Shape::kDk> s;
         SubChunkOutput O;
         round_state<Shape::kDk>(s, S);
@@ -211,13 +216,13 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
         start_sub_chunk_update<Shape::kDk>(S, v, k_from_row_to_row(tiles.K));
         wgmma_commit();
         wgmma_wait<1>(O, s);
-        if (row == 0) output_ring.wait(output_empty + walker);
+        if (r == 0) output_ring.wait(output_empty + walker);
         put_sub_chunk_output(output, O, row, a.scale);
         wgmma_wait<0>(S);
         __syncwarp();  // all lanes have read the decays
-        if (lane_index() == 0) prepared_empty[prepared_ring.stage()].arrive();
-        prepared_ring.advance();
+        if (lane_index() == 0) prepared_empty[r][prepared_ring.stage()].arrive();
       }
+      prepared_ring.advance();
       __syncwarp();
       if (lane_index() == 0) {
         empty[ring.stage()].arrive();

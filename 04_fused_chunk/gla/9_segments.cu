@@ -10,8 +10,8 @@
 ///     loads (1 thread)           V -----------------------> walking warpgroup (one per 64 columns of Dv)
 ///     decaying warp w, itself    k, g -> slot w, w + 4 ... -> S = diag(D_r) S + k~_r^T V_r
 ///
-/// Grows out of: 8_score_levels.cu; dispatch: the walk is that kernel, on a plan with several segments; the file has the
-/// kernel for their states alone.
+/// Grows out of: 8_score_levels.cu; dispatch: the walk is that kernel, on a plan with several segments; the file has
+/// the kernel for their states alone.
 /// Improves on: `score_levels` has only one block per head and tile of Dv. With 32 heads it leaves half of the
 /// multiprocessors idle.
 /// Unchanged: the walk.
@@ -19,11 +19,11 @@
 /// Shapes: X_s [B, H, segments - 1, Dk, Dv] and D_s [B, H, segments - 1, 4, Dk], four factors, fp32, in device memory.
 /// Thread mapping: block (tile and segment, h, b). Four warps decay the keys of one sub-chunk of a chunk each, from its
 /// last position to its first. A warpgroup walks for each 64 columns. One thread loads V.
-/// Synchronization: a decaying warp waits for its copies (`raw_full`) and for a free slot (`slot_empty`). The walk waits
-/// for V (`full`) and for a slot (`slot_full`), the loads for a free tile of V (`empty`).
+/// Synchronization: a decaying warp waits for its copies (`raw_full`) and for a free slot (`slot_empty`). The walk
+/// waits for V (`full`) and for a slot (`slot_full`), the loads for a free tile of V (`empty`).
 /// Resources: 105 registers. 8 slots of k~ and decays, two stages of k and g for each decaying warp, three V: 180 KB of
 /// shared memory at Dk = 128 and 128 columns.
-/// Work: per sub-chunk 620 instructions of a decaying warp and 130 of each walking warp.
+/// Work: per sub-chunk 600 instructions of a decaying warp and 120 of each walking warp.
 /// Bytes: those of `score_levels`; k, v and g a second time, except those of the last segment; X_s is written, read and
 /// written by the second kernel, and read again.
 /// Bound by: the memory's bandwidth.
@@ -36,6 +36,7 @@
 #include "04_fused_chunk/fused_gla.hpp"
 #include "04_fused_chunk/gla/one_kernel.hpp"
 #include "04_fused_chunk/gla/prepared_slots.cuh"
+#include "common/device/elect.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
 #include "common/tile/block_part.cuh"
@@ -72,15 +73,15 @@ struct StateMemory {
   static constexpr int kRaw = kSlots * kRowsBytes;  // offsets in bytes
   static constexpr int kValues = kRaw + kSubChunks * kKeyDepth * kRawBytes;
   static constexpr int kDecays = kValues + kValueDepth * kValueBytes;
-  static constexpr int kBytes = kDecays + kSlots * Shape::kDk * int(sizeof(float));
+  static constexpr int kBytes = kDecays + kSlots * OrderedDecays<Shape::kDk>::kBytes;
 
   unsigned char* memory;
 
   /// k~ of a sub-chunk, 0 to kSlots - 1.
   __device__ __forceinline__ Rows keys(int slot) const { return rows_at(slot * kRowsBytes); }
   /// The decays of that sub-chunk.
-  __device__ __forceinline__ float* decays(int slot) const {
-    return reinterpret_cast<float*>(memory + kDecays) + slot * Shape::kDk;
+  __device__ __forceinline__ OrderedDecays<Shape::kDk> decays(int slot) const {
+    return {reinterpret_cast<float*>(memory + kDecays + slot * OrderedDecays<Shape::kDk>::kBytes)};
   }
   /// k of a sub-chunk as loaded, 0 to kSubChunks kKeyDepth - 1.
   __device__ __forceinline__ Rows raw_keys(int number) const { return rows_at(kRaw + number * kRawBytes); }
@@ -104,23 +105,22 @@ __device__ __forceinline__ void decay_keys(const StateMemory<Shape>& memory, int
                                            float (&decay)[Shape::kDk / 32]) {
   using namespace score_levels;
   constexpr int kColumns = Shape::kDk / 32;
-  const int byte = lane_byte<Shape::kDk>(), column = int(lane_index()) * kColumns;
+  const int byte = lane_byte<Shape::kDk>(), gate_byte = first_gate_byte<Shape::kDk, kSubChunk>();
   const auto k_raw = memory.raw_keys(raw), k_out = memory.keys(slot);
   const auto gates = memory.gates(raw);
-  using Gates = decltype(Row<kColumns>::g);
 #pragma unroll
   for (float& x : decay) x = 1;
 #pragma unroll
   for (int i = kSubChunk - 1; i >= 0; --i) {
     float k[kColumns], a[kColumns];
     convert(k, *in_row<Shape::kDk>(k_raw, byte, i));
-    convert(a, *reinterpret_cast<const Gates*>(gates.data + gates.place(i, column)));
+    convert(a, *gates_in_row<Shape::kDk>(gates, gate_byte, i));
     multiply(k, decay);
     store_for_copies(in_row<Shape::kDk>(k_out, byte, i), packed_row(k));
 #pragma unroll
     for (int e = 0; e < kColumns; ++e) decay[e] *= gate(a[e]);
   }
-  *reinterpret_cast<Gates*>(memory.decays(slot) + column) = float_row(decay);
+  memory.decays(slot).store(decay);
 }
 
 /// X_s and D_s of every segment but the last. All chunks of these segments are whole. Grid (tiles of Dv of these
@@ -151,10 +151,10 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
 
   const int group = int(threadIdx.x) / kWarpgroup, lane = int(lane_index());
   if (group == 0) {
-    const int warp = warp_in_group();
+    const int warp = uniform(warp_in_group());
     Barrier* const raw_barriers = raw_full + warp * kKeyDepth;
     const auto load = [&](int t, int stage) {
-      if (lane > 0 || t >= end) return;
+      if (t >= end || !elect_one()) return;
       const int raw = warp * kKeyDepth + stage;
       raw_barriers[stage].arrive_expect(memory.kRawBytes);
       load_panels(memory.gates(raw), maps.g, raw_barriers[stage], {.position = t, .head = h, .batch = b});
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
       for (int row = 0; row < kChunk; row += kSubChunk) {
         slot_ring.wait(slot_full);
         StateDecays<Shape::kDk> D;
-        load_decays<Shape::kDk>(D, memory.decays(slot_ring.stage()));
+        memory.decays(slot_ring.stage()).load(D);
         decay_state<Shape::kDk>(S, D);
         wgmma_fence(S);
         start_sub_chunk_update<Shape::kDk>(S, k_from_row_to_row(V).along_k(row),

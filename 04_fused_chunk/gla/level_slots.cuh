@@ -10,7 +10,7 @@
 
 namespace tutorial::fused_gla {
 
-inline constexpr int kLevelPreparers = 4;  ///< warps, one sub-chunk each
+inline constexpr int kChunkSlots = kSlots / kSubChunks;  ///< prepared chunks in shared memory
 
 /// Shared memory. The slots are those of `warp_specialized`.
 template <class Shape>
@@ -20,11 +20,11 @@ struct LevelMemory {
   static constexpr int kRowsBytes = Tiles::kRowsBytes;
   static constexpr int kScores = 2 * kSlots * kRowsBytes;  // offsets in bytes
   static constexpr int kLevels = kScores + kSlots / kSubChunks * int(PanelTile<64, kSubChunk>::kPanelBytes);
-  static constexpr int kFirstLevels = kLevels + kLevelPreparers * Tiles::kBytes;
+  static constexpr int kFirstLevels = kLevels + kSubChunks * Tiles::kBytes;
   static constexpr int kValues = kFirstLevels + kRowsBytes;
   static constexpr int kOutputs = kValues + kPipelineDepth * kWalkers<Shape> * int(PanelTile<64>::kPanelBytes);
   static constexpr int kDecays = kOutputs + kWalkers<Shape> * int(PanelTile<64>::kPanelBytes);
-  static constexpr int kBytes = kDecays + kSlots * Shape::kDk * int(sizeof(float));
+  static constexpr int kBytes = kDecays + kSlots * OrderedDecays<Shape::kDk>::kBytes;
 
   unsigned char* memory;
 
@@ -33,14 +33,15 @@ struct LevelMemory {
   __device__ __forceinline__ Tile tile_at(int byte) const {
     return Tile{reinterpret_cast<__nv_bfloat16*>(memory + byte)};
   }
-  /// What a preparing warp leaves in a slot, 0 to kSlots - 1.
-  __device__ __forceinline__ PreparedTiles<Shape> prepared(int slot) const {
+  /// What a preparing warp leaves of sub-chunk r, stage 0 to kChunkSlots - 1.
+  __device__ __forceinline__ PreparedTiles<Shape> prepared(int stage, int r) const {
+    const int slot = stage * kSubChunks + r;
     return {tile_at<Rows>(2 * slot * kRowsBytes), tile_at<Rows>((2 * slot + 1) * kRowsBytes),
-            reinterpret_cast<float*>(memory + kDecays) + slot * Shape::kDk,
-            tile_at<PanelTile<64, kSubChunk>>(kScores + slot / kSubChunks * int(PanelTile<64, kSubChunk>::kPanelBytes)),
-            slot % kSubChunks * kSubChunk};
+            reinterpret_cast<float*>(memory + kDecays + slot * OrderedDecays<Shape::kDk>::kBytes),
+            tile_at<PanelTile<64, kSubChunk>>(kScores + stage * int(PanelTile<64, kSubChunk>::kPanelBytes)),
+            r * kSubChunk};
   }
-  /// The tiles of a preparing warp, 0 to kLevelPreparers - 1.
+  /// The tiles of a preparing warp, 0 to kSubChunks - 1.
   __device__ __forceinline__ Tiles levels(int warp) const {
     return {memory + kLevels + warp * Tiles::kBytes, memory + kFirstLevels + warp * 4 * 128};
   }
@@ -58,8 +59,7 @@ struct LevelMemory {
 template <class Shape>
 struct ToSlot {
   const PreparedTiles<Shape>& tiles;
-  int byte;    ///< score_levels::lane_byte()
-  int column;  ///< the lane's first
+  int byte;  ///< score_levels::lane_byte()
 
   /// Row t of q~.
   template <int kColumns>
@@ -72,9 +72,8 @@ struct ToSlot {
     store_for_copies(score_levels::in_row<Shape::kDk>(tiles.K, byte, i), packed_row(x));
   }
   /// The decays of the whole sub-chunk.
-  template <int kColumns>
-  __device__ __forceinline__ void decay(const float (&x)[kColumns]) const {
-    *reinterpret_cast<decltype(Row<kColumns>::g)*>(tiles.decays + column) = float_row(x);
+  __device__ __forceinline__ void decay(const float (&x)[Shape::kDk / 32]) const {
+    OrderedDecays<Shape::kDk>{tiles.decays}.store(x);
   }
 };
 

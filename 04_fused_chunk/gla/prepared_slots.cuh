@@ -103,12 +103,11 @@ struct ToTiles {
 };
 
 /// The decays of a sub-chunk for the calling thread's rows of the state.
-/// @param all [kDk]
-template <int kDk>
-__device__ __forceinline__ void load_decays(StateDecays<kDk>& decays, const float* all) {
-  const float* first = all + lane_index() % 4 * 2;
+template <class Shape>
+__device__ __forceinline__ void load_decays(StateDecays<Shape::kDk>& decays, const PreparedTiles<Shape>& tiles) {
+  const float* first = tiles.decays + lane_index() % 4 * 2;
 #pragma unroll
-  for (int d = 0; d < kDk; d += 8) decays[d / 8] = *reinterpret_cast<const float2*>(first + d);
+  for (int d = 0; d < Shape::kDk; d += 8) decays[d / 8] = *reinterpret_cast<const float2*>(first + d);
 }
 
 }  // namespace tutorial::fused_gla

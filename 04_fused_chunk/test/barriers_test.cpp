@@ -8,8 +8,8 @@
 namespace tutorial {
 namespace {
 
-// The wait of `warp_specialized`, `specialized` and `register_scores` for a tile of outputs keeps the walk from getting
-// two chunks ahead of the warps that store; that of the latter for a tile of Q S, of those with scores. Its
+// The wait of `warp_specialized`, `score_levels`, `specialized` and `register_scores` for a tile of outputs keeps the
+// walk from getting ahead of the warps that store; that of the latter for a tile of Q S, of those with scores. Its
 // wgmma_wait<1>(S) is there for the compiler alone. No order of the emulator's lets it.
 constexpr KernelWithBarriers kKernels[] = {
     {"gla", "five_steps", "04_fused_chunk/gla/2_five_steps.cu", 80, 16},
@@ -18,6 +18,9 @@ constexpr KernelWithBarriers kKernels[] = {
     {"gla", "intra_fused", "04_fused_chunk/gla/5_intra_fused.cu", 80, 16},
     {"gla", "one_kernel", "common/device/block_barrier.cuh", 80, 16},
     {"gla", "warp_specialized", "04_fused_chunk/gla/7_warp_specialized.cu", 64, 64, 390, "", "", "output_empty"},
+    {"gla", "score_levels", "04_fused_chunk/gla/8_score_levels.cu", 64, 64, 390, "", "", "output_empty"},
+    // Two segments of eleven chunks: with fewer there would be one segment.
+    {"gla", "segments", "04_fused_chunk/gla/9_segments.cu", 64, 64, 1290, "", "EMULATOR_MULTIPROCESSORS=2"},
     {"simple_gla", "fused", "04_fused_chunk/simple_gla/3_fused.cu", 64, 64},
     {"simple_gla", "two_kernels", "04_fused_chunk/simple_gla/4_two_kernels.cu", 80, 16},
     {"simple_gla", "sequence_parallel", "04_fused_chunk/simple_gla/5_sequence_parallel.cu", 64, 64},

@@ -136,17 +136,16 @@ std::string choice_of_gla(int B, int H, int L, int Dk, int Dv) {
   return fused_gla::dispatch_note(a);
 }
 
-// What was measured to be faster, with as many multiprocessors as an H200 has.
-TEST(DispatchTest, TakesOneKernelForShortSequencesAndManyHeads) {
+// As many segments as an H200 has multiprocessors for, where the walk is long enough for them.
+TEST(DispatchTest, TakesSegmentsOnHopper) {
   setenv("EMULATOR_MULTIPROCESSORS", "132", 1);
-  EXPECT_EQ(choice_of_gla(4, 8, 32, 128, 128), "warp_specialized, 64 columns per block");
-  EXPECT_EQ(choice_of_gla(4, 8, 128, 128, 128), "warp_specialized, 64 columns per block");
-  EXPECT_EQ(choice_of_gla(2, 64, 8192, 128, 128), "warp_specialized, 128 columns per block");
-  EXPECT_EQ(choice_of_gla(8, 32, 2048, 128, 128), "warp_specialized, 128 columns per block");
-  for (const int L : {512, 2048, 16384}) {
-    EXPECT_EQ(choice_of_gla(4, 8, L, 128, 128).find("chapter 03: "), 0u) << L;
-  }
-  EXPECT_EQ(choice_of_gla(1, 8, 16384, 128, 128).find("chapter 03: warpgroup_walk"), 0u);
+  EXPECT_EQ(choice_of_gla(4, 8, 32, 128, 128), "segments: 1 segment, 64 columns per block");
+  EXPECT_EQ(choice_of_gla(4, 8, 128, 128, 128), "segments: 1 segment, 64 columns per block");
+  EXPECT_EQ(choice_of_gla(4, 8, 2048, 128, 128), "segments: 4 segments, 128 columns per block");
+  EXPECT_EQ(choice_of_gla(4, 8, 16384, 128, 128), "segments: 4 segments, 128 columns per block");
+  EXPECT_EQ(choice_of_gla(1, 8, 16384, 128, 128), "segments: 16 segments, 128 columns per block");
+  EXPECT_EQ(choice_of_gla(2, 64, 8192, 128, 128), "segments: 1 segment, 128 columns per block");
+  EXPECT_EQ(choice_of_gla(8, 32, 2048, 128, 128), "segments: 1 segment, 128 columns per block");
   EXPECT_EQ(choice_of_gla(4, 8, 128, 256, 128).find("chapter 03: "), 0u) << "a state of 256 rows";
   EXPECT_EQ(choice_of_gla(4, 8, 128, 40, 128).find("chapter 03: "), 0u) << "not for tensor cores";
   unsetenv("EMULATOR_MULTIPROCESSORS");

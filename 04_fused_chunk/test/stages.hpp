@@ -35,9 +35,9 @@ inline bool is_for_another_gpu(const Stage& stage) {
 /// `specialized`, `register_scores` and `warp_specialized` on other GPUs than Hopper and for wide keys.
 inline int all_stages(const Operator& definition, std::int64_t Dk) {
   return int(std::ranges::count_if(definition.stages(), [&](const Stage& stage) {
-    const bool is_for_hopper =
-        stage.name == "specialized" || stage.name == "register_scores" || stage.name == "warp_specialized" ||
-        stage.name == "score_levels" || stage.name == "segments";
+    const bool is_for_hopper = stage.name == "specialized" || stage.name == "register_scores" ||
+                               stage.name == "warp_specialized" || stage.name == "score_levels" ||
+                               stage.name == "segments";
     return !is_for_hopper || (!is_for_another_gpu(stage) && Dk <= 128);
   }));
 }

@@ -20,12 +20,7 @@
 #include "05_deltanet_wy/delta_rule_backward/dispatch/copies.hpp"
 #include "05_deltanet_wy/kda_backward.hpp"
 
-namespace tutorial {
-
-template <>
-inline constexpr bool delta_rule::kGatesAreRows<kda::Bf16BackwardArguments> = true;
-
-namespace kda {
+namespace tutorial::kda {
 
 using namespace delta_rule;  // copies
 
@@ -49,5 +44,4 @@ std::int64_t dispatch_backward_memory(const Bf16BackwardArguments& g) {
   return kda::tensor_core_backward_memory(sizes_of_copies(g, false)) + memory_of_copies(g);
 }
 
-}  // namespace kda
-}  // namespace tutorial
+}  // namespace tutorial::kda

@@ -38,6 +38,15 @@ __device__ __forceinline__ T shuffle_xor(T value, int flipped,
 #endif
 }
 
+/// `value`, which is the same in all lanes, and of which the compiler then knows that. Instructions that take uniform
+/// registers, such as bulk copies, otherwise stand in a loop over the different values of the lanes. Called by all lanes.
+__device__ __forceinline__ int uniform(int value) {
+#if !TUTORIAL_EMULATOR
+  value = __shfl_sync(kAllLanes, value, 0);
+#endif
+  return value;
+}
+
 /// The value of the lane `distance` below, 0 to 31; the lowest lanes get their own.
 template <class T>
 __device__ __forceinline__ T shuffle_up(T value, unsigned distance,

@@ -102,8 +102,8 @@ __device__ __forceinline__ void load_half(const LevelTiles<kDk>& tiles, int half
 /// The scores of a sub-chunk: accumulators of products. They start as zeros.
 struct LevelScores {
   float own[2][4];   ///< of each half: rows 0 to 7 queries, 8 to 11 level 1; columns keys
-  float near[2][4];  ///< of each half: the first four rows and columns level 2, the others level 4
-  float far[4];      ///< level 8; in the last two arrays only rows 0 to 7 are used
+  float near[2][4];  ///< of each half, in rows 0 to 7: the first four rows and columns level 2, the others level 4
+  float far[4];      ///< in rows 8 to 15: level 8
 };
 
 /// What the second half needs of the first.
@@ -128,8 +128,8 @@ __device__ __forceinline__ void multiply(Columns<kColumns>& x, const Columns<kCo
 /// The byte where a lane's columns lie in row 0 of SixteenRows. Row r has them at (that ^ r % 8 * 16) + r * 128.
 template <int kDk>
 __device__ __forceinline__ int lane_byte() {
-  const int column = int(lane_index()) * (kDk / 32);
-  return column / 64 * int(SixteenRows<kDk>::kPanelBytes) + column % 64 * 2;
+  const unsigned column = lane_index() * (kDk / 32);
+  return int(column / 64 * SixteenRows<kDk>::kPanelBytes + column % 64 * 2);
 }
 
 /// The lane's columns of a row, as they lie in memory.
@@ -140,6 +140,21 @@ template <int kDk>
 __device__ __forceinline__ Packed<kDk>* in_row(const SixteenRows<kDk>& tile, int lane_byte, int row) {
   return reinterpret_cast<Packed<kDk>*>(reinterpret_cast<unsigned char*>(tile.data) + (lane_byte ^ row % 8 * 16) +
                                         row * 128);
+}
+
+/// The byte where a lane's columns lie in row 0 of a tile of gates. Row r has them at (that ^ r % 8 * 16) + r * 128.
+template <int kDk, int kRows = kHalf>
+__device__ __forceinline__ int first_gate_byte() {
+  const unsigned column = lane_index() * (kDk / 32);
+  return int(column / 32 * FloatPanels<kRows, kDk>::kPanelElements * 4 + column % 32 * 4);
+}
+
+/// The lane's gates of a row.
+template <int kDk, int kRows>
+__device__ __forceinline__ const decltype(Row<kDk / 32>::g)* gates_in_row(const FloatPanels<kRows, kDk>& tile, int byte,
+                                                                          int row) {
+  return reinterpret_cast<const decltype(Row<kDk / 32>::g)*>(reinterpret_cast<const unsigned char*>(tile.data) +
+                                                             (byte ^ row % 8 * 16) + row * 128);
 }
 
 /// A row of an 8 x 8 matrix, and of the matrices to the right of it: what a lane names to ldmatrix.
@@ -156,46 +171,78 @@ struct MatrixRow {
   }
 };
 
-/// Multiplies the rows of the levels =, 1, 2 and 4 of a half.
-template <int kDk>
-__device__ __forceinline__ void multiply_half(const LevelTiles<kDk>& tiles, int half, float (&own)[4],
-                                              float (&near)[4]) {
-  const int lane = int(lane_index()), row = lane % 8, unit = lane / 16;
-  const bool is_second = lane / 8 % 2 == 1;
-  const int raw = tiles.byte_of(tiles.raw(half)), near_tile = tiles.byte_of(tiles.near());
+/// Multiplies the rows of a half's levels, and in the second half those of level 8. A product has 16 rows of queries
+/// and eight columns of keys. Queries of two levels share its rows where one load brings both.
+template <int kNumber, int kDk>
+__device__ __forceinline__ void multiply_half(const LevelTiles<kDk>& tiles, LevelScores& scores) {
+  const unsigned lane = lane_index();
+  const int row = int(lane % 8), unit = int(lane / 16), key_unit = int(lane / 8);
+  const bool is_second = lane / 8 % 2 == 1;  // of the upper and the lower eight queries
+  const int raw = tiles.byte_of(tiles.raw(kNumber)), near = tiles.byte_of(tiles.near()),
+            far = tiles.byte_of(tiles.far());
   // Level 1 is permuted like its positions, 1, 3, 5 and 7. Rows 4 to 7 repeat rows 0 to 3, and are not used.
   const MatrixRow queries = is_second ? MatrixRow(int(tiles.first_level - tiles.memory), row % 4, row % 4 * 2 + 1, unit)
                                       : MatrixRow(raw, row, row, unit);
-  const MatrixRow keys(raw, kHalf + row, row, lane / 8), both(near_tile, unit * kHalf + row, row, is_second);
+  const MatrixRow keys(raw, kHalf + row, row, key_unit), near_keys(near, kHalf + row, row, key_unit),
+      far_keys(far, row, row, key_unit);
+  const MatrixRow decayed(is_second ? far + kHalf * 128 : near, row, row, unit);
+  const MatrixRow near_queries(near, row, row, is_second);
 #pragma unroll
   for (int d = 0; d < kDk; d += 32) {
-    std::uint32_t k[4];
+    std::uint32_t k[4], near_k[4], far_k[4];
     ldmatrix_x4(k, tiles.memory + keys.at(d));
+    ldmatrix_x4(near_k, tiles.memory + near_keys.at(d));
+    if (kNumber == 1) ldmatrix_x4(far_k, tiles.memory + far_keys.at(d));
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      std::uint32_t q[4], x[4];
+      std::uint32_t q[4];
       ldmatrix_x4(q, tiles.memory + queries.at(d + i * 16));
-      mma_m16n8k16(own, q, {k[2 * i], k[2 * i + 1]});
-      ldmatrix_x4(x, tiles.memory + both.at(d + i * 16));
-      mma_m16n8k16(near, {x[0], 0, x[1], 0}, {x[2], x[3]});
+      mma_m16n8k16(scores.own[kNumber], q, {k[2 * i], k[2 * i + 1]});
+      if (kNumber == 1) {
+        ldmatrix_x4(q, tiles.memory + decayed.at(d + i * 16));
+        mma_m16n8k16(scores.far, q, {far_k[2 * i], far_k[2 * i + 1]});
+      } else {
+        std::uint32_t upper[2];
+        ldmatrix_x2(upper, tiles.memory + near_queries.at(d + i * 16));
+        q[0] = upper[0], q[1] = q[2] = q[3] = upper[1];  // the lower eight queries are not used
+      }
+      mma_m16n8k16(scores.near[kNumber], q, {near_k[2 * i], near_k[2 * i + 1]});
     }
   }
 }
 
-/// Multiplies the rows of level 8.
-template <int kDk>
-__device__ __forceinline__ void multiply_far(const LevelTiles<kDk>& tiles, float (&far)[4]) {
-  const int lane = int(lane_index()), row = lane % 8;
-  const MatrixRow both(tiles.byte_of(tiles.far()), lane < 16 ? kHalf + row : row, row, lane / 8 % 2);
-#pragma unroll
-  for (int d = 0; d < kDk; d += 16) {
-    std::uint32_t x[4];
-    ldmatrix_x4(x, tiles.memory + both.at(d));
-    mma_m16n8k16(far, {x[0], 0, x[1], 0}, {x[2], x[3]});
-  }
-}
-
 }  // namespace score_levels
+
+/// The decays of a sub-chunk in shared memory, in the order in which the threads of a warpgroup have the rows of S^T's
+/// columns: that of row 8 i + 2 p + e is element 2 i + e of part p. Four elements between two parts make their banks
+/// differ.
+template <int kDk>
+struct OrderedDecays {
+  static constexpr int kPart = kDk / 4 + 4;
+  static constexpr int kBytes = 4 * kPart * int(sizeof(float));
+
+  float* data;  ///< kBytes, aligned to 16
+
+  /// Writes those of a lane's columns of all of Dk.
+  __device__ __forceinline__ void store(const float (&decay)[kDk / 32]) const {
+    const unsigned first = lane_index() * (kDk / 32);
+#pragma unroll
+    for (unsigned i = 0; i < kDk / 32; i += 2) {
+      const unsigned p = (first + i) % 8 / 2;
+      *reinterpret_cast<float2*>(data + p * kPart + first / 8 * 2) = make_float2(decay[i], decay[i + 1]);
+    }
+  }
+  /// Reads those that the calling thread has rows for.
+  __device__ __forceinline__ void load(float2 (&decays)[kDk / 8]) const {
+    const float* part = data + lane_index() % 4 * kPart;
+#pragma unroll
+    for (int i = 0; i < kDk / 8; i += 2) {
+      const float4 four = *reinterpret_cast<const float4*>(part + 2 * i);
+      decays[i] = make_float2(four.x, four.y);
+      decays[i + 1] = make_float2(four.z, four.w);
+    }
+  }
+};
 
 /// Prepares a half.
 /// @tparam kNumber 0, then 1
@@ -208,21 +255,20 @@ __device__ __forceinline__ void prepare_half(const LevelTiles<kDk>& tiles, const
                                              LevelScores& scores) {
   using namespace score_levels;
   constexpr int kColumns = kDk / 32, kFirst = kNumber * kHalf;
-  const int lane = int(lane_index()), byte = lane_byte<kDk>();
+  const int byte = lane_byte<kDk>(), gate_byte = first_gate_byte<kDk>();
   const SixteenRows<kDk> raw = tiles.raw(kNumber), near = tiles.near(), far = tiles.far();
   const FloatPanels<kHalf, kDk> gates = tiles.gates(kNumber);
   const auto put = [&](const SixteenRows<kDk>& tile, int row, const Columns<kColumns>& x) {
     *in_row<kDk>(tile, byte, row) = packed_row(x);
   };
-  float keys[kHalf][kColumns], quarter[kColumns];
+  float keys[kHalf][kColumns], quarter[kColumns] = {};
 #pragma unroll
   for (int j = 0; j < kHalf; j += 4) {
     float q[4][kColumns], a[4][kColumns], pair[kColumns], decay[kColumns];
     auto* k = keys + j;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      using Gates = decltype(Row<kColumns>::g);
-      convert(a[i], *reinterpret_cast<const Gates*>(gates.data + gates.place(j + i, lane * kColumns)));
+      convert(a[i], *gates_in_row<kDk>(gates, gate_byte, j + i));
       convert(q[i], *in_row<kDk>(raw, byte, j + i));
       convert(k[i], *in_row<kDk>(raw, byte, kHalf + j + i));
 #pragma unroll
@@ -291,36 +337,40 @@ __device__ __forceinline__ void prepare_half(const LevelTiles<kDk>& tiles, const
     out.decay(quarter);
   }
   __syncwarp();
-  multiply_half(tiles, kNumber, scores.own[kNumber], scores.near[kNumber]);
-  if (kNumber == 1) multiply_far(tiles, scores.far);
+  multiply_half<kNumber>(tiles, scores);
   __syncwarp();
 }
 
 /// Writes the scores in bf16, for products of warpgroups. Elements above the diagonal are not written, because they
 /// have been set to zero before.
 /// @param P row t, column first_column + i is P_ti
+/// @param first_column a multiple of 16
 __device__ __forceinline__ void store_scores(const PanelTile<64, kSubChunk>& P, int first_column,
                                              const LevelScores& scores) {
-  const int lane = int(lane_index()), row = lane / 4, pair = lane % 4;
-  const auto place = [&](int t, int i) { return P.data + P.unit(t, first_column + i / 8 * 8) + i % 8; };
+  const unsigned lane = lane_index(), row = lane / 4, pair = lane % 4;
+  // The byte of P_ti of the first half; of P_(t+8)i; and of P_(t+8)(i+8).
+  const auto in_first = [&](unsigned t, unsigned i) { return (t * 144 + i * 2) ^ unsigned(first_column) * 2; };
+  const auto below = [](unsigned byte) { return byte + kHalf * 128; };
+  const auto in_second = [&](unsigned byte) { return below(byte ^ 16); };
+  const auto put = [&](unsigned byte, auto x) {
+    store_for_copies(reinterpret_cast<decltype(x)*>(reinterpret_cast<unsigned char*>(P.data) + byte), x);
+  };
   // Level 2: row 2 j + i is query 4 j + 2 + i, column 2 j + i is key 4 j + i. Level 4: row 4 + i is query 4 + i, column
   // 4 + i is key i.
-  const int query = row < 4 ? row / 2 * 4 + 2 + row % 2 : row, key = row < 4 ? pair * 4 : pair * 2 - 4;
+  const unsigned query = row < 4 ? row / 2 * 4 + 2 + row % 2 : row, key = row < 4 ? pair * 4 : pair * 2 - 4;
   const bool is_near = row < 4 ? pair == row / 2 : pair >= 2;
+  const unsigned diagonal = in_first(row, row), neighbours = in_first(2 * row + 1, 2 * row),
+                 near = in_first(query, key);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const auto& own = scores.own[half];
-    const auto& near = scores.near[half];
-    const int first = half * kHalf;
-    if (pair == row / 2) {
-      store_for_copies(place(first + row, first + row), __float2bfloat16(row % 2 == 0 ? own[0] : own[1]));
-    }
-    if (pair == row) store_for_copies(place(first + 2 * row + 1, first + 2 * row), __float2bfloat16(own[2]));
-    if (is_near) {
-      store_for_copies(reinterpret_cast<std::uint32_t*>(place(first + query, first + key)), pack(near[0], near[1]));
-    }
+    const auto& two = scores.near[half];
+    const auto place = [&](unsigned byte) { return half == 0 ? byte : in_second(byte); };
+    if (pair == row / 2) put(place(diagonal), __float2bfloat16(row % 2 == 0 ? own[0] : own[1]));
+    if (pair == row) put(place(neighbours), __float2bfloat16(own[2]));
+    if (is_near) put(place(near), pack(two[0], two[1]));
   }
-  store_for_copies(reinterpret_cast<std::uint32_t*>(place(kHalf + row, pair * 2)), pack(scores.far[0], scores.far[1]));
+  put(below(in_first(row, pair * 2)), pack(scores.far[2], scores.far[3]));
 }
 
 }  // namespace tutorial::tile

@@ -290,6 +290,16 @@ STAGES = [
         "Five kernels; what the walks read of S and dS stays fp32 in device memory until its decays and dg are computed.",
     ),
     Stage(
+        "03_gla/gla_backward/5_materialized.cu",
+        ["q, k, g", "+q~, k~, D, P", "v, do", "+S_n, S'_n", "dq, dk, dg", "dv"],
+        [
+            Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
+            Kernel("states", ["k~ or q~, D, v or do,", "three sets"], ["S or S', 64 x 64"], ["q~, k~, D, P", "v, do"], ["S_n, S'_n*"]),
+            Kernel("gradients", ["q~, k~, D, P, v, do, S', then S;", "at last A, B and R"], ["dv, then A and B;", "k, decays, dk, dg: 16 rows"], ["q~, k~, D, P", "v, do", "S_n, S'_n", "q, k, g*"], ["dq, dk, dg*", "dv*"]),
+        ],
+        "Three kernels; the states of all chunks pass through device memory in bf16, and a block has all that a chunk's gradients consist of.",
+    ),
+    Stage(
         FUSED + "2_five_steps.cu",
         ["g", "+sums", "q, k", "+q_g, k_g", "v", "+partials", "+scores", "o"],
         [
@@ -345,6 +355,22 @@ STAGES = [
         ["q, k, g", "v", "o"],
         [Kernel("four warpgroups", ["8 sub-chunks: q~, k~, D, P;", "8 slices of q, k, g; V, O twice"], ["one loads and stores; the others", "prepare, or walk: S^T, s, O^T"], ["q, k, g", "v"], ["o*"])],
         "One kernel; warps that prepare hand sub-chunks to warpgroups that walk, through shared memory.",
+    ),
+    Stage(
+        FUSED + "8_score_levels.cu",
+        ["q, k, g", "v", "o"],
+        [Kernel("three or four warpgroups", ["8 sub-chunks: q~, k~, D, P;", "8 halves of q, k, g; V twice, O"], ["one loads and stores; one", "prepares; others walk: S^T, s, O^T"], ["q, k, g", "v"], ["o*"])],
+        "One kernel; a preparing warp has all columns of Dk, half a sub-chunk at a time.",
+    ),
+    Stage(
+        FUSED + "9_segments.cu",
+        ["q", "k, g", "v", "+states, decays of segments", "o"],
+        [
+            Kernel("states of segments", ["8 sub-chunks: k~, D; k, g as", "loaded; V, three times: 180 KB"], ["the segment's sum"], ["k, g", "v"], ["states, decays of segments*"]),
+            Kernel("carry", [], ["one element per thread"], ["states, decays of segments*"], ["states, decays of segments*"]),
+            Kernel("the walk of score_levels", ["as there: 220 KB"], ["S^T, s, O^T"], ["q", "k, g", "v", "states, decays of segments*"], ["o*"]),
+        ],
+        "Three kernels; a state and a decay for each segment pass through device memory.",
     ),
     Stage(
         SIMPLE + "3_fused.cu",

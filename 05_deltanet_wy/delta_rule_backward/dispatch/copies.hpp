@@ -40,10 +40,13 @@ inline int padded(int width) {
   return (width + 15) / 16 * 16;
 }
 
-/// Whether g and dg have a row of Dk numbers per position, which must be copied, too.
+/// Arguments whose g and dg have a row of Dk numbers per position, which must be copied, too.
 template <class Arguments>
-inline constexpr bool kGatesAreRows = false;
+concept HasRowsOfGates = requires {
+  requires Arguments::kGatesAreRows;
+};
 
+/// The same memory, to be filled.
 template <class T>
 View<T> writable(const View<const T>& view) {
   return {const_cast<T*>(view.data), view.stride_b, view.stride_h, view.stride_l};
@@ -76,7 +79,7 @@ struct Copies {
     p.dinitial_state = state(g.dinitial_state.data);
     p.q = read_only(keys()), p.k = read_only(keys()), p.dq = keys(), p.dk = keys();
     p.v = read_only(values()), p.d_o = read_only(values()), p.dv = values();
-    if constexpr (kGatesAreRows<Arguments>) p.g = read_only(take<float>(g.L, Dk)), p.dg = take<float>(g.L, Dk);
+    if constexpr (HasRowsOfGates<Arguments>) p.g = read_only(take<float>(g.L, Dk)), p.dg = take<float>(g.L, Dk);
     return p;
   }
 };
@@ -118,7 +121,7 @@ void on_copies(const char* name, const Arguments& g, bool normalizes, Run run) {
   };
   copy_states(g.initial_state, p.initial_state);
   copy_states(g.dfinal_state, p.dfinal_state);
-  if constexpr (kGatesAreRows<Arguments>) copy_rows(positions, g.g, g.Dk, writable(p.g), p.Dk);  // gates of 1 behind
+  if constexpr (HasRowsOfGates<Arguments>) copy_rows(positions, g.g, g.Dk, writable(p.g), p.Dk);  // gates of 1 behind
   end_part("copies");
   run(p);
   copy_rows(positions, read_only(p.dq), p.Dk, g.dq, g.Dk);
@@ -128,7 +131,7 @@ void on_copies(const char* name, const Arguments& g, bool normalizes, Run run) {
   } else {
     copy_rows(positions, read_only(p.dk), p.Dk, g.dk, g.Dk);
   }
-  if constexpr (kGatesAreRows<Arguments>) copy_rows(positions, read_only(p.dg), p.Dk, g.dg, g.Dk);
+  if constexpr (HasRowsOfGates<Arguments>) copy_rows(positions, read_only(p.dg), p.Dk, g.dg, g.Dk);
   if (g.dinitial_state.data) copy_rows(states, read_only(p.dinitial_state), p.Dv, g.dinitial_state, g.Dv);
   end_part("copies back");
 }

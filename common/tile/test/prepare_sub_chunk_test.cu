@@ -1,5 +1,6 @@
 /// @file
-/// What a warp prepares of a sub-chunk, with scores at anchors, against the same products in double.
+/// What a warp prepares of a sub-chunk, with scores at anchors, against the same products in double: by
+/// prepare_sub_chunk.cuh and by score_levels.cuh.
 
 #include "common/tile/prepare_sub_chunk.cuh"
 
@@ -13,6 +14,7 @@
 #include "common/device/device.hpp"
 #include "common/device/launch.cuh"
 #include "common/tile/bulk_tiles.cuh"
+#include "common/tile/score_levels.cuh"
 #include "common/tile/test/matrices.hpp"
 #include "common/view.hpp"
 
@@ -74,8 +76,64 @@ __global__ void __launch_bounds__(32)
   }
 }
 
+/// A lane's columns of all of Dk.
+struct AllRows {
+  float *q, *k, *decays;  // of the lane's first column
+  template <int kColumns>
+  __device__ void write(float* to, const float (&x)[kColumns]) const {
+    for (int i = 0; i < kColumns; ++i) to[i] = x[i];
+  }
+  template <int kColumns>
+  __device__ void query(int t, const float (&x)[kColumns]) const {
+    write(q + t * kDk, x);
+  }
+  template <int kColumns>
+  __device__ void key(int i, const float (&x)[kColumns]) const {
+    write(k + i * kDk, x);
+  }
+  template <int kColumns>
+  __device__ void decay(const float (&x)[kColumns]) const {
+    write(decays, x);
+  }
+};
+
+/// The same by score_levels.cuh.
+__global__ void __launch_bounds__(32)
+    prepare_levels(const __grid_constant__ Maps maps, float* q, float* k, float* decays, float* scores) {
+  __shared__ Barrier full[2];
+  auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
+  const LevelTiles<kDk> tiles{memory, memory + LevelTiles<kDk>::kBytes};
+  const PanelTile<64, kSubChunk> P{reinterpret_cast<__nv_bfloat16*>(tiles.first_level + LevelTiles<kDk>::kRowsBytes)};
+  const int lane = int(lane_index()), column = lane * (kDk / 32);
+  if (lane == 0) {
+    for (Barrier& barrier : full) barrier.init(1);
+    fence_barrier_init();
+  }
+  for (int i = lane; i < P.kPanelElements; i += 32) P.data[i] = __float2bfloat16(0);
+  __syncwarp();
+  if (lane == 0) {
+    for (int half = 0; half < 2; ++half) {
+      full[half].arrive_expect(tiles.kLoadedBytes);
+      load_half(tiles, half, maps, full[half], {.position = half * kHalf});
+    }
+  }
+  LevelScores sums = {};
+  FirstHalf<kDk> first;
+  const AllRows out{q + column, k + column, decays + column};
+  full[0].wait(0);
+  prepare_half<0>(tiles, out, first, sums);
+  full[1].wait(0);
+  prepare_half<1>(tiles, out, first, sums);
+  store_scores(P, 32, sums);
+  __syncwarp();
+  for (int i = lane; i < kSubChunk * 64; i += 32) {
+    scores[i] = __bfloat162float(P.data[P.unit(i / 64, i % 64 / 8 * 8) + i % 8]);
+  }
+}
+
 /// @param rows of the tensors, 16 at most
-void expect_prepared(int rows, float strength) {
+/// @param in_levels by score_levels.cuh
+void expect_prepared(int rows, float strength, bool in_levels) {
   const auto q = normal_numbers(std::size_t(rows) * kDk, 1), k = normal_numbers(std::size_t(rows) * kDk, 2);
   std::vector<float> g = normal_numbers(std::size_t(rows) * kDk, 3);
   for (float& x : g) x = x < -1 ? 0 : x > 1 ? -1e4f : -strength * std::abs(x);  // also gates of 1, and closed ones
@@ -83,10 +141,13 @@ void expect_prepared(int rows, float strength) {
   const DeviceBuffer<float> g_in(g);
   DeviceBuffer<float> q_out(kSubChunk * kDk), k_out(kSubChunk * kDk), decays_out(kDk), scores_out(kSubChunk * 64);
   const TensorSizes sizes{.L = rows, .D = kDk};
-  const Maps maps{tile_map(packed(q_in.data(), 1, rows, kDk), sizes, kSubChunk),
-                  tile_map(packed(k_in.data(), 1, rows, kDk), sizes, kSubChunk),
-                  float_tile_map(packed(g_in.data(), 1, rows, kDk), sizes, kSubChunk)};
-  launch(prepare_rows, {1, 32, RawTiles::kBytes + AnchoredTiles::kBytes + PanelTile<64, kSubChunk>::kPanelBytes}, maps,
+  const int loaded = in_levels ? kHalf : kSubChunk;
+  const Maps maps{tile_map(packed(q_in.data(), 1, rows, kDk), sizes, loaded),
+                  tile_map(packed(k_in.data(), 1, rows, kDk), sizes, loaded),
+                  float_tile_map(packed(g_in.data(), 1, rows, kDk), sizes, loaded)};
+  const std::size_t bytes =
+      in_levels ? LevelTiles<kDk>::kBytes + LevelTiles<kDk>::kRowsBytes : RawTiles::kBytes + AnchoredTiles::kBytes;
+  launch(in_levels ? prepare_levels : prepare_rows, {1, 32, bytes + PanelTile<64, kSubChunk>::kPanelBytes}, maps,
          q_out.data(), k_out.data(), decays_out.data(), scores_out.data());
   const std::vector<float> q_decayed = q_out.download(), k_decayed = k_out.download(), decays = decays_out.download(),
                            scores = scores_out.download();
@@ -125,9 +186,12 @@ void expect_prepared(int rows, float strength) {
 
 TEST(PrepareSubChunkTest, ScoresAtAnchorsAreThoseOfThePairs) {
   if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
-  expect_prepared(16, 0.1f);
-  expect_prepared(16, 100.0f);
-  expect_prepared(5, 0.1f);
+  for (const bool in_levels : {false, true}) {
+    SCOPED_TRACE(in_levels ? "in levels" : "in pairs");
+    expect_prepared(16, 0.1f, in_levels);
+    expect_prepared(16, 100.0f, in_levels);
+    expect_prepared(5, 0.1f, in_levels);
+  }
 }
 
 }  // namespace
