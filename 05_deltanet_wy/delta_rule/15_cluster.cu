@@ -127,15 +127,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         }
       }
     } else if (thread == 32) {
-      const auto K = memory.K(kClusterStages), Q = memory.Q(kClusterStages);
-      auto ring = Ring<2>::consumer();  // waits until the warpgroup before is done
-      for (int n = rank; n * kChunk < a.L; n += 2) {
-        if (n >= 2) ring.wait(barriers.pair_empty), ring.advance();
-        Barrier& pair_full = barriers.pair_full[group_of(n)];
-        pair_full.arrive_expect(2 * memory.kKeyBytes);
-        load_panels(K, maps.k, pair_full, {.position = n * kChunk, .head = h, .batch = b});
-        load_panels(Q, maps.q, pair_full, {.position = n * kChunk, .head = h, .batch = b});
-      }
+      load_pairs(a, maps, memory, rank);
     } else if (thread >= 64) {
       auto output_ring = Ring<1>::consumer();
       for (int t = 0; t < a.L; t += kChunk) {

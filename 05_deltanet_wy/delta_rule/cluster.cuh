@@ -15,6 +15,7 @@
 #include "common/device/push_shared.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/wgmma.cuh"
+#include "common/tile/bulk_tiles.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
 
 namespace tutorial::delta_rule {
@@ -86,6 +87,25 @@ struct ClusterMemory {
     return reinterpret_cast<__nv_bfloat16*>(memory + offset);
   }
 };
+
+/// One thread of block `rank` of (., h, b) loads Q and K for the warpgroups that compute T and P.
+template <class Shape>
+__device__ __forceinline__ void load_pairs(const Bf16Arguments& a, const tile::ChunkMaps& maps,
+                                           const ClusterMemory<Shape>& memory, int rank) {
+  ClusterBarriers& barriers = memory.barriers();
+  auto ring = Ring<2>::consumer();  // waits until the warpgroup before is done
+  for (int n = rank; n * tile::kChunk < a.L; n += 2) {
+    const TileOrigin origin{.position = n * tile::kChunk, .head = int(blockIdx.y), .batch = int(blockIdx.z)};
+    if (n >= 2) {
+      ring.wait(barriers.pair_empty);
+      ring.advance();
+    }
+    Barrier& full = barriers.pair_full[group_of(n)];
+    full.arrive_expect(2 * memory.kKeyBytes);
+    tile::load_panels(memory.K(kClusterStages), maps.k, full, origin);
+    tile::load_panels(memory.Q(kClusterStages), maps.q, full, origin);
+  }
+}
 
 /// Warpgroup `group` of block `rank` computes T and P of every fourth chunk of block (., h, b), for both blocks.
 template <class Shape>
