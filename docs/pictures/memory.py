@@ -585,6 +585,26 @@ STAGES = [
         "Three kernels: one launch walks from both ends at once.",
     ),
     Stage(
+        "05_deltanet_wy/gated_delta_rule_backward/3_tensor_core.cu",
+        ["q, k, beta, g", "+T, P, decays", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta, dg"],
+        [
+            Kernel("prepare", ["Q, K; A; running sums"], ["(I + A)^-1 in blocks"], ["q, k, beta, g"], ["T, P, decays*"]),
+            Kernel("walks: half of the blocks from each end", ["K, V, T or K, Q, dO, T, P,", "and decays, ahead"], ["S^T, v_new^T or dS^T, dV^T"], ["q, k, beta, g", "T, P, decays", "v, do"], ["v_new, S, dS*", "dv*"]),
+            Kernel("gradients: eight warps", ["dO, dV, v_new; Q, K; Y, Z;", "running sums"], ["dQ, then dK; S, dS;", "products of rows"], ["q, k, beta, g", "v, do", "v_new, S, dS", "dv"], ["dq, dk, dbeta, dg*"]),
+        ],
+        "Three kernels. The last one has S and dS of a chunk, from which it also computes dg.",
+    ),
+    Stage(
+        "05_deltanet_wy/kda_backward/3_tensor_core.cu",
+        ["q, k, g, beta", "+T, P; Q+, K+, K-", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta, dg"],
+        [
+            Kernel("prepare: a sub-chunk per warp", ["decayed q and k, anchors;", "then A: 75 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
+            Kernel("walks: half of the blocks from each end", ["K+, K-, V, T or K+, K-, Q+, dO,", "T, P, ahead: 150 KB"], ["S^T, v_new^T or dS^T, dV^T"], ["T, P; Q+, K+, K-", "v, do"], ["v_new, S, dS*", "dv*"]),
+            Kernel("gradients: eight warps", ["dO, dV, v_new; Y, Z; decayed", "q and k; then sums in fp32"], ["sums; then a column of", "16 rows, and its pairs"], ["q, k, g, beta", "v, do", "v_new, S, dS", "dv"], ["dq, dk, dbeta, dg*"]),
+        ],
+        "Three kernels. In the last one, sums that cross sub-chunks go from products to lanes through shared memory.",
+    ),
+    Stage(
         KDA + "3_recurrent_gpu.cu",
         ["q, k, g, beta", "v", "o"],
         [Kernel("recurrent: 32 columns per block", ["tiles of 8 steps of q, k, v,", "gates and beta, twice"], ["S: Dk / 8 rows of a pair of", "columns per thread; k S, q S"], ["q, k, g, beta", "v"], ["o*"])],
