@@ -61,8 +61,8 @@ void materialized_backward(const Bf16BackwardArguments&);  ///< 3: GPU: S and dS
 void walks_backward(const Bf16BackwardArguments&);         ///< 4: GPU: three walks, S and dS on the chip
 void segments_backward(const Bf16BackwardArguments&);      ///< 5: GPU: the walks in segments, dg anew in each
 void pipelined_backward(const Bf16BackwardArguments&);     ///< 6: GPU: the next chunk's loads run under the products
-void hopper_gradients_backward(
-    const Bf16BackwardArguments&);                     ///< 7: GPU, Hopper: all walks in one launch, on warpgroups
+/// 7: GPU, Hopper: all walks in one launch, on warpgroups
+void hopper_gradients_backward(const Bf16BackwardArguments&);
 void dispatch_backward(const Bf16BackwardArguments&);  ///< 8: what a user calls
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.

@@ -15,8 +15,8 @@ inline constexpr int kChunkSlots = kSlots / kSubChunks;  ///< prepared chunks in
 /// Shared memory. The slots are those of `warp_specialized`.
 template <class Shape>
 struct LevelMemory {
-  using Tiles = LevelTiles<Shape::kDk>;
-  using Rows = SixteenRows<Shape::kDk>;
+  using Tiles = LevelTiles<Shape::kDk>;  ///< of the levels below 16 positions
+  using Rows = SixteenRows<Shape::kDk>;  ///< q, k or v of a sub-chunk
   static constexpr int kRowsBytes = Tiles::kRowsBytes;
   static constexpr int kScores = 2 * kSlots * kRowsBytes;  // offsets in bytes
   static constexpr int kLevels = kScores + kSlots / kSubChunks * int(PanelTile<64, kSubChunk>::kPanelBytes);

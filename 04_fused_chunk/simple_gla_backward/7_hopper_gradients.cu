@@ -11,7 +11,8 @@
 ///     state    | n: S^T Q^T | under it S = 2^b_e S, V~ in registers | V~^T K | under it Q S to shared memory |
 ///     copies   | q or k for n + 2 into the tile that O of n has left | O from there to memory ................ |
 ///
-/// Grows out of: 04_fused_chunk/simple_gla/7_register_scores.cu
+/// Grows out of: 04_fused_chunk/simple_gla/7_register_scores.cu; port to tensor cores: the gradients go from mma of warps
+/// to products of warpgroups, with three directions and the sums for dg
 /// Improves on: `pipelined` computes with warps that wait for their operands, in three launches. Its segments need all
 /// of q, k, v and do once more, for the states at their borders.
 /// Unchanged: the roles and the products of `register_scores`; segments and the sum for dg of `segments`. The walks of

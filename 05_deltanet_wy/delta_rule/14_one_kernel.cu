@@ -198,15 +198,6 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
 }  // namespace
 
-std::string one_kernel_unsupported(const Bf16Arguments& a) {
-  if (const std::string reason = warpgroup_chain_unsupported(a); !reason.empty()) return reason;
-#if TUTORIAL_EMULATOR
-  return "";
-#else
-  return "wrong results in 3 of 23 processes on an H200, for a reason that is not known yet (README)";
-#endif
-}
-
 void one_kernel(const Bf16Arguments& a) {
   const auto start = [&]<class Shape>(Shape) {
     launch(one_kernel_kernel<Shape>,

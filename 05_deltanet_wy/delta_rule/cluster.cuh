@@ -40,9 +40,10 @@ struct ClusterBarriers {
   Barrier output_full, output_empty;
   Barrier pair_full[2], pair_empty[2];  ///< the tiles of Q and K from which group 0 or 1 computes
   Barrier factors_full[kSlots];
-  Barrier slot_free[2];                             ///< both chains have read what lay where group 0 or 1 stores next
-  Barrier slot_read;                                ///< this block's chain has, and the other block stores there next
-  alignas(16) unsigned char outbox[16], inbox[16];  ///< bytes of a message; their values do not matter
+  Barrier slot_free[2];                  ///< both chains have read what lay where group 0 or 1 stores next
+  Barrier slot_read;                     ///< this block's chain has, and the other block stores there next
+  alignas(16) unsigned char outbox[16];  ///< bytes of a message; their values do not matter
+  alignas(16) unsigned char inbox[16];   ///< the other block's
 };
 
 /// A block's shared memory.

@@ -136,6 +136,7 @@ __device__ __forceinline__ int lane_byte() {
 template <int kDk>
 using Packed = decltype(Row<kDk / 32>::q);
 
+/// The lane's columns of row `row` of a tile.
 template <int kDk>
 __device__ __forceinline__ Packed<kDk>* in_row(const SixteenRows<kDk>& tile, int lane_byte, int row) {
   return reinterpret_cast<Packed<kDk>*>(reinterpret_cast<unsigned char*>(tile.data) + (lane_byte ^ row % 8 * 16) +
