@@ -70,7 +70,7 @@ struct StageRun {
 /// @param schedule the order of threads and blocks, and other variables after it
 /// @param skip the line of a barrier that is taken out; 0: none
 inline StageRun run_stage(const KernelWithBarriers& kernel, const std::string& schedule, unsigned skip = 0) {
-#if defined(__SANITIZE_THREAD__)
+#if defined(EMULATOR_TSAN)
   const std::string patience = "120";  // seconds; a run with all barriers takes up to 10
 #else
   const std::string patience = "20";  // seconds; a run with all barriers takes one, on a busy machine some
@@ -93,7 +93,7 @@ inline StageRun run_stage(const KernelWithBarriers& kernel, const std::string& s
 
 class BarriersTest : public testing::TestWithParam<KernelWithBarriers> {};
 
-#if !defined(__SANITIZE_THREAD__)
+#if !defined(EMULATOR_TSAN)
 TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
   constexpr std::array kSchedules = {"forward", "reverse", "warps", "warps-reverse", "random:1", "random:2",
                                      // Tiles and products that are there at once let threads run further ahead.

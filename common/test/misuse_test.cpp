@@ -126,7 +126,7 @@ TEST(Misuse, TheTerminalIsGone) {
 }
 
 TEST(Misuse, AFileSizeLimitIsAnError) {
-#ifdef __SANITIZE_THREAD__
+#ifdef EMULATOR_TSAN
   GTEST_SKIP() << "with this limit ThreadSanitizer ends a program before main() begins";
 #endif
   const TemporaryFolder folder;

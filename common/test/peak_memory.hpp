@@ -32,7 +32,7 @@ double peak_bytes(F work) {
 /// Expects that a CPU stage, or the reference where there is none of this name, takes at most the memory that it says,
 /// and at least a third of that.
 inline void expect_stated_memory(const Operator& definition, const std::string& stage_name, const Sizes& sizes) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(EMULATOR_ASAN) || defined(EMULATOR_TSAN)
   GTEST_SKIP() << "a sanitizer has an allocator of its own";
 #endif
   const Stage* stage = definition.find(stage_name);
