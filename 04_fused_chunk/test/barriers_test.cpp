@@ -19,8 +19,8 @@ constexpr KernelWithBarriers kKernels[] = {
     {"gla", "one_kernel", "common/device/block_barrier.cuh", 80, 16},
     {"gla", "warp_specialized", "04_fused_chunk/gla/7_warp_specialized.cu", 64, 64, 390, "", "", "output_empty"},
     {"gla", "score_levels", "04_fused_chunk/gla/8_score_levels.cu", 64, 64, 390, "", "", "output_empty"},
-    // Two segments of fifteen chunks: with fewer there would be one segment.
-    {"gla", "segments", "04_fused_chunk/gla/9_segments.cu", 64, 64, 1900, "", "EMULATOR_MULTIPROCESSORS=2"},
+    // Three segments of eight chunks.
+    {"gla", "segments", "04_fused_chunk/gla/9_segments.cu", 64, 64, 1500, "", "EMULATOR_MULTIPROCESSORS=3"},
     {"simple_gla", "fused", "04_fused_chunk/simple_gla/3_fused.cu", 64, 64},
     {"simple_gla", "two_kernels", "04_fused_chunk/simple_gla/4_two_kernels.cu", 80, 16},
     {"simple_gla", "sequence_parallel", "04_fused_chunk/simple_gla/5_sequence_parallel.cu", 64, 64},
