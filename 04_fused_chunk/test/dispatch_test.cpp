@@ -146,6 +146,8 @@ TEST(DispatchTest, TakesSegmentsOnHopper) {
   EXPECT_EQ(choice_of_gla(1, 8, 16384, 128, 128), "segments: 16 segments, 128 columns per block");
   EXPECT_EQ(choice_of_gla(2, 64, 8192, 128, 128), "segments: 1 segment, 128 columns per block");
   EXPECT_EQ(choice_of_gla(8, 32, 2048, 128, 128), "segments: 1 segment, 128 columns per block");
+  EXPECT_EQ(choice_of_gla(4, 8, 512, 128, 128).find("chapter 03: "), 0u);
+  EXPECT_EQ(choice_of_gla(1, 1, 16384, 128, 128).find("chapter 03: "), 0u);
   EXPECT_EQ(choice_of_gla(4, 8, 128, 256, 128).find("chapter 03: "), 0u) << "a state of 256 rows";
   EXPECT_EQ(choice_of_gla(4, 8, 128, 40, 128).find("chapter 03: "), 0u) << "not for tensor cores";
   unsetenv("EMULATOR_MULTIPROCESSORS");
