@@ -1,7 +1,7 @@
 #pragma once
 /// @file
 /// What a segment makes of a state of zeros, by a warpgroup and a warp that loads: the kernel before the walks of
-/// dispatch/hopper_walk.cu and of simple_gla_backward/7_hopper_gradients.cu.
+/// dispatch/hopper_walk.cu and of the gradients by warpgroups.
 ///
 /// The block goes through the segment from the end where its state is wanted. So the decay from a position to this end is
 /// known when the block reaches its chunk:
