@@ -41,6 +41,7 @@
 #include "05_deltanet_wy/delta_rule/block_rows.cuh"
 #include "05_deltanet_wy/delta_rule/chunk_inverse.cuh"
 #include "05_deltanet_wy/delta_rule/fragments.cuh"
+#include "05_deltanet_wy/kda/own_scores.cuh"
 #include "05_deltanet_wy/kda/prepared.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/launch.cuh"
@@ -50,7 +51,6 @@
 #include "common/device/pack.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/workspace.hpp"
-#include "common/tile/prepare_sub_chunk.cuh"
 
 namespace tutorial::kda {
 namespace {
@@ -64,10 +64,9 @@ struct ChunkMemory {
   SwizzledTile<kDk> Q, K, K_end;  ///< q~, k+~, k~ [64, kDk]
   float* decays;                  ///< D [4, kDk]
   float *P, *A;                   ///< the scores of each sub-chunk's own pairs [64, 16], with q and with k as queries
-  unsigned char* anchored;        ///< AnchoredTiles of each warp
 
   static constexpr int kTiles = 3 * kChunk * kDk * 2, kDecays = 4 * kSubChunks * kDk, kScores = 4 * kChunk * kSubChunk;
-  static constexpr int kBytes = kTiles + kDecays + 2 * kScores + kWarps * AnchoredTiles::kBytes;
+  static constexpr int kBytes = kTiles + kDecays + 2 * kScores;
   static_assert(InverseMemory::kBytes <= kTiles, "the inverse is computed where the rows were");
 
   __device__ __forceinline__ explicit ChunkMemory(unsigned char* memory)
@@ -76,43 +75,20 @@ struct ChunkMemory {
         K_end{K.data + kChunk * kDk},
         decays(reinterpret_cast<float*>(memory + kTiles)),
         P(decays + kSubChunks * kDk),
-        A(P + kChunk * kSubChunk),
-        anchored(reinterpret_cast<unsigned char*>(A + kChunk * kSubChunk)) {}
-};
-
-/// Where a lane stores two columns of the rows of its sub-chunk.
-template <int kDk>
-struct ToChunk {
-  const ChunkMemory<kDk>& to;
-  int sub_chunk, column;
-  bool for_queries;  // of the two calls, that with q: the other's keys and decays are the same
-
-  __device__ __forceinline__ void put(const SwizzledTile<kDk>& tile, int t, float2 x) const {
-    const int unit = tile.unit(sub_chunk * kSubChunk + t, column / 8 * 8) + column % 8;
-    *reinterpret_cast<std::uint32_t*>(tile.data + unit) = pack(x.x, x.y);
-  }
-  __device__ __forceinline__ void query(int t, float2 x) const { put(for_queries ? to.Q : to.K, t, x); }
-  __device__ __forceinline__ void key(int i, float2 x) const {
-    if (for_queries) put(to.K_end, i, x);
-  }
-  __device__ __forceinline__ void decay(float2 x) const {
-    if (for_queries) *reinterpret_cast<float2*>(to.decays + sub_chunk * kDk + column) = x;
-  }
+        A(P + kChunk * kSubChunk) {}
 };
 
 /// A lane's two columns of a sub-chunk's rows. Rows and columns that do not exist become zeros, which for g means gates
 /// of 1; the last ones that exist are loaded in their place, because loads under a condition would be branches.
-/// @param for_queries false: k takes the place of q
-__device__ __forceinline__ void load_rows(RawRows& rows, const Bf16Arguments& a, int b, int h, int first, int d,
-                                          bool for_queries) {
+__device__ __forceinline__ void load_rows(RawRows& rows, const Bf16Arguments& a, int b, int h, int first, int d) {
   const bool has_columns = d < a.Dk;
   d = min(d, a.Dk - 2);
 #pragma unroll
   for (int t = 0; t < kSubChunk; ++t) {
     const int position = min(first + t, a.L - 1);
     const bool exists = has_columns && first + t < a.L;
+    const auto q = load_global(reinterpret_cast<const std::uint32_t*>(a.q.row(b, h, position) + d));
     const auto k = load_global(reinterpret_cast<const std::uint32_t*>(a.k.row(b, h, position) + d));
-    const auto q = for_queries ? load_global(reinterpret_cast<const std::uint32_t*>(a.q.row(b, h, position) + d)) : k;
     const auto g = load_global(reinterpret_cast<const float2*>(a.g.row(b, h, position) + d));
     rows.q[t] = exists ? q : 0;
     rows.k[t] = exists ? k : 0;
@@ -120,48 +96,21 @@ __device__ __forceinline__ void load_rows(RawRows& rows, const Bf16Arguments& a,
   }
 }
 
-/// Adds up over the lanes and writes the scores of a sub-chunk in fp32. Elements above the diagonal are not written.
-/// @param P [16, 16] in shared memory: P_ti in row t, column i
-__device__ __forceinline__ void store_own_scores(float* P, const SubChunkScores& scores) {
-  const int lane = int(lane_index()), row = lane / 4;
-#pragma unroll
-  for (int n = 0; n < 2; ++n) {
-    const int column = lane % 4 * 2 + n;
-    P[(row + 8) * kSubChunk + column] = scores.halves[2 + n];
-    if (row / 4 == column / 4) {
-      P[(row % 4 + row / 4 * 8 + 4) * kSubChunk + column % 4 + column / 4 * 8] = scores.quarters[2 + n];
-    }
-  }
-#pragma unroll
-  for (int n = 0; n < 48; n += kSubChunk) {
-    float parts[kSubChunk];
-#pragma unroll
-    for (int i = 0; i < kSubChunk; ++i) parts[i] = scores.pairs[n + i];
-    const float score = sum_over_lanes<kSubChunk / 2>(parts, lane);
-    const int number = n + lane / 2, quarter = number / SubChunkScores::kPairs, m = number % SubChunkScores::kPairs;
-    const int t = (m >= 1) + (m >= 3) + (m >= 6), i = m - t * (t + 1) / 2;
-    if (lane % 2 == 0 && quarter < 4) P[(quarter * 4 + t) * kSubChunk + quarter * 4 + i] = score;
-  }
-}
-
-/// Fills the rows, decays and own scores of the warp's sub-chunk, in two passes: both at once need 255 registers.
+/// Fills the rows, decays and own scores of the warp's sub-chunk.
 template <int kDk>
 __device__ __forceinline__ void prepare_sub_chunk(const ChunkMemory<kDk>& to, const Bf16Arguments& a, int b, int h,
                                                   int t, int sub_chunk) {
-  const AnchoredTiles anchored(to.anchored + sub_chunk * AnchoredTiles::kBytes);
-  const auto pass = [&](float* own, bool for_queries) {
-    SubChunkScores scores = {};
+  const int first = sub_chunk * kSubChunk;
+  OwnScores scores = {};
 #pragma unroll 1
-    for (int slice = 0; slice < kDk; slice += kPreparedColumns) {
-      const int column = slice + int(lane_index()) * 2;
-      RawRows rows;
-      load_rows(rows, a, b, h, t + sub_chunk * kSubChunk, column, for_queries);
-      prepare_columns(rows, anchored, ToChunk<kDk>{to, sub_chunk, column, for_queries}, scores);
-    }
-    store_own_scores(own + sub_chunk * kSubChunk * kSubChunk, scores);
-  };
-  pass(to.P, true);
-  pass(to.A, false);
+  for (int slice = 0; slice < kDk; slice += kSlice) {
+    const int column = slice + int(lane_index()) * 2;
+    RawRows rows;
+    load_rows(rows, a, b, h, t + first, column);
+    const float2 decay = decay_rows(rows, SubChunkRows<kDk>{to.Q, to.K, to.K_end, first, slice}, scores);
+    *reinterpret_cast<float2*>(to.decays + sub_chunk * kDk + column) = decay;
+  }
+  store_own_scores(to.P + first * kSubChunk, to.A + first * kSubChunk, scores);
 }
 
 /// f_t = 1 / sqrt(k_t . k_t + eps) of the warp's sub-chunk, or 1.
