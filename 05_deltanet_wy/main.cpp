@@ -301,6 +301,14 @@ void add_kda_stages(Operator& definition) {
               .unsupported = specialized_warps_unsupported,
               .memory = specialized_warps_memory,
               .bytes_moved = specialized_warps_bytes_moved})
+      .stage({.name = "warpgroup_chain",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = warpgroup_chain,
+              .idea = "the chain by warpgroup products on decayed rows; 64 or 128 columns",
+              .unsupported = warpgroup_chain_unsupported,
+              .memory = warpgroup_chain_memory,
+              .bytes_moved = warpgroup_chain_bytes_moved})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,

@@ -77,18 +77,6 @@ template <class Shape>
 constexpr std::size_t kSharedBytes =
     kPipelineDepth*(Tiles<Shape>::kBytes + kDecays * sizeof(float)) + kDepth* ValuePanel::kPanelBytes;
 
-/// sums *= decays, each column of the thread with its position's. @param decays [64] in shared memory
-__device__ __forceinline__ void decay_columns(WarpgroupColumns& sums, const float* decays) {
-#pragma unroll
-  for (int i = 0; i < kChunk / 2; i += 4) {
-    const float2 two = *reinterpret_cast<const float2*>(decays + wgmma_column(i));
-    sums[i] *= two.x;
-    sums[i + 1] *= two.y;
-    sums[i + 2] *= two.x;
-    sums[i + 3] *= two.y;
-  }
-}
-
 /// Grid (tiles of 64 columns of Dv, H, B).
 template <class Shape>
 __global__ void __launch_bounds__(kBlockThreads, 1)

@@ -41,6 +41,8 @@
 #include "05_deltanet_wy/delta_rule/block_rows.cuh"
 #include "05_deltanet_wy/delta_rule/chunk_inverse.cuh"
 #include "05_deltanet_wy/delta_rule/fragments.cuh"
+#include "05_deltanet_wy/delta_rule/prepared.hpp"
+#include "05_deltanet_wy/delta_rule/tile_rows.cuh"
 #include "05_deltanet_wy/kda/own_scores.cuh"
 #include "05_deltanet_wy/kda/prepared.hpp"
 #include "common/ceil_div.hpp"
@@ -170,7 +172,7 @@ __device__ __forceinline__ void decayed_products(BlockRow& sums, const SwizzledT
 /// or end, rounded once more. 8 columns per thread.
 /// @param factors f [64]
 template <int kDk>
-__device__ __forceinline__ void store_rows(const Prepared& out, const ChunkMemory<kDk>& from, const float* factors,
+__device__ __forceinline__ void store_decayed_rows(const PreparedRows& out, const ChunkMemory<kDk>& from, const float* factors,
                                            std::int64_t chunk, int Dk) {
   constexpr int kUnits = kDk / 8, kStep = kThreads / kUnits;  // rows at a time
   const int first_row = int(threadIdx.x) / kUnits, column = int(threadIdx.x) % kUnits * 8;
@@ -203,9 +205,36 @@ __device__ __forceinline__ void store_rows(const Prepared& out, const ChunkMemor
   store_global(decays + 1, make_float4(before[4], before[5], before[6], before[7]));
 }
 
+// How each kind of output stores the scores of a chunk, and T.
+__device__ __forceinline__ void store_scores(const Prepared& out, const ForGradients& also, std::int64_t chunk,
+                                             BlockRow& P, int r) {
+  if (also.blocks) store_flipped_blocks(also.blocks + (chunk * 3 + 2) * kBlockUnits, P, r);
+  store_blocks(out.P + chunk * kBlockUnits, P, r);
+}
+__device__ __forceinline__ void store_T(const Prepared& out, const ForGradients& also, std::int64_t chunk, BlockRow& T,
+                                        int r) {
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    if (also.blocks) store_flipped_blocks(also.blocks + (chunk * 3 + part) * kBlockUnits, T, r);
+    store_blocks(out.T + (chunk * 2 + part) * kBlockUnits, T, r);
+  }
+}
+__device__ __forceinline__ void store_scores(const PreparedTiles& out, const ForGradients&, std::int64_t chunk,
+                                             BlockRow& P, int r) {
+  store_rows(out.tiles + (chunk * kPreparedRows + 2 * kChunk) * kChunk, P, r);
+}
+__device__ __forceinline__ void store_T(const PreparedTiles& out, const ForGradients&, std::int64_t chunk, BlockRow& T,
+                                        int r) {
+  for_each_element(T, r, [](int, int, float& x) { x = -x; });
+  __nv_bfloat16* rows = out.tiles + chunk * kPreparedRows * kChunk;
+  store_rows(rows, T, r);
+  store_rows(rows + kChunk * kChunk, T, r);
+}
+
 /// Grid (N, H, B).
-template <int kDk>
-__global__ void __launch_bounds__(kThreads, 3) prepare_kernel(Bf16Arguments a, Prepared out, ForGradients also) {
+/// @tparam Out Prepared or PreparedTiles
+template <int kDk, class Out>
+__global__ void __launch_bounds__(kThreads, 3) prepare_kernel(Bf16Arguments a, Out out, ForGradients also) {
   __shared__ float beta[kChunk], factors[kChunk];
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk, rows = a.L - t;
   const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
@@ -227,12 +256,11 @@ __global__ void __launch_bounds__(kThreads, 3) prepare_kernel(Bf16Arguments a, P
     BlockRow P = {};
     decayed_products(P, memory.Q, memory, memory.P, r);
     for_each_element(P, r, [&](int t, int i, float& x) { x = i <= t ? factors[i] * x : 0.0f; });
-    if (also.blocks) store_flipped_blocks(also.blocks + (chunk * 3 + 2) * kBlockUnits, P, r);
-    store_blocks(out.P + chunk * kBlockUnits, P, r);
+    store_scores(out, also, chunk, P, r);
   }
   BlockRow A = {};
   decayed_products(A, memory.K, memory, memory.A, warp);
-  store_rows(out, memory, factors, chunk, a.Dk);
+  store_decayed_rows(out, memory, factors, chunk, a.Dk);
   __syncthreads();  // no warp reads the rows any more
   for_each_element(A, warp, [&](int t, int i, float& x) {
     *inverse.A(t, i) = i < t ? beta[t] * factors[t] * factors[i] * x : 0.0f;
@@ -243,47 +271,59 @@ __global__ void __launch_bounds__(kThreads, 3) prepare_kernel(Bf16Arguments a, P
   BlockRow& X = A;
   inverse_row(X, inverse, warp);
   for_each_element(X, warp, [&](int, int i, float& x) { x *= beta[i]; });
-  uint4* T = out.T + chunk * 2 * kBlockUnits;
-#pragma unroll
-  for (int part = 0; part < 2; ++part) {
-    if (also.blocks) store_flipped_blocks(also.blocks + (chunk * 3 + part) * kBlockUnits, X, warp);
-    store_blocks(T + part * kBlockUnits, X, warp);
-  }
+  store_T(out, also, chunk, X, warp);
 }
 
 std::int64_t all_chunks(const Bf16Arguments& a) {
   return std::int64_t(a.B) * a.H * ceil_div(a.L, kChunk);
 }
 
+PreparedRows rows_of(const Bf16Arguments& a) {
+  const std::int64_t chunks = all_chunks(a), elements = chunks * kChunk * a.Dk;
+  auto* rows = workspace<__nv_bfloat16>("kda: decayed q and k", std::size_t(3 * elements));
+  return {ceil_div(a.L, kChunk), rows, rows + elements, rows + 2 * elements,
+          workspace<float>("kda: decays of chunks", std::size_t(chunks * a.Dk))};
+}
+
+std::int64_t rows_memory(const Bf16Arguments& a) {
+  return all_chunks(a) * (3 * kChunk * 2 * std::int64_t(a.Dk) + 4 * std::int64_t(a.Dk));
+}
+
+/// One block for each chunk.
+template <class Out>
+Out filled(const Bf16Arguments& a, const Out& out, const ForGradients& also = {}) {
+  const auto start = [&](auto kernel, int shared_bytes) {
+    launch(kernel, {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), unsigned(kThreads), std::size_t(shared_bytes)},
+           a, out, also);
+  };
+  if (a.Dk <= 64) {
+    start(prepare_kernel<64, Out>, ChunkMemory<64>::kBytes);
+  } else {
+    start(prepare_kernel<128, Out>, ChunkMemory<128>::kBytes);
+  }
+  return out;
+}
+
 }  // namespace
 
 Prepared prepare(const Bf16Arguments& a, const ForGradients& also) {
-  const std::int64_t chunks = all_chunks(a), units = chunks * kBlockUnits, elements = chunks * kChunk * a.Dk;
+  const std::int64_t units = all_chunks(a) * kBlockUnits;
   auto* blocks = workspace<uint4>("kda: T and P", std::size_t(3 * units));
-  auto* rows = workspace<__nv_bfloat16>("kda: decayed q and k", std::size_t(3 * elements));
-  const Prepared prepared{ceil_div(a.L, kChunk),
-                          blocks,
-                          blocks + 2 * units,
-                          rows,
-                          rows + elements,
-                          rows + 2 * elements,
-                          workspace<float>("kda: decays of chunks", std::size_t(chunks * a.Dk))};
-  const auto start = [&](auto kernel, int shared_bytes) {
-    launch(kernel,
-           {dim3(unsigned(prepared.N), unsigned(a.H), unsigned(a.B)), unsigned(kThreads), std::size_t(shared_bytes)}, a,
-           prepared, also);
-  };
-  if (a.Dk <= 64) {
-    start(prepare_kernel<64>, ChunkMemory<64>::kBytes);
-  } else {
-    start(prepare_kernel<128>, ChunkMemory<128>::kBytes);
-  }
-  return prepared;
+  return filled(a, Prepared{rows_of(a), blocks, blocks + 2 * units}, also);
 }
 
 std::int64_t prepared_memory(const Bf16Arguments& a) {
-  return all_chunks(a) *
-         (3 * kBlockUnits * std::int64_t(sizeof(uint4)) + 3 * kChunk * 2 * std::int64_t(a.Dk) + 4 * std::int64_t(a.Dk));
+  return rows_memory(a) + all_chunks(a) * 3 * kBlockUnits * std::int64_t(sizeof(uint4));
+}
+
+PreparedTiles prepare_tiles(const Bf16Arguments& a) {
+  auto* tiles =
+      workspace<__nv_bfloat16>("kda: tiles of T and P", std::size_t(all_chunks(a)) * kPreparedRows * kChunk);
+  return filled(a, PreparedTiles{rows_of(a), tiles});
+}
+
+std::int64_t prepared_tiles_memory(const Bf16Arguments& a) {
+  return rows_memory(a) + all_chunks(a) * kPreparedRows * kChunk * 2;
 }
 
 }  // namespace tutorial::kda

@@ -219,7 +219,7 @@ TEST(KdaDispatchTest, TakesWhatTheTensorCoresDoNot) {
     const std::string unsupported = kda::dispatch_unsupported(a);
     return unsupported.empty() ? kda::dispatch_note(a) : unsupported;
   };
-  EXPECT_EQ(choice(70, 128, 512), "specialized warps, 32 columns per block");
+  EXPECT_EQ(choice(70, 128, 512), "warpgroup chain, 64 columns per block");
   EXPECT_EQ(choice(70, 24, 64).find("recurrent_gpu in fp32: "), 0u);
   EXPECT_EQ(choice(70, 144, 64).find("recurrent_gpu in fp32: Dk > 128"), 0u);
   EXPECT_EQ(choice(70, 257, 64).find("Dk > 256"), 0u);
@@ -229,11 +229,13 @@ TEST(KdaDispatchTest, TakesWhatTheTensorCoresDoNot) {
 // Blocks of 64 columns, which the emulator's 132 multiprocessors would ask for with many heads only.
 TEST(KdaDispatchTest, WideBlocks) {
   setenv("EMULATOR_MULTIPROCESSORS", "1", 1);
-  for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{64, 80}, {80, 48}}) {
+  for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{64, 80}, {80, 48}, {128, 144}}) {
     const Problem problem = drawn_kda(1, 1, 130, Dk, Dv);
-    const Stage& stage = find_stage(kda_operator(), "specialized_warps");
-    expect_close(evaluate(kda_operator(), stage, problem), evaluate_reference(kda_operator(), problem, Dtype::bf16),
-                 tolerance_of(stage, problem.sizes));
+    for (const char* name : {"specialized_warps", "warpgroup_chain"}) {
+      const Stage& stage = find_stage(kda_operator(), name);
+      expect_close(evaluate(kda_operator(), stage, problem), evaluate_reference(kda_operator(), problem, Dtype::bf16),
+                   tolerance_of(stage, problem.sizes));
+    }
   }
   unsetenv("EMULATOR_MULTIPROCESSORS");
 }
