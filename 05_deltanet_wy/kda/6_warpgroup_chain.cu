@@ -127,7 +127,9 @@ __global__ void __launch_bounds__(kBlockThreads<Shape>, 1)
     return ValuePanel{reinterpret_cast<__nv_bfloat16*>(behind + kDepth * Tiles<Shape>::kBytes) +
                       walker * ValuePanel::kPanelElements};
   };
-  const auto decays_of = [&](int stage) { return reinterpret_cast<float*>(output(kWalkers).data) + stage * Shape::kDk; };
+  const auto decays_of = [&](int stage) {
+    return reinterpret_cast<float*>(output(kWalkers).data) + stage * Shape::kDk;
+  };
 
   if (threadIdx.x == 0) {
     for (Barrier& barrier : read_full) barrier.init(1);
@@ -294,8 +296,8 @@ void warpgroup_chain(const Bf16Arguments& a) {
   const PreparedTiles x = prepare_tiles(a);
   end_part("prepare");
   const auto start = [&]<class Shape>(Shape) {
-    launch(warpgroup_chain_kernel<Shape>,
-           {grid_of<Shape>(extents_of(a), 1), kBlockThreads<Shape>, kSharedBytes<Shape>}, a, maps_of(x, a), x.decays);
+    launch(warpgroup_chain_kernel<Shape>, {grid_of<Shape>(extents_of(a), 1), kBlockThreads<Shape>, kSharedBytes<Shape>},
+           a, maps_of(x, a), x.decays);
   };
   if (chain_columns(a) == 64) {
     a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());

@@ -81,20 +81,32 @@ struct ChunkMemory {
 };
 
 /// A lane's two columns of a sub-chunk's rows. Rows and columns that do not exist become zeros, which for g means gates
-/// of 1; the last ones that exist are loaded in their place, because loads under a condition would be branches.
-__device__ __forceinline__ void load_rows(RawRows& rows, const Bf16Arguments& a, int b, int h, int first, int d) {
+/// of 1; the last ones that exist are loaded in their place, because loads under a condition would be branches. Most
+/// sub-chunks are whole, and their addresses take a third of the instructions.
+/// @param is_whole whether all of its rows and columns exist
+__device__ __forceinline__ void load_rows(RawRows& rows, const Bf16Arguments& a, int b, int h, int first, int d,
+                                          bool is_whole) {
+  const auto load = [&](int t, const __nv_bfloat16* q, const __nv_bfloat16* k, const float* g) {
+    rows.q[t] = load_global(reinterpret_cast<const std::uint32_t*>(q));
+    rows.k[t] = load_global(reinterpret_cast<const std::uint32_t*>(k));
+    rows.g[t] = load_global(reinterpret_cast<const float2*>(g));
+  };
+  if (is_whole) {
+    const __nv_bfloat16 *q = a.q.row(b, h, first) + d, *k = a.k.row(b, h, first) + d;
+    const float* g = a.g.row(b, h, first) + d;
+#pragma unroll
+    for (int t = 0; t < kSubChunk; ++t) load(t, q + t * a.q.stride_l, k + t * a.k.stride_l, g + t * a.g.stride_l);
+    return;
+  }
   const bool has_columns = d < a.Dk;
   d = min(d, a.Dk - 2);
 #pragma unroll
   for (int t = 0; t < kSubChunk; ++t) {
     const int position = min(first + t, a.L - 1);
-    const bool exists = has_columns && first + t < a.L;
-    const auto q = load_global(reinterpret_cast<const std::uint32_t*>(a.q.row(b, h, position) + d));
-    const auto k = load_global(reinterpret_cast<const std::uint32_t*>(a.k.row(b, h, position) + d));
-    const auto g = load_global(reinterpret_cast<const float2*>(a.g.row(b, h, position) + d));
-    rows.q[t] = exists ? q : 0;
-    rows.k[t] = exists ? k : 0;
-    rows.g[t] = exists ? g : float2{0, 0};
+    load(t, a.q.row(b, h, position) + d, a.k.row(b, h, position) + d, a.g.row(b, h, position) + d);
+    if (has_columns && first + t < a.L) continue;
+    rows.q[t] = rows.k[t] = 0;
+    rows.g[t] = {0, 0};
   }
 }
 
@@ -108,7 +120,7 @@ __device__ __forceinline__ void prepare_sub_chunk(const ChunkMemory<kDk>& to, co
   for (int slice = 0; slice < kDk; slice += kSlice) {
     const int column = slice + int(lane_index()) * 2;
     RawRows rows;
-    load_rows(rows, a, b, h, t + first, column);
+    load_rows(rows, a, b, h, t + first, column, t + first + kSubChunk <= a.L && slice + kSlice <= a.Dk);
     const float2 decay = decay_rows(rows, SubChunkRows<kDk>{to.Q, to.K, to.K_end, first, slice}, scores);
     *reinterpret_cast<float2*>(to.decays + sub_chunk * kDk + column) = decay;
   }
@@ -172,14 +184,17 @@ __device__ __forceinline__ void decayed_products(BlockRow& sums, const SwizzledT
 /// or end, rounded once more. 8 columns per thread.
 /// @param factors f [64]
 template <int kDk>
-__device__ __forceinline__ void store_decayed_rows(const PreparedRows& out, const ChunkMemory<kDk>& from, const float* factors,
-                                           std::int64_t chunk, int Dk) {
+__device__ __forceinline__ void store_decayed_rows(const PreparedRows& out, const ChunkMemory<kDk>& from,
+                                                   const float* factors, std::int64_t chunk, int Dk) {
   constexpr int kUnits = kDk / 8, kStep = kThreads / kUnits;  // rows at a time
   const int first_row = int(threadIdx.x) / kUnits, column = int(threadIdx.x) % kUnits * 8;
   if (column >= Dk) return;
-  const auto put = [&](__nv_bfloat16* to, const SwizzledTile<kDk>& tile, int row, const float(&decay)[8], float f) {
-    const uint4 x = *reinterpret_cast<const uint4*>(tile.data + tile.unit(row, column));
-    store_global(reinterpret_cast<uint4*>(to + (chunk * kChunk + row) * Dk + column),
+  const int unit = from.Q.unit(first_row, column);
+  const std::int64_t element = (chunk * kChunk + first_row) * Dk + column;
+  // Row `first_row + rows`, a multiple of 8 further.
+  const auto put = [&](__nv_bfloat16* to, const SwizzledTile<kDk>& tile, int rows, const float(&decay)[8], float f) {
+    const uint4 x = *reinterpret_cast<const uint4*>(tile.data + tile.advance(unit, rows, 0));
+    store_global(reinterpret_cast<uint4*>(to + element + rows * Dk),
                  make_uint4(scaled(x.x, {f * decay[0], f * decay[1]}), scaled(x.y, {f * decay[2], f * decay[3]}),
                             scaled(x.z, {f * decay[4], f * decay[5]}), scaled(x.w, {f * decay[6], f * decay[7]})));
   };
@@ -187,11 +202,12 @@ __device__ __forceinline__ void store_decayed_rows(const PreparedRows& out, cons
 #pragma unroll 1
   for (int r = 0; r < kSubChunks; ++r) {  // rows of sub-chunk r from the start, and of sub-chunk s to the end
     const int s = kSubChunks - 1 - r;
-    for (int i = first_row; i < kSubChunk; i += kStep) {
+#pragma unroll
+    for (int i = 0; i < kSubChunk; i += kStep) {
       const int row = r * kSubChunk + i, key = s * kSubChunk + i;
       put(out.Q, from.Q, row, before, 1);
-      put(out.K, from.K, row, before, factors[row]);
-      put(out.K_end, from.K_end, key, after, factors[key]);
+      put(out.K, from.K, row, before, factors[first_row + row]);
+      put(out.K_end, from.K_end, key, after, factors[first_row + key]);
     }
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
@@ -317,8 +333,7 @@ std::int64_t prepared_memory(const Bf16Arguments& a) {
 }
 
 PreparedTiles prepare_tiles(const Bf16Arguments& a) {
-  auto* tiles =
-      workspace<__nv_bfloat16>("kda: tiles of T and P", std::size_t(all_chunks(a)) * kPreparedRows * kChunk);
+  auto* tiles = workspace<__nv_bfloat16>("kda: tiles of T and P", std::size_t(all_chunks(a)) * kPreparedRows * kChunk);
   return filled(a, PreparedTiles{rows_of(a), tiles});
 }
 
