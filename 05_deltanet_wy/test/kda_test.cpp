@@ -211,7 +211,8 @@ TEST(KdaNormalizeKeysTest, KeysOfAnyLength) {
   expect_kda(drawn_kda(1, 2, 67, 33, 5, 16, normalized_kda()), 0, {}, normalized_kda());
 }
 
-// What dispatch chooses. The sizes come without strides: rows of unknown alignment count as aligned.
+// What dispatch chooses. The sizes come without strides: rows of unknown alignment count as aligned, but bulk copies
+// cannot take them.
 TEST(KdaDispatchTest, TakesWhatTheTensorCoresDoNot) {
   const auto choice = [](int L, int Dk, int Dv) {
     kda::Bf16Arguments a{};
@@ -219,7 +220,7 @@ TEST(KdaDispatchTest, TakesWhatTheTensorCoresDoNot) {
     const std::string unsupported = kda::dispatch_unsupported(a);
     return unsupported.empty() ? kda::dispatch_note(a) : unsupported;
   };
-  EXPECT_EQ(choice(70, 128, 512), "warpgroup chain, 64 columns per block");
+  EXPECT_EQ(choice(70, 128, 512), "specialized warps, 32 columns per block");
   EXPECT_EQ(choice(70, 24, 64).find("recurrent_gpu in fp32: "), 0u);
   EXPECT_EQ(choice(70, 144, 64).find("recurrent_gpu in fp32: Dk > 128"), 0u);
   EXPECT_EQ(choice(70, 257, 64).find("Dk > 256"), 0u);
@@ -236,6 +237,10 @@ TEST(KdaDispatchTest, WideBlocks) {
       expect_close(evaluate(kda_operator(), stage, problem), evaluate_reference(kda_operator(), problem, Dtype::bf16),
                    tolerance_of(stage, problem.sizes));
     }
+    const Stage& dispatch = find_stage(kda_operator(), "dispatch");
+    StageTensors tensors(kda_operator(), problem, dispatch.processor, storage_of(dispatch), Dtype::fp32);
+    EXPECT_EQ(dispatch.note(tensors.call()),
+              Dv > 64 ? "warpgroup chain, 128 columns per block" : "warpgroup chain, 64 columns per block");
   }
   unsetenv("EMULATOR_MULTIPROCESSORS");
 }
