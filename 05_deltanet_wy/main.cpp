@@ -219,6 +219,14 @@ void add_gated_stages(Operator& definition) {
               .unsupported = warpgroup_chain_unsupported,
               .memory = warpgroup_chain_memory,
               .bytes_moved = warpgroup_chain_bytes_moved})
+      .stage({.name = "segments",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = segments,
+              .idea = "the sequence in segments, walked at once: what each does to a state first, and its decay",
+              .unsupported = warpgroup_chain_unsupported,
+              .memory = segments_memory,
+              .bytes_moved = segments_bytes_moved})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
