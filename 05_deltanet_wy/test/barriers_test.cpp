@@ -44,6 +44,8 @@ constexpr KernelWithBarriers kKernels[] = {
     {"gated_delta_rule", "tensor_core", "05_deltanet_wy/gated_delta_rule/4_tensor_core.cu", 16, 16, 130},
     {"gated_delta_rule", "warpgroup_chain", "05_deltanet_wy/gated_delta_rule/5_warpgroup_chain.cu", 64, 64, 390, "", "",
      "output_empty"},
+    {"gated_delta_rule", "segments", "05_deltanet_wy/gated_delta_rule/6_segments.cu", 64, 64, 600, "",
+     "EMULATOR_MULTIPROCESSORS=2", "output_empty"},
     {"gated_delta_rule --backward", "tensor_core", "05_deltanet_wy/gated_delta_rule_backward/3_tensor_core.cu", 64, 16,
      130},
     {"kda --backward", "tensor_core", "05_deltanet_wy/kda_backward/3_tensor_core.cu", 64, 16, 130},
