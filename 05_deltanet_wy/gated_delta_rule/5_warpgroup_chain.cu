@@ -39,6 +39,7 @@
 #include <type_traits>
 
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
+#include "05_deltanet_wy/gated_delta_rule/chunk_decays.cuh"
 #include "05_deltanet_wy/gated_delta_rule/prepared.hpp"
 #include "common/device/launch.cuh"
 #include "common/parts.hpp"
@@ -108,14 +109,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     if (thread < 32) {
       auto ring = Ring<kPipelineDepth>::producer();
       const int chunks = (a.L - 1) / kChunk + 1;
-      const auto* decays = reinterpret_cast<const float2*>(all_decays) +
-                           (std::int64_t(b) * a.H + h) * chunks * (kDecays / 2) + thread;  // the lane's of each row
-      float2 next[kDecayRows];
-      const auto load_decays = [&](int n) {
-#pragma unroll
-        for (int row = 0; row < kDecayRows; ++row) next[row] = load_global(decays + n * (kDecays / 2) + row * 32);
-      };
-      load_decays(0);
+      ChunkDecays decays(all_decays + (std::int64_t(b) * a.H + h) * chunks * kDecays, 0, chunks);
       for (int n = 0; n < chunks; ++n) {
         const Tiles<Shape> tiles = tiles_of(ring.stage());
         ring.wait(empty);
@@ -125,12 +119,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
           load_tile(prepared, tiles.T_high.data, full[ring.stage()],
                     {.position = n * kPreparedRows, .head = h, .batch = b});
         }
-        auto* to = reinterpret_cast<float2*>(decays_of(ring.stage())) + thread;
-#pragma unroll
-        for (int row = 0; row < kDecayRows; ++row) to[row * 32] = next[row];
+        decays.store(decays_of(ring.stage()));
         __syncwarp();
         if (thread == 0) full[ring.stage()].arrive();
-        if (n + 1 < chunks) load_decays(n + 1);
         ring.advance();
       }
     } else {

@@ -41,6 +41,7 @@
 
 #include "05_deltanet_wy/delta_rule/segment_maps.cuh"
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
+#include "05_deltanet_wy/gated_delta_rule/chunk_decays.cuh"
 #include "05_deltanet_wy/gated_delta_rule/prepared.hpp"
 #include "05_deltanet_wy/gated_delta_rule/segments.hpp"
 #include "common/device/launch.cuh"
@@ -81,33 +82,6 @@ template <class Shape>
 constexpr std::size_t kSharedBytes =
     kPipelineDepth*(Tiles<Shape>::kBytes + kDecays * sizeof(float)) + kDepth* ValuePanel::kPanelBytes;
 
-/// Decays on their way to shared memory: those of a lane, two of each row, one chunk ahead of the bulk copies.
-class Decays {
- public:
-  /// @param all [N, kDecayRows, 64], the head's
-  __device__ __forceinline__ Decays(const float* all, int first_chunk, int end_chunk)
-      : from_(reinterpret_cast<const float2*>(all) + lane_index()), chunk_(first_chunk), end_(end_chunk) {
-    load();
-  }
-  /// Stores those of a chunk, and starts to load those of the next.
-  __device__ __forceinline__ void store(float* decays) {
-    auto* to = reinterpret_cast<float2*>(decays) + lane_index();
-#pragma unroll
-    for (int row = 0; row < kDecayRows; ++row) to[row * 32] = next_[row];
-    if (++chunk_ < end_) load();
-  }
-
- private:
-  __device__ __forceinline__ void load() {
-#pragma unroll
-    for (int row = 0; row < kDecayRows; ++row) next_[row] = load_global(from_ + chunk_ * (kDecays / 2) + row * 32);
-  }
-
-  const float2* from_;
-  int chunk_, end_;
-  float2 next_[kDecayRows];
-};
-
 /// sums += factor * values
 __device__ __forceinline__ void add_values(WarpgroupColumns& sums, const WarpgroupColumns& values, float factor) {
 #pragma unroll
@@ -144,7 +118,8 @@ __global__ void __launch_bounds__(kMapThreads, 1)
   if (group == 2) {
     const bool is_first = threadIdx.x == 2 * kWarpgroup;
     const int N = (a.L - 1) / kChunk + 1;
-    Decays decays(all_decays + (std::int64_t(b) * a.H + h) * N * kDecays, segment * chunks, (segment + 1) * chunks);
+    ChunkDecays decays(all_decays + (std::int64_t(b) * a.H + h) * N * kDecays, segment * chunks,
+                       (segment + 1) * chunks);
     auto ring = Ring<kDepth>::producer();
     for (int n = segment * chunks; n < (segment + 1) * chunks; ++n) {
       const MapTiles<kDk> tiles = tiles_of(ring.stage());
@@ -241,8 +216,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     const int thread = int(threadIdx.x) % kWarpgroup;
     if (thread < 32) {
       const int N = (a.L - 1) / kChunk + 1;
-      Decays decays(all_decays + std::int64_t(part.head) * N * kDecays, part.begin / kChunk,
-                    (part.end - 1) / kChunk + 1);
+      ChunkDecays decays(all_decays + std::int64_t(part.head) * N * kDecays, part.begin / kChunk,
+                         (part.end - 1) / kChunk + 1);
       auto ring = Ring<kPipelineDepth>::producer();
       for (int t = part.begin; t < part.end; t += kChunk) {
         const Tiles<Shape> tiles = tiles_of(ring.stage());

@@ -36,9 +36,11 @@ constexpr KernelWithBarriers kKernels[] = {
     {"kda", "tensor_core", "05_deltanet_wy/kda/prepare.cu", 64, 16},
     {"kda", "tensor_core", "05_deltanet_wy/kda/4_tensor_core.cu", 16, 16, 130},
     {"kda", "specialized_warps", "common/device/block_barrier.cuh", 16, 16, 270},
-    // Two warpgroups with two chunks of tiles: with three, a wait for K+ is one for the other tiles, too.
-    {"kda", "warpgroup_chain", "05_deltanet_wy/kda/6_warpgroup_chain.cu", 64, 128, 390, "",
-     "EMULATOR_MULTIPROCESSORS=1", "output_empty"},
+    // With three chunks of the other tiles, a wait for K+ is one for them, too.
+    {"kda", "warpgroup_chain", "05_deltanet_wy/kda/6_warpgroup_chain.cu", 64, 64, 390, "", "",
+     "output_empty|ring.wait.empty"},
+    {"kda", "two_warpgroups", "05_deltanet_wy/kda/7_two_warpgroups.cu", 64, 128, 390, "", "EMULATOR_MULTIPROCESSORS=1",
+     "output_empty"},
     {"gated_delta_rule", "recurrent_gpu", "05_deltanet_wy/gated_delta_rule/3_recurrent_gpu.cu", 32, 16},
     {"gated_delta_rule", "tensor_core", "05_deltanet_wy/gated_delta_rule/prepare.cu", 16, 16},
     {"gated_delta_rule", "tensor_core", "05_deltanet_wy/gated_delta_rule/4_tensor_core.cu", 16, 16, 130},
