@@ -220,8 +220,14 @@ __global__ void __launch_bounds__(kCarryThreads, 1)
   const auto load = [&](tile::WarpgroupState<kDk>& from, const float4* state) {
     maps.load(from, state, [](const float4* four) { return load_for_update(four); });
   };
+  float decay = 1;
+  const auto load_segment = [&](int segment, const float4* state) {
+    if (segment >= maps.count) return;
+    load(H, state);
+    decay = maps.decay(a, {b, h, segment, 0});
+  };
   load(S, state);
-  if (maps.count > 1) load(H, state + maps.stride());
+  load_segment(1, state + maps.stride());
   auto ring = Ring<kTransitions>::consumer();
   for (int segment = 1; segment < maps.count; ++segment) {
     tile::round_state<kDk>(s, S);
@@ -233,10 +239,9 @@ __global__ void __launch_bounds__(kCarryThreads, 1)
     wgmma_commit();
     maps.store(state, S);
     state += maps.stride();
-    const float decay = maps.decay(a, {b, h, segment, 0});
 #pragma unroll
     for (int i = 0; i < kDk / 2; ++i) S[i] = decay * S[i] + H[i];
-    if (segment + 1 < maps.count) load(H, state + maps.stride());
+    load_segment(segment + 1, state + maps.stride());
     wgmma_wait<0>(D);
     if (lane_index() == 0) empty[ring.stage()].arrive();
     ring.advance();

@@ -143,24 +143,24 @@ __device__ __forceinline__ void find_factors(float* factors, const Bf16Arguments
   if (lane < kSubChunk) factors[lane] = factor;
 }
 
-/// sums = the blocks (r, 0) to (r, r) of P, or of A before the factors, from the rows X. One warp computes them.
-/// @param own the scores within sub-chunks
+/// P, A = the blocks (r, 0) to (r, r) of the scores with q and with k as queries, before the factors. One warp computes
+/// both, because they have the same keys.
 template <int kDk>
-__device__ __forceinline__ void decayed_products(BlockRow& sums, const SwizzledTile<kDk>& X,
-                                                 const ChunkMemory<kDk>& from, const float* own, int r) {
+__device__ __forceinline__ void decayed_products(BlockRow& P, BlockRow& A, const ChunkMemory<kDk>& from, int r) {
   const int lane = int(lane_index());
-  const int x_unit = X.unit(r * kBlock + lane % 16, lane / 16 * 8);
-  const int k_unit = from.K_end.unit(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
+  const int query = from.Q.unit(r * kBlock + lane % 16, lane / 16 * 8);
+  const int key = from.K_end.unit(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
 #pragma unroll
   for (int d = 0; d < kDk; d += 16) {
-    std::uint32_t x[4];
-    ldmatrix_x4(x, X.data + X.advance(x_unit, 0, d));
+    std::uint32_t of_P[4], of_A[4];
+    ldmatrix_x4(of_P, from.Q.data + from.Q.advance(query, 0, d));
+    ldmatrix_x4(of_A, from.K.data + from.K.advance(query, 0, d));
     float2 between[2] = {{1, 1}, {1, 1}};  // the decays of sub-chunks c + 1 to r - 1, of the lane's columns
 #pragma unroll
     for (int c = kBlocks - 2; c >= 0; --c) {
       if (c >= r) continue;
       std::uint32_t k[4];
-      ldmatrix_x4(k, from.K_end.data + from.K_end.advance(k_unit, c * kBlock, d));
+      ldmatrix_x4(k, from.K_end.data + from.K_end.advance(key, c * kBlock, d));
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         if (c + 1 < r) {
@@ -171,13 +171,20 @@ __device__ __forceinline__ void decayed_products(BlockRow& sums, const SwizzledT
           k[half + 2] = scaled(k[half + 2], between[half]);
         }
       }
-      mma_m16n8k16(sums[c][0], x, {k[0], k[1]});
-      mma_m16n8k16(sums[c][1], x, {k[2], k[3]});
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        mma_m16n8k16(P[c][half], of_P, {k[2 * half], k[2 * half + 1]});
+        mma_m16n8k16(A[c][half], of_A, {k[2 * half], k[2 * half + 1]});
+      }
     }
   }
-  for_each_element(sums, r, [&](int t, int i, float& x) {
-    if (i >= r * kBlock) x = own[t * kSubChunk + i - r * kBlock];
-  });
+  const auto insert_own = [&](BlockRow& scores, const float* own) {
+    for_each_element(scores, r, [&](int t, int i, float& x) {
+      if (i >= r * kBlock) x = own[t * kSubChunk + i - r * kBlock];
+    });
+  };
+  insert_own(P, from.P);
+  insert_own(A, from.A);
 }
 
 /// Writes Q+, K+, K- and the decay of the chunk: the rows with the decays between their sub-chunk and the chunk's start
@@ -199,7 +206,7 @@ __device__ __forceinline__ void store_decayed_rows(const PreparedRows& out, cons
                             scaled(x.z, {f * decay[4], f * decay[5]}), scaled(x.w, {f * decay[6], f * decay[7]})));
   };
   float before[8] = {1, 1, 1, 1, 1, 1, 1, 1}, after[8] = {1, 1, 1, 1, 1, 1, 1, 1};
-#pragma unroll 1
+#pragma unroll
   for (int r = 0; r < kSubChunks; ++r) {  // rows of sub-chunk r from the start, and of sub-chunk s to the end
     const int s = kSubChunks - 1 - r;
 #pragma unroll
@@ -260,29 +267,32 @@ __global__ void __launch_bounds__(kThreads, 3) prepare_kernel(Bf16Arguments a, O
   const ChunkMemory<kDk> memory(shared);
   const InverseMemory inverse{reinterpret_cast<float*>(shared)};  // where the rows were
 
-  if (thread < kChunk)
-    beta[thread] = thread < rows ? fmaxf(load_global(a.beta.row(b, h, t + thread)), also.least_beta) : 0.0f;
-  find_factors(factors + warp * kSubChunk, a, b, h, t + warp * kSubChunk);
+  // The load runs while the rows are prepared.
+  const float strength = thread < min(rows, kChunk) ? load_global(a.beta.row(b, h, t + thread)) : 0.0f;
   prepare_sub_chunk(memory, a, b, h, t, warp);
+  find_factors(factors + warp * kSubChunk, a, b, h, t + warp * kSubChunk);
+  if (thread < kChunk) beta[thread] = thread < rows ? fmaxf(strength, also.least_beta) : 0.0f;
   __syncthreads();
   if (also.factors && thread < kChunk) store_global(also.factors + chunk * kChunk + thread, factors[thread]);
 
-  {
-    const int r = kBlocks - 1 - warp;
-    BlockRow P = {};
-    decayed_products(P, memory.Q, memory, memory.P, r);
-    for_each_element(P, r, [&](int t, int i, float& x) { x = i <= t ? factors[i] * x : 0.0f; });
-    store_scores(out, also, chunk, P, r);
-  }
-  BlockRow A = {};
-  decayed_products(A, memory.K, memory, memory.A, warp);
+  // The warp with the most blocks here has the fewest in the inverse.
+  const int r = kBlocks - 1 - warp;
+  BlockRow P = {}, A = {};
+  decayed_products(P, A, memory, r);
+  for_each_element(P, r, [&](int t, int i, float& x) {
+    x *= factors[i];
+    if (i > t) x = 0;
+  });
+  for_each_element(A, r, [&](int t, int i, float& x) {
+    x *= beta[t] * factors[t] * factors[i];
+    if (i >= t) x = 0;
+  });
+  store_scores(out, also, chunk, P, r);
   store_decayed_rows(out, memory, factors, chunk, a.Dk);
   __syncthreads();  // no warp reads the rows any more
-  for_each_element(A, warp, [&](int t, int i, float& x) {
-    *inverse.A(t, i) = i < t ? beta[t] * factors[t] * factors[i] * x : 0.0f;
-  });
+  for_each_element(A, r, [&](int t, int i, float& x) { *inverse.A(t, i) = x; });
   __syncwarp();  // each warp reads only its own block of the diagonal
-  invert_diagonal_block(inverse, warp);
+  invert_diagonal_block(inverse, r);
   __syncthreads();
   BlockRow& X = A;
   inverse_row(X, inverse, warp);
