@@ -19,41 +19,53 @@
 namespace tutorial {
 namespace {
 
-constexpr const char* kRules[] = {"linear_attention", "simple_gla", "delta_rule"};
+/// An operator and whether its gradients are meant.
+struct Shared {
+  const char* rule;
+  bool is_backward;
 
-const Operator& shared_operator(const char* rule) {
-  return find_operator(rule, "devices");
-}
+  bool is(const char* other) const { return std::string(rule) == other; }
+  const Operator& definition() const { return find_operator(rule, is_backward ? "backward+devices" : "devices"); }
+};
+constexpr Shared kShared[] = {{"linear_attention", false}, {"simple_gla", false}, {"delta_rule", false},
+                              {"linear_attention", true},  {"simple_gla", true},  {"delta_rule", true}};
 
 bool is_shared(const Stage& stage) {
   return static_cast<bool>(stage.share_out);
 }
 
-/// A drawn problem, with an initial state. Keys of the delta rule are drawn of length 1.
-Problem drawn_for(const char* rule, std::int64_t N, std::int64_t L, std::int64_t Dk, std::int64_t Dv) {
+/// A drawn problem, with an initial state, and for gradients with one of the final state. Keys of the delta rule are
+/// drawn of length 1.
+Problem drawn_for(const Shared& shared, std::int64_t N, std::int64_t L, std::int64_t Dk, std::int64_t Dv) {
   const Sizes sizes{{"B", 1}, {"H", 2}, {"L", L}, {"Dk", Dk}, {"Dv", Dv}, {"N", N}};
-  return make_problem(shared_operator(rule), {.sizes = sizes, .seed = 3});
+  Problem problem = make_problem(shared.definition(), {.sizes = sizes, .seed = 3});
+  if (shared.is_backward) {
+    Tensor gradient(Dtype::fp32, {1, 2, Dk, Dv});
+    normal()(Random(problem.seed, "dfinal_state"), problem.sizes, gradient);
+    problem.inputs.insert_or_assign("dfinal_state", std::move(gradient));
+  }
+  return problem;
 }
 
 /// Runs the stages over several devices and expects their outputs to be as close to the double reference as the runner
 /// asks for.
-void expect_match(const char* rule, const Problem& problem, const Layout& layout = {}) {
-  const Operator& definition = shared_operator(rule);
+void expect_match(const Shared& shared, const Problem& problem, const Layout& layout = {}) {
+  const Operator& definition = shared.definition();
   const Outputs expected = evaluate_reference(definition, problem, Dtype::bf16);
   for (const Stage& stage : definition.stages()) {
     if (!is_shared(stage)) continue;
-    SCOPED_TRACE(definition.name() + " " + stage.name + ", N " + std::to_string(problem.sizes.at("N")) + ", L " +
+    SCOPED_TRACE(definition.label() + " " + stage.name + ", N " + std::to_string(problem.sizes.at("N")) + ", L " +
                  std::to_string(problem.sizes.at("L")));
     const std::string reason = why_not(definition, stage, problem, layout);
     if ((stage.name == "states_alone" || stage.name == "overlap") && !reason.empty())
-      continue;  // widths that the tensor cores do not take
+      continue;  // widths or rows that the tensor cores do not take
     ASSERT_EQ(reason, "");
     expect_close(evaluate(definition, stage, problem, layout), expected, tolerance_of(stage, problem.sizes));
   }
 }
 
 /// On GPUs there are as many devices as there are; the emulator has five.
-class OverDevicesTest : public testing::TestWithParam<const char*> {
+class OverDevicesTest : public testing::TestWithParam<Shared> {
  protected:
   static void SetUpTestSuite() { setenv("EMULATOR_DEVICES", "5", 1); }
   static void TearDownTestSuite() { unsetenv("EMULATOR_DEVICES"); }
@@ -99,11 +111,14 @@ TEST_P(OverDevicesShapesTest, Strides) {
 
 class OverDevicesSplitTest : public OverDevicesTest {};
 
-// No initial state is one of zeros, and a final state that is not wanted changes nothing.
+// No initial state is one of zeros, and so is no gradient of the final state. A final state that is not wanted, or a
+// gradient of the initial state, changes nothing.
 TEST_P(OverDevicesSplitTest, StatesMayBeAbsent) {
-  const Operator& definition = shared_operator(GetParam());
+  const Operator& definition = GetParam().definition();
   Problem problem = drawn_for(GetParam(), 2, 30, 16, 16);
-  fill(problem.inputs.at("initial_state"), 0);
+  for (const char* name : {"initial_state", "dfinal_state"}) {
+    if (problem.inputs.contains(name)) fill(problem.inputs.at(name), 0);
+  }
   for (const Stage& stage : definition.stages()) {
     if (!is_shared(stage)) continue;
     SCOPED_TRACE(stage.name);
@@ -113,7 +128,8 @@ TEST_P(OverDevicesSplitTest, StatesMayBeAbsent) {
     stage.share_out(call);
     stage.run(call);
     stage.collect(call);
-    expect_close(tensors.download_outputs({"final_state"}), zeros, 1e-6);
+    const char* not_wanted = GetParam().is_backward ? "dinitial_state" : "final_state";
+    expect_close(tensors.download_outputs({not_wanted}), zeros, 1e-6);
   }
 }
 
@@ -132,24 +148,30 @@ TEST_P(OverDevicesNumbersTest, HardGates) {
 #if TUTORIAL_EMULATOR
 
 TEST_P(OverDevicesNumbersTest, BytesOverTheLinksAreWhatIsCounted) {
-  const Operator& definition = shared_operator(GetParam());
+  const Operator& definition = GetParam().definition();
+  const bool is_backward = GetParam().is_backward;
   for (const std::int64_t N : {1, 2, 4}) {
     const Problem problem = drawn_for(GetParam(), N, 20, 16, 32);
-    const double state = 4.0 * 2 * 16 * 32, map = std::string(GetParam()) == "delta_rule"   ? 4.0 * 2 * 16 * (32 + 16)
-                                                  : std::string(GetParam()) == "simple_gla" ? state + 4 * 2
-                                                                                            : state;
-    for (const auto& [name, bytes] :
-         {std::pair("ring", state * double(N - 1)), {"all_gather", map * double(N * (N - 1))}}) {
-      SCOPED_TRACE(std::string(name) + ", N " + std::to_string(N));
-      const Stage& stage = find_stage(definition, name);
+    const double state = 4.0 * 2 * 16 * 32, map = GetParam().is("delta_rule")   ? 4.0 * 2 * 16 * (32 + 16)
+                                                  : GetParam().is("simple_gla") ? state + 4 * 2
+                                                                                : state;
+    const double to_next = (is_backward ? 2 : 1) * state * double(N - 1);
+    const double to_all = (is_backward ? map + state : map) * double(N * (N - 1));
+    for (const Stage& stage : definition.stages()) {
+      if (!is_shared(stage)) continue;
+      SCOPED_TRACE(stage.name + ", N " + std::to_string(N));
+      const bool is_ring = stage.name == "ring" || stage.name == "head_by_head";
       StageTensors tensors(definition, problem, stage.processor, Dtype::bf16, Dtype::fp32);
       const Call call = tensors.call();
       stage.share_out(call);
       const std::uint64_t before = emulator::link_bytes();
       stage.run(call);
-      EXPECT_EQ(double(emulator::link_bytes() - before), bytes);
+      EXPECT_EQ(double(emulator::link_bytes() - before), is_ring ? to_next : to_all);
       if (stage.name == "ring") {
-        EXPECT_EQ(double(over_devices::ring_link_bytes(over_devices::Arguments::bind(call))), bytes);
+        using namespace over_devices;
+        EXPECT_EQ(double(is_backward ? ring_backward_link_bytes(BackwardArguments::bind(call))
+                                     : ring_link_bytes(Arguments::bind(call))),
+                  to_next);
       }
     }
   }
@@ -157,9 +179,10 @@ TEST_P(OverDevicesNumbersTest, BytesOverTheLinksAreWhatIsCounted) {
 
 #endif
 
-#define OVER_DEVICES(NAME)                                         \
-  INSTANTIATE_TEST_SUITE_P(Rules, NAME, testing::ValuesIn(kRules), \
-                           [](const auto& info) { return std::string(info.param); })
+#define OVER_DEVICES(NAME)                                                                 \
+  INSTANTIATE_TEST_SUITE_P(Rules, NAME, testing::ValuesIn(kShared), [](const auto& info) { \
+    return std::string(info.param.rule) + (info.param.is_backward ? "_backward" : "");     \
+  })
 OVER_DEVICES(OverDevicesShapesTest);
 OVER_DEVICES(OverDevicesSplitTest);
 OVER_DEVICES(OverDevicesNumbersTest);
