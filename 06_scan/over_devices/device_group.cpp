@@ -19,11 +19,6 @@
 namespace tutorial::over_devices {
 namespace {
 
-std::map<int, std::unique_ptr<DeviceGroup>>& groups() {
-  static auto& all = *new std::map<int, std::unique_ptr<DeviceGroup>>;  // never destroyed, as CUDA may be gone before
-  return all;
-}
-
 /// Makes a device and a stream the current ones for its life.
 class Current {
  public:
@@ -43,18 +38,6 @@ class Current {
   int device_ = 0;
   cudaStream_t stream_;
 };
-
-DeviceKind kind_of(int device) {
-  cudaDeviceProp properties{};
-  check(cudaGetDeviceProperties(&properties, device));
-  return {properties.name, 10 * properties.major + properties.minor, properties.multiProcessorCount};
-}
-
-bool can_access(int first, int second) {
-  int can = 0;
-  check(cudaDeviceCanAccessPeer(&can, first, second));
-  return can != 0;
-}
 
 }  // namespace
 
@@ -118,6 +101,27 @@ void put_after(cudaStream_t later, cudaStream_t earlier) {
 }
 
 #if TUTORIAL_NCCL
+
+namespace {
+
+std::map<int, std::unique_ptr<DeviceGroup>>& groups() {
+  static auto& all = *new std::map<int, std::unique_ptr<DeviceGroup>>;  // never destroyed, as CUDA may be gone before
+  return all;
+}
+
+DeviceKind kind_of(int device) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device));
+  return {properties.name, 10 * properties.major + properties.minor, properties.multiProcessorCount};
+}
+
+bool can_access(int first, int second) {
+  int can = 0;
+  check(cudaDeviceCanAccessPeer(&can, first, second));
+  return can != 0;
+}
+
+}  // namespace
 
 std::string why_not(int N) {
   std::vector<DeviceKind> kinds;

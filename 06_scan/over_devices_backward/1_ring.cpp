@@ -5,7 +5,7 @@
 /// the devices first walk in the order of the sequence, as `ring` of the outputs does, and pass on states. Then they
 /// compute gradients in the opposite order, from the last to the first, and pass on what the gradient with respect to
 /// the state before their positions is.
-/// Grows out of: over_devices/1_ring.cpp
+/// Grows out of: 06_scan/over_devices/1_ring.cpp
 /// Equation:
 ///
 ///   n = 0 ... N - 2    device n: from S before its first position to S after its last

@@ -47,6 +47,8 @@
 #include "common/tile/requirements.hpp"
 
 namespace tutorial::over_devices {
+#if TUTORIAL_NCCL
+
 namespace {
 
 /// The view whose first row is the last one.
@@ -75,8 +77,6 @@ Arguments from_the_start(const BackwardArguments& a) {
 }
 
 }  // namespace
-
-#if TUTORIAL_NCCL
 
 template <Rule kRule>
 void states_alone_backward(const BackwardArguments& a) {

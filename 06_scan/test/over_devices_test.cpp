@@ -3,8 +3,10 @@
 
 #include "06_scan/over_devices.hpp"
 
+#include <cstddef>
 #include <cstdlib>
 
+#include "05_deltanet_wy/delta_rule.hpp"
 #include "06_scan/over_devices/device_group.hpp"
 #include "06_scan/over_devices/measure.hpp"
 #include "06_scan/over_devices/model.hpp"
@@ -218,6 +220,42 @@ TEST(OverDevicesPartsTest, DevicesMustBeAlikeAndReachEachOther) {
             "device 1 has no access to the memory of device 0");
 }
 
+TEST(OverDevicesPartsTest, PartsOfTheHeadsAreAllHeadsOnce) {
+  float numbers[70] = {};
+  over_devices::Arguments a{};
+  a.H = 7;
+  a.beta = packed<const float>(numbers, 7, 10, 1);
+  for (const int parts : {1, 2, 7}) {
+    const float* next = numbers;
+    for (int part = 0; part < parts; ++part) {
+      const over_devices::Arguments heads = over_devices::heads_of(a, part, parts);
+      EXPECT_EQ(heads.beta.data, next);
+      EXPECT_GE(heads.H, 7 / parts);
+      next += std::ptrdiff_t(10) * heads.H;
+    }
+    EXPECT_EQ(next, numbers + 70);
+  }
+}
+
+// By hand, per position and head: q, k, v and o in bf16 and beta; with maps also the values [v | -k] and their outputs.
+TEST(OverDevicesPartsTest, MemoryIsThatOfAShare) {
+  using over_devices::Rule;
+  over_devices::Arguments a{};
+  a.B = 1, a.H = 8, a.L = 4096, a.Dk = 128, a.Dv = 128, a.N = 4;
+  const std::int64_t rows = 8 * 1024, state = 4 * 8 * 128 * 128;
+  EXPECT_EQ(over_devices::share_memory<Rule::linear_attention>(a), rows * 4 * 2 * 128 + 2 * state);
+  EXPECT_EQ(over_devices::share_memory<Rule::delta_rule>(a), rows * (4 * 2 * 128 + 4) + 2 * state);
+  const std::int64_t values = rows * 2 * 2 * 256, maps = 4 * 2 * state;
+  const std::int64_t rest = over_devices::all_gather_memory<Rule::delta_rule>(a) -
+                            over_devices::share_memory<Rule::delta_rule>(a) - values - maps - state;
+  delta_rule::Bf16Arguments wide{};  // dispatch's own, for the wider of the two passes
+  wide.B = 1, wide.H = 8, wide.L = 1024, wide.Dk = 128, wide.Dv = 256;
+  EXPECT_EQ(rest, delta_rule::dispatch_memory(wide));
+  over_devices::BackwardArguments g{};
+  g.B = 1, g.H = 8, g.L = 4096, g.Dk = 128, g.Dv = 128, g.N = 4;
+  EXPECT_EQ(over_devices::share_memory<Rule::simple_gla>(g), rows * (7 * 2 * 128 + 2 * 4) + 3 * state);
+}
+
 TEST(OverDevicesPartsTest, WaitingEnds) {
   int asked = 0;
   EXPECT_EQ(over_devices::wait_for({.has_finished = [&] { return ++asked == 3; }, .error = [] { return ""; }}, 60), "");
@@ -248,6 +286,13 @@ TEST(OverDevicesPartsTest, TheModelSaysWhenToSendMaps) {
     EXPECT_LT(over_devices::all_gather_ms(rule, 8, L), over_devices::ring_ms(rule, 8, L));
   }
   EXPECT_LT(over_devices::states_alone_ms(Rule::simple_gla, 2, L), over_devices::all_gather_ms(Rule::simple_gla, 2, L));
+  // Twelve eighths of a pass over L / N against N + 7 of them, one for each head and N - 1 more.
+  EXPECT_LT(over_devices::head_by_head_ms(Rule::simple_gla, 4, L),
+            over_devices::states_alone_ms(Rule::simple_gla, 4, L));
+  EXPECT_GT(over_devices::head_by_head_ms(Rule::simple_gla, 6, L),
+            over_devices::states_alone_ms(Rule::simple_gla, 6, L));
+  EXPECT_NEAR(over_devices::pass_ms(Rule::delta_rule, L) / over_devices::head_by_head_ms(Rule::delta_rule, 2, L),
+              16.0 / 9, 1e-2);
   // Three passes of L / N against N of them.
   EXPECT_LT(over_devices::all_gather_ms(Rule::delta_rule, 4, L), over_devices::ring_ms(Rule::delta_rule, 4, L));
   EXPECT_GE(over_devices::all_gather_ms(Rule::delta_rule, 3, L), over_devices::ring_ms(Rule::delta_rule, 3, L));
@@ -319,6 +364,11 @@ TEST(OverDevicesFaultsTest, ATransferThatFailsIsAFailureAndNoHang) {
   EXPECT_EQ(later.status, 1);
   EXPECT_EQ(lines_with(later.out, "NCCL"), 2) << later.out;
   EXPECT_EQ(lines_with(later.out, "never written"), 0) << later.out;
+  // In the gradients: the second transfer of `ring` is that of the first gradient.
+  const ProcessResult gradients =
+      run_simple_gla({"--backward", "--devices"}, {{"EMULATOR_NCCL_FAULT", "hang:2"}, {"DEVICES_TIMEOUT", "0.1"}});
+  EXPECT_EQ(gradients.status, 1);
+  EXPECT_EQ(lines_with(gradients.out, "the transfers have not ended in time"), 1) << gradients.out;
   // New communicators after those that were aborted; and a transfer beside the work is watched, too.
   const ProcessResult both = run_simple_gla({"--devices", "--stage", "overlap"},
                                             {{"EMULATOR_NCCL_FAULT", "hang:1"}, {"DEVICES_TIMEOUT", "0.1"}});
