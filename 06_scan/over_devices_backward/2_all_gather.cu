@@ -48,18 +48,6 @@
 #include "common/device/workspace.hpp"
 
 namespace tutorial::over_devices {
-namespace {
-
-/// Computes Y of a device, and gradients that are not those of the whole sequence.
-template <Rule kRule>
-void write_gradient_map(BackwardArguments share, float* Y) {
-  share.initial_state = {};
-  share.dinitial_state = packed(Y, share.H, share.Dk, share.Dv);
-  dispatch_backward(as_chapter<kRule>(share));
-}
-
-}  // namespace
-
 #if TUTORIAL_NCCL
 
 template <Rule kRule>

@@ -42,41 +42,13 @@
 #include "06_scan/over_devices/segment_maps.cuh"
 #include "06_scan/over_devices/shares.hpp"
 #include "06_scan/over_devices_backward/forward_part.hpp"
+#include "06_scan/over_devices_backward/from_the_end.hpp"
 #include "06_scan/over_devices_backward/gradient_maps.cuh"
 #include "common/device/workspace.hpp"
 #include "common/tile/requirements.hpp"
 
 namespace tutorial::over_devices {
 #if TUTORIAL_NCCL
-
-namespace {
-
-/// The view whose first row is the last one.
-template <class T>
-View<T> reversed(View<T> view, int rows) {
-  if (view.data) view.data += (rows - 1) * view.stride_l;
-  view.stride_l = -view.stride_l;
-  return view;
-}
-
-/// The problem whose state at the end is the gradient of the state at the start, but for the scale and each position's
-/// own gate.
-Arguments from_the_end(const BackwardArguments& a) {
-  Arguments x = forward_sizes(a);
-  x.k = reversed(a.q, a.L), x.v = reversed(a.d_o, a.L), x.g = reversed(a.g, a.L);
-  x.initial_state = a.dfinal_state;
-  return x;
-}
-
-/// k, v and gates alone.
-Arguments from_the_start(const BackwardArguments& a) {
-  Arguments x = forward_sizes(a);
-  x.k = a.k, x.v = a.v, x.g = a.g;
-  x.initial_state = a.initial_state;
-  return x;
-}
-
-}  // namespace
 
 template <Rule kRule>
 void states_alone_backward(const BackwardArguments& a) {

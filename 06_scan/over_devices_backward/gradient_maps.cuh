@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "06_scan/over_devices/chapters.hpp"
 #include "06_scan/over_devices/maps.cuh"
 #include "06_scan/over_devices_backward.hpp"
 #include "06_scan/over_devices_backward/forward_part.hpp"
@@ -48,6 +49,14 @@ View<const float> gradient_after(const Arguments& a, const float* maps, int n) {
   auto* gradient = workspace<float>("devices: gradient after", state_size(a));
   compose<kRule>(a, behind, a.N - 1 - n, gradient);
   return packed<const float>(gradient, a.H, a.Dk, a.Dv);
+}
+
+/// Computes Y of a device, and gradients that are not those of the whole sequence.
+template <Rule kRule>
+void write_gradient_map(BackwardArguments share, float* Y) {
+  share.initial_state = {};
+  share.dinitial_state = packed(Y, share.H, share.Dk, share.Dv);
+  dispatch_backward(as_chapter<kRule>(share));
 }
 
 }  // namespace

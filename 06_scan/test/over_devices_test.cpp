@@ -5,12 +5,15 @@
 
 #include <cstddef>
 #include <cstdlib>
+#include <utility>
+#include <vector>
 
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "06_scan/over_devices/device_group.hpp"
 #include "06_scan/over_devices/measure.hpp"
 #include "06_scan/over_devices/model.hpp"
 #include "06_scan/over_devices/shares.hpp"
+#include "06_scan/test/maps_on_one_device.hpp"
 #include "06_scan/test/stages.hpp"
 #include "common/test/process.hpp"
 
@@ -188,6 +191,59 @@ TEST_P(OverDevicesNumbersTest, BytesOverTheLinksAreWhatIsCounted) {
 OVER_DEVICES(OverDevicesShapesTest);
 OVER_DEVICES(OverDevicesSplitTest);
 OVER_DEVICES(OverDevicesNumbersTest);
+
+// --- the maps of several devices on a single one ---
+
+/// Stages with the kernels of those over several devices, on one device.
+std::vector<Stage> stages_on_one_device(const Shared& shared) {
+  using namespace over_devices;
+  constexpr auto kLinear = Rule::linear_attention, kSimple = Rule::simple_gla, kDelta = Rule::delta_rule;
+  const auto stage = [](const char* name, StageFunction<void> run) {
+    return Stage{.name = name, .processor = Processor::gpu, .dtype = Dtype::bf16, .run = std::move(run)};
+  };
+  if (shared.is("delta_rule")) {
+    if (shared.is_backward) return {stage("passes", maps_of_passes_backward<kDelta>)};
+    return {stage("passes", maps_of_passes<kDelta>)};
+  }
+  if (shared.is("simple_gla")) {
+    if (shared.is_backward) {
+      return {stage("passes", maps_of_passes_backward<kSimple>), stage("segments", maps_of_segments_backward<kSimple>)};
+    }
+    return {stage("passes", maps_of_passes<kSimple>), stage("segments", maps_of_segments<kSimple>)};
+  }
+  if (shared.is_backward) {
+    return {stage("passes", maps_of_passes_backward<kLinear>), stage("segments", maps_of_segments_backward<kLinear>)};
+  }
+  return {stage("passes", maps_of_passes<kLinear>), stage("segments", maps_of_segments<kLinear>)};
+}
+
+class OverDevicesMapsTest : public testing::TestWithParam<Shared> {};
+
+// On a GPU also with enough positions for many segments, and with the widest state.
+TEST_P(OverDevicesMapsTest, OneDeviceInTheirPlaces) {
+  struct Case {
+    std::int64_t N, L, Dk, Dv;
+    bool on_gpu;
+  };
+  constexpr Case kCases[] = {{4, 150, 32, 16, false}, {3, 10000, 128, 128, true}, {8, 2100, 64, 256, true}};
+#if TUTORIAL_EMULATOR
+  constexpr bool kIsOnGpu = false;
+#else
+  constexpr bool kIsOnGpu = true;
+#endif
+  for (const auto& [N, L, Dk, Dv, on_gpu] : kCases) {
+    if (on_gpu && !kIsOnGpu) continue;
+    Problem problem = drawn_for(GetParam(), 1, L, Dk, Dv);
+    problem.sizes["N"] = N;
+    const Outputs expected = evaluate_reference(GetParam().definition(), problem, Dtype::bf16);
+    for (const Stage& stage : stages_on_one_device(GetParam())) {
+      SCOPED_TRACE(stage.name + ", N " + std::to_string(N) + ", L " + std::to_string(L));
+      const double tolerance = GetParam().is_backward ? 2e-2 : 1e-2;
+      expect_close(evaluate(GetParam().definition(), stage, problem), expected, tolerance);
+    }
+  }
+}
+OVER_DEVICES(OverDevicesMapsTest);
 #undef OVER_DEVICES
 
 // --- the parts ---
