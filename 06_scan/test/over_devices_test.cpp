@@ -390,7 +390,7 @@ TEST(OverDevicesFaultsTest, BadUseIsALine) {
        "DEVICES_TIMEOUT is 'soon': seconds from above 0 to 86400 expected"},
       {{"--devices"},
        {{"EMULATOR_NCCL_FAULT", "bang"}},
-       "EMULATOR_NCCL_FAULT is 'bang': error:GROUP or hang:GROUP expected"},
+       "EMULATOR_NCCL_FAULT is 'bang': error:GROUP, hang:GROUP or block:GROUP expected"},
   };
   for (const BadUse& bad : kCases) {
     const ProcessResult result = run_simple_gla(bad.options, bad.environment);
@@ -427,6 +427,11 @@ TEST(OverDevicesFaultsTest, ATransferThatFailsIsAFailureAndNoHang) {
       run_simple_gla({"--backward", "--devices"}, {{"EMULATOR_NCCL_FAULT", "hang:2"}, {"DEVICES_TIMEOUT", "0.1"}});
   EXPECT_EQ(gradients.status, 1);
   EXPECT_EQ(lines_with(gradients.out, "the transfers have not ended in time"), 1) << gradients.out;
+  // In a call that does not return.
+  const ProcessResult blocked =
+      run_simple_gla({"--devices"}, {{"EMULATOR_NCCL_FAULT", "block:1"}, {"DEVICES_TIMEOUT", "0.1"}});
+  EXPECT_EQ(blocked.status, 1);
+  EXPECT_EQ(blocked.error, "NCCL: a call has not returned in time (DEVICES_TIMEOUT sets how long to wait)\n");
   // New communicators after those that were aborted; and a transfer beside the work is watched, too.
   const ProcessResult both = run_simple_gla({"--devices", "--stage", "overlap"},
                                             {{"EMULATOR_NCCL_FAULT", "hang:1"}, {"DEVICES_TIMEOUT", "0.1"}});
