@@ -45,8 +45,8 @@ std::string wait_for(const Watched& watched, double timeout_s);
 /// DEVICES_TIMEOUT says, the process says so in a line and ends with status 1.
 class HostCall {
  public:
-  HostCall();
-  ~HostCall();
+  HostCall();   ///< The time starts. @throws UsageError if DEVICES_TIMEOUT makes no sense
+  ~HostCall();  ///< The call has returned.
   HostCall(const HostCall&) = delete;
   HostCall& operator=(const HostCall&) = delete;
 };
