@@ -19,8 +19,8 @@
 /// Bytes: each device but the last sends 4 B H Dk Dv over a link, whatever L is.
 /// Bound by: one device after the other: the time of one device alone, and N - 1 transfers. It saves memory, not time.
 /// Requires: NCCL, N devices of one kind that can access each other's memory, N <= L; what `dispatch` requires.
-/// Weakness: N - 1 devices wait at any time. What a device does to a state is known before the state is, and a head does
-/// not need the other heads.
+/// Weakness: N - 1 devices wait at any time. What a device does to a state is known before the state is, and a head
+/// does not need the other heads.
 /// Sources: NCCL's documentation, "Point-to-point communication"; flash-linear-attention calls this context
 /// parallelism.
 

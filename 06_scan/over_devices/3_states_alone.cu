@@ -21,8 +21,8 @@
 /// Work: 2 Dk Dv operations per position of the first pass, on tensor cores.
 /// Bytes: the first pass reads 2 (Dk + Dv) bytes per position and head, half of those that a pass of `dispatch` moves.
 /// Bound by: memory: both passes.
-/// Requires: as `ring`; Dk and Dv multiples of 16, Dk <= 256, aligned rows. The delta rule has no such pass: its maps need T of every
-/// chunk, which chapter 05 computes in front of its walk.
+/// Requires: as `ring`; Dk and Dv multiples of 16, Dk <= 256, aligned rows. The delta rule has no such pass: its maps
+/// need T of every chunk, which chapter 05 computes in front of its walk.
 /// Weakness: no device computes while maps are under way.
 /// Sources: as `all_gather`; chapter 04's `sequence_parallel` for the pass without outputs.
 

@@ -23,7 +23,7 @@
 /// Requires: as `ring`.
 /// Weakness: while the pipeline fills and drains devices wait, for N - 1 heads each. H times as many kernels and
 /// transfers start.
-/// Sources: as `ring`; Huang et al., "GPipe", arXiv 1811.06965, section 2.3, for the time of such a pipeline.
+/// Sources: as `ring`; Huang et al., "GPipe", arXiv 1811.06965, for the time of such a pipeline.
 
 #include "06_scan/over_devices.hpp"
 

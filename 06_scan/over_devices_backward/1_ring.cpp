@@ -9,8 +9,8 @@
 /// Equation:
 ///
 ///   n = 0 ... N - 2    device n: from S before its first position to S after its last
-///   n = N - 1 ... 0    device n: from that S, and dS after its last position, to all its gradients and to dS before its
-///                      first
+///   n = N - 1 ... 0    device n: from that S, and dS after its last position, to all its gradients and to dS before
+///                      its first
 ///
 /// dS after the last device is dfinal_state; dS before the first is dinitial_state.
 /// Shapes: on device n the positions from L n / N to L (n + 1) / N of all tensors; states and their gradients
@@ -23,7 +23,7 @@
 /// Requires: as over_devices/1_ring.cpp; what `dispatch` requires for gradients.
 /// Weakness: N - 1 devices wait at any time. The pass for the states computes outputs that nobody reads.
 /// Sources: NCCL's documentation, "Point-to-point communication"; the adjoint of a scan: Martin and Cundy, arXiv
-/// 1709.04057, section 2.2.
+/// 1709.04057.
 
 #include <algorithm>
 #include <vector>

@@ -25,7 +25,7 @@
 /// Bound by: two passes of the gradients and one of the outputs over L / N positions.
 /// Requires: as `ring`.
 /// Weakness: the first passes compute outputs and gradients that nobody reads.
-/// Sources: as over_devices/2_all_gather.cu; the adjoint of a scan: Martin and Cundy, arXiv 1709.04057, section 2.2.
+/// Sources: as over_devices/2_all_gather.cu; the adjoint of a scan: Martin and Cundy, arXiv 1709.04057.
 
 #include <cuda_runtime.h>
 

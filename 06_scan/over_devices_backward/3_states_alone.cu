@@ -1,9 +1,9 @@
 /// @file
 /// `states_alone`: the first passes compute X and Y alone, no outputs and no gradients.
 ///
-/// Idea: Y = sum over the positions of scale q_t^T do_t, each with the product of the gates up to its own. X is the same
-/// sum from the other end, of k_t^T v_t. So the kernel that finds X (over_devices/segment_maps.cuh) finds Y, too. It
-/// gets q for k, do for v, and all positions in reversed order: views whose rows lie at negative distances.
+/// Idea: Y = sum over the positions of scale q_t^T do_t, each with the product of the gates up to its own. X is the
+/// same sum from the other end, of k_t^T v_t. So the kernel that finds X (over_devices/segment_maps.cuh) finds Y, too.
+/// It gets q for k, do for v, and all positions in reversed order: views whose rows lie at negative distances.
 /// Grows out of: 2_all_gather.cu
 /// Improves on: the first passes of `all_gather` compute outputs and gradients that nobody reads.
 /// Unchanged: the all-gather, the composition, the pass of the gradients.

@@ -41,11 +41,12 @@ bool is_shared(const Stage& stage) {
 
 /// A drawn problem, with an initial state, and for gradients with one of the final state. Keys of the delta rule are
 /// drawn of length 1.
-Problem drawn_for(const Shared& shared, std::int64_t N, std::int64_t L, std::int64_t Dk, std::int64_t Dv) {
-  const Sizes sizes{{"B", 1}, {"H", 2}, {"L", L}, {"Dk", Dk}, {"Dv", Dv}, {"N", N}};
+Problem drawn_for(const Shared& shared, std::int64_t N, std::int64_t L, std::int64_t Dk, std::int64_t Dv,
+                  std::int64_t B = 1) {
+  const Sizes sizes{{"B", B}, {"H", 2}, {"L", L}, {"Dk", Dk}, {"Dv", Dv}, {"N", N}};
   Problem problem = make_problem(shared.definition(), {.sizes = sizes, .seed = 3});
   if (shared.is_backward) {
-    Tensor gradient(Dtype::fp32, {1, 2, Dk, Dv});
+    Tensor gradient(Dtype::fp32, {B, 2, Dk, Dv});
     normal()(Random(problem.seed, "dfinal_state"), problem.sizes, gradient);
     problem.inputs.insert_or_assign("dfinal_state", std::move(gradient));
   }
@@ -83,8 +84,9 @@ class OverDevicesTest : public testing::TestWithParam<Shared> {
     return cudaGetDeviceCount(&count) == cudaSuccess && N <= count && over_devices::why_not(N).empty();
   }
   /// Where there are so many devices.
-  static void expect(std::int64_t N, std::int64_t L, std::int64_t Dk, std::int64_t Dv, const Layout& layout = {}) {
-    if (has(int(N))) expect_match(GetParam(), drawn_for(GetParam(), N, L, Dk, Dv), layout);
+  static void expect(std::int64_t N, std::int64_t L, std::int64_t Dk, std::int64_t Dv, const Layout& layout = {},
+                     std::int64_t B = 1) {
+    if (has(int(N))) expect_match(GetParam(), drawn_for(GetParam(), N, L, Dk, Dv, B), layout);
   }
 };
 
@@ -110,8 +112,9 @@ TEST_P(OverDevicesShapesTest, OddWidths) {
 }
 
 TEST_P(OverDevicesShapesTest, Strides) {
-  expect(3, 20, 16, 16, {.heads_inside = true, .row_padding = 3});
-  expect(2, 33, 16, 16, {.heads_inside = false, .row_padding = 8});
+  expect(3, 20, 16, 16, {.heads_inside = true, .row_padding = 3}, 2);
+  expect(2, 33, 16, 16, {.heads_inside = true}, 2);
+  expect(2, 33, 16, 16, {.heads_inside = false, .row_padding = 8}, 2);
 }
 
 class OverDevicesSplitTest : public OverDevicesTest {};
