@@ -784,6 +784,30 @@ STAGES = [
         "The way of `states_alone` for each half of the heads: while one half is in the all-gather, the other one is in a kernel.",
     ),
     Stage(
+        "06_scan/over_devices_backward/2_all_gather.cu",
+        ["inputs, do", "+own maps", "+maps of all", "+S, dS", "gradients"],
+        [
+            Kernel("outputs, for M, X", ["its own"], ["its own"], ["inputs, do"], ["own maps*"]),
+            Kernel("gradients, for Y", ["its own"], ["its own"], ["inputs, do"], ["own maps*"]),
+            Kernel("all-gather", [], ["NCCL's own"], ["own maps*"], ["maps of all*"]),
+            Kernel("compose, both ways", [], ["an element per thread"], ["maps of all*"], ["S, dS*"]),
+            Kernel("the gradients", ["its own"], ["its own"], ["inputs, do", "S, dS*"], ["gradients*"]),
+        ],
+        "On each device: an all-gather brings the maps of states and of their gradients, which are composed from two ends.",
+    ),
+    Stage(
+        "06_scan/over_devices_backward/3_states_alone.cu",
+        ["inputs, do", "+segments' maps", "+own maps", "+maps of all", "+S, dS", "gradients"],
+        [
+            Kernel("segment_maps, twice", ["two chunks", "and decays"], ["X, then Y"], ["inputs, do"], ["segments' maps*"]),
+            Kernel("compose, twice", [], ["an element per thread"], ["segments' maps*"], ["own maps*"]),
+            Kernel("all-gather", [], ["NCCL's own"], ["own maps*"], ["maps of all*"]),
+            Kernel("compose, both ways", [], ["an element per thread"], ["maps of all*"], ["S, dS*"]),
+            Kernel("the gradients", ["its own"], ["its own"], ["inputs, do", "S, dS*"], ["gradients*"]),
+        ],
+        "On each device: the first passes read k and v, and q and do, and the gates alone.",
+    ),
+    Stage(
         "06_scan/simple_gla/1_scan_states.cu",
         ["k, v, g", "+x [L, Dk Dv]", "+S [L, Dk Dv]", "q", "o"],
         [
