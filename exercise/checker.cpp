@@ -315,6 +315,19 @@ void Check::counts_at_most([[maybe_unused]] const Counts& most) {
 #endif
 }
 
+void Check::run_check(const std::function<void(Check&, void (*)())>& check, void (*run)()) {
+  problems_ = 0;
+  random_.seed(1);
+  try {
+    check(*this, run);
+  } catch (const tutorial::CudaError& error) {  // of a GPU, which refuses all further calls after a kernel's fault
+    if (launch_failure_.empty()) launch_failure_ = problem_ + ": " + short_path(error.what());
+    is_broken_ = true;
+  }
+  alive_.clear();
+  restores_.clear();
+}
+
 int check_exercise(const std::string& number, const std::string& file, const std::type_info& type, void (*run)()) {
   const auto entry = entries().find(number);
   if (entry == entries().end()) {
@@ -333,10 +346,7 @@ int check_exercise(const std::string& number, const std::string& file, const std
     emulator::set_schedule(order);
 #endif
     check.schedule_ = order;
-    check.problems_ = 0;
-    check.random_.seed(1);
-    entry->second.check(check, run);
-    check.alive_.clear();
+    check.run_check(entry->second.check, run);
     if (tutorial::compute_capability() < check.needed_capability_) {
       std::printf("%s: it needs a GPU of compute capability %d.%d; the emulator runs it on any machine\n", file.c_str(),
                   check.needed_capability_ / 10, check.needed_capability_ % 10);
@@ -374,8 +384,7 @@ int check_exercise(const std::string& number, const std::string& file, const std
 #if TUTORIAL_CUDA
   if (holds) {
     check.is_timing_ = true;
-    entry->second.check(check, run);
-    check.alive_.clear();
+    check.run_check(entry->second.check, run);
     holds = say("time", check.launch_failure_, check.is_broken_ ? "" : check.timing());
   }
 #endif

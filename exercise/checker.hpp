@@ -108,8 +108,8 @@ class Check {
   void time(const std::function<void()>& start);
   /// "4096 tiles: 812.3 us; ...": what time() has found, and the share of the limit.
   std::string timing() const;
-  /// Ends the schedule.
-  void end_problem();
+  /// Runs all problems of an exercise's check.
+  void run_check(const std::function<void(Check&, void (*)())>& check, void (*run)());
   void fail_result(const std::string& text);
   void fail_count(const std::string& text);
 
