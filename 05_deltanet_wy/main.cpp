@@ -120,7 +120,7 @@ void add_stages(Operator& definition) {
               .dtype = Dtype::bf16,
               .run = one_kernel,
               .idea = "T and P in warps of their own beside the chain: nothing in memory",
-              .unsupported = one_kernel_unsupported,
+              .unsupported = warpgroup_chain_unsupported,
               .bytes_moved = one_kernel_bytes_moved})
       .stage({.name = "cluster",
               .processor = Processor::gpu,
