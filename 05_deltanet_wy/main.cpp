@@ -317,14 +317,6 @@ void add_kda_stages(Operator& definition) {
               .unsupported = warpgroup_chain_unsupported,
               .memory = warpgroup_chain_memory,
               .bytes_moved = warpgroup_chain_bytes_moved})
-      .stage({.name = "two_warpgroups",
-              .processor = Processor::gpu,
-              .dtype = Dtype::bf16,
-              .run = two_warpgroups,
-              .idea = "with many heads, blocks of 128 columns: two warpgroups share all tiles but V",
-              .unsupported = warpgroup_chain_unsupported,
-              .memory = warpgroup_chain_memory,
-              .bytes_moved = two_warpgroups_bytes_moved})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,

@@ -42,6 +42,7 @@
 #include "05_deltanet_wy/gated_delta_rule/chunk_decays.cuh"
 #include "05_deltanet_wy/gated_delta_rule/prepared.hpp"
 #include "common/device/launch.cuh"
+#include "common/device/proxy_fence.cuh"
 #include "common/parts.hpp"
 #include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
@@ -114,6 +115,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         const Tiles<Shape> tiles = tiles_of(ring.stage());
         ring.wait(empty);
         if (thread == 0) {
+          fence_async_proxy();  // V has been read by ldmatrix
           full[ring.stage()].arrive_expect(Tiles<Shape>::kBytes);
           load_chunk(tiles, maps, full[ring.stage()], b, h, n * kChunk, first_column);
           load_tile(prepared, tiles.T_high.data, full[ring.stage()],

@@ -45,6 +45,7 @@
 #include "05_deltanet_wy/gated_delta_rule/prepared.hpp"
 #include "05_deltanet_wy/gated_delta_rule/segments.hpp"
 #include "common/device/launch.cuh"
+#include "common/device/proxy_fence.cuh"
 #include "common/device/workspace.hpp"
 #include "common/parts.hpp"
 #include "common/tile/block_part.cuh"
@@ -126,6 +127,7 @@ __global__ void __launch_bounds__(kMapThreads, 1)
       Barrier& barrier = full[ring.stage()];
       ring.wait(empty);
       if (is_first) {
+        fence_async_proxy();  // V has been read by ldmatrix
         barrier.arrive_expect(MapTiles<kDk>::kBytes);
         load_panels(tiles.K, maps.k, barrier, {.position = n * kChunk, .head = h, .batch = b});
         load_panels(tiles.V, is_key ? maps.k : maps.v, barrier,
@@ -223,6 +225,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         const Tiles<Shape> tiles = tiles_of(ring.stage());
         ring.wait(empty);
         if (thread == 0) {
+          fence_async_proxy();  // V has been read by ldmatrix
           full[ring.stage()].arrive_expect(Tiles<Shape>::kBytes);
           load_chunk(tiles, maps, full[ring.stage()], b, h, t, first_column);
           load_tile(prepared, tiles.T_high.data, full[ring.stage()],
@@ -233,7 +236,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         if (thread == 0) full[ring.stage()].arrive();
         ring.advance();
       }
-    } else if (thread >= 32) {
+    } else {
       auto output_ring = Ring<kDepth>::consumer();
       for (int t = part.begin; t < part.end; t += kChunk) {
         output_ring.wait(output_full);

@@ -42,6 +42,7 @@
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
 #include "05_deltanet_wy/kda/chain_tiles.cuh"
 #include "common/device/launch.cuh"
+#include "common/device/proxy_fence.cuh"
 #include "common/parts.hpp"
 #include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
@@ -103,7 +104,10 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       ChainDecays<Shape::kDk> decays(all_decays + (std::int64_t(b) * a.H + h) * N * a.Dk, N, a.Dk);
       for (int t = 0; t < a.L; t += kChunk) {
         ahead_ring.wait(ahead_empty);
-        if (thread == 0) ahead_of(ahead_ring.stage()).load(maps, ahead_full[ahead_ring.stage()], b, h, t, first_column);
+        if (thread == 0) {
+          fence_async_proxy();  // V has been read by ldmatrix
+          ahead_of(ahead_ring.stage()).load(maps, ahead_full[ahead_ring.stage()], b, h, t, first_column);
+        }
         ahead_ring.advance();
         ring.wait(empty);
         if (thread == 0) tiles_of(ring.stage()).load(maps, full[ring.stage()], b, h, t);

@@ -50,8 +50,4 @@ std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments& a) {
   return prepare_and_walk(a, 64, prepared_tiles_memory(a));
 }
 
-std::int64_t two_warpgroups_bytes_moved(const Bf16Arguments& a) {
-  return prepare_and_walk(a, chain_columns(a), prepared_tiles_memory(a));
-}
-
 }  // namespace tutorial::kda

@@ -55,7 +55,5 @@ std::int64_t prepared_tiles_memory(const Bf16Arguments&);
 /// Columns of Dv in a block of `specialized_warps` on this GPU: 32 or 64.
 /// @throws CudaError if there is no device
 int walk_columns(const Bf16Arguments&);
-/// The same of `two_warpgroups`: 64 or 128.
-int chain_columns(const Bf16Arguments&);
 
 }  // namespace tutorial::kda

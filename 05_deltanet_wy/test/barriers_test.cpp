@@ -39,8 +39,6 @@ constexpr KernelWithBarriers kKernels[] = {
     // With three chunks of the other tiles, a wait for K+ is one for them, too.
     {"kda", "warpgroup_chain", "05_deltanet_wy/kda/6_warpgroup_chain.cu", 64, 64, 390, "", "",
      "output_empty|ring.wait.empty"},
-    {"kda", "two_warpgroups", "05_deltanet_wy/kda/7_two_warpgroups.cu", 64, 128, 390, "", "EMULATOR_MULTIPROCESSORS=1",
-     "output_empty"},
     {"gated_delta_rule", "recurrent_gpu", "05_deltanet_wy/gated_delta_rule/3_recurrent_gpu.cu", 32, 16},
     {"gated_delta_rule", "tensor_core", "05_deltanet_wy/gated_delta_rule/prepare.cu", 16, 16},
     {"gated_delta_rule", "tensor_core", "05_deltanet_wy/gated_delta_rule/4_tensor_core.cu", 16, 16, 130},
