@@ -2,39 +2,39 @@
 /// The kernel that runs first in the stages on tensor cores: all of a chunk that does not depend on v or a state
 /// (prepared.hpp).
 ///
-/// Idea: three levels, each with what it does best. A warp takes a sub-chunk of 16 positions. common/tile's
-/// prepare_columns() decays its rows and computes its own pairs, in fp32 and by products at anchors, once with q and
-/// once with k in the place of the queries. Between sub-chunks, the decay from i to t is cut twice: where i's sub-chunk
-/// ends and where t's begins. The rows contain the decays outside of the cuts, and the decays of the sub-chunks in
-/// between are multiplied into the keys' fragments on their way to the tensor cores. The blocks of A so computed are
-/// inverted as in delta_rule (chunk_inverse.cuh).
+/// Idea: three levels, each with what it does best. A warp takes a sub-chunk of 16 positions. own_scores.cuh decays its
+/// rows and computes the scores of its own pairs, for P and A at once, by products at anchors. Between sub-chunks, the
+/// decay from i to t is cut twice: where i's sub-chunk ends and where t's begins. The rows contain the decays outside of
+/// the cuts, and the decays of the sub-chunks in between are multiplied into the keys' fragments on their way to the
+/// tensor cores. A fragment so decayed serves both P and A. The blocks of A are inverted as in delta_rule
+/// (chunk_inverse.cuh).
 ///
 ///     q~, k+~ of sub-chunk r      q_t, k_t decayed from the sub-chunk's start      D_r  the decay of sub-chunk r
 ///     k~ of sub-chunk s           k_i decayed to the sub-chunk's end
 ///     block (r, s), s < r         of P: q~_r (k~_s . D_(s+1) ... D_(r-1))^T;  of A: k+~_r in place of q~_r, times beta
 ///
 ///     warp                        0         1         2         3
-///     rows and blocks (r, r)    r = 0     r = 1     r = 2     r = 3
-///     blocks of P, c < r        row 3     row 2     row 1     row 0
-///     blocks of A, c < r        row 0     row 1     row 2     row 3      then row r of the inverse
+///     rows, and pairs of them   r = 0     r = 1     r = 2     r = 3
+///     row of blocks of P and A  row 3     row 2     row 1     row 0
+///     row of the inverse        row 0     row 1     row 2     row 3      a row r has r + 1 blocks
 ///
 /// All factors are products of gates, at most 1. Nothing is divided, and there is no sum of logarithms. Keys are
 /// normalised at the end: f_t multiplies row t of A, K+ and K-, and column t of A and P, all in fp32.
 ///
-/// Shapes: q, k [B, H, L, Dk] bf16, g [B, H, L, Dk] and beta [B, H, L] fp32 in; Prepared out.
+/// Shapes: q, k [B, H, L, Dk] bf16, g [B, H, L, Dk] and beta [B, H, L] fp32 in; Prepared or PreparedTiles out.
 /// Thread mapping: block (n, h, b) computes chunk n of head (b, h); a lane holds two columns of Dk at a time.
 /// Synchronization: three barriers. Two of them stand between products that read the rows and what is written over
 /// them, the third between the inverses of the diagonal's blocks and the warps that need them.
-/// Resources: 75 KB of shared memory at Dk = 128: three blocks per multiprocessor.
-/// Work: per position, in two passes, 2 Dk exponentials and about 18 Dk multiplications and multiply-adds in fp32; 64
-/// Dk operations at anchors and 96 Dk between sub-chunks on tensor cores; the inverse.
-/// Bytes: q and beta are read once, k and g twice (k three times where it is normalised). Per position 6 Dk bytes of
-/// rows, 240 of T and P and Dk / 16 of decays are written.
-/// Bound by: the memory's bandwidth and the instructions of prepare_columns(), both by count alike.
+/// Resources: 58 KB of shared memory at Dk = 128, and 168 registers per thread: three blocks per multiprocessor.
+/// Work: per position Dk exponentials and about 16 Dk multiplications in fp32; 64 Dk operations at anchors and 96 Dk
+/// between sub-chunks on tensor cores; the inverse.
+/// Bytes: q, k, g and beta are read once, k once more where it is normalised. Per position 6 Dk bytes of rows and Dk / 16
+/// of decays are written, and 240 of T and P as fragments, or 384 as rows.
+/// Bound by: instructions. About 5300 per warp depend on each other in many places, and twelve warps per multiprocessor
+/// do not fill the gaps.
 /// Requires: Dk a multiple of 16, at most 128; rows aligned to 16 bytes.
 /// Weakness: Q+, K+ and K- go to memory and come back to each tile of Dv.
-/// Sources: arXiv 2510.26692, section 3.1; arXiv 2312.06635, section 4.3; chapter 04's `warp_specialized` for the
-/// anchors.
+/// Sources: arXiv 2510.26692, section 3.1; arXiv 2312.06635, section 4.3; chapter 04's `score_levels` for the anchors.
 
 #include <cuda_runtime.h>
 

@@ -42,7 +42,7 @@
 /// Resources: at Dk = Dv = 128 the two kernels have 150 and 98 KB of shared memory.
 /// Work: that of prepare(), and per position 16 Dk Dv + 240 Dk + 160 Dv + 160 Dv ceil(Dk / 64) operations on tensor
 /// cores; 45 Dk operations of pairs in fp32.
-/// Bytes: tensor_core_backward_bytes_moved() has the formula. At Dk = Dv = 128 that is 14.1 KB per position.
+/// Bytes: tensor_core_backward_bytes_moved() has the formula. At Dk = Dv = 128 that is 13.9 KB per position.
 /// Bound by: the walks and the bytes alike.
 /// Requires: Dk and Dv multiples of 16, both at most 128; rows aligned to 16 bytes.
 /// Weakness: with normalised keys dk passes once more through memory; S, dS, v_new and the decayed rows cross it.

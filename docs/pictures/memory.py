@@ -598,7 +598,7 @@ STAGES = [
         "05_deltanet_wy/kda_backward/3_tensor_core.cu",
         ["q, k, g, beta", "+T, P; Q+, K+, K-", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta, dg"],
         [
-            Kernel("prepare: a sub-chunk per warp", ["decayed q and k, anchors;", "then A: 75 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
+            Kernel("prepare: a sub-chunk per warp", ["decayed q and k, their scores;", "then A: 58 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
             Kernel("walks: half of the blocks from each end", ["K+, K-, V, T or K+, K-, Q+, dO,", "T, P, ahead: 150 KB"], ["S^T, v_new^T or dS^T, dV^T"], ["T, P; Q+, K+, K-", "v, do"], ["v_new, S, dS*", "dv*"]),
             Kernel("gradients: eight warps", ["dO, dV, v_new; Y, Z; decayed", "q and k; then sums in fp32"], ["sums; then a column of", "16 rows, and its pairs"], ["q, k, g, beta", "v, do", "v_new, S, dS", "dv"], ["dq, dk, dbeta, dg*"]),
         ],
@@ -614,7 +614,7 @@ STAGES = [
         KDA + "4_tensor_core.cu",
         ["q, k, g, beta", "+T, P; Q+, K+, K-", "v", "o"],
         [
-            Kernel("prepare: a sub-chunk per warp", ["decayed q and k, anchors;", "then A: 75 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
+            Kernel("prepare: a sub-chunk per warp", ["decayed q and k, their scores;", "then A: 58 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
             Kernel("the walk: four equal warps", ["K+, K-, V, T, Q+, P of two", "chunks; O on its way: 155 KB"], ["S^T, residual^T, v_new^T, O^T"], ["T, P; Q+, K+, K-", "v"], ["o*"]),
         ],
         "Two kernels. The rows with their decays pass through device memory, beside T and P; the walk reads nothing of g.",
@@ -623,10 +623,19 @@ STAGES = [
         KDA + "5_specialized_warps.cu",
         ["q, k, g, beta", "+T, P; Q+, K+, K-", "v", "o"],
         [
-            Kernel("prepare: a sub-chunk per warp", ["decayed q and k, anchors;", "then A: 75 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
+            Kernel("prepare: a sub-chunk per warp", ["decayed q and k, their scores;", "then A: 58 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
             Kernel("the walk: loading warps, chain, outputs", ["K+, K-, V, T and Q+, P of two chunks;", "S and v_new for the outputs: 195 KB"], ["chain: S, v_new; outputs: O"], ["T, P; Q+, K+, K-", "v"], ["o*"]),
         ],
         "The same two kernels; in the walk S and v_new go from warp to warp through shared memory.",
+    ),
+    Stage(
+        KDA + "6_warpgroup_chain.cu",
+        ["q, k, g, beta", "+T, P; Q+, K+, K-", "v", "o"],
+        [
+            Kernel("prepare: a sub-chunk per warp", ["decayed q and k, their scores;", "then A: 58 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
+            Kernel("walk: two warpgroups", ["K+, V twice; Q+, K-, T, P and decays", "three times; O: 225 KB"], ["the chain: S^T, residual,", "v_new and O^T"], ["T, P; Q+, K+, K-", "v"], ["o*"]),
+        ],
+        "The same two kernels; the chain's factors that depend on the state stay in one warpgroup's registers.",
     ),
     Stage(
         GATED_DELTA + "3_recurrent_gpu.cu",
@@ -651,6 +660,17 @@ STAGES = [
             Kernel("walk: two warpgroups", ["Q, K, V, T, P, decays three times;", "O twice: 210 KB"], ["the chain: S^T, residual, -V,", "v_new and O^T"], ["q, k, beta, g", "T, P as rows, decays", "v"], ["o*"]),
         ],
         "The chain's factors that depend on the state stay in one warpgroup's registers; the other warpgroup loads and stores.",
+    ),
+    Stage(
+        GATED_DELTA + "6_segments.cu",
+        ["q, k, beta, g", "+T, P as rows, decays", "v", "+H, E, Gamma; starts", "o"],
+        [
+            Kernel("prepare_tiles", ["Q, K; A; running sums"], ["(I + A)^-1 in blocks"], ["q, k, beta, g"], ["T, P as rows, decays*"]),
+            Kernel("maps of segments", ["K, T, 128 columns of V or K,", "decays, four times: 195 KB"], ["64 columns of H or E,", "residual, V or K, v_new"], ["q, k, beta, g", "T, P as rows, decays", "v"], ["H, E, Gamma; starts*"]),
+            Kernel("from segment to segment", ["E twice: 64 KB"], ["64 columns of S, of E S"], ["H, E, Gamma; starts"], ["H, E, Gamma; starts*"]),
+            Kernel("walk of all segments", ["Q, K, V, T, P, decays three times;", "O twice: 210 KB"], ["the chain: S^T, residual, -V,", "v_new and O^T"], ["q, k, beta, g", "T, P as rows, decays", "v", "H, E, Gamma; starts"], ["o*"]),
+        ],
+        "The walk of all segments is that of `warpgroup_chain`; the maps are the same walk over [V, -K] without outputs.",
     ),
     Stage(
         SCAN + "4_sequential_gpu.cu",
