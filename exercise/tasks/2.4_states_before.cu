@@ -2,16 +2,18 @@
 ///
 /// A[n] is what chunk n adds to the state, [chunks, size]. In place of it A[n] is to become the state before chunk n:
 /// the sum of A[0] to A[n - 1], and the initial state, which `initial` has. `last` gets the state after the last chunk.
-/// One thread has one of the `size` elements; a block has 64 threads.
+/// One thread has one of the `size` elements, of which A[n * size + element] is what chunk n adds to it. A block has 64
+/// threads, and 64 need not divide `size`. run() is yours, too: it starts `states_before` by `launch(kernel, {blocks,
+/// threads}, arguments...)`, with as many blocks as the elements need.
 ///
-/// Goal: A is read once and written once, in place. No barrier.
+/// Goal: one launch. A is read once and written once, in place. No barrier.
 
 #include "exercise/kernel.cuh"
 
 static __global__ void states_before(Global<float> A, Global<const float> initial, Global<float> last, int chunks,
                                      int size) {
-  const int element = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   // solution
+  const int element = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (element >= size) return;
   float state = initial[element];
   for (int n = 0; n < chunks; ++n) {
@@ -24,5 +26,7 @@ static __global__ void states_before(Global<float> A, Global<const float> initia
 }
 
 void run(Global<float> A, Global<const float> initial, Global<float> last, int chunks, int size) {
+  // solution
   launch(states_before, {static_cast<unsigned>((size + 63) / 64), 64}, A, initial, last, chunks, size);
+  // end
 }
