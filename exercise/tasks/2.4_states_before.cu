@@ -2,9 +2,10 @@
 ///
 /// A[n] is what chunk n adds to the state, [chunks, size]. In place of it A[n] is to become the state before chunk n:
 /// the sum of A[0] to A[n - 1], and the initial state, which `initial` has. `last` gets the state after the last chunk.
-/// One thread has one of the `size` elements, of which A[n * size + element] is what chunk n adds to it. A block has 64
-/// threads, and 64 need not divide `size`. run() is yours, too: it starts `states_before` by `launch(kernel, {blocks,
-/// threads}, arguments...)`, with as many blocks as the elements need.
+/// One thread has one of the `size` elements: A[n * size + element] in chunk n. A block has 64 threads, and the last
+/// block may have more of them than there are elements. run() is yours, too. It starts `states_before`, with as many
+/// blocks as the elements need, by `launch(states_before, {blocks, 64}, A, initial, last, chunks, size)`, where
+/// `blocks` is unsigned.
 ///
 /// Goal: one launch. A is read once and written once, in place. No barrier.
 
