@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "exercise/checker.hpp"
 
 namespace exercise {
@@ -12,7 +14,14 @@ void check(Check& check,
     const auto b = check.input("B", rows * width);
     const auto y = check.output("y", rows);
     std::vector<double> expected(rows);
-    for (std::size_t i = 0; i < rows * width; ++i) expected[i / width] += a[i] * b[i];
+    for (std::size_t r = 0; r < rows; ++r) {
+      double squares = 0;
+      for (std::size_t i = r * width; i < (r + 1) * width; ++i) {
+        expected[r] += a[i] * b[i];
+        squares += b[i] * b[i];
+      }
+      expected[r] /= std::sqrt(squares);
+    }
     check.run([&] { run(a, b, y, static_cast<int>(rows), static_cast<int>(width)); });
     check.expect(y, expected);
     check.reads_at_most(a, 1);
