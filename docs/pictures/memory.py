@@ -633,7 +633,7 @@ STAGES = [
         ["q, k, g, beta", "+T, P; Q+, K+, K-", "v", "o"],
         [
             Kernel("prepare: a sub-chunk per warp", ["decayed q and k, their scores;", "then A: 58 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
-            Kernel("walk: two warpgroups", ["K+, V twice; Q+, K-, T, P and decays", "three times; O: 225 KB"], ["the chain: S^T, residual,", "v_new and O^T"], ["T, P; Q+, K+, K-", "v"], ["o*"]),
+            Kernel("walk: two warpgroups", ["K+, V twice; Q+, K-, T, P", "three times; O: 225 KB"], ["the chain: S^T, residual,", "v_new and O^T"], ["T, P; Q+, K+, K-", "v"], ["o*"]),
         ],
         "The same two kernels; the chain's factors that depend on the state stay in one warpgroup's registers.",
     ),
@@ -666,7 +666,7 @@ STAGES = [
         ["q, k, beta, g", "+T, P as rows, decays", "v", "+H, E, Gamma; starts", "o"],
         [
             Kernel("prepare_tiles", ["Q, K; A; running sums"], ["(I + A)^-1 in blocks"], ["q, k, beta, g"], ["T, P as rows, decays*"]),
-            Kernel("maps of segments", ["K, T, 128 columns of V or K,", "decays, four times: 195 KB"], ["64 columns of H or E,", "residual, V or K, v_new"], ["q, k, beta, g", "T, P as rows, decays", "v"], ["H, E, Gamma; starts*"]),
+            Kernel("maps of segments", ["K, T, decays, V or K", "four times: 195 KB"], ["64 columns of H or E,", "residual, V or K, v_new"], ["q, k, beta, g", "T, P as rows, decays", "v"], ["H, E, Gamma; starts*"]),
             Kernel("from segment to segment", ["E twice: 64 KB"], ["64 columns of S, of E S"], ["H, E, Gamma; starts"], ["H, E, Gamma; starts*"]),
             Kernel("walk of all segments", ["Q, K, V, T, P, decays three times;", "O twice: 210 KB"], ["the chain: S^T, residual, -V,", "v_new and O^T"], ["q, k, beta, g", "T, P as rows, decays", "v", "H, E, Gamma; starts"], ["o*"]),
         ],
