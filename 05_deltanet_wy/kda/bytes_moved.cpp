@@ -27,7 +27,7 @@ std::int64_t prepare_and_walk(const Bf16Arguments& a, int columns, std::int64_t 
   const std::int64_t positions = heads_of(a) * a.L, chunks = heads_of(a) * ceil_div(a.L, 64);
   // prepare(): rows that do not exist are not left out. q, k, g and beta; k once more for its lengths.
   const std::int64_t elements = chunks * 64 * ceil_div(a.Dk, 64) * 64;
-  const std::int64_t prepare = elements * (2 + 2 + 4) + positions * (4 + (a.normalize_keys ? 2 * a.Dk : 0));
+  const std::int64_t prepare = elements * (2 + 2 + 4) + positions * 4 + (a.normalize_keys ? chunks * 64 * 2 * a.Dk : 0);
   return prepare + (1 + ceil_div(a.Dv, columns)) * prepared + positions * 2 * 2 * a.Dv + state_bytes(a);
 }
 

@@ -672,7 +672,7 @@ std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments& g) {
   // Where q, k and g are loaded by lanes, rows and columns that do not exist are not left out.
   const std::int64_t padded = chunks * kChunk * key_tiles * kColumns * 2;
   std::int64_t count = 4 * padded + betas + prepared_memory(forward_of(g)) + bytes.factors + bytes.blocks;
-  if (g.normalize_keys) count += keys;
+  if (g.normalize_keys) count += rows;
   count += value_tiles * (2 * rows + 2 * P + decays) + 2 * values + bytes.states;  // K+, K-, T, v; v_new, S
   count += value_tiles * (3 * rows + 3 * P + decays) + 2 * values + bytes.states;  // Q+, K+, K-, T, P, do; dv, dS
   count += key_tiles * (3 * values + bytes.factors) + 3 * bytes.states;            // do, v_new, dv, f; S twice, dS
