@@ -171,6 +171,13 @@ void add_backward_stages(Operator& definition) {
               .unsupported = tensor_core_backward_unsupported,
               .memory = tensor_core_backward_memory,
               .bytes_moved = tensor_core_backward_bytes_moved})
+      .stage({.name = "warpgroups",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = warpgroups_backward,
+              .idea = "walks and gradients by warpgroups, on tiles that bulk copies bring",
+              .unsupported = warpgroups_backward_unsupported,
+              .memory = warpgroups_backward_memory})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,

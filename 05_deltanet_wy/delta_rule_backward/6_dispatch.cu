@@ -1,0 +1,69 @@
+/// @file
+/// Stage 6, `dispatch`: what a user calls. It adds no product of its own. It chooses between `warpgroups` and
+/// `both_ends`, and supports widths, rows and keys that neither of them does.
+///
+/// Idea: a column of zeros in q and k, or in v and do, changes no other column of a gradient. So copies of the tensors
+/// with widths that are multiples of 16 turn every problem up to Dk = Dv = 256 into one that `both_ends` supports, and
+/// up to 128, on Hopper, `warpgroups`. The copy of k is also where keys are normalised, and the copy back of dk is where
+/// the gradient goes through it. Both are a pass over rows, a warp per row, beside a copy that is made anyway.
+/// Grows out of: 5_warpgroups.cu; dispatch: the kernels are those of `warpgroups` and `both_ends`, and this file prepares
+/// their tensors
+/// Improves on: neither of the two normalises keys or supports widths that are no multiple of 16 or rows that are not
+/// aligned, and `warpgroups` needs Hopper and widths up to 128.
+/// Unchanged: the products.
+/// Equation: with `normalize_keys`, y_t = f_t k_t, f_t = (k_t . k_t + eps)^(-1/2), and dk_t = f_t (dy_t - (dy_t . y_t)
+/// y_t). y and dy are rounded to bf16, sums over a row are in fp32.
+/// Shapes: those of the two stages; copies [B, H, L, 16 ceil(D / 16)] bf16, and of states fp32.
+/// Thread mapping: in the copies block (4 rows, h, b), a warp per row.
+/// Bytes: where copies are needed, each of q, k, v, do and the gradients is read and written once more.
+/// Bound by: as the chosen stage.
+/// Requires: Dk and Dv up to 256.
+/// Fallback: none; a wider problem is for `chunkwise`.
+/// Weakness: a normalised key that is rounded to bf16 is not exactly of length 1: its length is off by up to 2^-9.
+
+#include "05_deltanet_wy/delta_rule_backward.hpp"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/copies.hpp"
+
+namespace tutorial::delta_rule {
+namespace {
+
+bool is_for_warpgroups(const Bf16BackwardArguments& g) {
+  return warpgroups_backward_unsupported(g).empty();
+}
+
+void run_fastest(const Bf16BackwardArguments& g) {
+  is_for_warpgroups(g) ? warpgroups_backward(g) : both_ends_backward(g);
+}
+
+std::string name_of_fastest(const Bf16BackwardArguments& g) {
+  return is_for_warpgroups(g) ? "warpgroups" : "both_ends";
+}
+
+std::int64_t memory_of_fastest(const Bf16BackwardArguments& g) {
+  return is_for_warpgroups(g) ? warpgroups_backward_memory(g) : tensor_core_backward_memory(g);
+}
+
+}  // namespace
+
+void dispatch_backward(const Bf16BackwardArguments& g) {
+  if (tensor_core_backward_unsupported(g).empty()) return run_fastest(g);
+  on_copies("delta_rule --backward: copies", g, g.normalize_keys, run_fastest);
+}
+
+std::string dispatch_backward_unsupported(const Bf16BackwardArguments& g) {
+  if (tensor_core_backward_unsupported(g).empty()) return "";
+  return tensor_core_backward_unsupported(sizes_of_copies(g, g.normalize_keys));
+}
+
+std::string dispatch_backward_note(const Bf16BackwardArguments& g) {
+  const std::string reason = tensor_core_backward_unsupported(g);
+  if (reason.empty()) return name_of_fastest(g);
+  return name_of_fastest(sizes_of_copies(g, g.normalize_keys)) + " on copies: " + reason;
+}
+
+std::int64_t dispatch_backward_memory(const Bf16BackwardArguments& g) {
+  if (tensor_core_backward_unsupported(g).empty()) return memory_of_fastest(g);
+  return memory_of_fastest(sizes_of_copies(g, g.normalize_keys)) + memory_of_copies(g);
+}
+
+}  // namespace tutorial::delta_rule
