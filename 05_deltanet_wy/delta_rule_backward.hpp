@@ -65,7 +65,9 @@ void chunkwise_backward(const FloatBackwardArguments&);   ///< 2: CPU, double: t
 void tensor_core_backward(const Bf16BackwardArguments&);  ///< 3: GPU: two walks, then all chunks at once
 void both_ends_backward(const Bf16BackwardArguments&);    ///< 4: GPU: both walks in one launch
 void warpgroups_backward(const Bf16BackwardArguments&);   ///< 5: GPU: by warpgroups and bulk copies, on Hopper
-void dispatch_backward(const Bf16BackwardArguments&);     ///< 6: what a user calls
+/// 6: GPU: gradients in chunks of 128 positions; requirements of warpgroups
+void longer_chunks_backward(const Bf16BackwardArguments&);
+void dispatch_backward(const Bf16BackwardArguments&);     ///< 7: what a user calls
 
 // Why a stage cannot run the problem, as a sentence; empty if it can. both_ends supports what tensor_core supports, and
 // takes as much memory.
@@ -78,6 +80,7 @@ std::int64_t recurrent_backward_memory(const FloatBackwardArguments&);
 std::int64_t chunkwise_backward_memory(const FloatBackwardArguments&);
 std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments&);
 std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments&);
+std::int64_t longer_chunks_backward_memory(const Bf16BackwardArguments&);
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments&);
 
 /// Bytes that the kernels of tensor_core, and those of both_ends, read from global memory or write to it, even if a

@@ -178,6 +178,13 @@ void add_backward_stages(Operator& definition) {
               .idea = "walks and gradients by warpgroups, on tiles that bulk copies bring",
               .unsupported = warpgroups_backward_unsupported,
               .memory = warpgroups_backward_memory})
+      .stage({.name = "longer_chunks",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = longer_chunks_backward,
+              .idea = "gradients in chunks of 128 positions: half as many states in memory",
+              .unsupported = warpgroups_backward_unsupported,
+              .memory = longer_chunks_backward_memory})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,

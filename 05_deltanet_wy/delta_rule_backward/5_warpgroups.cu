@@ -48,7 +48,7 @@
 #include "05_deltanet_wy/delta_rule/prepared.hpp"
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
-#include "05_deltanet_wy/delta_rule_backward/forward_arguments.cuh"
+#include "05_deltanet_wy/delta_rule_backward/warpgroup_walks.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/bulk_copy.cuh"
 #include "common/device/launch.cuh"
@@ -66,255 +66,7 @@ namespace {
 
 using namespace tile;
 
-constexpr int kPipelineDepth = 3;          // chunks in a walk's shared memory
-constexpr int kBlockThreads = 2 * kWarpgroup;     // threads of each kernel's block
-constexpr int kColumns = kWarpgroupColumns;  // of a walk's block
-
-/// A chunk in shared memory for either walk, in which V stands for V or dO. The walk from the beginning has no use for Q
-/// and P.
-template <class Shape>
-struct WalkTiles : ChunkTiles<Shape> {
-  SquarePanel T_high, T_low, P;  // -T in two bf16
-
-  static constexpr int kBytes = ChunkTiles<Shape>::kBytes + 3 * int(SquarePanel::kPanelBytes);
-
-  __device__ __forceinline__ explicit WalkTiles(unsigned char* memory)
-      : ChunkTiles<Shape>(memory),
-        T_high{reinterpret_cast<__nv_bfloat16*>(memory + ChunkTiles<Shape>::kBytes)},
-        T_low{T_high.data + SquarePanel::kPanelElements},
-        P{T_low.data + SquarePanel::kPanelElements} {}
-};
-
-/// What a walk stores of a chunk: 64 columns of a state, as rows, and of v_new or dV.
-template <class Shape>
-struct StoredTiles {
-  PanelTile<Shape::kDk> state;
-  ValuePanel rows;
-
-  static constexpr int kBytes = kColumns * (Shape::kDk + kChunk) * int(sizeof(__nv_bfloat16));
-
-  __device__ __forceinline__ explicit StoredTiles(unsigned char* memory)
-      : state{reinterpret_cast<__nv_bfloat16*>(memory)}, rows{state.data + kColumns * Shape::kDk} {}
-};
-
-template <class Shape>
-constexpr std::size_t kWalkBytes = kPipelineDepth* WalkTiles<Shape>::kBytes + StoredTiles<Shape>::kBytes;
-
-/// The tensors of both walks.
-struct WalkMaps {
-  TensorMap k;
-  TensorMap v, T, v_new, S;       // from the beginning
-  TensorMap q, d_o, TP, dv, dS;   // from the end
-};
-
-/// The barriers of a walk.
-struct WalkBarriers {
-  Barrier full[kPipelineDepth], empty[kPipelineDepth];
-  Barrier state_full[1], state_empty[1], rows_full[1], rows_empty[1];
-};
-
-/// A warp has written its part of a tile that is stored by a bulk copy. Called by all lanes.
-__device__ __forceinline__ void pass_to_copies(Barrier& barrier) {
-  fence_async_proxy();
-  __syncwarp();
-  if (lane_index() == 0) barrier.arrive();
-}
-
-/// The walk from the beginning, by a warpgroup.
-template <class Shape>
-__device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, int N, int first, unsigned char* memory,
-                                              const StoredTiles<Shape>& stored, WalkBarriers& barriers) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y);
-  WarpgroupState<Shape::kDk> S;
-  load_group_state<Shape::kDk>(S, g.initial_state.data ? g.initial_state.row(b, h, 0) + first : nullptr,
-                               g.initial_state.stride_l, g.Dk, g.Dv - first);
-  RoundedState<Shape::kDk> s;
-  WarpgroupColumns residual, v_new;
-  WarpgroupFragments factor;
-  const int unit = first_unit_of_values();
-  auto ring = Ring<kPipelineDepth>::consumer();
-  auto stored_ring = Ring<1>::producer();
-  for (int n = 0; n < N; ++n) {
-    const WalkTiles<Shape> tiles(memory + ring.stage() * WalkTiles<Shape>::kBytes);
-    round_state<Shape::kDk>(s, S);
-    ring.wait(barriers.full);
-    load_signed_values(residual, tiles.V, unit, kMinus);
-    wgmma_fence(residual, s);
-    start_residual<Shape::kDk>(residual, s, tiles.K);
-    wgmma_commit();
-    stored_ring.wait(barriers.state_empty);
-    put_fragments(stored.state, s);
-    pass_to_copies(barriers.state_full[0]);
-    wgmma_wait<0>(residual);
-
-    round_columns(factor, residual);
-    wgmma_fence(v_new, factor);
-    start_new_values(v_new, factor, tiles.T_high, tiles.T_low);
-    wgmma_commit();
-    wgmma_wait<0>(v_new);
-
-    round_columns(factor, v_new);
-    wgmma_fence(S, factor);
-    start_state_update<Shape::kDk>(S, factor, tiles.K);
-    wgmma_commit();
-    stored_ring.wait(barriers.rows_empty);
-    put_output(stored.rows, v_new, 1);
-    pass_to_copies(barriers.rows_full[0]);
-    wgmma_wait<0>(S);
-    if (lane_index() == 0) barriers.empty[ring.stage()].arrive();
-    ring.advance();
-    stored_ring.advance();
-  }
-}
-
-/// X^T = dO^T P.
-__device__ __forceinline__ void start_transposed_scores(WarpgroupColumns& X, const ValuePanel& dO,
-                                                        const SquarePanel& P) {
-  const auto o = k_from_row_to_row(dO), p = k_from_row_to_row(P);
-#pragma unroll
-  for (int t = 0; t < kChunk; t += 16) wgmma<kChunk>(X, o.along_k(t), p.along_k(t), t > 0);
-}
-
-/// dV^T = X^T T, with the sign of the T in shared memory.
-__device__ __forceinline__ void start_value_gradients(WarpgroupColumns& dV, const WarpgroupFragments& X,
-                                                      const SquarePanel& T_high, const SquarePanel& T_low) {
-  const auto high = k_from_row_to_row(T_high), low = k_from_row_to_row(T_low);
-#pragma unroll
-  for (int t = 0; t < kChunk; t += 16) {
-    wgmma<kChunk>(dV, X[t / 16], high.along_k(t), t > 0);
-    wgmma<kChunk>(dV, X[t / 16], low.along_k(t), true);
-  }
-}
-
-/// The walk from the end, by a warpgroup.
-template <class Shape>
-__device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, int N, int first, unsigned char* memory,
-                                               const StoredTiles<Shape>& stored, WalkBarriers& barriers) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y);
-  WarpgroupState<Shape::kDk> S;  // dS / scale
-  load_group_state<Shape::kDk>(S, g.dfinal_state.data ? g.dfinal_state.row(b, h, 0) + first : nullptr,
-                               g.dfinal_state.stride_l, g.Dk, g.Dv - first);
-#pragma unroll
-  for (float& element : S) element /= g.scale;
-  RoundedState<Shape::kDk> s;
-  WarpgroupColumns X, dV;  // dV with the opposite sign, divided by scale
-  WarpgroupFragments factor;
-  auto ring = Ring<kPipelineDepth>::consumer();
-  auto stored_ring = Ring<1>::producer();
-  for (int n = 0; n < N; ++n) {
-    const WalkTiles<Shape> tiles(memory + ring.stage() * WalkTiles<Shape>::kBytes);
-    round_state<Shape::kDk>(s, S);
-    ring.wait(barriers.full);
-    wgmma_fence(X, s, S);
-    start_transposed_scores(X, tiles.V, tiles.P);
-    start_residual<Shape::kDk>(X, s, tiles.K);
-    wgmma_commit();
-    start_state_update<Shape::kDk>(S, tiles.V, tiles.Q);
-    wgmma_commit();
-    stored_ring.wait(barriers.state_empty);
-    put_fragments(stored.state, s);
-    pass_to_copies(barriers.state_full[0]);
-    wgmma_wait<1>(X);
-
-    round_columns(factor, X);
-    wgmma_fence(dV, factor);
-    start_value_gradients(dV, factor, tiles.T_high, tiles.T_low);
-    wgmma_commit();
-    wgmma_wait<0>(S, dV);
-
-    round_columns(factor, dV);
-    wgmma_fence(S, factor);
-    start_state_update<Shape::kDk>(S, factor, tiles.K);
-    wgmma_commit();
-    stored_ring.wait(barriers.rows_empty);
-    put_output(stored.rows, dV, -g.scale);
-    pass_to_copies(barriers.rows_full[0]);
-    wgmma_wait<0>(S);
-    if (lane_index() == 0) barriers.empty[ring.stage()].arrive();
-    ring.advance();
-    stored_ring.advance();
-  }
-  if (g.dinitial_state.data) {
-#pragma unroll
-    for (float& element : S) element *= g.scale;
-    store_group_state<Shape::kDk>(g.dinitial_state.row(b, h, 0) + first, S, g.dinitial_state.stride_l, g.Dk,
-                                  g.Dv - first);
-  }
-}
-
-/// Grid (tiles of 64 columns of Dv for each walk, H, B).
-template <class Shape>
-__global__ void __launch_bounds__(kBlockThreads, 1)
-    walks_kernel(Bf16BackwardArguments g, const __grid_constant__ WalkMaps maps, int N) {
-  __shared__ WalkBarriers barriers;
-  const int tiles = int(gridDim.x) / 2, tile = int(blockIdx.x) % tiles, first = tile * kColumns;
-  const bool is_reversed = int(blockIdx.x) >= tiles;
-  auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
-  const StoredTiles<Shape> stored(memory + kPipelineDepth * WalkTiles<Shape>::kBytes);
-  if (threadIdx.x == 0) {
-    for (Barrier& barrier : barriers.full) barrier.init(1);
-    for (Barrier& barrier : barriers.empty) barrier.init(4);
-    barriers.state_full[0].init(4), barriers.state_empty[0].init(1);
-    barriers.rows_full[0].init(4), barriers.rows_empty[0].init(1);
-    fence_barrier_init();
-  }
-  __syncthreads();
-  if (threadIdx.x >= kWarpgroup) {
-    is_reversed ? walk_backwards<Shape>(g, N, first, memory, stored, barriers)
-                : walk_forwards<Shape>(g, N, first, memory, stored, barriers);
-    return;
-  }
-  const int h = int(blockIdx.y), b = int(blockIdx.z);
-  const auto chunk = [&](int i) { return is_reversed ? N - 1 - i : i; };
-  if (threadIdx.x == 0) {
-    auto ring = Ring<kPipelineDepth>::producer();
-    for (int i = 0; i < N; ++i) {
-      const WalkTiles<Shape> to(memory + ring.stage() * WalkTiles<Shape>::kBytes);
-      const int n = chunk(i), t = n * kChunk;
-      Barrier& full = barriers.full[ring.stage()];
-      ring.wait(barriers.empty);
-      const int unused = int(to.Q.kPanelBytes) * Shape::kDk / 64 + int(SquarePanel::kPanelBytes);
-      full.arrive_expect(unsigned(WalkTiles<Shape>::kBytes - (is_reversed ? 0 : unused)));
-      load_panels(to.K, maps.k, full, {.position = t, .head = h, .batch = b});
-      load_tile(is_reversed ? maps.TP : maps.T, to.T_high.data, full,
-                {.position = n * kPreparedRows, .head = h, .batch = b});
-      load_tile(is_reversed ? maps.d_o : maps.v, to.V.data, full,
-                {.column = first, .position = t, .head = h, .batch = b});
-      if (is_reversed) load_panels(to.Q, maps.q, full, {.position = t, .head = h, .batch = b});
-      ring.advance();
-    }
-  } else if (threadIdx.x == 32) {
-    auto ring = Ring<1>::consumer();
-    for (int i = 0; i < N; ++i) {
-      ring.wait(barriers.state_full);
-      const int row = (chunk(i) * tiles + tile) * kColumns;
-      for (int panel = 0; panel < Shape::kDk / 64; ++panel) {
-        store_tile(is_reversed ? maps.dS : maps.S, stored.state.data + panel * stored.state.kPanelElements,
-                   {.column = panel * 64, .position = row, .head = h, .batch = b});
-      }
-      commit_stores();
-      wait_stores_read<0>();
-      barriers.state_empty[0].arrive();
-      ring.advance();
-    }
-  } else if (threadIdx.x == 64) {
-    auto ring = Ring<1>::consumer();
-    for (int i = 0; i < N; ++i) {
-      ring.wait(barriers.rows_full);
-      store_tile(is_reversed ? maps.dv : maps.v_new, stored.rows.data,
-                 {.column = first, .position = chunk(i) * kChunk, .head = h, .batch = b});
-      commit_stores();
-      wait_stores_read<0>();
-      barriers.rows_empty[0].arrive();
-      ring.advance();
-    }
-  }
-}
-
-/// The tensors of the last kernel.
-struct GradientMaps {
-  TensorMap q, k, d_o, v_new, dv, S, dS, dq, dk;
-};
+constexpr int kBlockThreads = 2 * kWarpgroup;  // of the last kernel's block
 
 /// A chunk in shared memory.
 template <int kDk, int kDv>
@@ -336,16 +88,6 @@ struct GradientTiles {
         Q{v_new.data + kChunk * kDv},
         K{Q.data + kChunk * kDk} {}
 };
-
-/// O += X S^T, or O = X S^T. @param S its transpose
-template <int kDk, int kDv>
-__device__ __forceinline__ void start_product_with_state(float (&O)[kDk / 2], const PanelTile<kDv>& X,
-                                                         const PanelTile<kDk, kDv>& S, bool accumulate) {
-  const auto x = k_along_rows(X);
-  const auto s = k_from_row_to_row(S);
-#pragma unroll
-  for (int j = 0; j < kDv; j += 16) wgmma<kDk>(O, x.along_k(j), s.along_k(j), accumulate || j > 0);
-}
 
 /// O += Y K. @param Y the scores of a chunk, or their transpose
 template <int kDk, Major kMajor>
@@ -397,7 +139,7 @@ __device__ __forceinline__ void compute_gradient(const Bf16BackwardArguments& g,
   float sums[kDk / 2];  // the gradient, divided by scale
   barriers.state_full.wait(0);
   wgmma_fence(sums);
-  start_product_with_state<kDk, kDv>(sums, X, tiles.state, false);
+  start_product_with_state<kDk, kDv>(sums, k_along_rows(X), tiles.state, false);
   wgmma_commit();
   wgmma_wait<0>(sums);
 #pragma unroll
@@ -417,7 +159,7 @@ __device__ __forceinline__ void compute_gradient(const Bf16BackwardArguments& g,
     wgmma_wait<0>(sums);
     barriers.state_full.wait(1);
     wgmma_fence(sums);
-    start_product_with_state<kDk, kDv>(sums, tiles.v_new, tiles.state, true);
+    start_product_with_state<kDk, kDv>(sums, k_along_rows(tiles.v_new), tiles.state, true);
   } else {
     start_product_with_scores(sums, k_along_rows(Y), tiles.K);  // Y K
   }
@@ -474,71 +216,16 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   }
 }
 
-/// What the kernels pass on to each other in device memory, beside T and P. They also read dv, which is an output.
-struct Workspace {
-  std::int64_t rows;  // of all chunks' states, of a head: 64 for each 64 columns of Dv
-  std::int64_t states, v_new, beta;  // bytes; dS takes as much as S
-
-  explicit Workspace(const Bf16BackwardArguments& g)
-      : rows(std::int64_t(ceil_div(g.L, kChunk)) * ceil_div(g.Dv, kColumns) * kColumns),
-        states(std::int64_t(g.B) * g.H * rows * g.Dk * 2),
-        v_new(std::int64_t(g.B) * g.H * g.L * g.Dv * 2),
-        beta(std::int64_t(g.B) * g.H * g.L * 4) {}
-  std::int64_t bytes() const { return 2 * states + v_new + beta; }
-};
-
 }  // namespace
 
 void warpgroups_backward(const Bf16BackwardArguments& g) {
-  const Workspace sizes(g);
-  auto* memory = workspace<unsigned char>("delta_rule --backward: warpgroups", std::size_t(sizes.bytes()));
-  const auto tensor = [&](std::int64_t offset, std::int64_t rows, int width) {
-    return packed(reinterpret_cast<__nv_bfloat16*>(memory + offset), g.H, rows, width);
-  };
-  const View<__nv_bfloat16> S = tensor(0, sizes.rows, g.Dk), dS = tensor(sizes.states, sizes.rows, g.Dk);
-  const View<__nv_bfloat16> v_new = tensor(2 * sizes.states, g.L, g.Dv);
-  auto* beta = reinterpret_cast<float*>(memory + 2 * sizes.states + sizes.v_new);
-  const Bf16Arguments a = forward_with_least_beta(g, beta);
-  const PreparedTiles prepared = prepare_tiles(a);
-  end_part("prepare");
-
-  const TensorSizes keys = tensor_sizes(g, g.Dk), values = tensor_sizes(g, g.Dv);
-  const TensorSizes states{g.B, g.H, sizes.rows, g.Dk};
-  const auto grid = [&](int blocks) { return dim3(unsigned(blocks), unsigned(g.H), unsigned(g.B)); };
-  const auto walk = [&]<class Shape>(Shape) {
-    launch(walks_kernel<Shape>, {grid(2 * ceil_div(g.Dv, kColumns)), unsigned(kBlockThreads), kWalkBytes<Shape>}, g,
-           WalkMaps{.k = tile_map(g.k, keys, kChunk),
-                    .v = tile_map(g.v, values, kChunk),
-                    .T = map_of(prepared, a, 2 * kChunk),
-                    .v_new = tile_map(v_new, values, kChunk),
-                    .S = tile_map(S, states, kColumns),
-                    .q = tile_map(g.q, keys, kChunk),
-                    .d_o = tile_map(g.d_o, values, kChunk),
-                    .TP = map_of(prepared, a),
-                    .dv = tile_map(g.dv, values, kChunk),
-                    .dS = tile_map(dS, states, kColumns)},
-           prepared.N);
-  };
-  g.Dk <= 64 ? walk(PanelShape<64, kColumns>()) : walk(PanelShape<128, kColumns>());
-  end_part("walks");
-
-  const auto compute_gradients = [&]<int kDk, int kDv>() {
-    launch(gradients_kernel<kDk, kDv>, {grid(prepared.N), unsigned(kBlockThreads), GradientTiles<kDk, kDv>::kBytes}, g, a.beta,
-           GradientMaps{.q = tile_map(g.q, keys, kChunk),
-                        .k = tile_map(g.k, keys, kChunk),
-                        .d_o = tile_map(g.d_o, values, kChunk),
-                        .v_new = tile_map(v_new, values, kChunk),
-                        .dv = tile_map(g.dv, values, kChunk),
-                        .S = tile_map(S, states, kDv),
-                        .dS = tile_map(dS, states, kDv),
-                        .dq = tile_map(g.dq, keys, kChunk),
-                        .dk = tile_map(g.dk, keys, kChunk)});
-  };
-  if (g.Dk <= 64) {
-    g.Dv <= 64 ? compute_gradients.template operator()<64, 64>() : compute_gradients.template operator()<64, 128>();
-  } else {
-    g.Dv <= 64 ? compute_gradients.template operator()<128, 64>() : compute_gradients.template operator()<128, 128>();
-  }
+  const WalkResults x = start_walks<1>(g, "delta_rule --backward: warpgroups");
+  select_widths(g, [&]<int kDk, int kDv>() {
+    launch(gradients_kernel<kDk, kDv>,
+           {dim3(unsigned(ceil_div(g.L, kChunk)), unsigned(g.H), unsigned(g.B)), unsigned(kBlockThreads),
+            GradientTiles<kDk, kDv>::kBytes},
+           g, x.beta, GradientMaps(g, x, kChunk, kDv));
+  });
   end_part("gradients");
 }
 
@@ -558,7 +245,7 @@ std::string warpgroups_backward_unsupported(const Bf16BackwardArguments& g) {
 }
 
 std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments& g) {
-  return prepared_tiles_memory(forward_of(g, nullptr)) + Workspace(g).bytes();
+  return prepared_tiles_memory(forward_of(g, nullptr)) + WalkBytes(g, 1).all();
 }
 
 }  // namespace tutorial::delta_rule

@@ -211,10 +211,10 @@ TEST(BackwardDispatchTest, CopiesWhereItMust) {
     StageTensors tensors(definition, problem, stage.processor, storage_of(stage), Dtype::fp32);
     return stage.unsupported(tensors.call()) + stage.note(tensors.call());
   };
-  EXPECT_EQ(note(with_final_state(1, 1, 20, 32, 16), backward_operator()), "warpgroups");
-  EXPECT_EQ(note(with_final_state(1, 1, 20, 33, 16), backward_operator()).substr(0, 22), "warpgroups on copies: ");
+  EXPECT_EQ(note(with_final_state(1, 1, 20, 32, 16), backward_operator()), "longer_chunks");
+  EXPECT_EQ(note(with_final_state(1, 1, 20, 33, 16), backward_operator()).substr(0, 25), "longer_chunks on copies: ");
   EXPECT_EQ(note(with_final_state(1, 1, 20, 32, 16, normalized_backward_operator()), normalized_backward_operator()),
-            "warpgroups on copies: keys are not normalised: on tensor cores only dispatch does that");
+            "longer_chunks on copies: keys are not normalised: on tensor cores only dispatch does that");
   for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{257, 16}, {16, 257}}) {
     const Stage& stage = find_stage(backward_operator(), "dispatch");
     EXPECT_NE(why_not(backward_operator(), stage, with_final_state(1, 1, 2, Dk, Dv)), "");

@@ -1,15 +1,15 @@
 /// @file
-/// Stage 6, `dispatch`: what a user calls. It adds no product of its own. It chooses between `warpgroups` and
+/// Stage 7, `dispatch`: what a user calls. It adds no product of its own. It chooses between `longer_chunks` and
 /// `both_ends`, and supports widths, rows and keys that neither of them does.
 ///
 /// Idea: a column of zeros in q and k, or in v and do, changes no other column of a gradient. So copies of the tensors
 /// with widths that are multiples of 16 turn every problem up to Dk = Dv = 256 into one that `both_ends` supports, and
-/// up to 128, on Hopper, `warpgroups`. The copy of k is also where keys are normalised, and the copy back of dk is where
+/// up to 128, on Hopper, `longer_chunks`. The copy of k is also where keys are normalised, and the copy back of dk is where
 /// the gradient goes through it. Both are a pass over rows, a warp per row, beside a copy that is made anyway.
-/// Grows out of: 5_warpgroups.cu; dispatch: the kernels are those of `warpgroups` and `both_ends`, and this file prepares
+/// Grows out of: 6_longer_chunks.cu; dispatch: the kernels are those of `longer_chunks` and `both_ends`, and this file prepares
 /// their tensors
 /// Improves on: neither of the two normalises keys or supports widths that are no multiple of 16 or rows that are not
-/// aligned, and `warpgroups` needs Hopper and widths up to 128.
+/// aligned, and `longer_chunks` needs Hopper and widths up to 128.
 /// Unchanged: the products.
 /// Equation: with `normalize_keys`, y_t = f_t k_t, f_t = (k_t . k_t + eps)^(-1/2), and dk_t = f_t (dy_t - (dy_t . y_t)
 /// y_t). y and dy are rounded to bf16, sums over a row are in fp32.
@@ -27,20 +27,20 @@
 namespace tutorial::delta_rule {
 namespace {
 
-bool is_for_warpgroups(const Bf16BackwardArguments& g) {
+bool is_for_hopper(const Bf16BackwardArguments& g) {
   return warpgroups_backward_unsupported(g).empty();
 }
 
 void run_fastest(const Bf16BackwardArguments& g) {
-  is_for_warpgroups(g) ? warpgroups_backward(g) : both_ends_backward(g);
+  is_for_hopper(g) ? longer_chunks_backward(g) : both_ends_backward(g);
 }
 
 std::string name_of_fastest(const Bf16BackwardArguments& g) {
-  return is_for_warpgroups(g) ? "warpgroups" : "both_ends";
+  return is_for_hopper(g) ? "longer_chunks" : "both_ends";
 }
 
 std::int64_t memory_of_fastest(const Bf16BackwardArguments& g) {
-  return is_for_warpgroups(g) ? warpgroups_backward_memory(g) : tensor_core_backward_memory(g);
+  return is_for_hopper(g) ? longer_chunks_backward_memory(g) : tensor_core_backward_memory(g);
 }
 
 }  // namespace
