@@ -125,13 +125,10 @@ __device__ __forceinline__ void compute_gradient(const Bf16BackwardArguments& g,
     start_scores(scores, X, tiles.v_new);
     wgmma_commit();
     wgmma_wait<0>(scores);
+    if constexpr (kIsDk) store_beta_gradient(g, beta, b, h, t, scores);
 #pragma unroll
     for (int i = 0; i < kChunk / 2; ++i) {
       const int row = wgmma_row(i), column = wgmma_column(i);
-      if (kIsDk && column == row && t + row < g.L) {
-        const float x = load_global(beta.row(b, h, t + row));
-        store_global(g.dbeta.row(b, h, t + row), scores[i] / (x * x));
-      }
       scores[i] = (kIsDk ? column < row : column <= row) ? factor * scores[i] : 0;
     }
     round_columns(y, scores);

@@ -10,10 +10,10 @@
 /// A block keeps one place in shared memory for each of the seven tiles, and goes from one pair of chunks to another. A
 /// place is filled again as soon as the last product that reads it is done:
 ///
-///     products of rows r     dO S^T  dV S^T | Y K        | Y^T Q      | Z K  Z^T K | V dS^T
-///     tiles no longer read                S |            | dO  (Q)    | dV  (K)    | V  dS
+///     products              dO S^T   Y K   dV S^T | Y^T Q | Z K   Z^T K | v_new dS^T
+///     tiles read no more                        S | dO  Q |       dV  K |  v_new  dS
 ///
-/// dQ leaves through Q's place, dK through K's. Scores stay in registers: a warpgroup computes those of its own rows, and
+/// dQ leaves through the place of S, dK through that of dS. Scores stay in registers: a warpgroup computes those of its own rows, and
 /// those of its own columns again, transposed.
 /// Grows out of: 5_warpgroups.cu
 /// Improves on: in `warpgroups` S and dS are 2 KB of the 7.2 KB that a position moves. Its last kernel waits for all
@@ -24,8 +24,8 @@
 /// Shapes: those of `warpgroups`; S and dS for ceil(N / 2) pairs of chunks.
 /// Thread mapping: in the last kernel as many blocks as multiprocessors take the pairs of chunks of all heads in turn.
 /// One thread of warpgroup 0 loads. Warpgroups 1 and 2 have 64 of the positions each, for dQ and for dK.
-/// Synchronization: a pair of barriers for each tile. Both warpgroups wait for each other before dQ takes Q's place, and
-/// before dK takes K's.
+/// Synchronization: a pair of barriers for each tile. Both warpgroups wait for each other before dQ takes the place of
+/// S, and before dK takes that of dS.
 /// Resources: 224 KB of shared memory at Dk = Dv = 128, one block per multiprocessor.
 /// Work: per position 2 (2 Dk Dv + ...) more than `warpgroups`.
 /// Bytes: per position at Dk = Dv = 128, 896 in prepare_tiles(), 1280 and 1664 in the walks, 2304 in the last kernel: 6.1
@@ -46,6 +46,7 @@
 #include "common/ceil_div.hpp"
 #include "common/device/bulk_copy.cuh"
 #include "common/device/device.hpp"
+#include "common/device/hide_from_compiler.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/mbarrier.cuh"
 #include "common/device/named_barrier.cuh"
@@ -64,28 +65,28 @@ constexpr int kPair = 2 * kChunk;             // positions that a block takes at
 constexpr int kBlockThreads = 3 * kWarpgroup;  // of the last kernel's block
 
 /// Tiles in the order in which they are loaded.
-enum Place { kS, kDO, kDV, kV, kK, kQ, kDS, kPlaces };
+enum Place { kS, kDO, kV, kK, kDV, kQ, kDS, kPlaces };
 
 /// Their places in shared memory.
 template <int kDk, int kDv>
 struct GradientTiles {
-  PanelTile<kDk, kDv> S, dS;      // S^T and dS^T / scale
+  PanelTile<kDk, kDv> S, dS;        // S^T and dS^T / scale
   PanelTile<kDv, kPair> dO, dV, V;  // V is v_new
-  PanelTile<kDk, kPair> K, Q;
+  PanelTile<kDk, kPair> K, Q, dQ, dK;  // dQ takes the place of S, and dK that of dS
 
-  static constexpr int kStateBytes = kDk * kDv * int(sizeof(__nv_bfloat16));
-  static constexpr int kRowsBytes = kPair * kDv * int(sizeof(__nv_bfloat16));
-  static constexpr int kKeysBytes = kPair * kDk * int(sizeof(__nv_bfloat16));
-  static constexpr int kBytes = 2 * kStateBytes + 3 * kRowsBytes + 2 * kKeysBytes;
+  static_assert(kDv <= kPair, "a gradient fits into the place of a state");
+  static constexpr int kBytes = kPair * (3 * kDv + 4 * kDk) * int(sizeof(__nv_bfloat16));
 
   __device__ __forceinline__ explicit GradientTiles(__nv_bfloat16* memory)
       : S{memory},
-        dS{S.data + kDk * kDv},
-        dO{dS.data + kDk * kDv},
+        dS{S.data + kPair * kDk},
+        dO{dS.data + kPair * kDk},
         dV{dO.data + kPair * kDv},
         V{dV.data + kPair * kDv},
         K{V.data + kPair * kDv},
-        Q{K.data + kPair * kDk} {}
+        Q{K.data + kPair * kDk},
+        dQ{S.data},
+        dK{dS.data} {}
 };
 
 /// Two chunks, one after the other.
@@ -175,14 +176,20 @@ __device__ __forceinline__ void store_gradient(const PanelTile<kDk, kPair>& tile
 /// dQ, dK and dbeta of one chunk of each pair, by a warpgroup. @tparam kGroup the chunk, 0 or 1
 template <int kDk, int kDv, int kGroup>
 __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g, const View<const float>& beta,
-                                                  const GradientMaps& maps, const GradientTiles<kDk, kDv>& tiles,
+                                                  const GradientMaps& maps, __nv_bfloat16* memory,
                                                   GradientBarriers& barriers, const Pairs& pairs) {
   constexpr int kRow = kGroup * kChunk;
   const float minus = -1 / g.scale;
+  // The compiler would keep the places of all factors in registers from product to product.
+  const auto tiles = [&] { return GradientTiles<kDk, kDv>(memory + hide_from_compiler(0)); };
   auto ring = Ring<1>::consumer();  // all places are in the same phase
   const auto wait = [&](Place place) { ring.wait(barriers.full + place); };
   const auto release = [&](Place place) {
     if (lane_index() == 0) barriers.empty[place].arrive();
+  };
+  const auto release_stored = [&](Place place) {  // after the copy that store_gradient() has started
+    if (threadIdx.x % kWarpgroup == 0) wait_stores_read<0>();
+    release(place);
   };
   for (int number = int(blockIdx.x); number < pairs.all; number += int(gridDim.x)) {
     const Pair pair = pairs[number];
@@ -192,99 +199,90 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
 
     wait(kS);
     wait(kDO);
-    wait(kDV);
-    wgmma_fence(dQ, dK);
-    start_product_with_state<kDk, kDv>(dQ, k_along_rows(tiles.dO).along_mn(kRow), tiles.S, false);
-    start_product_with_state<kDk, kDv>(dK, k_along_rows(tiles.dV).along_mn(kRow), tiles.S, false);
+    wgmma_fence(dQ);
+    start_product_with_state<kDk, kDv>(dQ, k_along_rows(tiles().dO).along_mn(kRow), tiles().S, false);
     wgmma_commit();
-    wgmma_wait<0>(dQ, dK);
-    release(kS);
-#pragma unroll
-    for (int i = 0; i < kDk / 2; ++i) dK[i] *= minus;
-
     wait(kV);
     wait(kK);
 #pragma unroll
     for (int other = 0; other <= kGroup; ++other) {  // Y K
       wgmma_fence(scores);
-      start_scores_of_rows<kDv>(scores, tiles.dO, kRow, tiles.V, other * kChunk);
+      start_scores_of_rows<kDv>(scores, tiles().dO, kRow, tiles().V, other * kChunk);
       wgmma_commit();
       wgmma_wait<0>(scores, dQ);
       other == kGroup ? round_scores<Mask::kLower>(y, scores, 1) : round_scores<Mask::kAll>(y, scores, 1);
       wgmma_fence(dQ, y);
-      start_product_with_rows<kDk>(dQ, y, tiles.K, other * kChunk);
+      start_product_with_rows<kDk>(dQ, y, tiles().K, other * kChunk);
       wgmma_commit();
     }
+    wait(kDV);
+    wgmma_fence(dK);
+    start_product_with_state<kDk, kDv>(dK, k_along_rows(tiles().dV).along_mn(kRow), tiles().S, false);
+    wgmma_commit();
+    wgmma_wait<0>(dQ, dK);
+    wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // S is no longer needed
+    store_gradient<kDk, kGroup>(tiles().dQ, dQ, g.scale, maps.dq, pair);
+#pragma unroll
+    for (int i = 0; i < kDk / 2; ++i) dK[i] *= minus;
+
     wait(kQ);
 #pragma unroll
     for (int other = kGroup; other < 2; ++other) {  // Y^T Q
       wgmma_fence(scores);
-      start_scores_of_rows<kDv>(scores, tiles.V, kRow, tiles.dO, other * kChunk);
+      start_scores_of_rows<kDv>(scores, tiles().V, kRow, tiles().dO, other * kChunk);
       wgmma_commit();
-      wgmma_wait<0>(scores, dQ, dK);
+      wgmma_wait<0>(scores, dK);
       other == kGroup ? round_scores<Mask::kUpper>(y, scores, 1) : round_scores<Mask::kAll>(y, scores, 1);
       wgmma_fence(dK, y);
-      start_product_with_rows<kDk>(dK, y, tiles.Q, other * kChunk);
+      start_product_with_rows<kDk>(dK, y, tiles().Q, other * kChunk);
       wgmma_commit();
     }
     wgmma_wait<0>(dK);
     release(kDO);
-    wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // Q is no longer needed
-    store_gradient<kDk, kGroup>(tiles.Q, dQ, g.scale, maps.dq, pair);
+    release(kQ);
+    release_stored(kS);
 
 #pragma unroll
     for (int other = 0; other <= kGroup; ++other) {  // -Z K
       wgmma_fence(scores);
-      start_scores_of_rows<kDv>(scores, tiles.dV, kRow, tiles.V, other * kChunk);
+      start_scores_of_rows<kDv>(scores, tiles().dV, kRow, tiles().V, other * kChunk);
       wgmma_commit();
       wgmma_wait<0>(scores, dK);
       if (other == kGroup) {
-#pragma unroll
-        for (int i = 0; i < kChunk / 2; ++i) {
-          const int t = pair.first + kRow + wgmma_row(i);
-          if (wgmma_column(i) == wgmma_row(i) && t < g.L) {
-            const float x = load_global(beta.row(pair.b, pair.h, t));
-            store_global(g.dbeta.row(pair.b, pair.h, t), scores[i] / (x * x));
-          }
-        }
+        store_beta_gradient(g, beta, pair.b, pair.h, pair.first + kRow, scores);
         round_scores<Mask::kStrictlyLower>(y, scores, minus);
       } else {
         round_scores<Mask::kAll>(y, scores, minus);
       }
       wgmma_fence(dK, y);
-      start_product_with_rows<kDk>(dK, y, tiles.K, other * kChunk);
+      start_product_with_rows<kDk>(dK, y, tiles().K, other * kChunk);
       wgmma_commit();
     }
 #pragma unroll
     for (int other = kGroup; other < 2; ++other) {  // -Z^T K
       wgmma_fence(scores);
-      start_scores_of_rows<kDv>(scores, tiles.V, kRow, tiles.dV, other * kChunk);
+      start_scores_of_rows<kDv>(scores, tiles().V, kRow, tiles().dV, other * kChunk);
       wgmma_commit();
       wgmma_wait<0>(scores, dK);
       other == kGroup ? round_scores<Mask::kStrictlyUpper>(y, scores, minus)
                       : round_scores<Mask::kAll>(y, scores, minus);
       wgmma_fence(dK, y);
-      start_product_with_rows<kDk>(dK, y, tiles.K, other * kChunk);
+      start_product_with_rows<kDk>(dK, y, tiles().K, other * kChunk);
       wgmma_commit();
     }
     wgmma_wait<0>(dK);
     release(kDV);
-    if (threadIdx.x % kWarpgroup == 0) wait_stores_read<0>();
-    __syncwarp();
-    release(kQ);
+    release(kK);
 
     wait(kDS);
     wgmma_fence(dK);
-    start_product_with_state<kDk, kDv>(dK, k_along_rows(tiles.V).along_mn(kRow), tiles.dS, true);
+    start_product_with_state<kDk, kDv>(dK, k_along_rows(tiles().V).along_mn(kRow), tiles().dS, true);
     wgmma_commit();
     wgmma_wait<0>(dK);
     release(kV);
-    release(kDS);
-    wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // K is no longer needed
-    store_gradient<kDk, kGroup>(tiles.K, dK, g.scale, maps.dk, pair);
-    if (threadIdx.x % kWarpgroup == 0) wait_stores_read<0>();
-    __syncwarp();
-    release(kK);
+    wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // dS is no longer needed
+    store_gradient<kDk, kGroup>(tiles().dK, dK, g.scale, maps.dk, pair);
+    release_stored(kDS);
     ring.advance();
   }
 }
@@ -305,7 +303,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   __syncthreads();
   const int group = int(threadIdx.x) / kWarpgroup;
   if (group == 0) {
-    decrease_registers<56>();
+    decrease_registers<40>();
     if (threadIdx.x != 0) return;
     auto ring = Ring<1>::producer();
     for (int number = int(blockIdx.x); number < pairs.all; number += int(gridDim.x)) {
@@ -320,17 +318,17 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       const int state = pair.first / kPair * kDv;
       load(kS, tiles.S, maps.S, state);
       load(kDO, tiles.dO, maps.d_o, pair.first);
-      load(kDV, tiles.dV, maps.dv, pair.first);
       load(kV, tiles.V, maps.v_new, pair.first);
       load(kK, tiles.K, maps.k, pair.first);
+      load(kDV, tiles.dV, maps.dv, pair.first);
       load(kQ, tiles.Q, maps.q, pair.first);
       load(kDS, tiles.dS, maps.dS, state);
       ring.advance();
     }
   } else {
-    increase_registers<224>();
-    group == 1 ? compute_gradients<kDk, kDv, 0>(g, beta, maps, tiles, barriers, pairs)
-               : compute_gradients<kDk, kDv, 1>(g, beta, maps, tiles, barriers, pairs);
+    increase_registers<232>();
+    group == 1 ? compute_gradients<kDk, kDv, 0>(g, beta, maps, tiles.S.data, barriers, pairs)
+               : compute_gradients<kDk, kDv, 1>(g, beta, maps, tiles.S.data, barriers, pairs);
   }
 }
 

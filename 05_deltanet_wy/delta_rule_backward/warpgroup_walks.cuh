@@ -377,6 +377,26 @@ __device__ __forceinline__ void start_product_with_state(float (&O)[kDk / 2], co
   for (int j = 0; j < kDv; j += 16) wgmma<kDk>(O, X.along_k(j), s.along_k(j), accumulate || j > 0);
 }
 
+/// Writes dbeta of the 64 positions from t on: the diagonal of dV v_new^T, divided by beta^2.
+/// @param beta [B, H, L], at least kLeastBeta
+__device__ __forceinline__ void store_beta_gradient(const Bf16BackwardArguments& g, const View<const float>& beta,
+                                                    int b, int h, int t, const WarpgroupScores& scores) {
+  float diagonal[2] = {};  // of the thread's rows
+#pragma unroll
+  for (int i = 0; i < kChunk / 2; ++i) {
+    if (wgmma_column(i) == wgmma_row(i)) diagonal[i / 2 % 2] = scores[i];
+  }
+  const int lane = int(lane_index());
+  if (lane / 8 != lane % 4) return;  // another lane has the diagonal's element of these rows
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int position = t + wgmma_row(2 * half);
+    if (position >= g.L) continue;
+    const float x = load_global(beta.row(b, h, position));
+    store_global(g.dbeta.row(b, h, position), diagonal[half] / (x * x));
+  }
+}
+
 /// Calls f with the widths that hold Dk and Dv, 64 or 128 each: f.template operator()<kDk, kDv>().
 template <class F>
 void select_widths(const Bf16BackwardArguments& g, F f) {
