@@ -67,7 +67,7 @@ void both_ends_backward(const Bf16BackwardArguments&);    ///< 4: GPU: both walk
 void warpgroups_backward(const Bf16BackwardArguments&);   ///< 5: GPU: by warpgroups and bulk copies, on Hopper
 /// 6: GPU: gradients in chunks of 128 positions; requirements of warpgroups
 void longer_chunks_backward(const Bf16BackwardArguments&);
-void dispatch_backward(const Bf16BackwardArguments&);     ///< 7: what a user calls
+void dispatch_backward(const Bf16BackwardArguments&);  ///< 7: what a user calls
 
 // Why a stage cannot run the problem, as a sentence; empty if it can. both_ends supports what tensor_core supports, and
 // takes as much memory.

@@ -71,9 +71,9 @@ constexpr int kBlockThreads = 2 * kWarpgroup;  // of the last kernel's block
 /// A chunk in shared memory.
 template <int kDk, int kDv>
 struct GradientTiles {
-  PanelTile<kDk, kDv> state;    // S^T, later dS^T
+  PanelTile<kDk, kDv> state;     // S^T, later dS^T
   PanelTile<kDv> dO, dV, v_new;  // the scores take the place of dO and dV
-  PanelTile<kDk> Q, K;          // dQ and dK take their places
+  PanelTile<kDk> Q, K;           // dQ and dK take their places
 
   static constexpr int kStateBytes = kDk * kDv * int(sizeof(__nv_bfloat16));
   static constexpr int kRowsBytes = kChunk * kDv * int(sizeof(__nv_bfloat16));
@@ -233,9 +233,8 @@ std::string warpgroups_backward_unsupported(const Bf16BackwardArguments& g) {
   const auto why_not = [&](const auto& view, int width) {
     return why_not_mapped(read_only(view), tensor_sizes(g, width), kChunk);
   };
-  for (const std::string& reason :
-       {why_not(g.q, g.Dk), why_not(g.k, g.Dk), why_not(g.dq, g.Dk), why_not(g.dk, g.Dk), why_not(g.v, g.Dv),
-        why_not(g.d_o, g.Dv), why_not(g.dv, g.Dv)}) {
+  for (const std::string& reason : {why_not(g.q, g.Dk), why_not(g.k, g.Dk), why_not(g.dq, g.Dk), why_not(g.dk, g.Dk),
+                                    why_not(g.v, g.Dv), why_not(g.d_o, g.Dv), why_not(g.dv, g.Dv)}) {
     if (!reason.empty()) return reason;
   }
   return "";

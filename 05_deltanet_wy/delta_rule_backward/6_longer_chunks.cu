@@ -61,7 +61,7 @@ namespace {
 
 using namespace tile;
 
-constexpr int kPair = 2 * kChunk;             // positions that a block takes at a time
+constexpr int kPair = 2 * kChunk;              // positions that a block takes at a time
 constexpr int kBlockThreads = 3 * kWarpgroup;  // of the last kernel's block
 
 /// Tiles in the order in which they are loaded.
@@ -70,8 +70,8 @@ enum Place { kS, kDO, kV, kK, kDV, kQ, kDS, kPlaces };
 /// Their places in shared memory.
 template <int kDk, int kDv>
 struct GradientTiles {
-  PanelTile<kDk, kDv> S, dS;        // S^T and dS^T / scale
-  PanelTile<kDv, kPair> dO, dV, V;  // V is v_new
+  PanelTile<kDk, kDv> S, dS;           // S^T and dS^T / scale
+  PanelTile<kDv, kPair> dO, dV, V;     // V is v_new
   PanelTile<kDk, kPair> K, Q, dQ, dK;  // dQ takes the place of S, and dK that of dS
 
   static_assert(kDv <= kPair, "a gradient fits into the place of a state");

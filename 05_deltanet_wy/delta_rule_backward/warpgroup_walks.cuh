@@ -33,9 +33,9 @@ namespace {
 
 using namespace tile;
 
-constexpr int kPipelineDepth = 3;          // chunks in a walk's shared memory
+constexpr int kPipelineDepth = 3;             // chunks in a walk's shared memory
 constexpr int kWalkThreads = 2 * kWarpgroup;  // of a walk's block
-constexpr int kColumns = kWarpgroupColumns;  // of a walk's block
+constexpr int kColumns = kWarpgroupColumns;   // of a walk's block
 
 /// A chunk in shared memory for either walk, in which V stands for V or dO. The walk from the beginning has no use for Q
 /// and P.
@@ -70,8 +70,8 @@ constexpr std::size_t kWalkBytes = kPipelineDepth* WalkTiles<Shape>::kBytes + St
 /// The tensors of both walks.
 struct WalkMaps {
   TensorMap k;
-  TensorMap v, T, v_new, S;       // from the beginning
-  TensorMap q, d_o, TP, dv, dS;   // from the end
+  TensorMap v, T, v_new, S;      // from the beginning
+  TensorMap q, d_o, TP, dv, dS;  // from the end
 };
 
 /// The barriers of a walk.
@@ -289,10 +289,10 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
 
 /// What the walks leave in device memory for the last kernel, which also reads dv.
 struct WalkResults {
-  View<__nv_bfloat16> v_new;     ///< [B, H, L, Dv]
-  View<__nv_bfloat16> S, dS;     ///< [B, H, rows, Dk]: S^T and dS^T / scale, 64 ceil(Dv / 64) rows of each state
-  TensorSizes states;            ///< their sizes
-  View<const float> beta;        ///< [B, H, L], at least kLeastBeta
+  View<__nv_bfloat16> v_new;  ///< [B, H, L, Dv]
+  View<__nv_bfloat16> S, dS;  ///< [B, H, rows, Dk]: S^T and dS^T / scale, 64 ceil(Dv / 64) rows of each state
+  TensorSizes states;         ///< their sizes
+  View<const float> beta;     ///< [B, H, L], at least kLeastBeta
 };
 
 /// Bytes of the walks' workspace, beside T and P.
