@@ -259,7 +259,8 @@ __device__ __forceinline__ void for_each_state_element(WarpgroupState<kDk>& S, F
   }
 }
 
-/// S = a state in fp32, and zeros for elements that do not exist; see for_each_state_element().
+/// S = a state in fp32, and zeros for elements that do not exist; see for_each_state_element(). The previous kernel may
+/// have written it (common/device/early_start.cuh).
 /// @param state null: all zeros
 template <int kDk>
 __device__ __forceinline__ void load_group_state(WarpgroupState<kDk>& S, const float* state, StateStrides stride,
@@ -268,7 +269,7 @@ __device__ __forceinline__ void load_group_state(WarpgroupState<kDk>& S, const f
   for (float& element : S) element = 0;
   if (state == nullptr) return;
   for_each_state_element<kDk>(S, state, stride, Dk, columns,
-                              [](float& element, const float* address) { element = load_global(address); });
+                              [](float& element, const float* address) { element = load_for_update(address); });
 }
 
 /// Writes a state; see for_each_state_element().
