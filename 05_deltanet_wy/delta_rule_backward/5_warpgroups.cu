@@ -51,6 +51,7 @@
 #include "05_deltanet_wy/delta_rule_backward/warpgroup_walks.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/bulk_copy.cuh"
+#include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/mbarrier.cuh"
 #include "common/device/named_barrier.cuh"
@@ -108,11 +109,10 @@ constexpr unsigned kWholeBlock = 1, kOwnGroup = 2;
 
 /// dQ or dK of a chunk, by a warpgroup. dbeta comes with dK.
 /// @param load_state loads a state into its tile
-/// @param beta [B, H, L], at least kLeastBeta
 template <int kDk, int kDv, bool kIsDk, class LoadState>
-__device__ __forceinline__ void compute_gradient(const Bf16BackwardArguments& g, const View<const float>& beta,
-                                                 const GradientMaps& maps, const GradientTiles<kDk, kDv>& tiles,
-                                                 GradientBarriers& barriers, LoadState load_state) {
+__device__ __forceinline__ void compute_gradient(const Bf16BackwardArguments& g, const GradientMaps& maps,
+                                                 const GradientTiles<kDk, kDv>& tiles, GradientBarriers& barriers,
+                                                 LoadState load_state) {
   const int t = int(blockIdx.x) * kChunk, h = int(blockIdx.y), b = int(blockIdx.z);
   const PanelTile<kDv> X = kIsDk ? tiles.dV : tiles.dO;
   const SquarePanel Y{tiles.dO.data}, Z{tiles.dV.data};  // Z with the opposite sign; both divided by scale
@@ -125,7 +125,7 @@ __device__ __forceinline__ void compute_gradient(const Bf16BackwardArguments& g,
     start_scores(scores, X, tiles.v_new);
     wgmma_commit();
     wgmma_wait<0>(scores);
-    if constexpr (kIsDk) store_beta_gradient(g, beta, b, h, t, scores);
+    if constexpr (kIsDk) store_beta_gradient(g, b, h, t, scores);
 #pragma unroll
     for (int i = 0; i < kChunk / 2; ++i) {
       const int row = wgmma_row(i), column = wgmma_column(i);
@@ -179,11 +179,10 @@ __device__ __forceinline__ void compute_gradient(const Bf16BackwardArguments& g,
   }
 }
 
-/// Grid (chunks, H, B). The first warpgroup computes dQ, the second one dK and dbeta.
-/// @param beta [B, H, L], at least kLeastBeta
+/// Grid (chunks, H, B). The first warpgroup computes dQ, the second one dK and dbeta. Starts early.
 template <int kDk, int kDv>
 __global__ void __launch_bounds__(kBlockThreads, 2)
-    gradients_kernel(Bf16BackwardArguments g, View<const float> beta, const __grid_constant__ GradientMaps maps) {
+    gradients_kernel(Bf16BackwardArguments g, const __grid_constant__ GradientMaps maps) {
   using Tiles = GradientTiles<kDk, kDv>;
   __shared__ GradientBarriers barriers;
   const int n = int(blockIdx.x), h = int(blockIdx.y), b = int(blockIdx.z);
@@ -195,6 +194,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   if (threadIdx.x == 0) {
     barriers.rows_full.init(1), barriers.state_full.init(1), barriers.keys_full.init(1);
     fence_barrier_init();
+    wait_for_previous_kernel();
     const TileOrigin chunk{.position = n * kChunk, .head = h, .batch = b};
     barriers.rows_full.arrive_expect(3 * Tiles::kRowsBytes);
     load_panels(tiles.dO, maps.d_o, barriers.rows_full, chunk);
@@ -207,9 +207,9 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   }
   __syncthreads();
   if (threadIdx.x < kWarpgroup) {
-    compute_gradient<kDk, kDv, false>(g, beta, maps, tiles, barriers, load_state);
+    compute_gradient<kDk, kDv, false>(g, maps, tiles, barriers, load_state);
   } else {
-    compute_gradient<kDk, kDv, true>(g, beta, maps, tiles, barriers, load_state);
+    compute_gradient<kDk, kDv, true>(g, maps, tiles, barriers, load_state);
   }
 }
 
@@ -218,10 +218,10 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
 void warpgroups_backward(const Bf16BackwardArguments& g) {
   const WalkResults x = start_walks<1>(g, "delta_rule --backward: warpgroups");
   select_widths(g, [&]<int kDk, int kDv>() {
-    launch(gradients_kernel<kDk, kDv>,
-           {dim3(unsigned(ceil_div(g.L, kChunk)), unsigned(g.H), unsigned(g.B)), unsigned(kBlockThreads),
-            GradientTiles<kDk, kDv>::kBytes},
-           g, x.beta, GradientMaps(g, x, kChunk, kDv));
+    LaunchConfig config(dim3(unsigned(ceil_div(g.L, kChunk)), unsigned(g.H), unsigned(g.B)), unsigned(kBlockThreads),
+                        GradientTiles<kDk, kDv>::kBytes);
+    config.starts_early = true;
+    launch(gradients_kernel<kDk, kDv>, config, g, GradientMaps(g, x, kChunk, kDv));
   });
   end_part("gradients");
 }
@@ -241,7 +241,7 @@ std::string warpgroups_backward_unsupported(const Bf16BackwardArguments& g) {
 }
 
 std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments& g) {
-  return prepared_tiles_memory(forward_of(g, nullptr)) + WalkBytes(g, 1).all();
+  return prepared_tiles_memory(forward_of(g)) + WalkBytes(g, 1).all();
 }
 
 }  // namespace tutorial::delta_rule

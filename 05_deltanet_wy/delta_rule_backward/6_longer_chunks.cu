@@ -46,6 +46,7 @@
 #include "common/ceil_div.hpp"
 #include "common/device/bulk_copy.cuh"
 #include "common/device/device.hpp"
+#include "common/device/early_start.cuh"
 #include "common/device/hide_from_compiler.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/mbarrier.cuh"
@@ -175,9 +176,9 @@ __device__ __forceinline__ void store_gradient(const PanelTile<kDk, kPair>& tile
 
 /// dQ, dK and dbeta of one chunk of each pair, by a warpgroup. @tparam kGroup the chunk, 0 or 1
 template <int kDk, int kDv, int kGroup>
-__device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g, const View<const float>& beta,
-                                                  const GradientMaps& maps, __nv_bfloat16* memory,
-                                                  GradientBarriers& barriers, const Pairs& pairs) {
+__device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g, const GradientMaps& maps,
+                                                  __nv_bfloat16* memory, GradientBarriers& barriers,
+                                                  const Pairs& pairs) {
   constexpr int kRow = kGroup * kChunk;
   const float minus = -1 / g.scale;
   // The compiler would keep the places of all factors in registers from product to product.
@@ -249,7 +250,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
       wgmma_commit();
       wgmma_wait<0>(scores, dK);
       if (other == kGroup) {
-        store_beta_gradient(g, beta, pair.b, pair.h, pair.first + kRow, scores);
+        store_beta_gradient(g, pair.b, pair.h, pair.first + kRow, scores);
         round_scores<Mask::kStrictlyLower>(y, scores, minus);
       } else {
         round_scores<Mask::kAll>(y, scores, minus);
@@ -287,11 +288,10 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
   }
 }
 
-/// Grid (any number of blocks). @param beta [B, H, L], at least kLeastBeta
+/// Grid (any number of blocks). Starts early.
 template <int kDk, int kDv>
 __global__ void __launch_bounds__(kBlockThreads, 1)
-    gradients_kernel(Bf16BackwardArguments g, View<const float> beta, const __grid_constant__ GradientMaps maps,
-                     Pairs pairs) {
+    gradients_kernel(Bf16BackwardArguments g, const __grid_constant__ GradientMaps maps, Pairs pairs) {
   using Tiles = GradientTiles<kDk, kDv>;
   __shared__ GradientBarriers barriers;
   const Tiles tiles(dynamic_shared<__nv_bfloat16, kTileAlignment>());
@@ -305,6 +305,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   if (group == 0) {
     decrease_registers<40>();
     if (threadIdx.x != 0) return;
+    wait_for_previous_kernel();
     auto ring = Ring<1>::producer();
     for (int number = int(blockIdx.x); number < pairs.all; number += int(gridDim.x)) {
       const Pair pair = pairs[number];
@@ -327,8 +328,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     }
   } else {
     increase_registers<232>();
-    group == 1 ? compute_gradients<kDk, kDv, 0>(g, beta, maps, tiles.S.data, barriers, pairs)
-               : compute_gradients<kDk, kDv, 1>(g, beta, maps, tiles.S.data, barriers, pairs);
+    group == 1 ? compute_gradients<kDk, kDv, 0>(g, maps, tiles.S.data, barriers, pairs)
+               : compute_gradients<kDk, kDv, 1>(g, maps, tiles.S.data, barriers, pairs);
   }
 }
 
@@ -338,15 +339,16 @@ void longer_chunks_backward(const Bf16BackwardArguments& g) {
   const WalkResults x = start_walks<2>(g, "delta_rule --backward: longer_chunks");
   const int count = ceil_div(g.L, kPair), all = g.B * g.H * count;
   select_widths(g, [&]<int kDk, int kDv>() {
-    launch(gradients_kernel<kDk, kDv>,
-           {unsigned(std::min(all, multiprocessor_count())), unsigned(kBlockThreads), GradientTiles<kDk, kDv>::kBytes},
-           g, x.beta, GradientMaps(g, x, kPair, kDv), Pairs{count, all, g.H});
+    LaunchConfig config(unsigned(std::min(all, multiprocessor_count())), unsigned(kBlockThreads),
+                        GradientTiles<kDk, kDv>::kBytes);
+    config.starts_early = true;
+    launch(gradients_kernel<kDk, kDv>, config, g, GradientMaps(g, x, kPair, kDv), Pairs{count, all, g.H});
   });
   end_part("gradients");
 }
 
 std::int64_t longer_chunks_backward_memory(const Bf16BackwardArguments& g) {
-  return prepared_tiles_memory(forward_of(g, nullptr)) + WalkBytes(g, 2).all();
+  return prepared_tiles_memory(forward_of(g)) + WalkBytes(g, 2).all();
 }
 
 }  // namespace tutorial::delta_rule

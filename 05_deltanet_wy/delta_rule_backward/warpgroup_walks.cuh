@@ -16,9 +16,11 @@
 #include "05_deltanet_wy/delta_rule/prepared.hpp"
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
-#include "05_deltanet_wy/delta_rule_backward/forward_arguments.cuh"
+#include "05_deltanet_wy/delta_rule_backward/forward_arguments.hpp"
+#include "05_deltanet_wy/delta_rule_backward/gradient_chunk.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/bulk_copy.cuh"
+#include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/mbarrier.cuh"
 #include "common/device/proxy_fence.cuh"
@@ -217,10 +219,12 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, i
   }
 }
 
+/// Starts early: what it does before it loads does not depend on the kernel before.
 /// Grid (tiles of 64 columns of Dv for each walk, H, B).
 template <class Shape, int kEvery>
 __global__ void __launch_bounds__(kWalkThreads, 1)
     walks_kernel(Bf16BackwardArguments g, const __grid_constant__ WalkMaps maps, int N) {
+  let_next_kernel_start();
   __shared__ WalkBarriers barriers;
   const int tiles = int(gridDim.x) / 2, tile = int(blockIdx.x) % tiles, first = tile * kColumns;
   const bool is_reversed = int(blockIdx.x) >= tiles;
@@ -242,12 +246,14 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
   const int h = int(blockIdx.y), b = int(blockIdx.z);
   const auto chunk = [&](int i) { return is_reversed ? N - 1 - i : i; };
   if (threadIdx.x == 0) {
+    wait_for_previous_kernel();  // T and P
     auto ring = Ring<kPipelineDepth>::producer();
     for (int i = 0; i < N; ++i) {
       const WalkTiles<Shape> to(memory + ring.stage() * WalkTiles<Shape>::kBytes);
       const int n = chunk(i), t = n * kChunk;
       Barrier& full = barriers.full[ring.stage()];
       ring.wait(barriers.empty);
+      fence_async_proxy();  // V has been read by ordinary loads
       const int unused = int(to.Q.kPanelBytes) * Shape::kDk / 64 + int(SquarePanel::kPanelBytes);
       full.arrive_expect(unsigned(WalkTiles<Shape>::kBytes - (is_reversed ? 0 : unused)));
       load_panels(to.K, maps.k, full, {.position = t, .head = h, .batch = b});
@@ -292,23 +298,21 @@ struct WalkResults {
   View<__nv_bfloat16> v_new;  ///< [B, H, L, Dv]
   View<__nv_bfloat16> S, dS;  ///< [B, H, rows, Dk]: S^T and dS^T / scale, 64 ceil(Dv / 64) rows of each state
   TensorSizes states;         ///< their sizes
-  View<const float> beta;     ///< [B, H, L], at least kLeastBeta
 };
 
 /// Bytes of the walks' workspace, beside T and P.
 struct WalkBytes {
-  std::int64_t rows, states, v_new, beta;  ///< rows of a head's states; dS takes as much as S
+  std::int64_t rows, states, v_new;  ///< rows of a head's states; dS takes as much as S
 
   /// @param every chunks from one state to the next
   WalkBytes(const Bf16BackwardArguments& g, int every)
       : rows(std::int64_t(ceil_div(ceil_div(g.L, kChunk), every)) * ceil_div(g.Dv, kColumns) * kColumns),
         states(std::int64_t(g.B) * g.H * rows * g.Dk * 2),
-        v_new(std::int64_t(g.B) * g.H * g.L * g.Dv * 2),
-        beta(std::int64_t(g.B) * g.H * g.L * 4) {}
-  std::int64_t all() const { return 2 * states + v_new + beta; }
+        v_new(std::int64_t(g.B) * g.H * g.L * g.Dv * 2) {}
+  std::int64_t all() const { return 2 * states + v_new; }
 };
 
-/// Starts the kernels up to the walks: beta, T and P, and both walks.
+/// Starts the kernels up to the walks: T and P, and both walks.
 /// @tparam kEvery chunks from one state that is left to the next
 template <int kEvery>
 WalkResults start_walks(const Bf16BackwardArguments& g, const char* name) {
@@ -317,22 +321,20 @@ WalkResults start_walks(const Bf16BackwardArguments& g, const char* name) {
   const auto tensor = [&](std::int64_t offset, std::int64_t rows, int width) {
     return packed(reinterpret_cast<__nv_bfloat16*>(memory + offset), g.H, rows, width);
   };
-  auto* beta = reinterpret_cast<float*>(memory + 2 * bytes.states + bytes.v_new);
-  const Bf16Arguments a = forward_with_least_beta(g, beta);
-  const PreparedTiles prepared = prepare_tiles(a);
+  const Bf16Arguments a = forward_of(g);
+  const PreparedTiles prepared = prepare_tiles(a, kLeastBeta);
   end_part("prepare");
 
   const TensorSizes keys = tensor_sizes(g, g.Dk), values = tensor_sizes(g, g.Dv);
   const WalkResults results{.v_new = tensor(2 * bytes.states, g.L, g.Dv),
                             .S = tensor(0, bytes.rows, g.Dk),
                             .dS = tensor(bytes.states, bytes.rows, g.Dk),
-                            .states = {g.B, g.H, bytes.rows, g.Dk},
-                            .beta = a.beta};
+                            .states = {g.B, g.H, bytes.rows, g.Dk}};
   const auto start = [&]<class Shape>(Shape) {
-    launch(walks_kernel<Shape, kEvery>,
-           {dim3(unsigned(2 * ceil_div(g.Dv, kColumns)), unsigned(g.H), unsigned(g.B)), unsigned(kWalkThreads),
-            kWalkBytes<Shape>},
-           g,
+    LaunchConfig config(dim3(unsigned(2 * ceil_div(g.Dv, kColumns)), unsigned(g.H), unsigned(g.B)),
+                        unsigned(kWalkThreads), kWalkBytes<Shape>);
+    config.starts_early = true;
+    launch(walks_kernel<Shape, kEvery>, config, g,
            WalkMaps{.k = tile_map(g.k, keys, kChunk),
                     .v = tile_map(g.v, values, kChunk),
                     .T = map_of(prepared, a, 2 * kChunk),
@@ -378,9 +380,8 @@ __device__ __forceinline__ void start_product_with_state(float (&O)[kDk / 2], co
 }
 
 /// Writes dbeta of the 64 positions from t on: the diagonal of dV v_new^T, divided by beta^2.
-/// @param beta [B, H, L], at least kLeastBeta
-__device__ __forceinline__ void store_beta_gradient(const Bf16BackwardArguments& g, const View<const float>& beta,
-                                                    int b, int h, int t, const WarpgroupScores& scores) {
+__device__ __forceinline__ void store_beta_gradient(const Bf16BackwardArguments& g, int b, int h, int t,
+                                                    const WarpgroupScores& scores) {
   float diagonal[2] = {};  // of the thread's rows
 #pragma unroll
   for (int i = 0; i < kChunk / 2; ++i) {
@@ -392,7 +393,7 @@ __device__ __forceinline__ void store_beta_gradient(const Bf16BackwardArguments&
   for (int half = 0; half < 2; ++half) {
     const int position = t + wgmma_row(2 * half);
     if (position >= g.L) continue;
-    const float x = load_global(beta.row(b, h, position));
+    const float x = fmaxf(load_global(g.beta.row(b, h, position)), kLeastBeta);
     store_global(g.dbeta.row(b, h, position), diagonal[half] / (x * x));
   }
 }
