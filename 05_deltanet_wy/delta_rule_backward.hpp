@@ -87,6 +87,9 @@ std::int64_t dispatch_backward_memory(const Bf16BackwardArguments&);
 /// cache serves them.
 std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments&);
 
+std::int64_t warpgroups_backward_bytes_moved(const Bf16BackwardArguments&);     ///< the same of warpgroups
+std::int64_t longer_chunks_backward_bytes_moved(const Bf16BackwardArguments&);  ///< the same of longer_chunks
+
 /// What dispatch chooses, as text for the report.
 std::string dispatch_backward_note(const Bf16BackwardArguments&);
 

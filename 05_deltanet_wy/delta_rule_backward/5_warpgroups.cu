@@ -15,7 +15,8 @@
 /// adds what is its own. A block has one chunk. It needs all of its shared memory twice: dS takes the place of S, the
 /// scores that of dO and dV, and the gradients that of Q and K. So two blocks share a multiprocessor, and while one
 /// waits for its tiles, the other computes.
-/// Grows out of: 4_both_ends.cu; port to warpgroups: every product and every copy is another instruction
+/// Grows out of: 4_both_ends.cu; port to tensor cores: from mma of warps to products of warpgroups, and every
+/// copy is a bulk copy
 /// Improves on: in `both_ends` each warp of a walk reads all of K, Q, T and P of a chunk as fragments, and one chunk is
 /// loaded ahead. The last kernel reads do, v_new and dv once per 64 columns of Dk.
 /// Unchanged: what goes through memory but for its layout; both walks in one launch; what is rounded.
@@ -242,6 +243,10 @@ std::string warpgroups_backward_unsupported(const Bf16BackwardArguments& g) {
 
 std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments& g) {
   return prepared_tiles_memory(forward_of(g)) + WalkBytes(g, 1).all();
+}
+
+std::int64_t warpgroups_backward_bytes_moved(const Bf16BackwardArguments& g) {
+  return bytes_moved(g, 1);
 }
 
 }  // namespace tutorial::delta_rule

@@ -13,9 +13,10 @@
 ///     products              dO S^T   Y K   dV S^T | Y^T Q | Z K   Z^T K | v_new dS^T
 ///     tiles read no more                        S | dO  Q |       dV  K |  v_new  dS
 ///
-/// dQ leaves through the place of S, dK through that of dS. Scores stay in registers: a warpgroup computes those of its own rows, and
-/// those of its own columns again, transposed.
-/// Grows out of: 5_warpgroups.cu
+/// dQ leaves through the place of S, dK through that of dS. Scores stay in registers: a warpgroup computes those of its
+/// own rows, and those of its own columns again, transposed.
+/// Grows out of: 5_warpgroups.cu; port to tensor cores: the last kernel is written anew, with a thread that loads, a
+/// place and two barriers for each tile, and scores in registers
 /// Improves on: in `warpgroups` S and dS are 2 KB of the 7.2 KB that a position moves. Its last kernel waits for all
 /// tiles of a chunk before it computes, and only another block fills the gap.
 /// Unchanged: the walks, but for the states that they leave out.
@@ -27,9 +28,10 @@
 /// Synchronization: a pair of barriers for each tile. Both warpgroups wait for each other before dQ takes the place of
 /// S, and before dK takes that of dS.
 /// Resources: 224 KB of shared memory at Dk = Dv = 128, one block per multiprocessor.
-/// Work: per position 2 (2 Dk Dv + ...) more than `warpgroups`.
-/// Bytes: per position at Dk = Dv = 128, 896 in prepare_tiles(), 1280 and 1664 in the walks, 2304 in the last kernel: 6.1
-/// KB.
+/// Work: that of `warpgroups`, and per position 256 (Dk + Dv) operations for scores between the two chunks and 256 Dv
+/// for scores that are computed twice.
+/// Bytes: per position at Dk = Dv = 128, 896 in prepare_tiles(), 1280 and 1664 in the walks, if the tiles of Dv share
+/// what they read, and 2304 in the last kernel: 6.1 KB.
 /// Bound by: as `warpgroups`.
 /// Requires: as `warpgroups`.
 /// Weakness: as `warpgroups`.
@@ -349,6 +351,10 @@ void longer_chunks_backward(const Bf16BackwardArguments& g) {
 
 std::int64_t longer_chunks_backward_memory(const Bf16BackwardArguments& g) {
   return prepared_tiles_memory(forward_of(g)) + WalkBytes(g, 2).all();
+}
+
+std::int64_t longer_chunks_backward_bytes_moved(const Bf16BackwardArguments& g) {
+  return bytes_moved(g, 2);
 }
 
 }  // namespace tutorial::delta_rule

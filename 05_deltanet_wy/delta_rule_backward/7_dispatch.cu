@@ -65,9 +65,10 @@ std::string dispatch_backward_note(const Bf16BackwardArguments& g) {
 }
 
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments& g) {
-  if (tensor_core_backward_unsupported(g).empty()) return fastest(g).memory(g);
+  // g may come without strides, from which no stage could be chosen; the copies have some.
   const Bf16BackwardArguments copies = sizes_of_copies(g, g.normalize_keys);
-  return fastest(copies).memory(copies) + memory_of_copies(g);
+  const std::int64_t memory = fastest(copies).memory(copies);
+  return tensor_core_backward_unsupported(g).empty() ? memory : memory + memory_of_copies(g);
 }
 
 }  // namespace tutorial::delta_rule

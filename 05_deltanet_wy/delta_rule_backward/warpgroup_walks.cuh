@@ -312,6 +312,21 @@ struct WalkBytes {
   std::int64_t all() const { return 2 * states + v_new; }
 };
 
+/// Bytes that all kernels of a stage read from global memory or write to it, even if a cache serves them.
+/// @param every chunks from one state to the next
+inline std::int64_t bytes_moved(const Bf16BackwardArguments& g, int every) {
+  const WalkBytes bytes(g, every);
+  const std::int64_t positions = std::int64_t(g.B) * g.H * g.L, keys = positions * g.Dk * 2, values = bytes.v_new;
+  const std::int64_t tiles = ceil_div(g.Dv, kColumns), prepared = prepared_tiles_memory(forward_of(g));
+  const std::int64_t state = 4 * std::int64_t(g.B) * g.H * g.Dk * g.Dv;
+  const auto there = [&](const View<const float>& view) { return view.data ? state : 0; };
+  std::int64_t count = 2 * keys + 4 * positions + prepared;                      // q, k, beta; -T, P
+  count += tiles * (keys + prepared / 3 * 2) + 2 * values + bytes.states;        // k, -T, v; v_new, S
+  count += tiles * (2 * keys + prepared) + 2 * values + bytes.states;            // k, q, -T, P, do; dv, dS
+  count += 3 * values + 2 * bytes.states + 2 * keys + 2 * keys + 8 * positions;  // do, v_new, dv, S, dS, q, k, beta
+  return count + there(g.initial_state) + there(g.dfinal_state) + there(read_only(g.dinitial_state));
+}
+
 /// Starts the kernels up to the walks: T and P, and both walks.
 /// @tparam kEvery chunks from one state that is left to the next
 template <int kEvery>

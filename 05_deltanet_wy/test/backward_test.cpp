@@ -10,6 +10,7 @@
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "05_deltanet_wy/test/stages.hpp"
 #include "common/chapter/machine.hpp"
+#include "common/device/device.hpp"
 #include "common/safetensors.hpp"
 #include "common/test/gradients.hpp"
 
@@ -211,14 +212,31 @@ TEST(BackwardDispatchTest, CopiesWhereItMust) {
     StageTensors tensors(definition, problem, stage.processor, storage_of(stage), Dtype::fp32);
     return stage.unsupported(tensors.call()) + stage.note(tensors.call());
   };
-  EXPECT_EQ(note(with_final_state(1, 1, 20, 32, 16), backward_operator()), "longer_chunks");
-  EXPECT_EQ(note(with_final_state(1, 1, 20, 33, 16), backward_operator()).substr(0, 25), "longer_chunks on copies: ");
+  EXPECT_EQ(note(with_final_state(1, 1, 20, 32, 16), backward_operator()), "warpgroups");
+  EXPECT_EQ(note(with_final_state(1, 1, 20, 33, 16), backward_operator()).substr(0, 22), "warpgroups on copies: ");
   EXPECT_EQ(note(with_final_state(1, 1, 20, 32, 16, normalized_backward_operator()), normalized_backward_operator()),
-            "longer_chunks on copies: keys are not normalised: on tensor cores only dispatch does that");
+            "warpgroups on copies: keys are not normalised: on tensor cores only dispatch does that");
   for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{257, 16}, {16, 257}}) {
     const Stage& stage = find_stage(backward_operator(), "dispatch");
     EXPECT_NE(why_not(backward_operator(), stage, with_final_state(1, 1, 2, Dk, Dv)), "");
   }
+}
+
+// From one pair of chunks per multiprocessor on, and for widths that a block of the Hopper stages can hold.
+TEST(BackwardDispatchTest, ChoosesByPairsOfChunksAndWidths) {
+  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  const auto expect = [](const std::string& name, int pairs, std::int64_t D, auto memory) {
+    SCOPED_TRACE(name);
+    const Problem problem = drawn(1, 1, pairs * 128, D, 16, 64, backward_operator());
+    const Stage& stage = find_stage(backward_operator(), "dispatch");
+    StageTensors tensors(backward_operator(), problem, stage.processor, storage_of(stage), Dtype::fp32);
+    EXPECT_EQ(stage.note(tensors.call()), name);
+    EXPECT_EQ(stage.memory(tensors.call()), memory(delta_rule::Bf16BackwardArguments::bind(tensors.call())));
+  };
+  const int blocks = multiprocessor_count();
+  expect("warpgroups", blocks, 16, delta_rule::warpgroups_backward_memory);
+  expect("longer_chunks", blocks + 1, 16, delta_rule::longer_chunks_backward_memory);
+  expect("both_ends", blocks + 1, 144, delta_rule::tensor_core_backward_memory);
 }
 
 // Absent states are states of zeros, and what nobody asks for is not written.
