@@ -210,15 +210,15 @@ struct Scaled : NoEpilogue {
 
 /// Below the diagonal the scores with the opposite sign; on it dbeta.
 struct Negated : NoEpilogue {
-  const float* beta;    // of the chunk
-  float* dbeta;         // of the chunk; null: another block writes it
-  std::int64_t stride;  // of dbeta
-  int rows;             // of the chunk that exist
+  const float* beta;  // of the chunk
+  float* dbeta;       // of the chunk; null: another block writes it
+  std::int64_t beta_stride, dbeta_stride;
+  int rows;  // of the chunk that exist
 
   __device__ float score(int t, int i, float product) const {
     if (t == i && dbeta && t < rows) {
-      const float x = fmaxf(load_global(beta + t), kLeastBeta);
-      store_global(dbeta + t * stride, product / (x * x));
+      const float x = fmaxf(load_global(beta + t * beta_stride), kLeastBeta);
+      store_global(dbeta + t * dbeta_stride, product / (x * x));
     }
     return t == i ? 0.0f : -product;
   }
@@ -268,7 +268,8 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArgumen
   Negated strictly_lower{};
   strictly_lower.beta = a.beta.row(b, h, t);
   strictly_lower.dbeta = first == 0 ? g.dbeta.row(b, h, t) : nullptr;
-  strictly_lower.stride = g.dbeta.stride_l;
+  strictly_lower.beta_stride = a.beta.stride_l;
+  strictly_lower.dbeta_stride = g.dbeta.stride_l;
   strictly_lower.rows = rows;
   masked_scores<Shape>(Z, dV, v_new, strictly_lower);
   __syncthreads();
