@@ -14,14 +14,14 @@
 /// and add the 120 pairs of its 16 positions, whose decays are products of gates, in fp32.
 ///
 /// There they also have all terms of dg, one per column. The gate of position p multiplies what is read from S at p or
-/// behind it (R), what is written before p and read in later chunks (C), pairs of positions with p between them (M),
+/// behind it, what is written before p and read in later chunks, pairs of positions with p between them,
 /// and the row of the state on its way through the chunk:
 ///
-///     dg_p = exp(b_e) . rows(S . dS) + sum_{t >= p} R_t + sum_{i < p} C_i + sum_{i < p <= t} M_ti
+///     dg_p = exp(b_e) . rows(S . dS) + sum_{t >= p} read_t + sum_{i < p} write_i + sum_{i < p <= t} pair_ti
 ///
 /// Each term contains the gate. The sums over pairs are differences of the sums for dq and those for dk, which have the
-/// same rounded Y and Z as factors. The pairs (t, t) are left out and added to dq and dk afterwards. So what cancels
-/// does so but for the errors of the products between sub-chunks, and these contain gates.
+/// same rounded Y and Z as factors. The pairs (t, t) are left out and added to dq and dk afterwards. Where sums
+/// cancel, only errors of the products between sub-chunks remain, and these contain gates.
 /// Grows out of: 2_chunkwise.cpp; port to tensor cores: the walks are those of `both_ends` of `delta_rule`, and the last
 /// kernel has the adjoint of the decayed products in two levels
 /// Improves on: `chunkwise` computes the chunks of a head one after the other, on the CPU.

@@ -5,9 +5,9 @@ namespace {
 
 void check(Check& check,
            void (*run)(Global<const float> A, Global<const float> B, Global<float> y, int rows, int width)) {
-  const std::size_t rows = 3;
-  for (const std::size_t width : {1, 31, 32, 33, 100}) {
-    check.problem("width = " + std::to_string(width));
+  using Size = std::pair<std::size_t, std::size_t>;
+  for (const auto& [rows, width] : check.sizes<Size>({{3, 1}, {3, 31}, {3, 32}, {3, 33}, {3, 100}}, {8192, 1024})) {
+    check.problem(std::to_string(rows) + " rows of " + std::to_string(width));
     const auto a = check.input("A", rows * width);
     const auto b = check.input("B", rows * width);
     const auto y = check.output("y", rows);

@@ -5,7 +5,7 @@ namespace exercise {
 namespace {
 
 void check(Check& check, void (*run)(Global<const float> q, Global<const float> S, Global<float> o, int key_dim)) {
-  for (const std::size_t key_dim : {1, 8, 17, 64}) {
+  for (const std::size_t key_dim : check.sizes<std::size_t>({1, 8, 17, 64}, 65536)) {
     check.problem("key_dim = " + std::to_string(key_dim));
     const auto q = check.input("q", key_dim);
     const auto s = check.input("S", key_dim * 32);

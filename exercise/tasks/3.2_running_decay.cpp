@@ -4,7 +4,8 @@ namespace exercise {
 namespace {
 
 void check(Check& check, void (*run)(Global<const float> G, Global<float> B, int length, int width)) {
-  for (const auto& [length, width] : {std::pair<std::size_t, std::size_t>{1, 32}, {16, 8}, {33, 40}, {64, 64}}) {
+  using Size = std::pair<std::size_t, std::size_t>;
+  for (const auto& [length, width] : check.sizes<Size>({{1, 32}, {16, 8}, {33, 40}, {64, 64}}, {4096, 1024})) {
     check.problem("length = " + std::to_string(length) + ", width = " + std::to_string(width));
     const auto g = check.input("G", check.uniform(length * width, -1, 0));
     const auto b = check.output("B", length * width);

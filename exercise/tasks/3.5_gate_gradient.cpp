@@ -7,7 +7,7 @@ namespace {
 
 void check(Check& check, void (*run)(Global<const float> G, Global<const float> Y, Global<const float> dY,
                                      Global<float> dX, Global<float> dG, int length)) {
-  for (const std::size_t length : {1, 2, 33}) {
+  for (const std::size_t length : check.sizes<std::size_t>({1, 2, 33}, 4096)) {
     check.problem("length = " + std::to_string(length));
     const std::size_t size = length * 32;
     std::vector<double> logarithms = check.uniform(size, -1, 0);

@@ -8,7 +8,7 @@ namespace {
 
 void check(Check& check, void (*run)(Global<const float> Q, Global<const float> B, Global<const float> S,
                                      Global<float> O, float scale, int length)) {
-  for (const std::size_t length : {1, 16}) {
+  for (const std::size_t length : check.sizes<std::size_t>({1, 16}, 65536)) {
     check.problem("length = " + std::to_string(length));
     const auto q = check.input("Q", length * 32);
     const auto b = check.input("B", check.uniform(length * 32, -3, 0));
