@@ -20,6 +20,7 @@
 #include "05_deltanet_wy/delta_rule_backward/gradient_chunk.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/bulk_copy.cuh"
+#include "common/device/device.hpp"
 #include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/mbarrier.cuh"
@@ -219,7 +220,7 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, i
   }
 }
 
-/// Starts early: what it does before it loads does not depend on the kernel before.
+/// May start early: what it does before it loads does not depend on the kernel before.
 /// Grid (tiles of 64 columns of Dv for each walk, H, B).
 template <class Shape, int kEvery>
 __global__ void __launch_bounds__(kWalkThreads, 1)
@@ -346,9 +347,12 @@ WalkResults start_walks(const Bf16BackwardArguments& g, const char* name) {
                             .dS = tensor(bytes.states, bytes.rows, g.Dk),
                             .states = {g.B, g.H, bytes.rows, g.Dk}};
   const auto start = [&]<class Shape>(Shape) {
-    LaunchConfig config(dim3(unsigned(2 * ceil_div(g.Dv, kColumns)), unsigned(g.H), unsigned(g.B)),
-                        unsigned(kWalkThreads), kWalkBytes<Shape>);
-    config.starts_early = true;
+    const int blocks = 2 * ceil_div(g.Dv, kColumns);  // of a head
+    LaunchConfig config(dim3(unsigned(blocks), unsigned(g.H), unsigned(g.B)), unsigned(kWalkThreads),
+                        kWalkBytes<Shape>);
+    // Blocks that start early go to multiprocessors in the order in which these become free. Where nearly all have a
+    // block, the usual order is faster.
+    config.starts_early = std::int64_t(g.B) * g.H * blocks <= multiprocessor_count() / 2;
     launch(walks_kernel<Shape, kEvery>, config, g,
            WalkMaps{.k = tile_map(g.k, keys, kChunk),
                     .v = tile_map(g.v, values, kChunk),
