@@ -135,6 +135,8 @@ __device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, in
     put_output(stored.rows, v_new, 1);
     pass_to_copies(barriers.rows_full[0]);
     wgmma_wait<0>(S);
+    // V may be filled again: between the ordinary loads that have read it and this arrival is a fence_async_proxy(), that
+    // of pass_to_copies().
     if (lane_index() == 0) barriers.empty[ring.stage()].arrive();
     ring.advance();
     rows_ring.advance();
@@ -254,7 +256,6 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
       const int n = chunk(i), t = n * kChunk;
       Barrier& full = barriers.full[ring.stage()];
       ring.wait(barriers.empty);
-      fence_async_proxy();  // V has been read by ordinary loads
       const int unused = int(to.Q.kPanelBytes) * Shape::kDk / 64 + int(SquarePanel::kPanelBytes);
       full.arrive_expect(unsigned(WalkTiles<Shape>::kBytes - (is_reversed ? 0 : unused)));
       load_panels(to.K, maps.k, full, {.position = t, .head = h, .batch = b});
