@@ -257,11 +257,12 @@ time_05() {
   local -a sizes
   local stages=tensor_core,split_inverse,residual,fused,specialized_warps,warpgroup_chain,segments,one_kernel,cluster
   stages+=,dispatch
+  local backward=tensor_core,both_ends,warpgroups,longer_chunks,dispatch
   timed "$deltanet_wy" --operator delta_rule || status=1
   for L in 512 1024 2048 4096 8192 16384; do
     timed "$deltanet_wy" --operator delta_rule --stage recurrent_gpu,chunk_gpu,$stages -L $L || status=1
     timed "$deltanet_wy" --operator delta_rule --stage dispatch -L $L --normalize-keys || status=1
-    timed "$deltanet_wy" --operator delta_rule --backward --stage tensor_core,both_ends,dispatch -L $L || status=1
+    timed "$deltanet_wy" --operator delta_rule --backward --stage $backward -L $L || status=1
     timed "$deltanet_wy" --operator gated_delta_rule --stage tensor_core,warpgroup_chain,segments,dispatch -L $L || status=1
     timed "$deltanet_wy" --operator kda --stage recurrent_gpu,tensor_core,specialized_warps,warpgroup_chain,dispatch -L $L || status=1
   done

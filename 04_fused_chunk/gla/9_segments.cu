@@ -36,6 +36,7 @@
 #include "04_fused_chunk/fused_gla.hpp"
 #include "04_fused_chunk/gla/one_kernel.hpp"
 #include "04_fused_chunk/gla/prepared_slots.cuh"
+#include "common/device/early_start.cuh"
 #include "common/device/elect.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
@@ -131,6 +132,7 @@ template <class Shape>
 __global__ void __launch_bounds__(kBlock<Shape>, 1)
     segment_states_kernel(Bf16Arguments a, const __grid_constant__ Maps maps, LaunchPlan plan, float* states,
                           float* decays) {
+  let_next_kernel_start();
   constexpr int kWalkers = Shape::kDv / kWarpgroupColumns;
   const BlockPart<Shape> part(extents_of(a), plan.length);
   const int b = part.b, h = part.h, begin = part.begin, end = part.end, first_column = part.first_column;
@@ -244,7 +246,7 @@ LaunchPlan with_starts(const Bf16Arguments& a, LaunchPlan plan) {
          {grid_of<Shape>(extents_of(a), count), kBlock<Shape>, StateMemory<Shape>::kBytes}, a, maps, plan, states,
          decays);
   carry_states(a.B, a.H, a.Dk, count,
-               CarriedStates<RowDecay<kSubChunks>>{a.initial_state, a.Dv, states, {decays, a.Dk}});
+               CarriedStates<RowDecay<kSubChunks>>{a.initial_state, a.Dv, states, {decays, a.Dk}}, {}, true);
   plan.starts = states;
   return plan;
 }

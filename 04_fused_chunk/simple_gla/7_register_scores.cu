@@ -34,6 +34,7 @@
 #include "04_fused_chunk/simple_gla.hpp"
 #include "04_fused_chunk/simple_gla/launch_plan.hpp"
 #include "04_fused_chunk/simple_gla/warpgroup_gate.cuh"
+#include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/registers.cuh"
@@ -58,7 +59,8 @@ constexpr std::size_t kSharedBytes =
     kPipelineDepth*(ChunkTiles<Shape>::kBytes + ChunkDecays::kBytes) + kDepth*(PanelTile<64>::kPanelBytes +
                                                                                TransposedSums::kBytes);
 
-/// Grid (tiles of 64 columns of Dv of all segments, H, B).
+/// The first segment needs nothing of the kernel before, and may run beside it.
+/// Grid (tiles of 64 columns of Dv, H, B x segments).
 template <class Shape>
 __global__ void __launch_bounds__(kBlock, 1)
     walk_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps, LaunchPlan plan) {
@@ -155,6 +157,7 @@ __global__ void __launch_bounds__(kBlock, 1)
     increase_registers<208>();
     WarpgroupState<Shape::kDk> S;
     const auto start = part.start(a.initial_state, plan, extents_of(a));
+    if (part.segment > 0) wait_for_previous_kernel();
     load_group_state<Shape::kDk>(S, start.data, start.stride, a.Dk, columns);
     auto ring = Ring<kPipelineDepth>::consumer();
     auto state_ring = Ring<kDepth>::producer();
@@ -196,8 +199,9 @@ __global__ void __launch_bounds__(kBlock, 1)
 
 void walk_with_register_scores(const Bf16Arguments& a, const LaunchPlan& plan) {
   const auto start = [&]<class Shape>(Shape) {
-    launch(walk_kernel<Shape>, {grid_of<Shape>(extents_of(a), plan.segments), kBlock, kSharedBytes<Shape>}, a,
-           chunk_maps(a), plan);
+    LaunchConfig config(grid_by_segment<Shape>(extents_of(a), plan.segments), kBlock, kSharedBytes<Shape>);
+    config.starts_early = plan.segments > 1;
+    launch(walk_kernel<Shape>, config, a, chunk_maps(a), plan);
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
 }

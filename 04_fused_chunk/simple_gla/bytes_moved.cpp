@@ -52,7 +52,8 @@ std::int64_t hopper_bytes(const Bf16Arguments& a, const LaunchPlan& plan) {
   if (count > 0) {
     const std::int64_t rows = count * plan.length;
     bytes += tiles * rows * (2 * a.Dk + 4) + rows * 2 * a.Dv + 4 * count * (state + 1) +
-             tile::carried_bytes(a.Dk, a.Dv, int(count), a.initial_state.data != nullptr, 1);
+             4 * state * (a.initial_state.data != nullptr);
+    if (count > 1) bytes += tile::carried_bytes(a.Dk, a.Dv, int(count), false, 1);
   }
   return bytes;
 }

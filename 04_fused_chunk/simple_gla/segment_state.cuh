@@ -37,11 +37,13 @@ constexpr std::size_t kSharedBytesForState = kStateDepth*(StateTiles<Shape>::kBy
 /// Computes the state of the block's segment and columns, and the decay of the segment. Called by all threads.
 /// @param is_reversed the state that a walk from the end leaves at the segment's beginning
 /// @param state [Dk, Dv] @param decay 2 to the sum of the segment's gates
+/// @param has_initial the first segment starts from the initial state instead of zeros, if there is one
 template <class Shape>
 __device__ __forceinline__ void walk_for_state(const Bf16Arguments& a, const ChunkMaps& maps,
                                                const BlockPart<Shape>& part, bool is_reversed, float* state,
-                                               float* decay) {
-  __shared__ Barrier full[kStateDepth], empty[kStateDepth];
+                                               float* decay, bool has_initial = false) {
+  __shared__ Barrier full[kStateDepth], empty[kStateDepth], whole_full;
+  __shared__ float whole;  // the decay of the segment
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
   const auto tiles_of = [&](int stage) { return StateTiles<Shape>(memory + stage * StateTiles<Shape>::kBytes); };
   const auto decays_of = [&](int stage) {
@@ -52,6 +54,7 @@ __device__ __forceinline__ void walk_for_state(const Bf16Arguments& a, const Chu
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) barrier.init(2);  // one for the bytes, one for the decays
     for (Barrier& barrier : empty) barrier.init(4);
+    whole_full.init(1);
     fence_barrier_init();
   }
   __syncthreads();
@@ -75,7 +78,11 @@ __device__ __forceinline__ void walk_for_state(const Bf16Arguments& a, const Chu
       if (is_first) barrier.arrive();
       ring.advance();
     });
-    if (part.first_column == 0 && is_first) store_global(decay, exp2f(float(between)));
+    if (is_first) {
+      whole = exp2f(float(between));
+      whole_full.arrive();
+      if (part.first_column == 0) store_global(decay, whole);
+    }
     return;
   }
   WarpgroupState<Shape::kDk> X;
@@ -105,6 +112,13 @@ __device__ __forceinline__ void walk_for_state(const Bf16Arguments& a, const Chu
 #pragma unroll
       for (int j = 0; j < 4; ++j) v[i][j] = v_next[i][j];
     }
+  }
+  if (has_initial && part.segment == 0 && a.initial_state.data) {
+    whole_full.wait(0);
+    const float factor = whole;
+    for_each_state_element<Shape::kDk>(
+        X, a.initial_state.row(part.b, part.h, 0) + part.first_column, a.initial_state.stride_l, a.Dk, part.columns,
+        [=](float& element, const float* address) { element += factor * load_global(address); });
   }
   store_group_state<Shape::kDk>(state + part.first_column, X, a.Dv, a.Dk, part.columns);
 }

@@ -44,14 +44,19 @@ void launch(void (*kernel)(Parameters...), const LaunchConfig& config, Arguments
   cuda_config.blockDim = config.block;
   cuda_config.dynamicSmemBytes = config.shared_bytes;
   cuda_config.stream = current_stream();
-  cudaLaunchAttribute cluster{};
-  if (has_clusters(config)) {  // a GPU that has none refuses the attribute
+  cudaLaunchAttribute attributes[2]{};  // a GPU that has no clusters, or no early start, refuses the attribute
+  cuda_config.attrs = attributes;
+  if (has_clusters(config)) {
+    cudaLaunchAttribute& cluster = attributes[cuda_config.numAttrs++];
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim.x = config.cluster.x;
     cluster.val.clusterDim.y = config.cluster.y;
     cluster.val.clusterDim.z = config.cluster.z;
-    cuda_config.attrs = &cluster;
-    cuda_config.numAttrs = 1;
+  }
+  if (config.starts_early) {
+    cudaLaunchAttribute& early = attributes[cuda_config.numAttrs++];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
   }
   // What kernel<<<grid, block, shared_bytes, stream>>>(arguments...) does, but it returns its error.
   check_launch(cudaLaunchKernelEx(&cuda_config, kernel, std::forward<Arguments>(arguments)...), config);

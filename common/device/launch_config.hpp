@@ -10,7 +10,8 @@
 
 namespace tutorial {
 
-/// What stands between <<< and >>> in plain CUDA, and the line that an error names. Clusters are set afterwards:
+/// What stands between <<< and >>> in plain CUDA, and the line that an error names. Clusters and an early start are set
+/// afterwards:
 ///
 ///     LaunchConfig config(blocks, threads, bytes);
 ///     config.cluster = 2;
@@ -24,6 +25,7 @@ struct LaunchConfig {
   dim3 grid;                   ///< blocks
   dim3 cluster = 1;            ///< blocks of a cluster (cluster.cuh), at most 8; they divide the grid
   dim3 block;                  ///< threads in a block
+  bool starts_early = false;   ///< may start before the kernel before has ended (early_start.cuh)
   std::size_t shared_bytes;    ///< bytes of dynamic shared memory of a block; see dynamic_shared()
   std::source_location where;  ///< the line of the launch
 };

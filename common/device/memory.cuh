@@ -43,7 +43,8 @@ __device__ __forceinline__ T load_global(const T* address,
 }
 
 /// Reads a value of 1 to 16 bytes that the same thread, and no other, writes later in the kernel: what is updated in
-/// place. An ordinary load, as load_global() would promise too much.
+/// place. Or one that the previous kernel has written, after wait_for_previous_kernel(). An ordinary load, as
+/// load_global() would promise too much.
 template <class T>
 __device__ __forceinline__ T load_for_update(const T* address,
                                              [[maybe_unused]] SourceLocation where = SourceLocation::current()) {

@@ -19,13 +19,20 @@ dim3 grid_of(const Extents& e, int segments) {
   return dim3((unsigned(e.Dv - 1) / Shape::kDv + 1) * unsigned(segments), unsigned(e.H), unsigned(e.B));
 }
 
+/// The same blocks in another order: first those of the first segments of all heads, then those of the second ones.
+/// Grid (tiles, H, B x segments).
+template <class Shape>
+dim3 grid_by_segment(const Extents& e, int segments) {
+  return dim3(unsigned(e.Dv - 1) / Shape::kDv + 1, unsigned(e.H), unsigned(e.B) * unsigned(segments));
+}
+
 /// Rows of a matrix, `stride` elements apart; data is null if all elements are 0.
 struct ConstRows {
   const float* data;
   std::int64_t stride;
 };
 
-/// A block's head, segment and columns in such a grid.
+/// A block's head, segment and columns in such grids.
 template <class Shape>
 struct BlockPart {
   int b, h, head;             ///< batch entry, head of it, head of all: b H + h
@@ -37,9 +44,9 @@ struct BlockPart {
   __device__ __forceinline__ BlockPart(const Extents& e, int length) : BlockPart(e, length, int(blockIdx.x)) {}
   /// The same if a block's number among the tiles and segments is not its place in the grid.
   __device__ __forceinline__ BlockPart(const Extents& e, int length, int block)
-      : b(int(blockIdx.z)), h(int(blockIdx.y)), head(b * e.H + h) {
+      : b(int(blockIdx.z) % e.B), h(int(blockIdx.y)), head(b * e.H + h) {
     const int tiles = (e.Dv - 1) / Shape::kDv + 1;
-    segment = block / tiles;
+    segment = block / tiles + int(blockIdx.z) / e.B;
     begin = segment * length;
     end = begin + min(length, e.L - begin);
     first_column = block % tiles * Shape::kDv;

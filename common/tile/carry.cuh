@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "common/ceil_div.hpp"
+#include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/tile/carried_bytes.hpp"
@@ -118,6 +119,8 @@ template <class Decay>
 __global__ void __launch_bounds__(kCarryThreads)
     carry_kernel(CarriedStates<Decay> states, CarriedStates<> normalizers, int state_blocks, int Dk, int count) {
   const int block = int(blockIdx.x);
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   if (block < state_blocks) {
     carry(states, block, Dk, count);
   } else {
@@ -128,15 +131,17 @@ __global__ void __launch_bounds__(kCarryThreads)
 /// Carries the states of B H heads, and in the same launch those of their normalisers, if there are any, or other
 /// states with the same number of rows that do not decay.
 /// @param count segments except the last, 1 or more
+/// @param starts_early whether the kernel before lets it (common/device/early_start.cuh); the next kernel may in any case
 /// @throws CudaError if the launch is refused
 template <class Decay>
 void carry_states(int B, int H, int Dk, int count, const CarriedStates<Decay>& states,
-                  const CarriedStates<>& normalizers = {}) {
+                  const CarriedStates<>& normalizers = {}, bool starts_early = false) {
   const auto blocks_of = [&](int columns) { return ceil_div(std::int64_t(Dk) * columns, kCarryThreads); };
   const int state_blocks = blocks_of(states.columns),
             z_blocks = normalizers.states ? blocks_of(normalizers.columns) : 0;
-  launch(carry_kernel<Decay>, {dim3(unsigned(state_blocks + z_blocks), unsigned(H), unsigned(B)), kCarryThreads},
-         states, normalizers, state_blocks, Dk, count);
+  LaunchConfig config(dim3(unsigned(state_blocks + z_blocks), unsigned(H), unsigned(B)), kCarryThreads);
+  config.starts_early = starts_early;
+  launch(carry_kernel<Decay>, config, states, normalizers, state_blocks, Dk, count);
 }
 
 }  // namespace

@@ -585,6 +585,26 @@ STAGES = [
         "Three kernels: one launch walks from both ends at once.",
     ),
     Stage(
+        DELTA_BACKWARD + "5_warpgroups.cu",
+        ["q, k, beta", "+T, P as rows", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta"],
+        [
+            Kernel("prepare_tiles", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P as rows*"]),
+            Kernel("walks: half of the blocks from each end", ["K, V, T or K, Q, dO, T, P three", "times; a state, rows: 216 KB"], ["the chain: S^T, residual, v_new", "or dS^T, X, dV"], ["q, k, beta", "T, P as rows", "v, do"], ["v_new, S, dS*", "dv*"]),
+            Kernel("gradients: two warpgroups", ["dO, dV, v_new, S, Q, K; in their", "places Y, Z, dS, dQ, dK: 112 KB"], ["dQ; dK"], ["q, k, beta", "v, do", "v_new, S, dS", "dv"], ["dq, dk, dbeta*"]),
+        ],
+        "Three kernels on warpgroups and bulk copies. Two blocks of the last one share a multiprocessor.",
+    ),
+    Stage(
+        DELTA_BACKWARD + "6_longer_chunks.cu",
+        ["q, k, beta", "+T, P as rows", "v, do", "+v_new; every second S, dS", "dv", "dq, dk, dbeta"],
+        [
+            Kernel("prepare_tiles", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P as rows*"]),
+            Kernel("walks: half of the blocks from each end", ["K, V, T or K, Q, dO, T, P three", "times; a state, rows: 216 KB"], ["the chain: S^T, residual, v_new", "or dS^T, X, dV"], ["q, k, beta", "T, P as rows", "v, do"], ["v_new; every second S, dS*", "dv*"]),
+            Kernel("gradients: from pair to pair of chunks", ["S, dO, v_new, K, dV, Q, dS;", "dQ, dK in the states' places: 224 KB"], ["dQ, then dK; scores"], ["q, k, beta", "v, do", "v_new; every second S, dS", "dv"], ["dq, dk, dbeta*"]),
+        ],
+        "The walks leave the states of every second chunk, and the last kernel takes two chunks at a time.",
+    ),
+    Stage(
         "05_deltanet_wy/gated_delta_rule_backward/3_tensor_core.cu",
         ["q, k, beta, g", "+T, P, decays", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta, dg"],
         [

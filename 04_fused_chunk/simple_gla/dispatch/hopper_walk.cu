@@ -11,6 +11,7 @@
 #include "04_fused_chunk/simple_gla.hpp"
 #include "04_fused_chunk/simple_gla/launch_plan.hpp"
 #include "04_fused_chunk/simple_gla/segment_state.cuh"
+#include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
 #include "common/tile/block_part.cuh"
@@ -24,16 +25,17 @@ namespace {
 
 using namespace tile;
 
-/// For every segment but the last, what it makes of a state of zeros, and its decay. All chunks of these segments are
-/// whole. Grid (tiles of Dv of these segments, H, B).
+/// For every segment but the last, what it makes of a state of zeros, the first of the initial state, and its decay. All
+/// chunks of these segments are whole. Grid (tiles of Dv of these segments, H, B).
 /// @param states [B, H, segments - 1, Dk, Dv] @param decays [B, H, segments - 1]
 template <class Shape>
 __global__ void __launch_bounds__(kStateBlock, 2)
     segment_states_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps, LaunchPlan plan, float* states,
                           float* decays) {
+  let_next_kernel_start();
   const BlockPart<Shape> part(extents_of(a), plan.length);
   const std::int64_t at = std::int64_t(part.head) * (plan.segments - 1) + part.segment;
-  walk_for_state<Shape>(a, maps, part, false, states + at * a.Dk * a.Dv, decays + at);
+  walk_for_state<Shape>(a, maps, part, false, states + at * a.Dk * a.Dv, decays + at, true);
 }
 
 template <class Shape>
@@ -52,7 +54,9 @@ void hopper_walk(const Bf16Arguments& a, LaunchPlan plan) {
     float* decays = workspace<float>("simple_gla: decays", std::size_t(segments));
     a.Dk <= 64 ? start_segment_states<PanelShape<64, 64>>(a, plan, states, decays)
                : start_segment_states<PanelShape<128, 64>>(a, plan, states, decays);
-    carry_states(a.B, a.H, a.Dk, count, CarriedStates<SegmentDecay>{a.initial_state, a.Dv, states, {decays}});
+    if (count > 1) {
+      carry_states(a.B, a.H, a.Dk, count, CarriedStates<SegmentDecay>{{}, a.Dv, states, {decays}}, {}, true);
+    }
     plan.starts = states;
   }
   walk_with_register_scores(a, plan);
