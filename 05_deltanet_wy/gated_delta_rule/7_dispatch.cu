@@ -5,8 +5,8 @@
 /// estimated time (delta_rule's; with one segment it is `warpgroup_chain`), then `tensor_core`, then fp32, which is
 /// `recurrent_gpu` on copies of q, k and v, whose result is copied back.
 /// Grows out of: 05_deltanet_wy/delta_rule/16_dispatch.cu
-/// Improves on: `segments` needs Hopper and Dk <= 128, and cuts the sequence even if that takes longer. Neither it nor `tensor_core` supports widths that are no
-/// multiple of 16, wide values, or rows that are not aligned.
+/// Improves on: `segments` needs Hopper and Dk <= 128, and cuts the sequence even if that takes longer. Neither it nor
+/// `tensor_core` supports widths that are no multiple of 16, wide values, or rows that are not aligned.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
 /// Bound by, requires: as what it chooses.
 /// Weakness: a strong gate makes what follows it independent of what was before, so a sequence could be cut there

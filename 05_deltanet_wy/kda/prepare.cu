@@ -4,8 +4,8 @@
 ///
 /// Idea: three levels, each with what it does best. A warp takes a sub-chunk of 16 positions. own_scores.cuh decays its
 /// rows and computes the scores of its own pairs, for P and A at once, by products at anchors. Between sub-chunks, the
-/// decay from i to t is cut twice: where i's sub-chunk ends and where t's begins. The rows contain the decays outside of
-/// the cuts, and the decays of the sub-chunks in between are multiplied into the keys' fragments on their way to the
+/// decay from i to t is cut twice: where i's sub-chunk ends and where t's begins. The rows contain the decays outside
+/// of the cuts, and the decays of the sub-chunks in between are multiplied into the keys' fragments on their way to the
 /// tensor cores. A fragment so decayed serves both P and A. The blocks of A are inverted as in delta_rule
 /// (chunk_inverse.cuh).
 ///
@@ -28,8 +28,8 @@
 /// Resources: 58 KB of shared memory at Dk = 128, and 168 registers per thread: three blocks per multiprocessor.
 /// Work: per position Dk exponentials and about 16 Dk multiplications in fp32; 64 Dk operations at anchors and 96 Dk
 /// between sub-chunks on tensor cores; the inverse.
-/// Bytes: q, k, g and beta are read once, k once more where it is normalised. Per position 6 Dk bytes of rows and Dk / 16
-/// of decays are written, and 240 of T and P as fragments, or 384 as rows.
+/// Bytes: q, k, g and beta are read once, k once more where it is normalised. Per position 6 Dk bytes of rows and Dk /
+/// 16 of decays are written, and 240 of T and P as fragments, or 384 as rows.
 /// Bound by: with few chunks latency, because twelve warps per multiprocessor have about 5300 instructions each. With
 /// many it moves 2.7 TB/s on an H200, whose copies reach 4.2.
 /// Requires: Dk a multiple of 16, at most 128; rows aligned to 16 bytes.
@@ -127,8 +127,8 @@ __device__ __forceinline__ void prepare_sub_chunk(const ChunkMemory<kDk>& to, co
   store_own_scores(to.P + first * kSubChunk, to.A + first * kSubChunk, scores);
 }
 
-/// f_t = 1 / sqrt(k_t . k_t + eps) of the warp's sub-chunk, or 1. In the place of rows that do not exist the last one is
-/// loaded: their factors multiply zeros.
+/// f_t = 1 / sqrt(k_t . k_t + eps) of the warp's sub-chunk, or 1. In the place of rows that do not exist the last one
+/// is loaded: their factors multiply zeros.
 __device__ __forceinline__ void find_factors(float* factors, const Bf16Arguments& a, int b, int h, int first) {
   const int lane = int(lane_index());
   float squares[kSubChunk] = {}, factor = 1;
