@@ -4,8 +4,8 @@
 /// Idea: forwards a chunk is a triangular system and some products (`residual` of the operator). The adjoint of a
 /// product of two matrices, "left" and "right", is two products: the gradient for "left" is that for the product times
 /// right^T, and that for "right" is left^T times that for the product. The adjoint of a triangular system is the system
-/// with the transposed matrix: from (I + A) v_new = R_beta and a known dv_new follow (I + A)^T dR_beta = dv_new and dA =
-/// -dR_beta v_new^T below the diagonal. Neither (I + A)^-1 nor its gradient is needed.
+/// with the transposed matrix: from (I + A) v_new = R_beta and a known dv_new follow (I + A)^T dR_beta = dv_new and dA
+/// = -dR_beta v_new^T below the diagonal. Neither (I + A)^-1 nor its gradient is needed.
 ///
 ///     forward                               adjoint, from the last line to the first
 ///     A = tril(diag(beta) K K^T, -1)        Z = -diag(beta) dA = tril(dV v_new^T, -1),  dK -= (Z + Z^T) K
@@ -15,8 +15,9 @@
 ///     O = scale (Q S + P v_new)             dQ = scale dO S^T,  dv_new += scale P^T dO,  dS += scale Q^T dO
 ///     S_n = S + K^T v_new                   dS = dS_n,  dv_new = K dS_n,  dK = v_new dS_n^T
 ///
-/// Here R_beta = diag(beta) R, and dR_beta is called E. beta is in two lines, so dbeta_t = e_t . (R_t - sum_{i<t} (k_t . k_i)
-/// v_new_i), with the rows of E, R and v_new. The parenthesis is r_t = v_t - k_t S_{t-1}, as in `recurrent`.
+/// Here R_beta = diag(beta) R, and dR_beta is called E. beta is in two lines, so dbeta_t = e_t . (R_t - sum_{i<t}
+/// (k_t . k_i) v_new_i), with the rows of E, R and v_new. The parenthesis is r_t = v_t - k_t S_{t-1}, as in
+/// `recurrent`.
 /// Grows out of: 05_deltanet_wy/delta_rule/4_ut_transform.cpp
 /// Improves on: `recurrent` takes 3 L dependent steps. Here L / C steps in each direction depend on each other.
 /// Unchanged: the walk forwards is that of `ut_transform`, with a solver in place of T.

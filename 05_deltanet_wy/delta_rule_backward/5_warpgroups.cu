@@ -20,15 +20,16 @@
 /// Improves on: in `both_ends` each warp of a walk reads all of K, Q, T and P of a chunk as fragments, and one chunk is
 /// loaded ahead. The last kernel reads do, v_new and dv once per 64 columns of Dk.
 /// Unchanged: what goes through memory but for its layout; both walks in one launch; what is rounded.
-/// Equation: that of `tensor_core`. The last kernel computes dq and dk divided by scale, because dS in memory is divided
-/// by scale.
+/// Equation: that of `tensor_core`. The last kernel computes dq and dk divided by scale, because dS in memory is
+/// divided by scale.
 /// Shapes: those of `tensor_core`. S^T and dS^T / scale [B, H, N, 64 ceil(Dv / 64), Dk] bf16 in memory are rows, for
 /// bulk copies; prepare_tiles() leaves -T and P as rows.
 /// Thread mapping: in the walks, block (walk and tile of 64 columns of Dv, h, b) has a warpgroup for the chain. Of the
-/// other warpgroup one thread loads, one stores states, and one stores v_new or dV. In the last kernel, block (chunk, h,
-/// b) has a warpgroup for dQ and one for dK.
+/// other warpgroup one thread loads, one stores states, and one stores v_new or dV. In the last kernel, block (chunk,
+/// h, b) has a warpgroup for dQ and one for dK.
 /// Synchronization: a chunk's tiles are free (`empty`) when the chain has waited for its last product. What is stored
-/// has one place in shared memory for states and one for rows, each with its own pair of barriers.
+/// has one place in shared memory for states and one for rows, each with its own pair of barriers. The last kernel
+/// starts early, and so do the walks if few blocks have them: their loading threads wait for the kernel before.
 /// Resources: at Dk = Dv = 128 a walk has three chunks of 64 KB and 24 KB for what is stored, one block per
 /// multiprocessor; the last kernel has 112 KB and 128 registers per thread, two blocks.
 /// Work: that of `tensor_core`, but products with the zeros above a diagonal are not skipped, except a quarter of T in

@@ -1,8 +1,9 @@
 /// @file
-/// Stage 6, `longer_chunks`: the last kernel's chunks have 128 positions, so that half as many states go through memory.
+/// Stage 6, `longer_chunks`: the last kernel's chunks have 128 positions, so that half as many states go through
+/// memory.
 ///
-/// Idea: C = 64 is what the inverse allows, and the inverse is in v_new and dV. Given these two, the gradients are those
-/// of a linear attention, for which a chunk may have any length: dQ = scale dO S^T + Y K holds for chunks of 128
+/// Idea: C = 64 is what the inverse allows, and the inverse is in v_new and dV. Given these two, the gradients are
+/// those of a linear attention, for which a chunk may have any length: dQ = scale dO S^T + Y K holds for chunks of 128
 /// positions, too, with S the state before the first of them and a triangle of scores twice as wide. So the walks store
 /// S before every second chunk and dS after every second one, and the last kernel takes two chunks at a time. It has
 /// more products, of scores between the two chunks, and the memory less to carry.
@@ -110,8 +111,8 @@ struct Pairs {
   }
 };
 
-/// Barriers: `full` and `empty` of each place. Named barriers: of the two warpgroups that compute, and the first of those
-/// of each.
+/// Barriers: `full` and `empty` of each place. Named barriers: of the two warpgroups that compute, and the first of
+/// those of each.
 struct GradientBarriers {
   Barrier full[kPlaces], empty[kPlaces];
 };
@@ -152,8 +153,8 @@ __device__ __forceinline__ void round_scores(WarpgroupFragments& y, WarpgroupSco
   round_columns(y, scores);
 }
 
-/// Writes a gradient to its rows of a tile, and starts to store it. Called by all threads of a warpgroup, after the wait
-/// for all that read these rows.
+/// Writes a gradient to its rows of a tile, and starts to store it. Called by all threads of a warpgroup, after the
+/// wait for all that read these rows.
 template <int kDk, int kGroup>
 __device__ __forceinline__ void store_gradient(const PanelTile<kDk, kPair>& tile, float (&sums)[kDk / 2], float scale,
                                                const TensorMap& map, const Pair& pair) {

@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// The two walks of `--backward` by warpgroups, in one launch. A warpgroup has 64 columns of Dv of a head, and its state
-/// transposed in the sums of a product:
+/// The two walks of `--backward` by warpgroups, in one launch. A warpgroup has 64 columns of Dv of a head, and its
+/// state transposed in the sums of a product:
 ///
 ///     from the beginning   residual^T = S^T K^T - V^T       v_new^T = residual^T (-T)^T    S^T += v_new^T K
 ///     from the end         X^T = dS^T K^T + dO^T P          -dV^T = X^T (-T)               dS^T += dO^T Q + (-dV^T) K
@@ -40,8 +40,8 @@ constexpr int kPipelineDepth = 3;             // chunks in a walk's shared memor
 constexpr int kWalkThreads = 2 * kWarpgroup;  // of a walk's block
 constexpr int kColumns = kWarpgroupColumns;   // of a walk's block
 
-/// A chunk in shared memory for either walk, in which V stands for V or dO. The walk from the beginning has no use for Q
-/// and P.
+/// A chunk in shared memory for either walk, in which V stands for V or dO. The walk from the beginning has no use for
+/// Q and P.
 template <class Shape>
 struct WalkTiles : ChunkTiles<Shape> {
   SquarePanel T_high, T_low, P;  // -T in two bf16
@@ -135,8 +135,8 @@ __device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, in
     put_output(stored.rows, v_new, 1);
     pass_to_copies(barriers.rows_full[0]);
     wgmma_wait<0>(S);
-    // V may be filled again: between the ordinary loads that have read it and this arrival is a fence_async_proxy(), that
-    // of pass_to_copies().
+    // V may be filled again: between the ordinary loads that have read it and this arrival is a fence_async_proxy(),
+    // that of pass_to_copies().
     if (lane_index() == 0) barriers.empty[ring.stage()].arrive();
     ring.advance();
     rows_ring.advance();

@@ -35,8 +35,8 @@ constexpr KernelWithBarriers kKernels[] = {
     // rows_empty is to the rows what output_empty is to the outputs.
     {"delta_rule --backward", "warpgroups", "05_deltanet_wy/delta_rule_backward/warpgroup_walks.cuh", 64, 64, 390, "",
      "", "rows_empty"},
-    // The barrier of a warpgroup's own: each product ends for all its warps at once. The other two: products on the same
-    // sums follow one another anyway.
+    // The barrier of a warpgroup's own: each product ends for all its warps at once. The other two: products on the
+    // same sums follow one another anyway.
     {"delta_rule --backward", "warpgroups", "05_deltanet_wy/delta_rule_backward/5_warpgroups.cu", 64, 64, 130, "", "",
      "^  wait_at_named_barrier\\(kOwnGroup|^    wgmma_commit|^    wgmma_wait<0>\\(sums"},
     // One block for all pairs. A later commit also covers the products before it, and a tile that is released too early
