@@ -222,7 +222,7 @@ void warpgroups_backward(const Bf16BackwardArguments& g) {
   select_widths(g, [&]<int kDk, int kDv>() {
     LaunchConfig config(dim3(unsigned(ceil_div(g.L, kChunk)), unsigned(g.H), unsigned(g.B)), unsigned(kBlockThreads),
                         GradientTiles<kDk, kDv>::kBytes);
-    config.starts_early = true;
+    config.starts_early = start_early(g);
     launch(gradients_kernel<kDk, kDv>, config, g, GradientMaps(g, x, kChunk, kDv));
   });
   end_part("gradients");

@@ -344,7 +344,7 @@ void longer_chunks_backward(const Bf16BackwardArguments& g) {
   select_widths(g, [&]<int kDk, int kDv>() {
     LaunchConfig config(unsigned(std::min(all, multiprocessor_count())), unsigned(kBlockThreads),
                         GradientTiles<kDk, kDv>::kBytes);
-    config.starts_early = true;
+    config.starts_early = start_early(g);
     launch(gradients_kernel<kDk, kDv>, config, g, GradientMaps(g, x, kPair, kDv), Pairs{count, all, g.H});
   });
   end_part("gradients");

@@ -329,6 +329,16 @@ inline std::int64_t bytes_moved(const Bf16BackwardArguments& g, int every) {
   return count + there(g.initial_state) + there(g.dfinal_state) + there(read_only(g.dinitial_state));
 }
 
+/// Blocks of both walks.
+inline std::int64_t walk_blocks(const Bf16BackwardArguments& g) {
+  return std::int64_t(g.B) * g.H * 2 * ceil_div(g.Dv, kColumns);
+}
+/// Whether kernels start before the kernel before has ended. Blocks that start early go to multiprocessors in the order
+/// in which these become free. Where nearly all have a block of a walk, the usual order is faster.
+inline bool start_early(const Bf16BackwardArguments& g) {
+  return walk_blocks(g) <= multiprocessor_count() / 2;
+}
+
 /// Starts the kernels up to the walks: T and P, and both walks.
 /// @tparam kEvery chunks from one state that is left to the next
 template <int kEvery>
@@ -351,9 +361,7 @@ WalkResults start_walks(const Bf16BackwardArguments& g, const char* name) {
     const int blocks = 2 * ceil_div(g.Dv, kColumns);  // of a head
     LaunchConfig config(dim3(unsigned(blocks), unsigned(g.H), unsigned(g.B)), unsigned(kWalkThreads),
                         kWalkBytes<Shape>);
-    // Blocks that start early go to multiprocessors in the order in which these become free. Where nearly all have a
-    // block, the usual order is faster.
-    config.starts_early = std::int64_t(g.B) * g.H * blocks <= multiprocessor_count() / 2;
+    config.starts_early = start_early(g);
     launch(walks_kernel<Shape, kEvery>, config, g,
            WalkMaps{.k = tile_map(g.k, keys, kChunk),
                     .v = tile_map(g.v, values, kChunk),
