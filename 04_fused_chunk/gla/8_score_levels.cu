@@ -71,6 +71,14 @@ constexpr int kPreparingRegisters = kWalkers<Shape> == 1 ? 224 : 152;
 template <class Shape>
 constexpr int kWalkingRegisters = kWalkers<Shape> == 1 ? 224 : 152;
 
+/// Computes the scores of a half that the warp has prepared.
+template <int kNumber, int kDk>
+__device__ __forceinline__ void multiply(const LevelTiles<kDk>& levels, LevelScores& scores) {
+  __syncwarp();
+  score_levels::multiply_half<kNumber>(levels, scores);
+  __syncwarp();
+}
+
 /// Grid (tiles of Dv of all segments, H, B).
 template <class Shape>
 __global__ void __launch_bounds__(kBlock<Shape>, 1)
@@ -164,10 +172,12 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
       FirstHalf<Shape::kDk> first;
       raw_ring.wait(raw_barriers);
       ring.wait(prepared_empty[warp]);
-      prepare_half<0>(levels, out, first, scores);
+      prepare_half<0>(levels, out, first, [] {});
+      multiply<0>(levels, scores);
       load(t + kChunk, 0);
       raw_ring.wait(raw_barriers + 1);
-      prepare_half<1>(levels, out, first, scores);
+      prepare_half<1>(levels, out, first, [] {});
+      multiply<1>(levels, scores);
       load(t + kChunk, 1);
       raw_ring.advance();
       store_scores(tiles.P, tiles.first_column, scores);
