@@ -42,6 +42,7 @@
 #include "03_gla/gla/warpgroup_tiles.cuh"
 #include "common/device/device.hpp"
 #include "common/device/launch.cuh"
+#include "common/device/proxy_fence.cuh"
 #include "common/tile/block_part.cuh"
 #include "common/tile/store_tile.cuh"
 #include "common/tile/warpgroup_sub_chunk.cuh"
@@ -86,6 +87,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       auto ring = Ring<kPipelineDepth>::producer();
       for (int t = begin; t < end; t += kChunk) {
         ring.wait(empty);
+        fence_async_proxy();  // the decays have been read by ordinary loads
         full[ring.stage()].arrive_expect(WarpgroupTiles::kLoadedBytes);
         tiles_of(ring.stage()).load(maps, full[ring.stage()], b, h, t, first_column);
         ring.advance();

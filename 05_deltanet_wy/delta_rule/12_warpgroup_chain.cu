@@ -46,6 +46,7 @@
 #include "05_deltanet_wy/delta_rule/prepared.hpp"
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
 #include "common/device/launch.cuh"
+#include "common/device/proxy_fence.cuh"
 #include "common/parts.hpp"
 #include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
@@ -112,6 +113,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       for (int t = 0; t < a.L; t += kChunk) {
         const Tiles<Shape> tiles = tiles_of(ring.stage());
         ring.wait(empty);
+        fence_async_proxy();  // V has been read by ldmatrix
         full[ring.stage()].arrive_expect(Tiles<Shape>::kBytes);
         load_chunk(tiles, maps, full[ring.stage()], b, h, t, first_column);
         load_tile(prepared, tiles.T_high.data, full[ring.stage()],

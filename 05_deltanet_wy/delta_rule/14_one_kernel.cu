@@ -45,6 +45,7 @@
 #include "05_deltanet_wy/delta_rule/one_kernel.cuh"
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
 #include "common/device/launch.cuh"
+#include "common/device/proxy_fence.cuh"
 #include "common/device/registers.cuh"
 #include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
@@ -95,6 +96,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         load_panels(memory.Q(ring.stage()), maps.q, full[ring.stage()], {.position = t, .head = h, .batch = b});
         ring.advance();
         v_ring.wait(v_empty);
+        fence_async_proxy();  // V has been read by ldmatrix
         v_full[v_ring.stage()].arrive_expect(BlockMemory<Shape>::kValueBytes);
         load_panels(memory.V(v_ring.stage()), maps.v, v_full[v_ring.stage()],
                     {.column = first_column, .position = t, .head = h, .batch = b});

@@ -48,6 +48,7 @@
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
 #include "common/device/cluster.cuh"
 #include "common/device/launch.cuh"
+#include "common/device/proxy_fence.cuh"
 #include "common/device/push_shared.cuh"
 #include "common/device/registers.cuh"
 #include "common/tile/block_part.cuh"
@@ -102,6 +103,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       auto read_ring = Ring<1>::consumer();
       const auto load_values = [&](int t) {
         v_ring.wait(v_empty);
+        fence_async_proxy();  // V has been read by ldmatrix
         v_full[v_ring.stage()].arrive_expect(memory.kValueBytes);
         load_panels(memory.V(v_ring.stage()), maps.v, v_full[v_ring.stage()],
                     {.column = first_column, .position = t, .head = h, .batch = b});

@@ -31,6 +31,7 @@
 #include "common/device/source_location.hpp"
 
 #if TUTORIAL_EMULATOR
+#include <emulator/async_proxy.hpp>
 #include <emulator/warp_gather.hpp>
 
 #include "common/device/alignment.hpp"
@@ -48,7 +49,10 @@ __device__ __forceinline__ void ldmatrix(std::uint32_t (&fragment)[kMatrices], c
   static_assert(kMatrices == 1 || kMatrices == 2 || kMatrices == 4);
 #if TUTORIAL_EMULATOR
   const unsigned lane = emulator::lane();
-  if (lane < 8 * kMatrices) check_alignment(row, 16, where);
+  if (lane < 8 * kMatrices) {
+    check_alignment(row, 16, where);
+    emulator::note_shared_read(row, where);
+  }
   const auto rows = emulator::gather(~0u, static_cast<const std::uint16_t*>(row), where);
   for (unsigned matrix = 0; matrix < kMatrices; ++matrix) {
     std::uint16_t pair[2];

@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// The fence between the stores of threads to shared memory and the bulk copies or products of warpgroups (wgmma.cuh)
-/// that read it. For GPUs of compute capability 9.0 and later.
+/// The fence between what threads do in shared memory and what bulk copies or products of warpgroups (wgmma.cuh) do
+/// there. For GPUs of compute capability 9.0 and later.
 ///
 /// Both reach shared memory by a way of their own, the async proxy, and may miss what a thread has just stored. Each
 /// thread that has stored part of a tile calls the fence, then a barrier, and then one thread issues the copy, or a
@@ -12,9 +12,22 @@
 ///     __syncthreads();
 ///     if (threadIdx.x == 0) store_tile(map, tile, {...});
 ///
+/// The same holds the other way round, for a tile that threads have read and a copy is to fill again. A barrier orders
+/// what threads do, but a copy may be faster than a load that waits in a queue: behind the products of other warps,
+/// ldmatrix has read the data of the next tile on an H200. So the thread that issues the copy calls the fence between
+/// the wait and the copy:
+///
+///     ring.wait(empty);                           // all threads have issued their loads of the tile
+///     fence_async_proxy();                        // and the tile is theirs until these are done
+///     full[ring.stage()].arrive_expect(bytes);
+///     load_tile(...);
+///
+/// A tile that only products read needs no fence: their wait is enough.
+///
 /// The emulator keeps a second image of dynamic shared memory, the one that copies and products see. It is NaN at
 /// first. Bulk loads write it, and the fence takes to it what its thread has written by store_for_copies() or
-/// stmatrix(). Ordinary stores never reach it, so that a missing fence shows in every run.
+/// stmatrix(). Ordinary stores never reach it, so that a missing fence shows in every run. It reports a copy that is
+/// issued over rows that a thread has read by ldmatrix(), if neither of both threads has called the fence since.
 ///
 /// Source: PTX ISA, "Memory consistency model: proxies", and "membar, fence: fence.proxy.async".
 

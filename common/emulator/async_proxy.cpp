@@ -1,5 +1,6 @@
 #include "emulator/async_proxy.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "block.hpp"
@@ -37,6 +38,36 @@ void push_async_proxy_write(void* address, const void* value, std::size_t bytes)
   Block::current()->async_proxy_writes().push_back(write);
 }
 
+SharedRead* Block::shared_reads(const void* address, std::size_t bytes) {
+  if (shared_reads_.empty() || !dynamic_shared_.contains(address, bytes)) return nullptr;
+  const auto offset = static_cast<const std::byte*>(address) - static_cast<const std::byte*>(dynamic_shared_.data());
+  return &shared_reads_[static_cast<std::size_t>(offset) / kSharedReadBytes];
+}
+
+void Block::note_shared_read(const void* address, std::source_location where) {
+  if (SharedRead* read = shared_reads(address, kSharedReadBytes)) *read = {running_, fences_, where};
+}
+
+const SharedRead* Block::unfenced_read(const void* address, std::size_t bytes, const KernelThread& writer) {
+  const sanitizer::Unwatched unwatched;
+  // Noted from the first load on: what is read before it, no load has written.
+  if (shared_reads_.empty()) shared_reads_.resize(dynamic_shared_.bytes() / kSharedReadBytes);
+  const SharedRead* read = shared_reads(address, bytes);
+  if (!read) return nullptr;
+  const SharedRead* const end = read + bytes / kSharedReadBytes;
+  const std::uint32_t fence_of_writer = writer.block == this ? writer.last_fence : 0;
+  const auto is_unfenced = [&](const SharedRead& of) {
+    return of.reader && std::max(of.reader->last_fence, fence_of_writer) <= of.fences;
+  };
+  read = std::find_if(read, end, is_unfenced);
+  return read == end ? nullptr : read;
+}
+
+void note_shared_read(const void* address, std::source_location where) {
+  const sanitizer::Unwatched unwatched;
+  Block::current()->note_shared_read(address, where);
+}
+
 void fence_async_proxy(std::source_location where) {
   const sanitizer::Unwatched unwatched;
   Block& block = *Block::current();
@@ -45,6 +76,7 @@ void fence_async_proxy(std::source_location where) {
     block.write_async_image(write.address, write.data, write.bytes);
   }
   block.async_proxy_writes().clear();
+  block.count_fence();
 }
 
 }  // namespace emulator

@@ -30,6 +30,8 @@ void Block::prepare(uint3 index) {
   warpgroups_.assign((warps_.size() + 3) / 4, {});
   mbarriers_.clear();
   async_image_.clear();
+  shared_reads_.clear();
+  fences_ = 0;
   for (NamedBarrier& barrier : named_barriers_) barrier.reset();
   registers_.reset(static_cast<unsigned>(warps_.size()));
 }

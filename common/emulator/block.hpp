@@ -28,6 +28,7 @@ namespace emulator {
 
 class Block;
 class Cluster;
+struct KernelThread;
 
 /// What all blocks of a launch have in common.
 struct Launch {
@@ -55,6 +56,14 @@ struct AsyncProxyWrite {
   std::byte data[16];
 };
 
+/// The last time that a thread has read some 16 bytes of shared memory by itself, not by a copy.
+struct SharedRead {
+  const KernelThread* reader = nullptr;  ///< nullptr if none has
+  std::uint32_t fences = 0;              ///< of the block before it
+  std::source_location where;
+};
+inline constexpr std::size_t kSharedReadBytes = 16;  ///< that a SharedRead stands for
+
 /// One thread of a block, and where it stands. What a switch needs is in one line of the cache.
 struct alignas(64) KernelThread {
   enum class State {
@@ -80,6 +89,7 @@ struct alignas(64) KernelThread {
   AsyncCopies async_copies;
   BulkStores bulk_stores;
   std::vector<AsyncProxyWrite> async_proxy_writes;
+  std::uint32_t last_fence = 0;        ///< of the async proxy: the block's how manieth; 0 if none
   const MBarrier* mbarrier = nullptr;  ///< that it waits for, in the state at_mbarrier
 
   // At the barrier of the cluster.
@@ -154,6 +164,13 @@ class Block {
   void write_async_image(const void* address, const void* data, std::size_t bytes);
   /// Whether bulk copies see there what threads do.
   bool is_fenced(const void* address, std::size_t bytes);
+  /// See emulator::note_shared_read().
+  void note_shared_read(const void* address, std::source_location where);
+  /// A read of these bytes after which neither its thread nor `writer` has called fence_async_proxy(); nullptr if there
+  /// is none.
+  const SharedRead* unfenced_read(const void* address, std::size_t bytes, const KernelThread& writer);
+  /// The thread that runs has called fence_async_proxy().
+  void count_fence() { running_->last_fence = ++fences_; }
   // in warp_roles.cpp,
   /// See named_barrier_arrive().
   void arrive(unsigned id, unsigned threads, std::source_location where);
@@ -198,6 +215,8 @@ class Block {
   void end_phase_if_complete(MBarrier& barrier);
   /// The place in the image that stands for this part of dynamic shared memory; nullptr for other memory.
   std::byte* async_image(const void* address, std::size_t bytes);
+  /// What is known of reads from this address on; nullptr for memory of which nothing is noted.
+  SharedRead* shared_reads(const void* address, std::size_t bytes);
   /// Writes the tile, and lets the barrier count its bytes.
   void finish_load(BulkLoad& load);
   /// Whether a thread waits for this load and for nothing else.
@@ -235,6 +254,8 @@ class Block {
   NamedBarrier named_barriers_[16];
   Registers registers_;
   std::vector<std::byte> async_image_;  ///< dynamic shared memory as bulk copies see it; empty until it is needed
+  std::vector<SharedRead> shared_reads_;  ///< of dynamic shared memory; empty until a bulk load writes there
+  std::uint32_t fences_ = 0;              ///< calls of fence_async_proxy()
   BlockReadyQueue ready_;
   sanitizer::SyncPoint begin_;  ///< comes before all that the threads do
   KernelThread* running_ = nullptr;

@@ -1,12 +1,14 @@
 #include "emulator/bulk_copy.hpp"
 
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "bulk_copies.hpp"
 #include "cluster.hpp"
 #include "emulator/push_shared.hpp"
 #include "random.hpp"
+#include "report.hpp"
 #include "sanitizer.hpp"
 
 namespace emulator {
@@ -148,6 +150,16 @@ bool Block::next_copy_is_early() {
 
 void Block::issue_load(BulkLoad load) {
   MBarrier& barrier = *load.barrier;
+  if (const SharedRead* read = barrier.block->unfenced_read(load.shared, load.tile.size(), *load.thread)) {
+    {
+      const sanitizer::Unwatched unwatched;
+      const std::string what = "a copy may overwrite this tile before thread " + describe(read->reader->index) +
+                               " has read it at " + describe(read->where) +
+                               ": neither that thread nor this one has called fence_async_proxy() since";
+      fail(what.c_str(), load.where, *load.thread);
+    }
+    pause();  // next() picks no thread any more
+  }
   barrier.points[barrier.parity()].release();  // the poison comes before what those that wait will read
   const sanitizer::Unwatched unwatched;
   const std::vector<std::byte> poison(load.tile.size(), static_cast<std::byte>(kPoison));

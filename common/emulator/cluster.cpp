@@ -105,6 +105,7 @@ void Cluster::prepare(std::uint64_t number) {
     thread.async_copies.clear();
     thread.bulk_stores.clear();
     thread.async_proxy_writes.clear();
+    thread.last_fence = 0;
     thread.products.clear();
     thread.has_arrived = false;
     thread.peer_shared = {};

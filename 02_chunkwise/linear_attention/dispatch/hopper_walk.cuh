@@ -86,6 +86,7 @@ __device__ __forceinline__ void compute_segment_state(const Bf16Arguments& a, co
       const StateTiles<Shape> tiles = tiles_of(ring.stage());
       Barrier& barrier = full[ring.stage()];
       ring.wait(empty);
+      if constexpr (kNormalized) fence_async_proxy();  // K has been read by ordinary loads
       barrier.arrive_expect(StateTiles<Shape>::kBytes);
       load_chunk(tiles, maps, barrier, part.b, part.h, direction.position(t), part.first_column);
       ring.advance();
@@ -213,6 +214,7 @@ __device__ __forceinline__ void walk_segment(const Bf16Arguments& a, const Chunk
       auto ring = Ring<kPipelineDepth>::producer();
       for (int t = begin; t < end; t += kChunk) {
         ring.wait(empty);
+        if constexpr (kNormalized) fence_async_proxy();  // K has been read by ordinary loads
         full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
         load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, direction.position(t), first_column);
         ring.advance();

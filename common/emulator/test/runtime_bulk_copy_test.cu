@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/device/bulk_copy.cuh"
+#include "common/device/ldmatrix.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/stmatrix.cuh"
@@ -445,6 +446,44 @@ TEST(AsyncProxy, AFenceThatIsLeftOutShows) {
   skip_barrier("runtime_bulk_copy_test.cu", kFence);
   EXPECT_THAT(stored(Write::fenced), Each(kNaN));
   skip_no_barrier();
+}
+
+// --- what copies overwrite ---
+
+enum class ReadFence { none, of_reader, of_other_reader, of_writer };
+
+/// Warp 0 reads a tile by ldmatrix, and thread 32 loads it again.
+__global__ void read_and_refill(const TensorMap map, ReadFence fence) {
+  __shared__ Barrier full;
+  begin(full);
+  for (unsigned n = 0; n < 2; ++n) {
+    if (threadIdx.x == 32) {
+      if (fence == ReadFence::of_writer) tutorial::fence_async_proxy();
+      full.arrive_expect(tile_bytes(kRows));
+      load_tile(map, shared_tile(), full, {});
+    }
+    full.wait(n);
+    if (threadIdx.x < 32) {
+      std::uint32_t fragment[1];
+      tutorial::ldmatrix_x1(fragment, shared_tile() + threadIdx.x % 8 * 64);
+      if (fence == ReadFence::of_reader) tutorial::fence_async_proxy();
+      if (fence == ReadFence::of_other_reader && threadIdx.x == 8) tutorial::fence_async_proxy();
+    }
+    __syncthreads();
+  }
+}
+
+TEST(AsyncProxy, ACopyOverATileThatThreadsHaveReadNeedsAFence) {
+  Tensor in(7);
+  EXPECT_EQ(run_kernel([&] { read_and_refill(in.map(), ReadFence::of_reader); }), cudaSuccess);
+  EXPECT_EQ(run_kernel([&] { read_and_refill(in.map(), ReadFence::of_writer); }), cudaSuccess);
+  for (const ReadFence fence : {ReadFence::none, ReadFence::of_other_reader}) {
+    EXPECT_THAT(report_of([&] { read_and_refill(in.map(), fence); }),
+                AllOf(HasSubstr("a copy may overwrite this tile before thread (0,0,0) has read it at "),
+                      HasSubstr("runtime_bulk_copy_test.cu:"),
+                      HasSubstr("neither that thread nor this one has called fence_async_proxy() since"),
+                      HasSubstr("thread (32,0,0)")));
+  }
 }
 
 // --- what is skipped ---

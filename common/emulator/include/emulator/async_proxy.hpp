@@ -15,6 +15,10 @@ void push_async_proxy_write(void* address, const void* value, std::size_t bytes)
 /// Takes this thread's writes to the image.
 void fence_async_proxy(std::source_location where);
 
+/// Notes that this thread reads 16 bytes of shared memory by itself, not by a copy. Before a bulk load overwrites them,
+/// it or the thread that issues the load has to call fence_async_proxy().
+void note_shared_read(const void* address, std::source_location where);
+
 /// Writes shared memory. The image gets the value when this thread calls fence_async_proxy().
 template <class T>
 requires(std::is_trivially_copyable_v<T> && sizeof(T) <= 16) void write_for_async_proxy(T* address, const T& value) {
