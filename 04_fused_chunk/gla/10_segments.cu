@@ -33,8 +33,6 @@
 
 #include <cuda_runtime.h>
 
-#include <cstdlib>
-
 #include "04_fused_chunk/fused_gla.hpp"
 #include "04_fused_chunk/gla/one_kernel.hpp"
 #include "04_fused_chunk/gla/prepared_slots.cuh"
@@ -262,7 +260,7 @@ void walk_segments(const Bf16Arguments& a, LaunchPlan plan) {
   } else if (plan.segments > 1) {
     plan.columns == 128 ? start(PanelShape<128, 128>()) : start(PanelShape<128, 64>());
   }
-  std::getenv("GATED_OLD") ? score_levels_walk(a, plan) : multiplying_warps_walk(a, plan);
+  multiplying_warps_walk(a, plan);
 }
 
 void segments(const Bf16Arguments& a) {

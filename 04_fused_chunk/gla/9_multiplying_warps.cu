@@ -131,6 +131,7 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
     const int last = begin + (end - begin + kChunk - 1) / kChunk * kChunk;
     const auto load = [&](int t, int half) {
       if (t >= last || !elect_one()) return;
+      fence_async_proxy();  // q, k and g have been read by ordinary loads and ldmatrix
       raw_barriers[half].arrive_expect(levels.kLoadedBytes);
       load_half(levels, half, maps, raw_barriers[half],
                 {.position = t + half * kHalf, .head = part.h, .batch = part.b});

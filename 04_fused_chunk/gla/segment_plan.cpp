@@ -18,9 +18,9 @@ constexpr int kChunkLength = tile::kSubChunk * tile::kSubChunks;
 struct ChunkTimes {
   double walk, states;
 };
-constexpr ChunkTimes kNarrow{2.65, 1.2}, kWide{3.5, 1.45};  // tiles of 64 columns, of 128
+constexpr ChunkTimes kNarrow{2.45, 1.2}, kWide{3.2, 1.45};  // tiles of 64 columns, of 128
 constexpr double kBytesPerMicrosecond = 4.2e6, kStateBytesPerMicrosecond = 3.5e6;
-constexpr double kLaunch = 4, kTwoMoreLaunches = 14, kCarryStep = 0.1;  // microseconds
+constexpr double kLaunch = 4, kTwoMoreLaunches = 12, kCarryStep = 0.1;  // microseconds
 constexpr int kStateTrips = 3;                                          // of four, one overlaps a walk
 
 /// Bytes of the states of all segments but the last.

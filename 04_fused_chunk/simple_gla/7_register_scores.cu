@@ -133,6 +133,7 @@ __global__ void __launch_bounds__(kBlock, 1)
                             [&](int t, float2 g) {
                               ring.wait(empty);
                               if (thread == 0) {
+                                fence_async_proxy();  // V has been read by ldmatrix
                                 full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
                                 load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, t, first_column);
                               }

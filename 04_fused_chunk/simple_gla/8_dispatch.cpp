@@ -5,7 +5,7 @@
 /// chapter 02's estimate with the times of a chunk with scalar gates. It chooses the number of segments and the width
 /// of a tile; one segment is `fused`. The time of `two_kernels` is the sum of three: its launches, the longer of its
 /// walk and the bytes of its first kernel, and the bytes of its second kernel. On Hopper the walk is that of
-/// `register_scores`, which is the fastest at every length; only the number of its segments has to be chosen.
+/// `register_scores`, which is the fastest at every length; only its segments have to be chosen.
 /// Grows out of: 03_gla/gla/11_dispatch.cpp
 /// Improves on: `register_scores` leaves multiprocessors idle if there are few heads. `sequence_parallel` always takes
 /// as many segments as fill the GPU once, even if fewer would be faster. For short sequences `two_kernels` is faster.
@@ -22,6 +22,7 @@
 #include "04_fused_chunk/simple_gla/dispatch/as_gla.hpp"
 #include "04_fused_chunk/simple_gla/launch_plan.hpp"
 #include "common/ceil_div.hpp"
+#include "common/device/device.hpp"
 
 namespace tutorial::simple_gla {
 namespace {
@@ -34,6 +35,28 @@ constexpr tile::WalkTimes kTimes{.narrow = {.walk = {2.5, 4.1}, .states = {0.9, 
 constexpr tile::ExclusiveWalkTimes kWarpgroupTimes{.walk = 0.85, .states = 0.4, .bytes_per_microsecond = 4.6e6};
 constexpr double kTwoLaunches = 5, kStatesOfChunk = 0.9;  // microseconds
 constexpr double kBytesPerMicrosecond = 3.7e6;
+
+// Of two segments, of which the first is walked beside the kernel for its state: times that were measured together.
+constexpr double kWalk = 1.02, kStates = 0.67;        // microseconds per chunk at Dk = 128
+constexpr double kWalkAlone = 4, kStatesAndWalk = 7;  // microseconds beside those of chunks
+
+/// The plan where two segments of each head fill the GPU, and no third one would fit. While the first segment is
+/// walked, the other half of the GPU computes its state and then walks the second. So the first one is as long as both
+/// together take.
+LaunchPlan two_segments(const tile::Extents& e) {
+  const double width = 0.3 + 0.7 * e.Dk / 128, walk = kWalk * width, states = kStates * width;
+  const int chunks = ceil_div(e.L, 64);
+  const int first = std::min(int((walk * chunks + kStatesAndWalk - kWalkAlone) / (2 * walk - states)), chunks);
+  const double time = std::max(kWalkAlone + first * walk, kStatesAndWalk + first * states + (chunks - first) * walk);
+  const bool is_faster = time < kWalkAlone + chunks * walk;
+  return {64, is_faster ? 2 : 1, (is_faster ? first : chunks) * 64, nullptr};
+}
+
+/// Of `register_scores`.
+LaunchPlan hopper_plan(const tile::Extents& e) {
+  const std::int64_t blocks = std::int64_t(e.B) * e.H * ceil_div(e.Dv, 64);
+  return multiprocessor_count() / blocks == 2 ? two_segments(e) : tile::fastest_launch_plan(e, kWarpgroupTimes);
+}
 
 /// The estimated time of `two_kernels` in microseconds. Each of the two kernels moves about half of its bytes. The
 /// bytes of the initial and final state are left out, as in the estimates of the walk.
@@ -58,7 +81,7 @@ Bf16Arguments with_tensors(Bf16Arguments a) {
 Choice dispatch_choice(const Bf16Arguments& a) {
   const tile::Extents extents = tile::extents_of(a);
   if (specialized_unsupported(a).empty()) {
-    return {Choice::kHopperWalk, tile::fastest_launch_plan(extents, kWarpgroupTimes)};
+    return {Choice::kHopperWalk, hopper_plan(extents)};
   }
   const LaunchPlan plan = tile::fastest_launch_plan(extents, kTimes);
   const bool walks = fused_unsupported(a).empty() && tile::estimated_time(extents, kTimes, plan) <= two_kernels_time(a);
@@ -88,8 +111,13 @@ std::string dispatch_note(const Bf16Arguments& a) {
   if (choice.kernels == Choice::kTwoKernels) return "two_kernels";
   const std::string segments = std::to_string(choice.plan.segments) + " segments, ",
                     columns = std::to_string(choice.plan.columns) + " columns per block";
-  if (choice.kernels == Choice::kHopperWalk)
+  if (choice.kernels == Choice::kHopperWalk) {
+    if (const int first = choice.plan.length; choice.plan.segments == 2) {
+      return "register_scores, segments of " + std::to_string(first) + " and " + std::to_string(a.L - first) +
+             " positions, " + columns;
+    }
     return "register_scores, " + (choice.plan.segments > 1 ? segments : "") + columns;
+  }
   return choice.plan.segments > 1 ? "sequence_parallel, " + segments + columns : "fused, " + columns;
 }
 
