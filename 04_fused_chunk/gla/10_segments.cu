@@ -10,7 +10,7 @@
 ///     loads (1 thread)           V -----------------------> walking warpgroup (one per 64 columns of Dv)
 ///     decaying warp w, itself    k, g -> slot w, w + 4 ... -> S = diag(D_r) S + k~_r^T V_r
 ///
-/// Grows out of: 8_score_levels.cu; dispatch: the walk is that kernel, on a plan with several segments; the file has
+/// Grows out of: 9_multiplying_warps.cu; dispatch: the walk is that kernel, on a plan with several segments; the file has
 /// the kernel for their states alone.
 /// Improves on: `score_levels` has only one block per head and tile of Dv. With 32 heads it leaves half of the
 /// multiprocessors idle.

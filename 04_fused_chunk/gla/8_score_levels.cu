@@ -150,6 +150,7 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
       load_half(levels, half, maps, raw_barriers[half],
                 {.position = t + half * kHalf, .head = part.h, .batch = part.b});
     };
+    for (int half = 0; half < 2; ++half) load(begin + warp * kSubChunk, half);
     // P above its diagonal stays zero.
     for (int stage = 0; stage < kChunkSlots; ++stage) {
       const PreparedTiles<Shape> tiles = memory.prepared(stage, warp);
@@ -163,7 +164,6 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
     __syncwarp();
     auto raw_ring = Ring<1>::consumer();
     auto ring = Ring<kChunkSlots>::producer();
-    for (int half = 0; half < 2; ++half) load(begin + warp * kSubChunk, half);
 #pragma unroll 1
     for (int t = begin + warp * kSubChunk; t < last; t += kChunk) {
       const PreparedTiles<Shape> tiles = memory.prepared(ring.stage(), warp);

@@ -6,16 +6,16 @@
 /// one before. Four other warps can do that. The registers are there, if bulk copies store O: then three warps have
 /// nothing to do any more, and the fence of the preparing warps no longer waits behind the stores of O.
 ///
-///     loads and stores (1 thread)   V ------------------------------> walking warpgroup (one per 64 columns of Dv)
+///     loads (1 thread)              V ------------------------------> walking warpgroup (one per 64 columns of Dv)
 ///     preparing warp w              q, k, g -> slot w, w + 4, ... --> the same, slot by slot: O, S
 ///                                   `- levels -> multiplying warp w: P ^
-///     the same thread               O <------------------------------ the same
+///     stores (1 thread)             O <------------------------------ the same
 ///
 /// Grows out of: 8_score_levels.cu
 /// Improves on: in `score_levels` one warp per scheduler prepares, and all others wait for it.
 /// Unchanged: the walk, the slots and the arithmetic.
 /// Shapes: as `score_levels`.
-/// Thread mapping: one thread of warpgroup 0 loads V and stores O. Warpgroup 1 multiplies levels and warpgroup 2
+/// Thread mapping: one thread of warpgroup 0 loads V, another one stores O. Warpgroup 1 multiplies levels and warpgroup 2
 /// prepares, a warp for each sub-chunk of a chunk. One warpgroup walks for each 64 columns.
 /// Synchronization: as `score_levels`, and a preparing warp and a multiplying one exchange halves: `levels_full` says
 /// that the rows of the levels are there, `levels_empty` that they are read. The multiplying warp is the last that reads
@@ -35,7 +35,6 @@
 #include "04_fused_chunk/fused_gla.hpp"
 #include "04_fused_chunk/gla/level_slots.cuh"
 #include "04_fused_chunk/gla/one_kernel.hpp"
-#include "common/device/early_start.cuh"
 #include "common/device/elect.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/registers.cuh"
@@ -76,9 +75,8 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
 
   if (threadIdx.x == 0) {
     for (Barrier& barrier : raw_full) barrier.init(1);
-    for (Barrier& barrier : levels_full) barrier.init(1);
-    for (Barrier& barrier : levels_empty) barrier.init(1);
     for (int r = 0; r < kSubChunks; ++r) {
+      levels_full[r].init(1), levels_empty[r].init(1);
       for (Barrier& barrier : prepared_full[r]) barrier.init(2);  // P, and the rest
       for (Barrier& barrier : prepared_empty[r]) barrier.init(4 * kWalkers);
     }
@@ -93,31 +91,32 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
   const int group = int(threadIdx.x) / kWarpgroup;
   if (group == 0) {
     decrease_registers<kLoadingRegisters>();
-    if (threadIdx.x > 0) return;
     const BlockPart<Shape> part(extents_of(a), plan.length);
     const int b = part.b, h = part.h, begin = part.begin, end = part.end, first_column = part.first_column;
-    auto ring = Ring<kPipelineDepth>::producer();
-    const auto load = [&](int t) {
-      if (t >= end) return;
-      ring.wait(empty);
-      full[ring.stage()].arrive_expect(kWalkers * PanelTile<64>::kPanelBytes);
-      load_panels(memory.values(ring.stage()), maps.v, full[ring.stage()],
-                  {.column = first_column, .position = t, .head = h, .batch = b});
-      ring.advance();
-    };
-    for (int i = 0; i < kPipelineDepth; ++i) load(begin + i * kChunk);
-    auto output_ring = Ring<1>::consumer();
-    for (int t = begin; t < end; t += kChunk) {
-      for (int walker = 0; walker < kWalkers; ++walker) {
-        output_ring.wait(output_full + walker);
-        store_tile(maps.o, memory.output(walker).data,
-                   {.column = first_column + walker * kWarpgroupColumns, .position = t, .head = h, .batch = b});
-        commit_stores();
-        wait_stores_read<0>();
-        output_empty[walker].arrive();
+    const int thread = int(threadIdx.x);
+    if (thread == 0) {
+      auto ring = Ring<kPipelineDepth>::producer();
+      for (int t = begin; t < end; t += kChunk) {
+        ring.wait(empty);
+        full[ring.stage()].arrive_expect(kWalkers * PanelTile<64>::kPanelBytes);
+        load_panels(memory.values(ring.stage()), maps.v, full[ring.stage()],
+                    {.column = first_column, .position = t, .head = h, .batch = b});
+        ring.advance();
       }
-      output_ring.advance();
-      load(t + kPipelineDepth * kChunk);
+    } else if (thread == 32) {
+      auto ring = Ring<1>::consumer();
+      for (int t = begin; t < end; t += kChunk) {
+#pragma unroll 1
+        for (int walker = 0; walker < kWalkers; ++walker) {
+          const int column = first_column + walker * kWarpgroupColumns;
+          ring.wait(output_full + walker);
+          store_tile(maps.o, memory.output(walker).data, {.column = column, .position = t, .head = h, .batch = b});
+          commit_stores();
+          wait_stores_read<0>();
+          output_empty[walker].arrive();
+        }
+        ring.advance();
+      }
     }
   } else if (group == 1) {
     decrease_registers<kMultiplyingRegisters>();
@@ -206,7 +205,6 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
     const int walker = group - 3, offset = walker * kWarpgroupColumns;  // of its columns in the block's
     WarpgroupState<Shape::kDk> S;
     if (const BlockPart<Shape> part(extents_of(a), plan.length); part.segment > 0) {
-      wait_for_previous_kernel();
       const float* start = part.start(a.initial_state, plan, extents_of(a)).data + offset;
       load_group_state<Shape::kDk>(S, start, a.Dv, a.Dk, part.columns - offset);
     } else {
@@ -215,7 +213,7 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
                                    part.columns - offset);
     }
     // Computed again, because S and its addresses leave no registers to keep it in.
-    const BlockPart<Shape> part(extents_of(a), plan.length, hide_from_compiler(int(blockIdx.x)));
+    const BlockPart<Shape> part(extents_of(a), hide_from_compiler(plan.length));
     const int begin = part.begin, end = part.end;
     auto ring = Ring<kPipelineDepth>::consumer();
     auto prepared_ring = Ring<kChunkSlots>::consumer();
@@ -276,9 +274,9 @@ Maps maps_of(const Bf16Arguments& a) {
 
 void multiplying_warps_walk(const Bf16Arguments& a, const LaunchPlan& plan) {
   const auto start = [&]<class Shape>(Shape) {
-    LaunchConfig config(grid_by_segment<Shape>(extents_of(a), plan.segments), kBlock<Shape>, LevelMemory<Shape>::kBytes);
-    config.starts_early = plan.segments > 1;
-    launch(multiplying_warps_kernel<Shape>, config, a, maps_of(a), plan);
+    launch(multiplying_warps_kernel<Shape>,
+           launch_by_segments<Shape>(extents_of(a), plan.segments, kBlock<Shape>, LevelMemory<Shape>::kBytes), a,
+           maps_of(a), plan);
   };
   if (a.Dk <= 64) {
     plan.columns == 128 ? start(PanelShape<64, 128>()) : start(PanelShape<64, 64>());

@@ -22,7 +22,6 @@
 #include "04_fused_chunk/simple_gla/dispatch/as_gla.hpp"
 #include "04_fused_chunk/simple_gla/launch_plan.hpp"
 #include "common/ceil_div.hpp"
-#include "common/device/device.hpp"
 
 namespace tutorial::simple_gla {
 namespace {
@@ -30,33 +29,8 @@ namespace {
 // Measured on an H200.
 constexpr tile::WalkTimes kTimes{.narrow = {.walk = {2.5, 4.1}, .states = {0.9, 1.3}},
                                  .wide = {.walk = {3.5, 6.0}, .states = {1.3, 2.4}}};
-// Times of `specialized`, chosen so that the plans are within 8 % of the fastest plans that were timed. A chunk of the
-// walk of `register_scores` takes 1.02 with few blocks.
-constexpr tile::ExclusiveWalkTimes kWarpgroupTimes{.walk = 0.85, .states = 0.4, .bytes_per_microsecond = 4.6e6};
 constexpr double kTwoLaunches = 5, kStatesOfChunk = 0.9;  // microseconds
 constexpr double kBytesPerMicrosecond = 3.7e6;
-
-// Of two segments, of which the first is walked beside the kernel for its state: times that were measured together.
-constexpr double kWalk = 1.02, kStates = 0.67;        // microseconds per chunk at Dk = 128
-constexpr double kWalkAlone = 4, kStatesAndWalk = 7;  // microseconds beside those of chunks
-
-/// The plan where two segments of each head fill the GPU, and no third one would fit. While the first segment is
-/// walked, the other half of the GPU computes its state and then walks the second. So the first one is as long as both
-/// together take.
-LaunchPlan two_segments(const tile::Extents& e) {
-  const double width = 0.3 + 0.7 * e.Dk / 128, walk = kWalk * width, states = kStates * width;
-  const int chunks = ceil_div(e.L, 64);
-  const int first = std::min(int((walk * chunks + kStatesAndWalk - kWalkAlone) / (2 * walk - states)), chunks);
-  const double time = std::max(kWalkAlone + first * walk, kStatesAndWalk + first * states + (chunks - first) * walk);
-  const bool is_faster = time < kWalkAlone + chunks * walk;
-  return {64, is_faster ? 2 : 1, (is_faster ? first : chunks) * 64, nullptr};
-}
-
-/// Of `register_scores`.
-LaunchPlan hopper_plan(const tile::Extents& e) {
-  const std::int64_t blocks = std::int64_t(e.B) * e.H * ceil_div(e.Dv, 64);
-  return multiprocessor_count() / blocks == 2 ? two_segments(e) : tile::fastest_launch_plan(e, kWarpgroupTimes);
-}
 
 /// The estimated time of `two_kernels` in microseconds. Each of the two kernels moves about half of its bytes. The
 /// bytes of the initial and final state are left out, as in the estimates of the walk.

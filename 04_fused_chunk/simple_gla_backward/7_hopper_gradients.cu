@@ -158,8 +158,8 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
       auto ring = Ring<kPipelineDepth>::producer();
       for_each_chunk_with_g(a, b, h, start, step, N, a.L, [&](int t, float2 g) {
         ring.wait(empty);
+        fence_async_proxy();  // V has been read by ldmatrix
         if (thread == 0) {
-          fence_async_proxy();  // V has been read by ldmatrix
           full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
           load_chunk(tiles_of(ring.stage()), mapped.maps, full[ring.stage()], b, h, t, first_column);
         }

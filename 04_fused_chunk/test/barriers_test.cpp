@@ -8,7 +8,7 @@
 namespace tutorial {
 namespace {
 
-// The wait of `warp_specialized`, `score_levels`, `specialized` and `register_scores` for a tile of outputs keeps the
+// The wait of `warp_specialized`, `score_levels`, `multiplying_warps`, `specialized` and `register_scores` for a tile of outputs keeps the
 // walk from getting ahead of the warps that store; that of the latter for a tile of Q S, of those with scores. Its
 // wgmma_wait<1>(S) is there for the compiler alone. No order of the emulator's lets it.
 constexpr KernelWithBarriers kKernels[] = {
@@ -19,8 +19,9 @@ constexpr KernelWithBarriers kKernels[] = {
     {"gla", "one_kernel", "common/device/block_barrier.cuh", 80, 16},
     {"gla", "warp_specialized", "04_fused_chunk/gla/7_warp_specialized.cu", 64, 64, 390, "", "", "output_empty"},
     {"gla", "score_levels", "04_fused_chunk/gla/8_score_levels.cu", 64, 64, 390, "", "", "output_empty"},
+    {"gla", "multiplying_warps", "04_fused_chunk/gla/9_multiplying_warps.cu", 64, 64, 390, "", "", "output_empty"},
     // Three segments of eight chunks.
-    {"gla", "segments", "04_fused_chunk/gla/9_segments.cu", 64, 64, 1500, "", "EMULATOR_MULTIPROCESSORS=3"},
+    {"gla", "segments", "04_fused_chunk/gla/10_segments.cu", 64, 64, 1500, "", "EMULATOR_MULTIPROCESSORS=3"},
     {"simple_gla", "fused", "04_fused_chunk/simple_gla/3_fused.cu", 64, 64},
     {"simple_gla", "two_kernels", "04_fused_chunk/simple_gla/4_two_kernels.cu", 80, 16},
     {"simple_gla", "sequence_parallel", "04_fused_chunk/simple_gla/5_sequence_parallel.cu", 64, 64},
