@@ -15,14 +15,15 @@
 /// Improves on: in `score_levels` one warp per scheduler prepares, and all others wait for it.
 /// Unchanged: the walk, the slots and the arithmetic.
 /// Shapes: as `score_levels`.
-/// Thread mapping: one thread of warpgroup 0 loads V, another one stores O. Warpgroup 1 multiplies levels and warpgroup 2
-/// prepares, a warp for each sub-chunk of a chunk. One warpgroup walks for each 64 columns.
+/// Thread mapping: one thread of warpgroup 0 loads V, another one stores O. Warpgroup 1 multiplies levels, warpgroup 2
+/// prepares, each with a warp for each sub-chunk of a chunk. One warpgroup walks for each 64 columns.
 /// Synchronization: as `score_levels`, and a preparing warp and a multiplying one exchange halves: `levels_full` says
-/// that the rows of the levels are there, `levels_empty` that they are read. The multiplying warp is the last that reads
-/// q and k as loaded, so it asks for the next ones.
+/// that the rows of the levels are there, `levels_empty` that they are read. The multiplying warp is the last that
+/// reads q and k as loaded, so it asks for the next ones. In a plan with `starts_early` the walk of a segment waits for
+/// its first state.
 /// Fences: as `score_levels`. The walk fences O for the bulk store.
-/// Resources: for a tile of 128 columns 640 threads, which start with 96 registers. 24 for loads and stores, 56 for those
-/// that multiply, 128 for those that prepare, 136 for those that walk. Shared memory as `score_levels`.
+/// Resources: for a tile of 128 columns 640 threads, which start with 96 registers. 24 for loads and stores, 56 for
+/// those that multiply, 128 for those that prepare, 136 for those that walk. Shared memory as `score_levels`.
 /// Work, Bytes, Requires: as `score_levels`.
 /// Bound by: instructions and bytes.
 /// Weakness: one block per head and tile of Dv, as before.
@@ -275,8 +276,8 @@ Maps maps_of(const Bf16Arguments& a) {
 void multiplying_warps_walk(const Bf16Arguments& a, const LaunchPlan& plan) {
   const auto start = [&]<class Shape>(Shape) {
     launch(multiplying_warps_kernel<Shape>,
-           launch_by_segments<Shape>(extents_of(a), plan.segments, kBlock<Shape>, LevelMemory<Shape>::kBytes), a,
-           maps_of(a), plan);
+           launch_by_segments<Shape>(extents_of(a), plan, kBlock<Shape>, LevelMemory<Shape>::kBytes), a, maps_of(a),
+           plan);
   };
   if (a.Dk <= 64) {
     plan.columns == 128 ? start(PanelShape<64, 128>()) : start(PanelShape<64, 64>());

@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kBlock, 1)
 
 void walk_with_register_scores(const Bf16Arguments& a, const LaunchPlan& plan) {
   const auto start = [&]<class Shape>(Shape) {
-    launch(walk_kernel<Shape>, launch_by_segments<Shape>(extents_of(a), plan.segments, kBlock, kSharedBytes<Shape>), a,
+    launch(walk_kernel<Shape>, launch_by_segments<Shape>(extents_of(a), plan, kBlock, kSharedBytes<Shape>), a,
            chunk_maps(a), plan);
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());

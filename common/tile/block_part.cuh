@@ -24,14 +24,13 @@ dim3 grid_of(const Extents& e, int segments) {
 }
 
 /// A launch of the same blocks in another order: first those of the first segments of all heads, then those of the
-/// second ones. If there are several segments, it may start while the kernel before computes their states
-/// (common/device/early_start.cuh). Grid (tiles, H, B x segments).
+/// second ones. It starts early if the plan says so (common/device/early_start.cuh). Grid (tiles, H, B x segments).
 template <class Shape>
-LaunchConfig launch_by_segments(const Extents& e, int segments, int threads, std::size_t shared_bytes,
+LaunchConfig launch_by_segments(const Extents& e, const LaunchPlan& plan, int threads, std::size_t shared_bytes,
                                 std::source_location where = std::source_location::current()) {
-  LaunchConfig config(dim3(unsigned(e.Dv - 1) / Shape::kDv + 1, unsigned(e.H), unsigned(e.B) * unsigned(segments)),
-                      threads, shared_bytes, where);
-  config.starts_early = segments > 1;
+  const dim3 grid((unsigned(e.Dv) - 1) / Shape::kDv + 1, unsigned(e.H), unsigned(e.B) * unsigned(plan.segments));
+  LaunchConfig config(grid, threads, shared_bytes, where);
+  config.starts_early = plan.starts_early;
   return config;
 }
 
