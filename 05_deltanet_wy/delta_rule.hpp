@@ -71,7 +71,6 @@ std::string residual_unsupported(const Bf16Arguments&);
 std::string fused_unsupported(const Bf16Arguments&);
 std::string specialized_warps_unsupported(const Bf16Arguments&);
 std::string warpgroup_chain_unsupported(const Bf16Arguments&);
-std::string one_kernel_unsupported(const Bf16Arguments&);
 std::string dispatch_unsupported(const Bf16Arguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs: products, vectors, states.

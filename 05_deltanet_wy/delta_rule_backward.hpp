@@ -64,22 +64,31 @@ void recurrent_backward(const FloatBackwardArguments&);   ///< 1: CPU, double: w
 void chunkwise_backward(const FloatBackwardArguments&);   ///< 2: CPU, double: the adjoint of each line of a chunk
 void tensor_core_backward(const Bf16BackwardArguments&);  ///< 3: GPU: two walks, then all chunks at once
 void both_ends_backward(const Bf16BackwardArguments&);    ///< 4: GPU: both walks in one launch
-void dispatch_backward(const Bf16BackwardArguments&);     ///< 5: what a user calls
+void warpgroups_backward(const Bf16BackwardArguments&);   ///< 5: GPU: by warpgroups and bulk copies, on Hopper
+/// 6: GPU: gradients in chunks of 128 positions; requirements of warpgroups
+void longer_chunks_backward(const Bf16BackwardArguments&);
+void dispatch_backward(const Bf16BackwardArguments&);  ///< 7: what a user calls
 
 // Why a stage cannot run the problem, as a sentence; empty if it can. both_ends supports what tensor_core supports, and
 // takes as much memory.
 std::string tensor_core_backward_unsupported(const Bf16BackwardArguments&);
+std::string warpgroups_backward_unsupported(const Bf16BackwardArguments&);
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments&);
 
 // Bytes of memory that a stage needs in addition to its inputs and outputs.
 std::int64_t recurrent_backward_memory(const FloatBackwardArguments&);
 std::int64_t chunkwise_backward_memory(const FloatBackwardArguments&);
 std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments&);
+std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments&);
+std::int64_t longer_chunks_backward_memory(const Bf16BackwardArguments&);
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments&);
 
 /// Bytes that the kernels of tensor_core, and those of both_ends, read from global memory or write to it, even if a
 /// cache serves them.
 std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments&);
+
+std::int64_t warpgroups_backward_bytes_moved(const Bf16BackwardArguments&);     ///< the same of warpgroups
+std::int64_t longer_chunks_backward_bytes_moved(const Bf16BackwardArguments&);  ///< the same of longer_chunks
 
 /// What dispatch chooses, as text for the report.
 std::string dispatch_backward_note(const Bf16BackwardArguments&);

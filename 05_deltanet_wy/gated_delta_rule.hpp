@@ -35,12 +35,13 @@ void chunkwise(const FloatArguments&);       ///< CPU, double: the UT transform 
 void recurrent_gpu(const FloatArguments&);   ///< GPU: the state in registers, one kernel
 void tensor_core(const Bf16Arguments&);      ///< GPU: T, P and decays, then one walk that computes outputs
 void warpgroup_chain(const Bf16Arguments&);  ///< Hopper: the chain by warpgroup products, gates in its gaps
+void segments(const Bf16Arguments&);         ///< Hopper: the sequence cut into segments that are walked at once
 void dispatch(const Bf16Arguments&);         ///< what a user calls
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string recurrent_gpu_unsupported(const FloatArguments&);
 std::string tensor_core_unsupported(const Bf16Arguments&);
-std::string warpgroup_chain_unsupported(const Bf16Arguments&);
+std::string warpgroup_chain_unsupported(const Bf16Arguments&);  ///< also `segments`
 std::string dispatch_unsupported(const Bf16Arguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs.
@@ -48,6 +49,7 @@ std::int64_t chunkwise_memory(const FloatArguments&);
 std::int64_t recurrent_gpu_memory(const FloatArguments&);
 std::int64_t tensor_core_memory(const Bf16Arguments&);
 std::int64_t warpgroup_chain_memory(const Bf16Arguments&);
+std::int64_t segments_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 
 // Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them
@@ -55,6 +57,7 @@ std::int64_t dispatch_memory(const Bf16Arguments&);
 std::int64_t recurrent_gpu_bytes_moved(const FloatArguments&);
 std::int64_t tensor_core_bytes_moved(const Bf16Arguments&);
 std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments&);
+std::int64_t segments_bytes_moved(const Bf16Arguments&);
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);  ///< -1 if it computes in fp32
 
 /// What dispatch chooses on this GPU, as text for the report.

@@ -3,8 +3,11 @@
 /// (common/chapter/main.cpp runs it.)
 
 #include "02_chunkwise/linear_attention.hpp"
+#include "02_chunkwise/linear_attention_backward.hpp"
 #include "02_chunkwise/operators.hpp"
 #include "04_fused_chunk/operators.hpp"
+#include "04_fused_chunk/simple_gla_backward.hpp"
+#include "05_deltanet_wy/delta_rule_backward.hpp"
 #include "05_deltanet_wy/operators.hpp"
 #include "06_scan/convolution.hpp"
 #include "06_scan/convolution/example.hpp"
@@ -14,6 +17,7 @@
 #include "06_scan/operators.hpp"
 #include "06_scan/over_devices.hpp"
 #include "06_scan/over_devices/model.hpp"
+#include "06_scan/over_devices_backward.hpp"
 #include "06_scan/scan.hpp"
 #include "06_scan/scan/trace.hpp"
 #include "06_scan/simple_gla.hpp"
@@ -318,8 +322,8 @@ void add_stages_over_devices(Operator& definition, Stage recurrent, Stage one_de
               .unsupported = ring_unsupported<kRule>,
               .note = ring_note<kRule>,
               .memory = ring_memory<kRule>,
-              .share_out = share_out,
-              .collect = collect})
+              .share_out = on<Arguments>(share_out),
+              .collect = on<Arguments>(collect)})
       .stage({.name = "all_gather",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -328,8 +332,8 @@ void add_stages_over_devices(Operator& definition, Stage recurrent, Stage one_de
               .unsupported = all_gather_unsupported<kRule>,
               .note = all_gather_note<kRule>,
               .memory = all_gather_memory<kRule>,
-              .share_out = share_out,
-              .collect = collect});
+              .share_out = on<Arguments>(share_out),
+              .collect = on<Arguments>(collect)});
   if constexpr (kRule != Rule::delta_rule) {
     definition
         .stage({.name = "states_alone",
@@ -340,8 +344,8 @@ void add_stages_over_devices(Operator& definition, Stage recurrent, Stage one_de
                 .unsupported = states_alone_unsupported<kRule>,
                 .note = states_alone_note<kRule>,
                 .memory = states_alone_memory<kRule>,
-                .share_out = share_out,
-                .collect = collect})
+                .share_out = on<Arguments>(share_out),
+                .collect = on<Arguments>(collect)})
         .stage({.name = "overlap",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
@@ -350,8 +354,66 @@ void add_stages_over_devices(Operator& definition, Stage recurrent, Stage one_de
                 .unsupported = overlap_unsupported<kRule>,
                 .note = overlap_note<kRule>,
                 .memory = overlap_memory<kRule>,
-                .share_out = share_out,
-                .collect = collect});
+                .share_out = on<Arguments>(share_out),
+                .collect = on<Arguments>(collect)});
+  }
+  definition.stage({.name = "head_by_head",
+                    .processor = Processor::gpu,
+                    .dtype = Dtype::bf16,
+                    .run = head_by_head<kRule>,
+                    .idea = "ring, head after head: the next device starts when one head has arrived",
+                    .unsupported = head_by_head_unsupported<kRule>,
+                    .note = head_by_head_note<kRule>,
+                    .memory = head_by_head_memory<kRule>,
+                    .share_out = on<Arguments>(share_out),
+                    .collect = on<Arguments>(collect)});
+}
+
+/// The gradients. @param recurrent,one_device as above
+template <over_devices::Rule kRule>
+void add_backward_stages_over_devices(Operator& definition, Stage recurrent, Stage one_device) {
+  using namespace over_devices;
+  recurrent.name = "recurrent";
+  recurrent.idea = "the chapter's two walks on the CPU";
+  one_device.name = "one_device", one_device.processor = Processor::gpu, one_device.dtype = Dtype::bf16;
+  one_device.idea = "the chapter's dispatch on the first device alone";
+  const auto tolerance = one_device.tolerance;
+  definition.stage(std::move(recurrent))
+      .stage(std::move(one_device))
+      .stage({.name = "ring",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = ring_backward<kRule>,
+              .idea = "the state goes from device to device, then its gradient comes back",
+              .unsupported = ring_backward_unsupported<kRule>,
+              .note = ring_backward_note<kRule>,
+              .memory = ring_backward_memory<kRule>,
+              .tolerance = tolerance,
+              .share_out = on<BackwardArguments>(share_out),
+              .collect = on<BackwardArguments>(collect)})
+      .stage({.name = "all_gather",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = all_gather_backward<kRule>,
+              .idea = "what each device does to a state and to its gradient, at once to all",
+              .unsupported = all_gather_backward_unsupported<kRule>,
+              .note = all_gather_backward_note<kRule>,
+              .memory = all_gather_backward_memory<kRule>,
+              .tolerance = tolerance,
+              .share_out = on<BackwardArguments>(share_out),
+              .collect = on<BackwardArguments>(collect)});
+  if constexpr (kRule != Rule::delta_rule) {
+    definition.stage({.name = "states_alone",
+                      .processor = Processor::gpu,
+                      .dtype = Dtype::bf16,
+                      .run = states_alone_backward<kRule>,
+                      .idea = "first passes over k and v, and over q and do alone",
+                      .unsupported = states_alone_backward_unsupported<kRule>,
+                      .note = states_alone_backward_note<kRule>,
+                      .memory = states_alone_backward_memory<kRule>,
+                      .tolerance = tolerance,
+                      .share_out = on<BackwardArguments>(share_out),
+                      .collect = on<BackwardArguments>(collect)});
   }
 }
 
@@ -375,6 +437,37 @@ void add_over_devices(Chapter& chapter) {
   add_over_devices<Rule::delta_rule>(chapter, delta_rule::recurrent, delta_rule::dispatch,
                                      delta_rule::dispatch_unsupported, delta_rule::dispatch_note,
                                      delta_rule::dispatch_memory);
+  {
+    using namespace linear_attention;
+    add_backward_stages_over_devices<Rule::linear_attention>(
+        chapter.add(over_devices::backward_definition<Rule::linear_attention>()),
+        {.dtype = Dtype::fp32, .run = recurrent_backward},
+        {.run = dispatch_backward,
+         .unsupported = dispatch_backward_unsupported,
+         .note = dispatch_backward_note,
+         .memory = dispatch_backward_memory});
+  }
+  {
+    using namespace simple_gla;
+    add_backward_stages_over_devices<Rule::simple_gla>(
+        chapter.add(over_devices::backward_definition<Rule::simple_gla>()),
+        {.run = recurrent_backward, .memory = recurrent_backward_memory, .tolerance = fp32_backward_tolerance},
+        {.run = dispatch_backward,
+         .unsupported = dispatch_backward_unsupported,
+         .note = dispatch_backward_note,
+         .memory = dispatch_backward_memory,
+         .tolerance = bf16_backward_tolerance});
+  }
+  {
+    using namespace delta_rule;
+    add_backward_stages_over_devices<Rule::delta_rule>(
+        chapter.add(over_devices::backward_definition<Rule::delta_rule>()),
+        {.dtype = Dtype::fp64, .run = delta_rule::recurrent_backward, .memory = recurrent_backward_memory},
+        {.run = dispatch_backward,
+         .unsupported = dispatch_backward_unsupported,
+         .note = dispatch_backward_note,
+         .memory = dispatch_backward_memory});
+  }
 }
 
 }  // namespace

@@ -45,6 +45,9 @@ namespace tutorial::over_devices {
 /// The operator of the rule's chapter as the variant `devices`.
 template <Rule kRule>
 Operator definition();
+/// Its gradients, for `--backward --devices`.
+template <Rule kRule>
+Operator backward_definition();
 
 }  // namespace tutorial::over_devices
 

@@ -61,6 +61,9 @@ void states_alone(const Arguments&);
 /// GPUs: the same, half of the heads at a time: the maps of one half travel while the other half is computed.
 template <Rule kRule>
 void overlap(const Arguments&);
+/// GPUs: `ring`, one head after the other: a device computes a head while the next device computes the one before it.
+template <Rule kRule>
+void head_by_head(const Arguments&);
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.
 template <Rule kRule>
@@ -71,6 +74,8 @@ template <Rule kRule>
 std::string states_alone_unsupported(const Arguments&);
 template <Rule kRule>
 std::string overlap_unsupported(const Arguments&);
+template <Rule kRule>
+std::string head_by_head_unsupported(const Arguments&);
 
 // Bytes that a stage needs on a device, its shares of the inputs and of o among them.
 template <Rule kRule>
@@ -81,11 +86,13 @@ template <Rule kRule>
 std::int64_t states_alone_memory(const Arguments&);
 template <Rule kRule>
 std::int64_t overlap_memory(const Arguments&);
+template <Rule kRule>
+std::int64_t head_by_head_memory(const Arguments&);
 
 // Bytes that a stage sends from device to device.
-std::int64_t ring_link_bytes(const Arguments&);
+std::int64_t ring_link_bytes(const Arguments&);  ///< and of head_by_head
 template <Rule kRule>
-std::int64_t all_gather_link_bytes(const Arguments&);  ///< and of the stages after it
+std::int64_t all_gather_link_bytes(const Arguments&);  ///< and of states_alone and overlap
 
 // What a stage sends, how fast, and how it compares with one device, as text for the report.
 template <Rule kRule>
@@ -96,5 +103,7 @@ template <Rule kRule>
 std::string states_alone_note(const Arguments&);
 template <Rule kRule>
 std::string overlap_note(const Arguments&);
+template <Rule kRule>
+std::string head_by_head_note(const Arguments&);
 
 }  // namespace tutorial::over_devices

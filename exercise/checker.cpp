@@ -11,6 +11,11 @@
 #include "common/device/error.hpp"
 #include "exercise/findings.hpp"
 
+#if TUTORIAL_CUDA
+#include "common/roofline.hpp"
+#include "common/timing.hpp"
+#endif
+
 #if TUTORIAL_EMULATOR
 #include <emulator/counters.hpp>
 #include <emulator/launch.hpp>
@@ -101,16 +106,20 @@ void Check::needs_compute_capability(int capability) {
 
 void Check::problem(const std::string& name) {
   alive_.clear();
+  restores_.clear();
+  least_bytes_ = 0;
   problem_ = name;
   ++problems_;
 }
 
 template <class T>
-Array<T> Check::make(const char* name, std::vector<T> values, [[maybe_unused]] bool is_input) {
+Array<T> Check::make(const char* name, std::vector<T> values, Use use) {
   Array<T> array;
   array.name_ = name;
   array.device_ = std::make_shared<tutorial::DeviceBuffer<T>>(values);
   alive_.push_back(array.device_);
+  least_bytes_ += (use == Use::in_out ? 2 : 1) * array.device_->bytes();
+  if (use == Use::in_out) restores_.push_back([device = array.device_, values] { device->upload(values); });
 #if TUTORIAL_EMULATOR
   struct Watched {
     std::vector<Cell> cells;
@@ -123,7 +132,7 @@ Array<T> Check::make(const char* name, std::vector<T> values, [[maybe_unused]] b
   watched->record = {.name = watched->name.c_str(),
                      .size = static_cast<std::int64_t>(values.size()),
                      .cells = watched->cells.data(),
-                     .is_input = is_input};
+                     .is_input = use != Use::output};
   array.record_ = &watched->record;
   alive_.push_back(watched);
 #endif
@@ -139,19 +148,19 @@ Array<float> Check::input(const char* name, std::size_t size) {
 }
 
 Array<float> Check::input(const char* name, const std::vector<double>& values) {
-  return make(name, std::vector<float>(values.begin(), values.end()), true);
+  return make(name, std::vector<float>(values.begin(), values.end()), Use::input);
 }
 
 Array<float> Check::output(const char* name, std::size_t size) {
-  return make(name, std::vector<float>(size, NAN), false);
+  return make(name, std::vector<float>(size, NAN), Use::output);
 }
 
 Array<float> Check::in_out(const char* name, const std::vector<double>& values) {
-  return input(name, values);
+  return make(name, std::vector<float>(values.begin(), values.end()), Use::in_out);
 }
 
 Array<unsigned> Check::words(const char* name, std::size_t size, unsigned value) {
-  return make(name, std::vector<unsigned>(size, value), true);
+  return make(name, std::vector<unsigned>(size, value), Use::in_out);
 }
 
 std::vector<double> Check::uniform(std::size_t size, double low, double high) {
@@ -167,6 +176,7 @@ void Check::run(const std::function<void()>& start) {
   emulator::reset_counters();
 #endif
   try {
+    if (is_timing_) return time(start);
     start();
     check(cudaDeviceSynchronize());
   } catch (const tutorial::CudaError& error) {
@@ -190,6 +200,28 @@ void Check::run(const std::function<void()>& start) {
 #endif
 }
 
+void Check::time([[maybe_unused]] const std::function<void()>& start) {
+#if TUTORIAL_CUDA
+  const auto restore = [&] {
+    for (const auto& one : restores_) one();
+  };
+  tutorial::GpuTimer timer;
+  milliseconds_ = timer.time({.call = start, .prepare = restore}, {.budget_s = 0.2}).median;
+#endif
+}
+
+std::string Check::timing() const {
+#if TUTORIAL_CUDA
+  const double rate = tutorial::measure_gpu_roofline({}).copy_bytes_s;
+  const double least_us = 1e6 * static_cast<double>(least_bytes_) / rate;
+  const double us = 1e3 * milliseconds_;
+  return problem_ + ": " + number(us) + " us; its " + std::to_string(least_bytes_) + " bytes take " + number(least_us) +
+         " us at the " + number(1e-12 * rate) + " TB/s of a copy: " + number(100 * least_us / us) + " % of the limit";
+#else
+  return "";
+#endif
+}
+
 void Check::fail_result(const std::string& text) {
   if (wrong_result_.empty()) wrong_result_ = problem_ + ": " + text;
   if (wrong_orders_.empty() || wrong_orders_.back() != schedule_) wrong_orders_.push_back(schedule_);
@@ -200,7 +232,7 @@ void Check::fail_count(const std::string& text) {
 }
 
 void Check::expect(const Array<float>& array, const std::vector<double>& expected, double tolerance) {
-  if (is_broken_) return;
+  if (is_broken_ || is_timing_) return;
   const std::vector<float> found = array.device_->download();
   double largest = 0;
   for (const double value : expected) largest = std::max(largest, std::abs(value));
@@ -283,6 +315,19 @@ void Check::counts_at_most([[maybe_unused]] const Counts& most) {
 #endif
 }
 
+void Check::run_check(const std::function<void(Check&, void (*)())>& check, void (*run)()) {
+  problems_ = 0;
+  random_.seed(1);
+  try {
+    check(*this, run);
+  } catch (const tutorial::CudaError& error) {  // of a GPU, which refuses all further calls after a kernel's fault
+    if (launch_failure_.empty()) launch_failure_ = problem_ + ": " + short_path(error.what());
+    is_broken_ = true;
+  }
+  alive_.clear();
+  restores_.clear();
+}
+
 int check_exercise(const std::string& number, const std::string& file, const std::type_info& type, void (*run)()) {
   const auto entry = entries().find(number);
   if (entry == entries().end()) {
@@ -301,10 +346,7 @@ int check_exercise(const std::string& number, const std::string& file, const std
     emulator::set_schedule(order);
 #endif
     check.schedule_ = order;
-    check.problems_ = 0;
-    check.random_.seed(1);
-    entry->second.check(check, run);
-    check.alive_.clear();
+    check.run_check(entry->second.check, run);
     if (tutorial::compute_capability() < check.needed_capability_) {
       std::printf("%s: it needs a GPU of compute capability %d.%d; the emulator runs it on any machine\n", file.c_str(),
                   check.needed_capability_ / 10, check.needed_capability_ % 10);
@@ -321,7 +363,9 @@ int check_exercise(const std::string& number, const std::string& file, const std
 #if TUTORIAL_EMULATOR
   const Findings& found = findings();
   holds = say("addresses", found.stray, "each index lies in its array") && holds;
+#endif
   holds = say("launch", check.launch_failure_, "the kernel runs to its end") && holds;
+#if TUTORIAL_EMULATOR
   holds = say("order", found.race, "a barrier lies between accesses of two threads") && holds;
   // A value that comes too late is a matter of order.
   if (found.race.empty()) holds = say("writes", found.unwritten, "what is read was written") && holds;
@@ -333,8 +377,17 @@ int check_exercise(const std::string& number, const std::string& file, const std
                ": is a barrier missing? " + result;
     }
     holds = say("result", result, where) && holds;
+#if TUTORIAL_EMULATOR
     if (result.empty()) holds = say("counts", check.wrong_counts_, "no more than needed") && holds;
+#endif
   }
+#if TUTORIAL_CUDA
+  if (holds) {
+    check.is_timing_ = true;
+    check.run_check(entry->second.check, run);
+    holds = say("time", check.launch_failure_, check.is_broken_ ? "" : check.timing());
+  }
+#endif
   std::printf("%s\n", holds ? "solved" : "not solved yet");
   return holds ? 0 : 1;
 }

@@ -4,10 +4,12 @@
 
 #include <deque>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <random>
 #include <string>
 #include <typeinfo>
+#include <utility>
 #include <vector>
 
 #include "common/device/buffer.hpp"
@@ -59,6 +61,12 @@ class Check {
   /// The kernel uses instructions of GPUs of this compute capability, such as 90. Others do not run it; the emulator
   /// does.
   void needs_compute_capability(int capability);
+  /// The sizes of the problems. Where a GPU times the kernel, the only one is `timed`: the small ones would measure
+  /// the launch.
+  template <class T>
+  std::vector<T> sizes(std::initializer_list<T> checked, T timed) const {
+    return is_timing_ ? std::vector<T>{timed} : std::vector<T>(checked);
+  }
   /// Starts a problem such as "L = 33". All arrays of the one before go.
   void problem(const std::string& name);
   /// An input with normal numbers, or with those that are given.
@@ -91,10 +99,17 @@ class Check {
   friend int check_exercise(const std::string& number, const std::string& file, const std::type_info& type,
                             void (*run)());
 
+  /// Who has numbers in an array: the host before the kernel, or the kernel alone.
+  enum class Use { input, output, in_out };
+
   template <class T>
-  Array<T> make(const char* name, std::vector<T> values, bool is_input);
-  /// Ends the schedule.
-  void end_problem();
+  Array<T> make(const char* name, std::vector<T> values, Use use);
+  /// Times the kernel on a GPU.
+  void time(const std::function<void()>& start);
+  /// "4096 tiles: 812.3 us; ...": what time() has found, and the share of the limit.
+  std::string timing() const;
+  /// Runs all problems of an exercise's check.
+  void run_check(const std::function<void(Check&, void (*)())>& check, void (*run)());
   void fail_result(const std::string& text);
   void fail_count(const std::string& text);
 
@@ -102,6 +117,7 @@ class Check {
   std::string problem_;
   int problems_ = 0;
   int needed_capability_ = 0;
+  bool is_timing_ = false;
   bool is_broken_ = false;  ///< the kernel could not run to its end
   std::string launch_failure_;
   std::string wrong_result_;  ///< the first
@@ -110,7 +126,10 @@ class Check {
   std::vector<std::string> wrong_orders_;
   std::vector<std::string> count_lines_;  ///< of the last problem
   std::mt19937 random_;
-  std::vector<std::shared_ptr<void>> alive_;  ///< memory of the arrays
+  std::vector<std::shared_ptr<void>> alive_;     ///< memory of the arrays
+  std::vector<std::function<void()>> restores_;  ///< gives what the kernel changes its first numbers again
+  std::size_t least_bytes_ = 0;                  ///< each input read once and each output written once
+  double milliseconds_ = 0;                      ///< of a call, with a cold cache
   std::uint64_t launches_ = 0;
   std::uint64_t blocks_ = 0;
   std::uint64_t barriers_ = 0;
@@ -130,7 +149,8 @@ class Exercise {
   static void add(const char* number, const std::type_info& type, std::function<void(Check&, void (*)())> check);
 };
 
-/// Checks one exercise in several orders of threads and prints what holds and what does not.
+/// Checks one exercise in several orders of threads and prints what holds and what does not. On a GPU it also times a
+/// kernel that is right, and prints the share of the limit.
 /// @return 0 if all holds, 1 if not, 2 if run() is not what the exercise asks for, 3 if this GPU cannot run it
 int check_exercise(const std::string& number, const std::string& file, const std::type_info& type, void (*run)());
 

@@ -26,9 +26,9 @@
 /// Shapes: as `subchunk_walks`. In device memory S and S' [B, H, N + 1, Dv / 8, Dk / 8, 8, 8] bf16, tiles of S^T whose
 /// rows are 16 bytes, so that an accumulator's tile is one store of 128 bytes and ldmatrix reads it either way; and what
 /// prepare() leaves.
-/// Thread mapping: block (direction and tile, h, b) of states_kernel has 64 rows and 64 columns of S, whose columns its 4
-/// warps share: no element of S needs another one. Block (n, h, b) of gradients_kernel has chunk n and each of its warps one sub-chunk with all columns; in the part with the
-/// pairs a lane has two columns.
+/// Thread mapping: block (direction and tile, h, b) of states_kernel has 64 rows and 64 columns of S. Its 4 warps share
+/// the columns: no element of S needs another one. Block (n, h, b) of gradients_kernel has chunk n. Each of its warps has
+/// one sub-chunk with all columns; in the part with the pairs a lane has two columns.
 /// Resources: gradients_kernel: 107 KB of shared memory at Dk = Dv = 128, two blocks per multiprocessor. S' and then S
 /// lie in the same place, and at last A and B in the place of all tiles.
 /// Work: on tensor cores per position 10 Dk Dv operations, and 2 (3 Dk + 2 Dv) for each of 40 pairs.

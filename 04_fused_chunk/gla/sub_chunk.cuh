@@ -85,7 +85,7 @@ __device__ __forceinline__ void load_column(float (&column)[kSubChunk], const T*
 template <int kColumns>
 __device__ __forceinline__ void load_rows(const SwizzledTile<kColumns>& tile, const __nv_bfloat16* first_row,
                                           std::int64_t stride_l, int rows, int columns) {
-  constexpr int kUnits = kColumns / 8;  // of 16 bytes, one a thread
+  constexpr int kUnits = kColumns / 8;  // of 16 bytes, one per thread
 #pragma unroll
   for (int i = int(threadIdx.x); i < kSubChunk * kUnits; i += kThreads) {
     const int row = i / kUnits, column = i % kUnits * 8;

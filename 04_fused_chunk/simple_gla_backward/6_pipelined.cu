@@ -15,7 +15,7 @@
 /// behind the first barrier of the next.
 /// Resources: 100 KB of shared memory at Dk = Dv = 128, so that two blocks share a multiprocessor.
 /// Work: as `segments`.
-/// Bytes: as `segments`.
+/// Bytes: as `segments`, and g of a block's first chunk four times, once for each warp.
 /// Bound by: as `fused` of the operator, the walk over the chunks of a segment.
 /// Requires: as `segments`, with Dk and Dv up to 128, and a GPU that gives a block 100 KB of shared memory.
 /// Weakness: products of warps, each waiting for its operands. dk and dv compute dS twice.

@@ -5,14 +5,13 @@
 /// direction. One launch has the blocks of all three walks. A segment does not need states computed before: the walk is
 /// cut into runs of segments, and each run begins with the state that the run before it has left (chained_runs.cuh).
 /// Where there are few heads, a launch before computes the states, of both directions at once, as `dispatch` of the
-/// operator does (segment_state.cuh).
+/// operator does (border_states.cuh).
 ///
 ///     scores   | n: Q K^T | P or P^T in registers | P V | += Q S | rows times q or k: dg | O to shared memory |
 ///     state    | n: S^T Q^T | under it S = 2^b_e S, V~ in registers | V~^T K | under it Q S to shared memory |
 ///     copies   | q or k for n + 2 into the tile that O of n has left | O from there to memory ................ |
 ///
-/// Grows out of: 04_fused_chunk/simple_gla/7_register_scores.cu; port to tensor cores: the gradients go from mma of warps
-/// to products of warpgroups, with three directions and the sums for dg
+/// Grows out of: 04_fused_chunk/simple_gla/7_register_scores.cu
 /// Improves on: `pipelined` computes with warps that wait for their operands, in three launches. Its segments need all
 /// of q, k, v and do once more, for the states at their borders.
 /// Unchanged: the roles and the products of `register_scores`; segments and the sum for dg of `segments`. The walks of
@@ -44,9 +43,9 @@
 #include <string>
 
 #include "04_fused_chunk/simple_gla/launch_plan.hpp"
-#include "04_fused_chunk/simple_gla/segment_state.cuh"
 #include "04_fused_chunk/simple_gla/warpgroup_gate.cuh"
 #include "04_fused_chunk/simple_gla_backward.hpp"
+#include "04_fused_chunk/simple_gla_backward/border_states.cuh"
 #include "04_fused_chunk/simple_gla_backward/chained_runs.cuh"
 #include "04_fused_chunk/simple_gla_backward/cut.hpp"
 #include "04_fused_chunk/simple_gla_backward/gradients.hpp"
@@ -226,42 +225,6 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
     }
     if (part.last == runs.cut.plan.segments - 1) finish_walk<Shape::kDk>(S, walks, part);
   }
-}
-
-/// One of the walks that compute states alone.
-struct StatesWalk {
-  Bf16Arguments a;
-  ChunkMaps maps;
-  float *states, *decays;  ///< in the order of the walk: [B, H, segments - 1, Dk, Dv], [B, H, segments - 1]
-};
-
-/// What each segment makes of a state of zeros, in both directions. Grid (tiles of Dv of all segments but one, first of
-/// S and then of dS; H; B).
-template <class Shape>
-__global__ void __launch_bounds__(kStateBlock, 2)
-    border_states_kernel(const __grid_constant__ StatesWalk S, const __grid_constant__ StatesWalk dS, LaunchPlan plan) {
-  const int each = int(gridDim.x) / 2, borders = plan.segments - 1;
-  const bool is_reversed = int(blockIdx.x) >= each;
-  const StatesWalk& walk = is_reversed ? dS : S;
-  const int tiles = each / borders;  // the walk from the end needs no state at the beginning of the first segment
-  const BlockPart<Shape> part(extents_of(walk.a), plan.length, int(blockIdx.x) - (is_reversed ? each - tiles : 0));
-  const int order = is_reversed ? borders - part.segment : part.segment;
-  const std::int64_t place = std::int64_t(part.head) * borders + order;
-  walk_for_state<Shape>(walk.a, walk.maps, part, is_reversed, walk.states + place * walk.a.Dk * walk.a.Dv,
-                        walk.decays + place);
-}
-
-/// Starts the kernels that compute the carried states.
-template <class Shape>
-void compute_states(const Segments& segments) {
-  const int borders = segments.plan.segments - 1;
-  if (borders == 0) return;
-  const Bf16Arguments forward = segments.forward().a, backward = segments.gradients[2].a;
-  launch(border_states_kernel<Shape>,
-         {grid_of<Shape>(extents_of(forward), 2 * borders), kStateBlock, kSharedBytesForState<Shape>},
-         StatesWalk{forward, chunk_maps(forward), segments.S, segments.decays(true)},
-         StatesWalk{backward, chunk_maps(backward), segments.dS, segments.decays(false)}, segments.plan);
-  segments.carry();
 }
 
 }  // namespace

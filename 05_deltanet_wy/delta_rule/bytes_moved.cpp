@@ -149,7 +149,9 @@ std::int64_t cluster_bytes_moved(const Bf16Arguments& a) {
 }
 
 std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
-  if (runs_on_warpgroups(a)) return walk_segments_bytes_moved(a, fastest_segments(a));
+  if (runs_on_warpgroups(a)) {
+    return cluster_is_faster(a) ? cluster_bytes_moved(a) : walk_segments_bytes_moved(a, fastest_segments(a));
+  }
   if (walk_unsupported(a).empty()) {
     const int tiles = ceil_div(a.Dv, walk_columns(a));
     return whole_walk(a, tiles) + tiles * heads_of(a) * ceil_div(a.L, kChunk) * kChunk * 4;  // factors

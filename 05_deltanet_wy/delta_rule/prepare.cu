@@ -36,6 +36,7 @@
 #include "05_deltanet_wy/delta_rule/tile_rows.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/cp_async.cuh"
+#include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/ldmatrix.cuh"
 #include "common/device/memory.cuh"
@@ -84,8 +85,11 @@ __device__ __forceinline__ void store_factor(const PreparedTiles&, std::int64_t,
 
 /// Grid (N, H, B).
 /// @tparam Out Prepared or PreparedTiles
+/// @param least_beta in the place of every beta below it
 template <int kDk, class Out>
-__global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(Bf16Arguments a, Out out) {
+__global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
+    prepare_kernel(Bf16Arguments a, Out out, float least_beta) {
+  let_next_kernel_start();
   __shared__ float beta[kChunk], factors[kChunk];
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk, rows = a.L - t;
   const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
@@ -97,7 +101,10 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3) prepare_kernel(B
   load_tile_async(K, a.k.row(b, h, t), a.k.stride_l, rows, a.Dk);
   load_tile_async(Q, a.q.row(b, h, t), a.q.stride_l, rows, a.Dk);
   cp_async_commit();
-  if (i < kChunk) beta[i] = i < rows ? load_global(a.beta.row(b, h, t + i)) : 0.0f;
+  if (i < kChunk) {
+    const float x = i < rows ? load_global(a.beta.row(b, h, t + i)) : 0.0f;
+    beta[i] = i < rows && x < least_beta ? least_beta : x;
+  }
   cp_async_wait<0>();
   __syncthreads();
 
@@ -131,10 +138,10 @@ std::int64_t all_chunks(const Bf16Arguments& a) {
 
 /// One block for each chunk.
 template <class Out>
-void start_kernel(const Bf16Arguments& a, const Out& out) {
+void start_kernel(const Bf16Arguments& a, const Out& out, float least_beta) {
   const auto start = [&](auto kernel, int shared_bytes) {
     launch(kernel, {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), unsigned(kThreads), std::size_t(shared_bytes)},
-           a, out);
+           a, out, least_beta);
   };
   if (a.Dk <= 64) {
     start(prepare_kernel<64, Out>, kSharedBytes<64>);
@@ -147,12 +154,12 @@ void start_kernel(const Bf16Arguments& a, const Out& out) {
 
 }  // namespace
 
-Prepared prepare(const Bf16Arguments& a) {
+Prepared prepare(const Bf16Arguments& a, float least_beta) {
   const std::int64_t units = all_chunks(a) * kBlockUnits;
   auto* blocks = workspace<uint4>("delta_rule: T and P", std::size_t(3 * units));
   const Prepared prepared{ceil_div(a.L, kChunk), blocks, blocks + 2 * units,
                           workspace<float>("delta_rule: factors", std::size_t(all_chunks(a) * kChunk))};
-  start_kernel(a, prepared);
+  start_kernel(a, prepared, least_beta);
   return prepared;
 }
 
@@ -160,11 +167,11 @@ std::int64_t prepared_memory(const Bf16Arguments& a) {
   return all_chunks(a) * (3 * kBlockUnits * std::int64_t(sizeof(uint4)) + kChunk * std::int64_t(sizeof(float)));
 }
 
-PreparedTiles prepare_tiles(const Bf16Arguments& a) {
+PreparedTiles prepare_tiles(const Bf16Arguments& a, float least_beta) {
   const PreparedTiles prepared{
       ceil_div(a.L, kChunk),
       workspace<__nv_bfloat16>("delta_rule: tiles of T and P", std::size_t(all_chunks(a)) * kPreparedRows * kChunk)};
-  start_kernel(a, prepared);
+  start_kernel(a, prepared, least_beta);
   return prepared;
 }
 

@@ -17,6 +17,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cmath>
 #include <cstdint>
 
 #include "05_deltanet_wy/delta_rule.hpp"
@@ -36,8 +37,9 @@ struct Prepared {
 
 /// Fills a workspace, with one kernel on current_stream(). The workspace is valid until the next call. Requires: an
 /// empty tile::tensor_core_unsupported().
+/// @param least_beta in the place of every beta below it
 /// @throws CudaError if the memory cannot be allocated or the launch is refused
-Prepared prepare(const Bf16Arguments&);
+Prepared prepare(const Bf16Arguments&, float least_beta = -INFINITY);
 /// Bytes of that workspace.
 std::int64_t prepared_memory(const Bf16Arguments&);
 
@@ -51,8 +53,8 @@ struct PreparedTiles {
   __nv_bfloat16* tiles;  ///< [B, H, N, 3, 64, 64]
 };
 
-/// As prepare(), but keys are not normalised.
-PreparedTiles prepare_tiles(const Bf16Arguments&);
+/// As prepare(), but keys are not normalised. The next kernel may start early (common/device/early_start.cuh).
+PreparedTiles prepare_tiles(const Bf16Arguments&, float least_beta = -INFINITY);
 /// The tensor map of that workspace: rows of 64 columns, kPreparedRows per chunk. Requires: a GPU of compute capability
 /// 9.0.
 /// @param box rows that a bulk copy brings

@@ -4,6 +4,8 @@
 ///
 ///     start of s + 1  =  S + E_s S + H_s,        S = start of s,        start of 1 = H_0
 ///
+/// With one gate per head, S is first multiplied by the segment's decay (gated_delta_rule/6_segments.cu).
+///
 /// As in a walk, a warpgroup has 64 columns of S, transposed, in registers:
 ///
 ///     D^T = S^T E_s^T          A = S^T, rounded, from registers          B = E_s^T from shared memory
@@ -79,6 +81,7 @@ struct SegmentMaps {
   /// [B, H, count, kDk, kDk]: E^T, rounded, with zeros in rows and columns that do not exist. E of the first segment is
   /// not used.
   __nv_bfloat16* transitions;
+  float* decays = nullptr;  ///< [B, H, count]; null without gates
 
   /// Bytes of a state and of a transition.
   static constexpr std::int64_t kStateBytes = kDk * tile::kWarpgroupColumns * 4, kTransitionBytes = kDk * kDk * 2;
@@ -152,6 +155,15 @@ struct SegmentMaps {
     }
   }
 
+  /// Writes a segment's decay.
+  __device__ __forceinline__ void store_decay(const Bf16Arguments& a, const Columns& of, float decay) const {
+    store_global(decays + number(a, of), decay);
+  }
+  /// Reads it; 1 without gates.
+  __device__ __forceinline__ float decay(const Bf16Arguments& a, const Columns& of) const {
+    return decays ? load_global(decays + number(a, of)) : 1.0f;
+  }
+
   /// The launch of the kernel that computes them: one block per 128 columns of [V | -K].
   template <class Shape>
   LaunchConfig config(const Bf16Arguments& a) const {
@@ -208,8 +220,14 @@ __global__ void __launch_bounds__(kCarryThreads, 1)
   const auto load = [&](tile::WarpgroupState<kDk>& from, const float4* state) {
     maps.load(from, state, [](const float4* four) { return load_for_update(four); });
   };
+  float decay = 1;
+  const auto load_segment = [&](int segment, const float4* state) {
+    if (segment >= maps.count) return;
+    load(H, state);
+    decay = maps.decay(a, {b, h, segment, 0});
+  };
   load(S, state);
-  if (maps.count > 1) load(H, state + maps.stride());
+  load_segment(1, state + maps.stride());
   auto ring = Ring<kTransitions>::consumer();
   for (int segment = 1; segment < maps.count; ++segment) {
     tile::round_state<kDk>(s, S);
@@ -222,8 +240,8 @@ __global__ void __launch_bounds__(kCarryThreads, 1)
     maps.store(state, S);
     state += maps.stride();
 #pragma unroll
-    for (int i = 0; i < kDk / 2; ++i) S[i] += H[i];
-    if (segment + 1 < maps.count) load(H, state + maps.stride());
+    for (int i = 0; i < kDk / 2; ++i) S[i] = decay * S[i] + H[i];
+    load_segment(segment + 1, state + maps.stride());
     wgmma_wait<0>(D);
     if (lane_index() == 0) empty[ring.stage()].arrive();
     ring.advance();

@@ -18,6 +18,9 @@ constexpr double kMapChunk = 0.97;   // of the walk without outputs, 128 columns
 constexpr double kLink = 1.0;        // from one segment to the next
 constexpr double kTwoMoreLaunches = 8;
 constexpr double kBytes = 3.95e6;
+constexpr double kClusterChunk = 1.38;  // of cluster
+constexpr double kFirstFactors = 4;     // of cluster: T and P of the first chunk
+constexpr double kPrepareLaunch = 3;
 
 /// The time of a kernel that is limited by both the chain of its chunks and its bytes. If the two are about equal, the
 /// kernel takes longer than either.
@@ -67,6 +70,17 @@ tile::LaunchPlan fastest_segments(const Bf16Arguments& a) {
     if (estimated_time(a, plan) < estimated_time(a, best)) best = plan;
   }
   return best;
+}
+
+bool cluster_is_faster(const Bf16Arguments& a) {
+  const Tiles tiles(a);
+  const double positions = double(tiles.heads) * a.L;
+  const std::int64_t blocks = tiles.heads * ((tiles.values + 1) / 2 * 2);
+  const double cluster =
+      kFirstFactors + together(double(ceil_div(blocks, multiprocessor_count())) * ceil_div(a.L, kChunk) * kClusterChunk,
+                               positions * 4 * (a.Dk + a.Dv) / kBytes);
+  const double prepare = kPrepareLaunch + positions * (4 * a.Dk + 384) / kBytes;
+  return cluster < prepare + estimated_time(a, fastest_segments(a));
 }
 
 std::int64_t walk_segments_memory(const Bf16Arguments& a, const tile::LaunchPlan& plan) {

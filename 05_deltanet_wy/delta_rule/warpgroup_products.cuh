@@ -77,6 +77,20 @@ __device__ __forceinline__ void round_columns(WarpgroupFragments& fragments, con
   for (int t = 0; t < tile::kChunk; t += 16) wgmma_fragment(fragments[t / 16], sums, t);
 }
 
+/// sums *= decays, each column of the thread with its own: of the transposed columns a position, of S^T a row of S.
+/// @param decays of all columns, in shared memory
+template <int kSums>
+__device__ __forceinline__ void decay_columns(float (&sums)[kSums], const float* decays) {
+#pragma unroll
+  for (int i = 0; i < kSums; i += 4) {
+    const float2 two = *reinterpret_cast<const float2*>(decays + wgmma_column(i));
+    sums[i] *= two.x;
+    sums[i + 1] *= two.y;
+    sums[i + 2] *= two.x;
+    sums[i + 3] *= two.y;
+  }
+}
+
 /// Half of a matrix's sums: those of positions 0 to 31, or 32 to 63.
 __device__ __forceinline__ auto half_of(WarpgroupColumns& sums, int half) -> float (&)[tile::kChunk / 4] {
   return reinterpret_cast<float(&)[tile::kChunk / 4]>(sums[half * tile::kChunk / 4]);

@@ -2,9 +2,10 @@
 /// Stage 2, `chunkwise`: the adjoint of each line of a chunk.
 ///
 /// Idea: forwards a chunk is a triangular system and some products (`residual` of the operator). The adjoint of a
-/// product C = A B is two products, dA = dC B^T and dB = A^T dC. The adjoint of a triangular system is the system with
-/// the transposed matrix: from (I + A) v_new = G and a known dv_new follow (I + A)^T dG = dv_new and dA = -dG v_new^T
-/// below the diagonal. Neither (I + A)^-1 nor its gradient is needed.
+/// product of two matrices, "left" and "right", is two products: the gradient for "left" is that for the product times
+/// right^T, and that for "right" is left^T times that for the product. The adjoint of a triangular system is the system
+/// with the transposed matrix: from (I + A) v_new = R_beta and a known dv_new follow (I + A)^T dR_beta = dv_new and dA =
+/// -dR_beta v_new^T below the diagonal. Neither (I + A)^-1 nor its gradient is needed.
 ///
 ///     forward                               adjoint, from the last line to the first
 ///     A = tril(diag(beta) K K^T, -1)        Z = -diag(beta) dA = tril(dV v_new^T, -1),  dK -= (Z + Z^T) K
@@ -12,14 +13,14 @@
 ///     (I + A) v_new = diag(beta) R          (I + A)^T E = dv_new
 ///     P = (Q K^T) . M                       Y = scale (dO v_new^T) . M,  dQ += Y K,  dK += Y^T Q
 ///     O = scale (Q S + P v_new)             dQ = scale dO S^T,  dv_new += scale P^T dO,  dS += scale Q^T dO
-///     S' = S + K^T v_new                    dS = dS',  dv_new = K dS',  dK = v_new dS'^T
+///     S_n = S + K^T v_new                   dS = dS_n,  dv_new = K dS_n,  dK = v_new dS_n^T
 ///
-/// Here G = diag(beta) R, and dG is called E. beta is in two lines, so dbeta_t = e_t . (R_t - sum_{i<t} (k_t . k_i)
+/// Here R_beta = diag(beta) R, and dR_beta is called E. beta is in two lines, so dbeta_t = e_t . (R_t - sum_{i<t} (k_t . k_i)
 /// v_new_i), with the rows of E, R and v_new. The parenthesis is r_t = v_t - k_t S_{t-1}, as in `recurrent`.
 /// Grows out of: 05_deltanet_wy/delta_rule/4_ut_transform.cpp
 /// Improves on: `recurrent` takes 3 L dependent steps. Here L / C steps in each direction depend on each other.
 /// Unchanged: the walk forwards is that of `ut_transform`, with a solver in place of T.
-/// Equation: the table above, with S the state before the chunk and S' the state after it.
+/// Equation: the table above, with S the state before the chunk and S_n the state after it.
 /// Shapes: Q, K [C, Dk]; V, R, v_new, E, dO [C, Dv]; A, P, Y, Z [C, C]; S, dS [Dk, Dv]; in double, from fp32 in
 /// host memory. The last chunk may be shorter.
 /// Thread mapping: OpenMP gives each thread one head at a time; Eigen computes the products.

@@ -58,12 +58,6 @@ struct Workspace : Prepared {
   uint4 *S, *dS;              // [B, H, N, Dv / 16, Dk / 16, 32]: before, after each chunk; A fragments of S^T, dS^T
 };
 
-/// to = beta, at least kLeastBeta. Grid (blocks of kThreads positions, H, B).
-__global__ void __launch_bounds__(kThreads) beta_kernel(View<const float> beta, View<float> to, int L) {
-  const int t = int(blockIdx.x) * kThreads + int(threadIdx.x), h = int(blockIdx.y), b = int(blockIdx.z);
-  if (t < L) store_global(to.row(b, h, t), fmaxf(load_global(beta.row(b, h, t)), kLeastBeta));
-}
-
 /// What the walk from the beginning reads of a chunk, in shared memory.
 template <class Shape>
 struct Tiles {
@@ -203,15 +197,15 @@ struct Scaled : NoEpilogue {
 
 /// Below the diagonal the scores with the opposite sign; on it dbeta.
 struct Negated : NoEpilogue {
-  const float* beta;    // of the chunk, at least kLeastBeta
-  float* dbeta;         // of the chunk; null: another block writes it
-  std::int64_t stride;  // of dbeta
-  int rows;             // of the chunk that exist
+  const float* beta;  // of the chunk
+  float* dbeta;       // of the chunk; null: another block writes it
+  std::int64_t beta_stride, dbeta_stride;
+  int rows;  // of the chunk that exist
 
   __device__ float score(int t, int i, float product) const {
     if (t == i && dbeta && t < rows) {
-      const float x = load_global(beta + t);
-      store_global(dbeta + t * stride, product / (x * x));
+      const float x = fmaxf(load_global(beta + t * beta_stride), kLeastBeta);
+      store_global(dbeta + t * dbeta_stride, product / (x * x));
     }
     return t == i ? 0.0f : -product;
   }
@@ -261,7 +255,8 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArgumen
   Negated strictly_lower{};
   strictly_lower.beta = a.beta.row(b, h, t);
   strictly_lower.dbeta = first == 0 ? g.dbeta.row(b, h, t) : nullptr;
-  strictly_lower.stride = g.dbeta.stride_l;
+  strictly_lower.beta_stride = a.beta.stride_l;
+  strictly_lower.dbeta_stride = g.dbeta.stride_l;
   strictly_lower.rows = rows;
   masked_scores<Shape>(Z, dV, v_new, strictly_lower);
   __syncthreads();
@@ -288,34 +283,19 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArgumen
   store_output<Shape>(g.dq.row(b, h, t) + first, g.dq.stride_l, rows, columns, dQ, K, 1.0f);
 }
 
-/// The operator's arguments, without outputs. @param beta [B, H, L], packed
-Bf16Arguments forward_of(const Bf16BackwardArguments& g, const float* beta) {
-  return {g.B,
-          g.H,
-          g.L,
-          g.Dk,
-          g.Dv,
-          g.C,
-          g.scale,
-          g.normalize_keys,
-          g.q,
-          g.k,
-          g.v,
-          packed(beta, g.H, g.L, 1),
-          g.initial_state,
-          {},
-          {}};
+/// The operator's arguments, without outputs.
+Bf16Arguments forward_of(const Bf16BackwardArguments& g) {
+  return {g.B, g.H, g.L, g.Dk, g.Dv, g.C, g.scale, g.normalize_keys, g.q, g.k, g.v, g.beta, g.initial_state, {}, {}};
 }
 
 /// Bytes of what the kernels pass on, beside T and P.
 struct Bytes {
-  std::int64_t states, v_new, beta;  // dS takes as much as S
+  std::int64_t states, v_new;  // dS takes as much as S
 
   explicit Bytes(const Bf16BackwardArguments& g)
       : states(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * g.Dk * g.Dv * 2),
-        v_new(std::int64_t(g.B) * g.H * g.L * g.Dv * 2),
-        beta(std::int64_t(g.B) * g.H * g.L * 4) {}
-  std::int64_t all() const { return 2 * states + v_new + beta; }
+        v_new(std::int64_t(g.B) * g.H * g.L * g.Dv * 2) {}
+  std::int64_t all() const { return 2 * states + v_new; }
 };
 
 }  // namespace
@@ -324,11 +304,9 @@ void both_ends_backward(const Bf16BackwardArguments& g) {
   const Bytes bytes(g);
   auto* memory = workspace<unsigned char>("delta_rule --backward: both_ends", std::size_t(bytes.all()));
   auto *dS = memory + bytes.states, *v_new = dS + bytes.states;
-  auto* beta = reinterpret_cast<float*>(v_new + bytes.v_new);
   const auto grid = [&](int blocks) { return dim3(unsigned(blocks), unsigned(g.H), unsigned(g.B)); };
-  launch(beta_kernel, {grid(ceil_div(g.L, kThreads)), kThreads}, g.beta, packed(beta, g.H, g.L, 1), g.L);
-  const Bf16Arguments a = forward_of(g, beta);
-  const Workspace x{prepare(a), packed(reinterpret_cast<__nv_bfloat16*>(v_new), g.H, g.L, g.Dv),
+  const Bf16Arguments a = forward_of(g);
+  const Workspace x{prepare(a, kLeastBeta), packed(reinterpret_cast<__nv_bfloat16*>(v_new), g.H, g.L, g.Dv),
                     reinterpret_cast<uint4*>(memory), reinterpret_cast<uint4*>(dS)};
   end_part("prepare");
   select_shape(g.Dk, [&]<class Shape>(Shape) {

@@ -39,8 +39,10 @@
 #include <type_traits>
 
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
+#include "05_deltanet_wy/gated_delta_rule/chunk_decays.cuh"
 #include "05_deltanet_wy/gated_delta_rule/prepared.hpp"
 #include "common/device/launch.cuh"
+#include "common/device/proxy_fence.cuh"
 #include "common/parts.hpp"
 #include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
@@ -77,18 +79,6 @@ template <class Shape>
 constexpr std::size_t kSharedBytes =
     kPipelineDepth*(Tiles<Shape>::kBytes + kDecays * sizeof(float)) + kDepth* ValuePanel::kPanelBytes;
 
-/// sums *= decays, each column of the thread with its position's. @param decays [64] in shared memory
-__device__ __forceinline__ void decay_columns(WarpgroupColumns& sums, const float* decays) {
-#pragma unroll
-  for (int i = 0; i < kChunk / 2; i += 4) {
-    const float2 two = *reinterpret_cast<const float2*>(decays + wgmma_column(i));
-    sums[i] *= two.x;
-    sums[i + 1] *= two.y;
-    sums[i + 2] *= two.x;
-    sums[i + 3] *= two.y;
-  }
-}
-
 /// Grid (tiles of 64 columns of Dv, H, B).
 template <class Shape>
 __global__ void __launch_bounds__(kBlockThreads, 1)
@@ -120,29 +110,20 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     if (thread < 32) {
       auto ring = Ring<kPipelineDepth>::producer();
       const int chunks = (a.L - 1) / kChunk + 1;
-      const auto* decays = reinterpret_cast<const float2*>(all_decays) +
-                           (std::int64_t(b) * a.H + h) * chunks * (kDecays / 2) + thread;  // the lane's of each row
-      float2 next[kDecayRows];
-      const auto load_decays = [&](int n) {
-#pragma unroll
-        for (int row = 0; row < kDecayRows; ++row) next[row] = load_global(decays + n * (kDecays / 2) + row * 32);
-      };
-      load_decays(0);
+      ChunkDecays decays(all_decays + (std::int64_t(b) * a.H + h) * chunks * kDecays, 0, chunks);
       for (int n = 0; n < chunks; ++n) {
         const Tiles<Shape> tiles = tiles_of(ring.stage());
         ring.wait(empty);
         if (thread == 0) {
+          fence_async_proxy();  // V has been read by ldmatrix
           full[ring.stage()].arrive_expect(Tiles<Shape>::kBytes);
           load_chunk(tiles, maps, full[ring.stage()], b, h, n * kChunk, first_column);
           load_tile(prepared, tiles.T_high.data, full[ring.stage()],
                     {.position = n * kPreparedRows, .head = h, .batch = b});
         }
-        auto* to = reinterpret_cast<float2*>(decays_of(ring.stage())) + thread;
-#pragma unroll
-        for (int row = 0; row < kDecayRows; ++row) to[row * 32] = next[row];
+        decays.store(decays_of(ring.stage()));
         __syncwarp();
         if (thread == 0) full[ring.stage()].arrive();
-        if (n + 1 < chunks) load_decays(n + 1);
         ring.advance();
       }
     } else {

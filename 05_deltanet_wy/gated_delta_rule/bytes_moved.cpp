@@ -3,6 +3,7 @@
 /// bytes that the emulator counts.
 
 #include "05_deltanet_wy/gated_delta_rule/prepared.hpp"
+#include "05_deltanet_wy/gated_delta_rule/segments.hpp"
 #include "common/ceil_div.hpp"
 
 namespace tutorial::gated_delta_rule {
@@ -25,8 +26,23 @@ std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments& a) {
   return delta_rule::warpgroup_chain_bytes_moved(a) + 4 * heads * a.L + (1 + ceil_div(a.Dv, 64)) * decays;
 }
 
+std::int64_t walk_segments_bytes_moved(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+  const std::int64_t heads = std::int64_t(a.B) * a.H, count = plan.segments - 1, decays = 4 * kDecays;
+  std::int64_t added = warpgroup_chain_bytes_moved(a) - delta_rule::warpgroup_chain_bytes_moved(a);
+  if (count > 0) {  // the decays of chunks once per block of kernel 1; those of segments
+    const std::int64_t values = ceil_div(a.Dv, 128), chunks = plan.length / 64;
+    added += heads * ((count * values + count - 1) * chunks * decays + (count - 1) * 4);
+    added += heads * ceil_div(a.Dv, 64) * (count - 1) * 4 * 128;  // each thread loads a segment's decay
+  }
+  return delta_rule::walk_segments_bytes_moved(a, plan) + added;
+}
+
+std::int64_t segments_bytes_moved(const Bf16Arguments& a) {
+  return walk_segments_bytes_moved(a, delta_rule::one_wave_of_segments(a));
+}
+
 std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
-  if (warpgroup_chain_unsupported(a).empty()) return warpgroup_chain_bytes_moved(a);
+  if (warpgroup_chain_unsupported(a).empty()) return walk_segments_bytes_moved(a, delta_rule::fastest_segments(a));
   return tensor_core_unsupported(a).empty() ? tensor_core_bytes_moved(a) : -1;
 }
 

@@ -109,7 +109,10 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
   {
     BlockRow P = {};
     products_with_keys(P, Q, K, kBlocks - 1 - warp);
-    for_each_element(P, kBlocks - 1 - warp, [&](int t, int i, float& x) { x = i <= t ? x * decay(t, i) : 0.0f; });
+    for_each_element(P, kBlocks - 1 - warp, [&](int t, int i, float& x) {
+      x *= decay(t, i);
+      if (i > t) x = 0;
+    });
     store_scores(out, also, chunk, P, kBlocks - 1 - warp);
   }
   BlockRow A = {};
@@ -126,8 +129,10 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
     if (also.factors) store_global(also.factors + chunk * kChunk + i, factors[i]);
   }
   for_each_element(A, warp, [&](int t, int i, float& x) {
-    *memory.A(t, i) = i < t ? beta[t] * factors[t] * factors[i] * x * decay(t, i) : 0.0f;
+    x *= beta[t] * factors[t] * factors[i] * decay(t, i);
+    if (i >= t) x = 0;
   });
+  for_each_element(A, warp, [&](int t, int i, float& x) { *memory.A(t, i) = x; });
   __syncwarp();  // each warp reads only its own block of the diagonal
   invert_diagonal_block(memory, warp);
   __syncthreads();

@@ -7,14 +7,14 @@
 ///
 /// dg is new. dg_t = dg_{t+1} + q_t . dq_t - v_t . dv_t of `recurrent` is a difference of sums that are larger than dg
 /// where gates are strong, and in bf16 nothing would be left of it. But in the last kernel S and dS of the chunk are
-/// both there. The gate of position p multiplies what is read from S at p or behind it (R), what is written before p
-/// and read in later chunks (C), pairs of positions with p between them, and the state on its way through the chunk:
+/// both there. The gate of position p multiplies what is read from S at p or behind it, what is written before p and
+/// read in later chunks, pairs of positions with p between them, and the state on its way through the chunk:
 ///
-///     dg_p = exp(b_e) <S, dS> + sum_{t >= p} R_t + sum_{i < p} C_i + sum_{i < p <= t} M_ti
+///     dg_p = exp(b_e) <S, dS> + sum_{t >= p} read_t + sum_{i < p} write_i + sum_{i < p <= t} pair_ti
 ///
-/// Each term contains the gate. The sums over pairs are computed as differences of row sums and column sums of M, for
+/// Each term contains the gate. The sums over pairs are computed as differences of row sums and column sums, for
 /// which dq and dk have all that is needed: the same rounded Y and Z are the factors of both. So the pairs without p
-/// between them cancel but for errors of fp32. The pairs (t, t) are left out of M and added to dq and dk afterwards.
+/// between them cancel but for errors of fp32. The pairs (t, t) are left out and added to dq and dk afterwards.
 /// Grows out of: 2_chunkwise.cpp; port to tensor cores: the kernels are those of `both_ends` of `delta_rule` with the
 /// factors of each line, and the last one also computes dg
 /// Improves on: `chunkwise` computes the chunks of a head one after the other, on the CPU.

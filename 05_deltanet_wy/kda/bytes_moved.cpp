@@ -22,12 +22,13 @@ std::int64_t state_bytes(const Arguments<T>& a) {
 
 /// Both kernels of the stages on tensor cores.
 /// @param columns of Dv in a block of the walk
-std::int64_t prepare_and_walk(const Bf16Arguments& a, int columns) {
+/// @param prepared bytes that prepare() leaves
+std::int64_t prepare_and_walk(const Bf16Arguments& a, int columns, std::int64_t prepared) {
   const std::int64_t positions = heads_of(a) * a.L, chunks = heads_of(a) * ceil_div(a.L, 64);
-  // prepare(): rows that do not exist are not left out. q once, k and g twice, beta; k once more for its lengths.
+  // prepare(): rows that do not exist are not left out. q, k, g and beta; k once more for its lengths.
   const std::int64_t elements = chunks * 64 * ceil_div(a.Dk, 64) * 64;
-  const std::int64_t prepare = elements * (2 + 2 * (2 + 4)) + positions * (4 + (a.normalize_keys ? 2 * a.Dk : 0));
-  return prepare + (1 + ceil_div(a.Dv, columns)) * prepared_memory(a) + positions * 2 * 2 * a.Dv + state_bytes(a);
+  const std::int64_t prepare = elements * (2 + 2 + 4) + positions * (4 + (a.normalize_keys ? 2 * a.Dk : 0));
+  return prepare + (1 + ceil_div(a.Dv, columns)) * prepared + positions * 2 * 2 * a.Dv + state_bytes(a);
 }
 
 }  // namespace
@@ -38,11 +39,15 @@ std::int64_t recurrent_gpu_bytes_moved(const FloatArguments& a) {
 }
 
 std::int64_t tensor_core_bytes_moved(const Bf16Arguments& a) {
-  return prepare_and_walk(a, 64);
+  return prepare_and_walk(a, 64, prepared_memory(a));
 }
 
 std::int64_t specialized_warps_bytes_moved(const Bf16Arguments& a) {
-  return prepare_and_walk(a, walk_columns(a));
+  return prepare_and_walk(a, walk_columns(a), prepared_memory(a));
+}
+
+std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments& a) {
+  return prepare_and_walk(a, 64, prepared_tiles_memory(a));
 }
 
 }  // namespace tutorial::kda

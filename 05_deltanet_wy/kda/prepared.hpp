@@ -19,16 +19,20 @@
 
 namespace tutorial::kda {
 
-/// In device memory. Sequences are padded to N whole chunks of 64 with positions where q, k and beta are 0 and gates 1.
-/// T and P are kept as in delta_rule/prepared.hpp.
-struct Prepared {
+/// The rows of all chunks in device memory. Sequences are padded to N whole chunks of 64 with positions where q, k and
+/// beta are 0 and gates 1.
+struct PreparedRows {
   int N;                 ///< chunks of a sequence
-  uint4* T;              ///< [B, H, N, 2, 10, 32], bf16: T rounded, and its rounding error
-  uint4* P;              ///< [B, H, N, 10, 32], bf16
   __nv_bfloat16* Q;      ///< [B, H, 64 N, Dk], Q+
   __nv_bfloat16* K;      ///< [B, H, 64 N, Dk], K+
   __nv_bfloat16* K_end;  ///< [B, H, 64 N, Dk], K-
   float* decays;         ///< [B, H, N, Dk], exp(b_end) of each chunk
+};
+
+/// The rows, with T and P as in delta_rule/prepared.hpp.
+struct Prepared : PreparedRows {
+  uint4* T;  ///< [B, H, N, 2, 10, 32], bf16: T rounded, and its rounding error
+  uint4* P;  ///< [B, H, N, 10, 32], bf16
 };
 
 /// Fills a workspace, with one kernel on current_stream(). It is valid until the next call. Requires: an empty
@@ -37,6 +41,16 @@ struct Prepared {
 Prepared prepare(const Bf16Arguments&, const delta_rule::ForGradients& = {});
 /// Bytes of that workspace.
 std::int64_t prepared_memory(const Bf16Arguments&);
+
+/// The same for bulk copies: T and P as rows, like delta_rule's PreparedTiles.
+struct PreparedTiles : PreparedRows {
+  __nv_bfloat16* tiles;  ///< [B, H, N, 3, 64, 64]: -T rounded, its rounding error, P
+};
+
+/// As prepare().
+PreparedTiles prepare_tiles(const Bf16Arguments&);
+/// Bytes of that workspace.
+std::int64_t prepared_tiles_memory(const Bf16Arguments&);
 
 /// Columns of Dv in a block of `specialized_warps` on this GPU: 32 or 64.
 /// @throws CudaError if there is no device

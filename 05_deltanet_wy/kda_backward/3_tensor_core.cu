@@ -14,14 +14,14 @@
 /// and add the 120 pairs of its 16 positions, whose decays are products of gates, in fp32.
 ///
 /// There they also have all terms of dg, one per column. The gate of position p multiplies what is read from S at p or
-/// behind it (R), what is written before p and read in later chunks (C), pairs of positions with p between them (M),
+/// behind it, what is written before p and read in later chunks, pairs of positions with p between them,
 /// and the row of the state on its way through the chunk:
 ///
-///     dg_p = exp(b_e) . rows(S . dS) + sum_{t >= p} R_t + sum_{i < p} C_i + sum_{i < p <= t} M_ti
+///     dg_p = exp(b_e) . rows(S . dS) + sum_{t >= p} read_t + sum_{i < p} write_i + sum_{i < p <= t} pair_ti
 ///
 /// Each term contains the gate. The sums over pairs are differences of the sums for dq and those for dk, which have the
-/// same rounded Y and Z as factors. The pairs (t, t) are left out and added to dq and dk afterwards. So what cancels
-/// does so but for the errors of the products between sub-chunks, and these contain gates.
+/// same rounded Y and Z as factors. The pairs (t, t) are left out and added to dq and dk afterwards. Where sums
+/// cancel, only errors of the products between sub-chunks remain, and these contain gates.
 /// Grows out of: 2_chunkwise.cpp; port to tensor cores: the walks are those of `both_ends` of `delta_rule`, and the last
 /// kernel has the adjoint of the decayed products in two levels
 /// Improves on: `chunkwise` computes the chunks of a head one after the other, on the CPU.
@@ -42,7 +42,7 @@
 /// Resources: at Dk = Dv = 128 the two kernels have 150 and 98 KB of shared memory.
 /// Work: that of prepare(), and per position 16 Dk Dv + 240 Dk + 160 Dv + 160 Dv ceil(Dk / 64) operations on tensor
 /// cores; 45 Dk operations of pairs in fp32.
-/// Bytes: tensor_core_backward_bytes_moved() has the formula. At Dk = Dv = 128 that is 14.1 KB per position.
+/// Bytes: tensor_core_backward_bytes_moved() has the formula. At Dk = Dv = 128 that is 13.9 KB per position.
 /// Bound by: the walks and the bytes alike.
 /// Requires: Dk and Dv multiples of 16, both at most 128; rows aligned to 16 bytes.
 /// Weakness: with normalised keys dk passes once more through memory; S, dS, v_new and the decayed rows cross it.
@@ -671,7 +671,7 @@ std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments& g) {
   const auto there = [&](const View<const float>& view) { return view.data ? state : 0; };
   // Where q, k and g are loaded by lanes, rows and columns that do not exist are not left out.
   const std::int64_t padded = chunks * kChunk * key_tiles * kColumns * 2;
-  std::int64_t count = 7 * padded + betas + prepared_memory(forward_of(g)) + bytes.factors + bytes.blocks;
+  std::int64_t count = 4 * padded + betas + prepared_memory(forward_of(g)) + bytes.factors + bytes.blocks;
   if (g.normalize_keys) count += keys;
   count += value_tiles * (2 * rows + 2 * P + decays) + 2 * values + bytes.states;  // K+, K-, T, v; v_new, S
   count += value_tiles * (3 * rows + 3 * P + decays) + 2 * values + bytes.states;  // Q+, K+, K-, T, P, do; dv, dS

@@ -10,6 +10,7 @@
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "05_deltanet_wy/test/stages.hpp"
 #include "common/chapter/machine.hpp"
+#include "common/device/device.hpp"
 #include "common/safetensors.hpp"
 #include "common/test/gradients.hpp"
 
@@ -211,14 +212,31 @@ TEST(BackwardDispatchTest, CopiesWhereItMust) {
     StageTensors tensors(definition, problem, stage.processor, storage_of(stage), Dtype::fp32);
     return stage.unsupported(tensors.call()) + stage.note(tensors.call());
   };
-  EXPECT_EQ(note(with_final_state(1, 1, 20, 32, 16), backward_operator()), "both_ends");
-  EXPECT_EQ(note(with_final_state(1, 1, 20, 33, 16), backward_operator()).substr(0, 21), "both_ends on copies: ");
+  EXPECT_EQ(note(with_final_state(1, 1, 20, 32, 16), backward_operator()), "warpgroups");
+  EXPECT_EQ(note(with_final_state(1, 1, 20, 33, 16), backward_operator()).substr(0, 22), "warpgroups on copies: ");
   EXPECT_EQ(note(with_final_state(1, 1, 20, 32, 16, normalized_backward_operator()), normalized_backward_operator()),
-            "both_ends on copies: keys are not normalised: on tensor cores only dispatch does that");
+            "warpgroups on copies: keys are not normalised: on tensor cores only dispatch does that");
   for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{257, 16}, {16, 257}}) {
     const Stage& stage = find_stage(backward_operator(), "dispatch");
     EXPECT_NE(why_not(backward_operator(), stage, with_final_state(1, 1, 2, Dk, Dv)), "");
   }
+}
+
+// The Hopper stages are for widths that a block can hold; longer_chunks is for more pairs of chunks than blocks.
+TEST(BackwardDispatchTest, ChoosesByPairsOfChunksAndWidths) {
+  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  const auto expect = [](const char* name, int pairs, std::int64_t Dk) {
+    SCOPED_TRACE(name);
+    const Problem problem = drawn(1, 1, pairs * 128, Dk, 16, 64, backward_operator());
+    const Stage& stage = find_stage(backward_operator(), "dispatch");
+    StageTensors tensors(backward_operator(), problem, stage.processor, storage_of(stage), Dtype::fp32);
+    EXPECT_EQ(stage.note(tensors.call()), name);
+    EXPECT_EQ(stage.memory(tensors.call()), find_stage(backward_operator(), name).memory(tensors.call()));
+  };
+  const int blocks = multiprocessor_count();
+  expect("warpgroups", blocks, 16);
+  expect("longer_chunks", blocks + 1, 16);
+  expect("both_ends", blocks + 1, 144);
 }
 
 // Absent states are states of zeros, and what nobody asks for is not written.
@@ -255,11 +273,12 @@ TEST(BackwardTest, EveryStageGivesTheSameBitsTwice) {
 
 #if TUTORIAL_EMULATOR
 TEST(BackwardMovedTest, IsWhatIsCounted) {
-  for (const auto& [L, Dk, Dv] : {std::array<std::int64_t, 3>{1, 16, 16}, {77, 80, 48}, {130, 48, 144}}) {
+  for (const auto& [L, Dk, Dv] :
+       {std::array<std::int64_t, 3>{1, 16, 16}, {77, 80, 48}, {130, 48, 144}, {260, 48, 128}}) {
     SCOPED_TRACE("L " + std::to_string(L) + ", Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
     const Problem problem = with_final_state(2, 1, L, Dk, Dv);
     for (const Stage& stage : backward_operator().stages()) {
-      if (!stage.bytes_moved) continue;
+      if (!stage.bytes_moved || !why_not(backward_operator(), stage, problem).empty()) continue;
       StageTensors tensors(backward_operator(), problem, stage.processor, storage_of(stage), Dtype::fp32);
       for (const Call& call : {tensors.call(), tensors.graph_call()}) {
         reset_kernel_counts();

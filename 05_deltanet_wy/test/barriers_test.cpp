@@ -32,15 +32,31 @@ constexpr KernelWithBarriers kKernels[] = {
     {"delta_rule", "cluster", "05_deltanet_wy/delta_rule/cluster.cuh", 64, 64, 850},
     {"delta_rule --backward", "tensor_core", "05_deltanet_wy/delta_rule_backward/3_tensor_core.cu", 16, 16, 130},
     {"delta_rule --backward", "both_ends", "05_deltanet_wy/delta_rule_backward/4_both_ends.cu", 16, 16, 130},
+    // rows_empty is to the rows what output_empty is to the outputs.
+    {"delta_rule --backward", "warpgroups", "05_deltanet_wy/delta_rule_backward/warpgroup_walks.cuh", 64, 64, 390, "",
+     "", "rows_empty"},
+    // The barrier of a warpgroup's own: each product ends for all its warps at once. The other two: products on the same
+    // sums follow one another anyway.
+    {"delta_rule --backward", "warpgroups", "05_deltanet_wy/delta_rule_backward/5_warpgroups.cu", 64, 64, 130, "", "",
+     "^  wait_at_named_barrier\\(kOwnGroup|^    wgmma_commit|^    wgmma_wait<0>\\(sums"},
+    // One block for all pairs. A later commit also covers the products before it, and a tile that is released too early
+    // is filled only when the threads that compute wait again, which they do for the product that reads it.
+    {"delta_rule --backward", "longer_chunks", "05_deltanet_wy/delta_rule_backward/6_longer_chunks.cu", 64, 64, 600, "",
+     "EMULATOR_MULTIPROCESSORS=1", "wgmma_commit|^    wgmma_wait<0>\\(dK"},
     {"kda", "recurrent_gpu", "05_deltanet_wy/kda/3_recurrent_gpu.cu", 64, 16},
     {"kda", "tensor_core", "05_deltanet_wy/kda/prepare.cu", 64, 16},
     {"kda", "tensor_core", "05_deltanet_wy/kda/4_tensor_core.cu", 16, 16, 130},
     {"kda", "specialized_warps", "common/device/block_barrier.cuh", 16, 16, 270},
+    // With three chunks of the other tiles, a wait for K+ is one for them, too.
+    {"kda", "warpgroup_chain", "05_deltanet_wy/kda/6_warpgroup_chain.cu", 64, 64, 390, "", "",
+     "output_empty|ring.wait.empty"},
     {"gated_delta_rule", "recurrent_gpu", "05_deltanet_wy/gated_delta_rule/3_recurrent_gpu.cu", 32, 16},
     {"gated_delta_rule", "tensor_core", "05_deltanet_wy/gated_delta_rule/prepare.cu", 16, 16},
     {"gated_delta_rule", "tensor_core", "05_deltanet_wy/gated_delta_rule/4_tensor_core.cu", 16, 16, 130},
     {"gated_delta_rule", "warpgroup_chain", "05_deltanet_wy/gated_delta_rule/5_warpgroup_chain.cu", 64, 64, 390, "", "",
      "output_empty"},
+    {"gated_delta_rule", "segments", "05_deltanet_wy/gated_delta_rule/6_segments.cu", 64, 64, 600, "",
+     "EMULATOR_MULTIPROCESSORS=2", "output_empty"},
     {"gated_delta_rule --backward", "tensor_core", "05_deltanet_wy/gated_delta_rule_backward/3_tensor_core.cu", 64, 16,
      130},
     {"kda --backward", "tensor_core", "05_deltanet_wy/kda_backward/3_tensor_core.cu", 64, 16, 130},

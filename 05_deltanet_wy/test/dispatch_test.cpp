@@ -57,9 +57,9 @@ TEST(DispatchTest, TakesWarpgroupsOnHopper) {
     a.o = packed<__nv_bfloat16>(nullptr, a.H, a.L, Dv);
     return a;
   };
-  EXPECT_EQ(dispatch_note(mapped(128, 128)), "warpgroups, 64 columns per block");
-  EXPECT_EQ(dispatch_memory(mapped(128, 128)), warpgroup_chain_memory(mapped(128, 128)));
-  EXPECT_EQ(dispatch_note(mapped(128, 128, 4, 16384)), "warpgroups, 64 columns per block") << "32 heads";
+  EXPECT_EQ(dispatch_note(mapped(128, 128)), "clusters of two blocks, 64 columns per block");
+  EXPECT_EQ(dispatch_memory(mapped(128, 128)), 0);
+  EXPECT_EQ(dispatch_note(mapped(128, 128, 4, 16384)), "clusters of two blocks, 64 columns per block") << "32 heads";
   EXPECT_EQ(dispatch_note(mapped(128, 128, 1, 512)), "warpgroups, 64 columns per block") << "short";
   EXPECT_EQ(dispatch_note(mapped(128, 128, 1, 16384)), "warpgroups, 8 segments, 64 columns per block");
   EXPECT_EQ(dispatch_memory(mapped(128, 128, 1, 16384)), segments_memory(mapped(128, 128, 1, 16384)));

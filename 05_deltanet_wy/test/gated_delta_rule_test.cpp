@@ -49,7 +49,7 @@ constexpr int kWithoutTensorCores = 4, kOnCpu = 2;
 
 /// Stages that support a width of the tensor cores: all, unless the GPU is older than Hopper.
 int all_stages(std::int64_t Dk = 128) {
-  return compute_capability() < 90 || Dk > 128 ? 5 : 6;
+  return compute_capability() < 90 || Dk > 128 ? 5 : 7;
 }
 
 /// The same on a drawn problem; `stages` of them must run.
@@ -224,6 +224,23 @@ TEST(GatedNumbersTest, KeysThatAreAlike) {
 }
 
 // Nothing is written: the state only fades, and without gates it stays, to the last bit.
+// The decay of a segment and E: gates that leave something of a state after several chunks, and some that do not.
+TEST(GatedNumbersTest, SegmentsAreAsExactAsOneWalk) {
+  for (const float factor : {0.0f, 1.0f / 1024, 1.0f / 64, 1.0f}) {
+    SCOPED_TRACE("gates times " + std::to_string(factor));
+    Problem problem = drawn(1, 1, 1000, 64, 64, 64, gated());
+    if (!why_not(gated(), find_stage(gated(), "segments"), problem).empty()) GTEST_SKIP() << "not on Hopper";
+    for (float& g : problem.inputs.at("g").elements<float>()) g *= factor;
+    const Outputs truth = evaluate_reference(gated(), problem, Dtype::bf16);
+    const auto error = [&](const char* stage, const char* output) {
+      return compare(evaluate(gated(), find_stage(gated(), stage), problem).at(output), truth.at(output)).error;
+    };
+    for (const char* output : {"o", "final_state"}) {
+      EXPECT_LE(error("segments", output), 1.1 * error("warpgroup_chain", output)) << output;
+    }
+  }
+}
+
 TEST(GatedNumbersTest, BetaOfZeroWritesNothing) {
   Problem problem = drawn(1, 2, 130, 48, 32, 64, gated());
   fill(problem.inputs.at("beta"), 0);

@@ -1,6 +1,7 @@
 /// @file
 /// beta outside of [0, 1] is refused, with the first of them named; keys that are too long are warned of.
 
+#include <algorithm>
 #include <cstdio>
 
 #include "05_deltanet_wy/test/stages.hpp"
@@ -49,6 +50,33 @@ TEST(InputTest, LongKeysAreWarnedOf) {
   EXPECT_NE(note.find("keys are up to 3"), std::string::npos) << note;
   EXPECT_EQ(note.find('\n'), std::string::npos);
   EXPECT_EQ(normalized_operator().note_on(drawn(1, 2, 70, 48, 16, 64, normalized_operator())), "");
+}
+
+// As chapter 03's gla: g of a file may be in bf16, in every variant, and is the number that it stands for.
+TEST(InputTest, GatesInBf16AreTaken) {
+  for (const char* label : {"gated_delta_rule", "kda"}) {
+    for (const char* variant : {"", "normalize-keys", "backward"}) {
+      const Operator& definition = find_operator(label, variant);
+      SCOPED_TRACE(definition.label());
+      Problem problem = drawn(1, 2, 70, 16, 16, 64, definition);
+      round_to_bf16(problem.inputs.at("g"));
+      const Tensor g = problem.inputs.at("g").to(Dtype::bf16);
+      const TemporaryFolder folder;
+      const std::string path = folder / "gates.safetensors";
+      std::vector<NamedTensor> tensors;
+      for (const auto& [name, tensor] : problem.inputs) tensors.push_back({name, name == "g" ? &g : &tensor});
+      write_safetensors(path, tensors, {});
+      const Problem read = make_problem(definition, {.input_file = path});
+      for (const Stage& stage : definition.stages()) {
+        if (!why_not(definition, stage, problem).empty()) continue;
+        const Outputs expected = evaluate(definition, stage, problem), outputs = evaluate(definition, stage, read);
+        for (const auto& [name, tensor] : expected) {
+          EXPECT_TRUE(std::ranges::equal(outputs.at(name).elements<float>(), tensor.elements<float>()))
+              << stage.name << ": " << name;
+        }
+      }
+    }
+  }
 }
 
 // As a user sees it; it does not change the exit status.

@@ -211,7 +211,8 @@ TEST(KdaNormalizeKeysTest, KeysOfAnyLength) {
   expect_kda(drawn_kda(1, 2, 67, 33, 5, 16, normalized_kda()), 0, {}, normalized_kda());
 }
 
-// What dispatch chooses. The sizes come without strides: rows of unknown alignment count as aligned.
+// What dispatch chooses. The sizes come without strides: rows of unknown alignment count as aligned, but bulk copies
+// cannot take them.
 TEST(KdaDispatchTest, TakesWhatTheTensorCoresDoNot) {
   const auto choice = [](int L, int Dk, int Dv) {
     kda::Bf16Arguments a{};
@@ -229,7 +230,7 @@ TEST(KdaDispatchTest, TakesWhatTheTensorCoresDoNot) {
 // Blocks of 64 columns, which the emulator's 132 multiprocessors would ask for with many heads only.
 TEST(KdaDispatchTest, WideBlocks) {
   setenv("EMULATOR_MULTIPROCESSORS", "1", 1);
-  for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{64, 80}, {80, 48}}) {
+  for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{64, 80}, {80, 48}, {128, 144}}) {
     const Problem problem = drawn_kda(1, 1, 130, Dk, Dv);
     const Stage& stage = find_stage(kda_operator(), "specialized_warps");
     expect_close(evaluate(kda_operator(), stage, problem), evaluate_reference(kda_operator(), problem, Dtype::bf16),

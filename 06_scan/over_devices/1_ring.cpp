@@ -19,7 +19,8 @@
 /// Bytes: each device but the last sends 4 B H Dk Dv over a link, whatever L is.
 /// Bound by: one device after the other: the time of one device alone, and N - 1 transfers. It saves memory, not time.
 /// Requires: NCCL, N devices of one kind that can access each other's memory, N <= L; what `dispatch` requires.
-/// Weakness: N - 1 devices wait at any time. What a device does to a state is known before the state is.
+/// Weakness: N - 1 devices wait at any time. What a device does to a state is known before the state is, and a head
+/// does not need the other heads.
 /// Sources: NCCL's documentation, "Point-to-point communication"; flash-linear-attention calls this context
 /// parallelism.
 
@@ -36,14 +37,6 @@
 #include "common/device/workspace.hpp"
 
 namespace tutorial::over_devices {
-namespace {
-
-/// Floats of the states of all heads.
-std::size_t state_size(const Arguments& a) {
-  return std::size_t(a.B) * a.H * a.Dk * a.Dv;
-}
-
-}  // namespace
 
 #if TUTORIAL_NCCL
 
@@ -96,10 +89,8 @@ std::string ring_note(const Arguments& a) {
 
 template <Rule kRule>
 std::int64_t ring_memory(const Arguments& a) {
-  Arguments share = a;
-  share.L = positions_of(a.N - 1, a.N, a.L).count;  // the longest
-  const std::int64_t inputs = std::int64_t(a.B) * a.H * share.L * (4 * (std::int64_t(a.Dk) + a.Dv) + 8);
-  return inputs + 3 * std::int64_t(sizeof(float) * state_size(a)) + dispatch_memory(as_chapter<kRule>(share));
+  const auto states = 2 * std::int64_t(sizeof(float) * state_size(a));  // before and after
+  return share_memory<kRule>(a) + states + dispatch_memory(as_chapter<kRule>(longest_share(a)));
 }
 
 template <Rule kRule>

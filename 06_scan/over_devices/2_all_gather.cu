@@ -34,6 +34,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "06_scan/over_devices.hpp"
@@ -46,28 +47,11 @@
 #include "06_scan/over_devices/device_group.hpp"
 #include "06_scan/over_devices/maps.cuh"
 #include "06_scan/over_devices/measure.hpp"
+#include "06_scan/over_devices/pass_maps.cuh"
 #include "06_scan/over_devices/shares.hpp"
-#include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
 
 namespace tutorial::over_devices {
-namespace {
-
-/// Computes a device's own map, and its outputs where no state comes before it.
-template <Rule kRule>
-void write_map(const Arguments& share, bool is_first, float* map) {
-  Arguments x = share;
-  if constexpr (kRule == Rule::delta_rule) {
-    x.final_state = packed(map, x.H, x.Dk, x.Dv + x.Dk);
-    if (!is_first) x = with_keys_as_values(x);
-  } else {
-    x.final_state = packed(map, x.H, x.Dk, x.Dv);
-  }
-  dispatch(as_chapter<kRule>(x));
-  if (kRule == Rule::simple_gla) launch(sum_gates_kernel, {unsigned(heads(x)), 32}, x, map + state_size(x));
-}
-
-}  // namespace
 
 #if TUTORIAL_NCCL
 
@@ -91,7 +75,7 @@ void all_gather(const Arguments& a) {
     for (int n = 1; n < a.N; ++n) {
       group.on(n, [&] {
         auto* before = workspace<float>("devices: state before", state_size(a));
-        compose<kRule>(a, maps[n], n, before);
+        compose<kRule>(a, maps_from<kRule>(maps[n], a), n, before);
         Arguments share = share_of(n);
         share.initial_state = packed<const float>(before, a.H, a.Dk, a.Dv);
         dispatch(as_chapter<kRule>(share));
@@ -120,11 +104,16 @@ std::string all_gather_unsupported(const Arguments& a) {
 
 template <Rule kRule>
 std::int64_t all_gather_memory(const Arguments& a) {
-  const std::int64_t maps = 4 * a.N * std::int64_t(map_size<kRule>(a));
-  if (kRule != Rule::delta_rule) return ring_memory<kRule>(a) + maps;
-  Arguments x = a;
-  x.Dv += x.Dk;  // values, their outputs, and what dispatch needs for them
-  return ring_memory<kRule>(x) + 4 * std::int64_t(heads(a)) * positions_of(a.N - 1, a.N, a.L).count * x.Dv + maps;
+  if (a.N == 1) return ring_memory<kRule>(a);
+  const Arguments share = longest_share(a);
+  std::int64_t dispatched = dispatch_memory(as_chapter<kRule>(share));
+  if (kRule == Rule::delta_rule) {
+    Arguments wide = share;
+    wide.Dv += wide.Dk;
+    const std::int64_t values_and_outputs = 2 * 2 * std::int64_t(heads(wide)) * wide.L * wide.Dv;
+    dispatched = std::max(dispatched, dispatch_memory(as_chapter<kRule>(wide))) + values_and_outputs;
+  }
+  return share_memory<kRule>(a) + 4 * std::int64_t(a.N * map_size<kRule>(a) + state_size(a)) + dispatched;
 }
 
 template <Rule kRule>

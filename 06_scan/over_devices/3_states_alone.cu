@@ -21,8 +21,8 @@
 /// Work: 2 Dk Dv operations per position of the first pass, on tensor cores.
 /// Bytes: the first pass reads 2 (Dk + Dv) bytes per position and head, half of those that a pass of `dispatch` moves.
 /// Bound by: memory: both passes.
-/// Requires: as `ring`; Dk and Dv multiples of 16, Dk <= 256. The delta rule has no such pass: its maps need T of every
-/// chunk, which chapter 05 computes in front of its walk.
+/// Requires: as `ring`; Dk and Dv multiples of 16, Dk <= 256, aligned rows. The delta rule has no such pass: its maps
+/// need T of every chunk, which chapter 05 computes in front of its walk.
 /// Weakness: no device computes while maps are under way.
 /// Sources: as `all_gather`; chapter 04's `sequence_parallel` for the pass without outputs.
 
@@ -70,7 +70,7 @@ void states_alone(const Arguments& a) {
     for (int n = 1; n < a.N; ++n) {
       group.on(n, [&] {
         auto* before = workspace<float>("devices: state before", state_size(a));
-        compose<kRule>(a, maps[n], n, before);
+        compose<kRule>(a, maps_from<kRule>(maps[n], a), n, before);
         Arguments share = share_of(n);
         share.initial_state = packed<const float>(before, a.H, a.Dk, a.Dv);
         dispatch(as_chapter<kRule>(share));
@@ -89,15 +89,13 @@ void states_alone(const Arguments&) {}
 template <Rule kRule>
 std::string states_alone_unsupported(const Arguments& a) {
   const std::string reason = ring_unsupported<kRule>(a);
-  return reason.empty() ? tile::unsupported_extents(tile::extents_of(a)) : reason;
+  return reason.empty() ? tile::tensor_core_unsupported(a) : reason;
 }
 
 template <Rule kRule>
 std::int64_t states_alone_memory(const Arguments& a) {
-  Arguments share = a;
-  share.L = positions_of(a.N - 1, a.N, a.L).count;
-  const int segments = tile::one_wave(tile::extents_of(share)).segments;
-  return all_gather_memory<kRule>(a) + 4 * segments * std::int64_t(map_size<kRule>(a));
+  if (a.N == 1) return ring_memory<kRule>(a);
+  return all_gather_memory<kRule>(a) + segment_maps_memory<kRule>(longest_share(a));
 }
 
 template <Rule kRule>

@@ -49,17 +49,6 @@ int parts_of(const Arguments& a) {
   return a.H > 1 ? 2 : 1;
 }
 
-/// The heads of one of several parts of about as many.
-Arguments heads_of(Arguments a, int part, int parts) {
-  const int first = a.H * part / parts;
-  const auto move = [&](auto& view) {
-    if (view.data) view.data += first * view.stride_h;
-  };
-  move(a.q), move(a.k), move(a.v), move(a.g), move(a.initial_state), move(a.o), move(a.final_state);
-  a.H = a.H * (part + 1) / parts - first;
-  return a;
-}
-
 }  // namespace
 
 #if TUTORIAL_NCCL
@@ -95,7 +84,7 @@ void overlap(const Arguments& a) {
           const std::size_t first = part * a.N * map_size<kRule>(heads_of(a, 0, parts));
           auto* before = workspace<float>("devices: state before", state_size(a));
           put_after(group.stream(n), group.transfer_stream(n, part));
-          compose<kRule>(share, maps[n] + first, n, before);
+          compose<kRule>(share, maps_from<kRule>(maps[n] + first, share), n, before);
           share.initial_state = packed<const float>(before, share.H, a.Dk, a.Dv);
         }
         dispatch(as_chapter<kRule>(share));
@@ -114,15 +103,13 @@ void overlap(const Arguments&) {}
 template <Rule kRule>
 std::string overlap_unsupported(const Arguments& a) {
   const std::string reason = ring_unsupported<kRule>(a);
-  return reason.empty() ? tile::unsupported_extents(tile::extents_of(a)) : reason;
+  return reason.empty() ? tile::tensor_core_unsupported(a) : reason;
 }
 
 template <Rule kRule>
 std::int64_t overlap_memory(const Arguments& a) {
-  Arguments share = a;
-  share.L = positions_of(a.N - 1, a.N, a.L).count;
-  const int segments = tile::one_wave(tile::extents_of(share)).segments;
-  return all_gather_memory<kRule>(a) + 4 * segments * std::int64_t(map_size<kRule>(a));
+  if (a.N == 1) return ring_memory<kRule>(a);
+  return all_gather_memory<kRule>(a) + segment_maps_memory<kRule>(heads_of(longest_share(a), 0, parts_of(a)));
 }
 
 template <Rule kRule>

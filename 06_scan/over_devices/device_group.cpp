@@ -1,7 +1,9 @@
 #include "06_scan/over_devices/device_group.hpp"
 
+#include <atomic>
 #include <charconv>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -19,9 +21,19 @@
 namespace tutorial::over_devices {
 namespace {
 
-std::map<int, std::unique_ptr<DeviceGroup>>& groups() {
-  static auto& all = *new std::map<int, std::unique_ptr<DeviceGroup>>;  // never destroyed, as CUDA may be gone before
-  return all;
+using Clock = std::chrono::steady_clock;
+constexpr Clock::rep kNone = Clock::duration::max().count();
+std::atomic<Clock::rep> deadline = kNone;  // of the call of NCCL that is under way
+
+/// Ends the process when the deadline has passed. It never returns.
+void watch_host_calls() {
+  for (;;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (Clock::now().time_since_epoch().count() < deadline) continue;
+    std::fputs("NCCL: a call has not returned in time (DEVICES_TIMEOUT sets how long to wait)\n", stderr);
+    std::fflush(nullptr);
+    std::_Exit(1);
+  }
 }
 
 /// Makes a device and a stream the current ones for its life.
@@ -43,18 +55,6 @@ class Current {
   int device_ = 0;
   cudaStream_t stream_;
 };
-
-DeviceKind kind_of(int device) {
-  cudaDeviceProp properties{};
-  check(cudaGetDeviceProperties(&properties, device));
-  return {properties.name, 10 * properties.major + properties.minor, properties.multiProcessorCount};
-}
-
-bool can_access(int first, int second) {
-  int can = 0;
-  check(cudaDeviceCanAccessPeer(&can, first, second));
-  return can != 0;
-}
 
 }  // namespace
 
@@ -98,6 +98,19 @@ std::string wait_for(const Watched& watched, double timeout_s) {
   }
 }
 
+HostCall::HostCall() {
+  [[maybe_unused]] static const bool is_watched = [] {
+    std::thread(watch_host_calls).detach();
+    return true;
+  }();
+  const auto timeout = std::chrono::duration<double>(timeout_from_environment());
+  deadline = (Clock::now() + std::chrono::duration_cast<Clock::duration>(timeout)).time_since_epoch().count();
+}
+
+HostCall::~HostCall() {
+  deadline = kNone;
+}
+
 void DeviceGroup::on(int n, const std::function<void()>& work) const {
   const Current current(n, streams_[n]);
   work();
@@ -119,6 +132,27 @@ void put_after(cudaStream_t later, cudaStream_t earlier) {
 
 #if TUTORIAL_NCCL
 
+namespace {
+
+std::map<int, std::unique_ptr<DeviceGroup>>& groups() {
+  static auto& all = *new std::map<int, std::unique_ptr<DeviceGroup>>;  // never destroyed, as CUDA may be gone before
+  return all;
+}
+
+DeviceKind kind_of(int device) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device));
+  return {properties.name, 10 * properties.major + properties.minor, properties.multiProcessorCount};
+}
+
+bool can_access(int first, int second) {
+  int can = 0;
+  check(cudaDeviceCanAccessPeer(&can, first, second));
+  return can != 0;
+}
+
+}  // namespace
+
 std::string why_not(int N) {
   std::vector<DeviceKind> kinds;
   for (int n = 0; n < N; ++n) kinds.push_back(kind_of(n));
@@ -132,6 +166,7 @@ void check_nccl(int result, std::source_location where) {
 }
 
 void in_one_group(const std::function<void()>& calls, std::source_location where) {
+  const HostCall call;
   check_nccl(ncclGroupStart(), where);
   try {
     calls();
@@ -149,7 +184,10 @@ DeviceGroup& DeviceGroup::of(int N) {
 }
 
 DeviceGroup::DeviceGroup(int N) : streams_(N), transfer_streams_(2 * N), communicators_(N) {
-  check_nccl(ncclCommInitAll(communicators_.data(), N, nullptr));
+  {
+    const HostCall call;
+    check_nccl(ncclCommInitAll(communicators_.data(), N, nullptr));
+  }
   for (int n = 0; n < N; ++n) {
     const Current current(n, nullptr);
     check(cudaStreamCreateWithFlags(&streams_[n], cudaStreamNonBlocking));
@@ -209,6 +247,7 @@ void DeviceGroup::run(const std::function<void()>& work) {
 
 void DeviceGroup::abort() {
   aborted_ = true;
+  const HostCall call;
   for (const ncclComm_t communicator : communicators_) (void)ncclCommAbort(communicator);
 }
 

@@ -40,6 +40,17 @@ struct Watched {
 /// Waits until all has finished. Returns what went wrong; empty if nothing did.
 std::string wait_for(const Watched& watched, double timeout_s);
 
+/// While one lives, a call that may block the host for good is under way: NCCL's first transfer between two devices may
+/// wait for either of them. Nothing but the end of the process ends such a call. So if an object lives longer than
+/// DEVICES_TIMEOUT says, the process says so in a line and ends with status 1.
+class HostCall {
+ public:
+  HostCall();   ///< The time starts. @throws UsageError if DEVICES_TIMEOUT makes no sense
+  ~HostCall();  ///< The call has returned.
+  HostCall(const HostCall&) = delete;
+  HostCall& operator=(const HostCall&) = delete;
+};
+
 /// The first N devices of this machine.
 class DeviceGroup {
  public:
@@ -64,8 +75,7 @@ class DeviceGroup {
   /// on() for each device.
   void on_each(const std::function<void(int n)>& work) const;
   /// Calls `work`, which may use all devices, after the work that current_stream() has, and waits until all devices
-  /// have finished. The time starts when `work` returns: a call in it that blocks the host, as NCCL's first transfer
-  /// between two devices may, is not watched.
+  /// have finished. The time for that starts when `work` returns; calls of NCCL in it have their own, see HostCall.
   /// @throws std::runtime_error where a transfer fails or does not end in time: the group is gone then
   void run(const std::function<void()>& work);
 

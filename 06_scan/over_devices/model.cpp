@@ -69,6 +69,13 @@ double states_alone_ms(Rule rule, double N, double L) {
   return (kFirstPass + 1) * pass_ms(rule, L / N) + (N - 1) * (message_ms(kState) + kState / kCopyBytesPerMs);
 }
 
+double head_by_head_ms(Rule rule, double N, double L) {
+  // A pass over 8 heads of L / 8 positions has as many bytes and operations as one over a head of L.
+  const double head = pass_ms(rule, L / N / kHeads);
+  const double transfers = N == 1 ? 0 : (N == 2 ? 1 : 2) * message_ms(kState / kHeads);  // to receive and to send
+  return (kHeads + N - 1) * (head + transfers);
+}
+
 Demonstration model() {
   constexpr std::array kDevices = {1, 2, 3, 4, 8, 16, 64, 256, 1024};
   constexpr std::array kLogLengths = {16, 20, 25, 30};
@@ -82,8 +89,10 @@ Demonstration model() {
     text += "\n";
     for (const int log_length : kLogLengths) {
       const double L = double(std::size_t{1} << log_length);
-      for (const auto& [stage, time] :
-           {std::pair("ring", &ring_ms), {"all_gather", &all_gather_ms}, {"states_alone", &states_alone_ms}}) {
+      for (const auto& [stage, time] : {std::pair("ring", &ring_ms),
+                                        {"all_gather", &all_gather_ms},
+                                        {"states_alone", &states_alone_ms},
+                                        {"head_by_head", &head_by_head_ms}}) {
         if (rule == Rule::delta_rule && time == &states_alone_ms) continue;
         text += fmt::format("{:<6}{:<13}", fmt::format("2^{}", log_length), stage);
         for (const int N : kDevices) {

@@ -19,6 +19,8 @@ double ring_ms(Rule rule, double N, double L);
 double all_gather_ms(Rule rule, double N, double L);
 /// The stage `states_alone`, which the delta rule does not have.
 double states_alone_ms(Rule rule, double N, double L);
+/// The stage `head_by_head`.
+double head_by_head_ms(Rule rule, double N, double L);
 
 /// Tables of these stages for N from 1 to 1024 and L from 2^16 to 2^30.
 Demonstration model();

@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// The map of a device from k, v and the gates alone: those of its segments at once, then their composition.
+/// The map of a device from k, v and the gates alone: those of its segments at once, then their composition. The same
+/// for the gradient of the state, from q, do and the gates.
 
 #include <cuda_runtime.h>
 
@@ -17,6 +18,7 @@
 #include "common/tile/chunk_products.cuh"
 #include "common/tile/chunk_tiles.cuh"
 #include "common/tile/load_tile.cuh"
+#include "common/tile/requirements.hpp"
 #include "common/tile/select_shape.cuh"
 #include "common/tile/state.cuh"
 
@@ -26,10 +28,12 @@ namespace {
 constexpr int kPipelineDepth = 2;  // chunks in shared memory
 
 /// The map of each segment. Grid (tiles of Dv of all segments, H, B).
-/// @param length positions of a segment @param maps one after the other @param size floats of a map
+/// @param length positions of a segment @param from_end whether the problem is that of from_the_end(): what a position
+/// adds then passes its own gate, too @param scale of all that is added @param maps one after the other @param size
+/// floats of a map
 template <class Shape, bool kHasGates>
 __global__ void __launch_bounds__(tile::kThreads, Shape::kDk <= 128 ? 2 : 1)
-    segment_maps_kernel(Arguments a, int length, float* maps, std::int64_t size) {
+    segment_maps_kernel(Arguments a, int length, bool from_end, float scale, float* maps, std::int64_t size) {
   using namespace tile;
   const BlockPart<Shape> part(extents_of(a), length);
   __shared__ scan::TileGates<kChunk> gates;
@@ -61,8 +65,9 @@ __global__ void __launch_bounds__(tile::kThreads, Shape::kDk <= 128 ? 2 : 1)
     const StateTiles<Shape> tiles = tiles_of(n);
     if constexpr (kHasGates) {
       for (int i = int(threadIdx.x); i < kChunk * Shape::kDv / 8; i += tile::kThreads) {
-        const float x = gates.decay_to_end[i / (Shape::kDv / 8)];
-        scale_unit(tiles.V, i / (Shape::kDv / 8), i % (Shape::kDv / 8) * 8, {x, x, x, x, x, x, x, x});
+        const int row = i / (Shape::kDv / 8);
+        const float x = gates.decay_to_end[row] * (from_end ? gates.gate[row] : 1.0f);
+        scale_unit(tiles.V, row, i % (Shape::kDv / 8) * 8, {x, x, x, x, x, x, x, x});
       }
       scale_state<Shape>(X, scan::decay(gates.log_decay));
       log_decay += gates.log_decay;
@@ -70,6 +75,7 @@ __global__ void __launch_bounds__(tile::kThreads, Shape::kDk <= 128 ? 2 : 1)
     }
     update_state<Shape>(X, tiles.K, tiles.V);
   }
+  scale_state<Shape>(X, scale);
   float* map = maps + part.segment * size;
   store_state<Shape>(map + std::int64_t(part.head) * a.Dk * a.Dv + part.first_column, X, a.Dv, a.Dk, part.columns);
   if (kHasGates && part.first_column == 0 && threadIdx.x == 0) {
@@ -77,9 +83,11 @@ __global__ void __launch_bounds__(tile::kThreads, Shape::kDk <= 128 ? 2 : 1)
   }
 }
 
-/// Computes a device's own map.
+/// Computes X of a share, or Y if the problem is that of the gradient from its end.
+/// @param from_end,scale see segment_maps_kernel()
+/// @param sum [B, H, Dk, Dv]
 template <Rule kRule>
-void write_map(const Arguments& share, float* map) {
+void write_sum(const Arguments& share, bool from_end, float scale, float* sum) {
   const tile::LaunchPlan plan = tile::one_wave(tile::extents_of(share));
   const auto size = std::int64_t(map_size<kRule>(share));
   auto* maps = workspace<float>("devices: maps of segments", std::size_t(plan.segments * size));
@@ -87,10 +95,22 @@ void write_map(const Arguments& share, float* map) {
     launch(segment_maps_kernel<Shape, kRule == Rule::simple_gla>,
            {tile::grid_of<Shape>(tile::extents_of(share), plan.segments), tile::kThreads,
             std::size_t(kPipelineDepth * tile::StateTiles<Shape>::kBytes)},
-           share, plan.length, maps, size);
+           share, plan.length, from_end, scale, maps, size);
   });
-  compose<kRule>(share, maps, plan.segments, map, share.initial_state);
+  compose<kRule>(share, maps_from<kRule>(maps, share), plan.segments, sum, share.initial_state);
+}
+
+/// Computes a device's own map.
+template <Rule kRule>
+void write_map(const Arguments& share, float* map) {
+  write_sum<kRule>(share, false, 1, map);
   if (kRule == Rule::simple_gla) launch(sum_gates_kernel, {unsigned(heads(share)), 32}, share, map + state_size(share));
+}
+
+/// Bytes of the maps of the segments of a share.
+template <Rule kRule>
+std::int64_t segment_maps_memory(const Arguments& share) {
+  return 4 * tile::one_wave(tile::extents_of(share)).segments * std::int64_t(map_size<kRule>(share));
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "06_scan/over_devices/shares.hpp"
 
+#include <cstdlib>
 #include <deque>
+#include <type_traits>
 
 #include "06_scan/over_devices/device_group.hpp"
 #include "common/device/buffer.hpp"
@@ -10,29 +12,86 @@
 namespace tutorial::over_devices {
 namespace {
 
-/// Memory of a device.
+// --- the tensors of a problem: f(tensor, width) for those with a row per position, f(tensor) for states ---
+
+template <class F>
+void for_each_input(const Arguments& a, F f) {
+  f(&Arguments::q, a.Dk), f(&Arguments::k, a.Dk), f(&Arguments::v, a.Dv), f(&Arguments::g, 1), f(&Arguments::beta, 1);
+}
+template <class F>
+void for_each_input(const BackwardArguments& a, F f) {
+  using A = BackwardArguments;
+  f(&A::q, a.Dk), f(&A::k, a.Dk), f(&A::v, a.Dv), f(&A::g, 1), f(&A::beta, 1), f(&A::d_o, a.Dv);
+}
+
+template <class F>
+void for_each_output(const Arguments& a, F f) {
+  f(&Arguments::o, a.Dv);
+}
+template <class F>
+void for_each_output(const BackwardArguments& a, F f) {
+  using A = BackwardArguments;
+  f(&A::dq, a.Dk), f(&A::dk, a.Dk), f(&A::dv, a.Dv), f(&A::dg, 1), f(&A::dbeta, 1);
+}
+
+/// States that belong to the first device and to the last one.
+template <class F>
+void for_each_state(const Arguments& /*a*/, F f) {
+  f(&Arguments::initial_state, true), f(&Arguments::final_state, false);
+}
+template <class F>
+void for_each_state(const BackwardArguments& /*a*/, F f) {
+  using A = BackwardArguments;
+  f(&A::initial_state, true), f(&A::dfinal_state, false), f(&A::dinitial_state, true);
+}
+
+// --- memory of the devices ---
+
+template <class Arguments>
 struct Share {
   Arguments arguments;
-  DeviceBuffer<__nv_bfloat16> q, k, v, o;
-  DeviceBuffer<float> g, beta, final_state;
+  std::deque<DeviceBuffer<std::byte>> memory;
 };
 
-std::deque<Share>& shares() {
-  static auto& all = *new std::deque<Share>;  // never destroyed: at the end of the process CUDA may be gone before
+template <class Arguments>
+std::deque<Share<Arguments>>& shares() {
+  static auto& all = *new std::deque<Share<Arguments>>;  // never destroyed: CUDA may be gone before the process ends
   return all;
 }
 
-/// Copies `count` rows of `width` elements of each head, from any device to any, on current_stream().
+/// Runs of memory that together have `rows` rows of each head: for each batch entry one per head, or a single one if
+/// the heads of a position lie inside of it.
+struct Runs {
+  int per_batch;
+  std::int64_t elements;  ///< of each
+
+  template <class T>
+  Runs(const View<T>& view, int H, int rows, int width)
+      : per_batch(view.stride_h < view.stride_l ? 1 : H),
+        elements((rows - 1) * view.stride_l + (per_batch == 1 ? (H - 1) * view.stride_h : 0) + width) {}
+};
+
+/// A view like `view` of `rows` rows, in new memory of the current device.
+template <class T>
+View<T> allocate_like(const View<T>& view, int B, int H, int rows, int width,
+                      std::deque<DeviceBuffer<std::byte>>& memory) {
+  const Runs runs(view, H, rows, width);
+  // Each begins at a multiple of 16 bytes, as the first row of a tensor does.
+  const std::int64_t distance = (runs.elements + 15) / 16 * 16;
+  memory.emplace_back(sizeof(T) * std::size_t(B) * std::size_t(runs.per_batch * distance));
+  memory.back().fill_bytes(0xFF);  // NaN: what a stage forgets to write shows
+  return {reinterpret_cast<T*>(memory.back().data()), runs.per_batch * distance,
+          runs.per_batch == 1 ? view.stride_h : distance, view.stride_l};
+}
+
+/// Copies rows, and what lies between them, to a view with as many elements between rows, from any device to any.
 template <class From, class T>
-void copy_rows(const View<From>& from, const View<T>& to, int B, int H, int count, int width) {
-  const bool packed_rows = from.stride_l == width && to.stride_l == width;
-  const int copies = packed_rows ? 1 : count;
-  const std::size_t bytes = sizeof(T) * std::size_t(width) * std::size_t(packed_rows ? count : 1);
+void copy_rows(const View<From>& from, const View<T>& to, int B, int H, int rows, int width) {
+  const Runs runs(to, H, rows, width);
   for (int b = 0; b < B; ++b) {
-    for (int h = 0; h < H; ++h) {
-      for (int t = 0; t < copies; ++t) {
-        check(cudaMemcpyAsync(to.row(b, h, t), from.row(b, h, t), bytes, cudaMemcpyDefault, current_stream()));
-      }
+    for (int h = 0; h < runs.per_batch; ++h) {
+      check(cudaMemcpyAsync(to.row(b, h, 0), from.row(b, h, 0), sizeof(T) * std::size_t(runs.elements),
+                            cudaMemcpyDefault, current_stream()));
     }
   }
 }
@@ -43,15 +102,81 @@ View<T> from_position(View<T> view, int t) {
   return view;
 }
 
-/// A device's positions of an input, in new memory of the current device; null if the input is.
 template <class T>
-View<const T> copy_positions(const View<const T>& from, const Arguments& a, Positions positions, int width,
-                             DeviceBuffer<T>& memory) {
-  if (!from.data) return {};
-  memory = DeviceBuffer<T>(std::size_t(a.B) * a.H * positions.count * width);
-  const View<T> to = packed(memory.data(), a.H, positions.count, width);
-  copy_rows(from_position(from, positions.first), to, a.B, a.H, positions.count, width);
-  return read_only(to);
+View<T> writable(const View<const T>& view) {
+  return {const_cast<T*>(view.data), view.stride_b, view.stride_h, view.stride_l};
+}
+template <class T>
+View<T> writable(const View<T>& view) {
+  return view;
+}
+
+template <class Arguments>
+void make_shares(const Arguments& a) {
+  shares<Arguments>().clear();
+  DeviceGroup::of(a.N).run([&] {
+    DeviceGroup::of(a.N).on_each([&](int n) {
+      Share<Arguments>& share = shares<Arguments>().emplace_back();
+      const Positions positions = positions_of(n, a.N, a.L);
+      Arguments& x = share.arguments = a;
+      x.L = positions.count;
+      for_each_input(a, [&](auto tensor, int width) {
+        if (!(a.*tensor).data) return;
+        const auto own = allocate_like(writable(a.*tensor), a.B, a.H, x.L, width, share.memory);
+        copy_rows(from_position(a.*tensor, positions.first), own, a.B, a.H, x.L, width);
+        x.*tensor = {own.data, own.stride_b, own.stride_h, own.stride_l};
+      });
+      for_each_output(a, [&](auto tensor, int width) {
+        if ((a.*tensor).data) x.*tensor = allocate_like(a.*tensor, a.B, a.H, x.L, width, share.memory);
+      });
+      for_each_state(a, [&](auto tensor, bool is_first) {
+        const auto& state = a.*tensor;
+        x.*tensor = {};
+        if (!state.data || n != (is_first ? 0 : a.N - 1)) return;
+        const auto own = allocate_like(writable(state), a.B, a.H, a.Dk, a.Dv, share.memory);
+        if constexpr (std::is_const_v<std::remove_pointer_t<decltype(state.data)>>) {
+          copy_rows(state, own, a.B, a.H, a.Dk, a.Dv);
+        }
+        x.*tensor = {own.data, own.stride_b, own.stride_h, own.stride_l};
+      });
+    });
+  });
+}
+
+template <class Arguments>
+void collect_shares(const Arguments& a) {
+  for (int n = 0; n < a.N; ++n) {
+    const Arguments& x = shares<Arguments>()[n].arguments;
+    for_each_output(a, [&](auto tensor, int width) {
+      if (!(a.*tensor).data) return;
+      copy_rows(x.*tensor, from_position(a.*tensor, positions_of(n, a.N, a.L).first), a.B, a.H, x.L, width);
+    });
+    for_each_state(a, [&](auto tensor, bool) {
+      if constexpr (!std::is_const_v<std::remove_pointer_t<decltype((a.*tensor).data)>>) {
+        if ((x.*tensor).data) copy_rows(x.*tensor, a.*tensor, a.B, a.H, a.Dk, a.Dv);
+      }
+    });
+  }
+  check(cudaStreamSynchronize(current_stream()));
+}
+
+template <Rule kRule, class Arguments>
+std::int64_t share_memory_of(const Arguments& a) {
+  std::int64_t bytes = 0;
+  const std::int64_t rows = std::int64_t(heads(a)) * positions_of(a.N - 1, a.N, a.L).count;  // of the longest share
+  const auto add_rows = [&](auto tensor, int width) {
+    using Element = std::remove_pointer_t<decltype((a.*tensor).data)>;
+    const std::int64_t of_rows = std::int64_t(sizeof(Element)) * rows * width;
+    if (sizeof(Element) < sizeof(float)) {
+      bytes += of_rows;
+    } else if (kRule != Rule::linear_attention) {
+      bytes += of_rows / 2;  // a rule has either g or beta
+    }
+  };
+  for_each_input(a, add_rows);
+  for_each_output(a, add_rows);
+  for_each_state(a, [&](auto, bool) { bytes += std::int64_t(sizeof(float) * state_size(a)); });
+  return bytes;
 }
 
 }  // namespace
@@ -62,44 +187,52 @@ Positions positions_of(int n, int N, int L) {
 }
 
 const Arguments& share_of(int n) {
-  return shares()[n].arguments;
+  return shares<Arguments>()[n].arguments;
+}
+
+const BackwardArguments& gradient_share_of(int n) {
+  return shares<BackwardArguments>()[n].arguments;
+}
+
+Arguments heads_of(Arguments a, int part, int parts) {
+  const int first = int(std::int64_t(a.H) * part / parts);
+  const auto move = [&](auto& view) {
+    if (view.data) view.data += first * view.stride_h;
+  };
+  move(a.q), move(a.k), move(a.v), move(a.g), move(a.beta), move(a.initial_state), move(a.o), move(a.final_state);
+  a.H = int(std::int64_t(a.H) * (part + 1) / parts) - first;
+  return a;
 }
 
 void share_out(const Arguments& a) {
-  shares().clear();
-  DeviceGroup::of(a.N).run([&] {
-    DeviceGroup::of(a.N).on_each([&](int n) {
-      Share& share = shares().emplace_back();
-      const Positions positions = positions_of(n, a.N, a.L);
-      Arguments& x = share.arguments = a;
-      x.L = positions.count;
-      x.q = copy_positions(a.q, a, positions, a.Dk, share.q);
-      x.k = copy_positions(a.k, a, positions, a.Dk, share.k);
-      x.v = copy_positions(a.v, a, positions, a.Dv, share.v);
-      x.g = copy_positions(a.g, a, positions, 1, share.g);
-      x.beta = copy_positions(a.beta, a, positions, 1, share.beta);
-      share.o = DeviceBuffer<__nv_bfloat16>(std::size_t(a.B) * a.H * x.L * a.Dv);
-      share.o.fill_bytes(0xFF);  // NaN: what a stage forgets to write shows
-      x.o = packed(share.o.data(), a.H, x.L, a.Dv);
-      if (n > 0) x.initial_state = {};
-      if (n + 1 < a.N || !a.final_state.data) {
-        x.final_state = {};
-      } else {
-        share.final_state = DeviceBuffer<float>(std::size_t(a.B) * a.H * a.Dk * a.Dv);
-        share.final_state.fill_bytes(0xFF);
-        x.final_state = packed(share.final_state.data(), a.H, a.Dk, a.Dv);
-      }
-    });
-  });
+  make_shares(a);
+}
+void share_out(const BackwardArguments& a) {
+  make_shares(a);
 }
 
 void collect(const Arguments& a) {
-  for (int n = 0; n < a.N; ++n) {
-    const Arguments& x = share_of(n);
-    copy_rows(x.o, from_position(a.o, positions_of(n, a.N, a.L).first), a.B, a.H, x.L, a.Dv);
-    if (x.final_state.data) copy_rows(x.final_state, a.final_state, a.B, a.H, a.Dk, a.Dv);
-  }
-  check(cudaStreamSynchronize(current_stream()));
+  collect_shares(a);
 }
+void collect(const BackwardArguments& a) {
+  collect_shares(a);
+}
+
+template <Rule kRule>
+std::int64_t share_memory(const Arguments& a) {
+  return share_memory_of<kRule>(a);
+}
+template <Rule kRule>
+std::int64_t share_memory(const BackwardArguments& a) {
+  return share_memory_of<kRule>(a);
+}
+
+#define INSTANTIATE(RULE)                                     \
+  template std::int64_t share_memory<RULE>(const Arguments&); \
+  template std::int64_t share_memory<RULE>(const BackwardArguments&)
+INSTANTIATE(Rule::linear_attention);
+INSTANTIATE(Rule::simple_gla);
+INSTANTIATE(Rule::delta_rule);
+#undef INSTANTIATE
 
 }  // namespace tutorial::over_devices

@@ -1,6 +1,7 @@
 /// @file
 /// The options of `decode`, the tile that it picks, its parts, and the bytes that it states.
 
+#include <algorithm>
 #include <cstdio>
 #include <stdexcept>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "common/chapter/machine.hpp"
 #include "common/device/device.hpp"
 #include "common/parts.hpp"
+#include "common/safetensors.hpp"
+#include "common/test/temporary_folder.hpp"
 
 namespace tutorial {
 namespace {
@@ -43,6 +46,30 @@ TEST(DecodeInputTest, WhatDoesNotFitIsOneLine) {
                  "g [2, 1, 70] has 3 dimensions, not the 4 of [B, H, L, Dk]");
   expect_refused("--operator decode --gated-delta-rule --input " GOLDEN_FOLDER "/kda.safetensors",
                  "g [2, 1, 70, 40] has 4 dimensions, not the 3 of [B, H, L]");
+}
+
+// As in chapters 03 and 05: g of a file may be in bf16, and is the number that it stands for.
+TEST(DecodeInputTest, GatesInBf16AreTaken) {
+  for (const char* label : {"decode --gla", "decode --gated-delta-rule", "decode --kda"}) {
+    SCOPED_TRACE(label);
+    const Operator& definition = decode_operator(label);
+    Problem problem = drawn_tokens(definition, 1, 2, 9, 5, 16, 16);
+    round_to_bf16(problem.inputs.at("g"));
+    const Tensor g = problem.inputs.at("g").to(Dtype::bf16);
+    const TemporaryFolder folder;
+    const std::string path = folder / "gates.safetensors";
+    std::vector<NamedTensor> tensors;
+    for (const auto& [name, tensor] : problem.inputs) tensors.push_back({name, name == "g" ? &g : &tensor});
+    write_safetensors(path, tensors, {});
+    const Problem read = make_problem(definition, {.sizes = {{"P", 5}}, .input_file = path});
+    for (const Stage& stage : definition.stages()) {
+      const Outputs expected = evaluate(definition, stage, problem), outputs = evaluate(definition, stage, read);
+      for (const auto& [name, tensor] : expected) {
+        EXPECT_TRUE(std::ranges::equal(outputs.at(name).elements<float>(), tensor.elements<float>()))
+            << stage.name << ": " << name;
+      }
+    }
+  }
 }
 
 TEST(DecodeInputTest, ThePromptIsShown) {

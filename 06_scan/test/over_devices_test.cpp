@@ -3,12 +3,17 @@
 
 #include "06_scan/over_devices.hpp"
 
+#include <cstddef>
 #include <cstdlib>
+#include <utility>
+#include <vector>
 
+#include "05_deltanet_wy/delta_rule.hpp"
 #include "06_scan/over_devices/device_group.hpp"
 #include "06_scan/over_devices/measure.hpp"
 #include "06_scan/over_devices/model.hpp"
 #include "06_scan/over_devices/shares.hpp"
+#include "06_scan/test/maps_on_one_device.hpp"
 #include "06_scan/test/stages.hpp"
 #include "common/test/process.hpp"
 
@@ -19,55 +24,69 @@
 namespace tutorial {
 namespace {
 
-constexpr const char* kRules[] = {"linear_attention", "simple_gla", "delta_rule"};
+/// An operator and whether its gradients are meant.
+struct Shared {
+  const char* rule;
+  bool is_backward;
 
-const Operator& shared_operator(const char* rule) {
-  return find_operator(rule, "devices");
-}
+  bool is(const char* other) const { return std::string(rule) == other; }
+  const Operator& definition() const { return find_operator(rule, is_backward ? "backward+devices" : "devices"); }
+};
+constexpr Shared kShared[] = {{"linear_attention", false}, {"simple_gla", false}, {"delta_rule", false},
+                              {"linear_attention", true},  {"simple_gla", true},  {"delta_rule", true}};
 
 bool is_shared(const Stage& stage) {
   return static_cast<bool>(stage.share_out);
 }
 
-/// A drawn problem, with an initial state. Keys of the delta rule are drawn of length 1.
-Problem drawn_for(const char* rule, std::int64_t N, std::int64_t L, std::int64_t Dk, std::int64_t Dv) {
-  const Sizes sizes{{"B", 1}, {"H", 2}, {"L", L}, {"Dk", Dk}, {"Dv", Dv}, {"N", N}};
-  return make_problem(shared_operator(rule), {.sizes = sizes, .seed = 3});
+/// A drawn problem, with an initial state, and for gradients with one of the final state. Keys of the delta rule are
+/// drawn of length 1.
+Problem drawn_for(const Shared& shared, std::int64_t N, std::int64_t L, std::int64_t Dk, std::int64_t Dv,
+                  std::int64_t B = 1) {
+  const Sizes sizes{{"B", B}, {"H", 2}, {"L", L}, {"Dk", Dk}, {"Dv", Dv}, {"N", N}};
+  Problem problem = make_problem(shared.definition(), {.sizes = sizes, .seed = 3});
+  if (shared.is_backward) {
+    Tensor gradient(Dtype::fp32, {B, 2, Dk, Dv});
+    normal()(Random(problem.seed, "dfinal_state"), problem.sizes, gradient);
+    problem.inputs.insert_or_assign("dfinal_state", std::move(gradient));
+  }
+  return problem;
 }
 
 /// Runs the stages over several devices and expects their outputs to be as close to the double reference as the runner
 /// asks for.
-void expect_match(const char* rule, const Problem& problem, const Layout& layout = {}) {
-  const Operator& definition = shared_operator(rule);
+void expect_match(const Shared& shared, const Problem& problem, const Layout& layout = {}) {
+  const Operator& definition = shared.definition();
   const Outputs expected = evaluate_reference(definition, problem, Dtype::bf16);
   for (const Stage& stage : definition.stages()) {
     if (!is_shared(stage)) continue;
-    SCOPED_TRACE(definition.name() + " " + stage.name + ", N " + std::to_string(problem.sizes.at("N")) + ", L " +
+    SCOPED_TRACE(definition.label() + " " + stage.name + ", N " + std::to_string(problem.sizes.at("N")) + ", L " +
                  std::to_string(problem.sizes.at("L")));
     const std::string reason = why_not(definition, stage, problem, layout);
     if ((stage.name == "states_alone" || stage.name == "overlap") && !reason.empty())
-      continue;  // widths that the tensor cores do not take
+      continue;  // widths or rows that the tensor cores do not take
     ASSERT_EQ(reason, "");
     expect_close(evaluate(definition, stage, problem, layout), expected, tolerance_of(stage, problem.sizes));
   }
 }
 
 /// On GPUs there are as many devices as there are; the emulator has five.
-class OverDevicesTest : public testing::TestWithParam<const char*> {
+class OverDevicesTest : public testing::TestWithParam<Shared> {
  protected:
   static void SetUpTestSuite() { setenv("EMULATOR_DEVICES", "5", 1); }
   static void TearDownTestSuite() { unsetenv("EMULATOR_DEVICES"); }
 
   void SetUp() override {
-    if (!over_devices::why_not(2).empty()) GTEST_SKIP() << over_devices::why_not(2);
+    if (!over_devices::why_not(1).empty()) GTEST_SKIP() << over_devices::why_not(1);
   }
   static bool has(int N) {
     int count = 0;
-    return cudaGetDeviceCount(&count) == cudaSuccess && N <= count;
+    return cudaGetDeviceCount(&count) == cudaSuccess && N <= count && over_devices::why_not(N).empty();
   }
   /// Where there are so many devices.
-  static void expect(std::int64_t N, std::int64_t L, std::int64_t Dk, std::int64_t Dv, const Layout& layout = {}) {
-    if (has(int(N))) expect_match(GetParam(), drawn_for(GetParam(), N, L, Dk, Dv), layout);
+  static void expect(std::int64_t N, std::int64_t L, std::int64_t Dk, std::int64_t Dv, const Layout& layout = {},
+                     std::int64_t B = 1) {
+    if (has(int(N))) expect_match(GetParam(), drawn_for(GetParam(), N, L, Dk, Dv, B), layout);
   }
 };
 
@@ -93,17 +112,22 @@ TEST_P(OverDevicesShapesTest, OddWidths) {
 }
 
 TEST_P(OverDevicesShapesTest, Strides) {
-  expect(3, 20, 16, 16, {.heads_inside = true, .row_padding = 3});
-  expect(2, 33, 16, 16, {.heads_inside = false, .row_padding = 8});
+  expect(3, 20, 16, 16, {.heads_inside = true, .row_padding = 3}, 2);
+  expect(2, 33, 16, 16, {.heads_inside = true}, 2);
+  expect(2, 33, 16, 16, {.heads_inside = false, .row_padding = 8}, 2);
 }
 
 class OverDevicesSplitTest : public OverDevicesTest {};
 
-// No initial state is one of zeros, and a final state that is not wanted changes nothing.
+// No initial state is one of zeros, and so is no gradient of the final state. A final state that is not wanted, or a
+// gradient of the initial state, changes nothing.
 TEST_P(OverDevicesSplitTest, StatesMayBeAbsent) {
-  const Operator& definition = shared_operator(GetParam());
+  if (!has(2)) GTEST_SKIP() << "there are no two devices that can work together";
+  const Operator& definition = GetParam().definition();
   Problem problem = drawn_for(GetParam(), 2, 30, 16, 16);
-  fill(problem.inputs.at("initial_state"), 0);
+  for (const char* name : {"initial_state", "dfinal_state"}) {
+    if (problem.inputs.contains(name)) fill(problem.inputs.at(name), 0);
+  }
   for (const Stage& stage : definition.stages()) {
     if (!is_shared(stage)) continue;
     SCOPED_TRACE(stage.name);
@@ -113,7 +137,8 @@ TEST_P(OverDevicesSplitTest, StatesMayBeAbsent) {
     stage.share_out(call);
     stage.run(call);
     stage.collect(call);
-    expect_close(tensors.download_outputs({"final_state"}), zeros, 1e-6);
+    const char* not_wanted = GetParam().is_backward ? "dinitial_state" : "final_state";
+    expect_close(tensors.download_outputs({not_wanted}), zeros, 1e-6);
   }
 }
 
@@ -121,6 +146,7 @@ class OverDevicesNumbersTest : public OverDevicesTest {};
 
 // Gates that let nothing pass, and keys that take everything: what comes before a device must be gone, or stay whole.
 TEST_P(OverDevicesNumbersTest, HardGates) {
+  if (!has(3)) GTEST_SKIP() << "there are no three devices that can work together";
   for (const float gate : {-1e4f, 0.0f}) {
     Problem problem = drawn_for(GetParam(), 3, 30, 16, 16);
     if (problem.inputs.contains("g")) fill(problem.inputs.at("g"), gate);
@@ -132,24 +158,30 @@ TEST_P(OverDevicesNumbersTest, HardGates) {
 #if TUTORIAL_EMULATOR
 
 TEST_P(OverDevicesNumbersTest, BytesOverTheLinksAreWhatIsCounted) {
-  const Operator& definition = shared_operator(GetParam());
+  const Operator& definition = GetParam().definition();
+  const bool is_backward = GetParam().is_backward;
   for (const std::int64_t N : {1, 2, 4}) {
     const Problem problem = drawn_for(GetParam(), N, 20, 16, 32);
-    const double state = 4.0 * 2 * 16 * 32, map = std::string(GetParam()) == "delta_rule"   ? 4.0 * 2 * 16 * (32 + 16)
-                                                  : std::string(GetParam()) == "simple_gla" ? state + 4 * 2
-                                                                                            : state;
-    for (const auto& [name, bytes] :
-         {std::pair("ring", state * double(N - 1)), {"all_gather", map * double(N * (N - 1))}}) {
-      SCOPED_TRACE(std::string(name) + ", N " + std::to_string(N));
-      const Stage& stage = find_stage(definition, name);
+    const double state = 4.0 * 2 * 16 * 32, map = GetParam().is("delta_rule")   ? 4.0 * 2 * 16 * (32 + 16)
+                                                  : GetParam().is("simple_gla") ? state + 4 * 2
+                                                                                : state;
+    const double to_next = (is_backward ? 2 : 1) * state * double(N - 1);
+    const double to_all = (is_backward ? map + state : map) * double(N * (N - 1));
+    for (const Stage& stage : definition.stages()) {
+      if (!is_shared(stage)) continue;
+      SCOPED_TRACE(stage.name + ", N " + std::to_string(N));
+      const bool is_ring = stage.name == "ring" || stage.name == "head_by_head";
       StageTensors tensors(definition, problem, stage.processor, Dtype::bf16, Dtype::fp32);
       const Call call = tensors.call();
       stage.share_out(call);
       const std::uint64_t before = emulator::link_bytes();
       stage.run(call);
-      EXPECT_EQ(double(emulator::link_bytes() - before), bytes);
+      EXPECT_EQ(double(emulator::link_bytes() - before), is_ring ? to_next : to_all);
       if (stage.name == "ring") {
-        EXPECT_EQ(double(over_devices::ring_link_bytes(over_devices::Arguments::bind(call))), bytes);
+        using namespace over_devices;
+        EXPECT_EQ(double(is_backward ? ring_backward_link_bytes(BackwardArguments::bind(call))
+                                     : ring_link_bytes(Arguments::bind(call))),
+                  to_next);
       }
     }
   }
@@ -157,12 +189,66 @@ TEST_P(OverDevicesNumbersTest, BytesOverTheLinksAreWhatIsCounted) {
 
 #endif
 
-#define OVER_DEVICES(NAME)                                         \
-  INSTANTIATE_TEST_SUITE_P(Rules, NAME, testing::ValuesIn(kRules), \
-                           [](const auto& info) { return std::string(info.param); })
+#define OVER_DEVICES(NAME)                                                                 \
+  INSTANTIATE_TEST_SUITE_P(Rules, NAME, testing::ValuesIn(kShared), [](const auto& info) { \
+    return std::string(info.param.rule) + (info.param.is_backward ? "_backward" : "");     \
+  })
 OVER_DEVICES(OverDevicesShapesTest);
 OVER_DEVICES(OverDevicesSplitTest);
 OVER_DEVICES(OverDevicesNumbersTest);
+
+// --- the maps of several devices on a single one ---
+
+/// Stages with the kernels of those over several devices, on one device.
+std::vector<Stage> stages_on_one_device(const Shared& shared) {
+  using namespace over_devices;
+  constexpr auto kLinear = Rule::linear_attention, kSimple = Rule::simple_gla, kDelta = Rule::delta_rule;
+  const auto stage = [](const char* name, StageFunction<void> run) {
+    return Stage{.name = name, .processor = Processor::gpu, .dtype = Dtype::bf16, .run = std::move(run)};
+  };
+  if (shared.is("delta_rule")) {
+    if (shared.is_backward) return {stage("passes", maps_of_passes_backward<kDelta>)};
+    return {stage("passes", maps_of_passes<kDelta>)};
+  }
+  if (shared.is("simple_gla")) {
+    if (shared.is_backward) {
+      return {stage("passes", maps_of_passes_backward<kSimple>), stage("segments", maps_of_segments_backward<kSimple>)};
+    }
+    return {stage("passes", maps_of_passes<kSimple>), stage("segments", maps_of_segments<kSimple>)};
+  }
+  if (shared.is_backward) {
+    return {stage("passes", maps_of_passes_backward<kLinear>), stage("segments", maps_of_segments_backward<kLinear>)};
+  }
+  return {stage("passes", maps_of_passes<kLinear>), stage("segments", maps_of_segments<kLinear>)};
+}
+
+class OverDevicesMapsTest : public testing::TestWithParam<Shared> {};
+
+// On a GPU also with enough positions for many segments, and with the widest state.
+TEST_P(OverDevicesMapsTest, OneDeviceInTheirPlaces) {
+  struct Case {
+    std::int64_t N, L, Dk, Dv;
+    bool on_gpu;
+  };
+  constexpr Case kCases[] = {{4, 150, 32, 16, false}, {3, 10000, 128, 128, true}, {8, 2100, 64, 256, true}};
+#if TUTORIAL_EMULATOR
+  constexpr bool kIsOnGpu = false;
+#else
+  constexpr bool kIsOnGpu = true;
+#endif
+  for (const auto& [N, L, Dk, Dv, on_gpu] : kCases) {
+    if (on_gpu && !kIsOnGpu) continue;
+    Problem problem = drawn_for(GetParam(), 1, L, Dk, Dv);
+    problem.sizes["N"] = N;
+    const Outputs expected = evaluate_reference(GetParam().definition(), problem, Dtype::bf16);
+    for (const Stage& stage : stages_on_one_device(GetParam())) {
+      SCOPED_TRACE(stage.name + ", N " + std::to_string(N) + ", L " + std::to_string(L));
+      const double tolerance = GetParam().is_backward ? 2e-2 : 1e-2;
+      expect_close(evaluate(GetParam().definition(), stage, problem), expected, tolerance);
+    }
+  }
+}
+OVER_DEVICES(OverDevicesMapsTest);
 #undef OVER_DEVICES
 
 // --- the parts ---
@@ -195,6 +281,42 @@ TEST(OverDevicesPartsTest, DevicesMustBeAlikeAndReachEachOther) {
             "device 1 has no access to the memory of device 0");
 }
 
+TEST(OverDevicesPartsTest, PartsOfTheHeadsAreAllHeadsOnce) {
+  float numbers[70] = {};
+  over_devices::Arguments a{};
+  a.H = 7;
+  a.beta = packed<const float>(numbers, 7, 10, 1);
+  for (const int parts : {1, 2, 7}) {
+    const float* next = numbers;
+    for (int part = 0; part < parts; ++part) {
+      const over_devices::Arguments heads = over_devices::heads_of(a, part, parts);
+      EXPECT_EQ(heads.beta.data, next);
+      EXPECT_GE(heads.H, 7 / parts);
+      next += std::ptrdiff_t(10) * heads.H;
+    }
+    EXPECT_EQ(next, numbers + 70);
+  }
+}
+
+// By hand, per position and head: q, k, v and o in bf16 and beta; with maps also the values [v | -k] and their outputs.
+TEST(OverDevicesPartsTest, MemoryIsThatOfAShare) {
+  using over_devices::Rule;
+  over_devices::Arguments a{};
+  a.B = 1, a.H = 8, a.L = 4096, a.Dk = 128, a.Dv = 128, a.N = 4;
+  const std::int64_t rows = 8 * 1024, state = 4 * 8 * 128 * 128;
+  EXPECT_EQ(over_devices::share_memory<Rule::linear_attention>(a), rows * 4 * 2 * 128 + 2 * state);
+  EXPECT_EQ(over_devices::share_memory<Rule::delta_rule>(a), rows * (4 * 2 * 128 + 4) + 2 * state);
+  const std::int64_t values = rows * 2 * 2 * 256, maps = 4 * 2 * state;
+  const std::int64_t rest = over_devices::all_gather_memory<Rule::delta_rule>(a) -
+                            over_devices::share_memory<Rule::delta_rule>(a) - values - maps - state;
+  delta_rule::Bf16Arguments wide{};  // dispatch's own, for the wider of the two passes
+  wide.B = 1, wide.H = 8, wide.L = 1024, wide.Dk = 128, wide.Dv = 256;
+  EXPECT_EQ(rest, delta_rule::dispatch_memory(wide));
+  over_devices::BackwardArguments g{};
+  g.B = 1, g.H = 8, g.L = 4096, g.Dk = 128, g.Dv = 128, g.N = 4;
+  EXPECT_EQ(over_devices::share_memory<Rule::simple_gla>(g), rows * (7 * 2 * 128 + 2 * 4) + 3 * state);
+}
+
 TEST(OverDevicesPartsTest, WaitingEnds) {
   int asked = 0;
   EXPECT_EQ(over_devices::wait_for({.has_finished = [&] { return ++asked == 3; }, .error = [] { return ""; }}, 60), "");
@@ -225,6 +347,13 @@ TEST(OverDevicesPartsTest, TheModelSaysWhenToSendMaps) {
     EXPECT_LT(over_devices::all_gather_ms(rule, 8, L), over_devices::ring_ms(rule, 8, L));
   }
   EXPECT_LT(over_devices::states_alone_ms(Rule::simple_gla, 2, L), over_devices::all_gather_ms(Rule::simple_gla, 2, L));
+  // Twelve eighths of a pass over L / N against N + 7 of them, one for each head and N - 1 more.
+  EXPECT_LT(over_devices::head_by_head_ms(Rule::simple_gla, 4, L),
+            over_devices::states_alone_ms(Rule::simple_gla, 4, L));
+  EXPECT_GT(over_devices::head_by_head_ms(Rule::simple_gla, 6, L),
+            over_devices::states_alone_ms(Rule::simple_gla, 6, L));
+  EXPECT_NEAR(over_devices::pass_ms(Rule::delta_rule, L) / over_devices::head_by_head_ms(Rule::delta_rule, 2, L),
+              16.0 / 9, 1e-2);
   // Three passes of L / N against N of them.
   EXPECT_LT(over_devices::all_gather_ms(Rule::delta_rule, 4, L), over_devices::ring_ms(Rule::delta_rule, 4, L));
   EXPECT_GE(over_devices::all_gather_ms(Rule::delta_rule, 3, L), over_devices::ring_ms(Rule::delta_rule, 3, L));
@@ -264,7 +393,7 @@ TEST(OverDevicesFaultsTest, BadUseIsALine) {
        "DEVICES_TIMEOUT is 'soon': seconds from above 0 to 86400 expected"},
       {{"--devices"},
        {{"EMULATOR_NCCL_FAULT", "bang"}},
-       "EMULATOR_NCCL_FAULT is 'bang': error:GROUP or hang:GROUP expected"},
+       "EMULATOR_NCCL_FAULT is 'bang': error:GROUP, hang:GROUP or block:GROUP expected"},
   };
   for (const BadUse& bad : kCases) {
     const ProcessResult result = run_simple_gla(bad.options, bad.environment);
@@ -296,6 +425,16 @@ TEST(OverDevicesFaultsTest, ATransferThatFailsIsAFailureAndNoHang) {
   EXPECT_EQ(later.status, 1);
   EXPECT_EQ(lines_with(later.out, "NCCL"), 2) << later.out;
   EXPECT_EQ(lines_with(later.out, "never written"), 0) << later.out;
+  // In the gradients: the second transfer of `ring` is that of the first gradient.
+  const ProcessResult gradients =
+      run_simple_gla({"--backward", "--devices"}, {{"EMULATOR_NCCL_FAULT", "hang:2"}, {"DEVICES_TIMEOUT", "0.1"}});
+  EXPECT_EQ(gradients.status, 1);
+  EXPECT_EQ(lines_with(gradients.out, "the transfers have not ended in time"), 1) << gradients.out;
+  // In a call that does not return.
+  const ProcessResult blocked =
+      run_simple_gla({"--devices"}, {{"EMULATOR_NCCL_FAULT", "block:1"}, {"DEVICES_TIMEOUT", "0.1"}});
+  EXPECT_EQ(blocked.status, 1);
+  EXPECT_EQ(blocked.error, "NCCL: a call has not returned in time (DEVICES_TIMEOUT sets how long to wait)\n");
   // New communicators after those that were aborted; and a transfer beside the work is watched, too.
   const ProcessResult both = run_simple_gla({"--devices", "--stage", "overlap"},
                                             {{"EMULATOR_NCCL_FAULT", "hang:1"}, {"DEVICES_TIMEOUT", "0.1"}});

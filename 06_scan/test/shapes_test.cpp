@@ -31,7 +31,7 @@ TEST(ShapesTest, Small) {
 
 class LengthsTest : public testing::TestWithParam<std::int64_t> {};
 
-// Time contiguous, four channels and 32 a block; 16 bytes at a time and 4.
+// Time contiguous, four channels and 32 per block; 16 bytes at a time and 4.
 TEST_P(LengthsTest, AreAllRight) {
   expect_match(1, 2, GetParam(), 1, 1);
   expect_match(1, 1, GetParam(), 4, 4);

@@ -42,7 +42,7 @@ struct KernelCounts {
   double blocks = 0;
   double threads = 0;
   double barriers = 0;    ///< __syncthreads() of a block
-  double atomics = 0;     ///< one a thread
+  double atomics = 0;     ///< one per thread
   double bytes_read = 0;  ///< of global memory, as is the next
   double bytes_written = 0;
 };

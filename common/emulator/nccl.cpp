@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -10,6 +11,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -220,8 +222,9 @@ bool fails(const std::vector<Transfer>& transfers) {
   bool is_hit = false;
   for (const ncclComm_t member : members) is_hit = (++member->groups == (fault ? fault->group : 0)) || is_hit;
   if (!is_hit) return false;
+  while (fault->kind == NcclFault::Kind::block) std::this_thread::sleep_for(std::chrono::hours(1));
   for (const Transfer& transfer : transfers) {
-    if (fault->hangs) {
+    if (fault->kind == NcclFault::Kind::hang) {
       transfer.communicator->stuck.insert(transfer.stream);
       set_stuck(transfer.stream, true);
     } else {
@@ -282,13 +285,16 @@ std::optional<NcclFault> NcclFault::from_environment() {
   const char* variable = std::getenv("EMULATOR_NCCL_FAULT");
   if (!variable) return std::nullopt;
   const std::string text = variable;
-  NcclFault fault{.hangs = text.starts_with("hang:")};
   const char* end = text.data() + text.size();
-  if (fault.hangs || text.starts_with("error:")) {
+  for (const auto& [name, kind] : {std::pair("error:", NcclFault::Kind::error),
+                                   {"hang:", NcclFault::Kind::hang},
+                                   {"block:", NcclFault::Kind::block}}) {
+    if (!text.starts_with(name)) continue;
+    NcclFault fault{.kind = kind};
     const auto [stop, error] = std::from_chars(text.data() + text.find(':') + 1, end, fault.group);
     if (error == std::errc() && stop == end && fault.group > 0) return fault;
   }
-  throw std::invalid_argument("EMULATOR_NCCL_FAULT is '" + text + "': error:GROUP or hang:GROUP expected");
+  throw std::invalid_argument("EMULATOR_NCCL_FAULT is '" + text + "': error:GROUP, hang:GROUP or block:GROUP expected");
 }
 
 }  // namespace emulator

@@ -9,10 +9,15 @@ namespace emulator {
 
 /// What EMULATOR_NCCL_FAULT says.
 struct NcclFault {
-  bool hangs = false;       ///< the transfers never end; otherwise the communicators tell of an error
+  enum class Kind {
+    error,  ///< the communicators tell of an error
+    hang,   ///< the transfers never end
+    block,  ///< the call that starts them never returns
+  };
+  Kind kind = Kind::error;
   std::uint64_t group = 0;  ///< the group that fails, counted from 1 for each communicator
 
-  /// "error:3" or "hang:3"; nothing if it is not set. @throws std::invalid_argument for anything else
+  /// "error:3", "hang:3" or "block:3"; nothing if it is not set. @throws std::invalid_argument for anything else
   static std::optional<NcclFault> from_environment();
 };
 

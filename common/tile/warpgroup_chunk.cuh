@@ -159,11 +159,24 @@ struct TransposedSums {
   }
 };
 
-/// Rounds O to bf16 and writes it to a tile, from a warpgroup whose rows are the positions.
-__device__ __forceinline__ void put_rows(const PanelTile<kWarpgroupColumns>& tile, const WarpgroupOutput& O) {
+/// Writes 64 rows of bf16 to a tile, of which each warp has 16.
+/// @param rows fragments of A
+template <int kColumns>
+__device__ __forceinline__ void put_fragments(const PanelTile<kColumns>& tile,
+                                              const std::uint32_t (&rows)[kColumns / 16][4]) {
   const int lane = int(lane_index()), first_row = warp_in_group() * 16;
 #pragma unroll
-  for (int column = 0; column < kWarpgroupColumns; column += 16) {
+  for (int column = 0; column < kColumns; column += 16) {
+    stmatrix(tile.data + tile.unit(first_row + lane % 16, column + lane / 16 * 8), rows[column / 16]);
+  }
+}
+
+/// Rounds O to bf16 and writes it to a tile, from a warpgroup whose rows are the positions.
+template <int kColumns>
+__device__ __forceinline__ void put_rows(const PanelTile<kColumns>& tile, const float (&O)[kColumns / 2]) {
+  const int lane = int(lane_index()), first_row = warp_in_group() * 16;
+#pragma unroll
+  for (int column = 0; column < kColumns; column += 16) {
     std::uint32_t o[4];
     wgmma_fragment(o, O, column);
     stmatrix(tile.data + tile.unit(first_row + lane % 16, column + lane / 16 * 8), o);

@@ -115,9 +115,9 @@ STAGES = [
         "01_linear_attention/bidirectional_attention/3_gpu.cu",
         ["k, v", "+S_n", "+S", "q", "o"],
         [
-            Kernel("state of a segment", ["16 rows of K and V"], ["4 x 4 sums a thread"], ["k, v"], ["S_n*"]),
+            Kernel("state of a segment", ["16 rows of K and V"], ["4 x 4 sums per thread"], ["k, v"], ["S_n*"]),
             Kernel("sum over segments", [], ["one sum per thread"], ["S_n*"], ["S*"]),
-            Kernel("output", ["16 of Q and S"], ["4 x 4 sums a thread"], ["S", "q"], ["o*"]),
+            Kernel("output", ["16 of Q and S"], ["4 x 4 sums per thread"], ["S", "q"], ["o*"]),
         ],
         "Three kernels; partial states and their sum are in device memory.",
     ),
@@ -125,10 +125,10 @@ STAGES = [
         "01_linear_attention/bidirectional_attention_backward/3_gpu.cu",
         ["+phi(q), phi(k), [v, 1]", "+S', R'", "+o', do'", "+dphi(q), dphi(k), d[v, 1]"],
         [
-            Kernel("S' = phi(K)^T V'", ["16 rows of each"], ["4 x 4 sums a thread"], ["phi(q), phi(k), [v, 1]"], ["S', R'*"]),
-            Kernel("o' = phi(Q) S', then do'", ["16 columns of each"], ["4 x 4 sums a thread"], ["phi(q), phi(k), [v, 1]", "S', R'"], ["o', do'*"]),
-            Kernel("R' = phi(Q)^T do'", ["16 rows of each"], ["4 x 4 sums a thread"], ["phi(q), phi(k), [v, 1]", "o', do'"], ["S', R'*"]),
-            Kernel("three gradients", ["16 columns of each"], ["4 x 4 sums a thread"], ["phi(q), phi(k), [v, 1]", "S', R'", "o', do'"], ["dphi(q), dphi(k), d[v, 1]*"]),
+            Kernel("S' = phi(K)^T V'", ["16 rows of each"], ["4 x 4 sums per thread"], ["phi(q), phi(k), [v, 1]"], ["S', R'*"]),
+            Kernel("o' = phi(Q) S', then do'", ["16 columns of each"], ["4 x 4 sums per thread"], ["phi(q), phi(k), [v, 1]", "S', R'"], ["o', do'*"]),
+            Kernel("R' = phi(Q)^T do'", ["16 rows of each"], ["4 x 4 sums per thread"], ["phi(q), phi(k), [v, 1]", "o', do'"], ["S', R'*"]),
+            Kernel("three gradients", ["16 columns of each"], ["4 x 4 sums per thread"], ["phi(q), phi(k), [v, 1]", "S', R'", "o', do'"], ["dphi(q), dphi(k), d[v, 1]*"]),
         ],
         "One kernel for six products; states, outputs and gradients pass through device memory between them.",
     ),
@@ -136,9 +136,9 @@ STAGES = [
         LINEAR + "4_materialized.cu",
         ["k, v", "+states [N, Dk, Dv]", "q", "o"],
         [
-            Kernel("chunk_states", ["tiles of K and V"], ["4 x 4 sums a thread"], ["k, v"], ["states [N, Dk, Dv]*"]),
-            Kernel("running_sum", [], ["an element of S a thread"], ["states [N, Dk, Dv]*"], ["states [N, Dk, Dv]*"]),
-            Kernel("outputs", ["tiles of Q, K or S, V; P"], ["4 x 4 sums a thread"], ["k, v", "states [N, Dk, Dv]", "q"], ["o*"]),
+            Kernel("chunk_states", ["tiles of K and V"], ["4 x 4 sums per thread"], ["k, v"], ["states [N, Dk, Dv]*"]),
+            Kernel("running_sum", [], ["one element of S per thread"], ["states [N, Dk, Dv]*"], ["states [N, Dk, Dv]*"]),
+            Kernel("outputs", ["tiles of Q, K or S, V; P"], ["4 x 4 sums per thread"], ["k, v", "states [N, Dk, Dv]", "q"], ["o*"]),
         ],
         "Three kernels; each chunk's state is written, read and written by the running sum, and read again.",
     ),
@@ -591,6 +591,26 @@ STAGES = [
         "Three kernels: one launch walks from both ends at once.",
     ),
     Stage(
+        DELTA_BACKWARD + "5_warpgroups.cu",
+        ["q, k, beta", "+T, P as rows", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta"],
+        [
+            Kernel("prepare_tiles", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P as rows*"]),
+            Kernel("walks: half of the blocks from each end", ["K, V, T or K, Q, dO, T, P three", "times; a state, rows: 216 KB"], ["the chain: S^T, residual, v_new", "or dS^T, X, dV"], ["q, k, beta", "T, P as rows", "v, do"], ["v_new, S, dS*", "dv*"]),
+            Kernel("gradients: two warpgroups", ["dO, dV, v_new, S, Q, K; in their", "places Y, Z, dS, dQ, dK: 112 KB"], ["dQ; dK"], ["q, k, beta", "v, do", "v_new, S, dS", "dv"], ["dq, dk, dbeta*"]),
+        ],
+        "Three kernels on warpgroups and bulk copies. Two blocks of the last one share a multiprocessor.",
+    ),
+    Stage(
+        DELTA_BACKWARD + "6_longer_chunks.cu",
+        ["q, k, beta", "+T, P as rows", "v, do", "+v_new; every second S, dS", "dv", "dq, dk, dbeta"],
+        [
+            Kernel("prepare_tiles", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P as rows*"]),
+            Kernel("walks: half of the blocks from each end", ["K, V, T or K, Q, dO, T, P three", "times; a state, rows: 216 KB"], ["the chain: S^T, residual, v_new", "or dS^T, X, dV"], ["q, k, beta", "T, P as rows", "v, do"], ["v_new; every second S, dS*", "dv*"]),
+            Kernel("gradients: from pair to pair of chunks", ["S, dO, v_new, K, dV, Q, dS;", "dQ, dK in the states' places: 224 KB"], ["dQ, then dK; scores"], ["q, k, beta", "v, do", "v_new; every second S, dS", "dv"], ["dq, dk, dbeta*"]),
+        ],
+        "The walks leave the states of every second chunk, and the last kernel takes two chunks at a time.",
+    ),
+    Stage(
         "05_deltanet_wy/gated_delta_rule_backward/3_tensor_core.cu",
         ["q, k, beta, g", "+T, P, decays", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta, dg"],
         [
@@ -604,7 +624,7 @@ STAGES = [
         "05_deltanet_wy/kda_backward/3_tensor_core.cu",
         ["q, k, g, beta", "+T, P; Q+, K+, K-", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta, dg"],
         [
-            Kernel("prepare: a sub-chunk per warp", ["decayed q and k, anchors;", "then A: 75 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
+            Kernel("prepare: a sub-chunk per warp", ["decayed q and k, their scores;", "then A: 58 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
             Kernel("walks: half of the blocks from each end", ["K+, K-, V, T or K+, K-, Q+, dO,", "T, P, ahead: 150 KB"], ["S^T, v_new^T or dS^T, dV^T"], ["T, P; Q+, K+, K-", "v, do"], ["v_new, S, dS*", "dv*"]),
             Kernel("gradients: eight warps", ["dO, dV, v_new; Y, Z; decayed", "q and k; then sums in fp32"], ["sums; then a column of", "16 rows, and its pairs"], ["q, k, g, beta", "v, do", "v_new, S, dS", "dv"], ["dq, dk, dbeta, dg*"]),
         ],
@@ -620,7 +640,7 @@ STAGES = [
         KDA + "4_tensor_core.cu",
         ["q, k, g, beta", "+T, P; Q+, K+, K-", "v", "o"],
         [
-            Kernel("prepare: a sub-chunk per warp", ["decayed q and k, anchors;", "then A: 75 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
+            Kernel("prepare: a sub-chunk per warp", ["decayed q and k, their scores;", "then A: 58 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
             Kernel("the walk: four equal warps", ["K+, K-, V, T, Q+, P of two", "chunks; O on its way: 155 KB"], ["S^T, residual^T, v_new^T, O^T"], ["T, P; Q+, K+, K-", "v"], ["o*"]),
         ],
         "Two kernels. The rows with their decays pass through device memory, beside T and P; the walk reads nothing of g.",
@@ -629,10 +649,19 @@ STAGES = [
         KDA + "5_specialized_warps.cu",
         ["q, k, g, beta", "+T, P; Q+, K+, K-", "v", "o"],
         [
-            Kernel("prepare: a sub-chunk per warp", ["decayed q and k, anchors;", "then A: 75 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
+            Kernel("prepare: a sub-chunk per warp", ["decayed q and k, their scores;", "then A: 58 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
             Kernel("the walk: loading warps, chain, outputs", ["K+, K-, V, T and Q+, P of two chunks;", "S and v_new for the outputs: 195 KB"], ["chain: S, v_new; outputs: O"], ["T, P; Q+, K+, K-", "v"], ["o*"]),
         ],
         "The same two kernels; in the walk S and v_new go from warp to warp through shared memory.",
+    ),
+    Stage(
+        KDA + "6_warpgroup_chain.cu",
+        ["q, k, g, beta", "+T, P; Q+, K+, K-", "v", "o"],
+        [
+            Kernel("prepare: a sub-chunk per warp", ["decayed q and k, their scores;", "then A: 58 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
+            Kernel("walk: two warpgroups", ["K+, V twice; Q+, K-, T, P and decays", "three times; O: 225 KB"], ["the chain: S^T, residual,", "v_new and O^T"], ["T, P; Q+, K+, K-", "v"], ["o*"]),
+        ],
+        "The same two kernels; the chain's factors that depend on the state stay in one warpgroup's registers.",
     ),
     Stage(
         GATED_DELTA + "3_recurrent_gpu.cu",
@@ -657,6 +686,17 @@ STAGES = [
             Kernel("walk: two warpgroups", ["Q, K, V, T, P, decays three times;", "O twice: 210 KB"], ["the chain: S^T, residual, -V,", "v_new and O^T"], ["q, k, beta, g", "T, P as rows, decays", "v"], ["o*"]),
         ],
         "The chain's factors that depend on the state stay in one warpgroup's registers; the other warpgroup loads and stores.",
+    ),
+    Stage(
+        GATED_DELTA + "6_segments.cu",
+        ["q, k, beta, g", "+T, P as rows, decays", "v", "+H, E, Gamma; starts", "o"],
+        [
+            Kernel("prepare_tiles", ["Q, K; A; running sums"], ["(I + A)^-1 in blocks"], ["q, k, beta, g"], ["T, P as rows, decays*"]),
+            Kernel("maps of segments", ["K, T, 128 columns of V or K,", "decays, four times: 195 KB"], ["64 columns of H or E,", "residual, V or K, v_new"], ["q, k, beta, g", "T, P as rows, decays", "v"], ["H, E, Gamma; starts*"]),
+            Kernel("from segment to segment", ["E twice: 64 KB"], ["64 columns of S, of E S"], ["H, E, Gamma; starts"], ["H, E, Gamma; starts*"]),
+            Kernel("walk of all segments", ["Q, K, V, T, P, decays three times;", "O twice: 210 KB"], ["the chain: S^T, residual, -V,", "v_new and O^T"], ["q, k, beta, g", "T, P as rows, decays", "v", "H, E, Gamma; starts"], ["o*"]),
+        ],
+        "The walk of all segments is that of `warpgroup_chain`; the maps are the same walk over [V, -K] without outputs.",
     ),
     Stage(
         SCAN + "4_sequential_gpu.cu",
@@ -704,7 +744,7 @@ STAGES = [
         "06_scan/convolution/3_scan.cu",
         ["kernel", "+gates", "u", "y"],
         [
-            Kernel("gates", [], ["one a thread"], ["kernel*"], ["gates*"]),
+            Kernel("gates", [], ["one per thread"], ["kernel*"], ["gates*"]),
             Kernel("scan's dispatch", ["totals of the warps"], ["steps wait for what was before"], ["gates*", "u*"], ["y*"]),
         ],
         "A kernel makes the gates, which all channels share; the rest is the operator scan.",
@@ -788,6 +828,30 @@ STAGES = [
             Kernel("the chapter's dispatch", ["its own"], ["its own"], ["k, v, g", "S before*", "q"], ["o*"]),
         ],
         "The way of `states_alone` for each half of the heads: while one half is in the all-gather, the other one is in a kernel.",
+    ),
+    Stage(
+        "06_scan/over_devices_backward/2_all_gather.cu",
+        ["inputs, do", "+own maps", "+maps of all", "+S, dS", "gradients"],
+        [
+            Kernel("outputs, for M, X", ["its own"], ["its own"], ["inputs, do"], ["own maps*"]),
+            Kernel("gradients, for Y", ["its own"], ["its own"], ["inputs, do"], ["own maps*"]),
+            Kernel("all-gather", [], ["NCCL's own"], ["own maps*"], ["maps of all*"]),
+            Kernel("compose, both ways", [], ["an element per thread"], ["maps of all*"], ["S, dS*"]),
+            Kernel("the gradients", ["its own"], ["its own"], ["inputs, do", "S, dS*"], ["gradients*"]),
+        ],
+        "On each device: an all-gather brings the maps of states and of their gradients, which are composed from two ends.",
+    ),
+    Stage(
+        "06_scan/over_devices_backward/3_states_alone.cu",
+        ["inputs, do", "+segments' maps", "+own maps", "+maps of all", "+S, dS", "gradients"],
+        [
+            Kernel("segment_maps, twice", ["two chunks", "and decays"], ["X, then Y"], ["inputs, do"], ["segments' maps*"]),
+            Kernel("compose, twice", [], ["an element per thread"], ["segments' maps*"], ["own maps*"]),
+            Kernel("all-gather", [], ["NCCL's own"], ["own maps*"], ["maps of all*"]),
+            Kernel("compose, both ways", [], ["an element per thread"], ["maps of all*"], ["S, dS*"]),
+            Kernel("the gradients", ["its own"], ["its own"], ["inputs, do", "S, dS*"], ["gradients*"]),
+        ],
+        "On each device: the first passes read k and v, and q and do, and the gates alone.",
     ),
     Stage(
         "06_scan/simple_gla/1_scan_states.cu",

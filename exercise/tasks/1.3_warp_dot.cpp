@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "exercise/checker.hpp"
 
 namespace exercise {
@@ -5,14 +7,21 @@ namespace {
 
 void check(Check& check,
            void (*run)(Global<const float> A, Global<const float> B, Global<float> y, int rows, int width)) {
-  const std::size_t rows = 3;
-  for (const std::size_t width : {1, 31, 32, 33, 100}) {
-    check.problem("width = " + std::to_string(width));
+  using Size = std::pair<std::size_t, std::size_t>;
+  for (const auto& [rows, width] : check.sizes<Size>({{3, 1}, {3, 31}, {3, 32}, {3, 33}, {3, 100}}, {8192, 1024})) {
+    check.problem(std::to_string(rows) + " rows of " + std::to_string(width));
     const auto a = check.input("A", rows * width);
     const auto b = check.input("B", rows * width);
     const auto y = check.output("y", rows);
     std::vector<double> expected(rows);
-    for (std::size_t i = 0; i < rows * width; ++i) expected[i / width] += a[i] * b[i];
+    for (std::size_t r = 0; r < rows; ++r) {
+      double squares = 0;
+      for (std::size_t i = r * width; i < (r + 1) * width; ++i) {
+        expected[r] += a[i] * b[i];
+        squares += b[i] * b[i];
+      }
+      expected[r] /= std::sqrt(squares);
+    }
     check.run([&] { run(a, b, y, static_cast<int>(rows), static_cast<int>(width)); });
     check.expect(y, expected);
     check.reads_at_most(a, 1);

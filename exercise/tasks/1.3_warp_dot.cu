@@ -1,8 +1,10 @@
 /// Exercise 1.3: a dot product by one warp
 ///
-/// y[r] = sum over d of A[r * width + d] B[r * width + d]: one dot product per row, as q_t with a column of the state.
-/// Each row has a block of one warp. Lane l adds up the elements d = l, l + 32, l + 64, ... Then the lanes add up their
-/// 32 sums: in each of five rounds a lane gets another lane's sum by `__shfl_xor_sync` and adds it.
+/// y[r] is the dot product of row r of A with row r of B, divided by the length of row r of B: the score of a query and
+/// a key that is scaled to length 1, as chapter 05 needs it. Element d of row r is A[r * width + d]. Each row has a
+/// block of one warp. Lane l adds up products and squares of the elements d = l, l + 32, l + 64, ... Then the lanes add
+/// up their 32 sums of each kind: in each of five rounds a lane gets another lane's sum by `__shfl_xor_sync` and adds
+/// it.
 ///
 /// Goal: no barrier and no shared memory. Each input is read once and each y[r] is written once.
 
@@ -11,11 +13,19 @@
 static __global__ void warp_dot(Global<const float> A, Global<const float> B, Global<float> y, int width) {
   const int row = static_cast<int>(blockIdx.x);
   const int lane = static_cast<int>(threadIdx.x);
-  float sum = 0.0f;
   // solution
-  for (int d = lane; d < width; d += 32) sum += A[row * width + d] * B[row * width + d];
-  for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, distance);
-  if (lane == 0) y[row] = sum;
+  float dot = 0.0f;
+  float squares = 0.0f;
+  for (int d = lane; d < width; d += 32) {
+    const float b = B[row * width + d];
+    dot += A[row * width + d] * b;
+    squares += b * b;
+  }
+  for (int distance = 16; distance > 0; distance /= 2) {
+    dot += __shfl_xor_sync(0xFFFFFFFFu, dot, distance);
+    squares += __shfl_xor_sync(0xFFFFFFFFu, squares, distance);
+  }
+  if (lane == 0) y[row] = dot / sqrtf(squares);
   // end
 }
 

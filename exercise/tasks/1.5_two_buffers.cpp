@@ -6,7 +6,7 @@ namespace {
 
 void check(Check& check, void (*run)(Global<const float> Q, Global<const float> K, Global<const float> V,
                                      Global<float> O, int length)) {
-  for (const std::size_t length : {1, 2, 33}) {
+  for (const std::size_t length : check.sizes<std::size_t>({1, 2, 33}, 4096)) {
     check.problem("length = " + std::to_string(length));
     const auto q = check.input("Q", length * 32);
     const auto k = check.input("K", length * 32);

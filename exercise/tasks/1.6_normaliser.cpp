@@ -12,9 +12,9 @@ double feature(double x) {
 
 void check(Check& check, void (*run)(Global<const float> Q, Global<const float> K, Global<const float> V,
                                      Global<float> O, int length, int keys)) {
-  const std::size_t length = 20;
-  for (const std::size_t keys : {20, 7, 0}) {
-    check.problem("keys = " + std::to_string(keys));
+  using Size = std::pair<std::size_t, std::size_t>;
+  for (const auto& [length, keys] : check.sizes<Size>({{20, 20}, {20, 7}, {20, 0}}, {4096, 4096})) {
+    check.problem("length = " + std::to_string(length) + ", keys = " + std::to_string(keys));
     const auto q = check.input("Q", length * 32);
     const auto k = check.input("K", length * 32);
     const auto v = check.input("V", length * 32);

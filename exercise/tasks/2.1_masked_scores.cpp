@@ -4,7 +4,7 @@ namespace exercise {
 namespace {
 
 void check(Check& check, void (*run)(Global<const float> Q, Global<const float> K, Global<float> P, int width)) {
-  for (const std::size_t width : {16, 48}) {
+  for (const std::size_t width : check.sizes<std::size_t>({16, 40, 48}, 4096)) {
     check.problem("width = " + std::to_string(width));
     const auto q = check.input("Q", 16 * width);
     const auto k = check.input("K", 16 * width);
@@ -20,7 +20,7 @@ void check(Check& check, void (*run)(Global<const float> Q, Global<const float> 
     check.reads_at_most(q, 1);
     check.reads_at_most(k, 1);
     check.writes_at_most(p, 1);
-    check.counts_at_most({.launches = 1, .barriers_per_block = static_cast<int>(width / 16 * 2)});
+    check.counts_at_most({.launches = 1, .barriers_per_block = static_cast<int>((width + 15) / 16 * 2)});
   }
 }
 

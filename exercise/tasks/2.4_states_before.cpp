@@ -5,7 +5,8 @@ namespace {
 
 void check(Check& check,
            void (*run)(Global<float> A, Global<const float> initial, Global<float> last, int chunks, int size)) {
-  for (const auto& [chunks, size] : {std::pair<std::size_t, std::size_t>{1, 64}, {5, 100}, {9, 128}}) {
+  using Size = std::pair<std::size_t, std::size_t>;
+  for (const auto& [chunks, size] : check.sizes<Size>({{1, 64}, {5, 100}, {9, 128}}, {64, 65536})) {
     check.problem(std::to_string(chunks) + " chunks of " + std::to_string(size));
     const std::vector<double> addends = check.uniform(chunks * size, -1, 1);
     const auto a = check.in_out("A", addends);

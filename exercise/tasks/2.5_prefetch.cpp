@@ -4,7 +4,7 @@ namespace exercise {
 namespace {
 
 void check(Check& check, void (*run)(Global<const float> x, Global<float> y, int tiles)) {
-  for (const std::size_t tiles : {1, 2, 5}) {
+  for (const std::size_t tiles : check.sizes<std::size_t>({1, 2, 5}, 4096)) {
     check.problem(std::to_string(tiles) + " tiles");
     const auto x = check.input("x", tiles * 128);
     const auto y = check.output("y", 128);

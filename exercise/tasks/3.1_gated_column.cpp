@@ -8,7 +8,7 @@ namespace {
 
 void check(Check& check, void (*run)(Global<const float> Q, Global<const float> K, Global<const float> V,
                                      Global<const float> G, Global<const float> initial, Global<float> O, int length)) {
-  for (const std::size_t length : {1, 9, 33}) {
+  for (const std::size_t length : check.sizes<std::size_t>({1, 9, 33}, 4096)) {
     check.problem("length = " + std::to_string(length));
     const auto q = check.input("Q", length * 32);
     const auto k = check.input("K", length * 32);

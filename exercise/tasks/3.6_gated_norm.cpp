@@ -7,7 +7,8 @@ namespace {
 
 void check(Check& check, void (*run)(Global<const float> O, Global<const float> Z, Global<const float> weight,
                                      Global<float> Y, int rows, int width)) {
-  for (const auto& [rows, width] : {std::pair<std::size_t, std::size_t>{1, 32}, {5, 100}, {4, 128}}) {
+  using Size = std::pair<std::size_t, std::size_t>;
+  for (const auto& [rows, width] : check.sizes<Size>({{1, 32}, {5, 100}, {4, 128}}, {16384, 128})) {
     check.problem(std::to_string(rows) + " rows of " + std::to_string(width));
     const auto o = check.input("O", rows * width);
     std::vector<double> gates = check.uniform(rows * width, -3, 3);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "exercise/checker.hpp"
@@ -8,7 +9,7 @@ namespace {
 
 void check(Check& check, void (*run)(Global<const float> Q, Global<const float> B, Global<const float> S,
                                      Global<float> O, float scale, int length)) {
-  for (const std::size_t length : {1, 16}) {
+  for (const std::size_t length : check.sizes<std::size_t>({1, 16, 23}, 65536)) {
     check.problem("length = " + std::to_string(length));
     const auto q = check.input("Q", length * 32);
     const auto b = check.input("B", check.uniform(length * 32, -3, 0));
@@ -24,9 +25,9 @@ void check(Check& check, void (*run)(Global<const float> Q, Global<const float> 
     check.expect(o, expected);
     check.reads_at_most(q, 1);
     check.reads_at_most(b, 1);
-    check.reads_at_most(s, static_cast<double>(length));
+    check.reads_at_most(s, static_cast<double>((length + 7) / 8));
     check.writes_at_most(o, 1);
-    check.counts_at_most({.launches = 1, .barriers_per_block = 1});
+    check.counts_at_most({.launches = 1, .barriers_per_block = static_cast<int>(2 * std::min<std::size_t>(length, 8))});
   }
 }
 

@@ -5,7 +5,7 @@ namespace {
 
 void check(Check& check, void (*run)(Global<const float> x, Global<float> y, int tiles)) {
   check.needs_compute_capability(90);
-  for (const std::size_t tiles : {1, 2, 7}) {
+  for (const std::size_t tiles : check.sizes<std::size_t>({1, 2, 7}, 4096)) {
     check.problem(std::to_string(tiles) + " tiles");
     const auto x = check.input("x", tiles * 32);
     const auto y = check.output("y", 32);

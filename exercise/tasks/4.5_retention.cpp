@@ -8,7 +8,8 @@ namespace {
 
 void check(Check& check, void (*run)(Global<const float> Q, Global<const float> K, Global<const float> V,
                                      Global<float> O, float scale, int heads, int length)) {
-  for (const auto& [heads, length] : {std::pair<std::size_t, std::size_t>{1, 2}, {3, 17}}) {
+  using Size = std::pair<std::size_t, std::size_t>;
+  for (const auto& [heads, length] : check.sizes<Size>({{1, 2}, {3, 17}}, {256, 512})) {
     check.problem(std::to_string(heads) + " heads, length = " + std::to_string(length));
     const auto q = check.input("Q", heads * length * 32);
     const auto k = check.input("K", heads * length * 32);

@@ -6,7 +6,7 @@ namespace {
 
 void check(Check& check, void (*run)(Global<const float> W, Global<const float> U, Global<const float> K,
                                      Global<float> R, Global<float> S, int chunks)) {
-  for (const std::size_t chunks : {1, 3}) {
+  for (const std::size_t chunks : check.sizes<std::size_t>({1, 3}, 1024)) {
     check.problem(std::to_string(chunks) + " chunks");
     const std::size_t size = chunks * 16 * 16;
     const std::vector<double> small_w = check.uniform(size, -0.2, 0.2);

@@ -5,7 +5,7 @@ namespace exercise {
 namespace {
 
 void check(Check& check, void (*run)(Global<const float> a, Global<const float> x, Global<float> y, int sequences)) {
-  for (const std::size_t sequences : {1, 3}) {
+  for (const std::size_t sequences : check.sizes<std::size_t>({1, 3}, 65536)) {
     check.problem(std::to_string(sequences) + " sequences");
     const std::vector<double> gates = check.uniform(sequences * 32, 0.5, 1);
     const auto a = check.input("a", gates);

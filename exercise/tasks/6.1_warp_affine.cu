@@ -12,9 +12,9 @@
 static __global__ void warp_affine(Global<const float> a, Global<const float> x, Global<float> y) {
   const int lane = static_cast<int>(threadIdx.x);
   const int element = static_cast<int>(blockIdx.x) * 32 + lane;
+  // solution
   float factor = a[element];
   float addend = x[element];
-  // solution
   for (int distance = 1; distance < 32; distance *= 2) {
     const float other_factor = __shfl_up_sync(0xFFFFFFFFu, factor, distance);
     const float other_addend = __shfl_up_sync(0xFFFFFFFFu, addend, distance);

@@ -5,7 +5,7 @@ namespace {
 
 void check(Check& check, void (*run)(Global<const float> x, Global<float> y, Global<float> ends, Global<unsigned> flags,
                                      Global<unsigned> counter, int tiles)) {
-  for (const std::size_t tiles : {1, 2, 9}) {
+  for (const std::size_t tiles : check.sizes<std::size_t>({1, 2, 9}, 4096)) {
     check.problem(std::to_string(tiles) + " tiles");
     const auto x = check.input("x", tiles * 32);
     const auto y = check.output("y", tiles * 32);

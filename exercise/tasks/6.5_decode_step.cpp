@@ -8,7 +8,7 @@ namespace {
 
 void check(Check& check, void (*run)(Global<const float> q, Global<const float> k, Global<const float> v,
                                      Global<const float> g, Global<float> S, Global<float> o, int key_dim)) {
-  for (const std::size_t key_dim : {1, 17, 64}) {
+  for (const std::size_t key_dim : check.sizes<std::size_t>({1, 17, 64}, 4096)) {
     check.problem("key_dim = " + std::to_string(key_dim));
     const auto q = check.input("q", key_dim);
     const auto k = check.input("k", key_dim);

@@ -104,9 +104,9 @@ def losses(found: dict[tuple[str, int], float], dated: str = "", others: dict[st
     text = "Ratios are to the fastest of flash-linear-attention's operators for the same, on the same tensors, in a CUDA graph ([all "
     text += f"of them](docs/timings/README.md#against-flash-linear-attention)). {dated}"
     if where := where_faster(found):
-        text += f"Of the lengths compared ({lengths}) it is faster than ours at these, by the factor in brackets: {where}."
+        text += f"Of the lengths compared ({lengths}) flash-linear-attention is faster than ours at these, by the factor in brackets: {where}."
     else:
-        text += f"It is the faster one at none of the lengths compared ({lengths})."
+        text += f"flash-linear-attention is the faster one at none of the lengths compared ({lengths})."
     for name, ratios_to_it in (others or {}).items():
         compared = ", ".join(f"`{operator}`" for operator in sorted({operator for operator, _ in ratios_to_it}))
         where = where_faster(ratios_to_it)

@@ -16,9 +16,14 @@ ROOT = Path(__file__).resolve().parents[2]
 CMAKE = """\
 if [[ $1 == --version ]]; then echo "cmake version 3.25.1"; exit; fi
 echo "cmake $*" >>"$LOG"
-build=$2/build/emulator
+if [[ $1 == --build ]]; then # an exercise
+  printf '#!/bin/bash\\necho "%s checks"\\nexit %s\\n' "${2##*/}" "${EXERCISE_STATUS:-0}" >"$2/exercise/exercise"
+  chmod +x "$2/exercise/exercise"
+  exit
+fi
+build=$2/build/$4
 if [[ -f $build/broken && "$*" != *--fresh* ]]; then exit 1; fi
-mkdir -p "$build"
+mkdir -p "$build/exercise"
 rm -f "$build/broken"
 printf '%s\\n' "CMAKE_HOME_DIRECTORY:INTERNAL=$2" "BUILD_TESTING:BOOL=ON" "CMAKE_MAKE_PROGRAM:FILEPATH=$BIN/ninja" \\
   >"$build/CMakeCache.txt"
@@ -173,6 +178,43 @@ class Running(Project):
         status, _, err = self.run_script(*self.RUN)
         self.assertEqual(status, 2)
         self.assertTrue(err.endswith("a clone/build cannot be written\n"), err)
+
+
+class Exercising(Project):
+    """In which builds a reader's file is checked."""
+
+    def setUp(self):
+        super().setUp()
+        shutil.copytree(ROOT / "exercise/tasks", self.root / "exercise/tasks")
+        self.environment.pop("CUDACXX", None)
+
+    def gpu(self, is_there: bool) -> None:
+        answer = 'if [[ $1 == -L ]]; then echo "GPU 0"; else echo "9.0, made up"; fi'
+        self.command("nvidia-smi", answer if is_there else "exit 9\n")
+        self.command("nvcc", 'echo "release 13.0, V13.0"\n')
+        (self.folder / "include").mkdir(exist_ok=True)
+        for header in ("cublas_v2.h", "cufft.h"):
+            (self.folder / "include" / header).touch()
+
+    def checks(self, *options: str, **environment: str) -> tuple[int, list[str]]:
+        """The status, and the builds that have checked."""
+        status, out, err = self.run_script("exercise", "1.1", "--no-install", *options, **environment)
+        self.assertNotIn("Traceback", err)
+        return status, [line.removesuffix(" checks") for line in out.splitlines() if line.endswith(" checks")]
+
+    def test_a_gpu_comes_after_the_emulator(self):
+        self.gpu(True)
+        self.assertEqual(self.checks(), (0, ["emulator", "cuda"]))
+        self.assertEqual(self.checks("--backend", "emulator"), (0, ["emulator"]))
+        self.assertEqual(self.checks("--backend=cuda"), (0, ["cuda"]))
+        self.assertEqual(self.checks(EXERCISE_STATUS="1"), (1, ["emulator"]), "what is wrong is not timed")
+        self.assertEqual(self.checks("--backend", "cuda", EXERCISE_STATUS="3"), (0, ["cuda"]), "not for this GPU")
+
+    def test_without_a_gpu_the_emulator_is_enough(self):
+        self.gpu(False)
+        self.assertEqual(self.checks(), (0, ["emulator"]))
+        self.assertIn("there is no GPU", self.refused("exercise", "1.2", "--backend", "cuda"))
+        self.assertFalse((self.root / "exercises/01_2.cu").exists(), "it is found before anything is copied")
 
 
 class Comparing(Project):

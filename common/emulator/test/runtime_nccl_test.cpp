@@ -187,14 +187,14 @@ TEST_F(Nccl, AGroupHangsUntilItIsAbortedWhereThatIsAskedFor) {
 }
 
 TEST_F(Nccl, AFaultThatMakesNoSenseIsReported) {
-  for (const char* text : {"error", "error:", "hang:0", "hang:1x", "stop:1", ""}) {
+  for (const char* text : {"error", "error:", "hang:0", "hang:1x", "block:-1", "stop:1", ""}) {
     const Environment environment("EMULATOR_NCCL_FAULT", text);
     ASSERT_EQ(ncclGroupStart(), ncclSuccess);
     EXPECT_EQ(send(0, 1), ncclSuccess);
     EXPECT_EQ(receive(1, 0), ncclSuccess);
     EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
     EXPECT_EQ(last_report(),
-              "EMULATOR_NCCL_FAULT is '" + std::string(text) + "': error:GROUP or hang:GROUP expected\n");
+              "EMULATOR_NCCL_FAULT is '" + std::string(text) + "': error:GROUP, hang:GROUP or block:GROUP expected\n");
   }
 }
 

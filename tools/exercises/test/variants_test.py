@@ -24,7 +24,8 @@ def main() -> int:
     failures = 0
     tasks = [one for one in task.find() if one.chapter == chapter]
     for one in tasks:
-        variants = [("solution", 0, "^solved$")]
+        # On a GPU a solution is timed, too.
+        variants = [("solution", 0, "% of the limit\nsolved$" if backend == "cuda" else "^solved$")]
         # A sanitizer ends the program at the first mistake; without one the messages are the checker's.
         if backend == "emulator" and sanitizer == "none":
             variants.append(("skeleton", 1, "^not solved yet$"))
@@ -40,6 +41,8 @@ def main() -> int:
             if found != status or not re.search(pattern, text, re.MULTILINE):
                 failures += 1
                 print(f"{one.number} {variant}: status {found}, {status} expected, and a text with '{pattern}':\n{text}")
+            elif backend == "cuda":
+                print(one.number, *re.findall(r"^  holds  time +(.*)", text, re.MULTILINE))
     print(f"chapter {chapter}: {len(tasks)} exercises, {failures} failures")
     return 1 if failures or not tasks else 0
 

@@ -1,0 +1,252 @@
+/// @file
+/// Stage 5, `warpgroups`: both walks and the last kernel on products of warpgroups.
+///
+/// Idea: a walk is a chain of products, each of which needs the rounded sums of the one before. A warpgroup keeps these
+/// sums in registers as the left factor of the next product, as in `warpgroup_chain` of the operator. The right factors
+/// are tiles as bulk copies bring them, and no thread transposes any: a flag of the product says in which direction it
+/// reads a tile (common/device/wgmma.cuh). So T and P serve both walks as they are, T for v_new and T^T for dV.
+///
+///     from the beginning   residual^T = S^T K^T - V^T       v_new^T = residual^T (-T)^T    S^T += v_new^T K
+///     from the end         X^T = dS^T K^T + dO^T P          -dV^T = X^T (-T)               dS^T += dO^T Q + (-dV^T) K
+///
+/// Other threads load chunks and store S, dS, v_new and dV, by bulk copies, while the chain goes on.
+///
+/// In the last kernel, dQ and dK begin alike: with X = dO or X = dV a warpgroup computes X v_new^T and X S^T. Then it
+/// adds what is its own. A block has one chunk. It needs all of its shared memory twice: dS takes the place of S, the
+/// scores that of dO and dV, and the gradients that of Q and K. So two blocks share a multiprocessor, and while one
+/// waits for its tiles, the other computes.
+/// Grows out of: 4_both_ends.cu; port to tensor cores: from mma of warps to products of warpgroups, and every
+/// copy is a bulk copy
+/// Improves on: in `both_ends` each warp of a walk reads all of K, Q, T and P of a chunk as fragments, and one chunk is
+/// loaded ahead. The last kernel reads do, v_new and dv once per 64 columns of Dk.
+/// Unchanged: what goes through memory but for its layout; both walks in one launch; what is rounded.
+/// Equation: that of `tensor_core`. The last kernel computes dq and dk divided by scale, because dS in memory is divided
+/// by scale.
+/// Shapes: those of `tensor_core`. S^T and dS^T / scale [B, H, N, 64 ceil(Dv / 64), Dk] bf16 in memory are rows, for
+/// bulk copies; prepare_tiles() leaves -T and P as rows.
+/// Thread mapping: in the walks, block (walk and tile of 64 columns of Dv, h, b) has a warpgroup for the chain. Of the
+/// other warpgroup one thread loads, one stores states, and one stores v_new or dV. In the last kernel, block (chunk, h,
+/// b) has a warpgroup for dQ and one for dK.
+/// Synchronization: a chunk's tiles are free (`empty`) when the chain has waited for its last product. What is stored
+/// has one place in shared memory for states and one for rows, each with its own pair of barriers.
+/// Resources: at Dk = Dv = 128 a walk has three chunks of 64 KB and 24 KB for what is stored, one block per
+/// multiprocessor; the last kernel has 112 KB and 128 registers per thread, two blocks.
+/// Work: that of `tensor_core`, but products with the zeros above a diagonal are not skipped, except a quarter of T in
+/// the walk from the beginning.
+/// Bytes: per position at Dk = Dv = 128, 896 in prepare_tiles(), 1536 and 1920 in the walks, if the tiles of Dv share
+/// what they read, and 2816 in the last kernel: 7.2 KB.
+/// Bound by: the memory's bandwidth with many chunks, the chain with few.
+/// Requires: compute capability 9.0, Dk and Dv multiples of 16, up to 128, tensors that a tensor map can describe, keys
+/// of length 1.
+/// Weakness: S and dS of every chunk cross device memory. There are two blocks per head and tile of Dv in the walks, so
+/// fewer than 33 heads of 128 columns leave multiprocessors idle.
+/// Sources: as `tensor_core` and `warpgroup_chain`.
+
+#include <cuda_runtime.h>
+
+#include <string>
+
+#include "05_deltanet_wy/delta_rule/prepared.hpp"
+#include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
+#include "05_deltanet_wy/delta_rule_backward.hpp"
+#include "05_deltanet_wy/delta_rule_backward/warpgroup_walks.cuh"
+#include "common/ceil_div.hpp"
+#include "common/device/bulk_copy.cuh"
+#include "common/device/early_start.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/mbarrier.cuh"
+#include "common/device/named_barrier.cuh"
+#include "common/device/proxy_fence.cuh"
+#include "common/device/workspace.hpp"
+#include "common/parts.hpp"
+#include "common/tile/bulk_tiles.cuh"
+#include "common/tile/chunk_tiles.cuh"
+#include "common/tile/warpgroup_chunk.cuh"
+
+namespace tutorial::delta_rule {
+namespace {
+
+using namespace tile;
+
+constexpr int kBlockThreads = 2 * kWarpgroup;  // of the last kernel's block
+
+/// A chunk in shared memory.
+template <int kDk, int kDv>
+struct GradientTiles {
+  PanelTile<kDk, kDv> state;     // S^T, later dS^T
+  PanelTile<kDv> dO, dV, v_new;  // the scores take the place of dO and dV
+  PanelTile<kDk> Q, K;           // dQ and dK take their places
+
+  static constexpr int kStateBytes = kDk * kDv * int(sizeof(__nv_bfloat16));
+  static constexpr int kRowsBytes = kChunk * kDv * int(sizeof(__nv_bfloat16));
+  static constexpr int kKeysBytes = kChunk * kDk * int(sizeof(__nv_bfloat16));
+  static constexpr int kBytes = kStateBytes + 3 * kRowsBytes + 2 * kKeysBytes;
+
+  __device__ __forceinline__ explicit GradientTiles(__nv_bfloat16* memory)
+      : state{memory},
+        dO{memory + kDk * kDv},
+        dV{dO.data + kChunk * kDv},
+        v_new{dV.data + kChunk * kDv},
+        Q{v_new.data + kChunk * kDv},
+        K{Q.data + kChunk * kDk} {}
+};
+
+/// O += Y K. @param Y the scores of a chunk, or their transpose
+template <int kDk, Major kMajor>
+__device__ __forceinline__ void start_product_with_scores(float (&O)[kDk / 2], const SharedFactor<kMajor>& Y,
+                                                          const PanelTile<kDk>& K) {
+  const auto k = k_from_row_to_row(K);
+#pragma unroll
+  for (int i = 0; i < kChunk; i += 16) wgmma<kDk>(O, Y.along_k(i), k.along_k(i), true);
+}
+
+/// The barriers of the last kernel. `state_full` has a phase for S and one for dS.
+struct GradientBarriers {
+  Barrier rows_full, state_full, keys_full;
+};
+
+/// Numbers of named barriers: of the block, and the first of those of its warpgroups.
+constexpr unsigned kWholeBlock = 1, kOwnGroup = 2;
+
+/// dQ or dK of a chunk, by a warpgroup. dbeta comes with dK.
+/// @param load_state loads a state into its tile
+template <int kDk, int kDv, bool kIsDk, class LoadState>
+__device__ __forceinline__ void compute_gradient(const Bf16BackwardArguments& g, const GradientMaps& maps,
+                                                 const GradientTiles<kDk, kDv>& tiles, GradientBarriers& barriers,
+                                                 LoadState load_state) {
+  const int t = int(blockIdx.x) * kChunk, h = int(blockIdx.y), b = int(blockIdx.z);
+  const PanelTile<kDv> X = kIsDk ? tiles.dV : tiles.dO;
+  const SquarePanel Y{tiles.dO.data}, Z{tiles.dV.data};  // Z with the opposite sign; both divided by scale
+  const float factor = kIsDk ? -1 / g.scale : 1;
+  WarpgroupFragments y;  // Y or Z
+  {
+    WarpgroupScores scores;
+    barriers.rows_full.wait(0);
+    wgmma_fence(scores);
+    start_scores(scores, X, tiles.v_new);
+    wgmma_commit();
+    wgmma_wait<0>(scores);
+    if constexpr (kIsDk) store_beta_gradient(g, b, h, t, scores);
+#pragma unroll
+    for (int i = 0; i < kChunk / 2; ++i) {
+      const int row = wgmma_row(i), column = wgmma_column(i);
+      scores[i] = (kIsDk ? column < row : column <= row) ? factor * scores[i] : 0;
+    }
+    round_columns(y, scores);
+  }
+  float sums[kDk / 2];  // the gradient, divided by scale
+  barriers.state_full.wait(0);
+  wgmma_fence(sums);
+  start_product_with_state<kDk, kDv>(sums, k_along_rows(X), tiles.state, false);
+  wgmma_commit();
+  wgmma_wait<0>(sums);
+#pragma unroll
+  for (int i = 0; i < kDk / 2; ++i) sums[i] *= factor;
+  wait_at_named_barrier(kOwnGroup + kIsDk, kWarpgroup);  // all warps have read X
+  put_fragments(kIsDk ? Z : Y, y);
+  fence_async_proxy();
+  wait_at_named_barrier(kWholeBlock, kBlockThreads);  // Y and Z are there, and S is no longer needed
+  if (!kIsDk && threadIdx.x == 0) load_state(maps.dS);
+  barriers.keys_full.wait(0);
+  wgmma_fence(sums);
+  if constexpr (kIsDk) {
+    start_product_with_scores(sums, k_along_rows(Z), tiles.K);       // -Z K
+    start_product_with_scores(sums, k_from_row_to_row(Z), tiles.K);  // -Z^T K
+    start_product_with_scores(sums, k_from_row_to_row(Y), tiles.Q);  // Y^T Q
+    wgmma_commit();
+    wgmma_wait<0>(sums);
+    barriers.state_full.wait(1);
+    wgmma_fence(sums);
+    start_product_with_state<kDk, kDv>(sums, k_along_rows(tiles.v_new), tiles.state, true);
+  } else {
+    start_product_with_scores(sums, k_along_rows(Y), tiles.K);  // Y K
+  }
+  wgmma_commit();
+  wgmma_wait<0>(sums);
+#pragma unroll
+  for (int i = 0; i < kDk / 2; ++i) sums[i] *= g.scale;
+  wait_at_named_barrier(kWholeBlock, kBlockThreads);  // Q and K are no longer needed
+  const PanelTile<kDk> gradient = kIsDk ? tiles.K : tiles.Q;
+  put_rows(gradient, sums);
+  fence_async_proxy();
+  wait_at_named_barrier(kOwnGroup + kIsDk, kWarpgroup);
+  if (threadIdx.x % kWarpgroup == 0) {
+    for (int panel = 0; panel < kDk / 64; ++panel) {
+      store_tile(kIsDk ? maps.dk : maps.dq, gradient.data + panel * gradient.kPanelElements,
+                 {.column = panel * 64, .position = t, .head = h, .batch = b});
+    }
+    commit_stores();
+    wait_stores_read<0>();
+  }
+}
+
+/// Grid (chunks, H, B). The first warpgroup computes dQ, the second one dK and dbeta. Starts early.
+template <int kDk, int kDv>
+__global__ void __launch_bounds__(kBlockThreads, 2)
+    gradients_kernel(Bf16BackwardArguments g, const __grid_constant__ GradientMaps maps) {
+  using Tiles = GradientTiles<kDk, kDv>;
+  __shared__ GradientBarriers barriers;
+  const int n = int(blockIdx.x), h = int(blockIdx.y), b = int(blockIdx.z);
+  const Tiles tiles(dynamic_shared<__nv_bfloat16, kTileAlignment>());
+  const auto load_state = [&](const TensorMap& map) {
+    barriers.state_full.arrive_expect(Tiles::kStateBytes);
+    load_panels(tiles.state, map, barriers.state_full, {.position = n * kDv, .head = h, .batch = b});
+  };
+  if (threadIdx.x == 0) {
+    barriers.rows_full.init(1), barriers.state_full.init(1), barriers.keys_full.init(1);
+    fence_barrier_init();
+    wait_for_previous_kernel();
+    const TileOrigin chunk{.position = n * kChunk, .head = h, .batch = b};
+    barriers.rows_full.arrive_expect(3 * Tiles::kRowsBytes);
+    load_panels(tiles.dO, maps.d_o, barriers.rows_full, chunk);
+    load_panels(tiles.v_new, maps.v_new, barriers.rows_full, chunk);
+    load_panels(tiles.dV, maps.dv, barriers.rows_full, chunk);
+    load_state(maps.S);
+    barriers.keys_full.arrive_expect(2 * Tiles::kKeysBytes);
+    load_panels(tiles.K, maps.k, barriers.keys_full, chunk);
+    load_panels(tiles.Q, maps.q, barriers.keys_full, chunk);
+  }
+  __syncthreads();
+  if (threadIdx.x < kWarpgroup) {
+    compute_gradient<kDk, kDv, false>(g, maps, tiles, barriers, load_state);
+  } else {
+    compute_gradient<kDk, kDv, true>(g, maps, tiles, barriers, load_state);
+  }
+}
+
+}  // namespace
+
+void warpgroups_backward(const Bf16BackwardArguments& g) {
+  const WalkResults x = start_walks<1>(g, "delta_rule --backward: warpgroups");
+  select_widths(g, [&]<int kDk, int kDv>() {
+    LaunchConfig config(dim3(unsigned(ceil_div(g.L, kChunk)), unsigned(g.H), unsigned(g.B)), unsigned(kBlockThreads),
+                        GradientTiles<kDk, kDv>::kBytes);
+    config.starts_early = true;
+    launch(gradients_kernel<kDk, kDv>, config, g, GradientMaps(g, x, kChunk, kDv));
+  });
+  end_part("gradients");
+}
+
+std::string warpgroups_backward_unsupported(const Bf16BackwardArguments& g) {
+  if (const std::string reason = tensor_core_backward_unsupported(g); !reason.empty()) return reason;
+  if (g.Dk > 128 || g.Dv > 128) return "Dk or Dv > 128: a chunk of the last kernel would not fit into shared memory";
+  if (compute_capability() < 90) return "needs a GPU of compute capability 9.0, for bulk copies";
+  const auto why_not = [&](const auto& view, int width) {
+    return why_not_mapped(read_only(view), tensor_sizes(g, width), kChunk);
+  };
+  for (const std::string& reason : {why_not(g.q, g.Dk), why_not(g.k, g.Dk), why_not(g.dq, g.Dk), why_not(g.dk, g.Dk),
+                                    why_not(g.v, g.Dv), why_not(g.d_o, g.Dv), why_not(g.dv, g.Dv)}) {
+    if (!reason.empty()) return reason;
+  }
+  return "";
+}
+
+std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments& g) {
+  return prepared_tiles_memory(forward_of(g)) + WalkBytes(g, 1).all();
+}
+
+std::int64_t warpgroups_backward_bytes_moved(const Bf16BackwardArguments& g) {
+  return bytes_moved(g, 1);
+}
+
+}  // namespace tutorial::delta_rule

@@ -1,0 +1,360 @@
+/// @file
+/// Stage 6, `longer_chunks`: the last kernel's chunks have 128 positions, so that half as many states go through memory.
+///
+/// Idea: C = 64 is what the inverse allows, and the inverse is in v_new and dV. Given these two, the gradients are those
+/// of a linear attention, for which a chunk may have any length: dQ = scale dO S^T + Y K holds for chunks of 128
+/// positions, too, with S the state before the first of them and a triangle of scores twice as wide. So the walks store
+/// S before every second chunk and dS after every second one, and the last kernel takes two chunks at a time. It has
+/// more products, of scores between the two chunks, and the memory less to carry.
+///
+/// A block keeps one place in shared memory for each of the seven tiles, and goes from one pair of chunks to another. A
+/// place is filled again as soon as the last product that reads it is done:
+///
+///     products              dO S^T   Y K   dV S^T | Y^T Q | Z K   Z^T K | v_new dS^T
+///     tiles read no more                        S | dO  Q |       dV  K |  v_new  dS
+///
+/// dQ leaves through the place of S, dK through that of dS. Scores stay in registers: a warpgroup computes those of its
+/// own rows, and those of its own columns again, transposed.
+/// Grows out of: 5_warpgroups.cu; port to tensor cores: the last kernel is written anew, with a thread that loads, a
+/// place and two barriers for each tile, and scores in registers
+/// Improves on: in `warpgroups` S and dS are 2 KB of the 7.2 KB that a position moves. Its last kernel waits for all
+/// tiles of a chunk before it computes, and only another block fills the gap.
+/// Unchanged: the walks, but for the states that they leave out.
+/// Equation: that of `tensor_core`, with C = 128 in the last kernel. The gradients are divided by scale until they are
+/// stored.
+/// Shapes: those of `warpgroups`; S and dS for ceil(N / 2) pairs of chunks.
+/// Thread mapping: in the last kernel as many blocks as multiprocessors take the pairs of chunks of all heads in turn.
+/// One thread of warpgroup 0 loads. Warpgroups 1 and 2 have 64 of the positions each, for dQ and for dK.
+/// Synchronization: a pair of barriers for each tile. Both warpgroups wait for each other before dQ takes the place of
+/// S, and before dK takes that of dS.
+/// Resources: 224 KB of shared memory at Dk = Dv = 128, one block per multiprocessor.
+/// Work: that of `warpgroups`, and per position 256 (Dk + Dv) operations for scores between the two chunks and 256 Dv
+/// for scores that are computed twice.
+/// Bytes: per position at Dk = Dv = 128, 896 in prepare_tiles(), 1280 and 1664 in the walks, if the tiles of Dv share
+/// what they read, and 2304 in the last kernel: 6.1 KB.
+/// Bound by: as `warpgroups`.
+/// Requires: as `warpgroups`.
+/// Weakness: as `warpgroups`.
+/// Sources: as `warpgroups`.
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <string>
+
+#include "05_deltanet_wy/delta_rule/prepared.hpp"
+#include "05_deltanet_wy/delta_rule_backward.hpp"
+#include "05_deltanet_wy/delta_rule_backward/warpgroup_walks.cuh"
+#include "common/ceil_div.hpp"
+#include "common/device/bulk_copy.cuh"
+#include "common/device/device.hpp"
+#include "common/device/early_start.cuh"
+#include "common/device/hide_from_compiler.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/mbarrier.cuh"
+#include "common/device/named_barrier.cuh"
+#include "common/device/proxy_fence.cuh"
+#include "common/device/registers.cuh"
+#include "common/parts.hpp"
+#include "common/tile/bulk_tiles.cuh"
+#include "common/tile/warpgroup_chunk.cuh"
+
+namespace tutorial::delta_rule {
+namespace {
+
+using namespace tile;
+
+constexpr int kPair = 2 * kChunk;              // positions that a block takes at a time
+constexpr int kBlockThreads = 3 * kWarpgroup;  // of the last kernel's block
+
+/// Tiles in the order in which they are loaded.
+enum Place { kS, kDO, kV, kK, kDV, kQ, kDS, kPlaces };
+
+/// Their places in shared memory.
+template <int kDk, int kDv>
+struct GradientTiles {
+  PanelTile<kDk, kDv> S, dS;           // S^T and dS^T / scale
+  PanelTile<kDv, kPair> dO, dV, V;     // V is v_new
+  PanelTile<kDk, kPair> K, Q, dQ, dK;  // dQ takes the place of S, and dK that of dS
+
+  static_assert(kDv <= kPair, "a gradient fits into the place of a state");
+  static constexpr int kBytes = kPair * (3 * kDv + 4 * kDk) * int(sizeof(__nv_bfloat16));
+
+  __device__ __forceinline__ explicit GradientTiles(__nv_bfloat16* memory)
+      : S{memory},
+        dS{S.data + kPair * kDk},
+        dO{dS.data + kPair * kDk},
+        dV{dO.data + kPair * kDv},
+        V{dV.data + kPair * kDv},
+        K{V.data + kPair * kDv},
+        Q{K.data + kPair * kDk},
+        dQ{S.data},
+        dK{dS.data} {}
+};
+
+/// Two chunks, one after the other.
+struct Pair {
+  int b, h;   ///< batch entry, head
+  int first;  ///< position
+};
+
+/// What the blocks of the last kernel share out among them.
+struct Pairs {
+  int count, all;  ///< of a head, of all heads
+  int H;
+
+  /// The pair of this number.
+  __device__ __forceinline__ Pair operator[](int number) const {
+    const int head = number / count;
+    return {head / H, head % H, number % count * kPair};
+  }
+};
+
+/// Barriers: `full` and `empty` of each place. Named barriers: of the two warpgroups that compute, and the first of those
+/// of each.
+struct GradientBarriers {
+  Barrier full[kPlaces], empty[kPlaces];
+};
+constexpr unsigned kBothGroups = 1, kOwnGroup = 2;
+
+/// scores = X Y^T, of 64 rows of each.
+template <int kDv>
+__device__ __forceinline__ void start_scores_of_rows(WarpgroupScores& scores, const PanelTile<kDv, kPair>& X, int x_row,
+                                                     const PanelTile<kDv, kPair>& Y, int y_row) {
+  const auto x = k_along_rows(X).along_mn(x_row), y = k_along_rows(Y).along_mn(y_row);
+#pragma unroll
+  for (int j = 0; j < kDv; j += 16) wgmma<kChunk>(scores, x.along_k(j), y.along_k(j), j > 0);
+}
+
+/// O += y K, of 64 rows of K.
+template <int kDk>
+__device__ __forceinline__ void start_product_with_rows(float (&O)[kDk / 2], const WarpgroupFragments& y,
+                                                        const PanelTile<kDk, kPair>& K, int row) {
+  const auto k = k_from_row_to_row(K).along_k(row);
+#pragma unroll
+  for (int i = 0; i < kChunk; i += 16) wgmma<kDk>(O, y[i / 16], k.along_k(i), true);
+}
+
+/// Which scores within a chunk count, by row and column.
+enum class Mask { kAll, kLower, kStrictlyLower, kUpper, kStrictlyUpper };
+
+/// y = factor scores, rounded, and zeros where the mask says so.
+template <Mask kMask>
+__device__ __forceinline__ void round_scores(WarpgroupFragments& y, WarpgroupScores& scores, float factor) {
+#pragma unroll
+  for (int i = 0; i < kChunk / 2; ++i) {
+    const int row = wgmma_row(i), column = wgmma_column(i);
+    const bool counts = kMask == Mask::kAll || (kMask == Mask::kLower && column <= row) ||
+                        (kMask == Mask::kStrictlyLower && column < row) || (kMask == Mask::kUpper && column >= row) ||
+                        (kMask == Mask::kStrictlyUpper && column > row);
+    scores[i] = counts ? factor * scores[i] : 0;
+  }
+  round_columns(y, scores);
+}
+
+/// Writes a gradient to its rows of a tile, and starts to store it. Called by all threads of a warpgroup, after the wait
+/// for all that read these rows.
+template <int kDk, int kGroup>
+__device__ __forceinline__ void store_gradient(const PanelTile<kDk, kPair>& tile, float (&sums)[kDk / 2], float scale,
+                                               const TensorMap& map, const Pair& pair) {
+#pragma unroll
+  for (int i = 0; i < kDk / 2; ++i) sums[i] *= scale;
+  const int lane = int(lane_index()), row = kGroup * kChunk + warp_in_group() * 16;
+#pragma unroll
+  for (int column = 0; column < kDk; column += 16) {
+    std::uint32_t two[4];
+    wgmma_fragment(two, sums, column);
+    stmatrix(tile.data + tile.unit(row + lane % 16, column + lane / 16 * 8), two);
+  }
+  fence_async_proxy();
+  wait_at_named_barrier(kOwnGroup + kGroup, kWarpgroup);
+  if (threadIdx.x % kWarpgroup != 0) return;
+  for (int panel = 0; panel < kDk / 64; ++panel) {
+    store_tile(map, tile.data + panel * tile.kPanelElements + kGroup * kChunk * 64,
+               {.column = panel * 64, .position = pair.first + kGroup * kChunk, .head = pair.h, .batch = pair.b});
+  }
+  commit_stores();
+}
+
+/// dQ, dK and dbeta of one chunk of each pair, by a warpgroup. @tparam kGroup the chunk, 0 or 1
+template <int kDk, int kDv, int kGroup>
+__device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g, const GradientMaps& maps,
+                                                  __nv_bfloat16* memory, GradientBarriers& barriers,
+                                                  const Pairs& pairs) {
+  constexpr int kRow = kGroup * kChunk;
+  const float minus = -1 / g.scale;
+  // The compiler would keep the places of all factors in registers from product to product.
+  const auto tiles = [&] { return GradientTiles<kDk, kDv>(memory + hide_from_compiler(0)); };
+  auto ring = Ring<1>::consumer();  // all places are in the same phase
+  const auto wait = [&](Place place) { ring.wait(barriers.full + place); };
+  const auto release = [&](Place place) {
+    if (lane_index() == 0) barriers.empty[place].arrive();
+  };
+  const auto release_stored = [&](Place place) {  // after the copy that store_gradient() has started
+    if (threadIdx.x % kWarpgroup == 0) wait_stores_read<0>();
+    release(place);
+  };
+  for (int number = int(blockIdx.x); number < pairs.all; number += int(gridDim.x)) {
+    const Pair pair = pairs[number];
+    float dQ[kDk / 2], dK[kDk / 2];  // divided by scale
+    WarpgroupScores scores;
+    WarpgroupFragments y;
+
+    wait(kS);
+    wait(kDO);
+    wgmma_fence(dQ);
+    start_product_with_state<kDk, kDv>(dQ, k_along_rows(tiles().dO).along_mn(kRow), tiles().S, false);
+    wgmma_commit();
+    wait(kV);
+    wait(kK);
+#pragma unroll
+    for (int other = 0; other <= kGroup; ++other) {  // Y K
+      wgmma_fence(scores);
+      start_scores_of_rows<kDv>(scores, tiles().dO, kRow, tiles().V, other * kChunk);
+      wgmma_commit();
+      wgmma_wait<0>(scores, dQ);
+      other == kGroup ? round_scores<Mask::kLower>(y, scores, 1) : round_scores<Mask::kAll>(y, scores, 1);
+      wgmma_fence(dQ, y);
+      start_product_with_rows<kDk>(dQ, y, tiles().K, other * kChunk);
+      wgmma_commit();
+    }
+    wait(kDV);
+    wgmma_fence(dK);
+    start_product_with_state<kDk, kDv>(dK, k_along_rows(tiles().dV).along_mn(kRow), tiles().S, false);
+    wgmma_commit();
+    wgmma_wait<0>(dQ, dK);
+    wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // S is no longer needed
+    store_gradient<kDk, kGroup>(tiles().dQ, dQ, g.scale, maps.dq, pair);
+#pragma unroll
+    for (int i = 0; i < kDk / 2; ++i) dK[i] *= minus;
+
+    wait(kQ);
+#pragma unroll
+    for (int other = kGroup; other < 2; ++other) {  // Y^T Q
+      wgmma_fence(scores);
+      start_scores_of_rows<kDv>(scores, tiles().V, kRow, tiles().dO, other * kChunk);
+      wgmma_commit();
+      wgmma_wait<0>(scores, dK);
+      other == kGroup ? round_scores<Mask::kUpper>(y, scores, 1) : round_scores<Mask::kAll>(y, scores, 1);
+      wgmma_fence(dK, y);
+      start_product_with_rows<kDk>(dK, y, tiles().Q, other * kChunk);
+      wgmma_commit();
+    }
+    wgmma_wait<0>(dK);
+    release(kDO);
+    release(kQ);
+    release_stored(kS);
+
+#pragma unroll
+    for (int other = 0; other <= kGroup; ++other) {  // -Z K
+      wgmma_fence(scores);
+      start_scores_of_rows<kDv>(scores, tiles().dV, kRow, tiles().V, other * kChunk);
+      wgmma_commit();
+      wgmma_wait<0>(scores, dK);
+      if (other == kGroup) {
+        store_beta_gradient(g, pair.b, pair.h, pair.first + kRow, scores);
+        round_scores<Mask::kStrictlyLower>(y, scores, minus);
+      } else {
+        round_scores<Mask::kAll>(y, scores, minus);
+      }
+      wgmma_fence(dK, y);
+      start_product_with_rows<kDk>(dK, y, tiles().K, other * kChunk);
+      wgmma_commit();
+    }
+#pragma unroll
+    for (int other = kGroup; other < 2; ++other) {  // -Z^T K
+      wgmma_fence(scores);
+      start_scores_of_rows<kDv>(scores, tiles().V, kRow, tiles().dV, other * kChunk);
+      wgmma_commit();
+      wgmma_wait<0>(scores, dK);
+      other == kGroup ? round_scores<Mask::kStrictlyUpper>(y, scores, minus)
+                      : round_scores<Mask::kAll>(y, scores, minus);
+      wgmma_fence(dK, y);
+      start_product_with_rows<kDk>(dK, y, tiles().K, other * kChunk);
+      wgmma_commit();
+    }
+    wgmma_wait<0>(dK);
+    release(kDV);
+    release(kK);
+
+    wait(kDS);
+    wgmma_fence(dK);
+    start_product_with_state<kDk, kDv>(dK, k_along_rows(tiles().V).along_mn(kRow), tiles().dS, true);
+    wgmma_commit();
+    wgmma_wait<0>(dK);
+    release(kV);
+    wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // dS is no longer needed
+    store_gradient<kDk, kGroup>(tiles().dK, dK, g.scale, maps.dk, pair);
+    release_stored(kDS);
+    ring.advance();
+  }
+}
+
+/// Grid (any number of blocks). Starts early.
+template <int kDk, int kDv>
+__global__ void __launch_bounds__(kBlockThreads, 1)
+    gradients_kernel(Bf16BackwardArguments g, const __grid_constant__ GradientMaps maps, Pairs pairs) {
+  using Tiles = GradientTiles<kDk, kDv>;
+  __shared__ GradientBarriers barriers;
+  const Tiles tiles(dynamic_shared<__nv_bfloat16, kTileAlignment>());
+  if (threadIdx.x == 0) {
+    for (Barrier& barrier : barriers.full) barrier.init(1);
+    for (Barrier& barrier : barriers.empty) barrier.init(2 * 4);
+    fence_barrier_init();
+  }
+  __syncthreads();
+  const int group = int(threadIdx.x) / kWarpgroup;
+  if (group == 0) {
+    decrease_registers<40>();
+    if (threadIdx.x != 0) return;
+    wait_for_previous_kernel();
+    auto ring = Ring<1>::producer();
+    for (int number = int(blockIdx.x); number < pairs.all; number += int(gridDim.x)) {
+      const Pair pair = pairs[number];
+      const auto load = [&]<int kColumns, int kRows>(Place place, const PanelTile<kColumns, kRows>& tile,
+                                                     const TensorMap& map, int row) {
+        Barrier& full = barriers.full[place];
+        ring.wait(barriers.empty + place);
+        full.arrive_expect(kColumns * kRows * unsigned(sizeof(__nv_bfloat16)));
+        load_panels(tile, map, full, {.position = row, .head = pair.h, .batch = pair.b});
+      };
+      const int state = pair.first / kPair * kDv;
+      load(kS, tiles.S, maps.S, state);
+      load(kDO, tiles.dO, maps.d_o, pair.first);
+      load(kV, tiles.V, maps.v_new, pair.first);
+      load(kK, tiles.K, maps.k, pair.first);
+      load(kDV, tiles.dV, maps.dv, pair.first);
+      load(kQ, tiles.Q, maps.q, pair.first);
+      load(kDS, tiles.dS, maps.dS, state);
+      ring.advance();
+    }
+  } else {
+    increase_registers<232>();
+    group == 1 ? compute_gradients<kDk, kDv, 0>(g, maps, tiles.S.data, barriers, pairs)
+               : compute_gradients<kDk, kDv, 1>(g, maps, tiles.S.data, barriers, pairs);
+  }
+}
+
+}  // namespace
+
+void longer_chunks_backward(const Bf16BackwardArguments& g) {
+  const WalkResults x = start_walks<2>(g, "delta_rule --backward: longer_chunks");
+  const int count = ceil_div(g.L, kPair), all = g.B * g.H * count;
+  select_widths(g, [&]<int kDk, int kDv>() {
+    LaunchConfig config(unsigned(std::min(all, multiprocessor_count())), unsigned(kBlockThreads),
+                        GradientTiles<kDk, kDv>::kBytes);
+    config.starts_early = true;
+    launch(gradients_kernel<kDk, kDv>, config, g, GradientMaps(g, x, kPair, kDv), Pairs{count, all, g.H});
+  });
+  end_part("gradients");
+}
+
+std::int64_t longer_chunks_backward_memory(const Bf16BackwardArguments& g) {
+  return prepared_tiles_memory(forward_of(g)) + WalkBytes(g, 2).all();
+}
+
+std::int64_t longer_chunks_backward_bytes_moved(const Bf16BackwardArguments& g) {
+  return bytes_moved(g, 2);
+}
+
+}  // namespace tutorial::delta_rule

@@ -1,0 +1,17 @@
+#pragma once
+/// @file
+/// `segments` (6_segments.cu) with any number of segments. The choices of that number are delta_rule's.
+
+#include <cstdint>
+
+#include "05_deltanet_wy/delta_rule/segments.hpp"
+#include "05_deltanet_wy/gated_delta_rule.hpp"
+
+namespace tutorial::gated_delta_rule {
+
+/// As delta_rule's functions of the same names.
+void walk_segments(const Bf16Arguments&, const tile::LaunchPlan&);
+std::int64_t walk_segments_memory(const Bf16Arguments&, const tile::LaunchPlan&);
+std::int64_t walk_segments_bytes_moved(const Bf16Arguments&, const tile::LaunchPlan&);
+
+}  // namespace tutorial::gated_delta_rule

@@ -1,0 +1,135 @@
+/// @file
+/// `ring`: the state goes from device to device, then its gradient comes back.
+///
+/// Idea: gradients need the state before a device's positions and the gradient with respect to the state after them. So
+/// the devices first walk in the order of the sequence, as `ring` of the outputs does, and pass on states. Then they
+/// compute gradients in the opposite order, from the last to the first, and pass on what the gradient with respect to
+/// the state before their positions is.
+/// Grows out of: 06_scan/over_devices/1_ring.cpp
+/// Equation:
+///
+///   n = 0 ... N - 2    device n: from S before its first position to S after its last
+///   n = N - 1 ... 0    device n: from that S, and dS after its last position, to all its gradients and to dS before
+///                      its first
+///
+/// dS after the last device is dfinal_state; dS before the first is dinitial_state.
+/// Shapes: on device n the positions from L n / N to L (n + 1) / N of all tensors; states and their gradients
+/// [B, H, Dk, Dv] fp32.
+/// Thread mapping: that of the chapter's `dispatch`, of its outputs and of its gradients (02, 04 or 05).
+/// Synchronization: as over_devices/1_ring.cpp, in both directions.
+/// Work: that of the gradients on one device, and a pass of the outputs on all devices but the last.
+/// Bytes: each device but one sends 4 B H Dk Dv over a link in each direction.
+/// Bound by: one device after the other, twice.
+/// Requires: as over_devices/1_ring.cpp; what `dispatch` requires for gradients.
+/// Weakness: N - 1 devices wait at any time. The pass for the states computes outputs that nobody reads.
+/// Sources: NCCL's documentation, "Point-to-point communication"; the adjoint of a scan: Martin and Cundy, arXiv
+/// 1709.04057.
+
+#include <algorithm>
+#include <vector>
+
+#include "06_scan/over_devices_backward.hpp"
+
+#if TUTORIAL_NCCL
+#include <nccl.h>
+#endif
+
+#include "06_scan/over_devices/chapters.hpp"
+#include "06_scan/over_devices/device_group.hpp"
+#include "06_scan/over_devices/measure.hpp"
+#include "06_scan/over_devices/shares.hpp"
+#include "06_scan/over_devices_backward/forward_part.hpp"
+#include "common/device/workspace.hpp"
+
+namespace tutorial::over_devices {
+
+#if TUTORIAL_NCCL
+
+template <Rule kRule>
+void ring_backward(const BackwardArguments& a) {
+  DeviceGroup& group = DeviceGroup::of(a.N);
+  const auto send = [&](const float* state, int from, int to, const char* tag) {
+    float* received = nullptr;
+    group.on(to, [&] { received = workspace<float>(tag, state_size(a)); });
+    in_one_group([&] {
+      check_nccl(ncclSend(state, state_size(a), ncclFloat32, to, group.communicator(from), group.stream(from)));
+      check_nccl(ncclRecv(received, state_size(a), ncclFloat32, from, group.communicator(to), group.stream(to)));
+    });
+    return packed<const float>(received, a.H, a.Dk, a.Dv);
+  };
+  std::vector<BackwardArguments> shares;
+  for (int n = 0; n < a.N; ++n) shares.push_back(gradient_share_of(n));
+  group.run([&] {
+    for (int n = 0; n + 1 < a.N; ++n) {
+      float* after = nullptr;
+      group.on(n, [&] {
+        Arguments forward = forward_part(shares[n]);
+        after = workspace<float>("devices: state after", state_size(a));
+        forward.final_state = packed(after, a.H, a.Dk, a.Dv);
+        dispatch(as_chapter<kRule>(forward));
+      });
+      shares[n + 1].initial_state = send(after, n, n + 1, "devices: state before");
+    }
+    for (int n = a.N - 1; n >= 0; --n) {
+      BackwardArguments& share = shares[n];
+      float* before = nullptr;
+      group.on(n, [&] {
+        if (n > 0) {
+          before = workspace<float>("devices: gradient before", state_size(a));
+          share.dinitial_state = packed(before, a.H, a.Dk, a.Dv);
+        }
+        dispatch_backward(as_chapter<kRule>(share));
+      });
+      if (n > 0) shares[n - 1].dfinal_state = send(before, n, n - 1, "devices: gradient after");
+    }
+  });
+}
+
+#else
+
+template <Rule kRule>
+void ring_backward(const BackwardArguments&) {}
+
+#endif
+
+std::int64_t ring_backward_link_bytes(const BackwardArguments& a) {
+  return 2 * std::int64_t(sizeof(float) * state_size(a)) * (a.N - 1);
+}
+
+template <Rule kRule>
+std::string ring_backward_note(const BackwardArguments& a) {
+  const auto message = std::int64_t(sizeof(float) * state_size(a));
+  return describe(a.N, ring_backward_link_bytes(a),
+                  measure(
+                      a.N, [&] { ring_backward<kRule>(a); }, [&] { dispatch_backward(as_chapter<kRule>(a)); },
+                      [&] { dispatch_backward(as_chapter<kRule>(gradient_share_of(0))); }, message));
+}
+
+template <Rule kRule>
+std::int64_t ring_backward_memory(const BackwardArguments& a) {
+  const auto states = 4 * std::int64_t(sizeof(float) * state_size(a));  // before and after, and their gradients
+  return share_memory<kRule>(a) + states + forward_part_memory(a) +
+         dispatch_memory(as_chapter<kRule>(longest_share(forward_sizes(a)))) +
+         dispatch_backward_memory(as_chapter<kRule>(longest_share(a)));
+}
+
+template <Rule kRule>
+std::string ring_backward_unsupported(const BackwardArguments& a) {
+  if (const std::string reason = why_not(a.N); !reason.empty()) return reason;
+  Arguments forward = forward_sizes(a);
+  forward.q = a.q, forward.k = a.k, forward.v = a.v;
+  if (const std::string reason = dispatch_unsupported(as_chapter<kRule>(forward)); !reason.empty()) return reason;
+  return dispatch_backward_unsupported(as_chapter<kRule>(a));
+}
+
+#define INSTANTIATE(RULE)                                                     \
+  template void ring_backward<RULE>(const BackwardArguments&);                \
+  template std::int64_t ring_backward_memory<RULE>(const BackwardArguments&); \
+  template std::string ring_backward_note<RULE>(const BackwardArguments&);    \
+  template std::string ring_backward_unsupported<RULE>(const BackwardArguments&)
+INSTANTIATE(Rule::linear_attention);
+INSTANTIATE(Rule::simple_gla);
+INSTANTIATE(Rule::delta_rule);
+#undef INSTANTIATE
+
+}  // namespace tutorial::over_devices
