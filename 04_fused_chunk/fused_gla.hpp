@@ -27,6 +27,7 @@ void intra_fused(const Bf16Arguments&);       ///< GPU: the walk computes the sc
 void one_kernel(const Bf16Arguments&);        ///< GPU: all in one kernel, in chunks of 64
 void warp_specialized(const Bf16Arguments&);  ///< GPU: all in one kernel, on products of warpgroups
 void score_levels(const Bf16Arguments&);      ///< GPU: the same, with all scores on tensor cores
+void multiplying_warps(const Bf16Arguments&);  ///< GPU: the same, with warps that multiply and warps that prepare
 void segments(const Bf16Arguments&);          ///< GPU: the same on segments of the sequence
 void dispatch(const Bf16Arguments&);          ///< what a user calls
 

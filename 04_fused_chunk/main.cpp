@@ -86,6 +86,14 @@ Chapter chapter() {
                 .unsupported = warp_specialized_unsupported,
                 .bytes_moved = warp_specialized_bytes_moved,
                 .work = gla::subchunk_walk_work})
+        .stage({.name = "multiplying_warps",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = multiplying_warps,
+                .idea = "Hopper: warps that stored outputs multiply the levels; bulk copies store",
+                .unsupported = warp_specialized_unsupported,
+                .bytes_moved = warp_specialized_bytes_moved,
+                .work = gla::subchunk_walk_work})
         .stage({.name = "segments",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,

@@ -245,7 +245,7 @@ time_04() {
     "4 8 16384 64 64" "2 4 4096 256 512"; do
     read -ra sizes <<<"$shape"
     sizes=(-B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" --key-dim "${sizes[3]}" --value-dim "${sizes[4]}")
-    timed "$fused_chunk" --operator gla --stage chapter_03,one_kernel,warp_specialized,score_levels,segments,dispatch "${sizes[@]}" || status=1
+    timed "$fused_chunk" --operator gla --stage chapter_03,one_kernel,warp_specialized,score_levels,multiplying_warps,segments,dispatch "${sizes[@]}" || status=1
     timed "$fused_chunk" --operator simple_gla --stage $stages "${sizes[@]}" || status=1
   done
   return $status

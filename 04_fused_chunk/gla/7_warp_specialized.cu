@@ -127,6 +127,7 @@ __global__ void __launch_bounds__(kBlock, 1)
     Barrier* const raw_barriers = raw_full + warp * kRawDepth;
     const auto load = [&](int t, int slice, int stage) {
       if (lane > 0 || t >= a.L) return;
+      fence_async_proxy();  // q, k and g have been read by ordinary loads
       const RawTiles raw = memory.raw(warp * kRawDepth + stage);
       const TileOrigin origin{.column = slice * kPreparedColumns, .position = t, .head = h, .batch = b};
       raw_barriers[stage].arrive_expect(RawTiles::kBytes);

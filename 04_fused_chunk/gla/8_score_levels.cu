@@ -40,7 +40,6 @@
 #include "04_fused_chunk/fused_gla.hpp"
 #include "04_fused_chunk/gla/level_slots.cuh"
 #include "04_fused_chunk/gla/one_kernel.hpp"
-#include "common/device/early_start.cuh"
 #include "common/device/elect.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/registers.cuh"
@@ -70,6 +69,14 @@ template <class Shape>
 constexpr int kPreparingRegisters = kWalkers<Shape> == 1 ? 224 : 152;
 template <class Shape>
 constexpr int kWalkingRegisters = kWalkers<Shape> == 1 ? 224 : 152;
+
+/// Computes the scores of a half that the warp has prepared.
+template <int kNumber, int kDk>
+__device__ __forceinline__ void multiply(const LevelTiles<kDk>& levels, LevelScores& scores) {
+  __syncwarp();
+  score_levels::multiply_half<kNumber>(levels, scores);
+  __syncwarp();
+}
 
 /// Grid (tiles of Dv of all segments, H, B).
 template <class Shape>
@@ -138,10 +145,12 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
     const int last = begin + (end - begin + kChunk - 1) / kChunk * kChunk;
     const auto load = [&](int t, int half) {
       if (t >= last || !elect_one()) return;
+      fence_async_proxy();  // q, k and g have been read by ordinary loads and ldmatrix
       raw_barriers[half].arrive_expect(levels.kLoadedBytes);
       load_half(levels, half, maps, raw_barriers[half],
                 {.position = t + half * kHalf, .head = part.h, .batch = part.b});
     };
+    for (int half = 0; half < 2; ++half) load(begin + warp * kSubChunk, half);
     // P above its diagonal stays zero.
     for (int stage = 0; stage < kChunkSlots; ++stage) {
       const PreparedTiles<Shape> tiles = memory.prepared(stage, warp);
@@ -155,7 +164,6 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
     __syncwarp();
     auto raw_ring = Ring<1>::consumer();
     auto ring = Ring<kChunkSlots>::producer();
-    for (int half = 0; half < 2; ++half) load(begin + warp * kSubChunk, half);
 #pragma unroll 1
     for (int t = begin + warp * kSubChunk; t < last; t += kChunk) {
       const PreparedTiles<Shape> tiles = memory.prepared(ring.stage(), warp);
@@ -164,10 +172,12 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
       FirstHalf<Shape::kDk> first;
       raw_ring.wait(raw_barriers);
       ring.wait(prepared_empty[warp]);
-      prepare_half<0>(levels, out, first, scores);
+      prepare_half<0>(levels, out, first, [] {});
+      multiply<0>(levels, scores);
       load(t + kChunk, 0);
       raw_ring.wait(raw_barriers + 1);
-      prepare_half<1>(levels, out, first, scores);
+      prepare_half<1>(levels, out, first, [] {});
+      multiply<1>(levels, scores);
       load(t + kChunk, 1);
       raw_ring.advance();
       store_scores(tiles.P, tiles.first_column, scores);
@@ -181,7 +191,6 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
     const int walker = group - 2, offset = walker * kWarpgroupColumns;  // of its columns in the block's
     WarpgroupState<Shape::kDk> S;
     if (const BlockPart<Shape> part(extents_of(a), plan.length); part.segment > 0) {
-      wait_for_previous_kernel();
       const float* start = part.start(a.initial_state, plan, extents_of(a)).data + offset;
       load_group_state<Shape::kDk>(S, start, a.Dv, a.Dk, part.columns - offset);
     } else {
@@ -250,9 +259,9 @@ Maps maps_of(const Bf16Arguments& a) {
 
 void score_levels_walk(const Bf16Arguments& a, const LaunchPlan& plan) {
   const auto start = [&]<class Shape>(Shape) {
-    LaunchConfig config(grid_by_segment<Shape>(extents_of(a), plan.segments), kBlock<Shape>, LevelMemory<Shape>::kBytes);
-    config.starts_early = plan.segments > 1;
-    launch(score_levels_kernel<Shape>, config, a, maps_of(a), plan);
+    launch(score_levels_kernel<Shape>,
+           {grid_of<Shape>(extents_of(a), plan.segments), kBlock<Shape>, LevelMemory<Shape>::kBytes}, a, maps_of(a),
+           plan);
   };
   if (a.Dk <= 64) {
     plan.columns == 128 ? start(PanelShape<64, 128>()) : start(PanelShape<64, 64>());

@@ -17,6 +17,8 @@ using tile::LaunchPlan;
 /// The kernel of `score_levels` on a plan's segments. Requires: an empty warp_specialized_unsupported(), and `starts`
 /// if there are several segments.
 void score_levels_walk(const Bf16Arguments&, const LaunchPlan&);
+/// The same with the kernel of `multiplying_warps`.
+void multiplying_warps_walk(const Bf16Arguments&, const LaunchPlan&);
 /// `segments` with a plan; its `starts` are not used. Requires: an empty warp_specialized_unsupported().
 /// @throws CudaError if the memory cannot be allocated or a launch is refused
 void walk_segments(const Bf16Arguments&, LaunchPlan);

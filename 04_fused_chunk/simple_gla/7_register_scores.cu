@@ -34,7 +34,6 @@
 #include "04_fused_chunk/simple_gla.hpp"
 #include "04_fused_chunk/simple_gla/launch_plan.hpp"
 #include "04_fused_chunk/simple_gla/warpgroup_gate.cuh"
-#include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/registers.cuh"
@@ -55,9 +54,8 @@ constexpr int kBlock = 4 * kWarpgroup;          // threads
 constexpr int kStoreThreads = kWarpgroup - 32;  // of them
 
 template <class Shape>
-constexpr std::size_t kSharedBytes =
-    kPipelineDepth*(ChunkTiles<Shape>::kBytes + ChunkDecays::kBytes) + kDepth*(PanelTile<64>::kPanelBytes +
-                                                                               TransposedSums::kBytes);
+constexpr std::size_t kSharedBytes = kPipelineDepth*(ChunkTiles<Shape>::kBytes + ChunkDecays::kBytes) +
+                                     (PanelTile<64>::kPanelBytes + TransposedSums::kBytes) * kDepth;
 
 /// The first segment needs nothing of the kernel before, and may run beside it.
 /// Grid (tiles of 64 columns of Dv, H, B x segments).
@@ -113,8 +111,7 @@ __global__ void __launch_bounds__(kBlock, 1)
         wgmma_wait<0>(O, p);
         from_state_of(state_ring.stage()).add_to(O, decays.from_start_of_rows());
         __syncwarp();
-        if (lane_index() == 0) empty[ring.stage()].arrive();
-        if (lane_index() == 0) state_empty[state_ring.stage()].arrive();
+        if (lane_index() == 0) empty[ring.stage()].arrive(), state_empty[state_ring.stage()].arrive();
         score_ring.wait(output_empty);
         put_rows(panel(score_ring.stage()), O);
         __syncwarp();
@@ -133,6 +130,7 @@ __global__ void __launch_bounds__(kBlock, 1)
                             [&](int t, float2 g) {
                               ring.wait(empty);
                               if (thread == 0) {
+                                fence_async_proxy();  // V has been read by ldmatrix
                                 full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
                                 load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, t, first_column);
                               }
@@ -157,7 +155,6 @@ __global__ void __launch_bounds__(kBlock, 1)
     increase_registers<208>();
     WarpgroupState<Shape::kDk> S;
     const auto start = part.start(a.initial_state, plan, extents_of(a));
-    if (part.segment > 0) wait_for_previous_kernel();
     load_group_state<Shape::kDk>(S, start.data, start.stride, a.Dk, columns);
     auto ring = Ring<kPipelineDepth>::consumer();
     auto state_ring = Ring<kDepth>::producer();
@@ -199,9 +196,8 @@ __global__ void __launch_bounds__(kBlock, 1)
 
 void walk_with_register_scores(const Bf16Arguments& a, const LaunchPlan& plan) {
   const auto start = [&]<class Shape>(Shape) {
-    LaunchConfig config(grid_by_segment<Shape>(extents_of(a), plan.segments), kBlock, kSharedBytes<Shape>);
-    config.starts_early = plan.segments > 1;
-    launch(walk_kernel<Shape>, config, a, chunk_maps(a), plan);
+    launch(walk_kernel<Shape>, launch_by_segments<Shape>(extents_of(a), plan, kBlock, kSharedBytes<Shape>), a,
+           chunk_maps(a), plan);
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
 }

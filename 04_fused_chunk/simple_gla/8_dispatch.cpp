@@ -5,7 +5,7 @@
 /// chapter 02's estimate with the times of a chunk with scalar gates. It chooses the number of segments and the width
 /// of a tile; one segment is `fused`. The time of `two_kernels` is the sum of three: its launches, the longer of its
 /// walk and the bytes of its first kernel, and the bytes of its second kernel. On Hopper the walk is that of
-/// `register_scores`, which is the fastest at every length; only the number of its segments has to be chosen.
+/// `register_scores`, which is the fastest at every length; only its segments have to be chosen.
 /// Grows out of: 03_gla/gla/11_dispatch.cpp
 /// Improves on: `register_scores` leaves multiprocessors idle if there are few heads. `sequence_parallel` always takes
 /// as many segments as fill the GPU once, even if fewer would be faster. For short sequences `two_kernels` is faster.
@@ -29,9 +29,6 @@ namespace {
 // Measured on an H200.
 constexpr tile::WalkTimes kTimes{.narrow = {.walk = {2.5, 4.1}, .states = {0.9, 1.3}},
                                  .wide = {.walk = {3.5, 6.0}, .states = {1.3, 2.4}}};
-// Times of `specialized`, chosen so that the plans are within 8 % of the fastest plans that were timed. A chunk of the
-// walk of `register_scores` takes 1.02 with few blocks.
-constexpr tile::ExclusiveWalkTimes kWarpgroupTimes{.walk = 0.85, .states = 0.4, .bytes_per_microsecond = 4.6e6};
 constexpr double kTwoLaunches = 5, kStatesOfChunk = 0.9;  // microseconds
 constexpr double kBytesPerMicrosecond = 3.7e6;
 
@@ -58,7 +55,7 @@ Bf16Arguments with_tensors(Bf16Arguments a) {
 Choice dispatch_choice(const Bf16Arguments& a) {
   const tile::Extents extents = tile::extents_of(a);
   if (specialized_unsupported(a).empty()) {
-    return {Choice::kHopperWalk, tile::fastest_launch_plan(extents, kWarpgroupTimes)};
+    return {Choice::kHopperWalk, hopper_plan(extents)};
   }
   const LaunchPlan plan = tile::fastest_launch_plan(extents, kTimes);
   const bool walks = fused_unsupported(a).empty() && tile::estimated_time(extents, kTimes, plan) <= two_kernels_time(a);
@@ -88,8 +85,13 @@ std::string dispatch_note(const Bf16Arguments& a) {
   if (choice.kernels == Choice::kTwoKernels) return "two_kernels";
   const std::string segments = std::to_string(choice.plan.segments) + " segments, ",
                     columns = std::to_string(choice.plan.columns) + " columns per block";
-  if (choice.kernels == Choice::kHopperWalk)
+  if (choice.kernels == Choice::kHopperWalk) {
+    if (const int first = choice.plan.length; choice.plan.segments == 2) {
+      return "register_scores, segments of " + std::to_string(first) + " and " + std::to_string(a.L - first) +
+             " positions, " + columns;
+    }
     return "register_scores, " + (choice.plan.segments > 1 ? segments : "") + columns;
+  }
   return choice.plan.segments > 1 ? "sequence_parallel, " + segments + columns : "fused, " + columns;
 }
 

@@ -29,6 +29,8 @@ void walk_with_register_scores(const Bf16Arguments&, const LaunchPlan&);
 /// walk_with_register_scores() after the kernels that compute the plan's `starts`. Its workspace is that of walk().
 /// @throws CudaError if the memory cannot be allocated or a launch is refused
 void hopper_walk(const Bf16Arguments&, LaunchPlan);
+/// The plan of the least estimated time for it.
+LaunchPlan hopper_plan(const tile::Extents&);
 /// As walk_bytes_moved().
 std::int64_t hopper_walk_bytes_moved(const Bf16Arguments&, const LaunchPlan&);
 

@@ -68,6 +68,7 @@ __device__ __forceinline__ void walk_for_state(const Bf16Arguments& a, const Chu
       Barrier& barrier = full[ring.stage()];
       ring.wait(empty);
       if (is_first) {
+        fence_async_proxy();  // V has been read by ldmatrix
         barrier.arrive_expect(StateTiles<Shape>::kBytes);
         load_chunk(tiles, maps, barrier, part.b, part.h, t, part.first_column);
       }

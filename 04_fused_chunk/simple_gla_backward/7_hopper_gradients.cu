@@ -69,9 +69,8 @@ constexpr int kBlock = 4 * kWarpgroup;  // threads
 constexpr int kMostHeads = 1 << 20;     // of at most six walks, in fewer than 300 runs
 
 template <class Shape>
-constexpr std::size_t kSharedBytes =
-    kPipelineDepth*(ChunkTiles<Shape>::kBytes + ChunkDecays::kBytes) + kDepth*(PanelTile<64>::kPanelBytes +
-                                                                               TransposedSums::kBytes);
+constexpr std::size_t kSharedBytes = kPipelineDepth*(ChunkTiles<Shape>::kBytes + ChunkDecays::kBytes) +
+                                     (PanelTile<64>::kPanelBytes + TransposedSums::kBytes) * kDepth;
 
 /// Grid: all blocks; RunPart says which gradient, columns, head and run a block has.
 template <class Shape>
@@ -136,8 +135,7 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
         wgmma_wait<0>(O, p);
         from_state_of(state_ring.stage()).add_to(O, decays.from_start_of_rows());
         __syncwarp();
-        if (lane_index() == 0) empty[ring.stage()].arrive();
-        if (lane_index() == 0) state_empty[state_ring.stage()].arrive();
+        if (lane_index() == 0) empty[ring.stage()].arrive(), state_empty[state_ring.stage()].arrive();
         const PanelTile<64> output = panel(output_ring.stage());
         output_ring.wait(partner_full);
         if (products) store_row_products(products + t, a.L - t, output, O);
@@ -158,6 +156,7 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
       for_each_chunk_with_g(a, b, h, start, step, N, a.L, [&](int t, float2 g) {
         ring.wait(empty);
         if (thread == 0) {
+          fence_async_proxy();  // V has been read by ldmatrix
           full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
           load_chunk(tiles_of(ring.stage()), mapped.maps, full[ring.stage()], b, h, t, first_column);
         }

@@ -39,7 +39,7 @@ template <class Shape>
 __global__ void __launch_bounds__(kThreads)
     segment_states_kernel(Gradient g, LaunchPlan plan, float* states, float* decays) {
   const Bf16Arguments& a = g.a;
-  const BlockPart<Shape> part(extents_of(a), plan.length);
+  const BlockPart<Shape> part(extents_of(a), plan.length, int(blockIdx.x));
   const int segment = part.segment + (g.is_reversed ? 1 : 0), begin = segment * plan.length;
   const int N = (min(plan.length, a.L - begin) - 1) / kChunk + 1, columns = part.columns;
   typename Shape::State S = {};

@@ -58,6 +58,24 @@ TEST(LaunchPlanTest, EveryShapeOfWarpgroupTileInAnyNumberOfSegments) {
   }
 }
 
+/// The second of two segments has more than one chunk and at most two.
+void uneven_walk(const simple_gla::Bf16Arguments& a) {
+  simple_gla::hopper_walk(a, {64, 2, (a.L - 1) / 64 * 64 - 64, nullptr, true});
+}
+
+TEST(LaunchPlanTest, TwoSegmentsOfDifferentLengths) {
+  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  const Operator& definition = find_operator("simple_gla");
+  Stage stage = find_stage(definition, "dispatch");
+  stage.run = uneven_walk;
+  for (const auto& [L, Dk, Dv] : {std::array<std::int64_t, 3>{410, 128, 128}, {250, 48, 144}}) {
+    SCOPED_TRACE("L " + std::to_string(L) + ", Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
+    const Problem problem = drawn(definition, 1, 2, L, Dk, Dv);
+    expect_close(evaluate(definition, stage, problem), evaluate_reference(definition, problem, Dtype::bf16),
+                 tolerance_of(stage, problem.sizes));
+  }
+}
+
 template <int kColumns, int kSegments>
 void gla_in_segments(const gla::Bf16Arguments& a) {
   fused_gla::walk_segments(a, tile::make_launch_plan(a.L, kColumns, kSegments));
@@ -146,7 +164,11 @@ TEST(DispatchTest, TakesSegmentsOnHopper) {
   EXPECT_EQ(choice_of_gla(1, 8, 16384, 128, 128), "segments: 16 segments, 128 columns per block");
   EXPECT_EQ(choice_of_gla(2, 64, 8192, 128, 128), "segments: 1 segment, 128 columns per block");
   EXPECT_EQ(choice_of_gla(8, 32, 2048, 128, 128), "segments: 1 segment, 128 columns per block");
+  EXPECT_EQ(choice_of_gla(4, 8, 1024, 128, 128), "segments: 4 segments, 128 columns per block");
+  EXPECT_EQ(choice_of_gla(1, 8, 1024, 128, 128).find("segments: "), 0u);
+  EXPECT_EQ(choice_of_gla(1, 1, 4096, 128, 128).find("segments: "), 0u);
   EXPECT_EQ(choice_of_gla(4, 8, 512, 128, 128).find("chapter 03: "), 0u);
+  EXPECT_EQ(choice_of_gla(4, 8, 640, 128, 128).find("chapter 03: "), 0u);
   EXPECT_EQ(choice_of_gla(1, 1, 16384, 128, 128).find("chapter 03: "), 0u);
   EXPECT_EQ(choice_of_gla(4, 8, 128, 256, 128).find("chapter 03: "), 0u) << "a state of 256 rows";
   EXPECT_EQ(choice_of_gla(4, 8, 128, 40, 128).find("chapter 03: "), 0u) << "not for tensor cores";
@@ -162,7 +184,12 @@ TEST(DispatchTest, ChoosesByHeadsAndLength) {
   EXPECT_EQ(choice(4, 8, 512, 128, 128, false), "two_kernels");
   EXPECT_EQ(choice(1, 1, 192, 128, 128, false), "fused, 64 columns per block");
   EXPECT_EQ(choice(1, 1, 256, 128, 128, false), "two_kernels");
-  EXPECT_EQ(choice(4, 8, 2048, 128, 128, true), "register_scores, 64 columns per block");
+  EXPECT_EQ(choice(4, 8, 512, 128, 128, true), "register_scores, 64 columns per block");
+  EXPECT_EQ(choice(4, 8, 2000, 128, 128, true),
+            "register_scores, segments of 1536 and 464 positions, 64 columns per block");
+  EXPECT_EQ(choice(4, 8, 768, 128, 128, true), "register_scores, 64 columns per block") << "too short for two segments";
+  EXPECT_EQ(choice(4, 8, 16384, 128, 128, true),
+            "register_scores, segments of 11904 and 4480 positions, 64 columns per block");
   EXPECT_EQ(choice(2, 64, 8192, 128, 128, true), "register_scores, 64 columns per block");
   EXPECT_NE(choice(1, 8, 16384, 128, 128, true).find("register_scores, 8 segments"), std::string::npos);
   for (const bool is_mapped : {false, true}) {

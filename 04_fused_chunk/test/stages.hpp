@@ -37,7 +37,7 @@ inline int all_stages(const Operator& definition, std::int64_t Dk) {
   return int(std::ranges::count_if(definition.stages(), [&](const Stage& stage) {
     const bool is_for_hopper = stage.name == "specialized" || stage.name == "register_scores" ||
                                stage.name == "warp_specialized" || stage.name == "score_levels" ||
-                               stage.name == "segments";
+                               stage.name == "multiplying_warps" || stage.name == "segments";
     return !is_for_hopper || (!is_for_another_gpu(stage) && Dk <= 128);
   }));
 }

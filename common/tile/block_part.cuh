@@ -4,8 +4,12 @@
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <source_location>
 
+#include "common/device/early_start.cuh"
+#include "common/device/launch_config.hpp"
 #include "common/tile/chunk_shape.cuh"
 #include "common/tile/launch_plan.hpp"
 #include "common/tile/state.cuh"
@@ -19,11 +23,15 @@ dim3 grid_of(const Extents& e, int segments) {
   return dim3((unsigned(e.Dv - 1) / Shape::kDv + 1) * unsigned(segments), unsigned(e.H), unsigned(e.B));
 }
 
-/// The same blocks in another order: first those of the first segments of all heads, then those of the second ones.
-/// Grid (tiles, H, B x segments).
+/// A launch of the same blocks in another order: first those of the first segments of all heads, then those of the
+/// second ones. It starts early if the plan says so (common/device/early_start.cuh). Grid (tiles, H, B x segments).
 template <class Shape>
-dim3 grid_by_segment(const Extents& e, int segments) {
-  return dim3(unsigned(e.Dv - 1) / Shape::kDv + 1, unsigned(e.H), unsigned(e.B) * unsigned(segments));
+LaunchConfig launch_by_segments(const Extents& e, const LaunchPlan& plan, int threads, std::size_t shared_bytes,
+                                std::source_location where = std::source_location::current()) {
+  const dim3 grid((unsigned(e.Dv) - 1) / Shape::kDv + 1, unsigned(e.H), unsigned(e.B) * unsigned(plan.segments));
+  LaunchConfig config(grid, threads, shared_bytes, where);
+  config.starts_early = plan.starts_early;
+  return config;
 }
 
 /// Rows of a matrix, `stride` elements apart; data is null if all elements are 0.
@@ -41,24 +49,20 @@ struct BlockPart {
   int first_column, columns;  ///< the columns of Dv that exist, up to Shape::kDv
 
   /// @param length positions of a segment
-  __device__ __forceinline__ BlockPart(const Extents& e, int length) : BlockPart(e, length, int(blockIdx.x)) {}
-  /// The same if a block's number among the tiles and segments is not its place in the grid.
+  __device__ __forceinline__ BlockPart(const Extents& e, int length)
+      : BlockPart(e, length, int(blockIdx.x), int(blockIdx.z) % e.B, int(blockIdx.z) / e.B) {}
+  /// For the grid of grid_of() alone, with less to compute, or for a block whose number among the tiles and segments is
+  /// not its place there.
   __device__ __forceinline__ BlockPart(const Extents& e, int length, int block)
-      : b(int(blockIdx.z) % e.B), h(int(blockIdx.y)), head(b * e.H + h) {
-    const int tiles = (e.Dv - 1) / Shape::kDv + 1;
-    segment = block / tiles + int(blockIdx.z) / e.B;
-    begin = segment * length;
-    end = begin + min(length, e.L - begin);
-    first_column = block % tiles * Shape::kDv;
-    columns = min(Shape::kDv, e.Dv - first_column);
-  }
+      : BlockPart(e, length, block, int(blockIdx.z), 0) {}
 
   /// The state that the segment starts from, from the block's first column on. It is the initial state, or the state
-  /// after the segments before.
+  /// after the segments before, and then the function waits for the kernel before to end.
   /// @param initial [B, H, Dk, Dv]; its data is null if it is 0
   __device__ __forceinline__ ConstRows start(const View<const float>& initial, const LaunchPlan& plan,
                                              const Extents& e) const {
     if (segment > 0) {
+      wait_for_previous_kernel();
       const std::int64_t number = (std::int64_t(b) * e.H + h) * (plan.segments - 1) + segment - 1;
       return {plan.starts + number * e.Dk * e.Dv + first_column, e.Dv};
     }
@@ -70,6 +74,17 @@ struct BlockPart {
                                              const LaunchPlan& plan, const Extents& e) const {
     const ConstRows rows = start(initial, plan, e);
     load_state<Shape>(S, rows.data, rows.stride, e.Dk, columns);
+  }
+
+ private:
+  __device__ __forceinline__ BlockPart(const Extents& e, int length, int block, int b, int segments_before)
+      : b(b), h(int(blockIdx.y)), head(b * e.H + h) {
+    const int tiles = (e.Dv - 1) / Shape::kDv + 1;
+    segment = block / tiles + segments_before;
+    begin = segment * length;
+    end = begin + min(length, e.L - begin);
+    first_column = block % tiles * Shape::kDv;
+    columns = min(Shape::kDv, e.Dv - first_column);
   }
 };
 

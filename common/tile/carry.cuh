@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kCarryThreads)
 /// Carries the states of B H heads, and in the same launch those of their normalisers, if there are any, or other
 /// states with the same number of rows that do not decay.
 /// @param count segments except the last, 1 or more
-/// @param starts_early whether the kernel before lets it (common/device/early_start.cuh); the next kernel may in any case
+/// @param starts_early if the kernel before lets it (common/device/early_start.cuh); the next kernel may in any case
 /// @throws CudaError if the launch is refused
 template <class Decay>
 void carry_states(int B, int H, int Dk, int count, const CarriedStates<Decay>& states,

@@ -27,6 +27,7 @@ struct LaunchPlan {
   int length = 0;    ///< positions of a segment: whole chunks of 64; the last segment may be shorter
   /// [B, H, segments - 1, Dk, Dv]: the states that all segments but the first start from.
   const float* starts = nullptr;
+  bool starts_early = false;  ///< the walk may start before the kernels for `starts` have ended
 };
 
 /// The widest tile of this problem: 128 if Dv has at least 128 columns, the state fits into registers and the tiles

@@ -245,15 +245,16 @@ struct OrderedDecays {
   }
 };
 
-/// Prepares a half.
+/// Prepares a half: leaves the rows of its levels in `tiles`, for multiply_half().
 /// @tparam kNumber 0, then 1
-/// @param tiles has the half's rows; afterwards other ones may be loaded there
+/// @param tiles has the half's rows
 /// @param out gets out.query(t, q_t decayed from the start), and in the second half out.key(i, k_i decayed to the end)
 /// and out.decay(of all rows); each of them is the lane's columns
 /// @param first set by the first half
-template <int kNumber, int kDk, class Out>
+/// @param wait wait() is called before the first row of a level is written
+template <int kNumber, int kDk, class Out, class Wait>
 __device__ __forceinline__ void prepare_half(const LevelTiles<kDk>& tiles, const Out& out, FirstHalf<kDk>& first,
-                                             LevelScores& scores) {
+                                             Wait wait) {
   using namespace score_levels;
   constexpr int kColumns = kDk / 32, kFirst = kNumber * kHalf;
   const int byte = lane_byte<kDk>(), gate_byte = first_gate_byte<kDk>();
@@ -276,6 +277,7 @@ __device__ __forceinline__ void prepare_half(const LevelTiles<kDk>& tiles, const
       for (float& x : a[i]) x = gate(x);
       multiply(q[i], a[i]);
     }
+    if (j == 0) wait();
 #pragma unroll
     for (int i = 0; i < 4; i += 2) {  // level 1
       auto* rows = tiles.first_level + (byte ^ (j + i + 1) * 16) + (j + i) / 2 * 128;
@@ -337,9 +339,6 @@ __device__ __forceinline__ void prepare_half(const LevelTiles<kDk>& tiles, const
     multiply(quarter, first.decay);
     out.decay(quarter);
   }
-  __syncwarp();
-  multiply_half<kNumber>(tiles, scores);
-  __syncwarp();
 }
 
 /// Writes the scores in bf16, for products of warpgroups. Elements above the diagonal are not written, because they

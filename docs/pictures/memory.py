@@ -363,12 +363,18 @@ STAGES = [
         "One kernel; a preparing warp has all columns of Dk, half a sub-chunk at a time.",
     ),
     Stage(
-        FUSED + "9_segments.cu",
+        FUSED + "9_multiplying_warps.cu",
+        ["q, k, g", "v", "o"],
+        [Kernel("four or five warpgroups", ["8 sub-chunks: q~, k~, D, P;", "8 halves of q, k, g; V twice, O"], ["two threads load and store; one", "multiplies levels, one prepares;", "others walk: S^T, s, O^T"], ["q, k, g", "v"], ["o*"])],
+        "One kernel; the levels of the scores are multiplied by warps that neither prepare nor walk.",
+    ),
+    Stage(
+        FUSED + "10_segments.cu",
         ["q", "k, g", "v", "+states, decays of segments", "o"],
         [
             Kernel("states of segments", ["8 sub-chunks: k~, D; k, g as", "loaded; V, three times: 180 KB"], ["the segment's sum"], ["k, g", "v"], ["states, decays of segments*"]),
             Kernel("carry", [], ["one element per thread"], ["states, decays of segments*"], ["states, decays of segments*"]),
-            Kernel("the walk of score_levels", ["as there: 220 KB"], ["S^T, s, O^T"], ["q", "k, g", "v", "states, decays of segments*"], ["o*"]),
+            Kernel("walk of multiplying_warps", ["as there: 220 KB"], ["S^T, s, O^T"], ["q", "k, g", "v", "states, decays of segments*"], ["o*"]),
         ],
         "Three kernels; a state and a decay for each segment pass through device memory.",
     ),

@@ -25,7 +25,7 @@ namespace {
 
 using namespace tile;
 
-/// For every segment but the last, what it makes of a state of zeros, the first of the initial state, and its decay. All
+/// For every segment but the last, its decay and what it makes of a state of zeros, the first of the initial state. All
 /// chunks of these segments are whole. Grid (tiles of Dv of these segments, H, B).
 /// @param states [B, H, segments - 1, Dk, Dv] @param decays [B, H, segments - 1]
 template <class Shape>
@@ -55,7 +55,7 @@ void hopper_walk(const Bf16Arguments& a, LaunchPlan plan) {
     a.Dk <= 64 ? start_segment_states<PanelShape<64, 64>>(a, plan, states, decays)
                : start_segment_states<PanelShape<128, 64>>(a, plan, states, decays);
     if (count > 1) {
-      carry_states(a.B, a.H, a.Dk, count, CarriedStates<SegmentDecay>{{}, a.Dv, states, {decays}}, {}, true);
+      carry_states(a.B, a.H, a.Dk, count, CarriedStates<SegmentDecay>{{}, a.Dv, states, {decays}});
     }
     plan.starts = states;
   }

@@ -121,9 +121,15 @@ __global__ void __launch_bounds__(32)
   FirstHalf<kDk> first;
   const AllRows out{q + column, k + column, decays + column};
   full[0].wait(0);
-  prepare_half<0>(tiles, out, first, sums);
+  prepare_half<0>(tiles, out, first, [] {});
+  __syncwarp();
+  score_levels::multiply_half<0>(tiles, sums);
+  __syncwarp();
   full[1].wait(0);
-  prepare_half<1>(tiles, out, first, sums);
+  prepare_half<1>(tiles, out, first, [] {});
+  __syncwarp();
+  score_levels::multiply_half<1>(tiles, sums);
+  __syncwarp();
   store_scores(P, 32, sums);
   __syncwarp();
   for (int i = lane; i < kSubChunk * 64; i += 32) {

@@ -1,5 +1,5 @@
 /// @file
-/// `segments`: the sequence is cut into segments, which are walked at once by the kernel of `score_levels`.
+/// `segments`: the sequence is cut into segments, which are walked at once by the kernel of `multiplying_warps`.
 ///
 /// Idea: a segment needs one state of the positions before it. As in chapter 03's `sequence_parallel`, a first kernel
 /// computes the state X_s that segment s ends with if it starts from zeros, and its decay D_s; a second one carries the
@@ -10,9 +10,9 @@
 ///     loads (1 thread)           V -----------------------> walking warpgroup (one per 64 columns of Dv)
 ///     decaying warp w, itself    k, g -> slot w, w + 4 ... -> S = diag(D_r) S + k~_r^T V_r
 ///
-/// Grows out of: 8_score_levels.cu; dispatch: the walk is that kernel, on a plan with several segments; the file has
-/// the kernel for their states alone.
-/// Improves on: `score_levels` has only one block per head and tile of Dv. With 32 heads it leaves half of the
+/// Grows out of: 9_multiplying_warps.cu; dispatch: the walk is that kernel, on a plan with several segments; the file
+/// has the kernel for their states alone.
+/// Improves on: `multiplying_warps` has only one block per head and tile of Dv. With 32 heads it leaves half of the
 /// multiprocessors idle.
 /// Unchanged: the walk.
 /// Equation: as chapter 03's `sequence_parallel`.
@@ -20,14 +20,15 @@
 /// Thread mapping: block (tile and segment, h, b). Four warps decay the keys of one sub-chunk of a chunk each, from its
 /// last position to its first. A warpgroup walks for each 64 columns. One thread loads V.
 /// Synchronization: a decaying warp waits for its copies (`raw_full`) and for a free slot (`slot_empty`). The walk
-/// waits for V (`full`) and for a slot (`slot_full`), the loads for a free tile of V (`empty`).
+/// waits for V (`full`) and for a slot (`slot_full`), the loads for a free tile of V (`empty`). With short segments the
+/// second and the third kernel start early and wait for the one before (common/device/early_start.cuh).
 /// Resources: 105 registers. 8 slots of k~ and decays, two stages of k and g for each decaying warp, three V: 180 KB of
 /// shared memory at Dk = 128 and 128 columns.
 /// Work: per sub-chunk 600 instructions of a decaying warp and 120 of each walking warp.
-/// Bytes: those of `score_levels`; k, v and g a second time, except those of the last segment; X_s is written, read and
-/// written by the second kernel, and read again.
+/// Bytes: those of `multiplying_warps`; k, v and g a second time, except those of the last segment; X_s is written,
+/// read and written by the second kernel, and read again.
 /// Bound by: the memory's bandwidth.
-/// Requires: as `score_levels`.
+/// Requires: as `multiplying_warps`.
 /// Weakness: the second read of k, v and g, and two more launches.
 /// Sources: chapter 03's `sequence_parallel`.
 
@@ -246,7 +247,8 @@ LaunchPlan with_starts(const Bf16Arguments& a, LaunchPlan plan) {
          {grid_of<Shape>(extents_of(a), count), kBlock<Shape>, StateMemory<Shape>::kBytes}, a, maps, plan, states,
          decays);
   carry_states(a.B, a.H, a.Dk, count,
-               CarriedStates<RowDecay<kSubChunks>>{a.initial_state, a.Dv, states, {decays, a.Dk}}, {}, true);
+               CarriedStates<RowDecay<kSubChunks>>{a.initial_state, a.Dv, states, {decays, a.Dk}}, {},
+               plan.starts_early);
   plan.starts = states;
   return plan;
 }
@@ -260,7 +262,7 @@ void walk_segments(const Bf16Arguments& a, LaunchPlan plan) {
   } else if (plan.segments > 1) {
     plan.columns == 128 ? start(PanelShape<128, 128>()) : start(PanelShape<128, 64>());
   }
-  score_levels_walk(a, plan);
+  multiplying_warps_walk(a, plan);
 }
 
 void segments(const Bf16Arguments& a) {
