@@ -78,7 +78,6 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   auto& factors_full = barriers.factors_full;
   auto& slot_free = barriers.slot_free;
 
-  const int group = int(threadIdx.x) / kWarpgroup;
   if (threadIdx.x == 0) {
     for (Barrier& barrier : k_full) barrier.init(1);
     barriers.q_full.init(1);
@@ -94,18 +93,18 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   }
   cluster_sync();
 
+  const int group = int(threadIdx.x) / kWarpgroup;
   if (group == 0) {
     decrease_registers<64>();
     const int thread = int(threadIdx.x) % kWarpgroup;
     if (thread == 0) {
-      auto ring = Ring<1>::producer();
-      auto k_ring = Ring<kClusterStages>::producer();  // one chunk ahead
+      auto ring = Ring<kClusterStages>::producer();
       auto v_ring = Ring<kClusterStages>::producer();
       auto read_ring = Ring<1>::consumer();
       const auto load_keys = [&](int t) {
-        k_full[k_ring.stage()].arrive_expect(memory.kKeyBytes);
-        load_panels(memory.K(k_ring.stage()), maps.k, k_full[k_ring.stage()], {.position = t, .head = h, .batch = b});
-        k_ring.advance();
+        k_full[ring.stage()].arrive_expect(memory.kKeyBytes);
+        load_panels(memory.K(ring.stage()), maps.k, k_full[ring.stage()], {.position = t, .head = h, .batch = b});
+        ring.advance();
       };
       const auto load_values = [&](int t) {
         v_ring.wait(v_empty);
@@ -120,10 +119,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       for (int n = 0; n * kChunk < a.L; ++n) {
         const int t = n * kChunk;
         if (rank_of(n) != rank) factors_full[n % kSlots].arrive_expect(ChunkFactors::kBytes);
-        ring.wait(&barriers.empty);
+        barriers.empty.wait(unsigned(n + 1) % 2);  // chunk n - 1 is done; passes at once for n = 0
         barriers.q_full.arrive_expect(memory.kKeyBytes);
         load_panels(memory.Q(), maps.q, barriers.q_full, {.position = t, .head = h, .batch = b});
-        ring.advance();
         if (t + kChunk < a.L) load_keys(t + kChunk), load_values(t + kChunk);
         // T and P of chunk n + 3 lie where those of n - 1 were.
         const int next = n - 1 + kSlots;
