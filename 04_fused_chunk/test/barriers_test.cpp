@@ -20,7 +20,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"gla", "intra_fused", "04_fused_chunk/gla/5_intra_fused.cu", 80, 16},
     {"gla", "one_kernel", "common/device/block_barrier.cuh", 80, 16},
     {"gla", "warp_specialized", "04_fused_chunk/gla/7_warp_specialized.cu", 64, 64, 390, "", "",
-     "output_empty|fence_async_proxy...; "},
+     "output_empty|fence_async_proxy..; "},
     {"gla", "score_levels", "04_fused_chunk/gla/8_score_levels.cu", 64, 64, 390, "", "", "output_empty"},
     {"gla", "multiplying_warps", "04_fused_chunk/gla/9_multiplying_warps.cu", 64, 64, 390, "", "", "output_empty"},
     // Three segments of eight chunks.
