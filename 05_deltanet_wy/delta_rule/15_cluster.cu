@@ -22,16 +22,16 @@
 /// Thread mapping: cluster (x, h, b) walks over the chunks of a head with 128 columns of Dv, each of its blocks with 64.
 /// Where the second block has no columns, it still computes T and P. Warpgroups have the tasks that they have in
 /// `one_kernel`. Of the first one a thread loads for the chain, another one for T and P, and two warps store.
-/// Synchronization: the chain waits for K and Q apart, since it needs Q later. T and P of chunk n lie in slot n % 4 of
-/// both blocks: each of the four warpgroups has a slot in both. T and P are there (`factors_full`) when the warpgroup
-/// that has computed them has arrived, or its push. That warpgroup may store the next ones when both chains have read
-/// these (`slot_free`). A chain tells it to a warpgroup of its own block by arriving there. For the other block the
-/// loading thread sends a message, a push of 16 bytes as in chapter 02's `cluster`.
+/// Synchronization: the chain waits for K and Q apart, since it needs Q later. T and P of chunk n lie in slot n % 3 of
+/// both blocks. They are there (`factors_full`) when the warpgroup that has computed them has arrived, or its push.
+/// That warpgroup may store when both chains have read what was in the slot before (`slot_free`). A barrier that each
+/// warpgroup has for itself says this, because a wait names only the parity of a phase, and a warpgroup must not miss
+/// one. A chain tells it to a warpgroup of its own block by arriving there. For the other block the loading thread
+/// sends a message, a push of 16 bytes as in chapter 02's `cluster`.
 /// Start and end: as in chapter 02's `cluster`, the kernel begins and ends with a barrier of the cluster, and barriers
 /// lie in dynamic shared memory.
-/// Resources: at Dk = 128 two tiles of K and one of Q for the chain, one of each for T and P, two of V, T and P of four
-/// chunks, a tile of outputs, and 10 KB per warpgroup for the inverse: 221 KB of shared memory, one block per
-/// multiprocessor.
+/// Resources: at Dk = 128 two tiles of Q and K for the chain and one for T and P, two of V, T and P of three chunks, a
+/// tile of outputs, and 10 KB per warpgroup for the inverse: 213 KB of shared memory, one block per multiprocessor.
 /// Work: 6 Dk Dv + 320 Dv operations per position on tensor cores, 256 Dk per 128 columns, and the inverse.
 /// Bytes: v and o once; q and k three times per 128 columns, all but once from the second-level cache, beta once.
 /// Bound by: the chain while there are few heads, then the second-level cache.
@@ -73,15 +73,16 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   const int rank = int(cluster_rank());
   const ClusterMemory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
   ClusterBarriers& barriers = memory.barriers();
-  auto& k_full = barriers.k_full;
+  auto &k_full = barriers.k_full, &q_full = barriers.q_full, &empty = barriers.empty;
   auto &v_full = barriers.v_full, &v_empty = barriers.v_empty;
   auto& factors_full = barriers.factors_full;
   auto& slot_free = barriers.slot_free;
 
+  const int group = int(threadIdx.x) / kWarpgroup;
   if (threadIdx.x == 0) {
     for (Barrier& barrier : k_full) barrier.init(1);
-    barriers.q_full.init(1);
-    barriers.empty.init(4);
+    for (Barrier& barrier : q_full) barrier.init(1);
+    for (Barrier& barrier : empty) barrier.init(4);
     for (int i = 0; i < kClusterStages; ++i) v_full[i].init(1), v_empty[i].init(4);
     for (int i = 0; i < 2; ++i) barriers.pair_full[i].init(1), barriers.pair_empty[i].init(4);
     for (Barrier& barrier : factors_full) barrier.init(1);
@@ -93,7 +94,6 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   }
   cluster_sync();
 
-  const int group = int(threadIdx.x) / kWarpgroup;
   if (group == 0) {
     decrease_registers<64>();
     const int thread = int(threadIdx.x) % kWarpgroup;
@@ -101,11 +101,6 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       auto ring = Ring<kClusterStages>::producer();
       auto v_ring = Ring<kClusterStages>::producer();
       auto read_ring = Ring<1>::consumer();
-      const auto load_keys = [&](int t) {
-        k_full[ring.stage()].arrive_expect(memory.kKeyBytes);
-        load_panels(memory.K(ring.stage()), maps.k, k_full[ring.stage()], {.position = t, .head = h, .batch = b});
-        ring.advance();
-      };
       const auto load_values = [&](int t) {
         v_ring.wait(v_empty);
         fence_async_proxy();  // V has been read by ldmatrix
@@ -115,17 +110,19 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         v_ring.advance();
       };
       load_values(0);
-      load_keys(0);
       for (int n = 0; n * kChunk < a.L; ++n) {
         const int t = n * kChunk;
+        ring.wait(empty);
+        k_full[ring.stage()].arrive_expect(memory.kKeyBytes);
+        load_panels(memory.K(ring.stage()), maps.k, k_full[ring.stage()], {.position = t, .head = h, .batch = b});
+        q_full[ring.stage()].arrive_expect(memory.kKeyBytes);
+        load_panels(memory.Q(ring.stage()), maps.q, q_full[ring.stage()], {.position = t, .head = h, .batch = b});
+        ring.advance();
         if (rank_of(n) != rank) factors_full[n % kSlots].arrive_expect(ChunkFactors::kBytes);
-        barriers.empty.wait(unsigned(n + 1) % 2);  // chunk n - 1 is done; passes at once for n = 0
-        barriers.q_full.arrive_expect(memory.kKeyBytes);
-        load_panels(memory.Q(), maps.q, barriers.q_full, {.position = t, .head = h, .batch = b});
-        if (t + kChunk < a.L) load_keys(t + kChunk), load_values(t + kChunk);
-        // T and P of chunk n + 3 lie where those of n - 1 were.
-        const int next = n - 1 + kSlots;
-        if (n > 0 && next * kChunk < a.L && rank_of(next) != rank) {
+        if (t + kChunk < a.L) load_values(t + kChunk);
+        // T and P of chunk n + 1 lie where those of n - 2 were.
+        const int next = n + 1;
+        if (next >= kSlots && next * kChunk < a.L && rank_of(next) != rank) {
           read_ring.wait(&barriers.slot_read);
           push_shared(barriers.inbox, barriers.outbox, sizeof(barriers.inbox), slot_free[group_of(next)], 1 - rank);
           read_ring.advance();
@@ -188,9 +185,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       wgmma_fence(v_new, factor);
       start_new_values(v_new, factor, factors.T_high, factors.T_low);
       wgmma_commit();
-      barriers.q_full.wait(unsigned(ring.stage()));  // one tile: the phases alternate as the places of K do
+      ring.wait(q_full);
       wgmma_fence(O, s);
-      start_output_from_state<Shape::kDk>(O, s, memory.Q());
+      start_output_from_state<Shape::kDk>(O, s, memory.Q(ring.stage()));
       wgmma_commit();
       if constexpr (HasNext::value) load_values();
       wgmma_wait<1>(v_new);
@@ -201,7 +198,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       start_output_from_values(O, factor, factors.P);
       wgmma_commit();
       wgmma_wait<1>(S);
-      if (lane_index() == 0) barriers.empty.arrive();
+      if (lane_index() == 0) empty[ring.stage()].arrive();
       ring.advance();
       if constexpr (HasNext::value) {
         add_state_product();

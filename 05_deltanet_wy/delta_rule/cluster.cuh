@@ -8,7 +8,6 @@
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "05_deltanet_wy/delta_rule/chunk_factors.cuh"
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
-#include "common/device/hide_from_compiler.cuh"
 #include "common/device/mbarrier.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/named_barrier.cuh"
@@ -21,9 +20,9 @@
 
 namespace tutorial::delta_rule {
 
-inline constexpr int kClusterStages = 2;  ///< tiles of K for the chain, and of V
+inline constexpr int kClusterStages = 2;  ///< tiles of Q and K for the chain, and of V
+inline constexpr int kSlots = 3;          ///< T and P
 inline constexpr int kGroups = 4;         ///< warpgroups of both blocks that compute T and P
-inline constexpr int kSlots = kGroups;    ///< T and P: the place of a warpgroup is the same in both blocks
 
 /// The rank of the block that computes T and P of chunk n.
 __device__ __forceinline__ int rank_of(int n) {
@@ -36,14 +35,13 @@ __device__ __forceinline__ int group_of(int n) {
 
 /// Barriers of a block. They lie in dynamic shared memory, as everything that the other block reaches.
 struct ClusterBarriers {
-  Barrier k_full[kClusterStages], q_full;
-  Barrier empty;  ///< the chain is done with K and Q of a chunk
+  Barrier k_full[kClusterStages], q_full[kClusterStages], empty[kClusterStages];
   Barrier v_full[kClusterStages], v_empty[kClusterStages];
   Barrier output_full, output_empty;
   Barrier pair_full[2], pair_empty[2];  ///< the tiles of Q and K from which group 0 or 1 computes
   Barrier factors_full[kSlots];
-  Barrier slot_free[2];                  ///< both chains have read what group 0 or 1 has stored
-  Barrier slot_read;                     ///< this block's chain has read what the other block has stored
+  Barrier slot_free[2];                  ///< both chains have read what lay where group 0 or 1 stores next
+  Barrier slot_read;                     ///< this block's chain has, and the other block stores there next
   alignas(16) unsigned char outbox[16];  ///< bytes of a message; their values do not matter
   alignas(16) unsigned char inbox[16];   ///< the other block's
 };
@@ -55,8 +53,7 @@ struct ClusterMemory {
 
   static constexpr int kKeyBytes = tile::kChunk * Shape::kDk * int(sizeof(__nv_bfloat16));
   static constexpr int kValueBytes = int(ValuePanel::kPanelBytes);
-  static constexpr int kQ = (kClusterStages + 1) * kKeyBytes, kV = kQ + 2 * kKeyBytes;
-  static constexpr int kFactors = kV + kClusterStages * kValueBytes;
+  static constexpr int kV = 2 * (kClusterStages + 1) * kKeyBytes, kFactors = kV + kClusterStages * kValueBytes;
   static constexpr int kO = kFactors + kSlots * ChunkFactors::kBytes, kSplit = kO + kValueBytes;
   static constexpr int kBetas = kSplit + 2 * SplitBlocks::kBytes;
   static constexpr int kBarriers = kBetas + 2 * tile::kChunk * int(sizeof(float));
@@ -65,9 +62,9 @@ struct ClusterMemory {
   unsigned char* memory;  ///< kBytes, aligned to 1024
 
   /// A tile of K for the chain; stage kClusterStages has the one for T and P.
-  __device__ __forceinline__ KeyTile K(int stage) const { return {at(stage * kKeyBytes)}; }
-  /// The tile of Q for the chain, or the one for T and P.
-  __device__ __forceinline__ KeyTile Q(bool for_factors = false) const { return {at(kQ + for_factors * kKeyBytes)}; }
+  __device__ __forceinline__ KeyTile K(int stage) const { return {at(2 * stage * kKeyBytes)}; }
+  /// A tile of Q.
+  __device__ __forceinline__ KeyTile Q(int stage) const { return {at((2 * stage + 1) * kKeyBytes)}; }
   /// A tile of V.
   __device__ __forceinline__ ValuePanel V(int stage) const { return {at(kV + stage * kValueBytes)}; }
   /// The tile of O.
@@ -107,7 +104,7 @@ __device__ __forceinline__ void load_pairs(const Bf16Arguments& a, const tile::C
     Barrier& full = barriers.pair_full[group_of(n)];
     full.arrive_expect(2 * memory.kKeyBytes);
     tile::load_panels(memory.K(kClusterStages), maps.k, full, origin);
-    tile::load_panels(memory.Q(true), maps.q, full, origin);
+    tile::load_panels(memory.Q(kClusterStages), maps.q, full, origin);
   }
 }
 
@@ -118,7 +115,7 @@ __device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, c
   group = __shfl_sync(kAllLanes, group, 0);  // tells the compiler that it is the same in all lanes
   ClusterBarriers& barriers = memory.barriers();
   FactorGroup factors = memory.factor_group(group);
-  const auto K = memory.K(kClusterStages), Q = memory.Q(true);
+  const auto K = memory.K(kClusterStages), Q = memory.Q(kClusterStages);
   const bool is_first = threadIdx.x % tile::kWarpgroup == 0;
   const int chunks = (a.L + tile::kChunk - 1) / tile::kChunk, first = rank + 2 * group;
   const auto beta_of = [&](int n) {
@@ -126,26 +123,32 @@ __device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, c
     return lane_index() < kBlock && position < a.L ? load_global(a.beta.row(int(blockIdx.z), int(blockIdx.y), position))
                                                    : 0.0f;
   };
-  factors.clear(memory.factors(first));
+  auto pair_ring = Ring<1>::consumer();
+  auto slot_ring = Ring<1>::consumer();
+  int slot = first % kSlots;
+  if (first < kSlots) factors.clear(memory.factors(slot));  // otherwise the first push brings zeros
+  float next_beta = beta_of(first);
   for (int n = first; n < chunks; n += kGroups) {
     tile::WarpgroupScores K_K, Q_K;
     SplitRow X;
     RoundedRow P;
-    const float beta = beta_of(n);  // comes while the products are computed
-    barriers.pair_full[group].wait(unsigned(n / kGroups) % 2);
+    const float beta = next_beta;
+    next_beta = beta_of(n + kGroups);
+    pair_ring.wait(barriers.pair_full + group);
     wgmma_fence(K_K, Q_K);
     tile::start_scores(K_K, K, K);
     tile::start_scores(Q_K, Q, K);
     wgmma_commit();
     wgmma_wait<0>(K_K, Q_K);
     if (lane_index() == 0) barriers.pair_empty[group].arrive();
+    pair_ring.advance();
     factors.round(P, Q_K);
     factors.invert(X, K_K, beta);
     if (n >= kSlots) {
       if (is_first) barriers.slot_free[group].arrive_expect(sizeof(barriers.inbox));
-      barriers.slot_free[group].wait_cluster(unsigned(n / kGroups + 1) % 2);
+      slot_ring.wait_cluster(barriers.slot_free + group);
+      slot_ring.advance();
     }
-    const int slot = n % kSlots;  // its place in both blocks
     const ChunkFactors out = memory.factors(slot);
     factors.store(out, X, P);
     fence_async_proxy();
@@ -154,6 +157,7 @@ __device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, c
       push_shared(out.T_high.data, out.T_high.data, ChunkFactors::kBytes, barriers.factors_full[slot], 1 - rank);
       barriers.factors_full[slot].arrive();
     }
+    slot = (slot + kGroups) % kSlots;
   }
 }
 
