@@ -4,14 +4,17 @@
 #   test      its tests
 #   sanitize  compute-sanitizer over the chapters, on small and odd problems
 #   time      the timings of the chapters' tables, one JSON object a line, into OUTPUT/timings.jsonl
-# Without PARTs, all of them, in this order. CHAPTERS="02 03" restricts `sanitize` and `time` to these. Libraries outside
-# the system are found through CMAKE_PREFIX_PATH. All parts run, also after one has failed; the status is 1 if any has.
+#   compare   only where it is named: the sweep behind docs/timings, into OUTPUT/compare.json and nothing else. It takes
+#             MINUTES (8); `./tutorial compare --render OUTPUT/compare.json --publish` makes tables and pictures of it
+# Without PARTs, the first four, in this order. CHAPTERS="02 03" restricts `sanitize` and `time` to these. Libraries
+# outside the system are found through CMAKE_PREFIX_PATH. All parts run, also after one has failed; the status is 1 if
+# any has.
 set -uo pipefail
 
 parts=(build test sanitize time)
 output=${1:-}
 if [[ -z $output || $output == -* ]]; then
-  echo "usage: $0 OUTPUT [${parts[*]}]" >&2
+  echo "usage: $0 OUTPUT [${parts[*]} compare]" >&2
   exit 2
 fi
 if (($# > 1)); then parts=("${@:2}"); fi
@@ -27,6 +30,14 @@ gla=build/cuda/03_gla/gla
 fused_chunk=build/cuda/04_fused_chunk/fused_chunk
 deltanet_wy=build/cuda/05_deltanet_wy/deltanet_wy
 scan=build/cuda/06_scan/scan
+
+# Its pictures stay where it has drawn them.
+compare_all() {
+  local status=0
+  PYTHONPATH=tools python3 -P -m compare --build build/cuda --backend cuda --minutes "${MINUTES:-8}" \
+    --results build/compare/timings.json || status=1
+  cp build/compare/timings.json "$output/compare.json" && return $status
+}
 
 build() { cmake --preset cuda && cmake --build --preset cuda --parallel "$(nproc)"; }
 
@@ -348,6 +359,7 @@ for part in "${parts[@]}"; do
     test) test_all ;;
     sanitize) sanitize ;;
     time) time_all ;;
+    compare) compare_all ;;
     *)
       echo "there is no part '$part'" >&2
       exit 2

@@ -10,7 +10,8 @@ namespace {
 
 // The fence of `bulk_copies` keeps ordinary stores to V from coming after the bulk load that overwrites them. On the
 // emulator a load writes both images of shared memory at once. The wait of the last three stages for a tile of outputs
-// keeps the state from getting two chunks ahead of the warps that store. No order of the emulator's lets it.
+// keeps the state from getting two chunks ahead of the warps that store. No order of the emulator's lets it. Nor does it
+// notice a load over a tile of K that the normaliser's warps have read by ordinary loads.
 constexpr KernelWithBarriers kKernels[] = {
     {"linear_attention", "materialized", "02_chunkwise/linear_attention/4_materialized.cu", 128, 16},
     {"linear_attention", "fused", "02_chunkwise/linear_attention/5_fused.cu", 128, 16},
@@ -28,7 +29,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"linear_attention", "cluster", "02_chunkwise/linear_attention/14_cluster.cu", 64, 128, 390, "", "",
      "output_empty"},
     {"linear_attention --normalize", "dispatch", "02_chunkwise/linear_attention/dispatch/hopper_walk.cuh", 64, 64, 390,
-     "walk_segment", "", "output_empty"},
+     "walk_segment", "", "output_empty|kNormalized. fence_async_proxy"},
     {"linear_attention --backward", "materialized", "02_chunkwise/linear_attention_backward/3_materialized.cu", 64, 64},
     {"linear_attention --backward", "walks", "02_chunkwise/linear_attention_backward/4_walks.cu", 64, 64},
 };

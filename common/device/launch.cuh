@@ -11,12 +11,33 @@
 #include "common/device/stream.hpp"
 
 #if TUTORIAL_EMULATOR
+#include <array>
+#include <cstddef>
+#include <cstring>
 #include <emulator/launch.hpp>
-#include <span>
 #include <tuple>
 #endif
 
 namespace tutorial {
+
+#if TUTORIAL_EMULATOR
+/// The bytes of a kernel's parameters, each from a multiple of 8 on. Padding is 0: what happens to be there may look like
+/// a pointer to another device's memory, which the emulator would report.
+template <class... Parameters>
+auto without_padding(const Parameters&... parameters) {
+  std::array<std::byte, (0 + ... + ((sizeof(Parameters) + 7) / 8 * 8))> bytes{};
+  std::size_t offset = 0;
+  const auto append = [&](auto copy) {
+#if __has_builtin(__builtin_clear_padding)
+    __builtin_clear_padding(&copy);
+#endif
+    std::memcpy(bytes.data() + offset, &copy, sizeof copy);
+    offset += (sizeof copy + 7) / 8 * 8;
+  };
+  (append(parameters), ...);
+  return bytes;
+}
+#endif
 
 /// Starts `kernel` on current_stream(). The arguments are converted to the types of the kernel's parameters, as in any
 /// call. On a GPU it returns at once, on the emulator when the kernel has run.
@@ -36,7 +57,7 @@ void launch(void (*kernel)(Parameters...), const LaunchConfig& config, Arguments
   check_launch(emulator::launch(
                    config.grid, config.block, config.shared_bytes, current_stream(), config.where,
                    [kernel, parameters] { std::apply(kernel, parameters); }, reinterpret_cast<const void*>(kernel),
-                   config.cluster, std::as_bytes(std::span(&parameters, 1))),
+                   config.cluster, std::apply(without_padding<Parameters...>, parameters)),
                config);
 #else
   cudaLaunchConfig_t cuda_config{};
