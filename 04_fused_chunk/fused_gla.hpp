@@ -19,17 +19,17 @@ namespace tutorial::fused_gla {
 
 using gla::Bf16Arguments;
 
-void chapter_03(const Bf16Arguments&);        ///< GPU: chapter 03's dispatch
-void five_steps(const Bf16Arguments&);        ///< GPU: five kernels, all in memory between them
-void prepare_fused(const Bf16Arguments&);     ///< GPU: the first two in one pass
-void combine_fused(const Bf16Arguments&);     ///< GPU: the walk adds the scores' part and writes o itself
-void intra_fused(const Bf16Arguments&);       ///< GPU: the walk computes the scores, too
-void one_kernel(const Bf16Arguments&);        ///< GPU: all in one kernel, in chunks of 64
-void warp_specialized(const Bf16Arguments&);  ///< GPU: all in one kernel, on products of warpgroups
-void score_levels(const Bf16Arguments&);      ///< GPU: the same, with all scores on tensor cores
+void chapter_03(const Bf16Arguments&);         ///< GPU: chapter 03's dispatch
+void five_steps(const Bf16Arguments&);         ///< GPU: five kernels, all in memory between them
+void prepare_fused(const Bf16Arguments&);      ///< GPU: the first two in one pass
+void combine_fused(const Bf16Arguments&);      ///< GPU: the walk adds the scores' part and writes o itself
+void intra_fused(const Bf16Arguments&);        ///< GPU: the walk computes the scores, too
+void one_kernel(const Bf16Arguments&);         ///< GPU: all in one kernel, in chunks of 64
+void warp_specialized(const Bf16Arguments&);   ///< GPU: all in one kernel, on products of warpgroups
+void score_levels(const Bf16Arguments&);       ///< GPU: the same, with all scores on tensor cores
 void multiplying_warps(const Bf16Arguments&);  ///< GPU: the same, with warps that multiply and warps that prepare
-void segments(const Bf16Arguments&);          ///< GPU: the same on segments of the sequence
-void dispatch(const Bf16Arguments&);          ///< what a user calls
+void segments(const Bf16Arguments&);           ///< GPU: the same on segments of the sequence
+void dispatch(const Bf16Arguments&);           ///< what a user calls
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string chapter_03_unsupported(const Bf16Arguments&);

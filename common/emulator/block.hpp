@@ -253,7 +253,7 @@ class Block {
   MBarriers mbarriers_;
   NamedBarrier named_barriers_[16];
   Registers registers_;
-  std::vector<std::byte> async_image_;  ///< dynamic shared memory as bulk copies see it; empty until it is needed
+  std::vector<std::byte> async_image_;    ///< dynamic shared memory as bulk copies see it; empty until it is needed
   std::vector<SharedRead> shared_reads_;  ///< of dynamic shared memory; empty until a bulk load writes there
   std::uint32_t fences_ = 0;              ///< calls of fence_async_proxy()
   BlockReadyQueue ready_;
