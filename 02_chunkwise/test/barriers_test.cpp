@@ -10,8 +10,8 @@ namespace {
 
 // The fence of `bulk_copies` keeps ordinary stores to V from coming after the bulk load that overwrites them. On the
 // emulator a load writes both images of shared memory at once. The wait of the last three stages for a tile of outputs
-// keeps the state from getting two chunks ahead of the warps that store. No order of the emulator's lets it. Nor does it
-// notice a load over a tile of K that the normaliser's warps have read by ordinary loads.
+// keeps the state from getting two chunks ahead of the warps that store. No order of the emulator's lets it. Nor does
+// it notice a load over a tile of K that the normaliser's warps have read by ordinary loads.
 constexpr KernelWithBarriers kKernels[] = {
     {"linear_attention", "materialized", "02_chunkwise/linear_attention/4_materialized.cu", 128, 16},
     {"linear_attention", "fused", "02_chunkwise/linear_attention/5_fused.cu", 128, 16},

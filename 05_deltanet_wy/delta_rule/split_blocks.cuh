@@ -78,7 +78,8 @@ __device__ __forceinline__ void for_each_of_block(BlockSums& block, F f) {
   for (int i = 0; i < 8; ++i) f(lane / 4 + i % 4 / 2 * 8, i / 4 * 8 + lane % 4 * 2 + i % 2, block[i / 4][i % 4]);
 }
 
-/// block = (I + A)^-1 from a block of -A, of which only what is below the diagonal is used. One warp computes it: lane c < 16 has column c.
+/// block = (I + A)^-1 from a block of -A, of which only what is below the diagonal is used. One warp computes it: lane
+/// c < 16 has column c.
 /// @param memory 16 x 16 numbers in shared memory that only this warp uses
 __device__ __forceinline__ void invert_block(BlockSums& block, float* memory) {
   for_each_of_block(block, [&](int row, int column, float& x) { memory[row * kBlock + column] = x; });

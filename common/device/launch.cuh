@@ -27,7 +27,7 @@ template <class... Parameters>
 auto without_padding(const Parameters&... parameters) {
   std::array<std::byte, (0 + ... + ((sizeof(Parameters) + 7) / 8 * 8))> bytes{};
   std::size_t offset = 0;
-  const auto append = [&](auto copy) {
+  [[maybe_unused]] const auto append = [&](auto copy) {
 #if __has_builtin(__builtin_clear_padding)
     __builtin_clear_padding(&copy);
 #endif
