@@ -11,7 +11,9 @@ namespace tutorial::gated_delta_rule {
 
 /// As delta_rule's functions of the same names.
 void walk_segments(const Bf16Arguments&, const tile::LaunchPlan&);
+/// Bytes of memory that it needs beside inputs and outputs.
 std::int64_t walk_segments_memory(const Bf16Arguments&, const tile::LaunchPlan&);
+/// Bytes that its kernels read from global memory or write to it.
 std::int64_t walk_segments_bytes_moved(const Bf16Arguments&, const tile::LaunchPlan&);
 
 }  // namespace tutorial::gated_delta_rule

@@ -63,6 +63,7 @@ struct ChainTiles {
   typename Shape::KeyTile Q, K_end;          ///< Q+, K-
   delta_rule::SquarePanel T_high, T_low, P;  ///< -T in two bf16
 
+  /// Of all tiles.
   static constexpr int kBytes =
       2 * tile::kChunk * Shape::kDk * int(sizeof(__nv_bfloat16)) + 3 * int(delta_rule::SquarePanel::kPanelBytes);
 

@@ -50,8 +50,9 @@ inline constexpr int kSlice = 64;  ///< columns of Dk that a warp prepares at a 
 
 /// A lane's two columns of all rows.
 struct RawRows {
-  std::uint32_t q[tile::kSubChunk], k[tile::kSubChunk];
-  float2 g[tile::kSubChunk];
+  std::uint32_t q[tile::kSubChunk];  ///< two bf16 of each row of q
+  std::uint32_t k[tile::kSubChunk];  ///< of k
+  float2 g[tile::kSubChunk];         ///< gates
 };
 
 /// Where the rows of a sub-chunk go: 64 columns of them.
