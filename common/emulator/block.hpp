@@ -155,6 +155,9 @@ class Block {
   // in bulk_copy.cpp,
   /// Starts a load into this block or another one of the cluster: the one of its barrier.
   void issue_load(BulkLoad load);
+  /// Ends the launch with a report if a copy that is issued now may be faster than a thread's read. @param barrier of the
+  /// block to which the copy goes
+  void check_reads_before(const MBarrier& barrier, const void* address, std::size_t bytes, std::source_location where);
   /// Whether a copy or a product that is issued now happens at once.
   bool next_copy_is_early();
   // in async_proxy.cpp,

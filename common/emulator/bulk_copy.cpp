@@ -105,6 +105,7 @@ void push_bulk_load(void* shared, const std::byte* tile, std::size_t bytes, cons
                     std::uint64_t mark, std::source_location where) {
   Block& block = *Block::current();
   MBarrier& counting = block.usable_mbarrier(barrier, mark, where);
+  block.check_reads_before(counting, shared, bytes, where);
   const sanitizer::Unwatched unwatched;
   block.issue_load({.shared = shared,
                     .tile = {tile, tile + bytes},
@@ -121,6 +122,7 @@ void push_shared_copy(void* there, const void* source, std::size_t bytes, const 
   if (!block.is_fenced(source, bytes)) {
     block.trap("a push would miss what threads have stored: no store_for_copies() or no fence_async_proxy()", where);
   }
+  block.check_reads_before(counting, there, bytes, where);
   const sanitizer::Unwatched unwatched;
   block.issue_load({.shared = there,
                     .tile = std::vector<std::byte>(bytes),
@@ -148,18 +150,22 @@ bool Block::next_copy_is_early() {
   return cluster_.next_async_random() % 2 == 0;
 }
 
+void Block::check_reads_before(const MBarrier& barrier, const void* address, std::size_t bytes,
+                               std::source_location where) {
+  const SharedRead* read = barrier.block->unfenced_read(address, bytes, *running_);
+  if (!read) return;
+  {
+    const sanitizer::Unwatched unwatched;
+    const std::string what = "a copy may overwrite this tile before thread " + describe(read->reader->index) +
+                             " has read it at " + describe(read->where) +
+                             ": neither that thread nor this one has called fence_async_proxy() since";
+    fail(what.c_str(), where, *running_);
+  }
+  pause();  // next() picks no thread any more
+}
+
 void Block::issue_load(BulkLoad load) {
   MBarrier& barrier = *load.barrier;
-  if (const SharedRead* read = barrier.block->unfenced_read(load.shared, load.tile.size(), *load.thread)) {
-    {
-      const sanitizer::Unwatched unwatched;
-      const std::string what = "a copy may overwrite this tile before thread " + describe(read->reader->index) +
-                               " has read it at " + describe(read->where) +
-                               ": neither that thread nor this one has called fence_async_proxy() since";
-      fail(what.c_str(), load.where, *load.thread);
-    }
-    pause();  // next() picks no thread any more
-  }
   barrier.points[barrier.parity()].release();  // the poison comes before what those that wait will read
   const sanitizer::Unwatched unwatched;
   const std::vector<std::byte> poison(load.tile.size(), static_cast<std::byte>(kPoison));
