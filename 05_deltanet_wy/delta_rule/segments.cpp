@@ -20,7 +20,7 @@ constexpr double kTwoMoreLaunches = 8;
 constexpr double kBytes = 3.95e6;
 constexpr double kClusterChunk = 1.38;  // of cluster
 constexpr double kFirstFactors = 4;     // of cluster: T and P of the first chunk
-constexpr double kPrepareLaunch = 3;
+constexpr double kPrepareLaunch = 8;    // its launch, and the gap before the walk
 
 /// The time of a kernel that is limited by both the chain of its chunks and its bytes. If the two are about equal, the
 /// kernel takes longer than either.
