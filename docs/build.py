@@ -93,7 +93,7 @@ def replace(output: Path, new: Path) -> None:
 
 
 def main() -> int:
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)

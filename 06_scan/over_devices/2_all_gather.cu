@@ -106,7 +106,7 @@ template <Rule kRule>
 std::int64_t all_gather_memory(const Arguments& a) {
   if (a.N == 1) return ring_memory<kRule>(a);
   const Arguments share = longest_share(a);
-  std::int64_t dispatched = dispatch_memory(as_chapter<kRule>(share));
+  std::int64_t dispatched = dispatch_memory(as_chapter<kRule>(share)) + gate_parts_memory<kRule>(share);
   if (kRule == Rule::delta_rule) {
     Arguments wide = share;
     wide.Dv += wide.Dk;

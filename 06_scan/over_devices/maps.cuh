@@ -37,13 +37,44 @@ namespace {
 
 constexpr int kThreads = 256;  // of a block
 
-/// The sum of a device's g, one per head. Grid (B H), a warp.
-__global__ void sum_gates_kernel(Arguments a, float* sums) {
-  const int head = int(blockIdx.x);
-  double sum = 0;  // 2^20 numbers and more
-  for (int t = int(threadIdx.x); t < a.L; t += 32) sum += load_global(a.g.row(head / a.H, head % a.H, t));
+constexpr int kGateParts = 256;  // in which a device's positions are cut, so that all multiprocessors read its g
+
+/// The sum of g over one part of a device's positions. Grid (kGateParts, B H), a warp. In double, because a device may
+/// have 2^20 positions and more.
+/// @param sums [B H, kGateParts]
+__global__ void sum_parts_kernel(Arguments a, double* sums) {
+  const int part = int(blockIdx.x), head = int(blockIdx.y), length = (a.L + kGateParts - 1) / kGateParts;
+  const int end = min(a.L, (part + 1) * length);
+  double sum = 0;
+  for (int t = part * length + int(threadIdx.x); t < end; t += 32) {
+    sum += load_global(a.g.row(head / a.H, head % a.H, t));
+  }
   sum = warp_sum(sum);
-  if (threadIdx.x == 0) store_global(&sums[head], float(sum));
+  if (threadIdx.x == 0) store_global(&sums[head * kGateParts + part], sum);
+}
+
+/// The sum of the parts' sums. Grid (B H), a warp.
+__global__ void sum_gates_kernel(const double* parts, float* sums) {
+  double sum = 0;
+  for (int part = int(threadIdx.x); part < kGateParts; part += 32) {
+    sum += load_global(&parts[blockIdx.x * kGateParts + part]);
+  }
+  sum = warp_sum(sum);
+  if (threadIdx.x == 0) store_global(&sums[blockIdx.x], float(sum));
+}
+
+/// Computes log M of a device's positions: the sum of its g, one per head.
+/// @param sums [B, H]
+inline void sum_gates(const Arguments& a, float* sums) {
+  auto* parts = workspace<double>("devices: sums of gates", heads(a) * kGateParts);
+  launch(sum_parts_kernel, {{kGateParts, unsigned(heads(a))}, 32}, a, parts);
+  launch(sum_gates_kernel, {unsigned(heads(a)), 32}, parts, sums);
+}
+
+/// Bytes of the parts' sums.
+template <Rule kRule>
+std::int64_t gate_parts_memory(const Arguments& a) {
+  return kRule == Rule::simple_gla ? std::int64_t(heads(a) * kGateParts * sizeof(double)) : 0;
 }
 
 /// Where maps lie that are composed one after the other. Distances are in floats.

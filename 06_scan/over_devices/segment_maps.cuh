@@ -104,7 +104,7 @@ void write_sum(const Arguments& share, bool from_end, float scale, float* sum) {
 template <Rule kRule>
 void write_map(const Arguments& share, float* map) {
   write_sum<kRule>(share, false, 1, map);
-  if (kRule == Rule::simple_gla) launch(sum_gates_kernel, {unsigned(heads(share)), 32}, share, map + state_size(share));
+  if (kRule == Rule::simple_gla) sum_gates(share, map + state_size(share));
 }
 
 /// Bytes of the maps of the segments of a share.

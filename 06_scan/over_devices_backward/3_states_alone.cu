@@ -102,7 +102,7 @@ std::int64_t states_alone_backward_memory(const BackwardArguments& a) {
   if (a.N == 1) return ring_backward_memory<kRule>(a);
   const Arguments forward = forward_sizes(a);
   return share_memory<kRule>(a) + 4 * std::int64_t(a.N * map_pair_size<kRule>(forward) + 2 * state_size(a)) +
-         segment_maps_memory<kRule>(longest_share(forward)) +
+         segment_maps_memory<kRule>(longest_share(forward)) + gate_parts_memory<kRule>(longest_share(forward)) +
          dispatch_backward_memory(as_chapter<kRule>(longest_share(a)));
 }
 
