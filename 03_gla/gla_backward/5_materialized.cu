@@ -48,9 +48,12 @@
 #include "common/ceil_div.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/device.hpp"
+#include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/ldmatrix.cuh"
 #include "common/device/mma.cuh"
+#include "common/device/pin_address.cuh"
+#include "common/device/prefetch.cuh"
 #include "common/device/workspace.hpp"
 #include "common/tile/decay_sub_chunk.cuh"
 #include "common/tile/decayed_tiles.cuh"
@@ -131,6 +134,8 @@ __global__ void __launch_bounds__(kThreads, 4) states_kernel(Bf16BackwardArgumen
     }
     cp_async_commit();  // near the end an empty group keeps the count right
   };
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   load(0);
   load(1);
   Walk::State S;
@@ -195,7 +200,14 @@ struct Tiles {
 /// Starts the copy of a state.
 template <int kD>
 __device__ __forceinline__ void load_state_async(const Tiles<kD>& tiles, const __nv_bfloat16* state, int Dk, int Dv) {
-#pragma unroll 4
+  if (Dk == kD && Dv == kD) {  // one piece
+#pragma unroll
+    for (int i = 0; i < kD * kD; i += 8 * kThreads) {
+      cp_async<16>(tiles.state + threadIdx.x * 8 + i, state + threadIdx.x * 8 + i);
+    }
+    return;
+  }
+#pragma unroll 1
   for (int i = hide_from_compiler(int(threadIdx.x)); i < kD * kD / 8; i += kThreads) {
     const int j = i / kD, d = i % kD / 8;  // the tile
     cp_async<16>(tiles.state + i * 8, state + ((j * (Dk / 8) + d) * 8 + i % 8) * 8, j * 8 < Dv && d * 8 < Dk);
@@ -214,7 +226,7 @@ struct StateRows {
     if (thread >= kD) return;
 #pragma unroll
     for (int j = 0; j < kD / 8; ++j) {
-      rows[j] = load_global(reinterpret_cast<const uint4*>(state + min(j, Dv / 8 - 1) * 8 * Dk + mine));
+      rows[j] = load_for_update(reinterpret_cast<const uint4*>(state + min(j, Dv / 8 - 1) * 8 * Dk + mine));
     }
   }
 };
@@ -380,9 +392,9 @@ __device__ __forceinline__ void read_from_end(float (&sums)[kD / 8][4], const Ti
   }
 }
 
-/// A of sub-chunk r, and R_rr.
+/// A of sub-chunk r, and scale R_rr.
 template <int kD>
-__device__ __forceinline__ void read_from_start(float (&sums)[kD / 8][4], const Tiles<kD>& tiles, int r) {
+__device__ __forceinline__ void read_from_start(float (&sums)[kD / 8][4], const Tiles<kD>& tiles, int r, float scale) {
   add_from_state(sums, tiles.d_o, r * kSubChunk, tiles.state);
 #pragma unroll 1
   for (int s = 0; s <= r; ++s) {
@@ -392,7 +404,7 @@ __device__ __forceinline__ void read_from_start(float (&sums)[kD / 8][4], const 
       const int lane = fresh_lane();
       float* R = tiles.products + (r * kSubChunk + lane / 4) * kSubChunk + lane % 4 * 2;
 #pragma unroll
-      for (int i = 0; i < 8; ++i) R[i / 2 % 2 * 8 * kSubChunk + i / 4 * 8 + i % 2] = products[i / 4][i % 4];
+      for (int i = 0; i < 8; ++i) R[i / 2 % 2 * 8 * kSubChunk + i / 4 * 8 + i % 2] = scale * products[i / 4][i % 4];
     } else {
       std::uint32_t factor[4];
       decay_columns<kD>(sums, tiles.decays + s * kD);
@@ -402,17 +414,184 @@ __device__ __forceinline__ void read_from_start(float (&sums)[kD / 8][4], const 
   }
 }
 
-/// Writes A or B of a warp's sub-chunk to shared memory.
+/// Writes A or B of a warp's sub-chunk, times a factor, to shared memory.
 template <int kD>
-__device__ __forceinline__ void store_read(const Tiles<kD>& tiles, int r, bool of_b, const float (&sums)[kD / 8][4]) {
+__device__ __forceinline__ void store_read(const Tiles<kD>& tiles, int r, bool of_b, const float (&sums)[kD / 8][4],
+                                           float factor) {
   const int lane = fresh_lane();
   float* row = tiles.read(r * kSubChunk + lane / 4, of_b) + lane % 4 * 2;
 #pragma unroll
   for (int i = 0; i < kD / 4; ++i) {
     *reinterpret_cast<float2*>(row + i % 2 * 8 * tiles.kStride + i / 2 * 8) =
-        make_float2(sums[i / 2][i % 2 * 2], sums[i / 2][i % 2 * 2 + 1]);
+        make_float2(factor * sums[i / 2][i % 2 * 2], factor * sums[i / 2][i % 2 * 2 + 1]);
   }
 }
+
+/// Brings q, k and g of the chunk from position t on near: they are loaded last.
+__device__ __forceinline__ void prefetch_rows(const Bf16BackwardArguments& a, int b, int h, int t) {
+  const int position = t + int(threadIdx.x);
+  if (int(threadIdx.x) >= kChunk || position >= a.L) return;
+  prefetch_global(a.q.row(b, h, position), unsigned(a.Dk) * sizeof(__nv_bfloat16));
+  prefetch_global(a.k.row(b, h, position), unsigned(a.Dk) * sizeof(__nv_bfloat16));
+  prefetch_global(a.g.row(b, h, position), unsigned(a.Dk) * sizeof(float));
+}
+
+/// A lane's columns d and d + 1 of a sub-chunk's rows of q, k and g. Past the end of the sequence the rows are others,
+/// whose R, A and B are zeros.
+/// @param rows of them that exist; it may exceed 16 or be negative
+__device__ __forceinline__ void load_rows(Row<2> (&all)[kSubChunk], const Bf16BackwardArguments& a, int b, int h,
+                                          int first, int rows, int d) {
+  if (rows >= kSubChunk) {
+    d = min(d, a.Dk - 2);
+    const auto* q = pinned(a.q.row(b, h, first) + d);
+    const auto* k = pinned(a.k.row(b, h, first) + d);
+    const auto* g = pinned(a.g.row(b, h, first) + d);
+#pragma unroll
+    for (int i = 0; i < kSubChunk; ++i) {
+      all[i].q = load_global(reinterpret_cast<const std::uint32_t*>(q + i * a.q.stride_l));
+      all[i].k = load_global(reinterpret_cast<const std::uint32_t*>(k + i * a.k.stride_l));
+      all[i].g = load_global(reinterpret_cast<const float2*>(g + i * a.g.stride_l));
+    }
+  } else {
+#pragma unroll 1
+    for (int i = 0; i < kSubChunk; ++i) {
+      const Row<2> row = load_row<2>(a, b, h, first + i, d);
+#pragma unroll
+      for (int j = 0; j < kSubChunk; ++j) {
+        if (j == i) all[j] = row;  // the array stays in registers
+      }
+    }
+  }
+}
+
+/// Two columns of a row.
+using Two = float[2];
+
+/// x *= y
+__device__ __forceinline__ void multiply(Two& x, const Two& y) {
+  x[0] *= y[0];
+  x[1] *= y[1];
+}
+/// x += y z
+__device__ __forceinline__ void multiply_add(Two& x, const Two& y, const Two& z) {
+  x[0] += y[0] * z[0];
+  x[1] += y[1] * z[1];
+}
+__device__ __forceinline__ void multiply_add(Two& x, float y, const Two& z) {
+  x[0] += y * z[0];
+  x[1] += y * z[1];
+}
+
+/// The pairs of a sub-chunk, for a lane's two columns. All in fp32.
+///
+/// A pair i, m takes part in dq_i and in dk_m, with its decay exp(g_{m+1}) ... exp(g_i) in both. Pairs of rows in one
+/// quarter, of four rows, get their decay one by one. The rows of a quarter meet those of the quarter before, if both
+/// are in the same half, at the border between the two, and the rows of the second half meet those of the first half at
+/// the middle: there the queries are decayed from the border and the keys to the border, once for all their pairs. So
+/// such a pair takes two multiply-adds, where the others take two multiplications more.
+struct Pairs {
+  Two dk[kSubChunk];      ///< of the sub-chunk's own pairs
+  Two dg[kSubChunk];      ///< q . dq
+  Two decays[kSubChunk];  ///< from each row to the sub-chunk's end
+
+  /// @param R scale times R [16, 16]
+  /// @param A scale times A: A(i) has the two elements of row i
+  /// @param store store(i, dq_i)
+  template <class FromStart, class Store>
+  __device__ __forceinline__ void add(const Row<2> (&all)[kSubChunk], int rows, const float* R, const FromStart& A,
+                                      const Store& store) {
+    Two k[4] = {}, quarter = {};               // keys of the quarter, its decay so far
+    Two near_keys[4] = {}, near_sums[4] = {};  // of the quarter before: keys decayed to its end, what they get
+    Two far_keys[8] = {}, far_sums[8] = {};    // the same of the half before
+    Two before = {}, half = {};                // decays of the two
+#pragma unroll
+    for (int i = 0; i < kSubChunk; ++i) {
+      const int j = i / 4 * 4;  // the quarter's first row
+      const float* r = R + i * kSubChunk;
+      Two q, gates, dq = {}, sum;
+      convert(q, all[i].q);
+      convert(k[i - j], all[i].k);
+      convert(gates, all[i].g);
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        gates[e] = gate(i < rows ? gates[e] : 0.0f);
+        quarter[e] = i == j ? gates[e] : quarter[e] * gates[e];
+        decays[i][e] = 1;
+        dk[i][e] = 0;
+      }
+#pragma unroll
+      for (int m = j; m < i; ++m) {
+        multiply(decays[m], gates);
+        const Two x = {r[m] * decays[m][0], r[m] * decays[m][1]};
+        multiply_add(dq, x, k[m - j]);
+        multiply_add(dk[m], x, q);
+      }
+      Two decayed = {q[0] * quarter[0], q[1] * quarter[1]};
+      convert(sum, A(i));
+      if (i >= 8) {
+        multiply(sum, half);
+#pragma unroll
+        for (int m = 0; m < 8; ++m) multiply_add(sum, r[m], far_keys[m]);
+      }
+      if (j / 4 % 2 == 1) {
+        multiply(sum, before);
+#pragma unroll
+        for (int m = 0; m < 4; ++m) {
+          multiply_add(sum, r[j - 4 + m], near_keys[m]);
+          multiply_add(near_sums[m], r[j - 4 + m], decayed);
+        }
+        multiply(decayed, before);
+      }
+      if (i >= 8) {
+#pragma unroll
+        for (int m = 0; m < 8; ++m) multiply_add(far_sums[m], r[m], decayed);
+      }
+      multiply_add(dq, quarter, sum);
+#pragma unroll
+      for (int e = 0; e < 2; ++e) dg[i][e] = q[e] * dq[e];
+      multiply_add(dq, r[i], k[i - j]);
+      store(i, dq);
+
+      if (i % 8 == 3) {
+#pragma unroll
+        for (int m = 0; m < 4; ++m) {
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            near_keys[m][e] = k[m][e] * decays[j + m][e];
+            near_sums[m][e] = 0;
+            before[e] = quarter[e];
+          }
+        }
+      }
+      if (i % 8 == 7) {
+#pragma unroll
+        for (int m = 0; m < 4; ++m) {
+          multiply_add(dk[j - 4 + m], decays[j - 4 + m], near_sums[m]);
+          multiply(decays[j - 4 + m], quarter);
+        }
+        multiply(before, quarter);  // of the half
+      }
+      if (i == 7) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          half[e] = before[e];
+#pragma unroll
+          for (int m = 0; m < 8; ++m) {
+            far_keys[m][e] = (m < 4 ? near_keys[m % 4][e] * quarter[e] : k[m % 4][e] * decays[m][e]);
+            far_sums[m][e] = 0;
+          }
+        }
+      }
+      if (i == 15) {
+#pragma unroll
+        for (int m = 0; m < 8; ++m) {
+          multiply_add(dk[m], decays[m], far_sums[m]);
+          multiply(decays[m], before);
+        }
+      }
+    }
+  }
+};
 
 /// All gradients of a chunk. Grid (N, H, B).
 template <int kD>
@@ -422,9 +601,12 @@ __global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArgu
   const std::int64_t head = std::int64_t(b) * a.H + h, chunk = head * N + n, size = std::int64_t(a.Dk) * a.Dv;
   const std::int64_t border = head * (N + 1) + n;
   const Tiles<kD> tiles(dynamic_shared<unsigned char>());
-  load_state_async(tiles, between.dS + (border + 1) * size, a.Dk, a.Dv);
+  prefetch_rows(a, b, h, t);
   load_tile_async(tiles.v, a.v.row(b, h, t), a.v.stride_l, a.L - t, a.Dv);
   load_tile_async(tiles.d_o, a.d_o.row(b, h, t), a.d_o.stride_l, a.L - t, a.Dv);
+  wait_for_previous_kernel();
+  if (threadIdx.x == 0) prefetch_global(between.S + border * size, unsigned(size * sizeof(__nv_bfloat16)));
+  load_state_async(tiles, between.dS + (border + 1) * size, a.Dk, a.Dv);
   load_tile_async(tiles.k, between.prepared.k + chunk * kChunk * a.Dk, a.Dk, kChunk, a.Dk);
   load_tile_async(tiles.q, between.prepared.q + chunk * kChunk * a.Dk, a.Dk, kChunk, a.Dk);
   load_decays_async<kD>(tiles.decays, between.prepared, chunk, 0, a.Dk);
@@ -436,7 +618,7 @@ __global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArgu
   __syncthreads();
   multiply_states(end, tiles, a.scale);
 
-  const int first = t + warp * kSubChunk, rows = min(a.L - first, kSubChunk);
+  const int first = t + warp * kSubChunk, rows = a.L - first;
   {
     float dv[kD / 8][4] = {};
     value_gradients(dv, tiles, warp);
@@ -459,82 +641,65 @@ __global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArgu
   cp_async_wait<0>();
   __syncthreads();
   float from_start[kD / 8][4] = {};
-  read_from_start(from_start, tiles, warp);
+  read_from_start(from_start, tiles, warp, a.scale);
   __syncthreads();
-  store_read(tiles, warp, false, from_start);
-  store_read(tiles, warp, true, from_end);
+  store_read(tiles, warp, false, from_start, a.scale);
+  Row<2> all[kSubChunk];
+  load_rows(all, a, b, h, first, rows, lane * 2);
+  store_read(tiles, warp, true, from_end, a.scale);
   __syncwarp();
 
-  auto* totals = reinterpret_cast<float2*>(tiles.decays);  // [kWarps, 32]: unused from now on
+  auto* totals = reinterpret_cast<float2*>(tiles.decays);  // [slices, kWarps, 32]: unused from now on
   const float* R = tiles.products + warp * kSubChunk * kSubChunk;
 #pragma unroll 1
   for (int slice = 0; slice < a.Dk; slice += kWidth) {
     const int d = slice + lane * 2;
-    const bool is_there = d < a.Dk;
-    Row<2> all[kSubChunk];  // all loads come first; beyond the sequence they give rows whose R, A and B are zeros
-#pragma unroll
-    for (int i = 0; i < kSubChunk; ++i) all[i] = load_row<2>(a, b, h, first + i, d);
-    float k[kSubChunk][2], decays[kSubChunk][2], dk[kSubChunk][2], dg[kSubChunk][2];
-    float decay[2] = {1, 1};  // from the sub-chunk's start
-#pragma unroll
-    for (int i = 0; i < kSubChunk; ++i) {
-      float q[2], gates[2], dq[2] = {}, full[2];
-      convert(q, all[i].q);
-      convert(k[i], all[i].k);
-      convert(gates, all[i].g);
-      convert(full, *reinterpret_cast<const float2*>(tiles.read(warp * kSubChunk + i, false) + d));
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        gates[e] = gate(i < rows ? gates[e] : 0.0f);
-        decay[e] *= gates[e];
-        decays[i][e] = 1;
-        dk[i][e] = 0;
-#pragma unroll
-        for (int m = 0; m < i; ++m) {
-          decays[m][e] *= gates[e];
-          const float x = R[i * kSubChunk + m] * decays[m][e];
-          dq[e] += x * k[m][e];
-          dk[m][e] += x * q[e];
-        }
-        dq[e] = a.scale * (dq[e] + decay[e] * full[e]);
-        dg[i][e] = q[e] * dq[e];
-        dq[e] += a.scale * R[i * kSubChunk + i] * k[i][e];
-      }
-      if (is_there && i < rows) {
-        store_global(reinterpret_cast<std::uint32_t*>(a.dq.row(b, h, first + i) + d), packed_row(dq));
-      }
-    }
+    const int stored = d < a.Dk ? rows : 0;
+    const auto read = [&](int i, bool of_b) {
+      return *reinterpret_cast<const float2*>(tiles.read(warp * kSubChunk + i, of_b) + d);
+    };
+    Pairs pairs;
+    auto* dq = pinned(a.dq.row(b, h, first) + d);  // else it would be computed for each row
+    pairs.add(
+        all, rows, R, [&](int i) { return read(i, false); },
+        [&](int i, const Two& row) {
+          if (i < stored) store_global(reinterpret_cast<std::uint32_t*>(dq + i * a.dq.stride_l), packed_row(row));
+        });
 
-    float total[2] = {};
+    Two total = {};
+    auto* dk = pinned(a.dk.row(b, h, first) + d);
 #pragma unroll
     for (int i = kSubChunk - 1; i >= 0; --i) {
-      float q[2], full[2], sums[2];
+      Two q, k, full;
       convert(q, all[i].q);
-      convert(full, *reinterpret_cast<const float2*>(tiles.read(warp * kSubChunk + i, true) + d));
+      convert(k, all[i].k);
+      convert(full, read(i, true));
+      Two x = {pairs.dk[i][0], pairs.dk[i][1]};
+      multiply_add(x, pairs.decays[i], full);
+      const bool passes_a_gate = first + i < a.L - 1;
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const float x = a.scale * (dk[i][e] + decays[i][e] * full[e]);
-        total[e] += dg[i][e] - (first + i < a.L - 1 ? k[i][e] * x : 0.0f);
-        dg[i][e] = total[e];
-        sums[e] = x + a.scale * R[i * kSubChunk + i] * q[e];
+        total[e] += pairs.dg[i][e] - (passes_a_gate ? k[e] * x[e] : 0.0f);
+        pairs.dg[i][e] = total[e];
       }
-      if (is_there && i < rows) {
-        store_global(reinterpret_cast<std::uint32_t*>(a.dk.row(b, h, first + i) + d), packed_row(sums));
-      }
+      multiply_add(x, R[i * kSubChunk + i], q);
+      if (i < stored) store_global(reinterpret_cast<std::uint32_t*>(dk + i * a.dk.stride_l), packed_row(x));
     }
-    totals[warp * 32 + lane] = float_row(total);
+    if (slice + kWidth < a.Dk) load_rows(all, a, b, h, first, rows, d + kWidth);
+    float2* here = totals + slice / kWidth * kWarps * 32 + lane;
+    here[warp * 32] = float_row(total);
     __syncthreads();
-    if (is_there) {
-      float after[2];
-      convert(after, *reinterpret_cast<const float2*>(tiles.restart + d));
-      for (int w = kWarps - 1; w > warp; --w) after[0] += totals[w * 32 + lane].x, after[1] += totals[w * 32 + lane].y;
+    Two after;
+    convert(after, *reinterpret_cast<const float2*>(tiles.restart + d));
+    for (int w = kWarps - 1; w > warp; --w) after[0] += here[w * 32].x, after[1] += here[w * 32].y;
+    auto* dg = pinned(a.dg.row(b, h, first) + d);
 #pragma unroll
-      for (int i = 0; i < kSubChunk; ++i) {
-        float* row = a.dg.row(b, h, first + i) + d;
-        if (i < rows) store_global(reinterpret_cast<float2*>(row), {dg[i][0] + after[0], dg[i][1] + after[1]});
+    for (int i = 0; i < kSubChunk; ++i) {
+      if (i < stored) {
+        store_global(reinterpret_cast<float2*>(dg + i * a.dg.stride_l),
+                     {pairs.dg[i][0] + after[0], pairs.dg[i][1] + after[1]});
       }
     }
-    __syncthreads();
   }
 }
 
@@ -554,13 +719,15 @@ void materialized_backward(const Bf16BackwardArguments& a) {
   auto* states = workspace<__nv_bfloat16>("gla --backward: states of chunks", 2 * state_elements(a));
   const Between between{prepare(forward_of(a)), states, states + state_elements(a)};
   const int blocks = 2 * ceil_div(a.Dv, kWidth) * ceil_div(a.Dk, kWidth);
-  launch(states_kernel,
-         {dim3(unsigned(blocks), unsigned(a.H), unsigned(a.B)), kThreads,
-          kPipelineDepth * std::size_t(DecayedTiles<Walk>::kBytesForStates)},
-         a, between);
+  LaunchConfig config(dim3(unsigned(blocks), unsigned(a.H), unsigned(a.B)), kThreads,
+                      kPipelineDepth * std::size_t(DecayedTiles<Walk>::kBytesForStates));
+  config.starts_early = true;
+  launch(states_kernel, config, a, between);
   const auto start = [&]<int kD>(std::integral_constant<int, kD>) {
     const dim3 chunks(unsigned(between.prepared.N), unsigned(a.H), unsigned(a.B));
-    launch(gradients_kernel<kD>, {chunks, kThreads, std::size_t(Tiles<kD>::kBytes)}, a, between);
+    LaunchConfig config(chunks, kThreads, std::size_t(Tiles<kD>::kBytes));
+    config.starts_early = true;
+    launch(gradients_kernel<kD>, config, a, between);
   };
   std::max(a.Dk, a.Dv) <= 64 ? start(std::integral_constant<int, 64>()) : start(std::integral_constant<int, 128>());
 }
