@@ -1,0 +1,232 @@
+/// @file
+/// `warpgroup_states` of --backward: the walk for the states on products of warpgroups.
+///
+/// Idea: between two chunks a walk does next to nothing: per sub-chunk it multiplies a state by decays and adds one
+/// product. So its time is that of waits and of the instructions that feed the products. A warpgroup has the state of
+/// 64 columns of Dv in the sums of wgmma, as `warpgroup_walk` of the operator. A sub-chunk is one product, S += v^T k~
+/// of [64, 16] and [16, Dk], whose factors lie in shared memory where bulk copies have put them. The loading thread is
+/// up to four chunks ahead. With all rows of Dk in one block k~ is read once per 64 columns, and no block waits for
+/// another one.
+/// Grows out of: 5_materialized.cu
+/// Improves on: `states_kernel` of `materialized` has 64 x 64 elements per block, and executes as many instructions for
+/// copies, ldmatrix and mma as for decays.
+/// Unchanged: prepare(), and the gradients of all chunks from their states (gradients_of_chunks.cuh).
+/// Equation: as `materialized`.
+/// Shapes: as `materialized`; tiles are panels (common/tile/panel_tile.cuh).
+/// Thread mapping: block (direction and tile, h, b) has 64 columns of Dv, for S or for S'. Its first warpgroup has the
+/// state; one thread of a fifth warp loads.
+/// Synchronization: the warps of the state wait for tiles (`full`), and the loads wait for the state (`empty`).
+/// Resources: 113 KB of shared memory at Dk = 128, two blocks per multiprocessor.
+/// Work, bytes: as `materialized`; k~ and q~ are read once per 64 columns of Dv, the second time from the second-level
+/// cache.
+/// Bound by: the memory's bandwidth; with few heads by the dependent products of a sub-chunk.
+/// Requires: compute capability 9.0, what `materialized` requires, and v and do that bulk copies support.
+/// Weakness: the states cross device memory, and with few heads there are few blocks.
+/// Sources: as `materialized`; PTX ISA, "wgmma".
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <type_traits>
+
+#include "03_gla/gla_backward.hpp"
+#include "03_gla/gla_backward/gradients_of_chunks.cuh"
+#include "common/ceil_div.hpp"
+#include "common/device/device.hpp"
+#include "common/device/early_start.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/proxy_fence.cuh"
+#include "common/tile/bulk_tiles.cuh"
+#include "common/tile/float_panels.cuh"
+#include "common/tile/warpgroup_sub_chunk.cuh"
+
+namespace tutorial::gla {
+namespace {
+
+constexpr int kPipelineDepth = 4;        // chunks in shared memory
+constexpr int kBlock = kWarpgroup + 32;  // threads
+
+/// What a walk reads: S is made of k~ and v, S' of q~ and do.
+struct WalkMaps {
+  TensorMap keys, values;
+};
+struct StateMaps {
+  WalkMaps from_start, from_end;
+  TensorMap decays;
+};
+
+/// The tiles of one chunk.
+template <int kDk>
+struct StateTiles {
+  using Decays = FloatPanels<kSubChunks, kDk>;
+  PanelTile<kDk> K;
+  PanelTile<kWarpgroupColumns> V;
+  Decays decays;
+
+  static constexpr unsigned kTileBytes = 2 * (kDk + kWarpgroupColumns) * kChunk;
+  static constexpr unsigned kLoadedBytes = kTileBytes + Decays::kLoadedBytes;  ///< what a barrier expects
+  static constexpr int kBytes = int(kTileBytes) + Decays::kBytes;
+
+  /// @param memory kBytes in shared memory, aligned to 1024
+  __device__ __forceinline__ explicit StateTiles(unsigned char* memory)
+      : K{reinterpret_cast<__nv_bfloat16*>(memory)},
+        V{K.data + kChunk * kDk},
+        decays{reinterpret_cast<const float*>(V.data + V.kPanelElements)} {}
+
+  /// The decays of sub-chunk r for the rows of S that the calling thread has.
+  __device__ __forceinline__ void load_decays(StateDecays<kDk>& two, int r) const {
+    const int first = decays.place(r, int(lane_index()) % 4 * 2);
+#pragma unroll
+    for (int d = 0; d < kDk; d += 8) {
+      two[d / 8] = *reinterpret_cast<const float2*>(decays.data + decays.advance(first, d));
+    }
+  }
+};
+
+/// Writes the warp's 16 columns of S in bf16, as `materialized` lays states out.
+/// @param state the tile of the warp's first column
+template <int kDk>
+__device__ __forceinline__ void store_tiles(__nv_bfloat16* state, const WarpgroupState<kDk>& S, int Dk) {
+  auto* to = reinterpret_cast<std::uint32_t*>(state) + fresh_lane();
+#pragma unroll
+  for (int d = 0; d < kDk / 8; ++d) {
+    if (d < Dk / 8) {
+      store_global(to + d * 32, pack(S[4 * d], S[4 * d + 1]));
+      store_global(to + Dk / 8 * 32 + d * 32, pack(S[4 * d + 2], S[4 * d + 3]));
+    }
+  }
+}
+
+/// S at all borders, and S' from the last. Grid (2 x tiles of Dv, H, B): the second half is for S'.
+template <int kDk>
+__global__ void __launch_bounds__(kBlock, 2)
+    warpgroup_states_kernel(Bf16BackwardArguments a, Between between, const __grid_constant__ StateMaps maps) {
+  __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
+  using Tiles = StateTiles<kDk>;
+  const int b = int(blockIdx.z), h = int(blockIdx.y), N = between.prepared.N, blocks = int(gridDim.x) / 2;
+  const bool is_from_end = int(blockIdx.x) >= blocks;
+  const int first_column = int(blockIdx.x) % blocks * kWarpgroupColumns;
+  const int columns = min(kWarpgroupColumns, a.Dv - first_column);
+  auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
+  const auto tiles_of = [&](int stage) { return Tiles(memory + stage * Tiles::kBytes); };
+  const auto chunk_of = [&](int i) { return is_from_end ? N - 1 - i : i; };
+
+  let_next_kernel_start();
+  if (threadIdx.x == 0) {
+    for (Barrier& barrier : full) barrier.init(1);
+    for (Barrier& barrier : empty) barrier.init(4);
+    fence_barrier_init();
+  }
+  __syncthreads();
+
+  if (threadIdx.x >= kWarpgroup) {
+    if (threadIdx.x > kWarpgroup) return;
+    wait_for_previous_kernel();
+    const WalkMaps& walk = is_from_end ? maps.from_end : maps.from_start;
+    auto ring = Ring<kPipelineDepth>::producer();
+    for (int i = 0; i < N; ++i) {
+      const int n = chunk_of(i);
+      Barrier& barrier = full[ring.stage()];
+      const Tiles tiles = tiles_of(ring.stage());
+      ring.wait(empty);
+      fence_async_proxy();  // the decays have been read by ordinary loads
+      barrier.arrive_expect(Tiles::kLoadedBytes);
+      load_panels(tiles.decays, maps.decays, barrier, {.position = n * kSubChunks, .head = h, .batch = b});
+      load_panels(tiles.K, walk.keys, barrier, {.position = n * kChunk, .head = h, .batch = b});
+      // A single position has no row in the map of S's values.
+      const int t = n * kChunk + (!is_from_end && a.L == 1 ? kChunk : 0);
+      load_panels(tiles.V, walk.values, barrier, {.column = first_column, .position = t, .head = h, .batch = b});
+      ring.advance();
+    }
+    return;
+  }
+
+  const std::int64_t head = std::int64_t(b) * a.H + h, size = std::int64_t(a.Dk) * a.Dv;
+  const int warp_column = warp_in_group() * 16;
+  __nv_bfloat16* states =
+      (is_from_end ? between.dS : between.S) + head * (N + 1) * size + (first_column + warp_column) * a.Dk;
+  const View<const float>& start = is_from_end ? a.dfinal_state : a.initial_state;
+  WarpgroupState<kDk> S;
+  load_group_state<kDk>(S, start.data ? start.row(b, h, 0) + first_column : nullptr, StateStrides(start.stride_l, 1),
+                        a.Dk, columns);
+  const auto scale = [&](float factor) {
+    for (float& element : S) element *= factor;
+  };
+  if (is_from_end) scale(1 / a.scale);
+  const auto store = [&](int border) {
+    if (warp_column < columns) store_tiles<kDk>(states + border * size, S, a.Dk);
+  };
+  store(is_from_end ? N : 0);
+
+  auto ring = Ring<kPipelineDepth>::consumer();
+  for (int i = 0; i < N; ++i) {
+    const Tiles tiles = tiles_of(ring.stage());
+    const auto v = k_from_row_to_row(tiles.V), k = k_from_row_to_row(tiles.K);
+    StateDecays<kDk> decays;
+    ring.wait(full);
+    tiles.load_decays(decays, is_from_end ? kSubChunks - 1 : 0);
+#pragma unroll
+    for (int step = 0; step < kSubChunks; ++step) {
+      const int r = is_from_end ? kSubChunks - 1 - step : step;
+      decay_state<kDk>(S, decays);
+      wgmma_fence(S);
+      start_sub_chunk_update<kDk>(S, v.along_k(r * kSubChunk), k.along_k(r * kSubChunk));
+      wgmma_commit();
+      if (step + 1 < kSubChunks) tiles.load_decays(decays, is_from_end ? r - 1 : r + 1);
+      wgmma_wait<0>(S);
+    }
+    __syncwarp();  // all lanes have read the decays
+    if (lane_index() == 0) empty[ring.stage()].arrive();
+    ring.advance();
+    store(is_from_end ? N - 1 - i : i + 1);
+  }
+  if (is_from_end && a.dinitial_state.data) {
+    scale(a.scale);
+    store_group_state<kDk>(a.dinitial_state.row(b, h, 0) + first_column, S, StateStrides(a.dinitial_state.stride_l, 1),
+                           a.Dk, columns);
+  }
+}
+
+/// The sizes of v as S takes it: without the last position. S at the end is for dg_L alone, and that key's part of the
+/// final state has passed no gate.
+TensorSizes sizes_of_values(const Bf16BackwardArguments& a) {
+  return {a.B, a.H, std::max(a.L - 1, 1), a.Dv};
+}
+
+StateMaps state_maps(const Bf16BackwardArguments& a, const Prepared& x) {
+  const TensorSizes rows{a.B, a.H, std::int64_t(kChunk) * x.N, a.Dk},
+      decays{a.B, a.H, std::int64_t(kSubChunks) * x.N, a.Dk};
+  const auto prepared = [&](const __nv_bfloat16* data) {
+    return tile_map(packed(data, rows.H, rows.L, rows.D), rows, kChunk);
+  };
+  return {{prepared(x.k), tile_map(a.v, sizes_of_values(a), kChunk)},
+          {prepared(x.q), tile_map(a.d_o, tensor_sizes(a, a.Dv), kChunk)},
+          float_tile_map(packed<const float>(x.decays, a.H, decays.L, a.Dk), decays, kSubChunks)};
+}
+
+}  // namespace
+
+void warpgroup_states_backward(const Bf16BackwardArguments& a) {
+  const Between between = prepare_gradients(a);
+  const auto start = [&]<int kDk>(std::integral_constant<int, kDk>) {
+    LaunchConfig config(dim3(unsigned(2 * ceil_div(a.Dv, kWarpgroupColumns)), unsigned(a.H), unsigned(a.B)), kBlock,
+                        kPipelineDepth * std::size_t(StateTiles<kDk>::kBytes));
+    config.starts_early = true;
+    launch(warpgroup_states_kernel<kDk>, config, a, between, state_maps(a, between.prepared));
+  };
+  a.Dk <= 64 ? start(std::integral_constant<int, 64>()) : start(std::integral_constant<int, 128>());
+  compute_gradients(a, between);
+}
+
+std::string warpgroup_states_backward_unsupported(const Bf16BackwardArguments& a) {
+  if (const std::string reason = materialized_backward_unsupported(a); !reason.empty()) return reason;
+  if (compute_capability() < 90) return "needs a GPU of compute capability 9.0, for bulk copies";
+  const std::string reason = why_not_mapped(a.v, sizes_of_values(a), kChunk);
+  return reason.empty() ? why_not_mapped(a.d_o, tensor_sizes(a, a.Dv), kChunk) : reason;
+}
+
+std::int64_t warpgroup_states_backward_memory(const Bf16BackwardArguments& a) {
+  return between_memory(a);
+}
+
+}  // namespace tutorial::gla
