@@ -40,10 +40,12 @@
 
 #include <cuda_runtime.h>
 
+#include "03_gla/gla/prepared_tiles.cuh"
 #include "03_gla/gla_backward.hpp"
-#include "03_gla/gla_backward/gradients_of_chunks.cuh"
+#include "03_gla/gla_backward/gradients_of_chunks.hpp"
 #include "common/ceil_div.hpp"
-#include "common/device/device.hpp"
+#include "common/device/cp_async.cuh"
+#include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/tile/decayed_tiles.cuh"
 #include "common/tile/state.cuh"
@@ -51,6 +53,8 @@
 
 namespace tutorial::gla {
 namespace {
+
+using namespace tile;
 
 constexpr int kWidth = 64;  // rows and columns of a state in a block of states_kernel
 using Walk = ChunkShape<kWidth, kWidth>;
@@ -144,10 +148,7 @@ void materialized_backward(const Bf16BackwardArguments& a) {
 }
 
 std::string materialized_backward_unsupported(const Bf16BackwardArguments& a) {
-  if (const std::string reason = subchunk_walks_backward_unsupported(a); !reason.empty()) return reason;
-  if (a.Dk > 128 || a.Dv > 128) return "Dk or Dv > 128: `subchunk_walks` needs less shared memory";
-  if (shared_memory_per_block() >= Tiles<128>::kBytes) return "";
-  return "the tiles of a chunk and a state do not fit into a block's shared memory on this GPU";
+  return gradients_unsupported(a);
 }
 
 std::int64_t materialized_backward_memory(const Bf16BackwardArguments& a) {

@@ -10,7 +10,7 @@
 /// Grows out of: 5_materialized.cu
 /// Improves on: `states_kernel` of `materialized` has 64 x 64 elements per block, and executes as many instructions for
 /// copies, ldmatrix and mma as for decays.
-/// Unchanged: prepare(), and the gradients of all chunks from their states (gradients_of_chunks.cuh).
+/// Unchanged: prepare(), and the gradients of all chunks from their states (gradients_of_chunks.cu).
 /// Equation: as `materialized`.
 /// Shapes: as `materialized`; tiles are panels (common/tile/panel_tile.cuh).
 /// Thread mapping: block (direction and tile, h, b) has 64 columns of Dv, for S or for S'. Its first warpgroup has the
@@ -30,7 +30,7 @@
 #include <type_traits>
 
 #include "03_gla/gla_backward.hpp"
-#include "03_gla/gla_backward/gradients_of_chunks.cuh"
+#include "03_gla/gla_backward/gradients_of_chunks.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
 #include "common/device/early_start.cuh"
@@ -42,6 +42,8 @@
 
 namespace tutorial::gla {
 namespace {
+
+using namespace tile;
 
 constexpr int kPipelineDepth = 4;        // chunks in shared memory
 constexpr int kBlock = kWarpgroup + 32;  // threads
@@ -219,7 +221,7 @@ void warpgroup_states_backward(const Bf16BackwardArguments& a) {
 }
 
 std::string warpgroup_states_backward_unsupported(const Bf16BackwardArguments& a) {
-  if (const std::string reason = materialized_backward_unsupported(a); !reason.empty()) return reason;
+  if (const std::string reason = gradients_unsupported(a); !reason.empty()) return reason;
   if (compute_capability() < 90) return "needs a GPU of compute capability 9.0, for bulk copies";
   const std::string reason = why_not_mapped(a.v, sizes_of_values(a), kChunk);
   return reason.empty() ? why_not_mapped(a.d_o, tensor_sizes(a, a.Dv), kChunk) : reason;

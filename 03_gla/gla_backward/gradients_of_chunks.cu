@@ -1,17 +1,17 @@
-#pragma once
 /// @file
-/// The gradients of all chunks at once, from their states: the second kernel of `materialized`, which explains it, and
-/// what the kernels leave for each other.
+/// gradients_kernel of `materialized` and of the stages after it: one block per chunk. `materialized` has the idea and
+/// the equations.
 
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <type_traits>
 
-#include "03_gla/gla/prepared.hpp"
-#include "03_gla/gla_backward.hpp"
+#include "03_gla/gla/prepared_tiles.cuh"
+#include "03_gla/gla_backward/gradients_of_chunks.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/cp_async.cuh"
+#include "common/device/device.hpp"
 #include "common/device/early_start.cuh"
 #include "common/device/hide_from_compiler.cuh"
 #include "common/device/launch.cuh"
@@ -28,26 +28,11 @@
 #include "common/tile/walk_sub_chunk.cuh"
 
 namespace tutorial::gla {
+namespace {
 
 using namespace tile;
 
-inline constexpr int kSliceWidth = 64;  ///< columns of a slice of pairs
-
-/// What the kernels leave for each other in device memory.
-struct Between {
-  Prepared prepared;
-  __nv_bfloat16 *S, *dS;  ///< [B, H, N + 1, Dv / 8, Dk / 8, 8, 8]: the states after n chunks; dS is divided by scale
-};
-
-/// Starts the copies of a chunk's decays to [kSubChunks, kWidth], from column d of Dk on; zeros for columns beyond Dk.
-template <int kWidth>
-__device__ __forceinline__ void load_decays_async(float* decays, const Prepared& prepared, std::int64_t chunk, int d,
-                                                  int Dk) {
-  for (int i = hide_from_compiler(int(threadIdx.x)); i < kSubChunks * kWidth / 4; i += kThreads) {
-    const int row = i / (kWidth / 4), column = d + i % (kWidth / 4) * 4;
-    cp_async<16>(decays + i * 4, prepared.decays + (chunk * kSubChunks + row) * Dk + column, column < Dk);
-  }
-}
+constexpr int kSliceWidth = 64;  // columns of a slice of pairs
 
 /// Shared memory of gradients_kernel, for Dk and Dv up to kD.
 template <int kD>
@@ -592,28 +577,23 @@ __global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArgu
 }
 
 /// The operator's arguments, for prepare().
-inline Bf16Arguments forward_of(const Bf16BackwardArguments& a) {
+Bf16Arguments forward_of(const Bf16BackwardArguments& a) {
   return {a.B, a.H, a.L, a.Dk, a.Dv, a.C, a.scale, a.q, a.k, a.v, a.g, a.initial_state, {}, {}};
 }
 
 /// Elements of S at all borders.
-inline std::size_t state_elements(const Bf16BackwardArguments& a) {
+std::size_t state_elements(const Bf16BackwardArguments& a) {
   return std::size_t(a.B) * std::size_t(a.H) * std::size_t(ceil_div(a.L, kChunk) + 1) * std::size_t(a.Dk * a.Dv);
 }
 
-/// Bytes of what the kernels leave for each other.
-inline std::int64_t between_memory(const Bf16BackwardArguments& a) {
-  return prepared_memory(forward_of(a)) + std::int64_t(2 * state_elements(a) * sizeof(__nv_bfloat16));
-}
+}  // namespace
 
-/// Starts prepare(), and reserves the memory of the states. It is valid until the next call.
-inline Between prepare_gradients(const Bf16BackwardArguments& a) {
+Between prepare_gradients(const Bf16BackwardArguments& a) {
   auto* states = workspace<__nv_bfloat16>("gla --backward: states of chunks", 2 * state_elements(a));
   return {prepare(forward_of(a)), states, states + state_elements(a)};
 }
 
-/// Starts the kernel, early.
-inline void compute_gradients(const Bf16BackwardArguments& a, const Between& between) {
+void compute_gradients(const Bf16BackwardArguments& a, const Between& between) {
   const auto start = [&]<int kD>(std::integral_constant<int, kD>) {
     LaunchConfig config(dim3(unsigned(between.prepared.N), unsigned(a.H), unsigned(a.B)), kThreads,
                         std::size_t(Tiles<kD>::kBytes));
@@ -621,6 +601,17 @@ inline void compute_gradients(const Bf16BackwardArguments& a, const Between& bet
     launch(gradients_kernel<kD>, config, a, between);
   };
   std::max(a.Dk, a.Dv) <= 64 ? start(std::integral_constant<int, 64>()) : start(std::integral_constant<int, 128>());
+}
+
+std::string gradients_unsupported(const Bf16BackwardArguments& a) {
+  if (const std::string reason = subchunk_walks_backward_unsupported(a); !reason.empty()) return reason;
+  if (a.Dk > 128 || a.Dv > 128) return "Dk or Dv > 128: `subchunk_walks` needs less shared memory";
+  if (shared_memory_per_block() >= Tiles<128>::kBytes) return "";
+  return "the tiles of a chunk and a state do not fit into a block's shared memory on this GPU";
+}
+
+std::int64_t between_memory(const Bf16BackwardArguments& a) {
+  return prepared_memory(forward_of(a)) + std::int64_t(2 * state_elements(a) * sizeof(__nv_bfloat16));
 }
 
 }  // namespace tutorial::gla
