@@ -33,7 +33,6 @@
 
 #include "03_gla/gla/prepared.hpp"
 #include "common/ceil_div.hpp"
-#include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/warp.cuh"
@@ -73,7 +72,6 @@ struct ToMemory {
 /// Grid (N, H, B).
 template <int kElements>
 __global__ void __launch_bounds__(kPrepareThreads, 3) prepare_kernel(Bf16Arguments a, Prepared out) {
-  let_next_kernel_start();
   const int b = int(blockIdx.z), h = int(blockIdx.y), lane = int(lane_index());
   const int sub_chunk = int(blockIdx.x) * (kChunkLength / kSubChunk) + int(threadIdx.x) / 32;
   const int first = sub_chunk * kSubChunk;

@@ -109,7 +109,6 @@ __global__ void __launch_bounds__(kThreads, 4) states_kernel(Bf16BackwardArgumen
     cp_async_commit();  // near the end an empty group keeps the count right
   };
   let_next_kernel_start();
-  wait_for_previous_kernel();
   load(0);
   load(1);
   Walk::State S;
@@ -140,10 +139,10 @@ __global__ void __launch_bounds__(kThreads, 4) states_kernel(Bf16BackwardArgumen
 void materialized_backward(const Bf16BackwardArguments& a) {
   const Between between = prepare_gradients(a);
   const int blocks = 2 * ceil_div(a.Dv, kWidth) * ceil_div(a.Dk, kWidth);
-  LaunchConfig config(dim3(unsigned(blocks), unsigned(a.H), unsigned(a.B)), kThreads,
-                      kPipelineDepth * std::size_t(DecayedTiles<Walk>::kBytesForStates));
-  config.starts_early = true;
-  launch(states_kernel, config, a, between);
+  launch(states_kernel,
+         {dim3(unsigned(blocks), unsigned(a.H), unsigned(a.B)), kThreads,
+          kPipelineDepth * std::size_t(DecayedTiles<Walk>::kBytesForStates)},
+         a, between);
   compute_gradients(a, between);
 }
 

@@ -45,8 +45,15 @@ namespace {
 
 using namespace tile;
 
-constexpr int kPipelineDepth = 4;        // chunks in shared memory
-constexpr int kBlock = kWarpgroup + 32;  // threads
+constexpr int kPipelineDepth = 4;  // chunks in shared memory
+constexpr int kGroupRows = 64;     // of S, of a warpgroup
+using GroupState = WarpgroupState<kGroupRows>;
+
+/// Threads that have the state, and of the block: with a warp that loads.
+template <int kDk>
+constexpr int kStateThreads = kDk / kGroupRows* kWarpgroup;
+template <int kDk>
+constexpr int kBlock = kStateThreads<kDk> + 32;
 
 /// What a walk reads: S is made of k~ and v, S' of q~ and do.
 struct WalkMaps {
@@ -75,33 +82,39 @@ struct StateTiles {
         V{K.data + kChunk * kDk},
         decays{reinterpret_cast<const float*>(V.data + V.kPanelElements)} {}
 
+  /// The rows of k~ that belong to a warpgroup's rows of S, as a factor whose k are positions.
+  __device__ __forceinline__ SharedFactor<Major::kMn> keys(int first_row) const {
+    return k_from_row_to_row(PanelTile<kGroupRows>{K.data + first_row / kGroupRows * K.kPanelElements});
+  }
+
   /// The decays of sub-chunk r for the rows of S that the calling thread has.
-  __device__ __forceinline__ void load_decays(StateDecays<kDk>& two, int r) const {
-    const int first = decays.place(r, int(lane_index()) % 4 * 2);
+  __device__ __forceinline__ void load_decays(StateDecays<kGroupRows>& two, int r, int first_row) const {
+    const int first = decays.place(r, first_row + int(lane_index()) % 4 * 2);
 #pragma unroll
-    for (int d = 0; d < kDk; d += 8) {
+    for (int d = 0; d < kGroupRows; d += 8) {
       two[d / 8] = *reinterpret_cast<const float2*>(decays.data + decays.advance(first, d));
     }
   }
 };
 
-/// Writes the warp's 16 columns of S in bf16, as `materialized` lays states out.
-/// @param state the tile of the warp's first column
-template <int kDk>
-__device__ __forceinline__ void store_tiles(__nv_bfloat16* state, const WarpgroupState<kDk>& S, int Dk) {
+/// Writes the warp's part of S in bf16, as `materialized` lays states out: 16 columns.
+/// @param state the tile of the part's first column and row
+/// @param rows of S that exist, from the part's first one on
+__device__ __forceinline__ void store_tiles(__nv_bfloat16* state, const GroupState& S, int Dk, int rows) {
   auto* to = reinterpret_cast<std::uint32_t*>(state) + fresh_lane();
+  auto* next = to + Dk / 8 * 32;
 #pragma unroll
-  for (int d = 0; d < kDk / 8; ++d) {
-    if (d < Dk / 8) {
+  for (int d = 0; d < kGroupRows / 8; ++d) {
+    if (d * 8 < rows) {
       store_global(to + d * 32, pack(S[4 * d], S[4 * d + 1]));
-      store_global(to + Dk / 8 * 32 + d * 32, pack(S[4 * d + 2], S[4 * d + 3]));
+      store_global(next + d * 32, pack(S[4 * d + 2], S[4 * d + 3]));
     }
   }
 }
 
 /// S at all borders, and S' from the last. Grid (2 x tiles of Dv, H, B): the second half is for S'.
 template <int kDk>
-__global__ void __launch_bounds__(kBlock, 2)
+__global__ void __launch_bounds__(kBlock<kDk>, 2)
     warpgroup_states_kernel(Bf16BackwardArguments a, Between between, const __grid_constant__ StateMaps maps) {
   __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
   using Tiles = StateTiles<kDk>;
@@ -116,14 +129,13 @@ __global__ void __launch_bounds__(kBlock, 2)
   let_next_kernel_start();
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) barrier.init(1);
-    for (Barrier& barrier : empty) barrier.init(4);
+    for (Barrier& barrier : empty) barrier.init(kStateThreads<kDk> / 32);
     fence_barrier_init();
   }
   __syncthreads();
 
-  if (threadIdx.x >= kWarpgroup) {
-    if (threadIdx.x > kWarpgroup) return;
-    wait_for_previous_kernel();
+  if (threadIdx.x >= kStateThreads<kDk>) {
+    if (threadIdx.x > kStateThreads<kDk>) return;
     const WalkMaps& walk = is_from_end ? maps.from_end : maps.from_start;
     auto ring = Ring<kPipelineDepth>::producer();
     for (int i = 0; i < N; ++i) {
@@ -144,37 +156,39 @@ __global__ void __launch_bounds__(kBlock, 2)
   }
 
   const std::int64_t head = std::int64_t(b) * a.H + h, size = std::int64_t(a.Dk) * a.Dv;
+  const int first_row = int(threadIdx.x) / kWarpgroup * kGroupRows, rows = a.Dk - first_row;
   const int warp_column = warp_in_group() * 16;
-  __nv_bfloat16* states =
-      (is_from_end ? between.dS : between.S) + head * (N + 1) * size + (first_column + warp_column) * a.Dk;
+  __nv_bfloat16* states = (is_from_end ? between.dS : between.S) + head * (N + 1) * size +
+                          (first_column + warp_column) * a.Dk + first_row * 8;
   const View<const float>& start = is_from_end ? a.dfinal_state : a.initial_state;
-  WarpgroupState<kDk> S;
-  load_group_state<kDk>(S, start.data ? start.row(b, h, 0) + first_column : nullptr, StateStrides(start.stride_l, 1),
-                        a.Dk, columns);
+  GroupState S;
+  load_group_state<kGroupRows>(S, start.data ? start.row(b, h, first_row) + first_column : nullptr, start.stride_l,
+                               rows, columns);
   const auto scale = [&](float factor) {
+#pragma unroll
     for (float& element : S) element *= factor;
   };
   if (is_from_end) scale(1 / a.scale);
   const auto store = [&](int border) {
-    if (warp_column < columns) store_tiles<kDk>(states + border * size, S, a.Dk);
+    if (warp_column < columns) store_tiles(states + border * size, S, a.Dk, rows);
   };
   store(is_from_end ? N : 0);
 
   auto ring = Ring<kPipelineDepth>::consumer();
   for (int i = 0; i < N; ++i) {
     const Tiles tiles = tiles_of(ring.stage());
-    const auto v = k_from_row_to_row(tiles.V), k = k_from_row_to_row(tiles.K);
-    StateDecays<kDk> decays;
+    const auto v = k_from_row_to_row(tiles.V), k = tiles.keys(first_row);
+    StateDecays<kGroupRows> decays;
     ring.wait(full);
-    tiles.load_decays(decays, is_from_end ? kSubChunks - 1 : 0);
+    tiles.load_decays(decays, is_from_end ? kSubChunks - 1 : 0, first_row);
 #pragma unroll
     for (int step = 0; step < kSubChunks; ++step) {
       const int r = is_from_end ? kSubChunks - 1 - step : step;
-      decay_state<kDk>(S, decays);
+      decay_state<kGroupRows>(S, decays);
       wgmma_fence(S);
-      start_sub_chunk_update<kDk>(S, v.along_k(r * kSubChunk), k.along_k(r * kSubChunk));
+      start_sub_chunk_update<kGroupRows>(S, v.along_k(r * kSubChunk), k.along_k(r * kSubChunk));
       wgmma_commit();
-      if (step + 1 < kSubChunks) tiles.load_decays(decays, is_from_end ? r - 1 : r + 1);
+      if (step + 1 < kSubChunks) tiles.load_decays(decays, is_from_end ? r - 1 : r + 1, first_row);
       wgmma_wait<0>(S);
     }
     __syncwarp();  // all lanes have read the decays
@@ -184,8 +198,8 @@ __global__ void __launch_bounds__(kBlock, 2)
   }
   if (is_from_end && a.dinitial_state.data) {
     scale(a.scale);
-    store_group_state<kDk>(a.dinitial_state.row(b, h, 0) + first_column, S, StateStrides(a.dinitial_state.stride_l, 1),
-                           a.Dk, columns);
+    store_group_state<kGroupRows>(a.dinitial_state.row(b, h, first_row) + first_column, S, a.dinitial_state.stride_l,
+                                  rows, columns);
   }
 }
 
@@ -211,10 +225,10 @@ StateMaps state_maps(const Bf16BackwardArguments& a, const Prepared& x) {
 void warpgroup_states_backward(const Bf16BackwardArguments& a) {
   const Between between = prepare_gradients(a);
   const auto start = [&]<int kDk>(std::integral_constant<int, kDk>) {
-    LaunchConfig config(dim3(unsigned(2 * ceil_div(a.Dv, kWarpgroupColumns)), unsigned(a.H), unsigned(a.B)), kBlock,
-                        kPipelineDepth * std::size_t(StateTiles<kDk>::kBytes));
-    config.starts_early = true;
-    launch(warpgroup_states_kernel<kDk>, config, a, between, state_maps(a, between.prepared));
+    launch(warpgroup_states_kernel<kDk>,
+           {dim3(unsigned(2 * ceil_div(a.Dv, kWarpgroupColumns)), unsigned(a.H), unsigned(a.B)), kBlock<kDk>,
+            kPipelineDepth * std::size_t(StateTiles<kDk>::kBytes)},
+           a, between, state_maps(a, between.prepared));
   };
   a.Dk <= 64 ? start(std::integral_constant<int, 64>()) : start(std::integral_constant<int, 128>());
   compute_gradients(a, between);
