@@ -7,10 +7,11 @@
 /// second kernel has one block per chunk. Each warp takes one sub-chunk. What it needs of the other sub-chunks of the
 /// chunk it gets from products with them. The gates of dq and dk belong to the columns of the result, so the warp
 /// multiplies its sums by the decay of a sub-chunk before it adds what lies on the near side of it. As all that the
-/// gradients consist of is in one block, A and B of `subchunk_walks` never reach device memory.
+/// gradients consist of is in one block, A and B of `subchunk_walks` never reach device memory. That kernel is in
+/// gradients_of_chunks.cu, because `warpgroup_states` has it, too.
 /// Grows out of: 3_chunkwise.cpp; port to the GPU: all chunks at once need the states of all of them
 /// Improves on: a block of `subchunk_walks` does all work of 64 columns of a head, chunk by chunk, three times.
-/// Unchanged: prepare(), and pairs within a sub-chunk in fp32, as in `subchunk_walks`.
+/// Unchanged: prepare(), and pairs within a sub-chunk in fp32, as in `subchunk_walks`, though in another order (Pairs).
 /// Equation: q~, k~, D, P as in prepared.hpp; e, f, R as in `subchunk_walks`; S_n and S'_n = dS / scale are the states
 /// after n chunks. r, s count the sub-chunks of chunk n; D_{r..s} is the product D_r ... D_s, or 1 if s < r
 ///
@@ -24,16 +25,16 @@
 ///   dq, dk, dg from A, B and W as in `subchunk_walks`; S_N lacks the last key there, too
 ///
 /// Shapes: as `subchunk_walks`. In device memory S and S' [B, H, N + 1, Dv / 8, Dk / 8, 8, 8] bf16, tiles of S^T whose
-/// rows are 16 bytes, so that an accumulator's tile is one store of 128 bytes and ldmatrix reads it either way; and what
-/// prepare() leaves.
+/// rows are 16 bytes, so that an accumulator's tile is one store of 128 bytes and ldmatrix reads it either way; and
+/// what prepare() leaves.
 /// Thread mapping: block (direction and tile, h, b) of states_kernel has 64 rows and 64 columns of S. Its 4 warps share
-/// the columns: no element of S needs another one. Block (n, h, b) of gradients_kernel has chunk n. Each of its warps has
-/// one sub-chunk with all columns; in the part with the pairs a lane has two columns.
+/// the columns: no element of S needs another one. Block (n, h, b) of gradients_kernel has chunk n. Each of its warps
+/// has one sub-chunk with all columns; in the part with the pairs a lane has two columns.
 /// Resources: gradients_kernel: 107 KB of shared memory at Dk = Dv = 128, two blocks per multiprocessor. S' and then S
 /// lie in the same place, and at last A and B in the place of all tiles.
 /// Work: on tensor cores per position 10 Dk Dv operations, and 2 (3 Dk + 2 Dv) for each of 40 pairs.
 /// Bytes: prepare()'s; q~, k~, v and do twice, and 8 Dk Dv per chunk written and read; q, k, g and the gradients once.
-/// Bound by: the memory's bandwidth and the instructions of the pairs.
+/// Bound by: in gradients_kernel, waits that eight warps per multiprocessor cannot hide.
 /// Requires: as `subchunk_walks`, with Dk and Dv up to 128, and a GPU that gives a block 107 KB of shared memory.
 /// Weakness: the states, q~ and k~ cross device memory.
 /// Sources: arXiv 2312.06635, sections 3.3 (materialization) and 4.3, and appendix.

@@ -1,25 +1,25 @@
 /// @file
 /// `warpgroup_states` of --backward: the walk for the states on products of warpgroups.
 ///
-/// Idea: between two chunks a walk does next to nothing: per sub-chunk it multiplies a state by decays and adds one
-/// product. So its time is that of waits and of the instructions that feed the products. A warpgroup has the state of
-/// 64 columns of Dv in the sums of wgmma, as `warpgroup_walk` of the operator. A sub-chunk is one product, S += v^T k~
-/// of [64, 16] and [16, Dk], whose factors lie in shared memory where bulk copies have put them. The loading thread is
-/// up to four chunks ahead. With all rows of Dk in one block k~ is read once per 64 columns, and no block waits for
-/// another one.
+/// Idea: a walk that only updates a state has one product per sub-chunk, S += k~^T v, and multiplies S by decays
+/// between two products. As a product of warpgroups (chapter 02, "Hopper in one sitting") it is one instruction, on
+/// factors that bulk copies have loaded, and the state is in its sums for the whole sequence, as in `warpgroup_walk` of
+/// the operator. No element of S needs another one. So two warpgroups share S: while one waits for its product, the
+/// other one multiplies its rows by decays.
 /// Grows out of: 5_materialized.cu
-/// Improves on: `states_kernel` of `materialized` has 64 x 64 elements per block, and executes as many instructions for
-/// copies, ldmatrix and mma as for decays.
+/// Improves on: `states_kernel` of `materialized` executes more instructions for addresses, copies, ldmatrix and mma
+/// than for decays.
 /// Unchanged: prepare(), and the gradients of all chunks from their states (gradients_of_chunks.cu).
 /// Equation: as `materialized`.
 /// Shapes: as `materialized`; tiles are panels (common/tile/panel_tile.cuh).
-/// Thread mapping: block (direction and tile, h, b) has 64 columns of Dv, for S or for S'. Its first warpgroup has the
-/// state; one thread of a fifth warp loads.
+/// Thread mapping: block (direction and tile, h, b) has 64 columns of Dv, for S or for S'. Each of its warpgroups has
+/// 64 rows of S, and one thread of a last warp loads.
 /// Synchronization: the warps of the state wait for tiles (`full`), and the loads wait for the state (`empty`).
-/// Resources: 113 KB of shared memory at Dk = 128, two blocks per multiprocessor.
-/// Work, bytes: as `materialized`; k~ and q~ are read once per 64 columns of Dv, the second time from the second-level
+/// Resources: 112 KB of shared memory at Dk = 128, two blocks per multiprocessor.
+/// Work: as `materialized`.
+/// Bytes: as `materialized`; k~ and q~ are read once per 64 columns of Dv, after the first time from the second-level
 /// cache.
-/// Bound by: the memory's bandwidth; with few heads by the dependent products of a sub-chunk.
+/// Bound by: the dependent products and decays of a sub-chunk; with many heads by the memory's bandwidth.
 /// Requires: compute capability 9.0, what `materialized` requires, and v and do that bulk copies support.
 /// Weakness: the states cross device memory, and with few heads there are few blocks.
 /// Sources: as `materialized`; PTX ISA, "wgmma".

@@ -21,7 +21,7 @@
 #include "common/device/pin_address.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/workspace.hpp"
-#include "common/tile/base2.cuh"
+#include "common/tile/decay_sub_chunk.cuh"
 #include "common/tile/load_tile.cuh"
 #include "common/tile/swizzled_tile.cuh"
 #include "common/tile/walk_sub_chunk.cuh"
@@ -31,8 +31,7 @@ namespace {
 
 using namespace tile;
 
-constexpr int kGradientThreads = 2 * kThreads;  // of a block: two warps for each sub-chunk
-constexpr int kSliceWidth = 32;                 // columns of a slice of pairs, one for each lane
+constexpr int kSliceWidth = 64;  // columns of a slice of pairs
 
 /// Shared memory of gradients_kernel, for Dk and Dv up to kD.
 template <int kD>
@@ -75,13 +74,13 @@ template <int kD>
 __device__ __forceinline__ void load_state_async(const Tiles<kD>& tiles, const __nv_bfloat16* state, int Dk, int Dv) {
   if (Dk == kD && Dv == kD) {  // one piece
 #pragma unroll
-    for (int i = 0; i < kD * kD; i += 8 * kGradientThreads) {
+    for (int i = 0; i < kD * kD; i += 8 * kThreads) {
       cp_async<16>(tiles.state + threadIdx.x * 8 + i, state + threadIdx.x * 8 + i);
     }
     return;
   }
 #pragma unroll 1
-  for (int i = hide_from_compiler(int(threadIdx.x)); i < kD * kD / 8; i += kGradientThreads) {
+  for (int i = hide_from_compiler(int(threadIdx.x)); i < kD * kD / 8; i += kThreads) {
     const int j = i / kD, d = i % kD / 8;  // the tile
     cp_async<16>(tiles.state + i * 8, state + ((j * (Dk / 8) + d) * 8 + i % 8) * 8, j * 8 < Dv && d * 8 < Dk);
   }
@@ -94,10 +93,9 @@ struct StateRows {
   uint4 rows[kD / 8] = {};  ///< the thread has a row of each tile of eight columns of S^T
 
   /// Loads them. Where a tile does not exist it is another one, which meets zeros.
-  /// @param thread of those that multiply
-  __device__ __forceinline__ StateRows(int thread, const __nv_bfloat16* state, int Dk, int Dv) {
-    const int mine = min(thread / 8, Dk / 8 - 1) * 64 + thread % 8 * 8;
-    if (thread < 0 || thread >= kD) return;
+  __device__ __forceinline__ StateRows(const __nv_bfloat16* state, int Dk, int Dv) {
+    const int thread = int(threadIdx.x), mine = min(thread / 8, Dk / 8 - 1) * 64 + thread % 8 * 8;
+    if (thread >= kD) return;
 #pragma unroll
     for (int j = 0; j < kD / 8; ++j) {
       rows[j] = load_for_update(reinterpret_cast<const uint4*>(state + min(j, Dv / 8 - 1) * 8 * Dk + mine));
@@ -107,8 +105,8 @@ struct StateRows {
 
 /// W: the sums of the rows of S . S', S' in shared memory.
 template <int kD>
-__device__ __forceinline__ void multiply_states(int thread, const StateRows<kD>& S, const Tiles<kD>& tiles,
-                                                float factor) {
+__device__ __forceinline__ void multiply_states(const StateRows<kD>& S, const Tiles<kD>& tiles, float factor) {
+  const int thread = int(threadIdx.x);
   if (thread >= kD) return;
   float parts[8] = {};
 #pragma unroll
@@ -208,9 +206,35 @@ __device__ __forceinline__ void decay_columns(float (&sums)[kD / 8][4], const fl
   }
 }
 
-/// dv / scale of sub-chunk r.
+/// Adds to dv / scale of sub-chunk r what the state at the chunk's end gives.
 template <int kD>
-__device__ __forceinline__ void value_gradients(float (&sums)[kD / 8][4], const Tiles<kD>& tiles, int r) {
+__device__ __forceinline__ void add_values_from_state(float (&sums)[kD / 8][4], const Tiles<kD>& tiles, int r) {
+  const int lane = fresh_lane(), first_row = r * kSubChunk;
+  for (int d = lane; d < kD; d += 32) {
+    float decay = 1;
+    for (int s = r + 1; s < kSubChunks; ++s) decay *= tiles.decays[s * kD + d];
+    tiles.after[r * kD + d] = decay;
+  }
+  __syncwarp();
+  const __nv_bfloat16* mine = tiles.state + (lane / 16 * (kD / 8) + lane / 8 % 2) * 64 + lane % 8 * 8;
+#pragma unroll
+  for (int d = 0; d < kD / 8; d += 2) {
+    std::uint32_t keys[4];
+    load_keys(keys, tiles, first_row, d * 8);
+#pragma unroll
+    for (int j = 0; j < kD / 8; j += 2) {
+      std::uint32_t s[4];
+      ldmatrix_x4(s, mine + (j * (kD / 8) + d) * 64);
+      mma_m16n8k16(sums[j], keys, {s[0], s[1]});
+      mma_m16n8k16(sums[j + 1], keys, {s[2], s[3]});
+    }
+  }
+  __syncwarp();
+}
+
+/// Adds to dv / scale of sub-chunk r what the rows of the chunk give.
+template <int kD>
+__device__ __forceinline__ void add_values(float (&sums)[kD / 8][4], const Tiles<kD>& tiles, int r) {
   const int lane = fresh_lane(), first_row = r * kSubChunk;
   float* after = tiles.after + r * kD;
   std::uint32_t factor[4];
@@ -236,25 +260,11 @@ __device__ __forceinline__ void value_gradients(float (&sums)[kD / 8][4], const 
     for (int d = lane; d < kD; d += 32) after[d] *= tiles.decays[s * kD + d];
     __syncwarp();
   }
-  const __nv_bfloat16* mine = tiles.state + (lane / 16 * (kD / 8) + lane / 8 % 2) * 64 + lane % 8 * 8;
-#pragma unroll
-  for (int d = 0; d < kD / 8; d += 2) {
-    std::uint32_t keys[4];
-    load_keys(keys, tiles, first_row, d * 8);
-#pragma unroll
-    for (int j = 0; j < kD / 8; j += 2) {
-      std::uint32_t s[4];
-      ldmatrix_x4(s, mine + (j * (kD / 8) + d) * 64);
-      mma_m16n8k16(sums[j], keys, {s[0], s[1]});
-      mma_m16n8k16(sums[j + 1], keys, {s[2], s[3]});
-    }
-  }
 }
 
-/// B of sub-chunk r.
+/// B of sub-chunk r, from what the state has given.
 template <int kD>
 __device__ __forceinline__ void read_from_end(float (&sums)[kD / 8][4], const Tiles<kD>& tiles, int r) {
-  add_from_state(sums, tiles.v, r * kSubChunk, tiles.state);
 #pragma unroll 1
   for (int s = kSubChunks - 1; s > r; --s) {
     decay_columns<kD>(sums, tiles.decays + s * kD);
@@ -301,46 +311,53 @@ __device__ __forceinline__ void store_read(const Tiles<kD>& tiles, int r, bool o
   }
 }
 
-/// A lane's column d of a sub-chunk's rows.
-struct Column {
-  std::uint32_t q_and_k[kSubChunk];  ///< in bf16, q in the lower half
-  float g[kSubChunk];
-
-  __device__ __forceinline__ float q(int i) const { return __uint_as_float(q_and_k[i] << 16); }
-  __device__ __forceinline__ float k(int i) const { return __uint_as_float(q_and_k[i] & 0xFFFF0000); }
-
-  /// Loads it. Past the end of the sequence and of Dk it is another one: of rows whose R, A and B are zeros, of a
-  /// column that is not stored.
-  /// @param rows of the sub-chunk that exist; it may exceed 16 or be negative
-  __device__ __forceinline__ Column(const Bf16BackwardArguments& a, int b, int h, int first, int rows, int d) {
-    d = min(d, a.Dk - 1);
-    first = min(first, a.L - 1);
-    const auto* to_q = pinned(bits(a.q.row(b, h, first) + d));  // else addresses would be computed for each row
-    const auto* to_k = pinned(bits(a.k.row(b, h, first) + d));
-    const auto* to_g = pinned(a.g.row(b, h, first) + d);
-    if (rows >= kSubChunk) {
+/// A lane's columns d and d + 1 of a sub-chunk's rows of q, k and g. Past the end of the sequence the rows are others,
+/// whose R, A and B are zeros.
+/// @param rows of them that exist; it may exceed 16 or be negative
+__device__ __forceinline__ void load_rows(Row<2> (&all)[kSubChunk], const Bf16BackwardArguments& a, int b, int h,
+                                          int first, int rows, int d) {
+  if (rows >= kSubChunk) {
+    d = min(d, a.Dk - 2);
+    const auto* q = pinned(a.q.row(b, h, first) + d);  // else strides would be multiplied anew for each row
+    const auto* k = pinned(a.k.row(b, h, first) + d);
+    const auto* g = pinned(a.g.row(b, h, first) + d);
 #pragma unroll
-      for (int i = 0; i < kSubChunk; ++i) {
-        q_and_k[i] = load_global(to_q + i * a.q.stride_l) | std::uint32_t(load_global(to_k + i * a.k.stride_l)) << 16;
-        g[i] = load_global(to_g + i * a.g.stride_l);
-      }
-    } else {
+    for (int i = 0; i < kSubChunk; ++i) {
+      all[i].q = load_global(reinterpret_cast<const std::uint32_t*>(q + i * a.q.stride_l));
+      all[i].k = load_global(reinterpret_cast<const std::uint32_t*>(k + i * a.k.stride_l));
+      all[i].g = load_global(reinterpret_cast<const float2*>(g + i * a.g.stride_l));
+    }
+  } else {
+#pragma unroll 1
+    for (int i = 0; i < kSubChunk; ++i) {
+      const Row<2> row = load_row<2>(a, b, h, first + i, d);
 #pragma unroll
-      for (int i = 0; i < kSubChunk; ++i) {
-        q_and_k[i] = load_global(to_q) | std::uint32_t(load_global(to_k)) << 16;
-        g[i] = load_global(to_g);
-        if (i + 1 < rows) to_q += a.q.stride_l, to_k += a.k.stride_l, to_g += a.g.stride_l;
+      for (int j = 0; j < kSubChunk; ++j) {
+        if (j == i) all[j] = row;  // the array stays in registers
       }
     }
   }
+}
 
- private:
-  static __device__ __forceinline__ const unsigned short* bits(const __nv_bfloat16* address) {
-    return reinterpret_cast<const unsigned short*>(address);
-  }
-};
+/// Two columns of a row.
+using Two = float[2];
 
-/// The pairs of a sub-chunk, for a lane's column. All in fp32.
+/// x *= y
+__device__ __forceinline__ void multiply(Two& x, const Two& y) {
+  x[0] *= y[0];
+  x[1] *= y[1];
+}
+/// x += y z
+__device__ __forceinline__ void multiply_add(Two& x, const Two& y, const Two& z) {
+  x[0] += y[0] * z[0];
+  x[1] += y[1] * z[1];
+}
+__device__ __forceinline__ void multiply_add(Two& x, float y, const Two& z) {
+  x[0] += y * z[0];
+  x[1] += y * z[1];
+}
+
+/// The pairs of a sub-chunk, for a lane's two columns. All in fp32.
 ///
 /// A pair i, m takes part in dq_i and in dk_m, with its decay exp(g_{m+1}) ... exp(g_i) in both. Pairs of rows in one
 /// quarter, of four rows, get their decay one by one. The rows of a quarter meet those of the quarter before, if both
@@ -348,84 +365,103 @@ struct Column {
 /// the middle: there the queries are decayed from the border and the keys to the border, once for all their pairs. So
 /// such a pair takes two multiply-adds, where the others take two multiplications more.
 struct Pairs {
-  float dk[kSubChunk];      ///< of the sub-chunk's own pairs
-  float dg[kSubChunk];      ///< q . dq
-  float decays[kSubChunk];  ///< from each row to the sub-chunk's end
+  Two dk[kSubChunk];      ///< of the sub-chunk's own pairs
+  Two dg[kSubChunk];      ///< q . dq
+  Two decays[kSubChunk];  ///< from each row to the sub-chunk's end
 
-  /// @param rows of the sub-chunk that exist
   /// @param R scale times R [16, 16]
-  /// @param A A(i) is scale times A of row i
+  /// @param A scale times A: A(i) has the two elements of row i
   /// @param store store(i, dq_i)
   template <class FromStart, class Store>
-  __device__ __forceinline__ Pairs(const Column& column, int rows, const float* R, const FromStart& A,
-                                   const Store& store) {
-    float k[4] = {}, quarter = 1;                // keys of the quarter, its decay so far
-    float near_keys[4] = {}, near_sums[4] = {};  // of the quarter before: keys decayed to its end, what they get
-    float far_keys[8] = {}, far_sums[8] = {};    // the same of the half before
-    float before = 1, half = 1;                  // decays of the two
+  __device__ __forceinline__ void add(const Row<2> (&all)[kSubChunk], int rows, const float* R, const FromStart& A,
+                                      const Store& store) {
+    Two k[4] = {}, quarter = {};               // keys of the quarter, its decay so far
+    Two near_keys[4] = {}, near_sums[4] = {};  // of the quarter before: keys decayed to its end, what they get
+    Two far_keys[8] = {}, far_sums[8] = {};    // the same of the half before
+    Two before = {}, half = {};                // decays of the two
 #pragma unroll
     for (int i = 0; i < kSubChunk; ++i) {
       const int j = i / 4 * 4;  // the quarter's first row
       const float* r = R + i * kSubChunk;
-      const float q = column.q(i), g = gate(i < rows ? column.g[i] : 0.0f);
-      float dq = 0;
-      k[i - j] = column.k(i);
-      quarter = i == j ? g : quarter * g;
-      decays[i] = 1;
-      dk[i] = 0;
+      Two q, gates, dq = {}, sum;
+      convert(q, all[i].q);
+      convert(k[i - j], all[i].k);
+      convert(gates, all[i].g);
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        gates[e] = gate(i < rows ? gates[e] : 0.0f);
+        quarter[e] = i == j ? gates[e] : quarter[e] * gates[e];
+        decays[i][e] = 1;
+        dk[i][e] = 0;
+      }
 #pragma unroll
       for (int m = j; m < i; ++m) {
-        decays[m] *= g;
-        const float x = r[m] * decays[m];
-        dq += x * k[m - j];
-        dk[m] += x * q;
+        multiply(decays[m], gates);
+        const Two x = {r[m] * decays[m][0], r[m] * decays[m][1]};
+        multiply_add(dq, x, k[m - j]);
+        multiply_add(dk[m], x, q);
       }
-      float decayed = q * quarter, sum = A(i);  // sum: of all that lies before the quarter
+      Two decayed = {q[0] * quarter[0], q[1] * quarter[1]};
+      convert(sum, A(i));
       if (i >= 8) {
-        sum *= half;
+        multiply(sum, half);
 #pragma unroll
-        for (int m = 0; m < 8; ++m) sum += r[m] * far_keys[m];
+        for (int m = 0; m < 8; ++m) multiply_add(sum, r[m], far_keys[m]);
       }
       if (j / 4 % 2 == 1) {
-        sum *= before;
+        multiply(sum, before);
 #pragma unroll
         for (int m = 0; m < 4; ++m) {
-          sum += r[j - 4 + m] * near_keys[m];
-          near_sums[m] += r[j - 4 + m] * decayed;
+          multiply_add(sum, r[j - 4 + m], near_keys[m]);
+          multiply_add(near_sums[m], r[j - 4 + m], decayed);
         }
-        decayed *= before;
+        multiply(decayed, before);
       }
       if (i >= 8) {
 #pragma unroll
-        for (int m = 0; m < 8; ++m) far_sums[m] += r[m] * decayed;
+        for (int m = 0; m < 8; ++m) multiply_add(far_sums[m], r[m], decayed);
       }
-      dq += quarter * sum;
-      dg[i] = q * dq;
-      store(i, dq + r[i] * k[i - j]);
-
-      if (i % 8 == 3) {  // the next quarter meets this one
-        before = quarter;
+      multiply_add(dq, quarter, sum);
 #pragma unroll
-        for (int m = 0; m < 4; ++m) near_keys[m] = k[m] * decays[j + m], near_sums[m] = 0;
-      }
-      if (i % 8 == 7) {  // a half ends
+      for (int e = 0; e < 2; ++e) dg[i][e] = q[e] * dq[e];
+      multiply_add(dq, r[i], k[i - j]);
+      store(i, dq);
+
+      if (i % 8 == 3) {
 #pragma unroll
         for (int m = 0; m < 4; ++m) {
-          dk[j - 4 + m] += decays[j - 4 + m] * near_sums[m];
-          decays[j - 4 + m] *= quarter;
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            near_keys[m][e] = k[m][e] * decays[j + m][e];
+            near_sums[m][e] = 0;
+            before[e] = quarter[e];
+          }
         }
-        before *= quarter;
+      }
+      if (i % 8 == 7) {
+#pragma unroll
+        for (int m = 0; m < 4; ++m) {
+          multiply_add(dk[j - 4 + m], decays[j - 4 + m], near_sums[m]);
+          multiply(decays[j - 4 + m], quarter);
+        }
+        multiply(before, quarter);  // of the half
       }
       if (i == 7) {
-        half = before;
 #pragma unroll
-        for (int m = 0; m < 4; ++m) far_keys[m] = near_keys[m] * quarter, far_keys[4 + m] = k[m] * decays[4 + m];
+        for (int e = 0; e < 2; ++e) {
+          half[e] = before[e];
+#pragma unroll
+          for (int m = 0; m < 8; ++m) {
+            far_keys[m][e] = (m < 4 ? near_keys[m % 4][e] * quarter[e] : k[m % 4][e] * decays[m][e]);
+            far_sums[m][e] = 0;
+          }
+        }
       }
       if (i == 15) {
 #pragma unroll
         for (int m = 0; m < 8; ++m) {
-          dk[m] += decays[m] * far_sums[m];
-          decays[m] *= before;
+          multiply_add(dk[m], decays[m], far_sums[m]);
+          multiply(decays[m], before);
         }
       }
     }
@@ -434,42 +470,40 @@ struct Pairs {
 
 /// All gradients of a chunk. Grid (N, H, B).
 template <int kD>
-__global__ void __launch_bounds__(kGradientThreads, 2) gradients_kernel(Bf16BackwardArguments a, Between between) {
+__global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArguments a, Between between) {
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), N = between.prepared.N, t = n * kChunk;
-  const int lane = int(lane_index()), warp = int(threadIdx.x) / 32 % kSubChunks;  // of a sub-chunk
-  const bool is_second = int(threadIdx.x) >= kThreads;                            // of the two warps
+  const int lane = int(lane_index()), warp = int(threadIdx.x) / 32;
   const std::int64_t head = std::int64_t(b) * a.H + h, chunk = head * N + n, size = std::int64_t(a.Dk) * a.Dv;
   const std::int64_t border = head * (N + 1) + n;
   const Tiles<kD> tiles(dynamic_shared<unsigned char>());
-  const auto load = [&](const SwizzledTile<kD>& tile, const __nv_bfloat16* row, std::int64_t stride, int rows,
-                        int columns) {
-    load_columns_async<kGradientThreads, kD>(hide_from_compiler(int(threadIdx.x)), tile, row, stride, rows, columns);
-  };
-  load(tiles.v, a.v.row(b, h, t), a.v.stride_l, a.L - t, a.Dv);
-  load(tiles.d_o, a.d_o.row(b, h, t), a.d_o.stride_l, a.L - t, a.Dv);
+  load_tile_async(tiles.v, a.v.row(b, h, t), a.v.stride_l, a.L - t, a.Dv);
   wait_for_previous_kernel();
   load_state_async(tiles, between.dS + (border + 1) * size, a.Dk, a.Dv);
-  load(tiles.k, between.prepared.k + chunk * kChunk * a.Dk, a.Dk, kChunk, a.Dk);
-  load(tiles.q, between.prepared.q + chunk * kChunk * a.Dk, a.Dk, kChunk, a.Dk);
-  if (!is_second) {
-    load_decays_async<kD>(tiles.decays, between.prepared, chunk, 0, a.Dk);
-    static_assert(kChunk * kSubChunk == 8 * kThreads);
-    cp_async<16>(tiles.scores + threadIdx.x * 8,
-                 between.prepared.scores + chunk * kChunk * kSubChunk + threadIdx.x * 8);
-  }
   cp_async_commit();
+  load_tile_async(tiles.k, between.prepared.k + chunk * kChunk * a.Dk, a.Dk, kChunk, a.Dk);
+  load_decays_async<kD>(tiles.decays, between.prepared, chunk, 0, a.Dk);
+  load_tile_async(tiles.d_o, a.d_o.row(b, h, t), a.d_o.stride_l, a.L - t, a.Dv);
+  load_tile_async(tiles.q, between.prepared.q + chunk * kChunk * a.Dk, a.Dk, kChunk, a.Dk);
+  static_assert(kChunk * kSubChunk == 8 * kThreads);
+  cp_async<16>(tiles.scores + threadIdx.x * 8, between.prepared.scores + chunk * kChunk * kSubChunk + threadIdx.x * 8);
+  cp_async_commit();
+  const StateRows<kD> end(between.S + (border + 1) * size, a.Dk, a.Dv);
+  cp_async_wait<1>();
+  __syncthreads();
+  multiply_states(end, tiles, a.scale);
 
   const int first = t + warp * kSubChunk, rows = a.L - first;
-  float sums[kD / 8][4] = {};                      // dv, then A; or B
-  const int thread = int(threadIdx.x) - kThreads;  // of the second warps
-  const StateRows<kD> end(thread, between.S + (border + 1) * size, a.Dk, a.Dv);
+  float from_end[kD / 8][4] = {};
+  add_from_state(from_end, tiles.v, warp * kSubChunk, tiles.state);
   cp_async_wait<0>();
   __syncthreads();
-  if (is_second) {
-    multiply_states(thread, end, tiles, a.scale);
-    read_from_end(sums, tiles, warp);
-  } else {
-    value_gradients(sums, tiles, warp);
+  {
+    float dv[kD / 8][4] = {};
+    add_values_from_state(dv, tiles, warp);
+    __syncthreads();
+    load_state_async(tiles, between.S + border * size, a.Dk, a.Dv);  // meanwhile, what the chunk's own rows give
+    cp_async_commit();
+    add_values(dv, tiles, warp);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int row = lane / 4 + 8 * i;
@@ -477,65 +511,74 @@ __global__ void __launch_bounds__(kGradientThreads, 2) gradients_kernel(Bf16Back
       auto* to = reinterpret_cast<std::uint32_t*>(a.dv.row(b, h, first + row) + lane % 4 * 2);
 #pragma unroll
       for (int j = 0; j < kD / 8; ++j) {
-        if (j * 8 < a.Dv) store_global(to + 4 * j, pack(a.scale * sums[j][2 * i], a.scale * sums[j][2 * i + 1]));
+        if (j * 8 < a.Dv) store_global(to + 4 * j, pack(a.scale * dv[j][2 * i], a.scale * dv[j][2 * i + 1]));
       }
     }
   }
-  __syncthreads();
-  load_state_async(tiles, between.S + border * size, a.Dk, a.Dv);
-  cp_async_commit();
+  read_from_end(from_end, tiles, warp);
   cp_async_wait<0>();
   __syncthreads();
-  if (!is_second) {
-#pragma unroll
-    for (auto& tile : sums) {
-#pragma unroll
-      for (float& sum : tile) sum = 0;
-    }
-    read_from_start(sums, tiles, warp, a.scale);
-  }
-  constexpr int kSlices = kD / kSliceWidth / 2;  // of a warp
-  int slice = is_second ? kSlices : 0;
-  Column column(a, b, h, first, rows, slice * kSliceWidth + lane);
+  float from_start[kD / 8][4] = {};
+  read_from_start(from_start, tiles, warp, a.scale);
   __syncthreads();
-  store_read(tiles, warp, is_second, sums, a.scale);
-  __syncthreads();
+  store_read(tiles, warp, false, from_start, a.scale);
+  Row<2> all[kSubChunk];
+  load_rows(all, a, b, h, first, rows, lane * 2);
+  store_read(tiles, warp, true, from_end, a.scale);
+  __syncwarp();
 
-  float* totals = tiles.decays;  // [slices, kSubChunks, 32]: unused from now on
+  auto* totals = reinterpret_cast<float2*>(tiles.decays);  // [slices, kWarps, 32]: unused from now on
   const float* R = tiles.products + warp * kSubChunk * kSubChunk;
 #pragma unroll 1
-  for (int step = 0; step < kSlices; ++step, ++slice) {
-    const int d = slice * kSliceWidth + lane;
+  for (int slice = 0; slice < a.Dk; slice += kSliceWidth) {
+    const int d = slice + lane * 2;
     const int stored = d < a.Dk ? rows : 0;
-    const auto read = [&](int i, bool of_b) { return tiles.read(warp * kSubChunk + i, of_b)[d]; };
+    const auto read = [&](int i, bool of_b) {
+      return *reinterpret_cast<const float2*>(tiles.read(warp * kSubChunk + i, of_b) + d);
+    };
+    Pairs pairs;
     auto* dq = pinned(a.dq.row(b, h, first) + d);
-    Pairs pairs(
-        column, rows, R, [&](int i) { return read(i, false); },
-        [&](int i, float x) {
-          if (i < stored) store_global(dq + i * a.dq.stride_l, __float2bfloat16(x));
+    pairs.add(
+        all, rows, R, [&](int i) { return read(i, false); },
+        [&](int i, const Two& row) {
+          if (i < stored) store_global(reinterpret_cast<std::uint32_t*>(dq), packed_row(row));
+          dq = pinned(dq + a.dq.stride_l);
         });
 
-    float total = 0;
-    auto* dk = pinned(a.dk.row(b, h, first) + d);
+    Two total = {};
+    auto* dk = pinned(a.dk.row(b, h, first + kSubChunk - 1) + d);
 #pragma unroll
     for (int i = kSubChunk - 1; i >= 0; --i) {
-      const float x = pairs.dk[i] + pairs.decays[i] * read(i, true);
+      Two q, k, full;
+      convert(q, all[i].q);
+      convert(k, all[i].k);
+      convert(full, read(i, true));
+      Two x = {pairs.dk[i][0], pairs.dk[i][1]};
+      multiply_add(x, pairs.decays[i], full);
       const bool passes_a_gate = first + i < a.L - 1;
-      total += pairs.dg[i] - (passes_a_gate ? column.k(i) * x : 0.0f);
-      pairs.dg[i] = total;
-      const float sum = x + R[i * kSubChunk + i] * column.q(i);
-      if (i < stored) store_global(dk + i * a.dk.stride_l, __float2bfloat16(sum));
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        total[e] += pairs.dg[i][e] - (passes_a_gate ? k[e] * x[e] : 0.0f);
+        pairs.dg[i][e] = total[e];
+      }
+      multiply_add(x, R[i * kSubChunk + i], q);
+      if (i < stored) store_global(reinterpret_cast<std::uint32_t*>(dk), packed_row(x));
+      dk = pinned(dk - a.dk.stride_l);
     }
-    if (step + 1 < kSlices) column = Column(a, b, h, first, rows, d + kSliceWidth);
-    float* here = totals + slice * kSubChunks * 32 + lane;
-    here[warp * 32] = total;
+    if (slice + kSliceWidth < a.Dk) load_rows(all, a, b, h, first, rows, d + kSliceWidth);
+    float2* here = totals + slice / kSliceWidth * kWarps * 32 + lane;
+    here[warp * 32] = float_row(total);
     __syncthreads();
-    float after = tiles.restart[d];
-    for (int w = kSubChunks - 1; w > warp; --w) after += here[w * 32];
+    Two after;
+    convert(after, *reinterpret_cast<const float2*>(tiles.restart + d));
+    for (int w = kWarps - 1; w > warp; --w) after[0] += here[w * 32].x, after[1] += here[w * 32].y;
     auto* dg = pinned(a.dg.row(b, h, first) + d);
 #pragma unroll
     for (int i = 0; i < kSubChunk; ++i) {
-      if (i < stored) store_global(dg + i * a.dg.stride_l, pairs.dg[i] + after);
+      if (i < stored) {
+        store_global(reinterpret_cast<float2*>(dg), {pairs.dg[i][0] + after[0], pairs.dg[i][1] + after[1]});
+      }
+      dg = pinned(dg + a.dg.stride_l);
     }
   }
 }
@@ -559,7 +602,7 @@ Between prepare_gradients(const Bf16BackwardArguments& a) {
 
 void compute_gradients(const Bf16BackwardArguments& a, const Between& between) {
   const auto start = [&]<int kD>(std::integral_constant<int, kD>) {
-    LaunchConfig config(dim3(unsigned(between.prepared.N), unsigned(a.H), unsigned(a.B)), kGradientThreads,
+    LaunchConfig config(dim3(unsigned(between.prepared.N), unsigned(a.H), unsigned(a.B)), kThreads,
                         std::size_t(Tiles<kD>::kBytes));
     config.starts_early = true;
     launch(gradients_kernel<kD>, config, a, between);
