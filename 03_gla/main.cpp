@@ -128,6 +128,14 @@ Chapter chapter() {
                 .unsupported = materialized_backward_unsupported,
                 .memory = materialized_backward_memory,
                 .work = materialized_backward_work})
+        .stage({.name = "warpgroup_states",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = warpgroup_states_backward,
+                .idea = "the walk for the states on products of warpgroups, with bulk copies four chunks ahead",
+                .unsupported = warpgroup_states_backward_unsupported,
+                .memory = warpgroup_states_backward_memory,
+                .work = materialized_backward_work})
         .stage({.name = "dispatch",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,

@@ -7,10 +7,11 @@
 /// second kernel has one block per chunk. Each warp takes one sub-chunk. What it needs of the other sub-chunks of the
 /// chunk it gets from products with them. The gates of dq and dk belong to the columns of the result, so the warp
 /// multiplies its sums by the decay of a sub-chunk before it adds what lies on the near side of it. As all that the
-/// gradients consist of is in one block, A and B of `subchunk_walks` never reach device memory.
+/// gradients consist of is in one block, A and B of `subchunk_walks` never reach device memory. That kernel is in
+/// gradients_of_chunks.cu, because `warpgroup_states` has it, too.
 /// Grows out of: 3_chunkwise.cpp; port to the GPU: all chunks at once need the states of all of them
 /// Improves on: a block of `subchunk_walks` does all work of 64 columns of a head, chunk by chunk, three times.
-/// Unchanged: prepare(), and pairs within a sub-chunk in fp32, as in `subchunk_walks`.
+/// Unchanged: prepare(), and pairs within a sub-chunk in fp32, as in `subchunk_walks`, though in another order (Pairs).
 /// Equation: q~, k~, D, P as in prepared.hpp; e, f, R as in `subchunk_walks`; S_n and S'_n = dS / scale are the states
 /// after n chunks. r, s count the sub-chunks of chunk n; D_{r..s} is the product D_r ... D_s, or 1 if s < r
 ///
@@ -24,37 +25,30 @@
 ///   dq, dk, dg from A, B and W as in `subchunk_walks`; S_N lacks the last key there, too
 ///
 /// Shapes: as `subchunk_walks`. In device memory S and S' [B, H, N + 1, Dv / 8, Dk / 8, 8, 8] bf16, tiles of S^T whose
-/// rows are 16 bytes, so that an accumulator's tile is one store of 128 bytes and ldmatrix reads it either way; and what
-/// prepare() leaves.
+/// rows are 16 bytes, so that an accumulator's tile is one store of 128 bytes and ldmatrix reads it either way; and
+/// what prepare() leaves.
 /// Thread mapping: block (direction and tile, h, b) of states_kernel has 64 rows and 64 columns of S. Its 4 warps share
-/// the columns: no element of S needs another one. Block (n, h, b) of gradients_kernel has chunk n. Each of its warps has
-/// one sub-chunk with all columns; in the part with the pairs a lane has two columns.
+/// the columns: no element of S needs another one. Block (n, h, b) of gradients_kernel has chunk n. Each of its warps
+/// has one sub-chunk with all columns; in the part with the pairs a lane has two columns.
 /// Resources: gradients_kernel: 107 KB of shared memory at Dk = Dv = 128, two blocks per multiprocessor. S' and then S
 /// lie in the same place, and at last A and B in the place of all tiles.
 /// Work: on tensor cores per position 10 Dk Dv operations, and 2 (3 Dk + 2 Dv) for each of 40 pairs.
 /// Bytes: prepare()'s; q~, k~, v and do twice, and 8 Dk Dv per chunk written and read; q, k, g and the gradients once.
-/// Bound by: the memory's bandwidth and the instructions of the pairs.
+/// Bound by: in gradients_kernel, waits that eight warps per multiprocessor cannot hide.
 /// Requires: as `subchunk_walks`, with Dk and Dv up to 128, and a GPU that gives a block 107 KB of shared memory.
 /// Weakness: the states, q~ and k~ cross device memory.
 /// Sources: arXiv 2312.06635, sections 3.3 (materialization) and 4.3, and appendix.
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
-#include <type_traits>
-
-#include "03_gla/gla/prepared.hpp"
+#include "03_gla/gla/prepared_tiles.cuh"
 #include "03_gla/gla_backward.hpp"
+#include "03_gla/gla_backward/gradients_of_chunks.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/cp_async.cuh"
-#include "common/device/device.hpp"
+#include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
-#include "common/device/ldmatrix.cuh"
-#include "common/device/mma.cuh"
-#include "common/device/workspace.hpp"
-#include "common/tile/decay_sub_chunk.cuh"
 #include "common/tile/decayed_tiles.cuh"
-#include "common/tile/load_tile.cuh"
 #include "common/tile/state.cuh"
 #include "common/tile/walk_sub_chunk.cuh"
 
@@ -63,25 +57,9 @@ namespace {
 
 using namespace tile;
 
-constexpr int kWidth = 64;  // rows and columns of a state in a block of states_kernel, columns of a slice of pairs
+constexpr int kWidth = 64;  // rows and columns of a state in a block of states_kernel
 using Walk = ChunkShape<kWidth, kWidth>;
-constexpr int kPipelineDepth = 3;  // chunks in shared memory, in states_kernel
-
-/// What the kernels leave for each other in device memory.
-struct Between {
-  Prepared prepared;
-  __nv_bfloat16 *S, *dS;  ///< [B, H, N + 1, Dv / 8, Dk / 8, 8, 8]: the states after n chunks; dS is divided by scale
-};
-
-/// Starts the copies of a chunk's decays to [kSubChunks, kWidth], from column d of Dk on; zeros for columns beyond Dk.
-template <int kWidth>
-__device__ __forceinline__ void load_decays_async(float* decays, const Prepared& prepared, std::int64_t chunk, int d,
-                                                  int Dk) {
-  for (int i = hide_from_compiler(int(threadIdx.x)); i < kSubChunks * kWidth / 4; i += kThreads) {
-    const int row = i / (kWidth / 4), column = d + i % (kWidth / 4) * 4;
-    cp_async<16>(decays + i * 4, prepared.decays + (chunk * kSubChunks + row) * Dk + column, column < Dk);
-  }
-}
+constexpr int kPipelineDepth = 3;  // chunks in shared memory
 
 /// Writes the warp's columns of S in bf16.
 /// @param state the tile of the block's first column and row
@@ -131,6 +109,7 @@ __global__ void __launch_bounds__(kThreads, 4) states_kernel(Bf16BackwardArgumen
     }
     cp_async_commit();  // near the end an empty group keeps the count right
   };
+  let_next_kernel_start();
   load(0);
   load(1);
   Walk::State S;
@@ -156,424 +135,24 @@ __global__ void __launch_bounds__(kThreads, 4) states_kernel(Bf16BackwardArgumen
   }
 }
 
-/// Shared memory of gradients_kernel, for Dk and Dv up to kD.
-template <int kD>
-struct Tiles {
-  using Tile = SwizzledTile<kD>;
-  Tile q, k, d_o, v;      ///< [C, kD]: q~, k~, do, v
-  __nv_bfloat16* state;   ///< [kD / 8, kD / 8, 8, 8]: tiles of S^T
-  float* decays;          ///< [kSubChunks, kD]
-  __nv_bfloat16* scores;  ///< [kSubChunks, 16, 16]: P_ti in row i, column t
-  float* products;        ///< [kSubChunks, 16, 16]: R_ti in row t, column i
-  float* after;           ///< [kSubChunks, kD]: decays of the sub-chunks after a warp's own, as far as it has come
-  float* restart;         ///< [kD]: W
-
-  static constexpr int kTileElements = kChunk * kD;
-  static constexpr int kStride = kD + 8;  ///< of a row of A or B: eight rows of four float2 lie in different banks
-  static constexpr int kBytes =
-      2 * (4 * kTileElements + kD * kD) + 4 * (2 * kSubChunks + 1) * kD + (2 + 4) * kChunk * kSubChunk;
-  static_assert(2 * 4 * kChunk * kStride <= 2 * (4 * kTileElements + kD * kD), "A and B lie in the place of the tiles");
-
-  __device__ __forceinline__ explicit Tiles(unsigned char* memory)
-      : q{reinterpret_cast<__nv_bfloat16*>(memory)},
-        k{q.data + kTileElements},
-        d_o{k.data + kTileElements},
-        v{d_o.data + kTileElements},
-        state(v.data + kTileElements),
-        decays(reinterpret_cast<float*>(state + kD * kD)),
-        scores(reinterpret_cast<__nv_bfloat16*>(decays + kSubChunks * kD)),
-        products(reinterpret_cast<float*>(scores + kChunk * kSubChunk)),
-        after(products + kChunk * kSubChunk),
-        restart(after + kSubChunks * kD) {}
-
-  /// Row t of a chunk of A, or of B.
-  __device__ __forceinline__ float* read(int t, bool of_b) const {
-    return reinterpret_cast<float*>(q.data) + ((of_b ? kChunk : 0) + t) * kStride;
-  }
-};
-
-/// Starts the copy of a state.
-template <int kD>
-__device__ __forceinline__ void load_state_async(const Tiles<kD>& tiles, const __nv_bfloat16* state, int Dk, int Dv) {
-#pragma unroll 4
-  for (int i = hide_from_compiler(int(threadIdx.x)); i < kD * kD / 8; i += kThreads) {
-    const int j = i / kD, d = i % kD / 8;  // the tile
-    cp_async<16>(tiles.state + i * 8, state + ((j * (Dk / 8) + d) * 8 + i % 8) * 8, j * 8 < Dv && d * 8 < Dk);
-  }
-}
-
-/// The block's rows of a state in memory that multiply_states() multiplies.
-template <int kD>
-struct StateRows {
-  static_assert(kD <= kThreads);
-  uint4 rows[kD / 8] = {};  ///< the thread has a row of each tile of eight columns of S^T
-
-  /// Loads them. Where a tile does not exist it is another one, which meets zeros.
-  __device__ __forceinline__ StateRows(const __nv_bfloat16* state, int Dk, int Dv) {
-    const int thread = int(threadIdx.x), mine = min(thread / 8, Dk / 8 - 1) * 64 + thread % 8 * 8;
-    if (thread >= kD) return;
-#pragma unroll
-    for (int j = 0; j < kD / 8; ++j) {
-      rows[j] = load_global(reinterpret_cast<const uint4*>(state + min(j, Dv / 8 - 1) * 8 * Dk + mine));
-    }
-  }
-};
-
-/// W: the sums of the rows of S . S', S' in shared memory.
-template <int kD>
-__device__ __forceinline__ void multiply_states(const StateRows<kD>& S, const Tiles<kD>& tiles, float factor) {
-  const int thread = int(threadIdx.x);
-  if (thread >= kD) return;
-  float parts[8] = {};
-#pragma unroll
-  for (int j = 0; j < kD / 8; ++j) {
-    const uint4 x = S.rows[j], y = *reinterpret_cast<const uint4*>(tiles.state + (j * kD + thread) * 8);
-    const std::uint32_t of_x[] = {x.x, x.y, x.z, x.w}, of_y[] = {y.x, y.y, y.z, y.w};
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const float2 s = unpack(of_x[e]), ds = unpack(of_y[e]);
-      parts[2 * e] += s.x * ds.x;
-      parts[2 * e + 1] += s.y * ds.y;
-    }
-  }
-#pragma unroll
-  for (int e = 0; e < 8; ++e) {
-    const float sum = factor * warp_sum<8>(parts[e]);
-    if (thread % 8 == e) tiles.restart[thread] = sum;
-  }
-}
-
-/// C = X Y^T, the products of two sub-chunks' rows, which begin at rows x and y.
-template <int kD>
-__device__ __forceinline__ void multiply_rows(float (&C)[2][4], const SwizzledTile<kD>& X, int x,
-                                              const SwizzledTile<kD>& Y, int y) {
-  const int lane = fresh_lane(), unit = X.unit(lane % 16, lane / 16 * 8);
-#pragma unroll
-  for (int j = 0; j < kD; j += 16) {
-    std::uint32_t rows[4], columns[4];
-    ldmatrix_x4(rows, X.data + X.advance(unit, 0, j) + x * kD);
-    ldmatrix_x4(columns, Y.data + Y.advance(unit, 0, j) + y * kD);
-    mma_m16n8k16(C[0], rows, {columns[0], columns[2]});
-    mma_m16n8k16(C[1], rows, {columns[1], columns[3]});
-  }
-}
-
-/// Such products in bf16, as the factor of another product.
-__device__ __forceinline__ void to_factor(std::uint32_t (&factor)[4], const float (&C)[2][4]) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) factor[i] = pack(C[i / 2][i % 2 * 2], C[i / 2][i % 2 * 2 + 1]);
-}
-
-/// sums += X Y, X a factor [16, 16] and Y the 16 rows of a tile from row y on.
-template <int kD>
-__device__ __forceinline__ void add_product(float (&sums)[kD / 8][4], const std::uint32_t (&X)[4],
-                                            const SwizzledTile<kD>& Y, int y) {
-  const int lane = fresh_lane(), unit = Y.unit(lane % 16, lane / 16 * 8);
-#pragma unroll
-  for (int j = 0; j < kD; j += 16) {
-    std::uint32_t rows[4];
-    ldmatrix_x4_trans(rows, Y.data + Y.advance(unit, 0, j) + y * kD);
-    mma_m16n8k16(sums[j / 8], X, {rows[0], rows[1]});
-    mma_m16n8k16(sums[j / 8 + 1], X, {rows[2], rows[3]});
-  }
-}
-
-/// sums += X S^T, X the 16 rows of a tile from row x on.
-template <int kD>
-__device__ __forceinline__ void add_from_state(float (&sums)[kD / 8][4], const SwizzledTile<kD>& X, int x,
-                                               const __nv_bfloat16* state) {
-  const int lane = fresh_lane(), unit = X.unit(lane % 16, lane / 16 * 8);
-  const __nv_bfloat16* mine = state + (lane / 8 % 2 * (kD / 8) + lane / 16) * 64 + lane % 8 * 8;
-#pragma unroll
-  for (int j = 0; j < kD / 8; j += 2) {
-    std::uint32_t rows[4];
-    ldmatrix_x4(rows, X.data + X.advance(unit, 0, j * 8) + x * kD);
-#pragma unroll
-    for (int d = 0; d < kD / 8; d += 2) {
-      std::uint32_t s[4];
-      ldmatrix_x4_trans(s, mine + (j * (kD / 8) + d) * 64);
-      mma_m16n8k16(sums[d], rows, {s[0], s[1]});
-      mma_m16n8k16(sums[d + 1], rows, {s[2], s[3]});
-    }
-  }
-}
-
-/// The columns from d on of a warp's 16 keys, times `after`, as a factor.
-template <int kD>
-__device__ __forceinline__ void load_keys(std::uint32_t (&keys)[4], const Tiles<kD>& tiles, int first_row, int d) {
-  const int lane = fresh_lane();
-  ldmatrix_x4(keys, tiles.k.data + tiles.k.advance(tiles.k.unit(lane % 16, lane / 16 * 8), 0, d) + first_row * kD);
-  const float* decays = tiles.after + first_row / kSubChunk * kD + d + lane % 4 * 2;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) keys[i] = scaled(keys[i], *reinterpret_cast<const float2*>(decays + i / 2 * 8));
-}
-
-/// Multiplies each column by a decay.
-template <int kD>
-__device__ __forceinline__ void decay_columns(float (&sums)[kD / 8][4], const float* decays) {
-  const int lane = fresh_lane();
-#pragma unroll
-  for (int d = 0; d < kD / 8; ++d) {
-    const float2 two = *reinterpret_cast<const float2*>(decays + d * 8 + lane % 4 * 2);
-    sums[d][0] *= two.x;
-    sums[d][1] *= two.y;
-    sums[d][2] *= two.x;
-    sums[d][3] *= two.y;
-  }
-}
-
-/// dv / scale of sub-chunk r.
-template <int kD>
-__device__ __forceinline__ void value_gradients(float (&sums)[kD / 8][4], const Tiles<kD>& tiles, int r) {
-  const int lane = fresh_lane(), first_row = r * kSubChunk;
-  float* after = tiles.after + r * kD;
-  std::uint32_t factor[4];
-  ldmatrix_x4(factor, tiles.scores + (first_row + lane % 16) * kSubChunk + lane / 16 * 8);
-  add_product(sums, factor, tiles.d_o, first_row);
-  for (int d = lane; d < kD; d += 32) after[d] = 1;
-  __syncwarp();
-#pragma unroll 1
-  for (int s = r + 1; s < kSubChunks; ++s) {
-    float scores[2][4] = {};
-    const int unit = tiles.q.unit(lane % 16, lane / 16 * 8);
-#pragma unroll
-    for (int d = 0; d < kD; d += 16) {
-      std::uint32_t keys[4], queries[4];
-      load_keys(keys, tiles, first_row, d);
-      ldmatrix_x4(queries, tiles.q.data + tiles.q.advance(unit, 0, d) + s * kSubChunk * kD);
-      mma_m16n8k16(scores[0], keys, {queries[0], queries[2]});
-      mma_m16n8k16(scores[1], keys, {queries[1], queries[3]});
-    }
-    to_factor(factor, scores);
-    add_product(sums, factor, tiles.d_o, s * kSubChunk);
-    __syncwarp();
-    for (int d = lane; d < kD; d += 32) after[d] *= tiles.decays[s * kD + d];
-    __syncwarp();
-  }
-  const __nv_bfloat16* mine = tiles.state + (lane / 16 * (kD / 8) + lane / 8 % 2) * 64 + lane % 8 * 8;
-#pragma unroll
-  for (int d = 0; d < kD / 8; d += 2) {
-    std::uint32_t keys[4];
-    load_keys(keys, tiles, first_row, d * 8);
-#pragma unroll
-    for (int j = 0; j < kD / 8; j += 2) {
-      std::uint32_t s[4];
-      ldmatrix_x4(s, mine + (j * (kD / 8) + d) * 64);
-      mma_m16n8k16(sums[j], keys, {s[0], s[1]});
-      mma_m16n8k16(sums[j + 1], keys, {s[2], s[3]});
-    }
-  }
-}
-
-/// B of sub-chunk r.
-template <int kD>
-__device__ __forceinline__ void read_from_end(float (&sums)[kD / 8][4], const Tiles<kD>& tiles, int r) {
-  add_from_state(sums, tiles.v, r * kSubChunk, tiles.state);
-#pragma unroll 1
-  for (int s = kSubChunks - 1; s > r; --s) {
-    decay_columns<kD>(sums, tiles.decays + s * kD);
-    float products[2][4] = {};
-    std::uint32_t factor[4];
-    multiply_rows(products, tiles.v, r * kSubChunk, tiles.d_o, s * kSubChunk);
-    to_factor(factor, products);
-    add_product(sums, factor, tiles.q, s * kSubChunk);
-  }
-}
-
-/// A of sub-chunk r, and R_rr.
-template <int kD>
-__device__ __forceinline__ void read_from_start(float (&sums)[kD / 8][4], const Tiles<kD>& tiles, int r) {
-  add_from_state(sums, tiles.d_o, r * kSubChunk, tiles.state);
-#pragma unroll 1
-  for (int s = 0; s <= r; ++s) {
-    float products[2][4] = {};
-    multiply_rows(products, tiles.d_o, r * kSubChunk, tiles.v, s * kSubChunk);
-    if (s == r) {
-      const int lane = fresh_lane();
-      float* R = tiles.products + (r * kSubChunk + lane / 4) * kSubChunk + lane % 4 * 2;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) R[i / 2 % 2 * 8 * kSubChunk + i / 4 * 8 + i % 2] = products[i / 4][i % 4];
-    } else {
-      std::uint32_t factor[4];
-      decay_columns<kD>(sums, tiles.decays + s * kD);
-      to_factor(factor, products);
-      add_product(sums, factor, tiles.k, s * kSubChunk);
-    }
-  }
-}
-
-/// Writes A or B of a warp's sub-chunk to shared memory.
-template <int kD>
-__device__ __forceinline__ void store_read(const Tiles<kD>& tiles, int r, bool of_b, const float (&sums)[kD / 8][4]) {
-  const int lane = fresh_lane();
-  float* row = tiles.read(r * kSubChunk + lane / 4, of_b) + lane % 4 * 2;
-#pragma unroll
-  for (int i = 0; i < kD / 4; ++i) {
-    *reinterpret_cast<float2*>(row + i % 2 * 8 * tiles.kStride + i / 2 * 8) =
-        make_float2(sums[i / 2][i % 2 * 2], sums[i / 2][i % 2 * 2 + 1]);
-  }
-}
-
-/// All gradients of a chunk. Grid (N, H, B).
-template <int kD>
-__global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArguments a, Between between) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), N = between.prepared.N, t = n * kChunk;
-  const int lane = int(lane_index()), warp = int(threadIdx.x) / 32;
-  const std::int64_t head = std::int64_t(b) * a.H + h, chunk = head * N + n, size = std::int64_t(a.Dk) * a.Dv;
-  const std::int64_t border = head * (N + 1) + n;
-  const Tiles<kD> tiles(dynamic_shared<unsigned char>());
-  load_state_async(tiles, between.dS + (border + 1) * size, a.Dk, a.Dv);
-  load_tile_async(tiles.v, a.v.row(b, h, t), a.v.stride_l, a.L - t, a.Dv);
-  load_tile_async(tiles.d_o, a.d_o.row(b, h, t), a.d_o.stride_l, a.L - t, a.Dv);
-  load_tile_async(tiles.k, between.prepared.k + chunk * kChunk * a.Dk, a.Dk, kChunk, a.Dk);
-  load_tile_async(tiles.q, between.prepared.q + chunk * kChunk * a.Dk, a.Dk, kChunk, a.Dk);
-  load_decays_async<kD>(tiles.decays, between.prepared, chunk, 0, a.Dk);
-  static_assert(kChunk * kSubChunk == 8 * kThreads);
-  cp_async<16>(tiles.scores + threadIdx.x * 8, between.prepared.scores + chunk * kChunk * kSubChunk + threadIdx.x * 8);
-  cp_async_commit();
-  const StateRows<kD> end(between.S + (border + 1) * size, a.Dk, a.Dv);
-  cp_async_wait<0>();
-  __syncthreads();
-  multiply_states(end, tiles, a.scale);
-
-  const int first = t + warp * kSubChunk, rows = min(a.L - first, kSubChunk);
-  {
-    float dv[kD / 8][4] = {};
-    value_gradients(dv, tiles, warp);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int row = lane / 4 + 8 * i;
-      if (row >= rows) continue;
-      auto* to = reinterpret_cast<std::uint32_t*>(a.dv.row(b, h, first + row) + lane % 4 * 2);
-#pragma unroll
-      for (int j = 0; j < kD / 8; ++j) {
-        if (j * 8 < a.Dv) store_global(to + 4 * j, pack(a.scale * dv[j][2 * i], a.scale * dv[j][2 * i + 1]));
-      }
-    }
-  }
-  float from_end[kD / 8][4] = {};
-  read_from_end(from_end, tiles, warp);
-  __syncthreads();
-  load_state_async(tiles, between.S + border * size, a.Dk, a.Dv);
-  cp_async_commit();
-  cp_async_wait<0>();
-  __syncthreads();
-  float from_start[kD / 8][4] = {};
-  read_from_start(from_start, tiles, warp);
-  __syncthreads();
-  store_read(tiles, warp, false, from_start);
-  store_read(tiles, warp, true, from_end);
-  __syncwarp();
-
-  auto* totals = reinterpret_cast<float2*>(tiles.decays);  // [kWarps, 32]: unused from now on
-  const float* R = tiles.products + warp * kSubChunk * kSubChunk;
-#pragma unroll 1
-  for (int slice = 0; slice < a.Dk; slice += kWidth) {
-    const int d = slice + lane * 2;
-    const bool is_there = d < a.Dk;
-    Row<2> all[kSubChunk];  // all loads come first; beyond the sequence they give rows whose R, A and B are zeros
-#pragma unroll
-    for (int i = 0; i < kSubChunk; ++i) all[i] = load_row<2>(a, b, h, first + i, d);
-    float k[kSubChunk][2], decays[kSubChunk][2], dk[kSubChunk][2], dg[kSubChunk][2];
-    float decay[2] = {1, 1};  // from the sub-chunk's start
-#pragma unroll
-    for (int i = 0; i < kSubChunk; ++i) {
-      float q[2], gates[2], dq[2] = {}, full[2];
-      convert(q, all[i].q);
-      convert(k[i], all[i].k);
-      convert(gates, all[i].g);
-      convert(full, *reinterpret_cast<const float2*>(tiles.read(warp * kSubChunk + i, false) + d));
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        gates[e] = gate(i < rows ? gates[e] : 0.0f);
-        decay[e] *= gates[e];
-        decays[i][e] = 1;
-        dk[i][e] = 0;
-#pragma unroll
-        for (int m = 0; m < i; ++m) {
-          decays[m][e] *= gates[e];
-          const float x = R[i * kSubChunk + m] * decays[m][e];
-          dq[e] += x * k[m][e];
-          dk[m][e] += x * q[e];
-        }
-        dq[e] = a.scale * (dq[e] + decay[e] * full[e]);
-        dg[i][e] = q[e] * dq[e];
-        dq[e] += a.scale * R[i * kSubChunk + i] * k[i][e];
-      }
-      if (is_there && i < rows) {
-        store_global(reinterpret_cast<std::uint32_t*>(a.dq.row(b, h, first + i) + d), packed_row(dq));
-      }
-    }
-
-    float total[2] = {};
-#pragma unroll
-    for (int i = kSubChunk - 1; i >= 0; --i) {
-      float q[2], full[2], sums[2];
-      convert(q, all[i].q);
-      convert(full, *reinterpret_cast<const float2*>(tiles.read(warp * kSubChunk + i, true) + d));
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const float x = a.scale * (dk[i][e] + decays[i][e] * full[e]);
-        total[e] += dg[i][e] - (first + i < a.L - 1 ? k[i][e] * x : 0.0f);
-        dg[i][e] = total[e];
-        sums[e] = x + a.scale * R[i * kSubChunk + i] * q[e];
-      }
-      if (is_there && i < rows) {
-        store_global(reinterpret_cast<std::uint32_t*>(a.dk.row(b, h, first + i) + d), packed_row(sums));
-      }
-    }
-    totals[warp * 32 + lane] = float_row(total);
-    __syncthreads();
-    if (is_there) {
-      float after[2];
-      convert(after, *reinterpret_cast<const float2*>(tiles.restart + d));
-      for (int w = kWarps - 1; w > warp; --w) after[0] += totals[w * 32 + lane].x, after[1] += totals[w * 32 + lane].y;
-#pragma unroll
-      for (int i = 0; i < kSubChunk; ++i) {
-        float* row = a.dg.row(b, h, first + i) + d;
-        if (i < rows) store_global(reinterpret_cast<float2*>(row), {dg[i][0] + after[0], dg[i][1] + after[1]});
-      }
-    }
-    __syncthreads();
-  }
-}
-
-/// The operator's arguments, for prepare().
-Bf16Arguments forward_of(const Bf16BackwardArguments& a) {
-  return {a.B, a.H, a.L, a.Dk, a.Dv, a.C, a.scale, a.q, a.k, a.v, a.g, a.initial_state, {}, {}};
-}
-
-/// Elements of S at all borders.
-std::size_t state_elements(const Bf16BackwardArguments& a) {
-  return std::size_t(a.B) * std::size_t(a.H) * std::size_t(ceil_div(a.L, kChunk) + 1) * std::size_t(a.Dk * a.Dv);
-}
-
 }  // namespace
 
 void materialized_backward(const Bf16BackwardArguments& a) {
-  auto* states = workspace<__nv_bfloat16>("gla --backward: states of chunks", 2 * state_elements(a));
-  const Between between{prepare(forward_of(a)), states, states + state_elements(a)};
+  const Between between = prepare_gradients(a);
   const int blocks = 2 * ceil_div(a.Dv, kWidth) * ceil_div(a.Dk, kWidth);
   launch(states_kernel,
          {dim3(unsigned(blocks), unsigned(a.H), unsigned(a.B)), kThreads,
           kPipelineDepth * std::size_t(DecayedTiles<Walk>::kBytesForStates)},
          a, between);
-  const auto start = [&]<int kD>(std::integral_constant<int, kD>) {
-    const dim3 chunks(unsigned(between.prepared.N), unsigned(a.H), unsigned(a.B));
-    launch(gradients_kernel<kD>, {chunks, kThreads, std::size_t(Tiles<kD>::kBytes)}, a, between);
-  };
-  std::max(a.Dk, a.Dv) <= 64 ? start(std::integral_constant<int, 64>()) : start(std::integral_constant<int, 128>());
+  compute_gradients(a, between);
 }
 
 std::string materialized_backward_unsupported(const Bf16BackwardArguments& a) {
-  if (const std::string reason = subchunk_walks_backward_unsupported(a); !reason.empty()) return reason;
-  if (a.Dk > 128 || a.Dv > 128) return "Dk or Dv > 128: `subchunk_walks` needs less shared memory";
-  if (shared_memory_per_block() >= Tiles<128>::kBytes) return "";
-  return "the tiles of a chunk and a state do not fit into a block's shared memory on this GPU";
+  return gradients_unsupported(a);
 }
 
 std::int64_t materialized_backward_memory(const Bf16BackwardArguments& a) {
-  return prepared_memory(forward_of(a)) + std::int64_t(2 * state_elements(a) * sizeof(__nv_bfloat16));
+  return between_memory(a);
 }
 
 }  // namespace tutorial::gla

@@ -9,7 +9,8 @@ namespace tutorial {
 namespace {
 
 // The wait of `warpgroup_walk` for a tile of outputs keeps the state from getting two chunks ahead of the warps that
-// store. No order of the emulator's lets it. Nor does it notice a load over decays that were read by ordinary loads.
+// store. No order of the emulator's lets it. Nor does it notice a load over decays that were read by ordinary loads,
+// here and in `warpgroup_states`.
 constexpr KernelWithBarriers kKernels[] = {
     {"gla", "recurrent_gpu", "03_gla/gla/5_recurrent_gpu.cu", 128, 16},
     {"gla", "chunk_gpu", "03_gla/gla/6_chunk_gpu.cu", 128, 16},
@@ -19,6 +20,9 @@ constexpr KernelWithBarriers kKernels[] = {
     {"gla", "warpgroup_walk", "03_gla/gla/10_warpgroup_walk.cu", 64, 64, 390, "", "", "output_empty|fence_async_proxy"},
     {"gla --backward", "subchunk_walks", "03_gla/gla_backward/4_subchunk_walks.cu", 80, 64},
     {"gla --backward", "materialized", "03_gla/gla_backward/5_materialized.cu", 80, 64},
+    {"gla --backward", "materialized", "03_gla/gla_backward/gradients_of_chunks.cu", 80, 64},
+    {"gla --backward", "warpgroup_states", "03_gla/gla_backward/6_warpgroup_states.cu", 64, 64, 390, "", "",
+     "fence_async_proxy"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);

@@ -300,6 +300,16 @@ STAGES = [
         "Three kernels; the states of all chunks pass through device memory in bf16, and a block has all that a chunk's gradients consist of.",
     ),
     Stage(
+        "03_gla/gla_backward/6_warpgroup_states.cu",
+        ["q, k, g", "+q~, k~, D, P", "v, do", "+S_n, S'_n", "dq, dk, dg", "dv"],
+        [
+            Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
+            Kernel("states: a warpgroup", ["k~ or q~, D, v or do,", "four times"], ["S^T or S'^T, 64 columns"], ["q~, k~, D, P", "v, do"], ["S_n, S'_n*"]),
+            Kernel("gradients", ["q~, k~, D, P, v, do, S', then S;", "at last A, B and R"], ["dv, then A and B;", "k, decays, dk, dg: 16 rows"], ["q~, k~, D, P", "v, do", "S_n, S'_n", "q, k, g*"], ["dq, dk, dg*", "dv*"]),
+        ],
+        "Three kernels; the states of all chunks pass through device memory in bf16, as sums of warpgroups' products.",
+    ),
+    Stage(
         FUSED + "2_five_steps.cu",
         ["g", "+sums", "q, k", "+q_g, k_g", "v", "+partials", "+scores", "o"],
         [
