@@ -8,7 +8,7 @@
 /// memory beside products of warpgroups.
 ///
 ///     loads (1 thread)           V -----------------------> walking warpgroup (one per 64 columns of Dv)
-///     decaying warp w, itself    k, g -> slot w, w + 4 ... -> S = diag(D_r) S + k~_r^T V_r
+///     decaying warp w, itself    k, g -> slot w % 4, ... ---> S = diag(D_r) S + k~_r^T V_r
 ///
 /// Grows out of: 9_multiplying_warps.cu; dispatch: the walk is that kernel, on a plan with several segments; the file
 /// has the kernel for their states alone.
@@ -17,14 +17,14 @@
 /// Unchanged: the walk.
 /// Equation: as chapter 03's `sequence_parallel`.
 /// Shapes: X_s [B, H, segments - 1, Dk, Dv] and D_s [B, H, segments - 1, 4, Dk], four factors, fp32, in device memory.
-/// Thread mapping: block (tile and segment, h, b). Four warps decay the keys of one sub-chunk of a chunk each, from its
-/// last position to its first. A warpgroup walks for each 64 columns. One thread loads V.
+/// Thread mapping: block (tile and segment, h, b). For each 64 columns of Dk, four warps decay the keys of one sub-chunk
+/// of a chunk each, from its last position to its first. A warpgroup walks for each 64 columns of Dv. One thread loads V.
 /// Synchronization: a decaying warp waits for its copies (`raw_full`) and for a free slot (`slot_empty`). The walk
 /// waits for V (`full`) and for a slot (`slot_full`), the loads for a free tile of V (`empty`). With short segments the
 /// second and the third kernel start early and wait for the one before (common/device/early_start.cuh).
-/// Resources: 105 registers. 8 slots of k~ and decays, two stages of k and g for each decaying warp, three V: 180 KB of
+/// Resources: REGS registers. 8 slots of k~ and decays, two stages of k and g for each decaying warp, three V: 180 KB of
 /// shared memory at Dk = 128 and 128 columns.
-/// Work: per sub-chunk 600 instructions of a decaying warp and 120 of each walking warp.
+/// Work: per sub-chunk INSTR instructions of a decaying warp and 120 of each walking warp.
 /// Bytes: those of `multiplying_warps`; k, v and g a second time, except those of the last segment; X_s is written,
 /// read and written by the second kernel, and read again.
 /// Bound by: the memory's bandwidth.
@@ -52,12 +52,16 @@ namespace {
 
 using namespace tile;
 
-constexpr int kKeyDepth = 2;    // k and g of sub-chunks in shared memory, of each warp that decays
-constexpr int kValueDepth = 3;  // V of chunks
+constexpr int kKeyDepth = 2;     // k and g of sub-chunks in shared memory, of each warp that decays
+constexpr int kValueDepth = 3;   // V of chunks
+constexpr int kKeyColumns = 64;  // of Dk, that a warp decays
 
-/// Threads: four warps that decay, a warpgroup for each 64 columns of Dv, and a warp that loads V.
+/// Warpgroups whose warps decay.
 template <class Shape>
-constexpr int kBlock = kWarpgroup + Shape::kDv / kWarpgroupColumns* kWarpgroup + 32;
+constexpr int kDecayers = Shape::kDk / kKeyColumns;
+/// Threads: those warpgroups, one for each 64 columns of Dv, and a warp that loads V.
+template <class Shape>
+constexpr int kBlock = (kDecayers<Shape> + Shape::kDv / kWarpgroupColumns) * kWarpgroup + 32;
 
 /// The tensors that bulk copies read.
 struct Maps {
@@ -68,28 +72,33 @@ struct Maps {
 template <class Shape>
 struct StateMemory {
   using Rows = SixteenRows<Shape::kDk>;
-  using Gates = FloatPanels<kSubChunk, Shape::kDk>;
+  using Columns = SixteenRows<kKeyColumns>;  // of a decaying warp
+  using Gates = FloatPanels<kSubChunk, kKeyColumns>;
   static constexpr int kRowsBytes = int(Rows::kPanelBytes) * (Shape::kDk / 64);
-  static constexpr int kRawBytes = kRowsBytes + Gates::kBytes;
+  static constexpr int kRawBytes = int(Columns::kPanelBytes) + Gates::kBytes;
   static constexpr int kValueBytes = int(PanelTile<Shape::kDv>::kPanelBytes) * (Shape::kDv / 64);
   static constexpr int kRaw = kSlots * kRowsBytes;  // offsets in bytes
-  static constexpr int kValues = kRaw + kSubChunks * kKeyDepth * kRawBytes;
+  static constexpr int kValues = kRaw + kDecayers<Shape> * kSubChunks * kKeyDepth * kRawBytes;
   static constexpr int kDecays = kValues + kValueDepth * kValueBytes;
   static constexpr int kBytes = kDecays + kSlots * OrderedDecays<Shape::kDk>::kBytes;
 
   unsigned char* memory;
 
   /// k~ of a sub-chunk, 0 to kSlots - 1.
-  __device__ __forceinline__ Rows keys(int slot) const { return rows_at(slot * kRowsBytes); }
+  __device__ __forceinline__ Rows keys(int slot) const { return tile_at<Rows>(slot * kRowsBytes); }
+  /// 64 columns of them, part 0 to kDecayers - 1.
+  __device__ __forceinline__ Columns keys(int slot, int part) const {
+    return tile_at<Columns>(slot * kRowsBytes + part * int(Columns::kPanelBytes));
+  }
   /// The decays of that sub-chunk.
   __device__ __forceinline__ OrderedDecays<Shape::kDk> decays(int slot) const {
     return {reinterpret_cast<float*>(memory + kDecays + slot * OrderedDecays<Shape::kDk>::kBytes)};
   }
-  /// k of a sub-chunk as loaded, 0 to kSubChunks kKeyDepth - 1.
-  __device__ __forceinline__ Rows raw_keys(int number) const { return rows_at(kRaw + number * kRawBytes); }
-  /// The gates of that sub-chunk.
+  /// 64 columns of k of a sub-chunk as loaded, 0 to kDecayers kSubChunks kKeyDepth - 1.
+  __device__ __forceinline__ Columns raw_keys(int number) const { return tile_at<Columns>(kRaw + number * kRawBytes); }
+  /// Their gates.
   __device__ __forceinline__ Gates gates(int number) const {
-    return {reinterpret_cast<const float*>(memory + kRaw + number * kRawBytes + kRowsBytes)};
+    return {reinterpret_cast<const float*>(memory + kRaw + number * kRawBytes + Columns::kPanelBytes)};
   }
   /// V of a chunk, 0 to kValueDepth - 1.
   __device__ __forceinline__ PanelTile<Shape::kDv> values(int stage) const {
@@ -97,32 +106,36 @@ struct StateMemory {
   }
 
  private:
-  __device__ __forceinline__ Rows rows_at(int byte) const { return {reinterpret_cast<__nv_bfloat16*>(memory + byte)}; }
+  template <class Tile>
+  __device__ __forceinline__ Tile tile_at(int byte) const {
+    return {reinterpret_cast<__nv_bfloat16*>(memory + byte)};
+  }
 };
 
-/// Decays the keys of a sub-chunk to its end.
+/// Decays 64 columns of the keys of a sub-chunk to its end.
+/// @param part number of the columns, 0 to kDecayers - 1
 /// @param decay set to the decays of all of it, for the lane's columns
 template <class Shape>
-__device__ __forceinline__ void decay_keys(const StateMemory<Shape>& memory, int raw, int slot,
-                                           float (&decay)[Shape::kDk / 32]) {
+__device__ __forceinline__ void decay_keys(const StateMemory<Shape>& memory, int raw, int slot, int part,
+                                           float (&decay)[kKeyColumns / 32]) {
   using namespace score_levels;
-  constexpr int kColumns = Shape::kDk / 32;
-  const int byte = lane_byte<Shape::kDk>(), gate_byte = first_gate_byte<Shape::kDk, kSubChunk>();
-  const auto k_raw = memory.raw_keys(raw), k_out = memory.keys(slot);
+  constexpr int kColumns = kKeyColumns / 32;
+  const int byte = lane_byte<kKeyColumns>(), gate_byte = first_gate_byte<kKeyColumns, kSubChunk>();
+  const auto k_raw = memory.raw_keys(raw), k_out = memory.keys(slot, part);
   const auto gates = memory.gates(raw);
 #pragma unroll
   for (float& x : decay) x = 1;
 #pragma unroll
   for (int i = kSubChunk - 1; i >= 0; --i) {
     float k[kColumns], a[kColumns];
-    convert(k, *in_row<Shape::kDk>(k_raw, byte, i));
-    convert(a, *gates_in_row<Shape::kDk>(gates, gate_byte, i));
+    convert(k, *in_row<kKeyColumns>(k_raw, byte, i));
+    convert(a, *gates_in_row<kKeyColumns>(gates, gate_byte, i));
     multiply(k, decay);
-    store_for_copies(in_row<Shape::kDk>(k_out, byte, i), packed_row(k));
+    store_for_copies(in_row<kKeyColumns>(k_out, byte, i), packed_row(k));
 #pragma unroll
     for (int e = 0; e < kColumns; ++e) decay[e] *= gate(a[e]);
   }
-  memory.decays(slot).store(decay);
+  memory.decays(slot).put(unsigned(part * kKeyColumns) + lane_index() * kColumns, make_float2(decay[0], decay[1]));
 }
 
 /// X_s and D_s of every segment but the last. All chunks of these segments are whole. Grid (tiles of Dv of these
@@ -134,17 +147,17 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
     segment_states_kernel(Bf16Arguments a, const __grid_constant__ Maps maps, LaunchPlan plan, float* states,
                           float* decays) {
   let_next_kernel_start();
-  constexpr int kWalkers = Shape::kDv / kWarpgroupColumns;
+  constexpr int kWalkers = Shape::kDv / kWarpgroupColumns, kDecayers = fused_gla::kDecayers<Shape>;
   const BlockPart<Shape> part(extents_of(a), plan.length);
   const int b = part.b, h = part.h, begin = part.begin, end = part.end, first_column = part.first_column;
   const std::int64_t segment = std::int64_t(part.head) * (plan.segments - 1) + part.segment;
-  __shared__ Barrier raw_full[kSubChunks * kKeyDepth], slot_full[kSlots], slot_empty[kSlots];
+  __shared__ Barrier raw_full[kDecayers * kSubChunks * kKeyDepth], slot_full[kSlots], slot_empty[kSlots];
   __shared__ Barrier full[kValueDepth], empty[kValueDepth];
   const StateMemory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
 
   if (threadIdx.x == 0) {
     for (Barrier& barrier : raw_full) barrier.init(1);
-    for (Barrier& barrier : slot_full) barrier.init(1);
+    for (Barrier& barrier : slot_full) barrier.init(kDecayers);
     for (Barrier& barrier : slot_empty) barrier.init(4 * kWalkers);
     for (Barrier& barrier : full) barrier.init(1);
     for (Barrier& barrier : empty) barrier.init(4 * kWalkers);
@@ -153,29 +166,31 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
   __syncthreads();
 
   const int group = int(threadIdx.x) / kWarpgroup, lane = int(lane_index());
-  if (group == 0) {
-    const int warp = uniform(warp_in_group());
-    Barrier* const raw_barriers = raw_full + warp * kKeyDepth;
+  if (group < kDecayers) {
+    // The warp decays 64 columns of one sub-chunk of each chunk.
+    const int warp = uniform(warp_in_group()), part_of_keys = uniform(group);
+    const int first_raw = (part_of_keys * kSubChunks + warp) * kKeyDepth;
+    Barrier* const raw_barriers = raw_full + first_raw;
     const auto load = [&](int t, int stage) {
       if (t >= end || !elect_one()) return;
-      const int raw = warp * kKeyDepth + stage;
+      const TileOrigin origin{.column = part_of_keys * kKeyColumns, .position = t, .head = h, .batch = b};
       raw_barriers[stage].arrive_expect(memory.kRawBytes);
-      load_panels(memory.gates(raw), maps.g, raw_barriers[stage], {.position = t, .head = h, .batch = b});
-      load_panels(memory.raw_keys(raw), maps.k, raw_barriers[stage], {.position = t, .head = h, .batch = b});
+      load_panels(memory.gates(first_raw + stage), maps.g, raw_barriers[stage], origin);
+      load_panels(memory.raw_keys(first_raw + stage), maps.k, raw_barriers[stage], origin);
     };
     for (int i = 0; i < kKeyDepth; ++i) load(begin + warp * kSubChunk + i * kChunk, i);
     auto raw_ring = Ring<kKeyDepth>::consumer();
     auto ring = Ring<kSlots>::producer();
     for (int i = 0; i < warp; ++i) ring.advance();
-    float all[Shape::kDk / 32];
+    float all[kKeyColumns / 32];
 #pragma unroll
     for (float& x : all) x = 1;
 #pragma unroll 1
     for (int t = begin + warp * kSubChunk; t < end; t += kChunk) {
-      float decay[Shape::kDk / 32];
+      float decay[kKeyColumns / 32];
       raw_ring.wait(raw_barriers);
       ring.wait(slot_empty);
-      decay_keys(memory, warp * kKeyDepth + raw_ring.stage(), ring.stage(), decay);
+      decay_keys(memory, first_raw + raw_ring.stage(), ring.stage(), part_of_keys, decay);
       score_levels::multiply(all, decay);
       fence_async_proxy();
       __syncwarp();
@@ -186,13 +201,13 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
     }
     if (first_column == 0) {
 #pragma unroll
-      for (int e = 0; e < Shape::kDk / 32; ++e) {
-        const int d = lane * (Shape::kDk / 32) + e;
+      for (int e = 0; e < kKeyColumns / 32; ++e) {
+        const int d = part_of_keys * kKeyColumns + lane * (kKeyColumns / 32) + e;
         if (d < a.Dk) store_global(decays + (segment * kSubChunks + warp) * a.Dk + d, all[e]);
       }
     }
-  } else if (group <= kWalkers) {
-    const int walker = group - 1, offset = walker * kWarpgroupColumns;
+  } else if (group < kDecayers + kWalkers) {
+    const int walker = group - kDecayers, offset = walker * kWarpgroupColumns;
     WarpgroupState<Shape::kDk> S;
 #pragma unroll
     for (float& x : S) x = 0;

@@ -156,23 +156,23 @@ __global__ void __launch_bounds__(kBlock, 1)
     WarpgroupState<Shape::kDk> S;
     const auto start = part.start(a.initial_state, plan, extents_of(a));
     load_group_state<Shape::kDk>(S, start.data, start.stride, a.Dk, columns);
-    auto ring = Ring<kPipelineDepth>::consumer();
+    auto ring = Ring<kPipelineDepth>::consumer();  // one chunk ahead of `read` during a chunk
+    auto read = ring;
     auto state_ring = Ring<kDepth>::producer();
     RoundedState<Shape::kDk> s;
+    ValueFragments v, v_next = {};
+    float whole, whole_next = 1;
+    ring.wait(full);
+    load_decayed_values(v, tiles_of(ring.stage()).V, decays_of(ring.stage()));
+    whole = decays_of(ring.stage()).whole();
     for (int t = part.begin; t < end; t += kChunk) {
-      const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
-      const ChunkDecays decays = decays_of(ring.stage());
-      ring.wait(full);
+      const ChunkTiles<Shape> tiles = tiles_of(read.stage());
       WarpgroupOutput from_state;
       round_state<Shape::kDk>(s, S);
-      wgmma_fence(from_state, s);
+      decay_state(S, whole);
+      wgmma_fence(from_state, s, S, v);
       start_output_from_state<Shape::kDk>(from_state, s, tiles.Q);
       wgmma_commit();
-      wgmma_wait<1>(S);  // done already; without it the compiler would wait for S^T Q^T before it touches S
-      decay_state(S, decays.whole());
-      ValueFragments v;
-      load_decayed_values(v, tiles.V, decays);
-      wgmma_fence(S, v);
       start_state_update<Shape::kDk>(S, v, tiles.K);
       wgmma_commit();
       state_ring.wait(state_empty);
@@ -181,9 +181,21 @@ __global__ void __launch_bounds__(kBlock, 1)
       __syncwarp();
       if (lane_index() == 0) state_full[state_ring.stage()].arrive();
       state_ring.advance();
-      wgmma_wait<0>(S, v);
-      if (lane_index() == 0) empty[ring.stage()].arrive();
       ring.advance();
+      if (t + kChunk < end) {
+        ring.wait(full);
+        load_decayed_values(v_next, tiles_of(ring.stage()).V, decays_of(ring.stage()));
+        whole_next = decays_of(ring.stage()).whole();
+      }
+      wgmma_wait<0>(S, v);
+      if (lane_index() == 0) empty[read.stage()].arrive();
+      read.advance();
+      whole = whole_next;
+#pragma unroll
+      for (int i = 0; i < kChunk / 16; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) v[i][j] = v_next[i][j];
+      }
     }
     if (end == a.L && a.final_state.data) {
       store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk,
