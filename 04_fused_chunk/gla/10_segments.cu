@@ -8,7 +8,7 @@
 /// memory beside products of warpgroups.
 ///
 ///     loads (1 thread)           V -----------------------> walking warpgroup (one per 64 columns of Dv)
-///     decaying warp w, itself    k, g -> slot w % 4, ... ---> S = diag(D_r) S + k~_r^T V_r
+///     decaying warps, themselves k, g -> slot of a chunk ---> S = diag(D) S + k~^T V
 ///
 /// Grows out of: 9_multiplying_warps.cu; dispatch: the walk is that kernel, on a plan with several segments; the file
 /// has the kernel for their states alone.
@@ -18,13 +18,16 @@
 /// Equation: as chapter 03's `sequence_parallel`.
 /// Shapes: X_s [B, H, segments - 1, Dk, Dv] and D_s [B, H, segments - 1, 4, Dk], four factors, fp32, in device memory.
 /// Thread mapping: block (tile and segment, h, b). For each 64 columns of Dk, four warps decay the keys of one sub-chunk
-/// of a chunk each, from its last position to its first. A warpgroup walks for each 64 columns of Dv. One thread loads V.
-/// Synchronization: a decaying warp waits for its copies (`raw_full`) and for a free slot (`slot_empty`). The walk
-/// waits for V (`full`) and for a slot (`slot_full`), the loads for a free tile of V (`empty`). With short segments the
-/// second and the third kernel start early and wait for the one before (common/device/early_start.cuh).
-/// Resources: REGS registers. 8 slots of k~ and decays, two stages of k and g for each decaying warp, three V: 180 KB of
+/// of a chunk each, from its last position to its first. They first multiply their gates and tell each other the
+/// products, so that they can decay to the end of the chunk: then the walk has one product and one decay per chunk, not
+/// per sub-chunk. A warpgroup walks for each 64 columns of Dv. One thread loads V.
+/// Synchronization: a decaying warp waits for its copies (`raw_full`), for the three other warps with its columns (a
+/// named barrier) and for a free slot (`slot_empty`). The walk waits for V (`full`) and for a slot (`slot_full`), the
+/// loads for a free tile of V (`empty`). With short segments the second and the third kernel start early and wait for
+/// the one before (common/device/early_start.cuh).
+/// Resources: REGS registers. Two slots of k~ and decays, two stages of k and g for each decaying warp, three V: 180 KB of
 /// shared memory at Dk = 128 and 128 columns.
-/// Work: per sub-chunk INSTR instructions of a decaying warp and 120 of each walking warp.
+/// Work: per chunk INSTR instructions of a decaying warp and WALK of each walking warp.
 /// Bytes: those of `multiplying_warps`; k, v and g a second time, except those of the last segment; X_s is written,
 /// read and written by the second kernel, and read again.
 /// Bound by: the memory's bandwidth.
@@ -40,6 +43,7 @@
 #include "common/device/early_start.cuh"
 #include "common/device/elect.cuh"
 #include "common/device/launch.cuh"
+#include "common/device/named_barrier.cuh"
 #include "common/device/workspace.hpp"
 #include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
@@ -55,6 +59,7 @@ using namespace tile;
 constexpr int kKeyDepth = 2;     // k and g of sub-chunks in shared memory, of each warp that decays
 constexpr int kValueDepth = 3;   // V of chunks
 constexpr int kKeyColumns = 64;  // of Dk, that a warp decays
+constexpr int kKeySlots = 2;     // k~ of chunks
 
 /// Warpgroups whose warps decay.
 template <class Shape>
@@ -71,26 +76,26 @@ struct Maps {
 /// Shared memory.
 template <class Shape>
 struct StateMemory {
-  using Rows = SixteenRows<Shape::kDk>;
+  using Keys = typename Shape::KeyTile;      // of a chunk
   using Columns = SixteenRows<kKeyColumns>;  // of a decaying warp
   using Gates = FloatPanels<kSubChunk, kKeyColumns>;
-  static constexpr int kRowsBytes = int(Rows::kPanelBytes) * (Shape::kDk / 64);
+  static constexpr int kKeyBytes = int(Keys::kPanelBytes) * (Shape::kDk / 64);
   static constexpr int kRawBytes = int(Columns::kPanelBytes) + Gates::kBytes;
   static constexpr int kValueBytes = int(PanelTile<Shape::kDv>::kPanelBytes) * (Shape::kDv / 64);
-  static constexpr int kRaw = kSlots * kRowsBytes;  // offsets in bytes
+  static constexpr int kRaw = kKeySlots * kKeyBytes;  // offsets in bytes
   static constexpr int kValues = kRaw + kDecayers<Shape> * kSubChunks * kKeyDepth * kRawBytes;
   static constexpr int kDecays = kValues + kValueDepth * kValueBytes;
-  static constexpr int kBytes = kDecays + kSlots * OrderedDecays<Shape::kDk>::kBytes;
+  static constexpr int kBytes = kDecays + kKeySlots * OrderedDecays<Shape::kDk>::kBytes;
 
   unsigned char* memory;
 
-  /// k~ of a sub-chunk, 0 to kSlots - 1.
-  __device__ __forceinline__ Rows keys(int slot) const { return tile_at<Rows>(slot * kRowsBytes); }
-  /// 64 columns of them, part 0 to kDecayers - 1.
-  __device__ __forceinline__ Columns keys(int slot, int part) const {
-    return tile_at<Columns>(slot * kRowsBytes + part * int(Columns::kPanelBytes));
+  /// k~ of a chunk, 0 to kKeySlots - 1.
+  __device__ __forceinline__ Keys keys(int slot) const { return tile_at<Keys>(slot * kKeyBytes); }
+  /// 64 columns of sub-chunk r of it, part 0 to kDecayers - 1.
+  __device__ __forceinline__ Columns keys(int slot, int part, int r) const {
+    return tile_at<Columns>(slot * kKeyBytes + part * int(Keys::kPanelBytes) + r * int(Columns::kPanelBytes));
   }
-  /// The decays of that sub-chunk.
+  /// The decays of that chunk.
   __device__ __forceinline__ OrderedDecays<Shape::kDk> decays(int slot) const {
     return {reinterpret_cast<float*>(memory + kDecays + slot * OrderedDecays<Shape::kDk>::kBytes)};
   }
@@ -112,30 +117,43 @@ struct StateMemory {
   }
 };
 
-/// Decays 64 columns of the keys of a sub-chunk to its end.
-/// @param part number of the columns, 0 to kDecayers - 1
-/// @param decay set to the decays of all of it, for the lane's columns
+using Columns = float[kKeyColumns / 32];  // a lane's
+
+/// Loads the gates of 64 columns of a sub-chunk.
+/// @param product set to that of all its gates
 template <class Shape>
-__device__ __forceinline__ void decay_keys(const StateMemory<Shape>& memory, int raw, int slot, int part,
-                                           float (&decay)[kKeyColumns / 32]) {
+__device__ __forceinline__ void load_gates(Columns (&gates)[kSubChunk], Columns& product,
+                                           const StateMemory<Shape>& memory, int raw) {
   using namespace score_levels;
-  constexpr int kColumns = kKeyColumns / 32;
-  const int byte = lane_byte<kKeyColumns>(), gate_byte = first_gate_byte<kKeyColumns, kSubChunk>();
-  const auto k_raw = memory.raw_keys(raw), k_out = memory.keys(slot, part);
-  const auto gates = memory.gates(raw);
+  const int byte = first_gate_byte<kKeyColumns, kSubChunk>();
 #pragma unroll
-  for (float& x : decay) x = 1;
+  for (float& x : product) x = 1;
+#pragma unroll
+  for (int i = 0; i < kSubChunk; ++i) {
+    convert(gates[i], *gates_in_row<kKeyColumns>(memory.gates(raw), byte, i));
+#pragma unroll
+    for (float& x : gates[i]) x = gate(x);
+    multiply(product, gates[i]);
+  }
+}
+
+/// Decays 64 columns of the keys of a sub-chunk.
+/// @param to the rows of k~
+/// @param decay of the positions after the sub-chunk; it is multiplied by those of the sub-chunk
+template <class Shape>
+__device__ __forceinline__ void decay_keys(const SixteenRows<kKeyColumns>& to, Columns& decay,
+                                           const Columns (&gates)[kSubChunk], const StateMemory<Shape>& memory,
+                                           int raw) {
+  using namespace score_levels;
+  const int byte = lane_byte<kKeyColumns>();
 #pragma unroll
   for (int i = kSubChunk - 1; i >= 0; --i) {
-    float k[kColumns], a[kColumns];
-    convert(k, *in_row<kKeyColumns>(k_raw, byte, i));
-    convert(a, *gates_in_row<kKeyColumns>(gates, gate_byte, i));
+    Columns k;
+    convert(k, *in_row<kKeyColumns>(memory.raw_keys(raw), byte, i));
     multiply(k, decay);
-    store_for_copies(in_row<kKeyColumns>(k_out, byte, i), packed_row(k));
-#pragma unroll
-    for (int e = 0; e < kColumns; ++e) decay[e] *= gate(a[e]);
+    store_for_copies(in_row<kKeyColumns>(to, byte, i), packed_row(k));
+    multiply(decay, gates[i]);
   }
-  memory.decays(slot).put(unsigned(part * kKeyColumns) + lane_index() * kColumns, make_float2(decay[0], decay[1]));
 }
 
 /// X_s and D_s of every segment but the last. All chunks of these segments are whole. Grid (tiles of Dv of these
@@ -151,13 +169,14 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
   const BlockPart<Shape> part(extents_of(a), plan.length);
   const int b = part.b, h = part.h, begin = part.begin, end = part.end, first_column = part.first_column;
   const std::int64_t segment = std::int64_t(part.head) * (plan.segments - 1) + part.segment;
-  __shared__ Barrier raw_full[kDecayers * kSubChunks * kKeyDepth], slot_full[kSlots], slot_empty[kSlots];
+  __shared__ Barrier raw_full[kDecayers * kSubChunks * kKeyDepth], slot_full[kKeySlots], slot_empty[kKeySlots];
   __shared__ Barrier full[kValueDepth], empty[kValueDepth];
+  __shared__ float2 products[2][kDecayers][kSubChunks][32];  // of a sub-chunk's gates
   const StateMemory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
 
   if (threadIdx.x == 0) {
     for (Barrier& barrier : raw_full) barrier.init(1);
-    for (Barrier& barrier : slot_full) barrier.init(kDecayers);
+    for (Barrier& barrier : slot_full) barrier.init(4 * kDecayers);
     for (Barrier& barrier : slot_empty) barrier.init(4 * kWalkers);
     for (Barrier& barrier : full) barrier.init(1);
     for (Barrier& barrier : empty) barrier.init(4 * kWalkers);
@@ -180,24 +199,36 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
     };
     for (int i = 0; i < kKeyDepth; ++i) load(begin + warp * kSubChunk + i * kChunk, i);
     auto raw_ring = Ring<kKeyDepth>::consumer();
-    auto ring = Ring<kSlots>::producer();
-    for (int i = 0; i < warp; ++i) ring.advance();
-    float all[kKeyColumns / 32];
+    auto ring = Ring<kKeySlots>::producer();
+    Columns all;
 #pragma unroll
     for (float& x : all) x = 1;
 #pragma unroll 1
     for (int t = begin + warp * kSubChunk; t < end; t += kChunk) {
-      float decay[kKeyColumns / 32];
+      const int raw = first_raw + raw_ring.stage();
+      Columns gates[kSubChunk], product, decay;
       raw_ring.wait(raw_barriers);
+      load_gates(gates, product, memory, raw);
+      // Two sets take turns: the set of two chunks before has been read when the barrier of the last chunk has opened.
+      auto& products_of = products[raw_ring.stage()][part_of_keys];
+      products_of[warp][lane] = make_float2(product[0], product[1]);
+      wait_at_named_barrier(1 + part_of_keys, kWarpgroup);
+      decay[0] = decay[1] = 1;
+      for (int r = warp + 1; r < kSubChunks; ++r)
+        decay[0] *= products_of[r][lane].x, decay[1] *= products_of[r][lane].y;
       ring.wait(slot_empty);
-      decay_keys(memory, first_raw + raw_ring.stage(), ring.stage(), part_of_keys, decay);
-      score_levels::multiply(all, decay);
+      decay_keys(memory.keys(ring.stage(), part_of_keys, warp), decay, gates, memory, raw);
+      if (warp == 0) {
+        memory.decays(ring.stage())
+            .put(unsigned(part_of_keys * kKeyColumns + lane * 2), make_float2(decay[0], decay[1]));
+      }
+      score_levels::multiply(all, product);
       fence_async_proxy();
       __syncwarp();
       if (lane == 0) slot_full[ring.stage()].arrive();
       load(t + kKeyDepth * kChunk, raw_ring.stage());
       raw_ring.advance();
-      for (int i = 0; i < kSubChunks; ++i) ring.advance();
+      ring.advance();
     }
     if (first_column == 0) {
 #pragma unroll
@@ -207,31 +238,26 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
       }
     }
   } else if (group < kDecayers + kWalkers) {
-    const int walker = group - kDecayers, offset = walker * kWarpgroupColumns;
+    const int walker = uniform(group - kDecayers), offset = walker * kWarpgroupColumns;
     WarpgroupState<Shape::kDk> S;
 #pragma unroll
     for (float& x : S) x = 0;
     auto ring = Ring<kValueDepth>::consumer();
-    auto slot_ring = Ring<kSlots>::consumer();
+    auto slot_ring = Ring<kKeySlots>::consumer();
     for (int t = begin; t < end; t += kChunk) {
       const PanelTile<64> V{memory.values(ring.stage()).data + walker * PanelTile<64>::kPanelElements};
+      slot_ring.wait(slot_full);
+      StateDecays<Shape::kDk> D;
+      memory.decays(slot_ring.stage()).load(D);
+      decay_state<Shape::kDk>(S, D);
       ring.wait(full);
-#pragma unroll 1
-      for (int row = 0; row < kChunk; row += kSubChunk) {
-        slot_ring.wait(slot_full);
-        StateDecays<Shape::kDk> D;
-        memory.decays(slot_ring.stage()).load(D);
-        decay_state<Shape::kDk>(S, D);
-        wgmma_fence(S);
-        start_sub_chunk_update<Shape::kDk>(S, k_from_row_to_row(V).along_k(row),
-                                           k_from_row_to_row(memory.keys(slot_ring.stage())));
-        wgmma_commit();
-        wgmma_wait<0>(S);
-        __syncwarp();  // all lanes have read the decays
-        if (lane == 0) slot_empty[slot_ring.stage()].arrive();
-        slot_ring.advance();
-      }
-      if (lane == 0) empty[ring.stage()].arrive();
+      wgmma_fence(S);
+      start_state_update<Shape::kDk>(S, V, memory.keys(slot_ring.stage()));
+      wgmma_commit();
+      wgmma_wait<0>(S);
+      __syncwarp();  // all lanes have read the decays
+      if (lane == 0) slot_empty[slot_ring.stage()].arrive(), empty[ring.stage()].arrive();
+      slot_ring.advance();
       ring.advance();
     }
     store_group_state<Shape::kDk>(states + segment * a.Dk * a.Dv + first_column + offset, S, a.Dv, a.Dk,

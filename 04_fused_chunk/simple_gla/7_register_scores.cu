@@ -51,7 +51,7 @@ using namespace tile;
 constexpr int kPipelineDepth = 4;               // chunks in shared memory
 constexpr int kDepth = 2;                       // O, and Q S in fp32, in shared memory
 constexpr int kBlock = 4 * kWarpgroup;          // threads
-constexpr int kStoreThreads = kWarpgroup - 32;  // of them
+constexpr int kStoreThreads = kWarpgroup - 64;  // of them
 
 template <class Shape>
 constexpr std::size_t kSharedBytes = kPipelineDepth*(ChunkTiles<Shape>::kBytes + ChunkDecays::kBytes) +
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kBlock, 1)
     for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps of the chunk's scores, and those of the state
     for (int i = 0; i < kDepth; ++i) state_full[i].init(4), state_empty[i].init(4);
     for (Barrier& barrier : output_full) barrier.init(4);
-    for (Barrier& barrier : output_empty) barrier.init(3);
+    for (Barrier& barrier : output_empty) barrier.init(2);
     fence_barrier_init();
   }
   __syncthreads();
@@ -124,26 +124,30 @@ __global__ void __launch_bounds__(kBlock, 1)
   } else if (group == 2) {
     decrease_registers<72>();
     const int thread = int(threadIdx.x) % kWarpgroup;
-    if (thread < 32) {
+    if (thread == 0) {
       auto ring = Ring<kPipelineDepth>::producer();
-      for_each_chunk_with_g(a, b, h, part.begin, kChunk, (end - part.begin - 1) / kChunk + 1, end,
-                            [&](int t, float2 g) {
-                              ring.wait(empty);
-                              if (thread == 0) {
-                                fence_async_proxy();  // V has been read by ldmatrix
-                                full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
-                                load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, t, first_column);
-                              }
-                              decays_of(ring.stage()).store(ChunkSums(g), a.scale);
-                              __syncwarp();
-                              if (thread == 0) full[ring.stage()].arrive();
-                              ring.advance();
-                            });
-    } else {
+      for (int t = part.begin; t < end; t += kChunk) {
+        ring.wait(empty);
+        fence_async_proxy();  // V has been read by ldmatrix
+        full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
+        load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, t, first_column);
+        ring.advance();
+      }
+    } else if (thread >= 32 && thread < 64) {
+      auto ring = Ring<kPipelineDepth>::producer();
+      for_each_chunk_with_g(a, b, h, part.begin, kChunk, (end - part.begin - 1) / kChunk + 1, end, [&](int, float2 g) {
+        const ChunkSums sums(g);
+        ring.wait(empty);
+        decays_of(ring.stage()).store(sums, a.scale);
+        __syncwarp();
+        if (lane_index() == 0) full[ring.stage()].arrive();
+        ring.advance();
+      });
+    } else if (thread >= 64) {
       auto output_ring = Ring<kDepth>::consumer();
       for (int t = part.begin; t < end; t += kChunk) {
         output_ring.wait(output_full);
-        store_tile_by<kStoreThreads>(thread - 32, a.o.row(b, h, t) + first_column, a.o.stride_l, end - t, columns,
+        store_tile_by<kStoreThreads>(thread - 64, a.o.row(b, h, t) + first_column, a.o.stride_l, end - t, columns,
                                      panel(output_ring.stage()), [&] {
                                        __syncwarp();
                                        if (lane_index() == 0) output_empty[output_ring.stage()].arrive();

@@ -29,7 +29,7 @@ namespace {
 using namespace tile;
 
 constexpr int kStateDepth = 4;                // chunks in shared memory
-constexpr int kStateBlock = kWarpgroup + 32;  // threads: those of the state, and a warp that loads
+constexpr int kStateBlock = kWarpgroup + 64;  // threads: those of the state, a warp that loads, one that adds up gates
 
 template <class Shape>
 constexpr std::size_t kSharedBytesForState = kStateDepth*(StateTiles<Shape>::kBytes + ChunkDecays::kBytes);
@@ -59,24 +59,30 @@ __device__ __forceinline__ void walk_for_state(const Bf16Arguments& a, const Chu
   }
   __syncthreads();
 
+  if (threadIdx.x >= kWarpgroup + 32) {
+    if (threadIdx.x > kWarpgroup + 32) return;
+    auto ring = Ring<kStateDepth>::producer();
+    for (int n = 0; n < count; ++n) {
+      Barrier& barrier = full[ring.stage()];
+      ring.wait(empty);
+      fence_async_proxy();  // V has been read by ldmatrix
+      barrier.arrive_expect(StateTiles<Shape>::kBytes);
+      load_chunk(tiles_of(ring.stage()), maps, barrier, part.b, part.h, first + n * step, part.first_column);
+      ring.advance();
+    }
+    return;
+  }
   if (threadIdx.x >= kWarpgroup) {
     const bool is_first = threadIdx.x == kWarpgroup;
     auto ring = Ring<kStateDepth>::producer();
     double between = 0;  // the chunk and the end where the state is wanted
-    for_each_chunk_with_g(a, part.b, part.h, first, step, count, part.end, [&](int t, float2 g) {
-      const StateTiles<Shape> tiles = tiles_of(ring.stage());
-      Barrier& barrier = full[ring.stage()];
-      ring.wait(empty);
-      if (is_first) {
-        fence_async_proxy();  // V has been read by ldmatrix
-        barrier.arrive_expect(StateTiles<Shape>::kBytes);
-        load_chunk(tiles, maps, barrier, part.b, part.h, t, part.first_column);
-      }
+    for_each_chunk_with_g(a, part.b, part.h, first, step, count, part.end, [&](int, float2 g) {
       const ChunkSums sums(g);
+      ring.wait(empty);
       decays_of(ring.stage()).store_into_state(sums, float(between), is_reversed);
       between += sums.end;
       __syncwarp();
-      if (is_first) barrier.arrive();
+      if (is_first) full[ring.stage()].arrive();
       ring.advance();
     });
     if (is_first) {
