@@ -6,7 +6,7 @@
 /// one before. Four other warps can do that. The registers are there, if bulk copies store O: then three warps have
 /// nothing to do any more, and the fence of the preparing warps no longer waits behind the stores of O.
 ///
-///     loads (3 threads)             V ------------------------------> walking warpgroup (one per 64 columns of Dv)
+///     loads (1 thread)              V ------------------------------> walking warpgroup (one per 64 columns of Dv)
 ///     preparing warp w              q, k, g -> slot w, w + 4, ... --> the same, slot by slot: O, S
 ///                                   `- levels -> multiplying warp w: P ^
 ///     stores (1 thread)             O <------------------------------ the same
@@ -15,11 +15,11 @@
 /// Improves on: in `score_levels` one warp per scheduler prepares, and all others wait for it.
 /// Unchanged: the walk, the slots and the arithmetic.
 /// Shapes: as `score_levels`.
-/// Thread mapping: one thread of warpgroup 0 loads V, two load q, k and g, and another one stores O. Warpgroup 1 multiplies levels, warpgroup 2
+/// Thread mapping: one thread of warpgroup 0 loads V, another one stores O. Warpgroup 1 multiplies levels, warpgroup 2
 /// prepares, each with a warp for each sub-chunk of a chunk. One warpgroup walks for each 64 columns.
 /// Synchronization: as `score_levels`, and a preparing warp and a multiplying one exchange halves: `levels_full` says
 /// that the rows of the levels are there, `levels_empty` that they are read. The multiplying warp is the last that
-/// reads q and k as loaded, so it says when the next ones may be loaded (`raw_empty`). In a plan with `starts_early` the walk of a segment waits for
+/// reads q and k as loaded, so it asks for the next ones. In a plan with `starts_early` the walk of a segment waits for
 /// its first state.
 /// Fences: as `score_levels`. The walk fences O for the bulk store.
 /// Resources: for a tile of 128 columns 640 threads, which start with 96 registers. 24 for loads and stores, 56 for
@@ -36,6 +36,7 @@
 #include "04_fused_chunk/fused_gla.hpp"
 #include "04_fused_chunk/gla/level_slots.cuh"
 #include "04_fused_chunk/gla/one_kernel.hpp"
+#include "common/device/elect.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/registers.cuh"
 #include "common/tile/block_part.cuh"
@@ -59,7 +60,7 @@ struct Maps {
 /// has at hand, theirs is one addition away. For each use of a `__shared__` variable it would read a special register.
 template <class Shape>
 struct Barriers {
-  Barrier raw_full[2 * kSubChunks], raw_empty[2 * kSubChunks], levels_full[kSubChunks], levels_empty[kSubChunks];
+  Barrier raw_full[2 * kSubChunks], levels_full[kSubChunks], levels_empty[kSubChunks];
   Barrier prepared_full[kSubChunks][kChunkSlots], prepared_empty[kSubChunks][kChunkSlots];
   Barrier full[kPipelineDepth], empty[kPipelineDepth], output_full[kWalkers<Shape>], output_empty[kWalkers<Shape>];
 };
@@ -80,11 +81,11 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
     multiplying_warps_kernel(Bf16Arguments a, const __grid_constant__ Maps maps, LaunchPlan plan) {
   constexpr int kWalkers = fused_gla::kWalkers<Shape>;
   const LevelMemory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
-  auto& [raw_full, raw_empty, levels_full, levels_empty, prepared_full, prepared_empty, full, empty, output_full,
-         output_empty] = *reinterpret_cast<Barriers<Shape>*>(memory.memory + LevelMemory<Shape>::kBytes);
+  auto& [raw_full, levels_full, levels_empty, prepared_full, prepared_empty, full, empty, output_full, output_empty] =
+      *reinterpret_cast<Barriers<Shape>*>(memory.memory + LevelMemory<Shape>::kBytes);
 
   if (threadIdx.x == 0) {
-    for (int i = 0; i < 2 * kSubChunks; ++i) raw_full[i].init(1), raw_empty[i].init(1);
+    for (Barrier& barrier : raw_full) barrier.init(1);
     for (int r = 0; r < kSubChunks; ++r) {
       levels_full[r].init(1), levels_empty[r].init(1);
       for (Barrier& barrier : prepared_full[r]) barrier.init(2);  // P, and the rest
@@ -127,23 +128,6 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
         }
         ring.advance();
       }
-    } else if (thread % 32 == 0) {
-      // q, k and g of two sub-chunks of each chunk, by halves.
-      const int first = thread / 32 * 2 - kSubChunks;
-      auto ring = Ring<1>::producer();
-      for (int t = begin; t < end; t += kChunk) {
-#pragma unroll 1
-        for (int i = 0; i < 4; ++i) {
-          const int half = i / 2, r = first + i % 2;
-          Barrier& barrier = raw_full[2 * r + half];
-          ring.wait(raw_empty + 2 * r + half);
-          fence_async_proxy();  // q, k and g have been read by ordinary loads and ldmatrix
-          barrier.arrive_expect(LevelMemory<Shape>::Tiles::kLoadedBytes);
-          load_half(memory.levels(r), half, maps, barrier,
-                    {.position = t + r * kSubChunk + half * kHalf, .head = h, .batch = b});
-        }
-        ring.advance();
-      }
     }
   } else if (group == 1) {
     decrease_registers<kMultiplyingRegisters>();
@@ -152,8 +136,17 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
     // The warp multiplies one sub-chunk of each chunk.
     const int warp = uniform(warp_in_group()), lane = int(lane_index());
     const auto levels = memory.levels(warp);
+    Barrier* const raw_barriers = raw_full + warp * 2;
     // The last chunk is whole: positions that do not exist are loaded as zeros.
     const int last = begin + (end - begin + kChunk - 1) / kChunk * kChunk;
+    const auto load = [&](int t, int half) {
+      if (t >= last || !elect_one()) return;
+      fence_async_proxy();  // q, k and g have been read by ordinary loads and ldmatrix
+      raw_barriers[half].arrive_expect(levels.kLoadedBytes);
+      load_half(levels, half, maps, raw_barriers[half],
+                {.position = t + half * kHalf, .head = part.h, .batch = part.b});
+    };
+    for (int half = 0; half < 2; ++half) load(begin + warp * kSubChunk, half);
     // P above its diagonal stays zero.
     for (int stage = 0; stage < kChunkSlots; ++stage) {
       const PreparedTiles<Shape> tiles = memory.prepared(stage, warp);
@@ -174,8 +167,9 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
         levels_ring.wait(levels_full + warp);
         score_levels::multiply_half<kNumber>(levels, scores);
         __syncwarp();
-        if (lane == 0) levels_empty[warp].arrive(), raw_empty[2 * warp + kNumber].arrive();
+        if (lane == 0) levels_empty[warp].arrive();
         levels_ring.advance();
+        load(t + kChunk, kNumber);
       };
       multiply(std::integral_constant<int, 0>());
       multiply(std::integral_constant<int, 1>());
