@@ -17,17 +17,17 @@
 /// Unchanged: the walk.
 /// Equation: as chapter 03's `sequence_parallel`.
 /// Shapes: X_s [B, H, segments - 1, Dk, Dv] and D_s [B, H, segments - 1, 4, Dk], four factors, fp32, in device memory.
-/// Thread mapping: block (tile and segment, h, b). For each 64 columns of Dk, four warps decay the keys of one sub-chunk
-/// of a chunk each, from its last position to its first. They first multiply their gates and tell each other the
-/// products, so that they can decay to the end of the chunk: then the walk has one product and one decay per chunk, not
-/// per sub-chunk. A warpgroup walks for each 64 columns of Dv. One thread loads V.
+/// Thread mapping: block (tile and segment, h, b). For each 64 columns of Dk, four warps decay the keys of one
+/// sub-chunk of a chunk each, from its last position to its first. They first multiply their gates and tell each other
+/// the products, so that they can decay to the end of the chunk: then the walk has one product and one decay per chunk,
+/// not per sub-chunk. A warpgroup walks for each 64 columns of Dv. One thread loads V.
 /// Synchronization: a decaying warp waits for its copies (`raw_full`), for the three other warps with its columns (a
 /// named barrier) and for a free slot (`slot_empty`). The walk waits for V (`full`) and for a slot (`slot_full`), the
 /// loads for a free tile of V (`empty`). With short segments the second and the third kernel start early and wait for
 /// the one before (common/device/early_start.cuh).
-/// Resources: REGS registers. Two slots of k~ and decays, two stages of k and g for each decaying warp, three V: 180 KB of
-/// shared memory at Dk = 128 and 128 columns.
-/// Work: per chunk INSTR instructions of a decaying warp and WALK of each walking warp.
+/// Resources: at Dk = 128 and 128 columns 96 registers; two slots of k~ and decays, two stages of k and g for each
+/// decaying warp and three V: 180 KB of shared memory.
+/// Work: per chunk 450 instructions of a decaying warp and 160 of each walking warp.
 /// Bytes: those of `multiplying_warps`; k, v and g a second time, except those of the last segment; X_s is written,
 /// read and written by the second kernel, and read again.
 /// Bound by: the memory's bandwidth.

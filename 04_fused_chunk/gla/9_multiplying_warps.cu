@@ -56,8 +56,9 @@ struct Maps {
   TensorMap q, k, v, g, o;
 };
 
-/// The barriers. They lie in dynamic shared memory, behind the tiles: from the address of the tiles, which a walking warp
-/// has at hand, theirs is one addition away. For each use of a `__shared__` variable it would read a special register.
+/// The barriers. They lie in dynamic shared memory, behind the tiles: from the address of the tiles, which a walking
+/// warp has at hand, theirs is one addition away. For each use of a `__shared__` variable it would read a special
+/// register.
 template <class Shape>
 struct Barriers {
   Barrier raw_full[2 * kSubChunks], levels_full[kSubChunks], levels_empty[kSubChunks];

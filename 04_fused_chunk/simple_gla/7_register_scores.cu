@@ -6,27 +6,27 @@
 /// warpgroup of the state writes this part, Q S, to shared memory in fp32 and goes on. It waits only for tiles.
 ///
 ///     scores   | n: Q K^T | P in registers | P V | += diag(scale 2^b) Q S | O to the warps that store |
-///     state    | n: S^T Q^T | under it S = 2^b_e S, V~ in registers | V~^T K | under it Q S to shared memory |
+///     state    | S rounded, S = 2^b_e S | n: S^T Q^T | V~^T K | under it Q S to shared memory, V~ of n + 1 |
 ///
 /// Grows out of: 6_specialized.cu
 /// Improves on: in `specialized` P and V~ pass through shared memory, where products see each of them only after a
 /// fence.proxy.async (250 clocks and more), and the warpgroup of the state waits for both.
-/// Unchanged: the two warpgroups of the scores, which take the chunks in turn; the warps that load and store; the
-/// decays beside the tiles.
+/// Unchanged: the two warpgroups of the scores, which take the chunks in turn; the decays beside the tiles.
 /// Equation: that of `fused`.
 /// Shapes: as `specialized`. Q S [C, 64] is fp32 in shared memory, twice; P and V~ are fragments in registers.
-/// Thread mapping: as `specialized`. In P V the rows of a product are the positions; in S^T Q^T they are columns of Dv.
-/// So Q S is transposed on its way (tile::TransposedSums).
-/// Registers: a thread of the state has 64 for S, 32 for its rounded copy, 32 for sums of Q S and 16 for V~. A thread
-/// of the scores has 32 for their sums, 16 for P and 32 for O.
-/// Resources: four times Q, K, V and decays, two O, two Q S: 214 KB of shared memory at Dk = 128.
+/// Thread mapping: as `specialized`, but one thread requests tiles and another warp computes the decays, so that
+/// neither waits for the other; two warps store. In P V the rows of a product are the positions; in S^T Q^T they are
+/// columns of Dv. So Q S is transposed on its way (tile::TransposedSums).
+/// Registers: a thread of the state has 64 for S, 32 for its rounded copy, 32 for sums of Q S, and 16 each for V~ of
+/// this chunk and of the next. A thread of the scores has 32 for their sums, 16 for P and 32 for O.
+/// Resources: four times Q, K, V and decays, two O, two Q S: 212 KB of shared memory at Dk = 128.
 /// Work: that of `specialized`. No fence.proxy.async is left.
 /// Bytes: as `specialized`.
-/// Bound by: the instructions of the state's four warps. About 400 per chunk are dependent (V~, S times its decay, the
-/// rounding of S, Q S to shared memory), and one is issued every four clocks. The products take a third of that time.
+/// Bound by: with many blocks, the memory's bandwidth. With few, the chain of a chunk's scores: each of their two
+/// warpgroups is busy for almost all of the time of two chunks.
 /// Requires: as `specialized`.
-/// Weakness: the warps that compute V~ are those that all others wait for. A third warpgroup of scores could compute
-/// it, if there were shared memory for a fifth set of tiles.
+/// Weakness: a third warpgroup of scores would need a fifth set of tiles, for which there is no shared memory. And as
+/// in `specialized`, there is one block per 64 columns of a head.
 /// Sources: P as a register operand: Dao, FlashAttention-2 (arXiv 2307.08691), section 3.1, for softmax.
 
 #include <cuda_runtime.h>

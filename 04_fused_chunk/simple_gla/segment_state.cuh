@@ -1,17 +1,16 @@
 #pragma once
 /// @file
-/// What a segment makes of a state of zeros, by a warpgroup and a warp that loads: the kernel before the walks of
-/// dispatch/hopper_walk.cu and of the gradients by warpgroups.
+/// What a segment makes of a state of zeros, by a warpgroup, a warp that adds up gates and a thread that loads: the
+/// kernel before the walks of dispatch/hopper_walk.cu and of the gradients by warpgroups.
 ///
-/// The block goes through the segment from the end where its state is wanted. So the decay from a position to this end is
-/// known when the block reaches its chunk:
+/// The block goes through the segment from the end where its state is wanted. So the decay from a position to this end
+/// is known when the block reaches its chunk:
 ///
 ///     X = sum of K_n^T (diag(2^(b_e - b + later)) V_n), where `later` is the sum of the b_e of the chunks after n
 ///
-/// So all decays are in V~, and X is never multiplied. The warp that loads adds up the gates. V is loaded from shared
-/// memory into registers and multiplied there; the result, V~, is the left factor of the product. V~ of the next chunk
-/// is computed while the product runs. The gradient of the state is wanted at the segment's beginning, and there
-/// 2^(b + earlier) is the decay.
+/// So all decays are in V~, and X is never multiplied. V is loaded from shared memory into registers and multiplied
+/// there; the result, V~, is the left factor of the product. V~ of the next chunk is computed while the product runs.
+/// The gradient of the state is wanted at the segment's beginning, and there 2^(b + earlier) is the decay.
 
 #include <cuda_runtime.h>
 

@@ -44,7 +44,8 @@ struct ChunkDecays {
     if (lane == 0) data[4 * kChunk] = tile::ex2(b.end);
   }
 
-  /// One warp writes only the decays into a state beyond the chunk's end, or, for a walk from the end, beyond its start.
+  /// One warp writes only the decays into a state beyond the chunk's end, or, for a walk from the end, beyond its
+  /// start.
   /// @param between the sum of the gates between the chunk and the state
   __device__ __forceinline__ void store_into_state(const ChunkSums& b, float between, bool is_reversed) const {
     const float end = b.end + between;

@@ -8,11 +8,12 @@
 namespace tutorial {
 namespace {
 
-// The wait of `warp_specialized`, `score_levels`, `multiplying_warps`, `specialized` and `register_scores` for a tile of
-// outputs keeps the walk from getting ahead of the warps that store; that of the latter for a tile of Q S, of those with
-// scores; that of the states of segments for their decay, of the warp that adds up the gates. wgmma_wait<1>(S) of
-// `hopper_gradients` is there for the compiler alone. No order of the emulator's lets it. Nor does it notice a load over a
-// tile that was read by ordinary loads, as in `warp_specialized`, whose fence is the one with a comment behind it.
+// The wait of `warp_specialized`, `score_levels`, `multiplying_warps`, `specialized` and `register_scores` for a tile
+// of outputs keeps the walk from getting ahead of the warps that store; that of the latter for a tile of Q S, of those
+// with scores; that of the states of segments for their decay, of the warp that adds up the gates. wgmma_wait<1>(S) of
+// `hopper_gradients` is there for the compiler alone. No order of the emulator's lets it. Nor does it notice a load
+// over a tile that was read by ordinary loads, as in `warp_specialized`, whose fence is the one with a comment behind
+// it.
 constexpr KernelWithBarriers kKernels[] = {
     {"gla", "five_steps", "04_fused_chunk/gla/2_five_steps.cu", 80, 16},
     {"gla", "prepare_fused", "04_fused_chunk/gla/3_prepare_fused.cu", 80, 16},
