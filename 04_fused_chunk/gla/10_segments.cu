@@ -77,10 +77,10 @@ struct Maps {
 template <class Shape>
 struct StateMemory {
   using Keys = typename Shape::KeyTile;      // of a chunk
-  using Columns = SixteenRows<kKeyColumns>;  // of a decaying warp
+  using KeyPart = SixteenRows<kKeyColumns>;  // of a decaying warp
   using Gates = FloatPanels<kSubChunk, kKeyColumns>;
   static constexpr int kKeyBytes = int(Keys::kPanelBytes) * (Shape::kDk / 64);
-  static constexpr int kRawBytes = int(Columns::kPanelBytes) + Gates::kBytes;
+  static constexpr int kRawBytes = int(KeyPart::kPanelBytes) + Gates::kBytes;
   static constexpr int kValueBytes = int(PanelTile<Shape::kDv>::kPanelBytes) * (Shape::kDv / 64);
   static constexpr int kRaw = kKeySlots * kKeyBytes;  // offsets in bytes
   static constexpr int kValues = kRaw + kDecayers<Shape> * kSubChunks * kKeyDepth * kRawBytes;
@@ -92,18 +92,18 @@ struct StateMemory {
   /// k~ of a chunk, 0 to kKeySlots - 1.
   __device__ __forceinline__ Keys keys(int slot) const { return tile_at<Keys>(slot * kKeyBytes); }
   /// 64 columns of sub-chunk r of it, part 0 to kDecayers - 1.
-  __device__ __forceinline__ Columns keys(int slot, int part, int r) const {
-    return tile_at<Columns>(slot * kKeyBytes + part * int(Keys::kPanelBytes) + r * int(Columns::kPanelBytes));
+  __device__ __forceinline__ KeyPart keys(int slot, int part, int r) const {
+    return tile_at<KeyPart>(slot * kKeyBytes + part * int(Keys::kPanelBytes) + r * int(KeyPart::kPanelBytes));
   }
   /// The decays of that chunk.
   __device__ __forceinline__ OrderedDecays<Shape::kDk> decays(int slot) const {
     return {reinterpret_cast<float*>(memory + kDecays + slot * OrderedDecays<Shape::kDk>::kBytes)};
   }
   /// 64 columns of k of a sub-chunk as loaded, 0 to kDecayers kSubChunks kKeyDepth - 1.
-  __device__ __forceinline__ Columns raw_keys(int number) const { return tile_at<Columns>(kRaw + number * kRawBytes); }
+  __device__ __forceinline__ KeyPart raw_keys(int number) const { return tile_at<KeyPart>(kRaw + number * kRawBytes); }
   /// Their gates.
   __device__ __forceinline__ Gates gates(int number) const {
-    return {reinterpret_cast<const float*>(memory + kRaw + number * kRawBytes + Columns::kPanelBytes)};
+    return {reinterpret_cast<const float*>(memory + kRaw + number * kRawBytes + KeyPart::kPanelBytes)};
   }
   /// V of a chunk, 0 to kValueDepth - 1.
   __device__ __forceinline__ PanelTile<Shape::kDv> values(int stage) const {
