@@ -8,7 +8,7 @@
 /// memory beside products of warpgroups.
 ///
 ///     loads (1 thread)           V -----------------------> walking warpgroup (one per 64 columns of Dv)
-///     decaying warp w, itself    k, g -> slot w, w + 4 ... -> S = diag(D_r) S + k~_r^T V_r
+///     decaying warps, themselves k, g -> slot of a chunk ---> S = diag(D) S + k~^T V
 ///
 /// Grows out of: 9_multiplying_warps.cu; dispatch: the walk is that kernel, on a plan with several segments; the file
 /// has the kernel for their states alone.
@@ -17,14 +17,17 @@
 /// Unchanged: the walk.
 /// Equation: as chapter 03's `sequence_parallel`.
 /// Shapes: X_s [B, H, segments - 1, Dk, Dv] and D_s [B, H, segments - 1, 4, Dk], four factors, fp32, in device memory.
-/// Thread mapping: block (tile and segment, h, b). Four warps decay the keys of one sub-chunk of a chunk each, from its
-/// last position to its first. A warpgroup walks for each 64 columns. One thread loads V.
-/// Synchronization: a decaying warp waits for its copies (`raw_full`) and for a free slot (`slot_empty`). The walk
-/// waits for V (`full`) and for a slot (`slot_full`), the loads for a free tile of V (`empty`). With short segments the
-/// second and the third kernel start early and wait for the one before (common/device/early_start.cuh).
-/// Resources: 105 registers. 8 slots of k~ and decays, two stages of k and g for each decaying warp, three V: 180 KB of
-/// shared memory at Dk = 128 and 128 columns.
-/// Work: per sub-chunk 600 instructions of a decaying warp and 120 of each walking warp.
+/// Thread mapping: block (tile and segment, h, b). For each 64 columns of Dk, four warps decay the keys of one
+/// sub-chunk of a chunk each, from its last position to its first. They first multiply their gates and tell each other
+/// the products, so that they can decay to the end of the chunk: then the walk has one product and one decay per chunk,
+/// not per sub-chunk. A warpgroup walks for each 64 columns of Dv. One thread loads V.
+/// Synchronization: a decaying warp waits for its copies (`raw_full`), for the three other warps with its columns (a
+/// named barrier) and for a free slot (`slot_empty`). The walk waits for V (`full`) and for a slot (`slot_full`), the
+/// loads for a free tile of V (`empty`). With short segments the second and the third kernel start early and wait for
+/// the one before (common/device/early_start.cuh).
+/// Resources: at Dk = 128 and 128 columns 96 registers; two slots of k~ and decays, two stages of k and g for each
+/// decaying warp and three V: 180 KB of shared memory.
+/// Work: per chunk 450 instructions of a decaying warp and 160 of each walking warp.
 /// Bytes: those of `multiplying_warps`; k, v and g a second time, except those of the last segment; X_s is written,
 /// read and written by the second kernel, and read again.
 /// Bound by: the memory's bandwidth.
@@ -40,6 +43,7 @@
 #include "common/device/early_start.cuh"
 #include "common/device/elect.cuh"
 #include "common/device/launch.cuh"
+#include "common/device/named_barrier.cuh"
 #include "common/device/workspace.hpp"
 #include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
@@ -52,12 +56,17 @@ namespace {
 
 using namespace tile;
 
-constexpr int kKeyDepth = 2;    // k and g of sub-chunks in shared memory, of each warp that decays
-constexpr int kValueDepth = 3;  // V of chunks
+constexpr int kKeyDepth = 2;     // k and g of sub-chunks in shared memory, of each warp that decays
+constexpr int kValueDepth = 3;   // V of chunks
+constexpr int kKeyColumns = 64;  // of Dk, that a warp decays
+constexpr int kKeySlots = 2;     // k~ of chunks
 
-/// Threads: four warps that decay, a warpgroup for each 64 columns of Dv, and a warp that loads V.
+/// Warpgroups whose warps decay.
 template <class Shape>
-constexpr int kBlock = kWarpgroup + Shape::kDv / kWarpgroupColumns* kWarpgroup + 32;
+constexpr int kDecayers = Shape::kDk / kKeyColumns;
+/// Threads: those warpgroups, one for each 64 columns of Dv, and a warp that loads V.
+template <class Shape>
+constexpr int kBlock = (kDecayers<Shape> + Shape::kDv / kWarpgroupColumns) * kWarpgroup + 32;
 
 /// The tensors that bulk copies read.
 struct Maps {
@@ -67,29 +76,34 @@ struct Maps {
 /// Shared memory.
 template <class Shape>
 struct StateMemory {
-  using Rows = SixteenRows<Shape::kDk>;
-  using Gates = FloatPanels<kSubChunk, Shape::kDk>;
-  static constexpr int kRowsBytes = int(Rows::kPanelBytes) * (Shape::kDk / 64);
-  static constexpr int kRawBytes = kRowsBytes + Gates::kBytes;
+  using Keys = typename Shape::KeyTile;      // of a chunk
+  using KeyPart = SixteenRows<kKeyColumns>;  // of a decaying warp
+  using Gates = FloatPanels<kSubChunk, kKeyColumns>;
+  static constexpr int kKeyBytes = int(Keys::kPanelBytes) * (Shape::kDk / 64);
+  static constexpr int kRawBytes = int(KeyPart::kPanelBytes) + Gates::kBytes;
   static constexpr int kValueBytes = int(PanelTile<Shape::kDv>::kPanelBytes) * (Shape::kDv / 64);
-  static constexpr int kRaw = kSlots * kRowsBytes;  // offsets in bytes
-  static constexpr int kValues = kRaw + kSubChunks * kKeyDepth * kRawBytes;
+  static constexpr int kRaw = kKeySlots * kKeyBytes;  // offsets in bytes
+  static constexpr int kValues = kRaw + kDecayers<Shape> * kSubChunks * kKeyDepth * kRawBytes;
   static constexpr int kDecays = kValues + kValueDepth * kValueBytes;
-  static constexpr int kBytes = kDecays + kSlots * OrderedDecays<Shape::kDk>::kBytes;
+  static constexpr int kBytes = kDecays + kKeySlots * OrderedDecays<Shape::kDk>::kBytes;
 
   unsigned char* memory;
 
-  /// k~ of a sub-chunk, 0 to kSlots - 1.
-  __device__ __forceinline__ Rows keys(int slot) const { return rows_at(slot * kRowsBytes); }
-  /// The decays of that sub-chunk.
+  /// k~ of a chunk, 0 to kKeySlots - 1.
+  __device__ __forceinline__ Keys keys(int slot) const { return tile_at<Keys>(slot * kKeyBytes); }
+  /// 64 columns of sub-chunk r of it, part 0 to kDecayers - 1.
+  __device__ __forceinline__ KeyPart keys(int slot, int part, int r) const {
+    return tile_at<KeyPart>(slot * kKeyBytes + part * int(Keys::kPanelBytes) + r * int(KeyPart::kPanelBytes));
+  }
+  /// The decays of that chunk.
   __device__ __forceinline__ OrderedDecays<Shape::kDk> decays(int slot) const {
     return {reinterpret_cast<float*>(memory + kDecays + slot * OrderedDecays<Shape::kDk>::kBytes)};
   }
-  /// k of a sub-chunk as loaded, 0 to kSubChunks kKeyDepth - 1.
-  __device__ __forceinline__ Rows raw_keys(int number) const { return rows_at(kRaw + number * kRawBytes); }
-  /// The gates of that sub-chunk.
+  /// 64 columns of k of a sub-chunk as loaded, 0 to kDecayers kSubChunks kKeyDepth - 1.
+  __device__ __forceinline__ KeyPart raw_keys(int number) const { return tile_at<KeyPart>(kRaw + number * kRawBytes); }
+  /// Their gates.
   __device__ __forceinline__ Gates gates(int number) const {
-    return {reinterpret_cast<const float*>(memory + kRaw + number * kRawBytes + kRowsBytes)};
+    return {reinterpret_cast<const float*>(memory + kRaw + number * kRawBytes + KeyPart::kPanelBytes)};
   }
   /// V of a chunk, 0 to kValueDepth - 1.
   __device__ __forceinline__ PanelTile<Shape::kDv> values(int stage) const {
@@ -97,32 +111,49 @@ struct StateMemory {
   }
 
  private:
-  __device__ __forceinline__ Rows rows_at(int byte) const { return {reinterpret_cast<__nv_bfloat16*>(memory + byte)}; }
+  template <class Tile>
+  __device__ __forceinline__ Tile tile_at(int byte) const {
+    return {reinterpret_cast<__nv_bfloat16*>(memory + byte)};
+  }
 };
 
-/// Decays the keys of a sub-chunk to its end.
-/// @param decay set to the decays of all of it, for the lane's columns
+using Columns = float[kKeyColumns / 32];  // a lane's
+
+/// Loads the gates of 64 columns of a sub-chunk.
+/// @param product set to that of all its gates
 template <class Shape>
-__device__ __forceinline__ void decay_keys(const StateMemory<Shape>& memory, int raw, int slot,
-                                           float (&decay)[Shape::kDk / 32]) {
+__device__ __forceinline__ void load_gates(Columns (&gates)[kSubChunk], Columns& product,
+                                           const StateMemory<Shape>& memory, int raw) {
   using namespace score_levels;
-  constexpr int kColumns = Shape::kDk / 32;
-  const int byte = lane_byte<Shape::kDk>(), gate_byte = first_gate_byte<Shape::kDk, kSubChunk>();
-  const auto k_raw = memory.raw_keys(raw), k_out = memory.keys(slot);
-  const auto gates = memory.gates(raw);
+  const int byte = first_gate_byte<kKeyColumns, kSubChunk>();
 #pragma unroll
-  for (float& x : decay) x = 1;
+  for (float& x : product) x = 1;
+#pragma unroll
+  for (int i = 0; i < kSubChunk; ++i) {
+    convert(gates[i], *gates_in_row<kKeyColumns>(memory.gates(raw), byte, i));
+#pragma unroll
+    for (float& x : gates[i]) x = gate(x);
+    multiply(product, gates[i]);
+  }
+}
+
+/// Decays 64 columns of the keys of a sub-chunk.
+/// @param to the rows of k~
+/// @param decay of the positions after the sub-chunk; it is multiplied by those of the sub-chunk
+template <class Shape>
+__device__ __forceinline__ void decay_keys(const SixteenRows<kKeyColumns>& to, Columns& decay,
+                                           const Columns (&gates)[kSubChunk], const StateMemory<Shape>& memory,
+                                           int raw) {
+  using namespace score_levels;
+  const int byte = lane_byte<kKeyColumns>();
 #pragma unroll
   for (int i = kSubChunk - 1; i >= 0; --i) {
-    float k[kColumns], a[kColumns];
-    convert(k, *in_row<Shape::kDk>(k_raw, byte, i));
-    convert(a, *gates_in_row<Shape::kDk>(gates, gate_byte, i));
+    Columns k;
+    convert(k, *in_row<kKeyColumns>(memory.raw_keys(raw), byte, i));
     multiply(k, decay);
-    store_for_copies(in_row<Shape::kDk>(k_out, byte, i), packed_row(k));
-#pragma unroll
-    for (int e = 0; e < kColumns; ++e) decay[e] *= gate(a[e]);
+    store_for_copies(in_row<kKeyColumns>(to, byte, i), packed_row(k));
+    multiply(decay, gates[i]);
   }
-  memory.decays(slot).store(decay);
 }
 
 /// X_s and D_s of every segment but the last. All chunks of these segments are whole. Grid (tiles of Dv of these
@@ -134,17 +165,18 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
     segment_states_kernel(Bf16Arguments a, const __grid_constant__ Maps maps, LaunchPlan plan, float* states,
                           float* decays) {
   let_next_kernel_start();
-  constexpr int kWalkers = Shape::kDv / kWarpgroupColumns;
+  constexpr int kWalkers = Shape::kDv / kWarpgroupColumns, kDecayers = fused_gla::kDecayers<Shape>;
   const BlockPart<Shape> part(extents_of(a), plan.length);
   const int b = part.b, h = part.h, begin = part.begin, end = part.end, first_column = part.first_column;
   const std::int64_t segment = std::int64_t(part.head) * (plan.segments - 1) + part.segment;
-  __shared__ Barrier raw_full[kSubChunks * kKeyDepth], slot_full[kSlots], slot_empty[kSlots];
+  __shared__ Barrier raw_full[kDecayers * kSubChunks * kKeyDepth], slot_full[kKeySlots], slot_empty[kKeySlots];
   __shared__ Barrier full[kValueDepth], empty[kValueDepth];
+  __shared__ float2 products[2][kDecayers][kSubChunks][32];  // of a sub-chunk's gates
   const StateMemory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
 
   if (threadIdx.x == 0) {
     for (Barrier& barrier : raw_full) barrier.init(1);
-    for (Barrier& barrier : slot_full) barrier.init(1);
+    for (Barrier& barrier : slot_full) barrier.init(4 * kDecayers);
     for (Barrier& barrier : slot_empty) barrier.init(4 * kWalkers);
     for (Barrier& barrier : full) barrier.init(1);
     for (Barrier& barrier : empty) barrier.init(4 * kWalkers);
@@ -153,70 +185,79 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
   __syncthreads();
 
   const int group = int(threadIdx.x) / kWarpgroup, lane = int(lane_index());
-  if (group == 0) {
-    const int warp = uniform(warp_in_group());
-    Barrier* const raw_barriers = raw_full + warp * kKeyDepth;
+  if (group < kDecayers) {
+    // The warp decays 64 columns of one sub-chunk of each chunk.
+    const int warp = uniform(warp_in_group()), part_of_keys = uniform(group);
+    const int first_raw = (part_of_keys * kSubChunks + warp) * kKeyDepth;
+    Barrier* const raw_barriers = raw_full + first_raw;
     const auto load = [&](int t, int stage) {
       if (t >= end || !elect_one()) return;
-      const int raw = warp * kKeyDepth + stage;
+      const TileOrigin origin{.column = part_of_keys * kKeyColumns, .position = t, .head = h, .batch = b};
       raw_barriers[stage].arrive_expect(memory.kRawBytes);
-      load_panels(memory.gates(raw), maps.g, raw_barriers[stage], {.position = t, .head = h, .batch = b});
-      load_panels(memory.raw_keys(raw), maps.k, raw_barriers[stage], {.position = t, .head = h, .batch = b});
+      load_panels(memory.gates(first_raw + stage), maps.g, raw_barriers[stage], origin);
+      load_panels(memory.raw_keys(first_raw + stage), maps.k, raw_barriers[stage], origin);
     };
     for (int i = 0; i < kKeyDepth; ++i) load(begin + warp * kSubChunk + i * kChunk, i);
     auto raw_ring = Ring<kKeyDepth>::consumer();
-    auto ring = Ring<kSlots>::producer();
-    for (int i = 0; i < warp; ++i) ring.advance();
-    float all[Shape::kDk / 32];
+    auto ring = Ring<kKeySlots>::producer();
+    Columns all;
 #pragma unroll
     for (float& x : all) x = 1;
 #pragma unroll 1
     for (int t = begin + warp * kSubChunk; t < end; t += kChunk) {
-      float decay[Shape::kDk / 32];
+      const int raw = first_raw + raw_ring.stage();
+      Columns gates[kSubChunk], product, decay;
       raw_ring.wait(raw_barriers);
+      load_gates(gates, product, memory, raw);
+      // Two sets take turns: the set of two chunks before has been read when the barrier of the last chunk has opened.
+      auto& products_of = products[raw_ring.stage()][part_of_keys];
+      products_of[warp][lane] = make_float2(product[0], product[1]);
+      wait_at_named_barrier(1 + part_of_keys, kWarpgroup);
+      decay[0] = decay[1] = 1;
+      for (int r = warp + 1; r < kSubChunks; ++r)
+        decay[0] *= products_of[r][lane].x, decay[1] *= products_of[r][lane].y;
       ring.wait(slot_empty);
-      decay_keys(memory, warp * kKeyDepth + raw_ring.stage(), ring.stage(), decay);
-      score_levels::multiply(all, decay);
+      decay_keys(memory.keys(ring.stage(), part_of_keys, warp), decay, gates, memory, raw);
+      if (warp == 0) {
+        memory.decays(ring.stage())
+            .put(unsigned(part_of_keys * kKeyColumns + lane * 2), make_float2(decay[0], decay[1]));
+      }
+      score_levels::multiply(all, product);
       fence_async_proxy();
       __syncwarp();
       if (lane == 0) slot_full[ring.stage()].arrive();
       load(t + kKeyDepth * kChunk, raw_ring.stage());
       raw_ring.advance();
-      for (int i = 0; i < kSubChunks; ++i) ring.advance();
+      ring.advance();
     }
     if (first_column == 0) {
 #pragma unroll
-      for (int e = 0; e < Shape::kDk / 32; ++e) {
-        const int d = lane * (Shape::kDk / 32) + e;
+      for (int e = 0; e < kKeyColumns / 32; ++e) {
+        const int d = part_of_keys * kKeyColumns + lane * (kKeyColumns / 32) + e;
         if (d < a.Dk) store_global(decays + (segment * kSubChunks + warp) * a.Dk + d, all[e]);
       }
     }
-  } else if (group <= kWalkers) {
-    const int walker = group - 1, offset = walker * kWarpgroupColumns;
+  } else if (group < kDecayers + kWalkers) {
+    const int walker = uniform(group - kDecayers), offset = walker * kWarpgroupColumns;
     WarpgroupState<Shape::kDk> S;
 #pragma unroll
     for (float& x : S) x = 0;
     auto ring = Ring<kValueDepth>::consumer();
-    auto slot_ring = Ring<kSlots>::consumer();
+    auto slot_ring = Ring<kKeySlots>::consumer();
     for (int t = begin; t < end; t += kChunk) {
       const PanelTile<64> V{memory.values(ring.stage()).data + walker * PanelTile<64>::kPanelElements};
+      slot_ring.wait(slot_full);
+      StateDecays<Shape::kDk> D;
+      memory.decays(slot_ring.stage()).load(D);
+      decay_state<Shape::kDk>(S, D);
       ring.wait(full);
-#pragma unroll 1
-      for (int row = 0; row < kChunk; row += kSubChunk) {
-        slot_ring.wait(slot_full);
-        StateDecays<Shape::kDk> D;
-        memory.decays(slot_ring.stage()).load(D);
-        decay_state<Shape::kDk>(S, D);
-        wgmma_fence(S);
-        start_sub_chunk_update<Shape::kDk>(S, k_from_row_to_row(V).along_k(row),
-                                           k_from_row_to_row(memory.keys(slot_ring.stage())));
-        wgmma_commit();
-        wgmma_wait<0>(S);
-        __syncwarp();  // all lanes have read the decays
-        if (lane == 0) slot_empty[slot_ring.stage()].arrive();
-        slot_ring.advance();
-      }
-      if (lane == 0) empty[ring.stage()].arrive();
+      wgmma_fence(S);
+      start_state_update<Shape::kDk>(S, V, memory.keys(slot_ring.stage()));
+      wgmma_commit();
+      wgmma_wait<0>(S);
+      __syncwarp();  // all lanes have read the decays
+      if (lane == 0) slot_empty[slot_ring.stage()].arrive(), empty[ring.stage()].arrive();
+      slot_ring.advance();
       ring.advance();
     }
     store_group_state<Shape::kDk>(states + segment * a.Dk * a.Dv + first_column + offset, S, a.Dv, a.Dk,

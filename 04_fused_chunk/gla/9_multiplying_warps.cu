@@ -56,6 +56,18 @@ struct Maps {
   TensorMap q, k, v, g, o;
 };
 
+/// The barriers. They lie in dynamic shared memory, behind the tiles: from the address of the tiles, which a walking
+/// warp has at hand, theirs is one addition away. For each use of a `__shared__` variable it would read a special
+/// register.
+template <class Shape>
+struct Barriers {
+  Barrier raw_full[2 * kSubChunks], levels_full[kSubChunks], levels_empty[kSubChunks];
+  Barrier prepared_full[kSubChunks][kChunkSlots], prepared_empty[kSubChunks][kChunkSlots];
+  Barrier full[kPipelineDepth], empty[kPipelineDepth], output_full[kWalkers<Shape>], output_empty[kWalkers<Shape>];
+};
+template <class Shape>
+constexpr int kSharedBytes = LevelMemory<Shape>::kBytes + int(sizeof(Barriers<Shape>));
+
 /// Registers per thread of a warp that loads and stores, of one that multiplies, of one that prepares, and of one that
 /// walks. Together they are what the launch allocates: 512 for four warpgroups, 480 for five.
 constexpr int kLoadingRegisters = 24, kMultiplyingRegisters = 56;
@@ -69,10 +81,9 @@ template <class Shape>
 __global__ void __launch_bounds__(kBlock<Shape>, 1)
     multiplying_warps_kernel(Bf16Arguments a, const __grid_constant__ Maps maps, LaunchPlan plan) {
   constexpr int kWalkers = fused_gla::kWalkers<Shape>;
-  __shared__ Barrier raw_full[2 * kSubChunks], levels_full[kSubChunks], levels_empty[kSubChunks];
-  __shared__ Barrier prepared_full[kSubChunks][kChunkSlots], prepared_empty[kSubChunks][kChunkSlots];
-  __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth], output_full[kWalkers], output_empty[kWalkers];
   const LevelMemory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
+  auto& [raw_full, levels_full, levels_empty, prepared_full, prepared_empty, full, empty, output_full, output_empty] =
+      *reinterpret_cast<Barriers<Shape>*>(memory.memory + LevelMemory<Shape>::kBytes);
 
   if (threadIdx.x == 0) {
     for (Barrier& barrier : raw_full) barrier.init(1);
@@ -203,7 +214,7 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
     }
   } else {
     increase_registers<kWalkingRegisters<Shape>>();
-    const int walker = group - 3, offset = walker * kWarpgroupColumns;  // of its columns in the block's
+    const int walker = uniform(group - 3), offset = walker * kWarpgroupColumns;  // of its columns in the block's
     WarpgroupState<Shape::kDk> S;
     if (const BlockPart<Shape> part(extents_of(a), plan.length); part.segment > 0) {
       const float* start = part.start(a.initial_state, plan, extents_of(a)).data + offset;
@@ -219,16 +230,17 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
     auto ring = Ring<kPipelineDepth>::consumer();
     auto prepared_ring = Ring<kChunkSlots>::consumer();
     auto output_ring = Ring<1>::producer();
-    const PanelTile<64> output = memory.output(walker);
+    __nv_bfloat16* const output = sub_chunk_output_place(memory.output(walker));
     for (int t = begin; t < end; t += kChunk) {
-      const PanelTile<64> V{memory.values(ring.stage()).data + walker * PanelTile<64>::kPanelElements};
+      const auto V =
+          k_from_row_to_row(PanelTile<64>{memory.values(ring.stage()).data + walker * PanelTile<64>::kPanelElements});
       ring.wait(full);
 #pragma unroll 1
       for (int r = 0; r < kSubChunks; ++r) {
         const int row = r * kSubChunk;
         prepared_ring.wait(prepared_full[r]);
         const PreparedTiles<Shape> tiles = memory.prepared(prepared_ring.stage(), r);
-        const auto v = k_from_row_to_row(V).along_k(row);
+        const auto v = V.along_k(row);
         StateDecays<Shape::kDk> decays;
         OrderedDecays<Shape::kDk>{tiles.decays}.load(decays);
         RoundedState<Shape::kDk> s;
@@ -243,7 +255,7 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
         wgmma_commit();
         wgmma_wait<1>(O, s);
         if (r == 0) output_ring.wait(output_empty + walker);
-        put_sub_chunk_output(output, O, row, a.scale);
+        put_sub_chunk_output(output + row * 64, O, a.scale);
         wgmma_wait<0>(S);
         __syncwarp();  // all lanes have read the decays
         if (lane_index() == 0) prepared_empty[r][prepared_ring.stage()].arrive();
@@ -276,8 +288,7 @@ Maps maps_of(const Bf16Arguments& a) {
 void multiplying_warps_walk(const Bf16Arguments& a, const LaunchPlan& plan) {
   const auto start = [&]<class Shape>(Shape) {
     launch(multiplying_warps_kernel<Shape>,
-           launch_by_segments<Shape>(extents_of(a), plan, kBlock<Shape>, LevelMemory<Shape>::kBytes), a, maps_of(a),
-           plan);
+           launch_by_segments<Shape>(extents_of(a), plan, kBlock<Shape>, kSharedBytes<Shape>), a, maps_of(a), plan);
   };
   if (a.Dk <= 64) {
     plan.columns == 128 ? start(PanelShape<64, 128>()) : start(PanelShape<64, 64>());

@@ -6,27 +6,27 @@
 /// warpgroup of the state writes this part, Q S, to shared memory in fp32 and goes on. It waits only for tiles.
 ///
 ///     scores   | n: Q K^T | P in registers | P V | += diag(scale 2^b) Q S | O to the warps that store |
-///     state    | n: S^T Q^T | under it S = 2^b_e S, V~ in registers | V~^T K | under it Q S to shared memory |
+///     state    | S rounded, S = 2^b_e S | n: S^T Q^T | V~^T K | under it Q S to shared memory, V~ of n + 1 |
 ///
 /// Grows out of: 6_specialized.cu
 /// Improves on: in `specialized` P and V~ pass through shared memory, where products see each of them only after a
 /// fence.proxy.async (250 clocks and more), and the warpgroup of the state waits for both.
-/// Unchanged: the two warpgroups of the scores, which take the chunks in turn; the warps that load and store; the
-/// decays beside the tiles.
+/// Unchanged: the two warpgroups of the scores, which take the chunks in turn; the decays beside the tiles.
 /// Equation: that of `fused`.
 /// Shapes: as `specialized`. Q S [C, 64] is fp32 in shared memory, twice; P and V~ are fragments in registers.
-/// Thread mapping: as `specialized`. In P V the rows of a product are the positions; in S^T Q^T they are columns of Dv.
-/// So Q S is transposed on its way (tile::TransposedSums).
-/// Registers: a thread of the state has 64 for S, 32 for its rounded copy, 32 for sums of Q S and 16 for V~. A thread
-/// of the scores has 32 for their sums, 16 for P and 32 for O.
-/// Resources: four times Q, K, V and decays, two O, two Q S: 214 KB of shared memory at Dk = 128.
+/// Thread mapping: as `specialized`, but one thread requests tiles and another warp computes the decays, so that
+/// neither waits for the other; two warps store. In P V the rows of a product are the positions; in S^T Q^T they are
+/// columns of Dv. So Q S is transposed on its way (tile::TransposedSums).
+/// Registers: a thread of the state has 64 for S, 32 for its rounded copy, 32 for sums of Q S, and 16 each for V~ of
+/// this chunk and of the next. A thread of the scores has 32 for their sums, 16 for P and 32 for O.
+/// Resources: four times Q, K, V and decays, two O, two Q S: 212 KB of shared memory at Dk = 128.
 /// Work: that of `specialized`. No fence.proxy.async is left.
 /// Bytes: as `specialized`.
-/// Bound by: the instructions of the state's four warps. About 400 per chunk are dependent (V~, S times its decay, the
-/// rounding of S, Q S to shared memory), and one is issued every four clocks. The products take a third of that time.
+/// Bound by: with many blocks, the memory's bandwidth. With few, the chain of a chunk's scores: each of their two
+/// warpgroups is busy for almost all of the time of two chunks.
 /// Requires: as `specialized`.
-/// Weakness: the warps that compute V~ are those that all others wait for. A third warpgroup of scores could compute
-/// it, if there were shared memory for a fifth set of tiles.
+/// Weakness: a third warpgroup of scores would need a fifth set of tiles, for which there is no shared memory. And as
+/// in `specialized`, there is one block per 64 columns of a head.
 /// Sources: P as a register operand: Dao, FlashAttention-2 (arXiv 2307.08691), section 3.1, for softmax.
 
 #include <cuda_runtime.h>
@@ -51,7 +51,7 @@ using namespace tile;
 constexpr int kPipelineDepth = 4;               // chunks in shared memory
 constexpr int kDepth = 2;                       // O, and Q S in fp32, in shared memory
 constexpr int kBlock = 4 * kWarpgroup;          // threads
-constexpr int kStoreThreads = kWarpgroup - 32;  // of them
+constexpr int kStoreThreads = kWarpgroup - 64;  // of them
 
 template <class Shape>
 constexpr std::size_t kSharedBytes = kPipelineDepth*(ChunkTiles<Shape>::kBytes + ChunkDecays::kBytes) +
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kBlock, 1)
     for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps of the chunk's scores, and those of the state
     for (int i = 0; i < kDepth; ++i) state_full[i].init(4), state_empty[i].init(4);
     for (Barrier& barrier : output_full) barrier.init(4);
-    for (Barrier& barrier : output_empty) barrier.init(3);
+    for (Barrier& barrier : output_empty) barrier.init(2);
     fence_barrier_init();
   }
   __syncthreads();
@@ -124,26 +124,30 @@ __global__ void __launch_bounds__(kBlock, 1)
   } else if (group == 2) {
     decrease_registers<72>();
     const int thread = int(threadIdx.x) % kWarpgroup;
-    if (thread < 32) {
+    if (thread == 0) {
       auto ring = Ring<kPipelineDepth>::producer();
-      for_each_chunk_with_g(a, b, h, part.begin, kChunk, (end - part.begin - 1) / kChunk + 1, end,
-                            [&](int t, float2 g) {
-                              ring.wait(empty);
-                              if (thread == 0) {
-                                fence_async_proxy();  // V has been read by ldmatrix
-                                full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
-                                load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, t, first_column);
-                              }
-                              decays_of(ring.stage()).store(ChunkSums(g), a.scale);
-                              __syncwarp();
-                              if (thread == 0) full[ring.stage()].arrive();
-                              ring.advance();
-                            });
-    } else {
+      for (int t = part.begin; t < end; t += kChunk) {
+        ring.wait(empty);
+        fence_async_proxy();  // V has been read by ldmatrix
+        full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
+        load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, t, first_column);
+        ring.advance();
+      }
+    } else if (thread >= 32 && thread < 64) {
+      auto ring = Ring<kPipelineDepth>::producer();
+      for_each_chunk_with_g(a, b, h, part.begin, kChunk, (end - part.begin - 1) / kChunk + 1, end, [&](int, float2 g) {
+        const ChunkSums sums(g);
+        ring.wait(empty);
+        decays_of(ring.stage()).store(sums, a.scale);
+        __syncwarp();
+        if (lane_index() == 0) full[ring.stage()].arrive();
+        ring.advance();
+      });
+    } else if (thread >= 64) {
       auto output_ring = Ring<kDepth>::consumer();
       for (int t = part.begin; t < end; t += kChunk) {
         output_ring.wait(output_full);
-        store_tile_by<kStoreThreads>(thread - 32, a.o.row(b, h, t) + first_column, a.o.stride_l, end - t, columns,
+        store_tile_by<kStoreThreads>(thread - 64, a.o.row(b, h, t) + first_column, a.o.stride_l, end - t, columns,
                                      panel(output_ring.stage()), [&] {
                                        __syncwarp();
                                        if (lane_index() == 0) output_empty[output_ring.stage()].arrive();
@@ -156,23 +160,23 @@ __global__ void __launch_bounds__(kBlock, 1)
     WarpgroupState<Shape::kDk> S;
     const auto start = part.start(a.initial_state, plan, extents_of(a));
     load_group_state<Shape::kDk>(S, start.data, start.stride, a.Dk, columns);
-    auto ring = Ring<kPipelineDepth>::consumer();
+    auto ring = Ring<kPipelineDepth>::consumer();  // one chunk ahead of `read` during a chunk
+    auto read = ring;
     auto state_ring = Ring<kDepth>::producer();
     RoundedState<Shape::kDk> s;
+    ValueFragments v, v_next = {};
+    float whole, whole_next = 1;
+    ring.wait(full);
+    load_decayed_values(v, tiles_of(ring.stage()).V, decays_of(ring.stage()));
+    whole = decays_of(ring.stage()).whole();
     for (int t = part.begin; t < end; t += kChunk) {
-      const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
-      const ChunkDecays decays = decays_of(ring.stage());
-      ring.wait(full);
+      const ChunkTiles<Shape> tiles = tiles_of(read.stage());
       WarpgroupOutput from_state;
       round_state<Shape::kDk>(s, S);
-      wgmma_fence(from_state, s);
+      decay_state(S, whole);
+      wgmma_fence(from_state, s, S, v);
       start_output_from_state<Shape::kDk>(from_state, s, tiles.Q);
       wgmma_commit();
-      wgmma_wait<1>(S);  // done already; without it the compiler would wait for S^T Q^T before it touches S
-      decay_state(S, decays.whole());
-      ValueFragments v;
-      load_decayed_values(v, tiles.V, decays);
-      wgmma_fence(S, v);
       start_state_update<Shape::kDk>(S, v, tiles.K);
       wgmma_commit();
       state_ring.wait(state_empty);
@@ -181,9 +185,21 @@ __global__ void __launch_bounds__(kBlock, 1)
       __syncwarp();
       if (lane_index() == 0) state_full[state_ring.stage()].arrive();
       state_ring.advance();
-      wgmma_wait<0>(S, v);
-      if (lane_index() == 0) empty[ring.stage()].arrive();
       ring.advance();
+      if (t + kChunk < end) {
+        ring.wait(full);
+        load_decayed_values(v_next, tiles_of(ring.stage()).V, decays_of(ring.stage()));
+        whole_next = decays_of(ring.stage()).whole();
+      }
+      wgmma_wait<0>(S, v);
+      if (lane_index() == 0) empty[read.stage()].arrive();
+      read.advance();
+      whole = whole_next;
+#pragma unroll
+      for (int i = 0; i < kChunk / 16; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) v[i][j] = v_next[i][j];
+      }
     }
     if (end == a.L && a.final_state.data) {
       store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk,

@@ -1,17 +1,16 @@
 #pragma once
 /// @file
-/// What a segment makes of a state of zeros, by a warpgroup and a warp that loads: the kernel before the walks of
-/// dispatch/hopper_walk.cu and of the gradients by warpgroups.
+/// What a segment makes of a state of zeros, by a warpgroup, a warp that adds up gates and a thread that loads: the
+/// kernel before the walks of dispatch/hopper_walk.cu and of the gradients by warpgroups.
 ///
-/// The block goes through the segment from the end where its state is wanted. So the decay from a position to this end is
-/// known when the block reaches its chunk:
+/// The block goes through the segment from the end where its state is wanted. So the decay from a position to this end
+/// is known when the block reaches its chunk:
 ///
 ///     X = sum of K_n^T (diag(2^(b_e - b + later)) V_n), where `later` is the sum of the b_e of the chunks after n
 ///
-/// So all decays are in V~, and X is never multiplied. The warp that loads adds up the gates. V is loaded from shared
-/// memory into registers and multiplied there; the result, V~, is the left factor of the product. V~ of the next chunk
-/// is computed while the product runs. The gradient of the state is wanted at the segment's beginning, and there
-/// 2^(b + earlier) is the decay.
+/// So all decays are in V~, and X is never multiplied. V is loaded from shared memory into registers and multiplied
+/// there; the result, V~, is the left factor of the product. V~ of the next chunk is computed while the product runs.
+/// The gradient of the state is wanted at the segment's beginning, and there 2^(b + earlier) is the decay.
 
 #include <cuda_runtime.h>
 
@@ -29,7 +28,7 @@ namespace {
 using namespace tile;
 
 constexpr int kStateDepth = 4;                // chunks in shared memory
-constexpr int kStateBlock = kWarpgroup + 32;  // threads: those of the state, and a warp that loads
+constexpr int kStateBlock = kWarpgroup + 64;  // threads: those of the state, a warp that loads, one that adds up gates
 
 template <class Shape>
 constexpr std::size_t kSharedBytesForState = kStateDepth*(StateTiles<Shape>::kBytes + ChunkDecays::kBytes);
@@ -59,24 +58,30 @@ __device__ __forceinline__ void walk_for_state(const Bf16Arguments& a, const Chu
   }
   __syncthreads();
 
+  if (threadIdx.x >= kWarpgroup + 32) {
+    if (threadIdx.x > kWarpgroup + 32) return;
+    auto ring = Ring<kStateDepth>::producer();
+    for (int n = 0; n < count; ++n) {
+      Barrier& barrier = full[ring.stage()];
+      ring.wait(empty);
+      fence_async_proxy();  // V has been read by ldmatrix
+      barrier.arrive_expect(StateTiles<Shape>::kBytes);
+      load_chunk(tiles_of(ring.stage()), maps, barrier, part.b, part.h, first + n * step, part.first_column);
+      ring.advance();
+    }
+    return;
+  }
   if (threadIdx.x >= kWarpgroup) {
     const bool is_first = threadIdx.x == kWarpgroup;
     auto ring = Ring<kStateDepth>::producer();
     double between = 0;  // the chunk and the end where the state is wanted
-    for_each_chunk_with_g(a, part.b, part.h, first, step, count, part.end, [&](int t, float2 g) {
-      const StateTiles<Shape> tiles = tiles_of(ring.stage());
-      Barrier& barrier = full[ring.stage()];
-      ring.wait(empty);
-      if (is_first) {
-        fence_async_proxy();  // V has been read by ldmatrix
-        barrier.arrive_expect(StateTiles<Shape>::kBytes);
-        load_chunk(tiles, maps, barrier, part.b, part.h, t, part.first_column);
-      }
+    for_each_chunk_with_g(a, part.b, part.h, first, step, count, part.end, [&](int, float2 g) {
       const ChunkSums sums(g);
+      ring.wait(empty);
       decays_of(ring.stage()).store_into_state(sums, float(between), is_reversed);
       between += sums.end;
       __syncwarp();
-      if (is_first) barrier.arrive();
+      if (is_first) full[ring.stage()].arrive();
       ring.advance();
     });
     if (is_first) {

@@ -10,6 +10,7 @@
 
 #include "04_fused_chunk/simple_gla/scalar_gate.cuh"
 #include "common/device/proxy_fence.cuh"
+#include "common/device/split_factors.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
 
 namespace tutorial::simple_gla {
@@ -38,18 +39,19 @@ struct ChunkDecays {
     const float2 to_end{tile::ex2(b.end - b.first), tile::ex2(b.end - b.second)};
     const float2 from_start{tile::ex2(b.first), tile::ex2(b.second)};
     const float2 into_state = is_reversed ? from_start : to_end, from_state = is_reversed ? to_end : from_start;
-    put(2, into_state.x, into_state.y);
+    put_into_state(into_state.x, into_state.y);
     put(3, scale * from_state.x, scale * from_state.y);
     if (lane == 0) data[4 * kChunk] = tile::ex2(b.end);
   }
 
-  /// One warp writes only the decays into a state beyond the chunk's end, or, for a walk from the end, beyond its start.
+  /// One warp writes only the decays into a state beyond the chunk's end, or, for a walk from the end, beyond its
+  /// start.
   /// @param between the sum of the gates between the chunk and the state
   __device__ __forceinline__ void store_into_state(const ChunkSums& b, float between, bool is_reversed) const {
     const float end = b.end + between;
     const float first = is_reversed ? between + b.first : end - b.first;
     const float second = is_reversed ? between + b.second : end - b.second;
-    reinterpret_cast<float2*>(data + 2 * kChunk)[int(lane_index())] = make_float2(tile::ex2(first), tile::ex2(second));
+    put_into_state(tile::ex2(first), tile::ex2(second));
   }
 
   /// b_t.
@@ -58,11 +60,16 @@ struct ChunkDecays {
   __device__ __forceinline__ float2 to_block_end(int i) const {
     return *reinterpret_cast<const float2*>(data + kChunk + i);
   }
-  /// The decay from position i to the end of the chunk.
-  __device__ __forceinline__ float to_end(int i) const { return data[2 * kChunk + i]; }
-  /// The same of positions i and i + 1, i even.
-  __device__ __forceinline__ float2 pair_to_end(int i) const {
-    return *reinterpret_cast<const float2*>(data + 2 * kChunk + i);
+  /// The decays from positions i and i + 1, i even, to the end of the chunk.
+  __device__ __forceinline__ SplitFactors pair_to_end(int i) const {
+    const uint2 two = *reinterpret_cast<const uint2*>(data + 2 * kChunk + i);
+    return {two.x, two.y};
+  }
+  /// The one of position i.
+  __device__ __forceinline__ float to_end(int i) const {
+    const SplitFactors pair = pair_to_end(i / 2 * 2);
+    const float2 upper = unpack(pair.upper), lower = unpack(pair.lower);
+    return i % 2 == 0 ? upper.x + lower.x : upper.y + lower.y;
   }
   /// scale 2^b_t of the thread's two rows of a product of a warpgroup.
   __device__ __forceinline__ float2 from_start_of_rows() const {
@@ -74,6 +81,13 @@ struct ChunkDecays {
   }
   /// The decay from the start of the chunk to its end.
   __device__ __forceinline__ float whole() const { return data[4 * kChunk]; }
+
+ private:
+  /// Writes the lane's two decays into a state. They are factors of V in bf16.
+  __device__ __forceinline__ void put_into_state(float first, float second) const {
+    const SplitFactors factors = SplitFactors::of(first, second);
+    reinterpret_cast<uint2*>(data + 2 * kChunk)[int(lane_index())] = make_uint2(factors.upper, factors.lower);
+  }
 };
 
 /// Calls f(t, g) for the chunks at t = first, first + step, ..., `count` of them, with the lane's two of each chunk's
@@ -204,15 +218,39 @@ __device__ __forceinline__ void store_decayed_values(const tile::PanelTile<64>& 
   }
 }
 
+/// V^T as fragments of the warpgroup's left factor, and the decays of its positions.
+struct ValuesToDecay {
+  tile::ValueFragments v;
+  SplitFactors decays[kChunk / 8];
+
+  /// Loads them.
+  __device__ __forceinline__ ValuesToDecay(const tile::PanelTile<64>& V, const ChunkDecays& chunk) {
+    const int lane = int(lane_index());
+    const int unit = V.unit(lane / 16 * 8 + lane % 8, tile::warp_in_group() * 16 + lane / 8 % 2 * 8);
+#pragma unroll
+    for (int i = 0; i < kChunk; i += 16) {
+      ldmatrix_x4_trans(v[i / 16], V.data + V.advance(unit, i, 0));
+      decays[i / 8] = chunk.pair_to_end(i + lane % 4 * 2);
+      decays[i / 8 + 1] = chunk.pair_to_end(i + 8 + lane % 4 * 2);
+    }
+  }
+
+  /// v = (diag(2^(b_e - b)) V)^T for 16 positions.
+  __device__ __forceinline__ void decay(int i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v[i / 16][j] = scaled(v[i / 16][j], decays[i / 8 + j / 2]);
+  }
+};
+
 /// v = (diag(2^(b_e - b)) V)^T, as fragments of the warpgroup's left factor.
 __device__ __forceinline__ void load_decayed_values(tile::ValueFragments& v, const tile::PanelTile<64>& V,
                                                     const ChunkDecays& decays) {
-  const int lane = int(lane_index());
-  const int unit = V.unit(lane / 16 * 8 + lane % 8, tile::warp_in_group() * 16 + lane / 8 % 2 * 8);
+  ValuesToDecay values(V, decays);
 #pragma unroll
   for (int i = 0; i < kChunk; i += 16) {
-    load_decayed_values(v[i / 16], V.data + V.advance(unit, i, 0), decays.pair_to_end(i + lane % 4 * 2),
-                        decays.pair_to_end(i + 8 + lane % 4 * 2));
+    values.decay(i);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v[i / 16][j] = values.v[i / 16][j];
   }
 }
 

@@ -186,10 +186,10 @@ TEST(DispatchTest, ChoosesByHeadsAndLength) {
   EXPECT_EQ(choice(1, 1, 256, 128, 128, false), "two_kernels");
   EXPECT_EQ(choice(4, 8, 512, 128, 128, true), "register_scores, 64 columns per block");
   EXPECT_EQ(choice(4, 8, 2000, 128, 128, true),
-            "register_scores, segments of 1536 and 464 positions, 64 columns per block");
+            "register_scores, segments of 1408 and 592 positions, 64 columns per block");
   EXPECT_EQ(choice(4, 8, 768, 128, 128, true), "register_scores, 64 columns per block") << "too short for two segments";
   EXPECT_EQ(choice(4, 8, 16384, 128, 128, true),
-            "register_scores, segments of 11904 and 4480 positions, 64 columns per block");
+            "register_scores, segments of 10880 and 5504 positions, 64 columns per block");
   EXPECT_EQ(choice(2, 64, 8192, 128, 128, true), "register_scores, 64 columns per block");
   EXPECT_NE(choice(1, 8, 16384, 128, 128, true).find("register_scores, 8 segments"), std::string::npos);
   for (const bool is_mapped : {false, true}) {

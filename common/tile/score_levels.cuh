@@ -228,10 +228,11 @@ struct OrderedDecays {
   __device__ __forceinline__ void store(const float (&decay)[kDk / 32]) const {
     const unsigned first = lane_index() * (kDk / 32);
 #pragma unroll
-    for (unsigned i = 0; i < kDk / 32; i += 2) {
-      const unsigned p = (first + i) % 8 / 2;
-      *reinterpret_cast<float2*>(data + p * kPart + first / 8 * 2) = make_float2(decay[i], decay[i + 1]);
-    }
+    for (unsigned i = 0; i < kDk / 32; i += 2) put(first + i, make_float2(decay[i], decay[i + 1]));
+  }
+  /// Writes those of rows d and d + 1 of S, d even.
+  __device__ __forceinline__ void put(unsigned d, float2 two) const {
+    *reinterpret_cast<float2*>(data + d % 8 / 2 * kPart + d / 8 * 2) = two;
   }
   /// Reads those that the calling thread has rows for.
   __device__ __forceinline__ void load(float2 (&decays)[kDk / 8]) const {

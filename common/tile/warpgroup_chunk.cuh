@@ -126,10 +126,11 @@ __device__ __forceinline__ void start_output_from_scores(WarpgroupOutput& O, con
 }
 
 /// A tile of fp32 sums [C, 64] in shared memory, which one warpgroup holds transposed in its registers and another
-/// holds untransposed. Rows are 68 numbers apart, so that the 32 lanes that write use 32 banks.
+/// holds untransposed. It is written in pairs: of neighbouring positions, which neighbouring registers hold. So its
+/// rows are the columns of Dv. Position t of column c lies at t ^ 8 ((c + c / 4 % 2) % 4): the 16 lanes that write at a time
+/// and the 32 lanes that read use all banks.
 struct TransposedSums {
-  static constexpr int kStride = kWarpgroupColumns + 4;
-  static constexpr int kBytes = kChunk * kStride * int(sizeof(float));
+  static constexpr int kBytes = kChunk * kWarpgroupColumns * int(sizeof(float));
 
   float* data;
 
@@ -139,23 +140,36 @@ struct TransposedSums {
 
   /// Writes O, from a warpgroup that has O^T.
   __device__ __forceinline__ void put(const WarpgroupOutput& O) const {
-    float* first = data + wgmma_column(0) * kStride + wgmma_row(0);
+    // The permutation exchanges groups of 8 positions within 32, and is the same 8 columns further.
+    const int column = wgmma_row(0), t = wgmma_column(0) ^ permutation(column);
+    float* row = data + column * kChunk;
 #pragma unroll
-    for (int i = 0; i < kChunk / 2; ++i) first[(i / 4 * 8 + i % 2) * kStride + i % 4 / 2 * 8] = O[i];
+    for (int i = 0; i < kChunk / 2; i += 4) {
+      float* first = row + (t ^ i % 16 * 2) + i / 16 * 32;
+      *reinterpret_cast<float2*>(first) = make_float2(O[i], O[i + 1]);
+      *reinterpret_cast<float2*>(first + 8 * kChunk) = make_float2(O[i + 2], O[i + 3]);
+    }
   }
   /// O += the tile, each row times its factor, in a warpgroup that has O.
   /// @param factors the factors of the thread's two rows
   __device__ __forceinline__ void add_to(WarpgroupOutput& O, float2 factors) const {
-    const float* first = data + wgmma_row(0) * kStride + wgmma_column(0);
+    const int column = wgmma_column(0), t = wgmma_row(0);
 #pragma unroll
-    for (int i = 0; i < kChunk / 2; i += 4) {
-      const float2 upper = *reinterpret_cast<const float2*>(first + i * 2);
-      const float2 lower = *reinterpret_cast<const float2*>(first + 8 * kStride + i * 2);
-      O[i] += factors.x * upper.x;
-      O[i + 1] += factors.x * upper.y;
-      O[i + 2] += factors.y * lower.x;
-      O[i + 3] += factors.y * lower.y;
+    for (int j = 0; j < 2; ++j) {
+      const float* upper = data + (column + j) * kChunk + (t ^ permutation(column + j));
+      const float* lower = data + (column + j) * kChunk + ((t + 8) ^ permutation(column + j));
+#pragma unroll
+      for (int i = j; i < kChunk / 2; i += 4) {
+        O[i] += factors.x * upper[i / 4 * 8 * kChunk];
+        O[i + 2] += factors.y * lower[i / 4 * 8 * kChunk];
+      }
     }
+  }
+
+ private:
+  /// Of a column's positions.
+  static __device__ __forceinline__ int permutation(int column) {
+    return (column + column / 4 % 2) % 4 * 8;
   }
 };
 

@@ -67,15 +67,26 @@ __device__ __forceinline__ void start_sub_chunk_update(WarpgroupState<kDk>& S, c
   wgmma<kDk>(S, v, k, true);
 }
 
-/// Rounds O^T, times a factor, to bf16 and writes it transposed, from a row of the tile on. Each warp writes its 16
-/// columns.
-__device__ __forceinline__ void put_sub_chunk_output(const PanelTile<kWarpgroupColumns>& tile, const SubChunkOutput& O,
-                                                     int row, float factor) {
+/// The place in row 0 and its neighbours where a lane writes outputs. Those of 16 rows further lie 16 * 64 elements
+/// further.
+__device__ __forceinline__ __nv_bfloat16* sub_chunk_output_place(const PanelTile<kWarpgroupColumns>& tile) {
   const int lane = fresh_lane(), first_column = warp_index() % 4 * 16;
+  return tile.data + tile.unit(lane % 8 + lane / 16 * 8, first_column + lane / 8 % 2 * 8);
+}
+
+/// Rounds O^T, times a factor, to bf16 and writes it transposed. Each warp writes its 16 columns.
+/// @param place sub_chunk_output_place(), of these 16 rows
+__device__ __forceinline__ void put_sub_chunk_output(__nv_bfloat16* place, const SubChunkOutput& O, float factor) {
   std::uint32_t o[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) o[i] = pack(factor * O[2 * i], factor * O[2 * i + 1]);
-  stmatrix<true>(tile.data + tile.unit(row + lane % 8 + lane / 16 * 8, first_column + lane / 8 % 2 * 8), o);
+  stmatrix<true>(place, o);
+}
+
+/// The same from a row of the tile on, a multiple of 16.
+__device__ __forceinline__ void put_sub_chunk_output(const PanelTile<kWarpgroupColumns>& tile, const SubChunkOutput& O,
+                                                     int row, float factor) {
+  put_sub_chunk_output(sub_chunk_output_place(tile) + row * 64, O, factor);
 }
 
 }  // namespace tutorial::tile

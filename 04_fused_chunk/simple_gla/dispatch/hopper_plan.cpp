@@ -17,7 +17,7 @@ constexpr tile::ExclusiveWalkTimes kWarpgroupTimes{.walk = 0.85, .states = 0.4, 
 // Of two segments, of which the first is walked beside the kernel for its state. In microseconds, per chunk at Dk =
 // 128: the walk of the first, that of the second and the states' kernel; and what is not spent on chunks: with one
 // segment, by the walk beside the states, and by the states and the walk after them.
-constexpr double kFirst = 1.08, kSecond = 1.05, kStates = 0.68, kAlone = 3.5, kBeside = 5.3, kBoth = 7;
+constexpr double kFirst = 1.05, kSecond = 1.02, kStates = 0.525, kAlone = 3.2, kBeside = 5.3, kBoth = 7.77;
 
 /// The plan where two segments of each head fill the GPU, and no third one would fit. While the first segment is
 /// walked, the other half of the GPU computes its state and then walks the second. So the first one is as long as both
