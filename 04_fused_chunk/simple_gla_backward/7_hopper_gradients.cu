@@ -34,8 +34,8 @@
 /// Bytes: q, k, v and do once for dq, and once for dk and dv together, if the blocks of a head share what they read;
 /// each gradient once. That is 2816 bytes per position at Dk = Dv = 128, and 8 Dk Dv bytes for each border of segments.
 /// If states are computed first, most of q, k, v and do are read a third time.
-/// Bound by: the second-level cache, at 86 % of what it can deliver with 32 heads of L = 16384. A block takes 48 or 56
-/// KB through it for each chunk of 64 columns, as the blocks of a head each load all columns of two of their tensors.
+/// Bound by: what a multiprocessor does for a chunk, 2300 clocks whether the others are busy or not, and with 32 heads
+/// of L = 16384 a clock that falls to 1.7 GHz.
 /// Requires: compute capability 9.0, Dk and Dv up to 128 and multiples of 16, tensors that a tensor map can describe.
 /// Weakness: dk and dv compute dS twice, and dq reads what dk and dv read at another time.
 /// Sources: as `segments`; 06_scan/scan/7_single_pass.cu for blocks that wait for their predecessors.
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
 
   const int group = int(threadIdx.x) / kWarpgroup;
   if (group < 2) {
-    decrease_registers<112>();
+    decrease_registers<120>();
     auto ring = Ring<kPipelineDepth>::consumer();
     auto output_ring = Ring<kDepth>::consumer();  // of partners, whose places the outputs take
     auto state_ring = Ring<kDepth>::consumer();
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
       }
     });
   } else if (group == 2) {
-    decrease_registers<56>();
+    decrease_registers<48>();
     const int warp = warp_in_group(), lane = int(lane_index());
     if (warp == 0) {
       auto ring = Ring<kPipelineDepth>::producer();
@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
       });
     }
   } else {
-    increase_registers<232>();
+    increase_registers<224>();
     WarpgroupState<Shape::kDk> S;
     auto ring = Ring<kPipelineDepth>::consumer();
     auto state_ring = Ring<kDepth>::producer();

@@ -169,7 +169,7 @@ struct RunPart {
 
 /// The numbers of the runs that a block has taken, in shared memory: one thread takes them, all others get them here.
 struct TakenRuns {
-  static constexpr int kPlaces = 2;
+  static constexpr int kPlaces = 1;
 
   Barrier full[kPlaces], empty[kPlaces];
   int numbers[kPlaces];
