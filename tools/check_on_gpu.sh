@@ -50,6 +50,10 @@ test_all() { ctest --preset cuda --timeout 300 --parallel 4; }
 # it reports the normaliser on Hopper, in chapter 04 the decays of `warp_specialized` and `specialized`, and Q S of
 # `hopper_gradients` there, which four lanes hand over for their warps. ThreadSanitizer on the emulator checks these
 # hand-overs.
+# synccheck looks for the threads of a bar.sync at one place in the code. In the last kernels of `warpgroups` and
+# `longer_chunks` of delta_rule --backward, two warpgroups wait for each other at a named barrier of 256 threads, each at
+# its own line. PTX allows that: a barrier counts threads, whatever instruction they come from. synccheck reports
+# "Divergent thread(s) in block" there, and nothing at the barriers of 128 threads, which all pass at one line.
 sanitized() {
   local tool status=0
   for tool in memcheck racecheck synccheck; do

@@ -254,6 +254,26 @@ __device__ __forceinline__ void load_decayed_values(tile::ValueFragments& v, con
   }
 }
 
+/// v = V^T, as fragments of the warpgroup's left factor: load_decayed_values() in two parts, the second of which is
+/// decay_values(). The first can be called when the tile is there, long before the second.
+__device__ __forceinline__ void load_values(tile::ValueFragments& v, const tile::PanelTile<64>& V) {
+  const int lane = int(lane_index());
+  const int unit = V.unit(lane / 16 * 8 + lane % 8, tile::warp_in_group() * 16 + lane / 8 % 2 * 8);
+#pragma unroll
+  for (int i = 0; i < kChunk; i += 16) ldmatrix_x4_trans(v[i / 16], V.data + V.advance(unit, i, 0));
+}
+/// v = (diag(2^(b_e - b)) V)^T.
+__device__ __forceinline__ void decay_values(tile::ValueFragments& v, const ChunkDecays& decays) {
+  float2 factors[kChunk / 8];  // all loads first
+#pragma unroll
+  for (int i = 0; i < kChunk / 8; ++i) factors[i] = decays.pair_to_end(8 * i + int(lane_index()) % 4 * 2);
+#pragma unroll
+  for (int i = 0; i < kChunk / 16; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v[i][j] = times(v[i][j], factors[2 * i + j / 2]);
+  }
+}
+
 /// S = 2^b_e S.
 template <int kSums>
 __device__ __forceinline__ void decay_state(float (&S)[kSums], float whole) {

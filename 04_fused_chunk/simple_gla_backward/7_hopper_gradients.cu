@@ -2,13 +2,14 @@
 /// Stage 7, `hopper_gradients`: the three walks by warpgroups, in one launch.
 ///
 /// Idea: each gradient is the operator on other inputs, so the kernel is `register_scores` of the operator with a
-/// direction. One launch has the blocks of all three walks. A segment does not need states computed before: the walk is
-/// cut into runs of segments, and each run begins with the state that the run before it has left (chained_runs.cuh).
-/// Where there are few heads, a launch before computes the states, of both directions at once, as `dispatch` of the
-/// operator does (border_states.cuh).
+/// direction. One launch has all three walks. A segment does not need states computed before: the walk is cut into runs
+/// of segments, and each run begins with the state that the run before it has left. Each multiprocessor has one block,
+/// which takes runs until there are none (chained_runs.cuh). It loads the first chunks of a run while it computes the
+/// last of the run before. Where there are few heads, a launch before computes the states, of both directions at once,
+/// as `dispatch` of the operator does (border_states.cuh).
 ///
 ///     scores   | n: Q K^T | P or P^T in registers | P V | += Q S | rows times q or k: dg | O to shared memory |
-///     state    | n: S^T Q^T | under it S = 2^b_e S, V~ in registers | V~^T K | under it Q S to shared memory |
+///     state    | n: V to registers, S^T Q^T | under it S = 2^b_e S, V~ | V~^T K | under it Q S to shared memory |
 ///     copies   | q or k for n + 2 into the tile that O of n has left | O from there to memory ................ |
 ///
 /// Grows out of: 04_fused_chunk/simple_gla/7_register_scores.cu
@@ -20,26 +21,28 @@
 /// state and into the state change places.
 /// Shapes: as `segments`. The row products with q or k are those of O in fp32. A tile of q or k arrives in the place
 /// that O takes afterwards, so it costs no shared memory.
-/// Thread mapping: as `register_scores`. A block has 64 columns of one gradient of one head, for a run of segments.
-/// The blocks of a head are neighbours and read the same chunks at about the same time: the two of dq, and the four of
-/// dk and dv. In the loading warpgroup one warp loads tiles and adds up gates. A thread of another warp loads q and k
-/// for the row products, and stores O by bulk copies.
+/// Thread mapping: as `register_scores`. A run is about 64 columns of one gradient of one head. The runs of a head are
+/// neighbours, so their blocks read the same chunks at about the same time: the two of dq, and the four of dk and dv.
+/// In the loading warpgroup one warp adds up gates. A thread of another warp loads q and k for the row products and
+/// stores O by bulk copies, and one of a third warp takes runs and loads tiles.
 /// Synchronization: as `register_scores`. `partner_full` says that the tile of q or k has come, which also says that O
-/// of two chunks before has left. A run waits for flags of the warps that wrote its first state.
+/// of two chunks before has left. `taken` hands the numbers of runs to all warps; barriers and their phases go on from
+/// run to run. A run waits for flags of the warps that wrote its first state.
 /// Registers: as `register_scores`, with 224 per thread of the state.
 /// Resources: 214 KB of shared memory at Dk = Dv = 128, one block per multiprocessor.
 /// Work: as `walks`.
 /// Bytes: q, k, v and do once for dq, and once for dk and dv together, if the blocks of a head share what they read;
 /// each gradient once. That is 2816 bytes per position at Dk = Dv = 128, and 8 Dk Dv bytes for each border of segments.
 /// If states are computed first, most of q, k, v and do are read a third time.
-/// Bound by: the second-level cache, at 86 % of what it can deliver with 32 heads of L = 16384. A block takes 48 or 56
-/// KB through it for each chunk of 64 columns, as the blocks of a head each load all columns of two of their tensors.
+/// Bound by: what a multiprocessor does for a chunk, 2300 clocks whether the others are busy or not, and with 32 heads
+/// of L = 16384 a clock that falls to 1.7 GHz.
 /// Requires: compute capability 9.0, Dk and Dv up to 128 and multiples of 16, tensors that a tensor map can describe.
 /// Weakness: dk and dv compute dS twice, and dq reads what dk and dv read at another time.
 /// Sources: as `segments`; 06_scan/scan/7_single_pass.cu for blocks that wait for their predecessors.
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <string>
 
 #include "04_fused_chunk/simple_gla/launch_plan.hpp"
@@ -50,6 +53,7 @@
 #include "04_fused_chunk/simple_gla_backward/cut.hpp"
 #include "04_fused_chunk/simple_gla_backward/gradients.hpp"
 #include "04_fused_chunk/simple_gla_backward/segments.cuh"
+#include "common/device/device.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/registers.cuh"
@@ -72,12 +76,13 @@ template <class Shape>
 constexpr std::size_t kSharedBytes = kPipelineDepth*(ChunkTiles<Shape>::kBytes + ChunkDecays::kBytes) +
                                      (PanelTile<64>::kPanelBytes + TransposedSums::kBytes) * kDepth;
 
-/// Grid: all blocks; RunPart says which gradient, columns, head and run a block has.
+/// Grid: at most as many blocks as multiprocessors. They take the runs in order; RunPart says which gradient, columns
+/// and head a run has.
 template <class Shape>
 __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_constant__ GradientWalks walks) {
   __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
   __shared__ Barrier state_full[kDepth], state_empty[kDepth], output_full[kDepth], partner_full[kDepth];
-  __shared__ int number;
+  __shared__ TakenRuns taken;
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
   const auto tiles_of = [&](int stage) { return ChunkTiles<Shape>(memory + stage * ChunkTiles<Shape>::kBytes); };
   const auto panel = [&](int number) {
@@ -93,135 +98,154 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
     for (int i = 0; i < kDepth; ++i) state_full[i].init(4), state_empty[i].init(4);
     for (Barrier& barrier : output_full) barrier.init(4);
     for (Barrier& barrier : partner_full) barrier.init(1);
+    taken.init(4 + 4 + 2 + 4);  // warps of scores, decays, outputs, the state
     fence_barrier_init();
-    number = walks.runs.take();
   }
   __syncthreads();
-  const Runs& runs = walks.runs;
-  const RunPart part(walks, number);
-  const MappedGradient& mapped = walks.of[part.which];
-  const Gradient& gradient = mapped.gradient;
-  const Bf16Arguments& a = gradient.a;
-  const bool is_reversed = gradient.is_reversed;
-  const int b = part.b, h = part.h, first_column = part.first_column, N = part.chunks;
-  const int step = is_reversed ? -kChunk : kChunk, start = part.begin + (is_reversed ? (N - 1) * kChunk : 0);
 
   const int group = int(threadIdx.x) / kWarpgroup;
   if (group < 2) {
     decrease_registers<120>();
-    float* products = walks.products[part.which];
-    if (products) products += (std::int64_t(part.tile) * a.B * a.H + part.head) * a.L;
     auto ring = Ring<kPipelineDepth>::consumer();
     auto output_ring = Ring<kDepth>::consumer();  // of partners, whose places the outputs take
     auto state_ring = Ring<kDepth>::consumer();
-    for (int n = 0; n < N; ++n) {
-      if (n % 2 == group) {
-        const int t = start + n * step;
-        const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
-        const ChunkDecays decays = decays_of(ring.stage());
-        WarpgroupScores scores;
-        ring.wait(full);
-        wgmma_fence(scores);
-        start_scores(scores, tiles.Q, tiles.K);
-        wgmma_commit();
-        wgmma_wait<0>(scores);
-        ScoreFragments p;
-        is_reversed ? decay_transposed_scores(p, scores, decays, a.scale) : decay_scores(p, scores, decays, a.scale);
-        WarpgroupOutput O;
-        wgmma_fence(O, p);
-        start_output_from_scores(O, p, tiles.V);
-        wgmma_commit();
-        state_ring.wait(state_full);
-        wgmma_wait<0>(O, p);
-        from_state_of(state_ring.stage()).add_to(O, decays.from_start_of_rows());
-        __syncwarp();
-        if (lane_index() == 0) empty[ring.stage()].arrive(), state_empty[state_ring.stage()].arrive();
-        const PanelTile<64> output = panel(output_ring.stage());
-        output_ring.wait(partner_full);
-        if (products) store_row_products(products + t, a.L - t, output, O);
-        put_rows(output, O);
-        fence_async_proxy();
-        __syncwarp();
-        if (lane_index() == 0) output_full[output_ring.stage()].arrive();
+    for_each_run(walks, taken, [&](const RunPart& part) {
+      const Bf16Arguments& a = walks.of[part.which].gradient.a;
+      float* products = walks.products[part.which];
+      if (products) products += (std::int64_t(part.tile) * a.B * a.H + part.head) * a.L;
+      for (int n = 0; n < part.chunks; ++n) {
+        if (output_ring.stage() == group) {  // so each place has its group, in all runs
+          const int t = part.start + n * part.step;
+          const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
+          const ChunkDecays decays = decays_of(ring.stage());
+          WarpgroupScores scores;
+          ring.wait(full);
+          wgmma_fence(scores);
+          start_scores(scores, tiles.Q, tiles.K);
+          wgmma_commit();
+          wgmma_wait<0>(scores);
+          ScoreFragments p;
+          part.is_reversed() ? decay_transposed_scores(p, scores, decays, a.scale)
+                             : decay_scores(p, scores, decays, a.scale);
+          WarpgroupOutput O;
+          wgmma_fence(O, p);
+          start_output_from_scores(O, p, tiles.V);
+          wgmma_commit();
+          state_ring.wait(state_full);
+          wgmma_wait<0>(O, p);
+          from_state_of(state_ring.stage()).add_to(O, decays.from_start_of_rows());
+          __syncwarp();
+          if (lane_index() == 0) empty[ring.stage()].arrive(), state_empty[state_ring.stage()].arrive();
+          const PanelTile<64> output = panel(output_ring.stage());
+          output_ring.wait(partner_full);
+          if (products) store_row_products(products + t, a.L - t, output, O);
+          put_rows(output, O);
+          fence_async_proxy();
+          __syncwarp();
+          if (lane_index() == 0) output_full[output_ring.stage()].arrive();
+        }
+        ring.advance();
+        output_ring.advance();
+        state_ring.advance();
       }
-      ring.advance();
-      output_ring.advance();
-      state_ring.advance();
-    }
+    });
   } else if (group == 2) {
-    decrease_registers<40>();
-    const int thread = int(threadIdx.x) % kWarpgroup;
-    if (thread < 32) {
+    decrease_registers<48>();
+    const int warp = warp_in_group(), lane = int(lane_index());
+    if (warp == 0) {
       auto ring = Ring<kPipelineDepth>::producer();
-      for_each_chunk_with_g(a, b, h, start, step, N, a.L, [&](int t, float2 g) {
-        ring.wait(empty);
-        if (thread == 0) {
+      for_each_run(walks, taken, [&](const RunPart& part) {
+        const Bf16Arguments& a = walks.of[part.which].gradient.a;
+        for_each_chunk_with_g(a, part.b, part.h, part.start, part.step, part.chunks, a.L, [&](int, float2 g) {
+          ring.wait(empty);
+          decays_of(ring.stage()).store(ChunkSums(g), a.scale, part.is_reversed());
+          __syncwarp();
+          if (lane == 0) full[ring.stage()].arrive();
+          ring.advance();
+        });
+      });
+    } else if (warp == 1 && lane == 0) {
+      auto output_ring = Ring<kDepth>::consumer();
+      auto partner_ring = output_ring;
+      for_each_run<false>(walks, taken, [&](const RunPart& part) {
+        const MappedGradient& mapped = walks.of[part.which];
+        const auto origin = [&](int n) {
+          return TileOrigin{
+              .column = part.first_column, .position = part.start + n * part.step, .head = part.h, .batch = part.b};
+        };
+        const auto load_partner = [&](int n) {
+          Barrier& barrier = partner_full[partner_ring.stage()];
+          if (mapped.gradient.partner.data) {
+            barrier.arrive_expect(PanelTile<64>::kPanelBytes);
+            load_tile(mapped.partner, panel(partner_ring.stage()).data, barrier, origin(n));
+          } else {
+            barrier.arrive();
+          }
+          partner_ring.advance();
+        };
+        for (int n = 0; n < min(part.chunks, kDepth); ++n) load_partner(n);
+        for (int n = 0; n < part.chunks; ++n) {
+          output_ring.wait(output_full);
+          store_tile(mapped.output, panel(output_ring.stage()).data, origin(n));
+          commit_stores();
+          wait_stores_read<0>();
+          if (n + kDepth < part.chunks) load_partner(n + kDepth);
+          output_ring.advance();
+        }
+      });
+    } else if (warp == 2 && lane == 0) {
+      auto ring = Ring<kPipelineDepth>::producer();
+      take_runs(walks, taken, [&](const RunPart& part) {
+        for (int n = 0; n < part.chunks; ++n) {
+          ring.wait(empty);
           fence_async_proxy();  // V has been read by ldmatrix
           full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
-          load_chunk(tiles_of(ring.stage()), mapped.maps, full[ring.stage()], b, h, t, first_column);
+          load_chunk(tiles_of(ring.stage()), walks.of[part.which].maps, full[ring.stage()], part.b, part.h,
+                     part.start + n * part.step, part.first_column);
+          ring.advance();
         }
-        decays_of(ring.stage()).store(ChunkSums(g), a.scale, is_reversed);
-        __syncwarp();
-        if (thread == 0) full[ring.stage()].arrive();
-        ring.advance();
       });
-    } else if (thread == 32) {
-      const auto load_partner = [&](int n) {
-        Barrier& barrier = partner_full[n % kDepth];
-        if (!gradient.partner.data) return barrier.arrive();
-        barrier.arrive_expect(PanelTile<64>::kPanelBytes);
-        load_tile(mapped.partner, panel(n % kDepth).data, barrier,
-                  {.column = first_column, .position = start + n * step, .head = h, .batch = b});
-      };
-      for (int n = 0; n < min(N, kDepth); ++n) load_partner(n);
-      auto output_ring = Ring<kDepth>::consumer();
-      for (int n = 0; n < N; ++n) {
-        output_ring.wait(output_full);
-        store_tile(mapped.output, panel(output_ring.stage()).data,
-                   {.column = first_column, .position = start + n * step, .head = h, .batch = b});
-        commit_stores();
-        wait_stores_read<0>();
-        if (n + kDepth < N) load_partner(n + kDepth);
-        output_ring.advance();
-      }
     }
   } else {
     increase_registers<224>();
     WarpgroupState<Shape::kDk> S;
-    load_start<Shape::kDk>(S, walks, part);
     auto ring = Ring<kPipelineDepth>::consumer();
     auto state_ring = Ring<kDepth>::producer();
     RoundedState<Shape::kDk> s;
-    for (int order = part.first; order <= part.last; ++order) {
-      for (int n = part.chunks_of(runs, a.L, order, is_reversed); n > 0; --n) {
-        const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
-        const ChunkDecays decays = decays_of(ring.stage());
-        ring.wait(full);
-        WarpgroupOutput from_state;
-        round_state<Shape::kDk>(s, S);
-        wgmma_fence(from_state, s);
-        start_output_from_state<Shape::kDk>(from_state, s, tiles.Q);
-        wgmma_commit();
-        wgmma_wait<1>(S);  // done already; without it the compiler would wait for S^T Q^T before it touches S
-        decay_state(S, decays.whole());
-        ValueFragments v;
-        load_decayed_values(v, tiles.V, decays);
-        wgmma_fence(S, v);
-        start_state_update<Shape::kDk>(S, v, tiles.K);
-        wgmma_commit();
-        state_ring.wait(state_empty);
-        wgmma_wait<1>(from_state, s);
-        from_state_of(state_ring.stage()).put(from_state);
-        __syncwarp();
-        if (lane_index() == 0) state_full[state_ring.stage()].arrive();
-        state_ring.advance();
-        wgmma_wait<0>(S, v);
-        if (lane_index() == 0) empty[ring.stage()].arrive();
-        ring.advance();
+    for_each_run(walks, taken, [&](const RunPart& part) {
+      load_start<Shape::kDk>(S, walks, part);
+      for (int order = part.first; order <= part.last; ++order) {
+        for (int n = part.chunks_of(walks, order); n > 0; --n) {
+          const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
+          const ChunkDecays decays = decays_of(ring.stage());
+          ring.wait(full);
+          ValueFragments v;
+          load_values(v, tiles.V);
+          WarpgroupOutput from_state;
+          round_state<Shape::kDk>(s, S);
+          wgmma_fence(from_state, s);
+          start_output_from_state<Shape::kDk>(from_state, s, tiles.Q);
+          wgmma_commit();
+          wgmma_wait<1>(S);  // done already; without it the compiler would wait for S^T Q^T before it touches S
+          decay_state(S, decays.whole());
+          decay_values(v, decays);
+          wgmma_fence(S, v);
+          start_state_update<Shape::kDk>(S, v, tiles.K);
+          wgmma_commit();
+          state_ring.wait(state_empty);
+          wgmma_wait<1>(from_state, s);
+          from_state_of(state_ring.stage()).put(from_state);
+          __syncwarp();
+          if (lane_index() == 0) state_full[state_ring.stage()].arrive();
+          state_ring.advance();
+          wgmma_wait<0>(S, v);
+          if (lane_index() == 0) empty[ring.stage()].arrive();
+          ring.advance();
+        }
+        pass_on_state<Shape::kDk>(S, walks, part, order);
       }
-      pass_on_state<Shape::kDk>(S, walks, part, order);
-    }
-    if (part.last == runs.cut.plan.segments - 1) finish_walk<Shape::kDk>(S, walks, part);
+      if (part.last == walks.runs.cut.plan.segments - 1) finish_walk<Shape::kDk>(S, walks, part);
+    });
   }
 }
 
@@ -233,8 +257,8 @@ void walk_in_runs(const Bf16BackwardArguments& b, const Cut& cut) {
     b.Dk <= 64 ? compute_states<PanelShape<64, 64>>(segments) : compute_states<PanelShape<128, 64>>(segments);
   }
   const auto start = [&]<class Shape>(Shape) {
-    launch(gradient_walks_kernel<Shape>, {unsigned(blocks_of(b, cut)), kBlock, kSharedBytes<Shape>},
-           make_walks(segments, cut));
+    const auto blocks = unsigned(std::min<std::int64_t>(runs_of_all(b, cut), multiprocessor_count()));
+    launch(gradient_walks_kernel<Shape>, {blocks, kBlock, kSharedBytes<Shape>}, make_walks(segments, cut));
   };
   b.Dk <= 64 && b.Dv <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
   segments.compute_gate_gradient();

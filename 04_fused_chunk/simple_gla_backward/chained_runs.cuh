@@ -3,10 +3,11 @@
 /// Walks in runs of segments. A run begins with the state that the run before it has left, so no kernel has to compute
 /// states before the walks.
 ///
-/// A block takes its number from a counter, because CUDA does not say in which order blocks start. The first runs of
-/// all walks have the lowest numbers, then the second runs, and so on. So a block waits only for blocks that have
-/// started before it. If there are at least as many walks as multiprocessors, the run before has usually ended when a
-/// block begins, and the block does not wait at all.
+/// There are as many blocks as multiprocessors, and a block takes the numbers of its runs from a counter, one after the
+/// other, because CUDA does not say in which order blocks start. The first runs of all walks have the lowest numbers,
+/// then the second runs, and so on. A block computes its runs in the order of their numbers, so the lowest run that has
+/// not ended waits for none. If there are at least as many walks as multiprocessors, the run before has usually ended
+/// when a run begins, and no block waits at all.
 ///
 /// At the end of each segment the walk of dq writes S to memory, and that of dv writes dS / scale. The sum for dg starts
 /// anew from both. The states at the end of a run are also what the next run begins with. The walk of dk holds dS, too:
@@ -23,6 +24,7 @@
 #include "common/device/atomic.cuh"
 #include "common/device/error.hpp"
 #include "common/device/hide_from_compiler.cuh"
+#include "common/device/mbarrier.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/stream.hpp"
 #include "common/device/tensor_map.hpp"
@@ -42,15 +44,18 @@ struct Runs {
 
   Cut cut;
   float *S = nullptr, *dS = nullptr;  ///< [B, H, segments - 1, Dk, Dv], each in the order of its walk; dS / scale
-  unsigned* counter = nullptr;        ///< blocks that have begun; behind it a flag per state and warp that writes it
+  unsigned* counter = nullptr;        ///< runs that have been taken; behind it a flag per state and warp that writes it
 
   /// The number of words that begin as 0: 0 if no run waits for another.
   std::int64_t words(std::int64_t heads) const {
     return cut.are_given || cut.runs() == 1 ? 0 : 1 + 2 * heads * (cut.plan.segments - 1) * kWriters;
   }
 
-  /// The number of a block. Called by one thread.
-  __device__ __forceinline__ int take() const { return counter ? int(atomicAdd(counter, 1u)) : int(blockIdx.x); }
+  /// The number of the next run of this block. Called by one thread. @param last the number of the run before, or -1
+  __device__ __forceinline__ int take(int last) const {
+    if (counter) return int(atomicAdd(counter, 1u));
+    return last < 0 ? int(blockIdx.x) : last + int(gridDim.x);
+  }
   /// Where a state lies. @param is_S or dS @param place of the state, [B, H, segments - 1]
   __device__ __forceinline__ float* state(bool is_S, std::int64_t place, int elements) const {
     return (is_S ? S : dS) + place * elements;
@@ -72,14 +77,16 @@ struct MappedGradient {
 struct GradientWalks {
   MappedGradient of[3];
   Runs runs;
+  int count;                    ///< of the runs of all walks
   float* products[3];           ///< the gradients' RowProducts, or null
   View<const float> end_state;  ///< what S is multiplied with at the end of the walk of dq; its data is null if it is 0
   float* end_products;          ///< a part of this product per warp: [B, H, tiles, kWarps]
 };
 
-/// The number of blocks of a launch.
-inline std::int64_t blocks_of(const Bf16BackwardArguments& b, const Cut& cut) {
-  return std::int64_t(b.B) * b.H * (2 * ceil_div(b.Dk, 64) + ceil_div(b.Dv, 64)) * cut.runs();
+/// The number of runs of all walks. One that is not cut is a run.
+inline std::int64_t runs_of_all(const Bf16BackwardArguments& b, const Cut& cut) {
+  const std::int64_t walks = std::int64_t(b.B) * b.H * (2 * ceil_div(b.Dk, 64) + ceil_div(b.Dv, 64));
+  return (walks - cut.whole) * cut.runs() + cut.whole;
 }
 
 /// Bytes of all that the kernels leave to each other.
@@ -95,11 +102,10 @@ inline GradientWalks make_walks(const Segments& segments, const Cut& cut) {
     const View<const __nv_bfloat16> partner = g.partner.data ? g.partner : g.a.v;
     return MappedGradient{g, chunk_maps(g.a), output_map(g.a), tile_map(partner, tensor_sizes(g.a, g.a.Dv), kChunk)};
   };
-  GradientWalks walks{{mapped(0), mapped(1), mapped(2)},
-                      Runs{cut, segments.S, segments.dS},
-                      {segments.products.of(0), segments.products.of(1), segments.products.of(2)},
-                      segments.b.dfinal_state,
-                      segments.end_products};
+  GradientWalks walks{
+      {mapped(0), mapped(1), mapped(2)}, Runs{cut, segments.S, segments.dS},
+      int(runs_of_all(segments.b, cut)), {segments.products.of(0), segments.products.of(1), segments.products.of(2)},
+      segments.b.dfinal_state,           segments.end_products};
   const auto words = std::size_t(walks.runs.words(std::int64_t(segments.b.B) * segments.b.H));
   if (words > 0) {
     walks.runs.counter = workspace<unsigned>("simple_gla --backward: runs", words);
@@ -108,40 +114,103 @@ inline GradientWalks make_walks(const Segments& segments, const Cut& cut) {
   return walks;
 }
 
-/// The part of the walks that a block has.
+/// The part of the walks that a run has.
 struct RunPart {
   int which;                  ///< the number of the gradient
   int b, h, head;             ///< batch entry, head of it, head of all: b H + h
   int first, last;            ///< the run's segments in the order of the walk
-  int begin, chunks;          ///< the run's first position in the sequence, its chunks
+  int chunks;                 ///< the run's
+  int start, step;            ///< the first position of its first chunk, from there to that of the next
   int tile;                   ///< of 64 columns of the gradient
   int first_column, columns;  ///< the columns that exist
 
-  /// @param block its number
-  __device__ __forceinline__ RunPart(const GradientWalks& walks, int block) {
+  /// @param number of the run
+  __device__ __forceinline__ RunPart(const GradientWalks& walks, int number) {
     const Runs& runs = walks.runs;
     const auto tiles = [&](int i) { return (walks.of[i].gradient.a.Dv - 1) / 64 + 1; };
     const Bf16Arguments& a = walks.of[0].gradient.a;
-    const int each = tiles(0) + tiles(1) + tiles(2), all = a.B * a.H * each, walk = block % all;
+    const Cut& cut = runs.cut;
+    const int each = tiles(0) + tiles(1) + tiles(2), divided = a.B * a.H * each - cut.whole;
+    int walk, run = 0;
+    if (number < cut.early) {
+      walk = number;
+    } else if (number < cut.early + divided) {
+      walk = number - cut.early + cut.whole;
+    } else if (number < cut.whole + divided) {
+      walk = number - divided;
+    } else {
+      const int later = number - cut.whole - divided;
+      walk = cut.whole + later % divided;
+      run = 1 + later / divided;
+    }
     head = walk / each;
     b = head / a.H;
     h = head % a.H;
     tile = walk % each;
     for (which = 0; tile >= tiles(which); ++which) tile -= tiles(which);
-    first = block / all * runs.cut.each;
-    last = min(first + runs.cut.each, runs.cut.plan.segments) - 1;
-    const int lowest = walks.of[which].gradient.is_reversed ? runs.cut.plan.segments - 1 - last : first;
-    begin = lowest * runs.cut.plan.length;
+    first = run * cut.each;
+    last = min(walk < cut.whole ? cut.plan.segments : first + cut.each, cut.plan.segments) - 1;
+    const int begin = (is_reversed() ? runs.cut.plan.segments - 1 - last : first) * runs.cut.plan.length;
     chunks = (min((last - first + 1) * runs.cut.plan.length, a.L - begin) - 1) / kChunk + 1;
+    step = is_reversed() ? -kChunk : kChunk;
+    start = begin + (is_reversed() ? (chunks - 1) * kChunk : 0);
     first_column = tile * 64;
     columns = min(64, walks.of[which].gradient.a.Dv - first_column);
   }
+  /// Whether the walk goes from the end, as those of dk and dv do.
+  __device__ __forceinline__ bool is_reversed() const { return which > 0; }
   /// The number of chunks of a segment. @param order its number in the order of the walk
-  static __device__ __forceinline__ int chunks_of(const Runs& runs, int L, int order, bool is_reversed) {
-    const int segment = is_reversed ? runs.cut.plan.segments - 1 - order : order;
-    return (min(runs.cut.plan.length, L - segment * runs.cut.plan.length) - 1) / kChunk + 1;
+  __device__ __forceinline__ int chunks_of(const GradientWalks& walks, int order) const {
+    const LaunchPlan& plan = walks.runs.cut.plan;
+    const int segment = is_reversed() ? plan.segments - 1 - order : order;
+    return (min(plan.length, walks.of[0].gradient.a.L - segment * plan.length) - 1) / kChunk + 1;
   }
 };
+
+/// The numbers of the runs that a block has taken, in shared memory: one thread takes them, all others get them here.
+struct TakenRuns {
+  static constexpr int kPlaces = 1;
+
+  Barrier full[kPlaces], empty[kPlaces];
+  int numbers[kPlaces];
+
+  /// By the thread that initialises the block's barriers. @param readers warps that call for_each_run()
+  __device__ __forceinline__ void init(unsigned readers) {
+    for (int i = 0; i < kPlaces; ++i) full[i].init(1), empty[i].init(readers);
+  }
+};
+
+/// Takes runs until there are none, and calls f(RunPart) for each. Called by one thread, that which loads. Its call of f
+/// ends when all loads are under way, so that the next run's follow at once.
+template <class F>
+__device__ __forceinline__ void take_runs(const GradientWalks& walks, TakenRuns& taken, F f) {
+  auto ring = Ring<TakenRuns::kPlaces>::producer();
+  for (int number = -1;;) {
+    number = walks.runs.take(number);
+    ring.wait(taken.empty);
+    taken.numbers[ring.stage()] = number;
+    taken.full[ring.stage()].arrive();
+    ring.advance();
+    if (number >= walks.count) return;
+    f(RunPart(walks, number));
+  }
+}
+
+/// Calls f(RunPart) for each run that the block has taken. Called by a warp.
+/// @tparam kIsWarp false: by its lane 0 alone
+template <bool kIsWarp = true, class F>
+__device__ __forceinline__ void for_each_run(const GradientWalks& walks, TakenRuns& taken, F f) {
+  auto ring = Ring<TakenRuns::kPlaces>::consumer();
+  for (;;) {
+    ring.wait(taken.full);
+    const int number = taken.numbers[ring.stage()];
+    if (kIsWarp) __syncwarp();  // all lanes have read it
+    if (lane_index() == 0) taken.empty[ring.stage()].arrive();
+    ring.advance();
+    if (number >= walks.count) return;
+    f(RunPart(walks, number));
+  }
+}
 
 /// How the states at borders lie in memory, as this gradient's state. The stride is hidden, so that the compiler does
 /// not keep the addresses of all elements in registers during the walk.

@@ -28,8 +28,9 @@ double estimated_time(const Bf16BackwardArguments& b, const Cut& cut) {
   // Runs of a walk that wait for each other are not under way at once.
   const double busy = double(std::min<std::int64_t>(cut.are_given ? walks * runs : walks, multiprocessors));
   const double run = chunks * cut.each * std::max(kAloneTime, kChunkTime * busy / multiprocessors) + kBlockStart;
-  const double rounds = double(ceil_div(walks * runs, multiprocessors));
-  const double state_pass =  // all states at borders read or written once
+  double rounds = double(ceil_div(walks * runs, multiprocessors));
+  if (cut.whole > 0) rounds = double(2 * (walks / multiprocessors) + 1);  // of runs: a whole walk is two
+  const double state_pass =                                               // all states at borders read or written once
       2 * double(tile::launch_plan_memory(tile::extents_of(b), cut.plan)) / kStateBytesPerMicrosecond;
   if (!cut.are_given) return std::max(rounds, double(runs)) * run + kGateGradient + state_pass;
   const std::int64_t blocks = 2 * heads * value_tiles * (cut.plan.segments - 1);
@@ -49,8 +50,18 @@ Cut cut_into(const Bf16BackwardArguments& b, int runs, bool are_given) {
   return {tile::make_launch_plan(b.L, 64, each * runs), each, are_given};
 }
 
+Cut cut_the_rest(const Bf16BackwardArguments& b) {
+  const std::int64_t walks = std::int64_t(b.B) * b.H * (2 * ceil_div(b.Dk, 64) + ceil_div(b.Dv, 64));
+  const int multiprocessors = multiprocessor_count(), rest = int(walks % multiprocessors);
+  if (walks < multiprocessors || rest == 0 || 2 * rest > multiprocessors) return cut_into(b, 1, false);
+  Cut cut = cut_into(b, 2, false);
+  cut.whole = int(walks) - rest;
+  cut.early = multiprocessors - rest;
+  return cut;
+}
+
 Cut fastest_cut(const Bf16BackwardArguments& b) {
-  Cut best = cut_into(b, 1, false);
+  Cut best = cut_the_rest(b);
   const int most = std::min(ceil_div(b.L, kChunkLength), multiprocessor_count());
   for (int runs = 2; runs <= most; ++runs) {
     for (const bool are_given : {false, true}) {

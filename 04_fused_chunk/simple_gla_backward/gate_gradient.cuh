@@ -115,7 +115,7 @@ template <int kBlock = tile::kThreads>
 __device__ __forceinline__ void multiply_states(const float* S, const float* dS, int size, float* parts) {
   float sum = 0;
 #pragma unroll 8
-  for (int i = int(threadIdx.x); i < size; i += kBlock) sum += load_global(S + i) * load_global(dS + i);
+  for (int i = int(threadIdx.x); i < size; i += kBlock) sum += load_for_update(S + i) * load_for_update(dS + i);
   sum = warp_sum(sum);
   if (lane_index() == 0) parts[tile::warp_index()] = sum;
 }
@@ -133,7 +133,7 @@ struct SumsFromEnd {
       float sum = 0;
       for (int tile = 0; tile < products.tiles && i < a.L; ++tile) {
         const std::int64_t place = tile * products.per_tile + (std::int64_t(b) * a.H + h) * a.L + i;
-        sum += load_global(products.read + place) - load_global(products.written + place);
+        sum += load_for_update(products.read + place) - load_for_update(products.written + place);
       }
       return sum;
     };

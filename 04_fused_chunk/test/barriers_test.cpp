@@ -42,6 +42,9 @@ constexpr KernelWithBarriers kKernels[] = {
     {"simple_gla --backward", "pipelined", "04_fused_chunk/simple_gla_backward/6_pipelined.cu", 64, 16, 130},
     {"simple_gla --backward", "hopper_gradients", "04_fused_chunk/simple_gla_backward/7_hopper_gradients.cu", 64, 64,
      390, "", "", "wait.state_empty|wgmma_wait<1>.S."},
+    // One block that has all runs, each of one chunk, so that the loading thread gets ahead by runs.
+    {"simple_gla --backward", "hopper_gradients", "04_fused_chunk/simple_gla_backward/chained_runs.cuh", 64, 64, 50, "",
+     "EMULATOR_MULTIPROCESSORS=1"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);

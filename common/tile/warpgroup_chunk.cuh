@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "common/device/hide_from_compiler.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/stmatrix.cuh"
 #include "common/device/warp.cuh"
@@ -266,9 +267,11 @@ __device__ __forceinline__ void put_output(const PanelTile<kWarpgroupColumns>& t
 template <int kDk, class Float, class F>
 __device__ __forceinline__ void for_each_state_element(WarpgroupState<kDk>& S, Float* state, StateStrides stride,
                                                        int Dk, int columns, F f) {
+  // Otherwise the compiler may keep the place of each element in a register during a walk.
+  const int first_d = hide_from_compiler(wgmma_column(0)), first_column = wgmma_row(0);
 #pragma unroll
   for (int i = 0; i < kDk / 2; ++i) {
-    const int d = wgmma_column(i), column = wgmma_row(i);
+    const int d = first_d + wgmma_column(i) - wgmma_column(0), column = first_column + wgmma_row(i) - wgmma_row(0);
     if (d < Dk && column < columns) f(S[i], state + d * stride.row + column * stride.column);
   }
 }
