@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       round_columns(factor, residual);
       factor_ring.wait(factors_full);
       wgmma_fence(v_new, factor);
-      start_new_values(v_new, factor, factors.T_high, factors.T_low);
+      start_new_values(v_new, factor, factors.T);
       wgmma_commit();
       wgmma_fence(O, s);
       start_output_from_state<Shape::kDk>(O, s, memory.Q(ring.stage()));

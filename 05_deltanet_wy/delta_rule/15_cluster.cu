@@ -118,11 +118,11 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         q_full[ring.stage()].arrive_expect(memory.kKeyBytes);
         load_panels(memory.Q(ring.stage()), maps.q, q_full[ring.stage()], {.position = t, .head = h, .batch = b});
         ring.advance();
-        if (rank_of(n) != rank) factors_full[n % kSlots].arrive_expect(ChunkFactors::kBytes);
+        if (rank_of(n) != rank) factors_full[n % kGroups].arrive_expect(ChunkFactors::kBytes);
         if (t + kChunk < a.L) load_values(t + kChunk);
-        // T and P of chunk n + 1 lie where those of n - 2 were.
-        const int next = n + 1;
-        if (next >= kSlots && next * kChunk < a.L && rank_of(next) != rank) {
+        // T and P of chunk n + 2 lie where those of n - 2 were, which the chain has just read.
+        const int next = n + 2;
+        if (next >= kGroups && next * kChunk < a.L && rank_of(next) != rank) {
           read_ring.wait(&barriers.slot_read);
           push_shared(barriers.inbox, barriers.outbox, sizeof(barriers.inbox), slot_free[group_of(next)], 1 - rank);
           read_ring.advance();
@@ -152,9 +152,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     load_group_state<Shape::kDk>(S, start, a.initial_state.stride_l, a.Dk, columns);
     auto ring = Ring<kClusterStages>::consumer();
     auto v_ring = Ring<kClusterStages>::consumer();  // one chunk ahead of the others
-    auto factor_ring = Ring<kSlots>::consumer();
+    auto factor_ring = Ring<kGroups>::consumer();
     auto output_ring = Ring<1>::producer();
-    int next_in_slot = kSlots;  // the chunk whose T and P replace those of this one
+    int next_in_slot = kGroups;  // the chunk whose T and P replace those of this one
 
     RoundedState<Shape::kDk> s;
     WarpgroupColumns residual, v_new, O;
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       round_columns(factor, residual);
       factor_ring.wait_cluster(factors_full);
       wgmma_fence(v_new, factor);
-      start_new_values(v_new, factor, factors.T_high, factors.T_low);
+      start_new_values(v_new, factor, factors.T);
       wgmma_commit();
       ring.wait(q_full);
       wgmma_fence(O, s);

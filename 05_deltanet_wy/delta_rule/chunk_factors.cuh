@@ -26,15 +26,14 @@ namespace tutorial::delta_rule {
 
 /// What a chunk's walk needs beside q, k and v: -T in two bf16, and P.
 struct ChunkFactors {
-  static constexpr int kBytes = 3 * int(SquarePanel::kPanelBytes);
+  static constexpr int kBytes = int(SplitTriangle::Panel::kPanelBytes) + int(SquarePanel::kPanelBytes);
 
-  SquarePanel T_high, T_low, P;
+  SplitTriangle T;
+  SquarePanel P;
 
   /// @param memory kBytes in shared memory, aligned to 1024
   __device__ __forceinline__ explicit ChunkFactors(unsigned char* memory)
-      : T_high{reinterpret_cast<__nv_bfloat16*>(memory)},
-        T_low{T_high.data + SquarePanel::kPanelElements},
-        P{T_low.data + SquarePanel::kPanelElements} {}
+      : T{{reinterpret_cast<__nv_bfloat16*>(memory)}}, P{T.panel.data + SplitTriangle::Panel::kPanelElements} {}
 };
 
 /// A row of blocks of P as fragments; only those up to the diagonal are used.
@@ -113,7 +112,10 @@ class FactorGroup {
 #pragma unroll
     for (int c = 1; c < kBlocks; ++c) {
       if (c <= warp_) continue;
-      for (const SquarePanel& panel : {out.T_high, out.T_low, out.P}) stmatrix(panel.data + unit(warp_, c), zeros);
+      stmatrix(out.P.data + unit(warp_, c), zeros);
+      if (c / 2 > warp_ / 2) continue;  // T has no place for this block
+      stmatrix(out.T.panel.data + unit_of_T(warp_, c, 0), zeros);
+      stmatrix(out.T.panel.data + unit_of_T(warp_, c, 1), zeros);
     }
   }
 
@@ -133,10 +135,15 @@ class FactorGroup {
     }
   }
 
-  /// Where this lane's row of block (r, c) is in a panel.
+  /// Where this lane's row of block (r, c) of P is.
   static __device__ __forceinline__ int unit(int r, int c) {
     const int lane = hide_from_compiler(int(lane_index()));
     return SquarePanel::unit(r * kBlock + lane % 16, c * kBlock + lane / 16 * 8);
+  }
+  /// The same of T. @param part 0: high, 1: low
+  static __device__ __forceinline__ int unit_of_T(int r, int c, int part) {
+    const int lane = hide_from_compiler(int(lane_index()));
+    return SplitTriangle::unit(r * kBlock + lane % 16, c * kBlock + lane / 16 * 8, part);
   }
 
   /// Block (row_, c) of -T from that of X.
@@ -151,8 +158,8 @@ class FactorGroup {
         T.set(i, -beta.x * (high.x + low.x), -beta.y * (high.y + low.y));
       }
     }
-    stmatrix(out.T_high.data + unit(row_, c), T.high);
-    stmatrix(out.T_low.data + unit(row_, c), T.low);
+    stmatrix(out.T.panel.data + unit_of_T(row_, c, 0), T.high);
+    stmatrix(out.T.panel.data + unit_of_T(row_, c, 1), T.low);
   }
 
   unsigned barrier_;

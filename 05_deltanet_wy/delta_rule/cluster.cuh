@@ -21,8 +21,7 @@
 namespace tutorial::delta_rule {
 
 inline constexpr int kClusterStages = 2;  ///< tiles of Q and K for the chain, and of V
-inline constexpr int kSlots = 3;          ///< T and P
-inline constexpr int kGroups = 4;         ///< warpgroups of both blocks that compute T and P
+inline constexpr int kGroups = 4;         ///< warpgroups of both blocks that compute T and P, each with its own slot
 
 /// The rank of the block that computes T and P of chunk n.
 __device__ __forceinline__ int rank_of(int n) {
@@ -39,9 +38,9 @@ struct ClusterBarriers {
   Barrier v_full[kClusterStages], v_empty[kClusterStages];
   Barrier output_full, output_empty;
   Barrier pair_full[2], pair_empty[2];  ///< the tiles of Q and K from which group 0 or 1 computes
-  Barrier factors_full[kSlots];
-  Barrier slot_free[2];                  ///< both chains have read what lay where group 0 or 1 stores next
-  Barrier slot_read;                     ///< this block's chain has, and the other block stores there next
+  Barrier factors_full[kGroups];
+  Barrier slot_free[2];                  ///< both chains have read what group 0 or 1 has stored
+  Barrier slot_read;                     ///< this block's chain has read what the other block has stored
   alignas(16) unsigned char outbox[16];  ///< bytes of a message; their values do not matter
   alignas(16) unsigned char inbox[16];   ///< the other block's
 };
@@ -54,7 +53,7 @@ struct ClusterMemory {
   static constexpr int kKeyBytes = tile::kChunk * Shape::kDk * int(sizeof(__nv_bfloat16));
   static constexpr int kValueBytes = int(ValuePanel::kPanelBytes);
   static constexpr int kV = 2 * (kClusterStages + 1) * kKeyBytes, kFactors = kV + kClusterStages * kValueBytes;
-  static constexpr int kO = kFactors + kSlots * ChunkFactors::kBytes, kSplit = kO + kValueBytes;
+  static constexpr int kO = kFactors + kGroups * ChunkFactors::kBytes, kSplit = kO + kValueBytes;
   static constexpr int kBetas = kSplit + 2 * SplitBlocks::kBytes;
   static constexpr int kBarriers = kBetas + 2 * tile::kChunk * int(sizeof(float));
   static constexpr int kBytes = kBarriers + int(sizeof(ClusterBarriers));
@@ -69,7 +68,7 @@ struct ClusterMemory {
   __device__ __forceinline__ ValuePanel V(int stage) const { return {at(kV + stage * kValueBytes)}; }
   /// The tile of O.
   __device__ __forceinline__ ValuePanel O() const { return {at(kO)}; }
-  /// T and P.
+  /// T and P of every fourth chunk.
   __device__ __forceinline__ ChunkFactors factors(int slot) const {
     return ChunkFactors(memory + kFactors + slot * ChunkFactors::kBytes);
   }
@@ -117,7 +116,8 @@ __device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, c
   FactorGroup factors = memory.factor_group(group);
   const auto K = memory.K(kClusterStages), Q = memory.Q(kClusterStages);
   const bool is_first = threadIdx.x % tile::kWarpgroup == 0;
-  const int chunks = (a.L + tile::kChunk - 1) / tile::kChunk, first = rank + 2 * group;
+  const int chunks = (a.L + tile::kChunk - 1) / tile::kChunk, first = rank + 2 * group;  // its slot has this number, too
+  const ChunkFactors out = memory.factors(first);
   const auto beta_of = [&](int n) {
     const int position = n * tile::kChunk + factors.position();
     return lane_index() < kBlock && position < a.L ? load_global(a.beta.row(int(blockIdx.z), int(blockIdx.y), position))
@@ -125,8 +125,7 @@ __device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, c
   };
   auto pair_ring = Ring<1>::consumer();
   auto slot_ring = Ring<1>::consumer();
-  int slot = first % kSlots;
-  if (first < kSlots) factors.clear(memory.factors(slot));  // otherwise the first push brings zeros
+  factors.clear(out);
   float next_beta = beta_of(first);
   for (int n = first; n < chunks; n += kGroups) {
     tile::WarpgroupScores K_K, Q_K;
@@ -144,20 +143,19 @@ __device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, c
     pair_ring.advance();
     factors.round(P, Q_K);
     factors.invert(X, K_K, beta);
-    if (n >= kSlots) {
+    if (n != first) {
       if (is_first) barriers.slot_free[group].arrive_expect(sizeof(barriers.inbox));
       slot_ring.wait_cluster(barriers.slot_free + group);
       slot_ring.advance();
     }
-    const ChunkFactors out = memory.factors(slot);
     factors.store(out, X, P);
     fence_async_proxy();
     wait_at_named_barrier(1 + group, tile::kWarpgroup);
     if (is_first) {
-      push_shared(out.T_high.data, out.T_high.data, ChunkFactors::kBytes, barriers.factors_full[slot], 1 - rank);
-      barriers.factors_full[slot].arrive();
+      void* bytes = out.T.panel.data;
+      push_shared(bytes, bytes, ChunkFactors::kBytes, barriers.factors_full[first], 1 - rank);
+      barriers.factors_full[first].arrive();
     }
-    slot = (slot + kGroups) % kSlots;
   }
 }
 
