@@ -43,25 +43,22 @@ using RoundedRow = std::uint32_t[kBlocks][4];
 class FactorGroup {
  public:
   /// @param group 0 or 1. It uses the named barrier 1 + group
-  /// @param memory of this warpgroup
-  /// @param betas [64], of this warpgroup
-  __device__ __forceinline__ FactorGroup(int group, unsigned char* memory, float* betas)
+  /// @param memory SplitBlocks::kBytes, of this warpgroup
+  __device__ __forceinline__ FactorGroup(int group, unsigned char* memory)
       : barrier_(1 + unsigned(group)),
         warp_(__shfl_sync(kAllLanes, tile::warp_in_group(), 0)),  // tells the compiler that it is the same in all lanes
         row_(group == 0 ? warp_ : kBlocks - 1 - warp_),
-        blocks_{reinterpret_cast<__nv_bfloat16*>(memory)},
-        betas_(betas) {}
+        blocks_{reinterpret_cast<__nv_bfloat16*>(memory)} {}
 
   /// The position in a chunk whose beta this lane brings, of lanes 0 to 15.
   __device__ __forceinline__ int position() const { return warp_ * kBlock + int(lane_index()); }
 
-  /// Computes a row of X from the sums of K K^T, which are overwritten.
+  /// Computes a row of -T from the sums of K K^T. All warps have passed a barrier since they have used the memory of
+  /// the chunk before.
   /// @param beta of position()
-  __device__ __forceinline__ void invert(SplitRow& X, tile::WarpgroupScores& K_K, float beta) {
+  __device__ __forceinline__ void invert(SplitRow& T, tile::WarpgroupScores& K_K, float beta) {
     const int lane = int(lane_index());
     const float2 beta_of_rows{__shfl_sync(kAllLanes, beta, lane / 4), __shfl_sync(kAllLanes, beta, lane / 4 + 8)};
-    wait_at_named_barrier(barrier_, tile::kWarpgroup);  // no warp needs what the chunk before has left
-    if (lane < kBlock) betas_[position()] = beta;
     BlockSums diagonal = {};
 #pragma unroll
     for (int c = 0; c < kBlocks; ++c) {
@@ -71,16 +68,18 @@ class FactorGroup {
       }
     }
     multiply_rows(diagonal, beta_of_rows);
+    invert_block(diagonal, blocks_.in_fp32(warp_, warp_), -__shfl_sync(kAllLanes, beta, lane % kBlock));
+    blocks_.put(warp_, warp_, as_fragment(diagonal));
+    wait_at_named_barrier(barrier_, tile::kWarpgroup);
 #pragma unroll
     for (int c = 0; c < kBlocks - 1; ++c) {
       if (c >= warp_) continue;
-      multiply_rows(block_of(K_K, c), beta_of_rows);
-      blocks_.put(warp_, c, as_fragment(block_of(K_K, c)));
+      BlockSums product = {};
+      blocks_.add_product(product, as_fragment(block_of(K_K, c)), c, c);
+      blocks_.put(warp_, c, as_fragment(product));
     }
-    invert_block(diagonal, blocks_.in_fp32(warp_, warp_));
-    blocks_.put(warp_, warp_, as_fragment(diagonal));
     wait_at_named_barrier(barrier_, tile::kWarpgroup);
-    inverse_row(X, blocks_, row_);
+    inverse_row(T, blocks_, row_);
   }
 
   /// Row `warp_` of the blocks of P from the sums of Q K^T, which are overwritten.
@@ -98,10 +97,13 @@ class FactorGroup {
   }
 
   /// Stores T and P. Blocks above the diagonal are not written.
-  __device__ __forceinline__ void store(const ChunkFactors& out, const SplitRow& X, const RoundedRow& P) {
+  __device__ __forceinline__ void store(const ChunkFactors& out, const SplitRow& T, const RoundedRow& P) const {
 #pragma unroll
     for (int c = 0; c < kBlocks; ++c) {
-      if (c <= row_) store_T(out, c, X[c]);
+      if (c <= row_) {
+        stmatrix(out.T.panel.data + unit_of_T(row_, c, 0), T[c].high);
+        stmatrix(out.T.panel.data + unit_of_T(row_, c, 1), T[c].low);
+      }
       if (c <= warp_) stmatrix(out.P.data + unit(warp_, c), P[c]);
     }
   }
@@ -146,26 +148,9 @@ class FactorGroup {
     return SplitTriangle::unit(r * kBlock + lane % 16, c * kBlock + lane / 16 * 8, part);
   }
 
-  /// Block (row_, c) of -T from that of X.
-  __device__ __forceinline__ void store_T(const ChunkFactors& out, int c, const SplitFragment<4>& X) {
-    SplitFragment<4> T;
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      const float2 beta = *reinterpret_cast<const float2*>(betas_ + c * kBlock + n * 8 + int(lane_index()) % 4 * 2);
-#pragma unroll
-      for (int i = 2 * n; i < 2 * n + 2; ++i) {
-        const float2 high = unpack(X.high[i]), low = unpack(X.low[i]);
-        T.set(i, -beta.x * (high.x + low.x), -beta.y * (high.y + low.y));
-      }
-    }
-    stmatrix(out.T.panel.data + unit_of_T(row_, c, 0), T.high);
-    stmatrix(out.T.panel.data + unit_of_T(row_, c, 1), T.low);
-  }
-
   unsigned barrier_;
   int warp_, row_;
   SplitBlocks blocks_;
-  float* betas_;
 };
 
 }  // namespace tutorial::delta_rule

@@ -8,6 +8,7 @@
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "05_deltanet_wy/delta_rule/chunk_factors.cuh"
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
+#include "common/device/hide_from_compiler.cuh"
 #include "common/device/mbarrier.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/named_barrier.cuh"
@@ -54,8 +55,7 @@ struct ClusterMemory {
   static constexpr int kValueBytes = int(ValuePanel::kPanelBytes);
   static constexpr int kV = 2 * (kClusterStages + 1) * kKeyBytes, kFactors = kV + kClusterStages * kValueBytes;
   static constexpr int kO = kFactors + kGroups * ChunkFactors::kBytes, kSplit = kO + kValueBytes;
-  static constexpr int kBetas = kSplit + 2 * SplitBlocks::kBytes;
-  static constexpr int kBarriers = kBetas + 2 * tile::kChunk * int(sizeof(float));
+  static constexpr int kBarriers = kSplit + 2 * SplitBlocks::kBytes;
   static constexpr int kBytes = kBarriers + int(sizeof(ClusterBarriers));
 
   unsigned char* memory;  ///< kBytes, aligned to 1024
@@ -74,8 +74,7 @@ struct ClusterMemory {
   }
   /// What warpgroup 0 or 1 of those that compute factors needs for itself.
   __device__ __forceinline__ FactorGroup factor_group(int group) const {
-    return FactorGroup(group, memory + kSplit + group * SplitBlocks::kBytes,
-                       reinterpret_cast<float*>(memory + kBetas) + group * tile::kChunk);
+    return FactorGroup(group, memory + kSplit + group * SplitBlocks::kBytes);
   }
   /// The barriers.
   __device__ __forceinline__ ClusterBarriers& barriers() const {
@@ -116,45 +115,43 @@ __device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, c
   FactorGroup factors = memory.factor_group(group);
   const auto K = memory.K(kClusterStages), Q = memory.Q(kClusterStages);
   const bool is_first = threadIdx.x % tile::kWarpgroup == 0;
-  const int chunks = (a.L + tile::kChunk - 1) / tile::kChunk, first = rank + 2 * group;  // its slot has this number, too
-  const ChunkFactors out = memory.factors(first);
+  const int chunks = (a.L + tile::kChunk - 1) / tile::kChunk, first = rank + 2 * group;
   const auto beta_of = [&](int n) {
     const int position = n * tile::kChunk + factors.position();
     return lane_index() < kBlock && position < a.L ? load_global(a.beta.row(int(blockIdx.z), int(blockIdx.y), position))
                                                    : 0.0f;
   };
-  auto pair_ring = Ring<1>::consumer();
-  auto slot_ring = Ring<1>::consumer();
-  factors.clear(out);
+  factors.clear(memory.factors(first));
   float next_beta = beta_of(first);
   for (int n = first; n < chunks; n += kGroups) {
     tile::WarpgroupScores K_K, Q_K;
-    SplitRow X;
-    RoundedRow P;
+    SplitRow T = {};
+    RoundedRow P = {};
     const float beta = next_beta;
     next_beta = beta_of(n + kGroups);
-    pair_ring.wait(barriers.pair_full + group);
+    const unsigned round = unsigned(n) / kGroups;
+    const int own = hide_from_compiler(group), slot = n % kGroups;
+    barriers.pair_full[own].wait(round % 2);
     wgmma_fence(K_K, Q_K);
     tile::start_scores(K_K, K, K);
     tile::start_scores(Q_K, Q, K);
     wgmma_commit();
     wgmma_wait<0>(K_K, Q_K);
-    if (lane_index() == 0) barriers.pair_empty[group].arrive();
-    pair_ring.advance();
+    if (lane_index() == 0) barriers.pair_empty[own].arrive();
     factors.round(P, Q_K);
-    factors.invert(X, K_K, beta);
-    if (n != first) {
-      if (is_first) barriers.slot_free[group].arrive_expect(sizeof(barriers.inbox));
-      slot_ring.wait_cluster(barriers.slot_free + group);
-      slot_ring.advance();
+    factors.invert(T, K_K, beta);
+    if (round > 0) {
+      if (is_first) barriers.slot_free[own].arrive_expect(sizeof(barriers.inbox));
+      barriers.slot_free[own].wait_cluster((round - 1) % 2);
     }
-    factors.store(out, X, P);
+    const ChunkFactors out = memory.factors(slot);
+    factors.store(out, T, P);
     fence_async_proxy();
     wait_at_named_barrier(1 + group, tile::kWarpgroup);
     if (is_first) {
       void* bytes = out.T.panel.data;
-      push_shared(bytes, bytes, ChunkFactors::kBytes, barriers.factors_full[first], 1 - rank);
-      barriers.factors_full[first].arrive();
+      push_shared(bytes, bytes, ChunkFactors::kBytes, barriers.factors_full[slot], 1 - rank);
+      barriers.factors_full[slot].arrive();
     }
   }
 }

@@ -81,14 +81,14 @@ __device__ __forceinline__ void for_each_of_block(BlockSums& block, F f) {
 /// block = (I + A)^-1 from a block of -A, of which only what is below the diagonal is used. One warp computes it: lane
 /// c < 16 has column c.
 /// @param memory 16 x 16 numbers in shared memory that only this warp uses
-__device__ __forceinline__ void invert_block(BlockSums& block, float* memory) {
+__device__ __forceinline__ void invert_block(BlockSums& block, float* memory, float factor) {
   for_each_of_block(block, [&](int row, int column, float& x) { memory[row * kBlock + column] = x; });
   __syncwarp();
   const int column = int(lane_index()) % kBlock;  // lanes 16 to 31 compute the same again
   float x[kBlock];
 #pragma unroll
   for (int i = 0; i < kBlock; ++i) {
-    float sums[2] = {i == column ? 1.0f : 0.0f, 0.0f};  // the first has the product with x_{i-1}, which is known last
+    float sums[2] = {i == column ? factor : 0.0f, 0.0f};  // the first has the product with x_{i-1}, which is known last
 #pragma unroll
     for (int j = 0; j < i; j += 4) {
       const float4 A = *reinterpret_cast<const float4*>(memory + i * kBlock + j);
@@ -113,23 +113,22 @@ __device__ __forceinline__ void invert_block(BlockSums& block, float* memory) {
 /// A row of blocks of X, each in two bf16; only those up to the diagonal are used.
 using SplitRow = SplitFragment<4>[kBlocks];
 
-/// Row r of the blocks of X. One warp computes it. The caller waits at a barrier before: all blocks that other warps
+/// Row r of the blocks of -T. One warp computes it. The caller waits at a barrier before: all blocks that other warps
 /// have put are there.
-__device__ __forceinline__ void inverse_row(SplitRow& X, const SplitBlocks& blocks, int r) {
+__device__ __forceinline__ void inverse_row(SplitRow& T, const SplitBlocks& blocks, int r) {
 #pragma unroll
   for (int c = kBlocks - 1; c >= 0; --c) {
     if (c > r) continue;
     if (c == r) {
-      X[c] = blocks.left(c, c);
+      T[c] = blocks.left(c, c);
       continue;
     }
-    BlockSums sums = {}, block = {};
+    BlockSums sums = {};
 #pragma unroll
-    for (int m = c + 1; m < kBlocks; ++m) {
-      if (m <= r) blocks.add_product(sums, X[m], m, c);
+    for (int m = kBlocks - 1; m > c; --m) {  // the block that is known last comes last
+      if (m <= r) blocks.add_product(sums, T[m], m, c);
     }
-    blocks.add_product(block, as_fragment(sums), c, c);
-    X[c] = as_fragment(block);
+    T[c] = as_fragment(sums);
   }
 }
 
