@@ -1,11 +1,11 @@
 #pragma once
 /// @file
 /// T and P of a chunk by a warpgroup, from tiles in shared memory to tiles in shared memory: what prepare_tiles()
-/// computes, beside a walk. The products with K^T are those of warpgroups, and the inverse is that of split_blocks.cuh.
+/// computes, beside a walk. The products with K^T are those of warpgroups, and T is computed as split_blocks.cuh says.
 ///
-/// The sums of K K^T of warp w are row w of the blocks of A, as BlockRow has them. The inverse takes more work the
-/// further down a row is, and the warps with the same number in two warpgroups share a quarter of the multiprocessor.
-/// So in one of two warpgroups warp w computes row w of the inverse, and in the other row 3 - w.
+/// The sums of K K^T of warp w are row w of its blocks, as BlockRow has them. A row of T takes more work the further
+/// down it is, and the warps with the same number in two warpgroups share a quarter of the multiprocessor. So in one of
+/// two warpgroups warp w computes row w of T, and in the other row 3 - w.
 
 #include <cuda_runtime.h>
 
@@ -47,16 +47,16 @@ class FactorGroup {
   __device__ __forceinline__ FactorGroup(int group, unsigned char* memory)
       : barrier_(1 + unsigned(group)),
         warp_(__shfl_sync(kAllLanes, tile::warp_in_group(), 0)),  // tells the compiler that it is the same in all lanes
-        row_(group == 0 ? warp_ : kBlocks - 1 - warp_),
+        row_(kBlocks - 1 - warp_),
         blocks_{reinterpret_cast<__nv_bfloat16*>(memory)} {}
 
   /// The position in a chunk whose beta this lane brings, of lanes 0 to 15.
   __device__ __forceinline__ int position() const { return warp_ * kBlock + int(lane_index()); }
 
-  /// Computes a row of -T from the sums of K K^T. All warps have passed a barrier since they have used the memory of
+  /// Computes a row of U = -T from the sums of K K^T. All warps have passed a barrier since they have used the memory of
   /// the chunk before.
   /// @param beta of position()
-  __device__ __forceinline__ void invert(SplitRow& T, tile::WarpgroupScores& K_K, float beta) {
+  __device__ __forceinline__ void invert(SplitRow& U, tile::WarpgroupScores& K_K, float beta) {
     const int lane = int(lane_index());
     const float2 beta_of_rows{__shfl_sync(kAllLanes, beta, lane / 4), __shfl_sync(kAllLanes, beta, lane / 4 + 8)};
     BlockSums diagonal = {};
@@ -68,18 +68,21 @@ class FactorGroup {
       }
     }
     multiply_rows(diagonal, beta_of_rows);
-    invert_block(diagonal, blocks_.in_fp32(warp_, warp_), -__shfl_sync(kAllLanes, beta, lane % kBlock));
-    blocks_.put(warp_, warp_, as_fragment(diagonal));
+    put_inverse(blocks_, warp_, diagonal, -__shfl_sync(kAllLanes, beta, lane % kBlock));
     wait_at_named_barrier(barrier_, tile::kWarpgroup);
-#pragma unroll
-    for (int c = 0; c < kBlocks - 1; ++c) {
-      if (c >= warp_) continue;
-      BlockSums product = {};
-      blocks_.add_product(product, as_fragment(block_of(K_K, c)), c, c);
-      blocks_.put(warp_, c, as_fragment(product));
+    const auto& N = reinterpret_cast<BlockRow&>(K_K);
+    switch (warp_) {  // the number of blocks is a constant in each case, so that their products overlap
+      case 1: put_products<1>(blocks_, N); break;
+      case 2: put_products<2>(blocks_, N); break;
+      case 3: put_products<3>(blocks_, N); break;
     }
     wait_at_named_barrier(barrier_, tile::kWarpgroup);
-    inverse_row(T, blocks_, row_);
+    switch (row_) {
+      case 0: multiply_row<0>(U, blocks_); break;
+      case 1: multiply_row<1>(U, blocks_); break;
+      case 2: multiply_row<2>(U, blocks_); break;
+      case 3: multiply_row<3>(U, blocks_); break;
+    }
   }
 
   /// Row `warp_` of the blocks of P from the sums of Q K^T, which are overwritten.
@@ -97,12 +100,12 @@ class FactorGroup {
   }
 
   /// Stores T and P. Blocks above the diagonal are not written.
-  __device__ __forceinline__ void store(const ChunkFactors& out, const SplitRow& T, const RoundedRow& P) const {
+  __device__ __forceinline__ void store(const ChunkFactors& out, const SplitRow& U, const RoundedRow& P) const {
 #pragma unroll
     for (int c = 0; c < kBlocks; ++c) {
       if (c <= row_) {
-        stmatrix(out.T.panel.data + unit_of_T(row_, c, 0), T[c].high);
-        stmatrix(out.T.panel.data + unit_of_T(row_, c, 1), T[c].low);
+        stmatrix(out.T.panel.data + unit_of_T(row_, c, 0), U[c].high);
+        stmatrix(out.T.panel.data + unit_of_T(row_, c, 1), U[c].low);
       }
       if (c <= warp_) stmatrix(out.P.data + unit(warp_, c), P[c]);
     }

@@ -125,7 +125,7 @@ __device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, c
   float next_beta = beta_of(first);
   for (int n = first; n < chunks; n += kGroups) {
     tile::WarpgroupScores K_K, Q_K;
-    SplitRow T = {};
+    SplitRow U = {};
     RoundedRow P = {};
     const float beta = next_beta;
     next_beta = beta_of(n + kGroups);
@@ -139,13 +139,13 @@ __device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, c
     wgmma_wait<0>(K_K, Q_K);
     if (lane_index() == 0) barriers.pair_empty[own].arrive();
     factors.round(P, Q_K);
-    factors.invert(T, K_K, beta);
+    factors.invert(U, K_K, beta);
     if (round > 0) {
       if (is_first) barriers.slot_free[own].arrive_expect(sizeof(barriers.inbox));
       barriers.slot_free[own].wait_cluster((round - 1) % 2);
     }
     const ChunkFactors out = memory.factors(slot);
-    factors.store(out, T, P);
+    factors.store(out, U, P);
     fence_async_proxy();
     wait_at_named_barrier(1 + group, tile::kWarpgroup);
     if (is_first) {

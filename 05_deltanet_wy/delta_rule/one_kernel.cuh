@@ -81,7 +81,7 @@ __device__ __forceinline__ void compute_factors(const Bf16Arguments& a, const Bl
   float next_beta = beta_of(group * tile::kChunk);
   for (int t = group * tile::kChunk; t < a.L; t += 2 * tile::kChunk) {
     tile::WarpgroupScores K_K, Q_K;
-    SplitRow T;
+    SplitRow U;
     RoundedRow P;
     const float beta = next_beta;
     next_beta = beta_of(t + 2 * tile::kChunk);
@@ -91,7 +91,7 @@ __device__ __forceinline__ void compute_factors(const Bf16Arguments& a, const Bl
     wgmma_commit();
     wgmma_wait<0>(K_K);
     wait_at_named_barrier(1 + group, tile::kWarpgroup);  // no warp needs what the chunk before has left
-    factors.invert(T, K_K, beta);
+    factors.invert(U, K_K, beta);
     const int stage = hide_from_compiler(ring.stage());
     wgmma_fence(Q_K);
     tile::start_scores(Q_K, memory.Q(stage), memory.K(stage));
@@ -100,7 +100,7 @@ __device__ __forceinline__ void compute_factors(const Bf16Arguments& a, const Bl
     wgmma_wait<0>(Q_K);
     if (lane_index() == 0) empty[ring.stage()].arrive();
     factors.round(P, Q_K);
-    factors.store(out, T, P);
+    factors.store(out, U, P);
     fence_async_proxy();
     __syncwarp();
     if (lane_index() == 0) factors_full[group].arrive();
