@@ -16,22 +16,22 @@
 ///
 /// Grows out of: 14_one_kernel.cu
 /// Improves on: in `one_kernel` each block computes all T and P of its head, which takes twice as long as the chain.
-/// Unchanged: the chain, 64 columns per block, what is rounded, and how T and P are computed.
+/// Unchanged: the chain, 64 columns per block, what is rounded, and how T and P are computed and stored.
 ///
 /// Equation, shapes: those of `fused`, without T and P.
 /// Thread mapping: cluster (x, h, b) walks over the chunks of a head with 128 columns of Dv, each of its blocks with 64.
 /// Where the second block has no columns, it still computes T and P. Warpgroups have the tasks that they have in
 /// `one_kernel`. Of the first one a thread loads for the chain, another one for T and P, and two warps store.
-/// Synchronization: the chain waits for K and Q apart, since it needs Q later. T and P of chunk n lie in slot n % 3 of
-/// both blocks. They are there (`factors_full`) when the warpgroup that has computed them has arrived, or its push.
-/// That warpgroup may store when both chains have read what was in the slot before (`slot_free`). A barrier that each
-/// warpgroup has for itself says this, because a wait names only the parity of a phase, and a warpgroup must not miss
-/// one. A chain tells it to a warpgroup of its own block by arriving there. For the other block the loading thread
-/// sends a message, a push of 16 bytes as in chapter 02's `cluster`.
+/// Synchronization: the chain waits for K and Q apart, since it needs Q later. T and P of chunk n lie in slot n % 4 of
+/// both blocks, so each of the four warpgroups has a slot of its own. They are there (`factors_full`) when the warpgroup
+/// that has computed them has arrived, or its push. That warpgroup may store again when both chains have read them
+/// (`slot_free`). A chain tells it to a warpgroup of its own block by arriving there. For the other block the loading
+/// thread sends a message, a push of 16 bytes as in chapter 02's `cluster`.
 /// Start and end: as in chapter 02's `cluster`, the kernel begins and ends with a barrier of the cluster, and barriers
 /// lie in dynamic shared memory.
-/// Resources: at Dk = 128 two tiles of Q and K for the chain and one for T and P, two of V, T and P of three chunks, a
-/// tile of outputs, and 10 KB per warpgroup for the inverse: 213 KB of shared memory, one block per multiprocessor.
+/// Resources: at Dk = 128 two tiles of Q and K for the chain and one for T and P, two of V, T and P of four chunks (20 KB
+/// each), a tile of outputs, and 10 KB per warpgroup for the inverse: 220 KB of shared memory, one block per
+/// multiprocessor.
 /// Work: 6 Dk Dv + 320 Dv operations per position on tensor cores, 256 Dk per 128 columns, and the inverse.
 /// Bytes: v and o once; q and k three times per 128 columns, all but once from the second-level cache, beta once.
 /// Bound by: the chain while there are few heads, then the second-level cache.

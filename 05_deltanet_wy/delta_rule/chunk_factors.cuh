@@ -56,7 +56,8 @@ class FactorGroup {
   /// Computes a row of U = -T from the sums of K K^T. All warps have passed a barrier since they have used the memory of
   /// the chunk before.
   /// @param beta of position()
-  __device__ __forceinline__ void invert(SplitRow& U, tile::WarpgroupScores& K_K, float beta) {
+  __device__ __forceinline__ void invert(SplitRow& U, const tile::WarpgroupScores& K_K, float beta) const {
+    const auto& N = reinterpret_cast<const BlockRow&>(K_K);
     const int lane = int(lane_index());
     const float2 beta_of_rows{__shfl_sync(kAllLanes, beta, lane / 4), __shfl_sync(kAllLanes, beta, lane / 4 + 8)};
     BlockSums diagonal = {};
@@ -64,24 +65,37 @@ class FactorGroup {
     for (int c = 0; c < kBlocks; ++c) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        if (c == warp_) diagonal[i / 4][i % 4] = block_of(K_K, c)[i / 4][i % 4];
+        if (c == warp_) diagonal[i / 4][i % 4] = N[c][i / 4][i % 4];
       }
     }
     multiply_rows(diagonal, beta_of_rows);
     put_inverse(blocks_, warp_, diagonal, -__shfl_sync(kAllLanes, beta, lane % kBlock));
     wait_at_named_barrier(barrier_, tile::kWarpgroup);
-    const auto& N = reinterpret_cast<BlockRow&>(K_K);
     switch (warp_) {  // the number of blocks is a constant in each case, so that their products overlap
-      case 1: put_products<1>(blocks_, N); break;
-      case 2: put_products<2>(blocks_, N); break;
-      case 3: put_products<3>(blocks_, N); break;
+      case 1:
+        put_products<1>(blocks_, N);
+        break;
+      case 2:
+        put_products<2>(blocks_, N);
+        break;
+      case 3:
+        put_products<3>(blocks_, N);
+        break;
     }
     wait_at_named_barrier(barrier_, tile::kWarpgroup);
     switch (row_) {
-      case 0: multiply_row<0>(U, blocks_); break;
-      case 1: multiply_row<1>(U, blocks_); break;
-      case 2: multiply_row<2>(U, blocks_); break;
-      case 3: multiply_row<3>(U, blocks_); break;
+      case 0:
+        multiply_row<0>(U, blocks_);
+        break;
+      case 1:
+        multiply_row<1>(U, blocks_);
+        break;
+      case 2:
+        multiply_row<2>(U, blocks_);
+        break;
+      case 3:
+        multiply_row<3>(U, blocks_);
+        break;
     }
   }
 
@@ -101,26 +115,31 @@ class FactorGroup {
 
   /// Stores T and P. Blocks above the diagonal are not written.
   __device__ __forceinline__ void store(const ChunkFactors& out, const SplitRow& U, const RoundedRow& P) const {
+    const int unit = unit_of_block();
+    __nv_bfloat16* T_row = out.T.panel.data + row_ * kBlockElements;
+    __nv_bfloat16* P_row = out.P.data + warp_ * kBlockElements;
 #pragma unroll
     for (int c = 0; c < kBlocks; ++c) {
       if (c <= row_) {
-        stmatrix(out.T.panel.data + unit_of_T(row_, c, 0), U[c].high);
-        stmatrix(out.T.panel.data + unit_of_T(row_, c, 1), U[c].low);
+        stmatrix(T_row + SplitTriangle::advance(unit, c * kBlock, 0), U[c].high);
+        stmatrix(T_row + SplitTriangle::advance(unit, c * kBlock, 1), U[c].low);
       }
-      if (c <= warp_) stmatrix(out.P.data + unit(warp_, c), P[c]);
+      if (c <= warp_) stmatrix(P_row + SquarePanel::advance(unit, 0, c * kBlock), P[c]);
     }
   }
 
   /// Makes T and P zero above the diagonal, where store() does not write.
   __device__ __forceinline__ void clear(const ChunkFactors& out) const {
     const std::uint32_t zeros[4] = {};
+    const int unit = unit_of_block();
 #pragma unroll
     for (int c = 1; c < kBlocks; ++c) {
       if (c <= warp_) continue;
-      stmatrix(out.P.data + unit(warp_, c), zeros);
+      stmatrix(out.P.data + warp_ * kBlockElements + SquarePanel::advance(unit, 0, c * kBlock), zeros);
       if (c / 2 > warp_ / 2) continue;  // T has no place for this block
-      stmatrix(out.T.panel.data + unit_of_T(warp_, c, 0), zeros);
-      stmatrix(out.T.panel.data + unit_of_T(warp_, c, 1), zeros);
+      for (int part = 0; part < 2; ++part) {
+        stmatrix(out.T.panel.data + warp_ * kBlockElements + SplitTriangle::advance(unit, c * kBlock, part), zeros);
+      }
     }
   }
 
@@ -140,15 +159,12 @@ class FactorGroup {
     }
   }
 
-  /// Where this lane's row of block (r, c) of P is.
-  static __device__ __forceinline__ int unit(int r, int c) {
+  static constexpr int kBlockElements = kBlock * tile::kChunk;  // from one row of blocks of T or P to the next
+
+  /// Where this lane's row of block (0, 0) of T or P is.
+  static __device__ __forceinline__ int unit_of_block() {
     const int lane = hide_from_compiler(int(lane_index()));
-    return SquarePanel::unit(r * kBlock + lane % 16, c * kBlock + lane / 16 * 8);
-  }
-  /// The same of T. @param part 0: high, 1: low
-  static __device__ __forceinline__ int unit_of_T(int r, int c, int part) {
-    const int lane = hide_from_compiler(int(lane_index()));
-    return SplitTriangle::unit(r * kBlock + lane % 16, c * kBlock + lane / 16 * 8, part);
+    return SquarePanel::unit(lane % 16, lane / 16 * 8);
   }
 
   unsigned barrier_;

@@ -96,6 +96,9 @@ __device__ __forceinline__ void load_pairs(const Bf16Arguments& a, const tile::C
   for (int n = rank; n * tile::kChunk < a.L; n += 2) {
     const TileOrigin origin{.position = n * tile::kChunk, .head = int(blockIdx.y), .batch = int(blockIdx.z)};
     if (n >= 2) {
+      // The tile is not free for some time.
+      tile::prefetch_panels<Shape::kDk>(maps.k, origin);
+      tile::prefetch_panels<Shape::kDk>(maps.q, origin);
       ring.wait(barriers.pair_empty);
       ring.advance();
     }

@@ -49,9 +49,10 @@ struct SplitTriangle {
 
   Panel panel;
 
-  /// As SwizzledTile::unit(), of an element of T outside of the upper right quarter. @param part 0: high, 1: low
-  static __device__ __forceinline__ int unit(int row, int column, int part) {
-    return Panel::unit(row + column / kQuarter * kQuarter, column % kQuarter + part * kQuarter);
+  /// From a unit of row r of T's first 16 columns, as the panel has it in its high part, to the same unit of another 16
+  /// columns of that row. @param columns a multiple of 16 @param part 0: high, 1: low
+  static __device__ __forceinline__ int advance(int unit, int columns, int part) {
+    return Panel::advance(unit, columns / kQuarter * kQuarter, columns % kQuarter + part * kQuarter);
   }
 };
 
