@@ -96,9 +96,6 @@ __device__ __forceinline__ void load_pairs(const Bf16Arguments& a, const tile::C
   for (int n = rank; n * tile::kChunk < a.L; n += 2) {
     const TileOrigin origin{.position = n * tile::kChunk, .head = int(blockIdx.y), .batch = int(blockIdx.z)};
     if (n >= 2) {
-      // The tile is not free for some time.
-      tile::prefetch_panels<Shape::kDk>(maps.k, origin);
-      tile::prefetch_panels<Shape::kDk>(maps.q, origin);
       ring.wait(barriers.pair_empty);
       ring.advance();
     }
@@ -128,6 +125,8 @@ __device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, c
   float next_beta = beta_of(first);
   for (int n = first; n < chunks; n += kGroups) {
     tile::WarpgroupScores K_K, Q_K;
+    // Only some blocks of each are written. Without a first value they would keep their registers from one chunk to the
+    // next, which the sums of K K^T and Q K^T need.
     SplitRow U = {};
     RoundedRow P = {};
     const float beta = next_beta;

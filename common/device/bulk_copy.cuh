@@ -101,20 +101,6 @@ __device__ __forceinline__ void load_tile(const TensorMap& map, void* shared, Ba
 #endif
 }
 
-/// Starts to read what load_tile() would read into the second-level cache, so that a load that cannot begin yet takes
-/// less time later. Called by one thread. On the emulator it does nothing.
-__device__ __forceinline__ void prefetch_tile([[maybe_unused]] const TensorMap& map,
-                                              [[maybe_unused]] TileOrigin origin) {
-#if TUTORIAL_EMULATOR
-#elif TUTORIAL_SM90
-  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];"
-               :
-               : "l"(&map), "r"(origin.column), "r"(origin.position), "r"(origin.head), "r"(origin.batch)
-               : "memory");
-#else
-  __trap();
-#endif
-}
 /// load_tile() into several blocks of the cluster at once: to the same offset in each, where the barrier at the same
 /// offset counts the bytes. So each of these blocks expects the bytes of the whole tile, and each has told the one that
 /// loads that its part of the ring is free (Barrier::arrive_at()). Called by one thread, after the cluster's first

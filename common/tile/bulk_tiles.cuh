@@ -67,16 +67,6 @@ __device__ __forceinline__ void load_panels(const PanelTile<kColumns, kRows>& ti
   }
 }
 
-/// Starts to read the panels of load_panels() into the second-level cache. Called by one thread.
-template <int kColumns>
-__device__ __forceinline__ void prefetch_panels(const TensorMap& map, TileOrigin origin) {
-#pragma unroll
-  for (int panel = 0; panel < kColumns / 64; ++panel) {
-    prefetch_tile(map, origin);
-    origin.column += 64;
-  }
-}
-
 /// Starts to load a chunk's Q, K and V into the tiles of these names, or only K and V if `tiles` has no Q. Called by
 /// one thread.
 /// @param tiles ChunkTiles, StateTiles, or others with such members
