@@ -53,8 +53,8 @@ class FactorGroup {
   /// The position in a chunk whose beta this lane brings, of lanes 0 to 15.
   __device__ __forceinline__ int position() const { return warp_ * kBlock + int(lane_index()); }
 
-  /// Computes a row of U = -T from the sums of K K^T. All warps have passed a barrier since they have used the memory of
-  /// the chunk before.
+  /// Computes a row of U = -T from the sums of K K^T. All warps have passed a barrier since they have used the memory
+  /// of the chunk before.
   /// @param beta of position()
   __device__ __forceinline__ void invert(SplitRow& U, const tile::WarpgroupScores& K_K, float beta) const {
     const auto& N = reinterpret_cast<const BlockRow&>(K_K);
