@@ -82,19 +82,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   auto& slot_free = barriers.slot_free;
 
   const int group = int(threadIdx.x) / kWarpgroup;
-  if (threadIdx.x == 0) {
-    for (Barrier& barrier : k_full) barrier.init(1);
-    for (Barrier& barrier : q_full) barrier.init(1);
-    for (Barrier& barrier : empty) barrier.init(4);
-    for (int i = 0; i < kClusterStages; ++i) v_full[i].init(1), v_empty[i].init(4);
-    for (int i = 0; i < 2; ++i) barriers.pair_full[i].init(1), barriers.pair_empty[i].init(4);
-    for (Barrier& barrier : factors_full) barrier.init(1);
-    for (Barrier& barrier : slot_free) barrier.init(4 + 1);  // the chain's warps, and who expects a message
-    barriers.slot_read.init(4);
-    barriers.output_full.init(4);
-    barriers.output_empty.init(2);
-    fence_barrier_init();
-  }
+  if (threadIdx.x == 0) barriers.init();
   cluster_sync();
 
   if (group == 0) {

@@ -44,6 +44,21 @@ struct ClusterBarriers {
   Barrier slot_read;                     ///< this block's chain has read what the other block has stored
   alignas(16) unsigned char outbox[16];  ///< bytes of a message; their values do not matter
   alignas(16) unsigned char inbox[16];   ///< the other block's
+
+  /// Called by one thread of the block.
+  __device__ __forceinline__ void init() {
+    for (Barrier& barrier : k_full) barrier.init(1);
+    for (Barrier& barrier : q_full) barrier.init(1);
+    for (Barrier& barrier : empty) barrier.init(4);
+    for (int i = 0; i < kClusterStages; ++i) v_full[i].init(1), v_empty[i].init(4);
+    for (int i = 0; i < 2; ++i) pair_full[i].init(1), pair_empty[i].init(4);
+    for (Barrier& barrier : factors_full) barrier.init(1);
+    for (Barrier& barrier : slot_free) barrier.init(4 + 1);  // the chain's warps, and who expects a message
+    slot_read.init(4);
+    output_full.init(4);
+    output_empty.init(2);
+    fence_barrier_init();
+  }
 };
 
 /// A block's shared memory.
