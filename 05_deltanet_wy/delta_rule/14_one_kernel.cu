@@ -27,7 +27,7 @@
 /// (`factors_full`) when four warps have stored them, and free (`factors_empty`) after the chain's last product with P.
 /// The two warpgroups that compute factors do not wait for each other.
 /// Resources: at Dk = 128 four tiles of Q and K, two of V, T and P of two chunks, a tile of outputs, and 10 KB per
-/// warpgroup for the inverse: 221 KB of shared memory, one block per multiprocessor. Registers per thread: 64 for loads
+/// warpgroup for the inverse: 212 KB of shared memory, one block per multiprocessor. Registers per thread: 64 for loads
 /// and stores, 120 for factors, 208 for the chain.
 /// Work: 6 Dk Dv + 320 Dv operations per position on tensor cores, 256 Dk per tile of 64 columns, and the inverse.
 /// Bytes: v and o once; q, k and beta once per tile of 64 columns, from the second-level cache if tiles run at the same
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       round_columns(factor, residual);
       factor_ring.wait(factors_full);
       wgmma_fence(v_new, factor);
-      start_new_values(v_new, factor, factors.T_high, factors.T_low);
+      start_new_values(v_new, factor, factors.T);
       wgmma_commit();
       wgmma_fence(O, s);
       start_output_from_state<Shape::kDk>(O, s, memory.Q(ring.stage()));

@@ -16,22 +16,25 @@
 ///
 /// Grows out of: 14_one_kernel.cu
 /// Improves on: in `one_kernel` each block computes all T and P of its head, which takes twice as long as the chain.
-/// Unchanged: the chain, 64 columns per block, what is rounded, and how T and P are computed.
+/// The chain, too, is a little shorter: Q S is two products, one before and one behind the product with T. Each fills a
+/// gap in which the chain rounds sums. O is in use for longer, so the chain has 224 registers per thread instead of
+/// 208.
+/// Unchanged: 64 columns per block, what is rounded, and how T and P are computed and stored.
 ///
 /// Equation, shapes: those of `fused`, without T and P.
 /// Thread mapping: cluster (x, h, b) walks over the chunks of a head with 128 columns of Dv, each of its blocks with 64.
 /// Where the second block has no columns, it still computes T and P. Warpgroups have the tasks that they have in
 /// `one_kernel`. Of the first one a thread loads for the chain, another one for T and P, and two warps store.
-/// Synchronization: the chain waits for K and Q apart, since it needs Q later. T and P of chunk n lie in slot n % 3 of
-/// both blocks. They are there (`factors_full`) when the warpgroup that has computed them has arrived, or its push.
-/// That warpgroup may store when both chains have read what was in the slot before (`slot_free`). A barrier that each
-/// warpgroup has for itself says this, because a wait names only the parity of a phase, and a warpgroup must not miss
-/// one. A chain tells it to a warpgroup of its own block by arriving there. For the other block the loading thread
-/// sends a message, a push of 16 bytes as in chapter 02's `cluster`.
+/// Synchronization: the chain waits for K and Q apart, since it needs Q later. T and P of chunk n lie in slot n % 4 of
+/// both blocks, so each of the four warpgroups has a slot of its own. They are there (`factors_full`) when the
+/// warpgroup that has computed them has arrived, or its push. That warpgroup may store again when both chains have read
+/// them (`slot_free`). A chain tells it to a warpgroup of its own block by arriving there. For the other block the
+/// loading thread sends a message, a push of 16 bytes as in chapter 02's `cluster`.
 /// Start and end: as in chapter 02's `cluster`, the kernel begins and ends with a barrier of the cluster, and barriers
 /// lie in dynamic shared memory.
-/// Resources: at Dk = 128 two tiles of Q and K for the chain and one for T and P, two of V, T and P of three chunks, a
-/// tile of outputs, and 10 KB per warpgroup for the inverse: 213 KB of shared memory, one block per multiprocessor.
+/// Resources: at Dk = 128 two tiles of Q and K for the chain and one for T and P, two of V, T and P of four chunks (20
+/// KB each), a tile of outputs, and 10 KB per warpgroup for the inverse: 220 KB of shared memory, one block per
+/// multiprocessor.
 /// Work: 6 Dk Dv + 320 Dv operations per position on tensor cores, 256 Dk per 128 columns, and the inverse.
 /// Bytes: v and o once; q and k three times per 128 columns, all but once from the second-level cache, beta once.
 /// Bound by: the chain while there are few heads, then the second-level cache.
@@ -79,19 +82,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   auto& slot_free = barriers.slot_free;
 
   const int group = int(threadIdx.x) / kWarpgroup;
-  if (threadIdx.x == 0) {
-    for (Barrier& barrier : k_full) barrier.init(1);
-    for (Barrier& barrier : q_full) barrier.init(1);
-    for (Barrier& barrier : empty) barrier.init(4);
-    for (int i = 0; i < kClusterStages; ++i) v_full[i].init(1), v_empty[i].init(4);
-    for (int i = 0; i < 2; ++i) barriers.pair_full[i].init(1), barriers.pair_empty[i].init(4);
-    for (Barrier& barrier : factors_full) barrier.init(1);
-    for (Barrier& barrier : slot_free) barrier.init(4 + 1);  // the chain's warps, and who expects a message
-    barriers.slot_read.init(4);
-    barriers.output_full.init(4);
-    barriers.output_empty.init(2);
-    fence_barrier_init();
-  }
+  if (threadIdx.x == 0) barriers.init();
   cluster_sync();
 
   if (group == 0) {
@@ -118,11 +109,11 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         q_full[ring.stage()].arrive_expect(memory.kKeyBytes);
         load_panels(memory.Q(ring.stage()), maps.q, q_full[ring.stage()], {.position = t, .head = h, .batch = b});
         ring.advance();
-        if (rank_of(n) != rank) factors_full[n % kSlots].arrive_expect(ChunkFactors::kBytes);
+        if (rank_of(n) != rank) factors_full[n % kGroups].arrive_expect(ChunkFactors::kBytes);
         if (t + kChunk < a.L) load_values(t + kChunk);
-        // T and P of chunk n + 1 lie where those of n - 2 were.
-        const int next = n + 1;
-        if (next >= kSlots && next * kChunk < a.L && rank_of(next) != rank) {
+        // T and P of chunk n + 2 lie where those of n - 2 were, which the chain has just read.
+        const int next = n + 2;
+        if (next >= kGroups && next * kChunk < a.L && rank_of(next) != rank) {
           read_ring.wait(&barriers.slot_read);
           push_shared(barriers.inbox, barriers.outbox, sizeof(barriers.inbox), slot_free[group_of(next)], 1 - rank);
           read_ring.advance();
@@ -143,18 +134,18 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       }
     }
   } else if (group < 3) {
-    decrease_registers<120>();
+    decrease_registers<112>();
     compute_shared_factors(a, memory, rank, group - 1);
   } else {
-    increase_registers<208>();
+    increase_registers<224>();
     WarpgroupState<Shape::kDk> S;
     const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) + first_column : nullptr;
     load_group_state<Shape::kDk>(S, start, a.initial_state.stride_l, a.Dk, columns);
     auto ring = Ring<kClusterStages>::consumer();
     auto v_ring = Ring<kClusterStages>::consumer();  // one chunk ahead of the others
-    auto factor_ring = Ring<kSlots>::consumer();
+    auto factor_ring = Ring<kGroups>::consumer();
     auto output_ring = Ring<1>::producer();
-    int next_in_slot = kSlots;  // the chunk whose T and P replace those of this one
+    int next_in_slot = kGroups;  // the chunk whose T and P replace those of this one
 
     RoundedState<Shape::kDk> s;
     WarpgroupColumns residual, v_new, O;
@@ -176,18 +167,23 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       start_residual<Shape::kDk>(residual, s, memory.K(ring.stage()));
       wgmma_commit();
     };
-    // Starts from the residual of a chunk: computes its v_new, updates S, computes its outputs and the residual of the
-    // next chunk.
+    // O = half of Q S, of the chunk of ring.
+    const auto start_output = [&] {
+      ring.wait(q_full);
+      wgmma_fence(O, s);
+      start_half_of_output<Shape::kDk>(O, s, memory.Q(ring.stage()), 0);
+      wgmma_commit();
+    };
+    // Starts from the residual of a chunk and half of its outputs: computes its v_new, updates S, computes the rest of
+    // its outputs, and both for the next chunk.
     const auto walk = [&]<class HasNext>(HasNext) {
       const ChunkFactors factors = memory.factors(factor_ring.stage());
       round_columns(factor, residual);
       factor_ring.wait_cluster(factors_full);
       wgmma_fence(v_new, factor);
-      start_new_values(v_new, factor, factors.T_high, factors.T_low);
+      start_new_values(v_new, factor, factors.T);
       wgmma_commit();
-      ring.wait(q_full);
-      wgmma_fence(O, s);
-      start_output_from_state<Shape::kDk>(O, s, memory.Q(ring.stage()));
+      start_half_of_output<Shape::kDk>(O, s, memory.Q(ring.stage()), 1);
       wgmma_commit();
       if constexpr (HasNext::value) load_values();
       wgmma_wait<1>(v_new);
@@ -217,12 +213,16 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       __syncwarp();
       if (lane_index() == 0) barriers.output_full.arrive();
       output_ring.advance();
-      if constexpr (HasNext::value) wgmma_wait<0>(residual);
+      if constexpr (HasNext::value) {
+        start_output();
+        wgmma_wait<1>(residual);
+      }
     };
 
     load_values();
     add_state_product();
-    wgmma_wait<0>(residual);
+    start_output();
+    wgmma_wait<1>(residual);
     for (int t = 0; t + kChunk < a.L; t += kChunk) walk(std::true_type());
     walk(std::false_type());
     if (a.final_state.data) {

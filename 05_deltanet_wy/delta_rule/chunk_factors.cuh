@@ -1,11 +1,11 @@
 #pragma once
 /// @file
 /// T and P of a chunk by a warpgroup, from tiles in shared memory to tiles in shared memory: what prepare_tiles()
-/// computes, beside a walk. The products with K^T are those of warpgroups, and the inverse is that of split_blocks.cuh.
+/// computes, beside a walk. The products with K^T are those of warpgroups, and T is computed as split_blocks.cuh says.
 ///
-/// The sums of K K^T of warp w are row w of the blocks of A, as BlockRow has them. The inverse takes more work the
-/// further down a row is, and the warps with the same number in two warpgroups share a quarter of the multiprocessor.
-/// So in one of two warpgroups warp w computes row w of the inverse, and in the other row 3 - w.
+/// The sums of K K^T of warp w are row w of its blocks, as BlockRow has them. A row of T takes more work the further
+/// down it is, and the warps with the same number in two warpgroups share a quarter of the multiprocessor. So in one of
+/// two warpgroups warp w computes row w of T, and in the other row 3 - w.
 
 #include <cuda_runtime.h>
 
@@ -26,15 +26,14 @@ namespace tutorial::delta_rule {
 
 /// What a chunk's walk needs beside q, k and v: -T in two bf16, and P.
 struct ChunkFactors {
-  static constexpr int kBytes = 3 * int(SquarePanel::kPanelBytes);
+  static constexpr int kBytes = int(SplitTriangle::Panel::kPanelBytes) + int(SquarePanel::kPanelBytes);
 
-  SquarePanel T_high, T_low, P;
+  SplitTriangle T;
+  SquarePanel P;
 
   /// @param memory kBytes in shared memory, aligned to 1024
   __device__ __forceinline__ explicit ChunkFactors(unsigned char* memory)
-      : T_high{reinterpret_cast<__nv_bfloat16*>(memory)},
-        T_low{T_high.data + SquarePanel::kPanelElements},
-        P{T_low.data + SquarePanel::kPanelElements} {}
+      : T{{reinterpret_cast<__nv_bfloat16*>(memory)}}, P{T.panel.data + SplitTriangle::Panel::kPanelElements} {}
 };
 
 /// A row of blocks of P as fragments; only those up to the diagonal are used.
@@ -44,44 +43,60 @@ using RoundedRow = std::uint32_t[kBlocks][4];
 class FactorGroup {
  public:
   /// @param group 0 or 1. It uses the named barrier 1 + group
-  /// @param memory of this warpgroup
-  /// @param betas [64], of this warpgroup
-  __device__ __forceinline__ FactorGroup(int group, unsigned char* memory, float* betas)
+  /// @param memory SplitBlocks::kBytes, of this warpgroup
+  __device__ __forceinline__ FactorGroup(int group, unsigned char* memory)
       : barrier_(1 + unsigned(group)),
         warp_(__shfl_sync(kAllLanes, tile::warp_in_group(), 0)),  // tells the compiler that it is the same in all lanes
-        row_(group == 0 ? warp_ : kBlocks - 1 - warp_),
-        blocks_{reinterpret_cast<__nv_bfloat16*>(memory)},
-        betas_(betas) {}
+        row_(kBlocks - 1 - warp_),
+        blocks_{reinterpret_cast<__nv_bfloat16*>(memory)} {}
 
   /// The position in a chunk whose beta this lane brings, of lanes 0 to 15.
   __device__ __forceinline__ int position() const { return warp_ * kBlock + int(lane_index()); }
 
-  /// Computes a row of X from the sums of K K^T, which are overwritten.
+  /// Computes a row of U = -T from the sums of K K^T. All warps have passed a barrier since they have used the memory
+  /// of the chunk before.
   /// @param beta of position()
-  __device__ __forceinline__ void invert(SplitRow& X, tile::WarpgroupScores& K_K, float beta) {
+  __device__ __forceinline__ void invert(SplitRow& U, const tile::WarpgroupScores& K_K, float beta) const {
+    const auto& N = reinterpret_cast<const BlockRow&>(K_K);
     const int lane = int(lane_index());
     const float2 beta_of_rows{__shfl_sync(kAllLanes, beta, lane / 4), __shfl_sync(kAllLanes, beta, lane / 4 + 8)};
-    wait_at_named_barrier(barrier_, tile::kWarpgroup);  // no warp needs what the chunk before has left
-    if (lane < kBlock) betas_[position()] = beta;
     BlockSums diagonal = {};
 #pragma unroll
     for (int c = 0; c < kBlocks; ++c) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        if (c == warp_) diagonal[i / 4][i % 4] = block_of(K_K, c)[i / 4][i % 4];
+        if (c == warp_) diagonal[i / 4][i % 4] = N[c][i / 4][i % 4];
       }
     }
     multiply_rows(diagonal, beta_of_rows);
-#pragma unroll
-    for (int c = 0; c < kBlocks - 1; ++c) {
-      if (c >= warp_) continue;
-      multiply_rows(block_of(K_K, c), beta_of_rows);
-      blocks_.put(warp_, c, as_fragment(block_of(K_K, c)));
-    }
-    invert_block(diagonal, blocks_.in_fp32(warp_, warp_));
-    blocks_.put(warp_, warp_, as_fragment(diagonal));
+    put_inverse(blocks_, warp_, diagonal, -__shfl_sync(kAllLanes, beta, lane % kBlock));
     wait_at_named_barrier(barrier_, tile::kWarpgroup);
-    inverse_row(X, blocks_, row_);
+    switch (warp_) {  // the number of blocks is a constant in each case, so that their products overlap
+      case 1:
+        put_products<1>(blocks_, N);
+        break;
+      case 2:
+        put_products<2>(blocks_, N);
+        break;
+      case 3:
+        put_products<3>(blocks_, N);
+        break;
+    }
+    wait_at_named_barrier(barrier_, tile::kWarpgroup);
+    switch (row_) {
+      case 0:
+        multiply_row<0>(U, blocks_);
+        break;
+      case 1:
+        multiply_row<1>(U, blocks_);
+        break;
+      case 2:
+        multiply_row<2>(U, blocks_);
+        break;
+      case 3:
+        multiply_row<3>(U, blocks_);
+        break;
+    }
   }
 
   /// Row `warp_` of the blocks of P from the sums of Q K^T, which are overwritten.
@@ -99,21 +114,32 @@ class FactorGroup {
   }
 
   /// Stores T and P. Blocks above the diagonal are not written.
-  __device__ __forceinline__ void store(const ChunkFactors& out, const SplitRow& X, const RoundedRow& P) {
+  __device__ __forceinline__ void store(const ChunkFactors& out, const SplitRow& U, const RoundedRow& P) const {
+    const int unit = unit_of_block();
+    __nv_bfloat16* T_row = out.T.panel.data + row_ * kBlockElements;
+    __nv_bfloat16* P_row = out.P.data + warp_ * kBlockElements;
 #pragma unroll
     for (int c = 0; c < kBlocks; ++c) {
-      if (c <= row_) store_T(out, c, X[c]);
-      if (c <= warp_) stmatrix(out.P.data + unit(warp_, c), P[c]);
+      if (c <= row_) {
+        stmatrix(T_row + SplitTriangle::advance(unit, c * kBlock, 0), U[c].high);
+        stmatrix(T_row + SplitTriangle::advance(unit, c * kBlock, 1), U[c].low);
+      }
+      if (c <= warp_) stmatrix(P_row + SquarePanel::advance(unit, 0, c * kBlock), P[c]);
     }
   }
 
   /// Makes T and P zero above the diagonal, where store() does not write.
   __device__ __forceinline__ void clear(const ChunkFactors& out) const {
     const std::uint32_t zeros[4] = {};
+    const int unit = unit_of_block();
 #pragma unroll
     for (int c = 1; c < kBlocks; ++c) {
       if (c <= warp_) continue;
-      for (const SquarePanel& panel : {out.T_high, out.T_low, out.P}) stmatrix(panel.data + unit(warp_, c), zeros);
+      stmatrix(out.P.data + warp_ * kBlockElements + SquarePanel::advance(unit, 0, c * kBlock), zeros);
+      if (c / 2 > warp_ / 2) continue;  // T has no place for this block
+      for (int part = 0; part < 2; ++part) {
+        stmatrix(out.T.panel.data + warp_ * kBlockElements + SplitTriangle::advance(unit, c * kBlock, part), zeros);
+      }
     }
   }
 
@@ -133,32 +159,17 @@ class FactorGroup {
     }
   }
 
-  /// Where this lane's row of block (r, c) is in a panel.
-  static __device__ __forceinline__ int unit(int r, int c) {
-    const int lane = hide_from_compiler(int(lane_index()));
-    return SquarePanel::unit(r * kBlock + lane % 16, c * kBlock + lane / 16 * 8);
-  }
+  static constexpr int kBlockElements = kBlock * tile::kChunk;  // from one row of blocks of T or P to the next
 
-  /// Block (row_, c) of -T from that of X.
-  __device__ __forceinline__ void store_T(const ChunkFactors& out, int c, const SplitFragment<4>& X) {
-    SplitFragment<4> T;
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      const float2 beta = *reinterpret_cast<const float2*>(betas_ + c * kBlock + n * 8 + int(lane_index()) % 4 * 2);
-#pragma unroll
-      for (int i = 2 * n; i < 2 * n + 2; ++i) {
-        const float2 high = unpack(X.high[i]), low = unpack(X.low[i]);
-        T.set(i, -beta.x * (high.x + low.x), -beta.y * (high.y + low.y));
-      }
-    }
-    stmatrix(out.T_high.data + unit(row_, c), T.high);
-    stmatrix(out.T_low.data + unit(row_, c), T.low);
+  /// Where this lane's row of block (0, 0) of T or P is.
+  static __device__ __forceinline__ int unit_of_block() {
+    const int lane = hide_from_compiler(int(lane_index()));
+    return SquarePanel::unit(lane % 16, lane / 16 * 8);
   }
 
   unsigned barrier_;
   int warp_, row_;
   SplitBlocks blocks_;
-  float* betas_;
 };
 
 }  // namespace tutorial::delta_rule

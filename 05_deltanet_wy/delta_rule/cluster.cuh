@@ -8,6 +8,7 @@
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "05_deltanet_wy/delta_rule/chunk_factors.cuh"
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
+#include "common/device/hide_from_compiler.cuh"
 #include "common/device/mbarrier.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/named_barrier.cuh"
@@ -21,8 +22,7 @@
 namespace tutorial::delta_rule {
 
 inline constexpr int kClusterStages = 2;  ///< tiles of Q and K for the chain, and of V
-inline constexpr int kSlots = 3;          ///< T and P
-inline constexpr int kGroups = 4;         ///< warpgroups of both blocks that compute T and P
+inline constexpr int kGroups = 4;         ///< warpgroups of both blocks that compute T and P, each with its own slot
 
 /// The rank of the block that computes T and P of chunk n.
 __device__ __forceinline__ int rank_of(int n) {
@@ -39,11 +39,26 @@ struct ClusterBarriers {
   Barrier v_full[kClusterStages], v_empty[kClusterStages];
   Barrier output_full, output_empty;
   Barrier pair_full[2], pair_empty[2];  ///< the tiles of Q and K from which group 0 or 1 computes
-  Barrier factors_full[kSlots];
-  Barrier slot_free[2];                  ///< both chains have read what lay where group 0 or 1 stores next
-  Barrier slot_read;                     ///< this block's chain has, and the other block stores there next
+  Barrier factors_full[kGroups];
+  Barrier slot_free[2];                  ///< both chains have read what group 0 or 1 has stored
+  Barrier slot_read;                     ///< this block's chain has read what the other block has stored
   alignas(16) unsigned char outbox[16];  ///< bytes of a message; their values do not matter
   alignas(16) unsigned char inbox[16];   ///< the other block's
+
+  /// Called by one thread of the block.
+  __device__ __forceinline__ void init() {
+    for (Barrier& barrier : k_full) barrier.init(1);
+    for (Barrier& barrier : q_full) barrier.init(1);
+    for (Barrier& barrier : empty) barrier.init(4);
+    for (int i = 0; i < kClusterStages; ++i) v_full[i].init(1), v_empty[i].init(4);
+    for (int i = 0; i < 2; ++i) pair_full[i].init(1), pair_empty[i].init(4);
+    for (Barrier& barrier : factors_full) barrier.init(1);
+    for (Barrier& barrier : slot_free) barrier.init(4 + 1);  // the chain's warps, and who expects a message
+    slot_read.init(4);
+    output_full.init(4);
+    output_empty.init(2);
+    fence_barrier_init();
+  }
 };
 
 /// A block's shared memory.
@@ -54,9 +69,8 @@ struct ClusterMemory {
   static constexpr int kKeyBytes = tile::kChunk * Shape::kDk * int(sizeof(__nv_bfloat16));
   static constexpr int kValueBytes = int(ValuePanel::kPanelBytes);
   static constexpr int kV = 2 * (kClusterStages + 1) * kKeyBytes, kFactors = kV + kClusterStages * kValueBytes;
-  static constexpr int kO = kFactors + kSlots * ChunkFactors::kBytes, kSplit = kO + kValueBytes;
-  static constexpr int kBetas = kSplit + 2 * SplitBlocks::kBytes;
-  static constexpr int kBarriers = kBetas + 2 * tile::kChunk * int(sizeof(float));
+  static constexpr int kO = kFactors + kGroups * ChunkFactors::kBytes, kSplit = kO + kValueBytes;
+  static constexpr int kBarriers = kSplit + 2 * SplitBlocks::kBytes;
   static constexpr int kBytes = kBarriers + int(sizeof(ClusterBarriers));
 
   unsigned char* memory;  ///< kBytes, aligned to 1024
@@ -69,14 +83,13 @@ struct ClusterMemory {
   __device__ __forceinline__ ValuePanel V(int stage) const { return {at(kV + stage * kValueBytes)}; }
   /// The tile of O.
   __device__ __forceinline__ ValuePanel O() const { return {at(kO)}; }
-  /// T and P.
+  /// T and P of every fourth chunk.
   __device__ __forceinline__ ChunkFactors factors(int slot) const {
     return ChunkFactors(memory + kFactors + slot * ChunkFactors::kBytes);
   }
   /// What warpgroup 0 or 1 of those that compute factors needs for itself.
   __device__ __forceinline__ FactorGroup factor_group(int group) const {
-    return FactorGroup(group, memory + kSplit + group * SplitBlocks::kBytes,
-                       reinterpret_cast<float*>(memory + kBetas) + group * tile::kChunk);
+    return FactorGroup(group, memory + kSplit + group * SplitBlocks::kBytes);
   }
   /// The barriers.
   __device__ __forceinline__ ClusterBarriers& barriers() const {
@@ -123,41 +136,40 @@ __device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, c
     return lane_index() < kBlock && position < a.L ? load_global(a.beta.row(int(blockIdx.z), int(blockIdx.y), position))
                                                    : 0.0f;
   };
-  auto pair_ring = Ring<1>::consumer();
-  auto slot_ring = Ring<1>::consumer();
-  int slot = first % kSlots;
-  if (first < kSlots) factors.clear(memory.factors(slot));  // otherwise the first push brings zeros
+  factors.clear(memory.factors(first));
   float next_beta = beta_of(first);
   for (int n = first; n < chunks; n += kGroups) {
     tile::WarpgroupScores K_K, Q_K;
-    SplitRow X;
-    RoundedRow P;
+    // Only some blocks of each are written. Without a first value they would keep their registers from one chunk to the
+    // next, which the sums of K K^T and Q K^T need.
+    SplitRow U = {};
+    RoundedRow P = {};
     const float beta = next_beta;
     next_beta = beta_of(n + kGroups);
-    pair_ring.wait(barriers.pair_full + group);
+    const unsigned round = unsigned(n) / kGroups;
+    const int own = hide_from_compiler(group), slot = n % kGroups;
+    barriers.pair_full[own].wait(round % 2);
     wgmma_fence(K_K, Q_K);
     tile::start_scores(K_K, K, K);
     tile::start_scores(Q_K, Q, K);
     wgmma_commit();
     wgmma_wait<0>(K_K, Q_K);
-    if (lane_index() == 0) barriers.pair_empty[group].arrive();
-    pair_ring.advance();
+    if (lane_index() == 0) barriers.pair_empty[own].arrive();
     factors.round(P, Q_K);
-    factors.invert(X, K_K, beta);
-    if (n >= kSlots) {
-      if (is_first) barriers.slot_free[group].arrive_expect(sizeof(barriers.inbox));
-      slot_ring.wait_cluster(barriers.slot_free + group);
-      slot_ring.advance();
+    factors.invert(U, K_K, beta);
+    if (round > 0) {
+      if (is_first) barriers.slot_free[own].arrive_expect(sizeof(barriers.inbox));
+      barriers.slot_free[own].wait_cluster((round - 1) % 2);
     }
     const ChunkFactors out = memory.factors(slot);
-    factors.store(out, X, P);
+    factors.store(out, U, P);
     fence_async_proxy();
     wait_at_named_barrier(1 + group, tile::kWarpgroup);
     if (is_first) {
-      push_shared(out.T_high.data, out.T_high.data, ChunkFactors::kBytes, barriers.factors_full[slot], 1 - rank);
+      void* bytes = out.T.panel.data;
+      push_shared(bytes, bytes, ChunkFactors::kBytes, barriers.factors_full[slot], 1 - rank);
       barriers.factors_full[slot].arrive();
     }
-    slot = (slot + kGroups) % kSlots;
   }
 }
 

@@ -11,6 +11,7 @@
 #include "common/device/hide_from_compiler.cuh"
 #include "common/device/mbarrier.cuh"
 #include "common/device/memory.cuh"
+#include "common/device/named_barrier.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/wgmma.cuh"
@@ -30,8 +31,7 @@ struct BlockMemory {
   static constexpr int kValueBytes = int(ValuePanel::kPanelBytes);
   static constexpr int kV = 2 * kPipelineDepth * kKeyBytes, kFactors = kV + kStages * kValueBytes;
   static constexpr int kO = kFactors + kStages * ChunkFactors::kBytes, kSplit = kO + kValueBytes;
-  static constexpr int kBetas = kSplit + 2 * SplitBlocks::kBytes;
-  static constexpr int kBytes = kBetas + 2 * tile::kChunk * int(sizeof(float));
+  static constexpr int kBytes = kSplit + 2 * SplitBlocks::kBytes;
 
   unsigned char* memory;  ///< kBytes, aligned to 1024
 
@@ -49,8 +49,7 @@ struct BlockMemory {
   }
   /// What warpgroup 0 or 1 of those that compute factors needs for itself.
   __device__ __forceinline__ FactorGroup factor_group(int group) const {
-    return FactorGroup(group, memory + kSplit + group * SplitBlocks::kBytes,
-                       reinterpret_cast<float*>(memory + kBetas) + group * tile::kChunk);
+    return FactorGroup(group, memory + kSplit + group * SplitBlocks::kBytes);
   }
 
  private:
@@ -82,7 +81,7 @@ __device__ __forceinline__ void compute_factors(const Bf16Arguments& a, const Bl
   float next_beta = beta_of(group * tile::kChunk);
   for (int t = group * tile::kChunk; t < a.L; t += 2 * tile::kChunk) {
     tile::WarpgroupScores K_K, Q_K;
-    SplitRow X;
+    SplitRow U;
     RoundedRow P;
     const float beta = next_beta;
     next_beta = beta_of(t + 2 * tile::kChunk);
@@ -91,7 +90,8 @@ __device__ __forceinline__ void compute_factors(const Bf16Arguments& a, const Bl
     tile::start_scores(K_K, memory.K(ring.stage()), memory.K(ring.stage()));
     wgmma_commit();
     wgmma_wait<0>(K_K);
-    factors.invert(X, K_K, beta);
+    wait_at_named_barrier(1 + group, tile::kWarpgroup);  // no warp needs what the chunk before has left
+    factors.invert(U, K_K, beta);
     const int stage = hide_from_compiler(ring.stage());
     wgmma_fence(Q_K);
     tile::start_scores(Q_K, memory.Q(stage), memory.K(stage));
@@ -100,7 +100,7 @@ __device__ __forceinline__ void compute_factors(const Bf16Arguments& a, const Bl
     wgmma_wait<0>(Q_K);
     if (lane_index() == 0) empty[ring.stage()].arrive();
     factors.round(P, Q_K);
-    factors.store(out, X, P);
+    factors.store(out, U, P);
     fence_async_proxy();
     __syncwarp();
     if (lane_index() == 0) factors_full[group].arrive();

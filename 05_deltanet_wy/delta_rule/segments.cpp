@@ -18,8 +18,8 @@ constexpr double kMapChunk = 0.97;   // of the walk without outputs, 128 columns
 constexpr double kLink = 1.0;        // from one segment to the next
 constexpr double kTwoMoreLaunches = 8;
 constexpr double kBytes = 3.95e6;
-constexpr double kClusterChunk = 1.38;  // of cluster
-constexpr double kFirstFactors = 4;     // of cluster: T and P of the first chunk
+constexpr double kClusterChunk = 1.19;  // of cluster
+constexpr double kFirstFactors = 5.5;   // of cluster: T and P of the first chunk
 constexpr double kPrepareLaunch = 8;    // its launch, and the gap before the walk
 
 /// The time of a kernel that is limited by both the chain of its chunks and its bytes. If the two are about equal, the

@@ -1,11 +1,21 @@
 #pragma once
 /// @file
-/// X = (I + A)^-1 of a chunk as in chunk_inverse.cuh, for a warpgroup that shares a multiprocessor with others: fewer
-/// instructions.
+/// T of a chunk in blocks of 16 x 16 as in chunk_inverse.cuh, for a warpgroup that shares a multiprocessor with others:
+/// fewer instructions, and fewer that wait for each other.
 ///
-/// There each warp loads the blocks of A that it needs in fp32 and splits them into two bf16, the same block in up to
-/// three warps. Here a block is split once, by the warp that has it in its accumulators, and lies in shared memory as
-/// fragments of 8 x 8 matrices. Then a right factor is two ldmatrix, without bank conflicts.
+/// With N = K K^T below the diagonal, A = diag(beta) N, and the walk needs U = -T = -(I + A)^-1 diag(beta). Beta is
+/// multiplied into the blocks on the diagonal. Then the others follow from (I + A)^-1 (I + A) = I without it:
+///
+///     U_cc = -(I + A_cc)^-1 diag(beta_c)                           warp c
+///     W_mc = N_mc U_cc,                             c < m          warp m
+///     U_rc = U_r,c+1 W_c+1,c + ... + U_rr W_rc,     c < r          one warp for each row r
+///
+/// In chunk_inverse.cuh a block of a row takes two products, one after the other. Here the products with U_cc come
+/// first: they do not depend on each other, and the left factor of each is in the accumulators of its warp.
+///
+/// There each warp also loads the blocks of A that it needs in fp32 and splits them into two bf16, the same block in up
+/// to three warps. Here a block is split once, by the warp that has computed it. U_cc and W_mc lie in shared memory as
+/// fragments of 8 x 8 matrices, so that a right factor is two ldmatrix, without bank conflicts.
 ///
 ///     lane 0 .. 7   8 .. 15   16 .. 23   24 .. 31        the row that a lane's address names, 16 bytes each
 ///     +-----------+---------+----------+----------+
@@ -13,9 +23,8 @@
 ///     | cols 0-7  | 0-7     | 8-15     | 8-15     |
 ///     +-----------+---------+----------+----------+
 ///
-/// In place of the diagonal's blocks of A lie their inverses. The blocks below the diagonal are those of -A, so that
-///
-///     X_rc = (X_r,c+1 (-A)_c+1,c + ... + X_rr (-A)_rc) X_cc,   c < r
+/// W_mc lies like this. A lane has a column of U_cc in its registers, so U_cc is stored transposed, with the second and
+/// the third of its matrices exchanged. Then both are right factors without moves between registers.
 
 #include <cuda_runtime.h>
 
@@ -46,23 +55,36 @@ struct SplitBlocks {
   __device__ __forceinline__ float* in_fp32(int r, int c) const {
     return reinterpret_cast<float*>(data + lower_block(r, c) * 2 * kHalf);
   }
-  /// Stores a block.
-  __device__ __forceinline__ void put(int r, int c, const SplitFragment<4>& block) const {
-    stmatrix(row(r, c), block.high);
-    stmatrix(row(r, c) + kHalf, block.low);
+  /// Stores W_mc.
+  __device__ __forceinline__ void put(int m, int c, const SplitFragment<4>& block) const {
+    stmatrix(row(m, c), block.high);
+    stmatrix(row(m, c) + kHalf, block.low);
   }
-  /// A block as a left factor.
-  __device__ __forceinline__ SplitFragment<4> left(int r, int c) const {
+  /// U_cc as a left factor.
+  __device__ __forceinline__ SplitFragment<4> diagonal(int c) const {
     SplitFragment<4> block;
-    ldmatrix_x4(block.high, row(r, c));
-    ldmatrix_x4(block.low, row(r, c) + kHalf);
+    ldmatrix_x4_trans(block.high, row(c, c));
+    ldmatrix_x4_trans(block.low, row(c, c) + kHalf);
     return block;
   }
-  /// sums += left times block (r, c).
-  __device__ __forceinline__ void add_product(BlockSums& sums, const SplitFragment<4>& left, int r, int c) const {
+  /// sums += left U_cc.
+  __device__ __forceinline__ void add_diagonal_product(BlockSums& sums, const SplitFragment<4>& left, int c) const {
     std::uint32_t high[4], low[4];
-    ldmatrix_x4_trans(high, row(r, c));
-    ldmatrix_x4_trans(low, row(r, c) + kHalf);
+    ldmatrix_x4(high, row(c, c));
+    ldmatrix_x4(low, row(c, c) + kHalf);
+    add(sums, left, high, low);
+  }
+  /// sums += left W_mc.
+  __device__ __forceinline__ void add_product(BlockSums& sums, const SplitFragment<4>& left, int m, int c) const {
+    std::uint32_t high[4], low[4];
+    ldmatrix_x4_trans(high, row(m, c));
+    ldmatrix_x4_trans(low, row(m, c) + kHalf);
+    add(sums, left, high, low);
+  }
+
+ private:
+  static __device__ __forceinline__ void add(BlockSums& sums, const SplitFragment<4>& left,
+                                             const std::uint32_t (&high)[4], const std::uint32_t (&low)[4]) {
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
       mma_split(sums[n], left, {{high[2 * n], high[2 * n + 1]}, {low[2 * n], low[2 * n + 1]}});
@@ -78,17 +100,19 @@ __device__ __forceinline__ void for_each_of_block(BlockSums& block, F f) {
   for (int i = 0; i < 8; ++i) f(lane / 4 + i % 4 / 2 * 8, i / 4 * 8 + lane % 4 * 2 + i % 2, block[i / 4][i % 4]);
 }
 
-/// block = (I + A)^-1 from a block of -A, of which only what is below the diagonal is used. One warp computes it: lane
-/// c < 16 has column c.
-/// @param memory 16 x 16 numbers in shared memory that only this warp uses
-__device__ __forceinline__ void invert_block(BlockSums& block, float* memory) {
+/// Stores U_cc = (I + A_cc)^-1 times a factor for each column. One warp computes it: lanes i and 16 + i have column i,
+/// and each of the two stores half of it.
+/// @param block -A_cc, of which only what is below the diagonal is used
+/// @param factor of column i in lanes i and 16 + i
+__device__ __forceinline__ void put_inverse(const SplitBlocks& blocks, int c, BlockSums& block, float factor) {
+  float* memory = blocks.in_fp32(c, c);
   for_each_of_block(block, [&](int row, int column, float& x) { memory[row * kBlock + column] = x; });
   __syncwarp();
-  const int column = int(lane_index()) % kBlock;  // lanes 16 to 31 compute the same again
+  const int column = int(lane_index()) % kBlock;
   float x[kBlock];
 #pragma unroll
   for (int i = 0; i < kBlock; ++i) {
-    float sums[2] = {i == column ? 1.0f : 0.0f, 0.0f};  // the first has the product with x_{i-1}, which is known last
+    float sums[2] = {i == column ? factor : 0.0f, 0.0f};  // the first has the product with x_{i-1}, which is known last
 #pragma unroll
     for (int j = 0; j < i; j += 4) {
       const float4 A = *reinterpret_cast<const float4*>(memory + i * kBlock + j);
@@ -101,35 +125,42 @@ __device__ __forceinline__ void invert_block(BlockSums& block, float* memory) {
     x[i] = sums[0] + sums[1];
   }
   __syncwarp();  // all lanes have read A
-  if (lane_index() < kBlock) {
+  const bool is_lower = lane_index() >= kBlock;
+  SplitFragment<4> half;
 #pragma unroll
-    for (int i = 0; i < kBlock; ++i) memory[i * kBlock + column] = x[i];
-  }
-  __syncwarp();
-  for_each_of_block(block, [&](int row, int column, float& x) { x = memory[row * kBlock + column]; });
-  __syncwarp();  // all lanes have read their part: the memory may be used again
+  for (int i = 0; i < 4; ++i) half.set(i, is_lower ? x[8 + 2 * i] : x[2 * i], is_lower ? x[9 + 2 * i] : x[2 * i + 1]);
+  const int place = column % 8 + column / 8 * 16 + (is_lower ? 8 : 0);  // of the lane's row, among those of 32 lanes
+  auto* to = reinterpret_cast<uint4*>(memory) + place;
+  to[0] = make_uint4(half.high[0], half.high[1], half.high[2], half.high[3]);
+  to[SplitBlocks::kHalf / 8] = make_uint4(half.low[0], half.low[1], half.low[2], half.low[3]);
 }
 
-/// A row of blocks of X, each in two bf16; only those up to the diagonal are used.
+/// A row of blocks of U = -T, each in two bf16; only those up to the diagonal are used.
 using SplitRow = SplitFragment<4>[kBlocks];
 
-/// Row r of the blocks of X. One warp computes it. The caller waits at a barrier before: all blocks that other warps
-/// have put are there.
-__device__ __forceinline__ void inverse_row(SplitRow& X, const SplitBlocks& blocks, int r) {
+/// Warp m stores row m of the blocks of W. The caller waits at a barrier before: all U_cc are there.
+/// @param N row m of the blocks of K K^T
+template <int m>
+__device__ __forceinline__ void put_products(const SplitBlocks& blocks, const BlockRow& N) {
+  BlockSums W[m] = {};
 #pragma unroll
-  for (int c = kBlocks - 1; c >= 0; --c) {
-    if (c > r) continue;
-    if (c == r) {
-      X[c] = blocks.left(c, c);
-      continue;
-    }
-    BlockSums sums = {}, block = {};
+  for (int c = 0; c < m; ++c) blocks.add_diagonal_product(W[c], as_fragment(N[c]), c);
 #pragma unroll
-    for (int m = c + 1; m < kBlocks; ++m) {
-      if (m <= r) blocks.add_product(sums, X[m], m, c);
-    }
-    blocks.add_product(block, as_fragment(sums), c, c);
-    X[c] = as_fragment(block);
+  for (int c = 0; c < m; ++c) blocks.put(m, c, as_fragment(W[c]));
+}
+
+/// Row r of the blocks of U. One warp computes it. The caller waits at a barrier before: all blocks that other warps
+/// have put are there. As soon as a block is known, it is added to all sums to its left, so that these products do not
+/// wait for each other.
+template <int r>
+__device__ __forceinline__ void multiply_row(SplitRow& U, const SplitBlocks& blocks) {
+  BlockSums sums[r + 1] = {};
+  U[r] = blocks.diagonal(r);
+#pragma unroll
+  for (int m = r; m > 0; --m) {
+#pragma unroll
+    for (int c = m - 1; c >= 0; --c) blocks.add_product(sums[c], U[m], m, c);
+    U[m - 1] = as_fragment(sums[m - 1]);
   }
 }
 

@@ -35,6 +35,27 @@ using WarpgroupFragments = std::uint32_t[tile::kChunk / 16][4];  ///< the same i
 using ValuePanel = tile::PanelTile<tile::kWarpgroupColumns>;     ///< the warpgroup's columns of V
 using SquarePanel = tile::PanelTile<tile::kChunk>;               ///< P, or one of the two bf16 of T
 
+/// T in two bf16 without its upper right quarter, which is zero. The high and the low part lie side by side, so that
+/// three quarters of both take 12 KB:
+///
+///                   units 0 to 3           units 4 to 7             T   columns  0-31  32-63
+///     rows  0-31  | T_high, quarter 0    | T_low, quarter 0  |                  +-----+-----+
+///     rows 32-63  | T_high, quarter 1    | T_low, quarter 1  |      rows  0-31  |  0  | zero|
+///     rows 64-95  | T_high, quarter 2    | T_low, quarter 2  |      rows 32-63  |  1  |  2  |
+///                                                                               +-----+-----+
+struct SplitTriangle {
+  static constexpr int kQuarter = tile::kChunk / 2;  ///< rows and columns of a quarter
+  using Panel = tile::PanelTile<2 * kQuarter, 3 * kQuarter>;
+
+  Panel panel;
+
+  /// From a unit of row r of T's first 16 columns, as the panel has it in its high part, to the same unit of another 16
+  /// columns of that row. @param columns a multiple of 16 @param part 0: high, 1: low
+  static __device__ __forceinline__ int advance(int unit, int columns, int part) {
+    return Panel::advance(unit, columns / kQuarter * kQuarter, columns % kQuarter + part * kQuarter);
+  }
+};
+
 /// The unit of V with which load_signed_values() begins in this lane. It is the same in all chunks.
 __device__ __forceinline__ int first_unit_of_values() {
   const int lane = int(lane_index());
@@ -109,6 +130,22 @@ __device__ __forceinline__ void start_new_values(WarpgroupColumns& v_new, const 
     for (int i = 0; i < t + tile::kChunk / 2; i += 16) {
       wgmma<tile::kChunk / 2>(half_of(v_new, half), residual[i / 16], high.along_mn(t).along_k(i), i > 0);
       wgmma<tile::kChunk / 2>(half_of(v_new, half), residual[i / 16], low.along_mn(t).along_k(i), true);
+    }
+  }
+}
+
+/// The same with T in one panel.
+__device__ __forceinline__ void start_new_values(WarpgroupColumns& v_new, const WarpgroupFragments& residual,
+                                                 const SplitTriangle& T) {
+  constexpr int kQuarter = SplitTriangle::kQuarter;
+  const auto parts = tile::k_along_rows(T.panel);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int i = 0; i < (half + 1) * kQuarter; i += 16) {
+      const auto high = parts.along_mn(half * kQuarter + i / kQuarter * kQuarter).along_k(i % kQuarter);
+      wgmma<kQuarter>(half_of(v_new, half), residual[i / 16], high, i > 0);
+      wgmma<kQuarter>(half_of(v_new, half), residual[i / 16], high.along_k(kQuarter), true);
     }
   }
 }

@@ -107,6 +107,17 @@ __device__ __forceinline__ void start_output_from_state(WarpgroupOutput& O, cons
   for (int d = 0; d < kDk; d += 16) wgmma<kChunk>(O, s[d / 16], q.along_k(d), d > 0);
 }
 
+/// The first or the second half of the sums of O^T = S^T Q^T, those of half of the state's rows. The second half adds
+/// to the first.
+/// @param half 0 or 1
+template <int kDk>
+__device__ __forceinline__ void start_half_of_output(WarpgroupOutput& O, const RoundedState<kDk>& s,
+                                                     const PanelTile<kDk>& Q, int half) {
+  const auto q = k_along_rows(Q);
+#pragma unroll
+  for (int d = half * kDk / 2; d < (half + 1) * kDk / 2; d += 16) wgmma<kChunk>(O, s[d / 16], q.along_k(d), d > 0);
+}
+
 /// O^T += V^T P^T, or O^T = V^T P^T.
 /// @param V the warpgroup's columns
 __device__ __forceinline__ void start_output_from_scores(WarpgroupOutput& O, const PanelTile<kWarpgroupColumns>& V,
