@@ -264,13 +264,13 @@ __device__ __forceinline__ void load_values(tile::ValueFragments& v, const tile:
 }
 /// v = (diag(2^(b_e - b)) V)^T.
 __device__ __forceinline__ void decay_values(tile::ValueFragments& v, const ChunkDecays& decays) {
-  float2 factors[kChunk / 8];  // all loads first
+  SplitFactors factors[kChunk / 8];  // all loads first
 #pragma unroll
   for (int i = 0; i < kChunk / 8; ++i) factors[i] = decays.pair_to_end(8 * i + int(lane_index()) % 4 * 2);
 #pragma unroll
   for (int i = 0; i < kChunk / 16; ++i) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v[i][j] = times(v[i][j], factors[2 * i + j / 2]);
+    for (int j = 0; j < 4; ++j) v[i][j] = scaled(v[i][j], factors[2 * i + j / 2]);
   }
 }
 
