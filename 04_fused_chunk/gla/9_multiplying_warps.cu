@@ -56,21 +56,8 @@ struct Maps {
   TensorMap q, k, v, g, o;
 };
 
-/// The barriers. They lie in dynamic shared memory, behind the tiles: from the address of the tiles, which a walking
-/// warp has at hand, theirs is one addition away. For each use of a `__shared__` variable it would read a special
-/// register.
-template <class Shape>
-struct Barriers {
-  Barrier raw_full[2 * kSubChunks], levels_full[kSubChunks], levels_empty[kSubChunks];
-  Barrier prepared_full[kSubChunks][kChunkSlots], prepared_empty[kSubChunks][kChunkSlots];
-  Barrier full[kPipelineDepth], empty[kPipelineDepth], output_full[kWalkers<Shape>], output_empty[kWalkers<Shape>];
-};
-template <class Shape>
-constexpr int kSharedBytes = LevelMemory<Shape>::kBytes + int(sizeof(Barriers<Shape>));
-
-/// Registers per thread of a warp that loads and stores, of one that multiplies, of one that prepares, and of one that
-/// walks. Together they are what the launch allocates: 512 for four warpgroups, 480 for five.
-constexpr int kLoadingRegisters = 24, kMultiplyingRegisters = 56;
+/// Registers per thread of a warp that prepares, and of one that walks. With 24 of a warp that loads and stores and 56
+/// of one that multiplies they are what the launch allocates: 512 for four warpgroups, 480 for five.
 template <class Shape>
 constexpr int kPreparingRegisters = kWalkers<Shape> == 1 ? 208 : 128;
 template <class Shape>
@@ -83,7 +70,7 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
   constexpr int kWalkers = fused_gla::kWalkers<Shape>;
   const LevelMemory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
   auto& [raw_full, levels_full, levels_empty, prepared_full, prepared_empty, full, empty, output_full, output_empty] =
-      *reinterpret_cast<Barriers<Shape>*>(memory.memory + LevelMemory<Shape>::kBytes);
+      *reinterpret_cast<LevelBarriers<Shape>*>(memory.memory + LevelMemory<Shape>::kBytes);
 
   if (threadIdx.x == 0) {
     for (Barrier& barrier : raw_full) barrier.init(1);
@@ -102,7 +89,7 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
 
   const int group = int(threadIdx.x) / kWarpgroup;
   if (group == 0) {
-    decrease_registers<kLoadingRegisters>();
+    decrease_registers<24>();
     const BlockPart<Shape> part(extents_of(a), plan.length);
     const int b = part.b, h = part.h, begin = part.begin, end = part.end, first_column = part.first_column;
     const int thread = int(threadIdx.x);
@@ -131,7 +118,7 @@ __global__ void __launch_bounds__(kBlock<Shape>, 1)
       }
     }
   } else if (group == 1) {
-    decrease_registers<kMultiplyingRegisters>();
+    decrease_registers<56>();
     const BlockPart<Shape> part(extents_of(a), plan.length);
     const int begin = part.begin, end = part.end;
     // The warp multiplies one sub-chunk of each chunk.
@@ -288,7 +275,7 @@ Maps maps_of(const Bf16Arguments& a) {
 void multiplying_warps_walk(const Bf16Arguments& a, const LaunchPlan& plan) {
   const auto start = [&]<class Shape>(Shape) {
     launch(multiplying_warps_kernel<Shape>,
-           launch_by_segments<Shape>(extents_of(a), plan, kBlock<Shape>, kSharedBytes<Shape>), a, maps_of(a), plan);
+           launch_by_segments<Shape>(extents_of(a), plan, kBlock<Shape>, kLevelBytes<Shape>), a, maps_of(a), plan);
   };
   if (a.Dk <= 64) {
     plan.columns == 128 ? start(PanelShape<64, 128>()) : start(PanelShape<64, 64>());

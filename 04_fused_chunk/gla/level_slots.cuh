@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include "04_fused_chunk/gla/prepared_slots.cuh"
+#include "common/device/mbarrier.cuh"
 #include "common/tile/score_levels.cuh"
 
 namespace tutorial::fused_gla {
@@ -54,6 +55,20 @@ struct LevelMemory {
     return tile_at<PanelTile<64>>(kOutputs + walker * int(PanelTile<64>::kPanelBytes));
   }
 };
+
+/// The barriers of `multiplying_warps`. They lie in dynamic shared memory, behind the tiles: from the address of the
+/// tiles, which a walking warp has at hand, theirs is one addition away. For each use of a `__shared__` variable it would
+/// read a special register.
+template <class Shape>
+struct LevelBarriers {
+  Barrier raw_full[2 * kSubChunks], levels_full[kSubChunks], levels_empty[kSubChunks];
+  Barrier prepared_full[kSubChunks][kChunkSlots], prepared_empty[kSubChunks][kChunkSlots];
+  Barrier full[kPipelineDepth], empty[kPipelineDepth], output_full[kWalkers<Shape>], output_empty[kWalkers<Shape>];
+};
+
+/// Bytes of the tiles and the barriers.
+template <class Shape>
+inline constexpr int kLevelBytes = LevelMemory<Shape>::kBytes + int(sizeof(LevelBarriers<Shape>));
 
 /// Where a lane stores the results of prepare_half().
 template <class Shape>

@@ -45,6 +45,7 @@
 #include <cuda_runtime.h>
 
 #include "04_fused_chunk/simple_gla.hpp"
+#include "04_fused_chunk/simple_gla/chunk_loads.cuh"
 #include "04_fused_chunk/simple_gla/launch_plan.hpp"
 #include "04_fused_chunk/simple_gla/warpgroup_gate.cuh"
 #include "common/device/launch.cuh"
@@ -67,8 +68,7 @@ constexpr int kBlock = 4 * kWarpgroup;          // threads
 constexpr int kStoreThreads = kWarpgroup - 32;  // of them
 
 template <class Shape>
-constexpr std::size_t kSharedBytes = kPipelineDepth*(ChunkTiles<Shape>::kBytes + ChunkDecays::kBytes) +
-                                     3 * kDepth* PanelTile<64>::kPanelBytes;
+constexpr std::size_t kSharedBytes = kPipelineDepth* kChunkBytes<Shape> + 3 * kDepth* PanelTile<64>::kPanelBytes;
 
 /// Grid (tiles of 64 columns of Dv of all segments, H, B).
 template <class Shape>
@@ -90,8 +90,7 @@ __global__ void __launch_bounds__(kBlock, 1)
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) barrier.init(2);       // one for the bytes, one for the decays
     for (Barrier& barrier : empty) barrier.init(4 + 4);  // the warps of the chunk's scores, and those of the state
-    for (Barrier& barrier : scores_full) barrier.init(4);
-    for (Barrier& barrier : scores_empty) barrier.init(4);
+    for (int i = 0; i < kDepth; ++i) scores_full[i].init(4), scores_empty[i].init(4);
     for (int i = 0; i < kDepth; ++i) values_full[i].init(4), values_empty[i].init(4);
     for (Barrier& barrier : output_full) barrier.init(4);
     for (Barrier& barrier : output_empty) barrier.init(3);
@@ -120,11 +119,10 @@ __global__ void __launch_bounds__(kBlock, 1)
         if (lane_index() == 0) values_full[score_ring.stage()].arrive();
         wgmma_wait<0>(scores);
         score_ring.wait(scores_empty);
-        store_decayed_scores(panel(score_ring.stage()), scores, decays, a.scale);
+        store_decayed_scores(panel(kDepth + score_ring.stage()), scores, decays, a.scale);
         fence_async_proxy();
         __syncwarp();
-        if (lane_index() == 0) empty[ring.stage()].arrive();
-        if (lane_index() == 0) scores_full[score_ring.stage()].arrive();
+        if (lane_index() == 0) empty[ring.stage()].arrive(), scores_full[score_ring.stage()].arrive();
       }
       ring.advance();
       score_ring.advance();
@@ -133,25 +131,14 @@ __global__ void __launch_bounds__(kBlock, 1)
     decrease_registers<72>();
     const int thread = int(threadIdx.x) % kWarpgroup;
     if (thread < 32) {
-      auto ring = Ring<kPipelineDepth>::producer();
-      for_each_chunk_with_g(a, b, h, part.begin, kChunk, (end - part.begin - 1) / kChunk + 1, end,
-                            [&](int t, float2 g) {
-                              ring.wait(empty);
-                              if (thread == 0) {
-                                full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
-                                load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, t, first_column);
-                              }
-                              decays_of(ring.stage()).store(ChunkSums(g), a.scale);
-                              __syncwarp();
-                              if (thread == 0) full[ring.stage()].arrive();
-                              ring.advance();
-                            });
-    } else {
+      request_with_decays(full, empty, tiles_of, maps, a, chunks_of(part),
+                          [&](int stage, const ChunkSums& sums) { decays_of(stage).store(sums, a.scale); });
+    } else if (thread >= 32) {
       auto output_ring = Ring<kDepth>::consumer();
       for (int t = part.begin; t < end; t += kChunk) {
         output_ring.wait(output_full);
-        store_tile_by<kStoreThreads>(thread - 32, a.o.row(b, h, t) + first_column, a.o.stride_l, end - t, columns,
-                                     panel(kDepth + output_ring.stage()), [&] {
+        store_tile_by<kStoreThreads>(thread - kWarpgroup + kStoreThreads, a.o.row(b, h, t) + first_column, a.o.stride_l,
+                                     end - t, columns, panel(output_ring.stage()), [&] {
                                        __syncwarp();
                                        if (lane_index() == 0) output_empty[output_ring.stage()].arrive();
                                      });
@@ -165,9 +152,9 @@ __global__ void __launch_bounds__(kBlock, 1)
     load_group_state<Shape::kDk>(S, start.data, start.stride, a.Dk, columns);
     auto ring = Ring<kPipelineDepth>::consumer();  // one chunk ahead of `read`
     auto read = ring;
-    auto value_ring = Ring<kDepth>::consumer();  // likewise
-    auto score_ring = value_ring;
+    auto value_ring = Ring<kDepth>::consumer(), score_ring = value_ring;  // likewise
     auto output_ring = Ring<kDepth>::producer();
+    RoundedState<Shape::kDk> s;
 
     WarpgroupOutput from_state, O;
     const auto start_update = [&] {
@@ -179,24 +166,23 @@ __global__ void __launch_bounds__(kBlock, 1)
       start_state_update<Shape::kDk>(S, panel(2 * kDepth + value_ring.stage()), tiles.K);
       wgmma_commit();
     };
-    const auto start_outputs = [&](RoundedState<Shape::kDk>& s) {
+    const auto start_outputs = [&] {
       const ChunkTiles<Shape> tiles = tiles_of(read.stage());
       wgmma_fence(from_state, s);
       start_output_from_state<Shape::kDk>(from_state, s, tiles.Q);
       wgmma_commit();
       score_ring.wait(scores_full);
       wgmma_fence(O);
-      start_output_from_scores(O, tiles.V, panel(score_ring.stage()), false);
+      start_output_from_scores(O, tiles.V, panel(kDepth + score_ring.stage()), false);
       wgmma_commit();
     };
     // Releases the factors of the outputs, and passes the outputs on.
     const auto finish_outputs = [&] {
       if (lane_index() == 0) scores_empty[score_ring.stage()].arrive();
       score_ring.advance();
-      const ChunkDecays decays = decays_of(read.stage());
-      add_positions(O, from_state, [=](int t) { return decays.pair_from_start(t); });
+      add_positions(O, from_state, [decays = decays_of(read.stage())](int t) { return decays.pair_from_start(t); });
       output_ring.wait(output_empty);
-      put_output(panel(kDepth + output_ring.stage()), O, 1.0f);
+      put_output(panel(output_ring.stage()), O, 1.0f);
       __syncwarp();
       if (lane_index() == 0) empty[read.stage()].arrive();
       if (lane_index() == 0) output_full[output_ring.stage()].arrive();
@@ -204,7 +190,6 @@ __global__ void __launch_bounds__(kBlock, 1)
       output_ring.advance();
     };
 
-    RoundedState<Shape::kDk> s;
     round_state<Shape::kDk>(s, S);
     start_update();
     wgmma_wait<0>(S);
@@ -212,7 +197,7 @@ __global__ void __launch_bounds__(kBlock, 1)
     value_ring.advance();
     // Computes the outputs of a chunk from s, the rounded state before it, and then s and S of the next chunk.
     for (int t = part.begin; t + kChunk < end; t += kChunk) {
-      start_outputs(s);
+      start_outputs();
       wgmma_wait<1>(from_state, s);
       round_state<Shape::kDk>(s, S);
       start_update();
@@ -222,7 +207,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       if (lane_index() == 0) values_empty[value_ring.stage()].arrive();
       value_ring.advance();
     }
-    start_outputs(s);
+    start_outputs();
     wgmma_wait<0>(from_state, O, s);
     finish_outputs();
     if (end == a.L && a.final_state.data) {
@@ -236,7 +221,7 @@ __global__ void __launch_bounds__(kBlock, 1)
 
 void walk_on_warpgroups(const Bf16Arguments& a, const LaunchPlan& plan) {
   const auto start = [&]<class Shape>(Shape) {
-    launch(walk_kernel<Shape>, {grid_of<Shape>(extents_of(a), plan.segments), kBlock, kSharedBytes<Shape>}, a,
+    launch(walk_kernel<Shape>, launch_by_segments<Shape>(extents_of(a), plan, kBlock, kSharedBytes<Shape>), a,
            chunk_maps(a), plan);
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());

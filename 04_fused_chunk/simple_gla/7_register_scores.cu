@@ -32,6 +32,7 @@
 #include <cuda_runtime.h>
 
 #include "04_fused_chunk/simple_gla.hpp"
+#include "04_fused_chunk/simple_gla/chunk_loads.cuh"
 #include "04_fused_chunk/simple_gla/launch_plan.hpp"
 #include "04_fused_chunk/simple_gla/warpgroup_gate.cuh"
 #include "common/device/launch.cuh"
@@ -54,7 +55,7 @@ constexpr int kBlock = 4 * kWarpgroup;          // threads
 constexpr int kStoreThreads = kWarpgroup - 64;  // of them
 
 template <class Shape>
-constexpr std::size_t kSharedBytes = kPipelineDepth*(ChunkTiles<Shape>::kBytes + ChunkDecays::kBytes) +
+constexpr std::size_t kSharedBytes = kPipelineDepth* kChunkBytes<Shape> +
                                      (PanelTile<64>::kPanelBytes + TransposedSums::kBytes) * kDepth;
 
 /// The first segment needs nothing of the kernel before, and may run beside it.
@@ -125,30 +126,16 @@ __global__ void __launch_bounds__(kBlock, 1)
     decrease_registers<72>();
     const int thread = int(threadIdx.x) % kWarpgroup;
     if (thread == 0) {
-      auto ring = Ring<kPipelineDepth>::producer();
-      for (int t = part.begin; t < end; t += kChunk) {
-        ring.wait(empty);
-        fence_async_proxy();  // V has been read by ldmatrix
-        full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
-        load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, t, first_column);
-        ring.advance();
-      }
+      request_chunks(full, empty, tiles_of, maps, chunks_of(part));
     } else if (thread >= 32 && thread < 64) {
-      auto ring = Ring<kPipelineDepth>::producer();
-      for_each_chunk_with_g(a, b, h, part.begin, kChunk, (end - part.begin - 1) / kChunk + 1, end, [&](int, float2 g) {
-        const ChunkSums sums(g);
-        ring.wait(empty);
-        decays_of(ring.stage()).store(sums, a.scale);
-        __syncwarp();
-        if (lane_index() == 0) full[ring.stage()].arrive();
-        ring.advance();
-      });
+      store_decays(full, empty, a, chunks_of(part),
+                   [&](int stage, const ChunkSums& sums) { decays_of(stage).store(sums, a.scale); });
     } else if (thread >= 64) {
       auto output_ring = Ring<kDepth>::consumer();
       for (int t = part.begin; t < end; t += kChunk) {
         output_ring.wait(output_full);
-        store_tile_by<kStoreThreads>(thread - 64, a.o.row(b, h, t) + first_column, a.o.stride_l, end - t, columns,
-                                     panel(output_ring.stage()), [&] {
+        store_tile_by<kStoreThreads>(thread - kWarpgroup + kStoreThreads, a.o.row(b, h, t) + first_column, a.o.stride_l,
+                                     end - t, columns, panel(output_ring.stage()), [&] {
                                        __syncwarp();
                                        if (lane_index() == 0) output_empty[output_ring.stage()].arrive();
                                      });
@@ -162,44 +149,36 @@ __global__ void __launch_bounds__(kBlock, 1)
     load_group_state<Shape::kDk>(S, start.data, start.stride, a.Dk, columns);
     auto ring = Ring<kPipelineDepth>::consumer();  // one chunk ahead of `read` during a chunk
     auto read = ring;
-    auto state_ring = Ring<kDepth>::producer();
+    auto output_ring = Ring<kDepth>::producer();  // the state's part of the outputs
     RoundedState<Shape::kDk> s;
-    ValueFragments v, v_next = {};
-    float whole, whole_next = 1;
+    StateFactors now, next = {};
     ring.wait(full);
-    load_decayed_values(v, tiles_of(ring.stage()).V, decays_of(ring.stage()));
-    whole = decays_of(ring.stage()).whole();
+    load_state_factors(now, tiles_of(ring.stage()).V, decays_of(ring.stage()));
     for (int t = part.begin; t < end; t += kChunk) {
       const ChunkTiles<Shape> tiles = tiles_of(read.stage());
       WarpgroupOutput from_state;
       round_state<Shape::kDk>(s, S);
-      decay_state(S, whole);
-      wgmma_fence(from_state, s, S, v);
+      decay_state(S, now.whole);
+      wgmma_fence(from_state, s, S, now.v);
       start_output_from_state<Shape::kDk>(from_state, s, tiles.Q);
       wgmma_commit();
-      start_state_update<Shape::kDk>(S, v, tiles.K);
+      start_state_update<Shape::kDk>(S, now.v, tiles.K);
       wgmma_commit();
-      state_ring.wait(state_empty);
+      output_ring.wait(state_empty);
       wgmma_wait<1>(from_state, s);
-      from_state_of(state_ring.stage()).put(from_state);
+      from_state_of(output_ring.stage()).put(from_state);
       __syncwarp();
-      if (lane_index() == 0) state_full[state_ring.stage()].arrive();
-      state_ring.advance();
+      if (lane_index() == 0) state_full[output_ring.stage()].arrive();
+      output_ring.advance();
       ring.advance();
       if (t + kChunk < end) {
         ring.wait(full);
-        load_decayed_values(v_next, tiles_of(ring.stage()).V, decays_of(ring.stage()));
-        whole_next = decays_of(ring.stage()).whole();
+        load_state_factors(next, tiles_of(ring.stage()).V, decays_of(ring.stage()));
       }
-      wgmma_wait<0>(S, v);
+      wgmma_wait<0>(S, now.v);
       if (lane_index() == 0) empty[read.stage()].arrive();
       read.advance();
-      whole = whole_next;
-#pragma unroll
-      for (int i = 0; i < kChunk / 16; ++i) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) v[i][j] = v_next[i][j];
-      }
+      now = next;
     }
     if (end == a.L && a.final_state.data) {
       store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk,

@@ -15,6 +15,7 @@
 #include <cuda_runtime.h>
 
 #include "04_fused_chunk/simple_gla.hpp"
+#include "04_fused_chunk/simple_gla/chunk_loads.cuh"
 #include "04_fused_chunk/simple_gla/warpgroup_gate.cuh"
 #include "common/device/registers.cuh"
 #include "common/tile/block_part.cuh"
@@ -50,6 +51,7 @@ __device__ __forceinline__ void walk_for_state(const Bf16Arguments& a, const Chu
   };
   const int count = (part.end - part.begin - 1) / kChunk + 1, step = is_reversed ? kChunk : -kChunk;
   const int first = part.begin + (is_reversed ? 0 : (count - 1) * kChunk);
+  const BlockChunks chunks{part.b, part.h, first, step, count, part.end, part.first_column};
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) barrier.init(2);  // one for the bytes, one for the decays
     for (Barrier& barrier : empty) barrier.init(4);
@@ -60,29 +62,15 @@ __device__ __forceinline__ void walk_for_state(const Bf16Arguments& a, const Chu
 
   if (threadIdx.x >= kWarpgroup + 32) {
     if (threadIdx.x > kWarpgroup + 32) return;
-    auto ring = Ring<kStateDepth>::producer();
-    for (int n = 0; n < count; ++n) {
-      Barrier& barrier = full[ring.stage()];
-      ring.wait(empty);
-      fence_async_proxy();  // V has been read by ldmatrix
-      barrier.arrive_expect(StateTiles<Shape>::kBytes);
-      load_chunk(tiles_of(ring.stage()), maps, barrier, part.b, part.h, first + n * step, part.first_column);
-      ring.advance();
-    }
+    request_chunks(full, empty, tiles_of, maps, chunks);
     return;
   }
   if (threadIdx.x >= kWarpgroup) {
     const bool is_first = threadIdx.x == kWarpgroup;
-    auto ring = Ring<kStateDepth>::producer();
     double between = 0;  // the chunk and the end where the state is wanted
-    for_each_chunk_with_g(a, part.b, part.h, first, step, count, part.end, [&](int, float2 g) {
-      const ChunkSums sums(g);
-      ring.wait(empty);
-      decays_of(ring.stage()).store_into_state(sums, float(between), is_reversed);
+    store_decays(full, empty, a, chunks, [&](int stage, const ChunkSums& sums) {
+      decays_of(stage).store_into_state(sums, float(between), is_reversed);
       between += sums.end;
-      __syncwarp();
-      if (is_first) full[ring.stage()].arrive();
-      ring.advance();
     });
     if (is_first) {
       whole = exp2f(float(between));

@@ -254,6 +254,19 @@ __device__ __forceinline__ void load_decayed_values(tile::ValueFragments& v, con
   }
 }
 
+/// What a chunk does to the state: S = whole S + v K.
+struct StateFactors {
+  tile::ValueFragments v;  ///< (diag(2^(b_e - b)) V)^T
+  float whole;             ///< 2^b_e
+};
+
+/// Loads them.
+__device__ __forceinline__ void load_state_factors(StateFactors& factors, const tile::PanelTile<64>& V,
+                                                   const ChunkDecays& decays) {
+  load_decayed_values(factors.v, V, decays);
+  factors.whole = decays.whole();
+}
+
 /// v = V^T, as fragments of the warpgroup's left factor: load_decayed_values() in two parts, the second of which is
 /// decay_values(). The first can be called when the tile is there, long before the second.
 __device__ __forceinline__ void load_values(tile::ValueFragments& v, const tile::PanelTile<64>& V) {

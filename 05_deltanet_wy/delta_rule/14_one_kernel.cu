@@ -57,7 +57,6 @@ namespace {
 
 using namespace tile;
 
-constexpr int kDepth = 1;                       // O in shared memory
 constexpr int kBlockThreads = 4 * kWarpgroup;   // of a block
 constexpr int kStoreThreads = kWarpgroup - 32;  // of them
 
@@ -67,7 +66,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     one_kernel_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps) {
   const int b = int(blockIdx.z), h = int(blockIdx.y), first_column = int(blockIdx.x) * Shape::kDv;
   const int columns = min(Shape::kDv, a.Dv - first_column);
-  __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth], output_full[kDepth], output_empty[kDepth];
+  __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth], output_full[1], output_empty[1];
   __shared__ Barrier v_full[kStages], v_empty[kStages], factors_full[kStages], factors_empty[kStages];
   const BlockMemory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
 
@@ -103,7 +102,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         v_ring.advance();
       }
     } else if (thread >= 32) {
-      auto output_ring = Ring<kDepth>::consumer();
+      auto output_ring = Ring<1>::consumer();
       for (int t = 0; t < a.L; t += kChunk) {
         output_ring.wait(output_full);
         store_tile_by<kStoreThreads>(thread - 32, a.o.row(b, h, t) + first_column, a.o.stride_l, a.L - t, columns,
@@ -125,7 +124,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     auto ring = Ring<kPipelineDepth>::consumer();
     auto v_ring = Ring<kStages>::consumer();  // one chunk ahead of the others
     auto factor_ring = Ring<kStages>::consumer();
-    auto output_ring = Ring<kDepth>::producer();
+    auto output_ring = Ring<1>::producer();
 
     RoundedState<Shape::kDk> s;
     WarpgroupColumns residual, v_new, O;

@@ -78,8 +78,6 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   ClusterBarriers& barriers = memory.barriers();
   auto &k_full = barriers.k_full, &q_full = barriers.q_full, &empty = barriers.empty;
   auto &v_full = barriers.v_full, &v_empty = barriers.v_empty;
-  auto& factors_full = barriers.factors_full;
-  auto& slot_free = barriers.slot_free;
 
   const int group = int(threadIdx.x) / kWarpgroup;
   if (threadIdx.x == 0) barriers.init();
@@ -101,23 +99,18 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         v_ring.advance();
       };
       load_values(0);
-      for (int n = 0; n * kChunk < a.L; ++n) {
-        const int t = n * kChunk;
+      for (int t = 0; t < a.L; t += kChunk) {
+        const int n = t / kChunk;
         ring.wait(empty);
         k_full[ring.stage()].arrive_expect(memory.kKeyBytes);
         load_panels(memory.K(ring.stage()), maps.k, k_full[ring.stage()], {.position = t, .head = h, .batch = b});
         q_full[ring.stage()].arrive_expect(memory.kKeyBytes);
         load_panels(memory.Q(ring.stage()), maps.q, q_full[ring.stage()], {.position = t, .head = h, .batch = b});
         ring.advance();
-        if (rank_of(n) != rank) factors_full[n % kGroups].arrive_expect(ChunkFactors::kBytes);
+        if (rank_of(n) != rank) barriers.factors_full[n % kGroups].arrive_expect(ChunkFactors::kBytes);
         if (t + kChunk < a.L) load_values(t + kChunk);
         // T and P of chunk n + 2 lie where those of n - 2 were, which the chain has just read.
-        const int next = n + 2;
-        if (next >= kGroups && next * kChunk < a.L && rank_of(next) != rank) {
-          read_ring.wait(&barriers.slot_read);
-          push_shared(barriers.inbox, barriers.outbox, sizeof(barriers.inbox), slot_free[group_of(next)], 1 - rank);
-          read_ring.advance();
-        }
+        if (n + 2 >= kGroups && t + 2 * kChunk < a.L) pass_place_on(barriers, read_ring, n + 2, rank);
       }
     } else if (thread == 32) {
       load_pairs(a, maps, memory, rank);
@@ -179,7 +172,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     const auto walk = [&]<class HasNext>(HasNext) {
       const ChunkFactors factors = memory.factors(factor_ring.stage());
       round_columns(factor, residual);
-      factor_ring.wait_cluster(factors_full);
+      factor_ring.wait_cluster(barriers.factors_full);
       wgmma_fence(v_new, factor);
       start_new_values(v_new, factor, factors.T);
       wgmma_commit();
@@ -204,7 +197,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       }
       if (lane_index() == 0 && next_in_slot * kChunk < a.L) {
         const bool is_own = rank_of(next_in_slot) == rank;
-        (is_own ? slot_free[group_of(next_in_slot)] : barriers.slot_read).arrive();
+        (is_own ? barriers.slot_free[group_of(next_in_slot)] : barriers.slot_read).arrive();
       }
       ++next_in_slot;
       factor_ring.advance();

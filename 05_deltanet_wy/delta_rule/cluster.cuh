@@ -102,6 +102,15 @@ struct ClusterMemory {
   }
 };
 
+/// Tells the other block, where T and P of chunk n are computed, that this block's chain has read what lay in their
+/// place.
+__device__ __forceinline__ void pass_place_on(ClusterBarriers& barriers, Ring<1>& read_ring, int n, int rank) {
+  if (rank_of(n) == rank) return;
+  read_ring.wait(&barriers.slot_read);
+  push_shared(barriers.inbox, barriers.outbox, sizeof(barriers.inbox), barriers.slot_free[group_of(n)], 1 - rank);
+  read_ring.advance();
+}
+
 /// One thread of block `rank` of (., h, b) loads Q and K for the warpgroups that compute T and P.
 template <class Shape>
 __device__ __forceinline__ void load_pairs(const Bf16Arguments& a, const tile::ChunkMaps& maps,

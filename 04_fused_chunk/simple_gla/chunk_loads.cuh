@@ -1,0 +1,96 @@
+#pragma once
+/// @file
+/// Rings of chunks on Hopper: the threads that request tiles, and the warps that compute the decays beside them. A
+/// barrier of `full` counts two: the bytes of the tiles, and an arrival for the decays.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+
+#include "04_fused_chunk/simple_gla.hpp"
+#include "04_fused_chunk/simple_gla/warpgroup_gate.cuh"
+#include "common/device/mbarrier.cuh"
+#include "common/device/proxy_fence.cuh"
+#include "common/device/warp.cuh"
+#include "common/tile/block_part.cuh"
+#include "common/tile/bulk_tiles.cuh"
+#include "common/tile/chunk_tiles.cuh"
+
+namespace tutorial::simple_gla {
+
+/// The chunks of a block: at first, first + step, ..., `count` of them, of head h of batch entry b.
+struct BlockChunks {
+  int b, h, first, step, count;
+  int end;           ///< of the block's positions
+  int first_column;  ///< of V
+};
+
+/// All chunks of a block, in their order.
+template <class Shape>
+__device__ __forceinline__ BlockChunks chunks_of(const tile::BlockPart<Shape>& part) {
+  return {.b = part.b,
+          .h = part.h,
+          .first = part.begin,
+          .step = kChunk,
+          .count = (part.end - part.begin - 1) / kChunk + 1,
+          .end = part.end,
+          .first_column = part.first_column};
+}
+
+/// Bytes of a chunk's tiles and decays.
+template <class Shape>
+inline constexpr std::size_t kChunkBytes = tile::ChunkTiles<Shape>::kBytes + ChunkDecays::kBytes;
+
+/// One thread requests the tiles of all chunks. They may have been read by ldmatrix. @param tiles_of of a stage
+template <int kStages, class TilesOf>
+__device__ __forceinline__ void request_chunks(Barrier (&full)[kStages], Barrier (&empty)[kStages], TilesOf tiles_of,
+                                               const tile::ChunkMaps& maps, const BlockChunks& c) {
+  auto ring = Ring<kStages>::producer();
+  for (int n = 0; n < c.count; ++n) {
+    const auto tiles = tiles_of(ring.stage());
+    Barrier& barrier = full[ring.stage()];
+    ring.wait(empty);
+    fence_async_proxy();  // V has been read by ldmatrix
+    barrier.arrive_expect(tiles.kBytes);
+    load_chunk(tiles, maps, barrier, c.b, c.h, c.first + n * c.step, c.first_column);
+    ring.advance();
+  }
+}
+
+/// One warp adds up the gates of all chunks. @param store (stage, sums) writes what is made of them
+template <int kStages, class Store>
+__device__ __forceinline__ void store_decays(Barrier (&full)[kStages], Barrier (&empty)[kStages],
+                                             const Bf16Arguments& a, const BlockChunks& c, Store store) {
+  auto ring = Ring<kStages>::producer();
+  for_each_chunk_with_g(a, c.b, c.h, c.first, c.step, c.count, c.end, [&](int, float2 g) {
+    const ChunkSums sums(g);
+    ring.wait(empty);
+    store(ring.stage(), sums);
+    __syncwarp();
+    if (lane_index() == 0) full[ring.stage()].arrive();
+    ring.advance();
+  });
+}
+
+/// One warp does both, chunk by chunk. Nobody reads the tiles by ldmatrix.
+template <int kStages, class TilesOf, class Store>
+__device__ __forceinline__ void request_with_decays(Barrier (&full)[kStages], Barrier (&empty)[kStages],
+                                                    TilesOf tiles_of, const tile::ChunkMaps& maps,
+                                                    const Bf16Arguments& a, const BlockChunks& c, Store store) {
+  auto ring = Ring<kStages>::producer();
+  for_each_chunk_with_g(a, c.b, c.h, c.first, c.step, c.count, c.end, [&](int t, float2 g) {
+    const auto tiles = tiles_of(ring.stage());
+    Barrier& barrier = full[ring.stage()];
+    ring.wait(empty);
+    if (lane_index() == 0) {
+      barrier.arrive_expect(tiles.kBytes);
+      load_chunk(tiles, maps, barrier, c.b, c.h, t, c.first_column);
+    }
+    store(ring.stage(), ChunkSums(g));
+    __syncwarp();
+    if (lane_index() == 0) barrier.arrive();
+    ring.advance();
+  });
+}
+
+}  // namespace tutorial::simple_gla
