@@ -46,6 +46,7 @@
 
 #include "04_fused_chunk/simple_gla.hpp"
 #include "04_fused_chunk/simple_gla/chunk_loads.cuh"
+#include "04_fused_chunk/simple_gla/joint_loads.cuh"
 #include "04_fused_chunk/simple_gla/launch_plan.hpp"
 #include "04_fused_chunk/simple_gla/warpgroup_gate.cuh"
 #include "common/device/launch.cuh"

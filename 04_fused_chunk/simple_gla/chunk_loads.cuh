@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// Rings of chunks on Hopper: the threads that request tiles, and the warps that compute the decays beside them. A
-/// barrier of `full` counts two: the bytes of the tiles, and an arrival for the decays.
+/// Rings of chunks on Hopper: a thread that requests tiles, and a warp that computes the decays beside them. A barrier of
+/// `full` counts two: the bytes of the tiles, and an arrival for the decays.
 
 #include <cuda_runtime.h>
 
@@ -68,27 +68,6 @@ __device__ __forceinline__ void store_decays(Barrier (&full)[kStages], Barrier (
     store(ring.stage(), sums);
     __syncwarp();
     if (lane_index() == 0) full[ring.stage()].arrive();
-    ring.advance();
-  });
-}
-
-/// One warp does both, chunk by chunk. Nobody reads the tiles by ldmatrix.
-template <int kStages, class TilesOf, class Store>
-__device__ __forceinline__ void request_with_decays(Barrier (&full)[kStages], Barrier (&empty)[kStages],
-                                                    TilesOf tiles_of, const tile::ChunkMaps& maps,
-                                                    const Bf16Arguments& a, const BlockChunks& c, Store store) {
-  auto ring = Ring<kStages>::producer();
-  for_each_chunk_with_g(a, c.b, c.h, c.first, c.step, c.count, c.end, [&](int t, float2 g) {
-    const auto tiles = tiles_of(ring.stage());
-    Barrier& barrier = full[ring.stage()];
-    ring.wait(empty);
-    if (lane_index() == 0) {
-      barrier.arrive_expect(tiles.kBytes);
-      load_chunk(tiles, maps, barrier, c.b, c.h, t, c.first_column);
-    }
-    store(ring.stage(), ChunkSums(g));
-    __syncwarp();
-    if (lane_index() == 0) barrier.arrive();
     ring.advance();
   });
 }

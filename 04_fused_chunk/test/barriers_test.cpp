@@ -32,7 +32,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"simple_gla", "specialized", "04_fused_chunk/simple_gla/6_specialized.cu", 64, 64, 390, "", "", "output_empty"},
     {"simple_gla", "register_scores", "04_fused_chunk/simple_gla/7_register_scores.cu", 64, 64, 390, "", "",
      "output_empty|wait.state_empty"},
-    {"simple_gla", "specialized", "04_fused_chunk/simple_gla/chunk_loads.cuh", 64, 64, 390},
+    {"simple_gla", "specialized", "04_fused_chunk/simple_gla/joint_loads.cuh", 64, 64, 390},
     {"simple_gla", "register_scores", "04_fused_chunk/simple_gla/chunk_loads.cuh", 64, 64, 390},
     // Segments of five chunks, one more than there are sets of tiles.
     {"simple_gla", "dispatch", "04_fused_chunk/simple_gla/segment_state.cuh", 64, 64, 2500, "",
