@@ -15,8 +15,9 @@ namespace tutorial::gla {
 
 /// What the kernels leave for each other in device memory.
 struct Between {
-  Prepared prepared;
-  __nv_bfloat16 *S, *dS;  ///< [B, H, N + 1, Dv / 8, Dk / 8, 8, 8]: the states after n chunks; dS is divided by scale
+  Prepared prepared;  ///< q~, k~, decays and scores
+  __nv_bfloat16* S;   ///< [B, H, N + 1, Dv / 8, Dk / 8, 8, 8]: the states after n chunks
+  __nv_bfloat16* dS;  ///< likewise: the gradient of the state after n chunks, divided by scale
 };
 
 /// Starts prepare() on current_stream(), and reserves memory for the states. It is valid until the next call.

@@ -61,9 +61,15 @@ struct LevelMemory {
 /// read a special register.
 template <class Shape>
 struct LevelBarriers {
-  Barrier raw_full[2 * kSubChunks], levels_full[kSubChunks], levels_empty[kSubChunks];
-  Barrier prepared_full[kSubChunks][kChunkSlots], prepared_empty[kSubChunks][kChunkSlots];
-  Barrier full[kPipelineDepth], empty[kPipelineDepth], output_full[kWalkers<Shape>], output_empty[kWalkers<Shape>];
+  Barrier raw_full[2 * kSubChunks];                 ///< q, k and g of a half of a sub-chunk have come
+  Barrier levels_full[kSubChunks];                  ///< the rows of the levels are there
+  Barrier levels_empty[kSubChunks];                 ///< they have been read
+  Barrier prepared_full[kSubChunks][kChunkSlots];   ///< the tiles of a slot are there
+  Barrier prepared_empty[kSubChunks][kChunkSlots];  ///< they have been read
+  Barrier full[kPipelineDepth];                     ///< V has come
+  Barrier empty[kPipelineDepth];                    ///< V has been read
+  Barrier output_full[kWalkers<Shape>];             ///< O is there
+  Barrier output_empty[kWalkers<Shape>];            ///< O has left
 };
 
 /// Bytes of the tiles and the barriers.

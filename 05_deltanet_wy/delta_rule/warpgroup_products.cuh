@@ -44,10 +44,10 @@ using SquarePanel = tile::PanelTile<tile::kChunk>;               ///< P, or one 
 ///     rows 64-95  | T_high, quarter 2    | T_low, quarter 2  |      rows 32-63  |  1  |  2  |
 ///                                                                               +-----+-----+
 struct SplitTriangle {
-  static constexpr int kQuarter = tile::kChunk / 2;  ///< rows and columns of a quarter
-  using Panel = tile::PanelTile<2 * kQuarter, 3 * kQuarter>;
+  static constexpr int kQuarter = tile::kChunk / 2;           ///< rows and columns of a quarter
+  using Panel = tile::PanelTile<2 * kQuarter, 3 * kQuarter>;  ///< the layout above
 
-  Panel panel;
+  Panel panel;  ///< in shared memory
 
   /// From a unit of row r of T's first 16 columns, as the panel has it in its high part, to the same unit of another 16
   /// columns of that row. @param columns a multiple of 16 @param part 0: high, 1: low
