@@ -218,40 +218,31 @@ __device__ __forceinline__ void store_decayed_values(const tile::PanelTile<64>& 
   }
 }
 
-/// V^T as fragments of the warpgroup's left factor, and the decays of its positions.
-struct ValuesToDecay {
-  tile::ValueFragments v;
-  SplitFactors decays[kChunk / 8];
-
-  /// Loads them.
-  __device__ __forceinline__ ValuesToDecay(const tile::PanelTile<64>& V, const ChunkDecays& chunk) {
-    const int lane = int(lane_index());
-    const int unit = V.unit(lane / 16 * 8 + lane % 8, tile::warp_in_group() * 16 + lane / 8 % 2 * 8);
+/// v = V^T, as fragments of the warpgroup's left factor. It can be called when the tile is there, long before
+/// decay_values().
+__device__ __forceinline__ void load_values(tile::ValueFragments& v, const tile::PanelTile<64>& V) {
+  const int lane = int(lane_index());
+  const int unit = V.unit(lane / 16 * 8 + lane % 8, tile::warp_in_group() * 16 + lane / 8 % 2 * 8);
 #pragma unroll
-    for (int i = 0; i < kChunk; i += 16) {
-      ldmatrix_x4_trans(v[i / 16], V.data + V.advance(unit, i, 0));
-      decays[i / 8] = chunk.pair_to_end(i + lane % 4 * 2);
-      decays[i / 8 + 1] = chunk.pair_to_end(i + 8 + lane % 4 * 2);
-    }
-  }
-
-  /// v = (diag(2^(b_e - b)) V)^T for 16 positions.
-  __device__ __forceinline__ void decay(int i) {
+  for (int i = 0; i < kChunk; i += 16) ldmatrix_x4_trans(v[i / 16], V.data + V.advance(unit, i, 0));
+}
+/// v = (diag(2^(b_e - b)) V)^T, from V^T.
+__device__ __forceinline__ void decay_values(tile::ValueFragments& v, const ChunkDecays& decays) {
+  SplitFactors factors[kChunk / 8];  // all loads first
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v[i / 16][j] = scaled(v[i / 16][j], decays[i / 8 + j / 2]);
+  for (int i = 0; i < kChunk / 8; ++i) factors[i] = decays.pair_to_end(8 * i + int(lane_index()) % 4 * 2);
+#pragma unroll
+  for (int i = 0; i < kChunk / 16; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v[i][j] = scaled(v[i][j], factors[2 * i + j / 2]);
   }
-};
+}
 
-/// v = (diag(2^(b_e - b)) V)^T, as fragments of the warpgroup's left factor.
+/// v = (diag(2^(b_e - b)) V)^T.
 __device__ __forceinline__ void load_decayed_values(tile::ValueFragments& v, const tile::PanelTile<64>& V,
                                                     const ChunkDecays& decays) {
-  ValuesToDecay values(V, decays);
-#pragma unroll
-  for (int i = 0; i < kChunk; i += 16) {
-    values.decay(i);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) v[i / 16][j] = values.v[i / 16][j];
-  }
+  load_values(v, V);
+  decay_values(v, decays);
 }
 
 /// What a chunk does to the state: S = whole S + v K.
@@ -265,26 +256,6 @@ __device__ __forceinline__ void load_state_factors(StateFactors& factors, const 
                                                    const ChunkDecays& decays) {
   load_decayed_values(factors.v, V, decays);
   factors.whole = decays.whole();
-}
-
-/// v = V^T, as fragments of the warpgroup's left factor: load_decayed_values() in two parts, the second of which is
-/// decay_values(). The first can be called when the tile is there, long before the second.
-__device__ __forceinline__ void load_values(tile::ValueFragments& v, const tile::PanelTile<64>& V) {
-  const int lane = int(lane_index());
-  const int unit = V.unit(lane / 16 * 8 + lane % 8, tile::warp_in_group() * 16 + lane / 8 % 2 * 8);
-#pragma unroll
-  for (int i = 0; i < kChunk; i += 16) ldmatrix_x4_trans(v[i / 16], V.data + V.advance(unit, i, 0));
-}
-/// v = (diag(2^(b_e - b)) V)^T.
-__device__ __forceinline__ void decay_values(tile::ValueFragments& v, const ChunkDecays& decays) {
-  SplitFactors factors[kChunk / 8];  // all loads first
-#pragma unroll
-  for (int i = 0; i < kChunk / 8; ++i) factors[i] = decays.pair_to_end(8 * i + int(lane_index()) % 4 * 2);
-#pragma unroll
-  for (int i = 0; i < kChunk / 16; ++i) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) v[i][j] = scaled(v[i][j], factors[2 * i + j / 2]);
-  }
 }
 
 /// S = 2^b_e S.
