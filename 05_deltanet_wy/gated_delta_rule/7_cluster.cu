@@ -1,46 +1,35 @@
 /// @file
-/// Stage 15, `cluster`: the two blocks of a head share the work for T and P.
+/// `cluster`: the decays come with T and P.
 ///
-/// Idea: at Dv = 128 a head has two blocks, and both need the same T and P. In a cluster each block can write into the
-/// other's shared memory. So each block computes T and P of every second chunk, and the copy engine pushes them to the
-/// other block. A warpgroup then has four chunks' time for one chunk.
+/// Idea: the kernel of `delta_rule` in which the two blocks of a head share the work for T and P, with gates. The
+/// warpgroups that compute T and P of a chunk also compute its two rows of decays, exp(b) and exp(b_e - b), once for
+/// both blocks, and push them with T and P in the same message. So the chain loads decays from shared memory, and no
+/// exponential is in its way. It applies them where `warpgroup_chain` does:
 ///
-///     block 0, warpgroup 1 | T, P of 4 ............................... | push
-///     block 1, warpgroup 1         | T, P of 5 ............................... | push
-///     block 0, warpgroup 2                 | T, P of 6 ............................... | push
-///     block 1, warpgroup 2                         | T, P of 7 ............................... | push
-///     both chains          | 0     | 1     | 2     | 3     | 4     | 5     | 6     | 7     |
+///     the chain waits for | the threads meanwhile
+///     v_new               | S *= exp(b_e); load exp(b_e - b)
+///     S                   | round v_new, Q S *= exp(b)
+///     K S of the next     | put O, load -V and exp(b)
 ///
-/// Tiles of Q and K cannot wait in shared memory for as long as that. So they are loaded twice: T and P of a chunk have
-/// a tile of their own, which both warpgroups of a block use in turn. It is free as soon as K K^T and Q K^T are there.
+/// Grows out of: 05_deltanet_wy/delta_rule/15_cluster.cu
+/// Improves on: `warpgroup_chain` takes T, P and decays through memory, and has a kernel before the walk.
+/// Unchanged: what is rounded, the roles of the warps and their barriers. The sums of K S begin with zeros, and -V lies
+/// in registers. V is read, and T and P are waited for, a little later: while K S of their chunk is computed.
 ///
-/// Grows out of: 14_one_kernel.cu
-/// Improves on: in `one_kernel` each block computes all T and P of its head, which takes twice as long as the chain.
-/// The chain, too, is a little shorter: Q S is two products, one before and one behind the product with T. Each fills a
-/// gap in which the chain rounds sums. O is in use for longer, so the chain has 224 registers per thread instead of
-/// 208.
-/// Unchanged: 64 columns per block, what is rounded, and how T and P are computed and stored.
-///
-/// Equation, shapes: those of `fused`, without T and P.
-/// Thread mapping: cluster (x, h, b) walks over the chunks of a head with 128 columns of Dv, each of its blocks with 64.
-/// Where the second block has no columns, it still computes T and P. Warpgroups have the tasks that they have in
-/// `one_kernel`. Of the first one a thread loads for the chain, another one for T and P, and two warps store.
-/// Synchronization: the chain waits for K and Q apart, since it needs Q later. T and P of chunk n lie in slot n % 4 of
-/// both blocks, so each of the four warpgroups has a slot of its own. They are there (`factors_full`) when the
-/// warpgroup that has computed them has arrived, or its push. That warpgroup may store again when both chains have read
-/// them (`slot_free`). A chain tells it to a warpgroup of its own block by arriving there. For the other block the
-/// loading thread sends a message, a push of 16 bytes as in chapter 02's `cluster`.
-/// Start and end: as in chapter 02's `cluster`, the kernel begins and ends with a barrier of the cluster, and barriers
-/// lie in dynamic shared memory.
-/// Resources: at Dk = 128 two tiles of Q and K for the chain and one for T and P, two of V, T and P of four chunks (20
-/// KB each), a tile of outputs, and 10 KB per warpgroup for the inverse: 220 KB of shared memory, one block per
-/// multiprocessor.
-/// Work: 6 Dk Dv + 320 Dv operations per position on tensor cores, 256 Dk per 128 columns, and the inverse.
-/// Bytes: v and o once; q and k three times per 128 columns, all but once from the second-level cache, beta once.
-/// Bound by: the chain while there are few heads, then the second-level cache.
-/// Requires: what `warpgroup_chain` requires.
-/// Weakness: the two blocks keep in step. With Dv <= 64 the second block's chain is in vain.
-/// Sources: as `one_kernel`; PTX ISA, "cp.async.bulk".
+/// Equation: that of `tensor_core`.
+/// Shapes: those of `tensor_core`; g [B, H, L] fp32 in global memory.
+/// Thread mapping: that of delta_rule's `cluster`. Each of the four warps that compute T and P of a chunk sums the
+/// gates of the whole chunk for itself, so that no barrier is needed for that (gated_factors.cuh).
+/// Synchronization: that of delta_rule's `cluster`.
+/// Resources: that stage's, and 1 KB per slot for decays and 1 KB per warpgroup for sums of gates: 227 KB of shared
+/// memory at Dk = 128.
+/// Work: that of delta_rule's `cluster`, 6 Dv + Dk Dv / 32 multiplications per position in the chain, and about 20
+/// exponentials per position and 128 columns.
+/// Bytes: those of delta_rule's `cluster`, and g four times per 128 columns.
+/// Bound by: the instructions of the chain.
+/// Requires: what `warpgroup_chain` requires, and keys that are normalised already.
+/// Weakness: the chain's threads have more to do while K S is computed than that product takes.
+/// Sources: those of delta_rule's `cluster` and of `tensor_core`.
 
 #include <cuda_runtime.h>
 

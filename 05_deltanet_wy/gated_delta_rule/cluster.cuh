@@ -173,10 +173,10 @@ __device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, c
     wgmma_commit();
     const float beta = next_beta;
     const float2 decays = factors.put_sums(next_gates);
-    load_next(next_beta, next_gates, n + kGroups);
     wgmma_wait<0>(K_K, Q_K);
     if (lane_index() == 0) barriers.pair_empty[own].arrive();
     factors.decay(P, P_diagonal, A, keys, scores, beta);
+    load_next(next_beta, next_gates, n + kGroups);
     factors.invert(U, A, keys, beta);
     if (round > 0) {
       if (is_first) barriers.slot_free[own].arrive_expect(sizeof(barriers.inbox));

@@ -283,8 +283,7 @@ TEST(GatedNumbersTest, StatesMayBeAbsent) {
   for (const Operator* definition : {&gated(), &gated_normalized()}) {
     Problem problem = drawn(1, 2, 70, 48, 32, 64, *definition);
     problem.inputs.erase("initial_state");
-    EXPECT_EQ(expect_match(problem, {}, 0, *definition),
-              definition == &gated() ? all_stages() : normalizing_stages());
+    EXPECT_EQ(expect_match(problem, {}, 0, *definition), definition == &gated() ? all_stages() : normalizing_stages());
     for (const Stage& stage : definition->stages()) {
       SCOPED_TRACE(definition->label() + " " + stage.name);
       if (!why_not(*definition, stage, problem).empty()) continue;  // a GPU before Hopper
