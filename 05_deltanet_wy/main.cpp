@@ -243,6 +243,13 @@ void add_gated_stages(Operator& definition) {
               .unsupported = warpgroup_chain_unsupported,
               .memory = segments_memory,
               .bytes_moved = segments_bytes_moved})
+      .stage({.name = "cluster",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = cluster,
+              .idea = "T, P and decays in warps beside the chain; the two blocks of a head share them",
+              .unsupported = cluster_unsupported,
+              .bytes_moved = cluster_bytes_moved})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,

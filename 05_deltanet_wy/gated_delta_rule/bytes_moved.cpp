@@ -41,7 +41,14 @@ std::int64_t segments_bytes_moved(const Bf16Arguments& a) {
   return walk_segments_bytes_moved(a, delta_rule::one_wave_of_segments(a));
 }
 
+std::int64_t cluster_bytes_moved(const Bf16Arguments& a) {
+  // Once per 128 columns, in each of the four warps that compute a chunk's T and P.
+  const std::int64_t gates = 4 * 4 * std::int64_t(a.B) * a.H * a.L;
+  return delta_rule::cluster_bytes_moved(a) + ceil_div(a.Dv, 128) * gates;
+}
+
 std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
+  if (cluster_is_faster(a)) return cluster_bytes_moved(a);
   if (warpgroup_chain_unsupported(a).empty()) return walk_segments_bytes_moved(a, delta_rule::fastest_segments(a));
   return tensor_core_unsupported(a).empty() ? tensor_core_bytes_moved(a) : -1;
 }

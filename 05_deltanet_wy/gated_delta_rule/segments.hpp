@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// `segments` (6_segments.cu) with any number of segments. The choices of that number are delta_rule's.
+/// `segments` (6_segments.cu) with any number of segments. The choices of that number are delta_rule's. And whether
+/// `cluster` (7_cluster.cu) is faster.
 
 #include <cstdint>
 
@@ -15,5 +16,9 @@ void walk_segments(const Bf16Arguments&, const tile::LaunchPlan&);
 std::int64_t walk_segments_memory(const Bf16Arguments&, const tile::LaunchPlan&);
 /// Bytes that its kernels read from global memory or write to it.
 std::int64_t walk_segments_bytes_moved(const Bf16Arguments&, const tile::LaunchPlan&);
+
+/// Whether dispatch takes `cluster`: it supports the problem, and takes less time than prepare_tiles() and the walk of
+/// fastest_segments(), by estimates. The numbers in them were measured on an H200 at Dk = Dv = 128.
+bool cluster_is_faster(const Bf16Arguments&);
 
 }  // namespace tutorial::gated_delta_rule

@@ -1,12 +1,14 @@
 /// @file
 /// `dispatch`: what a user calls.
 ///
-/// Idea: choose by what supports the problem: on Hopper `segments`, with the number of segments that takes the least
-/// estimated time (delta_rule's; with one segment it is `warpgroup_chain`), then `tensor_core`, then fp32, which is
-/// `recurrent_gpu` on copies of q, k and v, whose result is copied back.
+/// Idea: choose by what supports the problem. On Hopper that is `cluster`, or where keys are to be normalised or heads
+/// are few `segments`, with the number of segments that takes the least estimated time (delta_rule's; with one segment
+/// it is `warpgroup_chain`). Then `tensor_core`, then fp32, which is `recurrent_gpu` on copies of q, k and v, whose
+/// result is copied back.
 /// Grows out of: 05_deltanet_wy/delta_rule/16_dispatch.cu
-/// Improves on: `segments` needs Hopper and Dk <= 128, and cuts the sequence even if that takes longer. Neither it nor
-/// `tensor_core` supports widths that are no multiple of 16, wide values, or rows that are not aligned.
+/// Improves on: `cluster` needs Hopper, Dk <= 128 and keys that are normalised already. With few heads it leaves
+/// multiprocessors idle. Neither it nor `tensor_core` supports widths that are no multiple of 16, wide values, or rows
+/// that are not aligned.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
 /// Bound by, requires: as what it chooses.
 /// Weakness: a strong gate makes what follows it independent of what was before, so a sequence could be cut there
@@ -60,6 +62,7 @@ void compute_in_fp32(const Bf16Arguments& a) {
 }  // namespace
 
 void dispatch(const Bf16Arguments& a) {
+  if (cluster_is_faster(a)) return cluster(a);
   if (warpgroup_chain_unsupported(a).empty()) return walk_segments(a, delta_rule::fastest_segments(a));
   tensor_core_unsupported(a).empty() ? tensor_core(a) : compute_in_fp32(a);
 }
@@ -71,6 +74,7 @@ std::string dispatch_unsupported(const Bf16Arguments& a) {
 }
 
 std::string dispatch_note(const Bf16Arguments& a) {
+  if (cluster_is_faster(a)) return "clusters of two blocks";
   if (warpgroup_chain_unsupported(a).empty()) {
     const int segments = delta_rule::fastest_segments(a).segments;
     return segments == 1 ? "warpgroup_chain" : "walks of " + std::to_string(segments) + " segments";
@@ -80,6 +84,7 @@ std::string dispatch_note(const Bf16Arguments& a) {
 }
 
 std::int64_t dispatch_memory(const Bf16Arguments& a) {
+  if (cluster_is_faster(a)) return 0;
   if (warpgroup_chain_unsupported(a).empty()) return walk_segments_memory(a, delta_rule::fastest_segments(a));
   if (tensor_core_unsupported(a).empty()) return tensor_core_memory(a);
   return std::int64_t(sizeof(float)) * Copies::count(a) + recurrent_gpu_memory(in_fp32(a, {}));
