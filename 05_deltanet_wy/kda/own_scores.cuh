@@ -41,8 +41,8 @@
 #include "common/device/warp.cuh"
 #include "common/tile/base2.cuh"
 #include "common/tile/decay_sub_chunk.cuh"
-#include "common/tile/sub_chunk.hpp"
 #include "common/tile/panel_tile.cuh"
+#include "common/tile/sub_chunk.hpp"
 
 namespace tutorial::kda {
 

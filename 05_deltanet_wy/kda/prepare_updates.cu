@@ -154,9 +154,8 @@ __global__ void __launch_bounds__(kThreads, 3)
     rows += chunk * kChunk * a.Dk;
     return [=](int row, int column, uint4 x) { store_global(reinterpret_cast<uint4*>(rows + row * a.Dk + column), x); };
   };
-  for_each_decayed_unit(
-      chunk_rows, factors, out.decays + chunk * a.Dk, a.Dk, put(out.Q), put(out.K),
-      [](void* place, int, int, uint4 x) { store_for_copies(static_cast<uint4*>(place), x); });
+  for_each_decayed_unit(chunk_rows, factors, out.decays + chunk * a.Dk, a.Dk, put(out.Q), put(out.K),
+                        [](void* place, int, int, uint4 x) { store_for_copies(static_cast<uint4*>(place), x); });
   __syncthreads();  // all U_cc are there, and rows of queries are not needed any more
   switch (r) {      // the number of blocks is a constant in each case, so that their products overlap
     case 1:
