@@ -50,6 +50,7 @@ void recurrent_gpu(const FloatArguments&);     ///< GPU: the state in registers,
 void tensor_core(const Bf16Arguments&);        ///< GPU: chunks of 64 on tensor cores, two kernels
 void specialized_warps(const Bf16Arguments&);  ///< GPU: warps for loads, the chain, outputs; 32 or 64 columns
 void warpgroup_chain(const Bf16Arguments&);    ///< Hopper: the chain by warpgroup products, in blocks of 64 columns
+void two_products(const Bf16Arguments&);       ///< Hopper: T multiplied into K- and P before the walk
 void dispatch(const Bf16Arguments&);           ///< what a user calls
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.
@@ -65,6 +66,7 @@ std::int64_t recurrent_gpu_memory(const FloatArguments&);
 std::int64_t tensor_core_memory(const Bf16Arguments&);
 std::int64_t specialized_warps_memory(const Bf16Arguments&);
 std::int64_t warpgroup_chain_memory(const Bf16Arguments&);
+std::int64_t two_products_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 
 // Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them
@@ -73,6 +75,7 @@ std::int64_t recurrent_gpu_bytes_moved(const FloatArguments&);
 std::int64_t tensor_core_bytes_moved(const Bf16Arguments&);
 std::int64_t specialized_warps_bytes_moved(const Bf16Arguments&);
 std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments&);
+std::int64_t two_products_bytes_moved(const Bf16Arguments&);
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);  ///< -1 if it computes in fp32
 
 /// What dispatch chooses on this GPU, as text for the report.

@@ -340,6 +340,14 @@ void add_kda_stages(Operator& definition) {
               .unsupported = warpgroup_chain_unsupported,
               .memory = warpgroup_chain_memory,
               .bytes_moved = warpgroup_chain_bytes_moved})
+      .stage({.name = "two_products",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = two_products,
+              .idea = "T is multiplied into K- and P before the walk",
+              .unsupported = warpgroup_chain_unsupported,
+              .memory = two_products_memory,
+              .bytes_moved = two_products_bytes_moved})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,

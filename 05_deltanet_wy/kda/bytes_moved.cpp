@@ -50,4 +50,8 @@ std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments& a) {
   return prepare_and_walk(a, 64, prepared_tiles_memory(a));
 }
 
+std::int64_t two_products_bytes_moved(const Bf16Arguments& a) {
+  return prepare_and_walk(a, 64, prepared_updates_memory(a));
+}
+
 }  // namespace tutorial::kda

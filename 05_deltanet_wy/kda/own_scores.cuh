@@ -41,8 +41,8 @@
 #include "common/device/warp.cuh"
 #include "common/tile/base2.cuh"
 #include "common/tile/decay_sub_chunk.cuh"
+#include "common/tile/panel_tile.cuh"
 #include "common/tile/sub_chunk.hpp"
-#include "common/tile/swizzled_tile.cuh"
 
 namespace tutorial::kda {
 
@@ -58,7 +58,7 @@ struct RawRows {
 /// Where the rows of a sub-chunk go: 64 columns of them.
 template <int kDk>
 struct SubChunkRows {
-  tile::SwizzledTile<kDk> Q, K, K_end;  ///< of queries q, of queries k, of keys
+  tile::PanelTile<kDk> Q, K, K_end;  ///< of queries q, of queries k, of keys
   int first_row, first_column;
 };
 
@@ -81,7 +81,7 @@ __device__ __forceinline__ void multiply(float2& x, float2 y) {
 
 /// Stores a lane's two columns of row `row` of the sub-chunk.
 template <int kDk>
-__device__ __forceinline__ void store(const tile::SwizzledTile<kDk>& tile, const SubChunkRows<kDk>& to, int row,
+__device__ __forceinline__ void store(const tile::PanelTile<kDk>& tile, const SubChunkRows<kDk>& to, int row,
                                       float2 x) {
   const int column = to.first_column + int(lane_index()) * 2;
   const int unit = tile.unit(to.first_row + row, column / 8 * 8) + column % 8;

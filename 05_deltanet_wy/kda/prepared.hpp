@@ -52,6 +52,24 @@ PreparedTiles prepare_tiles(const Bf16Arguments&);
 /// Bytes of that workspace.
 std::int64_t prepared_tiles_memory(const Bf16Arguments&);
 
+/// What `two_products` reads. With Y = V - K+ S, v_new is T Y, and T is multiplied into what v_new would be multiplied
+/// by. Both products have the sign of -Y, because wgmma only adds.
+///
+///     S = diag(exp(b_end)) S + J^T Y,   O = scale (Q+ S + R Y);   J = T^T K-,   R = P T
+struct PreparedUpdates {
+  int N;             ///< chunks of a sequence
+  __nv_bfloat16* Q;  ///< [B, H, 64 N, Dk], Q+
+  __nv_bfloat16* K;  ///< [B, H, 64 N, Dk], K+
+  __nv_bfloat16* J;  ///< [B, H, 64 N, Dk], -J
+  __nv_bfloat16* R;  ///< [B, H, 64 N, 64], -R
+  float* decays;     ///< [B, H, N, Dk], exp(b_end) of each chunk
+};
+
+/// As prepare(). Requires: a GPU of compute capability 9.0.
+PreparedUpdates prepare_updates(const Bf16Arguments&);
+/// Bytes of that workspace.
+std::int64_t prepared_updates_memory(const Bf16Arguments&);
+
 /// Columns of Dv in a block of `specialized_warps` on this GPU: 32 or 64.
 /// @throws CudaError if there is no device
 int walk_columns(const Bf16Arguments&);

@@ -1,12 +1,12 @@
 /// @file
 /// `dispatch`: what a user calls.
 ///
-/// Idea: choose a kernel that supports the problem. `warpgroup_chain` is the first choice, and `specialized_warps` on
+/// Idea: choose a kernel that supports the problem. `two_products` is the first choice, and `specialized_warps` on
 /// other GPUs than Hopper. Where blocks have too little shared memory for it, `tensor_core` may still fit. Problems that
 /// the tensor cores do not support are computed in fp32 by `recurrent_gpu`: widths that are no multiple of 16 or too
 /// large, and rows that are not aligned. One kernel each copies q, k and v to fp32, and one copies the result back.
-/// Grows out of: 6_warpgroup_chain.cu; dispatch: it adds no kernel, only the choice
-/// Improves on: `warpgroup_chain` supports neither every width nor every alignment.
+/// Grows out of: 7_two_products.cu; dispatch: it adds no kernel, only the choice
+/// Improves on: `two_products` supports neither every width nor every alignment.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
 /// Bound by: as what it chooses.
 /// Requires: Dk <= 256.
@@ -74,7 +74,7 @@ void compute_in_fp32(const Bf16Arguments& a) {
 }  // namespace
 
 void dispatch(const Bf16Arguments& a) {
-  if (warpgroup_chain_unsupported(a).empty()) return warpgroup_chain(a);
+  if (warpgroup_chain_unsupported(a).empty()) return two_products(a);
   if (specialized_warps_unsupported(a).empty()) return specialized_warps(a);
   tensor_core_unsupported(a).empty() ? tensor_core(a) : compute_in_fp32(a);
 }
@@ -86,7 +86,7 @@ std::string dispatch_unsupported(const Bf16Arguments& a) {
 }
 
 std::string dispatch_note(const Bf16Arguments& a) {
-  if (warpgroup_chain_unsupported(a).empty()) return "warpgroup_chain";
+  if (warpgroup_chain_unsupported(a).empty()) return "two_products";
   if (specialized_warps_unsupported(a).empty()) {
     return "specialized warps, " + std::to_string(walk_columns(a)) + " columns per block";
   }
@@ -96,13 +96,13 @@ std::string dispatch_note(const Bf16Arguments& a) {
 }
 
 std::int64_t dispatch_memory(const Bf16Arguments& a) {
-  if (warpgroup_chain_unsupported(a).empty()) return warpgroup_chain_memory(a);
+  if (warpgroup_chain_unsupported(a).empty()) return two_products_memory(a);
   if (tensor_core_unsupported(a).empty()) return prepared_memory(a);
   return std::int64_t(sizeof(float)) * Copies::count(a) + recurrent_gpu_memory(in_fp32(a, {}));
 }
 
 std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
-  if (warpgroup_chain_unsupported(a).empty()) return warpgroup_chain_bytes_moved(a);
+  if (warpgroup_chain_unsupported(a).empty()) return two_products_bytes_moved(a);
   if (specialized_warps_unsupported(a).empty()) return specialized_warps_bytes_moved(a);
   return tensor_core_unsupported(a).empty() ? tensor_core_bytes_moved(a) : -1;
 }
