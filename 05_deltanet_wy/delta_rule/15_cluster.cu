@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       ++next_in_slot;
       factor_ring.advance();
       output_ring.wait(&barriers.output_empty);
-      put_output(memory.O(), O, a.scale);
+      put_output(memory.O(), O, a.scale, unit);
       __syncwarp();
       if (lane_index() == 0) barriers.output_full.arrive();
       output_ring.advance();

@@ -243,13 +243,21 @@ __device__ __forceinline__ void add_positions(WarpgroupOutput& O, const Warpgrou
   }
 }
 
+/// The unit of a tile [C, 64] with which put_output() begins in this lane, in all chunks.
+__device__ __forceinline__ int first_unit_of_output() {
+  const int lane = int(lane_index());
+  return PanelTile<kWarpgroupColumns>::unit(lane % 8 + lane / 16 * 8, warp_in_group() * 16 + lane / 8 % 2 * 8);
+}
+
 /// Rounds O^T to bf16 and writes it transposed, so that row t of the tile is position t, times the factor of t. Each
 /// warp writes its 16 columns.
 /// @param factors factors(t), t even, returns the factors of positions t and t + 1
+/// @param unit first_unit_of_output(). A loop that keeps it in a register does not compute it again for each chunk
 template <class Factors>
 requires std::is_invocable_v<Factors, int> __device__ __forceinline__ void put_output(
-    const PanelTile<kWarpgroupColumns>& tile, const WarpgroupOutput& O, Factors factors) {
-  const int lane = int(lane_index()), first_column = warp_in_group() * 16;
+    const PanelTile<kWarpgroupColumns>& tile, const WarpgroupOutput& O, Factors factors,
+    int unit = first_unit_of_output()) {
+  const int lane = int(lane_index());
 #pragma unroll
   for (int t = 0; t < kChunk; t += 16) {
     std::uint32_t o[4];
@@ -260,14 +268,19 @@ requires std::is_invocable_v<Factors, int> __device__ __forceinline__ void put_o
       o[2 * half] = pack(two.x * sums[0], two.y * sums[1]);
       o[2 * half + 1] = pack(two.x * sums[2], two.y * sums[3]);
     }
-    stmatrix<true>(tile.data + tile.unit(t + lane % 8 + lane / 16 * 8, first_column + lane / 8 % 2 * 8), o);
+    stmatrix<true>(tile.data + tile.advance(unit, t, 0), o);
   }
 }
 
 /// The same with one factor for all positions.
 __device__ __forceinline__ void put_output(const PanelTile<kWarpgroupColumns>& tile, const WarpgroupOutput& O,
-                                           float factor) {
-  put_output(tile, O, [=](int) { return float2{factor, factor}; });
+                                           float factor, int unit = first_unit_of_output()) {
+  put_output(
+      tile, O,
+      [=](int) {
+        return float2{factor, factor};
+      },
+      unit);
 }
 
 /// Calls f(element, address) for each element of the state that the thread holds and that exists, with its address in
