@@ -7,14 +7,15 @@
 /// exponential is in its way. It applies them where `warpgroup_chain` does:
 ///
 ///     the chain waits for | the threads meanwhile
-///     v_new               | S *= exp(b_e); load exp(b_e - b)
-///     S                   | round v_new, Q S *= exp(b)
-///     K S of the next     | put O, load -V and exp(b)
+///     v_new               | load V; S *= exp(b_e)
+///     S                   | Q S *= exp(b)
+///     K S of the next     | put O; load exp(b)
 ///
 /// Grows out of: 05_deltanet_wy/delta_rule/15_cluster.cu
 /// Improves on: `warpgroup_chain` takes T, P and decays through memory, and has a kernel before the walk.
-/// Unchanged: what is rounded, the roles of the warps and their barriers. The sums of K S begin with zeros, and -V lies
-/// in registers. V is read, and T and P are waited for, a little later: while K S of their chunk is computed.
+/// Unchanged: what is rounded, the roles of the warps and their barriers. The sums of K S begin with zeros, and V lies in
+/// registers, in bf16, until it is subtracted. T and P are waited for a little later: while K S of their chunk is
+/// computed.
 ///
 /// Equation: that of `tensor_core`.
 /// Shapes: those of `tensor_core`; g [B, H, L] fp32 in global memory.
@@ -40,6 +41,8 @@
 #include "05_deltanet_wy/gated_delta_rule/cluster.cuh"
 #include "common/device/cluster.cuh"
 #include "common/device/launch.cuh"
+#include "common/device/ldmatrix.cuh"
+#include "common/device/pack.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/push_shared.cuh"
 #include "common/device/registers.cuh"
@@ -131,13 +134,16 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     int next_in_slot = kGroups;  // the chunk whose T and P replace those of this one
 
     RoundedState<Shape::kDk> s;
-    WarpgroupColumns residual, values, v_new, O;
+    WarpgroupColumns residual, v_new, O;
+    ValueFragments values;
     WarpgroupFragments factor, to_state;
     const int unit = first_unit_of_values();
-    // values = -V of the next chunk.
+    // values = V of the next chunk, in bf16.
     const auto load_values = [&] {
       v_ring.wait(v_full);
-      load_signed_values(values, memory.V(v_ring.stage()), unit, kMinus);
+      const ValuePanel V = memory.V(v_ring.stage());
+#pragma unroll
+      for (int t = 0; t < kChunk; t += 16) ldmatrix_x4_trans(values[t / 16], V.data + V.advance(unit, t, 0));
       __syncwarp();  // all lanes have read their part of V
       if (lane_index() == 0) v_empty[v_ring.stage()].arrive();
       v_ring.advance();
@@ -159,13 +165,16 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     };
     // residual = D K S - V, whose decays come with the factors.
     const auto finish_residual = [&] {
-      load_values();
       factor_ring.wait_cluster(barriers.factors_full);
       ColumnDecays from_start(memory.factors(factor_ring.stage()).from_start);
       wgmma_wait<1>(residual);
       from_start.multiply(residual);
 #pragma unroll
-      for (int i = 0; i < kChunk / 2; ++i) residual[i] += values[i];
+      for (int i = 0; i < kChunk / 2; i += 2) {
+        const float2 two = unpack(values[i / 8][i / 2 % 4]);
+        residual[i] -= two.x;
+        residual[i + 1] -= two.y;
+      }
     };
     // Starts from the residual of a chunk and half of its outputs: computes its v_new, updates S, computes the rest of
     // its outputs, and both for the next chunk.
@@ -180,8 +189,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       const float whole = factors.from_start[kChunk - 1];
 #pragma unroll
       for (float& element : S) element *= whole;
-      const ColumnDecays to_end(factors.to_end);
+      if constexpr (HasNext::value) load_values();
       wgmma_wait<1>(v_new);
+      const ColumnDecays to_end(factors.to_end);
       round_columns(factor, v_new);
       to_end.multiply(v_new);
       round_columns(to_state, v_new);
@@ -210,7 +220,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       ++next_in_slot;
       factor_ring.advance();
       output_ring.wait(&barriers.output_empty);
-      put_output(memory.O(), O, a.scale);
+      put_output(memory.O(), O, a.scale, unit);
       __syncwarp();
       if (lane_index() == 0) barriers.output_full.arrive();
       output_ring.advance();
@@ -220,6 +230,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       }
     };
 
+    load_values();
     start_state_product();
     start_output();
     finish_residual();

@@ -8,7 +8,7 @@ namespace tutorial::gated_delta_rule {
 namespace {
 
 // Microseconds on an H200, and bytes per microsecond.
-constexpr double kClusterChunk = 1.3;
+constexpr double kClusterChunk = 1.35;
 constexpr double kFirstFactors = 7;   // T and P of the first chunk
 constexpr double kPrepareLaunch = 8;  // the launch of prepare_tiles(), and the gap before the walk
 constexpr double kBytes = 3.95e6;
