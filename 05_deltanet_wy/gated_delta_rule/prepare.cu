@@ -183,10 +183,10 @@ std::int64_t prepared_memory(const Bf16Arguments& a) {
   return all_chunks(a) * 3 * kBlockUnits * std::int64_t(sizeof(uint4)) + decays_memory(a);
 }
 
-PreparedTiles prepare_tiles(const Bf16Arguments& a) {
+PreparedTiles prepare_tiles(const Bf16Arguments& a, const ForGradients& also) {
   auto* tiles = workspace<__nv_bfloat16>("gated_delta_rule: tiles of T and P",
                                          std::size_t(all_chunks(a)) * kPreparedRows * kChunk);
-  return filled(a, PreparedTiles{{ceil_div(a.L, kChunk), tiles}, decays_of(a)});
+  return filled(a, PreparedTiles{{ceil_div(a.L, kChunk), tiles}, decays_of(a)}, also);
 }
 
 std::int64_t prepared_tiles_memory(const Bf16Arguments& a) {
