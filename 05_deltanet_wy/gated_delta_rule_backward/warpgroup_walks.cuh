@@ -142,6 +142,7 @@ __device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, in
       state_ring.advance();
     }
     const float whole = decays[kOfQueries * kChunk + kChunk - 1];
+    wgmma_wait<1>(S);  // done already; without it the compiler would wait for the product with K before it touches S
 #pragma unroll
     for (float& element : S) element *= whole;
     wgmma_wait<0>(residual);
@@ -197,6 +198,7 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, i
     start_transposed_scores(from_scores, tiles.V, tiles.P);
     wgmma_commit();
     const float whole = decays[kOfQueries * kChunk + kChunk - 1];
+    wgmma_wait<1>(S);  // done already; without it the compiler would wait for the product with K before it touches S
 #pragma unroll
     for (float& element : S) element *= whole;
     load_decayed(outputs, tiles.V, unit, decays + kOfQueries * kChunk);
