@@ -103,12 +103,13 @@ __device__ __forceinline__ bool counts(int i) {
 
 /// Writes a gradient to its rows of a tile, and starts to store it. Called by all threads of a warpgroup, after the
 /// wait for all that read these rows.
+/// @param lane lane_index(); fresh_lane() where registers are scarce
 template <int kDk, int kGroup>
 __device__ __forceinline__ void store_gradient(const PanelTile<kDk, kPair>& tile, float (&sums)[kDk / 2], float scale,
-                                               const TensorMap& map, const Pair& pair) {
+                                               const TensorMap& map, const Pair& pair, int lane = int(lane_index())) {
 #pragma unroll
   for (int i = 0; i < kDk / 2; ++i) sums[i] *= scale;
-  const int lane = fresh_lane(), row = kGroup * kChunk + warp_in_group() * 16;
+  const int row = kGroup * kChunk + warp_in_group() * 16;
 #pragma unroll
   for (int column = 0; column < kDk; column += 16) {
     std::uint32_t two[4];

@@ -6,11 +6,14 @@
 /// memory, and a warpgroup has all columns of its rows of dQ and dK in registers: the products of rows for dg are sums
 /// over what a thread has, and over four lanes.
 ///
-/// dK is kept in two parts, reading and writing, until their products with K are known:
+/// dK = reading + writing, and in dg they have opposite signs. So the kernel takes R = k . reading when the sums contain
+/// reading alone, and A = k . (reading + writing) at the end: k . (reading - writing) = 2 R - A.
 ///
-///     dQ      dO S^T | D_q | Y K | q . dq    | + y_t k_t | to memory
-///     reading dV S^T | D_k | Z K | k . dk    | + y_t q_t |
-///     writing Y^T Q, Z^T K       | k . dk    | v_new dS^T | D_e | k . dk | added to reading | to memory
+///     dQ       dO S^T, D_q | + Y K | q . dq | + y_t k_t | to memory
+///     dK       dV S^T, D_k | + Z K | R | + v_new dS^T, D_e | + Y^T Q | + Z^T K | A | + y_t q_t | to memory
+///
+/// The pairs (t, t) come after these products, so that they never are in dg. All else that R and A have in common is
+/// in dg, or cancels but for errors of fp32.
 ///
 /// What is added up to dg goes as far as a pair, 128 positions. The formulas of `tensor_core` hold for a chunk of any
 /// length: S is the state before the pair, dS the one after it, and a pair of positions is in dg wherever both are in
@@ -219,13 +222,14 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     if (threadIdx.x % kWarpgroup == 0) wait_stores_read<0>();
     release(place);
   };
-  // One lane of a row keeps the sum of its products in shared memory: the sum = before * the sum + factor * products.
-  const auto pass_on = [&](const TwoRows& products, float before, float factor) {
+  // One lane of a row keeps the sum of its products in shared memory. In a register the compiler would put the sum off
+  // until the end of the pair, and keep what it is computed from until then.
+  const auto pass_on = [&](const TwoRows& products, float factor, bool is_first = false) {
     if (lane_index() % 4 != 0) return;
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       float& sum = products_of_pair.of_rows[kRow + wgmma_row(2 * row)];
-      sum = (before == 0 ? 0 : sum) + factor * products[row];
+      sum = (is_first ? 0 : sum) + factor * products[row];
     }
   };
   for (int number = int(blockIdx.x); number < pairs.all; number += int(gridDim.x)) {
@@ -271,7 +275,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     products_ring.wait(barriers.products_empty);
     TwoRows products;
     multiply_rows<kDk>(products, dQ, tiles().Q, kRow);
-    pass_on(products, 0, 1);
+    pass_on(products, 1, true);
     add_rows<kDk>(dQ, own, tiles().K, kRow);
     wait(kDV);
     wgmma_fence(dK);
@@ -282,7 +286,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     float of_pair = at.from_start(kChunk - 1) * at.from_start(kPair - 1) *
                     product_of_states<kDk, kDv>(tiles().S, tiles().dS, int(threadIdx.x) - kWarpgroup);
     wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // S is no longer needed
-    store_gradient<kDk, kGroup>(tiles().dQ, dQ, g.scale, maps.dq, pair);
+    store_gradient<kDk, kGroup>(tiles().dQ, dQ, g.scale, maps.dq, pair, fresh_lane());
 #pragma unroll
     for (int row = 0; row < 2; ++row) from_start[row] *= minus * at.factors[kRow + wgmma_row(2 * row)];
     scale_rows(dK, from_start);
@@ -314,7 +318,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     }
     wgmma_wait<0>(dK);
     multiply_rows<kDk>(products, dK, tiles().K, kRow);
-    pass_on(products, 1, 2);
+    pass_on(products, 2);
     release_stored(kS);
 
     float writing[kDk / 2];
@@ -365,7 +369,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     release(kDV);
     release(kV);
     multiply_rows<kDk>(products, dK, tiles().K, kRow);
-    pass_on(products, 1, -1);
+    pass_on(products, -1);
     __syncwarp();
     if (lane_index() == 0) barriers.products_full[0].arrive();
     products_ring.advance();
@@ -387,7 +391,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     release(kK);
     positions_ring.advance();
     wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // dS is no longer needed
-    store_gradient<kDk, kGroup>(tiles().dK, dK, g.scale, maps.dk, pair);
+    store_gradient<kDk, kGroup>(tiles().dK, dK, g.scale, maps.dk, pair, fresh_lane());
     release_stored(kDS);
     ring.advance();
   }
