@@ -66,12 +66,19 @@ namespace {
 
 using namespace tile;
 
+/// Which scores within a chunk count, by row and column.
+enum class Mask { kAll, kLower, kStrictlyLower, kUpper, kStrictlyUpper };
+
 /// y = factor scores, rounded, and zeros where the mask says so.
 template <Mask kMask>
 __device__ __forceinline__ void round_scores(WarpgroupFragments& y, WarpgroupScores& scores, float factor) {
 #pragma unroll
   for (int i = 0; i < kChunk / 2; ++i) {
-    scores[i] = counts<kMask>(i) ? factor * scores[i] : 0;
+    const int row = wgmma_row(i), column = wgmma_column(i);
+    const bool counts = kMask == Mask::kAll || (kMask == Mask::kLower && column <= row) ||
+                        (kMask == Mask::kStrictlyLower && column < row) || (kMask == Mask::kUpper && column >= row) ||
+                        (kMask == Mask::kStrictlyUpper && column > row);
+    scores[i] = counts ? factor * scores[i] : 0;
   }
   round_columns(y, scores);
 }
@@ -124,7 +131,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     wgmma_commit();
     wgmma_wait<0>(dQ, dK);
     wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // S is no longer needed
-    store_gradient<kDk, kGroup>(tiles().dQ, dQ, g.scale, maps.dq, pair);
+    store_gradient<kDk>(tiles().dQ, dQ, g.scale, maps.dq, pair, kGroup);
 #pragma unroll
     for (int i = 0; i < kDk / 2; ++i) dK[i] *= minus;
 
@@ -184,7 +191,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     wgmma_wait<0>(dK);
     release(kV);
     wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // dS is no longer needed
-    store_gradient<kDk, kGroup>(tiles().dK, dK, g.scale, maps.dk, pair);
+    store_gradient<kDk>(tiles().dK, dK, g.scale, maps.dk, pair, kGroup);
     release_stored(kDS);
     ring.advance();
   }

@@ -89,27 +89,17 @@ __device__ __forceinline__ void start_product_with_rows(float (&O)[kDk / 2], con
   for (int i = 0; i < kChunk; i += 16) wgmma<kDk>(O, y[i / 16], k.along_k(i), accumulate || i > 0);
 }
 
-/// Which scores within a chunk count, by row and column.
-enum class Mask { kAll, kLower, kStrictlyLower, kUpper, kStrictlyUpper };
-
-/// Whether element i of the thread's scores counts.
-template <Mask kMask>
-__device__ __forceinline__ bool counts(int i) {
-  const int row = wgmma_row(i), column = wgmma_column(i);
-  return kMask == Mask::kAll || (kMask == Mask::kLower && column <= row) ||
-         (kMask == Mask::kStrictlyLower && column < row) || (kMask == Mask::kUpper && column >= row) ||
-         (kMask == Mask::kStrictlyUpper && column > row);
-}
-
 /// Writes a gradient to its rows of a tile, and starts to store it. Called by all threads of a warpgroup, after the
 /// wait for all that read these rows.
+/// @param group whose rows they are: the chunk's number in the pair
 /// @param lane lane_index(); fresh_lane() where registers are scarce
-template <int kDk, int kGroup>
+template <int kDk>
 __device__ __forceinline__ void store_gradient(const PanelTile<kDk, kPair>& tile, float (&sums)[kDk / 2], float scale,
-                                               const TensorMap& map, const Pair& pair, int lane = int(lane_index())) {
+                                               const TensorMap& map, const Pair& pair, int group,
+                                               int lane = int(lane_index())) {
 #pragma unroll
   for (int i = 0; i < kDk / 2; ++i) sums[i] *= scale;
-  const int row = kGroup * kChunk + warp_in_group() * 16;
+  const int row = group * kChunk + warp_in_group() * 16;
 #pragma unroll
   for (int column = 0; column < kDk; column += 16) {
     std::uint32_t two[4];
@@ -117,11 +107,11 @@ __device__ __forceinline__ void store_gradient(const PanelTile<kDk, kPair>& tile
     stmatrix(tile.data + tile.unit(row + lane % 16, column + lane / 16 * 8), two);
   }
   fence_async_proxy();
-  wait_at_named_barrier(kOwnGroup + kGroup, kWarpgroup);
+  wait_at_named_barrier(kOwnGroup + group, kWarpgroup);
   if (threadIdx.x % kWarpgroup != 0) return;
   for (int panel = 0; panel < kDk / 64; ++panel) {
-    store_tile(map, tile.data + panel * tile.kPanelElements + kGroup * kChunk * 64,
-               {.column = panel * 64, .position = pair.first + kGroup * kChunk, .head = pair.h, .batch = pair.b});
+    store_tile(map, tile.data + panel * tile.kPanelElements + group * kChunk * 64,
+               {.column = panel * 64, .position = pair.first + group * kChunk, .head = pair.h, .batch = pair.b});
   }
   commit_stores();
 }

@@ -17,8 +17,13 @@
 ///
 /// What is added up to dg goes as far as a pair, 128 positions. The formulas of `tensor_core` hold for a chunk of any
 /// length: S is the state before the pair, dS the one after it, and a pair of positions is in dg wherever both are in
-/// the same pair of chunks. A decay from one chunk to the other is a product: to the end of the first, and from the
-/// start of the second. So the sums b_t of gates start again with each chunk, and keep their digits.
+/// the same pair of chunks. The sums b_t go from the start of a pair to its end. With all gates at their least, 2^-40,
+/// they reach -5120, where neighbouring fp32 numbers are 2^-11 apart: a decay is then exact to 2^-12, which is less than
+/// what bf16 does to it.
+///
+/// With the sums of gates and the products of rows, the two warpgroups' instructions do not fit into the instruction
+/// cache any more, if each has its own, as in `longer_chunks`. So both run the same ones, with the number of the chunk
+/// as a variable.
 /// Grows out of: 05_deltanet_wy/delta_rule_backward/6_longer_chunks.cu; port to tensor cores: its last kernel with
 /// the decays and sums of gates, whose products a warp adds up to dg
 /// Improves on: in `tensor_core` each warp of a walk reads all of K, Q, T and P of a chunk as fragments; S and dS of
@@ -70,13 +75,13 @@ namespace {
 
 /// What the last kernel knows of a pair's positions, in shared memory.
 struct Positions {
-  float sums[kPair];     ///< b, which starts again with the second chunk
+  float sums[kPair];     ///< b of the pair
   float factors[kPair];  ///< f
 
-  /// The decay of the chunk up to position t.
+  /// The decay from the start of the pair to position t.
   __device__ __forceinline__ float from_start(int t) const { return ex2(sums[t]); }
-  /// From position i to the end of its chunk.
-  __device__ __forceinline__ float to_end(int i) const { return ex2(sums[i | (kChunk - 1)] - sums[i]); }
+  /// From position i to the end of the pair.
+  __device__ __forceinline__ float to_end(int i) const { return ex2(sums[kPair - 1] - sums[i]); }
 };
 
 /// What the warpgroups pass on for dg, divided by scale.
@@ -142,38 +147,34 @@ __device__ __forceinline__ void add_rows(float (&O)[kDk / 2], const TwoRows& fac
   });
 }
 
-/// y = the scores times their decays, rounded, and zeros where the mask says so. Their rows are positions of the pair
-/// from `first_row` on, their columns those from `first_column` on.
+/// y = the scores times their decays, rounded, and zeros unless one position is before the other. Rows are positions of
+/// the pair from `first_row` on, columns those from `first_column` on.
 /// @tparam kIsTransposed whether the rows are the earlier positions
-/// @tparam kIsZ whether scores of the later position are also multiplied by its f and by `factor`
-template <Mask kMask, bool kIsTransposed, bool kIsZ>
+/// @tparam kIsZ whether scores are also multiplied by `factor` and the later position's f
+template <bool kIsTransposed, bool kIsZ>
 __device__ __forceinline__ void decay_scores(WarpgroupFragments& y, WarpgroupScores& scores, const Positions& at,
                                              int first_row, int first_column, float factor = 1) {
-  constexpr bool kIsSame = kMask != Mask::kAll;  // chunk
-  first_row = hide_from_compiler(first_row);     // the decays are computed again for the next scores, not kept
-  first_column = hide_from_compiler(first_column);
+  first_row = hide_from_compiler(first_row);  // the decays are computed again for the next scores, not kept
   TwoRows of_rows, later;
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     const int p = first_row + wgmma_row(2 * row);
-    of_rows[row] = kIsSame ? at.sums[p] : kIsTransposed ? at.to_end(p) : at.from_start(p);
+    of_rows[row] = at.sums[p];
     later[row] = kIsZ && !kIsTransposed ? factor * at.factors[p] : 1;
   }
-  const float end = at.sums[first_column + kChunk - 1];
+  const int first = first_column + wgmma_column(0), distance = first - first_row - wgmma_row(0);
 #pragma unroll
   for (int i = 0; i < kChunk / 2; i += 4) {
-    const int column = first_column + wgmma_column(i);
-    const float2 b = *reinterpret_cast<const float2*>(at.sums + column);
+    const float2 b = *reinterpret_cast<const float2*>(at.sums + first + i * 2);
     float2 f = make_float2(1, 1);
-    if (kIsZ && kIsTransposed) f = *reinterpret_cast<const float2*>(at.factors + column);
-    const float of_columns[] = {kIsSame ? b.x : ex2(kIsTransposed ? b.x : end - b.x),
-                                kIsSame ? b.y : ex2(kIsTransposed ? b.y : end - b.y)};
+    if (kIsZ && kIsTransposed) f = *reinterpret_cast<const float2*>(at.factors + first + i * 2);
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const float here = of_rows[e / 2], there = of_columns[e % 2];
-      float decay = kIsSame ? ex2(kIsTransposed ? there - here : here - there) : here * there;
+      const float here = of_rows[e / 2], there = e % 2 ? b.y : b.x;
+      const int after = distance + i * 2 + e % 2 - e / 2 * 8;  // the column's position, seen from the row's
+      float decay = ex2(kIsTransposed ? there - here : here - there);
       if (kIsZ) decay *= kIsTransposed ? factor * (e % 2 ? f.y : f.x) : later[e / 2];
-      scores[i + e] = counts<kMask>(i + e) ? decay * scores[i + e] : 0;
+      scores[i + e] = (kIsTransposed ? after > 0 : after < 0) ? decay * scores[i + e] : 0;
     }
   }
   round_columns(y, scores);
@@ -201,13 +202,15 @@ __device__ __forceinline__ float product_of_states(const PanelTile<kDk, kDv>& S,
   return sum;
 }
 
-/// dQ, dK and dbeta of one chunk of each pair, and its row products, by a warpgroup. @tparam kGroup the chunk, 0 or 1
-template <int kDk, int kDv, int kGroup>
+/// dQ, dK and dbeta of one chunk of each pair, and its row products, by a warpgroup. Both warpgroups run the same
+/// instructions: with instructions of their own they would need 160 KB of them, more than a multiprocessor keeps.
+/// @param group the chunk, 0 or 1, which the compiler knows to be the same in a warp
+template <int kDk, int kDv>
 __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g, const GradientMaps& maps,
                                                   __nv_bfloat16* memory, PairBarriers& barriers,
                                                   const Positions* positions, RowProducts& products_of_pair,
-                                                  const Pairs& pairs) {
-  constexpr int kRow = kGroup * kChunk;
+                                                  const Pairs& pairs, int group) {
+  const int own_row = group * kChunk;
   const float minus = -1 / g.scale;
   // The compiler would keep the places of all factors in registers from product to product.
   const auto tiles = [&] { return GradientTiles<kDk, kDv>(memory + hide_from_compiler(0)); };
@@ -228,7 +231,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     if (lane_index() % 4 != 0) return;
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      float& sum = products_of_pair.of_rows[kRow + wgmma_row(2 * row)];
+      float& sum = products_of_pair.of_rows[own_row + wgmma_row(2 * row)];
       sum = (is_first ? 0 : sum) + factor * products[row];
     }
   };
@@ -241,148 +244,130 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     wait(kS);
     wait(kDO);
     wgmma_fence(dQ);
-    start_product_with_state<kDk, kDv>(dQ, k_along_rows(tiles().dO).along_mn(kRow), tiles().S, false);
+    start_product_with_state<kDk, kDv>(dQ, k_along_rows(tiles().dO).along_mn(own_row), tiles().S, false);
     wgmma_commit();
     positions_ring.wait(barriers.positions_full);
     const Positions& at = positions[positions_ring.stage()];
-    TwoRows from_start, own;  // own: y_t
+    TwoRows decays, own;  // own: y_t
 #pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      from_start[row] = at.from_start(kRow + wgmma_row(2 * row)) * (kGroup == 1 ? at.from_start(kChunk - 1) : 1);
-    }
+    for (int row = 0; row < 2; ++row) decays[row] = at.from_start(own_row + wgmma_row(2 * row));
     wait(kV);
     wait(kK);
-#pragma unroll
-    for (int other = 0; other <= kGroup; ++other) {  // Y K
+    wgmma_wait<0>(dQ);
+    scale_rows(dQ, decays);
+    for (int other = 0; other <= group; ++other) {  // Y K
       wgmma_fence(scores);
-      start_scores_of_rows<kDv>(scores, tiles().dO, kRow, tiles().V, other * kChunk);
+      start_scores_of_rows<kDv>(scores, tiles().dO, own_row, tiles().V, other * kChunk);
       wgmma_commit();
-      wgmma_wait<0>(scores, dQ);
-      if (other == 0) scale_rows(dQ, from_start);
-      if (other == kGroup) {
-        diagonal_of(own, scores);
-        decay_scores<Mask::kStrictlyLower, false, false>(y, scores, at, kRow, kRow);
-      } else {
-        decay_scores<Mask::kAll, false, false>(y, scores, at, kRow, 0);
-      }
+      wgmma_wait<0>(scores);
+      diagonal_of(own, scores);  // in the end those of the own chunk
+      decay_scores<false, false>(y, scores, at, own_row, other * kChunk);
       wgmma_fence(dQ, y);
       start_product_with_rows<kDk>(dQ, y, tiles().K, other * kChunk);
       wgmma_commit();
+      wgmma_wait<0>(dQ);
     }
     sum_rows(own);
     wait(kQ);
-    wgmma_wait<0>(dQ);
     products_ring.wait(barriers.products_empty);
     TwoRows products;
-    multiply_rows<kDk>(products, dQ, tiles().Q, kRow);
+    multiply_rows<kDk>(products, dQ, tiles().Q, own_row);
     pass_on(products, 1, true);
-    add_rows<kDk>(dQ, own, tiles().K, kRow);
+    add_rows<kDk>(dQ, own, tiles().K, own_row);
     wait(kDV);
     wgmma_fence(dK);
-    start_product_with_state<kDk, kDv>(dK, k_along_rows(tiles().dV).along_mn(kRow), tiles().S, false);
+    start_product_with_state<kDk, kDv>(dK, k_along_rows(tiles().dV).along_mn(own_row), tiles().S, false);
     wgmma_commit();
     wgmma_wait<0>(dK);
     wait(kDS);
-    float of_pair = at.from_start(kChunk - 1) * at.from_start(kPair - 1) *
-                    product_of_states<kDk, kDv>(tiles().S, tiles().dS, int(threadIdx.x) - kWarpgroup);
+    float of_pair =
+        at.from_start(kPair - 1) * product_of_states<kDk, kDv>(tiles().S, tiles().dS, int(threadIdx.x) - kWarpgroup);
     wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // S is no longer needed
-    store_gradient<kDk, kGroup>(tiles().dQ, dQ, g.scale, maps.dq, pair, fresh_lane());
+    store_gradient<kDk>(tiles().dQ, dQ, g.scale, maps.dq, pair, group, fresh_lane());
 #pragma unroll
-    for (int row = 0; row < 2; ++row) from_start[row] *= minus * at.factors[kRow + wgmma_row(2 * row)];
-    scale_rows(dK, from_start);
+    for (int row = 0; row < 2; ++row) decays[row] *= minus * at.factors[own_row + wgmma_row(2 * row)];
+    scale_rows(dK, decays);
 
-#pragma unroll
-    for (int other = 0; other <= kGroup; ++other) {  // -Z K
+    TwoRows diagonal;
+    for (int other = 0; other <= group; ++other) {  // -Z K
       wgmma_fence(scores);
-      start_scores_of_rows<kDv>(scores, tiles().dV, kRow, tiles().V, other * kChunk);
+      start_scores_of_rows<kDv>(scores, tiles().dV, own_row, tiles().V, other * kChunk);
       wgmma_commit();
-      wgmma_wait<0>(scores, dK);
-      if (other == kGroup) {
-        TwoRows diagonal;
-        diagonal_of(diagonal, scores);
-        sum_rows(diagonal);
-#pragma unroll
-        for (int row = 0; row < 2; ++row) {
-          const int p = kRow + wgmma_row(2 * row), t = pair.first + p;
-          if (lane_index() % 4 != 0 || t >= g.L) continue;
-          const float beta = fmaxf(load_global(g.beta.row(pair.b, pair.h, t)), kLeastBeta);
-          store_global(g.dbeta.row(pair.b, pair.h, t), diagonal[row] / (at.factors[p] * beta * beta));
-        }
-        decay_scores<Mask::kStrictlyLower, false, true>(y, scores, at, kRow, kRow, minus);
-      } else {
-        decay_scores<Mask::kAll, false, true>(y, scores, at, kRow, 0, minus);
-      }
+      wgmma_wait<0>(scores);
+      diagonal_of(diagonal, scores);
+      decay_scores<false, true>(y, scores, at, own_row, other * kChunk, minus);
       wgmma_fence(dK, y);
       start_product_with_rows<kDk>(dK, y, tiles().K, other * kChunk);
       wgmma_commit();
+      wgmma_wait<0>(dK);
     }
-    wgmma_wait<0>(dK);
-    multiply_rows<kDk>(products, dK, tiles().K, kRow);
+    sum_rows(diagonal);
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const int p = own_row + wgmma_row(2 * row), t = pair.first + p;
+      if (lane_index() % 4 != 0 || t >= g.L) continue;
+      const float beta = fmaxf(load_global(g.beta.row(pair.b, pair.h, t)), kLeastBeta);
+      store_global(g.dbeta.row(pair.b, pair.h, t), diagonal[row] / (at.factors[p] * beta * beta));
+    }
+    multiply_rows<kDk>(products, dK, tiles().K, own_row);
     pass_on(products, 2);
     release_stored(kS);
 
     float writing[kDk / 2];
     wgmma_fence(writing);
-    start_product_with_state<kDk, kDv>(writing, k_along_rows(tiles().V).along_mn(kRow), tiles().dS, false);
+    start_product_with_state<kDk, kDv>(writing, k_along_rows(tiles().V).along_mn(own_row), tiles().dS, false);
     wgmma_commit();
-    TwoRows to_end;
 #pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      to_end[row] = at.to_end(kRow + wgmma_row(2 * row)) * (kGroup == 0 ? at.from_start(kPair - 1) : 1);
-    }
+    for (int row = 0; row < 2; ++row) decays[row] = at.to_end(own_row + wgmma_row(2 * row));
     wgmma_wait<0>(writing);
-    scale_rows(writing, to_end);
-    multiply_rows<kDk>(products, writing, tiles().K, kRow);
+    scale_rows(writing, decays);
+    multiply_rows<kDk>(products, writing, tiles().K, own_row);
     if (lane_index() % 4 == 0) of_pair += products[0] + products[1];
     of_pair = warp_sum(of_pair);
-    if (lane_index() == 0) products_of_pair.of_pair[kGroup * 4 + warp_in_group()] = of_pair;
+    if (lane_index() == 0) products_of_pair.of_pair[group * 4 + warp_in_group()] = of_pair;
 #pragma unroll
     for (int i = 0; i < kDk / 2; ++i) dK[i] += writing[i];
 
-#pragma unroll
-    for (int other = kGroup; other < 2; ++other) {  // Y^T Q
+    for (int other = group; other < 2; ++other) {  // Y^T Q
       wgmma_fence(scores);
-      start_scores_of_rows<kDv>(scores, tiles().V, kRow, tiles().dO, other * kChunk);
+      start_scores_of_rows<kDv>(scores, tiles().V, own_row, tiles().dO, other * kChunk);
       wgmma_commit();
-      wgmma_wait<0>(scores, dK);
-      other == kGroup ? decay_scores<Mask::kStrictlyUpper, true, false>(y, scores, at, kRow, kRow)
-                      : decay_scores<Mask::kAll, true, false>(y, scores, at, kRow, kChunk);
+      wgmma_wait<0>(scores);
+      decay_scores<true, false>(y, scores, at, own_row, other * kChunk);
       wgmma_fence(dK, y);
       start_product_with_rows<kDk>(dK, y, tiles().Q, other * kChunk);
       wgmma_commit();
+      wgmma_wait<0>(dK);
     }
-    wgmma_wait<0>(dK);
     release(kDO);
-#pragma unroll
-    for (int other = kGroup; other < 2; ++other) {  // -Z^T K
+    for (int other = group; other < 2; ++other) {  // -Z^T K
       wgmma_fence(scores);
-      start_scores_of_rows<kDv>(scores, tiles().V, kRow, tiles().dV, other * kChunk);
+      start_scores_of_rows<kDv>(scores, tiles().V, own_row, tiles().dV, other * kChunk);
       wgmma_commit();
-      wgmma_wait<0>(scores, dK);
-      other == kGroup ? decay_scores<Mask::kStrictlyUpper, true, true>(y, scores, at, kRow, kRow, minus)
-                      : decay_scores<Mask::kAll, true, true>(y, scores, at, kRow, kChunk, minus);
+      wgmma_wait<0>(scores);
+      decay_scores<true, true>(y, scores, at, own_row, other * kChunk, minus);
       wgmma_fence(dK, y);
       start_product_with_rows<kDk>(dK, y, tiles().K, other * kChunk);
       wgmma_commit();
+      wgmma_wait<0>(dK);
     }
-    wgmma_wait<0>(dK);
     release(kDV);
     release(kV);
-    multiply_rows<kDk>(products, dK, tiles().K, kRow);
+    multiply_rows<kDk>(products, dK, tiles().K, own_row);
     pass_on(products, -1);
     __syncwarp();
     if (lane_index() == 0) barriers.products_full[0].arrive();
     products_ring.advance();
-    add_rows<kDk>(dK, own, tiles().Q, kRow);
+    add_rows<kDk>(dK, own, tiles().Q, own_row);
     if (g.normalize_keys) {
       TwoRows along;
-      multiply_rows<kDk>(along, dK, tiles().K, kRow);
+      multiply_rows<kDk>(along, dK, tiles().K, own_row);
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
-        const float f = at.factors[kRow + wgmma_row(2 * row)];
+        const float f = at.factors[own_row + wgmma_row(2 * row)];
         along[row] *= -f * f;
       }
-      add_rows<kDk>(dK, along, tiles().K, kRow);
+      add_rows<kDk>(dK, along, tiles().K, own_row);
     }
     fence_async_proxy();  // Q and K have been read by ordinary loads
     __syncwarp();
@@ -391,7 +376,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     release(kK);
     positions_ring.advance();
     wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // dS is no longer needed
-    store_gradient<kDk, kGroup>(tiles().dK, dK, g.scale, maps.dk, pair, fresh_lane());
+    store_gradient<kDk>(tiles().dK, dK, g.scale, maps.dk, pair, group, fresh_lane());
     release_stored(kDS);
     ring.advance();
   }
@@ -408,6 +393,8 @@ __device__ __forceinline__ void add_up_gates(const Bf16BackwardArguments& g, con
     ring.wait(barriers.positions_empty);
     running_sums(at.sums, g.g, pair.b, pair.h, pair.first, g.L);
     running_sums(at.sums + kChunk, g.g, pair.b, pair.h, pair.first + kChunk, g.L);
+    __syncwarp();
+    for (int i = int(lane_index()); i < kChunk; i += 32) at.sums[kChunk + i] += at.sums[kChunk - 1];
     const float* from = factors + (std::int64_t(pair.b) * g.H + pair.h) * N * kChunk;
 #pragma unroll
     for (int i = int(lane_index()); i < kPair; i += 32) {
@@ -497,8 +484,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     }
   } else {
     increase_registers<232>();
-    group == 1 ? compute_gradients<kDk, kDv, 0>(g, maps, tiles.S.data, barriers, positions, products, pairs)
-               : compute_gradients<kDk, kDv, 1>(g, maps, tiles.S.data, barriers, positions, products, pairs);
+    compute_gradients<kDk, kDv>(g, maps, tiles.S.data, barriers, positions, products, pairs, uniform(group) - 1);
   }
 }
 
