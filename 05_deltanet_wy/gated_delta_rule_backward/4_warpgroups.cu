@@ -36,13 +36,14 @@
 /// Synchronization: that of `longer_chunks`; a pair of barriers for the sums of gates, two pairs of chunks deep, and one
 /// for the row products.
 /// Resources: 227 KB of shared memory at Dk = Dv = 128, all that a block can have.
-/// Work: that of `longer_chunks`; 350 ex2 and 13 Dk multiply-adds per position in fp32.
+/// Work: that of `longer_chunks`; 280 ex2 and 10 Dk multiply-adds per position in fp32.
 /// Bytes: per position at Dk = Dv = 128, 920 in prepare_tiles(), 1292 and 1676 in the walks, if the tiles of Dv share
-/// what they read, and 2316 in the last kernel: 6.2 KB.
-/// Bound by: the memory's bandwidth with many chunks, the chain with few.
+/// what they read, and 2324 in the last kernel: 6.2 KB.
+/// Bound by: the memory's bandwidth and the chain in the walks; latency in the last kernel, whose two warpgroups issue in
+/// a third of the cycles.
 /// Requires: compute capability 9.0, Dk and Dv multiples of 16, up to 128, tensors that a tensor map can describe.
-/// Weakness: there are two blocks per head and tile of Dv in the walks, so fewer than 33 heads of 128 columns leave
-/// multiprocessors idle.
+/// Weakness: most tiles of the last kernel are read until the end of a pair, so those of the next pair come late. There
+/// are two blocks per head and tile of Dv in the walks, so fewer than 33 heads of 128 columns leave multiprocessors idle.
 /// Sources: as `longer_chunks` and `tensor_core`.
 
 #include <cuda_runtime.h>
