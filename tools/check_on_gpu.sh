@@ -129,6 +129,8 @@ sanitize_05() {
     sanitized "$deltanet_wy" "${sizes[@]}" --normalize-keys || status=1
     sanitized "$deltanet_wy" "${sizes[@]}" --operator delta_rule --backward || status=1
     sanitized "$deltanet_wy" "${sizes[@]}" --operator delta_rule --backward --normalize-keys || status=1
+    sanitized "$deltanet_wy" "${sizes[@]}" --operator gated_delta_rule --backward || status=1
+    sanitized "$deltanet_wy" "${sizes[@]}" --operator gated_delta_rule --backward --normalize-keys || status=1
   done
   sanitized "$deltanet_wy" 1 2 100 48 64 --stage chunk_gpu --chunk 16 || status=1
   return $status
@@ -279,6 +281,7 @@ time_05() {
     timed "$deltanet_wy" --operator delta_rule --stage dispatch -L $L --normalize-keys || status=1
     timed "$deltanet_wy" --operator delta_rule --backward --stage $backward -L $L || status=1
     timed "$deltanet_wy" --operator gated_delta_rule --stage tensor_core,warpgroup_chain,segments,dispatch -L $L || status=1
+    timed "$deltanet_wy" --operator gated_delta_rule --backward --stage tensor_core,warpgroups,dispatch -L $L || status=1
     timed "$deltanet_wy" --operator kda --stage recurrent_gpu,tensor_core,specialized_warps,warpgroup_chain,dispatch -L $L || status=1
   done
   for shape in "1 1 16384 128 128" "1 1 65536 128 128" "1 8 16384 128 128" "1 64 16384 128 128" "8 16 4096 128 128" \

@@ -45,6 +45,7 @@
 
 #include "05_deltanet_wy/delta_rule/prepared.hpp"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
+#include "05_deltanet_wy/delta_rule_backward/gradient_pairs.cuh"
 #include "05_deltanet_wy/delta_rule_backward/warpgroup_walks.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/bulk_copy.cuh"
@@ -65,77 +66,6 @@ namespace {
 
 using namespace tile;
 
-constexpr int kPair = 2 * kChunk;              // positions that a block takes at a time
-constexpr int kBlockThreads = 3 * kWarpgroup;  // of the last kernel's block
-
-/// Tiles in the order in which they are loaded.
-enum Place { kS, kDO, kV, kK, kDV, kQ, kDS, kPlaces };
-
-/// Their places in shared memory.
-template <int kDk, int kDv>
-struct GradientTiles {
-  PanelTile<kDk, kDv> S, dS;           // S^T and dS^T / scale
-  PanelTile<kDv, kPair> dO, dV, V;     // V is v_new
-  PanelTile<kDk, kPair> K, Q, dQ, dK;  // dQ takes the place of S, and dK that of dS
-
-  static_assert(kDv <= kPair, "a gradient fits into the place of a state");
-  static constexpr int kBytes = kPair * (3 * kDv + 4 * kDk) * int(sizeof(__nv_bfloat16));
-
-  __device__ __forceinline__ explicit GradientTiles(__nv_bfloat16* memory)
-      : S{memory},
-        dS{S.data + kPair * kDk},
-        dO{dS.data + kPair * kDk},
-        dV{dO.data + kPair * kDv},
-        V{dV.data + kPair * kDv},
-        K{V.data + kPair * kDv},
-        Q{K.data + kPair * kDk},
-        dQ{S.data},
-        dK{dS.data} {}
-};
-
-/// Two chunks, one after the other.
-struct Pair {
-  int b, h;   ///< batch entry, head
-  int first;  ///< position
-};
-
-/// What the blocks of the last kernel share out among them.
-struct Pairs {
-  int count, all;  ///< of a head, of all heads
-  int H;
-
-  /// The pair of this number.
-  __device__ __forceinline__ Pair operator[](int number) const {
-    const int head = number / count;
-    return {head / H, head % H, number % count * kPair};
-  }
-};
-
-/// Barriers: `full` and `empty` of each place. Named barriers: of the two warpgroups that compute, and the first of
-/// those of each.
-struct GradientBarriers {
-  Barrier full[kPlaces], empty[kPlaces];
-};
-constexpr unsigned kBothGroups = 1, kOwnGroup = 2;
-
-/// scores = X Y^T, of 64 rows of each.
-template <int kDv>
-__device__ __forceinline__ void start_scores_of_rows(WarpgroupScores& scores, const PanelTile<kDv, kPair>& X, int x_row,
-                                                     const PanelTile<kDv, kPair>& Y, int y_row) {
-  const auto x = k_along_rows(X).along_mn(x_row), y = k_along_rows(Y).along_mn(y_row);
-#pragma unroll
-  for (int j = 0; j < kDv; j += 16) wgmma<kChunk>(scores, x.along_k(j), y.along_k(j), j > 0);
-}
-
-/// O += y K, of 64 rows of K.
-template <int kDk>
-__device__ __forceinline__ void start_product_with_rows(float (&O)[kDk / 2], const WarpgroupFragments& y,
-                                                        const PanelTile<kDk, kPair>& K, int row) {
-  const auto k = k_from_row_to_row(K).along_k(row);
-#pragma unroll
-  for (int i = 0; i < kChunk; i += 16) wgmma<kDk>(O, y[i / 16], k.along_k(i), true);
-}
-
 /// Which scores within a chunk count, by row and column.
 enum class Mask { kAll, kLower, kStrictlyLower, kUpper, kStrictlyUpper };
 
@@ -151,30 +81,6 @@ __device__ __forceinline__ void round_scores(WarpgroupFragments& y, WarpgroupSco
     scores[i] = counts ? factor * scores[i] : 0;
   }
   round_columns(y, scores);
-}
-
-/// Writes a gradient to its rows of a tile, and starts to store it. Called by all threads of a warpgroup, after the
-/// wait for all that read these rows.
-template <int kDk, int kGroup>
-__device__ __forceinline__ void store_gradient(const PanelTile<kDk, kPair>& tile, float (&sums)[kDk / 2], float scale,
-                                               const TensorMap& map, const Pair& pair) {
-#pragma unroll
-  for (int i = 0; i < kDk / 2; ++i) sums[i] *= scale;
-  const int lane = int(lane_index()), row = kGroup * kChunk + warp_in_group() * 16;
-#pragma unroll
-  for (int column = 0; column < kDk; column += 16) {
-    std::uint32_t two[4];
-    wgmma_fragment(two, sums, column);
-    stmatrix(tile.data + tile.unit(row + lane % 16, column + lane / 16 * 8), two);
-  }
-  fence_async_proxy();
-  wait_at_named_barrier(kOwnGroup + kGroup, kWarpgroup);
-  if (threadIdx.x % kWarpgroup != 0) return;
-  for (int panel = 0; panel < kDk / 64; ++panel) {
-    store_tile(map, tile.data + panel * tile.kPanelElements + kGroup * kChunk * 64,
-               {.column = panel * 64, .position = pair.first + kGroup * kChunk, .head = pair.h, .batch = pair.b});
-  }
-  commit_stores();
 }
 
 /// dQ, dK and dbeta of one chunk of each pair, by a warpgroup. @tparam kGroup the chunk, 0 or 1
@@ -225,7 +131,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     wgmma_commit();
     wgmma_wait<0>(dQ, dK);
     wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // S is no longer needed
-    store_gradient<kDk, kGroup>(tiles().dQ, dQ, g.scale, maps.dq, pair);
+    store_gradient<kDk>(tiles().dQ, dQ, g.scale, maps.dq, pair, kGroup);
 #pragma unroll
     for (int i = 0; i < kDk / 2; ++i) dK[i] *= minus;
 
@@ -285,7 +191,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     wgmma_wait<0>(dK);
     release(kV);
     wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // dS is no longer needed
-    store_gradient<kDk, kGroup>(tiles().dK, dK, g.scale, maps.dk, pair);
+    store_gradient<kDk>(tiles().dK, dK, g.scale, maps.dk, pair, kGroup);
     release_stored(kDS);
     ring.advance();
   }

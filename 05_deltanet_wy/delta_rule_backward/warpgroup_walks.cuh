@@ -222,6 +222,59 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, i
   }
 }
 
+/// Starts to load chunk n of the block's head. Called by one thread.
+/// @param first the block's column of Dv
+template <class Shape>
+__device__ __forceinline__ void load_walk_chunk(const WalkTiles<Shape>& to, const WalkMaps& maps, Barrier& full, int n,
+                                                int first, bool is_reversed) {
+  const int h = int(blockIdx.y), b = int(blockIdx.z), t = n * kChunk;
+  const int unused = int(to.Q.kPanelBytes) * Shape::kDk / 64 + int(SquarePanel::kPanelBytes);
+  full.arrive_expect(unsigned(WalkTiles<Shape>::kBytes - (is_reversed ? 0 : unused)));
+  load_panels(to.K, maps.k, full, {.position = t, .head = h, .batch = b});
+  load_tile(is_reversed ? maps.TP : maps.T, to.T_high.data, full,
+            {.position = n * kPreparedRows, .head = h, .batch = b});
+  load_tile(is_reversed ? maps.d_o : maps.v, to.V.data, full, {.column = first, .position = t, .head = h, .batch = b});
+  if (is_reversed) load_panels(to.Q, maps.q, full, {.position = t, .head = h, .batch = b});
+}
+
+/// What the thread does that stores the states of a walk. @param tile,tiles the block's number among those of its head
+template <int kEvery, class Shape>
+__device__ __forceinline__ void store_states(const TensorMap& map, const StoredTiles<Shape>& stored,
+                                             WalkBarriers& barriers, int N, int tile, int tiles, bool is_reversed) {
+  const int h = int(blockIdx.y), b = int(blockIdx.z);
+  auto ring = Ring<1>::consumer();
+  const int states = (N - 1) / kEvery + 1;
+  for (int i = 0; i < states; ++i) {
+    ring.wait(barriers.state_full);
+    const int number = is_reversed ? states - 1 - i : i, row = (number * tiles + tile) * kColumns;
+    for (int panel = 0; panel < Shape::kDk / 64; ++panel) {
+      store_tile(map, stored.state.data + panel * stored.state.kPanelElements,
+                 {.column = panel * 64, .position = row, .head = h, .batch = b});
+    }
+    commit_stores();
+    wait_stores_read<0>();
+    barriers.state_empty[0].arrive();
+    ring.advance();
+  }
+}
+
+/// What the thread does that stores v_new or dV.
+template <class Shape>
+__device__ __forceinline__ void store_rows(const TensorMap& map, const StoredTiles<Shape>& stored,
+                                           WalkBarriers& barriers, int N, int first, bool is_reversed) {
+  const int h = int(blockIdx.y), b = int(blockIdx.z);
+  auto ring = Ring<1>::consumer();
+  for (int i = 0; i < N; ++i) {
+    ring.wait(barriers.rows_full);
+    store_tile(map, stored.rows.data,
+               {.column = first, .position = (is_reversed ? N - 1 - i : i) * kChunk, .head = h, .batch = b});
+    commit_stores();
+    wait_stores_read<0>();
+    barriers.rows_empty[0].arrive();
+    ring.advance();
+  }
+}
+
 /// May start early: what it does before it loads does not depend on the kernel before.
 /// Grid (tiles of 64 columns of Dv for each walk, H, B).
 template <class Shape, int kEvery>
@@ -246,52 +299,19 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
                 : walk_forwards<Shape, kEvery>(g, N, first, memory, stored, barriers);
     return;
   }
-  const int h = int(blockIdx.y), b = int(blockIdx.z);
-  const auto chunk = [&](int i) { return is_reversed ? N - 1 - i : i; };
   if (threadIdx.x == 0) {
     wait_for_previous_kernel();  // T and P
     auto ring = Ring<kPipelineDepth>::producer();
     for (int i = 0; i < N; ++i) {
-      const WalkTiles<Shape> to(memory + ring.stage() * WalkTiles<Shape>::kBytes);
-      const int n = chunk(i), t = n * kChunk;
-      Barrier& full = barriers.full[ring.stage()];
       ring.wait(barriers.empty);
-      const int unused = int(to.Q.kPanelBytes) * Shape::kDk / 64 + int(SquarePanel::kPanelBytes);
-      full.arrive_expect(unsigned(WalkTiles<Shape>::kBytes - (is_reversed ? 0 : unused)));
-      load_panels(to.K, maps.k, full, {.position = t, .head = h, .batch = b});
-      load_tile(is_reversed ? maps.TP : maps.T, to.T_high.data, full,
-                {.position = n * kPreparedRows, .head = h, .batch = b});
-      load_tile(is_reversed ? maps.d_o : maps.v, to.V.data, full,
-                {.column = first, .position = t, .head = h, .batch = b});
-      if (is_reversed) load_panels(to.Q, maps.q, full, {.position = t, .head = h, .batch = b});
+      load_walk_chunk(WalkTiles<Shape>(memory + ring.stage() * WalkTiles<Shape>::kBytes), maps,
+                      barriers.full[ring.stage()], is_reversed ? N - 1 - i : i, first, is_reversed);
       ring.advance();
     }
   } else if (threadIdx.x == 32) {
-    auto ring = Ring<1>::consumer();
-    const int states = (N - 1) / kEvery + 1;
-    for (int i = 0; i < states; ++i) {
-      ring.wait(barriers.state_full);
-      const int number = is_reversed ? states - 1 - i : i, row = (number * tiles + tile) * kColumns;
-      for (int panel = 0; panel < Shape::kDk / 64; ++panel) {
-        store_tile(is_reversed ? maps.dS : maps.S, stored.state.data + panel * stored.state.kPanelElements,
-                   {.column = panel * 64, .position = row, .head = h, .batch = b});
-      }
-      commit_stores();
-      wait_stores_read<0>();
-      barriers.state_empty[0].arrive();
-      ring.advance();
-    }
+    store_states<kEvery>(is_reversed ? maps.dS : maps.S, stored, barriers, N, tile, tiles, is_reversed);
   } else if (threadIdx.x == 64) {
-    auto ring = Ring<1>::consumer();
-    for (int i = 0; i < N; ++i) {
-      ring.wait(barriers.rows_full);
-      store_tile(is_reversed ? maps.dv : maps.v_new, stored.rows.data,
-                 {.column = first, .position = chunk(i) * kChunk, .head = h, .batch = b});
-      commit_stores();
-      wait_stores_read<0>();
-      barriers.rows_empty[0].arrive();
-      ring.advance();
-    }
+    store_rows(is_reversed ? maps.dv : maps.v_new, stored, barriers, N, first, is_reversed);
   }
 }
 
@@ -339,40 +359,52 @@ inline bool start_early(const Bf16BackwardArguments& g) {
   return walk_blocks(g) <= multiprocessor_count() / 2;
 }
 
-/// Starts the kernels up to the walks: T and P, and both walks.
-/// @tparam kEvery chunks from one state that is left to the next
-template <int kEvery>
-WalkResults start_walks(const Bf16BackwardArguments& g, const char* name) {
-  const WalkBytes bytes(g, kEvery);
+/// The walks' workspace. @param every chunks from one state to the next
+inline WalkResults walk_results(const Bf16BackwardArguments& g, const char* name, int every) {
+  const WalkBytes bytes(g, every);
   auto* memory = workspace<unsigned char>(name, std::size_t(bytes.all()));
   const auto tensor = [&](std::int64_t offset, std::int64_t rows, int width) {
     return packed(reinterpret_cast<__nv_bfloat16*>(memory + offset), g.H, rows, width);
   };
-  const Bf16Arguments a = forward_of(g);
-  const PreparedTiles prepared = prepare_tiles(a, kLeastBeta);
-  end_part("prepare");
+  return {.v_new = tensor(2 * bytes.states, g.L, g.Dv),
+          .S = tensor(0, bytes.rows, g.Dk),
+          .dS = tensor(bytes.states, bytes.rows, g.Dk),
+          .states = {g.B, g.H, bytes.rows, g.Dk}};
+}
 
+/// The tensors of both walks.
+inline WalkMaps walk_maps(const Bf16BackwardArguments& g, const PreparedTiles& prepared, const WalkResults& results) {
+  const Bf16Arguments a = forward_of(g);
   const TensorSizes keys = tensor_sizes(g, g.Dk), values = tensor_sizes(g, g.Dv);
-  const WalkResults results{.v_new = tensor(2 * bytes.states, g.L, g.Dv),
-                            .S = tensor(0, bytes.rows, g.Dk),
-                            .dS = tensor(bytes.states, bytes.rows, g.Dk),
-                            .states = {g.B, g.H, bytes.rows, g.Dk}};
+  return {.k = tile_map(g.k, keys, kChunk),
+          .v = tile_map(g.v, values, kChunk),
+          .T = map_of(prepared, a, 2 * kChunk),
+          .v_new = tile_map(results.v_new, values, kChunk),
+          .S = tile_map(results.S, results.states, kColumns),
+          .q = tile_map(g.q, keys, kChunk),
+          .d_o = tile_map(g.d_o, values, kChunk),
+          .TP = map_of(prepared, a),
+          .dv = tile_map(g.dv, values, kChunk),
+          .dS = tile_map(results.dS, results.states, kColumns)};
+}
+
+/// How both walks are launched.
+inline LaunchConfig walk_launch(const Bf16BackwardArguments& g, std::size_t shared_bytes) {
+  const int blocks = 2 * ceil_div(g.Dv, kColumns);  // of a head
+  LaunchConfig config(dim3(unsigned(blocks), unsigned(g.H), unsigned(g.B)), unsigned(kWalkThreads), shared_bytes);
+  config.starts_early = start_early(g);
+  return config;
+}
+
+/// Starts the kernels up to the walks: T and P, and both walks.
+/// @tparam kEvery chunks from one state that is left to the next
+template <int kEvery>
+WalkResults start_walks(const Bf16BackwardArguments& g, const char* name) {
+  const PreparedTiles prepared = prepare_tiles(forward_of(g), kLeastBeta);
+  end_part("prepare");
+  const WalkResults results = walk_results(g, name, kEvery);
   const auto start = [&]<class Shape>(Shape) {
-    const int blocks = 2 * ceil_div(g.Dv, kColumns);  // of a head
-    LaunchConfig config(dim3(unsigned(blocks), unsigned(g.H), unsigned(g.B)), unsigned(kWalkThreads),
-                        kWalkBytes<Shape>);
-    config.starts_early = start_early(g);
-    launch(walks_kernel<Shape, kEvery>, config, g,
-           WalkMaps{.k = tile_map(g.k, keys, kChunk),
-                    .v = tile_map(g.v, values, kChunk),
-                    .T = map_of(prepared, a, 2 * kChunk),
-                    .v_new = tile_map(results.v_new, values, kChunk),
-                    .S = tile_map(results.S, results.states, kColumns),
-                    .q = tile_map(g.q, keys, kChunk),
-                    .d_o = tile_map(g.d_o, values, kChunk),
-                    .TP = map_of(prepared, a),
-                    .dv = tile_map(g.dv, values, kChunk),
-                    .dS = tile_map(results.dS, results.states, kColumns)},
+    launch(walks_kernel<Shape, kEvery>, walk_launch(g, kWalkBytes<Shape>), g, walk_maps(g, prepared, results),
            prepared.N);
   };
   g.Dk <= 64 ? start(PanelShape<64, kColumns>()) : start(PanelShape<128, kColumns>());
@@ -407,14 +439,21 @@ __device__ __forceinline__ void start_product_with_state(float (&O)[kDk / 2], co
   for (int j = 0; j < kDv; j += 16) wgmma<kDk>(O, X.along_k(j), s.along_k(j), accumulate || j > 0);
 }
 
-/// Writes dbeta of the 64 positions from t on: the diagonal of dV v_new^T, divided by beta^2.
-__device__ __forceinline__ void store_beta_gradient(const Bf16BackwardArguments& g, int b, int h, int t,
-                                                    const WarpgroupScores& scores) {
-  float diagonal[2] = {};  // of the thread's rows
+/// The diagonal's elements of the thread's two rows, and zeros where another lane has them: of the four lanes of a row
+/// one has the element.
+__device__ __forceinline__ void diagonal_of(float (&diagonal)[2], const WarpgroupScores& scores) {
+  diagonal[0] = diagonal[1] = 0;
 #pragma unroll
   for (int i = 0; i < kChunk / 2; ++i) {
     if (wgmma_column(i) == wgmma_row(i)) diagonal[i / 2 % 2] = scores[i];
   }
+}
+
+/// Writes dbeta of the 64 positions from t on: the diagonal of dV v_new^T, divided by beta^2.
+__device__ __forceinline__ void store_beta_gradient(const Bf16BackwardArguments& g, int b, int h, int t,
+                                                    const WarpgroupScores& scores) {
+  float diagonal[2];
+  diagonal_of(diagonal, scores);
   const int lane = int(lane_index());
   if (lane / 8 != lane % 4) return;  // another lane has the diagonal's element of these rows
 #pragma unroll

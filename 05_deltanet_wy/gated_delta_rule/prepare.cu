@@ -35,6 +35,7 @@
 #include "05_deltanet_wy/gated_delta_rule/running_sums.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/cp_async.cuh"
+#include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/warp.cuh"
@@ -89,6 +90,7 @@ __device__ __forceinline__ void store_T(const PreparedTiles& out, const ForGradi
 template <int kDk, class Out>
 __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
     prepare_kernel(Bf16Arguments a, Out out, ForGradients also) {
+  let_next_kernel_start();
   __shared__ float beta[kChunk], factors[kChunk], sums[kChunk];
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk, rows = a.L - t;
   const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
@@ -183,10 +185,10 @@ std::int64_t prepared_memory(const Bf16Arguments& a) {
   return all_chunks(a) * 3 * kBlockUnits * std::int64_t(sizeof(uint4)) + decays_memory(a);
 }
 
-PreparedTiles prepare_tiles(const Bf16Arguments& a) {
+PreparedTiles prepare_tiles(const Bf16Arguments& a, const ForGradients& also) {
   auto* tiles = workspace<__nv_bfloat16>("gated_delta_rule: tiles of T and P",
                                          std::size_t(all_chunks(a)) * kPreparedRows * kChunk);
-  return filled(a, PreparedTiles{{ceil_div(a.L, kChunk), tiles}, decays_of(a)});
+  return filled(a, PreparedTiles{{ceil_div(a.L, kChunk), tiles}, decays_of(a)}, also);
 }
 
 std::int64_t prepared_tiles_memory(const Bf16Arguments& a) {

@@ -57,8 +57,8 @@ struct PreparedTiles : delta_rule::PreparedTiles {
   float* decays;  ///< as in Prepared
 };
 
-/// As prepare().
-PreparedTiles prepare_tiles(const Bf16Arguments&);
+/// As prepare(), but T and P cannot be had once more. The next kernel may start early (common/device/early_start.cuh).
+PreparedTiles prepare_tiles(const Bf16Arguments&, const delta_rule::ForGradients& = {});
 /// Bytes of that workspace.
 std::int64_t prepared_tiles_memory(const Bf16Arguments&);
 

@@ -43,6 +43,8 @@ constexpr KernelWithBarriers kKernels[] = {
     // is filled only when the threads that compute wait again, which they do for the product that reads it.
     {"delta_rule --backward", "longer_chunks", "05_deltanet_wy/delta_rule_backward/6_longer_chunks.cu", 64, 64, 600, "",
      "EMULATOR_MULTIPROCESSORS=1", "wgmma_commit|^    wgmma_wait<0>\\(dK"},
+    {"delta_rule --backward", "longer_chunks", "05_deltanet_wy/delta_rule_backward/gradient_pairs.cuh", 64, 64, 600, "",
+     "EMULATOR_MULTIPROCESSORS=1"},
     {"kda", "recurrent_gpu", "05_deltanet_wy/kda/3_recurrent_gpu.cu", 64, 16},
     {"kda", "tensor_core", "05_deltanet_wy/kda/prepare.cu", 64, 16},
     {"kda", "tensor_core", "05_deltanet_wy/kda/4_tensor_core.cu", 16, 16, 130},
@@ -63,6 +65,12 @@ constexpr KernelWithBarriers kKernels[] = {
     {"gated_delta_rule", "cluster", "05_deltanet_wy/gated_delta_rule/gated_factors.cuh", 64, 64, 200},
     {"gated_delta_rule --backward", "tensor_core", "05_deltanet_wy/gated_delta_rule_backward/3_tensor_core.cu", 64, 16,
      130},
+    // The wait for S is one for products that are done; it is there for the compiler.
+    {"gated_delta_rule --backward", "warpgroups", "05_deltanet_wy/gated_delta_rule_backward/warpgroup_walks.cuh", 64,
+     64, 390, "", "", "rows_empty|wgmma_wait<1>\\(S"},
+    // The warp of dg is never a pair behind, and the emulator's copies do not overtake ordinary loads.
+    {"gated_delta_rule --backward", "warpgroups", "05_deltanet_wy/gated_delta_rule_backward/4_warpgroups.cu", 64, 64,
+     600, "", "EMULATOR_MULTIPROCESSORS=1", "products_empty|fence_async_proxy"},
     {"kda --backward", "tensor_core", "05_deltanet_wy/kda_backward/3_tensor_core.cu", 64, 16, 130},
     {"delta_rule --normalize-keys", "dispatch", "common/device/block_barrier.cuh", 16, 16, 330},
 };

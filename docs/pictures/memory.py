@@ -631,6 +631,16 @@ STAGES = [
         "Three kernels. The last one has S and dS of a chunk, from which it also computes dg.",
     ),
     Stage(
+        "05_deltanet_wy/gated_delta_rule_backward/4_warpgroups.cu",
+        ["q, k, beta, g", "+T, P as rows, decays, f", "v, do", "+v_new; every second S, dS", "dv", "dq, dk, dbeta, dg"],
+        [
+            Kernel("prepare_tiles", ["Q, K; A; running sums"], ["(I + A)^-1 in blocks"], ["q, k, beta, g"], ["T, P as rows, decays, f*"]),
+            Kernel("walks: half of the blocks from each end", ["K, V, T or K, Q, dO, T, P, decays", "three times; a state, rows: 218 KB"], ["the chain: S^T, residual, v_new", "or dS^T, X, dV"], ["q, k, beta, g", "T, P as rows, decays, f", "v, do"], ["v_new; every second S, dS*", "dv*"]),
+            Kernel("gradients: from pair to pair of chunks", ["S, dO, v_new, K, dV, Q, dS; dQ, dK", "in the states' places; sums: 227 KB"], ["dQ, then dK; scores;", "products of rows"], ["q, k, beta, g", "v, do", "v_new; every second S, dS", "dv"], ["dq, dk, dbeta, dg*"]),
+        ],
+        "The kernels of longer_chunks of delta_rule with gates; a warp of the last one adds up dg.",
+    ),
+    Stage(
         "05_deltanet_wy/kda_backward/3_tensor_core.cu",
         ["q, k, g, beta", "+T, P; Q+, K+, K-", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta, dg"],
         [
