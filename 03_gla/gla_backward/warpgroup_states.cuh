@@ -24,8 +24,7 @@ namespace tutorial::gla {
 
 using namespace tile;
 
-inline constexpr int kPipelineDepth = 4;  // chunks in shared memory
-inline constexpr int kGroupRows = 64;     // of S, of a warpgroup
+inline constexpr int kGroupRows = 64;  // of S, of a warpgroup
 using GroupState = WarpgroupState<kGroupRows>;
 
 /// Threads that have the state, and of the block: with a warp that loads.
@@ -41,6 +40,7 @@ struct WalkMaps {
 struct StateMaps {
   WalkMaps from_start, from_end;
   TensorMap decays;
+  TensorMap S, dS;  ///< tiles of the part that a warp has
 };
 
 /// The tiles of one chunk.
@@ -78,36 +78,44 @@ struct StateTiles {
 
 /// How `materialized` lays a state out: tiles of 8 x 8 elements of S^T.
 struct StateInTiles {
-  /// Where the tile of a column and a row of S begins, both multiples of 8.
-  static __device__ __forceinline__ int place(int column, int row, int Dk) { return column * Dk + row * 8; }
-  /// Writes the warp's part of S in bf16: 16 columns.
-  /// @param state its first column and row
-  /// @param rows of S that exist, from the part's first one on
-  static __device__ __forceinline__ void store(__nv_bfloat16* state, const GroupState& S, int Dk, int rows) {
-    store_pairs<32>(reinterpret_cast<std::uint32_t*>(state) + fresh_lane(), Dk / 8 * 32, S, rows);
-  }
+  static constexpr int kPipelineDepth = 4;  ///< chunks in shared memory
+  static constexpr int kBytes = 0;          ///< of shared memory for each warpgroup
 
-  /// Writes pairs of rows. @tparam kStep from 8 rows of S to the next, @param next_step from 8 columns to the next
-  template <int kStep>
-  static __device__ __forceinline__ void store_pairs(std::uint32_t* to, int next_step, const GroupState& S, int rows) {
-    std::uint32_t* next = to + next_step;
+  /// Writes the warp's part of S in bf16: 16 columns.
+  /// @param state the state in memory
+  /// @param place of the part in a state, and where the part is in the states' tensor
+  /// @param rows of S that exist, from the part's first one on
+  static __device__ __forceinline__ void store(__nv_bfloat16* state, const TileOrigin& place, const GroupState& S,
+                                               int Dk, int rows, const TensorMap&, const PanelTile<kGroupRows>&) {
+    auto* to = reinterpret_cast<std::uint32_t*>(state + place.position * Dk + place.column * 8) + fresh_lane();
+    auto* next = to + Dk / 8 * 32;
 #pragma unroll
     for (int d = 0; d < kGroupRows / 8; ++d) {
       if (d * 8 < rows) {
-        store_global(to + d * kStep, pack(S[4 * d], S[4 * d + 1]));
-        store_global(next + d * kStep, pack(S[4 * d + 2], S[4 * d + 3]));
+        store_global(to + d * 32, pack(S[4 * d], S[4 * d + 1]));
+        store_global(next + d * 32, pack(S[4 * d + 2], S[4 * d + 3]));
       }
     }
   }
 };
 
-/// S^T as a matrix [Dv, Dk], of which bulk copies load tiles.
+/// S^T as a matrix [Dv, Dk], of which bulk copies load tiles. Bulk copies store it, too: from registers each row of a
+/// store would be 16 bytes, half of what memory writes at a time.
 struct StateInRows {
-  static __device__ __forceinline__ int place(int column, int row, int Dk) { return column * Dk + row; }
-  static __device__ __forceinline__ void store(__nv_bfloat16* state, const GroupState& S, int Dk, int rows) {
-    const int lane = fresh_lane();
-    StateInTiles::store_pairs<4>(reinterpret_cast<std::uint32_t*>(state) + lane / 4 * (Dk / 2) + lane % 4, Dk * 4, S,
-                                 rows);
+  static constexpr int kPipelineDepth = 3;
+  static constexpr int kBytes = int(PanelTile<kGroupRows>::kPanelBytes);
+
+  static __device__ __forceinline__ void store(__nv_bfloat16*, const TileOrigin& place, const GroupState& S, int, int,
+                                               const TensorMap& map, const PanelTile<kGroupRows>& tile) {
+    if (lane_index() == 0) wait_stores_read<0>();
+    __syncwarp();
+    put_rows(tile, S);
+    fence_async_proxy();
+    __syncwarp();
+    if (lane_index() == 0) {
+      store_tile(map, tile.data + warp_in_group() * 16 * 64, place);
+      commit_stores();
+    }
   }
 };
 
@@ -116,6 +124,7 @@ struct StateInRows {
 template <int kDk, class Layout>
 __global__ void __launch_bounds__(kBlock<kDk>, 2)
     warpgroup_states_kernel(Bf16BackwardArguments a, Between between, const __grid_constant__ StateMaps maps) {
+  constexpr int kPipelineDepth = Layout::kPipelineDepth;
   __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
   using Tiles = StateTiles<kDk>;
   const int b = int(blockIdx.z), h = int(blockIdx.y), N = between.prepared.N, blocks = int(gridDim.x) / 2;
@@ -158,8 +167,9 @@ __global__ void __launch_bounds__(kBlock<kDk>, 2)
   const std::int64_t head = std::int64_t(b) * a.H + h, size = std::int64_t(a.Dk) * a.Dv;
   const int first_row = int(threadIdx.x) / kWarpgroup * kGroupRows, rows = a.Dk - first_row;
   const int warp_column = warp_in_group() * 16;
-  __nv_bfloat16* states = (is_from_end ? between.dS : between.S) + head * (N + 1) * size +
-                          Layout::place(first_column + warp_column, first_row, a.Dk);
+  __nv_bfloat16* states = (is_from_end ? between.dS : between.S) + head * (N + 1) * size;
+  const PanelTile<kGroupRows> stored{reinterpret_cast<__nv_bfloat16*>(memory + kPipelineDepth * Tiles::kBytes +
+                                                                      first_row / kGroupRows * Layout::kBytes)};
   const View<const float>& start = is_from_end ? a.dfinal_state : a.initial_state;
   GroupState S;
   load_group_state<kGroupRows>(S, start.data ? start.row(b, h, first_row) + first_column : nullptr, start.stride_l,
@@ -170,7 +180,10 @@ __global__ void __launch_bounds__(kBlock<kDk>, 2)
   };
   if (is_from_end) scale(1 / a.scale);
   const auto store = [&](int border) {
-    if (warp_column < columns) Layout::store(states + border * size, S, a.Dk, rows);
+    if (warp_column >= columns) return;
+    const TileOrigin place{
+        .column = first_row, .position = first_column + warp_column, .head = border, .batch = int(head)};
+    Layout::store(states + border * size, place, S, a.Dk, rows, is_from_end ? maps.dS : maps.S, stored);
   };
   store(is_from_end ? N : 0);
 
@@ -196,6 +209,7 @@ __global__ void __launch_bounds__(kBlock<kDk>, 2)
     ring.advance();
     store(is_from_end ? N - 1 - i : i + 1);
   }
+  if (lane_index() == 0) wait_stores_read<0>();
   if (is_from_end && a.dinitial_state.data) {
     scale(a.scale);
     store_group_state<kGroupRows>(a.dinitial_state.row(b, h, first_row) + first_column, S, a.dinitial_state.stride_l,
@@ -209,15 +223,18 @@ inline TensorSizes sizes_of_values(const Bf16BackwardArguments& a) {
   return {a.B, a.H, std::max(a.L - 1, 1), a.Dv};
 }
 
-inline StateMaps state_maps(const Bf16BackwardArguments& a, const Prepared& x) {
+inline StateMaps state_maps(const Bf16BackwardArguments& a, const Between& between) {
+  const Prepared& x = between.prepared;
   const TensorSizes rows{a.B, a.H, std::int64_t(kChunk) * x.N, a.Dk},
-      decays{a.B, a.H, std::int64_t(kSubChunks) * x.N, a.Dk};
+      decays{a.B, a.H, std::int64_t(kSubChunks) * x.N, a.Dk}, states{std::int64_t(a.B) * a.H, x.N + 1, a.Dv, a.Dk};
   const auto prepared = [&](const __nv_bfloat16* data) {
     return tile_map(packed(data, rows.H, rows.L, rows.D), rows, kChunk);
   };
   return {{prepared(x.k), tile_map(a.v, sizes_of_values(a), kChunk)},
           {prepared(x.q), tile_map(a.d_o, tensor_sizes(a, a.Dv), kChunk)},
-          float_tile_map(packed<const float>(x.decays, a.H, decays.L, a.Dk), decays, kSubChunks)};
+          float_tile_map(packed<const float>(x.decays, a.H, decays.L, a.Dk), decays, kSubChunks),
+          tile_map(packed(between.S, states.H, states.L, states.D), states, 16),
+          tile_map(packed(between.dS, states.H, states.L, states.D), states, 16)};
 }
 
 /// Starts the walks, in both directions at once.
@@ -227,8 +244,8 @@ void start_states_walks(const Bf16BackwardArguments& a, const Between& between) 
   const auto start = [&]<int kDk>(std::integral_constant<int, kDk>) {
     launch(warpgroup_states_kernel<kDk, Layout>,
            {dim3(unsigned(2 * ceil_div(a.Dv, kWarpgroupColumns)), unsigned(a.H), unsigned(a.B)), kBlock<kDk>,
-            kPipelineDepth * std::size_t(StateTiles<kDk>::kBytes)},
-           a, between, state_maps(a, between.prepared));
+            Layout::kPipelineDepth * std::size_t(StateTiles<kDk>::kBytes) + kDk / kGroupRows * Layout::kBytes},
+           a, between, state_maps(a, between));
   };
   a.Dk <= 64 ? start(std::integral_constant<int, 64>()) : start(std::integral_constant<int, 128>());
 }
