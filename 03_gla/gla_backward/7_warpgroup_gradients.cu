@@ -202,16 +202,22 @@ __device__ __forceinline__ void store_reads(const FloatPanels<kChunk, kD>& tile,
 }
 
 /// A lane's columns d and d + 1 of a sub-chunk's rows of g, and zeros past the end of the sequence.
-/// @param rows of them that exist; it may exceed 16 or be negative
-__device__ __forceinline__ void load_gates(float2 (&gates)[kSubChunk], const Bf16BackwardArguments& a, int b, int h,
-                                           int first, int rows, int d) {
-  const auto* g = pinned(a.g.row(b, h, first) + min(d, a.Dk - 2));
+/// Four rows at a time, because registers are short.
+struct Gates {
+  float2 rows[kSubChunk];
+
+  /// @param g the lane's columns of the sub-chunk's first row
+  /// @param quarter of the sub-chunk
+  /// @param existing rows of the sub-chunk that exist; it may exceed 16 or be negative
+  __device__ __forceinline__ void load(const float* g, std::int64_t stride, int quarter, int existing) {
+    g = pinned(g + quarter * 4 * stride);
 #pragma unroll
-  for (int i = 0; i < kSubChunk; ++i) {
-    gates[i] = i < rows ? load_global(reinterpret_cast<const float2*>(g)) : float2{};
-    g = pinned(g + a.g.stride_l);
+    for (int i = quarter * 4; i < quarter * 4 + 4; ++i) {
+      rows[i] = i < existing ? load_global(reinterpret_cast<const float2*>(g)) : float2{};
+      g = pinned(g + stride);
+    }
   }
-}
+};
 
 /// All gradients of a chunk. Grid (N, H, B).
 template <int kD>
@@ -251,7 +257,6 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
       end_full.wait(0);
       wgmma_fence(from_end);
       start_reads<kD>(from_end, tiles.v, tiles.state);
-      wgmma_commit();
       multiply_states(end, tiles);
       rows_full.wait(0);
       load_keys(keys, tiles, warp == 0 ? kLastThree : warp == 1 ? kLastTwo : warp == 2 ? 3 : kOne);
@@ -264,7 +269,7 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
     }
     __syncthreads();  // S' is no longer needed
     if (threadIdx.x == 0) {
-      fence_async_proxy();
+      fence_async_proxy();  // S' has been read by ordinary loads
       start_full.arrive_expect(Tiles::kStateBytes);
       load_panels(tiles.state, maps.S, start_full, {.head = n, .batch = head});
     }
@@ -317,7 +322,6 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
     wgmma_fence(dv, P);
 #pragma unroll
     for (int s = 0; s < kSubChunks; ++s) start_sub_chunk<kD>(dv, P[s], tiles.d_o, s);
-    wgmma_commit();
 #pragma unroll
     for (int s = kSubChunks - 1; s > 0; --s) {
       if (warp < s) decay_columns<kD>(from_end, tiles.decays + s * kD);
@@ -342,7 +346,8 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
     }
   }
 
-  float2 gates[kSubChunk];
+  Gates gates;
+  const auto gates_of = [&](int d) { return a.g.row(b, h, first) + min(d, a.Dk - 2); };
   {
     float from_start[kD / 2];
     std::uint32_t R[kSubChunks][4];
@@ -370,13 +375,12 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
     if (lane == 0) wait_stores_read<0>();
     __syncthreads();  // S, do and v are no longer needed, and dv has left
     if (threadIdx.x == 0) {
-      fence_async_proxy();
       raw_full.arrive_expect(2 * Tiles::kTileBytes);
       load_panels(tiles.raw_q, maps.q, raw_full, origin);
       load_panels(tiles.raw_k, maps.k, raw_full, origin);
     }
     store_reads<kD>(tiles.from_end, from_end, a.scale);
-    load_gates(gates, a, b, h, first, rows, lane * 2);
+    gates.load(gates_of(lane * 2), a.g.stride_l, 0, rows);
 #pragma unroll
     for (int s = 0; s < kSubChunks - 1; ++s) {
       if (warp > s) decay_columns<kD>(from_start, tiles.decays + s * kD);
@@ -407,11 +411,12 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
     Pairs pairs;
     std::uint32_t queries[kSubChunk];
     const auto load = [&](int i, Two& q, Two& k, Two& gate_row) {
+      if (i % 4 == 0 && i < 12) gates.load(gates_of(d), a.g.stride_l, i / 4 + 1, rows);
       queries[i] = *in_row(tiles.raw_q, i);
       convert(q, queries[i]);
       convert(k, *in_row(tiles.raw_k, i));
-      gate_row[0] = gate(gates[i].x);
-      gate_row[1] = gate(gates[i].y);
+      gate_row[0] = gate(gates.rows[i].x);
+      gate_row[1] = gate(gates.rows[i].y);
     };
     pairs.add(
         load, products, [&](int i) { return *in_float_row(tiles.from_start, i); },
@@ -435,7 +440,7 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
       multiply_add(x, products[i * kSubChunk + i], q);
       store_for_copies(in_row(tiles.raw_k, i), packed_row(x));
     }
-    if (slice + kSliceWidth < a.Dk) load_gates(gates, a, b, h, first, rows, d + kSliceWidth);
+    if (slice + kSliceWidth < a.Dk) gates.load(gates_of(d + kSliceWidth), a.g.stride_l, 0, rows);
     float2* here = tiles.totals + panel * kWarps * 32 + lane;
     here[warp * 32] = float_row(total);
     __syncthreads();
