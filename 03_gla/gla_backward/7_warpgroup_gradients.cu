@@ -226,10 +226,11 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
   __shared__ Barrier end_full, rows_full, start_full, raw_full;
   using Tiles = GradientTiles<kD>;
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), N = between.prepared.N, t = n * kChunk;
-  const int warp = uniform(warp_in_group()), lane = int(lane_index()), first = t + warp * kSubChunk, rows = a.L - first;
+  const int warp = uniform(warp_in_group()), first = t + warp * kSubChunk, rows = a.L - first;
   const int head = b * a.H + h;
   const std::int64_t chunk = std::int64_t(head) * N + n;
-  const Tiles tiles(dynamic_shared<__nv_bfloat16, kTileAlignment>());
+  auto* const memory = dynamic_shared<__nv_bfloat16, kTileAlignment>();
+  const Tiles tiles(memory);
   const TileOrigin origin{.position = t, .head = h, .batch = b};
   if (threadIdx.x == 0) {
     for (Barrier* barrier : {&end_full, &rows_full, &start_full, &raw_full}) barrier->init(1);
@@ -274,39 +275,42 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
       load_panels(tiles.state, maps.S, start_full, {.head = n, .batch = head});
     }
 
-    std::uint32_t own_scores[4];  // P_rr^T
-    {
-      const auto* scores = reinterpret_cast<const std::uint32_t*>(
-          between.prepared.scores + (chunk * kChunk + warp * kSubChunk + lane / 4) * kSubChunk + lane % 4 * 2);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) own_scores[i] = load_for_update(scores + i % 2 * 8 * (kSubChunk / 2) + i / 2 * 4);
-    }
     std::uint32_t R[kSubChunks][4], P[kSubChunks][4];  // R_sr^T and P_sr^T, zeros for s <= r, but P_rr^T
     {
-      const auto q = k_along_rows(tiles.q), k = k_along_rows(tiles.k);
+      // The compiler would keep places of factors in registers from product to product.
+      const Tiles again(memory + hide_from_compiler(0));
+      const auto q = k_along_rows(again.q), k = k_along_rows(again.k);
       KeyFragments<kD> keys;
       WarpgroupScores products;
       SubChunkOutput of_1, of_2, of_3;
       load_keys(keys, tiles, warp == 0 ? kFirstTwo : warp == 1 ? 2 : kOne);
-      wgmma_fence(products, of_1, of_3, keys);
-      start_scores(products, tiles.v, tiles.d_o);
+      wgmma_fence(products, of_3, keys);
+      start_scores(products, again.v, again.d_o);
 #pragma unroll
       for (int d = 0; d < kD; d += 16) {
-        wgmma<kSubChunk>(of_1, k.along_k(d), q.along_mn(kSubChunk).along_k(d), d > 0);
         wgmma<kSubChunk>(of_3, keys[d / 16], q.along_mn(3 * kSubChunk).along_k(d), d > 0);
       }
       wgmma_commit();
-      wgmma_wait<0>(products, of_1, of_3, keys);
+      wgmma_wait<0>(products, of_3, keys);
+#pragma unroll
+      for (int s = 1; s < kSubChunks; ++s) to_factor(R[s], products, s * kSubChunk, warp < s);
+      std::uint32_t own_scores[4];  // P_rr^T
+      {
+        const int lane = fresh_lane();
+        const auto* scores = reinterpret_cast<const std::uint32_t*>(
+            between.prepared.scores + (chunk * kChunk + warp * kSubChunk + lane / 4) * kSubChunk + lane % 4 * 2);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) own_scores[i] = load_for_update(scores + i % 2 * 8 * (kSubChunk / 2) + i / 2 * 4);
+      }
       load_keys(keys, tiles, warp == 0 ? 1 : kOne);
-      wgmma_fence(of_2, keys);
+      wgmma_fence(of_1, of_2, keys);
 #pragma unroll
       for (int d = 0; d < kD; d += 16) {
+        wgmma<kSubChunk>(of_1, k.along_k(d), q.along_mn(kSubChunk).along_k(d), d > 0);
         wgmma<kSubChunk>(of_2, keys[d / 16], q.along_mn(2 * kSubChunk).along_k(d), d > 0);
       }
       wgmma_commit();
-#pragma unroll
-      for (int s = 1; s < kSubChunks; ++s) to_factor(R[s], products, s * kSubChunk, warp < s);
-      wgmma_wait<0>(of_2, keys);
+      wgmma_wait<0>(of_1, of_2, keys);
       to_factor(P[1], of_1, 0, warp < 1);
       to_factor(P[2], of_2, 0, warp < 2);
       to_factor(P[3], of_3, 0, warp < 3);
@@ -336,7 +340,7 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
     put_rows(tiles.q, dv);
     fence_async_proxy();
     __syncwarp();
-    if (lane == 0) {
+    if (fresh_lane() == 0) {
 #pragma unroll
       for (int column = 0; column < kD; column += 64) {
         store_tile(maps.dv, tiles.q.data + column / 64 * tiles.q.kPanelElements + warp * kSubChunk * 64,
@@ -363,6 +367,7 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
       for (int s = 0; s < kSubChunks; ++s) {
         to_factor(R[s], products, s * kSubChunk, warp > s);
         if (warp != s) continue;
+        const int lane = fresh_lane();
         float* own = tiles.products + (s * kSubChunk + lane / 4) * kSubChunk + lane % 4 * 2;
 #pragma unroll
         for (int i = 0; i < 8; i += 2) {
@@ -372,7 +377,7 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
         }
       }
     }
-    if (lane == 0) wait_stores_read<0>();
+    if (fresh_lane() == 0) wait_stores_read<0>();
     __syncthreads();  // S, do and v are no longer needed, and dv has left
     if (threadIdx.x == 0) {
       raw_full.arrive_expect(2 * Tiles::kTileBytes);
@@ -380,7 +385,7 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
       load_panels(tiles.raw_k, maps.k, raw_full, origin);
     }
     store_reads<kD>(tiles.from_end, from_end, a.scale);
-    gates.load(gates_of(lane * 2), a.g.stride_l, 0, rows);
+    gates.load(gates_of(fresh_lane() * 2), a.g.stride_l, 0, rows);
 #pragma unroll
     for (int s = 0; s < kSubChunks - 1; ++s) {
       if (warp > s) decay_columns<kD>(from_start, tiles.decays + s * kD);
@@ -394,6 +399,7 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
     __syncwarp();
   }
 
+  const int lane = fresh_lane();
   const float* products = tiles.products + warp * kSubChunk * kSubChunk;
   raw_full.wait(0);
 #pragma unroll 1
