@@ -1,7 +1,40 @@
 /// @file
-/// `warpgroup_gradients` of --backward: the gradients of all chunks on products of warpgroups.
+/// `warpgroup_gradients` of --backward: the gradients of all chunks on products of warpgroups, with bulk copies.
 ///
-/// PLACEHOLDER
+/// Idea: in gradients_of_chunks.cu each warp computes for its own sub-chunk, on factors that it brings into registers
+/// itself. A warpgroup has 64 rows, 16 of them in each warp: a chunk, with one sub-chunk per warp. So a product of the
+/// warpgroup is the product of all four sub-chunks, and reads its factors where bulk copies have put them. What belongs
+/// to some of the sub-chunks only is masked: A of sub-chunk r takes the keys of the sub-chunks s < r, so the warps of
+/// the others multiply zeros. The decays stay between the products. Outputs leave through shared memory by bulk copies,
+/// so that no thread computes addresses or asks whether its row exists.
+///
+///     products           V S'^T   K~ S' | V dO^T  K~ Q~^T | P^T dO  R^T q~ | dO S^T  dO V^T | R k~ | pairs
+///     place of a state   S' ----------- | S on its way ------------------ | S ------------ | q, k; then dq, dk
+///     q~, k~             -------------------------------- | then dv ------------------------------ | A, then dg
+///     do, v              ------------------------------------------------------------------ | B
+///
+/// Grows out of: 6_warpgroup_states.cu; port to tensor cores: the last kernel is written anew, from mma of warps to
+/// products of the warpgroup
+/// Improves on: `gradients_kernel` of `warpgroup_states` takes two thirds of the time. Half of its instructions load,
+/// convert addresses and multiply small tiles; and it spills registers.
+/// Unchanged: prepare(), the walks for the states, what is rounded, and the pairs of a sub-chunk (Pairs).
+/// Equation: that of `materialized`.
+/// Shapes: as `materialized`. S and S' are [B, H, N + 1, Dv, Dk] bf16, which is S^T, so that bulk copies bring tiles of
+/// them; in the walk a warp stores its part by a bulk copy as well.
+/// Thread mapping: block (n, h, b) has chunk n. Warp r has rows 16 r to 16 r + 15 of each product, which are sub-chunk
+/// r; in the part with the pairs a lane has two columns of them.
+/// Synchronization: a barrier for v and S', one for the other rows, one for S, and one for q and k. Barriers of the
+/// block where a tile takes the place of another one.
+/// Fences: S' is also read by ordinary loads, so the thread that loads S calls the fence. Outputs are stored by ordinary
+/// stores; each lane fences them before its warp's bulk copy.
+/// Registers: 255 per thread. In the part with the pairs gates are loaded four rows ahead.
+/// Resources: 109 KB of shared memory at Dk = Dv = 128, two blocks per multiprocessor.
+/// Work: as `materialized`; products that are masked count whole.
+/// Bytes: as `materialized`.
+/// Bound by: waits for a block's first loads, and barriers, which one other block has to fill.
+/// Requires: what `warpgroup_states` requires, and q, k and all gradients that bulk copies support.
+/// Weakness: q~, k~ and the states of all chunks cross device memory.
+/// Sources: as `materialized`; PTX ISA, "wgmma".
 
 #include <cuda_runtime.h>
 
@@ -13,14 +46,16 @@
 #include "03_gla/gla_backward/warpgroup_states.cuh"
 #include "common/device/hide_from_compiler.cuh"
 #include "common/device/ldmatrix.cuh"
+#include "common/device/named_barrier.cuh"
 #include "common/device/pin_address.cuh"
-#include "common/tile/block_part.cuh"
+#include "common/tile/warpgroup_chunk.cuh"
 
 namespace tutorial::gla {
 namespace {
 
 constexpr int kSliceWidth = 64;  // columns of a slice of pairs: two per lane
 constexpr int kWarps = kWarpgroup / 32;
+constexpr unsigned kKeysAreRead = 1;  // named barrier: k~ is no longer needed
 
 /// What bulk copies load and store.
 struct GradientMaps {
@@ -394,7 +429,7 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
       wgmma_commit();
       wgmma_wait<0>(from_start);
     }
-    __syncthreads();  // k~ is no longer needed
+    wait_at_named_barrier(kKeysAreRead, kWarpgroup);
     store_reads<kD>(tiles.from_start, from_start, a.scale);
     __syncwarp();
   }

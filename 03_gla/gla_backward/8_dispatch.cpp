@@ -1,11 +1,11 @@
 /// @file
 /// `dispatch` of --backward: what a user calls. It supports what `warpgroup_states` does not.
 ///
-/// Idea: tensor cores where widths and alignment allow them: `warpgroup_states` on Hopper, `materialized` elsewhere,
+/// Idea: tensor cores where widths and alignment allow them: `warpgroup_gradients` on Hopper, `materialized` elsewhere,
 /// and `subchunk_walks` for widths above 128; otherwise kernels of one warp per row of a state, which compute in fp32
 /// (dispatch/in_fp32.cu). For q, k, v and do in fp32 it is always the latter.
-/// Grows out of: 6_warpgroup_states.cu; dispatch: a choice between stages and the kernels of the folder dispatch
-/// Improves on: `warpgroup_states` needs Hopper, widths that are multiples of 16 and at most 128, and aligned rows.
+/// Grows out of: 7_warpgroup_gradients.cu; dispatch: a choice between stages and the kernels of the folder dispatch
+/// Improves on: `warpgroup_gradients` needs Hopper, widths that are multiples of 16 and at most 128, and aligned rows.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
 /// Fallback: `closed_form` in fp32 on the GPU, with one warp per row or column of a state.
 /// Bound by: as what it chooses.
