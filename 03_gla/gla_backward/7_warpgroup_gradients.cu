@@ -27,7 +27,7 @@
 /// block where a tile takes the place of another one.
 /// Fences: S' is also read by ordinary loads, so the thread that loads S calls the fence. Outputs are stored by ordinary
 /// stores; each lane fences them before its warp's bulk copy.
-/// Registers: 255 per thread. In the part with the pairs gates are loaded four rows ahead.
+/// Registers: 255 per thread. In the part with the pairs g is loaded four rows ahead, from the second-level cache.
 /// Resources: 109 KB of shared memory at Dk = Dv = 128, two blocks per multiprocessor.
 /// Work: as `materialized`; products that are masked count whole.
 /// Bytes: as `materialized`.
@@ -236,6 +236,18 @@ __device__ __forceinline__ void store_reads(const FloatPanels<kChunk, kD>& tile,
   }
 }
 
+/// Asks for a sub-chunk's rows of g, for the loads that come later.
+/// @param rows of them that exist
+template <int kD>
+__device__ __forceinline__ void prefetch_gates(const Bf16BackwardArguments& a, int b, int h, int first, int rows) {
+  constexpr int kLine = 32, kLines = kD / kLine;  // elements of a line of the cache, lines of a row
+  const int lane = fresh_lane(), d = lane % kLines * kLine;
+#pragma unroll 1
+  for (int i = lane / kLines; i < min(rows, kSubChunk); i += 32 / kLines) {
+    if (d < a.Dk) prefetch_global(a.g.row(b, h, first + i) + d);
+  }
+}
+
 /// A lane's columns d and d + 1 of a sub-chunk's rows of g, and zeros past the end of the sequence.
 /// Four rows at a time, because registers are short.
 struct Gates {
@@ -420,6 +432,7 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
       load_panels(tiles.raw_k, maps.k, raw_full, origin);
     }
     store_reads<kD>(tiles.from_end, from_end, a.scale);
+    prefetch_gates<kD>(a, b, h, first, rows);
     gates.load(gates_of(fresh_lane() * 2), a.g.stride_l, 0, rows);
 #pragma unroll
     for (int s = 0; s < kSubChunks - 1; ++s) {
