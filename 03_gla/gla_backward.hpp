@@ -54,14 +54,16 @@ void closed_form_double_backward(const FloatBackwardArguments&);  ///< the same 
 void chunkwise_backward(const FloatBackwardArguments&);           ///< 3: CPU: two levels
 void subchunk_walks_backward(const Bf16BackwardArguments&);  ///< 4: GPU: walks on tensor cores, and the decays in fp32
 void materialized_backward(const Bf16BackwardArguments&);    ///< 5: GPU: states of all chunks first, then all chunks
-void warpgroup_states_backward(const Bf16BackwardArguments&);  ///< 6: GPU: these states by products of warpgroups
-void dispatch_backward(const Bf16BackwardArguments&);          ///< 7: what a user calls
-void dispatch_backward(const FloatBackwardArguments&);         ///< the same for q, k, v, do and their gradients in fp32
+void warpgroup_states_backward(const Bf16BackwardArguments&);     ///< 6: GPU: these states by products of warpgroups
+void warpgroup_gradients_backward(const Bf16BackwardArguments&);  ///< 7: GPU: all products by warpgroups
+void dispatch_backward(const Bf16BackwardArguments&);             ///< 8: what a user calls
+void dispatch_backward(const FloatBackwardArguments&);  ///< the same for q, k, v, do and their gradients in fp32
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string subchunk_walks_backward_unsupported(const Bf16BackwardArguments&);
 std::string materialized_backward_unsupported(const Bf16BackwardArguments&);
 std::string warpgroup_states_backward_unsupported(const Bf16BackwardArguments&);
+std::string warpgroup_gradients_backward_unsupported(const Bf16BackwardArguments&);
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments&);
 std::string dispatch_backward_unsupported(const FloatBackwardArguments&);
 
@@ -72,6 +74,7 @@ std::int64_t chunkwise_backward_memory(const FloatBackwardArguments&);
 std::int64_t subchunk_walks_backward_memory(const Bf16BackwardArguments&);
 std::int64_t materialized_backward_memory(const Bf16BackwardArguments&);
 std::int64_t warpgroup_states_backward_memory(const Bf16BackwardArguments&);
+std::int64_t warpgroup_gradients_backward_memory(const Bf16BackwardArguments&);
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments&);
 
 /// What dispatch chooses, as text for the report.

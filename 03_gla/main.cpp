@@ -136,6 +136,14 @@ Chapter chapter() {
                 .unsupported = warpgroup_states_backward_unsupported,
                 .memory = warpgroup_states_backward_memory,
                 .work = materialized_backward_work})
+        .stage({.name = "warpgroup_gradients",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = warpgroup_gradients_backward,
+                .idea = "the gradients of all chunks on products of warpgroups, with all tiles by bulk copies",
+                .unsupported = warpgroup_gradients_backward_unsupported,
+                .memory = warpgroup_gradients_backward_memory,
+                .work = materialized_backward_work})
         .stage({.name = "dispatch",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,

@@ -9,6 +9,7 @@
 
 #include "03_gla/gla/prepared_tiles.cuh"
 #include "03_gla/gla_backward/gradients_of_chunks.hpp"
+#include "03_gla/gla_backward/pairs_of_sub_chunk.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/device.hpp"
@@ -339,135 +340,6 @@ __device__ __forceinline__ void load_rows(Row<2> (&all)[kSubChunk], const Bf16Ba
   }
 }
 
-/// Two columns of a row.
-using Two = float[2];
-
-/// x *= y
-__device__ __forceinline__ void multiply(Two& x, const Two& y) {
-  x[0] *= y[0];
-  x[1] *= y[1];
-}
-/// x += y z
-__device__ __forceinline__ void multiply_add(Two& x, const Two& y, const Two& z) {
-  x[0] += y[0] * z[0];
-  x[1] += y[1] * z[1];
-}
-__device__ __forceinline__ void multiply_add(Two& x, float y, const Two& z) {
-  x[0] += y * z[0];
-  x[1] += y * z[1];
-}
-
-/// The pairs of a sub-chunk, for a lane's two columns. All in fp32.
-///
-/// A pair i, m takes part in dq_i and in dk_m, with its decay exp(g_{m+1}) ... exp(g_i) in both. Pairs of rows in one
-/// quarter, of four rows, get their decay one by one. The rows of a quarter meet those of the quarter before, if both
-/// are in the same half, at the border between the two, and the rows of the second half meet those of the first half at
-/// the middle: there the queries are decayed from the border and the keys to the border, once for all their pairs. So
-/// such a pair takes two multiply-adds, where the others take two multiplications more.
-struct Pairs {
-  Two dk[kSubChunk];      ///< of the sub-chunk's own pairs
-  Two dg[kSubChunk];      ///< q . dq
-  Two decays[kSubChunk];  ///< from each row to the sub-chunk's end
-
-  /// @param R scale times R [16, 16]
-  /// @param A scale times A: A(i) has the two elements of row i
-  /// @param store store(i, dq_i)
-  template <class FromStart, class Store>
-  __device__ __forceinline__ void add(const Row<2> (&all)[kSubChunk], int rows, const float* R, const FromStart& A,
-                                      const Store& store) {
-    Two k[4] = {}, quarter = {};               // keys of the quarter, its decay so far
-    Two near_keys[4] = {}, near_sums[4] = {};  // of the quarter before: keys decayed to its end, what they get
-    Two far_keys[8] = {}, far_sums[8] = {};    // the same of the half before
-    Two before = {}, half = {};                // decays of the two
-#pragma unroll
-    for (int i = 0; i < kSubChunk; ++i) {
-      const int j = i / 4 * 4;  // the quarter's first row
-      const float* r = R + i * kSubChunk;
-      Two q, gates, dq = {}, sum;
-      convert(q, all[i].q);
-      convert(k[i - j], all[i].k);
-      convert(gates, all[i].g);
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        gates[e] = gate(i < rows ? gates[e] : 0.0f);
-        quarter[e] = i == j ? gates[e] : quarter[e] * gates[e];
-        decays[i][e] = 1;
-        dk[i][e] = 0;
-      }
-#pragma unroll
-      for (int m = j; m < i; ++m) {
-        multiply(decays[m], gates);
-        const Two x = {r[m] * decays[m][0], r[m] * decays[m][1]};
-        multiply_add(dq, x, k[m - j]);
-        multiply_add(dk[m], x, q);
-      }
-      Two decayed = {q[0] * quarter[0], q[1] * quarter[1]};
-      convert(sum, A(i));
-      if (i >= 8) {
-        multiply(sum, half);
-#pragma unroll
-        for (int m = 0; m < 8; ++m) multiply_add(sum, r[m], far_keys[m]);
-      }
-      if (j / 4 % 2 == 1) {
-        multiply(sum, before);
-#pragma unroll
-        for (int m = 0; m < 4; ++m) {
-          multiply_add(sum, r[j - 4 + m], near_keys[m]);
-          multiply_add(near_sums[m], r[j - 4 + m], decayed);
-        }
-        multiply(decayed, before);
-      }
-      if (i >= 8) {
-#pragma unroll
-        for (int m = 0; m < 8; ++m) multiply_add(far_sums[m], r[m], decayed);
-      }
-      multiply_add(dq, quarter, sum);
-#pragma unroll
-      for (int e = 0; e < 2; ++e) dg[i][e] = q[e] * dq[e];
-      multiply_add(dq, r[i], k[i - j]);
-      store(i, dq);
-
-      if (i % 8 == 3) {
-#pragma unroll
-        for (int m = 0; m < 4; ++m) {
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            near_keys[m][e] = k[m][e] * decays[j + m][e];
-            near_sums[m][e] = 0;
-            before[e] = quarter[e];
-          }
-        }
-      }
-      if (i % 8 == 7) {
-#pragma unroll
-        for (int m = 0; m < 4; ++m) {
-          multiply_add(dk[j - 4 + m], decays[j - 4 + m], near_sums[m]);
-          multiply(decays[j - 4 + m], quarter);
-        }
-        multiply(before, quarter);  // of the half
-      }
-      if (i == 7) {
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          half[e] = before[e];
-#pragma unroll
-          for (int m = 0; m < 8; ++m) {
-            far_keys[m][e] = (m < 4 ? near_keys[m % 4][e] * quarter[e] : k[m % 4][e] * decays[m][e]);
-            far_sums[m][e] = 0;
-          }
-        }
-      }
-      if (i == 15) {
-#pragma unroll
-        for (int m = 0; m < 8; ++m) {
-          multiply_add(dk[m], decays[m], far_sums[m]);
-          multiply(decays[m], before);
-        }
-      }
-    }
-  }
-};
-
 /// All gradients of a chunk. Grid (N, H, B).
 template <int kD>
 __global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArguments a, Between between) {
@@ -537,10 +409,18 @@ __global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArgu
       return *reinterpret_cast<const float2*>(tiles.read(warp * kSubChunk + i, of_b) + d);
     };
     Pairs pairs;
+    Two dg[kSubChunk];
     auto* dq = pinned(a.dq.row(b, h, first) + d);
+    const auto load = [&](int i, Two& q, Two& k, Two& gates) {
+      convert(q, all[i].q);
+      convert(k, all[i].k);
+      convert(gates, all[i].g);
+      for (float& x : gates) x = gate(i < rows ? x : 0.0f);
+    };
     pairs.add(
-        all, rows, R, [&](int i) { return read(i, false); },
-        [&](int i, const Two& row) {
+        load, R, [&](int i) { return read(i, false); },
+        [&](int i, const Two& row, const Two& product) {
+          dg[i][0] = product[0], dg[i][1] = product[1];
           if (i < stored) store_global(reinterpret_cast<std::uint32_t*>(dq), packed_row(row));
           dq = pinned(dq + a.dq.stride_l);
         });
@@ -558,8 +438,8 @@ __global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArgu
       const bool passes_a_gate = first + i < a.L - 1;
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        total[e] += pairs.dg[i][e] - (passes_a_gate ? k[e] * x[e] : 0.0f);
-        pairs.dg[i][e] = total[e];
+        total[e] += dg[i][e] - (passes_a_gate ? k[e] * x[e] : 0.0f);
+        dg[i][e] = total[e];
       }
       multiply_add(x, R[i * kSubChunk + i], q);
       if (i < stored) store_global(reinterpret_cast<std::uint32_t*>(dk), packed_row(x));
@@ -572,13 +452,13 @@ __global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArgu
     Two after;
     convert(after, *reinterpret_cast<const float2*>(tiles.restart + d));
     for (int w = kWarps - 1; w > warp; --w) after[0] += here[w * 32].x, after[1] += here[w * 32].y;
-    auto* dg = pinned(a.dg.row(b, h, first) + d);
+    auto* to = pinned(a.dg.row(b, h, first) + d);
 #pragma unroll
     for (int i = 0; i < kSubChunk; ++i) {
       if (i < stored) {
-        store_global(reinterpret_cast<float2*>(dg), {pairs.dg[i][0] + after[0], pairs.dg[i][1] + after[1]});
+        store_global(reinterpret_cast<float2*>(to), {dg[i][0] + after[0], dg[i][1] + after[1]});
       }
-      dg = pinned(dg + a.dg.stride_l);
+      to = pinned(to + a.dg.stride_l);
     }
   }
 }

@@ -9,8 +9,10 @@ namespace tutorial {
 namespace {
 
 // The wait of `warpgroup_walk` for a tile of outputs keeps the state from getting two chunks ahead of the warps that
-// store. No order of the emulator's lets it. Nor does it notice a load over decays that were read by ordinary loads,
-// here and in `warpgroup_states`.
+// store. No order of the emulator's lets it. Nor does it notice a load over what was read by ordinary loads: decays here
+// and in the walks for states, a state in `warpgroup_gradients`. There kKeysAreRead keeps a warp from writing over keys
+// that another warp's part of a product still reads; in the emulator a product is one event. `warpgroup_states` does not
+// use the bulk stores of the file that it shares with `warpgroup_gradients`.
 constexpr KernelWithBarriers kKernels[] = {
     {"gla", "recurrent_gpu", "03_gla/gla/5_recurrent_gpu.cu", 128, 16},
     {"gla", "chunk_gpu", "03_gla/gla/6_chunk_gpu.cu", 128, 16},
@@ -21,8 +23,12 @@ constexpr KernelWithBarriers kKernels[] = {
     {"gla --backward", "subchunk_walks", "03_gla/gla_backward/4_subchunk_walks.cu", 80, 64},
     {"gla --backward", "materialized", "03_gla/gla_backward/5_materialized.cu", 80, 64},
     {"gla --backward", "materialized", "03_gla/gla_backward/gradients_of_chunks.cu", 80, 64},
-    {"gla --backward", "warpgroup_states", "03_gla/gla_backward/6_warpgroup_states.cu", 64, 64, 390, "", "",
+    {"gla --backward", "warpgroup_states", "03_gla/gla_backward/warpgroup_states.cuh", 64, 64, 390, "", "",
+     "fence_async_proxy|_stores|__syncwarp"},
+    {"gla --backward", "warpgroup_gradients", "03_gla/gla_backward/warpgroup_states.cuh", 64, 64, 390, "", "",
      "fence_async_proxy"},
+    {"gla --backward", "warpgroup_gradients", "03_gla/gla_backward/7_warpgroup_gradients.cu", 64, 64, 130, "", "",
+     "fence_async_proxy|kKeysAreRead"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);

@@ -310,6 +310,16 @@ STAGES = [
         "Three kernels; the states of all chunks pass through device memory in bf16, as sums of warpgroups' products.",
     ),
     Stage(
+        "03_gla/gla_backward/7_warpgroup_gradients.cu",
+        ["q, k, g", "+q~, k~, D, P", "v, do", "+S_n, S'_n", "dq, dk, dg", "dv"],
+        [
+            Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
+            Kernel("states: a warpgroup", ["k~ or q~, D, v or do,", "three times; a state"], ["S^T or S'^T, 64 columns"], ["q~, k~, D, P", "v, do"], ["S_n, S'_n"]),
+            Kernel("gradients: a warpgroup", ["q~, k~, D, v, do, S', then S;", "at last A, B, R, q, k; gradients"], ["sums of products;", "k, decays, dk, dg: 16 rows"], ["q~, k~, D, P", "v, do", "S_n, S'_n", "q, k, g"], ["dq, dk, dg", "dv"]),
+        ],
+        "Three kernels, as before; tiles and outputs of the gradients pass through shared memory by bulk copies.",
+    ),
+    Stage(
         FUSED + "2_five_steps.cu",
         ["g", "+sums", "q, k", "+q_g, k_g", "v", "+partials", "+scores", "o"],
         [

@@ -1,0 +1,592 @@
+/// @file
+/// `warpgroup_gradients` of --backward: the gradients of all chunks on products of warpgroups, with bulk copies.
+///
+/// Idea: in gradients_of_chunks.cu each warp computes for its own sub-chunk, on factors that it brings into registers
+/// itself. A warpgroup has 64 rows, 16 of them in each warp: a chunk, with one sub-chunk per warp. So a product of the
+/// warpgroup is the product of all four sub-chunks, and reads its factors where bulk copies have put them. What belongs
+/// to some of the sub-chunks only is masked: A of sub-chunk r takes the keys of the sub-chunks s < r, so the warps of
+/// the others multiply zeros. The decays stay between the products. Outputs leave through shared memory by bulk copies,
+/// so that no thread computes addresses or asks whether its row exists.
+///
+///     products           V S'^T   K~ S' | V dO^T  K~ Q~^T | P^T dO  R^T q~ | dO S^T  dO V^T | R k~ | pairs
+///     place of a state   S' ----------- | S on its way ------------------ | S ------------ | q, k; then dq, dk
+///     q~, k~             -------------------------------- | then dv ------------------------------ | A, then dg
+///     do, v              ------------------------------------------------------------------ | B
+///
+/// Grows out of: 6_warpgroup_states.cu; port to tensor cores: the last kernel is written anew, from mma of warps to
+/// products of the warpgroup
+/// Improves on: `gradients_kernel` of `warpgroup_states` takes two thirds of the time. Half of its instructions load,
+/// convert addresses and multiply small tiles; and it spills registers.
+/// Unchanged: prepare(), the walks for the states, what is rounded, and the pairs of a sub-chunk (Pairs).
+/// Equation: that of `materialized`.
+/// Shapes: as `materialized`. S and S' are [B, H, N + 1, Dv, Dk] bf16, which is S^T, so that bulk copies bring tiles of
+/// them; in the walk a warp stores its part by a bulk copy as well.
+/// Thread mapping: block (n, h, b) has chunk n. Warp r has rows 16 r to 16 r + 15 of each product, which are sub-chunk
+/// r; in the part with the pairs a lane has two columns of them.
+/// Synchronization: a barrier for v and S', one for the other rows, one for S, and one for q and k. Barriers of the
+/// block where a tile takes the place of another one.
+/// Fences: S' is also read by ordinary loads, so the thread that loads S calls the fence. Outputs are stored by ordinary
+/// stores; each lane fences them before its warp's bulk copy.
+/// Registers: 255 per thread. In the part with the pairs g is loaded four rows ahead, from the second-level cache.
+/// Resources: 109 KB of shared memory at Dk = Dv = 128, two blocks per multiprocessor.
+/// Work: as `materialized`; products that are masked count whole.
+/// Bytes: as `materialized`.
+/// Bound by: waits for a block's first loads, and barriers, which one other block has to fill.
+/// Requires: what `warpgroup_states` requires, and q, k and all gradients that bulk copies support.
+/// Weakness: q~, k~ and the states of all chunks cross device memory.
+/// Sources: as `materialized`; PTX ISA, "wgmma".
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <string>
+#include <type_traits>
+
+#include "03_gla/gla_backward/pairs_of_sub_chunk.cuh"
+#include "03_gla/gla_backward/warpgroup_states.cuh"
+#include "common/device/hide_from_compiler.cuh"
+#include "common/device/ldmatrix.cuh"
+#include "common/device/named_barrier.cuh"
+#include "common/device/pin_address.cuh"
+#include "common/tile/warpgroup_chunk.cuh"
+
+namespace tutorial::gla {
+namespace {
+
+constexpr int kSliceWidth = 64;  // columns of a slice of pairs: two per lane
+constexpr int kWarps = kWarpgroup / 32;
+constexpr unsigned kKeysAreRead = 1;  // named barrier: k~ is no longer needed
+
+/// What bulk copies load and store.
+struct GradientMaps {
+  TensorMap prepared_q, prepared_k, v, d_o, S, dS, q, k;
+  TensorMap dq, dk, dv, dg;  ///< tiles of a sub-chunk
+};
+
+/// Rows of the table of decays. The first kSubChunks are those of the sub-chunks; kOne is 1 in all columns.
+enum DecayRow { kFirstTwo = 4, kLastTwo, kLastThree, kOne, kDecayRows };  // D_1 D_2, D_2 D_3, D_1 D_2 D_3
+
+/// Shared memory of the kernel, for Dk and Dv up to kD.
+template <int kD>
+struct GradientTiles {
+  PanelTile<kD, kD> state;                       ///< S'^T, then S^T
+  PanelTile<kD> q, k, d_o, v;                    ///< q~, k~, do, v; dv takes the place of q~
+  PanelTile<kD> raw_q, raw_k;                    ///< in the place of the state: q and k, then dq and dk
+  FloatPanels<kChunk, kD> from_start, from_end;  ///< A and B, in the places of q~ and k~, do and v; dg that of A
+  float* decays;                                 ///< [kDecayRows, kD]
+  float* products;                               ///< [kSubChunks, 16, 16]: scale R_ti in row t, column i
+  float* restart;                                ///< [kWarps, kD]: parts of W / scale
+  float2* totals;                                ///< [kD / kSliceWidth, kWarps, 32]: sums for dg of each sub-chunk
+
+  static constexpr int kTileElements = kChunk * kD;
+  static constexpr int kStateElements = std::max(kD, 2 * kChunk) * kD;
+  static constexpr unsigned kTileBytes = 2 * kTileElements, kStateBytes = 2 * kD * kD;
+  static constexpr int kBytes =
+      2 * (kStateElements + 4 * kTileElements) + 4 * (kDecayRows * kD + kChunk * kSubChunk + kWarps * kD + kWarps * kD);
+
+  /// @param memory kBytes, aligned to kTileAlignment
+  __device__ __forceinline__ explicit GradientTiles(__nv_bfloat16* memory)
+      : state{memory},
+        q{memory + kStateElements},
+        k{q.data + kTileElements},
+        d_o{k.data + kTileElements},
+        v{d_o.data + kTileElements},
+        raw_q{memory},
+        raw_k{memory + kTileElements},
+        from_start{reinterpret_cast<float*>(q.data)},
+        from_end{reinterpret_cast<float*>(d_o.data)},
+        decays(reinterpret_cast<float*>(v.data + kTileElements)),
+        products(decays + kDecayRows * kD),
+        restart(products + kChunk * kSubChunk),
+        totals(reinterpret_cast<float2*>(restart + kWarps * kD)) {}
+};
+
+/// The block's part of a state in memory that multiply_states() multiplies: units of eight columns of S^T.
+template <int kD>
+struct StateUnits {
+  static constexpr int kInRow = kD / 8, kRows = kWarpgroup / kInRow;  ///< units of a row, rows at a time
+  uint4 units[kD / kRows];
+
+  /// Loads them. Where an element does not exist it is another one, which meets zeros.
+  __device__ __forceinline__ StateUnits(const __nv_bfloat16* state, int Dk, int Dv) {
+    const int thread = int(threadIdx.x), d = min(thread % kInRow * 8, Dk - 8);
+#pragma unroll
+    for (int i = 0; i < kD / kRows; ++i) {
+      const int j = min(thread / kInRow + i * kRows, Dv - 1);
+      units[i] = load_for_update(reinterpret_cast<const uint4*>(state + j * Dk + d));
+    }
+  }
+};
+
+/// W / scale, in kWarps parts: the sums of the rows of S . S', S' in shared memory.
+template <int kD>
+__device__ __forceinline__ void multiply_states(const StateUnits<kD>& S, const GradientTiles<kD>& tiles) {
+  constexpr int kInRow = StateUnits<kD>::kInRow, kRows = StateUnits<kD>::kRows;
+  const int thread = int(threadIdx.x), lane = thread % 32, unit = thread % kInRow * 8;
+  float parts[8] = {};
+#pragma unroll
+  for (int i = 0; i < kD / kRows; ++i) {
+    const uint4 x = S.units[i];
+    const uint4 y =
+        *reinterpret_cast<const uint4*>(tiles.state.data + tiles.state.unit(thread / kInRow + i * kRows, unit));
+    const std::uint32_t of_x[] = {x.x, x.y, x.z, x.w}, of_y[] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float2 s = unpack(of_x[e]), ds = unpack(of_y[e]);
+      parts[2 * e] += s.x * ds.x;
+      parts[2 * e + 1] += s.y * ds.y;
+    }
+  }
+#pragma unroll
+  for (int e = 0; e < 8; ++e) {
+#pragma unroll
+    for (int flipped = kInRow; flipped < 32; flipped *= 2) parts[e] += shuffle_xor(parts[e], flipped);
+    if (lane < kInRow) tiles.restart[thread / 32 * kD + unit + e] = parts[e];
+  }
+}
+
+/// Computes the table of decays from those of the sub-chunks.
+template <int kD>
+__device__ __forceinline__ void fill_decays(const GradientTiles<kD>& tiles, const float* decays, int Dk) {
+  const int d = int(threadIdx.x);
+  if (d >= kD) return;
+  float D[kSubChunks];
+#pragma unroll
+  for (int r = 0; r < kSubChunks; ++r) {
+    D[r] = d < Dk ? load_for_update(decays + r * Dk + d) : 1.0f;
+    tiles.decays[r * kD + d] = D[r];
+  }
+  tiles.decays[kFirstTwo * kD + d] = D[1] * D[2];
+  tiles.decays[kLastTwo * kD + d] = D[2] * D[3];
+  tiles.decays[kLastThree * kD + d] = D[1] * D[2] * D[3];
+  tiles.decays[kOne * kD + d] = 1;
+}
+
+template <int kD>
+using KeyFragments = std::uint32_t[kD / 16][4];
+
+/// The warp's 16 keys, times a row of the table of decays, as fragments of A.
+template <int kD>
+__device__ __forceinline__ void load_keys(KeyFragments<kD>& keys, const GradientTiles<kD>& tiles, int decay_row) {
+  const int lane = fresh_lane(), unit = tiles.k.unit(warp_in_group() * 16 + lane % 16, lane / 16 * 8);
+  const float* decays = tiles.decays + decay_row * kD + lane % 4 * 2;
+#pragma unroll
+  for (int d = 0; d < kD; d += 16) {
+    auto& part = keys[d / 16];
+    ldmatrix_x4(part, tiles.k.data + tiles.k.advance(unit, 0, d));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      part[i] = scaled(part[i], *reinterpret_cast<const float2*>(decays + d + i / 2 * 8));
+    }
+  }
+}
+
+/// sums = X S^T, X the rows of the chunk.
+template <int kD>
+__device__ __forceinline__ void start_reads(float (&sums)[kD / 2], const PanelTile<kD>& X,
+                                            const PanelTile<kD, kD>& state) {
+  const auto x = k_along_rows(X);
+  const auto s = k_from_row_to_row(state);
+#pragma unroll
+  for (int j = 0; j < kD; j += 16) wgmma<kD>(sums, x.along_k(j), s.along_k(j), j > 0);
+}
+
+/// sums += X Y, Y the 16 rows of sub-chunk s of a tile.
+template <int kD>
+__device__ __forceinline__ void start_sub_chunk(float (&sums)[kD / 2], const std::uint32_t (&X)[4],
+                                                const PanelTile<kD>& Y, int s) {
+  wgmma<kD>(sums, X, k_from_row_to_row(Y).along_k(s * kSubChunk), true);
+}
+
+/// Multiplies each column by a decay.
+template <int kD>
+__device__ __forceinline__ void decay_columns(float (&sums)[kD / 2], const float* decays) {
+  decays += fresh_lane() % 4 * 2;
+#pragma unroll
+  for (int i = 0; i < kD / 2; i += 4) {
+    const float2 two = *reinterpret_cast<const float2*>(decays + i * 2);
+    sums[i] *= two.x;
+    sums[i + 1] *= two.y;
+    sums[i + 2] *= two.x;
+    sums[i + 3] *= two.y;
+  }
+}
+
+/// 16 columns of scores as a factor, or zeros. @param k the first column
+template <int kSums>
+__device__ __forceinline__ void to_factor(std::uint32_t (&factor)[4], const float (&scores)[kSums], int k,
+                                          bool counts) {
+  wgmma_fragment(factor, scores, k);
+#pragma unroll
+  for (std::uint32_t& two : factor) two = counts ? two : 0u;
+}
+
+/// Writes A or B, times a factor. Called by all warps, each for its sub-chunk.
+template <int kD>
+__device__ __forceinline__ void store_reads(const FloatPanels<kChunk, kD>& tile, const float (&sums)[kD / 2],
+                                            float factor) {
+  const int lane = fresh_lane(), row = warp_in_group() * 16 + lane / 4;
+  float* const data = const_cast<float*>(tile.data);
+  const int place = tile.place(row, lane % 4 * 2);
+#pragma unroll
+  for (int i = 0; i < kD / 2; i += 4) {
+    float* two = data + tile.advance(place, i * 2);
+    *reinterpret_cast<float2*>(two) = make_float2(factor * sums[i], factor * sums[i + 1]);
+    *reinterpret_cast<float2*>(two + 8 * 32) = make_float2(factor * sums[i + 2], factor * sums[i + 3]);
+  }
+}
+
+/// Asks for a sub-chunk's rows of g, for the loads that come later.
+/// @param rows of them that exist
+template <int kD>
+__device__ __forceinline__ void prefetch_gates(const Bf16BackwardArguments& a, int b, int h, int first, int rows) {
+  constexpr int kLine = 32, kLines = kD / kLine;  // elements of a line of the cache, lines of a row
+  const int lane = fresh_lane(), d = lane % kLines * kLine;
+#pragma unroll 1
+  for (int i = lane / kLines; i < min(rows, kSubChunk); i += 32 / kLines) {
+    if (d < a.Dk) prefetch_global(a.g.row(b, h, first + i) + d);
+  }
+}
+
+/// A lane's columns d and d + 1 of a sub-chunk's rows of g, and zeros past the end of the sequence.
+/// Four rows at a time, because registers are short.
+struct Gates {
+  float2 rows[kSubChunk];
+
+  /// @param g the lane's columns of the sub-chunk's first row
+  /// @param quarter of the sub-chunk
+  /// @param existing rows of the sub-chunk that exist; it may exceed 16 or be negative
+  __device__ __forceinline__ void load(const float* g, std::int64_t stride, int quarter, int existing) {
+    g = pinned(g + quarter * 4 * stride);
+#pragma unroll
+    for (int i = quarter * 4; i < quarter * 4 + 4; ++i) {
+      rows[i] = i < existing ? load_global(reinterpret_cast<const float2*>(g)) : float2{};
+      g = pinned(g + stride);
+    }
+  }
+};
+
+/// All gradients of a chunk. Grid (N, H, B).
+template <int kD>
+__global__ void __launch_bounds__(kWarpgroup, 2)
+    warpgroup_gradients_kernel(Bf16BackwardArguments a, Between between, const __grid_constant__ GradientMaps maps) {
+  __shared__ Barrier end_full, rows_full, start_full, raw_full;
+  using Tiles = GradientTiles<kD>;
+  const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), N = between.prepared.N, t = n * kChunk;
+  const int warp = uniform(warp_in_group()), first = t + warp * kSubChunk, rows = a.L - first;
+  const int head = b * a.H + h;
+  const std::int64_t chunk = std::int64_t(head) * N + n;
+  auto* const memory = dynamic_shared<__nv_bfloat16, kTileAlignment>();
+  const Tiles tiles(memory);
+  const TileOrigin origin{.position = t, .head = h, .batch = b};
+  if (threadIdx.x == 0) {
+    for (Barrier* barrier : {&end_full, &rows_full, &start_full, &raw_full}) barrier->init(1);
+    fence_barrier_init();
+    end_full.arrive_expect(Tiles::kTileBytes + Tiles::kStateBytes);
+    load_panels(tiles.v, maps.v, end_full, origin);
+    wait_for_previous_kernel();
+    load_panels(tiles.state, maps.dS, end_full, {.head = n + 1, .batch = head});
+    rows_full.arrive_expect(3 * Tiles::kTileBytes);
+    load_panels(tiles.k, maps.prepared_k, rows_full, origin);
+    load_panels(tiles.d_o, maps.d_o, rows_full, origin);
+    load_panels(tiles.q, maps.prepared_q, rows_full, origin);
+  }
+  wait_for_previous_kernel();
+  const std::int64_t size = std::int64_t(a.Dk) * a.Dv;
+  const StateUnits<kD> end(between.S + (std::int64_t(head) * (N + 1) + n + 1) * size, a.Dk, a.Dv);
+  fill_decays(tiles, between.prepared.decays + chunk * kSubChunks * a.Dk, a.Dk);
+  __syncthreads();
+
+  float from_end[kD / 2];
+  {
+    float dv[kD / 2];
+    {
+      KeyFragments<kD> keys;
+      end_full.wait(0);
+      wgmma_fence(from_end);
+      start_reads<kD>(from_end, tiles.v, tiles.state);
+      multiply_states(end, tiles);
+      rows_full.wait(0);
+      load_keys(keys, tiles, warp == 0 ? kLastThree : warp == 1 ? kLastTwo : warp == 2 ? 3 : kOne);
+      wgmma_fence(dv, keys);
+      const auto s = k_along_rows(tiles.state);
+#pragma unroll
+      for (int d = 0; d < kD; d += 16) wgmma<kD>(dv, keys[d / 16], s.along_k(d), d > 0);
+      wgmma_commit();
+      wgmma_wait<0>(from_end, dv, keys);
+    }
+    __syncthreads();  // S' is no longer needed
+    if (threadIdx.x == 0) {
+      fence_async_proxy();  // S' has been read by ordinary loads
+      start_full.arrive_expect(Tiles::kStateBytes);
+      load_panels(tiles.state, maps.S, start_full, {.head = n, .batch = head});
+    }
+
+    std::uint32_t R[kSubChunks][4], P[kSubChunks][4];  // R_sr^T and P_sr^T, zeros for s <= r, but P_rr^T
+    {
+      // The compiler would keep places of factors in registers from product to product.
+      const Tiles again(memory + hide_from_compiler(0));
+      const auto q = k_along_rows(again.q), k = k_along_rows(again.k);
+      KeyFragments<kD> keys;
+      WarpgroupScores products;
+      SubChunkOutput of_1, of_2, of_3;
+      load_keys(keys, tiles, warp == 0 ? kFirstTwo : warp == 1 ? 2 : kOne);
+      wgmma_fence(products, of_3, keys);
+      start_scores(products, again.v, again.d_o);
+#pragma unroll
+      for (int d = 0; d < kD; d += 16) {
+        wgmma<kSubChunk>(of_3, keys[d / 16], q.along_mn(3 * kSubChunk).along_k(d), d > 0);
+      }
+      wgmma_commit();
+      wgmma_wait<0>(products, of_3, keys);
+#pragma unroll
+      for (int s = 1; s < kSubChunks; ++s) to_factor(R[s], products, s * kSubChunk, warp < s);
+      std::uint32_t own_scores[4];  // P_rr^T
+      {
+        const int lane = fresh_lane();
+        const auto* scores = reinterpret_cast<const std::uint32_t*>(
+            between.prepared.scores + (chunk * kChunk + warp * kSubChunk + lane / 4) * kSubChunk + lane % 4 * 2);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) own_scores[i] = load_for_update(scores + i % 2 * 8 * (kSubChunk / 2) + i / 2 * 4);
+      }
+      load_keys(keys, tiles, warp == 0 ? 1 : kOne);
+      wgmma_fence(of_1, of_2, keys);
+#pragma unroll
+      for (int d = 0; d < kD; d += 16) {
+        wgmma<kSubChunk>(of_1, k.along_k(d), q.along_mn(kSubChunk).along_k(d), d > 0);
+        wgmma<kSubChunk>(of_2, keys[d / 16], q.along_mn(2 * kSubChunk).along_k(d), d > 0);
+      }
+      wgmma_commit();
+      wgmma_wait<0>(of_1, of_2, keys);
+      to_factor(P[1], of_1, 0, warp < 1);
+      to_factor(P[2], of_2, 0, warp < 2);
+      to_factor(P[3], of_3, 0, warp < 3);
+#pragma unroll
+      for (int s = 0; s < kSubChunks; ++s) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if (s == 0) P[s][i] = 0;
+          P[s][i] = warp == s ? own_scores[i] : P[s][i];
+        }
+      }
+    }
+    wgmma_fence(dv, P);
+#pragma unroll
+    for (int s = 0; s < kSubChunks; ++s) start_sub_chunk<kD>(dv, P[s], tiles.d_o, s);
+#pragma unroll
+    for (int s = kSubChunks - 1; s > 0; --s) {
+      if (warp < s) decay_columns<kD>(from_end, tiles.decays + s * kD);
+      wgmma_fence(from_end, R[s]);
+      start_sub_chunk<kD>(from_end, R[s], tiles.q, s);
+      wgmma_commit();
+      wgmma_wait<0>(from_end, dv);
+    }
+#pragma unroll
+    for (float& x : dv) x *= a.scale;
+    __syncthreads();  // q~ is no longer needed
+    put_rows(tiles.q, dv);
+    fence_async_proxy();
+    __syncwarp();
+    if (fresh_lane() == 0) {
+#pragma unroll
+      for (int column = 0; column < kD; column += 64) {
+        store_tile(maps.dv, tiles.q.data + column / 64 * tiles.q.kPanelElements + warp * kSubChunk * 64,
+                   {.column = column, .position = first, .head = h, .batch = b});
+      }
+      commit_stores();
+    }
+  }
+
+  Gates gates;
+  const auto gates_of = [&](int d) { return a.g.row(b, h, first) + min(d, a.Dk - 2); };
+  {
+    float from_start[kD / 2];
+    std::uint32_t R[kSubChunks][4];
+    {
+      WarpgroupScores products;
+      start_full.wait(0);
+      wgmma_fence(from_start, products);
+      start_scores(products, tiles.d_o, tiles.v);
+      start_reads<kD>(from_start, tiles.d_o, tiles.state);
+      wgmma_commit();
+      wgmma_wait<0>(from_start, products);
+#pragma unroll
+      for (int s = 0; s < kSubChunks; ++s) {
+        to_factor(R[s], products, s * kSubChunk, warp > s);
+        if (warp != s) continue;
+        const int lane = fresh_lane();
+        float* own = tiles.products + (s * kSubChunk + lane / 4) * kSubChunk + lane % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < 8; i += 2) {
+          const float* two = products + s * 8 + i;
+          *reinterpret_cast<float2*>(own + i / 2 % 2 * 8 * kSubChunk + i / 4 * 8) =
+              make_float2(a.scale * two[0], a.scale * two[1]);
+        }
+      }
+    }
+    if (fresh_lane() == 0) wait_stores_read<0>();
+    __syncthreads();  // S, do and v are no longer needed, and dv has left
+    if (threadIdx.x == 0) {
+      raw_full.arrive_expect(2 * Tiles::kTileBytes);
+      load_panels(tiles.raw_q, maps.q, raw_full, origin);
+      load_panels(tiles.raw_k, maps.k, raw_full, origin);
+    }
+    store_reads<kD>(tiles.from_end, from_end, a.scale);
+    prefetch_gates<kD>(a, b, h, first, rows);
+    gates.load(gates_of(fresh_lane() * 2), a.g.stride_l, 0, rows);
+#pragma unroll
+    for (int s = 0; s < kSubChunks - 1; ++s) {
+      if (warp > s) decay_columns<kD>(from_start, tiles.decays + s * kD);
+      wgmma_fence(from_start, R[s]);
+      start_sub_chunk<kD>(from_start, R[s], tiles.k, s);
+      wgmma_commit();
+      wgmma_wait<0>(from_start);
+    }
+    wait_at_named_barrier(kKeysAreRead, kWarpgroup);
+    store_reads<kD>(tiles.from_start, from_start, a.scale);
+    __syncwarp();
+  }
+
+  const int lane = fresh_lane();
+  const float* products = tiles.products + warp * kSubChunk * kSubChunk;
+  raw_full.wait(0);
+#pragma unroll 1
+  for (int slice = 0; slice < a.Dk; slice += kSliceWidth) {
+    const int panel = slice / kSliceWidth, d = slice + lane * 2;
+    const int two = panel * tiles.raw_q.kPanelElements + warp * kSubChunk * 64 + lane * 2;
+    const int float_two =
+        (slice / 32 + lane / 16) * tiles.from_end.kPanelElements + warp * kSubChunk * 32 + lane % 16 * 2;
+    const auto in_row = [&](const PanelTile<kD>& tile, int i) {
+      return reinterpret_cast<std::uint32_t*>(tile.data + (two ^ i % 8 * 8) + i * 64);
+    };
+    const auto in_float_row = [&](const FloatPanels<kChunk, kD>& tile, int i) {
+      return reinterpret_cast<float2*>(const_cast<float*>(tile.data) + (float_two ^ i % 8 * 4) + i * 32);
+    };
+    Pairs pairs;
+    std::uint32_t queries[kSubChunk];
+    const auto load = [&](int i, Two& q, Two& k, Two& gate_row) {
+      if (i % 4 == 0 && i < 12) gates.load(gates_of(d), a.g.stride_l, i / 4 + 1, rows);
+      queries[i] = *in_row(tiles.raw_q, i);
+      convert(q, queries[i]);
+      convert(k, *in_row(tiles.raw_k, i));
+      gate_row[0] = gate(gates.rows[i].x);
+      gate_row[1] = gate(gates.rows[i].y);
+    };
+    pairs.add(
+        load, products, [&](int i) { return *in_float_row(tiles.from_start, i); },
+        [&](int i, const Two& row, const Two& product) {
+          store_for_copies(in_row(tiles.raw_q, i), packed_row(row));
+          *in_float_row(tiles.from_start, i) = float_row(product);
+        });
+
+    Two total = {}, dg[kSubChunk];
+#pragma unroll
+    for (int i = kSubChunk - 1; i >= 0; --i) {
+      Two q, k, full;
+      convert(dg[i], *in_float_row(tiles.from_start, i));
+      convert(q, queries[i]);
+      convert(k, i == rows - 1 ? 0u : *in_row(tiles.raw_k, i));  // the last key has passed no gate
+      convert(full, *in_float_row(tiles.from_end, i));
+      Two x = {pairs.dk[i][0], pairs.dk[i][1]};
+      multiply_add(x, pairs.decays[i], full);
+#pragma unroll
+      for (int e = 0; e < 2; ++e) dg[i][e] = total[e] = (total[e] + dg[i][e]) - k[e] * x[e];
+      multiply_add(x, products[i * kSubChunk + i], q);
+      store_for_copies(in_row(tiles.raw_k, i), packed_row(x));
+    }
+    if (slice + kSliceWidth < a.Dk) gates.load(gates_of(d + kSliceWidth), a.g.stride_l, 0, rows);
+    float2* here = tiles.totals + panel * kWarps * 32 + lane;
+    here[warp * 32] = float_row(total);
+    __syncthreads();
+    Two after = {};
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      const float2 part = *reinterpret_cast<const float2*>(tiles.restart + w * kD + d);
+      after[0] += part.x, after[1] += part.y;
+    }
+    after[0] *= a.scale, after[1] *= a.scale;
+    for (int w = kWarps - 1; w > warp; --w) after[0] += here[w * 32].x, after[1] += here[w * 32].y;
+#pragma unroll
+    for (int i = 0; i < kSubChunk; ++i) {
+      store_for_copies(in_float_row(tiles.from_start, i), make_float2(dg[i][0] + after[0], dg[i][1] + after[1]));
+    }
+    fence_async_proxy();
+    __syncwarp();
+    if (lane == 0) {
+      TileOrigin to{.column = slice, .position = first, .head = h, .batch = b};
+      const int rows_of_warp = panel * tiles.raw_q.kPanelElements + warp * kSubChunk * 64;
+      store_tile(maps.dq, tiles.raw_q.data + rows_of_warp, to);
+      store_tile(maps.dk, tiles.raw_k.data + rows_of_warp, to);
+      to.column *= 2;  // the map counts pairs of bf16
+      const float* of_g = tiles.from_start.data + slice / 32 * tiles.from_start.kPanelElements + warp * kSubChunk * 32;
+      store_tile(maps.dg, of_g, to);
+      to.column += 64;
+      store_tile(maps.dg, of_g + tiles.from_start.kPanelElements, to);
+      commit_stores();
+    }
+  }
+  if (lane == 0) wait_stores_read<0>();
+}
+
+/// A tensor in fp32 as one of bf16 with twice as many elements, for stores.
+View<__nv_bfloat16> as_bf16_pairs(const View<float>& view) {
+  return {reinterpret_cast<__nv_bfloat16*>(view.data), 2 * view.stride_b, 2 * view.stride_h, 2 * view.stride_l};
+}
+
+template <int kD>
+GradientMaps gradient_maps(const Bf16BackwardArguments& a, const Between& x) {
+  const TensorSizes keys = tensor_sizes(a, a.Dk), values = tensor_sizes(a, a.Dv), floats = tensor_sizes(a, 2 * a.Dk);
+  const TensorSizes rows{a.B, a.H, std::int64_t(kChunk) * x.prepared.N, a.Dk};
+  const TensorSizes states{std::int64_t(a.B) * a.H, x.prepared.N + 1, a.Dv, a.Dk};
+  const auto prepared = [&](const __nv_bfloat16* data) {
+    return tile_map(packed(data, rows.H, rows.L, rows.D), rows, kChunk);
+  };
+  const auto state = [&](const __nv_bfloat16* data) {
+    return tile_map(packed(data, states.H, states.L, states.D), states, kD);
+  };
+  return {prepared(x.prepared.q),
+          prepared(x.prepared.k),
+          tile_map(a.v, values, kChunk),
+          tile_map(a.d_o, values, kChunk),
+          state(x.S),
+          state(x.dS),
+          tile_map(a.q, keys, kChunk),
+          tile_map(a.k, keys, kChunk),
+          tile_map(a.dq, keys, kSubChunk),
+          tile_map(a.dk, keys, kSubChunk),
+          tile_map(a.dv, values, kSubChunk),
+          tile_map(as_bf16_pairs(a.dg), floats, kSubChunk)};
+}
+
+}  // namespace
+
+void warpgroup_gradients_backward(const Bf16BackwardArguments& a) {
+  const Between between = prepare_gradients(a);
+  start_states_walks<StateInRows>(a, between);
+  const auto start = [&]<int kD>(std::integral_constant<int, kD>) {
+    LaunchConfig config(dim3(unsigned(between.prepared.N), unsigned(a.H), unsigned(a.B)), kWarpgroup,
+                        std::size_t(GradientTiles<kD>::kBytes));
+    config.starts_early = true;
+    launch(warpgroup_gradients_kernel<kD>, config, a, between, gradient_maps<kD>(a, between));
+  };
+  std::max(a.Dk, a.Dv) <= 64 ? start(std::integral_constant<int, 64>()) : start(std::integral_constant<int, 128>());
+}
+
+std::string warpgroup_gradients_backward_unsupported(const Bf16BackwardArguments& a) {
+  if (const std::string reason = warpgroup_states_backward_unsupported(a); !reason.empty()) return reason;
+  const TensorSizes keys = tensor_sizes(a, a.Dk), floats = tensor_sizes(a, 2 * a.Dk);
+  for (const std::string& reason :
+       {why_not_mapped(a.q, keys, kChunk), why_not_mapped(a.k, keys, kChunk),
+        why_not_mapped(read_only(a.dq), keys, kSubChunk), why_not_mapped(read_only(a.dk), keys, kSubChunk),
+        why_not_mapped(read_only(a.dv), tensor_sizes(a, a.Dv), kSubChunk),
+        why_not_mapped(read_only(as_bf16_pairs(a.dg)), floats, kSubChunk)}) {
+    if (!reason.empty()) return reason;
+  }
+  return "";
+}
+
+std::int64_t warpgroup_gradients_backward_memory(const Bf16BackwardArguments& a) {
+  return between_memory(a);
+}
+
+}  // namespace tutorial::gla
