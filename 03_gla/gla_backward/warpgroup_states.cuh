@@ -24,8 +24,8 @@ namespace tutorial::gla {
 
 using namespace tile;
 
-inline constexpr int kGroupRows = 64;  // of S, of a warpgroup
-using GroupState = WarpgroupState<kGroupRows>;
+inline constexpr int kGroupRows = 64;           ///< of S, of a warpgroup
+using GroupState = WarpgroupState<kGroupRows>;  ///< a thread's part of these rows and 64 columns
 
 /// Threads that have the state, and of the block: with a warp that loads.
 template <int kDk>
@@ -46,7 +46,7 @@ struct StateMaps {
 /// The tiles of one chunk.
 template <int kDk>
 struct StateTiles {
-  using Decays = FloatPanels<kSubChunks, kDk>;
+  using Decays = FloatPanels<kSubChunks, kDk>;  ///< a row of fp32 numbers per sub-chunk
   PanelTile<kDk> K;
   PanelTile<kWarpgroupColumns> V;
   Decays decays;
@@ -102,9 +102,13 @@ struct StateInTiles {
 /// S^T as a matrix [Dv, Dk], of which bulk copies load tiles. Bulk copies store it, too: from registers each row of a
 /// store would be 16 bytes, half of what memory writes at a time.
 struct StateInRows {
-  static constexpr int kPipelineDepth = 3;
-  static constexpr int kBytes = int(PanelTile<kGroupRows>::kPanelBytes);
+  static constexpr int kPipelineDepth = 3;                                ///< as in StateInTiles
+  static constexpr int kBytes = int(PanelTile<kGroupRows>::kPanelBytes);  ///< as in StateInTiles
 
+  /// Writes the warp's part of S in bf16: 16 columns. The copy has read `tile` before the warp's next call continues.
+  /// @param place where these columns are in the states' tensor
+  /// @param map of the states' tensor
+  /// @param tile of the warpgroup, in shared memory
   static __device__ __forceinline__ void store(__nv_bfloat16*, const TileOrigin& place, const GroupState& S, int, int,
                                                const TensorMap& map, const PanelTile<kGroupRows>& tile) {
     if (lane_index() == 0) wait_stores_read<0>();

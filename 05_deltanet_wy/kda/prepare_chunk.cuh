@@ -32,7 +32,8 @@ template <int kDk>
 struct ChunkMemory {
   PanelTile<kDk> Q, K, K_end;  ///< q~, k+~, k~ [64, kDk]
   float* decays;               ///< D [4, kDk]
-  float *P, *A;                ///< the scores of each sub-chunk's own pairs [64, 16], with q and with k as queries
+  float* P;                    ///< the scores of each sub-chunk's own pairs [64, 16], with q as queries
+  float* A;                    ///< the same with k as queries
 
   static constexpr int kTiles = 3 * kChunk * kDk * 2, kDecays = 4 * kSubChunks * kDk, kScores = 4 * kChunk * kSubChunk;
   static constexpr int kBytes = kTiles + kDecays + 2 * kScores;

@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import os
+import re
 from pathlib import Path
 import shutil
 import signal
@@ -196,7 +197,10 @@ class Sweeping(Folder):
             return programs.Program(f"0{i}_x", Path("x"), parts)
 
         main = [(ROOT / f / "main.cpp").read_text(encoding="utf-8") for f in sorted(groups.HEADLINES)]
-        # A sweep leaves variants out, among them gradients; some stages of theirs are counted all the same.
+        # A sweep leaves variants out: gradients, and several devices. Some chapters have functions of their own for
+        # them; of the others, some stages are counted all the same.
+        variant = re.compile(r"^\w.*\b\w*(backward|over_devices)\w*\(.*\{$", re.MULTILINE)
+        main = ["\n}\n".join(f for f in m.split("\n}\n") if not variant.search(f)) for m in main]
         stages = [[s for s in m.split(".stage({")[1:] if "_backward" not in s.split("})")[0]] for m in main]
         gpu = [sum("Processor::gpu" in s.split("})")[0] for s in each) for each in stages]
         cpu = [len(each) - g for each, g in zip(stages, gpu)]
