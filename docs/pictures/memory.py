@@ -585,7 +585,7 @@ STAGES = [
         DELTA + "15_cluster.cu",
         ["q, k, beta", "v", "o"],
         [
-            Kernel("one kernel: clusters of two blocks", ["Q, K three times, V twice; O;", "T, P three times: 213 KB"], ["the chain: S^T, residual, v_new", "and O^T; two more: T and P"], ["q, k, beta", "v"], ["o*"]),
+            Kernel("one kernel: clusters of two blocks", ["Q, K three times, V twice; O;", "T, P four times: 220 KB"], ["the chain: S^T, residual, v_new", "and O^T; two more: T and P"], ["q, k, beta", "v"], ["o*"]),
         ],
         "Each block computes T and P of every second chunk and pushes them into the other block's shared memory.",
     ),
@@ -694,6 +694,15 @@ STAGES = [
         "The same two kernels; the chain's factors that depend on the state stay in one warpgroup's registers.",
     ),
     Stage(
+        KDA + "7_two_products.cu",
+        ["q, k, g, beta", "+J, R; Q+, K+", "v", "o"],
+        [
+            Kernel("prepare_updates", ["decayed q and k, their scores;", "then A, T and P: 60 KB"], ["(I + A)^-1 in blocks;", "rows of J and of R"], ["q, k, g, beta"], ["J, R; Q+, K+*"]),
+            Kernel("walk: two warpgroups", ["K+, Q+, J, R, V three times;", "O: 202 KB"], ["the chain: S^T, residual", "and O^T"], ["J, R; Q+, K+", "v"], ["o*"]),
+        ],
+        "The first kernel multiplies T into K- and P, so the walk has two products in line.",
+    ),
+    Stage(
         GATED_DELTA + "3_recurrent_gpu.cu",
         ["q, k, beta, g", "v", "o"],
         [Kernel("recurrent: 32 columns per block", ["tiles of 8 steps of q, k, v,", "beta and g, twice"], ["S: Dk / 8 rows of a pair of", "columns per thread; k S, q S"], ["q, k, beta, g", "v"], ["o*"])],
@@ -727,6 +736,14 @@ STAGES = [
             Kernel("walk of all segments", ["Q, K, V, T, P, decays three times;", "O twice: 210 KB"], ["the chain: S^T, residual, -V,", "v_new and O^T"], ["q, k, beta, g", "T, P as rows, decays", "v", "H, E, Gamma; starts"], ["o*"]),
         ],
         "The walk of all segments is that of `warpgroup_chain`; the maps are the same walk over [V, -K] without outputs.",
+    ),
+    Stage(
+        GATED_DELTA + "7_cluster.cu",
+        ["q, k, beta, g", "v", "o"],
+        [
+            Kernel("one kernel: clusters of two blocks", ["Q, K three times, V twice; O; T, P,", "decays four times: 227 KB"], ["the chain: S^T, residual, v_new,", "V and O^T; two more: T and P"], ["q, k, beta, g", "v"], ["o*"]),
+        ],
+        "Each block computes T, P and decays of every second chunk and pushes them into the other block's shared memory.",
     ),
     Stage(
         SCAN + "4_sequential_gpu.cu",
