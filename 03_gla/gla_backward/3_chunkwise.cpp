@@ -53,7 +53,8 @@ constexpr double kLeastG = -1000;  // as in the operator's `chunkwise`
 template <class X>
 Matrix decays(const X& sums) {
   Matrix x = sums.template cast<float>();
-  return x.array().exp();
+  // Where Eigen computes several exponentials at once, a result may be 1e-38 at least. Closed gates have to give 0.
+  return (x.array() < -87).select(0.0f, x.array().exp());
 }
 
 /// The data of one thread: the state and the scores of the head that it computes.
