@@ -234,7 +234,7 @@ time_03() {
   done
   timed "$gla" --operator gla --stage dispatch -L 65536 || status=1
   for L in 2048 16384; do
-    timed "$gla" --operator gla --backward --stage subchunk_walks,materialized,dispatch -L $L || status=1
+    timed "$gla" --operator gla --backward --stage materialized,warpgroup_states,warpgroup_gradients,dispatch -L $L || status=1
   done
   for shape in "1 1 16384 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "2 64 8192 128 128" "8 32 2048 128 128" \
     "4 8 16384 64 64" "2 4 4096 256 512"; do
@@ -280,17 +280,17 @@ time_05() {
     timed "$deltanet_wy" --operator delta_rule --stage recurrent_gpu,chunk_gpu,$stages -L $L || status=1
     timed "$deltanet_wy" --operator delta_rule --stage dispatch -L $L --normalize-keys || status=1
     timed "$deltanet_wy" --operator delta_rule --backward --stage $backward -L $L || status=1
-    timed "$deltanet_wy" --operator gated_delta_rule --stage tensor_core,warpgroup_chain,segments,dispatch -L $L || status=1
+    timed "$deltanet_wy" --operator gated_delta_rule --stage tensor_core,warpgroup_chain,segments,cluster,dispatch -L $L || status=1
     timed "$deltanet_wy" --operator gated_delta_rule --backward --stage tensor_core,warpgroups,dispatch -L $L || status=1
-    timed "$deltanet_wy" --operator kda --stage recurrent_gpu,tensor_core,specialized_warps,warpgroup_chain,dispatch -L $L || status=1
+    timed "$deltanet_wy" --operator kda --stage recurrent_gpu,tensor_core,specialized_warps,warpgroup_chain,two_products,dispatch -L $L || status=1
   done
   for shape in "1 1 16384 128 128" "1 1 65536 128 128" "1 8 16384 128 128" "1 64 16384 128 128" "8 16 4096 128 128" \
     "2 64 8192 128 128" "4 64 4096 128 128" "8 32 2048 128 128" "4 8 16384 64 64" "2 4 4096 256 512"; do
     read -ra sizes <<<"$shape"
     sizes=(-B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" --key-dim "${sizes[3]}" --value-dim "${sizes[4]}")
     timed "$deltanet_wy" --operator delta_rule --stage $stages "${sizes[@]}" || status=1
-    timed "$deltanet_wy" --operator kda --stage specialized_warps,warpgroup_chain,dispatch "${sizes[@]}" || status=1
-    timed "$deltanet_wy" --operator gated_delta_rule --stage warpgroup_chain,segments,dispatch "${sizes[@]}" || status=1
+    timed "$deltanet_wy" --operator kda --stage specialized_warps,warpgroup_chain,two_products,dispatch "${sizes[@]}" || status=1
+    timed "$deltanet_wy" --operator gated_delta_rule --stage warpgroup_chain,segments,cluster,dispatch "${sizes[@]}" || status=1
   done
   return $status
 }
