@@ -213,16 +213,16 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       } else {
         wgmma_wait<0>(S, O);
       }
+      factor_ring.advance();
+      output_ring.wait(&barriers.output_empty);
+      put_output(memory.O(), O, a.scale, unit);
+      __syncwarp();  // all lanes have put O and read the decays
+      if (lane_index() == 0) barriers.output_full.arrive();
       if (lane_index() == 0 && next_in_slot * kChunk < a.L) {
         const bool is_own = rank_of(next_in_slot) == rank;
         (is_own ? barriers.slot_free[group_of(next_in_slot)] : barriers.slot_read).arrive();
       }
       ++next_in_slot;
-      factor_ring.advance();
-      output_ring.wait(&barriers.output_empty);
-      put_output(memory.O(), O, a.scale, unit);
-      __syncwarp();
-      if (lane_index() == 0) barriers.output_full.arrive();
       output_ring.advance();
       if constexpr (HasNext::value) {
         start_output();
