@@ -27,6 +27,7 @@ namespace tutorial::delta_rule {
 /// What a chunk's walk needs beside q, k and v: -T in two bf16, and P.
 struct ChunkFactors {
   static constexpr int kBytes = int(SplitTriangle::Panel::kPanelBytes) + int(SquarePanel::kPanelBytes);
+  static constexpr int kStride = kBytes;  ///< from one to the next
 
   SplitTriangle T;
   SquarePanel P;
@@ -42,8 +43,10 @@ using RoundedRow = std::uint32_t[kBlocks][4];
 /// A warpgroup that computes the factors of every second chunk.
 class FactorGroup {
  public:
+  static constexpr int kBytes = SplitBlocks::kBytes;  ///< of shared memory for itself
+
   /// @param group 0 or 1. It uses the named barrier 1 + group
-  /// @param memory SplitBlocks::kBytes, of this warpgroup
+  /// @param memory kBytes, of this warpgroup
   __device__ __forceinline__ FactorGroup(int group, unsigned char* memory)
       : barrier_(1 + unsigned(group)),
         warp_(__shfl_sync(kAllLanes, tile::warp_in_group(), 0)),  // tells the compiler that it is the same in all lanes

@@ -62,15 +62,16 @@ struct ClusterBarriers {
 };
 
 /// A block's shared memory.
-template <class Shape>
+/// @tparam Factors what lies in a slot @tparam Group computes it. With gates these are others (gated_delta_rule/cluster.cuh)
+template <class Shape, class Factors = ChunkFactors, class Group = FactorGroup>
 struct ClusterMemory {
   using KeyTile = typename Shape::KeyTile;  ///< Q or K
 
   static constexpr int kKeyBytes = tile::kChunk * Shape::kDk * int(sizeof(__nv_bfloat16));
   static constexpr int kValueBytes = int(ValuePanel::kPanelBytes);
   static constexpr int kV = 2 * (kClusterStages + 1) * kKeyBytes, kFactors = kV + kClusterStages * kValueBytes;
-  static constexpr int kO = kFactors + kGroups * ChunkFactors::kBytes, kSplit = kO + kValueBytes;
-  static constexpr int kBarriers = kSplit + 2 * SplitBlocks::kBytes;
+  static constexpr int kO = kFactors + kGroups * Factors::kStride, kSplit = kO + kValueBytes;
+  static constexpr int kBarriers = kSplit + 2 * Group::kBytes;
   static constexpr int kBytes = kBarriers + int(sizeof(ClusterBarriers));
 
   unsigned char* memory;  ///< kBytes, aligned to 1024
@@ -84,12 +85,12 @@ struct ClusterMemory {
   /// The tile of O.
   __device__ __forceinline__ ValuePanel O() const { return {at(kO)}; }
   /// T and P of every fourth chunk.
-  __device__ __forceinline__ ChunkFactors factors(int slot) const {
-    return ChunkFactors(memory + kFactors + slot * ChunkFactors::kBytes);
+  __device__ __forceinline__ Factors factors(int slot) const {
+    return Factors(memory + kFactors + slot * Factors::kStride);
   }
   /// What warpgroup 0 or 1 of those that compute factors needs for itself.
-  __device__ __forceinline__ FactorGroup factor_group(int group) const {
-    return FactorGroup(group, memory + kSplit + group * SplitBlocks::kBytes);
+  __device__ __forceinline__ Group factor_group(int group) const {
+    return Group(group, memory + kSplit + group * Group::kBytes);
   }
   /// The barriers.
   __device__ __forceinline__ ClusterBarriers& barriers() const {
@@ -112,9 +113,9 @@ __device__ __forceinline__ void pass_place_on(ClusterBarriers& barriers, Ring<1>
 }
 
 /// One thread of block `rank` of (., h, b) loads Q and K for the warpgroups that compute T and P.
-template <class Shape>
-__device__ __forceinline__ void load_pairs(const Bf16Arguments& a, const tile::ChunkMaps& maps,
-                                           const ClusterMemory<Shape>& memory, int rank) {
+template <class Memory>
+__device__ __forceinline__ void load_pairs(const Bf16Arguments& a, const tile::ChunkMaps& maps, const Memory& memory,
+                                           int rank) {
   ClusterBarriers& barriers = memory.barriers();
   auto ring = Ring<2>::consumer();  // waits until the warpgroup before is done
   for (int n = rank; n * tile::kChunk < a.L; n += 2) {

@@ -1,10 +1,10 @@
 #pragma once
 /// @file
-/// A block of `cluster` (7_cluster.cu): its shared memory, and what the warpgroups do that compute T and P.
+/// A block of `cluster` (7_cluster.cu): what differs from delta_rule/cluster.cuh, in the warpgroups that compute T and P.
 
-#include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include "05_deltanet_wy/delta_rule/cluster.cuh"
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
 #include "05_deltanet_wy/gated_delta_rule.hpp"
 #include "05_deltanet_wy/gated_delta_rule/gated_factors.cuh"
@@ -16,130 +16,24 @@
 #include "common/device/push_shared.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/wgmma.cuh"
-#include "common/tile/bulk_tiles.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
 
 namespace tutorial::gated_delta_rule {
 
-using delta_rule::ValuePanel;
+using delta_rule::kGroups;
 
-inline constexpr int kClusterStages = 2;  ///< tiles of Q and K for the chain, and of V
-inline constexpr int kGroups = 4;         ///< warpgroups of both blocks that compute T and P, each with its own slot
-
-/// The rank of the block that computes T and P of chunk n.
-__device__ __forceinline__ int rank_of(int n) {
-  return n % 2;
-}
-/// Which of that block's two warpgroups does it.
-__device__ __forceinline__ int group_of(int n) {
-  return n / 2 % 2;
-}
-
-/// Barriers of a block. They lie in dynamic shared memory, as everything that the other block reaches.
-struct ClusterBarriers {
-  Barrier k_full[kClusterStages], q_full[kClusterStages], empty[kClusterStages];
-  Barrier v_full[kClusterStages], v_empty[kClusterStages];
-  Barrier output_full, output_empty;
-  Barrier pair_full[2], pair_empty[2];  ///< the tiles of Q and K from which group 0 or 1 computes
-  Barrier factors_full[kGroups];
-  Barrier slot_free[2];                  ///< both chains have read what group 0 or 1 has stored
-  Barrier slot_read;                     ///< this block's chain has read what the other block has stored
-  alignas(16) unsigned char outbox[16];  ///< bytes of a message; their values do not matter
-  alignas(16) unsigned char inbox[16];   ///< the other block's
-
-  /// Called by one thread of the block.
-  __device__ __forceinline__ void init() {
-    for (Barrier& barrier : k_full) barrier.init(1);
-    for (Barrier& barrier : q_full) barrier.init(1);
-    for (Barrier& barrier : empty) barrier.init(4);
-    for (int i = 0; i < kClusterStages; ++i) v_full[i].init(1), v_empty[i].init(4);
-    for (int i = 0; i < 2; ++i) pair_full[i].init(1), pair_empty[i].init(4);
-    for (Barrier& barrier : factors_full) barrier.init(1);
-    for (Barrier& barrier : slot_free) barrier.init(4 + 1);  // the chain's warps, and who expects a message
-    slot_read.init(4);
-    output_full.init(4);
-    output_empty.init(2);
-    fence_barrier_init();
-  }
-};
-
-/// A block's shared memory.
+/// A block's shared memory: that of delta_rule's `cluster`, with decays in the slots.
 template <class Shape>
-struct ClusterMemory {
-  using KeyTile = typename Shape::KeyTile;  ///< Q or K
-
-  static constexpr int kKeyBytes = tile::kChunk * Shape::kDk * int(sizeof(__nv_bfloat16));
-  static constexpr int kValueBytes = int(ValuePanel::kPanelBytes);
-  static constexpr int kV = 2 * (kClusterStages + 1) * kKeyBytes, kFactors = kV + kClusterStages * kValueBytes;
-  static constexpr int kO = kFactors + kGroups * GatedFactors::kStride, kSplit = kO + kValueBytes;
-  static constexpr int kBarriers = kSplit + 2 * GatedFactorGroup::kBytes;
-  static constexpr int kBytes = kBarriers + int(sizeof(ClusterBarriers));
-
-  unsigned char* memory;  ///< kBytes, aligned to 1024
-
-  /// A tile of K for the chain; stage kClusterStages has the one for T and P.
-  __device__ __forceinline__ KeyTile K(int stage) const { return {at(2 * stage * kKeyBytes)}; }
-  /// A tile of Q.
-  __device__ __forceinline__ KeyTile Q(int stage) const { return {at((2 * stage + 1) * kKeyBytes)}; }
-  /// A tile of V.
-  __device__ __forceinline__ ValuePanel V(int stage) const { return {at(kV + stage * kValueBytes)}; }
-  /// The tile of O.
-  __device__ __forceinline__ ValuePanel O() const { return {at(kO)}; }
-  /// T and P of every fourth chunk.
-  __device__ __forceinline__ GatedFactors factors(int slot) const {
-    return GatedFactors(memory + kFactors + slot * GatedFactors::kStride);
-  }
-  /// What warpgroup 0 or 1 of those that compute factors needs for itself.
-  __device__ __forceinline__ GatedFactorGroup factor_group(int group) const {
-    return GatedFactorGroup(group, memory + kSplit + group * GatedFactorGroup::kBytes);
-  }
-  /// The barriers.
-  __device__ __forceinline__ ClusterBarriers& barriers() const {
-    return *reinterpret_cast<ClusterBarriers*>(memory + kBarriers);
-  }
-
- private:
-  __device__ __forceinline__ __nv_bfloat16* at(int offset) const {
-    return reinterpret_cast<__nv_bfloat16*>(memory + offset);
-  }
-};
-
-/// Tells the other block, where T and P of chunk n are computed, that this block's chain has read what lay in their
-/// place.
-__device__ __forceinline__ void pass_place_on(ClusterBarriers& barriers, Ring<1>& read_ring, int n, int rank) {
-  if (rank_of(n) == rank) return;
-  read_ring.wait(&barriers.slot_read);
-  push_shared(barriers.inbox, barriers.outbox, sizeof(barriers.inbox), barriers.slot_free[group_of(n)], 1 - rank);
-  read_ring.advance();
-}
-
-/// One thread of block `rank` of (., h, b) loads Q and K for the warpgroups that compute T and P.
-template <class Shape>
-__device__ __forceinline__ void load_pairs(const Bf16Arguments& a, const tile::ChunkMaps& maps,
-                                           const ClusterMemory<Shape>& memory, int rank) {
-  ClusterBarriers& barriers = memory.barriers();
-  auto ring = Ring<2>::consumer();  // waits until the warpgroup before is done
-  for (int n = rank; n * tile::kChunk < a.L; n += 2) {
-    const TileOrigin origin{.position = n * tile::kChunk, .head = int(blockIdx.y), .batch = int(blockIdx.z)};
-    if (n >= 2) {
-      ring.wait(barriers.pair_empty);
-      ring.advance();
-    }
-    Barrier& full = barriers.pair_full[group_of(n)];
-    full.arrive_expect(2 * memory.kKeyBytes);
-    tile::load_panels(memory.K(kClusterStages), maps.k, full, origin);
-    tile::load_panels(memory.Q(kClusterStages), maps.q, full, origin);
-  }
-}
+using ClusterMemory = delta_rule::ClusterMemory<Shape, GatedFactors, GatedFactorGroup>;
 
 /// Warpgroup `group` of block `rank` computes T and P of every fourth chunk of block (., h, b), for both blocks.
 template <class Shape>
 __device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, const ClusterMemory<Shape>& memory,
                                                        int rank, int group) {
   group = __shfl_sync(kAllLanes, group, 0);  // tells the compiler that it is the same in all lanes
-  ClusterBarriers& barriers = memory.barriers();
+  delta_rule::ClusterBarriers& barriers = memory.barriers();
   GatedFactorGroup factors = memory.factor_group(group);
-  const auto K = memory.K(kClusterStages), Q = memory.Q(kClusterStages);
+  const auto K = memory.K(delta_rule::kClusterStages), Q = memory.Q(delta_rule::kClusterStages);
   const bool is_first = threadIdx.x % tile::kWarpgroup == 0;
   const int chunks = (a.L + tile::kChunk - 1) / tile::kChunk, first = rank + 2 * group;
   // From one chunk of the warpgroup to the next the same step: fewer instructions than an address from its position.
