@@ -37,6 +37,31 @@ struct ChunkFactors {
       : T{{reinterpret_cast<__nv_bfloat16*>(memory)}}, P{T.panel.data + SplitTriangle::Panel::kPanelElements} {}
 };
 
+inline constexpr int kBlockElements = kBlock * tile::kChunk;  ///< from one row of blocks of T or P to the next
+
+/// Where this lane's row of block (0, 0) of T or P is.
+__device__ __forceinline__ int unit_of_block() {
+  const int lane = hide_from_compiler(int(lane_index()));
+  return SquarePanel::unit(lane % 16, lane / 16 * 8);
+}
+
+/// Makes T and P zero above the diagonal, each warp its row of blocks.
+/// @param out has members T and P
+template <class Factors>
+__device__ __forceinline__ void clear_upper_blocks(const Factors& out, int warp) {
+  const std::uint32_t zeros[4] = {};
+  const int unit = unit_of_block();
+#pragma unroll
+  for (int c = 1; c < kBlocks; ++c) {
+    if (c <= warp) continue;
+    stmatrix(out.P.data + warp * kBlockElements + SquarePanel::advance(unit, 0, c * kBlock), zeros);
+    if (c / 2 > warp / 2) continue;  // T has no place for this block
+    for (int part = 0; part < 2; ++part) {
+      stmatrix(out.T.panel.data + warp * kBlockElements + SplitTriangle::advance(unit, c * kBlock, part), zeros);
+    }
+  }
+}
+
 /// A row of blocks of P as fragments; only those up to the diagonal are used.
 using RoundedRow = std::uint32_t[kBlocks][4];
 
@@ -133,17 +158,7 @@ class FactorGroup {
 
   /// Makes T and P zero above the diagonal, where store() does not write.
   __device__ __forceinline__ void clear(const ChunkFactors& out) const {
-    const std::uint32_t zeros[4] = {};
-    const int unit = unit_of_block();
-#pragma unroll
-    for (int c = 1; c < kBlocks; ++c) {
-      if (c <= warp_) continue;
-      stmatrix(out.P.data + warp_ * kBlockElements + SquarePanel::advance(unit, 0, c * kBlock), zeros);
-      if (c / 2 > warp_ / 2) continue;  // T has no place for this block
-      for (int part = 0; part < 2; ++part) {
-        stmatrix(out.T.panel.data + warp_ * kBlockElements + SplitTriangle::advance(unit, c * kBlock, part), zeros);
-      }
-    }
+    clear_upper_blocks(out, warp_);
   }
 
  private:
@@ -160,14 +175,6 @@ class FactorGroup {
       half[2] *= -betas.y;
       half[3] *= -betas.y;
     }
-  }
-
-  static constexpr int kBlockElements = kBlock * tile::kChunk;  // from one row of blocks of T or P to the next
-
-  /// Where this lane's row of block (0, 0) of T or P is.
-  static __device__ __forceinline__ int unit_of_block() {
-    const int lane = hide_from_compiler(int(lane_index()));
-    return SquarePanel::unit(lane % 16, lane / 16 * 8);
   }
 
   unsigned barrier_;

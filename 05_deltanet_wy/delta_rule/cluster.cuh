@@ -62,7 +62,7 @@ struct ClusterBarriers {
 };
 
 /// A block's shared memory.
-/// @tparam Factors what lies in a slot @tparam Group computes it. With gates these are others (gated_delta_rule/cluster.cuh)
+/// @tparam Factors,Group what lies in a slot, and computes it. gated_delta_rule/cluster.cuh has others
 template <class Shape, class Factors = ChunkFactors, class Group = FactorGroup>
 struct ClusterMemory {
   using KeyTile = typename Shape::KeyTile;  ///< Q or K

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// A block of `cluster` (7_cluster.cu): what differs from delta_rule/cluster.cuh, in the warpgroups that compute T and P.
+/// A block of `cluster` (7_cluster.cu): what it has in the place of parts of delta_rule/cluster.cuh.
 
 #include <cuda_runtime.h>
 

@@ -21,6 +21,7 @@
 
 #include <cstdint>
 
+#include "05_deltanet_wy/delta_rule/chunk_factors.cuh"
 #include "05_deltanet_wy/delta_rule/split_blocks.cuh"
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
 #include "common/device/hide_from_compiler.cuh"
@@ -43,6 +44,7 @@ using delta_rule::kBlock;
 using delta_rule::kBlocks;
 using delta_rule::SplitBlocks;
 using delta_rule::SplitFragment;
+using delta_rule::SplitRow;
 using delta_rule::SplitTriangle;
 using delta_rule::SquarePanel;
 
@@ -106,8 +108,6 @@ struct Gates {
 
 /// A row of blocks of P to the left of the diagonal's block, as fragments; only those of the warp are used.
 using RoundedRow = std::uint32_t[kBlocks - 1][4];
-/// A row of blocks of U = -T, each in two bf16; only those up to the diagonal are used.
-using SplitRow = SplitFragment<4>[kBlocks];
 
 /// A warpgroup that computes the factors of every fourth chunk.
 class GatedFactorGroup {
@@ -220,9 +220,9 @@ class GatedFactorGroup {
   /// Stores T, P and the decays. Blocks above the diagonal are not written.
   __device__ __forceinline__ void store(const GatedFactors& out, const SplitRow& U, const RoundedRow& P,
                                         const std::uint32_t (&P_diagonal)[4], float2 decays) const {
-    const int unit = unit_of_block();
-    __nv_bfloat16* T_row = out.T.panel.data + row_ * kBlockElements;
-    __nv_bfloat16* P_row = out.P.data + warp_ * kBlockElements;
+    const int unit = delta_rule::unit_of_block();
+    __nv_bfloat16* T_row = out.T.panel.data + row_ * delta_rule::kBlockElements;
+    __nv_bfloat16* P_row = out.P.data + warp_ * delta_rule::kBlockElements;
 #pragma unroll
     for (int c = 0; c < kBlocks; ++c) {
       if (c <= row_) {
@@ -239,17 +239,7 @@ class GatedFactorGroup {
 
   /// Makes T and P zero above the diagonal, where store() does not write.
   __device__ __forceinline__ void clear(const GatedFactors& out) const {
-    const std::uint32_t zeros[4] = {};
-    const int unit = unit_of_block();
-#pragma unroll
-    for (int c = 1; c < kBlocks; ++c) {
-      if (c <= warp_) continue;
-      stmatrix(out.P.data + warp_ * kBlockElements + SquarePanel::advance(unit, 0, c * kBlock), zeros);
-      if (c / 2 > warp_ / 2) continue;  // T has no place for this block
-      for (int part = 0; part < 2; ++part) {
-        stmatrix(out.T.panel.data + warp_ * kBlockElements + SplitTriangle::advance(unit, c * kBlock, part), zeros);
-      }
-    }
+    delta_rule::clear_upper_blocks(out, warp_);
   }
 
  private:
@@ -260,14 +250,6 @@ class GatedFactorGroup {
   static __device__ __forceinline__ void pack_block(std::uint32_t (&rounded)[4], const BlockSums& block) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) rounded[i] = pack(block[i / 2][i % 2 * 2], block[i / 2][i % 2 * 2 + 1]);
-  }
-
-  static constexpr int kBlockElements = kBlock * tile::kChunk;  // from one row of blocks of T or P to the next
-
-  /// Where this lane's row of block (0, 0) of T or P is.
-  static __device__ __forceinline__ int unit_of_block() {
-    const int lane = hide_from_compiler(int(lane_index()));
-    return SquarePanel::unit(lane % 16, lane / 16 * 8);
   }
 
   unsigned barrier_;
