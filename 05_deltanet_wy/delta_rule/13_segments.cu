@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kMapThreads, 1)
   RoundedState<kDk> s;
   WarpgroupColumns residual, v_new;
   WarpgroupFragments factor;
-  const int unit = first_unit_of_values();
+  const int unit = first_unit_of_columns();
   auto ring = Ring<kDepth>::consumer();
   for (int n = 0; n < chunks; ++n) {
     const MapTiles<kDk> tiles = tiles_of(ring.stage());
@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     RoundedState<Shape::kDk> s;
     WarpgroupColumns residual, v_new, O;
     WarpgroupFragments factor;
-    const int unit = first_unit_of_values();
+    const int unit = first_unit_of_columns();
     // residual = -V of the next chunk. K of that chunk has arrived with it.
     const auto load_values = [&] {
       const ValuePanel V = tiles_of(ring.stage()).V;

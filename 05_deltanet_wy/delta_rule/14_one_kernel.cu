@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     RoundedState<Shape::kDk> s;
     WarpgroupColumns residual, v_new, O;
     WarpgroupFragments factor;
-    const int unit = first_unit_of_values();
+    const int unit = first_unit_of_columns();
     // residual = -V of the next chunk.
     const auto load_values = [&] {
       v_ring.wait(v_full);

@@ -56,17 +56,11 @@ struct SplitTriangle {
   }
 };
 
-/// The unit of V with which load_signed_values() begins in this lane. It is the same in all chunks.
-__device__ __forceinline__ int first_unit_of_values() {
-  const int lane = int(lane_index());
-  return ValuePanel::unit(lane / 16 * 8 + lane % 8, tile::warp_in_group() * 16 + lane / 8 % 2 * 8);
-}
-
 inline constexpr std::uint32_t kPlus = 0;             ///< load_signed_values() leaves the signs of two bf16,
 inline constexpr std::uint32_t kMinus = 0x80008000u;  ///< or changes them
 
 /// sums = V^T or -V^T.
-/// @param unit first_unit_of_values()
+/// @param unit first_unit_of_columns()
 /// @param sign kPlus or kMinus
 __device__ __forceinline__ void load_signed_values(WarpgroupColumns& sums, const ValuePanel& V, int unit,
                                                    std::uint32_t sign) {

@@ -102,7 +102,7 @@ __device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, in
   RoundedState<Shape::kDk> s;
   WarpgroupColumns residual, v_new;
   WarpgroupFragments factor;
-  const int unit = first_unit_of_values();
+  const int unit = first_unit_of_columns();
   auto ring = Ring<kPipelineDepth>::consumer();
   auto state_ring = Ring<1>::producer(), rows_ring = state_ring;
   for (int n = 0; n < N; ++n) {

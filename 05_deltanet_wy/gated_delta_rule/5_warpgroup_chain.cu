@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     RoundedState<Shape::kDk> s;
     WarpgroupColumns residual, values, v_new, O;
     WarpgroupFragments factor, to_state;
-    const int unit = first_unit_of_values();
+    const int unit = first_unit_of_columns();
     // values = -V of the next chunk. K of that chunk has arrived with it.
     const auto load_values = [&] {
       const ValuePanel V = tiles_of(ring.stage()).V;

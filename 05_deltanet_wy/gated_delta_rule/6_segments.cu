@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kMapThreads, 1)
   RoundedState<kDk> s;
   WarpgroupColumns residual, values, v_new;
   WarpgroupFragments factor;
-  const int unit = first_unit_of_values();
+  const int unit = first_unit_of_columns();
   float decay = 1;  // of the chunks before
   auto ring = Ring<kDepth>::consumer();
   for (int n = 0; n < chunks; ++n) {
@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     RoundedState<Shape::kDk> s;
     WarpgroupColumns residual, values, v_new, O;
     WarpgroupFragments factor, to_state;
-    const int unit = first_unit_of_values();
+    const int unit = first_unit_of_columns();
     // values = -V of the next chunk. K of that chunk has arrived with it.
     const auto load_values = [&] {
       const ValuePanel V = tiles_of(ring.stage()).V;

@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     WarpgroupColumns residual, v_new, O;
     ValueFragments values;
     WarpgroupFragments factor, to_state;
-    const int unit = first_unit_of_values();
+    const int unit = first_unit_of_columns();
     // values = V of the next chunk, in bf16.
     const auto load_values = [&] {
       v_ring.wait(v_full);

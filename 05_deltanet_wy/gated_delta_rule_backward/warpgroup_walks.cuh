@@ -83,7 +83,7 @@ __device__ __forceinline__ void round_decayed(WarpgroupFragments& fragments, con
   }
 }
 
-/// fragments = dO^T, each column times its decay. @param unit first_unit_of_values()
+/// fragments = dO^T, each column times its decay. @param unit first_unit_of_columns()
 __device__ __forceinline__ void load_decayed(WarpgroupFragments& fragments, const ValuePanel& dO, int unit,
                                              const float* decays) {
 #pragma unroll
@@ -123,7 +123,7 @@ __device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, in
   RoundedState<Shape::kDk> s;
   WarpgroupColumns residual, values, v_new;
   WarpgroupFragments factor;
-  const int unit = first_unit_of_values();
+  const int unit = first_unit_of_columns();
   auto ring = Ring<kPipelineDepth>::consumer();
   auto state_ring = Ring<1>::producer(), rows_ring = state_ring;
   for (int n = 0; n < N; ++n) {
@@ -185,7 +185,7 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, i
   RoundedState<Shape::kDk> s;
   WarpgroupColumns X, from_scores, dV;  // dV with the opposite sign, divided by scale
   WarpgroupFragments factor, outputs;   // dO^T
-  const int unit = first_unit_of_values();
+  const int unit = first_unit_of_columns();
   auto ring = Ring<kPipelineDepth>::consumer();
   auto state_ring = Ring<1>::producer(), rows_ring = state_ring;
   for (int n = N - 1; n >= 0; --n) {

@@ -243,20 +243,21 @@ __device__ __forceinline__ void add_positions(WarpgroupOutput& O, const Warpgrou
   }
 }
 
-/// The unit of a tile [C, 64] with which put_output() begins in this lane, in all chunks.
-__device__ __forceinline__ int first_unit_of_output() {
+/// Where this lane begins in a tile [C, 64] of which its warp moves 16 columns, transposed: the unit of put_output(), and
+/// of loads of V^T. It is the same in all chunks.
+__device__ __forceinline__ int first_unit_of_columns() {
   const int lane = int(lane_index());
-  return PanelTile<kWarpgroupColumns>::unit(lane % 8 + lane / 16 * 8, warp_in_group() * 16 + lane / 8 % 2 * 8);
+  return PanelTile<kWarpgroupColumns>::unit(lane / 16 * 8 + lane % 8, warp_in_group() * 16 + lane / 8 % 2 * 8);
 }
 
 /// Rounds O^T to bf16 and writes it transposed, so that row t of the tile is position t, times the factor of t. Each
 /// warp writes its 16 columns.
 /// @param factors factors(t), t even, returns the factors of positions t and t + 1
-/// @param unit first_unit_of_output(). A loop that keeps it in a register does not compute it again for each chunk
+/// @param unit first_unit_of_columns(). A loop that keeps it in a register does not compute it again for each chunk
 template <class Factors>
 requires std::is_invocable_v<Factors, int> __device__ __forceinline__ void put_output(
     const PanelTile<kWarpgroupColumns>& tile, const WarpgroupOutput& O, Factors factors,
-    int unit = first_unit_of_output()) {
+    int unit = first_unit_of_columns()) {
   const int lane = int(lane_index());
 #pragma unroll
   for (int t = 0; t < kChunk; t += 16) {
@@ -274,7 +275,7 @@ requires std::is_invocable_v<Factors, int> __device__ __forceinline__ void put_o
 
 /// The same with one factor for all positions.
 __device__ __forceinline__ void put_output(const PanelTile<kWarpgroupColumns>& tile, const WarpgroupOutput& O,
-                                           float factor, int unit = first_unit_of_output()) {
+                                           float factor, int unit = first_unit_of_columns()) {
   put_output(
       tile, O,
       [=](int) {
