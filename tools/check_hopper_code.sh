@@ -4,12 +4,13 @@
 #   - ptxas waits between products of warpgroups, which then run one after the other (its messages C7510 to C7519),
 #   - registers are spilled to local memory,
 #   - there is no product of a warpgroup or no bulk load in the code.
-# Without FILEs: the stages on warpgroups of all chapters and the kernels behind their dispatch. Needs nvcc, but no GPU.
+# Without FILEs: the stages on warpgroups of all chapters and the kernels behind their dispatch; --list prints their
+# names. Needs nvcc, but no GPU.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." || exit 2
 
 files=("$@")
-if ((${#files[@]} == 0)); then
+if ((${#files[@]} == 0)) || [[ $1 == --list ]]; then
   stages=02_chunkwise/linear_attention
   files=("$stages"/1[0-4]_*.cu "$stages"{,_backward}/dispatch/hopper_*.cu 03_gla/gla/10_warpgroup_walk.cu)
   files+=(03_gla/gla_backward/{6_warpgroup_states,7_warpgroup_gradients}.cu)
@@ -19,6 +20,10 @@ if ((${#files[@]} == 0)); then
   files+=(05_deltanet_wy/delta_rule/1[2-5]_*.cu 05_deltanet_wy/delta_rule_backward/[56]_*.cu)
   files+=(05_deltanet_wy/gated_delta_rule/[5-7]_*.cu 05_deltanet_wy/gated_delta_rule_backward/4_warpgroups.cu)
   files+=(05_deltanet_wy/kda/[67]_*.cu)
+fi
+if [[ ${1-} == --list ]]; then
+  printf '%s\n' "${files[@]}"
+  exit
 fi
 nvcc=$(command -v nvcc /usr/local/cuda/bin/nvcc | head -n 1)
 if [[ -z $nvcc ]]; then
