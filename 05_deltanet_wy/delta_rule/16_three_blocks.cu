@@ -31,6 +31,19 @@ constexpr int kComputer = kWalking;  // the rank of the block that computes T an
 template <class Shape>
 using Memory = ClusterMemory<Shape, ChunkFactors, FactorGroup, ThirdBlock>;
 
+/// T and P of every second chunk come to block `rank` first. A thread passes them on to the other block that walks: a
+/// block that pushes all of them to both takes longer than a chunk.
+template <class Shape>
+__device__ __forceinline__ void pass_factors_on(const Memory<Shape>& memory, int L, int rank) {
+  auto& factors_full = memory.barriers().factors_full;
+  for (int n = rank; n * kChunk < L; n += kWalking) {
+    const int slot = n % kGroups;
+    factors_full[slot].wait_cluster(n / kGroups % 2);
+    void* bytes = memory.factors(slot).T.panel.data;
+    push_shared(bytes, bytes, ChunkFactors::kBytes, factors_full[slot], 1 - rank);
+  }
+}
+
 /// Grid (3 blocks for each 128 columns of Dv; H; B), in clusters of three along x.
 template <class Shape>
 __global__ void __launch_bounds__(kBlockThreads, 1)
@@ -104,6 +117,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     }
   } else if (group > 1) {
     decrease_registers<24>();
+    if (threadIdx.x == 2 * kWarpgroup) pass_factors_on(memory, a.L, rank);
   } else {
     increase_registers<224>();
     WarpgroupState<Shape::kDk> S;

@@ -202,13 +202,9 @@ __device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, c
     wait_at_named_barrier(1 + group, tile::kWarpgroup);
     if (is_first) {
       void* bytes = out.T.panel.data;
-      for (int peer = 0; peer < kWalking; ++peer) {
-        if (Memory::Sharing::kWalks && peer == rank) {
-          barriers.factors_full[slot].arrive();
-        } else {
-          push_shared(bytes, bytes, ChunkFactors::kBytes, barriers.factors_full[slot], peer);
-        }
-      }
+      const int peer = Memory::Sharing::kWalks ? 1 - rank : n % kWalking;
+      push_shared(bytes, bytes, ChunkFactors::kBytes, barriers.factors_full[slot], peer);
+      if (Memory::Sharing::kWalks) barriers.factors_full[slot].arrive();
     }
   }
 }
