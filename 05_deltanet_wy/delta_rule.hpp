@@ -101,7 +101,7 @@ std::int64_t specialized_warps_bytes_moved(const Bf16Arguments&);
 std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments&);
 std::int64_t segments_bytes_moved(const Bf16Arguments&);
 std::int64_t one_kernel_bytes_moved(const Bf16Arguments&);
-std::int64_t cluster_bytes_moved(const Bf16Arguments&);
+std::int64_t cluster_bytes_moved(const Bf16Arguments&);   ///< of three_blocks, too
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);  ///< -1 if it computes in fp32
 
 /// What dispatch chooses on this GPU, as text for the report.

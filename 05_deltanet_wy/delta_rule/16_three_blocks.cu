@@ -1,5 +1,44 @@
 /// @file
-/// Stage 16, `three_blocks`: a block of its own computes T and P for the two blocks that walk.
+/// Stage 16, `three_blocks`: a third block computes T and P for the two blocks of a head.
+///
+/// Idea: with 32 heads, `cluster` leaves half of the multiprocessors idle, and its chain shares the multiprocessor with
+/// the inverses of T. A cluster of three blocks has a multiprocessor for each of the three tasks: blocks 0 and 1 walk,
+/// 64 columns each, and block 2 computes T and P of all chunks and pushes them to the other two. It has room for four
+/// warpgroups that compute, as many as both blocks of `cluster` have together.
+///
+///     block 2, warpgroup 1 | T, P of 4 ................... | push to 0
+///     block 2, warpgroup 2        | T, P of 5 ................... | push to 1
+///     block 0                                                       | push of 4 to 1
+///     block 1                                                              | push of 5 to 0
+///     both chains          | 0    | 1    | 2    | 3    |   ...
+///
+/// What a block can push in a chunk's time is less than T and P twice. So block 2 pushes T and P of a chunk to one of
+/// the two blocks, in turn, and this block pushes them to the other one.
+///
+/// Grows out of: 15_cluster.cu
+/// Improves on: in `cluster` the chain waits for the tensor cores and for issue slots that T and P take.
+/// Unchanged: the chain, the four slots, how T and P are computed, what is rounded, and the bytes from memory.
+///
+/// Equation, shapes: those of `fused`, without T and P.
+/// Thread mapping: cluster (x, h, b) walks over the chunks of a head with 128 columns of Dv. In a block that walks,
+/// warpgroup 0 loads and stores, warpgroup 1 is the chain, and of the other three a single thread does something: it
+/// passes T and P on. In block 2 one thread loads pairs of Q and K, and warpgroups 1 to 4 compute.
+/// Synchronization: T and P of chunk n lie in slot n % 4 of all three blocks: in block 2 they wait there for the push.
+/// They are there (`factors_full`) when the bytes of a push have come, from whichever block. A block that walks has read
+/// a slot (`slot_free`) when its chain has arrived; a thread then sends a message to block 2, a push of 16 bytes. The
+/// warpgroup in block 2 waits for both messages (its own `slot_free`) before it stores again. Each message also says
+/// that the push to its sender is over, so nothing else guards what a push reads.
+/// Start and end: as in `cluster`.
+/// Resources: at Dk = 128 in a block that walks two tiles of Q, K and V, T and P of four chunks and a tile of outputs; in
+/// block 2 three pairs of Q and K, T and P of four chunks, and 10 KB per warpgroup for the inverse: 216 KB of shared
+/// memory. Registers per thread: 64 for loads and stores and 224 for the chain, or 112 for T and P.
+/// Work, bytes: as `cluster`.
+/// Bound by: the chain.
+/// Requires: what `warpgroup_chain` requires.
+/// Weakness: three multiprocessors per 128 columns of a head, so `cluster` is faster where the heads of two waves would
+/// fit into one of its waves. The first chunk waits for two pushes. Clusters of three do not fit into all
+/// multiprocessors. With Dv <= 64 the second block's walk is in vain.
+/// Sources: as `cluster`.
 
 #include <cuda_runtime.h>
 
