@@ -24,20 +24,20 @@
 /// warpgroup 0 loads and stores, warpgroup 1 is the chain, and of the other three a single thread does something: it
 /// passes T and P on. In block 2 one thread loads pairs of Q and K, and warpgroups 1 to 4 compute.
 /// Synchronization: T and P of chunk n lie in slot n % 4 of all three blocks: in block 2 they wait there for the push.
-/// They are there (`factors_full`) when the bytes of a push have come, from whichever block. A block that walks has read
-/// a slot (`slot_free`) when its chain has arrived; a thread then sends a message to block 2, a push of 16 bytes. The
-/// warpgroup in block 2 waits for both messages (its own `slot_free`) before it stores again. Each message also says
-/// that the push to its sender is over, so nothing else guards what a push reads.
+/// They are there (`factors_full`) when the bytes of a push have come, from whichever block. A block that walks has
+/// read a slot (`slot_free`) when its chain has arrived; a thread then sends a message to block 2, a push of 16 bytes.
+/// The warpgroup in block 2 waits for both messages (its own `slot_free`) before it stores again. Each message also
+/// says that the push to its sender is over, so nothing else guards what a push reads.
 /// Start and end: as in `cluster`.
-/// Resources: at Dk = 128 in a block that walks two tiles of Q, K and V, T and P of four chunks and a tile of outputs; in
-/// block 2 three pairs of Q and K, T and P of four chunks, and 10 KB per warpgroup for the inverse: 216 KB of shared
+/// Resources: at Dk = 128 in a block that walks two tiles of Q, K and V, T and P of four chunks and a tile of outputs;
+/// in block 2 three pairs of Q and K, T and P of four chunks, and 10 KB per warpgroup for the inverse: 216 KB of shared
 /// memory. Registers per thread: 64 for loads and stores and 224 for the chain, or 112 for T and P.
 /// Work, bytes: as `cluster`.
 /// Bound by: the chain.
 /// Requires: what `warpgroup_chain` requires.
-/// Weakness: three multiprocessors per 128 columns of a head, so `cluster` is faster where the heads of two waves would
-/// fit into one of its waves. The first chunk waits for two pushes. Clusters of three do not fit into all
-/// multiprocessors. With Dv <= 64 the second block's walk is in vain.
+/// Weakness: it takes three multiprocessors for what `cluster` does with two, so `cluster` is faster with more heads.
+/// Of 132 multiprocessors, clusters of three can use only 117. In one of the two blocks, the first chunk waits for two
+/// pushes. With Dv <= 64 the second block's walk is in vain.
 /// Sources: as `cluster`.
 
 #include <cuda_runtime.h>

@@ -26,7 +26,7 @@ inline constexpr int kClusterStages = 2;  ///< tiles of Q and K for the chain, a
 inline constexpr int kGroups = 4;         ///< warpgroups of a cluster that compute T and P, each with its own slot
 inline constexpr int kWalking = 2;        ///< blocks of a cluster that walk
 
-/// Which blocks compute T and P, in `cluster`: both, in turn, beside their walks.
+/// Which blocks compute T and P. In `cluster`: both, in turn, beside their walks.
 struct BothBlocks {
   static constexpr int kComputing = 2;  ///< blocks
   static constexpr int kPairs = 1;      ///< tiles of Q and K in each for T and P
@@ -56,7 +56,7 @@ struct ClusterBarriers {
   Barrier output_full, output_empty;
   Barrier pair_full[kGroups], pair_empty[kGroups];  ///< the tiles of Q and K from which a group computes
   Barrier factors_full[kGroups];
-  Barrier slot_free[kGroups];            ///< the chains have read what a group has stored
+  Barrier slot_free[kGroups];            ///< the chains that tell this block have read what lies in a group's slot
   Barrier slot_read;                     ///< this block's chain has read what the other block has stored
   alignas(16) unsigned char outbox[16];  ///< bytes of a message; their values do not matter
   alignas(16) unsigned char inbox[16];   ///< the other block's
