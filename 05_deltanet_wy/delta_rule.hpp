@@ -60,6 +60,7 @@ void warpgroup_chain(const Bf16Arguments&);    ///< Hopper: the chain by warpgro
 void segments(const Bf16Arguments&);           ///< Hopper: the sequence in segments, a transition as the walk of -K
 void one_kernel(const Bf16Arguments&);         ///< Hopper: T and P in warps of their own beside the chain
 void cluster(const Bf16Arguments&);            ///< Hopper: the two blocks of a head share T and P
+void three_blocks(const Bf16Arguments&);       ///< Hopper: a third block computes T and P for them
 void dispatch(const Bf16Arguments&);           ///< what a user calls
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.
@@ -100,7 +101,7 @@ std::int64_t specialized_warps_bytes_moved(const Bf16Arguments&);
 std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments&);
 std::int64_t segments_bytes_moved(const Bf16Arguments&);
 std::int64_t one_kernel_bytes_moved(const Bf16Arguments&);
-std::int64_t cluster_bytes_moved(const Bf16Arguments&);
+std::int64_t cluster_bytes_moved(const Bf16Arguments&);   ///< of three_blocks, too
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);  ///< -1 if it computes in fp32
 
 /// What dispatch chooses on this GPU, as text for the report.

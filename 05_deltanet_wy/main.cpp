@@ -129,6 +129,13 @@ void add_stages(Operator& definition) {
               .idea = "the two blocks of a head share the work for T and P",
               .unsupported = warpgroup_chain_unsupported,
               .bytes_moved = cluster_bytes_moved})
+      .stage({.name = "three_blocks",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = three_blocks,
+              .idea = "a third block computes T and P for the two blocks of a head",
+              .unsupported = warpgroup_chain_unsupported,
+              .bytes_moved = cluster_bytes_moved})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,

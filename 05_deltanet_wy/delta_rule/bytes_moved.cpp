@@ -150,7 +150,8 @@ std::int64_t cluster_bytes_moved(const Bf16Arguments& a) {
 
 std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
   if (runs_on_warpgroups(a)) {
-    return cluster_is_faster(a) ? cluster_bytes_moved(a) : walk_segments_bytes_moved(a, fastest_segments(a));
+    const bool is_one_kernel = fastest_walk(a) != Walk::segments;
+    return is_one_kernel ? cluster_bytes_moved(a) : walk_segments_bytes_moved(a, fastest_segments(a));
   }
   if (walk_unsupported(a).empty()) {
     const int tiles = ceil_div(a.Dv, walk_columns(a));

@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// A block of `cluster` (15_cluster.cu): its shared memory, and what the warpgroups do that compute T and P.
+/// A block of `cluster` (15_cluster.cu) or `three_blocks` (16_three_blocks.cu): its shared memory, and what the
+/// warpgroups do that compute T and P.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -22,7 +23,16 @@
 namespace tutorial::delta_rule {
 
 inline constexpr int kClusterStages = 2;  ///< tiles of Q and K for the chain, and of V
-inline constexpr int kGroups = 4;         ///< warpgroups of both blocks that compute T and P, each with its own slot
+inline constexpr int kGroups = 4;         ///< warpgroups of a cluster that compute T and P, each with its own slot
+inline constexpr int kWalking = 2;        ///< blocks of a cluster that walk
+
+/// Which blocks compute T and P. In `cluster`: both, in turn, beside their walks.
+struct BothBlocks {
+  static constexpr int kComputing = 2;  ///< blocks
+  static constexpr int kPairs = 1;      ///< tiles of Q and K in each for T and P
+  static constexpr bool kWalks = true;  ///< such a block has a chain, too
+  static constexpr int kMessages = 1;   ///< that it gets when a slot has been read
+};
 
 /// The rank of the block that computes T and P of chunk n.
 __device__ __forceinline__ int rank_of(int n) {
@@ -33,27 +43,33 @@ __device__ __forceinline__ int group_of(int n) {
   return n / 2 % 2;
 }
 
+/// In `three_blocks`: a third one, which has room for three pairs of tiles.
+struct ThirdBlock {
+  static constexpr int kComputing = 1, kPairs = kClusterStages + 1, kMessages = kWalking;
+  static constexpr bool kWalks = false;
+};
+
 /// Barriers of a block. They lie in dynamic shared memory, as everything that the other block reaches.
 struct ClusterBarriers {
   Barrier k_full[kClusterStages], q_full[kClusterStages], empty[kClusterStages];
   Barrier v_full[kClusterStages], v_empty[kClusterStages];
   Barrier output_full, output_empty;
-  Barrier pair_full[2], pair_empty[2];  ///< the tiles of Q and K from which group 0 or 1 computes
+  Barrier pair_full[kGroups], pair_empty[kGroups];  ///< the tiles of Q and K from which a group computes
   Barrier factors_full[kGroups];
-  Barrier slot_free[2];                  ///< both chains have read what group 0 or 1 has stored
+  Barrier slot_free[kGroups];            ///< the chains that tell this block have read what lies in a group's slot
   Barrier slot_read;                     ///< this block's chain has read what the other block has stored
   alignas(16) unsigned char outbox[16];  ///< bytes of a message; their values do not matter
   alignas(16) unsigned char inbox[16];   ///< the other block's
 
   /// Called by one thread of the block.
-  __device__ __forceinline__ void init() {
+  /// @param slot_readers arrivals at slot_free: the chain's warps, and who expects messages
+  __device__ __forceinline__ void init(unsigned slot_readers = 4 + 1) {
     for (Barrier& barrier : k_full) barrier.init(1);
     for (Barrier& barrier : q_full) barrier.init(1);
     for (Barrier& barrier : empty) barrier.init(4);
     for (int i = 0; i < kClusterStages; ++i) v_full[i].init(1), v_empty[i].init(4);
-    for (int i = 0; i < 2; ++i) pair_full[i].init(1), pair_empty[i].init(4);
+    for (int i = 0; i < kGroups; ++i) pair_full[i].init(1), pair_empty[i].init(4), slot_free[i].init(slot_readers);
     for (Barrier& barrier : factors_full) barrier.init(1);
-    for (Barrier& barrier : slot_free) barrier.init(4 + 1);  // the chain's warps, and who expects a message
     slot_read.init(4);
     output_full.init(4);
     output_empty.init(2);
@@ -63,20 +79,23 @@ struct ClusterBarriers {
 
 /// A block's shared memory.
 /// @tparam Factors,Group what lies in a slot, and computes it. gated_delta_rule/cluster.cuh has others
-template <class Shape, class Factors = ChunkFactors, class Group = FactorGroup>
+/// @tparam Sharing which blocks compute
+template <class Shape, class Factors = ChunkFactors, class Group = FactorGroup, class Sharing_ = BothBlocks>
 struct ClusterMemory {
+  using Sharing = Sharing_;
   using KeyTile = typename Shape::KeyTile;  ///< Q or K
 
   static constexpr int kKeyBytes = tile::kChunk * Shape::kDk * int(sizeof(__nv_bfloat16));
   static constexpr int kValueBytes = int(ValuePanel::kPanelBytes);
-  static constexpr int kV = 2 * (kClusterStages + 1) * kKeyBytes, kFactors = kV + kClusterStages * kValueBytes;
-  static constexpr int kO = kFactors + kGroups * Factors::kStride, kSplit = kO + kValueBytes;
-  static constexpr int kBarriers = kSplit + 2 * Group::kBytes;
+  static constexpr int kFactors = 2 * (kClusterStages + 1) * kKeyBytes, kV = kFactors + kGroups * Factors::kStride;
+  static constexpr int kO = kV + kClusterStages * kValueBytes;
+  static constexpr int kSplit = Sharing::kWalks ? kO + kValueBytes : kV;
+  static constexpr int kBarriers = kSplit + kGroups / Sharing::kComputing * Group::kBytes;
   static constexpr int kBytes = kBarriers + int(sizeof(ClusterBarriers));
 
   unsigned char* memory;  ///< kBytes, aligned to 1024
 
-  /// A tile of K for the chain; stage kClusterStages has the one for T and P.
+  /// A tile of K for the chain, or for T and P.
   __device__ __forceinline__ KeyTile K(int stage) const { return {at(2 * stage * kKeyBytes)}; }
   /// A tile of Q.
   __device__ __forceinline__ KeyTile Q(int stage) const { return {at((2 * stage + 1) * kKeyBytes)}; }
@@ -88,7 +107,11 @@ struct ClusterMemory {
   __device__ __forceinline__ Factors factors(int slot) const {
     return Factors(memory + kFactors + slot * Factors::kStride);
   }
-  /// What warpgroup 0 or 1 of those that compute factors needs for itself.
+  /// The stage from which T and P of chunk n are computed.
+  __device__ __forceinline__ int pair_stage(int n) const {
+    return kClusterStages + 1 - Sharing::kPairs + n % Sharing::kPairs;
+  }
+  /// What a warpgroup of those that compute factors needs for itself.
   __device__ __forceinline__ Group factor_group(int group) const {
     return Group(group, memory + kSplit + group * Group::kBytes);
   }
@@ -112,35 +135,36 @@ __device__ __forceinline__ void pass_place_on(ClusterBarriers& barriers, Ring<1>
   read_ring.advance();
 }
 
-/// One thread of block `rank` of (., h, b) loads Q and K for the warpgroups that compute T and P.
+/// One thread of computing block `rank` of (., h, b) loads Q and K for the warpgroups that compute T and P.
 template <class Memory>
 __device__ __forceinline__ void load_pairs(const Bf16Arguments& a, const tile::ChunkMaps& maps, const Memory& memory,
                                            int rank) {
   ClusterBarriers& barriers = memory.barriers();
-  auto ring = Ring<2>::consumer();  // waits until the warpgroup before is done
-  for (int n = rank; n * tile::kChunk < a.L; n += 2) {
+  constexpr int kOwn = kGroups / Memory::Sharing::kComputing;
+  auto ring = Ring<kOwn>::consumer();  // waits until the warpgroup that had the tiles is done
+  for (int n = rank; n * tile::kChunk < a.L; n += Memory::Sharing::kComputing) {
     const TileOrigin origin{.position = n * tile::kChunk, .head = int(blockIdx.y), .batch = int(blockIdx.z)};
-    if (n >= 2) {
+    if (n >= Memory::Sharing::kComputing * Memory::Sharing::kPairs) {
       ring.wait(barriers.pair_empty);
       ring.advance();
     }
-    Barrier& full = barriers.pair_full[group_of(n)];
+    Barrier& full = barriers.pair_full[n / Memory::Sharing::kComputing % kOwn];
     full.arrive_expect(2 * memory.kKeyBytes);
-    tile::load_panels(memory.K(kClusterStages), maps.k, full, origin);
-    tile::load_panels(memory.Q(kClusterStages), maps.q, full, origin);
+    tile::load_panels(memory.K(memory.pair_stage(n)), maps.k, full, origin);
+    tile::load_panels(memory.Q(memory.pair_stage(n)), maps.q, full, origin);
   }
 }
 
-/// Warpgroup `group` of block `rank` computes T and P of every fourth chunk of block (., h, b), for both blocks.
-template <class Shape>
-__device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, const ClusterMemory<Shape>& memory,
-                                                       int rank, int group) {
+/// Warpgroup `group` of computing block `rank` computes T and P of every fourth chunk of block (., h, b), for both
+/// blocks that walk.
+template <class Memory>
+__device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, const Memory& memory, int rank,
+                                                       int group) {
   group = __shfl_sync(kAllLanes, group, 0);  // tells the compiler that it is the same in all lanes
   ClusterBarriers& barriers = memory.barriers();
   FactorGroup factors = memory.factor_group(group);
-  const auto K = memory.K(kClusterStages), Q = memory.Q(kClusterStages);
   const bool is_first = threadIdx.x % tile::kWarpgroup == 0;
-  const int chunks = (a.L + tile::kChunk - 1) / tile::kChunk, first = rank + 2 * group;
+  const int chunks = (a.L + tile::kChunk - 1) / tile::kChunk, first = rank + Memory::Sharing::kComputing * group;
   const auto beta_of = [&](int n) {
     const int position = n * tile::kChunk + factors.position();
     return lane_index() < kBlock && position < a.L ? load_global(a.beta.row(int(blockIdx.z), int(blockIdx.y), position))
@@ -157,7 +181,8 @@ __device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, c
     const float beta = next_beta;
     next_beta = beta_of(n + kGroups);
     const unsigned round = unsigned(n) / kGroups;
-    const int own = hide_from_compiler(group), slot = n % kGroups;
+    const int own = hide_from_compiler(group), slot = n % kGroups, stage = memory.pair_stage(n);
+    const auto K = memory.K(stage), Q = memory.Q(stage);
     barriers.pair_full[own].wait(round % 2);
     wgmma_fence(K_K, Q_K);
     tile::start_scores(K_K, K, K);
@@ -168,7 +193,7 @@ __device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, c
     factors.round(P, Q_K);
     factors.invert(U, K_K, beta);
     if (round > 0) {
-      if (is_first) barriers.slot_free[own].arrive_expect(sizeof(barriers.inbox));
+      if (is_first) barriers.slot_free[own].arrive_expect(Memory::Sharing::kMessages * sizeof(barriers.inbox));
       barriers.slot_free[own].wait_cluster((round - 1) % 2);
     }
     const ChunkFactors out = memory.factors(slot);
@@ -177,8 +202,9 @@ __device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, c
     wait_at_named_barrier(1 + group, tile::kWarpgroup);
     if (is_first) {
       void* bytes = out.T.panel.data;
-      push_shared(bytes, bytes, ChunkFactors::kBytes, barriers.factors_full[slot], 1 - rank);
-      barriers.factors_full[slot].arrive();
+      const int peer = Memory::Sharing::kWalks ? 1 - rank : n % kWalking;
+      push_shared(bytes, bytes, ChunkFactors::kBytes, barriers.factors_full[slot], peer);
+      if (Memory::Sharing::kWalks) barriers.factors_full[slot].arrive();
     }
   }
 }

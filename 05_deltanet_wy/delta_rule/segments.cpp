@@ -18,9 +18,13 @@ constexpr double kMapChunk = 0.97;   // of the walk without outputs, 128 columns
 constexpr double kLink = 1.0;        // from one segment to the next
 constexpr double kTwoMoreLaunches = 8;
 constexpr double kBytes = 3.95e6;
-constexpr double kClusterChunk = 1.19;  // of cluster
-constexpr double kFirstFactors = 5.5;   // of cluster: T and P of the first chunk
-constexpr double kPrepareLaunch = 8;    // its launch, and the gap before the walk
+constexpr double kPrepareLaunch = 8;  // its launch, and the gap before the walk
+
+/// A kernel that computes T and P beside the walk.
+struct ClusterCosts {
+  double chunk, first;  // microseconds of a chunk, and until T and P of the first one are there
+};
+constexpr ClusterCosts kCluster{1.19, 5.5}, kThreeBlocks{0.97, 7.5};
 
 /// The time of a kernel that is limited by both the chain of its chunks and its bytes. If the two are about equal, the
 /// kernel takes longer than either.
@@ -72,15 +76,20 @@ tile::LaunchPlan fastest_segments(const Bf16Arguments& a) {
   return best;
 }
 
-bool cluster_is_faster(const Bf16Arguments& a) {
+Walk fastest_walk(const Bf16Arguments& a) {
   const Tiles tiles(a);
-  const double positions = double(tiles.heads) * a.L;
-  const std::int64_t blocks = tiles.heads * ((tiles.values + 1) / 2 * 2);
-  const double cluster =
-      kFirstFactors + together(double(ceil_div(blocks, multiprocessor_count())) * ceil_div(a.L, kChunk) * kClusterChunk,
-                               positions * 4 * (a.Dk + a.Dv) / kBytes);
+  const double positions = double(tiles.heads) * a.L, bytes = positions * 4 * (a.Dk + a.Dv) / kBytes;
+  const std::int64_t clusters = tiles.heads * ((tiles.values + 1) / 2);
+  // A cluster's multiprocessors are neighbours. Of 132, clusters of three can use 117.
+  const int pairs = std::max(1, multiprocessor_count() / 2), triples = multiprocessor_count() * 3 / 10;
+  const auto time = [&](const ClusterCosts& costs, int at_a_time) {
+    const double rounds = double(ceil_div(clusters, at_a_time));
+    return costs.first + together(rounds * ceil_div(a.L, kChunk) * costs.chunk, bytes);
+  };
   const double prepare = kPrepareLaunch + positions * (4 * a.Dk + 384) / kBytes;
-  return cluster < prepare + estimated_time(a, fastest_segments(a));
+  const double cluster = time(kCluster, pairs), segments = prepare + estimated_time(a, fastest_segments(a));
+  if (clusters <= triples && time(kThreeBlocks, triples) < std::min(cluster, segments)) return Walk::three_blocks;
+  return cluster < segments ? Walk::cluster : Walk::segments;
 }
 
 std::int64_t walk_segments_memory(const Bf16Arguments& a, const tile::LaunchPlan& plan) {

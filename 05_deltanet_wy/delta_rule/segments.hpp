@@ -27,8 +27,10 @@ tile::LaunchPlan one_wave_of_segments(const Bf16Arguments&);
 tile::LaunchPlan fastest_segments(const Bf16Arguments&);
 /// Microseconds by that estimate, without prepare_tiles().
 double estimated_time(const Bf16Arguments&, const tile::LaunchPlan&);
-/// Whether `cluster` takes less than prepare_tiles() and the walk of fastest_segments(), by such estimates. Requires:
-/// an empty warpgroup_chain_unsupported().
-bool cluster_is_faster(const Bf16Arguments&);
+/// What walks over the chunks on Hopper.
+enum class Walk { segments, cluster, three_blocks };
+/// Which takes least by such estimates: prepare_tiles() and the walk of fastest_segments(), or one of the other two
+/// stages. Requires: an empty warpgroup_chain_unsupported().
+Walk fastest_walk(const Bf16Arguments&);
 
 }  // namespace tutorial::delta_rule

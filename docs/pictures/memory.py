@@ -590,6 +590,14 @@ STAGES = [
         "Each block computes T and P of every second chunk and pushes them into the other block's shared memory.",
     ),
     Stage(
+        DELTA + "16_three_blocks.cu",
+        ["q, k, beta", "v", "o"],
+        [
+            Kernel("one kernel: clusters of three blocks", ["Q, K twice, V twice; O; or Q, K", "three times; T, P four times"], ["two chains: S^T, residual, v_new", "and O^T; block 2: T and P"], ["q, k, beta", "v"], ["o*"]),
+        ],
+        "The third block of a cluster computes all T and P and pushes them into the shared memory of the two blocks that walk.",
+    ),
+    Stage(
         DELTA_BACKWARD + "3_tensor_core.cu",
         ["q, k, beta", "+T, P", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta"],
         [

@@ -1,8 +1,9 @@
 /// @file
-/// Stage 16, `dispatch`: what a user calls.
+/// Stage 17, `dispatch`: what a user calls.
 ///
-/// Idea: choose a kernel that supports the problem. On Hopper that is `cluster`, or with few heads the walk of
-/// `segments`, with the number of segments that takes the least estimated time (segments.cpp). If they do not support
+/// Idea: choose a kernel that supports the problem. On Hopper that is `three_blocks` while there are enough
+/// multiprocessors, `cluster` with more heads, or with few heads the walk of `segments`, with the number of segments
+/// that takes the least estimated time (segments.cpp). If they do not support
 /// the problem, and on other GPUs, `dispatch` uses the walk of `specialized_warps` in the form of
 /// dispatch/walk.cu, which supports every width of the tensor cores, normalised keys, and 32 or 64 columns per block.
 /// On a GPU whose blocks have too little shared memory for that walk, it uses `split_inverse`. Problems that
@@ -12,9 +13,9 @@
 /// block for most of the work, and only the states are walked, from chunk to chunk; this costs two fifths more
 /// operations and four launches. `chunk_gpu` is faster if few heads leave multiprocessors idle and there are many
 /// chunks. If the heads fill the GPU, the number of operations matters, and `recurrent_gpu` is faster.
-/// Grows out of: 15_cluster.cu; dispatch: the kernel is in dispatch/walk.cu; here is the choice
-/// Improves on: `cluster` needs Hopper and supports only Dk <= 128 and keys that are already normalised. With few
-/// heads it leaves multiprocessors idle.
+/// Grows out of: 16_three_blocks.cu; dispatch: the kernel is in dispatch/walk.cu; here is the choice
+/// Improves on: `three_blocks` needs Hopper and supports only Dk <= 128 and keys that are already normalised. With few
+/// heads it leaves multiprocessors idle, and with many it takes too many.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
 ///
 /// The estimate behind the choice in fp32: a step of a walk takes its latency, and the time of its work for each block
@@ -120,7 +121,16 @@ bool runs_on_warpgroups(const Bf16Arguments& a) {
 }
 
 void dispatch(const Bf16Arguments& a) {
-  if (runs_on_warpgroups(a)) return cluster_is_faster(a) ? cluster(a) : walk_segments(a, fastest_segments(a));
+  if (runs_on_warpgroups(a)) {
+    switch (fastest_walk(a)) {
+      case Walk::segments:
+        return walk_segments(a, fastest_segments(a));
+      case Walk::cluster:
+        return cluster(a);
+      case Walk::three_blocks:
+        return three_blocks(a);
+    }
+  }
   if (walk_unsupported(a).empty()) {
     const Prepared prepared = prepare(a);
     end_part("prepare");
@@ -140,7 +150,9 @@ std::string dispatch_unsupported(const Bf16Arguments& a) {
 
 std::string dispatch_note(const Bf16Arguments& a) {
   if (runs_on_warpgroups(a)) {
-    if (cluster_is_faster(a)) return "clusters of two blocks, 64 columns per block";
+    if (const Walk walk = fastest_walk(a); walk != Walk::segments) {
+      return "clusters of " + std::string(walk == Walk::cluster ? "two" : "three") + " blocks, 64 columns per block";
+    }
     const int segments = fastest_segments(a).segments;
     return "warpgroups, " + (segments > 1 ? std::to_string(segments) + " segments, " : "") + "64 columns per block";
   }
@@ -151,7 +163,9 @@ std::string dispatch_note(const Bf16Arguments& a) {
 }
 
 std::int64_t dispatch_memory(const Bf16Arguments& a) {
-  if (runs_on_warpgroups(a)) return cluster_is_faster(a) ? 0 : walk_segments_memory(a, fastest_segments(a));
+  if (runs_on_warpgroups(a)) {
+    return fastest_walk(a) == Walk::segments ? walk_segments_memory(a, fastest_segments(a)) : 0;
+  }
   if (walk_unsupported(a).empty()) return prepared_memory(a);
   if (split_inverse_unsupported(a).empty()) return split_inverse_memory(a);
   const FloatArguments f = in_fp32(a, {});
