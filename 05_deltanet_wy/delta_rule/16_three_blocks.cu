@@ -35,7 +35,7 @@
 /// Work, bytes: as `cluster`.
 /// Bound by: the chain.
 /// Requires: what `warpgroup_chain` requires.
-/// Weakness: it takes three multiprocessors for what `cluster` does with two, so `cluster` is faster with more heads.
+/// Weakness: it takes three multiprocessors for what `cluster` does with two, so `cluster` is faster with many heads.
 /// Of 132 multiprocessors, clusters of three can use only 117. In one of the two blocks, the first chunk waits for two
 /// pushes. With Dv <= 64 the second block's walk is in vain.
 /// Sources: as `cluster`.

@@ -1,10 +1,9 @@
 /// @file
 /// Stage 17, `dispatch`: what a user calls.
 ///
-/// Idea: choose a kernel that supports the problem. On Hopper that is `three_blocks` while there are enough
-/// multiprocessors, `cluster` with more heads, or with few heads the walk of `segments`, with the number of segments
-/// that takes the least estimated time (segments.cpp). If they do not support
-/// the problem, and on other GPUs, `dispatch` uses the walk of `specialized_warps` in the form of
+/// Idea: choose a kernel that supports the problem. On Hopper that is `three_blocks`, `cluster` or the walk of
+/// `segments` with some number of segments, whichever takes the least estimated time (segments.cpp). If they do not
+/// support the problem, and on other GPUs, `dispatch` uses the walk of `specialized_warps` in the form of
 /// dispatch/walk.cu, which supports every width of the tensor cores, normalised keys, and 32 or 64 columns per block.
 /// On a GPU whose blocks have too little shared memory for that walk, it uses `split_inverse`. Problems that
 /// `split_inverse` does not support are computed in fp32: widths that are no multiple of 16 or too large, and rows that
@@ -15,7 +14,7 @@
 /// chunks. If the heads fill the GPU, the number of operations matters, and `recurrent_gpu` is faster.
 /// Grows out of: 16_three_blocks.cu; dispatch: the kernel is in dispatch/walk.cu; here is the choice
 /// Improves on: `three_blocks` needs Hopper and supports only Dk <= 128 and keys that are already normalised. With few
-/// heads it leaves multiprocessors idle, and with many it takes too many.
+/// heads it leaves multiprocessors idle, and with many it needs more of them than `cluster`.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
 ///
 /// The estimate behind the choice in fp32: a step of a walk takes its latency, and the time of its work for each block

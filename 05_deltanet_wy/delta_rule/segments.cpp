@@ -81,14 +81,14 @@ Walk fastest_walk(const Bf16Arguments& a) {
   const double positions = double(tiles.heads) * a.L, bytes = positions * 4 * (a.Dk + a.Dv) / kBytes;
   const std::int64_t clusters = tiles.heads * ((tiles.values + 1) / 2);
   // A cluster's multiprocessors are neighbours. Of 132, clusters of three can use 117.
-  const int pairs = std::max(1, multiprocessor_count() / 2), triples = multiprocessor_count() * 3 / 10;
+  const int pairs = std::max(1, multiprocessor_count() / 2), triples = std::max(1, multiprocessor_count() * 3 / 10);
   const auto time = [&](const ClusterCosts& costs, int at_a_time) {
     const double rounds = double(ceil_div(clusters, at_a_time));
     return costs.first + together(rounds * ceil_div(a.L, kChunk) * costs.chunk, bytes);
   };
   const double prepare = kPrepareLaunch + positions * (4 * a.Dk + 384) / kBytes;
   const double cluster = time(kCluster, pairs), segments = prepare + estimated_time(a, fastest_segments(a));
-  if (clusters <= triples && time(kThreeBlocks, triples) < std::min(cluster, segments)) return Walk::three_blocks;
+  if (time(kThreeBlocks, triples) < std::min(cluster, segments)) return Walk::three_blocks;
   return cluster < segments ? Walk::cluster : Walk::segments;
 }
 
