@@ -5,11 +5,11 @@
 /// other's shared memory. So each block computes T and P of every second chunk, and the copy engine pushes them to the
 /// other block. A warpgroup then has four chunks' time for one chunk.
 ///
-///     block 0, warpgroup 1 | T, P of 4 ............................... | push
-///     block 1, warpgroup 1         | T, P of 5 ............................... | push
-///     block 0, warpgroup 2                 | T, P of 6 ............................... | push
-///     block 1, warpgroup 2                         | T, P of 7 ............................... | push
-///     both chains          | 0     | 1     | 2     | 3     | 4     | 5     | 6     | 7     |
+///     block 0, warpgroup 1 | T, P of 4 ................... | push
+///     block 1, warpgroup 1         | T, P of 5 ................... | push
+///     block 0, warpgroup 2                 | T, P of 6 ................... | push
+///     block 1, warpgroup 2                         | T, P of 7 ................... | push
+///     both chains                  | 0     | 1     | 2     | 3     | 4     | 5     | 6     | 7     |
 ///
 /// Tiles of Q and K cannot wait in shared memory for as long as that. So they are loaded twice: T and P of a chunk have
 /// a tile of their own, which both warpgroups of a block use in turn. It is free as soon as K K^T and Q K^T are there.

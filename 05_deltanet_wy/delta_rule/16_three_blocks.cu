@@ -7,10 +7,10 @@
 /// warpgroups that compute, as many as both blocks of `cluster` have together.
 ///
 ///     block 2, warpgroup 1 | T, P of 4 ................... | push to 0
-///     block 2, warpgroup 2        | T, P of 5 ................... | push to 1
-///     block 0                                                       | push of 4 to 1
+///     block 2, warpgroup 2         | T, P of 5 ................... | push to 1
+///     block 0                                                      | push of 4 to 1
 ///     block 1                                                              | push of 5 to 0
-///     both chains          | 0    | 1    | 2    | 3    |   ...
+///     both chains                          | 0     | 1     | 2     | 3     | 4     | 5     | 6     |
 ///
 /// What a block can push in a chunk's time is less than T and P twice. So block 2 pushes T and P of a chunk to one of
 /// the two blocks, in turn, and this block pushes them to the other one.
@@ -21,23 +21,24 @@
 ///
 /// Equation, shapes: those of `fused`, without T and P.
 /// Thread mapping: cluster (x, h, b) walks over the chunks of a head with 128 columns of Dv. In a block that walks,
-/// warpgroup 0 loads and stores, warpgroup 1 is the chain, and of the other three a single thread does something: it
-/// passes T and P on. In block 2 one thread loads pairs of Q and K, and warpgroups 1 to 4 compute.
+/// warpgroup 0 loads and stores, warpgroup 1 is the chain, and of the other three only one thread works: it passes T
+/// and P on. In block 2 one thread loads pairs of Q and K, and warpgroups 1 to 4 compute.
 /// Synchronization: T and P of chunk n lie in slot n % 4 of all three blocks: in block 2 they wait there for the push.
-/// They are there (`factors_full`) when the bytes of a push have come, from whichever block. A block that walks has
-/// read a slot (`slot_free`) when its chain has arrived; a thread then sends a message to block 2, a push of 16 bytes.
-/// The warpgroup in block 2 waits for both messages (its own `slot_free`) before it stores again. Each message also
-/// says that the push to its sender is over, so nothing else guards what a push reads.
+/// They are there (`factors_full`) when the bytes of a push have come, from whichever block. In a block that walks,
+/// `slot_free` counts the warps of the chain, which have read a slot. A thread then sends a message to block 2, a push
+/// of 16 bytes. In block 2 `slot_free` counts these messages, and the warpgroup waits for both before it stores again.
+/// The message of a block also says that the push to this block is over, so nothing else guards what a push reads.
 /// Start and end: as in `cluster`.
-/// Resources: at Dk = 128 in a block that walks two tiles of Q, K and V, T and P of four chunks and a tile of outputs;
-/// in block 2 three pairs of Q and K, T and P of four chunks, and 10 KB per warpgroup for the inverse: 216 KB of shared
-/// memory. Registers per thread: 64 for loads and stores and 224 for the chain, or 112 for T and P.
+/// Resources: at Dk = 128 a block that walks needs two tiles of Q, K and V, T and P of four chunks and a tile of
+/// outputs. Block 2 needs more: three pairs of Q and K, T and P of four chunks, and 10 KB per warpgroup for the
+/// inverse. That is 216 KB of shared memory, which all three get. Registers per thread: 64 for loads and stores, 224
+/// for the chain, 112 for T and P, and 24 for the others.
 /// Work, bytes: as `cluster`.
 /// Bound by: the chain.
 /// Requires: what `warpgroup_chain` requires.
 /// Weakness: it takes three multiprocessors for what `cluster` does with two, so `cluster` is faster with many heads.
 /// Of 132 multiprocessors, clusters of three can use only 117. In one of the two blocks, the first chunk waits for two
-/// pushes. With Dv <= 64 the second block's walk is in vain.
+/// pushes. With Dv <= 64 the second block's walk is wasted.
 /// Sources: as `cluster`.
 
 #include <cuda_runtime.h>

@@ -3,9 +3,9 @@
 /// T and P of a chunk by a warpgroup, from tiles in shared memory to tiles in shared memory: what prepare_tiles()
 /// computes, beside a walk. The products with K^T are those of warpgroups, and T is computed as split_blocks.cuh says.
 ///
-/// The sums of K K^T of warp w are row w of its blocks, as BlockRow has them. A row of T takes more work the further
-/// down it is, and the warps with the same number in two warpgroups share a quarter of the multiprocessor. So in one of
-/// two warpgroups warp w computes row w of T, and in the other row 3 - w.
+/// The sums of K K^T of warp w are row w of its blocks, as BlockRow has them. A row of W = N U takes more work the
+/// further down it is, and so does a row of T. So warp w, which has row w of N and computes row w of W, computes row
+/// 3 - w of T.
 
 #include <cuda_runtime.h>
 

@@ -34,22 +34,22 @@ struct BothBlocks {
   static constexpr int kMessages = 1;   ///< that it gets when a slot has been read
 };
 
-/// The rank of the block that computes T and P of chunk n.
-__device__ __forceinline__ int rank_of(int n) {
-  return n % 2;
-}
-/// Which of that block's two warpgroups does it.
-__device__ __forceinline__ int group_of(int n) {
-  return n / 2 % 2;
-}
-
 /// In `three_blocks`: a third one, which has room for three pairs of tiles.
 struct ThirdBlock {
   static constexpr int kComputing = 1, kPairs = kClusterStages + 1, kMessages = kWalking;
   static constexpr bool kWalks = false;
 };
 
-/// Barriers of a block. They lie in dynamic shared memory, as everything that the other block reaches.
+/// In `cluster`: the rank of the block that computes T and P of chunk n.
+__device__ __forceinline__ int rank_of(int n) {
+  return n % 2;
+}
+/// In `cluster`: which of that block's two warpgroups does it.
+__device__ __forceinline__ int group_of(int n) {
+  return n / 2 % 2;
+}
+
+/// Barriers of a block. They lie in dynamic shared memory, as everything that another block reaches.
 struct ClusterBarriers {
   Barrier k_full[kClusterStages], q_full[kClusterStages], empty[kClusterStages];
   Barrier v_full[kClusterStages], v_empty[kClusterStages];
@@ -57,9 +57,9 @@ struct ClusterBarriers {
   Barrier pair_full[kGroups], pair_empty[kGroups];  ///< the tiles of Q and K from which a group computes
   Barrier factors_full[kGroups];
   Barrier slot_free[kGroups];            ///< the chains that tell this block have read what lies in a group's slot
-  Barrier slot_read;                     ///< this block's chain has read what the other block has stored
+  Barrier slot_read;                     ///< in `cluster`: this block's chain has read what the other block has stored
   alignas(16) unsigned char outbox[16];  ///< bytes of a message; their values do not matter
-  alignas(16) unsigned char inbox[16];   ///< the other block's
+  alignas(16) unsigned char inbox[16];   ///< those of other blocks
 
   /// Called by one thread of the block.
   /// @param slot_readers arrivals at slot_free: the chain's warps, and who expects messages
@@ -82,7 +82,7 @@ struct ClusterBarriers {
 /// @tparam Sharing which blocks compute
 template <class Shape, class Factors = ChunkFactors, class Group = FactorGroup, class Sharing_ = BothBlocks>
 struct ClusterMemory {
-  using Sharing = Sharing_;
+  using Sharing = Sharing_;                 ///< which blocks compute T and P
   using KeyTile = typename Shape::KeyTile;  ///< Q or K
 
   static constexpr int kKeyBytes = tile::kChunk * Shape::kDk * int(sizeof(__nv_bfloat16));

@@ -143,7 +143,7 @@ void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
   if (const std::int64_t moved = stage.bytes_moved ? stage.bytes_moved(call) : -1; moved >= 0) {
     result.bytes_moved = static_cast<double>(moved);
   }
-  result.memory = stage.memory ? static_cast<double>(stage.memory(sizes_alone(problem_))) : 0.0;
+  result.memory = stage.memory ? static_cast<double>(stage.memory(call)) : 0.0;
   if (!result.emulated() && !stage.share_out) {  // the limit is one machine's, not that of several devices
     const Roofline& roofline = stage.processor == Processor::cpu ? settings_.cpu_roofline : settings_.gpu_roofline;
     result.limit_ms = limit_ms(result.bytes, result.work, roofline, stage.dtype);

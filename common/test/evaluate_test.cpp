@@ -135,6 +135,21 @@ TEST(Evaluate, StagesMayShareOutAndCollect) {
   std::fclose(nowhere);
 }
 
+// Which kernel a stage chooses, and so its memory, may depend on how its tensors lie.
+TEST(Evaluate, MemoryIsThatOfTheTensorsOfTheRun) {
+  Operator definition = running_sum();
+  definition.stage({.name = "strided", .run = sum_plain, .memory = +[](const RunningSum<float>& a) -> std::int64_t {
+                      return a.x.stride_l;
+                    }});
+  const Problem problem = make_problem(definition, {.sizes = {{"L", 3}, {"Dv", 7}}, .seed = 1});
+  std::FILE* const nowhere = std::fopen("/dev/null", "w");
+  const Terminal terminal(nowhere);
+  Progress progress(terminal);
+  OperatorRun run(definition, problem, RunSettings(), nullptr, progress);
+  EXPECT_EQ(run.run(*definition.find("strided")).memory, 7);
+  std::fclose(nowhere);
+}
+
 // An output that a stage is without is compared with nothing: neither with the reference, nor by the stage after it.
 TEST(Evaluate, StagesMayBeWithoutAnOutput) {
   Operator definition = running_sum();
