@@ -142,10 +142,13 @@ TEST(Evaluate, MemoryIsThatOfTheTensorsOfTheRun) {
                       return a.x.stride_l;
                     }});
   const Problem problem = make_problem(definition, {.sizes = {{"L", 3}, {"Dv", 7}}, .seed = 1});
+  RunSettings settings;
+  settings.repeat = 1;
+  settings.warmup = 0;
   std::FILE* const nowhere = std::fopen("/dev/null", "w");
   const Terminal terminal(nowhere);
   Progress progress(terminal);
-  OperatorRun run(definition, problem, RunSettings(), nullptr, progress);
+  OperatorRun run(definition, problem, settings, nullptr, progress);
   EXPECT_EQ(run.run(*definition.find("strided")).memory, 7);
   std::fclose(nowhere);
 }
