@@ -105,6 +105,19 @@ TEST(Evaluate, UnwrittenElementsAreNan) {
   EXPECT_FALSE(std::isnan(out.find("o")->second.value(0)));
 }
 
+// Runs a stage as a chapter does, timed `repeat` times, and prints nothing.
+StageResult run_quietly(const Operator& definition, const Problem& problem, const char* stage, int repeat) {
+  RunSettings settings;
+  settings.repeat = repeat;
+  settings.warmup = 0;
+  std::FILE* const nowhere = std::fopen("/dev/null", "w");
+  const Terminal terminal(nowhere);
+  Progress progress(terminal);
+  StageResult result = OperatorRun(definition, problem, settings, nullptr, progress).run(*definition.find(stage));
+  std::fclose(nowhere);
+  return result;
+}
+
 std::string calls;  // of a stage that is over several devices, in their order
 
 // The inputs are shared out before each run. The outputs are collected only before they are looked at.
@@ -122,17 +135,9 @@ TEST(Evaluate, StagesMayShareOutAndCollect) {
   evaluate(definition, *definition.find("shared"), problem);
   EXPECT_EQ(std::exchange(calls, ""), "share run collect ");
 
-  RunSettings settings;
-  settings.repeat = 2;
-  settings.warmup = 0;
-  std::FILE* const nowhere = std::fopen("/dev/null", "w");
-  const Terminal terminal(nowhere);
-  Progress progress(terminal);
-  OperatorRun run(definition, problem, settings, nullptr, progress);
-  EXPECT_EQ(run.run(*definition.find("shared")).failure, "");
+  EXPECT_EQ(run_quietly(definition, problem, "shared", 2).failure, "");
   // Once to check, twice for the time. Its parts have no times.
   EXPECT_EQ(calls, "share run collect share run share run collect ");
-  std::fclose(nowhere);
 }
 
 // Which kernel a stage chooses, and so its memory, may depend on how its tensors lie.
@@ -142,15 +147,7 @@ TEST(Evaluate, MemoryIsThatOfTheTensorsOfTheRun) {
                       return a.x.stride_l;
                     }});
   const Problem problem = make_problem(definition, {.sizes = {{"L", 3}, {"Dv", 7}}, .seed = 1});
-  RunSettings settings;
-  settings.repeat = 1;
-  settings.warmup = 0;
-  std::FILE* const nowhere = std::fopen("/dev/null", "w");
-  const Terminal terminal(nowhere);
-  Progress progress(terminal);
-  OperatorRun run(definition, problem, settings, nullptr, progress);
-  EXPECT_EQ(run.run(*definition.find("strided")).memory, 7);
-  std::fclose(nowhere);
+  EXPECT_EQ(run_quietly(definition, problem, "strided", 1).memory, 7);
 }
 
 // An output that a stage is without is compared with nothing: neither with the reference, nor by the stage after it.
