@@ -27,8 +27,9 @@
 /// block where a tile takes the place of another one.
 /// Fences: S' is also read by ordinary loads, so the thread that loads S calls the fence. Outputs are stored by ordinary
 /// stores; each lane fences them before its warp's bulk copy.
-/// Registers: 255 per thread. In the part with the pairs g is loaded four rows ahead, from the second-level cache.
-/// Resources: 109 KB of shared memory at Dk = Dv = 128, two blocks per multiprocessor.
+/// Registers: 255 per thread. There are none for rows of g that come early, so these wait in shared memory: copies of
+/// four rows begin eight rows ahead.
+/// Resources: 113 KB of shared memory at Dk = Dv = 128, two blocks per multiprocessor.
 /// Work: as `materialized`; products that are masked count whole.
 /// Bytes: as `materialized`.
 /// Bound by: waits for a block's first loads, and barriers, which one other block has to fill.
@@ -44,6 +45,7 @@
 
 #include "03_gla/gla_backward/pairs_of_sub_chunk.cuh"
 #include "03_gla/gla_backward/warpgroup_states.cuh"
+#include "common/device/cp_async.cuh"
 #include "common/device/hide_from_compiler.cuh"
 #include "common/device/ldmatrix.cuh"
 #include "common/device/named_barrier.cuh"
@@ -73,7 +75,8 @@ struct GradientTiles {
   PanelTile<kD> q, k, d_o, v;                    ///< q~, k~, do, v; dv takes the place of q~
   PanelTile<kD> raw_q, raw_k;                    ///< in the place of the state: q and k, then dq and dk
   FloatPanels<kChunk, kD> from_start, from_end;  ///< A and B, in the places of q~ and k~, do and v; dg that of A
-  float* decays;                                 ///< [kDecayRows, kD]
+  float* decays;                                 ///< [kDecayRows, kD]; then every other quarter of g
+  float* gates;                                  ///< [kWarps, 4, kSliceWidth]: a quarter of g; see Gates
   float* products;                               ///< [kSubChunks, 16, 16]: scale R_ti in row t, column i
   float* restart;                                ///< [kWarps, kD]: parts of W / scale
   float2* totals;                                ///< [kD / kSliceWidth, kWarps, 32]: sums for dg of each sub-chunk
@@ -81,8 +84,10 @@ struct GradientTiles {
   static constexpr int kTileElements = kChunk * kD;
   static constexpr int kStateElements = std::max(kD, 2 * kChunk) * kD;
   static constexpr unsigned kTileBytes = 2 * kTileElements, kStateBytes = 2 * kD * kD;
-  static constexpr int kBytes =
-      2 * (kStateElements + 4 * kTileElements) + 4 * (kDecayRows * kD + kChunk * kSubChunk + kWarps * kD + kWarps * kD);
+  static constexpr int kQuarters = kWarps * 4 * kSliceWidth;  ///< elements of a quarter of all sub-chunks, a slice wide
+  static constexpr int kDecayElements = std::max(kDecayRows * kD, kQuarters);
+  static constexpr int kBytes = 2 * (kStateElements + 4 * kTileElements) +
+                                4 * (kDecayElements + kQuarters + kChunk * kSubChunk + kWarps * kD + kWarps * kD);
 
   /// @param memory kBytes, aligned to kTileAlignment
   __device__ __forceinline__ explicit GradientTiles(__nv_bfloat16* memory)
@@ -96,7 +101,8 @@ struct GradientTiles {
         from_start{reinterpret_cast<float*>(q.data)},
         from_end{reinterpret_cast<float*>(d_o.data)},
         decays(reinterpret_cast<float*>(v.data + kTileElements)),
-        products(decays + kDecayRows * kD),
+        gates(decays + kDecayElements),
+        products(gates + kQuarters),
         restart(products + kChunk * kSubChunk),
         totals(reinterpret_cast<float2*>(restart + kWarps * kD)) {}
 };
@@ -248,21 +254,40 @@ __device__ __forceinline__ void prefetch_gates(const Bf16BackwardArguments& a, i
   }
 }
 
-/// A lane's columns d and d + 1 of a sub-chunk's rows of g, and zeros past the end of the sequence.
-/// Four rows at a time, because registers are short.
+/// A lane's two columns of a sub-chunk's rows of g, and zeros past the end of the sequence. The copies of a quarter, of
+/// four rows, begin two quarters ahead, into shared memory: registers are short. Each lane copies what it reads itself.
+template <int kD>
 struct Gates {
-  float2 rows[kSubChunk];
+  const float* first;  ///< the sub-chunk's first row
+  std::int64_t stride;
+  int rows;  ///< of the sub-chunk that exist; it may exceed 16 or be negative
+  int Dk;
 
-  /// @param g the lane's columns of the sub-chunk's first row
-  /// @param quarter of the sub-chunk
-  /// @param existing rows of the sub-chunk that exist; it may exceed 16 or be negative
-  __device__ __forceinline__ void load(const float* g, std::int64_t stride, int quarter, int existing) {
-    g = pinned(g + quarter * 4 * stride);
+  /// The lane's place for a quarter.
+  static __device__ __forceinline__ float* place(const GradientTiles<kD>& tiles, int quarter) {
+    return (quarter % 2 == 0 ? tiles.gates : tiles.decays) + warp_in_group() * 4 * kSliceWidth + fresh_lane() * 2;
+  }
+  /// Starts the copies of a quarter, or of none behind the last slice.
+  __device__ __forceinline__ void start(const GradientTiles<kD>& tiles, int slice, int quarter) const {
+    if (slice < Dk) {
+      const float* from = pinned(first + quarter * 4 * stride + min(slice + fresh_lane() * 2, Dk - 2));
+      float* to = place(tiles, quarter);
 #pragma unroll
-    for (int i = quarter * 4; i < quarter * 4 + 4; ++i) {
-      rows[i] = i < existing ? load_global(reinterpret_cast<const float2*>(g)) : float2{};
-      g = pinned(g + stride);
+      for (int i = 0; i < 4; ++i) {
+        cp_async<8>(to + i * kSliceWidth, from, quarter * 4 + i < rows);
+        from = pinned(from + stride);
+      }
     }
+    cp_async_commit();
+  }
+  /// Waits for a quarter, and starts the copies of the next but one.
+  __device__ __forceinline__ void take(float2 (&gates)[4], const GradientTiles<kD>& tiles, int slice,
+                                       int quarter) const {
+    cp_async_wait<1>();
+    const float* from = place(tiles, quarter);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) gates[i] = *reinterpret_cast<const float2*>(from + i * kSliceWidth);
+    quarter < 2 ? start(tiles, slice, quarter + 2) : start(tiles, slice + kSliceWidth, quarter - 2);
   }
 };
 
@@ -322,6 +347,14 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
       load_panels(tiles.state, maps.S, start_full, {.head = n, .batch = head});
     }
 
+    std::uint32_t own_scores[4];  // P_rr^T
+    {
+      const int lane = fresh_lane();
+      const auto* scores = reinterpret_cast<const std::uint32_t*>(
+          between.prepared.scores + (chunk * kChunk + warp * kSubChunk + lane / 4) * kSubChunk + lane % 4 * 2);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) own_scores[i] = load_for_update(scores + i % 2 * 8 * (kSubChunk / 2) + i / 2 * 4);
+    }
     std::uint32_t R[kSubChunks][4], P[kSubChunks][4];  // R_sr^T and P_sr^T, zeros for s <= r, but P_rr^T
     {
       // The compiler would keep places of factors in registers from product to product.
@@ -341,14 +374,6 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
       wgmma_wait<0>(products, of_3, keys);
 #pragma unroll
       for (int s = 1; s < kSubChunks; ++s) to_factor(R[s], products, s * kSubChunk, warp < s);
-      std::uint32_t own_scores[4];  // P_rr^T
-      {
-        const int lane = fresh_lane();
-        const auto* scores = reinterpret_cast<const std::uint32_t*>(
-            between.prepared.scores + (chunk * kChunk + warp * kSubChunk + lane / 4) * kSubChunk + lane % 4 * 2);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) own_scores[i] = load_for_update(scores + i % 2 * 8 * (kSubChunk / 2) + i / 2 * 4);
-      }
       load_keys(keys, tiles, warp == 0 ? 1 : kOne);
       wgmma_fence(of_1, of_2, keys);
 #pragma unroll
@@ -397,13 +422,13 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
     }
   }
 
-  Gates gates;
-  const auto gates_of = [&](int d) { return a.g.row(b, h, first) + min(d, a.Dk - 2); };
+  const auto gates = [&] { return Gates<kD>{a.g.row(b, h, first), a.g.stride_l, rows, a.Dk}; };
   {
     float from_start[kD / 2];
     std::uint32_t R[kSubChunks][4];
     {
       WarpgroupScores products;
+      prefetch_gates<kD>(a, b, h, first, rows);
       start_full.wait(0);
       wgmma_fence(from_start, products);
       start_scores(products, tiles.d_o, tiles.v);
@@ -432,8 +457,7 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
       load_panels(tiles.raw_k, maps.k, raw_full, origin);
     }
     store_reads<kD>(tiles.from_end, from_end, a.scale);
-    prefetch_gates<kD>(a, b, h, first, rows);
-    gates.load(gates_of(fresh_lane() * 2), a.g.stride_l, 0, rows);
+    gates().start(tiles, 0, 0);
 #pragma unroll
     for (int s = 0; s < kSubChunks - 1; ++s) {
       if (warp > s) decay_columns<kD>(from_start, tiles.decays + s * kD);
@@ -442,7 +466,8 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
       wgmma_commit();
       wgmma_wait<0>(from_start);
     }
-    wait_at_named_barrier(kKeysAreRead, kWarpgroup);
+    wait_at_named_barrier(kKeysAreRead, kWarpgroup);  // nor the decays
+    gates().start(tiles, 0, 1);
     store_reads<kD>(tiles.from_start, from_start, a.scale);
     __syncwarp();
   }
@@ -464,13 +489,14 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
     };
     Pairs pairs;
     std::uint32_t queries[kSubChunk];
+    float2 quarter[4];  // of g
     const auto load = [&](int i, Two& q, Two& k, Two& gate_row) {
-      if (i % 4 == 0 && i < 12) gates.load(gates_of(d), a.g.stride_l, i / 4 + 1, rows);
+      if (i % 4 == 0) gates().take(quarter, tiles, slice, i / 4);
       queries[i] = *in_row(tiles.raw_q, i);
       convert(q, queries[i]);
       convert(k, *in_row(tiles.raw_k, i));
-      gate_row[0] = gate(gates.rows[i].x);
-      gate_row[1] = gate(gates.rows[i].y);
+      gate_row[0] = gate(quarter[i % 4].x);
+      gate_row[1] = gate(quarter[i % 4].y);
     };
     pairs.add(
         load, products, [&](int i) { return *in_float_row(tiles.from_start, i); },
@@ -494,7 +520,6 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
       multiply_add(x, products[i * kSubChunk + i], q);
       store_for_copies(in_row(tiles.raw_k, i), packed_row(x));
     }
-    if (slice + kSliceWidth < a.Dk) gates.load(gates_of(d + kSliceWidth), a.g.stride_l, 0, rows);
     float2* here = tiles.totals + panel * kWarps * 32 + lane;
     here[warp * 32] = float_row(total);
     __syncthreads();
