@@ -8,7 +8,7 @@
 /// last of the run before. Where there are few heads, a launch before computes the states, of both directions at once,
 /// as `dispatch` of the operator does (border_states.cuh).
 ///
-///     scores   | n: Q K^T | P or P^T in registers | P V | += Q S | rows times q or k: dg | O to shared memory |
+///     scores   | n: Q K^T | P or P^T in registers | P V | += Q S | O to shared memory | rows times q or k: dg |
 ///     state    | n: V to registers, S^T Q^T | under it S = 2^b_e S, V~ | V~^T K | under it Q S to shared memory |
 ///     copies   | q or k for n + 2 into the tile that O of n has left | O from there to memory ................ |
 ///
@@ -29,7 +29,7 @@
 /// Synchronization: as `register_scores`. `partner_full` says that the tile of q or k has come, which also says that O
 /// of two chunks before has left. `taken` hands the numbers of runs to all warps; barriers and their phases go on from
 /// run to run. A run waits for flags of the warps that wrote its first state.
-/// Registers: as `register_scores`, with 224 per thread of the state.
+/// Registers: 128 per thread of the scores, 208 per thread of the state, 48 in the loading warpgroup.
 /// Resources: 214 KB of shared memory at Dk = Dv = 128, one block per multiprocessor.
 /// Work: as `walks`.
 /// Bytes: q, k, v and do once for dq, and once for dk and dv together, if the blocks of a head share what they read;
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
 
   const int group = int(threadIdx.x) / kWarpgroup;
   if (group < 2) {
-    decrease_registers<120>();
+    decrease_registers<128>();
     auto ring = Ring<kPipelineDepth>::consumer();
     auto output_ring = Ring<kDepth>::consumer();  // of partners, whose places the outputs take
     auto state_ring = Ring<kDepth>::consumer();
@@ -139,11 +139,15 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
           if (lane_index() == 0) empty[ring.stage()].arrive(), state_empty[state_ring.stage()].arrive();
           const PanelTile<64> output = panel(output_ring.stage());
           output_ring.wait(partner_full);
-          if (products) store_row_products(products + t, a.L - t, output, O);
-          put_rows(output, O);
+          RowFragments rows;  // of q or k
+          const int unit = first_unit_of_rows(fresh_lane());
+          if (products) load_rows(rows, output, unit);
+          __syncwarp();  // all lanes have them before O takes their place
+          put_rows(output, O, unit);
           fence_async_proxy();
           __syncwarp();
           if (lane_index() == 0) output_full[output_ring.stage()].arrive();
+          if (products) store_row_products(products + t, a.L - t, rows, O);
         }
         ring.advance();
         output_ring.advance();
@@ -208,7 +212,7 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
       });
     }
   } else {
-    increase_registers<224>();
+    increase_registers<208>();
     WarpgroupState<Shape::kDk> S;
     auto ring = Ring<kPipelineDepth>::consumer();
     auto state_ring = Ring<kDepth>::producer();

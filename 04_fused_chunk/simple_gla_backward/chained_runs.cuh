@@ -277,10 +277,12 @@ __device__ __forceinline__ void finish_walk(WarpgroupState<kDk>& S, const Gradie
   const Bf16Arguments& a = g.a;
   if (part.which == 0 && walks.end_state.data) {
     const StateStrides strides = g.strides(walks.end_state.stride_l);
+    WarpgroupState<kDk> end;
+    load_group_state<kDk>(end, walks.end_state.row(part.b, part.h, 0) + part.first_column * strides.column, strides,
+                          a.Dk, part.columns);
     float sum = 0;
-    for_each_state_element<kDk>(S, walks.end_state.row(part.b, part.h, 0) + part.first_column * strides.column, strides,
-                                a.Dk, part.columns,
-                                [&](float& element, const float* address) { sum += element * load_global(address); });
+#pragma unroll
+    for (int i = 0; i < kDk / 2; ++i) sum += S[i] * end[i];
     sum = warp_sum(sum);
     const int tiles = (a.Dv - 1) / 64 + 1;
     float* to = walks.end_products + (std::int64_t(part.head) * tiles + part.tile) * 4 + warp_in_group();

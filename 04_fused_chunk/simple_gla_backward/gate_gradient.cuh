@@ -85,24 +85,32 @@ struct TileProducts {
   }
 };
 
+/// 64 columns of a warp's 16 rows in bf16, as fragments of A.
+using RowFragments = std::uint32_t[4][4];
+
+/// Loads the calling warp's rows of a tile. @param unit first_unit_of_rows()
+__device__ __forceinline__ void load_rows(RowFragments& rows, const tile::PanelTile<64>& tile, int unit) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) ldmatrix_x4(rows[i], tile.data + tile.advance(unit, 0, i * 16));
+}
+
 /// The products of the rows of a gradient's tile with those of its partner, by a warpgroup whose rows are the positions.
 /// @param to where the product of the chunk's first row goes @param rows that exist
-__device__ __forceinline__ void store_row_products(float* to, int rows, const tile::PanelTile<64>& partner,
+/// @param partner the warp's rows of it
+__device__ __forceinline__ void store_row_products(float* to, int rows, const RowFragments& partner,
                                                    const tile::WarpgroupOutput& O) {
-  const int lane = int(lane_index()), first_row = tile::warp_in_group() * 16;
   float upper = 0, lower = 0;
 #pragma unroll
-  for (int column = 0; column < 64; column += 16) {
-    std::uint32_t x[4];
-    ldmatrix_x4(x, partner.data + partner.unit(first_row + lane % 16, column + lane / 16 * 8));
+  for (int i = 0; i < 4; ++i) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float* sums = O + column / 2 + half * 4;
-      const float2 above = unpack(x[2 * half]), below = unpack(x[2 * half + 1]);
+      const float* sums = O + i * 8 + half * 4;
+      const float2 above = unpack(partner[i][2 * half]), below = unpack(partner[i][2 * half + 1]);
       upper += above.x * sums[0] + above.y * sums[1];
       lower += below.x * sums[2] + below.y * sums[3];
     }
   }
+  const int lane = int(lane_index());
   upper = warp_sum<4>(upper);
   lower = warp_sum<4>(lower);
   if (lane % 4 == 0 && wgmma_row(0) < rows) store_global(to + wgmma_row(0), upper);

@@ -197,15 +197,21 @@ __device__ __forceinline__ void put_fragments(const PanelTile<kColumns>& tile,
   }
 }
 
+/// Where a lane begins in a tile of which its warp has 16 rows: the unit of put_rows(), and of loads of fragments of A.
+__device__ __forceinline__ int first_unit_of_rows(int lane = int(lane_index())) {
+  return PanelTile<kWarpgroupColumns>::unit(warp_in_group() * 16 + lane % 16, lane / 16 * 8);
+}
+
 /// Rounds O to bf16 and writes it to a tile, from a warpgroup whose rows are the positions.
+/// @param unit first_unit_of_rows()
 template <int kColumns>
-__device__ __forceinline__ void put_rows(const PanelTile<kColumns>& tile, const float (&O)[kColumns / 2]) {
-  const int lane = int(lane_index()), first_row = warp_in_group() * 16;
+__device__ __forceinline__ void put_rows(const PanelTile<kColumns>& tile, const float (&O)[kColumns / 2],
+                                         int unit = first_unit_of_rows()) {
 #pragma unroll
   for (int column = 0; column < kColumns; column += 16) {
     std::uint32_t o[4];
     wgmma_fragment(o, O, column);
-    stmatrix(tile.data + tile.unit(first_row + lane % 16, column + lane / 16 * 8), o);
+    stmatrix(tile.data + tile.advance(unit, 0, column), o);
   }
 }
 
