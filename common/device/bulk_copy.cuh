@@ -101,6 +101,21 @@ __device__ __forceinline__ void load_tile(const TensorMap& map, void* shared, Ba
 #endif
 }
 
+/// Brings a tile to the second-level cache, so that a load_tile() of it later takes less time. Called by one thread.
+__device__ __forceinline__ void prefetch_tile([[maybe_unused]] const TensorMap& map,
+                                              [[maybe_unused]] TileOrigin origin) {
+#if !TUTORIAL_EMULATOR
+#if TUTORIAL_SM90
+  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];"
+               :
+               : "l"(&map), "r"(origin.column), "r"(origin.position), "r"(origin.head), "r"(origin.batch)
+               : "memory");
+#else
+  __trap();
+#endif
+#endif
+}
+
 /// load_tile() into several blocks of the cluster at once: to the same offset in each, where the barrier at the same
 /// offset counts the bytes. So each of these blocks expects the bytes of the whole tile, and each has told the one that
 /// loads that its part of the ring is free (Barrier::arrive_at()). Called by one thread, after the cluster's first
