@@ -35,6 +35,7 @@
 #include "05_deltanet_wy/delta_rule/split.cuh"
 #include "common/device/hide_from_compiler.cuh"
 #include "common/device/ldmatrix.cuh"
+#include "common/device/named_barrier.cuh"
 #include "common/device/stmatrix.cuh"
 #include "common/device/warp.cuh"
 
@@ -162,6 +163,40 @@ __device__ __forceinline__ void multiply_row(SplitRow& U, const SplitBlocks& blo
     for (int c = m - 1; c >= 0; --c) blocks.add_product(sums[c], U[m], m, c);
     U[m - 1] = as_fragment(sums[m - 1]);
   }
+}
+
+/// Row 3 - warp of the blocks of U, by a warpgroup, with less code: each product of blocks stands here once, for
+/// all warps. All warps have passed a barrier since they have used the memory of the chunk before.
+/// @param barrier a named barrier of the warpgroup's
+/// @param diagonal -A_cc of the warp's row of blocks, which is overwritten
+/// @param N the warp's row of K K^T
+/// @param beta of the warp's positions, in lanes 0 to 15
+__device__ __forceinline__ void invert_compactly(SplitRow& U, const SplitBlocks& blocks, unsigned barrier, int warp,
+                                                 BlockSums& diagonal, const BlockRow& N, float beta) {
+  const int row = kBlocks - 1 - warp;
+  put_inverse(blocks, warp, diagonal, -__shfl_sync(kAllLanes, beta, int(lane_index()) % kBlock));
+  wait_at_named_barrier(barrier, 4 * 32);
+  BlockSums W[kBlocks - 1] = {};
+#pragma unroll
+  for (int c = 0; c < kBlocks - 1; ++c) {
+    if (c < warp) blocks.add_diagonal_product(W[c], as_fragment(N[c]), c);
+  }
+#pragma unroll
+  for (int c = 0; c < kBlocks - 1; ++c) {
+    if (c < warp) blocks.put(warp, c, as_fragment(W[c]));
+  }
+  wait_at_named_barrier(barrier, 4 * 32);
+  BlockSums sums[kBlocks - 1] = {};
+  SplitFragment<4> last = blocks.diagonal(row);
+#pragma unroll
+  for (int m = kBlocks - 1; m > 0; --m) {
+    U[m] = last;
+    if (m > row) continue;
+#pragma unroll
+    for (int c = m - 1; c >= 0; --c) blocks.add_product(sums[c], last, m, c);
+    last = as_fragment(sums[m - 1]);
+  }
+  U[0] = last;
 }
 
 }  // namespace tutorial::delta_rule

@@ -26,7 +26,6 @@
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
 #include "common/device/hide_from_compiler.cuh"
 #include "common/device/memory.cuh"
-#include "common/device/named_barrier.cuh"
 #include "common/device/pack.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/stmatrix.cuh"
@@ -192,29 +191,7 @@ class GatedFactorGroup {
   /// Computes row `row_` of U. All warps have passed a barrier since they have used the memory of the chunk before.
   /// @param A,K_K from decay()
   __device__ __forceinline__ void invert(SplitRow& U, BlockSums& A, const BlockRow& K_K, float beta) const {
-    put_inverse(blocks_, warp_, A, -__shfl_sync(kAllLanes, beta, int(lane_index()) % kBlock));
-    wait_at_named_barrier(barrier_, tile::kWarpgroup);
-    BlockSums W[kBlocks - 1] = {};
-#pragma unroll
-    for (int c = 0; c < kBlocks - 1; ++c) {
-      if (c < warp_) blocks_.add_diagonal_product(W[c], delta_rule::as_fragment(K_K[c]), c);
-    }
-#pragma unroll
-    for (int c = 0; c < kBlocks - 1; ++c) {
-      if (c < warp_) blocks_.put(warp_, c, delta_rule::as_fragment(W[c]));
-    }
-    wait_at_named_barrier(barrier_, tile::kWarpgroup);
-    BlockSums sums[kBlocks - 1] = {};
-    SplitFragment<4> last = blocks_.diagonal(row_);
-#pragma unroll
-    for (int m = kBlocks - 1; m > 0; --m) {
-      U[m] = last;
-      if (m > row_) continue;
-#pragma unroll
-      for (int c = m - 1; c >= 0; --c) blocks_.add_product(sums[c], last, m, c);
-      last = delta_rule::as_fragment(sums[m - 1]);
-    }
-    U[0] = last;
+    delta_rule::invert_compactly(U, blocks_, barrier_, warp_, A, K_K, beta);
   }
 
   /// Stores T, P and the decays. Blocks above the diagonal are not written.

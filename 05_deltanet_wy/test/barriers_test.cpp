@@ -63,7 +63,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"gated_delta_rule", "cluster", "05_deltanet_wy/gated_delta_rule/7_cluster.cu", 64, 64, 850, "", "",
      "output_empty"},
     {"gated_delta_rule", "cluster", "05_deltanet_wy/gated_delta_rule/cluster.cuh", 64, 64, 850},
-    {"gated_delta_rule", "cluster", "05_deltanet_wy/gated_delta_rule/gated_factors.cuh", 64, 64, 200},
+    {"gated_delta_rule", "cluster", "05_deltanet_wy/delta_rule/split_blocks.cuh", 64, 64, 200},
     {"gated_delta_rule --backward", "tensor_core", "05_deltanet_wy/gated_delta_rule_backward/3_tensor_core.cu", 64, 16,
      130},
     // The wait for S is one for products that are done; it is there for the compiler.
