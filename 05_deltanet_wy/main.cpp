@@ -363,6 +363,13 @@ void add_kda_stages(Operator& definition) {
               .unsupported = warpgroup_chain_unsupported,
               .memory = two_products_memory,
               .bytes_moved = two_products_bytes_moved})
+      .stage({.name = "cluster",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = cluster,
+              .idea = "one kernel: the two blocks of a head prepare its chunks for each other",
+              .unsupported = cluster_unsupported,
+              .bytes_moved = cluster_bytes_moved})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,

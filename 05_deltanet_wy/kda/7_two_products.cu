@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     };
     // Starts from the residual of a chunk: updates S, computes its outputs and the residual of the next chunk.
     const auto walk = [&]<class HasNext>(HasNext) {
-      const UpdateTiles<Shape> tiles = tiles_of(ring.stage());
+      const auto tiles = tiles_of(ring.stage());
       round_columns(factor, residual);
       wgmma_fence(S, factor);
       start_state_update<Shape::kDk>(S, factor, tiles.J);

@@ -54,4 +54,9 @@ std::int64_t two_products_bytes_moved(const Bf16Arguments& a) {
   return prepare_and_walk(a, 64, prepared_updates_memory(a));
 }
 
+std::int64_t cluster_bytes_moved(const Bf16Arguments& a) {
+  const std::int64_t of_keys = a.Dk * (2 + 2 + 4) + 4, of_values = 2 * 2 * a.Dv;
+  return heads_of(a) * a.L * (ceil_div(a.Dv, 128) * of_keys + of_values) + state_bytes(a);
+}
+
 }  // namespace tutorial::kda

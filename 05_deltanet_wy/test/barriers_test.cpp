@@ -72,6 +72,12 @@ constexpr KernelWithBarriers kKernels[] = {
     // The warp of dg is never a pair behind, and the emulator's copies do not overtake ordinary loads.
     {"gated_delta_rule --backward", "warpgroups", "05_deltanet_wy/gated_delta_rule_backward/4_warpgroups.cu", 64, 64,
      600, "", "EMULATOR_MULTIPROCESSORS=1", "products_empty|fence_async_proxy"},
+    // The other block would have to be two chunks ahead; with the gates that are drawn no chunk takes the long way; the
+    // wait of SlotRing is that of its caller.
+    {"kda", "cluster", "05_deltanet_wy/kda/8_cluster.cu", 64, 64, 850, "", "", "output_empty"},
+    {"kda", "cluster", "05_deltanet_wy/kda/cluster.cuh", 64, 64, 850, "", "",
+     "kScoresRead|output_empty|is_own|empty\\[kPeerSlot\\]"},
+    {"kda", "cluster", "05_deltanet_wy/kda/one_anchor.cuh", 64, 64, 850, "", "", "tile::kWarpgroup\\);$"},
     {"kda --backward", "tensor_core", "05_deltanet_wy/kda_backward/3_tensor_core.cu", 64, 16, 130},
     {"delta_rule --normalize-keys", "dispatch", "common/device/block_barrier.cuh", 16, 16, 330},
 };

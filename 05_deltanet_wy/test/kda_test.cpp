@@ -146,6 +146,29 @@ TEST(KdaNumbersTest, GatesOfAllStrengths) {
   }
 }
 
+// The ways that `cluster` has for a chunk: one anchor, one for each sub-chunk, step by step. The last two patterns have
+// chunks, or columns, of different ways next to each other.
+TEST(KdaNumbersTest, GatesOnBothSidesOfEachBound) {
+  constexpr int kDk = 80;
+  Problem problem = drawn_kda(1, 1, 330, kDk, 16);
+  const auto g = problem.inputs.at("g").elements<float>();
+  const std::vector<float> layer(g.begin(), g.end());
+  using Pattern = float (*)(std::size_t t, std::size_t d, float layer);
+  for (const Pattern pattern : {
+           Pattern([](std::size_t, std::size_t, float) { return -1.08f; }),
+           Pattern([](std::size_t, std::size_t, float) { return -1.09f; }),
+           Pattern([](std::size_t, std::size_t, float) { return -5.0f; }),
+           Pattern([](std::size_t, std::size_t, float) { return -5.1f; }),
+           Pattern([](std::size_t t, std::size_t, float x) { return t / 64 % 3 == 1 ? 8 * x : x; }),
+           Pattern([](std::size_t, std::size_t d, float x) { return d == 70  ? -7.0f
+                                                                    : d == 3 ? -2.0f
+                                                                             : x; }),
+       }) {
+    for (std::size_t i = 0; i < g.size(); ++i) g[i] = pattern(i / kDk, i % kDk, layer[i]);
+    expect_kda(problem);
+  }
+}
+
 TEST(KdaNumbersTest, KeysThatAreAlike) {
   for (const double cosine : {0.9, 1.0}) {
     for (const float beta : {0.5f, 0.99f, 1.0f}) {

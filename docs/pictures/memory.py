@@ -711,6 +711,14 @@ STAGES = [
         "The first kernel multiplies T into K- and P, so the walk has two products in line.",
     ),
     Stage(
+        KDA + "8_cluster.cu",
+        ["q, k, g, beta", "v", "o"],
+        [
+            Kernel("one kernel: clusters of two blocks", ["q, k, g, then K+, Q+, J, R, three", "times; V, P and O: 226 KB"], ["the chain: S^T, residual, O^T;", "two more: P; A, U, R and J"], ["q, k, g, beta", "v"], ["o*"]),
+        ],
+        "Each block prepares every second chunk where q, k and g lie, and pushes it into the other block's shared memory.",
+    ),
+    Stage(
         GATED_DELTA + "3_recurrent_gpu.cu",
         ["q, k, beta, g", "v", "o"],
         [Kernel("recurrent: 32 columns per block", ["tiles of 8 steps of q, k, v,", "beta and g, twice"], ["S: Dk / 8 rows of a pair of", "columns per thread; k S, q S"], ["q, k, beta, g", "v"], ["o*"])],

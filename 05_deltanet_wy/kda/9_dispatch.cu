@@ -1,23 +1,28 @@
 /// @file
 /// `dispatch`: what a user calls.
 ///
-/// Idea: choose a kernel that supports the problem. `two_products` is the first choice, and `specialized_warps` on
-/// other GPUs than Hopper. Where blocks have too little shared memory for it, `tensor_core` may still fit. Problems that
+/// Idea: choose a kernel that supports the problem, and the faster one of two. On Hopper that is `cluster` if there are
+/// enough heads for its clusters, and `two_products` otherwise; on other GPUs it is `specialized_warps`. Where blocks
+/// have too little shared memory for it, `tensor_core` may still fit. Problems that
 /// the tensor cores do not support are computed in fp32 by `recurrent_gpu`: widths that are no multiple of 16 or too
 /// large, and rows that are not aligned. One kernel each copies q, k and v to fp32, and one copies the result back.
-/// Grows out of: 7_two_products.cu; dispatch: it adds no kernel, only the choice
-/// Improves on: `two_products` supports neither every width nor every alignment.
+/// Grows out of: 8_cluster.cu; dispatch: it adds no kernel, only the choice
+/// Improves on: `cluster` supports neither every width nor every alignment, and leaves multiprocessors idle where heads
+/// are few.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
 /// Bound by: as what it chooses.
 /// Requires: Dk <= 256.
 /// Weakness: rows that are not aligned, and widths that are no multiple of 16, could be copied to aligned bf16 rows of
-/// a suitable width. No choice cuts the sequence into segments.
+/// a suitable width. No choice cuts the sequence into segments, and none looks at the gates: where they are so strong
+/// that chunks take the long way (sub_chunk_anchors.cuh), `cluster` is slower than the estimate.
 
 #include <cuda_runtime.h>
 
 #include "05_deltanet_wy/kda.hpp"
 #include "05_deltanet_wy/kda/prepared.hpp"
+#include "common/ceil_div.hpp"
 #include "common/device/convert.cuh"
+#include "common/device/device.hpp"
 #include "common/device/workspace.hpp"
 
 namespace tutorial::kda {
@@ -71,9 +76,24 @@ void compute_in_fp32(const Bf16Arguments& a) {
   convert(a.B, a.H, a.L, a.Dv, copies.o, a.o);
 }
 
+// Microseconds, and bytes per microsecond, on an H200 with Dk = Dv = 128.
+constexpr double kClusterChunk = 2.8;
+constexpr double kTwoLaunches = 8;
+constexpr double kBytes = 3.75e6;
+
+/// Both bounds are rough, but far from the point where they are equal the choice is clear, and near it either will do.
+bool cluster_is_faster(const Bf16Arguments& a) {
+  if (!cluster_unsupported(a).empty()) return false;
+  const std::int64_t clusters = std::int64_t(a.B) * a.H * ceil_div(a.Dv, 128);
+  const double waves = double(ceil_div(clusters, multiprocessor_count() / 2));
+  const double cluster = waves * double(ceil_div(a.L, 64)) * kClusterChunk;
+  return cluster < kTwoLaunches + double(two_products_bytes_moved(a)) / kBytes;
+}
+
 }  // namespace
 
 void dispatch(const Bf16Arguments& a) {
+  if (cluster_is_faster(a)) return cluster(a);
   if (warpgroup_chain_unsupported(a).empty()) return two_products(a);
   if (specialized_warps_unsupported(a).empty()) return specialized_warps(a);
   tensor_core_unsupported(a).empty() ? tensor_core(a) : compute_in_fp32(a);
@@ -86,6 +106,7 @@ std::string dispatch_unsupported(const Bf16Arguments& a) {
 }
 
 std::string dispatch_note(const Bf16Arguments& a) {
+  if (cluster_is_faster(a)) return "clusters of two blocks";
   if (warpgroup_chain_unsupported(a).empty()) return "two_products";
   if (specialized_warps_unsupported(a).empty()) {
     return "specialized warps, " + std::to_string(walk_columns(a)) + " columns per block";
@@ -96,12 +117,14 @@ std::string dispatch_note(const Bf16Arguments& a) {
 }
 
 std::int64_t dispatch_memory(const Bf16Arguments& a) {
+  if (cluster_is_faster(a)) return 0;
   if (warpgroup_chain_unsupported(a).empty()) return two_products_memory(a);
   if (tensor_core_unsupported(a).empty()) return prepared_memory(a);
   return std::int64_t(sizeof(float)) * Copies::count(a) + recurrent_gpu_memory(in_fp32(a, {}));
 }
 
 std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
+  if (cluster_is_faster(a)) return cluster_bytes_moved(a);
   if (warpgroup_chain_unsupported(a).empty()) return two_products_bytes_moved(a);
   if (specialized_warps_unsupported(a).empty()) return specialized_warps_bytes_moved(a);
   return tensor_core_unsupported(a).empty() ? tensor_core_bytes_moved(a) : -1;
