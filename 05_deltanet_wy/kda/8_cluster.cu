@@ -63,7 +63,6 @@ namespace {
 
 using namespace tile;
 using namespace delta_rule;  // products of a chunk
-using kda::ClusterBarriers, kda::ClusterMemory;
 
 constexpr int kBlockThreads = 4 * kWarpgroup;  // of a block
 
