@@ -220,17 +220,23 @@ __device__ __forceinline__ void store_decayed_values(const tile::PanelTile<64>& 
 
 /// v = V^T, as fragments of the warpgroup's left factor. It can be called when the tile is there, long before
 /// decay_values().
-__device__ __forceinline__ void load_values(tile::ValueFragments& v, const tile::PanelTile<64>& V) {
-  const int lane = int(lane_index());
-  const int unit = V.unit(lane / 16 * 8 + lane % 8, tile::warp_in_group() * 16 + lane / 8 % 2 * 8);
+/// @param unit first_unit_of_columns(). A loop that keeps it in a register does not compute it again for each chunk
+__device__ __forceinline__ void load_values(tile::ValueFragments& v, const tile::PanelTile<64>& V,
+                                            int unit = tile::first_unit_of_columns()) {
 #pragma unroll
   for (int i = 0; i < kChunk; i += 16) ldmatrix_x4_trans(v[i / 16], V.data + V.advance(unit, i, 0));
 }
-/// v = (diag(2^(b_e - b)) V)^T, from V^T.
-__device__ __forceinline__ void decay_values(tile::ValueFragments& v, const ChunkDecays& decays) {
-  SplitFactors factors[kChunk / 8];  // all loads first
+
+/// The decays into the state of the positions of a lane's values.
+using ValueFactors = SplitFactors[kChunk / 8];
+
+/// Loads them. Like load_values(), it can be called long before decay_values().
+__device__ __forceinline__ void load_factors(ValueFactors& factors, const ChunkDecays& decays) {
 #pragma unroll
   for (int i = 0; i < kChunk / 8; ++i) factors[i] = decays.pair_to_end(8 * i + int(lane_index()) % 4 * 2);
+}
+/// v = (diag(2^(b_e - b)) V)^T, from V^T.
+__device__ __forceinline__ void decay_values(tile::ValueFragments& v, const ValueFactors& factors) {
 #pragma unroll
   for (int i = 0; i < kChunk / 16; ++i) {
 #pragma unroll
@@ -241,8 +247,10 @@ __device__ __forceinline__ void decay_values(tile::ValueFragments& v, const Chun
 /// v = (diag(2^(b_e - b)) V)^T.
 __device__ __forceinline__ void load_decayed_values(tile::ValueFragments& v, const tile::PanelTile<64>& V,
                                                     const ChunkDecays& decays) {
+  ValueFactors factors;
   load_values(v, V);
-  decay_values(v, decays);
+  load_factors(factors, decays);
+  decay_values(v, factors);
 }
 
 /// What a chunk does to the state: S = whole S + v K.

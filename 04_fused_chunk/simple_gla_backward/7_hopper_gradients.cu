@@ -31,12 +31,13 @@
 /// run to run. A run waits for flags of the warps that wrote its first state.
 /// Registers: 128 per thread of the scores, 208 per thread of the state, 48 in the loading warpgroup.
 /// Resources: 214 KB of shared memory at Dk = Dv = 128, one block per multiprocessor.
-/// Work: as `walks`.
+/// Work: as `walks`. The walk of dv computes row products, too, which nobody needs: without them it would be faster than
+/// that of dk, and the two would soon read different chunks, each from memory.
 /// Bytes: q, k, v and do once for dq, and once for dk and dv together, if the blocks of a head share what they read;
 /// each gradient once. That is 2816 bytes per position at Dk = Dv = 128, and 8 Dk Dv bytes for each border of segments.
 /// If states are computed first, most of q, k, v and do are read a third time.
-/// Bound by: what a multiprocessor does for a chunk, 2300 clocks whether the others are busy or not, and with 32 heads
-/// of L = 16384 a clock that falls to 1.7 GHz.
+/// Bound by: what a multiprocessor does for a chunk, some 2100 clocks, and with 32 heads of L = 16384 a clock that falls
+/// to 1.7 GHz.
 /// Requires: compute capability 9.0, Dk and Dv up to 128 and multiples of 16, tensors that a tensor map can describe.
 /// Weakness: dk and dv compute dS twice, and dq reads what dk and dv read at another time.
 /// Sources: as `segments`; 06_scan/scan/7_single_pass.cu for blocks that wait for their predecessors.
@@ -104,55 +105,52 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
   }
   __syncthreads();
 
-  const int group = int(threadIdx.x) / kWarpgroup;
+  const int group = uniform(int(threadIdx.x) / kWarpgroup);
   if (group < 2) {
     decrease_registers<128>();
-    auto ring = Ring<kPipelineDepth>::consumer();
-    auto output_ring = Ring<kDepth>::consumer();  // of partners, whose places the outputs take
-    auto state_ring = Ring<kDepth>::consumer();
+    const PanelTile<64> output = panel(group);  // the group's place in all runs
+    const TransposedSums from_state = from_state_of(group);
+    int before = 0;  // chunks of the runs before
     for_each_run(walks, taken, [&](const RunPart& part) {
       const Bf16Arguments& a = walks.of[part.which].gradient.a;
-      float* products = walks.products[part.which];
-      if (products) products += (std::int64_t(part.tile) * a.B * a.H + part.head) * a.L;
-      for (int n = 0; n < part.chunks; ++n) {
-        if (output_ring.stage() == group) {  // so each place has its group, in all runs
-          const int t = part.start + n * part.step;
-          const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
-          const ChunkDecays decays = decays_of(ring.stage());
-          WarpgroupScores scores;
-          ring.wait(full);
-          wgmma_fence(scores);
-          start_scores(scores, tiles.Q, tiles.K);
-          wgmma_commit();
-          wgmma_wait<0>(scores);
-          ScoreFragments p;
-          part.is_reversed() ? decay_transposed_scores(p, scores, decays, a.scale)
-                             : decay_scores(p, scores, decays, a.scale);
-          WarpgroupOutput O;
-          wgmma_fence(O, p);
-          start_output_from_scores(O, p, tiles.V);
-          wgmma_commit();
-          state_ring.wait(state_full);
-          wgmma_wait<0>(O, p);
-          from_state_of(state_ring.stage()).add_to(O, decays.from_start_of_rows());
-          __syncwarp();
-          if (lane_index() == 0) empty[ring.stage()].arrive(), state_empty[state_ring.stage()].arrive();
-          const PanelTile<64> output = panel(output_ring.stage());
-          output_ring.wait(partner_full);
-          RowFragments rows;  // of q or k
-          const int unit = first_unit_of_rows(fresh_lane());
-          if (products) load_rows(rows, output, unit);
-          __syncwarp();  // all lanes have them before O takes their place
-          put_rows(output, O, unit);
-          fence_async_proxy();
-          __syncwarp();
-          if (lane_index() == 0) output_full[output_ring.stage()].arrive();
-          if (products) store_row_products(products + t, a.L - t, rows, O);
-        }
-        ring.advance();
-        output_ring.advance();
-        state_ring.advance();
+      float* products = walks.products[part.which] + (std::int64_t(part.tile) * a.B * a.H + part.head) * a.L;
+      const int stored = walks.of[part.which].gradient.partner.data ? a.L : 0;  // dv has none that anybody needs
+      for (int n = (before + group) % kDepth; n < part.chunks; n += kDepth) {
+        const auto ring = Ring<kPipelineDepth>::consumer(before + n);
+        const auto own_ring = Ring<kDepth>::consumer(before + n);  // its stage is the group
+        const int t = part.start + n * part.step;
+        const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
+        const ChunkDecays decays = decays_of(ring.stage());
+        WarpgroupScores scores;
+        ring.wait(full);
+        wgmma_fence(scores);
+        start_scores(scores, tiles.Q, tiles.K);
+        wgmma_commit();
+        wgmma_wait<0>(scores);
+        ScoreFragments p;
+        part.is_reversed() ? decay_transposed_scores(p, scores, decays, a.scale)
+                           : decay_scores(p, scores, decays, a.scale);
+        WarpgroupOutput O;
+        wgmma_fence(O, p);
+        start_output_from_scores(O, p, tiles.V);
+        wgmma_commit();
+        own_ring.wait(state_full);
+        wgmma_wait<0>(O, p);
+        from_state.add_to(O, decays.from_start_of_rows());
+        __syncwarp();
+        if (lane_index() == 0) empty[ring.stage()].arrive(), state_empty[group].arrive();
+        own_ring.wait(partner_full);
+        RowFragments rows;  // of q or k, and in the walk of dv whatever is there
+        const int unit = first_unit_of_rows(fresh_lane());
+        load_rows(rows, output, unit);
+        __syncwarp();  // all lanes have them before O takes their place
+        put_rows(output, O, unit);
+        fence_async_proxy();
+        __syncwarp();
+        if (lane_index() == 0) output_full[group].arrive();
+        store_row_products(products + t, stored - t, rows, O);
       }
+      before += part.chunks;
     });
   } else if (group == 2) {
     decrease_registers<48>();
@@ -214,26 +212,32 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
   } else {
     increase_registers<208>();
     WarpgroupState<Shape::kDk> S;
-    auto ring = Ring<kPipelineDepth>::consumer();
-    auto state_ring = Ring<kDepth>::producer();
     RoundedState<Shape::kDk> s;
+    const int values_unit = hide_from_compiler(first_unit_of_columns());
+    int chunk = 0;  // of those of all runs
     for_each_run(walks, taken, [&](const RunPart& part) {
       load_start<Shape::kDk>(S, walks, part);
       for (int order = part.first; order <= part.last; ++order) {
-        for (int n = part.chunks_of(walks, order); n > 0; --n) {
+        // Where the compiler knows that all lanes take the same steps, it computes addresses once for a warp.
+        for (int n = uniform(part.chunks_of(walks, order)); n > 0; --n, ++chunk) {
+          const auto ring = Ring<kPipelineDepth>::consumer(chunk);
+          const auto state_ring = Ring<kDepth>::producer(chunk);
           const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
           const ChunkDecays decays = decays_of(ring.stage());
           ring.wait(full);
           ValueFragments v;
-          load_values(v, tiles.V);
+          load_values(v, tiles.V, values_unit);
+          ValueFactors into_state;
+          load_factors(into_state, decays);
+          const float whole = decays.whole();
           WarpgroupOutput from_state;
           round_state<Shape::kDk>(s, S);
           wgmma_fence(from_state, s);
           start_output_from_state<Shape::kDk>(from_state, s, tiles.Q);
           wgmma_commit();
           wgmma_wait<1>(S);  // done already; without it the compiler would wait for S^T Q^T before it touches S
-          decay_state(S, decays.whole());
-          decay_values(v, decays);
+          decay_values(v, into_state);
+          decay_state(S, whole);
           wgmma_fence(S, v);
           start_state_update<Shape::kDk>(S, v, tiles.K);
           wgmma_commit();
@@ -242,15 +246,14 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
           from_state_of(state_ring.stage()).put(from_state);
           __syncwarp();
           if (lane_index() == 0) state_full[state_ring.stage()].arrive();
-          state_ring.advance();
           wgmma_wait<0>(S, v);
           if (lane_index() == 0) empty[ring.stage()].arrive();
-          ring.advance();
         }
         pass_on_state<Shape::kDk>(S, walks, part, order);
       }
       if (part.last == walks.runs.cut.plan.segments - 1) finish_walk<Shape::kDk>(S, walks, part);
     });
+    prefetch_states(walks);
   }
 }
 
@@ -258,15 +261,16 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
 
 void walk_in_runs(const Bf16BackwardArguments& b, const Cut& cut) {
   const Segments segments(b, cut.plan);
+  const GradientWalks walks = make_walks(segments, cut);
   if (cut.are_given) {
     b.Dk <= 64 ? compute_states<PanelShape<64, 64>>(segments) : compute_states<PanelShape<128, 64>>(segments);
   }
   const auto start = [&]<class Shape>(Shape) {
-    const auto blocks = unsigned(std::min<std::int64_t>(runs_of_all(b, cut), multiprocessor_count()));
-    launch(gradient_walks_kernel<Shape>, {blocks, kBlock, kSharedBytes<Shape>}, make_walks(segments, cut));
+    const auto blocks = unsigned(std::min(walks.count, multiprocessor_count()));
+    launch(gradient_walks_kernel<Shape>, {blocks, kBlock, kSharedBytes<Shape>}, walks);
   };
   b.Dk <= 64 && b.Dv <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
-  segments.compute_gate_gradient();
+  segments.compute_gate_gradient(walks.runs.counter, walks.words());
 }
 
 void hopper_gradients_backward(const Bf16BackwardArguments& b) {

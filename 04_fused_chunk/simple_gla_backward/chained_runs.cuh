@@ -16,6 +16,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <string_view>
 
 #include "04_fused_chunk/simple_gla_backward/cut.hpp"
 #include "04_fused_chunk/simple_gla_backward/gradients.hpp"
@@ -78,9 +79,12 @@ struct GradientWalks {
   MappedGradient of[3];
   Runs runs;
   int count;                    ///< of the runs of all walks
-  float* products[3];           ///< the gradients' RowProducts, or null
+  float* products[3];           ///< the gradients' RowProducts; those of dv are computed, but not stored
   View<const float> end_state;  ///< what S is multiplied with at the end of the walk of dq; its data is null if it is 0
   float* end_products;          ///< a part of this product per warp: [B, H, tiles, kWarps]
+
+  /// The number of words that are 0 when the kernel begins.
+  std::int64_t words() const { return runs.words(std::int64_t(of[0].gradient.a.B) * of[0].gradient.a.H); }
 };
 
 /// The number of runs of all walks. One that is not cut is a run.
@@ -95,7 +99,18 @@ inline std::int64_t runs_memory(const Bf16BackwardArguments& b, const Cut& cut) 
   return segments_memory(b, cut.plan) + std::int64_t(sizeof(unsigned)) * words;
 }
 
-/// The walks of a problem in segments. If runs wait for each other, it clears their counter and flags.
+/// The counter and the flags: words that are 0 between calls. The kernel for dg, the last of a call, sets them back. They
+/// are set here only where their memory is new, because each call would wait for it.
+inline unsigned* words_of_zeros(std::int64_t count) {
+  constexpr std::string_view kTag = "simple_gla --backward: runs";
+  const std::size_t bytes = std::size_t(count) * sizeof(unsigned);
+  const bool is_new = workspace_size(kTag) < bytes;
+  auto* words = workspace<unsigned>(kTag, std::size_t(count));
+  if (is_new) check(cudaMemsetAsync(words, 0, bytes, current_stream()));
+  return words;
+}
+
+/// The walks of a problem in segments.
 inline GradientWalks make_walks(const Segments& segments, const Cut& cut) {
   const auto mapped = [&](int i) {
     const Gradient& g = segments.gradients[i];
@@ -104,13 +119,9 @@ inline GradientWalks make_walks(const Segments& segments, const Cut& cut) {
   };
   GradientWalks walks{
       {mapped(0), mapped(1), mapped(2)}, Runs{cut, segments.S, segments.dS},
-      int(runs_of_all(segments.b, cut)), {segments.products.of(0), segments.products.of(1), segments.products.of(2)},
+      int(runs_of_all(segments.b, cut)), {segments.products.of(0), segments.products.of(1), segments.products.of(0)},
       segments.b.dfinal_state,           segments.end_products};
-  const auto words = std::size_t(walks.runs.words(std::int64_t(segments.b.B) * segments.b.H));
-  if (words > 0) {
-    walks.runs.counter = workspace<unsigned>("simple_gla --backward: runs", words);
-    check(cudaMemsetAsync(walks.runs.counter, 0, words * sizeof(unsigned), current_stream()));
-  }
+  if (const std::int64_t words = walks.words(); words > 0) walks.runs.counter = words_of_zeros(words);
   return walks;
 }
 
@@ -268,6 +279,18 @@ __device__ __forceinline__ void pass_on_state(WarpgroupState<kDk>& S, const Grad
   __syncwarp();
   unsigned* flag = runs.flags(is_S, a.B * a.H, border) + part.tile * 4 + warp_in_group();
   if (lane_index() == 0) store_release(flag, 1u);
+}
+
+/// Brings the block's share of the states at borders to the second-level cache, where the kernel for dg finds them: most
+/// were written long ago. Called by a warpgroup that has no more runs.
+__device__ __forceinline__ void prefetch_states(const GradientWalks& walks) {
+  constexpr int kLine = 128 / sizeof(float);
+  const Bf16Arguments& a = walks.of[0].gradient.a;
+  const std::int64_t states = 2 * std::int64_t(a.B) * a.H * (walks.runs.cut.plan.segments - 1);  // of S, then of dS
+  const std::int64_t first = std::int64_t(blockIdx.x) * kWarpgroup + threadIdx.x % kWarpgroup;
+  for (std::int64_t i = first * kLine; i < states * a.Dk * a.Dv; i += std::int64_t(gridDim.x) * kWarpgroup * kLine) {
+    prefetch_global(walks.runs.S + i);
+  }
 }
 
 /// What becomes of the state at the end of a walk: a part of <S_L, dfinal_state>, or dinitial_state.

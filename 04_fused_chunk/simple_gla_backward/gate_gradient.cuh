@@ -117,13 +117,18 @@ __device__ __forceinline__ void store_row_products(float* to, int rows, const Ro
   if (lane % 4 == 0 && wgmma_row(2) < rows) store_global(to + wgmma_row(2), lower);
 }
 
-/// <S, dS> in a part per warp, by all kBlock threads of the block. A barrier must follow.
-/// @param S,dS packed, of `size` elements @param parts [kBlock / 32] in shared memory
+/// <S, dS> in a part per warp, by all kBlock threads of the block, four elements at a time. A barrier must follow.
+/// @param S,dS packed, of `size` elements, a multiple of 256; aligned to 16 bytes
+/// @param parts [kBlock / 32] in shared memory
 template <int kBlock = tile::kThreads>
 __device__ __forceinline__ void multiply_states(const float* S, const float* dS, int size, float* parts) {
+  const auto four = [](const float* from) { return load_for_update(reinterpret_cast<const float4*>(from)); };
   float sum = 0;
-#pragma unroll 8
-  for (int i = int(threadIdx.x); i < size; i += kBlock) sum += load_for_update(S + i) * load_for_update(dS + i);
+#pragma unroll 4
+  for (int i = 4 * int(threadIdx.x); i < size; i += 4 * kBlock) {
+    const float4 x = four(S + i), y = four(dS + i);
+    sum += x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w;
+  }
   sum = warp_sum(sum);
   if (lane_index() == 0) parts[tile::warp_index()] = sum;
 }
@@ -139,7 +144,9 @@ struct SumsFromEnd {
       : first(t + kChunk - 2 - 2 * int(lane_index())) {
     const auto difference = [&](int i) {
       float sum = 0;
-      for (int tile = 0; tile < products.tiles && i < a.L; ++tile) {
+#pragma unroll
+      for (int tile = 0; tile < RowProducts::kMostTiles; ++tile) {  // all loads are under way at once
+        if (tile >= products.tiles || i >= a.L) continue;
         const std::int64_t place = tile * products.per_tile + (std::int64_t(b) * a.H + h) * a.L + i;
         sum += load_for_update(products.read + place) - load_for_update(products.written + place);
       }
@@ -149,7 +156,9 @@ struct SumsFromEnd {
     sum = warp_prefix_sum(db + difference(first + 1));
   }
   /// The sum over the chunk.
-  __device__ __forceinline__ float whole() const { return __shfl_sync(kAllLanes, sum, 31); }
+  __device__ __forceinline__ float whole() const {
+    return __shfl_sync(kAllLanes, sum, 31);
+  }
   /// Writes dg. @param dg_after dg of the position behind the chunk
   __device__ __forceinline__ void store(const Bf16BackwardArguments& a, int b, int h, float dg_after) const {
     const float dg = dg_after + sum;

@@ -72,6 +72,8 @@ inline std::string gradients_unsupported(const Bf16BackwardArguments& b) {
 /// The products q_t . dq_t and k_t . dk_t in device memory. A block has 64 columns of a gradient, so each product comes
 /// in one part per tile of 64 columns of Dk.
 struct RowProducts {
+  static constexpr int kMostTiles = 4;  ///< of Dk up to 256
+
   float* read;            ///< of q and dq, [tiles, B H L]
   float* written;         ///< of k and dk, [tiles, B H L]
   int tiles;              ///< of 64 columns of Dk

@@ -68,12 +68,15 @@ constexpr int kGateWarps = kLongest / kChunk;  // of a block that computes dg: o
 /// dg of a segment. Each warp adds up a chunk, and then the sums of the chunks behind its own. Grid (segments, H, B).
 /// @param S,dS the carried states, those of dS / scale in the order of its walk
 /// @param end_products as above
+/// @param words of zeros that the walks have changed, `word_count` of them: zeros again for the next call
 __global__ void __launch_bounds__(32 * kGateWarps)
     gate_gradient_kernel(Bf16BackwardArguments a, LaunchPlan plan, const float* S, const float* dS,
-                         RowProducts products, const float* end_products) {
+                         RowProducts products, const float* end_products, unsigned* words, std::int64_t word_count) {
   __shared__ float parts[kGateWarps], chunks[kGateWarps];
   const int b = int(blockIdx.z), h = int(blockIdx.y), segment = int(blockIdx.x), size = a.Dk * a.Dv;
   const std::int64_t head = std::int64_t(b) * a.H + h, borders = plan.segments - 1, end_parts = products.tiles * kWarps;
+  const std::int64_t word = (head * plan.segments + segment) * 32 * kGateWarps + threadIdx.x;
+  if (word < word_count) store_global(words + word, 0u);
   const int warp = warp_index(), begin = segment * plan.length;
   const int count = (min(plan.length, a.L - begin) - 1) / kChunk + 1;
   const SumsFromEnd sums(a, products, b, h, begin + min(warp, count - 1) * kChunk);
@@ -101,18 +104,18 @@ struct Segments {
   Bf16BackwardArguments b;
   std::array<Gradient, 3> gradients;
   LaunchPlan plan;
+  float *S, *dS;  ///< the carried states, [B, H, segments - 1, Dk, Dv]; dS / scale in the order of its walk
   RowProducts products;
   float* end_products;  ///< [B, H, tiles, kWarps]: the parts of <S_L, dfinal_state>
-  float *S, *dS;        ///< the carried states, [B, H, segments - 1, Dk, Dv]; dS / scale in the order of its walk
 
   Segments(const Bf16BackwardArguments& b, const LaunchPlan& plan)
       : b(b),
         gradients(gradients_of(b)),
         plan(plan),
-        products(b, workspace<float>("simple_gla --backward: segments", std::size_t(segments_memory(b, plan)) / 4)),
-        end_products(products.read + RowProducts::elements(b)),
-        S(end_products + std::int64_t(b.B) * b.H * products.tiles * kWarps),
-        dS(S + launch_plan_memory(extents_of(b), plan) / 4) {}
+        S(workspace<float>("simple_gla --backward: segments", std::size_t(segments_memory(b, plan)) / 4)),
+        dS(S + launch_plan_memory(extents_of(b), plan) / 4),
+        products(b, dS + launch_plan_memory(extents_of(b), plan) / 4),
+        end_products(products.read + RowProducts::elements(b)) {}
 
   /// The arguments of the walk that makes S of k and v, as gradients[2] makes dS of q and do.
   Gradient forward() const {
@@ -122,7 +125,7 @@ struct Segments {
   }
   /// The decays of the segments in the order of the walk: [B, H, segments - 1]. @param is_S of S or of dS
   float* decays(bool is_S) const {
-    return dS + launch_plan_memory(extents_of(b), plan) / 4 +
+    return end_products + std::int64_t(b.B) * b.H * products.tiles * kWarps +
            (is_S ? 0 : std::int64_t(b.B) * b.H * (plan.segments - 1));
   }
   /// Starts the kernels that compute the carried states.
@@ -153,9 +156,10 @@ struct Segments {
   /// What the walk of gradient number i multiplies its last state with.
   View<const float> end_state(int i) const { return i == 0 ? b.dfinal_state : View<const float>{}; }
   /// Starts the kernel that computes dg, after the walks.
-  void compute_gate_gradient() const {
+  /// @param words,word_count what the kernel sets back to zeros
+  void compute_gate_gradient(unsigned* words = nullptr, std::int64_t word_count = 0) const {
     const dim3 grid(unsigned(plan.segments), unsigned(b.H), unsigned(b.B));
-    launch(gate_gradient_kernel, {grid, 32 * kGateWarps}, b, plan, S, dS, products, end_products);
+    launch(gate_gradient_kernel, {grid, 32 * kGateWarps}, b, plan, S, dS, products, end_products, words, word_count);
   }
 };
 

@@ -205,10 +205,18 @@ class Ring {
  public:
   /// For threads that wait for full stages: the first wait for a stage is for the end of its phase 0.
   __device__ static constexpr Ring consumer() { return Ring(0); }
+  /// Where consumer() stands after `passed` stages. A loop that asks for it each time round keeps one number, not two.
+  __device__ static constexpr Ring consumer(int passed) { return Ring(passed / kStages % 2, passed % kStages); }
   /// For threads that wait for empty stages. All stages are empty at first, so in the first round each wait is for the
   /// phase before phase 0 and passes at once.
   __device__ static constexpr Ring producer() { return Ring(1); }
+  /// Where producer() stands after `passed` stages.
+  __device__ static constexpr Ring producer(int passed) { return Ring(1 - passed / kStages % 2, passed % kStages); }
 
+  /// Whether both have the same stage and parity.
+  __device__ constexpr bool operator==(const Ring& other) const {
+    return stage_ == other.stage_ && parity_ == other.parity_;
+  }
   /// The stage that is next, 0 to kStages - 1.
   __device__ constexpr int stage() const { return stage_; }
   /// Waits for the barrier of that stage.
@@ -228,9 +236,9 @@ class Ring {
   }
 
  private:
-  __device__ constexpr explicit Ring(unsigned parity) : parity_(parity) {}
+  __device__ constexpr explicit Ring(unsigned parity, int stage = 0) : stage_(stage), parity_(parity) {}
 
-  int stage_ = 0;
+  int stage_;
   unsigned parity_;
 };
 

@@ -109,6 +109,23 @@ __global__ void walk_ring(int* stages) {
   }
 }
 
+/// Whether a ring that begins after i stages is one that has advanced i times.
+__global__ void begin_in_ring(int* is_same) {
+  auto consumer = Ring<3>::consumer();
+  auto producer = Ring<3>::producer();
+  for (int i = 0; i < 7; ++i) {
+    is_same[i] = Ring<3>::consumer(i) == consumer && Ring<3>::producer(i) == producer;
+    consumer.advance();
+    producer.advance();
+  }
+}
+
+TEST(Ring, BeginsAnywhere) {
+  DeviceBuffer<int> is_same(7);
+  launch(begin_in_ring, {1, 1}, is_same.data());
+  EXPECT_EQ(is_same.download(), std::vector<int>(7, 1));
+}
+
 TEST(Ring, GoesRound) {
   DeviceBuffer<int> stages(7);
   launch(walk_ring, {1, 1}, stages.data());
