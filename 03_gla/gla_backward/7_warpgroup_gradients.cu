@@ -32,7 +32,8 @@
 /// Resources: 113 KB of shared memory at Dk = Dv = 128, two blocks per multiprocessor.
 /// Work: as `materialized`; products that are masked count whole.
 /// Bytes: as `materialized`.
-/// Bound by: waits for a block's first loads, and barriers, which one other block has to fill.
+/// Bound by: the chain of a block, from loads over products and pairs to stores, whose gaps one other block has to fill.
+/// With all inputs in the second-level cache the kernel takes four fifths of its time.
 /// Requires: what `warpgroup_states` requires, and q, k and all gradients that bulk copies support.
 /// Weakness: q~, k~ and the states of all chunks cross device memory.
 /// Sources: as `materialized`; PTX ISA, "wgmma".
