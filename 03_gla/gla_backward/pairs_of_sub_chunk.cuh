@@ -37,6 +37,9 @@ __device__ __forceinline__ void multiply_add(Two& x, float y, const Two& z) {
 /// are in the same half, at the border between the two, and the rows of the second half meet those of the first half at
 /// the middle: there the queries are decayed from the border and the keys to the border, once for all their pairs. So
 /// such a pair takes two multiply-adds, where the others take two multiplications more.
+///
+/// The compiler moves no load to before a store that may be to the same place, and the results of a row take the places
+/// of its inputs. So a row is loaded before the one above it is stored: its loads wait for no sum.
 struct Pairs {
   Two dk[kSubChunk];      ///< of the sub-chunk's own pairs
   Two decays[kSubChunk];  ///< from each row to the sub-chunk's end
@@ -44,19 +47,24 @@ struct Pairs {
   /// @param load load(i, q, k, gates) gives a row: its query, its key, its gates; 0, 0, 1 where it does not exist
   /// @param R scale times R [16, 16]
   /// @param A scale times A: A(i) has the two elements of row i
-  /// @param store store(i, dq_i, q_i . dq_i), the latter without the row's own pair
+  /// @param store store(i, dq_i, q_i . dq_i), the latter without the row's own pair, when row i + 1 has been loaded
   template <class Load, class FromStart, class Store>
   __device__ __forceinline__ void add(const Load& load, const float* R, const FromStart& A, const Store& store) {
     Two k[4] = {}, quarter = {};               // keys of the quarter, its decay so far
     Two near_keys[4] = {}, near_sums[4] = {};  // of the quarter before: keys decayed to its end, what they get
     Two far_keys[8] = {}, far_sums[8] = {};    // the same of the half before
     Two before = {}, half = {};                // decays of the two
+    Two last_dq = {}, last_product = {};       // of the row above, not stored yet
 #pragma unroll
     for (int i = 0; i < kSubChunk; ++i) {
       const int j = i / 4 * 4;  // the quarter's first row
-      const float* r = R + i * kSubChunk;
       Two q, gates, dq = {}, sum;
+      float r[kSubChunk];
       load(i, q, k[i - j], gates);
+      convert(sum, A(i));
+#pragma unroll
+      for (int m = 0; m <= i; ++m) r[m] = R[i * kSubChunk + m];
+      if (i > 0) store(i - 1, last_dq, last_product);
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         quarter[e] = i == j ? gates[e] : quarter[e] * gates[e];
@@ -71,7 +79,6 @@ struct Pairs {
         multiply_add(dk[m], x, q);
       }
       Two decayed = {q[0] * quarter[0], q[1] * quarter[1]};
-      convert(sum, A(i));
       if (i >= 8) {
         multiply(sum, half);
 #pragma unroll
@@ -93,7 +100,8 @@ struct Pairs {
       multiply_add(dq, quarter, sum);
       multiply(q, dq);
       multiply_add(dq, r[i], k[i - j]);
-      store(i, dq, q);
+#pragma unroll
+      for (int e = 0; e < 2; ++e) last_dq[e] = dq[e], last_product[e] = q[e];
 
       if (i % 8 == 3) {
 #pragma unroll
@@ -133,6 +141,7 @@ struct Pairs {
         }
       }
     }
+    store(kSubChunk - 1, last_dq, last_product);
   }
 };
 
