@@ -99,8 +99,9 @@ inline std::int64_t runs_memory(const Bf16BackwardArguments& b, const Cut& cut) 
   return segments_memory(b, cut.plan) + std::int64_t(sizeof(unsigned)) * words;
 }
 
-/// The counter and the flags: words that are 0 between calls. The kernel for dg, the last of a call, sets them back. They
-/// are set here only where their memory is new, because each call would wait for it.
+/// The counter and the flags: words that are 0 between calls. The kernel for dg, the last of a call, sets them back.
+/// They are set here only where their memory is new, because each call would wait for it. After a call that failed
+/// between its kernels they are not zeros any more.
 inline unsigned* words_of_zeros(std::int64_t count) {
   constexpr std::string_view kTag = "simple_gla --backward: runs";
   const std::size_t bytes = std::size_t(count) * sizeof(unsigned);
