@@ -41,9 +41,9 @@ TEST(Timing, MedianMinimumAndMaximum) {
 TEST(Timing, StopsWhenTheBudgetIsSpent) {
   const auto slow = [] { std::this_thread::sleep_for(milliseconds(20)); };
   EXPECT_EQ(time_on_host({.call = slow}, {.warmup = 0, .least = 3, .most = 20, .budget_s = 0.01}).runs, 3);
-  const int runs = time_on_host({.call = slow}, {.warmup = 0, .least = 1, .most = 100, .budget_s = 0.2}).runs;
-  EXPECT_GE(runs, 2);
-  EXPECT_LE(runs, 10);
+  const int runs = time_on_host({.call = slow}, {.warmup = 0, .least = 1, .most = 100, .budget_s = 1}).runs;
+  EXPECT_GE(runs, 2);  // a busy machine may take its time with each
+  EXPECT_LE(runs, 50);
 }
 
 TEST(Timing, PreparationIsNotTimed) {
