@@ -54,6 +54,11 @@ class Transform {
   Eigen::FFT<double> fft_;
 };
 
+/// Each has memory of its own: fft_memory().
+int thread_count(const Arguments& a) {
+  return int(std::min<std::int64_t>(processor_count(), std::int64_t(a.B) * a.D));
+}
+
 }  // namespace
 
 void fft(const Arguments& a) {
@@ -61,7 +66,7 @@ void fft(const Arguments& a) {
   std::vector<double> kernel(N);
   for (int t = 0; t < a.L; ++t) kernel[std::size_t(t)] = double(a.kernel[t]);
   const Spectrum of_kernel = Transform().forward(kernel);
-#pragma omp parallel
+#pragma omp parallel num_threads(thread_count(a))
   {
     Transform transform;
     std::vector<double> sequence(N);
@@ -81,8 +86,7 @@ void fft(const Arguments& a) {
 std::int64_t fft_memory(const Arguments& a) {
   // The kernel and its spectrum; per thread a sequence, its spectrum and its result, and the memory of the transforms:
   // a table per direction and a copy to work in.
-  const std::int64_t threads = std::min<std::int64_t>(processor_count(), std::int64_t(a.B) * a.D);
-  return 8 * padded_length(a.L) * (4 + 6 * threads);
+  return 8 * padded_length(a.L) * (4 + 6 * std::int64_t(thread_count(a)));
 }
 
 std::int64_t padded_length(std::int64_t L) {
