@@ -20,7 +20,7 @@
 /// Bytes: 7 tensors in and out, and 8 of the workspace written and read.
 /// Bound by: the walks, see causal_dot_product; the kernels of rows by memory.
 /// Requires: what the two dispatches require for Dv + 1.
-/// Weakness: Dv + 1 is the length of a column in two of the walks: 64 becomes 65, which needs the threads of 128. A
+/// Weakness: Dv + 1 is the length of a column in two of the walks: 64 becomes 65, which is computed as 128. A
 /// separate running sum for m_t would avoid that.
 /// Sources: as `recurrent`.
 

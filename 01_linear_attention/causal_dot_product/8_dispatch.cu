@@ -1,5 +1,5 @@
 /// @file
-/// `dispatch`: what a user calls. It adds no new kernel but chooses among three.
+/// `dispatch`: what a user calls. It chooses among `lmha_low_occupancy`, `atomic` and a wider `lmha`, dispatch/lmha.cu.
 ///
 /// Idea: the choice follows from the resource that each kernel runs out of.
 /// - lmha walks the L positions one after the other, however few heads there are. Its time is L times that of a

@@ -1,9 +1,9 @@
 /// Exercise 1.2: one thread per column of the causal product
 ///
-/// o_t = q_t S_t with S_t = S_{t-1} + k_t^T v_t and S_{-1} = 0: the recurrent form of causal linear attention, for one
-/// head. Q and K are [length, 32], V and O are [length, 32], row after row: Q[t * 32 + d]. One block has 32 threads.
-/// Thread j keeps column j of S, 32 numbers, in registers, and writes O[t * 32 + j]. The rows q_t and k_t, which all
-/// threads need, come through `q` and `k` in shared memory: thread j loads element j of both.
+/// o_t = q_t S_t with S_t = S_{t-1} + k_t^T v_t, and S is 0 before the first position: the recurrent form of causal
+/// linear attention, for one head. Q and K are [length, 32], V and O are [length, 32], row after row: Q[t * 32 + d].
+/// One block has 32 threads. Thread j keeps column j of S, 32 numbers, in registers, and writes O[t * 32 + j]. The rows
+/// q_t and k_t, which all threads need, come through `q` and `k` in shared memory: thread j loads element j of both.
 ///
 /// Goal: every input is read once and O is written once. At most two barriers per position.
 

@@ -83,7 +83,10 @@ def dates(timings: Timings, comparison: dict | None) -> str:
     """When the peers were timed, if that was not when our stages were."""
     if not is_older(comparison, timings):
         return ""
-    return f"Its times are of {comparison['date'][:10]}, ours of {timings.date[:10]}, both on the same model of GPU. "
+    return (
+        f"Its times are of {comparison['date'][:10]}, ours of {timings.date[:10]}, both on the same model of GPU. (The page "
+        f"behind the link has both as they were on {comparison['date'][:10]}.) "
+    )
 
 
 def where_faster(found: dict[tuple[str, int], float]) -> str:
@@ -101,8 +104,8 @@ def losses(found: dict[tuple[str, int], float], dated: str = "", others: dict[st
     if not found:
         return ""
     lengths = ", ".join(map(str, sorted({L for _, L in found})))
-    text = "Ratios are to the fastest of flash-linear-attention's operators for the same, on the same tensors, in a CUDA graph ([all "
-    text += f"of them](docs/timings/README.md#against-flash-linear-attention)). {dated}"
+    text = "A ratio is the time of the fastest of flash-linear-attention's operators that compute the same function, divided by "
+    text += f"ours, both in a CUDA graph ([all of them](docs/timings/README.md#against-flash-linear-attention)). {dated}"
     if where := where_faster(found):
         text += f"Of the lengths compared ({lengths}) flash-linear-attention is faster than ours at these, by the factor in brackets: {where}."
     else:
@@ -147,12 +150,14 @@ def staircase_updated(text: str, timings: Timings) -> str:
     behind = rest.split(end)[1]
     first, last = steps[0], steps[-1]
     p = timings.problem
-    said = f"Causal linear attention over {STAIRCASE_AT} positions of {p['B'] * p['H']} heads, {p['Dk']} wide: a loop on one core "
-    said += f"of a CPU takes {figure(best_ms(first))} ms, the last kernel {figure(best_ms(last))} ms on "
-    said += f"{article(short(timings.machine['gpu']))} {short(timings.machine['gpu'])}"
+    gpu = short(timings.machine["gpu"])
+    said = f"Causal linear attention over {STAIRCASE_AT} positions of {p['B'] * p['H']} heads, {p['Dk']} wide. In chapter "
+    said += f"{first['chapter'][:2]} a loop on one core of a CPU takes {figure(best_ms(first))} ms, in {first['dtype']}. The last "
+    said += f"bar is `{last['stage']}` of chapter {last['chapter'][:2]}: {figure(best_ms(last))} ms on {article(gpu)} {gpu}, in "
+    said += last["dtype"]
     if share := limit_share(last):
         said += f", {percent(share)} of what the machine would allow"
-    said += ". Each bar is one short file, which says which flaw of an earlier one it mends."
+    said += ". Each bar is one source file, whose first comment says which flaw of an earlier one it mends."
     words = "Causal linear attention from the first loop to the last kernel: a bar for the time of each stage, and the limit."
     inside = [f"![{words}](docs/timings/first_to_last.svg)", "\n".join(wrap(said, 120, break_on_hyphens=False))]
     return before + begin + "\n\n" + "\n\n".join(inside) + "\n\n" + end + behind
