@@ -1,9 +1,9 @@
 /// @file
 /// Stage 17, `dispatch`: what a user calls.
 ///
-/// Idea: choose a kernel that supports the problem. On Hopper that is `three_blocks`, `cluster` or the walk of
-/// `segments` with some number of segments, whichever takes the least estimated time (segments.cpp). If they do not
-/// support the problem, and on other GPUs, `dispatch` uses the walk of `specialized_warps` in the form of
+/// Idea: choose a kernel that supports the problem. On Hopper that is `three_blocks`, `cluster`, `one_kernel` or
+/// the walk of `segments` with some number of segments, whichever takes the least estimated time (segments.cpp). If they
+/// do not support the problem, and on other GPUs, `dispatch` uses the walk of `specialized_warps` in the form of
 /// dispatch/walk.cu, which supports every width of the tensor cores, normalised keys, and 32 or 64 columns per block.
 /// On a GPU whose blocks have too little shared memory for that walk, it uses `split_inverse`. Problems that
 /// `split_inverse` does not support are computed in fp32: widths that are no multiple of 16 or too large, and rows that
@@ -124,6 +124,8 @@ void dispatch(const Bf16Arguments& a) {
     switch (fastest_walk(a)) {
       case Walk::segments:
         return walk_segments(a, fastest_segments(a));
+      case Walk::one_kernel:
+        return one_kernel(a);
       case Walk::cluster:
         return cluster(a);
       case Walk::three_blocks:
@@ -149,11 +151,18 @@ std::string dispatch_unsupported(const Bf16Arguments& a) {
 
 std::string dispatch_note(const Bf16Arguments& a) {
   if (runs_on_warpgroups(a)) {
-    if (const Walk walk = fastest_walk(a); walk != Walk::segments) {
-      return "clusters of " + std::string(walk == Walk::cluster ? "two" : "three") + " blocks, 64 columns per block";
+    const std::string columns = "64 columns per block";
+    switch (fastest_walk(a)) {
+      case Walk::one_kernel:
+        return "one kernel, " + columns;
+      case Walk::cluster:
+        return "clusters of two blocks, " + columns;
+      case Walk::three_blocks:
+        return "clusters of three blocks, " + columns;
+      case Walk::segments:
+        const int segments = fastest_segments(a).segments;
+        return "warpgroups, " + (segments > 1 ? std::to_string(segments) + " segments, " : "") + columns;
     }
-    const int segments = fastest_segments(a).segments;
-    return "warpgroups, " + (segments > 1 ? std::to_string(segments) + " segments, " : "") + "64 columns per block";
   }
   const std::string unsupported = walk_unsupported(a);
   if (unsupported.empty()) return "specialized warps, " + std::to_string(walk_columns(a)) + " columns per block";

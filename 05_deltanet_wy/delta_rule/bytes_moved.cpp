@@ -150,8 +150,9 @@ std::int64_t cluster_bytes_moved(const Bf16Arguments& a) {
 
 std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
   if (runs_on_warpgroups(a)) {
-    const bool is_one_kernel = fastest_walk(a) != Walk::segments;
-    return is_one_kernel ? cluster_bytes_moved(a) : walk_segments_bytes_moved(a, fastest_segments(a));
+    const Walk walk = fastest_walk(a);
+    if (walk == Walk::segments) return walk_segments_bytes_moved(a, fastest_segments(a));
+    return walk == Walk::one_kernel ? one_kernel_bytes_moved(a) : cluster_bytes_moved(a);
   }
   if (walk_unsupported(a).empty()) {
     const int tiles = ceil_div(a.Dv, walk_columns(a));

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <utility>
 
 #include "05_deltanet_wy/delta_rule/prepared.hpp"
 #include "common/ceil_div.hpp"
@@ -21,10 +23,10 @@ constexpr double kBytes = 3.95e6;
 constexpr double kPrepareLaunch = 8;  // its launch, and the gap before the walk
 
 /// A kernel that computes T and P beside the walk.
-struct ClusterCosts {
+struct WalkCosts {
   double chunk, first;  // microseconds of a chunk, and until T and P of the first one are there
 };
-constexpr ClusterCosts kCluster{1.19, 5.5}, kThreeBlocks{0.97, 7.5};
+constexpr WalkCosts kOneKernel{1.82, 3.1}, kCluster{1.19, 5.5}, kThreeBlocks{0.97, 7.5};
 
 /// The time of a kernel that is limited by both the chain of its chunks and its bytes. If the two are about equal, the
 /// kernel takes longer than either.
@@ -79,17 +81,19 @@ tile::LaunchPlan fastest_segments(const Bf16Arguments& a) {
 Walk fastest_walk(const Bf16Arguments& a) {
   const Tiles tiles(a);
   const double positions = double(tiles.heads) * a.L, bytes = positions * 4 * (a.Dk + a.Dv) / kBytes;
-  const std::int64_t clusters = tiles.heads * ((tiles.values + 1) / 2);
+  const std::int64_t blocks = tiles.heads * tiles.values, clusters = tiles.heads * ((tiles.values + 1) / 2);
   // A cluster's multiprocessors are neighbours. Of 132, clusters of three can use 117.
-  const int pairs = std::max(1, multiprocessor_count() / 2), triples = std::max(1, multiprocessor_count() * 3 / 10);
-  const auto time = [&](const ClusterCosts& costs, int at_a_time) {
-    const double rounds = double(ceil_div(clusters, at_a_time));
+  const int count = multiprocessor_count(), pairs = std::max(1, count / 2), triples = std::max(1, count * 3 / 10);
+  const auto time = [&](const WalkCosts& costs, std::int64_t units, int at_a_time) {
+    const double rounds = double(ceil_div(units, at_a_time));
     return costs.first + together(rounds * ceil_div(a.L, kChunk) * costs.chunk, bytes);
   };
   const double prepare = kPrepareLaunch + positions * (4 * a.Dk + 384) / kBytes;
-  const double cluster = time(kCluster, pairs), segments = prepare + estimated_time(a, fastest_segments(a));
-  if (time(kThreeBlocks, triples) < std::min(cluster, segments)) return Walk::three_blocks;
-  return cluster < segments ? Walk::cluster : Walk::segments;
+  const std::pair<double, Walk> times[] = {{prepare + estimated_time(a, fastest_segments(a)), Walk::segments},
+                                           {time(kOneKernel, blocks, count), Walk::one_kernel},
+                                           {time(kCluster, clusters, pairs), Walk::cluster},
+                                           {time(kThreeBlocks, clusters, triples), Walk::three_blocks}};
+  return std::min_element(std::begin(times), std::end(times))->second;
 }
 
 std::int64_t walk_segments_memory(const Bf16Arguments& a, const tile::LaunchPlan& plan) {

@@ -28,9 +28,9 @@ tile::LaunchPlan fastest_segments(const Bf16Arguments&);
 /// Microseconds by that estimate, without prepare_tiles().
 double estimated_time(const Bf16Arguments&, const tile::LaunchPlan&);
 /// What walks over the chunks on Hopper.
-enum class Walk { segments, cluster, three_blocks };
-/// Which takes least by such estimates: prepare_tiles() and the walk of fastest_segments(), or one of the other two
-/// stages. Requires: an empty warpgroup_chain_unsupported().
+enum class Walk { segments, one_kernel, cluster, three_blocks };
+/// Which takes least by such estimates: prepare_tiles() and the walk of fastest_segments(), or one of the three
+/// stages that are a single kernel. Requires: an empty warpgroup_chain_unsupported().
 Walk fastest_walk(const Bf16Arguments&);
 
 }  // namespace tutorial::delta_rule
