@@ -251,13 +251,10 @@ __global__ void __launch_bounds__(kBlock, 1) cluster_kernel(Bf16Arguments a, con
 
 void cluster(const Bf16Arguments& a) {
   const auto start = [&]<class Shape>(Shape) {
-    dim3 grid = grid_of<Shape>(extents_of(a), 1);
-    grid.x += grid.x % 2;
     const ChunkMaps maps{tile_map(a.q, tensor_sizes(a, a.Dk), kHalf), tile_map(a.k, tensor_sizes(a, a.Dk), kHalf),
                          tile_map(a.v, tensor_sizes(a, a.Dv), kChunk)};
-    LaunchConfig config(grid, kBlock, kTileBytes<Shape> + sizeof(Barriers));
-    config.cluster = 2;
-    launch(cluster_kernel<Shape>, config, a, maps);
+    launch(cluster_kernel<Shape>, launch_in_pairs<Shape>(extents_of(a), kBlock, kTileBytes<Shape> + sizeof(Barriers)),
+           a, maps);
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
 }

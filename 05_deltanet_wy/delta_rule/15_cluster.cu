@@ -36,7 +36,8 @@
 /// KB each), a tile of outputs, and 10 KB per warpgroup for the inverse: 220 KB of shared memory, one block per
 /// multiprocessor.
 /// Work: 6 Dk Dv + 320 Dv operations per position on tensor cores, 256 Dk per 128 columns, and the inverse.
-/// Bytes: v and o once; q and k three times per 128 columns, all but once from the second-level cache, beta once.
+/// Bytes: v and o once; q and k three times per 128 columns, all but once from the second-level cache, beta once. The
+/// cache is told to keep what is loaded for T and P, and not v and o.
 /// Bound by: the chain while there are few heads, then the second-level cache.
 /// Requires: what `warpgroup_chain` requires.
 /// Weakness: the two blocks keep in step. With Dv <= 64 the second block's chain is in vain.
@@ -50,6 +51,7 @@
 #include "05_deltanet_wy/delta_rule/cluster.cuh"
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
 #include "common/device/cluster.cuh"
+#include "common/device/eviction.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/push_shared.cuh"
@@ -95,12 +97,11 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         fence_async_proxy();  // V has been read by ldmatrix
         v_full[v_ring.stage()].arrive_expect(memory.kValueBytes);
         load_panels(memory.V(v_ring.stage()), maps.v, v_full[v_ring.stage()],
-                    {.column = first_column, .position = t, .head = h, .batch = b});
+                    {.column = first_column, .position = t, .head = h, .batch = b}, Eviction::kFirst);
         v_ring.advance();
       };
       load_values(0);
-      for (int t = 0; t < a.L; t += kChunk) {
-        const int n = t / kChunk;
+      for (int n = 0, t = 0; t < a.L; ++n, t += kChunk) {
         ring.wait(empty);
         k_full[ring.stage()].arrive_expect(memory.kKeyBytes);
         load_panels(memory.K(ring.stage()), maps.k, k_full[ring.stage()], {.position = t, .head = h, .batch = b});
@@ -118,11 +119,11 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       auto output_ring = Ring<1>::consumer();
       for (int t = 0; t < a.L; t += kChunk) {
         output_ring.wait(&barriers.output_full);
-        store_tile_by<kStoreThreads>(thread - 64, a.o.row(b, h, t) + first_column, a.o.stride_l, a.L - t, columns,
-                                     memory.O(), [&] {
-                                       __syncwarp();
-                                       if (lane_index() == 0) barriers.output_empty.arrive();
-                                     });
+        store_tile_by<kStoreThreads, Eviction::kFirst>(thread - 64, a.o.row(b, h, t) + first_column, a.o.stride_l,
+                                                       a.L - t, columns, memory.O(), [&] {
+                                                         __syncwarp();
+                                                         if (lane_index() == 0) barriers.output_empty.arrive();
+                                                       });
         output_ring.advance();
       }
     }
@@ -230,11 +231,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
 void cluster(const Bf16Arguments& a) {
   const auto start = [&]<class Shape>(Shape) {
-    dim3 grid = grid_of<Shape>(extents_of(a), 1);
-    grid.x += grid.x % 2;
-    LaunchConfig config(grid, kBlockThreads, std::size_t(ClusterMemory<Shape>::kBytes));
-    config.cluster = 2;
-    launch(cluster_kernel<Shape>, config, a, chunk_maps(a));
+    launch(cluster_kernel<Shape>,
+           launch_in_pairs<Shape>(extents_of(a), kBlockThreads, std::size_t(ClusterMemory<Shape>::kBytes)), a,
+           chunk_maps(a));
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
 }

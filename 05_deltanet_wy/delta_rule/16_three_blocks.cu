@@ -49,6 +49,7 @@
 #include "05_deltanet_wy/delta_rule/cluster.cuh"
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
 #include "common/device/cluster.cuh"
+#include "common/device/eviction.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/push_shared.cuh"
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         fence_async_proxy();  // V has been read by ldmatrix
         v_full[v_ring.stage()].arrive_expect(memory.kValueBytes);
         load_panels(memory.V(v_ring.stage()), maps.v, v_full[v_ring.stage()],
-                    {.column = first_column, .position = t, .head = h, .batch = b});
+                    {.column = first_column, .position = t, .head = h, .batch = b}, Eviction::kFirst);
         v_ring.advance();
       };
       load_values(0);
@@ -147,11 +148,11 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       auto output_ring = Ring<1>::consumer();
       for (int t = 0; t < a.L; t += kChunk) {
         output_ring.wait(&barriers.output_full);
-        store_tile_by<kStoreThreads>(thread - 64, a.o.row(b, h, t) + first_column, a.o.stride_l, a.L - t, columns,
-                                     memory.O(), [&] {
-                                       __syncwarp();
-                                       if (lane_index() == 0) barriers.output_empty.arrive();
-                                     });
+        store_tile_by<kStoreThreads, Eviction::kFirst>(thread - 64, a.o.row(b, h, t) + first_column, a.o.stride_l,
+                                                       a.L - t, columns, memory.O(), [&] {
+                                                         __syncwarp();
+                                                         if (lane_index() == 0) barriers.output_empty.arrive();
+                                                       });
         output_ring.advance();
       }
     }

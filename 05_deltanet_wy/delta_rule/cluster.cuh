@@ -9,6 +9,7 @@
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "05_deltanet_wy/delta_rule/chunk_factors.cuh"
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
+#include "common/device/eviction.hpp"
 #include "common/device/hide_from_compiler.cuh"
 #include "common/device/mbarrier.cuh"
 #include "common/device/memory.cuh"
@@ -135,7 +136,8 @@ __device__ __forceinline__ void pass_place_on(ClusterBarriers& barriers, Ring<1>
   read_ring.advance();
 }
 
-/// One thread of computing block `rank` of (., h, b) loads Q and K for the warpgroups that compute T and P.
+/// One thread of computing block `rank` of (., h, b) loads Q and K for the warpgroups that compute T and P. The chains
+/// load the same rows a few chunks later, so the second-level cache should keep them.
 template <class Memory>
 __device__ __forceinline__ void load_pairs(const Bf16Arguments& a, const tile::ChunkMaps& maps, const Memory& memory,
                                            int rank) {
@@ -150,8 +152,8 @@ __device__ __forceinline__ void load_pairs(const Bf16Arguments& a, const tile::C
     }
     Barrier& full = barriers.pair_full[n / Memory::Sharing::kComputing % kOwn];
     full.arrive_expect(2 * memory.kKeyBytes);
-    tile::load_panels(memory.K(memory.pair_stage(n)), maps.k, full, origin);
-    tile::load_panels(memory.Q(memory.pair_stage(n)), maps.q, full, origin);
+    tile::load_panels(memory.K(memory.pair_stage(n)), maps.k, full, origin, Eviction::kLast);
+    tile::load_panels(memory.Q(memory.pair_stage(n)), maps.q, full, origin, Eviction::kLast);
   }
 }
 

@@ -40,6 +40,7 @@
 #include "05_deltanet_wy/gated_delta_rule.hpp"
 #include "05_deltanet_wy/gated_delta_rule/cluster.cuh"
 #include "common/device/cluster.cuh"
+#include "common/device/eviction.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/ldmatrix.cuh"
 #include "common/device/pack.cuh"
@@ -88,7 +89,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         fence_async_proxy();  // V has been read by ldmatrix
         v_full[v_ring.stage()].arrive_expect(memory.kValueBytes);
         load_panels(memory.V(v_ring.stage()), maps.v, v_full[v_ring.stage()],
-                    {.column = first_column, .position = t, .head = h, .batch = b});
+                    {.column = first_column, .position = t, .head = h, .batch = b}, Eviction::kFirst);
         v_ring.advance();
       };
       load_values(0);
@@ -111,11 +112,11 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       auto output_ring = Ring<1>::consumer();
       for (int t = 0; t < a.L; t += kChunk) {
         output_ring.wait(&barriers.output_full);
-        store_tile_by<kStoreThreads>(thread - 64, a.o.row(b, h, t) + first_column, a.o.stride_l, a.L - t, columns,
-                                     memory.O(), [&] {
-                                       __syncwarp();
-                                       if (lane_index() == 0) barriers.output_empty.arrive();
-                                     });
+        store_tile_by<kStoreThreads, Eviction::kFirst>(thread - 64, a.o.row(b, h, t) + first_column, a.o.stride_l,
+                                                       a.L - t, columns, memory.O(), [&] {
+                                                         __syncwarp();
+                                                         if (lane_index() == 0) barriers.output_empty.arrive();
+                                                       });
         output_ring.advance();
       }
     }
@@ -248,11 +249,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
 void cluster(const Bf16Arguments& a) {
   const auto start = [&]<class Shape>(Shape) {
-    dim3 grid = grid_of<Shape>(extents_of(a), 1);
-    grid.x += grid.x % 2;
-    LaunchConfig config(grid, kBlockThreads, std::size_t(ClusterMemory<Shape>::kBytes));
-    config.cluster = 2;
-    launch(cluster_kernel<Shape>, config, a, chunk_maps(a));
+    launch(cluster_kernel<Shape>,
+           launch_in_pairs<Shape>(extents_of(a), kBlockThreads, std::size_t(ClusterMemory<Shape>::kBytes)), a,
+           chunk_maps(a));
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
 }

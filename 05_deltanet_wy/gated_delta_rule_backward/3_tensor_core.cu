@@ -42,7 +42,7 @@
 /// the latter.
 /// Work: that of `both_ends`, but Y and Z once for all columns where a block has them; 160 ex2 and 10 Dk multiply-adds
 /// per position in fp32.
-/// Bytes: tensor_core_backward_bytes_moved() has the formula. At Dk = Dv = 128 that is 8.3 KB per position.
+/// Bytes: tensor_core_backward_bytes_moved() has the formula. At Dk = Dv = 128 that is 8.8 KB per position.
 /// Bound by: the walks, whose chunks follow one another; with many heads the bytes.
 /// Requires: Dk and Dv multiples of 16, up to 256; rows aligned to 16 bytes; to normalise keys, all columns of Dk in
 /// one block.

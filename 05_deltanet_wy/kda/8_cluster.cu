@@ -175,11 +175,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
 void cluster(const Bf16Arguments& a) {
   const auto start = [&]<class Shape>(Shape) {
-    dim3 grid = grid_of<Shape>(extents_of(a), 1);
-    grid.x += grid.x % 2;
-    LaunchConfig config(grid, kBlockThreads, std::size_t(ClusterMemory<Shape>::kBytes));
-    config.cluster = 2;
-    launch(cluster_kernel<Shape>, config, a, raw_maps(a));
+    launch(cluster_kernel<Shape>,
+           launch_in_pairs<Shape>(extents_of(a), kBlockThreads, std::size_t(ClusterMemory<Shape>::kBytes)), a,
+           raw_maps(a));
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
 }

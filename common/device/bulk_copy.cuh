@@ -34,6 +34,7 @@
 
 #include <cuda_runtime.h>
 
+#include "common/device/eviction.hpp"
 #include "common/device/mbarrier.cuh"
 #include "common/device/source_location.hpp"
 #include "common/device/tensor_map.hpp"
@@ -79,16 +80,41 @@ __device__ __forceinline__ void prefetch_map([[maybe_unused]] const TensorMap& m
 #endif
 }
 
+#if TUTORIAL_SM90 && !TUTORIAL_EMULATOR
+/// The hint as copies take it. Source: PTX ISA, "createpolicy".
+__device__ __forceinline__ unsigned long long cache_policy(Eviction eviction) {
+  unsigned long long policy;
+  if (eviction == Eviction::kFirst) {
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  } else {
+    asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  }
+  return policy;
+}
+#endif
+
 /// Starts to load a tile. Called by one thread.
 /// @param map a kernel's `const __grid_constant__` parameter
 /// @param shared destination of tile_bytes() bytes, aligned to kTileAlignment
 /// @param barrier counts the bytes down when they have come. Its current phase has to expect them
+/// @param eviction of the tile's lines in the second-level cache
 __device__ __forceinline__ void load_tile(const TensorMap& map, void* shared, Barrier& barrier, TileOrigin origin,
+                                          [[maybe_unused]] Eviction eviction = Eviction::kNormal,
                                           [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
 #if TUTORIAL_EMULATOR
   check_alignment(shared, kTileAlignment, where);
   emulator::issue_bulk_load(map.map, tile_start(origin), shared, barrier.state(), where);
 #elif TUTORIAL_SM90
+  if (eviction != Eviction::kNormal) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+        " [%0], [%1, {%2, %3, %4, %5}], [%6], %7;"
+        :
+        : "r"(shared_address(shared)), "l"(&map), "r"(origin.column), "r"(origin.position), "r"(origin.head),
+          "r"(origin.batch), "r"(shared_address(barrier.state())), "l"(cache_policy(eviction))
+        : "memory");
+    return;
+  }
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];"
       :

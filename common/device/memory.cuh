@@ -9,6 +9,7 @@
 
 #include <type_traits>
 
+#include "common/device/eviction.hpp"
 #include "common/device/source_location.hpp"
 
 #if TUTORIAL_EMULATOR
@@ -66,6 +67,19 @@ __device__ __forceinline__ void store_global(T* address, std::type_identity_t<T>
   emulator::count_global_write(sizeof(T));
 #endif
   *address = value;
+}
+
+/// The same for one of CUDA's own types, with a hint.
+/// @param eviction kNormal or kFirst
+template <class T>
+__device__ __forceinline__ void store_global(T* address, std::type_identity_t<T> value,
+                                             [[maybe_unused]] Eviction eviction,
+                                             [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+#if TUTORIAL_EMULATOR
+  store_global(address, value, where);
+#else
+  eviction == Eviction::kFirst ? __stcs(address, value) : store_global(address, value);
+#endif
 }
 
 /// Brings the 128 bytes around an address of global memory to the second-level cache, where a load finds them sooner.

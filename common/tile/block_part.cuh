@@ -34,6 +34,18 @@ LaunchConfig launch_by_segments(const Extents& e, const LaunchPlan& plan, int th
   return config;
 }
 
+/// A launch with clusters of two blocks, which have neighbouring tiles of a head. Grid (tiles, rounded up to an even
+/// number; H; B).
+template <class Shape>
+LaunchConfig launch_in_pairs(const Extents& e, int threads, std::size_t shared_bytes,
+                             std::source_location where = std::source_location::current()) {
+  dim3 grid = grid_of<Shape>(e, 1);
+  grid.x += grid.x % 2;
+  LaunchConfig config(grid, threads, shared_bytes, where);
+  config.cluster = 2;
+  return config;
+}
+
 /// Rows of a matrix, `stride` elements apart; data is null if all elements are 0.
 struct ConstRows {
   const float* data;

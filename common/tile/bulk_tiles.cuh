@@ -8,6 +8,7 @@
 
 #include "common/device/bulk_copy.cuh"
 #include "common/device/device.hpp"
+#include "common/device/eviction.hpp"
 #include "common/device/mbarrier.cuh"
 #include "common/device/tensor_map.hpp"
 #include "common/tile/chunk_tiles.cuh"
@@ -57,12 +58,14 @@ std::string bulk_copies_unsupported(const Arguments& a) {
 /// by one thread.
 /// @param barrier expects their bytes
 /// @param origin where in the tensor the first panel begins
+/// @param eviction of these columns in the second-level cache
 template <int kColumns, int kRows>
 __device__ __forceinline__ void load_panels(const PanelTile<kColumns, kRows>& tile, const TensorMap& map,
-                                            Barrier& barrier, TileOrigin origin) {
+                                            Barrier& barrier, TileOrigin origin,
+                                            Eviction eviction = Eviction::kNormal) {
 #pragma unroll
   for (int panel = 0; panel < kColumns / 64; ++panel) {
-    load_tile(map, tile.data + panel * tile.kPanelElements, barrier, origin);
+    load_tile(map, tile.data + panel * tile.kPanelElements, barrier, origin, eviction);
     origin.column += 64;
   }
 }

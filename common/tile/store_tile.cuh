@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "common/device/eviction.hpp"
 #include "common/device/memory.cuh"
 #include "common/device/pack.cuh"
 #include "common/tile/chunk_shape.cuh"
@@ -45,12 +46,13 @@ __device__ __forceinline__ void store_warp_columns(__nv_bfloat16* o, std::int64_
 
 /// Writes a tile of 64 columns to global memory in whole units of 16 bytes, by some of the block's threads.
 /// @tparam kThreadCount how many threads call it, a multiple of 8
+/// @tparam kEviction of the rows in the second-level cache: kNormal or kFirst
 /// @param thread the number of this one among them
 /// @param o the tile's first row and column; rows are stride_l elements apart
 /// @param stride_l a multiple of 8, and o aligned to 16 bytes
 /// @param rows,columns the rows and columns of the tile that exist; columns is a multiple of 8
 /// @param release called when this thread has read its part of the tile, before it writes
-template <int kThreadCount, class Tile, class Release>
+template <int kThreadCount, Eviction kEviction = Eviction::kNormal, class Tile, class Release>
 __device__ __forceinline__ void store_tile_by(int thread, __nv_bfloat16* o, std::int64_t stride_l, int rows,
                                               int columns, const Tile& tile, Release release) {
   constexpr int kUnits = 64 / 8;                                // of a row
@@ -69,7 +71,7 @@ __device__ __forceinline__ void store_tile_by(int thread, __nv_bfloat16* o, std:
   rows = min(rows, kChunk);
 #pragma unroll
   for (int i = 0; i < kUnitsOfThread; ++i) {
-    if (first + i * kStep < rows) store_global(reinterpret_cast<uint4*>(o), units[i]);
+    if (first + i * kStep < rows) store_global(reinterpret_cast<uint4*>(o), units[i], kEviction);
     o += kStep * stride_l;
   }
 }

@@ -70,6 +70,11 @@ def without_dead_links(text: str) -> str:
     return re.sub(r'<div class="summary">.*?</div>', summary, text, flags=re.S)
 
 
+def with_whole_numbers(text: str) -> str:
+    """Keeps a browser from breaking 2.6e-3 at its hyphen."""
+    return re.sub(r"(?<=[>\s(])(\d+(?:\.\d+)?e-\d+)(?=[<\s,.;:)])", r'<span class="number">\1</span>', text)
+
+
 def mend_tree(html: Path) -> None:
     """In the tree of pages Doxygen names variables after files, and 6_lmha would be no name: an n goes in front."""
     for script in html.glob("[0-9]*.js"):
@@ -171,7 +176,8 @@ def finish(html: Path, tagfile: Path, names: list[str]) -> None:
     plotted = {path.name for path in timings}
     for page in html.glob("*.html"):
         text = page.read_text(encoding="utf-8")
-        done = without_dead_links(without_mathjax(put_pictures(link_lines(text, lines_of), pictures, plotted)))
+        done = put_pictures(link_lines(text, lines_of), pictures, plotted)
+        done = with_whole_numbers(without_dead_links(without_mathjax(done)))
         if done != text:
             page.write_text(done, encoding="utf-8")
     mend_tree(html)

@@ -13,7 +13,7 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import build  # noqa: E402
-from book import annotate, changes, comments, markdown, techniques  # noqa: E402
+from book import annotate, changes, comments, markdown, site, techniques  # noqa: E402
 from book.pages import Book, code_page  # noqa: E402
 from book.repository import ROOT, chapters, read, sources  # noqa: E402
 from filter import filtered  # noqa: E402
@@ -210,6 +210,14 @@ class Readme(unittest.TestCase):
 
     def test_code_stays_code(self):
         self.assertIn("```{.sh}\n./tutorial #x <y>\n```", self.convert("# T\n\n```sh\n./tutorial #x <y>\n```\n"))
+
+
+class Site(unittest.TestCase):
+    def test_numbers_with_an_exponent_stay_whole(self):
+        whole = '<span class="number">2.6e-3</span>'
+        self.assertEqual(site.with_whole_numbers("<td>2.6e-3 </td><p>(2.6e-3),"), f"<td>{whole} </td><p>({whole}),")
+        for same in ('<a href="page.html#2.6e-3">', "re-3", "x2.6e-3", "2.6e3"):
+            self.assertEqual(site.with_whole_numbers(same), same)
 
 
 class Filter(unittest.TestCase):

@@ -156,6 +156,8 @@ class Browser(unittest.TestCase):
                 )
                 typeset = self.script("return document.querySelectorAll('.MathJax_SVG svg').length")
                 self.assertEqual((displayed, set_), (found, typeset))
+                lines = "return [...document.querySelectorAll('.number')].map(n => n.getClientRects().length)"
+                self.assertLessEqual(set(self.script(lines)), {0, 1}, "a number on two lines")
                 text = self.script("return document.querySelector('.contents, body').innerText")
                 self.assertNotRegex(text, r"\\\(|\$`", "a formula that is not typeset")
                 # What MathJax does not understand it typesets, too, as an error message.

@@ -64,7 +64,8 @@ std::int64_t index_of(const TileOrigin& origin, int row, int column, bool heads_
 }
 
 /// Loads one tile and writes its bytes as they are.
-__global__ void load_one(const __grid_constant__ TensorMap map, TileOrigin origin, int rows, std::uint16_t* out) {
+__global__ void load_one(const __grid_constant__ TensorMap map, TileOrigin origin, int rows, Eviction eviction,
+                         std::uint16_t* out) {
   __shared__ Barrier full;
   auto* tile = dynamic_shared<std::uint16_t, kTileAlignment>();
   if (threadIdx.x == 0) {
@@ -72,7 +73,7 @@ __global__ void load_one(const __grid_constant__ TensorMap map, TileOrigin origi
     full.init(1);
     fence_barrier_init();
     full.arrive_expect(tile_bytes(rows));
-    load_tile(map, tile, full, origin);
+    load_tile(map, tile, full, origin, eviction);
   }
   __syncthreads();
   full.wait(0);
@@ -86,7 +87,7 @@ TEST_F(BulkCopy, LoadsATileWithPermutedUnitsAndZerosOutside) {
       const TensorMap map = tile_map(view_of(as_bf16(memory), heads_inside), kSizes, rows);
       for (const TileOrigin& origin : kOrigins) {
         DeviceBuffer<std::uint16_t> out(tile_bytes(rows) / 2);
-        launch(load_one, {1, 64, tile_bytes(rows)}, map, origin, rows, out.data());
+        launch(load_one, {1, 64, tile_bytes(rows)}, map, origin, rows, Eviction::kNormal, out.data());
         const std::vector<std::uint16_t> tile = out.download();
         for (int row = 0; row < rows; ++row) {
           for (int column = 0; column < kTileColumns; ++column) {
@@ -99,6 +100,20 @@ TEST_F(BulkCopy, LoadsATileWithPermutedUnitsAndZerosOutside) {
       }
     }
   }
+}
+
+TEST_F(BulkCopy, HintsForTheCacheChangeNoElement) {
+  DeviceBuffer<std::uint16_t> memory(numbered());
+  const TensorMap map = tile_map(view_of(as_bf16(memory), true), kSizes, 64);
+  std::vector<std::uint16_t> tiles[3];
+  for (const Eviction eviction : {Eviction::kNormal, Eviction::kFirst, Eviction::kLast}) {
+    DeviceBuffer<std::uint16_t> out(tile_bytes(64) / 2);
+    launch(load_one, {1, 64, tile_bytes(64)}, map, kOrigins[1], 64, eviction, out.data());
+    tiles[int(eviction)] = out.download();
+  }
+  EXPECT_NE(tiles[0][0], 0);
+  EXPECT_EQ(tiles[1], tiles[0]);
+  EXPECT_EQ(tiles[2], tiles[0]);
 }
 
 /// Loads a tile and stores it somewhere else.

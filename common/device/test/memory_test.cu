@@ -56,6 +56,28 @@ TYPED_TEST(Memory, CopiesBitsAndCountsBytes) {
   EXPECT_EQ(result, bytes);
 }
 
+__global__ void copy_with_hint(const float4* in, float4* out, int count, Eviction eviction) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < count) store_global(&out[i], load_global(&in[i]), eviction);
+}
+
+TEST(Memory, StoresTheSameWithAHint) {
+  std::vector<float4> host(100);
+  for (int i = 0; i < 100; ++i) host[i] = make_float4(float(i), float(i + 1), -1, 0.5f);
+  for (const Eviction eviction : {Eviction::kNormal, Eviction::kFirst}) {
+    DeviceBuffer<float4> in(host), out(100);
+#if TUTORIAL_EMULATOR
+    emulator::reset_counters();
+#endif
+    launch(copy_with_hint, {4, 32}, in.data(), out.data(), 100, eviction);
+#if TUTORIAL_EMULATOR
+    EXPECT_EQ(emulator::counters().global_bytes_written, 1600u);
+#endif
+    const std::vector<float4> result = out.download();
+    EXPECT_EQ(std::memcmp(result.data(), host.data(), 1600), 0);
+  }
+}
+
 __global__ void double_in_place(float4* data, int count) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= count) return;
