@@ -125,8 +125,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         v_ring.advance();
       };
       load_values(0);
-      for (int t = 0; t < a.L; t += kChunk) {
-        const int n = t / kChunk;
+      for (int n = 0, t = 0; t < a.L; ++n, t += kChunk) {
         ring.wait(empty);
         k_full[ring.stage()].arrive_expect(memory.kKeyBytes);
         load_panels(memory.K(ring.stage()), maps.k, k_full[ring.stage()], {.position = t, .head = h, .batch = b});

@@ -81,7 +81,7 @@ __device__ __forceinline__ void prefetch_map([[maybe_unused]] const TensorMap& m
 }
 
 #if TUTORIAL_SM90 && !TUTORIAL_EMULATOR
-/// The hint as copies take it. Source: PTX ISA, "createpolicy".
+/// The hint as copies take it, kFirst or kLast. Source: PTX ISA, "createpolicy".
 __device__ __forceinline__ unsigned long long cache_policy(Eviction eviction) {
   unsigned long long policy;
   if (eviction == Eviction::kFirst) {

@@ -55,6 +55,7 @@ __device__ __forceinline__ void store_warp_columns(__nv_bfloat16* o, std::int64_
 template <int kThreadCount, Eviction kEviction = Eviction::kNormal, class Tile, class Release>
 __device__ __forceinline__ void store_tile_by(int thread, __nv_bfloat16* o, std::int64_t stride_l, int rows,
                                               int columns, const Tile& tile, Release release) {
+  static_assert(kEviction != Eviction::kLast);
   constexpr int kUnits = 64 / 8;                                // of a row
   constexpr int kStep = kThreadCount / kUnits;                  // rows at a time
   constexpr int kUnitsOfThread = (kChunk + kStep - 1) / kStep;  // at most
