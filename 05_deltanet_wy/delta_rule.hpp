@@ -61,6 +61,7 @@ void segments(const Bf16Arguments&);           ///< Hopper: the sequence in segm
 void one_kernel(const Bf16Arguments&);         ///< Hopper: T and P in warps of their own beside the chain
 void cluster(const Bf16Arguments&);            ///< Hopper: the two blocks of a head share T and P
 void three_blocks(const Bf16Arguments&);       ///< Hopper: a third block computes T and P for them
+void scores_in_walk(const Bf16Arguments&);     ///< Hopper: segments; P by warps of the walk, T alone in memory
 void dispatch(const Bf16Arguments&);           ///< what a user calls
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.
@@ -87,6 +88,7 @@ std::int64_t fused_memory(const Bf16Arguments&);
 std::int64_t specialized_warps_memory(const Bf16Arguments&);
 std::int64_t warpgroup_chain_memory(const Bf16Arguments&);
 std::int64_t segments_memory(const Bf16Arguments&);
+std::int64_t scores_in_walk_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 
 // Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them
@@ -101,7 +103,8 @@ std::int64_t specialized_warps_bytes_moved(const Bf16Arguments&);
 std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments&);
 std::int64_t segments_bytes_moved(const Bf16Arguments&);
 std::int64_t one_kernel_bytes_moved(const Bf16Arguments&);
-std::int64_t cluster_bytes_moved(const Bf16Arguments&);   ///< of three_blocks, too
+std::int64_t cluster_bytes_moved(const Bf16Arguments&);  ///< of three_blocks, too
+std::int64_t scores_in_walk_bytes_moved(const Bf16Arguments&);
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);  ///< -1 if it computes in fp32
 
 /// What dispatch chooses on this GPU, as text for the report.

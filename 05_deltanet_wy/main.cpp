@@ -136,6 +136,14 @@ void add_stages(Operator& definition) {
               .idea = "a third block computes T and P for the two blocks of a head",
               .unsupported = warpgroup_chain_unsupported,
               .bytes_moved = cluster_bytes_moved})
+      .stage({.name = "scores_in_walk",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = scores_in_walk,
+              .idea = "segments with P by warps of the walk: of T and P only T in memory",
+              .unsupported = warpgroup_chain_unsupported,
+              .memory = scores_in_walk_memory,
+              .bytes_moved = scores_in_walk_bytes_moved})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,

@@ -286,7 +286,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
 }  // namespace
 
-void walk_segments(const Bf16Arguments& a, const LaunchPlan& plan) {
+void segments(const Bf16Arguments& a) {
+  const LaunchPlan plan = one_wave_of_segments(a);
   const PreparedTiles x = prepare_tiles(a);
   end_part("prepare");
   const auto start = [&]<class Shape>(Shape) {
@@ -305,12 +306,8 @@ void walk_segments(const Bf16Arguments& a, const LaunchPlan& plan) {
   end_part("walk");
 }
 
-void segments(const Bf16Arguments& a) {
-  walk_segments(a, one_wave_of_segments(a));
-}
-
 std::int64_t segments_memory(const Bf16Arguments& a) {
-  return walk_segments_memory(a, one_wave_of_segments(a));
+  return segments_memory(a, one_wave_of_segments(a));
 }
 
 }  // namespace tutorial::delta_rule

@@ -116,9 +116,12 @@ std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments& a) {
          state_bytes(a);
 }
 
-std::int64_t walk_segments_bytes_moved(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+namespace {
+
+/// What finds the states that segments start from, and reading these.
+std::int64_t starts_bytes(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
   const std::int64_t count = plan.segments - 1;
-  if (count == 0) return warpgroup_chain_bytes_moved(a);
+  if (count == 0) return 0;
   const int key_tiles = a.Dk <= 64 ? 1 : 2, value_tiles = ceil_div(a.Dv, kColumns);
   const std::int64_t transition = std::int64_t(key_tiles) * key_tiles * kColumns * kColumns * 2;
   const std::int64_t state = std::int64_t(key_tiles) * value_tiles * kColumns * kColumns * 4;
@@ -129,10 +132,27 @@ std::int64_t walk_segments_bytes_moved(const Bf16Arguments& a, const tile::Launc
   const std::int64_t maps = count * (ceil_div(a.Dv, 2 * kColumns) * K_and_T + values + state) + initial +
                             (count - 1) * (K_and_T + keys + transition);
   const std::int64_t carry = count * 2 * state + (count - 1) * value_tiles * transition, starts = count * state;
-  return warpgroup_chain_bytes_moved(a) + heads_of(a) * (maps + carry + starts);
+  return heads_of(a) * (maps + carry + starts);
+}
+
+}  // namespace
+
+std::int64_t segments_bytes_moved(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+  return warpgroup_chain_bytes_moved(a) + starts_bytes(a, plan);
 }
 
 std::int64_t segments_bytes_moved(const Bf16Arguments& a) {
+  return segments_bytes_moved(a, one_wave_of_segments(a));
+}
+
+std::int64_t walk_segments_bytes_moved(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+  const Bf16Bytes bytes(a);
+  const std::int64_t inverses = prepared_inverses_memory(a), beta = heads_of(a) * a.L * 4;
+  const std::int64_t walk = bytes.value_tiles * (2 * bytes.keys + inverses) + 2 * bytes.values + state_bytes(a);
+  return bytes.keys + beta + inverses + walk + starts_bytes(a, plan);
+}
+
+std::int64_t scores_in_walk_bytes_moved(const Bf16Arguments& a) {
   return walk_segments_bytes_moved(a, one_wave_of_segments(a));
 }
 

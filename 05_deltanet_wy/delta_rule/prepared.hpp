@@ -29,6 +29,8 @@ namespace tutorial::delta_rule {
 /// T and P the ten blocks of 16 x 16 on and below the diagonal are kept (blocks.hpp numbers them), each as the B
 /// fragments of its transpose, for the left and the right 8 columns (mma.cuh): 32 lanes of 16 bytes.
 struct Prepared {
+  static constexpr bool kHasScores = true;  ///< P is there
+
   int N;           ///< chunks of a sequence
   uint4* T;        ///< [B, H, N, 2, 10, 32], bf16: T rounded, and its rounding error (split.cuh)
   uint4* P;        ///< [B, H, N, 10, 32], bf16
@@ -49,6 +51,8 @@ inline constexpr int kPreparedRows = 3 * 64;
 /// The same in device memory as rows, for bulk copies and warpgroup products: -T rounded, its rounding error, and P, 64
 /// rows each. T has the opposite sign because wgmma only adds (warpgroup_products.cuh).
 struct PreparedTiles {
+  static constexpr bool kHasScores = true;
+
   int N;                 ///< chunks of a sequence
   __nv_bfloat16* tiles;  ///< [B, H, N, 3, 64, 64]
 };
@@ -61,5 +65,23 @@ PreparedTiles prepare_tiles(const Bf16Arguments&, float least_beta = -INFINITY);
 TensorMap map_of(const PreparedTiles&, const Bf16Arguments&, int box = kPreparedRows);
 /// Bytes of that workspace.
 std::int64_t prepared_tiles_memory(const Bf16Arguments&);
+
+/// Rows of a chunk in PreparedInverses.
+inline constexpr int kInverseRows = 2 * 64;
+
+/// The same without P, for a walk that computes P itself.
+struct PreparedInverses {
+  static constexpr bool kHasScores = false;
+
+  int N;                 ///< chunks of a sequence
+  __nv_bfloat16* tiles;  ///< [B, H, N, 2, 64, 64]
+};
+
+/// As prepare_tiles(), but without P, so that q is not read.
+PreparedInverses prepare_inverses(const Bf16Arguments&);
+/// The tensor map of that workspace; a bulk copy brings the rows of a chunk. Requires: a GPU of compute capability 9.0.
+TensorMap map_of(const PreparedInverses&, const Bf16Arguments&);
+/// Bytes of that workspace.
+std::int64_t prepared_inverses_memory(const Bf16Arguments&);
 
 }  // namespace tutorial::delta_rule

@@ -24,6 +24,7 @@
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/bulk_copy.cuh"
+#include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/mbarrier.cuh"
 #include "common/device/memory.cuh"
@@ -136,7 +137,7 @@ struct SegmentMaps {
   /// S = what a segment, 1 or later, starts from.
   __device__ __forceinline__ void load_start(tile::WarpgroupState<kDk>& S, const Bf16Arguments& a,
                                              const Columns& of) const {
-    load(S, state(a, of) - stride(), [](const float4* four) { return load_global(four); });
+    load(S, state(a, of) - stride(), [](const float4* four) { return load_for_update(four); });
   }
   /// Writes H, if these columns exist.
   __device__ __forceinline__ void store_state(const Bf16Arguments& a, const Columns& of,
@@ -161,7 +162,7 @@ struct SegmentMaps {
   }
   /// Reads it; 1 without gates.
   __device__ __forceinline__ float decay(const Bf16Arguments& a, const Columns& of) const {
-    return decays ? load_global(decays + number(a, of)) : 1.0f;
+    return decays ? load_for_update(decays + number(a, of)) : 1.0f;
   }
 
   /// The launch of the kernel that computes them: one block per 128 columns of [V | -K].
@@ -195,12 +196,14 @@ __global__ void __launch_bounds__(kCarryThreads, 1)
   __shared__ Barrier full[kTransitions], empty[kTransitions];
   auto* memory = dynamic_shared<__nv_bfloat16, kTileAlignment>();
   const auto transition = [&](int stage) { return Transition{memory + stage * kDk * kDk}; };
+  let_next_kernel_start();
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) barrier.init(1);
     for (Barrier& barrier : empty) barrier.init(4);
     fence_barrier_init();
   }
   __syncthreads();
+  wait_for_previous_kernel();
 
   if (threadIdx.x >= tile::kWarpgroup) {
     if (threadIdx.x > tile::kWarpgroup) return;
@@ -252,13 +255,14 @@ __global__ void __launch_bounds__(kCarryThreads, 1)
 }
 
 /// Turns what each segment makes of zeros into the state that the next segment starts from.
+/// @param starts_early if the kernel before lets it; the next kernel may in any case (common/device/early_start.cuh)
 /// @throws CudaError if the launch is refused
 template <class Shape>
-void carry_segments(const Bf16Arguments& a, const SegmentMaps<Shape::kDk>& maps) {
-  launch(
-      carry_segments_kernel<Shape>,
-      {tile::grid_of<Shape>(tile::extents_of(a), 1), kCarryThreads, kTransitions * std::size_t(maps.kTransitionBytes)},
-      a, maps.transition_map(a), maps);
+void carry_segments(const Bf16Arguments& a, const SegmentMaps<Shape::kDk>& maps, bool starts_early = false) {
+  LaunchConfig config(tile::grid_of<Shape>(tile::extents_of(a), 1), kCarryThreads,
+                      kTransitions * std::size_t(maps.kTransitionBytes));
+  config.starts_early = starts_early;
+  launch(carry_segments_kernel<Shape>, config, a, maps.transition_map(a), maps);
 }
 
 }  // namespace

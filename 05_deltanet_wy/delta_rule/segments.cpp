@@ -51,13 +51,13 @@ tile::LaunchPlan one_wave_of_segments(const Bf16Arguments& a) {
   return tile::make_launch_plan(a.L, kColumns, int(std::clamp<std::int64_t>(wave, 1, most)));
 }
 
-double estimated_time(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+double estimated_time(const Bf16Arguments& a, const tile::LaunchPlan& plan, int factor_bytes) {
   const Tiles tiles(a);
   const double chunks = plan.length / kChunk, positions = double(tiles.heads) * a.L;
   const auto rounds = [](std::int64_t blocks) { return double(ceil_div(blocks, multiprocessor_count())); };
-  // The tiles of a head read the same q, k, T and P at about the same time, so they come from memory only once.
+  // The tiles of a head read the same q, k and T at about the same time, so they come from memory only once.
   double time = together(rounds(tiles.heads * tiles.values * plan.segments) * chunks * kWalkChunk,
-                         positions * (4 * (a.Dk + a.Dv) + 384) / kBytes);
+                         positions * (4 * (a.Dk + a.Dv) + factor_bytes) / kBytes);
   if (const int count = plan.segments - 1; count > 0) {
     const std::int64_t blocks = tiles.heads * (count * ceil_div(tiles.values, 2) + count - 1);
     time += together(rounds(blocks) * chunks * kMapChunk, positions * (2 * (a.Dk + a.Dv) + 256) / kBytes) +
@@ -88,7 +88,7 @@ Walk fastest_walk(const Bf16Arguments& a) {
     const double rounds = double(ceil_div(units, at_a_time));
     return costs.first + together(rounds * ceil_div(a.L, kChunk) * costs.chunk, bytes);
   };
-  const double prepare = kPrepareLaunch + positions * (4 * a.Dk + 384) / kBytes;
+  const double prepare = kPrepareLaunch + positions * (2 * a.Dk + 256) / kBytes;
   const std::pair<double, Walk> times[] = {{prepare + estimated_time(a, fastest_segments(a)), Walk::segments},
                                            {time(kOneKernel, blocks, count), Walk::one_kernel},
                                            {time(kCluster, clusters, pairs), Walk::cluster},
@@ -96,11 +96,24 @@ Walk fastest_walk(const Bf16Arguments& a) {
   return std::min_element(std::begin(times), std::end(times))->second;
 }
 
-std::int64_t walk_segments_memory(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+namespace {
+
+/// Bytes of H and E.
+std::int64_t maps_memory(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
   const Tiles tiles(a);
   const std::int64_t state = tiles.values * tiles.keys * kColumns * kColumns * std::int64_t(sizeof(float));
   const std::int64_t transition = tiles.keys * tiles.keys * kColumns * kColumns * std::int64_t(sizeof(__nv_bfloat16));
-  return prepared_tiles_memory(a) + tiles.heads * (plan.segments - 1) * (state + transition);
+  return tiles.heads * (plan.segments - 1) * (state + transition);
+}
+
+}  // namespace
+
+std::int64_t segments_memory(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+  return prepared_tiles_memory(a) + maps_memory(a, plan);
+}
+
+std::int64_t walk_segments_memory(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+  return prepared_inverses_memory(a) + maps_memory(a, plan);
 }
 
 }  // namespace tutorial::delta_rule

@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// `segments` (13_segments.cu) with any number of segments, and two choices of that number.
+/// `segments` (13_segments.cu) and `scores_in_walk` (17_scores_in_walk.cu) with any number of segments, and two choices
+/// of that number.
 
 #include <cstdint>
 
@@ -9,7 +10,12 @@
 
 namespace tutorial::delta_rule {
 
-/// Starts the kernels of `segments` on current_stream(): T and P; the start of each segment, if there are several; the
+/// Bytes of memory that `segments` needs beside inputs and outputs.
+std::int64_t segments_memory(const Bf16Arguments&, const tile::LaunchPlan&);
+/// Bytes that its kernels read from global memory or write to it (bytes_moved.cpp).
+std::int64_t segments_bytes_moved(const Bf16Arguments&, const tile::LaunchPlan&);
+
+/// Starts the kernels of `scores_in_walk` on current_stream(): T; the start of each segment, if there are several; the
 /// walk of all segments. Requires: an empty warpgroup_chain_unsupported(), and a plan of make_launch_plan() with 64
 /// columns.
 /// @throws CudaError if the memory cannot be allocated or a launch is refused
@@ -19,17 +25,18 @@ std::int64_t walk_segments_memory(const Bf16Arguments&, const tile::LaunchPlan&)
 /// Bytes that its kernels read from global memory or write to it (bytes_moved.cpp).
 std::int64_t walk_segments_bytes_moved(const Bf16Arguments&, const tile::LaunchPlan&);
 
-/// How `segments` cuts a sequence: into as many segments as give each multiprocessor one block of the walk, unless the
+/// How both stages cut a sequence: into as many segments as give each multiprocessor one block of the walk, unless the
 /// kernel that goes from segment to segment would then take most of the time.
 tile::LaunchPlan one_wave_of_segments(const Bf16Arguments&);
 /// How dispatch cuts a sequence: into as many segments as take the least estimated time, often one. The numbers in the
 /// estimate were measured on an H200 at Dk = Dv = 128.
 tile::LaunchPlan fastest_segments(const Bf16Arguments&);
-/// Microseconds by that estimate, without prepare_tiles().
-double estimated_time(const Bf16Arguments&, const tile::LaunchPlan&);
+/// Microseconds by that estimate, without the kernel that prepares.
+/// @param factor_bytes what the walk reads for a position of T and P
+double estimated_time(const Bf16Arguments&, const tile::LaunchPlan&, int factor_bytes = 256);
 /// What walks over the chunks on Hopper.
 enum class Walk { segments, one_kernel, cluster, three_blocks };
-/// Which takes least by such estimates: prepare_tiles() and the walk of fastest_segments(), or one of the three
+/// Which takes least by such estimates: prepare_inverses() and the walk of fastest_segments(), or one of the three
 /// stages that are a single kernel. Requires: an empty warpgroup_chain_unsupported().
 Walk fastest_walk(const Bf16Arguments&);
 

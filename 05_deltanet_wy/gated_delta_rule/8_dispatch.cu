@@ -5,7 +5,7 @@
 /// are few `segments`, with the number of segments that takes the least estimated time (delta_rule's; with one segment
 /// it is `warpgroup_chain`). Then `tensor_core`, then fp32, which is `recurrent_gpu` on copies of q, k and v, whose
 /// result is copied back.
-/// Grows out of: 05_deltanet_wy/delta_rule/17_dispatch.cu
+/// Grows out of: 05_deltanet_wy/delta_rule/18_dispatch.cu
 /// Improves on: `cluster` needs Hopper, Dk <= 128 and keys that are normalised already. With few heads it leaves
 /// multiprocessors idle. Neither it nor `tensor_core` supports widths that are no multiple of 16, wide values, or rows
 /// that are not aligned.

@@ -24,7 +24,7 @@ bool cluster_is_faster(const Bf16Arguments& a) {
   // As in delta_rule/segments.cpp: near the point where both limits are equal it takes longer than either.
   const double cluster = kFirstFactors + std::sqrt(std::hypot(chain * chain, bytes * bytes));
   const double prepare = kPrepareLaunch + positions * (4 * a.Dk + 384) / kBytes;
-  return cluster < prepare + delta_rule::estimated_time(a, delta_rule::fastest_segments(a));
+  return cluster < prepare + delta_rule::estimated_time(a, delta_rule::fastest_segments(a), 384);
 }
 
 }  // namespace tutorial::gated_delta_rule

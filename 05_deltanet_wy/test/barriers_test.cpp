@@ -31,6 +31,9 @@ constexpr KernelWithBarriers kKernels[] = {
     {"delta_rule", "cluster", "05_deltanet_wy/delta_rule/15_cluster.cu", 64, 64, 850, "", "", "output_empty"},
     {"delta_rule", "cluster", "05_deltanet_wy/delta_rule/cluster.cuh", 64, 64, 850},
     {"delta_rule", "three_blocks", "05_deltanet_wy/delta_rule/16_three_blocks.cu", 64, 64, 850, "", "", "output_empty"},
+    // P is ready long before the chain has v_new.
+    {"delta_rule", "scores_in_walk", "05_deltanet_wy/delta_rule/17_scores_in_walk.cu", 64, 64, 600, "",
+     "EMULATOR_MULTIPROCESSORS=2", "output_empty"},
     {"delta_rule --backward", "tensor_core", "05_deltanet_wy/delta_rule_backward/3_tensor_core.cu", 16, 16, 130},
     {"delta_rule --backward", "both_ends", "05_deltanet_wy/delta_rule_backward/4_both_ends.cu", 16, 16, 130},
     // rows_empty is to the rows what output_empty is to the outputs.

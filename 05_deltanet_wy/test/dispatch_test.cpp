@@ -67,7 +67,7 @@ TEST(DispatchTest, TakesWarpgroupsOnHopper) {
   EXPECT_EQ(dispatch_memory(mapped(128, 128, 4, 128)), 0);
   EXPECT_EQ(dispatch_note(mapped(128, 128, 4, 256)), "clusters of two blocks, 64 columns per block") << "four chunks";
   EXPECT_EQ(dispatch_note(mapped(128, 128, 1, 16384)), "warpgroups, 8 segments, 64 columns per block");
-  EXPECT_EQ(dispatch_memory(mapped(128, 128, 1, 16384)), segments_memory(mapped(128, 128, 1, 16384)));
+  EXPECT_EQ(dispatch_memory(mapped(128, 128, 1, 16384)), scores_in_walk_memory(mapped(128, 128, 1, 16384)));
   EXPECT_EQ(dispatch_note(mapped(144, 128)).find("specialized warps, "), 0u) << "a state of 144 rows";
   EXPECT_EQ(dispatch_note(mapped(64, 65)).find("recurrent_gpu in fp32"), 0u) << "odd rows";
   Bf16Arguments normalized = mapped(128, 128);

@@ -1,5 +1,5 @@
 /// @file
-/// Stage 17, `dispatch`: what a user calls.
+/// Stage 18, `dispatch`: what a user calls.
 ///
 /// Idea: choose a kernel that supports the problem. On Hopper that is `three_blocks`, `cluster`, `one_kernel` or
 /// the walk of `segments` with some number of segments, whichever takes the least estimated time (segments.cpp). If they
@@ -12,7 +12,7 @@
 /// block for most of the work, and only the states are walked, from chunk to chunk; this costs two fifths more
 /// operations and four launches. `chunk_gpu` is faster if few heads leave multiprocessors idle and there are many
 /// chunks. If the heads fill the GPU, the number of operations matters, and `recurrent_gpu` is faster.
-/// Grows out of: 16_three_blocks.cu; dispatch: the kernel is in dispatch/walk.cu; here is the choice
+/// Grows out of: 17_scores_in_walk.cu; dispatch: the kernel is in dispatch/walk.cu; here is the choice
 /// Improves on: `three_blocks` needs Hopper and supports only Dk <= 128 and keys that are already normalised. With few
 /// heads it leaves multiprocessors idle, and with many it needs more of them than `cluster`.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
