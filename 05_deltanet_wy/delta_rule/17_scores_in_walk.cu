@@ -1,33 +1,35 @@
 /// @file
 /// Stage 17, `scores_in_walk`: segments, with P computed in the walk, so that T alone goes through memory.
 ///
-/// Idea: `segments` reads T twice, in kernel 1 and in the walk, but P only once. T costs thousands of clocks per chunk.
-/// P is one product of tiles that the walk has loaded anyway. So a second warpgroup of the walk computes P while the
-/// chain is still with the chunk before. Then no other kernel needs q, and P is neither written nor read.
+/// Idea: `segments` reads T twice, in kernel 1 and in the walk, but P only once. T takes thousands of clocks per chunk.
+/// P is a single product of tiles that the walk has loaded anyway. So a second warpgroup of the walk computes P while
+/// the chain is still busy with the chunk before. Then no other kernel needs q, and P is neither written nor read.
 ///
 ///     loads        | Q, K, V, T of n + 2 |
 ///     warpgroup 1          | P of n + 1 |
-///     the chain    | n ....................... | n + 1
+///     warpgroup 2  | chain of n .............. | chain of n + 1 ...
 ///
-/// The kernels follow each other closely, too. Each starts before the one before it has ended
-/// (common/device/early_start.cuh): it initialises barriers and loads K and V of its first chunk, and then waits for T
-/// or for the starts of segments.
+/// What is left to prepare is T, and a warpgroup computes it as in `one_kernel` (prepare_inverses.cu): with fewer
+/// instructions, from bulk copies, and without T's quarter of zeros in memory. The kernels also follow each other more
+/// closely. Each starts before the one before it has ended (common/device/early_start.cuh): it initialises barriers,
+/// loads K and V of its first chunk, and only then waits for T or for the starts of segments.
 /// Grows out of: 13_segments.cu
-/// Improves on: of the bytes that `segments` moves in prepare_tiles() and the walk, a fifth is P, and another eighth is
-/// q, which prepare_tiles() reads for P alone.
-/// Unchanged: kernels 1 and 2, and the chain.
-/// Equation, shapes: those of `segments`, without P in memory.
+/// Improves on: of the bytes that `segments` reads and writes in prepare_tiles() and the walk, more than a quarter is P,
+/// the zeros of T, and q for P.
+/// Unchanged: the chain, and kernels 1 and 2 but for their early start.
+/// Equation, shapes: those of `segments`, with T alone in memory, as [B, H, N, 96, 64] bf16.
 /// Thread mapping: in the walk, warpgroup 0 loads and stores, warpgroup 1 computes P, and warpgroup 2 has the state.
-/// Synchronization: `scores_full` says that P of a chunk is there. The tiles of the chunk are free when the chain is
-/// done with them, since the chain has waited for P.
-/// Resources: as in `segments`, since P keeps its place in shared memory. The chain has 240 registers per thread.
-/// Work: 128 Dk operations per position more for each tile of 64 columns, and 80 Dk fewer in prepare_inverses().
-/// Bytes: k and beta for T, which is written with 256 bytes per position. Kernel 1 as in `segments`. The walk reads q, k
-/// and T once per 64 columns, and v; it writes o.
-/// Bound by: as in `segments`.
+/// Synchronization: `scores_full` says that P of a chunk is there. The tiles of a chunk are free when the chain is done
+/// with them, since the chain has waited for P.
+/// Resources: as in `segments`; P keeps its place in shared memory. The chain has 240 registers per thread.
+/// Work: for each tile of 64 columns 128 Dk operations per position more than `segments`, and 80 Dk fewer beside the
+/// inverse.
+/// Bytes: k and beta for T, of which 192 bytes per position are written. Kernel 1 reads k and T once per 128 columns of
+/// [V | -K], and these columns. The walk reads q, k and T once per 64 columns, and v; it writes o.
+/// Bound by: as `segments`.
 /// Requires: what `warpgroup_chain` requires.
 /// Weakness: each tile of 64 columns computes P again.
-/// Source: none but those of `segments`.
+/// Sources: those of `segments`.
 
 #include <cuda_runtime.h>
 
@@ -61,20 +63,31 @@ constexpr int kStoreThreads = kWarpgroup - 32;  // of them
 /// A chunk in shared memory. All but P is loaded.
 template <class Shape>
 struct Tiles : ChunkTiles<Shape> {
-  SquarePanel T_high, T_low, P;
+  SplitTriangle T;
+  SquarePanel P;
 
-  static constexpr int kLoadedBytes = ChunkTiles<Shape>::kBytes + 2 * int(SquarePanel::kPanelBytes);
+  static constexpr int kLoadedBytes = ChunkTiles<Shape>::kBytes + int(SplitTriangle::Panel::kPanelBytes);
   static constexpr int kBytes = kLoadedBytes + int(SquarePanel::kPanelBytes);
 
   __device__ __forceinline__ explicit Tiles(unsigned char* memory)
       : ChunkTiles<Shape>(memory),
-        T_high{reinterpret_cast<__nv_bfloat16*>(memory + ChunkTiles<Shape>::kBytes)},
-        T_low{T_high.data + SquarePanel::kPanelElements},
-        P{T_low.data + SquarePanel::kPanelElements} {}
+        T{{reinterpret_cast<__nv_bfloat16*>(memory + ChunkTiles<Shape>::kBytes)}},
+        P{T.panel.data + SplitTriangle::Panel::kPanelElements} {}
 };
 
 template <class Shape>
 constexpr std::size_t kSharedBytes = kPipelineDepth* Tiles<Shape>::kBytes + kDepth* ValuePanel::kPanelBytes;
+
+/// A chunk in shared memory for kernel 1.
+template <int kDk>
+struct InverseMapTiles : MapTiles<kDk> {
+  SplitTriangle T;  ///< in the place of T_high and T_low
+
+  static constexpr int kLoadedBytes = MapTiles<kDk>::Base::kBytes + int(SplitTriangle::Panel::kPanelBytes);
+
+  __device__ __forceinline__ explicit InverseMapTiles(unsigned char* memory)
+      : MapTiles<kDk>(memory), T{{this->T_high.data}} {}
+};
 
 /// Kernel 1: walks all segments but the last from a state of zeros, with the values V or -K. The first segment starts
 /// from S_0, and its E is not needed. Grid (tiles of 128 columns of [V | -K] of these segments, H, B).
@@ -83,7 +96,7 @@ template <class Shape>
 __global__ void __launch_bounds__(kMapThreads, 1)
     segment_maps_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps,
                         const __grid_constant__ TensorMap inverses, LaunchPlan plan, SegmentMaps<Shape::kDk> out) {
-  constexpr int kDk = Shape::kDk, kDepth = MapTiles<kDk>::kDepth;
+  constexpr int kDk = Shape::kDk, kDepth = InverseMapTiles<kDk>::kDepth;
   const int b = int(blockIdx.z), h = int(blockIdx.y), chunks = plan.length / kChunk;
   const int key_tile = (out.tiles + 1) / 2, segment = int(blockIdx.x) / (key_tile + 1);
   const int tile = int(blockIdx.x) % (key_tile + 1), group = int(threadIdx.x) / kWarpgroup;
@@ -92,7 +105,7 @@ __global__ void __launch_bounds__(kMapThreads, 1)
   let_next_kernel_start();
   __shared__ Barrier full[kDepth], empty[kDepth];
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
-  const auto tiles_of = [&](int stage) { return MapTiles<kDk>(memory + stage * MapTiles<kDk>::kBytes); };
+  const auto tiles_of = [&](int stage) { return InverseMapTiles<kDk>(memory + stage * InverseMapTiles<kDk>::kBytes); };
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) barrier.init(1);
     for (Barrier& barrier : empty) barrier.init(2 * 4);
@@ -104,16 +117,16 @@ __global__ void __launch_bounds__(kMapThreads, 1)
     if (threadIdx.x > 2 * kWarpgroup) return;
     auto ring = Ring<kDepth>::producer();
     for (int n = segment * chunks; n < (segment + 1) * chunks; ++n) {
-      const MapTiles<kDk> tiles = tiles_of(ring.stage());
+      const InverseMapTiles<kDk> tiles = tiles_of(ring.stage());
       Barrier& barrier = full[ring.stage()];
       ring.wait(empty);
       fence_async_proxy();  // V has been read by ldmatrix
-      barrier.arrive_expect(MapTiles<kDk>::kBytes);
+      barrier.arrive_expect(InverseMapTiles<kDk>::kLoadedBytes);
       load_panels(tiles.K, maps.k, barrier, {.position = n * kChunk, .head = h, .batch = b});
       load_panels(tiles.V, is_key ? maps.k : maps.v, barrier,
                   {.column = is_key ? 0 : tile * 128, .position = n * kChunk, .head = h, .batch = b});
       wait_for_previous_kernel();  // T
-      load_tile(inverses, tiles.T_high.data, barrier, {.position = n * kInverseRows, .head = h, .batch = b});
+      load_tile(inverses, tiles.T.panel.data, barrier, {.position = n * kInverseRows, .head = h, .batch = b});
       ring.advance();
     }
     return;
@@ -127,7 +140,7 @@ __global__ void __launch_bounds__(kMapThreads, 1)
   const int unit = first_unit_of_columns();
   auto ring = Ring<kDepth>::consumer();
   for (int n = 0; n < chunks; ++n) {
-    const MapTiles<kDk> tiles = tiles_of(ring.stage());
+    const InverseMapTiles<kDk> tiles = tiles_of(ring.stage());
     round_state<kDk>(s, S);
     ring.wait(full);
     load_signed_values(residual, tiles.columns(group), unit, is_key ? kPlus : kMinus);
@@ -137,7 +150,7 @@ __global__ void __launch_bounds__(kMapThreads, 1)
     wgmma_wait<0>(residual);
     round_columns(factor, residual);
     wgmma_fence(v_new, factor);
-    start_new_values(v_new, factor, tiles.T_high, tiles.T_low);
+    start_new_values(v_new, factor, tiles.T);
     wgmma_commit();
     wgmma_wait<0>(v_new);
     round_columns(factor, v_new);
@@ -191,7 +204,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         full[ring.stage()].arrive_expect(Tiles<Shape>::kLoadedBytes);
         load_chunk(tiles, maps, full[ring.stage()], b, h, t, first_column);
         wait_for_previous_kernel();  // T
-        load_tile(inverses, tiles.T_high.data, full[ring.stage()],
+        load_tile(inverses, tiles.T.panel.data, full[ring.stage()],
                   {.position = t / kChunk * kInverseRows, .head = h, .batch = b});
         ring.advance();
       }
@@ -258,7 +271,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       const Tiles<Shape> tiles = tiles_of(read.stage());
       round_columns(factor, residual);
       wgmma_fence(v_new, factor);
-      start_new_values(v_new, factor, tiles.T_high, tiles.T_low);
+      start_new_values(v_new, factor, tiles.T);
       wgmma_commit();
       wgmma_fence(O, s);
       start_output_from_state<Shape::kDk>(O, s, tiles.Q);
@@ -266,10 +279,10 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       if constexpr (HasNext::value) load_values();
       wgmma_wait<1>(v_new);
       round_columns(factor, v_new);
+      read.wait(scores_full);
       wgmma_fence(S, factor, residual);
       start_state_update<Shape::kDk>(S, factor, tiles.K);
       wgmma_commit();
-      read.wait(scores_full);
       start_output_from_values(O, factor, tiles.P);
       wgmma_commit();
       const int chunk = read.stage();

@@ -45,6 +45,28 @@ __device__ __forceinline__ int unit_of_block() {
   return SquarePanel::unit(lane % 16, lane / 16 * 8);
 }
 
+/// Stores a row of blocks of T. Blocks above the diagonal are not written.
+/// @param unit unit_of_block()
+__device__ __forceinline__ void store_row(const SplitTriangle& T, const SplitRow& U, int row, int unit) {
+  __nv_bfloat16* T_row = T.panel.data + row * kBlockElements;
+#pragma unroll
+  for (int c = 0; c < kBlocks; ++c) {
+    if (c > row) continue;
+    stmatrix(T_row + SplitTriangle::advance(unit, c * kBlock, 0), U[c].high);
+    stmatrix(T_row + SplitTriangle::advance(unit, c * kBlock, 1), U[c].low);
+  }
+}
+
+/// Makes a row of T's blocks zero above the diagonal, where T has a place for them.
+__device__ __forceinline__ void clear_upper_blocks(const SplitTriangle& T, int row) {
+  const std::uint32_t zeros[4] = {};
+  if (row % 2 == 1) return;
+  for (int part = 0; part < 2; ++part) {
+    stmatrix(T.panel.data + row * kBlockElements + SplitTriangle::advance(unit_of_block(), (row + 1) * kBlock, part),
+             zeros);
+  }
+}
+
 /// Makes T and P zero above the diagonal, each warp its row of blocks.
 /// @param out has members T and P
 template <class Factors>
@@ -55,11 +77,8 @@ __device__ __forceinline__ void clear_upper_blocks(const Factors& out, int warp)
   for (int c = 1; c < kBlocks; ++c) {
     if (c <= warp) continue;
     stmatrix(out.P.data + warp * kBlockElements + SquarePanel::advance(unit, 0, c * kBlock), zeros);
-    if (c / 2 > warp / 2) continue;  // T has no place for this block
-    for (int part = 0; part < 2; ++part) {
-      stmatrix(out.T.panel.data + warp * kBlockElements + SplitTriangle::advance(unit, c * kBlock, part), zeros);
-    }
   }
+  clear_upper_blocks(out.T, warp);
 }
 
 /// A row of blocks of P as fragments; only those up to the diagonal are used.
@@ -144,16 +163,18 @@ class FactorGroup {
   /// Stores T and P. Blocks above the diagonal are not written.
   __device__ __forceinline__ void store(const ChunkFactors& out, const SplitRow& U, const RoundedRow& P) const {
     const int unit = unit_of_block();
-    __nv_bfloat16* T_row = out.T.panel.data + row_ * kBlockElements;
     __nv_bfloat16* P_row = out.P.data + warp_ * kBlockElements;
+    store_row(out.T, U, row_, unit);
 #pragma unroll
     for (int c = 0; c < kBlocks; ++c) {
-      if (c <= row_) {
-        stmatrix(T_row + SplitTriangle::advance(unit, c * kBlock, 0), U[c].high);
-        stmatrix(T_row + SplitTriangle::advance(unit, c * kBlock, 1), U[c].low);
-      }
       if (c <= warp_) stmatrix(P_row + SquarePanel::advance(unit, 0, c * kBlock), P[c]);
     }
+  }
+
+  /// Stores T alone, all of it.
+  __device__ __forceinline__ void store(const SplitTriangle& T, const SplitRow& U) const {
+    store_row(T, U, row_, unit_of_block());
+    clear_upper_blocks(T, row_);
   }
 
   /// Makes T and P zero above the diagonal, where store() does not write.

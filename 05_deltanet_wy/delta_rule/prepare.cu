@@ -12,17 +12,15 @@
 ///     Q K^T        row 3     row 2     row 1     row 0        4, 3, 2, 1 blocks
 ///     (I + A)^-1   row 0     row 1     row 2     row 3
 ///
-/// prepare_tiles() writes rows instead of fragments, with zeros above the diagonal. prepare_inverses() writes T alone and
-/// does not read q.
+/// prepare_tiles() writes rows instead of fragments, with zeros above the diagonal.
 ///
-/// Shapes: q, k [B, H, L, Dk], beta [B, H, L] in; Prepared, PreparedTiles or PreparedInverses out.
+/// Shapes: q, k [B, H, L, Dk], beta [B, H, L] in; Prepared or PreparedTiles out.
 /// Thread mapping: block (n, h, b) computes chunk n of head (b, h). The squared norms of the keys are on the diagonal
 /// of K K^T.
 /// Resources: Q and K in shared memory, 32 KB at Dk = 128, later A in the same place.
 /// Work: 160 Dk operations per position on tensor cores; for the inverse 120 multiply-adds of 16 lanes per warp, and at
 /// most 54 mma per warp, 27 of them one after the other.
-/// Bytes: q, k and beta are read once; 244 bytes per position are written as fragments, or 384 as rows. Without P, k and
-/// beta are read once and 256 bytes written.
+/// Bytes: q, k and beta are read once; 244 bytes per position are written as fragments, or 384 as rows.
 /// Bound by: the memory's bandwidth, closely followed by the instructions.
 /// Requires: Dk a multiple of 16, rows aligned to 16 bytes.
 /// Weakness: q and k are read here and again by the walk.
@@ -77,22 +75,16 @@ __device__ __forceinline__ void store_factor(const Prepared& out, std::int64_t p
 __device__ __forceinline__ void store_scores(const PreparedTiles& out, std::int64_t chunk, BlockRow& P, int r) {
   store_rows(out.tiles + (chunk * 3 + 2) * kChunk * kChunk, P, r);
 }
-__device__ __forceinline__ void store_inverse_rows(__nv_bfloat16* rows, BlockRow& T, int r) {
+__device__ __forceinline__ void store_inverse(const PreparedTiles& out, std::int64_t chunk, BlockRow& T, int r) {
   for_each_element(T, r, [](int, int, float& x) { x = -x; });
+  __nv_bfloat16* rows = out.tiles + chunk * 3 * kChunk * kChunk;
   store_rows(rows, T, r);
   store_rows(rows + kChunk * kChunk, T, r);
 }
-__device__ __forceinline__ void store_inverse(const PreparedTiles& out, std::int64_t chunk, BlockRow& T, int r) {
-  store_inverse_rows(out.tiles + chunk * 3 * kChunk * kChunk, T, r);
-}
-__device__ __forceinline__ void store_inverse(const PreparedInverses& out, std::int64_t chunk, BlockRow& T, int r) {
-  store_inverse_rows(out.tiles + chunk * 2 * kChunk * kChunk, T, r);
-}
 __device__ __forceinline__ void store_factor(const PreparedTiles&, std::int64_t, float) {}
-__device__ __forceinline__ void store_factor(const PreparedInverses&, std::int64_t, float) {}
 
 /// Grid (N, H, B).
-/// @tparam Out Prepared, PreparedTiles or PreparedInverses
+/// @tparam Out Prepared or PreparedTiles
 /// @param least_beta in the place of every beta below it
 template <int kDk, class Out>
 __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
@@ -107,7 +99,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
   const InverseMemory memory{dynamic_shared<float>()};  // where Q and K were
 
   load_tile_async(K, a.k.row(b, h, t), a.k.stride_l, rows, a.Dk);
-  if constexpr (Out::kHasScores) load_tile_async(Q, a.q.row(b, h, t), a.q.stride_l, rows, a.Dk);
+  load_tile_async(Q, a.q.row(b, h, t), a.q.stride_l, rows, a.Dk);
   cp_async_commit();
   if (i < kChunk) {
     const float x = i < rows ? load_global(a.beta.row(b, h, t + i)) : 0.0f;
@@ -116,7 +108,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
   cp_async_wait<0>();
   __syncthreads();
 
-  if constexpr (Out::kHasScores) {
+  {
     BlockRow P = {};
     products_with_keys(P, Q, K, kBlocks - 1 - warp);
     for_each_element(P, kBlocks - 1 - warp, [](int t, int i, float& x) { x = i <= t ? x : 0.0f; });
@@ -187,30 +179,13 @@ PreparedTiles prepare_tiles(const Bf16Arguments& a, float least_beta) {
   return prepared;
 }
 
-PreparedInverses prepare_inverses(const Bf16Arguments& a) {
-  const PreparedInverses prepared{
-      ceil_div(a.L, kChunk),
-      workspace<__nv_bfloat16>("delta_rule: tiles of T", std::size_t(all_chunks(a)) * kInverseRows * kChunk)};
-  start_kernel(a, prepared, -INFINITY);
-  return prepared;
-}
-
 TensorMap map_of(const PreparedTiles& x, const Bf16Arguments& a, int box) {
   const std::int64_t rows = std::int64_t(x.N) * kPreparedRows;
   return tile_map(packed(x.tiles, a.H, rows, kChunk), {a.B, a.H, rows, kChunk}, box);
 }
 
-TensorMap map_of(const PreparedInverses& x, const Bf16Arguments& a) {
-  const std::int64_t rows = std::int64_t(x.N) * kInverseRows;
-  return tile_map(packed(x.tiles, a.H, rows, kChunk), {a.B, a.H, rows, kChunk}, kInverseRows);
-}
-
 std::int64_t prepared_tiles_memory(const Bf16Arguments& a) {
   return all_chunks(a) * kPreparedRows * kChunk * std::int64_t(sizeof(__nv_bfloat16));
-}
-
-std::int64_t prepared_inverses_memory(const Bf16Arguments& a) {
-  return all_chunks(a) * kInverseRows * kChunk * std::int64_t(sizeof(__nv_bfloat16));
 }
 
 }  // namespace tutorial::delta_rule

@@ -29,8 +29,6 @@ namespace tutorial::delta_rule {
 /// T and P the ten blocks of 16 x 16 on and below the diagonal are kept (blocks.hpp numbers them), each as the B
 /// fragments of its transpose, for the left and the right 8 columns (mma.cuh): 32 lanes of 16 bytes.
 struct Prepared {
-  static constexpr bool kHasScores = true;  ///< P is there
-
   int N;           ///< chunks of a sequence
   uint4* T;        ///< [B, H, N, 2, 10, 32], bf16: T rounded, and its rounding error (split.cuh)
   uint4* P;        ///< [B, H, N, 10, 32], bf16
@@ -51,8 +49,6 @@ inline constexpr int kPreparedRows = 3 * 64;
 /// The same in device memory as rows, for bulk copies and warpgroup products: -T rounded, its rounding error, and P, 64
 /// rows each. T has the opposite sign because wgmma only adds (warpgroup_products.cuh).
 struct PreparedTiles {
-  static constexpr bool kHasScores = true;
-
   int N;                 ///< chunks of a sequence
   __nv_bfloat16* tiles;  ///< [B, H, N, 3, 64, 64]
 };
@@ -67,19 +63,21 @@ TensorMap map_of(const PreparedTiles&, const Bf16Arguments&, int box = kPrepared
 std::int64_t prepared_tiles_memory(const Bf16Arguments&);
 
 /// Rows of a chunk in PreparedInverses.
-inline constexpr int kInverseRows = 2 * 64;
+inline constexpr int kInverseRows = 96;
 
-/// The same without P, for a walk that computes P itself.
+/// T alone in device memory, for a walk that computes P itself: -T in two bf16 as a SplitTriangle has them
+/// (warpgroup_products.cuh), without its quarter of zeros.
 struct PreparedInverses {
-  static constexpr bool kHasScores = false;
-
   int N;                 ///< chunks of a sequence
-  __nv_bfloat16* tiles;  ///< [B, H, N, 2, 64, 64]
+  __nv_bfloat16* tiles;  ///< [B, H, N, 96, 64]
 };
 
-/// As prepare_tiles(), but without P, so that q is not read.
+/// Fills a workspace with it, with one kernel on current_stream() (prepare_inverses.cu). The next kernel may start
+/// early (common/device/early_start.cuh). The workspace is valid until the next call. Requires: an empty
+/// warpgroup_chain_unsupported().
+/// @throws CudaError if the memory cannot be allocated or the launch is refused
 PreparedInverses prepare_inverses(const Bf16Arguments&);
-/// The tensor map of that workspace; a bulk copy brings the rows of a chunk. Requires: a GPU of compute capability 9.0.
+/// The tensor map of that workspace; a bulk copy brings the rows of a chunk.
 TensorMap map_of(const PreparedInverses&, const Bf16Arguments&);
 /// Bytes of that workspace.
 std::int64_t prepared_inverses_memory(const Bf16Arguments&);

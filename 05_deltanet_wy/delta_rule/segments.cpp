@@ -13,14 +13,15 @@ namespace tutorial::delta_rule {
 namespace {
 
 constexpr int kChunk = 64, kColumns = 64;
+constexpr int kInverseBytes = kInverseRows * 2;  // of T, for a position
 
 // Microseconds on an H200, and bytes per microsecond.
 constexpr double kWalkChunk = 0.92;  // of the walk
 constexpr double kMapChunk = 0.97;   // of the walk without outputs, 128 columns
 constexpr double kLink = 1.0;        // from one segment to the next
-constexpr double kTwoMoreLaunches = 8;
+constexpr double kTwoMoreLaunches = 5.5;
 constexpr double kBytes = 3.95e6;
-constexpr double kPrepareLaunch = 8;  // its launch, and the gap before the walk
+constexpr double kPrepareLaunch = 5;  // its launch, and the gap before the walk
 
 /// A kernel that computes T and P beside the walk.
 struct WalkCosts {
@@ -60,7 +61,7 @@ double estimated_time(const Bf16Arguments& a, const tile::LaunchPlan& plan, int 
                          positions * (4 * (a.Dk + a.Dv) + factor_bytes) / kBytes);
   if (const int count = plan.segments - 1; count > 0) {
     const std::int64_t blocks = tiles.heads * (count * ceil_div(tiles.values, 2) + count - 1);
-    time += together(rounds(blocks) * chunks * kMapChunk, positions * (2 * (a.Dk + a.Dv) + 256) / kBytes) +
+    time += together(rounds(blocks) * chunks * kMapChunk, positions * (2 * (a.Dk + a.Dv) + kInverseBytes) / kBytes) +
             rounds(tiles.heads * tiles.values) * (count - 1) * kLink + kTwoMoreLaunches;
   }
   return time;
@@ -88,7 +89,7 @@ Walk fastest_walk(const Bf16Arguments& a) {
     const double rounds = double(ceil_div(units, at_a_time));
     return costs.first + together(rounds * ceil_div(a.L, kChunk) * costs.chunk, bytes);
   };
-  const double prepare = kPrepareLaunch + positions * (2 * a.Dk + 256) / kBytes;
+  const double prepare = kPrepareLaunch + positions * (2 * a.Dk + kInverseBytes) / kBytes;
   const std::pair<double, Walk> times[] = {{prepare + estimated_time(a, fastest_segments(a)), Walk::segments},
                                            {time(kOneKernel, blocks, count), Walk::one_kernel},
                                            {time(kCluster, clusters, pairs), Walk::cluster},

@@ -33,7 +33,7 @@ tile::LaunchPlan one_wave_of_segments(const Bf16Arguments&);
 tile::LaunchPlan fastest_segments(const Bf16Arguments&);
 /// Microseconds by that estimate, without the kernel that prepares.
 /// @param factor_bytes what the walk reads for a position of T and P
-double estimated_time(const Bf16Arguments&, const tile::LaunchPlan&, int factor_bytes = 256);
+double estimated_time(const Bf16Arguments&, const tile::LaunchPlan&, int factor_bytes = 192);
 /// What walks over the chunks on Hopper.
 enum class Walk { segments, one_kernel, cluster, three_blocks };
 /// Which takes least by such estimates: prepare_inverses() and the walk of fastest_segments(), or one of the three

@@ -71,8 +71,8 @@ TEST(NumbersTest, SegmentsAreAsExactAsOneWalk) {
     const auto whole = errors("warpgroup_chain");
     for (const char* stage : {"segments", "scores_in_walk"}) {
       const auto cut = errors(stage);
-      std::cout << "cosine " << cosine << ", beta " << beta << ": o " << whole.first << ", " << stage << " " << cut.first
-                << "; final_state " << whole.second << ", " << cut.second << "\n";
+      std::cout << "cosine " << cosine << ", beta " << beta << ": o " << whole.first << ", " << stage << " "
+                << cut.first << "; final_state " << whole.second << ", " << cut.second << "\n";
       EXPECT_LE(cut.first, 1.1 * whole.first) << stage;
       // Where little is written, one walk's roundings are small, too, and average out over its chunks.
       EXPECT_LE(cut.second, std::max(1.1 * whole.second, 1e-3)) << stage;
