@@ -62,10 +62,12 @@ TEST(DispatchTest, TakesWarpgroupsOnHopper) {
   EXPECT_EQ(dispatch_note(mapped(128, 128, 4, 16384)), "clusters of three blocks, 64 columns per block") << "32 heads";
   EXPECT_EQ(dispatch_note(mapped(128, 128, 5, 16384)), "clusters of two blocks, 64 columns per block") << "40 heads";
   EXPECT_EQ(dispatch_note(mapped(128, 128, 9, 4096)), "clusters of three blocks, 64 columns per block") << "72 heads";
-  EXPECT_EQ(dispatch_note(mapped(128, 128, 1, 512)), "clusters of two blocks, 64 columns per block") << "short";
+  EXPECT_EQ(dispatch_note(mapped(128, 128, 1, 512)), "warpgroups, 64 columns per block") << "short";
   EXPECT_EQ(dispatch_note(mapped(128, 128, 4, 128)), "one kernel, 64 columns per block") << "two chunks";
   EXPECT_EQ(dispatch_memory(mapped(128, 128, 4, 128)), 0);
-  EXPECT_EQ(dispatch_note(mapped(128, 128, 4, 256)), "clusters of two blocks, 64 columns per block") << "four chunks";
+  EXPECT_EQ(dispatch_note(mapped(128, 128, 4, 256)), "warpgroups, 64 columns per block") << "four chunks";
+  EXPECT_EQ(dispatch_memory(mapped(128, 128, 4, 256)), prepared_inverses_memory(mapped(128, 128, 4, 256)));
+  EXPECT_EQ(dispatch_note(mapped(128, 128, 8, 512)), "clusters of two blocks, 64 columns per block") << "64 heads";
   EXPECT_EQ(dispatch_note(mapped(128, 128, 1, 16384)), "warpgroups, 8 segments, 64 columns per block");
   EXPECT_EQ(dispatch_memory(mapped(128, 128, 1, 16384)), scores_in_walk_memory(mapped(128, 128, 1, 16384)));
   EXPECT_EQ(dispatch_note(mapped(144, 128)).find("specialized warps, "), 0u) << "a state of 144 rows";
