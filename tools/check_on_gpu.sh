@@ -48,7 +48,8 @@ test_all() { ctest --preset cuda --timeout 300 --parallel 4; }
 # follows an mbarrier only where each thread that reads or writes arrives itself. Where one lane arrives for its warp after
 # __syncwarp(), and between bar.arrive and bar.sync, it reports races that are none; a kernel of ten lines shows it. So
 # it reports the normaliser on Hopper, in chapter 04 the decays of `warp_specialized` and `specialized`, and Q S of
-# `hopper_gradients` there, which four lanes hand over for their warps. ThreadSanitizer on the emulator checks these
+# `hopper_gradients` there, which four lanes hand over for their warps, and in chapter 05 the decays in the slots of
+# `cluster` of gated_delta_rule. ThreadSanitizer on the emulator checks these
 # hand-overs.
 # synccheck looks for the threads of a bar.sync at one place in the code. In the last kernels of `warpgroups` and
 # `longer_chunks` of delta_rule --backward, two warpgroups wait for each other at a named barrier of 256 threads, each at

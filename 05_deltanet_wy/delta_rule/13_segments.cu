@@ -286,8 +286,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
 }  // namespace
 
-void segments(const Bf16Arguments& a) {
-  const LaunchPlan plan = one_wave_of_segments(a);
+void walk_segments(const Bf16Arguments& a, const LaunchPlan& plan) {
   const PreparedTiles x = prepare_tiles(a);
   end_part("prepare");
   const auto start = [&]<class Shape>(Shape) {
@@ -306,8 +305,12 @@ void segments(const Bf16Arguments& a) {
   end_part("walk");
 }
 
+void segments(const Bf16Arguments& a) {
+  walk_segments(a, one_wave_of_segments(a));
+}
+
 std::int64_t segments_memory(const Bf16Arguments& a) {
-  return segments_memory(a, one_wave_of_segments(a));
+  return walk_segments_memory(a, one_wave_of_segments(a));
 }
 
 }  // namespace tutorial::delta_rule

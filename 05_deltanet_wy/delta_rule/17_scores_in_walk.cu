@@ -22,13 +22,13 @@
 /// Synchronization: `scores_full` says that P of a chunk is there. The tiles of a chunk are free when the chain is done
 /// with them, since the chain has waited for P.
 /// Resources: as in `segments`; P keeps its place in shared memory. The chain has 240 registers per thread.
-/// Work: for each tile of 64 columns 128 Dk operations per position more than `segments`, and 80 Dk fewer beside the
-/// inverse.
+/// Work: for K K^T and Q K^T 128 Dk operations per position, and 128 Dk for each tile of 64 columns, where `segments` has
+/// 160 Dk for both. All else as there.
 /// Bytes: k and beta for T, of which 192 bytes per position are written. Kernel 1 reads k and T once per 128 columns of
 /// [V | -K], and these columns. The walk reads q, k and T once per 64 columns, and v; it writes o.
 /// Bound by: as `segments`.
 /// Requires: what `warpgroup_chain` requires.
-/// Weakness: each tile of 64 columns computes P again.
+/// Weakness: each tile of 64 columns computes P again, and T still goes through memory.
 /// Sources: those of `segments`.
 
 #include <cuda_runtime.h>
@@ -318,7 +318,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
 }  // namespace
 
-void walk_segments(const Bf16Arguments& a, const LaunchPlan& plan) {
+void scores_in_walk(const Bf16Arguments& a, const LaunchPlan& plan) {
   const PreparedInverses x = prepare_inverses(a);
   end_part("prepare");
   const auto start = [&]<class Shape>(Shape) {
@@ -339,11 +339,11 @@ void walk_segments(const Bf16Arguments& a, const LaunchPlan& plan) {
 }
 
 void scores_in_walk(const Bf16Arguments& a) {
-  walk_segments(a, one_wave_of_segments(a));
+  scores_in_walk(a, one_wave_of_segments(a));
 }
 
 std::int64_t scores_in_walk_memory(const Bf16Arguments& a) {
-  return walk_segments_memory(a, one_wave_of_segments(a));
+  return scores_in_walk_memory(a, one_wave_of_segments(a));
 }
 
 }  // namespace tutorial::delta_rule

@@ -1,8 +1,8 @@
 /// @file
 /// Stage 18, `dispatch`: what a user calls.
 ///
-/// Idea: choose a kernel that supports the problem. On Hopper that is `three_blocks`, `cluster`, `one_kernel` or
-/// the walk of `segments` with some number of segments, whichever takes the least estimated time (segments.cpp). If they
+/// Idea: choose a kernel that supports the problem. On Hopper that is `three_blocks`, `cluster`, `one_kernel`, or
+/// `scores_in_walk` with some number of segments, whichever takes the least estimated time (segments.cpp). If they
 /// do not support the problem, and on other GPUs, `dispatch` uses the walk of `specialized_warps` in the form of
 /// dispatch/walk.cu, which supports every width of the tensor cores, normalised keys, and 32 or 64 columns per block.
 /// On a GPU whose blocks have too little shared memory for that walk, it uses `split_inverse`. Problems that
@@ -13,8 +13,8 @@
 /// operations and four launches. `chunk_gpu` is faster if few heads leave multiprocessors idle and there are many
 /// chunks. If the heads fill the GPU, the number of operations matters, and `recurrent_gpu` is faster.
 /// Grows out of: 17_scores_in_walk.cu; dispatch: the kernel is in dispatch/walk.cu; here is the choice
-/// Improves on: `three_blocks` needs Hopper and supports only Dk <= 128 and keys that are already normalised. With few
-/// heads it leaves multiprocessors idle, and with many it needs more of them than `cluster`.
+/// Improves on: `scores_in_walk` needs Hopper and supports only Dk <= 128 and keys that are already normalised. With many
+/// heads, T in memory costs more than computing it beside the walk.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
 ///
 /// The estimate behind the choice in fp32: a step of a walk takes its latency, and the time of its work for each block
@@ -123,7 +123,7 @@ void dispatch(const Bf16Arguments& a) {
   if (runs_on_warpgroups(a)) {
     switch (fastest_walk(a)) {
       case Walk::segments:
-        return walk_segments(a, fastest_segments(a));
+        return scores_in_walk(a, fastest_segments(a));
       case Walk::one_kernel:
         return one_kernel(a);
       case Walk::cluster:
@@ -172,7 +172,7 @@ std::string dispatch_note(const Bf16Arguments& a) {
 
 std::int64_t dispatch_memory(const Bf16Arguments& a) {
   if (runs_on_warpgroups(a)) {
-    return fastest_walk(a) == Walk::segments ? walk_segments_memory(a, fastest_segments(a)) : 0;
+    return fastest_walk(a) == Walk::segments ? scores_in_walk_memory(a, fastest_segments(a)) : 0;
   }
   if (walk_unsupported(a).empty()) return prepared_memory(a);
   if (split_inverse_unsupported(a).empty()) return split_inverse_memory(a);

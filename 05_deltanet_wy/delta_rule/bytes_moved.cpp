@@ -137,15 +137,15 @@ std::int64_t starts_bytes(const Bf16Arguments& a, const tile::LaunchPlan& plan) 
 
 }  // namespace
 
-std::int64_t segments_bytes_moved(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+std::int64_t walk_segments_bytes_moved(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
   return warpgroup_chain_bytes_moved(a) + starts_bytes(a, plan);
 }
 
 std::int64_t segments_bytes_moved(const Bf16Arguments& a) {
-  return segments_bytes_moved(a, one_wave_of_segments(a));
+  return walk_segments_bytes_moved(a, one_wave_of_segments(a));
 }
 
-std::int64_t walk_segments_bytes_moved(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+std::int64_t scores_in_walk_bytes_moved(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
   const Bf16Bytes bytes(a);
   const std::int64_t inverses = prepared_inverses_memory(a), beta = heads_of(a) * a.L * 4;
   const std::int64_t walk = bytes.value_tiles * (2 * bytes.keys + inverses) + 2 * bytes.values + state_bytes(a);
@@ -153,7 +153,7 @@ std::int64_t walk_segments_bytes_moved(const Bf16Arguments& a, const tile::Launc
 }
 
 std::int64_t scores_in_walk_bytes_moved(const Bf16Arguments& a) {
-  return walk_segments_bytes_moved(a, one_wave_of_segments(a));
+  return scores_in_walk_bytes_moved(a, one_wave_of_segments(a));
 }
 
 std::int64_t one_kernel_bytes_moved(const Bf16Arguments& a) {
@@ -171,7 +171,7 @@ std::int64_t cluster_bytes_moved(const Bf16Arguments& a) {
 std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
   if (runs_on_warpgroups(a)) {
     const Walk walk = fastest_walk(a);
-    if (walk == Walk::segments) return walk_segments_bytes_moved(a, fastest_segments(a));
+    if (walk == Walk::segments) return scores_in_walk_bytes_moved(a, fastest_segments(a));
     return walk == Walk::one_kernel ? one_kernel_bytes_moved(a) : cluster_bytes_moved(a);
   }
   if (walk_unsupported(a).empty()) {

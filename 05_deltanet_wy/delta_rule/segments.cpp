@@ -109,11 +109,11 @@ std::int64_t maps_memory(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
 
 }  // namespace
 
-std::int64_t segments_memory(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+std::int64_t walk_segments_memory(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
   return prepared_tiles_memory(a) + maps_memory(a, plan);
 }
 
-std::int64_t walk_segments_memory(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+std::int64_t scores_in_walk_memory(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
   return prepared_inverses_memory(a) + maps_memory(a, plan);
 }
 

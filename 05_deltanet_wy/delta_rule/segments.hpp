@@ -10,12 +10,7 @@
 
 namespace tutorial::delta_rule {
 
-/// Bytes of memory that `segments` needs beside inputs and outputs.
-std::int64_t segments_memory(const Bf16Arguments&, const tile::LaunchPlan&);
-/// Bytes that its kernels read from global memory or write to it (bytes_moved.cpp).
-std::int64_t segments_bytes_moved(const Bf16Arguments&, const tile::LaunchPlan&);
-
-/// Starts the kernels of `scores_in_walk` on current_stream(): T; the start of each segment, if there are several; the
+/// Starts the kernels of `segments` on current_stream(): T and P; the start of each segment, if there are several; the
 /// walk of all segments. Requires: an empty warpgroup_chain_unsupported(), and a plan of make_launch_plan() with 64
 /// columns.
 /// @throws CudaError if the memory cannot be allocated or a launch is refused
@@ -24,6 +19,11 @@ void walk_segments(const Bf16Arguments&, const tile::LaunchPlan&);
 std::int64_t walk_segments_memory(const Bf16Arguments&, const tile::LaunchPlan&);
 /// Bytes that its kernels read from global memory or write to it (bytes_moved.cpp).
 std::int64_t walk_segments_bytes_moved(const Bf16Arguments&, const tile::LaunchPlan&);
+
+/// The same for `scores_in_walk`, which prepares T alone.
+void scores_in_walk(const Bf16Arguments&, const tile::LaunchPlan&);
+std::int64_t scores_in_walk_memory(const Bf16Arguments&, const tile::LaunchPlan&);
+std::int64_t scores_in_walk_bytes_moved(const Bf16Arguments&, const tile::LaunchPlan&);
 
 /// How both stages cut a sequence: into as many segments as give each multiprocessor one block of the walk, unless the
 /// kernel that goes from segment to segment would then take most of the time.

@@ -371,7 +371,7 @@ void segments(const Bf16Arguments& a) {
 }
 
 std::int64_t walk_segments_memory(const Bf16Arguments& a, const LaunchPlan& plan) {
-  return delta_rule::segments_memory(a, plan) + prepared_tiles_memory(a) - delta_rule::prepared_tiles_memory(a) +
+  return delta_rule::walk_segments_memory(a, plan) + prepared_tiles_memory(a) - delta_rule::prepared_tiles_memory(a) +
          std::int64_t(a.B) * a.H * (plan.segments - 1) * std::int64_t(sizeof(float));
 }
 

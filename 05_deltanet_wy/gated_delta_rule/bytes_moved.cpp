@@ -34,7 +34,7 @@ std::int64_t walk_segments_bytes_moved(const Bf16Arguments& a, const tile::Launc
     added += heads * ((count * values + count - 1) * chunks * decays + (count - 1) * 4);
     added += heads * ceil_div(a.Dv, 64) * (count - 1) * 4 * 128;  // each thread loads a segment's decay
   }
-  return delta_rule::segments_bytes_moved(a, plan) + added;
+  return delta_rule::walk_segments_bytes_moved(a, plan) + added;
 }
 
 std::int64_t segments_bytes_moved(const Bf16Arguments& a) {
