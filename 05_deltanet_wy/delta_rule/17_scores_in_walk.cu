@@ -21,7 +21,8 @@
 /// Thread mapping: in the walk, warpgroup 0 loads and stores, warpgroup 1 computes P, and warpgroup 2 has the state.
 /// Synchronization: `scores_full` says that P of a chunk is there. The tiles of a chunk are free when the chain is done
 /// with them, since the chain has waited for P.
-/// Resources: as in `segments`; P keeps its place in shared memory. The chain has 240 registers per thread.
+/// Resources: kernel 1 as in `segments`. The walk has three chunks of 60 KB at Dk = 128, P among them, and two tiles of
+/// outputs, 196 KB of shared memory; the chain has 240 registers per thread.
 /// Work: for K K^T and Q K^T 128 Dk operations per position, and 128 Dk for each tile of 64 columns, where `segments` has
 /// 160 Dk for both. All else as there.
 /// Bytes: k and beta for T, of which 192 bytes per position are written. Kernel 1 reads k and T once per 128 columns of

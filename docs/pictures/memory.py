@@ -598,6 +598,17 @@ STAGES = [
         "The third block of a cluster computes all T and P and pushes them into the shared memory of the two blocks that walk.",
     ),
     Stage(
+        DELTA + "17_scores_in_walk.cu",
+        ["q, k, beta", "+T as rows", "v", "+H, E; starts", "o"],
+        [
+            Kernel("prepare_inverses: a warpgroup", ["K, later T; blocks of A:", "26 KB"], ["K K^T; a row of T's blocks"], ["q, k, beta"], ["T as rows*"]),
+            Kernel("maps of segments", ["K, T, 128 columns of V or K", "four times: 192 KB"], ["64 columns of H or E,", "residual, v_new"], ["q, k, beta", "T as rows", "v"], ["H, E; starts*"]),
+            Kernel("from segment to segment", ["E twice: 64 KB"], ["64 columns of S, of E S"], ["H, E; starts"], ["H, E; starts*"]),
+            Kernel("walk of all segments", ["Q, K, V, T, P three times;", "O twice: 196 KB"], ["the chain: S^T, residual, v_new", "and O^T; another one: P"], ["q, k, beta", "T as rows", "v", "H, E; starts"], ["o*"]),
+        ],
+        "As `segments`, but P goes from warpgroup to warpgroup through shared memory. Of T and P only T is in device memory.",
+    ),
+    Stage(
         DELTA_BACKWARD + "3_tensor_core.cu",
         ["q, k, beta", "+T, P", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta"],
         [
