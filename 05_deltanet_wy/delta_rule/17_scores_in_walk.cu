@@ -10,24 +10,25 @@
 ///     warpgroup 2  | chain of n .............. | chain of n + 1 ...
 ///
 /// What is left to prepare is T, and a warpgroup computes it as in `one_kernel` (prepare_inverses.cu): with fewer
-/// instructions, from bulk copies, and without T's quarter of zeros in memory. The kernels also follow each other more
-/// closely. Each starts before the one before it has ended (common/device/early_start.cuh): it initialises barriers,
-/// loads K and V of its first chunk, and only then waits for T or for the starts of segments.
+/// instructions than prepare_tiles(), and without T's quarter of zeros in memory. The kernels after it start before the
+/// one before them has ended (common/device/early_start.cuh): they initialise barriers and load what they can of their
+/// first chunk, and only then wait for T or for the starts of segments.
 /// Grows out of: 13_segments.cu
 /// Improves on: of the bytes that `segments` reads and writes in prepare_tiles() and the walk, more than a quarter is P,
-/// the zeros of T, and q for P.
-/// Unchanged: the chain, and kernels 1 and 2 but for their early start.
+/// a quarter of T, which is zeros, and q for P.
+/// Unchanged: the products of the chain and of kernels 1 and 2.
 /// Equation, shapes: those of `segments`, with T alone in memory, as [B, H, N, 96, 64] bf16.
 /// Thread mapping: in the walk, warpgroup 0 loads and stores, warpgroup 1 computes P, and warpgroup 2 has the state.
 /// Synchronization: `scores_full` says that P of a chunk is there. The tiles of a chunk are free when the chain is done
 /// with them, since the chain has waited for P.
 /// Resources: kernel 1 as in `segments`. The walk has three chunks of 60 KB at Dk = 128, P among them, and two tiles of
 /// outputs, 196 KB of shared memory; the chain has 240 registers per thread.
-/// Work: for K K^T and Q K^T 128 Dk operations per position, and 128 Dk for each tile of 64 columns, where `segments` has
-/// 160 Dk for both. All else as there.
+/// Work: 128 Dk operations per position for K K^T, and for each tile of 64 columns 128 Dk for Q K^T, where `segments`
+/// has 160 Dk for both. All else as there.
 /// Bytes: k and beta for T, of which 192 bytes per position are written. Kernel 1 reads k and T once per 128 columns of
 /// [V | -K], and these columns. The walk reads q, k and T once per 64 columns, and v; it writes o.
-/// Bound by: as `segments`.
+/// Bound by: with few heads and long sequences the memory's bandwidth and the chains of the three kernels; with short
+/// sequences launches.
 /// Requires: what `warpgroup_chain` requires.
 /// Weakness: each tile of 64 columns computes P again, and T still goes through memory.
 /// Sources: those of `segments`.

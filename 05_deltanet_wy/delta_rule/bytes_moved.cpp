@@ -119,7 +119,8 @@ std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments& a) {
 namespace {
 
 /// What finds the states that segments start from, and reading these.
-std::int64_t starts_bytes(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+/// @param inverse_rows of a chunk's T, each of 64 bf16
+std::int64_t starts_bytes(const Bf16Arguments& a, const tile::LaunchPlan& plan, int inverse_rows) {
   const std::int64_t count = plan.segments - 1;
   if (count == 0) return 0;
   const int key_tiles = a.Dk <= 64 ? 1 : 2, value_tiles = ceil_div(a.Dv, kColumns);
@@ -127,7 +128,7 @@ std::int64_t starts_bytes(const Bf16Arguments& a, const tile::LaunchPlan& plan) 
   const std::int64_t state = std::int64_t(key_tiles) * value_tiles * kColumns * kColumns * 4;
   // Of a segment: K and T once per 128 columns of [V | -K], and these columns.
   const std::int64_t keys = std::int64_t(plan.length) * a.Dk * 2, values = std::int64_t(plan.length) * a.Dv * 2;
-  const std::int64_t K_and_T = keys + std::int64_t(plan.length) * kChunk * 2 * 2;
+  const std::int64_t K_and_T = keys + std::int64_t(plan.length) * inverse_rows * 2;
   const std::int64_t initial = a.initial_state.data ? 4 * std::int64_t(a.Dk) * a.Dv : 0;
   const std::int64_t maps = count * (ceil_div(a.Dv, 2 * kColumns) * K_and_T + values + state) + initial +
                             (count - 1) * (K_and_T + keys + transition);
@@ -138,7 +139,7 @@ std::int64_t starts_bytes(const Bf16Arguments& a, const tile::LaunchPlan& plan) 
 }  // namespace
 
 std::int64_t walk_segments_bytes_moved(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
-  return warpgroup_chain_bytes_moved(a) + starts_bytes(a, plan);
+  return warpgroup_chain_bytes_moved(a) + starts_bytes(a, plan, 2 * kChunk);
 }
 
 std::int64_t segments_bytes_moved(const Bf16Arguments& a) {
@@ -149,7 +150,7 @@ std::int64_t scores_in_walk_bytes_moved(const Bf16Arguments& a, const tile::Laun
   const Bf16Bytes bytes(a);
   const std::int64_t inverses = prepared_inverses_memory(a), beta = heads_of(a) * a.L * 4;
   const std::int64_t walk = bytes.value_tiles * (2 * bytes.keys + inverses) + 2 * bytes.values + state_bytes(a);
-  return bytes.keys + beta + inverses + walk + starts_bytes(a, plan);
+  return bytes.keys + beta + inverses + walk + starts_bytes(a, plan, kInverseRows);
 }
 
 std::int64_t scores_in_walk_bytes_moved(const Bf16Arguments& a) {

@@ -84,7 +84,7 @@ __device__ __forceinline__ void clear_upper_blocks(const Factors& out, int warp)
 /// A row of blocks of P as fragments; only those up to the diagonal are used.
 using RoundedRow = std::uint32_t[kBlocks][4];
 
-/// A warpgroup that computes the factors of every second chunk.
+/// A warpgroup that computes the factors of one chunk after the other.
 class FactorGroup {
  public:
   static constexpr int kBytes = SplitBlocks::kBytes;  ///< of shared memory for itself

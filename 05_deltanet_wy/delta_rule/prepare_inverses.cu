@@ -8,7 +8,7 @@
 /// Shapes: k [B, H, L, Dk] and beta [B, H, L] in; PreparedInverses out.
 /// Resources: K, later T in the same place, and the blocks of the inverse: 26 KB of shared memory at Dk = 128.
 /// Bytes: k and beta are read once; 192 bytes per position are written.
-/// Sources: as split_blocks.cuh.
+/// Source: flash-linear-attention, `solve_tril`, for the inverse in blocks of 16.
 
 #include <cuda_runtime.h>
 

@@ -9,8 +9,9 @@ namespace {
 
 // Microseconds on an H200, and bytes per microsecond.
 constexpr double kClusterChunk = 1.35;
-constexpr double kFirstFactors = 7;   // T and P of the first chunk
-constexpr double kPrepareLaunch = 8;  // the launch of prepare_tiles(), and the gap before the walk
+constexpr double kFirstFactors = 7;    // T and P of the first chunk
+constexpr double kPrepareLaunch = 8;   // the launch of prepare_tiles(), and the gap before the walk
+constexpr double kNoEarlyStart = 2.5;  // what the two kernels for segments take longer than those of delta_rule
 constexpr double kBytes = 3.95e6;
 
 }  // namespace
@@ -24,7 +25,8 @@ bool cluster_is_faster(const Bf16Arguments& a) {
   // As in delta_rule/segments.cpp: near the point where both limits are equal it takes longer than either.
   const double cluster = kFirstFactors + std::sqrt(std::hypot(chain * chain, bytes * bytes));
   const double prepare = kPrepareLaunch + positions * (4 * a.Dk + 384) / kBytes;
-  return cluster < prepare + delta_rule::estimated_time(a, delta_rule::fastest_segments(a), 384);
+  const tile::LaunchPlan plan = delta_rule::fastest_segments(a);
+  return cluster < prepare + delta_rule::estimated_time(a, plan, 384) + (plan.segments > 1 ? kNoEarlyStart : 0);
 }
 
 }  // namespace tutorial::gated_delta_rule
