@@ -34,6 +34,7 @@ constexpr KernelWithBarriers kKernels[] = {
     // P is ready long before the chain has v_new.
     {"delta_rule", "scores_in_walk", "05_deltanet_wy/delta_rule/17_scores_in_walk.cu", 64, 64, 600, "",
      "EMULATOR_MULTIPROCESSORS=2", "output_empty"},
+    {"delta_rule", "scores_in_walk", "05_deltanet_wy/delta_rule/prepare_inverses.cu", 64, 64, 200},
     {"delta_rule --backward", "tensor_core", "05_deltanet_wy/delta_rule_backward/3_tensor_core.cu", 16, 16, 130},
     {"delta_rule --backward", "both_ends", "05_deltanet_wy/delta_rule_backward/4_both_ends.cu", 16, 16, 130},
     // rows_empty is to the rows what output_empty is to the outputs.
