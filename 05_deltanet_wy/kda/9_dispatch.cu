@@ -18,6 +18,8 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+
 #include "05_deltanet_wy/kda.hpp"
 #include "05_deltanet_wy/kda/prepared.hpp"
 #include "common/ceil_div.hpp"
@@ -77,17 +79,18 @@ void compute_in_fp32(const Bf16Arguments& a) {
 }
 
 // Microseconds, and bytes per microsecond, on an H200 with Dk = Dv = 128.
-constexpr double kClusterChunk = 2.8;
-constexpr double kTwoLaunches = 8;
-constexpr double kBytes = 3.75e6;
+constexpr double kFirstChunk = 6, kClusterChunk = 2.85;  // cluster: until the first chunk is prepared; a chunk
+constexpr double kTwoLaunches = 8, kBytes = 3.75e6;      // two_products, if its bytes limit it
+constexpr double kShortest = 13.5, kWalkChunk = 1.05;    // the same, if its walk does
 
-/// Both bounds are rough, but far from the point where they are equal the choice is clear, and near it either will do.
+/// The bounds are rough, but far from the point where they are equal the choice is clear, and near it either will do.
 bool cluster_is_faster(const Bf16Arguments& a) {
   if (!cluster_unsupported(a).empty()) return false;
   const std::int64_t clusters = std::int64_t(a.B) * a.H * ceil_div(a.Dv, 128);
   const double waves = double(ceil_div(clusters, multiprocessor_count() / 2));
-  const double cluster = waves * double(ceil_div(a.L, 64)) * kClusterChunk;
-  return cluster < kTwoLaunches + double(two_products_bytes_moved(a)) / kBytes;
+  const double chunks = double(ceil_div(a.L, 64)), cluster = kFirstChunk + waves * chunks * kClusterChunk;
+  return cluster <
+         std::max(kTwoLaunches + double(two_products_bytes_moved(a)) / kBytes, kShortest + chunks * kWalkChunk);
 }
 
 }  // namespace
