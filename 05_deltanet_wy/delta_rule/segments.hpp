@@ -20,9 +20,12 @@ std::int64_t walk_segments_memory(const Bf16Arguments&, const tile::LaunchPlan&)
 /// Bytes that its kernels read from global memory or write to it (bytes_moved.cpp).
 std::int64_t walk_segments_bytes_moved(const Bf16Arguments&, const tile::LaunchPlan&);
 
-/// The same for `scores_in_walk`, which prepares T alone.
+/// The same for `scores_in_walk`: its first kernel prepares T alone.
+/// @throws CudaError if the memory cannot be allocated or a launch is refused
 void scores_in_walk(const Bf16Arguments&, const tile::LaunchPlan&);
+/// Bytes of memory that it needs beside inputs and outputs.
 std::int64_t scores_in_walk_memory(const Bf16Arguments&, const tile::LaunchPlan&);
+/// Bytes that its kernels read from global memory or write to it.
 std::int64_t scores_in_walk_bytes_moved(const Bf16Arguments&, const tile::LaunchPlan&);
 
 /// How both stages cut a sequence: into as many segments as give each multiprocessor one block of the walk, unless the
