@@ -2,7 +2,7 @@
 /// Stage 17, `scores_in_walk`: segments, with P computed in the walk, so that T alone goes through memory.
 ///
 /// Idea: `segments` reads T twice, in kernel 1 and in the walk, but P only once. T takes thousands of clocks per chunk.
-/// P is a single product of tiles that the walk has loaded anyway. So a second warpgroup of the walk computes P while
+/// P is a single product of tiles that the walk has loaded anyway. So one more warpgroup of the walk computes P, while
 /// the chain is still busy with the chunk before. Then no other kernel needs q, and P is neither written nor read.
 ///
 ///     loads        | Q, K, V, T of n + 2 |

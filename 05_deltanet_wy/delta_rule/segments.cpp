@@ -52,16 +52,16 @@ tile::LaunchPlan one_wave_of_segments(const Bf16Arguments& a) {
   return tile::make_launch_plan(a.L, kColumns, int(std::clamp<std::int64_t>(wave, 1, most)));
 }
 
-double estimated_time(const Bf16Arguments& a, const tile::LaunchPlan& plan, int factor_bytes) {
+double estimated_time(const Bf16Arguments& a, const tile::LaunchPlan& plan, int inverse_bytes, int score_bytes) {
   const Tiles tiles(a);
   const double chunks = plan.length / kChunk, positions = double(tiles.heads) * a.L;
   const auto rounds = [](std::int64_t blocks) { return double(ceil_div(blocks, multiprocessor_count())); };
   // The tiles of a head read the same q, k and T at about the same time, so they come from memory only once.
   double time = together(rounds(tiles.heads * tiles.values * plan.segments) * chunks * kWalkChunk,
-                         positions * (4 * (a.Dk + a.Dv) + factor_bytes) / kBytes);
+                         positions * (4 * (a.Dk + a.Dv) + inverse_bytes + score_bytes) / kBytes);
   if (const int count = plan.segments - 1; count > 0) {
     const std::int64_t blocks = tiles.heads * (count * ceil_div(tiles.values, 2) + count - 1);
-    time += together(rounds(blocks) * chunks * kMapChunk, positions * (2 * (a.Dk + a.Dv) + kInverseBytes) / kBytes) +
+    time += together(rounds(blocks) * chunks * kMapChunk, positions * (2 * (a.Dk + a.Dv) + inverse_bytes) / kBytes) +
             rounds(tiles.heads * tiles.values) * (count - 1) * kLink + kTwoMoreLaunches;
   }
   return time;

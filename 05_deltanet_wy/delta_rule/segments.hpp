@@ -35,8 +35,8 @@ tile::LaunchPlan one_wave_of_segments(const Bf16Arguments&);
 /// estimate were measured on an H200 at Dk = Dv = 128.
 tile::LaunchPlan fastest_segments(const Bf16Arguments&);
 /// Microseconds by that estimate, without the kernel that prepares.
-/// @param factor_bytes what the walk reads for a position of T and P
-double estimated_time(const Bf16Arguments&, const tile::LaunchPlan&, int factor_bytes = 192);
+/// @param inverse_bytes,score_bytes of T and of P in memory, for a position; those of `scores_in_walk`, if not given
+double estimated_time(const Bf16Arguments&, const tile::LaunchPlan&, int inverse_bytes = 192, int score_bytes = 0);
 /// What walks over the chunks on Hopper.
 enum class Walk { segments, one_kernel, cluster, three_blocks };
 /// Which takes least by such estimates: prepare_inverses() and the walk of fastest_segments(), or one of the three

@@ -26,7 +26,7 @@ bool cluster_is_faster(const Bf16Arguments& a) {
   const double cluster = kFirstFactors + std::sqrt(std::hypot(chain * chain, bytes * bytes));
   const double prepare = kPrepareLaunch + positions * (4 * a.Dk + 384) / kBytes;
   const tile::LaunchPlan plan = delta_rule::fastest_segments(a);
-  return cluster < prepare + delta_rule::estimated_time(a, plan, 384) + (plan.segments > 1 ? kNoEarlyStart : 0);
+  return cluster < prepare + delta_rule::estimated_time(a, plan, 256, 128) + (plan.segments > 1 ? kNoEarlyStart : 0);
 }
 
 }  // namespace tutorial::gated_delta_rule

@@ -31,7 +31,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"delta_rule", "cluster", "05_deltanet_wy/delta_rule/15_cluster.cu", 64, 64, 850, "", "", "output_empty"},
     {"delta_rule", "cluster", "05_deltanet_wy/delta_rule/cluster.cuh", 64, 64, 850},
     {"delta_rule", "three_blocks", "05_deltanet_wy/delta_rule/16_three_blocks.cu", 64, 64, 850, "", "", "output_empty"},
-    // P is ready long before the chain has v_new.
+    // Two segments of five chunks.
     {"delta_rule", "scores_in_walk", "05_deltanet_wy/delta_rule/17_scores_in_walk.cu", 64, 64, 600, "",
      "EMULATOR_MULTIPROCESSORS=2", "output_empty"},
     {"delta_rule", "scores_in_walk", "05_deltanet_wy/delta_rule/prepare_inverses.cu", 64, 64, 200},
