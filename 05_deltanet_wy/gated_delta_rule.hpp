@@ -37,13 +37,14 @@ void tensor_core(const Bf16Arguments&);      ///< GPU: T, P and decays, then one
 void warpgroup_chain(const Bf16Arguments&);  ///< Hopper: the chain by warpgroup products, gates in its gaps
 void segments(const Bf16Arguments&);         ///< Hopper: the sequence cut into segments that are walked at once
 void cluster(const Bf16Arguments&);          ///< Hopper: the two blocks of a head share T, P and decays
+void three_blocks(const Bf16Arguments&);     ///< Hopper: a third block computes T, P and decays for them
 void dispatch(const Bf16Arguments&);         ///< what a user calls
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string recurrent_gpu_unsupported(const FloatArguments&);
 std::string tensor_core_unsupported(const Bf16Arguments&);
 std::string warpgroup_chain_unsupported(const Bf16Arguments&);  ///< also `segments`
-std::string cluster_unsupported(const Bf16Arguments&);
+std::string cluster_unsupported(const Bf16Arguments&);  ///< also `three_blocks`
 std::string dispatch_unsupported(const Bf16Arguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs.
@@ -60,7 +61,7 @@ std::int64_t recurrent_gpu_bytes_moved(const FloatArguments&);
 std::int64_t tensor_core_bytes_moved(const Bf16Arguments&);
 std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments&);
 std::int64_t segments_bytes_moved(const Bf16Arguments&);
-std::int64_t cluster_bytes_moved(const Bf16Arguments&);
+std::int64_t cluster_bytes_moved(const Bf16Arguments&);  ///< of three_blocks, too
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);  ///< -1 if it computes in fp32
 
 /// What dispatch chooses on this GPU, as text for the report.

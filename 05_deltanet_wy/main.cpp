@@ -265,6 +265,13 @@ void add_gated_stages(Operator& definition) {
               .idea = "T, P and decays in warps beside the chain; the two blocks of a head share them",
               .unsupported = cluster_unsupported,
               .bytes_moved = cluster_bytes_moved})
+      .stage({.name = "three_blocks",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = three_blocks,
+              .idea = "a third block computes T, P and decays for the two blocks of a head",
+              .unsupported = cluster_unsupported,
+              .bytes_moved = cluster_bytes_moved})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,

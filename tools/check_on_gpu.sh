@@ -281,7 +281,7 @@ time_05() {
     timed "$deltanet_wy" --operator delta_rule --stage recurrent_gpu,chunk_gpu,$stages -L $L || status=1
     timed "$deltanet_wy" --operator delta_rule --stage dispatch -L $L --normalize-keys || status=1
     timed "$deltanet_wy" --operator delta_rule --backward --stage $backward -L $L || status=1
-    timed "$deltanet_wy" --operator gated_delta_rule --stage tensor_core,warpgroup_chain,segments,cluster,dispatch -L $L || status=1
+    timed "$deltanet_wy" --operator gated_delta_rule --stage tensor_core,warpgroup_chain,segments,cluster,three_blocks,dispatch -L $L || status=1
     timed "$deltanet_wy" --operator gated_delta_rule --backward --stage tensor_core,warpgroups,dispatch -L $L || status=1
     timed "$deltanet_wy" --operator kda --stage recurrent_gpu,tensor_core,specialized_warps,warpgroup_chain,two_products,cluster,dispatch -L $L || status=1
   done
@@ -291,7 +291,7 @@ time_05() {
     sizes=(-B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" --key-dim "${sizes[3]}" --value-dim "${sizes[4]}")
     timed "$deltanet_wy" --operator delta_rule --stage $stages "${sizes[@]}" || status=1
     timed "$deltanet_wy" --operator kda --stage specialized_warps,warpgroup_chain,two_products,cluster,dispatch "${sizes[@]}" || status=1
-    timed "$deltanet_wy" --operator gated_delta_rule --stage warpgroup_chain,segments,cluster,dispatch "${sizes[@]}" || status=1
+    timed "$deltanet_wy" --operator gated_delta_rule --stage warpgroup_chain,segments,cluster,three_blocks,dispatch "${sizes[@]}" || status=1
   done
   return $status
 }

@@ -38,7 +38,8 @@
 /// Work: 6 Dk Dv + 320 Dv operations per position on tensor cores, 256 Dk per 128 columns, and the inverse.
 /// Bytes: v and o once; q and k three times per 128 columns, all but once from the second-level cache, beta once. The
 /// cache is told to keep what is loaded for T and P, and not v and o.
-/// Bound by: the chain while there are few heads, then the second-level cache.
+/// Bound by: the chain; with 64 heads and more also the power of an H200, which lowers its clock rate, or the memory of
+/// an H100.
 /// Requires: what `warpgroup_chain` requires.
 /// Weakness: the two blocks keep in step. With Dv <= 64 the second block's chain is in vain.
 /// Sources: as `one_kernel`; PTX ISA, "cp.async.bulk".

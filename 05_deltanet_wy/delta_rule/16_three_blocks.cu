@@ -47,6 +47,7 @@
 
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "05_deltanet_wy/delta_rule/cluster.cuh"
+#include "05_deltanet_wy/delta_rule/pass_factors_on.cuh"
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
 #include "common/device/cluster.cuh"
 #include "common/device/eviction.hpp"
@@ -71,19 +72,6 @@ constexpr int kComputer = kWalking;  // the rank of the block that computes T an
 
 template <class Shape>
 using Memory = ClusterMemory<Shape, ChunkFactors, FactorGroup, ThirdBlock>;
-
-/// T and P of every second chunk come to block `rank` first. A thread passes them on to the other block that walks: a
-/// block that pushes all of them to both takes longer than a chunk.
-template <class Shape>
-__device__ __forceinline__ void pass_factors_on(const Memory<Shape>& memory, int L, int rank) {
-  auto& factors_full = memory.barriers().factors_full;
-  for (int n = rank; n * kChunk < L; n += kWalking) {
-    const int slot = n % kGroups;
-    factors_full[slot].wait_cluster(n / kGroups % 2);
-    void* bytes = memory.factors(slot).T.panel.data;
-    push_shared(bytes, bytes, ChunkFactors::kBytes, factors_full[slot], 1 - rank);
-  }
-}
 
 /// Grid (3 blocks for each 128 columns of Dv; H; B), in clusters of three along x.
 template <class Shape>

@@ -84,6 +84,7 @@ struct ClusterBarriers {
 template <class Shape, class Factors = ChunkFactors, class Group = FactorGroup, class Sharing_ = BothBlocks>
 struct ClusterMemory {
   using Sharing = Sharing_;                 ///< which blocks compute T and P
+  using Slot = Factors;                     ///< what lies in a slot
   using KeyTile = typename Shape::KeyTile;  ///< Q or K
 
   static constexpr int kKeyBytes = tile::kChunk * Shape::kDk * int(sizeof(__nv_bfloat16));

@@ -48,8 +48,10 @@ std::int64_t cluster_bytes_moved(const Bf16Arguments& a) {
 }
 
 std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
-  if (cluster_is_faster(a)) return cluster_bytes_moved(a);
-  if (warpgroup_chain_unsupported(a).empty()) return walk_segments_bytes_moved(a, delta_rule::fastest_segments(a));
+  if (warpgroup_chain_unsupported(a).empty()) {
+    const bool is_cut = fastest_walk(a) == delta_rule::Walk::segments;
+    return is_cut ? walk_segments_bytes_moved(a, delta_rule::fastest_segments(a)) : cluster_bytes_moved(a);
+  }
   return tensor_core_unsupported(a).empty() ? tensor_core_bytes_moved(a) : -1;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// A block of `cluster` (7_cluster.cu): what it has in the place of parts of delta_rule/cluster.cuh.
+/// A block of `cluster` (7_cluster.cu) or `three_blocks` (8_three_blocks.cu): what it has in the place of parts of
+/// delta_rule/cluster.cuh.
 
 #include <cuda_runtime.h>
 
@@ -22,20 +23,22 @@ namespace tutorial::gated_delta_rule {
 
 using delta_rule::kGroups;
 
-/// A block's shared memory: that of delta_rule's `cluster`, with decays in the slots.
-template <class Shape>
-using ClusterMemory = delta_rule::ClusterMemory<Shape, GatedFactors, GatedFactorGroup>;
+/// A block's shared memory: that of delta_rule's stages, with decays in the slots.
+/// @tparam Sharing which blocks compute
+template <class Shape, class Sharing = delta_rule::BothBlocks>
+using ClusterMemory = delta_rule::ClusterMemory<Shape, GatedFactors, GatedFactorGroup, Sharing>;
 
-/// Warpgroup `group` of block `rank` computes T and P of every fourth chunk of block (., h, b), for both blocks.
-template <class Shape>
-__device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, const ClusterMemory<Shape>& memory,
-                                                       int rank, int group) {
+/// Warpgroup `group` of computing block `rank` computes T and P of every fourth chunk of block (., h, b), for both
+/// blocks that walk.
+template <class Memory>
+__device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, const Memory& memory, int rank,
+                                                       int group) {
+  using Sharing = typename Memory::Sharing;
   group = __shfl_sync(kAllLanes, group, 0);  // tells the compiler that it is the same in all lanes
   delta_rule::ClusterBarriers& barriers = memory.barriers();
   GatedFactorGroup factors = memory.factor_group(group);
-  const auto K = memory.K(delta_rule::kClusterStages), Q = memory.Q(delta_rule::kClusterStages);
   const bool is_first = threadIdx.x % tile::kWarpgroup == 0;
-  const int chunks = (a.L + tile::kChunk - 1) / tile::kChunk, first = rank + 2 * group;
+  const int first = rank + Sharing::kComputing * group;
   // From one chunk of the warpgroup to the next the same step: fewer instructions than an address from its position.
   const std::int64_t beta_step = kGroups * tile::kChunk * a.beta.stride_l,
                      g_step = kGroups * tile::kChunk * a.g.stride_l;
@@ -51,16 +54,16 @@ __device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, c
   float next_beta;
   Gates next_gates;
   load_next(next_beta, next_gates, first);
-  for (int n = first; n < chunks; n += kGroups) {
+  for (int n = first; n * tile::kChunk < a.L; n += kGroups) {
     tile::WarpgroupScores K_K, Q_K;
     auto &keys = reinterpret_cast<BlockRow&>(K_K), &scores = reinterpret_cast<BlockRow&>(Q_K);
     SplitRow U;
     RoundedRow P;
     std::uint32_t P_diagonal[4];
     BlockSums A;
-    const unsigned round = unsigned(n) / kGroups;
-    const int own = hide_from_compiler(group), slot = n % kGroups;
-    barriers.pair_full[own].wait(round % 2);
+    const int own = hide_from_compiler(group), slot = n % kGroups, stage = memory.pair_stage(n);
+    const auto K = memory.K(stage), Q = memory.Q(stage);
+    barriers.pair_full[own].wait(unsigned(n) / kGroups % 2);
     wgmma_fence(K_K, Q_K);
     tile::start_scores(K_K, K, K);
     tile::start_scores(Q_K, Q, K);
@@ -72,18 +75,19 @@ __device__ __forceinline__ void compute_shared_factors(const Bf16Arguments& a, c
     factors.decay(P, P_diagonal, A, keys, scores, beta);
     load_next(next_beta, next_gates, n + kGroups);
     factors.invert(U, A, keys, beta);
-    if (round > 0) {
-      if (is_first) barriers.slot_free[own].arrive_expect(sizeof(barriers.inbox));
-      barriers.slot_free[own].wait_cluster((round - 1) % 2);
+    if (n >= kGroups) {
+      if (is_first) barriers.slot_free[own].arrive_expect(Sharing::kMessages * sizeof(barriers.inbox));
+      barriers.slot_free[own].wait_cluster((unsigned(n) / kGroups - 1) % 2);
     }
     const GatedFactors out = memory.factors(slot);
     factors.store(out, U, P, P_diagonal, decays);
     fence_async_proxy();
-    wait_at_named_barrier(1 + group, tile::kWarpgroup);
+    wait_at_named_barrier(1 + unsigned(own), tile::kWarpgroup);
     if (is_first) {
       void* bytes = out.T.panel.data;
-      push_shared(bytes, bytes, GatedFactors::kBytes, barriers.factors_full[slot], 1 - rank);
-      barriers.factors_full[slot].arrive();
+      const int peer = Sharing::kWalks ? 1 - rank : n % delta_rule::kWalking;
+      push_shared(bytes, bytes, GatedFactors::kBytes, barriers.factors_full[slot], peer);
+      if (Sharing::kWalks) barriers.factors_full[slot].arrive();
     }
   }
 }

@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// `segments` (6_segments.cu) with any number of segments. The choices of that number are delta_rule's. And whether
-/// `cluster` (7_cluster.cu) is faster.
+/// `segments` (6_segments.cu) with any number of segments. The choices of that number are delta_rule's. And which stage
+/// is the fastest one (fastest_walk.cpp).
 
 #include <cstdint>
 
@@ -17,8 +17,9 @@ std::int64_t walk_segments_memory(const Bf16Arguments&, const tile::LaunchPlan&)
 /// Bytes that its kernels read from global memory or write to it.
 std::int64_t walk_segments_bytes_moved(const Bf16Arguments&, const tile::LaunchPlan&);
 
-/// Whether dispatch takes `cluster`: it supports the problem, and takes less time than prepare_tiles() and the walk of
-/// fastest_segments(), by estimates. The numbers in them were measured on an H200 at Dk = Dv = 128.
-bool cluster_is_faster(const Bf16Arguments&);
+/// Which takes least by estimates: prepare_tiles() and the walk of fastest_segments(), or `cluster` or `three_blocks`,
+/// where they support the problem. The numbers in the estimates were measured on an H200 at Dk = Dv = 128. Requires: an
+/// empty warpgroup_chain_unsupported().
+delta_rule::Walk fastest_walk(const Bf16Arguments&);
 
 }  // namespace tutorial::gated_delta_rule

@@ -31,6 +31,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"delta_rule", "cluster", "05_deltanet_wy/delta_rule/15_cluster.cu", 64, 64, 850, "", "", "output_empty"},
     {"delta_rule", "cluster", "05_deltanet_wy/delta_rule/cluster.cuh", 64, 64, 850},
     {"delta_rule", "three_blocks", "05_deltanet_wy/delta_rule/16_three_blocks.cu", 64, 64, 850, "", "", "output_empty"},
+    {"delta_rule", "three_blocks", "05_deltanet_wy/delta_rule/pass_factors_on.cuh", 64, 64, 850},
     // Two segments of five chunks.
     {"delta_rule", "scores_in_walk", "05_deltanet_wy/delta_rule/17_scores_in_walk.cu", 64, 64, 600, "",
      "EMULATOR_MULTIPROCESSORS=2", "output_empty"},
@@ -67,6 +68,8 @@ constexpr KernelWithBarriers kKernels[] = {
     {"gated_delta_rule", "cluster", "05_deltanet_wy/gated_delta_rule/7_cluster.cu", 64, 64, 850, "", "",
      "output_empty"},
     {"gated_delta_rule", "cluster", "05_deltanet_wy/gated_delta_rule/cluster.cuh", 64, 64, 850},
+    {"gated_delta_rule", "three_blocks", "05_deltanet_wy/gated_delta_rule/8_three_blocks.cu", 64, 64, 850, "", "",
+     "output_empty"},
     {"gated_delta_rule", "cluster", "05_deltanet_wy/delta_rule/split_blocks.cuh", 64, 64, 200},
     {"gated_delta_rule --backward", "tensor_core", "05_deltanet_wy/gated_delta_rule_backward/3_tensor_core.cu", 64, 16,
      130},

@@ -773,6 +773,14 @@ STAGES = [
         "Each block computes T, P and decays of every second chunk and pushes them into the other block's shared memory.",
     ),
     Stage(
+        GATED_DELTA + "8_three_blocks.cu",
+        ["q, k, beta, g", "v", "o"],
+        [
+            Kernel("one kernel: clusters of three blocks", ["Q, K twice, V twice; O; or Q, K three", "times; T, P, decays four times"], ["two chains: S^T, residual, v_new", "and O^T; block 2: T and P"], ["q, k, beta, g", "v"], ["o*"]),
+        ],
+        "As `cluster`, but a third block computes all T, P and decays, and pushes them into the shared memory of the two blocks that walk.",
+    ),
+    Stage(
         SCAN + "4_sequential_gpu.cu",
         ["x", "g", "y"],
         [Kernel("a thread per channel", [], ["y, and 8 steps of", "x and g under way"], ["x*", "g*"], ["y*"])],

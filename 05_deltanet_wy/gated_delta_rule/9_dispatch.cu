@@ -1,14 +1,14 @@
 /// @file
 /// `dispatch`: what a user calls.
 ///
-/// Idea: choose by what supports the problem. On Hopper that is `cluster`, or where keys are to be normalised or heads
-/// are few `segments`, with the number of segments that takes the least estimated time (delta_rule's; with one segment
-/// it is `warpgroup_chain`). Then `tensor_core`, then fp32, which is `recurrent_gpu` on copies of q, k and v, whose
-/// result is copied back.
+/// Idea: choose by what supports the problem. On Hopper that is `three_blocks`, `cluster` or `segments`, whichever
+/// takes the least estimated time (fastest_walk.cpp); where keys are to be normalised it is `segments`. The number of
+/// segments is delta_rule's choice; with one segment it is `warpgroup_chain`. Then `tensor_core`, then fp32, which is
+/// `recurrent_gpu` on copies of q, k and v, whose result is copied back.
 /// Grows out of: 05_deltanet_wy/delta_rule/18_dispatch.cu
-/// Improves on: `cluster` needs Hopper, Dk <= 128 and keys that are normalised already. With few heads it leaves
-/// multiprocessors idle. Neither it nor `tensor_core` supports widths that are no multiple of 16, wide values, or rows
-/// that are not aligned.
+/// Improves on: `cluster` and `three_blocks` need Hopper, Dk <= 128 and keys that are normalised already. With few
+/// heads they leave multiprocessors idle. Neither they nor `tensor_core` support widths that are no multiple of 16,
+/// wide values, or rows that are not aligned.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
 /// Bound by, requires: as what it chooses.
 /// Weakness: a strong gate makes what follows it independent of what was before, so a sequence could be cut there
@@ -23,6 +23,8 @@
 
 namespace tutorial::gated_delta_rule {
 namespace {
+
+using delta_rule::Walk;
 
 /// q, k, v and o in fp32.
 struct Copies {
@@ -62,8 +64,11 @@ void compute_in_fp32(const Bf16Arguments& a) {
 }  // namespace
 
 void dispatch(const Bf16Arguments& a) {
-  if (cluster_is_faster(a)) return cluster(a);
-  if (warpgroup_chain_unsupported(a).empty()) return walk_segments(a, delta_rule::fastest_segments(a));
+  if (warpgroup_chain_unsupported(a).empty()) {
+    const Walk walk = fastest_walk(a);
+    if (walk == Walk::segments) return walk_segments(a, delta_rule::fastest_segments(a));
+    return walk == Walk::cluster ? cluster(a) : three_blocks(a);
+  }
   tensor_core_unsupported(a).empty() ? tensor_core(a) : compute_in_fp32(a);
 }
 
@@ -74,8 +79,9 @@ std::string dispatch_unsupported(const Bf16Arguments& a) {
 }
 
 std::string dispatch_note(const Bf16Arguments& a) {
-  if (cluster_is_faster(a)) return "clusters of two blocks";
   if (warpgroup_chain_unsupported(a).empty()) {
+    const Walk walk = fastest_walk(a);
+    if (walk != Walk::segments) return walk == Walk::cluster ? "clusters of two blocks" : "clusters of three blocks";
     const int segments = delta_rule::fastest_segments(a).segments;
     return segments == 1 ? "warpgroup_chain" : "walks of " + std::to_string(segments) + " segments";
   }
@@ -84,8 +90,9 @@ std::string dispatch_note(const Bf16Arguments& a) {
 }
 
 std::int64_t dispatch_memory(const Bf16Arguments& a) {
-  if (cluster_is_faster(a)) return 0;
-  if (warpgroup_chain_unsupported(a).empty()) return walk_segments_memory(a, delta_rule::fastest_segments(a));
+  if (warpgroup_chain_unsupported(a).empty()) {
+    return fastest_walk(a) == Walk::segments ? walk_segments_memory(a, delta_rule::fastest_segments(a)) : 0;
+  }
   if (tensor_core_unsupported(a).empty()) return tensor_core_memory(a);
   return std::int64_t(sizeof(float)) * Copies::count(a) + recurrent_gpu_memory(in_fp32(a, {}));
 }
