@@ -44,7 +44,7 @@ void dispatch(const Bf16Arguments&);         ///< what a user calls
 std::string recurrent_gpu_unsupported(const FloatArguments&);
 std::string tensor_core_unsupported(const Bf16Arguments&);
 std::string warpgroup_chain_unsupported(const Bf16Arguments&);  ///< also `segments`
-std::string cluster_unsupported(const Bf16Arguments&);  ///< also `three_blocks`
+std::string cluster_unsupported(const Bf16Arguments&);          ///< also `three_blocks`
 std::string dispatch_unsupported(const Bf16Arguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs.
@@ -61,7 +61,7 @@ std::int64_t recurrent_gpu_bytes_moved(const FloatArguments&);
 std::int64_t tensor_core_bytes_moved(const Bf16Arguments&);
 std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments&);
 std::int64_t segments_bytes_moved(const Bf16Arguments&);
-std::int64_t cluster_bytes_moved(const Bf16Arguments&);  ///< of three_blocks, too
+std::int64_t cluster_bytes_moved(const Bf16Arguments&);   ///< of three_blocks, too
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);  ///< -1 if it computes in fp32
 
 /// What dispatch chooses on this GPU, as text for the report.
