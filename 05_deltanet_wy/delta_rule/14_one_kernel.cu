@@ -32,7 +32,7 @@
 /// Work: 6 Dk Dv + 320 Dv operations per position on tensor cores, 256 Dk per tile of 64 columns, and the inverse.
 /// Bytes: v and o once; q, k and beta once per tile of 64 columns, from the second-level cache if tiles run at the same
 /// time.
-/// Bound by: the steps of an inverse, which wait for each other: two warpgroups finish a chunk every 2 us.
+/// Bound by: the steps of an inverse, which wait for each other: two warpgroups finish a chunk every 1.8 us.
 /// Requires: what `warpgroup_chain` requires.
 /// Weakness: each tile of columns computes T and P of its head. With few heads most multiprocessors are idle.
 /// Source: factors of a chunk in warps of their own: FlashInfer's delta rule for Hopper.
