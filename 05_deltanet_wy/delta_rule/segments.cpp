@@ -23,10 +23,6 @@ constexpr double kTwoMoreLaunches = 5.5;
 constexpr double kBytes = 3.95e6;
 constexpr double kPrepareLaunch = 5;  // its launch, and the gap before the walk
 
-/// A kernel that computes T and P beside the walk.
-struct WalkCosts {
-  double chunk, first;  // microseconds of a chunk, and until T and P of the first one are there
-};
 constexpr WalkCosts kOneKernel{1.82, 3.1}, kCluster{1.19, 5.5}, kThreeBlocks{0.97, 7.5};
 
 /// The time of a kernel that is limited by both the chain of its chunks and its bytes. If the two are about equal, the
@@ -79,21 +75,21 @@ tile::LaunchPlan fastest_segments(const Bf16Arguments& a) {
   return best;
 }
 
-Walk fastest_walk(const Bf16Arguments& a) {
+double estimated_time(const Bf16Arguments& a, const WalkCosts& costs, int blocks) {
   const Tiles tiles(a);
-  const double positions = double(tiles.heads) * a.L, bytes = positions * 4 * (a.Dk + a.Dv) / kBytes;
-  const std::int64_t blocks = tiles.heads * tiles.values, clusters = tiles.heads * ((tiles.values + 1) / 2);
+  const std::int64_t units = tiles.heads * (blocks == 1 ? tiles.values : (tiles.values + 1) / 2);
   // A cluster's multiprocessors are neighbours. Of 132, clusters of three can use 117.
-  const int count = multiprocessor_count(), pairs = std::max(1, count / 2), triples = std::max(1, count * 3 / 10);
-  const auto time = [&](const WalkCosts& costs, std::int64_t units, int at_a_time) {
-    const double rounds = double(ceil_div(units, at_a_time));
-    return costs.first + together(rounds * ceil_div(a.L, kChunk) * costs.chunk, bytes);
-  };
-  const double prepare = kPrepareLaunch + positions * (2 * a.Dk + kInverseBytes) / kBytes;
+  const int count = multiprocessor_count(), at_a_time = std::max(1, blocks == 3 ? count * 3 / 10 : count / blocks);
+  return costs.first + together(double(ceil_div(units, at_a_time)) * ceil_div(a.L, kChunk) * costs.chunk,
+                                double(tiles.heads) * a.L * 4 * (a.Dk + a.Dv) / kBytes);
+}
+
+Walk fastest_walk(const Bf16Arguments& a) {
+  const double prepare = kPrepareLaunch + double(a.B) * a.H * a.L * (2 * a.Dk + kInverseBytes) / kBytes;
   const std::pair<double, Walk> times[] = {{prepare + estimated_time(a, fastest_segments(a)), Walk::segments},
-                                           {time(kOneKernel, blocks, count), Walk::one_kernel},
-                                           {time(kCluster, clusters, pairs), Walk::cluster},
-                                           {time(kThreeBlocks, clusters, triples), Walk::three_blocks}};
+                                           {estimated_time(a, kOneKernel, 1), Walk::one_kernel},
+                                           {estimated_time(a, kCluster, 2), Walk::cluster},
+                                           {estimated_time(a, kThreeBlocks, 3), Walk::three_blocks}};
   return std::min_element(std::begin(times), std::end(times))->second;
 }
 

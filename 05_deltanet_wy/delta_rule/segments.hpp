@@ -37,6 +37,14 @@ tile::LaunchPlan fastest_segments(const Bf16Arguments&);
 /// Microseconds by that estimate, without the kernel that prepares.
 /// @param inverse_bytes,score_bytes of T and of P in memory, for a position; those of `scores_in_walk`, if not given
 double estimated_time(const Bf16Arguments&, const tile::LaunchPlan&, int inverse_bytes = 192, int score_bytes = 0);
+/// What a kernel costs that computes T and P beside the walk, in microseconds.
+struct WalkCosts {
+  double chunk;  ///< of a chunk
+  double first;  ///< until T and P of the first one are there
+};
+/// Microseconds of such a kernel by that estimate.
+/// @param blocks of a cluster, 1 to 3. A block walks with 64 columns of Dv, a cluster of 2 or 3 with 128
+double estimated_time(const Bf16Arguments&, const WalkCosts&, int blocks);
 /// What walks over the chunks on Hopper.
 enum class Walk { segments, one_kernel, cluster, three_blocks };
 /// Which takes least by such estimates: prepare_inverses() and the walk of fastest_segments(), or one of the three
