@@ -51,6 +51,7 @@ void tensor_core(const Bf16Arguments&);        ///< GPU: chunks of 64 on tensor 
 void specialized_warps(const Bf16Arguments&);  ///< GPU: warps for loads, the chain, outputs; 32 or 64 columns
 void warpgroup_chain(const Bf16Arguments&);    ///< Hopper: the chain by warpgroup products, in blocks of 64 columns
 void two_products(const Bf16Arguments&);       ///< Hopper: T multiplied into K- and P before the walk
+void one_anchor(const Bf16Arguments&);         ///< Hopper: the same walk; P and A as products of warpgroups
 void cluster(const Bf16Arguments&);            ///< Hopper: one kernel; two blocks prepare chunks for each other
 void dispatch(const Bf16Arguments&);           ///< what a user calls
 
@@ -59,7 +60,7 @@ std::string recurrent_gpu_unsupported(const FloatArguments&);
 std::string tensor_core_unsupported(const Bf16Arguments&);
 std::string specialized_warps_unsupported(const Bf16Arguments&);
 std::string warpgroup_chain_unsupported(const Bf16Arguments&);
-std::string cluster_unsupported(const Bf16Arguments&);
+std::string one_anchor_unsupported(const Bf16Arguments&);
 std::string dispatch_unsupported(const Bf16Arguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs.
@@ -78,6 +79,7 @@ std::int64_t tensor_core_bytes_moved(const Bf16Arguments&);
 std::int64_t specialized_warps_bytes_moved(const Bf16Arguments&);
 std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments&);
 std::int64_t two_products_bytes_moved(const Bf16Arguments&);
+std::int64_t one_anchor_bytes_moved(const Bf16Arguments&);
 std::int64_t cluster_bytes_moved(const Bf16Arguments&);
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);  ///< -1 if it computes in fp32
 

@@ -19,7 +19,7 @@ if ((${#files[@]} == 0)) || [[ $1 == --list ]]; then
   files+=(04_fused_chunk/simple_gla_backward/7_hopper_gradients.cu)
   files+=(05_deltanet_wy/delta_rule/{1[2-7]_*,prepare_inverses}.cu 05_deltanet_wy/delta_rule_backward/[56]_*.cu)
   files+=(05_deltanet_wy/gated_delta_rule/[5-8]_*.cu 05_deltanet_wy/gated_delta_rule_backward/4_warpgroups.cu)
-  files+=(05_deltanet_wy/kda/[678]_*.cu)
+  files+=(05_deltanet_wy/kda/[6789]_*.cu)
 fi
 if [[ ${1-} == --list ]]; then
   printf '%s\n' "${files[@]}"

@@ -192,14 +192,18 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
 }  // namespace
 
-void two_products(const Bf16Arguments& a) {
-  const PreparedUpdates x = prepare_updates(a);
-  end_part("prepare");
+void walk_with_updates(const Bf16Arguments& a, const PreparedUpdates& x) {
   const auto start = [&]<class Shape>(Shape) {
     launch(two_products_kernel<Shape>, {grid_of<Shape>(extents_of(a), 1), kBlockThreads, kSharedBytes<Shape>}, a,
            update_maps(x, a), x.decays);
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
+}
+
+void two_products(const Bf16Arguments& a) {
+  const PreparedUpdates updates = prepare_updates(a);
+  end_part("prepare");
+  walk_with_updates(a, updates);
   end_part("walk");
 }
 

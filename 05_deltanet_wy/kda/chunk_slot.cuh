@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// A chunk of `cluster` in shared memory (8_cluster.cu).
+/// A chunk of `one_anchor` and of `cluster` in shared memory (8_one_anchor.cu, 9_cluster.cu).
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

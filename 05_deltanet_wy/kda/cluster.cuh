@@ -1,14 +1,15 @@
 #pragma once
 /// @file
-/// A block of `cluster` (8_cluster.cu): its shared memory, and what all warpgroups do but the chain.
+/// A block of `cluster` (9_cluster.cu): its shared memory, and what all warpgroups do but the chain.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-#include "05_deltanet_wy/delta_rule/chunk_factors.cuh"
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
 #include "05_deltanet_wy/kda.hpp"
+#include "05_deltanet_wy/kda/chunk_scores.cuh"
 #include "05_deltanet_wy/kda/one_anchor.cuh"
+#include "05_deltanet_wy/kda/store_updates.cuh"
 #include "05_deltanet_wy/kda/sub_chunk_anchors.cuh"
 #include "common/device/bulk_copy.cuh"
 #include "common/device/ldmatrix.cuh"
@@ -260,7 +261,6 @@ __device__ __forceinline__ void move_tiles(const Bf16Arguments& a, const RawMaps
 /// The warpgroup of the rows: decays the rows of every second chunk, and computes P.
 template <class Shape>
 __device__ __forceinline__ void prepare_rows(const Bf16Arguments& a, const ClusterMemory<Shape>& memory, int rank) {
-  using delta_rule::kBlocks;
   ClusterBarriers& barriers = memory.barriers();
   const int warp = __shfl_sync(kAllLanes, tile::warp_in_group(), 0);
   for (int j = 0, n = rank; n * tile::kChunk < a.L; ++j, n += 2) {
@@ -276,14 +276,7 @@ __device__ __forceinline__ void prepare_rows(const Bf16Arguments& a, const Clust
       decayed_scores(scores, slot, warp, 0);
     }
     tile::ScoreFragments P;
-#pragma unroll
-    for (int c = 0; c < kBlocks; ++c) {
-      if (c == warp) delta_rule::for_each_of_block(scores[c], [](int t, int i, float& x) { x = i <= t ? x : 0.0f; });
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        P[c][i] = c <= warp ? pack(scores[c][i / 2][i % 2 * 2], scores[c][i / 2][i % 2 * 2 + 1]) : 0;
-      }
-    }
+    round_scores(P, scores, warp);
     tile::put_fragments(memory.P(), P);
     if (!one_anchor) {
       wait_at_named_barrier(kScoresRead, kPreparing);
@@ -362,30 +355,13 @@ __device__ __forceinline__ void prepare_inverse(const Bf16Arguments& a, const Cl
       decayed_scores(A, slot, warp, 1);
       arrive_at_named_barrier(kScoresRead, kPreparing);
     }
-    const float2 beta_of_rows{__shfl_sync(kAllLanes, beta, lane_index() / 4),
-                              __shfl_sync(kAllLanes, beta, lane_index() / 4 + 8)};
-    delta_rule::BlockSums diagonal = {};
-#pragma unroll
-    for (int c = 0; c < kBlocks; ++c) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        if (c == warp) diagonal[i / 4][i % 4] = -(i % 4 / 2 ? beta_of_rows.y : beta_of_rows.x) * A[c][i / 4][i % 4];
-      }
-    }
     delta_rule::SplitRow U;
-    delta_rule::invert_compactly(U, memory.blocks(), kOfInverse, warp, diagonal, A, beta);
+    invert_scores(U, memory.blocks(), kOfInverse, warp, A, beta);
     wait_at_named_barrier(kRowsReady, kPreparing);
     const float decay = thread < kDk ? slot.prepared_decays()[thread] : 0.0f;
     fence_async_proxy();  // the blocks, too, were stored for ldmatrix: U replaces them for products
     wait_at_named_barrier(kOfInverse, tile::kWarpgroup);  // U comes where the decays and the blocks lie
-    const int unit = delta_rule::unit_of_block();
-#pragma unroll
-    for (int c = 0; c < kBlocks; ++c) {
-      const int to = row * delta_rule::kBlockElements + delta_rule::SquarePanel::advance(unit, 0, c * kBlock);
-      if (c > row) U[c] = {};
-      stmatrix(memory.U(slot, 0).data + to, U[c].high);
-      stmatrix(memory.U(slot, 1).data + to, U[c].low);
-    }
+    put_row(memory.U(slot, 0), memory.U(slot, 1), U, row);
     fence_async_proxy();
     wait_at_named_barrier(kOfInverse, tile::kWarpgroup);
     multiply_inverse(memory, slot, warp);

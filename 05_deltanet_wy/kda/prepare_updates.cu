@@ -27,6 +27,7 @@
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
 #include "05_deltanet_wy/kda/prepare_chunk.cuh"
 #include "05_deltanet_wy/kda/prepared.hpp"
+#include "05_deltanet_wy/kda/store_updates.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/bulk_copy.cuh"
 #include "common/device/launch.cuh"
@@ -39,11 +40,6 @@
 
 namespace tutorial::kda {
 namespace {
-
-/// The tensors that bulk copies write, 16 rows at a time.
-struct UpdateMaps {
-  TensorMap J, R;
-};
 
 /// What lies where in a block's shared memory. Tiles of J and U take the place of rows.
 template <int kDk>
@@ -71,38 +67,6 @@ struct UpdateMemory {
     return reinterpret_cast<__nv_bfloat16*>(memory + offset);
   }
 };
-
-/// Writes row r of the blocks of U, of which those to the right of the diagonal are zeros.
-__device__ __forceinline__ void put_row(const SquarePanel& high, const SquarePanel& low, const SplitRow& U, int r) {
-  const int lane = int(lane_index()), unit = SquarePanel::unit(r * kBlock + lane % 16, lane / 16 * 8);
-#pragma unroll
-  for (int c = 0; c < kBlocks; ++c) {
-    stmatrix(high.data + SquarePanel::advance(unit, 0, c * kBlock), U[c].high);
-    stmatrix(low.data + SquarePanel::advance(unit, 0, c * kBlock), U[c].low);
-  }
-}
-
-/// Rounds 16 rows of a product, those of the warp, and stores them.
-/// @param row where they begin in the tile
-template <int kColumns>
-__device__ __forceinline__ void store_sums(const PanelTile<kColumns>& tile, const TensorMap& map,
-                                           const float (&sums)[kColumns / 2], int row, TileOrigin origin) {
-  const int lane = int(lane_index()), unit = tile.unit(row + lane % 16, lane / 16 * 8);
-#pragma unroll
-  for (int d = 0; d < kColumns; d += 16) {
-    std::uint32_t two[4];
-    wgmma_fragment(two, sums, d);
-    stmatrix(tile.data + tile.advance(unit, 0, d), two);
-  }
-  fence_async_proxy();
-  __syncwarp();
-  if (lane > 0) return;
-#pragma unroll
-  for (int panel = 0; panel < kColumns / 64; ++panel) {
-    store_tile(map, tile.data + panel * tile.kPanelElements + row * 64, origin);
-    origin.column += 64;
-  }
-}
 
 /// Grid (N, H, B).
 template <int kDk>
@@ -169,7 +133,7 @@ __global__ void __launch_bounds__(kThreads, 3)
       break;
   }
   __syncthreads();
-  SplitRow U = {};
+  SplitRow U;
   switch (warp) {
     case 0:
       multiply_row<0>(U, blocks);
@@ -223,22 +187,22 @@ std::int64_t all_chunks(const Bf16Arguments& a) {
 
 }  // namespace
 
-PreparedUpdates prepare_updates(const Bf16Arguments& a) {
+PreparedUpdates reserve_updates(const Bf16Arguments& a) {
   const std::int64_t chunks = all_chunks(a), elements = chunks * kChunk * a.Dk;
   auto* rows = workspace<__nv_bfloat16>("kda: decayed q and k", std::size_t(3 * elements));
-  const PreparedUpdates out{ceil_div(a.L, kChunk),
-                            rows,
-                            rows + elements,
-                            rows + 2 * elements,
-                            workspace<__nv_bfloat16>("kda: R", std::size_t(chunks * kChunk * kChunk)),
-                            workspace<float>("kda: decays of chunks", std::size_t(chunks * a.Dk))};
-  const std::int64_t padded = std::int64_t(out.N) * kChunk;
-  const auto map = [&](__nv_bfloat16* data, int columns) {
-    return tile_map(packed(data, a.H, padded, columns), {a.B, a.H, padded, columns}, kBlock);
-  };
+  return {ceil_div(a.L, kChunk),
+          rows,
+          rows + elements,
+          rows + 2 * elements,
+          workspace<__nv_bfloat16>("kda: R", std::size_t(chunks * kChunk * kChunk)),
+          workspace<float>("kda: decays of chunks", std::size_t(chunks * a.Dk))};
+}
+
+PreparedUpdates prepare_updates(const Bf16Arguments& a) {
+  const PreparedUpdates out = reserve_updates(a);
   const auto start = [&](auto kernel, int shared_bytes) {
     launch(kernel, {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), unsigned(kThreads), std::size_t(shared_bytes)},
-           a, out, UpdateMaps{map(out.J, a.Dk), map(out.R, kChunk)});
+           a, out, stored_maps(out, a));
   };
   if (a.Dk <= 64) {
     start(prepare_updates_kernel<64>, UpdateMemory<64>::kBytes);

@@ -67,6 +67,12 @@ struct PreparedUpdates {
 
 /// As prepare(). Requires: a GPU of compute capability 9.0.
 PreparedUpdates prepare_updates(const Bf16Arguments&);
+/// The workspace alone, for a stage that fills it in another way.
+/// @throws CudaError if the memory cannot be allocated
+PreparedUpdates reserve_updates(const Bf16Arguments&);
+/// Starts the walk of `two_products` on current_stream(). Requires: an empty warpgroup_chain_unsupported().
+/// @throws CudaError if the launch is refused
+void walk_with_updates(const Bf16Arguments&, const PreparedUpdates&);
 /// Bytes of that workspace.
 std::int64_t prepared_updates_memory(const Bf16Arguments&);
 

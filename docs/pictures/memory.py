@@ -722,7 +722,16 @@ STAGES = [
         "The first kernel multiplies T into K- and P, so the walk has two products in line.",
     ),
     Stage(
-        KDA + "8_cluster.cu",
+        KDA + "8_one_anchor.cu",
+        ["q, k, g, beta", "+J, R; Q+, K+", "v", "o"],
+        [
+            Kernel("prepare with one anchor", ["q, k, g, then K+, Q+, K-, and J", "and R; blocks of the inverse: 74 KB"], ["running sums of g; P, A;", "rows of J and of R"], ["q, k, g, beta"], ["J, R; Q+, K+*"]),
+            Kernel("walk: two warpgroups", ["K+, Q+, J, R, V three times;", "O: 202 KB"], ["the chain: S^T, residual", "and O^T"], ["J, R; Q+, K+", "v"], ["o*"]),
+        ],
+        "The first kernel turns q, k and g into what the walk reads where bulk copies have put them.",
+    ),
+    Stage(
+        KDA + "9_cluster.cu",
         ["q, k, g, beta", "v", "o"],
         [
             Kernel("one kernel: clusters of two blocks", ["q, k, g, then K+, Q+, J, R, three", "times; V, P and O: 226 KB"], ["the chain: S^T, residual, O^T;", "two more: P; A, U, R and J"], ["q, k, g, beta", "v"], ["o*"]),

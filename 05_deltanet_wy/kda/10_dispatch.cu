@@ -2,11 +2,12 @@
 /// `dispatch`: what a user calls.
 ///
 /// Idea: choose a kernel that supports the problem, and the faster one of two. On Hopper that is `cluster` if there are
-/// enough heads for its clusters or few chunks, and `two_products` otherwise; on other GPUs it is `specialized_warps`.
-/// Where blocks have too little shared memory for it, `tensor_core` may still fit. Problems that the tensor cores do
+/// enough heads for its clusters, and `one_anchor` otherwise, or `two_products` if keys are still to be normalised; on
+/// other GPUs it is `specialized_warps`. Where blocks have too little shared memory for it, `tensor_core` may still fit.
+/// Problems that the tensor cores do
 /// not support are computed in fp32 by `recurrent_gpu`: widths that are no multiple of 16 or too large, and rows that
 /// are not aligned. One kernel each copies q, k and v to fp32, and one copies the result back.
-/// Grows out of: 8_cluster.cu; dispatch: it adds no kernel, only the choice
+/// Grows out of: 9_cluster.cu; dispatch: it adds no kernel, only the choice
 /// Improves on: `cluster` supports neither every width nor every alignment, and leaves multiprocessors idle where heads
 /// are few.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
@@ -14,7 +15,7 @@
 /// Requires: Dk <= 256.
 /// Weakness: rows that are not aligned, and widths that are no multiple of 16, could be copied to aligned bf16 rows of
 /// a suitable width. No choice cuts the sequence into segments, and none looks at the gates: where they are so strong
-/// that chunks take the long way (sub_chunk_anchors.cuh), `cluster` is slower than the estimate.
+/// that chunks take the long way (sub_chunk_anchors.cuh), `cluster` and `one_anchor` are slower than the estimate.
 
 #include <cuda_runtime.h>
 
@@ -80,23 +81,28 @@ void compute_in_fp32(const Bf16Arguments& a) {
 
 // Microseconds, and bytes per microsecond, on an H200 with Dk = Dv = 128.
 constexpr double kFirstChunk = 6, kClusterChunk = 2.85;  // cluster: until the first chunk is prepared; a chunk
-constexpr double kTwoLaunches = 8, kBytes = 3.75e6;      // two_products, if its bytes limit it
-constexpr double kShortest = 13.5, kWalkChunk = 1.05;    // the same, if its walk does
+constexpr double kTwoLaunches = 10, kBytes = 4e6;        // one_anchor: beside its two kernels; what limits the first
+constexpr double kWalkChunk = 0.95;                      // the same: a chunk of the walk, if its bytes do not limit it
 
 /// The bounds are rough, but far from the point where they are equal the choice is clear, and near it either will do.
 bool cluster_is_faster(const Bf16Arguments& a) {
-  if (!cluster_unsupported(a).empty()) return false;
-  const std::int64_t clusters = std::int64_t(a.B) * a.H * ceil_div(a.Dv, 128);
-  const double waves = double(ceil_div(clusters, multiprocessor_count() / 2));
-  const double chunks = double(ceil_div(a.L, 64)), cluster = kFirstChunk + waves * chunks * kClusterChunk;
-  return cluster <
-         std::max(kTwoLaunches + double(two_products_bytes_moved(a)) / kBytes, kShortest + chunks * kWalkChunk);
+  if (!one_anchor_unsupported(a).empty()) return false;
+  const std::int64_t heads = std::int64_t(a.B) * a.H, tiles = ceil_div(a.Dv, 64), blocks = heads * tiles;
+  const std::int64_t clusters = heads * ceil_div(a.Dv, 128), units = multiprocessor_count();
+  const double chunks = double(ceil_div(a.L, 64));
+  const double cluster = kFirstChunk + double(ceil_div(clusters, units / 2)) * chunks * kClusterChunk;
+  // The walk reads what the first kernel has written once per tile, all but once from the second-level cache.
+  const double written = double(two_products_memory(a)), read = double(heads * a.L) * double(8 * a.Dk);
+  const double walk = std::max(double(ceil_div(blocks, units)) * chunks * kWalkChunk,
+                               (written + double(heads * a.L) * double(4 * a.Dv)) / kBytes);
+  return cluster < kTwoLaunches + (read + written) / kBytes + walk;
 }
 
 }  // namespace
 
 void dispatch(const Bf16Arguments& a) {
   if (cluster_is_faster(a)) return cluster(a);
+  if (one_anchor_unsupported(a).empty()) return one_anchor(a);
   if (warpgroup_chain_unsupported(a).empty()) return two_products(a);
   if (specialized_warps_unsupported(a).empty()) return specialized_warps(a);
   tensor_core_unsupported(a).empty() ? tensor_core(a) : compute_in_fp32(a);
@@ -110,6 +116,7 @@ std::string dispatch_unsupported(const Bf16Arguments& a) {
 
 std::string dispatch_note(const Bf16Arguments& a) {
   if (cluster_is_faster(a)) return "clusters of two blocks";
+  if (one_anchor_unsupported(a).empty()) return "one_anchor";
   if (warpgroup_chain_unsupported(a).empty()) return "two_products";
   if (specialized_warps_unsupported(a).empty()) {
     return "specialized warps, " + std::to_string(walk_columns(a)) + " columns per block";
@@ -128,6 +135,7 @@ std::int64_t dispatch_memory(const Bf16Arguments& a) {
 
 std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
   if (cluster_is_faster(a)) return cluster_bytes_moved(a);
+  if (one_anchor_unsupported(a).empty()) return one_anchor_bytes_moved(a);
   if (warpgroup_chain_unsupported(a).empty()) return two_products_bytes_moved(a);
   if (specialized_warps_unsupported(a).empty()) return specialized_warps_bytes_moved(a);
   return tensor_core_unsupported(a).empty() ? tensor_core_bytes_moved(a) : -1;

@@ -12,16 +12,13 @@
 ///     inverse   | A of chunk n + 2 -> U = -T -> J, R          | has pushed chunk n + 1
 ///     chain     | step n with columns 0 .. 63                 | step n with columns 64 .. 127
 ///
-/// A chunk that forgets no more than a factor of 2^-100 in each column of Dk has one anchor (one_anchor.cuh): the short
-/// way, on which P and A are products of warpgroups, too. Others take the long way (sub_chunk_anchors.cuh).
-///
 /// Grows out of: 7_two_products.cu
-/// Improves on: `two_products` takes Q+, K+, J and R through memory, and with many heads that is what it waits for.
-/// Unchanged: the products of a chunk, and their order in the chain. The outputs now leave by bulk copies, and the
-/// chain waits for R Y and S together, because it has fewer registers.
+/// Improves on: `one_anchor` takes Q+, K+, J and R through memory, and with many heads that is what it waits for.
+/// Unchanged: the short and the long way of `one_anchor`; the products of a chunk, and their order in the chain. The
+/// outputs now leave by bulk copies, and the chain waits for R Y and S together, because it has fewer registers. All
+/// results have the bits of those of `one_anchor`.
 ///
-/// Equation: that of `two_products`. What is rounded: the same, and once more the left factor of P and A on the short
-/// way, the keys of the blocks on the diagonal on the long way.
+/// Equation: that of `two_products`. What is rounded: as in `one_anchor`.
 ///
 /// Shapes: those of `tensor_core`; g [B, H, L, Dk] fp32 in global memory.
 /// Thread mapping: four warpgroups. In the first, one thread each loads V, loads q, k and g, sends chunks to the other
@@ -33,14 +30,13 @@
 /// allows the next push. The two warpgroups that prepare meet at named barriers (cluster.cuh).
 /// Resources: three slots of 64 KB, a tile each of V, O and P, and the blocks of the inverse: 226 KB of shared memory.
 /// 32, 144, 112 and 224 registers per thread of the warpgroups.
-/// Work: 256 Dk operations per position for P and A on the short way, and two exponentials per position and column; J,
-/// R and the inverse as in prepare_updates(). All that once per 128 columns of Dv; the walk's.
+/// Work: that of `one_anchor`, what prepares once per 128 columns of Dv.
 /// Bytes: q, k, g, beta once per 128 columns of Dv; v and o once.
 /// Bound by: how long a slot is taken. A cluster has four for its own chunks, and a chunk has one for longer than four
 /// steps of the walk take.
 /// Requires: what `warpgroup_chain` requires, keys that are normalised already, and rows of g aligned to 16 bytes.
 /// Weakness: with few heads most multiprocessors are idle, and a step takes longer than in a walk alone.
-/// Sources: those of `two_products`; delta_rule's `cluster`.
+/// Sources: those of `one_anchor`; delta_rule's `cluster`.
 
 #include <cuda_runtime.h>
 
@@ -180,12 +176,6 @@ void cluster(const Bf16Arguments& a) {
            raw_maps(a));
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
-}
-
-std::string cluster_unsupported(const Bf16Arguments& a) {
-  if (a.normalize_keys) return "keys must be normalised already";
-  if (const std::string reason = warpgroup_chain_unsupported(a); !reason.empty()) return reason;
-  return why_floats_are_not_mapped(a.g, tensor_sizes(a, a.Dk), kChunk);
 }
 
 }  // namespace tutorial::kda
