@@ -56,7 +56,8 @@ void subchunk_walks_backward(const Bf16BackwardArguments&);  ///< 4: GPU: walks 
 void materialized_backward(const Bf16BackwardArguments&);    ///< 5: GPU: states of all chunks first, then all chunks
 void warpgroup_states_backward(const Bf16BackwardArguments&);     ///< 6: GPU: these states by products of warpgroups
 void warpgroup_gradients_backward(const Bf16BackwardArguments&);  ///< 7: GPU: all products by warpgroups
-void dispatch_backward(const Bf16BackwardArguments&);             ///< 8: what a user calls
+void anchored_pairs_backward(const Bf16BackwardArguments&);       ///< 8: GPU: those of pairs, too
+void dispatch_backward(const Bf16BackwardArguments&);             ///< 9: what a user calls
 void dispatch_backward(const FloatBackwardArguments&);  ///< the same for q, k, v, do and their gradients in fp32
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.

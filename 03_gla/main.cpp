@@ -144,6 +144,14 @@ Chapter chapter() {
                 .unsupported = warpgroup_gradients_backward_unsupported,
                 .memory = warpgroup_gradients_backward_memory,
                 .work = materialized_backward_work})
+        .stage({.name = "anchored_pairs",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = anchored_pairs_backward,
+                .idea = "an anchor at each sub-chunk's end, so that its own pairs are products, too",
+                .unsupported = warpgroup_gradients_backward_unsupported,
+                .memory = warpgroup_gradients_backward_memory,
+                .work = materialized_backward_work})
         .stage({.name = "dispatch",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,

@@ -191,6 +191,18 @@ TEST(BackwardGatesTest, AllSmall) {
                           [](std::size_t, std::size_t, float) { return -10.0f; }));
 }
 
+// `anchored_pairs` needs decays of at least 2^-80, which are 16 gates of exp(-3.4657), in all columns of a sub-chunk.
+TEST(BackwardGatesTest, OnBothSidesOfAnAnchorsBound) {
+  for (const float least : {-3.46f, -3.47f, -8.0f}) {
+    const auto one_column = [&](std::size_t row, std::size_t d, float drawn) {
+      return row / 16 % 2 == 1 && d == 5 ? least : drawn;
+    };
+    expect_match(with_gates(with_final_state(problem_of(1, 1, 70, 32, 32)), one_column));
+    expect_match(with_gates(with_final_state(problem_of(1, 1, 70, 80, 16)),
+                            [&](std::size_t, std::size_t, float) { return least; }));
+  }
+}
+
 // The gates of retention, one number per head.
 TEST(BackwardGatesTest, Retention) {
   expect_match(with_gates(with_final_state(problem_of(1, 2, 70, 32, 48)), [](std::size_t row, std::size_t, float) {

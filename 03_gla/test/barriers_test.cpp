@@ -11,8 +11,10 @@ namespace {
 // The wait of `warpgroup_walk` for a tile of outputs keeps the state from getting two chunks ahead of the warps that
 // store. No order of the emulator's lets it. Nor does it notice a load over what was read by ordinary loads: decays here
 // and in the walks for states, a state in `warpgroup_gradients`. There kKeysAreRead keeps a warp from writing over keys
-// that another warp's part of a product still reads; in the emulator a product is one event. `warpgroup_states` does not
-// use the bulk stores of the file that it shares with `warpgroup_gradients`.
+// that another warp's part of a product still reads; in the emulator a product is one event. (In `anchored_pairs`
+// kValuesAreRead is the same for v. There dv leaves before B takes its place, by ordinary stores, which bulk stores do
+// not see in the emulator.) `warpgroup_states` does not use the bulk stores of the file that it shares with
+// `warpgroup_gradients`.
 constexpr KernelWithBarriers kKernels[] = {
     {"gla", "recurrent_gpu", "03_gla/gla/5_recurrent_gpu.cu", 128, 16},
     {"gla", "chunk_gpu", "03_gla/gla/6_chunk_gpu.cu", 128, 16},
@@ -29,6 +31,8 @@ constexpr KernelWithBarriers kKernels[] = {
      "fence_async_proxy"},
     {"gla --backward", "warpgroup_gradients", "03_gla/gla_backward/7_warpgroup_gradients.cu", 64, 64, 130, "", "",
      "fence_async_proxy|kKeysAreRead"},
+    {"gla --backward", "anchored_pairs", "03_gla/gla_backward/8_anchored_pairs.cu", 64, 64, 130, "", "",
+     "fence_async_proxy|AreRead|fresh_lane.*_stores|^      commit_stores|^    __syncwarp"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);

@@ -320,6 +320,16 @@ STAGES = [
         "Three kernels, as before; tiles and outputs of the gradients pass through shared memory by bulk copies.",
     ),
     Stage(
+        "03_gla/gla_backward/8_anchored_pairs.cu",
+        ["q, k, g", "+q~, k~, D, P", "v, do", "+S_n, S'_n", "dq, dk, dg", "dv"],
+        [
+            Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
+            Kernel("states: a warpgroup", ["k~ or q~, D, v or do,", "three times; a state"], ["S^T or S'^T, 64 columns"], ["q~, k~, D, P", "v, do"], ["S_n, S'_n"]),
+            Kernel("gradients: a warpgroup", ["q~, k~, D, v, do, S', then S;", "R; at last A', B'; gradients"], ["sums of products;", "sums of g; dg: 16 rows"], ["q~, k~, D, P", "v, do", "S_n, S'_n", "q, k, g"], ["dq, dk, dg", "dv"]),
+        ],
+        "Three kernels, as before; of q, k and g the last one needs g alone, as long as no column forgets too much.",
+    ),
+    Stage(
         FUSED + "2_five_steps.cu",
         ["g", "+sums", "q, k", "+q_g, k_g", "v", "+partials", "+scores", "o"],
         [

@@ -1,11 +1,11 @@
 /// @file
-/// `dispatch` of --backward: what a user calls. It supports what `warpgroup_states` does not.
+/// `dispatch` of --backward: what a user calls. It supports what `anchored_pairs` does not.
 ///
-/// Idea: tensor cores where widths and alignment allow them: `warpgroup_gradients` on Hopper, `materialized` elsewhere,
+/// Idea: tensor cores where widths and alignment allow them: `anchored_pairs` on Hopper, `materialized` elsewhere,
 /// and `subchunk_walks` for widths above 128; otherwise kernels of one warp per row of a state, which compute in fp32
 /// (dispatch/in_fp32.cu). For q, k, v and do in fp32 it is always the latter.
-/// Grows out of: 7_warpgroup_gradients.cu; dispatch: a choice between stages and the kernels of the folder dispatch
-/// Improves on: `warpgroup_gradients` needs Hopper, widths that are multiples of 16 and at most 128, and aligned rows.
+/// Grows out of: 8_anchored_pairs.cu; dispatch: a choice between stages and the kernels of the folder dispatch
+/// Improves on: `anchored_pairs` needs Hopper, widths that are multiples of 16 and at most 128, and aligned rows.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
 /// Fallback: `closed_form` in fp32 on the GPU, with one warp per row or column of a state.
 /// Bound by: as what it chooses.
@@ -19,7 +19,7 @@
 namespace tutorial::gla {
 
 void dispatch_backward(const Bf16BackwardArguments& a) {
-  if (warpgroup_gradients_backward_unsupported(a).empty()) return warpgroup_gradients_backward(a);
+  if (warpgroup_gradients_backward_unsupported(a).empty()) return anchored_pairs_backward(a);
   if (warpgroup_states_backward_unsupported(a).empty()) return warpgroup_states_backward(a);
   if (materialized_backward_unsupported(a).empty()) return materialized_backward(a);
   subchunk_walks_backward_unsupported(a).empty() ? subchunk_walks_backward(a) : backward_in_fp32(a);
@@ -38,7 +38,7 @@ std::string dispatch_backward_unsupported(const FloatBackwardArguments& a) {
 }
 
 std::string dispatch_backward_note(const Bf16BackwardArguments& a) {
-  if (warpgroup_gradients_backward_unsupported(a).empty()) return "warpgroup_gradients";
+  if (warpgroup_gradients_backward_unsupported(a).empty()) return "anchored_pairs";
   if (warpgroup_states_backward_unsupported(a).empty()) return "warpgroup_states";
   if (materialized_backward_unsupported(a).empty()) return "materialized";
   const std::string reason = subchunk_walks_backward_unsupported(a);
