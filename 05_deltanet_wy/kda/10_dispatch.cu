@@ -2,11 +2,11 @@
 /// `dispatch`: what a user calls.
 ///
 /// Idea: choose a kernel that supports the problem, and the faster one of two. On Hopper that is `cluster` if there are
-/// enough heads for its clusters, and `one_anchor` otherwise, or `two_products` if keys are still to be normalised; on
-/// other GPUs it is `specialized_warps`. Where blocks have too little shared memory for it, `tensor_core` may still fit.
-/// Problems that the tensor cores do
-/// not support are computed in fp32 by `recurrent_gpu`: widths that are no multiple of 16 or too large, and rows that
-/// are not aligned. One kernel each copies q, k and v to fp32, and one copies the result back.
+/// enough heads for its clusters, and `one_anchor` otherwise, or `two_products` if rows of g are not aligned; on other
+/// GPUs it is `specialized_warps`. Where blocks have too little shared memory for it, `tensor_core` may still fit.
+/// Problems that the tensor cores do not support are computed in fp32 by `recurrent_gpu`: widths that are no multiple of
+/// 16 or too large, and rows that are not aligned. One kernel each copies q, k and v to fp32, and one copies the result
+/// back.
 /// Grows out of: 9_cluster.cu; dispatch: it adds no kernel, only the choice
 /// Improves on: `cluster` supports neither every width nor every alignment, and leaves multiprocessors idle where heads
 /// are few.

@@ -26,7 +26,7 @@
 /// Unchanged: the walk, and what it reads.
 ///
 /// Equation: that of `two_products`. What is rounded: the same, and once more the left factor of P and A on the short
-/// way, the keys of the blocks on the diagonal on the long way.
+/// way, the keys of the blocks on the diagonal on the long way, and there all keys that are normalised here.
 ///
 /// Shapes: those of `two_products`.
 /// Thread mapping: block (n, h, b) prepares chunk n of head (b, h). For the rows a lane has two columns of half of the
@@ -39,7 +39,7 @@
 /// and the inverse as in prepare_updates().
 /// Bytes: as `two_products`, but rows that do not exist are not loaded.
 /// Bound by: the memory's bandwidth while it prepares; the chain in the walk, with many heads the bandwidth, too.
-/// Requires: what `warpgroup_chain` requires, keys that are normalised already, and rows of g aligned to 16 bytes.
+/// Requires: what `warpgroup_chain` requires, and rows of g aligned to 16 bytes.
 /// Weakness: Q+, K+, J and R go through memory.
 /// Sources: those of `two_products` and of one_anchor.cuh.
 
@@ -105,11 +105,12 @@ __device__ __forceinline__ void store_rows(const TensorMap& map, const PanelTile
 }
 
 /// Grid (N, H, B).
-template <int kDk>
+template <int kDk, bool kNormalize>
 __global__ void __launch_bounds__(kWarpgroup, 3)
     one_anchor_kernel(Bf16Arguments a, float* all_decays, const __grid_constant__ AnchorMaps maps) {
   __shared__ Barrier raw;
   __shared__ int one_anchor[kWarpgroup / 32];
+  __shared__ float factors[kChunk];  // of keys
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk;
   // The shuffle tells the compiler that `warp` is the same in all lanes. Branches around products depend on it.
   const int thread = int(threadIdx.x), warp = __shfl_sync(kAllLanes, thread / 32, 0), lane = int(lane_index());
@@ -129,8 +130,12 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
   __syncthreads();
   raw.wait(0);
 
-  const bool is_short = decay_with_one_anchor(slot, warp, one_anchor, kOfBlock);
-  if (!is_short) decay_sub_chunk(slot, warp);
+  if (kNormalize) find_factors(slot, warp, factors);
+  const bool is_short = decay_with_one_anchor<kNormalize>(slot, warp, one_anchor, kOfBlock, factors);
+  if (!is_short) {
+    if (kNormalize) normalize_keys(slot, warp, factors);
+    decay_sub_chunk(slot, warp);
+  }
   __syncthreads();
   BlockRow scores = {}, A = {};
   if (is_short) {
@@ -203,7 +208,11 @@ PreparedUpdates prepare_with_one_anchor(const Bf16Arguments& a) {
     launch(kernel, {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), unsigned(kWarpgroup), shared_bytes}, a,
            out.decays, maps);
   };
-  a.Dk <= 64 ? start(one_anchor_kernel<64>, kSharedBytes<64>) : start(one_anchor_kernel<128>, kSharedBytes<128>);
+  if (a.Dk <= 64) {
+    start(a.normalize_keys ? one_anchor_kernel<64, true> : one_anchor_kernel<64, false>, kSharedBytes<64>);
+  } else {
+    start(a.normalize_keys ? one_anchor_kernel<128, true> : one_anchor_kernel<128, false>, kSharedBytes<128>);
+  }
   return out;
 }
 
@@ -217,7 +226,6 @@ void one_anchor(const Bf16Arguments& a) {
 }
 
 std::string one_anchor_unsupported(const Bf16Arguments& a) {
-  if (a.normalize_keys) return "keys must be normalised already";
   if (const std::string reason = warpgroup_chain_unsupported(a); !reason.empty()) return reason;
   return why_floats_are_not_mapped(a.g, tensor_sizes(a, a.Dk), kChunk);
 }

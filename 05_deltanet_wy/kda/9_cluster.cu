@@ -34,7 +34,7 @@
 /// Bytes: q, k, g, beta once per 128 columns of Dv; v and o once.
 /// Bound by: how long a slot is taken. A cluster has four for its own chunks, and a chunk has one for longer than four
 /// steps of the walk take.
-/// Requires: what `warpgroup_chain` requires, keys that are normalised already, and rows of g aligned to 16 bytes.
+/// Requires: what `one_anchor` requires.
 /// Weakness: with few heads most multiprocessors are idle, and a step takes longer than in a walk alone.
 /// Sources: those of `one_anchor`; delta_rule's `cluster`.
 
@@ -63,7 +63,7 @@ using namespace delta_rule;  // products of a chunk
 constexpr int kBlockThreads = 4 * kWarpgroup;  // of a block
 
 /// Grid (tiles of 64 columns of Dv, rounded up to an even number; H; B), in clusters of two along x.
-template <class Shape>
+template <class Shape, bool kNormalize>
 __global__ void __launch_bounds__(kBlockThreads, 1)
     cluster_kernel(Bf16Arguments a, const __grid_constant__ RawMaps maps) {
   const int b = int(blockIdx.z), h = int(blockIdx.y), first_column = int(blockIdx.x) * Shape::kDv;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     move_tiles(a, maps, memory, rank, first_column);
   } else if (group == 1) {
     increase_registers<144>();
-    prepare_rows(a, memory, rank);
+    prepare_rows<kNormalize>(a, memory, rank);
   } else if (group == 2) {
     decrease_registers<112>();
     prepare_inverse(a, memory, rank);
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
 void cluster(const Bf16Arguments& a) {
   const auto start = [&]<class Shape>(Shape) {
-    launch(cluster_kernel<Shape>,
+    launch(a.normalize_keys ? cluster_kernel<Shape, true> : cluster_kernel<Shape, false>,
            launch_in_pairs<Shape>(extents_of(a), kBlockThreads, std::size_t(ClusterMemory<Shape>::kBytes)), a,
            raw_maps(a));
   };

@@ -33,7 +33,7 @@ struct RawMaps {
   TensorMap q, k, v, g, o;
 };
 
-/// Requires: an empty cluster_unsupported().
+/// Requires: an empty one_anchor_unsupported().
 inline RawMaps raw_maps(const Bf16Arguments& a) {
   const TensorSizes keys = tile::tensor_sizes(a, a.Dk), values = tile::tensor_sizes(a, a.Dv);
   return {tile_map(a.q, keys, tile::kChunk), tile_map(a.k, keys, tile::kChunk), tile_map(a.v, values, tile::kChunk),
@@ -57,6 +57,7 @@ struct ClusterBarriers {
   Barrier output_full, output_empty;
   Barrier place_free;                    ///< the other block's chain has read what this block has pushed
   int one_anchor[kOwnSlots][4];          ///< for each warp's columns (one_anchor.cuh)
+  float factors[tile::kChunk];           ///< of keys that are still to be normalised
   alignas(16) unsigned char outbox[16];  ///< bytes of a message; their values do not matter
   alignas(16) unsigned char inbox[16];   ///< those of the other block
 
@@ -259,15 +260,20 @@ __device__ __forceinline__ void move_tiles(const Bf16Arguments& a, const RawMaps
 }
 
 /// The warpgroup of the rows: decays the rows of every second chunk, and computes P.
-template <class Shape>
+template <bool kNormalize, class Shape>
 __device__ __forceinline__ void prepare_rows(const Bf16Arguments& a, const ClusterMemory<Shape>& memory, int rank) {
   ClusterBarriers& barriers = memory.barriers();
   const int warp = __shfl_sync(kAllLanes, tile::warp_in_group(), 0);
   for (int j = 0, n = rank; n * tile::kChunk < a.L; ++j, n += 2) {
     const ChunkSlot<Shape::kDk> slot = memory.slot(j % kOwnSlots);
     barriers.raw[j % kOwnSlots].wait(j / kOwnSlots % 2);
-    const bool one_anchor = decay_with_one_anchor(slot, warp, barriers.one_anchor[j % kOwnSlots], kOfRows);
-    if (!one_anchor) decay_sub_chunk(slot, warp);
+    if (kNormalize) find_factors(slot, warp, barriers.factors);
+    const bool one_anchor =
+        decay_with_one_anchor<kNormalize>(slot, warp, barriers.one_anchor[j % kOwnSlots], kOfRows, barriers.factors);
+    if (!one_anchor) {
+      if (kNormalize) normalize_keys(slot, warp, barriers.factors);
+      decay_sub_chunk(slot, warp);
+    }
     wait_at_named_barrier(kRowsDecayed, kPreparing);
     delta_rule::BlockRow scores = {};
     if (one_anchor) {

@@ -20,6 +20,7 @@
 
 #include <cstdint>
 
+#include "05_deltanet_wy/kda.hpp"
 #include "05_deltanet_wy/kda/chunk_slot.cuh"
 #include "common/device/ldmatrix.cuh"
 #include "common/device/named_barrier.cuh"
@@ -27,6 +28,7 @@
 #include "common/device/proxy_fence.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/wgmma.cuh"
+#include "common/tile/decay_sub_chunk.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
 
 namespace tutorial::kda {
@@ -36,14 +38,50 @@ __device__ __forceinline__ bool all_allow(const int* one_anchor) {
   return one_anchor[0] && one_anchor[1] && one_anchor[2] && one_anchor[3];
 }
 
+/// f_t = 1 / sqrt(k_t . k_t + eps) of the warp's 16 positions. @param factors [64]
+template <int kDk>
+__device__ __forceinline__ void find_factors(const ChunkSlot<kDk>& slot, int warp, float* factors) {
+  constexpr int kColumns = kDk / 32;
+  const int lane = int(lane_index()), column = lane * kColumns;
+  const auto unit = slot.K().unit(warp * tile::kSubChunk, column / 8 * 8) + column % 8;
+  float squares[tile::kSubChunk] = {};
+#pragma unroll
+  for (int t = 0; t < tile::kSubChunk; ++t) {
+    const auto* two = reinterpret_cast<const std::uint32_t*>(slot.K().data + (unit ^ t % 8 * 8) + t * 64);
+#pragma unroll
+    for (int i = 0; i < kColumns / 2; ++i) {
+      const float2 k = unpack(two[i]);
+      squares[t] += k.x * k.x + k.y * k.y;
+    }
+  }
+  const float factor = rsqrtf(tile::sum_over_lanes<tile::kSubChunk / 2>(squares, lane) + kKeyEps);
+  if (lane % 2 == 0) factors[warp * tile::kSubChunk + lane / 2] = factor;
+}
+
+/// Multiplies the warp's 16 keys by their factors, where they lie: for the long way, which rounds them once more.
+template <int kDk>
+__device__ __forceinline__ void normalize_keys(const ChunkSlot<kDk>& slot, int warp, const float* factors) {
+  const int first = warp * tile::kSubChunk;
+#pragma unroll 1
+  for (int t = first; t < first + tile::kSubChunk; ++t) {
+#pragma unroll
+    for (int column = int(lane_index()) * 2; column < kDk; column += 64) {
+      auto* two = reinterpret_cast<std::uint32_t*>(slot.K().data + slot.K().unit(t, column / 8 * 8) + column % 8);
+      *two = scaled(*two, {factors[t], factors[t]});
+    }
+  }
+  __syncwarp();
+}
+
 /// Makes Q+, K+ and K- of q, k and g. A warpgroup calls it, and each warp has 32 columns (at Dk = 64 two warps have
 /// none), as sums run down a column: a lane has two columns of half of the chunk's positions.
 /// @param one_anchor [4] in shared memory, says for each warp whether its columns allow the short way
 /// @param barrier a named barrier of the warpgroup's
+/// @tparam kNormalize whether to multiply keys by their factors
 /// @return whether all do. If not, nothing has changed
-template <int kDk>
+template <bool kNormalize, int kDk>
 __device__ __forceinline__ bool decay_with_one_anchor(const ChunkSlot<kDk>& slot, int warp, int* one_anchor,
-                                                      unsigned barrier) {
+                                                      unsigned barrier, const float* factors) {
   constexpr int kHalf = tile::kChunk / 2, kRows = 8;  // positions of a lane; at a time
   constexpr float kLeast = -100;
   const int lane = int(lane_index()), first = lane / 16 * kHalf, column = warp * 32 + lane % 16 * 2;
@@ -88,7 +126,11 @@ __device__ __forceinline__ bool decay_with_one_anchor(const ChunkSlot<kDk>& slot
     for (int i = 0; i < kRows; ++i) {
       add_gates(b, of_rows[i]);
       const float2 from_start{tile::ex2(b.x), tile::ex2(b.y)}, to_end{tile::ex2(end.x - b.x), tile::ex2(end.y - b.y)};
-      const float2 of_k = unpack(k[i]);
+      float2 of_k = unpack(k[i]);
+      if constexpr (kNormalize) {
+        const float factor = factors[first + t + i];
+        of_k = {factor * of_k.x, factor * of_k.y};
+      }
       store_for_copies(two(slot.Q(), t, i), scaled(q[i], from_start));
       store_for_copies(two(slot.K(), t, i), pack(of_k.x * from_start.x, of_k.y * from_start.y));
       store_for_copies(two(slot.K_end(), t, i), pack(of_k.x * to_end.x, of_k.y * to_end.y));

@@ -146,8 +146,8 @@ TEST(KdaNumbersTest, GatesOfAllStrengths) {
   }
 }
 
-// The ways that `cluster` has for a chunk: one anchor, one for each sub-chunk, step by step. The last two patterns have
-// chunks, or columns, of different ways next to each other.
+// The ways that `one_anchor` and `cluster` have for a chunk: one anchor, one for each sub-chunk, step by step. The last
+// two patterns have chunks, or columns, of different ways next to each other.
 TEST(KdaNumbersTest, GatesOnBothSidesOfEachBound) {
   constexpr int kDk = 80;
   Problem problem = drawn_kda(1, 1, 330, kDk, 16);
@@ -167,6 +167,13 @@ TEST(KdaNumbersTest, GatesOnBothSidesOfEachBound) {
     for (std::size_t i = 0; i < g.size(); ++i) g[i] = pattern(i / kDk, i % kDk, layer[i]);
     expect_kda(problem);
   }
+  // The last pattern once more, with keys that are normalised on each of the ways.
+  Problem normalized = drawn_kda(1, 1, 130, kDk, 16, 64, normalized_kda());
+  const auto gates = normalized.inputs.at("g").elements<float>();
+  for (std::size_t i = 0; i < gates.size(); ++i) {
+    if (i / kDk < 64) gates[i] = i % kDk == 70 ? -7.0f : i % kDk == 3 ? -2.0f : gates[i];
+  }
+  expect_kda(normalized, 0, {}, normalized_kda());
 }
 
 TEST(KdaNumbersTest, KeysThatAreAlike) {
