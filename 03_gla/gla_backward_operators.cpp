@@ -97,4 +97,15 @@ Work materialized_backward_work(const Sizes& s) {
           .exponentials = 2 * gates(s)};
 }
 
+Work anchored_pairs_backward_work(const Sizes& s) {
+  const auto Dk = double(s.at("Dk"));
+  const double own = pairs(s, kSubChunk);
+  Work work = materialized_backward_work(s);
+  // The pairs for dq and dk are products, and each gate takes two exponentials beside that of prepare().
+  work.fma_flops -= positions(s) * Dk * 8 * own;
+  work.tensor_flops += positions(s) * 2 * own * 2 * Dk;
+  work.exponentials += gates(s);
+  return work;
+}
+
 }  // namespace tutorial::gla

@@ -151,7 +151,7 @@ Chapter chapter() {
                 .idea = "an anchor at each sub-chunk's end, so that its own pairs are products, too",
                 .unsupported = warpgroup_gradients_backward_unsupported,
                 .memory = warpgroup_gradients_backward_memory,
-                .work = materialized_backward_work})
+                .work = anchored_pairs_backward_work})
         .stage({.name = "dispatch",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
@@ -160,7 +160,7 @@ Chapter chapter() {
                 .unsupported = on<Bf16BackwardArguments>(dispatch_backward_unsupported),
                 .note = dispatch_backward_note,
                 .memory = dispatch_backward_memory,
-                .work = materialized_backward_work});
+                .work = anchored_pairs_backward_work});
   }
   {
     using namespace retention;

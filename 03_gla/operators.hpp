@@ -25,7 +25,8 @@ Work recurrent_backward_work(const Sizes&);       ///< with every state kept
 Work closed_form_backward_work(const Sizes&);     ///< without
 Work chunkwise_backward_work(const Sizes&);       ///< in chunks of C
 Work subchunk_walks_backward_work(const Sizes&);  ///< from sub-chunk to sub-chunk
-Work materialized_backward_work(const Sizes&);    ///< and of those after it
+Work materialized_backward_work(const Sizes&);    ///< and of the two after it
+Work anchored_pairs_backward_work(const Sizes&);
 
 }  // namespace tutorial::gla
 

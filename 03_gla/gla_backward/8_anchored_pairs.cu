@@ -63,6 +63,9 @@
 namespace tutorial::gla {
 namespace {
 
+/// Named barriers beside kKeysAreRead.
+enum ReadBarrier : unsigned { kValuesAreRead = kKeysAreRead + 1, kOutputGradientsAreRead };
+
 /// Shared memory of the kernel, for Dk and Dv up to kD.
 template <int kD>
 struct AnchoredTiles {
@@ -287,7 +290,7 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
     }
 #pragma unroll
     for (float& x : dv) x *= a.scale;
-    wait_at_named_barrier(kValuesAreRead, kWarpgroup);  // nor do as the right factor
+    wait_at_named_barrier(kValuesAreRead, kWarpgroup);  // v is no longer needed
     put_rows(tiles.v, dv);
     fence_async_proxy();
     __syncwarp();
@@ -313,7 +316,7 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
     wgmma_commit();
     wgmma_wait<0>(from_start);
     if (fresh_lane() == 0) wait_stores_read<0>();
-    __syncwarp();  // dv has left the place of the warp's rows of B
+    wait_at_named_barrier(kOutputGradientsAreRead, kWarpgroup);  // do is no longer needed, and dv has left
     store_reads<kD>(tiles.from_end, from_end, a.scale);
     std::uint32_t R[kSubChunks][4];
 #pragma unroll
@@ -336,7 +339,7 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
       const float* of_lane = tiles.decays + warp * kD + panel * kSliceWidth + fresh_lane() * 2;
       convert(decays[panel], *reinterpret_cast<const float2*>(of_lane));
     }
-    wait_at_named_barrier(kKeysAreRead, kWarpgroup);  // nor S and the decays
+    wait_at_named_barrier(kKeysAreRead, kWarpgroup);  // k~, S and the decays are no longer needed
     gates().start(tiles, 0, 1);
     store_reads<kD>(tiles.from_start, from_start, a.scale);
     __syncwarp();

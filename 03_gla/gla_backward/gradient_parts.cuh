@@ -29,8 +29,7 @@ using namespace tile;
 
 inline constexpr int kSliceWidth = 64;  // columns of a slice of pairs: two per lane
 inline constexpr int kWarps = kWarpgroup / 32;
-inline constexpr unsigned kKeysAreRead = 1;    // named barrier: k~ is no longer needed
-inline constexpr unsigned kValuesAreRead = 2;  // named barrier: neither is v
+inline constexpr unsigned kKeysAreRead = 1;  // named barrier: k~ is no longer needed
 
 /// What bulk copies load and store. A kernel takes them as `const __grid_constant__ GradientMaps`.
 struct GradientMaps {

@@ -11,9 +11,9 @@ namespace {
 // The wait of `warpgroup_walk` for a tile of outputs keeps the state from getting two chunks ahead of the warps that
 // store. No order of the emulator's lets it. Nor does it notice a load over what was read by ordinary loads: decays here
 // and in the walks for states, a state in `warpgroup_gradients`. There kKeysAreRead keeps a warp from writing over keys
-// that another warp's part of a product still reads; in the emulator a product is one event. (In `anchored_pairs`
-// kValuesAreRead is the same for v. There dv leaves before B takes its place, by ordinary stores, which bulk stores do
-// not see in the emulator.) `warpgroup_states` does not use the bulk stores of the file that it shares with
+// that another warp's part of a product still reads; in the emulator a product is one event. (In `anchored_pairs` there
+// are two more of this kind, for v and do. There dv leaves before B takes its place, by ordinary stores, which bulk
+// stores do not see in the emulator.) `warpgroup_states` does not use the bulk stores of the file that it shares with
 // `warpgroup_gradients`.
 constexpr KernelWithBarriers kKernels[] = {
     {"gla", "recurrent_gpu", "03_gla/gla/5_recurrent_gpu.cu", 128, 16},
