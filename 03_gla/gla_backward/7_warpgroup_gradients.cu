@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
     std::uint32_t R[kSubChunks][4];
     {
       WarpgroupScores products;
-      prefetch_gates<kD>(a, b, h, first, rows);
+      prefetch_rows<kD>(a.g, b, h, first, rows, a.Dk);
       start_full.wait(0);
       wgmma_fence(from_start, products);
       start_scores(products, tiles.d_o, tiles.v);

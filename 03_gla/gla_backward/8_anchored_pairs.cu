@@ -309,7 +309,11 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
   Two decays[kPanels];  // of the sub-chunk, for the lane's columns of each slice
   {
     float from_start[kD / 2];
-    prefetch_gates<kD>(a, b, h, first, rows);
+    prefetch_rows<kD>(a.g, b, h, first, rows, a.Dk);
+    if (!anchored) {
+      prefetch_rows<kD>(a.q, b, h, first, rows, a.Dk);
+      prefetch_rows<kD>(a.k, b, h, first, rows, a.Dk);
+    }
     start_full.wait(0);
     wgmma_fence(from_start);
     start_reads<kD>(from_start, tiles.d_o, tiles.state);

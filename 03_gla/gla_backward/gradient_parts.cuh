@@ -176,15 +176,16 @@ __device__ __forceinline__ void store_reads(const FloatPanels<kChunk, kD>& tile,
   }
 }
 
-/// Asks for a sub-chunk's rows of g, for the loads that come later.
+/// Asks for a sub-chunk's rows of a tensor, for the loads that come later.
 /// @param rows of them that exist
-template <int kD>
-__device__ __forceinline__ void prefetch_gates(const Bf16BackwardArguments& a, int b, int h, int first, int rows) {
-  constexpr int kLine = 32, kLines = kD / kLine;  // elements of a line of the cache, lines of a row
+template <int kD, class T>
+__device__ __forceinline__ void prefetch_rows(const View<const T>& tensor, int b, int h, int first, int rows,
+                                              int columns) {
+  constexpr int kLine = 128 / sizeof(T), kLines = kD / kLine;  // elements of a line of the cache, lines of a row
   const int lane = fresh_lane(), d = lane % kLines * kLine;
 #pragma unroll 1
   for (int i = lane / kLines; i < min(rows, kSubChunk); i += 32 / kLines) {
-    if (d < a.Dk) prefetch_global(a.g.row(b, h, first + i) + d);
+    if (d < columns) prefetch_global(tensor.row(b, h, first + i) + d);
   }
 }
 
