@@ -2,28 +2,31 @@
 /// `anchored_pairs` of --backward: the pairs within a sub-chunk are products of the warpgroup, too.
 ///
 /// Idea: within a sub-chunk each element of dq_t = sum_i R_ti k_i exp(g_(i+1)) ... exp(g_t) has a decay of its own, so
-/// `warpgroup_gradients` computes its 120 pairs in fp32. With b the running sum of g in the sub-chunk and b_e at its end,
+/// `warpgroup_gradients` computes its 120 pairs in fp32. With b the running sum of g in the sub-chunk and b_e its
+/// last value,
 ///
 ///     exp(b_t - b_i) = exp(b_t - b_e) exp(b_e - b_i),   and exp(b_e - b_i) k_i is k~_i, which is there
 ///
-/// So the end of the sub-chunk is an anchor for all of its pairs. One more step of Horner's rule makes A' of A, and one
-/// makes B' of B; what is left is a factor for each element:
+/// So the end of the sub-chunk is an anchor for all of its pairs. A and B collect what comes from outside of the
+/// sub-chunk: at each step the sums are multiplied by a decay, and a product is added. One more step makes A' of A and
+/// B' of B, and what is left is a factor for each element (dq' and dk' lack the pair of a position with itself):
 ///
-///     A' = D_r . A + R_rr k~_r    dq_t = exp(b_t - b_e) . A'_t     of R_rr only what is below the diagonal
-///     B' = D_r . B + R_rr^T q~_r  dk_i = exp(-b_i) . B'_i
+///     A' = D_r . A + R_rr k~_r    dq'_t = scale exp(b_t - b_e) . A'_t     of R_rr only what is below the diagonal
+///     B' = D_r . B + R_rr^T q~_r  dk'_t = scale exp(-b_t) . B'_t
 ///
-/// The first factor is larger than 1. It does no harm as long as everything stays in the range of fp32, which is that of
+/// Both exponentials are at least 1. They do no harm as long as everything stays in the range of fp32, which is that of
 /// bf16: D_r is at least 2^-80 in each column, as with gates of exp(-3.46). A sub-chunk that forgets more goes through
 /// its pairs as before, with q and k from memory.
 ///
-/// For dg the pairs of q . dq and of k . dk have to cancel, and they do: with exp(-b_e) taken out, these are
-/// q~_t . A'_t - k~_t . B'_t, in which a pair has the same three rounded factors twice. R_tt, which has no decay, is
-/// left out, and is added to dq_t and dk_t afterwards. So q and k themselves are not needed.
+/// For dg the pairs of q . dq' and of k . dk' have to cancel, and they do: q_t . dq'_t - k_t . dk'_t is
+/// scale exp(-b_e) . (q~_t . A'_t - k~_t . B'_t), and in the bracket a pair has the same three rounded factors twice.
+/// R_tt, which has no decay, is added to dq'_t and dk'_t afterwards, with q and k recovered from q~ and k~. So q and k
+/// are not loaded.
 ///
 ///     products           V S'^T   K~ S'  dO V^T | V dO^T  K~ Q~^T | P^T dO  R^T q~ | dO S^T | R k~ | elements
-///     place of a state   S' ------------------- | S on its way ------------------- | S ---- | A, then dg
+///     place of a state   S' ------------------- | S on its way ------------------- | S ---- |      | A, then dg
 ///     q~, k~             ------------------------------------------------------------------------- | then dq, dk
-///     do, v              ------------------------------------------ v: dv ------------------ | B
+///     do, v              --------------------------------------------------------- | v: dv  | B
 ///
 /// Grows out of: 7_warpgroup_gradients.cu; port to tensor cores: the pairs of a sub-chunk, from multiply-adds in fp32 to
 /// products of the warpgroup
@@ -37,8 +40,8 @@
 /// Fences: as `warpgroup_gradients`.
 /// Registers: 255 per thread.
 /// Resources: 113 KB of shared memory at Dk = Dv = 128, two blocks per multiprocessor.
-/// Work: as `materialized`, but per position and pair of a sub-chunk 2 Dk operations on tensor cores in the place of 8 Dk
-/// in fp32; two exponentials per position and column.
+/// Work: as `materialized`, but per pair of positions in a sub-chunk 4 Dk operations on tensor cores (half of them for
+/// dq, half for dk) in the place of 8 Dk in fp32; two exponentials per position and column.
 /// Bytes: as `warpgroup_gradients`, without q and k in the last kernel, unless gates are strong.
 /// Bound by: the memory's bandwidth on an H100.
 /// Requires: what `warpgroup_gradients` requires.

@@ -2,20 +2,20 @@
 /// `one_anchor`: the rows of a chunk have one anchor, so P and A are products of warpgroups, too.
 ///
 /// Idea: prepare_updates() cuts a chunk into sub-chunks, because exp(b_t - b_i) of a pair must not be divided into
-/// factors that leave the range of numbers. Most of its instructions are due to that. But Q+, K+ and K-, which the walk
-/// needs anyway, already have the decays up to the chunk's start and end, and
+/// factors that leave the range of numbers. Most of its instructions are due to that. But Q+ and K+, which the walk
+/// needs anyway, already have the decays from the chunk's start, and K- has those to its end:
 ///
 ///     exp(b_t - b_i) = exp(b_t) exp(-b_end) exp(b_end - b_i)
 ///
-/// So P is one product of Q+ and K-, and A one of K+ and K-, if exp(-b_end) is multiplied into the left factor on its way
-/// to the tensor cores. It is larger than 1, which does no harm as long as everything stays in the range of bf16
-/// (one_anchor.cuh, which has the bound). A chunk that forgets more takes the long way with its sub-chunks
-/// (sub_chunk_anchors.cuh). Each block finds out which of the two its chunk can take.
+/// So P is one product of Q+ and K-, and A one of K+ and K-, if exp(-b_end) is multiplied into the left factor on its
+/// way to the tensor cores. exp(-b_end) is at least 1. It does no harm as long as everything stays in the range of
+/// bf16. This is the short way (one_anchor.cuh, which has the bound). A chunk that forgets more takes the long way with
+/// its sub-chunks (sub_chunk_anchors.cuh). Each block finds out which of the two its chunk can take.
 ///
 /// All that happens where q, k and g lie in shared memory (chunk_slot.cuh): bulk copies bring them, Q+, K+ and K- take
 /// their places, and bulk copies store what the walk reads.
 ///
-///     memory        q k g ->                                       -> Q+ K+              -> R -> J
+///     memory        q k g ->                                                            -> Q+ K+ -> R -> J
 ///     threads             b, Q+, K+, K- | exp(-b_end) Q+, K+ |      inverse in blocks |
 ///     tensor cores                                           | P, A                   | R, J
 ///
@@ -25,14 +25,16 @@
 /// waits for.
 /// Unchanged: the walk, and what it reads.
 ///
-/// Equation: that of `two_products`. What is rounded: the same, and once more the left factor of P and A on the short
-/// way, the keys of the blocks on the diagonal on the long way, and there all keys that are normalised here.
+/// Equation: that of `two_products`. What is rounded: the same, and some factors once more. On the short way these are
+/// the left factors of P and A; on the long way the keys of the blocks on the diagonal, and with `normalize_keys` all
+/// keys.
 ///
 /// Shapes: those of `two_products`.
 /// Thread mapping: block (n, h, b) prepares chunk n of head (b, h). For the rows a lane has two columns of half of the
 /// chunk's positions. Warp w has rows 16 w to 16 w + 15 of P, A, R and J, and row 3 - w of the blocks of U.
-/// Synchronization: one barrier counts the bytes of q, k and g. Barriers of the block: the rows are there; on the long
-/// way, the scores are read; U takes the place of decays and of blocks; U is there; J takes the place of K-.
+/// Synchronization: one barrier counts the bytes of q, k and g. Barriers of the block: on the short way, K- takes the
+/// place of g, eight rows of each half of the chunk at a time; the rows are there; on the long way, the rows of
+/// sub-chunks have been read; U takes the place of decays and of blocks; U is there; J takes the place of K-.
 /// Fences: before bulk copies and products of the warpgroup read what threads have stored.
 /// Resources: a slot of 64 KB and 10 KB for the blocks of the inverse, so three blocks per multiprocessor.
 /// Work: 256 Dk operations per position for P and A on the short way, and two exponentials per position and column; J, R

@@ -9,7 +9,7 @@
 ///
 ///     warpgroup | block 0, while it walks its own chunk n     | block 1
 ///     rows      | waits for the slot of chunk n               | q, k, g of chunk n + 3 -> Q+, K+, K-, P
-///     inverse   | A of chunk n + 2 -> U = -T -> J, R          | has pushed chunk n + 1
+///     inverse   | A of chunk n + 2 -> U = -T -> J, R          | is done with chunk n + 1, which has been pushed
 ///     chain     | step n with columns 0 .. 63                 | step n with columns 64 .. 127
 ///
 /// Grows out of: 7_two_products.cu
@@ -30,10 +30,10 @@
 /// allows the next push. The two warpgroups that prepare meet at named barriers (cluster.cuh).
 /// Resources: three slots of 64 KB, a tile each of V, O and P, and the blocks of the inverse: 226 KB of shared memory.
 /// 32, 144, 112 and 224 registers per thread of the warpgroups.
-/// Work: that of `one_anchor`, what prepares once per 128 columns of Dv.
+/// Work: that of `one_anchor`, but chunks are prepared once per 128 columns of Dv, not once per head.
 /// Bytes: q, k, g, beta once per 128 columns of Dv; v and o once.
-/// Bound by: how long a slot is taken. A cluster has four for its own chunks, and a chunk has one for longer than four
-/// steps of the walk take.
+/// Bound by: how long a chunk occupies its slot. The two blocks have four slots for the chunks that they prepare, and a
+/// chunk occupies one for longer than four steps of a walk alone take. So the chain waits for chunks.
 /// Requires: what `one_anchor` requires.
 /// Weakness: with few heads most multiprocessors are idle, and a step takes longer than in a walk alone.
 /// Sources: those of `one_anchor`; delta_rule's `cluster`.

@@ -8,9 +8,10 @@
 ///
 /// A score of t and i contains exp(b_t - b_i), and that is exp(b_t) exp(-b_end) exp(b_end - b_i). So P is a product of
 /// warpgroups, of Q+ and K-, whose left factor is multiplied by exp(-b_end) on its way to the tensor cores, and A is
-/// the same with K+. This factor is larger than 1. It does no harm as long as no number leaves the range of bf16, which
-/// is that of fp32. With exp(b_end) of at least 2^-100 in each column none does that is not below 2^-26 in q or k: 64
-/// gates of exp(-1.08) are 2^-100. A chunk with a column that forgets more takes the long way (sub_chunk_anchors.cuh).
+/// the same with K+. exp(-b_end) is at least 1. It does no harm as long as no number leaves the range of bf16, which is
+/// that of fp32. The bound is an exp(b_end) of at least 2^-100 in each column, which is that of 64 gates of exp(-1.08).
+/// Within it, only elements of q and k below 2^-26 can lose digits. A chunk with a column that forgets more takes the
+/// long way (sub_chunk_anchors.cuh).
 ///
 /// Sources: arXiv 2510.26692, section 3.1; FlashKDA has one anchor per chunk, too, with chunks of 16 positions and
 /// gates of at least exp(-5).
@@ -73,8 +74,8 @@ __device__ __forceinline__ void normalize_keys(const ChunkSlot<kDk>& slot, int w
   __syncwarp();
 }
 
-/// Makes Q+, K+ and K- of q, k and g. A warpgroup calls it, and each warp has 32 columns (at Dk = 64 two warps have
-/// none), as sums run down a column: a lane has two columns of half of the chunk's positions.
+/// Makes Q+, K+ and K- of q, k and g. A warpgroup calls it. Sums run down a column, so each warp has 32 columns (at
+/// Dk = 64 two warps have none), and a lane has two columns of half of the chunk's positions.
 /// @param one_anchor [4] in shared memory, says for each warp whether its columns allow the short way
 /// @param barrier a named barrier of the warpgroup's
 /// @tparam kNormalize whether to multiply keys by their factors
