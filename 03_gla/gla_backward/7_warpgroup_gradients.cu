@@ -29,7 +29,7 @@
 /// stores; each lane fences them before its warp's bulk copy.
 /// Registers: 255 per thread. There are none for rows of g that come early, so these wait in shared memory: copies of
 /// four rows begin eight rows ahead.
-/// Resources: 113 KB of shared memory at Dk = Dv = 128, two blocks per multiprocessor.
+/// Resources: 112 KB of shared memory at Dk = Dv = 128, two blocks per multiprocessor.
 /// Work: as `materialized`; products that are masked count whole.
 /// Bytes: as `materialized`.
 /// Bound by: the chain of a block, from loads over products and pairs to stores, whose gaps one other block has to fill.

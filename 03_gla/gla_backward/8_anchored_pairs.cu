@@ -39,7 +39,7 @@
 /// dv can take the place of v, waits in shared memory, where each lane reads what it has stored itself.
 /// Fences: as `warpgroup_gradients`.
 /// Registers: 255 per thread.
-/// Resources: 113 KB of shared memory at Dk = Dv = 128, two blocks per multiprocessor.
+/// Resources: 112 KB of shared memory at Dk = Dv = 128, two blocks per multiprocessor.
 /// Work: as `materialized`, but per pair of positions in a sub-chunk 4 Dk operations on tensor cores (half of them for
 /// dq, half for dk) in the place of 8 Dk in fp32; two exponentials per position and column.
 /// Bytes: as `warpgroup_gradients`, without q and k in the last kernel, unless gates are strong.

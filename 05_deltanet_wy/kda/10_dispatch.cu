@@ -81,8 +81,8 @@ void compute_in_fp32(const Bf16Arguments& a) {
 
 // Microseconds, and bytes per microsecond, on an H200 with Dk = Dv = 128.
 constexpr double kFirstChunk = 9, kClusterChunk = 2.85;  // cluster: until the first chunk is prepared; a chunk
-constexpr double kTwoLaunches = 9, kBytes = 4e6;         // one_anchor: beside what follows; what limits the first kernel
-constexpr double kWalkChunk = 0.95;                      // the same: a chunk of the walk, if its bytes do not limit it
+constexpr double kTwoLaunches = 9, kBytes = 4e6;  // one_anchor: beside what follows; what limits the first kernel
+constexpr double kWalkChunk = 0.95;               // the same: a chunk of the walk, if its bytes do not limit it
 
 /// The bounds are rough, but far from the point where they are equal the choice is clear, and near it either will do.
 bool cluster_is_faster(const Bf16Arguments& a) {
