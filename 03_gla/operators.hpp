@@ -26,7 +26,7 @@ Work closed_form_backward_work(const Sizes&);     ///< without
 Work chunkwise_backward_work(const Sizes&);       ///< in chunks of C
 Work subchunk_walks_backward_work(const Sizes&);  ///< from sub-chunk to sub-chunk
 Work materialized_backward_work(const Sizes&);    ///< and of the two after it
-Work anchored_pairs_backward_work(const Sizes&);
+Work anchored_pairs_backward_work(const Sizes&);  ///< with the pairs of sub-chunks on tensor cores
 
 }  // namespace tutorial::gla
 

@@ -102,6 +102,7 @@ __device__ __forceinline__ void fill_decays(const Tiles<kD>& tiles, const float*
   tiles.decays[kOne * kD + d] = 1;
 }
 
+/// A warp's 16 keys as fragments of A.
 template <int kD>
 using KeyFragments = std::uint32_t[kD / 16][4];
 
