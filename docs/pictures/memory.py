@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 import re
+import textwrap
 
 from svg import Picture
 
@@ -325,7 +326,7 @@ STAGES = [
         [
             Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
             Kernel("states: a warpgroup", ["k~ or q~, D, v or do,", "three times; a state"], ["S^T or S'^T, 64 columns"], ["q~, k~, D, P", "v, do"], ["S_n, S'_n"]),
-            Kernel("gradients: a warpgroup", ["q~, k~, D, v, do, S', then S;", "R; at last A', B'; gradients"], ["sums of products;", "sums of g; dg: 16 rows"], ["q~, k~, D, P", "v, do", "S_n, S'_n", "q, k, g"], ["dq, dk, dg", "dv"]),
+            Kernel("gradients: a warpgroup", ["q~, k~, D, v, do, S' or S;", "then A', B', gradients"], ["sums of products;", "sums of g; dg: 16 rows"], ["q~, k~, D, P", "v, do", "S_n, S'_n", "q, k, g"], ["dq, dk, dg", "dv"]),
         ],
         "Three kernels, as before; of q, k and g the last one needs g alone, as long as no column forgets too much.",
     ),
@@ -675,7 +676,7 @@ STAGES = [
         [
             Kernel("prepare_tiles", ["Q, K; A; running sums"], ["(I + A)^-1 in blocks"], ["q, k, beta, g"], ["T, P as rows, decays, f*"]),
             Kernel("walks: half of the blocks from each end", ["K, V, T or K, Q, dO, T, P, decays", "three times; a state, rows: 218 KB"], ["the chain: S^T, residual, v_new", "or dS^T, X, dV"], ["q, k, beta, g", "T, P as rows, decays, f", "v, do"], ["v_new; every second S, dS*", "dv*"]),
-            Kernel("gradients: from pair to pair of chunks", ["S, dO, v_new, K, dV, Q, dS; dQ, dK", "in the states' places; sums: 227 KB"], ["dQ, then dK; scores;", "products of rows"], ["q, k, beta, g", "v, do", "v_new; every second S, dS", "dv"], ["dq, dk, dbeta, dg*"]),
+            Kernel("gradients: from pair to pair of chunks", ["S, dO, v_new, K, dV, Q, dS;", "dQ and dK in place of states;", "sums: 227 KB"], ["dQ, then dK; scores;", "products of rows"], ["q, k, beta, g", "v, do", "v_new; every second S, dS", "dv"], ["dq, dk, dbeta, dg*"]),
         ],
         "The kernels of longer_chunks of delta_rule with gates; a warp of the last one adds up dg.",
     ),
@@ -735,7 +736,7 @@ STAGES = [
         KDA + "8_one_anchor.cu",
         ["q, k, g, beta", "+J, R; Q+, K+", "v", "o"],
         [
-            Kernel("prepare with one anchor", ["q, k, g, then K+, Q+, K-, and J", "and R; blocks of the inverse: 74 KB"], ["running sums of g; P, A;", "rows of J and of R"], ["q, k, g, beta"], ["J, R; Q+, K+*"]),
+            Kernel("prepare with one anchor", ["q, k, g, then K+, Q+, K-, J, R;", "the inverse in blocks: 74 KB"], ["running sums of g; P, A;", "rows of J and of R"], ["q, k, g, beta"], ["J, R; Q+, K+*"]),
             Kernel("walk: two warpgroups", ["K+, Q+, J, R, V three times;", "O: 202 KB"], ["the chain: S^T, residual", "and O^T"], ["J, R; Q+, K+", "v"], ["o*"]),
         ],
         "The first kernel turns q, k and g into what the walk reads where bulk copies have put them.",
@@ -1042,8 +1043,12 @@ def split(label: str) -> list[str]:
 
 
 def fitted(lines: list[str], width: float) -> list[str]:
-    """The lines, one that is too long in two."""
-    return [part for line in lines for part in ([line] if len(line) * 6.6 < width else split(line))]
+    """The lines, or, if one is too long, the same words in lines that are not; at most three, which a box has room for."""
+    if any(len(line) * 6.6 >= width for line in lines):
+        words = " ".join(lines).replace(" KB", "\N{NO-BREAK SPACE}KB")
+        lines = textwrap.wrap(words, int(width / 6.6), break_long_words=False, break_on_hyphens=False)
+    assert len(lines) <= 3, f"too long for a box: {lines}"
+    return lines
 
 
 def all_memories() -> list[Picture]:
