@@ -391,11 +391,13 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
           add_row(sum, {quarter[i].x, quarter[i].y});
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
-            const float own = products[t * (kSubChunk + 1)], of_q = A[i][e] * growth[e], of_k = B[i][e] * growth[e];
-            dq[e] = ex2(sum[e]) * (of_q + own * (k[i][e] * growth[e]));
-            dk[e] = ex2(end[e] - sum[e]) * (of_k + own * (q[i][e] * growth[e]));
+            const float own = products[t * (kSubChunk + 1)], from_start = A[i][e], from_end = B[i][e];
+            // A' is as small as its factor is large, and so is B'. So nothing leaves the range on the way.
+            dq[e] = ex2(sum[e] - end[e]) * (from_start + own * k[i][e]);
+            dk[e] = ex2(-sum[e]) * (from_end + own * q[i][e]);
             // The last key has passed no gate.
-            dg[t][e] = q[i][e] * of_q - (t == rows - 1 ? 0.0f : k[i][e] * of_k);
+            const float key = t == rows - 1 ? 0.0f : k[i][e];
+            dg[t][e] = growth[e] * q[i][e] * from_start - growth[e] * key * from_end;
           }
           store_for_copies(in_row(tiles.q, t), packed_row(dq));
           store_for_copies(in_row(tiles.k, t), packed_row(dk));

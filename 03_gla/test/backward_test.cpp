@@ -201,6 +201,13 @@ TEST(BackwardGatesTest, OnBothSidesOfAnAnchorsBound) {
     expect_match(with_gates(with_final_state(problem_of(1, 1, 70, 80, 16)),
                             [&](std::size_t, std::size_t, float) { return least; }));
   }
+  // Large numbers beside factors of up to 2^80.
+  Problem large = with_gates(with_final_state(problem_of(1, 1, 70, 32, 32)),
+                             [](std::size_t, std::size_t, float) { return -3.45f; });
+  for (const char* name : {"q", "k", "v", "do"}) {
+    for (float& x : large.inputs.at(name).elements<float>()) x *= 0x1p17f;
+  }
+  expect_match(large);
 }
 
 // The gates of retention, one number per head.
