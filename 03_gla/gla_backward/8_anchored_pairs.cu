@@ -150,13 +150,6 @@ __device__ __forceinline__ void load_transposed(std::uint32_t (&factor)[4], cons
   factor[3] = transpose_8x8(x.w);
 }
 
-/// b += g, to base 2.
-__device__ __forceinline__ void add_row(Two& b, const Two& g) {
-  constexpr float kLog2E = 1.44269504f;
-#pragma unroll
-  for (int e = 0; e < 2; ++e) b[e] += g[e] * kLog2E;
-}
-
 /// All gradients of a chunk. Grid (N, H, B).
 template <int kD>
 __global__ void __launch_bounds__(kWarpgroup, 2)
@@ -387,10 +380,11 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int t = j + i;
+          const Two g = {base2(quarter[i].x), base2(quarter[i].y)};
           Two dq, dk;
-          add_row(sum, {quarter[i].x, quarter[i].y});
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
+            sum[e] += g[e];
             const float own = products[t * (kSubChunk + 1)], from_start = A[i][e], from_end = B[i][e];
             // A' is as small as its factor is large, and so is B'. So nothing leaves the range on the way.
             dq[e] = ex2(sum[e] - end[e]) * (from_start + own * k[i][e]);

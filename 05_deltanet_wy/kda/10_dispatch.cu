@@ -89,8 +89,9 @@ bool cluster_is_faster(const Bf16Arguments& a) {
   if (!one_anchor_unsupported(a).empty()) return false;
   const std::int64_t heads = std::int64_t(a.B) * a.H, tiles = ceil_div(a.Dv, 64), blocks = heads * tiles;
   const std::int64_t clusters = heads * ceil_div(a.Dv, 128), units = multiprocessor_count();
+  const std::int64_t at_a_time = std::max<std::int64_t>(1, units / 2);
   const double chunks = double(ceil_div(a.L, 64));
-  const double cluster = kFirstChunk + double(ceil_div(clusters, units / 2)) * chunks * kClusterChunk;
+  const double cluster = kFirstChunk + double(ceil_div(clusters, at_a_time)) * chunks * kClusterChunk;
   // The walk reads what the first kernel has written once per tile, all but once from the second-level cache.
   const double written = double(two_products_memory(a)), read = double(heads * a.L) * double(8 * a.Dk);
   const double walk = std::max(double(ceil_div(blocks, units)) * chunks * kWalkChunk,
