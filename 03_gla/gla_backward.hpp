@@ -57,7 +57,8 @@ void materialized_backward(const Bf16BackwardArguments&);    ///< 5: GPU: states
 void warpgroup_states_backward(const Bf16BackwardArguments&);     ///< 6: GPU: these states by products of warpgroups
 void warpgroup_gradients_backward(const Bf16BackwardArguments&);  ///< 7: GPU: all products by warpgroups
 void anchored_pairs_backward(const Bf16BackwardArguments&);       ///< 8: GPU: those of pairs, too
-void dispatch_backward(const Bf16BackwardArguments&);             ///< 9: what a user calls
+void one_anchor_backward(const Bf16BackwardArguments&);           ///< 9: GPU: the pairs of a chunk at once
+void dispatch_backward(const Bf16BackwardArguments&);             ///< 10: what a user calls
 void dispatch_backward(const FloatBackwardArguments&);  ///< the same for q, k, v, do and their gradients in fp32
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.

@@ -108,4 +108,13 @@ Work anchored_pairs_backward_work(const Sizes& s) {
   return work;
 }
 
+Work one_anchor_backward_work(const Sizes& s) {
+  const auto Dk = double(s.at("Dk")), Dv = double(s.at("Dv"));
+  // In fp32 the states' decays, in two walks, and the products of the states of each chunk. Two exponentials for each
+  // gate in the kernel that prepares, and two in the last one.
+  return {.fma_flops = positions(s) * (2 * Dk * Dv / 64 + Dk * Dv / 32),
+          .tensor_flops = positions(s) * (10 * Dk * Dv + 2 * pairs(s, 64) * (3 * Dk + 3 * Dv)),
+          .exponentials = 4 * gates(s)};
+}
+
 }  // namespace tutorial::gla

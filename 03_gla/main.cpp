@@ -152,6 +152,14 @@ Chapter chapter() {
                 .unsupported = warpgroup_gradients_backward_unsupported,
                 .memory = warpgroup_gradients_backward_memory,
                 .work = anchored_pairs_backward_work})
+        .stage({.name = "one_anchor",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = one_anchor_backward,
+                .idea = "an anchor for each chunk, so that states take one step per chunk and its pairs one product",
+                .unsupported = warpgroup_gradients_backward_unsupported,
+                .memory = warpgroup_gradients_backward_memory,
+                .work = one_anchor_backward_work})
         .stage({.name = "dispatch",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
@@ -160,7 +168,7 @@ Chapter chapter() {
                 .unsupported = on<Bf16BackwardArguments>(dispatch_backward_unsupported),
                 .note = dispatch_backward_note,
                 .memory = dispatch_backward_memory,
-                .work = anchored_pairs_backward_work});
+                .work = one_anchor_backward_work});
   }
   {
     using namespace retention;

@@ -27,6 +27,7 @@ Work chunkwise_backward_work(const Sizes&);       ///< in chunks of C
 Work subchunk_walks_backward_work(const Sizes&);  ///< from sub-chunk to sub-chunk
 Work materialized_backward_work(const Sizes&);    ///< and of the two after it
 Work anchored_pairs_backward_work(const Sizes&);  ///< with the pairs of sub-chunks on tensor cores
+Work one_anchor_backward_work(const Sizes&);      ///< with all pairs of a chunk in one product
 
 }  // namespace tutorial::gla
 

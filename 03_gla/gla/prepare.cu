@@ -31,13 +31,11 @@
 
 #include <cuda_runtime.h>
 
+#include "03_gla/gla/prepare_sub_chunk.cuh"
 #include "03_gla/gla/prepared.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/launch.cuh"
-#include "common/device/memory.cuh"
-#include "common/device/warp.cuh"
 #include "common/device/workspace.hpp"
-#include "common/tile/decay_sub_chunk.cuh"
 
 namespace tutorial::gla {
 namespace {
@@ -47,51 +45,14 @@ using namespace tile;
 constexpr int kChunkLength = 64;
 constexpr int kPrepareThreads = 32 * kChunkLength / kSubChunk;
 
-/// Writes a lane's elements of the rows of a sub-chunk.
-template <int kElements>
-struct ToMemory {
-  __nv_bfloat16 *q, *k;  ///< the lane's elements of the first row
-  float* decays;
-  int stride;        ///< from row to row
-  bool has_columns;  ///< the lane's elements exist
-
-  using Bf16Row = decltype(Row<kElements>::q);
-  using FloatRow = decltype(Row<kElements>::g);
-
-  __device__ __forceinline__ void query(int t, const float (&row)[kElements]) const {
-    if (has_columns) store_global(reinterpret_cast<Bf16Row*>(q + std::int64_t(t) * stride), packed_row(row));
-  }
-  __device__ __forceinline__ void key(int i, const float (&row)[kElements]) const {
-    if (has_columns) store_global(reinterpret_cast<Bf16Row*>(k + std::int64_t(i) * stride), packed_row(row));
-  }
-  __device__ __forceinline__ void decay(const float (&row)[kElements]) const {
-    if (has_columns) store_global(reinterpret_cast<FloatRow*>(decays), float_row(row));
-  }
-};
-
 /// Grid (N, H, B).
 template <int kElements>
 __global__ void __launch_bounds__(kPrepareThreads, 3) prepare_kernel(Bf16Arguments a, Prepared out) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y), lane = int(lane_index());
+  const int b = int(blockIdx.z), h = int(blockIdx.y);
   const int sub_chunk = int(blockIdx.x) * (kChunkLength / kSubChunk) + int(threadIdx.x) / 32;
-  const int first = sub_chunk * kSubChunk;
   const std::int64_t head = std::int64_t(b) * a.H + h;
-  const std::int64_t at = head * out.N * (kChunkLength / kSubChunk) + sub_chunk;  // among all sub-chunks
-
-  float scores[8] = {};
-#pragma unroll 1
-  for (int slice = 0; slice < a.Dk; slice += 32 * kElements) {
-    const int d = slice + lane * kElements;
-    Row<kElements> all[kSubChunk];
-#pragma unroll
-    for (int t = 0; t < kSubChunk; ++t) all[t] = load_row<kElements>(a, b, h, first + t, d);
-    const auto no_more = [](int) { return Row<kElements>{}; };
-    const std::int64_t row = at * kSubChunk * a.Dk + d;
-    const ToMemory<kElements> rows{out.q + row, out.k + row, out.decays + at * a.Dk + d, a.Dk, d < a.Dk};
-    decay_sub_chunk<kElements, true>(all, a.L - first, d < a.Dk, no_more, rows, scores);
-  }
-  auto* units = reinterpret_cast<uint4*>(out.scores + at * kSubChunk * kSubChunk);
-  store_global(units + score_unit(), packed_scores(scores));
+  prepare_sub_chunk<kElements>(a, out, b, h, sub_chunk * kSubChunk,
+                               head * out.N * (kChunkLength / kSubChunk) + sub_chunk);
 }
 
 int chunk_count(const Bf16Arguments& a) {
@@ -112,12 +73,16 @@ struct Sizes {
 
 }  // namespace
 
-Prepared prepare(const Bf16Arguments& a) {
+Prepared reserve_prepared(const Bf16Arguments& a) {
   const Sizes sizes(a);
   auto* rows = workspace<__nv_bfloat16>("gla: decayed q and k", std::size_t(2 * sizes.rows));
-  const Prepared prepared{chunk_count(a), rows, rows + sizes.rows,
-                          workspace<float>("gla: decays of sub-chunks", std::size_t(sizes.decays)),
-                          workspace<__nv_bfloat16>("gla: scores in sub-chunks", std::size_t(sizes.scores))};
+  return {chunk_count(a), rows, rows + sizes.rows,
+          workspace<float>("gla: decays of sub-chunks", std::size_t(sizes.decays)),
+          workspace<__nv_bfloat16>("gla: scores in sub-chunks", std::size_t(sizes.scores))};
+}
+
+Prepared prepare(const Bf16Arguments& a) {
+  const Prepared prepared = reserve_prepared(a);
   const auto kernel = a.Dk <= 64 ? prepare_kernel<2> : prepare_kernel<4>;
   launch(kernel, {dim3(unsigned(prepared.N), unsigned(a.H), unsigned(a.B)), kPrepareThreads}, a, prepared);
   return prepared;

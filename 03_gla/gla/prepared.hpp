@@ -33,6 +33,9 @@ struct Prepared {
   __nv_bfloat16* scores;  ///< [B, H, 64 N, 16]: P_ti of a sub-chunk in row i, column t
 };
 
+/// Reserves the workspace that prepare() fills. It is valid until the next call of either.
+/// @throws CudaError if the memory cannot be allocated
+Prepared reserve_prepared(const Bf16Arguments&);
 /// Fills a workspace, with one kernel on current_stream(). It is valid until the next call. Requires: an empty
 /// subchunk_walk_unsupported().
 /// @throws CudaError if the memory cannot be allocated or the launch is refused

@@ -93,6 +93,44 @@ struct GradientTiles {
         totals(reinterpret_cast<float2*>(restart + kWarps * kD)) {}
 };
 
+/// A lane's two columns of a sub-chunk's rows of g, and zeros past the end of the sequence. The copies of a quarter, of
+/// four rows, begin two quarters ahead, into shared memory: registers are short. Each lane copies what it reads itself.
+struct Gates {
+  const float* first;  ///< the sub-chunk's first row
+  std::int64_t stride;
+  int rows;  ///< of the sub-chunk that exist; it may exceed 16 or be negative
+  int Dk;
+
+  /// The lane's place for a quarter.
+  template <class Tiles>
+  static __device__ __forceinline__ float* place(const Tiles& tiles, int quarter) {
+    return (quarter % 2 == 0 ? tiles.gates : tiles.decays) + warp_in_group() * 4 * kSliceWidth + fresh_lane() * 2;
+  }
+  /// Starts the copies of a quarter, or of none behind the last slice.
+  template <class Tiles>
+  __device__ __forceinline__ void start(const Tiles& tiles, int slice, int quarter) const {
+    if (slice < Dk) {
+      const float* from = pinned(first + quarter * 4 * stride + min(slice + fresh_lane() * 2, Dk - 2));
+      float* to = place(tiles, quarter);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        cp_async<8>(to + i * kSliceWidth, from, quarter * 4 + i < rows);
+        from = pinned(from + stride);
+      }
+    }
+    cp_async_commit();
+  }
+  /// Waits for a quarter, and starts the copies of the next but one.
+  template <class Tiles>
+  __device__ __forceinline__ void take(float2 (&gates)[4], const Tiles& tiles, int slice, int quarter) const {
+    cp_async_wait<1>();
+    const float* from = place(tiles, quarter);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) gates[i] = *reinterpret_cast<const float2*>(from + i * kSliceWidth);
+    quarter < 2 ? start(tiles, slice, quarter + 2) : start(tiles, slice + kSliceWidth, quarter - 2);
+  }
+};
+
 /// All gradients of a chunk. Grid (N, H, B).
 template <int kD>
 __global__ void __launch_bounds__(kWarpgroup, 2)
@@ -121,7 +159,7 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
   wait_for_previous_kernel();
   const std::int64_t size = std::int64_t(a.Dk) * a.Dv;
   const StateUnits<kD> end(between.S + (std::int64_t(head) * (N + 1) + n + 1) * size, a.Dk, a.Dv);
-  fill_decays(tiles, between.prepared.decays + chunk * kSubChunks * a.Dk, a.Dk);
+  fill_decays(tiles, load_decays<kD>(between.prepared.decays + chunk * kSubChunks * a.Dk, a.Dk));
   __syncthreads();
 
   float from_end[kD / 2];

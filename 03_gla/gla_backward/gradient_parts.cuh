@@ -85,17 +85,29 @@ __device__ __forceinline__ void multiply_states(const StateUnits<kD>& S, const T
   }
 }
 
+/// The decays of a chunk's sub-chunks in one column, that of the thread.
+struct ColumnDecays {
+  float D[kSubChunks];
+};
+
+/// Loads them; 1 in columns that do not exist. @param decays of the sub-chunks, [kSubChunks, Dk]
+template <int kD>
+__device__ __forceinline__ ColumnDecays load_decays(const float* decays, int Dk) {
+  const int d = int(threadIdx.x);
+  ColumnDecays of_column;
+#pragma unroll
+  for (int r = 0; r < kSubChunks; ++r) of_column.D[r] = d < Dk ? load_for_update(decays + r * Dk + d) : 1.0f;
+  return of_column;
+}
+
 /// Computes the table of decays from those of the sub-chunks.
 template <template <int> class Tiles, int kD>
-__device__ __forceinline__ void fill_decays(const Tiles<kD>& tiles, const float* decays, int Dk) {
+__device__ __forceinline__ void fill_decays(const Tiles<kD>& tiles, const ColumnDecays& of_column) {
   const int d = int(threadIdx.x);
   if (d >= kD) return;
-  float D[kSubChunks];
+  const auto& D = of_column.D;
 #pragma unroll
-  for (int r = 0; r < kSubChunks; ++r) {
-    D[r] = d < Dk ? load_for_update(decays + r * Dk + d) : 1.0f;
-    tiles.decays[r * kD + d] = D[r];
-  }
+  for (int r = 0; r < kSubChunks; ++r) tiles.decays[r * kD + d] = D[r];
   tiles.decays[kFirstTwo * kD + d] = D[1] * D[2];
   tiles.decays[kLastTwo * kD + d] = D[2] * D[3];
   tiles.decays[kLastThree * kD + d] = D[1] * D[2] * D[3];
@@ -106,20 +118,21 @@ __device__ __forceinline__ void fill_decays(const Tiles<kD>& tiles, const float*
 template <int kD>
 using KeyFragments = std::uint32_t[kD / 16][4];
 
-/// The warp's 16 keys, times a row of the table of decays, as fragments of A.
+/// The warp's 16 keys, columns d to d + 15, times a row of the table of decays, as a fragment of A.
+template <template <int> class Tiles, int kD>
+__device__ __forceinline__ void load_keys(std::uint32_t (&part)[4], const Tiles<kD>& tiles, int decay_row, int d) {
+  const int lane = fresh_lane(), unit = tiles.k.unit(warp_in_group() * 16 + lane % 16, lane / 16 * 8);
+  const float* decays = tiles.decays + decay_row * kD + lane % 4 * 2 + d;
+  ldmatrix_x4(part, tiles.k.data + tiles.k.advance(unit, 0, d));
+#pragma unroll
+  for (int i = 0; i < 4; ++i) part[i] = scaled(part[i], *reinterpret_cast<const float2*>(decays + i / 2 * 8));
+}
+
+/// The same of all columns.
 template <template <int> class Tiles, int kD>
 __device__ __forceinline__ void load_keys(KeyFragments<kD>& keys, const Tiles<kD>& tiles, int decay_row) {
-  const int lane = fresh_lane(), unit = tiles.k.unit(warp_in_group() * 16 + lane % 16, lane / 16 * 8);
-  const float* decays = tiles.decays + decay_row * kD + lane % 4 * 2;
 #pragma unroll
-  for (int d = 0; d < kD; d += 16) {
-    auto& part = keys[d / 16];
-    ldmatrix_x4(part, tiles.k.data + tiles.k.advance(unit, 0, d));
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      part[i] = scaled(part[i], *reinterpret_cast<const float2*>(decays + d + i / 2 * 8));
-    }
-  }
+  for (int d = 0; d < kD; d += 16) load_keys(keys[d / 16], tiles, decay_row, d);
 }
 
 /// sums = X S^T, X the rows of the chunk.
@@ -189,44 +202,6 @@ __device__ __forceinline__ void prefetch_rows(const View<const T>& tensor, int b
     if (d < columns) prefetch_global(tensor.row(b, h, first + i) + d);
   }
 }
-
-/// A lane's two columns of a sub-chunk's rows of g, and zeros past the end of the sequence. The copies of a quarter, of
-/// four rows, begin two quarters ahead, into shared memory: registers are short. Each lane copies what it reads itself.
-struct Gates {
-  const float* first;  ///< the sub-chunk's first row
-  std::int64_t stride;
-  int rows;  ///< of the sub-chunk that exist; it may exceed 16 or be negative
-  int Dk;
-
-  /// The lane's place for a quarter.
-  template <class Tiles>
-  static __device__ __forceinline__ float* place(const Tiles& tiles, int quarter) {
-    return (quarter % 2 == 0 ? tiles.gates : tiles.decays) + warp_in_group() * 4 * kSliceWidth + fresh_lane() * 2;
-  }
-  /// Starts the copies of a quarter, or of none behind the last slice.
-  template <class Tiles>
-  __device__ __forceinline__ void start(const Tiles& tiles, int slice, int quarter) const {
-    if (slice < Dk) {
-      const float* from = pinned(first + quarter * 4 * stride + min(slice + fresh_lane() * 2, Dk - 2));
-      float* to = place(tiles, quarter);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        cp_async<8>(to + i * kSliceWidth, from, quarter * 4 + i < rows);
-        from = pinned(from + stride);
-      }
-    }
-    cp_async_commit();
-  }
-  /// Waits for a quarter, and starts the copies of the next but one.
-  template <class Tiles>
-  __device__ __forceinline__ void take(float2 (&gates)[4], const Tiles& tiles, int slice, int quarter) const {
-    cp_async_wait<1>();
-    const float* from = place(tiles, quarter);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) gates[i] = *reinterpret_cast<const float2*>(from + i * kSliceWidth);
-    quarter < 2 ? start(tiles, slice, quarter + 2) : start(tiles, slice + kSliceWidth, quarter - 2);
-  }
-};
 
 /// A tensor in fp32 as one of bf16 with twice as many elements, for stores.
 inline View<__nv_bfloat16> as_bf16_pairs(const View<float>& view) {

@@ -463,11 +463,6 @@ __global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArgu
   }
 }
 
-/// The operator's arguments, for prepare().
-Bf16Arguments forward_of(const Bf16BackwardArguments& a) {
-  return {a.B, a.H, a.L, a.Dk, a.Dv, a.C, a.scale, a.q, a.k, a.v, a.g, a.initial_state, {}, {}};
-}
-
 /// Elements of S at all borders.
 std::size_t state_elements(const Bf16BackwardArguments& a) {
   return std::size_t(a.B) * std::size_t(a.H) * std::size_t(ceil_div(a.L, kChunk) + 1) * std::size_t(a.Dk * a.Dv);
@@ -475,9 +470,19 @@ std::size_t state_elements(const Bf16BackwardArguments& a) {
 
 }  // namespace
 
-Between prepare_gradients(const Bf16BackwardArguments& a) {
+Bf16Arguments forward_of(const Bf16BackwardArguments& a) {
+  return {a.B, a.H, a.L, a.Dk, a.Dv, a.C, a.scale, a.q, a.k, a.v, a.g, a.initial_state, {}, {}};
+}
+
+Between reserve_between(const Bf16BackwardArguments& a) {
   auto* states = workspace<__nv_bfloat16>("gla --backward: states of chunks", 2 * state_elements(a));
-  return {prepare(forward_of(a)), states, states + state_elements(a)};
+  return {reserve_prepared(forward_of(a)), states, states + state_elements(a)};
+}
+
+Between prepare_gradients(const Bf16BackwardArguments& a) {
+  const Between between = reserve_between(a);
+  prepare(forward_of(a));
+  return between;
 }
 
 void compute_gradients(const Bf16BackwardArguments& a, const Between& between) {

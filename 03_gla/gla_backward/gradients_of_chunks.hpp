@@ -17,8 +17,17 @@ namespace tutorial::gla {
 struct Between {
   Prepared prepared;  ///< q~, k~, decays and scores
   __nv_bfloat16* S;   ///< [B, H, N + 1, Dv / 8, Dk / 8, 8, 8]: the states after n chunks
-  __nv_bfloat16* dS;  ///< likewise: the gradient of the state after n chunks, divided by scale
+  __nv_bfloat16* dS;  ///< likewise: the gradient of the state after n chunks, divided by scale. In `one_anchor` it has
+                      ///< the decay of the chunk before it, if that has an anchor
 };
+
+/// The operator's arguments.
+Bf16Arguments forward_of(const Bf16BackwardArguments&);
+
+/// Reserves memory for what the kernels leave for each other. It is valid until the next call of this function or of
+/// prepare_gradients().
+/// @throws CudaError if the memory cannot be allocated
+Between reserve_between(const Bf16BackwardArguments&);
 
 /// Starts prepare() on current_stream(), and reserves memory for the states. It is valid until the next call.
 /// @throws CudaError if the memory cannot be allocated or the launch is refused

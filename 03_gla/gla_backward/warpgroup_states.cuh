@@ -76,6 +76,12 @@ struct StateTiles {
   }
 };
 
+/// Changes the signs: `one_anchor` stores -D.
+__device__ __forceinline__ void negate(StateDecays<kGroupRows>& decays) {
+#pragma unroll
+  for (float2& two : decays) two.x = -two.x, two.y = -two.y;
+}
+
 /// How `materialized` lays a state out: tiles of 8 x 8 elements of S^T.
 struct StateInTiles {
   static constexpr int kPipelineDepth = 4;  ///< chunks in shared memory
@@ -105,15 +111,18 @@ struct StateInRows {
   static constexpr int kPipelineDepth = 3;                                ///< as in StateInTiles
   static constexpr int kBytes = int(PanelTile<kGroupRows>::kPanelBytes);  ///< as in StateInTiles
 
-  /// Writes the warp's part of S in bf16: 16 columns. The copy has read `tile` before the warp's next call continues.
-  /// @param place where these columns are in the states' tensor
-  /// @param map of the states' tensor
-  /// @param tile of the warpgroup, in shared memory
-  static __device__ __forceinline__ void store(__nv_bfloat16*, const TileOrigin& place, const GroupState& S, int, int,
-                                               const TensorMap& map, const PanelTile<kGroupRows>& tile) {
+  /// Writes the warp's part of S in bf16, 16 columns, to shared memory, when what lay there has been read.
+  /// @param tile of the warpgroup
+  static __device__ __forceinline__ void put(const GroupState& S, const PanelTile<kGroupRows>& tile) {
     if (lane_index() == 0) wait_stores_read<0>();
     __syncwarp();
     put_rows(tile, S);
+  }
+  /// Starts the copy of what put() has written.
+  /// @param place where these columns are in the states' tensor
+  /// @param map of the states' tensor
+  static __device__ __forceinline__ void send(const TileOrigin& place, const TensorMap& map,
+                                              const PanelTile<kGroupRows>& tile) {
     fence_async_proxy();
     __syncwarp();
     if (lane_index() == 0) {
@@ -121,11 +130,19 @@ struct StateInRows {
       commit_stores();
     }
   }
+  /// Both.
+  static __device__ __forceinline__ void store(__nv_bfloat16*, const TileOrigin& place, const GroupState& S, int, int,
+                                               const TensorMap& map, const PanelTile<kGroupRows>& tile) {
+    put(S, tile);
+    send(place, map, tile);
+  }
 };
 
 /// S at all borders, and S' from the last. Grid (2 x tiles of Dv, H, B): the second half is for S'.
 /// @tparam Layout StateInTiles or StateInRows
-template <int kDk, class Layout>
+/// @tparam kOneAnchor a chunk may have one anchor, as `one_anchor` explains: one decay and one product then, instead of
+/// four
+template <int kDk, class Layout, bool kOneAnchor>
 __global__ void __launch_bounds__(kBlock<kDk>, 2)
     warpgroup_states_kernel(Bf16BackwardArguments a, Between between, const __grid_constant__ StateMaps maps) {
   constexpr int kPipelineDepth = Layout::kPipelineDepth;
@@ -183,13 +200,26 @@ __global__ void __launch_bounds__(kBlock<kDk>, 2)
     for (float& element : S) element *= factor;
   };
   if (is_from_end) scale(1 / a.scale);
-  const auto store = [&](int border) {
-    if (warp_column >= columns) return;
-    const TileOrigin place{
-        .column = first_row, .position = first_column + warp_column, .head = border, .batch = int(head)};
-    Layout::store(states + border * size, place, S, a.Dk, rows, is_from_end ? maps.dS : maps.S, stored);
+  const auto place_of = [&](int border) {
+    return TileOrigin{.column = first_row, .position = first_column + warp_column, .head = border, .batch = int(head)};
   };
-  store(is_from_end ? N : 0);
+  const TensorMap& map = is_from_end ? maps.dS : maps.S;
+  const auto store = [&](int border) {
+    if (warp_column < columns) Layout::store(states + border * size, place_of(border), S, a.Dk, rows, map, stored);
+  };
+  // With one anchor: what put() has brought to shared memory leaves it with send(), while the next products run.
+  const auto put = [&] {
+    if constexpr (kOneAnchor) {
+      if (warp_column < columns) Layout::put(S, stored);
+    }
+  };
+  const auto send = [&](int border) {
+    if constexpr (kOneAnchor) {
+      if (warp_column < columns) Layout::send(place_of(border), map, stored);
+    }
+  };
+  if (!kOneAnchor) store(is_from_end ? N : 0);
+  if (!is_from_end) put();
 
   auto ring = Ring<kPipelineDepth>::consumer();
   for (int i = 0; i < N; ++i) {
@@ -197,22 +227,44 @@ __global__ void __launch_bounds__(kBlock<kDk>, 2)
     const auto v = k_from_row_to_row(tiles.V), k = tiles.keys(first_row);
     StateDecays<kGroupRows> decays;
     ring.wait(full);
-    tiles.load_decays(decays, is_from_end ? kSubChunks - 1 : 0, first_row);
-#pragma unroll
-    for (int step = 0; step < kSubChunks; ++step) {
-      const int r = is_from_end ? kSubChunks - 1 - step : step;
-      decay_state<kGroupRows>(S, decays);
+    if (kOneAnchor && *tiles.decays.data < 0) {
+      tiles.load_decays(decays, 0, first_row);
+      negate(decays);
+      if (is_from_end) {
+        decay_state<kGroupRows>(S, decays);
+        put();
+      }
       wgmma_fence(S);
-      start_sub_chunk_update<kGroupRows>(S, v.along_k(r * kSubChunk), k.along_k(r * kSubChunk));
+#pragma unroll
+      for (int r = 0; r < kSubChunks; ++r) {
+        start_sub_chunk_update<kGroupRows>(S, v.along_k(r * kSubChunk), k.along_k(r * kSubChunk));
+      }
       wgmma_commit();
-      if (step + 1 < kSubChunks) tiles.load_decays(decays, is_from_end ? r - 1 : r + 1, first_row);
+      send(is_from_end ? N - i : i);
       wgmma_wait<0>(S);
+      if (!is_from_end) decay_state<kGroupRows>(S, decays);
+    } else {
+      if (is_from_end) put();
+      send(is_from_end ? N - i : i);
+      tiles.load_decays(decays, is_from_end ? kSubChunks - 1 : 0, first_row);
+#pragma unroll
+      for (int step = 0; step < kSubChunks; ++step) {
+        const int r = is_from_end ? kSubChunks - 1 - step : step;
+        decay_state<kGroupRows>(S, decays);
+        wgmma_fence(S);
+        start_sub_chunk_update<kGroupRows>(S, v.along_k(r * kSubChunk), k.along_k(r * kSubChunk));
+        wgmma_commit();
+        if (step + 1 < kSubChunks) tiles.load_decays(decays, is_from_end ? r - 1 : r + 1, first_row);
+        wgmma_wait<0>(S);
+      }
     }
     __syncwarp();  // all lanes have read the decays
     if (lane_index() == 0) empty[ring.stage()].arrive();
     ring.advance();
-    store(is_from_end ? N - 1 - i : i + 1);
+    if (!kOneAnchor) store(is_from_end ? N - 1 - i : i + 1);
+    if (!is_from_end) put();
   }
+  if (!is_from_end) send(N);
   if (lane_index() == 0) wait_stores_read<0>();
   if (is_from_end && a.dinitial_state.data) {
     scale(a.scale);
@@ -243,10 +295,11 @@ inline StateMaps state_maps(const Bf16BackwardArguments& a, const Between& betwe
 
 /// Starts the walks, in both directions at once.
 /// @throws CudaError if the launch is refused
-template <class Layout>
+/// @tparam kOneAnchor as that of the kernel
+template <class Layout, bool kOneAnchor = false>
 void start_states_walks(const Bf16BackwardArguments& a, const Between& between) {
   const auto start = [&]<int kDk>(std::integral_constant<int, kDk>) {
-    launch(warpgroup_states_kernel<kDk, Layout>,
+    launch(warpgroup_states_kernel<kDk, Layout, kOneAnchor>,
            {dim3(unsigned(2 * ceil_div(a.Dv, kWarpgroupColumns)), unsigned(a.H), unsigned(a.B)), kBlock<kDk>,
             Layout::kPipelineDepth * std::size_t(StateTiles<kDk>::kBytes) + kDk / kGroupRows * Layout::kBytes},
            a, between, state_maps(a, between));

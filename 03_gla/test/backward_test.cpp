@@ -210,6 +210,25 @@ TEST(BackwardGatesTest, OnBothSidesOfAnAnchorsBound) {
   expect_match(large);
 }
 
+// `one_anchor` needs the same of all columns of a chunk: as 2^-60: 64 gates of exp(-0.6498).
+TEST(BackwardGatesTest, OnBothSidesOfTheBoundOfAChunk) {
+  for (const float least : {-0.64f, -0.66f, -8.0f}) {
+    // Chunks of both kinds, one after the other.
+    const auto one_column = [&](std::size_t row, std::size_t d, float drawn) {
+      return row / 64 % 2 == 1 && d == 5 ? least : drawn;
+    };
+    expect_match(with_gates(with_final_state(problem_of(1, 1, 300, 32, 32)), one_column));
+    expect_match(with_gates(with_final_state(problem_of(1, 1, 200, 80, 16)),
+                            [&](std::size_t, std::size_t, float) { return least; }));
+  }
+  Problem large = with_gates(with_final_state(problem_of(1, 1, 130, 32, 32)),
+                             [](std::size_t, std::size_t, float) { return -0.64f; });
+  for (const char* name : {"q", "k", "v", "do"}) {
+    for (float& x : large.inputs.at(name).elements<float>()) x *= 0x1p17f;
+  }
+  expect_match(large);
+}
+
 // The gates of retention, one number per head.
 TEST(BackwardGatesTest, Retention) {
   expect_match(with_gates(with_final_state(problem_of(1, 2, 70, 32, 48)), [](std::size_t row, std::size_t, float) {

@@ -7,6 +7,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdint>
 #include <type_traits>
 
 #include "common/device/eviction.hpp"
@@ -55,6 +56,18 @@ __device__ __forceinline__ T load_for_update(const T* address,
   emulator::count_global_read(sizeof(T));
 #endif
   return *address;
+}
+
+/// As load_for_update(), of 4 bytes, at the place where it is called. The compiler likes to move an ordinary load down to
+/// the first use of its value, to save registers, and the use then waits for memory.
+__device__ __forceinline__ std::uint32_t load_early(const std::uint32_t* address) {
+#if TUTORIAL_EMULATOR
+  return load_for_update(address);
+#else
+  std::uint32_t value;
+  asm volatile("ld.global.b32 %0, [%1];" : "=r"(value) : "l"(address));
+  return value;
+#endif
 }
 
 /// Writes a value of 1 to 16 bytes to global memory.

@@ -20,7 +20,7 @@
 namespace tutorial::gla {
 
 void dispatch_backward(const Bf16BackwardArguments& a) {
-  if (warpgroup_gradients_backward_unsupported(a).empty()) return anchored_pairs_backward(a);
+  if (warpgroup_gradients_backward_unsupported(a).empty()) return one_anchor_backward(a);
   if (warpgroup_states_backward_unsupported(a).empty()) return warpgroup_states_backward(a);
   if (materialized_backward_unsupported(a).empty()) return materialized_backward(a);
   subchunk_walks_backward_unsupported(a).empty() ? subchunk_walks_backward(a) : backward_in_fp32(a);
@@ -39,7 +39,7 @@ std::string dispatch_backward_unsupported(const FloatBackwardArguments& a) {
 }
 
 std::string dispatch_backward_note(const Bf16BackwardArguments& a) {
-  if (warpgroup_gradients_backward_unsupported(a).empty()) return "anchored_pairs";
+  if (warpgroup_gradients_backward_unsupported(a).empty()) return "one_anchor";
   if (warpgroup_states_backward_unsupported(a).empty()) return "warpgroup_states";
   if (materialized_backward_unsupported(a).empty()) return "materialized";
   const std::string reason = subchunk_walks_backward_unsupported(a);
