@@ -331,6 +331,16 @@ STAGES = [
         "Three kernels, as before; of q, k and g the last one needs g alone, as long as no column forgets too much.",
     ),
     Stage(
+        "03_gla/gla_backward/9_one_anchor.cu",
+        ["q, k, g", "+q^, k^, D, b", "v, do", "+S_n, D S'_n", "dq, dk, dg", "dv"],
+        [
+            Kernel("prepare: a chunk", ["sums of g"], ["16 rows of q, k and g"], ["q, k, g*"], ["q^, k^, D, b*"]),
+            Kernel("states: a warpgroup", ["k^ or q^, D, v or do,", "three times; a state"], ["S^T or S'^T, 64 columns"], ["q^, k^, D, b", "v, do"], ["S_n, D S'_n"]),
+            Kernel("gradients: a warpgroup", ["q^, k^, v, do, D S' or S;", "then A, B, gradients"], ["sums of products;", "sums of g; dg: 16 rows"], ["q^, k^, D, b", "v, do", "S_n, D S'_n", "q, k, g"], ["dq, dk, dg", "dv"]),
+        ],
+        "Three kernels, as before; the decays are in the rows and in one of the two states, as long as no column forgets too much.",
+    ),
+    Stage(
         FUSED + "2_five_steps.cu",
         ["g", "+sums", "q, k", "+q_g, k_g", "v", "+partials", "+scores", "o"],
         [
