@@ -1,12 +1,12 @@
 /// @file
-/// `dispatch` of --backward: what a user calls. It supports what `anchored_pairs` does not.
+/// `dispatch` of --backward: what a user calls. It supports what `one_anchor` does not.
 ///
-/// Idea: tensor cores where widths and alignment allow them: `anchored_pairs` on Hopper, or `warpgroup_states` there if
+/// Idea: tensor cores where widths and alignment allow them: `one_anchor` on Hopper, or `warpgroup_states` there if
 /// bulk copies cannot take q, k or a gradient; `materialized` elsewhere, and `subchunk_walks` for widths above 128;
 /// otherwise kernels of one warp per row of a state, which compute in fp32 (dispatch/in_fp32.cu). For q, k, v and do in
 /// fp32 it is always the latter.
-/// Grows out of: 8_anchored_pairs.cu; dispatch: a choice between stages and the kernels of the folder dispatch
-/// Improves on: `anchored_pairs` needs Hopper, widths that are multiples of 16 and at most 128, and aligned rows.
+/// Grows out of: 9_one_anchor.cu; dispatch: a choice between stages and the kernels of the folder dispatch
+/// Improves on: `one_anchor` needs Hopper, widths that are multiples of 16 and at most 128, and aligned rows.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
 /// Fallback: `closed_form` in fp32 on the GPU, with one warp per row or column of a state.
 /// Bound by: as what it chooses.

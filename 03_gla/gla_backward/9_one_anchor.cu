@@ -1,15 +1,16 @@
 /// @file
-/// `one_anchor` of --backward: with one anchor, the first position, a chunk is computed like one without gates.
+/// `one_anchor` of --backward: with one anchor, at its start, a chunk is computed like one without gates.
 ///
 /// Idea: `anchored_pairs` has an anchor for each sub-chunk. So each of its sums goes from sub-chunk to sub-chunk: a
-/// decay, a product, and the wait for it. With b the running sum of g in the chunk, let the rows have the decays of the
-/// whole chunk, from its start on:
+/// decay, a product, and the wait for it. Now the anchor is the start of the chunk, in front of its first gate. With b
+/// the running sum of g in the chunk, the rows have the decays from there on:
 ///
-///     q^_t = q_t exp(b_t)        k^_i = k_i exp(-b_i)        exp(b_t - b_i) q_t . k_i = q^_t . k^_i
+///     q^_t = q_t . exp(b_t)      k^_i = k_i . exp(-b_i)      sum over d of q_td k_id exp(b_td - b_id) = q^_t k^_i^T
 ///
-/// Where k~ fades, k^ grows. Let the state from the end have its decay over the chunk, too, before it is stored:
-/// S" = D . S', with D = exp(b) of the last position. Then nothing is left to be multiplied between two products, as in
-/// chapter 02. All pairs of a chunk are one product, of which a mask keeps one half, and a walk takes one step per chunk:
+/// k~ is at most k, but k^ is larger than k. The walk from the end multiplies S' by the decay of the chunk, D = exp(b)
+/// of the last position, before it stores it: S" = D . S'. Then nothing has to be multiplied between two products. All
+/// pairs of a chunk are one product, of which a mask keeps one half, and a walk takes one step for each chunk ("." is a
+/// product of elements):
 ///
 ///     walks    S = D . (S + k^^T V)      S" = D . S',  S' = S" + q^^T dO
 ///     dv       P = q^ k^^T               dV = scale (k^ S" + P^T dO)     of P what is not above the diagonal
@@ -19,31 +20,36 @@
 ///              W = scale (1 / D) . rows' sums of S . S", with S after the chunk
 ///
 /// k^ is up to 1 / D times as large as k. That does no harm while D is at least 2^-60 in each column: 64 gates of
-/// exp(-0.65). What R k^ sums up may be as large as 2^67 then. prepare_chunks_kernel looks at the sums of g. The rows of
-/// a chunk that forgets more get the decays of their sub-chunks, as prepare() does it, and the walks and the last kernel
-/// treat this chunk as `anchored_pairs` does. The sign says which chunk is which: of a chunk with one anchor -D is
-/// stored where a decay would be. So the walks know it from what they load anyway.
+/// exp(-0.649). A sum R k^ is up to 2^66 times as large then as one of its terms without decays, and bf16 and fp32
+/// reach 2^127. prepare_chunks_kernel looks at the sums of g. The rows of a chunk that forgets more get the decays of
+/// their sub-chunks, as prepare() does it, and the walks and the last kernel treat this chunk as `anchored_pairs` does.
+/// The sign says which chunk is which: of a chunk with one anchor -D is stored where a decay would be. So the walks
+/// know it from what they load anyway.
 ///
 ///     products           V S"^T   k^ S"  dO V^T | V dO^T  k^ q^^T | P^T dO  R^T q^ | dO S^T  R k^ | elements
 ///     place of a state   S" ------------------- | S on its way ------------------- | S ---------- | A", then dg
 ///     q^, k^             ------------------------------------------------------------------------ | then dq, dk
 ///     do, v              --------------------------------------------------------- | v: dv        | B"
 ///
-/// Grows out of: 8_anchored_pairs.cu; port to tensor cores: the sub-chunks of a chunk become one, in all three kernels
+/// Grows out of: 8_anchored_pairs.cu; port to tensor cores: one product for a chunk in the place of one for each
+/// sub-chunk, in the walks and in the last kernel; the kernel that prepares writes other rows
 /// Improves on: in `anchored_pairs` a chunk waits for one product after the other, in the walks and in the last kernel.
-/// Unchanged: what is loaded and stored, and the work on elements.
+/// Unchanged: what is loaded and stored (but for P, and S' before the first chunk), and the work on elements.
 /// Equation: that of `materialized`. What is rounded: q^, k^, R, P and the states.
-/// Shapes: those of `anchored_pairs`, with q^ and k^ for q~ and k~, and S" for S'. The four rows of decays of a chunk
-/// with one anchor are -D, and the base-2 logarithms of exp(b) before its second, third and fourth sub-chunk.
-/// Thread mapping: as `anchored_pairs`. In prepare_chunks_kernel block (n, h, b) has a chunk, and each warp a sub-chunk.
-/// Synchronization: as `anchored_pairs`, with one named barrier less: no product reads anything after R k^. In
-/// prepare_chunks_kernel one barrier, for the sums of g. A walk sends a state to memory while the next products run.
-/// Fences: as `anchored_pairs`.
+/// Shapes: those of `anchored_pairs`, with q^ and k^ for q~ and k~, and S" for S'. Of the four rows of decays of a
+/// chunk with one anchor, row 0 is -D, and rows 1 to 3 are b / ln 2 at the end of sub-chunks 0 to 2.
+/// Thread mapping: as `anchored_pairs`. In prepare_chunks_kernel block (n, h, b) has a chunk, and each warp a
+/// sub-chunk.
+/// Synchronization: as `anchored_pairs`, with one named barrier less: dO S^T and R k^ end together, so one barrier
+/// frees the places of A" and of B". In prepare_chunks_kernel one barrier, for the sums of g. A walk sends a state to
+/// memory while the next products run.
+/// Fences: before bulk copies store what threads have written, a state in the walks, and gradients.
 /// Registers: 254 per thread in the last kernel.
 /// Resources: those of `anchored_pairs`.
-/// Work: on tensor cores per position 10 Dk Dv + 64 (6 Dk + 8 Dv) operations, with both halves of R and P; per position
-/// and column four exponentials, and Dk Dv / 32 multiplications for the states' decays.
-/// Bytes: as `anchored_pairs`, without P.
+/// Work: on tensor cores per position 10 Dk Dv + 64 (6 Dk + 6 Dv) operations, with the masked halves of R and P, and
+/// with R computed twice; per position and column four exponentials, and Dk Dv / 32 multiplications for the states'
+/// decays.
+/// Bytes: as `anchored_pairs`, without P. A chunk without an anchor loads q, k and g once more for prepare().
 /// Bound by: the memory's bandwidth.
 /// Requires: what `warpgroup_gradients` requires.
 /// Weakness: the rows and the states of all chunks cross device memory. One column that forgets too much makes its
@@ -183,11 +189,11 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
         if (s <= at.warp) tiles.factor(at.warp, s) = make_uint4(R[s][0], R[s][1], R[s][2], R[s][3]);
       }
     }
-    __syncthreads();  // S' is no longer needed
+    __syncthreads();  // S" is no longer needed
     load_start(tiles, barriers, maps, at);
     prefetch_rows<kD>(a.g, at.b, at.h, at.first, at.rows, a.Dk);
 
-    // The compiler would keep places of factors in registers from product to product.
+    // The compiler would keep addresses of factors in registers from product to product.
     const AnchoredTiles<kD> again(tiles.state.data + hide_from_compiler(0));
     ScoreFragments transposed_R, transposed_P;
     {
@@ -209,7 +215,7 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
   }
 
   constexpr int kPanels = kD / kSliceWidth;
-  Two D[kPanels], before[kPanels];  // for the lane's columns of each slice, -D and b before the sub-chunk
+  Two D[kPanels], before[kPanels];  // for the lane's columns of each slice; b / ln 2 before the sub-chunk
   Gates gates;
   {
     float from_start[kD / 2];
@@ -232,7 +238,8 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
         const float* two = of_chunk + i * a.Dk + min(panel * kSliceWidth + fresh_lane() * 2, a.Dk - 2);
         return load_for_update(reinterpret_cast<const float2*>(two));
       };
-      convert(D[panel], row(0));
+      const float2 minus_D = row(0);
+      convert(D[panel], make_float2(-minus_D.x, -minus_D.y));
       convert(before[panel], at.warp > 0 ? row(at.warp) : float2{});
     }
     wgmma_wait<0>(from_start, R);
@@ -253,7 +260,7 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
     finish_with_anchor(dg, tiles, columns, gates, a.g.stride_l, {of_slice(before, 0), of_slice(before, 1)}, Two{},
                        {1, 1}, tiles.products + at.warp * kSubChunk * kSubChunk, at.rows);
     sum_up(dg, total);
-    store_slice(tiles, maps, at, columns, slice, dg, total, {a.scale / -of_slice(D, 0), a.scale / -of_slice(D, 1)});
+    store_slice(tiles, maps, at, columns, slice, dg, total, {a.scale / of_slice(D, 0), a.scale / of_slice(D, 1)});
   }
   if (fresh_lane() == 0) wait_stores_read<0>();
 }
@@ -266,10 +273,11 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
   const AnchoredTiles<kD> tiles(dynamic_shared<__nv_bfloat16, kTileAlignment>());
   const ChunkPlace at(a, between.prepared.N, int(blockIdx.z), int(blockIdx.y), int(blockIdx.x));
   start_loads(tiles, barriers, maps, at);
-  const bool has_anchor = load_for_update(between.prepared.decays + std::int64_t(at.chunk) * kSubChunks * a.Dk) < 0;
+  const bool chunk_has_anchor =
+      load_for_update(between.prepared.decays + std::int64_t(at.chunk) * kSubChunks * a.Dk) < 0;
   const ColumnDecays decays = load_decays<kD>(a, between, at);
   const StateUnits<kD> end = load_end<kD>(a, between, at);
-  if (has_anchor) {
+  if (chunk_has_anchor) {
     gradients_with_anchor(a, between, tiles, barriers, maps, at, end);
   } else {
     gradients_by_sub_chunks(a, between, tiles, barriers, maps, at, decays, end);

@@ -35,7 +35,7 @@ struct AnchoredTiles {
   uint4* factors;                                ///< see factor()
   float2* totals;                                ///< [kD / kSliceWidth, kWarps, 32]: sums for dg of each sub-chunk
   float* products;                               ///< [kSubChunks, 16, 16]: scale R_ti in row t, column i
-  float* restart;                                ///< [kWarps, kD]: parts of W / scale
+  float* restart;                                ///< [kWarps, kD]: see multiply_states()
 
   static constexpr int kTileElements = kChunk * kD;
   static constexpr int kStateElements = std::max(kD, 2 * kChunk) * kD;
@@ -210,7 +210,7 @@ struct Gates {
   const float* from;  ///< where the next row to load is
   int rows;           ///< that exist; it may exceed 16 or be negative
 
-  /// The loads that follow are those of a slice, or of none behind the last slice.
+  /// The loads that follow are those of a slice. After the last slice they load nothing and give zeros.
   __device__ __forceinline__ void start(const Bf16BackwardArguments& a, int b, int h, int first, int slice) {
     from = a.g.row(b, h, first) + min(slice + fresh_lane() * 2, a.Dk - 2);
     rows = slice < a.Dk ? a.L - first : 0;
@@ -255,9 +255,10 @@ struct LaneColumns {
 
 /// Two columns of a sub-chunk: dq and dk from A' and B', and the terms of dg.
 /// @param gates take() is called for all rows
-/// @param before base-2 logarithm of the decay from the anchor's first position to the sub-chunk
-/// @param end base-2 logarithm of the decay from that position to the anchor
-/// @param growth 1 / that decay
+/// @param before base-2 logarithm of the decay from the start of what shares the anchor, the sub-chunk or the chunk, to
+/// this sub-chunk
+/// @param end the same from that start to the anchor; 0 if the start is the anchor
+/// @param growth 2^-end
 /// @param own scale times R [16, 16]
 /// @param rows from the sub-chunk's first one on that exist
 /// @param dg gets q_t . dq'_t - k_t . dk'_t
@@ -287,7 +288,7 @@ __device__ __forceinline__ void finish_with_anchor(Two (&dg)[kSubChunk], const A
 #pragma unroll
   for (int first = 0; first < kSubChunk; first += kQuarter) {
     // The compiler moves no load to before a store that may be to the same place. So a quarter is loaded before the one
-    // above it is stored.
+    // before it is stored.
     if (first + kQuarter < kSubChunk) load(quarters[first / kQuarter % 2 ^ 1], first + kQuarter);
     const Quarter& x = quarters[first / kQuarter % 2];
 #pragma unroll
@@ -303,10 +304,11 @@ __device__ __forceinline__ void finish_with_anchor(Two (&dg)[kSubChunk], const A
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         sum[e] += power[e];
-        // A' is as small as its factor is large, and so is B'. So nothing leaves the range on the way.
+        // A' is as small as its factor is large, and so is B'. So nothing leaves the range on the way. With the anchor
+        // at the start of a chunk it is the other way round for A'.
         dq[e] = ex2(sum[e] - end[e]) * (A[e] + x.own[i] * k[e]);
         dk[e] = ex2(-sum[e]) * (B[e] + x.own[i] * q[e]);
-        // The last key has passed no gate.
+        // The key of the sequence's last position has passed no gate, so it is left out.
         const float key = t == rows - 1 ? 0.0f : k[e];
         dg[t][e] = growth[e] * q[e] * A[e] - growth[e] * key * B[e];
       }

@@ -58,7 +58,8 @@ struct StateUnits {
   }
 };
 
-/// W / scale, in kWarps parts: the sums of the rows of S . S', S' in shared memory.
+/// The sums of the rows of S . S', in kWarps parts, with what lies in shared memory for S'. It is W / scale, but in
+/// `one_anchor`.
 template <template <int> class Tiles, int kD>
 __device__ __forceinline__ void multiply_states(const StateUnits<kD>& S, const Tiles<kD>& tiles) {
   constexpr int kInRow = StateUnits<kD>::kInRow, kRows = StateUnits<kD>::kRows;

@@ -15,10 +15,10 @@ namespace tutorial::gla {
 
 /// What the kernels leave for each other in device memory.
 struct Between {
-  Prepared prepared;  ///< q~, k~, decays and scores
+  Prepared prepared;  ///< q~, k~, decays and scores; in `one_anchor` also other rows
   __nv_bfloat16* S;   ///< [B, H, N + 1, Dv / 8, Dk / 8, 8, 8]: the states after n chunks
   __nv_bfloat16* dS;  ///< likewise: the gradient of the state after n chunks, divided by scale. In `one_anchor` it has
-                      ///< the decay of the chunk before it, if that has an anchor
+                      ///< the decay of the chunk before it, if that has an anchor, and number 0 is not there
 };
 
 /// The operator's arguments.

@@ -138,7 +138,8 @@ struct StateInRows {
   }
 };
 
-/// S at all borders, and S' from the last. Grid (2 x tiles of Dv, H, B): the second half is for S'.
+/// S at all borders, and S' from the last, with kOneAnchor but for the first. Grid (2 x tiles of Dv, H, B): the second
+/// half is for S'.
 /// @tparam Layout StateInTiles or StateInRows
 /// @tparam kOneAnchor a chunk may have one anchor, as `one_anchor` explains: one decay and one product then, instead of
 /// four
@@ -207,7 +208,8 @@ __global__ void __launch_bounds__(kBlock<kDk>, 2)
   const auto store = [&](int border) {
     if (warp_column < columns) Layout::store(states + border * size, place_of(border), S, a.Dk, rows, map, stored);
   };
-  // With one anchor: what put() has brought to shared memory leaves it with send(), while the next products run.
+  // In `one_anchor`, store() is in two: put() writes S to shared memory, and send() starts the copy when the products of
+  // the next chunk have been started, or before them if that chunk has no anchor. In other stages both do nothing.
   const auto put = [&] {
     if constexpr (kOneAnchor) {
       if (warp_column < columns) Layout::put(S, stored);

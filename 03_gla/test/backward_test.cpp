@@ -210,7 +210,7 @@ TEST(BackwardGatesTest, OnBothSidesOfAnAnchorsBound) {
   expect_match(large);
 }
 
-// `one_anchor` needs the same of all columns of a chunk: as 2^-60: 64 gates of exp(-0.6498).
+// `one_anchor` needs decays of at least 2^-60 in all columns of a chunk, which are 64 gates of exp(-0.6498).
 TEST(BackwardGatesTest, OnBothSidesOfTheBoundOfAChunk) {
   for (const float least : {-0.64f, -0.66f, -8.0f}) {
     // Chunks of both kinds, one after the other.
