@@ -17,10 +17,11 @@ namespace tutorial::gla {
 /// Writes a lane's elements of the rows of a sub-chunk.
 template <int kElements>
 struct PreparedRows {
-  __nv_bfloat16 *q, *k;  ///< the lane's elements of the first row
-  float* decays;         ///< the lane's elements of the sub-chunk's row
-  int stride;            ///< from row to row
-  bool has_columns;      ///< the lane's elements exist
+  __nv_bfloat16* q;  ///< the lane's elements of the first row
+  __nv_bfloat16* k;  ///< likewise
+  float* decays;     ///< the lane's elements of the sub-chunk's row
+  int stride;        ///< from row to row
+  bool has_columns;  ///< the lane's elements exist
 
   /// @param at number of the sub-chunk, among those of all heads
   /// @param d the lane's first column

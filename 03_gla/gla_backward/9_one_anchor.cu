@@ -8,16 +8,16 @@
 ///     q^_t = q_t . exp(b_t)      k^_i = k_i . exp(-b_i)      sum over d of q_td k_id exp(b_td - b_id) = q^_t k^_i^T
 ///
 /// k~ is at most k, but k^ is larger than k. The walk from the end multiplies S' by the decay of the chunk, D = exp(b)
-/// of the last position, before it stores it: S" = D . S'. Then nothing has to be multiplied between two products. All
+/// of the last position, before it stores it: S'' = D . S'. Then nothing has to be multiplied between two products. All
 /// pairs of a chunk are one product, of which a mask keeps one half, and a walk takes one step for each chunk ("." is a
 /// product of elements):
 ///
-///     walks    S = D . (S + k^^T V)      S" = D . S',  S' = S" + q^^T dO
-///     dv       P = q^ k^^T               dV = scale (k^ S" + P^T dO)     of P what is not above the diagonal
-///     dq, dk   A" = dO S^T + R k^        dq'_t = scale exp(b_t) . A"_t   of R what is below the diagonal
-///              B" = V S"^T + R^T q^      dk'_i = scale exp(-b_i) . B"_i
-///     dg       q_t . dq'_t - k_t . dk'_t = scale (q^_t . A"_t - k^_t . B"_t)
-///              W = scale (1 / D) . rows' sums of S . S", with S after the chunk
+///     walks    S = D . (S + k^^T V)      S'' = D . S',  S' = S'' + q^^T dO
+///     dv       P = q^ k^^T               dV = scale (k^ S'' + P^T dO)    of P what is not above the diagonal
+///     dq, dk   A'' = dO S^T + R k^       dq'_t = scale exp(b_t) . A''_t  of R what is below the diagonal
+///              B'' = V S''^T + R^T q^    dk'_i = scale exp(-b_i) . B''_i
+///     dg       q_t . dq'_t - k_t . dk'_t = scale (q^_t . A''_t - k^_t . B''_t)
+///              W = scale (1 / D) . rows' sums of S . S'', with S after the chunk
 ///
 /// k^ is up to 1 / D times as large as k. That does no harm while D is at least 2^-60 in each column: 64 gates of
 /// exp(-0.649). A sum R k^ is up to 2^66 times as large then as one of its terms without decays, and bf16 and fp32
@@ -26,22 +26,22 @@
 /// The sign says which chunk is which: of a chunk with one anchor -D is stored where a decay would be. So the walks
 /// know it from what they load anyway.
 ///
-///     products           V S"^T   k^ S"  dO V^T | V dO^T  k^ q^^T | P^T dO  R^T q^ | dO S^T  R k^ | elements
-///     place of a state   S" ------------------- | S on its way ------------------- | S ---------- | A", then dg
+///     products           V S''^T  k^ S'' dO V^T | V dO^T  k^ q^^T | P^T dO  R^T q^ | dO S^T  R k^ | elements
+///     place of a state   S'' ------------------ | S on its way ------------------- | S ---------- | A'', then dg
 ///     q^, k^             ------------------------------------------------------------------------ | then dq, dk
-///     do, v              --------------------------------------------------------- | v: dv        | B"
+///     do, v              --------------------------------------------------------- | v: dv        | B''
 ///
 /// Grows out of: 8_anchored_pairs.cu; port to tensor cores: one product for a chunk in the place of one for each
 /// sub-chunk, in the walks and in the last kernel; the kernel that prepares writes other rows
 /// Improves on: in `anchored_pairs` a chunk waits for one product after the other, in the walks and in the last kernel.
 /// Unchanged: what is loaded and stored (but for P, and S' before the first chunk), and the work on elements.
 /// Equation: that of `materialized`. What is rounded: q^, k^, R, P and the states.
-/// Shapes: those of `anchored_pairs`, with q^ and k^ for q~ and k~, and S" for S'. Of the four rows of decays of a
+/// Shapes: those of `anchored_pairs`, with q^ and k^ for q~ and k~, and S'' for S'. Of the four rows of decays of a
 /// chunk with one anchor, row 0 is -D, and rows 1 to 3 are b / ln 2 at the end of sub-chunks 0 to 2.
 /// Thread mapping: as `anchored_pairs`. In prepare_chunks_kernel block (n, h, b) has a chunk, and each warp a
 /// sub-chunk.
 /// Synchronization: as `anchored_pairs`, with one named barrier less: dO S^T and R k^ end together, so one barrier
-/// frees the places of A" and of B". In prepare_chunks_kernel one barrier, for the sums of g. A walk sends a state to
+/// frees the places of A'' and of B''. In prepare_chunks_kernel one barrier, for the sums of g. A walk sends a state to
 /// memory while the next products run.
 /// Fences: before bulk copies store what threads have written, a state in the walks, and gradients.
 /// Registers: 254 per thread in the last kernel.
@@ -189,7 +189,7 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
         if (s <= at.warp) tiles.factor(at.warp, s) = make_uint4(R[s][0], R[s][1], R[s][2], R[s][3]);
       }
     }
-    __syncthreads();  // S" is no longer needed
+    __syncthreads();  // S'' is no longer needed
     load_start(tiles, barriers, maps, at);
     prefetch_rows<kD>(a.g, at.b, at.h, at.first, at.rows, a.Dk);
 

@@ -28,20 +28,22 @@ enum ReadBarrier : unsigned { kValuesAreRead = kKeysAreRead + 1, kOutputGradient
 /// Shared memory of the kernel, for Dk and Dv up to kD.
 template <int kD>
 struct AnchoredTiles {
-  PanelTile<kD, kD> state;                       ///< S'^T, then S^T
-  PanelTile<kD> q, k, d_o, v;                    ///< q~, k~, do, v; dq, dk and dv take the places of q~, k~ and v
-  FloatPanels<kChunk, kD> from_start, from_end;  ///< A and B, in the places of the state, and of do and v; dg that of A
-  float* decays;                                 ///< [kDecayRows, kD]
-  uint4* factors;                                ///< see factor()
-  float2* totals;                                ///< [kD / kSliceWidth, kWarps, 32]: sums for dg of each sub-chunk
-  float* products;                               ///< [kSubChunks, 16, 16]: scale R_ti in row t, column i
-  float* restart;                                ///< [kWarps, kD]: see multiply_states()
+  PanelTile<kD, kD> state;             ///< S'^T, then S^T
+  PanelTile<kD> q, k, d_o, v;          ///< q~, k~, do, v; dq, dk and dv take the places of q~, k~ and v
+  FloatPanels<kChunk, kD> from_start;  ///< A, in the place of the state; dg in that of A
+  FloatPanels<kChunk, kD> from_end;    ///< B, in the places of do and v
+  float* decays;                       ///< [kDecayRows, kD]
+  uint4* factors;                      ///< see factor()
+  float2* totals;                      ///< [kD / kSliceWidth, kWarps, 32]: sums for dg of each sub-chunk
+  float* products;                     ///< [kSubChunks, 16, 16]: scale R_ti in row t, column i
+  float* restart;                      ///< [kWarps, kD]: see multiply_states()
 
   static constexpr int kTileElements = kChunk * kD;
   static constexpr int kStateElements = std::max(kD, 2 * kChunk) * kD;
   static constexpr unsigned kTileBytes = 2 * kTileElements, kStateBytes = 2 * kD * kD;
   static constexpr int kFactors = 8 * 32;  ///< of kind uint4; three times 32 are in the place of the totals
   static constexpr int kTotals = std::max(kWarps * kD, 3 * 32 * 4);
+  /// Of shared memory.
   static constexpr int kBytes = 2 * (kStateElements + 4 * kTileElements) + 16 * kFactors +
                                 4 * (kDecayRows * kD + kTotals + kChunk * kSubChunk + kWarps * kD);
 
@@ -114,6 +116,8 @@ struct ChunkPlace {
   int chunk;   ///< among those of all heads
   int border;  ///< among the states of all heads: that before the chunk
 
+  /// @param N chunks of a sequence
+  /// @param b,h,n batch entry, head and number of the chunk
   __device__ __forceinline__ ChunkPlace(const Bf16BackwardArguments& a, int N, int b, int h, int n)
       : b(b),
         h(h),
@@ -238,6 +242,7 @@ template <int kD>
 struct LaneColumns {
   int two, float_two;  ///< in row 0 of a tile of bf16 and of fp32
 
+  /// @param slice its first column
   __device__ __forceinline__ LaneColumns(int slice) {
     using Tiles = AnchoredTiles<kD>;
     const int lane = fresh_lane(), warp = warp_in_group();
@@ -245,9 +250,11 @@ struct LaneColumns {
     float_two =
         (slice / 32 + lane / 16) * decltype(Tiles::from_end)::kPanelElements + warp * kSubChunk * 32 + lane % 16 * 2;
   }
+  /// The two elements in row i of the sub-chunk, in a tile of bf16.
   __device__ __forceinline__ std::uint32_t* in_row(const PanelTile<kD>& tile, int i) const {
     return reinterpret_cast<std::uint32_t*>(tile.data + (two ^ i % 8 * 8) + i * 64);
   }
+  /// The same in a tile of fp32.
   __device__ __forceinline__ float2* in_row(const FloatPanels<kChunk, kD>& tile, int i) const {
     return reinterpret_cast<float2*>(const_cast<float*>(tile.data) + (float_two ^ i % 8 * 4) + i * 32);
   }
