@@ -47,8 +47,10 @@
 #include "03_gla/gla_backward/gradient_parts.cuh"
 #include "03_gla/gla_backward/pairs_of_sub_chunk.cuh"
 #include "03_gla/gla_backward/warpgroup_states.cuh"
+#include "common/device/cp_async.cuh"
 #include "common/device/hide_from_compiler.cuh"
 #include "common/device/named_barrier.cuh"
+#include "common/device/pin_address.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
 
 namespace tutorial::gla {

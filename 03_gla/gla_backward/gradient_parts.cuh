@@ -10,12 +10,9 @@
 
 #include "03_gla/gla_backward/gradients_of_chunks.hpp"
 #include "03_gla/gla_backward/pairs_of_sub_chunk.cuh"
-#include "common/device/cp_async.cuh"
-#include "common/device/hide_from_compiler.cuh"
 #include "common/device/ldmatrix.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/pack.cuh"
-#include "common/device/pin_address.cuh"
 #include "common/device/tensor_map.hpp"
 #include "common/device/warp.cuh"
 #include "common/tile/bulk_tiles.cuh"
