@@ -265,23 +265,26 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
   if (fresh_lane() == 0) wait_stores_read<0>();
 }
 
-/// All gradients of a chunk. Grid (N, H, B).
+/// All gradients of a chunk. Grid (N, H, B), the last chunk first: what the walk from the start has stored last may
+/// still be in the second-level cache.
 template <int kD>
 __global__ void __launch_bounds__(kWarpgroup, 2)
     one_anchor_kernel(Bf16BackwardArguments a, Between between, const __grid_constant__ GradientMaps maps) {
   __shared__ ChunkBarriers barriers;
   const AnchoredTiles<kD> tiles(dynamic_shared<__nv_bfloat16, kTileAlignment>());
-  const ChunkPlace at(a, between.prepared.N, int(blockIdx.z), int(blockIdx.y), int(blockIdx.x));
+  const int N = between.prepared.N, n = N - 1 - int(blockIdx.x);
+  const ChunkPlace at(a, N, a.B - 1 - int(blockIdx.z), a.H - 1 - int(blockIdx.y), n);
   start_loads(tiles, barriers, maps, at);
   const bool chunk_has_anchor =
       load_for_update(between.prepared.decays + std::int64_t(at.chunk) * kSubChunks * a.Dk) < 0;
-  const ColumnDecays decays = load_decays<kD>(a, between, at);
   const StateUnits<kD> end = load_end<kD>(a, between, at);
-  if (chunk_has_anchor) {
-    gradients_with_anchor(a, between, tiles, barriers, maps, at, end);
-  } else {
-    gradients_by_sub_chunks(a, between, tiles, barriers, maps, at, decays, end);
+  // The code of the way that is seldom taken shall lie behind that of the other one. A multiprocessor fetches the
+  // kernel's first instructions ahead, and waits for those that it jumps to.
+  if (!chunk_has_anchor) [[unlikely]] {
+    gradients_by_sub_chunks(a, between, tiles, barriers, maps, at, load_decays<kD>(a, between, at), end);
+    return;
   }
+  gradients_with_anchor(a, between, tiles, barriers, maps, at, end);
 }
 
 }  // namespace
