@@ -44,7 +44,7 @@
 /// frees the places of A'' and of B''. In prepare_chunks_kernel one barrier, for the sums of g. A walk sends a state to
 /// memory while the next products run.
 /// Fences: before bulk copies store what threads have written, a state in the walks, and gradients.
-/// Registers: 254 per thread in the last kernel.
+/// Registers: 255 per thread in the last kernel.
 /// Resources: those of `anchored_pairs`.
 /// Work: on tensor cores per position 10 Dk Dv + 64 (6 Dk + 6 Dv) operations, with the masked halves of R and P, and
 /// with R computed twice; per position and column four exponentials, and Dk Dv / 32 multiplications for the states'
