@@ -7,10 +7,10 @@
 ///
 ///     q^_t = q_t . exp(b_t)      k^_i = k_i . exp(-b_i)      sum over d of q_td k_id exp(b_td - b_id) = q^_t k^_i^T
 ///
-/// k~ is at most k, but k^ is larger than k. The walk from the end multiplies S' by the decay of the chunk, D = exp(b)
-/// of the last position, before it stores it: S'' = D . S'. Then nothing has to be multiplied between two products. All
-/// pairs of a chunk are one product, of which a mask keeps one half, and a walk takes one step for each chunk ("." is a
-/// product of elements):
+/// |k~| is at most |k|, but |k^| is at least |k|. The walk from the end multiplies S' by the decay of the chunk, D =
+/// exp(b) of the last position, before it stores it: S'' = D . S'. Then nothing has to be multiplied between two
+/// products. All pairs of a chunk are one product, of which a mask keeps one half, and a walk takes one step for each
+/// chunk ("." is a product of elements):
 ///
 ///     walks    S = D . (S + k^^T V)      S'' = D . S',  S' = S'' + q^^T dO
 ///     dv       P = q^ k^^T               dV = scale (k^ S'' + P^T dO)    of P what is not above the diagonal
@@ -278,8 +278,8 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
   const bool chunk_has_anchor =
       load_for_update(between.prepared.decays + std::int64_t(at.chunk) * kSubChunks * a.Dk) < 0;
   const StateUnits<kD> end = load_end<kD>(a, between, at);
-  // The code of the way that is seldom taken shall lie behind that of the other one. A multiprocessor fetches the
-  // kernel's first instructions ahead, and waits for those that it jumps to.
+  // The compiler shall keep the code of the rare case behind that of the common one: blocks wait for instructions far
+  // from the kernel's start.
   if (!chunk_has_anchor) [[unlikely]] {
     gradients_by_sub_chunks(a, between, tiles, barriers, maps, at, load_decays<kD>(a, between, at), end);
     return;
