@@ -61,6 +61,7 @@ void segments(const Bf16Arguments&);           ///< Hopper: the sequence in segm
 void one_kernel(const Bf16Arguments&);         ///< Hopper: T and P in warps of their own beside the chain
 void cluster(const Bf16Arguments&);            ///< Hopper: the two blocks of a head share T and P
 void three_blocks(const Bf16Arguments&);       ///< Hopper: a third block computes T and P for them
+void one_block(const Bf16Arguments&);          ///< Hopper: a head in one block, with two chains
 void scores_in_walk(const Bf16Arguments&);     ///< Hopper: segments; P by warps of the walk, T alone in memory
 void dispatch(const Bf16Arguments&);           ///< what a user calls
 
@@ -104,6 +105,7 @@ std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments&);
 std::int64_t segments_bytes_moved(const Bf16Arguments&);
 std::int64_t one_kernel_bytes_moved(const Bf16Arguments&);
 std::int64_t cluster_bytes_moved(const Bf16Arguments&);  ///< of three_blocks, too
+std::int64_t one_block_bytes_moved(const Bf16Arguments&);
 std::int64_t scores_in_walk_bytes_moved(const Bf16Arguments&);
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);  ///< -1 if it computes in fp32
 

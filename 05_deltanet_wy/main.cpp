@@ -136,6 +136,13 @@ void add_stages(Operator& definition) {
               .idea = "a third block computes T and P for the two blocks of a head",
               .unsupported = warpgroup_chain_unsupported,
               .bytes_moved = cluster_bytes_moved})
+      .stage({.name = "one_block",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = one_block,
+              .idea = "a head in one block: two chains read the same tiles, T and P",
+              .unsupported = warpgroup_chain_unsupported,
+              .bytes_moved = one_block_bytes_moved})
       .stage({.name = "scores_in_walk",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,

@@ -49,7 +49,7 @@ test_all() { ctest --preset cuda --timeout 300 --parallel 4; }
 # __syncwarp(), and between bar.arrive and bar.sync, it reports races that are none; a kernel of ten lines shows it. So
 # it reports the normaliser on Hopper, in chapter 04 the decays of `warp_specialized` and `specialized`, and Q S of
 # `hopper_gradients` there, which four lanes hand over for their warps, and in chapter 05 the decays in the slots of
-# `cluster` of gated_delta_rule. ThreadSanitizer on the emulator checks these
+# `cluster` of gated_delta_rule and the blocks on the diagonal in `one_block`. ThreadSanitizer on the emulator checks these
 # hand-overs.
 # synccheck looks for the threads of a bar.sync at one place in the code. In the last kernels of `warpgroups` and
 # `longer_chunks` of delta_rule --backward, two warpgroups wait for each other at a named barrier of 256 threads, each at
@@ -274,7 +274,7 @@ time_05() {
   local L shape status=0
   local -a sizes
   local stages=tensor_core,split_inverse,residual,fused,specialized_warps,warpgroup_chain,segments,one_kernel,cluster
-  stages+=,three_blocks,scores_in_walk,dispatch
+  stages+=,three_blocks,one_block,scores_in_walk,dispatch
   local backward=tensor_core,both_ends,warpgroups,longer_chunks,dispatch
   timed "$deltanet_wy" --operator delta_rule || status=1
   for L in 512 1024 2048 4096 8192 16384; do

@@ -169,10 +169,18 @@ std::int64_t cluster_bytes_moved(const Bf16Arguments& a) {
   return pairs * (3 * 2 * bytes.keys + heads_of(a) * a.L * 4) + 2 * bytes.values + state_bytes(a);
 }
 
+std::int64_t one_block_bytes_moved(const Bf16Arguments& a) {
+  const Bf16Bytes bytes(a);
+  // Of 128 columns: q and k once, and beta for A and for the columns of the inverses.
+  const std::int64_t pairs = (bytes.value_tiles + 1) / 2;
+  return pairs * (2 * bytes.keys + heads_of(a) * a.L * 8) + 2 * bytes.values + state_bytes(a);
+}
+
 std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
   if (runs_on_warpgroups(a)) {
     const Walk walk = fastest_walk(a);
     if (walk == Walk::segments) return scores_in_walk_bytes_moved(a, fastest_segments(a));
+    if (walk == Walk::one_block) return one_block_bytes_moved(a);
     return walk == Walk::one_kernel ? one_kernel_bytes_moved(a) : cluster_bytes_moved(a);
   }
   if (walk_unsupported(a).empty()) {

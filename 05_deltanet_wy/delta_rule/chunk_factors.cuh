@@ -118,30 +118,72 @@ class FactorGroup {
     multiply_rows(diagonal, beta_of_rows);
     put_inverse(blocks_, warp_, diagonal, -__shfl_sync(kAllLanes, beta, lane % kBlock));
     wait_at_named_barrier(barrier_, tile::kWarpgroup);
-    switch (warp_) {  // the number of blocks is a constant in each case, so that their products overlap
+    put_row(blocks_, K_K);
+    wait_at_named_barrier(barrier_, tile::kWarpgroup);
+    multiply(U, blocks_);
+  }
+
+  /// A part of invert() that another warp may go on from with put_two_inverses(): block warp_ of the diagonal of -A, in
+  /// fp32, in the place of its inverse.
+  __device__ __forceinline__ void put_diagonal(const SplitBlocks& blocks, const tile::WarpgroupScores& K_K,
+                                               float beta) const {
+    const auto& N = reinterpret_cast<const BlockRow&>(K_K);
+    const int lane = int(lane_index());
+    const float2 beta_of_rows{__shfl_sync(kAllLanes, beta, lane / 4), __shfl_sync(kAllLanes, beta, lane / 4 + 8)};
+    float* memory = blocks.in_fp32(warp_, warp_);
+    const auto put = [&](const BlockSums& of_N) {
+      BlockSums block;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) block[i / 4][i % 4] = of_N[i / 4][i % 4];
+      multiply_rows(block, beta_of_rows);
+      for_each_of_block(block, [&](int row, int column, float& x) { memory[row * kBlock + column] = x; });
+    };
+    switch (warp_) {
+      case 0:
+        put(N[0]);
+        break;
       case 1:
-        put_products<1>(blocks_, N);
+        put(N[1]);
         break;
       case 2:
-        put_products<2>(blocks_, N);
+        put(N[2]);
         break;
       case 3:
-        put_products<3>(blocks_, N);
+        put(N[3]);
         break;
     }
-    wait_at_named_barrier(barrier_, tile::kWarpgroup);
-    switch (row_) {
-      case 0:
-        multiply_row<0>(U, blocks_);
-        break;
+  }
+
+  /// The part after the inverses: row warp_ of W. Afterwards nothing needs K_K.
+  __device__ __forceinline__ void put_row(const SplitBlocks& blocks, const tile::WarpgroupScores& K_K) const {
+    const auto& N = reinterpret_cast<const BlockRow&>(K_K);
+    switch (warp_) {  // the number of blocks is a constant in each case, so that their products overlap
       case 1:
-        multiply_row<1>(U, blocks_);
+        put_products<1>(blocks, N);
         break;
       case 2:
-        multiply_row<2>(U, blocks_);
+        put_products<2>(blocks, N);
         break;
       case 3:
-        multiply_row<3>(U, blocks_);
+        put_products<3>(blocks, N);
+        break;
+    }
+  }
+
+  /// The last part: the warp's row of U.
+  __device__ __forceinline__ void multiply(SplitRow& U, const SplitBlocks& blocks) const {
+    switch (row_) {
+      case 0:
+        multiply_row<0>(U, blocks);
+        break;
+      case 1:
+        multiply_row<1>(U, blocks);
+        break;
+      case 2:
+        multiply_row<2>(U, blocks);
+        break;
+      case 3:
+        multiply_row<3>(U, blocks);
         break;
     }
   }
@@ -171,9 +213,19 @@ class FactorGroup {
     }
   }
 
+  /// Stores T alone. Blocks above the diagonal are not written.
+  __device__ __forceinline__ void store_lower(const SplitTriangle& T, const SplitRow& U) const {
+    store_row(T, U, row_, unit_of_block());
+  }
+
   /// Stores T alone, all of it.
   __device__ __forceinline__ void store(const SplitTriangle& T, const SplitRow& U) const {
-    store_row(T, U, row_, unit_of_block());
+    store_lower(T, U);
+    clear(T);
+  }
+
+  /// Makes T alone zero above the diagonal, where store_lower() does not write.
+  __device__ __forceinline__ void clear(const SplitTriangle& T) const {
     clear_upper_blocks(T, row_);
   }
 

@@ -23,7 +23,8 @@ constexpr double kTwoMoreLaunches = 5.5;
 constexpr double kBytes = 3.95e6;
 constexpr double kPrepareLaunch = 5;  // its launch, and the gap before the walk
 
-constexpr WalkCosts kOneKernel{1.82, 3.1}, kCluster{1.19, 5.5}, kThreeBlocks{0.97, 7.5};
+constexpr WalkCosts kOneKernel{1.82, 3.1, 1, 64}, kCluster{1.19, 5.5, 2, 128}, kThreeBlocks{0.97, 7.5, 3, 128};
+constexpr WalkCosts kOneBlock{2.2, 5.5, 1, 128};
 
 /// The time of a kernel that is limited by both the chain of its chunks and its bytes. If the two are about equal, the
 /// kernel takes longer than either.
@@ -75,21 +76,22 @@ tile::LaunchPlan fastest_segments(const Bf16Arguments& a) {
   return best;
 }
 
-double estimated_time(const Bf16Arguments& a, const WalkCosts& costs, int blocks) {
-  const Tiles tiles(a);
-  const std::int64_t units = tiles.heads * (blocks == 1 ? tiles.values : (tiles.values + 1) / 2);
+double estimated_time(const Bf16Arguments& a, const WalkCosts& costs) {
+  const std::int64_t heads = std::int64_t(a.B) * a.H, units = heads * ceil_div(a.Dv, costs.columns);
   // A cluster's multiprocessors are neighbours. Of 132, clusters of three can use 117.
-  const int count = multiprocessor_count(), at_a_time = std::max(1, blocks == 3 ? count * 3 / 10 : count / blocks);
+  const int count = multiprocessor_count();
+  const int at_a_time = std::max(1, costs.blocks == 3 ? count * 3 / 10 : count / costs.blocks);
   return costs.first + together(double(ceil_div(units, at_a_time)) * ceil_div(a.L, kChunk) * costs.chunk,
-                                double(tiles.heads) * a.L * 4 * (a.Dk + a.Dv) / kBytes);
+                                double(heads) * a.L * 4 * (a.Dk + a.Dv) / kBytes);
 }
 
 Walk fastest_walk(const Bf16Arguments& a) {
   const double prepare = kPrepareLaunch + double(a.B) * a.H * a.L * (2 * a.Dk + kInverseBytes) / kBytes;
   const std::pair<double, Walk> times[] = {{prepare + estimated_time(a, fastest_segments(a)), Walk::segments},
-                                           {estimated_time(a, kOneKernel, 1), Walk::one_kernel},
-                                           {estimated_time(a, kCluster, 2), Walk::cluster},
-                                           {estimated_time(a, kThreeBlocks, 3), Walk::three_blocks}};
+                                           {estimated_time(a, kOneKernel), Walk::one_kernel},
+                                           {estimated_time(a, kCluster), Walk::cluster},
+                                           {estimated_time(a, kThreeBlocks), Walk::three_blocks},
+                                           {estimated_time(a, kOneBlock), Walk::one_block}};
   return std::min_element(std::begin(times), std::end(times))->second;
 }
 

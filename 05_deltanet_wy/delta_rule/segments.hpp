@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// `segments` (13_segments.cu) and `scores_in_walk` (17_scores_in_walk.cu) with any number of segments, and two choices
+/// `segments` (13_segments.cu) and `scores_in_walk` (18_scores_in_walk.cu) with any number of segments, and two choices
 /// of that number.
 
 #include <cstdint>
@@ -41,13 +41,14 @@ double estimated_time(const Bf16Arguments&, const tile::LaunchPlan&, int inverse
 struct WalkCosts {
   double chunk;  ///< of a chunk
   double first;  ///< until T and P of the first one are there
+  int blocks;    ///< of a cluster, 1 to 3
+  int columns;   ///< of Dv that a cluster has
 };
 /// Microseconds of such a kernel by that estimate.
-/// @param blocks of a cluster, 1 to 3. A block walks with 64 columns of Dv, a cluster of 2 or 3 with 128
-double estimated_time(const Bf16Arguments&, const WalkCosts&, int blocks);
+double estimated_time(const Bf16Arguments&, const WalkCosts&);
 /// What walks over the chunks on Hopper.
-enum class Walk { segments, one_kernel, cluster, three_blocks };
-/// Which takes least by such estimates: prepare_inverses() and the walk of fastest_segments(), or one of the three
+enum class Walk { segments, one_kernel, cluster, three_blocks, one_block };
+/// Which takes least by such estimates: prepare_inverses() and the walk of fastest_segments(), or one of the four
 /// stages that are a single kernel. Requires: an empty warpgroup_chain_unsupported().
 Walk fastest_walk(const Bf16Arguments&);
 

@@ -101,6 +101,25 @@ __device__ __forceinline__ void for_each_of_block(BlockSums& block, F f) {
   for (int i = 0; i < 8; ++i) f(lane / 4 + i % 4 / 2 * 8, i / 4 * 8 + lane % 4 * 2 + i % 2, block[i / 4][i % 4]);
 }
 
+/// x = a column of (I + A)^-1 times a factor, by forward substitution.
+/// @param A -A in fp32 in shared memory, of which only what is below the diagonal is used
+__device__ __forceinline__ void solve_column(float (&x)[kBlock], const float* A, int column, float factor) {
+#pragma unroll
+  for (int i = 0; i < kBlock; ++i) {
+    float sums[2] = {i == column ? factor : 0.0f, 0.0f};  // the first has the product with x_{i-1}, which is known last
+#pragma unroll
+    for (int j = 0; j < i; j += 4) {
+      const float4 four = *reinterpret_cast<const float4*>(A + i * kBlock + j);
+      const float of[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        if (j + n < i) sums[j + n < i - 1] += of[n] * x[j + n];
+      }
+    }
+    x[i] = sums[0] + sums[1];
+  }
+}
+
 /// Stores U_cc = (I + A_cc)^-1 times a factor for each column. One warp computes it: lanes i and 16 + i have column i,
 /// and each of the two stores half of it.
 /// @param block -A_cc, of which only what is below the diagonal is used
@@ -111,20 +130,7 @@ __device__ __forceinline__ void put_inverse(const SplitBlocks& blocks, int c, Bl
   __syncwarp();
   const int column = int(lane_index()) % kBlock;
   float x[kBlock];
-#pragma unroll
-  for (int i = 0; i < kBlock; ++i) {
-    float sums[2] = {i == column ? factor : 0.0f, 0.0f};  // the first has the product with x_{i-1}, which is known last
-#pragma unroll
-    for (int j = 0; j < i; j += 4) {
-      const float4 A = *reinterpret_cast<const float4*>(memory + i * kBlock + j);
-      const float of[4] = {A.x, A.y, A.z, A.w};
-#pragma unroll
-      for (int n = 0; n < 4; ++n) {
-        if (j + n < i) sums[j + n < i - 1] += of[n] * x[j + n];
-      }
-    }
-    x[i] = sums[0] + sums[1];
-  }
+  solve_column(x, memory, column, factor);
   __syncwarp();  // all lanes have read A
   const bool is_lower = lane_index() >= kBlock;
   SplitFragment<4> half;
@@ -134,6 +140,27 @@ __device__ __forceinline__ void put_inverse(const SplitBlocks& blocks, int c, Bl
   auto* to = reinterpret_cast<uint4*>(memory) + place;
   to[0] = make_uint4(half.high[0], half.high[1], half.high[2], half.high[3]);
   to[SplitBlocks::kHalf / 8] = make_uint4(half.low[0], half.low[1], half.low[2], half.low[3]);
+}
+
+/// U_cc of two neighbouring blocks, by one warp: lanes 0 to 15 have the columns of the first one, the others those of
+/// the second. In put_inverse() both halves of a warp compute the same.
+/// @param first the first block. In its place and the next one's is -A_cc in fp32
+/// @param factor of column lane % 16 of the lane's block
+__device__ __forceinline__ void put_two_inverses(const SplitBlocks& blocks, int first, float factor) {
+  const int c = first + int(lane_index()) / kBlock, column = int(lane_index()) % kBlock;
+  float* memory = blocks.in_fp32(c, c);
+  float x[kBlock];
+  solve_column(x, memory, column, factor);
+  __syncwarp();  // all lanes have read A
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    SplitFragment<4> rows;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) rows.set(i, x[8 * half + 2 * i], x[8 * half + 2 * i + 1]);
+    auto* to = reinterpret_cast<uint4*>(memory) + column % 8 + column / 8 * 16 + half * 8;
+    to[0] = make_uint4(rows.high[0], rows.high[1], rows.high[2], rows.high[3]);
+    to[SplitBlocks::kHalf / 8] = make_uint4(rows.low[0], rows.low[1], rows.low[2], rows.low[3]);
+  }
 }
 
 /// A row of blocks of U = -T, each in two bf16; only those up to the diagonal are used.

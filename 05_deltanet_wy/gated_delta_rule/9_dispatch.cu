@@ -5,7 +5,7 @@
 /// takes the least estimated time (fastest_walk.cpp); where keys are to be normalised it is `segments`. The number of
 /// segments is delta_rule's choice; with one segment it is `warpgroup_chain`. Then `tensor_core`, then fp32, which is
 /// `recurrent_gpu` on copies of q, k and v, whose result is copied back.
-/// Grows out of: 05_deltanet_wy/delta_rule/18_dispatch.cu
+/// Grows out of: 05_deltanet_wy/delta_rule/19_dispatch.cu
 /// Improves on: `cluster` and `three_blocks` need Hopper, Dk <= 128 and keys that are normalised already. With few
 /// heads they leave multiprocessors idle. Neither they nor `tensor_core` support widths that are no multiple of 16,
 /// wide values, or rows that are not aligned.

@@ -12,7 +12,7 @@ constexpr double kPrepareLaunch = 10;  // the launch of prepare_tiles(), and the
 constexpr double kNoEarlyStart = 0.5;  // what the two kernels for segments take longer than those of delta_rule
 constexpr double kBytes = 3.95e6;
 
-constexpr delta_rule::WalkCosts kCluster{1.35, 5.6}, kThreeBlocks{1.12, 8.2};
+constexpr delta_rule::WalkCosts kCluster{1.35, 5.6, 2, 128}, kThreeBlocks{1.12, 8.2, 3, 128};
 
 }  // namespace
 
@@ -23,8 +23,8 @@ delta_rule::Walk fastest_walk(const Bf16Arguments& a) {
   const tile::LaunchPlan plan = delta_rule::fastest_segments(a);
   const double segments = prepare + estimated_time(a, plan, 256, 128) + (plan.segments > 1 ? kNoEarlyStart : 0);
   const std::pair<double, Walk> times[] = {{segments, Walk::segments},
-                                           {estimated_time(a, kCluster, 2), Walk::cluster},
-                                           {estimated_time(a, kThreeBlocks, 3), Walk::three_blocks}};
+                                           {estimated_time(a, kCluster), Walk::cluster},
+                                           {estimated_time(a, kThreeBlocks), Walk::three_blocks}};
   return std::min_element(std::begin(times), std::end(times))->second;
 }
 

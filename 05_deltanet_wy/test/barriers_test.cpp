@@ -32,8 +32,12 @@ constexpr KernelWithBarriers kKernels[] = {
     {"delta_rule", "cluster", "05_deltanet_wy/delta_rule/cluster.cuh", 64, 64, 850},
     {"delta_rule", "three_blocks", "05_deltanet_wy/delta_rule/16_three_blocks.cu", 64, 64, 850, "", "", "output_empty"},
     {"delta_rule", "three_blocks", "05_deltanet_wy/delta_rule/pass_factors_on.cuh", 64, 64, 850},
+    // When a chain comes to its wait for Q and K, others have waited for the same tiles: the warps that compute T, and the
+    // chain that computed P.
+    {"delta_rule", "one_block", "05_deltanet_wy/delta_rule/17_one_block.cu", 64, 64, 450, "", "",
+     "^      ring.wait\\(full\\)"},
     // Two segments of five chunks.
-    {"delta_rule", "scores_in_walk", "05_deltanet_wy/delta_rule/17_scores_in_walk.cu", 64, 64, 600, "",
+    {"delta_rule", "scores_in_walk", "05_deltanet_wy/delta_rule/18_scores_in_walk.cu", 64, 64, 600, "",
      "EMULATOR_MULTIPROCESSORS=2", "output_empty"},
     {"delta_rule", "scores_in_walk", "05_deltanet_wy/delta_rule/prepare_inverses.cu", 64, 64, 200},
     {"delta_rule --backward", "tensor_core", "05_deltanet_wy/delta_rule_backward/3_tensor_core.cu", 16, 16, 130},

@@ -62,6 +62,10 @@ TEST(DispatchTest, TakesWarpgroupsOnHopper) {
   EXPECT_EQ(dispatch_note(mapped(128, 128, 4, 16384)), "clusters of three blocks, 64 columns per block") << "32 heads";
   EXPECT_EQ(dispatch_note(mapped(128, 128, 5, 16384)), "clusters of two blocks, 64 columns per block") << "40 heads";
   EXPECT_EQ(dispatch_note(mapped(128, 128, 9, 4096)), "clusters of three blocks, 64 columns per block") << "72 heads";
+  EXPECT_EQ(dispatch_note(mapped(128, 128, 16, 8192)), "one kernel, 128 columns per block") << "128 heads";
+  EXPECT_EQ(dispatch_note(mapped(128, 128, 24)), "clusters of two blocks, 64 columns per block") << "192 heads";
+  EXPECT_EQ(dispatch_note(mapped(128, 128, 32)), "one kernel, 128 columns per block") << "256 heads";
+  EXPECT_EQ(dispatch_memory(mapped(128, 128, 32)), 0);
   EXPECT_EQ(dispatch_note(mapped(128, 128, 1, 512)), "warpgroups, 64 columns per block") << "short";
   EXPECT_EQ(dispatch_note(mapped(128, 128, 4, 128)), "one kernel, 64 columns per block") << "two chunks";
   EXPECT_EQ(dispatch_memory(mapped(128, 128, 4, 128)), 0);

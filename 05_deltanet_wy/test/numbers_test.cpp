@@ -48,7 +48,7 @@ TEST(NumbersTest, SplittingTMendsARepeatedKey) {
   };
   EXPECT_GT(error("tensor_core"), 0.1);
   for (const char* stage : {"split_inverse", "residual", "fused", "specialized_warps", "warpgroup_chain", "segments",
-                            "one_kernel", "cluster", "three_blocks", "scores_in_walk", "dispatch"}) {
+                            "one_kernel", "cluster", "three_blocks", "one_block", "scores_in_walk", "dispatch"}) {
     if (!why_not(delta_rule_operator(), find_stage(delta_rule_operator(), stage), problem).empty()) continue;
     EXPECT_LT(error(stage), 3e-2) << stage;
   }

@@ -619,7 +619,15 @@ STAGES = [
         "The third block of a cluster computes all T and P and pushes them into the shared memory of the two blocks that walk.",
     ),
     Stage(
-        DELTA + "17_scores_in_walk.cu",
+        DELTA + "17_one_block.cu",
+        ["q, k, beta", "v", "o"],
+        [
+            Kernel("one kernel: four warpgroups", ["Q, K four times; V, later O, twice;", "T, P twice; blocks of A: 220 KB"], ["two chains: S^T, residual,", "v_new, O^T and P; one more: T"], ["q, k, beta", "v"], ["o*"]),
+        ],
+        "Both chains of a head are in one block and read the same Q, K, T and P.",
+    ),
+    Stage(
+        DELTA + "18_scores_in_walk.cu",
         ["q, k, beta", "+T as rows", "v", "+H, E; starts", "o"],
         [
             Kernel("prepare_inverses: a warpgroup", ["K, later T; blocks of A:", "26 KB"], ["K K^T; a row of T's blocks"], ["q, k, beta"], ["T as rows*"]),

@@ -1,8 +1,9 @@
 /// @file
-/// Stage 18, `dispatch`: what a user calls.
+/// Stage 19, `dispatch`: what a user calls.
 ///
-/// Idea: choose a kernel that supports the problem. On Hopper that is `three_blocks`, `cluster`, `one_kernel`, or
-/// `scores_in_walk` with some number of segments, whichever takes the least estimated time (segments.cpp). If they
+/// Idea: choose a kernel that supports the problem. On Hopper that is `one_block`, `three_blocks`, `cluster`,
+/// `one_kernel`, or `scores_in_walk` with some number of segments, whichever takes the least estimated time
+/// (segments.cpp). If they
 /// do not support the problem, and on other GPUs, `dispatch` uses the walk of `specialized_warps` in the form of
 /// dispatch/walk.cu, which supports every width of the tensor cores, normalised keys, and 32 or 64 columns per block.
 /// On a GPU whose blocks have too little shared memory for that walk, it uses `split_inverse`. Problems that
@@ -12,7 +13,7 @@
 /// block for most of the work, and only the states are walked, from chunk to chunk; this costs two fifths more
 /// operations and four launches. `chunk_gpu` is faster if few heads leave multiprocessors idle and there are many
 /// chunks. If the heads fill the GPU, the number of operations matters, and `recurrent_gpu` is faster.
-/// Grows out of: 17_scores_in_walk.cu; dispatch: the kernel is in dispatch/walk.cu; here is the choice
+/// Grows out of: 18_scores_in_walk.cu; dispatch: the kernel is in dispatch/walk.cu; here is the choice
 /// Improves on: `scores_in_walk` needs Hopper and supports only Dk <= 128 and keys that are already normalised. With many
 /// heads, T in memory costs more than computing it beside the walk.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
@@ -130,6 +131,8 @@ void dispatch(const Bf16Arguments& a) {
         return cluster(a);
       case Walk::three_blocks:
         return three_blocks(a);
+      case Walk::one_block:
+        return one_block(a);
     }
   }
   if (walk_unsupported(a).empty()) {
@@ -159,6 +162,8 @@ std::string dispatch_note(const Bf16Arguments& a) {
         return "clusters of two blocks, " + columns;
       case Walk::three_blocks:
         return "clusters of three blocks, " + columns;
+      case Walk::one_block:
+        return "one kernel, 128 columns per block";
       case Walk::segments:
         const int segments = fastest_segments(a).segments;
         return "warpgroups, " + (segments > 1 ? std::to_string(segments) + " segments, " : "") + columns;

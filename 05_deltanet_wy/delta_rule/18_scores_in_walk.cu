@@ -1,5 +1,5 @@
 /// @file
-/// Stage 17, `scores_in_walk`: segments, with P computed in the walk, so that T alone goes through memory.
+/// Stage 18, `scores_in_walk`: segments, with P computed in the walk, so that T alone goes through memory.
 ///
 /// Idea: `segments` reads T twice, in kernel 1 and in the walk, but P only once. T takes thousands of clocks per chunk.
 /// P is a single product of tiles that the walk has loaded anyway. So one more warpgroup of the walk computes P, while
