@@ -123,8 +123,8 @@ class FactorGroup {
     multiply(U, blocks_);
   }
 
-  /// A part of invert() that another warp may go on from with put_two_inverses(): block warp_ of the diagonal of -A, in
-  /// fp32, in the place of its inverse.
+  /// A part of invert(), which put_two_inverses() in another warp continues: stores block warp_ of the diagonal of -A in
+  /// fp32, where U_cc will lie.
   __device__ __forceinline__ void put_diagonal(const SplitBlocks& blocks, const tile::WarpgroupScores& K_K,
                                                float beta) const {
     const auto& N = reinterpret_cast<const BlockRow&>(K_K);

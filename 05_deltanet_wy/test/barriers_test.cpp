@@ -35,7 +35,8 @@ constexpr KernelWithBarriers kKernels[] = {
     // When a chain comes to its wait for Q and K, others have waited for the same tiles: the warps that compute T, and the
     // chain that computed P.
     {"delta_rule", "one_block", "05_deltanet_wy/delta_rule/17_one_block.cu", 64, 64, 450, "", "",
-     "^      ring.wait\\(full\\)"},
+     "^      ring.wait\\(barriers.full\\)"},
+    {"delta_rule", "one_block", "05_deltanet_wy/delta_rule/one_block.cuh", 64, 64, 450},
     // Two segments of five chunks.
     {"delta_rule", "scores_in_walk", "05_deltanet_wy/delta_rule/18_scores_in_walk.cu", 64, 64, 600, "",
      "EMULATOR_MULTIPROCESSORS=2", "output_empty"},
