@@ -36,7 +36,7 @@ TEST(MovedTest, IsWhatIsCounted) {
         expect_counted(stage, tensors.call());
         expect_counted(stage, tensors.graph_call());
       }
-      EXPECT_EQ(stated, definition == &normalized_operator() ? 3 : Dk > 128 ? 7 : 14);
+      EXPECT_EQ(stated, definition == &normalized_operator() ? 3 : Dk > 128 ? 7 : 15);
     }
   }
 }

@@ -24,7 +24,7 @@ TEST(NormalizeKeysTest, StagesThatDoNotNormalizeRefuse) {
     EXPECT_EQ(reason.find("keys are not normalised") != std::string::npos, is_lesson) << stage.name << reason;
     refused += is_lesson;
   }
-  EXPECT_EQ(refused, 11);
+  EXPECT_EQ(refused, 12);
 }
 
 TEST(NormalizeKeysTest, Small) {
