@@ -38,7 +38,7 @@
 /// and 176 for a chain. That is enough because residual and outputs share an array.
 /// Work: 6 Dk Dv + 320 Dv operations per position on tensor cores, 256 Dk per 128 columns, and the inverse.
 /// Bytes: v and o once; q and k once per 128 columns, beta twice.
-/// Bound by: the steps of an inverse, nearly; and the power of an H200.
+/// Bound by: the steps of an inverse, and the power of an H200.
 /// Requires: what `warpgroup_chain` requires.
 /// Weakness: it needs a head for every multiprocessor. A chain takes longer for a chunk than in `cluster`. With Dv <= 64
 /// the second chain does useless work.
@@ -63,6 +63,7 @@ namespace {
 using namespace tile;
 
 constexpr int kBlockThreads = 4 * kWarpgroup;  // of a block
+
 /// Grid (tiles of 128 columns of Dv, H, B).
 template <class Shape>
 __global__ void __launch_bounds__(kBlockThreads, 1)
@@ -126,7 +127,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       pair_ring.advance();
       P_ring.advance();
       RoundedState<Shape::kDk> s;
-      WarpgroupColumns sums, v_new;  // the residual, later the outputs
+      WarpgroupColumns sums;  // the residual, later the outputs: two arrays would take 32 more registers
+      WarpgroupColumns v_new;
       WarpgroupFragments factor;
       round_state<Shape::kDk>(s, S);
       v_ring.wait(barriers.v_full);

@@ -3,9 +3,8 @@
 ///
 /// Idea: choose a kernel that supports the problem. On Hopper that is `one_block`, `three_blocks`, `cluster`,
 /// `one_kernel`, or `scores_in_walk` with some number of segments, whichever takes the least estimated time
-/// (segments.cpp). If they
-/// do not support the problem, and on other GPUs, `dispatch` uses the walk of `specialized_warps` in the form of
-/// dispatch/walk.cu, which supports every width of the tensor cores, normalised keys, and 32 or 64 columns per block.
+/// (segments.cpp). If they do not support the problem, and on other GPUs, `dispatch` uses the walk of
+/// `specialized_warps` in the form of dispatch/walk.cu, which supports every width of the tensor cores, normalised keys, and 32 or 64 columns per block.
 /// On a GPU whose blocks have too little shared memory for that walk, it uses `split_inverse`. Problems that
 /// `split_inverse` does not support are computed in fp32: widths that are no multiple of 16 or too large, and rows that
 /// are not aligned. One kernel each copies q, k and v to fp32, and one copies the result back. In fp32 the choice is
