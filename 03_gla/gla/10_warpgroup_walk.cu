@@ -170,7 +170,7 @@ void warpgroup_walk(const Bf16Arguments& a) {
 std::string warpgroup_walk_unsupported(const Bf16Arguments& a) {
   if (const std::string reason = subchunk_walk_unsupported(a); !reason.empty()) return reason;
   if (a.Dk > kDk) return "Dk > 128: the state and its copies would not fit into a warpgroup's registers";
-  if (compute_capability() < 90) return "needs a GPU of compute capability 9.0, for bulk copies";
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) return reason;
   return why_not_mapped(a.v, tensor_sizes(a, a.Dv), kChunk);
 }
 

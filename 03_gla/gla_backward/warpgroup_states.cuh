@@ -311,7 +311,7 @@ void start_states_walks(const Bf16BackwardArguments& a, const Between& between) 
 
 /// Why they cannot run; empty if they can.
 inline std::string states_walks_unsupported(const Bf16BackwardArguments& a) {
-  if (compute_capability() < 90) return "needs a GPU of compute capability 9.0, for bulk copies";
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) return reason;
   const std::string reason = why_not_mapped(a.v, sizes_of_values(a), kChunk);
   return reason.empty() ? why_not_mapped(a.d_o, tensor_sizes(a, a.Dv), kChunk) : reason;
 }

@@ -250,6 +250,7 @@ void warp_specialized(const Bf16Arguments& a) {
 }
 
 std::string warp_specialized_unsupported(const Bf16Arguments& a) {
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) return reason;
   if (const std::string reason = one_kernel_unsupported(a); !reason.empty()) return reason;
   if (a.Dk > 128) return "Dk > 128: the state and its copies would not fit into a warpgroup's registers";
   if (const std::string reason = bulk_copies_unsupported(a); !reason.empty()) return reason;

@@ -222,6 +222,7 @@ void warpgroup_chain(const Bf16Arguments& a) {
 }
 
 std::string warpgroup_chain_unsupported(const Bf16Arguments& a) {
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) return reason;
   if (const std::string reason = tensor_core_unsupported(a); !reason.empty()) return reason;
   if (a.Dk > 128) return "Dk > 128: the state and its copy would not fit into a warpgroup's registers";
   return bulk_copies_unsupported(a);

@@ -231,7 +231,7 @@ void warpgroups_backward(const Bf16BackwardArguments& g) {
 std::string warpgroups_backward_unsupported(const Bf16BackwardArguments& g) {
   if (const std::string reason = tensor_core_backward_unsupported(g); !reason.empty()) return reason;
   if (g.Dk > 128 || g.Dv > 128) return "Dk or Dv > 128: a chunk of the last kernel would not fit into shared memory";
-  if (compute_capability() < 90) return "needs a GPU of compute capability 9.0, for bulk copies";
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) return reason;
   const auto why_not = [&](const auto& view, int width) {
     return why_not_mapped(read_only(view), tensor_sizes(g, width), kChunk);
   };

@@ -223,6 +223,7 @@ void warpgroup_chain(const Bf16Arguments& a) {
 }
 
 std::string warpgroup_chain_unsupported(const Bf16Arguments& a) {
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) return reason;
   if (const std::string reason = kda::tensor_core_unsupported(a); !reason.empty()) return reason;
   return bulk_copies_unsupported(a);
 }

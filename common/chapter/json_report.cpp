@@ -7,6 +7,7 @@
 
 #include "common/atomic_file.hpp"
 #include "common/chapter/options.hpp"
+#include "common/device/device.hpp"
 #include "common/error.hpp"
 
 namespace tutorial {
@@ -44,10 +45,16 @@ Json text_or_null(const std::string& text) {
   return text.empty() ? Json(nullptr) : Json(text);
 }
 
+Json capability(int number) {
+  return number > 0 ? Json(capability_text(number)) : Json(nullptr);
+}
+
 Json device(const RunSettings& settings) {
   const Machine& machine = settings.machine;
   return {{"backend", kEmulated ? "emulator" : "cuda"},
           {"name", machine.has_gpu ? machine.gpu : machine.cpu},
+          {"compute_capability", capability(machine.capability)},
+          {"passes_for", capability(machine.passes_for)},
           {"copy_bandwidth_gb_s", rate(settings.gpu_roofline.copy_bytes_s, 1e9)},
           {"fp32_tflop_s", rate(settings.gpu_roofline.fma_flops_s, 1e12)},
           {"tensor_tflop_s", rate(settings.gpu_roofline.tensor_flops_s, 1e12)},

@@ -9,6 +9,7 @@
 
 #include <cuda_runtime.h>
 
+#include "common/device/device.hpp"
 #include "common/device/error.hpp"
 #include "common/error.hpp"
 #include "common/parallel.hpp"
@@ -74,7 +75,7 @@ cudaDeviceProp gpu_properties() {
 
 }  // namespace
 
-Machine probe_machine(bool needs_gpu) {
+Machine probe_machine(bool needs_gpu, std::optional<int> as) {
   Machine machine;
   machine.cpu = proc_value("/proc/cpuinfo", "model name");
   if (machine.cpu.empty()) machine.cpu = "CPU";
@@ -84,6 +85,11 @@ Machine probe_machine(bool needs_gpu) {
     const cudaDeviceProp gpu = gpu_properties();
     machine.gpu = gpu.name;
     machine.multiprocessors = gpu.multiProcessorCount;
+    machine.capability = 10 * gpu.major + gpu.minor;
+    if (as) {
+      if (const std::string reason = pass_for(*as); !reason.empty()) throw UsageError("--as: " + reason);
+      machine.passes_for = *as;
+    }
   }
   return machine;
 }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace tutorial {
@@ -20,12 +21,15 @@ struct Machine {
   int threads = 1;       ///< that it runs at once
   bool has_gpu = false;  ///< GPU stages can run: on a GPU, or in an emulator build on the emulator
   std::string gpu;       ///< name of the GPU; of the emulator in an emulator build
+  int capability = 0;    ///< its compute capability, 90 for 9.0
+  int passes_for = 0;    ///< the one that the kernels see in its place; 0 if it is the GPU's own
   int multiprocessors = 0;
 };
 
-/// Looks at the machine. Throws UsageError where a GPU is needed and there is none, or one of a compute capability
-/// below 8.0.
-Machine probe_machine(bool needs_gpu);
+/// Looks at the machine, and lets its GPU pass for a card of compute capability `as` if one is given (pass_for() of
+/// common/device/device.hpp). Throws UsageError where a GPU is needed and there is none, or one of a compute capability
+/// below 8.0, or one that cannot pass for that card.
+Machine probe_machine(bool needs_gpu, std::optional<int> as = {});
 
 /// Bytes of memory that a program can still take without being killed, from the system and, in a container, its limit.
 /// The largest number there is where neither is known.

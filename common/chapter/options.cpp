@@ -50,6 +50,15 @@ T parse_number(const std::string& option, const std::string& text, T low, T high
   return number;
 }
 
+// 89 of "8.9". Throws UsageError.
+int parse_capability(const std::string& option, const std::string& text) {
+  const std::size_t point = text.find('.');
+  if (point == text.npos || point == 0 || point + 2 != text.size()) {
+    throw UsageError(fmt::format("{}: '{}' is not a compute capability such as 8.9", option, text));
+  }
+  return 10 * parse_number(option, text.substr(0, point), 1, 99) + parse_number(option, text.substr(point + 1), 0, 9);
+}
+
 std::string long_flag(const std::string& flags) {
   return flags.substr(flags.find("--"));
 }
@@ -115,7 +124,7 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   Options options;
   VariantFlags variants;
   std::map<std::string, std::string> sizes;
-  std::string scale, seed, repeat, warmup, input, output, weights;
+  std::string scale, seed, repeat, warmup, as, input, output, weights;
 
   CLI::App app(chapter.name() + ": " + chapter.title() + ".\nRuns every stage, checks it and times it.");
   app.add_option("--operator", options.operator_name, "run this operator alone")->type_name("NAME");
@@ -139,6 +148,8 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   app.add_option("--repeat", repeat, "timed runs of each stage")->type_name("N");
   app.add_option("--warmup", warmup, "runs before those")->type_name("N");
   app.add_flag("--cpu-only", options.cpu_only, "skip the stages that need a GPU");
+  app.add_option("--as", as, "hide what the GPU has and a card of this compute capability lacks: 8.9, 12.0, ...")
+      ->type_name("X.Y");
   app.add_option("--input", input, "take inputs from this safetensors file; their shapes set the sizes")
       ->type_name("FILE");
   app.add_option("--weights", weights, "take a layer's weights from this safetensors file")->type_name("FILE");
@@ -183,6 +194,7 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   options.seed = app.count("--seed") == 0
                      ? fresh_seed()
                      : parse_number<std::uint64_t>("--seed", seed, 0, std::numeric_limits<std::uint64_t>::max());
+  if (app.count("--as") > 0) options.as = parse_capability("--as", as);
   const auto path_of = [&](const std::string& flag, const std::string& text) -> std::filesystem::path {
     if (app.count(flag) > 0 && text.empty()) throw UsageError(flag + ": the name of a file is missing");
     return text;

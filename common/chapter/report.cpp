@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "common/device/device.hpp"
 #include "common/units.hpp"
 
 namespace tutorial {
@@ -72,7 +73,9 @@ void Report::heading(const Chapter& chapter, const RunSettings& settings) {
   };
   const Machine& machine = settings.machine;
   if (machine.has_gpu) {
-    unit(fmt::format("{}, {} multiprocessors", machine.gpu, machine.multiprocessors), settings.gpu_roofline);
+    std::string gpu = fmt::format("{}, {} multiprocessors", machine.gpu, machine.multiprocessors);
+    if (machine.passes_for > 0) gpu += fmt::format(", with what {} has", capability_text(machine.passes_for));
+    unit(gpu, settings.gpu_roofline);
   }
   unit(fmt::format("{}, {} threads", machine.cpu, machine.threads), settings.cpu_roofline);
 }

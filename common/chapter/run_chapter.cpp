@@ -165,7 +165,7 @@ bool run_chapter(const Chapter& chapter, const Options& options) {
     task.request = {options.sizes, options.scale, options.seed, options.input, options.weights, modest};
     task.problem = plan_problem(*task.definition, task.request);
   }
-  settings.machine = probe_machine(!options.cpu_only && has_gpu_stages(tasks));
+  settings.machine = probe_machine(!options.cpu_only && has_gpu_stages(tasks), options.as);
   for (const Task& task : tasks) {
     check_memory(task, settings.machine, settings.keep_outputs);
     check_inputs(*task.definition, task.request, task.problem);

@@ -9,6 +9,7 @@
 #include "common/device/source_location.hpp"
 
 #if TUTORIAL_EMULATOR
+#include <emulator/require.hpp>
 #include <emulator/warp_gather.hpp>
 #else
 #include "common/device/architecture.cuh"
@@ -21,6 +22,7 @@ namespace tutorial {
 /// knows that a single lane goes on. For GPUs of compute capability 9.0 and later.
 __device__ __forceinline__ bool elect_one([[maybe_unused]] SourceLocation where = SourceLocation::current()) {
 #if TUTORIAL_EMULATOR
+  emulator::require(emulator::Feature::bulk_copies, "elect", where);
   emulator::gather(~0u, char{}, where);
   const unsigned lanes = emulator::existing_lanes();
   return (lanes >> emulator::lane()) == 1;

@@ -46,16 +46,17 @@ template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const LaunchConfig& config, Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments), "the kernel takes another number of arguments");
   static_assert((std::is_trivially_destructible_v<Parameters> && ...), "parameters are copied byte by byte");
+  const std::size_t shared_bytes = shared_bytes_to_ask_for(reinterpret_cast<const void*>(kernel), config.shared_bytes);
   // A kernel gets 48 KB of static and dynamic shared memory together unless it asks for more.
-  if (config.shared_bytes > 0) {
-    const auto bytes = static_cast<int>(config.shared_bytes);
+  if (shared_bytes > 0) {
+    const auto bytes = static_cast<int>(shared_bytes);
     check_launch(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), config);
   }
 #if TUTORIAL_EMULATOR
   // A copy of the parameters, because a captured graph launches the kernel again when the arguments are long gone.
   const std::tuple<Parameters...> parameters(std::forward<Arguments>(arguments)...);
   check_launch(emulator::launch(
-                   config.grid, config.block, config.shared_bytes, current_stream(), config.where,
+                   config.grid, config.block, shared_bytes, current_stream(), config.where,
                    [kernel, parameters] { std::apply(kernel, parameters); }, reinterpret_cast<const void*>(kernel),
                    config.cluster, std::apply(without_padding<Parameters...>, parameters)),
                config);
@@ -63,9 +64,9 @@ void launch(void (*kernel)(Parameters...), const LaunchConfig& config, Arguments
   cudaLaunchConfig_t cuda_config{};
   cuda_config.gridDim = config.grid;
   cuda_config.blockDim = config.block;
-  cuda_config.dynamicSmemBytes = config.shared_bytes;
+  cuda_config.dynamicSmemBytes = shared_bytes;
   cuda_config.stream = current_stream();
-  cudaLaunchAttribute attributes[2]{};  // a GPU that has no clusters, or no early start, refuses the attribute
+  cudaLaunchAttribute attributes[2]{};  // a GPU that has no clusters refuses the attribute
   cuda_config.attrs = attributes;
   if (has_clusters(config)) {
     cudaLaunchAttribute& cluster = attributes[cuda_config.numAttrs++];
@@ -74,7 +75,7 @@ void launch(void (*kernel)(Parameters...), const LaunchConfig& config, Arguments
     cluster.val.clusterDim.y = config.cluster.y;
     cluster.val.clusterDim.z = config.cluster.z;
   }
-  if (config.starts_early) {
+  if (config.starts_early && has_early_start()) {
     cudaLaunchAttribute& early = attributes[cuda_config.numAttrs++];
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;

@@ -1,8 +1,10 @@
 #include "common/device/launch_config.hpp"
 
+#include <algorithm>
 #include <ostream>
 #include <sstream>
 
+#include "common/device/device.hpp"
 #include "common/device/error.hpp"
 
 namespace tutorial {
@@ -28,6 +30,26 @@ void check_launch(cudaError_t status, const LaunchConfig& config) {
   if (has_clusters(config)) text << " in clusters of " << config.cluster;
   text << " of " << config.block << " threads with " << config.shared_bytes << " bytes of dynamic shared memory failed";
   throw CudaError(status, text.str(), config.where);
+}
+
+std::size_t shared_bytes_to_ask_for([[maybe_unused]] const void* kernel, std::size_t dynamic_bytes) {
+#if TUTORIAL_CUDA
+  const std::size_t theirs = shared_memory_per_multiprocessor();
+  if (passes_for() == 0 || dynamic_bytes == 0) return dynamic_bytes;
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, kernel));
+  int device = 0, own = 0;
+  check(cudaGetDevice(&device));
+  check(cudaDeviceGetAttribute(&own, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device));
+  constexpr std::size_t kReserved = 1024;  // by the system, in each block
+  constexpr std::size_t kStep = 128;       // in which shared memory is handed out
+  const std::size_t beside = attributes.sharedSizeBytes + kReserved;
+  const std::size_t blocks = std::max<std::size_t>(theirs / (dynamic_bytes + beside), 1);
+  const std::size_t too_many = std::size_t(own) / (blocks + 1) / kStep * kStep;  // of so much, one block more would fit
+  return std::max(dynamic_bytes, too_many + kStep - std::min(beside, too_many));
+#else
+  return dynamic_bytes;
+#endif
 }
 
 std::int64_t launch_count() {

@@ -38,6 +38,10 @@ bool has_clusters(const LaunchConfig& config);
 /// on the emulator, if the kernel itself went wrong. The message has the sizes of `config` and its line.
 void check_launch(cudaError_t status, const LaunchConfig& config);
 
+/// On a GPU: the dynamic shared memory to ask for in place of `dynamic_bytes`, so that no more blocks share a
+/// multiprocessor than on the card that pass_for() has named (device.hpp); the same number if it was not called.
+std::size_t shared_bytes_to_ask_for(const void* kernel, std::size_t dynamic_bytes);
+
 /// Kernels that launch() has started since the process began, those that a graph has captured among them; what a graph
 /// starts again does not count. For the host thread that launches.
 std::int64_t launch_count();

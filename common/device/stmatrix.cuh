@@ -20,6 +20,7 @@
 
 #if TUTORIAL_EMULATOR
 #include <emulator/async_proxy.hpp>
+#include <emulator/require.hpp>
 #include <emulator/warp_gather.hpp>
 
 #include "common/device/alignment.hpp"
@@ -40,6 +41,7 @@ __device__ __forceinline__ void stmatrix(void* row, const std::uint32_t (&fragme
                                          [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
   static_assert(kMatrices == 1 || kMatrices == 2 || kMatrices == 4);
 #if TUTORIAL_EMULATOR
+  emulator::require(emulator::Feature::bulk_copies, "stmatrix", where);
   const unsigned lane = emulator::lane();
   if (lane < 8 * kMatrices) check_alignment(row, 16, where);
   const auto rows = emulator::gather(~0u, static_cast<std::uint16_t*>(row), where);

@@ -69,8 +69,9 @@ void note_shared_read(const void* address, std::source_location where) {
 }
 
 void fence_async_proxy(std::source_location where) {
-  const sanitizer::Unwatched unwatched;
   Block& block = *Block::current();
+  block.require(Feature::bulk_copies, "fence.proxy.async", where);
+  const sanitizer::Unwatched unwatched;
   if (block.skips(where)) return;
   for (const AsyncProxyWrite& write : block.async_proxy_writes()) {
     block.write_async_image(write.address, write.data, write.bytes);

@@ -48,10 +48,27 @@ void Block::fail(const char* what, std::source_location where, const KernelThrea
   cluster_.fail(describe_trap(thread, what, where));
 }
 
+void Block::require(Feature feature, const char* instruction, std::source_location where) {
+  if (launch_.device.has(feature)) return;
+  std::string what;
+  {
+    const sanitizer::Unwatched unwatched;
+    what = std::string(instruction) + " needs compute capability 9.0" +
+           (feature == Feature::warpgroup_products ? "" : " or later") + ", and the device of EMULATOR_DEVICE has " +
+           launch_.device.capability_text();
+    fail(what.c_str(), where, *running_);
+  }
+  pause();  // next() picks no thread any more
+}
+
 void Block::trap(const char* what, std::source_location where) {
   fail(what, where, *running_);
   pause();  // next() picks no thread any more
   __builtin_unreachable();
+}
+
+void require(Feature feature, const char* instruction, std::source_location where) {
+  Block::current()->require(feature, instruction, where);
 }
 
 void trap(const char* what, std::source_location where) {

@@ -14,6 +14,7 @@
 #include "async_copies.hpp"
 #include "async_order.hpp"
 #include "bulk_copies.hpp"
+#include "device_model.hpp"
 #include "emulator/vector_types.hpp"
 #include "fiber.hpp"
 #include "mbarriers.hpp"
@@ -37,6 +38,7 @@ struct Launch {
   dim3 cluster;  ///< blocks; a launch without clusters has clusters of one block
   std::size_t shared_bytes;
   std::source_location where;
+  DeviceModel device;  ///< that was current at the launch
   const std::function<void()>& body;
   Schedule schedule;
   std::optional<SkippedBarrier> skipped_barrier;
@@ -189,6 +191,8 @@ class Block {
   /// See awaited_wgmma().
   bool find_awaited_product(unsigned i, unsigned pending, WgmmaProduct& product) const;
   // and in block.cpp.
+  /// See emulator::require().
+  void require(Feature feature, const char* instruction, std::source_location where);
   /// See emulator::trap().
   [[noreturn]] void trap(const char* what, std::source_location where);
 

@@ -64,8 +64,9 @@ void BulkStores::clear() {
 }
 
 void push_bulk_store(const TileMap& map, const TileStart& start, const void* shared, std::source_location where) {
-  const sanitizer::Unwatched unwatched;
   Block& block = *Block::current();
+  block.require(Feature::bulk_copies, "cp.async.bulk", where);
+  const sanitizer::Unwatched unwatched;
   BulkStore store{.map = map,
                   .start = start,
                   .shared = shared,

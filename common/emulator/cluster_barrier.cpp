@@ -37,6 +37,7 @@ void Cluster::wait(KernelThread& thread, std::source_location where) {
 
 void cluster_arrive(std::source_location where) {
   Block& block = *Block::current();
+  block.require(Feature::bulk_copies, "barrier.cluster", where);
   if (!block.skips(where)) block.cluster().arrive(block.thread(), where);
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "async_order.hpp"
+#include "device_model.hpp"
 #include "emulator/check_environment.hpp"
 #include "nccl_fault.hpp"
 #include "schedule.hpp"
@@ -16,7 +17,6 @@ namespace {
 
 // More than any machine has, and few enough that what programs compute with them fits their types.
 constexpr std::uint64_t kMostThreads = 1024;
-constexpr std::uint64_t kMostMultiprocessors = 4096;
 constexpr std::uint64_t kMostDevices = 64;
 constexpr std::uint64_t kMostMemory = std::uint64_t{1} << 62;
 
@@ -53,7 +53,7 @@ std::optional<std::size_t> memory_from_environment() {
 
 void check_environment() {
   threads_from_environment();
-  multiprocessors_from_environment();
+  DeviceModel::current();
   devices_from_environment();
   memory_from_environment();
   if (const char* text = std::getenv("EMULATOR_SCHEDULE")) Schedule::parse(text);

@@ -14,6 +14,8 @@ std::optional<std::uint64_t> number_from_environment(const char* name, std::uint
 
 /// The number in EMULATOR_THREADS. @throws std::invalid_argument
 std::optional<unsigned> threads_from_environment();
+/// More multiprocessors than any machine has, and few enough that what programs compute with them fits their types.
+inline constexpr std::uint64_t kMostMultiprocessors = 4096;
 /// The number in EMULATOR_MULTIPROCESSORS. @throws std::invalid_argument
 std::optional<int> multiprocessors_from_environment();
 /// The number in EMULATOR_DEVICES. @throws std::invalid_argument

@@ -8,7 +8,7 @@
 
 #include "cluster.hpp"
 #include "counters.hpp"
-#include "device.hpp"
+#include "device_model.hpp"
 #include "devices.hpp"
 #include "error.hpp"
 #include "report.hpp"
@@ -23,23 +23,25 @@ namespace {
 constexpr unsigned kMaxStacks = 8192;
 
 /// The error of a launch that a GPU would refuse: for all of them the one that an H200 gave with CUDA 13.0.
-cudaError_t validate(dim3 grid, dim3 block, dim3 cluster, std::size_t shared_bytes, const void* kernel) {
+cudaError_t validate(dim3 grid, dim3 block, dim3 cluster, std::size_t shared_bytes, const void* kernel,
+                     const DeviceModel& model) {
   const unsigned grid_size[] = {grid.x, grid.y, grid.z};
   const unsigned block_size[] = {block.x, block.y, block.z};
   const unsigned cluster_size[] = {cluster.x, cluster.y, cluster.z};
   for (int i = 0; i < 3; ++i) {
-    if (grid_size[i] == 0 || grid_size[i] > device::kGridSize[i]) return cudaErrorInvalidValue;
-    if (block_size[i] == 0 || block_size[i] > device::kBlockSize[i]) return cudaErrorInvalidValue;
+    if (grid_size[i] == 0 || grid_size[i] > kGridSize[i]) return cudaErrorInvalidValue;
+    if (block_size[i] == 0 || block_size[i] > kBlockSize[i]) return cudaErrorInvalidValue;
   }
-  if (std::uint64_t{block.x} * block.y * block.z > device::kThreadsPerBlock) return cudaErrorInvalidValue;
-  if (shared_bytes > (kernel ? device::dynamic_shared_limit(kernel) : device::kSharedPerBlockOptin)) {
-    return cudaErrorInvalidValue;
-  }
+  if (std::uint64_t{block.x} * block.y * block.z > kThreadsPerBlock) return cudaErrorInvalidValue;
+  const std::size_t most = model.shared_per_block;
+  if (shared_bytes > (kernel ? std::min(dynamic_shared_limit(kernel), most) : most)) return cudaErrorInvalidValue;
   // By the description of the code; no GPU was asked.
   for (int i = 0; i < 3; ++i) {
     if (cluster_size[i] == 0 || grid_size[i] % cluster_size[i] != 0) return cudaErrorInvalidClusterSize;
   }
-  if (std::uint64_t{cluster.x} * cluster.y * cluster.z > device::kBlocksPerCluster) return cudaErrorInvalidClusterSize;
+  const std::uint64_t blocks_per_cluster = std::uint64_t{cluster.x} * cluster.y * cluster.z;
+  if (blocks_per_cluster > kBlocksPerCluster) return cudaErrorInvalidClusterSize;
+  if (blocks_per_cluster > 1 && !model.has(Feature::bulk_copies)) return cudaErrorNotSupported;
   return cudaSuccess;
 }
 
@@ -93,7 +95,8 @@ cudaError_t launch(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t
                    std::function<void()> body, const void* kernel, dim3 cluster, std::span<const std::byte> arguments) {
   return checked_result([&] {
     if (device_of(stream) != current_device()) return refuse(stream, cudaErrorInvalidResourceHandle);
-    if (const cudaError_t error = validate(grid, block, cluster, shared_bytes, kernel); error != cudaSuccess) {
+    const DeviceModel model = DeviceModel::current();
+    if (const cudaError_t error = validate(grid, block, cluster, shared_bytes, kernel, model); error != cudaSuccess) {
       return refuse(stream, error);
     }
     if (const std::string text = find_memory_of_others(arguments); !text.empty()) {
@@ -101,12 +104,13 @@ cudaError_t launch(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t
       return refuse(stream, cudaErrorLaunchFailure);
     }
     static std::atomic<std::uint32_t> launches = 0;
-    return submit(stream, [grid, block, cluster, shared_bytes, where, body = std::move(body)] {
+    return submit(stream, [grid, block, cluster, shared_bytes, where, model, body = std::move(body)] {
       return run({.grid = grid,
                   .block = block,
                   .cluster = cluster,
                   .shared_bytes = shared_bytes,
                   .where = where,
+                  .device = model,
                   .body = body,
                   .schedule = Schedule::next(),
                   .skipped_barrier = SkippedBarrier::current(),

@@ -112,6 +112,7 @@ void Block::wait(MBarrier& barrier, unsigned parity, bool of_cluster, std::sourc
 
 void create_mbarrier(const std::uint64_t* address, unsigned count, std::source_location where) {
   Block& block = *Block::current();
+  block.require(Feature::bulk_copies, "mbarrier", where);  // so that the others need not ask
   if (count == 0 || count > MBarrier::kMost) block.trap("the count of a barrier is between 1 and 1048575", where);
   if (reinterpret_cast<std::uintptr_t>(address) % 8 != 0) block.trap("a barrier is aligned to 8 bytes", where);
   if (block.mbarriers().find(address)) block.trap("a barrier in shared memory is initialised a second time", where);

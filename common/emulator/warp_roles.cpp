@@ -11,13 +11,12 @@ namespace emulator {
 namespace {
 
 constexpr unsigned kNamedBarriers = 16;
-constexpr unsigned kRegistersOfMultiprocessor = 65536;
 
 }  // namespace
 
 void Registers::reset(unsigned warps) {
   // Granted in steps of 8 per thread, and 256 at most.
-  const unsigned most = kRegistersOfMultiprocessor / (warps * kWarpSize) / 8 * 8;
+  const unsigned most = kRegisters / (warps * kWarpSize) / 8 * 8;
   of_warp.assign(warps, std::min(most, 256u));
   free = 0;
 }
@@ -116,7 +115,9 @@ void named_barrier_arrive(unsigned id, unsigned threads, std::source_location wh
 }
 
 void change_registers(unsigned registers, bool increase, std::source_location where) {
-  Block::current()->change_registers(registers, increase, where);
+  Block& block = *Block::current();
+  block.require(Feature::warpgroup_products, "setmaxnreg", where);
+  block.change_registers(registers, increase, where);
 }
 
 }  // namespace emulator

@@ -400,6 +400,7 @@ unsigned first_wgmma_row() {
 
 void meet_at_wgmma(const WgmmaCall& call, std::source_location where) {
   Block& block = *Block::current();
+  block.require(Feature::warpgroup_products, "wgmma", where);
   if (!block.skips(where)) block.call_warpgroup(call, where);
 }
 

@@ -44,7 +44,7 @@ TensorMap output_map(const Arguments& a) {
 /// Why bulk copies cannot load the tiles of an operator's q, k and v or store those of its o; empty if they can.
 template <class Arguments>
 std::string bulk_copies_unsupported(const Arguments& a) {
-  if (compute_capability() < 90) return "needs a GPU of compute capability 9.0, for bulk copies";
+  if (const std::string reason = bulk_copies_missing(); !reason.empty()) return reason;
   for (const std::string& reason :
        {why_not_mapped(a.q, tensor_sizes(a, a.Dk), kChunk), why_not_mapped(a.k, tensor_sizes(a, a.Dk), kChunk),
         why_not_mapped(a.v, tensor_sizes(a, a.Dv), kChunk),

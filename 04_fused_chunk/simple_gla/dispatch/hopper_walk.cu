@@ -70,6 +70,7 @@ void register_scores(const Bf16Arguments& a) {
 }
 
 std::string specialized_unsupported(const Bf16Arguments& a) {
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) return reason;
   if (a.Dk > 128) return "Dk > 128: the state and its copy would not fit into a warpgroup's registers";
   const std::string reason = tensor_core_unsupported(a);
   return reason.empty() ? bulk_copies_unsupported(a) : reason;

@@ -19,6 +19,7 @@
 
 #include "emulator/cluster.hpp"
 #include "emulator/counters.hpp"
+#include "emulator/require.hpp"
 #include "emulator/trap.hpp"
 
 namespace emulator {
@@ -120,6 +121,7 @@ inline void issue_bulk_load(const TileMap& map, const TileStart& start, void* sh
 /// @param mask bit r stands for the block of rank r
 inline void issue_bulk_multicast(const TileMap& map, const TileStart& start, void* shared, const std::uint64_t* barrier,
                                  unsigned mask, std::source_location where) {
+  require(Feature::warpgroup_products, "cp.async.bulk with .multicast::cluster", where);
   TileBytes tile;
   const std::size_t bytes = map.rows * kTileRowBytes;
   read_tile(map, start, tile);

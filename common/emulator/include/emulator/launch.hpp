@@ -18,6 +18,7 @@ namespace emulator {
 /// - cudaErrorInvalidValue for a launch that a GPU refuses: too many threads or none, too many blocks or none, too much
 ///   shared memory (the code that cudaLaunchKernelEx() gave for all of these on an H200 with CUDA 13.0);
 /// - cudaErrorInvalidClusterSize for clusters of more than 8 blocks, and for those that do not divide the grid;
+/// - cudaErrorNotSupported for clusters of several blocks on a device of compute capability 8.x;
 /// - cudaErrorInvalidResourceHandle for a stream of a device that is not the current one;
 /// - cudaErrorInvalidValue for a bad setting in the environment, and cudaErrorLaunchFailure for a kernel that went
 ///   wrong or was given memory of a device that it may not access; last_report() tells more about all of them.

@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// The devices that the emulator pretends to have: of compute capability 9.0, with the limits of such a GPU, and all
-/// alike. EMULATOR_DEVICES says how many there are, 2 unless it is set.
+/// The devices that the emulator pretends to have, all alike: of the card that EMULATOR_DEVICE names, an H200 unless it
+/// is set. EMULATOR_DEVICES says how many there are, 2 unless it is set.
 ///
 /// All functions return cudaSuccess or an error, which cudaGetLastError() gives once more: cudaErrorInvalidDevice for a
 /// device that there is not, cudaErrorInvalidValue for a null pointer, an attribute that it does not know, a value out
@@ -78,7 +78,7 @@ cudaError_t cudaDeviceCanAccessPeer(int* can_access, int device, int peer);
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 /// Takes that back. cudaErrorPeerAccessNotEnabled if it was not allowed.
 cudaError_t cudaDeviceDisablePeerAccess(int peer);
-/// The multiprocessor count is that of EMULATOR_MULTIPROCESSORS, read at each call, or 132.
+/// Those of EMULATOR_DEVICE and EMULATOR_MULTIPROCESSORS, read at each call.
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 /// One of the enumerators above, in its units.
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
@@ -88,7 +88,8 @@ cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaDriverGetVersion(int* version);
 
-/// The most dynamic shared memory of the kernel, up to 227 KB; the carve-out is taken and ignored.
+/// The most dynamic shared memory of the kernel on the current device, up to what a block of it may have; the carve-out
+/// is taken and ignored.
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 /// See cudaFuncAttributes.
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);

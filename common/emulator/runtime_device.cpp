@@ -1,30 +1,28 @@
-#include "device.hpp"
+#include "emulator/runtime_device.hpp"
 
 #include <algorithm>
 #include <cstdio>
 #include <map>
 #include <mutex>
+#include <utility>
 
+#include "device_model.hpp"
 #include "devices.hpp"
-#include "emulator/runtime_device.hpp"
 #include "emulator/runtime_memory.hpp"
-#include "environment.hpp"
 #include "error.hpp"
 #include "stream.hpp"
 
-namespace emulator::device {
+namespace emulator {
 namespace {
 
 constexpr int kCudaVersion = 13000;
 
 std::mutex mutex;
-std::map<const void*, std::size_t> dynamic_shared_limits;  // by kernel, where cudaFuncSetAttribute() has set it
-
-int multiprocessors() {
-  return multiprocessors_from_environment().value_or(kMultiprocessors);
-}
+// By device and kernel, where cudaFuncSetAttribute() has set it.
+std::map<std::pair<int, const void*>, std::size_t> dynamic_shared_limits;
 
 cudaError_t attribute(int* value, cudaDeviceAttr attribute) {
+  const DeviceModel model = DeviceModel::current();
   switch (attribute) {
     case cudaDevAttrMaxThreadsPerBlock:
       *value = kThreadsPerBlock;
@@ -39,31 +37,31 @@ cudaError_t attribute(int* value, cudaDeviceAttr attribute) {
       *value = kRegisters;
       break;
     case cudaDevAttrMultiProcessorCount:
-      *value = multiprocessors();
+      *value = model.multiprocessors;
       break;
     case cudaDevAttrL2CacheSize:
-      *value = kL2Bytes;
+      *value = model.l2_bytes;
       break;
     case cudaDevAttrMaxThreadsPerMultiProcessor:
-      *value = kThreadsPerMultiprocessor;
+      *value = static_cast<int>(model.threads_per_multiprocessor);
       break;
     case cudaDevAttrComputeCapabilityMajor:
-      *value = kMajor;
+      *value = model.capability / 10;
       break;
     case cudaDevAttrComputeCapabilityMinor:
-      *value = kMinor;
+      *value = model.capability % 10;
       break;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-      *value = kSharedPerMultiprocessor;
+      *value = static_cast<int>(model.shared_per_multiprocessor);
       break;
     case cudaDevAttrMaxRegistersPerMultiprocessor:
       *value = kRegisters;
       break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      *value = kSharedPerBlockOptin;
+      *value = static_cast<int>(model.shared_per_block);
       break;
     case cudaDevAttrMaxBlocksPerMultiprocessor:
-      *value = kBlocksPerMultiprocessor;
+      *value = static_cast<int>(model.blocks_per_multiprocessor);
       break;
     case cudaDevAttrReservedSharedMemoryPerBlock:
       *value = kSharedReserved;
@@ -75,15 +73,17 @@ cudaError_t attribute(int* value, cudaDeviceAttr attribute) {
 }
 
 cudaError_t properties(cudaDeviceProp* properties) {
+  const DeviceModel model = DeviceModel::current();
   *properties = {};
-  std::snprintf(properties->name, sizeof properties->name, "emulator");
+  std::snprintf(properties->name, sizeof properties->name, "emulator%s%s", model.is_default() ? "" : " as ",
+                model.is_default() ? "" : model.card);
   std::size_t available = 0;
   if (const cudaError_t error = cudaMemGetInfo(&available, &properties->totalGlobalMem); error != cudaSuccess) {
     return error;
   }
   properties->sharedMemPerBlock = kSharedPerBlock;
-  properties->sharedMemPerBlockOptin = kSharedPerBlockOptin;
-  properties->sharedMemPerMultiprocessor = kSharedPerMultiprocessor;
+  properties->sharedMemPerBlockOptin = model.shared_per_block;
+  properties->sharedMemPerMultiprocessor = model.shared_per_multiprocessor;
   properties->reservedSharedMemPerBlock = kSharedReserved;
   properties->regsPerBlock = kRegisters;
   properties->regsPerMultiprocessor = kRegisters;
@@ -93,12 +93,12 @@ cudaError_t properties(cudaDeviceProp* properties) {
     properties->maxThreadsDim[i] = static_cast<int>(kBlockSize[i]);
     properties->maxGridSize[i] = static_cast<int>(kGridSize[i]);
   }
-  properties->maxThreadsPerMultiProcessor = kThreadsPerMultiprocessor;
-  properties->maxBlocksPerMultiProcessor = kBlocksPerMultiprocessor;
-  properties->multiProcessorCount = multiprocessors();
-  properties->l2CacheSize = kL2Bytes;
-  properties->major = kMajor;
-  properties->minor = kMinor;
+  properties->maxThreadsPerMultiProcessor = static_cast<int>(model.threads_per_multiprocessor);
+  properties->maxBlocksPerMultiProcessor = static_cast<int>(model.blocks_per_multiprocessor);
+  properties->multiProcessorCount = model.multiprocessors;
+  properties->l2CacheSize = model.l2_bytes;
+  properties->major = model.capability / 10;
+  properties->minor = model.capability % 10;
   return cudaSuccess;
 }
 
@@ -106,25 +106,24 @@ cudaError_t properties(cudaDeviceProp* properties) {
 
 std::size_t dynamic_shared_limit(const void* kernel) {
   const std::lock_guard lock(mutex);
-  const auto found = dynamic_shared_limits.find(kernel);
+  const auto found = dynamic_shared_limits.find({current_device(), kernel});
   return found == dynamic_shared_limits.end() ? kSharedPerBlock : found->second;
 }
 
-}  // namespace emulator::device
+}  // namespace emulator
 
 using emulator::result;
-namespace device = emulator::device;
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (!properties) return result(cudaErrorInvalidValue);
   return emulator::checked_result(
-      [&] { return emulator::is_device(device) ? device::properties(properties) : cudaErrorInvalidDevice; });
+      [&] { return emulator::is_device(device) ? emulator::properties(properties) : cudaErrorInvalidDevice; });
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (!value) return result(cudaErrorInvalidValue);
   return emulator::checked_result(
-      [&] { return emulator::is_device(device) ? device::attribute(value, attribute) : cudaErrorInvalidDevice; });
+      [&] { return emulator::is_device(device) ? emulator::attribute(value, attribute) : cudaErrorInvalidDevice; });
 }
 
 cudaError_t cudaDeviceSynchronize() {
@@ -133,7 +132,7 @@ cudaError_t cudaDeviceSynchronize() {
 
 cudaError_t cudaRuntimeGetVersion(int* version) {
   if (!version) return result(cudaErrorInvalidValue);
-  *version = device::kCudaVersion;
+  *version = emulator::kCudaVersion;
   return cudaSuccess;
 }
 
@@ -143,32 +142,38 @@ cudaError_t cudaDriverGetVersion(int* version) {
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;  // a hint, of no use here
-  if (!kernel || attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
-      static_cast<std::size_t>(value) > device::kSharedPerBlockOptin) {
+  if (!kernel || attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0) {
     return result(cudaErrorInvalidValue);
   }
-  const std::lock_guard lock(device::mutex);
-  device::dynamic_shared_limits[kernel] = static_cast<std::size_t>(value);
-  return cudaSuccess;
+  return emulator::checked_result([&] {
+    const auto bytes = static_cast<std::size_t>(value);
+    if (bytes > emulator::DeviceModel::current().shared_per_block) return cudaErrorInvalidValue;
+    const std::lock_guard lock(emulator::mutex);
+    emulator::dynamic_shared_limits[{emulator::current_device(), kernel}] = bytes;
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
   if (!attributes || !kernel) return result(cudaErrorInvalidValue);
   *attributes = {.sharedSizeBytes = 0,
-                 .maxThreadsPerBlock = device::kThreadsPerBlock,
+                 .maxThreadsPerBlock = emulator::kThreadsPerBlock,
                  .numRegs = 0,
-                 .maxDynamicSharedSizeBytes = static_cast<int>(device::dynamic_shared_limit(kernel))};
+                 .maxDynamicSharedSizeBytes = static_cast<int>(emulator::dynamic_shared_limit(kernel))};
   return cudaSuccess;
 }
 
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads,
                                                           std::size_t dynamic_shared_bytes) {
   if (!blocks || !kernel || threads <= 0) return result(cudaErrorInvalidValue);
-  const auto rounded_threads = (static_cast<unsigned>(threads) + 31) / 32 * 32;  // a warp is never split
-  const std::size_t by_threads = device::kThreadsPerMultiprocessor / rounded_threads;
-  const std::size_t by_shared = device::kSharedPerMultiprocessor / (dynamic_shared_bytes + device::kSharedReserved);
-  *blocks = rounded_threads > device::kThreadsPerBlock
-                ? 0
-                : static_cast<int>(std::min({by_threads, by_shared, std::size_t{device::kBlocksPerMultiprocessor}}));
-  return cudaSuccess;
+  return emulator::checked_result([&] {
+    const emulator::DeviceModel model = emulator::DeviceModel::current();
+    const auto rounded_threads = (static_cast<unsigned>(threads) + 31) / 32 * 32;  // a warp is never split
+    const std::size_t by_threads = model.threads_per_multiprocessor / rounded_threads;
+    const std::size_t by_shared = model.shared_per_multiprocessor / (dynamic_shared_bytes + emulator::kSharedReserved);
+    const std::size_t most = model.blocks_per_multiprocessor;
+    *blocks =
+        rounded_threads > emulator::kThreadsPerBlock ? 0 : static_cast<int>(std::min({by_threads, by_shared, most}));
+    return cudaSuccess;
+  });
 }
