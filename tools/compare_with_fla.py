@@ -3,6 +3,7 @@
 FlashInfer's delta rule, too, where it is installed (pip install flashinfer-python).
 
     tools/compare_with_fla.py [--build build/cuda] [--lengths 512,2048,16384] [--operators gla,...] [--json FILE]
+    tools/compare_with_fla.py --shapes 4x8x2048,1x8x16384 --as 8.9,12.0    # B x H x L; ours without what those cards lack
 
 Needs PyTorch, flash-linear-attention and safetensors, and a build of the chapters (`./tutorial setup`). For each operator
 and length it draws inputs, gives them to both, checks that outputs and final states agree, and times both in the same two
@@ -330,10 +331,10 @@ def run_their_gradients(gpu, peer: Peer, problem: dict, tensors: dict, scale: fl
 # ---- Ours ----------------------------------------------------------------------------------------------------------
 
 
-def run_ours(program: programs.Program, peer: Peer, inputs: Path, outputs: Path) -> dict:
+def run_ours(program: programs.Program, peer: Peer, card: str | None, inputs: Path, outputs: Path) -> dict:
     """What our executable says of the stage that is the peer's; it leaves its outputs in a file."""
     arguments = ["--operator", peer.operator, "--stage", peer.stage, "--input", str(inputs), "--output", str(outputs)]
-    arguments += programs.options_of(peer.variant)
+    arguments += [*programs.options_of(peer.variant), *(["--as", card] if card else [])]
     outcome = programs.run(program.path, arguments, 300)
     if outcome.results is None:
         raise RuntimeError(f"{program.chapter}: {outcome.reason}")
@@ -360,12 +361,12 @@ def agreement(gpu, peer: Peer, ours: dict, theirs: dict) -> float:
     return worst(errors)
 
 
-def compare(gpu, peer: Peer, program: programs.Program, problem: dict, folder: Path) -> dict:
-    """One pair at one problem."""
+def compare(gpu, peer: Peer, program: programs.Program, problem: dict, cards: list[str | None], folder: Path):
+    """One pair at one problem, ours once for each of the cards that the GPU passes for (None: for none): the rows."""
     row = {
         "operator": peer.operator, "variant": peer.variant, "chapter": peer.chapter, "stage": peer.stage,
         "peer": peer.label, "problem": dict(problem), "agrees": None, "error": None, "ours": None, "theirs": None,
-        "call_ratio": None, "graph_ratio": None, "skipped": None,
+        "call_ratio": None, "graph_ratio": None, "skipped": None, "as": None,
     }  # fmt: skip
     scale = 1 / sqrt(problem["Dk"])
     tensors = gpu.draw(peer, problem)
@@ -373,21 +374,38 @@ def compare(gpu, peer: Peer, program: programs.Program, problem: dict, folder: P
         outputs, row["theirs"] = run_theirs(gpu, peer, problem, tensors, scale)
     except Exception as error:  # whatever their library, Triton or CUDA refuses with
         row["skipped"] = f"{type(error).__name__}: {one_line(str(error)) or 'no message'}"
-        return row
+        yield row
+        return
     source, result = folder / "inputs.safetensors", folder / "outputs.safetensors"
     gpu.save(tensors, source, {"op": peer.operator, "scale": repr(scale)})
     del tensors
     gpu.free()
-    row["ours"] = run_ours(program, peer, source, result)
-    row["error"] = agreement(gpu, peer, gpu.load(result), outputs)
-    row["agrees"] = row["error"] <= TOLERANCE  # false for NaN
-    if row["error"] != row["error"] or row["error"] == float("inf"):
-        row["error"] = 1e300  # JSON has no NaN
-    if row["agrees"]:
-        row["call_ratio"] = row["theirs"]["median"] / row["ours"]["median"]
-        if row["ours"]["graph"] and row["theirs"]["graph"]:
-            row["graph_ratio"] = row["theirs"]["graph"] / row["ours"]["graph"]
-    return row
+    for card in cards:
+        ours = {"as": card, "ours": run_ours(program, peer, card, source, result)}
+        yield row | ours | judged(row["theirs"], ours["ours"], agreement(gpu, peer, gpu.load(result), outputs))
+
+
+def judged(theirs: dict, ours: dict, error: float) -> dict:
+    """What a row says of both, given the difference of their outputs."""
+    found = {"error": error, "agrees": error <= TOLERANCE}  # false for NaN
+    if error != error or error == float("inf"):
+        found["error"] = 1e300  # JSON has no NaN
+    if found["agrees"]:
+        found["call_ratio"] = theirs["median"] / ours["median"]
+        if ours["graph"] and theirs["graph"]:
+            found["graph_ratio"] = theirs["graph"] / ours["graph"]
+    return found
+
+
+def shapes(text: str) -> list[tuple[int, int, int]]:
+    """B, H and L of each "BxHxL", the longest first."""
+    found = []
+    for part in text.split(","):
+        sizes = part.split("x")
+        if len(sizes) != 3 or not all(size.isdecimal() and int(size) > 0 for size in sizes):
+            raise Missing(f"--shapes: '{part}' is not B x H x L, such as 4x8x2048")
+        found.append(tuple(map(int, sizes)))
+    return sorted(found, key=lambda sizes: sizes[2], reverse=True)
 
 
 def numbers(text: str) -> list[int]:
@@ -418,13 +436,19 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--commit", metavar="NAME", help="the commit, where git cannot tell it")
     p.add_argument("--json", type=Path, default=ROOT / "results" / "compare" / "fla.json", metavar="FILE",
                    help="the results (results/compare/fla.json)")  # fmt: skip
+    p.add_argument("--shapes", metavar="BxHxL,...", help="problems, in the place of --lengths, -B and -H")
+    p.add_argument("--as", dest="cards", metavar="X.Y,...",
+                   help="ours with what cards of these compute capabilities have (the option --as of the chapters)")  # fmt: skip
     for option, symbol, default in (("-B", "B", 4), ("-H", "H", 8), ("--key-dim", "Dk", 128), ("--value-dim", "Dv", 128)):
         p.add_argument(option, type=int, default=default, dest=symbol, metavar="N", help=f"{symbol} ({default})")
     return p
 
 
 def run(options, gpu_of=Gpu) -> int:
-    lengths, wanted = numbers(options.lengths), chosen_peers(options.operators)
+    # The longest first: their autotuner chooses at the first length that it meets and keeps to that.
+    lengths = [(options.B, options.H, L) for L in reversed(numbers(options.lengths))]
+    problems = shapes(options.shapes) if options.shapes else lengths
+    cards, wanted = options.cards.split(",") if options.cards else [None], chosen_peers(options.operators)
     chapters = {program.chapter: program for program in programs.load_all(options.build)}
     for peer in wanted:
         if peer.chapter not in chapters:
@@ -442,22 +466,20 @@ def run(options, gpu_of=Gpu) -> int:
         "comparisons": rows,
     }
     with tempfile.TemporaryDirectory(prefix="compare_with_fla_") as folder:
-        # The longest first: their autotuner chooses at the first length that it meets and keeps to that.
-        for L in reversed(lengths):
+        for B, H, L in problems:
             for peer in wanted:
-                problem = {"B": options.B, "H": options.H, "L": L, "Dk": options.Dk, "Dv": options.Dv}
-                print(f"{peer.label} L={L}", file=sys.stderr)
+                problem = {"B": B, "H": H, "L": L, "Dk": options.Dk, "Dv": options.Dv}
+                print(f"{peer.label} B={B} H={H} L={L}", file=sys.stderr)
                 try:
-                    row = compare(gpu, peer, chapters[peer.chapter], problem, Path(folder))
+                    for row in compare(gpu, peer, chapters[peer.chapter], problem, cards, Path(folder)):
+                        rows.append(row)
+                        if row["skipped"]:
+                            print(f"  skipped: {row['skipped']}", file=sys.stderr)
+                        elif not row["agrees"]:
+                            print(f"  differs by {row['error']:.2g}", file=sys.stderr)
+                            status = 1
                 except RuntimeError as error:  # ours
                     print(f"  {one_line(str(error))}", file=sys.stderr)
-                    status = 1
-                    continue
-                rows.append(row)
-                if row["skipped"]:
-                    print(f"  skipped: {row['skipped']}", file=sys.stderr)
-                elif not row["agrees"]:
-                    print(f"  differs by {row['error']:.2g}", file=sys.stderr)
                     status = 1
                 write_atomically(options.json, json.dumps(data, indent=1) + "\n")
     print(peers.report(data))

@@ -2,7 +2,8 @@
 
     {"format": 1, "date", "commit", "gpu", "versions": {...}, "comparisons": [{
       "operator", "variant", "chapter", "stage", "peer", "problem": {"B", "H", "L", "Dk", "Dv"},
-      "agrees": true | false | null, "error", "ours": times, "theirs": times, "call_ratio", "graph_ratio", "skipped"}]}
+      "agrees": true | false | null, "error", "ours": times, "theirs": times, "call_ratio", "graph_ratio", "skipped",
+      "as": the card that ours had to make do with | null}]}
 
 with times as a chapter's JSON has them. A ratio is the peer's time over ours: above 1 ours is faster.
 """
@@ -51,7 +52,7 @@ def fastest(comparison: dict | None, operator: str, variant: str | None = None, 
     """By length: the pair with the fastest of a library's peers that agree with us."""
     best: dict[int, dict] = {}
     for row in comparison["comparisons"] if comparison else ():
-        same = (row["operator"], row["variant"], library(row)) == (operator, variant, of)
+        same = (row["operator"], row["variant"], library(row), row.get("as")) == (operator, variant, of, None)
         if row["agrees"] and row["graph_ratio"] and same:
             L = row["problem"]["L"]
             if L not in best or row["graph_ratio"] < best[L]["graph_ratio"]:
@@ -87,22 +88,32 @@ def ours_now(row: dict, timings: Timings) -> float | None:
 
 
 def label(row: dict) -> str:
-    return " ".join([row["operator"], *options_of(row["variant"])])
+    card = ["--as", row["as"]] if row.get("as") else []
+    return " ".join([row["operator"], *options_of(row["variant"]), *card])
+
+
+def shape(row: dict, comparison: dict) -> str:
+    """What tells a row's problem from the others': its length, or B x H x L where these have other batches or heads."""
+    problem = row["problem"]
+    heads = {(other["problem"]["B"], other["problem"]["H"]) for other in comparison["comparisons"]}
+    return str(problem["L"]) if len(heads) == 1 else f"{problem['B']}x{problem['H']}x{problem['L']}"
 
 
 def summary(comparison: dict) -> str:
-    """How many times as fast as the fastest peer each operator is, by length."""
-    names = {
-        (row["chapter"], label(row), library(row)): (row["operator"], row["variant"], library(row))
-        for row in comparison["comparisons"]
-    }
-    found = {name: fastest(comparison, *names[name]) for name in sorted(names)}
-    lengths = sorted({L for by_length in found.values() for L in by_length})
+    """How many times as fast as the fastest peer each operator is, by length or shape."""
+    best: dict[tuple[str, str, str], dict[str, float]] = {}
+    agreeing = [row for row in comparison["comparisons"] if row["agrees"] and row["graph_ratio"]]
+    for row in agreeing:
+        ratios_of = best.setdefault((row["chapter"], label(row), library(row)), {})
+        at = shape(row, comparison)
+        ratios_of[at] = min(row["graph_ratio"], ratios_of.get(at, row["graph_ratio"]))
+    size = lambda row: [row["problem"][symbol] for symbol in ("L", "B", "H")]  # noqa: E731
+    shapes = list(dict.fromkeys(shape(row, comparison) for row in sorted(agreeing, key=size)))
     body = []
-    for (chapter, name, of), by_length in found.items():
-        cells = [ratio_text(by_length[L]["graph_ratio"]) if L in by_length else "" for L in lengths]
+    for chapter, name, of in sorted(best):
+        cells = [ratio_text(best[chapter, name, of].get(at)) for at in shapes]
         body.append([f"{chapter[:2]} `{name}`" + ("" if of == FLA else f", {of}"), *cells])
-    return table(["theirs over ours, in a graph, at L =", *map(str, lengths)], body) if lengths else ""
+    return table(["theirs over ours, in a graph, at L =", *shapes], body) if shapes else ""
 
 
 def report(comparison: dict) -> str:
@@ -110,7 +121,7 @@ def report(comparison: dict) -> str:
     body, notes = [], []
     pairs = sorted(comparison["comparisons"], key=lambda row: (row["chapter"], label(row), row["peer"], row["problem"]["L"]))
     for row in pairs:
-        name, peer, L = f"{row['chapter'][:2]} `{label(row)}` `{row['stage']}`", f"`{row['peer']}`", row["problem"]["L"]
+        name, peer, L = f"{row['chapter'][:2]} `{label(row)}` `{row['stage']}`", f"`{row['peer']}`", shape(row, comparison)
         if row["variant"]:
             peer += f" for `{label(row)}`"
         if row["skipped"]:
@@ -122,7 +133,7 @@ def report(comparison: dict) -> str:
         ours, theirs = row["ours"], row["theirs"]
         cells = [figure(ours["graph"]), figure(theirs["graph"]), ratio_text(row["graph_ratio"])]
         cells += [figure(ours["median"]), figure(theirs["median"]), ratio_text(row["call_ratio"])]
-        body.append([name, f"`{row['peer']}`", str(L), *cells])
+        body.append([name, f"`{row['peer']}`", L, *cells])
     versions = ", ".join(f"{program} {version}" for program, version in comparison["versions"].items())
     text = f"Measured on {comparison['date'][:10]} at commit {comparison['commit']} on {comparison['gpu']}: {versions}. "
     errors = [row["error"] for row in pairs if row["agrees"] and row["error"] is not None]
