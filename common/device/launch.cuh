@@ -75,7 +75,7 @@ void launch(void (*kernel)(Parameters...), const LaunchConfig& config, Arguments
     cluster.val.clusterDim.y = config.cluster.y;
     cluster.val.clusterDim.z = config.cluster.z;
   }
-  if (config.starts_early && has_early_start()) {
+  if (starts_early(config)) {
     cudaLaunchAttribute& early = attributes[cuda_config.numAttrs++];
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;

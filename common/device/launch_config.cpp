@@ -22,6 +22,10 @@ bool has_clusters(const LaunchConfig& config) {
   return config.cluster.x != 1 || config.cluster.y != 1 || config.cluster.z != 1;
 }
 
+bool starts_early(const LaunchConfig& config) {
+  return config.starts_early && has_early_start();
+}
+
 void check_launch(cudaError_t status, const LaunchConfig& config) {
   if (status == cudaSuccess) return;
   (void)cudaGetLastError();  // reported here, so that the next check does not report it again

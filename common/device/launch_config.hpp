@@ -33,6 +33,9 @@ struct LaunchConfig {
 /// Whether the launch is to have clusters of more than one block.
 bool has_clusters(const LaunchConfig& config);
 
+/// Whether the launch is to start early, on a GPU that can.
+bool starts_early(const LaunchConfig& config);
+
 /// Throws CudaError if the launch was refused (a block of too many threads, too much shared memory, an empty grid,
 /// clusters that do not divide it) or,
 /// on the emulator, if the kernel itself went wrong. The message has the sizes of `config` and its line.
