@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("chapter", nargs="?", metavar="CHAPTER", help="1, 01_linear_attention or linear_attention")
     p.add_argument("stage", nargs="?", metavar="STAGE", help="its name as --list prints it, or OPERATOR/STAGE")
     p.add_argument("--no-comments", action="store_true", help="leave out comments, blank lines and #include lines")
-    p.add_argument("--whole", action="store_true", help="print the files too that are read for the first time")
+    p.add_argument("--whole", action="store_true", help="also print the files that are read for the first time")
     p.add_argument(
         "--write", action="store_true", help=f"write the table into {page.PATH}, and shorten {over.PATH} where it can be"
     )
@@ -78,7 +78,7 @@ def show_stage(root: Path, named: list[Stage], stages: dict[str, Stage], comment
     sys.stdout.write(difference_shown(root, step, notes, comments, colours))
     sys.stdout.write(show.files(step))
     if whole:
-        for path in [file.path for file in step.files] if step.code else [one.path, *(file.path for file in step.files)]:
+        for path in [*([] if step.code else [one.path]), *(file.path for file in step.files)]:
             text = difference.compare("", source.read(root / path), source.lines if comments else source.code)
             sys.stdout.write("\n" + show.difference("/dev/null", path, [], text, colours))
 

@@ -36,6 +36,8 @@ def row(step: Step) -> str:
     stage = step.stage
     grows = f"[`{stage.said}`](../{stage.parent})" if step.code else stage.said or "?"
     mark = f"{stage.mark}: {stage.reason}".replace("|", r"\|") if stage.mark else ""
+    if stage.is_dispatch:
+        mark = show.NO_STAGE
     cells = [f"[`{stage.name}`](../{stage.path})", grows, *show.numbers(step), mark]
     return "| " + " | ".join(cells) + " |"
 

@@ -7,7 +7,8 @@ from .difference import Difference
 from .reading import Step
 
 BOLD, CYAN, GREEN, RED, PLAIN = "\x1b[1m", "\x1b[36m", "\x1b[32m", "\x1b[31m", "\x1b[0m"
-NO_LIMIT = "dispatch chooses among the kernels: it is no stage of the lesson, and its lines have no limit"
+NO_STAGE = "no stage of the lesson"
+NO_LIMIT = f"dispatch chooses among the kernels: it is {NO_STAGE}, and its lines have no limit"
 
 
 def has_colours(stream: TextIO) -> bool:
@@ -56,10 +57,14 @@ def counts(step: Step) -> str:
 
 def notes(step: Step, others: list[str]) -> list[str]:
     """What to know of a stage before its diff; `others` are the stages that have its name, too."""
-    mark = [f"{step.stage.mark}: {step.stage.reason}"] if step.stage.mark else []
-    no_limit = [NO_LIMIT] if step.stage.is_dispatch else []
-    also = [f"the chapter has other stages of this name: {' '.join(others)}"] if others else []
-    return [counts(step), *mark, *no_limit, *also]
+    found = [counts(step)]
+    if step.stage.mark:
+        found.append(f"{step.stage.mark}: {step.stage.reason}")
+    if step.stage.is_dispatch:
+        found.append(NO_LIMIT)
+    if others:
+        found.append(f"the chapter has other stages of this name: {' '.join(others)}")
+    return found
 
 
 def numbers(step: Step) -> list[str]:
@@ -75,7 +80,7 @@ def table(steps: list[Step]) -> str:
     cells = [["chapter", "stage", "grows out of", "removed", "added", "in new files", "new reading", "mark"]]
     for step in steps:
         stage = step.stage
-        cells.append([stage.chapter, stage.full_name, stage.said or "?", *numbers(step), stage.mark or ""])
+        cells.append([stage.chapter, stage.full_name, stage.said or "?", *numbers(step), NO_STAGE if stage.is_dispatch else stage.mark or ""])
     widths = [max(len(cell) for cell in column) for column in zip(*cells)]
 
     def line(row) -> str:

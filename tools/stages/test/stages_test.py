@@ -431,7 +431,7 @@ class Show(Folder):
         self.assertEqual(rows[2], ["01_a", "op/x", "nothing", "2", "0", "2"])
         self.assertEqual(rows[3], ["01_a", "op/y", "1_x.cpp", "1", "1", "7", "9", "port", "to", "the", "GPU"])
         self.assertEqual(rows[4], ["01_a", "op/z", "?", "1", "0", "1"])
-        self.assertEqual(rows[5], ["01_a", "op/dispatch", "2_y.cu"])
+        self.assertEqual(rows[5], ["01_a", "op/dispatch", "2_y.cu", "no", "stage", "of", "the", "lesson"])
 
 
 class Rules(Folder):
