@@ -10,8 +10,7 @@
 /// tensors that bulk copies do not support, the kernel is that of dispatch/walk.cuh. There a chunk takes longer when a
 /// multiprocessor has two blocks, but not twice as long. Tiles of half the width double the number of blocks, but Q and
 /// K are then read twice from the second-level cache.
-/// Grows out of: 8_sequence_parallel.cu; dispatch: the kernels are those of the folder dispatch, and this file is the
-/// choice
+/// Grows out of: 8_sequence_parallel.cu
 /// Improves on: `queued_products` and `pipelined` leave multiprocessors idle when there are few heads;
 /// `sequence_parallel` reads K and V twice and starts three kernels where one could do. None of them supports every
 /// width.

@@ -8,7 +8,7 @@
 /// same time. If even these blocks are too few, the sequence is cut into segments, for S from the beginning and for dS
 /// from the end. One more kernel then computes the sums that S and dS consist of. On other GPUs the walks are those of
 /// `pipelined`.
-/// Grows out of: 4_walks.cu; dispatch: the kernels are those of the folders dispatch, and this file is the choice
+/// Grows out of: 4_walks.cu
 /// Improves on: `walks` waits for every chunk, computes with warps, and leaves multiprocessors idle when there are few
 /// heads.
 /// Unchanged: the products, their precision, and that nothing is stored between the walks.

@@ -10,8 +10,7 @@
 ///     loads (1 thread)           V -----------------------> walking warpgroup (one per 64 columns of Dv)
 ///     decaying warps, themselves k, g -> slot of a chunk ---> S = diag(D) S + k~^T V
 ///
-/// Grows out of: 9_multiplying_warps.cu; dispatch: the walk is that kernel, on a plan with several segments; the file
-/// has the kernel for their states alone.
+/// Grows out of: 9_multiplying_warps.cu
 /// Improves on: `multiplying_warps` has only one block per head and tile of Dv. With 32 heads it leaves half of the
 /// multiprocessors idle.
 /// Unchanged: the walk.

@@ -7,7 +7,7 @@
 /// multiples of 16, or whose rows are not aligned, are copied to tensors that are wider and aligned, and the gradients
 /// are copied back. All other problems are computed as they are: by `hopper_gradients` if it supports them, else by
 /// `pipelined` if that does, else by `segments`.
-/// Grows out of: 6_pipelined.cu; dispatch: the kernels are those of other stages, and this file makes room for them
+/// Grows out of: 6_pipelined.cu
 /// Improves on: the stages before require widths that are multiples of 16, and aligned rows.
 /// Unchanged: all that is computed.
 /// Shapes: as the stage that it chooses. The copies are packed: [B, H, L, D] in bf16 for D = Dk and Dv, each rounded up

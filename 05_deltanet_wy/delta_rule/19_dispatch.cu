@@ -12,7 +12,7 @@
 /// block for most of the work, and only the states are walked, from chunk to chunk; this costs two fifths more
 /// operations and four launches. `chunk_gpu` is faster if few heads leave multiprocessors idle and there are many
 /// chunks. If the heads fill the GPU, the number of operations matters, and `recurrent_gpu` is faster.
-/// Grows out of: 18_scores_in_walk.cu; dispatch: the kernel is in dispatch/walk.cu; here is the choice
+/// Grows out of: 18_scores_in_walk.cu
 /// Improves on: `scores_in_walk` needs Hopper and supports only Dk <= 128 and keys that are already normalised. With many
 /// heads, T in memory costs more than computing it beside the walk.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.

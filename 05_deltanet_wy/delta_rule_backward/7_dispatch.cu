@@ -7,8 +7,7 @@
 /// up to 128, on Hopper, `longer_chunks` or `warpgroups`. The copy of k is also where keys are normalised, and the copy
 /// back of dk is where the gradient goes through it. Both are a pass over rows, a warp per row, beside a copy that is
 /// made anyway.
-/// Grows out of: 6_longer_chunks.cu; dispatch: the kernels are those of three stages, and this file prepares their
-/// tensors
+/// Grows out of: 6_longer_chunks.cu
 /// Improves on: none of the three normalises keys or supports widths that are no multiple of 16 or rows that are not
 /// aligned, and two of them need Hopper and widths up to 128. A block of `longer_chunks` gains from the tiles that it
 /// loads ahead, so it loses to `warpgroups` where it has no second pair of chunks.

@@ -4,7 +4,7 @@
 ///
 /// Idea: as in `dispatch` of `delta_rule`, copies with more columns, which are zeros, make every problem up to Dk = Dv =
 /// 256 one that `tensor_core` supports, and up to 128, on Hopper, `warpgroups`. Gates need no copy.
-/// Grows out of: 4_warpgroups.cu; dispatch: the kernels are those of two stages, and this file prepares their tensors
+/// Grows out of: 4_warpgroups.cu
 /// Improves on: neither stage supports widths that are no multiple of 16 or rows that are not aligned, nor normalised
 /// keys where a block does not have all of Dk. `warpgroups` needs Hopper and widths up to 128.
 /// Unchanged: the products.

@@ -4,8 +4,7 @@
 ///
 /// Idea: as in `dispatch` of `delta_rule`, copies with more columns make every problem up to Dk = Dv = 128 one that
 /// `tensor_core` supports. The columns are zeros; for g that means gates of 1.
-/// Grows out of: 3_tensor_core.cu; dispatch: the kernels are those of `tensor_core`, and this file prepares their
-/// tensors
+/// Grows out of: 3_tensor_core.cu
 /// Improves on: `tensor_core` does not support widths that are no multiple of 16 or rows that are not aligned.
 /// Unchanged: the products.
 /// Equation: those of `tensor_core`.

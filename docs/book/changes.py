@@ -1,9 +1,11 @@
-"""What a stage changes in the one that it grows out of, for its page: a diff that unfolds."""
+"""What a stage changes in the one that it grows out of, and the files that it brings, for its page."""
 
+from collections.abc import Callable
 from html import escape
 
 from stages.difference import Difference
-from stages.show import counts
+from stages.reading import File, Step
+from stages.show import counts, lines_of_code
 
 ID = "changes"  # of the diff on its page
 CLASSES = {"-": "removed", "+": "added", " ": "same"}
@@ -13,17 +15,25 @@ def line(kind: str, text: str) -> str:
     return f'<span class="{kind}">{escape(text.rstrip(), quote=False) or " "}</span>'
 
 
-def details(parent: str, code: Difference) -> str:
-    """HTML for Doxygen, which leaves it as it is; `parent` is the file that the stage grows out of."""
+def details(step: Step, shown: Difference) -> str:
+    """The diff, open, as HTML for Doxygen, which leaves it as it is."""
     lines = []
-    for heading, rows in code.hunks():
+    for heading, rows in shown.hunks():
         lines.append(line("hunk", heading))
         for row in rows:
             if row.after_blank:
                 lines.append(line("same", ""))
             lines.append(line(CLASSES[row.sign], row.sign + row.text))  # the sign tells what colours tell
-    summary = f"What it changes in <code>{escape(parent)}</code>: {counts(code)}"
+    summary = f"What it changes in <code>{escape(step.stage.said)}</code>: {counts(step)}"
     return (
-        f'\\htmlonly\n<details class="changes" id="{ID}"><summary>{summary}</summary>\n'
+        f'\\htmlonly\n<details class="changes" id="{ID}" open><summary>{summary}</summary>\n'
         f'<pre class="fragment"><code>{"".join(lines)}</code></pre>\n</details>\n\\endhtmlonly\n'
     )
+
+
+def files(found: list[File], resolve: Callable[[str], str]) -> str:
+    """The files that are read for the first time at a stage, in Markdown; `resolve` tells where the site has them."""
+    if not found:
+        return ""
+    rows = [f"- [`{file.path}`]({resolve(file.path)}): {lines_of_code(file.lines)}" for file in found]
+    return "\n".join(["\nRead here for the first time:\n", *rows]) + "\n"

@@ -4,7 +4,8 @@ from pathlib import Path, PurePosixPath
 import re
 
 from exercises import task
-from stages.difference import steps
+from stages import difference, source
+from stages.reading import steps
 
 from . import annotate, changes, techniques
 from .markdown import Converter, section
@@ -179,8 +180,15 @@ class Book:
         return idea.replace(name + stage.said, f"{name}[`{stage.said}`]({code_page(stage.parent)}.html)", 1)
 
     def changes(self, path: str) -> str:
-        """What a stage changes in the one that it grows out of."""
-        return changes.details(self.steps[path].stage.said, self.steps[path].code) if self.has_changes(path) else ""
+        """What a stage changes in the one that it grows out of, and the files that are read for the first time."""
+        if path not in self.steps:
+            return ""
+        step = self.steps[path]
+        files = changes.files(step.files, self.resolve)
+        if step.code is None:
+            return files
+        shown = difference.compare(read(step.stage.parent), read(path), source.below_opening)
+        return changes.details(step, shown) + files
 
     def has_changes(self, path: str) -> bool:
         return path in self.steps and self.steps[path].code is not None

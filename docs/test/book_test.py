@@ -17,7 +17,7 @@ from book import annotate, changes, comments, markdown, site, techniques  # noqa
 from book.pages import Book, code_page  # noqa: E402
 from book.repository import ROOT, chapters, read, sources  # noqa: E402
 from filter import filtered  # noqa: E402
-from stages import difference, stage  # noqa: E402
+from stages import difference, reading, stage  # noqa: E402
 
 STAGE = """/// @file
 /// Stage 1, `one`: it adds.
@@ -128,9 +128,16 @@ class Changes(unittest.TestCase):
 
     CODE = difference.compare("a;\nb < 1;\n", "a;\n\nB < 1;\nc;\n")
 
-    def test_a_diff_unfolds_below_its_count(self):
-        text = changes.details("1_x.cpp", self.CODE)
-        self.assertIn("<code>1_x.cpp</code>: 1 line of code removed, 2 added</summary>", text)
+    def step(self, path: str, text: str, code: difference.Difference | None) -> reading.Step:
+        files = [reading.File("common/tile/state.cuh", 66), reading.File("01_linear_attention/linear_attention.hpp", 1)]
+        return reading.Step(stage.parse(path, text), code, 3, files)
+
+    def test_a_diff_is_open_below_its_count(self):
+        step = self.step("01_a/2_y.cpp", "/// Grows out of: 1_x.cpp\n", self.CODE)
+        text = changes.details(step, self.CODE)
+        self.assertIn('<details class="changes" id="changes" open>', text)
+        self.assertIn("<code>1_x.cpp</code>: 1 line of code removed, 2 added, 67 in 2 files", text)
+        self.assertIn("; 70 lines of new reading</summary>", text)
         self.assertIn('<span class="same"> a;</span><span class="removed">-b &lt; 1;</span>', text)
         self.assertIn('<span class="added">+B &lt; 1;</span><span class="added">+c;</span>', text)
 
@@ -138,17 +145,29 @@ class Changes(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             book = Book(Path(folder))
             grown, first = book.chapters[0].stages[1], book.chapters[0].stages[0]
-            text = "/// @file\n/// Idea: one.\n/// Grows out of: 1_quadratic.cpp; dispatch: so\n/// Requires: nothing.\n"
-            book.steps[grown] = difference.Step(stage.parse(grown, text), self.CODE)
-            book.steps[first] = difference.Step(stage.parse(first, text), None)
+            text = "/// @file\n/// Idea: one.\n/// Grows out of: 1_quadratic.cpp; port to the GPU: so\n/// Requires: nothing.\n"
+            book.steps[grown] = self.step(grown, text, self.CODE)
+            book.steps[first] = self.step(first, text, None)
             idea = annotate.annotated(text)[0]
             link = f"[`1_quadratic.cpp`]({code_page(first)}.html)"
-            self.assertIn(f"**Grows out of:** {link}; dispatch: so", book.linked(grown, idea))
+            self.assertIn(f"**Grows out of:** {link}; port to the GPU: so", book.linked(grown, idea))
             self.assertEqual(book.linked(first, idea), idea)
             for path, step in book.steps.items():
                 book.source(path, "title", "")
                 page = (Path(folder) / f"{code_page(path)}.md").read_text(encoding="utf-8")
-                self.assertEqual(page.count('<details class="changes" id="changes">'), step.code is not None, path)
+                self.assertEqual(page.count('<details class="changes" id="changes" open>'), step.code is not None, path)
+                for file in step.files:
+                    self.assertRegex(page, rf"\n- \[`{file.path}`\]\([\w.:/]+\): {file.lines} lines? of code\n")
+
+    def test_the_diff_has_comments_but_not_the_opening_comment(self):
+        """The opening comment is the text of the page."""
+        with tempfile.TemporaryDirectory() as folder:
+            book = Book(Path(folder))
+            path = next(p for p, step in book.steps.items() if step.stage.full_name == "causal_dot_product/lmha")
+            text = book.changes(path)
+            self.assertIn('<span class="added">+constexpr int kSteps = 16;  // positions per tile</span>', text)
+            self.assertNotIn("@file", text)
+            self.assertNotIn("Grows out of", text)
 
 
 class Readme(unittest.TestCase):
@@ -253,7 +272,7 @@ class Techniques(unittest.TestCase):
         self.assertTrue(all(t.places for t in techniques.load()))
 
     def test_each_leads_to_the_diff_of_a_stage(self):
-        steps = {step.stage.path: step for step in difference.steps(ROOT)}
+        steps = {step.stage.path: step for step in reading.steps(ROOT)}
         for technique in techniques.load():
             first = technique.first(list(steps))
             if technique.name == "Timing on a GPU":  # of no stage

@@ -5,15 +5,14 @@ White space does not count, neither inside a line nor in where a line is broken.
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from pathlib import Path
 import re
 from typing import NamedTuple
 
-from . import source, stage
+from . import source
 from .source import Line
-from .stage import Stage
 
 CONTEXT = 3  # unchanged lines around a change
 
@@ -163,28 +162,8 @@ def slide(rows: list[Row]) -> None:
         begin = end
 
 
-def compare(old: str, new: str, comments: bool = False) -> Difference:
-    """The difference of two files' code, from their texts, or of all that is in them."""
-    lines = source.lines if comments else source.code
+def compare(old: str, new: str, lines: Callable[[str], list[Line]] = source.code) -> Difference:
+    """The difference of two files, from their texts; `lines` takes from a text the lines to compare."""
     rows = rows_of(lines(old), lines(new))
     slide(rows)
     return Difference(rows)
-
-
-class Step(NamedTuple):
-    """A stage, and what it changes in the one that it grows out of."""
-
-    stage: Stage
-    code: Difference | None  # None where it grows out of nothing, or does not say of what
-
-
-def steps(root: Path) -> list[Step]:
-    """All stages in reading order."""
-    stages = stage.find(root)
-
-    def code(one: Stage) -> Difference | None:
-        if one.parent not in stages:
-            return None
-        return compare(source.read(root / one.parent), source.read(root / one.path))
-
-    return [Step(one, code(one)) for one in stages.values()]

@@ -6,7 +6,6 @@ The other chapter's operators.hpp, which describes its operators to the runner, 
 """
 
 from pathlib import Path
-import posixpath
 import re
 
 from . import source
@@ -24,8 +23,7 @@ def declares_operator(header: Path) -> bool:
 
 def mistake(root: Path, path: str, included: str) -> str | None:
     """What is wrong with the line of a chapter's file that includes a header."""
-    beside = posixpath.normpath(posixpath.join(posixpath.dirname(path), included))
-    match = OF_A_CHAPTER.fullmatch(beside if (root / beside).exists() else included)
+    match = OF_A_CHAPTER.fullmatch(source.included_file(root, path, included))
     chapter, name = path.split("/", 1)
     if not match or match[1] == chapter:
         return None

@@ -5,8 +5,8 @@ from pathlib import Path
 import re
 from statistics import median
 
-from . import source
-from .difference import Step
+from . import rules, show, source
+from .reading import Step
 from .stage import PORT
 
 PATH = "docs/stages.md"
@@ -20,24 +20,25 @@ class PageError(Exception):
 
 def summary(steps: list[Step]) -> str:
     """How large the steps are."""
-    grown = [(stage, code) for stage, code in steps if code]
-    if not grown:
-        return "No stage says yet what it grows out of.\n"
-    ports = sum(stage.mark == PORT for stage, _ in grown)
-    others = sum(stage.mark not in (None, PORT) for stage, _ in grown)
-    middle = median(code.changed for _, code in grown)
+    lesson = [step for step in steps if not step.stage.is_dispatch]
+    if not lesson:
+        return "There are no stages yet.\n"
+    grown = [step for step in lesson if step.grows]
+    ports = sum(step.stage.mark == PORT for step in grown)
     return (
-        f"{len(grown)} of {len(steps)} stages grow out of another one. The median step changes {middle:g} lines. "
-        f"{ports} steps are marked as ports to the GPU, and {others} carry another mark.\n"
+        f"There are {len(lesson)} stages without `dispatch`, and {len(grown)} of them grow out of another one. The "
+        f"median stage has {median(step.new for step in lesson):g} lines of new reading. {ports} steps are marked as "
+        f"ports to the GPU, and {len(rules.marked(steps))} as ports to tensor cores.\n"
     )
 
 
 def row(step: Step) -> str:
-    stage, code = step
-    grows = f"[`{stage.said}`](../{stage.parent})" if code else stage.said or "?"
-    removed, added = (str(code.removed), str(code.added)) if code else ("", "")
+    stage = step.stage
+    grows = f"[`{stage.said}`](../{stage.parent})" if step.code else stage.said or "?"
     mark = f"{stage.mark}: {stage.reason}".replace("|", r"\|") if stage.mark else ""
-    cells = [f"[`{stage.name}`](../{stage.path})", grows, removed, added, mark]
+    if stage.is_dispatch:
+        mark = show.NO_STAGE
+    cells = [f"[`{stage.name}`](../{stage.path})", grows, *show.numbers(step), mark]
     return "| " + " | ".join(cells) + " |"
 
 
@@ -48,9 +49,12 @@ def table(root: Path, steps: list[Step]) -> str:
         readme = root / chapter / "README.md"
         title = re.search(r"^# (.*)", source.read(readme), re.MULTILINE) if readme.exists() else None
         parts.append(f"## {title[1] if title else chapter}\n")
-        lines = ["| stage | grows out of | removed | added | mark |", "| --- | --- | --: | --: | --- |"]
+        lines = [
+            "| stage | grows out of | removed | added | in new files | new reading | mark |",
+            "| --- | --- | --: | --: | --: | --: | --- |",
+        ]
         for operator, group in groupby(group, lambda step: step.stage.operator):
-            lines += [f"| **{operator}** | | | | |"] if operator else []
+            lines += [f"| **{operator}** | | | | | | |"] if operator else []
             lines += map(row, group)
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)

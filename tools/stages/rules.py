@@ -1,13 +1,15 @@
-"""What must hold of the stages and of what they grow out of."""
+"""What must hold of the stages, of what they grow out of, and of their new reading."""
 
 from pathlib import Path, PurePosixPath
 import re
 
-from . import source
-from .difference import Difference, Step
+from . import over, source
+from .over import Entry
+from .reading import Step
 from .stage import PORT, Mistake, Stage, is_stage
 
-LIMIT = 120  # lines of code, removed and added together, that a stage without a mark may change
+LIMIT = 200  # lines of new reading of a stage
+PORT_LIMIT = 400  # of a port from the CPU to the GPU
 MARKED_ONE_IN = 5  # of the stages that grow out of another one; ports from the CPU to the GPU are not counted
 
 KERNEL = re.compile(r"__global__|<<<|\blaunch\s*\(")
@@ -53,13 +55,8 @@ def cycles(stages: dict[str, Stage]) -> list[Mistake]:
     return found
 
 
-def mark_mistake(root: Path, stage: Stage, code: Difference) -> str | None:
-    """What is wrong with a stage's mark, or that it needs one."""
-    if stage.mark is None and code.changed > LIMIT:
-        return (
-            f"changes {code.changed} lines of code ({code.removed} removed, {code.added} added) of {stage.said}, and "
-            f"{LIMIT} is the limit; make the step smaller, or mark it with a reason (see CONTRIBUTING.md)"
-        )
+def mark_mistake(root: Path, stage: Stage) -> str | None:
+    """What is wrong with a stage's mark."""
     if stage.mark == PORT and not stage.path.endswith(".cu"):
         return f"is marked as a {PORT}, and it is no .cu file; take the mark away"
     if stage.mark == PORT and not stage.parent.endswith(".cpp") and has_kernel(source.read(root / stage.parent)):
@@ -67,26 +64,69 @@ def mark_mistake(root: Path, stage: Stage, code: Difference) -> str | None:
     return None
 
 
-def share(grown: list[Step]) -> list[Mistake]:
+def limit(stage: Stage) -> int | None:
+    """How many lines of new reading a stage may have; None if any number."""
+    return None if stage.is_dispatch else {None: LIMIT, PORT: PORT_LIMIT}.get(stage.mark)
+
+
+def over_the_limit(steps: list[Step]) -> list[Step]:
+    """The stages with more new reading than they may have."""
+    return [step for step in steps if (most := limit(step.stage)) is not None and step.new > most]
+
+
+def length_mistake(step: Step, entry: Entry | None) -> str | None:
+    """What is wrong with a stage over the limit, which may have an entry in the list."""
+    if entry is None:
+        mark = "" if step.stage.mark else ", or mark it with a reason (see CONTRIBUTING.md)"
+        return (
+            f"has {step.new} lines of new reading ({step.own} of its own and {step.in_files} in files that are read "
+            f"here for the first time), and {limit(step.stage)} is the limit; make the step smaller{mark}"
+        )
+    if step.new > entry.lines:
+        return f"has {step.new} lines of new reading, and {over.PATH} allows {entry.lines}; make the step smaller"
+    return None
+
+
+def stale(entries: dict[str, Entry], steps: list[Step]) -> list[Mistake]:
+    """The entries of the list that no stage needs any more."""
+    needed = {step.stage.path for step in over_the_limit(steps)}
+    new = {step.stage.path: f"has {step.new} lines of new reading and needs no entry" for step in steps}
+    return [
+        Mistake(over.PATH, entry.at, f"{path} {new.get(path, 'is no stage')}; remove it")
+        for path, entry in entries.items()
+        if path not in needed
+    ]
+
+
+def marked(steps: list[Step]) -> list[Step]:
+    """The stages with a mark; ports from the CPU to the GPU are not counted."""
+    return [step for step in steps if step.grows and step.stage.mark not in (None, PORT)]
+
+
+def share(steps: list[Step]) -> list[Mistake]:
     """That not too many stages have a mark."""
-    marked = [step for step in grown if step.stage.mark not in (None, PORT)]
-    if len(marked) * MARKED_ONE_IN <= len(grown):
+    found, grown = marked(steps), sum(step.grows for step in steps)
+    if len(found) * MARKED_ONE_IN <= grown:
         return []
-    stage, code = min(marked, key=lambda step: step.code.changed)
-    what = "needs none, take it away" if code.changed <= LIMIT else "needs it least, make its step smaller"
+    least = min(found, key=lambda step: step.new)
+    what = "needs none, take it away" if least.new <= LIMIT else "needs it least, make its step smaller"
     text = (
-        f"{len(marked)} stages have a mark other than `{PORT}`, and {len(grown) // MARKED_ONE_IN} may, one in "
-        f"{MARKED_ONE_IN} of those that grow out of another; this one, of {code.changed} changed lines, {what}"
+        f"{len(found)} stages have a mark other than `{PORT}`, and {grown // MARKED_ONE_IN} may, one in "
+        f"{MARKED_ONE_IN} of those that grow out of another; this one, with {least.new} lines of new reading, {what}"
     )
-    return [Mistake(stage.path, stage.line, text)]
+    return [Mistake(least.stage.path, least.stage.line, text)]
 
 
 def check(root: Path, steps: list[Step]) -> list[Mistake]:
     """All that is wrong with the stages."""
-    stages = {stage.path: stage for stage, _ in steps}
+    stages = {step.stage.path: step.stage for step in steps}
+    entries = over.entries(root)
     found = []
-    for stage, code in steps:
+    for stage in stages.values():
         found += stage.mistakes
-        texts = [parent_mistake(root, stage, stages), mark_mistake(root, stage, code) if code else None]
+        texts = [parent_mistake(root, stage, stages), mark_mistake(root, stage) if stage.parent in stages else None]
         found += [Mistake(stage.path, stage.line, text) for text in texts if text]
-    return found + cycles(stages) + share([step for step in steps if step.code])
+    for step in over_the_limit(steps):
+        if text := length_mistake(step, entries.get(step.stage.path)):
+            found.append(Mistake(step.stage.path, step.stage.line, text))
+    return found + stale(entries, steps) + cycles(stages) + share(steps)

@@ -1,6 +1,12 @@
-"""The lines of a C++ or CUDA source that count: its code."""
+"""The lines of a C++ or CUDA source that count: its code.
 
+Comments, blank lines, #include lines and `#pragma once` do not count. The lines that open and close a namespace do not
+count either, so that code may move to a file of its own without getting longer.
+"""
+
+from functools import cache
 from pathlib import Path
+import posixpath
 import re
 from typing import NamedTuple
 
@@ -17,6 +23,8 @@ TOKEN = re.compile(
 )
 
 INCLUDE = re.compile(r'\s*#\s*include\s*["<]([^">]*)[">]')
+AROUND = re.compile(r"\s*#\s*pragma once\b|(?:inline )?namespace\b[\w: ]*\{$")  # beside an #include line
+NAMESPACE_END = re.compile(r"\}\s*// namespace\b")
 
 
 class Line(NamedTuple):
@@ -30,6 +38,7 @@ def lines(text: str) -> list[Line]:
     return [Line(number, line.rstrip()) for number, line in enumerate(text.splitlines(), 1)]
 
 
+@cache
 def without_comments(text: str) -> str:
     """The same number of lines; a comment inside a line leaves a space."""
 
@@ -40,11 +49,11 @@ def without_comments(text: str) -> str:
 
 
 def code(text: str) -> list[Line]:
-    """Without comments, blank lines and #include lines."""
+    """The lines that count."""
     found = []
     blank = False
     for line, whole in zip(lines(without_comments(text)), text.splitlines()):
-        if line.text and not INCLUDE.match(line.text):
+        if line.text and not (INCLUDE.match(line.text) or AROUND.match(line.text) or NAMESPACE_END.match(whole)):
             found.append(line._replace(after_blank=blank))
             blank = False
         elif not whole.strip():
@@ -52,10 +61,33 @@ def code(text: str) -> list[Line]:
     return found
 
 
+def opening_comment(text: str) -> list[Line]:
+    """The first `///` comment of a file."""
+    found = []
+    for line in lines(text):
+        if line.text.startswith("///"):
+            found.append(line)
+        elif found:
+            break
+    return found
+
+
+def below_opening(text: str) -> list[Line]:
+    """All lines of a file without its opening comment."""
+    opening = set(opening_comment(text))
+    return [line for line in lines(text) if line not in opening]
+
+
 def includes(text: str) -> list[Line]:
     """The headers that a file includes, as it writes them."""
     found = [(line.number, INCLUDE.match(line.text)) for line in lines(without_comments(text))]
     return [Line(number, match[1]) for number, match in found if match]
+
+
+def included_file(root: Path, path: str, included: str) -> str:
+    """The path below the root of what a file includes; it need not exist."""
+    beside = posixpath.normpath(posixpath.join(posixpath.dirname(path), included))
+    return beside if (root / beside).exists() else posixpath.normpath(included)
 
 
 def read(path: Path) -> str:

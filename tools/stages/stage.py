@@ -64,6 +64,11 @@ class Stage:
         return FILE.fullmatch(self.path)[4]
 
     @property
+    def is_dispatch(self) -> bool:
+        """Whether it is no stage of the lesson: it chooses among the kernels of an operator."""
+        return self.name == "dispatch"
+
+    @property
     def operator(self) -> str | None:
         """Its folder in the chapter; None where the stages stand in the chapter's own folder."""
         return FILE.fullmatch(self.path)[2]
@@ -79,22 +84,11 @@ def is_stage(path: str) -> bool:
     return FILE.fullmatch(path) is not None
 
 
-def opening_comment(text: str) -> list[source.Line]:
-    """The first `///` comment of a file."""
-    found = []
-    for line in source.lines(text):
-        if line.text.startswith("///"):
-            found.append(line)
-        elif found:
-            break
-    return found
-
-
 def fields(text: str) -> list[tuple[int, str]]:
     """(line, text on one line) of what a file grows out of. There should be one."""
     found: list[tuple[int, str]] = []
     goes_on = False
-    for line in opening_comment(text):
+    for line in source.opening_comment(text):
         if match := FIELD.match(line.text):
             found.append((line.number, match[1]))
             goes_on = True
