@@ -54,5 +54,8 @@ function(tutorial_chapter_tests target prefix)
     gtest_discover_tests(${target} ${discovered} TEST_FILTER "${tests_ORDERS}"
       PROPERTIES ENVIRONMENT EMULATOR_SCHEDULE=mixed:1)
     gtest_discover_tests(${target} ${discovered} TEST_FILTER "-${tests_ORDERS}")
+    # All problems on all cards, by `ctest -C full`: minutes, of which the other tests are a sample.
+    add_test(NAME ${prefix}.cards CONFIGURATIONS full COMMAND ${target} --gtest_filter=*CardsTest*)
+    set_tests_properties(${prefix}.cards PROPERTIES ENVIRONMENT TUTORIAL_ALL_CARDS=1)
   endif()
 endfunction()

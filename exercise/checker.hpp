@@ -58,9 +58,10 @@ struct Counts {
 /// What a run of all problems in all orders of threads has shown, and how it is told.
 class Check {
  public:
-  /// The kernel uses instructions of GPUs of this compute capability, such as 90. Others do not run it; the emulator
-  /// does.
-  void needs_compute_capability(int capability);
+  /// The kernel uses instructions that not all GPUs have; the emulator has them unless EMULATOR_DEVICE is set.
+  /// @param missing bulk_copies_missing() or warpgroup_products_missing() of common/device/device.hpp: if it is not
+  /// empty, nothing is started
+  void needs(const std::string& missing);
   /// The sizes of the problems. Where a GPU times the kernel, the only one is `timed`: the small ones would measure
   /// the launch.
   template <class T>
@@ -116,7 +117,7 @@ class Check {
   std::string schedule_;
   std::string problem_;
   int problems_ = 0;
-  int needed_capability_ = 0;
+  std::string missing_;  ///< what the GPU lacks for this kernel
   bool is_timing_ = false;
   bool is_broken_ = false;  ///< the kernel could not run to its end
   std::string launch_failure_;

@@ -205,10 +205,7 @@ void subchunk_tensor_core(const Bf16Arguments& a) {
 
 std::string subchunk_tensor_core_unsupported(const Bf16Arguments& a) {
   if (const std::string reason = subchunk_walk_unsupported(a); !reason.empty()) return reason;
-  if (a.Dk > 128 && std::size_t(shared_memory_per_block()) < kSharedBytes<ChunkShape<256, 64>>) {
-    return "Dk > 128: two sets of tiles and the scores do not fit into a block's shared memory on this GPU";
-  }
-  return "";
+  return a.Dk > 128 ? shared_memory_missing(kSharedBytes<ChunkShape<256, 64>>) : "";
 }
 
 }  // namespace tutorial::gla

@@ -498,8 +498,7 @@ void compute_gradients(const Bf16BackwardArguments& a, const Between& between) {
 std::string gradients_unsupported(const Bf16BackwardArguments& a) {
   if (const std::string reason = subchunk_walks_backward_unsupported(a); !reason.empty()) return reason;
   if (a.Dk > 128 || a.Dv > 128) return "Dk or Dv > 128: `subchunk_walks` needs less shared memory";
-  if (shared_memory_per_block() >= Tiles<128>::kBytes) return "";
-  return "the tiles of a chunk and a state do not fit into a block's shared memory on this GPU";
+  return shared_memory_missing(Tiles<128>::kBytes);
 }
 
 std::int64_t between_memory(const Bf16BackwardArguments& a) {

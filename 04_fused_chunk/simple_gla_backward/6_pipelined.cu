@@ -160,8 +160,7 @@ void pipelined_backward(const Bf16BackwardArguments& b) {
 std::string pipelined_backward_unsupported(const Bf16BackwardArguments& b) {
   if (const std::string reason = gradients_unsupported(b); !reason.empty()) return reason;
   if (b.Dk > 128 || b.Dv > 128) return "Dk or Dv > 128: `segments` has one set of tiles, and more room";
-  if (std::size_t(shared_memory_per_block()) >= kSharedBytes<ChunkShape<128, 64>>) return "";
-  return "two sets of tiles do not fit into a block's shared memory on this GPU";
+  return shared_memory_missing(kSharedBytes<ChunkShape<128, 64>>);
 }
 
 }  // namespace tutorial::simple_gla

@@ -6,7 +6,8 @@
 /// do adds a column of zeros, and no product with the other columns sees either. So tensors whose widths are no
 /// multiples of 16, or whose rows are not aligned, are copied to tensors that are wider and aligned, and the gradients
 /// are copied back. All other problems are computed as they are: by `hopper_gradients` if it supports them, else by
-/// `pipelined` if that does, else by `segments`.
+/// `pipelined` if that does, else by `segments`. Where tiles of more than 128 columns do not fit into the GPU's shared
+/// memory, the gradients are computed as those of gla (dispatch/as_gla.hpp).
 /// Grows out of: 6_pipelined.cu
 /// Improves on: the stages before require widths that are multiples of 16, and aligned rows.
 /// Unchanged: all that is computed.
@@ -15,7 +16,7 @@
 /// Thread mapping: a copying block takes rows of one head; its threads take the columns.
 /// Bytes: as the stage that it chooses. Copies read and write every tensor but g and dg once more.
 /// Bound by: as the stage that it chooses.
-/// Requires: Dk and Dv up to 256; if one of them is above 128, a GPU that gives a block 160 KB of shared memory.
+/// Requires: Dk and Dv up to 256, or up to 512 as gla.
 /// Weakness: as the stage that it chooses. It takes `hopper_gradients` wherever it can, without an estimate.
 
 #include <cuda_runtime.h>
@@ -23,6 +24,7 @@
 #include <algorithm>
 
 #include "04_fused_chunk/simple_gla_backward.hpp"
+#include "04_fused_chunk/simple_gla_backward/dispatch/as_gla.hpp"
 #include "04_fused_chunk/simple_gla_backward/gradients.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/launch.cuh"
@@ -100,10 +102,16 @@ void walk(const Bf16BackwardArguments& b) {
   pipelined_backward_unsupported(b).empty() ? pipelined_backward(b) : segments_backward(b);
 }
 
+/// Why the walks support neither the problem nor its padded copy; empty if they do.
+std::string walks_unsupported(const Bf16BackwardArguments& b) {
+  return gradients_unsupported(Padded(b, nullptr).arguments(b));
+}
+
 }  // namespace
 
 void dispatch_backward(const Bf16BackwardArguments& b) {
   if (gradients_unsupported(b).empty()) return walk(b);
+  if (!walks_unsupported(b).empty()) return dispatch_as_gla_backward(b);
   auto* memory = workspace<unsigned char>("simple_gla --backward: padded", std::size_t(Padded(b, nullptr).bytes));
   const Padded p(b, memory);
   p.copy(b.q, b.L, b.Dk, p.q, p.L, p.Dk);
@@ -120,10 +128,13 @@ void dispatch_backward(const Bf16BackwardArguments& b) {
 }
 
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments& b) {
-  return gradients_unsupported(Padded(b, nullptr).arguments(b));
+  return walks_unsupported(b).empty() ? "" : as_gla_backward_unsupported(b);
 }
 
 std::string dispatch_backward_note(const Bf16BackwardArguments& b) {
+  if (const std::string reason = walks_unsupported(b); !reason.empty()) {
+    return "as gla, " + as_gla_backward_note(b) + ": " + reason;
+  }
   const Bf16BackwardArguments padded = Padded(b, nullptr).arguments(b);
   const std::string reason = gradients_unsupported(b), padding = reason.empty() ? "" : ", on padded copies: " + reason;
   const Bf16BackwardArguments& walked = reason.empty() ? b : padded;
@@ -133,6 +144,7 @@ std::string dispatch_backward_note(const Bf16BackwardArguments& b) {
 }
 
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments& b) {
+  if (!walks_unsupported(b).empty()) return as_gla_backward_memory(b);
   const bool is_padded = !gradients_unsupported(b).empty();
   const Padded p(b, nullptr);
   const Bf16BackwardArguments walked = is_padded ? p.arguments(b) : b;

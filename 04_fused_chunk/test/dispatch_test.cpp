@@ -52,7 +52,7 @@ TEST(LaunchPlanTest, EveryShapeOfTileInAnyNumberOfSegments) {
 }
 
 TEST(LaunchPlanTest, EveryShapeOfWarpgroupTileInAnyNumberOfSegments) {
-  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
   for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{48, 144}, {128, 128}, {112, 208}}) {
     expect_right<simple_gla::hopper_walk, 64>(Dk, Dv);
   }
@@ -64,7 +64,7 @@ void uneven_walk(const simple_gla::Bf16Arguments& a) {
 }
 
 TEST(LaunchPlanTest, TwoSegmentsOfDifferentLengths) {
-  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
   const Operator& definition = find_operator("simple_gla");
   Stage stage = find_stage(definition, "dispatch");
   stage.run = uneven_walk;
@@ -82,7 +82,7 @@ void gla_in_segments(const gla::Bf16Arguments& a) {
 }
 
 TEST(LaunchPlanTest, GlaInAnyNumberOfSegments) {
-  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
   const Operator& definition = find_operator("gla");
   const Stage& stage = find_stage(definition, "segments");
   for (const auto& [L, Dk, Dv] : {std::array<std::int64_t, 3>{330, 128, 128}, {200, 48, 208}, {1, 64, 80}}) {
@@ -120,7 +120,7 @@ TEST(DispatchTest, SaysWhatItPicks) {
   EXPECT_EQ(choice(1, 1, 64, 128, 128, false), "fused, 64 columns per block");
   EXPECT_EQ(choice(1, 1, 64, 40, 64, true).find("gla's dispatch, "), 0u);
   EXPECT_EQ(choice(1, 1, 64, 272, 64, true).find("gla's dispatch, chunk_gpu in fp32"), 0u);
-  if (compute_capability() < 90) GTEST_SKIP() << "the rest needs a GPU of compute capability 9.0";
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
   EXPECT_EQ(choice(1, 1, 64, 128, 128, true), "register_scores, 64 columns per block");
   EXPECT_EQ(choice(1, 1, 64, 144, 128, true), "fused, 64 columns per block") << "a state of 144 rows";
 }

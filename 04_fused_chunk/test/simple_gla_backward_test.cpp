@@ -201,7 +201,7 @@ void add_cut(Operator& definition) {
 
 // Runs wait for each other, or begin with states computed before; a run has one segment or two.
 TEST(SimpleGlaBackwardTest, SplitIntoRuns) {
-  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
   Operator definition = backward_operator();
   const std::size_t before = definition.stages().size();
   add_cut<1, false>(definition);

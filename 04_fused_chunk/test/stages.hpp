@@ -28,7 +28,7 @@ inline int expect_stages_match(const Operator& definition, const Problem& proble
 
 /// Whether the stage does not run on this GPU, whatever the problem.
 inline bool is_for_another_gpu(const Stage& stage) {
-  return (stage.name == "specialized" || stage.name == "register_scores") && compute_capability() < 90;
+  return (stage.name == "specialized" || stage.name == "register_scores") && !warpgroup_products_missing().empty();
 }
 
 /// Of stages that take a problem: all of them, where widths are multiples of 16 and rows are aligned, but for

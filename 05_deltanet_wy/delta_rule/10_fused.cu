@@ -133,8 +133,7 @@ std::string fused_unsupported(const Bf16Arguments& a) {
   if (const std::string reason = tensor_core_unsupported(a); !reason.empty()) return reason;
   std::size_t bytes = 0;
   select_shape(a.Dk, [&]<class Shape>(Shape) { bytes = kSharedBytes<Shape>; });
-  if (bytes <= std::size_t(shared_memory_per_block())) return "";
-  return "two chunks do not fit into a block's shared memory on this GPU";
+  return shared_memory_missing(bytes);
 }
 
 std::int64_t fused_memory(const Bf16Arguments& a) {

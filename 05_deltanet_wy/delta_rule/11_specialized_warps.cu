@@ -171,9 +171,7 @@ void specialized_warps(const Bf16Arguments& a) {
 std::string specialized_warps_unsupported(const Bf16Arguments& a) {
   if (const std::string reason = tensor_core_unsupported(a); !reason.empty()) return reason;
   if (a.Dk > 128) return "Dk > 128: three chunks do not fit into a block's shared memory";
-  const std::size_t bytes = sizeof(Tiles<ChunkShape<128, kColumns>>);
-  if (bytes <= std::size_t(shared_memory_per_block())) return "";
-  return "three chunks do not fit into a block's shared memory on this GPU";
+  return shared_memory_missing(sizeof(Tiles<ChunkShape<128, kColumns>>));
 }
 
 std::int64_t specialized_warps_memory(const Bf16Arguments& a) {

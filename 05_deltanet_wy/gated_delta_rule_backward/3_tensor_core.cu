@@ -554,8 +554,7 @@ std::string tensor_core_backward_unsupported(const Bf16BackwardArguments& g) {
   select_shape(g.Dk, [&]<class Shape>(Shape) { bytes = kWalkBytes<GradientTiles<Shape>>; });
   select_shape<GradientShape>(g.Dv, key_columns(g),
                               [&]<class Shape>(Shape) { bytes = std::max(bytes, sizeof(ChunkTilesOf<Shape>)); });
-  if (bytes <= std::size_t(shared_memory_per_block())) return "";
-  return "the tiles do not fit into a block's shared memory on this GPU";
+  return shared_memory_missing(bytes);
 }
 
 std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments& g) {

@@ -141,8 +141,7 @@ std::string tensor_core_unsupported(const Bf16Arguments& a) {
   if (!has_aligned_rows(a.g)) return "rows of g are not aligned to 16 bytes";
   std::size_t bytes = 0;
   select_shape(a.Dk, [&]<class Shape>(Shape) { bytes = kSharedBytes<Shape>; });
-  if (bytes <= std::size_t(shared_memory_per_block())) return "";
-  return "two chunks do not fit into a block's shared memory on this GPU";
+  return shared_memory_missing(bytes);
 }
 
 std::int64_t tensor_core_memory(const Bf16Arguments& a) {

@@ -179,9 +179,7 @@ void specialized_warps(const Bf16Arguments& a) {
 
 std::string specialized_warps_unsupported(const Bf16Arguments& a) {
   if (const std::string reason = kda::tensor_core_unsupported(a); !reason.empty()) return reason;
-  const std::size_t bytes = a.Dk <= 64 ? sizeof(Tiles<WalkShape<64, 4>>) : sizeof(Tiles<WalkShape<128, 4>>);
-  if (bytes <= std::size_t(shared_memory_per_block())) return "";
-  return "two chunks do not fit into a block's shared memory on this GPU";
+  return shared_memory_missing(a.Dk <= 64 ? sizeof(Tiles<WalkShape<64, 4>>) : sizeof(Tiles<WalkShape<128, 4>>));
 }
 
 std::int64_t specialized_warps_memory(const Bf16Arguments& a) {

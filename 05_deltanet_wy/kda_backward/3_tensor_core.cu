@@ -653,8 +653,7 @@ std::string tensor_core_backward_unsupported(const Bf16BackwardArguments& g) {
   std::size_t bytes = 0;
   select_shape(g.Dk, [&]<class Shape>(Shape) { bytes = kWalkBytes<GradientTiles<Shape>>; });
   select_shape(g.Dv, [&]<class Shape>(Shape) { bytes = std::max(bytes, sizeof(ChunkMemory<Shape>)); });
-  if (bytes <= std::size_t(shared_memory_per_block())) return "";
-  return "the tiles do not fit into a block's shared memory on this GPU";
+  return shared_memory_missing(bytes);
 }
 
 std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments& g) {

@@ -224,7 +224,7 @@ TEST(BackwardDispatchTest, CopiesWhereItMust) {
 
 // The Hopper stages are for widths that a block can hold; longer_chunks is for more pairs of chunks than blocks.
 TEST(BackwardDispatchTest, ChoosesByPairsOfChunksAndWidths) {
-  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
   const auto expect = [](const char* name, int pairs, std::int64_t Dk) {
     SCOPED_TRACE(name);
     const Problem problem = drawn(1, 1, pairs * 128, Dk, 16, 64, backward_operator());

@@ -48,7 +48,7 @@ TEST(WalkTest, EveryWidth) {
 
 // The sizes of these tests come without strides: bulk copies could not take such tensors.
 TEST(DispatchTest, TakesWarpgroupsOnHopper) {
-  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
   if (multiprocessor_count() != 132) GTEST_SKIP() << "the choices are those of another GPU";
   const auto mapped = [](int Dk, int Dv, int B = 8, int L = 2048) {
     Bf16Arguments a = sizes(B, 8, L, Dk, Dv);

@@ -20,7 +20,7 @@ namespace {
 
 /// All stages where widths are up to 128, and all but `warpgroups`.
 int all_stages() {
-  return compute_capability() < 90 ? 4 : 5;
+  return warpgroup_products_missing().empty() ? 5 : 4;
 }
 constexpr int kAllButWarpgroups = 4;
 

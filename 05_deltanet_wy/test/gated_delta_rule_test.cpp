@@ -49,7 +49,7 @@ constexpr int kWithoutTensorCores = 4, kOnCpu = 2;
 
 /// Stages that support a width of the tensor cores: all, unless the GPU is older than Hopper.
 int all_stages(std::int64_t Dk = 128) {
-  return compute_capability() < 90 || Dk > 128 ? 5 : 9;
+  return warpgroup_products_missing().empty() && Dk <= 128 ? 9 : 5;
 }
 
 /// The same if keys are to be normalised, which `cluster` and `three_blocks` do not do.

@@ -67,7 +67,7 @@ inline void expect_stages_match(const Problem& problem, const Layout& layout = {
   EXPECT_EQ(ran, Dk > 256 ? 4 : problem.sizes.at("C") > 64 ? 5 : 6);
   const bool is_aligned = Dk % 16 == 0 && Dv % 16 == 0 && layout.row_padding % 8 == 0;
   const bool normalizes = &definition == &normalized_operator();
-  const int narrow = compute_capability() < 90 ? 6 : 13;
+  const int narrow = warpgroup_products_missing().empty() ? 13 : 6;
   EXPECT_EQ(bf16_ran, Dk > 256 ? 0 : !is_aligned || Dv > 512 || normalizes ? 1 : Dk > 128 ? 5 : narrow);
 }
 

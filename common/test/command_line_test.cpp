@@ -159,6 +159,22 @@ TEST(CommandLine, CpuOnlySkipsKernels) {
   EXPECT_EQ(lines_of(result.out).back(), "2 stages checked, all passed, 2 skipped");
 }
 
+TEST(CommandLine, TheGpuPassesForAnotherCard) {
+  const ProcessResult result = run(passing({"--as=8.9", "--json=-"}));
+  EXPECT_EQ(result.status, 0) << result.error;
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json["device"]["passes_for"], "8.9");
+  EXPECT_NE(result.error.find(", with what 8.9 has"), std::string::npos) << result.error;
+  for (const auto& [value, message] : {std::pair("7.5", "--as: there is no such card here: 8.0, 8.6, 8.9, 9.0, 10.0"),
+                                       {"120", "--as: '120' is not a compute capability such as 8.9"},
+                                       {"x.y", "--as: 'x' is not a whole number"}}) {
+    const ProcessResult wrong = run(passing({std::string("--as=") + value}));
+    EXPECT_EQ(wrong.status, 2);
+    EXPECT_NE(wrong.error.find(message), std::string::npos) << wrong.error;
+    EXPECT_EQ(lines_of(wrong.error).size(), 1u) << wrong.error;
+  }
+}
+
 TEST(CommandLine, StagesThatCannotRunAreSkipped) {
   const ProcessResult result = run(passing({"--value-dim", "65"}));
   EXPECT_EQ(result.status, 2);  // an option given twice
@@ -181,9 +197,9 @@ TEST(CommandLine, HelpNamesEveryOption) {
   EXPECT_EQ(result.status, 0);
   EXPECT_EQ(result.error, "");
   for (const char* option :
-       {"--operator",  "--stage", "--list",   "-B,--batch", "-H,--heads", "-L,--length", "--key-dim",
-        "--value-dim", "--chunk", "--prompt", "--scale",    "--seed",     "--repeat",    "--warmup",
-        "--cpu-only",  "--input", "--output", "--weights",  "--json",     "--no-decay",  "--weigh"}) {
+       {"--operator", "--stage",   "--list",  "-B,--batch", "-H,--heads", "-L,--length", "--key-dim",  "--value-dim",
+        "--chunk",    "--prompt",  "--scale", "--seed",     "--repeat",   "--warmup",    "--cpu-only", "--input",
+        "--output",   "--weights", "--json",  "--no-decay", "--weigh",    "--as"}) {
     EXPECT_NE(result.out.find(option), std::string::npos) << option;
   }
 }

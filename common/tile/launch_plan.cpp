@@ -17,10 +17,6 @@ constexpr int kMaxKeyDim = 256, kMaxValueDim = 512;
 constexpr int kSharedOfWideTile = 112;  // Dk = 128, 128 columns
 constexpr int kSharedOfWideKeys = 160;  // Dk = 256, 64 columns
 
-bool block_may_have(int kilobytes) {
-  return shared_memory_per_block() >= kilobytes * 1024;
-}
-
 constexpr double kTwoMoreLaunches = 6;  // microseconds
 constexpr double kCarryStep = 0.1;      // microseconds per segment
 constexpr double kStateBytesPerMicrosecond = 3.5e6;
@@ -40,10 +36,7 @@ std::string unsupported_sizes(const Extents& e) {
 
 std::string unsupported_extents(const Extents& e) {
   const std::string reason = unsupported_sizes(e);
-  if (reason.empty() && e.Dk > 128 && !block_may_have(kSharedOfWideKeys)) {
-    return "Dk > 128: two sets of tiles do not fit into a block's shared memory on this GPU";
-  }
-  return reason;
+  return reason.empty() && e.Dk > 128 ? shared_memory_missing(kSharedOfWideKeys * 1024) : reason;
 }
 
 LaunchPlan make_launch_plan(int L, int columns, int segments) {
@@ -53,7 +46,7 @@ LaunchPlan make_launch_plan(int L, int columns, int segments) {
 
 int widest_tile(const Extents& e) {
   if (e.Dv <= 64 || e.Dk > 128) return 64;
-  return e.Dk <= 64 || block_may_have(kSharedOfWideTile) ? 128 : 64;
+  return e.Dk <= 64 || shared_memory_missing(kSharedOfWideTile * 1024).empty() ? 128 : 64;
 }
 
 int block_columns(const Extents& e) {

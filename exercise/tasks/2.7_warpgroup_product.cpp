@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "common/device/device.hpp"
 #include "exercise/checker.hpp"
 #include "exercise/reference.hpp"
 
@@ -17,7 +18,7 @@ std::vector<double> whole(Check& check, double most) {
 
 void check(Check& check,
            void (*run)(Global<const float> Q, Global<const float> K, Global<const float> V, Global<float> O)) {
-  check.needs_compute_capability(90);
+  check.needs(tutorial::warpgroup_products_missing());
   for (const char* name : {"a chunk", "another chunk"}) {
     check.problem(name);
     const std::vector<double> queries = whole(check, 1);

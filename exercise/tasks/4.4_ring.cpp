@@ -1,10 +1,11 @@
+#include "common/device/device.hpp"
 #include "exercise/checker.hpp"
 
 namespace exercise {
 namespace {
 
 void check(Check& check, void (*run)(Global<const float> x, Global<float> y, int tiles)) {
-  check.needs_compute_capability(90);
+  check.needs(tutorial::bulk_copies_missing());
   for (const std::size_t tiles : check.sizes<std::size_t>({1, 2, 7}, 4096)) {
     check.problem(std::to_string(tiles) + " tiles");
     const auto x = check.input("x", tiles * 32);

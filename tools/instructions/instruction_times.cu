@@ -385,8 +385,8 @@ void print_table() {
 
 int main() {
   try {
-    if (tutorial::compute_capability() < 90) {
-      std::fprintf(stderr, "error: these are instructions of GPUs of compute capability 9.0\n");
+    if (const std::string reason = tutorial::warpgroup_products_missing(); !reason.empty()) {
+      std::fprintf(stderr, "error: %s\n", reason.c_str());
       return 2;
     }
     tutorial::print_table();

@@ -16,11 +16,11 @@ namespace {
 constexpr unsigned kRows = 8;  // of a block, one warp each
 
 /// One gate for each row of the state. Grid ceil(B H L / kRows). @param gates [B, H, L, Dk]
-__global__ void repeat_gates_kernel(Bf16Arguments a, float* gates) {
-  const std::int64_t row = std::int64_t(blockIdx.x) * kRows + threadIdx.y, head = row / a.L;
-  if (head >= std::int64_t(a.B) * a.H) return;
-  const float gate = load_global(a.g.row(head / a.H, head % a.H, row % a.L));
-  for (int d = int(threadIdx.x); d < a.Dk; d += 32) store_global(gates + row * a.Dk + d, gate);
+__global__ void repeat_gates_kernel(View<const float> g, int B, int H, int L, int Dk, float* gates) {
+  const std::int64_t row = std::int64_t(blockIdx.x) * kRows + threadIdx.y, head = row / L;
+  if (head >= std::int64_t(B) * H) return;
+  const float gate = load_global(g.row(head / H, head % H, row % L));
+  for (int d = int(threadIdx.x); d < Dk; d += 32) store_global(gates + row * Dk + d, gate);
 }
 
 std::int64_t rows(const Bf16Arguments& a) {
@@ -36,9 +36,14 @@ gla::Bf16Arguments as_gla(const Bf16Arguments& a, const float* gates) {
 
 }  // namespace
 
+void repeat_gates(const View<const float>& g, int B, int H, int L, int Dk, float* gates) {
+  const std::int64_t positions = std::int64_t(B) * H * L;
+  launch(repeat_gates_kernel, {unsigned((positions - 1) / kRows + 1), dim3(32, kRows)}, g, B, H, L, Dk, gates);
+}
+
 void dispatch_as_gla(const Bf16Arguments& a) {
   float* gates = workspace<float>("simple_gla: gates", std::size_t(rows(a) * a.Dk));
-  launch(repeat_gates_kernel, {unsigned((rows(a) - 1) / kRows + 1), dim3(32, kRows)}, a, gates);
+  repeat_gates(a.g, a.B, a.H, a.L, a.Dk, gates);
   gla::dispatch(as_gla(a, gates));
 }
 

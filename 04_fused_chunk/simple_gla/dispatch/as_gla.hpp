@@ -7,6 +7,10 @@
 
 namespace tutorial::simple_gla {
 
+/// Repeats the gates g [B, H, L] for each of Dk rows of the state. @param gates [B, H, L, Dk]
+/// @throws CudaError if the launch is refused
+void repeat_gates(const View<const float>& g, int B, int H, int L, int Dk, float* gates);
+
 /// Computes the operator with chapter 03's dispatch. Requires: an empty as_gla_unsupported().
 /// @throws CudaError if the memory cannot be allocated or a launch is refused
 void dispatch_as_gla(const Bf16Arguments&);

@@ -221,8 +221,7 @@ std::string walk_unsupported(const Bf16Arguments& a) {
                             : a.Dk <= 128 ? sizeof(Memory<128, 2>)
                                           : sizeof(Memory<256, 2>);
   const std::string unsupported = tile::tensor_core_unsupported(a);
-  if (!unsupported.empty() || bytes <= std::size_t(shared_memory_per_block())) return unsupported;
-  return "the chunks under way do not fit into a block's shared memory on this GPU";
+  return unsupported.empty() ? shared_memory_missing(bytes) : unsupported;
 }
 
 int walk_columns(const Bf16Arguments& a) {

@@ -21,7 +21,7 @@ namespace {
 class BulkCopy : public testing::Test {
  protected:
   void SetUp() override {
-    if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+    if (const std::string reason = bulk_copies_missing(); !reason.empty()) GTEST_SKIP() << reason;
   }
 };
 

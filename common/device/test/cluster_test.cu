@@ -25,7 +25,7 @@ namespace {
 class Cluster : public testing::Test {
  protected:
   void SetUp() override {
-    if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+    if (const std::string reason = bulk_copies_missing(); !reason.empty()) GTEST_SKIP() << reason;
   }
 };
 
@@ -268,6 +268,7 @@ std::size_t place(std::size_t i) {
 }
 
 TEST_F(Cluster, AMulticastGoesToAllBlocks) {
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
   DeviceBuffer<std::uint16_t> memory(numbered());
   DeviceBuffer<unsigned> sums(8 * kTile);
   launch(share_loads, clusters(4, 8, kThreads, sizeof(Inbox)), map_of(memory), sums.data());
@@ -300,6 +301,7 @@ __global__ void load_for_some(const __grid_constant__ TensorMap map, std::uint16
 }
 
 TEST_F(Cluster, AMulticastGoesToTheBlocksOfItsMaskAlone) {
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
   DeviceBuffer<std::uint16_t> memory(numbered());
   DeviceBuffer<std::uint16_t> out(4 * kTile);
   launch(load_for_some, clusters(4, 4, kThreads, sizeof(Inbox)), map_of(memory), out.data());

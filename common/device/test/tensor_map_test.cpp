@@ -67,7 +67,7 @@ TEST(TensorMap, WantsSizesThatFitIn32Bits) {
 }
 
 TEST(TensorMap, IsMadeForDeviceMemory) {
-  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  if (const std::string reason = bulk_copies_missing(); !reason.empty()) GTEST_SKIP() << reason;
   DeviceBuffer<__nv_bfloat16> memory(2 * 3 * 10 * 72);
   EXPECT_NO_THROW(tile_map(packed(memory.data(), 3, 10, 72), kSizes, 64));
 }

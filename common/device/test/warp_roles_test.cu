@@ -64,7 +64,7 @@ __global__ void elect(int* out) {
 }
 
 TEST(Elect, ChoosesTheSameLaneEachTime) {
-  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  if (const std::string reason = bulk_copies_missing(); !reason.empty()) GTEST_SKIP() << reason;
   DeviceBuffer<int> out(64);
   launch(elect, {1, 64}, out.data());
   const std::vector<int> result = out.download();
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(384, 1) hand_over_registers(int* out) {
 }
 
 TEST(Registers, ChangeHands) {
-  if (compute_capability() != 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  if (const std::string reason = bulk_copies_missing(); !reason.empty()) GTEST_SKIP() << reason;
   DeviceBuffer<int> out(384);
   launch(hand_over_registers, {1, 384}, out.data());
   const std::vector<int> result = out.download();

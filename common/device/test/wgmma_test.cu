@@ -24,7 +24,7 @@ namespace {
 class Wgmma : public testing::Test {
  protected:
   void SetUp() override {
-    if (compute_capability() != 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+    if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
   }
 };
 

@@ -16,7 +16,7 @@ int attribute(cudaDeviceAttr which) {
   return value;
 }
 
-TEST(Device, IsOneOfComputeCapability9) {
+TEST(Device, IsOneOfComputeCapability9UnlessAnotherIsChosen) {
   int count = 0;
   int device = -1;
   EXPECT_EQ(cudaGetDeviceCount(&count), cudaSuccess);

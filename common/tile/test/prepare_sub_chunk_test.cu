@@ -191,7 +191,7 @@ void expect_prepared(int rows, float strength, bool in_levels) {
 }
 
 TEST(PrepareSubChunkTest, ScoresAtAnchorsAreThoseOfThePairs) {
-  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
   for (const bool in_levels : {false, true}) {
     SCOPED_TRACE(in_levels ? "in levels" : "in pairs");
     expect_prepared(16, 0.1f, in_levels);

@@ -159,7 +159,7 @@ void expect_products(int rows, int Dk, int columns) {
 }
 
 TEST(WarpgroupChunkTest, ProductsAreThoseOfTheMatrices) {
-  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
   expect_products<64, Form::kPlain>(64, 64, 64);
   expect_products<128, Form::kPlain>(64, 128, 64);
   expect_products<64, Form::kPlain>(50, 48, 16);
@@ -167,14 +167,14 @@ TEST(WarpgroupChunkTest, ProductsAreThoseOfTheMatrices) {
 }
 
 TEST(WarpgroupChunkTest, ProductsWithFactorsAreThoseOfTheMatrices) {
-  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
   expect_products<64, Form::kFactors>(64, 64, 64);
   expect_products<128, Form::kFactors>(64, 128, 64);
   expect_products<128, Form::kFactors>(33, 112, 40);
 }
 
 TEST(WarpgroupChunkTest, ProductsWithScoresInRegistersAreThoseOfTheMatrices) {
-  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
   expect_products<64, Form::kScoresInRegisters>(64, 64, 64);
   expect_products<128, Form::kScoresInRegisters>(33, 112, 40);
 }

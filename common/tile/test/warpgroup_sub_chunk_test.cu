@@ -131,7 +131,7 @@ void expect_recurrence(int Dk, int columns) {
 }
 
 TEST(WarpgroupSubChunkTest, IsTheRecurrenceOfSubChunks) {
-  if (compute_capability() < 90) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
   expect_recurrence(128, 64);
   expect_recurrence(80, 24);
 }

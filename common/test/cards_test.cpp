@@ -1,0 +1,91 @@
+/// @file
+/// All stages of a chapter on the cards that the emulator knows: each one is right there, or says what the card lacks.
+/// Part of every chapter's tests. It takes one problem for each operator on four cards; with TUTORIAL_ALL_CARDS set, all
+/// of them on all cards, which `ctest -C full -R cards` does.
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/test/stages.hpp"
+
+#if TUTORIAL_EMULATOR
+namespace tutorial {
+namespace {
+
+bool takes_all() {
+  return std::getenv("TUTORIAL_ALL_CARDS") != nullptr;
+}
+
+/// For as long as it lives, the emulator is this card.
+class OnCard {
+ public:
+  explicit OnCard(const char* card) { setenv("EMULATOR_DEVICE", card, 1); }
+  ~OnCard() { unsetenv("EMULATOR_DEVICE"); }
+  OnCard(const OnCard&) = delete;
+  OnCard& operator=(const OnCard&) = delete;
+};
+
+Problem problem_of(const Operator& definition, std::int64_t H, std::int64_t L, std::int64_t width) {
+  ProblemRequest request{.seed = 5, .modest = true};
+  for (const auto& [symbol, size] :
+       {std::pair("B", std::int64_t{1}), {"H", H}, {"L", L}, {"P", L / 2}, {"Dk", width}, {"Dv", width}}) {
+    const std::vector<std::string>& symbols = definition.symbols();
+    if (std::find(symbols.begin(), symbols.end(), symbol) != symbols.end()) request.sizes[symbol] = size;
+  }
+  return make_problem(definition, request);
+}
+
+/// Runs what the card supports. @param reasons why the card that has all supports no more; by stage
+void expect_right_or_missing(const Operator& definition, const Problem& problem, const Outputs& exact,
+                             const Outputs& rounded, const std::map<std::string, std::string>& reasons) {
+  for (const Stage& stage : definition.stages()) {
+    if (stage.processor != Processor::gpu) continue;
+    SCOPED_TRACE(definition.label() + " " + stage.name);
+    const std::string reason = why_not(definition, stage, problem);
+    if (reason.empty()) {
+      expect_close(evaluate(definition, stage, problem), is_bf16(stage) ? rounded : exact,
+                   tolerance_of(stage, problem.sizes));
+    } else if (reasons.at(stage.name).empty()) {
+      EXPECT_NE(reason.find(", and this GPU has "), std::string::npos) << reason;
+      EXPECT_NE(stage.name, "dispatch") << reason;
+    }
+  }
+}
+
+class CardsTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(CardsTest, EveryStageIsRightOrSaysWhatIsMissing) {
+  if (std::string("rtx3060 h200").find(GetParam()) != std::string::npos && !takes_all()) {
+    GTEST_SKIP() << "has what others have that are tried; TUTORIAL_ALL_CARDS=1 tries all";
+  }
+  const std::vector<std::int64_t> lengths =
+      takes_all() ? std::vector<std::int64_t>{65, 200} : std::vector<std::int64_t>{70};
+  const std::vector<std::int64_t> widths =
+      takes_all() ? std::vector<std::int64_t>{64, 128, 256} : std::vector<std::int64_t>{128};
+  const Chapter contents = chapter();
+  for (const Operator& definition : contents.operators()) {
+    for (const std::int64_t L : lengths) {
+      for (const std::int64_t width : widths) {
+        SCOPED_TRACE("L " + std::to_string(L) + ", width " + std::to_string(width));
+        const Problem problem = problem_of(definition, takes_all() ? 2 : 1, L, width);
+        const Outputs exact = evaluate_reference(definition, problem);
+        const Outputs rounded = evaluate_reference(definition, problem, Dtype::bf16);
+        std::map<std::string, std::string> reasons;
+        for (const Stage& stage : definition.stages()) reasons[stage.name] = why_not(definition, stage, problem);
+        const OnCard card(GetParam());
+        expect_right_or_missing(definition, problem, exact, rounded, reasons);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Emulated, CardsTest, testing::Values("a100", "rtx3060", "rtx4090", "h200", "b200", "rtx5090"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace tutorial
+#endif
