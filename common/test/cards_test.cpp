@@ -5,7 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -56,9 +59,9 @@ void expect_right_or_missing(const Operator& definition, const Problem& problem,
   }
 }
 
-class CardsTest : public testing::TestWithParam<const char*> {};
+class EachCardTest : public testing::TestWithParam<const char*> {};
 
-TEST_P(CardsTest, EveryStageIsRightOrSaysWhatIsMissing) {
+TEST_P(EachCardTest, EveryStageIsRightOrSaysWhatIsMissing) {
   if (std::string("rtx3060 h200").find(GetParam()) != std::string::npos && !takes_all()) {
     GTEST_SKIP() << "has what others have that are tried; TUTORIAL_ALL_CARDS=1 tries all";
   }
@@ -83,7 +86,58 @@ TEST_P(CardsTest, EveryStageIsRightOrSaysWhatIsMissing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Emulated, CardsTest, testing::Values("a100", "rtx3060", "rtx4090", "h200", "b200", "rtx5090"),
+/// What a stage misses on a card with 99 KB of shared memory and no more than compute capability 8.0 has: three cells.
+using Cells = std::array<std::string, 3>;
+
+/// Adds the stage to the cell of its reason, if it has one there.
+void add(const Stage& stage, const std::string& reason, Cells& cells) {
+  const std::string name = "`" + stage.name + "`";
+  const auto append = [&](int cell, const std::string& text) {
+    cells[std::size_t(cell)] += (cells[std::size_t(cell)].empty() ? "" : ", ") + text;
+  };
+  if (reason.starts_with("products of warpgroups")) append(0, name);
+  if (reason.starts_with("bulk copies")) append(1, name);
+  if (const std::string block = "a block needs "; reason.starts_with(block)) {
+    append(2, name + " (" + reason.substr(block.size(), reason.find(" of shared") - block.size()) + ")");
+  }
+}
+
+/// The rows of this chapter in docs/cards.md.
+std::vector<std::string> rows_of_page(const std::string& chapter_number) {
+  std::ifstream page(PROJECT_FOLDER "/docs/cards.md");
+  std::vector<std::string> rows;
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("| " + chapter_number + " `")) rows.push_back(line);
+  }
+  return rows;
+}
+
+TEST(CardsTest, ThePageNamesTheStagesThatCardsLack) {
+  const Chapter contents = chapter();
+  const std::string number = contents.name().substr(0, 2);
+  std::vector<std::string> rows;
+  const OnCard card("rtx4090");
+  for (const Operator& definition : contents.operators()) {
+    const Problem problem = problem_of(definition, 1, 128, 128);
+    Cells cells;
+    for (const Stage& stage : definition.stages()) {
+      if (stage.processor == Processor::gpu) add(stage, why_not(definition, stage, problem), cells);
+    }
+    if (cells == Cells()) continue;
+    std::string row = "| " + number + " `" + definition.label() + "` |";
+    for (const std::string& cell : cells) row += " " + (cell.empty() ? "–" : cell) + " |";
+    rows.push_back(row);
+  }
+  const auto lines = [](const std::vector<std::string>& all) {
+    std::string text;
+    for (const std::string& row : all) text += row + "\n";
+    return text;
+  };
+  EXPECT_EQ(lines(rows_of_page(number)), lines(rows)) << "docs/cards.md";
+}
+
+INSTANTIATE_TEST_SUITE_P(CardsTest, EachCardTest,
+                         testing::Values("a100", "rtx3060", "rtx4090", "h200", "b200", "rtx5090"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
