@@ -65,23 +65,20 @@ TEST_P(EachCardTest, EveryStageIsRightOrSaysWhatIsMissing) {
   if (std::string("rtx3060 h200").find(GetParam()) != std::string::npos && !takes_all()) {
     GTEST_SKIP() << "has what others have that are tried; TUTORIAL_ALL_CARDS=1 tries all";
   }
-  const std::vector<std::int64_t> lengths =
-      takes_all() ? std::vector<std::int64_t>{65, 200} : std::vector<std::int64_t>{70};
-  const std::vector<std::int64_t> widths =
-      takes_all() ? std::vector<std::int64_t>{64, 128, 256} : std::vector<std::int64_t>{128};
+  using Size = std::pair<std::int64_t, std::int64_t>;  // L, width
+  const std::vector<Size> sizes =
+      takes_all() ? std::vector<Size>{{65, 64}, {65, 128}, {200, 128}, {65, 256}} : std::vector<Size>{{70, 128}};
   const Chapter contents = chapter();
   for (const Operator& definition : contents.operators()) {
-    for (const std::int64_t L : lengths) {
-      for (const std::int64_t width : widths) {
-        SCOPED_TRACE("L " + std::to_string(L) + ", width " + std::to_string(width));
-        const Problem problem = problem_of(definition, takes_all() ? 2 : 1, L, width);
-        const Outputs exact = evaluate_reference(definition, problem);
-        const Outputs rounded = evaluate_reference(definition, problem, Dtype::bf16);
-        std::map<std::string, std::string> reasons;
-        for (const Stage& stage : definition.stages()) reasons[stage.name] = why_not(definition, stage, problem);
-        const OnCard card(GetParam());
-        expect_right_or_missing(definition, problem, exact, rounded, reasons);
-      }
+    for (const auto& [L, width] : sizes) {
+      SCOPED_TRACE("L " + std::to_string(L) + ", width " + std::to_string(width));
+      const Problem problem = problem_of(definition, takes_all() ? 2 : 1, L, width);
+      const Outputs exact = evaluate_reference(definition, problem);
+      const Outputs rounded = evaluate_reference(definition, problem, Dtype::bf16);
+      std::map<std::string, std::string> reasons;
+      for (const Stage& stage : definition.stages()) reasons[stage.name] = why_not(definition, stage, problem);
+      const OnCard card(GetParam());
+      expect_right_or_missing(definition, problem, exact, rounded, reasons);
     }
   }
 }

@@ -17,6 +17,7 @@ READMES = {
     "README.md": "index",
     "docs/timings/README.md": "measured",  # ./tutorial compare --publish writes it
     "docs/stages.md": "changes",  # ./tutorial diff --write writes its table
+    "docs/cards.md": "cards",
     "common/README.md": "common",
     "common/emulator/README.md": "emulator",
     "golden/README.md": "golden",
