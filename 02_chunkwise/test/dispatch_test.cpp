@@ -56,6 +56,23 @@ TEST(WalkTest, EveryShapeOfTileInAnyNumberOfSegments) {
   expect_right<walk, 64>(410, 208, 80);
 }
 
+template <RolesLoader kLoader>
+void roles_walk_by(const Bf16Arguments& a, const tile::LaunchPlan& plan, const Normalizer*) {
+  roles_walk(a, plan, kLoader);
+}
+
+TEST(WalkTest, EveryShapeOfTileOfRolesInAnyNumberOfSegments) {
+  const bool has_bulk_copies = bulk_copies_missing().empty();
+  for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{48, 144}, {128, 128}, {112, 208}}) {
+    SCOPED_TRACE("Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
+    expect_right<roles_walk_by<RolesLoader::kCpAsync>, 64>(410, Dk, Dv);
+    expect_right<roles_walk_by<RolesLoader::kCpAsync>, 128>(410, Dk, Dv);
+    if (!has_bulk_copies) continue;
+    expect_right<roles_walk_by<RolesLoader::kBulkCopies>, 64>(410, Dk, Dv);
+    expect_right<roles_walk_by<RolesLoader::kBulkCopies>, 128>(410, Dk, Dv);
+  }
+}
+
 TEST(WalkTest, EveryShapeOfWarpgroupTileInAnyNumberOfSegments) {
   if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
   for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{48, 144}, {128, 128}, {112, 208}}) {
