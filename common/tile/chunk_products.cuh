@@ -149,14 +149,15 @@ __device__ __forceinline__ void round_masked_scores(RoundedScores& P, const type
   add_scores<Shape>(scores, places, lane, Q, K, NoEpilogue());
 #pragma unroll
   for (int i = 0; i < 3; ++i) {
+    // How many columns the lane's first element is to the left of the diagonal.
+    const int left = places[i].row + lane / 4 - places[i].column - lane % 4 * 2;
 #pragma unroll
     for (int lower = 0; lower < 2; ++lower) {
-      const int t = places[i].row + lane / 4 + lower * 8;
 #pragma unroll
       for (int half = 0; half < (i < 2 ? 2 : 1); ++half) {
-        const int p = places[i].column + half * 8 + lane % 4 * 2;
         const float* two = &scores[i][half][2 * lower];
-        P[i][lower][half] = pack(p <= t ? two[0] : 0.0f, p + 1 <= t ? two[1] : 0.0f);
+        const int needed = (half - lower) * 8;
+        P[i][lower][half] = pack(left >= needed ? two[0] : 0.0f, left > needed ? two[1] : 0.0f);
       }
     }
   }

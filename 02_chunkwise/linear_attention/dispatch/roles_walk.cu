@@ -17,7 +17,7 @@ template <class Loader>
 __global__ void __launch_bounds__(kRolesThreads<Loader>, 1)
     roles_walk_kernel(Bf16Arguments a, const __grid_constant__ typename Loader::Tensors tensors, LaunchPlan plan) {
   const BlockPart<typename Loader::Shape> part(extents_of(a), plan.length, int(blockIdx.x));
-  const Loader loader(part);
+  Loader loader;
   if (threadIdx.x < kProductsThreads) {
     multiply(a, plan, part, loader);
   } else {
@@ -29,6 +29,7 @@ template <class Loader>
 void launch_roles(const Bf16Arguments& a, const LaunchPlan& plan, const typename Loader::Tensors& tensors) {
   using Shape = typename Loader::Shape;
   const Extents extents = extents_of(a);
+  static_assert(kRolesSharedBytes<Loader> + kTileAlignment <= 99 * 1024, "what a block of an RTX card has");
   in_segments<false>(
       a, plan, {}, [&](int count, float* states, float*) { segment_states(a, plan, count, states); },
       [&](const LaunchPlan& started, const Normalizer&) {

@@ -4,34 +4,33 @@
 /// and four multiply.
 ///
 /// Idea: in walk.cuh all warps load, wait and multiply in turn. Its two sets of tiles and P take 104 KB with 128
-/// columns per block, 5 KB more than a block of an RTX card has. Here P lies in the memory of its chunk's Q, so that
-/// two sets are 96 KB. A role of its own loads the tiles, and each tile has its own slots, so that the products return
-/// it to the loads as soon as they have read it, not only when the chunk is done. The warps that multiply compute no
-/// addresses of loads.
+/// columns per block, 5 KB more than a block of an RTX card has. Here P overwrites Q of its own chunk, so two sets are
+/// 96 KB. Warps of their own load the tiles, and the four warps that multiply compute no addresses of loads. Each tile
+/// returns to the loads as soon as it has been read, not only when its chunk is done:
 ///
-///     loads       | Q of n + 1 | K of n + 1 | V of n + 1 |            | Q of n + 2 |  | K of n + 2 | V of n + 2 |
-///                                                                     ^               ^            ^
-///                                                           Q is free |     K is free |            | V is free
-///     products    | Q K^T of n | Q S | P to the memory of Q | P V ..... | K^T V ....... | O through V | Q K^T of n + 1
+///     products    | Q S of n | Q K^T | P over Q | P V ...... | K^T V .... | O over V | Q S of n + 1 ...
+///     loads                                           Q free |     K free |   V free |
+///                                                            | Q of n + 2 | K of n + 2 | V of n + 2 ...
 ///
-/// Who waits for whom: the loads wait for a free slot, and the products for each tile when they first read it. Four
-/// warps share the columns of Dv (common/tile/chunk_products.cuh). They wait for each other twice per chunk: until all
-/// have read Q, before P overwrites it, and until all have stored their parts of P.
+/// Who waits for whom: the loads wait until a slot is free, and the products wait for each tile when they first read
+/// it. The warps that multiply share the columns of Dv (common/tile/chunk_products.cuh). They wait for each other twice
+/// per chunk: until all have read Q, before P overwrites it, and until all parts of P are there.
 ///
-/// There are two loaders. They differ in how tiles are requested and how the roles tell each other:
+/// There are two loaders, which differ in how they copy and in how both roles wait:
 /// - BulkCopies: one thread requests whole tiles by tensor maps. Barriers in shared memory count bytes and arrivals.
-/// - CpAsync: 64 threads copy 16 bytes at a time. The roles meet at named barriers, where one of them only arrives.
+/// - CpAsync: 64 threads copy 16 bytes at a time. Both roles meet at named barriers. The role that hands over arrives
+///   and goes on, and the other role waits.
 ///
-/// Unchanged: the products, precision, segments (../8_sequence_parallel.cu explains them), and the first kernel of a
-/// walk in segments, which is that of walk.cuh.
-/// Resources: four warps that multiply, and one (BulkCopies) or two (CpAsync) that load. Shared memory in KB, 64 or 128
-/// columns per block: 48 or 64 for Dk <= 64, 80 or 96 for Dk <= 128; with bulk copies up to 1 KB more, for barriers and
-/// alignment. At Dk = Dv = 128 each thread has up to 255 registers: one block per multiprocessor.
-/// Bound by: the products of a warp, which has its scheduler almost for itself. Where a card's tensor cores are slow,
-/// they are busy most of the time. Where they are fast, the warp waits for ldmatrix and for its own sums.
-/// Requires: Dk <= 128, what `tensor_core` requires, and with BulkCopies what `bulk_copies` requires.
-/// Weakness: no warp multiplies while the four store P and O. The normaliser, both directions and Dk = 256 are left to
-/// walk.cuh.
+/// Unchanged: the products, their precision, and the segments (../8_sequence_parallel.cu explains them). The states of
+/// the segments come from the first kernel of walk.cuh.
+/// Resources: four warps that multiply, and one (BulkCopies) or two (CpAsync) that load. At Dk = Dv = 128 each thread
+/// has 255 registers, so a multiprocessor has one block. Shared memory in KB, for 64 and for 128 columns per block: 48
+/// and 64 up to Dk = 64, 80 and 96 up to Dk = 128. Barriers and alignment add 1 KB with bulk copies.
+/// Bound by: the products, where tensor cores are slow. Where they are fast, by what a warp does between its products,
+/// because no other warp of its scheduler multiplies meanwhile. With all multiprocessors busy, the memory's bandwidth.
+/// Requires: Dk <= 128 and what `tensor_core` requires; with BulkCopies also what `bulk_copies` requires.
+/// Weakness: no warp multiplies while all four store P or O. walk.cuh also supports the normaliser, the other direction
+/// and Dk = 256.
 
 #include <cuda_runtime.h>
 
@@ -74,15 +73,17 @@ class BulkCopies {
   using Shape = Shape_;
   using Tensors = ChunkMaps;        ///< what load() reads
   static constexpr int kWarps = 1;  ///< that load
+  /// Whether wait() is a barrier of all threads that multiply.
+  static constexpr bool kWaitsTogether = false;
 
   /// Called by all threads of the block.
-  __device__ __forceinline__ explicit BulkCopies(const BlockPart<Shape>&) {
+  __device__ __forceinline__ BulkCopies() {
     __shared__ Barrier full[kOperands * kSlots], empty[kOperands * kSlots];
     full_ = full;
     empty_ = empty;
     if (threadIdx.x == 0) {
       for (Barrier& barrier : full) barrier.init(1);
-      for (Barrier& barrier : empty) barrier.init(kWarpsThatMultiply);
+      for (Barrier& barrier : empty) barrier.init(kProductsThreads / 32);
       fence_barrier_init();
     }
     __syncthreads();
@@ -114,7 +115,8 @@ class BulkCopies {
     Ring<kSlots>::consumer(n).wait(full_ + operand * kSlots, where);
   }
 
-  /// Returns its slot to the loads. Called by the warps that multiply, when they have read it.
+  /// Returns its slot to the loads. Called by the warps that multiply when they have read it, unless no later chunk
+  /// needs the slot.
   __device__ __forceinline__ void arrive(Operand operand, int n,
                                          SourceLocation where = SourceLocation::current()) const {
     __syncwarp();
@@ -122,8 +124,6 @@ class BulkCopies {
   }
 
  private:
-  static constexpr int kWarpsThatMultiply = tile::kWarps;
-
   Barrier *full_, *empty_;  // [kOperands, kSlots]
 };
 
@@ -135,23 +135,20 @@ class CpAsync {
   using Shape = Shape_;
   struct Tensors {};                ///< load() reads those of the arguments
   static constexpr int kWarps = 2;  ///< that load
-
-  /// As BulkCopies().
-  __device__ __forceinline__ explicit CpAsync(const BlockPart<Shape>& part)
-      : chunks_((part.end - part.begin - 1) / kChunk + 1) {}
+  static constexpr bool kWaitsTogether = true;
 
   /// As BulkCopies::load().
   __device__ __forceinline__ void load(const Bf16Arguments& a, Tensors, const BlockPart<Shape>& part) const {
-    const int thread = int(threadIdx.x - kProductsThreads);
+    const int thread = int(threadIdx.x - kProductsThreads), chunks = (part.end - part.begin - 1) / kChunk + 1;
     // The last time round nothing is loaded, but the last chunk is handed over.
-    for (int n = 0; n <= chunks_; ++n) {
+    for (int n = 0; n <= chunks; ++n) {
       const int t = part.begin + n * kChunk, rows = part.end - t;
       const ChunkTiles<Shape> tiles = tiles_of<Shape>(n);
       const auto fill = [&]<int kWidth>(Operand operand, const SwizzledTile<kWidth>& tile, const __nv_bfloat16* source,
                                         std::int64_t stride_l, int columns) {
         cp_async_wait<kOperands - 1>();  // all but the two newest: this operand of the chunk before is here
         if (n > 0) arrive_at_named_barrier(full(operand, n - 1), kAll);
-        if (n < chunks_) {
+        if (n < chunks) {
           if (n >= kSlots) wait_at_named_barrier(empty(operand, n), kAll);
           load_columns_async<32 * kWarps, kWidth>(thread, tile, source, stride_l, rows, columns);
         }
@@ -168,10 +165,10 @@ class CpAsync {
     wait_at_named_barrier(full(operand, n), kAll, where);
   }
 
-  /// As BulkCopies::arrive(). Nobody waits for the slots of the last chunks.
+  /// As BulkCopies::arrive().
   __device__ __forceinline__ void arrive(Operand operand, int n,
                                          SourceLocation where = SourceLocation::current()) const {
-    if (n + kSlots < chunks_) arrive_at_named_barrier(empty(operand, n), kAll, where);
+    arrive_at_named_barrier(empty(operand, n), kAll, where);
   }
 
  private:
@@ -184,13 +181,13 @@ class CpAsync {
   static __device__ __forceinline__ unsigned empty(Operand operand, int n) {
     return unsigned(1 + (kOperands + operand) * kSlots + n % kSlots);
   }
-
-  int chunks_;  // of the block's part
 };
 
+/// Threads of a block.
 template <class Loader>
 constexpr unsigned kRolesThreads = kProductsThreads + 32 * Loader::kWarps;
 
+/// Dynamic shared memory of a block.
 template <class Loader>
 constexpr std::size_t kRolesSharedBytes = kSlots* ChunkTiles<typename Loader::Shape>::kBytes;
 
@@ -206,22 +203,23 @@ __device__ __forceinline__ void multiply(const Bf16Arguments& a, const LaunchPla
     const ChunkTiles<Shape> tiles = tiles_of<Shape>(n);
     const typename Shape::ScoreTile P{tiles.Q.data};
     RoundedScores scores;
+    const bool has_successor = t + kSlots * kChunk < part.end;  // in the same slots
     typename Shape::Output O = {};
     loader.wait(kQ, n);
+    add_from_state<Shape>(O, tiles.Q, S);
     loader.wait(kK, n);
     round_masked_scores<Shape>(scores, tiles.Q, tiles.K);
-    add_from_state<Shape>(O, tiles.Q, S);
     wait_at_named_barrier(kProductsBarrier, kProductsThreads);  // all have read Q
     store_scores(P, scores);
-    wait_at_named_barrier(kProductsBarrier, kProductsThreads);
+    if constexpr (!Loader::kWaitsTogether) wait_at_named_barrier(kProductsBarrier, kProductsThreads);
     loader.wait(kV, n);
     add_from_scores<Shape>(O, P, tiles.V);
-    loader.arrive(kQ, n);
+    if (has_successor) loader.arrive(kQ, n);
     update_state<Shape>(S, tiles.K, tiles.V);
-    loader.arrive(kK, n);
+    if (has_successor) loader.arrive(kK, n);
     store_output<Shape>(a.o.row(hide_from_compiler(part.b), part.h, t) + part.first_column, a.o.stride_l, part.end - t,
                         part.columns, O, tiles.V, a.scale);
-    loader.arrive(kV, n);
+    if (has_successor) loader.arrive(kV, n);
   }
   if (part.end == a.L && a.final_state.data) {
     store_state<Shape>(a.final_state.row(part.b, part.h, 0) + part.first_column, S, a.final_state.stride_l, a.Dk,
