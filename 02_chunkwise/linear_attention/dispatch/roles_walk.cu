@@ -7,6 +7,9 @@
 #include "02_chunkwise/linear_attention/dispatch/roles_walk.cuh"
 #include "02_chunkwise/linear_attention/dispatch/walk.hpp"
 #include "common/device/launch.cuh"
+#include "common/tile/block_part.cuh"
+#include "common/tile/bulk_tiles.cuh"
+#include "common/tile/panel_tile.cuh"
 #include "common/tile/select_shape.cuh"
 
 namespace tutorial::linear_attention {
