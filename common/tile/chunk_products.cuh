@@ -2,8 +2,7 @@
 /// @file
 /// The four products of a chunk on tensor cores:
 ///
-///     P   = (Q K^T) . M        masked_scores(): [C, C], M[t][i] = 1 if i <= t, else 0; or in two steps,
-///                              round_masked_scores() and store_scores(), with other products between them
+///     P   = (Q K^T) . M        masked_scores(): [C, C], M[t][i] = 1 if i <= t, else 0
 ///     O   = Q S                add_from_state(): what the chunks before have left
 ///     O  += P V                add_from_scores(): what the chunk itself adds; add_from_transposed_scores() for P^T
 ///     S  += K^T V              update_state()
@@ -50,31 +49,31 @@ struct NoEpilogue {
   __device__ void row(int, int, float) {}
 };
 
-/// Where a part of P begins that a warp computes.
-struct ScorePlace {
-  int row, column;
-};
-
-/// The place of a warp's tile i of P, or of half a tile if i is 2; masked_scores() draws them.
-__device__ __forceinline__ ScorePlace score_place(int warp, int i) {
-  const int tile = i < 2 ? warp + 4 * i : 8 + warp % 2, band = (tile >= 1) + (tile >= 3) + (tile >= 6);
-  return {band * 16, (tile - band * (band + 1) / 2) * 16 + (i < 2 ? 0 : warp / 2 * 8)};
-}
-
-/// scores += Q K^T, the warp's tiles, of the third only the first half.
-/// @param places of the tiles
-/// @param epilogue see masked_scores()
-template <class Shape, class Epilogue>
-__device__ __forceinline__ void add_scores(float (&scores)[3][2][4], const ScorePlace (&places)[3], int lane,
-                                           const typename Shape::KeyTile& Q, const typename Shape::KeyTile& K,
-                                           Epilogue&& epilogue) {
-  int q_unit[3], k_unit[3];
+/// P = (Q K^T) . M in bf16, by all warps of the block. The caller has a barrier before it (Q and K are there, and no
+/// warp reads P any more) and one after it (P is there).
+///
+/// P has ten tiles of 16 x 16 on and below the diagonal. A warp takes two and a half of them:
+///
+///       0                        tile 0, 4, left half of 8:   warp 0
+///       1  2                          1, 5, left half of 9:   warp 1
+///       3  4  5                       2, 6, right half of 8:  warp 2
+///       6  7  8  9                    3, 7, right half of 9:  warp 3
+///
+/// @param epilogue what else is computed on the way; NoEpilogue documents its functions
+template <class Shape, class Epilogue = NoEpilogue>
+__device__ __forceinline__ void masked_scores(const typename Shape::ScoreTile& P, const typename Shape::KeyTile& Q,
+                                              const typename Shape::KeyTile& K, Epilogue&& epilogue = {}) {
+  const int lane = fresh_lane(), warp = warp_index();
+  int row[3], column[3], q_unit[3], k_unit[3];
+  float scores[3][2][4] = {};  // of the third tile only the first half
 #pragma unroll
   for (int i = 0; i < 3; ++i) {
-    const auto [row, column] = places[i];
-    q_unit[i] = Q.unit(row + lane % 16, lane / 16 * 8);
-    k_unit[i] = i < 2 ? K.unit(column + lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8)
-                      : K.unit(column + lane % 8, lane / 8 % 2 * 8);
+    const int tile = i < 2 ? warp + 4 * i : 8 + warp % 2, band = (tile >= 1) + (tile >= 3) + (tile >= 6);
+    row[i] = band * 16;
+    column[i] = (tile - band * (band + 1) / 2) * 16 + (i < 2 ? 0 : warp / 2 * 8);
+    q_unit[i] = Q.unit(row[i] + lane % 16, lane / 16 * 8);
+    k_unit[i] = i < 2 ? K.unit(column[i] + lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8)
+                      : K.unit(column[i] + lane % 8, lane / 8 % 2 * 8);
   }
 #pragma unroll
   for (int d = 0; d < Shape::kDk; d += 16) {
@@ -95,88 +94,22 @@ __device__ __forceinline__ void add_scores(float (&scores)[3][2][4], const Score
     }
     epilogue.step(d / 16);
   }
-}
-
-/// P = (Q K^T) . M in bf16, by all warps of the block. The caller has a barrier before it (Q and K are there, and no
-/// warp reads P any more) and one after it (P is there).
-///
-/// P has ten tiles of 16 x 16 on and below the diagonal. A warp takes two and a half of them:
-///
-///       0                        tile 0, 4, left half of 8:   warp 0
-///       1  2                          1, 5, left half of 9:   warp 1
-///       3  4  5                       2, 6, right half of 8:  warp 2
-///       6  7  8  9                    3, 7, right half of 9:  warp 3
-///
-/// @param epilogue what else is computed on the way; NoEpilogue documents its functions
-template <class Shape, class Epilogue = NoEpilogue>
-__device__ __forceinline__ void masked_scores(const typename Shape::ScoreTile& P, const typename Shape::KeyTile& Q,
-                                              const typename Shape::KeyTile& K, Epilogue&& epilogue = {}) {
-  const int lane = fresh_lane(), warp = warp_index();
-  const ScorePlace places[3] = {score_place(warp, 0), score_place(warp, 1), score_place(warp, 2)};
-  float scores[3][2][4] = {};
-  add_scores<Shape>(scores, places, lane, Q, K, epilogue);
 #pragma unroll
   for (int i = 0; i < 3; ++i) {
 #pragma unroll
     for (int lower = 0; lower < 2; ++lower) {
-      const int t = places[i].row + lane / 4 + lower * 8;
+      const int t = row[i] + lane / 4 + lower * 8;
       float sum = 0;
 #pragma unroll
       for (int half = 0; half < (i < 2 ? 2 : 1); ++half) {
-        const int unit = places[i].column + half * 8, p = unit + lane % 4 * 2;
+        const int unit = column[i] + half * 8, p = unit + lane % 4 * 2;
         const float left = epilogue.score(t, p, scores[i][half][2 * lower]), first = p <= t ? left : 0.0f;
         const float right = epilogue.score(t, p + 1, scores[i][half][2 * lower + 1]),
                     second = p + 1 <= t ? right : 0.0f;
         *reinterpret_cast<std::uint32_t*>(P.data + P.unit(t, unit) + lane % 4 * 2) = pack(first, second);
         sum += first + second;
       }
-      epilogue.row(t, places[i].column, sum);
-    }
-  }
-}
-
-/// The warp's tiles of P in bf16, which the lane keeps until there is memory for P: [tile][upper or lower rows][half],
-/// of the third tile only the first half.
-using RoundedScores = std::uint32_t[3][2][2];
-
-/// masked_scores() up to the stores: P = (Q K^T) . M, the warp's tiles.
-template <class Shape>
-__device__ __forceinline__ void round_masked_scores(RoundedScores& P, const typename Shape::KeyTile& Q,
-                                                    const typename Shape::KeyTile& K) {
-  const int lane = fresh_lane(), warp = warp_index();
-  const ScorePlace places[3] = {score_place(warp, 0), score_place(warp, 1), score_place(warp, 2)};
-  float scores[3][2][4] = {};
-  add_scores<Shape>(scores, places, lane, Q, K, NoEpilogue());
-#pragma unroll
-  for (int i = 0; i < 3; ++i) {
-    // How many columns the lane's first element is to the left of the diagonal.
-    const int left = places[i].row + lane / 4 - places[i].column - lane % 4 * 2;
-#pragma unroll
-    for (int lower = 0; lower < 2; ++lower) {
-#pragma unroll
-      for (int half = 0; half < (i < 2 ? 2 : 1); ++half) {
-        const float* two = &scores[i][half][2 * lower];
-        const int needed = (half - lower) * 8;
-        P[i][lower][half] = pack(left >= needed ? two[0] : 0.0f, left > needed ? two[1] : 0.0f);
-      }
-    }
-  }
-}
-
-/// The stores of masked_scores(), with a barrier before and after it.
-template <class Tile>
-__device__ __forceinline__ void store_scores(const Tile& P, const RoundedScores& rounded) {
-  const int lane = fresh_lane(), warp = warp_index();
-#pragma unroll
-  for (int i = 0; i < 3; ++i) {
-    const auto [row, column] = score_place(warp, i);
-    const int corner = P.unit(row + lane / 4, column) + lane % 4 * 2;
-#pragma unroll
-    for (int lower = 0; lower < 2; ++lower) {
-#pragma unroll
-      for (int half = 0; half < (i < 2 ? 2 : 1); ++half) {
-        *reinterpret_cast<std::uint32_t*>(P.data + P.advance(corner, lower * 8, half * 8)) = rounded[i][lower][half];
-      }
+      epilogue.row(t, column[i], sum);
     }
   }
 }

@@ -191,6 +191,15 @@ constexpr unsigned kRolesThreads = kProductsThreads + 32 * Loader::kWarps;
 template <class Loader>
 constexpr std::size_t kRolesSharedBytes = kSlots* ChunkTiles<typename Loader::Shape>::kBytes;
 
+/// The epilogue of masked_scores() that lets P overwrite Q: behind the last products it waits until all warps have read
+/// Q.
+template <class Shape>
+struct PutOverQ : NoEpilogue {
+  __device__ __forceinline__ void step(int i) {
+    if (i == Shape::kDk / 16 - 1) wait_at_named_barrier(kProductsBarrier, kProductsThreads);
+  }
+};
+
 /// Computes the outputs of the block's part, and the final state after the last segment. Called by the warps that
 /// multiply.
 template <class Loader, class Shape = typename Loader::Shape>
@@ -202,15 +211,12 @@ __device__ __forceinline__ void multiply(const Bf16Arguments& a, const LaunchPla
   for (int t = part.begin; t < part.end; t += kChunk, ++n) {
     const ChunkTiles<Shape> tiles = tiles_of<Shape>(n);
     const typename Shape::ScoreTile P{tiles.Q.data};
-    RoundedScores scores;
     const bool has_successor = t + kSlots * kChunk < part.end;  // in the same slots
     typename Shape::Output O = {};
     loader.wait(kQ, n);
     add_from_state<Shape>(O, tiles.Q, S);
     loader.wait(kK, n);
-    round_masked_scores<Shape>(scores, tiles.Q, tiles.K);
-    wait_at_named_barrier(kProductsBarrier, kProductsThreads);  // all have read Q
-    store_scores(P, scores);
+    masked_scores<Shape>(P, tiles.Q, tiles.K, PutOverQ<Shape>());
     if constexpr (!Loader::kWaitsTogether) wait_at_named_barrier(kProductsBarrier, kProductsThreads);
     loader.wait(kV, n);
     add_from_scores<Shape>(O, P, tiles.V);
