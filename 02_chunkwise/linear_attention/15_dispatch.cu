@@ -6,10 +6,12 @@
 /// one block computes one after the other. Segments shorten the walk, but they add a first walk over K and V, two more
 /// launches, and states that pass through memory. On Hopper the kernel is that of `queued_products`
 /// (dispatch/hopper_walk.cuh), because `cluster` is slower. It has one block per multiprocessor, and a chunk takes
-/// longer when all blocks together request more bytes than the memory delivers. Elsewhere, for Dk > 128, and for
-/// tensors that bulk copies do not support, the kernel is that of dispatch/walk.cuh. There a chunk takes longer when a
-/// multiprocessor has two blocks, but not twice as long. Tiles of half the width double the number of blocks, but Q and
-/// K are then read twice from the second-level cache.
+/// longer when all blocks together request more bytes than the memory delivers. Cards without products of warpgroups
+/// have two kernels. That of dispatch/roles_walk.cuh takes less time for a chunk, and its tiles of 128 columns fit into
+/// 99 KB, but it has one block per multiprocessor. That of dispatch/walk.cuh also supports the normaliser and Dk > 128,
+/// and on Hopper tensors that bulk copies do not support. There a chunk takes longer when a multiprocessor has two
+/// blocks, but not twice as long. Tiles of half the width double the number of blocks, but Q and K are then read twice
+/// from the second-level cache.
 /// Grows out of: 8_sequence_parallel.cu
 /// Improves on: `queued_products` and `pipelined` leave multiprocessors idle when there are few heads;
 /// `sequence_parallel` reads K and V twice and starts three kernels where one could do. None of them supports every
@@ -30,10 +32,12 @@
 #include "02_chunkwise/linear_attention.hpp"
 #include "02_chunkwise/linear_attention/dispatch/walk.hpp"
 #include "02_chunkwise/normalized.hpp"
+#include "common/device/device.hpp"
 #include "common/device/fp32_copies.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/workspace.hpp"
+#include "common/tile/bulk_tiles.cuh"
 
 namespace tutorial::linear_attention {
 namespace {
@@ -43,31 +47,71 @@ using namespace tile;
 constexpr WalkTimes kTimes{.narrow = {.walk = {2.0, 3.6}, .states = {0.7, 1.2}},
                            .wide = {.walk = {2.9, 5.3}, .states = {0.9, 1.8}}};
 
+// The times of roles_walk(), estimated from those above: a block has its multiprocessor for itself, and its products do
+// not wait for its loads.
+constexpr WalkTimes kRolesTimes{
+    .narrow = {.walk = {1.6}, .states = {0.7}}, .wide = {.walk = {2.4}, .states = {0.9}}, .resident = 1};
+
 // The times on warpgroups. The bytes are those that the memory and the second-level cache deliver together. With the
 // normaliser, the warps that add up keys compete with all other roles for shared memory.
 constexpr ExclusiveWalkTimes kWarpgroupTimes{.walk = 0.75, .states = 0.4, .bytes_per_microsecond = 4.6e6};
 constexpr ExclusiveWalkTimes kNormalizedTimes{.walk = 0.84, .states = 0.4, .bytes_per_microsecond = 4.4e6};
 
-bool runs_on_warpgroups(const Bf16Arguments& a) {
-  return warpgroup_mma_unsupported(a).empty();
+/// What walks the chunks.
+enum class Kernel { kWarpgroups, kRoles, kWarps };
+
+struct Choice {
+  Kernel kernel;
+  LaunchPlan plan;
+};
+
+/// How roles_walk() loads these tensors.
+RolesLoader roles_loader(const Bf16Arguments& a) {
+  return tile::bulk_copies_unsupported(a).empty() ? RolesLoader::kBulkCopies : RolesLoader::kCpAsync;
 }
 
-LaunchPlan choose(const Bf16Arguments& a, bool is_normalized) {
-  if (!runs_on_warpgroups(a)) return fastest_launch_plan(extents_of(a), kTimes);
-  return fastest_launch_plan(extents_of(a), is_normalized ? kNormalizedTimes : kWarpgroupTimes);
+Choice choose(const Bf16Arguments& a, bool is_normalized) {
+  const Extents extents = extents_of(a);
+  if (warpgroup_mma_unsupported(a).empty()) {
+    return {Kernel::kWarpgroups, fastest_launch_plan(extents, is_normalized ? kNormalizedTimes : kWarpgroupTimes)};
+  }
+  const Choice warps{Kernel::kWarps, fastest_launch_plan(extents, kTimes)};
+  // Roles are for cards without products of warpgroups, for Dk <= 128, and without the normaliser.
+  if (warpgroup_products_missing().empty() || a.Dk > 128 || is_normalized) return warps;
+  const Choice roles{Kernel::kRoles, fastest_launch_plan(extents, kRolesTimes, a.Dv > 64 ? 128 : 64)};
+  const bool is_faster = estimated_time(extents, kRolesTimes, roles.plan) < estimated_time(extents, kTimes, warps.plan);
+  return is_faster ? roles : warps;
 }
 
 void walk_as_chosen(const Bf16Arguments& a, const Normalizer* normalizer = nullptr) {
-  const LaunchPlan plan = choose(a, normalizer != nullptr);
-  runs_on_warpgroups(a) ? hopper_walk(a, plan, normalizer) : walk(a, plan, normalizer);
+  const auto [kernel, plan] = choose(a, normalizer != nullptr);
+  switch (kernel) {
+    case Kernel::kWarpgroups:
+      return hopper_walk(a, plan, normalizer);
+    case Kernel::kRoles:
+      return roles_walk(a, plan, roles_loader(a));
+    case Kernel::kWarps:
+      return walk(a, plan, normalizer);
+  }
+}
+
+std::string name_of(Kernel kernel, const Bf16Arguments& a) {
+  switch (kernel) {
+    case Kernel::kWarpgroups:
+      return "warpgroups";
+    case Kernel::kRoles:
+      return roles_loader(a) == RolesLoader::kBulkCopies ? "roles, bulk copies" : "roles, cp.async";
+    case Kernel::kWarps:
+      break;
+  }
+  return "mma by warps";
 }
 
 std::string describe(const Bf16Arguments& a, bool is_normalized) {
   if (const std::string reason = tensor_core_unsupported(a); !reason.empty()) return "fused in fp32: " + reason;
-  const LaunchPlan plan = choose(a, is_normalized);
+  const auto [kernel, plan] = choose(a, is_normalized);
   const std::string segments = plan.segments > 1 ? std::to_string(plan.segments) + " segments, " : "";
-  const std::string tile = std::to_string(plan.columns) + " columns per block";
-  return (runs_on_warpgroups(a) ? "warpgroups, " : "mma by warps, ") + segments + tile;
+  return name_of(kernel, a) + ", " + segments + std::to_string(plan.columns) + " columns per block";
 }
 
 FloatArguments in_fp32(const Bf16Arguments& a, const Fp32Copies& copies) {
@@ -157,7 +201,7 @@ std::string dispatch_normalized_note(const NormalizedBf16Arguments& n) {
 }
 
 std::int64_t dispatch_memory(const Bf16Arguments& a) {
-  if (tensor_core_unsupported(a).empty()) return launch_plan_memory(extents_of(a), choose(a, false));
+  if (tensor_core_unsupported(a).empty()) return launch_plan_memory(extents_of(a), choose(a, false).plan);
   return std::int64_t(sizeof(float)) * Fp32Copies::count(a);
 }
 
@@ -167,7 +211,7 @@ std::int64_t dispatch_normalized_memory(const NormalizedBf16Arguments& n) {
   if (!tensor_core_unsupported(a).empty()) {
     return dispatch_memory(a) + std::int64_t(sizeof(float)) * (heads * a.L + 1);
   }
-  const LaunchPlan plan = choose(a, true);
+  const LaunchPlan plan = choose(a, true).plan;
   return launch_plan_memory(extents_of(a), plan) + std::int64_t(sizeof(float)) * heads * (plan.segments - 1) * a.Dk;
 }
 

@@ -54,10 +54,15 @@ inline std::string name_of_kernel(const testing::TestParamInfo<KernelWithBarrier
   return name;
 }
 
-/// The lines of the kernel's file, or of the kernel, that can be taken out.
+/// The lines of the kernel's file, or of the kernel, that can be taken out and whose loss shows.
 inline std::vector<BarrierLine> barrier_lines(const KernelWithBarriers& kernel) {
   std::ifstream source(std::string(CHAPTER_FOLDER "/../") + kernel.file);
-  return barrier_lines(source, kernel.kernel);
+  std::vector<BarrierLine> lines = barrier_lines(source, kernel.kernel);
+  if (kernel.unseen) {
+    const std::regex unseen(kernel.unseen);
+    std::erase_if(lines, [&](const BarrierLine& line) { return std::regex_search(line.code, unseen); });
+  }
+  return lines;
 }
 
 /// How a run ended.
@@ -108,7 +113,6 @@ TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
     EXPECT_TRUE(run.is_right) << "with all barriers, " << schedule << "\n" << run.text;
   }
   for (const BarrierLine& line : lines) {
-    if (GetParam().unseen && std::regex_search(line.code, std::regex(GetParam().unseen))) continue;
     bool is_found = false;
     for (const char* schedule : kSchedules) {
       if (run_stage(GetParam(), schedule, line.number).is_right) continue;

@@ -65,7 +65,7 @@ std::int64_t launch_plan_memory(const Extents& e, const LaunchPlan& plan) {
 }
 
 double estimated_time(const Extents& e, const WalkTimes& times, const LaunchPlan& plan) {
-  const int multiprocessors = multiprocessor_count(), resident = e.Dk <= 128 ? 2 : 1;
+  const int multiprocessors = multiprocessor_count(), resident = e.Dk <= 128 ? times.resident : 1;
   const std::int64_t blocks = std::int64_t(e.B) * e.H * ceil_div(e.Dv, plan.columns) * plan.segments;
   const double rounds = ceil_div(blocks, resident * multiprocessors);
   const bool alone = blocks <= multiprocessors || resident == 1;
@@ -128,6 +128,10 @@ LaunchPlan fastest(const Extents& e, const Times& times, int most_columns) {
 
 LaunchPlan fastest_launch_plan(const Extents& e, const WalkTimes& times) {
   return fastest(e, times, widest_tile(e));
+}
+
+LaunchPlan fastest_launch_plan(const Extents& e, const WalkTimes& times, int most_columns) {
+  return fastest(e, times, most_columns);
 }
 
 LaunchPlan fastest_launch_plan(const Extents& e, const ExclusiveWalkTimes& times) {

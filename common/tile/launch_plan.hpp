@@ -45,7 +45,8 @@ std::int64_t launch_plan_memory(const Extents&, const LaunchPlan&);
 /// Microseconds that a block takes for a chunk, for Dk = 128: alone on its multiprocessor, and together with another
 /// block.
 struct ChunkTime {
-  double alone, shared;
+  double alone;
+  double shared = 0;  ///< unused if a multiprocessor has one block at a time
 };
 /// The times of a walk, and of the kernel before it that computes the segments' states.
 struct TileTimes {
@@ -54,6 +55,7 @@ struct TileTimes {
 /// The times with tiles of 64 columns and of 128.
 struct WalkTimes {
   TileTimes narrow, wide;
+  int resident = 2;  ///< blocks of a multiprocessor, if Dk <= 128
 };
 /// The same for kernels with tiles of 64 columns, of which a multiprocessor has one block at a time. Microseconds per
 /// chunk for Dk = 128, as long as the memory keeps up.
@@ -69,6 +71,9 @@ double estimated_time(const Extents&, const WalkTimes&, const LaunchPlan&);
 double estimated_time(const Extents&, const ExclusiveWalkTimes&, const LaunchPlan&);
 /// The plan with the least estimated time.
 LaunchPlan fastest_launch_plan(const Extents&, const WalkTimes&);
+/// The same among plans with tiles of at most this number of columns, for kernels that need less shared memory than
+/// widest_tile() expects.
+LaunchPlan fastest_launch_plan(const Extents&, const WalkTimes&, int most_columns);
 /// The same, with tiles of 64 columns.
 LaunchPlan fastest_launch_plan(const Extents&, const ExclusiveWalkTimes&);
 

@@ -36,22 +36,32 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
 }
 
 template <class Shape, bool kNormalized>
+void launch_segment_states(const Bf16Arguments& a, const LaunchPlan& plan, int count, float* states, float* sums_of_k) {
+  launch(segment_states_kernel<Shape, kNormalized>,
+         {grid_of<Shape>(extents_of(a), count), kThreads, kPipelineDepthForStates * StateTiles<Shape>::kBytes}, a, plan,
+         states, sums_of_k);
+}
+
+template <class Shape, bool kNormalized>
 void launch_walk(const Bf16Arguments& a, const LaunchPlan& plan, const Normalizer& normalizer) {
-  const Extents extents = extents_of(a);
   in_segments<kNormalized>(
       a, plan, normalizer,
       [&](int count, float* states, float* sums_of_k) {
-        launch(segment_states_kernel<Shape, kNormalized>,
-               {grid_of<Shape>(extents, count), kThreads, kPipelineDepthForStates * StateTiles<Shape>::kBytes}, a, plan,
-               states, sums_of_k);
+        launch_segment_states<Shape, kNormalized>(a, plan, count, states, sums_of_k);
       },
       [&](const LaunchPlan& started, const Normalizer& z) {
         launch(walk_kernel<Shape, kNormalized>,
-               {grid_of<Shape>(extents, plan.segments), kThreads, kSharedBytes<Shape, kNormalized>}, a, started, z);
+               {grid_of<Shape>(extents_of(a), plan.segments), kThreads, kSharedBytes<Shape, kNormalized>}, a, started,
+               z);
       });
 }
 
 }  // namespace
+
+void segment_states(const Bf16Arguments& a, const LaunchPlan& plan, int count, float* states) {
+  select_shape(a.Dk, plan.columns,
+               [&]<class Shape>(Shape) { launch_segment_states<Shape, false>(a, plan, count, states, nullptr); });
+}
 
 void walk(const Bf16Arguments& a, const LaunchPlan& plan, const Normalizer* normalizer) {
   select_shape(a.Dk, plan.columns, [&]<class Shape>(Shape) {

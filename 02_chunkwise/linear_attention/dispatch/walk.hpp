@@ -14,6 +14,18 @@ namespace tutorial::linear_attention {
 /// @throws CudaError if memory runs out or a launch is refused
 void walk(const Bf16Arguments&, const tile::LaunchPlan&, const Normalizer* normalizer = nullptr);
 
+/// Kernel 1 of walk(): computes the sums of k_t^T v_t of the first `count` segments of each head. Other walks start it,
+/// too.
+/// @param states [B, H, count, Dk, Dv]
+void segment_states(const Bf16Arguments&, const tile::LaunchPlan&, int count, float* states);
+
+/// How the tiles of roles_walk() are loaded: by tensor maps, or 16 bytes at a time.
+enum class RolesLoader { kBulkCopies, kCpAsync };
+
+/// The same with roles for warps, without a normaliser. Requires: Dk <= 128, and for kBulkCopies an empty
+/// bulk_copies_unsupported(). A plan may have tiles of 128 columns even if widest_tile() is 64.
+void roles_walk(const Bf16Arguments&, const tile::LaunchPlan&, RolesLoader);
+
 /// The same by warpgroups, for Hopper. Requires: an empty warpgroup_mma_unsupported(), and a plan with tiles of 64
 /// columns.
 void hopper_walk(const Bf16Arguments&, const tile::LaunchPlan&, const Normalizer* normalizer = nullptr);

@@ -79,5 +79,20 @@ TEST(LaunchPlanTest, ABlockPerMultiprocessorIsBoundByItsProductsOrByTheMemory) {
   }
 }
 
+TEST(LaunchPlanTest, BlocksThatDoNotShareAMultiprocessorTakeTheirTurns) {
+  constexpr WalkTimes kTimes{
+      .narrow = {.walk = {2.0}, .states = {0.7}}, .wide = {.walk = {3.0}, .states = {0.9}}, .resident = 1};
+  const int multiprocessors = multiprocessor_count();
+  const auto time_of = [&](int heads) {
+    const Extents e{1, heads, 6400, 128, 128};
+    return estimated_time(e, kTimes, make_launch_plan(e.L, 128, 1));
+  };
+  EXPECT_DOUBLE_EQ(time_of(multiprocessors), 100 * 3.0);
+  EXPECT_DOUBLE_EQ(time_of(multiprocessors + 1), 200 * 3.0) << "a second round for one block";
+  const Extents full{1, multiprocessors, 6400, 128, 128};
+  EXPECT_EQ(fastest_launch_plan(full, kTimes, 128).columns, 128);
+  EXPECT_EQ(fastest_launch_plan(full, kTimes, 64).columns, 64);
+}
+
 }  // namespace
 }  // namespace tutorial::tile

@@ -1,0 +1,59 @@
+/// @file
+/// The kernel of roles_walk.cuh.
+
+#include <cuda_runtime.h>
+
+#include "02_chunkwise/linear_attention/dispatch/in_segments.cuh"
+#include "02_chunkwise/linear_attention/dispatch/roles_walk.cuh"
+#include "02_chunkwise/linear_attention/dispatch/walk.hpp"
+#include "common/device/launch.cuh"
+#include "common/tile/block_part.cuh"
+#include "common/tile/bulk_tiles.cuh"
+#include "common/tile/panel_tile.cuh"
+#include "common/tile/select_shape.cuh"
+
+namespace tutorial::linear_attention {
+namespace {
+
+/// Grid (tiles of Dv of all segments, H, B).
+template <class Loader>
+__global__ void __launch_bounds__(kRolesThreads<Loader>, 1)
+    roles_walk_kernel(Bf16Arguments a, const __grid_constant__ typename Loader::Tensors tensors, LaunchPlan plan) {
+  const BlockPart<typename Loader::Shape> part(extents_of(a), plan.length, int(blockIdx.x));
+  Loader loader;
+  if (threadIdx.x < kProductsThreads) {
+    multiply(a, plan, part, loader);
+  } else {
+    loader.load(a, tensors, part);
+  }
+}
+
+template <class Loader>
+void launch_roles(const Bf16Arguments& a, const LaunchPlan& plan, const typename Loader::Tensors& tensors) {
+  using Shape = typename Loader::Shape;
+  const Extents extents = extents_of(a);
+  static_assert(kRolesSharedBytes<Loader> + kTileAlignment <= 99 * 1024, "what a block of an RTX card has");
+  in_segments<false>(
+      a, plan, {}, [&](int count, float* states, float*) { segment_states(a, plan, count, states); },
+      [&](const LaunchPlan& started, const Normalizer&) {
+        launch(roles_walk_kernel<Loader>,
+               {grid_of<Shape>(extents, plan.segments), kRolesThreads<Loader>, kRolesSharedBytes<Loader>}, a, tensors,
+               started);
+      });
+}
+
+}  // namespace
+
+void roles_walk(const Bf16Arguments& a, const LaunchPlan& plan, RolesLoader loader) {
+  if (loader == RolesLoader::kBulkCopies) {
+    select_shape<PanelShape>(a.Dk, plan.columns, [&]<class Shape>(Shape) {
+      if constexpr (Shape::kDk <= 128) launch_roles<BulkCopies<Shape>>(a, plan, chunk_maps(a));
+    });
+  } else {
+    select_shape<ChunkShape>(a.Dk, plan.columns, [&]<class Shape>(Shape) {
+      if constexpr (Shape::kDk <= 128) launch_roles<CpAsync<Shape>>(a, plan, {});
+    });
+  }
+}
+
+}  // namespace tutorial::linear_attention
