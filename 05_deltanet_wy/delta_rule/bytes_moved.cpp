@@ -179,16 +179,16 @@ std::int64_t one_block_bytes_moved(const Bf16Arguments& a) {
   return pairs * (2 * bytes.keys + heads_of(a) * a.L * 8) + 2 * bytes.values + state_bytes(a);
 }
 
-std::int64_t segmented_walk_bytes_moved(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+std::int64_t segmented_walk_bytes_moved(const Bf16Arguments& a, const tile::LaunchPlan& plan, int floats) {
   const Bf16Bytes bytes(a);
-  const auto factors = [&](std::int64_t positions) { return a.normalize_keys ? positions * 4 : 0; };
-  const std::int64_t walk = whole_walk(a, bytes.value_tiles) +
-                            bytes.value_tiles * heads_of(a) * factors(std::int64_t(kChunk) * ceil_div(a.L, kChunk));
+  const std::int64_t vectors = 4 * floats;  // of a chunk
+  const std::int64_t walk =
+      whole_walk(a, bytes.value_tiles) + bytes.value_tiles * heads_of(a) * ceil_div(a.L, kChunk) * vectors;
   const std::int64_t count = plan.segments - 1;
   if (count == 0) return walk;
-  // Of a segment, once per 128 columns of [V | K]: K, T and factors.
-  const std::int64_t T = std::int64_t(plan.length) / kChunk * 2 * kLowerBlocks * kBlock * kBlock * 2;
-  const std::int64_t keys = std::int64_t(plan.length) * a.Dk * 2 + T + factors(plan.length);
+  // Of a segment, once per 128 columns of [V | K]: K, T and vectors.
+  const std::int64_t T = 2 * kLowerBlocks * kBlock * kBlock * 2;
+  const std::int64_t keys = std::int64_t(plan.length) * a.Dk * 2 + plan.length / kChunk * (T + vectors);
   const std::int64_t values = std::int64_t(plan.length) * a.Dv * 2;
   const std::int64_t state = std::int64_t(a.Dk) * a.Dv * 4, transition = std::int64_t(a.Dk) * a.Dk * 2;
   const std::int64_t maps = count * (ceil_div(a.Dv, 2 * kColumns) * keys + values + state) +

@@ -56,23 +56,23 @@ double walk_time(const Bf16Arguments& a) {
                  double(heads) * a.L * (4 * (a.Dk + a.Dv) + 240));
 }
 
-std::optional<tile::LaunchPlan> segmented_plan(const Bf16Arguments& a) {
-  tile::LaunchPlan best = tile::make_launch_plan(a.L, kColumns, 1);
-  double least = segmented_walk_time(a, best);
+tile::LaunchPlan fastest_segmented_plan(const Bf16Arguments& a) {
   const std::int64_t blocks = std::int64_t(a.B) * a.H * ceil_div(a.Dv, kColumns);
   const std::int64_t most = a.Dk > kWidestOfSegments ? 1
                                                      : std::clamp<std::int64_t>(2 * multiprocessor_count() / blocks, 1,
                                                                                 ceil_div(a.L, kChunk));
+  tile::LaunchPlan best = tile::make_launch_plan(a.L, kColumns, 1);
   for (int segments = 2; segments <= most; ++segments) {
     const tile::LaunchPlan plan = tile::make_launch_plan(a.L, kColumns, segments);
-    const double time = segmented_walk_time(a, plan);
-    if (time < least) {
-      best = plan;
-      least = time;
-    }
+    if (segmented_walk_time(a, plan) < segmented_walk_time(a, best)) best = plan;
   }
-  if (walk_unsupported(a).empty() && walk_time(a) <= least) return {};
   return best;
+}
+
+std::optional<tile::LaunchPlan> segmented_plan(const Bf16Arguments& a) {
+  const tile::LaunchPlan plan = fastest_segmented_plan(a);
+  if (walk_unsupported(a).empty() && (plan.segments == 1 || walk_time(a) <= segmented_walk_time(a, plan))) return {};
+  return plan;
 }
 
 }  // namespace tutorial::delta_rule

@@ -10,8 +10,10 @@
 
 namespace tutorial::delta_rule {
 
-/// The segments with which segmented_walk() takes the least estimated time, often one; nothing if walk() is supported
-/// and takes less. Requires: an empty tile::tensor_core_unsupported().
+/// The segments with which segmented_walk() takes the least estimated time, often one. Requires: an empty
+/// tile::tensor_core_unsupported().
+tile::LaunchPlan fastest_segmented_plan(const Bf16Arguments&);
+/// The same. Nothing if walk() is supported, and there is one segment or walk() takes less.
 std::optional<tile::LaunchPlan> segmented_plan(const Bf16Arguments&);
 
 /// Microseconds of segmented_walk() by that estimate.
