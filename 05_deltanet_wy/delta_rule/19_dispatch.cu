@@ -3,10 +3,12 @@
 ///
 /// Idea: choose a kernel that supports the problem. On Hopper that is `one_block`, `three_blocks`, `cluster`,
 /// `one_kernel`, or `scores_in_walk` with some number of segments, whichever takes the least estimated time
-/// (segments.cpp). If they do not support the problem, and on other GPUs, `dispatch` uses the walk of
-/// `specialized_warps` in the form of dispatch/walk.cu, which supports every width of the tensor cores, normalised keys, and 32 or 64 columns per block.
-/// On a GPU whose blocks have too little shared memory for that walk, it uses `split_inverse`. Problems that
-/// `split_inverse` does not support are computed in fp32: widths that are no multiple of 16 or too large, and rows that
+/// (segments.cpp). If they do not support the problem, and on other GPUs, the choice is between two walks on mma, again
+/// by an estimate (dispatch/segmented_plan.cpp). Both support every width of the tensor cores and normalised keys. The
+/// walk of dispatch/walk.cu is that of `specialized_warps` with 32 or 64 columns per block, and needs the shared memory of
+/// a data centre's GPU. The walk of dispatch/segmented_walk.cu is that of `fused`. It runs on every GPU, and walks
+/// segments of the sequence at the same time if few heads would leave multiprocessors idle. Problems that neither of
+/// them supports are computed in fp32: widths that are no multiple of 16 or too large, and rows that
 /// are not aligned. One kernel each copies q, k and v to fp32, and one copies the result back. In fp32 the choice is
 /// between two stages. In `recurrent_gpu` a block walks position after position. In `chunk_gpu` each chunk has its own
 /// block for most of the work, and only the states are walked, from chunk to chunk; this costs two fifths more
@@ -27,6 +29,8 @@
 #include <cuda_runtime.h>
 
 #include "05_deltanet_wy/delta_rule.hpp"
+#include "05_deltanet_wy/delta_rule/dispatch/segmented_plan.hpp"
+#include "05_deltanet_wy/delta_rule/dispatch/segmented_walk.hpp"
 #include "05_deltanet_wy/delta_rule/dispatch/walk.hpp"
 #include "05_deltanet_wy/delta_rule/prepared.hpp"
 #include "05_deltanet_wy/delta_rule/segments.hpp"
@@ -35,6 +39,7 @@
 #include "common/device/device.hpp"
 #include "common/device/workspace.hpp"
 #include "common/parts.hpp"
+#include "common/tile/requirements.hpp"
 
 namespace tutorial::delta_rule {
 namespace {
@@ -134,18 +139,16 @@ void dispatch(const Bf16Arguments& a) {
         return one_block(a);
     }
   }
-  if (walk_unsupported(a).empty()) {
-    const Prepared prepared = prepare(a);
-    end_part("prepare");
-    walk(a, prepared);
-    end_part("walk");
-  } else {
-    split_inverse_unsupported(a).empty() ? split_inverse(a) : compute_in_fp32(a);
-  }
+  if (!tile::tensor_core_unsupported(a).empty()) return compute_in_fp32(a);
+  const Prepared prepared = prepare(a);
+  end_part("prepare");
+  if (const auto plan = segmented_plan(a)) return segmented_walk(a, prepared, *plan);
+  walk(a, prepared);
+  end_part("walk");
 }
 
 std::string dispatch_unsupported(const Bf16Arguments& a) {
-  if (walk_unsupported(a).empty() || split_inverse_unsupported(a).empty()) return "";
+  if (tile::tensor_core_unsupported(a).empty()) return "";
   if (const std::string unsupported = convert_unsupported(a.B, a.H, a.L); !unsupported.empty()) return unsupported;
   const FloatArguments f = in_fp32(a, {});
   return picks_recurrent(f) ? "" : chunk_gpu_unsupported(f);
@@ -168,9 +171,13 @@ std::string dispatch_note(const Bf16Arguments& a) {
         return "warpgroups, " + (segments > 1 ? std::to_string(segments) + " segments, " : "") + columns;
     }
   }
-  const std::string unsupported = walk_unsupported(a);
-  if (unsupported.empty()) return "specialized warps, " + std::to_string(walk_columns(a)) + " columns per block";
-  if (split_inverse_unsupported(a).empty()) return "split_inverse: " + unsupported;
+  const std::string unsupported = tile::tensor_core_unsupported(a);
+  if (unsupported.empty()) {
+    const auto plan = segmented_plan(a);
+    if (!plan) return "specialized warps, " + std::to_string(walk_columns(a)) + " columns per block";
+    const std::string segments = plan->segments > 1 ? std::to_string(plan->segments) + " segments, " : "";
+    return "fused, " + segments + "64 columns per block";
+  }
   return (picks_recurrent(in_fp32(a, {})) ? "recurrent_gpu in fp32: " : "chunk_gpu in fp32: ") + unsupported;
 }
 
@@ -178,8 +185,10 @@ std::int64_t dispatch_memory(const Bf16Arguments& a) {
   if (runs_on_warpgroups(a)) {
     return fastest_walk(a) == Walk::segments ? scores_in_walk_memory(a, fastest_segments(a)) : 0;
   }
-  if (walk_unsupported(a).empty()) return prepared_memory(a);
-  if (split_inverse_unsupported(a).empty()) return split_inverse_memory(a);
+  if (tile::tensor_core_unsupported(a).empty()) {
+    const auto plan = segmented_plan(a);
+    return prepared_memory(a) + (plan ? segmented_walk_memory(a, *plan) : 0);
+  }
   const FloatArguments f = in_fp32(a, {});
   return std::int64_t(sizeof(float)) * Copies::count(a) +
          (picks_recurrent(f) ? recurrent_gpu_memory(f) : chunk_gpu_memory(f));

@@ -4,10 +4,13 @@
 
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "05_deltanet_wy/delta_rule/blocks.hpp"
+#include "05_deltanet_wy/delta_rule/dispatch/segmented_plan.hpp"
+#include "05_deltanet_wy/delta_rule/dispatch/segmented_walk.hpp"
 #include "05_deltanet_wy/delta_rule/dispatch/walk.hpp"
 #include "05_deltanet_wy/delta_rule/prepared.hpp"
 #include "05_deltanet_wy/delta_rule/segments.hpp"
 #include "common/ceil_div.hpp"
+#include "common/tile/requirements.hpp"
 
 namespace tutorial::delta_rule {
 namespace {
@@ -176,6 +179,25 @@ std::int64_t one_block_bytes_moved(const Bf16Arguments& a) {
   return pairs * (2 * bytes.keys + heads_of(a) * a.L * 8) + 2 * bytes.values + state_bytes(a);
 }
 
+std::int64_t segmented_walk_bytes_moved(const Bf16Arguments& a, const tile::LaunchPlan& plan, int floats) {
+  const Bf16Bytes bytes(a);
+  const std::int64_t vectors = 4 * floats;  // of a chunk
+  const std::int64_t walk =
+      whole_walk(a, bytes.value_tiles) + bytes.value_tiles * heads_of(a) * ceil_div(a.L, kChunk) * vectors;
+  const std::int64_t count = plan.segments - 1;
+  if (count == 0) return walk;
+  // Of a segment, once per 128 columns of [V | K]: K, T and vectors.
+  const std::int64_t T = 2 * kLowerBlocks * kBlock * kBlock * 2;
+  const std::int64_t keys = std::int64_t(plan.length) * a.Dk * 2 + plan.length / kChunk * (T + vectors);
+  const std::int64_t values = std::int64_t(plan.length) * a.Dv * 2;
+  const std::int64_t state = std::int64_t(a.Dk) * a.Dv * 4, transition = std::int64_t(a.Dk) * a.Dk * 2;
+  const std::int64_t maps = count * (ceil_div(a.Dv, 2 * kColumns) * keys + values + state) +
+                            (a.initial_state.data ? state : 0) + (count - 1) * (keys + transition);
+  // H is read, the starts are written, and E is read once per 16 columns. With one start there is nothing to carry.
+  const std::int64_t carry = count == 1 ? 0 : state + (count - 1) * (2 * state + a.Dv / 16 * transition);
+  return walk + heads_of(a) * (maps + carry + count * state);
+}
+
 std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
   if (runs_on_warpgroups(a)) {
     const Walk walk = fastest_walk(a);
@@ -183,11 +205,10 @@ std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
     if (walk == Walk::one_block) return one_block_bytes_moved(a);
     return walk == Walk::one_kernel ? one_kernel_bytes_moved(a) : cluster_bytes_moved(a);
   }
-  if (walk_unsupported(a).empty()) {
-    const int tiles = ceil_div(a.Dv, walk_columns(a));
-    return whole_walk(a, tiles) + tiles * heads_of(a) * ceil_div(a.L, kChunk) * kChunk * 4;  // factors
-  }
-  return split_inverse_unsupported(a).empty() ? split_inverse_bytes_moved(a) : -1;
+  if (!tile::tensor_core_unsupported(a).empty()) return -1;
+  if (const auto plan = segmented_plan(a)) return segmented_walk_bytes_moved(a, *plan);
+  const int tiles = ceil_div(a.Dv, walk_columns(a));
+  return whole_walk(a, tiles) + tiles * heads_of(a) * ceil_div(a.L, kChunk) * kChunk * 4;  // factors
 }
 
 }  // namespace tutorial::delta_rule

@@ -93,7 +93,8 @@ __device__ __forceinline__ std::uint32_t negated(std::uint32_t two) {
 }
 
 /// accumulators = -V^T, the warp's columns.
-__device__ __forceinline__ void load_negated(WarpColumns& values, const SwizzledTile<64>& V, int first_column) {
+template <int kWidth>
+__device__ __forceinline__ void load_negated(WarpColumns& values, const SwizzledTile<kWidth>& V, int first_column) {
   const int lane = fresh_lane(), unit = V.unit(lane / 16 * 8 + lane % 8, first_column + lane / 8 % 2 * 8);
 #pragma unroll
   for (int i = 0; i < kBlocks; ++i) {
@@ -105,6 +106,27 @@ __device__ __forceinline__ void load_negated(WarpColumns& values, const Swizzled
       values[2 * i + r / 2][r % 2 * 2] = two.x;
       values[2 * i + r / 2][r % 2 * 2 + 1] = two.y;
     }
+  }
+}
+
+/// residual = -(sums + K S), transposed and rounded, or -diag(f) (sums + K S) with factors. Parameters as
+/// subtract_product().
+template <int kDk, class PassOn>
+__device__ __forceinline__ void finish_residual(WarpFragments& residual, WarpColumns& sums, const SwizzledTile<kDk>& K,
+                                                const WarpState<kDk>& S, PassOn pass_on, const float* factors) {
+  add_from_state(sums, K, [&](int d) {
+    const uint4 s = rounded(S[2 * d], S[2 * d + 1]);
+    pass_on(d, s);
+    return s;
+  });
+  if (factors) {
+#pragma unroll
+    for (int i = 0; i < 2 * kBlocks; ++i) scale_positions(sums[i], factors + i * 8);
+  }
+#pragma unroll
+  for (int i = 0; i < kBlocks; ++i) {
+    const uint4 x = rounded(sums[2 * i], sums[2 * i + 1]);
+    residual[i] = make_uint4(negated(x.x), negated(x.y), negated(x.z), negated(x.w));
   }
 }
 
@@ -123,20 +145,7 @@ __device__ __forceinline__ void subtract_product(WarpFragments& residual, const 
 #pragma unroll
     for (int i = 0; i < 2 * kBlocks; ++i) scale_positions<true>(sums[i], factors + i * 8);
   }
-  add_from_state(sums, K, [&](int d) {
-    const uint4 s = rounded(S[2 * d], S[2 * d + 1]);
-    pass_on(d, s);
-    return s;
-  });
-  if (factors) {
-#pragma unroll
-    for (int i = 0; i < 2 * kBlocks; ++i) scale_positions(sums[i], factors + i * 8);
-  }
-#pragma unroll
-  for (int i = 0; i < kBlocks; ++i) {
-    const uint4 x = rounded(sums[2 * i], sums[2 * i + 1]);
-    residual[i] = make_uint4(negated(x.x), negated(x.y), negated(x.z), negated(x.w));
-  }
+  finish_residual<kDk>(residual, sums, K, S, pass_on, factors);
 }
 
 /// S^T += v_new^T K, restricted to the positions 16 i to 16 i + 15.

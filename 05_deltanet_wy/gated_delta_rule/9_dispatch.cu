@@ -3,8 +3,10 @@
 ///
 /// Idea: choose by what supports the problem. On Hopper that is `three_blocks`, `cluster` or `segments`, whichever
 /// takes the least estimated time (fastest_walk.cpp); where keys are to be normalised it is `segments`. The number of
-/// segments is delta_rule's choice; with one segment it is `warpgroup_chain`. Then `tensor_core`, then fp32, which is
-/// `recurrent_gpu` on copies of q, k and v, whose result is copied back.
+/// segments is delta_rule's choice; with one segment it is `warpgroup_chain`. On other GPUs, and with what these stages do
+/// not support, it is the walk of dispatch/segmented_walk.cu if there are few heads or a block may have too little shared
+/// memory for `tensor_core`, and else `tensor_core`. Then fp32, which is `recurrent_gpu` on copies of q, k and v, whose
+/// result is copied back.
 /// Grows out of: 05_deltanet_wy/delta_rule/19_dispatch.cu
 /// Improves on: `cluster` and `three_blocks` need Hopper, Dk <= 128 and keys that are normalised already. With few
 /// heads they leave multiprocessors idle. Neither they nor `tensor_core` support widths that are no multiple of 16,
@@ -17,9 +19,12 @@
 #include <cuda_runtime.h>
 
 #include "05_deltanet_wy/gated_delta_rule.hpp"
+#include "05_deltanet_wy/gated_delta_rule/dispatch/segmented_walk.hpp"
 #include "05_deltanet_wy/gated_delta_rule/segments.hpp"
 #include "common/device/convert.cuh"
 #include "common/device/workspace.hpp"
+#include "common/parts.hpp"
+#include "common/tile/requirements.hpp"
 
 namespace tutorial::gated_delta_rule {
 namespace {
@@ -69,11 +74,16 @@ void dispatch(const Bf16Arguments& a) {
     if (walk == Walk::segments) return walk_segments(a, delta_rule::fastest_segments(a));
     return walk == Walk::cluster ? cluster(a) : three_blocks(a);
   }
-  tensor_core_unsupported(a).empty() ? tensor_core(a) : compute_in_fp32(a);
+  if (!tile::tensor_core_unsupported(a).empty()) return compute_in_fp32(a);
+  const auto plan = segmented_plan(a);
+  if (!plan) return tensor_core(a);
+  const Prepared prepared = prepare(a);
+  end_part("prepare");
+  segmented_walk(a, prepared, *plan);
 }
 
 std::string dispatch_unsupported(const Bf16Arguments& a) {
-  if (tensor_core_unsupported(a).empty()) return "";
+  if (tile::tensor_core_unsupported(a).empty()) return "";
   if (const std::string unsupported = convert_unsupported(a.B, a.H, a.L); !unsupported.empty()) return unsupported;
   return recurrent_gpu_unsupported(in_fp32(a, {}));
 }
@@ -85,15 +95,22 @@ std::string dispatch_note(const Bf16Arguments& a) {
     const int segments = delta_rule::fastest_segments(a).segments;
     return segments == 1 ? "warpgroup_chain" : "walks of " + std::to_string(segments) + " segments";
   }
-  const std::string unsupported = tensor_core_unsupported(a);
-  return unsupported.empty() ? "tensor_core" : "recurrent_gpu in fp32: " + unsupported;
+  const std::string unsupported = tile::tensor_core_unsupported(a);
+  if (!unsupported.empty()) return "recurrent_gpu in fp32: " + unsupported;
+  const auto plan = segmented_plan(a);
+  if (!plan) return "tensor_core";
+  return plan->segments == 1 ? "tensor_core in less memory"
+                             : "walks of " + std::to_string(plan->segments) + " segments";
 }
 
 std::int64_t dispatch_memory(const Bf16Arguments& a) {
   if (warpgroup_chain_unsupported(a).empty()) {
     return fastest_walk(a) == Walk::segments ? walk_segments_memory(a, delta_rule::fastest_segments(a)) : 0;
   }
-  if (tensor_core_unsupported(a).empty()) return tensor_core_memory(a);
+  if (tile::tensor_core_unsupported(a).empty()) {
+    const auto plan = segmented_plan(a);
+    return prepared_memory(a) + (plan ? segmented_walk_memory(a, *plan) : 0);
+  }
   return std::int64_t(sizeof(float)) * Copies::count(a) + recurrent_gpu_memory(in_fp32(a, {}));
 }
 

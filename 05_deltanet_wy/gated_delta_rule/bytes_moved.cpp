@@ -2,9 +2,12 @@
 /// The bytes that the kernels of each GPU stage read from global memory or write to it. The test compares them with the
 /// bytes that the emulator counts.
 
+#include "05_deltanet_wy/delta_rule/dispatch/segmented_walk.hpp"
+#include "05_deltanet_wy/gated_delta_rule/dispatch/segmented_walk.hpp"
 #include "05_deltanet_wy/gated_delta_rule/prepared.hpp"
 #include "05_deltanet_wy/gated_delta_rule/segments.hpp"
 #include "common/ceil_div.hpp"
+#include "common/tile/requirements.hpp"
 
 namespace tutorial::gated_delta_rule {
 
@@ -47,12 +50,23 @@ std::int64_t cluster_bytes_moved(const Bf16Arguments& a) {
   return delta_rule::cluster_bytes_moved(a) + ceil_div(a.Dv, 128) * gates;
 }
 
+std::int64_t segmented_walk_bytes_moved(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+  const std::int64_t heads = std::int64_t(a.B) * a.H, gates = 4 * heads * a.L, count = plan.segments - 1;
+  // prepare() writes decays in place of the keys' factors.
+  std::int64_t added = gates + 4 * (kDecays - 64) * heads * ceil_div(a.L, 64);
+  // The decays of segments are written once. Each thread that carries rows loads them.
+  if (count > 1) added += heads * (count - 1) * 4 * (1 + std::int64_t(a.Dv) / 16 * 2 * a.Dk);
+  return delta_rule::segmented_walk_bytes_moved(a, plan, kDecays) + added;
+}
+
 std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
   if (warpgroup_chain_unsupported(a).empty()) {
     const bool is_cut = fastest_walk(a) == delta_rule::Walk::segments;
     return is_cut ? walk_segments_bytes_moved(a, delta_rule::fastest_segments(a)) : cluster_bytes_moved(a);
   }
-  return tensor_core_unsupported(a).empty() ? tensor_core_bytes_moved(a) : -1;
+  if (!tile::tensor_core_unsupported(a).empty()) return -1;
+  const auto plan = segmented_plan(a);
+  return plan ? segmented_walk_bytes_moved(a, *plan) : tensor_core_bytes_moved(a);
 }
 
 }  // namespace tutorial::gated_delta_rule

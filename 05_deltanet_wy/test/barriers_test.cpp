@@ -95,6 +95,9 @@ constexpr KernelWithBarriers kKernels[] = {
     {"kda", "cluster", "05_deltanet_wy/kda/one_anchor.cuh", 64, 64, 850, "", "", "tile::kWarpgroup\\);$"},
     {"kda --backward", "tensor_core", "05_deltanet_wy/kda_backward/3_tensor_core.cu", 64, 16, 130},
     {"delta_rule --normalize-keys", "dispatch", "common/device/block_barrier.cuh", 16, 16, 330},
+    // Eight segments of two chunks.
+    {"delta_rule", "dispatch", "05_deltanet_wy/delta_rule/dispatch/segmented_walk.cu", 64, 16, 1000, "",
+     "EMULATOR_DEVICE=rtx4090"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);

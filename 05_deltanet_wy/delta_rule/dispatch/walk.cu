@@ -26,6 +26,7 @@
 
 #include <cuda_runtime.h>
 
+#include "05_deltanet_wy/delta_rule/dispatch/warp_state.cuh"
 #include "05_deltanet_wy/delta_rule/walk_chunk.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/block_barrier.cuh"
@@ -105,22 +106,6 @@ struct Loader {
     load_units_async<kBlockUnits>(thread(), queries.P, prepared.P + chunk(n) * kBlockUnits);
   }
 };
-
-/// Calls f(element, address) for each element that the lane has of a state in global memory, S^T[g][p, p + 1].
-template <int kDk, class Float, class F>
-__device__ __forceinline__ void for_each_element(WarpState<kDk>& S, const View<Float>& state, int b, int h, int Dk,
-                                                 int first_column, int Dv, F f) {
-  const int lane = fresh_lane();
-  Float* row = state.row(b, h, lane % 4 * 2) + first_column + lane / 4;
-#pragma unroll
-  for (int d = 0; d < kDk; d += 8) {
-    if (d < Dk && first_column < Dv) {  // both widths are multiples of 16
-#pragma unroll
-      for (int i = 0; i < 4; ++i) f(S[d / 8][i], row + i % 2 * state.stride_l + i / 2 * 8);
-    }
-    row += 8 * state.stride_l;
-  }
-}
 
 /// Grid (tiles of Dv, H, B). All warps meet at one barrier per chunk; while the chain is at chunk n, outputs are at n -
 /// 1.

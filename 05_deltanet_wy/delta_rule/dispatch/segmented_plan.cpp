@@ -1,0 +1,78 @@
+#include "05_deltanet_wy/delta_rule/dispatch/segmented_plan.hpp"
+
+#include <algorithm>
+
+#include "05_deltanet_wy/delta_rule/dispatch/segmented_walk.hpp"
+#include "05_deltanet_wy/delta_rule/dispatch/walk.hpp"
+#include "common/ceil_div.hpp"
+#include "common/device/device.hpp"
+
+namespace tutorial::delta_rule {
+namespace {
+
+constexpr int kChunk = 64, kColumns = 64, kMapColumns = 128;
+
+// Microseconds of a block that is alone on its multiprocessor, at Dk = 128, and bytes per microsecond. The first two
+// follow from the totals of `specialized_warps` and of its form with 32 columns on an H200 (README.md), without
+// `prepare`. kFusedChunk is that of `fused`, and 8 % for the second barrier. The others follow from counting instructions.
+constexpr double kNarrowChunk = 1.3, kWideChunk = 1.93;  // of walk(), 32 and 64 columns
+constexpr double kFusedChunk = 2.1;                      // of segmented_walk()
+constexpr double kMapChunk = 1.8;                        // of its kernel 1: 128 columns, no outputs
+constexpr double kLink = 0.6;                            // from one segment to the next
+constexpr double kTwoMoreLaunches = 6;
+constexpr double kBytes = 3.95e6;
+
+/// The part of a chunk's time that depends on Dk, and the part that does not.
+double width_of(const Bf16Arguments& a) {
+  return 0.3 + 0.7 * a.Dk / 128;
+}
+
+/// A kernel whose blocks walk over chunks, one block per multiprocessor at a time.
+double time_of(const Bf16Arguments& a, std::int64_t blocks, double chunks, double chunk, double bytes) {
+  return std::max(ceil_div(blocks, multiprocessor_count()) * chunks * chunk * width_of(a), bytes / kBytes);
+}
+
+}  // namespace
+
+double segmented_walk_time(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+  const std::int64_t heads = std::int64_t(a.B) * a.H, tiles = ceil_div(a.Dv, kColumns);
+  const double chunks = plan.length / kChunk, positions = double(heads) * a.L;
+  // The tiles of a head read the same q, k, T and P at about the same time, so these come from memory only once. T takes
+  // 160 bytes per position, P 80.
+  double time = time_of(a, heads * tiles * plan.segments, chunks, kFusedChunk, positions * (4 * (a.Dk + a.Dv) + 240));
+  if (const int count = plan.segments - 1; count > 0) {
+    const std::int64_t blocks = heads * (count * ceil_div(a.Dv, kMapColumns) + count - 1);
+    const double carries = ceil_div(heads * (a.Dv / 16), multiprocessor_count());
+    time += time_of(a, blocks, chunks, kMapChunk, positions * (2 * (a.Dk + a.Dv) + 160)) +
+            carries * (count - 1) * kLink + kTwoMoreLaunches;
+  }
+  return time;
+}
+
+double walk_time(const Bf16Arguments& a) {
+  const std::int64_t heads = std::int64_t(a.B) * a.H;
+  const int columns = walk_columns(a);
+  return time_of(a, heads * ceil_div(a.Dv, columns), ceil_div(a.L, kChunk), columns == 32 ? kNarrowChunk : kWideChunk,
+                 double(heads) * a.L * (4 * (a.Dk + a.Dv) + 240));
+}
+
+tile::LaunchPlan fastest_segmented_plan(const Bf16Arguments& a) {
+  const std::int64_t blocks = std::int64_t(a.B) * a.H * ceil_div(a.Dv, kColumns);
+  const std::int64_t most = a.Dk > kWidestOfSegments ? 1
+                                                     : std::clamp<std::int64_t>(2 * multiprocessor_count() / blocks, 1,
+                                                                                ceil_div(a.L, kChunk));
+  tile::LaunchPlan best = tile::make_launch_plan(a.L, kColumns, 1);
+  for (int segments = 2; segments <= most; ++segments) {
+    const tile::LaunchPlan plan = tile::make_launch_plan(a.L, kColumns, segments);
+    if (segmented_walk_time(a, plan) < segmented_walk_time(a, best)) best = plan;
+  }
+  return best;
+}
+
+std::optional<tile::LaunchPlan> segmented_plan(const Bf16Arguments& a) {
+  const tile::LaunchPlan plan = fastest_segmented_plan(a);
+  if (walk_unsupported(a).empty() && (plan.segments == 1 || walk_time(a) <= segmented_walk_time(a, plan))) return {};
+  return plan;
+}
+
+}  // namespace tutorial::delta_rule

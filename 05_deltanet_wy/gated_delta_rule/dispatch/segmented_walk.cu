@@ -1,0 +1,54 @@
+#include "05_deltanet_wy/gated_delta_rule/dispatch/segmented_walk.hpp"
+
+#include <cuda_runtime.h>
+
+#include "05_deltanet_wy/delta_rule/dispatch/segmented_plan.hpp"
+#include "05_deltanet_wy/delta_rule/dispatch/segmented_walk.cuh"
+#include "05_deltanet_wy/gated_delta_rule/walk_chunk.cuh"
+
+namespace tutorial::gated_delta_rule {
+namespace {
+
+using tile::kChunk;
+
+/// The vectors of a chunk are its decays (prepared.hpp).
+struct Decays {
+  static constexpr int kFloats = kDecays;
+  static constexpr bool kHasDecays = true;
+
+  const float* decays;  ///< in shared memory
+
+  __device__ __forceinline__ const float* of_keys() const { return decays + kOfKeys * kChunk; }
+  __device__ __forceinline__ const float* of_queries() const { return decays + kOfQueries * kChunk; }
+  __device__ __forceinline__ float of_chunk() const { return of_queries()[kChunk - 1]; }
+  template <int kDk, class PassOn>
+  __device__ __forceinline__ void subtract_product(WarpFragments& residual, const tile::SwizzledTile<64>& V,
+                                                   int first_column, const tile::SwizzledTile<kDk>& K,
+                                                   const WarpState<kDk>& S, PassOn pass_on) const {
+    subtract_decayed_product<kDk>(residual, V, first_column, K, S, of_keys(), pass_on);
+  }
+  __device__ __forceinline__ void decay_outputs(WarpColumns& O) const { decay_columns(O, of_queries()); }
+  template <int kDk, class PassOn>
+  __device__ __forceinline__ void add_v_new(WarpState<kDk>& S, const WarpFragments& residual, const uint4* T,
+                                            const tile::SwizzledTile<kDk>& K, PassOn pass_on) const {
+    add_decayed_v_new<kDk>(S, residual, T, K, of_chunk(), decays + kToEnd * kChunk, pass_on);
+  }
+};
+
+}  // namespace
+
+void segmented_walk(const Bf16Arguments& a, const Prepared& prepared, const tile::LaunchPlan& plan) {
+  delta_rule::segmented::start<Decays>(a, {prepared.N, prepared.T, prepared.P, prepared.decays}, plan);
+}
+
+std::int64_t segmented_walk_memory(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+  return delta_rule::segmented::Maps::bytes(a, plan.segments - 1, true);
+}
+
+std::optional<tile::LaunchPlan> segmented_plan(const Bf16Arguments& a) {
+  const tile::LaunchPlan plan = delta_rule::fastest_segmented_plan(a);
+  if (plan.segments == 1 && tensor_core_unsupported(a).empty()) return {};
+  return plan;
+}
+
+}  // namespace tutorial::gated_delta_rule
