@@ -153,7 +153,7 @@ __device__ __forceinline__ void load_tile_multicast(const TensorMap& map, void* 
 #if TUTORIAL_EMULATOR
   check_alignment(shared, kTileAlignment, where);
   emulator::issue_bulk_multicast(map.map, tile_start(origin), shared, barrier.state(), mask, where);
-#elif TUTORIAL_SM90
+#elif TUTORIAL_SM90A
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
       " [%0], [%1, {%2, %3, %4, %5}], [%6], %7;"
