@@ -24,8 +24,9 @@ function(tutorial_architecture result capability compiler)
   if(wanted EQUAL 90)
     set(newest 90a) # products of warpgroups, and registers that change hands
   elseif(NOT newest EQUAL wanted)
-    message(STATUS "${compiler} does not know this GPU's compute capability ${capability}: it makes PTX for ${newest}, "
-                   "which the driver compiles when a program starts")
+    string(REGEX REPLACE "(.)$" ".\\1" dotted ${newest})
+    message(STATUS "${compiler} does not know this GPU's compute capability ${capability}: it makes PTX of ${dotted}, which "
+                   "the driver compiles when a program starts")
     string(APPEND newest -virtual)
   endif()
   set(${result} ${newest} PARENT_SCOPE)
