@@ -29,9 +29,9 @@ CONDITIONS = "common/device/architecture.cuh"
 PLAIN = {"80": ["80"]}
 CONDITIONAL = {"80": ["80", "86", "89"], "90a": ["90a"], "100": ["100", "120"]}
 
-# What never runs needs no optimised code, and no lines for a profiler.
+# What never runs needs no optimised code, no lines for a profiler, and of the host's code no more than a look.
 FAST = "--Ofast-compile=max"
-LINES = " -lineinfo"
+UNNEEDED = {" -lineinfo": "", " -Xcompiler=-Wall,": " -Xcompiler=-fsyntax-only,-Wall,"}
 
 # Marks of a .cpp file that has lines for this backend alone.
 BACKEND = re.compile(r"\bTUTORIAL_(?:EMULATOR|CUDA|NCCL)\b|#include <cublas")
@@ -88,7 +88,9 @@ def for_architectures(command: str, virtual: dict[str, list[str]], known: str) -
             options.append(f"--generate-code=arch=compute_{architecture},code=[{','.join(codes)}]")
     changed = command.replace("--generate-code=arch=compute_80,code=[compute_80,sm_80]", " ".join(options))
     assert changed != command, command
-    return changed.replace(LINES, "")
+    for text, other in UNNEEDED.items():
+        changed = changed.replace(text, other)
+    return changed
 
 
 def run(entry: tuple[str, str, str]) -> bool:
