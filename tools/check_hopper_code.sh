@@ -5,7 +5,7 @@
 #   - registers are spilled to local memory,
 #   - there is no product of a warpgroup or no bulk load in the code.
 # Without FILEs: the stages on warpgroups of all chapters and the kernels behind their dispatch; --list prints their
-# names. Needs nvcc, but no GPU.
+# names. Needs nvcc ($CUDACXX, if it is set), but no GPU.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." || exit 2
 
@@ -25,7 +25,7 @@ if [[ ${1-} == --list ]]; then
   printf '%s\n' "${files[@]}"
   exit
 fi
-nvcc=$(command -v nvcc /usr/local/cuda/bin/nvcc | head -n 1)
+nvcc=${CUDACXX:-$(command -v nvcc /usr/local/cuda/bin/nvcc | head -n 1)}
 if [[ -z $nvcc ]]; then
   echo "there is no nvcc" >&2
   exit 2

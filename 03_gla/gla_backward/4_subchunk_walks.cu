@@ -368,7 +368,7 @@ void subchunk_walks_backward(const Bf16BackwardArguments& a) {
 }
 
 std::string subchunk_walks_backward_unsupported(const Bf16BackwardArguments& a) {
-  for (const auto& [keys, values] : {std::pair{a.Dk, a.Dv}, {a.Dv, a.Dk}}) {
+  for (const auto& [keys, values] : {std::pair{a.Dk, a.Dv}, std::pair{a.Dv, a.Dk}}) {
     if (const std::string reason = unsupported_extents({a.B, a.H, a.L, keys, values}); !reason.empty()) return reason;
   }
   const bool are_aligned = has_aligned_rows(a.q) && has_aligned_rows(a.k) && has_aligned_rows(a.v) &&

@@ -201,7 +201,7 @@ void materialized_backward(const Bf16BackwardArguments& b) {
   launch(running_sums_kernel, {sums, kSumThreads}, dv, b.Dk, b.Dv, dS, decays);
 
   int i = 0;
-  for (const auto& [gradient, states] : {std::pair{&dq, S}, {&dk, dS}, {&dv, dS}}) {
+  for (const auto& [gradient, states] : {std::pair{&dq, S}, std::pair{&dk, dS}, std::pair{&dv, dS}}) {
     select_shape(gradient->a.Dk, [&]<class Shape>(Shape) {
       launch(gradient_kernel<Shape>, {grid_of<Shape>(extents_of(gradient->a), N), kThreads, kSharedBytes<Shape>},
              *gradient, states, products.of(i++));

@@ -15,7 +15,8 @@
 #define TUTORIAL_SM90 0
 #endif
 
-/// 1 if exactly Hopper is compiled for, as sm_90a: products of warpgroups, and registers that change hands.
+/// 1 if exactly Hopper is compiled for, as sm_90a: products of warpgroups, registers that change hands, loads into several
+/// blocks of a cluster.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define TUTORIAL_SM90A 1
 #else

@@ -145,7 +145,8 @@ __device__ __forceinline__ void prefetch_tile([[maybe_unused]] const TensorMap& 
 /// load_tile() into several blocks of the cluster at once: to the same offset in each, where the barrier at the same
 /// offset counts the bytes. So each of these blocks expects the bytes of the whole tile, and each has told the one that
 /// loads that its part of the ring is free (Barrier::arrive_at()). Called by one thread, after the cluster's first
-/// barrier. The blocks have not ended.
+/// barrier. The blocks have not ended. For Hopper alone, as products of warpgroups are: the compiler advises against it
+/// elsewhere.
 /// @param mask bit r stands for the block of rank r
 __device__ __forceinline__ void load_tile_multicast(const TensorMap& map, void* shared, Barrier& barrier,
                                                     TileOrigin origin, unsigned mask,
@@ -153,7 +154,7 @@ __device__ __forceinline__ void load_tile_multicast(const TensorMap& map, void* 
 #if TUTORIAL_EMULATOR
   check_alignment(shared, kTileAlignment, where);
   emulator::issue_bulk_multicast(map.map, tile_start(origin), shared, barrier.state(), mask, where);
-#elif TUTORIAL_SM90
+#elif TUTORIAL_SM90A
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
       " [%0], [%1, {%2, %3, %4, %5}], [%6], %7;"

@@ -52,6 +52,7 @@
 #include <emulator/mbarrier.hpp>
 #else
 #include "common/device/architecture.cuh"
+#include "common/device/peer_address.cuh"
 #include "common/device/shared_address.cuh"
 #endif
 

@@ -33,6 +33,7 @@
 #include "common/device/alignment.hpp"
 #else
 #include "common/device/architecture.cuh"
+#include "common/device/peer_address.cuh"
 #include "common/device/shared_address.cuh"
 #endif
 

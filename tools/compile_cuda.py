@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Compiles what only nvcc's build compiles, for all architectures, without linking: no GPU is needed, and nothing runs.
+
+Usage: compile_cuda.py [BUILD]      a folder for CMake, build/cuda-all if none is named
+
+All .cu files are compiled for compute capability 8.0. Those that reach common/device/architecture.cuh, and so may have
+other text for another architecture, are compiled for 8.6, 8.9, 9.0a, 10.0 and 12.0 as well, as far as nvcc knows these.
+Of .cpp files, those with lines for this backend alone: the emulator's build compiles the others. Warnings are errors.
+
+$CUDACXX names the nvcc; else it is the one of the PATH or of /usr/local/cuda.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+import json
+import os
+from pathlib import Path
+import posixpath
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = Path(__file__).resolve().parents[1]
+CONDITIONS = "common/device/architecture.cuh"
+
+# The architectures whose code is made from the text for a virtual one. The text is the same: no source asks for more than
+# architecture.cuh does (tools/test/traps_test.py), which is whether it is 9.0 or later, and whether it is 90a. So the
+# compiler reads it once for all of them, which is most of its time.
+PLAIN = {"80": ["80"]}
+CONDITIONAL = {"80": ["80", "86", "89"], "90a": ["90a"], "100": ["100", "120"]}
+
+# What never runs needs no optimised code, no lines for a profiler, and of the host's code no more than a look.
+FAST = "--Ofast-compile=max"
+UNNEEDED = {" -lineinfo": "", " -Xcompiler=-Wall,": " -Xcompiler=-fsyntax-only,-Wall,"}
+
+# Marks of a .cpp file that has lines for this backend alone.
+BACKEND = re.compile(r"\bTUTORIAL_(?:EMULATOR|CUDA|NCCL)\b|#include <cublas")
+
+
+def find_nvcc() -> str:
+    nvcc = os.environ.get("CUDACXX") or shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+    return nvcc or sys.exit("there is no nvcc")
+
+
+def output(*command: str) -> str:
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def configure(nvcc: str, build: Path) -> list[dict]:
+    """The build's commands, for compute capability 8.0, and the exercises' file, which the build would generate."""
+    flags = "-O0"
+    if FAST in output(nvcc, "--help"):
+        flags += " " + FAST
+    subprocess.run(
+        [
+            "cmake", "--preset", "cuda", "-B", str(build), "-DCMAKE_CUDA_ARCHITECTURES=80", "-DCMAKE_CXX_FLAGS_RELEASE=-O0",
+            f"-DCMAKE_CUDA_FLAGS_RELEASE={flags}",
+        ],
+        cwd=ROOT, env=os.environ | {"CUDACXX": nvcc}, check=True,
+    )  # fmt: skip
+    # Not by ninja, which compiles a hundred other files before.
+    exercises = [sys.executable, "-P", "-B", "-m", "exercises.variants", str(build / "exercise/test"), "--solutions"]
+    subprocess.run(exercises, env=os.environ | {"PYTHONPATH": str(ROOT / "tools")}, check=True)
+    return json.loads((build / "compile_commands.json").read_text())
+
+
+class Includes:
+    """Which files reach a header."""
+
+    def __init__(self, header: str):
+        self.reaching = {str(ROOT / header): True}
+
+    def reach(self, file: str) -> bool:
+        if file not in self.reaching:
+            self.reaching[file] = False  # while its includes are looked at; headers do not include each other in rings
+            names = re.findall(r'^\s*#include "([^"]+)"', Path(file).read_text(), re.MULTILINE)
+            paths = [posixpath.normpath(posixpath.join(folder, n)) for n in names for folder in (ROOT, posixpath.dirname(file))]
+            self.reaching[file] = any(self.reach(path) for path in paths if os.path.exists(path))
+        return self.reaching[file]
+
+
+def for_architectures(command: str, virtual: dict[str, list[str]], known: str) -> str:
+    """A command of the build, with the code that is asked for in place of that for 8.0."""
+    options = []
+    for architecture, codes in virtual.items():
+        codes = [f"sm_{code}" for code in codes if f"sm_{code.rstrip('a')}\n" in known]
+        if codes:
+            options.append(f"--generate-code=arch=compute_{architecture},code=[{','.join(codes)}]")
+    changed = command.replace("--generate-code=arch=compute_80,code=[compute_80,sm_80]", " ".join(options))
+    assert changed != command, command
+    for text, other in UNNEEDED.items():
+        changed = changed.replace(text, other)
+    return changed
+
+
+def run(entry: tuple[str, str, str]) -> bool:
+    """Compiles a file. One that does not compile fast is compiled as readers do (the kernels of chapter 01's
+    dispatch/lmha.cu need too much shared memory if they are not optimised)."""
+    folder, file, command = entry
+    result = None
+    for attempt in dict.fromkeys([command, command.replace(FAST, "")]):
+        result = subprocess.run(attempt, shell=True, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if result.returncode == 0:
+            return True
+    print(f"{file}: does not compile\n{result.stdout}", flush=True)
+    return False
+
+
+def main() -> int:
+    build = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build/cuda-all").resolve()
+    nvcc = find_nvcc()
+    known = output(nvcc, "--list-gpu-code")
+    hopper = set(output(str(ROOT / "tools/check_hopper_code.sh"), "--list").split())  # which compiles these for 90a itself
+    includes = Includes(CONDITIONS)
+    entries, conditional = [], 0
+    for command in configure(nvcc, build):
+        folder, file, line = command["directory"], command["file"], command["command"]
+        name = os.path.relpath(file, ROOT)
+        if file.endswith(".cu"):
+            virtual = PLAIN
+            if includes.reach(file):
+                conditional += 1
+                virtual = {v: codes for v, codes in CONDITIONAL.items() if not (v == "90a" and name in hopper)}
+            entries.append((folder, name, for_architectures(line, virtual, known)))
+        elif "/test/" not in file and BACKEND.search(Path(file).read_text()):
+            entries.append((folder, name, line))
+    assert conditional
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        compiled = list(pool.map(run, entries))
+    print(f"{compiled.count(True)} of {len(entries)} files compile; {conditional} have conditions on the architecture")
+    return 0 if all(compiled) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
