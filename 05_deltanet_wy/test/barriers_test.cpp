@@ -96,7 +96,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"kda --backward", "tensor_core", "05_deltanet_wy/kda_backward/3_tensor_core.cu", 64, 16, 130},
     {"delta_rule --normalize-keys", "dispatch", "common/device/block_barrier.cuh", 16, 16, 330},
     // Eight segments of two chunks.
-    {"delta_rule", "dispatch", "05_deltanet_wy/delta_rule/dispatch/segmented_walk.cu", 64, 16, 1000, "",
+    {"delta_rule", "dispatch", "05_deltanet_wy/delta_rule/dispatch/segmented_walk.cuh", 64, 16, 1000, "",
      "EMULATOR_DEVICE=rtx4090"},
 };
 

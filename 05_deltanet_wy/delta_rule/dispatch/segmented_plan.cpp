@@ -12,9 +12,9 @@ namespace {
 
 constexpr int kChunk = 64, kColumns = 64, kMapColumns = 128;
 
-// Microseconds of a block that is alone on its multiprocessor, at Dk = 128, and bytes per microsecond. The first two
-// follow from the totals of `specialized_warps` and of its form with 32 columns on an H200 (README.md), without
-// `prepare`. kFusedChunk is that of `fused`, and 8 % for the second barrier. The others follow from counting instructions.
+// Microseconds of a block that is alone on its multiprocessor, at Dk = 128, and bytes per microsecond, on an H200. The
+// chunks of walk() and kBytes were measured (README.md and segments.cpp). kFusedChunk is what the stage `fused` takes,
+// and 8 % for the second barrier. kMapChunk, kLink and kTwoMoreLaunches follow from counting instructions.
 constexpr double kNarrowChunk = 1.3, kWideChunk = 1.93;  // of walk(), 32 and 64 columns
 constexpr double kFusedChunk = 2.1;                      // of segmented_walk()
 constexpr double kMapChunk = 1.8;                        // of its kernel 1: 128 columns, no outputs

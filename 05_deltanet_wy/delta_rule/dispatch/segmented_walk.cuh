@@ -138,7 +138,7 @@ struct MapChunk {
 template <int kDk, class Gates>
 __global__ void __launch_bounds__(kMapThreads, 1)
     maps_kernel(Bf16Arguments a, Prepared prepared, LaunchPlan plan, Maps maps) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y), key_tile = ceil_div(a.Dv, kMapColumns);
+  const int b = int(blockIdx.z), h = int(blockIdx.y), key_tile = (a.Dv - 1) / kMapColumns + 1;
   const int segment = int(blockIdx.x) / (key_tile + 1), tile = int(blockIdx.x) % (key_tile + 1);
   const bool is_key = tile == key_tile;
   if (is_key && segment == 0) return;
