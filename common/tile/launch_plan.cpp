@@ -22,6 +22,24 @@ constexpr double kCarryStep = 0.1;      // microseconds per segment
 constexpr double kStateBytesPerMicrosecond = 3.5e6;
 constexpr int kStateTrips = 3;  // of four, one overlaps a walk
 
+/// The fastest plan with tiles of at most this number of columns.
+template <class Times>
+LaunchPlan fastest(const Extents& e, const Times& times, int most_columns) {
+  LaunchPlan best;
+  double least = 0;
+  for (const int columns : {64, 128}) {
+    if (columns > most_columns) continue;
+    const std::int64_t blocks = std::int64_t(e.B) * e.H * ceil_div(e.Dv, columns);
+    const int most = int(std::clamp<std::int64_t>(2 * multiprocessor_count() / blocks, 1, ceil_div(e.L, kChunkLength)));
+    for (int segments = 1; segments <= most; ++segments) {
+      const LaunchPlan plan = make_launch_plan(e.L, columns, segments);
+      const double time = estimated_time(e, times, plan);
+      if (best.length == 0 || time < least) best = plan, least = time;
+    }
+  }
+  return best;
+}
+
 }  // namespace
 
 std::string unsupported_sizes(const Extents& e) {
@@ -101,37 +119,8 @@ double estimated_time(const Extents& e, const ExclusiveWalkTimes& times, const L
   return time;
 }
 
-namespace {
-
-/// The fastest plan with tiles of at most this number of columns.
-template <class Times>
-LaunchPlan fastest(const Extents& e, const Times& times, int most_columns) {
-  LaunchPlan best;
-  double least = 0;
-  for (const int columns : {64, 128}) {
-    if (columns > most_columns) continue;
-    const std::int64_t blocks = std::int64_t(e.B) * e.H * ceil_div(e.Dv, columns);
-    const int most = int(std::clamp<std::int64_t>(2 * multiprocessor_count() / blocks, 1, ceil_div(e.L, kChunkLength)));
-    for (int segments = 1; segments <= most; ++segments) {
-      const LaunchPlan plan = make_launch_plan(e.L, columns, segments);
-      const double time = estimated_time(e, times, plan);
-      if (best.length == 0 || time < least) {
-        best = plan;
-        least = time;
-      }
-    }
-  }
-  return best;
-}
-
-}  // namespace
-
-LaunchPlan fastest_launch_plan(const Extents& e, const WalkTimes& times) {
-  return fastest(e, times, widest_tile(e));
-}
-
 LaunchPlan fastest_launch_plan(const Extents& e, const WalkTimes& times, int most_columns) {
-  return fastest(e, times, most_columns);
+  return fastest(e, times, most_columns ? most_columns : widest_tile(e));
 }
 
 LaunchPlan fastest_launch_plan(const Extents& e, const ExclusiveWalkTimes& times) {

@@ -43,10 +43,9 @@ LaunchPlan one_wave(const Extents&);
 std::int64_t launch_plan_memory(const Extents&, const LaunchPlan&);
 
 /// Microseconds that a block takes for a chunk, for Dk = 128: alone on its multiprocessor, and together with another
-/// block.
+/// block. The latter is unused if a multiprocessor has one block at a time.
 struct ChunkTime {
-  double alone;
-  double shared = 0;  ///< unused if a multiprocessor has one block at a time
+  double alone, shared = 0;
 };
 /// The times of a walk, and of the kernel before it that computes the segments' states.
 struct TileTimes {
@@ -70,10 +69,8 @@ double estimated_time(const Extents&, const WalkTimes&, const LaunchPlan&);
 /// The same.
 double estimated_time(const Extents&, const ExclusiveWalkTimes&, const LaunchPlan&);
 /// The plan with the least estimated time.
-LaunchPlan fastest_launch_plan(const Extents&, const WalkTimes&);
-/// The same among plans with tiles of at most this number of columns, for kernels that need less shared memory than
-/// widest_tile() expects.
-LaunchPlan fastest_launch_plan(const Extents&, const WalkTimes&, int most_columns);
+/// @param most_columns of a tile; 0: those of widest_tile(), which expects more shared memory than some kernels need
+LaunchPlan fastest_launch_plan(const Extents&, const WalkTimes&, int most_columns = 0);
 /// The same, with tiles of 64 columns.
 LaunchPlan fastest_launch_plan(const Extents&, const ExclusiveWalkTimes&);
 
