@@ -5,15 +5,16 @@
 /// `one_kernel`, or `scores_in_walk` with some number of segments, whichever takes the least estimated time
 /// (segments.cpp). If they do not support the problem, and on other GPUs, the choice is between two walks on mma, again
 /// by an estimate (dispatch/segmented_plan.cpp). Both support every width of the tensor cores and normalised keys. The
-/// walk of dispatch/walk.cu is that of `specialized_warps` with 32 or 64 columns per block. At Dk = 128 it needs more shared memory
-/// than a block has on an A100 or an RTX card. The walk of dispatch/segmented_walk.cuh is that of `fused`. It runs on
-/// every GPU, and walks segments of the sequence at the same time if few heads would leave multiprocessors idle. Problems
-/// that neither of them supports are computed in fp32: widths that are no multiple of 16 or too large, and rows that are
-/// not aligned. One kernel each copies q, k and v to fp32, and one copies the result back. In fp32 the choice is between
-/// two stages. In `recurrent_gpu` a block walks position after position. In `chunk_gpu` each chunk has its own block for
-/// most of the work, and only the states are walked, from chunk to chunk; this costs two fifths more operations and four
-/// launches. `chunk_gpu` is faster if few heads leave multiprocessors idle and there are many
-/// chunks. If the heads fill the GPU, the number of operations matters, and `recurrent_gpu` is faster.
+/// walk of dispatch/walk.cu is that of `specialized_warps` with 32 or 64 columns per block. At Dk = 128 it needs more
+/// shared memory than a block has on an A100 or an RTX card. The walk of dispatch/segmented_walk.cuh is that of
+/// `fused`. It runs on every GPU, and walks segments of the sequence at the same time if few heads would leave
+/// multiprocessors idle. Problems that neither of them supports are computed in fp32: widths that are no multiple of 16
+/// or too large, and rows that are not aligned. One kernel each copies q, k and v to fp32, and one copies the result
+/// back. In fp32 the choice is between two stages. In `recurrent_gpu` a block walks position after position. In
+/// `chunk_gpu` each chunk has its own block for most of the work, and only the states are walked, from chunk to chunk;
+/// this costs two fifths more operations and four launches. `chunk_gpu` is faster if few heads leave multiprocessors
+/// idle and there are many chunks. If the heads fill the GPU, the number of operations matters, and `recurrent_gpu` is
+/// faster.
 /// Grows out of: 18_scores_in_walk.cu
 /// Improves on: `scores_in_walk` needs Hopper and supports only Dk <= 128 and keys that are already normalised. With many
 /// heads, T in memory costs more than computing it beside the walk.
