@@ -218,9 +218,9 @@ __global__ void __launch_bounds__(kCarryThreads, 1)
     return;
   }
   float4* state = maps.state(a, {b, h, 0, int(blockIdx.x)});
-  tile::WarpgroupState<kDk> S, H, D;
-  tile::RoundedState<kDk> s;
-  const auto load = [&](tile::WarpgroupState<kDk>& from, const float4* state) {
+  tile::WarpgroupState<Shape::kDk> S, H, D;
+  tile::RoundedState<Shape::kDk> s;
+  const auto load = [&](tile::WarpgroupState<Shape::kDk>& from, const float4* state) {
     maps.load(from, state, [](const float4* four) { return load_for_update(four); });
   };
   float decay = 1;

@@ -142,9 +142,9 @@ __global__ void __launch_bounds__(kMapThreads, 1)
     return;
   }
   const Columns columns{b, h, segment, is_key ? group : 2 * tile + group};
-  WarpgroupState<kDk> S = {};
+  WarpgroupState<Shape::kDk> S = {};
   if (segment == 0) out.load_initial(S, a, columns);
-  RoundedState<kDk> s;
+  RoundedState<Shape::kDk> s;
   WarpgroupColumns residual, values, v_new;
   WarpgroupFragments factor;
   const int unit = first_unit_of_columns();

@@ -301,7 +301,7 @@ __device__ __forceinline__ void multiply_inverse(const ClusterMemory<Shape>& mem
   const int lane = int(lane_index()), row = SquarePanel::unit(warp * 16 + lane % 16, lane / 16 * 8);
   const int column = SquarePanel::unit(lane / 16 * 8 + lane % 8, warp * 16 + lane / 8 % 2 * 8);
   tile::WarpgroupScores R;
-  tile::WarpgroupState<kDk> J;
+  tile::WarpgroupState<Shape::kDk> J;
   tile::ScoreFragments factor;
 #pragma unroll
   for (int i = 0; i < tile::kChunk; i += 16) {

@@ -261,7 +261,7 @@ __device__ __forceinline__ void prepare_half(const LevelTiles<kDk>& tiles, const
   const int byte = lane_byte<kDk>(), gate_byte = first_gate_byte<kDk>();
   const SixteenRows<kDk> raw = tiles.raw(kNumber), near = tiles.near(), far = tiles.far();
   const FloatPanels<kHalf, kDk> gates = tiles.gates(kNumber);
-  const auto put = [&](const SixteenRows<kDk>& tile, int row, const Columns<kColumns>& x) {
+  const auto put = [&](const SixteenRows<kDk>& tile, int row, const Columns<kDk / 32>& x) {
     *in_row<kDk>(tile, byte, row) = packed_row(x);
   };
   float keys[kHalf][kColumns], quarter[kColumns] = {};

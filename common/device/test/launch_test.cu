@@ -47,8 +47,9 @@ __global__ void count_threads(int* blocks_threads) {
 }
 
 TEST(Launch, StartsAllThreadsOfAllBlocks) {
+  using Sizes = std::pair<dim3, dim3>;
   for (const auto& [grid, block] :
-       {std::pair<dim3, dim3>{{1}, {1}}, {{5, 3, 2}, {3, 5, 7}}, {{2}, {1024}}, {{2, 1, 4}, {1, 1, 64}}}) {
+       {Sizes{{1}, {1}}, Sizes{{5, 3, 2}, {3, 5, 7}}, Sizes{{2}, {1024}}, Sizes{{2, 1, 4}, {1, 1, 64}}}) {
     DeviceBuffer<int> counts(std::vector<int>{0, 0});
     launch(count_threads, {grid, block}, counts.data());
     const int blocks = static_cast<int>(grid.x * grid.y * grid.z);
