@@ -190,7 +190,7 @@ void add_backward_stages(Operator& definition) {
               .dtype = Dtype::bf16,
               .run = both_ends_backward,
               .idea = "both walks in one launch: neither reads what the other writes",
-              .unsupported = tensor_core_backward_unsupported,
+              .unsupported = both_ends_backward_unsupported,
               .memory = tensor_core_backward_memory,
               .bytes_moved = tensor_core_backward_bytes_moved})
       .stage({.name = "warpgroups",

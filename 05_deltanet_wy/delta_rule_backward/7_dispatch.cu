@@ -24,6 +24,7 @@
 
 #include "05_deltanet_wy/delta_rule_backward.hpp"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/copies.hpp"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/in_fp32.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
 
@@ -46,30 +47,38 @@ Choice fastest(const Bf16BackwardArguments& g) {
   return {"longer_chunks", longer_chunks_backward, longer_chunks_backward_memory};
 }
 
+/// Why no stage supports copies of the tensors; empty if one does.
+std::string copies_unsupported(const Bf16BackwardArguments& g) {
+  return both_ends_backward_unsupported(sizes_of_copies(g, g.normalize_keys));
+}
+
 }  // namespace
 
 void dispatch_backward(const Bf16BackwardArguments& g) {
-  if (tensor_core_backward_unsupported(g).empty()) return fastest(g).run(g);
+  if (both_ends_backward_unsupported(g).empty()) return fastest(g).run(g);
+  if (!copies_unsupported(g).empty()) return backward_in_fp32(g);
   on_copies("delta_rule --backward: copies", g, g.normalize_keys,
             [](const Bf16BackwardArguments& copies) { fastest(copies).run(copies); });
 }
 
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments& g) {
-  if (tensor_core_backward_unsupported(g).empty()) return "";
-  return tensor_core_backward_unsupported(sizes_of_copies(g, g.normalize_keys));
+  if (both_ends_backward_unsupported(g).empty() || copies_unsupported(g).empty()) return "";
+  return backward_in_fp32_unsupported(g);
 }
 
 std::string dispatch_backward_note(const Bf16BackwardArguments& g) {
-  const std::string reason = tensor_core_backward_unsupported(g);
+  const std::string reason = both_ends_backward_unsupported(g), of_copies = copies_unsupported(g);
   if (reason.empty()) return fastest(g).name;
+  if (!of_copies.empty()) return "in fp32: " + of_copies;
   return fastest(sizes_of_copies(g, g.normalize_keys)).name + (" on copies: " + reason);
 }
 
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments& g) {
   // g may come without strides, from which no stage could be chosen; the copies have some.
   const Bf16BackwardArguments copies = sizes_of_copies(g, g.normalize_keys);
-  const std::int64_t memory = fastest(copies).memory(copies);
-  return tensor_core_backward_unsupported(g).empty() ? memory : memory + memory_of_copies(g);
+  const bool is_direct = both_ends_backward_unsupported(g).empty();
+  if (!is_direct && !copies_unsupported(g).empty()) return backward_in_fp32_memory(g);
+  return fastest(copies).memory(copies) + (is_direct ? 0 : memory_of_copies(g));
 }
 
 }  // namespace tutorial::delta_rule

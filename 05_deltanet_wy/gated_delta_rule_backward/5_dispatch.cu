@@ -18,6 +18,7 @@
 /// Weakness: keys that the copy normalises are rounded to bf16 afterwards. The two stages normalise in fp32.
 
 #include "05_deltanet_wy/delta_rule_backward/dispatch/copies.hpp"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/in_fp32.hpp"
 #include "05_deltanet_wy/gated_delta_rule_backward.hpp"
 
 namespace tutorial::gated_delta_rule {
@@ -44,30 +45,38 @@ bool normalizes(const Bf16BackwardArguments& g) {
   return g.normalize_keys && !tensor_core_backward_unsupported(sizes_of_copies(g, false)).empty();
 }
 
+/// Why no stage supports copies of the tensors; empty if one does.
+std::string copies_unsupported(const Bf16BackwardArguments& g) {
+  return tensor_core_backward_unsupported(sizes_of_copies(g, normalizes(g)));
+}
+
 }  // namespace
 
 void dispatch_backward(const Bf16BackwardArguments& g) {
   if (tensor_core_backward_unsupported(g).empty()) return fastest(g).run(g);
+  if (!copies_unsupported(g).empty()) return backward_in_fp32(g, {1, g.g, g.dg});
   on_copies("gated_delta_rule --backward: copies", g, normalizes(g),
             [](const Bf16BackwardArguments& copies) { fastest(copies).run(copies); });
 }
 
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments& g) {
-  if (tensor_core_backward_unsupported(g).empty()) return "";
-  return tensor_core_backward_unsupported(sizes_of_copies(g, normalizes(g)));
+  if (tensor_core_backward_unsupported(g).empty() || copies_unsupported(g).empty()) return "";
+  return backward_in_fp32_unsupported(g);
 }
 
 std::string dispatch_backward_note(const Bf16BackwardArguments& g) {
-  const std::string reason = tensor_core_backward_unsupported(g);
+  const std::string reason = tensor_core_backward_unsupported(g), of_copies = copies_unsupported(g);
   if (reason.empty()) return fastest(g).name;
+  if (!of_copies.empty()) return "in fp32: " + of_copies;
   return fastest(sizes_of_copies(g, normalizes(g))).name + (" on copies: " + reason);
 }
 
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments& g) {
   // g may come without strides, from which no stage could be chosen; the copies have some.
   const Bf16BackwardArguments copies = sizes_of_copies(g, normalizes(g));
-  const std::int64_t memory = fastest(copies).memory(copies);
-  return tensor_core_backward_unsupported(g).empty() ? memory : memory + memory_of_copies(g);
+  const bool is_direct = tensor_core_backward_unsupported(g).empty();
+  if (!is_direct && !copies_unsupported(g).empty()) return backward_in_fp32_memory(g);
+  return fastest(copies).memory(copies) + (is_direct ? 0 : memory_of_copies(g));
 }
 
 }  // namespace tutorial::gated_delta_rule
