@@ -32,8 +32,7 @@ namespace tutorial::delta_rule {
 /// beta, states and their gradients are fp32.
 template <class T>
 struct BackwardArguments {
-  int B, H, L, Dk, Dv;
-  int C;                            ///< chunk length of `chunkwise`; the GPU stages have their own
+  int B, H, L, Dk, Dv, C;           ///< C: chunk length of `chunkwise`; the GPU stages have their own
   float scale;                      ///< multiplies q
   bool normalize_keys;              ///< k is scaled to length 1 first
   View<const T> q;                  ///< [B, H, L, Dk]

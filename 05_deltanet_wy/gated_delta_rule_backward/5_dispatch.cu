@@ -2,8 +2,10 @@
 /// `dispatch`: what a user calls. It adds no product of its own. It chooses between `warpgroups` and `tensor_core`, and
 /// supports widths and rows that neither does.
 ///
-/// Idea: as in `dispatch` of `delta_rule`, copies with more columns, which are zeros, make every problem up to Dk = Dv =
-/// 256 one that `tensor_core` supports, and up to 128, on Hopper, `warpgroups`. Gates need no copy.
+/// Idea: as in `dispatch` of `delta_rule`, copies with more columns, which are zeros, make every problem up to Dk = Dv
+/// = 256 one that `tensor_core` supports, and up to 128, on Hopper, `warpgroups`. Gates need no copy. Where the tiles
+/// of neither stage fit into a block's shared memory, the gradients are computed in fp32, as in `dispatch` of
+/// `delta_rule`.
 /// Grows out of: 4_warpgroups.cu
 /// Improves on: neither stage supports widths that are no multiple of 16 or rows that are not aligned, nor normalised
 /// keys where a block does not have all of Dk. `warpgroups` needs Hopper and widths up to 128.
@@ -13,8 +15,8 @@
 /// Thread mapping: in the copies block (4 rows, h, b), a warp per row.
 /// Bytes: where copies are needed, each of q, k, v, do and the gradients is read and written once more.
 /// Bound by: as the chosen stage.
-/// Requires: Dk and Dv up to 256.
-/// Fallback: none; a wider problem is for `chunkwise`.
+/// Requires: Dk up to 256.
+/// Fallback: delta_rule_backward/dispatch/in_fp32.cu. A problem with a larger Dk is for `chunkwise`.
 /// Weakness: keys that the copy normalises are rounded to bf16 afterwards. The two stages normalise in fp32.
 
 #include "05_deltanet_wy/delta_rule_backward/dispatch/copies.hpp"

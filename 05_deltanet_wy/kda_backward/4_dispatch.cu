@@ -3,7 +3,8 @@
 /// not.
 ///
 /// Idea: as in `dispatch` of `delta_rule`, copies with more columns make every problem up to Dk = Dv = 128 one that
-/// `tensor_core` supports. The columns are zeros; for g that means gates of 1.
+/// `tensor_core` supports. The columns are zeros; for g that means gates of 1. Wider problems, and all where the tiles
+/// do not fit into a block's shared memory, are computed in fp32, position after position.
 /// Grows out of: 3_tensor_core.cu
 /// Improves on: `tensor_core` does not support widths that are no multiple of 16 or rows that are not aligned.
 /// Unchanged: the products.
@@ -12,8 +13,8 @@
 /// Thread mapping: in the copies block (4 rows, h, b), a warp per row.
 /// Bytes: where copies are needed, each of q, k, v, g, do and the gradients is read and written once more.
 /// Bound by: as `tensor_core`.
-/// Requires: Dk and Dv up to 128.
-/// Fallback: none; a wider problem is for `chunkwise`.
+/// Requires: Dk up to 256.
+/// Fallback: delta_rule_backward/dispatch/in_fp32.cu. A problem with a larger Dk is for `chunkwise`.
 /// Weakness: one narrow column more may cost as much as 15.
 
 #include "05_deltanet_wy/delta_rule_backward/dispatch/copies.hpp"

@@ -1,33 +1,35 @@
 /// @file
 /// The gradients of the delta rule, with or without gates, position after position in fp32 on a GPU.
 ///
-/// Idea: a column of S depends on no other column, and so does a column of dS. So block after block of columns can walk
-/// on its own: forwards with S, then backwards with dS. The walk backwards needs the states once more, from the last to
-/// the first. They cannot be computed backwards, since a gate may be 0. So the walk forwards leaves the state before
-/// each chunk of 32 positions. Before a chunk is walked backwards, its states are computed again from there and stored,
-/// each in the memory of the same position of the chunk before. dq, dk, dbeta and dg are sums over the columns. The
-/// warps of a block add up their sums in shared memory, and a second kernel adds up those of the blocks. The order of
-/// all sums is fixed.
-/// Equation: with gates for each row d of the state. A single gate is the same for all d, and its dg is the sum of those
-/// of the rows.
+/// Idea: no column of S or of dS depends on another column. So each block walks with some of the columns on its own:
+/// forwards with S, then backwards with dS. The walk backwards needs the states once more, from the last to the first.
+/// They cannot be computed backwards, since a gate may be 0. So the walk forwards stores the state before each chunk of
+/// 32 positions. Before the walk backwards enters a chunk, the block computes the chunk's states R_t again from there
+/// and stores all 32; the next chunk overwrites them. dq, dk, dbeta and dg are sums over the columns. The warps of a
+/// block add up their parts in shared memory, and a second kernel adds up those of the blocks. The order of all sums is
+/// fixed.
+/// Equation: with gates for each row d of the state. A single gate is the same for all d, and its dg is the sum of
+/// those of the rows.
 ///
 ///     R_t  = diag(exp(g_t)) S_{t-1},   r_t = v_t - k_t R_t,   S_t = R_t + beta_t k_t^T r_t
 ///     dq_t = scale do_t S_t^T
 ///
 ///     dS_t = diag(exp(g_{t+1})) dR_{t+1} + scale q_t^T do_t,   dv_t = beta_t k_t dS_t,   dR_t = dS_t - k_t^T dv_t
-///     dbeta_t = (k_t dS_t) . r_t,   dk_t = beta_t r_t dS_t^T - dv_t R_t^T,   dg_t = the sums over the rows of dR_t . R_t
+///     dbeta_t = (k_t dS_t) . r_t,   dk_t = beta_t r_t dS_t^T - dv_t R_t^T
+///     dg_t = the sums over the rows of dR_t . R_t
 ///
 /// dg is computed as it stands here, from a state and its gradient: `recurrent` of `kda` computes a difference of sums
 /// that are larger than dg where gates are strong.
-/// Shapes: q, k, dq, dk [B, H, L, Dk], v, do, dv [B, H, L, Dv] bf16, any strides; all others fp32. In device memory, all
-/// fp32: the states before the N = ceil(L / 32) chunks [B, H, N, Dk, Dv], the 32 states of a chunk [B, H, 32, Dk, Dv],
-/// and the blocks' sums [ceil(Dv / 64), B, H, L, 3 Dk + 1]. In the states Dk is 128 or 256, and Dv a multiple of 64.
-/// Thread mapping: in walks_kernel block (tile of 64 columns of Dv, h, b) has 16 warps with four columns each. A lane
-/// has every 32nd row of its warp's columns. In add_kernel, block (4 positions, h, b) has one warp per position.
-/// Synchronization: one barrier per position and direction; the warps' sums have two places by turns.
-/// Resources: 512 threads with up to 128 registers; up to 64 KB of shared memory.
-/// Bytes: at Dk = Dv = 128, 128 KB per position for the states of a chunk, which are read from the cache as far as it
-/// holds them, 8 KB for those before chunks and 6 KB for the blocks' sums.
+/// Shapes: q, k, dq, dk [B, H, L, Dk], v, do, dv [B, H, L, Dv] bf16, any strides; all others fp32. In device memory,
+/// all fp32: the states before the N = ceil(L / 32) chunks [B, H, N, Dk, Dv], the states R of a chunk [B, H, 32, Dk,
+/// Dv], and the parts [tiles, B, H, L, 3 Dk + 1]. In the states Dk is padded to 128 or 256, and Dv to whole tiles.
+/// Thread mapping: in walks_kernel block (tile of Dv, h, b) has 16 warps with four columns each, or 8 if Dk > 128,
+/// whose states take twice the registers. A lane has every 32nd row of its warp's columns. In add_kernel, block (4
+/// positions, h, b) has one warp per position.
+/// Synchronization: one barrier per position and direction. The warps' parts have two places in turn.
+/// Resources: 512 threads with up to 128 registers, or 256 with up to 255; at most 33 KB of shared memory.
+/// Bytes: at Dk = Dv = 128, 128 KB per position for the states of chunks, of which a cache serves some, 4 KB for those
+/// before chunks and 6 KB for the parts.
 /// Bound by: latency. A position waits for its loads, for sums over the lanes, and backwards for its state.
 /// Requires: Dk up to 256.
 /// Source: arXiv 2510.26692, equation 1; its adjoint step by step.
