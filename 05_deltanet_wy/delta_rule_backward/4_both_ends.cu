@@ -12,8 +12,8 @@
 /// Equation: that of `tensor_core`.
 /// Shapes: those of `tensor_core`.
 /// Thread mapping: block (walk and tile of 64 columns of Dv, h, b); which walk it is does not differ within a block.
-/// Resources: per block the larger of what the two walks need. At Dk = 128 that is 118 KB of shared memory. Where a block
-/// cannot have so much, as on RTX cards, it has the tiles of one chunk, 63 KB, and waits for its copies.
+/// Resources: per block the larger of what the two walks need. At Dk = 128 that is 118 KB of shared memory. Where a
+/// block cannot have so much, as on RTX cards, it has the tiles of one chunk, 63 KB, and waits for its copies.
 /// Work: that of `tensor_core`.
 /// Bytes: those of `tensor_core`. Both walks read K and T of a chunk, but at the same time only in the middle of the
 /// sequence.

@@ -2,8 +2,8 @@
 /// `dispatch`: what a user calls. It adds no product of its own. It chooses between `warpgroups` and `tensor_core`, and
 /// supports widths and rows that neither does.
 ///
-/// Idea: as in `dispatch` of `delta_rule`, copies with more columns, which are zeros, make every problem up to Dk = Dv
-/// = 256 one that `tensor_core` supports, and up to 128, on Hopper, `warpgroups`. Gates need no copy. Where the tiles
+/// Idea: as in `dispatch` of `delta_rule`, copies with more columns, which are zeros, make every problem with widths up
+/// to 256 one that `tensor_core` supports, and up to 128, on Hopper, `warpgroups`. Gates need no copy. Where the tiles
 /// of neither stage fit into a block's shared memory, the gradients are computed in fp32, as in `dispatch` of
 /// `delta_rule`.
 /// Grows out of: 4_warpgroups.cu
