@@ -10,6 +10,7 @@
 #include "05_deltanet_wy/gated_delta_rule_backward.hpp"
 #include "05_deltanet_wy/kda_backward.hpp"
 #include "05_deltanet_wy/test/stages.hpp"
+#include "common/chapter/machine.hpp"
 
 namespace tutorial {
 namespace {
@@ -145,7 +146,7 @@ TEST_P(BackwardOnCardsTest, DispatchIsRight) {
   }
 }
 
-TEST_P(BackwardOnCardsTest, MemoryIsThatOfTheChoice) {
+TEST_P(BackwardOnCardsTest, MemoryAndBytesAreThoseOfTheChoice) {
   const Choice& choice = GetParam();
   const Operator& definition = find_operator(choice.rule, "backward");
   const Problem problem = with_final_state(definition, 1, 40, choice.width, choice.width);
@@ -156,7 +157,11 @@ TEST_P(BackwardOnCardsTest, MemoryIsThatOfTheChoice) {
     EXPECT_EQ(stage.memory(tensors.call()),
               backward_in_fp32_memory(delta_rule::Bf16BackwardArguments::bind(tensors.call())));
   } else {
-    EXPECT_EQ(stage.memory(tensors.call()), find_stage(definition, note.c_str()).memory(tensors.call()));
+    const Stage& chosen = find_stage(definition, note.c_str());
+    EXPECT_EQ(stage.memory(tensors.call()), chosen.memory(tensors.call()));
+    reset_kernel_counts();
+    stage.run(tensors.call());
+    EXPECT_EQ(double(chosen.bytes_moved(tensors.call())), kernel_counts().bytes_read + kernel_counts().bytes_written);
   }
 }
 
