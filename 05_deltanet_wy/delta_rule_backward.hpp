@@ -32,8 +32,7 @@ namespace tutorial::delta_rule {
 /// beta, states and their gradients are fp32.
 template <class T>
 struct BackwardArguments {
-  int B, H, L, Dk, Dv;
-  int C;                            ///< chunk length of `chunkwise`; the GPU stages have their own
+  int B, H, L, Dk, Dv, C;           ///< C: chunk length of `chunkwise`; the GPU stages have their own
   float scale;                      ///< multiplies q
   bool normalize_keys;              ///< k is scaled to length 1 first
   View<const T> q;                  ///< [B, H, L, Dk]
@@ -69,13 +68,13 @@ void warpgroups_backward(const Bf16BackwardArguments&);   ///< 5: GPU: by warpgr
 void longer_chunks_backward(const Bf16BackwardArguments&);
 void dispatch_backward(const Bf16BackwardArguments&);  ///< 7: what a user calls
 
-// Why a stage cannot run the problem, as a sentence; empty if it can. both_ends supports what tensor_core supports, and
-// takes as much memory.
+// Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string tensor_core_backward_unsupported(const Bf16BackwardArguments&);
+std::string both_ends_backward_unsupported(const Bf16BackwardArguments&);
 std::string warpgroups_backward_unsupported(const Bf16BackwardArguments&);
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments&);
 
-// Bytes of memory that a stage needs in addition to its inputs and outputs.
+// Bytes of memory that a stage needs in addition to its inputs and outputs; both_ends needs as much as tensor_core.
 std::int64_t recurrent_backward_memory(const FloatBackwardArguments&);
 std::int64_t chunkwise_backward_memory(const FloatBackwardArguments&);
 std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments&);

@@ -190,7 +190,7 @@ void add_backward_stages(Operator& definition) {
               .dtype = Dtype::bf16,
               .run = both_ends_backward,
               .idea = "both walks in one launch: neither reads what the other writes",
-              .unsupported = tensor_core_backward_unsupported,
+              .unsupported = both_ends_backward_unsupported,
               .memory = tensor_core_backward_memory,
               .bytes_moved = tensor_core_backward_bytes_moved})
       .stage({.name = "warpgroups",
@@ -213,7 +213,7 @@ void add_backward_stages(Operator& definition) {
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
               .run = dispatch_backward,
-              .idea = "what a user calls: every width up to 256, any rows, and keys of any length",
+              .idea = "what a user calls: Dk up to 256, any Dv, rows and keys; in fp32 where tiles do not fit",
               .unsupported = dispatch_backward_unsupported,
               .note = dispatch_backward_note,
               .memory = dispatch_backward_memory});
@@ -325,7 +325,7 @@ void add_gated_backward_stages(Operator& definition) {
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
               .run = dispatch_backward,
-              .idea = "what a user calls: the fastest of the two above, on copies where widths or rows need it",
+              .idea = "what a user calls: the fastest of the two above, on copies, or in fp32 where tiles do not fit",
               .unsupported = dispatch_backward_unsupported,
               .note = dispatch_backward_note,
               .memory = dispatch_backward_memory});
@@ -438,7 +438,7 @@ void add_kda_backward_stages(Operator& definition) {
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
               .run = dispatch_backward,
-              .idea = "what a user calls: tensor_core, on copies where widths or rows need it",
+              .idea = "what a user calls: tensor_core, on copies, or in fp32 where tiles do not fit",
               .unsupported = dispatch_backward_unsupported,
               .note = dispatch_backward_note,
               .memory = dispatch_backward_memory});

@@ -12,16 +12,19 @@
 /// Equation: that of `tensor_core`.
 /// Shapes: those of `tensor_core`.
 /// Thread mapping: block (walk and tile of 64 columns of Dv, h, b); which walk it is does not differ within a block.
-/// Resources: per block the larger of what the two walks need. At Dk = 128 that is 118 KB of shared memory.
+/// Resources: per block the larger of what the two walks need. At Dk = 128 that is 118 KB of shared memory. Where a
+/// block cannot have so much, as on RTX cards, it has the tiles of one chunk, 63 KB, and waits for its copies.
 /// Work: that of `tensor_core`.
 /// Bytes: those of `tensor_core`. Both walks read K and T of a chunk, but at the same time only in the middle of the
 /// sequence.
 /// Bound by: the longer walk, the one from the end, where all blocks are on the GPU at once; with many heads the bytes.
-/// Requires: as `tensor_core`.
+/// Requires: as `tensor_core`, but shared memory for the tiles of one chunk.
 /// Weakness: S, dS and v_new still cross device memory.
 /// Source: the equations; we know of no other description.
 
 #include <cuda_runtime.h>
+
+#include <algorithm>
 
 #include "05_deltanet_wy/delta_rule/fragments.cuh"
 #include "05_deltanet_wy/delta_rule/prepared.hpp"
@@ -30,12 +33,14 @@
 #include "05_deltanet_wy/delta_rule_backward/gradient_chunk.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/cp_async.cuh"
+#include "common/device/device.hpp"
 #include "common/device/hide_from_compiler.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
 #include "common/parts.hpp"
 #include "common/tile/chunk_products.cuh"
 #include "common/tile/load_tile.cuh"
+#include "common/tile/requirements.hpp"
 #include "common/tile/select_shape.cuh"
 #include "common/tile/state.cuh"
 #include "common/tile/store_tile.cuh"
@@ -72,20 +77,20 @@ struct GradientTiles {
   __nv_bfloat16 K[kChunk * Shape::kDk], Q[kChunk * Shape::kDk], dO[kChunk * kColumns];
 };
 
-/// Shared memory of a walk: tiles of two chunks, and rows on their way to device memory.
-template <class Tiles>
-constexpr std::size_t kWalkBytes = 2 * sizeof(Tiles) + sizeof(__nv_bfloat16) * kChunk* kColumns;
+/// Shared memory of a walk: tiles of kDepth chunks, and rows on their way to device memory.
+template <class Tiles, int kDepth>
+constexpr std::size_t kWalkBytes = kDepth * sizeof(Tiles) + sizeof(__nv_bfloat16) * kChunk* kColumns;
 
 /// The walk from the beginning. @param first the block's column of Dv
-template <class Shape>
+template <class Shape, int kDepth>
 __device__ __forceinline__ void walk_forwards(const Bf16Arguments& a, const Workspace& x, int first) {
   constexpr int kDk = Shape::kDk;
   const int b = int(blockIdx.z), h = int(blockIdx.y);
   const int columns = min(kColumns, a.Dv - first), warp_column = warp_index() * 16, j = first + warp_column;
-  auto* tiles = dynamic_shared<Tiles<Shape>>();  // two
-  auto* staging = reinterpret_cast<__nv_bfloat16*>(tiles + 2) + warp_index() * kChunk * 16;
+  auto* tiles = dynamic_shared<Tiles<Shape>>();  // kDepth
+  auto* staging = reinterpret_cast<__nv_bfloat16*>(tiles + kDepth) + warp_index() * kChunk * 16;
   const auto load = [&](int n) {
-    Tiles<Shape>& to = tiles[n % 2];
+    Tiles<Shape>& to = tiles[n % kDepth];
     const int t = n * kChunk, b = hide_from_compiler(int(blockIdx.z));
     const std::int64_t chunk = (std::int64_t(b) * a.H + h) * x.N + n;
     load_units_async<2 * kBlockUnits>(int(threadIdx.x), to.T, x.T + chunk * 2 * kBlockUnits);
@@ -100,8 +105,8 @@ __device__ __forceinline__ void walk_forwards(const Bf16Arguments& a, const Work
   for (int n = 0; n < x.N; ++n) {
     cp_async_wait<0>();
     __syncthreads();
-    if (n + 1 < x.N) load(n + 1);
-    Tiles<Shape>& from = tiles[n % 2];
+    if (kDepth == 2 && n + 1 < x.N) load(n + 1);
+    Tiles<Shape>& from = tiles[n % kDepth];
     const SwizzledTile<kDk> K{from.K};
     uint4* states = fragments_of(x.S, a, (std::int64_t(b) * a.H + h) * x.N + n, a.Dk / 16, j);
 
@@ -113,22 +118,26 @@ __device__ __forceinline__ void walk_forwards(const Bf16Arguments& a, const Work
     WarpFragments residual;
     subtract_product<kDk>(residual, ValueTile{from.V}, warp_column, K, S[0], pass_on_state);
     add_v_new<kDk>(S[0], residual, from.T, K, pass_on_v_new);
+    if constexpr (kDepth == 1) {
+      __syncthreads();  // no warp reads the tiles any more
+      if (n + 1 < x.N) load(n + 1);
+    }
     const int t = n * kChunk;
     store_warp_output(x.v_new.row(b, h, t) + j, a.Dv, a.L - t, columns - warp_column, v_new, 1, staging);
   }
 }
 
 /// The walk from the end.
-template <class Shape>
+template <class Shape, int kDepth>
 __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, const Bf16Arguments& a,
                                                const Workspace& x, int first) {
   constexpr int kDk = Shape::kDk;
   const int b = int(blockIdx.z), h = int(blockIdx.y);
   const int columns = min(kColumns, g.Dv - first), warp_column = warp_index() * 16, j = first + warp_column;
-  auto* tiles = dynamic_shared<GradientTiles<Shape>>();  // two
-  auto* staging = reinterpret_cast<__nv_bfloat16*>(tiles + 2) + warp_index() * kChunk * 16;
+  auto* tiles = dynamic_shared<GradientTiles<Shape>>();  // kDepth
+  auto* staging = reinterpret_cast<__nv_bfloat16*>(tiles + kDepth) + warp_index() * kChunk * 16;
   const auto load = [&](int n) {
-    GradientTiles<Shape>& to = tiles[n % 2];
+    GradientTiles<Shape>& to = tiles[n % kDepth];
     const int t = n * kChunk, b = hide_from_compiler(int(blockIdx.z));
     const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n;
     load_units_async<2 * kBlockUnits>(int(threadIdx.x), to.T, x.T + chunk * 2 * kBlockUnits);
@@ -146,8 +155,8 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
   for (int n = x.N - 1; n >= 0; --n) {
     cp_async_wait<0>();
     __syncthreads();
-    if (n > 0) load(n - 1);
-    GradientTiles<Shape>& from = tiles[n % 2];
+    if (kDepth == 2 && n > 0) load(n - 1);
+    GradientTiles<Shape>& from = tiles[n % kDepth];
     const SwizzledTile<kDk> K{from.K}, Q{from.Q};
     uint4* states = fragments_of(x.dS, a, (std::int64_t(b) * g.H + h) * x.N + n, g.Dk / 16, j);
 
@@ -166,6 +175,10 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
       update_state<kDk>(S[0], Q, outputs[i], i);
       update_state<kDk>(S[0], K, opposite(rounded(dV[2 * i], dV[2 * i + 1])), i);
     }
+    if constexpr (kDepth == 1) {
+      __syncthreads();
+      if (n > 0) load(n - 1);
+    }
     const int t = n * kChunk;
     store_warp_output(g.dv.row(b, h, t) + j, g.dv.stride_l, g.L - t, columns - warp_column, dV, g.scale, staging);
   }
@@ -175,15 +188,15 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
   }
 }
 
-/// Grid (tiles of Dv for each walk, H, B).
-template <class Shape>
+/// Grid (tiles of Dv for each walk, H, B). @tparam kDepth chunks whose tiles a block has: two, or one
+template <class Shape, int kDepth>
 __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
     walks_kernel(Bf16BackwardArguments g, Bf16Arguments a, Workspace x) {
   const int tiles = column_tiles(g.Dv), tile = int(blockIdx.x);
   if (tile < tiles) {
-    walk_forwards<Shape>(a, x, tile * kColumns);
+    walk_forwards<Shape, kDepth>(a, x, tile * kColumns);
   } else {
-    walk_backwards<Shape>(g, a, x, (tile - tiles) * kColumns);
+    walk_backwards<Shape, kDepth>(g, a, x, (tile - tiles) * kColumns);
   }
 }
 
@@ -311,13 +324,30 @@ void both_ends_backward(const Bf16BackwardArguments& g) {
   end_part("prepare");
   select_shape(g.Dk, [&]<class Shape>(Shape) {
     const dim3 tiles = grid(2 * column_tiles(g.Dv));
-    launch(walks_kernel<Shape>, {tiles, kThreads, kWalkBytes<GradientTiles<Shape>>}, g, a, x);
+    constexpr std::size_t kTwo = kWalkBytes<GradientTiles<Shape>, 2>, kOne = kWalkBytes<GradientTiles<Shape>, 1>;
+    if (shared_memory_missing(kTwo).empty()) {
+      launch(walks_kernel<Shape, 2>, {tiles, kThreads, kTwo}, g, a, x);
+    } else {
+      launch(walks_kernel<Shape, 1>, {tiles, kThreads, kOne}, g, a, x);
+    }
     end_part("walks");
   });
   select_shape(g.Dv, [&]<class Shape>(Shape) {
     launch(gradients_kernel<Shape>, {grid(x.N * column_tiles(g.Dk)), kThreads, sizeof(ChunkTilesOf<Shape>)}, g, a, x);
     end_part("gradients");
   });
+}
+
+std::string both_ends_backward_unsupported(const Bf16BackwardArguments& g) {
+  if (g.normalize_keys) return "keys are not normalised: on tensor cores only dispatch does that";
+  if (g.Dv > 256) return "Dv > 256: a block holds all columns of three tiles";
+  if (const std::string reason = tile::unsupported_extents({g.B, g.H, g.L, g.Dk, g.Dv}); !reason.empty()) return reason;
+  const auto aligned = [](const auto&... views) { return (tile::has_aligned_rows(views) && ...); };
+  if (!aligned(g.q, g.k, g.v, g.d_o, g.dq, g.dk, g.dv)) return "rows are not aligned to 16 bytes";
+  std::size_t bytes = 0;
+  select_shape(g.Dk, [&]<class Shape>(Shape) { bytes = kWalkBytes<GradientTiles<Shape>, 1>; });
+  select_shape(g.Dv, [&]<class Shape>(Shape) { bytes = std::max(bytes, sizeof(ChunkTilesOf<Shape>)); });
+  return shared_memory_missing(bytes);
 }
 
 }  // namespace tutorial::delta_rule

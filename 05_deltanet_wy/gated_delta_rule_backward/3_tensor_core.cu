@@ -36,10 +36,11 @@
 ///
 /// Shapes: as `both_ends`; g, dg [B, H, L] fp32.
 /// Thread mapping: the walks as in `both_ends`. In gradients_kernel block (chunk and tile of Dk, h, b) has 128 columns
-/// of Dk, or 64 if Dk <= 64 or Dv > 128, and a warp for each 16 of them.
+/// of Dk, or 64 if Dk <= 64, Dv > 128 or the tiles do not fit into its shared memory, and a warp for each 16 of them.
 /// Synchronization: one barrier per chunk in the walks; four in gradients_kernel.
-/// Resources: at Dk = Dv = 128 the two kernels have 119 and 98 KB of shared memory: two blocks per multiprocessor of
-/// the latter.
+/// Resources: at Dk = Dv = 128 the two kernels have 120 and 101 KB of shared memory: two blocks per multiprocessor of
+/// the latter. Where a block cannot have so much, as on RTX cards, a walk has the tiles of one chunk, 64 KB, and waits
+/// for its copies, and a block of the other kernel has 64 columns of Dk, 83 KB.
 /// Work: that of `both_ends`, but Y and Z once for all columns where a block has them; 160 ex2 and 10 Dk multiply-adds
 /// per position in fp32.
 /// Bytes: tensor_core_backward_bytes_moved() has the formula. At Dk = Dv = 128 that is 8.8 KB per position.
@@ -109,9 +110,9 @@ struct GradientTiles {
   float decays[kDecays];
 };
 
-/// Shared memory of a walk: tiles of two chunks, and rows on their way to device memory.
-template <class Tiles>
-constexpr std::size_t kWalkBytes = 2 * sizeof(Tiles) + sizeof(__nv_bfloat16) * kChunk* kColumns;
+/// Shared memory of a walk: tiles of kDepth chunks, and rows on their way to device memory.
+template <class Tiles, int kDepth>
+constexpr std::size_t kWalkBytes = kDepth * sizeof(Tiles) + sizeof(__nv_bfloat16) * kChunk* kColumns;
 
 /// Starts the copy of a chunk's decays.
 __device__ __forceinline__ void load_decays_async(float* to, const float* from) {
@@ -120,15 +121,15 @@ __device__ __forceinline__ void load_decays_async(float* to, const float* from) 
 }
 
 /// The walk from the beginning. @param first the block's column of Dv
-template <class Shape>
+template <class Shape, int kDepth>
 __device__ __forceinline__ void walk_forwards(const Bf16Arguments& a, const Workspace& x, int first) {
   constexpr int kDk = Shape::kDk;
   const int b = int(blockIdx.z), h = int(blockIdx.y);
   const int columns = min(kColumns, a.Dv - first), warp_column = warp_index() * 16, j = first + warp_column;
-  auto* tiles = dynamic_shared<Tiles<Shape>>();  // two
-  auto* staging = reinterpret_cast<__nv_bfloat16*>(tiles + 2) + warp_index() * kChunk * 16;
+  auto* tiles = dynamic_shared<Tiles<Shape>>();  // kDepth
+  auto* staging = reinterpret_cast<__nv_bfloat16*>(tiles + kDepth) + warp_index() * kChunk * 16;
   const auto load = [&](int n) {
-    Tiles<Shape>& to = tiles[n % 2];
+    Tiles<Shape>& to = tiles[n % kDepth];
     const int t = n * kChunk, b = hide_from_compiler(int(blockIdx.z));
     const std::int64_t chunk = (std::int64_t(b) * a.H + h) * x.N + n;
     load_units_async<2 * kBlockUnits>(int(threadIdx.x), to.T, x.T + chunk * 2 * kBlockUnits);
@@ -144,8 +145,8 @@ __device__ __forceinline__ void walk_forwards(const Bf16Arguments& a, const Work
   for (int n = 0; n < x.N; ++n) {
     cp_async_wait<0>();
     __syncthreads();
-    if (n + 1 < x.N) load(n + 1);
-    Tiles<Shape>& from = tiles[n % 2];
+    if (kDepth == 2 && n + 1 < x.N) load(n + 1);
+    Tiles<Shape>& from = tiles[n % kDepth];
     const SwizzledTile<kDk> K{from.K};
     uint4* states = fragments_of(x.S, a, (std::int64_t(b) * a.H + h) * x.N + n, a.Dk / 16, j);
 
@@ -159,6 +160,10 @@ __device__ __forceinline__ void walk_forwards(const Bf16Arguments& a, const Work
                                   pass_on_state);
     add_decayed_v_new<kDk>(S[0], residual, from.T, K, from.decays[kOfQueries * kChunk + kChunk - 1],
                            from.decays + kToEnd * kChunk, pass_on_v_new);
+    if constexpr (kDepth == 1) {
+      __syncthreads();  // no warp reads the tiles any more
+      if (n + 1 < x.N) load(n + 1);
+    }
     const int t = n * kChunk;
     store_warp_output(x.v_new.row(b, h, t) + j, a.Dv, a.L - t, columns - warp_column, v_new, 1, staging);
   }
@@ -173,16 +178,16 @@ __device__ __forceinline__ uint4 decayed_fragment(const uint4& x, const float* d
 }
 
 /// The walk from the end.
-template <class Shape>
+template <class Shape, int kDepth>
 __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, const Bf16Arguments& a,
                                                const Workspace& x, int first) {
   constexpr int kDk = Shape::kDk;
   const int b = int(blockIdx.z), h = int(blockIdx.y);
   const int columns = min(kColumns, g.Dv - first), warp_column = warp_index() * 16, j = first + warp_column;
-  auto* tiles = dynamic_shared<GradientTiles<Shape>>();  // two
-  auto* staging = reinterpret_cast<__nv_bfloat16*>(tiles + 2) + warp_index() * kChunk * 16;
+  auto* tiles = dynamic_shared<GradientTiles<Shape>>();  // kDepth
+  auto* staging = reinterpret_cast<__nv_bfloat16*>(tiles + kDepth) + warp_index() * kChunk * 16;
   const auto load = [&](int n) {
-    GradientTiles<Shape>& to = tiles[n % 2];
+    GradientTiles<Shape>& to = tiles[n % kDepth];
     const int t = n * kChunk, b = hide_from_compiler(int(blockIdx.z));
     const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n;
     load_units_async<3 * kBlockUnits>(int(threadIdx.x), to.blocks, x.blocks + chunk * 3 * kBlockUnits);
@@ -200,8 +205,8 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
   for (int n = x.N - 1; n >= 0; --n) {
     cp_async_wait<0>();
     __syncthreads();
-    if (n > 0) load(n - 1);
-    GradientTiles<Shape>& from = tiles[n % 2];
+    if (kDepth == 2 && n > 0) load(n - 1);
+    GradientTiles<Shape>& from = tiles[n % kDepth];
     const SwizzledTile<kDk> K{from.K}, Q{from.Q};
     const float *of_queries = from.decays + kOfQueries * kChunk, *of_keys = from.decays + kOfKeys * kChunk;
     uint4* states = fragments_of(x.dS, a, (std::int64_t(b) * g.H + h) * x.N + n, g.Dk / 16, j);
@@ -228,6 +233,10 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
       scale_positions(right, of_keys + i * kBlock + 8);
       delta_rule::update_state<kDk>(S[0], K, opposite(rounded(left, right)), i);
     }
+    if constexpr (kDepth == 1) {
+      __syncthreads();
+      if (n > 0) load(n - 1);
+    }
     const int t = n * kChunk;
     store_warp_output(g.dv.row(b, h, t) + j, g.dv.stride_l, g.L - t, columns - warp_column, dV, g.scale, staging);
   }
@@ -237,15 +246,15 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
   }
 }
 
-/// Grid (tiles of Dv for each walk, H, B).
-template <class Shape>
+/// Grid (tiles of Dv for each walk, H, B). @tparam kDepth chunks whose tiles a block has: two, or one
+template <class Shape, int kDepth>
 __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
     walks_kernel(Bf16BackwardArguments g, Bf16Arguments a, Workspace x) {
   const int tiles = int(gridDim.x) / 2, tile = int(blockIdx.x);
   if (tile < tiles) {
-    walk_forwards<Shape>(a, x, tile * kColumns);
+    walk_forwards<Shape, kDepth>(a, x, tile * kColumns);
   } else {
-    walk_backwards<Shape>(g, a, x, (tile - tiles) * kColumns);
+    walk_backwards<Shape, kDepth>(g, a, x, (tile - tiles) * kColumns);
   }
 }
 
@@ -491,9 +500,16 @@ Bf16Arguments forward_of(const Bf16BackwardArguments& g) {
           g.g};
 }
 
+/// Shared memory of gradients_kernel whose blocks have 64 or 128 columns of Dk.
+std::size_t gradient_bytes(const Bf16BackwardArguments& g, int columns) {
+  std::size_t bytes = 0;
+  select_shape<GradientShape>(g.Dv, columns, [&]<class Shape>(Shape) { bytes = sizeof(ChunkTilesOf<Shape>); });
+  return bytes;
+}
+
 /// Columns of Dk in a block of gradients_kernel.
 int key_columns(const Bf16BackwardArguments& g) {
-  return g.Dk <= 64 || g.Dv > 128 ? 64 : 128;
+  return g.Dk <= 64 || g.Dv > 128 || !shared_memory_missing(gradient_bytes(g, 128)).empty() ? 64 : 128;
 }
 
 /// Bytes of what the kernels pass on, beside those of prepare().
@@ -531,7 +547,12 @@ void tensor_core_backward(const Bf16BackwardArguments& g) {
   end_part("prepare");
   select_shape(g.Dk, [&]<class Shape>(Shape) {
     const dim3 tiles = grid(2 * ceil_div(g.Dv, kColumns));
-    launch(walks_kernel<Shape>, {tiles, kThreads, kWalkBytes<GradientTiles<Shape>>}, g, a, x);
+    constexpr std::size_t kTwo = kWalkBytes<GradientTiles<Shape>, 2>, kOne = kWalkBytes<GradientTiles<Shape>, 1>;
+    if (shared_memory_missing(kTwo).empty()) {
+      launch(walks_kernel<Shape, 2>, {tiles, kThreads, kTwo}, g, a, x);
+    } else {
+      launch(walks_kernel<Shape, 1>, {tiles, kThreads, kOne}, g, a, x);
+    }
     end_part("walks");
   });
   select_shape<GradientShape>(g.Dv, key_columns(g), [&]<class Shape>(Shape) {
@@ -546,14 +567,16 @@ void tensor_core_backward(const Bf16BackwardArguments& g) {
 
 std::string tensor_core_backward_unsupported(const Bf16BackwardArguments& g) {
   if (g.Dv > 256) return "Dv > 256: a block holds all columns of three tiles";
-  if (g.normalize_keys && g.Dk > key_columns(g)) return "keys are not normalised: a block does not have all of Dk";
+  if (g.normalize_keys && g.Dk > key_columns(g)) {
+    if (g.Dk > 128 || g.Dv > 128) return "keys are not normalised: a block does not have all of Dk";
+    return shared_memory_missing(gradient_bytes(g, 128));
+  }
   if (const std::string reason = tile::unsupported_extents({g.B, g.H, g.L, g.Dk, g.Dv}); !reason.empty()) return reason;
   const auto aligned = [](const auto&... views) { return (tile::has_aligned_rows(views) && ...); };
   if (!aligned(g.q, g.k, g.v, g.d_o, g.dq, g.dk, g.dv)) return "rows are not aligned to 16 bytes";
   std::size_t bytes = 0;
-  select_shape(g.Dk, [&]<class Shape>(Shape) { bytes = kWalkBytes<GradientTiles<Shape>>; });
-  select_shape<GradientShape>(g.Dv, key_columns(g),
-                              [&]<class Shape>(Shape) { bytes = std::max(bytes, sizeof(ChunkTilesOf<Shape>)); });
+  select_shape(g.Dk, [&]<class Shape>(Shape) { bytes = kWalkBytes<GradientTiles<Shape>, 1>; });
+  bytes = std::max(bytes, gradient_bytes(g, key_columns(g)));
   return shared_memory_missing(bytes);
 }
 

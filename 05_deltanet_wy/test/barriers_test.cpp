@@ -42,7 +42,11 @@ constexpr KernelWithBarriers kKernels[] = {
      "EMULATOR_MULTIPROCESSORS=2", "output_empty"},
     {"delta_rule", "scores_in_walk", "05_deltanet_wy/delta_rule/prepare_inverses.cu", 64, 64, 200},
     {"delta_rule --backward", "tensor_core", "05_deltanet_wy/delta_rule_backward/3_tensor_core.cu", 16, 16, 130},
-    {"delta_rule --backward", "both_ends", "05_deltanet_wy/delta_rule_backward/4_both_ends.cu", 16, 16, 130},
+    // With the tiles of two chunks, then with those of one.
+    {"delta_rule --backward", "both_ends", "05_deltanet_wy/delta_rule_backward/4_both_ends.cu", 16, 16, 130, "", "",
+     "^      __syncthreads"},
+    {"delta_rule --backward", "both_ends", "05_deltanet_wy/delta_rule_backward/4_both_ends.cu", 80, 16, 130, "",
+     "EMULATOR_DEVICE=rtx4090"},
     // rows_empty is to the rows what output_empty is to the outputs.
     {"delta_rule --backward", "warpgroups", "05_deltanet_wy/delta_rule_backward/warpgroup_walks.cuh", 64, 64, 390, "",
      "", "rows_empty"},
@@ -77,7 +81,9 @@ constexpr KernelWithBarriers kKernels[] = {
      "output_empty"},
     {"gated_delta_rule", "cluster", "05_deltanet_wy/delta_rule/split_blocks.cuh", 64, 64, 200},
     {"gated_delta_rule --backward", "tensor_core", "05_deltanet_wy/gated_delta_rule_backward/3_tensor_core.cu", 64, 16,
-     130},
+     130, "", "", "^      __syncthreads"},
+    {"gated_delta_rule --backward", "tensor_core", "05_deltanet_wy/gated_delta_rule_backward/3_tensor_core.cu", 80, 16,
+     130, "", "EMULATOR_DEVICE=rtx4090"},
     // The wait for S is one for products that are done; it is there for the compiler.
     {"gated_delta_rule --backward", "warpgroups", "05_deltanet_wy/gated_delta_rule_backward/warpgroup_walks.cuh", 64,
      64, 390, "", "", "rows_empty|wgmma_wait<1>\\(S"},
@@ -94,6 +100,8 @@ constexpr KernelWithBarriers kKernels[] = {
      "kScoresRead|output_empty|is_own|empty\\[kPeerSlot\\]"},
     {"kda", "cluster", "05_deltanet_wy/kda/one_anchor.cuh", 64, 64, 850, "", "", "tile::kWarpgroup\\);$"},
     {"kda --backward", "tensor_core", "05_deltanet_wy/kda_backward/3_tensor_core.cu", 64, 16, 130},
+    {"kda --backward", "dispatch", "05_deltanet_wy/delta_rule_backward/dispatch/in_fp32.cu", 64, 16, 40, "",
+     "EMULATOR_DEVICE=rtx4090"},
     {"delta_rule --normalize-keys", "dispatch", "common/device/block_barrier.cuh", 16, 16, 330},
     // Eight segments of two chunks.
     {"delta_rule", "dispatch", "05_deltanet_wy/delta_rule/dispatch/segmented_walk.cuh", 64, 16, 1000, "",
