@@ -31,6 +31,7 @@
 
 #if TUTORIAL_EMULATOR
 #include <emulator/cluster.hpp>
+#include <emulator/require.hpp>
 #else
 #include "common/device/architecture.cuh"
 #endif
@@ -38,8 +39,9 @@
 namespace tutorial {
 
 /// The number of this block in its cluster, 0 to cluster_size() - 1. Blocks are counted along x first, then y, then z.
-__device__ __forceinline__ unsigned cluster_rank() {
+__device__ __forceinline__ unsigned cluster_rank([[maybe_unused]] SourceLocation where = SourceLocation::current()) {
 #if TUTORIAL_EMULATOR
+  emulator::require(emulator::Feature::bulk_copies, "%cluster_ctarank", where);
   return emulator::cluster_rank();
 #elif TUTORIAL_SM90
   unsigned rank;
@@ -52,8 +54,9 @@ __device__ __forceinline__ unsigned cluster_rank() {
 }
 
 /// How many blocks the cluster has. 1 in a launch without clusters.
-__device__ __forceinline__ unsigned cluster_size() {
+__device__ __forceinline__ unsigned cluster_size([[maybe_unused]] SourceLocation where = SourceLocation::current()) {
 #if TUTORIAL_EMULATOR
+  emulator::require(emulator::Feature::bulk_copies, "%cluster_nctarank", where);
   return emulator::cluster_size();
 #elif TUTORIAL_SM90
   unsigned size;

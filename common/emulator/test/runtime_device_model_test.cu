@@ -164,7 +164,23 @@ void use_cluster() {
   tutorial::cluster_sync();
 }
 
+// The map of a tensor without positions: nothing is read or written.
+tutorial::TensorMap empty_map() {
+  return {{.base = nullptr, .sizes = {64, 0, 1, 1}, .strides = {128, 128, 128}, .rows = 8}};
+}
+
+void use_bulk_store() {
+  auto* tile = tutorial::dynamic_shared<unsigned char, 1024>();
+  if (threadIdx.x > 0) return;
+  tutorial::store_tile(empty_map(), tile, {});
+  tutorial::commit_stores();
+  tutorial::wait_stores<0>();
+}
+
 const Instruction kInstructions[] = {
+    {"cp.async.bulk", false, use_bulk_store},
+    {"%cluster_ctarank", false, [] { (void)tutorial::cluster_rank(); }},
+    {"%cluster_nctarank", false, [] { (void)tutorial::cluster_size(); }},
     {"mbarrier", false, use_mbarrier},
     {"fence.proxy.async", false, [] { tutorial::fence_async_proxy(); }},
     {"barrier.cluster", false, use_cluster},
@@ -194,6 +210,23 @@ TEST(DeviceModel, AnInstructionThatTheCardLacksEndsTheLaunchWithItsLine) {
       EXPECT_EQ(run_on(later, instruction), instruction.needs_hopper ? cudaErrorLaunchFailure : cudaSuccess) << later;
     }
   }
+}
+
+// Its barrier, which comes first, is there on these cards.
+TEST(DeviceModel, MulticastIsHoppers) {
+  const Instruction multicast{"cp.async.bulk with .multicast::cluster", true, [] {
+                                auto* memory = tutorial::dynamic_shared<unsigned char, 1024>();
+                                if (threadIdx.x > 0) return;
+                                auto& full = *reinterpret_cast<tutorial::Barrier*>(memory + 2048);
+                                full.init(1);
+                                tutorial::fence_barrier_init();
+                                full.arrive_expect(1024);
+                                tutorial::load_tile_multicast(empty_map(), memory, full, {}, 0b1);
+                                full.wait(0);
+                              }};
+  EXPECT_EQ(run_on("h200", multicast), cudaSuccess) << last_report();
+  EXPECT_EQ(run_on("rtx5090", multicast), cudaErrorLaunchFailure);
+  EXPECT_THAT(last_report(), HasSubstr(".multicast::cluster needs compute capability 9.0, and the device of "));
 }
 
 TEST(DeviceModel, ClustersAreRefusedBeforeHopper) {
