@@ -96,8 +96,9 @@ class BulkCopies {
       const auto request = [&](Operand operand, const auto& tile, const TensorMap& map, int column) {
         const auto ring = Ring<kSlots>::producer(n);
         Barrier& full = full_[operand * kSlots + ring.stage()];
-        ring.wait(empty_ + operand * kSlots);
+        if (lane_index() == 0) ring.wait(empty_ + operand * kSlots);  // one lane: others could miss a phase
         if (operand == kK) {
+          __syncwarp();
           beside(n);
           __syncwarp();
         }

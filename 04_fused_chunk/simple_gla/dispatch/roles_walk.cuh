@@ -13,7 +13,7 @@
 /// The gates add no work to the warps that multiply but the decays of scores. A warp that loads has registers and time
 /// to spare, so it reads g one chunk ahead, adds it up to b, and stores all powers that belong to one position: those
 /// that multiply rows of Q S and rows of V. In `fused` each of the four warps adds up g for itself, and each of its
-/// lanes computes these 50 powers for each chunk.
+/// lanes computes 24 of these powers for each chunk.
 ///
 /// Who waits for whom: the loads wait until a slot is free, and the products wait for each tile when they first read
 /// it. The decays are handed over with K, and like K they are needed until the state has been updated. So there is no
@@ -25,7 +25,7 @@
 /// kernel computes the states.
 /// Resources: four warps that multiply, and one (BulkCopies) or two (CpAsync) that load. At Dk = Dv = 128 each thread
 /// has 255 registers, so a multiprocessor has one block. Shared memory in KB, for 64 and for 128 columns per block: 50
-/// and 66 up to Dk = 64, 82 and 98 up to Dk = 128. Barriers and alignment add less than 1 KB with bulk copies.
+/// and 66 up to Dk = 64, 82 and 98 up to Dk = 128. Barriers and alignment add 1 KB with bulk copies.
 /// Bound by: the products, where tensor cores are slow. Where they are fast, by what a warp does between its products.
 /// Requires: Dk <= 128 and what `fused` requires; with BulkCopies also rows that tensor maps can take, and bulk copies.
 /// Weakness: no warp multiplies while all four store P or O. Each score has an exponential of its own, also far from
