@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(32 * warps_of(kElements))
     walks_kernel(Bf16BackwardArguments a, Gates gates, Workspace x) {
   constexpr int kWarps = warps_of(kElements);
   const int b = int(blockIdx.z), h = int(blockIdx.y), tile = int(blockIdx.x), tiles = int(gridDim.x);
-  const int lane = int(lane_index()), warp = int(threadIdx.x) / 32, N = ceil_div(a.L, kPositions);
+  const int lane = int(lane_index()), warp = int(threadIdx.x) / 32, N = (a.L - 1) / kPositions + 1;
   const Lane<kElements> at{a, gates, b, h, lane, (tile * kWarps + warp) * kWarpColumns};
   const std::int64_t head = std::int64_t(b) * a.H + h;
   const auto own = [&](float4* states, std::int64_t i) {
