@@ -48,7 +48,7 @@ test_all() { ctest --preset cuda --timeout 300 --parallel 4; }
 # follows an mbarrier only where each thread that reads or writes arrives itself. Where one lane arrives for its warp after
 # __syncwarp(), and between bar.arrive and bar.sync, it reports races that are none; a kernel of ten lines shows it. So
 # it reports the normaliser on Hopper, in chapter 04 the decays of `warp_specialized` and `specialized`, and Q S of
-# `hopper_gradients` there, which four lanes hand over for their warps, and in chapter 05 the decays in the slots of
+# `hopper_gradients` there, which four lanes hand over for their warps, those of simple_gla's `dispatch` as 12.0, and in chapter 05 the decays in the slots of
 # `cluster` of gated_delta_rule and the blocks on the diagonal in `one_block`. ThreadSanitizer on the emulator checks these
 # hand-overs.
 # synccheck looks for the threads of a bar.sync at one place in the code. In the last kernels of `warpgroups` and
@@ -77,6 +77,14 @@ sanitize_01() {
   return $status
 }
 
+# as_other_cards CHAPTER B H L Dk Dv [OPTION...]: what `dispatch` takes on cards without products of warpgroups, with bulk
+# copies and without.
+as_other_cards() {
+  local card status=0
+  for card in 12.0 8.9; do sanitized "$@" --stage dispatch --as "$card" || status=1; done
+  return $status
+}
+
 # Shapes: each tile of the tensor-core stages, cut off in L, Dk and Dv; several segments; widths that they do not take.
 sanitize_02() {
   local shape status=0
@@ -88,6 +96,8 @@ sanitize_02() {
     sanitized "$chunkwise" "${sizes[@]}" --backward || status=1
     sanitized "$chunkwise" "${sizes[@]}" --backward --normalize || status=1
   done
+  as_other_cards "$chunkwise" 2 2 200 128 96 || status=1
+  as_other_cards "$chunkwise" 1 1 1000 64 64 || status=1  # in segments
   return $status
 }
 
@@ -117,6 +127,7 @@ sanitize_04() {
     sanitized "$fused_chunk" "${sizes[@]}" --operator simple_gla --backward || status=1
   done
   sanitized "$fused_chunk" 1 1 1000 64 64 --operator simple_gla || status=1  # in segments
+  as_other_cards "$fused_chunk" 1 1 1000 128 96 --operator simple_gla || status=1
   return $status
 }
 
@@ -134,6 +145,8 @@ sanitize_05() {
     sanitized "$deltanet_wy" "${sizes[@]}" --operator gated_delta_rule --backward --normalize-keys || status=1
   done
   sanitized "$deltanet_wy" 1 2 100 48 64 --stage chunk_gpu --chunk 16 || status=1
+  as_other_cards "$deltanet_wy" 1 1 1000 128 96 || status=1
+  as_other_cards "$deltanet_wy" 1 1 100 128 128 --backward || status=1
   return $status
 }
 

@@ -167,8 +167,8 @@ TEST(DispatchTest, TakesRolesWhereProductsOfWarpgroupsAreMissing) {
   EXPECT_EQ(choice_on("rtx5090", 512, 128, false), "roles, cp.async, 128 columns per block");
   EXPECT_EQ(choice_on("rtx4090", 512), "roles, cp.async, 128 columns per block");
   EXPECT_EQ(choice_on("rtx3060", 512), "roles, cp.async, 128 columns per block");
-  EXPECT_EQ(choice_on("a100", 512), "roles, cp.async, 128 columns per block");
-  EXPECT_EQ(choice_on("b200", 512), "roles, bulk copies, 128 columns per block");
+  EXPECT_EQ(choice_on("a100", 512), "mma by warps, 128 columns per block") << "tiles of 104 KB fit";
+  EXPECT_EQ(choice_on("b200", 512), "mma by warps, 128 columns per block") << "two blocks per multiprocessor";
   EXPECT_EQ(choice_on("b200", 512, 256), "mma by warps, 64 columns per block");
 }
 

@@ -82,8 +82,21 @@ std::int64_t launch_plan_memory(const Extents& e, const LaunchPlan& plan) {
   return std::int64_t(sizeof(float)) * e.B * e.H * (plan.segments - 1) * e.Dk * e.Dv;
 }
 
+namespace {
+
+/// Blocks that a multiprocessor has at a time: by their registers at most `most`, and by their shared memory, of which a
+/// walk needs two sets of Q, K and V, the scores, and what the system takes.
+int resident_blocks(const Extents& e, int columns, int most) {
+  if (e.Dk > 128) return 1;
+  const int width = e.Dk <= 64 ? 64 : 128;
+  const int bytes = (2 * (2 * width + columns) + kChunkLength) * kChunkLength * 2 + 1024;
+  return std::clamp(shared_memory_per_multiprocessor() / bytes, 1, most);
+}
+
+}  // namespace
+
 double estimated_time(const Extents& e, const WalkTimes& times, const LaunchPlan& plan) {
-  const int multiprocessors = multiprocessor_count(), resident = e.Dk <= 128 ? times.resident : 1;
+  const int multiprocessors = multiprocessor_count(), resident = resident_blocks(e, plan.columns, times.resident);
   const std::int64_t blocks = std::int64_t(e.B) * e.H * ceil_div(e.Dv, plan.columns) * plan.segments;
   const double rounds = ceil_div(blocks, resident * multiprocessors);
   const bool alone = blocks <= multiprocessors || resident == 1;

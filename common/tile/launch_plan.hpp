@@ -54,7 +54,7 @@ struct TileTimes {
 /// The times with tiles of 64 columns and of 128.
 struct WalkTimes {
   TileTimes narrow, wide;
-  int resident = 2;  ///< blocks of a multiprocessor, if Dk <= 128
+  int resident = 2;  ///< blocks of a multiprocessor at most, if Dk <= 128 and their shared memory suffices
 };
 /// The same for kernels with tiles of 64 columns, of which a multiprocessor has one block at a time. Microseconds per
 /// chunk for Dk = 128, as long as the memory keeps up.

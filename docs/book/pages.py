@@ -18,6 +18,7 @@ READMES = {
     "docs/timings/README.md": "measured",  # ./tutorial compare --publish writes it
     "docs/stages.md": "changes",  # ./tutorial diff --write writes its table
     "docs/cards.md": "cards",
+    "docs/notebook/cards.md": "notebook_cards",
     "common/README.md": "common",
     "common/emulator/README.md": "emulator",
     "golden/README.md": "golden",

@@ -12,13 +12,12 @@ namespace {
 
 constexpr int kChunk = 64, kColumns = 64, kMapColumns = 128;
 
-// Microseconds of a block that is alone on its multiprocessor, at Dk = 128, and bytes per microsecond, on an H200. The
-// chunks of walk() and kBytes were measured (README.md and segments.cpp). kFusedChunk is what the stage `fused` takes,
-// and 8 % for the second barrier. kMapChunk, kLink and kTwoMoreLaunches follow from counting instructions.
+// Microseconds of a block that is alone on its multiprocessor, at Dk = 128, and bytes per microsecond, on an H200 (those
+// of the segments with --as 12.0: docs/notebook/cards.md). kTwoMoreLaunches is chapter 02's.
 constexpr double kNarrowChunk = 1.3, kWideChunk = 1.93;  // of walk(), 32 and 64 columns
-constexpr double kFusedChunk = 2.1;                      // of segmented_walk()
-constexpr double kMapChunk = 1.8;                        // of its kernel 1: 128 columns, no outputs
-constexpr double kLink = 0.6;                            // from one segment to the next
+constexpr double kFusedChunk = 2.2;                      // of segmented_walk()
+constexpr double kMapChunk = 2.2;                        // of its kernel 1: 128 columns, no outputs
+constexpr double kLink = 1.0;                            // from one segment to the next
 constexpr double kTwoMoreLaunches = 6;
 constexpr double kBytes = 3.95e6;
 
