@@ -158,20 +158,24 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) walk_kern
 
 }  // namespace
 
-void walk(const Bf16Arguments& a, LaunchPlan plan) {
-  const Extents extents = extents_of(a);
+const float* segment_starts(const Bf16Arguments& a, const LaunchPlan& plan) {
+  const int count = plan.segments - 1;
+  const std::int64_t segments = std::int64_t(a.B) * a.H * count;
+  float* states = workspace<float>("simple_gla: states", std::size_t(segments * a.Dk * a.Dv));
+  float* decays = workspace<float>("simple_gla: decays", std::size_t(segments));
   select_shape(a.Dk, plan.columns, [&]<class Shape>(Shape) {
-    if (const int count = plan.segments - 1; count > 0) {
-      const std::int64_t segments = std::int64_t(a.B) * a.H * count;
-      float* states = workspace<float>("simple_gla: states", std::size_t(segments * a.Dk * a.Dv));
-      float* decays = workspace<float>("simple_gla: decays", std::size_t(segments));
-      launch(segment_states_kernel<Shape>,
-             {grid_of<Shape>(extents, count), kThreads, kPipelineDepthForStates * kBytesForStates<Shape>}, a, plan,
-             states, decays);
-      carry_states(a.B, a.H, a.Dk, count, CarriedStates<SegmentDecay>{a.initial_state, a.Dv, states, {decays}});
-      plan.starts = states;
-    }
-    launch(walk_kernel<Shape>, {grid_of<Shape>(extents, plan.segments), kThreads, kSharedBytes<Shape>}, a, plan);
+    launch(segment_states_kernel<Shape>,
+           {grid_of<Shape>(extents_of(a), count), kThreads, kPipelineDepthForStates * kBytesForStates<Shape>}, a, plan,
+           states, decays);
+  });
+  carry_states(a.B, a.H, a.Dk, count, CarriedStates<SegmentDecay>{a.initial_state, a.Dv, states, {decays}});
+  return states;
+}
+
+void walk(const Bf16Arguments& a, LaunchPlan plan) {
+  if (plan.segments > 1) plan.starts = segment_starts(a, plan);
+  select_shape(a.Dk, plan.columns, [&]<class Shape>(Shape) {
+    launch(walk_kernel<Shape>, {grid_of<Shape>(extents_of(a), plan.segments), kThreads, kSharedBytes<Shape>}, a, plan);
   });
 }
 

@@ -3,8 +3,10 @@
 ///
 /// Idea: estimate the time of each way to compute the problem on this GPU, and take the shortest. For the walk this is
 /// chapter 02's estimate with the times of a chunk with scalar gates. It chooses the number of segments and the width
-/// of a tile; one segment is `fused`. The time of `two_kernels` is the sum of three: its launches, the longer of its
-/// walk and the bytes of its first kernel, and the bytes of its second kernel. On Hopper the walk is that of
+/// of a tile; one segment is `fused`. Cards without products of warpgroups have a second walk for Dk <= 128
+/// (dispatch/roles_walk.cuh). It takes less time for a chunk, and its tiles of 128 columns fit into 99 KB, but it has
+/// one block per multiprocessor. The time of `two_kernels` is the sum of three: its launches, the longer of its walk
+/// and the bytes of its first kernel, and the bytes of its second kernel. On Hopper the walk is that of
 /// `register_scores`, which is the fastest at every length; only its segments have to be chosen.
 /// Grows out of: 03_gla/gla/11_dispatch.cpp
 /// Improves on: `register_scores` leaves multiprocessors idle if there are few heads. `sequence_parallel` always takes
@@ -15,13 +17,15 @@
 /// memory of this GPU, it chooses `two_kernels`. Widths that are no multiple of 16, widths too large for the registers,
 /// and unaligned rows go to chapter 03's dispatch (dispatch/as_gla.hpp).
 /// Weakness: it relies on estimates. If two ways take about as long, it may choose the slower one. The times were
-/// measured on an H200 at Dk = Dv = 128.
+/// measured on an H200 at Dk = Dv = 128, but for those of the walk with roles, which are estimates themselves.
 
 #include <algorithm>
 
 #include "04_fused_chunk/simple_gla/dispatch/as_gla.hpp"
+#include "04_fused_chunk/simple_gla/dispatch/roles_walk.hpp"
 #include "04_fused_chunk/simple_gla/launch_plan.hpp"
 #include "common/ceil_div.hpp"
+#include "common/device/device.hpp"
 
 namespace tutorial::simple_gla {
 namespace {
@@ -29,15 +33,22 @@ namespace {
 // Measured on an H200.
 constexpr tile::WalkTimes kTimes{.narrow = {.walk = {2.5, 4.1}, .states = {0.9, 1.3}},
                                  .wide = {.walk = {3.5, 6.0}, .states = {1.3, 2.4}}};
+// The times of roles_walk(), estimated from those above: a block has its multiprocessor for itself, its products do not
+// wait for its loads, and other warps compute most of its decays.
+constexpr tile::WalkTimes kRolesTimes{
+    .narrow = {.walk = {2.0}, .states = {0.9}}, .wide = {.walk = {3.0}, .states = {1.3}}, .resident = 1};
 constexpr double kTwoLaunches = 5, kStatesOfChunk = 0.9;  // microseconds
 constexpr double kBytesPerMicrosecond = 3.7e6;
+constexpr int kMultiprocessors = 132;
 
 /// The estimated time of `two_kernels` in microseconds. Each of the two kernels moves about half of its bytes. The
-/// bytes of the initial and final state are left out, as in the estimates of the walk.
+/// bytes of the initial and final state are left out, as in the estimates of the walk. A GPU with fewer multiprocessors
+/// is taken to move fewer bytes in the same time.
 double two_kernels_time(Bf16Arguments a) {
   a.initial_state.data = nullptr;
   a.final_state.data = nullptr;
-  const double half = double(two_kernels_bytes_moved(a)) / 2 / kBytesPerMicrosecond;
+  const double share = std::min(1.0, double(multiprocessor_count()) / kMultiprocessors);
+  const double half = double(two_kernels_bytes_moved(a)) / 2 / (share * kBytesPerMicrosecond);
   return kTwoLaunches + std::max(kStatesOfChunk * ceil_div(a.L, 64), half) + half;
 }
 
@@ -57,9 +68,15 @@ Choice dispatch_choice(const Bf16Arguments& a) {
   if (specialized_unsupported(a).empty()) {
     return {Choice::kHopperWalk, hopper_plan(extents)};
   }
-  const LaunchPlan plan = tile::fastest_launch_plan(extents, kTimes);
-  const bool walks = fused_unsupported(a).empty() && tile::estimated_time(extents, kTimes, plan) <= two_kernels_time(a);
-  return {walks ? Choice::kWalk : Choice::kTwoKernels, plan};
+  Choice walks{Choice::kWalk, tile::fastest_launch_plan(extents, kTimes)};
+  if (!fused_unsupported(a).empty()) return {Choice::kTwoKernels, walks.plan};
+  double time = tile::estimated_time(extents, kTimes, walks.plan);
+  if (!warpgroup_products_missing().empty() && a.Dk <= 128) {
+    const LaunchPlan plan = tile::fastest_launch_plan(extents, kRolesTimes, a.Dv > 64 ? 128 : 64);
+    const double roles_time = tile::estimated_time(extents, kRolesTimes, plan);
+    if (roles_time <= time) walks = {Choice::kRolesWalk, plan}, time = roles_time;
+  }
+  return time <= two_kernels_time(a) ? walks : Choice{Choice::kTwoKernels, walks.plan};
 }
 
 void dispatch(const Bf16Arguments& a) {
@@ -70,6 +87,8 @@ void dispatch(const Bf16Arguments& a) {
       return two_kernels(a);
     case Choice::kHopperWalk:
       return hopper_walk(a, choice.plan);
+    case Choice::kRolesWalk:
+      return roles_walk(a, choice.plan, roles_loader(a));
     default:
       return walk(a, choice.plan);
   }
@@ -91,6 +110,11 @@ std::string dispatch_note(const Bf16Arguments& a) {
              " positions, " + columns;
     }
     return "register_scores, " + (choice.plan.segments > 1 ? segments : "") + columns;
+  }
+  if (choice.kernels == Choice::kRolesWalk) {
+    const bool by_bulk_copies = roles_loader(a) == RolesLoader::kBulkCopies;
+    return (by_bulk_copies ? "roles, bulk copies, " : "roles, cp.async, ") +
+           (choice.plan.segments > 1 ? segments : "") + columns;
   }
   return choice.plan.segments > 1 ? "sequence_parallel, " + segments + columns : "fused, " + columns;
 }

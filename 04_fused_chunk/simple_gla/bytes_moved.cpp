@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "04_fused_chunk/simple_gla/dispatch/roles_walk.hpp"
 #include "04_fused_chunk/simple_gla/launch_plan.hpp"
 #include "common/ceil_div.hpp"
 #include "common/tile/carried_bytes.hpp"
@@ -33,22 +34,27 @@ std::int64_t segment_bytes(const Bf16Arguments& a, const LaunchPlan& plan) {
          tile::carried_bytes(a.Dk, a.Dv, count, a.initial_state.data != nullptr, 1);
 }
 
+/// Of a walk that reads every gate once, per head.
+std::int64_t single_read_bytes(const Bf16Arguments& a, const LaunchPlan& plan) {
+  const std::int64_t tiles = ceil_div(a.Dv, plan.columns), L = a.L;
+  const int states = outer_states(a) + plan.segments - 1;
+  return tiles * L * (2 * 2 * a.Dk + 4) + L * 2 * 2 * a.Dv + 4 * states * std::int64_t(a.Dk) * a.Dv;
+}
+
 /// Of the walk, per head.
 std::int64_t outputs_bytes(const Bf16Arguments& a, const LaunchPlan& plan) {
-  const std::int64_t tiles = ceil_div(a.Dv, plan.columns), L = a.L;
   std::int64_t first_gates = 0;  // every warp reads those of a segment's first chunk
   for (int segment = 0; segment < plan.segments; ++segment) {
     first_gates += (kWarps - 1) * 4 * std::min(kChunkLength, a.L - segment * plan.length);
   }
-  const int states = outer_states(a) + plan.segments - 1;
-  return tiles * (L * (2 * 2 * a.Dk + 4) + first_gates) + L * 2 * 2 * a.Dv + 4 * states * std::int64_t(a.Dk) * a.Dv;
+  return single_read_bytes(a, plan) + ceil_div(a.Dv, plan.columns) * first_gates;
 }
 
 /// Of `specialized` and the kernel before it, per head.
 std::int64_t hopper_bytes(const Bf16Arguments& a, const LaunchPlan& plan) {
-  const std::int64_t tiles = ceil_div(a.Dv, plan.columns), L = a.L, count = plan.segments - 1;
+  const std::int64_t tiles = ceil_div(a.Dv, plan.columns), count = plan.segments - 1;
   const std::int64_t state = std::int64_t(a.Dk) * a.Dv;
-  std::int64_t bytes = tiles * L * (2 * 2 * a.Dk + 4) + L * 2 * 2 * a.Dv + 4 * (outer_states(a) + count) * state;
+  std::int64_t bytes = single_read_bytes(a, plan);
   if (count > 0) {
     const std::int64_t rows = count * plan.length;
     bytes += tiles * rows * (2 * a.Dk + 4) + rows * 2 * a.Dv + 4 * count * (state + 1) +
@@ -70,6 +76,10 @@ std::int64_t specialized_bytes_moved(const Bf16Arguments& a) {
 
 std::int64_t walk_bytes_moved(const Bf16Arguments& a, const LaunchPlan& plan) {
   return heads(a) * (segment_bytes(a, plan) + outputs_bytes(a, plan));
+}
+
+std::int64_t roles_walk_bytes_moved(const Bf16Arguments& a, const LaunchPlan& plan) {
+  return heads(a) * (segment_bytes(a, plan) + single_read_bytes(a, plan));
 }
 
 std::int64_t fused_bytes_moved(const Bf16Arguments& a) {
@@ -98,6 +108,8 @@ std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
       return two_kernels_bytes_moved(a);
     case Choice::kHopperWalk:
       return hopper_walk_bytes_moved(a, choice.plan);
+    case Choice::kRolesWalk:
+      return roles_walk_bytes_moved(a, choice.plan);
     default:
       return walk_bytes_moved(a, choice.plan);
   }

@@ -10,6 +10,10 @@ namespace tutorial::simple_gla {
 
 using tile::LaunchPlan;
 
+/// Starts the kernels that compute the `starts` of a plan of two segments or more, in a workspace, and returns them.
+/// Requires: an empty fused_unsupported().
+/// @throws CudaError if the memory cannot be allocated or a launch is refused
+const float* segment_starts(const Bf16Arguments&, const LaunchPlan&);
 /// Starts the kernels of `sequence_parallel` in this plan, which also compute its `starts`. With one segment there is
 /// one kernel, that of `fused`. Requires: an empty fused_unsupported().
 /// @throws CudaError if the memory cannot be allocated or a launch is refused
@@ -40,7 +44,8 @@ struct Choice {
   enum Kernels {
     kWalk,        ///< walk(): `fused`, or `sequence_parallel`
     kTwoKernels,  ///< `two_kernels`
-    kHopperWalk   ///< hopper_walk(): `register_scores`
+    kHopperWalk,  ///< hopper_walk(): `register_scores`
+    kRolesWalk    ///< roles_walk()
   };
   Kernels kernels;  ///< the one to take
   LaunchPlan plan;  ///< of a walk

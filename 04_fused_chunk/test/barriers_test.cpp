@@ -37,6 +37,16 @@ constexpr KernelWithBarriers kKernels[] = {
     // Segments of five chunks, one more than there are sets of tiles.
     {"simple_gla", "dispatch", "04_fused_chunk/simple_gla/segment_state.cuh", 64, 64, 2500, "",
      "EMULATOR_MULTIPROCESSORS=4", "whole_full"},
+    // Both loaders, which chapter 02 shares. The functions that pass on where they are called cannot be taken out; their
+    // calls can.
+    {"simple_gla", "dispatch", "04_fused_chunk/simple_gla/dispatch/roles_walk.cuh", 64, 64, 390, "",
+     "EMULATOR_DEVICE=rtx5090 EMULATOR_MULTIPROCESSORS=1"},
+    {"simple_gla", "dispatch", "common/tile/loading_warps.cuh", 64, 64, 390, "",
+     "EMULATOR_DEVICE=rtx5090 EMULATOR_MULTIPROCESSORS=1", "where\\)|kAll"},
+    {"simple_gla", "dispatch", "04_fused_chunk/simple_gla/dispatch/roles_walk.cuh", 64, 64, 390, "",
+     "EMULATOR_DEVICE=rtx4090 EMULATOR_MULTIPROCESSORS=1", "kWaitsTogether"},
+    {"simple_gla", "dispatch", "common/tile/loading_warps.cuh", 64, 64, 390, "",
+     "EMULATOR_DEVICE=rtx4090 EMULATOR_MULTIPROCESSORS=1", "where\\)|empty_|full_|fence_|__syncthreads"},
     {"simple_gla --backward", "materialized", "04_fused_chunk/simple_gla_backward/3_materialized.cu", 64, 16},
     {"simple_gla --backward", "walks", "04_fused_chunk/simple_gla_backward/4_walks.cu", 64, 16},
     {"simple_gla --backward", "segments", "04_fused_chunk/simple_gla_backward/segments.cuh", 64, 16, 300},

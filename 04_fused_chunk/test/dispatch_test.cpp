@@ -3,8 +3,10 @@
 
 #include "04_fused_chunk/fused_gla.hpp"
 #include "04_fused_chunk/gla/one_kernel.hpp"
+#include "04_fused_chunk/simple_gla/dispatch/roles_walk.hpp"
 #include "04_fused_chunk/simple_gla/launch_plan.hpp"
 #include "04_fused_chunk/test/stages.hpp"
+#include "common/chapter/machine.hpp"
 #include "common/device/device.hpp"
 
 namespace tutorial {
@@ -50,6 +52,92 @@ TEST(LaunchPlanTest, EveryShapeOfTileInAnyNumberOfSegments) {
   }
   expect_right<simple_gla::walk, 64>(208, 80);
 }
+
+using simple_gla::RolesLoader;
+
+template <RolesLoader kLoader>
+void roles_walk_by(const simple_gla::Bf16Arguments& a, tile::LaunchPlan plan) {
+  simple_gla::roles_walk(a, plan, kLoader);
+}
+
+/// The walk with roles for warps, by one of its loaders.
+class RolesLaunchPlanTest : public testing::TestWithParam<RolesLoader> {
+ protected:
+  void SetUp() override {
+    if (is_bulk() && !bulk_copies_missing().empty()) GTEST_SKIP() << bulk_copies_missing();
+  }
+  static bool is_bulk() { return GetParam() == RolesLoader::kBulkCopies; }
+
+  /// A stage that takes tiles of so many columns, and up to two segments.
+  template <int kColumns>
+  static Stage stage() {
+    Stage stage = find_stage(find_operator("simple_gla"), "dispatch");
+    if (is_bulk()) {
+      stage.run = walk_of<roles_walk_by<RolesLoader::kBulkCopies>, kColumns, 2>;
+    } else {
+      stage.run = walk_of<roles_walk_by<RolesLoader::kCpAsync>, kColumns, 2>;
+    }
+    return stage;
+  }
+
+  /// Tiles of both widths.
+  static void expect_right_outputs(const Problem& problem, const Layout& layout = {}) {
+    const Operator& definition = find_operator("simple_gla");
+    const Outputs truth = evaluate_reference(definition, problem, Dtype::bf16);
+    for (const Stage& stage : {stage<64>(), stage<128>()}) {
+      expect_close(evaluate(definition, stage, problem, layout), truth, tolerance_of(stage, problem.sizes));
+    }
+  }
+};
+
+TEST_P(RolesLaunchPlanTest, EveryShapeOfTileInAnyNumberOfSegments) {
+  for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{48, 144}, {128, 208}}) {
+    if (is_bulk()) {
+      expect_right<roles_walk_by<RolesLoader::kBulkCopies>, 64>(Dk, Dv);
+      expect_right<roles_walk_by<RolesLoader::kBulkCopies>, 128>(Dk, Dv);
+    } else {
+      expect_right<roles_walk_by<RolesLoader::kCpAsync>, 64>(Dk, Dv);
+      expect_right<roles_walk_by<RolesLoader::kCpAsync>, 128>(Dk, Dv);
+    }
+  }
+}
+
+TEST_P(RolesLaunchPlanTest, AnyLengthWidthAndLayout) {
+  const Operator& definition = find_operator("simple_gla");
+  for (const auto& [L, Dk, Dv] : {std::array<std::int64_t, 3>{1, 128, 128},
+                                  {2, 16, 256},
+                                  {63, 80, 16},
+                                  {64, 128, 128},
+                                  {65, 64, 144},
+                                  {130, 128, 112},
+                                  {200, 112, 80},
+                                  {1000, 64, 64}}) {
+    SCOPED_TRACE("L " + std::to_string(L) + ", Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
+    const Problem problem = drawn(definition, 1, 2, L, Dk, Dv);
+    expect_right_outputs(problem);
+    expect_right_outputs(problem, {.heads_inside = true, .row_padding = 8});
+  }
+  Problem from_zero = drawn(definition, 1, 1, 130, 128, 128);
+  from_zero.inputs.erase("initial_state");
+  expect_right_outputs(from_zero);
+}
+
+TEST_P(RolesLaunchPlanTest, GatesOfEveryStrength) {
+  using Gate = float(std::int64_t t, float drawn);
+  for (Gate* gate : {+[](std::int64_t, float) { return -1e4f; }, +[](std::int64_t, float) { return 0.0f; },
+                     +[](std::int64_t t, float drawn) { return t % 7 == 3 ? -1e4f : drawn; },
+                     +[](std::int64_t t, float) { return t / 64 % 2 == 1 ? -3e38f : 0.0f; }}) {
+    Problem problem = drawn(find_operator("simple_gla"), 1, 1, 330, 128, 80);
+    std::int64_t t = 0;
+    for (float& g : problem.inputs.at("g").elements<float>()) g = gate(t++, g);
+    expect_right_outputs(problem);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Loaders, RolesLaunchPlanTest, testing::Values(RolesLoader::kBulkCopies, RolesLoader::kCpAsync),
+                         [](const auto& info) {
+                           return info.param == RolesLoader::kBulkCopies ? "BulkCopies" : "CpAsync";
+                         });
 
 TEST(LaunchPlanTest, EveryShapeOfWarpgroupTileInAnyNumberOfSegments) {
   if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
@@ -117,15 +205,68 @@ std::string choice(int B, int H, int L, int Dk, int Dv, bool is_mapped, bool wit
 }
 
 TEST(DispatchTest, SaysWhatItPicks) {
-  EXPECT_EQ(choice(1, 1, 64, 128, 128, false), "fused, 64 columns per block");
   EXPECT_EQ(choice(1, 1, 64, 40, 64, true).find("gla's dispatch, "), 0u);
   EXPECT_EQ(choice(1, 1, 64, 272, 64, true).find("gla's dispatch, chunk_gpu in fp32"), 0u);
   if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
+  EXPECT_EQ(choice(1, 1, 64, 128, 128, false), "fused, 64 columns per block");
   EXPECT_EQ(choice(1, 1, 64, 128, 128, true), "register_scores, 64 columns per block");
   EXPECT_EQ(choice(1, 1, 64, 144, 128, true), "fused, 64 columns per block") << "a state of 144 rows";
 }
 
 #if TUTORIAL_EMULATOR
+
+/// For as long as it lives, the emulator is this card.
+class OnCard {
+ public:
+  explicit OnCard(const char* card) { setenv("EMULATOR_DEVICE", card, 1); }
+  ~OnCard() { unsetenv("EMULATOR_DEVICE"); }
+  OnCard(const OnCard&) = delete;
+  OnCard& operator=(const OnCard&) = delete;
+};
+
+// Not measured on these cards.
+TEST(DispatchTest, TakesRolesWhereProductsOfWarpgroupsAreMissing) {
+  const auto choice_on = [](const char* name, int H, int L, int Dk = 128, bool is_mapped = true) {
+    const OnCard card(name);
+    return choice(1, H, L, Dk, 128, is_mapped);
+  };
+  EXPECT_EQ(choice_on("rtx5090", 512, 2048), "roles, bulk copies, 128 columns per block");
+  EXPECT_EQ(choice_on("rtx5090", 512, 2048, 128, false), "roles, cp.async, 128 columns per block");
+  EXPECT_EQ(choice_on("rtx4090", 512, 2048), "roles, cp.async, 128 columns per block");
+  EXPECT_EQ(choice_on("rtx3060", 512, 2048), "roles, cp.async, 128 columns per block");
+  EXPECT_EQ(choice_on("a100", 512, 2048), "roles, cp.async, 128 columns per block");
+  EXPECT_EQ(choice_on("b200", 512, 2048), "roles, bulk copies, 128 columns per block");
+  EXPECT_EQ(choice_on("rtx5090", 1, 512), "roles, bulk copies, 8 segments, 64 columns per block");
+  EXPECT_EQ(choice_on("b200", 512, 2048, 256), "fused, 64 columns per block");
+}
+
+class DispatchOnCardTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(DispatchOnCardTest, IsRightAtAnyLengthAndWidthAndCountsItsBytes) {
+  const OnCard card(GetParam());
+  const Operator& definition = find_operator("simple_gla");
+  const Stage& stage = find_stage(definition, "dispatch");
+  const auto expect_right_at = [&](std::int64_t L, std::int64_t Dk, std::int64_t Dv, const Layout& layout = {}) {
+    SCOPED_TRACE("L " + std::to_string(L) + ", Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
+    const Problem problem = drawn(definition, 1, 2, L, Dk, Dv);
+    expect_close(evaluate(definition, stage, problem, layout), evaluate_reference(definition, problem, Dtype::bf16),
+                 tolerance_of(stage, problem.sizes));
+    StageTensors tensors(definition, problem, stage.processor, storage_of(stage), Dtype::fp32);
+    const Call call = tensors.call();
+    reset_kernel_counts();
+    stage.run(call);
+    const KernelCounts counts = kernel_counts();
+    EXPECT_EQ(double(stage.bytes_moved(call)), counts.bytes_read + counts.bytes_written);
+  };
+  for (const std::int64_t L : {1, 63, 65, 200}) expect_right_at(L, 128, 128);
+  expect_right_at(1000, 64, 64);  // in segments
+  for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{16, 256}, {64, 144}, {80, 16}, {112, 80}}) {
+    expect_right_at(130, Dk, Dv, {.heads_inside = true, .row_padding = 8});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cards, DispatchOnCardTest, testing::Values("rtx5090", "rtx4090", "b200", "a100"));
+
 // With few multiprocessors a tile has 128 columns: one walking warpgroup more, and one less that prepares.
 TEST(WarpSpecializedTest, TilesOf128Columns) {
   setenv("EMULATOR_MULTIPROCESSORS", "1", 1);

@@ -14,12 +14,8 @@
 ///
 /// Who waits for whom: the loads wait until a slot is free, and the products wait for each tile when they first read
 /// it. The warps that multiply share the columns of Dv (common/tile/chunk_products.cuh). They wait for each other twice
-/// per chunk: until all have read Q, before P overwrites it, and until all parts of P are there.
-///
-/// There are two loaders, which differ in how they copy and in how both roles wait:
-/// - BulkCopies: one thread requests whole tiles by tensor maps. Barriers in shared memory count bytes and arrivals.
-/// - CpAsync: 64 threads copy 16 bytes at a time. Both roles meet at named barriers. The role that hands over arrives
-///   and goes on, and the other role waits.
+/// per chunk: until all have read Q, before P overwrites it, and until all parts of P are there. The loads, by bulk
+/// copies or by cp.async, are those of common/tile/loading_warps.cuh.
 ///
 /// Unchanged: the products, their precision, and the segments (../8_sequence_parallel.cu explains them). The states of
 /// the segments come from the first kernel of walk.cuh.
@@ -34,16 +30,13 @@
 
 #include <cuda_runtime.h>
 
-#include "common/device/cp_async.cuh"
-#include "common/device/mbarrier.cuh"
+#include "02_chunkwise/linear_attention.hpp"
+#include "common/device/hide_from_compiler.cuh"
 #include "common/device/named_barrier.cuh"
-#include "common/device/proxy_fence.cuh"
 #include "common/tile/block_part.cuh"
-#include "common/tile/bulk_tiles.cuh"
 #include "common/tile/chunk_products.cuh"
 #include "common/tile/chunk_tiles.cuh"
-#include "common/tile/load_tile.cuh"
-#include "common/tile/panel_tile.cuh"
+#include "common/tile/loading_warps.cuh"
 #include "common/tile/state.cuh"
 #include "common/tile/store_tile.cuh"
 
@@ -51,154 +44,6 @@ namespace tutorial::linear_attention {
 namespace {
 
 using namespace tile;
-
-/// The tiles of a chunk, in the order in which they are loaded.
-enum Operand { kQ, kK, kV, kOperands };
-
-constexpr int kSlots = 2;                  // of each operand: chunk n is in slot n % kSlots
-constexpr unsigned kProductsBarrier = 15;  // the named barrier of the threads that multiply
-constexpr unsigned kProductsThreads = kThreads;
-
-/// The chunk's tiles in shared memory.
-template <class Shape>
-__device__ __forceinline__ ChunkTiles<Shape> tiles_of(int n) {
-  return ChunkTiles<Shape>(dynamic_shared<unsigned char, kTileAlignment>() + n % kSlots * ChunkTiles<Shape>::kBytes);
-}
-
-/// Loads by bulk copies, for compute capability 9.0 and later.
-/// @tparam Shape_ a PanelShape
-template <class Shape_>
-class BulkCopies {
- public:
-  using Shape = Shape_;
-  using Tensors = ChunkMaps;        ///< what load() reads
-  static constexpr int kWarps = 1;  ///< that load
-  /// Whether wait() is a barrier of all threads that multiply.
-  static constexpr bool kWaitsTogether = false;
-
-  /// Called by all threads of the block.
-  __device__ __forceinline__ BulkCopies() {
-    __shared__ Barrier full[kOperands * kSlots], empty[kOperands * kSlots];
-    full_ = full;
-    empty_ = empty;
-    if (threadIdx.x == 0) {
-      for (Barrier& barrier : full) barrier.init(1);
-      for (Barrier& barrier : empty) barrier.init(kProductsThreads / 32);
-      fence_barrier_init();
-    }
-    __syncthreads();
-  }
-
-  /// Loads the tiles of all chunks of the block's part. Called by the warps that load.
-  __device__ __forceinline__ void load(const Bf16Arguments&, const ChunkMaps& maps,
-                                       const BlockPart<Shape>& part) const {
-    if (lane_index() > 0) return;
-    for (int t = part.begin; t < part.end; t += kChunk) {
-      const int n = (t - part.begin) / kChunk;
-      const ChunkTiles<Shape> tiles = tiles_of<Shape>(n);
-      const auto request = [&](Operand operand, const auto& tile, const TensorMap& map, int column) {
-        const auto ring = Ring<kSlots>::producer(n);
-        Barrier& full = full_[operand * kSlots + ring.stage()];
-        ring.wait(empty_ + operand * kSlots);
-        fence_async_proxy();  // the slot has been read by ldmatrix, and P or O has been stored there
-        full.arrive_expect(kChunk * (operand == kV ? Shape::kDv : Shape::kDk) * unsigned(sizeof(__nv_bfloat16)));
-        load_panels(tile, map, full, {.column = column, .position = t, .head = part.h, .batch = part.b});
-      };
-      request(kQ, tiles.Q, maps.q, 0);
-      request(kK, tiles.K, maps.k, 0);
-      request(kV, tiles.V, maps.v, part.first_column);
-    }
-  }
-
-  /// Waits until an operand of chunk n is there. Called by the warps that multiply.
-  __device__ __forceinline__ void wait(Operand operand, int n, SourceLocation where = SourceLocation::current()) const {
-    Ring<kSlots>::consumer(n).wait(full_ + operand * kSlots, where);
-  }
-
-  /// Returns its slot to the loads. Called by the warps that multiply when they have read it, unless no later chunk
-  /// needs the slot.
-  __device__ __forceinline__ void arrive(Operand operand, int n,
-                                         SourceLocation where = SourceLocation::current()) const {
-    __syncwarp();
-    if (lane_index() == 0) empty_[operand * kSlots + n % kSlots].arrive(where);
-  }
-
- private:
-  Barrier *full_, *empty_;  // [kOperands, kSlots]
-};
-
-/// Loads by cp.async, for all cards.
-/// @tparam Shape_ a ChunkShape
-template <class Shape_>
-class CpAsync {
- public:
-  using Shape = Shape_;
-  struct Tensors {};                ///< load() reads those of the arguments
-  static constexpr int kWarps = 2;  ///< that load
-  static constexpr bool kWaitsTogether = true;
-
-  /// As BulkCopies::load().
-  __device__ __forceinline__ void load(const Bf16Arguments& a, Tensors, const BlockPart<Shape>& part) const {
-    const int thread = int(threadIdx.x - kProductsThreads), chunks = (part.end - part.begin - 1) / kChunk + 1;
-    // The last time round nothing is loaded, but the last chunk is handed over.
-    for (int n = 0; n <= chunks; ++n) {
-      const int t = part.begin + n * kChunk, rows = part.end - t;
-      const ChunkTiles<Shape> tiles = tiles_of<Shape>(n);
-      const auto fill = [&]<int kWidth>(Operand operand, const SwizzledTile<kWidth>& tile, const __nv_bfloat16* source,
-                                        std::int64_t stride_l, int columns) {
-        cp_async_wait<kOperands - 1>();  // all but the two newest: this operand of the chunk before is here
-        if (n > 0) arrive_at_named_barrier(full(operand, n - 1), kAll);
-        if (n < chunks) {
-          if (n >= kSlots) wait_at_named_barrier(empty(operand, n), kAll);
-          load_columns_async<32 * kWarps, kWidth>(thread, tile, source, stride_l, rows, columns);
-        }
-        cp_async_commit();
-      };
-      fill(kQ, tiles.Q, a.q.row(part.b, part.h, t), a.q.stride_l, a.Dk);
-      fill(kK, tiles.K, a.k.row(part.b, part.h, t), a.k.stride_l, a.Dk);
-      fill(kV, tiles.V, a.v.row(part.b, part.h, t) + part.first_column, a.v.stride_l, part.columns);
-    }
-  }
-
-  /// As BulkCopies::wait().
-  __device__ __forceinline__ void wait(Operand operand, int n, SourceLocation where = SourceLocation::current()) const {
-    wait_at_named_barrier(full(operand, n), kAll, where);
-  }
-
-  /// As BulkCopies::arrive().
-  __device__ __forceinline__ void arrive(Operand operand, int n,
-                                         SourceLocation where = SourceLocation::current()) const {
-    arrive_at_named_barrier(empty(operand, n), kAll, where);
-  }
-
- private:
-  static constexpr unsigned kAll = kProductsThreads + 32 * kWarps;  // threads of both roles
-
-  // The numbers of the named barriers, 1 to 12.
-  static __device__ __forceinline__ unsigned full(Operand operand, int n) {
-    return unsigned(1 + operand * kSlots + n % kSlots);
-  }
-  static __device__ __forceinline__ unsigned empty(Operand operand, int n) {
-    return unsigned(1 + (kOperands + operand) * kSlots + n % kSlots);
-  }
-};
-
-/// Threads of a block.
-template <class Loader>
-constexpr unsigned kRolesThreads = kProductsThreads + 32 * Loader::kWarps;
-
-/// Dynamic shared memory of a block.
-template <class Loader>
-constexpr std::size_t kRolesSharedBytes = kSlots* ChunkTiles<typename Loader::Shape>::kBytes;
-
-/// The epilogue of masked_scores() that lets P overwrite Q: behind the last products it waits until all warps have read
-/// Q.
-template <class Shape>
-struct PutOverQ : NoEpilogue {
-  __device__ __forceinline__ void step(int i) {
-    if (i == Shape::kDk / 16 - 1) wait_at_named_barrier(kProductsBarrier, kProductsThreads);
-  }
-};
 
 /// Computes the outputs of the block's part, and the final state after the last segment. Called by the warps that
 /// multiply.
