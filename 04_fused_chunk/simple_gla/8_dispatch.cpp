@@ -3,8 +3,10 @@
 ///
 /// Idea: estimate the time of each way to compute the problem on this GPU, and take the shortest. For the walk this is
 /// chapter 02's estimate with the times of a chunk with scalar gates. It chooses the number of segments and the width
-/// of a tile; one segment is `fused`. The time of `two_kernels` is the sum of three: its launches, the longer of its
-/// walk and the bytes of its first kernel, and the bytes of its second kernel. On Hopper the walk is that of
+/// of a tile; one segment is `fused`. Cards without products of warpgroups have a second walk for Dk <= 128
+/// (dispatch/roles_walk.cuh). It takes less time for a chunk, and its tiles of 128 columns fit into 99 KB, but it has
+/// one block per multiprocessor. The time of `two_kernels` is the sum of three: its launches, the longer of its walk
+/// and the bytes of its first kernel, and the bytes of its second kernel. On Hopper the walk is that of
 /// `register_scores`, which is the fastest at every length; only its segments have to be chosen.
 /// Grows out of: 03_gla/gla/11_dispatch.cpp
 /// Improves on: `register_scores` leaves multiprocessors idle if there are few heads. `sequence_parallel` always takes
@@ -15,7 +17,7 @@
 /// memory of this GPU, it chooses `two_kernels`. Widths that are no multiple of 16, widths too large for the registers,
 /// and unaligned rows go to chapter 03's dispatch (dispatch/as_gla.hpp).
 /// Weakness: it relies on estimates. If two ways take about as long, it may choose the slower one. The times were
-/// measured on an H200 at Dk = Dv = 128.
+/// measured on an H200 at Dk = Dv = 128, but for those of the walk with roles, which are estimates themselves.
 
 #include <algorithm>
 
@@ -31,10 +33,10 @@ namespace {
 // Measured on an H200.
 constexpr tile::WalkTimes kTimes{.narrow = {.walk = {2.5, 4.1}, .states = {0.9, 1.3}},
                                  .wide = {.walk = {3.5, 6.0}, .states = {1.3, 2.4}}};
-// The times of roles_walk(), estimated from those above: a block has its multiprocessor for itself, its products do not
-// wait for its loads, and other warps compute most of its decays.
+// The times of roles_walk(), whose block has its multiprocessor for itself. Those of 128 columns were measured; 64 columns
+// are taken to be as fast as above.
 constexpr tile::WalkTimes kRolesTimes{
-    .narrow = {.walk = {2.0}, .states = {0.9}}, .wide = {.walk = {3.0}, .states = {1.3}}, .resident = 1};
+    .narrow = {.walk = {2.5}, .states = {0.9}}, .wide = {.walk = {3.7}, .states = {1.0}}, .resident = 1};
 constexpr double kTwoLaunches = 5, kStatesOfChunk = 0.9;  // microseconds
 constexpr double kBytesPerMicrosecond = 3.7e6;
 constexpr int kMultiprocessors = 132;

@@ -46,7 +46,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"simple_gla", "dispatch", "04_fused_chunk/simple_gla/dispatch/roles_walk.cuh", 64, 64, 390, "",
      "EMULATOR_DEVICE=rtx4090 EMULATOR_MULTIPROCESSORS=1", "kWaitsTogether"},
     {"simple_gla", "dispatch", "common/tile/loading_warps.cuh", 64, 64, 390, "",
-     "EMULATOR_DEVICE=rtx4090 EMULATOR_MULTIPROCESSORS=1", "where\\)|empty_|fence_|__syncthreads"},
+     "EMULATOR_DEVICE=rtx4090 EMULATOR_MULTIPROCESSORS=1", "where\\)|empty_|full_|fence_|__syncthreads"},
     {"simple_gla --backward", "materialized", "04_fused_chunk/simple_gla_backward/3_materialized.cu", 64, 16},
     {"simple_gla --backward", "walks", "04_fused_chunk/simple_gla_backward/4_walks.cu", 64, 16},
     {"simple_gla --backward", "segments", "04_fused_chunk/simple_gla_backward/segments.cuh", 64, 16, 300},

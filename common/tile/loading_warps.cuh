@@ -13,6 +13,8 @@
 /// - CpAsync: 64 threads copy 16 bytes at a time. Both roles meet at named barriers. The role that hands over arrives
 ///   and goes on, and the other role waits.
 ///
+/// The warps that load have time and registers to spare. So they may compute what a chunk needs beside its tiles, such
+/// as decays (`beside` of load()). It is handed over with K, without barriers of its own.
 /// Resources: one warp (BulkCopies) or two (CpAsync) beside those that multiply. Shared memory in KB, for 64 and for
 /// 128 columns per block: 48 and 64 up to Dk = 64, 80 and 96 up to Dk = 128. Barriers and alignment add 1 KB with bulk
 /// copies. The named barriers 1 to 12 (CpAsync) and 15.
@@ -61,7 +63,8 @@ struct NothingBeside {
 
 /// Loads by bulk copies, for compute capability 9.0 and later.
 /// @tparam Shape_ a PanelShape
-template <class Shape_>
+/// @tparam kHasBeside whether load() hands over more than tiles
+template <class Shape_, bool kHasBeside = false>
 class BulkCopies {
  public:
   using Shape = Shape_;
@@ -76,7 +79,7 @@ class BulkCopies {
     full_ = full;
     empty_ = empty;
     if (threadIdx.x == 0) {
-      for (Barrier& barrier : full) barrier.init(1);
+      for (int i = 0; i < kOperands * kSlots; ++i) full[i].init(kHasBeside && i / kSlots == kK ? 2 : 1);
       for (Barrier& barrier : empty) barrier.init(kProductsThreads / 32);
       fence_barrier_init();
     }
@@ -86,29 +89,31 @@ class BulkCopies {
   /// Loads the tiles of all chunks of the block's part. Called by the warps that load.
   /// @param beside (n): what else a walk hands over with K of chunk n, called by all threads of these warps. What it
   /// stores in shared memory is there after wait(kK, n), and nobody reads what it stored for chunk n - kSlots any more,
-  /// because arrive(kK, n - kSlots) came after that
+  /// because arrive(kK, n - kSlots) came after that. Only with kHasBeside
   template <class Arguments, class Beside = NothingBeside>
   __device__ __forceinline__ void load(const Arguments&, const ChunkMaps& maps, const BlockPart<Shape>& part,
                                        Beside beside = {}) const {
+    if (!kHasBeside && lane_index() > 0) return;
     for (int t = part.begin; t < part.end; t += kChunk) {
       const int n = (t - part.begin) / kChunk;
       const ChunkTiles<Shape> tiles = tiles_of<Shape>(n);
       const auto request = [&](Operand operand, const auto& tile, const TensorMap& map, int column) {
+        if (lane_index() > 0) return;
         const auto ring = Ring<kSlots>::producer(n);
         Barrier& full = full_[operand * kSlots + ring.stage()];
-        if (lane_index() == 0) ring.wait(empty_ + operand * kSlots);  // one lane: others could miss a phase
-        if (operand == kK) {
-          __syncwarp();
-          beside(n);
-          __syncwarp();
-        }
-        if (lane_index() > 0) return;
+        ring.wait(empty_ + operand * kSlots);
         fence_async_proxy();  // the slot has been read by ldmatrix, and P or O has been stored there
         full.arrive_expect(kChunk * (operand == kV ? Shape::kDv : Shape::kDk) * unsigned(sizeof(__nv_bfloat16)));
         load_panels(tile, map, full, {.column = column, .position = t, .head = part.h, .batch = part.b});
       };
       request(kQ, tiles.Q, maps.q, 0);
       request(kK, tiles.K, maps.k, 0);
+      if constexpr (kHasBeside) {
+        __syncwarp();  // the first lane has waited for the slot
+        beside(n);
+        __syncwarp();
+        if (lane_index() == 0) full_[kK * kSlots + n % kSlots].arrive();
+      }
       request(kV, tiles.V, maps.v, part.first_column);
     }
   }
@@ -155,8 +160,8 @@ class CpAsync {
         if (n > 0) arrive_at_named_barrier(full(operand, n - 1), kAll);
         if (n < chunks) {
           if (n >= kSlots) wait_at_named_barrier(empty(operand, n), kAll);
-          if (operand == kK) beside(n);
           load_columns_async<32 * kWarps, kWidth>(thread, tile, source, stride_l, rows, columns);
+          if (operand == kK) beside(n);
         }
         cp_async_commit();
       };

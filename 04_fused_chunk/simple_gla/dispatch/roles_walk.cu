@@ -46,7 +46,7 @@ void roles_walk(const Bf16Arguments& a, LaunchPlan plan, RolesLoader loader) {
   if (plan.segments > 1) plan.starts = segment_starts(a, plan);
   if (loader == RolesLoader::kBulkCopies) {
     select_shape<PanelShape>(a.Dk, plan.columns, [&]<class Shape>(Shape) {
-      if constexpr (Shape::kDk <= 128) launch_roles<BulkCopies<Shape>>(a, plan, chunk_maps(a));
+      if constexpr (Shape::kDk <= 128) launch_roles<BulkCopies<Shape, true>>(a, plan, chunk_maps(a));
     });
   } else {
     select_shape<ChunkShape>(a.Dk, plan.columns, [&]<class Shape>(Shape) {

@@ -8,12 +8,12 @@
 ///
 ///     products    | Q S of n | Q K^T | P over Q | P V ...... | K^T V .... | O over V | Q S of n + 1 ...
 ///     loads                                           Q free |     K free |   V free |
-///                                                            | Q of n + 2 | K, g ... | V of n + 2 ...
+///                                                            | Q of n + 2 | K, g n + 2 | V of n + 2 ...
 ///
-/// The gates add no work to the warps that multiply but the decays of scores. A warp that loads has registers and time
-/// to spare, so it reads g one chunk ahead, adds it up to b, and stores all powers that belong to one position: those
-/// that multiply rows of Q S and rows of V. In `fused` each of the four warps adds up g for itself, and each of its
-/// lanes computes 24 of these powers for each chunk.
+/// A warp that loads has registers and time to spare. So it reads g one chunk ahead, adds it up to b, and stores b and
+/// all powers that belong to one position: the factors of rows of Q S and of rows of V. The warps that multiply compute
+/// only the powers for scores, and the one for S. In `fused` each of the four warps adds up g for itself, and each of
+/// its lanes computes 24 more powers for each chunk.
 ///
 /// Who waits for whom: the loads wait until a slot is free, and the products wait for each tile when they first read
 /// it. The decays are handed over with K, and like K they are needed until the state has been updated. So there is no

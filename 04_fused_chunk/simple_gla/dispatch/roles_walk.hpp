@@ -17,8 +17,7 @@ RolesLoader roles_loader(const Bf16Arguments&);
 
 /// Starts the kernels of a plan on current_stream(). They also compute its `starts`. A plan may have tiles of 128
 /// columns even if widest_tile() is 64. Its workspace is that of walk(). Requires: Dk <= 128, an empty
-/// fused_unsupported(), and for kBulkCopies that roles_loader()
-/// returns it.
+/// fused_unsupported(), and for kBulkCopies that roles_loader() returns it.
 /// @throws CudaError if the memory cannot be allocated or a launch is refused
 void roles_walk(const Bf16Arguments&, tile::LaunchPlan, RolesLoader);
 
