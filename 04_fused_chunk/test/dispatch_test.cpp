@@ -234,8 +234,8 @@ TEST(DispatchTest, TakesRolesWhereProductsOfWarpgroupsAreMissing) {
   EXPECT_EQ(choice_on("rtx5090", 512, 2048, 128, false), "roles, cp.async, 128 columns per block");
   EXPECT_EQ(choice_on("rtx4090", 512, 2048), "roles, cp.async, 128 columns per block");
   EXPECT_EQ(choice_on("rtx3060", 512, 2048), "roles, cp.async, 128 columns per block");
-  EXPECT_EQ(choice_on("a100", 512, 2048), "roles, cp.async, 128 columns per block");
-  EXPECT_EQ(choice_on("b200", 512, 2048), "roles, bulk copies, 128 columns per block");
+  EXPECT_EQ(choice_on("a100", 512, 2048), "fused, 128 columns per block") << "its tiles fit";
+  EXPECT_EQ(choice_on("b200", 512, 2048), "fused, 128 columns per block") << "two blocks per multiprocessor";
   EXPECT_EQ(choice_on("rtx5090", 1, 512), "roles, bulk copies, 8 segments, 64 columns per block");
   EXPECT_EQ(choice_on("b200", 512, 2048, 256), "fused, 64 columns per block");
 }
