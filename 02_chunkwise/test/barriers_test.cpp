@@ -32,9 +32,9 @@ constexpr KernelWithBarriers kKernels[] = {
      "walk_segment", "", "output_empty|kNormalized. fence_async_proxy"},
     // It has two loaders, common/tile/loading_warps.cuh. Chapter 04 takes out their barriers.
     {"linear_attention", "dispatch", "02_chunkwise/linear_attention/dispatch/roles_walk.cuh", 64, 64, 390, "",
-     "EMULATOR_DEVICE=rtx5090"},
+     "EMULATOR_DEVICE=rtx5090,multiprocessors=1"},
     {"linear_attention", "dispatch", "02_chunkwise/linear_attention/dispatch/roles_walk.cuh", 64, 64, 390, "",
-     "EMULATOR_DEVICE=rtx4090", "kWaitsTogether"},
+     "EMULATOR_DEVICE=rtx4090,multiprocessors=1", "kWaitsTogether"},
     {"linear_attention --backward", "materialized", "02_chunkwise/linear_attention_backward/3_materialized.cu", 64, 64},
     {"linear_attention --backward", "walks", "02_chunkwise/linear_attention_backward/4_walks.cu", 64, 64},
 };

@@ -17,7 +17,7 @@
 /// memory of this GPU, it chooses `two_kernels`. Widths that are no multiple of 16, widths too large for the registers,
 /// and unaligned rows go to chapter 03's dispatch (dispatch/as_gla.hpp).
 /// Weakness: it relies on estimates. If two ways take about as long, it may choose the slower one. The times were
-/// measured on an H200 at Dk = Dv = 128, but for those of the walk with roles, which are estimates themselves.
+/// measured on an H200 at Dk = Dv = 128; that of the walk with roles was not measured with tiles of 64 columns.
 
 #include <algorithm>
 

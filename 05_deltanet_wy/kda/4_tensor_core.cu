@@ -17,18 +17,19 @@
 /// Thread mapping: block (tile, h, b) walks over the chunks of a head with 64 columns of Dv, 16 for each of its four
 /// warps, and loads the next chunk meanwhile.
 /// Synchronization: one barrier per chunk.
-/// Resources: at Dk = 128, 155 KB of shared memory, one block per multiprocessor; per thread 64 registers for S, 32 for
-/// O and 32 for sums.
+/// Resources: at Dk = 128, 151 KB of shared memory, one block per multiprocessor; per thread 64 registers for S, 32 for
+/// O and 32 for sums. Where a block cannot have so much, it has one chunk at a time, in 80 KB, and waits for each.
 /// Work: that of prepare(), and 6 Dk Dv + 240 Dv operations per position on tensor cores; Dk Dv / 64 multiplications.
 /// Bytes: v and o once; Q+, K+, K-, T and P once per tile of 64 columns, after the first tile from the second-level
 /// cache; prepare()'s.
 /// Bound by: latency. The three products of a chunk depend on each other.
-/// Requires: Dk and Dv multiples of 16, Dk <= 128, Dv <= 512; rows aligned to 16 bytes; 155 KB of shared memory.
+/// Requires: Dk and Dv multiples of 16, Dk <= 128, Dv <= 512; rows aligned to 16 bytes; 80 KB of shared memory.
 /// Weakness: the rows pass through memory three times, and the same warps load, compute the chain and the outputs.
 /// Sources: delta_rule's `fused`; arXiv 2510.26692, section 3.1; FlashKDA (Moonshot AI) for two kernels.
 
 #include <cuda_runtime.h>
 
+#include <type_traits>
 #include <utility>
 
 #include "05_deltanet_wy/delta_rule/fragments.cuh"
@@ -69,19 +70,21 @@ struct Tiles {
   float decays[Shape::kDk];
 };
 
-template <class Shape>
-constexpr std::size_t kSharedBytes = 2 * sizeof(Tiles<Shape>) + sizeof(__nv_bfloat16) * kChunk* kColumns;
+/// @tparam kDepth chunks in shared memory
+template <class Shape, int kDepth>
+constexpr std::size_t kSharedBytes = kDepth * sizeof(Tiles<Shape>) + sizeof(__nv_bfloat16) * kChunk* kColumns;
 
 /// Grid (tiles of Dv, H, B).
-template <class Shape>
+template <class Shape, int kDepth>
 __global__ void __launch_bounds__(kThreads, 1) walk_kernel(Bf16Arguments a, Prepared x) {
   constexpr int kDk = Shape::kDk;
   const int b = int(blockIdx.z), h = int(blockIdx.y), first = int(blockIdx.x) * kColumns;
   const int columns = min(kColumns, a.Dv - first), warp_column = warp_index() * 16;
-  auto* tiles = dynamic_shared<Tiles<Shape>>();                                              // two
-  auto* staging = reinterpret_cast<__nv_bfloat16*>(tiles + 2) + warp_index() * kChunk * 16;  // O on its way to memory
+  auto* tiles = dynamic_shared<Tiles<Shape>>();  // kDepth
+  auto* staging =
+      reinterpret_cast<__nv_bfloat16*>(tiles + kDepth) + warp_index() * kChunk * 16;  // O on its way to memory
   const auto load = [&](int n) {
-    Tiles<Shape>& to = tiles[n % 2];
+    Tiles<Shape>& to = tiles[n % kDepth];
     const int t = n * kChunk, b = hide_from_compiler(int(blockIdx.z));
     const std::int64_t chunk = (std::int64_t(b) * a.H + h) * x.N + n;
     load_units_async<2 * kBlockUnits>(int(threadIdx.x), to.T, x.T + chunk * 2 * kBlockUnits);
@@ -103,8 +106,8 @@ __global__ void __launch_bounds__(kThreads, 1) walk_kernel(Bf16Arguments a, Prep
   for (int n = 0; n < x.N; ++n) {
     cp_async_wait<0>();
     __syncthreads();
-    if (n + 1 < x.N) load(n + 1);
-    Tiles<Shape>& from = tiles[n % 2];
+    if (kDepth == 2 && n + 1 < x.N) load(n + 1);
+    Tiles<Shape>& from = tiles[n % kDepth];
     const SwizzledTile<kDk> K{from.K}, K_end{from.K_end}, Q{from.Q};
 
     WarpColumns O = {};
@@ -114,6 +117,10 @@ __global__ void __launch_bounds__(kThreads, 1) walk_kernel(Bf16Arguments a, Prep
     subtract_product<kDk>(residual, ValueTile{from.V}, warp_column, K, S[0], pass_on_state);
     decay_rows<Shape>(S, [&](int d) { return *reinterpret_cast<const float2*>(from.decays + d); });
     add_v_new<kDk>(S[0], residual, from.T, K_end, pass_on_v_new);
+    if constexpr (kDepth == 1) {
+      __syncthreads();  // no warp reads the tiles any more
+      if (n + 1 < x.N) load(n + 1);
+    }
     const int t = n * kChunk;
     store_warp_output(a.o.row(b, h, t) + first + warp_column, a.o.stride_l, a.L - t, columns - warp_column, O, a.scale,
                       staging);
@@ -129,8 +136,14 @@ void tensor_core(const Bf16Arguments& a) {
   const Prepared x = prepare(a);
   end_part("prepare");
   const dim3 grid(unsigned(column_tiles(a.Dv)), unsigned(a.H), unsigned(a.B));
-  select_shape(a.Dk, [&]<class Shape>(Shape) {
-    if constexpr (Shape::kDk <= kMaxKeyDim) launch(walk_kernel<Shape>, {grid, kThreads, kSharedBytes<Shape>}, a, x);
+  const auto walk = [&]<class Shape, int kDepth>(Shape, std::integral_constant<int, kDepth>) {
+    launch(walk_kernel<Shape, kDepth>, {grid, kThreads, kSharedBytes<Shape, kDepth>}, a, x);
+  };
+  select_shape(a.Dk, [&]<class Shape>(Shape shape) {
+    if constexpr (Shape::kDk <= kMaxKeyDim) {
+      const bool has_room = shared_memory_missing(kSharedBytes<Shape, 2>).empty();
+      has_room ? walk(shape, std::integral_constant<int, 2>()) : walk(shape, std::integral_constant<int, 1>());
+    }
   });
   end_part("walk");
 }
@@ -140,7 +153,7 @@ std::string tensor_core_unsupported(const Bf16Arguments& a) {
   if (const std::string reason = tile::tensor_core_unsupported(a); !reason.empty()) return reason;
   if (!has_aligned_rows(a.g)) return "rows of g are not aligned to 16 bytes";
   std::size_t bytes = 0;
-  select_shape(a.Dk, [&]<class Shape>(Shape) { bytes = kSharedBytes<Shape>; });
+  select_shape(a.Dk, [&]<class Shape>(Shape) { bytes = kSharedBytes<Shape, 1>; });
   return shared_memory_missing(bytes);
 }
 

@@ -62,7 +62,8 @@ constexpr KernelWithBarriers kKernels[] = {
      "EMULATOR_MULTIPROCESSORS=1"},
     {"kda", "recurrent_gpu", "05_deltanet_wy/kda/3_recurrent_gpu.cu", 64, 16},
     {"kda", "tensor_core", "05_deltanet_wy/kda/prepare.cu", 64, 16},
-    {"kda", "tensor_core", "05_deltanet_wy/kda/4_tensor_core.cu", 16, 16, 130},
+    {"kda", "tensor_core", "05_deltanet_wy/kda/4_tensor_core.cu", 16, 16, 130, "", "", "^      __syncthreads"},
+    {"kda", "tensor_core", "05_deltanet_wy/kda/4_tensor_core.cu", 16, 16, 130, "", "EMULATOR_DEVICE=rtx4090"},
     {"kda", "specialized_warps", "common/device/block_barrier.cuh", 16, 16, 270},
     // With three chunks of the other tiles, a wait for K+ is one for them, too.
     {"kda", "warpgroup_chain", "05_deltanet_wy/kda/6_warpgroup_chain.cu", 64, 64, 390, "", "",

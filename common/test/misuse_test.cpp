@@ -118,9 +118,9 @@ TEST(Misuse, TheTerminalIsGone) {
   const std::string path = (folder / "json").string();
   const ProcessResult result = run_until_terminal_closes(
       shell_command(
-          {"--operator=running_sum", "--stage=plain", "--length=15000", "--value-dim=64", "--repeat=4", "--json", path},
+          {"--operator=running_sum", "--stage=plain", "--length=15000", "--value-dim=64", "--repeat=12", "--json", path},
           "", "trap '' HUP;"),
-      kPlain, "run 1 of 4");
+      kPlain, "run 1 of 12");
   EXPECT_EQ(result.status, 2);  // the table could not be written
   check_json(read_bytes(path));
 }

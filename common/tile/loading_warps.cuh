@@ -4,7 +4,8 @@
 ///
 /// Idea: each tile has two slots of shared memory, and returns to the warps that load as soon as it has been read, not
 /// only when its chunk is done. The warps that multiply compute no addresses of loads. Two sets of tiles have to fit
-/// into the 99 KB of a block on RTX cards, also with 128 columns. So P overwrites Q of its own chunk (PutOverQ).
+/// into the 99 KB of a block on RTX cards, also with 128 columns. So P, the masked scores Q K^T of a chunk, overwrites Q of
+/// the same chunk (PutOverQ).
 ///
 /// Who waits for whom: the loads wait until a slot is free, wait() waits for a tile, and arrive() returns its slot.
 ///
@@ -14,7 +15,7 @@
 ///   and goes on, and the other role waits.
 ///
 /// The warps that load have time and registers to spare. So they may compute what a chunk needs beside its tiles, such
-/// as decays (`beside` of load()). It is handed over with K, without barriers of its own.
+/// as decays (`beside` of load()). These values are handed over together with K, without barriers of their own.
 /// Resources: one warp (BulkCopies) or two (CpAsync) beside those that multiply. Shared memory in KB, for 64 and for
 /// 128 columns per block: 48 and 64 up to Dk = 64, 80 and 96 up to Dk = 128. Barriers and alignment add 1 KB with bulk
 /// copies. The named barriers 1 to 12 (CpAsync) and 15.

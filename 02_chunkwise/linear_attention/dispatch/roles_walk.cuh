@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// The walk that dispatch starts where a block has little shared memory and no products of warpgroups: some warps load,
-/// and four multiply.
+/// One of the two walks of dispatch on cards without products of warpgroups; dispatch takes the one that it expects to be
+/// faster. In this one some warps load, and four multiply.
 ///
 /// Idea: in walk.cuh all warps load, wait and multiply in turn. Its two sets of tiles and P take 104 KB with 128
 /// columns per block, 5 KB more than a block of an RTX card has. Here P overwrites Q of its own chunk, so two sets are
@@ -14,7 +14,8 @@
 ///
 /// Who waits for whom: the loads wait until a slot is free, and the products wait for each tile when they first read
 /// it. The warps that multiply share the columns of Dv (common/tile/chunk_products.cuh). They wait for each other twice
-/// per chunk: until all have read Q, before P overwrites it, and until all parts of P are there. The loads, by bulk
+/// per chunk: until all have read Q, before P overwrites it, and until all parts of P are there. (With cp.async, each wait
+/// for a tile is a barrier of all of them, too.) The loads, by bulk
 /// copies or by cp.async, are those of common/tile/loading_warps.cuh.
 ///
 /// Unchanged: the products, their precision, and the segments (../8_sequence_parallel.cu explains them). The states of
@@ -25,7 +26,7 @@
 /// Bound by: the products, where tensor cores are slow. Where they are fast, by what a warp does between its products,
 /// because no other warp of its scheduler multiplies meanwhile. With all multiprocessors busy, the memory's bandwidth.
 /// Requires: Dk <= 128 and what `tensor_core` requires; with BulkCopies also what `bulk_copies` requires.
-/// Weakness: no warp multiplies while all four store P or O. walk.cuh also supports the normaliser, the other direction
+/// Weakness: the four warps store P and O at about the same time, and no other warp multiplies meanwhile. walk.cuh also supports the normaliser, the other direction
 /// and Dk = 256.
 
 #include <cuda_runtime.h>
