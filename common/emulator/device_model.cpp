@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "environment.hpp"
+#include "report.hpp"
 
 namespace emulator {
 namespace {
@@ -84,6 +85,14 @@ DeviceModel named(const std::string& name) {
 
 std::span<const DeviceModel> DeviceModel::all() {
   return kModels;
+}
+
+bool DeviceModel::has_shared_memory(std::size_t bytes) const {
+  if (bytes <= shared_per_block) return true;
+  report("a block of this launch asks for " + std::to_string(bytes) +
+         " bytes of dynamic shared memory, and the device of " + "EMULATOR_DEVICE has " +
+         std::to_string(shared_per_block) + " for one\n");
+  return false;
 }
 
 bool DeviceModel::is_default() const {

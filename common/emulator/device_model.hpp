@@ -31,6 +31,8 @@ struct DeviceModel {
 
   /// Whether it is the card that is taken where EMULATOR_DEVICE names none.
   bool is_default() const;
+  /// Whether a block may have so many bytes of shared memory; reports it if not.
+  bool has_shared_memory(std::size_t bytes) const;
   /// "8.9"
   std::string capability_text() const;
   /// Whether it has it.

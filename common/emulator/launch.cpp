@@ -33,15 +33,19 @@ cudaError_t validate(dim3 grid, dim3 block, dim3 cluster, std::size_t shared_byt
     if (block_size[i] == 0 || block_size[i] > kBlockSize[i]) return cudaErrorInvalidValue;
   }
   if (std::uint64_t{block.x} * block.y * block.z > kThreadsPerBlock) return cudaErrorInvalidValue;
-  const std::size_t most = model.shared_per_block;
-  if (shared_bytes > (kernel ? std::min(dynamic_shared_limit(kernel), most) : most)) return cudaErrorInvalidValue;
+  if (kernel && shared_bytes > dynamic_shared_limit(kernel)) return cudaErrorInvalidValue;
+  if (!model.has_shared_memory(shared_bytes)) return cudaErrorInvalidValue;
   // By the description of the code; no GPU was asked.
   for (int i = 0; i < 3; ++i) {
     if (cluster_size[i] == 0 || grid_size[i] % cluster_size[i] != 0) return cudaErrorInvalidClusterSize;
   }
   const std::uint64_t blocks_per_cluster = std::uint64_t{cluster.x} * cluster.y * cluster.z;
   if (blocks_per_cluster > kBlocksPerCluster) return cudaErrorInvalidClusterSize;
-  if (blocks_per_cluster > 1 && !model.has(Feature::bulk_copies)) return cudaErrorNotSupported;
+  if (blocks_per_cluster > 1 && !model.has(Feature::bulk_copies)) {
+    report("clusters need compute capability 9.0 or later, and the device of EMULATOR_DEVICE has " +
+           model.capability_text() + "\n");
+    return cudaErrorNotSupported;
+  }
   return cudaSuccess;
 }
 

@@ -147,7 +147,7 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
   }
   return emulator::checked_result([&] {
     const auto bytes = static_cast<std::size_t>(value);
-    if (bytes > emulator::DeviceModel::current().shared_per_block) return cudaErrorInvalidValue;
+    if (!emulator::DeviceModel::current().has_shared_memory(bytes)) return cudaErrorInvalidValue;
     const std::lock_guard lock(emulator::mutex);
     emulator::dynamic_shared_limits[{emulator::current_device(), kernel}] = bytes;
     return cudaSuccess;

@@ -105,7 +105,7 @@ TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
                                      "forward EMULATOR_ASYNC=early", "reverse EMULATOR_ASYNC=early",
                                      "random:1 EMULATOR_ASYNC=random:1", "random:2 EMULATOR_ASYNC=random:2",
                                      "random:3 EMULATOR_ASYNC=random:3", "random:6 EMULATOR_ASYNC=early",
-                                     "warps-reverse EMULATOR_ASYNC=early"};
+                                     "warps-reverse EMULATOR_ASYNC=early", "warps EMULATOR_ASYNC=early"};
   const std::vector<BarrierLine> lines = barrier_lines(GetParam());
   ASSERT_FALSE(lines.empty());
   for (const char* schedule : kSchedules) {

@@ -114,6 +114,9 @@ TEST(DeviceModel, SharedMemoryIsThatOfTheCard) {
   const Environment environment("EMULATOR_DEVICE", "rtx4090");
   EXPECT_EQ(run(1, 1, 99 * 1024, [] {}), cudaSuccess);
   EXPECT_EQ(run(1, 1, 99 * 1024 + 1, [] {}), cudaErrorInvalidValue);
+  EXPECT_EQ(last_report(),
+            "a block of this launch asks for 101377 bytes of dynamic shared memory, and the device of "
+            "EMULATOR_DEVICE has 101376 for one\n");
   (void)cudaGetLastError();
   int blocks = 0;
   const auto kernel = [] {};
@@ -239,6 +242,8 @@ TEST(DeviceModel, ClustersAreRefusedBeforeHopper) {
   EXPECT_EQ(launch_cluster(), cudaSuccess);
   const Environment environment("EMULATOR_DEVICE", "a100");
   EXPECT_EQ(launch_cluster(), cudaErrorNotSupported);
+  EXPECT_EQ(last_report(),
+            "clusters need compute capability 9.0 or later, and the device of EMULATOR_DEVICE has 8.0\n");
 }
 
 }  // namespace
