@@ -95,7 +95,7 @@ def label(row: dict) -> str:
 def shape(row: dict, comparison: dict) -> str:
     """What tells a row's problem from the others': its length, or B x H x L where these have other batches or heads."""
     problem = row["problem"]
-    heads = {(other["problem"]["B"], other["problem"]["H"]) for other in comparison["comparisons"]}
+    heads = {(other["problem"].get("B"), other["problem"].get("H")) for other in comparison["comparisons"]}
     return str(problem["L"]) if len(heads) == 1 else f"{problem['B']}x{problem['H']}x{problem['L']}"
 
 
@@ -107,7 +107,7 @@ def summary(comparison: dict) -> str:
         ratios_of = best.setdefault((row["chapter"], label(row), library(row)), {})
         at = shape(row, comparison)
         ratios_of[at] = min(row["graph_ratio"], ratios_of.get(at, row["graph_ratio"]))
-    size = lambda row: [row["problem"][symbol] for symbol in ("L", "B", "H")]  # noqa: E731
+    size = lambda row: [row["problem"].get(symbol, 0) for symbol in ("L", "B", "H")]  # noqa: E731
     shapes = list(dict.fromkeys(shape(row, comparison) for row in sorted(agreeing, key=size)))
     body = []
     for chapter, name, of in sorted(best):

@@ -161,6 +161,18 @@ class CompareWithFla(unittest.TestCase):
         self.assertIn("| 03 `gla` `dispatch` | `chunk_gla` | 64 | 0.250 | 0.400 | 1.60 | 0.500 | 1.00 | 2.00 |", text)
         self.assertEqual(peers.ratios(data)["gla", 64], 1.6)
 
+    def test_ours_run_with_what_other_cards_have(self):
+        status, text, errors, data = self.run_tool("--shapes", "2x3x64,1x1x32", "--as", "8.9,12.0", "--operators", "gla")
+        self.assertEqual(status, 0, errors)
+        rows = [row for row in data["comparisons"] if row["variant"] is None and row["peer"] == "chunk_gla"]
+        shapes = [(row["problem"]["B"], row["problem"]["H"], row["problem"]["L"], row["as"]) for row in rows]
+        self.assertEqual(shapes, [(2, 3, 64, "8.9"), (2, 3, 64, "12.0"), (1, 1, 32, "8.9"), (1, 1, 32, "12.0")])
+        self.assertIn("| theirs over ours, in a graph, at L = | 1x1x32 | 2x3x64 |", text)
+        self.assertIn("| 03 `gla --as 12.0` | 1.60 | 1.60 |", text)
+        self.assertEqual(peers.fastest(data, "gla"), {}, "such times are no times of the GPU's")
+        with self.assertRaisesRegex(tool.Missing, "--shapes: '2x3' is not B x H x L"):
+            self.run_tool("--shapes", "2x3")
+
     def test_their_arguments_are_in_their_layout_and_under_their_names(self):
         self.run_tool("--key-dim", "64")
         calls = [call for call in self.calls if call[1][0] == "q'"]  # those for gradients come below
