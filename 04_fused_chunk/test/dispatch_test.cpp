@@ -8,6 +8,7 @@
 #include "04_fused_chunk/test/stages.hpp"
 #include "common/chapter/machine.hpp"
 #include "common/device/device.hpp"
+#include "common/test/on_card.hpp"
 
 namespace tutorial {
 namespace {
@@ -214,15 +215,6 @@ TEST(DispatchTest, SaysWhatItPicks) {
 }
 
 #if TUTORIAL_EMULATOR
-
-/// For as long as it lives, the emulator is this card.
-class OnCard {
- public:
-  explicit OnCard(const char* card) { setenv("EMULATOR_DEVICE", card, 1); }
-  ~OnCard() { unsetenv("EMULATOR_DEVICE"); }
-  OnCard(const OnCard&) = delete;
-  OnCard& operator=(const OnCard&) = delete;
-};
 
 // Not measured on these cards.
 TEST(DispatchTest, TakesRolesWhereProductsOfWarpgroupsAreMissing) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "common/test/on_card.hpp"
 #include "common/test/stages.hpp"
 
 #if TUTORIAL_EMULATOR
@@ -22,15 +23,6 @@ namespace {
 bool takes_all() {
   return std::getenv("TUTORIAL_ALL_CARDS") != nullptr;
 }
-
-/// For as long as it lives, the emulator is this card.
-class OnCard {
- public:
-  explicit OnCard(const char* card) { setenv("EMULATOR_DEVICE", card, 1); }
-  ~OnCard() { unsetenv("EMULATOR_DEVICE"); }
-  OnCard(const OnCard&) = delete;
-  OnCard& operator=(const OnCard&) = delete;
-};
 
 Problem problem_of(const Operator& definition, std::int64_t H, std::int64_t L, std::int64_t width) {
   ProblemRequest request{.seed = 5, .modest = true};
