@@ -7,8 +7,9 @@
 /// launches, and states that pass through memory. On Hopper the kernel is that of `queued_products`
 /// (dispatch/hopper_walk.cuh), because `cluster` is slower. It has one block per multiprocessor, and a chunk takes
 /// longer when all blocks together request more bytes than the memory delivers. Cards without products of warpgroups
-/// have two kernels. That of dispatch/roles_walk.cuh takes less time for a chunk, and its tiles of 128 columns fit into
-/// 99 KB, but it has one block per multiprocessor. That of dispatch/walk.cuh also supports the normaliser and Dk > 128,
+/// have two kernels. The tiles of 128 columns of dispatch/roles_walk.cuh fit into 99 KB, and it has one block per
+/// multiprocessor. It takes about as long for a chunk as dispatch/walk.cuh does with a block of the same columns alone on
+/// its multiprocessor. That of dispatch/walk.cuh also supports the normaliser and Dk > 128,
 /// and on Hopper tensors that bulk copies do not support. There a chunk takes longer when a multiprocessor has two
 /// blocks, but not twice as long. Tiles of half the width double the number of blocks, but Q and K are then read twice
 /// from the second-level cache.

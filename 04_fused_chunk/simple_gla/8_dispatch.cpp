@@ -4,8 +4,8 @@
 /// Idea: estimate the time of each way to compute the problem on this GPU, and take the shortest. For the walk this is
 /// chapter 02's estimate with the times of a chunk with scalar gates. It chooses the number of segments and the width
 /// of a tile; one segment is `fused`. Cards without products of warpgroups have a second walk for Dk <= 128
-/// (dispatch/roles_walk.cuh). It takes less time for a chunk, and its tiles of 128 columns fit into 99 KB, but it has
-/// one block per multiprocessor. The time of `two_kernels` is the sum of three: its launches, the longer of its walk
+/// (dispatch/roles_walk.cuh). Its tiles of 128 columns fit into 99 KB, and it has one block per multiprocessor. It takes
+/// about as long for a chunk as the first walk does with a block of the same columns alone on its multiprocessor. The time of `two_kernels` is the sum of three: its launches, the longer of its walk
 /// and the bytes of its first kernel, and the bytes of its second kernel. On Hopper the walk is that of
 /// `register_scores`, which is the fastest at every length; only its segments have to be chosen.
 /// Grows out of: 03_gla/gla/11_dispatch.cpp

@@ -38,8 +38,8 @@ void check_launch(cudaError_t status, const LaunchConfig& config) {
 
 std::size_t shared_bytes_to_ask_for([[maybe_unused]] const void* kernel, std::size_t dynamic_bytes) {
 #if TUTORIAL_CUDA
-  const std::size_t theirs = shared_memory_per_multiprocessor();
   if (passes_for() == 0 || dynamic_bytes == 0) return dynamic_bytes;
+  const std::size_t theirs = shared_memory_per_multiprocessor();
   cudaFuncAttributes attributes{};
   check(cudaFuncGetAttributes(&attributes, kernel));
   int device = 0, own = 0;
