@@ -125,7 +125,7 @@ Operator definition() {
 
 Operator normalized_definition() {
   Operator definition("linear_attention", "o_t = scale q_t S_t / (scale q_t . z_t + eps), z_t = z_{t-1} + k_t");
-  definition.variant("normalize", "divide the outputs by scale q_t . z_t + eps; q and k are drawn positive")
+  definition.form("normalize", "divide the outputs by scale q_t . z_t + eps; q and k are drawn positive")
       .reference(normalized_double)
       .work(gpu_work);
   definition = with_attention(std::move(definition), feature(), feature());

@@ -16,7 +16,7 @@ double positions_read(const Sizes& s, std::int64_t C) {
   return double(std::min(C, s.at("L")) + 1) / 2;
 }
 
-/// What the operator and its variant share.
+/// What the operator and its form share.
 /// @param ungated the definition of `delta_rule` whose inputs, beside the gates, it has
 Operator with_inputs(Operator definition, const Operator& ungated) {
   const auto input = [&](const char* name) {
@@ -59,7 +59,7 @@ Operator definition() {
 
 Operator normalized_definition() {
   Operator definition("gated_delta_rule", kSummary);
-  definition.variant("normalize-keys", "bring k to length 1 inside the stages; it is drawn of any length")
+  definition.form("normalize-keys", "bring k to length 1 inside the stages; it is drawn of any length")
       .parameter("key_eps", double(kKeyEps), "");  // in the report, and fixed: no key in a file's metadata
   return with_inputs(std::move(definition), delta_rule::normalized_definition());
 }

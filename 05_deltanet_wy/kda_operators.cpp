@@ -47,7 +47,7 @@ Work backward_work(const Sizes& s, std::int64_t C) {
           .exponentials = exponentials(s, 5 * product_exponentials(C) + 4)};
 }
 
-/// What the operator and its variant share.
+/// What the operator and its form share.
 Operator with_inputs(Operator definition, const Draw& keys) {
   definition.reference(recurrent).work([](const Sizes& s) -> Work {
     const double pairs = earlier(s, kSubChunk) + 1;
@@ -112,7 +112,7 @@ Operator definition() {
 
 Operator normalized_definition() {
   Operator definition("kda", kSummary);
-  definition.variant("normalize-keys", "bring k to length 1 inside the stages; it is drawn of any length")
+  definition.form("normalize-keys", "bring k to length 1 inside the stages; it is drawn of any length")
       .parameter("key_eps", double(kKeyEps), "");  // in the report, and fixed: no key in a file's metadata
   return with_inputs(std::move(definition), normal());
 }

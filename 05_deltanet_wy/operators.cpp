@@ -56,7 +56,7 @@ std::string warn_of_long_keys(const Problem& problem) {
 
 namespace {
 
-/// What the operator and its variant share.
+/// What the operator and its form share.
 Operator with_inputs(Operator definition, const Draw& keys) {
   constexpr std::int64_t kGpuChunk = 64;
   definition.reference(recurrent).work([](const Sizes& s) -> Work {
@@ -102,7 +102,7 @@ Operator definition() {
 
 Operator normalized_definition() {
   Operator definition("delta_rule", kSummary);
-  definition.variant("normalize-keys", "bring k to length 1 inside the stages; it is drawn of any length")
+  definition.form("normalize-keys", "bring k to length 1 inside the stages; it is drawn of any length")
       .parameter("key_eps", double(kKeyEps), "");  // in the report, and fixed: no key in a file's metadata
   return with_inputs(std::move(definition), normal());
 }

@@ -129,12 +129,11 @@ Operator definition() {
                                ? "o_t = phi(q_t) S_t / (phi(q_t) . z_t + eps), phi(x) = elu(x) + 1"
                                : chapter_definition(kRule).summary();
   Operator definition("decode", kSummary + rule);
-  if (kRule == Rule::gla) definition.variant("gla", "decode with a gate for each row of the state");
-  if (kRule == Rule::delta_rule) definition.variant("delta-rule", "decode with the delta rule");
-  if (kRule == Rule::gated_delta_rule) definition.variant("gated-delta-rule", "decode with the gated delta rule");
-  if (kRule == Rule::kda) definition.variant("kda", "decode with the delta rule and a gate for each row of the state");
-  if (kRule == Rule::normalized)
-    definition.variant("normalized", "decode with chapter 01's feature map and normaliser");
+  if (kRule == Rule::gla) definition.form("gla", "decode with a gate for each row of the state");
+  if (kRule == Rule::delta_rule) definition.form("delta-rule", "decode with the delta rule");
+  if (kRule == Rule::gated_delta_rule) definition.form("gated-delta-rule", "decode with the gated delta rule");
+  if (kRule == Rule::kda) definition.form("kda", "decode with the delta rule and a gate for each row of the state");
+  if (kRule == Rule::normalized) definition.form("normalized", "decode with chapter 01's feature map and normaliser");
   definition = with_tensors(std::move(definition), kRule);
   definition.sizes({{"B", 256}, {"H", 8}, {"L", 1}, {"Dk", 128}, {"Dv", 128}})
       .modest_sizes({{"B", 2}, {"H", 2}, {"L", 24}, {"Dk", 32}, {"Dv", 32}})

@@ -91,7 +91,7 @@ Operator definition() {
 
 Operator backward_definition() {
   return with_inputs(Operator("scan", "dx_t = dy_t + exp(g_{t+1}) dx_{t+1}, dg_t = exp(g_t) dx_t y_{t-1}")
-                         .variant("backward", "the gradients of x, log_decay and initial_state for those of y"))
+                         .form("backward", "the gradients of x, log_decay and initial_state for those of y"))
       .input({.name = "dy", .dims = {"B", "H", "L", "D"}, .draw = normal(), .bf16 = false})
       .output({.name = "dx", .dims = {"B", "H", "L", "D"}, .bf16 = false})
       .output({.name = "dlog_decay", .dims = {"B", "H", "L", "Dg"}, .bf16 = false})

@@ -51,9 +51,9 @@ int device_count() {
   return 0;
 }
 
-/// The operator as its variant `devices`.
+/// The operator as its form `devices`.
 Operator with_devices(Operator definition) {
-  definition.variant("devices", "share the sequence among several GPUs")
+  definition.form("devices", "share the sequence among several GPUs")
       .sizes({{"B", 1}, {"H", 8}, {"L", 1 << 17}, {"Dk", 128}, {"Dv", 128}, {"C", 64}})
       .derived_size("N", [](const Sizes& s) { return std::clamp<std::int64_t>(device_count(), 1, s.at("L")); })
       .consistent([](const Sizes& s) -> std::string {

@@ -47,13 +47,13 @@ class Peer:
     function: str
     gate: dict[str, str] = field(default_factory=dict)  # our name of an input -> their argument, beside q, k, v
     more: dict = field(default_factory=dict)  # other arguments of theirs
-    variant: str | None = None  # an option of ours
+    form: str | None = None  # an option of ours
     stage: str = "dispatch"
     packed: bool = False  # it takes sequences one behind the other, [B L, H, D], and its states are [B, H, Dv, Dk]
 
     @property
     def is_backward(self) -> bool:
-        return self.variant == "backward"
+        return self.form == "backward"
 
     @property
     def package(self) -> str:
@@ -69,7 +69,7 @@ PEERS = (
     Peer("linear_attention", "02_chunkwise", "fla.ops.linear_attn", "chunk_linear_attn", more={"normalize": False}),
     Peer("linear_attention", "02_chunkwise", "fla.ops.linear_attn", "fused_chunk_linear_attn", more={"normalize": False}),
     Peer("linear_attention", "02_chunkwise", "fla.ops.linear_attn", "chunk_linear_attn", more={"normalize": True},
-         variant="normalize"),
+         form="normalize"),
     Peer("gla", "03_gla", "fla.ops.gla", "chunk_gla", {"g": "g"}),
     Peer("gla", "03_gla", "fla.ops.gla", "fused_recurrent_gla", {"g": "gk"}),
     Peer("simple_gla", "04_fused_chunk", "fla.ops.simple_gla", "chunk_simple_gla", {"g": "g"}),
@@ -81,10 +81,10 @@ PEERS = (
     # Without a gate: it is then 1, and their kernel leaves it out.
     Peer("delta_rule", "05_deltanet_wy", "flashinfer.gdn_prefill", "chunk_gated_delta_rule", {"beta": "beta"}, packed=True),
     Peer("linear_attention", "02_chunkwise", "fla.ops.linear_attn", "chunk_linear_attn", more={"normalize": False},
-         variant="backward"),
-    Peer("gla", "03_gla", "fla.ops.gla", "chunk_gla", {"g": "g"}, variant="backward"),
-    Peer("simple_gla", "04_fused_chunk", "fla.ops.simple_gla", "chunk_simple_gla", {"g": "g"}, variant="backward"),
-    Peer("delta_rule", "05_deltanet_wy", "fla.ops.delta_rule", "chunk_delta_rule", {"beta": "beta"}, variant="backward"),
+         form="backward"),
+    Peer("gla", "03_gla", "fla.ops.gla", "chunk_gla", {"g": "g"}, form="backward"),
+    Peer("simple_gla", "04_fused_chunk", "fla.ops.simple_gla", "chunk_simple_gla", {"g": "g"}, form="backward"),
+    Peer("delta_rule", "05_deltanet_wy", "fla.ops.delta_rule", "chunk_delta_rule", {"beta": "beta"}, form="backward"),
 )  # fmt: skip
 
 
@@ -121,7 +121,7 @@ class Gpu:
             return torch.randn(*shape, device="cuda")
 
         q, k, v = normal(B, H, L, Dk), normal(B, H, L, Dk), normal(B, H, L, Dv)
-        if peer.variant == "normalize":  # the denominator must stay away from 0
+        if peer.form == "normalize":  # the denominator must stay away from 0
             q, k = q.abs(), k.abs()
         tensors = {}
         if peer.operator == "gla":
@@ -334,7 +334,7 @@ def run_their_gradients(gpu, peer: Peer, problem: dict, tensors: dict, scale: fl
 def run_ours(program: programs.Program, peer: Peer, card: str | None, inputs: Path, outputs: Path) -> dict:
     """What our executable says of the stage that is the peer's; it leaves its outputs in a file."""
     arguments = ["--operator", peer.operator, "--stage", peer.stage, "--input", str(inputs), "--output", str(outputs)]
-    arguments += [*programs.options_of(peer.variant), *(["--as", card] if card else [])]
+    arguments += [*programs.options_of(peer.form), *(["--as", card] if card else [])]
     outcome = programs.run(program.path, arguments, 300)
     if outcome.results is None:
         raise RuntimeError(f"{program.chapter}: {outcome.reason}")
@@ -364,7 +364,7 @@ def agreement(gpu, peer: Peer, ours: dict, theirs: dict) -> float:
 def compare(gpu, peer: Peer, program: programs.Program, problem: dict, cards: list[str | None], folder: Path):
     """One pair at one problem, ours once for each of the cards that the GPU passes for (None: for none): the rows."""
     row = {
-        "operator": peer.operator, "variant": peer.variant, "chapter": peer.chapter, "stage": peer.stage,
+        "operator": peer.operator, "form": peer.form, "chapter": peer.chapter, "stage": peer.stage,
         "peer": peer.label, "problem": dict(problem), "agrees": None, "error": None, "ours": None, "theirs": None,
         "call_ratio": None, "graph_ratio": None, "skipped": None, "as": None,
     }  # fmt: skip

@@ -23,8 +23,8 @@ class GoldenTest : public testing::TestWithParam<Golden> {};
 TEST_P(GoldenTest, EveryStageAgrees) {
   const std::string path = std::string(GOLDEN_FOLDER "/") + GetParam().file + ".safetensors";
   const SafetensorsFile file(path);
-  for (const char* variant : {"", "backward"}) {
-    const Operator& definition = find_operator(GetParam().operator_name, variant);
+  for (const char* form : {"", "backward"}) {
+    const Operator& definition = find_operator(GetParam().operator_name, form);
     if (!file.contains(definition.outputs().front().name)) continue;  // some files have no gradients
     const Problem problem = make_problem(definition, {.input_file = path});
     Outputs expected;

@@ -6,7 +6,7 @@
 /// from the end. With both in memory, the gradients of all chunks can be computed at once. Moreover, each of the three
 /// gradients is the operator itself on other inputs (gradients.hpp), with its mask or with the mask transposed. So one
 /// kernel computes all three. Its products are those of a chunk in `tensor_core`.
-/// Grows out of: 2_chunkwise.cpp; port to tensor cores: the walks become sums over chunks, and their products mma
+/// Grows out of: 2_chunkwise.cpp; large step: the walks become sums over chunks, and their products mma
 /// Improves on: `chunkwise` has one thread per head and walks the chunks of a head one after the other.
 /// Unchanged: the equations. C is 64.
 /// Equation: n counts chunks; S' = dS / scale, so that the factor scale stays outside of the sums

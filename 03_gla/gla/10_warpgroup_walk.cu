@@ -12,7 +12,7 @@
 ///     tensor core | S of r + 1 | O of r ......... | S of r + 2 | O of r + 1 ....... |
 ///     threads                  | s, S D of r + 1  |  put O of r
 ///
-/// Grows out of: 8_subchunk_walk.cu; port to tensor cores: from mma of warps to products of warpgroups, with chapter
+/// Grows out of: 8_subchunk_walk.cu; large step: from mma of warps to products of warpgroups, with chapter
 /// 02's bulk copies and roles.
 /// Improves on: `subchunk_walk` issues thousands of ldmatrix and mma per chunk, with two warps per scheduler.
 /// Unchanged: prepare(), equation and precision; 64 positions are copied at a time. Segments as in `sequence_parallel`.

@@ -8,7 +8,7 @@
 /// q . dq' and in k . dk' and cancel; the products with the states are rounded differently. Their errors would add up
 /// over the sequence, as dg is a running sum. So the sum starts anew at the end of each chunk, from S . dS, which is dg
 /// there.
-/// Grows out of: 3_chunkwise.cpp; port to tensor cores: sub-chunks take the place of chunks, and warps that of rows
+/// Grows out of: 3_chunkwise.cpp; large step: sub-chunks take the place of chunks, and warps that of rows
 /// Improves on: `chunkwise` computes on the CPU, one head per thread.
 /// Unchanged: the equations. A chunk has 64 positions and a sub-chunk 16; prepare() is the operator's.
 /// Equation: q~, k~, D, P as in prepared.hpp; S' = dS / scale; row t of e is exp(g_1 + ... + g_t), row i of f is

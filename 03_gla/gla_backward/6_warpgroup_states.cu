@@ -6,7 +6,7 @@
 /// factors that bulk copies have loaded, and the state is in its sums for the whole sequence, as in `warpgroup_walk` of
 /// the operator. No element of S needs another one. So two warpgroups share S: while one waits for its product, the
 /// other one multiplies its rows by decays.
-/// Grows out of: 5_materialized.cu; port to tensor cores: from mma of warps to products of warpgroups, with chapter
+/// Grows out of: 5_materialized.cu; large step: from mma of warps to products of warpgroups, with chapter
 /// 02's bulk copies.
 /// Improves on: `states_kernel` of `materialized` executes more instructions for addresses, copies, ldmatrix and mma
 /// than for decays.

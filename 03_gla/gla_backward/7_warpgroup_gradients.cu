@@ -13,7 +13,7 @@
 ///     q~, k~             -------------------------------- | then dv ------------------------------ | A, then dg
 ///     do, v              ------------------------------------------------------------------ | B
 ///
-/// Grows out of: 6_warpgroup_states.cu; port to tensor cores: the last kernel is written anew, from mma of warps to
+/// Grows out of: 6_warpgroup_states.cu; large step: the last kernel is written anew, from mma of warps to
 /// products of the warpgroup
 /// Improves on: `gradients_kernel` of `warpgroup_states` takes two thirds of the time. Half of its instructions load,
 /// convert addresses and multiply small tiles; and it spills registers.

@@ -28,7 +28,7 @@
 ///     q~, k~             ------------------------------------------------------------------------- | then dq, dk
 ///     do, v              --------------------------------------------------------- | v: dv  | B
 ///
-/// Grows out of: 7_warpgroup_gradients.cu; port to tensor cores: the pairs of a sub-chunk, from multiply-adds in fp32 to
+/// Grows out of: 7_warpgroup_gradients.cu; large step: the pairs of a sub-chunk, from multiply-adds in fp32 to
 /// products of the warpgroup
 /// Improves on: in `warpgroup_gradients` a warp spends 40 % of its time on pairs, and loads q and k for them.
 /// Unchanged: prepare(), the walks for the states, and all other products.

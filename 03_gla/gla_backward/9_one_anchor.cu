@@ -31,7 +31,7 @@
 ///     q^, k^             ------------------------------------------------------------------------ | then dq, dk
 ///     do, v              --------------------------------------------------------- | v: dv        | B''
 ///
-/// Grows out of: 8_anchored_pairs.cu; port to tensor cores: one product for a chunk in the place of one for each
+/// Grows out of: 8_anchored_pairs.cu; large step: one product for a chunk in the place of one for each
 /// sub-chunk, in the walks and in the last kernel; the kernel that prepares writes other rows
 /// Improves on: in `anchored_pairs` a chunk waits for one product after the other, in the walks and in the last kernel.
 /// Unchanged: what is loaded and stored (but for P, and S' before the first chunk), and the work on elements.

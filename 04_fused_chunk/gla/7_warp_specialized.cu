@@ -11,7 +11,7 @@
 ///     preparing warp w, itself   q, k, g -> slot w, w + n, ... --> the same, slot by slot: O, S
 ///     stores (3 warps)           O <------------------------------ the same
 ///
-/// Grows out of: 6_one_kernel.cu; port to tensor cores: both kinds of warps are written anew, on bulk copies, roles and
+/// Grows out of: 6_one_kernel.cu; large step: both kinds of warps are written anew, on bulk copies, roles and
 /// products of warpgroups.
 /// Improves on: in `one_kernel`, the two kinds of warps compete for the schedulers and meet at one barrier per chunk.
 /// Unchanged: the equation; nothing but inputs and outputs is in memory. P is one number per pair again, because a warp

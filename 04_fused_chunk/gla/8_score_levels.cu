@@ -11,7 +11,7 @@
 ///     preparing warp w, itself   q, k, g -> slot w, w + 4, ... --> the same, slot by slot: O, S
 ///     stores (3 warps)           O <------------------------------ the same
 ///
-/// Grows out of: 7_warp_specialized.cu; port to tensor cores: the pairs that were left in fp32 become products, so the
+/// Grows out of: 7_warp_specialized.cu; large step: the pairs that were left in fp32 become products, so the
 /// preparing warps are written anew.
 /// Improves on: in `warp_specialized`, preparing takes most of the instructions. With tiles of 128 columns it has one
 /// warp per scheduler, and the two walking warpgroups wait for it.

@@ -12,7 +12,7 @@
 ///     state    | n: V to registers, S^T Q^T | under it S = 2^b_e S, V~ | V~^T K | under it Q S to shared memory |
 ///     copies   | q or k for n + 2 into the tile that O of n has left | O from there to memory ................ |
 ///
-/// Grows out of: 6_pipelined.cu; port to tensor cores: from mma of warps to products of warpgroups, with the roles of
+/// Grows out of: 6_pipelined.cu; large step: from mma of warps to products of warpgroups, with the roles of
 /// `register_scores` of the operator.
 /// Improves on: `pipelined` computes with warps that wait for their operands, in three launches. Its segments need all
 /// of q, k, v and do once more, for the states at their borders.

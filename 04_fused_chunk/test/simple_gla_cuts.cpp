@@ -47,7 +47,7 @@ int main(int argc, char** argv) {
   Chapter cuts("04_fused_chunk", "simple_gla --backward under several cuts");
   for (const Operator& definition : all.operators()) {
     Operator& copy = cuts.add(definition);
-    if (copy.name() != "simple_gla" || copy.variant() != "backward") continue;
+    if (copy.name() != "simple_gla" || copy.form() != "backward") continue;
     add_cut<1, false>(copy);
     add_cut<2, false>(copy);
     add_cut<4, false>(copy);

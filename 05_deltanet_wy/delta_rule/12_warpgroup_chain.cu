@@ -14,7 +14,7 @@
 /// No product is in flight at the end of the loop's body, after K S, because the compiler cannot carry a running
 /// product from one iteration to the next. For the same reason the last chunk, which no K S follows, is written out
 /// after the loop.
-/// Grows out of: 11_specialized_warps.cu; port to tensor cores: to products of warpgroups, with the loads, barriers and
+/// Grows out of: 11_specialized_warps.cu; large step: to products of warpgroups, with the loads, barriers and
 /// roles of 02_chunkwise/linear_attention/13_queued_products.cu
 ///
 /// Improves on: in `specialized_warps` each of the chain's four warps reads all of K twice per chunk, as fragments, and

@@ -17,7 +17,7 @@
 /// - Two warps invert the four blocks on the diagonal of I + A, two blocks each.
 /// - The chains compute P: chain 0 for even chunks, chain 1 for odd ones.
 ///
-/// Grows out of: 14_one_kernel.cu; port to tensor cores: two chains instead of one wait for their products, and all other
+/// Grows out of: 14_one_kernel.cu; large step: two chains instead of one wait for their products, and all other
 /// warps get new tasks (one_block.cuh)
 /// Improves on: in `cluster` a head reads Q and K three times per 128 columns, and T and P of each chunk pass from one
 /// multiprocessor to another. All of that takes power, which limits many heads on an H200.

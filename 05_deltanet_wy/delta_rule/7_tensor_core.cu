@@ -5,7 +5,7 @@
 /// registers as a factor of the next. T itself comes from a substitution, row after row, which tensor cores cannot do.
 /// But only the 16 x 16 blocks on its diagonal need a substitution. The other blocks are products again (prepare.cu,
 /// which also computes P, and chunk_inverse.cuh).
-/// Grows out of: 6_chunk_gpu.cu; port to tensor cores: every product of the four kernels is written anew, on fragments
+/// Grows out of: 6_chunk_gpu.cu; large step: every product of the four kernels is written anew, on fragments
 /// in registers instead of fp32 tiles in shared memory.
 /// Improves on: `chunk_gpu` is bound by the fp32 units, and the computation of T by the latency of 64 dependent rows.
 /// Unchanged: its four kernels and what they pass on to each other, now in bf16 and in chunks of 64.

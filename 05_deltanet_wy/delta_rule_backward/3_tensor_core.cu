@@ -11,7 +11,7 @@
 /// dbeta is the diagonal of a product that is computed anyway. With dV = diag(beta) E and v_new = diag(beta) r,
 /// (dV v_new^T)_tt = beta_t^2 e_t . r_t. So that beta_t^2 is never 0, this stage replaces a beta below 2^-32 by 2^-32.
 /// Such a position then writes 2^-32 of what its key asks for, which is below the rounding of every other result.
-/// Grows out of: 2_chunkwise.cpp; port to tensor cores: two walks and a kernel over all chunks replace one loop, and
+/// Grows out of: 2_chunkwise.cpp; large step: two walks and a kernel over all chunks replace one loop, and
 /// every product is on fragments
 /// Improves on: `chunkwise` computes the chunks of a head one after the other.
 /// Unchanged: the adjoint of each line. T is in two bf16, as in `split_inverse`.

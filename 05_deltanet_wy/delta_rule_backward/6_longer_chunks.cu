@@ -16,7 +16,7 @@
 ///
 /// dQ leaves through the place of S, dK through that of dS. Scores stay in registers: a warpgroup computes those of its
 /// own rows, and those of its own columns again, transposed.
-/// Grows out of: 5_warpgroups.cu; port to tensor cores: the last kernel is written anew, with a thread that loads, a
+/// Grows out of: 5_warpgroups.cu; large step: the last kernel is written anew, with a thread that loads, a
 /// place and two barriers for each tile, and scores in registers
 /// Improves on: in `warpgroups` S and dS are 2 KB of the 7.2 KB that a position moves. Its last kernel waits for all
 /// tiles of a chunk before it computes, and only another block fills the gap.

@@ -19,7 +19,7 @@
 ///     threads             b, Q+, K+, K- | exp(-b_end) Q+, K+ |      inverse in blocks |
 ///     tensor cores                                           | P, A                   | R, J
 ///
-/// Grows out of: 7_two_products.cu; port to tensor cores: the kernel that prepares is written anew, P and A as products
+/// Grows out of: 7_two_products.cu; large step: the kernel that prepares is written anew, P and A as products
 /// of the warpgroup, and rows by running sums where they lie
 /// Improves on: in `two_products` the kernel that prepares takes 60 % of the time and more, and memory is not what it
 /// waits for.

@@ -29,8 +29,8 @@ void kda_in_fp32(const kda::Bf16BackwardArguments& g) {
 }
 
 /// The rule's gradients with a stage `in_fp32`.
-Operator with_fp32(const std::string& rule, const std::string& variant) {
-  Operator definition = find_operator(rule, variant);
+Operator with_fp32(const std::string& rule, const std::string& form) {
+  Operator definition = find_operator(rule, form);
   const auto add = [&](auto run) {
     definition.stage({.name = "in_fp32", .processor = Processor::gpu, .dtype = Dtype::bf16, .run = run});
   };
@@ -72,8 +72,8 @@ void expect_digits(const Operator& definition, const Problem& problem, const Lay
 
 TEST(GradientsInFp32Test, ShapesOfEveryRule) {
   for (const char* rule : kRules) {
-    for (const char* variant : {"backward", "backward+normalize-keys"}) {
-      const Operator definition = with_fp32(rule, variant);
+    for (const char* form : {"backward", "backward+normalize-keys"}) {
+      const Operator definition = with_fp32(rule, form);
       for (const auto& [L, Dk, Dv] :
            {std::array<std::int64_t, 3>{1, 64, 64}, {65, 33, 70}, {70, 130, 36}, {2, 256, 5}, {32, 1, 1}}) {
         SCOPED_TRACE(definition.label() + ", L " + std::to_string(L) + ", Dk " + std::to_string(Dk));
@@ -122,8 +122,8 @@ class BackwardOnCardsTest : public testing::TestWithParam<Choice> {
 
 TEST_P(BackwardOnCardsTest, DispatchIsRight) {
   const Choice& choice = GetParam();
-  for (const char* variant : {"backward", "backward+normalize-keys"}) {
-    const Operator& definition = find_operator(choice.rule, variant);
+  for (const char* form : {"backward", "backward+normalize-keys"}) {
+    const Operator& definition = find_operator(choice.rule, form);
     const Stage& stage = find_stage(definition, "dispatch");
     for (const std::int64_t L : {1, 65, 200}) {
       if (L == 200 && choice.width == 256) continue;
@@ -132,7 +132,7 @@ TEST_P(BackwardOnCardsTest, DispatchIsRight) {
       SCOPED_TRACE(definition.label() + ", L " + std::to_string(L));
       StageTensors tensors(definition, problem, stage.processor, storage_of(stage), Dtype::fp32);
       const std::string note = stage.note(tensors.call());
-      if (definition.variant() == "backward") {
+      if (definition.form() == "backward") {
         EXPECT_EQ(note.substr(0, note.find(':')), choice.note);
       }
       EXPECT_EQ(stage.unsupported(tensors.call()), "");

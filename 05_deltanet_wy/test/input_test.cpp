@@ -52,11 +52,11 @@ TEST(InputTest, LongKeysAreWarnedOf) {
   EXPECT_EQ(normalized_operator().note_on(drawn(1, 2, 70, 48, 16, 64, normalized_operator())), "");
 }
 
-// As chapter 03's gla: g of a file may be in bf16, in every variant, and is the number that it stands for.
+// As chapter 03's gla: g of a file may be in bf16, in every form, and is the number that it stands for.
 TEST(InputTest, GatesInBf16AreTaken) {
   for (const char* label : {"gated_delta_rule", "kda"}) {
-    for (const char* variant : {"", "normalize-keys", "backward"}) {
-      const Operator& definition = find_operator(label, variant);
+    for (const char* form : {"", "normalize-keys", "backward"}) {
+      const Operator& definition = find_operator(label, form);
       SCOPED_TRACE(definition.label());
       Problem problem = drawn(1, 2, 70, 16, 16, 64, definition);
       round_to_bf16(problem.inputs.at("g"));

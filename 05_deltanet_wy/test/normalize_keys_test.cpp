@@ -1,5 +1,5 @@
 /// @file
-/// The variant `--normalize-keys`: the stages bring keys to length 1 themselves.
+/// The form `--normalize-keys`: the stages bring keys to length 1 themselves.
 
 #include <algorithm>
 #include <cmath>

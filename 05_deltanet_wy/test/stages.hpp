@@ -13,7 +13,7 @@ inline const Operator& delta_rule_operator() {
   return find_operator("delta_rule");
 }
 
-/// The variant `--normalize-keys`.
+/// The form `--normalize-keys`.
 inline const Operator& normalized_operator() {
   return find_operator("delta_rule", "normalize-keys");
 }

@@ -33,8 +33,8 @@ TEST(DecodeInputTest, WhatDoesNotFitIsOneLine) {
     EXPECT_NE(text.find(message), std::string::npos) << text;
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
   };
-  for (const std::string variant : {"", "--gla ", "--delta-rule ", "--gated-delta-rule ", "--kda ", "--normalized "}) {
-    expect_refused("--operator decode " + variant + "-L 8 --prompt 9",
+  for (const std::string form : {"", "--gla ", "--delta-rule ", "--gated-delta-rule ", "--kda ", "--normalized "}) {
+    expect_refused("--operator decode " + form + "-L 8 --prompt 9",
                    "decode: P = 9: the prompt is a part of the L = 8 tokens");
   }
   expect_refused("--operator decode --prompt -1", "--prompt: -1 is not between 0 and");
@@ -159,7 +159,7 @@ TEST(DecodeMovedTest, IsWhatIsCounted) {
         reset_kernel_counts();
         stage.run(call);
         const KernelCounts counts = kernel_counts();
-        const bool says_nothing = P > 0 && definition.variant() == "normalized";
+        const bool says_nothing = P > 0 && definition.form() == "normalized";
         EXPECT_EQ(double(stage.bytes_moved(call)), says_nothing ? -1 : counts.bytes_read + counts.bytes_written);
       }
     }

@@ -37,13 +37,13 @@ inline Outputs evaluate_with_tile(const Operator& definition, const Problem& pro
   using namespace decode;
   StageTensors tensors(definition, problem, Processor::gpu, Dtype::bf16, Dtype::fp32, layout);
   const auto a = Bf16Arguments::bind(tensors.call());
-  const std::string& variant = definition.variant();
-  if (variant.empty()) planned_step<Rule::simple_gla>(a, tile);
-  if (variant == "gla") planned_step<Rule::gla>(a, tile);
-  if (variant == "delta-rule") planned_step<Rule::delta_rule>(a, tile);
-  if (variant == "gated-delta-rule") planned_step<Rule::gated_delta_rule>(a, tile);
-  if (variant == "kda") planned_step<Rule::kda>(a, tile);
-  if (variant == "normalized") planned_step<Rule::normalized>(a, tile);
+  const std::string& form = definition.form();
+  if (form.empty()) planned_step<Rule::simple_gla>(a, tile);
+  if (form == "gla") planned_step<Rule::gla>(a, tile);
+  if (form == "delta-rule") planned_step<Rule::delta_rule>(a, tile);
+  if (form == "gated-delta-rule") planned_step<Rule::gated_delta_rule>(a, tile);
+  if (form == "kda") planned_step<Rule::kda>(a, tile);
+  if (form == "normalized") planned_step<Rule::normalized>(a, tile);
   return tensors.download_outputs();
 }
 

@@ -12,8 +12,8 @@ class GoldenTest : public testing::TestWithParam<const char*> {};
 TEST_P(GoldenTest, EveryStageAgrees) {
   const std::string path = std::string(GOLDEN_FOLDER "/") + GetParam() + ".safetensors";
   const SafetensorsFile file(path);
-  for (const char* variant : {"", "backward"}) {
-    const Operator& definition = scan_operator(variant);
+  for (const char* form : {"", "backward"}) {
+    const Operator& definition = scan_operator(form);
     const Problem problem = make_problem(definition, {.input_file = path});
     EXPECT_FALSE(problem.inputs.contains("initial_state")) << "it is zeros unless given";
     Outputs expected;
@@ -36,7 +36,7 @@ TEST_P(GoldenTest, EveryStageAgrees) {
         const Comparison c = compare(output, expected.at(name));
         EXPECT_TRUE(c.within(1e-5)) << "error " << c.error << ", " << describe(c, name);
       }
-      EXPECT_EQ(compared, *variant == 0 ? 1 : file.contains("dx") ? 2 : 0);
+      EXPECT_EQ(compared, *form == 0 ? 1 : file.contains("dx") ? 2 : 0);
     }
   }
 }

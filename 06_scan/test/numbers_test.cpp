@@ -18,8 +18,8 @@ void set_gates(Problem& problem, Gate gate) {
 
 template <class Gate>
 void expect_right(Gate gate, std::int64_t L = 1500) {
-  for (const char* variant : {"", "backward"}) {
-    const Operator& definition = scan_operator(variant);
+  for (const char* form : {"", "backward"}) {
+    const Operator& definition = scan_operator(form);
     for (const auto& [D, Dg] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {3, 3}, {40, 40}, {40, 1}}) {
       SCOPED_TRACE(definition.label() + ", D " + std::to_string(D) + ", Dg " + std::to_string(Dg));
       Problem problem = drawn(1, 2, L, D, Dg, definition);
@@ -37,8 +37,8 @@ TEST(NumbersTest, OpenGatesAreASum) {
 // gates forget everything within some 200 steps, a tile being 8192, 2048 or 256.)
 TEST(NumbersTest, WhatCameTilesBeforeCounts) {
   const auto gate = [](std::size_t i) { return i % 5003 == 5002 ? -0.25f : 0.0f; };
-  for (const char* variant : {"", "backward"}) {
-    const Operator& definition = scan_operator(variant);
+  for (const char* form : {"", "backward"}) {
+    const Operator& definition = scan_operator(form);
     for (const auto& [L, D, Dg] : {std::array<std::int64_t, 3>{40960, 1, 1},
                                    {40963, 1, 1},
                                    {10241, 3, 3},

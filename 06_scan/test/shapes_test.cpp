@@ -8,10 +8,10 @@ namespace {
 
 void expect_match(std::int64_t B, std::int64_t H, std::int64_t L, std::int64_t D, std::int64_t Dg,
                   const Layout& layout = {}) {
-  for (const char* variant : {"", "backward"}) {
-    SCOPED_TRACE("scan --" + std::string(variant) + " L " + std::to_string(L) + ", D " + std::to_string(D) + ", Dg " +
+  for (const char* form : {"", "backward"}) {
+    SCOPED_TRACE("scan --" + std::string(form) + " L " + std::to_string(L) + ", D " + std::to_string(D) + ", Dg " +
                  std::to_string(Dg));
-    const Operator& definition = scan_operator(variant);
+    const Operator& definition = scan_operator(form);
     expect_stages_match(drawn(B, H, L, D, Dg, definition), layout, definition);
   }
 }
@@ -20,9 +20,9 @@ void expect_match(std::int64_t B, std::int64_t H, std::int64_t L, std::int64_t D
 TEST(ShapesTest, Small) {
   expect_match(1, 1, 260, 3, 3);
   for (const auto& [L, D] : {std::pair<std::int64_t, std::int64_t>{8197, 1}, {2051, 3}, {260, 5}}) {
-    for (const char* variant : {"", "backward"}) {
-      SCOPED_TRACE("dispatch --" + std::string(variant) + " L " + std::to_string(L) + ", D " + std::to_string(D));
-      const Operator& definition = scan_operator(variant);
+    for (const char* form : {"", "backward"}) {
+      SCOPED_TRACE("dispatch --" + std::string(form) + " L " + std::to_string(L) + ", D " + std::to_string(D));
+      const Operator& definition = scan_operator(form);
       expect_stage_matches("dispatch", drawn(1, 1, L, D, D, definition), definition);
     }
   }
@@ -90,8 +90,8 @@ TEST(ShapesTest, Strides) {
 }
 
 TEST(ShapesTest, WithoutInitialState) {
-  for (const char* variant : {"", "backward"}) {
-    const Operator& definition = scan_operator(variant);
+  for (const char* form : {"", "backward"}) {
+    const Operator& definition = scan_operator(form);
     for (const std::int64_t D : {1, 3, 40}) {
       Problem problem = drawn(2, 2, 600, D, D, definition);
       problem.inputs.erase("initial_state");

@@ -6,9 +6,9 @@
 
 namespace tutorial {
 
-/// @param variant "" or "backward"
-inline const Operator& scan_operator(const char* variant = "") {
-  return find_operator("scan", variant);
+/// @param form "" or "backward"
+inline const Operator& scan_operator(const char* form = "") {
+  return find_operator("scan", form);
 }
 
 /// A drawn problem, with an initial state. Dg is 1 or D.

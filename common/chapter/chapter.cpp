@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <new>
 #include <stdexcept>
+#include <utility>
 
 #include "common/chapter/json_report.hpp"
 #include "common/chapter/options.hpp"
@@ -89,7 +90,11 @@ void print_list(const Chapter& chapter, const std::string& operator_name) {
     const Operator* backward = chapter.backward_of(definition);
     std::size_t width = 0;
     for (const Stage& stage : definition.stages()) width = std::max(width, stage.name.size());
+    bool has_variants = false;
     for (const Stage& stage : definition.stages()) {
+      if (stage.is_variant && !std::exchange(has_variants, true)) {
+        terminal.line("  variants that dispatch may choose (--stage NAME or --variants runs them):");
+      }
       const bool forward_only = backward != nullptr && backward->find(stage.name) == nullptr;
       terminal.line(fmt::format("  {:<{}}  {}  {:<4}  {}{}", stage.name, width,
                                 stage.processor == Processor::cpu ? "cpu" : "gpu", name_of(stage.dtype), stage.idea,
@@ -111,10 +116,10 @@ Operator& Chapter::add(Operator definition) {
 }
 
 const Operator* Chapter::backward_of(const Operator& definition) const {
-  const std::string variant = with_option(definition.variant(), "backward");
-  if (variant == definition.variant()) return nullptr;
+  const std::string form = with_option(definition.form(), "backward");
+  if (form == definition.form()) return nullptr;
   for (const Operator& other : operators_) {
-    if (other.name() == definition.name() && other.variant() == variant) return &other;
+    if (other.name() == definition.name() && other.form() == form) return &other;
   }
   return nullptr;
 }

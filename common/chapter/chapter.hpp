@@ -24,7 +24,7 @@ class Chapter {
                      std::string option = {});
 
   /// Adds an operator; its stages are added to what is returned, which stays valid. Two may have the same name if they
-  /// differ in their variant.
+  /// differ in their form.
   Operator& add(Operator definition);
 
   /// Does what the command line asks. Returns the exit status: 0 all checks passed, 1 a check failed, 2 bad usage or

@@ -71,7 +71,7 @@ Json problem(const OperatorResult& result) {
   json["scale"] = number(result.scale);
   for (const auto& [name, value] : result.parameters) json[name] = number(value);
   json["seed"] = result.seed;
-  for (const auto& [option, help] : result.definition->variant_options()) json[option] = true;
+  for (const auto& [option, help] : result.definition->form_options()) json[option] = true;
   return json;
 }
 
@@ -174,10 +174,11 @@ std::string list_to_json(const Chapter& chapter, const std::string& operator_nam
                         {"place", stage.processor == Processor::cpu ? "cpu" : "gpu"},
                         {"dtype", name_of(stage.dtype)},
                         {"idea", stage.idea},
+                        {"variant", stage.is_variant},
                         {"backward", backward != nullptr && backward->find(stage.name) != nullptr}});
     }
     json["operators"].push_back({{"operator", definition.name()},
-                                 {"variant", text_or_null(definition.variant())},
+                                 {"form", text_or_null(definition.form())},
                                  {"summary", definition.summary()},
                                  {"options", size_options(definition)},
                                  {"stages", std::move(stages)}});

@@ -7,49 +7,49 @@
 namespace tutorial {
 namespace {
 
-// The options of a variant.
-std::set<std::string> parts_of(const std::string& variant) {
+// The options of a form.
+std::set<std::string> parts_of(const std::string& form) {
   std::set<std::string> options;
-  std::istringstream text(variant);
+  std::istringstream text(form);
   for (std::string option; std::getline(text, option, '+');) options.insert(option);
   return options;
 }
 
 std::string joined(const std::set<std::string>& options) {
-  std::string variant;
-  for (const std::string& option : options) variant += (variant.empty() ? "" : "+") + option;
-  return variant;
+  std::string form;
+  for (const std::string& option : options) form += (form.empty() ? "" : "+") + option;
+  return form;
 }
 
 }  // namespace
 
-std::string options_of_variant(const std::string& variant) {
+std::string options_of_form(const std::string& form) {
   std::string options;
-  for (const std::string& option : parts_of(variant)) options += " --" + option;
+  for (const std::string& option : parts_of(form)) options += " --" + option;
   return options;
 }
 
-std::string with_option(const std::string& variant, const std::string& option) {
-  std::set<std::string> options = parts_of(variant);
+std::string with_option(const std::string& form, const std::string& option) {
+  std::set<std::string> options = parts_of(form);
   options.insert(option);
   return joined(options);
 }
 
-Operator& Operator::variant(const std::string& name, std::string help) {
-  variant_options_.insert_or_assign(name, std::move(help));
+Operator& Operator::form(const std::string& name, std::string help) {
+  form_options_.insert_or_assign(name, std::move(help));
   return *this;
 }
 
-std::string Operator::variant() const {
+std::string Operator::form() const {
   std::set<std::string> options;
-  for (const auto& [name, help] : variant_options_) options.insert(name);
+  for (const auto& [name, help] : form_options_) options.insert(name);
   return joined(options);
 }
 
 Operator Operator::backward(std::string summary) const {
   Operator backward(name_, std::move(summary));
-  backward.variant_options_ = variant_options_;
-  backward.variant("backward", "the gradients of the inputs for given gradients of the outputs");
+  backward.form_options_ = form_options_;
+  backward.form("backward", "the gradients of the inputs for given gradients of the outputs");
   for (const Input& spec : inputs_) backward.input(spec);
   for (const Output& spec : outputs_) {
     backward.input({.name = "d" + spec.name,
@@ -212,6 +212,11 @@ Operator& Operator::stage(Stage stage) {
   if (!stage.run) throw std::logic_error(name_ + ": stage '" + stage.name + "' has nothing to run");
   stages_.push_back(std::move(stage));
   return *this;
+}
+
+Operator& Operator::variant(Stage variant) {
+  variant.is_variant = true;
+  return stage(std::move(variant));
 }
 
 void Operator::add_symbol(const std::string& symbol) {

@@ -95,7 +95,7 @@ constexpr auto on(Result (*function)(const Arguments&)) {
   return function;
 }
 
-/// One step of a chapter.
+/// One step of a chapter, its dispatch, or a variant that dispatch may choose.
 struct Stage {
   std::string name = {};
   Processor processor = Processor::cpu;
@@ -120,12 +120,13 @@ struct Stage {
   /// the outputs back, before and after each run. Neither is part of its time.
   StageFunction<void> share_out = {};
   StageFunction<void> collect = {};  ///< see share_out
+  bool is_variant = false;           ///< set by Operator::variant()
 };
 
-/// The options that run a variant, each after a space: " --backward --normalize" for "backward+normalize".
-std::string options_of_variant(const std::string& variant);
-/// The variant that takes one option more.
-std::string with_option(const std::string& variant, const std::string& option);
+/// The options that run a form, each after a space: " --backward --normalize" for "backward+normalize".
+std::string options_of_form(const std::string& form);
+/// The form that takes one option more.
+std::string with_option(const std::string& form, const std::string& option);
 
 /// An operator and its stages, in order. Arguments is the chapter's own plain struct of views and sizes; it has
 /// `static Arguments bind(const Call&)`. Operators whose stages differ in type may have several such structs.
@@ -136,10 +137,10 @@ class Operator {
 
   // The definition.
 
-  /// Makes this a variant of the operator that has the same name, run in its stead with the option --NAME. Called
-  /// again, it makes it the variant that takes all of these options.
-  Operator& variant(const std::string& name, std::string help);
-  /// A new definition, the variant `backward` of this one: from the gradients of this operator's outputs to those of
+  /// Makes this a form of the operator that has the same name, run in its stead with the option --NAME. Called
+  /// again, it makes it the form that takes all of these options.
+  Operator& form(const std::string& name, std::string help);
+  /// A new definition, the form `backward` of this one: from the gradients of this operator's outputs to those of
   /// its floating-point inputs. It has this operator's inputs; for each output an input of the same shape, named with a
   /// `d` before its name, which is absent unless a file gives it where the output is not part of the graph measure; and
   /// as outputs the gradients of the inputs, named likewise. Sizes, scale and parameters are this operator's;
@@ -205,18 +206,21 @@ class Operator {
 
   /// Adds a stage after those that are there. std::logic_error where one has its name, or where it has no `run`.
   Operator& stage(Stage stage);
+  /// Adds a variant: a kernel that dispatch may choose and that is no step of the lesson. It is checked and tested like a
+  /// stage, but it only runs where its name or --variants asks for it.
+  Operator& variant(Stage stage);
 
   // What the runner asks.
 
   const std::string& name() const { return name_; }
   const std::string& summary() const { return summary_; }
-  /// The name of the variant; empty where this is none. Where it takes several options, their names in alphabetical
+  /// The name of the form; empty where this is none. Where it takes several options, their names in alphabetical
   /// order with + between them: "backward+normalize".
-  std::string variant() const;
+  std::string form() const;
   /// Its options by name, each with a line of help.
-  const std::map<std::string, std::string>& variant_options() const { return variant_options_; }
-  /// The name, and for a variant its options: "linear_attention --normalize".
-  std::string label() const { return name_ + options_of_variant(variant()); }
+  const std::map<std::string, std::string>& form_options() const { return form_options_; }
+  /// The name, and for a form its options: "linear_attention --normalize".
+  std::string label() const { return name_ + options_of_form(form()); }
   const std::vector<Input>& inputs() const { return inputs_; }
   const std::vector<Output>& outputs() const { return outputs_; }
   const std::deque<Stage>& stages() const { return stages_; }
@@ -263,7 +267,7 @@ class Operator {
 
   std::string name_;
   std::string summary_;
-  std::map<std::string, std::string> variant_options_;
+  std::map<std::string, std::string> form_options_;
   std::map<std::string, std::string> refused_;
   std::vector<Input> inputs_;
   std::vector<Output> outputs_;

@@ -63,26 +63,26 @@ std::string long_flag(const std::string& flags) {
   return flags.substr(flags.find("--"));
 }
 
-// The flags of the chapter's variants, one for all operators that have the same. An option that sets a size may choose
-// a variant, too; its number may then be left out.
-using VariantFlags = std::map<std::string, bool>;
+// The flags of the chapter's forms, one for all operators that have the same. An option that sets a size may choose
+// a form, too; its number may then be left out.
+using FormFlags = std::map<std::string, bool>;
 
-bool sets_size(const std::string& variant_option) {
+bool sets_size(const std::string& form_option) {
   return std::any_of(kSizeOptions.begin(), kSizeOptions.end(),
-                     [&](const SizeOption& size) { return long_flag(size.flags) == "--" + variant_option; });
+                     [&](const SizeOption& size) { return long_flag(size.flags) == "--" + form_option; });
 }
 
-void add_variant_flags(CLI::App& app, const Chapter& chapter, VariantFlags& given) {
+void add_form_flags(CLI::App& app, const Chapter& chapter, FormFlags& given) {
   for (const Operator& definition : chapter.operators()) {
-    for (const auto& [name, help] : definition.variant_options()) {
+    for (const auto& [name, help] : definition.form_options()) {
       const auto [flag, is_new] = given.try_emplace(name);
       if (is_new && !sets_size(name)) app.add_flag("--" + name, flag->second, help);
     }
   }
 }
 
-// The variant that was given; empty where none was. Several options must be those of one variant.
-std::string chosen_variant(const Chapter& chapter, const VariantFlags& given) {
+// The form that was given; empty where none was. Several options must be those of one form.
+std::string chosen_form(const Chapter& chapter, const FormFlags& given) {
   std::vector<std::string> names;
   std::string chosen;
   for (const auto& [name, is_given] : given) {
@@ -91,7 +91,7 @@ std::string chosen_variant(const Chapter& chapter, const VariantFlags& given) {
     chosen = with_option(chosen, name);
   }
   const auto& operators = chapter.operators();
-  const auto is_chosen = [&](const Operator& definition) { return definition.variant() == chosen; };
+  const auto is_chosen = [&](const Operator& definition) { return definition.form() == chosen; };
   if (chosen.empty() || std::any_of(operators.begin(), operators.end(), is_chosen)) return chosen;
   if (names.size() > 1) throw UsageError(fmt::format("--{}: choose one", fmt::join(names, " and --")));
   throw UsageError(fmt::format("--{}: only beside another option; --list shows which", chosen));
@@ -122,15 +122,16 @@ void require_alone(const CLI::App& app) {
 std::optional<Options> parse_options(const Chapter& chapter, int argc, const char* const* argv) {
   constexpr int kMaxInt = std::numeric_limits<int>::max();
   Options options;
-  VariantFlags variants;
+  FormFlags forms;
   std::map<std::string, std::string> sizes;
   std::string scale, seed, repeat, warmup, as, input, output, weights;
 
   CLI::App app(chapter.name() + ": " + chapter.title() + ".\nRuns every stage, checks it and times it.");
   app.add_option("--operator", options.operator_name, "run this operator alone")->type_name("NAME");
-  add_variant_flags(app, chapter, variants);
+  add_form_flags(app, chapter, forms);
   std::vector<std::string> stages;
   app.add_option("--stage", stages, "run these stages alone")->type_name("NAME[,NAME]")->allow_extra_args(false);
+  app.add_flag("--variants", options.variants, "run the variants that dispatch may choose, too");
   std::map<std::string, bool> shown;
   for (const NamedDemonstration& demonstration : chapter.demonstrations()) {
     const std::string& name = demonstration.option;
@@ -139,9 +140,9 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   app.add_flag("--list", options.list, "list operators and stages with their ideas");
   for (const SizeOption& size : kSizeOptions) {
     if (*size.help == '\0') continue;
-    if (size.symbol == std::string("N") && !variants.contains("devices")) continue;  // it means nothing to this chapter
+    if (size.symbol == std::string("N") && !forms.contains("devices")) continue;  // it means nothing to this chapter
     CLI::Option* option = app.add_option(size.flags, sizes[size.symbol], size.help)->type_name("N");
-    if (variants.contains(long_flag(size.flags).substr(2))) option->expected(0, 1);
+    if (forms.contains(long_flag(size.flags).substr(2))) option->expected(0, 1);
   }
   app.add_option("--scale", scale, "what multiplies q, where an operator takes a scale")->type_name("X");
   app.add_option("--seed", seed, "of the random inputs; a fresh one is drawn and printed otherwise")->type_name("N");
@@ -178,13 +179,13 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
     const std::string flag = long_flag(size.flags);
     const CLI::Option* option = app.get_option_no_throw(flag);
     if (option == nullptr || option->count() == 0) continue;
-    if (const auto variant = variants.find(flag.substr(2)); variant != variants.end()) {
-      variant->second = true;
+    if (const auto form = forms.find(flag.substr(2)); form != forms.end()) {
+      form->second = true;
       if (option->as<std::string>().empty()) continue;
     }
     options.sizes[size.symbol] = parse_number<std::int64_t>(flag, option->as<std::string>(), size.least, kMaxInt);
   }
-  options.variant = chosen_variant(chapter, variants);
+  options.form = chosen_form(chapter, forms);
   if (app.count("--scale") > 0) {
     constexpr double kMost = std::numeric_limits<float>::max();
     options.scale = parse_number<double>("--scale", scale, -kMost, kMost);

@@ -18,8 +18,9 @@ namespace tutorial {
 /// What the command line says.
 struct Options {
   std::string operator_name;        ///< empty: all of the chapter
-  std::string variant;              ///< as Operator::variant(); empty: the operators that are no variant
-  std::vector<std::string> stages;  ///< empty: all
+  std::string form;                 ///< as Operator::form(); empty: the operators that are no form
+  std::vector<std::string> stages;  ///< empty: all, but for variants
+  bool variants = false;            ///< variants, too, where `stages` is empty
   std::set<std::string> shown;      ///< the options of demonstrations that were given
   bool list = false;
   Sizes sizes;  ///< those that were given

@@ -11,7 +11,7 @@
 namespace tutorial {
 namespace {
 
-// Each name once: variants of an operator share theirs.
+// Each name once: forms of an operator share theirs.
 std::vector<std::string> known_names(const Chapter& chapter) {
   std::vector<std::string> names;
   const auto add = [&](const std::string& name) {
@@ -25,25 +25,24 @@ std::vector<std::string> known_names(const Chapter& chapter) {
 // Demonstrations are no part of a run that asks for some operators, some stages or files.
 bool selects(const Options& options, const NamedDemonstration& demonstration) {
   if (!demonstration.option.empty()) return options.shown.contains(demonstration.option);
-  if (!options.variant.empty()) return false;
+  if (!options.form.empty()) return false;
   if (!options.operator_name.empty()) return options.operator_name == demonstration.name;
   return options.stages.empty() && options.input.empty() && options.weights.empty() && options.output.empty();
 }
 
 bool selects(const Options& options, const Operator& definition) {
-  return options.variant == definition.variant() &&
+  return options.form == definition.form() &&
          (options.operator_name.empty() || options.operator_name == definition.name());
 }
 
 // Why nothing is selected.
 UsageError nothing(const Chapter& chapter, const Options& options) {
   require_known_operator(chapter, options);
-  if (!options.variant.empty()) {
+  if (!options.form.empty()) {
     return UsageError(
-        fmt::format("{}: of no use to {}", options_of_variant(options.variant).substr(1), options.operator_name));
+        fmt::format("{}: of no use to {}", options_of_form(options.form).substr(1), options.operator_name));
   }
-  return UsageError(
-      fmt::format("--operator: '{}' has variants only; --list shows their options", options.operator_name));
+  return UsageError(fmt::format("--operator: '{}' has forms only; --list shows their options", options.operator_name));
 }
 
 // Keeps the stages that the options name, and the operators that have some of them.
@@ -53,7 +52,8 @@ void select_stages(std::vector<Task>& tasks, const Options& options) {
     for (const Stage& stage : task.definition->stages()) {
       known.insert(stage.name);
       const bool named = std::find(options.stages.begin(), options.stages.end(), stage.name) != options.stages.end();
-      if (options.stages.empty() || named) task.stages.push_back(&stage);
+      const bool unnamed = options.stages.empty() && (!stage.is_variant || options.variants);
+      if (named || unnamed) task.stages.push_back(&stage);
     }
   }
   for (const std::string& name : options.stages) {
@@ -81,6 +81,10 @@ void check_used(const Selection& selection, const Options& options) {
   const auto any = [&](auto uses) { return std::any_of(tasks.begin(), tasks.end(), uses); };
 
   require(options.stages.empty() || !tasks.empty(), "--stage");
+  require(!options.variants || any([](const Task& task) {
+    return std::any_of(task.stages.begin(), task.stages.end(), [](const Stage* stage) { return stage->is_variant; });
+  }),
+          "--variants");
   for (const auto& [symbol, size] : options.sizes) {
     const std::string option = option_of(symbol);  // of several symbols, maybe
     const auto uses = [&](const Task& task) {

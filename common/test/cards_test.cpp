@@ -112,7 +112,7 @@ TEST(CardsTest, ThePageNamesTheStagesThatCardsLack) {
   const std::string number = contents.name().substr(0, 2);
   std::vector<std::string> rows;
   for (const Operator& definition : contents.operators()) {
-    if (definition.variant() != "" && definition.variant() != "backward") continue;  // other variants need the same
+    if (definition.form() != "" && definition.form() != "backward") continue;  // other forms need the same
     const Problem problem = problem_of(definition, 1, 128, 128);
     Cells cells;
     for (const Stage& stage : definition.stages()) {

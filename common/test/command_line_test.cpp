@@ -242,13 +242,13 @@ TEST(CommandLine, BadOptions) {
             "--operator: there is no 'x' in 00_toy; known are counting, "
             "miscounting, giving_up, running_sum, scaling, weighting");
   EXPECT_EQ(usage_error({"--operator", "running_sum", "--stage", "plain,right"}),
-            "--stage: there is no 'right'; known are exact, plain, kernel, kernel_bf16");
+            "--stage: there is no 'right'; known are exact, plain, kernel, kernel_bf16, plain_too");
   EXPECT_EQ(usage_error({"--stage=plain,right", "--chunk=16"}), "--chunk: of no use to running_sum, scaling");
   EXPECT_EQ(usage_error({"--operator", "scaling", "--scale", "2"}), "--scale: of no use to scaling");
   EXPECT_EQ(usage_error({"--operator", "running_sum", "--weights", "w"}), "--weights: of no use to running_sum");
 }
 
-TEST(CommandLine, VariantsRunInsteadOfTheirOperators) {
+TEST(CommandLine, FormsRunInsteadOfTheirOperators) {
   const ProcessResult result = run({"--no-decay", "--seed=1", "--repeat=1"});
   EXPECT_EQ(result.status, 0) << result.out << result.error;
   EXPECT_NE(result.out.find("\nrunning_sum --no-decay  s_t = s_{t-1} + x_t\n"), std::string::npos) << result.out;
@@ -257,7 +257,7 @@ TEST(CommandLine, VariantsRunInsteadOfTheirOperators) {
   EXPECT_EQ(lines_of(chosen.out).back(), "1 stage checked, all passed") << chosen.out << chosen.error;
 }
 
-TEST(CommandLine, BadVariants) {
+TEST(CommandLine, BadForms) {
   EXPECT_EQ(usage_error({"--no-decay", "--operator=scaling"}), "--no-decay: of no use to scaling");
   EXPECT_EQ(usage_error({"--no-decay", "--operator=counting"}), "--no-decay: of no use to counting");
   EXPECT_TRUE(usage_error({"--no-decay", "--operator=x"}).starts_with("--operator: there is no 'x' in 00_toy"));
@@ -265,10 +265,10 @@ TEST(CommandLine, BadVariants) {
   EXPECT_EQ(usage_error({"--no-decay", "--scale=2"}), "--scale: of no use to running_sum --no-decay");
   EXPECT_EQ(usage_error({"--no-decay", "--weigh"}), "--no-decay and --weigh: choose one");
   EXPECT_EQ(usage_error({"--operator=weighting"}),
-            "--operator: 'weighting' has variants only; --list shows their options");
+            "--operator: 'weighting' has forms only; --list shows their options");
 }
 
-TEST(CommandLine, AVariantMayTakeSeveralOptions) {
+TEST(CommandLine, AFormMayTakeSeveralOptions) {
   for (const auto& options : {std::vector<std::string>{"--no-decay", "--backward"}, {"--backward", "--no-decay"}}) {
     std::vector<std::string> arguments = options;
     for (const char* other : {"--seed=1", "--repeat=1", "--json=-"}) arguments.emplace_back(other);
@@ -284,6 +284,30 @@ TEST(CommandLine, AVariantMayTakeSeveralOptions) {
   EXPECT_EQ(usage_error({"--backward"}), "--backward: only beside another option; --list shows which");
 }
 
+TEST(CommandLine, VariantsRunWhereTheyAreAskedFor) {
+  const auto names_of = [](std::vector<std::string> arguments) {
+    for (const char* other : {"--seed=1", "--repeat=1", "--json=-", "-L=8"}) arguments.emplace_back(other);
+    const ProcessResult result = run(arguments);
+    EXPECT_EQ(result.status, 0) << result.error;
+    std::vector<std::string> names;
+    for (const Json& stage : Json::parse(result.out)["results"][0]["stages"]) names.push_back(stage["name"]);
+    return names;
+  };
+  const std::vector<std::string> stages{"exact", "plain", "kernel", "kernel_bf16"};
+  std::vector<std::string> all = stages;
+  all.emplace_back("plain_too");
+  EXPECT_EQ(names_of({"--operator=running_sum"}), stages);
+  EXPECT_EQ(names_of({"--operator=running_sum", "--variants"}), all);
+  EXPECT_EQ(names_of({"--operator=running_sum", "--stage=plain_too,exact"}),
+            (std::vector<std::string>{"exact", "plain_too"}));
+  EXPECT_EQ(usage_error({"--operator=scaling", "--variants"}), "--variants: of no use to scaling");
+  const std::string list = run({"--list", "--operator=running_sum"}).out;
+  EXPECT_LT(list.find("variants that dispatch may choose"), list.find("  plain_too")) << list;
+  EXPECT_LT(list.find("  kernel_bf16"), list.find("variants that dispatch may choose")) << list;
+  const Json json = Json::parse(run({"--list", "--json=-", "--operator=running_sum"}).out);
+  for (const Json& stage : json["operators"][0]["stages"]) EXPECT_EQ(stage["variant"], stage["name"] == "plain_too");
+}
+
 TEST(CommandLine, TheListSaysWhichStagesHaveNoBackward) {
   const std::vector<std::string> lines = lines_of(run({"--list"}).out);
   const auto has = [&](const std::string& line) { return std::find(lines.begin(), lines.end(), line) != lines.end(); };
@@ -294,7 +318,7 @@ TEST(CommandLine, TheListSaysWhichStagesHaveNoBackward) {
   const Json json = Json::parse(run({"--list", "--json", "-"}).out);
   for (const Json& entry : json["operators"]) {
     for (const Json& stage : entry["stages"]) {
-      EXPECT_EQ(stage["backward"], entry["variant"] == "no-decay" && stage["name"] == "exact") << entry;
+      EXPECT_EQ(stage["backward"], entry["form"] == "no-decay" && stage["name"] == "exact") << entry;
     }
   }
 }
@@ -611,7 +635,7 @@ TEST(CommandLine, JsonOfTheList) {
   const Json json = Json::parse(result.out);
   EXPECT_EQ(json["chapter"], "00_toy");
   EXPECT_EQ(json["operators"][0]["operator"], "running_sum");
-  EXPECT_TRUE(json["operators"][0]["variant"].is_null());
+  EXPECT_TRUE(json["operators"][0]["form"].is_null());
   const Json options{{"B", "--batch"}, {"H", "--heads"}, {"L", "--length"}, {"Dv", "--value-dim"}};
   EXPECT_EQ(json["operators"][0]["options"], options);
   const Json& stages = json["operators"][0]["stages"];
@@ -620,7 +644,7 @@ TEST(CommandLine, JsonOfTheList) {
   EXPECT_EQ(stages[2]["place"], "gpu");
   EXPECT_EQ(stages[3]["dtype"], "bf16");
   EXPECT_TRUE(std::any_of(json["operators"].begin(), json["operators"].end(),
-                          [](const Json& entry) { return entry["variant"] == "no-decay"; }));
+                          [](const Json& entry) { return entry["form"] == "no-decay"; }));
 }
 
 TEST(CommandLine, JsonOfFailedStages) {
@@ -643,7 +667,7 @@ TEST(CommandLine, JsonOfFailedStages) {
   EXPECT_EQ(folder.file_count(), 1);
 }
 
-TEST(CommandLine, JsonOfVariants) {
+TEST(CommandLine, JsonOfForms) {
   const ProcessResult result = run({"--no-decay", "--repeat=1", "--json", "-"});
   const Json json = Json::parse(result.out);
   check_json(json);

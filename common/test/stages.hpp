@@ -15,11 +15,11 @@
 
 namespace tutorial {
 
-/// The chapter's operator of this name, or its variant. std::logic_error where there is none.
-inline const Operator& find_operator(std::string_view name, std::string_view variant = "") {
+/// The chapter's operator of this name, or its form. std::logic_error where there is none.
+inline const Operator& find_operator(std::string_view name, std::string_view form = "") {
   static const Chapter contents = chapter();
   for (const Operator& definition : contents.operators()) {
-    if (definition.name() == name && definition.variant() == variant) return definition;
+    if (definition.name() == name && definition.form() == form) return definition;
   }
   throw std::logic_error("no operator " + std::string(name));
 }

@@ -197,7 +197,8 @@ Chapter chapter() {
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
               .run = sum_kernel_bf16,
-              .idea = "the same in bf16"});
+              .idea = "the same in bf16"})
+      .variant({.name = "plain_too", .run = sum_plain, .idea = "what a dispatch might choose"});
   chapter
       .add(Operator("scaling", "o = w x, with stages that fail")
                .input({.name = "x", .dims = {"B", "H", "L", "Dv"}, .draw = normal()})
@@ -214,7 +215,7 @@ Chapter chapter() {
       .stage({.name = "refused", .processor = Processor::gpu, .run = scaling_refused, .idea = "too many threads"})
       .stage({.name = "after", .run = scaling_right, .idea = "as it should be, after others have failed"});
   const Operator no_decay = Operator("running_sum", "s_t = s_{t-1} + x_t")
-                                .variant("no-decay", "sum without a decay")
+                                .form("no-decay", "sum without a decay")
                                 .input({.name = "x", .dims = {"B", "H", "L", "Dv"}, .draw = normal()})
                                 .output({.name = "o", .dims = {"B", "H", "L", "Dv"}})
                                 .sizes({{"B", 1}, {"H", 2}, {"L", 5}, {"Dv", 3}})
@@ -231,8 +232,8 @@ Chapter chapter() {
   chapter.add(no_decay.backward("dx_t = dx_{t+1} + do_t").reference(sum_backward))
       .stage({.name = "exact", .dtype = Dtype::fp64, .run = sum_backward, .idea = "from the end"});
   chapter
-      .add(Operator("weighting", "o = w x, which there is as a variant only")
-               .variant("weigh", "scaling under another name")
+      .add(Operator("weighting", "o = w x, which there is as a form only")
+               .form("weigh", "scaling under another name")
                .input({.name = "x", .dims = {"B", "H", "L", "Dv"}, .draw = normal()})
                .input({.name = "w", .dims = {"Dv"}, .draw = uniform(1, 2)})
                .output({.name = "o", .dims = {"B", "H", "L", "Dv"}})

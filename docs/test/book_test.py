@@ -310,8 +310,8 @@ class Repository(unittest.TestCase):
         first = chapters()[0]
         names = [Path(p).parts[1:] for p in first.stages]
         self.assertEqual(names[0], ("causal_dot_product", "1_quadratic.cpp"))
-        self.assertEqual(names[7], ("causal_dot_product", "8_dispatch.cu"))
-        self.assertEqual(names[8], ("causal_dot_product_backward", "1_quadratic.cpp"))
+        self.assertEqual(names[6], ("causal_dot_product", "7_lmha_low_occupancy.cu"))
+        self.assertEqual(names[7], ("causal_dot_product_backward", "1_quadratic.cpp"))
 
     def test_pictures_show_without_css_variables(self):
         for path in (ROOT / "docs/pictures").glob("**/*.svg"):

@@ -62,7 +62,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("-H", "--heads", type=whole, metavar="N", help="heads, H (8)")
     p.add_argument("--key-dim", type=whole, metavar="N", help="width of keys and queries, Dk (128)")
     p.add_argument("--value-dim", type=whole, metavar="N", help="width of values, Dv, or of what is scanned, D (128)")
-    p.add_argument("--variants", action="store_true", help="also what the chapters run with an option, such as --normalize")
+    p.add_argument("--variants", action="store_true", help="also the variants that a dispatch may choose")
+    p.add_argument("--forms", action="store_true", help="also what the chapters run with an option, such as --normalize")
     p.add_argument("--minutes", type=minutes, metavar="N", help="start no process after this time (10)")
     p.add_argument("--no-cpu", action="store_true", help="leave the CPU stages out")
     p.add_argument("--cpu", action="store_true", help="the CPU stages alone: needs no GPU")
@@ -244,7 +245,7 @@ def run_sweep(options) -> int:
     most_minutes = 10 if options.minutes is None else options.minutes
     path = options.results or RESULTS / "timings.json"
     timings = timings_to_fill(path, options, problem)
-    todo = plan.jobs(programs, lengths, options.variants, cpu=not options.no_cpu, gpu=not options.cpu)
+    todo = plan.jobs(programs, lengths, options.forms, options.variants, cpu=not options.no_cpu, gpu=not options.cpu)
     left = sweep.unknown(timings, todo)
     seconds = sum(job.seconds() for job in left)
     if known := sum(not sweep.unknown(timings, [job]) for job in todo):

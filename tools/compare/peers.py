@@ -1,7 +1,7 @@
 """What tools/compare_with_fla.py measured: our stages beside the operators that a user would pick instead.
 
     {"format": 1, "date", "commit", "gpu", "versions": {...}, "comparisons": [{
-      "operator", "variant", "chapter", "stage", "peer", "problem": {"B", "H", "L", "Dk", "Dv"},
+      "operator", "form", "chapter", "stage", "peer", "problem": {"B", "H", "L", "Dk", "Dv"},
       "agrees": true | false | null, "error", "ours": times, "theirs": times, "call_ratio", "graph_ratio", "skipped",
       "as": the card that ours had to make do with | null}]}
 
@@ -48,11 +48,11 @@ def libraries(comparison: dict | None) -> list[str]:
     return sorted(found, key=lambda name: (name != FLA, name))
 
 
-def fastest(comparison: dict | None, operator: str, variant: str | None = None, of: str = FLA) -> dict[int, dict]:
+def fastest(comparison: dict | None, operator: str, form: str | None = None, of: str = FLA) -> dict[int, dict]:
     """By length: the pair with the fastest of a library's peers that agree with us."""
     best: dict[int, dict] = {}
     for row in comparison["comparisons"] if comparison else ():
-        same = (row["operator"], row["variant"], library(row), row.get("as")) == (operator, variant, of, None)
+        same = (row["operator"], row["form"], library(row), row.get("as")) == (operator, form, of, None)
         if row["agrees"] and row["graph_ratio"] and same:
             L = row["problem"]["L"]
             if L not in best or row["graph_ratio"] < best[L]["graph_ratio"]:
@@ -89,7 +89,7 @@ def ours_now(row: dict, timings: Timings) -> float | None:
 
 def label(row: dict) -> str:
     card = ["--as", row["as"]] if row.get("as") else []
-    return " ".join([row["operator"], *options_of(row["variant"]), *card])
+    return " ".join([row["operator"], *options_of(row["form"]), *card])
 
 
 def shape(row: dict, comparison: dict) -> str:
@@ -122,7 +122,7 @@ def report(comparison: dict) -> str:
     pairs = sorted(comparison["comparisons"], key=lambda row: (row["chapter"], label(row), row["peer"], row["problem"]["L"]))
     for row in pairs:
         name, peer, L = f"{row['chapter'][:2]} `{label(row)}` `{row['stage']}`", f"`{row['peer']}`", shape(row, comparison)
-        if row["variant"]:
+        if row["form"]:
             peer += f" for `{label(row)}`"
         if row["skipped"]:
             notes.append(f"- {peer} at L = {L}: skipped, {row['skipped']}")

@@ -46,7 +46,7 @@ class Job:
     program: Program
     L: int
     place: str
-    parts: tuple[Part, ...]  # operators of one variant, or of none
+    parts: tuple[Part, ...]  # operators of one form, or of none
 
     def __len__(self) -> int:
         return sum(len(part.stages) for part in self.parts)
@@ -82,17 +82,21 @@ class Job:
         return 0.7 + a_stage * len(self) + share * len(self.parts)
 
 
-def jobs(programs: list[Program], lengths, variants: bool = False, cpu: bool = True, gpu: bool = True) -> list[Job]:
+def jobs(
+    programs: list[Program], lengths, forms: bool = False, variants: bool = False, cpu: bool = True, gpu: bool = True
+) -> list[Job]:
     """All processes: GPU stages first, short sequences first. A CPU stage's time at one length tells whether the next is
     worth while."""
     result = []
     for place in [*(["gpu"] if gpu else []), *(["cpu"] if cpu else [])]:
         for L in sorted(lengths):
             for program in programs:
-                names = dict.fromkeys(operator.variant for operator in program.operators)
-                for variant in names if variants else [None]:
-                    parts = tuple(Part(o, o.stages) for o in program.operators if o.variant == variant)
-                    job = Job(program, L, place, parts).only(lambda _, stage, place=place: stage.place == place)
+                names = dict.fromkeys(operator.form for operator in program.operators)
+                for form in names if forms else [None]:
+                    parts = tuple(Part(o, o.stages) for o in program.operators if o.form == form)
+                    job = Job(program, L, place, parts).only(
+                        lambda _, stage, place=place: stage.place == place and (variants or not stage.variant)
+                    )
                     if job:
                         result.append(job)
     return result
@@ -104,7 +108,7 @@ def expected_ms(timings: Timings, chapter: str, operator: Operator, stage: Stage
     known = sorted(
         (t["L"], t["time_ms"]["min"])  # another program on the machine may have slowed the others
         for t in timings
-        if (t["chapter"], t["operator"], t["variant"], t["stage"]) == (chapter, operator.name, operator.variant, stage.name)
+        if (t["chapter"], t["operator"], t["form"], t["stage"]) == (chapter, operator.name, operator.form, stage.name)
         and t["L"] < L
         and t["time_ms"] is not None
     )

@@ -16,24 +16,25 @@ class Stage:
     place: str  # cpu or gpu
     dtype: str
     step: tuple[int, int] = (0, 0)  # the number of its operator in the chapter, and its own there
+    variant: bool = False  # dispatch may choose it, and it is no step of the lesson
 
 
-def options_of(variant: str | None) -> list[str]:
-    """The options that run a variant: a chapter's list has them with + between, as in backward+normalize."""
-    return [f"--{option}" for option in variant.split("+")] if variant else []
+def options_of(form: str | None) -> list[str]:
+    """The options that run a form: a chapter's list has them with + between, as in backward+normalize."""
+    return [f"--{option}" for option in form.split("+")] if form else []
 
 
 @dataclass(frozen=True)
 class Operator:
     name: str
-    variant: str | None
+    form: str | None
     summary: str
     options: dict[str, str]  # the option that sets a size, by symbol
     stages: tuple[Stage, ...]
 
     @property
     def label(self) -> str:
-        return " ".join([self.name, *options_of(self.variant)])
+        return " ".join([self.name, *options_of(self.form)])
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,11 @@ def load(path: Path) -> Program:
         operators = tuple(
             Operator(
                 entry["operator"],
-                entry["variant"],
+                entry["form"],
                 entry["summary"],
                 entry["options"],
                 tuple(
-                    Stage(stage["name"], stage["place"], stage["dtype"], (i, j))
+                    Stage(stage["name"], stage["place"], stage["dtype"], (i, j), stage["variant"])
                     for j, stage in enumerate(entry["stages"], 1)
                 ),
             )

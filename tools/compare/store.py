@@ -1,7 +1,7 @@
 """The file of timings: one JSON object, a line a timing, replaced as a whole after every process of a sweep.
 
     {"format": 1, "date", "commit", "machine": {...}, "problem": {"B", "H", "Dk", "Dv", "seed"}, "timings": [{
-      "chapter", "operator", "variant", "stage", "step": [i, j], "L", "sizes": {...}, "runs_on": "gpu" | "cpu", "dtype",
+      "chapter", "operator", "form", "stage", "step": [i, j], "L", "sizes": {...}, "runs_on": "gpu" | "cpu", "dtype",
       "outcome": "timed" | "skipped" | "failed" | "crashed", "reason",
       "time_ms": {"median", "min", "max", "runs", "graph"}, "limit_ms", "bytes", "bytes_moved", "launches", "flops",
       "work", "error", "note"}]}
@@ -26,13 +26,13 @@ Key = tuple[str, str, str | None, str, int]
 
 
 def key_of(timing: dict) -> Key:
-    """What a timing is of: chapter, operator, variant, stage, length."""
-    return timing["chapter"], timing["operator"], timing["variant"], timing["stage"], timing["L"]
+    """What a timing is of: chapter, operator, form, stage, length."""
+    return timing["chapter"], timing["operator"], timing["form"], timing["stage"], timing["L"]
 
 
 def label_of(timing: dict) -> str:
     """The operator as a user names it."""
-    return " ".join([timing["operator"], *options_of(timing["variant"])])
+    return " ".join([timing["operator"], *options_of(timing["form"])])
 
 
 def is_gpu(timing: dict) -> bool:
@@ -58,7 +58,7 @@ def limit_ms(timing: dict) -> float | None:
     """
     limit, sizes = timing["limit_ms"], timing["sizes"]
     in_graph = timing["time_ms"] is not None and timing["time_ms"]["graph"] is not None
-    plain = timing["operator"] in WITH_STATES and timing["variant"] is None and timing["dtype"] == "bf16"
+    plain = timing["operator"] in WITH_STATES and timing["form"] is None and timing["dtype"] == "bf16"
     if not (limit and in_graph and plain and timing["bytes"] and "Dk" in sizes):
         return limit
     states = 2 * 4 * sizes["B"] * sizes["H"] * sizes["Dk"] * sizes["Dv"]
@@ -88,7 +88,7 @@ def entry(chapter: str, operator, known, result: dict, stage: dict) -> dict:
     return {
         "chapter": chapter,
         "operator": operator.name,
-        "variant": operator.variant,
+        "form": operator.form,
         "stage": known.name,
         "step": list(known.step),
         "L": problem["L"],
@@ -109,7 +109,7 @@ def entry_without_result(chapter: str, operator, stage, L: int, outcome: str, re
     return {
         "chapter": chapter,
         "operator": operator.name,
-        "variant": operator.variant,
+        "form": operator.form,
         "stage": stage.name,
         "step": list(stage.step),
         "L": L,
@@ -184,7 +184,7 @@ MACHINE_TYPES = {
 }
 TIMING_TYPES = {
     **dict.fromkeys(("chapter", "operator", "stage", "runs_on", "dtype", "outcome"), str),
-    **dict.fromkeys(("variant", "reason", "note"), TEXT),
+    **dict.fromkeys(("form", "reason", "note"), TEXT),
     **dict.fromkeys(("limit_ms", "bytes", "bytes_moved", "launches", "flops", "error"), NUMBER | None),
     "step": list,
     "L": int,

@@ -42,7 +42,7 @@ def is_known(timings: Timings, job: Job, operator, stage) -> bool:
 
 def stage_of(job: Job, operator, stage) -> tuple:
     """A stage, at whatever length: the key of its timings without the length."""
-    return job.program.chapter, operator.name, operator.variant, stage.name
+    return job.program.chapter, operator.name, operator.form, stage.name
 
 
 def unknown(timings: Timings, jobs: list[Job]) -> list[Job]:
@@ -126,7 +126,7 @@ class Sweep:
         problem = {**self.timings.problem, "L": job.L}
         operators = [part.operator for part in job.parts]
         arguments = size_arguments(operators, problem) + ["--seed", str(problem["seed"])]
-        arguments += options_of(operators[0].variant)
+        arguments += options_of(operators[0].form)
         if len(operators) == 1:
             arguments += ["--operator", operators[0].name]
         if job.place == "cpu":

@@ -20,15 +20,14 @@ class PageError(Exception):
 
 def summary(steps: list[Step]) -> str:
     """How large the steps are."""
-    lesson = [step for step in steps if not step.stage.is_dispatch]
-    if not lesson:
+    if not steps:
         return "There are no stages yet.\n"
-    grown = [step for step in lesson if step.grows]
+    grown = [step for step in steps if step.grows]
     ports = sum(step.stage.mark == PORT for step in grown)
     return (
-        f"There are {len(lesson)} stages without `dispatch`, and {len(grown)} of them grow out of another one. The "
-        f"median stage has {median(step.new for step in lesson):g} lines of new reading. {ports} steps are marked as "
-        f"ports to the GPU, and {len(rules.marked(steps))} as ports to tensor cores.\n"
+        f"There are {len(steps)} stages, and {len(grown)} of them grow out of another one. The "
+        f"median stage has {median(step.new for step in steps):g} lines of new reading. {ports} steps are marked as "
+        f"ports to the GPU, and {len(rules.marked(steps))} as large steps.\n"
     )
 
 
@@ -36,8 +35,6 @@ def row(step: Step) -> str:
     stage = step.stage
     grows = f"[`{stage.said}`](../{stage.parent})" if step.code else stage.said or "?"
     mark = f"{stage.mark}: {stage.reason}".replace("|", r"\|") if stage.mark else ""
-    if stage.is_dispatch:
-        mark = show.NO_STAGE
     cells = [f"[`{stage.name}`](../{stage.path})", grows, *show.numbers(step), mark]
     return "| " + " | ".join(cells) + " |"
 

@@ -6,8 +6,8 @@ these headers (of walk.hpp: walk.cu), and what all of these reach in turn. Anoth
 file to read here.
 
 On the path before a stage are the stages of earlier chapters, those of its folder with a lower number, the one that it
-grows out of, the one that this one grows out of, and so on. `dispatch` is not on the path: it chooses among the kernels
-of the lesson, and is none of it.
+grows out of, the one that this one grows out of, and so on. `dispatch` and the variants that it chooses from are no
+stages and not on the path.
 """
 
 from functools import cache
@@ -50,7 +50,7 @@ class Step(NamedTuple):
     @property
     def grows(self) -> bool:
         """Whether it is a step of the lesson from one stage to another."""
-        return self.code is not None and not self.stage.is_dispatch
+        return self.code is not None
 
 
 class Sources:
@@ -101,8 +101,7 @@ def before(one: Stage, stages: dict[str, Stage]) -> list[Stage]:
         is_beside = posixpath.dirname(other.path) == posixpath.dirname(one.path)
         return other.chapter < one.chapter or is_beside and other.number < one.number
 
-    lesson = [other for other in stages.values() if not other.is_dispatch]
-    return [*filter(is_earlier, lesson), *ancestors(one, stages)]
+    return [*filter(is_earlier, stages.values()), *ancestors(one, stages)]
 
 
 def step(one: Stage, stages: dict[str, Stage], sources: Sources) -> Step:

@@ -55,6 +55,14 @@ def cycles(stages: dict[str, Stage]) -> list[Mistake]:
     return found
 
 
+def place_mistake(stage: Stage) -> str | None:
+    """What is wrong with a stage's place."""
+    if stage.name != "dispatch":
+        return None
+    path = PurePosixPath(stage.path)
+    return f"is no stage: it chooses among the kernels and has no number; call it {path.parent}/dispatch/dispatch{path.suffix}"
+
+
 def mark_mistake(root: Path, stage: Stage) -> str | None:
     """What is wrong with a stage's mark."""
     if stage.mark == PORT and not stage.path.endswith(".cu"):
@@ -66,7 +74,7 @@ def mark_mistake(root: Path, stage: Stage) -> str | None:
 
 def limit(stage: Stage) -> int | None:
     """How many lines of new reading a stage may have; None if any number."""
-    return None if stage.is_dispatch else {None: LIMIT, PORT: PORT_LIMIT}.get(stage.mark)
+    return {None: LIMIT, PORT: PORT_LIMIT}.get(stage.mark)
 
 
 def over_the_limit(steps: list[Step]) -> list[Step]:
@@ -124,6 +132,8 @@ def check(root: Path, steps: list[Step]) -> list[Mistake]:
     found = []
     for stage in stages.values():
         found += stage.mistakes
+        if text := place_mistake(stage):
+            found.append(Mistake(stage.path, 1, text))
         texts = [parent_mistake(root, stage, stages), mark_mistake(root, stage) if stage.parent in stages else None]
         found += [Mistake(stage.path, stage.line, text) for text in texts if text]
     for step in over_the_limit(steps):

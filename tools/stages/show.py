@@ -7,8 +7,6 @@ from .difference import Difference
 from .reading import Step
 
 BOLD, CYAN, GREEN, RED, PLAIN = "\x1b[1m", "\x1b[36m", "\x1b[32m", "\x1b[31m", "\x1b[0m"
-NO_STAGE = "no stage of the lesson"
-NO_LIMIT = f"dispatch chooses among the kernels: it is {NO_STAGE}, and its lines have no limit"
 
 
 def has_colours(stream: TextIO) -> bool:
@@ -60,8 +58,6 @@ def notes(step: Step, others: list[str]) -> list[str]:
     found = [counts(step)]
     if step.stage.mark:
         found.append(f"{step.stage.mark}: {step.stage.reason}")
-    if step.stage.is_dispatch:
-        found.append(NO_LIMIT)
     if others:
         found.append(f"the chapter has other stages of this name: {' '.join(others)}")
     return found
@@ -69,8 +65,6 @@ def notes(step: Step, others: list[str]) -> list[str]:
 
 def numbers(step: Step) -> list[str]:
     """Cells of a table: lines removed, added and in files read for the first time, and their sum."""
-    if step.stage.is_dispatch:
-        return ["", "", "", ""]
     changed = [str(step.code.removed), str(step.code.added)] if step.code else ["", str(step.own)]
     return [*changed, str(step.in_files), str(step.new)]
 
@@ -80,7 +74,7 @@ def table(steps: list[Step]) -> str:
     cells = [["chapter", "stage", "grows out of", "removed", "added", "in new files", "new reading", "mark"]]
     for step in steps:
         stage = step.stage
-        cells.append([stage.chapter, stage.full_name, stage.said or "?", *numbers(step), NO_STAGE if stage.is_dispatch else stage.mark or ""])
+        cells.append([stage.chapter, stage.full_name, stage.said or "?", *numbers(step), stage.mark or ""])
     widths = [max(len(cell) for cell in column) for column in zip(*cells)]
 
     def line(row) -> str:

@@ -15,7 +15,7 @@ import re
 from . import source
 
 PORT = "port to the GPU"  # from the CPU
-MARKS = (PORT, "port to tensor cores", "dispatch")
+MARKS = (PORT, "large step")
 
 FILE = re.compile(r"(\d\d_\w+)/(?:(\w+)/)?(\d+)_(\w+)\.(?:cu|cpp)")
 FIELD = re.compile(r"/// Grows out of:\s*(.*)")
@@ -62,11 +62,6 @@ class Stage:
     def name(self) -> str:
         """As the chapter's --list prints it."""
         return FILE.fullmatch(self.path)[4]
-
-    @property
-    def is_dispatch(self) -> bool:
-        """Whether it is no stage of the lesson: it chooses among the kernels of an operator."""
-        return self.name == "dispatch"
 
     @property
     def operator(self) -> str | None:

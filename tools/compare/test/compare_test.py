@@ -173,15 +173,15 @@ class Sweeping(Folder):
         self.assertEqual(self.outcomes(timings, 16384)["quadratic"], "skipped")
         self.assertEqual(self.outcomes(timings, 16384)["fused"], "timed")
 
-    def test_variants_are_processes_of_their_own(self):
-        timings, _ = self.sweep(lengths=[64], variants=True)
+    def test_forms_are_processes_of_their_own(self):
+        timings, _ = self.sweep(lengths=[64], forms=True)
         self.assertIn(("04_fused_chunk", "scan", "backward", "back", 64), timings.by_key)
         self.assertNotIn("back", self.outcomes(self.sweep(lengths=[64])[0]))
 
-    def test_a_variant_may_take_several_options(self):
+    def test_a_form_may_take_several_options(self):
         operator = programs.Operator("linear_attention", "backward+normalize", "", {}, ())
         self.assertEqual(operator.label, "linear_attention --backward --normalize")
-        self.assertEqual(programs.options_of(operator.variant), ["--backward", "--normalize"])
+        self.assertEqual(programs.options_of(operator.form), ["--backward", "--normalize"])
         self.assertEqual(programs.options_of(None), [])
 
     def test_no_process_starts_when_the_time_is_over(self):
@@ -197,10 +197,10 @@ class Sweeping(Folder):
             return programs.Program(f"0{i}_x", Path("x"), parts)
 
         main = [(ROOT / f / "main.cpp").read_text(encoding="utf-8") for f in sorted(groups.HEADLINES)]
-        # A sweep leaves variants out: gradients, and several devices. Some chapters have functions of their own for
+        # A sweep leaves forms out: gradients, and several devices. Some chapters have functions of their own for
         # them; of the others, some stages are counted all the same.
-        variant = re.compile(r"^\w.*\b\w*(backward|over_devices)\w*\(.*\{$", re.MULTILINE)
-        main = ["\n}\n".join(f for f in m.split("\n}\n") if not variant.search(f)) for m in main]
+        form = re.compile(r"^\w.*\b\w*(backward|over_devices)\w*\(.*\{$", re.MULTILINE)
+        main = ["\n}\n".join(f for f in m.split("\n}\n") if not form.search(f)) for m in main]
         stages = [[s for s in m.split(".stage({")[1:] if "_backward" not in s.split("})")[0]] for m in main]
         gpu = [sum("Processor::gpu" in s.split("})")[0] for s in each) for each in stages]
         cpu = [len(each) - g for each, g in zip(stages, gpu)]
@@ -322,7 +322,7 @@ class Refusing(Folder):
             (["--counts", "--results", "r.json"], "--counts has no use for --results"),
             (["--counts", "--cpu"], "--counts has no use for --cpu"),
             (["--counts", "--minutes", "1"], "--counts has no use for --minutes"),
-            (["--counts", "--variants"], "--counts has no use for --variants"),
+            (["--counts", "--forms"], "--counts has no use for --forms"),
             (["--render", str(MADE_UP), "--counts"], "--render has no use for --counts"),
             (["--render", str(MADE_UP), "4"], "--render has no use for a chapter"),
             (["--render", str(MADE_UP), "--lengths", "64"], "--render has no use for --lengths"),
@@ -496,7 +496,7 @@ class Readme(unittest.TestCase):
 
     def test_wins_and_losses_against_the_fastest_peer_that_agrees(self):
         def row(ratio, agrees=True):
-            return {"operator": "simple_gla", "variant": None, "problem": {"L": 16384}, "graph_ratio": ratio, "agrees": agrees}
+            return {"operator": "simple_gla", "form": None, "problem": {"L": 16384}, "graph_ratio": ratio, "agrees": agrees}
 
         def written(*rows):
             return readme.updated(self.TEXT, store.load(MADE_UP), {"comparisons": rows})
@@ -511,7 +511,7 @@ class Readme(unittest.TestCase):
 
     def test_the_limit_of_a_graph_is_without_states(self):
         timing = {
-            "operator": "gla", "variant": None, "dtype": "bf16", "limit_ms": 4.0, "bytes": 4 * 8 * 2 * 3 * 16 * 32,
+            "operator": "gla", "form": None, "dtype": "bf16", "limit_ms": 4.0, "bytes": 4 * 8 * 2 * 3 * 16 * 32,
             "sizes": {"B": 2, "H": 3, "Dk": 16, "Dv": 32}, "outcome": "timed", "time_ms": {"graph": 6.0, "median": 7.0},
         }  # fmt: skip
         self.assertEqual(store.limit_ms(timing), 3.0)
@@ -524,7 +524,7 @@ class Readme(unittest.TestCase):
         timings = store.load(MADE_UP)
         ours = store.best_ms(groups.find(timings, "04_fused_chunk", "simple_gla").stages["fused"][16384])
         row = {
-            "operator": "simple_gla", "variant": None, "chapter": "04_fused_chunk", "stage": "fused", "graph_ratio": 1.6,
+            "operator": "simple_gla", "form": None, "chapter": "04_fused_chunk", "stage": "fused", "graph_ratio": 1.6,
             "problem": {"B": 4, "H": 8, "Dk": 128, "Dv": 128, "L": 16384}, "agrees": True, "theirs": {"graph": 3 * ours},
         }  # fmt: skip
         older = {"date": "2026-01-02", "commit": "older", "comparisons": [row]}
@@ -539,7 +539,7 @@ class Readme(unittest.TestCase):
     def test_other_libraries_have_rows_and_a_sentence_of_their_own(self):
         def row(peer, ratio):
             return {
-                "operator": "simple_gla", "variant": None, "chapter": "04_fused_chunk", "stage": "fused", "peer": peer,
+                "operator": "simple_gla", "form": None, "chapter": "04_fused_chunk", "stage": "fused", "peer": peer,
                 "problem": {"L": 512}, "graph_ratio": ratio, "agrees": True, "theirs": {"graph": ratio},
             }  # fmt: skip
 

@@ -164,7 +164,7 @@ class CompareWithFla(unittest.TestCase):
     def test_ours_run_with_what_other_cards_have(self):
         status, text, errors, data = self.run_tool("--shapes", "2x3x64,1x1x32", "--as", "8.9,12.0", "--operators", "gla")
         self.assertEqual(status, 0, errors)
-        rows = [row for row in data["comparisons"] if row["variant"] is None and row["peer"] == "chunk_gla"]
+        rows = [row for row in data["comparisons"] if row["form"] is None and row["peer"] == "chunk_gla"]
         shapes = [(row["problem"]["B"], row["problem"]["H"], row["problem"]["L"], row["as"]) for row in rows]
         self.assertEqual(shapes, [(2, 3, 64, "8.9"), (2, 3, 64, "12.0"), (1, 1, 32, "8.9"), (1, 1, 32, "12.0")])
         self.assertIn("| theirs over ours, in a graph, at L = | 1x1x32 | 2x3x64 |", text)
@@ -189,7 +189,7 @@ class CompareWithFla(unittest.TestCase):
     def test_gradients_are_those_of_all_inputs(self):
         status, text, errors, data = self.run_tool("--operators", "gla,delta_rule")
         self.assertEqual(status, 0, errors)
-        rows = [row for row in data["comparisons"] if row["variant"] == "backward"]
+        rows = [row for row in data["comparisons"] if row["form"] == "backward"]
         self.assertEqual([(row["operator"], row["agrees"], row["error"]) for row in rows], [("gla", True, 0), ("delta_rule", True, 0)])
         # Without the forward pass, which the graph has as well.
         self.assertEqual((rows[0]["theirs"]["graph"], rows[0]["graph_ratio"]), (0.4, 1.6))

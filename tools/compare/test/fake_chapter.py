@@ -11,7 +11,7 @@ import sys
 import time
 
 SHARED = {"B": "--batch", "H": "--heads", "L": "--length", "Dk": "--key-dim", "Dv": "--value-dim"}
-OPERATORS = [  # operator, variant, options, stages: (name, place, dtype, ms at L = 1, power of L)
+OPERATORS = [  # operator, form, options, stages: (name, place, dtype, ms at L = 1, power of L)
     ("simple_gla", None, SHARED, [("recurrent", "cpu", "fp64", 0.004, 1), ("quadratic", "cpu", "fp32", 1e-4, 2),
                                   ("two_kernels", "gpu", "bf16", 3e-5, 1), ("fused", "gpu", "bf16", 1e-5, 1.2)]),
     ("scan", None, {"B": "--batch", "L": "--length", "D": "--value-dim"}, [("blelloch", "gpu", "fp32", 2e-5, 1)]),
@@ -50,9 +50,9 @@ def main() -> int:
     chapter = os.path.basename(os.path.dirname(os.path.abspath(sys.argv[0])))
     if a.list:
         print(json.dumps({"chapter": chapter, "title": "A chapter for tests", "operators": [
-            {"operator": name, "variant": variant, "summary": "", "options": options,
-             "stages": [{"name": s[0], "place": s[1], "dtype": s[2], "idea": ""} for s in stages]}
-            for name, variant, options, stages in OPERATORS]}))  # fmt: skip
+            {"operator": name, "form": form, "summary": "", "options": options,
+             "stages": [{"name": s[0], "place": s[1], "dtype": s[2], "idea": "", "variant": s[0] == "narrow"} for s in stages]}
+            for name, form, options, stages in OPERATORS]}))  # fmt: skip
         return 0
     if "FAKE_LOG" in os.environ:
         with open(os.environ["FAKE_LOG"], "a", encoding="utf-8") as log:

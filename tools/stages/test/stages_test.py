@@ -154,7 +154,7 @@ class Field(Folder):
         self.assertEqual((found.mark, found.reason), ("port to the GPU", "all chunks, see Foo::bar"))
 
     def test_a_reason_goes_on_up_to_an_empty_line(self):
-        self.assertEqual(self.parsed("8_s.cu; port to tensor cores: it\n/// is\n///\n/// and more").reason, "it is")
+        self.assertEqual(self.parsed("8_s.cu; large step: it\n/// is\n///\n/// and more").reason, "it is")
 
     def test_only_the_opening_comment_counts(self):
         found = stage.parse("02_b/op/7_x.cu", opening(None) + "/// Grows out of: 6_y.cu\nint a;\n")
@@ -162,7 +162,7 @@ class Field(Folder):
 
     def test_an_unknown_mark_is_a_mistake(self):
         found = self.parsed("8_s.cu; larger: so").mistakes
-        self.assert_one([str(m) for m in found], "02_b/op/7_x.cu:5: there is no mark `larger`", "tensor cores")
+        self.assert_one([str(m) for m in found], "02_b/op/7_x.cu:5: there is no mark `larger`", "large step")
 
     def test_a_mark_without_a_reason_is_a_mistake(self):
         for grows in ("8_s.cu; port to the GPU", "8_s.cu; port to the GPU:"):
@@ -311,14 +311,14 @@ class Reading(Folder):
             [step.stage.name for step in self.steps() if step.files], ["y", "no_stage_before"], "where the file is new"
         )
 
-    def test_dispatch_is_not_on_the_path(self):
+    def test_dispatch_and_variants_are_not_on_the_path(self):
         self.put("common/tile/t.cuh", "int t;\n")
         including = '#include "common/tile/t.cuh"\nint a;\n'
-        self.put_stage("01_a/op/2_dispatch.cu", "1_x.cpp", including)
+        self.put("01_a/op/dispatch/dispatch.cu", including)
+        self.put("01_a/op/dispatch/variant.cu", including)
         self.put_stage("01_a/op/3_y.cu", "1_x.cpp", including)
+        self.assertEqual([step.stage.name for step in self.steps()], ["x", "y"])
         self.assertEqual(self.files("01_a/op/3_y.cu"), {"common/tile/t.cuh": 1})
-        self.put_stage("01_a/op/3_y.cu", "2_dispatch.cu", including)
-        self.assertEqual(self.files("01_a/op/3_y.cu"), {}, "what it grows out of has been read")
 
     def test_stages_that_grow_out_of_each_other_have_an_end(self):
         self.put_stage("01_a/op/2_y.cpp", "3_z.cpp")
@@ -330,7 +330,7 @@ class Moves(Folder):
     """Lines that move from stages to a header change no number."""
 
     def new_reading(self) -> dict[str, int]:
-        return {step.stage.path: step.new for step in self.steps() if not step.stage.is_dispatch}
+        return {step.stage.path: step.new for step in self.steps()}
 
     def move(self, lines: str, header: str, *paths: str) -> None:
         """Moves lines that these stages have in common to a header, which all of them include."""
@@ -424,14 +424,12 @@ class Show(Folder):
         self.put_stage("01_a/op/1_x.cpp", "nothing", "int a;\nint b;\n")
         self.put_stage("01_a/op/2_y.cu", "1_x.cpp; port to the GPU: so", '#include "y.cuh"\nint b;\nint c;\n')
         self.put_stage("01_a/op/3_z.cu", None)
-        self.put_stage("01_a/op/4_dispatch.cu", "2_y.cu", "int d;\n")
         self.put("01_a/op/y.cuh", numbered(7))
         rows = [line.split() for line in show.table(self.steps()).splitlines()]
         self.assertEqual(rows[0], "chapter stage grows out of removed added in new files new reading mark".split())
         self.assertEqual(rows[2], ["01_a", "op/x", "nothing", "2", "0", "2"])
         self.assertEqual(rows[3], ["01_a", "op/y", "1_x.cpp", "1", "1", "7", "9", "port", "to", "the", "GPU"])
         self.assertEqual(rows[4], ["01_a", "op/z", "?", "1", "0", "1"])
-        self.assertEqual(rows[5], ["01_a", "op/dispatch", "2_y.cu", "no", "stage", "of", "the", "lesson"])
 
 
 class Rules(Folder):
@@ -500,9 +498,11 @@ class Rules(Folder):
         (found,) = self.mistakes()
         self.assertTrue(found.endswith("and 400 is the limit; make the step smaller"), found)
 
-    def test_dispatch_has_no_limit(self):
-        self.put_stage("01_a/op/2_dispatch.cu", "1_x.cpp", numbered(1000))
+    def test_dispatch_has_no_number(self):
+        self.put("01_a/op/dispatch/dispatch.cu", numbered(1000))
         self.assertEqual(self.mistakes(), [])
+        self.put_stage("01_a/op/2_dispatch.cu", "1_x.cpp")
+        self.assert_one(self.mistakes(), "01_a/op/2_dispatch.cu:1: is no stage", "01_a/op/dispatch/dispatch.cu")
 
     def test_a_stage_in_the_list_may_not_grow(self):
         self.put_stage("01_a/op/2_y.cpp", "1_x.cpp", "int a;\n" + numbered(250))
@@ -523,11 +523,10 @@ class Rules(Folder):
         self.assert_one(self.mistakes(), f"{over.PATH}:1: 01_a/op/3_z.cpp is no stage; remove it")
 
     def test_a_mark_lifts_the_limit_for_one_stage_in_five(self):
-        mark = "1_x.cpp; port to tensor cores: so"
+        mark = "1_x.cpp; large step: so"
         for number in range(2, 6):
             self.put_stage(f"01_a/op/{number}_y.cpp", "1_x.cpp")
         self.put_stage("01_a/op/6_z.cpp", mark, numbered(500))
-        self.put_stage("01_a/op/7_dispatch.cpp", mark, numbered(500))
         self.assertEqual(self.mistakes(), [])
         self.put_stage("01_a/op/5_y.cpp", mark, numbered(600))
         self.assert_one(
@@ -669,10 +668,6 @@ class Command(Folder):
         self.assertEqual(out.splitlines()[3], "the chapter has other stages of this name: another/y")
         self.assertNotIn("other stages", self.run_command("01_a", "op/y")[1])
 
-    def test_dispatch_is_listed_as_no_stage(self):
-        self.put_stage("01_a/op/3_dispatch.cpp", "2_y.cpp", numbered(300))
-        self.assertIn(f"\n{show.NO_LIMIT}\n", self.run_command("01_a", "dispatch")[1])
-
     def test_a_table(self):
         status, out, _ = self.run_command()
         self.assertEqual((status, len(out.splitlines())), (0, 6))
@@ -716,11 +711,11 @@ class Command(Folder):
         self.assertTrue(self.run_command("--check")[1].startswith(f"{page.PATH}: its table is"))
 
     def test_the_goals_and_where_the_stages_are(self):
-        self.put_stage("01_a/op/3_y.cu", "1_x.cpp; port to tensor cores: so", "int a;\n" + numbered(300))
+        self.put_stage("01_a/op/3_y.cu", "1_x.cpp; large step: so", "int a;\n" + numbered(300))
         self.put_stage("01_a/op/4_y.cu", "1_x.cpp", "int a;\n" + numbered(201))
-        self.put_stage("01_a/op/5_dispatch.cu", "1_x.cpp", numbered(500))
+        self.put("01_a/op/dispatch/dispatch.cu", numbered(500))
         lines = [re.split("  +", line) for line in goals.table(self.steps()).splitlines()]
-        self.assertEqual([line[0] for line in lines[1:]][0], "numbered stages without dispatch")
+        self.assertEqual([line[0] for line in lines[1:]][0], "numbered stages")
         self.assertEqual(
             [line[1:] for line in lines[1:]],
             [["6", "at most 120"], ["2", "at most 90"], ["1", "none"], ["1 of 4", "at most 1 in 10"]],

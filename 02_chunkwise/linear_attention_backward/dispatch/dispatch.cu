@@ -1,5 +1,5 @@
 /// @file
-/// Stage 5, `dispatch`: what a user calls. It adds no product of its own. It chooses a kernel and the number of
+/// `dispatch`: what a user calls. It adds no product of its own. It chooses a kernel and the number of
 /// segments, and it supports what the earlier stages do not.
 ///
 /// Idea: each gradient is the operator on other inputs, so the operator's fastest kernels compute it once they know a
@@ -8,7 +8,6 @@
 /// same time. If even these blocks are too few, the sequence is cut into segments, for S from the beginning and for dS
 /// from the end. One more kernel then computes the sums that S and dS consist of. On other GPUs the walks are those of
 /// `pipelined`.
-/// Grows out of: 4_walks.cu
 /// Improves on: `walks` waits for every chunk, computes with warps, and leaves multiprocessors idle when there are few
 /// heads.
 /// Unchanged: the products, their precision, and that nothing is stored between the walks.

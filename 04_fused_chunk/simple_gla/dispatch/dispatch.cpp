@@ -8,7 +8,6 @@
 /// about as long for a chunk as the first walk does with a block of the same columns alone on its multiprocessor. The time of `two_kernels` is the sum of three: its launches, the longer of its walk
 /// and the bytes of its first kernel, and the bytes of its second kernel. On Hopper the walk is that of
 /// `register_scores`, which is the fastest at every length; only its segments have to be chosen.
-/// Grows out of: 03_gla/gla/11_dispatch.cpp
 /// Improves on: `register_scores` leaves multiprocessors idle if there are few heads. `sequence_parallel` always takes
 /// as many segments as fill the GPU once, even if fewer would be faster. For short sequences `two_kernels` is faster.
 /// None of them supports every width.

@@ -12,7 +12,6 @@
 /// So dispatch uses lmha_low_occupancy where B H Dv is at most kColumnsPerMultiprocessor times the multiprocessors,
 /// else lmha, else atomic. The factor is the point where the measured times of the two kernels cross (README.md has the
 /// measurement). The number of multiprocessors is that of the GPU at hand.
-/// Grows out of: 6_lmha.cu
 /// Improves on: each of `atomic`, `lmha` and `lmha_low_occupancy` is the right kernel for some problems only, and
 /// `lmha` supports neither Dk > 64 nor Dv > 128.
 /// Unchanged: the equation, shapes and bytes of the kernel that it chooses.

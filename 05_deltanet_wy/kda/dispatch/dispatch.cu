@@ -7,7 +7,6 @@
 /// Problems that the tensor cores do not support are computed in fp32 by `recurrent_gpu`: widths that are no multiple of
 /// 16 or too large, and rows that are not aligned. One kernel each copies q, k and v to fp32, and one copies the result
 /// back.
-/// Grows out of: 9_cluster.cu
 /// Improves on: `cluster` supports neither every width nor every alignment, and leaves multiprocessors idle where heads
 /// are few.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.

@@ -6,7 +6,6 @@
 /// to 256 one that `tensor_core` supports, and up to 128, on Hopper, `warpgroups`. Gates need no copy. Where the tiles
 /// of neither stage fit into a block's shared memory, the gradients are computed in fp32, as in `dispatch` of
 /// `delta_rule`.
-/// Grows out of: 4_warpgroups.cu
 /// Improves on: neither stage supports widths that are no multiple of 16 or rows that are not aligned, nor normalised
 /// keys where a block does not have all of Dk. `warpgroups` needs Hopper and widths up to 128.
 /// Unchanged: the products.

@@ -4,7 +4,6 @@
 /// Idea: `segments` needs Hopper, Dk of at most 128 and tensors that bulk copies support. Where it can run, `dispatch`
 /// estimates its time, with the best number of segments and width of a tile (segment_plan.cpp), and that of chapter 03,
 /// and takes the shorter.
-/// Grows out of: 1_chapter_03.cpp
 /// Improves on: `segments` does not run on other GPUs and does not support every width.
 /// Unchanged: the operator.
 /// Shapes, Thread mapping, Resources, Work, Bytes, Bound by, Requires: as the kernels that it picks; 03_gla/gla has

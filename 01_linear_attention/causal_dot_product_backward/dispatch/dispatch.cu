@@ -5,7 +5,6 @@
 /// walks side by side take hardly longer than one. So the walks become a dimension of the grid (walks of the same
 /// widths: all three where Dk = Dv, else dq and dk together and dv alone). How a head is cut follows from B H times the
 /// number of walks, by the rule of causal_dot_product's `dispatch`.
-/// Grows out of: 4_lmha.cu
 /// Improves on: `lmha` starts its walks one after the other, and supports neither Dk > 64 nor Dv > 64.
 /// Unchanged: three walks, 12 Dk Dv operations per head and position.
 /// Equation: as `atomic`

@@ -1,5 +1,5 @@
 /// @file
-/// Stage 15, `dispatch`: what a user calls. It adds no product of its own. It chooses a kernel, the number of segments
+/// `dispatch`: what a user calls. It adds no product of its own. It chooses a kernel, the number of segments
 /// and the width of a tile, and it supports what the earlier stages do not.
 ///
 /// Idea: estimate the time of each launch plan and choose the fastest. The time of a walk is that of the chunks which
@@ -13,7 +13,6 @@
 /// and on Hopper tensors that bulk copies do not support. There a chunk takes longer when a multiprocessor has two
 /// blocks, but not twice as long. Tiles of half the width double the number of blocks, but Q and K are then read twice
 /// from the second-level cache.
-/// Grows out of: 8_sequence_parallel.cu
 /// Improves on: `queued_products` and `pipelined` leave multiprocessors idle when there are few heads;
 /// `sequence_parallel` reads K and V twice and starts three kernels where one could do. None of them supports every
 /// width.

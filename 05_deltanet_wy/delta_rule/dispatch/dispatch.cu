@@ -1,5 +1,5 @@
 /// @file
-/// Stage 19, `dispatch`: what a user calls.
+/// `dispatch`: what a user calls.
 ///
 /// Idea: choose a kernel that supports the problem. On Hopper that is `one_block`, `three_blocks`, `cluster`,
 /// `one_kernel`, or `scores_in_walk` with some number of segments, whichever takes the least estimated time
@@ -15,7 +15,6 @@
 /// this costs two fifths more operations and four launches. `chunk_gpu` is faster if few heads leave multiprocessors
 /// idle and there are many chunks. If the heads fill the GPU, the number of operations matters, and `recurrent_gpu` is
 /// faster.
-/// Grows out of: 18_scores_in_walk.cu
 /// Improves on: `scores_in_walk` needs Hopper and supports only Dk <= 128 and keys that are already normalised. With many
 /// heads, T in memory costs more than computing it beside the walk.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.

@@ -1,5 +1,5 @@
 /// @file
-/// Stage 7, `dispatch`: what a user calls. It adds no product of its own. It chooses between `longer_chunks`,
+/// `dispatch`: what a user calls. It adds no product of its own. It chooses between `longer_chunks`,
 /// `warpgroups` and `both_ends`, and supports widths, rows and keys that none of them does.
 ///
 /// Idea: a column of zeros in q and k, or in v and do, changes no other column of a gradient. So copies of the tensors
@@ -8,7 +8,6 @@
 /// back of dk is where the gradient goes through it. Both are a pass over rows, a warp per row, beside a copy that is
 /// made anyway. Where the tiles of no stage fit into a block's shared memory, dispatch/in_fp32.cu computes the
 /// gradients.
-/// Grows out of: 6_longer_chunks.cu
 /// Improves on: none of the three normalises keys or supports widths that are no multiple of 16 or rows that are not
 /// aligned, and two of them need Hopper and widths up to 128. A block of `longer_chunks` gains from the tiles that it
 /// loads ahead, so it loses to `warpgroups` where it has no second pair of chunks.

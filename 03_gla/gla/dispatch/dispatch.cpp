@@ -9,7 +9,6 @@
 /// walks. `chunk_gpu` has one block per chunk and computes more. The walk is faster if heads fill the GPU or the
 /// sequence is short: each of its steps takes a latency, and the time of its work for each block on the multiprocessor.
 /// The chunks of `chunk_gpu` spread evenly over the multiprocessors, at the price of three more launches.
-/// Grows out of: 9_sequence_parallel.cu
 /// Improves on: `sequence_parallel` always takes as many segments as fill the GPU, even if fewer would be faster, and
 /// does not support every width.
 /// Unchanged: the kernels, shapes and bytes of the stage that it chooses.

@@ -5,7 +5,6 @@
 /// once, by the kernels in dispatch/, which support every layout. With D > 1, up to 15 steps are few: at 16 steps both
 /// take the same time (H200, 8 x 1536 channels). With D = 1, up to 8 steps are few: the loop then waits for memory only
 /// once and is never slower than the tiles, however many sequences there are.
-/// Grows out of: 9_wide_tiles.cu
 /// Improves on: the tiles of a sequence of few steps are mostly empty, and each earlier stage is made for one layout,
 /// width or alignment.
 /// Unchanged: what the tiles publish.

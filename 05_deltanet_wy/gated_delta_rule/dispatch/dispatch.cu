@@ -7,7 +7,6 @@
 /// not support, it is the walk of dispatch/segmented_walk.cu if there are few heads or a block may have too little shared
 /// memory for `tensor_core`, and else `tensor_core`. Then fp32, which is `recurrent_gpu` on copies of q, k and v, whose
 /// result is copied back.
-/// Grows out of: 05_deltanet_wy/delta_rule/19_dispatch.cu
 /// Improves on: `cluster` and `three_blocks` need Hopper, Dk <= 128 and keys that are normalised already. With few
 /// heads they leave multiprocessors idle. Neither they nor `tensor_core` support widths that are no multiple of 16,
 /// wide values, or rows that are not aligned.

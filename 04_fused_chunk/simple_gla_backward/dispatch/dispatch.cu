@@ -1,5 +1,5 @@
 /// @file
-/// Stage 8, `dispatch`: what a user calls. It chooses a kernel, and supports the widths and rows that no other stage
+/// `dispatch`: what a user calls. It chooses a kernel, and supports the widths and rows that no other stage
 /// does.
 ///
 /// Idea: columns of zeros change nothing. A column of zeros in q and k adds a row of zeros to the state, one in v and
@@ -8,7 +8,6 @@
 /// are copied back. All other problems are computed as they are: by `hopper_gradients` if it supports them, else by
 /// `pipelined` if that does, else by `segments`. Where tiles of more than 128 columns do not fit into the GPU's shared
 /// memory, the gradients are computed as those of gla (dispatch/as_gla.hpp).
-/// Grows out of: 6_pipelined.cu
 /// Improves on: the stages before require widths that are multiples of 16, and aligned rows.
 /// Unchanged: all that is computed.
 /// Shapes: as the stage that it chooses. The copies are packed: [B, H, L, D] in bf16 for D = Dk and Dv, each rounded up

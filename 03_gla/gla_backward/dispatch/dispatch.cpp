@@ -5,7 +5,6 @@
 /// bulk copies cannot take q, k or a gradient; `materialized` elsewhere, and `subchunk_walks` for widths above 128;
 /// otherwise kernels of one warp per row of a state, which compute in fp32 (dispatch/in_fp32.cu). For q, k, v and do in
 /// fp32 it is always the latter.
-/// Grows out of: 9_one_anchor.cu
 /// Improves on: `one_anchor` needs Hopper, widths that are multiples of 16 and at most 128, and aligned rows.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
 /// Fallback: `closed_form` in fp32 on the GPU, with one warp per row or column of a state.

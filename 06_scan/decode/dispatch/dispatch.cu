@@ -4,7 +4,6 @@
 /// Idea: the chapter's `dispatch` computes the prompt, then there is one kernel per token. The width of its tiles
 /// follows from the number of states. If tiles of 32 columns give every multiprocessor at least 4 blocks, `dispatch`
 /// uses them. Otherwise it uses tiles of 8 columns, which spread few states over four times as many blocks.
-/// Grows out of: 4_step_in_registers.cu
 /// Improves on: `step_in_registers` leaves multiprocessors idle if there are few states, and supports only widths and
 /// strides that are multiples of 4.
 /// Unchanged: the operator, the prompt, and what a thread does with its part of the state.
