@@ -28,14 +28,16 @@ void push_async_copy(const AsyncCopy& copy) {
   Block::current()->async_copies().push(copy);
 }
 
-void commit_async_copies() {
+void commit_async_copies(std::source_location where) {
   const sanitizer::Unwatched unwatched;
-  Block::current()->async_copies().commit();
+  Block& block = *Block::current();
+  if (!block.skips(where)) block.async_copies().commit();
 }
 
-bool pop_async_copy(unsigned pending, AsyncCopy& copy) {
+bool pop_async_copy(unsigned pending, AsyncCopy& copy, std::source_location where) {
   const sanitizer::Unwatched unwatched;
-  return Block::current()->async_copies().pop(pending, copy);
+  Block& block = *Block::current();
+  return !block.skips(where) && block.async_copies().pop(pending, copy);
 }
 
 }  // namespace emulator

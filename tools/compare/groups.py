@@ -33,6 +33,9 @@ STAIRCASE_AT = 2048  # the longest at which the first loop is timed, and the las
 # Stages of libraries that ours are compared with.
 YARDSTICKS = ("cub", "cufft")
 
+# A stage that its operator's dispatch could not have chosen: it has all tokens at once.
+OTHER_WORK = ("prefill",)
+
 # Algorithms for the same operator, from whichever chapter: (name, chapter, operator, stage). The first two are the
 # tables that others publish.
 ALGORITHMS = {
@@ -92,6 +95,15 @@ class Rows:
     def on_gpu(self) -> list[str]:
         """The GPU stages, in order."""
         return [stage for stage, by_length in self.stages.items() if any(map(is_gpu, by_length.values()))]
+
+    def last(self) -> str | None:
+        """What the operator's time is: its dispatch, or the last stage on the GPU that is no library's."""
+        stages = [stage for stage in self.on_gpu() if stage not in YARDSTICKS and not self.is_variant(stage)]
+        return stages[-1] if stages else None
+
+    def is_variant(self, stage: str) -> bool:
+        """Whether a dispatch may choose it, and it is no step of the lesson."""
+        return any(timing.get("variant", False) for timing in self.stages[stage].values())
 
 
 def operators(timings: Timings) -> list[Rows]:

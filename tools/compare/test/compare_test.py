@@ -173,6 +173,11 @@ class Sweeping(Folder):
         self.assertEqual(self.outcomes(timings, 16384)["quadratic"], "skipped")
         self.assertEqual(self.outcomes(timings, 16384)["fused"], "timed")
 
+    def test_variants_are_timed_where_they_are_asked_for(self):
+        timings, _ = self.sweep(lengths=[64], variants=True)
+        self.assertEqual(self.outcomes(timings)["narrow"], "timed")
+        self.assertNotIn("narrow", self.outcomes(self.sweep(lengths=[64])[0]))
+
     def test_forms_are_processes_of_their_own(self):
         timings, _ = self.sweep(lengths=[64], forms=True)
         self.assertIn(("04_fused_chunk", "scan", "backward", "back", 64), timings.by_key)
@@ -323,6 +328,7 @@ class Refusing(Folder):
             (["--counts", "--cpu"], "--counts has no use for --cpu"),
             (["--counts", "--minutes", "1"], "--counts has no use for --minutes"),
             (["--counts", "--forms"], "--counts has no use for --forms"),
+            (["--counts", "--variants"], "--counts has no use for --variants"),
             (["--render", str(MADE_UP), "--counts"], "--render has no use for --counts"),
             (["--render", str(MADE_UP), "4"], "--render has no use for a chapter"),
             (["--render", str(MADE_UP), "--lengths", "64"], "--render has no use for --lengths"),
@@ -395,6 +401,16 @@ class Tables(unittest.TestCase):
         text = tables.report(self.timings, "made_up.json")
         self.assertIn("| L | chunkwise | fused | scan |\n| --- | ---: | ---: | ---: |\n| 32 | 0.0640 | 0.0320 | **0.0100** |", text)
         self.assertIn("| L | chunkwise | scan |\n| --- | ---: | ---: |\n| 32 | 0.0300 | **0.0100** |", text)
+
+    def test_dispatch_is_held_against_what_it_could_have_chosen(self):
+        delta = dict(self.timings.by_key["05_deltanet_wy", "delta_rule", None, "dispatch", 512])
+        for stage, ms in (("cluster", 0.05), ("slow", 0.08)):
+            self.timings.add({**delta, "stage": stage, "step": [1, 2], "variant": True, "time_ms": {**delta["time_ms"], "graph": ms}})
+        text = tables.choices(self.timings, [32, 512])
+        self.assertEqual(text.splitlines()[2:], ["| 05 `delta_rule` |  | **1.08** `cluster` |"])
+        self.assertIn(text.splitlines()[2][:50], tables.report(self.timings, "made_up.json"))
+        self.timings.add({**delta, "stage": "cluster", "step": [1, 0], "time_ms": {**delta["time_ms"], "graph": 0.053}})
+        self.assertIn("| 1.02 |", tables.choices(self.timings, [32, 512]))
 
     def test_text_is_kept_from_breaking_a_table(self):
         self.assertEqual(tables.table(["a", "b"], [["x|y", "1"]]).splitlines()[-1], "| x\\|y | 1 |")

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <source_location>
 
 namespace emulator {
 
@@ -21,10 +22,10 @@ struct AsyncCopy {
 /// Adds a copy to those that this thread has not committed yet.
 void push_async_copy(const AsyncCopy& copy);
 /// Makes these a group of their own, even if there are none.
-void commit_async_copies();
+void commit_async_copies(std::source_location where);
 /// Takes the oldest copy out of the list, if it belongs to a group older than the `pending` newest ones; else returns
 /// false and leaves `copy` as it is.
-bool pop_async_copy(unsigned pending, AsyncCopy& copy);
+bool pop_async_copy(unsigned pending, AsyncCopy& copy, std::source_location where);
 
 /// Poisons the destination and remembers the copy. Without a source it will write zeros.
 /// @tparam kBytes up to 16
@@ -37,9 +38,9 @@ void issue_async_copy(void* destination, const void* source) {
 }
 
 /// Carries out all copies but those of the `pending` newest groups and those that were not committed.
-inline void finish_async_copies(unsigned pending) {
+inline void finish_async_copies(unsigned pending, std::source_location where = std::source_location::current()) {
   AsyncCopy copy;
-  while (pop_async_copy(pending, copy)) std::memcpy(copy.destination, copy.data, copy.bytes);
+  while (pop_async_copy(pending, copy, where)) std::memcpy(copy.destination, copy.data, copy.bytes);
 }
 
 }  // namespace emulator
