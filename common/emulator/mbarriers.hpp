@@ -36,18 +36,31 @@ struct MBarrier {
 /// All barriers of a block. Their addresses stay the same, because threads that wait point to them.
 class MBarriers {
  public:
+  explicit MBarriers(Block& block) : block_(block) {}
+
+  /// Forgets all of them.
+  void reset();
+  /// Looks for a barrier that got more bytes than its phases have expected.
+  void check_at_end();
   /// The barrier at this address; nullptr if none has been initialised there.
   MBarrier* find(const void* address);
-  /// Adds a barrier, which is not initialised yet.
-  MBarrier& add(const void* address);
+  /// See mbarrier_init().
+  void create(const std::uint64_t* address, unsigned count, std::source_location where);
   /// All that thread `creator` has initialised are fenced from now on.
   void fence(unsigned creator);
-  /// A barrier that got more bytes than its phases have expected; nullptr if there is none.
-  const MBarrier* find_overfull() const;
-  /// Forgets all of them.
-  void clear();
+  /// The barrier at this address, in whichever block of the cluster. Ends the launch with a report if it cannot be
+  /// used. @param mark what its bytes hold
+  MBarrier& usable(const std::uint64_t* address, std::uint64_t mark, std::source_location where);
+
+  /// A thread of this block arrives. See mbarrier_arrive().
+  void arrive(MBarrier& barrier, unsigned bytes, std::source_location where);
+  /// See mbarrier_wait() and mbarrier_wait_cluster().
+  void wait(MBarrier& barrier, unsigned parity, bool of_cluster, std::source_location where);
+  /// Begins the next phase of a barrier of this block, and wakes those that wait for this phase, once nothing is missing.
+  void end_phase_if_complete(MBarrier& barrier);
 
  private:
+  Block& block_;
   std::deque<MBarrier> barriers_;
 };
 

@@ -50,6 +50,10 @@ class DynamicSharedMemory {
   void open();
   /// Whether this part of memory lies in it.
   bool contains(const void* address, std::size_t bytes) const;
+  /// Where an address that it contains lies in it, in bytes.
+  std::size_t offset(const void* address) const {
+    return static_cast<std::size_t>(static_cast<const std::byte*>(address) - static_cast<const std::byte*>(data_));
+  }
   void* data() { return data_; }
   std::size_t bytes() const { return bytes_; }
 
