@@ -95,7 +95,9 @@ void fence_async_proxy(std::source_location where) {
   Block& block = *Block::current();
   block.require(Feature::bulk_copies, "fence.proxy.async", where);
   const sanitizer::Unwatched unwatched;
-  if (!block.skips(where)) block.async_proxy().fence();
+  if (block.skips(where)) return;
+  block.async_proxy().fence();
+  if (races::Detector* detector = races::active()) detector->fence_proxy();
 }
 
 }  // namespace emulator

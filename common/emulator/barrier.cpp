@@ -3,6 +3,7 @@
 #include "block.hpp"
 #include "emulator/counters.hpp"
 #include "place.hpp"
+#include "race_places.hpp"
 
 namespace emulator {
 
@@ -29,13 +30,12 @@ int BlockBarrier::wait(bool predicate, std::source_location where) {
     parity_ ^= 1;
     holds_[parity_] = 0;
     ++block_counters.barriers;
+    if (races::Detector* detector = races::active()) detector->meet_block(block_, races::place_of(where));
     block_.wake(this);
   }
   block_.pause();
   points_[parity].acquire();
-  KernelThread& self = block_.thread();
-  ++self.block_barriers;
-  self.barrier_line = where.line();
+  block_.thread().barrier_line = where.line();
   return holds_[parity];
 }
 

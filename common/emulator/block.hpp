@@ -18,6 +18,7 @@
 #include "kernel_thread.hpp"
 #include "mbarriers.hpp"
 #include "named_barriers.hpp"
+#include "race_detector.hpp"
 #include "register_pool.hpp"
 #include "schedule.hpp"
 #include "shared_memory.hpp"
@@ -41,8 +42,9 @@ struct Launch {
   Schedule schedule;
   std::optional<SkippedBarrier> skipped_barrier;
   AsyncOrder async_order;
-  sanitizer::SyncPoint end;  ///< comes after all that the threads do
-  std::uint32_t number;      ///< counted from 1 since the process began
+  sanitizer::SyncPoint end;   ///< comes after all that the threads do
+  std::uint32_t number;       ///< counted from 1 since the process began
+  races::Detector* detector;  ///< of races; nullptr if this launch is not watched
 
   unsigned threads_per_block() const { return block.x * block.y * block.z; }
   unsigned blocks_per_cluster() const { return cluster.x * cluster.y * cluster.z; }

@@ -7,6 +7,7 @@
 #include "bulk_copies.hpp"
 #include "cluster.hpp"
 #include "emulator/push_shared.hpp"
+#include "race_places.hpp"
 #include "random.hpp"
 #include "report.hpp"
 #include "sanitizer.hpp"
@@ -24,6 +25,7 @@ void BulkStore::write() {
     std::byte row[kTileRowBytes];
     for (unsigned unit = 0; unit < 8; ++unit) std::memcpy(row + unit * 16, tile.data() + unit_offset(r, unit), 16);
     std::memcpy(part.global, row + part.first, part.bytes);
+    note_write(part.global, part.bytes, where);
   }
 }
 
@@ -37,7 +39,7 @@ bool BulkStores::next_unread(unsigned pending, BulkStoreSource& source) {
     if (store.is_waited_for || !belongs_to_older(store, pending)) continue;
     store.is_waited_for = true;
     if (store.is_early) continue;
-    source = {store.shared, store.tile.data(), store.tile.size()};
+    source = {store.shared, store.tile.data(), store.tile.size(), store.where};
     return true;
   }
   return false;
@@ -181,7 +183,12 @@ const BulkLoad* BulkLoads::find(const MBarrier& barrier) const {
 
 void BulkLoads::issue(BulkLoad load) {
   MBarrier& barrier = *load.barrier;
-  barrier.points[barrier.parity()].release();  // the poison comes before what those that wait will read
+  barrier.points[barrier.parity()].release(load.where);  // the poison comes before what those that wait will read
+  if (races::Detector* detector = races::active()) {
+    const races::Place place = races::place_of(load.where);
+    detector->bulk_write(load.shared, load.tile.size(), place, barrier.number, load.phase);
+    if (load.source) detector->bulk_read(load.source, load.tile.size(), place, barrier.number, load.phase);
+  }
   const sanitizer::Unwatched unwatched;
   const std::vector<std::byte> poison(load.tile.size(), static_cast<std::byte>(kPoison));
   barrier.block->async_proxy().write(load.shared, poison.data(), poison.size());

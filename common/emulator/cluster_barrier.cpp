@@ -11,7 +11,7 @@ void ClusterBarrier::arrive(KernelThread& thread, std::source_location where) {
   }
   thread.has_arrived = true;
   thread.cluster_phase = phase_;
-  points_[phase_ % 2].release();
+  points_[phase_ % 2].release(where);
   if (++arrived_ < cluster_.thread_count()) return;
   arrived_ = 0;
   ++phase_;

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <source_location>
 
-#include "sanitizer.hpp"
+#include "hand_over.hpp"
 
 namespace emulator {
 
@@ -32,7 +32,7 @@ class ClusterBarrier {
   Cluster& cluster_;
   std::uint64_t phase_ = 0;
   unsigned arrived_ = 0;
-  sanitizer::SyncPoint points_[2];
+  HandOver points_[2];
 };
 
 }  // namespace emulator

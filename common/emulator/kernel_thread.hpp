@@ -39,9 +39,7 @@ struct alignas(64) KernelThread {
   const void* on = nullptr;    ///< what it waits for: see Wait
   std::source_location where;  ///< the barrier or collective that it waits in
 
-  std::uint32_t block_barriers = 0;  ///< that it has passed
-  std::uint32_t warp_barriers = 0;   ///< calls of __syncwarp() that it has passed
-  std::uint32_t barrier_line = 0;    ///< of the last of both
+  std::uint32_t barrier_line = 0;  ///< of the last barrier of its block or warp that it has passed
   AsyncCopies async_copies;
   BulkStores bulk_stores;
   AsyncProxyWrites async_proxy_writes;

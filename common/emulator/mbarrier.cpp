@@ -44,6 +44,7 @@ void MBarriers::create(const std::uint64_t* address, unsigned count, std::source
   barrier.count = barrier.arrivals_left = count;
   barrier.where = where;
   barrier.creator = block_.thread().number;
+  if (races::Detector* detector = races::active()) barrier.number = detector->add_barrier();
 }
 
 void MBarriers::fence(unsigned creator) {
@@ -66,6 +67,9 @@ void MBarriers::end_phase_if_complete(MBarrier& barrier) {
     block_.fail("this phase of the barrier has ended before this copy came: it expects too few bytes", load->where,
                 *load->thread);
   }
+  if (races::Detector* detector = races::active()) {
+    detector->end_phase(barrier.points[barrier.parity()].clock(), barrier.number, barrier.phase);
+  }
   ++barrier.phase;
   barrier.arrivals_left = barrier.count;
   barrier.is_from_cluster[barrier.parity()] = false;
@@ -81,7 +85,7 @@ void MBarriers::arrive(MBarrier& barrier, unsigned bytes, std::source_location w
                   barrier.count);
     block_.trap(text, where);
   }
-  barrier.points[barrier.parity()].release();
+  barrier.points[barrier.parity()].release(where);
   if (barrier.block != &block_) barrier.is_from_cluster[barrier.parity()] = true;
   --barrier.arrivals_left;
   barrier.bytes_left += bytes;

@@ -6,7 +6,7 @@
 #include <deque>
 #include <source_location>
 
-#include "sanitizer.hpp"
+#include "hand_over.hpp"
 
 namespace emulator {
 
@@ -23,12 +23,13 @@ struct MBarrier {
   std::int64_t bytes_left = 0;  ///< in the current phase; negative while bytes have come that nobody has expected yet
   std::uint64_t phase = 0;
   std::source_location where;  ///< of its initialisation
+  unsigned number = 0;         ///< that the detector of races gives it
   unsigned creator = 0;        ///< the thread that has initialised it
   bool is_fenced = false;      ///< whether that thread has called mbarrier_fence_init() afterwards
   /// For even and for odd phases: whether a thread of another block has arrived, or has pushed data.
   bool is_from_cluster[2] = {};
   /// For even and for odd phases: the arrivals of a phase come before the returns of the waits for it.
-  sanitizer::SyncPoint points[2] = {};
+  HandOver points[2] = {};
 
   unsigned parity() const { return phase % 2; }
 };

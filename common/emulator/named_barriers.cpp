@@ -33,7 +33,7 @@ NamedBarrier& NamedBarriers::usable(unsigned id, unsigned threads, std::source_l
 }
 
 void NamedBarriers::arrive(NamedBarrier& barrier, std::source_location where) {
-  barrier.points[barrier.parity].release();
+  barrier.points[barrier.parity].release(where);
   ++barrier.lanes[block_.thread().number / kWarpSize];
   if (++barrier.arrived < barrier.threads) return;
   if (std::ranges::any_of(barrier.lanes, [](unsigned lanes) { return lanes % kWarpSize != 0; })) {

@@ -5,7 +5,7 @@
 #include <array>
 #include <source_location>
 
-#include "sanitizer.hpp"
+#include "hand_over.hpp"
 
 namespace emulator {
 
@@ -18,7 +18,7 @@ struct NamedBarrier {
   std::array<unsigned, 32> lanes{};  ///< that have come, for each warp
   unsigned parity = 0;
   /// Consecutive phases alternate, as those of the block's barrier do.
-  sanitizer::SyncPoint points[2] = {};
+  HandOver points[2] = {};
 };
 
 /// The numbered barriers of one block.

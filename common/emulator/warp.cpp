@@ -7,6 +7,7 @@
 #include "emulator/barrier.hpp"
 #include "emulator/counters.hpp"
 #include "place.hpp"
+#include "race_places.hpp"
 
 namespace emulator {
 
@@ -18,7 +19,8 @@ void Warps::reset() {
   for (Warp& warp : warps_) warp.waiting = 0;
 }
 
-void Warps::exchange(unsigned mask, const void* mine, std::size_t size, void* all, std::source_location where) {
+void Warps::exchange(unsigned mask, const void* mine, std::size_t size, void* all, std::source_location where,
+                     bool orders_memory) {
   KernelThread& self = block_.thread();
   const unsigned first = self.number / 32 * 32;
   Warp& warp = warps_[first / 32];
@@ -36,6 +38,8 @@ void Warps::exchange(unsigned mask, const void* mine, std::size_t size, void* al
     warp.waiting &= ~lanes;
     warp.parity ^= lanes & -lanes;
     ++block_counters.warp_collectives;
+    races::Detector* detector = orders_memory ? races::active() : nullptr;
+    if (detector) detector->meet_warp(block_, first, lanes, races::place_of(where));
     block_.wake(first, 32, [&](unsigned thread) { return lanes >> (thread - first) & 1; });
   }
   block_.pause();
@@ -77,9 +81,8 @@ void Warps::sync(unsigned mask, std::source_location where) {
   const auto leader = static_cast<unsigned>(std::countr_zero(mask & warp.existing)) % 32;
   sanitizer::SyncPoint& point = warp.points[leader][warp.parity >> leader & 1];
   point.release();
-  exchange(mask, nullptr, 0, nullptr, where);
+  exchange(mask, nullptr, 0, nullptr, where, true);
   point.acquire();
-  ++self.warp_barriers;
   self.barrier_line = where.line();
 }
 

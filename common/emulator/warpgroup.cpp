@@ -7,6 +7,7 @@
 
 #include "cluster.hpp"
 #include "place.hpp"
+#include "race_places.hpp"
 #include "report.hpp"
 
 namespace emulator {
@@ -283,6 +284,7 @@ void Warpgroups::issue(unsigned warp, std::source_location where) {
     issued.a_registers[lane] = product.a_registers;
     if (product.a_registers) std::copy_n(product.a_registers, 4, issued.a[lane].begin());
   }
+  note_reads(warp, issued);
   products.under_way.push_back(issued);
   if (!block_.cluster().loads().next_is_early()) return;
   for (ProductUnderWay& product : products.under_way) multiply_warp(warp, product);  // they happen in order
@@ -299,6 +301,19 @@ bool Warpgroups::has_its_factors(const WgmmaProduct& product) const {
   if (!product.a_registers) product.a.for_each_unit(0, kWarps * kRows, check);
   product.b.for_each_unit(0, product.n, check);
   return result;
+}
+
+void Warpgroups::note_reads(unsigned warp, const ProductUnderWay& under_way) const {
+  races::Detector* detector = races::active();
+  if (!detector) return;
+  const WgmmaProduct& product = under_way.product;
+  const auto* shared = static_cast<const std::byte*>(block_.dynamic_shared().data());
+  const races::Place place = races::place_of(under_way.where);
+  const auto note = [&](std::size_t at, unsigned, unsigned) {
+    detector->proxy_read(*lanes_of(warp), shared + at, 16, place);
+  };
+  if (!product.a_registers) product.a.for_each_unit(first_row(warp), kRows, note);
+  product.b.for_each_unit(0, product.n, note);
 }
 
 void Warpgroups::multiply_warp(unsigned warp, ProductUnderWay& under_way) {
@@ -345,6 +360,7 @@ void Warpgroups::wait(unsigned warp, unsigned pending, std::source_location wher
   KernelThread* lanes = lanes_of(warp);
   while (!products.under_way.empty() && products.is_awaited(products.under_way.front(), pending)) {
     ProductUnderWay& product = products.under_way.front();
+    note_reads(warp, product);
     multiply_warp(warp, product);
     for (unsigned lane = 0; lane < kWarpSize; ++lane) {
       ThreadProducts& thread = lanes[lane].products;

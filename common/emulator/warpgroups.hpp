@@ -124,6 +124,8 @@ class Warpgroups {
   void issue(unsigned warp, std::source_location where);
   /// makes sure that its factors lie in shared memory,
   bool has_its_factors(const WgmmaProduct& product) const;
+  /// tells the detector of races that the product reads its factors from its issue to the wait,
+  void note_reads(unsigned warp, const ProductUnderWay& under_way) const;
   /// computes the warp's rows of it, unless that is done,
   void multiply_warp(unsigned warp, ProductUnderWay& under_way);
   /// and gives the lanes their sums.

@@ -21,8 +21,9 @@ class Warps {
   /// As at the start of a block.
   void reset();
   void check_at_end() {}
-  /// See warp_exchange().
-  void exchange(unsigned mask, const void* mine, std::size_t size, void* all, std::source_location where);
+  /// See warp_exchange(). @param orders_memory as __syncwarp() does and the other collectives do not
+  void exchange(unsigned mask, const void* mine, std::size_t size, void* all, std::source_location where,
+                bool orders_memory = false);
   /// See __syncwarp().
   void sync(unsigned mask, std::source_location where);
 
