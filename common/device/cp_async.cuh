@@ -49,7 +49,7 @@ __device__ __forceinline__ void cp_async(void* shared, const void* global, bool 
   check_alignment(shared, kBytes, where);
   check_alignment(global, kBytes, where);
   if (valid) emulator::count_global_read(kBytes);
-  emulator::issue_async_copy<kBytes>(shared, valid ? global : nullptr);
+  emulator::issue_async_copy<kBytes>(shared, valid ? global : nullptr, where);
 #else
   const int source_bytes = valid ? kBytes : 0;  // what is missing up to kBytes is filled with zeros
   if constexpr (kBytes == 16) {

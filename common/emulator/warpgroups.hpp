@@ -14,6 +14,9 @@
 
 namespace emulator {
 
+class Block;
+struct KernelThread;
+
 /// Registers of a thread as a fence has found them.
 struct FencedRegisters {
   const std::byte* address;
@@ -55,7 +58,7 @@ struct ThreadProducts {
   /// Forgets fences that name some of these registers.
   void unfence(const void* address, std::size_t bytes);
   /// As at the start of a block.
-  void clear();
+  void reset();
 };
 
 /// A product of one warp that is under way. `product` is as one of its lanes has issued it.
@@ -78,7 +81,7 @@ struct WarpProducts {
   /// Whether a wait that leaves this many groups waits for it.
   bool is_awaited(const ProductUnderWay& product, unsigned pending) const { return product.group + pending < groups; }
   /// As at the start of a block.
-  void clear();
+  void reset();
 };
 
 /// The calls of the four warps of a warpgroup, which have to be the same.
@@ -98,6 +101,40 @@ class WarpgroupCalls {
   std::deque<Made> made_;                    ///< that not all four warps have made
   std::uint64_t forgotten_ = 0;              ///< that all four have made
   std::array<std::uint64_t, 4> count_ = {};  ///< of each warp
+};
+
+/// What the warps of one block do together in products.
+class Warpgroups {
+ public:
+  explicit Warpgroups(Block& block) : block_(block) {}
+
+  /// As at the start of a block.
+  void reset();
+  /// Looks for products that the block leaves behind, and for warps that lack some calls of their warpgroup.
+  void check_at_end();
+  /// See emulator::meet_at_wgmma().
+  void call(const WgmmaCall& call, std::source_location where);
+  /// See awaited_wgmma().
+  bool find_awaited(unsigned i, unsigned pending, WgmmaProduct& product) const;
+
+ private:
+  /// What the first lane that goes on does for its warp: it makes the warp's call.
+  void make_call(unsigned warp, const WgmmaCall& call, std::source_location where);
+  /// That is: it starts a product,
+  void issue(unsigned warp, std::source_location where);
+  /// makes sure that its factors lie in shared memory,
+  bool has_its_factors(const WgmmaProduct& product) const;
+  /// tells the detector of races that the product reads its factors from its issue to the wait,
+  void note_reads(unsigned warp, const ProductUnderWay& under_way) const;
+  /// computes the warp's rows of it, unless that is done,
+  void multiply_warp(unsigned warp, ProductUnderWay& under_way);
+  /// and gives the lanes their sums.
+  void wait(unsigned warp, unsigned pending, std::source_location where);
+  KernelThread* lanes_of(unsigned warp) const;
+
+  Block& block_;
+  std::vector<WarpProducts> warps_;
+  std::vector<WarpgroupCalls> groups_;
 };
 
 }  // namespace emulator
