@@ -13,20 +13,20 @@ namespace {
 // keeps the state from getting two chunks ahead of the warps that store. No order of the emulator's lets it. Nor does
 // it notice a load over a tile of K that the normaliser's warps have read by ordinary loads.
 constexpr KernelWithBarriers kKernels[] = {
-    {"linear_attention", "materialized", "02_chunkwise/linear_attention/4_materialized.cu", 128, 16},
-    {"linear_attention", "fused", "02_chunkwise/linear_attention/5_fused.cu", 128, 16},
-    {"linear_attention", "tensor_core", "02_chunkwise/linear_attention/6_tensor_core.cu", 64, 64},
-    {"linear_attention", "pipelined", "02_chunkwise/linear_attention/7_pipelined.cu", 64, 64},
-    {"linear_attention", "sequence_parallel", "02_chunkwise/linear_attention/8_sequence_parallel.cu", 64, 64},
-    {"linear_attention", "bulk_copies", "02_chunkwise/linear_attention/9_bulk_copies.cu", 64, 64, 200, "", "",
+    {"linear_attention", "materialized", "02_chunkwise/linear_attention/3_materialized.cu", 128, 16},
+    {"linear_attention", "fused", "02_chunkwise/linear_attention/4_fused.cu", 128, 16},
+    {"linear_attention", "tensor_core", "02_chunkwise/linear_attention/5_tensor_core.cu", 64, 64},
+    {"linear_attention", "pipelined", "02_chunkwise/linear_attention/6_pipelined.cu", 64, 64},
+    {"linear_attention", "segments", "02_chunkwise/linear_attention/7_segments.cu", 64, 64},
+    {"linear_attention", "bulk_copies", "02_chunkwise/linear_attention/8_bulk_copies.cu", 64, 64, 200, "", "",
      "fence_async_proxy"},
-    {"linear_attention", "warpgroup_mma", "02_chunkwise/linear_attention/10_warpgroup_mma.cu", 64, 64, 200},
-    {"linear_attention", "specialized", "02_chunkwise/linear_attention/11_specialized.cu", 64, 64, 390},
-    {"linear_attention", "balanced_roles", "02_chunkwise/linear_attention/12_balanced_roles.cu", 64, 64, 390, "", "",
+    {"linear_attention", "warpgroup_mma", "02_chunkwise/linear_attention/9_warpgroup_mma.cu", 64, 64, 200},
+    {"linear_attention", "specialized", "02_chunkwise/linear_attention/10_specialized.cu", 64, 64, 390},
+    {"linear_attention", "balanced_roles", "02_chunkwise/linear_attention/11_balanced_roles.cu", 64, 64, 390, "", "",
      "output_empty"},
-    {"linear_attention", "queued_products", "02_chunkwise/linear_attention/13_queued_products.cu", 64, 64, 390, "", "",
+    {"linear_attention", "queued_products", "02_chunkwise/linear_attention/12_queued_products.cu", 64, 64, 390, "", "",
      "output_empty"},
-    {"linear_attention", "cluster", "02_chunkwise/linear_attention/14_cluster.cu", 64, 128, 390, "", "",
+    {"linear_attention", "cluster", "02_chunkwise/linear_attention/dispatch/cluster.cu", 64, 128, 390, "", "",
      "output_empty"},
     {"linear_attention --normalize", "dispatch", "02_chunkwise/linear_attention/dispatch/hopper_walk.cuh", 64, 64, 390,
      "walk_segment", "", "output_empty|kNormalized. fence_async_proxy"},
@@ -35,8 +35,9 @@ constexpr KernelWithBarriers kKernels[] = {
      "EMULATOR_DEVICE=rtx5090,multiprocessors=1"},
     {"linear_attention", "dispatch", "02_chunkwise/linear_attention/dispatch/roles_walk.cuh", 64, 64, 390, "",
      "EMULATOR_DEVICE=rtx4090,multiprocessors=1", "kWaitsTogether"},
-    {"linear_attention --backward", "materialized", "02_chunkwise/linear_attention_backward/3_materialized.cu", 64, 64},
-    {"linear_attention --backward", "walks", "02_chunkwise/linear_attention_backward/4_walks.cu", 64, 64},
+    {"linear_attention --backward", "materialized", "02_chunkwise/linear_attention_backward/dispatch/materialized.cu",
+     64, 64},
+    {"linear_attention --backward", "walks", "02_chunkwise/linear_attention_backward/3_walks.cu", 64, 64},
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);
