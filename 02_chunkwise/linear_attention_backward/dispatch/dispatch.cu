@@ -33,7 +33,7 @@
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/workspace.hpp"
-#include "common/tile/launch_plan.hpp"
+#include "common/tile/walk_times.hpp"
 
 namespace tutorial::linear_attention {
 namespace {
