@@ -49,7 +49,9 @@ void parallel(const FloatArguments&);        ///< CPU: ((Q K^T) . M) V whole
 void chunkwise(const FloatArguments&);       ///< CPU: chunks of C, heads over threads
 void materialized(const FloatArguments&);    ///< GPU: each chunk's state in device memory, three kernels
 void fused(const FloatArguments&);           ///< GPU: the state on the chip, one kernel
-void tensor_core(const Bf16Arguments&);      ///< GPU: `fused` on bf16 with mma
+void mma_products(const Bf16Arguments&);     ///< GPU: `fused` on bf16, with products on tensor cores
+void register_state(const Bf16Arguments&);   ///< GPU: `mma_products` with the state in registers
+void tensor_core(const Bf16Arguments&);      ///< GPU: `register_state` with swizzled tiles, half of the scores
 void pipelined(const Bf16Arguments&);        ///< GPU: `tensor_core` with loads during the products
 void segments(const Bf16Arguments&);         ///< GPU: `pipelined` on all segments of a sequence at once
 void bulk_copies(const Bf16Arguments&);      ///< GPU: `pipelined` with tiles by bulk copies, for Hopper
@@ -65,6 +67,8 @@ std::string recurrent_unsupported(const FloatArguments&);
 std::string parallel_unsupported(const FloatArguments&);
 std::string materialized_unsupported(const FloatArguments&);
 std::string fused_unsupported(const FloatArguments&);
+std::string mma_products_unsupported(const Bf16Arguments&);
+std::string register_state_unsupported(const Bf16Arguments&);
 std::string tensor_core_unsupported(const Bf16Arguments&);  ///< also `pipelined`, `segments`
 std::string bulk_copies_unsupported(const Bf16Arguments&);
 std::string warpgroup_mma_unsupported(const Bf16Arguments&);  ///< `warpgroup_mma` to `cluster`

@@ -32,8 +32,8 @@
 /// Work: per position 4 Dk Dv operations for the state and 2 C (Dk ceil(Dv / 64) + Dv) for the scores, also above the
 /// diagonal.
 /// Bytes: each input once (q and k once for each tile of Dv), each output once.
-/// Bound by: latency. The block loads a chunk, waits, and computes; and by shared memory, through which S passes twice
-/// for each chunk: K^T V is added to 4 bytes per element, the copy is written and read again.
+/// Bound by: latency, as the block loads a chunk, waits, and computes; and the traffic of shared memory. For each chunk
+/// every element of S is read and written in fp32, and its copy is written and read.
 /// Requires: Dk and Dv multiples of 16, Dk <= 128, Dv <= 512; rows aligned to 16 bytes.
 /// Weakness: S passes through shared memory, although no warp reads another warp's columns of it. `register_state` keeps
 /// them in registers.
@@ -41,6 +41,8 @@
 /// states).
 
 #include <cuda_runtime.h>
+
+#include <cstdint>
 
 #include "02_chunkwise/linear_attention.hpp"
 #include "02_chunkwise/linear_attention/padded_tile.cuh"
@@ -143,8 +145,8 @@ __global__ void __launch_bounds__(kThreads, 2) mma_products_kernel(Bf16Arguments
     __syncthreads();
     multiply<Stored::kRowsOfK, Stored::kRowsOfMn, kChunk>(O, P, V.from(0, column));
     for_each_pair(O, [&](int row, int j, float2 o) {
-      __nv_bfloat16* address = a.o.row(b, h, t + row) + first_column + column + j;
-      if (row < rows && column + j < columns) store_pair(address, a.scale * o.x, a.scale * o.y);
+      auto* address = reinterpret_cast<std::uint32_t*>(a.o.row(b, h, t + row) + first_column + column + j);
+      if (row < rows && column + j < columns) store_global(address, pack(a.scale * o.x, a.scale * o.y));
     });
     float X[kDk / 16][kWarpColumns / 8][4] = {};
     multiply<Stored::kRowsOfMn, Stored::kRowsOfMn, kChunk>(X, K, V.from(0, column));

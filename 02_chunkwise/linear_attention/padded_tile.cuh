@@ -28,6 +28,10 @@ struct PaddedTile {
   static __device__ __forceinline__ int unit(int row, int column) { return row * kStride + column; }
   /// The address of an element.
   __device__ __forceinline__ __nv_bfloat16* at(int row, int column) const { return data + unit(row, column); }
+  /// From unit(row, column) to unit(row + rows, column + columns).
+  static __device__ __forceinline__ int advance(int unit, int rows, int columns) {
+    return unit + rows * kStride + columns;
+  }
   /// The part of the tile from an element on.
   __device__ __forceinline__ PaddedTile from(int row, int column) const { return {at(row, column)}; }
 

@@ -68,6 +68,16 @@ std::string fused_unsupported(const FloatArguments& a) {
   return "";
 }
 
+std::string mma_products_unsupported(const Bf16Arguments& a) {
+  const std::string reason = register_state_unsupported(a);
+  return reason.empty() && a.Dk > 64 ? shared_memory_missing(106 * 1024) : reason;
+}
+
+std::string register_state_unsupported(const Bf16Arguments& a) {
+  if (a.Dk > 128) return "Dk > 128: padded tiles and a state of more rows would take too much shared memory";
+  return tile::one_set_unsupported(a);
+}
+
 std::string tensor_core_unsupported(const Bf16Arguments& a) {
   return tile::tensor_core_unsupported(a);
 }

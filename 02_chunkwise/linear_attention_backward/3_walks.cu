@@ -6,7 +6,7 @@
 /// other inputs, walked from the last chunk to the first (gradients.hpp). So the kernel is that of `tensor_core` with
 /// the walk's direction as an argument. The direction sets the order of the chunks and which half of the scores counts.
 /// Each walk computes S or dS itself, chunk by chunk.
-/// Grows out of: 02_chunkwise/linear_attention/5_tensor_core.cu
+/// Grows out of: 02_chunkwise/linear_attention/7_tensor_core.cu
 /// Improves on: `chunkwise` has one thread per head.
 /// Unchanged: the products of a chunk and their precision, and that nothing is stored between the walks.
 /// Equation: with S' = dS / scale
@@ -32,56 +32,79 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdint>
+
 #include "02_chunkwise/linear_attention_backward.hpp"
 #include "02_chunkwise/linear_attention_backward/gradients.hpp"
+#include "common/ceil_div.hpp"
 #include "common/device/launch.cuh"
-#include "common/tile/block_part.cuh"
-#include "common/tile/chunk_products.cuh"
+#include "common/device/pack.cuh"
+#include "common/tile/chunk_shape.cuh"
 #include "common/tile/chunk_tiles.cuh"
-#include "common/tile/load_tile.cuh"
-#include "common/tile/select_shape.cuh"
+#include "common/tile/column_products.cuh"
+#include "common/tile/load_tile_sync.cuh"
+#include "common/tile/masked_scores.cuh"
 #include "common/tile/state.cuh"
-#include "common/tile/store_tile.cuh"
+#include "common/tile/transposed_scores.cuh"
 
 namespace tutorial::linear_attention {
 namespace {
 
 using namespace tile;
 
+constexpr int kColumns = 64;  // of Dv, per block
+constexpr int kWarpColumns = kColumns / kWarps;
+
+/// Calls f(row, column, pair) for each pair of neighbouring numbers that the lane holds of D.
+template <int kTiles, int kPairs, class F>
+__device__ __forceinline__ void for_each_pair(const float (&D)[kTiles][kPairs][4], F f) {
+  const int lane = int(lane_index());
+#pragma unroll
+  for (int m = 0; m < kTiles; ++m) {
+#pragma unroll
+    for (int n = 0; n < kPairs; ++n) {
+      f(m * 16 + lane / 4, n * 8 + lane % 4 * 2, float2{D[m][n][0], D[m][n][1]});
+      f(m * 16 + lane / 4 + 8, n * 8 + lane % 4 * 2, float2{D[m][n][2], D[m][n][3]});
+    }
+  }
+}
+
+template <class Shape>
+constexpr std::size_t kSharedBytes = ChunkTiles<Shape>::kBytes + kChunk* kChunk * sizeof(__nv_bfloat16);
+
 /// Computes one gradient. Grid (tiles of its columns, H, B).
 template <class Shape>
 __global__ void __launch_bounds__(kThreads) gradient_walk_kernel(Gradient g) {
   const Bf16Arguments& a = g.a;
-  const int b = int(blockIdx.z), h = int(blockIdx.y), N = (a.L - 1) / kChunk + 1;
-  const int first_column = int(blockIdx.x) * Shape::kDv, columns = min(Shape::kDv, a.Dv - first_column);
+  const int b = int(blockIdx.z), h = int(blockIdx.y), warp = int(threadIdx.x) / 32;
+  const int first_column = int(blockIdx.x) * kColumns, columns = min(kColumns, a.Dv - first_column);
   auto* memory = dynamic_shared<__nv_bfloat16>();
-  const ChunkTiles<Shape> tiles(memory);
+  const auto [Q, K, V] = ChunkTiles<Shape>(memory);
   const typename Shape::ScoreTile P{memory + ChunkTiles<Shape>::kElements};
-
-  const auto load = [&](int t) {
-    const int rows = a.L - t;
-    load_tile(tiles.Q, a.q.row(b, h, t), a.q.stride_l, rows, a.Dk);
-    load_tile(tiles.K, a.k.row(b, h, t), a.k.stride_l, rows, a.Dk);
-    load_tile(tiles.V, a.v.row(b, h, t) + first_column, a.v.stride_l, rows, columns);
-  };
+  const int column = warp * kWarpColumns;  // the warp's first
 
   typename Shape::State S;
   const StateStrides strides = g.strides(a.initial_state.stride_l);
   const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) + first_column * strides.column : nullptr;
   load_state<Shape>(S, start, strides, a.Dk, columns);
   scale_state<Shape>(S, g.start_factor);
-
-  for (int i = 0; i < N; ++i) {
-    const int t = (g.is_reversed ? N - 1 - i : i) * kChunk;
-    load(t);
+  const int N = (a.L - 1) / kChunk + 1;
+  for (int n = 0; n < N; ++n) {
+    const int t = (g.is_reversed ? N - 1 - n : n) * kChunk, rows = a.L - t;
+    load_tile(Q, a.q.row(b, h, t), a.q.stride_l, rows, a.Dk);
+    load_tile(K, a.k.row(b, h, t), a.k.stride_l, rows, a.Dk);
+    load_tile(V, a.v.row(b, h, t) + first_column, a.v.stride_l, rows, columns);
     __syncthreads();
     typename Shape::Output O = {};
-    masked_scores<Shape>(P, g.is_reversed ? tiles.K : tiles.Q, g.is_reversed ? tiles.Q : tiles.K);
-    add_from_state<Shape>(O, tiles.Q, S);
+    masked_scores<Shape>(P, g.is_reversed ? K : Q, g.is_reversed ? Q : K);
+    add_from_state<Shape>(O, Q, S);
     __syncthreads();
-    g.is_reversed ? add_from_transposed_scores<Shape>(O, P, tiles.V) : add_from_scores<Shape>(O, P, tiles.V);
-    update_state<Shape>(S, tiles.K, tiles.V);
-    store_output<Shape>(a.o.row(b, h, t) + first_column, a.o.stride_l, a.L - t, columns, O, tiles.V, a.scale);
+    g.is_reversed ? add_from_transposed_scores<Shape>(O, P, V) : add_from_scores<Shape>(O, P, V);
+    update_state<Shape>(S, K, V);
+    for_each_pair(O, [&](int row, int j, float2 o) {
+      auto* address = reinterpret_cast<std::uint32_t*>(a.o.row(b, h, t + row) + first_column + column + j);
+      if (row < rows && column + j < columns) store_global(address, pack(a.scale * o.x, a.scale * o.y));
+    });
     __syncthreads();
   }
   if (a.final_state.data) {
@@ -90,17 +113,19 @@ __global__ void __launch_bounds__(kThreads) gradient_walk_kernel(Gradient g) {
   }
 }
 
-template <class Shape>
-constexpr std::size_t kSharedBytes = ChunkTiles<Shape>::kBytes + kChunk* kChunk * sizeof(__nv_bfloat16);
+template <int kDk>
+void start(const Gradient& g) {
+  const Bf16Arguments& a = g.a;
+  const dim3 grid(unsigned(ceil_div(a.Dv, kColumns)), unsigned(a.H), unsigned(a.B));
+  using Shape = ChunkShape<kDk, kColumns>;
+  launch(gradient_walk_kernel<Shape>, {grid, kThreads, kSharedBytes<Shape>}, g);
+}
 
 }  // namespace
 
 void walks_backward(const Bf16BackwardArguments& b) {
-  for (const Gradient& gradient : gradients_of(b)) {
-    select_shape(gradient.a.Dk, 64, [&]<class Shape>(Shape) {
-      launch(gradient_walk_kernel<Shape>, {grid_of<Shape>(extents_of(gradient.a), 1), kThreads, kSharedBytes<Shape>},
-             gradient);
-    });
+  for (const Gradient& g : gradients_of(b)) {
+    g.a.Dk <= 64 ? start<64>(g) : g.a.Dk <= 128 ? start<128>(g) : start<256>(g);
   }
 }
 

@@ -21,7 +21,9 @@ namespace tutorial::tile {
 /// @param stride_l elements from one row to the next
 /// @param columns a multiple of 8
 template <template <int> class Tile, int kColumns>
-requires requires { Tile<kColumns>::unit(0, 0); }
+requires requires {
+  Tile<kColumns>::unit(0, 0);
+}
 __device__ __forceinline__ void load_tile(const Tile<kColumns>& tile, const __nv_bfloat16* first_row,
                                           std::int64_t stride_l, int rows, int columns) {
   constexpr int kUnits = kColumns / 8;  // of a row, 16 bytes each

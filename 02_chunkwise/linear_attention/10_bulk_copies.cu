@@ -1,5 +1,5 @@
 /// @file
-/// Stage 8, `bulk_copies`: one thread requests a whole tile, and a barrier in shared memory says when the tile is
+/// Stage 10, `bulk_copies`: one thread requests a whole tile, and a barrier in shared memory says when the tile is
 /// there.
 ///
 /// Idea: with `cp.async` 128 threads compute 3072 addresses for each chunk with 128 columns of Dv, one for every 16
@@ -13,7 +13,7 @@
 ///     copies      |  chunk n + 1 ............................... |-> full[(n + 1) % 2]
 ///     products    |  chunk n                   | wait for `full` | chunk n + 1
 ///
-/// Grows out of: 6_pipelined.cu
+/// Grows out of: 8_pipelined.cu
 /// Improves on: `pipelined` spends some seven instructions on each 16 bytes, and registers on their addresses.
 /// Unchanged: the products, their order, and the columns of each block; equation, precision, operations and bytes.
 /// Shapes: tiles lie in shared memory as panels of 64 columns (common/tile/panel_tile.cuh), because a row of a swizzled
@@ -33,13 +33,15 @@
 #include "02_chunkwise/linear_attention.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/proxy_fence.cuh"
-#include "common/tile/block_part.cuh"
+#include "common/tile/block_columns.hpp"
 #include "common/tile/bulk_tiles.cuh"
-#include "common/tile/chunk_products.cuh"
 #include "common/tile/chunk_tiles.cuh"
+#include "common/tile/column_products.cuh"
+#include "common/tile/grid.cuh"
+#include "common/tile/load_state.cuh"
+#include "common/tile/masked_scores.cuh"
 #include "common/tile/select_shape.cuh"
-#include "common/tile/state.cuh"
-#include "common/tile/store_tile.cuh"
+#include "common/tile/store_output.cuh"
 
 namespace tutorial::linear_attention {
 namespace {

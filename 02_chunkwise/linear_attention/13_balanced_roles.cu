@@ -1,31 +1,36 @@
 /// @file
-/// Stage 12, `queued_products`: while a product runs, the next one is in the queue.
+/// Stage 13, `balanced_roles`: the warpgroup that holds the state does nothing that another warpgroup can do.
 ///
-/// Idea: products of a warpgroup run in the order in which they are started. In `balanced_roles` the products of a
-/// chunk are started together, for O and for S; after they have ended, S is rounded, and then the next products are
-/// started. In between the tensor core has nothing to do for this warpgroup. But the product that adds chunk n + 1 to S
-/// needs only that chunk's K and V, and that S, as chunk n left it, has been rounded. So this product is queued behind
-/// the outputs of chunk n, and S is rounded while these outputs are computed. While the queued product runs, O is
-/// assembled. The waits at barriers overlap with products, too.
+/// Idea: a profile of `specialized` with 32 heads shows where a chunk's 1600 clocks go. The products of the state's
+/// warpgroup take 640. Its warps are busy for as long, because only two or three products fit into the queue of the
+/// tensor core. Then they assemble O (190 clocks), and fence it and meet at a barrier (320). Afterwards they wait for
+/// the next tiles and scores, and round S (320). We could not assign the remaining 130 clocks. The warpgroup of the
+/// scores spends half of its time on the fence after its stores. So two things change:
 ///
-///     tensor core | O of n ............. | S of n + 1    |  | O of n + 1 ......... | S of n + 2    |
-///     state       | ............ round S | put O of n    |  | ........... round S  | put O of n + 1 |
+///   - The state's warps put O into shared memory and go on. Three warps that were idle store it to global memory.
+///   - Two warpgroups compute scores, one for even chunks and one for odd ones. Each may take twice as long.
 ///
-/// One gap per chunk is left: O of n + 1 is not queued behind S of n + 1. The loop waits for S first, because the
-/// compiler does not carry a product that runs around a loop.
-/// Grows out of: 11_balanced_roles.cu
-/// Improves on: `balanced_roles` leaves the tensor core without work between two chunks.
-/// Unchanged: roles, products, precision, bytes.
-/// Registers: s is the rounded copy of S. The product for O of chunk n reads s while s of chunk n + 1 is computed. So
-/// there are two such copies, and the loop is written out for both: moving one to the other would touch registers that
-/// a product is reading.
-/// Resources: as `balanced_roles`. Two chunks are in use at a time.
-/// Bound by: the memory's bandwidth from about 64 heads of Dv = 128 on. With fewer heads, the time that a block takes
-/// for a chunk, 1400 clocks, of which its products need 930.
+///     state    | n: O, S, put O  | n + 1: O, S, put O |
+///     stores                     | O of n             |        outputs: ring of 2, `output_full` and `output_empty`
+///     scores   | n + 1 (even) ...................... |
+///                     | n + 2 (odd) ........................ |
+///
+/// Grows out of: 12_specialized.cu
+/// Improves on: `specialized` has fences and barriers between the products with its state.
+/// Unchanged: products, their order, precision, bytes.
+/// Thread mapping: block (x, h, b) takes 64 columns of Dv. Warpgroups 0 and 1 compute scores. One thread of warpgroup 2
+/// loads, and its last three warps store. Warpgroup 3 holds the state.
+/// Outputs: each storing warp first reads all of its part of a tile and releases the tile. Then it writes to global
+/// memory. Ordinary loads and stores need no fence.
+/// Resources: four sets of Q, K and V, two P and two O: 192 KB of shared memory at Dk = 128. The threads of the four
+/// warpgroups have 96, 96, 72 and 240 registers: 96 + 96 + 72 + 240 <= 4 x 128. The ring's length is even, so that the
+/// same one of the two scoring warpgroups always reads a given set of tiles. With three sets a warpgroup would see only
+/// every second phase of a set. Those phases have the same parity, so its wait could take the end of an older one for
+/// the end of the one that it waits for.
+/// Bound by: as `specialized`.
 /// Requires: as `warpgroup_mma`.
-/// Weakness: 32 heads of Dv = 128 are only 64 blocks, however long the sequence is. `dispatch` cuts the sequence into
-/// segments. And every block of 64 columns of Dv loads Q and K and computes the scores again. In `cluster` two blocks
-/// share this work.
+/// Weakness: between two chunks the tensor core still has nothing to do for the state. `queued_products` closes this
+/// gap.
 /// Sources: as `specialized`.
 
 #include <cuda_runtime.h>
@@ -34,18 +39,18 @@
 #include "common/device/launch.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/registers.cuh"
-#include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/chunk_tiles.cuh"
+#include "common/tile/grid.cuh"
 #include "common/tile/store_tile.cuh"
-#include "common/tile/warpgroup_chunk.cuh"
+#include "common/tile/wgmma_products.cuh"
 
 namespace tutorial::linear_attention {
 namespace {
 
 using namespace tile;
 
-constexpr int kPipelineDepth = 4;               // chunks in shared memory
+constexpr int kPipelineDepth = 4;               // chunks in shared memory; even, for the reason under Resources
 constexpr int kDepth = 2;                       // P and O in shared memory
 constexpr int kBlock = 4 * kWarpgroup;          // threads
 constexpr int kStoreThreads = kWarpgroup - 32;  // of them
@@ -56,7 +61,7 @@ constexpr std::size_t kSharedBytes = kPipelineDepth* ChunkTiles<Shape>::kBytes +
 /// Grid (tiles of 64 columns of Dv, H, B).
 template <class Shape>
 __global__ void __launch_bounds__(kBlock, 1)
-    queued_products_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps) {
+    balanced_roles_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps) {
   const int b = int(blockIdx.z), h = int(blockIdx.y), first_column = int(blockIdx.x) * Shape::kDv;
   const int columns = min(Shape::kDv, a.Dv - first_column);
   __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
@@ -131,75 +136,32 @@ __global__ void __launch_bounds__(kBlock, 1)
     WarpgroupState<Shape::kDk> S;
     const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) + first_column : nullptr;
     load_group_state<Shape::kDk>(S, start, a.initial_state.stride_l, a.Dk, columns);
-    auto ring = Ring<kPipelineDepth>::consumer();  // one chunk ahead of `read`
-    auto read = ring;
+    auto ring = Ring<kPipelineDepth>::consumer();
     auto score_ring = Ring<kDepth>::consumer();
     auto output_ring = Ring<kDepth>::producer();
-
-    WarpgroupOutput O;
-    const auto start_update = [&] {
+    for (int t = 0; t < a.L; t += kChunk) {
       const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
-      ring.wait(full);
-      ring.advance();
-      wgmma_fence(S);
-      start_state_update<Shape::kDk>(S, tiles.V, tiles.K);
-      wgmma_commit();
-    };
-    const auto start_outputs = [&](RoundedState<Shape::kDk>& s) {
-      const ChunkTiles<Shape> tiles = tiles_of(read.stage());
-      wgmma_fence(O, s);
+      WarpgroupOutput O;
+      RoundedState<Shape::kDk> s;
+      round_state<Shape::kDk>(s, S);
+      score_ring.wait(scores_full);  // the scores' warps have waited for `full` before
+      wgmma_fence(O, s, S);
       start_output_from_state<Shape::kDk>(O, s, tiles.Q);
       start_output_from_scores(O, tiles.V, panel(score_ring.stage()));
       wgmma_commit();
-    };
-    // Releases the tiles that the outputs were computed from, and hands the outputs to the warps that store them.
-    const auto finish_outputs = [&] {
-      if (lane_index() == 0) {
-        empty[read.stage()].arrive();
-        scores_empty[score_ring.stage()].arrive();
-      }
-      read.advance();
+      start_state_update<Shape::kDk>(S, tiles.V, tiles.K);
+      wgmma_commit();
+      wgmma_wait<1>(O, s);
+      if (lane_index() == 0) scores_empty[score_ring.stage()].arrive();
       score_ring.advance();
       output_ring.wait(output_empty);
       put_output(panel(kDepth + output_ring.stage()), O, a.scale);
       __syncwarp();
       if (lane_index() == 0) output_full[output_ring.stage()].arrive();
       output_ring.advance();
-    };
-    // Computes the outputs of a chunk from s, the rounded state before it. s_after becomes the rounded state after it,
-    // and S the state after the next chunk.
-    const auto walk = [&](RoundedState<Shape::kDk>& s, RoundedState<Shape::kDk>& s_after) {
-      start_outputs(s);
-      round_state<Shape::kDk>(s_after, S);
-      start_update();
-      wgmma_wait<1>(O, s);
-      finish_outputs();
-      score_ring.wait(scores_full);
       wgmma_wait<0>(S);
-    };
-
-    // Computes the outputs of the last chunk.
-    const auto walk_last = [&](RoundedState<Shape::kDk>& s) {
-      start_outputs(s);
-      wgmma_wait<0>(O, s);
-      finish_outputs();
-    };
-
-    RoundedState<Shape::kDk> even, odd;
-    round_state<Shape::kDk>(even, S);
-    start_update();
-    score_ring.wait(scores_full);
-    wgmma_wait<0>(S);
-    int t = 0;
-    for (; t + 2 * kChunk < a.L; t += 2 * kChunk) {
-      walk(even, odd);
-      walk(odd, even);
-    }
-    if (t + kChunk < a.L) {
-      walk(even, odd);
-      walk_last(odd);
-    } else {
-      walk_last(even);
+      if (lane_index() == 0) empty[ring.stage()].arrive();
+      ring.advance();
     }
     if (a.final_state.data) {
       store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk,
@@ -210,9 +172,9 @@ __global__ void __launch_bounds__(kBlock, 1)
 
 }  // namespace
 
-void queued_products(const Bf16Arguments& a) {
+void balanced_roles(const Bf16Arguments& a) {
   const auto start = [&]<class Shape>(Shape) {
-    launch(queued_products_kernel<Shape>, {grid_of<Shape>(extents_of(a), 1), kBlock, kSharedBytes<Shape>}, a,
+    launch(balanced_roles_kernel<Shape>, {grid_of<Shape>(extents_of(a), 1), kBlock, kSharedBytes<Shape>}, a,
            chunk_maps(a));
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());

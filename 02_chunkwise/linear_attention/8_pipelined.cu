@@ -1,5 +1,5 @@
 /// @file
-/// Stage 6, `pipelined`: the loads of the next chunk overlap this chunk's products.
+/// Stage 8, `pipelined`: the loads of the next chunk overlap this chunk's products.
 ///
 /// Idea: shared memory holds two sets of tiles. `cp.async` copies from global to shared memory while the thread goes
 /// on. So a block starts the copies of chunk n + 1, computes chunk n, and then finds chunk n + 1 in shared memory.
@@ -8,7 +8,7 @@
 ///     products             | chunk 0      | chunk 1      | ...
 ///                          ^ wait, barrier, start the copies of the next
 ///
-/// Grows out of: 5_tensor_core.cu
+/// Grows out of: 7_tensor_core.cu
 /// Improves on: `tensor_core` waits for memory, then computes while the memory is idle. It also has one more barrier
 /// per chunk. Here the barrier after the wait says two things: chunk n is there for all threads, and all threads are
 /// done with chunk n - 1, whose tiles the next copies fill.
@@ -32,13 +32,16 @@
 
 #include "02_chunkwise/linear_attention.hpp"
 #include "common/device/launch.cuh"
-#include "common/tile/block_part.cuh"
-#include "common/tile/chunk_products.cuh"
+#include "common/tile/block_columns.hpp"
+#include "common/tile/chunk_shape.cuh"
 #include "common/tile/chunk_tiles.cuh"
-#include "common/tile/load_tile.cuh"
+#include "common/tile/column_products.cuh"
+#include "common/tile/grid.cuh"
+#include "common/tile/load_state.cuh"
+#include "common/tile/load_tile_async.cuh"
+#include "common/tile/masked_scores.cuh"
 #include "common/tile/select_shape.cuh"
-#include "common/tile/state.cuh"
-#include "common/tile/store_tile.cuh"
+#include "common/tile/store_output.cuh"
 
 namespace tutorial::linear_attention {
 namespace {

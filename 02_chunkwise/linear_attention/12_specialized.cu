@@ -1,5 +1,5 @@
 /// @file
-/// Stage 10, `specialized`: each warpgroup has a task of its own, and the warpgroups wait for each other only at
+/// Stage 12, `specialized`: each warpgroup has a task of its own, and the warpgroups wait for each other only at
 /// barriers.
 ///
 /// Idea: work that does not depend on the state need not wait for it. One thread of the first warpgroup loads, as far
@@ -11,7 +11,7 @@
 ///     scores   | n + 1 | mask   | n + 2 | mask   |         P:       ring of 2, `scores_full` and `scores_empty`
 ///     state    | n: O, S, store | n + 1: O, S    |         outputs: 2 tiles, by bulk stores
 ///
-/// Grows out of: 9_warpgroup_mma.cu
+/// Grows out of: 11_warpgroup_mma.cu
 /// Improves on: `warpgroup_mma` waits for its tile, its scores, a barrier and its state, one after the other.
 /// Unchanged: the products, precision, bytes.
 /// Thread mapping: block (x, h, b) takes 64 columns of Dv. One thread of warpgroup 0 loads, warpgroup 1 computes
@@ -42,10 +42,10 @@
 #include "common/device/named_barrier.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/registers.cuh"
-#include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/chunk_tiles.cuh"
-#include "common/tile/warpgroup_chunk.cuh"
+#include "common/tile/grid.cuh"
+#include "common/tile/wgmma_products.cuh"
 
 namespace tutorial::linear_attention {
 namespace {

@@ -1,5 +1,5 @@
 /// @file
-/// Stage 7, `segments`: the sequence is cut into segments, which are walked at once.
+/// Stage 9, `segments`: the sequence is cut into segments, which are walked at once.
 ///
 /// Idea: all that a segment needs of the positions before it is one state. A first kernel reads only K and V and leaves
 /// each segment's own sum of k_t^T v_t. A second, tiny kernel (common/tile/carry.cuh) adds these sums up from left to
@@ -15,7 +15,7 @@
 /// (S_0 is the initial state, S_L the final one.) The stage is `materialized` with segments in the place of chunks. It,
 /// too, computes states first and outputs later. But it leaves one state per segment in memory instead of one per
 /// chunk, and its outputs come from a walk.
-/// Grows out of: 6_pipelined.cu
+/// Grows out of: 8_pipelined.cu
 /// Improves on: `pipelined` has only one block per head and tile of Dv.
 /// Unchanged: the kernel of `pipelined`.
 /// Equation:
@@ -44,14 +44,17 @@
 #include "02_chunkwise/linear_attention.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
-#include "common/tile/block_part.cuh"
-#include "common/tile/carry.cuh"
-#include "common/tile/chunk_products.cuh"
+#include "common/tile/carry_states.cuh"
+#include "common/tile/chunk_shape.cuh"
 #include "common/tile/chunk_tiles.cuh"
-#include "common/tile/load_tile.cuh"
+#include "common/tile/column_products.cuh"
+#include "common/tile/grid.cuh"
+#include "common/tile/launch_plan.hpp"
+#include "common/tile/load_state.cuh"
+#include "common/tile/load_tile_async.cuh"
+#include "common/tile/masked_scores.cuh"
 #include "common/tile/select_shape.cuh"
-#include "common/tile/state.cuh"
-#include "common/tile/store_tile.cuh"
+#include "common/tile/store_output.cuh"
 
 namespace tutorial::linear_attention {
 namespace {
@@ -70,7 +73,9 @@ constexpr std::size_t kSharedBytes = kPipelineDepth* ChunkTiles<Shape>::kBytes +
 template <class Shape>
 __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
     segment_states_kernel(Bf16Arguments a, LaunchPlan plan, float* states) {
-  const BlockPart<Shape> part(extents_of(a), plan.length);
+  const int tiles_of_head = (a.Dv - 1) / Shape::kDv + 1, segment = int(blockIdx.x) / tiles_of_head;
+  const int b = int(blockIdx.z), h = int(blockIdx.y), begin = segment * plan.length;
+  const int first_column = int(blockIdx.x) % tiles_of_head * Shape::kDv, columns = min(Shape::kDv, a.Dv - first_column);
   auto* memory = dynamic_shared<unsigned char>();
   const auto tiles_of = [&](int n) {
     return StateTiles<Shape>(memory + n % kPipelineDepthForStates * StateTiles<Shape>::kBytes);
@@ -79,9 +84,9 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
   const auto load = [&](int n) {
     if (n < chunks) {
       const StateTiles<Shape> tiles = tiles_of(n);
-      const int t = part.begin + (chunks - 1 - n) * kChunk;  // from the segment's end to its beginning
-      load_tile_async(tiles.K, a.k.row(part.b, part.h, t), a.k.stride_l, kChunk, a.Dk);
-      load_tile_async(tiles.V, a.v.row(part.b, part.h, t) + part.first_column, a.v.stride_l, kChunk, part.columns);
+      const int t = begin + (chunks - 1 - n) * kChunk;  // from the segment's end to its beginning
+      load_tile_async(tiles.K, a.k.row(b, h, t), a.k.stride_l, kChunk, a.Dk);
+      load_tile_async(tiles.V, a.v.row(b, h, t) + first_column, a.v.stride_l, kChunk, columns);
     }
     cp_async_commit();  // an empty group near the end keeps the count right
   };
@@ -94,16 +99,17 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
     load(n + 2);
     update_state<Shape>(S, tiles_of(n).K, tiles_of(n).V);
   }
-  float* state = states + (std::int64_t(part.head) * (plan.segments - 1) + part.segment) * a.Dk * a.Dv;
-  store_state<Shape>(state + part.first_column, S, a.Dv, a.Dk, part.columns);
+  float* state = states + ((std::int64_t(b) * a.H + h) * (plan.segments - 1) + segment) * a.Dk * a.Dv;
+  store_state<Shape>(state + first_column, S, a.Dv, a.Dk, columns);
 }
 
 /// Kernel 3. Grid (tiles of Dv of all segments, H, B).
 template <class Shape>
 __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) walk_kernel(Bf16Arguments a, LaunchPlan plan) {
-  const BlockPart<Shape> part(extents_of(a), plan.length);
-  const int b = part.b, h = part.h, begin = part.begin, end = part.end;
-  const int first_column = part.first_column, columns = part.columns;
+  const int tiles_of_head = (a.Dv - 1) / Shape::kDv + 1, segment = int(blockIdx.x) / tiles_of_head;
+  const int b = int(blockIdx.z), h = int(blockIdx.y), begin = segment * plan.length;
+  const int first_column = int(blockIdx.x) % tiles_of_head * Shape::kDv, columns = min(Shape::kDv, a.Dv - first_column);
+  const int end = begin + min(plan.length, a.L - begin);
   auto* memory = dynamic_shared<unsigned char>();
   const auto tiles_of = [&](int t) {
     return ChunkTiles<Shape>(memory + t / kChunk % kPipelineDepth * ChunkTiles<Shape>::kBytes);
@@ -122,7 +128,12 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) walk_kern
   load(begin);
 
   typename Shape::State S;
-  part.load_start(S, a.initial_state, plan, extents_of(a));
+  const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) + first_column : nullptr;
+  if (segment > 0) {
+    const std::int64_t number = (std::int64_t(b) * a.H + h) * (plan.segments - 1) + segment - 1;
+    start = plan.starts + number * a.Dk * a.Dv + first_column;
+  }
+  load_state<Shape>(S, start, segment > 0 ? a.Dv : a.initial_state.stride_l, a.Dk, columns);
 
   for (int t = begin; t < end; t += kChunk) {
     cp_async_wait<0>();

@@ -1,11 +1,11 @@
 /// @file
-/// Stage 9, `warpgroup_mma`: four warps compute a product together and take its factors straight from shared memory.
+/// Stage 11, `warpgroup_mma`: four warps compute a product together and take its factors straight from shared memory.
 ///
 /// Idea: `wgmma` multiplies a 64 x 16 by a 16 x N matrix, N up to 256. Four warps, called a warpgroup, start it
 /// together, and each has 16 of the 64 rows. The tensor core itself reads the right factor from shared memory, once for
 /// all four warps. So that factor needs no ldmatrix and no registers for fragments. The left factor comes from shared
 /// memory, too, or from registers. S^T comes from registers: in fp32 it is the sum of one product, and in bf16 it is
-/// the left factor of another, without passing through shared memory (common/tile/warpgroup_chunk.cuh has the four
+/// the left factor of another, without passing through shared memory (common/tile/wgmma_products.cuh has the four
 /// products).
 ///
 /// A product runs asynchronously until the warpgroup waits for it. The kernel uses this: it starts S^T Q^T together
@@ -14,7 +14,7 @@
 ///     tensor core | Q K^T | S^T Q^T .......| V^T P^T | V^T K |
 ///     threads     | wait  | mask, store P  | wait            | store O, round S |
 ///
-/// Grows out of: 8_bulk_copies.cu
+/// Grows out of: 10_bulk_copies.cu
 /// Improves on: `bulk_copies` reads each operand from shared memory several times, with one instruction per 16 x 16
 /// elements. The two warps of each scheduler have to issue all of these instructions between their products.
 /// Unchanged: equation, loads, precision, bytes. The products, however, now compute all of P, also above its diagonal.
@@ -36,11 +36,11 @@
 #include "02_chunkwise/linear_attention.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/proxy_fence.cuh"
-#include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/chunk_tiles.cuh"
-#include "common/tile/store_tile.cuh"
-#include "common/tile/warpgroup_chunk.cuh"
+#include "common/tile/grid.cuh"
+#include "common/tile/store_output.cuh"
+#include "common/tile/wgmma_products.cuh"
 
 namespace tutorial::linear_attention {
 namespace {
