@@ -4,7 +4,7 @@
 /// Idea: let G_t be the product of all gates up to position t. From position i to position t, key i decays by G_t /
 /// G_i, a factor of the query times a factor of the key. So q_t is multiplied by G_t, k_i is divided by G_i, and no
 /// gates are left in the formula.
-/// Grows out of: 02_chunkwise/linear_attention/2_parallel.cpp
+/// Grows out of: 02_chunkwise/linear_attention/1_parallel.cpp
 /// Improves on: `recurrent` takes L dependent steps.
 /// Unchanged: chapter 02's products, and the result as long as nothing overflows.
 /// Equation:

@@ -7,7 +7,7 @@
 /// earlier keys are a product of two bf16 matrices. Pairs within one sub-chunk have no such cut. prepare() (prepare.cu)
 /// computes their scores in fp32, once for all tiles of Dv, and decays q from the start of its sub-chunk and k to the
 /// end of its own. The decays of the sub-chunks in between are multiplied here.
-/// Grows out of: 02_chunkwise/linear_attention/7_pipelined.cu
+/// Grows out of: 02_chunkwise/linear_attention/8_pipelined.cu
 /// Improves on: `chunk_gpu` takes one exponential per term of each score and computes the scores again in each tile of
 /// Dv.
 /// Unchanged: the walk of `pipelined`, with the state in registers and the copies of the next chunk in flight during

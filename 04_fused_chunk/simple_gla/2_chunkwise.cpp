@@ -4,7 +4,7 @@
 /// Idea: if all of Dk decays alike, the decay of a score is a single factor, which may be applied after the product. So
 /// the product of a chunk's queries and keys is chapter 02's, and each of its elements is then multiplied by the decay
 /// from position i to position t. Chapter 03 needed sub-chunks because its decay is inside the sum over Dk.
-/// Grows out of: 02_chunkwise/linear_attention/3_chunkwise.cpp
+/// Grows out of: 02_chunkwise/linear_attention/2_chunkwise.cpp
 /// Improves on: `recurrent` takes L dependent steps.
 /// Unchanged: the products, and one thread per head.
 /// Equation: for the chunk from position s to position e,

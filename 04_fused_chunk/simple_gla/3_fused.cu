@@ -3,7 +3,7 @@
 ///
 /// Idea: a scalar gate leaves q and k as they are, so there is nothing to prepare. Each score, each row of Q S, and
 /// each row of V on its way into the state is multiplied by a decay. Chapter 02's kernel does the rest.
-/// Grows out of: 02_chunkwise/linear_attention/7_pipelined.cu
+/// Grows out of: 02_chunkwise/linear_attention/8_pipelined.cu
 /// Improves on: `chunkwise` has one CPU thread per head.
 /// Unchanged: the kernel of `pipelined`, with one block per head and tile of Dv, its products and its loads.
 /// scalar_gate.cuh has the decays and the sums from which they are computed.

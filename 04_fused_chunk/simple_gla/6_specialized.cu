@@ -11,7 +11,7 @@
 ///     scores   | n + 1: Q K^T, under it V~ = diag(2^(b_e - b)) V | P_ti = scale (q_t . k_i) 2^(b_t - b_i) |
 ///     state    | n: S^T Q^T | V^T P^T, under it S = 2^b_e S | V~^T K of n + 1, under it O of n ........... |
 ///
-/// Grows out of: 02_chunkwise/linear_attention/12_balanced_roles.cu
+/// Grows out of: 02_chunkwise/linear_attention/13_balanced_roles.cu
 /// Improves on: `sequence_parallel` computes these decays in every warp, beside products by mma.sync.
 /// Unchanged: the roles of `balanced_roles`. As in `queued_products`, the state is updated for the next chunk while the
 /// outputs of this one are computed. The kernel also walks segments for `dispatch`, as `sequence_parallel` does.

@@ -6,7 +6,7 @@
 /// and dk have their gradient's rows in fp32 registers before they round them. There they multiply them with the rows
 /// of q and of k, and leave one number per position. The walk for dq ends with S_L in its registers, and leaves <S_L,
 /// dfinal_state>. From these numbers a last kernel computes dg, one warp per head.
-/// Grows out of: 02_chunkwise/linear_attention_backward/4_walks.cu
+/// Grows out of: 02_chunkwise/linear_attention_backward/3_walks.cu
 /// Improves on: `materialized` writes a state and its gradient to memory for each chunk and reads them again.
 /// Unchanged: the products of a chunk, their precision, and the row products.
 /// Equation: with S' = dS / scale, and b, P and R as in `materialized`

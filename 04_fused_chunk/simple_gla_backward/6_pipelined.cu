@@ -19,7 +19,7 @@
 /// Bound by: as `fused` of the operator, the walk over the chunks of a segment.
 /// Requires: as `segments`, with Dk and Dv up to 128, and a GPU that gives a block 100 KB of shared memory.
 /// Weakness: products of warps, each waiting for its operands. dk and dv compute dS twice.
-/// Sources: as `segments`; 02_chunkwise/linear_attention/7_pipelined.cu.
+/// Sources: as `segments`; 02_chunkwise/linear_attention/8_pipelined.cu.
 
 #include <cuda_runtime.h>
 

@@ -15,7 +15,7 @@
 /// product from one iteration to the next. For the same reason the last chunk, which no K S follows, is written out
 /// after the loop.
 /// Grows out of: 11_specialized_warps.cu; large step: to products of warpgroups, with the loads, barriers and
-/// roles of 02_chunkwise/linear_attention/13_queued_products.cu
+/// roles of 02_chunkwise/linear_attention/14_queued_products.cu
 ///
 /// Improves on: in `specialized_warps` each of the chain's four warps reads all of K twice per chunk, as fragments, and
 /// passes S and v_new to other warps through shared memory.

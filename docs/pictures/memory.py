@@ -71,17 +71,7 @@ STAGES = [
         "A column of the state lies over the lanes of each warp, in registers; only the warps' totals pass through shared memory.",
     ),
     Stage(
-        BACKWARD + "3_atomic.cu",
-        ["q, k, v, do", "dq", "dk", "dv"],
-        [
-            Kernel("dq: atomic from the start", ["S^T [8, Dk]"], ["a part of dq_t"], ["q, k, v, do*"], ["dq*"]),
-            Kernel("dk: atomic from the end", ["R^T [8, Dk]"], ["a part of dk_t"], ["q, k, v, do*"], ["dk*"]),
-            Kernel("dv: atomic from the end", ["R [8, Dv]"], ["a part of dv_t"], ["q, k, v, do*"], ["dv*"]),
-        ],
-        "Three kernels, each that of the forward stage; two of them read the sequence from its end.",
-    ),
-    Stage(
-        BACKWARD + "4_lmha.cu",
+        BACKWARD + "2_lmha.cu",
         ["q, k, v, do", "dq", "dk", "dv"],
         [
             Kernel("dq: lmha from the start", ["tiles of do, v, k, twice"], ["S^T: a column per thread"], ["q, k, v, do"], ["dq*"]),
@@ -91,7 +81,7 @@ STAGES = [
         "Three kernels, each that of the forward stage, with a state in registers; two of them read the sequence from its end.",
     ),
     Stage(
-        "01_linear_attention/causal_attention/3_gpu.cu",
+        "01_linear_attention/causal_attention/2_gpu.cu",
         ["q, k, v", "+phi(q), phi(k), [v, 1]", "+[o, normaliser]", "o"],
         [
             Kernel("features", [], ["a row at a time"], ["q, k, v*"], ["phi(q), phi(k), [v, 1]*"]),
@@ -101,7 +91,7 @@ STAGES = [
         "Three kernels; the features and the output with its normaliser pass through device memory between them.",
     ),
     Stage(
-        "01_linear_attention/causal_attention_backward/3_gpu.cu",
+        "01_linear_attention/causal_attention_backward/dispatch/dispatch.cu",
         ["inputs, do", "+phi(q), phi(k), [v, 1]", "+[o, normaliser]", "+do'", "+their gradients", "dq, dk, dv"],
         [
             Kernel("features", [], ["a row at a time"], ["inputs, do*"], ["phi(q), phi(k), [v, 1]*"]),
@@ -113,7 +103,7 @@ STAGES = [
         "The forward kernels, then the gradient of each in the opposite order; every intermediate passes through device memory.",
     ),
     Stage(
-        "01_linear_attention/bidirectional_attention/3_gpu.cu",
+        "01_linear_attention/bidirectional_attention/2_gpu.cu",
         ["k, v", "+S_n", "+S", "q", "o"],
         [
             Kernel("state of a segment", ["16 rows of K and V"], ["4 x 4 sums per thread"], ["k, v"], ["S_n*"]),
@@ -123,7 +113,7 @@ STAGES = [
         "Three kernels; partial states and their sum are in device memory.",
     ),
     Stage(
-        "01_linear_attention/bidirectional_attention_backward/3_gpu.cu",
+        "01_linear_attention/bidirectional_attention_backward/dispatch/dispatch.cu",
         ["+phi(q), phi(k), [v, 1]", "+S', R'", "+o', do'", "+dphi(q), dphi(k), d[v, 1]"],
         [
             Kernel("S' = phi(K)^T V'", ["16 rows of each"], ["4 x 4 sums per thread"], ["phi(q), phi(k), [v, 1]"], ["S', R'*"]),
@@ -134,7 +124,7 @@ STAGES = [
         "One kernel for six products; states, outputs and gradients pass through device memory between them.",
     ),
     Stage(
-        LINEAR + "4_materialized.cu",
+        LINEAR + "3_materialized.cu",
         ["k, v", "+states [N, Dk, Dv]", "q", "o"],
         [
             Kernel("chunk_states", ["tiles of K and V"], ["4 x 4 sums per thread"], ["k, v"], ["states [N, Dk, Dv]*"]),
@@ -144,25 +134,25 @@ STAGES = [
         "Three kernels; each chunk's state is written, read and written by the running sum, and read again.",
     ),
     Stage(
-        LINEAR + "5_fused.cu",
+        LINEAR + "4_fused.cu",
         ["q, k", "v", "o"],
         [Kernel("fused: 32 columns per block", ["tiles of Q (later P), K, V;", "S: 32 columns, all of Dk"], ["4 x 4 scores, 4 x 2 sums"], ["q, k", "v"], ["o*"])],
         "One kernel; the state stays in shared memory while the block walks the chunks.",
     ),
     Stage(
-        LINEAR + "6_tensor_core.cu",
+        LINEAR + "7_tensor_core.cu",
         ["q, k", "v", "o"],
         [Kernel("tensor_core: 64 or 128 columns", ["Q, K, V, P in bf16: 56 KB"], ["S and O as accumulators, fp32:", "192 of 255 registers"], ["q, k", "v"], ["o*"])],
         "One kernel; the state stays in registers as accumulators of mma, chunks of Q, K and V and the scores P in shared memory.",
     ),
     Stage(
-        LINEAR + "7_pipelined.cu",
+        LINEAR + "8_pipelined.cu",
         ["q, k", "v", "o"],
         [Kernel("pipelined: 64 or 128 columns", ["Q, K, V twice, by cp.async;", "P: together 104 KB"], ["S and O as accumulators, fp32:", "192 of 255 registers"], ["q, k", "v"], ["o*"])],
         "As stage 6, with two sets of tiles: asynchronous copies fill one while products read the other.",
     ),
     Stage(
-        LINEAR + "8_sequence_parallel.cu",
+        LINEAR + "9_segments.cu",
         ["k, v", "+states of segments", "q", "o"],
         [
             Kernel("states of segments", ["K and V, three sets"], ["the sum of K^T V"], ["k, v"], ["states of segments*"]),
@@ -172,43 +162,43 @@ STAGES = [
         "Three kernels; one state for each segment of the sequence passes through device memory, k and v are read twice.",
     ),
     Stage(
-        LINEAR + "9_bulk_copies.cu",
+        LINEAR + "10_bulk_copies.cu",
         ["q, k", "v", "o"],
         [Kernel("bulk_copies: 64 or 128 columns", ["Q, K, V twice, by bulk copies;", "P; two barriers"], ["S and O as accumulators, fp32"], ["q, k", "v"], ["o*"])],
         "As stage 7, with tiles that one thread asks for; a barrier in shared memory counts their bytes.",
     ),
     Stage(
-        LINEAR + "10_warpgroup_mma.cu",
+        LINEAR + "11_warpgroup_mma.cu",
         ["q, k", "v", "o"],
         [Kernel("warpgroup_mma: 64 columns", ["Q, K, V twice, by bulk copies;", "P and O: together 96 KB"], ["S^T, and a copy in bf16; O^T;", "scores: 160 of 191 registers"], ["q, k", "v"], ["o*"])],
         "One warpgroup; its products read Q, K, V and P from shared memory without a way through registers.",
     ),
     Stage(
-        LINEAR + "11_specialized.cu",
+        LINEAR + "12_specialized.cu",
         ["q, k", "v", "o"],
         [Kernel("specialized: three warpgroups", ["Q, K, V three times; P and O", "twice: together 152 KB"], ["loads: nothing; scores: Q K^T;", "state: S^T, its copy, O^T"], ["q, k", "v"], ["o*"])],
         "One kernel; warpgroups with different tasks hand on tiles, scores and outputs through shared memory.",
     ),
     Stage(
-        LINEAR + "12_balanced_roles.cu",
+        LINEAR + "13_balanced_roles.cu",
         ["q, k", "v", "o"],
         [Kernel("balanced_roles: four warpgroups", ["Q, K, V four times; P and O", "twice: together 192 KB"], ["two with scores; one loads and", "stores; one with S^T and O^T"], ["q, k", "v"], ["o*"])],
         "As stage 11; two warpgroups compute scores, and warps that had nothing to do store the outputs.",
     ),
     Stage(
-        LINEAR + "13_queued_products.cu",
+        LINEAR + "14_queued_products.cu",
         ["q, k", "v", "o"],
         [Kernel("queued_products: four warpgroups", ["Q, K, V four times; P and O", "twice: together 192 KB"], ["the state: S^T, O^T, and two", "copies of S^T in bf16"], ["q, k", "v"], ["o*"])],
         "As stage 12; the update of the state for the next chunk waits in the queue behind the outputs of this one.",
     ),
     Stage(
-        LINEAR + "14_cluster.cu",
+        LINEAR + "dispatch/cluster.cu",
         ["q, k", "v", "o"],
         [Kernel("cluster: two blocks of three warpgroups", ["Q, K, V and P four times, half", "of Q, K, P from the other block"], ["one warpgroup with scores; the", "state: as stage 13"], ["q, k", "v"], ["o*"])],
         "As stage 13; the two blocks of a head load half of Q and K each, for both, and compute every second P.",
     ),
     Stage(
-        LINEAR_BACKWARD + "3_materialized.cu",
+        LINEAR_BACKWARD + "dispatch/materialized.cu",
         ["k, v", "+S [N, Dk, Dv]", "q, do", "+dS [N, Dk, Dv]", "dq, dk, dv"],
         [
             Kernel("chunk_states, twice", ["tiles of two tensors"], ["K^T V or Q^T dO"], ["k, v", "q, do"], ["S [N, Dk, Dv]*", "dS [N, Dk, Dv]*"]),
@@ -218,7 +208,7 @@ STAGES = [
         "Three kernels; each chunk's state and its gradient are written, read and written by the running sums, and read again.",
     ),
     Stage(
-        LINEAR_BACKWARD + "4_walks.cu",
+        LINEAR_BACKWARD + "3_walks.cu",
         ["q, k", "v, do", "dq, dk, dv"],
         [Kernel("gradient_walk, three times", ["three tiles; P: 48 KB"], ["S or dS, and a gradient"], ["q, k", "v, do"], ["dq, dk, dv*"])],
         "One kernel for each gradient; S, or from the other end dS, stays in registers as accumulators of mma.",

@@ -57,7 +57,7 @@ ALGORITHMS = {
         ("recurrent", "02_chunkwise", "linear_attention", "recurrent"),
         ("chunkwise (states in memory)", "02_chunkwise", "linear_attention", "materialized"),
         ("chunkwise (fused)", "02_chunkwise", "linear_attention", "pipelined"),
-        ("chunkwise (segments at once)", "02_chunkwise", "linear_attention", "sequence_parallel"),
+        ("chunkwise (segments at once)", "02_chunkwise", "linear_attention", "segments"),
     ),
     "GLA": (
         ("recurrent", "03_gla", "gla", "recurrent_gpu"),

@@ -33,6 +33,7 @@
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/workspace.hpp"
+#include "common/tile/walk_times.hpp"
 
 namespace tutorial::linear_attention {
 namespace {
@@ -47,12 +48,6 @@ constexpr WalkTimes kTimes{.narrow = {.walk = {2.0, 3.6}, .states = {0.7, 1.2}},
 constexpr double kChunkTime = 0.85, kSumTime = 0.4, kBlockStart = 3, kSegments = 8;
 constexpr int kChunkLength = 64;
 
-bool runs_on_warpgroups(const Bf16BackwardArguments& b) {
-  const std::array<Gradient, 3> gradients = gradients_of(b);
-  return std::all_of(gradients.begin(), gradients.end(),
-                     [](const Gradient& g) { return warpgroup_mma_unsupported(g.a).empty(); });
-}
-
 /// The time of a plan on warpgroups, in microseconds.
 double estimated_time(const Bf16BackwardArguments& b, const LaunchPlan& plan) {
   const int multiprocessors = multiprocessor_count();
@@ -66,17 +61,6 @@ double estimated_time(const Bf16BackwardArguments& b, const LaunchPlan& plan) {
     time += kSegments + double(ceil_div(blocks, 2 * multiprocessors)) * chunks * kSumTime;
   }
   return time;
-}
-
-LaunchPlan choose(const Bf16BackwardArguments& b) {
-  const Extents extents{b.B, b.H, b.L, std::max(b.Dk, b.Dv), b.Dv};
-  if (!runs_on_warpgroups(b)) return fastest_launch_plan(extents, kTimes);
-  LaunchPlan best = make_launch_plan(b.L, 64, 1);
-  for (int segments = 2; segments <= std::min(ceil_div(b.L, kChunkLength), multiprocessor_count()); ++segments) {
-    const LaunchPlan plan = make_launch_plan(b.L, 64, segments);
-    if (estimated_time(b, plan) < estimated_time(b, best)) best = plan;
-  }
-  return best;
 }
 
 /// The problem in fp32.
@@ -102,6 +86,40 @@ struct InFp32 {
     return {x.data ? x.row(0, 0, b.L - 1) : nullptr, x.stride_b, x.stride_h, -x.stride_l};
   }
 };
+
+enum class Kernel { kWarpgroups, kWarps, kFusedInFp32 };
+
+/// What dispatch does with a problem.
+struct Choice {
+  Kernel kernel;
+  LaunchPlan plan;      ///< of the walks; kFusedInFp32 has none
+  std::string note;     ///< the choice in words
+  std::int64_t memory;  ///< bytes beside inputs and outputs
+};
+
+Choice choose(const Bf16BackwardArguments& b) {
+  if (const std::string reason = gradients_unsupported(b); !reason.empty()) {
+    return {Kernel::kFusedInFp32, {}, "fused in fp32: " + reason, std::int64_t(sizeof(float)) * InFp32::elements(b)};
+  }
+  const auto walks = [&](Kernel kernel, const char* name, const LaunchPlan& plan) {
+    const std::string segments = plan.segments > 1 ? std::to_string(plan.segments) + " segments, " : "";
+    return Choice{kernel, plan,
+                  std::string(name) + ", " + segments + std::to_string(plan.columns) + " columns per block",
+                  2 * std::int64_t(sizeof(float)) * b.B * b.H * (plan.segments - 1) * b.Dk * b.Dv};
+  };
+  const std::array<Gradient, 3> gradients = gradients_of(b);
+  if (std::any_of(gradients.begin(), gradients.end(),
+                  [](const Gradient& g) { return !warpgroup_mma_unsupported(g.a).empty(); })) {
+    const Extents extents{b.B, b.H, b.L, std::max(b.Dk, b.Dv), b.Dv};
+    return walks(Kernel::kWarps, "mma by warps", fastest_launch_plan(extents, kTimes));
+  }
+  LaunchPlan best = make_launch_plan(b.L, 64, 1);
+  for (int segments = 2; segments <= std::min(ceil_div(b.L, kChunkLength), multiprocessor_count()); ++segments) {
+    const LaunchPlan plan = make_launch_plan(b.L, 64, segments);
+    if (estimated_time(b, plan) < estimated_time(b, best)) best = plan;
+  }
+  return walks(Kernel::kWarpgroups, "warpgroups", best);
+}
 
 /// to = factor from, or factor from^T, for states of `rows` rows in `from`. Grid (up to 64, H, B).
 __global__ void scale_state_kernel(View<const float> from, View<float> to, int rows, int columns, bool transpose,
@@ -164,9 +182,15 @@ void backward_in_fp32(const Bf16BackwardArguments& b) {
 }  // namespace
 
 void dispatch_backward(const Bf16BackwardArguments& b) {
-  if (!gradients_unsupported(b).empty()) return backward_in_fp32(b);
-  const LaunchPlan plan = choose(b);
-  runs_on_warpgroups(b) ? hopper_gradient_walks(b, plan) : gradient_walks(b, plan);
+  const Choice choice = choose(b);
+  switch (choice.kernel) {
+    case Kernel::kWarpgroups:
+      return hopper_gradient_walks(b, choice.plan);
+    case Kernel::kWarps:
+      return gradient_walks(b, choice.plan);
+    case Kernel::kFusedInFp32:
+      return backward_in_fp32(b);
+  }
 }
 
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments& b) {
@@ -181,16 +205,11 @@ std::string dispatch_backward_unsupported(const Bf16BackwardArguments& b) {
 }
 
 std::string dispatch_backward_note(const Bf16BackwardArguments& b) {
-  if (const std::string reason = gradients_unsupported(b); !reason.empty()) return "fused in fp32: " + reason;
-  const LaunchPlan plan = choose(b);
-  const std::string segments = plan.segments > 1 ? std::to_string(plan.segments) + " segments, " : "";
-  return (runs_on_warpgroups(b) ? "warpgroups, " : "mma by warps, ") + segments + std::to_string(plan.columns) +
-         " columns per block";
+  return choose(b).note;
 }
 
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments& b) {
-  if (!gradients_unsupported(b).empty()) return std::int64_t(sizeof(float)) * InFp32::elements(b);
-  return 2 * std::int64_t(sizeof(float)) * b.B * b.H * (choose(b).segments - 1) * b.Dk * b.Dv;
+  return choose(b).memory;
 }
 
 }  // namespace tutorial::linear_attention

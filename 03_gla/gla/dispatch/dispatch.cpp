@@ -24,6 +24,7 @@
 #include "03_gla/gla/launch_plan.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
+#include "common/tile/walk_times.hpp"
 
 namespace tutorial::gla {
 namespace {

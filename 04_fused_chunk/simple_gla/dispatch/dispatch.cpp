@@ -25,6 +25,7 @@
 #include "04_fused_chunk/simple_gla/launch_plan.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
+#include "common/tile/walk_times.hpp"
 
 namespace tutorial::simple_gla {
 namespace {

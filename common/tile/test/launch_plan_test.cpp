@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "common/device/device.hpp"
+#include "common/tile/walk_times.hpp"
 
 namespace tutorial::tile {
 namespace {
