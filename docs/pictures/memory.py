@@ -224,13 +224,13 @@ STAGES = [
         "One kernel for each gradient; S, or from the other end dS, stays in registers as accumulators of mma.",
     ),
     Stage(
-        GLA + "5_recurrent_gpu.cu",
+        GLA + "dispatch/recurrent_gpu.cu",
         ["q, k, g", "v", "o"],
         [Kernel("recurrent: 32 columns per block", ["tiles of 8 steps of q, k, v", "and 2^(g / ln 2), twice"], ["S: Dk / 8 rows of a", "pair of columns per thread"], ["q, k, g", "v"], ["o*"])],
         "The state is in registers; gates are computed on their way into shared memory.",
     ),
     Stage(
-        GLA + "6_chunk_gpu.cu",
+        GLA + "5_chunk_gpu.cu",
         ["g", "+sums b (high, low)", "k, v", "+states [N, Dk, Dv]", "q", "o"],
         [
             Kernel("gate_sums", [], ["a column of g per thread"], ["g*"], ["sums b (high, low)*"]),
@@ -241,7 +241,7 @@ STAGES = [
         "Four kernels; sums of g and each chunk's state are in device memory between them.",
     ),
     Stage(
-        GLA + "7_subchunk_tensor_core.cu",
+        GLA + "6_subchunk_tensor_core.cu",
         ["q, k, g", "+q~, k~", "+decays D, scores", "v", "o"],
         [
             Kernel("prepare", [], ["16 keys that fade, 16 rows", "of q, k, g; 16 scores"], ["q, k, g*"], ["q~, k~*", "decays D, scores*"]),
@@ -250,7 +250,7 @@ STAGES = [
         "Two kernels; decayed queries and keys, decays and the diagonal's scores pass through device memory.",
     ),
     Stage(
-        GLA + "8_subchunk_walk.cu",
+        GLA + "7_subchunk_walk.cu",
         ["q, k, g", "+q~, k~", "+decays D, scores", "v", "o"],
         [
             Kernel("prepare", [], ["16 keys that fade, 16 rows", "of q, k, g; 16 scores"], ["q, k, g*"], ["q~, k~*", "decays D, scores*"]),
@@ -259,7 +259,7 @@ STAGES = [
         "Two kernels; no scores between sub-chunks, and q~ and k~ are used as prepare has left them.",
     ),
     Stage(
-        GLA + "9_sequence_parallel.cu",
+        GLA + "8_segments.cu",
         ["q, k, g", "+q~, k~, D, scores", "v", "+states of segments", "o"],
         [
             Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, scores*"]),
@@ -270,7 +270,7 @@ STAGES = [
         "Four kernels; a state and a decay for each segment pass through device memory.",
     ),
     Stage(
-        GLA + "10_warpgroup_walk.cu",
+        GLA + "9_warpgroup_walk.cu",
         ["q, k, g", "+q~, k~", "+decays D, scores", "v", "o"],
         [
             Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~*", "decays D, scores*"]),
@@ -279,7 +279,7 @@ STAGES = [
         "Two kernels; the walk takes its tiles by bulk copies, and the state is the sums of warpgroups' products.",
     ),
     Stage(
-        "03_gla/gla_backward/4_subchunk_walks.cu",
+        "03_gla/gla_backward/dispatch/subchunk_walks.cu",
         ["q, k, g", "+q~, k~, D, P", "v, do", "dv", "+S_n, W", "+A, B", "dq, dk, dg"],
         [
             Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
@@ -291,7 +291,7 @@ STAGES = [
         "Five kernels; what the walks read of S and dS stays fp32 in device memory until its decays and dg are computed.",
     ),
     Stage(
-        "03_gla/gla_backward/5_materialized.cu",
+        "03_gla/gla_backward/dispatch/materialized.cu",
         ["q, k, g", "+q~, k~, D, P", "v, do", "+S_n, S'_n", "dq, dk, dg", "dv"],
         [
             Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
@@ -321,7 +321,7 @@ STAGES = [
         "Three kernels, as before; tiles and outputs of the gradients pass through shared memory by bulk copies.",
     ),
     Stage(
-        "03_gla/gla_backward/8_anchored_pairs.cu",
+        "03_gla/gla_backward/4_anchored_pairs.cu",
         ["q, k, g", "+q~, k~, D, P", "v, do", "+S_n, S'_n", "dq, dk, dg", "dv"],
         [
             Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
@@ -331,7 +331,7 @@ STAGES = [
         "Three kernels, as before; of q, k and g the last one needs g alone, as long as no column forgets too much.",
     ),
     Stage(
-        "03_gla/gla_backward/9_one_anchor.cu",
+        "03_gla/gla_backward/5_one_anchor.cu",
         ["q, k, g", "+q^, k^, D, b", "v, do", "+S_n, D S'_n", "dq, dk, dg", "dv"],
         [
             Kernel("prepare: a chunk", ["sums of g"], ["16 rows of q, k and g"], ["q, k, g*"], ["q^, k^, D, b*"]),
