@@ -301,26 +301,6 @@ STAGES = [
         "Three kernels; the states of all chunks pass through device memory in bf16, and a block has all that a chunk's gradients consist of.",
     ),
     Stage(
-        "03_gla/gla_backward/6_warpgroup_states.cu",
-        ["q, k, g", "+q~, k~, D, P", "v, do", "+S_n, S'_n", "dq, dk, dg", "dv"],
-        [
-            Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
-            Kernel("states: a warpgroup", ["k~ or q~, D, v or do,", "four times"], ["S^T or S'^T, 64 columns"], ["q~, k~, D, P", "v, do"], ["S_n, S'_n*"]),
-            Kernel("gradients", ["q~, k~, D, P, v, do, S', then S;", "at last A, B and R"], ["dv, then A and B;", "k, decays, dk, dg: 16 rows"], ["q~, k~, D, P", "v, do", "S_n, S'_n", "q, k, g*"], ["dq, dk, dg*", "dv*"]),
-        ],
-        "Three kernels; the states of all chunks pass through device memory in bf16, as sums of warpgroups' products.",
-    ),
-    Stage(
-        "03_gla/gla_backward/7_warpgroup_gradients.cu",
-        ["q, k, g", "+q~, k~, D, P", "v, do", "+S_n, S'_n", "dq, dk, dg", "dv"],
-        [
-            Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
-            Kernel("states: a warpgroup", ["k~ or q~, D, v or do,", "three times; a state"], ["S^T or S'^T, 64 columns"], ["q~, k~, D, P", "v, do"], ["S_n, S'_n"]),
-            Kernel("gradients: a warpgroup", ["q~, k~, D, v, do, S', then S;", "at last A, B, R, q, k; gradients"], ["sums of products;", "k, decays, dk, dg: 16 rows"], ["q~, k~, D, P", "v, do", "S_n, S'_n", "q, k, g"], ["dq, dk, dg", "dv"]),
-        ],
-        "Three kernels, as before; tiles and outputs of the gradients pass through shared memory by bulk copies.",
-    ),
-    Stage(
         "03_gla/gla_backward/4_anchored_pairs.cu",
         ["q, k, g", "+q~, k~, D, P", "v, do", "+S_n, S'_n", "dq, dk, dg", "dv"],
         [
@@ -328,7 +308,7 @@ STAGES = [
             Kernel("states: a warpgroup", ["k~ or q~, D, v or do,", "three times; a state"], ["S^T or S'^T, 64 columns"], ["q~, k~, D, P", "v, do"], ["S_n, S'_n"]),
             Kernel("gradients: a warpgroup", ["q~, k~, D, v, do, S' or S;", "then A', B', gradients"], ["sums of products;", "sums of g; dg: 16 rows"], ["q~, k~, D, P", "v, do", "S_n, S'_n", "q, k, g"], ["dq, dk, dg", "dv"]),
         ],
-        "Three kernels, as before; of q, k and g the last one needs g alone, as long as no column forgets too much.",
+        "Three kernels; the states of all chunks pass through device memory in bf16, and the last kernel needs g alone of q, k and g.",
     ),
     Stage(
         "03_gla/gla_backward/5_one_anchor.cu",
@@ -339,6 +319,27 @@ STAGES = [
             Kernel("gradients: a warpgroup", ["q^, k^, v, do, D S' or S;", "then A, B, gradients"], ["sums of products;", "sums of g; dg: 16 rows"], ["q^, k^, D, b", "v, do", "S_n, D S'_n", "q, k, g"], ["dq, dk, dg", "dv"]),
         ],
         "Three kernels, as before; the decays are in the rows and in one of the two states, as long as no column forgets too much.",
+    ),
+    Stage(
+        "03_gla/retention/1_gpu.cu",
+        ["+g: a row per head", "q, k, v", "o"],
+        [
+            Kernel("table", [], ["an element per thread"], [], ["g: a row per head*"]),
+            Kernel("gla's dispatch", ["its tiles"], ["its states"], ["g: a row per head", "q, k, v"], ["o*"]),
+        ],
+        "A table of gates, which gla reads through strides of 0; the rest is gla's dispatch.",
+    ),
+    Stage(
+        "03_gla/gla_layer/2_gpu.cu",
+        ["x, weights", "+q, k, v, z, low", "+g", "+o", "+u", "y"],
+        [
+            Kernel("cuBLAS, five products", ["its tiles"], ["its sums"], ["x, weights"], ["q, k, v, z, low*"]),
+            Kernel("gates", ["low of 16 positions"], ["16 logits, a row of W2"], ["q, k, v, z, low", "x, weights*"], ["g*"]),
+            Kernel("gla's dispatch", ["its tiles"], ["its states"], ["q, k, v, z, low", "g"], ["o*"]),
+            Kernel("norm_and_gate", [], ["a head of a position per warp"], ["q, k, v, z, low*", "o*"], ["u*"]),
+            Kernel("cuBLAS", ["its tiles"], ["its sums"], ["x, weights", "u"], ["y*"]),
+        ],
+        "The parts of a layer, one after the other; what lies between them is in device memory.",
     ),
     Stage(
         FUSED + "2_five_steps.cu",
