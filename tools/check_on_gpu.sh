@@ -241,14 +241,14 @@ time_02() {
 time_03() {
   local L shape status=0
   local -a sizes
-  local stages=subchunk_tensor_core,subchunk_walk,sequence_parallel,warpgroup_walk,dispatch
+  local stages=subchunk_tensor_core,subchunk_walk,segments,warpgroup_walk,dispatch
   timed "$gla" --operator gla || status=1
   for L in 32 128 512 1024 4096 8192 16384; do
     timed "$gla" --operator gla --stage chunk_gpu,$stages -L $L || status=1
   done
   timed "$gla" --operator gla --stage dispatch -L 65536 || status=1
   for L in 2048 16384; do
-    timed "$gla" --operator gla --backward --stage materialized,warpgroup_states,warpgroup_gradients,anchored_pairs,one_anchor,dispatch -L $L || status=1
+    timed "$gla" --operator gla --backward --stage materialized,anchored_pairs,one_anchor,dispatch -L $L || status=1
   done
   for shape in "1 1 16384 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "2 64 8192 128 128" "8 32 2048 128 128" \
     "4 8 16384 64 64" "2 4 4096 256 512"; do

@@ -39,7 +39,6 @@
 
 #include "03_gla/gla.hpp"
 #include "common/eigen_rows.hpp"
-#include "common/parallel.hpp"
 #include "common/small_product.hpp"
 
 namespace tutorial::gla {
@@ -120,11 +119,6 @@ void chunkwise(const FloatArguments& a) {
       }
     }
   }
-}
-
-std::int64_t chunkwise_memory(const FloatArguments& a) {
-  const std::int64_t C = std::min(a.C, a.L);
-  return 4 * (std::int64_t(a.Dk) * a.Dv + C * C + 5 * C * a.Dk) * processor_count();
 }
 
 }  // namespace tutorial::gla

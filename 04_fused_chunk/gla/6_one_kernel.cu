@@ -11,7 +11,7 @@
 ///     walking warps             | chunk 0 | chunk 1 | ...        tiles and V to tensor cores, O to memory
 ///                               ^ a barrier; the two kinds of warps wait for it at different lines
 ///
-/// Grows out of: 03_gla/gla/8_subchunk_walk.cu
+/// Grows out of: 03_gla/gla/7_subchunk_walk.cu
 /// Improves on: `intra_fused` reads what another kernel has written, loads its sub-chunks one by one, and has few warps
 /// per multiprocessor. `subchunk_walk` loads ahead, but writes q and k with their decays to memory.
 /// Unchanged: the arithmetic of `subchunk_walk`. If two warps prepare a sub-chunk, P is the sum of two parts, each

@@ -214,13 +214,13 @@ STAGES = [
         "One kernel for each gradient; S, or from the other end dS, stays in registers as accumulators of mma.",
     ),
     Stage(
-        GLA + "5_recurrent_gpu.cu",
+        GLA + "dispatch/recurrent_gpu.cu",
         ["q, k, g", "v", "o"],
         [Kernel("recurrent: 32 columns per block", ["tiles of 8 steps of q, k, v", "and 2^(g / ln 2), twice"], ["S: Dk / 8 rows of a", "pair of columns per thread"], ["q, k, g", "v"], ["o*"])],
         "The state is in registers; gates are computed on their way into shared memory.",
     ),
     Stage(
-        GLA + "6_chunk_gpu.cu",
+        GLA + "5_chunk_gpu.cu",
         ["g", "+sums b (high, low)", "k, v", "+states [N, Dk, Dv]", "q", "o"],
         [
             Kernel("gate_sums", [], ["a column of g per thread"], ["g*"], ["sums b (high, low)*"]),
@@ -231,7 +231,7 @@ STAGES = [
         "Four kernels; sums of g and each chunk's state are in device memory between them.",
     ),
     Stage(
-        GLA + "7_subchunk_tensor_core.cu",
+        GLA + "6_subchunk_tensor_core.cu",
         ["q, k, g", "+q~, k~", "+decays D, scores", "v", "o"],
         [
             Kernel("prepare", [], ["16 keys that fade, 16 rows", "of q, k, g; 16 scores"], ["q, k, g*"], ["q~, k~*", "decays D, scores*"]),
@@ -240,7 +240,7 @@ STAGES = [
         "Two kernels; decayed queries and keys, decays and the diagonal's scores pass through device memory.",
     ),
     Stage(
-        GLA + "8_subchunk_walk.cu",
+        GLA + "7_subchunk_walk.cu",
         ["q, k, g", "+q~, k~", "+decays D, scores", "v", "o"],
         [
             Kernel("prepare", [], ["16 keys that fade, 16 rows", "of q, k, g; 16 scores"], ["q, k, g*"], ["q~, k~*", "decays D, scores*"]),
@@ -249,7 +249,7 @@ STAGES = [
         "Two kernels; no scores between sub-chunks, and q~ and k~ are used as prepare has left them.",
     ),
     Stage(
-        GLA + "9_sequence_parallel.cu",
+        GLA + "8_segments.cu",
         ["q, k, g", "+q~, k~, D, scores", "v", "+states of segments", "o"],
         [
             Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, scores*"]),
@@ -260,7 +260,7 @@ STAGES = [
         "Four kernels; a state and a decay for each segment pass through device memory.",
     ),
     Stage(
-        GLA + "10_warpgroup_walk.cu",
+        GLA + "9_warpgroup_walk.cu",
         ["q, k, g", "+q~, k~", "+decays D, scores", "v", "o"],
         [
             Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~*", "decays D, scores*"]),
@@ -269,7 +269,7 @@ STAGES = [
         "Two kernels; the walk takes its tiles by bulk copies, and the state is the sums of warpgroups' products.",
     ),
     Stage(
-        "03_gla/gla_backward/4_subchunk_walks.cu",
+        "03_gla/gla_backward/dispatch/subchunk_walks.cu",
         ["q, k, g", "+q~, k~, D, P", "v, do", "dv", "+S_n, W", "+A, B", "dq, dk, dg"],
         [
             Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
@@ -281,7 +281,7 @@ STAGES = [
         "Five kernels; what the walks read of S and dS stays fp32 in device memory until its decays and dg are computed.",
     ),
     Stage(
-        "03_gla/gla_backward/5_materialized.cu",
+        "03_gla/gla_backward/dispatch/materialized.cu",
         ["q, k, g", "+q~, k~, D, P", "v, do", "+S_n, S'_n", "dq, dk, dg", "dv"],
         [
             Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
@@ -291,37 +291,17 @@ STAGES = [
         "Three kernels; the states of all chunks pass through device memory in bf16, and a block has all that a chunk's gradients consist of.",
     ),
     Stage(
-        "03_gla/gla_backward/6_warpgroup_states.cu",
-        ["q, k, g", "+q~, k~, D, P", "v, do", "+S_n, S'_n", "dq, dk, dg", "dv"],
-        [
-            Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
-            Kernel("states: a warpgroup", ["k~ or q~, D, v or do,", "four times"], ["S^T or S'^T, 64 columns"], ["q~, k~, D, P", "v, do"], ["S_n, S'_n*"]),
-            Kernel("gradients", ["q~, k~, D, P, v, do, S', then S;", "at last A, B and R"], ["dv, then A and B;", "k, decays, dk, dg: 16 rows"], ["q~, k~, D, P", "v, do", "S_n, S'_n", "q, k, g*"], ["dq, dk, dg*", "dv*"]),
-        ],
-        "Three kernels; the states of all chunks pass through device memory in bf16, as sums of warpgroups' products.",
-    ),
-    Stage(
-        "03_gla/gla_backward/7_warpgroup_gradients.cu",
-        ["q, k, g", "+q~, k~, D, P", "v, do", "+S_n, S'_n", "dq, dk, dg", "dv"],
-        [
-            Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
-            Kernel("states: a warpgroup", ["k~ or q~, D, v or do,", "three times; a state"], ["S^T or S'^T, 64 columns"], ["q~, k~, D, P", "v, do"], ["S_n, S'_n"]),
-            Kernel("gradients: a warpgroup", ["q~, k~, D, v, do, S', then S;", "at last A, B, R, q, k; gradients"], ["sums of products;", "k, decays, dk, dg: 16 rows"], ["q~, k~, D, P", "v, do", "S_n, S'_n", "q, k, g"], ["dq, dk, dg", "dv"]),
-        ],
-        "Three kernels, as before; tiles and outputs of the gradients pass through shared memory by bulk copies.",
-    ),
-    Stage(
-        "03_gla/gla_backward/8_anchored_pairs.cu",
+        "03_gla/gla_backward/4_anchored_pairs.cu",
         ["q, k, g", "+q~, k~, D, P", "v, do", "+S_n, S'_n", "dq, dk, dg", "dv"],
         [
             Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
             Kernel("states: a warpgroup", ["k~ or q~, D, v or do,", "three times; a state"], ["S^T or S'^T, 64 columns"], ["q~, k~, D, P", "v, do"], ["S_n, S'_n"]),
             Kernel("gradients: a warpgroup", ["q~, k~, D, v, do, S' or S;", "then A', B', gradients"], ["sums of products;", "sums of g; dg: 16 rows"], ["q~, k~, D, P", "v, do", "S_n, S'_n", "q, k, g"], ["dq, dk, dg", "dv"]),
         ],
-        "Three kernels, as before; of q, k and g the last one needs g alone, as long as no column forgets too much.",
+        "Three kernels; the states of all chunks pass through device memory in bf16, and the last kernel needs g alone of q, k and g.",
     ),
     Stage(
-        "03_gla/gla_backward/9_one_anchor.cu",
+        "03_gla/gla_backward/5_one_anchor.cu",
         ["q, k, g", "+q^, k^, D, b", "v, do", "+S_n, D S'_n", "dq, dk, dg", "dv"],
         [
             Kernel("prepare: a chunk", ["sums of g"], ["16 rows of q, k and g"], ["q, k, g*"], ["q^, k^, D, b*"]),
@@ -329,6 +309,27 @@ STAGES = [
             Kernel("gradients: a warpgroup", ["q^, k^, v, do, D S' or S;", "then A, B, gradients"], ["sums of products;", "sums of g; dg: 16 rows"], ["q^, k^, D, b", "v, do", "S_n, D S'_n", "q, k, g"], ["dq, dk, dg", "dv"]),
         ],
         "Three kernels, as before; the decays are in the rows and in one of the two states, as long as no column forgets too much.",
+    ),
+    Stage(
+        "03_gla/retention/1_gpu.cu",
+        ["+g: a row per head", "q, k, v", "o"],
+        [
+            Kernel("table", [], ["an element per thread"], [], ["g: a row per head*"]),
+            Kernel("gla's dispatch", ["its tiles"], ["its states"], ["g: a row per head", "q, k, v"], ["o*"]),
+        ],
+        "A table of gates, which gla reads through strides of 0; the rest is gla's dispatch.",
+    ),
+    Stage(
+        "03_gla/gla_layer/2_gpu.cu",
+        ["x, weights", "+q, k, v, z, low", "+g", "+o", "+u", "y"],
+        [
+            Kernel("cuBLAS, five products", ["its tiles"], ["its sums"], ["x, weights"], ["q, k, v, z, low*"]),
+            Kernel("gates", ["low of 16 positions"], ["16 logits, a row of W2"], ["q, k, v, z, low", "x, weights*"], ["g*"]),
+            Kernel("gla's dispatch", ["its tiles"], ["its states"], ["q, k, v, z, low", "g"], ["o*"]),
+            Kernel("norm_and_gate", [], ["a head of a position per warp"], ["q, k, v, z, low*", "o*"], ["u*"]),
+            Kernel("cuBLAS", ["its tiles"], ["its sums"], ["x, weights", "u"], ["y*"]),
+        ],
+        "The parts of a layer, one after the other; what lies between them is in device memory.",
     ),
     Stage(
         FUSED + "2_five_steps.cu",

@@ -63,7 +63,7 @@ ALGORITHMS = {
         ("recurrent", "03_gla", "gla", "recurrent_gpu"),
         ("chunkwise in log space", "03_gla", "gla", "chunk_gpu"),
         ("two levels", "03_gla", "gla", "subchunk_tensor_core"),
-        ("two levels (segments at once)", "03_gla", "gla", "sequence_parallel"),
+        ("two levels (segments at once)", "03_gla", "gla", "segments"),
         ("one kernel", "04_fused_chunk", "gla", "one_kernel"),
     ),
     "Scan": (
