@@ -5,8 +5,8 @@
 #include <regex>
 #include <stdexcept>
 
-#include "06_scan/delta_rule.hpp"
-#include "06_scan/simple_gla.hpp"
+#include "06_scan/delta_rule/requirements.hpp"
+#include "06_scan/simple_gla/requirements.hpp"
 #include "06_scan/test/states.hpp"
 
 namespace tutorial::scan {
