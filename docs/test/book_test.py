@@ -331,7 +331,6 @@ class Repository(unittest.TestCase):
                         | {
                             "02_chunkwise_linear_attention_1_recurrent_cu",
                             "03_gla_retention_2_gpu_cu",
-                            "06_scan_scan_dispatch_cub_cu",
                             "06_scan_decode_2_prefill_cu",
                         },
                     )
