@@ -163,7 +163,8 @@ sanitize_06() {
   done
   for shape in "1 2 200 48 64" "2 1 150 64 144" "1 1 130 208 64" "2 1 70 33 5"; do
     read -ra sizes <<<"$shape"
-    for operator in simple_gla delta_rule; do
+    for operator in "simple_gla --variants" delta_rule; do
+      # shellcheck disable=SC2086 # an operator, or one and an option
       sanitized "$scan" "${sizes[@]}" --operator $operator || status=1
     done
     for operator in "" --gla --delta-rule --gated-delta-rule --kda --normalized; do
@@ -333,7 +334,7 @@ time_06() {
   done
   timed "$scan" --operator delta_rule -B 1 -H 1 -L 16384 --stage dispatch,affine_chain,scan_affine || status=1
   for L in 1024 16384; do
-    timed "$scan" --operator convolution -L $L || status=1
+    timed "$scan" --operator convolution --variants -L $L || status=1
   done
   for B in 1 16 64 256 1024; do
     for rule in "" --gla --delta-rule --gated-delta-rule --kda --normalized; do
@@ -344,7 +345,7 @@ time_06() {
   "$scan" --operator decode --stage dispatch --tokens || status=1
   # The last lesson needs several GPUs. Multicast of NVLink is not set up on every host.
   for operator in simple_gla linear_attention delta_rule; do
-    NCCL_NVLS_ENABLE=0 timed "$scan" --operator $operator --devices -B 1 -H 8 -L 1048576 || status=1
+    NCCL_NVLS_ENABLE=0 timed "$scan" --operator $operator --devices --variants -B 1 -H 8 -L 1048576 || status=1
   done
   return $status
 }

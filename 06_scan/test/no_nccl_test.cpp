@@ -5,13 +5,13 @@
 
 #include <stdexcept>
 
-#include "06_scan/over_devices/device_group.hpp"
+#include "common/device/device_group.hpp"
 
-namespace tutorial::over_devices {
+namespace tutorial {
 namespace {
 
 TEST(NoNcclTest, SaysWhatIsMissing) {
-  for (const int N : {1, 2}) EXPECT_EQ(why_not(N), "this build has no NCCL (its package is libnccl-dev)");
+  for (const int N : {1, 2}) EXPECT_EQ(group_unsupported(N), "this build has no NCCL (its package is libnccl-dev)");
 }
 
 TEST(NoNcclTest, HasNoGroup) {
@@ -19,4 +19,4 @@ TEST(NoNcclTest, HasNoGroup) {
 }
 
 }  // namespace
-}  // namespace tutorial::over_devices
+}  // namespace tutorial

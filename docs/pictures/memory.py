@@ -852,7 +852,7 @@ STAGES = [
         "A lane has one channel, and lanes have nothing to tell each other; the warps' totals are in shared memory.",
     ),
     Stage(
-        "06_scan/convolution/3_scan.cu",
+        "06_scan/convolution/2_scan.cu",
         ["kernel", "+gates", "u", "y"],
         [
             Kernel("gates", [], ["one per thread"], ["kernel*"], ["gates*"]),
@@ -861,7 +861,7 @@ STAGES = [
         "A kernel makes the gates, which all channels share; the rest is the operator scan.",
     ),
     Stage(
-        "06_scan/convolution/4_cufft.cu",
+        "06_scan/convolution/dispatch/cufft.cu",
         ["kernel, u", "+rows, then spectra", "y"],
         [
             Kernel("to_rows", ["32 x 32 of u"], ["four numbers"], ["kernel, u"], ["rows, then spectra*"]),
@@ -917,7 +917,7 @@ STAGES = [
         "On each device: its own map and those of all devices are in device memory; an all-gather fills the latter.",
     ),
     Stage(
-        "06_scan/over_devices/3_states_alone.cu",
+        "06_scan/over_devices/dispatch/states_alone.cu",
         ["k, v, g", "+segments' maps", "+own map", "+maps of all", "+S before", "q", "o"],
         [
             Kernel("segment_maps", ["two chunks of K, V; decays"], ["X: 64 or 128 columns"], ["k, v, g"], ["segments' maps*"]),
@@ -929,7 +929,7 @@ STAGES = [
         "On each device: the first pass reads k, v and g alone, and maps are composed twice, of segments and of devices.",
     ),
     Stage(
-        "06_scan/over_devices/4_overlap.cu",
+        "06_scan/over_devices/dispatch/overlap.cu",
         ["k, v, g", "+segments' maps", "+own map", "+maps of all", "+S before", "q", "o"],
         [
             Kernel("segment_maps", ["two chunks of K, V; decays"], ["X: 64 or 128 columns"], ["k, v, g"], ["segments' maps*"]),
@@ -941,7 +941,7 @@ STAGES = [
         "The way of `states_alone` for each half of the heads: while one half is in the all-gather, the other one is in a kernel.",
     ),
     Stage(
-        "06_scan/over_devices_backward/2_all_gather.cu",
+        "06_scan/over_devices_backward/1_all_gather.cu",
         ["inputs, do", "+own maps", "+maps of all", "+S, dS", "gradients"],
         [
             Kernel("outputs, for M, X", ["its own"], ["its own"], ["inputs, do"], ["own maps*"]),
@@ -953,7 +953,7 @@ STAGES = [
         "On each device: an all-gather brings the maps of states and of their gradients, which are composed from two ends.",
     ),
     Stage(
-        "06_scan/over_devices_backward/3_states_alone.cu",
+        "06_scan/over_devices_backward/dispatch/states_alone.cu",
         ["inputs, do", "+segments' maps", "+own maps", "+maps of all", "+S, dS", "gradients"],
         [
             Kernel("segment_maps, twice", ["two chunks", "and decays"], ["X, then Y"], ["inputs, do"], ["segments' maps*"]),
@@ -975,7 +975,7 @@ STAGES = [
         "Every product and every state passes through device memory.",
     ),
     Stage(
-        "06_scan/simple_gla/2_scan_tiles.cu",
+        "06_scan/simple_gla/dispatch/scan_tiles.cu",
         ["k, v, g", "+X [N, Dk Dv]", "+S [N, Dk Dv]", "q", "o"],
         [
             Kernel("sums of tiles", ["64 steps of k, v"], ["32 columns of X_n"], ["k, v, g"], ["X [N, Dk Dv]*"]),
@@ -985,7 +985,7 @@ STAGES = [
         "One state for each tile of 64 steps passes through device memory.",
     ),
     Stage(
-        "06_scan/simple_gla/3_scan_fused.cu",
+        "06_scan/simple_gla/2_scan_fused.cu",
         ["q, k, g", "v", "+states of tiles", "o"],
         [Kernel("scan_fused: a tile of 64 steps, 32 columns", ["64 steps of q, k and v: 72 KB"], ["S and the tile's own sum,", "32 registers each"], ["q, k, g", "v", "states of tiles*"], ["states of tiles*", "o*"])],
         "One kernel; tiles hand their states to each other through device memory, one in 64 steps.",

@@ -30,7 +30,7 @@ STAIRCASE = (
 )
 STAIRCASE_AT = 2048  # the longest at which the first loop is timed, and the last kernel far from launch times
 
-# Stages of libraries that ours are compared with.
+# Variants that call a library, which ours are compared with; every sweep runs them.
 YARDSTICKS = ("cub", "cufft")
 
 # A stage that its operator's dispatch could not have chosen: it has all tokens at once.

@@ -217,6 +217,20 @@ class Sweeping(Folder):
         self.assertGreater(seconds, 100)
 
 
+class Planning(unittest.TestCase):
+    def names(self, **options) -> set[str]:
+        """The stages that a sweep over an operator with variants would run."""
+        stages = [programs.Stage(name, "gpu", "fp32", variant=name != "scan") for name in ("scan", "cub", "narrow")]
+        operator = programs.Operator("scan", None, "", {}, tuple(stages))
+        jobs = plan.jobs([programs.Program("06_scan", Path("scan"), (operator,))], [32], **options)
+        return {stage.name for job in jobs for part in job.parts for stage in part.stages}
+
+    def test_yardsticks_are_variants_that_every_sweep_runs(self):
+        self.assertIn("cub", groups.YARDSTICKS)
+        self.assertEqual(self.names(), {"scan", "cub"})
+        self.assertEqual(self.names(variants=True), {"scan", "cub", "narrow"})
+
+
 class Resuming(Folder):
     def run_command(self, *arguments) -> tuple[int, str]:
         text = io.StringIO()
