@@ -1,11 +1,10 @@
 /// @file
-/// Stage 4, `both_ends`: the two walks in one launch.
+/// `both_ends`: the two walks in one launch.
 ///
 /// Idea: forwards the chain of a chunk is K S, T times the residual, and K^T v_new. From the end it is K dS, T^T times
 /// dv_new, and K^T dV. Neither reads what the other writes: the recurrence for dS contains no S. So the walks need not
 /// follow one another. One launch has the blocks of both; the first half of a head's blocks walks from the beginning,
 /// the second half from the end.
-/// Grows out of: 3_tensor_core.cu
 /// Improves on: in `tensor_core` the second walk begins when the first has ended. A walk has ceil(Dv / 64) blocks per
 /// head, which leaves multiprocessors without a block where there are few heads.
 /// Unchanged: every product, what goes through memory, and the last kernel.

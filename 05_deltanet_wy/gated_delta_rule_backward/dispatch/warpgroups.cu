@@ -24,8 +24,6 @@
 /// With the sums of gates and the products of rows, the two warpgroups' instructions do not fit into the instruction
 /// cache any more, if each has its own, as in `longer_chunks`. So both run the same ones, with the number of the chunk
 /// as a variable.
-/// Grows out of: 05_deltanet_wy/delta_rule_backward/6_longer_chunks.cu; large step: its last kernel with
-/// the decays and sums of gates, whose products a warp adds up to dg
 /// Improves on: in `tensor_core` each warp of a walk reads all of K, Q, T and P of a chunk as fragments; S and dS of
 /// every chunk cross memory; the last kernel waits for all tiles of a chunk before it computes.
 /// Unchanged: what is rounded, the terms of dg, and the roles of `longer_chunks`.
@@ -51,11 +49,11 @@
 #include <algorithm>
 #include <string>
 
-#include "05_deltanet_wy/delta_rule_backward/gradient_pairs.cuh"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/gradient_pairs.cuh"
 #include "05_deltanet_wy/gated_delta_rule/prepared.hpp"
 #include "05_deltanet_wy/gated_delta_rule/running_sums.cuh"
 #include "05_deltanet_wy/gated_delta_rule_backward.hpp"
-#include "05_deltanet_wy/gated_delta_rule_backward/warpgroup_walks.cuh"
+#include "05_deltanet_wy/gated_delta_rule_backward/dispatch/warpgroup_walks.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/bulk_copy.cuh"
 #include "common/device/device.hpp"

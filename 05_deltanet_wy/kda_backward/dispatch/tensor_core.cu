@@ -22,8 +22,6 @@
 /// Each term contains the gate. The sums over pairs are differences of the sums for dq and those for dk, which have the
 /// same rounded Y and Z as factors. The pairs (t, t) are left out and added to dq and dk afterwards. Where sums
 /// cancel, only errors of the products between sub-chunks remain, and these contain gates.
-/// Grows out of: 2_chunkwise.cpp; large step: the walks are those of `both_ends` of `delta_rule`, and the last
-/// kernel has the adjoint of the decayed products in two levels
 /// Improves on: `chunkwise` computes the chunks of a head one after the other, on the CPU.
 /// Unchanged: two walks in one launch, then all chunks at once; T in two bf16; beta of at least 2^-32.
 /// Equation: S' = dS / scale in the walk from the end; Q+, K+, K-, T and P are those of prepared.hpp, q~, k+~ and k~

@@ -15,8 +15,6 @@
 /// Each term contains the gate. The sums over pairs are computed as differences of row sums and column sums, for
 /// which dq and dk have all that is needed: the same rounded Y and Z are the factors of both. So the pairs without p
 /// between them cancel but for errors of fp32. The pairs (t, t) are left out and added to dq and dk afterwards.
-/// Grows out of: 2_chunkwise.cpp; large step: the kernels are those of `both_ends` of `delta_rule` with the
-/// factors of each line, and the last one also computes dg
 /// Improves on: `chunkwise` computes the chunks of a head one after the other, on the CPU.
 /// Unchanged: two walks in one launch, then all chunks at once; T in two bf16; beta of at least 2^-32.
 /// Equation: S' = dS / scale in the walk from the end. D_q = diag(exp(b)), D_k = diag(f exp(b)), D_e = diag(exp(b_e -
