@@ -41,7 +41,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"delta_rule", "scores_in_walk", "05_deltanet_wy/delta_rule/18_scores_in_walk.cu", 64, 64, 600, "",
      "EMULATOR_MULTIPROCESSORS=2", "output_empty"},
     {"delta_rule", "scores_in_walk", "05_deltanet_wy/delta_rule/prepare_inverses.cu", 64, 64, 200},
-    {"delta_rule --backward", "tensor_core", "05_deltanet_wy/delta_rule_backward/3_tensor_core.cu", 16, 16, 130},
+    {"delta_rule --backward", "tensor_core", "05_deltanet_wy/delta_rule_backward/4_tensor_core.cu", 16, 16, 130},
     // With the tiles of two chunks, then with those of one.
     {"delta_rule --backward", "both_ends", "05_deltanet_wy/delta_rule_backward/dispatch/both_ends.cu", 16, 16, 130, "", "",
      "^      __syncthreads"},
@@ -52,7 +52,7 @@ constexpr KernelWithBarriers kKernels[] = {
      "", "rows_empty"},
     // The barrier of a warpgroup's own: each product ends for all its warps at once. The other two: products on the
     // same sums follow one another anyway.
-    {"delta_rule --backward", "warpgroups", "05_deltanet_wy/delta_rule_backward/4_warpgroups.cu", 64, 64, 130, "", "",
+    {"delta_rule --backward", "warpgroups", "05_deltanet_wy/delta_rule_backward/5_warpgroups.cu", 64, 64, 130, "", "",
      "^  wait_at_named_barrier\\(kOwnGroup|^    wgmma_commit|^    wgmma_wait<0>\\(sums"},
     // One block for all pairs. A later commit also covers the products before it, and a tile that is released too early
     // is filled only when the threads that compute wait again, which they do for the product that reads it.

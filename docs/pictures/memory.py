@@ -638,7 +638,7 @@ STAGES = [
         "As `segments`, but P goes from warpgroup to warpgroup through shared memory. Of T and P only T is in device memory.",
     ),
     Stage(
-        DELTA_BACKWARD + "3_tensor_core.cu",
+        DELTA_BACKWARD + "4_tensor_core.cu",
         ["q, k, beta", "+T, P", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta"],
         [
             Kernel("prepare", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P*"]),
@@ -659,7 +659,7 @@ STAGES = [
         "Three kernels: one launch walks from both ends at once.",
     ),
     Stage(
-        DELTA_BACKWARD + "4_warpgroups.cu",
+        DELTA_BACKWARD + "5_warpgroups.cu",
         ["q, k, beta", "+T, P as rows", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta"],
         [
             Kernel("prepare_tiles", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P as rows*"]),

@@ -1,5 +1,5 @@
 /// @file
-/// Stage 3, `tensor_core`: the two walks on tensor cores, and all other products of all chunks at once.
+/// Stage 4, `tensor_core`: the two walks on tensor cores, and all other products of all chunks at once.
 ///
 /// Idea: only dS of a chunk is what another chunk waits for. A walk from the end computes dS and, on its way, dV. As in
 /// `residual` of the operator, a walk from the beginning leaves v_new and the state before each chunk. With these four

@@ -1,5 +1,5 @@
 /// @file
-/// Stage 4, `warpgroups`: both walks and the last kernel on products of warpgroups.
+/// Stage 5, `warpgroups`: both walks and the last kernel on products of warpgroups.
 ///
 /// Idea: a walk is a chain of products, each of which needs the rounded sums of the one before. A warpgroup keeps these
 /// sums in registers as the left factor of the next product, as in `warpgroup_chain` of the operator. The right factors
@@ -15,7 +15,7 @@
 /// adds what is its own. A block has one chunk. It needs all of its shared memory twice: dS takes the place of S, the
 /// scores that of dO and dV, and the gradients that of Q and K. So two blocks share a multiprocessor, and while one
 /// waits for its tiles, the other computes.
-/// Grows out of: 3_tensor_core.cu; large step: from mma of warps to products of warpgroups, and every
+/// Grows out of: 4_tensor_core.cu; large step: from mma of warps to products of warpgroups, and every
 /// copy is a bulk copy
 /// Improves on: in `both_ends` each warp of a walk reads all of K, Q, T and P of a chunk as fragments, and one chunk is
 /// loaded ahead. The last kernel reads do, v_new and dv once per 64 columns of Dk.
