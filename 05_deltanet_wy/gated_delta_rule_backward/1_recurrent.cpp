@@ -55,8 +55,8 @@ void walks(const FloatBackwardArguments& a, int b, int h) {
   const int L = a.L;
   const double scale = double(a.scale);
   Rows q = read(a.q, b, h, L, a.Dk), k = read(a.k, b, h, L, a.Dk), d_o = read(a.d_o, b, h, L, a.Dv);
-  Rows beta = read(a.beta, b, h, L, 1), g = read(a.g, b, h, L, 1), dg(L, 1), dq(L, a.Dk), dk(L, a.Dk), dv(L, a.Dv), dbeta(L, 1), subtracted(L, a.Dk),
-       dbeta_subtracted(L, 1);
+  Rows beta = read(a.beta, b, h, L, 1), g = read(a.g, b, h, L, 1), dg(L, 1), dq(L, a.Dk), dk(L, a.Dk), dv(L, a.Dv),
+       dbeta(L, 1), subtracted(L, a.Dk), dbeta_subtracted(L, 1);
   std::vector<double> factors;
   if (a.normalize_keys) factors = normalize(k);
 

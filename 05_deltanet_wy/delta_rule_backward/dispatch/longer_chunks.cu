@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 }  // namespace
 
 void longer_chunks_backward(const Bf16BackwardArguments& g) {
-  const WalkResults x = start_walks<2>(g, "delta_rule --backward: longer_chunks");
+  const Workspace x = start_walks<2>(g, "delta_rule --backward: longer_chunks");
   const int count = ceil_div(g.L, kPair), all = g.B * g.H * count;
   select_widths(g, [&]<int kDk, int kDv>() {
     LaunchConfig config(unsigned(std::min(all, multiprocessor_count())), unsigned(kBlockThreads),
@@ -252,14 +252,6 @@ void longer_chunks_backward(const Bf16BackwardArguments& g) {
     launch(gradients_kernel<kDk, kDv>, config, g, GradientMaps(g, x, kPair, kDv), Pairs{count, all, g.H});
   });
   end_part("gradients");
-}
-
-std::int64_t longer_chunks_backward_memory(const Bf16BackwardArguments& g) {
-  return prepared_tiles_memory(forward_of(g)) + WalkBytes(g, 2).all();
-}
-
-std::int64_t longer_chunks_backward_bytes_moved(const Bf16BackwardArguments& g) {
-  return bytes_moved(g, 2);
 }
 
 }  // namespace tutorial::delta_rule
