@@ -59,35 +59,35 @@ struct BackwardArguments {
 using FloatBackwardArguments = BackwardArguments<float>;         ///< tensors in fp32
 using Bf16BackwardArguments = BackwardArguments<__nv_bfloat16>;  ///< all but beta and the states in bf16
 
-void recurrent_backward(const FloatBackwardArguments&);   ///< 1: CPU, double: what every stage is checked against
-void chunkwise_backward(const FloatBackwardArguments&);   ///< 2: CPU, double: the adjoint of each line of a chunk
-void tensor_core_backward(const Bf16BackwardArguments&);  ///< 3: GPU: two walks, then all chunks at once
-void both_ends_backward(const Bf16BackwardArguments&);    ///< 4: GPU: both walks in one launch
-void warpgroups_backward(const Bf16BackwardArguments&);   ///< 5: GPU: by warpgroups and bulk copies, on Hopper
-/// 6: GPU: gradients in chunks of 128 positions; requirements of warpgroups
-void longer_chunks_backward(const Bf16BackwardArguments&);
-void dispatch_backward(const Bf16BackwardArguments&);  ///< 7: what a user calls
+void recurrent_backward(const FloatBackwardArguments&);     ///< CPU, double: what every stage is checked against
+void chunkwise_backward(const FloatBackwardArguments&);     ///< CPU, double: the adjoint of each line of a chunk
+void walks_backward(const Bf16BackwardArguments&);          ///< GPU: two walks, then all chunks at once in fp32
+void tensor_core_backward(const Bf16BackwardArguments&);    ///< GPU: two walks, then all chunks on tensor cores
+void warpgroups_backward(const Bf16BackwardArguments&);     ///< GPU: by warpgroups and bulk copies, on Hopper
+void dispatch_backward(const Bf16BackwardArguments&);       ///< what a user calls
+void both_ends_backward(const Bf16BackwardArguments&);      ///< GPU: both walks in one launch
+void longer_chunks_backward(const Bf16BackwardArguments&);  ///< Hopper: gradients in chunks of 128 positions
 
-// Why a stage cannot run the problem, as a sentence; empty if it can.
+// Why a stage cannot run the problem, as a sentence; empty if it can (delta_rule_backward/dispatch/requirements.cu).
+std::string walks_backward_unsupported(const Bf16BackwardArguments&);
 std::string tensor_core_backward_unsupported(const Bf16BackwardArguments&);
 std::string both_ends_backward_unsupported(const Bf16BackwardArguments&);
-std::string warpgroups_backward_unsupported(const Bf16BackwardArguments&);
+std::string warpgroups_backward_unsupported(const Bf16BackwardArguments&);  ///< also `longer_chunks`
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments&);
 
-// Bytes of memory that a stage needs in addition to its inputs and outputs; both_ends needs as much as tensor_core.
+// Bytes of memory that a stage needs beside its inputs and outputs.
 std::int64_t recurrent_backward_memory(const FloatBackwardArguments&);
 std::int64_t chunkwise_backward_memory(const FloatBackwardArguments&);
-std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments&);
+std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments&);  ///< also `walks` and `both_ends`
 std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments&);
 std::int64_t longer_chunks_backward_memory(const Bf16BackwardArguments&);
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments&);
 
-/// Bytes that the kernels of tensor_core, and those of both_ends, read from global memory or write to it, even if a
-/// cache serves them.
-std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments&);
-
-std::int64_t warpgroups_backward_bytes_moved(const Bf16BackwardArguments&);     ///< the same of warpgroups
-std::int64_t longer_chunks_backward_bytes_moved(const Bf16BackwardArguments&);  ///< the same of longer_chunks
+// Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them.
+std::int64_t walks_backward_bytes_moved(const Bf16BackwardArguments&);
+std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments&);  ///< also `both_ends`
+std::int64_t warpgroups_backward_bytes_moved(const Bf16BackwardArguments&);
+std::int64_t longer_chunks_backward_bytes_moved(const Bf16BackwardArguments&);
 
 /// What dispatch chooses, as text for the report.
 std::string dispatch_backward_note(const Bf16BackwardArguments&);

@@ -40,10 +40,10 @@ struct BackwardArguments : delta_rule::BackwardArguments<T> {
 using FloatBackwardArguments = BackwardArguments<float>;         ///< tensors in fp32
 using Bf16BackwardArguments = BackwardArguments<__nv_bfloat16>;  ///< q, k, v, do and their gradients in bf16
 
-void recurrent_backward(const FloatBackwardArguments&);   ///< 1: CPU, double: what every stage is checked against
-void chunkwise_backward(const FloatBackwardArguments&);   ///< 2: CPU, double: the adjoint of each line of a chunk
-void tensor_core_backward(const Bf16BackwardArguments&);  ///< 3: GPU: both walks, then all chunks at once
-void dispatch_backward(const Bf16BackwardArguments&);     ///< 4: what a user calls
+void recurrent_backward(const FloatBackwardArguments&);   ///< CPU, double: what every stage is checked against
+void chunkwise_backward(const FloatBackwardArguments&);   ///< CPU, double: the adjoint of each line of a chunk
+void tensor_core_backward(const Bf16BackwardArguments&);  ///< GPU: both walks, then all chunks at once
+void dispatch_backward(const Bf16BackwardArguments&);     ///< what a user calls
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string tensor_core_backward_unsupported(const Bf16BackwardArguments&);

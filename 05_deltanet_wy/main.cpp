@@ -177,20 +177,20 @@ void add_backward_stages(Operator& definition) {
               .idea = "the adjoint of each line of a chunk; that of the inverse is a triangular system",
               .memory = chunkwise_backward_memory,
               .work = chunkwise_backward_work})
+      .stage({.name = "walks",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = walks_backward,
+              .idea = "two walks on tensor cores leave S and dS in memory; then all chunks at once",
+              .unsupported = walks_backward_unsupported,
+              .memory = tensor_core_backward_memory,
+              .bytes_moved = walks_backward_bytes_moved})
       .stage({.name = "tensor_core",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
               .run = tensor_core_backward,
-              .idea = "two walks on tensor cores, S and dS in memory; then all chunks at once",
+              .idea = "all gradients of a chunk on fragments, from tiles that its block shares",
               .unsupported = tensor_core_backward_unsupported,
-              .memory = tensor_core_backward_memory,
-              .bytes_moved = tensor_core_backward_bytes_moved})
-      .stage({.name = "both_ends",
-              .processor = Processor::gpu,
-              .dtype = Dtype::bf16,
-              .run = both_ends_backward,
-              .idea = "both walks in one launch: neither reads what the other writes",
-              .unsupported = both_ends_backward_unsupported,
               .memory = tensor_core_backward_memory,
               .bytes_moved = tensor_core_backward_bytes_moved})
       .stage({.name = "warpgroups",
@@ -201,14 +201,6 @@ void add_backward_stages(Operator& definition) {
               .unsupported = warpgroups_backward_unsupported,
               .memory = warpgroups_backward_memory,
               .bytes_moved = warpgroups_backward_bytes_moved})
-      .stage({.name = "longer_chunks",
-              .processor = Processor::gpu,
-              .dtype = Dtype::bf16,
-              .run = longer_chunks_backward,
-              .idea = "gradients in chunks of 128 positions: half as many states in memory",
-              .unsupported = warpgroups_backward_unsupported,
-              .memory = longer_chunks_backward_memory,
-              .bytes_moved = longer_chunks_backward_bytes_moved})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -216,7 +208,23 @@ void add_backward_stages(Operator& definition) {
               .idea = "what a user calls: Dk up to 256, any Dv, rows and keys; in fp32 where tiles do not fit",
               .unsupported = dispatch_backward_unsupported,
               .note = dispatch_backward_note,
-              .memory = dispatch_backward_memory});
+              .memory = dispatch_backward_memory})
+      .variant({.name = "both_ends",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = both_ends_backward,
+                .idea = "both walks in one launch: neither reads what the other writes",
+                .unsupported = both_ends_backward_unsupported,
+                .memory = tensor_core_backward_memory,
+                .bytes_moved = tensor_core_backward_bytes_moved})
+      .variant({.name = "longer_chunks",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = longer_chunks_backward,
+                .idea = "gradients in chunks of 128 positions: half as many states in memory",
+                .unsupported = warpgroups_backward_unsupported,
+                .memory = longer_chunks_backward_memory,
+                .bytes_moved = longer_chunks_backward_bytes_moved});
 }
 
 void add_gated_stages(Operator& definition) {
@@ -305,22 +313,6 @@ void add_gated_backward_stages(Operator& definition) {
               .idea = "the adjoint of each line of a chunk, with its factors",
               .memory = chunkwise_backward_memory,
               .work = chunkwise_backward_work})
-      .stage({.name = "tensor_core",
-              .processor = Processor::gpu,
-              .dtype = Dtype::bf16,
-              .run = tensor_core_backward,
-              .idea = "both walks in one launch, then all chunks at once; dg from terms that contain the gate",
-              .unsupported = tensor_core_backward_unsupported,
-              .memory = tensor_core_backward_memory,
-              .bytes_moved = tensor_core_backward_bytes_moved})
-      .stage({.name = "warpgroups",
-              .processor = Processor::gpu,
-              .dtype = Dtype::bf16,
-              .run = warpgroups_backward,
-              .idea = "walks and gradients by warpgroups, gradients of two chunks at a time",
-              .unsupported = warpgroups_backward_unsupported,
-              .memory = warpgroups_backward_memory,
-              .bytes_moved = warpgroups_backward_bytes_moved})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -328,7 +320,23 @@ void add_gated_backward_stages(Operator& definition) {
               .idea = "what a user calls: the fastest of the two above, on copies, or in fp32 where tiles do not fit",
               .unsupported = dispatch_backward_unsupported,
               .note = dispatch_backward_note,
-              .memory = dispatch_backward_memory});
+              .memory = dispatch_backward_memory})
+      .variant({.name = "tensor_core",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = tensor_core_backward,
+                .idea = "both walks in one launch, then all chunks at once; dg from terms that contain the gate",
+                .unsupported = tensor_core_backward_unsupported,
+                .memory = tensor_core_backward_memory,
+                .bytes_moved = tensor_core_backward_bytes_moved})
+      .variant({.name = "warpgroups",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = warpgroups_backward,
+                .idea = "walks and gradients by warpgroups, gradients of two chunks at a time",
+                .unsupported = warpgroups_backward_unsupported,
+                .memory = warpgroups_backward_memory,
+                .bytes_moved = warpgroups_backward_bytes_moved});
 }
 
 void add_kda_stages(Operator& definition) {
@@ -426,14 +434,6 @@ void add_kda_backward_stages(Operator& definition) {
               .idea = "the adjoint of each line of a chunk, in two levels where that is",
               .memory = chunkwise_backward_memory,
               .work = chunkwise_backward_work})
-      .stage({.name = "tensor_core",
-              .processor = Processor::gpu,
-              .dtype = Dtype::bf16,
-              .run = tensor_core_backward,
-              .idea = "both walks in one launch; then sums that cross sub-chunks, and pairs within one in fp32",
-              .unsupported = tensor_core_backward_unsupported,
-              .memory = tensor_core_backward_memory,
-              .bytes_moved = tensor_core_backward_bytes_moved})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -441,7 +441,15 @@ void add_kda_backward_stages(Operator& definition) {
               .idea = "what a user calls: tensor_core, on copies, or in fp32 where tiles do not fit",
               .unsupported = dispatch_backward_unsupported,
               .note = dispatch_backward_note,
-              .memory = dispatch_backward_memory});
+              .memory = dispatch_backward_memory})
+      .variant({.name = "tensor_core",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = tensor_core_backward,
+                .idea = "both walks in one launch; then sums that cross sub-chunks, and pairs within one in fp32",
+                .unsupported = tensor_core_backward_unsupported,
+                .memory = tensor_core_backward_memory,
+                .bytes_moved = tensor_core_backward_bytes_moved});
 }
 
 }  // namespace

@@ -33,77 +33,13 @@
 /// Weakness: 3 L dependent steps, and none is a matrix product. `chunkwise` has products.
 /// Sources: arXiv 2406.06484, the recurrence; its adjoint step by step.
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <numeric>
 #include <vector>
 
-#include "05_deltanet_wy/delta_rule.hpp"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
-#include "common/parallel.hpp"
+#include "05_deltanet_wy/delta_rule_backward/rows.hpp"
 
 namespace tutorial::delta_rule {
 namespace {
-
-/// Rows in double, one after the other.
-struct Rows {
-  int count;
-  std::size_t width;
-  std::vector<double> data;
-
-  Rows(int count, int width) : count(count), width(std::size_t(width)), data(std::size_t(count) * std::size_t(width)) {}
-  double* operator[](int row) { return &data[std::size_t(row) * width]; }
-  const double* operator[](int row) const { return &data[std::size_t(row) * width]; }
-};
-
-/// Of a head; zeros if the view has no data.
-template <class Float>
-Rows read(const View<Float>& view, int b, int h, int count, int width) {
-  Rows rows(count, width);
-  for (int t = 0; t < count && view.data; ++t) std::copy_n(view.row(b, h, t), width, rows[t]);
-  return rows;
-}
-
-void write(const View<float>& view, int b, int h, const Rows& rows) {
-  for (int t = 0; t < rows.count && view.data; ++t) std::copy_n(rows[t], rows.width, view.row(b, h, t));
-}
-
-double dot(const double* x, const double* y, std::size_t width) {
-  return std::inner_product(x, x + width, y, 0.0);
-}
-
-/// S += factor x^T y, x [Dk], y [Dv].
-void add_outer(Rows& S, double factor, const double* x, const double* y) {
-  for (int d = 0; d < S.count; ++d) {
-    for (std::size_t j = 0; j < S.width; ++j) S[d][j] += factor * x[d] * y[j];
-  }
-}
-
-/// y += factor x S, x [Dk], y [Dv].
-void add_read(double* y, double factor, const double* x, const Rows& S) {
-  for (int d = 0; d < S.count; ++d) {
-    for (std::size_t j = 0; j < S.width; ++j) y[j] += factor * x[d] * S[d][j];
-  }
-}
-
-/// y += factor x S^T, x [Dv], y [Dk].
-void add_transposed_read(double* y, double factor, const double* x, const Rows& S) {
-  for (int d = 0; d < S.count; ++d) {
-    for (std::size_t j = 0; j < S.width; ++j) y[d] += factor * x[j] * S[d][j];
-  }
-}
-
-/// Brings the keys to length 1 and returns their factors.
-std::vector<double> normalize(Rows& k, int L) {
-  std::vector<double> factors(std::size_t(L), 0.0);
-  for (int t = 0; t < L; ++t) {
-    const double f = 1 / std::sqrt(dot(k[t], k[t], k.width) + double(kKeyEps));
-    factors[std::size_t(t)] = f;
-    for (std::size_t d = 0; d < k.width; ++d) k[t][d] *= f;
-  }
-  return factors;
-}
 
 /// The three walks of one (batch, head).
 void walks(const FloatBackwardArguments& a, int b, int h) {
@@ -113,7 +49,7 @@ void walks(const FloatBackwardArguments& a, int b, int h) {
   Rows beta = read(a.beta, b, h, L, 1), dq(L, a.Dk), dk(L, a.Dk), dv(L, a.Dv), dbeta(L, 1), subtracted(L, a.Dk),
        dbeta_subtracted(L, 1);
   std::vector<double> factors;
-  if (a.normalize_keys) factors = normalize(k, L);
+  if (a.normalize_keys) factors = normalize(k);
 
   Rows S = read(a.initial_state, b, h, a.Dk, a.Dv), v = read(a.v, b, h, L, a.Dv), r = v;
   for (int t = 0; t < L; ++t) {
@@ -139,13 +75,7 @@ void walks(const FloatBackwardArguments& a, int b, int h) {
     for (std::size_t d = 0; d < dk.width; ++d) dk[t][d] -= subtracted[t][d];
     add_outer(S, *beta[t], k[t], r[t]);
   }
-  for (int t = 0; t < L && a.normalize_keys; ++t) {
-    const double along = dot(dk[t], k[t], k.width);
-    for (std::size_t d = 0; d < k.width; ++d) {
-      subtracted[t][d] = factors[std::size_t(t)] * along * k[t][d];
-      dk[t][d] = factors[std::size_t(t)] * dk[t][d] - subtracted[t][d];
-    }
-  }
+  if (a.normalize_keys) through_normalization(dk, subtracted, k, factors);
   write(a.dq, b, h, dq);
   write(a.dk, b, h, dk);
   write(a.dv, b, h, dv);
@@ -162,10 +92,6 @@ void recurrent_backward(const FloatBackwardArguments& a) {
   for (int b = 0; b < a.B; ++b) {
     for (int h = 0; h < a.H; ++h) walks(a, b, h);
   }
-}
-
-std::int64_t recurrent_backward_memory(const FloatBackwardArguments& a) {
-  return 8 * (std::int64_t(a.L) * (5 * a.Dk + 4 * a.Dv + 4) + 2 * std::int64_t(a.Dk) * a.Dv) * processor_count();
 }
 
 }  // namespace tutorial::delta_rule

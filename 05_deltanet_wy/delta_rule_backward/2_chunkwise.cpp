@@ -41,8 +41,6 @@
 
 #include "05_deltanet_wy/delta_rule/chunks.hpp"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
-#include "common/ceil_div.hpp"
-#include "common/parallel.hpp"
 
 namespace tutorial::delta_rule {
 namespace {
@@ -117,12 +115,6 @@ void chunkwise_backward(const FloatBackwardArguments& a) {
   for (int b = 0; b < a.B; ++b) {
     for (int h = 0; h < a.H; ++h) walks(a, b, h);
   }
-}
-
-std::int64_t chunkwise_backward_memory(const FloatBackwardArguments& a) {
-  const std::int64_t C = std::min(a.C, a.L), Dk = a.Dk, Dv = a.Dv;
-  const std::int64_t chunk = C * (5 * Dk + 7 * Dv + 3) + 5 * C * C;
-  return 8 * ((ceil_div(a.L, a.C) + 1) * Dk * Dv + chunk) * processor_count();
 }
 
 }  // namespace tutorial::delta_rule

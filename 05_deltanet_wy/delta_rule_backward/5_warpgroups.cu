@@ -15,7 +15,7 @@
 /// adds what is its own. A block has one chunk. It needs all of its shared memory twice: dS takes the place of S, the
 /// scores that of dO and dV, and the gradients that of Q and K. So two blocks share a multiprocessor, and while one
 /// waits for its tiles, the other computes.
-/// Grows out of: 4_both_ends.cu; large step: from mma of warps to products of warpgroups, and every
+/// Grows out of: 4_tensor_core.cu; large step: from mma of warps to products of warpgroups, and every
 /// copy is a bulk copy
 /// Improves on: in `both_ends` each warp of a walk reads all of K, Q, T and P of a chunk as fragments, and one chunk is
 /// loaded ahead. The last kernel reads do, v_new and dv once per 64 columns of Dk.
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
 }  // namespace
 
 void warpgroups_backward(const Bf16BackwardArguments& g) {
-  const WalkResults x = start_walks<1>(g, "delta_rule --backward: warpgroups");
+  const Workspace x = start_walks<1>(g, "delta_rule --backward: warpgroups");
   select_widths(g, [&]<int kDk, int kDv>() {
     LaunchConfig config(dim3(unsigned(ceil_div(g.L, kChunk)), unsigned(g.H), unsigned(g.B)), unsigned(kBlockThreads),
                         GradientTiles<kDk, kDv>::kBytes);
@@ -226,28 +226,6 @@ void warpgroups_backward(const Bf16BackwardArguments& g) {
     launch(gradients_kernel<kDk, kDv>, config, g, GradientMaps(g, x, kChunk, kDv));
   });
   end_part("gradients");
-}
-
-std::string warpgroups_backward_unsupported(const Bf16BackwardArguments& g) {
-  if (const std::string reason = tensor_core_backward_unsupported(g); !reason.empty()) return reason;
-  if (g.Dk > 128 || g.Dv > 128) return "Dk or Dv > 128: a chunk of the last kernel would not fit into shared memory";
-  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) return reason;
-  const auto why_not = [&](const auto& view, int width) {
-    return why_not_mapped(read_only(view), tensor_sizes(g, width), kChunk);
-  };
-  for (const std::string& reason : {why_not(g.q, g.Dk), why_not(g.k, g.Dk), why_not(g.dq, g.Dk), why_not(g.dk, g.Dk),
-                                    why_not(g.v, g.Dv), why_not(g.d_o, g.Dv), why_not(g.dv, g.Dv)}) {
-    if (!reason.empty()) return reason;
-  }
-  return "";
-}
-
-std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments& g) {
-  return prepared_tiles_memory(forward_of(g)) + WalkBytes(g, 1).all();
-}
-
-std::int64_t warpgroups_backward_bytes_moved(const Bf16BackwardArguments& g) {
-  return bytes_moved(g, 1);
 }
 
 }  // namespace tutorial::delta_rule

@@ -1,11 +1,13 @@
 #pragma once
 /// @file
-/// What the stages of `--backward` on warpgroups give to the kernels of the operator.
+/// What the stages of `--backward` on tensor cores give to the kernels of the operator.
 
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
 
 namespace tutorial::delta_rule {
+
+inline constexpr float kLeastBeta = 0x1p-32f;  ///< in the place of every beta below it; its square is no underflow
 
 /// The operator's arguments, without outputs.
 inline Bf16Arguments forward_of(const Bf16BackwardArguments& g) {

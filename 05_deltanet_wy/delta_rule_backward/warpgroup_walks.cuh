@@ -17,7 +17,7 @@
 #include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
 #include "05_deltanet_wy/delta_rule_backward/forward_arguments.hpp"
-#include "05_deltanet_wy/delta_rule_backward/gradient_chunk.cuh"
+#include "05_deltanet_wy/delta_rule_backward/workspace_bytes.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/bulk_copy.cuh"
 #include "common/device/device.hpp"
@@ -315,39 +315,12 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
   }
 }
 
-/// What the walks leave in device memory for the last kernel, which also reads dv.
-struct WalkResults {
+/// What the kernels pass on to each other in device memory, beside T and P. They also read dv, which is an output.
+struct Workspace {
   View<__nv_bfloat16> v_new;  ///< [B, H, L, Dv]
   View<__nv_bfloat16> S, dS;  ///< [B, H, rows, Dk]: S^T and dS^T / scale, 64 ceil(Dv / 64) rows of each state
   TensorSizes states;         ///< their sizes
 };
-
-/// Bytes of the walks' workspace, beside T and P.
-struct WalkBytes {
-  std::int64_t rows, states, v_new;  ///< rows of a head's states; dS takes as much as S
-
-  /// @param every chunks from one state to the next
-  WalkBytes(const Bf16BackwardArguments& g, int every)
-      : rows(std::int64_t(ceil_div(ceil_div(g.L, kChunk), every)) * ceil_div(g.Dv, kColumns) * kColumns),
-        states(std::int64_t(g.B) * g.H * rows * g.Dk * 2),
-        v_new(std::int64_t(g.B) * g.H * g.L * g.Dv * 2) {}
-  std::int64_t all() const { return 2 * states + v_new; }
-};
-
-/// Bytes that all kernels of a stage read from global memory or write to it, even if a cache serves them.
-/// @param every chunks from one state to the next
-inline std::int64_t bytes_moved(const Bf16BackwardArguments& g, int every) {
-  const WalkBytes bytes(g, every);
-  const std::int64_t positions = std::int64_t(g.B) * g.H * g.L, keys = positions * g.Dk * 2, values = bytes.v_new;
-  const std::int64_t tiles = ceil_div(g.Dv, kColumns), prepared = prepared_tiles_memory(forward_of(g));
-  const std::int64_t state = 4 * std::int64_t(g.B) * g.H * g.Dk * g.Dv;
-  const auto there = [&](const View<const float>& view) { return view.data ? state : 0; };
-  std::int64_t count = 2 * keys + 4 * positions + prepared;                      // q, k, beta; -T, P
-  count += tiles * (keys + prepared / 3 * 2) + 2 * values + bytes.states;        // k, -T, v; v_new, S
-  count += tiles * (2 * keys + prepared) + 2 * values + bytes.states;            // k, q, -T, P, do; dv, dS
-  count += 3 * values + 2 * bytes.states + 2 * keys + 2 * keys + 8 * positions;  // do, v_new, dv, S, dS, q, k, beta
-  return count + there(g.initial_state) + there(g.dfinal_state) + there(read_only(g.dinitial_state));
-}
 
 /// Blocks of both walks.
 inline std::int64_t walk_blocks(const Bf16BackwardArguments& g) {
@@ -359,9 +332,9 @@ inline bool start_early(const Bf16BackwardArguments& g) {
   return walk_blocks(g) <= multiprocessor_count() / 2;
 }
 
-/// The walks' workspace. @param every chunks from one state to the next
-inline WalkResults walk_results(const Bf16BackwardArguments& g, const char* name, int every) {
-  const WalkBytes bytes(g, every);
+/// Memory for it. @param every chunks from one state to the next
+inline Workspace workspace_of(const Bf16BackwardArguments& g, const char* name, int every) {
+  const WorkspaceBytes bytes(g, every);
   auto* memory = workspace<unsigned char>(name, std::size_t(bytes.all()));
   const auto tensor = [&](std::int64_t offset, std::int64_t rows, int width) {
     return packed(reinterpret_cast<__nv_bfloat16*>(memory + offset), g.H, rows, width);
@@ -373,19 +346,19 @@ inline WalkResults walk_results(const Bf16BackwardArguments& g, const char* name
 }
 
 /// The tensors of both walks.
-inline WalkMaps walk_maps(const Bf16BackwardArguments& g, const PreparedTiles& prepared, const WalkResults& results) {
+inline WalkMaps walk_maps(const Bf16BackwardArguments& g, const PreparedTiles& prepared, const Workspace& x) {
   const Bf16Arguments a = forward_of(g);
   const TensorSizes keys = tensor_sizes(g, g.Dk), values = tensor_sizes(g, g.Dv);
   return {.k = tile_map(g.k, keys, kChunk),
           .v = tile_map(g.v, values, kChunk),
           .T = map_of(prepared, a, 2 * kChunk),
-          .v_new = tile_map(results.v_new, values, kChunk),
-          .S = tile_map(results.S, results.states, kColumns),
+          .v_new = tile_map(x.v_new, values, kChunk),
+          .S = tile_map(x.S, x.states, kColumns),
           .q = tile_map(g.q, keys, kChunk),
           .d_o = tile_map(g.d_o, values, kChunk),
           .TP = map_of(prepared, a),
           .dv = tile_map(g.dv, values, kChunk),
-          .dS = tile_map(results.dS, results.states, kColumns)};
+          .dS = tile_map(x.dS, x.states, kColumns)};
 }
 
 /// How both walks are launched.
@@ -399,17 +372,16 @@ inline LaunchConfig walk_launch(const Bf16BackwardArguments& g, std::size_t shar
 /// Starts the kernels up to the walks: T and P, and both walks.
 /// @tparam kEvery chunks from one state that is left to the next
 template <int kEvery>
-WalkResults start_walks(const Bf16BackwardArguments& g, const char* name) {
+Workspace start_walks(const Bf16BackwardArguments& g, const char* name) {
   const PreparedTiles prepared = prepare_tiles(forward_of(g), kLeastBeta);
   end_part("prepare");
-  const WalkResults results = walk_results(g, name, kEvery);
+  const Workspace x = workspace_of(g, name, kEvery);
   const auto start = [&]<class Shape>(Shape) {
-    launch(walks_kernel<Shape, kEvery>, walk_launch(g, kWalkBytes<Shape>), g, walk_maps(g, prepared, results),
-           prepared.N);
+    launch(walks_kernel<Shape, kEvery>, walk_launch(g, kWalkBytes<Shape>), g, walk_maps(g, prepared, x), prepared.N);
   };
   g.Dk <= 64 ? start(PanelShape<64, kColumns>()) : start(PanelShape<128, kColumns>());
   end_part("walks");
-  return results;
+  return x;
 }
 
 /// The tensors of the last kernel.
@@ -417,7 +389,7 @@ struct GradientMaps {
   TensorMap q, k, d_o, v_new, dv, S, dS, dq, dk;
 
   /// @param rows positions of a tile that is loaded @param kDv rows of a state
-  GradientMaps(const Bf16BackwardArguments& g, const WalkResults& x, int rows, int kDv)
+  GradientMaps(const Bf16BackwardArguments& g, const Workspace& x, int rows, int kDv)
       : q(tile_map(g.q, tensor_sizes(g, g.Dk), rows)),
         k(tile_map(g.k, tensor_sizes(g, g.Dk), rows)),
         d_o(tile_map(g.d_o, tensor_sizes(g, g.Dv), rows)),

@@ -36,91 +36,103 @@
 
 #include <vector>
 
-#include "05_deltanet_wy/gated_delta_rule_backward/rows.hpp"
-#include "common/parallel.hpp"
+#include "05_deltanet_wy/delta_rule/chunks.hpp"
+#include "05_deltanet_wy/gated_delta_rule_backward.hpp"
 
 namespace tutorial::gated_delta_rule {
 namespace {
 
-constexpr double kStrongest = -1000;
+using namespace delta_rule;  // chunks
 
-/// What both directions need of the chunk from position t on.
-struct Lines {
-  Matrix Q, K, V, KK, G;  ///< KK is K K^T . G, on and below the diagonal
-  Vector beta, from_start, to_end;
-  double whole;  ///< exp(b_e)
-  Matrix A;      ///< I + A, of which the strictly lower part is used
+constexpr double kStrongest = -1000;  // exp of it is 0 in double, too: sums stay finite and keep their digits
 
-  Lines(const Head& x, int t, int C)
-      : Q(x.q.middleRows(t, C)), K(x.k.middleRows(t, C)), V(x.v.middleRows(t, C)), beta(x.beta.segment(t, C)) {
-    Vector b = x.g.segment(t, C).cwiseMax(kStrongest);
-    for (int i = 1; i < C; ++i) b[i] += b[i - 1];
+/// X below the diagonal, and on it if kOnDiagonal.
+template <bool kOnDiagonal>
+Matrix lower(const Matrix& X) {
+  return X.triangularView < kOnDiagonal ? Eigen::Lower : Eigen::StrictlyLower > ();
+}
+
+/// What the positions of a chunk are, for both walks.
+struct ChunkOf : Chunk {
+  Vector factors;  // of the keys
+  Matrix G, KK, R, v_new;
+  Vector from_start, to_end;  // D, D_e
+
+  ChunkOf(const FloatBackwardArguments& a, int b, int h, int t, const Matrix& S) {
+    const int C = std::min(a.C, a.L - t);
+    Q = read_rows(a.q, b, h, t, C, a.Dk), K = read_rows(a.k, b, h, t, C, a.Dk);
+    V = read_rows(a.v, b, h, t, C, a.Dv), beta = read_rows(a.beta, b, h, t, C, 1);
+    factors = Vector::Ones(C);
+    if (a.normalize_keys) factors = (K.rowwise().squaredNorm().array() + double(kKeyEps)).rsqrt();
+    K = factors.asDiagonal() * K;
+    Vector sums = read_rows(a.g, b, h, t, C, 1).cwiseMax(kStrongest);
+    for (int i = 1; i < C; ++i) sums[i] += sums[i - 1];
     G = Matrix::Zero(C, C);
-    for (int i = 0; i < C; ++i) G.row(i).head(i + 1) = (b[i] - b.head(i + 1).array()).exp();
-    from_start = b.array().exp();
-    to_end = (b[C - 1] - b.array()).exp();
-    whole = from_start[C - 1];
-    KK = (K * K.transpose()).cwiseProduct(G);
-    A = beta.asDiagonal() * KK;
+    for (int i = 0; i < C; ++i) G.row(i).head(i + 1) = (sums[i] - sums.head(i + 1).array()).exp();
+    from_start = sums.array().exp(), to_end = (sums[C - 1] - sums.array()).exp();
+    KK = lower<false>((K * K.transpose()).cwiseProduct(G));
+    R = V - from_start.asDiagonal() * (K * S);
+    v_new = (beta.asDiagonal() * KK).eval().triangularView<Eigen::UnitLower>().solve(beta.asDiagonal() * R);
   }
-  /// V - D K S.
-  Matrix residual(const Matrix& S) const { return V - from_start.asDiagonal() * (K * S); }
-  /// (I + A)^-1 diag(beta) R.
-  Matrix new_values(const Matrix& R) const { return A.triangularView<Eigen::UnitLower>().solve(beta.asDiagonal() * R); }
-  /// S at the chunk's end.
-  Matrix next_state(const Matrix& S, const Matrix& v_new) const {
-    return whole * S + (to_end.asDiagonal() * K).transpose() * v_new;
-  }
+  double whole() const { return from_start[from_start.size() - 1]; }  // exp(b_e)
 };
 
-/// Fills the gradients of the chunk from position t on, and turns dS after it into dS before it.
-void adjoint(Head& x, const Lines& c, const Matrix& S, Matrix& dS, int t, double scale) {
-  const int C = int(c.K.rows());
-  const Matrix dO = x.d_o.middleRows(t, C), R = c.residual(S), v_new = c.new_values(R);
-  const Matrix P = (c.Q * c.K.transpose()).cwiseProduct(c.G);
-  const Matrix dv_new = c.to_end.asDiagonal() * (c.K * dS) + scale * P.transpose() * dO;
-  const Matrix E = c.A.transpose().triangularView<Eigen::UnitUpper>().solve(dv_new);
-  const Matrix dV = c.beta.asDiagonal() * E;
-  Matrix Z = (dV * v_new.transpose()).cwiseProduct(c.G), below = c.KK;
-  Z.diagonal().setZero();
-  below.diagonal().setZero();
-  const Matrix Y = scale * (dO * v_new.transpose()).cwiseProduct(c.G);
-  x.dbeta.segment(t, C) = E.cwiseProduct(R - below * v_new).rowwise().sum();
-  x.dv.middleRows(t, C) = dV;
-  x.dq.middleRows(t, C) = scale * c.from_start.asDiagonal() * (dO * S.transpose()) + Y * c.K;
-  x.dk.middleRows(t, C) = c.to_end.asDiagonal() * (v_new * dS.transpose()) + Y.transpose() * c.Q -
-                          c.from_start.asDiagonal() * (dV * S.transpose()) - (Z + Z.transpose()) * c.K;
-  dS = c.whole * dS + (c.from_start.asDiagonal() * c.Q).transpose() * (scale * dO) -
-       (c.from_start.asDiagonal() * c.K).transpose() * dV;
+/// The gradients of the chunk that begins at position t. dS is that of the state after it, then of the state before it.
+/// @param dg that of the position after the chunk, then of its first
+void backwards(const FloatBackwardArguments& a, int b, int h, int t, const Matrix& S, Matrix& dS, double& dg) {
+  const ChunkOf x(a, b, h, t, S);
+  const double scale = double(a.scale);
+  const Matrix dO = scale * read_rows(a.d_o, b, h, t, int(x.beta.size()), a.Dv);
+  const Matrix P = (x.Q * x.K.transpose()).cwiseProduct(x.G);
+  const Matrix dv_new = P.transpose() * dO + x.to_end.asDiagonal() * (x.K * dS);
+  const Matrix A = x.beta.asDiagonal() * x.KK;
+  const Matrix E = A.transpose().triangularView<Eigen::UnitUpper>().solve(dv_new), dV = x.beta.asDiagonal() * E;
+  const Matrix Y = (dO * x.v_new.transpose()).cwiseProduct(x.G);
+  const Matrix Z = lower<false>((dV * x.v_new.transpose()).cwiseProduct(x.G));
+
+  const Matrix dQ = x.from_start.asDiagonal() * (dO * S.transpose()) + Y * x.K;
+  Matrix dK = x.to_end.asDiagonal() * (x.v_new * dS.transpose()) + Y.transpose() * x.Q -
+              x.from_start.asDiagonal() * (dV * S.transpose()) - (Z + Z.transpose()) * x.K;
+  Vector dgs = x.Q.cwiseProduct(dQ).rowwise().sum() - x.V.cwiseProduct(dV).rowwise().sum();
+  for (Eigen::Index i = dgs.size() - 1; i >= 0; --i) dgs[i] = dg += dgs[i];
+  if (a.normalize_keys) {
+    const Vector along = (dK.array() * x.K.array()).rowwise().sum();
+    dK = x.factors.asDiagonal() * (dK - along.asDiagonal() * x.K);
+  }
+  write_rows(a.dq, b, h, t, dQ);
+  write_rows(a.dk, b, h, t, dK);
+  write_rows(a.dv, b, h, t, dV);
+  write_rows(a.dg, b, h, t, dgs);
+  write_rows(a.dbeta, b, h, t, (E.array() * (x.R - x.KK * x.v_new).array()).rowwise().sum().matrix());
+  dS = x.whole() * dS + (x.from_start.asDiagonal() * x.Q).transpose() * dO -
+       (x.from_start.asDiagonal() * x.K).transpose() * dV;
+}
+
+/// A state [Dk, Dv] of a head; zeros if none is given.
+Matrix start_of(const FloatBackwardArguments& a, const View<const float>& state, int b, int h) {
+  return state.data ? read_rows(state, b, h, 0, a.Dk, a.Dv) : Matrix::Zero(a.Dk, a.Dv);
+}
+
+/// Both walks of a head.
+void walks(const FloatBackwardArguments& a, int b, int h) {
+  std::vector<Matrix> states{start_of(a, a.initial_state, b, h)};  // before each chunk, and after the last
+  for (int t = 0; t < a.L; t += a.C) {
+    const ChunkOf x(a, b, h, t, states.back());
+    states.push_back(x.whole() * states.back() + (x.to_end.asDiagonal() * x.K).transpose() * x.v_new);
+  }
+  Matrix dS = start_of(a, a.dfinal_state, b, h);
+  double dg = dS.cwiseProduct(states.back()).sum();
+  for (int n = int(states.size()) - 2; n >= 0; --n) backwards(a, b, h, n * a.C, states[std::size_t(n)], dS, dg);
+  if (a.dinitial_state.data) write_rows(a.dinitial_state, b, h, 0, dS);
 }
 
 }  // namespace
 
 void chunkwise_backward(const FloatBackwardArguments& a) {
-  const int longest = std::min(a.C, a.L);
 #pragma omp parallel for collapse(2) schedule(dynamic)
   for (int b = 0; b < a.B; ++b) {
-    for (int h = 0; h < a.H; ++h) {
-      Head x(a, b, h);
-      std::vector<Matrix> states{x.S0};  // that each chunk starts from, and the final one
-      for (int t = 0; t < a.L; t += longest) {
-        const Lines c(x, t, std::min(longest, a.L - t));
-        const Matrix& S = states.back();
-        states.push_back(c.next_state(S, c.new_values(c.residual(S))));
-      }
-      Matrix dS = x.dSL;
-      for (int n = int(states.size()) - 2; n >= 0; --n) {
-        const int t = n * longest;
-        adjoint(x, Lines(x, t, std::min(longest, a.L - t)), states[std::size_t(n)], dS, t, double(a.scale));
-      }
-      x.write(a, b, h, states.back(), dS);
-    }
+    for (int h = 0; h < a.H; ++h) walks(a, b, h);
   }
-}
-
-std::int64_t chunkwise_backward_memory(const FloatBackwardArguments& a) {
-  const std::int64_t C = std::min(a.C, a.L), states = (a.L - 1) / C + 3;
-  return (head_memory(a) + 8 * (states * a.Dk * a.Dv + C * (2 * a.Dk + 6 * a.Dv + 8 * C))) * processor_count();
 }
 
 }  // namespace tutorial::gated_delta_rule

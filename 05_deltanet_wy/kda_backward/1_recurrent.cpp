@@ -13,9 +13,9 @@
 ///     dg_{L+1} = the sums over the rows of dfinal_state . S_L
 ///
 /// No gate is divided by. Where one is 0, dg_t is 0, too: there the sum cancels, up to its rounding errors.
-/// Grows out of: 05_deltanet_wy/kda/1_recurrent.cpp
-/// Improves on: nothing yet computes gradients.
-/// Unchanged: the step of the operator.
+/// Grows out of: 05_deltanet_wy/gated_delta_rule_backward/1_recurrent.cpp
+/// Improves on: the stage of `gated_delta_rule` has one gate for all rows of the state, and one dg.
+/// Unchanged: the three walks.
 /// Equation:
 ///
 ///     R_t = diag(exp(g_t)) S_{t-1},   r_t = v_t - k_t R_t,   S_t = R_t + beta_t k_t^T r_t             t = 1 ... L
@@ -29,7 +29,7 @@
 /// Shapes: q, k, g, dq, dk, dg [B, H, L, Dk]; v, do, dv [B, H, L, Dv]; beta, dbeta [B, H, L]; S, dS [Dk, Dv]; fp32 in
 /// host memory. The walks compute in double, because this stage is the reference of all others.
 /// Thread mapping: OpenMP gives each thread one head at a time.
-/// Resources: a state, 5 L rows of Dk and 3 L rows of Dv in double per thread.
+/// Resources: two states, 8 L rows of Dk and 4 L rows of Dv in double per thread.
 /// Work: 3, 4 and 3 Dk Dv multiply-adds per position in the three walks, and 3 Dk exponentials.
 /// Bytes: k and g three times, q, v, beta and do once or twice, each gradient once.
 /// Bound by: the cores' arithmetic, one position after the other.
@@ -38,78 +38,79 @@
 /// Sources: arXiv 2510.26692, equation 1, and its adjoint; the sum for dg: arXiv 2312.06635, section 4.3 and appendix,
 /// for gla.
 
-#include "05_deltanet_wy/delta_rule/chunks.hpp"
+#include <cmath>
+#include <vector>
+
+#include "05_deltanet_wy/delta_rule_backward/rows.hpp"
 #include "05_deltanet_wy/kda_backward.hpp"
-#include "common/parallel.hpp"
 
 namespace tutorial::kda {
 namespace {
 
-using delta_rule::Matrix, delta_rule::Vector, delta_rule::read_rows, delta_rule::write_rows;
+using namespace delta_rule;  // rows
 
-constexpr float kKeyEps = delta_rule::kKeyEps;
-
-/// A state [Dk, Dv] of a head; zeros if none is given.
-Matrix start_of(const FloatBackwardArguments& a, const View<const float>& state, int b, int h) {
-  return state.data ? read_rows(state, b, h, 0, a.Dk, a.Dv) : Matrix::Zero(a.Dk, a.Dv);
+/// S = diag(exp(g)) S.
+void fade(Rows& S, const double* g) {
+  for (int d = 0; d < S.count; ++d) {
+    const double gate = std::exp(g[d]);
+    for (std::size_t j = 0; j < S.width; ++j) S[d][j] *= gate;
+  }
 }
 
 /// The three walks of one (batch, head).
 void walks(const FloatBackwardArguments& a, int b, int h) {
   const int L = a.L;
-  const Matrix q = double(a.scale) * read_rows(a.q, b, h, 0, L, a.Dk), d_o = read_rows(a.d_o, b, h, 0, L, a.Dv);
-  const Matrix gates = read_rows(a.g, b, h, 0, L, a.Dk).array().exp(), beta = read_rows(a.beta, b, h, 0, L, 1);
-  Matrix k = read_rows(a.k, b, h, 0, L, a.Dk), r = read_rows(a.v, b, h, 0, L, a.Dv);
-  Vector factors = Vector::Ones(L);
-  if (a.normalize_keys) factors = (k.rowwise().squaredNorm().array() + double(kKeyEps)).rsqrt();
-  k = factors.asDiagonal() * k;
-  Matrix dq(L, a.Dk), write(L, a.Dk), read(L, a.Dk), dv(L, a.Dv), dbeta(L, 1), dbeta_subtracted(L, 1);
+  const double scale = double(a.scale);
+  Rows q = read(a.q, b, h, L, a.Dk), k = read(a.k, b, h, L, a.Dk), d_o = read(a.d_o, b, h, L, a.Dv);
+  Rows beta = read(a.beta, b, h, L, 1), g = read(a.g, b, h, L, a.Dk), dg(L, a.Dk), dq(L, a.Dk), dk(L, a.Dk),
+       dv(L, a.Dv), dbeta(L, 1), subtracted(L, a.Dk), dbeta_subtracted(L, 1);
+  std::vector<double> factors;
+  if (a.normalize_keys) factors = normalize(k);
 
-  Matrix S = start_of(a, a.initial_state, b, h);
+  Rows S = read(a.initial_state, b, h, a.Dk, a.Dv), v = read(a.v, b, h, L, a.Dv), r = v;
   for (int t = 0; t < L; ++t) {
-    S = gates.row(t).asDiagonal() * S;
-    r.row(t) -= k.row(t) * S;
-    S += k.row(t).transpose() * (beta(t, 0) * r.row(t));
-    dq.row(t) = double(a.scale) * d_o.row(t) * S.transpose();
+    fade(S, g[t]);
+    add_read(r[t], -1, k[t], S);
+    add_outer(S, *beta[t], k[t], r[t]);
+    add_transposed_read(dq[t], scale, d_o[t], S);
   }
 
-  Matrix dS = start_of(a, a.dfinal_state, b, h);
-  const Vector after_end = (dS.array() * S.array()).rowwise().sum();
+  Rows dS = read(a.dfinal_state, b, h, a.Dk, a.Dv);
+  std::vector<double> sum;  // over each row of dfinal_state . S_L, then dg_t
+  for (int d = 0; d < a.Dk; ++d) sum.push_back(dot(S[d], dS[d], S.width));
   for (int t = L - 1; t >= 0; --t) {
-    dS += q.row(t).transpose() * d_o.row(t);
-    const Matrix answer = k.row(t) * dS;
-    dbeta(t, 0) = answer.row(0).dot(r.row(t));
-    dbeta_subtracted(t, 0) = answer.row(0).dot(read_rows(a.v, b, h, t, 1, a.Dv).row(0)) - dbeta(t, 0);
-    dv.row(t) = beta(t, 0) * answer;
-    write.row(t) = beta(t, 0) * r.row(t) * dS.transpose();
-    dS -= k.row(t).transpose() * dv.row(t);
-    dS = gates.row(t).asDiagonal() * dS;
+    add_outer(dS, scale, q[t], d_o[t]);
+    add_read(dv[t], 1, k[t], dS);  // e_t
+    *dbeta[t] = dot(dv[t], r[t], r.width);
+    *dbeta_subtracted[t] = dot(dv[t], v[t], v.width) - *dbeta[t];
+    for (std::size_t j = 0; j < dv.width; ++j) dv[t][j] *= *beta[t];
+    add_transposed_read(dk[t], *beta[t], r[t], dS);
+    add_outer(dS, -1, k[t], dv[t]);
+    fade(dS, g[t]);
   }
 
-  S = start_of(a, a.initial_state, b, h);
+  S = read(a.initial_state, b, h, a.Dk, a.Dv);
   for (int t = 0; t < L; ++t) {
-    S = gates.row(t).asDiagonal() * S;
-    read.row(t) = -dv.row(t) * S.transpose();
-    S += k.row(t).transpose() * (beta(t, 0) * r.row(t));
+    fade(S, g[t]);
+    add_transposed_read(subtracted[t], 1, dv[t], S);
+    for (std::size_t d = 0; d < dk.width; ++d) dk[t][d] -= subtracted[t][d];
+    add_outer(S, *beta[t], k[t], r[t]);
   }
 
-  Matrix dg = read_rows(a.q, b, h, 0, L, a.Dk).cwiseProduct(dq) + k.cwiseProduct(read - write);
-  dg.row(L - 1) += after_end.transpose();
-  for (int t = L - 2; t >= 0; --t) dg.row(t) += dg.row(t + 1);
-  Matrix dk = read + write, dk_subtracted = -read;
-  if (a.normalize_keys) {
-    const Vector along = (dk.array() * k.array()).rowwise().sum();
-    dk_subtracted = factors.cwiseProduct(along).asDiagonal() * k;
-    dk = factors.asDiagonal() * dk - dk_subtracted;
+  for (int t = L - 1; t >= 0; --t) {  // subtracted is -read, and dk is write + read
+    for (std::size_t d = 0; d < dk.width; ++d) {
+      dg[t][d] = sum[d] += q[t][d] * dq[t][d] - k[t][d] * (2 * subtracted[t][d] + dk[t][d]);
+    }
   }
-  write_rows(a.dq, b, h, 0, dq);
-  write_rows(a.dk, b, h, 0, dk);
-  write_rows(a.dv, b, h, 0, dv);
-  write_rows(a.dg, b, h, 0, dg);
-  write_rows(a.dbeta, b, h, 0, dbeta);
-  if (a.dk_subtracted.data) write_rows(a.dk_subtracted, b, h, 0, dk_subtracted);
-  if (a.dbeta_subtracted.data) write_rows(a.dbeta_subtracted, b, h, 0, dbeta_subtracted);
-  if (a.dinitial_state.data) write_rows(a.dinitial_state, b, h, 0, dS);
+  if (a.normalize_keys) through_normalization(dk, subtracted, k, factors);
+  write(a.dq, b, h, dq);
+  write(a.dk, b, h, dk);
+  write(a.dv, b, h, dv);
+  write(a.dbeta, b, h, dbeta);
+  write(a.dg, b, h, dg);
+  write(a.dk_subtracted, b, h, subtracted);
+  write(a.dbeta_subtracted, b, h, dbeta_subtracted);
+  write(a.dinitial_state, b, h, dS);
 }
 
 }  // namespace
@@ -119,11 +120,6 @@ void recurrent_backward(const FloatBackwardArguments& a) {
   for (int b = 0; b < a.B; ++b) {
     for (int h = 0; h < a.H; ++h) walks(a, b, h);
   }
-}
-
-std::int64_t recurrent_backward_memory(const FloatBackwardArguments& a) {
-  const std::int64_t L = a.L, Dk = a.Dk, Dv = a.Dv;
-  return 8 * (L * (10 * Dk + 4 * Dv + 4) + 2 * Dk * Dv) * processor_count();
 }
 
 }  // namespace tutorial::kda

@@ -629,7 +629,7 @@ STAGES = [
         "As `segments`, but P goes from warpgroup to warpgroup through shared memory. Of T and P only T is in device memory.",
     ),
     Stage(
-        DELTA_BACKWARD + "3_tensor_core.cu",
+        DELTA_BACKWARD + "4_tensor_core.cu",
         ["q, k, beta", "+T, P", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta"],
         [
             Kernel("prepare", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P*"]),
@@ -640,7 +640,7 @@ STAGES = [
         "Four kernels: two walks leave v_new, S, dS and dv of every chunk, and the last one computes all other gradients of all chunks at once.",
     ),
     Stage(
-        DELTA_BACKWARD + "4_both_ends.cu",
+        DELTA_BACKWARD + "dispatch/both_ends.cu",
         ["q, k, beta", "+T, P", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta"],
         [
             Kernel("prepare", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P*"]),
@@ -660,7 +660,7 @@ STAGES = [
         "Three kernels on warpgroups and bulk copies. Two blocks of the last one share a multiprocessor.",
     ),
     Stage(
-        DELTA_BACKWARD + "6_longer_chunks.cu",
+        DELTA_BACKWARD + "dispatch/longer_chunks.cu",
         ["q, k, beta", "+T, P as rows", "v, do", "+v_new; every second S, dS", "dv", "dq, dk, dbeta"],
         [
             Kernel("prepare_tiles", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P as rows*"]),
@@ -670,7 +670,7 @@ STAGES = [
         "The walks leave the states of every second chunk, and the last kernel takes two chunks at a time.",
     ),
     Stage(
-        "05_deltanet_wy/gated_delta_rule_backward/3_tensor_core.cu",
+        "05_deltanet_wy/gated_delta_rule_backward/dispatch/tensor_core.cu",
         ["q, k, beta, g", "+T, P, decays", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta, dg"],
         [
             Kernel("prepare", ["Q, K; A; running sums"], ["(I + A)^-1 in blocks"], ["q, k, beta, g"], ["T, P, decays*"]),
@@ -680,7 +680,7 @@ STAGES = [
         "Three kernels. The last one has S and dS of a chunk, from which it also computes dg.",
     ),
     Stage(
-        "05_deltanet_wy/gated_delta_rule_backward/4_warpgroups.cu",
+        "05_deltanet_wy/gated_delta_rule_backward/dispatch/warpgroups.cu",
         ["q, k, beta, g", "+T, P as rows, decays, f", "v, do", "+v_new; every second S, dS", "dv", "dq, dk, dbeta, dg"],
         [
             Kernel("prepare_tiles", ["Q, K; A; running sums"], ["(I + A)^-1 in blocks"], ["q, k, beta, g"], ["T, P as rows, decays, f*"]),
@@ -690,7 +690,7 @@ STAGES = [
         "The kernels of longer_chunks of delta_rule with gates; a warp of the last one adds up dg.",
     ),
     Stage(
-        "05_deltanet_wy/kda_backward/3_tensor_core.cu",
+        "05_deltanet_wy/kda_backward/dispatch/tensor_core.cu",
         ["q, k, g, beta", "+T, P; Q+, K+, K-", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta, dg"],
         [
             Kernel("prepare: a sub-chunk per warp", ["decayed q and k, their scores;", "then A: 58 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),

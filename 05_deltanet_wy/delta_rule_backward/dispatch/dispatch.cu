@@ -25,23 +25,15 @@
 /// Weakness: a normalised key that is rounded to bf16 is not exactly of length 1: its length is off by up to 2^-9.
 
 #include "05_deltanet_wy/delta_rule_backward.hpp"
-#include "05_deltanet_wy/delta_rule_backward/dispatch/copies.hpp"
-#include "05_deltanet_wy/delta_rule_backward/dispatch/in_fp32.hpp"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/choice.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
 
 namespace tutorial::delta_rule {
 namespace {
 
-/// A stage that dispatch chooses.
-struct Choice {
-  const char* name;
-  void (*run)(const Bf16BackwardArguments&);
-  std::int64_t (*memory)(const Bf16BackwardArguments&);
-};
-
-/// The fastest stage for a problem that `both_ends` supports.
-Choice fastest(const Bf16BackwardArguments& g) {
+/// The fastest kernel for a problem that `both_ends` supports.
+Kernel<Bf16BackwardArguments> fastest(const Bf16BackwardArguments& g) {
   if (!warpgroups_backward_unsupported(g).empty())
     return {"both_ends", both_ends_backward, tensor_core_backward_memory};
   const std::int64_t pairs = std::int64_t(g.B) * g.H * ceil_div(g.L, 128);  // of chunks
@@ -49,38 +41,26 @@ Choice fastest(const Bf16BackwardArguments& g) {
   return {"longer_chunks", longer_chunks_backward, longer_chunks_backward_memory};
 }
 
-/// Why no stage supports copies of the tensors; empty if one does.
-std::string copies_unsupported(const Bf16BackwardArguments& g) {
-  return both_ends_backward_unsupported(sizes_of_copies(g, g.normalize_keys));
+Choice choice_for(const Bf16BackwardArguments& g) {
+  return choose(g, {}, "delta_rule --backward: copies", g.normalize_keys, both_ends_backward_unsupported, fastest);
 }
 
 }  // namespace
 
 void dispatch_backward(const Bf16BackwardArguments& g) {
-  if (both_ends_backward_unsupported(g).empty()) return fastest(g).run(g);
-  if (!copies_unsupported(g).empty()) return backward_in_fp32(g);
-  on_copies("delta_rule --backward: copies", g, g.normalize_keys,
-            [](const Bf16BackwardArguments& copies) { fastest(copies).run(copies); });
+  choice_for(g).run();
 }
 
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments& g) {
-  if (both_ends_backward_unsupported(g).empty() || copies_unsupported(g).empty()) return "";
-  return backward_in_fp32_unsupported(g);
+  return choice_for(g).unsupported;
 }
 
 std::string dispatch_backward_note(const Bf16BackwardArguments& g) {
-  const std::string reason = both_ends_backward_unsupported(g), of_copies = copies_unsupported(g);
-  if (reason.empty()) return fastest(g).name;
-  if (!of_copies.empty()) return "in fp32: " + of_copies;
-  return fastest(sizes_of_copies(g, g.normalize_keys)).name + (" on copies: " + reason);
+  return choice_for(g).note;
 }
 
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments& g) {
-  // g may come without strides, from which no stage could be chosen; the copies have some.
-  const Bf16BackwardArguments copies = sizes_of_copies(g, g.normalize_keys);
-  const bool is_direct = both_ends_backward_unsupported(g).empty();
-  if (!is_direct && !copies_unsupported(g).empty()) return backward_in_fp32_memory(g);
-  return fastest(copies).memory(copies) + (is_direct ? 0 : memory_of_copies(g));
+  return choice_for(g).memory();
 }
 
 }  // namespace tutorial::delta_rule

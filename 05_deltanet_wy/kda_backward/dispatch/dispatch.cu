@@ -16,43 +16,37 @@
 /// Fallback: delta_rule_backward/dispatch/in_fp32.cu. A problem with a larger Dk is for `chunkwise`.
 /// Weakness: one narrow column more may cost as much as 15.
 
-#include "05_deltanet_wy/delta_rule_backward/dispatch/copies.hpp"
-#include "05_deltanet_wy/delta_rule_backward/dispatch/in_fp32.hpp"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/choice.hpp"
 #include "05_deltanet_wy/kda_backward.hpp"
 
 namespace tutorial::kda {
 namespace {
 
-using namespace delta_rule;  // copies
+delta_rule::Kernel<Bf16BackwardArguments> fastest(const Bf16BackwardArguments&) {
+  return {"tensor_core", tensor_core_backward, tensor_core_backward_memory};
+}
 
-/// Why `tensor_core` does not support copies of the tensors; empty if it does.
-std::string copies_unsupported(const Bf16BackwardArguments& g) {
-  return kda::tensor_core_backward_unsupported(sizes_of_copies(g, false));
+delta_rule::Choice choice_for(const Bf16BackwardArguments& g) {
+  return delta_rule::choose(g, {g.Dk, g.g, g.dg}, "kda --backward: copies", false, tensor_core_backward_unsupported,
+                            fastest);
 }
 
 }  // namespace
 
 void dispatch_backward(const Bf16BackwardArguments& g) {
-  if (kda::tensor_core_backward_unsupported(g).empty()) return kda::tensor_core_backward(g);
-  if (!copies_unsupported(g).empty()) return backward_in_fp32(g, {g.Dk, g.g, g.dg});
-  on_copies("kda --backward: copies", g, false, [](const Bf16BackwardArguments& p) { kda::tensor_core_backward(p); });
+  choice_for(g).run();
 }
 
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments& g) {
-  if (kda::tensor_core_backward_unsupported(g).empty() || copies_unsupported(g).empty()) return "";
-  return backward_in_fp32_unsupported(g);
+  return choice_for(g).unsupported;
 }
 
 std::string dispatch_backward_note(const Bf16BackwardArguments& g) {
-  const std::string reason = kda::tensor_core_backward_unsupported(g), of_copies = copies_unsupported(g);
-  if (reason.empty()) return "tensor_core";
-  return of_copies.empty() ? "tensor_core on copies: " + reason : "in fp32: " + of_copies;
+  return choice_for(g).note;
 }
 
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments& g) {
-  if (kda::tensor_core_backward_unsupported(g).empty()) return kda::tensor_core_backward_memory(g);
-  if (!copies_unsupported(g).empty()) return backward_in_fp32_memory(g);
-  return kda::tensor_core_backward_memory(sizes_of_copies(g, false)) + memory_of_copies(g);
+  return choice_for(g).memory();
 }
 
 }  // namespace tutorial::kda

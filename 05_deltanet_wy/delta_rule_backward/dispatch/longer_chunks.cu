@@ -1,5 +1,5 @@
 /// @file
-/// Stage 6, `longer_chunks`: the last kernel's chunks have 128 positions, so that half as many states go through
+/// `longer_chunks`: the last kernel's chunks have 128 positions, so that half as many states go through
 /// memory.
 ///
 /// Idea: C = 64 is what the inverse allows, and the inverse is in v_new and dV. Given these two, the gradients are
@@ -16,8 +16,6 @@
 ///
 /// dQ leaves through the place of S, dK through that of dS. Scores stay in registers: a warpgroup computes those of its
 /// own rows, and those of its own columns again, transposed.
-/// Grows out of: 5_warpgroups.cu; large step: the last kernel is written anew, with a thread that loads, a
-/// place and two barriers for each tile, and scores in registers
 /// Improves on: in `warpgroups` S and dS are 2 KB of the 7.2 KB that a position moves. Its last kernel waits for all
 /// tiles of a chunk before it computes, and only another block fills the gap.
 /// Unchanged: the walks, but for the states that they leave out.
@@ -45,7 +43,7 @@
 
 #include "05_deltanet_wy/delta_rule/prepared.hpp"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
-#include "05_deltanet_wy/delta_rule_backward/gradient_pairs.cuh"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/gradient_pairs.cuh"
 #include "05_deltanet_wy/delta_rule_backward/warpgroup_walks.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/bulk_copy.cuh"
@@ -245,7 +243,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 }  // namespace
 
 void longer_chunks_backward(const Bf16BackwardArguments& g) {
-  const WalkResults x = start_walks<2>(g, "delta_rule --backward: longer_chunks");
+  const Workspace x = start_walks<2>(g, "delta_rule --backward: longer_chunks");
   const int count = ceil_div(g.L, kPair), all = g.B * g.H * count;
   select_widths(g, [&]<int kDk, int kDv>() {
     LaunchConfig config(unsigned(std::min(all, multiprocessor_count())), unsigned(kBlockThreads),
@@ -254,14 +252,6 @@ void longer_chunks_backward(const Bf16BackwardArguments& g) {
     launch(gradients_kernel<kDk, kDv>, config, g, GradientMaps(g, x, kPair, kDv), Pairs{count, all, g.H});
   });
   end_part("gradients");
-}
-
-std::int64_t longer_chunks_backward_memory(const Bf16BackwardArguments& g) {
-  return prepared_tiles_memory(forward_of(g)) + WalkBytes(g, 2).all();
-}
-
-std::int64_t longer_chunks_backward_bytes_moved(const Bf16BackwardArguments& g) {
-  return bytes_moved(g, 2);
 }
 
 }  // namespace tutorial::delta_rule

@@ -1,11 +1,10 @@
 /// @file
-/// Stage 4, `both_ends`: the two walks in one launch.
+/// `both_ends`: the two walks in one launch.
 ///
 /// Idea: forwards the chain of a chunk is K S, T times the residual, and K^T v_new. From the end it is K dS, T^T times
 /// dv_new, and K^T dV. Neither reads what the other writes: the recurrence for dS contains no S. So the walks need not
 /// follow one another. One launch has the blocks of both; the first half of a head's blocks walks from the beginning,
 /// the second half from the end.
-/// Grows out of: 3_tensor_core.cu
 /// Improves on: in `tensor_core` the second walk begins when the first has ended. A walk has ceil(Dv / 64) blocks per
 /// head, which leaves multiprocessors without a block where there are few heads.
 /// Unchanged: every product, what goes through memory, and the last kernel.
@@ -24,26 +23,21 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
-
 #include "05_deltanet_wy/delta_rule/fragments.cuh"
-#include "05_deltanet_wy/delta_rule/prepared.hpp"
 #include "05_deltanet_wy/delta_rule/walk_chunk.cuh"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
+#include "05_deltanet_wy/delta_rule_backward/forward_arguments.hpp"
 #include "05_deltanet_wy/delta_rule_backward/gradient_chunk.cuh"
-#include "common/ceil_div.hpp"
+#include "05_deltanet_wy/delta_rule_backward/gradient_walk.cuh"
+#include "05_deltanet_wy/delta_rule_backward/workspace.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/device.hpp"
 #include "common/device/hide_from_compiler.cuh"
 #include "common/device/launch.cuh"
-#include "common/device/workspace.hpp"
 #include "common/parts.hpp"
-#include "common/tile/chunk_products.cuh"
 #include "common/tile/load_tile.cuh"
-#include "common/tile/requirements.hpp"
 #include "common/tile/select_shape.cuh"
 #include "common/tile/state.cuh"
-#include "common/tile/store_tile.cuh"
 
 namespace tutorial::delta_rule {
 namespace {
@@ -56,12 +50,6 @@ using ValueTile = SwizzledTile<kColumns>;
 __host__ __device__ constexpr int column_tiles(int width) {
   return (width - 1) / kColumns + 1;
 }
-
-/// What the kernels pass on to each other in device memory. They also read dv, which is an output.
-struct Workspace : Prepared {
-  View<__nv_bfloat16> v_new;  // [B, H, L, Dv]
-  uint4 *S, *dS;              // [B, H, N, Dv / 16, Dk / 16, 32]: before, after each chunk; A fragments of S^T, dS^T
-};
 
 /// What the walk from the beginning reads of a chunk, in shared memory.
 template <class Shape>
@@ -200,154 +188,22 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
   }
 }
 
-/// The scores times a factor.
-struct Scaled : NoEpilogue {
-  float scale;
-
-  explicit __device__ Scaled(float scale) : scale(scale) {}
-  __device__ float score(int, int, float product) const { return scale * product; }
-};
-
-/// Below the diagonal the scores with the opposite sign; on it dbeta.
-struct Negated : NoEpilogue {
-  const float* beta;  // of the chunk
-  float* dbeta;       // of the chunk; null: another block writes it
-  std::int64_t beta_stride, dbeta_stride;
-  int rows;  // of the chunk that exist
-
-  __device__ float score(int t, int i, float product) const {
-    if (t == i && dbeta && t < rows) {
-      const float x = fmaxf(load_global(beta + t * beta_stride), kLeastBeta);
-      store_global(dbeta + t * dbeta_stride, product / (x * x));
-    }
-    return t == i ? 0.0f : -product;
-  }
-};
-
-/// A block's tiles; Shape::kDk columns hold all of Dv.
-template <class Shape>
-struct ChunkTilesOf {
-  __nv_bfloat16 dO[kChunk * Shape::kDk], dV[kChunk * Shape::kDk], v_new[kChunk * Shape::kDk];
-  __nv_bfloat16 Q[kChunk * kColumns], K[kChunk * kColumns], Y[kChunk * kChunk], Z[kChunk * kChunk];
-};
-
-/// O += X S^T, the warp's columns.
-/// @param states S's fragments for the warp's 16 columns and the first 16 of Dv
-/// @param stride from these to those of the next 16 of Dv @param count 16 times this is Dv
-template <class Shape>
-__device__ __forceinline__ void add_from_fragments(typename Shape::Output& O, const typename Shape::KeyTile& X,
-                                                   const uint4* states, std::int64_t stride, int count) {
-  const int lane = fresh_lane(), unit = X.unit(lane % 16, lane / 16 * 8);
-#pragma unroll
-  for (int j = 0; j < Shape::kDk / 16; ++j) {
-    const uint4 s[] = {j < count ? load_global(states + j * stride) : uint4{}};
-    delta_rule::add_from_fragments<Shape>(O, X, unit, j, s);
-  }
-}
-
-/// Grid (chunks and tiles of Dk, H, B). @tparam Shape its keys are the columns of Dv, its values 64 columns of Dk
-template <class Shape>
-__global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArguments g, Bf16Arguments a, Workspace x) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y), key_tiles = column_tiles(g.Dk);
-  const int n = int(blockIdx.x) / key_tiles, first = int(blockIdx.x) % key_tiles * kColumns;
-  const int t = n * kChunk, rows = g.L - t, columns = min(kColumns, g.Dk - first);
-  auto* memory = dynamic_shared<ChunkTilesOf<Shape>>();
-  const typename Shape::KeyTile dO{memory->dO}, dV{memory->dV}, v_new{memory->v_new};
-  const ValueTile Q{memory->Q}, K{memory->K};
-  const typename Shape::ScoreTile Y{memory->Y}, Z{memory->Z};
-
-  load_tile_async(dO, g.d_o.row(b, h, t), g.d_o.stride_l, rows, g.Dv);
-  load_tile_async(v_new, x.v_new.row(b, h, t), x.v_new.stride_l, rows, g.Dv);
-  load_tile_async(dV, g.dv.row(b, h, t), g.dv.stride_l, rows, g.Dv);
-  load_tile_async(Q, g.q.row(b, h, t) + first, g.q.stride_l, rows, columns);
-  load_tile_async(K, g.k.row(b, h, t) + first, g.k.stride_l, rows, columns);
-  cp_async_commit();
-  cp_async_wait<0>();
-  __syncthreads();
-  masked_scores<Shape>(Y, dO, v_new, Scaled(g.scale));
-  Negated strictly_lower{};
-  strictly_lower.beta = a.beta.row(b, h, t);
-  strictly_lower.dbeta = first == 0 ? g.dbeta.row(b, h, t) : nullptr;
-  strictly_lower.beta_stride = a.beta.stride_l;
-  strictly_lower.dbeta_stride = g.dbeta.stride_l;
-  strictly_lower.rows = rows;
-  masked_scores<Shape>(Z, dV, v_new, strictly_lower);
-  __syncthreads();
-
-  // A warp without columns computes with zeros.
-  const int d = first + warp_index() * 16, count = d < g.Dk ? g.Dv / 16 : 0;
-  const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n, stride = g.Dk / 16 * 32;
-  const uint4* S = fragments_of(x.S, a, chunk, g.Dk / 16, 0) + d / 16 * 32;
-  const uint4* dS = fragments_of(x.dS, a, chunk, g.Dk / 16, 0) + d / 16 * 32;
-  {
-    typename Shape::Output dK = {};
-    add_from_fragments<Shape>(dK, dV, S, stride, count);
-    scale_rows<Shape>(dK, [](int) { return -1.0f; });
-    add_from_fragments<Shape>(dK, v_new, dS, stride, count);
-    add_from_transposed_scores<Shape>(dK, Y, Q);
-    add_from_scores<Shape>(dK, Z, K);
-    add_from_transposed_scores<Shape>(dK, Z, K);
-    store_output<Shape>(g.dk.row(b, h, t) + first, g.dk.stride_l, rows, columns, dK, Q, 1.0f);
-  }
-  typename Shape::Output dQ = {};
-  add_from_fragments<Shape>(dQ, dO, S, stride, count);
-  scale_rows<Shape>(dQ, [&](int) { return g.scale; });
-  add_from_scores<Shape>(dQ, Y, K);
-  store_output<Shape>(g.dq.row(b, h, t) + first, g.dq.stride_l, rows, columns, dQ, K, 1.0f);
-}
-
-/// The operator's arguments, without outputs.
-Bf16Arguments forward_of(const Bf16BackwardArguments& g) {
-  return {g.B, g.H, g.L, g.Dk, g.Dv, g.C, g.scale, g.normalize_keys, g.q, g.k, g.v, g.beta, g.initial_state, {}, {}};
-}
-
-/// Bytes of what the kernels pass on, beside T and P.
-struct Bytes {
-  std::int64_t states, v_new;  // dS takes as much as S
-
-  explicit Bytes(const Bf16BackwardArguments& g)
-      : states(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * g.Dk * g.Dv * 2),
-        v_new(std::int64_t(g.B) * g.H * g.L * g.Dv * 2) {}
-  std::int64_t all() const { return 2 * states + v_new; }
-};
-
 }  // namespace
 
 void both_ends_backward(const Bf16BackwardArguments& g) {
-  const Bytes bytes(g);
-  auto* memory = workspace<unsigned char>("delta_rule --backward: both_ends", std::size_t(bytes.all()));
-  auto *dS = memory + bytes.states, *v_new = dS + bytes.states;
-  const auto grid = [&](int blocks) { return dim3(unsigned(blocks), unsigned(g.H), unsigned(g.B)); };
   const Bf16Arguments a = forward_of(g);
-  const Workspace x{prepare(a, kLeastBeta), packed(reinterpret_cast<__nv_bfloat16*>(v_new), g.H, g.L, g.Dv),
-                    reinterpret_cast<uint4*>(memory), reinterpret_cast<uint4*>(dS)};
-  end_part("prepare");
+  const Workspace x = workspace_of(g, "delta_rule --backward: both_ends");
   select_shape(g.Dk, [&]<class Shape>(Shape) {
-    const dim3 tiles = grid(2 * column_tiles(g.Dv));
+    const dim3 tiles(unsigned(2 * column_tiles(g.Dv)), unsigned(g.H), unsigned(g.B));
     constexpr std::size_t kTwo = kWalkBytes<GradientTiles<Shape>, 2>, kOne = kWalkBytes<GradientTiles<Shape>, 1>;
     if (shared_memory_missing(kTwo).empty()) {
       launch(walks_kernel<Shape, 2>, {tiles, kThreads, kTwo}, g, a, x);
     } else {
       launch(walks_kernel<Shape, 1>, {tiles, kThreads, kOne}, g, a, x);
     }
-    end_part("walks");
   });
-  select_shape(g.Dv, [&]<class Shape>(Shape) {
-    launch(gradients_kernel<Shape>, {grid(x.N * column_tiles(g.Dk)), kThreads, sizeof(ChunkTilesOf<Shape>)}, g, a, x);
-    end_part("gradients");
-  });
-}
-
-std::string both_ends_backward_unsupported(const Bf16BackwardArguments& g) {
-  if (g.normalize_keys) return "keys are not normalised: on tensor cores only dispatch does that";
-  if (g.Dv > 256) return "Dv > 256: a block holds all columns of three tiles";
-  if (const std::string reason = tile::unsupported_extents({g.B, g.H, g.L, g.Dk, g.Dv}); !reason.empty()) return reason;
-  const auto aligned = [](const auto&... views) { return (tile::has_aligned_rows(views) && ...); };
-  if (!aligned(g.q, g.k, g.v, g.d_o, g.dq, g.dk, g.dv)) return "rows are not aligned to 16 bytes";
-  std::size_t bytes = 0;
-  select_shape(g.Dk, [&]<class Shape>(Shape) { bytes = kWalkBytes<GradientTiles<Shape>, 1>; });
-  select_shape(g.Dv, [&]<class Shape>(Shape) { bytes = std::max(bytes, sizeof(ChunkTilesOf<Shape>)); });
-  return shared_memory_missing(bytes);
+  end_part("walks");
+  start_gradients(g, x);
 }
 
 }  // namespace tutorial::delta_rule

@@ -1,5 +1,5 @@
 /// @file
-/// Stage 3, `tensor_core`: the two walks on tensor cores, and all other products of all chunks at once.
+/// Stage 4, `tensor_core`: the two walks on tensor cores, and all other products of all chunks at once.
 ///
 /// Idea: only dS of a chunk is what another chunk waits for. A walk from the end computes dS and, on its way, dV. As in
 /// `residual` of the operator, a walk from the beginning leaves v_new and the state before each chunk. With these four
@@ -11,8 +11,7 @@
 /// dbeta is the diagonal of a product that is computed anyway. With dV = diag(beta) E and v_new = diag(beta) r,
 /// (dV v_new^T)_tt = beta_t^2 e_t . r_t. So that beta_t^2 is never 0, this stage replaces a beta below 2^-32 by 2^-32.
 /// Such a position then writes 2^-32 of what its key asks for, which is below the rounding of every other result.
-/// Grows out of: 2_chunkwise.cpp; large step: two walks and a kernel over all chunks replace one loop, and
-/// every product is on fragments
+/// Grows out of: 3_walks.cu
 /// Improves on: `chunkwise` computes the chunks of a head one after the other.
 /// Unchanged: the adjoint of each line. T is in two bf16, as in `split_inverse`.
 /// Equation: S' = dS / scale in the second walk, so that the factor scale stays outside of its sums
@@ -43,23 +42,20 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
-
 #include "05_deltanet_wy/delta_rule/fragments.cuh"
-#include "05_deltanet_wy/delta_rule/prepared.hpp"
 #include "05_deltanet_wy/delta_rule/walk_chunk.cuh"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
+#include "05_deltanet_wy/delta_rule_backward/forward_arguments.hpp"
 #include "05_deltanet_wy/delta_rule_backward/gradient_chunk.cuh"
-#include "common/ceil_div.hpp"
+#include "05_deltanet_wy/delta_rule_backward/gradient_walk.cuh"
+#include "05_deltanet_wy/delta_rule_backward/workspace.hpp"
 #include "common/device/cp_async.cuh"
-#include "common/device/device.hpp"
 #include "common/device/hide_from_compiler.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
 #include "common/parts.hpp"
 #include "common/tile/chunk_products.cuh"
 #include "common/tile/load_tile.cuh"
-#include "common/tile/requirements.hpp"
 #include "common/tile/select_shape.cuh"
 #include "common/tile/state.cuh"
 #include "common/tile/store_tile.cuh"
@@ -76,31 +72,18 @@ __host__ __device__ constexpr int column_tiles(int width) {
   return (width - 1) / kColumns + 1;
 }
 
-/// What the kernels pass on to each other in device memory. They also read dv, which is an output.
-struct Workspace : Prepared {
-  View<__nv_bfloat16> v_new;  // [B, H, L, Dv]
-  uint4 *S, *dS;              // [B, H, N, Dv / 16, Dk / 16, 32]: before, after each chunk; A fragments of S^T, dS^T
-};
-
-/// What the walk from the beginning reads of a chunk, in shared memory.
+/// What a walk reads of a chunk, in shared memory. V stands for V or dO; the walk from the beginning needs neither P nor
+/// Q.
 template <class Shape>
 struct Tiles {
-  uint4 T[2 * kBlockUnits];
-  __nv_bfloat16 K[kChunk * Shape::kDk], V[kChunk * kColumns];
-};
-
-/// What the walk from the end reads.
-template <class Shape>
-struct GradientTiles {
   uint4 T[2 * kBlockUnits], P[kBlockUnits];
-  __nv_bfloat16 K[kChunk * Shape::kDk], Q[kChunk * Shape::kDk], dO[kChunk * kColumns];
+  __nv_bfloat16 K[kChunk * Shape::kDk], V[kChunk * kColumns], Q[kChunk * Shape::kDk];
 };
 
-/// Shared memory of a walk: tiles of two chunks, and rows on their way to device memory.
-template <class Tiles>
-constexpr std::size_t kWalkBytes = 2 * sizeof(Tiles) + sizeof(__nv_bfloat16) * kChunk* kColumns;
+template <class Shape>
+constexpr std::size_t kSharedBytes = 2 * sizeof(Tiles<Shape>) + sizeof(__nv_bfloat16) * kChunk* kColumns;
 
-/// Grid (tiles of Dv, H, B).
+/// The walk from the beginning. Grid (tiles of Dv, H, B).
 template <class Shape>
 __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) states_kernel(Bf16Arguments a, Workspace x) {
   constexpr int kDk = Shape::kDk;
@@ -142,7 +125,7 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) states_ke
   }
 }
 
-/// Grid (tiles of Dv, H, B).
+/// The walk from the end. Grid (tiles of Dv, H, B).
 /// @param a the operator's arguments
 template <class Shape>
 __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
@@ -150,17 +133,17 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
   constexpr int kDk = Shape::kDk;
   const int b = int(blockIdx.z), h = int(blockIdx.y), first = int(blockIdx.x) * kColumns;
   const int columns = min(kColumns, g.Dv - first), warp_column = warp_index() * 16, j = first + warp_column;
-  auto* tiles = dynamic_shared<GradientTiles<Shape>>();  // two
+  auto* tiles = dynamic_shared<Tiles<Shape>>();  // two
   auto* staging = reinterpret_cast<__nv_bfloat16*>(tiles + 2) + warp_index() * kChunk * 16;
   const auto load = [&](int n) {
-    GradientTiles<Shape>& to = tiles[n % 2];
+    Tiles<Shape>& to = tiles[n % 2];
     const int t = n * kChunk, b = hide_from_compiler(int(blockIdx.z));
     const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n;
     load_units_async<2 * kBlockUnits>(int(threadIdx.x), to.T, x.T + chunk * 2 * kBlockUnits);
     load_units_async<kBlockUnits>(int(threadIdx.x), to.P, x.P + chunk * kBlockUnits);
     load_tile_async(SwizzledTile<kDk>{to.K}, g.k.row(b, h, t), g.k.stride_l, g.L - t, g.Dk);
     load_tile_async(SwizzledTile<kDk>{to.Q}, g.q.row(b, h, t), g.q.stride_l, g.L - t, g.Dk);
-    load_tile_async(ValueTile{to.dO}, g.d_o.row(b, h, t) + first, g.d_o.stride_l, g.L - t, columns);
+    load_tile_async(ValueTile{to.V}, g.d_o.row(b, h, t) + first, g.d_o.stride_l, g.L - t, columns);
     cp_async_commit();
   };
   load(x.N - 1);
@@ -172,12 +155,12 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
     cp_async_wait<0>();
     __syncthreads();
     if (n > 0) load(n - 1);
-    GradientTiles<Shape>& from = tiles[n % 2];
+    Tiles<Shape>& from = tiles[n % 2];
     const SwizzledTile<kDk> K{from.K}, Q{from.Q};
     uint4* states = fragments_of(x.dS, a, (std::int64_t(b) * g.H + h) * x.N + n, g.Dk / 16, j);
 
     WarpFragments outputs;  // dO^T
-    load_transposed_values(outputs, ValueTile{from.dO}, warp_column);
+    load_transposed_values(outputs, ValueTile{from.V}, warp_column);
     WarpColumns X = {}, dV = {};
     add_from_state(X, K, [&](int d) {
       if (j < g.Dv && d * 16 < g.Dk)
@@ -247,7 +230,7 @@ __device__ __forceinline__ void add_from_fragments(typename Shape::Output& O, co
 
 /// Grid (chunks and tiles of Dk, H, B). @tparam Shape its keys are the columns of Dv, its values 64 columns of Dk
 template <class Shape>
-__global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArguments g, Bf16Arguments a, Workspace x) {
+__global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArguments g, Workspace x) {
   const int b = int(blockIdx.z), h = int(blockIdx.y), key_tiles = column_tiles(g.Dk);
   const int n = int(blockIdx.x) / key_tiles, first = int(blockIdx.x) % key_tiles * kColumns;
   const int t = n * kChunk, rows = g.L - t, columns = min(kColumns, g.Dk - first);
@@ -266,9 +249,9 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArgumen
   __syncthreads();
   masked_scores<Shape>(Y, dO, v_new, Scaled(g.scale));
   Negated strictly_lower{};
-  strictly_lower.beta = a.beta.row(b, h, t);
+  strictly_lower.beta = g.beta.row(b, h, t);
   strictly_lower.dbeta = first == 0 ? g.dbeta.row(b, h, t) : nullptr;
-  strictly_lower.beta_stride = a.beta.stride_l;
+  strictly_lower.beta_stride = g.beta.stride_l;
   strictly_lower.dbeta_stride = g.dbeta.stride_l;
   strictly_lower.rows = rows;
   masked_scores<Shape>(Z, dV, v_new, strictly_lower);
@@ -277,8 +260,8 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArgumen
   // A warp without columns computes with zeros.
   const int d = first + warp_index() * 16, count = d < g.Dk ? g.Dv / 16 : 0;
   const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n, stride = g.Dk / 16 * 32;
-  const uint4* S = fragments_of(x.S, a, chunk, g.Dk / 16, 0) + d / 16 * 32;
-  const uint4* dS = fragments_of(x.dS, a, chunk, g.Dk / 16, 0) + d / 16 * 32;
+  const uint4* S = fragments_of(x.S, g, chunk, g.Dk / 16, 0) + d / 16 * 32;
+  const uint4* dS = fragments_of(x.dS, g, chunk, g.Dk / 16, 0) + d / 16 * 32;
   {
     typename Shape::Output dK = {};
     add_from_fragments<Shape>(dK, dV, S, stride, count);
@@ -296,74 +279,35 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArgumen
   store_output<Shape>(g.dq.row(b, h, t) + first, g.dq.stride_l, rows, columns, dQ, K, 1.0f);
 }
 
-/// The operator's arguments, without outputs.
-Bf16Arguments forward_of(const Bf16BackwardArguments& g) {
-  return {g.B, g.H, g.L, g.Dk, g.Dv, g.C, g.scale, g.normalize_keys, g.q, g.k, g.v, g.beta, g.initial_state, {}, {}};
-}
-
-/// Bytes of what the kernels pass on, beside T and P.
-struct Bytes {
-  std::int64_t states, v_new;  // dS takes as much as S
-
-  explicit Bytes(const Bf16BackwardArguments& g)
-      : states(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * g.Dk * g.Dv * 2),
-        v_new(std::int64_t(g.B) * g.H * g.L * g.Dv * 2) {}
-  std::int64_t all() const { return 2 * states + v_new; }
-};
-
 }  // namespace
 
+Workspace workspace_of(const Bf16BackwardArguments& g, const Prepared& prepared, const char* name) {
+  const std::int64_t heads = std::int64_t(g.B) * g.H, state = heads * prepared.N * g.Dk * g.Dv / 8;  // in uint4
+  auto* memory = workspace<uint4>(name, std::size_t(2 * state + heads * g.L * g.Dv / 8));
+  auto* v_new = reinterpret_cast<__nv_bfloat16*>(memory + 2 * state);
+  return {prepared, packed(v_new, g.H, g.L, g.Dv), memory, memory + state};
+}
+
+void start_gradients(const Bf16BackwardArguments& g, const Workspace& x) {
+  const dim3 grid(unsigned(x.N * column_tiles(g.Dk)), unsigned(g.H), unsigned(g.B));
+  select_shape(g.Dv, [&]<class Shape>(Shape) {
+    launch(gradients_kernel<Shape>, {grid, kThreads, sizeof(ChunkTilesOf<Shape>)}, g, x);
+  });
+  end_part("gradients");
+}
+
 void tensor_core_backward(const Bf16BackwardArguments& g) {
-  const Bytes bytes(g);
-  auto* memory = workspace<unsigned char>("delta_rule --backward: tensor_core", std::size_t(bytes.all()));
-  auto *dS = memory + bytes.states, *v_new = dS + bytes.states;
-  const auto grid = [&](int blocks) { return dim3(unsigned(blocks), unsigned(g.H), unsigned(g.B)); };
   const Bf16Arguments a = forward_of(g);
-  const Workspace x{prepare(a, kLeastBeta), packed(reinterpret_cast<__nv_bfloat16*>(v_new), g.H, g.L, g.Dv),
-                    reinterpret_cast<uint4*>(memory), reinterpret_cast<uint4*>(dS)};
-  end_part("prepare");
-  select_shape(g.Dk, [&]<class Shape>(Shape) {
-    const dim3 tiles = grid(column_tiles(g.Dv));
-    launch(states_kernel<Shape>, {tiles, kThreads, kWalkBytes<Tiles<Shape>>}, a, x);
+  const Workspace x = workspace_of(g, "delta_rule --backward: tensor_core");
+  const int tiles = column_tiles(a.Dv);
+  const auto grid = [&](int blocks) { return dim3(unsigned(blocks), unsigned(a.H), unsigned(a.B)); };
+  select_shape(a.Dk, [&]<class Shape>(Shape) {
+    launch(states_kernel<Shape>, {grid(tiles), kThreads, kSharedBytes<Shape>}, a, x);
     end_part("states");
-    launch(gradient_states_kernel<Shape>, {tiles, kThreads, kWalkBytes<GradientTiles<Shape>>}, g, a, x);
+    launch(gradient_states_kernel<Shape>, {grid(tiles), kThreads, kSharedBytes<Shape>}, g, a, x);
     end_part("gradients of states");
   });
-  select_shape(g.Dv, [&]<class Shape>(Shape) {
-    launch(gradients_kernel<Shape>, {grid(x.N * column_tiles(g.Dk)), kThreads, sizeof(ChunkTilesOf<Shape>)}, g, a, x);
-    end_part("gradients");
-  });
-}
-
-std::string tensor_core_backward_unsupported(const Bf16BackwardArguments& g) {
-  if (g.normalize_keys) return "keys are not normalised: on tensor cores only dispatch does that";
-  if (g.Dv > 256) return "Dv > 256: a block holds all columns of three tiles";
-  if (const std::string reason = tile::unsupported_extents({g.B, g.H, g.L, g.Dk, g.Dv}); !reason.empty()) return reason;
-  const auto aligned = [](const auto&... views) { return (tile::has_aligned_rows(views) && ...); };
-  if (!aligned(g.q, g.k, g.v, g.d_o, g.dq, g.dk, g.dv)) return "rows are not aligned to 16 bytes";
-  std::size_t bytes = 0;
-  select_shape(g.Dk, [&]<class Shape>(Shape) { bytes = kWalkBytes<GradientTiles<Shape>>; });
-  select_shape(g.Dv, [&]<class Shape>(Shape) { bytes = std::max(bytes, sizeof(ChunkTilesOf<Shape>)); });
-  return shared_memory_missing(bytes);
-}
-
-std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments& g) {
-  return prepared_memory(forward_of(g)) + Bytes(g).all();
-}
-
-std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments& g) {
-  const Bytes bytes(g);
-  const std::int64_t positions = std::int64_t(g.B) * g.H * g.L, keys = positions * g.Dk * 2, values = bytes.v_new;
-  const std::int64_t P = std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * kBlockUnits * std::int64_t(sizeof(uint4));
-  const std::int64_t key_tiles = column_tiles(g.Dk), value_tiles = column_tiles(g.Dv);
-  const std::int64_t state = 4 * std::int64_t(g.B) * g.H * g.Dk * g.Dv;
-  const auto there = [&](const View<const float>& view) { return view.data ? state : 0; };
-  std::int64_t count = 2 * keys + 4 * positions + prepared_memory(forward_of(g));  // q, k, beta; T, P, f
-  count += value_tiles * (keys + 2 * P) + 2 * values + bytes.states;               // k, T, v; v_new, S
-  count += value_tiles * (2 * keys + 3 * P) + 2 * values + bytes.states;           // k, q, T, P, do; dv, dS
-  count +=
-      3 * key_tiles * values + 3 * bytes.states + 4 * keys + 2 * 4 * positions;  // do, v_new, dv, S, dS, q, k, beta
-  return count + there(g.initial_state) + there(g.dfinal_state) + there(read_only(g.dinitial_state));
+  start_gradients(g, x);
 }
 
 }  // namespace tutorial::delta_rule

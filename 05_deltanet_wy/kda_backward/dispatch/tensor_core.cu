@@ -22,8 +22,6 @@
 /// Each term contains the gate. The sums over pairs are differences of the sums for dq and those for dk, which have the
 /// same rounded Y and Z as factors. The pairs (t, t) are left out and added to dq and dk afterwards. Where sums
 /// cancel, only errors of the products between sub-chunks remain, and these contain gates.
-/// Grows out of: 2_chunkwise.cpp; large step: the walks are those of `both_ends` of `delta_rule`, and the last
-/// kernel has the adjoint of the decayed products in two levels
 /// Improves on: `chunkwise` computes the chunks of a head one after the other, on the CPU.
 /// Unchanged: two walks in one launch, then all chunks at once; T in two bf16; beta of at least 2^-32.
 /// Equation: S' = dS / scale in the walk from the end; Q+, K+, K-, T and P are those of prepared.hpp, q~, k+~ and k~
@@ -55,7 +53,10 @@
 #include "05_deltanet_wy/delta_rule/fragments.cuh"
 #include "05_deltanet_wy/delta_rule/walk_chunk.cuh"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/copies.hpp"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/gradients_with_gates.cuh"
+#include "05_deltanet_wy/delta_rule_backward/forward_arguments.hpp"
 #include "05_deltanet_wy/delta_rule_backward/gradient_chunk.cuh"
+#include "05_deltanet_wy/delta_rule_backward/gradient_walk.cuh"
 #include "05_deltanet_wy/kda/prepared.hpp"
 #include "05_deltanet_wy/kda_backward.hpp"
 #include "common/ceil_div.hpp"
@@ -208,8 +209,8 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
         store_global(states + d * 32, scaled_fragment(S[0][2 * d], S[0][2 * d + 1], g.scale));
       return rounded(S[0][2 * d], S[0][2 * d + 1]);
     });
-    add_transposed_scores<true>(X, outputs, from.blocks + 2 * kBlockUnits);
-    multiply_transposed<true>(dV, X, from.blocks);
+    add_flipped_scores(X, outputs, from.blocks + 2 * kBlockUnits);
+    multiply_flipped(dV, X, from.blocks);
     decay_rows<Shape>(S, [&](int d) { return *reinterpret_cast<const float2*>(from.decays + d); });
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {

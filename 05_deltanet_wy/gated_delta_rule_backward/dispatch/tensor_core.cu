@@ -15,8 +15,6 @@
 /// Each term contains the gate. The sums over pairs are computed as differences of row sums and column sums, for
 /// which dq and dk have all that is needed: the same rounded Y and Z are the factors of both. So the pairs without p
 /// between them cancel but for errors of fp32. The pairs (t, t) are left out and added to dq and dk afterwards.
-/// Grows out of: 2_chunkwise.cpp; large step: the kernels are those of `both_ends` of `delta_rule` with the
-/// factors of each line, and the last one also computes dg
 /// Improves on: `chunkwise` computes the chunks of a head one after the other, on the CPU.
 /// Unchanged: two walks in one launch, then all chunks at once; T in two bf16; beta of at least 2^-32.
 /// Equation: S' = dS / scale in the walk from the end. D_q = diag(exp(b)), D_k = diag(f exp(b)), D_e = diag(exp(b_e -
@@ -55,11 +53,14 @@
 #include <algorithm>
 
 #include "05_deltanet_wy/delta_rule/fragments.cuh"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/gradients_with_gates.cuh"
 #include "05_deltanet_wy/delta_rule_backward/gradient_chunk.cuh"
+#include "05_deltanet_wy/delta_rule_backward/gradient_walk.cuh"
 #include "05_deltanet_wy/gated_delta_rule/prepared.hpp"
 #include "05_deltanet_wy/gated_delta_rule/running_sums.cuh"
 #include "05_deltanet_wy/gated_delta_rule/walk_chunk.cuh"
 #include "05_deltanet_wy/gated_delta_rule_backward.hpp"
+#include "05_deltanet_wy/gated_delta_rule_backward/dispatch/forward_arguments.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/device.hpp"
@@ -220,8 +221,8 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
       return rounded(S[0][2 * d], S[0][2 * d + 1]);
     });
     decay_columns(X, from.decays + kToEnd * kChunk);
-    add_transposed_scores<true>(X, outputs, from.blocks + 2 * kBlockUnits);
-    multiply_transposed<true>(dV, X, from.blocks);
+    add_flipped_scores(X, outputs, from.blocks + 2 * kBlockUnits);
+    multiply_flipped(dV, X, from.blocks);
     scale_state<Shape>(S, of_queries[kChunk - 1]);
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
@@ -492,12 +493,6 @@ __global__ void __launch_bounds__(kThreads)
   float sum = 0;
   for (int i = 0; i < count; ++i) sum += load_global(parts.row(b, h, t) + i * part);
   store_global(dg.row(b, h, t), sum);
-}
-
-/// The operator's arguments, without outputs.
-Bf16Arguments forward_of(const Bf16BackwardArguments& g) {
-  return {{g.B, g.H, g.L, g.Dk, g.Dv, g.C, g.scale, g.normalize_keys, g.q, g.k, g.v, g.beta, g.initial_state, {}, {}},
-          g.g};
 }
 
 /// Shared memory of gradients_kernel whose blocks have 64 or 128 columns of Dk.

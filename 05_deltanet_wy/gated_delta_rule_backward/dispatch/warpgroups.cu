@@ -24,8 +24,6 @@
 /// With the sums of gates and the products of rows, the two warpgroups' instructions do not fit into the instruction
 /// cache any more, if each has its own, as in `longer_chunks`. So both run the same ones, with the number of the chunk
 /// as a variable.
-/// Grows out of: 05_deltanet_wy/delta_rule_backward/6_longer_chunks.cu; large step: its last kernel with
-/// the decays and sums of gates, whose products a warp adds up to dg
 /// Improves on: in `tensor_core` each warp of a walk reads all of K, Q, T and P of a chunk as fragments; S and dS of
 /// every chunk cross memory; the last kernel waits for all tiles of a chunk before it computes.
 /// Unchanged: what is rounded, the terms of dg, and the roles of `longer_chunks`.
@@ -51,11 +49,12 @@
 #include <algorithm>
 #include <string>
 
-#include "05_deltanet_wy/delta_rule_backward/gradient_pairs.cuh"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/gradient_pairs.cuh"
 #include "05_deltanet_wy/gated_delta_rule/prepared.hpp"
 #include "05_deltanet_wy/gated_delta_rule/running_sums.cuh"
 #include "05_deltanet_wy/gated_delta_rule_backward.hpp"
-#include "05_deltanet_wy/gated_delta_rule_backward/warpgroup_walks.cuh"
+#include "05_deltanet_wy/gated_delta_rule_backward/dispatch/forward_arguments.hpp"
+#include "05_deltanet_wy/gated_delta_rule_backward/dispatch/warpgroup_walks.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/bulk_copy.cuh"
 #include "common/device/device.hpp"
@@ -489,11 +488,6 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   }
 }
 
-/// The operator's arguments, without outputs.
-Bf16Arguments forward_of(const Bf16BackwardArguments& g) {
-  return {delta_rule::forward_of(g), g.g};
-}
-
 /// Bytes of the keys' factors.
 std::int64_t factors_memory(const Bf16BackwardArguments& g) {
   return std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * kChunk * 4;
@@ -505,7 +499,7 @@ void warpgroups_backward(const Bf16BackwardArguments& g) {
   auto* factors = workspace<float>("gated_delta_rule --backward: factors", std::size_t(factors_memory(g) / 4));
   const PreparedTiles prepared = prepare_tiles(forward_of(g), {kLeastBeta, factors});
   end_part("prepare");
-  const WalkResults x = walk_results(g, "gated_delta_rule --backward: warpgroups", 2);
+  const Workspace x = workspace_of(g, "gated_delta_rule --backward: warpgroups", 2);
   const auto start = [&]<class Shape>(Shape) {
     launch(walks_kernel<Shape, 2>, walk_launch(g, kGatedWalkBytes<Shape>), g, walk_maps(g, prepared, x),
            prepared.decays, prepared.N);
@@ -530,7 +524,7 @@ std::string warpgroups_backward_unsupported(const Bf16BackwardArguments& g) {
 }
 
 std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments& g) {
-  return prepared_tiles_memory(forward_of(g)) + WalkBytes(g, 2).all() + factors_memory(g);
+  return prepared_tiles_memory(forward_of(g)) + WorkspaceBytes(g, 2).all() + factors_memory(g);
 }
 
 std::int64_t warpgroups_backward_bytes_moved(const Bf16BackwardArguments& g) {
@@ -538,7 +532,8 @@ std::int64_t warpgroups_backward_bytes_moved(const Bf16BackwardArguments& g) {
   const std::int64_t decays = prepared_tiles_memory(forward_of(g)) - delta_rule::prepared_tiles_memory(forward_of(g));
   const std::int64_t tiles = ceil_div(g.Dv, kColumns);
   // Beside what moves without gates: g twice, dg; decays and factors.
-  return bytes_moved(g, 2) + 12 * positions + (1 + 2 * tiles) * decays + 2 * factors_memory(g);
+  return delta_rule::longer_chunks_backward_bytes_moved(g) + 12 * positions + (1 + 2 * tiles) * decays +
+         2 * factors_memory(g);
 }
 
 }  // namespace tutorial::gated_delta_rule

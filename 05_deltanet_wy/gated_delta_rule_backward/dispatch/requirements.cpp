@@ -1,0 +1,22 @@
+/// @file
+/// The memory that the stages of `--backward` on the CPU take. What a kernel needs stands in its own file.
+
+#include <algorithm>
+
+#include "05_deltanet_wy/gated_delta_rule_backward.hpp"
+#include "common/ceil_div.hpp"
+#include "common/parallel.hpp"
+
+namespace tutorial::gated_delta_rule {
+
+std::int64_t recurrent_backward_memory(const FloatBackwardArguments& a) {
+  return 8 * (std::int64_t(a.L) * (5 * a.Dk + 4 * a.Dv + 6) + 2 * std::int64_t(a.Dk) * a.Dv) * processor_count();
+}
+
+std::int64_t chunkwise_backward_memory(const FloatBackwardArguments& a) {
+  const std::int64_t C = std::min(a.C, a.L), Dk = a.Dk, Dv = a.Dv;
+  const std::int64_t chunk = C * (6 * Dk + 7 * Dv + 6) + 7 * C * C;
+  return 8 * ((ceil_div(a.L, a.C) + 2) * Dk * Dv + chunk) * processor_count();
+}
+
+}  // namespace tutorial::gated_delta_rule
