@@ -47,7 +47,7 @@ test_all() { ctest --preset cuda --timeout 300 --parallel 4; }
 # sanitized CHAPTER B H L Dk Dv [OPTION...]: a small problem under memcheck, racecheck and synccheck. racecheck (CUDA 13.0)
 # follows an mbarrier only where each thread that reads or writes arrives itself. Where one lane arrives for its warp after
 # __syncwarp(), and between bar.arrive and bar.sync, it reports races that are none; a kernel of ten lines shows it. So
-# it reports the normaliser on Hopper, in chapter 04 the decays of `warp_specialized` and `specialized`, and Q S of
+# it reports the normaliser on Hopper, in chapter 04 the decays of both `specialized`, and Q S of
 # `hopper_gradients` there, which four lanes hand over for their warps, those of simple_gla's `dispatch` as 12.0, and in chapter 05 the decays in the slots of
 # `cluster` of gated_delta_rule and the blocks on the diagonal in `one_block`. ThreadSanitizer on the emulator checks these
 # hand-overs.
@@ -267,17 +267,17 @@ time_03() {
 time_04() {
   local L shape status=0
   local -a sizes
-  local stages=two_kernels,fused,sequence_parallel,specialized,register_scores,dispatch
+  local stages=two_kernels,fused,segments,specialized,register_scores,dispatch
   for L in 512 1024 2048 4096 8192 16384; do
     timed "$fused_chunk" --operator gla -L $L || status=1
     timed "$fused_chunk" --operator simple_gla --stage $stages -L $L || status=1
-    timed "$fused_chunk" --operator simple_gla --backward --stage materialized,segments,pipelined,dispatch -L $L || status=1
+    timed "$fused_chunk" --operator simple_gla --backward --stage walks,segments,pipelined,dispatch -L $L || status=1
   done
   for shape in "1 1 16384 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "2 64 8192 128 128" "8 32 2048 128 128" \
     "4 8 16384 64 64" "2 4 4096 256 512"; do
     read -ra sizes <<<"$shape"
     sizes=(-B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" --key-dim "${sizes[3]}" --value-dim "${sizes[4]}")
-    timed "$fused_chunk" --operator gla --stage chapter_03,one_kernel,warp_specialized,score_levels,multiplying_warps,segments,dispatch "${sizes[@]}" || status=1
+    timed "$fused_chunk" --operator gla --stage chapter_03,one_kernel,specialized,score_levels,segments,dispatch "${sizes[@]}" || status=1
     timed "$fused_chunk" --operator simple_gla --stage $stages "${sizes[@]}" || status=1
   done
   return $status

@@ -35,7 +35,6 @@
 #include "04_fused_chunk/simple_gla.hpp"
 #include "04_fused_chunk/simple_gla/running_sums.hpp"
 #include "common/eigen_rows.hpp"
-#include "common/parallel.hpp"
 #include "common/small_product.hpp"
 
 namespace tutorial::simple_gla {
@@ -77,11 +76,6 @@ void chunkwise(const FloatArguments& a) {
       }
     }
   }
-}
-
-std::int64_t chunkwise_memory(const FloatArguments& a) {
-  const std::int64_t C = std::min(a.C, a.L);
-  return (4 * (std::int64_t(a.Dk) * a.Dv + C * C + C * a.Dk) + 8 * C) * processor_count();
 }
 
 }  // namespace tutorial::simple_gla

@@ -39,7 +39,6 @@
 #include "04_fused_chunk/simple_gla_backward.hpp"
 #include "common/ceil_div.hpp"
 #include "common/eigen_rows.hpp"
-#include "common/parallel.hpp"
 #include "common/small_product.hpp"
 
 namespace tutorial::simple_gla {
@@ -159,16 +158,6 @@ void chunkwise_backward(const FloatBackwardArguments& a) {
       for (int h = 0; h < a.H; ++h) walk.head(b, h);
     }
   }
-}
-
-std::int64_t recurrent_backward_memory(const FloatBackwardArguments& a) {
-  return (4 * std::int64_t(a.Dk) * a.Dv + 8 * std::int64_t(a.L)) * processor_count();
-}
-
-std::int64_t chunkwise_backward_memory(const FloatBackwardArguments& a) {
-  const std::int64_t C = std::min(a.C, a.L);
-  return (4 * (std::int64_t(a.Dk) * a.Dv + C * C + C * std::max(a.Dk, a.Dv)) + 8 * std::int64_t(a.L)) *
-         processor_count();
 }
 
 }  // namespace tutorial::simple_gla

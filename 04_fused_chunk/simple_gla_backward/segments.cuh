@@ -6,9 +6,9 @@
 
 #include <cstdint>
 
-#include "04_fused_chunk/simple_gla_backward/cut.hpp"
 #include "04_fused_chunk/simple_gla_backward/gate_gradient.cuh"
 #include "04_fused_chunk/simple_gla_backward/gradients.hpp"
+#include "04_fused_chunk/simple_gla_backward/segment_plan.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
@@ -23,13 +23,6 @@ namespace tutorial::simple_gla {
 namespace {
 
 using namespace tile;
-
-/// Bytes of the row products and of all that stands at the borders.
-inline std::int64_t segments_memory(const Bf16BackwardArguments& b, const LaunchPlan& plan) {
-  const std::int64_t heads = std::int64_t(b.B) * b.H, parts = heads * ceil_div(b.Dk, 64) * kWarps;
-  return 2 * launch_plan_memory(extents_of(b), plan) +
-         std::int64_t(sizeof(float)) * (RowProducts::elements(b) + parts + 2 * heads * (plan.segments - 1));
-}
 
 /// What a segment adds to S or S', for all segments but the last of the walk. Grid (tiles of Dv of these segments, H,
 /// B).

@@ -311,28 +311,7 @@ STAGES = [
         "Three kernels, as before; the decays are in the rows and in one of the two states, as long as no column forgets too much.",
     ),
     Stage(
-        "03_gla/retention/1_gpu.cu",
-        ["+g: a row per head", "q, k, v", "o"],
-        [
-            Kernel("table", [], ["an element per thread"], [], ["g: a row per head*"]),
-            Kernel("gla's dispatch", ["its tiles"], ["its states"], ["g: a row per head", "q, k, v"], ["o*"]),
-        ],
-        "A table of gates, which gla reads through strides of 0; the rest is gla's dispatch.",
-    ),
-    Stage(
-        "03_gla/gla_layer/2_gpu.cu",
-        ["x, weights", "+q, k, v, z, low", "+g", "+o", "+u", "y"],
-        [
-            Kernel("cuBLAS, five products", ["its tiles"], ["its sums"], ["x, weights"], ["q, k, v, z, low*"]),
-            Kernel("gates", ["low of 16 positions"], ["16 logits, a row of W2"], ["q, k, v, z, low", "x, weights*"], ["g*"]),
-            Kernel("gla's dispatch", ["its tiles"], ["its states"], ["q, k, v, z, low", "g"], ["o*"]),
-            Kernel("norm_and_gate", [], ["a head of a position per warp"], ["q, k, v, z, low*", "o*"], ["u*"]),
-            Kernel("cuBLAS", ["its tiles"], ["its sums"], ["x, weights", "u"], ["y*"]),
-        ],
-        "The parts of a layer, one after the other; what lies between them is in device memory.",
-    ),
-    Stage(
-        FUSED + "2_five_steps.cu",
+        FUSED + "1_five_steps.cu",
         ["g", "+sums", "q, k", "+q_g, k_g", "v", "+partials", "+scores", "o"],
         [
             Kernel("1 decay_cumsum", [], ["one sum per thread"], ["g*"], ["sums*"]),
@@ -344,28 +323,7 @@ STAGES = [
         "Five kernels; sums, decayed q and k, partial outputs and scores are all written to device memory and read again.",
     ),
     Stage(
-        FUSED + "3_prepare_fused.cu",
-        ["q, k, g", "+sums", "+q_g, k_g", "v", "+partials", "+scores", "o"],
-        [
-            Kernel("prepare", [], ["16 rows of a column", "of g, q and k"], ["q, k, g*"], ["sums*", "q_g, k_g*"]),
-            Kernel("fused_chunk", ["a sub-chunk"], ["S [64, 64]"], ["sums", "q_g, k_g", "v"], ["partials*"]),
-            Kernel("inner_chunk", ["q, k, sums"], ["one pair per thread"], ["q, k, g", "sums"], ["scores*"]),
-            Kernel("combine", ["v, P"], ["o"], ["v", "partials*", "scores"], ["o*"]),
-        ],
-        "Four kernels: the sums are used in registers where they are made, and still written for the later kernels.",
-    ),
-    Stage(
-        FUSED + "4_combine_fused.cu",
-        ["q, k, g", "+sums", "+q_g, k_g", "v", "+scores", "o"],
-        [
-            Kernel("prepare", [], ["16 rows of a column", "of g, q and k"], ["q, k, g*"], ["sums*", "q_g, k_g*"]),
-            Kernel("inner_chunk", ["q, k, sums"], ["one pair per thread"], ["q, k, g", "sums"], ["scores*"]),
-            Kernel("the walk", ["a sub-chunk of q_g,", "k_g, v; P [16, 16]"], ["S: all of Dk,", "16 columns per warp"], ["sums", "q_g, k_g", "v", "scores"], ["o*"]),
-        ],
-        "Three kernels: outputs are written once, no partials; the scores still pass through device memory.",
-    ),
-    Stage(
-        FUSED + "5_intra_fused.cu",
+        FUSED + "2_intra_fused.cu",
         ["q, k, g", "+sums", "+q_g, k_g", "v", "o"],
         [
             Kernel("prepare", [], ["16 rows of a column of g, q and k"], ["q, k, g*"], ["sums*", "q_g, k_g*"]),
@@ -374,7 +332,7 @@ STAGES = [
         "Two kernels: scores stay in shared memory.",
     ),
     Stage(
-        FUSED + "6_one_kernel.cu",
+        FUSED + "3_one_kernel.cu",
         ["q, k, g", "v", "o"],
         [
             Kernel("preparing warps of a block", [], ["16 keys that fade,", "rows loaded ahead"], ["q, k, g*"], [], True),
@@ -383,30 +341,24 @@ STAGES = [
         "One kernel, two kinds of warps. What chapter 03 writes to device memory goes through shared memory: no workspace.",
     ),
     Stage(
-        FUSED + "7_warp_specialized.cu",
+        FUSED + "4_specialized.cu",
         ["q, k, g", "v", "o"],
         [Kernel("four warpgroups", ["8 sub-chunks: q~, k~, D, P;", "8 slices of q, k, g; V, O twice"], ["one loads and stores; the others", "prepare, or walk: S^T, s, O^T"], ["q, k, g", "v"], ["o*"])],
         "One kernel; warps that prepare hand sub-chunks to warpgroups that walk, through shared memory.",
     ),
     Stage(
-        FUSED + "8_score_levels.cu",
-        ["q, k, g", "v", "o"],
-        [Kernel("three or four warpgroups", ["8 sub-chunks: q~, k~, D, P;", "8 halves of q, k, g; V twice, O"], ["one loads and stores; one", "prepares; others walk: S^T, s, O^T"], ["q, k, g", "v"], ["o*"])],
-        "One kernel; a preparing warp has all columns of Dk, half a sub-chunk at a time.",
-    ),
-    Stage(
-        FUSED + "9_multiplying_warps.cu",
+        FUSED + "5_score_levels.cu",
         ["q, k, g", "v", "o"],
         [Kernel("four or five warpgroups", ["8 sub-chunks: q~, k~, D, P;", "8 halves of q, k, g; V twice, O"], ["two threads load and store; one", "multiplies levels, one prepares;", "others walk: S^T, s, O^T"], ["q, k, g", "v"], ["o*"])],
         "One kernel; the levels of the scores are multiplied by warps that neither prepare nor walk.",
     ),
     Stage(
-        FUSED + "10_segments.cu",
+        FUSED + "6_segments.cu",
         ["q", "k, g", "v", "+states, decays of segments", "o"],
         [
             Kernel("states of segments", ["8 sub-chunks: k~, D; k, g as", "loaded; V, three times: 180 KB"], ["the segment's sum"], ["k, g", "v"], ["states, decays of segments*"]),
             Kernel("carry", [], ["one element per thread"], ["states, decays of segments*"], ["states, decays of segments*"]),
-            Kernel("walk of multiplying_warps", ["as there: 220 KB"], ["S^T, s, O^T"], ["q", "k, g", "v", "states, decays of segments*"], ["o*"]),
+            Kernel("walk of score_levels", ["as there: 220 KB"], ["S^T, s, O^T"], ["q", "k, g", "v", "states, decays of segments*"], ["o*"]),
         ],
         "Three kernels; a state and a decay for each segment pass through device memory.",
     ),
@@ -417,7 +369,7 @@ STAGES = [
         "One kernel; the state stays in registers, and g is summed a chunk ahead.",
     ),
     Stage(
-        SIMPLE + "4_two_kernels.cu",
+        SIMPLE + "dispatch/two_kernels.cu",
         ["k, v, g", "+states [N, Dk, Dv] bf16", "q", "o"],
         [
             Kernel("states", ["K and V, three sets: 49 KB"], ["S: a tile of 64 x 64"], ["k, v, g"], ["states [N, Dk, Dv] bf16*"]),
@@ -426,7 +378,7 @@ STAGES = [
         "Two kernels; the state that each chunk starts from is written to device memory and read again.",
     ),
     Stage(
-        SIMPLE + "5_sequence_parallel.cu",
+        SIMPLE + "dispatch/segments.cu",
         ["k, v, g", "+states, decays of segments", "q", "o"],
         [
             Kernel("states of segments", ["K, V, g, three sets: 97 KB"], ["the segment's sum"], ["k, v, g"], ["states, decays of segments*"]),
@@ -436,30 +388,19 @@ STAGES = [
         "Three kernels; a state and a decay for each segment pass through device memory.",
     ),
     Stage(
-        SIMPLE + "6_specialized.cu",
+        SIMPLE + "4_specialized.cu",
         ["q, k", "v", "g", "o"],
         [Kernel("specialized: four warpgroups", ["Q, K, V four times; P, V~ and O", "twice; sums of g: 211 KB"], ["two with scores and decays;", "one with S^T and two O^T"], ["q, k", "v", "g"], ["o*"])],
         "One warp sums up g. Warpgroups with scores write V, multiplied by its decays, to shared memory, beside the scores.",
     ),
     Stage(
-        SIMPLE + "7_register_scores.cu",
+        SIMPLE + "5_register_scores.cu",
         ["q, k", "v", "g", "o"],
         [Kernel("register_scores: four warpgroups", ["Q, K, V four times; O and Q S", "twice; sums of g: 214 KB"], ["two with scores, P, O;", "one with S^T, V~, Q S"], ["q, k", "v", "g"], ["o*"])],
         "P goes from product to product in registers; what comes from the state passes through shared memory in fp32.",
     ),
     Stage(
-        SIMPLE_BACKWARD + "3_materialized.cu",
-        ["k, v, g", "+S [N + 1, Dk, Dv]", "q, do", "+dS [N + 1, Dk, Dv]", "dq, dk, dv", "+q . dq, k . dk", "dg"],
-        [
-            Kernel("chunk_states, twice", ["tiles of two tensors; sums"], ["K^T V or Q^T dO"], ["k, v, g", "q, do"], ["S [N + 1, Dk, Dv]*", "dS [N + 1, Dk, Dv]*"]),
-            Kernel("running_sums, from each side", [], ["one element per thread"], ["S [N + 1, Dk, Dv]*", "dS [N + 1, Dk, Dv]*"], ["S [N + 1, Dk, Dv]*", "dS [N + 1, Dk, Dv]*"]),
-            Kernel("gradient, three times", ["four tiles; P; sums"], ["S or dS, and a gradient"], ["k, v, g", "S [N + 1, Dk, Dv]*", "q, do", "dS [N + 1, Dk, Dv]*"], ["dq, dk, dv*", "q . dq, k . dk*"]),
-            Kernel("gate_gradient", [], ["parts of <S, dS>"], ["S [N + 1, Dk, Dv]*", "dS [N + 1, Dk, Dv]*", "q . dq, k . dk*"], ["dg*"]),
-        ],
-        "Four kernels; dg of a chunk starts from the product of two states that are in device memory.",
-    ),
-    Stage(
-        SIMPLE_BACKWARD + "4_walks.cu",
+        SIMPLE_BACKWARD + "3_walks.cu",
         ["q, k, g", "v, do", "dq, dk, dv", "+q . dq, k . dk", "dg"],
         [
             Kernel("gradient_walk, three times", ["four tiles; P; sums: 57 KB"], ["S or dS, and a gradient"], ["q, k, g", "v, do"], ["dq, dk, dv*", "q . dq, k . dk*"]),
@@ -468,7 +409,7 @@ STAGES = [
         "S and dS stay in registers; of what dg needs, one number per position and walk passes through device memory.",
     ),
     Stage(
-        SIMPLE_BACKWARD + "5_segments.cu",
+        SIMPLE_BACKWARD + "4_segments.cu",
         ["q, k, g", "v, do", "+S, dS of segments", "dq, dk, dv", "+q . dq, k . dk", "dg"],
         [
             Kernel("segment_states, twice", ["tiles of two tensors; sums"], ["the segment's sum"], ["q, k, g", "v, do"], ["S, dS of segments*"]),
@@ -479,7 +420,7 @@ STAGES = [
         "Four kernels; a state and its gradient pass through device memory at each border of segments, and dg starts from them.",
     ),
     Stage(
-        SIMPLE_BACKWARD + "6_pipelined.cu",
+        SIMPLE_BACKWARD + "dispatch/pipelined.cu",
         ["q, k, g", "v, do", "+S, dS of segments", "dq, dk, dv", "+q . dq, k . dk", "dg"],
         [
             Kernel("segment_states, twice; carry", ["tiles of two tensors; sums"], ["the segment's sum"], ["q, k, g", "v, do"], ["S, dS of segments*"]),
@@ -489,7 +430,7 @@ STAGES = [
         "The kernels of segments; the walks load the tiles of the next chunk while they compute on those of this one.",
     ),
     Stage(
-        SIMPLE_BACKWARD + "7_hopper_gradients.cu",
+        SIMPLE_BACKWARD + "5_hopper_gradients.cu",
         ["q, k, g", "v, do", "+S, dS of segments", "dq, dk, dv", "+q . dq, k . dk", "dg"],
         [
             Kernel("border_states, both; carry", ["two tiles four times; sums"], ["S or dS; V~"], ["q, k, g", "v, do"], ["S, dS of segments*"]),

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "04_fused_chunk/simple_gla/launch_plan.hpp"
+#include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
 #include "common/tile/walk_times.hpp"

@@ -6,10 +6,9 @@
 
 #include <cuda_runtime.h>
 
-#include <string>
-
 #include "04_fused_chunk/simple_gla.hpp"
-#include "04_fused_chunk/simple_gla/launch_plan.hpp"
+#include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
+#include "04_fused_chunk/simple_gla/register_scores.hpp"
 #include "04_fused_chunk/simple_gla/segment_state.cuh"
 #include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
@@ -60,20 +59,6 @@ void hopper_walk(const Bf16Arguments& a, LaunchPlan plan) {
     plan.starts = states;
   }
   walk_with_register_scores(a, plan);
-}
-
-void specialized(const Bf16Arguments& a) {
-  walk_on_warpgroups(a, make_launch_plan(a.L, 64, 1));
-}
-void register_scores(const Bf16Arguments& a) {
-  walk_with_register_scores(a, make_launch_plan(a.L, 64, 1));
-}
-
-std::string specialized_unsupported(const Bf16Arguments& a) {
-  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) return reason;
-  if (a.Dk > 128) return "Dk > 128: the state and its copy would not fit into a warpgroup's registers";
-  const std::string reason = tensor_core_unsupported(a);
-  return reason.empty() ? bulk_copies_unsupported(a) : reason;
 }
 
 }  // namespace tutorial::simple_gla
