@@ -5,7 +5,7 @@
 /// outputs at once. With gates that still works if the sums of g begin anew in every chunk: all that a chunk needs of
 /// other chunks is the state that it starts from. One more kernel in front writes these sums, because many blocks of
 /// the other kernels need each of them.
-/// Grows out of: 02_chunkwise/linear_attention/4_materialized.cu
+/// Grows out of: 02_chunkwise/linear_attention/3_materialized.cu
 /// Improves on: `chunkwise` has one CPU thread per head, which walks the chunks one after the other.
 /// Unchanged: the three kernels of `materialized`, its tiles and blocks. The equations are those of `chunkwise` with C
 /// = 64, without its second level.

@@ -12,7 +12,7 @@
 ///     preparing warps 4 to 7    chunks 1, 3, ... --> the same
 ///     stores (3 warps)          O <----------------- the same
 ///
-/// Grows out of: 03_gla/gla/10_warpgroup_walk.cu
+/// Grows out of: 03_gla/gla/9_warpgroup_walk.cu
 /// Improves on: in `one_kernel` the two kinds of warps compete for the schedulers and meet at one barrier per chunk.
 /// `warpgroup_walk` reads from memory what another kernel has written.
 /// Unchanged: the walk of `warpgroup_walk` and its tiles; what the preparing warps of `one_kernel` compute, on

@@ -12,7 +12,7 @@
 ///     scores   | n + 1: Q K^T, under it V~ = diag(2^(b_e - b)) V | P_ti = scale (q_t . k_i) 2^(b_t - b_i) |
 ///     state    | n: S = 2^b_e S | S^T Q^T, V^T P^T | V~^T K, under it O = diag(scale 2^b) Q S + P V ..... |
 ///
-/// Grows out of: 02_chunkwise/linear_attention/12_balanced_roles.cu
+/// Grows out of: 02_chunkwise/linear_attention/13_balanced_roles.cu
 /// Improves on: `fused` computes these decays in every warp, beside products by mma.sync.
 /// Unchanged: the roles of `balanced_roles` and the order of the products.
 /// Equation: that of `fused`.
