@@ -37,26 +37,26 @@
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/workspace.hpp"
+#include "common/estimate/walk_times.hpp"
 #include "common/tile/bulk_requirements.hpp"
-#include "common/tile/walk_times.hpp"
 
 namespace tutorial::linear_attention {
 namespace {
 
 using namespace tile;
+using namespace estimate;
 
-constexpr WalkTimes kTimes{.narrow = {.walk = {2.0, 3.6}, .states = {0.7, 1.2}},
-                           .wide = {.walk = {2.9, 5.3}, .states = {0.9, 1.8}}};
+constexpr WalkClocks kWarpClocks{.narrow = {.walk = {3960, 7130}, .states = {1390, 2380}},
+                                 .wide = {.walk = {5740, 10500}, .states = {1780, 3560}}};
 
-// The times of roles_walk(), whose block has its multiprocessor for itself. Those of 128 columns were measured; 64 columns
-// are taken to be as fast as above.
-constexpr WalkTimes kRolesTimes{
-    .narrow = {.walk = {2.0}, .states = {0.7}}, .wide = {.walk = {3.0}, .states = {0.9}}, .resident = 1};
+// Those of roles_walk(), whose block has its multiprocessor for itself. Those of 128 columns were measured; 64 columns are
+// taken to be as fast as above.
+constexpr WalkClocks kRolesClocks{
+    .narrow = {.walk = {3960}, .states = {1390}}, .wide = {.walk = {5940}, .states = {1780}}, .resident = 1};
 
-// The times on warpgroups. The bytes are those that the memory and the second-level cache deliver together. With the
-// normaliser, the warps that add up keys compete with all other roles for shared memory.
-constexpr ExclusiveWalkTimes kWarpgroupTimes{.walk = 0.75, .states = 0.4, .bytes_per_microsecond = 4.6e6};
-constexpr ExclusiveWalkTimes kNormalizedTimes{.walk = 0.84, .states = 0.4, .bytes_per_microsecond = 4.4e6};
+// Those on warpgroups. With the normaliser, the warps that add up keys compete with all other roles for shared memory.
+constexpr ExclusiveWalkClocks kWarpgroupClocks{.walk = 1490, .states = 790, .bytes_speed = 1.1};
+constexpr ExclusiveWalkClocks kNormalizedClocks{.walk = 1660, .states = 790, .bytes_speed = 1.05};
 
 /// What computes the chunks.
 enum class Kernel { kWarpgroups, kRolesByBulkCopies, kRolesByCpAsync, kWarps, kFusedInFp32 };
@@ -88,13 +88,13 @@ Choice choose(const Bf16Arguments& a, bool is_normalized) {
   };
   if (warpgroup_mma_unsupported(a).empty()) {
     return walk(Kernel::kWarpgroups, "warpgroups",
-                fastest_launch_plan(extents, is_normalized ? kNormalizedTimes : kWarpgroupTimes));
+                fastest_plan(extents, is_normalized ? kNormalizedClocks : kWarpgroupClocks));
   }
-  const LaunchPlan warps = fastest_launch_plan(extents, kTimes);
+  const LaunchPlan warps = fastest_plan(extents, kWarpClocks);
   // Roles are for cards without products of warpgroups, for Dk <= 128, and without the normaliser.
   if (!warpgroup_products_missing().empty() && a.Dk <= 128 && !is_normalized) {
-    const LaunchPlan roles = fastest_launch_plan(extents, kRolesTimes, a.Dv > 64 ? 128 : 64);
-    if (estimated_time(extents, kRolesTimes, roles) <= estimated_time(extents, kTimes, warps)) {
+    const LaunchPlan roles = fastest_plan(extents, kRolesClocks, a.Dv > 64 ? 128 : 64);
+    if (walk_time(extents, kRolesClocks, roles) <= walk_time(extents, kWarpClocks, warps)) {
       return tile::bulk_copies_unsupported(a).empty() ? walk(Kernel::kRolesByBulkCopies, "roles, bulk copies", roles)
                                                       : walk(Kernel::kRolesByCpAsync, "roles, cp.async", roles);
     }

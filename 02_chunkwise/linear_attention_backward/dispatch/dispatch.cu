@@ -33,34 +33,33 @@
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/workspace.hpp"
-#include "common/tile/walk_times.hpp"
+#include "common/estimate/card.hpp"
+#include "common/estimate/walk_times.hpp"
 
 namespace tutorial::linear_attention {
 namespace {
 
 using namespace tile;
 
-constexpr WalkTimes kTimes{.narrow = {.walk = {2.0, 3.6}, .states = {0.7, 1.2}},
-                           .wide = {.walk = {2.9, 5.3}, .states = {0.9, 1.8}}};
+constexpr estimate::WalkClocks kWarpClocks{.narrow = {.walk = {3960, 7130}, .states = {1390, 2380}},
+                                           .wide = {.walk = {5740, 10500}, .states = {1780, 3560}}};
 
-// Times on warpgroups, in microseconds: of a chunk in a walk, of a chunk in the sums for the segments, of a block's
-// start, and what segments cost in addition.
-constexpr double kChunkTime = 0.85, kSumTime = 0.4, kBlockStart = 3, kSegments = 8;
+// On warpgroups: the clocks of a chunk in a walk, of a chunk in the sums for the segments, and of a block's start; and the
+// microseconds that segments cost in addition.
+constexpr double kChunkClocks = 1680, kSumClocks = 790, kStartClocks = 5940, kSegments = 8;
 constexpr int kChunkLength = 64;
 
 /// The time of a plan on warpgroups, in microseconds.
 double estimated_time(const Bf16BackwardArguments& b, const LaunchPlan& plan) {
-  const int multiprocessors = multiprocessor_count();
+  const estimate::Card card = estimate::card();
   const std::int64_t heads = std::int64_t(b.B) * b.H;
   const int key_tiles = ceil_div(b.Dk, 64), value_tiles = ceil_div(b.Dv, 64);
   const double chunks = plan.length / kChunkLength;
-  const double rounds = double(ceil_div(heads * (2 * key_tiles + value_tiles) * plan.segments, multiprocessors));
-  double time = rounds * (chunks * kChunkTime + kBlockStart);
-  if (plan.segments > 1) {
-    const std::int64_t blocks = heads * 2 * value_tiles * (plan.segments - 1);
-    time += kSegments + double(ceil_div(blocks, 2 * multiprocessors)) * chunks * kSumTime;
-  }
-  return time;
+  const double rounds = double(card.rounds(heads * (2 * key_tiles + value_tiles) * plan.segments));
+  const double walk = card.microseconds(rounds * (chunks * kChunkClocks + kStartClocks));
+  if (plan.segments == 1) return walk;
+  const double sums = double(card.rounds(heads * 2 * value_tiles * (plan.segments - 1), 2)) * chunks * kSumClocks;
+  return walk + kSegments + card.microseconds(sums);
 }
 
 /// The problem in fp32.
@@ -111,7 +110,7 @@ Choice choose(const Bf16BackwardArguments& b) {
   if (std::any_of(gradients.begin(), gradients.end(),
                   [](const Gradient& g) { return !warpgroup_mma_unsupported(g.a).empty(); })) {
     const Extents extents{b.B, b.H, b.L, std::max(b.Dk, b.Dv), b.Dv};
-    return walks(Kernel::kWarps, "mma by warps", fastest_launch_plan(extents, kTimes));
+    return walks(Kernel::kWarps, "mma by warps", estimate::fastest_plan(extents, kWarpClocks));
   }
   LaunchPlan best = make_launch_plan(b.L, 64, 1);
   for (int segments = 2; segments <= std::min(ceil_div(b.L, kChunkLength), multiprocessor_count()); ++segments) {

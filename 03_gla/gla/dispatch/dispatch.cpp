@@ -24,15 +24,16 @@
 #include "03_gla/gla/launch_plan.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
-#include "common/tile/walk_times.hpp"
+#include "common/estimate/card.hpp"
+#include "common/estimate/walk_times.hpp"
 
 namespace tutorial::gla {
 namespace {
 
-// fp32: microseconds at Dk = 128.
-constexpr double kStepLatency = 0.1, kStepWork = 0.08;  // of a block of `recurrent_gpu`, per position
-constexpr double kChunkWork = 18;                       // of a block of `chunk_gpu`, for 64 positions and 64 columns
-constexpr double kLaunches = 10;                        // of `chunk_gpu`
+// fp32: clocks at Dk = 128.
+constexpr double kStepLatency = 200, kStepWork = 160;  // of a block of `recurrent_gpu`, per position
+constexpr double kChunkWork = 35600;                   // of a block of `chunk_gpu`, for 64 positions and 64 columns
+constexpr double kLaunches = 10;                       // of `chunk_gpu`, in microseconds
 
 /// Work items per multiprocessor if all of them are spread evenly. In double: there may be more than 2^31.
 double each_of(double items) {
@@ -43,14 +44,17 @@ bool walk_is_faster(const FloatArguments& a) {
   const double heads = double(a.B) * a.H, width = a.Dk / 128.0;
   const double walks = each_of(heads * ceil_div(a.Dv, 32));
   const double chunks = each_of(heads * ceil_div(a.L, 64) * ceil_div(a.Dv, 64));
-  return a.L * (kStepLatency + walks * kStepWork * width) < kLaunches + chunks * kChunkWork * width;
+  const estimate::Card card = estimate::card();
+  return card.microseconds(a.L * (kStepLatency + walks * kStepWork * width)) <
+         kLaunches + card.microseconds(chunks * kChunkWork * width);
 }
 
 // bf16.
-constexpr tile::WalkTimes kTimes{.narrow = {.walk = {2.0, 3.4}, .states = {1.2, 2.0}},
-                                 .wide = {.walk = {3.1, 5.4}, .states = {1.8, 3.3}}};
-constexpr tile::ExclusiveWalkTimes kWarpgroupTimes{.walk = 1.25, .states = 2.0, .bytes_per_microsecond = 4.4e6};
-constexpr double kPrepareBytesPerMicrosecond = 4e6, kTwoLaunches = 7;  // microseconds
+constexpr estimate::WalkClocks kWarpClocks{.narrow = {.walk = {3960, 6730}, .states = {2380, 3960}},
+                                           .wide = {.walk = {6140, 10700}, .states = {3560, 6530}}};
+constexpr estimate::ExclusiveWalkClocks kWarpgroupClocks{.walk = 2480, .states = 3960, .bytes_speed = 1.05};
+constexpr double kPrepareSpeed = 0.95;  // of a copy's
+constexpr double kTwoLaunches = 7;      // microseconds
 
 /// What is called for a problem, and what there is to say of it.
 struct Choice {
@@ -80,12 +84,12 @@ Choice choose(const Bf16Arguments& a) {
             .memory = in_fp32_memory(a)};
   }
   const tile::Extents extents = tile::extents_of(a);
-  LaunchPlan plan = tile::fastest_launch_plan(extents, kTimes);
-  double time = tile::estimated_time(extents, kTimes, plan);
+  LaunchPlan plan = estimate::fastest_plan(extents, kWarpClocks);
+  double time = estimate::walk_time(extents, kWarpClocks, plan);
   bool on_warpgroups = false;
   if (warpgroup_walk_unsupported(a).empty()) {
-    const LaunchPlan other = tile::fastest_launch_plan(extents, kWarpgroupTimes);
-    const double its_time = tile::estimated_time(extents, kWarpgroupTimes, other);
+    const LaunchPlan other = estimate::fastest_plan(extents, kWarpgroupClocks);
+    const double its_time = estimate::walk_time(extents, kWarpgroupClocks, other);
     on_warpgroups = its_time < time;
     if (on_warpgroups) plan = other, time = its_time;
   }
@@ -95,7 +99,7 @@ Choice choose(const Bf16Arguments& a) {
   return {.note = kernel + segments + ", " + std::to_string(plan.columns) + " columns per block",
           .memory = walk_memory(a, plan),
           .bytes_moved = walk_bytes_moved(a, plan),
-          .time = kTwoLaunches + prepared_bytes / kPrepareBytesPerMicrosecond + time,
+          .time = kTwoLaunches + estimate::card().transfer(prepared_bytes, kPrepareSpeed) + time,
           .run_plan = on_warpgroups ? walk_on_warpgroups : walk,
           .plan = plan};
 }

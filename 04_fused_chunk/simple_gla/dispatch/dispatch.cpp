@@ -25,21 +25,21 @@
 #include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
-#include "common/tile/walk_times.hpp"
+#include "common/estimate/card.hpp"
+#include "common/estimate/walk_times.hpp"
 
 namespace tutorial::simple_gla {
 namespace {
 
 // Measured on an H200.
-constexpr tile::WalkTimes kTimes{.narrow = {.walk = {2.5, 4.1}, .states = {0.9, 1.3}},
-                                 .wide = {.walk = {3.5, 6.0}, .states = {1.3, 2.4}}};
-// The times of roles_walk(), whose block has its multiprocessor for itself. Those of 128 columns were measured; 64 columns
-// are taken to be as fast as above.
-constexpr tile::WalkTimes kRolesTimes{
-    .narrow = {.walk = {2.5}, .states = {0.9}}, .wide = {.walk = {3.7}, .states = {1.0}}, .resident = 1};
-constexpr double kTwoLaunches = 5, kStatesOfChunk = 0.9;  // microseconds
-constexpr double kBytesPerMicrosecond = 3.7e6;
-constexpr int kMultiprocessors = 132;
+constexpr estimate::WalkClocks kWarpClocks{.narrow = {.walk = {4950, 8120}, .states = {1780, 2570}},
+                                           .wide = {.walk = {6930, 11900}, .states = {2570, 4750}}};
+// Those of roles_walk(), whose block has its multiprocessor for itself. Those of 128 columns were measured; 64 columns are
+// taken to be as fast as above.
+constexpr estimate::WalkClocks kRolesClocks{
+    .narrow = {.walk = {4950}, .states = {1780}}, .wide = {.walk = {7330}, .states = {1980}}, .resident = 1};
+// Of `two_kernels`: microseconds, clocks for the state of a chunk, and the speed of its bytes as a multiple of a copy's.
+constexpr double kTwoLaunches = 5, kStateClocks = 1780, kBytesSpeed = 0.88;
 
 /// A way to compute a problem, and what is to be said of it.
 struct Kernels {
@@ -102,14 +102,13 @@ struct Choice {
 };
 
 /// The estimated time of `two_kernels` in microseconds. Each of the two kernels moves about half of its bytes. The
-/// bytes of the initial and final state are left out, as in the estimates of the walk. A GPU with fewer multiprocessors
-/// is taken to move fewer bytes in the same time.
+/// bytes of the initial and final state are left out, as in the estimates of the walk.
 double two_kernels_time(Bf16Arguments a) {
   a.initial_state.data = nullptr;
   a.final_state.data = nullptr;
-  const double share = std::min(1.0, double(multiprocessor_count()) / kMultiprocessors);
-  const double half = double(two_kernels_bytes_moved(a)) / 2 / (share * kBytesPerMicrosecond);
-  return kTwoLaunches + std::max(kStatesOfChunk * ceil_div(a.L, 64), half) + half;
+  const estimate::Card card = estimate::card();
+  const double half = card.transfer(double(two_kernels_bytes_moved(a)) / 2, kBytesSpeed);
+  return kTwoLaunches + std::max(card.microseconds(kStateClocks * ceil_div(a.L, 64)), half) + half;
 }
 
 /// If there are only sizes and no tensors: as if the tensors were packed.
@@ -125,12 +124,12 @@ Choice choose(const Bf16Arguments& a) {
   const tile::Extents extents = tile::extents_of(a);
   if (!two_kernels_unsupported(a).empty()) return {&kAsGla, {}};
   if (specialized_unsupported(a).empty()) return {&kHopperWalk, hopper_plan(extents)};
-  Choice walks{&kWalk, tile::fastest_launch_plan(extents, kTimes)};
+  Choice walks{&kWalk, estimate::fastest_plan(extents, kWarpClocks)};
   if (!fused_unsupported(a).empty()) return {&kTwoKernels, walks.plan};
-  double time = tile::estimated_time(extents, kTimes, walks.plan);
+  double time = estimate::walk_time(extents, kWarpClocks, walks.plan);
   if (!warpgroup_products_missing().empty() && a.Dk <= 128) {
-    const LaunchPlan plan = tile::fastest_launch_plan(extents, kRolesTimes, a.Dv > 64 ? 128 : 64);
-    const double roles_time = tile::estimated_time(extents, kRolesTimes, plan);
+    const LaunchPlan plan = estimate::fastest_plan(extents, kRolesClocks, a.Dv > 64 ? 128 : 64);
+    const double roles_time = estimate::walk_time(extents, kRolesClocks, plan);
     if (roles_time <= time) walks = {&kRolesWalk, plan}, time = roles_time;
   }
   return time <= two_kernels_time(a) ? walks : Choice{&kTwoKernels, walks.plan};
