@@ -12,7 +12,7 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." || exit 2
 files=("$@")
 if ((${#files[@]} == 0)) || [[ $1 == --list ]]; then
   stages=02_chunkwise/linear_attention
-  files=("$stages"/1[0-4]_*.cu "$stages"{,_backward}/dispatch/hopper_*.cu 03_gla/gla/9_warpgroup_walk.cu)
+  files=("$stages"/1[1-4]_*.cu "$stages"{,_backward}/dispatch/hopper_*.cu "$stages"/dispatch/cluster.cu 03_gla/gla/10_warpgroup_walk.cu)
   files+=(03_gla/gla_backward/{6_warpgroup_states,7_warpgroup_gradients,8_anchored_pairs,9_one_anchor}.cu)
   files+=(04_fused_chunk/gla/{4_specialized,5_score_levels,6_segments}.cu)
   files+=(04_fused_chunk/simple_gla/{4_specialized,5_register_scores,dispatch/hopper_walk}.cu)

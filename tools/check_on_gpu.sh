@@ -218,7 +218,7 @@ time_02() {
   local L shape status=0
   build/cuda/tools/instructions/instruction_times || status=1
   local -a sizes gpu=(--operator linear_attention)
-  local stages=recurrent,materialized,fused,tensor_core,pipelined,segments
+  local stages=recurrent,materialized,fused,mma_products,register_state,tensor_core,pipelined,segments
   stages+=,bulk_copies,warpgroup_mma,specialized,balanced_roles,queued_products,cluster,dispatch
   timed "$chunkwise" "${gpu[@]}" || status=1
   for L in 512 1024 2048 4096 8192 16384; do

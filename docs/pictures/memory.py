@@ -140,16 +140,28 @@ STAGES = [
         "One kernel; the state stays in shared memory while the block walks the chunks.",
     ),
     Stage(
+        LINEAR + "5_mma_products.cu",
+        ["q, k", "v", "o"],
+        [Kernel("mma_products: 64 columns", ["Q, K, V, P in bf16, padded; S in", "fp32, a copy in bf16: 106 KB"], ["sums of one product at a time,", "and O, as accumulators, fp32"], ["q, k", "v"], ["o*"])],
+        "One kernel; the state stays in shared memory, and a copy of it in bf16 is a factor of a product.",
+    ),
+    Stage(
+        LINEAR + "6_register_state.cu",
+        ["q, k", "v", "o"],
+        [Kernel("register_state: 64 columns", ["Q, K, V, P in bf16, padded: 52 KB"], ["S and O as accumulators, fp32:", "96 of 255 registers"], ["q, k", "v"], ["o*"])],
+        "One kernel; the state stays in registers as accumulators of mma, chunks of Q, K and V and the scores P in shared memory.",
+    ),
+    Stage(
         LINEAR + "7_tensor_core.cu",
         ["q, k", "v", "o"],
-        [Kernel("tensor_core: 64 or 128 columns", ["Q, K, V, P in bf16: 56 KB"], ["S and O as accumulators, fp32:", "192 of 255 registers"], ["q, k", "v"], ["o*"])],
-        "One kernel; the state stays in registers as accumulators of mma, chunks of Q, K and V and the scores P in shared memory.",
+        [Kernel("tensor_core: 64 columns", ["Q, K, V, P in bf16, swizzled: 48 KB"], ["S and O as accumulators, fp32:", "96 of 255 registers"], ["q, k", "v"], ["o*"])],
+        "As stage 6, with tiles that are swizzled instead of padded.",
     ),
     Stage(
         LINEAR + "8_pipelined.cu",
         ["q, k", "v", "o"],
         [Kernel("pipelined: 64 or 128 columns", ["Q, K, V twice, by cp.async;", "P: together 104 KB"], ["S and O as accumulators, fp32:", "192 of 255 registers"], ["q, k", "v"], ["o*"])],
-        "As stage 6, with two sets of tiles: asynchronous copies fill one while products read the other.",
+        "As stage 7, with two sets of tiles: asynchronous copies fill one while products read the other.",
     ),
     Stage(
         LINEAR + "9_segments.cu",
@@ -157,7 +169,7 @@ STAGES = [
         [
             Kernel("states of segments", ["K and V, three sets"], ["the sum of K^T V"], ["k, v"], ["states of segments*"]),
             Kernel("running sum", [], ["one element per thread"], ["states of segments*"], ["states of segments*"]),
-            Kernel("the walk of stage 7", ["Q, K, V twice; P"], ["S and O"], ["k, v", "states of segments*", "q"], ["o*"]),
+            Kernel("the walk of stage 8", ["Q, K, V twice; P"], ["S and O"], ["k, v", "states of segments*", "q"], ["o*"]),
         ],
         "Three kernels; one state for each segment of the sequence passes through device memory, k and v are read twice.",
     ),
@@ -165,7 +177,7 @@ STAGES = [
         LINEAR + "10_bulk_copies.cu",
         ["q, k", "v", "o"],
         [Kernel("bulk_copies: 64 or 128 columns", ["Q, K, V twice, by bulk copies;", "P; two barriers"], ["S and O as accumulators, fp32"], ["q, k", "v"], ["o*"])],
-        "As stage 7, with tiles that one thread asks for; a barrier in shared memory counts their bytes.",
+        "As stage 8, with tiles that one thread asks for; a barrier in shared memory counts their bytes.",
     ),
     Stage(
         LINEAR + "11_warpgroup_mma.cu",
@@ -183,19 +195,19 @@ STAGES = [
         LINEAR + "13_balanced_roles.cu",
         ["q, k", "v", "o"],
         [Kernel("balanced_roles: four warpgroups", ["Q, K, V four times; P and O", "twice: together 192 KB"], ["two with scores; one loads and", "stores; one with S^T and O^T"], ["q, k", "v"], ["o*"])],
-        "As stage 11; two warpgroups compute scores, and warps that had nothing to do store the outputs.",
+        "As stage 12; two warpgroups compute scores, and warps that had nothing to do store the outputs.",
     ),
     Stage(
         LINEAR + "14_queued_products.cu",
         ["q, k", "v", "o"],
         [Kernel("queued_products: four warpgroups", ["Q, K, V four times; P and O", "twice: together 192 KB"], ["the state: S^T, O^T, and two", "copies of S^T in bf16"], ["q, k", "v"], ["o*"])],
-        "As stage 12; the update of the state for the next chunk waits in the queue behind the outputs of this one.",
+        "As stage 13; the update of the state for the next chunk waits in the queue behind the outputs of this one.",
     ),
     Stage(
         LINEAR + "dispatch/cluster.cu",
         ["q, k", "v", "o"],
-        [Kernel("cluster: two blocks of three warpgroups", ["Q, K, V and P four times, half", "of Q, K, P from the other block"], ["one warpgroup with scores; the", "state: as stage 13"], ["q, k", "v"], ["o*"])],
-        "As stage 13; the two blocks of a head load half of Q and K each, for both, and compute every second P.",
+        [Kernel("cluster: two blocks of three warpgroups", ["Q, K, V and P four times, half", "of Q, K, P from the other block"], ["one warpgroup with scores; the", "state: as queued_products"], ["q, k", "v"], ["o*"])],
+        "As queued_products; the two blocks of a head load half of Q and K each, for both, and compute every second P.",
     ),
     Stage(
         LINEAR_BACKWARD + "dispatch/materialized.cu",
