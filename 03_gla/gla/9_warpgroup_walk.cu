@@ -12,8 +12,9 @@
 ///     tensor core | S of r + 1 | O of r ......... | S of r + 2 | O of r + 1 ....... |
 ///     threads                  | s, S D of r + 1  |  put O of r
 ///
-/// Grows out of: 7_subchunk_walk.cu; large step: from mma of warps to products of warpgroups, with chapter
-/// 02's bulk copies and roles.
+/// Grows out of: 7_subchunk_walk.cu; large step: bulk copies, products of warpgroups and roles come at once. Chapter 02
+/// has a stage for each of them (`bulk_copies`, `warpgroup_mma`, `specialized`), and stages in between would show them
+/// again.
 /// Improves on: `subchunk_walk` issues thousands of ldmatrix and mma per chunk, with two warps per scheduler.
 /// Unchanged: prepare(), equation and precision; 64 positions are copied at a time. Segments as in `segments`.
 /// Shapes: as in `subchunk_walk`; tiles are panels of 64 columns of bf16 or 32 of fp32 (common/tile/panel_tile.cuh and

@@ -31,11 +31,10 @@
 ///     q^, k^             ------------------------------------------------------------------------ | then dq, dk
 ///     do, v              --------------------------------------------------------- | v: dv        | B''
 ///
-/// Grows out of: 4_anchored_pairs.cu; large step: one product for a chunk in the place of one for each
-/// sub-chunk, in the walks and in the last kernel; the kernel that prepares writes other rows
+/// Grows out of: 4_anchored_pairs.cu
 /// Improves on: in `anchored_pairs` a chunk waits for one product after the other, in the walks and in the last kernel.
 /// Unchanged: what is loaded and stored (but for P, and S' before the first chunk), and the work on elements.
-/// Equation: that of `materialized`. What is rounded: q^, k^, R, P and the states.
+/// Equation: that of `anchored_pairs`. What is rounded: q^, k^, R, P and the states.
 /// Shapes: those of `anchored_pairs`, with q^ and k^ for q~ and k~, and S'' for S'. Of the four rows of decays of a
 /// chunk with one anchor, row 0 is -D, and rows 1 to 3 are b / ln 2 at the end of sub-chunks 0 to 2.
 /// Thread mapping: as `anchored_pairs`. In prepare_chunks_kernel block (n, h, b) has a chunk, and each warp a
@@ -51,10 +50,10 @@
 /// decays.
 /// Bytes: as `anchored_pairs`, without P. A chunk without an anchor loads q, k and g once more for prepare().
 /// Bound by: the memory's bandwidth.
-/// Requires: what `warpgroup_gradients` requires.
+/// Requires: what `anchored_pairs` requires.
 /// Weakness: the rows and the states of all chunks cross device memory. One column that forgets too much makes its
 /// whole chunk go through sub-chunks.
-/// Sources: as `materialized`; an anchor for a chunk: arXiv 2510.26692, section 3.1.
+/// Sources: as `anchored_pairs`; an anchor for a chunk: arXiv 2510.26692, section 3.1.
 
 #include <cuda_runtime.h>
 
@@ -134,12 +133,6 @@ __global__ void __launch_bounds__(kWarpgroup, 3) prepare_chunks_kernel(Bf16Argum
   }
 }
 
-/// Changes the signs: -D is stored.
-__device__ __forceinline__ void negate(StateDecays<kGroupRows>& decays) {
-#pragma unroll
-  for (float2& two : decays) two.x = -two.x, two.y = -two.y;
-}
-
 /// S at all borders of chunks, and S'' from the last but for the first. Grid (2 x tiles of Dv, H, B): the second half is
 /// for S''.
 template <int kDk>
@@ -170,8 +163,7 @@ __global__ void __launch_bounds__(kBlock<kDk>, 2)
     if (*tiles.decays.data < 0) {
       const auto v = k_from_row_to_row(tiles.V), k = tiles.keys(part.first_row);
       StateDecays<kGroupRows> decays;
-      tiles.load_decays(decays, 0, part.first_row);
-      negate(decays);
+      tiles.load_decays(decays, 0, part.first_row, -1);
       if (walk.is_from_end) {
         decay_state<kGroupRows>(S, decays);
         part.put(S);
@@ -206,9 +198,7 @@ __device__ __forceinline__ void mask_pairs(ScoreFragments& pairs, WarpgroupScore
 #pragma unroll
   for (int i = 0; i < kChunk / 2; ++i) scores[i] = keeps(wgmma_column(i) - wgmma_row(i)) ? scores[i] : 0.0f;
 #pragma unroll
-  for (int s = 0; s < kSubChunks; ++s) {
-    wgmma_fragment(pairs[s], scores, s * kSubChunk);
-  }
+  for (int s = 0; s < kSubChunks; ++s) wgmma_fragment(pairs[s], scores, s * kSubChunk);
 }
 
 /// sums += X Y, Y the rows of a chunk.
@@ -243,16 +233,13 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
       start_scores(products, tiles.d_o, tiles.v);
       wgmma_commit();
       wgmma_wait<0>(from_end, dv, products);
+      ScoreFragments R;
 #pragma unroll
       for (int s = 0; s < kSubChunks; ++s) {
         if (s == at.warp) put_own(tiles.products + s * kSubChunk * kSubChunk, products, s, a.scale);
       }
-      ScoreFragments R;
       mask_pairs(R, products, [](int after) { return after < 0; });
-#pragma unroll
-      for (int s = 0; s < kSubChunks; ++s) {
-        if (s <= at.warp) tiles.factor(at.warp, s) = make_uint4(R[s][0], R[s][1], R[s][2], R[s][3]);
-      }
+      tiles.put_factors(R, at.warp);
     }
     __syncthreads();  // S'' is no longer needed
     load_start(tiles, barriers, maps, at);
@@ -285,18 +272,14 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
   {
     float from_start[kD / 2];
     ScoreFragments R;
-#pragma unroll
-    for (int s = 0; s < kSubChunks; ++s) {
-      const uint4 x = s <= at.warp ? tiles.factor(at.warp, s) : uint4{};
-      R[s][0] = x.x, R[s][1] = x.y, R[s][2] = x.z, R[s][3] = x.w;
-    }
+    tiles.load_factors(R, at.warp);
     barriers.start_full.wait(0);
     wgmma_fence(from_start, R);
     start_reads<kD>(from_start, tiles.d_o, tiles.state);
     start_pairs<kD>(from_start, R, tiles.k);
     wgmma_commit();
     gates.load_slice(a, at.b, at.h, at.first);
-    const float* of_chunk = between.prepared.decays + std::int64_t(at.chunk) * kSubChunks * a.Dk;
+    const float* of_chunk = at.decays(between, a.Dk);
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel) {
       const auto row = [&](int i) {
@@ -318,35 +301,31 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
 #pragma unroll 1
   for (int slice = 0; slice < a.Dk; slice += kSliceWidth) {
     const bool is_first = slice == 0;
-    const auto of_slice = [&](const Two(&x)[kPanels], int e) { return is_first ? x[0][e] : x[kPanels - 1][e]; };
     const LaneColumns<kD> columns(slice);
     gates.start(a, at.b, at.h, at.first, slice + kSliceWidth);
     Two total = {}, dg[kSubChunk];
-    finish_with_anchor(dg, tiles, columns, gates, a.g.stride_l, {of_slice(before, 0), of_slice(before, 1)}, Two{},
-                       {1, 1}, tiles.products + at.warp * kSubChunk * kSubChunk, at.rows);
+    finish_with_anchor(dg, tiles, columns, gates, a, at, of_slice(before, is_first), Two{}, {1, 1});
     sum_up(dg, total);
-    store_slice(tiles, maps, at, columns, slice, dg, total, {a.scale / of_slice(D, 0), a.scale / of_slice(D, 1)});
+    const float2 decay = of_slice(D, is_first);
+    store_slice(tiles, maps, at, columns, slice, dg, total, {a.scale / decay.x, a.scale / decay.y});
   }
   if (fresh_lane() == 0) wait_stores_read<0>();
 }
 
-/// All gradients of a chunk. Grid (N, H, B), the last chunk first: what the walk from the start has stored last may
-/// still be in the second-level cache.
+/// All gradients of a chunk. Grid (N, H, B).
 template <int kD>
 __global__ void __launch_bounds__(kWarpgroup, 2)
-    one_anchor_kernel(Bf16BackwardArguments a, Between between, const __grid_constant__ GradientMaps maps) {
+    gradients_kernel(Bf16BackwardArguments a, Between between, const __grid_constant__ GradientMaps maps) {
   __shared__ ChunkBarriers barriers;
   const AnchoredTiles<kD> tiles(dynamic_shared<__nv_bfloat16, kTileAlignment>());
-  const int N = between.prepared.N, n = N - 1 - int(blockIdx.x);
-  const ChunkPlace at(a, N, a.B - 1 - int(blockIdx.z), a.H - 1 - int(blockIdx.y), n);
+  const ChunkPlace at(a, between.prepared.N);
   start_loads(tiles, barriers, maps, at);
-  const bool chunk_has_anchor =
-      load_for_update(between.prepared.decays + std::int64_t(at.chunk) * kSubChunks * a.Dk) < 0;
+  const bool chunk_has_anchor = load_for_update(at.decays(between, a.Dk)) < 0;
   const StateUnits<kD> end = load_end<kD>(a, between, at);
   // The compiler shall keep the code of the rare case behind that of the common one: blocks wait for instructions far
   // from the kernel's start.
   if (!chunk_has_anchor) [[unlikely]] {
-    gradients_by_sub_chunks(a, between, tiles, barriers, maps, at, load_decays<kD>(a, between, at), end);
+    gradients_by_sub_chunks(a, between, tiles, barriers, maps, at, load_decays(a, between, at), end);
     return;
   }
   gradients_with_anchor(a, between, tiles, barriers, maps, at, end);
@@ -366,7 +345,7 @@ void one_anchor_backward(const Bf16BackwardArguments& a) {
   const auto start = [&]<int kD>(std::integral_constant<int, kD>) {
     LaunchConfig config(chunks, kWarpgroup, std::size_t(AnchoredTiles<kD>::kBytes));
     config.starts_early = true;
-    launch(one_anchor_kernel<kD>, config, a, between, gradient_maps<kD>(a, between));
+    launch(gradients_kernel<kD>, config, a, between, gradient_maps<kD>(a, between));
   };
   std::max(a.Dk, a.Dv) <= 64 ? start(std::integral_constant<int, 64>()) : start(std::integral_constant<int, 128>());
 }

@@ -20,7 +20,9 @@ struct Between {
 };
 
 /// The operator's arguments.
-Bf16Arguments forward_of(const Bf16BackwardArguments&);
+inline Bf16Arguments forward_of(const Bf16BackwardArguments& a) {
+  return {a.B, a.H, a.L, a.Dk, a.Dv, a.C, a.scale, a.q, a.k, a.v, a.g, a.initial_state, {}, {}};
+}
 /// Reserves memory for what the kernels leave for each other. It is valid until the next call.
 /// @throws CudaError if the memory cannot be allocated
 Between reserve_between(const Bf16BackwardArguments&);

@@ -19,13 +19,14 @@ struct ColumnDecays {
   float D[kSubChunks];
 };
 
-/// Loads them; 1 in columns that do not exist. @param decays of the sub-chunks, [kSubChunks, Dk]
-template <int kD>
-__device__ __forceinline__ ColumnDecays load_decays(const float* decays, int Dk) {
+/// Loads what prepare() leaves for a chunk; 1 in columns that do not exist.
+__device__ __forceinline__ ColumnDecays load_decays(const Bf16BackwardArguments& a, const Between& between,
+                                                    const ChunkPlace& at) {
+  const float* decays = at.decays(between, a.Dk);
   const int d = int(threadIdx.x);
   ColumnDecays of_column;
 #pragma unroll
-  for (int r = 0; r < kSubChunks; ++r) of_column.D[r] = d < Dk ? load_for_update(decays + r * Dk + d) : 1.0f;
+  for (int r = 0; r < kSubChunks; ++r) of_column.D[r] = d < a.Dk ? load_for_update(decays + r * a.Dk + d) : 1.0f;
   return of_column;
 }
 
@@ -63,13 +64,6 @@ template <int kD>
 __device__ __forceinline__ void load_keys(KeyFragments<kD>& keys, const AnchoredTiles<kD>& tiles, int decay_row) {
 #pragma unroll
   for (int d = 0; d < kD; d += 16) load_keys(keys[d / 16], tiles, decay_row, d);
-}
-
-/// The decays that prepare() leaves for a chunk, for the thread's column.
-template <int kD>
-__device__ __forceinline__ ColumnDecays load_decays(const Bf16BackwardArguments& a, const Between& between,
-                                                    const ChunkPlace& at) {
-  return load_decays<kD>(between.prepared.decays + std::int64_t(at.chunk) * kSubChunks * a.Dk, a.Dk);
 }
 
 inline constexpr float kLeastPower = -80;  ///< 2 to that is the least decay of rows that have an anchor
@@ -175,7 +169,7 @@ __device__ __forceinline__ void gradients_by_sub_chunks(const Bf16BackwardArgume
         }
         std::uint32_t R[4];
         to_factor(R, products, s * kSubChunk, warp > s || anchored);
-        tiles.factor(warp, s) = make_uint4(R[0], R[1], R[2], R[3]);
+        tiles.put_factor(R, warp, s);
       }
     }
     __syncthreads();  // S' is no longer needed
@@ -258,11 +252,7 @@ __device__ __forceinline__ void gradients_by_sub_chunks(const Bf16BackwardArgume
     wait_at_named_barrier(kOutputGradientsAreRead, kWarpgroup);  // do is no longer needed, and dv has left
     store_reads<kD>(tiles.from_end, from_end, a.scale);
     std::uint32_t R[kSubChunks][4];
-#pragma unroll
-    for (int s = 0; s < kSubChunks; ++s) {
-      const uint4 x = warp >= s ? tiles.factor(warp, s) : uint4{};
-      R[s][0] = x.x, R[s][1] = x.y, R[s][2] = x.z, R[s][3] = x.w;
-    }
+    tiles.load_factors(R, warp);
     __syncwarp();  // the factors are no longer needed
     if (anchored) gates.load_slice(a, b, h, first);
 #pragma unroll
@@ -286,18 +276,16 @@ __device__ __forceinline__ void gradients_by_sub_chunks(const Bf16BackwardArgume
   const float* products = tiles.products + warp * kSubChunk * kSubChunk;
 #pragma unroll 1
   for (int slice = 0; slice < a.Dk; slice += kSliceWidth) {
-    const int panel = slice / kSliceWidth, d = slice + fresh_lane() * 2;
+    const int d = slice + fresh_lane() * 2;
     const LaneColumns<kD> columns(slice);
     Two total = {}, dg[kSubChunk];
     if (anchored) {
       gates.start(a, b, h, first, slice + kSliceWidth);
-      const Two D = {panel == 0 ? decays[0][0] : decays[kPanels - 1][0],
-                     panel == 0 ? decays[0][1] : decays[kPanels - 1][1]};
-      finish_with_anchor(dg, tiles, columns, gates, a.g.stride_l, Two{}, {log2f(D[0]), log2f(D[1])},
-                         {1 / D[0], 1 / D[1]}, products, rows);
+      const float2 D = of_slice(decays, slice == 0);
+      finish_with_anchor(dg, tiles, columns, gates, a, at, float2{}, {log2f(D.x), log2f(D.y)}, {1 / D.x, 1 / D.y});
       sum_up(dg, total);
     } else {
-      // As in `warpgroup_gradients`, with q, k and g from memory.
+      // Pair by pair, with q, k and g from memory.
       Pairs pairs;
       const auto raw = [&](const View<const __nv_bfloat16>& tensor, int i) {
         const auto* row = tensor.row(b, h, min(first + hide_from_compiler(i), a.L - 1)) + min(d, a.Dk - 2);

@@ -74,6 +74,25 @@ struct AnchoredTiles {
   __device__ __forceinline__ uint4& factor(int r, int s) const {
     return factors[((s < 2 ? 2 * r : 12 - 2 * r) + s) * 32 + fresh_lane()];
   }
+  /// Keeps it for later.
+  __device__ __forceinline__ void put_factor(const std::uint32_t (&R)[4], int r, int s) const {
+    factor(r, s) = make_uint4(R[0], R[1], R[2], R[3]);
+  }
+  /// Keeps all of sub-chunk r.
+  __device__ __forceinline__ void put_factors(const ScoreFragments& R, int r) const {
+#pragma unroll
+    for (int s = 0; s < kSubChunks; ++s) {
+      if (s <= r) put_factor(R[s], r, s);
+    }
+  }
+  /// All factors of sub-chunk r, and zeros for s > r.
+  __device__ __forceinline__ void load_factors(ScoreFragments& R, int r) const {
+#pragma unroll
+    for (int s = 0; s < kSubChunks; ++s) {
+      const uint4 x = s <= r ? factor(r, s) : uint4{};
+      R[s][0] = x.x, R[s][1] = x.y, R[s][2] = x.z, R[s][3] = x.w;
+    }
+  }
 };
 
 /// The chunk of a block, and the sub-chunk of the calling warp in it.
@@ -84,18 +103,24 @@ struct ChunkPlace {
   int chunk;   ///< among those of all heads
   int border;  ///< among the states of all heads: that before the chunk
 
+  /// Of a block in a grid (N, H, B), the last chunk first: what the walk from the start has stored last may still be in
+  /// the second-level cache.
   /// @param N chunks of a sequence
-  /// @param b,h,n batch entry, head and number of the chunk
-  __device__ __forceinline__ ChunkPlace(const Bf16BackwardArguments& a, int N, int b, int h, int n)
-      : b(b),
-        h(h),
-        n(n),
+  __device__ __forceinline__ ChunkPlace(const Bf16BackwardArguments& a, int N)
+      : b(a.B - 1 - int(blockIdx.z)),
+        h(a.H - 1 - int(blockIdx.y)),
+        n(N - 1 - int(blockIdx.x)),
         head(b * a.H + h),
         warp(uniform(warp_in_group())),
         first(n * kChunk + warp * kSubChunk),
         rows(a.L - first),
         chunk(head * N + n),
         border(head * (N + 1) + n) {}
+
+  /// The decays of the chunk's sub-chunks, [kSubChunks, Dk]; see `one_anchor` for other rows that may lie there.
+  __device__ __forceinline__ const float* decays(const Between& between, int Dk) const {
+    return between.prepared.decays + std::int64_t(chunk) * kSubChunks * Dk;
+  }
 };
 
 /// Barriers for the tiles of a chunk.
@@ -323,20 +348,28 @@ struct LaneColumns {
   }
 };
 
+/// Sums up the rows of a sub-chunk from its end.
+__device__ __forceinline__ void sum_up(Two (&dg)[kSubChunk], Two& total) {
+#pragma unroll
+  for (int i = kSubChunk - 1; i >= 0; --i) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) dg[i][e] = total[e] += dg[i][e];
+  }
+}
+
 /// Two columns of a sub-chunk: dq and dk from A' and B', and the terms of dg.
 /// @param gates take() is called for all rows
 /// @param before base-2 logarithm of the decay from the start of what shares the anchor, the sub-chunk or the chunk, to
 /// this sub-chunk
 /// @param end the same from that start to the anchor; 0 if the start is the anchor
 /// @param growth 2^-end
-/// @param own scale times R [16, 16]
-/// @param rows from the sub-chunk's first one on that exist
 /// @param dg gets q_t . dq'_t - k_t . dk'_t
 template <int kD>
 __device__ __forceinline__ void finish_with_anchor(Two (&dg)[kSubChunk], const AnchoredTiles<kD>& tiles,
-                                                   const LaneColumns<kD>& columns, Gates& gates, std::int64_t stride,
-                                                   const Two& before, const Two& end, const Two& growth,
-                                                   const float* own, int rows) {
+                                                   const LaneColumns<kD>& columns, Gates& gates,
+                                                   const Bf16BackwardArguments& a, const ChunkPlace& at, float2 before,
+                                                   const Two& end, const Two& growth) {
+  const float* own = tiles.products + at.warp * kSubChunk * kSubChunk;  // scale times R
   constexpr int kQuarter = 4;
   struct Quarter {
     std::uint32_t q[kQuarter], k[kQuarter];
@@ -353,7 +386,7 @@ __device__ __forceinline__ void finish_with_anchor(Two (&dg)[kSubChunk], const A
       x.own[i] = own[(first + i) * (kSubChunk + 1)];
     }
   };
-  Two sum = {before[0], before[1]};
+  Two sum = {before.x, before.y};
   load(quarters[0], 0);
 #pragma unroll
   for (int first = 0; first < kSubChunk; first += kQuarter) {
@@ -364,7 +397,7 @@ __device__ __forceinline__ void finish_with_anchor(Two (&dg)[kSubChunk], const A
 #pragma unroll
     for (int i = 0; i < kQuarter; ++i) {
       const int t = first + i;
-      const float2 g = gates.take(t, stride);
+      const float2 g = gates.take(t, a.g.stride_l);
       const Two power = {base2(g.x), base2(g.y)};
       Two q, k, A, B, dq, dk;
       convert(q, x.q[i]);
@@ -379,7 +412,7 @@ __device__ __forceinline__ void finish_with_anchor(Two (&dg)[kSubChunk], const A
         dq[e] = ex2(sum[e] - end[e]) * (A[e] + x.own[i] * k[e]);
         dk[e] = ex2(-sum[e]) * (B[e] + x.own[i] * q[e]);
         // The key of the sequence's last position has passed no gate, so it is left out.
-        const float key = t == rows - 1 ? 0.0f : k[e];
+        const float key = t == at.rows - 1 ? 0.0f : k[e];
         dg[t][e] = growth[e] * q[e] * A[e] - growth[e] * key * B[e];
       }
       store_for_copies(columns.in_row(tiles.q, t), packed_row(dq));
@@ -388,13 +421,10 @@ __device__ __forceinline__ void finish_with_anchor(Two (&dg)[kSubChunk], const A
   }
 }
 
-/// Sums up the rows of a sub-chunk from its end.
-__device__ __forceinline__ void sum_up(Two (&dg)[kSubChunk], Two& total) {
-#pragma unroll
-  for (int i = kSubChunk - 1; i >= 0; --i) {
-#pragma unroll
-    for (int e = 0; e < 2; ++e) dg[i][e] = total[e] += dg[i][e];
-  }
+/// What a lane has for one of its slices, of which there are one or two.
+template <int kPanels>
+__device__ __forceinline__ float2 of_slice(const Two (&x)[kPanels], bool is_first) {
+  return {is_first ? x[0][0] : x[kPanels - 1][0], is_first ? x[0][1] : x[kPanels - 1][1]};
 }
 
 /// Stores dq, dk and dg of a slice. Called by all warps.

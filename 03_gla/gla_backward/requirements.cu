@@ -1,5 +1,5 @@
 /// @file
-/// What the stages and variants require of a problem, and the memory that they take. (`materialized` and
+/// What the stages and variants require of a problem, and the memory that they take and reserve. (`materialized` and
 /// `subchunk_walks` say some of it themselves.)
 
 #include <algorithm>
@@ -8,11 +8,30 @@
 #include "03_gla/gla_backward.hpp"
 #include "03_gla/gla_backward/between.hpp"
 #include "03_gla/gla_backward/gradient_maps.cuh"
+#include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
+#include "common/device/workspace.hpp"
 #include "common/parallel.hpp"
 #include "common/tile/requirements.hpp"
 
 namespace tutorial::gla {
+namespace {
+
+/// Elements of S at all borders of chunks.
+std::size_t state_elements(const Bf16BackwardArguments& a) {
+  return std::size_t(a.B) * std::size_t(a.H) * std::size_t(ceil_div(a.L, kChunk) + 1) * std::size_t(a.Dk * a.Dv);
+}
+
+}  // namespace
+
+Between reserve_between(const Bf16BackwardArguments& a) {
+  auto* states = workspace<__nv_bfloat16>("gla --backward: states of chunks", 2 * state_elements(a));
+  return {reserve_prepared(forward_of(a)), states, states + state_elements(a)};
+}
+
+std::int64_t between_memory(const Bf16BackwardArguments& a) {
+  return prepared_memory(forward_of(a)) + std::int64_t(2 * state_elements(a) * sizeof(__nv_bfloat16));
+}
 
 std::int64_t recurrent_backward_memory(const FloatBackwardArguments& a) {
   return 8 * (std::int64_t(a.L) + 2) * a.Dk * a.Dv * std::min<std::int64_t>(processor_count(), std::int64_t(a.B) * a.H);

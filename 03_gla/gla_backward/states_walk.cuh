@@ -49,12 +49,14 @@ struct StateTiles {
     return k_from_row_to_row(PanelTile<kGroupRows>{K.data + first_row / kGroupRows * K.kPanelElements});
   }
 
-  /// The decays of sub-chunk r for the rows of S that the calling thread has.
-  __device__ __forceinline__ void load_decays(StateDecays<kGroupRows>& two, int r, int first_row) const {
+  /// The decays of sub-chunk r for the rows of S that the calling thread has, times a sign.
+  __device__ __forceinline__ void load_decays(StateDecays<kGroupRows>& two, int r, int first_row,
+                                              float sign = 1) const {
     const int first = decays.place(r, first_row + int(lane_index()) % 4 * 2);
 #pragma unroll
     for (int d = 0; d < kGroupRows; d += 8) {
-      two[d / 8] = *reinterpret_cast<const float2*>(decays.data + decays.advance(first, d));
+      const float2 x = *reinterpret_cast<const float2*>(decays.data + decays.advance(first, d));
+      two[d / 8] = {sign * x.x, sign * x.y};
     }
   }
 };

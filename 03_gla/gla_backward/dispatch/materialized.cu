@@ -7,9 +7,7 @@
 /// second kernel has one block per chunk. Each warp takes one sub-chunk. What it needs of the other sub-chunks of the
 /// chunk it gets from products with them. The gates of dq and dk belong to the columns of the result, so the warp
 /// multiplies its sums by the decay of a sub-chunk before it adds what lies on the near side of it. As all that the
-/// gradients consist of is in one block, A and B of `subchunk_walks` never reach device memory. That kernel is in
-/// gradients_of_chunks.cu, because `warpgroup_states` has it, too.
-/// Grows out of: 3_chunkwise.cpp; port to the GPU: all chunks at once need the states of all of them
+/// gradients consist of is in one block, A and B of `subchunk_walks` never reach device memory.
 /// Improves on: a block of `subchunk_walks` does all work of 64 columns of a head, chunk by chunk, three times.
 /// Unchanged: prepare(), and pairs within a sub-chunk in fp32, as in `subchunk_walks`, though in another order (Pairs).
 /// Equation: q~, k~, D, P as in prepare.hpp; e, f, R as in `subchunk_walks`; S_n and S'_n = dS / scale are the states
