@@ -289,7 +289,7 @@ time_05() {
   local -a sizes
   local stages=tensor_core,split_inverse,residual,fused,specialized_warps,warpgroup_chain,segments,one_kernel,cluster
   stages+=,three_blocks,one_block,scores_in_walk,dispatch
-  local backward=tensor_core,both_ends,warpgroups,longer_chunks,dispatch
+  local backward=walks,tensor_core,both_ends,warpgroups,longer_chunks,dispatch
   timed "$deltanet_wy" --operator delta_rule || status=1
   for L in 512 1024 2048 4096 8192 16384; do
     timed "$deltanet_wy" --operator delta_rule --stage recurrent_gpu,chunk_gpu,$stages -L $L || status=1

@@ -2,10 +2,10 @@
 /// Stage 3, `walks`: two walks on the GPU, and from what they leave the gradients of all chunks at once.
 ///
 /// Idea: of a chunk's gradients, only dS is what another chunk waits for. So what must go from chunk to chunk is two
-/// walks. The one from the beginning is that of `residual` of the operator: it leaves v_new and the state before each
-/// chunk. The one from the end is new. It computes dS, leaves it after each chunk, and on its way it computes dV, which
+/// walks. The one from the beginning is that of `fused` of the operator without outputs: it leaves v_new and the state
+/// before each chunk. The one from the end is new. It leaves dS after each chunk, and on its way it computes dV, which
 /// is an output. With these four in device memory no chunk waits for another one, and a last kernel computes dq, dk and
-/// dbeta of all of them at once. Here it does so by simple means: a thread takes an element after the other, straight
+/// dbeta of all of them at once. Here it does so by simple means: a thread computes one element after the other, straight
 /// from the lines of `chunkwise`.
 ///
 /// The triangular systems of `chunkwise` become products: v_new = T R and dV = T^T dv_new, since T^T = diag(beta) (I +
@@ -16,32 +16,32 @@
 /// Such a position then writes 2^-32 of what its key asks for, which is below the rounding of every other result.
 /// Grows out of: 05_deltanet_wy/delta_rule/10_fused.cu
 /// Improves on: `chunkwise` computes the chunks of a head one after the other.
-/// Unchanged: T and P, and the walk from the beginning.
-/// Equation: S' = dS / scale in the second walk, so that the factor scale stays outside of its sums
+/// Unchanged: T and P, the tiles of a walk, and its steps from the beginning. T is in two bf16.
+/// Equation: S' = dS / scale in the walk from the end, so that the factor scale stays outside of its sums
 ///
 ///     T = (I + A)^-1 diag(beta),  P = (Q K^T) . M                         prepare(), all chunks
 ///     v_new = T (V - K S),  S = S + K^T v_new                             states_kernel; it leaves v_new and the old S
 ///     X = P^T dO + K S',  dV' = T^T X,  S' = S' + Q^T dO - K^T dV'        gradient_states_kernel; it leaves dv = scale
 ///                                                                         dV' and the old S'
-///     Y = scale (dO v_new^T) . M,  Z = tril(dV v_new^T, -1)               gradients_kernel, all chunks, dS = scale S'
+///     Y = scale (dO v_new^T) . M,  Z = tril(dV v_new^T, -1)               gradients_kernel, all chunks
 ///     dQ = scale dO S^T + Y K,  dbeta_t = (dV v_new^T)_tt / beta_t^2
-///     dK = v_new dS^T - dV S^T + Y^T Q - (Z + Z^T) K
+///     dK = scale v_new S'^T - dV S^T + Y^T Q - (Z + Z^T) K
 ///
-/// Shapes: q, k, dq, dk [B, H, L, Dk], v, do, dv [B, H, L, Dv] bf16; beta, dbeta [B, H, L] and the user's states fp32.
-/// v_new [B, H, L, Dv] bf16; S and dS [B, H, N, Dk, Dv] bf16 for the N = ceil(L / 64) chunks, as fragments of 16 bytes
-/// per lane.
+/// Shapes: q, k, dq, dk [B, H, L, Dk], v, do, dv [B, H, L, Dv] bf16; beta, dbeta [B, H, L] and the user's states fp32;
+/// v_new [B, H, L, Dv] bf16; S and S' [B, H, N, Dk, Dv] bf16 for the N = ceil(L / 64) chunks, as fragments of 16 bytes
+/// per lane; Y and Z [C, C] fp32 in shared memory.
 /// Thread mapping: in the walks, block (tile of 64 columns of Dv, h, b) has four warps with 16 columns each. In
-/// gradients_kernel block (chunk, h, b) has 128 threads, which take elements of Y and Z, then of dQ and dK, in turn.
+/// gradients_kernel, block (chunk, h, b) has 128 threads, which take elements of Y and Z in turn, then of dQ and dK.
+/// Synchronization: one barrier per chunk in the walks; one in gradients_kernel, between Y and Z and their use.
 /// Resources: at Dk = 128 a walk has 118 KB of shared memory, the last kernel 32 KB.
-/// Work: that of prepare(), and in the walks 10 Dk Dv and about 160 (Dk + 2 Dv) operations per position on tensor cores;
-/// in the last kernel 6 Dk Dv and 64 (4 Dk + 2 Dv) operations per position in fp32.
-/// Bytes: the walks read k twice, q, v and do once per 64 columns of Dv, T and P; S, dS and v_new are written. In the
-/// last kernel a number is loaded anew for each product that it is in, 10 Dk Dv bytes per position and more, which
-/// caches serve.
+/// Work: that of prepare(), and per position 10 Dk Dv + 160 (Dk + 3 Dv) operations in the walks, on tensor cores; 6 Dk Dv
+/// + 128 (2 Dk + Dv) in the last kernel, in fp32.
+/// Bytes: walks_backward_bytes_moved() has the formula. The last kernel loads a number for each product that it is in,
+/// 10 Dk Dv bytes per position and more, which caches serve.
 /// Bound by: the loads of the last kernel.
 /// Requires: Dk and Dv multiples of 16, up to 256; rows aligned to 16 bytes; keys of length 1.
 /// Weakness: the last kernel loads two numbers for each multiply-add.
-/// Sources: arXiv 2406.06484, section 3.2. The backward pass of `chunk_delta_rule` in flash-linear-attention is cut in a
+/// Source: arXiv 2406.06484, section 3.2. The backward pass of `chunk_delta_rule` in flash-linear-attention is cut in a
 /// similar way.
 
 #include <cuda_runtime.h>
@@ -211,15 +211,13 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArgumen
     float y = 0, z = 0;
     for (int j = 0; j < g.Dv && i <= t; ++j) {
       const float v = row_of(x.v_new, i, j);
-      y += g.scale * row_of(g.d_o, t, j) * v;
-      z += row_of(g.dv, t, j) * v;
+      y += g.scale * row_of(g.d_o, t, j) * v, z += row_of(g.dv, t, j) * v;
     }
     if (i == t) {
       const float beta = fmaxf(load_global(g.beta.row(b, h, first + t)), kLeastBeta);
       store_global(g.dbeta.row(b, h, first + t), z / (beta * beta));
     }
-    Y[t][i] = y;
-    Z[t][i] = i < t ? z : 0;
+    Y[t][i] = y, Z[t][i] = i < t ? z : 0;
   }
   __syncthreads();
   for (int e = int(threadIdx.x); e < rows * g.Dk; e += kThreads) {

@@ -1,42 +1,35 @@
 /// @file
-/// Stage 4, `tensor_core`: the two walks on tensor cores, and all other products of all chunks at once.
+/// Stage 4, `tensor_core`: the gradients of all chunks on tensor cores, too.
 ///
-/// Idea: only dS of a chunk is what another chunk waits for. A walk from the end computes dS and, on its way, dV. As in
-/// `residual` of the operator, a walk from the beginning leaves v_new and the state before each chunk. With these four
-/// in device memory, a last kernel computes dq, dk and dbeta of all chunks at once.
+/// Idea: with S, dS, v_new and dV of a chunk, its gradients are a dozen products, and no element of them depends on
+/// another one. A block takes 64 columns of Dk of a chunk. It loads the rows of dO, v_new, dV, Q and K once, as tiles in
+/// shared memory, and all its warps read them as fragments. Of the states a warp needs only its own 16 columns, so it
+/// loads them from memory as the walks have left them. They were written as A fragments of S^T, and are wanted as B
+/// fragments of S^T: their blocks are transposed in registers. Y and Z are rounded to bf16 and become factors of the
+/// products with K and Q.
 ///
-/// The triangular systems of `chunkwise` become products: v_new = T R and dV = T^T dv_new, since T^T = diag(beta) (I +
-/// A)^-T. Both walks read the same T; the walk from the end transposes its blocks in registers.
-///
-/// dbeta is the diagonal of a product that is computed anyway. With dV = diag(beta) E and v_new = diag(beta) r,
-/// (dV v_new^T)_tt = beta_t^2 e_t . r_t. So that beta_t^2 is never 0, this stage replaces a beta below 2^-32 by 2^-32.
-/// Such a position then writes 2^-32 of what its key asks for, which is below the rounding of every other result.
+/// dbeta is the diagonal of the product that Z comes from, so the function that masks Z also writes it.
 /// Grows out of: 3_walks.cu
-/// Improves on: `chunkwise` computes the chunks of a head one after the other.
-/// Unchanged: the adjoint of each line. T is in two bf16, as in `split_inverse`.
-/// Equation: S' = dS / scale in the second walk, so that the factor scale stays outside of its sums
+/// Improves on: the last kernel of `walks` loads two numbers for each multiply-add.
+/// Unchanged: the walks, but dS is multiplied by scale before it is stored. Every line of the equations.
+/// Equation: that of `walks`
 ///
-///     T = (I + A)^-1 diag(beta),  P = (Q K^T) . M                         prepare(), all chunks
-///     v_new = T (V - K S),  S = S + K^T v_new                             states_kernel; it leaves v_new and the old S
-///     X = P^T dO + K S',  dV' = T^T X,  S' = S' + Q^T dO - K^T dV'        gradient_states_kernel; it leaves dv = scale
-///                                                                         dV' and the old scale S'
 ///     Y = scale (dO v_new^T) . M,  Z = tril(dV v_new^T, -1)               gradients_kernel, all chunks
 ///     dQ = scale dO S^T + Y K,  dbeta_t = (dV v_new^T)_tt / beta_t^2
 ///     dK = v_new dS^T - dV S^T + Y^T Q - (Z + Z^T) K
 ///
-/// Shapes: q, k, dq, dk [B, H, L, Dk], v, do, dv [B, H, L, Dv] bf16; beta, dbeta [B, H, L] and the user's states fp32;
-/// v_new [B, H, L, Dv] bf16; S and dS [B, H, N, Dk, Dv] bf16 for the N = ceil(L / 64) chunks, as fragments of 16 bytes
-/// per lane.
-/// Thread mapping: in the walks, block (tile of 64 columns of Dv, h, b) has four warps with 16 columns each. In
-/// gradients_kernel, block (chunk and tile of 64 columns of Dk, h, b) has four warps with 16 of these columns each.
-/// Resources: at Dk = Dv = 128 the three kernels have 76, 118 and 80 KB of shared memory.
+/// Shapes: those of `walks`.
+/// Thread mapping: the walks as they were. In gradients_kernel, block (chunk and tile of 64 columns of Dk, h, b) has
+/// four warps with 16 of these columns each.
+/// Resources: at Dk = Dv = 128 a walk has 118 KB of shared memory, the last kernel 80 KB.
 /// Work: that of prepare(), and per position 16 Dk Dv + 320 Dk + 400 Dv + 160 Dv ceil(Dk / 64) operations, in tiles of
 /// 16. T counts twice in each of its products.
 /// Bytes: tensor_core_backward_bytes_moved() has the formula. At Dk = Dv = 128 that is 9.3 KB per position, where q, k,
 /// v, do and the gradients are 1.8 KB.
 /// Bound by: the walks, whose chunks follow one another; with many heads the bytes.
-/// Requires: Dk and Dv multiples of 16, up to 256; rows aligned to 16 bytes; keys of length 1.
-/// Weakness: S, dS and v_new cross device memory, and the second walk begins when the first has ended.
+/// Requires: as `walks`.
+/// Weakness: S, dS and v_new cross device memory, and the second walk begins when the first has ended, though neither
+/// reads what the other writes.
 /// Source: arXiv 2406.06484, section 3.2. The backward pass of `chunk_delta_rule` in flash-linear-attention is cut in a
 /// similar way.
 
@@ -281,7 +274,9 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArgumen
 
 }  // namespace
 
-Workspace workspace_of(const Bf16BackwardArguments& g, const Prepared& prepared, const char* name) {
+Workspace workspace_of(const Bf16BackwardArguments& g, const char* name) {
+  const Prepared prepared = prepare(forward_of(g), kLeastBeta);
+  end_part("prepare");
   const std::int64_t heads = std::int64_t(g.B) * g.H, state = heads * prepared.N * g.Dk * g.Dv / 8;  // in uint4
   auto* memory = workspace<uint4>(name, std::size_t(2 * state + heads * g.L * g.Dv / 8));
   auto* v_new = reinterpret_cast<__nv_bfloat16*>(memory + 2 * state);

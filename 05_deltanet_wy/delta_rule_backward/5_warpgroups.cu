@@ -9,19 +9,23 @@
 ///     from the beginning   residual^T = S^T K^T - V^T       v_new^T = residual^T (-T)^T    S^T += v_new^T K
 ///     from the end         X^T = dS^T K^T + dO^T P          -dV^T = X^T (-T)               dS^T += dO^T Q + (-dV^T) K
 ///
-/// Other threads load chunks and store S, dS, v_new and dV, by bulk copies, while the chain goes on.
+/// Other threads load chunks and store S, dS, v_new and dV, by bulk copies, while the chain goes on. Neither walk reads
+/// what the other writes: the recurrence for dS contains no S. So one launch has the blocks of both.
 ///
 /// In the last kernel, dQ and dK begin alike: with X = dO or X = dV a warpgroup computes X v_new^T and X S^T. Then it
 /// adds what is its own. A block has one chunk. It needs all of its shared memory twice: dS takes the place of S, the
 /// scores that of dO and dV, and the gradients that of Q and K. So two blocks share a multiprocessor, and while one
 /// waits for its tiles, the other computes.
-/// Grows out of: 4_tensor_core.cu; large step: from mma of warps to products of warpgroups, and every
-/// copy is a bulk copy
-/// Improves on: in `both_ends` each warp of a walk reads all of K, Q, T and P of a chunk as fragments, and one chunk is
-/// loaded ahead. The last kernel reads do, v_new and dv once per 64 columns of Dk.
-/// Unchanged: what goes through memory but for its layout; both walks in one launch; what is rounded.
-/// Equation: that of `tensor_core`. The last kernel computes dq and dk divided by scale, because dS in memory is
-/// divided by scale.
+/// Grows out of: 05_deltanet_wy/delta_rule/12_warpgroup_chain.cu; large step: a second walk, from the other
+/// end, and a kernel for the gradients of all chunks, both on the products of that chain. In between would be the walks
+/// alone, with gradients by simple means once more. That would repeat what `walks` teaches, on tiles that the last kernel
+/// of `tensor_core` cannot read.
+/// Improves on: in `tensor_core` each warp of a walk reads all of K, Q, T and P of a chunk as fragments, and one chunk is
+/// loaded ahead. The second walk begins when the first has ended. The last kernel reads do, v_new and dv once per 64
+/// columns of Dk.
+/// Unchanged: what goes through memory but for its layout; what is rounded.
+/// Equation: that of `walks`. The last kernel computes dq and dk divided by scale, because dS in memory is divided by
+/// scale.
 /// Shapes: those of `tensor_core`. S^T and dS^T / scale [B, H, N, 64 ceil(Dv / 64), Dk] bf16 in memory are rows, for
 /// bulk copies; prepare_tiles() leaves -T and P as rows.
 /// Thread mapping: in the walks, block (walk and tile of 64 columns of Dv, h, b) has a warpgroup for the chain. Of the

@@ -1,11 +1,8 @@
 /// @file
 /// `chunkwise`: the adjoint of each line of a chunk with gates.
 ///
-/// Idea: forwards a chunk is a triangular system and some products. The adjoint of a product X = Y Z is two products,
-/// dY = dX Z^T and dZ = Y^T dX. The adjoint of a triangular system is the system with the transposed matrix: from (I +
-/// A) v_new = B and a known dv_new follow (I + A)^T dB = dv_new and dA = -dB v_new^T below the diagonal. A factor of
-/// the forward line is a factor of its adjoint line, and no factor needs a gradient of its own: dg follows from rows,
-/// as in `recurrent`.
+/// Idea: a factor of a forward line is a factor of its adjoint line. So the table is that of `delta_rule` with the decays
+/// from the start of the chunk, to its end, and from position to position.
 ///
 ///     forward                                     adjoint, from the last line to the first
 ///     A = tril(diag(beta) (K K^T . G), -1)        Z = tril(dV v_new^T . G, -1),  dK -= (Z + Z^T) K
@@ -19,16 +16,28 @@
 /// D = diag(exp(b)), D_e = diag(exp(b_e - b)), and G as in the operator's `chunkwise`. beta is in two lines, so dbeta_t
 /// = e_t . (R_t - sum_{i<t} G_ti (k_t . k_i) v_new_i), with rows of E, R and v_new. The parenthesis is r_t of
 /// `recurrent`.
-/// Grows out of: 05_deltanet_wy/gated_delta_rule/2_chunkwise.cpp
+///
+/// What is new is dg, and it needs no gradient of any factor. The gate of t multiplies the whole faded state S'_t =
+/// exp(g_t) S_{t-1}, so dg_t = <dS'_t, S'_t>, the sum of the products of all elements. Two facts turn that into rows.
+/// The step to S_t is linear in S'_t and v_t together, so <dS_t, S_t> = <dS'_t, S'_t> + dv_t . v_t. And what follows from
+/// S_t is o_t and S'_{t+1}, both linear in it, so <dS_t, S_t> = q_t . dq_t + dg_{t+1}. Hence
+///
+///     dg_t = dg_{t+1} + q_t . dq_t - v_t . dv_t,   dg_{L+1} = <dfinal_state, S_L>
+///
+/// a running sum from the end, over chunks as over positions. Where gates are strong, dg is far smaller than the terms
+/// of this sum. In double that costs nothing. Kernels in bf16 cannot afford it. Theirs add up what crosses the gate, so
+/// that every term contains it: what positions behind it read from S, what those before it write for later chunks, pairs
+/// of a position before it and one behind it, and <S, dS> of the whole chunk (dispatch/tensor_core.cu).
+/// Grows out of: 05_deltanet_wy/delta_rule_backward/2_chunkwise.cpp
 /// Improves on: `recurrent` takes 3 L dependent steps. Here L / C steps in each direction depend on each other.
-/// Unchanged: the forward lines, with a solver in place of T.
+/// Unchanged: both walks, the order of the lines, and the triangular systems.
 /// Equation: the table above, with S the state before the chunk and S_n the state after it.
 /// Shapes: Q, K [C, Dk]; V, R, v_new, E, dO [C, Dv]; A, G, P, Y, Z [C, C]; S, dS [Dk, Dv]; in double, from fp32 in host
 /// memory. The last chunk may be shorter.
 /// Thread mapping: OpenMP gives each thread one head at a time; Eigen computes the products.
-/// Resources: the state that each chunk starts from, 8 Dk Dv bytes per chunk and thread, and what `recurrent` needs.
+/// Resources: a thread keeps the state before each chunk and after the last one, ceil(L / C) + 1 times Dk Dv numbers.
 /// Work: 9 Dk Dv and about 3.5 C (Dk + Dv) multiply-adds per position.
-/// Bytes: each input and each gradient once.
+/// Bytes: q, v, beta, g and do once or twice, k twice, each gradient once; states once.
 /// Bound by: the cores' arithmetic.
 /// Requires: what `chunkwise` of the operator requires.
 /// Weakness: on the CPU, one thread per head.

@@ -20,9 +20,9 @@
 /// exp(b_td - b_id) for X, and sum_t Y_ti X_td exp(b_td - b_id) for K. dK_x collects the gradients of keys in the place
 /// of X and of K+, which read, and dK_k those of keys that write. Then dk = dK_x + dK_k, and
 /// dg_t = dg_{t+1} + q_t . dq_t + k_t . (dK_x - dK_k)_t.
-/// Grows out of: 05_deltanet_wy/kda/2_chunkwise.cpp
+/// Grows out of: 05_deltanet_wy/delta_rule_backward/2_chunkwise.cpp
 /// Improves on: `recurrent` takes 3 L dependent steps. Here L / C steps in each direction depend on each other.
-/// Unchanged: the walk forwards is that of the operator's `chunkwise`, with a solver in place of T.
+/// Unchanged: both walks, the order of the lines, and the triangular systems.
 /// Equation: the table above, with S the state before the chunk and S' the state after it.
 /// Shapes: Q, K [C, Dk]; V, R, v_new, E, dO [C, Dv]; A, P, Y, Z [C, C]; S, dS [Dk, Dv]; in double, from fp32 in
 /// host memory. The last chunk may be shorter.

@@ -582,6 +582,17 @@ STAGES = [
         "As `segments`, but P goes from warpgroup to warpgroup through shared memory. Of T and P only T is in device memory.",
     ),
     Stage(
+        DELTA_BACKWARD + "3_walks.cu",
+        ["q, k, beta", "+T, P", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta"],
+        [
+            Kernel("prepare", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P*"]),
+            Kernel("states", ["K, V, T, ahead"], ["S^T, residual^T, v_new^T"], ["q, k, beta", "T, P", "v, do"], ["v_new, S, dS*"]),
+            Kernel("states' gradients", ["K, Q, dO, T, P, ahead"], ["dS^T, dv_new^T, dV^T"], ["q, k, beta", "T, P", "v, do"], ["v_new, S, dS*", "dv*"]),
+            Kernel("gradients", ["Y, Z"], ["an element of dQ and of dK"], ["q, k, beta", "v, do", "v_new, S, dS", "dv"], ["dq, dk, dbeta*"]),
+        ],
+        "Two walks leave v_new, S, dS and dv of every chunk. The last kernel loads them from device memory for each product.",
+    ),
+    Stage(
         DELTA_BACKWARD + "4_tensor_core.cu",
         ["q, k, beta", "+T, P", "v, do", "+v_new, S, dS", "dv", "dq, dk, dbeta"],
         [
@@ -590,7 +601,7 @@ STAGES = [
             Kernel("states' gradients", ["K, Q, dO, T, P, ahead"], ["dS^T, dv_new^T, dV^T"], ["q, k, beta", "T, P", "v, do"], ["v_new, S, dS*", "dv*"]),
             Kernel("gradients", ["dO, dV, v_new; Q, K; Y, Z"], ["dQ or dK; S, dS"], ["q, k, beta", "v, do", "v_new, S, dS", "dv"], ["dq, dk, dbeta*"]),
         ],
-        "Four kernels: two walks leave v_new, S, dS and dv of every chunk, and the last one computes all other gradients of all chunks at once.",
+        "The kernels of walks, but the last one takes the rows of a chunk from tiles in shared memory.",
     ),
     Stage(
         DELTA_BACKWARD + "dispatch/both_ends.cu",
