@@ -2,7 +2,7 @@
 /// @file
 /// The products of a chunk's gradients on fragments, for the stages of `--backward` with and without gates.
 ///
-/// In a walk from the end everything is transposed, as in walk_chunk.cuh: a warp has 16 columns of dO, dV and dS.
+/// In a walk from the end everything is transposed, as in warp_products.cuh: a warp has 16 columns of dO, dV and dS.
 ///
 ///     X^T   = dS^T K^T + dO^T P          A = dS^T, dO^T;  B = K^T, P         add_from_state(), add_transposed_scores()
 ///     dV^T  = X^T T                      A = X^T;         B = T              multiply_transposed()
@@ -20,10 +20,10 @@
 
 #include <cstdint>
 
-#include "05_deltanet_wy/delta_rule/block_rows.cuh"
-#include "05_deltanet_wy/delta_rule/fragments.cuh"
-#include "05_deltanet_wy/delta_rule/key_products.cuh"
-#include "05_deltanet_wy/delta_rule/walk_chunk.cuh"
+#include "05_deltanet_wy/chunk/block_rows.cuh"
+#include "05_deltanet_wy/chunk/fragments.cuh"
+#include "05_deltanet_wy/chunk/key_products.cuh"
+#include "05_deltanet_wy/chunk/warp_products.cuh"
 #include "common/device/ldmatrix.cuh"
 #include "common/device/movmatrix.cuh"
 #include "common/device/pack.cuh"
@@ -34,7 +34,7 @@ namespace tutorial::delta_rule {
 
 inline constexpr float kLeastBeta = 0x1p-32f;  ///< that is computed with; its square is far from underflow
 
-/// The B fragments of a block, from those of its transpose (prepared.hpp).
+/// The B fragments of a block, from those of its transpose (prepare.hpp).
 __device__ __forceinline__ uint4 flipped(const uint4& block) {
   return make_uint4(transpose_8x8(block.x), transpose_8x8(block.z), transpose_8x8(block.y), transpose_8x8(block.w));
 }

@@ -2,7 +2,7 @@
 /// @file
 /// What both stages share: a head's tensors in double, keys of length 1 and their gradients, and dg.
 
-#include "05_deltanet_wy/delta_rule/chunks.hpp"
+#include "05_deltanet_wy/chunk/cpu_chunks.hpp"
 #include "05_deltanet_wy/gated_delta_rule.hpp"
 #include "05_deltanet_wy/gated_delta_rule_backward.hpp"
 
