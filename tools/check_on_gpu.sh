@@ -287,25 +287,25 @@ time_04() {
 time_05() {
   local L shape status=0
   local -a sizes
-  local stages=tensor_core,split_inverse,residual,fused,specialized_warps,warpgroup_chain,segments,one_kernel,cluster
-  stages+=,three_blocks,one_block,scores_in_walk,dispatch
-  local backward=walks,tensor_core,both_ends,warpgroups,longer_chunks,dispatch
+  local stages=tensor_core,split_inverse,fused,specialized_warps,warpgroup_chain,scores_in_walk,one_kernel,cluster
+  stages+=,three_blocks,one_block,segments,dispatch
+  local backward=tensor_core,both_ends,warpgroups,longer_chunks,dispatch
   timed "$deltanet_wy" --operator delta_rule || status=1
   for L in 512 1024 2048 4096 8192 16384; do
-    timed "$deltanet_wy" --operator delta_rule --stage recurrent_gpu,chunk_gpu,$stages -L $L || status=1
+    timed "$deltanet_wy" --operator delta_rule --stage recurrent_gpu,chunk_gpu,block_inverse,$stages -L $L || status=1
     timed "$deltanet_wy" --operator delta_rule --stage dispatch -L $L --normalize-keys || status=1
     timed "$deltanet_wy" --operator delta_rule --backward --stage $backward -L $L || status=1
-    timed "$deltanet_wy" --operator gated_delta_rule --stage tensor_core,warpgroup_chain,segments,cluster,three_blocks,dispatch -L $L || status=1
+    timed "$deltanet_wy" --operator gated_delta_rule --stage tensor_core,segments,cluster,three_blocks,dispatch -L $L || status=1
     timed "$deltanet_wy" --operator gated_delta_rule --backward --stage tensor_core,warpgroups,dispatch -L $L || status=1
-    timed "$deltanet_wy" --operator kda --stage recurrent_gpu,tensor_core,specialized_warps,warpgroup_chain,two_products,one_anchor,cluster,dispatch -L $L || status=1
+    timed "$deltanet_wy" --operator kda --stage recurrent_gpu,tensor_core,specialized_warps,two_products,one_anchor,cluster,dispatch -L $L || status=1
   done
   for shape in "1 1 16384 128 128" "1 1 65536 128 128" "1 8 16384 128 128" "1 64 16384 128 128" "8 16 4096 128 128" \
     "2 64 8192 128 128" "4 64 4096 128 128" "8 32 2048 128 128" "4 8 16384 64 64" "2 4 4096 256 512"; do
     read -ra sizes <<<"$shape"
     sizes=(-B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" --key-dim "${sizes[3]}" --value-dim "${sizes[4]}")
     timed "$deltanet_wy" --operator delta_rule --stage $stages "${sizes[@]}" || status=1
-    timed "$deltanet_wy" --operator kda --stage specialized_warps,warpgroup_chain,two_products,one_anchor,cluster,dispatch "${sizes[@]}" || status=1
-    timed "$deltanet_wy" --operator gated_delta_rule --stage warpgroup_chain,segments,cluster,three_blocks,dispatch "${sizes[@]}" || status=1
+    timed "$deltanet_wy" --operator kda --stage specialized_warps,two_products,one_anchor,cluster,dispatch "${sizes[@]}" || status=1
+    timed "$deltanet_wy" --operator gated_delta_rule --stage segments,cluster,three_blocks,dispatch "${sizes[@]}" || status=1
   done
   return $status
 }

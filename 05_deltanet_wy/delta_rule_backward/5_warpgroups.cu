@@ -51,8 +51,8 @@
 
 #include <string>
 
-#include "05_deltanet_wy/delta_rule/prepared.hpp"
-#include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
+#include "05_deltanet_wy/chunk/prepare.hpp"
+#include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
 #include "05_deltanet_wy/delta_rule_backward/warpgroup_walks.cuh"
 #include "common/ceil_div.hpp"

@@ -452,13 +452,7 @@ STAGES = [
         "A run of segments begins with the state that the run before has left in device memory; with few heads, a kernel before has left all of them.",
     ),
     Stage(
-        DELTA + "5_recurrent_gpu.cu",
-        ["q, k, beta", "v", "o"],
-        [Kernel("recurrent: 32 columns per block", ["tiles of 8 steps of q, k, v", "and beta, twice"], ["S: Dk / 8 rows of a pair of", "columns per thread; k S, q S"], ["q, k, beta", "v"], ["o*"])],
-        "The state is in registers; all sums of a step are taken of the old state.",
-    ),
-    Stage(
-        DELTA + "6_chunk_gpu.cu",
+        DELTA + "5_chunk_gpu.cu",
         ["k, beta", "+T", "v", "+W, U (later v_new)", "+states [N, Dk, Dv]", "q", "o"],
         [
             Kernel("solve", ["K, A"], ["a column of T"], ["k, beta"], ["T*"]),
@@ -467,6 +461,17 @@ STAGES = [
             Kernel("outputs", ["Q, K, S, v_new; P"], ["4 x 4 sums"], ["W, U (later v_new)", "states [N, Dk, Dv]", "q", "k, beta"], ["o*"]),
         ],
         "Four kernels; T, W, U, v_new and each chunk's state are in device memory between them.",
+    ),
+    Stage(
+        DELTA + "6_block_inverse.cu",
+        ["k, beta", "+T", "v", "+W, U (later v_new)", "+states [N, Dk, Dv]", "q", "o"],
+        [
+            Kernel("solve", ["K, A; X"], ["a column of a block;", "an element of each block"], ["k, beta"], ["T*"]),
+            Kernel("vectors", ["T, K or V"], ["4 x 4 sums"], ["k, beta", "T", "v"], ["W, U (later v_new)*"]),
+            Kernel("states", ["S, W, v_new, K"], ["4 x 2 sums"], ["k, beta", "W, U (later v_new)"], ["W, U (later v_new)*", "states [N, Dk, Dv]*"]),
+            Kernel("outputs", ["Q, K, S, v_new; P"], ["4 x 4 sums"], ["W, U (later v_new)", "states [N, Dk, Dv]", "q", "k, beta"], ["o*"]),
+        ],
+        "As `chunk_gpu`, but T comes from its blocks: X beside A in shared memory.",
     ),
     Stage(
         DELTA + "7_tensor_core.cu",
@@ -491,17 +496,7 @@ STAGES = [
         "The same four kernels; vectors reads both bf16 of T.",
     ),
     Stage(
-        DELTA + "9_residual.cu",
-        ["q, k, beta", "+T, P", "v", "+v_new, states", "o"],
-        [
-            Kernel("prepare", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P*"]),
-            Kernel("states", ["K, V, T, ahead"], ["S^T, residual^T, v_new^T"], ["q, k, beta", "T, P", "v"], ["v_new, states*"]),
-            Kernel("outputs", ["Q, P"], ["O; S, v_new"], ["q, k, beta", "T, P*", "v_new, states*"], ["o*"]),
-        ],
-        "Three kernels: W and U do not exist; the walk reads T, K and V.",
-    ),
-    Stage(
-        DELTA + "10_fused.cu",
+        DELTA + "9_fused.cu",
         ["q, k, beta", "+T, P", "v", "o"],
         [
             Kernel("prepare", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P*"]),
@@ -510,16 +505,7 @@ STAGES = [
         "Two kernels; only T and P pass through device memory. Every warp has S, v_new and O of its columns in registers.",
     ),
     Stage(
-        DELTA + "11_specialized_warps.cu",
-        ["q, k, beta", "+T, P", "v", "o"],
-        [
-            Kernel("prepare", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P*"]),
-            Kernel("the walk: loading warps, chain, outputs", ["K, V, T and Q, P of three chunks;", "S and v_new for the outputs: 213 KB"], ["chain: S, v_new; outputs: O"], ["q, k, beta", "T, P", "v"], ["o*"]),
-        ],
-        "Two kernels; only T and P pass through device memory. In the walk S and v_new go from warp to warp through shared memory.",
-    ),
-    Stage(
-        DELTA + "12_warpgroup_chain.cu",
+        DELTA + "10_warpgroup_chain.cu",
         ["q, k, beta", "+T, P as rows", "v", "o"],
         [
             Kernel("prepare_tiles", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P as rows*"]),
@@ -528,26 +514,16 @@ STAGES = [
         "The chain's factors that depend on the state stay in one warpgroup's registers; the other warpgroup loads and stores.",
     ),
     Stage(
-        DELTA + "13_segments.cu",
-        ["q, k, beta", "+T, P as rows", "v", "+H, E; starts", "o"],
+        DELTA + "11_scores_in_walk.cu",
+        ["q, k, beta", "+T as rows", "v", "o"],
         [
-            Kernel("prepare_tiles", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P as rows*"]),
-            Kernel("maps of segments", ["K, T, 128 columns of V or K", "four times: 192 KB"], ["64 columns of H or E,", "residual, v_new"], ["q, k, beta", "T, P as rows", "v"], ["H, E; starts*"]),
-            Kernel("from segment to segment", ["E twice: 64 KB"], ["64 columns of S, of E S"], ["H, E; starts"], ["H, E; starts*"]),
-            Kernel("walk of all segments", ["Q, K, V, T, P three times;", "O twice: 208 KB"], ["the chain: S^T, residual,", "v_new and O^T"], ["q, k, beta", "T, P as rows", "v", "H, E; starts"], ["o*"]),
+            Kernel("prepare_tiles_of_T", ["K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T as rows*"]),
+            Kernel("walk: three warpgroups", ["Q, K, V, T, P three times;", "O twice: 208 KB"], ["the chain: S^T, residual, v_new", "and O^T; another one: P"], ["q, k, beta", "T as rows", "v"], ["o*"]),
         ],
-        "The walk of all segments is that of `warpgroup_chain`; the maps are the same walk over [V, -K] without outputs.",
+        "P goes from warpgroup to warpgroup through shared memory. Of T and P only T is in device memory.",
     ),
     Stage(
-        DELTA + "14_one_kernel.cu",
-        ["q, k, beta", "v", "o"],
-        [
-            Kernel("one kernel: four warpgroups", ["Q, K four times, V twice; O;", "T, P twice; blocks of A: 221 KB"], ["the chain: S^T, residual, v_new", "and O^T; two more: T and P"], ["q, k, beta", "v"], ["o*"]),
-        ],
-        "Nothing but inputs, outputs and states is in device memory: T and P go from warp to warp through shared memory.",
-    ),
-    Stage(
-        DELTA + "15_cluster.cu",
+        DELTA + "12_cluster.cu",
         ["q, k, beta", "v", "o"],
         [
             Kernel("one kernel: clusters of two blocks", ["Q, K three times, V twice; O;", "T, P four times: 220 KB"], ["the chain: S^T, residual, v_new", "and O^T; two more: T and P"], ["q, k, beta", "v"], ["o*"]),
@@ -555,7 +531,7 @@ STAGES = [
         "Each block computes T and P of every second chunk and pushes them into the other block's shared memory.",
     ),
     Stage(
-        DELTA + "16_three_blocks.cu",
+        DELTA + "13_three_blocks.cu",
         ["q, k, beta", "v", "o"],
         [
             Kernel("one kernel: clusters of three blocks", ["Q, K twice, V twice; O; or Q, K", "three times; T, P four times"], ["two chains: S^T, residual, v_new", "and O^T; block 2: T and P"], ["q, k, beta", "v"], ["o*"]),
@@ -563,15 +539,7 @@ STAGES = [
         "The third block of a cluster computes all T and P and pushes them into the shared memory of the two blocks that walk.",
     ),
     Stage(
-        DELTA + "17_one_block.cu",
-        ["q, k, beta", "v", "o"],
-        [
-            Kernel("one kernel: four warpgroups", ["Q, K four times; V, later O, twice;", "T, P twice; blocks of A: 220 KB"], ["two chains: S^T, residual,", "v_new, O^T and P; one more: T"], ["q, k, beta", "v"], ["o*"]),
-        ],
-        "Both chains of a head are in one block and read the same Q, K, T and P.",
-    ),
-    Stage(
-        DELTA + "18_scores_in_walk.cu",
+        DELTA + "14_segments.cu",
         ["q, k, beta", "+T as rows", "v", "+H, E; starts", "o"],
         [
             Kernel("prepare_inverses: a warpgroup", ["K, later T; blocks of A:", "26 KB"], ["K K^T; a row of T's blocks"], ["q, k, beta"], ["T as rows*"]),
@@ -579,7 +547,38 @@ STAGES = [
             Kernel("from segment to segment", ["E twice: 64 KB"], ["64 columns of S, of E S"], ["H, E; starts"], ["H, E; starts*"]),
             Kernel("walk of all segments", ["Q, K, V, T, P three times;", "O twice: 196 KB"], ["the chain: S^T, residual, v_new", "and O^T; another one: P"], ["q, k, beta", "T as rows", "v", "H, E; starts"], ["o*"]),
         ],
-        "As `segments`, but P goes from warpgroup to warpgroup through shared memory. Of T and P only T is in device memory.",
+        "The walk of all segments is that of `scores_in_walk`; the maps are the same walk over [V, -K] without outputs.",
+    ),
+    Stage(
+        DELTA + "dispatch/recurrent_gpu.cu",
+        ["q, k, beta", "v", "o"],
+        [Kernel("recurrent: 32 columns per block", ["tiles of 8 steps of q, k, v", "and beta, twice"], ["S: Dk / 8 rows of a pair of", "columns per thread; k S, q S"], ["q, k, beta", "v"], ["o*"])],
+        "The state is in registers; all sums of a step are taken of the old state.",
+    ),
+    Stage(
+        DELTA + "dispatch/specialized_warps.cu",
+        ["q, k, beta", "+T, P", "v", "o"],
+        [
+            Kernel("prepare", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P*"]),
+            Kernel("the walk: loading warps, chain, outputs", ["K, V, T and Q, P of three chunks;", "S and v_new for the outputs: 190 or 213 KB"], ["chain: S, v_new; outputs: O"], ["q, k, beta", "T, P", "v"], ["o*"]),
+        ],
+        "Two kernels; only T and P pass through device memory. In the walk S and v_new go from warp to warp through shared memory.",
+    ),
+    Stage(
+        DELTA + "dispatch/one_kernel.cu",
+        ["q, k, beta", "v", "o"],
+        [
+            Kernel("one kernel: four warpgroups", ["Q, K four times, V twice; O;", "T, P twice; blocks of A: 221 KB"], ["the chain: S^T, residual, v_new", "and O^T; two more: T and P"], ["q, k, beta", "v"], ["o*"]),
+        ],
+        "Nothing but inputs, outputs and states is in device memory: T and P go from warp to warp through shared memory.",
+    ),
+    Stage(
+        DELTA + "dispatch/one_block.cu",
+        ["q, k, beta", "v", "o"],
+        [
+            Kernel("one kernel: four warpgroups", ["Q, K four times; V, later O, twice;", "T, P twice; blocks of A: 220 KB"], ["two chains: S^T, residual,", "v_new, O^T and P; one more: T"], ["q, k, beta", "v"], ["o*"]),
+        ],
+        "Both chains of a head are in one block and read the same Q, K, T and P.",
     ),
     Stage(
         DELTA_BACKWARD + "3_walks.cu",
@@ -664,13 +663,13 @@ STAGES = [
         "Three kernels. In the last one, sums that cross sub-chunks go from products to lanes through shared memory.",
     ),
     Stage(
-        KDA + "3_recurrent_gpu.cu",
+        KDA + "dispatch/recurrent_gpu.cu",
         ["q, k, g, beta", "v", "o"],
         [Kernel("recurrent: 32 columns per block", ["tiles of 8 steps of q, k, v,", "gates and beta, twice"], ["S: Dk / 8 rows of a pair of", "columns per thread; k S, q S"], ["q, k, g, beta", "v"], ["o*"])],
         "The state is in registers. It is decayed in the pass that computes all sums of a step.",
     ),
     Stage(
-        KDA + "4_tensor_core.cu",
+        KDA + "3_tensor_core.cu",
         ["q, k, g, beta", "+T, P; Q+, K+, K-", "v", "o"],
         [
             Kernel("prepare: a sub-chunk per warp", ["decayed q and k, their scores;", "then A: 58 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
@@ -679,7 +678,7 @@ STAGES = [
         "Two kernels. The rows with their decays pass through device memory, beside T and P; the walk reads nothing of g.",
     ),
     Stage(
-        KDA + "5_specialized_warps.cu",
+        KDA + "dispatch/specialized_warps.cu",
         ["q, k, g, beta", "+T, P; Q+, K+, K-", "v", "o"],
         [
             Kernel("prepare: a sub-chunk per warp", ["decayed q and k, their scores;", "then A: 58 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
@@ -688,16 +687,7 @@ STAGES = [
         "The same two kernels; in the walk S and v_new go from warp to warp through shared memory.",
     ),
     Stage(
-        KDA + "6_warpgroup_chain.cu",
-        ["q, k, g, beta", "+T, P; Q+, K+, K-", "v", "o"],
-        [
-            Kernel("prepare: a sub-chunk per warp", ["decayed q and k, their scores;", "then A: 58 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
-            Kernel("walk: two warpgroups", ["K+, V twice; Q+, K-, T, P", "three times; O: 225 KB"], ["the chain: S^T, residual,", "v_new and O^T"], ["T, P; Q+, K+, K-", "v"], ["o*"]),
-        ],
-        "The same two kernels; the chain's factors that depend on the state stay in one warpgroup's registers.",
-    ),
-    Stage(
-        KDA + "7_two_products.cu",
+        KDA + "4_two_products.cu",
         ["q, k, g, beta", "+J, R; Q+, K+", "v", "o"],
         [
             Kernel("prepare_updates", ["decayed q and k, their scores;", "then A, T and P: 60 KB"], ["(I + A)^-1 in blocks;", "rows of J and of R"], ["q, k, g, beta"], ["J, R; Q+, K+*"]),
@@ -706,7 +696,7 @@ STAGES = [
         "The first kernel multiplies T into K- and P, so the walk has two products in line.",
     ),
     Stage(
-        KDA + "8_one_anchor.cu",
+        KDA + "5_one_anchor.cu",
         ["q, k, g, beta", "+J, R; Q+, K+", "v", "o"],
         [
             Kernel("prepare with one anchor", ["q, k, g, then K+, Q+, K-, J, R;", "the inverse in blocks: 74 KB"], ["running sums of g; P, A;", "rows of J and of R"], ["q, k, g, beta"], ["J, R; Q+, K+*"]),
@@ -715,7 +705,7 @@ STAGES = [
         "The first kernel turns q, k and g into what the walk reads where bulk copies have put them.",
     ),
     Stage(
-        KDA + "9_cluster.cu",
+        KDA + "dispatch/cluster.cu",
         ["q, k, g, beta", "v", "o"],
         [
             Kernel("one kernel: clusters of two blocks", ["q, k, g, then K+, Q+, J, R, three", "times; V, P and O: 226 KB"], ["the chain: S^T, residual, O^T;", "two more: P; A, U, R and J"], ["q, k, g, beta", "v"], ["o*"]),
@@ -723,13 +713,13 @@ STAGES = [
         "Each block prepares every second chunk where q, k and g lie, and pushes it into the other block's shared memory.",
     ),
     Stage(
-        GATED_DELTA + "3_recurrent_gpu.cu",
+        GATED_DELTA + "dispatch/recurrent_gpu.cu",
         ["q, k, beta, g", "v", "o"],
         [Kernel("recurrent: 32 columns per block", ["tiles of 8 steps of q, k, v,", "beta and g, twice"], ["S: Dk / 8 rows of a pair of", "columns per thread; k S, q S"], ["q, k, beta, g", "v"], ["o*"])],
         "The state is in registers. The gate multiplies the sums over it, and the state where it is updated.",
     ),
     Stage(
-        GATED_DELTA + "4_tensor_core.cu",
+        GATED_DELTA + "3_tensor_core.cu",
         ["q, k, beta, g", "+T, P, decays", "v", "o"],
         [
             Kernel("prepare", ["Q, K; A; running sums"], ["(I + A)^-1 in blocks"], ["q, k, beta, g"], ["T, P, decays*"]),
@@ -738,16 +728,7 @@ STAGES = [
         "Two kernels; only T, P and three rows of decays per chunk pass through device memory.",
     ),
     Stage(
-        GATED_DELTA + "5_warpgroup_chain.cu",
-        ["q, k, beta, g", "+T, P as rows, decays", "v", "o"],
-        [
-            Kernel("prepare_tiles", ["Q, K; A; running sums"], ["(I + A)^-1 in blocks"], ["q, k, beta, g"], ["T, P as rows, decays*"]),
-            Kernel("walk: two warpgroups", ["Q, K, V, T, P, decays three times;", "O twice: 210 KB"], ["the chain: S^T, residual, -V,", "v_new and O^T"], ["q, k, beta, g", "T, P as rows, decays", "v"], ["o*"]),
-        ],
-        "The chain's factors that depend on the state stay in one warpgroup's registers; the other warpgroup loads and stores.",
-    ),
-    Stage(
-        GATED_DELTA + "6_segments.cu",
+        GATED_DELTA + "dispatch/segments.cu",
         ["q, k, beta, g", "+T, P as rows, decays", "v", "+H, E, Gamma; starts", "o"],
         [
             Kernel("prepare_tiles", ["Q, K; A; running sums"], ["(I + A)^-1 in blocks"], ["q, k, beta, g"], ["T, P as rows, decays*"]),
@@ -758,7 +739,7 @@ STAGES = [
         "The walk of all segments is that of `warpgroup_chain`; the maps are the same walk over [V, -K] without outputs.",
     ),
     Stage(
-        GATED_DELTA + "7_cluster.cu",
+        GATED_DELTA + "dispatch/cluster.cu",
         ["q, k, beta, g", "v", "o"],
         [
             Kernel("one kernel: clusters of two blocks", ["Q, K three times, V twice; O; T, P,", "decays four times: 227 KB"], ["the chain: S^T, residual, v_new,", "V and O^T; two more: T and P"], ["q, k, beta, g", "v"], ["o*"]),
@@ -766,7 +747,7 @@ STAGES = [
         "Each block computes T, P and decays of every second chunk and pushes them into the other block's shared memory.",
     ),
     Stage(
-        GATED_DELTA + "8_three_blocks.cu",
+        GATED_DELTA + "4_three_blocks.cu",
         ["q, k, beta, g", "v", "o"],
         [
             Kernel("one kernel: clusters of three blocks", ["Q, K twice, V twice; O; or Q, K three", "times; T, P, decays four times"], ["two chains: S^T, residual, v_new", "and O^T; block 2: T and P"], ["q, k, beta, g", "v"], ["o*"]),

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "05_deltanet_wy/delta_rule/dispatch/segmented_walk.hpp"
-#include "05_deltanet_wy/delta_rule/dispatch/walk.hpp"
+#include "05_deltanet_wy/delta_rule/dispatch/specialized_warps.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
 
@@ -14,7 +14,7 @@ constexpr int kChunk = 64, kColumns = 64, kMapColumns = 128;
 
 // Microseconds of a block that is alone on its multiprocessor, at Dk = 128, and bytes per microsecond, on an H200 (those
 // of the segments with --as 12.0: docs/notebook/cards.md). kTwoMoreLaunches is chapter 02's.
-constexpr double kNarrowChunk = 1.3, kWideChunk = 1.93;  // of walk(), 32 and 64 columns
+constexpr double kNarrowChunk = 1.3, kWideChunk = 1.93;  // of `specialized_warps`, 32 and 64 columns
 constexpr double kFusedChunk = 2.2;                      // of segmented_walk()
 constexpr double kMapChunk = 2.2;                        // of its kernel 1: 128 columns, no outputs
 constexpr double kLink = 1.0;                            // from one segment to the next
@@ -48,9 +48,9 @@ double segmented_walk_time(const Bf16Arguments& a, const tile::LaunchPlan& plan)
   return time;
 }
 
-double walk_time(const Bf16Arguments& a) {
+double specialized_warps_time(const Bf16Arguments& a) {
   const std::int64_t heads = std::int64_t(a.B) * a.H;
-  const int columns = walk_columns(a);
+  const int columns = specialized_warps_columns(a);
   return time_of(a, heads * ceil_div(a.Dv, columns), ceil_div(a.L, kChunk), columns == 32 ? kNarrowChunk : kWideChunk,
                  double(heads) * a.L * (4 * (a.Dk + a.Dv) + 240));
 }
@@ -70,7 +70,9 @@ tile::LaunchPlan fastest_segmented_plan(const Bf16Arguments& a) {
 
 std::optional<tile::LaunchPlan> segmented_plan(const Bf16Arguments& a) {
   const tile::LaunchPlan plan = fastest_segmented_plan(a);
-  if (walk_unsupported(a).empty() && (plan.segments == 1 || walk_time(a) <= segmented_walk_time(a, plan))) return {};
+  if (specialized_warps_unsupported(a).empty() &&
+      (plan.segments == 1 || specialized_warps_time(a) <= segmented_walk_time(a, plan)))
+    return {};
   return plan;
 }
 

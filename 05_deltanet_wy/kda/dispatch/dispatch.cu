@@ -19,37 +19,21 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <functional>
+#include <string>
 
 #include "05_deltanet_wy/kda.hpp"
-#include "05_deltanet_wy/kda/prepared.hpp"
+#include "05_deltanet_wy/kda/dispatch/specialized_warps.hpp"
 #include "common/ceil_div.hpp"
-#include "common/device/convert.cuh"
 #include "common/device/device.hpp"
+#include "common/device/fp32_copies.cuh"
 #include "common/device/workspace.hpp"
 
 namespace tutorial::kda {
 namespace {
 
-/// q, k, v and o in fp32.
-struct Copies {
-  View<float> q, k, v, o;
-
-  static std::int64_t count(const Bf16Arguments& a) {
-    return 2 * std::int64_t(a.B) * a.H * a.L * (std::int64_t(a.Dk) + a.Dv);
-  }
-  /// @param memory of count() elements
-  Copies(const Bf16Arguments& a, float* memory) {
-    const std::int64_t rows = std::int64_t(a.B) * a.H * a.L;
-    q = packed(memory, a.H, a.L, a.Dk);
-    k = packed(q.data + rows * a.Dk, a.H, a.L, a.Dk);
-    v = packed(k.data + rows * a.Dk, a.H, a.L, a.Dv);
-    o = packed(v.data + rows * a.Dv, a.H, a.L, a.Dv);
-  }
-  Copies() = default;  // if only sizes are needed
-};
-
 /// The same problem in fp32.
-FloatArguments in_fp32(const Bf16Arguments& a, const Copies& copies) {
+FloatArguments in_fp32(const Bf16Arguments& a, const Fp32Copies& copies) {
   const auto read = [](const View<float>& x) { return View<const float>{x.data, x.stride_b, x.stride_h, x.stride_l}; };
   return {a.B,
           a.H,
@@ -67,15 +51,6 @@ FloatArguments in_fp32(const Bf16Arguments& a, const Copies& copies) {
           a.initial_state,
           copies.o,
           a.final_state};
-}
-
-void compute_in_fp32(const Bf16Arguments& a) {
-  const Copies copies(a, workspace<float>("kda: q, k, v, o in fp32", std::size_t(Copies::count(a))));
-  convert(a.B, a.H, a.L, a.Dk, a.q, copies.q);
-  convert(a.B, a.H, a.L, a.Dk, a.k, copies.k);
-  convert(a.B, a.H, a.L, a.Dv, a.v, copies.v);
-  recurrent_gpu(in_fp32(a, copies));
-  convert(a.B, a.H, a.L, a.Dv, copies.o, a.o);
 }
 
 // Microseconds, and bytes per microsecond, on an H200 with Dk = Dv = 128.
@@ -98,47 +73,68 @@ bool cluster_is_faster(const Bf16Arguments& a) {
   return cluster < kTwoLaunches + (read + written) / kBytes + walk;
 }
 
+/// A kernel, and what is to be said about it.
+struct Choice {
+  std::function<void()> run;
+  std::string note;
+  std::int64_t memory = 0, bytes_moved = -1;
+  std::string unsupported = "";
+};
+
+/// @param why no kernel on bf16 supports the problem
+Choice choose_in_fp32(const Bf16Arguments& a, const std::string& why) {
+  const auto run = [a] {
+    const Fp32Copies copies(a, workspace<float>("kda: q, k, v, o in fp32", std::size_t(Fp32Copies::count(a))));
+    copies.load(a);
+    recurrent_gpu(in_fp32(a, copies));
+    copies.store(a);
+  };
+  Choice choice{run, "recurrent_gpu in fp32: " + why, std::int64_t(sizeof(float)) * Fp32Copies::count(a)};
+  choice.unsupported = convert_unsupported(a.B, a.H, a.L);
+  if (choice.unsupported.empty()) choice.unsupported = recurrent_gpu_unsupported(in_fp32(a, Fp32Copies(a, nullptr)));
+  return choice;
+}
+
+/// The kernel that supports the problem, and the faster one of two.
+Choice choose(const Bf16Arguments& a) {
+  if (cluster_is_faster(a)) return {[a] { cluster(a); }, "clusters of two blocks", 0, cluster_bytes_moved(a)};
+  if (one_anchor_unsupported(a).empty()) {
+    return {[a] { one_anchor(a); }, "one_anchor", two_products_memory(a), one_anchor_bytes_moved(a)};
+  }
+  if (warpgroups_unsupported(a).empty()) {
+    return {[a] { two_products(a); }, "two_products", two_products_memory(a), two_products_bytes_moved(a)};
+  }
+  const std::string no_specialized_warps = specialized_warps_unsupported(a);
+  if (no_specialized_warps.empty()) {
+    return {[a] { specialized_warps(a); },
+            "specialized warps, " + std::to_string(specialized_warps_columns(a)) + " columns per block",
+            tensor_core_memory(a), specialized_warps_bytes_moved(a)};
+  }
+  if (const std::string why = tensor_core_unsupported(a); !why.empty()) return choose_in_fp32(a, why);
+  return {[a] { tensor_core(a); }, "tensor_core: " + no_specialized_warps, tensor_core_memory(a),
+          tensor_core_bytes_moved(a)};
+}
+
 }  // namespace
 
 void dispatch(const Bf16Arguments& a) {
-  if (cluster_is_faster(a)) return cluster(a);
-  if (one_anchor_unsupported(a).empty()) return one_anchor(a);
-  if (warpgroup_chain_unsupported(a).empty()) return two_products(a);
-  if (specialized_warps_unsupported(a).empty()) return specialized_warps(a);
-  tensor_core_unsupported(a).empty() ? tensor_core(a) : compute_in_fp32(a);
+  choose(a).run();
 }
 
 std::string dispatch_unsupported(const Bf16Arguments& a) {
-  if (tensor_core_unsupported(a).empty()) return "";
-  if (const std::string unsupported = convert_unsupported(a.B, a.H, a.L); !unsupported.empty()) return unsupported;
-  return recurrent_gpu_unsupported(in_fp32(a, {}));
+  return choose(a).unsupported;
 }
 
 std::string dispatch_note(const Bf16Arguments& a) {
-  if (cluster_is_faster(a)) return "clusters of two blocks";
-  if (one_anchor_unsupported(a).empty()) return "one_anchor";
-  if (warpgroup_chain_unsupported(a).empty()) return "two_products";
-  if (specialized_warps_unsupported(a).empty()) {
-    return "specialized warps, " + std::to_string(walk_columns(a)) + " columns per block";
-  }
-  const std::string unsupported = tensor_core_unsupported(a);
-  return unsupported.empty() ? "tensor_core: " + specialized_warps_unsupported(a)
-                             : "recurrent_gpu in fp32: " + unsupported;
+  return choose(a).note;
 }
 
 std::int64_t dispatch_memory(const Bf16Arguments& a) {
-  if (cluster_is_faster(a)) return 0;
-  if (warpgroup_chain_unsupported(a).empty()) return two_products_memory(a);
-  if (tensor_core_unsupported(a).empty()) return prepared_memory(a);
-  return std::int64_t(sizeof(float)) * Copies::count(a) + recurrent_gpu_memory(in_fp32(a, {}));
+  return choose(a).memory;
 }
 
 std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
-  if (cluster_is_faster(a)) return cluster_bytes_moved(a);
-  if (one_anchor_unsupported(a).empty()) return one_anchor_bytes_moved(a);
-  if (warpgroup_chain_unsupported(a).empty()) return two_products_bytes_moved(a);
-  if (specialized_warps_unsupported(a).empty()) return specialized_warps_bytes_moved(a);
-  return tensor_core_unsupported(a).empty() ? tensor_core_bytes_moved(a) : -1;
+  return choose(a).bytes_moved;
 }
 
 }  // namespace tutorial::kda
