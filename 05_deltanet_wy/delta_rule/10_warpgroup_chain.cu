@@ -14,7 +14,7 @@
 /// No product is in flight at the end of the loop's body, after K S, because the compiler cannot carry a running
 /// product from one iteration to the next. For the same reason the last chunk, which no K S follows, is written out
 /// after the loop.
-/// Grows out of: 02_chunkwise/linear_attention/12_balanced_roles.cu
+/// Grows out of: 02_chunkwise/linear_attention/13_balanced_roles.cu
 /// Improves on: in `fused` a warp loads, multiplies and stores, one after the other, and each of the four warps reads all
 /// of K twice per chunk, as fragments. Loads, barriers and roles are those of chapter 02's kernel; the products are
 /// those of `fused`.
