@@ -80,7 +80,7 @@ std::int64_t dispatch_memory(const FloatArguments&);
 /// subchunk_walk_unsupported() is not empty.
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);
 
-/// Microseconds that dispatch expects to take on an H200 on tensor cores; infinite if it computes in fp32.
+/// Microseconds that dispatch expects to take on tensor cores; infinite if it computes in fp32.
 double dispatch_time(const Bf16Arguments&);
 
 /// How small the products of gates of parallel_unstable have become, as text for the report.

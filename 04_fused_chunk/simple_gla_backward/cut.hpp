@@ -34,7 +34,7 @@ Cut cut_into(const Bf16BackwardArguments&, int runs, bool are_given);
 /// If at most half of the multiprocessors have a walk more than the others: that many walks in two runs, one at the
 /// beginning and one at the end, and all others whole. Otherwise the walks in one run.
 Cut cut_the_rest(const Bf16BackwardArguments&);
-/// The time of all kernels with this cut, in microseconds: constants fitted on an H200.
+/// The time of all kernels with this cut, in microseconds.
 double estimated_time(const Bf16BackwardArguments&, const Cut&);
 /// The cut with the least estimated time.
 Cut fastest_cut(const Bf16BackwardArguments&);

@@ -4,10 +4,10 @@
 ///
 /// Idea: estimate the time of each launch plan and choose the fastest. The time of a walk is that of the chunks which
 /// one block computes one after the other. Segments shorten the walk, but they add a first walk over K and V, two more
-/// launches, and states that pass through memory. On Hopper the kernel is that of `queued_products`
-/// (dispatch/hopper_walk.cuh), because `cluster` is slower. It has one block per multiprocessor, and a chunk takes
-/// longer when all blocks together request more bytes than the memory delivers. Cards without products of warpgroups
-/// have two kernels. The tiles of 128 columns of dispatch/roles_walk.cuh fit into 99 KB, and it has one block per
+/// launches, and states that pass through memory. On Hopper the kernel is `queued_products`, or `warpgroup_mma` for a single
+/// chunk, which has nothing to hand from role to role. With segments or a normaliser it is that of dispatch/hopper_walk.cuh,
+/// which does the same. A multiprocessor has one block of it, and a chunk takes longer when all blocks together request
+/// more bytes than the memory delivers. Cards without products of warpgroups have two kernels. The tiles of 128 columns of dispatch/roles_walk.cuh fit into 99 KB, and it has one block per
 /// multiprocessor. It takes about as long for a chunk as dispatch/walk.cuh does with a block of the same columns alone on
 /// its multiprocessor. That of dispatch/walk.cuh also supports the normaliser and Dk > 128,
 /// and on Hopper tensors that bulk copies do not support. There a chunk takes longer when a multiprocessor has two
@@ -58,8 +58,18 @@ constexpr WalkClocks kRolesClocks{
 constexpr ExclusiveWalkClocks kWarpgroupClocks{.walk = 1490, .states = 790, .bytes_speed = 1.1};
 constexpr ExclusiveWalkClocks kNormalizedClocks{.walk = 1660, .states = 790, .bytes_speed = 1.05};
 
+constexpr int kChunkLength = 64;
+
 /// What computes the chunks.
-enum class Kernel { kWarpgroups, kRolesByBulkCopies, kRolesByCpAsync, kWarps, kFusedInFp32 };
+enum class Kernel {
+  kWarpgroupMma,
+  kQueuedProducts,
+  kWarpgroups,
+  kRolesByBulkCopies,
+  kRolesByCpAsync,
+  kWarps,
+  kFusedInFp32
+};
 
 /// What dispatch does with a problem.
 struct Choice {
@@ -87,8 +97,11 @@ Choice choose(const Bf16Arguments& a, bool is_normalized) {
                   launch_plan_memory(extents, plan) + std::int64_t(sizeof(float)) * starts_of_z};
   };
   if (warpgroup_mma_unsupported(a).empty()) {
-    return walk(Kernel::kWarpgroups, "warpgroups",
-                fastest_plan(extents, is_normalized ? kNormalizedClocks : kWarpgroupClocks));
+    const LaunchPlan plan = fastest_plan(extents, is_normalized ? kNormalizedClocks : kWarpgroupClocks);
+    if (is_normalized || plan.segments > 1) return walk(Kernel::kWarpgroups, "warpgroups", plan);
+    // A single chunk has nothing to hand from role to role.
+    return a.L <= kChunkLength ? walk(Kernel::kWarpgroupMma, "warpgroup_mma", plan)
+                               : walk(Kernel::kQueuedProducts, "queued_products", plan);
   }
   const LaunchPlan warps = fastest_plan(extents, kWarpClocks);
   // Roles are for cards without products of warpgroups, for Dk <= 128, and without the normaliser.
@@ -167,6 +180,10 @@ void normalized_in_fp32(const NormalizedBf16Arguments& n) {
 void dispatch(const Bf16Arguments& a) {
   const Choice choice = choose(a, false);
   switch (choice.kernel) {
+    case Kernel::kWarpgroupMma:
+      return warpgroup_mma(a);
+    case Kernel::kQueuedProducts:
+      return queued_products(a);
     case Kernel::kWarpgroups:
       return hopper_walk(a, choice.plan);
     case Kernel::kRolesByBulkCopies:

@@ -9,37 +9,41 @@
 #include "04_fused_chunk/simple_gla_backward/segment_plan.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
+#include "common/estimate/card.hpp"
 
 namespace tutorial::simple_gla {
 namespace {
 
 constexpr int kChunkLength = 64;
 
-// Estimates in microseconds. The first three are fitted to measurements on an H200 (Dk = Dv = 128).
-constexpr double kChunkTime = 1.27;  // of a walk, while all multiprocessors have one: the second-level cache is busy
-constexpr double kAloneTime = 1.02;  // of a walk, while few multiprocessors have one
-constexpr double kBlockStart = 4;    // and its end, and a flag between runs
-constexpr double kStatesTime = 1.2;  // a chunk of the kernel before the walks; each multiprocessor has two blocks
-constexpr double kLaunches = 12;     // of that kernel and the carries
-constexpr double kGateGradient = 8;  // dg after the walks, with its launch
-constexpr double kStateBytesPerMicrosecond = 3.5e6;
+// Clocks with Dk = Dv = 128.
+constexpr double kFullClocks = 2510;   // a chunk of a walk, while all multiprocessors have one: the cache is busy
+constexpr double kAloneClocks = 2020;  // a chunk of a walk, while few multiprocessors have one
+constexpr double kStartClocks = 7920;  // a block's start and end, and a flag between runs
+constexpr double kStateClocks = 2380;  // a chunk of the kernel before the walks; each multiprocessor has two blocks
+// Microseconds.
+constexpr double kLaunches = 12;      // of that kernel and the carries
+constexpr double kGateGradient = 8;   // dg after the walks, with its launch
+constexpr double kStateSpeed = 0.83;  // of the states at borders, as a multiple of a copy's
 
 }  // namespace
 
 double estimated_time(const Bf16BackwardArguments& b, const Cut& cut) {
-  const int multiprocessors = multiprocessor_count(), chunks = cut.plan.length / kChunkLength, runs = cut.runs();
+  const estimate::Card card = estimate::card();
+  const int multiprocessors = card.multiprocessors, chunks = cut.plan.length / kChunkLength, runs = cut.runs();
   const std::int64_t heads = std::int64_t(b.B) * b.H, key_tiles = ceil_div(b.Dk, 64), value_tiles = ceil_div(b.Dv, 64);
   const std::int64_t walks = heads * (2 * key_tiles + value_tiles);
   // Runs of a walk that wait for each other are not under way at once.
   const double busy = double(std::min<std::int64_t>(cut.are_given ? walks * runs : walks, multiprocessors));
-  const double run = chunks * cut.each * std::max(kAloneTime, kChunkTime * busy / multiprocessors) + kBlockStart;
+  const double run = card.microseconds(
+      chunks * cut.each * std::max(kAloneClocks, kFullClocks * busy / multiprocessors) + kStartClocks);
   double rounds = double(ceil_div(walks * runs, multiprocessors));
   if (cut.whole > 0) rounds = double(2 * (walks / multiprocessors) + 1);  // of runs: a whole walk is two
   const double state_pass =                                               // all states at borders read or written once
-      2 * double(tile::launch_plan_memory(tile::extents_of(b), cut.plan)) / kStateBytesPerMicrosecond;
+      card.transfer(2 * double(tile::launch_plan_memory(tile::extents_of(b), cut.plan)), kStateSpeed);
   if (!cut.are_given) return std::max(rounds, double(runs)) * run + kGateGradient + state_pass;
   const std::int64_t blocks = 2 * heads * value_tiles * (cut.plan.segments - 1);
-  return rounds * run + double(ceil_div(blocks, 2 * multiprocessors)) * chunks * kStatesTime + kLaunches +
+  return rounds * run + card.microseconds(double(card.rounds(blocks, 2)) * chunks * kStateClocks) + kLaunches +
          kGateGradient + 4 * state_pass;  // written, carried, read for dg
 }
 

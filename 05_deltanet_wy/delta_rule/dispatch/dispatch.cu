@@ -42,6 +42,7 @@
 #include "common/device/device.hpp"
 #include "common/device/fp32_copies.cuh"
 #include "common/device/workspace.hpp"
+#include "common/estimate/card.hpp"
 #include "common/parts.hpp"
 #include "common/tile/requirements.hpp"
 
@@ -50,23 +51,25 @@ namespace {
 
 constexpr int kChunk = 64, kWalkColumns = 32;  // of the blocks of both walks in fp32
 
-// Microseconds at Dk = 128, of a block.
-constexpr double kPosition = 0.15, kPositionWork = 0.08;  // recurrent_gpu: a step
-constexpr double kChunkStep = 3, kChunkStepWork = 5;      // chunk_gpu: a step of its walk
-constexpr double kChunkWork = 30;                         // chunk_gpu: T, W and U, outputs of 64 columns
-constexpr double kLaunches = 10;                          // chunk_gpu has three more
+// Clocks at Dk = 128, of a block.
+constexpr double kPosition = 300, kPositionWork = 160;      // recurrent_gpu: a step
+constexpr double kChunkStep = 5900, kChunkStepWork = 9900;  // chunk_gpu: a step of its walk
+constexpr double kChunkWork = 59400;                        // chunk_gpu: T, W and U, outputs of 64 columns
+constexpr double kLaunches = 10;                            // microseconds: chunk_gpu has three more
 
 double ceil_div(double count, int by) {
   return double((std::int64_t(count) - 1) / by + 1);
 }
 
 bool recurrent_is_faster(const FloatArguments& a) {
-  const int multiprocessors = multiprocessor_count();
+  const estimate::Card card = estimate::card();
+  const int multiprocessors = card.multiprocessors;
   const double heads = double(a.B) * a.H, N = ceil_div(a.L, kChunk), width = a.Dk / 128.0;
   const double walks = ceil_div(heads * ceil_div(a.Dv, kWalkColumns), multiprocessors);  // per multiprocessor
   const double chunks = ceil_div(heads * N * ceil_div(a.Dv, 64), multiprocessors);
-  return a.L * (kPosition + walks * kPositionWork * width) <
-         kLaunches + N * (kChunkStep + walks * kChunkStepWork * width) + chunks * kChunkWork * width;
+  const double steps = a.L * (kPosition + walks * kPositionWork * width);
+  const double walk = N * (kChunkStep + walks * kChunkStepWork * width);
+  return card.microseconds(steps) < kLaunches + card.microseconds(walk + chunks * kChunkWork * width);
 }
 
 /// The same problem in fp32.

@@ -8,6 +8,7 @@
 #include "05_deltanet_wy/chunk/prepare_inverses.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
+#include "common/estimate/card.hpp"
 
 namespace tutorial::delta_rule {
 namespace {
@@ -15,16 +16,14 @@ namespace {
 constexpr int kChunk = 64, kColumns = 64;
 constexpr int kInverseBytes = kInverseRows * 2;  // of T, for a position
 
-// Microseconds on an H200, and bytes per microsecond.
-constexpr double kWalkChunk = 0.92;  // of the walk
-constexpr double kMapChunk = 0.97;   // of the walk without outputs, 128 columns
-constexpr double kLink = 1.0;        // from one segment to the next
-constexpr double kTwoMoreLaunches = 5.5;
-constexpr double kBytes = 3.95e6;
-constexpr double kPrepareLaunch = 5;  // its launch, and the gap before the walk
+// Clocks: of a chunk of the walk, of a chunk of the walk without outputs and with 128 columns, and from one segment to the
+// next.
+constexpr double kWalkClocks = 1820, kMapClocks = 1920, kLinkClocks = 1980;
+// Microseconds: of two more launches; and of the launch of the kernel that prepares, with the gap before the walk.
+constexpr double kTwoMoreLaunches = 5.5, kPrepareLaunch = 5;
 
-constexpr WalkCosts kOneKernel{1.82, 3.1, 1, 64}, kCluster{1.19, 5.5, 2, 128}, kThreeBlocks{0.97, 7.5, 3, 128};
-constexpr WalkCosts kOneBlock{2.2, 5.5, 1, 128};
+constexpr WalkCosts kOneKernel{3600, 6140, 1, 64}, kCluster{2360, 10890, 2, 128}, kThreeBlocks{1920, 14850, 3, 128};
+constexpr WalkCosts kOneBlock{4360, 10890, 1, 128};
 
 /// The time of a kernel that is limited by both the chain of its chunks and its bytes. If the two are about equal, the
 /// kernel takes longer than either.
@@ -43,15 +42,19 @@ struct Tiles {
 
 double estimated_time(const Bf16Arguments& a, const tile::LaunchPlan& plan, int inverse_bytes, int score_bytes) {
   const Tiles tiles(a);
+  const estimate::Card card = estimate::card();
   const double chunks = plan.length / kChunk, positions = double(tiles.heads) * a.L;
-  const auto rounds = [](std::int64_t blocks) { return double(ceil_div(blocks, multiprocessor_count())); };
+  const auto chain = [&](std::int64_t blocks, double clocks) {
+    return card.microseconds(double(card.rounds(blocks)) * clocks);
+  };
   // The tiles of a head read the same q, k and T at about the same time, so they come from memory only once.
-  double time = together(rounds(tiles.heads * tiles.values * plan.segments) * chunks * kWalkChunk,
-                         positions * (4 * (a.Dk + a.Dv) + inverse_bytes + score_bytes) / kBytes);
+  double time = together(chain(tiles.heads * tiles.values * plan.segments, chunks * kWalkClocks),
+                         card.transfer(positions * (4 * (a.Dk + a.Dv) + inverse_bytes + score_bytes), kBytesSpeed));
   if (const int count = plan.segments - 1; count > 0) {
     const std::int64_t blocks = tiles.heads * (count * ceil_div(tiles.values, 2) + count - 1);
-    time += together(rounds(blocks) * chunks * kMapChunk, positions * (2 * (a.Dk + a.Dv) + inverse_bytes) / kBytes) +
-            rounds(tiles.heads * tiles.values) * (count - 1) * kLink + kTwoMoreLaunches;
+    time += together(chain(blocks, chunks * kMapClocks),
+                     card.transfer(positions * (2 * (a.Dk + a.Dv) + inverse_bytes), kBytesSpeed)) +
+            chain(tiles.heads * tiles.values, (count - 1) * kLinkClocks) + kTwoMoreLaunches;
   }
   return time;
 }
@@ -70,15 +73,16 @@ tile::LaunchPlan fastest_segments(const Bf16Arguments& a) {
 
 double estimated_time(const Bf16Arguments& a, const WalkCosts& costs) {
   const std::int64_t heads = std::int64_t(a.B) * a.H, units = heads * ceil_div(a.Dv, costs.columns);
-  // A cluster's multiprocessors are neighbours. Of 132, clusters of three can use 117.
-  const int count = multiprocessor_count();
-  const int at_a_time = std::max(1, costs.blocks == 3 ? count * 3 / 10 : count / costs.blocks);
-  return costs.first + together(double(ceil_div(units, at_a_time)) * ceil_div(a.L, kChunk) * costs.chunk,
-                                double(heads) * a.L * 4 * (a.Dk + a.Dv) / kBytes);
+  const estimate::Card card = estimate::card();
+  const int at_a_time = costs.blocks > 1 ? clusters_at_a_time(costs.blocks) : card.multiprocessors;
+  const double chain = double(ceil_div(units, std::max(1, at_a_time))) * ceil_div(a.L, kChunk) * costs.chunk;
+  return card.microseconds(costs.first) +
+         together(card.microseconds(chain), card.transfer(double(heads) * a.L * 4 * (a.Dk + a.Dv), kBytesSpeed));
 }
 
 Walk fastest_walk(const Bf16Arguments& a) {
-  const double prepare = kPrepareLaunch + double(a.B) * a.H * a.L * (2 * a.Dk + kInverseBytes) / kBytes;
+  const double prepare =
+      kPrepareLaunch + estimate::card().transfer(double(a.B) * a.H * a.L * (2 * a.Dk + kInverseBytes), kBytesSpeed);
   const std::pair<double, Walk> times[] = {{prepare + estimated_time(a, fastest_segments(a)), Walk::segments},
                                            {estimated_time(a, kOneKernel), Walk::one_kernel},
                                            {estimated_time(a, kCluster), Walk::cluster},

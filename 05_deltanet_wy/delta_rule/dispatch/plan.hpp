@@ -13,7 +13,9 @@ tile::LaunchPlan fastest_segments(const Bf16Arguments&);
 /// Microseconds by that estimate, without the kernel that prepares.
 /// @param inverse_bytes,score_bytes of T and of P in memory, for a position; those of `segments`, if not given
 double estimated_time(const Bf16Arguments&, const tile::LaunchPlan&, int inverse_bytes = 192, int score_bytes = 0);
-/// What a kernel costs that computes T and P beside the walk, in microseconds.
+/// The speed at which the bytes of these kernels come, as a multiple of a copy's.
+constexpr double kBytesSpeed = 0.94;
+/// What a kernel costs that computes T and P beside the walk, in clocks.
 struct WalkCosts {
   double chunk;  ///< of a chunk
   double first;  ///< until T and P of the first one are there

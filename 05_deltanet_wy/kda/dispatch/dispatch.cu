@@ -28,6 +28,7 @@
 #include "common/device/device.hpp"
 #include "common/device/fp32_copies.cuh"
 #include "common/device/workspace.hpp"
+#include "common/estimate/card.hpp"
 
 namespace tutorial::kda {
 namespace {
@@ -53,24 +54,27 @@ FloatArguments in_fp32(const Bf16Arguments& a, const Fp32Copies& copies) {
           a.final_state};
 }
 
-// Microseconds, and bytes per microsecond, on an H200 with Dk = Dv = 128.
-constexpr double kFirstChunk = 9, kClusterChunk = 2.85;  // cluster: until the first chunk is prepared; a chunk
-constexpr double kTwoLaunches = 9, kBytes = 4e6;  // one_anchor: beside what follows; what limits the first kernel
-constexpr double kWalkChunk = 0.95;               // the same: a chunk of the walk, if its bytes do not limit it
+// Clocks with Dk = Dv = 128: of `cluster` until the first chunk is prepared, and for a chunk; and of `one_anchor` for a chunk
+// of the walk.
+constexpr double kFirstClocks = 17820, kClusterClocks = 5640, kWalkClocks = 1880;
+// Of `one_anchor`: microseconds of its two launches, and the speed of its bytes as a multiple of a copy's.
+constexpr double kTwoLaunches = 9, kBytesSpeed = 0.95;
 
 /// The bounds are rough, but far from the point where they are equal the choice is clear, and near it either will do.
 bool cluster_is_faster(const Bf16Arguments& a) {
   if (!one_anchor_unsupported(a).empty()) return false;
   const std::int64_t heads = std::int64_t(a.B) * a.H, tiles = ceil_div(a.Dv, 64), blocks = heads * tiles;
-  const std::int64_t clusters = heads * ceil_div(a.Dv, 128), units = multiprocessor_count();
-  const std::int64_t at_a_time = std::max<std::int64_t>(1, units / 2);
+  const std::int64_t clusters = heads * ceil_div(a.Dv, 128);
+  const estimate::Card card = estimate::card();
+  const std::int64_t at_a_time = std::max(1, clusters_at_a_time(2));
   const double chunks = double(ceil_div(a.L, 64));
-  const double cluster = kFirstChunk + double(ceil_div(clusters, at_a_time)) * chunks * kClusterChunk;
+  const double cluster =
+      card.microseconds(kFirstClocks + double(ceil_div(clusters, at_a_time)) * chunks * kClusterClocks);
   // The walk reads what the first kernel has written once per tile, all but once from the second-level cache.
   const double written = double(two_products_memory(a)), read = double(heads * a.L) * double(8 * a.Dk);
-  const double walk = std::max(double(ceil_div(blocks, units)) * chunks * kWalkChunk,
-                               (written + double(heads * a.L) * double(4 * a.Dv)) / kBytes);
-  return cluster < kTwoLaunches + (read + written) / kBytes + walk;
+  const double walk = std::max(card.microseconds(double(card.rounds(blocks)) * chunks * kWalkClocks),
+                               card.transfer(written + double(heads * a.L) * double(4 * a.Dv), kBytesSpeed));
+  return cluster < kTwoLaunches + card.transfer(read + written, kBytesSpeed) + walk;
 }
 
 /// A kernel, and what is to be said about it.
