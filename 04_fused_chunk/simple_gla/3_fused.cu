@@ -34,6 +34,7 @@
 
 #include "04_fused_chunk/simple_gla.hpp"
 #include "04_fused_chunk/simple_gla/scalar_gate.cuh"
+#include "04_fused_chunk/simple_gla/walked_sums.cuh"
 #include "common/device/launch.cuh"
 #include "common/tile/block_part.cuh"
 #include "common/tile/chunk_products.cuh"
@@ -97,7 +98,7 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) fused_ker
     walked.add_up(t + kChunk);
     __syncthreads();
     add_from_scores<Shape>(O, P, tiles.V);
-    update_state<Shape>(S, tiles.K, tiles.V, sums.to_end());
+    update_state<Shape>(S, tiles.K, tiles.V, DecaysToEnd(sums));
     store_output<Shape>(a.o.row(hide_from_compiler(b), hide_from_compiler(h), t) + first_column, a.o.stride_l, a.L - t,
                         columns, O, tiles.V, 1.0f);
   }

@@ -14,9 +14,9 @@
 /// Unchanged: the two warpgroups of the scores, which take the chunks in turn; the decays beside the tiles.
 /// Equation: that of `fused`.
 /// Shapes: as `specialized`. Q S [C, 64] is fp32 in shared memory, twice; P and V~ are fragments in registers.
-/// Thread mapping: as `specialized`, but one thread requests tiles and another warp computes the decays, so that
-/// neither waits for the other; two warps store. In P V the rows of a product are the positions; in S^T Q^T they are
-/// columns of Dv. So Q S is transposed on its way (tile::TransposedSums).
+/// Thread mapping: as `specialized`. In P V the rows of a product are the positions; in S^T Q^T they are columns of Dv.
+/// So Q S is transposed on its way (tile::TransposedSums). The kernel also walks segments, for `dispatch`: they start
+/// from states that another kernel has left.
 /// Registers: a thread of the state has 64 for S, 32 for its rounded copy, 32 for sums of Q S, and 16 each for V~ of
 /// this chunk and of the next. A thread of the scores has 32 for their sums, 16 for P and 32 for O.
 /// Resources: four times Q, K, V and decays, two O, two Q S: 212 KB of shared memory at Dk = 128.

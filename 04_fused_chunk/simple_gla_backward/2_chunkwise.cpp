@@ -29,7 +29,8 @@
 /// Bytes: k, v, g and do twice, q and each gradient once.
 /// Bound by: the cores' arithmetic.
 /// Requires: nothing; any C, any L, any g <= 0.
-/// Weakness: each chunk waits for the state of the chunk before it. `materialized` computes all chunks at once.
+/// Weakness: each chunk waits for the state of the chunk before it, and there are only as many threads as cores. `walks`
+/// runs on the GPU.
 /// Sources: arXiv 2405.21060, section 6; arXiv 2312.06635, section 4.3.
 
 #include <Eigen/Dense>

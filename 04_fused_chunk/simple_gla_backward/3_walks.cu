@@ -6,10 +6,12 @@
 /// and dk have their gradient's rows in fp32 registers before they round them. There they multiply them with the rows
 /// of q and of k, and leave one number per position. The walk for dq ends with S_L in its registers, and leaves <S_L,
 /// dfinal_state>. From these numbers a last kernel computes dg, one warp per head.
-/// Grows out of: 02_chunkwise/linear_attention_backward/3_walks.cu
-/// Improves on: `materialized` writes a state and its gradient to memory for each chunk and reads them again.
-/// Unchanged: the products of a chunk, their precision, and the row products.
-/// Equation: with S' = dS / scale, and b, P and R as in `materialized`
+/// Grows out of: 2_chunkwise.cpp; port to the GPU: each of the two passes over the chunks is a walk of blocks, that for
+/// dk and dv two
+/// Improves on: `chunkwise` has one thread per head.
+/// Unchanged: the products of a chunk, and dg from the end. C is 64.
+/// Equation: with b_t = g_s / ln 2 + ... + g_t / ln 2 for the chunk n from position s to position e; P and R as in
+/// `chunkwise`; S' = dS / scale, so that the factor scale stays outside of the sums
 ///
 ///   dQ_n = scale (diag(2^b) dO_n S^T + R_n K_n)             S^T  = 2^b_e S^T + V_n^T (diag(2^(b_e - b)) K_n)
 ///   dK_n = scale (diag(2^(b_e - b)) V_n S'^T + R_n^T Q_n)   S'^T = 2^b_e S'^T + dO_n^T (diag(2^b) Q_n)
@@ -21,13 +23,16 @@
 /// products fp32; in global memory. Shared memory holds four tiles of a chunk and P, registers hold S and O.
 /// Thread mapping: block (x, h, b) takes 64 columns of one gradient of head h of batch entry b; its four warps divide
 /// them among them. The last kernel has one warp per head.
+/// Precision: P, R, decayed rows and a copy of the state are rounded to bf16; sums are fp32, and so are the row
+/// products.
 /// Resources: 57 KB of shared memory at Dk = Dv = 128, 96 of a thread's registers for S and O.
 /// Work: as three calls of `fused`: per position 12 Dk Dv operations, of which dk and dv do 2 Dk Dv twice.
 /// Bytes: q and k three times, v twice, do three times, g once for each tile, each gradient once. The tensors that are
 /// Q or K of a walk are read once more for each further tile of columns, mostly from the second-level cache. The row
 /// products are 16 bytes per position and 64 columns of Dk.
 /// Bound by: latency, as `fused`. There are three times as many blocks.
-/// Requires: as `materialized`.
+/// Requires: Dk and Dv multiples of 16, up to 256; rows aligned to 16 bytes. Gates and states as `fused` of the
+/// operator.
 /// Weakness: the sum for dg runs over the whole sequence, and so do the errors in it: S and dS, rounded to bf16 for the
 /// products of dq and dk, do not cancel. Relative to dg the error grows with the square root of L. There is only one
 /// block per head and 64 columns, and it loads, waits and computes.
@@ -97,8 +102,7 @@ __global__ void __launch_bounds__(kThreads)
     store_output<Shape>(a.o.row(b, h, t) + first_column, a.o.stride_l, rows, columns, O, tiles.V, 1.0f);
     if (products) row_products.multiply<Shape>(O, partner);
     __syncthreads();
-    const std::int64_t heads = std::int64_t(a.B) * a.H;
-    if (products) row_products.store(products + (tile * heads + part.head) * a.L + t, rows);
+    if (products) row_products.store(products + (std::int64_t(tile) * a.B * a.H + part.head) * a.L + t, rows);
   }
   if (a.final_state.data) {
     scale_state<Shape>(S, a.scale);
@@ -116,20 +120,21 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class Shape>
-constexpr std::size_t kSharedBytes = ChunkTiles<Shape>::kBytes +
-                                     kChunk*(kChunk + Shape::kDv) * sizeof(__nv_bfloat16) + SharedSums::kBytes
+constexpr std::size_t kSharedBytes = ChunkTiles<Shape>::kBytes + 2 * kChunk*(kChunk + Shape::kDv) + SharedSums::kBytes
                                      + TileProducts::kBytes;
 
 /// dg of a head, from the last chunk to the first. Grid (H, B), one warp per block.
 /// @param end_products as above
 __global__ void __launch_bounds__(32)
     gate_gradient_kernel(Bf16BackwardArguments a, RowProducts products, const float* end_products) {
-  const int b = int(blockIdx.y), h = int(blockIdx.x), parts = products.tiles * kWarps;
+  const int b = int(blockIdx.y), h = int(blockIdx.x), parts = products.tiles * kWarps, first = (b * a.H + h) * parts;
   float dg = 0;
-  for (int i = 0; i < parts && a.dfinal_state.data; ++i) {
-    dg += load_global(end_products + (std::int64_t(b) * a.H + h) * parts + i);
+  for (int i = 0; i < parts && a.dfinal_state.data; ++i) dg += load_global(end_products + first + i);
+  for (int t = (a.L - 1) / kChunk * kChunk; t >= 0; t -= kChunk) {
+    const SumsFromEnd sums(a, products, b, h, t);
+    sums.store(a, b, h, dg);
+    dg += sums.whole();
   }
-  for (int t = (a.L - 1) / kChunk * kChunk; t >= 0; t -= kChunk) dg = sum_from_end(a, products, b, h, t, dg);
 }
 
 }  // namespace
@@ -138,9 +143,8 @@ void walks_backward(const Bf16BackwardArguments& b) {
   float* memory = workspace<float>("simple_gla --backward: products", std::size_t(walks_backward_memory(b)) / 4);
   const RowProducts products(b, memory);
   float* end_products = memory + RowProducts::elements(b);
-  const std::array<Gradient, 3> gradients = gradients_of(b);
   int i = 0;
-  for (const Gradient& gradient : gradients) {
+  for (const Gradient& gradient : gradients_of(b)) {
     select_shape(gradient.a.Dk, [&]<class Shape>(Shape) {
       launch(gradient_walk_kernel<Shape>, {grid_of<Shape>(extents_of(gradient.a), 1), kThreads, kSharedBytes<Shape>},
              gradient, products.of(i), i == 0 ? b.dfinal_state : View<const float>{}, end_products);

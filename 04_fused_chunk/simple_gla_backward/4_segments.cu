@@ -1,7 +1,7 @@
 /// @file
 /// Stage 4, `segments`: the walks on segments of the sequence at once, and dg anew at the end of each segment.
 ///
-/// Idea: as in `sequence_parallel` of the operator, a first kernel computes what each segment adds to S, and to dS in
+/// Idea: as in chapter 02's `segments`, a first kernel computes what each segment adds to S, and to dS in
 /// the other direction, and a second kernel carries both from segment to segment. Both directions have the same
 /// segments. So at each border S and dS are in memory, and <S, dS> is dg there: the sum for dg starts anew, and its
 /// errors are those of one segment. A segment has at most 2048 positions, however many heads there are.
@@ -24,7 +24,7 @@
 /// Bytes: as `walks`, and k, v, q, do and g once more for the states, each for every tile that needs it; the carried
 /// states, 8 Dk Dv bytes per border and head, are written twice, S is read twice and S' three times.
 /// Bound by: latency, as `walks`, with as many segments as fill the GPU.
-/// Requires: as `materialized`.
+/// Requires: as `walks`.
 /// Weakness: a block loads, waits and computes; its products are those of warps.
 /// Sources: arXiv 2312.06635, section 4.3 and "sequence-level parallelism" in section 3.3.
 
@@ -119,8 +119,7 @@ __global__ void __launch_bounds__(kThreads) gradient_walk_kernel(Gradient g, Lau
 }
 
 template <class Shape>
-constexpr std::size_t kSharedBytes = ChunkTiles<Shape>::kBytes +
-                                     kChunk*(kChunk + Shape::kDv) * sizeof(__nv_bfloat16) + SharedSums::kBytes
+constexpr std::size_t kSharedBytes = ChunkTiles<Shape>::kBytes + 2 * kChunk*(kChunk + Shape::kDv) + SharedSums::kBytes
                                      + TileProducts::kBytes;
 
 }  // namespace

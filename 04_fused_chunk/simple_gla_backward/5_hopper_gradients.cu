@@ -12,8 +12,9 @@
 ///     state    | n: V to registers, S^T Q^T | under it S = 2^b_e S, V~ | V~^T K | under it Q S to shared memory |
 ///     copies   | q or k for n + 2 into the tile that O of n has left | O from there to memory ................ |
 ///
-/// Grows out of: dispatch/pipelined.cu; large step: from mma of warps to products of warpgroups, with the roles of
-/// `register_scores` of the operator.
+/// Grows out of: 04_fused_chunk/simple_gla/5_register_scores.cu; large step: stages in between would launch the walks one
+/// by one, on states from a kernel before, then all at once, then in runs; only the last is fast, and each needs the
+/// direction, dg and the borders of segments
 /// Improves on: `pipelined` computes with warps that wait for their operands, in three launches. Its segments need all
 /// of q, k, v and do once more, for the states at their borders.
 /// Unchanged: the roles and the products of `register_scores`; segments and the sum for dg of `segments`. The walks of

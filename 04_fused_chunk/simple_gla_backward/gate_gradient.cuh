@@ -82,22 +82,6 @@ struct TileProducts {
   }
 };
 
-/// <S, dS> in a part per warp, by all kBlock threads of the block, four elements at a time. A barrier must follow.
-/// @param S,dS packed, of `size` elements, a multiple of 256; aligned to 16 bytes
-/// @param parts [kBlock / 32] in shared memory
-template <int kBlock = tile::kThreads>
-__device__ __forceinline__ void multiply_states(const float* S, const float* dS, int size, float* parts) {
-  const auto four = [](const float* from) { return load_for_update(reinterpret_cast<const float4*>(from)); };
-  float sum = 0;
-#pragma unroll 4
-  for (int i = 4 * int(threadIdx.x); i < size; i += 4 * kBlock) {
-    const float4 x = four(S + i), y = four(dS + i);
-    sum += x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w;
-  }
-  sum = warp_sum(sum);
-  if (lane_index() == 0) parts[tile::warp_index()] = sum;
-}
-
 /// The sums for dg of a chunk, from its end, by one warp.
 struct SumsFromEnd {
   int first;      ///< of the lane's two positions; lane 0 has the last two
@@ -131,14 +115,5 @@ struct SumsFromEnd {
     if (first + 1 < a.L) store_global(a.dg.row(b, h, first + 1), dg - db);
   }
 };
-
-/// dg of the chunk that begins at position t, by one warp. @return dg of its first position
-/// @param dg_after dg of the position behind the chunk
-__device__ __forceinline__ float sum_from_end(const Bf16BackwardArguments& a, const RowProducts& products, int b, int h,
-                                              int t, float dg_after) {
-  const SumsFromEnd sums(a, products, b, h, t);
-  sums.store(a, b, h, dg_after);
-  return dg_after + sums.whole();
-}
 
 }  // namespace tutorial::simple_gla

@@ -56,6 +56,22 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0 && part.first_column == 0) store_global(decays + place, decay);
 }
 
+/// <S, dS> in a part per warp, by all kBlock threads of the block, four elements at a time. A barrier must follow.
+/// @param S,dS packed, of `size` elements, a multiple of 256; aligned to 16 bytes
+/// @param parts [kBlock / 32] in shared memory
+template <int kBlock>
+__device__ __forceinline__ void multiply_states(const float* S, const float* dS, int size, float* parts) {
+  const auto four = [](const float* from) { return load_for_update(reinterpret_cast<const float4*>(from)); };
+  float sum = 0;
+#pragma unroll 4
+  for (int i = 4 * int(threadIdx.x); i < size; i += 4 * kBlock) {
+    const float4 x = four(S + i), y = four(dS + i);
+    sum += x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w;
+  }
+  sum = warp_sum(sum);
+  if (lane_index() == 0) parts[warp_index()] = sum;
+}
+
 constexpr int kGateWarps = kLongest / kChunk;  // of a block that computes dg: one for each chunk of a segment
 
 /// dg of a segment. Each warp adds up a chunk, and then the sums of the chunks behind its own. Grid (segments, H, B).

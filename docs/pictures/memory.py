@@ -355,14 +355,17 @@ STAGES = [
     Stage(
         FUSED + "4_specialized.cu",
         ["q, k, g", "v", "o"],
-        [Kernel("four warpgroups", ["8 sub-chunks: q~, k~, D, P;", "8 slices of q, k, g; V, O twice"], ["one loads and stores; the others", "prepare, or walk: S^T, s, O^T"], ["q, k, g", "v"], ["o*"])],
-        "One kernel; warps that prepare hand sub-chunks to warpgroups that walk, through shared memory.",
+        [
+            Kernel("preparing warps of a block", [], ["16 keys that fade,", "rows loaded ahead"], ["q, k, g*"], [], True),
+            Kernel("walking warpgroup of the same block", ["q~, k~, D, P of two chunks, filled", "by the other warps; V, O twice: 120 KB"], ["S^T, s, O^T"], ["v"], ["o*"]),
+        ],
+        "One kernel; warps that prepare hand chunks to a warpgroup that walks, through shared memory.",
     ),
     Stage(
         FUSED + "5_score_levels.cu",
         ["q, k, g", "v", "o"],
         [Kernel("four or five warpgroups", ["8 sub-chunks: q~, k~, D, P;", "8 halves of q, k, g; V twice, O"], ["two threads load and store; one", "multiplies levels, one prepares;", "others walk: S^T, s, O^T"], ["q, k, g", "v"], ["o*"])],
-        "One kernel; the levels of the scores are multiplied by warps that neither prepare nor walk.",
+        "One kernel; all scores are products, and warps multiply them that neither prepare nor walk.",
     ),
     Stage(
         FUSED + "6_segments.cu",

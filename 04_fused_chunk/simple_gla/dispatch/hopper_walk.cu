@@ -1,8 +1,7 @@
 /// @file
-/// How `specialized` and `register_scores` are started, what they require, and the walk of the latter on segments of
-/// the sequence, for dispatch. It is `sequence_parallel` on warpgroups: a first kernel computes what each segment makes
-/// of a state of zeros, and the decay of the segment; common/tile/carry.cuh goes from segment to segment; then the
-/// kernel of `register_scores` walks all of them. The first kernel is in segment_state.cuh.
+/// The walk of `register_scores` on segments of the sequence. It is `segments` on warpgroups: a first kernel computes
+/// what each segment makes of a state of zeros, and the decay of the segment; common/tile/carry.cuh goes from segment to
+/// segment; then the kernel of `register_scores` walks all of them. The first kernel is in segment_state.cuh.
 
 #include <cuda_runtime.h>
 

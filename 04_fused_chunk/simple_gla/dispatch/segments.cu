@@ -10,7 +10,6 @@
 ///     kernel 2      S_0 -> decay_0 S_0 + X_0 -> decay_1 (that) + X_1 -> ...        one thread per element
 ///     kernel 3     walk            walk            walk            walk -> S_L     at once: reads q, k, v, g, writes o
 ///
-/// Grows out of: 3_fused.cu
 /// Improves on: `fused` has only one block per head and tile of Dv; `two_kernels` moves one state per chunk.
 /// Unchanged: the kernel of `fused`.
 /// Equation: in kernel 1, for each chunk n from position s to position e with b_t = g_s / ln 2 + ... + g_t / ln 2,
@@ -35,8 +34,10 @@
 #include <cuda_runtime.h>
 
 #include "04_fused_chunk/simple_gla.hpp"
+#include "04_fused_chunk/simple_gla/dispatch/decay_to_end.cuh"
 #include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
 #include "04_fused_chunk/simple_gla/scalar_gate.cuh"
+#include "04_fused_chunk/simple_gla/walked_sums.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
 #include "common/tile/block_part.cuh"
@@ -147,7 +148,7 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) walk_kern
     walked.add_up(t + kChunk);
     __syncthreads();
     add_from_scores<Shape>(O, P, tiles.V);
-    update_state<Shape>(S, tiles.K, tiles.V, sums.to_end());
+    update_state<Shape>(S, tiles.K, tiles.V, DecaysToEnd(sums));
     store_output<Shape>(a.o.row(hide_from_compiler(b), h, t) + first_column, a.o.stride_l, end - t, columns, O, tiles.V,
                         1.0f);
   }

@@ -4,7 +4,6 @@
 /// Idea: only the states need a walk. A first kernel does nothing but this walk: it writes the state that each chunk
 /// starts from to memory. It needs no queries, no scores and no outputs, and its tiles of the state can be small, so
 /// that there are blocks for all multiprocessors. The second kernel has a block for each chunk and walks nothing.
-/// Grows out of: 3_fused.cu
 /// Improves on: `fused` computes scores and outputs in its walk and has few blocks.
 /// Unchanged: what is computed for a chunk.
 /// Equation: with b_t = g_s / ln 2 + ... + g_t / ln 2 for the chunk n from position s to position e,
@@ -27,15 +26,18 @@
 /// written and read. At Dk = Dv = 128 these are as many bytes as those of q, k, v and o together.
 /// Bound by: the memory's bandwidth.
 /// Requires: as `fused`, without its shared memory.
-/// Weakness: the states of all chunks go through memory. `sequence_parallel` moves one state per segment, not one per
+/// Weakness: the states of all chunks go through memory. `segments` moves one state per segment, not one per
 /// chunk.
 /// Sources: arXiv 2405.21060, section 6; flash-linear-attention, `chunk_simple_gla`.
 
 #include <cuda_runtime.h>
 
 #include "04_fused_chunk/simple_gla.hpp"
+#include "04_fused_chunk/simple_gla/dispatch/decay_to_end.cuh"
+#include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
 #include "04_fused_chunk/simple_gla/scalar_gate.cuh"
 #include "04_fused_chunk/simple_gla/stored_states.cuh"
+#include "04_fused_chunk/simple_gla/walked_sums.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"

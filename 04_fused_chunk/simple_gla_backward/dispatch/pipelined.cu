@@ -5,7 +5,6 @@
 /// the other. g arrives one chunk ahead of the tiles, and every warp sums it up for itself, between products. The
 /// partner's rows are needed last. Their load starts with the chunk and has the time of the first two products, so that
 /// one tile is enough for them.
-/// Grows out of: 4_segments.cu
 /// Improves on: a block of `segments` loads, waits, and then computes.
 /// Unchanged: segments, products, rounding: it gives the same bits.
 /// Shapes: as `segments`. Shared memory holds two sets of Q, K and V, and one tile of the partner.
@@ -23,6 +22,7 @@
 
 #include <cuda_runtime.h>
 
+#include "04_fused_chunk/simple_gla/walked_sums.cuh"
 #include "04_fused_chunk/simple_gla_backward.hpp"
 #include "04_fused_chunk/simple_gla_backward/gate_gradient.cuh"
 #include "04_fused_chunk/simple_gla_backward/gradients.hpp"
