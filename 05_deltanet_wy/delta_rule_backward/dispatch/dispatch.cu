@@ -6,7 +6,7 @@
 /// with widths that are multiples of 16 turn every problem up to Dk = Dv = 256 into one that `both_ends` supports, and
 /// up to 128, on Hopper, `longer_chunks` or `warpgroups`. The copy of k is also where keys are normalised, and the copy
 /// back of dk is where the gradient goes through it. Both are a pass over rows, a warp per row, beside a copy that is
-/// made anyway. Where the tiles of no stage fit into a block's shared memory, dispatch/in_fp32.cu computes the
+/// made anyway. Where the tiles of no kernel fit into a block's shared memory, dispatch/in_fp32.cu computes the
 /// gradients.
 /// Improves on: none of the three normalises keys or supports widths that are no multiple of 16 or rows that are not
 /// aligned, and two of them need Hopper and widths up to 128. A block of `longer_chunks` gains from the tiles that it
@@ -14,11 +14,11 @@
 /// Unchanged: the products.
 /// Equation: with `normalize_keys`, y_t = f_t k_t, f_t = (k_t . k_t + eps)^(-1/2), and dk_t = f_t (dy_t - (dy_t . y_t)
 /// y_t). y and dy are rounded to bf16, sums over a row are in fp32.
-/// Shapes: those of the three stages; copies [B, H, L, 16 ceil(D / 16)] bf16, and of states fp32. in_fp32.cu states its
+/// Shapes: those of the three kernels; copies [B, H, L, 16 ceil(D / 16)] bf16, and of states fp32. in_fp32.cu states its
 /// own, and its thread mapping and bytes.
 /// Thread mapping: in the copies block (4 rows, h, b), a warp per row.
 /// Bytes: where copies are needed, each of q, k, v, do and the gradients is read and written once more.
-/// Bound by: as the chosen stage.
+/// Bound by: as the chosen kernel.
 /// Requires: Dk up to 256.
 /// Fallback: fp32, position after position, for Dv above 256, and for widths above 128 on cards whose blocks have 99 KB
 /// of shared memory. A problem with a larger Dk is for `chunkwise`.

@@ -4,19 +4,19 @@
 ///
 /// Idea: as in `dispatch` of `delta_rule`, copies with more columns, which are zeros, make every problem with widths up
 /// to 256 one that `tensor_core` supports, and up to 128, on Hopper, `warpgroups`. Gates need no copy. Where the tiles
-/// of neither stage fit into a block's shared memory, the gradients are computed in fp32, as in `dispatch` of
+/// of neither fit into a block's shared memory, the gradients are computed in fp32, as in `dispatch` of
 /// `delta_rule`.
-/// Improves on: neither stage supports widths that are no multiple of 16 or rows that are not aligned, nor normalised
+/// Improves on: neither supports widths that are no multiple of 16 or rows that are not aligned, nor normalised
 /// keys where a block does not have all of Dk. `warpgroups` needs Hopper and widths up to 128.
 /// Unchanged: the products.
 /// Equation: those of `tensor_core`; where the copy of k is normalised, dk as in `dispatch` of `delta_rule`.
-/// Shapes: those of the two stages; copies [B, H, L, 16 ceil(D / 16)] bf16, and of states fp32.
+/// Shapes: those of the two kernels; copies [B, H, L, 16 ceil(D / 16)] bf16, and of states fp32.
 /// Thread mapping: in the copies block (4 rows, h, b), a warp per row.
 /// Bytes: where copies are needed, each of q, k, v, do and the gradients is read and written once more.
-/// Bound by: as the chosen stage.
+/// Bound by: as the chosen kernel.
 /// Requires: Dk up to 256.
 /// Fallback: delta_rule_backward/dispatch/in_fp32.cu. A problem with a larger Dk is for `chunkwise`.
-/// Weakness: keys that the copy normalises are rounded to bf16 afterwards. The two stages normalise in fp32.
+/// Weakness: keys that the copy normalises are rounded to bf16 afterwards. The two kernels normalise in fp32.
 
 #include "05_deltanet_wy/delta_rule_backward/dispatch/choice.hpp"
 #include "05_deltanet_wy/gated_delta_rule_backward.hpp"
