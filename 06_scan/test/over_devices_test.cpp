@@ -273,16 +273,6 @@ TEST(OverDevicesPartsTest, PositionsAreSharedOutEvenly) {
   }
 }
 
-TEST(OverDevicesPartsTest, DevicesMustBeAlikeAndReachEachOther) {
-  const DeviceKind fast{"fast", 90, 132}, slow{"slow", 90, 78};
-  const auto all = [](int, int) { return true; };
-  EXPECT_EQ(group_unsupported({fast, fast, fast}, all), "");
-  EXPECT_EQ(group_unsupported({fast, fast, slow}, all),
-            "device 2 (slow) is of another kind than device 0 (fast): equal shares would wait for the slowest");
-  EXPECT_EQ(group_unsupported({fast, fast}, [](int first, int) { return first == 0; }),
-            "device 1 has no access to the memory of device 0");
-}
-
 TEST(OverDevicesPartsTest, PartsOfTheHeadsAreAllHeadsOnce) {
   float numbers[70] = {};
   over_devices::Arguments a{};
@@ -319,16 +309,6 @@ TEST(OverDevicesPartsTest, MemoryIsThatOfAShare) {
   over_devices::BackwardArguments g{};
   g.B = 1, g.H = 8, g.L = 4096, g.Dk = 128, g.Dv = 128, g.N = 4;
   EXPECT_EQ(over_devices::share_memory<Rule::simple_gla>(g), rows * (7 * 2 * 128 + 2 * 4) + 3 * state);
-}
-
-TEST(OverDevicesPartsTest, WaitingEnds) {
-  int asked = 0;
-  EXPECT_EQ(wait_for({.has_finished = [&] { return ++asked == 3; }, .error = [] { return ""; }}, 60), "");
-  EXPECT_EQ(asked, 3);
-  EXPECT_EQ(wait_for({.has_finished = [] { return false; }, .error = [] { return "lost"; }}, 60), "lost");
-  EXPECT_NE(
-      wait_for({.has_finished = [] { return false; }, .error = [] { return ""; }}, 0.01).find("have not ended in time"),
-      std::string::npos);
 }
 
 TEST(OverDevicesPartsTest, WhatIsMeasuredIsDescribed) {
