@@ -5,10 +5,9 @@
 
 #include "02_chunkwise/linear_attention_backward/dispatch/walks.hpp"
 #include "02_chunkwise/test/stages.hpp"
-#include "common/device/device.hpp"
 #include "common/safetensors.hpp"
-#include "common/test/on_card.hpp"
 #include "common/test/gradients.hpp"
+#include "common/test/on_card.hpp"
 #include "common/tile/launch_plan.hpp"
 
 namespace tutorial::linear_attention {

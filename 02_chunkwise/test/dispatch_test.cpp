@@ -5,6 +5,7 @@
 #include "02_chunkwise/linear_attention/dispatch/walk.hpp"
 #include "02_chunkwise/test/stages.hpp"
 #include "common/device/device.hpp"
+#include "common/test/on_card.hpp"
 #include "common/tile/launch_plan.hpp"
 
 namespace tutorial::linear_attention {

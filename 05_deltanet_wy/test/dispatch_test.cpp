@@ -8,6 +8,7 @@
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "05_deltanet_wy/test/stages.hpp"
 #include "common/device/device.hpp"
+#include "common/test/on_card.hpp"
 
 namespace tutorial::delta_rule {
 namespace {
