@@ -18,6 +18,7 @@
 #include "common/device/proxy_fence.cuh"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/float_panels.cuh"
+#include "common/tile/warpgroup_chunk.cuh"
 #include "common/tile/warpgroup_sub_chunk.cuh"
 
 namespace tutorial::gla {
