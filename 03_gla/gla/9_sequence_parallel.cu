@@ -2,7 +2,7 @@
 /// `sequence_parallel`: the sequence is cut into segments, which are walked at once; with gates, a segment also has a
 /// decay.
 ///
-/// Idea: all that a segment needs of the positions before it is one state, as in chapter 02's `sequence_parallel`. A
+/// Idea: all that a segment needs of the positions before it is one state, as in chapter 02's `segments`. A
 /// first kernel walks all segments from a state of zeros and computes no outputs. It leaves the state X_s that segment
 /// s ends with, and the segment's decay D_s, which is the product of the decays of its sub-chunks. A second, tiny
 /// kernel computes from them the state that each segment starts from. Then all segments are walked at the same time.
@@ -32,7 +32,7 @@
 /// Requires: as in `subchunk_walk`.
 /// Weakness: the second read and two more launches, even if one segment would fill the GPU. And q~ and k~ pass through
 /// device memory between prepare() and the walk.
-/// Sources: chapter 02's `sequence_parallel`.
+/// Sources: chapter 02's `segments`.
 
 #include <cuda_runtime.h>
 

@@ -4,7 +4,7 @@
 /// Idea: with S and dS of every chunk in memory, the gradients of all chunks can be computed at once, and so can dg.
 /// A chunk needs no running sum over all later positions: at its end dg is the product <S, dS> of two states that are
 /// there. So what q . dq - k . dk loses to rounding is added up over one chunk, not over the sequence.
-/// Grows out of: 02_chunkwise/linear_attention_backward/3_materialized.cu
+/// Grows out of: 2_chunkwise.cpp; large step: the walks become sums over chunks, and their products mma
 /// Improves on: `chunkwise` has one thread per head and walks the chunks of a head one after the other.
 /// Unchanged: the products of a chunk and the kernels for dq, dk and dv. C is 64.
 /// Equation: n counts chunks, from position s to position e, and states: state n is the one after n chunks. With b_t =
