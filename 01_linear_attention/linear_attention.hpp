@@ -75,18 +75,15 @@ struct Arguments {
 };
 
 // On the CPU.
-void quadratic(const Arguments&);         ///< through the masked score matrix and its gradient, in double, O(L^2)
 void recurrent(const Arguments&);         ///< the state from the start, its adjoint from the end; one thread
 void recurrent_double(const Arguments&);  ///< the same in double: the reference for long sequences
+void quadratic_double(const Arguments&);  ///< through the masked score matrix and its gradient, O(L^2): the reference
 
 // On the GPU, fp32: three products of the same kind, two of them with time reversed.
-void atomic(const Arguments&);    ///< by causal_dot_product's kernel of that name
 void lmha(const Arguments&);      ///< by causal_dot_product's kernel of that name
 void dispatch(const Arguments&);  ///< what a user calls: all at once
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.
-std::string quadratic_unsupported(const Arguments&);
-std::string atomic_unsupported(const Arguments&);
 std::string lmha_unsupported(const Arguments&);
 std::string dispatch_unsupported(const Arguments&);
 /// The kernels that dispatch chooses on this GPU, as text for the report.
@@ -113,12 +110,11 @@ struct AttentionArguments {
 namespace causal_attention {
 /// What a stage gets.
 using Arguments = AttentionArguments;
-void quadratic(const Arguments&);         ///< CPU, double
 void recurrent(const Arguments&);         ///< CPU, float
 void gpu(const Arguments&);               ///< feature map, product and normaliser on the device
 void recurrent_double(const Arguments&);  ///< the reference for long sequences
+void quadratic_double(const Arguments&);  ///< the reference, weight by weight
 // Why a stage cannot run the problem, as a sentence; empty if it can.
-std::string quadratic_unsupported(const Arguments&);
 std::string gpu_unsupported(const Arguments&);
 }  // namespace causal_attention
 
@@ -127,15 +123,14 @@ std::string gpu_unsupported(const Arguments&);
 namespace bidirectional_attention {
 /// What a stage gets.
 using Arguments = AttentionArguments;
-void quadratic(const Arguments&);     ///< CPU, double
-void eigen(const Arguments&);         ///< CPU, float
-void gpu(const Arguments&);           ///< two tiled products on the device
-void state_double(const Arguments&);  ///< S and z in double: the reference for long sequences
+void eigen(const Arguments&);             ///< CPU, float
+void gpu(const Arguments&);               ///< two tiled products on the device
+void state_double(const Arguments&);      ///< S and z in double: the reference for long sequences
+void quadratic_double(const Arguments&);  ///< the reference, weight by weight
 // Bytes of memory in addition to inputs and outputs.
 std::int64_t eigen_memory(const Arguments&);
 std::int64_t state_double_memory(const Arguments&);
 // Why a stage cannot run the problem, as a sentence; empty if it can.
-std::string quadratic_unsupported(const Arguments&);
 std::string gpu_unsupported(const Arguments&);
 }  // namespace bidirectional_attention
 
@@ -156,26 +151,24 @@ struct AttentionBackwardArguments : AttentionArguments {  // without o
 namespace causal_attention_backward {
 /// What a stage gets.
 using Arguments = AttentionBackwardArguments;
-void quadratic(const Arguments&);         ///< CPU, double, weight by weight
 void recurrent(const Arguments&);         ///< CPU, float: a walk from each end
-void gpu(const Arguments&);               ///< the gradients of causal_dot_product, with kernels around them
+void dispatch(const Arguments&);          ///< the gradients of causal_dot_product, with kernels around them
 void recurrent_double(const Arguments&);  ///< the reference for long sequences
+void quadratic_double(const Arguments&);  ///< the reference, weight by weight
 // Why a stage cannot run the problem, as a sentence; empty if it can.
-std::string quadratic_unsupported(const Arguments&);
-std::string gpu_unsupported(const Arguments&);
+std::string dispatch_unsupported(const Arguments&);
 }  // namespace causal_attention_backward
 
 /// The gradients of bidirectional_attention.
 namespace bidirectional_attention_backward {
 /// What a stage gets.
 using Arguments = AttentionBackwardArguments;
-void quadratic(const Arguments&);     ///< CPU, double, weight by weight
-void eigen(const Arguments&);         ///< CPU, float: six matrix products
-void gpu(const Arguments&);           ///< the same on the device, one kernel
-void state_double(const Arguments&);  ///< `eigen` in double: the reference for long sequences
+void eigen(const Arguments&);             ///< CPU, float: six matrix products
+void dispatch(const Arguments&);          ///< the same on the device, one kernel
+void state_double(const Arguments&);      ///< `eigen` in double: the reference for long sequences
+void quadratic_double(const Arguments&);  ///< the reference, weight by weight
 // Why a stage cannot run the problem, as a sentence; empty if it can.
-std::string quadratic_unsupported(const Arguments&);
-std::string gpu_unsupported(const Arguments&);
+std::string dispatch_unsupported(const Arguments&);
 }  // namespace bidirectional_attention_backward
 
 }  // namespace tutorial

@@ -53,21 +53,9 @@ Chapter chapter() {
   {
     using namespace causal_dot_product_backward;
     chapter.add(definition())
-        .stage({.name = "quadratic",
-                .dtype = Dtype::fp64,
-                .run = quadratic,
-                .idea = "the chain rule through the score matrix: the truth, O(L^2)",
-                .unsupported = quadratic_unsupported,
-                .work = quadratic_work})
         .stage({.name = "recurrent",
                 .run = recurrent,
                 .idea = "the state from the start, its adjoint from the end: nothing is stored but inputs"})
-        .stage({.name = "atomic",
-                .processor = Processor::gpu,
-                .run = atomic,
-                .idea = "three products of the forward kernel, two of them with time reversed",
-                .unsupported = atomic_unsupported,
-                .work = walks_work})
         .stage({.name = "lmha",
                 .processor = Processor::gpu,
                 .run = lmha,
@@ -85,12 +73,6 @@ Chapter chapter() {
   {
     using namespace causal_attention;
     chapter.add(definition())
-        .stage({.name = "quadratic",
-                .dtype = Dtype::fp64,
-                .run = quadratic,
-                .idea = "every similarity phi(q) . phi(k), normalised",
-                .unsupported = quadratic_unsupported,
-                .work = quadratic_work})
         .stage({.name = "recurrent", .run = recurrent, .idea = "two states, S and its normaliser z"})
         .stage({.name = "gpu",
                 .processor = Processor::gpu,
@@ -101,29 +83,17 @@ Chapter chapter() {
   {
     using namespace causal_attention_backward;
     chapter.add(definition())
-        .stage({.name = "quadratic",
-                .dtype = Dtype::fp64,
-                .run = quadratic,
-                .idea = "weight by weight through the normaliser",
-                .unsupported = quadratic_unsupported,
-                .work = quadratic_work})
         .stage(
             {.name = "recurrent", .run = recurrent, .idea = "a walk from each end, two numbers per position between"})
-        .stage({.name = "gpu",
+        .stage({.name = "dispatch",
                 .processor = Processor::gpu,
-                .run = gpu,
+                .run = dispatch,
                 .idea = "division, causal_dot_product's gradients and feature map, each passes its gradient on",
-                .unsupported = gpu_unsupported});
+                .unsupported = dispatch_unsupported});
   }
   {
     using namespace bidirectional_attention;
     chapter.add(definition())
-        .stage({.name = "quadratic",
-                .dtype = Dtype::fp64,
-                .run = quadratic,
-                .idea = "every query with every key",
-                .unsupported = quadratic_unsupported,
-                .work = quadratic_work})
         .stage({.name = "eigen",
                 .run = eigen,
                 .idea = "one state for all queries: two matrix products",
@@ -137,18 +107,12 @@ Chapter chapter() {
   {
     using namespace bidirectional_attention_backward;
     chapter.add(definition())
-        .stage({.name = "quadratic",
-                .dtype = Dtype::fp64,
-                .run = quadratic,
-                .idea = "every query with every key",
-                .unsupported = quadratic_unsupported,
-                .work = quadratic_work})
         .stage({.name = "eigen", .run = eigen, .idea = "the gradient of a matrix product is two matrix products"})
-        .stage({.name = "gpu",
+        .stage({.name = "dispatch",
                 .processor = Processor::gpu,
-                .run = gpu,
+                .run = dispatch,
                 .idea = "one kernel for matrix products, six times",
-                .unsupported = gpu_unsupported});
+                .unsupported = dispatch_unsupported});
   }
   return chapter;
 }

@@ -99,13 +99,8 @@ Operator definition() {
   return causal_dot_product::definition()
       .backward("dq_t = do_t S_t^T, dk_t = v_t R_t^T, dv_t = k_t R_t, R_t = sum_{i>=t} q_i^T do_i")
       .work([](const Sizes& s) { return state_work(s, 5 * s.at("L")); })
-      .reference(quadratic)
+      .reference(quadratic_double)
       .long_reference(recurrent_double);
-}
-
-Work quadratic_work(const Sizes& s) {
-  const Work scores = score_work(s, causal_scores(s));  // A and dv, or dA and dq; dk adds one width
-  return {.fma_flops = 2 * scores.fma_flops + 2.0 * double(s.at("B") * s.at("H") * causal_scores(s) * s.at("Dk"))};
 }
 
 Work walks_work(const Sizes& s) {
@@ -135,12 +130,8 @@ Operator definition() {
   return with_attention(
              Operator("causal_attention", "o_t = phi(q_t) S_t / (phi(q_t) . z_t + eps), phi(x) = elu(x) + 1"))
       .work([](const Sizes& s) { return state_work(s, 2 * s.at("L")); })
-      .reference(quadratic)
+      .reference(quadratic_double)
       .long_reference(recurrent_double);
-}
-
-Work quadratic_work(const Sizes& s) {
-  return score_work(s, causal_scores(s));
 }
 
 }  // namespace causal_attention
@@ -150,12 +141,8 @@ namespace bidirectional_attention {
 Operator definition() {
   return with_attention(Operator("bidirectional_attention", "the same with one S and z for all queries"))
       .work([](const Sizes& s) { return state_work(s, s.at("L") + s.at("Lk")); })
-      .reference(quadratic)
+      .reference(quadratic_double)
       .long_reference(state_double, state_double_memory);
-}
-
-Work quadratic_work(const Sizes& s) {
-  return score_work(s, s.at("L") * s.at("Lk"));
 }
 
 }  // namespace bidirectional_attention
@@ -178,12 +165,8 @@ Operator definition() {
       .cancels("dq")
       .cancels("dk")
       .work([](const Sizes& s) { return state_work(s, 6 * s.at("L")); })
-      .reference(quadratic)
+      .reference(quadratic_double)
       .long_reference(recurrent_double);
-}
-
-Work quadratic_work(const Sizes& s) {
-  return {.fma_flops = 3 * score_work(s, causal_scores(s)).fma_flops};
 }
 
 }  // namespace causal_attention_backward
@@ -196,12 +179,8 @@ Operator definition() {
       .cancels("dq")
       .cancels("dk")
       .work([](const Sizes& s) { return state_work(s, 3 * (s.at("L") + s.at("Lk"))); })
-      .reference(quadratic)
+      .reference(quadratic_double)
       .long_reference(state_double);
-}
-
-Work quadratic_work(const Sizes& s) {
-  return {.fma_flops = 3 * score_work(s, s.at("L") * s.at("Lk")).fma_flops};
 }
 
 }  // namespace bidirectional_attention_backward

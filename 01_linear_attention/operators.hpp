@@ -15,28 +15,23 @@ Work quadratic_work(const Sizes&);  ///< operations of `quadratic`
 namespace causal_dot_product_backward {
 /// The gradients: the variant `backward` without its stages.
 Operator definition();
-Work quadratic_work(const Sizes&);  ///< operations of `quadratic`
-Work walks_work(const Sizes&);      ///< operations of three products
+Work walks_work(const Sizes&);  ///< operations of three products
 }  // namespace causal_dot_product_backward
 namespace causal_attention {
 /// The operator without its stages, which the table of contents adds.
 Operator definition();
-Work quadratic_work(const Sizes&);  ///< operations of `quadratic`
 }  // namespace causal_attention
 namespace bidirectional_attention {
 /// The operator without its stages, which the table of contents adds.
 Operator definition();
-Work quadratic_work(const Sizes&);  ///< operations of `quadratic`
 }  // namespace bidirectional_attention
 namespace causal_attention_backward {
 /// The gradients: the variant `backward` without its stages.
 Operator definition();
-Work quadratic_work(const Sizes&);  ///< operations of `quadratic`
 }  // namespace causal_attention_backward
 namespace bidirectional_attention_backward {
 /// The gradients: the variant `backward` without its stages.
 Operator definition();
-Work quadratic_work(const Sizes&);  ///< operations of `quadratic`
 }  // namespace bidirectional_attention_backward
 
 }  // namespace tutorial

@@ -44,28 +44,32 @@ using Bf16Arguments = Arguments<__nv_bfloat16>;  ///< q, k, v and o in bf16
 void quadratic_double(const FloatArguments&);  ///< O(L^2), up to L = 4096
 void recurrent_double(const FloatArguments&);  ///< O(L), for longer sequences
 
-void recurrent(const FloatArguments&);         ///< 1: GPU: chapter 01's last stage on scale q, plus scale q_t S_0
-void parallel(const FloatArguments&);          ///< 2: CPU: ((Q K^T) . M) V whole
-void chunkwise(const FloatArguments&);         ///< 3: CPU: chunks of C, heads over threads
-void materialized(const FloatArguments&);      ///< 4: GPU: each chunk's state in device memory, three kernels
-void fused(const FloatArguments&);             ///< 5: GPU: the state on the chip, one kernel
-void tensor_core(const Bf16Arguments&);        ///< 6: GPU: `fused` on bf16 with mma
-void pipelined(const Bf16Arguments&);          ///< 7: GPU: `tensor_core` with loads during the products
-void sequence_parallel(const Bf16Arguments&);  ///< 8: GPU: `pipelined` on all segments of a sequence at once
-void bulk_copies(const Bf16Arguments&);        ///< 9: GPU: `pipelined` with tiles by bulk copies, for Hopper
-void warpgroup_mma(const Bf16Arguments&);      ///< 10: GPU: `bulk_copies` with products of a warpgroup
-void specialized(const Bf16Arguments&);        ///< 11: GPU: `warpgroup_mma` with a task for each warpgroup
-void balanced_roles(const Bf16Arguments&);     ///< 12: GPU: `specialized` with work moved away from the state
-void queued_products(const Bf16Arguments&);    ///< 13: GPU: `balanced_roles` with the next product in the queue
-void cluster(const Bf16Arguments&);            ///< 14: GPU: `queued_products`, two blocks share the scores of a head
-void dispatch(const Bf16Arguments&);           ///< 15: what a user calls
+void recurrent(const FloatArguments&);       ///< GPU: chapter 01's last stage on scale q, plus scale q_t S_0
+void parallel(const FloatArguments&);        ///< CPU: ((Q K^T) . M) V whole
+void chunkwise(const FloatArguments&);       ///< CPU: chunks of C, heads over threads
+void materialized(const FloatArguments&);    ///< GPU: each chunk's state in device memory, three kernels
+void fused(const FloatArguments&);           ///< GPU: the state on the chip, one kernel
+void mma_products(const Bf16Arguments&);     ///< GPU: `fused` on bf16, with products on tensor cores
+void register_state(const Bf16Arguments&);   ///< GPU: `mma_products` with the state in registers
+void tensor_core(const Bf16Arguments&);      ///< GPU: `register_state` with swizzled tiles, half of the scores
+void pipelined(const Bf16Arguments&);        ///< GPU: `tensor_core` with loads during the products
+void segments(const Bf16Arguments&);         ///< GPU: `pipelined` on all segments of a sequence at once
+void bulk_copies(const Bf16Arguments&);      ///< GPU: `pipelined` with tiles by bulk copies, for Hopper
+void warpgroup_mma(const Bf16Arguments&);    ///< GPU: `bulk_copies` with products of a warpgroup
+void specialized(const Bf16Arguments&);      ///< GPU: `warpgroup_mma` with a task for each warpgroup
+void balanced_roles(const Bf16Arguments&);   ///< GPU: `specialized` with work moved away from the state
+void queued_products(const Bf16Arguments&);  ///< GPU: `balanced_roles` with the next product in the queue
+void dispatch(const Bf16Arguments&);         ///< what a user calls
+void cluster(const Bf16Arguments&);          ///< variant: `queued_products`, two blocks share the scores of a head
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string recurrent_unsupported(const FloatArguments&);
 std::string parallel_unsupported(const FloatArguments&);
 std::string materialized_unsupported(const FloatArguments&);
 std::string fused_unsupported(const FloatArguments&);
-std::string tensor_core_unsupported(const Bf16Arguments&);  ///< also `pipelined`, `sequence_parallel`
+std::string mma_products_unsupported(const Bf16Arguments&);
+std::string register_state_unsupported(const Bf16Arguments&);
+std::string tensor_core_unsupported(const Bf16Arguments&);  ///< also `pipelined`, `segments`
 std::string bulk_copies_unsupported(const Bf16Arguments&);
 std::string warpgroup_mma_unsupported(const Bf16Arguments&);  ///< `warpgroup_mma` to `cluster`
 std::string dispatch_unsupported(const Bf16Arguments&);
@@ -75,7 +79,7 @@ std::int64_t recurrent_memory(const FloatArguments&);
 std::int64_t parallel_memory(const FloatArguments&);
 std::int64_t chunkwise_memory(const FloatArguments&);
 std::int64_t materialized_memory(const FloatArguments&);
-std::int64_t sequence_parallel_memory(const Bf16Arguments&);
+std::int64_t segments_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 
 /// The kernel and plan that dispatch chooses on this GPU, as text for the report.

@@ -47,15 +47,14 @@ using Bf16BackwardArguments = BackwardArguments<__nv_bfloat16>;  ///< all but th
 /// In double on the CPU: the reference of every stage.
 void recurrent_double_backward(const FloatBackwardArguments&);
 
-void recurrent_backward(const FloatBackwardArguments&);    ///< 1: CPU: two passes, the second from the end
-void chunkwise_backward(const FloatBackwardArguments&);    ///< 2: CPU: the adjoint of each product of a chunk
-void materialized_backward(const Bf16BackwardArguments&);  ///< 3: GPU: S and dS of every chunk in device memory
-void walks_backward(const Bf16BackwardArguments&);         ///< 4: GPU: three walks, S and dS on the chip
-void dispatch_backward(const Bf16BackwardArguments&);      ///< 5: what a user calls
+void recurrent_backward(const FloatBackwardArguments&);    ///< CPU: two passes, the second from the end
+void chunkwise_backward(const FloatBackwardArguments&);    ///< CPU: the adjoint of each product of a chunk
+void walks_backward(const Bf16BackwardArguments&);         ///< GPU: three walks, S and dS on the chip
+void dispatch_backward(const Bf16BackwardArguments&);      ///< what a user calls
+void materialized_backward(const Bf16BackwardArguments&);  ///< variant: S and dS of every chunk in device memory
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.
-std::string materialized_backward_unsupported(const Bf16BackwardArguments&);
-std::string walks_backward_unsupported(const Bf16BackwardArguments&);
+std::string gradients_unsupported(const Bf16BackwardArguments&);  ///< `walks`, `materialized`
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments&);
 
 // Bytes of memory that a stage needs in addition to its inputs and outputs.

@@ -38,8 +38,8 @@ using NormalizedBf16Arguments = NormalizedBy<__nv_bfloat16>;
 
 /// In double on the CPU: the reference of the stages.
 void normalized_double(const NormalizedFloatArguments&);
-void normalized_recurrent(const NormalizedFloatArguments&);  ///< 1: CPU: z beside S, position after position
-void dispatch_normalized(const NormalizedBf16Arguments&);    ///< 2: `dispatch` with the normaliser
+void normalized_recurrent(const NormalizedFloatArguments&);  ///< CPU: z beside S, position after position
+void dispatch_normalized(const NormalizedBf16Arguments&);    ///< `dispatch` with the normaliser
 
 // Why dispatch_normalized() cannot run the problem, what it chooses, and the bytes that it needs in addition to inputs
 // and outputs.

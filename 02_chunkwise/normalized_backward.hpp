@@ -41,8 +41,8 @@ using NormalizedBackwardBf16Arguments = NormalizedBackwardArguments<__nv_bfloat1
 
 /// In double on the CPU: the reference of the stages.
 void normalized_double_backward(const NormalizedBackwardFloatArguments&);
-void normalized_recurrent_backward(const NormalizedBackwardFloatArguments&);  ///< 1: CPU: two passes
-void dispatch_normalized_backward(const NormalizedBackwardBf16Arguments&);    ///< 2: the walks of dispatch and two sums
+void normalized_recurrent_backward(const NormalizedBackwardFloatArguments&);  ///< CPU: two passes
+void dispatch_normalized_backward(const NormalizedBackwardBf16Arguments&);    ///< the walks of dispatch and two sums
 
 // Why dispatch_normalized_backward() cannot run the problem, what it chooses, and the bytes that it needs in addition
 // to inputs and outputs.

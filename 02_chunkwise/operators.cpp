@@ -1,6 +1,5 @@
 #include "02_chunkwise/operators.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "02_chunkwise/linear_attention.hpp"
@@ -13,37 +12,7 @@
 namespace tutorial::linear_attention {
 namespace {
 
-constexpr std::int64_t kGpuChunk = 64;
 constexpr float kEps = 1e-6f;  // chapter 01's
-
-/// Operations with a state: at each position k_t^T v_t is added to it and q_t S is read from it, or the same for whole
-/// chunks.
-double state_flops(const Sizes& s) {
-  return positions(s) * 4 * double(s.at("Dk") * s.at("Dv"));
-}
-
-/// Operations on scores where a query sees the keys of its chunk up to its own: (C + 1) / 2 on average, each a
-/// product with a row of Dk and a sum of rows of Dv.
-double score_flops(const Sizes& s, std::int64_t C) {
-  return positions(s) * double(std::min(C, s.at("L")) + 1) * double(s.at("Dk") + s.at("Dv"));
-}
-
-/// The operations of all stages in chunks of C, a multiply-add counting as two.
-double chunk_flops(const Sizes& s, std::int64_t C) {
-  return score_flops(s, C) + state_flops(s);
-}
-
-/// Operations of the gradients in chunks of C. The states take k_t^T v_t, q_t^T do_t and three products. The scores
-/// take two kinds of products and three sums of rows.
-double backward_flops(const Sizes& s, std::int64_t C) {
-  const auto Dk = double(s.at("Dk")), Dv = double(s.at("Dv"));
-  return positions(s) * (10 * Dk * Dv + double(C > 0 ? std::min(C, s.at("L")) + 1 : 0) * (3 * Dk + 2 * Dv));
-}
-
-/// The work of the fp32 stages on a GPU.
-Work gpu_work(const Sizes& s) {
-  return {.fma_flops = chunk_flops(s, kGpuChunk)};
-}
 
 /// Draws phi(x) for a standard normal x, where phi is chapter 01's feature map.
 Draw feature() {
@@ -155,34 +124,6 @@ Operator normalized_backward_definition() {
       .cancels("dk")
       .reference(normalized_double_backward)
       .work(tensor_backward_work);
-}
-
-Work recurrent_work(const Sizes& s) {
-  return {.fma_flops = state_flops(s)};
-}
-
-Work parallel_work(const Sizes& s) {
-  return {.fma_flops = chunk_flops(s, s.at("L"))};  // one chunk
-}
-
-Work chunkwise_work(const Sizes& s) {
-  return {.fma_flops = chunk_flops(s, s.at("C"))};
-}
-
-Work tensor_work(const Sizes& s) {
-  return {.tensor_flops = chunk_flops(s, kGpuChunk)};
-}
-
-Work recurrent_backward_work(const Sizes& s) {
-  return {.fma_flops = backward_flops(s, 0)};
-}
-
-Work chunkwise_backward_work(const Sizes& s) {
-  return {.fma_flops = backward_flops(s, s.at("C"))};
-}
-
-Work tensor_backward_work(const Sizes& s) {
-  return {.tensor_flops = backward_flops(s, kGpuChunk)};
 }
 
 }  // namespace tutorial::linear_attention

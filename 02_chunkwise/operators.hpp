@@ -16,7 +16,8 @@ Operator backward_definition();
 /// The same with the normaliser, for --backward --normalize.
 Operator normalized_backward_definition();
 
-// The operations of the other stages.
+// The operations of the stages.
+Work gpu_work(const Sizes&);                 ///< the fp32 stages on a GPU, in chunks of 64
 Work recurrent_work(const Sizes&);           ///< `recurrent`
 Work parallel_work(const Sizes&);            ///< `parallel`
 Work chunkwise_work(const Sizes&);           ///< `chunkwise`, in chunks of --chunk

@@ -46,34 +46,33 @@ void recurrent(const FloatArguments&);            ///< CPU, double: what every s
 void parallel_unstable(const FloatArguments&);    ///< CPU: ((Q . G) (K / G)^T . M) V
 void parallel_log(const FloatArguments&);         ///< CPU: scores from differences of logarithms
 void chunkwise(const FloatArguments&);            ///< CPU: chunks of C, sub-chunks of 16, heads over threads
-void recurrent_gpu(const FloatArguments&);        ///< GPU: the state in registers, one kernel
 void chunk_gpu(const FloatArguments&);            ///< GPU: each chunk's state in device memory, four kernels
 void subchunk_tensor_core(const Bf16Arguments&);  ///< GPU: sub-chunks on bf16 with mma
 void subchunk_walk(const Bf16Arguments&);         ///< GPU: from sub-chunk to sub-chunk through the state
-void sequence_parallel(const Bf16Arguments&);     ///< GPU: the same walk on segments of the sequence at once
+void segments(const Bf16Arguments&);              ///< GPU: the same walk on segments of the sequence at once
 void warpgroup_walk(const Bf16Arguments&);        ///< GPU: the walk on products of warpgroups
 void dispatch(const Bf16Arguments&);              ///< what a user calls
 void dispatch(const FloatArguments&);             ///< the same for q, k, v and o in fp32
+void recurrent_gpu(const FloatArguments&);        ///< variant: the state in registers, one kernel
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string parallel_unstable_unsupported(const FloatArguments&);  ///< reads g, if any: these gates may be too small
 std::string parallel_log_unsupported(const FloatArguments&);
-std::string recurrent_gpu_unsupported(const FloatArguments&);
 std::string chunk_gpu_unsupported(const FloatArguments&);
 std::string subchunk_tensor_core_unsupported(const Bf16Arguments&);
-std::string subchunk_walk_unsupported(const Bf16Arguments&);  ///< and of sequence_parallel
+std::string subchunk_walk_unsupported(const Bf16Arguments&);  ///< and of segments
 std::string warpgroup_walk_unsupported(const Bf16Arguments&);
 std::string dispatch_unsupported(const Bf16Arguments&);
 std::string dispatch_unsupported(const FloatArguments&);
+std::string recurrent_gpu_unsupported(const FloatArguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs: scores, states, sums of gates.
 std::int64_t parallel_unstable_memory(const FloatArguments&);
 std::int64_t parallel_log_memory(const FloatArguments&);
 std::int64_t chunkwise_memory(const FloatArguments&);
-std::int64_t recurrent_gpu_memory(const FloatArguments&);
 std::int64_t chunk_gpu_memory(const FloatArguments&);
 std::int64_t subchunk_walk_memory(const Bf16Arguments&);  ///< and of subchunk_tensor_core, warpgroup_walk
-std::int64_t sequence_parallel_memory(const Bf16Arguments&);
+std::int64_t segments_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const FloatArguments&);
 
@@ -81,7 +80,7 @@ std::int64_t dispatch_memory(const FloatArguments&);
 /// subchunk_walk_unsupported() is not empty.
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);
 
-/// Microseconds that dispatch expects to take on an H200 on tensor cores; infinite if it computes in fp32.
+/// Microseconds that dispatch expects to take on tensor cores; infinite if it computes in fp32.
 double dispatch_time(const Bf16Arguments&);
 
 /// How small the products of gates of parallel_unstable have become, as text for the report.

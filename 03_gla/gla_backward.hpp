@@ -48,36 +48,31 @@ struct BackwardArguments {
 using FloatBackwardArguments = BackwardArguments<float>;         ///< tensors in fp32
 using Bf16BackwardArguments = BackwardArguments<__nv_bfloat16>;  ///< all but gates and states in bf16
 
-void recurrent_backward(const FloatBackwardArguments&);           ///< 1: CPU, double: keeps the state of every position
-void closed_form_backward(const FloatBackwardArguments&);         ///< 2: CPU: dg from q, dq, k and dk; no state is kept
+void recurrent_backward(const FloatBackwardArguments&);           ///< CPU, double: keeps the state of every position
+void closed_form_backward(const FloatBackwardArguments&);         ///< CPU: dg from q, dq, k and dk; no state is kept
 void closed_form_double_backward(const FloatBackwardArguments&);  ///< the same in double: the reference of long inputs
-void chunkwise_backward(const FloatBackwardArguments&);           ///< 3: CPU: two levels
-void subchunk_walks_backward(const Bf16BackwardArguments&);  ///< 4: GPU: walks on tensor cores, and the decays in fp32
-void materialized_backward(const Bf16BackwardArguments&);    ///< 5: GPU: states of all chunks first, then all chunks
-void warpgroup_states_backward(const Bf16BackwardArguments&);     ///< 6: GPU: these states by products of warpgroups
-void warpgroup_gradients_backward(const Bf16BackwardArguments&);  ///< 7: GPU: all products by warpgroups
-void anchored_pairs_backward(const Bf16BackwardArguments&);       ///< 8: GPU: those of pairs, too
-void one_anchor_backward(const Bf16BackwardArguments&);           ///< 9: GPU: the pairs of a chunk at once
-void dispatch_backward(const Bf16BackwardArguments&);             ///< 10: what a user calls
-void dispatch_backward(const FloatBackwardArguments&);  ///< the same for q, k, v, do and their gradients in fp32
+void chunkwise_backward(const FloatBackwardArguments&);           ///< CPU: two levels
+void anchored_pairs_backward(const Bf16BackwardArguments&);  ///< GPU: states of all chunks, then all chunks at once
+void one_anchor_backward(const Bf16BackwardArguments&);      ///< GPU: the pairs of a chunk at once
+void dispatch_backward(const Bf16BackwardArguments&);        ///< what a user calls
+void dispatch_backward(const FloatBackwardArguments&);       ///< the same for q, k, v, do and their gradients in fp32
+void materialized_backward(const Bf16BackwardArguments&);    ///< variant: products by warps
+void subchunk_walks_backward(const Bf16BackwardArguments&);  ///< variant: walks on tensor cores, the decays in fp32
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.
-std::string subchunk_walks_backward_unsupported(const Bf16BackwardArguments&);
-std::string materialized_backward_unsupported(const Bf16BackwardArguments&);
-std::string warpgroup_states_backward_unsupported(const Bf16BackwardArguments&);
-std::string warpgroup_gradients_backward_unsupported(const Bf16BackwardArguments&);
+std::string one_anchor_backward_unsupported(const Bf16BackwardArguments&);  ///< and of anchored_pairs
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments&);
 std::string dispatch_backward_unsupported(const FloatBackwardArguments&);
+std::string materialized_backward_unsupported(const Bf16BackwardArguments&);
+std::string subchunk_walks_backward_unsupported(const Bf16BackwardArguments&);
 
 // Bytes of memory that a stage needs in addition to its inputs and outputs.
 std::int64_t recurrent_backward_memory(const FloatBackwardArguments&);
 std::int64_t closed_form_backward_memory(const FloatBackwardArguments&);
 std::int64_t chunkwise_backward_memory(const FloatBackwardArguments&);
-std::int64_t subchunk_walks_backward_memory(const Bf16BackwardArguments&);
-std::int64_t materialized_backward_memory(const Bf16BackwardArguments&);
-std::int64_t warpgroup_states_backward_memory(const Bf16BackwardArguments&);
-std::int64_t warpgroup_gradients_backward_memory(const Bf16BackwardArguments&);
+std::int64_t between_memory(const Bf16BackwardArguments&);  ///< of anchored_pairs, one_anchor and materialized
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments&);
+std::int64_t subchunk_walks_backward_memory(const Bf16BackwardArguments&);
 
 /// What dispatch chooses, as text for the report.
 std::string dispatch_backward_note(const Bf16BackwardArguments&);

@@ -63,21 +63,21 @@ std::int64_t reference_memory(const FloatArguments&);
 /// The same with q, k, v and z rounded to bf16, for the stage in bf16.
 void bf16_reference(const FloatArguments&);
 
-void cpu(const FloatArguments&);      ///< CPU: Eigen, and gla's chunkwise
-void gpu(const FloatArguments&);      ///< GPU: fp32 throughout
-void gpu_bf16(const Bf16Arguments&);  ///< GPU: matrices in bf16
+void cpu(const FloatArguments&);  ///< CPU: Eigen, and gla's chunkwise
+template <class T>
+void gpu(const Arguments<T>&);  ///< GPU: matrices in fp32, or in bf16
 
-// Why a stage cannot run the problem, as a sentence; empty if it can.
-std::string gpu_unsupported(const FloatArguments&);
-std::string gpu_bf16_unsupported(const Bf16Arguments&);
+/// Why the GPU cannot run the problem, as a sentence; empty if it can.
+template <class T>
+std::string gpu_unsupported(const Arguments<T>&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs: everything between x and y.
 std::int64_t cpu_memory(const FloatArguments&);
-std::int64_t gpu_memory(const FloatArguments&);
-std::int64_t gpu_bf16_memory(const Bf16Arguments&);
+template <class T>
+std::int64_t gpu_memory(const Arguments<T>&);
 
-// Which stage of gla its dispatch picks, as text for the report.
-std::string gpu_note(const FloatArguments&);
-std::string gpu_bf16_note(const Bf16Arguments&);
+/// Which stage of gla its dispatch picks, as text for the report.
+template <class T>
+std::string gpu_note(const Arguments<T>&);
 
 }  // namespace tutorial::gla_layer

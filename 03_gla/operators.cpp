@@ -123,19 +123,12 @@ namespace retention {
 
 template <class T>
 Arguments<T> Arguments<T>::bind(const Call& call) {
-  return {call.size("B"),
-          call.size("H"),
-          call.size("L"),
-          call.size("Dk"),
-          call.size("Dv"),
-          call.chunk(),
-          call.scale(),
-          call.view<const T>("q"),
-          call.view<const T>("k"),
-          call.view<const T>("v"),
-          call.view<const float>("initial_state"),
-          call.view<T>("o"),
-          call.view<float>("final_state")};
+  return {call.size("B"),          call.size("H"),
+          call.size("L"),          call.size("Dk"),
+          call.size("Dv"),         call.scale(),
+          call.view<const T>("q"), call.view<const T>("k"),
+          call.view<const T>("v"), call.view<const float>("initial_state"),
+          call.view<T>("o"),       call.view<float>("final_state")};
 }
 template struct Arguments<float>;
 template struct Arguments<__nv_bfloat16>;
@@ -144,10 +137,6 @@ Operator definition() {
   Operator definition("retention", "gla with one constant gate per head, exp(g) = 1 - 2^(-5-h)");
   definition.reference(recurrent_double).work(pairwise_work);
   return with_attention(std::move(definition), normal(), normal());
-}
-
-Work chunkwise_work(const Sizes& s) {
-  return two_level_work(s, s.at("C"));
 }
 
 }  // namespace retention

@@ -17,7 +17,7 @@ Work parallel_log_work(const Sizes&);
 Work chunkwise_work(const Sizes&);  ///< in chunks of C
 Work chunk_gpu_work(const Sizes&);
 Work subchunk_work(const Sizes&);       ///< of subchunk_tensor_core
-Work subchunk_walk_work(const Sizes&);  ///< and of sequence_parallel and dispatch: what one segment takes
+Work subchunk_walk_work(const Sizes&);  ///< and of segments and dispatch: what one segment takes
 
 /// The gradients (gla_backward_operators.cpp).
 Operator backward_definition();
@@ -35,7 +35,6 @@ namespace tutorial::retention {
 
 /// Its operations are those of gla's chunk_gpu, in chunks of 64.
 Operator definition();
-Work chunkwise_work(const Sizes&);  ///< in chunks of --chunk
 
 }  // namespace tutorial::retention
 

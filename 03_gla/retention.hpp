@@ -20,7 +20,6 @@ namespace tutorial::retention {
 template <class T>
 struct Arguments {
   int B, H, L, Dk, Dv;
-  int C;                            ///< chunk length of `chunkwise`; the GPU stages have their own
   float scale;                      ///< multiplies q
   View<const T> q;                  ///< [B, H, L, Dk]
   View<const T> k;                  ///< [B, H, L, Dk]
@@ -37,18 +36,14 @@ using Bf16Arguments = Arguments<__nv_bfloat16>;  ///< q, k, v and o in bf16
 /// The recurrence in double on the CPU, with the decay as it is defined: what the stages are checked against.
 void recurrent_double(const FloatArguments&);
 
-void chunkwise(const FloatArguments&);  ///< CPU: gla's chunkwise on a table of gates
-void gpu(const FloatArguments&);        ///< GPU: gla's dispatch on a table of gates
-void gpu_bf16(const Bf16Arguments&);    ///< GPU: the same in bf16
-
-// Why a stage cannot run the problem, as a sentence, empty if it can; what it picks; the bytes that it needs beside
-// inputs and outputs.
-std::string gpu_unsupported(const FloatArguments&);
-std::string gpu_bf16_unsupported(const Bf16Arguments&);
-std::string gpu_note(const FloatArguments&);
-std::string gpu_bf16_note(const Bf16Arguments&);
-std::int64_t chunkwise_memory(const FloatArguments&);
-std::int64_t gpu_memory(const FloatArguments&);
-std::int64_t gpu_bf16_memory(const Bf16Arguments&);
+/// GPU: gla's dispatch on a table of gates
+template <class T>
+void gpu(const Arguments<T>&);
+template <class T>
+std::string gpu_unsupported(const Arguments<T>&);  ///< why it cannot run the problem, as a sentence; empty if it can
+template <class T>
+std::string gpu_note(const Arguments<T>&);  ///< what gla's dispatch picks
+template <class T>
+std::int64_t gpu_memory(const Arguments<T>&);  ///< bytes that it needs beside inputs and outputs
 
 }  // namespace tutorial::retention

@@ -19,49 +19,39 @@ namespace tutorial::fused_gla {
 
 using gla::Bf16Arguments;
 
-void chapter_03(const Bf16Arguments&);         ///< GPU: chapter 03's dispatch
-void five_steps(const Bf16Arguments&);         ///< GPU: five kernels, all in memory between them
-void prepare_fused(const Bf16Arguments&);      ///< GPU: the first two in one pass
-void combine_fused(const Bf16Arguments&);      ///< GPU: the walk adds the scores' part and writes o itself
-void intra_fused(const Bf16Arguments&);        ///< GPU: the walk computes the scores, too
-void one_kernel(const Bf16Arguments&);         ///< GPU: all in one kernel, in chunks of 64
-void warp_specialized(const Bf16Arguments&);   ///< GPU: all in one kernel, on products of warpgroups
-void score_levels(const Bf16Arguments&);       ///< GPU: the same, with all scores on tensor cores
-void multiplying_warps(const Bf16Arguments&);  ///< GPU: the same, with warps that multiply and warps that prepare
-void segments(const Bf16Arguments&);           ///< GPU: the same on segments of the sequence
-void dispatch(const Bf16Arguments&);           ///< what a user calls
+void five_steps(const Bf16Arguments&);    ///< GPU: five kernels, all in memory between them
+void intra_fused(const Bf16Arguments&);   ///< GPU: two kernels, of which one walks, computes the scores and writes o
+void one_kernel(const Bf16Arguments&);    ///< GPU: all in one kernel, in chunks of 64
+void specialized(const Bf16Arguments&);   ///< GPU, Hopper: the same, with the walk on products of warpgroups
+void score_levels(const Bf16Arguments&);  ///< GPU, Hopper: the same, with all scores on tensor cores
+void segments(const Bf16Arguments&);      ///< GPU, Hopper: the same on segments of the sequence
+void dispatch(const Bf16Arguments&);      ///< what a user calls
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.
-std::string chapter_03_unsupported(const Bf16Arguments&);
-std::string five_steps_unsupported(const Bf16Arguments&);  ///< and of the stages up to intra_fused
+std::string five_steps_unsupported(const Bf16Arguments&);  ///< and of intra_fused
 std::string one_kernel_unsupported(const Bf16Arguments&);
-std::string warp_specialized_unsupported(const Bf16Arguments&);  ///< and of the stages up to segments
+std::string specialized_unsupported(const Bf16Arguments&);
+std::string score_levels_unsupported(const Bf16Arguments&);  ///< and of segments
 std::string dispatch_unsupported(const Bf16Arguments&);
 
-/// What chapter 03's dispatch picks, as text for the report.
-std::string chapter_03_note(const Bf16Arguments&);
 /// The number of segments and the width of a tile.
 std::string segments_note(const Bf16Arguments&);
 /// Which kernel dispatch picks.
 std::string dispatch_note(const Bf16Arguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs.
-std::int64_t chapter_03_memory(const Bf16Arguments&);
-std::int64_t five_steps_memory(const Bf16Arguments&);  ///< and of prepare_fused
-std::int64_t combine_fused_memory(const Bf16Arguments&);
+std::int64_t five_steps_memory(const Bf16Arguments&);
 std::int64_t intra_fused_memory(const Bf16Arguments&);
 std::int64_t segments_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 
 // Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them; -1 if that is
 // unknown.
-std::int64_t chapter_03_bytes_moved(const Bf16Arguments&);
 std::int64_t five_steps_bytes_moved(const Bf16Arguments&);
-std::int64_t prepare_fused_bytes_moved(const Bf16Arguments&);
-std::int64_t combine_fused_bytes_moved(const Bf16Arguments&);
 std::int64_t intra_fused_bytes_moved(const Bf16Arguments&);
 std::int64_t one_kernel_bytes_moved(const Bf16Arguments&);
-std::int64_t warp_specialized_bytes_moved(const Bf16Arguments&);
+std::int64_t specialized_bytes_moved(const Bf16Arguments&);
+std::int64_t score_levels_bytes_moved(const Bf16Arguments&);
 std::int64_t segments_bytes_moved(const Bf16Arguments&);
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);
 

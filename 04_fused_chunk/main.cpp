@@ -4,8 +4,10 @@
 
 #include "03_gla/operators.hpp"
 #include "04_fused_chunk/fused_gla.hpp"
+#include "04_fused_chunk/gla/dispatch/chapter_03.hpp"
 #include "04_fused_chunk/operators.hpp"
 #include "04_fused_chunk/simple_gla.hpp"
+#include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
 #include "04_fused_chunk/simple_gla_backward.hpp"
 #include "common/chapter/chapter.hpp"
 
@@ -16,16 +18,6 @@ Chapter chapter() {
   {
     using namespace fused_gla;
     chapter.add(gla::definition())
-        .stage({.name = "chapter_03",
-                .processor = Processor::gpu,
-                .dtype = Dtype::bf16,
-                .run = chapter_03,
-                .idea = "chapter 03's last stage",
-                .unsupported = chapter_03_unsupported,
-                .note = chapter_03_note,
-                .memory = chapter_03_memory,
-                .bytes_moved = chapter_03_bytes_moved,
-                .work = gla::subchunk_walk_work})
         .stage({.name = "five_steps",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
@@ -35,33 +27,16 @@ Chapter chapter() {
                 .memory = five_steps_memory,
                 .bytes_moved = five_steps_bytes_moved,
                 .work = sub_chunk_work})
-        .stage({.name = "prepare_fused",
-                .processor = Processor::gpu,
-                .dtype = Dtype::bf16,
-                .run = prepare_fused,
-                .idea = "sums of gates, and what they do to q and k, in one pass",
-                .unsupported = five_steps_unsupported,
-                .memory = five_steps_memory,
-                .bytes_moved = prepare_fused_bytes_moved,
-                .work = sub_chunk_work})
-        .stage({.name = "combine_fused",
-                .processor = Processor::gpu,
-                .dtype = Dtype::bf16,
-                .run = combine_fused,
-                .idea = "the walk has all of Dk, adds the scores' part and writes o itself",
-                .unsupported = five_steps_unsupported,
-                .memory = combine_fused_memory,
-                .bytes_moved = combine_fused_bytes_moved,
-                .work = sub_chunk_work})
-        .stage({.name = "intra_fused",
-                .processor = Processor::gpu,
-                .dtype = Dtype::bf16,
-                .run = intra_fused,
-                .idea = "the walk computes the scores, too: two kernels",
-                .unsupported = five_steps_unsupported,
-                .memory = intra_fused_memory,
-                .bytes_moved = intra_fused_bytes_moved,
-                .work = sub_chunk_work})
+        .stage(
+            {.name = "intra_fused",
+             .processor = Processor::gpu,
+             .dtype = Dtype::bf16,
+             .run = intra_fused,
+             .idea = "what a sub-chunk needs in one kernel, then one walk with all of Dk that computes the scores, too",
+             .unsupported = five_steps_unsupported,
+             .memory = intra_fused_memory,
+             .bytes_moved = intra_fused_bytes_moved,
+             .work = sub_chunk_work})
         .stage({.name = "one_kernel",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
@@ -70,36 +45,28 @@ Chapter chapter() {
                 .unsupported = one_kernel_unsupported,
                 .bytes_moved = one_kernel_bytes_moved,
                 .work = gla::subchunk_walk_work})
-        .stage({.name = "warp_specialized",
+        .stage({.name = "specialized",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
-                .run = warp_specialized,
-                .idea = "Hopper: the same, with scores at anchors and products of warpgroups",
-                .unsupported = warp_specialized_unsupported,
-                .bytes_moved = warp_specialized_bytes_moved,
+                .run = specialized,
+                .idea = "Hopper: the same, with the walk on products of warpgroups",
+                .unsupported = specialized_unsupported,
+                .bytes_moved = specialized_bytes_moved,
                 .work = gla::subchunk_walk_work})
         .stage({.name = "score_levels",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
                 .run = score_levels,
-                .idea = "Hopper: an anchor for every pair; a lane has four columns, and a warp all of Dk",
-                .unsupported = warp_specialized_unsupported,
-                .bytes_moved = warp_specialized_bytes_moved,
-                .work = gla::subchunk_walk_work})
-        .stage({.name = "multiplying_warps",
-                .processor = Processor::gpu,
-                .dtype = Dtype::bf16,
-                .run = multiplying_warps,
-                .idea = "Hopper: warps that stored outputs multiply the levels; bulk copies store",
-                .unsupported = warp_specialized_unsupported,
-                .bytes_moved = warp_specialized_bytes_moved,
+                .idea = "Hopper: an anchor for every pair, so that all scores are products; warps that multiply them",
+                .unsupported = score_levels_unsupported,
+                .bytes_moved = score_levels_bytes_moved,
                 .work = gla::subchunk_walk_work})
         .stage({.name = "segments",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
                 .run = segments,
                 .idea = "Hopper: segments of the sequence at once, whose first states read k, v and g alone",
-                .unsupported = warp_specialized_unsupported,
+                .unsupported = score_levels_unsupported,
                 .note = segments_note,
                 .memory = segments_memory,
                 .bytes_moved = segments_bytes_moved,
@@ -113,7 +80,17 @@ Chapter chapter() {
                 .note = dispatch_note,
                 .memory = dispatch_memory,
                 .bytes_moved = dispatch_bytes_moved,
-                .work = gla::subchunk_walk_work});
+                .work = gla::subchunk_walk_work})
+        .variant({.name = "chapter_03",
+                  .processor = Processor::gpu,
+                  .dtype = Dtype::bf16,
+                  .run = chapter_03,
+                  .idea = "chapter 03's dispatch",
+                  .unsupported = chapter_03_unsupported,
+                  .note = chapter_03_note,
+                  .memory = chapter_03_memory,
+                  .bytes_moved = chapter_03_bytes_moved,
+                  .work = gla::subchunk_walk_work});
   }
   {
     using namespace simple_gla;
@@ -135,22 +112,6 @@ Chapter chapter() {
                 .idea = "on bf16: chapter 02's walk with three decays, the state in registers",
                 .unsupported = fused_unsupported,
                 .bytes_moved = fused_bytes_moved})
-        .stage({.name = "two_kernels",
-                .processor = Processor::gpu,
-                .dtype = Dtype::bf16,
-                .run = two_kernels,
-                .idea = "the chunks' states into memory, then all outputs at once",
-                .unsupported = two_kernels_unsupported,
-                .memory = two_kernels_memory,
-                .bytes_moved = two_kernels_bytes_moved})
-        .stage({.name = "sequence_parallel",
-                .processor = Processor::gpu,
-                .dtype = Dtype::bf16,
-                .run = sequence_parallel,
-                .idea = "segments of the sequence walked at once",
-                .unsupported = fused_unsupported,
-                .memory = sequence_parallel_memory,
-                .bytes_moved = sequence_parallel_bytes_moved})
         .stage({.name = "specialized",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
@@ -173,7 +134,23 @@ Chapter chapter() {
                 .unsupported = dispatch_unsupported,
                 .note = dispatch_note,
                 .memory = dispatch_memory,
-                .bytes_moved = dispatch_bytes_moved});
+                .bytes_moved = dispatch_bytes_moved})
+        .variant({.name = "two_kernels",
+                  .processor = Processor::gpu,
+                  .dtype = Dtype::bf16,
+                  .run = two_kernels,
+                  .idea = "the chunks' states into memory, then all outputs at once",
+                  .unsupported = two_kernels_unsupported,
+                  .memory = two_kernels_memory,
+                  .bytes_moved = two_kernels_bytes_moved})
+        .variant({.name = "segments",
+                  .processor = Processor::gpu,
+                  .dtype = Dtype::bf16,
+                  .run = segments,
+                  .idea = "segments of the sequence walked at once",
+                  .unsupported = fused_unsupported,
+                  .memory = segments_memory,
+                  .bytes_moved = segments_bytes_moved});
     chapter.add(backward_definition())
         .stage({.name = "recurrent",
                 .run = recurrent_backward,
@@ -187,14 +164,6 @@ Chapter chapter() {
                 .memory = chunkwise_backward_memory,
                 .work = chunkwise_backward_work,
                 .tolerance = fp32_backward_tolerance})
-        .stage({.name = "materialized",
-                .processor = Processor::gpu,
-                .dtype = Dtype::bf16,
-                .run = materialized_backward,
-                .idea = "S and dS of every chunk in device memory; dg starts anew from them in each chunk",
-                .unsupported = materialized_backward_unsupported,
-                .memory = materialized_backward_memory,
-                .tolerance = bf16_backward_tolerance})
         .stage({.name = "walks",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
@@ -209,15 +178,6 @@ Chapter chapter() {
                 .run = segments_backward,
                 .idea = "the walks on segments of the sequence at once; dg starts anew at the end of each",
                 .unsupported = walks_backward_unsupported,
-                .note = segments_backward_note,
-                .memory = segments_backward_memory,
-                .tolerance = bf16_backward_tolerance})
-        .stage({.name = "pipelined",
-                .processor = Processor::gpu,
-                .dtype = Dtype::bf16,
-                .run = pipelined_backward,
-                .idea = "the next chunk's loads run under this chunk's products",
-                .unsupported = pipelined_backward_unsupported,
                 .note = segments_backward_note,
                 .memory = segments_backward_memory,
                 .tolerance = bf16_backward_tolerance})
@@ -238,7 +198,16 @@ Chapter chapter() {
                 .unsupported = dispatch_backward_unsupported,
                 .note = dispatch_backward_note,
                 .memory = dispatch_backward_memory,
-                .tolerance = bf16_backward_tolerance});
+                .tolerance = bf16_backward_tolerance})
+        .variant({.name = "pipelined",
+                  .processor = Processor::gpu,
+                  .dtype = Dtype::bf16,
+                  .run = pipelined_backward,
+                  .idea = "the next chunk's loads run under this chunk's products",
+                  .unsupported = pipelined_backward_unsupported,
+                  .note = segments_backward_note,
+                  .memory = segments_backward_memory,
+                  .tolerance = bf16_backward_tolerance});
   }
   return chapter;
 }

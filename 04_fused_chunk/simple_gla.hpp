@@ -42,18 +42,15 @@ struct Arguments {
 using FloatArguments = Arguments<float>;         ///< tensors in fp32
 using Bf16Arguments = Arguments<__nv_bfloat16>;  ///< q, k, v and o in bf16
 
-void recurrent(const FloatArguments&);         ///< CPU, double: what every stage is checked against
-void chunkwise(const FloatArguments&);         ///< CPU: chunks of C, heads over threads
-void fused(const Bf16Arguments&);              ///< GPU: one walk, the state in registers
-void two_kernels(const Bf16Arguments&);        ///< GPU: the chunks' states into memory, then all outputs at once
-void sequence_parallel(const Bf16Arguments&);  ///< GPU: fused on segments of the sequence at once
-void specialized(const Bf16Arguments&);        ///< GPU, Hopper: the walk on warpgroups with tasks of their own
-void register_scores(const Bf16Arguments&);    ///< GPU, Hopper: P in registers; the state does not wait for scores
-void dispatch(const Bf16Arguments&);           ///< what a user calls
+void recurrent(const FloatArguments&);       ///< CPU, double: what every stage is checked against
+void chunkwise(const FloatArguments&);       ///< CPU: chunks of C, heads over threads
+void fused(const Bf16Arguments&);            ///< GPU: one walk, the state in registers
+void specialized(const Bf16Arguments&);      ///< GPU, Hopper: the walk on warpgroups with tasks of their own
+void register_scores(const Bf16Arguments&);  ///< GPU, Hopper: P in registers; the state does not wait for scores
+void dispatch(const Bf16Arguments&);         ///< what a user calls
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.
-std::string fused_unsupported(const Bf16Arguments&);  ///< and of sequence_parallel
-std::string two_kernels_unsupported(const Bf16Arguments&);
+std::string fused_unsupported(const Bf16Arguments&);        ///< and of segments
 std::string specialized_unsupported(const Bf16Arguments&);  ///< and of register_scores
 std::string dispatch_unsupported(const Bf16Arguments&);
 
@@ -62,15 +59,11 @@ std::string dispatch_note(const Bf16Arguments&);
 
 // Bytes of memory that a stage needs beside its inputs and outputs: scores, states.
 std::int64_t chunkwise_memory(const FloatArguments&);
-std::int64_t two_kernels_memory(const Bf16Arguments&);
-std::int64_t sequence_parallel_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 
 // Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them; -1 if that is
 // unknown.
 std::int64_t fused_bytes_moved(const Bf16Arguments&);
-std::int64_t two_kernels_bytes_moved(const Bf16Arguments&);
-std::int64_t sequence_parallel_bytes_moved(const Bf16Arguments&);
 std::int64_t specialized_bytes_moved(const Bf16Arguments&);  ///< and of register_scores
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);
 

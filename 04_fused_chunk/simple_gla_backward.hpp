@@ -55,27 +55,23 @@ using Bf16BackwardArguments = BackwardArguments<__nv_bfloat16>;  ///< q, k, v, d
 /// In double on the CPU: the reference of every stage.
 void recurrent_double_backward(const FloatBackwardArguments&);
 
-void recurrent_backward(const FloatBackwardArguments&);    ///< 1: CPU: two passes, the second from the end
-void chunkwise_backward(const FloatBackwardArguments&);    ///< 2: CPU: the adjoint of each product of a chunk
-void materialized_backward(const Bf16BackwardArguments&);  ///< 3: GPU: S and dS of every chunk in device memory
-void walks_backward(const Bf16BackwardArguments&);         ///< 4: GPU: three walks, S and dS on the chip
-void segments_backward(const Bf16BackwardArguments&);      ///< 5: GPU: the walks in segments, dg anew in each
-void pipelined_backward(const Bf16BackwardArguments&);     ///< 6: GPU: the next chunk's loads run under the products
-/// 7: GPU, Hopper: all walks in one launch, on warpgroups
-void hopper_gradients_backward(const Bf16BackwardArguments&);
-void dispatch_backward(const Bf16BackwardArguments&);  ///< 8: what a user calls
+void recurrent_backward(const FloatBackwardArguments&);        ///< CPU: two passes, the second from the end
+void chunkwise_backward(const FloatBackwardArguments&);        ///< CPU: the adjoint of each product of a chunk
+void walks_backward(const Bf16BackwardArguments&);             ///< GPU: three walks, S and dS on the chip
+void segments_backward(const Bf16BackwardArguments&);          ///< GPU: the walks in segments, dg anew in each
+void hopper_gradients_backward(const Bf16BackwardArguments&);  ///< GPU, Hopper: all walks in one launch, on warpgroups
+void dispatch_backward(const Bf16BackwardArguments&);          ///< what a user calls
+void pipelined_backward(const Bf16BackwardArguments&);  ///< variant: the next chunk's loads run under the products
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.
-std::string materialized_backward_unsupported(const Bf16BackwardArguments&);
 std::string walks_backward_unsupported(const Bf16BackwardArguments&);  ///< and of segments
-std::string pipelined_backward_unsupported(const Bf16BackwardArguments&);
 std::string hopper_gradients_backward_unsupported(const Bf16BackwardArguments&);
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments&);
+std::string pipelined_backward_unsupported(const Bf16BackwardArguments&);
 
 // Bytes of memory that a stage needs in addition to its inputs and outputs.
 std::int64_t recurrent_backward_memory(const FloatBackwardArguments&);
 std::int64_t chunkwise_backward_memory(const FloatBackwardArguments&);
-std::int64_t materialized_backward_memory(const Bf16BackwardArguments&);
 std::int64_t walks_backward_memory(const Bf16BackwardArguments&);
 std::int64_t segments_backward_memory(const Bf16BackwardArguments&);  ///< and of pipelined
 std::int64_t hopper_gradients_backward_memory(const Bf16BackwardArguments&);

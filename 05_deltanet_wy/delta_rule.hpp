@@ -45,68 +45,61 @@ struct Arguments {
 using FloatArguments = Arguments<float>;         ///< tensors in fp32
 using Bf16Arguments = Arguments<__nv_bfloat16>;  ///< q, k, v and o in bf16
 
-void recurrent(const FloatArguments&);         ///< CPU, double: what every stage is checked against
-void dense_product(const FloatArguments&);     ///< CPU, double: a chunk's matrices I - beta k^T k multiplied out
-void wy(const FloatArguments&);                ///< CPU, double: their product as I minus a sum, vector after vector
-void ut_transform(const FloatArguments&);      ///< CPU, double: those vectors at once, from one triangular solve
-void recurrent_gpu(const FloatArguments&);     ///< GPU: the state in registers, one kernel
-void chunk_gpu(const FloatArguments&);         ///< GPU: ut_transform in four kernels: T, W and U, states, outputs
-void tensor_core(const Bf16Arguments&);        ///< GPU: the four kernels on tensor cores, T from its 16 x 16 blocks
-void split_inverse(const Bf16Arguments&);      ///< GPU: T in two bf16
-void residual(const Bf16Arguments&);           ///< GPU: v_new = T (V - K S), without W and U
-void fused(const Bf16Arguments&);              ///< GPU: the walk computes the outputs: no state in memory
-void specialized_warps(const Bf16Arguments&);  ///< GPU: warps that load, warps in the chain, warps for outputs
-void warpgroup_chain(const Bf16Arguments&);    ///< Hopper: the chain by warpgroup products, outputs in its gaps
-void segments(const Bf16Arguments&);           ///< Hopper: the sequence in segments, a transition as the walk of -K
-void one_kernel(const Bf16Arguments&);         ///< Hopper: T and P in warps of their own beside the chain
-void cluster(const Bf16Arguments&);            ///< Hopper: the two blocks of a head share T and P
-void three_blocks(const Bf16Arguments&);       ///< Hopper: a third block computes T and P for them
-void one_block(const Bf16Arguments&);          ///< Hopper: a head in one block, with two chains
-void scores_in_walk(const Bf16Arguments&);     ///< Hopper: segments; P by warps of the walk, T alone in memory
-void dispatch(const Bf16Arguments&);           ///< what a user calls
+void recurrent(const FloatArguments&);      ///< CPU, double: what every stage is checked against
+void dense_product(const FloatArguments&);  ///< CPU, double: a chunk's matrices I - beta k^T k multiplied out
+void wy(const FloatArguments&);             ///< CPU, double: their product as I minus a sum, vector after vector
+void ut_transform(const FloatArguments&);   ///< CPU, double: those vectors at once, from one triangular solve
+void chunk_gpu(const FloatArguments&);      ///< GPU: ut_transform in four kernels: T, W and U, states, outputs
+void block_inverse(const FloatArguments&);  ///< GPU: T from its 16 x 16 blocks
+void tensor_core(const Bf16Arguments&);     ///< GPU: the four kernels on tensor cores
+void split_inverse(const Bf16Arguments&);   ///< GPU: T in two bf16
+void fused(const Bf16Arguments&);  ///< GPU: one walk computes T (V - K S) and the outputs: no W, no U, no states
+void warpgroup_chain(const Bf16Arguments&);  ///< Hopper: the chain by warpgroup products, outputs in its gaps
+void scores_in_walk(const Bf16Arguments&);   ///< Hopper: P in a warpgroup of its own beside the chain
+void cluster(const Bf16Arguments&);          ///< Hopper: T, too; the two blocks of a head share the work for it
+void three_blocks(const Bf16Arguments&);     ///< Hopper: a third block computes T and P for them
+void segments(const Bf16Arguments&);         ///< Hopper: the sequence in segments, a transition as the walk of -K
+void dispatch(const Bf16Arguments&);         ///< what a user calls
 
-// Why a stage cannot run the problem, as a sentence; empty if it can.
-std::string recurrent_gpu_unsupported(const FloatArguments&);
-std::string chunk_gpu_unsupported(const FloatArguments&);
-std::string tensor_core_unsupported(const Bf16Arguments&);
-std::string split_inverse_unsupported(const Bf16Arguments&);
-std::string residual_unsupported(const Bf16Arguments&);
+// Variants, which dispatch may choose.
+void recurrent_gpu(const FloatArguments&);     ///< GPU: the state in registers, one kernel
+void specialized_warps(const Bf16Arguments&);  ///< GPU: warps that load, warps in the chain, warps for outputs
+void one_kernel(const Bf16Arguments&);         ///< Hopper: T and P in warps of the block that walks
+void one_block(const Bf16Arguments&);          ///< Hopper: a head in one block, with two chains
+
+// Why a kernel cannot run the problem, as a sentence; empty if it can. Here and below: dispatch/requirements.cu.
+std::string chunk_gpu_unsupported(const FloatArguments&);   ///< also block_inverse
+std::string tensor_core_unsupported(const Bf16Arguments&);  ///< also split_inverse
 std::string fused_unsupported(const Bf16Arguments&);
+std::string warpgroup_chain_unsupported(const Bf16Arguments&);  ///< all of warpgroups
+std::string recurrent_gpu_unsupported(const FloatArguments&);
 std::string specialized_warps_unsupported(const Bf16Arguments&);
-std::string warpgroup_chain_unsupported(const Bf16Arguments&);
 std::string dispatch_unsupported(const Bf16Arguments&);
 
-// Bytes of memory that a stage needs beside its inputs and outputs: products, vectors, states.
+// Bytes of memory that a kernel needs beside its inputs and outputs: products, vectors, states.
 std::int64_t dense_product_memory(const FloatArguments&);
 std::int64_t wy_memory(const FloatArguments&);
 std::int64_t ut_transform_memory(const FloatArguments&);
-std::int64_t recurrent_gpu_memory(const FloatArguments&);
-std::int64_t chunk_gpu_memory(const FloatArguments&);
-std::int64_t tensor_core_memory(const Bf16Arguments&);
-std::int64_t split_inverse_memory(const Bf16Arguments&);
-std::int64_t residual_memory(const Bf16Arguments&);
-std::int64_t fused_memory(const Bf16Arguments&);
-std::int64_t specialized_warps_memory(const Bf16Arguments&);
-std::int64_t warpgroup_chain_memory(const Bf16Arguments&);
+std::int64_t chunk_gpu_memory(const FloatArguments&);       ///< also block_inverse
+std::int64_t tensor_core_memory(const Bf16Arguments&);      ///< also split_inverse
+std::int64_t fused_memory(const Bf16Arguments&);            ///< also specialized_warps
+std::int64_t warpgroup_chain_memory(const Bf16Arguments&);  ///< also scores_in_walk
 std::int64_t segments_memory(const Bf16Arguments&);
-std::int64_t scores_in_walk_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 
-// Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them
-// (delta_rule/bytes_moved.cpp).
-std::int64_t recurrent_gpu_bytes_moved(const FloatArguments&);
-std::int64_t chunk_gpu_bytes_moved(const FloatArguments&);
+// Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them.
+std::int64_t chunk_gpu_bytes_moved(const FloatArguments&);  ///< also block_inverse
 std::int64_t tensor_core_bytes_moved(const Bf16Arguments&);
 std::int64_t split_inverse_bytes_moved(const Bf16Arguments&);
-std::int64_t residual_bytes_moved(const Bf16Arguments&);
 std::int64_t fused_bytes_moved(const Bf16Arguments&);
-std::int64_t specialized_warps_bytes_moved(const Bf16Arguments&);
 std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments&);
-std::int64_t segments_bytes_moved(const Bf16Arguments&);
-std::int64_t one_kernel_bytes_moved(const Bf16Arguments&);
-std::int64_t cluster_bytes_moved(const Bf16Arguments&);  ///< of three_blocks, too
-std::int64_t one_block_bytes_moved(const Bf16Arguments&);
 std::int64_t scores_in_walk_bytes_moved(const Bf16Arguments&);
+std::int64_t cluster_bytes_moved(const Bf16Arguments&);  ///< also three_blocks
+std::int64_t segments_bytes_moved(const Bf16Arguments&);
+std::int64_t recurrent_gpu_bytes_moved(const FloatArguments&);
+std::int64_t specialized_warps_bytes_moved(const Bf16Arguments&);
+std::int64_t one_kernel_bytes_moved(const Bf16Arguments&);
+std::int64_t one_block_bytes_moved(const Bf16Arguments&);
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);  ///< -1 if it computes in fp32
 
 /// What dispatch chooses on this GPU, as text for the report.

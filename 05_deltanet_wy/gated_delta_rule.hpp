@@ -30,38 +30,35 @@ struct Arguments : delta_rule::Arguments<T> {
 using FloatArguments = Arguments<float>;         ///< tensors in fp32
 using Bf16Arguments = Arguments<__nv_bfloat16>;  ///< q, k, v and o in bf16
 
-void recurrent(const FloatArguments&);       ///< CPU, double: what every stage is checked against
-void chunkwise(const FloatArguments&);       ///< CPU, double: the UT transform with a decay for each pair of positions
-void recurrent_gpu(const FloatArguments&);   ///< GPU: the state in registers, one kernel
-void tensor_core(const Bf16Arguments&);      ///< GPU: T, P and decays, then one walk that computes outputs
-void warpgroup_chain(const Bf16Arguments&);  ///< Hopper: the chain by warpgroup products, gates in its gaps
-void segments(const Bf16Arguments&);         ///< Hopper: the sequence cut into segments that are walked at once
-void cluster(const Bf16Arguments&);          ///< Hopper: the two blocks of a head share T, P and decays
-void three_blocks(const Bf16Arguments&);     ///< Hopper: a third block computes T, P and decays for them
-void dispatch(const Bf16Arguments&);         ///< what a user calls
+void recurrent(const FloatArguments&);    ///< CPU, double: what every stage is checked against
+void chunkwise(const FloatArguments&);    ///< CPU, double: the UT transform with a decay for each pair of positions
+void tensor_core(const Bf16Arguments&);   ///< GPU: T, P and decays, then one walk that computes outputs
+void three_blocks(const Bf16Arguments&);  ///< Hopper: a third block computes T, P and decays for two that walk
+void dispatch(const Bf16Arguments&);      ///< what a user calls
 
-// Why a stage cannot run the problem, as a sentence; empty if it can.
+// Variants, which dispatch may choose.
+void recurrent_gpu(const FloatArguments&);  ///< GPU: the state in registers, one kernel
+void segments(const Bf16Arguments&);        ///< Hopper: the sequence cut into segments that are walked at once
+void cluster(const Bf16Arguments&);         ///< Hopper: the two blocks of a head share T, P and decays
+
+// Why a kernel cannot run the problem, as a sentence; empty if it can. Here and below: dispatch/requirements.cu.
 std::string recurrent_gpu_unsupported(const FloatArguments&);
 std::string tensor_core_unsupported(const Bf16Arguments&);
-std::string warpgroup_chain_unsupported(const Bf16Arguments&);  ///< also `segments`
-std::string cluster_unsupported(const Bf16Arguments&);          ///< also `three_blocks`
+std::string warpgroups_unsupported(const Bf16Arguments&);  ///< segments
+std::string cluster_unsupported(const Bf16Arguments&);     ///< also three_blocks
 std::string dispatch_unsupported(const Bf16Arguments&);
 
-// Bytes of memory that a stage needs beside its inputs and outputs.
+// Bytes of memory that a kernel needs beside its inputs and outputs.
 std::int64_t chunkwise_memory(const FloatArguments&);
-std::int64_t recurrent_gpu_memory(const FloatArguments&);
 std::int64_t tensor_core_memory(const Bf16Arguments&);
-std::int64_t warpgroup_chain_memory(const Bf16Arguments&);
 std::int64_t segments_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 
-// Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them
-// (gated_delta_rule/bytes_moved.cpp).
+// Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them.
 std::int64_t recurrent_gpu_bytes_moved(const FloatArguments&);
 std::int64_t tensor_core_bytes_moved(const Bf16Arguments&);
-std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments&);
 std::int64_t segments_bytes_moved(const Bf16Arguments&);
-std::int64_t cluster_bytes_moved(const Bf16Arguments&);   ///< of three_blocks, too
+std::int64_t cluster_bytes_moved(const Bf16Arguments&);   ///< also three_blocks
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);  ///< -1 if it computes in fp32
 
 /// What dispatch chooses on this GPU, as text for the report.

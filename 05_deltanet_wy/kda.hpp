@@ -44,40 +44,36 @@ struct Arguments {
 using FloatArguments = Arguments<float>;         ///< tensors in fp32
 using Bf16Arguments = Arguments<__nv_bfloat16>;  ///< q, k, v and o in bf16
 
-void recurrent(const FloatArguments&);         ///< CPU, double: what every stage is checked against
-void chunkwise(const FloatArguments&);         ///< CPU, double: chunks of C, sub-chunks of 16 for all pairwise decays
-void recurrent_gpu(const FloatArguments&);     ///< GPU: the state in registers, one kernel
-void tensor_core(const Bf16Arguments&);        ///< GPU: chunks of 64 on tensor cores, two kernels
-void specialized_warps(const Bf16Arguments&);  ///< GPU: warps for loads, the chain, outputs; 32 or 64 columns
-void warpgroup_chain(const Bf16Arguments&);    ///< Hopper: the chain by warpgroup products, in blocks of 64 columns
-void two_products(const Bf16Arguments&);       ///< Hopper: T multiplied into K- and P before the walk
-void one_anchor(const Bf16Arguments&);         ///< Hopper: the same walk; P and A as products of warpgroups
-void cluster(const Bf16Arguments&);            ///< Hopper: one kernel; two blocks prepare chunks for each other
-void dispatch(const Bf16Arguments&);           ///< what a user calls
+void recurrent(const FloatArguments&);    ///< CPU, double: what every stage is checked against
+void chunkwise(const FloatArguments&);    ///< CPU, double: chunks of C, sub-chunks of 16 for all pairwise decays
+void tensor_core(const Bf16Arguments&);   ///< GPU: chunks of 64 on tensor cores, two kernels
+void two_products(const Bf16Arguments&);  ///< Hopper: T multiplied into K- and P before a walk of warpgroups
+void one_anchor(const Bf16Arguments&);    ///< Hopper: the same walk; P and A as products of warpgroups
+void dispatch(const Bf16Arguments&);      ///< what a user calls
 
-// Why a stage cannot run the problem, as a sentence; empty if it can.
+// Variants, which dispatch may choose.
+void recurrent_gpu(const FloatArguments&);     ///< GPU: the state in registers, one kernel
+void specialized_warps(const Bf16Arguments&);  ///< GPU: warps for loads, the chain, outputs; 32 or 64 columns
+void cluster(const Bf16Arguments&);            ///< Hopper: one kernel; two blocks prepare chunks for each other
+
+// Why a kernel cannot run the problem, as a sentence; empty if it can. Here and below: dispatch/requirements.cu.
 std::string recurrent_gpu_unsupported(const FloatArguments&);
 std::string tensor_core_unsupported(const Bf16Arguments&);
 std::string specialized_warps_unsupported(const Bf16Arguments&);
-std::string warpgroup_chain_unsupported(const Bf16Arguments&);
-std::string one_anchor_unsupported(const Bf16Arguments&);
+std::string warpgroups_unsupported(const Bf16Arguments&);  ///< two_products
+std::string one_anchor_unsupported(const Bf16Arguments&);  ///< also cluster
 std::string dispatch_unsupported(const Bf16Arguments&);
 
-// Bytes of memory that a stage needs beside its inputs and outputs.
+// Bytes of memory that a kernel needs beside its inputs and outputs.
 std::int64_t chunkwise_memory(const FloatArguments&);
-std::int64_t recurrent_gpu_memory(const FloatArguments&);
-std::int64_t tensor_core_memory(const Bf16Arguments&);
-std::int64_t specialized_warps_memory(const Bf16Arguments&);
-std::int64_t warpgroup_chain_memory(const Bf16Arguments&);
-std::int64_t two_products_memory(const Bf16Arguments&);
+std::int64_t tensor_core_memory(const Bf16Arguments&);   ///< also specialized_warps
+std::int64_t two_products_memory(const Bf16Arguments&);  ///< also one_anchor
 std::int64_t dispatch_memory(const Bf16Arguments&);
 
-// Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them
-// (kda/bytes_moved.cpp).
+// Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them.
 std::int64_t recurrent_gpu_bytes_moved(const FloatArguments&);
 std::int64_t tensor_core_bytes_moved(const Bf16Arguments&);
 std::int64_t specialized_warps_bytes_moved(const Bf16Arguments&);
-std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments&);
 std::int64_t two_products_bytes_moved(const Bf16Arguments&);
 std::int64_t one_anchor_bytes_moved(const Bf16Arguments&);
 std::int64_t cluster_bytes_moved(const Bf16Arguments&);

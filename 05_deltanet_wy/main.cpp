@@ -3,13 +3,13 @@
 /// (common/chapter/main.cpp runs it.)
 
 #include "05_deltanet_wy/delta_rule.hpp"
-#include "05_deltanet_wy/delta_rule/matches_chapter_02.hpp"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
+#include "05_deltanet_wy/demonstrations/delta_rule_neighbour.hpp"
+#include "05_deltanet_wy/demonstrations/gated_delta_rule_neighbours.hpp"
+#include "05_deltanet_wy/demonstrations/kda_neighbours.hpp"
 #include "05_deltanet_wy/gated_delta_rule.hpp"
-#include "05_deltanet_wy/gated_delta_rule/matches_neighbours.hpp"
 #include "05_deltanet_wy/gated_delta_rule_backward.hpp"
 #include "05_deltanet_wy/kda.hpp"
-#include "05_deltanet_wy/kda/matches.hpp"
 #include "05_deltanet_wy/kda_backward.hpp"
 #include "05_deltanet_wy/operators.hpp"
 #include "common/chapter/chapter.hpp"
@@ -43,14 +43,6 @@ void add_stages(Operator& definition) {
               .idea = "all vectors at once: T from a triangular solve, then matrix products",
               .memory = ut_transform_memory,
               .work = ut_transform_work})
-      .stage({.name = "recurrent_gpu",
-              .processor = Processor::gpu,
-              .run = recurrent_gpu,
-              .idea = "the state in registers, a block walks the positions: one kernel",
-              .unsupported = recurrent_gpu_unsupported,
-              .memory = recurrent_gpu_memory,
-              .bytes_moved = recurrent_gpu_bytes_moved,
-              .work = recurrent_work})
       .stage({.name = "chunk_gpu",
               .processor = Processor::gpu,
               .run = chunk_gpu,
@@ -59,11 +51,19 @@ void add_stages(Operator& definition) {
               .memory = chunk_gpu_memory,
               .bytes_moved = chunk_gpu_bytes_moved,
               .work = ut_transform_work})
+      .stage({.name = "block_inverse",
+              .processor = Processor::gpu,
+              .run = block_inverse,
+              .idea = "T from its 16 x 16 blocks: those on the diagonal, then the others by products",
+              .unsupported = chunk_gpu_unsupported,
+              .memory = chunk_gpu_memory,
+              .bytes_moved = chunk_gpu_bytes_moved,
+              .work = ut_transform_work})
       .stage({.name = "tensor_core",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
               .run = tensor_core,
-              .idea = "T from its 16 x 16 blocks, all products on bf16: the same four kernels",
+              .idea = "all products on bf16, on tensor cores: the same four kernels",
               .unsupported = tensor_core_unsupported,
               .memory = tensor_core_memory,
               .bytes_moved = tensor_core_bytes_moved})
@@ -72,33 +72,17 @@ void add_stages(Operator& definition) {
               .dtype = Dtype::bf16,
               .run = split_inverse,
               .idea = "T in two bf16: keys that are alike",
-              .unsupported = split_inverse_unsupported,
-              .memory = split_inverse_memory,
+              .unsupported = tensor_core_unsupported,
+              .memory = tensor_core_memory,
               .bytes_moved = split_inverse_bytes_moved})
-      .stage({.name = "residual",
-              .processor = Processor::gpu,
-              .dtype = Dtype::bf16,
-              .run = residual,
-              .idea = "T (V - K S): no W, no U",
-              .unsupported = residual_unsupported,
-              .memory = residual_memory,
-              .bytes_moved = residual_bytes_moved})
       .stage({.name = "fused",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
               .run = fused,
-              .idea = "no states in memory: T, then one walk that computes outputs",
+              .idea = "T (V - K S) and outputs in one walk: no W, no U, no states in memory",
               .unsupported = fused_unsupported,
               .memory = fused_memory,
               .bytes_moved = fused_bytes_moved})
-      .stage({.name = "specialized_warps",
-              .processor = Processor::gpu,
-              .dtype = Dtype::bf16,
-              .run = specialized_warps,
-              .idea = "warps that load, warps in the chain, warps for outputs",
-              .unsupported = specialized_warps_unsupported,
-              .memory = specialized_warps_memory,
-              .bytes_moved = specialized_warps_bytes_moved})
       .stage({.name = "warpgroup_chain",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -107,26 +91,19 @@ void add_stages(Operator& definition) {
               .unsupported = warpgroup_chain_unsupported,
               .memory = warpgroup_chain_memory,
               .bytes_moved = warpgroup_chain_bytes_moved})
-      .stage({.name = "segments",
+      .stage({.name = "scores_in_walk",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
-              .run = segments,
-              .idea = "the sequence cut: a segment's transition is the walk of the values -K",
+              .run = scores_in_walk,
+              .idea = "P in a warpgroup of its own beside the chain: of T and P only T in memory",
               .unsupported = warpgroup_chain_unsupported,
-              .memory = segments_memory,
-              .bytes_moved = segments_bytes_moved})
-      .stage({.name = "one_kernel",
-              .processor = Processor::gpu,
-              .dtype = Dtype::bf16,
-              .run = one_kernel,
-              .idea = "T and P in warps of their own beside the chain: nothing in memory",
-              .unsupported = warpgroup_chain_unsupported,
-              .bytes_moved = one_kernel_bytes_moved})
+              .memory = warpgroup_chain_memory,
+              .bytes_moved = scores_in_walk_bytes_moved})
       .stage({.name = "cluster",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
               .run = cluster,
-              .idea = "the two blocks of a head share the work for T and P",
+              .idea = "T beside the chain, too: the two blocks of a head share the work for it",
               .unsupported = warpgroup_chain_unsupported,
               .bytes_moved = cluster_bytes_moved})
       .stage({.name = "three_blocks",
@@ -136,21 +113,14 @@ void add_stages(Operator& definition) {
               .idea = "a third block computes T and P for the two blocks of a head",
               .unsupported = warpgroup_chain_unsupported,
               .bytes_moved = cluster_bytes_moved})
-      .stage({.name = "one_block",
+      .stage({.name = "segments",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
-              .run = one_block,
-              .idea = "a head in one block: two chains read the same tiles, T and P",
+              .run = segments,
+              .idea = "few heads: the sequence cut; a segment's transition is the walk of the values -K",
               .unsupported = warpgroup_chain_unsupported,
-              .bytes_moved = one_block_bytes_moved})
-      .stage({.name = "scores_in_walk",
-              .processor = Processor::gpu,
-              .dtype = Dtype::bf16,
-              .run = scores_in_walk,
-              .idea = "segments with P by warps of the walk: of T and P only T in memory",
-              .unsupported = warpgroup_chain_unsupported,
-              .memory = scores_in_walk_memory,
-              .bytes_moved = scores_in_walk_bytes_moved})
+              .memory = segments_memory,
+              .bytes_moved = segments_bytes_moved})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -159,7 +129,36 @@ void add_stages(Operator& definition) {
               .unsupported = dispatch_unsupported,
               .note = dispatch_note,
               .memory = dispatch_memory,
-              .bytes_moved = dispatch_bytes_moved});
+              .bytes_moved = dispatch_bytes_moved})
+      .variant({.name = "recurrent_gpu",
+                .processor = Processor::gpu,
+                .run = recurrent_gpu,
+                .idea = "the state in registers, a block walks the positions: one kernel",
+                .unsupported = recurrent_gpu_unsupported,
+                .bytes_moved = recurrent_gpu_bytes_moved,
+                .work = recurrent_work})
+      .variant({.name = "specialized_warps",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = specialized_warps,
+                .idea = "warps that load, warps in the chain, warps for outputs",
+                .unsupported = specialized_warps_unsupported,
+                .memory = fused_memory,
+                .bytes_moved = specialized_warps_bytes_moved})
+      .variant({.name = "one_kernel",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = one_kernel,
+                .idea = "T and P in warps of the block that walks",
+                .unsupported = warpgroup_chain_unsupported,
+                .bytes_moved = one_kernel_bytes_moved})
+      .variant({.name = "one_block",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = one_block,
+                .idea = "a head in one block: two chains read the same tiles, T and P",
+                .unsupported = warpgroup_chain_unsupported,
+                .bytes_moved = one_block_bytes_moved});
 }
 
 void add_backward_stages(Operator& definition) {
@@ -241,14 +240,6 @@ void add_gated_stages(Operator& definition) {
               .idea = "the UT transform with a decay for each pair of positions",
               .memory = chunkwise_memory,
               .work = chunkwise_work})
-      .stage({.name = "recurrent_gpu",
-              .processor = Processor::gpu,
-              .run = recurrent_gpu,
-              .idea = "the state in registers; the gate multiplies the sums over it",
-              .unsupported = recurrent_gpu_unsupported,
-              .memory = recurrent_gpu_memory,
-              .bytes_moved = recurrent_gpu_bytes_moved,
-              .work = recurrent_work})
       .stage({.name = "tensor_core",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -257,29 +248,6 @@ void add_gated_stages(Operator& definition) {
               .unsupported = tensor_core_unsupported,
               .memory = tensor_core_memory,
               .bytes_moved = tensor_core_bytes_moved})
-      .stage({.name = "warpgroup_chain",
-              .processor = Processor::gpu,
-              .dtype = Dtype::bf16,
-              .run = warpgroup_chain,
-              .idea = "the chain by warpgroup products, gates in its gaps",
-              .unsupported = warpgroup_chain_unsupported,
-              .memory = warpgroup_chain_memory,
-              .bytes_moved = warpgroup_chain_bytes_moved})
-      .stage({.name = "segments",
-              .processor = Processor::gpu,
-              .dtype = Dtype::bf16,
-              .run = segments,
-              .idea = "the sequence in segments, walked at once: what each does to a state first, and its decay",
-              .unsupported = warpgroup_chain_unsupported,
-              .memory = segments_memory,
-              .bytes_moved = segments_bytes_moved})
-      .stage({.name = "cluster",
-              .processor = Processor::gpu,
-              .dtype = Dtype::bf16,
-              .run = cluster,
-              .idea = "T, P and decays in warps beside the chain; the two blocks of a head share them",
-              .unsupported = cluster_unsupported,
-              .bytes_moved = cluster_bytes_moved})
       .stage({.name = "three_blocks",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -295,7 +263,29 @@ void add_gated_stages(Operator& definition) {
               .unsupported = dispatch_unsupported,
               .note = dispatch_note,
               .memory = dispatch_memory,
-              .bytes_moved = dispatch_bytes_moved});
+              .bytes_moved = dispatch_bytes_moved})
+      .variant({.name = "recurrent_gpu",
+                .processor = Processor::gpu,
+                .run = recurrent_gpu,
+                .idea = "the state in registers; the gate multiplies the sums over it",
+                .unsupported = recurrent_gpu_unsupported,
+                .bytes_moved = recurrent_gpu_bytes_moved,
+                .work = recurrent_work})
+      .variant({.name = "segments",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = segments,
+                .idea = "the sequence in segments, walked at once: what each does to a state first, and its decay",
+                .unsupported = warpgroups_unsupported,
+                .memory = segments_memory,
+                .bytes_moved = segments_bytes_moved})
+      .variant({.name = "cluster",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = cluster,
+                .idea = "T, P and decays in warps beside the chain; the two blocks of a head share them",
+                .unsupported = cluster_unsupported,
+                .bytes_moved = cluster_bytes_moved});
 }
 
 void add_gated_backward_stages(Operator& definition) {
@@ -353,14 +343,6 @@ void add_kda_stages(Operator& definition) {
               .idea = "the UT transform of decayed products, which come from sub-chunks of 16",
               .memory = chunkwise_memory,
               .work = chunkwise_work})
-      .stage({.name = "recurrent_gpu",
-              .processor = Processor::gpu,
-              .run = recurrent_gpu,
-              .idea = "the state in registers, decayed in the pass that reads it: one kernel",
-              .unsupported = recurrent_gpu_unsupported,
-              .memory = recurrent_gpu_memory,
-              .bytes_moved = recurrent_gpu_bytes_moved,
-              .work = recurrent_work})
       .stage({.name = "tensor_core",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -369,28 +351,12 @@ void add_kda_stages(Operator& definition) {
               .unsupported = tensor_core_unsupported,
               .memory = tensor_core_memory,
               .bytes_moved = tensor_core_bytes_moved})
-      .stage({.name = "specialized_warps",
-              .processor = Processor::gpu,
-              .dtype = Dtype::bf16,
-              .run = specialized_warps,
-              .idea = "warps that load, warps in the chain, warps for outputs; 32 or 64 columns",
-              .unsupported = specialized_warps_unsupported,
-              .memory = specialized_warps_memory,
-              .bytes_moved = specialized_warps_bytes_moved})
-      .stage({.name = "warpgroup_chain",
-              .processor = Processor::gpu,
-              .dtype = Dtype::bf16,
-              .run = warpgroup_chain,
-              .idea = "the chain by warpgroup products, on decayed rows",
-              .unsupported = warpgroup_chain_unsupported,
-              .memory = warpgroup_chain_memory,
-              .bytes_moved = warpgroup_chain_bytes_moved})
       .stage({.name = "two_products",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
               .run = two_products,
-              .idea = "T is multiplied into K- and P before the walk",
-              .unsupported = warpgroup_chain_unsupported,
+              .idea = "a chain of warpgroups with two products: T is multiplied into K- and P before it",
+              .unsupported = warpgroups_unsupported,
               .memory = two_products_memory,
               .bytes_moved = two_products_bytes_moved})
       .stage({.name = "one_anchor",
@@ -401,13 +367,6 @@ void add_kda_stages(Operator& definition) {
               .unsupported = one_anchor_unsupported,
               .memory = two_products_memory,
               .bytes_moved = one_anchor_bytes_moved})
-      .stage({.name = "cluster",
-              .processor = Processor::gpu,
-              .dtype = Dtype::bf16,
-              .run = cluster,
-              .idea = "one kernel: the two blocks of a head prepare its chunks for each other",
-              .unsupported = one_anchor_unsupported,
-              .bytes_moved = cluster_bytes_moved})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -416,7 +375,29 @@ void add_kda_stages(Operator& definition) {
               .unsupported = dispatch_unsupported,
               .note = dispatch_note,
               .memory = dispatch_memory,
-              .bytes_moved = dispatch_bytes_moved});
+              .bytes_moved = dispatch_bytes_moved})
+      .variant({.name = "recurrent_gpu",
+                .processor = Processor::gpu,
+                .run = recurrent_gpu,
+                .idea = "the state in registers, decayed in the pass that reads it: one kernel",
+                .unsupported = recurrent_gpu_unsupported,
+                .bytes_moved = recurrent_gpu_bytes_moved,
+                .work = recurrent_work})
+      .variant({.name = "specialized_warps",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = specialized_warps,
+                .idea = "warps that load, warps in the chain, warps for outputs; 32 or 64 columns",
+                .unsupported = specialized_warps_unsupported,
+                .memory = tensor_core_memory,
+                .bytes_moved = specialized_warps_bytes_moved})
+      .variant({.name = "cluster",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = cluster,
+                .idea = "one kernel: the two blocks of a head prepare its chunks for each other",
+                .unsupported = one_anchor_unsupported,
+                .bytes_moved = cluster_bytes_moved});
 }
 
 void add_kda_backward_stages(Operator& definition) {

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "06_scan/convolution.hpp"
+#include "06_scan/convolution/requirements.hpp"
 #include "06_scan/operators.hpp"
 #include "common/chapter/draw.hpp"
 

@@ -18,15 +18,11 @@
 /// These are the recurrences of chapters 04, 03, 05 (three) and 01, with their symbols; phi(x) = elu(x) + 1, z_0 =
 /// initial_z or 0, and phi(k_t) = 0 for t >= key_lengths[b]. Views of CPU stages point into host memory, views of GPU
 /// stages into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError if the
-/// runtime refuses. So do the functions *_unsupported, *_note and *_memory if they query the device. All sizes but P
-/// are 1 or more. A stage does not check what it supports: if *_unsupported is not empty, the behaviour of the stage is
-/// undefined. bind() throws std::logic_error if the call lacks a size or has a tensor of another type.
+/// runtime refuses. All sizes but P are 1 or more. A stage does not check what it supports: decode/requirements.hpp
+/// tells. bind() throws std::logic_error if the call lacks a size or has a tensor of another type.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
-
-#include <cstdint>
-#include <string>
 
 #include "common/view.hpp"
 
@@ -83,66 +79,14 @@ void recurrent(const FloatArguments&);
 /// GPU: all L tokens at once by the chapters' dispatch, whatever P is.
 template <Rule kRule>
 void prefill(const Bf16Arguments&);
-/// Why it cannot run the problem, as a sentence; empty if it can.
-template <Rule kRule>
-std::string prefill_unsupported(const Bf16Arguments&);
-/// What it picks, as text for the report.
-template <Rule kRule>
-std::string prefill_note(const Bf16Arguments&);
-/// Bytes that it needs beside its inputs and outputs.
-template <Rule kRule>
-std::int64_t prefill_memory(const Bf16Arguments&);
-/// Bytes that its kernels read from global memory or write to it; -1 if the dispatch of the prompt does not say.
-template <Rule kRule>
-std::int64_t prefill_bytes_moved(const Bf16Arguments&);
-
 /// GPU: the prompt by prefill, then one kernel per token, a thread per column of the state.
 template <Rule kRule>
 void step(const Bf16Arguments&);
-/// Why it cannot run the problem, as a sentence; empty if it can.
-template <Rule kRule>
-std::string step_unsupported(const Bf16Arguments&);
-/// What it picks, as text for the report.
-template <Rule kRule>
-std::string step_note(const Bf16Arguments&);
-/// Bytes that it needs beside its inputs and outputs.
-template <Rule kRule>
-std::int64_t step_memory(const Bf16Arguments&);
-/// Bytes that its kernels read from global memory or write to it; -1 if the dispatch of the prompt does not say.
-template <Rule kRule>
-std::int64_t step_bytes_moved(const Bf16Arguments&);
-
 /// GPU: all loads of the state are in flight before the first wait.
 template <Rule kRule>
 void step_in_registers(const Bf16Arguments&);
-/// Why it cannot run the problem, as a sentence; empty if it can.
-template <Rule kRule>
-std::string step_in_registers_unsupported(const Bf16Arguments&);
-/// What it picks, as text for the report.
-template <Rule kRule>
-std::string step_in_registers_note(const Bf16Arguments&);
-/// Bytes that it needs beside its inputs and outputs.
-template <Rule kRule>
-std::int64_t step_in_registers_memory(const Bf16Arguments&);
-
 /// GPU: what a user calls.
 template <Rule kRule>
 void dispatch(const Bf16Arguments&);
-/// Why it cannot run the problem, as a sentence; empty if it can.
-template <Rule kRule>
-std::string dispatch_unsupported(const Bf16Arguments&);
-/// What it picks, as text for the report.
-template <Rule kRule>
-std::string dispatch_note(const Bf16Arguments&);
-/// Bytes that it needs beside its inputs and outputs.
-template <Rule kRule>
-std::int64_t dispatch_memory(const Bf16Arguments&);
-/// Bytes that its kernels read from global memory or write to it; -1 if the dispatch of the prompt does not say.
-template <Rule kRule>
-std::int64_t dispatch_bytes_moved(const Bf16Arguments&);
-
-/// Bytes of one token for all B H `heads`: its states read and written in fp32, its q, k, v and o in bf16, its gates
-/// and beta in fp32, each of them once.
-std::int64_t token_bytes(Rule rule, std::int64_t heads, std::int64_t Dk, std::int64_t Dv);
 
 }  // namespace tutorial::decode

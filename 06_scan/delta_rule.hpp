@@ -10,26 +10,11 @@
 /// and so are its errors (05_deltanet_wy/delta_rule.hpp).
 /// Source: Blelloch, CMU-CS-90-190, sections 1.3 and 1.4; Yang et al., arXiv 2406.06484.
 
-#include <cstdint>
-#include <string>
-
 #include "05_deltanet_wy/delta_rule.hpp"
 
 namespace tutorial::scan {
 
 void affine_chain(const delta_rule::FloatArguments&);  ///< GPU: runs of 32 steps as matrices, applied in line
 void scan_affine(const delta_rule::FloatArguments&);   ///< GPU: a tree of products of these matrices
-
-// Why a stage cannot run the problem, as a sentence; empty if it can.
-std::string affine_chain_unsupported(const delta_rule::FloatArguments&);
-std::string scan_affine_unsupported(const delta_rule::FloatArguments&);
-
-// Bytes of memory that a stage needs beside its inputs and outputs.
-std::int64_t affine_chain_memory(const delta_rule::FloatArguments&);
-std::int64_t scan_affine_memory(const delta_rule::FloatArguments&);
-
-// Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them.
-std::int64_t affine_chain_bytes_moved(const delta_rule::FloatArguments&);
-std::int64_t scan_affine_bytes_moved(const delta_rule::FloatArguments&);
 
 }  // namespace tutorial::scan

@@ -6,21 +6,34 @@
 #include "02_chunkwise/linear_attention_backward.hpp"
 #include "02_chunkwise/operators.hpp"
 #include "04_fused_chunk/operators.hpp"
+#include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
 #include "04_fused_chunk/simple_gla_backward.hpp"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
 #include "05_deltanet_wy/operators.hpp"
 #include "06_scan/convolution.hpp"
+#include "06_scan/convolution/dispatch/cufft.hpp"
 #include "06_scan/convolution/example.hpp"
+#include "06_scan/convolution/requirements.hpp"
 #include "06_scan/decode.hpp"
+#include "06_scan/decode/requirements.hpp"
 #include "06_scan/decode/tokens.hpp"
 #include "06_scan/delta_rule.hpp"
+#include "06_scan/delta_rule/requirements.hpp"
 #include "06_scan/operators.hpp"
 #include "06_scan/over_devices.hpp"
+#include "06_scan/over_devices/dispatch/variants.hpp"
 #include "06_scan/over_devices/model.hpp"
+#include "06_scan/over_devices/requirements.hpp"
 #include "06_scan/over_devices_backward.hpp"
+#include "06_scan/over_devices_backward/dispatch/variants.hpp"
+#include "06_scan/over_devices_backward/requirements.hpp"
 #include "06_scan/scan.hpp"
+#include "06_scan/scan/dispatch/cub.hpp"
+#include "06_scan/scan/requirements.hpp"
 #include "06_scan/scan/trace.hpp"
 #include "06_scan/simple_gla.hpp"
+#include "06_scan/simple_gla/dispatch/scan_tiles.hpp"
+#include "06_scan/simple_gla/requirements.hpp"
 #include "common/chapter/chapter.hpp"
 
 namespace tutorial {
@@ -73,8 +86,8 @@ void add_stages(Operator& definition) {
               .processor = Processor::gpu,
               .run = warp_look_back,
               .idea = "a warp looks at 32 predecessors at once",
-              .unsupported = warp_look_back_unsupported,
-              .memory = warp_look_back_memory,
+              .unsupported = single_pass_unsupported,
+              .memory = single_pass_memory,
               .bytes_moved = channel_bytes_moved})
       .stage({.name = "wide_tiles",
               .processor = Processor::gpu,
@@ -90,13 +103,6 @@ void add_stages(Operator& definition) {
               .unsupported = channel_lanes_unsupported,
               .memory = channel_lanes_memory,
               .bytes_moved = channel_bytes_moved})
-      .stage({.name = "cub",
-              .processor = Processor::gpu,
-              .run = cub_scan,
-              .idea = "the same operator through CUB: the yardstick",
-              .unsupported = cub_unsupported,
-              .memory = cub_memory,
-              .without = {"final_log_decay"}})  // what separates its sequences is a gate of -infinity
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .run = dispatch,
@@ -104,7 +110,14 @@ void add_stages(Operator& definition) {
               .unsupported = dispatch_unsupported,
               .note = dispatch_note,
               .memory = dispatch_memory,
-              .bytes_moved = dispatch_bytes_moved});
+              .bytes_moved = dispatch_bytes_moved})
+      .variant({.name = "cub",
+                .processor = Processor::gpu,
+                .run = cub_scan,
+                .idea = "the same operator through CUB: the yardstick",
+                .unsupported = cub_unsupported,
+                .memory = cub_memory,
+                .without = {"final_log_decay"}});  // what separates its sequences is a gate of -infinity
 }
 
 void add_backward_stages(Operator& definition) {
@@ -169,14 +182,6 @@ void add_simple_gla_stages(Operator& definition) {
               .memory = scan::scan_states_memory,
               .bytes_moved = scan::scan_states_bytes_moved,
               .work = scan::scan_states_work})
-      .stage({.name = "scan_tiles",
-              .processor = Processor::gpu,
-              .run = scan::scan_tiles,
-              .idea = "a scan over tiles of 64 steps, then all tiles at once",
-              .unsupported = scan::scan_tiles_unsupported,
-              .memory = scan::scan_tiles_memory,
-              .bytes_moved = scan::scan_tiles_bytes_moved,
-              .work = scan::scan_tiles_work})
       .stage({.name = "scan_fused",
               .processor = Processor::gpu,
               .run = scan::scan_fused,
@@ -184,7 +189,15 @@ void add_simple_gla_stages(Operator& definition) {
               .unsupported = scan::scan_fused_unsupported,
               .memory = scan::scan_fused_memory,
               .bytes_moved = scan::scan_fused_bytes_moved,
-              .work = scan::scan_tiles_work});
+              .work = scan::scan_tiles_work})
+      .variant({.name = "scan_tiles",
+                .processor = Processor::gpu,
+                .run = scan::scan_tiles,
+                .idea = "a scan over tiles of 64 steps, then all tiles at once",
+                .unsupported = scan::scan_tiles_unsupported,
+                .memory = scan::scan_tiles_memory,
+                .bytes_moved = scan::scan_tiles_bytes_moved,
+                .work = scan::scan_tiles_work});
 }
 
 void add_delta_rule_stages(Operator& definition) {
@@ -226,11 +239,6 @@ void add_delta_rule_stages(Operator& definition) {
 void add_convolution_stages(Operator& definition) {
   using namespace convolution;
   definition
-      .stage({.name = "direct",
-              .dtype = Dtype::fp64,
-              .run = direct,
-              .idea = "the sum as it is written: the truth, in double",
-              .unsupported = direct_unsupported})
       .stage({.name = "fft",
               .dtype = Dtype::fp64,
               .run = fft,
@@ -246,13 +254,18 @@ void add_convolution_stages(Operator& definition) {
               .memory = by_scan_memory,
               .bytes_moved = by_scan_bytes_moved,
               .work = by_scan_work})
-      .stage({.name = "cufft",
-              .processor = Processor::gpu,
-              .run = by_cufft,
-              .idea = "fft through cuFFT, all channels at once",
-              .unsupported = by_cufft_unsupported,
-              .memory = by_cufft_memory,
-              .work = fft_work});
+      .variant({.name = "direct",
+                .dtype = Dtype::fp64,
+                .run = direct,
+                .idea = "the sum as it is written: the truth, in double",
+                .unsupported = direct_unsupported})
+      .variant({.name = "cufft",
+                .processor = Processor::gpu,
+                .run = by_cufft,
+                .idea = "fft through cuFFT, all channels at once",
+                .unsupported = by_cufft_unsupported,
+                .memory = by_cufft_memory,
+                .work = fft_work});
 }
 
 template <decode::Rule kRule>
@@ -289,8 +302,8 @@ void add_stages(Operator& definition) {
               .run = step_in_registers<kRule>,
               .idea = "all of the state under way before the first wait",
               .unsupported = step_in_registers_unsupported<kRule>,
-              .note = step_in_registers_note<kRule>,
-              .memory = step_in_registers_memory<kRule>,
+              .note = step_note<kRule>,
+              .memory = step_memory<kRule>,
               .work = step_work<kRule>})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
@@ -299,7 +312,7 @@ void add_stages(Operator& definition) {
               .idea = "what a user calls: tiles that fit the number of states, any width",
               .unsupported = dispatch_unsupported<kRule>,
               .note = dispatch_note<kRule>,
-              .memory = dispatch_memory<kRule>,
+              .memory = step_memory<kRule>,
               .bytes_moved = dispatch_bytes_moved<kRule>,
               .work = step_work<kRule>});
 }
@@ -314,14 +327,14 @@ void add_stages_over_devices(Operator& definition, Stage recurrent, Stage one_de
   one_device.idea = "the chapter's dispatch on the first device alone";
   definition.stage(std::move(recurrent))
       .stage(std::move(one_device))
-      .stage({.name = "ring",
+      .stage({.name = "relay",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
-              .run = ring<kRule>,
+              .run = relay<kRule>,
               .idea = "each device waits for the state of the one before it",
-              .unsupported = ring_unsupported<kRule>,
-              .note = ring_note<kRule>,
-              .memory = ring_memory<kRule>,
+              .unsupported = relay_unsupported<kRule>,
+              .note = relay_note<kRule>,
+              .memory = relay_memory<kRule>,
               .share_out = on<Arguments>(share_out),
               .collect = on<Arguments>(collect)})
       .stage({.name = "all_gather",
@@ -336,37 +349,37 @@ void add_stages_over_devices(Operator& definition, Stage recurrent, Stage one_de
               .collect = on<Arguments>(collect)});
   if constexpr (kRule != Rule::delta_rule) {
     definition
-        .stage({.name = "states_alone",
-                .processor = Processor::gpu,
-                .dtype = Dtype::bf16,
-                .run = states_alone<kRule>,
-                .idea = "a first pass over k and v alone",
-                .unsupported = states_alone_unsupported<kRule>,
-                .note = states_alone_note<kRule>,
-                .memory = states_alone_memory<kRule>,
-                .share_out = on<Arguments>(share_out),
-                .collect = on<Arguments>(collect)})
-        .stage({.name = "overlap",
-                .processor = Processor::gpu,
-                .dtype = Dtype::bf16,
-                .run = overlap<kRule>,
-                .idea = "the maps of half of the heads travel while the other half is computed",
-                .unsupported = overlap_unsupported<kRule>,
-                .note = overlap_note<kRule>,
-                .memory = overlap_memory<kRule>,
-                .share_out = on<Arguments>(share_out),
-                .collect = on<Arguments>(collect)});
+        .variant({.name = "states_alone",
+                  .processor = Processor::gpu,
+                  .dtype = Dtype::bf16,
+                  .run = states_alone<kRule>,
+                  .idea = "a first pass over k and v alone",
+                  .unsupported = states_alone_unsupported<kRule>,
+                  .note = states_alone_note<kRule>,
+                  .memory = states_alone_memory<kRule>,
+                  .share_out = on<Arguments>(share_out),
+                  .collect = on<Arguments>(collect)})
+        .variant({.name = "overlap",
+                  .processor = Processor::gpu,
+                  .dtype = Dtype::bf16,
+                  .run = overlap<kRule>,
+                  .idea = "the maps of half of the heads travel while the other half is computed",
+                  .unsupported = states_alone_unsupported<kRule>,
+                  .note = overlap_note<kRule>,
+                  .memory = overlap_memory<kRule>,
+                  .share_out = on<Arguments>(share_out),
+                  .collect = on<Arguments>(collect)});
   }
-  definition.stage({.name = "head_by_head",
-                    .processor = Processor::gpu,
-                    .dtype = Dtype::bf16,
-                    .run = head_by_head<kRule>,
-                    .idea = "ring, head after head: the next device starts when one head has arrived",
-                    .unsupported = head_by_head_unsupported<kRule>,
-                    .note = head_by_head_note<kRule>,
-                    .memory = head_by_head_memory<kRule>,
-                    .share_out = on<Arguments>(share_out),
-                    .collect = on<Arguments>(collect)});
+  definition.variant({.name = "head_by_head",
+                      .processor = Processor::gpu,
+                      .dtype = Dtype::bf16,
+                      .run = head_by_head<kRule>,
+                      .idea = "relay, head after head: the next device starts when one head has arrived",
+                      .unsupported = head_by_head_unsupported<kRule>,
+                      .note = head_by_head_note<kRule>,
+                      .memory = head_by_head_memory<kRule>,
+                      .share_out = on<Arguments>(share_out),
+                      .collect = on<Arguments>(collect)});
 }
 
 /// The gradients. @param recurrent,one_device as above
@@ -380,17 +393,6 @@ void add_backward_stages_over_devices(Operator& definition, Stage recurrent, Sta
   const auto tolerance = one_device.tolerance;
   definition.stage(std::move(recurrent))
       .stage(std::move(one_device))
-      .stage({.name = "ring",
-              .processor = Processor::gpu,
-              .dtype = Dtype::bf16,
-              .run = ring_backward<kRule>,
-              .idea = "the state goes from device to device, then its gradient comes back",
-              .unsupported = ring_backward_unsupported<kRule>,
-              .note = ring_backward_note<kRule>,
-              .memory = ring_backward_memory<kRule>,
-              .tolerance = tolerance,
-              .share_out = on<BackwardArguments>(share_out),
-              .collect = on<BackwardArguments>(collect)})
       .stage({.name = "all_gather",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -401,19 +403,30 @@ void add_backward_stages_over_devices(Operator& definition, Stage recurrent, Sta
               .memory = all_gather_backward_memory<kRule>,
               .tolerance = tolerance,
               .share_out = on<BackwardArguments>(share_out),
-              .collect = on<BackwardArguments>(collect)});
+              .collect = on<BackwardArguments>(collect)})
+      .variant({.name = "relay",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = relay_backward<kRule>,
+                .idea = "the state goes from device to device, then its gradient comes back",
+                .unsupported = relay_backward_unsupported<kRule>,
+                .note = relay_backward_note<kRule>,
+                .memory = relay_backward_memory<kRule>,
+                .tolerance = tolerance,
+                .share_out = on<BackwardArguments>(share_out),
+                .collect = on<BackwardArguments>(collect)});
   if constexpr (kRule != Rule::delta_rule) {
-    definition.stage({.name = "states_alone",
-                      .processor = Processor::gpu,
-                      .dtype = Dtype::bf16,
-                      .run = states_alone_backward<kRule>,
-                      .idea = "first passes over k and v, and over q and do alone",
-                      .unsupported = states_alone_backward_unsupported<kRule>,
-                      .note = states_alone_backward_note<kRule>,
-                      .memory = states_alone_backward_memory<kRule>,
-                      .tolerance = tolerance,
-                      .share_out = on<BackwardArguments>(share_out),
-                      .collect = on<BackwardArguments>(collect)});
+    definition.variant({.name = "states_alone",
+                        .processor = Processor::gpu,
+                        .dtype = Dtype::bf16,
+                        .run = states_alone_backward<kRule>,
+                        .idea = "first passes over k and v, and over q and do alone",
+                        .unsupported = states_alone_backward_unsupported<kRule>,
+                        .note = states_alone_backward_note<kRule>,
+                        .memory = states_alone_backward_memory<kRule>,
+                        .tolerance = tolerance,
+                        .share_out = on<BackwardArguments>(share_out),
+                        .collect = on<BackwardArguments>(collect)});
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// The variant `--devices` of the operators `linear_attention`, `simple_gla` and `delta_rule`, and one declaration per
+/// The form `--devices` of the operators `linear_attention`, `simple_gla` and `delta_rule`, and one declaration per
 /// stage: N devices share the positions of a sequence. Plain views and sizes only: .cu files include it.
 ///
 ///     linear_attention   S_t = S_{t-1} + k_t^T v_t                                       o_t = scale q_t S_t
@@ -11,13 +11,10 @@
 /// positions of the inputs, collect() brings the outputs back; both are called before and after each run of a stage,
 /// and are not part of its time. Views of a call point into the memory of the first device. Stages return when all
 /// devices have finished. They throw CudaError where the runtime refuses, and std::runtime_error where a transfer fails
-/// or does not end in time. A stage does not check what it supports: if its *_unsupported is not empty, its behaviour
-/// is undefined. bind() throws std::logic_error if the call lacks a size or has a tensor of another type.
+/// or does not end in time. A stage does not check what it supports: if its *_unsupported (over_devices/requirements.hpp)
+/// is not empty, its behaviour is undefined. bind() throws std::logic_error if the call lacks a size or has a tensor of another type.
 
 #include <cuda_bf16.h>
-
-#include <cstdint>
-#include <string>
 
 #include "common/view.hpp"
 
@@ -50,60 +47,9 @@ void collect(const Arguments&);
 
 /// GPUs: each device waits for the state of the one before it.
 template <Rule kRule>
-void ring(const Arguments&);
+void relay(const Arguments&);
 /// GPUs: all devices tell all what they make of any state, at once; then each walks from the state before it.
 template <Rule kRule>
 void all_gather(const Arguments&);
-
-/// GPUs: the same, the first pass without outputs. Not for the delta rule.
-template <Rule kRule>
-void states_alone(const Arguments&);
-/// GPUs: the same, half of the heads at a time: the maps of one half travel while the other half is computed.
-template <Rule kRule>
-void overlap(const Arguments&);
-/// GPUs: `ring`, one head after the other: a device computes a head while the next device computes the one before it.
-template <Rule kRule>
-void head_by_head(const Arguments&);
-
-// Why a stage cannot run the problem, as a sentence; empty if it can.
-template <Rule kRule>
-std::string ring_unsupported(const Arguments&);
-template <Rule kRule>
-std::string all_gather_unsupported(const Arguments&);
-template <Rule kRule>
-std::string states_alone_unsupported(const Arguments&);
-template <Rule kRule>
-std::string overlap_unsupported(const Arguments&);
-template <Rule kRule>
-std::string head_by_head_unsupported(const Arguments&);
-
-// Bytes that a stage needs on a device, its shares of the inputs and of o among them.
-template <Rule kRule>
-std::int64_t ring_memory(const Arguments&);
-template <Rule kRule>
-std::int64_t all_gather_memory(const Arguments&);
-template <Rule kRule>
-std::int64_t states_alone_memory(const Arguments&);
-template <Rule kRule>
-std::int64_t overlap_memory(const Arguments&);
-template <Rule kRule>
-std::int64_t head_by_head_memory(const Arguments&);
-
-// Bytes that a stage sends from device to device.
-std::int64_t ring_link_bytes(const Arguments&);  ///< and of head_by_head
-template <Rule kRule>
-std::int64_t all_gather_link_bytes(const Arguments&);  ///< and of states_alone and overlap
-
-// What a stage sends, how fast, and how it compares with one device, as text for the report.
-template <Rule kRule>
-std::string ring_note(const Arguments&);
-template <Rule kRule>
-std::string all_gather_note(const Arguments&);
-template <Rule kRule>
-std::string states_alone_note(const Arguments&);
-template <Rule kRule>
-std::string overlap_note(const Arguments&);
-template <Rule kRule>
-std::string head_by_head_note(const Arguments&);
 
 }  // namespace tutorial::over_devices

@@ -13,9 +13,6 @@
 
 #include <cuda_bf16.h>
 
-#include <cstdint>
-#include <string>
-
 #include "06_scan/over_devices.hpp"
 #include "common/view.hpp"
 
@@ -49,43 +46,8 @@ void share_out(const BackwardArguments&);
 /// Brings the gradients of the devices back.
 void collect(const BackwardArguments&);
 
-/// GPUs: the state goes from device to device, then its gradient comes back.
-template <Rule kRule>
-void ring_backward(const BackwardArguments&);
 /// GPUs: all devices tell all what they make of any state and of any gradient of it, at once.
 template <Rule kRule>
 void all_gather_backward(const BackwardArguments&);
-/// GPUs: the same, the first passes without outputs and without gradients. Not for the delta rule.
-template <Rule kRule>
-void states_alone_backward(const BackwardArguments&);
-
-// Why a stage cannot run the problem, as a sentence; empty if it can.
-template <Rule kRule>
-std::string ring_backward_unsupported(const BackwardArguments&);
-template <Rule kRule>
-std::string all_gather_backward_unsupported(const BackwardArguments&);
-template <Rule kRule>
-std::string states_alone_backward_unsupported(const BackwardArguments&);
-
-// Bytes that a stage needs on a device, its shares of the inputs and gradients among them.
-template <Rule kRule>
-std::int64_t ring_backward_memory(const BackwardArguments&);
-template <Rule kRule>
-std::int64_t all_gather_backward_memory(const BackwardArguments&);
-template <Rule kRule>
-std::int64_t states_alone_backward_memory(const BackwardArguments&);
-
-// Bytes that a stage sends from device to device.
-std::int64_t ring_backward_link_bytes(const BackwardArguments&);
-template <Rule kRule>
-std::int64_t all_gather_backward_link_bytes(const BackwardArguments&);  ///< and of states_alone
-
-// What a stage sends, how fast, and how it compares with one device, as text for the report.
-template <Rule kRule>
-std::string ring_backward_note(const BackwardArguments&);
-template <Rule kRule>
-std::string all_gather_backward_note(const BackwardArguments&);
-template <Rule kRule>
-std::string states_alone_backward_note(const BackwardArguments&);
 
 }  // namespace tutorial::over_devices

@@ -12,8 +12,8 @@
 #include "05_deltanet_wy/operators.hpp"
 #include "06_scan/operators.hpp"
 #include "06_scan/over_devices.hpp"
-#include "06_scan/over_devices/device_group.hpp"
 #include "06_scan/over_devices_backward.hpp"
+#include "common/device/device_group.hpp"
 #include "common/error.hpp"
 
 namespace tutorial::over_devices {

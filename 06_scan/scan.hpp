@@ -11,14 +11,10 @@
 ///
 /// where dg_t is summed over the channels if Dg = 1. Views of CPU stages point into host memory, views of GPU stages
 /// into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError if the runtime
-/// refuses. So do the functions *_unsupported, *_note and *_memory if they query the device. All sizes are 1 or more. A
-/// stage does not check what it supports: if *_unsupported is not empty, the behaviour of the stage is undefined.
+/// refuses. All sizes are 1 or more. A stage does not check what it supports: scan/requirements.hpp tells.
 /// bind() throws std::logic_error if the call lacks a size or has a tensor of another type.
 /// Sources: Blelloch, "Prefix Sums and Their Applications", CMU-CS-90-190, 1990, section 1.4; Martin and Cundy,
 /// "Parallelizing Linear Recurrent Neural Nets Over Sequence Length", arXiv 1709.04057.
-
-#include <cstdint>
-#include <string>
 
 #include "common/view.hpp"
 
@@ -68,7 +64,6 @@ void single_pass(const Arguments&);     ///< all tiles at once: look-back
 void warp_look_back(const Arguments&);  ///< a warp looks at 32 predecessors at once
 void wide_tiles(const Arguments&);      ///< tiles of 8192 steps that wait in shared memory
 void channel_lanes(const Arguments&);   ///< lanes are channels
-void cub_scan(const Arguments&);        ///< CUB's scan with our operator; CUDA builds only
 void dispatch(const Arguments&);        ///< what a user calls
 
 /// The adjoint. CPU, double: what the others are checked against.
@@ -77,40 +72,5 @@ void sequential_backward(const BackwardArguments&);
 void sequential_gpu_backward(const BackwardArguments&);
 /// GPU: what a user calls.
 void dispatch_backward(const BackwardArguments&);
-
-// Why a stage cannot run the problem, as a sentence; empty if it can.
-std::string sequential_gpu_unsupported(const Arguments&);
-std::string blelloch_gpu_unsupported(const Arguments&);
-std::string warp_shuffle_unsupported(const Arguments&);
-std::string single_pass_unsupported(const Arguments&);
-std::string warp_look_back_unsupported(const Arguments&);
-std::string wide_tiles_unsupported(const Arguments&);
-std::string channel_lanes_unsupported(const Arguments&);
-std::string cub_unsupported(const Arguments&);
-std::string dispatch_unsupported(const Arguments&);
-std::string sequential_gpu_backward_unsupported(const BackwardArguments&);
-std::string dispatch_backward_unsupported(const BackwardArguments&);
-
-// Bytes of memory that a stage needs beside its inputs and outputs.
-std::int64_t hillis_steele_memory(const Arguments&);
-std::int64_t blelloch_memory(const Arguments&);
-std::int64_t single_pass_memory(const Arguments&);
-std::int64_t warp_look_back_memory(const Arguments&);
-std::int64_t wide_tiles_memory(const Arguments&);
-std::int64_t channel_lanes_memory(const Arguments&);
-std::int64_t cub_memory(const Arguments&);
-std::int64_t dispatch_memory(const Arguments&);
-std::int64_t sequential_gpu_backward_memory(const BackwardArguments&);
-std::int64_t dispatch_backward_memory(const BackwardArguments&);
-
-// Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them, without the words
-// that tiles publish for each other.
-/// Of `sequential_gpu`, and of all stages from `single_pass` to `channel_lanes`.
-std::int64_t channel_bytes_moved(const Arguments&);
-/// Bytes that dispatch's kernels read from global memory or write to it.
-std::int64_t dispatch_bytes_moved(const Arguments&);
-
-/// What dispatch picks, as text for the report.
-std::string dispatch_note(const Arguments&);
 
 }  // namespace tutorial::scan

@@ -164,6 +164,19 @@ struct StateTile {
   }
 };
 
+/// S = a tile of a state from global memory, rows `stride` elements apart.
+template <int kDk>
+__device__ __forceinline__ void load_state(StateTile<kDk>& S, const float* from, std::int64_t stride, int Dk,
+                                           int columns) {
+  S.each(Dk, columns, [&](int d, int c, float& element) { element = load_global(&from[d * stride + c]); });
+}
+
+/// Writes the tile.
+template <int kDk>
+__device__ __forceinline__ void store_state(StateTile<kDk>& S, float* to, std::int64_t stride, int Dk, int columns) {
+  S.each(Dk, columns, [&](int d, int c, float& element) { store_global(&to[d * stride + c], element); });
+}
+
 /// The sum over the lanes that share columns, of column share() / 4. Each lane passes half of its numbers to another
 /// lane and keeps the other half: 5 shuffles instead of 16. All lanes of the warp call it, as the next two functions.
 __device__ __forceinline__ float sum_for_lane(const float (&x)[4]) {

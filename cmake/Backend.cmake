@@ -67,6 +67,12 @@ endif()
 # Two sets of flags, for half the time of a compiler that instruments everything. What computes on the CPU as a lesson or a
 # reference is checked for its addresses only, and not for races: it runs on one thread. Kernels, and the targets named to
 # tutorial_instrument(), have all checks.
+# The compiler's calls for each access of memory, which common/emulator/race_hooks.cpp answers, and the lines of instructions
+# for its reports.
+set(TUTORIAL_TELL_ACCESSES -fsanitize=thread -g1)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  list(APPEND TUTORIAL_TELL_ACCESSES --param=tsan-instrument-func-entry-exit=0)
+endif()
 if(TUTORIAL_SANITIZER STREQUAL "address")
   set(sanitizer -fsanitize=address -fno-omit-frame-pointer)
   # Of undefined behaviour, what a kernel does wrong. The checks for null pointers and for an object's type and size
@@ -79,6 +85,9 @@ elseif(TUTORIAL_SANITIZER STREQUAL "thread")
   set(sanitizer -fno-omit-frame-pointer)
   set(instrumented -fsanitize=thread)
   target_link_options(tutorial_flags INTERFACE ${instrumented})
+elseif(TUTORIAL_SANITIZER STREQUAL "races")
+  set(sanitizer -fno-omit-frame-pointer)
+  set(instrumented ${TUTORIAL_TELL_ACCESSES})
 endif()
 if(DEFINED sanitizer)
   # Warnings do not stop this build: GCC 12 gives false ones in instrumented code, and the plain build gives all of them.
@@ -88,6 +97,14 @@ endif()
 # tutorial_instrument(TARGET): all of its sources have the sanitizer's checks, and not only its kernels.
 function(tutorial_instrument target)
   target_compile_options(${target} PRIVATE ${instrumented})
+endfunction()
+
+# tutorial_tell_accesses(TARGET): the compiler tells the emulator of each access of its sources, unless it already tells a
+# sanitizer.
+function(tutorial_tell_accesses target)
+  if(TUTORIAL_BACKEND STREQUAL "emulator" AND TUTORIAL_SANITIZER STREQUAL "none")
+    target_compile_options(${target} PRIVATE ${TUTORIAL_TELL_ACCESSES})
+  endif()
 endfunction()
 
 # tutorial_sources(TARGET FILE...): the sources of a target; .cu files go to the backend's compiler. The emulator's kernels

@@ -19,6 +19,7 @@
 #if TUTORIAL_EMULATOR
 #include <emulator/counters.hpp>
 #include <emulator/launch.hpp>
+#include <emulator/races.hpp>
 #include <emulator/schedule.hpp>
 #endif
 
@@ -81,6 +82,12 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 #if TUTORIAL_EMULATOR
+// A sanitizer's build has the compiler tell that one of accesses, not us.
+#if defined(__SANITIZE_ADDRESS__) || defined(EMULATOR_ASAN) || defined(EMULATOR_TSAN)
+constexpr bool kSeesAccesses = false;
+#else
+constexpr bool kSeesAccesses = true;
+#endif
 const char* const kOrders[] = {"forward", "reverse", "warps", "random:1"};
 #else
 const char* const kOrders[] = {"of the GPU"};
@@ -91,6 +98,13 @@ bool say(const char* what, const std::string& mistake, const std::string& fine) 
   std::printf("  %-6s %-10s %s\n", mistake.empty() ? "holds" : "FAILS", what,
               mistake.empty() ? fine.c_str() : mistake.c_str());
   return mistake.empty();
+}
+
+/// The same for what only a watch of accesses shows.
+[[maybe_unused]] bool say_of_accesses(const char* what, const std::string& mistake, const std::string& fine) {
+  if (kSeesAccesses) return say(what, mistake, fine);
+  std::printf("  not watched: %s\n", what);
+  return true;
 }
 
 }  // namespace
@@ -105,6 +119,9 @@ void Check::needs(const std::string& missing) {
 }
 
 void Check::problem(const std::string& name) {
+#if TUTORIAL_EMULATOR
+  emulator::forget_names();
+#endif
   alive_.clear();
   restores_.clear();
   least_bytes_ = 0;
@@ -113,31 +130,31 @@ void Check::problem(const std::string& name) {
 }
 
 template <class T>
-Array<T> Check::make(const char* name, std::vector<T> values, Use use) {
+Array<T> Check::make(const char* name, std::vector<T> values, Use use, std::size_t columns) {
   Array<T> array;
-  array.name_ = name;
+  array.name_ = std::make_shared<const std::string>(name);
+  array.columns_ = columns;
   array.device_ = std::make_shared<tutorial::DeviceBuffer<T>>(values);
   alive_.push_back(array.device_);
+  alive_.push_back(std::make_shared<std::shared_ptr<const std::string>>(array.name_));
   least_bytes_ += (use == Use::in_out ? 2 : 1) * array.device_->bytes();
   if (use == Use::in_out) restores_.push_back([device = array.device_, values] { device->upload(values); });
 #if TUTORIAL_EMULATOR
-  struct Watched {
-    std::vector<Cell> cells;
-    std::string name;
-    Record record;
-  };
-  const auto watched = std::make_shared<Watched>();
-  watched->cells.resize(values.size());
-  watched->name = name;
-  watched->record = {.name = watched->name.c_str(),
-                     .size = static_cast<std::int64_t>(values.size()),
-                     .cells = watched->cells.data(),
-                     .is_input = use != Use::output};
-  array.record_ = &watched->record;
-  alive_.push_back(watched);
+  emulator::name_memory({.address = array.device_->data(),
+                         .bytes = array.device_->bytes(),
+                         .element_bytes = sizeof(T),
+                         .name = name,
+                         .is_written = use != Use::output});
 #endif
   array.values_ = std::move(values);
   return array;
+}
+
+template <class T>
+std::string Check::element(const Array<T>& array, std::size_t i) {
+  const std::string text = *array.name_ + "[" + std::to_string(i) + "]";
+  if (array.columns_ == 0) return text;
+  return text + ", row " + std::to_string(i / array.columns_) + ", column " + std::to_string(i % array.columns_) + ",";
 }
 
 Array<float> Check::input(const char* name, std::size_t size) {
@@ -151,12 +168,12 @@ Array<float> Check::input(const char* name, const std::vector<double>& values) {
   return make(name, std::vector<float>(values.begin(), values.end()), Use::input);
 }
 
-Array<float> Check::output(const char* name, std::size_t size) {
-  return make(name, std::vector<float>(size, NAN), Use::output);
+Array<float> Check::output(const char* name, std::size_t size, std::size_t columns) {
+  return make(name, std::vector<float>(size, NAN), Use::output, columns);
 }
 
-Array<float> Check::in_out(const char* name, const std::vector<double>& values) {
-  return make(name, std::vector<float>(values.begin(), values.end()), Use::in_out);
+Array<float> Check::in_out(const char* name, const std::vector<double>& values, std::size_t columns) {
+  return make(name, std::vector<float>(values.begin(), values.end()), Use::in_out, columns);
 }
 
 Array<unsigned> Check::words(const char* name, std::size_t size, unsigned value) {
@@ -179,10 +196,14 @@ void Check::run(const std::function<void()>& start) {
     if (is_timing_) return time(start);
     start();
     check(cudaDeviceSynchronize());
+#if TUTORIAL_EMULATOR
+    add_findings();
+#endif
   } catch (const tutorial::CudaError& error) {
     is_broken_ = true;
     launch_failure_ = problem_ + ": " + short_path(error.what());
 #if TUTORIAL_EMULATOR
+    add_findings();
     if (const std::string report = emulator::last_report(); error.code() == cudaErrorLaunchFailure) {
       launch_failure_ = problem_ + ": " + short_path(first_lines(report, 5));
     }
@@ -244,21 +265,19 @@ void Check::expect(const Array<float>& array, const std::vector<double>& expecte
     first = i;
   }
   if (wrong == 0) return;
-  const std::string element = array.name_ + "[" + std::to_string(first) + "]";
+  const std::string name = element(array, first);
   std::string text;
 #if TUTORIAL_EMULATOR
-  if (array.record_->writes == 0) {
-    return fail_result("your kernel writes nothing to " + array.name_);
-  }
-  const Access& write = array.record_->cells[first].write;
-  if (!array.record_->is_input && write.launch == 0) {
-    text = element + " is never written";
+  if constexpr (kSeesAccesses) {
+    const emulator::NamedMemory& memory = *emulator::find_named_memory(array.device_->data());
+    if (memory.bytes_written == 0) return fail_result("your kernel writes nothing to " + *array.name_);
+    if (!memory.is_written && !emulator::was_written(array.device_->data() + first)) text = name + " is never written";
   }
 #endif
   if (text.empty()) {
     const bool is_close = number(found[first]) == number(expected[first]);
     const auto show = [&](double value) { return is_close ? std::to_string(value) : number(value); };
-    text = element + " is " + (std::isnan(found[first]) ? "NaN" : show(found[first])) + ", and should be " +
+    text = name + " is " + (std::isnan(found[first]) ? "NaN" : show(found[first])) + ", and should be " +
            show(expected[first]);
     // What the emulator puts into memory that nobody has written, and where a copy is under way.
     if (std::isnan(found[first])) text += ": does it come from memory that was read too early, or refilled too early?";
@@ -270,9 +289,9 @@ void Check::reads_at_most([[maybe_unused]] const Array<float>& array, [[maybe_un
 #if TUTORIAL_EMULATOR
   if (is_broken_) return;
   const auto bytes = static_cast<double>(array.size() * sizeof(float));
-  const auto read = static_cast<double>(array.record_->reads * sizeof(float));
+  const auto read = static_cast<double>(emulator::find_named_memory(array.device_->data())->bytes_read);
   if (read > times * bytes * (1 + 1e-9)) {
-    fail_count(array.name_ + " is read " + number(read / bytes) + " times, " + whole(read) + " bytes; " +
+    fail_count(*array.name_ + " is read " + number(read / bytes) + " times, " + whole(read) + " bytes; " +
                whole(times * bytes) + " bytes are enough");
   }
 #endif
@@ -282,9 +301,9 @@ void Check::writes_at_most([[maybe_unused]] const Array<float>& array, [[maybe_u
 #if TUTORIAL_EMULATOR
   if (is_broken_) return;
   const auto bytes = static_cast<double>(array.size() * sizeof(float));
-  const auto written = static_cast<double>(array.record_->writes * sizeof(float));
+  const auto written = static_cast<double>(emulator::find_named_memory(array.device_->data())->bytes_written);
   if (written > times * bytes * (1 + 1e-9)) {
-    fail_count(array.name_ + " is written " + number(written / bytes) + " times, " + whole(written) + " bytes; " +
+    fail_count(*array.name_ + " is written " + number(written / bytes) + " times, " + whole(written) + " bytes; " +
                whole(times * bytes) + " bytes are enough");
   }
 #endif
@@ -296,7 +315,7 @@ void Check::copied_at_most([[maybe_unused]] const Array<float>& array, [[maybe_u
   const auto bytes = static_cast<double>(array.size() * sizeof(float));
   const auto copied = static_cast<double>(copied_);
   if (copied > times * bytes * (1 + 1e-9)) {
-    fail_count(array.name_ + " is copied " + number(copied / bytes) + " times, " + whole(copied) + " bytes; " +
+    fail_count(*array.name_ + " is copied " + number(copied / bytes) + " times, " + whole(copied) + " bytes; " +
                whole(times * bytes) + " bytes are enough");
   }
 #endif
@@ -339,7 +358,9 @@ int check_exercise(const std::string& number, const std::string& file, const std
                 file.c_str());
     return 2;
   }
-  setenv("EMULATOR_THREADS", "1", 1);  // the notes of accesses are for one thread of the host
+#if TUTORIAL_EMULATOR
+  if (kSeesAccesses) emulator::collect_findings();
+#endif
   Check check;
   for (const char* order : kOrders) {
 #if TUTORIAL_EMULATOR
@@ -365,9 +386,9 @@ int check_exercise(const std::string& number, const std::string& file, const std
 #endif
   holds = say("launch", check.launch_failure_, "the kernel runs to its end") && holds;
 #if TUTORIAL_EMULATOR
-  holds = say("order", found.race, "a barrier lies between accesses of two threads") && holds;
+  holds = say_of_accesses("order", found.race, "something orders each two accesses of two threads") && holds;
   // A value that comes too late is a matter of order.
-  if (found.race.empty()) holds = say("writes", found.unwritten, "what is read was written") && holds;
+  if (found.race.empty()) holds = say_of_accesses("writes", found.unwritten, "what is read was written") && holds;
 #endif
   if (!check.is_broken_) {
     std::string result = check.wrong_result_;

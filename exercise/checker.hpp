@@ -34,7 +34,7 @@ class Array {
   template <class U>
   Global<U> global() const {
 #if TUTORIAL_EMULATOR
-    return {device_->data(), record_};
+    return {device_->data(), static_cast<std::int64_t>(values_.size()), name_->c_str()};
 #else
     return {device_->data()};
 #endif
@@ -42,10 +42,8 @@ class Array {
 
   std::vector<T> values_;
   std::shared_ptr<tutorial::DeviceBuffer<T>> device_;
-#if TUTORIAL_EMULATOR
-  Record* record_ = nullptr;
-#endif
-  std::string name_;
+  std::shared_ptr<const std::string> name_;
+  std::size_t columns_ = 0;
 };
 
 /// The bars of an exercise, all of them exact without a GPU. What is negative is not looked at.
@@ -73,10 +71,10 @@ class Check {
   /// An input with normal numbers, or with those that are given.
   Array<float> input(const char* name, std::size_t size);
   Array<float> input(const char* name, const std::vector<double>& values);
-  /// An output: NaN until the kernel writes it.
-  Array<float> output(const char* name, std::size_t size);
+  /// An output: NaN until the kernel writes it. @param columns of a row; 0 for an array without rows
+  Array<float> output(const char* name, std::size_t size, std::size_t columns = 0);
   /// An array that the kernel reads and changes, with these numbers to begin with.
-  Array<float> in_out(const char* name, const std::vector<double>& values);
+  Array<float> in_out(const char* name, const std::vector<double>& values, std::size_t columns = 0);
   /// Counters and flags that the kernel changes, with this number everywhere.
   Array<unsigned> words(const char* name, std::size_t size, unsigned value = 0);
   /// Uniform numbers from `low` to `high`, the same in every run.
@@ -104,7 +102,10 @@ class Check {
   enum class Use { input, output, in_out };
 
   template <class T>
-  Array<T> make(const char* name, std::vector<T> values, Use use);
+  Array<T> make(const char* name, std::vector<T> values, Use use, std::size_t columns = 0);
+  /// "O[37], row 1, column 5"
+  template <class T>
+  static std::string element(const Array<T>& array, std::size_t i);
   /// Times the kernel on a GPU.
   void time(const std::function<void()>& start);
   /// "4096 tiles: 812.3 us; ...": what time() has found, and the share of the limit.

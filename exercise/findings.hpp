@@ -11,13 +11,15 @@ namespace exercise {
 /// The first mistake of each kind, as a sentence; empty where there is none.
 struct Findings {
   std::string stray;      ///< an index outside of an array
-  std::string race;       ///< two threads at an element without a barrier between them
+  std::string race;       ///< two accesses that nothing orders
   std::string unwritten;  ///< an element that is read before it is written
 };
 
 /// Those since the last call of forget_findings().
 const Findings& findings();
 void forget_findings();
+/// Adds what the emulator has found in the last launches.
+void add_findings();
 
 /// Without the path of the project.
 std::string short_path(std::string text);

@@ -12,15 +12,14 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." || exit 2
 files=("$@")
 if ((${#files[@]} == 0)) || [[ $1 == --list ]]; then
   stages=02_chunkwise/linear_attention
-  files=("$stages"/1[0-4]_*.cu "$stages"{,_backward}/dispatch/hopper_*.cu 03_gla/gla/10_warpgroup_walk.cu)
+  files=("$stages"/1[1-4]_*.cu "$stages"{,_backward}/dispatch/hopper_*.cu "$stages"/dispatch/cluster.cu 03_gla/gla/9_warpgroup_walk.cu)
   files+=(03_gla/gla_backward/{6_warpgroup_states,7_warpgroup_gradients,8_anchored_pairs,9_one_anchor}.cu)
   files+=(04_fused_chunk/gla/{7_warp_specialized,8_score_levels,9_multiplying_warps,10_segments}.cu)
   files+=(04_fused_chunk/simple_gla/{6_specialized,7_register_scores,dispatch/hopper_walk}.cu)
-  files+=(04_fused_chunk/simple_gla_backward/7_hopper_gradients.cu)
-  files+=(05_deltanet_wy/delta_rule/{1[2-8]_*,prepare_inverses}.cu)
-  files+=(05_deltanet_wy/delta_rule_backward/{*_warpgroups,dispatch/longer_chunks}.cu)
-  files+=(05_deltanet_wy/gated_delta_rule/[5-8]_*.cu 05_deltanet_wy/gated_delta_rule_backward/dispatch/warpgroups.cu)
-  files+=(05_deltanet_wy/kda/[6789]_*.cu)
+  files+=(04_fused_chunk/simple_gla_backward/5_hopper_gradients.cu)
+  files+=(05_deltanet_wy/chunk/prepare_inverses.cu 05_deltanet_wy/delta_rule/{1[0-4]_*,dispatch/one_*}.cu 05_deltanet_wy/delta_rule_backward/[56]_*.cu)
+  files+=(05_deltanet_wy/gated_delta_rule/{4_*,dispatch/segments,dispatch/cluster}.cu 05_deltanet_wy/gated_delta_rule_backward/dispatch/warpgroups.cu)
+  files+=(05_deltanet_wy/kda/{4_*,5_*,prepare_updates,dispatch/cluster}.cu)
 fi
 if [[ ${1-} == --list ]]; then
   printf '%s\n' "${files[@]}"

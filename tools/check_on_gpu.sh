@@ -47,7 +47,7 @@ test_all() { ctest --preset cuda --timeout 300 --parallel 4; }
 # sanitized CHAPTER B H L Dk Dv [OPTION...]: a small problem under memcheck, racecheck and synccheck. racecheck (CUDA 13.0)
 # follows an mbarrier only where each thread that reads or writes arrives itself. Where one lane arrives for its warp after
 # __syncwarp(), and between bar.arrive and bar.sync, it reports races that are none; a kernel of ten lines shows it. So
-# it reports the normaliser on Hopper, in chapter 04 the decays of `warp_specialized` and `specialized`, and Q S of
+# it reports the normaliser on Hopper, in chapter 04 the decays of both `specialized`, and Q S of
 # `hopper_gradients` there, which four lanes hand over for their warps, those of simple_gla's `dispatch` as 12.0, and in chapter 05 the decays in the slots of
 # `cluster` of gated_delta_rule and the blocks on the diagonal in `one_block`. ThreadSanitizer on the emulator checks these
 # hand-overs.
@@ -163,7 +163,8 @@ sanitize_06() {
   done
   for shape in "1 2 200 48 64" "2 1 150 64 144" "1 1 130 208 64" "2 1 70 33 5"; do
     read -ra sizes <<<"$shape"
-    for operator in simple_gla delta_rule; do
+    for operator in "simple_gla --variants" delta_rule; do
+      # shellcheck disable=SC2086 # an operator, or one and an option
       sanitized "$scan" "${sizes[@]}" --operator $operator || status=1
     done
     for operator in "" --gla --delta-rule --gated-delta-rule --kda --normalized; do
@@ -217,7 +218,7 @@ time_02() {
   local L shape status=0
   build/cuda/tools/instructions/instruction_times || status=1
   local -a sizes gpu=(--operator linear_attention)
-  local stages=recurrent,materialized,fused,tensor_core,pipelined,sequence_parallel
+  local stages=recurrent,materialized,fused,mma_products,register_state,tensor_core,pipelined,segments
   stages+=,bulk_copies,warpgroup_mma,specialized,balanced_roles,queued_products,cluster,dispatch
   timed "$chunkwise" "${gpu[@]}" || status=1
   for L in 512 1024 2048 4096 8192 16384; do
@@ -241,14 +242,14 @@ time_02() {
 time_03() {
   local L shape status=0
   local -a sizes
-  local stages=subchunk_tensor_core,subchunk_walk,sequence_parallel,warpgroup_walk,dispatch
+  local stages=subchunk_tensor_core,subchunk_walk,segments,warpgroup_walk,dispatch
   timed "$gla" --operator gla || status=1
   for L in 32 128 512 1024 4096 8192 16384; do
     timed "$gla" --operator gla --stage chunk_gpu,$stages -L $L || status=1
   done
   timed "$gla" --operator gla --stage dispatch -L 65536 || status=1
   for L in 2048 16384; do
-    timed "$gla" --operator gla --backward --stage materialized,warpgroup_states,warpgroup_gradients,anchored_pairs,one_anchor,dispatch -L $L || status=1
+    timed "$gla" --operator gla --backward --stage materialized,anchored_pairs,one_anchor,dispatch -L $L || status=1
   done
   for shape in "1 1 16384 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "2 64 8192 128 128" "8 32 2048 128 128" \
     "4 8 16384 64 64" "2 4 4096 256 512"; do
@@ -266,17 +267,17 @@ time_03() {
 time_04() {
   local L shape status=0
   local -a sizes
-  local stages=two_kernels,fused,sequence_parallel,specialized,register_scores,dispatch
+  local stages=two_kernels,fused,segments,specialized,register_scores,dispatch
   for L in 512 1024 2048 4096 8192 16384; do
     timed "$fused_chunk" --operator gla -L $L || status=1
     timed "$fused_chunk" --operator simple_gla --stage $stages -L $L || status=1
-    timed "$fused_chunk" --operator simple_gla --backward --stage materialized,segments,pipelined,dispatch -L $L || status=1
+    timed "$fused_chunk" --operator simple_gla --backward --stage walks,segments,pipelined,dispatch -L $L || status=1
   done
   for shape in "1 1 16384 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "2 64 8192 128 128" "8 32 2048 128 128" \
     "4 8 16384 64 64" "2 4 4096 256 512"; do
     read -ra sizes <<<"$shape"
     sizes=(-B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" --key-dim "${sizes[3]}" --value-dim "${sizes[4]}")
-    timed "$fused_chunk" --operator gla --stage chapter_03,one_kernel,warp_specialized,score_levels,multiplying_warps,segments,dispatch "${sizes[@]}" || status=1
+    timed "$fused_chunk" --operator gla --stage chapter_03,one_kernel,specialized,score_levels,segments,dispatch "${sizes[@]}" || status=1
     timed "$fused_chunk" --operator simple_gla --stage $stages "${sizes[@]}" || status=1
   done
   return $status
@@ -286,25 +287,25 @@ time_04() {
 time_05() {
   local L shape status=0
   local -a sizes
-  local stages=tensor_core,split_inverse,residual,fused,specialized_warps,warpgroup_chain,segments,one_kernel,cluster
-  stages+=,three_blocks,one_block,scores_in_walk,dispatch
-  local backward=walks,tensor_core,both_ends,warpgroups,longer_chunks,dispatch
+  local stages=tensor_core,split_inverse,fused,specialized_warps,warpgroup_chain,scores_in_walk,one_kernel,cluster
+  stages+=,three_blocks,one_block,segments,dispatch
+  local backward=tensor_core,both_ends,warpgroups,longer_chunks,dispatch
   timed "$deltanet_wy" --operator delta_rule || status=1
   for L in 512 1024 2048 4096 8192 16384; do
-    timed "$deltanet_wy" --operator delta_rule --stage recurrent_gpu,chunk_gpu,$stages -L $L || status=1
+    timed "$deltanet_wy" --operator delta_rule --stage recurrent_gpu,chunk_gpu,block_inverse,$stages -L $L || status=1
     timed "$deltanet_wy" --operator delta_rule --stage dispatch -L $L --normalize-keys || status=1
     timed "$deltanet_wy" --operator delta_rule --backward --stage $backward -L $L || status=1
-    timed "$deltanet_wy" --operator gated_delta_rule --stage tensor_core,warpgroup_chain,segments,cluster,three_blocks,dispatch -L $L || status=1
+    timed "$deltanet_wy" --operator gated_delta_rule --stage tensor_core,segments,cluster,three_blocks,dispatch -L $L || status=1
     timed "$deltanet_wy" --operator gated_delta_rule --backward --stage tensor_core,warpgroups,dispatch -L $L || status=1
-    timed "$deltanet_wy" --operator kda --stage recurrent_gpu,tensor_core,specialized_warps,warpgroup_chain,two_products,one_anchor,cluster,dispatch -L $L || status=1
+    timed "$deltanet_wy" --operator kda --stage recurrent_gpu,tensor_core,specialized_warps,two_products,one_anchor,cluster,dispatch -L $L || status=1
   done
   for shape in "1 1 16384 128 128" "1 1 65536 128 128" "1 8 16384 128 128" "1 64 16384 128 128" "8 16 4096 128 128" \
     "2 64 8192 128 128" "4 64 4096 128 128" "8 32 2048 128 128" "4 8 16384 64 64" "2 4 4096 256 512"; do
     read -ra sizes <<<"$shape"
     sizes=(-B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" --key-dim "${sizes[3]}" --value-dim "${sizes[4]}")
     timed "$deltanet_wy" --operator delta_rule --stage $stages "${sizes[@]}" || status=1
-    timed "$deltanet_wy" --operator kda --stage specialized_warps,warpgroup_chain,two_products,one_anchor,cluster,dispatch "${sizes[@]}" || status=1
-    timed "$deltanet_wy" --operator gated_delta_rule --stage warpgroup_chain,segments,cluster,three_blocks,dispatch "${sizes[@]}" || status=1
+    timed "$deltanet_wy" --operator kda --stage specialized_warps,two_products,one_anchor,cluster,dispatch "${sizes[@]}" || status=1
+    timed "$deltanet_wy" --operator gated_delta_rule --stage segments,cluster,three_blocks,dispatch "${sizes[@]}" || status=1
   done
   return $status
 }
@@ -333,7 +334,7 @@ time_06() {
   done
   timed "$scan" --operator delta_rule -B 1 -H 1 -L 16384 --stage dispatch,affine_chain,scan_affine || status=1
   for L in 1024 16384; do
-    timed "$scan" --operator convolution -L $L || status=1
+    timed "$scan" --operator convolution --variants -L $L || status=1
   done
   for B in 1 16 64 256 1024; do
     for rule in "" --gla --delta-rule --gated-delta-rule --kda --normalized; do
@@ -344,7 +345,7 @@ time_06() {
   "$scan" --operator decode --stage dispatch --tokens || status=1
   # The last lesson needs several GPUs. Multicast of NVLink is not set up on every host.
   for operator in simple_gla linear_attention delta_rule; do
-    NCCL_NVLS_ENABLE=0 timed "$scan" --operator $operator --devices -B 1 -H 8 -L 1048576 || status=1
+    NCCL_NVLS_ENABLE=0 timed "$scan" --operator $operator --devices --variants -B 1 -H 8 -L 1048576 || status=1
   done
   return $status
 }

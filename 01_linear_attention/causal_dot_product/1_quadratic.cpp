@@ -52,8 +52,4 @@ void quadratic(const Arguments& a) {
   }
 }
 
-std::string quadratic_unsupported(const Arguments& a) {
-  return a.L > 4096 ? "L > 4096: the score matrix would take over 134 MB and O(L^2) time" : "";
-}
-
 }  // namespace tutorial::causal_dot_product

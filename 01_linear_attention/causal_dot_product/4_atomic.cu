@@ -25,8 +25,6 @@
 
 #include <cuda_runtime.h>
 
-#include <climits>
-
 #include "01_linear_attention/linear_attention.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/launch.cuh"
@@ -73,13 +71,6 @@ void atomic(const Arguments& a) {
   launch(zero_kernel, {dim3(heads, unsigned(min(a.L, 1024))), 128}, a);
   launch(atomic_kernel,
          {dim3(heads, unsigned(ceil_div(a.Dk, kRows))), unsigned(a.Dv), kRows * unsigned(a.Dv) * sizeof(float)}, a);
-}
-
-std::string atomic_unsupported(const Arguments& a) {
-  if (a.Dv > 1024) return "Dv > 1024: one thread per value column, and a block has 1024 threads at most";
-  if (ceil_div(a.Dk, kRows) > 65535) return "Dk > 8 x 65535: the grid's second dimension";
-  if (std::int64_t(a.B) * a.H > INT_MAX) return "B H > 2^31 - 1: the grid's first dimension";
-  return "";
 }
 
 }  // namespace tutorial::causal_dot_product

@@ -24,8 +24,6 @@
 
 #include <cuda_runtime.h>
 
-#include <climits>
-
 #include "01_linear_attention/linear_attention.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
@@ -79,14 +77,6 @@ void launch_width(const Arguments& a) {
 
 void registers(const Arguments& a) {
   a.Dk <= 32 ? launch_width<32>(a) : launch_width<64>(a);
-}
-
-std::string registers_unsupported(const Arguments& a) {
-  if (a.Dk > 64) return "Dk > 64: a column of S would not fit into the registers of one thread";
-  if (a.Dv > 128) return "Dv > 128: one thread per value column, and these blocks have 128 threads at most";
-  if (a.L > INT_MAX - 64) return "L > 2^31 - 65: positions are counted in int";
-  if (std::int64_t(a.B) * a.H > INT_MAX) return "B H > 2^31 - 1: the grid's first dimension";
-  return "";
 }
 
 }  // namespace tutorial::causal_dot_product

@@ -35,8 +35,6 @@
 
 #include <cuda_runtime.h>
 
-#include <climits>
-
 #include "01_linear_attention/linear_attention.hpp"
 #include "common/device/device.hpp"
 #include "common/device/launch.cuh"
@@ -145,13 +143,6 @@ void lmha_low_occupancy(const Arguments& a) {
   if (a.Dk <= 64) return launch_width<2>(a);
   if (a.Dk <= 128) return launch_width<4>(a);
   launch_width<8>(a);
-}
-
-std::string lmha_low_occupancy_unsupported(const Arguments& a) {
-  if (a.Dk > 256) return "Dk > 256: more than 8 elements of a row per lane";
-  if (a.L > INT_MAX - 64) return "L > 2^31 - 65: positions are counted in int";
-  if (std::int64_t(a.B) * a.H * a.Dv > INT_MAX) return "B H Dv > 2^31 - 1: the grid's first dimension";
-  return "";
 }
 
 }  // namespace tutorial::causal_dot_product

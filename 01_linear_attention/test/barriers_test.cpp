@@ -20,9 +20,9 @@ constexpr KernelWithBarriers kKernels[] = {
     {"causal_dot_product", "dispatch", kDispatched, 64, 64, 70, "", kOne},
     {"causal_dot_product", "dispatch", kDispatched, 128, 64, 70, "", kOne},
     {"causal_dot_product", "dispatch", kDispatched, 64, 256, 70, "", kOne},
-    {"bidirectional_attention", "gpu", "01_linear_attention/bidirectional_attention/3_gpu.cu", 64, 64},
-    {"bidirectional_attention --backward", "gpu", "01_linear_attention/bidirectional_attention_backward/3_gpu.cu", 64,
-     64},
+    {"bidirectional_attention", "gpu", "01_linear_attention/bidirectional_attention/2_gpu.cu", 64, 64},
+    {"bidirectional_attention --backward", "dispatch",
+     "01_linear_attention/bidirectional_attention_backward/dispatch/dispatch.cu", 64, 64},
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);

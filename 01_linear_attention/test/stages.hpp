@@ -7,7 +7,7 @@
 namespace tutorial {
 
 /// Runs every stage that takes the problem and expects each output to be within `tolerance` of the double reference. At
-/// least three do.
+/// least two do.
 inline void expect_stages_match(const Operator& definition, const Problem& problem, double tolerance = 1e-5,
                                 const Layout& layout = {}) {
   const Outputs truth = evaluate_reference(definition, problem);
@@ -18,7 +18,7 @@ inline void expect_stages_match(const Operator& definition, const Problem& probl
     ++ran;
     expect_close(evaluate(definition, stage, problem, layout), truth, tolerance);
   }
-  EXPECT_GE(ran, 3) << "a problem that hardly any stage takes tests little";
+  EXPECT_GE(ran, 2) << "a problem that hardly any stage takes tests little";
 }
 
 }  // namespace tutorial

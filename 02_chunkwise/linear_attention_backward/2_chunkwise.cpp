@@ -40,7 +40,6 @@
 #include "02_chunkwise/linear_attention_backward.hpp"
 #include "common/ceil_div.hpp"
 #include "common/eigen_rows.hpp"
-#include "common/parallel.hpp"
 #include "common/small_product.hpp"
 
 namespace tutorial::linear_attention {
@@ -124,11 +123,6 @@ void chunkwise_backward(const FloatBackwardArguments& a) {
       for (int h = 0; h < a.H; ++h) walk.head(b, h);
     }
   }
-}
-
-std::int64_t chunkwise_backward_memory(const FloatBackwardArguments& a) {
-  const std::int64_t C = std::min(a.C, a.L);
-  return 4 * (std::int64_t(a.Dk) * a.Dv + C * C) * processor_count();
 }
 
 }  // namespace tutorial::linear_attention

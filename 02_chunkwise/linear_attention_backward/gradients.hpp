@@ -20,8 +20,6 @@
 
 #include "02_chunkwise/linear_attention.hpp"
 #include "02_chunkwise/linear_attention_backward.hpp"
-#include "common/tile/launch_plan.hpp"
-#include "common/tile/requirements.hpp"
 #include "common/tile/state_strides.hpp"
 
 namespace tutorial::linear_attention {
@@ -53,15 +51,6 @@ inline std::array<Gradient, 3> gradients_of(const Bf16BackwardArguments& b) {
       Gradient{gradient(b.Dk, b.Dv, b.k, b.q, b.d_o, b.dfinal_state, b.dv), true, false, 1 / b.scale}};
   all[2].a.final_state = b.dinitial_state;
   return all;
-}
-
-/// Why kernels with one set of tiles do not support the problem; empty if they do. For some gradients the widths of
-/// keys and values change places.
-inline std::string gradients_unsupported(const Bf16BackwardArguments& b) {
-  for (const Gradient& gradient : gradients_of(b)) {
-    if (const std::string reason = tile::tensor_core_unsupported(gradient.a); !reason.empty()) return reason;
-  }
-  return "";
 }
 
 }  // namespace tutorial::linear_attention

@@ -5,9 +5,9 @@
 
 #include "02_chunkwise/linear_attention_backward/dispatch/walks.hpp"
 #include "02_chunkwise/test/stages.hpp"
-#include "common/device/device.hpp"
 #include "common/safetensors.hpp"
 #include "common/test/gradients.hpp"
+#include "common/test/on_card.hpp"
 #include "common/tile/launch_plan.hpp"
 
 namespace tutorial::linear_attention {
@@ -186,8 +186,7 @@ std::string choice(int B, int H, int L, int Dk, int Dv, bool is_mapped = true) {
 
 // The first two were measured; the others follow from the same times.
 TEST(BackwardDispatchTest, ChoosesByHeadsAndLength) {
-  if (multiprocessor_count() != 132 || compute_capability() != 90)
-    GTEST_SKIP() << "the choices are those of another GPU";
+  if (!is_an_h200()) GTEST_SKIP() << "the choices are an H200's";
   EXPECT_EQ(choice(4, 8, 2048, 128, 128), "warpgroups, 64 columns per block");
   EXPECT_EQ(choice(4, 8, 16384, 128, 128), "warpgroups, 2 segments, 64 columns per block");
   EXPECT_EQ(choice(2, 64, 8192, 128, 128), "warpgroups, 64 columns per block");

@@ -69,7 +69,7 @@ TEST(NormalizedTest, IsChapter01sCausalAttention) {
     }
   }
   const Tensor& v = problem.inputs.at("v");
-  causal_attention::quadratic({B, H, L, L, Dk, Dv, packed<const float>(q.elements<float>().data(), H, L, Dk),
+  causal_attention::quadratic_double({B, H, L, L, Dk, Dv, packed<const float>(q.elements<float>().data(), H, L, Dk),
                                packed<const float>(k.elements<float>().data(), H, L, Dk),
                                packed<const float>(v.elements<float>().data(), H, L, Dv), nullptr, 1e-6f,
                                packed(o.elements<float>().data(), H, L, Dv)});

@@ -4,7 +4,7 @@
 /// Idea: let G_t be the product of all gates up to position t. From position i to position t, key i decays by G_t /
 /// G_i, a factor of the query times a factor of the key. So q_t is multiplied by G_t, k_i is divided by G_i, and no
 /// gates are left in the formula.
-/// Grows out of: 02_chunkwise/linear_attention/2_parallel.cpp
+/// Grows out of: 02_chunkwise/linear_attention/1_parallel.cpp
 /// Improves on: `recurrent` takes L dependent steps.
 /// Unchanged: chapter 02's products, and the result as long as nothing overflows.
 /// Equation:
@@ -33,9 +33,7 @@
 #include <Eigen/Dense>
 
 #include "03_gla/gla.hpp"
-#include "03_gla/gla/products_of_gates.hpp"
 #include "common/eigen_rows.hpp"
-#include "common/parallel.hpp"
 
 namespace tutorial::gla {
 namespace {
@@ -75,14 +73,6 @@ void parallel_unstable(const FloatArguments& a) {
       }
     }
   }
-}
-
-std::string parallel_unstable_unsupported(const FloatArguments& a) {
-  return a.L > 8192 ? "L > 8192: the scores would take over 268 MB a thread and O(L^2) time" : what_breaks(a);
-}
-
-std::int64_t parallel_unstable_memory(const FloatArguments& a) {
-  return 4 * (std::int64_t(a.L) * a.L + 3 * std::int64_t(a.L) * a.Dk) * processor_count();
 }
 
 }  // namespace tutorial::gla

@@ -35,7 +35,6 @@
 
 #include "03_gla/gla.hpp"
 #include "common/eigen_rows.hpp"
-#include "common/parallel.hpp"
 
 namespace tutorial::gla {
 namespace {
@@ -87,14 +86,6 @@ void parallel_log(const FloatArguments& a) {
       }
     }
   }
-}
-
-std::string parallel_log_unsupported(const FloatArguments& a) {
-  return a.L > 8192 ? "L > 8192: the scores would take over 268 MB a thread and O(L^2) time" : "";
-}
-
-std::int64_t parallel_log_memory(const FloatArguments& a) {
-  return 4 * (std::int64_t(a.L) * a.L + 3 * std::int64_t(a.L) * a.Dk) * processor_count();
 }
 
 }  // namespace tutorial::gla

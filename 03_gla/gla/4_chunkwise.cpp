@@ -7,7 +7,7 @@
 /// lies before it is in the state. Inside a chunk, the queries of a sub-chunk of c = 16 positions and all keys before
 /// it share the sub-chunk's first row as their cut. Only the queries and keys of the same sub-chunk have no cut to
 /// share: their scores are computed pair by pair, as in `parallel_log`.
-/// Grows out of: 02_chunkwise/linear_attention/3_chunkwise.cpp
+/// Grows out of: 02_chunkwise/linear_attention/2_chunkwise.cpp
 /// Improves on: `parallel_log` takes one exponential per term of each score, L / 2 per gate.
 /// Unchanged: chapter 02's chunks. Sums of g are in double, as in `parallel_log`: on the CPU that costs little.
 /// Equation:
@@ -39,7 +39,6 @@
 
 #include "03_gla/gla.hpp"
 #include "common/eigen_rows.hpp"
-#include "common/parallel.hpp"
 #include "common/small_product.hpp"
 
 namespace tutorial::gla {
@@ -120,11 +119,6 @@ void chunkwise(const FloatArguments& a) {
       }
     }
   }
-}
-
-std::int64_t chunkwise_memory(const FloatArguments& a) {
-  const std::int64_t C = std::min(a.C, a.L);
-  return 4 * (std::int64_t(a.Dk) * a.Dv + C * C + 5 * C * a.Dk) * processor_count();
 }
 
 }  // namespace tutorial::gla

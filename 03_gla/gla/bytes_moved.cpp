@@ -1,8 +1,8 @@
 /// @file
-/// The bytes that dispatch's kernels read from global memory or write to it.
+/// The bytes that the kernels of a walk read from global memory or write to it.
 
 #include "03_gla/gla/launch_plan.hpp"
-#include "03_gla/gla/prepared.hpp"
+#include "03_gla/gla/prepare.hpp"
 #include "common/ceil_div.hpp"
 #include "common/tile/carried_bytes.hpp"
 #include "common/tile/sub_chunk.hpp"
@@ -46,10 +46,6 @@ std::int64_t outputs_bytes(const Bf16Arguments& a, const LaunchPlan& plan) {
 std::int64_t walk_bytes_moved(const Bf16Arguments& a, const LaunchPlan& plan) {
   const std::int64_t of_a_head = prepare_bytes(a) + segment_bytes(a, plan) + outputs_bytes(a, plan);
   return std::int64_t(a.B) * a.H * of_a_head + prepared_memory(a);
-}
-
-std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
-  return subchunk_walk_unsupported(a).empty() ? walk_bytes_moved(a, dispatch_plan(a)) : -1;
 }
 
 }  // namespace tutorial::gla

@@ -1,6 +1,6 @@
 /// @file
 /// The kernel that runs first in the tensor-core stages. It multiplies the gates of each sub-chunk into q, into k, and
-/// into the scores of the sub-chunk with itself. prepared.hpp has the formulas, common/tile/decay_sub_chunk.cuh the
+/// into the scores of the sub-chunk with itself. prepare.hpp has the formulas, common/tile/decay_sub_chunk.cuh the
 /// loop.
 ///
 /// Idea: a pair's decay is a product of gates. A product of numbers between 0 and 1 needs no logarithm to be stable;
@@ -31,66 +31,33 @@
 
 #include <cuda_runtime.h>
 
+#include "03_gla/gla/prepare.hpp"
 #include "03_gla/gla/prepare_sub_chunk.cuh"
-#include "03_gla/gla/prepared.hpp"
-#include "common/ceil_div.hpp"
 #include "common/device/launch.cuh"
-#include "common/device/workspace.hpp"
 
 namespace tutorial::gla {
 namespace {
 
 using namespace tile;
 
-constexpr int kChunkLength = 64;
-constexpr int kPrepareThreads = 32 * kChunkLength / kSubChunk;
+constexpr int kPrepareThreads = 32 * kSubChunks;
 
 /// Grid (N, H, B).
 template <int kElements>
 __global__ void __launch_bounds__(kPrepareThreads, 3) prepare_kernel(Bf16Arguments a, Prepared out) {
   const int b = int(blockIdx.z), h = int(blockIdx.y);
-  const int sub_chunk = int(blockIdx.x) * (kChunkLength / kSubChunk) + int(threadIdx.x) / 32;
+  const int sub_chunk = int(blockIdx.x) * kSubChunks + int(threadIdx.x) / 32;
   const std::int64_t head = std::int64_t(b) * a.H + h;
-  prepare_sub_chunk<kElements>(a, out, b, h, sub_chunk * kSubChunk,
-                               head * out.N * (kChunkLength / kSubChunk) + sub_chunk);
+  prepare_sub_chunk<kElements>(a, out, b, h, sub_chunk * kSubChunk, head * out.N * kSubChunks + sub_chunk);
 }
-
-int chunk_count(const Bf16Arguments& a) {
-  return ceil_div(a.L, kChunkLength);
-}
-
-/// Elements of the four tensors, each a multiple of 256 bytes.
-struct Sizes {
-  std::int64_t rows, decays, scores;
-
-  explicit Sizes(const Bf16Arguments& a) {
-    const std::int64_t sub_chunks = std::int64_t(a.B) * a.H * chunk_count(a) * (kChunkLength / kSubChunk);
-    rows = sub_chunks * kSubChunk * a.Dk;
-    decays = sub_chunks * a.Dk;
-    scores = sub_chunks * kSubChunk * kSubChunk;
-  }
-};
 
 }  // namespace
-
-Prepared reserve_prepared(const Bf16Arguments& a) {
-  const Sizes sizes(a);
-  auto* rows = workspace<__nv_bfloat16>("gla: decayed q and k", std::size_t(2 * sizes.rows));
-  return {chunk_count(a), rows, rows + sizes.rows,
-          workspace<float>("gla: decays of sub-chunks", std::size_t(sizes.decays)),
-          workspace<__nv_bfloat16>("gla: scores in sub-chunks", std::size_t(sizes.scores))};
-}
 
 Prepared prepare(const Bf16Arguments& a) {
   const Prepared prepared = reserve_prepared(a);
   const auto kernel = a.Dk <= 64 ? prepare_kernel<2> : prepare_kernel<4>;
   launch(kernel, {dim3(unsigned(prepared.N), unsigned(a.H), unsigned(a.B)), kPrepareThreads}, a, prepared);
   return prepared;
-}
-
-std::int64_t prepared_memory(const Bf16Arguments& a) {
-  const Sizes sizes(a);
-  return 2 * (2 * sizes.rows + sizes.scores) + 4 * sizes.decays;
 }
 
 }  // namespace tutorial::gla

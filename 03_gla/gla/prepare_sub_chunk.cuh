@@ -1,13 +1,13 @@
 #pragma once
 /// @file
-/// What prepare() leaves for one sub-chunk (prepared.hpp), computed by one warp. prepare.cu has the idea.
+/// What prepare() leaves for one sub-chunk (prepare.hpp), computed by one warp. prepare.cu has the idea.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
-#include "03_gla/gla/prepared.hpp"
+#include "03_gla/gla/prepare.hpp"
 #include "common/device/memory.cuh"
 #include "common/device/warp.cuh"
 #include "common/tile/decay_sub_chunk.cuh"

@@ -7,23 +7,13 @@
 
 #include <cstdint>
 
-#include "03_gla/gla/prepared.hpp"
+#include "03_gla/gla/prepare.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/hide_from_compiler.cuh"
 #include "common/tile/decayed_tiles.cuh"
 #include "common/tile/load_tile.cuh"
 
 namespace tutorial::gla {
-
-/// Starts the copies of a chunk's decays to [kSubChunks, kWidth], from column d of Dk on; zeros for columns beyond Dk.
-template <int kWidth>
-__device__ __forceinline__ void load_decays_async(float* decays, const Prepared& prepared, std::int64_t chunk, int d,
-                                                  int Dk) {
-  for (int i = hide_from_compiler(int(threadIdx.x)); i < tile::kSubChunks * kWidth / 4; i += tile::kThreads) {
-    const int row = i / (kWidth / 4), column = d + i % (kWidth / 4) * 4;
-    cp_async<16>(decays + i * 4, prepared.decays + (chunk * tile::kSubChunks + row) * Dk + column, column < Dk);
-  }
-}
 
 /// Starts the copies of what a state is made of, K, V and decays of the chunk that begins at position t. All threads of
 /// the block call it; the caller commits and waits.

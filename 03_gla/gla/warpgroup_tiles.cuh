@@ -6,7 +6,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-#include "03_gla/gla/prepared.hpp"
+#include "03_gla/gla/prepare.hpp"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/float_panels.cuh"
 #include "common/tile/warpgroup_sub_chunk.cuh"

@@ -90,15 +90,10 @@ void walk(const FloatBackwardArguments& a, int b, int h, std::vector<double>& S)
   }
 }
 
-/// As many as have a head to compute.
-int thread_count(const FloatBackwardArguments& a) {
-  return int(std::min<std::int64_t>(processor_count(), std::int64_t(a.B) * a.H));
-}
-
 }  // namespace
 
 void recurrent_backward(const FloatBackwardArguments& a) {
-#pragma omp parallel num_threads(thread_count(a))
+#pragma omp parallel num_threads(int(std::min <std::int64_t>(processor_count(), std::int64_t(a.B) * a.H)))
   {
     std::vector<double> S(std::size_t(a.L + 1) * std::size_t(a.Dk) * std::size_t(a.Dv));
 #pragma omp for collapse(2) schedule(dynamic)
@@ -106,10 +101,6 @@ void recurrent_backward(const FloatBackwardArguments& a) {
       for (int h = 0; h < a.H; ++h) walk(a, b, h, S);
     }
   }
-}
-
-std::int64_t recurrent_backward_memory(const FloatBackwardArguments& a) {
-  return 8 * (std::int64_t(a.L) + 2) * a.Dk * a.Dv * thread_count(a);
 }
 
 }  // namespace tutorial::gla

@@ -35,7 +35,6 @@
 #include <vector>
 
 #include "03_gla/gla_backward.hpp"
-#include "common/parallel.hpp"
 
 namespace tutorial::gla {
 namespace {
@@ -125,10 +124,6 @@ void closed_form_backward(const FloatBackwardArguments& a) {
 
 void closed_form_double_backward(const FloatBackwardArguments& a) {
   walk_all<double>(a);
-}
-
-std::int64_t closed_form_backward_memory(const FloatBackwardArguments& a) {
-  return 4 * (2 * std::int64_t(a.Dk) * a.Dv + a.Dk + a.Dv) * processor_count();
 }
 
 }  // namespace tutorial::gla

@@ -38,7 +38,6 @@
 #include "03_gla/gla_backward.hpp"
 #include "common/ceil_div.hpp"
 #include "common/eigen_rows.hpp"
-#include "common/parallel.hpp"
 #include "common/small_product.hpp"
 
 namespace tutorial::gla {
@@ -185,11 +184,6 @@ void chunkwise_backward(const FloatBackwardArguments& a) {
       for (int h = 0; h < a.H; ++h) walk.head(b, h);
     }
   }
-}
-
-std::int64_t chunkwise_backward_memory(const FloatBackwardArguments& a) {
-  const std::int64_t C = std::min(a.C, a.L);
-  return 4 * (std::int64_t(a.Dk) * a.Dv + 2 * C * C + 8 * C * a.Dk) * processor_count();
 }
 
 }  // namespace tutorial::gla

@@ -38,8 +38,4 @@ void cpu(const FloatArguments& a) {
   layer<float, float>(a, gla::chunkwise);
 }
 
-std::int64_t cpu_memory(const FloatArguments& a) {
-  return layer_memory<float>(a, gla::chunkwise_memory(attention(a)));
-}
-
 }  // namespace tutorial::gla_layer

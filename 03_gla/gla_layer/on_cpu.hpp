@@ -91,17 +91,4 @@ void layer(const FloatArguments& a, void (*attend)(const gla::FloatArguments&)) 
   end_part("output");
 }
 
-/// The most bytes that layer() has beside x, the weights and y at a time.
-/// @param attention what `attend` has
-template <class Scalar>
-std::int64_t layer_memory(const FloatArguments& a, std::int64_t attention) {
-  const std::int64_t rows = std::int64_t(a.B) * a.L;
-  const std::int64_t keys = rows * a.key_dim(), values = rows * a.value_dim(), x = rows * a.d_model;
-  const auto scalar = std::int64_t(sizeof(Scalar));
-  // x and the logits; q, k, g, v, z and o. Then u, the product with Wo, and Wo where it is not of this type.
-  const std::int64_t kept = scalar * (x + keys) + std::int64_t(sizeof(float)) * 3 * (keys + values);
-  const std::int64_t Wo = std::is_same_v<Scalar, float> ? 0 : std::int64_t(a.d_model) * a.value_dim();
-  return kept + std::max(attention, scalar * (values + x + Wo));
-}
-
 }  // namespace tutorial::gla_layer

@@ -15,10 +15,6 @@ void reference(const FloatArguments& a) {
   layer<double, float>(a, gla::recurrent);
 }
 
-std::int64_t reference_memory(const FloatArguments& a) {
-  return layer_memory<double>(a, 0);
-}
-
 void bf16_reference(const FloatArguments& a) {
   layer<double, Eigen::bfloat16>(a, gla::recurrent);
 }

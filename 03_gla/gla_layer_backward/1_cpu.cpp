@@ -26,20 +26,4 @@ void cpu_backward(const BackwardArguments& b) {
   layer_backward<float>(b, gla::chunkwise, gla::chunkwise_backward);
 }
 
-void backward_reference(const BackwardArguments& b) {
-  layer_backward<double>(b, gla::recurrent, gla::closed_form_double_backward);
-}
-
-std::int64_t cpu_backward_memory(const BackwardArguments& b) {
-  const gla::FloatArguments a = attention(b.layer);
-  return layer_backward_memory<float>(
-      b, gla::chunkwise_backward_memory(attention_backward(a, nullptr, nullptr, nullptr, nullptr, nullptr)));
-}
-
-std::int64_t backward_reference_memory(const BackwardArguments& b) {
-  const gla::FloatArguments a = attention(b.layer);
-  return layer_backward_memory<double>(
-      b, 2 * gla::closed_form_backward_memory(attention_backward(a, nullptr, nullptr, nullptr, nullptr, nullptr)));
-}
-
 }  // namespace tutorial::gla_layer

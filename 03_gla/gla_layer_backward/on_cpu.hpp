@@ -141,18 +141,4 @@ void layer_backward(const BackwardArguments& b, void (*attend)(const gla::FloatA
   end_part("projections");
 }
 
-/// The most bytes that layer_backward() has beside its tensors at a time, roughly: all matrices of positions, and one
-/// weight with its gradient.
-/// @param attention what `differentiate` has
-template <class Scalar>
-std::int64_t layer_backward_memory(const BackwardArguments& b, std::int64_t attention) {
-  const FloatArguments& a = b.layer;
-  const std::int64_t rows = std::int64_t(a.B) * a.L, model = a.d_model;
-  const std::int64_t keys = a.key_dim(), values = a.value_dim();
-  return std::int64_t(sizeof(float)) * rows * (6 * keys + 6 * values) +
-         std::int64_t(sizeof(Scalar)) *
-             (rows * (3 * model + 3 * keys + 2 * values) + 2 * model * std::max(keys, values)) +
-         attention;
-}
-
 }  // namespace tutorial::gla_layer

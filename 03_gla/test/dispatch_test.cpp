@@ -109,7 +109,7 @@ TEST_F(MultiprocessorsTest, ChoicesFollowTheNumberOfHeadsAndPositions) {
   EXPECT_EQ(choice(4, 8, 64, 128, 128), "subchunk_walk, 64 columns per block");
   EXPECT_EQ(choice(32, 32, 4096, 128, 128), "subchunk_walk, 128 columns per block");
   const std::string long_sequences = choice(4, 8, 16384, 128, 128);
-  EXPECT_EQ(long_sequences.find("sequence_parallel, "), 0u) << long_sequences;
+  EXPECT_EQ(long_sequences.find("subchunk_walk, "), 0u) << long_sequences;
   EXPECT_NE(long_sequences.find(" segments, 128 columns"), std::string::npos) << long_sequences;
 }
 
@@ -118,7 +118,7 @@ TEST_F(MultiprocessorsTest, WarpgroupsWalkWhereBulkCopiesCanTakeV) {
   set("132");
   EXPECT_EQ(choice(4, 8, 512, 128, 128, true), "warpgroup_walk, 64 columns per block");
   EXPECT_EQ(choice(4, 8, 2048, 128, 128, true), "warpgroup_walk, 64 columns per block");
-  EXPECT_EQ(choice(4, 8, 16384, 128, 128, true), "sequence_parallel, 8 segments, 128 columns per block");
+  EXPECT_EQ(choice(4, 8, 16384, 128, 128, true), "subchunk_walk, 8 segments, 128 columns per block");
   EXPECT_EQ(choice(1, 8, 16384, 128, 128, true), "warpgroup_walk, 16 segments, 64 columns per block");
   EXPECT_EQ(choice(2, 64, 8192, 128, 128, true), "warpgroup_walk, 64 columns per block");
   EXPECT_EQ(choice(4, 8, 64, 144, 128, true), "subchunk_walk, 64 columns per block") << "a state of 144 rows";

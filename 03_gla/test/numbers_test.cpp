@@ -100,7 +100,6 @@ TEST(NumbersTest, MemoryIsThatOfStatesAndSums) {
     const Sizes sizes{{"B", 2}, {"H", 3}, {"L", L}, {"Dk", 16}, {"Dv", 32}, {"C", 64}};
     return find_stage(gla_operator(), stage).memory(Call(sizes, 1));
   };
-  EXPECT_EQ(bytes("recurrent_gpu", 65), 0);
   EXPECT_EQ(bytes("chunk_gpu", 64), 4 * 6 * (16 * 32 + 2 * 64 * 16));
   EXPECT_EQ(bytes("chunk_gpu", 65), 4 * 6 * (2 * 16 * 32 + 2 * 65 * 16));
 }
@@ -116,7 +115,7 @@ TEST(NumbersTest, LimitsAreNamed) {  // and asked for before there are tensors
     return sizes;
   };
   for (const char* stage : {"parallel_unstable", "parallel_log", "recurrent_gpu", "chunk_gpu", "subchunk_tensor_core",
-                            "subchunk_walk", "sequence_parallel", "dispatch"}) {
+                            "subchunk_walk", "segments", "dispatch"}) {
     EXPECT_EQ(unsupported(stage, small), "") << stage;
   }
   for (const char* stage : {"parallel_unstable", "parallel_log"}) {
@@ -127,7 +126,7 @@ TEST(NumbersTest, LimitsAreNamed) {  // and asked for before there are tensors
   EXPECT_NE(unsupported("recurrent_gpu", with("Dk", 257)), "");
   EXPECT_EQ(unsupported("chunk_gpu", with("Dk", 4095 * 64)), "");
   EXPECT_NE(unsupported("chunk_gpu", with("Dk", 4095 * 64 + 1)), "");
-  for (const char* stage : {"subchunk_tensor_core", "subchunk_walk", "sequence_parallel"}) {
+  for (const char* stage : {"subchunk_tensor_core", "subchunk_walk", "segments"}) {
     EXPECT_EQ(unsupported(stage, with("Dk", 256)), "") << stage;
     EXPECT_NE(unsupported(stage, with("Dk", 272)), "") << stage;
     EXPECT_NE(unsupported(stage, with("Dk", 24)), "") << stage;

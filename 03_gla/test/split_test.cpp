@@ -33,7 +33,7 @@ class SplitTest : public testing::TestWithParam<std::int64_t> {
 
 TEST_P(SplitTest, TwoCallsAreOne) {
   expect_two_calls_are_one(gla_operator(), 10);
-  expect_two_calls_are_one(find_operator("retention"), 3);
+  expect_two_calls_are_one(find_operator("retention"), 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(At, SplitTest, testing::Values(1, 64, 90, 128, 199));

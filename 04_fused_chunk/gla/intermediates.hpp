@@ -35,8 +35,8 @@ struct Intermediates {
 };
 
 /// Their memory, which the next call uses again. Throws CudaError if it cannot be allocated.
-/// @param with_scores,with_partials false: null
-Intermediates intermediates(const Bf16Arguments&, bool with_scores, bool with_partials);
+/// @param with_outputs false: the last two are null
+Intermediates intermediates(const Bf16Arguments&, bool with_outputs);
 
 // Their bytes.
 std::int64_t prepared_bytes(const Bf16Arguments&);  ///< of sums, q_g and k_g

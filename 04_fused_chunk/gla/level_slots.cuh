@@ -5,15 +5,38 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-#include "04_fused_chunk/gla/prepared_slots.cuh"
+#include "04_fused_chunk/gla/score_levels.cuh"
 #include "common/device/mbarrier.cuh"
-#include "common/tile/score_levels.cuh"
+#include "common/device/proxy_fence.cuh"
+#include "common/tile/bulk_tiles.cuh"
+#include "common/tile/warpgroup_sub_chunk.cuh"
 
 namespace tutorial::fused_gla {
 
-inline constexpr int kChunkSlots = kSlots / kSubChunks;  ///< prepared chunks in shared memory
+inline constexpr int kSlots = 8;                         ///< prepared sub-chunks in shared memory
+inline constexpr int kChunkSlots = kSlots / kSubChunks;  ///< the same in chunks
+inline constexpr int kPipelineDepth = 2;                 ///< V of chunks in shared memory
+/// Warpgroups that walk: one for each 64 columns of Dv.
+template <class Shape>
+constexpr int kWalkers = Shape::kDv / kWarpgroupColumns;
 
-/// Shared memory. The slots are those of `warp_specialized`.
+/// The tile that begins at a place in shared memory.
+template <class Tile>
+__device__ __forceinline__ Tile tile_at(unsigned char* place) {
+  return Tile{reinterpret_cast<__nv_bfloat16*>(place)};
+}
+
+/// What a warp leaves of a sub-chunk.
+template <class Shape>
+struct PreparedTiles {
+  PanelTile<Shape::kDk, kSubChunk> Q;  ///< q~ [16, kDk], bf16
+  PanelTile<Shape::kDk, kSubChunk> K;  ///< k~ [16, kDk], bf16
+  float* decays;                       ///< [kDk]
+  const PanelTile<64, kSubChunk> P;    ///< shared by four sub-chunks
+  int first_column;                    ///< of this one in P
+};
+
+/// Shared memory.
 template <class Shape>
 struct LevelMemory {
   using Tiles = LevelTiles<Shape::kDk>;  ///< of the levels below 16 positions
@@ -29,17 +52,12 @@ struct LevelMemory {
 
   unsigned char* memory;
 
-  /// The tile that begins at a byte.
-  template <class Tile>
-  __device__ __forceinline__ Tile tile_at(int byte) const {
-    return Tile{reinterpret_cast<__nv_bfloat16*>(memory + byte)};
-  }
   /// What a preparing warp leaves of sub-chunk r, stage 0 to kChunkSlots - 1.
   __device__ __forceinline__ PreparedTiles<Shape> prepared(int stage, int r) const {
     const int slot = stage * kSubChunks + r;
-    return {tile_at<Rows>(2 * slot * kRowsBytes), tile_at<Rows>((2 * slot + 1) * kRowsBytes),
+    return {tile_at<Rows>(memory + 2 * slot * kRowsBytes), tile_at<Rows>(memory + (2 * slot + 1) * kRowsBytes),
             reinterpret_cast<float*>(memory + kDecays + slot * OrderedDecays<Shape::kDk>::kBytes),
-            tile_at<PanelTile<64, kSubChunk>>(kScores + stage * int(PanelTile<64, kSubChunk>::kPanelBytes)),
+            tile_at<PanelTile<64, kSubChunk>>(memory + kScores + stage * int(PanelTile<64, kSubChunk>::kPanelBytes)),
             r * kSubChunk};
   }
   /// The tiles of a preparing warp, 0 to kSubChunks - 1.
@@ -48,15 +66,15 @@ struct LevelMemory {
   }
   /// V of a chunk, 0 to kPipelineDepth - 1.
   __device__ __forceinline__ PanelTile<Shape::kDv> values(int stage) const {
-    return tile_at<PanelTile<Shape::kDv>>(kValues + stage * kWalkers<Shape> * int(PanelTile<64>::kPanelBytes));
+    return tile_at<PanelTile<Shape::kDv>>(memory + kValues + stage * kWalkers<Shape> * int(PanelTile<64>::kPanelBytes));
   }
   /// O of a walking warpgroup.
   __device__ __forceinline__ PanelTile<64> output(int walker) const {
-    return tile_at<PanelTile<64>>(kOutputs + walker * int(PanelTile<64>::kPanelBytes));
+    return tile_at<PanelTile<64>>(memory + kOutputs + walker * int(PanelTile<64>::kPanelBytes));
   }
 };
 
-/// The barriers of `multiplying_warps`. They lie in dynamic shared memory, behind the tiles: from the address of the
+/// The barriers. They lie in dynamic shared memory, behind the tiles: from the address of the
 /// tiles, which a walking warp has at hand, theirs is one addition away. For each use of a `__shared__` variable it would
 /// read a special register.
 template <class Shape>
@@ -80,17 +98,17 @@ inline constexpr int kLevelBytes = LevelMemory<Shape>::kBytes + int(sizeof(Level
 template <class Shape>
 struct ToSlot {
   const PreparedTiles<Shape>& tiles;
-  int byte;  ///< score_levels::lane_byte()
+  int byte;  ///< level_rows::lane_byte()
 
   /// Row t of q~.
   template <int kColumns>
   __device__ __forceinline__ void query(int t, const float (&x)[kColumns]) const {
-    store_for_copies(score_levels::in_row<Shape::kDk>(tiles.Q, byte, t), packed_row(x));
+    store_for_copies(level_rows::in_row<Shape::kDk>(tiles.Q, byte, t), packed_row(x));
   }
   /// Row i of k~.
   template <int kColumns>
   __device__ __forceinline__ void key(int i, const float (&x)[kColumns]) const {
-    store_for_copies(score_levels::in_row<Shape::kDk>(tiles.K, byte, i), packed_row(x));
+    store_for_copies(level_rows::in_row<Shape::kDk>(tiles.K, byte, i), packed_row(x));
   }
   /// The decays of the whole sub-chunk.
   __device__ __forceinline__ void decay(const float (&x)[Shape::kDk / 32]) const {

@@ -43,9 +43,7 @@ struct SumTile {
   /// The address of an element.
   __device__ __forceinline__ float* at(int row, int column) const { return data + row * kStride + column; }
   /// Four elements from one on.
-  __device__ __forceinline__ float4& four(int row, int column) const {
-    return *reinterpret_cast<float4*>(at(row, column));
-  }
+  __device__ __forceinline__ float4& four(int row, int d) const { return *reinterpret_cast<float4*>(at(row, d)); }
 };
 
 /// P [16, 16] bf16. Rows are 48 bytes apart: for ldmatrix they lie in different banks.
@@ -59,17 +57,16 @@ struct ScoreTile {
   __device__ __forceinline__ __nv_bfloat16* at(int row, int column) const { return data + row * kStride + column; }
 };
 
-/// The sub-chunk of a block (x, sub-chunk, head).
-struct BlockSubChunk {
+/// A sub-chunk.
+struct SubChunk {
   int b, h, t, rows;  ///< t: its first position
-
-  /// Of this block.
-  __device__ __forceinline__ explicit BlockSubChunk(const Bf16Arguments& a)
-      : b(int(blockIdx.z) / a.H),
-        h(int(blockIdx.z) % a.H),
-        t(int(blockIdx.y) * kSubChunk),
-        rows(min(kSubChunk, a.L - t)) {}
 };
+
+/// That of a block (x, sub-chunk, head).
+__device__ __forceinline__ SubChunk block_sub_chunk(const Bf16Arguments& a) {
+  const int head = int(blockIdx.z), t = int(blockIdx.y) * kSubChunk;
+  return {head / a.H, head % a.H, t, min(kSubChunk, a.L - t)};
+}
 
 /// A thread's column of a sub-chunk: `rows` elements, stride_l apart, and zeros below them. All loads are in flight at
 /// once.
@@ -118,8 +115,7 @@ __device__ __forceinline__ void load_rows(const SumTile<kColumns>& tile, const f
 /// The 16 x 16 scores of a slice of the keys for sub-chunk r of a head, in memory.
 __device__ __forceinline__ __nv_bfloat16* scores_of(const Intermediates& x, const Bf16Arguments& a, int slice, int head,
                                                     int r) {
-  const std::int64_t sub_chunk = (std::int64_t(slice) * a.B * a.H + head) * sub_chunks(a.L) + r;
-  return x.scores + sub_chunk * kSubChunk * kSubChunk;
+  return x.scores + ((std::int64_t(slice) * a.B * a.H + head) * sub_chunks(a.L) + r) * kSubChunk * kSubChunk;
 }
 
 /// P = the sum of the slices' scores. All threads of the block; each has two neighbours of a row.
@@ -136,27 +132,15 @@ __device__ __forceinline__ void load_scores(const ScoreTile& P, const Intermedia
   *reinterpret_cast<std::uint32_t*>(P.at(row, column)) = pack(score.x, score.y);
 }
 
-/// sum += q . k over 8 columns, each product times 2^(q_sums - k_sums), where the sums are those of the two positions.
-__device__ __forceinline__ void add_decayed(float& sum, const uint4& q, const uint4& k, const float4 (&q_sums)[2],
-                                            const float4 (&k_sums)[2]) {
+/// sum += q . k over 8 columns, each product times its decay: decay(i) has those of columns 2 i and 2 i + 1.
+template <class Decay>
+__device__ __forceinline__ void add_products(float& sum, const uint4& q, const uint4& k, Decay decay) {
   const std::uint32_t qs[4] = {q.x, q.y, q.z, q.w}, ks[4] = {k.x, k.y, k.z, k.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const float2 a = unpack(qs[i]), b = unpack(ks[i]);
-    const float4 &from = k_sums[i / 2], &to = q_sums[i / 2];
-    sum += a.x * b.x * exp2f(i % 2 == 0 ? to.x - from.x : to.z - from.z);
-    sum += a.y * b.y * exp2f(i % 2 == 0 ? to.y - from.y : to.w - from.w);
-  }
-}
-
-/// sum += q . k over 8 columns.
-__device__ __forceinline__ void add_dot(float& sum, const uint4& q, const uint4& k) {
-  const std::uint32_t qs[4] = {q.x, q.y, q.z, q.w}, ks[4] = {k.x, k.y, k.z, k.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 a = unpack(qs[i]), b = unpack(ks[i]);
-    sum += a.x * b.x;
-    sum += a.y * b.y;
+    const float2 a = unpack(qs[i]), b = unpack(ks[i]), factors = decay(i);
+    sum += a.x * b.x * factors.x;
+    sum += a.y * b.y * factors.y;
   }
 }
 
@@ -178,7 +162,9 @@ __device__ __forceinline__ void sub_chunk_scores(const SwizzledTile<kDk>& Q, con
     const int t = thread / 8, part = thread % 8;
     float sum = 0;
 #pragma unroll
-    for (int d = part * 8; d < kDk; d += 64) add_dot(sum, unit(Q, t, d), unit(K, t, d));
+    for (int d = part * 8; d < kDk; d += 64) {
+      add_products(sum, unit(Q, t, d), unit(K, t, d), [](int) { return make_float2(1, 1); });
+    }
     sum = warp_sum<8>(sum);
     if (part == 0) store(t, t, scale * sum);
   }
@@ -188,8 +174,12 @@ __device__ __forceinline__ void sub_chunk_scores(const SwizzledTile<kDk>& Q, con
   float sum = 0;
 #pragma unroll 4
   for (int d = 0; d < kDk; d += 8) {
-    add_decayed(sum, unit(Q, t, d), unit(K, i, d), {sums.four(t, d), sums.four(t, d + 4)},
-                {sums.four(i, d), sums.four(i, d + 4)});
+    const float4 to[2] = {sums.four(t, d), sums.four(t, d + 4)}, from[2] = {sums.four(i, d), sums.four(i, d + 4)};
+    add_products(sum, unit(Q, t, d), unit(K, i, d), [&](int j) {
+      const float4 &x = to[j / 2], &y = from[j / 2];
+      return j % 2 == 0 ? make_float2(exp2f(x.x - y.x), exp2f(x.y - y.y))
+                        : make_float2(exp2f(x.z - y.z), exp2f(x.w - y.w));
+    });
   }
   store(t, i, scale * sum);
   store(i, t, 0.0f);

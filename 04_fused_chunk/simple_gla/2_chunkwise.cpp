@@ -4,7 +4,7 @@
 /// Idea: if all of Dk decays alike, the decay of a score is a single factor, which may be applied after the product. So
 /// the product of a chunk's queries and keys is chapter 02's, and each of its elements is then multiplied by the decay
 /// from position i to position t. Chapter 03 needed sub-chunks because its decay is inside the sum over Dk.
-/// Grows out of: 02_chunkwise/linear_attention/3_chunkwise.cpp
+/// Grows out of: 02_chunkwise/linear_attention/2_chunkwise.cpp
 /// Improves on: `recurrent` takes L dependent steps.
 /// Unchanged: the products, and one thread per head.
 /// Equation: for the chunk from position s to position e,
@@ -35,7 +35,6 @@
 #include "04_fused_chunk/simple_gla.hpp"
 #include "04_fused_chunk/simple_gla/running_sums.hpp"
 #include "common/eigen_rows.hpp"
-#include "common/parallel.hpp"
 #include "common/small_product.hpp"
 
 namespace tutorial::simple_gla {
@@ -77,11 +76,6 @@ void chunkwise(const FloatArguments& a) {
       }
     }
   }
-}
-
-std::int64_t chunkwise_memory(const FloatArguments& a) {
-  const std::int64_t C = std::min(a.C, a.L);
-  return (4 * (std::int64_t(a.Dk) * a.Dv + C * C + C * a.Dk) + 8 * C) * processor_count();
 }
 
 }  // namespace tutorial::simple_gla

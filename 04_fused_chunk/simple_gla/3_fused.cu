@@ -3,7 +3,7 @@
 ///
 /// Idea: a scalar gate leaves q and k as they are, so there is nothing to prepare. Each score, each row of Q S, and
 /// each row of V on its way into the state is multiplied by a decay. Chapter 02's kernel does the rest.
-/// Grows out of: 02_chunkwise/linear_attention/7_pipelined.cu
+/// Grows out of: 02_chunkwise/linear_attention/8_pipelined.cu
 /// Improves on: `chunkwise` has one CPU thread per head.
 /// Unchanged: the kernel of `pipelined`, with one block per head and tile of Dv, its products and its loads.
 /// scalar_gate.cuh has the decays and the sums from which they are computed.
@@ -34,6 +34,7 @@
 
 #include "04_fused_chunk/simple_gla.hpp"
 #include "04_fused_chunk/simple_gla/scalar_gate.cuh"
+#include "04_fused_chunk/simple_gla/walked_sums.cuh"
 #include "common/device/launch.cuh"
 #include "common/tile/block_part.cuh"
 #include "common/tile/chunk_products.cuh"
@@ -97,7 +98,7 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) fused_ker
     walked.add_up(t + kChunk);
     __syncthreads();
     add_from_scores<Shape>(O, P, tiles.V);
-    update_state<Shape>(S, tiles.K, tiles.V, sums.to_end());
+    update_state<Shape>(S, tiles.K, tiles.V, DecaysToEnd(sums));
     store_output<Shape>(a.o.row(hide_from_compiler(b), hide_from_compiler(h), t) + first_column, a.o.stride_l, a.L - t,
                         columns, O, tiles.V, 1.0f);
   }

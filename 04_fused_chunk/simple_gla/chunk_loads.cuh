@@ -5,16 +5,12 @@
 
 #include <cuda_runtime.h>
 
-#include <cstddef>
-
 #include "04_fused_chunk/simple_gla.hpp"
-#include "04_fused_chunk/simple_gla/warpgroup_gate.cuh"
+#include "04_fused_chunk/simple_gla/chunk_decays.cuh"
 #include "common/device/mbarrier.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/warp.cuh"
-#include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
-#include "common/tile/chunk_tiles.cuh"
 
 namespace tutorial::simple_gla {
 
@@ -24,22 +20,6 @@ struct BlockChunks {
   int end;           ///< of the block's positions
   int first_column;  ///< of V
 };
-
-/// All chunks of a block, in their order.
-template <class Shape>
-__device__ __forceinline__ BlockChunks chunks_of(const tile::BlockPart<Shape>& part) {
-  return {.b = part.b,
-          .h = part.h,
-          .first = part.begin,
-          .step = kChunk,
-          .count = (part.end - part.begin - 1) / kChunk + 1,
-          .end = part.end,
-          .first_column = part.first_column};
-}
-
-/// Bytes of a chunk's tiles and decays.
-template <class Shape>
-inline constexpr std::size_t kChunkBytes = tile::ChunkTiles<Shape>::kBytes + ChunkDecays::kBytes;
 
 /// One thread requests the tiles of all chunks. They may have been read by ldmatrix. @param tiles_of of a stage
 template <int kStages, class TilesOf>

@@ -17,7 +17,6 @@
 
 #include "04_fused_chunk/clamped_gate.cuh"
 #include "04_fused_chunk/simple_gla.hpp"
-#include "common/device/cp_async.cuh"
 #include "common/device/hide_from_compiler.cuh"
 #include "common/device/ldmatrix.cuh"
 #include "common/device/memory.cuh"
@@ -34,8 +33,7 @@ using tile::kChunk;
 
 /// A chunk's b in the registers of a warp: a lane has those of the positions 2 lane and 2 lane + 1.
 struct ChunkSums {
-  float first, second;
-  float end;  ///< b_e, the same in every lane
+  float first, second, end;  ///< `end` is b_e, the same in every lane
 
   /// All lanes of a warp. @param g of the lane's two positions; 0 past the end of the sequence
   __device__ __forceinline__ explicit ChunkSums(float2 g) {
@@ -46,21 +44,7 @@ struct ChunkSums {
   }
 };
 
-/// The first 64 threads of the block start the copies of a chunk's g to shared memory, with zeros past the end.
-/// @param g [C] @param first the chunk's first in global memory; the next is stride_l elements further
-/// @param rows how many positions of the chunk exist
-__device__ __forceinline__ void load_g_async(float* g, const float* first, std::int64_t stride_l, int rows) {
-  const int i = hide_from_compiler(int(threadIdx.x));
-  if (i < kChunk) cp_async<4>(g + i, first + i * stride_l, i < rows);
-}
-
-/// The lane's two of a chunk's g. @param g [C] in shared memory
-__device__ __forceinline__ float2 g_of_lane(const float* g) {
-  const int i = 2 * hide_from_compiler(int(lane_index()));
-  return make_float2(g[i], g[i + 1]);
-}
-
-/// The same from global memory, 0 past the end. @param t the chunk's first position
+/// The lane's two of a chunk's g, 0 past the end. @param t the chunk's first position
 /// @param end where the sequence or the segment ends
 __device__ __forceinline__ float2 load_g(const Bf16Arguments& a, int b, int h, int t, int end) {
   const auto g = [&](int i) { return i < end ? load_global(a.g.row(b, h, i)) : 0.0f; };
@@ -68,43 +52,15 @@ __device__ __forceinline__ float2 load_g(const Bf16Arguments& a, int b, int h, i
   return make_float2(g(i), g(i + 1));
 }
 
-/// The decay from the start of the chunk to its end, and from each position to its end. Each lane holds two of the
-/// latter.
-struct DecayToEnd {
-  float whole, first, second;
-
-  /// From the chunk's b.
-  __device__ __forceinline__ explicit DecayToEnd(const ChunkSums& b)
-      : whole(tile::ex2(b.end)), first(tile::ex2(b.end - b.first)), second(tile::ex2(b.end - b.second)) {}
-
-  /// The decays of the positions i + p and i + p + 1, p = 2 (lane % 4), for an even i.
-  __device__ __forceinline__ float2 of_pair(int i) const {
-    const int source = i / 2 + int(lane_index()) % 4;
-    return make_float2(__shfl_sync(kAllLanes, first, source), __shfl_sync(kAllLanes, second, source));
-  }
-};
-
 /// Two neighbouring bf16 numbers, each times its factor.
 __device__ __forceinline__ std::uint32_t times(std::uint32_t two, float2 factors) {
   const float2 x = unpack(two);
   return pack(x.x * factors.x, x.y * factors.y);
 }
 
-/// 16 positions of 16 columns of V, each position times its decay, as a fragment of V^T.
-/// @param row the row that the lane's ldmatrix reads
-/// @param upper,lower DecayToEnd::of_pair() of the first position and of the ninth
-__device__ __forceinline__ void load_decayed_values(std::uint32_t (&v)[4], const __nv_bfloat16* row, float2 upper,
-                                                    float2 lower) {
-  ldmatrix_x4_trans(v, row);
-  v[0] = times(v[0], upper);
-  v[1] = times(v[1], upper);
-  v[2] = times(v[2], lower);
-  v[3] = times(v[3], lower);
-}
-
 /// S = 2^b_e S + K^T (diag(2^(b_e - b)) V): tile::update_state(), each row of V times the decay of its position. In the
 /// registers it is S^T += V^T K, where a row of V is a column of the fragment.
-/// @param to_end the chunk's decays: a DecayToEnd, or SharedSums::ToEnd
+/// @param to_end the chunk's decays: `whole`, and of_pair(i) of the positions i + p and i + p + 1, p = 2 (lane % 4)
 template <class Shape, class Decays>
 __device__ __forceinline__ void update_state(typename Shape::State& S, const typename Shape::KeyTile& K,
                                              const typename Shape::ValueTile& V, const Decays& to_end) {
@@ -126,7 +82,11 @@ __device__ __forceinline__ void update_state(typename Shape::State& S, const typ
     std::uint32_t v[Shape::kWarpColumns / 16][4];
 #pragma unroll
     for (int j = 0; j < Shape::kWarpColumns / 16; ++j) {
-      load_decayed_values(v[j], V.data + V.advance(v_unit, i, j * 16), upper, lower);
+      ldmatrix_x4_trans(v[j], V.data + V.advance(v_unit, i, j * 16));
+      v[j][0] = times(v[j][0], upper);
+      v[j][1] = times(v[j][1], upper);
+      v[j][2] = times(v[j][2], lower);
+      v[j][3] = times(v[j][3], lower);
     }
 #pragma unroll
     for (int d = 0; d < Shape::kDk / 16; ++d) {
@@ -155,42 +115,6 @@ struct SharedSums {
   __device__ __forceinline__ float from_start(int t) const { return tile::ex2(b[t]); }
   /// The decay from position i to position t, i <= t.
   __device__ __forceinline__ float between(int i, int t) const { return tile::ex2(b[t] - b[i]); }
-
-  /// As DecayToEnd, each decay computed where it is used: for warps that have no registers left.
-  struct ToEnd {
-    const SharedSums& sums;
-    float whole;
-
-    /// As DecayToEnd::of_pair(); needs no other lane.
-    __device__ __forceinline__ float2 of_pair(int i) const {
-      const int t = i + int(lane_index()) % 4 * 2;
-      return make_float2(sums.between(t, kChunk - 1), sums.between(t + 1, kChunk - 1));
-    }
-  };
-  /// The decays to the chunk's end.
-  __device__ __forceinline__ ToEnd to_end() const { return {*this, from_start(kChunk - 1)}; }
-};
-
-/// The b of a walk's chunks in shared memory, two chunks at a time, in a copy for each warp, and the g from which they
-/// are computed. Each warp adds up g for itself, so no barrier is needed. It does so one chunk ahead: each addition of
-/// warp_prefix_sum() waits for the one before it, and the products of a chunk fill that time.
-struct WalkedSums {
-  static constexpr int kBytes = 2 * (1 + tile::kWarps) * SharedSums::kBytes;
-
-  float* memory;
-
-  /// g [C] of the chunk from t on.
-  __device__ __forceinline__ float* g_of(int t) const { return memory + t / kChunk % 2 * kChunk; }
-  /// The warp's copy of b.
-  __device__ __forceinline__ SharedSums sums_of(int t) const {
-    return {memory + (2 + t / kChunk % 2 * tile::kWarps + tile::warp_index()) * kChunk};
-  }
-  /// Computes b from g.
-  __device__ __forceinline__ void add_up(int t) const { sums_of(t).store(ChunkSums(g_of_lane(g_of(t)))); }
-  /// The same directly from global memory, for the first chunk. Parameters as load_g().
-  __device__ __forceinline__ void add_up(const Bf16Arguments& a, int b, int h, int t, int end) const {
-    sums_of(t).store(ChunkSums(load_g(a, b, h, t, end)));
-  }
 };
 
 /// An epilogue of tile::masked_scores(): P_ti = scale (q_t . k_i) 2^(b_t - b_i). Above the diagonal the power may be
@@ -222,12 +146,6 @@ __device__ __forceinline__ void scale_rows(typename Shape::Output& O, Factor fac
       tile[3] *= lower;
     }
   }
-}
-
-/// O = scale diag(2^b) O: the rows of Q S.
-template <class Shape>
-__device__ __forceinline__ void decay_rows(typename Shape::Output& O, const SharedSums& sums, float scale) {
-  scale_rows<Shape>(O, [&](int t) { return scale * sums.from_start(t); });
 }
 
 }  // namespace tutorial::simple_gla

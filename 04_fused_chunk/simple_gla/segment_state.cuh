@@ -15,8 +15,9 @@
 #include <cuda_runtime.h>
 
 #include "04_fused_chunk/simple_gla.hpp"
+#include "04_fused_chunk/simple_gla/chunk_decays.cuh"
 #include "04_fused_chunk/simple_gla/chunk_loads.cuh"
-#include "04_fused_chunk/simple_gla/warpgroup_gate.cuh"
+#include "04_fused_chunk/simple_gla/decayed_values.cuh"
 #include "common/device/registers.cuh"
 #include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
@@ -33,6 +34,17 @@ constexpr int kStateBlock = kWarpgroup + 64;  // threads: those of the state, a 
 
 template <class Shape>
 constexpr std::size_t kSharedBytesForState = kStateDepth*(StateTiles<Shape>::kBytes + ChunkDecays::kBytes);
+
+/// One warp writes only a chunk's decays into a state beyond the chunk's end, or, for a walk from the end, beyond its
+/// start.
+/// @param between the sum of the gates between the chunk and the state
+__device__ __forceinline__ void store_into_state(const ChunkDecays& to, const ChunkSums& b, float between,
+                                                 bool is_reversed) {
+  const float end = b.end + between;
+  const float first = is_reversed ? between + b.first : end - b.first;
+  const float second = is_reversed ? between + b.second : end - b.second;
+  to.put_into_state(ex2(first), ex2(second));
+}
 
 /// Computes the state of the block's segment and columns, and the decay of the segment. Called by all threads.
 /// @param is_reversed the state that a walk from the end leaves at the segment's beginning
@@ -69,7 +81,7 @@ __device__ __forceinline__ void walk_for_state(const Bf16Arguments& a, const Chu
     const bool is_first = threadIdx.x == kWarpgroup;
     double between = 0;  // the chunk and the end where the state is wanted
     store_decays(full, empty, a, chunks, [&](int stage, const ChunkSums& sums) {
-      decays_of(stage).store_into_state(sums, float(between), is_reversed);
+      store_into_state(decays_of(stage), sums, float(between), is_reversed);
       between += sums.end;
     });
     if (is_first) {

@@ -29,7 +29,8 @@
 /// Bytes: k, v, g and do twice, q and each gradient once.
 /// Bound by: the cores' arithmetic.
 /// Requires: nothing; any C, any L, any g <= 0.
-/// Weakness: each chunk waits for the state of the chunk before it. `materialized` computes all chunks at once.
+/// Weakness: each chunk waits for the state of the chunk before it, and there are only as many threads as cores. `walks`
+/// runs on the GPU.
 /// Sources: arXiv 2405.21060, section 6; arXiv 2312.06635, section 4.3.
 
 #include <Eigen/Dense>
@@ -39,7 +40,6 @@
 #include "04_fused_chunk/simple_gla_backward.hpp"
 #include "common/ceil_div.hpp"
 #include "common/eigen_rows.hpp"
-#include "common/parallel.hpp"
 #include "common/small_product.hpp"
 
 namespace tutorial::simple_gla {
@@ -159,16 +159,6 @@ void chunkwise_backward(const FloatBackwardArguments& a) {
       for (int h = 0; h < a.H; ++h) walk.head(b, h);
     }
   }
-}
-
-std::int64_t recurrent_backward_memory(const FloatBackwardArguments& a) {
-  return (4 * std::int64_t(a.Dk) * a.Dv + 8 * std::int64_t(a.L)) * processor_count();
-}
-
-std::int64_t chunkwise_backward_memory(const FloatBackwardArguments& a) {
-  const std::int64_t C = std::min(a.C, a.L);
-  return (4 * (std::int64_t(a.Dk) * a.Dv + C * C + C * std::max(a.Dk, a.Dv)) + 8 * std::int64_t(a.L)) *
-         processor_count();
 }
 
 }  // namespace tutorial::simple_gla

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 
-#include "04_fused_chunk/simple_gla/launch_plan.hpp"
 #include "04_fused_chunk/simple_gla/segment_state.cuh"
 #include "04_fused_chunk/simple_gla_backward/segments.cuh"
 #include "common/device/launch.cuh"

@@ -93,12 +93,6 @@ inline std::int64_t runs_of_all(const Bf16BackwardArguments& b, const Cut& cut) 
   return (walks - cut.whole) * cut.runs() + cut.whole;
 }
 
-/// Bytes of all that the kernels leave to each other.
-inline std::int64_t runs_memory(const Bf16BackwardArguments& b, const Cut& cut) {
-  const std::int64_t words = Runs{cut}.words(std::int64_t(b.B) * b.H);
-  return segments_memory(b, cut.plan) + std::int64_t(sizeof(unsigned)) * words;
-}
-
 /// The counter and the flags: words that are 0 between calls. The kernel for dg, the last of a call, sets them back.
 /// They are set here only where their memory is new, because each call would wait for it. After a call that failed
 /// between its kernels they are not zeros any more.

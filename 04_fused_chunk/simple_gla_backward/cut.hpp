@@ -1,7 +1,6 @@
 #pragma once
 /// @file
-/// How `hopper_gradients` cuts its walks: the sequence into segments, from the end of each of which the sum for dg
-/// starts anew, and each walk into runs of segments, one per block.
+/// How `hopper_gradients` cuts its walks: the sequence into segments, and each walk into runs of segments, one per block.
 
 #include <string>
 
@@ -30,16 +29,12 @@ struct Cut {
   }
 };
 
-inline constexpr int kLongest = 2048;  ///< positions of a segment: with more, dg loses digits
-
-/// At least as many segments as fill the GPU with blocks of `segments`, none longer than kLongest.
-tile::LaunchPlan plan_of(const Bf16BackwardArguments&);
 /// Walks in at most this number of runs, with at least as many segments as `segments` and `pipelined` have.
 Cut cut_into(const Bf16BackwardArguments&, int runs, bool are_given);
 /// If at most half of the multiprocessors have a walk more than the others: that many walks in two runs, one at the
 /// beginning and one at the end, and all others whole. Otherwise the walks in one run.
 Cut cut_the_rest(const Bf16BackwardArguments&);
-/// The time of all kernels with this cut, in microseconds: constants fitted on an H200.
+/// The time of all kernels with this cut, in microseconds.
 double estimated_time(const Bf16BackwardArguments&, const Cut&);
 /// The cut with the least estimated time.
 Cut fastest_cut(const Bf16BackwardArguments&);

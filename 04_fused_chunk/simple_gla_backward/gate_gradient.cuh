@@ -14,13 +14,10 @@
 #include "04_fused_chunk/simple_gla/scalar_gate.cuh"
 #include "04_fused_chunk/simple_gla_backward/gradients.hpp"
 #include "common/device/hide_from_compiler.cuh"
-#include "common/device/ldmatrix.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/pack.cuh"
 #include "common/device/warp.cuh"
 #include "common/tile/chunk_shape.cuh"
-#include "common/tile/panel_tile.cuh"
-#include "common/tile/warpgroup_chunk.cuh"
 
 namespace tutorial::simple_gla {
 
@@ -85,54 +82,6 @@ struct TileProducts {
   }
 };
 
-/// 64 columns of a warp's 16 rows in bf16, as fragments of A.
-using RowFragments = std::uint32_t[4][4];
-
-/// Loads the calling warp's rows of a tile. @param unit first_unit_of_rows()
-__device__ __forceinline__ void load_rows(RowFragments& rows, const tile::PanelTile<64>& tile, int unit) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) ldmatrix_x4(rows[i], tile.data + tile.advance(unit, 0, i * 16));
-}
-
-/// The products of the rows of a gradient's tile with those of its partner, by a warpgroup whose rows are the positions.
-/// @param to where the product of the chunk's first row goes @param rows that exist
-/// @param partner the warp's rows of it
-__device__ __forceinline__ void store_row_products(float* to, int rows, const RowFragments& partner,
-                                                   const tile::WarpgroupOutput& O) {
-  float upper = 0, lower = 0;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float* sums = O + i * 8 + half * 4;
-      const float2 above = unpack(partner[i][2 * half]), below = unpack(partner[i][2 * half + 1]);
-      upper += above.x * sums[0] + above.y * sums[1];
-      lower += below.x * sums[2] + below.y * sums[3];
-    }
-  }
-  const int lane = int(lane_index());
-  upper = warp_sum<4>(upper);
-  lower = warp_sum<4>(lower);
-  if (lane % 4 == 0 && wgmma_row(0) < rows) store_global(to + wgmma_row(0), upper);
-  if (lane % 4 == 0 && wgmma_row(2) < rows) store_global(to + wgmma_row(2), lower);
-}
-
-/// <S, dS> in a part per warp, by all kBlock threads of the block, four elements at a time. A barrier must follow.
-/// @param S,dS packed, of `size` elements, a multiple of 256; aligned to 16 bytes
-/// @param parts [kBlock / 32] in shared memory
-template <int kBlock = tile::kThreads>
-__device__ __forceinline__ void multiply_states(const float* S, const float* dS, int size, float* parts) {
-  const auto four = [](const float* from) { return load_for_update(reinterpret_cast<const float4*>(from)); };
-  float sum = 0;
-#pragma unroll 4
-  for (int i = 4 * int(threadIdx.x); i < size; i += 4 * kBlock) {
-    const float4 x = four(S + i), y = four(dS + i);
-    sum += x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w;
-  }
-  sum = warp_sum(sum);
-  if (lane_index() == 0) parts[tile::warp_index()] = sum;
-}
-
 /// The sums for dg of a chunk, from its end, by one warp.
 struct SumsFromEnd {
   int first;      ///< of the lane's two positions; lane 0 has the last two
@@ -166,14 +115,5 @@ struct SumsFromEnd {
     if (first + 1 < a.L) store_global(a.dg.row(b, h, first + 1), dg - db);
   }
 };
-
-/// dg of the chunk that begins at position t, by one warp. @return dg of its first position
-/// @param dg_after dg of the position behind the chunk
-__device__ __forceinline__ float sum_from_end(const Bf16BackwardArguments& a, const RowProducts& products, int b, int h,
-                                              int t, float dg_after) {
-  const SumsFromEnd sums(a, products, b, h, t);
-  sums.store(a, b, h, dg_after);
-  return dg_after + sums.whole();
-}
 
 }  // namespace tutorial::simple_gla

@@ -24,7 +24,6 @@
 #include "04_fused_chunk/simple_gla_backward.hpp"
 #include "common/ceil_div.hpp"
 #include "common/tile/launch_plan.hpp"
-#include "common/tile/requirements.hpp"
 #include "common/tile/state_strides.hpp"
 
 namespace tutorial::simple_gla {
@@ -57,16 +56,6 @@ inline std::array<Gradient, 3> gradients_of(const Bf16BackwardArguments& b) {
       Gradient{operands(b.Dk, b.Dv, b.k, b.q, b.d_o, b.dfinal_state, b.dv), {}, true, false, 1 / b.scale}};
   all[2].a.final_state = b.dinitial_state;
   return all;
-}
-
-/// Why kernels with one set of tiles do not support the problem; empty if they do. For some gradients the widths of
-/// keys and values change places.
-inline std::string gradients_unsupported(const Bf16BackwardArguments& b) {
-  if (b.Dv > 256) return "Dv > 256: as keys of dq and dk, whose state would not fit into a block's registers";
-  for (const Gradient& gradient : gradients_of(b)) {
-    if (const std::string reason = tile::tensor_core_unsupported(gradient.a); !reason.empty()) return reason;
-  }
-  return "";
 }
 
 /// The products q_t . dq_t and k_t . dk_t in device memory. A block has 64 columns of a gradient, so each product comes

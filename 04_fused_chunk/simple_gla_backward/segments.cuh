@@ -6,9 +6,9 @@
 
 #include <cstdint>
 
-#include "04_fused_chunk/simple_gla_backward/cut.hpp"
 #include "04_fused_chunk/simple_gla_backward/gate_gradient.cuh"
 #include "04_fused_chunk/simple_gla_backward/gradients.hpp"
+#include "04_fused_chunk/simple_gla_backward/segment_plan.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
@@ -23,13 +23,6 @@ namespace tutorial::simple_gla {
 namespace {
 
 using namespace tile;
-
-/// Bytes of the row products and of all that stands at the borders.
-inline std::int64_t segments_memory(const Bf16BackwardArguments& b, const LaunchPlan& plan) {
-  const std::int64_t heads = std::int64_t(b.B) * b.H, parts = heads * ceil_div(b.Dk, 64) * kWarps;
-  return 2 * launch_plan_memory(extents_of(b), plan) +
-         std::int64_t(sizeof(float)) * (RowProducts::elements(b) + parts + 2 * heads * (plan.segments - 1));
-}
 
 /// What a segment adds to S or S', for all segments but the last of the walk. Grid (tiles of Dv of these segments, H,
 /// B).
@@ -61,6 +54,22 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t place = std::int64_t(part.head) * (plan.segments - 1) + order;
   store_state<Shape>(states + place * a.Dk * a.Dv + part.first_column, S, a.Dv, a.Dk, columns);
   if (threadIdx.x == 0 && part.first_column == 0) store_global(decays + place, decay);
+}
+
+/// <S, dS> in a part per warp, by all kBlock threads of the block, four elements at a time. A barrier must follow.
+/// @param S,dS packed, of `size` elements, a multiple of 256; aligned to 16 bytes
+/// @param parts [kBlock / 32] in shared memory
+template <int kBlock>
+__device__ __forceinline__ void multiply_states(const float* S, const float* dS, int size, float* parts) {
+  const auto four = [](const float* from) { return load_for_update(reinterpret_cast<const float4*>(from)); };
+  float sum = 0;
+#pragma unroll 4
+  for (int i = 4 * int(threadIdx.x); i < size; i += 4 * kBlock) {
+    const float4 x = four(S + i), y = four(dS + i);
+    sum += x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w;
+  }
+  sum = warp_sum(sum);
+  if (lane_index() == 0) parts[warp_index()] = sum;
 }
 
 constexpr int kGateWarps = kLongest / kChunk;  // of a block that computes dg: one for each chunk of a segment

@@ -8,35 +8,31 @@
 namespace tutorial {
 namespace {
 
-// The wait of `warp_specialized`, `score_levels`, `multiplying_warps`, `specialized` and `register_scores` for a tile
-// of outputs keeps the walk from getting ahead of the warps that store; that of the latter for a tile of Q S, of those
+// The wait of `specialized` and `score_levels` of gla, `specialized` and `register_scores` for a tile of outputs keeps the walk from getting ahead of the warps that store; that of the latter for a tile of Q S, of those
 // with scores; that of the states of segments for their decay, of the warp that adds up the gates. wgmma_wait<1>(S) of
 // `hopper_gradients` is there for the compiler alone. No order of the emulator's lets it. Nor does it notice a load
-// over a tile that was read by ordinary loads, as in `warp_specialized`, whose fence is the one with a comment behind
+// over a tile that was read by ordinary loads, as in `specialized` of gla, whose fence is the one with a comment behind
 // it.
 constexpr KernelWithBarriers kKernels[] = {
-    {"gla", "five_steps", "04_fused_chunk/gla/2_five_steps.cu", 80, 16},
-    {"gla", "prepare_fused", "04_fused_chunk/gla/3_prepare_fused.cu", 80, 16},
-    {"gla", "combine_fused", "04_fused_chunk/gla/4_combine_fused.cu", 80, 16},
-    {"gla", "intra_fused", "04_fused_chunk/gla/5_intra_fused.cu", 80, 16},
+    {"gla", "five_steps", "04_fused_chunk/gla/1_five_steps.cu", 80, 16},
+    {"gla", "intra_fused", "04_fused_chunk/gla/2_intra_fused.cu", 80, 16},
     {"gla", "one_kernel", "common/device/block_barrier.cuh", 80, 16},
-    {"gla", "warp_specialized", "04_fused_chunk/gla/7_warp_specialized.cu", 64, 64, 390, "", "",
+    {"gla", "specialized", "04_fused_chunk/gla/4_specialized.cu", 64, 64, 390, "", "",
      "output_empty|fence_async_proxy..; "},
-    {"gla", "score_levels", "04_fused_chunk/gla/8_score_levels.cu", 64, 64, 390, "", "", "output_empty"},
-    {"gla", "multiplying_warps", "04_fused_chunk/gla/9_multiplying_warps.cu", 64, 64, 390, "", "", "output_empty"},
+    {"gla", "score_levels", "04_fused_chunk/gla/5_score_levels.cu", 64, 64, 390, "", "", "output_empty"},
     // Three segments of eight chunks.
-    {"gla", "segments", "04_fused_chunk/gla/10_segments.cu", 64, 64, 1500, "", "EMULATOR_MULTIPROCESSORS=3"},
+    {"gla", "segments", "04_fused_chunk/gla/6_segments.cu", 64, 64, 1500, "", "EMULATOR_MULTIPROCESSORS=3"},
     {"simple_gla", "fused", "04_fused_chunk/simple_gla/3_fused.cu", 64, 64},
-    {"simple_gla", "two_kernels", "04_fused_chunk/simple_gla/4_two_kernels.cu", 80, 16},
-    {"simple_gla", "sequence_parallel", "04_fused_chunk/simple_gla/5_sequence_parallel.cu", 64, 64},
-    {"simple_gla", "specialized", "04_fused_chunk/simple_gla/6_specialized.cu", 64, 64, 390, "", "", "output_empty"},
-    {"simple_gla", "register_scores", "04_fused_chunk/simple_gla/7_register_scores.cu", 64, 64, 390, "", "",
+    {"simple_gla", "two_kernels", "04_fused_chunk/simple_gla/dispatch/two_kernels.cu", 80, 16},
+    {"simple_gla", "segments", "04_fused_chunk/simple_gla/dispatch/segments.cu", 64, 64},
+    {"simple_gla", "specialized", "04_fused_chunk/simple_gla/4_specialized.cu", 64, 64, 390, "", "", "output_empty"},
+    {"simple_gla", "register_scores", "04_fused_chunk/simple_gla/5_register_scores.cu", 64, 64, 390, "", "",
      "output_empty|wait.state_empty"},
-    {"simple_gla", "specialized", "04_fused_chunk/simple_gla/joint_loads.cuh", 64, 64, 390},
-    {"simple_gla", "register_scores", "04_fused_chunk/simple_gla/chunk_loads.cuh", 64, 64, 390},
     // Segments of five chunks, one more than there are sets of tiles.
     {"simple_gla", "dispatch", "04_fused_chunk/simple_gla/segment_state.cuh", 64, 64, 2500, "",
      "EMULATOR_MULTIPROCESSORS=4", "whole_full"},
+    {"simple_gla", "dispatch", "04_fused_chunk/simple_gla/chunk_loads.cuh", 64, 64, 2500, "",
+     "EMULATOR_MULTIPROCESSORS=4"},
     // Both loaders, which chapter 02 shares. The functions that pass on where they are called cannot be taken out; their
     // calls can.
     {"simple_gla", "dispatch", "04_fused_chunk/simple_gla/dispatch/roles_walk.cuh", 64, 64, 390, "",
@@ -47,12 +43,11 @@ constexpr KernelWithBarriers kKernels[] = {
      "EMULATOR_DEVICE=rtx4090 EMULATOR_MULTIPROCESSORS=1", "kWaitsTogether"},
     {"simple_gla", "dispatch", "common/tile/loading_warps.cuh", 64, 64, 390, "",
      "EMULATOR_DEVICE=rtx4090 EMULATOR_MULTIPROCESSORS=1", "where\\)|empty_|full_|fence_|__syncthreads"},
-    {"simple_gla --backward", "materialized", "04_fused_chunk/simple_gla_backward/3_materialized.cu", 64, 16},
-    {"simple_gla --backward", "walks", "04_fused_chunk/simple_gla_backward/4_walks.cu", 64, 16},
+    {"simple_gla --backward", "walks", "04_fused_chunk/simple_gla_backward/3_walks.cu", 64, 16},
     {"simple_gla --backward", "segments", "04_fused_chunk/simple_gla_backward/segments.cuh", 64, 16, 300},
-    {"simple_gla --backward", "segments", "04_fused_chunk/simple_gla_backward/5_segments.cu", 64, 16},
-    {"simple_gla --backward", "pipelined", "04_fused_chunk/simple_gla_backward/6_pipelined.cu", 64, 16, 130},
-    {"simple_gla --backward", "hopper_gradients", "04_fused_chunk/simple_gla_backward/7_hopper_gradients.cu", 64, 64,
+    {"simple_gla --backward", "segments", "04_fused_chunk/simple_gla_backward/4_segments.cu", 64, 16},
+    {"simple_gla --backward", "pipelined", "04_fused_chunk/simple_gla_backward/dispatch/pipelined.cu", 64, 16, 130},
+    {"simple_gla --backward", "hopper_gradients", "04_fused_chunk/simple_gla_backward/5_hopper_gradients.cu", 64, 64,
      390, "", "", "wait.state_empty|wgmma_wait<1>.S."},
     // One block that has all runs, each of one chunk, so that the loading thread gets ahead by runs.
     {"simple_gla --backward", "hopper_gradients", "04_fused_chunk/simple_gla_backward/chained_runs.cuh", 64, 64, 50, "",

@@ -2,9 +2,9 @@
 /// Every plan of simple_gla's walk, and what its dispatch chooses.
 
 #include "04_fused_chunk/fused_gla.hpp"
-#include "04_fused_chunk/gla/one_kernel.hpp"
+#include "04_fused_chunk/gla/launch_plan.hpp"
 #include "04_fused_chunk/simple_gla/dispatch/roles_walk.hpp"
-#include "04_fused_chunk/simple_gla/launch_plan.hpp"
+#include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
 #include "04_fused_chunk/test/stages.hpp"
 #include "common/chapter/machine.hpp"
 #include "common/device/device.hpp"
@@ -259,11 +259,11 @@ TEST_P(DispatchOnCardTest, IsRightAtAnyLengthAndWidthAndCountsItsBytes) {
 
 INSTANTIATE_TEST_SUITE_P(Cards, DispatchOnCardTest, testing::Values("rtx5090", "rtx4090", "b200", "a100"));
 
-// With few multiprocessors a tile has 128 columns: one walking warpgroup more, and one less that prepares.
-TEST(WarpSpecializedTest, TilesOf128Columns) {
+// With few multiprocessors a tile has 128 columns: one walking warpgroup more.
+TEST(ScoreLevelsTest, TilesOf128Columns) {
   setenv("EMULATOR_MULTIPROCESSORS", "1", 1);
   const Operator& definition = find_operator("gla");
-  const Stage& stage = find_stage(definition, "warp_specialized");
+  const Stage& stage = find_stage(definition, "score_levels");
   for (const auto& [L, Dk, Dv] : {std::array<std::int64_t, 3>{200, 128, 128}, {65, 48, 208}, {1, 64, 80}}) {
     SCOPED_TRACE("L " + std::to_string(L) + ", Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
     const Problem problem = drawn(definition, 1, 2, L, Dk, Dv);
@@ -310,7 +310,7 @@ TEST(DispatchTest, TakesSegmentsOnHopper) {
 
 TEST(DispatchTest, ChoosesByHeadsAndLength) {
   setenv("EMULATOR_MULTIPROCESSORS", "132", 1);
-  EXPECT_NE(choice(4, 8, 16384, 128, 128, false).find("sequence_parallel"), std::string::npos);
+  EXPECT_NE(choice(4, 8, 16384, 128, 128, false).find("segments"), std::string::npos);
   EXPECT_EQ(choice(8, 32, 2048, 128, 128, false), "fused, 128 columns per block");
   EXPECT_EQ(choice(4, 8, 384, 128, 128, false), "fused, 64 columns per block");
   EXPECT_EQ(choice(4, 8, 448, 128, 128, false), "two_kernels");

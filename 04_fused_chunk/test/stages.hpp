@@ -31,13 +31,12 @@ inline bool is_for_another_gpu(const Stage& stage) {
   return (stage.name == "specialized" || stage.name == "register_scores") && !warpgroup_products_missing().empty();
 }
 
-/// Of stages that take a problem: all of them, where widths are multiples of 16 and rows are aligned, but for
-/// `specialized`, `register_scores` and `warp_specialized` on other GPUs than Hopper and for wide keys.
+/// Of stages that take a problem: all of them, where widths are multiples of 16 and rows are aligned, but for those on
+/// products of warpgroups on other GPUs than Hopper and for wide keys.
 inline int all_stages(const Operator& definition, std::int64_t Dk) {
   return int(std::ranges::count_if(definition.stages(), [&](const Stage& stage) {
     const bool is_for_hopper = stage.name == "specialized" || stage.name == "register_scores" ||
-                               stage.name == "warp_specialized" || stage.name == "score_levels" ||
-                               stage.name == "multiplying_warps" || stage.name == "segments";
+                               stage.name == "score_levels" || (stage.name == "segments" && !stage.is_variant);
     return !is_for_hopper || (!is_for_another_gpu(stage) && Dk <= 128);
   }));
 }

@@ -1,5 +1,5 @@
 /// @file
-/// What the stages from five_steps to intra_fused leave in memory between their kernels, tensor by tensor, against a
+/// What five_steps and intra_fused leave in memory between their kernels, tensor by tensor, against a
 /// computation in double on the CPU.
 
 #include <array>
@@ -57,7 +57,7 @@ class Array {
 using Bf16 = Array<__nv_bfloat16>;
 using Float = Array<float>;
 
-/// A problem and what the five steps make of it, as defined in the comment of 2_five_steps.cu.
+/// A problem and what the five steps make of it, as defined in the comment of 1_five_steps.cu.
 class Steps {
  public:
   const std::int64_t B, H, L, Dk, Dv, heads = B * H, R = sub_chunks(int(L)), NK = slices(int(Dk));
@@ -216,7 +216,7 @@ class Steps {
 struct Case {
   const char* name;
   void (*run)(const Bf16Arguments&);
-  bool has_scores, has_partials;
+  bool has_outputs;  // scores and partials
 };
 
 class StepsTest : public testing::TestWithParam<std::tuple<Case, std::array<std::int64_t, 3>>> {};
@@ -229,30 +229,27 @@ TEST_P(StepsTest, LeaveInMemoryWhatTheyShould) {
   const auto& [stage, sizes] = GetParam();
   Steps steps(sizes[0], sizes[1], sizes[2]);
   const Bf16Arguments a = steps.arguments();
-  const Intermediates x = intermediates(a, stage.has_scores, stage.has_partials);
+  const Intermediates x = intermediates(a, stage.has_outputs);
   steps.sums.poison(x.sums.data);
   steps.q_g.poison(x.q_g.data);
   steps.k_g.poison(x.k_g.data);
   steps.o.poison(a.o.data);
   steps.final_state->poison(a.final_state.data);
-  if (stage.has_scores) steps.scores.poison(x.scores);
-  if (stage.has_partials) steps.partials.poison(x.partials);
+  if (stage.has_outputs) steps.scores.poison(x.scores);
+  if (stage.has_outputs) steps.partials.poison(x.partials);
 
   stage.run(a);
 
   steps.sums.expect_at(x.sums.data, "sums", kFloat);
   steps.q_g.expect_at(x.q_g.data, "q_g", kFewDiffer);
   steps.k_g.expect_at(x.k_g.data, "k_g", kFewDiffer);
-  if (stage.has_scores) steps.scores.expect_at(x.scores, "scores", kFewDiffer);
-  if (stage.has_partials) steps.partials.expect_at(x.partials, "partials", kThroughProduct);
+  if (stage.has_outputs) steps.scores.expect_at(x.scores, "scores", kFewDiffer);
+  if (stage.has_outputs) steps.partials.expect_at(x.partials, "partials", kThroughProduct);
   steps.o.expect_at(a.o.data, "o", kThroughProduct);
   steps.final_state->expect_at(a.final_state.data, "final_state", kFewDiffer);
 }
 
-constexpr Case kCases[] = {{"five_steps", five_steps, true, true},
-                           {"prepare_fused", prepare_fused, true, true},
-                           {"combine_fused", combine_fused, true, false},
-                           {"intra_fused", intra_fused, false, false}};
+constexpr Case kCases[] = {{"five_steps", five_steps, true}, {"intra_fused", intra_fused, false}};
 
 std::string name_of(const testing::TestParamInfo<StepsTest::ParamType>& info) {
   const auto& [stage, sizes] = info.param;

@@ -6,7 +6,7 @@
 /// before. With a smaller beta_t it moves that fraction of the way. The state of chapter 02 is a sum: to a key that
 /// comes twice it answers with the sum of both values. The gates of chapter 03 make the whole state fade, not just the
 /// outdated part. For orthonormal keys, beta = 1 and S_0 = 0 there is nothing to replace, and the operator is chapter
-/// 02's (matches_chapter_02.cpp runs that case).
+/// 02's (delta_rule_neighbour.cpp runs that case).
 /// Grows out of: nothing
 ///
 /// Equation:

@@ -23,7 +23,7 @@
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; fp32 in host
 /// memory. F, Phi and H of a chunk are in double.
-/// Thread mapping: a thread works on one head at a time (chunks.hpp). Eigen computes the products.
+/// Thread mapping: a thread works on one head at a time (cpu_chunks.hpp). Eigen computes the products.
 /// Resources: per thread, beside S: I, F, Phi and its successor, 32 Dk^2 bytes, and H twice. Computing all chunks at
 /// once would take Phi and H of each chunk: at Dk = Dv = 128 and C = 64 as many numbers as its q, k, v and o.
 /// Work: Dk^2 (Dk + Dv) multiply-adds per position for the two products. All work together is 87 times the 3 Dk Dv of
@@ -36,7 +36,7 @@
 /// Weakness: its work, and the C dependent steps of a chunk. `wy` does not form Phi at all.
 /// Source: arXiv 2406.06484, section 3.1, the product of the transition matrices.
 
-#include "05_deltanet_wy/delta_rule/chunks.hpp"
+#include "05_deltanet_wy/chunk/cpu_chunks.hpp"
 #include "common/parallel.hpp"
 
 namespace tutorial::delta_rule {
@@ -56,12 +56,6 @@ void dense_product(const FloatArguments& a) {
     S = Phi * S + H;
     return O;
   });
-}
-
-std::int64_t dense_product_memory(const FloatArguments& a) {
-  const std::int64_t Dk = a.Dk, Dv = a.Dv;
-  return (walk_memory(a) + 8 * (4 * Dk * Dk + 3 * Dk * Dv)) *
-         processor_count();  // I, F, Phi and its successor; H twice
 }
 
 }  // namespace tutorial::delta_rule

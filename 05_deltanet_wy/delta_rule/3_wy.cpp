@@ -25,7 +25,7 @@
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; fp32 in host
 /// memory. W [C, Dk] and U [C, Dv] of a chunk are in double.
-/// Thread mapping: a thread works on one head at a time (chunks.hpp). Eigen computes the products.
+/// Thread mapping: a thread works on one head at a time (cpu_chunks.hpp). Eigen computes the products.
 /// Resources: C (Dk + Dv) numbers for W and U instead of Dk (Dk + Dv) for Phi and H.
 /// Work: multiply-adds per position: (C - 1) / 2 (2 Dk + Dv) for W and U, (C + 1) / 2 (Dk + Dv) for the scores and
 /// their products with v_new, and 3 Dk Dv for the products with the state.
@@ -36,7 +36,7 @@
 /// Sources: arXiv 2406.06484, section 3.1, equation for the WY representation; Bischof and Van Loan, "The WY
 /// representation for products of Householder matrices", SIAM J. Sci. Stat. Comput. 8(1), 1987.
 
-#include "05_deltanet_wy/delta_rule/chunks.hpp"
+#include "05_deltanet_wy/chunk/cpu_chunks.hpp"
 #include "common/parallel.hpp"
 
 namespace tutorial::delta_rule {
@@ -55,10 +55,6 @@ void wy(const FloatArguments& a) {
   walk_chunks(a, [](const Chunk& chunk, Matrix& S) {
     return step_through(chunk, write_vectors(chunk.K, chunk.V, chunk.beta), S);
   });
-}
-
-std::int64_t wy_memory(const FloatArguments& a) {
-  return (walk_memory(a) + step_memory(a)) * processor_count();
 }
 
 }  // namespace tutorial::delta_rule

@@ -20,7 +20,7 @@
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; fp32 in host
 /// memory. A and T [C, C], W [C, Dk] and U [C, Dv] of a chunk are in double.
-/// Thread mapping: a thread works on one head at a time (chunks.hpp). Eigen computes the products.
+/// Thread mapping: a thread works on one head at a time (cpu_chunks.hpp). Eigen computes the products.
 /// Resources: as `wy`, and C^2 numbers for T.
 /// Work: that of `wy`, and per position C^2 / 6 multiply-adds for T and Dk + Dv for the products with T's diagonal.
 /// Bytes: q, k, v, beta and o once.
@@ -31,7 +31,7 @@
 /// Sources: arXiv 2406.06484, section 3.2, the UT transform; Joffrain et al., "Accumulating Householder
 /// transformations, revisited", ACM TOMS 32(2), 2006.
 
-#include "05_deltanet_wy/delta_rule/chunks.hpp"
+#include "05_deltanet_wy/chunk/cpu_chunks.hpp"
 #include "common/parallel.hpp"
 
 namespace tutorial::delta_rule {
@@ -49,11 +49,6 @@ void ut_transform(const FloatArguments& a) {
     const Matrix T = solve_for_T(chunk.K, chunk.beta);
     return step_through(chunk, {T * chunk.K, T * chunk.V}, S);
   });
-}
-
-std::int64_t ut_transform_memory(const FloatArguments& a) {
-  const std::int64_t C = std::min(a.C, a.L);
-  return (walk_memory(a) + step_memory(a) + 8 * 2 * C * C) * processor_count();
 }
 
 }  // namespace tutorial::delta_rule

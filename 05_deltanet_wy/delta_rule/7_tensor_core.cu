@@ -1,13 +1,13 @@
 /// @file
-/// Stage 7, `tensor_core`: the four kernels of `chunk_gpu` on tensor cores.
+/// Stage 7, `tensor_core`: the four kernels of `block_inverse` on tensor cores.
 ///
-/// Idea: once T is known, a chunk is nothing but matrix products, and the sums of one product can stay in their
-/// registers as a factor of the next. T itself comes from a substitution, row after row, which tensor cores cannot do.
-/// But only the 16 x 16 blocks on its diagonal need a substitution. The other blocks are products again (prepare.cu,
-/// which also computes P, and chunk_inverse.cuh).
-/// Grows out of: 6_chunk_gpu.cu; large step: every product of the four kernels is written anew, on fragments
-/// in registers instead of fp32 tiles in shared memory.
-/// Improves on: `chunk_gpu` is bound by the fp32 units, and the computation of T by the latency of 64 dependent rows.
+/// Idea: once the blocks on the diagonal are inverted, a chunk is nothing but matrix products, and the sums of one
+/// product can stay in their registers as a factor of the next. K K^T and Q K^T, the merging of blocks, W, U and all
+/// products with a state run on tensor cores (prepare.cu, which also computes P, and inverse.cuh).
+/// Grows out of: 6_block_inverse.cu; large step: every product of the four kernels is written anew, on fragments in
+/// registers instead of fp32 tiles in shared memory. A stage with some of the kernels on tensor cores would be as long,
+/// because what they pass on to each other changes with them
+/// Improves on: `block_inverse` is bound by the fp32 units.
 /// Unchanged: its four kernels and what they pass on to each other, now in bf16 and in chunks of 64.
 ///
 /// Equation:
@@ -46,9 +46,9 @@
 
 #include <utility>
 
-#include "05_deltanet_wy/delta_rule/fragments.cuh"
-#include "05_deltanet_wy/delta_rule/prepared.hpp"
-#include "05_deltanet_wy/delta_rule/walk_chunk.cuh"
+#include "05_deltanet_wy/chunk/fragments.cuh"
+#include "05_deltanet_wy/chunk/prepare.hpp"
+#include "05_deltanet_wy/chunk/warp_products.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/hide_from_compiler.cuh"
@@ -246,15 +246,6 @@ void tensor_core(const Bf16Arguments& a) {
            {grid(x.N * tiles), kThreads, sizeof(__nv_bfloat16) * kChunk * (Shape::kDk + kColumns)}, a, x);
     end_part("outputs");
   });
-}
-
-std::string tensor_core_unsupported(const Bf16Arguments& a) {
-  if (a.normalize_keys) return "keys are not normalised: on tensor cores only dispatch does that";
-  return tile::tensor_core_unsupported(a);
-}
-
-std::int64_t tensor_core_memory(const Bf16Arguments& a) {
-  return prepared_memory(a) + Bytes(a).all();
 }
 
 }  // namespace tutorial::delta_rule

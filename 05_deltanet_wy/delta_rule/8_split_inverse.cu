@@ -21,7 +21,8 @@
 /// Work: 80 (Dk + Dv) more operations per position. Bytes: T_low is read, 80 bytes per position and tile of columns.
 /// Bound by: as `tensor_core`, the memory's bandwidth; with few heads the walk.
 /// Requires: as `tensor_core`.
-/// Weakness: what the kernels pass on to each other is three times the inputs and outputs.
+/// Weakness: what the kernels pass on to each other is three times the inputs and outputs, and most of it, W, U and the
+/// states, only because several kernels share the work.
 /// Source: splitting a factor for more digits is a common technique; see G. Henry, P. T. P. Tang, A. Heinecke,
 /// "Leveraging the bfloat16 artificial intelligence datatype for higher-precision computations", arXiv 1904.06376.
 
@@ -29,9 +30,9 @@
 
 #include <utility>
 
-#include "05_deltanet_wy/delta_rule/fragments.cuh"
-#include "05_deltanet_wy/delta_rule/prepared.hpp"
-#include "05_deltanet_wy/delta_rule/walk_chunk.cuh"
+#include "05_deltanet_wy/chunk/fragments.cuh"
+#include "05_deltanet_wy/chunk/prepare.hpp"
+#include "05_deltanet_wy/chunk/warp_products.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/hide_from_compiler.cuh"
@@ -232,14 +233,6 @@ void split_inverse(const Bf16Arguments& a) {
            {grid(x.N * tiles), kThreads, sizeof(__nv_bfloat16) * kChunk * (Shape::kDk + kColumns)}, a, x);
     end_part("outputs");
   });
-}
-
-std::string split_inverse_unsupported(const Bf16Arguments& a) {
-  return tensor_core_unsupported(a);
-}
-
-std::int64_t split_inverse_memory(const Bf16Arguments& a) {
-  return prepared_memory(a) + Bytes(a).all();
 }
 
 }  // namespace tutorial::delta_rule

@@ -39,7 +39,7 @@
 
 #include <vector>
 
-#include "05_deltanet_wy/delta_rule/chunks.hpp"
+#include "05_deltanet_wy/chunk/cpu_chunks.hpp"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
 
 namespace tutorial::delta_rule {

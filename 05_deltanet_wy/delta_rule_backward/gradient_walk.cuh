@@ -16,8 +16,8 @@
 
 #include <cstdint>
 
-#include "05_deltanet_wy/delta_rule/fragments.cuh"
-#include "05_deltanet_wy/delta_rule/walk_chunk.cuh"
+#include "05_deltanet_wy/chunk/fragments.cuh"
+#include "05_deltanet_wy/chunk/warp_products.cuh"
 #include "common/device/ldmatrix.cuh"
 #include "common/device/movmatrix.cuh"
 #include "common/device/pack.cuh"

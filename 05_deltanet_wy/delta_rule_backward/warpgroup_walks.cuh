@@ -13,8 +13,8 @@
 
 #include <cuda_runtime.h>
 
-#include "05_deltanet_wy/delta_rule/prepared.hpp"
-#include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
+#include "05_deltanet_wy/chunk/prepare.hpp"
+#include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
 #include "05_deltanet_wy/delta_rule_backward/forward_arguments.hpp"
 #include "05_deltanet_wy/delta_rule_backward/workspace_bytes.hpp"

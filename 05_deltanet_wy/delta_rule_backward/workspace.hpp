@@ -4,7 +4,7 @@
 
 #include <cuda_runtime.h>
 
-#include "05_deltanet_wy/delta_rule/prepared.hpp"
+#include "05_deltanet_wy/chunk/prepare.hpp"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
 
 namespace tutorial::delta_rule {

@@ -7,7 +7,7 @@
 /// which a gate alone cannot.
 /// Grows out of: 05_deltanet_wy/delta_rule/1_recurrent.cpp
 /// Unchanged: everything after the gate. With g_t = 0 the operator is delta_rule. For orthonormal keys, beta = 1 and
-/// S_0 = 0 there is nothing to replace, and it is simple_gla (matches_neighbours.cpp runs both cases).
+/// S_0 = 0 there is nothing to replace, and it is simple_gla (gated_delta_rule_neighbours.cpp runs both cases).
 ///
 /// Equation:
 ///

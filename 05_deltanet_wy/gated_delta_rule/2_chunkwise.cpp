@@ -26,7 +26,7 @@
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta, g [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; fp32 in host
 /// memory. A, G and T [C, C], W [C, Dk] and U [C, Dv] of a chunk are in double.
-/// Thread mapping: a thread works on one head at a time (delta_rule/chunks.hpp). Eigen computes the products.
+/// Thread mapping: a thread works on one head at a time (chunk/cpu_chunks.hpp). Eigen computes the products.
 /// Resources: as `ut_transform`, and C^2 numbers for G.
 /// Work: that of `ut_transform`, and per position C / 2 + 2 exponentials and C + 2 Dk + Dv multiplications.
 /// Bytes: q, k, v, beta, g and o once.
@@ -35,7 +35,7 @@
 /// Weakness: each thread computes the chunks of its head one by one.
 /// Sources: arXiv 2412.06464, section 3.3, the chunk form; chapter 04's `chunkwise` for the decays.
 
-#include "05_deltanet_wy/delta_rule/chunks.hpp"
+#include "05_deltanet_wy/chunk/cpu_chunks.hpp"
 #include "05_deltanet_wy/gated_delta_rule.hpp"
 #include "common/parallel.hpp"
 
@@ -84,11 +84,6 @@ void chunkwise(const FloatArguments& a) {
     S = from_start[b.size() - 1] * S + (to_end.asDiagonal() * chunk.K).transpose() * v_new;
     return O;
   });
-}
-
-std::int64_t chunkwise_memory(const FloatArguments& a) {
-  const std::int64_t C = std::min(a.C, a.L);
-  return (delta_rule::walk_memory(a) + delta_rule::step_memory(a) + 8 * 3 * C * (C + 1)) * processor_count();
 }
 
 }  // namespace tutorial::gated_delta_rule

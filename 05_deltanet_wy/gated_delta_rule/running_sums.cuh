@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// The running sums of a chunk's gates, to base 2. prepare.cu says why no gate is taken as less than 2^-40.
+/// The running sums of a chunk's gates, to base 2. prepare_gated.cuh says why no gate is taken as less than 2^-40.
 
 #include <cuda_runtime.h>
 

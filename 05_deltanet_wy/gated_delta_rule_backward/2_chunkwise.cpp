@@ -45,7 +45,7 @@
 
 #include <vector>
 
-#include "05_deltanet_wy/delta_rule/chunks.hpp"
+#include "05_deltanet_wy/chunk/cpu_chunks.hpp"
 #include "05_deltanet_wy/gated_delta_rule_backward.hpp"
 
 namespace tutorial::gated_delta_rule {

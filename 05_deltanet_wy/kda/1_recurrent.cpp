@@ -7,7 +7,7 @@
 /// Grows out of: 05_deltanet_wy/delta_rule/1_recurrent.cpp
 /// Improves on: the delta rule alone forgets nothing but what a later key overwrites.
 /// Unchanged: the three loops of a step. With g = 0 it is delta_rule, and where no key meets an earlier one it is
-/// chapter 03's gla (matches.cpp runs both).
+/// chapter 03's gla (kda_neighbours.cpp runs both).
 /// Equation:
 ///
 ///     R_t = diag(exp(g_t)) S_{t-1}                    [Dk, Dv]: what is left of the state

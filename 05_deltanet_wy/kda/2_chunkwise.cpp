@@ -39,7 +39,7 @@
 #include <algorithm>
 
 #include "05_deltanet_wy/kda.hpp"
-#include "05_deltanet_wy/kda/chunks.hpp"
+#include "05_deltanet_wy/kda/cpu_decays.hpp"
 #include "common/parallel.hpp"
 
 namespace tutorial::kda {
@@ -101,11 +101,6 @@ void chunkwise(const FloatArguments& a) {
   for (int b = 0; b < a.B; ++b) {
     for (int h = 0; h < a.H; ++h) walk(a, b, h);
   }
-}
-
-std::int64_t chunkwise_memory(const FloatArguments& a) {
-  const std::int64_t C = std::min(a.C, a.L), Dk = a.Dk, Dv = a.Dv;
-  return 8 * (Dk * Dv + 6 * C * Dk + 3 * C * Dv + 4 * C * C) * processor_count();
 }
 
 }  // namespace tutorial::kda

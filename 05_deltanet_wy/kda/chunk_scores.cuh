@@ -4,7 +4,7 @@
 
 #include <cuda_runtime.h>
 
-#include "05_deltanet_wy/delta_rule/split_blocks.cuh"
+#include "05_deltanet_wy/chunk/warpgroup_inverse.cuh"
 #include "common/device/pack.cuh"
 #include "common/device/warp.cuh"
 #include "common/tile/warpgroup_chunk.cuh"

@@ -1,11 +1,11 @@
 #pragma once
 /// @file
-/// A chunk of `one_anchor` and of `cluster` in shared memory (8_one_anchor.cu, 9_cluster.cu).
+/// A chunk of `one_anchor` and of `cluster` in shared memory (5_one_anchor.cu, dispatch/cluster.cu).
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-#include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
+#include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "common/tile/base2.cuh"
 #include "common/tile/float_panels.cuh"
 #include "common/tile/panel_tile.cuh"

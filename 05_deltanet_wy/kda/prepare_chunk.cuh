@@ -1,17 +1,17 @@
 #pragma once
 /// @file
-/// What the kernels share that prepare chunks (prepare.cu, prepare_updates.cu): from rows in global memory to decayed
-/// rows and scores. prepare.cu explains the levels.
+/// What the kernels share that prepare chunks (prepare_decayed.cu, prepare_updates.cu): from rows in global memory to decayed
+/// rows and scores. prepare_decayed.cu explains the levels.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
-#include "05_deltanet_wy/delta_rule/block_rows.cuh"
-#include "05_deltanet_wy/delta_rule/chunk_inverse.cuh"
+#include "05_deltanet_wy/chunk/block_rows.cuh"
+#include "05_deltanet_wy/chunk/inverse.cuh"
 #include "05_deltanet_wy/kda.hpp"
-#include "05_deltanet_wy/kda/own_scores.cuh"
+#include "05_deltanet_wy/kda/pair_anchors.cuh"
 #include "common/device/bulk_copy.cuh"
 #include "common/device/ldmatrix.cuh"
 #include "common/device/memory.cuh"

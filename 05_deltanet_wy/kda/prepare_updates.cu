@@ -1,10 +1,10 @@
 /// @file
-/// prepare.cu for `two_products`: the same rows and scores, and T is multiplied into K- and P before anything is
-/// written (prepared.hpp).
+/// The kernel that runs first in `two_products`: rows and scores of prepare_decayed.cu, and T is multiplied into K- and P
+/// before anything is written.
 ///
 /// Idea: T has two bf16, and the walk multiplies a residual by both and then K- and P by the result. J = T^T K- and R =
 /// P T need T's digits only while they are formed, so one bf16 of each is enough, and K-, T and P stay in shared memory.
-/// Both are products of the warpgroup. The inverse is that of delta_rule's `one_kernel` (split_blocks.cuh).
+/// Both are products of the warpgroup. The inverse is that of delta_rule's `cluster` (warpgroup_inverse.cuh).
 ///
 ///     warp                          0         1         2         3
 ///     rows, and pairs of them     r = 0     r = 1     r = 2     r = 3
@@ -17,17 +17,17 @@
 /// rows; U_cc is there, and nobody reads q~ and k+~ any more; W is there; U and K- are there. A warp stores its rows of
 /// J and R as soon as it has them.
 /// Resources: 60 KB of shared memory and 168 registers per thread: three blocks per multiprocessor.
-/// Bytes: as prepare.cu, but for T, P and K-: 2 Dk bytes of J and 128 of R per position.
+/// Bytes: as prepare_decayed.cu, but for T, P and K-: 2 Dk bytes of J and 128 of R per position.
 /// Requires: compute capability 9.0, Dk a multiple of 16, at most 128; rows aligned to 16 bytes.
-/// Sources: those of prepare.cu; FlashInfer's delta rule for Hopper, since version 0.7, which keeps J for segments.
+/// Sources: those of prepare_decayed.cu; FlashInfer's delta rule for Hopper, since version 0.7, which keeps J for segments.
 
 #include <cuda_runtime.h>
 
-#include "05_deltanet_wy/delta_rule/split_blocks.cuh"
-#include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
+#include "05_deltanet_wy/chunk/warpgroup_inverse.cuh"
+#include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/kda/prepare_chunk.cuh"
-#include "05_deltanet_wy/kda/prepared.hpp"
-#include "05_deltanet_wy/kda/store_updates.cuh"
+#include "05_deltanet_wy/kda/prepare_updates.hpp"
+#include "05_deltanet_wy/kda/store_J_and_R.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/bulk_copy.cuh"
 #include "common/device/launch.cuh"

@@ -1,13 +1,13 @@
 #pragma once
 /// @file
 /// The long way from q, k and g of a chunk to Q+, K+, K-, P and A, for gates of any strength: two cuts between two
-/// sub-chunks of 16 positions, as in prepare.cu, and rows that stay where they are in shared memory.
+/// sub-chunks of 16 positions, as in prepare_decayed.cu, and rows that stay where they are in shared memory.
 ///
 /// With b_t the running sum of g from the first position of a sub-chunk on, and b_e at its last one,
 ///
 ///     q~_t = exp(b_t) q_t,   k+~_t = exp(b_t) k_t,   k~_i = exp(b_e - b_i) k_i
 ///
-/// A pair of the same sub-chunk needs exp(b_t - b_i). That is one anchor for 16 positions (one_anchor.cuh says how):
+/// A pair of the same sub-chunk needs exp(b_t - b_i). That is one anchor for 16 positions (chunk_anchor.cuh says how):
 /// the block on the diagonal is one product, like the blocks to its left, and on their way to the tensor cores the keys
 /// are multiplied by exp(-b_e) in the place of decays of sub-chunks in between. Here the bound is 2^-116, for gates
 /// down to exp(-5) at all 16 positions. A channel that forgets even more makes its warp go step by step for this
@@ -21,8 +21,8 @@
 
 #include <cstdint>
 
-#include "05_deltanet_wy/delta_rule/chunk_inverse.cuh"
-#include "05_deltanet_wy/delta_rule/split_blocks.cuh"
+#include "05_deltanet_wy/chunk/inverse.cuh"
+#include "05_deltanet_wy/chunk/warpgroup_inverse.cuh"
 #include "05_deltanet_wy/kda/chunk_slot.cuh"
 #include "common/device/ldmatrix.cuh"
 #include "common/device/mma.cuh"
@@ -187,7 +187,7 @@ __device__ __forceinline__ void decayed_scores(delta_rule::BlockRow& sums, const
   const int query = queries.unit(r * kBlock + lane % 16, lane / 16 * 8);
   const int key = keys.unit(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
   const float *growths = slot.growths(r) + lane % 4 * 2, *decays = slot.decays(0) + lane % 4 * 2;
-#pragma unroll 1  // instructions have to be fetched, too: see gated_delta_rule/gated_factors.cuh
+#pragma unroll 1  // instructions have to be fetched, too: see gated_delta_rule/gated_matrices.cuh
   for (int d = 0; d < kDk; d += 16) {
     std::uint32_t q[4], k[kBlocks][4];
     float2 growth[2], decay[kBlocks - 2][2];  // of the lane's columns; of sub-chunks 1 and 2
@@ -242,7 +242,7 @@ __device__ __forceinline__ void decay_to_ends(const ChunkSlot<kDk>& slot, int th
     return make_uint4(scaled(x.x, {decay[0], decay[1]}), scaled(x.y, {decay[2], decay[3]}),
                       scaled(x.z, {decay[4], decay[5]}), scaled(x.w, {decay[6], decay[7]}));
   };
-  // All loads before all stores, as in one_anchor.cuh.
+  // All loads before all stores, as in chunk_anchor.cuh.
   const auto decay_rows = [&](const tile::PanelTile<kDk>& tile, int row, const float(&decay)[8]) {
     uint4 x[kSubChunk / kStep];
     const auto place = [&](int i) {

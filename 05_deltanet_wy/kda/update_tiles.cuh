@@ -7,8 +7,8 @@
 
 #include <cstdint>
 
-#include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
-#include "05_deltanet_wy/kda/prepared.hpp"
+#include "05_deltanet_wy/chunk/warpgroup_products.cuh"
+#include "05_deltanet_wy/kda/prepare_updates.hpp"
 #include "common/device/tensor_map.hpp"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/chunk_shape.cuh"
@@ -20,7 +20,7 @@ struct UpdateTileMaps {
   TensorMap Q, K, J, R, v;
 };
 
-/// Requires: an empty warpgroup_chain_unsupported().
+/// Requires: an empty warpgroups_unsupported().
 inline UpdateTileMaps update_maps(const PreparedUpdates& x, const Bf16Arguments& a) {
   const std::int64_t rows = std::int64_t(x.N) * tile::kChunk;
   const auto map = [&](__nv_bfloat16* data, int columns) {

@@ -41,7 +41,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "05_deltanet_wy/kda/chunks.hpp"
+#include "05_deltanet_wy/kda/cpu_decays.hpp"
 #include "05_deltanet_wy/kda_backward.hpp"
 #include "common/ceil_div.hpp"
 

@@ -1,5 +1,5 @@
 /// @file
-/// The bytes of delta_rule/bytes_moved.cpp are those that the emulator counts.
+/// The bytes of delta_rule/dispatch/requirements.cpp are those that the emulator counts.
 
 #include <array>
 

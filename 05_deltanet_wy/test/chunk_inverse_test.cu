@@ -1,7 +1,7 @@
 /// @file
-/// X = (I + A)^-1 of chunk_inverse.cuh against forward substitution in double, before anything is rounded.
+/// X = (I + A)^-1 of inverse.cuh against forward substitution in double, before anything is rounded.
 
-#include "05_deltanet_wy/delta_rule/chunk_inverse.cuh"
+#include "05_deltanet_wy/chunk/inverse.cuh"
 
 #include <gtest/gtest.h>
 

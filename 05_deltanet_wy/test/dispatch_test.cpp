@@ -4,11 +4,11 @@
 
 #include <cstdlib>
 
+#include "05_deltanet_wy/chunk/prepare_inverses.hpp"
 #include "05_deltanet_wy/delta_rule.hpp"
-#include "05_deltanet_wy/delta_rule/dispatch/walk.hpp"
-#include "05_deltanet_wy/delta_rule/prepared.hpp"
 #include "05_deltanet_wy/test/stages.hpp"
 #include "common/device/device.hpp"
+#include "common/test/on_card.hpp"
 
 namespace tutorial::delta_rule {
 namespace {
@@ -27,29 +27,10 @@ std::string choice(int B, int H, int L, int Dk, int Dv) {
   return dispatch_note(sizes(B, H, L, Dk, Dv));
 }
 
-void prepare_and_walk(const Bf16Arguments& a) {
-  walk(a, prepare(a));
-}
-
-// The walk of GPUs before Hopper, which dispatch does not take where the tests run.
-TEST(WalkTest, EveryWidth) {
-  Operator definition = delta_rule_operator();
-  definition.stage(
-      {.name = "walk", .processor = Processor::gpu, .dtype = Dtype::bf16, .run = on<Bf16Arguments>(prepare_and_walk)});
-  for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{48, 144}, {128, 128}, {112, 208}}) {
-    SCOPED_TRACE("Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
-    const Problem problem = make_problem(
-        definition, {.sizes = {{"B", 1}, {"H", 2}, {"L", 200}, {"Dk", Dk}, {"Dv", Dv}, {"C", 64}}, .seed = 3});
-    const Stage& stage = definition.stages().back();
-    expect_close(evaluate(definition, stage, problem), evaluate_reference(definition, problem, Dtype::bf16),
-                 tolerance_of(stage, problem.sizes));
-  }
-}
-
 // The sizes of these tests come without strides: bulk copies could not take such tensors.
 TEST(DispatchTest, TakesWarpgroupsOnHopper) {
   if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
-  if (multiprocessor_count() != 132) GTEST_SKIP() << "the choices are those of another GPU";
+  if (!is_an_h200()) GTEST_SKIP() << "the choices are an H200's";
   const auto mapped = [](int Dk, int Dv, int B = 8, int L = 2048) {
     Bf16Arguments a = sizes(B, 8, L, Dk, Dv);
     a.q = a.k = packed<const __nv_bfloat16>(nullptr, a.H, a.L, Dk);
@@ -73,7 +54,7 @@ TEST(DispatchTest, TakesWarpgroupsOnHopper) {
   EXPECT_EQ(dispatch_memory(mapped(128, 128, 4, 256)), prepared_inverses_memory(mapped(128, 128, 4, 256)));
   EXPECT_EQ(dispatch_note(mapped(128, 128, 8, 512)), "clusters of two blocks, 64 columns per block") << "64 heads";
   EXPECT_EQ(dispatch_note(mapped(128, 128, 1, 16384)), "warpgroups, 8 segments, 64 columns per block");
-  EXPECT_EQ(dispatch_memory(mapped(128, 128, 1, 16384)), scores_in_walk_memory(mapped(128, 128, 1, 16384)));
+  EXPECT_EQ(dispatch_memory(mapped(128, 128, 1, 16384)), segments_memory(mapped(128, 128, 1, 16384)));
   EXPECT_EQ(dispatch_note(mapped(144, 128)).find("specialized warps, "), 0u) << "a state of 144 rows";
   EXPECT_EQ(dispatch_note(mapped(64, 65)).find("recurrent_gpu in fp32"), 0u) << "odd rows";
   Bf16Arguments normalized = mapped(128, 128);
@@ -91,7 +72,7 @@ TEST(DispatchTest, TakesWhatTheTensorCoresDoNot) {
 }
 
 TEST(DispatchTest, MemoryIsThatOfTheChoice) {
-  EXPECT_EQ(dispatch_memory(sizes(2, 3, 100, 64, 64)), specialized_warps_memory(sizes(2, 3, 100, 64, 64)));
+  EXPECT_EQ(dispatch_memory(sizes(2, 3, 100, 64, 64)), fused_memory(sizes(2, 3, 100, 64, 64)));
   EXPECT_EQ(dispatch_memory(sizes(2, 3, 1, 5, 7)), 4 * 6 * 2 * (5 + 7)) << "recurrent_gpu: the copies alone";
 }
 

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "05_deltanet_wy/demonstrations/kda_neighbours.hpp"
 #include "05_deltanet_wy/kda.hpp"
-#include "05_deltanet_wy/kda/matches.hpp"
 #include "05_deltanet_wy/test/stages.hpp"
 #include "common/chapter/machine.hpp"
 #include "common/error.hpp"
@@ -272,7 +272,7 @@ TEST(KdaDispatchTest, WideBlocks) {
   unsetenv("EMULATOR_MULTIPROCESSORS");
 }
 
-// The bytes of kda/bytes_moved.cpp are those that the emulator counts.
+// The bytes of kda/dispatch/requirements.cpp are those that the emulator counts.
 TEST(KdaNumbersTest, BytesMovedAreWhatIsCounted) {
   for (const Operator* definition : {&kda_operator(), &normalized_kda()}) {
     for (const auto& [L, Dk, Dv] : {std::array<std::int64_t, 3>{1, 16, 16}, {77, 80, 80}, {130, 33, 5}}) {

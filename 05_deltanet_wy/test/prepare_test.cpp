@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "05_deltanet_wy/delta_rule/blocks.hpp"
-#include "05_deltanet_wy/delta_rule/chunks.hpp"
-#include "05_deltanet_wy/delta_rule/prepared.hpp"
+#include "05_deltanet_wy/chunk/blocks.hpp"
+#include "05_deltanet_wy/chunk/cpu_chunks.hpp"
+#include "05_deltanet_wy/chunk/prepare.hpp"
 #include "05_deltanet_wy/test/stages.hpp"
 #include "common/device/error.hpp"
 #include "common/device/stream.hpp"

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <string>
 
-#include "05_deltanet_wy/delta_rule/chunks.hpp"
+#include "05_deltanet_wy/chunk/cpu_chunks.hpp"
 #include "common/random.hpp"
 #include "common/small_float.hpp"
 

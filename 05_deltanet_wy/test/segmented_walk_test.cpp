@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "05_deltanet_wy/delta_rule/dispatch/segmented_plan.hpp"
-#include "05_deltanet_wy/delta_rule/dispatch/walk.hpp"
+#include "05_deltanet_wy/delta_rule/dispatch/specialized_warps.hpp"
 #include "05_deltanet_wy/gated_delta_rule/dispatch/segmented_walk.hpp"
 #include "05_deltanet_wy/test/stages.hpp"
 #include "common/chapter/machine.hpp"

@@ -49,16 +49,8 @@ std::vector<float> features(const FloatArguments& a, const View<const float>& x,
 
 template <Rule kRule>
 void recurrent(const FloatArguments& a) {
-  if constexpr (kRule == Rule::simple_gla) {
-    simple_gla::recurrent(as_simple_gla(a));
-  } else if constexpr (kRule == Rule::gla) {
-    gla::recurrent(as_gla(a));
-  } else if constexpr (kRule == Rule::delta_rule) {
-    delta_rule::recurrent(as_delta_rule(a));
-  } else if constexpr (kRule == Rule::gated_delta_rule) {
-    gated_delta_rule::recurrent(as_gated_delta_rule(a));
-  } else if constexpr (kRule == Rule::kda) {
-    kda::recurrent(as_kda(a));
+  if constexpr (kRule != Rule::normalized) {
+    recurrent(as_chapter<kRule>(a));
   } else {
     const std::vector<float> phi_q = features(a, a.q, nullptr), phi_k = features(a, a.k, a.key_lengths);
     linear_attention::normalized_double(as_normalized(a, phi_q.data(), phi_k.data()));

@@ -56,17 +56,6 @@ std::int64_t feature_count(const Bf16Arguments& a) {
   return std::int64_t(a.B) * a.H * a.L * a.Dk;
 }
 
-/// The problem in the form of the rule's chapter. dispatch() and its companions are found in that chapter's namespace.
-template <Rule kRule>
-auto as_chapter(const Bf16Arguments& a) {
-  if constexpr (kRule == Rule::simple_gla) return as_simple_gla(a);
-  if constexpr (kRule == Rule::gla) return as_gla(a);
-  if constexpr (kRule == Rule::delta_rule) return as_delta_rule(a);
-  if constexpr (kRule == Rule::gated_delta_rule) return as_gated_delta_rule(a);
-  if constexpr (kRule == Rule::kda) return as_kda(a);
-  if constexpr (kRule == Rule::normalized) return as_normalized<__nv_bfloat16>(a, nullptr, nullptr);
-}
-
 }  // namespace
 
 template <Rule kRule>
@@ -83,56 +72,11 @@ void prefill(const Bf16Arguments& a) {
   }
 }
 
-template <Rule kRule>
-std::string prefill_unsupported(const Bf16Arguments& a) {
-  if constexpr (kRule == Rule::normalized) {
-    const std::string unsupported = convert_unsupported(a.B, a.H, a.L);  // the feature map has the same grid
-    return unsupported.empty() ? dispatch_normalized_unsupported(as_chapter<kRule>(a)) : unsupported;
-  } else {
-    return dispatch_unsupported(as_chapter<kRule>(a));
-  }
-}
-
-template <Rule kRule>
-std::string prefill_note(const Bf16Arguments& a) {
-  if constexpr (kRule == Rule::normalized) {
-    return dispatch_normalized_note(as_chapter<kRule>(a));
-  } else {
-    return dispatch_note(as_chapter<kRule>(a));
-  }
-}
-
-template <Rule kRule>
-std::int64_t prefill_memory(const Bf16Arguments& a) {
-  if constexpr (kRule == Rule::normalized) {
-    return 2 * std::int64_t(sizeof(__nv_bfloat16)) * feature_count(a) +
-           dispatch_normalized_memory(as_chapter<kRule>(a));
-  } else {
-    return dispatch_memory(as_chapter<kRule>(a));
-  }
-}
-
-template <Rule kRule>
-std::int64_t prefill_bytes_moved(const Bf16Arguments& a) {
-  if constexpr (kRule == Rule::normalized) {
-    return -1;
-  } else {
-    return dispatch_bytes_moved(as_chapter<kRule>(a));
-  }
-}
-
-#define INSTANTIATE(RULE)                                               \
-  template void prefill<RULE>(const Bf16Arguments&);                    \
-  template std::string prefill_unsupported<RULE>(const Bf16Arguments&); \
-  template std::string prefill_note<RULE>(const Bf16Arguments&);        \
-  template std::int64_t prefill_memory<RULE>(const Bf16Arguments&);     \
-  template std::int64_t prefill_bytes_moved<RULE>(const Bf16Arguments&)
-INSTANTIATE(Rule::simple_gla);
-INSTANTIATE(Rule::gla);
-INSTANTIATE(Rule::delta_rule);
-INSTANTIATE(Rule::normalized);
-INSTANTIATE(Rule::gated_delta_rule);
-INSTANTIATE(Rule::kda);
-#undef INSTANTIATE
+template void prefill<Rule::simple_gla>(const Bf16Arguments&);
+template void prefill<Rule::gla>(const Bf16Arguments&);
+template void prefill<Rule::delta_rule>(const Bf16Arguments&);
+template void prefill<Rule::normalized>(const Bf16Arguments&);
+template void prefill<Rule::gated_delta_rule>(const Bf16Arguments&);
+template void prefill<Rule::kda>(const Bf16Arguments&);
 
 }  // namespace tutorial::decode

@@ -30,8 +30,6 @@
 
 #include <cuda_runtime.h>
 
-#include <climits>
-
 #include "06_scan/decode.hpp"
 #include "06_scan/decode/prompt_then_tokens.cuh"
 #include "common/ceil_div.hpp"
@@ -111,47 +109,21 @@ __global__ void __launch_bounds__(kThreads) step_kernel(Bf16Arguments a, States 
   store_global(a.o.row(b, h, t) + j, __nv_bfloat16(o));
 }
 
-std::int64_t block_count(const Bf16Arguments& a) {
-  return std::int64_t(a.B) * a.H * ceil_div(a.Dv, kColumns);
-}
-
 }  // namespace
 
 template <Rule kRule>
 void step(const Bf16Arguments& a) {
+  const auto blocks = unsigned(std::int64_t(a.B) * a.H * ceil_div(a.Dv, kColumns));
   prompt_then_tokens<kRule>(a, [&](const States& states, int t) {
-    launch(step_kernel<kRule>, {unsigned(block_count(a)), kThreads}, a, states, t);
+    launch(step_kernel<kRule>, {blocks, kThreads}, a, states, t);
   });
 }
 
-template <Rule kRule>
-std::string step_unsupported(const Bf16Arguments& a) {
-  if (a.Dk > kMaxKeyDim) return "Dk > 256: rows of q and k are longer than the block has room for";
-  if (block_count(a) > INT_MAX) return "B H > 2^31 - 1 tiles of 128 columns: the grid";
-  return prompt_unsupported<kRule>(a);
-}
-
-template <Rule kRule>
-std::string step_note(const Bf16Arguments& a) {
-  return prompt_then_tokens_note<kRule>(a, "");
-}
-
-template <Rule kRule>
-std::int64_t step_memory(const Bf16Arguments& a) {
-  return prompt_then_tokens_memory<kRule>(a);
-}
-
-#define INSTANTIATE(RULE)                                            \
-  template void step<RULE>(const Bf16Arguments&);                    \
-  template std::string step_unsupported<RULE>(const Bf16Arguments&); \
-  template std::string step_note<RULE>(const Bf16Arguments&);        \
-  template std::int64_t step_memory<RULE>(const Bf16Arguments&)
-INSTANTIATE(Rule::simple_gla);
-INSTANTIATE(Rule::gla);
-INSTANTIATE(Rule::delta_rule);
-INSTANTIATE(Rule::normalized);
-INSTANTIATE(Rule::gated_delta_rule);
-INSTANTIATE(Rule::kda);
-#undef INSTANTIATE
+template void step<Rule::simple_gla>(const Bf16Arguments&);
+template void step<Rule::gla>(const Bf16Arguments&);
+template void step<Rule::delta_rule>(const Bf16Arguments&);
+template void step<Rule::normalized>(const Bf16Arguments&);
+template void step<Rule::gated_delta_rule>(const Bf16Arguments&);
+template void step<Rule::kda>(const Bf16Arguments&);
 
 }  // namespace tutorial::decode

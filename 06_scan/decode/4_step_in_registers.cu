@@ -29,8 +29,6 @@
 
 #include <cuda_runtime.h>
 
-#include <climits>
-
 #include "06_scan/decode.hpp"
 #include "06_scan/decode/prompt_then_tokens.cuh"
 #include "common/ceil_div.hpp"
@@ -38,7 +36,6 @@
 #include "common/device/memory.cuh"
 #include "common/device/warp.cuh"
 #include "common/feature_map.hpp"
-#include "common/tile/requirements.hpp"
 
 namespace tutorial::decode {
 namespace {
@@ -164,50 +161,21 @@ auto kernel_for(int Dk) {
                      : step_in_registers_kernel<kRule, 16>;
 }
 
-std::int64_t block_count(const Bf16Arguments& a) {
-  return std::int64_t(a.B) * a.H * ceil_div(a.Dv, kColumns);
-}
-
 }  // namespace
 
 template <Rule kRule>
 void step_in_registers(const Bf16Arguments& a) {
+  const auto blocks = unsigned(std::int64_t(a.B) * a.H * ceil_div(a.Dv, kColumns));
   prompt_then_tokens<kRule>(a, [&](const States& states, int t) {
-    launch(kernel_for<kRule>(a.Dk), {unsigned(block_count(a)), kThreads}, a, states, t);
+    launch(kernel_for<kRule>(a.Dk), {blocks, kThreads}, a, states, t);
   });
 }
 
-template <Rule kRule>
-std::string step_in_registers_unsupported(const Bf16Arguments& a) {
-  if (a.Dk > kMaxKeyDim) return "Dk > 256: the state's columns would not fit into the registers of 16 threads";
-  if (a.Dv % 4 != 0 || !tile::has_aligned_rows(a.initial_state) || !tile::has_aligned_rows(a.final_state)) {
-    return "rows of a state that are not aligned to 16 bytes: a thread copies as many at once";
-  }
-  if (block_count(a) > INT_MAX) return "B H > 2^31 - 1 tiles of 32 columns: the grid";
-  return prompt_unsupported<kRule>(a);
-}
-
-template <Rule kRule>
-std::string step_in_registers_note(const Bf16Arguments& a) {
-  return prompt_then_tokens_note<kRule>(a, "");
-}
-
-template <Rule kRule>
-std::int64_t step_in_registers_memory(const Bf16Arguments& a) {
-  return prompt_then_tokens_memory<kRule>(a);
-}
-
-#define INSTANTIATE(RULE)                                                         \
-  template void step_in_registers<RULE>(const Bf16Arguments&);                    \
-  template std::string step_in_registers_unsupported<RULE>(const Bf16Arguments&); \
-  template std::string step_in_registers_note<RULE>(const Bf16Arguments&);        \
-  template std::int64_t step_in_registers_memory<RULE>(const Bf16Arguments&)
-INSTANTIATE(Rule::simple_gla);
-INSTANTIATE(Rule::gla);
-INSTANTIATE(Rule::delta_rule);
-INSTANTIATE(Rule::normalized);
-INSTANTIATE(Rule::gated_delta_rule);
-INSTANTIATE(Rule::kda);
-#undef INSTANTIATE
+template void step_in_registers<Rule::simple_gla>(const Bf16Arguments&);
+template void step_in_registers<Rule::gla>(const Bf16Arguments&);
+template void step_in_registers<Rule::delta_rule>(const Bf16Arguments&);
+template void step_in_registers<Rule::normalized>(const Bf16Arguments&);
+template void step_in_registers<Rule::gated_delta_rule>(const Bf16Arguments&);
+template void step_in_registers<Rule::kda>(const Bf16Arguments&);
 
 }  // namespace tutorial::decode

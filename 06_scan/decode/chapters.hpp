@@ -56,6 +56,18 @@ linear_attention::NormalizedBy<T> as_normalized(const Arguments<T>& a, const T* 
           {a.initial_z, a.final_z, a.eps, nullptr}};
 }
 
+/// The problem in the form of the rule's chapter, whose functions are found in its namespace. (Of the normalised form
+/// the sizes: its features have to be computed.)
+template <Rule kRule, class T>
+auto as_chapter(const Arguments<T>& a) {
+  if constexpr (kRule == Rule::simple_gla) return as_simple_gla(a);
+  if constexpr (kRule == Rule::gla) return as_gla(a);
+  if constexpr (kRule == Rule::delta_rule) return as_delta_rule(a);
+  if constexpr (kRule == Rule::gated_delta_rule) return as_gated_delta_rule(a);
+  if constexpr (kRule == Rule::kda) return as_kda(a);
+  if constexpr (kRule == Rule::normalized) return as_normalized<T>(a, nullptr, nullptr);
+}
+
 /// The first P tokens alone.
 template <class T>
 Arguments<T> prompt_of(Arguments<T> a) {

@@ -4,7 +4,6 @@
 /// states are meanwhile.
 
 #include <cstdint>
-#include <string>
 
 #include "06_scan/decode.hpp"
 #include "06_scan/decode/chapters.hpp"
@@ -61,26 +60,6 @@ void prompt_then_tokens(const Bf16Arguments& a, Token token) {
     states.z = states.new_z;
   }
   if (a.P > 0 && a.P < a.L) end_part("tokens");
-}
-
-/// Why the prompt cannot be computed, as a sentence; empty if it can, or if there is none.
-template <Rule kRule>
-std::string prompt_unsupported(const Bf16Arguments& a) {
-  return a.P > 0 ? prefill_unsupported<kRule>(prompt_of(a)) : "";
-}
-
-/// What the prompt's chapter picks, and `tokens` for the tokens after it.
-template <Rule kRule>
-std::string prompt_then_tokens_note(const Bf16Arguments& a, const std::string& tokens) {
-  const std::string prompt = a.P > 0 ? "prompt: " + prefill_note<kRule>(prompt_of(a)) : "no prompt";
-  return a.P == a.L || tokens.empty() ? prompt : prompt + "; then " + tokens;
-}
-
-/// Bytes beside inputs and outputs.
-template <Rule kRule>
-std::int64_t prompt_then_tokens_memory(const Bf16Arguments& a) {
-  const std::int64_t second_z = needs_second_z<kRule>(a) ? std::int64_t(sizeof(float)) * z_count(a) : 0;
-  return second_z + (a.P > 0 ? prefill_memory<kRule>(prompt_of(a)) : 0);
 }
 
 }  // namespace tutorial::decode

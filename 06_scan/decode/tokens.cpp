@@ -8,6 +8,7 @@
 #include <string>
 
 #include "06_scan/decode.hpp"
+#include "06_scan/decode/requirements.hpp"
 #include "common/chapter/machine.hpp"
 #include "common/device/buffer.hpp"
 #include "common/roofline.hpp"

@@ -38,12 +38,9 @@
 
 #include <cuda_runtime.h>
 
-#include <climits>
-
 #include "06_scan/delta_rule.hpp"
 #include "06_scan/delta_rule/affine_steps.cuh"
 #include "06_scan/delta_rule/map_tree.hpp"
-#include "06_scan/memory_shortage.hpp"
 #include "06_scan/state_tile.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/cp_async.cuh"
@@ -55,8 +52,6 @@ namespace tutorial::scan {
 namespace {
 
 using delta_rule::FloatArguments;
-
-constexpr const char* kTag = "delta_rule: maps and states";
 
 /// Maps [F | b] and states before leaves, of N leaves per head.
 struct Tree {
@@ -206,7 +201,7 @@ void scan_affine(const FloatArguments& a) {
     constexpr std::size_t kBytes = Steps<kDk>::kFloats * sizeof(float), kQueryBytes = kLeaf * kDk * sizeof(float);
     if (tree.N > 1) {
       const std::int64_t maps = floats(a, a.Dk + a.Dv);
-      tree.maps = workspace<float>(kTag, std::size_t(maps + floats(a, a.Dv)));
+      tree.maps = workspace<float>(kRunsTag, std::size_t(maps + floats(a, a.Dv)));
       tree.states = tree.maps + maps;
       launch(leaves_kernel<kDk, Shape::kVector>,
              {unsigned(heads * (tree.N - 1) * (key_tiles + value_tiles)), kStateThreads, kBytes}, a, tree);
@@ -223,19 +218,6 @@ void scan_affine(const FloatArguments& a) {
     launch(outputs_kernel<kDk, Shape::kVector>,
            {unsigned(heads * tree.N * value_tiles), kStateThreads, kBytes + kQueryBytes}, a, tree);
   });
-}
-
-std::string scan_affine_unsupported(const FloatArguments& a) {
-  if (a.normalize_keys) return "keys that it would have to normalise";
-  if (a.Dk > kMaxKeyDim) return "Dk > 256: the state's columns would not fit into the registers of 16 threads";
-  const std::int64_t tiles = ceil_div(a.Dk, kStateColumns) + ceil_div(a.Dv, kStateColumns);
-  if (std::int64_t(a.B) * a.H * leaf_count(a.L) > INT_MAX / tiles) return "more than 2^31 - 1 blocks: the grid";
-  if (a.L > INT_MAX - kLeaf) return "L > 2^31 - 33: positions are counted in int";
-  return memory_shortage(kTag, scan_affine_memory(a));
-}
-
-std::int64_t scan_affine_memory(const FloatArguments& a) {
-  return std::int64_t(sizeof(float)) * (floats(a, a.Dk + a.Dv) + floats(a, a.Dv));
 }
 
 }  // namespace tutorial::scan

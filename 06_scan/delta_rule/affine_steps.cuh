@@ -57,19 +57,6 @@ __device__ __forceinline__ void load_keys(const Steps<kDk>& steps, const delta_r
   if (i < kLeaf) cp_async<4>(&steps.beta[i], a.beta.row(b, h, t + min(i, rows - 1)), i < rows);
 }
 
-/// S = a tile of a state from global memory, rows `stride` elements apart.
-template <int kDk>
-__device__ __forceinline__ void load_state(StateTile<kDk>& S, const float* from, std::int64_t stride, int Dk,
-                                           int columns) {
-  S.each(Dk, columns, [&](int d, int c, float& element) { element = load_global(&from[d * stride + c]); });
-}
-
-/// Writes the tile.
-template <int kDk>
-__device__ __forceinline__ void store_state(StateTile<kDk>& S, float* to, std::int64_t stride, int Dk, int columns) {
-  S.each(Dk, columns, [&](int d, int c, float& element) { store_global(&to[d * stride + c], element); });
-}
-
 /// Rows of F, slices of 64 columns, and a tile of the matrix that F is multiplied with.
 struct Strip {
   /// A tile of the strip.

@@ -28,6 +28,8 @@ namespace tutorial::scan {
 
 inline constexpr int kLeaf = 32;  ///< steps of a leaf
 
+inline constexpr const char* kRunsTag = "delta_rule: maps and states of runs";  ///< of the workspace
+
 /// Leaves of a sequence of L steps.
 inline int leaf_count(int L) {
   return (L - 1) / kLeaf + 1;

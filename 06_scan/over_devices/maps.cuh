@@ -17,6 +17,7 @@
 
 #include "06_scan/affine.hpp"
 #include "06_scan/over_devices.hpp"
+#include "06_scan/over_devices/map_sizes.hpp"
 #include "06_scan/over_devices/shares.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/launch.cuh"
@@ -26,18 +27,9 @@
 
 namespace tutorial::over_devices {
 
-/// Floats of a map.
-template <Rule kRule>
-std::size_t map_size(const Arguments& a) {
-  if (kRule == Rule::delta_rule) return heads(a) * a.Dk * (a.Dv + a.Dk);
-  return state_size(a) + (kRule == Rule::simple_gla ? heads(a) : 0);
-}
-
 namespace {
 
 constexpr int kThreads = 256;  // of a block
-
-constexpr int kGateParts = 256;  // in which a device's positions are cut, so that all multiprocessors read its g
 
 /// The sum of g over one part of a device's positions. Grid (kGateParts, B H), a warp. In double, because a device may
 /// have 2^20 positions and more.
@@ -69,12 +61,6 @@ inline void sum_gates(const Arguments& a, float* sums) {
   auto* parts = workspace<double>("devices: sums of gates", heads(a) * kGateParts);
   launch(sum_parts_kernel, {{kGateParts, unsigned(heads(a))}, 32}, a, parts);
   launch(sum_gates_kernel, {unsigned(heads(a)), 32}, parts, sums);
-}
-
-/// Bytes of the parts' sums.
-template <Rule kRule>
-std::int64_t gate_parts_memory(const Arguments& a) {
-  return kRule == Rule::simple_gla ? std::int64_t(heads(a) * kGateParts * sizeof(double)) : 0;
 }
 
 /// Where maps lie that are composed one after the other. Distances are in floats.
@@ -111,8 +97,7 @@ __global__ void compose_kernel(Arguments a, Maps maps, int n, View<const float> 
   store_global(&state[at], S);
 }
 
-constexpr int kColumns = 8;      // of a block
-constexpr int kMaxKeyDim = 512;  // of states whose maps are matrices
+constexpr int kColumns = 8;  // of a block
 
 /// The same, from zeros, for maps whose M is a matrix. Grid (blocks of columns, B H).
 __global__ void compose_products_kernel(Maps maps, int Dk, int Dv, int n, float* state) {

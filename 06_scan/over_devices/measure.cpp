@@ -6,19 +6,15 @@
 #include <chrono>
 #include <vector>
 
-#include "06_scan/over_devices/device_group.hpp"
 #include "common/device/buffer.hpp"
+#include "common/device/device_group.hpp"
 #include "common/device/error.hpp"
 #include "common/device/stream.hpp"
 #include "common/units.hpp"
 
-#if TUTORIAL_NCCL
-#include <nccl.h>
-#endif
-
 namespace tutorial::over_devices {
 
-#if TUTORIAL_NCCL && TUTORIAL_CUDA
+#if TUTORIAL_CUDA
 
 namespace {
 
@@ -41,17 +37,11 @@ double median_ms(const std::function<void()>& call) {
 
 /// Bytes per second of a message from the first device to the second. @throws CudaError where there is no memory for it
 double rate_of(DeviceGroup& group, std::size_t bytes) {
-  DeviceBuffer<std::byte> from, to;
-  group.on(0, [&] { from = DeviceBuffer<std::byte>(bytes); });
-  group.on(1, [&] { to = DeviceBuffer<std::byte>(bytes); });
-  const double ms = median_ms([&] {
-    group.run([&] {
-      in_one_group([&] {
-        check_nccl(ncclSend(from.data(), bytes, ncclInt8, 1, group.communicator(0), group.stream(0)));
-        check_nccl(ncclRecv(to.data(), bytes, ncclInt8, 0, group.communicator(1), group.stream(1)));
-      });
-    });
-  });
+  DeviceBuffer<float> from, to;
+  const std::size_t count = bytes / sizeof(float);
+  group.on(0, [&] { from = DeviceBuffer<float>(count); });
+  group.on(1, [&] { to = DeviceBuffer<float>(count); });
+  const double ms = median_ms([&] { group.run([&] { group.send(from.data(), 0, to.data(), 1, count); }); });
   return 1e3 * double(bytes) / ms;
 }
 

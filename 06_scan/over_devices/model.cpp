@@ -44,7 +44,7 @@ double message_ms(double bytes) {
   return kMessageMs + bytes / kLinkBytesPerMs;
 }
 
-double ring_ms(Rule rule, double N, double L) {
+double relay_ms(Rule rule, double N, double L) {
   return N * pass_ms(rule, L / N) + (N - 1) * message_ms(kState);
 }
 
@@ -85,7 +85,7 @@ Demonstration model() {
     text += "\n";
     for (const int log_length : kLogLengths) {
       const double L = double(std::size_t{1} << log_length);
-      for (const auto& [stage, time] : {std::pair("ring", &ring_ms),
+      for (const auto& [stage, time] : {std::pair("relay", &relay_ms),
                                         {"all_gather", &all_gather_ms},
                                         {"states_alone", &states_alone_ms},
                                         {"head_by_head", &head_by_head_ms}}) {

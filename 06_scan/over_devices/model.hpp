@@ -13,8 +13,8 @@ namespace tutorial::over_devices {
 double pass_ms(Rule rule, double positions);
 /// A message of so many bytes from one device to another.
 double message_ms(double bytes);
-/// The stage `ring` over L positions on N devices.
-double ring_ms(Rule rule, double N, double L);
+/// The stage `relay` over L positions on N devices.
+double relay_ms(Rule rule, double N, double L);
 /// The stage `all_gather`.
 double all_gather_ms(Rule rule, double N, double L);
 /// The stage `states_alone`, which the delta rule does not have.

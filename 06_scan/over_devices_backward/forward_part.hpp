@@ -29,11 +29,6 @@ inline Arguments forward_part(const BackwardArguments& share) {
           {}};
 }
 
-/// Bytes of these outputs, for the longest share.
-inline std::int64_t forward_part_memory(const BackwardArguments& a) {
-  return 2 * std::int64_t(heads(a)) * longest_share(a).L * a.Dv;
-}
-
 /// The sizes of the forward problem alone.
 inline Arguments forward_sizes(const BackwardArguments& a) {
   Arguments sizes{};

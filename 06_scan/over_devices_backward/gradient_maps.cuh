@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <utility>
 
-#include "06_scan/over_devices/chapters.hpp"
 #include "06_scan/over_devices/maps.cuh"
 #include "06_scan/over_devices_backward.hpp"
+#include "06_scan/over_devices_backward/chapters.hpp"
 #include "06_scan/over_devices_backward/forward_part.hpp"
 #include "common/device/workspace.hpp"
 

@@ -41,6 +41,7 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kSteps = 16;  // of a warp
 constexpr int kTile = kWarps * kSteps;
+static_assert(kTile == kChannelsTile);
 constexpr int kChannels = 32;  // of a block
 
 /// Groups of channels of a sequence.
@@ -133,14 +134,6 @@ void channel_lanes(const Arguments& a) {
   const std::int64_t tiles = tiles_of(a, kTile), groups = std::int64_t(a.B) * a.H * groups_of(a);
   const LookBack back = make_look_back("scan: look-back", groups, kChannels, published_maps(whole_groups(a), kTile));
   launch(channel_lanes_kernel, {unsigned(groups * tiles), kThreads}, a, back);
-}
-
-std::string channel_lanes_unsupported(const Arguments& a) {
-  return tiles_unsupported(a, kTile);
-}
-
-std::int64_t channel_lanes_memory(const Arguments& a) {
-  return look_back_memory(published_maps(whole_groups(a), kTile));
 }
 
 }  // namespace tutorial::scan

@@ -54,8 +54,4 @@ void hillis_steele(const Arguments& a) {
   scan_channels(a, inclusive_scan);
 }
 
-std::int64_t hillis_steele_memory(const Arguments& a) {
-  return 2 * std::int64_t(sizeof(Affine<double>)) * a.L * processor_count();
-}
-
 }  // namespace tutorial::scan

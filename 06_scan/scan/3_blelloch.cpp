@@ -55,9 +55,4 @@ void blelloch(const Arguments& a) {
   scan_channels(a, inclusive_scan);
 }
 
-std::int64_t blelloch_memory(const Arguments& a) {
-  const auto nodes = std::int64_t(tree_size(std::size_t(a.L)));
-  return std::int64_t(sizeof(Affine<double>)) * (nodes + a.L) * processor_count();
-}
-
 }  // namespace tutorial::scan

@@ -21,11 +21,10 @@
 
 #include <cuda_runtime.h>
 
-#include <climits>
-
 #include "06_scan/affine.hpp"
 #include "06_scan/scan.hpp"
 #include "06_scan/scan/backwards.hpp"
+#include "06_scan/scan/gate_gradient.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 
@@ -60,21 +59,10 @@ __global__ void __launch_bounds__(kThreads) sequential_kernel(Arguments a) {
   if (a.final_log_decay.data && d < a.Dg) store_global(&a.final_log_decay.row(b, h, 0)[d], float(sum));
 }
 
-template <class SomeArguments>
-std::int64_t blocks(const SomeArguments& a) {
-  return (std::int64_t(a.B) * a.H * a.D - 1) / kThreads + 1;
-}
-
-template <class SomeArguments>
-std::string unsupported(const SomeArguments& a) {
-  if (blocks(a) > INT_MAX) return "B H D > 2^31 - 1 blocks of 64 channels: the grid";
-  return a.L > INT_MAX - kSteps ? "L > 2^31 - 9: positions are counted in int" : "";
-}
-
 }  // namespace
 
 void sequential_gpu(const Arguments& a) {
-  launch(sequential_kernel, {unsigned(blocks(a)), kThreads}, a);
+  launch(sequential_kernel, {unsigned((std::int64_t(a.B) * a.H * a.D - 1) / kThreads + 1), kThreads}, a);
 }
 
 void sequential_gpu_backward(const BackwardArguments& a) {
@@ -82,19 +70,6 @@ void sequential_gpu_backward(const BackwardArguments& a) {
   sequential_gpu(forwards(a, y));
   sequential_gpu(backwards(a));
   gate_gradient(a, {y.data, y.stride_b, y.stride_h, y.stride_l});
-}
-
-std::string sequential_gpu_unsupported(const Arguments& a) {
-  return unsupported(a);
-}
-
-std::string sequential_gpu_backward_unsupported(const BackwardArguments& a) {
-  const std::string scans = unsupported(a);
-  return scans.empty() ? gate_gradient_unsupported(a) : scans;
-}
-
-std::int64_t sequential_gpu_backward_memory(const BackwardArguments& a) {
-  return recomputed_y_memory(a);
 }
 
 }  // namespace tutorial::scan

@@ -42,6 +42,7 @@ namespace tutorial::scan {
 namespace {
 
 constexpr int kThreads = 512, kTile = 2 * kThreads;
+static_assert(kTile == kBlockTile);
 
 /// The tree in shared memory.
 struct Tree {
@@ -107,10 +108,6 @@ __global__ void __launch_bounds__(kThreads) blelloch_kernel(Arguments a) {
 
 void blelloch_gpu(const Arguments& a) {
   launch(blelloch_kernel, {unsigned(channels(a)), kThreads}, a);
-}
-
-std::string blelloch_gpu_unsupported(const Arguments& a) {
-  return channel_per_block_unsupported(a, kTile);
 }
 
 }  // namespace tutorial::scan

@@ -43,6 +43,7 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kSteps = 4;  // of a thread
 constexpr int kTile = kThreads * kSteps;
+static_assert(kTile == kBlockTile);
 
 __global__ void __launch_bounds__(kThreads) shuffle_kernel(Arguments a) {
   __shared__ Affine<float> totals[2][kWarps];
@@ -85,10 +86,6 @@ __global__ void __launch_bounds__(kThreads) shuffle_kernel(Arguments a) {
 
 void warp_shuffle(const Arguments& a) {
   launch(shuffle_kernel, {unsigned(channels(a)), kThreads}, a);
-}
-
-std::string warp_shuffle_unsupported(const Arguments& a) {
-  return channel_per_block_unsupported(a, kTile);
 }
 
 }  // namespace tutorial::scan

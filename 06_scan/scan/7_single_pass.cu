@@ -42,6 +42,7 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kSteps = 4;  // of a thread
 constexpr int kTile = kThreads * kSteps;
+static_assert(kTile == kBlockTile);
 
 /// What comes before a tile > 0: the maps of its predecessors, one at a time.
 __device__ Affine<float> look_back(const LookBack& back, int tile, int channel) {
@@ -117,14 +118,6 @@ void single_pass(const Arguments& a) {
   const std::int64_t tiles = tiles_of(a, kTile);
   const LookBack back = make_look_back("scan: look-back", channels(a), 1, published_maps(a, kTile));
   launch(single_pass_kernel, {unsigned(channels(a) * tiles), kThreads}, a, back);
-}
-
-std::string single_pass_unsupported(const Arguments& a) {
-  return tiles_unsupported(a, kTile);
-}
-
-std::int64_t single_pass_memory(const Arguments& a) {
-  return look_back_memory(published_maps(a, kTile));
 }
 
 }  // namespace tutorial::scan

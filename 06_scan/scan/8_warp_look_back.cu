@@ -38,6 +38,7 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kSteps = 4;  // of a thread
 constexpr int kTile = kThreads * kSteps;
+static_assert(kTile == kBlockTile);
 
 /// What comes before a tile > 0: the maps of its predecessors, 32 at a time. All lanes of a warp call it and get it.
 __device__ Affine<float> look_back(const LookBack& back, int tile, int channel) {
@@ -118,14 +119,6 @@ void warp_look_back(const Arguments& a) {
   const std::int64_t tiles = tiles_of(a, kTile);
   const LookBack back = make_look_back("scan: look-back", channels(a), 1, published_maps(a, kTile));
   launch(warp_look_back_kernel, {unsigned(channels(a) * tiles), kThreads}, a, back);
-}
-
-std::string warp_look_back_unsupported(const Arguments& a) {
-  return tiles_unsupported(a, kTile);
-}
-
-std::int64_t warp_look_back_memory(const Arguments& a) {
-  return look_back_memory(published_maps(a, kTile));
 }
 
 }  // namespace tutorial::scan

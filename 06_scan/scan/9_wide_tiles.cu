@@ -43,6 +43,7 @@ namespace {
 constexpr int kThreads = 512, kWarps = kThreads / 32;
 constexpr int kSteps = 4;  // of a thread and turn
 constexpr int kTurns = 4, kTile = kThreads * kSteps * kTurns;
+static_assert(kTile == kWideTile);
 
 /// Neighbouring steps, copied, read and written at once.
 struct alignas(16) Steps {
@@ -139,14 +140,6 @@ __global__ void __launch_bounds__(kThreads) wide_tiles_kernel(Arguments a, LookB
   }
 }
 
-/// Whether four neighbouring steps lie side by side, aligned to 16 bytes. A null view, whose memory is not allocated
-/// yet, counts as aligned.
-template <class T>
-bool is_aligned(const View<T>& view) {
-  const bool steps = view.stride_l == 1 && view.stride_h % kSteps == 0 && view.stride_b % kSteps == 0;
-  return !view.data || (steps && reinterpret_cast<std::uintptr_t>(view.data) % sizeof(Steps) == 0);
-}
-
 }  // namespace
 
 void wide_tiles(const Arguments& a) {
@@ -154,16 +147,6 @@ void wide_tiles(const Arguments& a) {
   const LookBack back = make_look_back("scan: look-back", channels(a), 1, published_maps(a, kTile));
   constexpr std::size_t kSharedBytes = 2 * kTurns * kThreads * sizeof(Steps);
   launch(wide_tiles_kernel, {unsigned(channels(a) * tiles), kThreads, kSharedBytes}, a, back);
-}
-
-std::string wide_tiles_unsupported(const Arguments& a) {
-  if (a.D > 1) return "D > 1: a lane copies numbers that are neighbours in time";
-  const bool aligned = a.L % kSteps == 0 && is_aligned(a.x) && is_aligned(a.log_decay) && is_aligned(a.y);
-  return aligned ? tiles_unsupported(a, kTile) : "sequences that are not aligned to 16 bytes: a lane copies as many";
-}
-
-std::int64_t wide_tiles_memory(const Arguments& a) {
-  return look_back_memory(published_maps(a, kTile));
 }
 
 }  // namespace tutorial::scan

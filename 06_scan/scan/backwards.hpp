@@ -33,19 +33,4 @@ inline Arguments backwards(const BackwardArguments& a) {
           /*has_first_gate=*/false};
 }
 
-/// Memory for y of the forward pass, which the gates' gradient needs, in the workspace: [B, H, L, D], not yet computed.
-/// @throws CudaError if it cannot be allocated
-View<float> recomputed_y(const BackwardArguments&);
-/// Its bytes.
-std::int64_t recomputed_y_memory(const BackwardArguments&);
-
-/// Starts the kernel for dg_t = exp(g_t) dx_t y_{t-1}, summed over the channels if Dg = 1, and dinitial_state =
-/// exp(g_1) dx_1; a.dx must be there. A thread has four gates of a head, 256 apart, or where there is a sum a warp has
-/// one. No sum over steps: all positions at once. Needs: no gate_gradient_unsupported().
-/// @param y [B, H, L, D], of the forward pass
-/// @throws CudaError if the launch is refused
-void gate_gradient(const BackwardArguments& a, View<const float> y);
-/// Why gate_gradient() cannot run the problem, as a sentence; empty if it can.
-std::string gate_gradient_unsupported(const BackwardArguments&);
-
 }  // namespace tutorial::scan

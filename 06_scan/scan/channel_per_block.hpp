@@ -1,14 +1,17 @@
 #pragma once
 /// @file
-/// Counts and limits for stages whose blocks have one channel, or one tile of a channel.
+/// Counts for stages whose blocks have one channel, or one tile of a channel.
 
-#include <climits>
 #include <cstdint>
-#include <string>
 
 #include "06_scan/scan.hpp"
 
 namespace tutorial::scan {
+
+// Steps of a tile. They decide how much memory tiles publish, too.
+inline constexpr int kBlockTile = 1024;    ///< of blelloch_gpu, warp_shuffle, single_pass and warp_look_back
+inline constexpr int kWideTile = 8192;     ///< of wide_tiles
+inline constexpr int kChannelsTile = 128;  ///< of channel_lanes, for 32 channels
 
 /// Channels of all heads and batch entries.
 inline std::int64_t channels(const Arguments& a) {
@@ -24,18 +27,6 @@ inline std::int64_t tiles_of(const Arguments& a, int tile) {
 /// Maps that tiles publish for each other: none if each sequence has one tile.
 inline std::int64_t published_maps(const Arguments& a, int tile) {
   return tiles_of(a, tile) > 1 ? channels(a) * tiles_of(a, tile) : 0;
-}
-
-/// Why a stage with one block per channel cannot run the problem, as a sentence; empty if it can.
-inline std::string channel_per_block_unsupported(const Arguments& a, int tile) {
-  if (channels(a) > INT_MAX) return "B H D > 2^31 - 1: the grid";
-  return a.L > INT_MAX - tile ? "L > 2^31 - 1 less a tile: positions are counted in int" : "";
-}
-
-/// The same for a stage with one block per channel and tile.
-inline std::string tiles_unsupported(const Arguments& a, int tile) {
-  if (channels(a) > INT_MAX / tiles_of(a, tile)) return "more than 2^31 - 1 tiles: the grid";
-  return a.L > INT_MAX - tile ? "L > 2^31 - 1 less a tile: positions are counted in int" : "";
 }
 
 }  // namespace tutorial::scan

@@ -1,10 +1,9 @@
-#include <cuda_runtime.h>
+#include "06_scan/scan/gate_gradient.hpp"
 
-#include <climits>
+#include <cuda_runtime.h>
 
 #include "06_scan/affine.hpp"
 #include "06_scan/scan.hpp"
-#include "06_scan/scan/backwards.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/warp.cuh"
@@ -13,7 +12,7 @@
 namespace tutorial::scan {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = kGateThreads;
 
 /// dg_t = exp(g_t) dx_t y_{t-1} of one channel; exp(g_1) dx_1 is the initial state's gradient as well.
 __device__ __forceinline__ float gradient_of(const BackwardArguments& a, int b, int h, int t, int d, float g, float dx,
@@ -29,7 +28,7 @@ __device__ __forceinline__ float gradient_of(const BackwardArguments& a, int b, 
 // Each head has `head_blocks` blocks of its own, so that a thread knows its head by dividing numbers of 32 bits. (If D
 // > 1, finding its place in the head still takes a division of 64 bits.)
 
-constexpr int kEach = 4;
+constexpr int kEach = kGatesOfThread;
 
 /// For gates that every channel has for itself. A thread has four of them, so that twelve loads are in flight: gates n,
 /// n + 256, ... of the (t, d) of a head.
@@ -76,33 +75,17 @@ __global__ void __launch_bounds__(kThreads)
   if (lane_index() == 0) store_global(&a.dlog_decay.row(b, h, t)[0], sum);
 }
 
-std::int64_t head_blocks(const BackwardArguments& a) {
-  return a.Dg == a.D ? (std::int64_t(a.L) * a.D - 1) / (kEach * kThreads) + 1 : (a.L - 1) / (kThreads / 32) + 1;
-}
-
-std::int64_t blocks(const BackwardArguments& a) {
-  return std::int64_t(a.B) * a.H * head_blocks(a);
-}
-
 }  // namespace
 
 View<float> recomputed_y(const BackwardArguments& a) {
-  const auto bytes = std::size_t(recomputed_y_memory(a));
-  return packed(workspace<float>("scan: y again", bytes / sizeof(float)), a.H, a.L, a.D);
-}
-
-std::int64_t recomputed_y_memory(const BackwardArguments& a) {
-  return std::int64_t(sizeof(float)) * a.B * a.H * a.L * a.D;
+  const std::size_t count = std::size_t(a.B) * a.H * a.L * a.D;
+  return packed(workspace<float>("scan: y again", count), a.H, a.L, a.D);
 }
 
 void gate_gradient(const BackwardArguments& a, View<const float> y) {
-  launch(a.Dg == a.D ? channel_gates_kernel : step_gates_kernel, {unsigned(blocks(a)), kThreads}, a, y,
-         int(head_blocks(a)));
-}
-
-std::string gate_gradient_unsupported(const BackwardArguments& a) {
-  if (blocks(a) > INT_MAX) return "gates for more than 2^31 - 1 blocks: the grid";
-  return a.L > INT_MAX - kEach * kThreads ? "L > 2^31 - 1025: positions are counted in int" : "";
+  const std::int64_t head_blocks = gate_blocks_of_head(a);
+  launch(a.Dg == a.D ? channel_gates_kernel : step_gates_kernel,
+         {unsigned(std::int64_t(a.B) * a.H * head_blocks), kThreads}, a, y, int(head_blocks));
 }
 
 }  // namespace tutorial::scan

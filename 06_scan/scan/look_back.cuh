@@ -13,7 +13,7 @@
 /// The map up to a tile's end includes y_0. Its value is therefore y itself, and nothing before it matters.
 ///
 /// If the value of a tile is a matrix, the word holds the sum of the tile's gates and says that the matrix has been
-/// written. Matrices lie beside the words and are passed on by release and acquire (simple_gla/3_scan_fused.cu).
+/// written. Matrices lie beside the words and are passed on by release and acquire (simple_gla/2_scan_fused.cu).
 ///
 /// Blocks take their tiles from a counter, so all predecessors of a tile have been started. Tile n of all sequences
 /// comes before tile n + 1 of any. With many sequences, a predecessor has usually finished long before.

@@ -32,12 +32,10 @@
 
 #include <cuda_runtime.h>
 
-#include <climits>
-
 #include "06_scan/affine.hpp"
-#include "06_scan/memory_shortage.hpp"
 #include "06_scan/scan.hpp"
 #include "06_scan/simple_gla.hpp"
+#include "06_scan/simple_gla/scan_of_states.hpp"
 #include "06_scan/simple_gla/state_plan.hpp"
 #include "06_scan/state_tile.cuh"
 #include "common/device/cp_async.cuh"
@@ -51,7 +49,6 @@ namespace {
 using simple_gla::FloatArguments;
 
 constexpr int kSteps = 1;  // of a tile
-constexpr const char* kTag = "simple_gla: products and states";
 
 /// Grid (heads) (positions) (tiles of columns).
 /// @tparam kOutputs false: writes x_t into `states`; true: reads S_t from there, writes o_t
@@ -59,20 +56,22 @@ template <int kDk, bool kVector, bool kOutputs>
 __global__ void __launch_bounds__(kStateThreads) states_kernel(FloatArguments a, float4* states) {
   __shared__ float gate;
   float* const k = dynamic_shared<float>();
-  float *const q = k + kDk, *const v = q + kDk;
+  float *const q = k + kSteps * kDk, *const v = q + kSteps * kDk;
   const int thread = int(threadIdx.x), tiles = column_tiles(a.Dv);
   const int j = int(blockIdx.x) % tiles * kStateColumns, columns = a.Dv - j;
-  const int t = int(blockIdx.x) / tiles % a.L, head = int(blockIdx.x) / tiles / a.L, h = head % a.H, b = head / a.H;
+  const int tile = int(blockIdx.x) / tiles % a.L, head = int(blockIdx.x) / tiles / a.L, h = head % a.H, b = head / a.H;
+  const int first = tile * kSteps, rows = min(kSteps, a.L - first);
+  const bool is_last = rows == a.L - first;
   float4* const own = states + std::int64_t(blockIdx.x) * StateTile<kDk>::kRows * kStateThreads;
 
   if constexpr (kOutputs) {
-    load_rows_async<kVector, kSteps, kDk>(q, a.q.row(b, h, t), a.q.stride_l, 1, a.Dk);
+    load_rows_async<kVector, kSteps, kDk>(q, a.q.row(b, h, first), a.q.stride_l, rows, a.Dk);
   } else {
-    load_rows_async<kVector, kSteps, kDk>(k, a.k.row(b, h, t), a.k.stride_l, 1, a.Dk);
-    load_rows_async<kVector, kSteps, kStateColumns>(v, a.v.row(b, h, t) + j, a.v.stride_l, 1, columns);
+    load_rows_async<kVector, kSteps, kDk>(k, a.k.row(b, h, first), a.k.stride_l, rows, a.Dk);
+    load_rows_async<kVector, kSteps, kStateColumns>(v, a.v.row(b, h, first) + j, a.v.stride_l, rows, columns);
   }
   cp_async_commit();
-  if (thread == 0) gate = decay(load_global(a.g.row(b, h, t)));
+  if (thread == 0) gate = decay(load_global(a.g.row(b, h, first)));
   cp_async_wait<0>();
   __syncthreads();
 
@@ -81,16 +80,14 @@ __global__ void __launch_bounds__(kStateThreads) states_kernel(FloatArguments a,
     S.load_packed(own);
     float o[4];
     S.read(q, o);
-    store_output(a.o.row(b, h, t) + j, o, a.scale, columns);
-    if (t == a.L - 1 && a.final_state.data) {
-      S.each(a.Dk, columns,
-             [&](int d, int c, float& element) { store_global(&a.final_state.row(b, h, d)[j + c], element); });
+    store_output(a.o.row(b, h, first) + j, o, a.scale, columns);
+    if (is_last && a.final_state.data) {
+      store_state(S, a.final_state.row(b, h, 0) + j, a.final_state.stride_l, a.Dk, columns);
     }
   } else {
     S.clear();
-    if (t == 0 && a.initial_state.data) {
-      S.each(a.Dk, columns,
-             [&](int d, int c, float& element) { element = load_global(&a.initial_state.row(b, h, d)[j + c]); });
+    if (tile == 0 && a.initial_state.data) {
+      load_state(S, a.initial_state.row(b, h, 0) + j, a.initial_state.stride_l, a.Dk, columns);
     }
     float of[4];
     load_values(v, 1, of);
@@ -109,39 +106,15 @@ void launch_tiles(const FloatArguments& a, float* states) {
   });
 }
 
-/// The scan of the products.
-Arguments as_scan(const FloatArguments& a, float* products, float* states) {
-  const StatePlan plan(a, kSteps);
-  Arguments scan{};
-  scan.B = a.B, scan.H = a.H, scan.L = int(plan.tiles), scan.D = plan.state_size(), scan.Dg = 1;
-  scan.x = packed<const float>(products, a.H, plan.tiles, plan.state_size());
-  scan.log_decay = a.g;
-  scan.y = packed(states, a.H, plan.tiles, plan.state_size());
-  return scan;
-}
-
 }  // namespace
 
 void scan_states(const FloatArguments& a) {
-  const std::int64_t floats = StatePlan(a, kSteps).floats();
-  float* products = workspace<float>(kTag, std::size_t(2 * floats));
-  float* states = products + floats;
-  launch_tiles<false>(a, products);
-  dispatch(as_scan(a, products, states));
-  launch_tiles<true>(a, states);
-}
-
-std::string scan_states_unsupported(const FloatArguments& a) {
   const StatePlan plan(a, kSteps);
-  if (a.Dk > kMaxKeyDim) return "Dk > 256: the state's columns would not fit into the registers of 16 threads";
-  if (plan.chains * plan.tiles > INT_MAX) return "more than 2^31 - 1 tiles: the grid";
-  const std::string scan = dispatch_unsupported(as_scan(a, nullptr, nullptr));
-  return scan.empty() ? memory_shortage(kTag, scan_states_memory(a)) : "the scan of its states: " + scan;
-}
-
-std::int64_t scan_states_memory(const FloatArguments& a) {
-  const std::int64_t floats = StatePlan(a, kSteps).floats();
-  return std::int64_t(sizeof(float)) * 2 * floats + dispatch_memory(as_scan(a, nullptr, nullptr));
+  float* products = workspace<float>(kStatesTag, std::size_t(2 * plan.floats()));
+  float* states = products + plan.floats();
+  launch_tiles<false>(a, products);
+  dispatch(scan_of_states(a, plan, products, a.g, states));
+  launch_tiles<true>(a, states);
 }
 
 }  // namespace tutorial::scan

@@ -16,7 +16,6 @@
 namespace tutorial::scan {
 
 inline constexpr int kStateWarps = kStateThreads / 32;
-inline constexpr const char* kStatesTag = "simple_gla: states of tiles";
 
 /// The words of tiles, and in their order the states.
 struct PublishedStates {
@@ -44,13 +43,7 @@ inline std::int64_t published_tiles(const StatePlan& plan) {
   return plan.tiles > 1 ? plan.tiles * plan.chains : 0;
 }
 
-/// Bytes of a workspace for their states and words.
-inline std::int64_t published_states_memory(const StatePlan& plan) {
-  const std::int64_t floats = plan.tiles > 1 ? 2 * plan.floats() : 0;
-  return std::int64_t(sizeof(float)) * floats + look_back_memory(published_tiles(plan) * kStateWarps);
-}
-
-/// Such a workspace, where nothing has been published yet.
+/// A workspace for their states and words, where nothing has been published yet.
 /// @throws CudaError if the memory cannot be allocated
 inline PublishedStates make_published_states(const StatePlan& plan) {
   PublishedStates states{};

@@ -21,10 +21,17 @@ TUTORIAL_HOST_DEVICE constexpr int steps_of_tile(int Dk) {
   return Dk <= 128 ? 64 : 32;
 }
 
+/// Blocks on a multiprocessor at once where tiles have so many steps.
+constexpr int blocks_of_tiles(int Dk) {
+  return Dk <= 128 ? 3 : 2;
+}
+
 /// Tiles of 32 columns of a state.
 TUTORIAL_HOST_DEVICE constexpr int column_tiles(int Dv) {
   return (Dv - 1) / kStateColumns + 1;
 }
+
+inline constexpr const char* kStatesTag = "simple_gla: states";  ///< of the workspace
 
 /// How a problem is cut.
 struct StatePlan {

@@ -11,6 +11,7 @@
 
 #include "06_scan/scan.hpp"
 #include "06_scan/scan/dispatch/single_pass.hpp"
+#include "06_scan/scan/requirements.hpp"
 #include "common/device/buffer.hpp"
 
 namespace tutorial::scan {

@@ -9,6 +9,7 @@
 
 #include "06_scan/convolution.hpp"
 #include "06_scan/convolution/example.hpp"
+#include "06_scan/convolution/requirements.hpp"
 #include "06_scan/test/stages.hpp"
 #include "common/chapter/machine.hpp"
 #include "common/safetensors.hpp"
@@ -249,7 +250,7 @@ scan            1      2.5     4.25    6.125
 
 #if TUTORIAL_EMULATOR
 TEST(ConvolutionInputTest, CuFftIsSkippedWithTheReason) {
-  const std::string text = run_chapter("--operator convolution -L 8 --repeat 1");
+  const std::string text = run_chapter("--operator convolution --variants -L 8 --repeat 1");
   EXPECT_NE(text.find("cufft   skipped: cuFFT is for GPUs: build with the backend cuda"), std::string::npos) << text;
 }
 #endif

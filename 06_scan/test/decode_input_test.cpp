@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "06_scan/decode/requirements.hpp"
 #include "06_scan/decode/tokens.hpp"
 #include "06_scan/test/decode_stages.hpp"
 #include "common/chapter/machine.hpp"

@@ -2,6 +2,7 @@
 /// What dispatch chooses.
 
 #include "06_scan/scan.hpp"
+#include "06_scan/scan/requirements.hpp"
 #include "06_scan/test/stages.hpp"
 
 namespace tutorial::scan {

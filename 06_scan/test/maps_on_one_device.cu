@@ -1,12 +1,12 @@
 #include "06_scan/test/maps_on_one_device.hpp"
 
-#include "06_scan/over_devices/chapters.hpp"
+#include "06_scan/over_devices/dispatch/segment_maps.cuh"
 #include "06_scan/over_devices/maps.cuh"
 #include "06_scan/over_devices/pass_maps.cuh"
-#include "06_scan/over_devices/segment_maps.cuh"
 #include "06_scan/over_devices/shares.hpp"
+#include "06_scan/over_devices_backward/chapters.hpp"
+#include "06_scan/over_devices_backward/dispatch/from_the_end.hpp"
 #include "06_scan/over_devices_backward/forward_part.hpp"
-#include "06_scan/over_devices_backward/from_the_end.hpp"
 #include "06_scan/over_devices_backward/gradient_maps.cuh"
 #include "common/device/workspace.hpp"
 

@@ -9,12 +9,15 @@
 #include <vector>
 
 #include "05_deltanet_wy/delta_rule.hpp"
-#include "06_scan/over_devices/device_group.hpp"
+#include "06_scan/over_devices/dispatch/variants.hpp"
 #include "06_scan/over_devices/measure.hpp"
 #include "06_scan/over_devices/model.hpp"
+#include "06_scan/over_devices/requirements.hpp"
 #include "06_scan/over_devices/shares.hpp"
+#include "06_scan/over_devices_backward/requirements.hpp"
 #include "06_scan/test/maps_on_one_device.hpp"
 #include "06_scan/test/stages.hpp"
+#include "common/device/device_group.hpp"
 #include "common/test/process.hpp"
 
 #if TUTORIAL_EMULATOR
@@ -77,11 +80,11 @@ class OverDevicesTest : public testing::TestWithParam<Shared> {
   static void TearDownTestSuite() { unsetenv("EMULATOR_DEVICES"); }
 
   void SetUp() override {
-    if (!over_devices::why_not(1).empty()) GTEST_SKIP() << over_devices::why_not(1);
+    if (!group_unsupported(1).empty()) GTEST_SKIP() << group_unsupported(1);
   }
   static bool has(int N) {
     int count = 0;
-    return cudaGetDeviceCount(&count) == cudaSuccess && N <= count && over_devices::why_not(N).empty();
+    return cudaGetDeviceCount(&count) == cudaSuccess && N <= count && group_unsupported(N).empty();
   }
   /// Where there are so many devices.
   static void expect(std::int64_t N, std::int64_t L, std::int64_t Dk, std::int64_t Dv, const Layout& layout = {},
@@ -170,17 +173,17 @@ TEST_P(OverDevicesNumbersTest, BytesOverTheLinksAreWhatIsCounted) {
     for (const Stage& stage : definition.stages()) {
       if (!is_shared(stage)) continue;
       SCOPED_TRACE(stage.name + ", N " + std::to_string(N));
-      const bool is_ring = stage.name == "ring" || stage.name == "head_by_head";
+      const bool is_relay = stage.name == "relay" || stage.name == "head_by_head";
       StageTensors tensors(definition, problem, stage.processor, Dtype::bf16, Dtype::fp32);
       const Call call = tensors.call();
       stage.share_out(call);
       const std::uint64_t before = emulator::link_bytes();
       stage.run(call);
-      EXPECT_EQ(double(emulator::link_bytes() - before), is_ring ? to_next : to_all);
-      if (stage.name == "ring") {
+      EXPECT_EQ(double(emulator::link_bytes() - before), is_relay ? to_next : to_all);
+      if (stage.name == "relay") {
         using namespace over_devices;
-        EXPECT_EQ(double(is_backward ? ring_backward_link_bytes(BackwardArguments::bind(call))
-                                     : ring_link_bytes(Arguments::bind(call))),
+        EXPECT_EQ(double(is_backward ? relay_backward_link_bytes(BackwardArguments::bind(call))
+                                     : relay_link_bytes(Arguments::bind(call))),
                   to_next);
       }
     }
@@ -270,17 +273,6 @@ TEST(OverDevicesPartsTest, PositionsAreSharedOutEvenly) {
   }
 }
 
-TEST(OverDevicesPartsTest, DevicesMustBeAlikeAndReachEachOther) {
-  using over_devices::DeviceKind;
-  const DeviceKind fast{"fast", 90, 132}, slow{"slow", 90, 78};
-  const auto all = [](int, int) { return true; };
-  EXPECT_EQ(over_devices::why_not({fast, fast, fast}, all), "");
-  EXPECT_EQ(over_devices::why_not({fast, fast, slow}, all),
-            "device 2 (slow) is of another kind than device 0 (fast): equal shares would wait for the slowest");
-  EXPECT_EQ(over_devices::why_not({fast, fast}, [](int first, int) { return first == 0; }),
-            "device 1 has no access to the memory of device 0");
-}
-
 TEST(OverDevicesPartsTest, PartsOfTheHeadsAreAllHeadsOnce) {
   float numbers[70] = {};
   over_devices::Arguments a{};
@@ -319,16 +311,6 @@ TEST(OverDevicesPartsTest, MemoryIsThatOfAShare) {
   EXPECT_EQ(over_devices::share_memory<Rule::simple_gla>(g), rows * (7 * 2 * 128 + 2 * 4) + 3 * state);
 }
 
-TEST(OverDevicesPartsTest, WaitingEnds) {
-  int asked = 0;
-  EXPECT_EQ(over_devices::wait_for({.has_finished = [&] { return ++asked == 3; }, .error = [] { return ""; }}, 60), "");
-  EXPECT_EQ(asked, 3);
-  EXPECT_EQ(over_devices::wait_for({.has_finished = [] { return false; }, .error = [] { return "lost"; }}, 60), "lost");
-  EXPECT_NE(over_devices::wait_for({.has_finished = [] { return false; }, .error = [] { return ""; }}, 0.01)
-                .find("have not ended in time"),
-            std::string::npos);
-}
-
 TEST(OverDevicesPartsTest, WhatIsMeasuredIsDescribed) {
   EXPECT_EQ(over_devices::describe(1, 0, std::nullopt), "1 device: 0 B over the links");
   const over_devices::Measured measured{.all = 2, .one = 3, .part = 1.5, .link_rate = 400e9, .message_rate = 100e9};
@@ -343,10 +325,10 @@ TEST(OverDevicesPartsTest, TheModelSaysWhenToSendMaps) {
   using over_devices::Rule;
   constexpr double L = 1 << 25;
   for (const Rule rule : {Rule::linear_attention, Rule::simple_gla, Rule::delta_rule}) {
-    EXPECT_EQ(over_devices::ring_ms(rule, 1, L), over_devices::pass_ms(rule, L));
+    EXPECT_EQ(over_devices::relay_ms(rule, 1, L), over_devices::pass_ms(rule, L));
     EXPECT_EQ(over_devices::all_gather_ms(rule, 1, L), over_devices::pass_ms(rule, L));
-    EXPECT_GT(over_devices::ring_ms(rule, 8, L), over_devices::pass_ms(rule, L));
-    EXPECT_LT(over_devices::all_gather_ms(rule, 8, L), over_devices::ring_ms(rule, 8, L));
+    EXPECT_GT(over_devices::relay_ms(rule, 8, L), over_devices::pass_ms(rule, L));
+    EXPECT_LT(over_devices::all_gather_ms(rule, 8, L), over_devices::relay_ms(rule, 8, L));
   }
   EXPECT_LT(over_devices::states_alone_ms(Rule::simple_gla, 2, L), over_devices::all_gather_ms(Rule::simple_gla, 2, L));
   // Twelve eighths of a pass over L / N against N + 7 of them, one for each head and N - 1 more.
@@ -357,8 +339,8 @@ TEST(OverDevicesPartsTest, TheModelSaysWhenToSendMaps) {
   EXPECT_NEAR(over_devices::pass_ms(Rule::delta_rule, L) / over_devices::head_by_head_ms(Rule::delta_rule, 2, L),
               16.0 / 9, 1e-2);
   // Three passes of L / N against N of them.
-  EXPECT_LT(over_devices::all_gather_ms(Rule::delta_rule, 4, L), over_devices::ring_ms(Rule::delta_rule, 4, L));
-  EXPECT_GE(over_devices::all_gather_ms(Rule::delta_rule, 3, L), over_devices::ring_ms(Rule::delta_rule, 3, L));
+  EXPECT_LT(over_devices::all_gather_ms(Rule::delta_rule, 4, L), over_devices::relay_ms(Rule::delta_rule, 4, L));
+  EXPECT_GE(over_devices::all_gather_ms(Rule::delta_rule, 3, L), over_devices::relay_ms(Rule::delta_rule, 3, L));
 }
 
 // --- faults, as a user meets them ---
@@ -367,7 +349,7 @@ TEST(OverDevicesPartsTest, TheModelSaysWhenToSendMaps) {
 
 ProcessResult run_simple_gla(const std::vector<std::string>& options, const Environment& environment) {
   std::vector<std::string> command{CHAPTER_EXECUTABLE, "--operator", "simple_gla", "-L", "8",       "--key-dim", "16",
-                                   "--value-dim",      "16",         "--repeat",   "1",  "--stage", "ring"};
+                                   "--value-dim",      "16",         "--repeat",   "1",  "--stage", "relay"};
   command.insert(command.end(), options.begin(), options.end());
   return run_process(command, environment);
 }
@@ -421,13 +403,13 @@ TEST(OverDevicesFaultsTest, ATransferThatFailsIsAFailureAndNoHang) {
       run_simple_gla({"--devices"}, {{"EMULATOR_NCCL_FAULT", "hang:1"}, {"DEVICES_TIMEOUT", "0.1"}});
   EXPECT_EQ(stuck.status, 1);
   EXPECT_EQ(lines_with(stuck.out, "the transfers have not ended in time"), 1) << stuck.out;
-  // With three devices `ring` meets the error in the middle of a group. What comes after it has a group of its own.
-  const ProcessResult later = run_simple_gla({"--devices", "--stage", "ring,all_gather"},
+  // With three devices `relay` meets the error in the middle of a group. What comes after it has a group of its own.
+  const ProcessResult later = run_simple_gla({"--devices", "--stage", "relay,all_gather"},
                                              {{"EMULATOR_DEVICES", "3"}, {"EMULATOR_NCCL_FAULT", "error:1"}});
   EXPECT_EQ(later.status, 1);
   EXPECT_EQ(lines_with(later.out, "NCCL"), 2) << later.out;
   EXPECT_EQ(lines_with(later.out, "never written"), 0) << later.out;
-  // In the gradients: the second transfer of `ring` is that of the first gradient.
+  // In the gradients: the second transfer of `relay` is that of the first gradient.
   const ProcessResult gradients =
       run_simple_gla({"--backward", "--devices"}, {{"EMULATOR_NCCL_FAULT", "hang:2"}, {"DEVICES_TIMEOUT", "0.1"}});
   EXPECT_EQ(gradients.status, 1);

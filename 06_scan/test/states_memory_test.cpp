@@ -5,8 +5,8 @@
 #include <regex>
 #include <stdexcept>
 
-#include "06_scan/delta_rule.hpp"
-#include "06_scan/simple_gla.hpp"
+#include "06_scan/delta_rule/requirements.hpp"
+#include "06_scan/simple_gla/requirements.hpp"
 #include "06_scan/test/states.hpp"
 
 namespace tutorial::scan {
@@ -62,7 +62,8 @@ TEST(StatesMemoryTest, OtherLimits) {
 // As a user sees it: the stage is skipped, the others run.
 TEST(StatesMemoryTest, TheOthersRun) {
   const char* command = "EMULATOR_MEMORY=2000000 '" CHAPTER_EXECUTABLE
-                        "' --operator simple_gla -B 1 -H 1 -L 256 --key-dim 32 --value-dim 64 --repeat 1 2>&1";
+                        "' --operator simple_gla -B 1 -H 1 -L 256 --key-dim 32 --value-dim 64 --repeat 1 "
+                        "--variants 2>&1";
   std::string text;
   FILE* pipe = popen(command, "r");
   if (!pipe) throw std::runtime_error("cannot run the chapter");

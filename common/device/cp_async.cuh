@@ -49,7 +49,7 @@ __device__ __forceinline__ void cp_async(void* shared, const void* global, bool 
   check_alignment(shared, kBytes, where);
   check_alignment(global, kBytes, where);
   if (valid) emulator::count_global_read(kBytes);
-  emulator::issue_async_copy<kBytes>(shared, valid ? global : nullptr);
+  emulator::issue_async_copy<kBytes>(shared, valid ? global : nullptr, where);
 #else
   const int source_bytes = valid ? kBytes : 0;  // what is missing up to kBytes is filled with zeros
   if constexpr (kBytes == 16) {
@@ -67,9 +67,9 @@ __device__ __forceinline__ void cp_async(void* shared, const void* global, bool 
 }
 
 /// Closes the copies that this thread has issued since the last commit into a group, which may be empty.
-__device__ __forceinline__ void cp_async_commit() {
+__device__ __forceinline__ void cp_async_commit([[maybe_unused]] SourceLocation where = SourceLocation::current()) {
 #if TUTORIAL_EMULATOR
-  emulator::commit_async_copies();
+  emulator::commit_async_copies(where);
 #else
   asm volatile("cp.async.commit_group;" : : : "memory");
 #endif
@@ -77,10 +77,10 @@ __device__ __forceinline__ void cp_async_commit() {
 
 /// Waits until at most kPending of this thread's groups, the newest ones, are still under way.
 template <int kPending>
-__device__ __forceinline__ void cp_async_wait() {
+__device__ __forceinline__ void cp_async_wait([[maybe_unused]] SourceLocation where = SourceLocation::current()) {
   static_assert(kPending >= 0);
 #if TUTORIAL_EMULATOR
-  emulator::finish_async_copies(kPending);
+  emulator::finish_async_copies(kPending, where);
 #else
   asm volatile("cp.async.wait_group %0;" : : "n"(kPending) : "memory");
 #endif

@@ -50,6 +50,15 @@ int multiprocessor_count() {
   return attribute(cudaDevAttrMultiProcessorCount);
 }
 
+double clocks_per_microsecond() {
+  return attribute(cudaDevAttrClockRate) / 1e3;
+}
+
+double memory_bytes_per_microsecond() {
+  const double clocks = attribute(cudaDevAttrMemoryClockRate) / 1e3, bits = attribute(cudaDevAttrGlobalMemoryBusWidth);
+  return clocks * 2 * bits / 8;
+}
+
 int compute_capability() {
   return passed_for ? passed_for->capability : own_capability();
 }

@@ -17,7 +17,7 @@ bool AsyncCopies::pop(unsigned pending, AsyncCopy& copy) {
   return true;
 }
 
-void AsyncCopies::clear() {
+void AsyncCopies::reset() {
   copies_.clear();
   arrived_ = 0;
   groups_ = 0;
@@ -25,17 +25,19 @@ void AsyncCopies::clear() {
 
 void push_async_copy(const AsyncCopy& copy) {
   const sanitizer::Unwatched unwatched;
-  Block::current()->async_copies().push(copy);
+  Block::current()->thread().async_copies.push(copy);
 }
 
-void commit_async_copies() {
+void commit_async_copies(std::source_location where) {
   const sanitizer::Unwatched unwatched;
-  Block::current()->async_copies().commit();
+  Block& block = *Block::current();
+  if (!block.skips(where)) block.thread().async_copies.commit();
 }
 
-bool pop_async_copy(unsigned pending, AsyncCopy& copy) {
+bool pop_async_copy(unsigned pending, AsyncCopy& copy, std::source_location where) {
   const sanitizer::Unwatched unwatched;
-  return Block::current()->async_copies().pop(pending, copy);
+  Block& block = *Block::current();
+  return !block.skips(where) && block.thread().async_copies.pop(pending, copy);
 }
 
 }  // namespace emulator

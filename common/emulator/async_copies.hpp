@@ -20,7 +20,7 @@ class AsyncCopies {
   /// See pop_async_copy().
   bool pop(unsigned pending, AsyncCopy& copy);
   /// Forgets all of them: they were never waited for.
-  void clear();
+  void reset();
 
  private:
   struct Numbered {

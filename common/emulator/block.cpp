@@ -5,6 +5,25 @@
 #include "report.hpp"
 
 namespace emulator {
+namespace {
+
+/// The block that this OS thread runs. Not zero: see threadIdx in cluster.cpp.
+struct Current {
+  Block* block;
+  bool is_never_zero;
+};
+constinit thread_local Current running{nullptr, true};
+
+}  // namespace
+
+void KernelThread::reset() {
+  async_copies.reset();
+  bulk_stores.reset();
+  async_proxy_writes.reset();
+  products.reset();
+  has_arrived = false;
+  peer_shared = {};
+}
 
 Block::Block(Cluster& cluster, Launch& launch, unsigned rank, std::span<KernelThread> threads, ReadyQueue& ready)
     : cluster_(cluster),
@@ -12,35 +31,60 @@ Block::Block(Cluster& cluster, Launch& launch, unsigned rank, std::span<KernelTh
       rank_(rank),
       dynamic_shared_(launch.shared_bytes, launch.blocks_per_cluster() > 1),
       threads_(threads),
-      warps_((threads.size() + 31) / 32),
-      ready_(ready, rank * static_cast<unsigned>(threads.size())) {
-  for (unsigned i = 0; i < threads_.size(); ++i) warps_[i / 32].existing |= 1u << i % 32;
+      ready_(ready, rank * static_cast<unsigned>(threads.size())) {}
+
+Block* Block::current() {
+  return running.block;
+}
+
+void Block::set_current(Block* block) {
+  running.block = block;
 }
 
 void Block::prepare(uint3 index) {
   dynamic_shared_.fill();
   index_ = index;
   live_ = launch_.threads_per_block();
-  arrived_ = 0;
-  holds_[0] = holds_[1] = 0;
-  for (Warp& warp : warps_) {
-    warp.waiting = 0;
-    warp.products.clear();
-  }
-  warpgroups_.assign((warps_.size() + 3) / 4, {});
-  mbarriers_.clear();
-  async_image_.clear();
-  shared_reads_.clear();
-  fences_ = 0;
-  for (NamedBarrier& barrier : named_barriers_) barrier.reset();
-  registers_.reset(static_cast<unsigned>(warps_.size()));
+  for (KernelThread& thread : threads_) thread.reset();
+  for_each_part([](auto& part) { part.reset(); });
 }
 
-void Block::wake_all() {
-  ready_.push_batch(0, static_cast<unsigned>(threads_.size()), [this](unsigned i) {
-    threads_[i].state = KernelThread::State::ready;
-    return true;
-  });
+void Block::run_thread() {
+  begin_.acquire();
+  launch_.body();
+  KernelThread& self = *running_;
+  const sanitizer::Unwatched unwatched;
+  if (const BulkStore* store = self.bulk_stores.finish()) {
+    fail("the thread has ended, but has not waited until its bulk store has read shared memory", store->where, self);
+  }
+  self.state = KernelThread::State::returned;
+  --live_;
+}
+
+void Block::begin_wait(const Wait& wait) {
+  running_->state = wait.state;
+  running_->where = wait.where;
+  running_->on = wait.on;
+}
+
+void Block::pause() {
+  cluster_.pause(running_->fiber);
+}
+
+void Block::wait(const Wait& wait) {
+  begin_wait(wait);
+  pause();
+}
+
+void Block::wake(const void* on) {
+  wake(0, static_cast<unsigned>(threads_.size()), [&](unsigned i) { return threads_[i].on == on; });
+}
+
+void Block::yield() {
+  // While threads look again and again, the block never runs out of threads that can go on.
+  if (!cluster_.loads().empty()) cluster_.loads().finish_awaited();
+  ready_.push(running_->number);
+  pause();
 }
 
 void Block::fail(const char* what, std::source_location where, const KernelThread& thread) {

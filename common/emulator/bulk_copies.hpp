@@ -13,6 +13,7 @@
 namespace emulator {
 
 class Block;
+class Cluster;
 struct KernelThread;
 
 /// A load that has been issued, or a push. What a load will write is read when it is issued. A push reads its source at
@@ -61,13 +62,45 @@ class BulkStores {
   /// for at all, nullptr if there is none.
   const BulkStore* finish();
   /// Forgets all of them.
-  void clear();
+  void reset();
 
  private:
   bool belongs_to_older(const BulkStore& store, unsigned pending) const { return store.group + pending < groups_; }
 
   std::vector<BulkStore> stores_;
   unsigned groups_ = 0;  ///< closed so far
+};
+
+/// The loads and pushes of a cluster that are under way.
+class BulkLoads {
+ public:
+  explicit BulkLoads(Cluster& cluster) : cluster_(cluster) {}
+
+  /// As at the start of a cluster. @param number of the cluster
+  void reset(std::uint64_t number);
+  /// Looks for loads that blocks leave behind.
+  void check_at_end();
+  /// Looks for pushes that have not read the shared memory of a block that ends.
+  void check_at_end_of(const Block& block);
+  bool empty() const { return loads_.empty(); }
+  /// Starts a load into the block of its barrier.
+  void issue(BulkLoad load);
+  /// Finishes loads that threads wait for until one of the threads can go on.
+  void finish_awaited();
+  /// A load that the current phase of this barrier counts; nullptr if there is none.
+  const BulkLoad* find(const MBarrier& barrier) const;
+  /// Whether a copy or a product that is issued now happens at once.
+  bool next_is_early();
+
+ private:
+  /// Writes the tile, and lets the barrier count its bytes.
+  void finish(BulkLoad& load);
+  /// Whether a thread waits for this load and for nothing else.
+  static bool is_awaited(const BulkLoad& load);
+
+  Cluster& cluster_;
+  std::vector<BulkLoad> loads_;
+  std::uint64_t random_ = 0;  ///< for the choices of EMULATOR_ASYNC=random
 };
 
 }  // namespace emulator

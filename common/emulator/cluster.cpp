@@ -6,7 +6,6 @@
 #include "counters.hpp"
 #include "emulator/builtins.hpp"
 #include "emulator/counters.hpp"
-#include "random.hpp"
 #include "report.hpp"
 
 // Not zero: the part of the thread_local variables that starts as zeros is the shared memory of the block.
@@ -18,23 +17,12 @@ constinit thread_local dim3 gridDim{1, 1, 1};
 namespace emulator {
 namespace {
 
-/// The block that this OS thread runs. Not zero either.
-struct Current {
-  Block* block;
-  bool is_never_zero;
-};
-constinit thread_local Current current{nullptr, true};
-
 uint3 unflatten(std::uint64_t number, dim3 size) {
   return {static_cast<unsigned>(number % size.x), static_cast<unsigned>(number / size.x % size.y),
           static_cast<unsigned>(number / size.x / size.y)};
 }
 
 }  // namespace
-
-Block* Block::current() {
-  return emulator::current.block;
-}
 
 Cluster::Cluster(Launch& launch, Stacks& stacks)
     : launch_(launch),
@@ -57,8 +45,11 @@ Cluster::Cluster(Launch& launch, Stacks& stacks)
 
 std::string Cluster::run(std::uint64_t number) {
   prepare(number);
+  if (launch_.detector) launch_.detector->begin_cluster(*this, number);
+  races::set_active(launch_.detector);
   scheduler_.strand().adopt_current();
   scheduler_.switch_to(next());  // comes back when no thread is ready any more
+  races::set_active(nullptr);
   // First of all, because it explains whatever else goes wrong then.
   if (size() > 1 && !static_shared_.is_untouched()) {
     failure_ = describe_trap(threads_[0],
@@ -68,17 +59,18 @@ std::string Cluster::run(std::uint64_t number) {
   }
   const bool is_stuck = std::ranges::any_of(blocks_, [](const auto& block) { return !block->has_ended(); });
   if (is_stuck && failure_.empty()) failure_ = describe_stuck(*this);
-  if (failure_.empty()) check_copies_at_end();
+  if (failure_.empty()) loads_.check_at_end();
   for (const auto& block : blocks_) {
-    if (failure_.empty()) block->check_registers_at_end();
-    if (failure_.empty()) block->check_products_at_end();
+    block->for_each_part([this](auto& part) {
+      if (failure_.empty()) part.check_at_end();
+    });
   }
   for (KernelThread& thread : threads_) {
     thread.fiber.discard(thread.state == KernelThread::State::returned, launch_.end);
   }
   for (const auto& block : blocks_) block->dynamic_shared_.open();
   add_to_counters(block_counters);
-  emulator::current.block = nullptr;
+  Block::set_current(nullptr);
   return failure_;
 }
 
@@ -90,9 +82,8 @@ void Cluster::prepare(std::uint64_t number) {
 
   ready_.restart(number);
   failure_.clear();
-  bulk_loads_.clear();
-  async_random_ = scramble(launch_.async_order.seed) ^ scramble(~number);
-  phase_ = arrived_ = 0;
+  loads_.reset(number);
+  barrier_.reset();
 
   const dim3 size = launch_.cluster;
   const uint3 place = unflatten(number, {launch_.grid.x / size.x, launch_.grid.y / size.y, launch_.grid.z / size.z});
@@ -102,22 +93,15 @@ void Cluster::prepare(std::uint64_t number) {
   }
   for (unsigned i = 0; i < threads_.size(); ++i) {
     KernelThread& thread = threads_[i];
-    thread.async_copies.clear();
-    thread.bulk_stores.clear();
-    thread.async_proxy_writes.clear();
-    thread.last_fence = 0;
-    thread.products.clear();
-    thread.has_arrived = false;
-    thread.peer_shared = {};
     std::string name;
     if (sanitizer::kThread) {
       name = "block " + describe(thread.block->index()) + ", thread " + describe(thread.index);
     }
-    thread.fiber.prepare(stacks_.top(i), stacks_.bounds(i), &Block::run_thread, thread.block, name.c_str());
+    thread.fiber.prepare(stacks_.top(i), stacks_.bounds(i), &run_thread, &thread, name.c_str());
   }
   enter(*blocks_[0]);
   ready_.push_batch(0, static_cast<unsigned>(threads_.size()), [this](unsigned i) {
-    threads_[i].state = KernelThread::State::ready;
+    Block::make_ready(threads_[i]);
     return true;
   });
   for (const auto& block : blocks_) block->begin_.release();
@@ -125,12 +109,12 @@ void Cluster::prepare(std::uint64_t number) {
 
 void Cluster::enter(Block& block) {
   entered_ = &block;
-  emulator::current.block = &block;
+  Block::set_current(&block);
   blockIdx = block.index();
 }
 
 Fiber& Cluster::next() {
-  if (ready_.empty() && !bulk_loads_.empty()) finish_awaited_loads();
+  if (ready_.empty() && !loads_.empty()) loads_.finish_awaited();
   if (ready_.empty() || !failure_.empty()) return scheduler_;
   KernelThread& thread = threads_[ready_.pop()];
   if (thread.block != entered_) [[unlikely]]
@@ -141,30 +125,30 @@ Fiber& Cluster::next() {
 }
 
 // Flat, because a kernel spends its time here.
-[[gnu::flatten]] void Block::pause() {
-  Fiber& self = running_->fiber;
-  self.switch_to(cluster_.next());
+[[gnu::flatten]] void Cluster::pause(Fiber& self) {
+  self.switch_to(next());
 }
 
-void Block::run_thread(void* block) {
-  auto& self = *static_cast<Block*>(block);
-  self.begin_.acquire();
-  self.launch_.body();
-  self.finish_stores();
-  KernelThread& thread = *self.running_;
-  thread.state = KernelThread::State::returned;
-  if (--self.live_ == 0) self.cluster_.end_block(self);
-  thread.fiber.leave_to(self.cluster_.next());
+void Cluster::wake(const void* on) {
+  ready_.push_batch(0, thread_count(), [&](unsigned i) {
+    if (threads_[i].on != on) return false;
+    Block::make_ready(threads_[i]);
+    return true;
+  });
+}
+
+void Cluster::run_thread(void* thread) {
+  KernelThread& self = *static_cast<KernelThread*>(thread);
+  Block& block = *self.block;
+  block.run_thread();
+  if (block.has_ended()) block.cluster_.end_block(block);
+  self.fiber.leave_to(block.cluster_.next());
 }
 
 void Cluster::end_block(Block& block) {
   if (size() == 1) return;
   const sanitizer::Unwatched unwatched;
-  for (const BulkLoad& load : bulk_loads_) {
-    if (load.source_block != &block) continue;
-    block.fail("the block has ended, but nothing has told it that this copy has read its shared memory", load.where,
-               *load.thread);
-  }
+  loads_.check_at_end_of(block);
   block.dynamic_shared_.close();
 }
 

@@ -18,16 +18,25 @@ constexpr int kMegabyte = 1024 * 1024;
 
 // Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (shared memory, threads and
 // blocks per multiprocessor); NVIDIA's data sheets and architecture white papers of the A100, GA10x, Ada, Hopper and
-// Blackwell (multiprocessors and second-level cache), but for the H200, whose cache of 60 MB the runtime tells.
+// Blackwell (multiprocessors, second-level cache, clocks, and the memory's bus and bytes per second, which its clock is
+// calculated from), but for the H100 and H200: their caches and clocks are what the runtime tells.
 constexpr std::array kModels{
-    DeviceModel{"a100", "A100", 80, 108, 163 * kKilobyte, 164 * kKilobyte, 2048, 32, 40 * kMegabyte},
-    DeviceModel{"rtx3060", "GeForce RTX 3060", 86, 28, 99 * kKilobyte, 100 * kKilobyte, 1536, 16, 3 * kMegabyte},
-    DeviceModel{"rtx4090", "GeForce RTX 4090", 89, 128, 99 * kKilobyte, 100 * kKilobyte, 1536, 24, 72 * kMegabyte},
-    DeviceModel{"h200", "H200", 90, 132, 227 * kKilobyte, 228 * kKilobyte, 2048, 32, 60 * kMegabyte},
-    DeviceModel{"b200", "B200", 100, 148, 227 * kKilobyte, 228 * kKilobyte, 2048, 32, 126 * kMegabyte},
-    DeviceModel{"rtx5090", "GeForce RTX 5090", 120, 170, 99 * kKilobyte, 100 * kKilobyte, 1536, 24, 96 * kMegabyte},
+    DeviceModel{"a100", "A100", 80, 108, 163 * kKilobyte, 164 * kKilobyte, 2048, 32, 40 * kMegabyte, 1410000, 1215000,
+                5120},
+    DeviceModel{"rtx3060", "GeForce RTX 3060", 86, 28, 99 * kKilobyte, 100 * kKilobyte, 1536, 16, 3 * kMegabyte,
+                1777000, 7501000, 192},
+    DeviceModel{"rtx4090", "GeForce RTX 4090", 89, 128, 99 * kKilobyte, 100 * kKilobyte, 1536, 24, 72 * kMegabyte,
+                2520000, 10501000, 384},
+    DeviceModel{"h100", "H100", 90, 132, 227 * kKilobyte, 228 * kKilobyte, 2048, 32, 50 * kMegabyte, 1980000, 2619000,
+                5120},
+    DeviceModel{"h200", "H200", 90, 132, 227 * kKilobyte, 228 * kKilobyte, 2048, 32, 60 * kMegabyte, 1980000, 3201000,
+                6144},
+    DeviceModel{"b200", "B200", 100, 148, 227 * kKilobyte, 228 * kKilobyte, 2048, 32, 126 * kMegabyte, 1965000, 3906000,
+                8192},
+    DeviceModel{"rtx5090", "GeForce RTX 5090", 120, 170, 99 * kKilobyte, 100 * kKilobyte, 1536, 24, 96 * kMegabyte,
+                2407000, 14001000, 512},
 };
-constexpr const DeviceModel& kDefault = kModels[3];
+constexpr const DeviceModel& kDefault = kModels[4];
 
 [[noreturn]] void refuse(const std::string& setting, const std::string& expected) {
   throw std::invalid_argument("EMULATOR_DEVICE has '" + setting + "': " + expected);

@@ -22,6 +22,9 @@ struct DeviceModel {
   unsigned threads_per_multiprocessor;
   unsigned blocks_per_multiprocessor;
   int l2_bytes;
+  int clock_khz;         ///< of the multiprocessors, at their highest rate
+  int memory_clock_khz;  ///< of the memory, which moves two bits per line and clock
+  int memory_bus_bits;   ///< lines between memory and chip
 
   /// That of EMULATOR_DEVICE and EMULATOR_MULTIPROCESSORS, read at each call; an H200 unless they are set.
   /// @throws std::invalid_argument, with a message for the user, if one of them makes no sense

@@ -20,6 +20,9 @@ bool may_access(int device, int peer);
 /// Whether the range lies in one allocation of this device; an empty range does.
 bool is_memory_of(const void* begin, std::size_t bytes, int device);
 
+/// "byte 12 of an allocation of 4096 bytes", or the address for memory that is not a device's.
+std::string describe_memory(const void* address);
+
 /// A line about the first pointer among a kernel's arguments that points into memory which the current device may not
 /// access; empty if there is none. Pointers that the kernel finds in memory are not seen.
 /// @param arguments their bytes, aligned like a pointer

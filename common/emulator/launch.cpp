@@ -85,7 +85,9 @@ std::string run_blocks(Launch& launch, unsigned worker_count) {
 
 cudaError_t run(Launch launch) {
   const unsigned most = std::max(1u, kMaxStacks / (launch.threads_per_block() * launch.blocks_per_cluster()));
-  const std::uint64_t workers = std::min<std::uint64_t>({worker_limit(), most, launch.clusters()});
+  const std::uint64_t workers =
+      launch.detector ? 1 : std::min<std::uint64_t>({worker_limit(), most, launch.clusters()});
+  if (launch.detector) launch.detector->begin_launch();
   const std::string failure = run_blocks(launch, static_cast<unsigned>(workers));
   add_to_counters({.launches = 1});
   if (failure.empty()) return cudaSuccess;
@@ -120,7 +122,8 @@ cudaError_t launch(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t
                   .skipped_barrier = SkippedBarrier::current(),
                   .async_order = AsyncOrder::current(),
                   .end = {},
-                  .number = ++launches});
+                  .number = ++launches,
+                  .detector = races::is_wanted() ? &races::Detector::instance() : nullptr});
     });
   });
 }

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -141,6 +142,19 @@ bool is_memory_of(const void* begin, std::size_t bytes, int device) {
   if (place_of(begin, bytes) != Place::device) return false;
   const std::lock_guard lock(mutex);
   return find_allocation(begin)->device == device;
+}
+
+std::string describe_memory(const void* address) {
+  const auto* byte = static_cast<const std::byte*>(address);
+  const std::lock_guard lock(mutex);
+  const auto found = allocations.lower_bound(byte);
+  if (found == allocations.end() || static_cast<std::size_t>(byte - found->first) >= found->second.bytes) {
+    char text[40];
+    std::snprintf(text, sizeof text, "memory at %p", address);
+    return text;
+  }
+  return "global memory at byte " + std::to_string(byte - found->first) + " of an allocation of " +
+         std::to_string(found->second.bytes) + " bytes";
 }
 
 std::string find_memory_of_others(std::span<const std::byte> arguments) {

@@ -28,7 +28,7 @@ void* Cluster::peer_address(KernelThread& thread, const void* mine, unsigned ran
     self.trap("the address is not one in this block's dynamic shared memory, which alone has its like in other blocks",
               where);
   }
-  if (phase_ == 0) {
+  if (!barrier_.has_opened()) {
     self.trap("a block reaches into another one before the cluster's first barrier: that one may not have started",
               where);
   }

@@ -48,12 +48,8 @@ std::string describe_threads(const Group& group) {
 bool same_doing(const KernelThread& a, const KernelThread& b) {
   if (a.state != b.state) return false;
   if (a.state == KernelThread::State::returned) return true;
-  if (describe(a.where) != describe(b.where)) return false;
-  if (a.state == KernelThread::State::at_mbarrier) return a.mbarrier == b.mbarrier;
-  if (a.state == KernelThread::State::at_named_barrier) return a.resource == b.resource;
-  if (a.state == KernelThread::State::at_registers) return true;
-  if (a.state == KernelThread::State::at_cluster_barrier) return true;
-  return a.state == KernelThread::State::at_barrier || a.mask == b.mask;
+  if (describe(a.where) != describe(b.where) || a.on != b.on) return false;
+  return a.state != KernelThread::State::in_collective || a.mask == b.mask;
 }
 
 /// "3 arrivals"
@@ -80,19 +76,21 @@ std::string line_of(const Block& block, const Group& group) {
       return line + waits + " at the barrier " + describe(example.where) + "\n";
     case KernelThread::State::at_cluster_barrier:
       return line + waits + " at the cluster's barrier " + describe(example.where) + "; " +
-             describe_arrivals(block.cluster().missing()) + " missing\n";
-    case KernelThread::State::at_mbarrier:
-      return line + waits + " at " + describe(example.where) + " for parity " +
-             std::to_string(example.mbarrier->parity()) + "; " + describe_missing(*example.mbarrier) + "\n";
+             describe_arrivals(block.cluster().barrier().missing()) + " missing\n";
+    case KernelThread::State::at_mbarrier: {
+      const auto& barrier = *static_cast<const MBarrier*>(example.on);
+      return line + waits + " at " + describe(example.where) + " for parity " + std::to_string(barrier.parity()) +
+             "; " + describe_missing(barrier) + "\n";
+    }
     case KernelThread::State::at_named_barrier: {
-      const NamedBarrier& barrier = block.named_barrier(example.resource);
-      return line + waits + " at named barrier " + std::to_string(example.resource) + ", " + describe(example.where) +
-             "; " + std::to_string(barrier.threads - barrier.arrived) + " of its " + std::to_string(barrier.threads) +
-             " threads are missing\n";
+      const auto& barrier = *static_cast<const NamedBarrier*>(example.on);
+      return line + waits + " at named barrier " + std::to_string(block.named_barriers().id(barrier)) + ", " +
+             describe(example.where) + "; " + std::to_string(barrier.threads - barrier.arrived) + " of its " +
+             std::to_string(barrier.threads) + " threads are missing\n";
     }
     case KernelThread::State::at_registers:
       return line + waits + " for registers at " + describe(example.where) + "; " +
-             std::to_string(block.registers().free) + " per thread and warp are free\n";
+             std::to_string(static_cast<const RegisterPool*>(example.on)->free()) + " per thread and warp are free\n";
     case KernelThread::State::in_collective:
       break;
     case KernelThread::State::ready:

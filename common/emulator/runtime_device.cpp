@@ -36,6 +36,15 @@ cudaError_t attribute(int* value, cudaDeviceAttr attribute) {
     case cudaDevAttrMaxRegistersPerBlock:
       *value = kRegisters;
       break;
+    case cudaDevAttrClockRate:
+      *value = model.clock_khz;
+      break;
+    case cudaDevAttrMemoryClockRate:
+      *value = model.memory_clock_khz;
+      break;
+    case cudaDevAttrGlobalMemoryBusWidth:
+      *value = model.memory_bus_bits;
+      break;
     case cudaDevAttrMultiProcessorCount:
       *value = model.multiprocessors;
       break;
@@ -103,6 +112,12 @@ cudaError_t properties(cudaDeviceProp* properties) {
 }
 
 }  // namespace
+
+int clusters_at_a_time(int blocks) {
+  const int count = DeviceModel::current().multiprocessors;
+  // The blocks of a cluster are neighbours: clusters of three can use 117 of the 132 multiprocessors.
+  return std::max(1, blocks == 3 ? count * 3 / 10 : count / blocks);
+}
 
 std::size_t dynamic_shared_limit(const void* kernel) {
   const std::lock_guard lock(mutex);

@@ -17,6 +17,7 @@ namespace {
 struct ZeroPart {
   char* begin = nullptr;
   std::size_t bytes = 0;
+  std::size_t before = 0;
 };
 
 int find_zero_part(dl_phdr_info* module, std::size_t, void* result) {
@@ -24,7 +25,7 @@ int find_zero_part(dl_phdr_info* module, std::size_t, void* result) {
     const ElfW(Phdr)& segment = module->dlpi_phdr[i];
     if (segment.p_type != PT_TLS) continue;
     *static_cast<ZeroPart*>(result) = {static_cast<char*>(module->dlpi_tls_data) + segment.p_filesz,
-                                       segment.p_memsz - segment.p_filesz};
+                                       segment.p_memsz - segment.p_filesz, segment.p_filesz};
   }
   return 1;  // the executable is the first module: look no further
 }
@@ -37,6 +38,7 @@ StaticSharedMemory::StaticSharedMemory() {
   dl_iterate_phdr(find_zero_part, &part);
   begin_ = part.begin;
   bytes_ = part.bytes;
+  before_ = part.before;
 }
 
 void StaticSharedMemory::fill() {

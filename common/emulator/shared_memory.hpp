@@ -26,10 +26,16 @@ class StaticSharedMemory {
   void fill();
   /// Whether they all still are. Always, where they cannot be filled.
   bool is_untouched() const;
+  const char* begin() const { return begin_; }
+  std::size_t bytes() const { return bytes_; }
+  /// All thread_local variables of the executable, these among them.
+  const char* thread_locals() const { return begin_ - before_; }
+  std::size_t thread_local_bytes() const { return before_ + bytes_; }
 
  private:
   char* begin_ = nullptr;
   std::size_t bytes_ = 0;
+  std::size_t before_ = 0;  ///< bytes of variables with an initial value
 };
 
 /// Dynamic shared memory of exactly the size asked for, so that AddressSanitizer sees an access beyond it.
@@ -50,6 +56,10 @@ class DynamicSharedMemory {
   void open();
   /// Whether this part of memory lies in it.
   bool contains(const void* address, std::size_t bytes) const;
+  /// Where an address that it contains lies in it, in bytes.
+  std::size_t offset(const void* address) const {
+    return static_cast<std::size_t>(static_cast<const std::byte*>(address) - static_cast<const std::byte*>(data_));
+  }
   void* data() { return data_; }
   std::size_t bytes() const { return bytes_; }
 

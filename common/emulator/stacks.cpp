@@ -26,6 +26,7 @@ void Stacks::reserve(unsigned count) {
   if (memory == MAP_FAILED) throw std::bad_alloc();
   memory_ = static_cast<char*>(memory);
   count_ = count;
+  bytes_ = count * kStride;
   for (unsigned i = 0; i < count; ++i) {
     if (mprotect(memory_ + i * kStride, kGuardBytes, PROT_NONE) != 0) throw std::bad_alloc();
   }
@@ -35,6 +36,7 @@ void Stacks::release() {
   if (memory_) munmap(memory_, count_ * kStride);
   memory_ = nullptr;
   count_ = 0;
+  bytes_ = 0;
 }
 
 Stacks::~Stacks() {
@@ -51,8 +53,7 @@ char* Stacks::top(unsigned i) const {
 
 bool Stacks::overflowed(const void* address) const {
   const auto* byte = static_cast<const char*>(address);
-  return byte >= memory_ && byte < memory_ + count_ * kStride &&
-         static_cast<std::size_t>(byte - memory_) % kStride < kGuardBytes;
+  return contains(address) && static_cast<std::size_t>(byte - memory_) % kStride < kGuardBytes;
 }
 
 }  // namespace emulator

@@ -23,6 +23,11 @@ class Stacks {
   sanitizer::StackBounds bounds(unsigned i) const;
   /// Where stack i begins; it grows downwards.
   char* top(unsigned i) const;
+  /// Whether an address is in one of them.
+  bool contains(const void* address) const {
+    const auto* byte = static_cast<const char*>(address);
+    return byte >= memory_ && byte < memory_ + bytes_;
+  }
   /// Whether an address is in one of the inaccessible pages.
   bool overflowed(const void* address) const;
 
@@ -30,6 +35,7 @@ class Stacks {
   void release();
 
   unsigned count_ = 0;
+  std::size_t bytes_ = 0;
   char* memory_ = nullptr;
 };
 

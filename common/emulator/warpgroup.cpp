@@ -1,4 +1,4 @@
-#include "warpgroup.hpp"
+#include "warpgroups.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -7,6 +7,7 @@
 
 #include "cluster.hpp"
 #include "place.hpp"
+#include "race_places.hpp"
 #include "report.hpp"
 
 namespace emulator {
@@ -170,13 +171,13 @@ void ThreadProducts::begin(const WgmmaProduct& product) {
   mine->poison();
 }
 
-void ThreadProducts::clear() {
+void ThreadProducts::reset() {
   call = nullptr;
   fenced.clear();
   sums.clear();
 }
 
-void WarpProducts::clear() {
+void WarpProducts::reset() {
   under_way.clear();
   groups = 0;
 }
@@ -203,36 +204,47 @@ const WarpgroupCalls::Made* WarpgroupCalls::find_missing(unsigned& warp) const {
 
 // --- what a warp does once all of its lanes have come ---
 
-void Block::call_warpgroup(const WgmmaCall& call, std::source_location where) {
-  const unsigned warp = running_->number / kWarpSize;
-  if ((warp / kWarps + 1) * kGroupThreads > threads_.size()) {
-    trap("a product is for four whole warps, and the first one's number is a multiple of 4", where);
-  }
-  WarpProducts& products = warps_[warp].products;
-  running_->products.call = &call;
-  const bool is_wait = call.kind == WgmmaCall::Kind::wait;
-  if (is_wait && running_->number % kWarpSize == 0) products.reads.release();  // this lane has read for all of them
-  exchange(~0u, nullptr, 0, nullptr, where);
-  if (is_wait) products.reads.acquire();
-  if (!running_->products.call) return;  // another lane has done it
-
-  make_call(warp, call, where);
-  if (cluster_.has_failed()) pause();  // next() picks no thread any more
+void Warpgroups::reset() {
+  warps_.resize(block_.warp_count());
+  for (WarpProducts& products : warps_) products.reset();
+  groups_.assign((warps_.size() + kWarps - 1) / kWarps, {});
 }
 
-void Block::make_call(unsigned warp, const WgmmaCall& call, std::source_location where) {
+KernelThread* Warpgroups::lanes_of(unsigned warp) const {
+  return &block_.threads()[warp * kWarpSize];
+}
+
+void Warpgroups::call(const WgmmaCall& call, std::source_location where) {
+  const unsigned warp = block_.thread().number / kWarpSize;
+  if ((warp / kWarps + 1) * kGroupThreads > block_.threads().size()) {
+    block_.trap("a product is for four whole warps, and the first one's number is a multiple of 4", where);
+  }
+  WarpProducts& products = warps_[warp];
+  block_.thread().products.call = &call;
+  const bool is_wait = call.kind == WgmmaCall::Kind::wait;
+  if (is_wait && block_.thread().number % kWarpSize == 0)
+    products.reads.release();  // this lane has read for all of them
+  block_.warps().exchange(~0u, nullptr, 0, nullptr, where);
+  if (is_wait) products.reads.acquire();
+  if (!block_.thread().products.call) return;  // another lane has done it
+
+  make_call(warp, call, where);
+  if (block_.cluster().has_failed()) block_.pause();  // next() picks no thread any more
+}
+
+void Warpgroups::make_call(unsigned warp, const WgmmaCall& call, std::source_location where) {
   const sanitizer::Unwatched unwatched;
-  WarpProducts& products = warps_[warp].products;
-  KernelThread* lanes = &threads_[warp * kWarpSize];
+  WarpProducts& products = warps_[warp];
+  KernelThread* lanes = lanes_of(warp);
   for (unsigned lane = 0; lane < kWarpSize; ++lane) {
     if (is_same_call(*lanes[lane].products.call, call)) continue;
-    return fail("the lanes of a warp call wgmma with different factors or numbers", where, lanes[lane]);
+    return block_.fail("the lanes of a warp call wgmma with different factors or numbers", where, lanes[lane]);
   }
-  if (const auto* other = warpgroups_[warp / kWarps].add(warp % kWarps, call, where)) {
+  if (const auto* other = groups_[warp / kWarps].add(warp % kWarps, call, where)) {
     const std::string text = "the warps of a warpgroup differ: " + name_of(other->call) + " at " +
                              describe(other->where) + ", and " + name_of(call) +
                              (call.kind == other->call.kind ? " with other factors, numbers or line" : "");
-    return fail(text.c_str(), where, *running_);
+    return block_.fail(text.c_str(), where, block_.thread());
   }
   switch (call.kind) {
     case WgmmaCall::Kind::fence:
@@ -243,58 +255,74 @@ void Block::make_call(unsigned warp, const WgmmaCall& call, std::source_location
       }
       break;
     case WgmmaCall::Kind::product:
-      issue_product(warp, where);
+      issue(warp, where);
       break;
     case WgmmaCall::Kind::commit:
       ++products.groups;
       break;
     case WgmmaCall::Kind::wait:
-      wait_for_products(warp, call.pending, where);
+      wait(warp, call.pending, where);
       break;
   }
   for (unsigned lane = 0; lane < kWarpSize; ++lane) lanes[lane].products.call = nullptr;
 }
 
-void Block::issue_product(unsigned warp, std::source_location where) {
-  WarpProducts& products = warps_[warp].products;
-  KernelThread* lanes = &threads_[warp * kWarpSize];
-  ProductUnderWay issued{.product = running_->products.call->product, .where = where, .group = products.groups};
+void Warpgroups::issue(unsigned warp, std::source_location where) {
+  WarpProducts& products = warps_[warp];
+  KernelThread* lanes = lanes_of(warp);
+  ProductUnderWay issued{.product = block_.thread().products.call->product, .where = where, .group = products.groups};
   if (!has_its_factors(issued.product)) {
-    return fail("a factor of this product reaches beyond the block's dynamic shared memory", where, *running_);
+    return block_.fail("a factor of this product reaches beyond the block's dynamic shared memory", where,
+                       block_.thread());
   }
   for (unsigned lane = 0; lane < kWarpSize; ++lane) {
     ThreadProducts& thread = lanes[lane].products;
     const WgmmaProduct& product = thread.call->product;
-    if (const char* fault = thread.find_fault(product)) return fail(fault, where, lanes[lane]);
+    if (const char* fault = thread.find_fault(product)) return block_.fail(fault, where, lanes[lane]);
     thread.begin(product);
     issued.sums[lane] = product.sums;
     issued.a_registers[lane] = product.a_registers;
     if (product.a_registers) std::copy_n(product.a_registers, 4, issued.a[lane].begin());
   }
+  note_reads(warp, issued);
   products.under_way.push_back(issued);
-  if (!next_copy_is_early()) return;
+  if (!block_.cluster().loads().next_is_early()) return;
   for (ProductUnderWay& product : products.under_way) multiply_warp(warp, product);  // they happen in order
   for (unsigned lane = 0; lane < kWarpSize; ++lane) {
     for (WgmmaSums& sums : lanes[lane].products.sums) sums.show();
   }
 }
 
-bool Block::has_its_factors(const WgmmaProduct& product) const {
+bool Warpgroups::has_its_factors(const WgmmaProduct& product) const {
   bool result = true;
   const auto check = [&](std::size_t place, unsigned, unsigned) {
-    result = result && place + 16 <= dynamic_shared_.bytes();
+    result = result && place + 16 <= block_.dynamic_shared().bytes();
   };
   if (!product.a_registers) product.a.for_each_unit(0, kWarps * kRows, check);
   product.b.for_each_unit(0, product.n, check);
   return result;
 }
 
-void Block::multiply_warp(unsigned warp, ProductUnderWay& under_way) {
+void Warpgroups::note_reads(unsigned warp, const ProductUnderWay& under_way) const {
+  races::Detector* detector = races::active();
+  if (!detector) return;
+  const WgmmaProduct& product = under_way.product;
+  const auto* shared = static_cast<const std::byte*>(block_.dynamic_shared().data());
+  const races::Place place = races::place_of(under_way.where);
+  const auto note = [&](std::size_t at, unsigned, unsigned) {
+    detector->proxy_read(*lanes_of(warp), shared + at, 16, place);
+  };
+  if (!product.a_registers) product.a.for_each_unit(first_row(warp), kRows, note);
+  product.b.for_each_unit(0, product.n, note);
+}
+
+void Warpgroups::multiply_warp(unsigned warp, ProductUnderWay& under_way) {
   if (under_way.is_done) return;
   under_way.is_done = true;
   const WgmmaProduct& product = under_way.product;
-  KernelThread* lanes = &threads_[warp * kWarpSize];
-  const std::byte* image = async_image(dynamic_shared_.data(), dynamic_shared_.bytes());
+  KernelThread* lanes = lanes_of(warp);
+  DynamicSharedMemory& memory = block_.dynamic_shared();
+  const std::byte* image = block_.async_proxy().image(memory.data(), memory.bytes());
 
   float a[kWgmmaDepth][kRows];
   if (!product.a_registers) {
@@ -327,23 +355,24 @@ void Block::multiply_warp(unsigned warp, ProductUnderWay& under_way) {
   for_each_sum([](float sum, float& value) { value = sum; });
 }
 
-void Block::wait_for_products(unsigned warp, unsigned pending, std::source_location where) {
-  WarpProducts& products = warps_[warp].products;
-  KernelThread* lanes = &threads_[warp * kWarpSize];
+void Warpgroups::wait(unsigned warp, unsigned pending, std::source_location where) {
+  WarpProducts& products = warps_[warp];
+  KernelThread* lanes = lanes_of(warp);
   while (!products.under_way.empty() && products.is_awaited(products.under_way.front(), pending)) {
     ProductUnderWay& product = products.under_way.front();
+    note_reads(warp, product);
     multiply_warp(warp, product);
     for (unsigned lane = 0; lane < kWarpSize; ++lane) {
       ThreadProducts& thread = lanes[lane].products;
       if (product.a_registers[lane] &&
           !std::equal(product.a[lane].begin(), product.a[lane].end(), product.a_registers[lane])) {
-        return fail("the registers of A of this product were written before the wait for it", product.where,
-                    lanes[lane]);
+        return block_.fail("the registers of A of this product were written before the wait for it", product.where,
+                           lanes[lane]);
       }
       WgmmaSums& sums = *thread.find_sums(product.sums[lane]);
       if (--sums.products > 0) continue;
       if (!sums.is_untouched()) {
-        return fail("the sums of this product were written before the wait for it", product.where, lanes[lane]);
+        return block_.fail("the sums of this product were written before the wait for it", product.where, lanes[lane]);
       }
       const bool is_named = std::ranges::any_of(thread.call->registers, [&](const RegisterRange& registers) {
         return contains(registers.address, registers.bytes, sums.address, sums.bytes());
@@ -351,7 +380,7 @@ void Block::wait_for_products(unsigned warp, unsigned pending, std::source_locat
       if (!is_named) {
         const std::string text = "the compiler may read the sums of the product at " + describe(product.where) +
                                  " too early: the wait for it does not name them,";
-        return fail(text.c_str(), where, lanes[lane]);
+        return block_.fail(text.c_str(), where, lanes[lane]);
       }
       sums.show();
       thread.unfence(sums.address, sums.bytes());
@@ -361,28 +390,28 @@ void Block::wait_for_products(unsigned warp, unsigned pending, std::source_locat
   }
 }
 
-void Block::check_products_at_end() {
-  for (unsigned group = 0; group < warpgroups_.size(); ++group) {
+void Warpgroups::check_at_end() {
+  for (unsigned group = 0; group < groups_.size(); ++group) {
     unsigned warp = 0;
-    const auto* missing = warpgroups_[group].find_missing(warp);
+    const auto* missing = groups_[group].find_missing(warp);
     if (!missing) continue;
     warp += group * kWarps;
     const std::string text = "the block has ended, but warp " + std::to_string(warp) + " has not come to " +
                              name_of(missing->call) + " of its warpgroup";
-    return fail(text.c_str(), missing->where, threads_[warp * kWarpSize]);
+    return block_.fail(text.c_str(), missing->where, *lanes_of(warp));
   }
   for (unsigned warp = 0; warp < warps_.size(); ++warp) {
-    const WarpProducts& products = warps_[warp].products;
+    const WarpProducts& products = warps_[warp];
     if (products.under_way.empty()) continue;
     const ProductUnderWay& first = products.under_way.front();
-    fail(first.group < products.groups ? "the block has ended, but nobody has waited for this product"
-                                       : "the block has ended, but no wgmma_commit() has followed this product",
-         first.where, threads_[warp * kWarpSize]);
+    block_.fail(first.group < products.groups ? "the block has ended, but nobody has waited for this product"
+                                              : "the block has ended, but no wgmma_commit() has followed this product",
+                first.where, *lanes_of(warp));
   }
 }
 
-bool Block::find_awaited_product(unsigned i, unsigned pending, WgmmaProduct& product) const {
-  const WarpProducts& products = warps_[running_->number / kWarpSize].products;
+bool Warpgroups::find_awaited(unsigned i, unsigned pending, WgmmaProduct& product) const {
+  const WarpProducts& products = warps_[block_.thread().number / kWarpSize];
   if (i >= products.under_way.size() || !products.is_awaited(products.under_way[i], pending)) return false;
   product = products.under_way[i].product;
   return true;
@@ -390,8 +419,8 @@ bool Block::find_awaited_product(unsigned i, unsigned pending, WgmmaProduct& pro
 
 bool awaited_wgmma(unsigned i, unsigned pending, WgmmaProduct& product, std::source_location where) {
   const sanitizer::Unwatched unwatched;
-  const Block& block = *Block::current();
-  return !block.skips(where) && block.find_awaited_product(i, pending, product);
+  Block& block = *Block::current();
+  return !block.skips(where) && block.warpgroups().find_awaited(i, pending, product);
 }
 
 unsigned first_wgmma_row() {
@@ -401,7 +430,7 @@ unsigned first_wgmma_row() {
 void meet_at_wgmma(const WgmmaCall& call, std::source_location where) {
   Block& block = *Block::current();
   block.require(Feature::warpgroup_products, "wgmma", where);
-  if (!block.skips(where)) block.call_warpgroup(call, where);
+  if (!block.skips(where)) block.warpgroups().call(call, where);
 }
 
 }  // namespace emulator

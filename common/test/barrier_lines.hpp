@@ -24,6 +24,8 @@ struct BarrierLine {
 /// a kernel but its head; with the functions between it and the next kernel
 inline std::vector<BarrierLine> barrier_lines(std::istream& source, const std::string& kernel) {
   constexpr const char* kCalls[] = {"__syncthreads()",  // first, as is_block_barrier has it
+                                    // cp_async.cuh
+                                    "cp_async_commit(", "cp_async_wait<",
                                     // mbarrier.cuh
                                     ".wait(", "wait_cluster(", ".arrive(", "arrive_at(", "fence_barrier_init(",
                                     // cluster.cuh

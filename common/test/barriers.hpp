@@ -7,7 +7,7 @@
 ///
 /// A chapter's barriers_test.cpp includes this once, and instantiates the tests with its kernels:
 ///
-///     constexpr KernelWithBarriers kKernels[] = {{"gla", "chunk_gpu", "03_gla/gla/6_chunk_gpu.cu", 128, 16}};
+///     constexpr KernelWithBarriers kKernels[] = {{"gla", "chunk_gpu", "03_gla/gla/5_chunk_gpu.cu", 128, 16}};
 ///     INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);
 ///
 /// It is compiled with CHAPTER_FOLDER and CHAPTER_EXECUTABLE. A stage runs in the chapter's executable: without a

@@ -11,17 +11,12 @@
 #include "common/device/early_start.cuh"
 #include "common/device/launch_config.hpp"
 #include "common/tile/chunk_shape.cuh"
+#include "common/tile/grid.cuh"
 #include "common/tile/launch_plan.hpp"
 #include "common/tile/state.cuh"
 #include "common/view.hpp"
 
 namespace tutorial::tile {
-
-/// The grid of a kernel whose blocks each have one tile of Dv of one segment: (tiles x segments, H, B).
-template <class Shape>
-dim3 grid_of(const Extents& e, int segments) {
-  return dim3((unsigned(e.Dv - 1) / Shape::kDv + 1) * unsigned(segments), unsigned(e.H), unsigned(e.B));
-}
 
 /// A launch of the same blocks in another order: first those of the first segments of all heads, then those of the
 /// second ones. It starts early if the plan says so (common/device/early_start.cuh). Grid (tiles, H, B x segments).

@@ -4,16 +4,13 @@
 
 #include <cuda_runtime.h>
 
-#include <string>
-
 #include "common/device/bulk_copy.cuh"
-#include "common/device/device.hpp"
 #include "common/device/eviction.hpp"
 #include "common/device/mbarrier.cuh"
 #include "common/device/tensor_map.hpp"
+#include "common/tile/bulk_requirements.hpp"
 #include "common/tile/chunk_tiles.cuh"
 #include "common/tile/panel_tile.cuh"
-#include "common/tile/requirements.hpp"
 
 namespace tutorial::tile {
 
@@ -21,12 +18,6 @@ namespace tutorial::tile {
 struct ChunkMaps {
   TensorMap q, k, v;
 };
-
-/// The sizes of a [B, H, L, D] tensor of an operator.
-template <class Arguments>
-TensorSizes tensor_sizes(const Arguments& a, int D) {
-  return {a.B, a.H, a.L, D};
-}
 
 /// The maps of an operator's q, k and v. Requires: an empty bulk_copies_unsupported().
 template <class Arguments>
@@ -39,19 +30,6 @@ ChunkMaps chunk_maps(const Arguments& a) {
 template <class Arguments>
 TensorMap output_map(const Arguments& a) {
   return tile_map(a.o, tensor_sizes(a, a.Dv), kChunk);
-}
-
-/// Why bulk copies cannot load the tiles of an operator's q, k and v or store those of its o; empty if they can.
-template <class Arguments>
-std::string bulk_copies_unsupported(const Arguments& a) {
-  if (const std::string reason = bulk_copies_missing(); !reason.empty()) return reason;
-  for (const std::string& reason :
-       {why_not_mapped(a.q, tensor_sizes(a, a.Dk), kChunk), why_not_mapped(a.k, tensor_sizes(a, a.Dk), kChunk),
-        why_not_mapped(a.v, tensor_sizes(a, a.Dv), kChunk),
-        why_not_mapped(read_only(a.o), tensor_sizes(a, a.Dv), kChunk)}) {
-    if (!reason.empty()) return reason;
-  }
-  return "";
 }
 
 /// Starts to load kColumns columns of a tensor as panels of 64, which lie one behind the other in shared memory. Called

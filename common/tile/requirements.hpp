@@ -3,21 +3,12 @@
 /// What the kernels on tensor cores require of a problem: widths in whole fragments, a state that fits into a block's
 /// registers, rows that 16-byte loads can read, and a grid within the limits of a launch.
 
-#include <cstdint>
 #include <string>
 
+#include "common/tile/aligned_rows.hpp"
 #include "common/tile/launch_plan.hpp"
-#include "common/view.hpp"
 
 namespace tutorial::tile {
-
-/// Whether every row of the view begins at a multiple of 16 bytes.
-template <class T>
-bool has_aligned_rows(const View<T>& view) {
-  constexpr int kElements = 16 / int(sizeof(T));
-  return reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 && view.stride_b % kElements == 0 &&
-         view.stride_h % kElements == 0 && view.stride_l % kElements == 0;
-}
 
 /// Why the widths, the number of heads or the length are not supported by kernels with one small set of tiles; empty if
 /// they are.

@@ -71,17 +71,7 @@ STAGES = [
         "A column of the state lies over the lanes of each warp, in registers; only the warps' totals pass through shared memory.",
     ),
     Stage(
-        BACKWARD + "3_atomic.cu",
-        ["q, k, v, do", "dq", "dk", "dv"],
-        [
-            Kernel("dq: atomic from the start", ["S^T [8, Dk]"], ["a part of dq_t"], ["q, k, v, do*"], ["dq*"]),
-            Kernel("dk: atomic from the end", ["R^T [8, Dk]"], ["a part of dk_t"], ["q, k, v, do*"], ["dk*"]),
-            Kernel("dv: atomic from the end", ["R [8, Dv]"], ["a part of dv_t"], ["q, k, v, do*"], ["dv*"]),
-        ],
-        "Three kernels, each that of the forward stage; two of them read the sequence from its end.",
-    ),
-    Stage(
-        BACKWARD + "4_lmha.cu",
+        BACKWARD + "2_lmha.cu",
         ["q, k, v, do", "dq", "dk", "dv"],
         [
             Kernel("dq: lmha from the start", ["tiles of do, v, k, twice"], ["S^T: a column per thread"], ["q, k, v, do"], ["dq*"]),
@@ -91,7 +81,7 @@ STAGES = [
         "Three kernels, each that of the forward stage, with a state in registers; two of them read the sequence from its end.",
     ),
     Stage(
-        "01_linear_attention/causal_attention/3_gpu.cu",
+        "01_linear_attention/causal_attention/2_gpu.cu",
         ["q, k, v", "+phi(q), phi(k), [v, 1]", "+[o, normaliser]", "o"],
         [
             Kernel("features", [], ["a row at a time"], ["q, k, v*"], ["phi(q), phi(k), [v, 1]*"]),
@@ -101,7 +91,7 @@ STAGES = [
         "Three kernels; the features and the output with its normaliser pass through device memory between them.",
     ),
     Stage(
-        "01_linear_attention/causal_attention_backward/3_gpu.cu",
+        "01_linear_attention/causal_attention_backward/dispatch/dispatch.cu",
         ["inputs, do", "+phi(q), phi(k), [v, 1]", "+[o, normaliser]", "+do'", "+their gradients", "dq, dk, dv"],
         [
             Kernel("features", [], ["a row at a time"], ["inputs, do*"], ["phi(q), phi(k), [v, 1]*"]),
@@ -113,7 +103,7 @@ STAGES = [
         "The forward kernels, then the gradient of each in the opposite order; every intermediate passes through device memory.",
     ),
     Stage(
-        "01_linear_attention/bidirectional_attention/3_gpu.cu",
+        "01_linear_attention/bidirectional_attention/2_gpu.cu",
         ["k, v", "+S_n", "+S", "q", "o"],
         [
             Kernel("state of a segment", ["16 rows of K and V"], ["4 x 4 sums per thread"], ["k, v"], ["S_n*"]),
@@ -123,7 +113,7 @@ STAGES = [
         "Three kernels; partial states and their sum are in device memory.",
     ),
     Stage(
-        "01_linear_attention/bidirectional_attention_backward/3_gpu.cu",
+        "01_linear_attention/bidirectional_attention_backward/dispatch/dispatch.cu",
         ["+phi(q), phi(k), [v, 1]", "+S', R'", "+o', do'", "+dphi(q), dphi(k), d[v, 1]"],
         [
             Kernel("S' = phi(K)^T V'", ["16 rows of each"], ["4 x 4 sums per thread"], ["phi(q), phi(k), [v, 1]"], ["S', R'*"]),
@@ -134,7 +124,7 @@ STAGES = [
         "One kernel for six products; states, outputs and gradients pass through device memory between them.",
     ),
     Stage(
-        LINEAR + "4_materialized.cu",
+        LINEAR + "3_materialized.cu",
         ["k, v", "+states [N, Dk, Dv]", "q", "o"],
         [
             Kernel("chunk_states", ["tiles of K and V"], ["4 x 4 sums per thread"], ["k, v"], ["states [N, Dk, Dv]*"]),
@@ -144,71 +134,83 @@ STAGES = [
         "Three kernels; each chunk's state is written, read and written by the running sum, and read again.",
     ),
     Stage(
-        LINEAR + "5_fused.cu",
+        LINEAR + "4_fused.cu",
         ["q, k", "v", "o"],
         [Kernel("fused: 32 columns per block", ["tiles of Q (later P), K, V;", "S: 32 columns, all of Dk"], ["4 x 4 scores, 4 x 2 sums"], ["q, k", "v"], ["o*"])],
         "One kernel; the state stays in shared memory while the block walks the chunks.",
     ),
     Stage(
-        LINEAR + "6_tensor_core.cu",
+        LINEAR + "5_mma_products.cu",
         ["q, k", "v", "o"],
-        [Kernel("tensor_core: 64 or 128 columns", ["Q, K, V, P in bf16: 56 KB"], ["S and O as accumulators, fp32:", "192 of 255 registers"], ["q, k", "v"], ["o*"])],
+        [Kernel("mma_products: 64 columns", ["Q, K, V, P in bf16, padded; S in", "fp32, a copy in bf16: 106 KB"], ["sums of one product at a time,", "and O, as accumulators, fp32"], ["q, k", "v"], ["o*"])],
+        "One kernel; the state stays in shared memory, and a copy of it in bf16 is a factor of a product.",
+    ),
+    Stage(
+        LINEAR + "6_register_state.cu",
+        ["q, k", "v", "o"],
+        [Kernel("register_state: 64 columns", ["Q, K, V, P in bf16, padded: 52 KB"], ["S and O as accumulators, fp32:", "96 of 255 registers"], ["q, k", "v"], ["o*"])],
         "One kernel; the state stays in registers as accumulators of mma, chunks of Q, K and V and the scores P in shared memory.",
     ),
     Stage(
-        LINEAR + "7_pipelined.cu",
+        LINEAR + "7_tensor_core.cu",
         ["q, k", "v", "o"],
-        [Kernel("pipelined: 64 or 128 columns", ["Q, K, V twice, by cp.async;", "P: together 104 KB"], ["S and O as accumulators, fp32:", "192 of 255 registers"], ["q, k", "v"], ["o*"])],
-        "As stage 6, with two sets of tiles: asynchronous copies fill one while products read the other.",
+        [Kernel("tensor_core: 64 columns", ["Q, K, V, P in bf16, swizzled: 48 KB"], ["S and O as accumulators, fp32:", "96 of 255 registers"], ["q, k", "v"], ["o*"])],
+        "As stage 6, with tiles that are swizzled instead of padded.",
     ),
     Stage(
-        LINEAR + "8_sequence_parallel.cu",
+        LINEAR + "8_pipelined.cu",
+        ["q, k", "v", "o"],
+        [Kernel("pipelined: 64 or 128 columns", ["Q, K, V twice, by cp.async;", "P: together 104 KB"], ["S and O as accumulators, fp32:", "192 of 255 registers"], ["q, k", "v"], ["o*"])],
+        "As stage 7, with two sets of tiles: asynchronous copies fill one while products read the other.",
+    ),
+    Stage(
+        LINEAR + "9_segments.cu",
         ["k, v", "+states of segments", "q", "o"],
         [
             Kernel("states of segments", ["K and V, three sets"], ["the sum of K^T V"], ["k, v"], ["states of segments*"]),
             Kernel("running sum", [], ["one element per thread"], ["states of segments*"], ["states of segments*"]),
-            Kernel("the walk of stage 7", ["Q, K, V twice; P"], ["S and O"], ["k, v", "states of segments*", "q"], ["o*"]),
+            Kernel("the walk of stage 8", ["Q, K, V twice; P"], ["S and O"], ["k, v", "states of segments*", "q"], ["o*"]),
         ],
         "Three kernels; one state for each segment of the sequence passes through device memory, k and v are read twice.",
     ),
     Stage(
-        LINEAR + "9_bulk_copies.cu",
+        LINEAR + "10_bulk_copies.cu",
         ["q, k", "v", "o"],
         [Kernel("bulk_copies: 64 or 128 columns", ["Q, K, V twice, by bulk copies;", "P; two barriers"], ["S and O as accumulators, fp32"], ["q, k", "v"], ["o*"])],
-        "As stage 7, with tiles that one thread asks for; a barrier in shared memory counts their bytes.",
+        "As stage 8, with tiles that one thread asks for; a barrier in shared memory counts their bytes.",
     ),
     Stage(
-        LINEAR + "10_warpgroup_mma.cu",
+        LINEAR + "11_warpgroup_mma.cu",
         ["q, k", "v", "o"],
         [Kernel("warpgroup_mma: 64 columns", ["Q, K, V twice, by bulk copies;", "P and O: together 96 KB"], ["S^T, and a copy in bf16; O^T;", "scores: 160 of 191 registers"], ["q, k", "v"], ["o*"])],
         "One warpgroup; its products read Q, K, V and P from shared memory without a way through registers.",
     ),
     Stage(
-        LINEAR + "11_specialized.cu",
+        LINEAR + "12_specialized.cu",
         ["q, k", "v", "o"],
         [Kernel("specialized: three warpgroups", ["Q, K, V three times; P and O", "twice: together 152 KB"], ["loads: nothing; scores: Q K^T;", "state: S^T, its copy, O^T"], ["q, k", "v"], ["o*"])],
         "One kernel; warpgroups with different tasks hand on tiles, scores and outputs through shared memory.",
     ),
     Stage(
-        LINEAR + "12_balanced_roles.cu",
+        LINEAR + "13_balanced_roles.cu",
         ["q, k", "v", "o"],
         [Kernel("balanced_roles: four warpgroups", ["Q, K, V four times; P and O", "twice: together 192 KB"], ["two with scores; one loads and", "stores; one with S^T and O^T"], ["q, k", "v"], ["o*"])],
-        "As stage 11; two warpgroups compute scores, and warps that had nothing to do store the outputs.",
+        "As stage 12; two warpgroups compute scores, and warps that had nothing to do store the outputs.",
     ),
     Stage(
-        LINEAR + "13_queued_products.cu",
+        LINEAR + "14_queued_products.cu",
         ["q, k", "v", "o"],
         [Kernel("queued_products: four warpgroups", ["Q, K, V four times; P and O", "twice: together 192 KB"], ["the state: S^T, O^T, and two", "copies of S^T in bf16"], ["q, k", "v"], ["o*"])],
-        "As stage 12; the update of the state for the next chunk waits in the queue behind the outputs of this one.",
+        "As stage 13; the update of the state for the next chunk waits in the queue behind the outputs of this one.",
     ),
     Stage(
-        LINEAR + "14_cluster.cu",
+        LINEAR + "dispatch/cluster.cu",
         ["q, k", "v", "o"],
-        [Kernel("cluster: two blocks of three warpgroups", ["Q, K, V and P four times, half", "of Q, K, P from the other block"], ["one warpgroup with scores; the", "state: as stage 13"], ["q, k", "v"], ["o*"])],
-        "As stage 13; the two blocks of a head load half of Q and K each, for both, and compute every second P.",
+        [Kernel("cluster: two blocks of three warpgroups", ["Q, K, V and P four times, half", "of Q, K, P from the other block"], ["one warpgroup with scores; the", "state: as queued_products"], ["q, k", "v"], ["o*"])],
+        "As queued_products; the two blocks of a head load half of Q and K each, for both, and compute every second P.",
     ),
     Stage(
-        LINEAR_BACKWARD + "3_materialized.cu",
+        LINEAR_BACKWARD + "dispatch/materialized.cu",
         ["k, v", "+S [N, Dk, Dv]", "q, do", "+dS [N, Dk, Dv]", "dq, dk, dv"],
         [
             Kernel("chunk_states, twice", ["tiles of two tensors"], ["K^T V or Q^T dO"], ["k, v", "q, do"], ["S [N, Dk, Dv]*", "dS [N, Dk, Dv]*"]),
@@ -218,19 +220,19 @@ STAGES = [
         "Three kernels; each chunk's state and its gradient are written, read and written by the running sums, and read again.",
     ),
     Stage(
-        LINEAR_BACKWARD + "4_walks.cu",
+        LINEAR_BACKWARD + "3_walks.cu",
         ["q, k", "v, do", "dq, dk, dv"],
         [Kernel("gradient_walk, three times", ["three tiles; P: 48 KB"], ["S or dS, and a gradient"], ["q, k", "v, do"], ["dq, dk, dv*"])],
         "One kernel for each gradient; S, or from the other end dS, stays in registers as accumulators of mma.",
     ),
     Stage(
-        GLA + "5_recurrent_gpu.cu",
+        GLA + "dispatch/recurrent_gpu.cu",
         ["q, k, g", "v", "o"],
         [Kernel("recurrent: 32 columns per block", ["tiles of 8 steps of q, k, v", "and 2^(g / ln 2), twice"], ["S: Dk / 8 rows of a", "pair of columns per thread"], ["q, k, g", "v"], ["o*"])],
         "The state is in registers; gates are computed on their way into shared memory.",
     ),
     Stage(
-        GLA + "6_chunk_gpu.cu",
+        GLA + "5_chunk_gpu.cu",
         ["g", "+sums b (high, low)", "k, v", "+states [N, Dk, Dv]", "q", "o"],
         [
             Kernel("gate_sums", [], ["a column of g per thread"], ["g*"], ["sums b (high, low)*"]),
@@ -241,7 +243,7 @@ STAGES = [
         "Four kernels; sums of g and each chunk's state are in device memory between them.",
     ),
     Stage(
-        GLA + "7_subchunk_tensor_core.cu",
+        GLA + "6_subchunk_tensor_core.cu",
         ["q, k, g", "+q~, k~", "+decays D, scores", "v", "o"],
         [
             Kernel("prepare", [], ["16 keys that fade, 16 rows", "of q, k, g; 16 scores"], ["q, k, g*"], ["q~, k~*", "decays D, scores*"]),
@@ -250,7 +252,7 @@ STAGES = [
         "Two kernels; decayed queries and keys, decays and the diagonal's scores pass through device memory.",
     ),
     Stage(
-        GLA + "8_subchunk_walk.cu",
+        GLA + "7_subchunk_walk.cu",
         ["q, k, g", "+q~, k~", "+decays D, scores", "v", "o"],
         [
             Kernel("prepare", [], ["16 keys that fade, 16 rows", "of q, k, g; 16 scores"], ["q, k, g*"], ["q~, k~*", "decays D, scores*"]),
@@ -259,7 +261,7 @@ STAGES = [
         "Two kernels; no scores between sub-chunks, and q~ and k~ are used as prepare has left them.",
     ),
     Stage(
-        GLA + "9_sequence_parallel.cu",
+        GLA + "8_segments.cu",
         ["q, k, g", "+q~, k~, D, scores", "v", "+states of segments", "o"],
         [
             Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, scores*"]),
@@ -270,7 +272,7 @@ STAGES = [
         "Four kernels; a state and a decay for each segment pass through device memory.",
     ),
     Stage(
-        GLA + "10_warpgroup_walk.cu",
+        GLA + "9_warpgroup_walk.cu",
         ["q, k, g", "+q~, k~", "+decays D, scores", "v", "o"],
         [
             Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~*", "decays D, scores*"]),
@@ -279,7 +281,7 @@ STAGES = [
         "Two kernels; the walk takes its tiles by bulk copies, and the state is the sums of warpgroups' products.",
     ),
     Stage(
-        "03_gla/gla_backward/4_subchunk_walks.cu",
+        "03_gla/gla_backward/dispatch/subchunk_walks.cu",
         ["q, k, g", "+q~, k~, D, P", "v, do", "dv", "+S_n, W", "+A, B", "dq, dk, dg"],
         [
             Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
@@ -291,7 +293,7 @@ STAGES = [
         "Five kernels; what the walks read of S and dS stays fp32 in device memory until its decays and dg are computed.",
     ),
     Stage(
-        "03_gla/gla_backward/5_materialized.cu",
+        "03_gla/gla_backward/dispatch/materialized.cu",
         ["q, k, g", "+q~, k~, D, P", "v, do", "+S_n, S'_n", "dq, dk, dg", "dv"],
         [
             Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
@@ -301,37 +303,17 @@ STAGES = [
         "Three kernels; the states of all chunks pass through device memory in bf16, and a block has all that a chunk's gradients consist of.",
     ),
     Stage(
-        "03_gla/gla_backward/6_warpgroup_states.cu",
-        ["q, k, g", "+q~, k~, D, P", "v, do", "+S_n, S'_n", "dq, dk, dg", "dv"],
-        [
-            Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
-            Kernel("states: a warpgroup", ["k~ or q~, D, v or do,", "four times"], ["S^T or S'^T, 64 columns"], ["q~, k~, D, P", "v, do"], ["S_n, S'_n*"]),
-            Kernel("gradients", ["q~, k~, D, P, v, do, S', then S;", "at last A, B and R"], ["dv, then A and B;", "k, decays, dk, dg: 16 rows"], ["q~, k~, D, P", "v, do", "S_n, S'_n", "q, k, g*"], ["dq, dk, dg*", "dv*"]),
-        ],
-        "Three kernels; the states of all chunks pass through device memory in bf16, as sums of warpgroups' products.",
-    ),
-    Stage(
-        "03_gla/gla_backward/7_warpgroup_gradients.cu",
-        ["q, k, g", "+q~, k~, D, P", "v, do", "+S_n, S'_n", "dq, dk, dg", "dv"],
-        [
-            Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
-            Kernel("states: a warpgroup", ["k~ or q~, D, v or do,", "three times; a state"], ["S^T or S'^T, 64 columns"], ["q~, k~, D, P", "v, do"], ["S_n, S'_n"]),
-            Kernel("gradients: a warpgroup", ["q~, k~, D, v, do, S', then S;", "at last A, B, R, q, k; gradients"], ["sums of products;", "k, decays, dk, dg: 16 rows"], ["q~, k~, D, P", "v, do", "S_n, S'_n", "q, k, g"], ["dq, dk, dg", "dv"]),
-        ],
-        "Three kernels, as before; tiles and outputs of the gradients pass through shared memory by bulk copies.",
-    ),
-    Stage(
-        "03_gla/gla_backward/8_anchored_pairs.cu",
+        "03_gla/gla_backward/4_anchored_pairs.cu",
         ["q, k, g", "+q~, k~, D, P", "v, do", "+S_n, S'_n", "dq, dk, dg", "dv"],
         [
             Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
             Kernel("states: a warpgroup", ["k~ or q~, D, v or do,", "three times; a state"], ["S^T or S'^T, 64 columns"], ["q~, k~, D, P", "v, do"], ["S_n, S'_n"]),
             Kernel("gradients: a warpgroup", ["q~, k~, D, v, do, S' or S;", "then A', B', gradients"], ["sums of products;", "sums of g; dg: 16 rows"], ["q~, k~, D, P", "v, do", "S_n, S'_n", "q, k, g"], ["dq, dk, dg", "dv"]),
         ],
-        "Three kernels, as before; of q, k and g the last one needs g alone, as long as no column forgets too much.",
+        "Three kernels; the states of all chunks pass through device memory in bf16, and the last kernel needs g alone of q, k and g.",
     ),
     Stage(
-        "03_gla/gla_backward/9_one_anchor.cu",
+        "03_gla/gla_backward/5_one_anchor.cu",
         ["q, k, g", "+q^, k^, D, b", "v, do", "+S_n, D S'_n", "dq, dk, dg", "dv"],
         [
             Kernel("prepare: a chunk", ["sums of g"], ["16 rows of q, k and g"], ["q, k, g*"], ["q^, k^, D, b*"]),
@@ -341,7 +323,7 @@ STAGES = [
         "Three kernels, as before; the decays are in the rows and in one of the two states, as long as no column forgets too much.",
     ),
     Stage(
-        FUSED + "2_five_steps.cu",
+        FUSED + "1_five_steps.cu",
         ["g", "+sums", "q, k", "+q_g, k_g", "v", "+partials", "+scores", "o"],
         [
             Kernel("1 decay_cumsum", [], ["one sum per thread"], ["g*"], ["sums*"]),
@@ -353,28 +335,7 @@ STAGES = [
         "Five kernels; sums, decayed q and k, partial outputs and scores are all written to device memory and read again.",
     ),
     Stage(
-        FUSED + "3_prepare_fused.cu",
-        ["q, k, g", "+sums", "+q_g, k_g", "v", "+partials", "+scores", "o"],
-        [
-            Kernel("prepare", [], ["16 rows of a column", "of g, q and k"], ["q, k, g*"], ["sums*", "q_g, k_g*"]),
-            Kernel("fused_chunk", ["a sub-chunk"], ["S [64, 64]"], ["sums", "q_g, k_g", "v"], ["partials*"]),
-            Kernel("inner_chunk", ["q, k, sums"], ["one pair per thread"], ["q, k, g", "sums"], ["scores*"]),
-            Kernel("combine", ["v, P"], ["o"], ["v", "partials*", "scores"], ["o*"]),
-        ],
-        "Four kernels: the sums are used in registers where they are made, and still written for the later kernels.",
-    ),
-    Stage(
-        FUSED + "4_combine_fused.cu",
-        ["q, k, g", "+sums", "+q_g, k_g", "v", "+scores", "o"],
-        [
-            Kernel("prepare", [], ["16 rows of a column", "of g, q and k"], ["q, k, g*"], ["sums*", "q_g, k_g*"]),
-            Kernel("inner_chunk", ["q, k, sums"], ["one pair per thread"], ["q, k, g", "sums"], ["scores*"]),
-            Kernel("the walk", ["a sub-chunk of q_g,", "k_g, v; P [16, 16]"], ["S: all of Dk,", "16 columns per warp"], ["sums", "q_g, k_g", "v", "scores"], ["o*"]),
-        ],
-        "Three kernels: outputs are written once, no partials; the scores still pass through device memory.",
-    ),
-    Stage(
-        FUSED + "5_intra_fused.cu",
+        FUSED + "2_intra_fused.cu",
         ["q, k, g", "+sums", "+q_g, k_g", "v", "o"],
         [
             Kernel("prepare", [], ["16 rows of a column of g, q and k"], ["q, k, g*"], ["sums*", "q_g, k_g*"]),
@@ -383,7 +344,7 @@ STAGES = [
         "Two kernels: scores stay in shared memory.",
     ),
     Stage(
-        FUSED + "6_one_kernel.cu",
+        FUSED + "3_one_kernel.cu",
         ["q, k, g", "v", "o"],
         [
             Kernel("preparing warps of a block", [], ["16 keys that fade,", "rows loaded ahead"], ["q, k, g*"], [], True),
@@ -392,30 +353,27 @@ STAGES = [
         "One kernel, two kinds of warps. What chapter 03 writes to device memory goes through shared memory: no workspace.",
     ),
     Stage(
-        FUSED + "7_warp_specialized.cu",
+        FUSED + "4_specialized.cu",
         ["q, k, g", "v", "o"],
-        [Kernel("four warpgroups", ["8 sub-chunks: q~, k~, D, P;", "8 slices of q, k, g; V, O twice"], ["one loads and stores; the others", "prepare, or walk: S^T, s, O^T"], ["q, k, g", "v"], ["o*"])],
-        "One kernel; warps that prepare hand sub-chunks to warpgroups that walk, through shared memory.",
+        [
+            Kernel("preparing warps of a block", [], ["16 keys that fade,", "rows loaded ahead"], ["q, k, g*"], [], True),
+            Kernel("walking warpgroup of the same block", ["q~, k~, D, P of two chunks, filled", "by the other warps; V, O twice: 120 KB"], ["S^T, s, O^T"], ["v"], ["o*"]),
+        ],
+        "One kernel; warps that prepare hand chunks to a warpgroup that walks, through shared memory.",
     ),
     Stage(
-        FUSED + "8_score_levels.cu",
-        ["q, k, g", "v", "o"],
-        [Kernel("three or four warpgroups", ["8 sub-chunks: q~, k~, D, P;", "8 halves of q, k, g; V twice, O"], ["one loads and stores; one", "prepares; others walk: S^T, s, O^T"], ["q, k, g", "v"], ["o*"])],
-        "One kernel; a preparing warp has all columns of Dk, half a sub-chunk at a time.",
-    ),
-    Stage(
-        FUSED + "9_multiplying_warps.cu",
+        FUSED + "5_score_levels.cu",
         ["q, k, g", "v", "o"],
         [Kernel("four or five warpgroups", ["8 sub-chunks: q~, k~, D, P;", "8 halves of q, k, g; V twice, O"], ["two threads load and store; one", "multiplies levels, one prepares;", "others walk: S^T, s, O^T"], ["q, k, g", "v"], ["o*"])],
-        "One kernel; the levels of the scores are multiplied by warps that neither prepare nor walk.",
+        "One kernel; all scores are products, and warps multiply them that neither prepare nor walk.",
     ),
     Stage(
-        FUSED + "10_segments.cu",
+        FUSED + "6_segments.cu",
         ["q", "k, g", "v", "+states, decays of segments", "o"],
         [
             Kernel("states of segments", ["8 sub-chunks: k~, D; k, g as", "loaded; V, three times: 180 KB"], ["the segment's sum"], ["k, g", "v"], ["states, decays of segments*"]),
             Kernel("carry", [], ["one element per thread"], ["states, decays of segments*"], ["states, decays of segments*"]),
-            Kernel("walk of multiplying_warps", ["as there: 220 KB"], ["S^T, s, O^T"], ["q", "k, g", "v", "states, decays of segments*"], ["o*"]),
+            Kernel("walk of score_levels", ["as there: 220 KB"], ["S^T, s, O^T"], ["q", "k, g", "v", "states, decays of segments*"], ["o*"]),
         ],
         "Three kernels; a state and a decay for each segment pass through device memory.",
     ),
@@ -426,7 +384,7 @@ STAGES = [
         "One kernel; the state stays in registers, and g is summed a chunk ahead.",
     ),
     Stage(
-        SIMPLE + "4_two_kernels.cu",
+        SIMPLE + "dispatch/two_kernels.cu",
         ["k, v, g", "+states [N, Dk, Dv] bf16", "q", "o"],
         [
             Kernel("states", ["K and V, three sets: 49 KB"], ["S: a tile of 64 x 64"], ["k, v, g"], ["states [N, Dk, Dv] bf16*"]),
@@ -435,7 +393,7 @@ STAGES = [
         "Two kernels; the state that each chunk starts from is written to device memory and read again.",
     ),
     Stage(
-        SIMPLE + "5_sequence_parallel.cu",
+        SIMPLE + "dispatch/segments.cu",
         ["k, v, g", "+states, decays of segments", "q", "o"],
         [
             Kernel("states of segments", ["K, V, g, three sets: 97 KB"], ["the segment's sum"], ["k, v, g"], ["states, decays of segments*"]),
@@ -445,30 +403,19 @@ STAGES = [
         "Three kernels; a state and a decay for each segment pass through device memory.",
     ),
     Stage(
-        SIMPLE + "6_specialized.cu",
+        SIMPLE + "4_specialized.cu",
         ["q, k", "v", "g", "o"],
         [Kernel("specialized: four warpgroups", ["Q, K, V four times; P, V~ and O", "twice; sums of g: 211 KB"], ["two with scores and decays;", "one with S^T and two O^T"], ["q, k", "v", "g"], ["o*"])],
         "One warp sums up g. Warpgroups with scores write V, multiplied by its decays, to shared memory, beside the scores.",
     ),
     Stage(
-        SIMPLE + "7_register_scores.cu",
+        SIMPLE + "5_register_scores.cu",
         ["q, k", "v", "g", "o"],
         [Kernel("register_scores: four warpgroups", ["Q, K, V four times; O and Q S", "twice; sums of g: 214 KB"], ["two with scores, P, O;", "one with S^T, V~, Q S"], ["q, k", "v", "g"], ["o*"])],
         "P goes from product to product in registers; what comes from the state passes through shared memory in fp32.",
     ),
     Stage(
-        SIMPLE_BACKWARD + "3_materialized.cu",
-        ["k, v, g", "+S [N + 1, Dk, Dv]", "q, do", "+dS [N + 1, Dk, Dv]", "dq, dk, dv", "+q . dq, k . dk", "dg"],
-        [
-            Kernel("chunk_states, twice", ["tiles of two tensors; sums"], ["K^T V or Q^T dO"], ["k, v, g", "q, do"], ["S [N + 1, Dk, Dv]*", "dS [N + 1, Dk, Dv]*"]),
-            Kernel("running_sums, from each side", [], ["one element per thread"], ["S [N + 1, Dk, Dv]*", "dS [N + 1, Dk, Dv]*"], ["S [N + 1, Dk, Dv]*", "dS [N + 1, Dk, Dv]*"]),
-            Kernel("gradient, three times", ["four tiles; P; sums"], ["S or dS, and a gradient"], ["k, v, g", "S [N + 1, Dk, Dv]*", "q, do", "dS [N + 1, Dk, Dv]*"], ["dq, dk, dv*", "q . dq, k . dk*"]),
-            Kernel("gate_gradient", [], ["parts of <S, dS>"], ["S [N + 1, Dk, Dv]*", "dS [N + 1, Dk, Dv]*", "q . dq, k . dk*"], ["dg*"]),
-        ],
-        "Four kernels; dg of a chunk starts from the product of two states that are in device memory.",
-    ),
-    Stage(
-        SIMPLE_BACKWARD + "4_walks.cu",
+        SIMPLE_BACKWARD + "3_walks.cu",
         ["q, k, g", "v, do", "dq, dk, dv", "+q . dq, k . dk", "dg"],
         [
             Kernel("gradient_walk, three times", ["four tiles; P; sums: 57 KB"], ["S or dS, and a gradient"], ["q, k, g", "v, do"], ["dq, dk, dv*", "q . dq, k . dk*"]),
@@ -477,7 +424,7 @@ STAGES = [
         "S and dS stay in registers; of what dg needs, one number per position and walk passes through device memory.",
     ),
     Stage(
-        SIMPLE_BACKWARD + "5_segments.cu",
+        SIMPLE_BACKWARD + "4_segments.cu",
         ["q, k, g", "v, do", "+S, dS of segments", "dq, dk, dv", "+q . dq, k . dk", "dg"],
         [
             Kernel("segment_states, twice", ["tiles of two tensors; sums"], ["the segment's sum"], ["q, k, g", "v, do"], ["S, dS of segments*"]),
@@ -488,7 +435,7 @@ STAGES = [
         "Four kernels; a state and its gradient pass through device memory at each border of segments, and dg starts from them.",
     ),
     Stage(
-        SIMPLE_BACKWARD + "6_pipelined.cu",
+        SIMPLE_BACKWARD + "dispatch/pipelined.cu",
         ["q, k, g", "v, do", "+S, dS of segments", "dq, dk, dv", "+q . dq, k . dk", "dg"],
         [
             Kernel("segment_states, twice; carry", ["tiles of two tensors; sums"], ["the segment's sum"], ["q, k, g", "v, do"], ["S, dS of segments*"]),
@@ -498,7 +445,7 @@ STAGES = [
         "The kernels of segments; the walks load the tiles of the next chunk while they compute on those of this one.",
     ),
     Stage(
-        SIMPLE_BACKWARD + "7_hopper_gradients.cu",
+        SIMPLE_BACKWARD + "5_hopper_gradients.cu",
         ["q, k, g", "v, do", "+S, dS of segments", "dq, dk, dv", "+q . dq, k . dk", "dg"],
         [
             Kernel("border_states, both; carry", ["two tiles four times; sums"], ["S or dS; V~"], ["q, k, g", "v, do"], ["S, dS of segments*"]),
@@ -508,13 +455,7 @@ STAGES = [
         "A run of segments begins with the state that the run before has left in device memory; with few heads, a kernel before has left all of them.",
     ),
     Stage(
-        DELTA + "5_recurrent_gpu.cu",
-        ["q, k, beta", "v", "o"],
-        [Kernel("recurrent: 32 columns per block", ["tiles of 8 steps of q, k, v", "and beta, twice"], ["S: Dk / 8 rows of a pair of", "columns per thread; k S, q S"], ["q, k, beta", "v"], ["o*"])],
-        "The state is in registers; all sums of a step are taken of the old state.",
-    ),
-    Stage(
-        DELTA + "6_chunk_gpu.cu",
+        DELTA + "5_chunk_gpu.cu",
         ["k, beta", "+T", "v", "+W, U (later v_new)", "+states [N, Dk, Dv]", "q", "o"],
         [
             Kernel("solve", ["K, A"], ["a column of T"], ["k, beta"], ["T*"]),
@@ -523,6 +464,17 @@ STAGES = [
             Kernel("outputs", ["Q, K, S, v_new; P"], ["4 x 4 sums"], ["W, U (later v_new)", "states [N, Dk, Dv]", "q", "k, beta"], ["o*"]),
         ],
         "Four kernels; T, W, U, v_new and each chunk's state are in device memory between them.",
+    ),
+    Stage(
+        DELTA + "6_block_inverse.cu",
+        ["k, beta", "+T", "v", "+W, U (later v_new)", "+states [N, Dk, Dv]", "q", "o"],
+        [
+            Kernel("solve", ["K, A; X"], ["a column of a block;", "an element of each block"], ["k, beta"], ["T*"]),
+            Kernel("vectors", ["T, K or V"], ["4 x 4 sums"], ["k, beta", "T", "v"], ["W, U (later v_new)*"]),
+            Kernel("states", ["S, W, v_new, K"], ["4 x 2 sums"], ["k, beta", "W, U (later v_new)"], ["W, U (later v_new)*", "states [N, Dk, Dv]*"]),
+            Kernel("outputs", ["Q, K, S, v_new; P"], ["4 x 4 sums"], ["W, U (later v_new)", "states [N, Dk, Dv]", "q", "k, beta"], ["o*"]),
+        ],
+        "As `chunk_gpu`, but T comes from its blocks: X beside A in shared memory.",
     ),
     Stage(
         DELTA + "7_tensor_core.cu",
@@ -547,17 +499,7 @@ STAGES = [
         "The same four kernels; vectors reads both bf16 of T.",
     ),
     Stage(
-        DELTA + "9_residual.cu",
-        ["q, k, beta", "+T, P", "v", "+v_new, states", "o"],
-        [
-            Kernel("prepare", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P*"]),
-            Kernel("states", ["K, V, T, ahead"], ["S^T, residual^T, v_new^T"], ["q, k, beta", "T, P", "v"], ["v_new, states*"]),
-            Kernel("outputs", ["Q, P"], ["O; S, v_new"], ["q, k, beta", "T, P*", "v_new, states*"], ["o*"]),
-        ],
-        "Three kernels: W and U do not exist; the walk reads T, K and V.",
-    ),
-    Stage(
-        DELTA + "10_fused.cu",
+        DELTA + "9_fused.cu",
         ["q, k, beta", "+T, P", "v", "o"],
         [
             Kernel("prepare", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P*"]),
@@ -566,16 +508,7 @@ STAGES = [
         "Two kernels; only T and P pass through device memory. Every warp has S, v_new and O of its columns in registers.",
     ),
     Stage(
-        DELTA + "11_specialized_warps.cu",
-        ["q, k, beta", "+T, P", "v", "o"],
-        [
-            Kernel("prepare", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P*"]),
-            Kernel("the walk: loading warps, chain, outputs", ["K, V, T and Q, P of three chunks;", "S and v_new for the outputs: 213 KB"], ["chain: S, v_new; outputs: O"], ["q, k, beta", "T, P", "v"], ["o*"]),
-        ],
-        "Two kernels; only T and P pass through device memory. In the walk S and v_new go from warp to warp through shared memory.",
-    ),
-    Stage(
-        DELTA + "12_warpgroup_chain.cu",
+        DELTA + "10_warpgroup_chain.cu",
         ["q, k, beta", "+T, P as rows", "v", "o"],
         [
             Kernel("prepare_tiles", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P as rows*"]),
@@ -584,26 +517,16 @@ STAGES = [
         "The chain's factors that depend on the state stay in one warpgroup's registers; the other warpgroup loads and stores.",
     ),
     Stage(
-        DELTA + "13_segments.cu",
-        ["q, k, beta", "+T, P as rows", "v", "+H, E; starts", "o"],
+        DELTA + "11_scores_in_walk.cu",
+        ["q, k, beta", "+T as rows", "v", "o"],
         [
-            Kernel("prepare_tiles", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P as rows*"]),
-            Kernel("maps of segments", ["K, T, 128 columns of V or K", "four times: 192 KB"], ["64 columns of H or E,", "residual, v_new"], ["q, k, beta", "T, P as rows", "v"], ["H, E; starts*"]),
-            Kernel("from segment to segment", ["E twice: 64 KB"], ["64 columns of S, of E S"], ["H, E; starts"], ["H, E; starts*"]),
-            Kernel("walk of all segments", ["Q, K, V, T, P three times;", "O twice: 208 KB"], ["the chain: S^T, residual,", "v_new and O^T"], ["q, k, beta", "T, P as rows", "v", "H, E; starts"], ["o*"]),
+            Kernel("prepare_tiles_of_T", ["K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T as rows*"]),
+            Kernel("walk: three warpgroups", ["Q, K, V, T, P three times;", "O twice: 208 KB"], ["the chain: S^T, residual, v_new", "and O^T; another one: P"], ["q, k, beta", "T as rows", "v"], ["o*"]),
         ],
-        "The walk of all segments is that of `warpgroup_chain`; the maps are the same walk over [V, -K] without outputs.",
+        "P goes from warpgroup to warpgroup through shared memory. Of T and P only T is in device memory.",
     ),
     Stage(
-        DELTA + "14_one_kernel.cu",
-        ["q, k, beta", "v", "o"],
-        [
-            Kernel("one kernel: four warpgroups", ["Q, K four times, V twice; O;", "T, P twice; blocks of A: 221 KB"], ["the chain: S^T, residual, v_new", "and O^T; two more: T and P"], ["q, k, beta", "v"], ["o*"]),
-        ],
-        "Nothing but inputs, outputs and states is in device memory: T and P go from warp to warp through shared memory.",
-    ),
-    Stage(
-        DELTA + "15_cluster.cu",
+        DELTA + "12_cluster.cu",
         ["q, k, beta", "v", "o"],
         [
             Kernel("one kernel: clusters of two blocks", ["Q, K three times, V twice; O;", "T, P four times: 220 KB"], ["the chain: S^T, residual, v_new", "and O^T; two more: T and P"], ["q, k, beta", "v"], ["o*"]),
@@ -611,7 +534,7 @@ STAGES = [
         "Each block computes T and P of every second chunk and pushes them into the other block's shared memory.",
     ),
     Stage(
-        DELTA + "16_three_blocks.cu",
+        DELTA + "13_three_blocks.cu",
         ["q, k, beta", "v", "o"],
         [
             Kernel("one kernel: clusters of three blocks", ["Q, K twice, V twice; O; or Q, K", "three times; T, P four times"], ["two chains: S^T, residual, v_new", "and O^T; block 2: T and P"], ["q, k, beta", "v"], ["o*"]),
@@ -619,15 +542,7 @@ STAGES = [
         "The third block of a cluster computes all T and P and pushes them into the shared memory of the two blocks that walk.",
     ),
     Stage(
-        DELTA + "17_one_block.cu",
-        ["q, k, beta", "v", "o"],
-        [
-            Kernel("one kernel: four warpgroups", ["Q, K four times; V, later O, twice;", "T, P twice; blocks of A: 220 KB"], ["two chains: S^T, residual,", "v_new, O^T and P; one more: T"], ["q, k, beta", "v"], ["o*"]),
-        ],
-        "Both chains of a head are in one block and read the same Q, K, T and P.",
-    ),
-    Stage(
-        DELTA + "18_scores_in_walk.cu",
+        DELTA + "14_segments.cu",
         ["q, k, beta", "+T as rows", "v", "+H, E; starts", "o"],
         [
             Kernel("prepare_inverses: a warpgroup", ["K, later T; blocks of A:", "26 KB"], ["K K^T; a row of T's blocks"], ["q, k, beta"], ["T as rows*"]),
@@ -635,7 +550,38 @@ STAGES = [
             Kernel("from segment to segment", ["E twice: 64 KB"], ["64 columns of S, of E S"], ["H, E; starts"], ["H, E; starts*"]),
             Kernel("walk of all segments", ["Q, K, V, T, P three times;", "O twice: 196 KB"], ["the chain: S^T, residual, v_new", "and O^T; another one: P"], ["q, k, beta", "T as rows", "v", "H, E; starts"], ["o*"]),
         ],
-        "As `segments`, but P goes from warpgroup to warpgroup through shared memory. Of T and P only T is in device memory.",
+        "The walk of all segments is that of `scores_in_walk`; the maps are the same walk over [V, -K] without outputs.",
+    ),
+    Stage(
+        DELTA + "dispatch/recurrent_gpu.cu",
+        ["q, k, beta", "v", "o"],
+        [Kernel("recurrent: 32 columns per block", ["tiles of 8 steps of q, k, v", "and beta, twice"], ["S: Dk / 8 rows of a pair of", "columns per thread; k S, q S"], ["q, k, beta", "v"], ["o*"])],
+        "The state is in registers; all sums of a step are taken of the old state.",
+    ),
+    Stage(
+        DELTA + "dispatch/specialized_warps.cu",
+        ["q, k, beta", "+T, P", "v", "o"],
+        [
+            Kernel("prepare", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P*"]),
+            Kernel("the walk: loading warps, chain, outputs", ["K, V, T and Q, P of three chunks;", "S and v_new for the outputs: 190 or 213 KB"], ["chain: S, v_new; outputs: O"], ["q, k, beta", "T, P", "v"], ["o*"]),
+        ],
+        "Two kernels; only T and P pass through device memory. In the walk S and v_new go from warp to warp through shared memory.",
+    ),
+    Stage(
+        DELTA + "dispatch/one_kernel.cu",
+        ["q, k, beta", "v", "o"],
+        [
+            Kernel("one kernel: four warpgroups", ["Q, K four times, V twice; O;", "T, P twice; blocks of A: 221 KB"], ["the chain: S^T, residual, v_new", "and O^T; two more: T and P"], ["q, k, beta", "v"], ["o*"]),
+        ],
+        "Nothing but inputs, outputs and states is in device memory: T and P go from warp to warp through shared memory.",
+    ),
+    Stage(
+        DELTA + "dispatch/one_block.cu",
+        ["q, k, beta", "v", "o"],
+        [
+            Kernel("one kernel: four warpgroups", ["Q, K four times; V, later O, twice;", "T, P twice; blocks of A: 220 KB"], ["two chains: S^T, residual,", "v_new, O^T and P; one more: T"], ["q, k, beta", "v"], ["o*"]),
+        ],
+        "Both chains of a head are in one block and read the same Q, K, T and P.",
     ),
     Stage(
         DELTA_BACKWARD + "3_walks.cu",
@@ -720,13 +666,13 @@ STAGES = [
         "Three kernels. In the last one, sums that cross sub-chunks go from products to lanes through shared memory.",
     ),
     Stage(
-        KDA + "3_recurrent_gpu.cu",
+        KDA + "dispatch/recurrent_gpu.cu",
         ["q, k, g, beta", "v", "o"],
         [Kernel("recurrent: 32 columns per block", ["tiles of 8 steps of q, k, v,", "gates and beta, twice"], ["S: Dk / 8 rows of a pair of", "columns per thread; k S, q S"], ["q, k, g, beta", "v"], ["o*"])],
         "The state is in registers. It is decayed in the pass that computes all sums of a step.",
     ),
     Stage(
-        KDA + "4_tensor_core.cu",
+        KDA + "3_tensor_core.cu",
         ["q, k, g, beta", "+T, P; Q+, K+, K-", "v", "o"],
         [
             Kernel("prepare: a sub-chunk per warp", ["decayed q and k, their scores;", "then A: 58 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
@@ -735,7 +681,7 @@ STAGES = [
         "Two kernels. The rows with their decays pass through device memory, beside T and P; the walk reads nothing of g.",
     ),
     Stage(
-        KDA + "5_specialized_warps.cu",
+        KDA + "dispatch/specialized_warps.cu",
         ["q, k, g, beta", "+T, P; Q+, K+, K-", "v", "o"],
         [
             Kernel("prepare: a sub-chunk per warp", ["decayed q and k, their scores;", "then A: 58 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
@@ -744,16 +690,7 @@ STAGES = [
         "The same two kernels; in the walk S and v_new go from warp to warp through shared memory.",
     ),
     Stage(
-        KDA + "6_warpgroup_chain.cu",
-        ["q, k, g, beta", "+T, P; Q+, K+, K-", "v", "o"],
-        [
-            Kernel("prepare: a sub-chunk per warp", ["decayed q and k, their scores;", "then A: 58 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
-            Kernel("walk: two warpgroups", ["K+, V twice; Q+, K-, T, P", "three times; O: 225 KB"], ["the chain: S^T, residual,", "v_new and O^T"], ["T, P; Q+, K+, K-", "v"], ["o*"]),
-        ],
-        "The same two kernels; the chain's factors that depend on the state stay in one warpgroup's registers.",
-    ),
-    Stage(
-        KDA + "7_two_products.cu",
+        KDA + "4_two_products.cu",
         ["q, k, g, beta", "+J, R; Q+, K+", "v", "o"],
         [
             Kernel("prepare_updates", ["decayed q and k, their scores;", "then A, T and P: 60 KB"], ["(I + A)^-1 in blocks;", "rows of J and of R"], ["q, k, g, beta"], ["J, R; Q+, K+*"]),
@@ -762,7 +699,7 @@ STAGES = [
         "The first kernel multiplies T into K- and P, so the walk has two products in line.",
     ),
     Stage(
-        KDA + "8_one_anchor.cu",
+        KDA + "5_one_anchor.cu",
         ["q, k, g, beta", "+J, R; Q+, K+", "v", "o"],
         [
             Kernel("prepare with one anchor", ["q, k, g, then K+, Q+, K-, J, R;", "the inverse in blocks: 74 KB"], ["running sums of g; P, A;", "rows of J and of R"], ["q, k, g, beta"], ["J, R; Q+, K+*"]),
@@ -771,7 +708,7 @@ STAGES = [
         "The first kernel turns q, k and g into what the walk reads where bulk copies have put them.",
     ),
     Stage(
-        KDA + "9_cluster.cu",
+        KDA + "dispatch/cluster.cu",
         ["q, k, g, beta", "v", "o"],
         [
             Kernel("one kernel: clusters of two blocks", ["q, k, g, then K+, Q+, J, R, three", "times; V, P and O: 226 KB"], ["the chain: S^T, residual, O^T;", "two more: P; A, U, R and J"], ["q, k, g, beta", "v"], ["o*"]),
@@ -779,13 +716,13 @@ STAGES = [
         "Each block prepares every second chunk where q, k and g lie, and pushes it into the other block's shared memory.",
     ),
     Stage(
-        GATED_DELTA + "3_recurrent_gpu.cu",
+        GATED_DELTA + "dispatch/recurrent_gpu.cu",
         ["q, k, beta, g", "v", "o"],
         [Kernel("recurrent: 32 columns per block", ["tiles of 8 steps of q, k, v,", "beta and g, twice"], ["S: Dk / 8 rows of a pair of", "columns per thread; k S, q S"], ["q, k, beta, g", "v"], ["o*"])],
         "The state is in registers. The gate multiplies the sums over it, and the state where it is updated.",
     ),
     Stage(
-        GATED_DELTA + "4_tensor_core.cu",
+        GATED_DELTA + "3_tensor_core.cu",
         ["q, k, beta, g", "+T, P, decays", "v", "o"],
         [
             Kernel("prepare", ["Q, K; A; running sums"], ["(I + A)^-1 in blocks"], ["q, k, beta, g"], ["T, P, decays*"]),
@@ -794,16 +731,7 @@ STAGES = [
         "Two kernels; only T, P and three rows of decays per chunk pass through device memory.",
     ),
     Stage(
-        GATED_DELTA + "5_warpgroup_chain.cu",
-        ["q, k, beta, g", "+T, P as rows, decays", "v", "o"],
-        [
-            Kernel("prepare_tiles", ["Q, K; A; running sums"], ["(I + A)^-1 in blocks"], ["q, k, beta, g"], ["T, P as rows, decays*"]),
-            Kernel("walk: two warpgroups", ["Q, K, V, T, P, decays three times;", "O twice: 210 KB"], ["the chain: S^T, residual, -V,", "v_new and O^T"], ["q, k, beta, g", "T, P as rows, decays", "v"], ["o*"]),
-        ],
-        "The chain's factors that depend on the state stay in one warpgroup's registers; the other warpgroup loads and stores.",
-    ),
-    Stage(
-        GATED_DELTA + "6_segments.cu",
+        GATED_DELTA + "dispatch/segments.cu",
         ["q, k, beta, g", "+T, P as rows, decays", "v", "+H, E, Gamma; starts", "o"],
         [
             Kernel("prepare_tiles", ["Q, K; A; running sums"], ["(I + A)^-1 in blocks"], ["q, k, beta, g"], ["T, P as rows, decays*"]),
@@ -814,7 +742,7 @@ STAGES = [
         "The walk of all segments is that of `warpgroup_chain`; the maps are the same walk over [V, -K] without outputs.",
     ),
     Stage(
-        GATED_DELTA + "7_cluster.cu",
+        GATED_DELTA + "dispatch/cluster.cu",
         ["q, k, beta, g", "v", "o"],
         [
             Kernel("one kernel: clusters of two blocks", ["Q, K three times, V twice; O; T, P,", "decays four times: 227 KB"], ["the chain: S^T, residual, v_new,", "V and O^T; two more: T and P"], ["q, k, beta, g", "v"], ["o*"]),
@@ -822,7 +750,7 @@ STAGES = [
         "Each block computes T, P and decays of every second chunk and pushes them into the other block's shared memory.",
     ),
     Stage(
-        GATED_DELTA + "8_three_blocks.cu",
+        GATED_DELTA + "4_three_blocks.cu",
         ["q, k, beta, g", "v", "o"],
         [
             Kernel("one kernel: clusters of three blocks", ["Q, K twice, V twice; O; or Q, K three", "times; T, P, decays four times"], ["two chains: S^T, residual, v_new", "and O^T; block 2: T and P"], ["q, k, beta, g", "v"], ["o*"]),
@@ -872,7 +800,7 @@ STAGES = [
         "A lane has one channel, and lanes have nothing to tell each other; the warps' totals are in shared memory.",
     ),
     Stage(
-        "06_scan/convolution/3_scan.cu",
+        "06_scan/convolution/2_scan.cu",
         ["kernel", "+gates", "u", "y"],
         [
             Kernel("gates", [], ["one per thread"], ["kernel*"], ["gates*"]),
@@ -881,7 +809,7 @@ STAGES = [
         "A kernel makes the gates, which all channels share; the rest is the operator scan.",
     ),
     Stage(
-        "06_scan/convolution/4_cufft.cu",
+        "06_scan/convolution/dispatch/cufft.cu",
         ["kernel, u", "+rows, then spectra", "y"],
         [
             Kernel("to_rows", ["32 x 32 of u"], ["four numbers"], ["kernel, u"], ["rows, then spectra*"]),
@@ -937,7 +865,7 @@ STAGES = [
         "On each device: its own map and those of all devices are in device memory; an all-gather fills the latter.",
     ),
     Stage(
-        "06_scan/over_devices/3_states_alone.cu",
+        "06_scan/over_devices/dispatch/states_alone.cu",
         ["k, v, g", "+segments' maps", "+own map", "+maps of all", "+S before", "q", "o"],
         [
             Kernel("segment_maps", ["two chunks of K, V; decays"], ["X: 64 or 128 columns"], ["k, v, g"], ["segments' maps*"]),
@@ -949,7 +877,7 @@ STAGES = [
         "On each device: the first pass reads k, v and g alone, and maps are composed twice, of segments and of devices.",
     ),
     Stage(
-        "06_scan/over_devices/4_overlap.cu",
+        "06_scan/over_devices/dispatch/overlap.cu",
         ["k, v, g", "+segments' maps", "+own map", "+maps of all", "+S before", "q", "o"],
         [
             Kernel("segment_maps", ["two chunks of K, V; decays"], ["X: 64 or 128 columns"], ["k, v, g"], ["segments' maps*"]),
@@ -961,7 +889,7 @@ STAGES = [
         "The way of `states_alone` for each half of the heads: while one half is in the all-gather, the other one is in a kernel.",
     ),
     Stage(
-        "06_scan/over_devices_backward/2_all_gather.cu",
+        "06_scan/over_devices_backward/1_all_gather.cu",
         ["inputs, do", "+own maps", "+maps of all", "+S, dS", "gradients"],
         [
             Kernel("outputs, for M, X", ["its own"], ["its own"], ["inputs, do"], ["own maps*"]),
@@ -973,7 +901,7 @@ STAGES = [
         "On each device: an all-gather brings the maps of states and of their gradients, which are composed from two ends.",
     ),
     Stage(
-        "06_scan/over_devices_backward/3_states_alone.cu",
+        "06_scan/over_devices_backward/dispatch/states_alone.cu",
         ["inputs, do", "+segments' maps", "+own maps", "+maps of all", "+S, dS", "gradients"],
         [
             Kernel("segment_maps, twice", ["two chunks", "and decays"], ["X, then Y"], ["inputs, do"], ["segments' maps*"]),
@@ -995,7 +923,7 @@ STAGES = [
         "Every product and every state passes through device memory.",
     ),
     Stage(
-        "06_scan/simple_gla/2_scan_tiles.cu",
+        "06_scan/simple_gla/dispatch/scan_tiles.cu",
         ["k, v, g", "+X [N, Dk Dv]", "+S [N, Dk Dv]", "q", "o"],
         [
             Kernel("sums of tiles", ["64 steps of k, v"], ["32 columns of X_n"], ["k, v, g"], ["X [N, Dk Dv]*"]),
@@ -1005,7 +933,7 @@ STAGES = [
         "One state for each tile of 64 steps passes through device memory.",
     ),
     Stage(
-        "06_scan/simple_gla/3_scan_fused.cu",
+        "06_scan/simple_gla/2_scan_fused.cu",
         ["q, k, g", "v", "+states of tiles", "o"],
         [Kernel("scan_fused: a tile of 64 steps, 32 columns", ["64 steps of q, k and v: 72 KB"], ["S and the tile's own sum,", "32 registers each"], ["q, k, g", "v", "states of tiles*"], ["states of tiles*", "o*"])],
         "One kernel; tiles hand their states to each other through device memory, one in 64 steps.",

@@ -329,9 +329,8 @@ class Repository(unittest.TestCase):
                         name,
                         drawn
                         | {
-                            "02_chunkwise_linear_attention_1_recurrent_cu",
+                            "02_chunkwise_linear_attention_recurrent_cu",
                             "03_gla_retention_2_gpu_cu",
-                            "06_scan_scan_11_cub_cu",
                             "06_scan_decode_2_prefill_cu",
                         },
                     )

@@ -11,7 +11,7 @@ void check(Check& check, void (*run)(Global<const float> Q, Global<const float> 
     const auto q = check.input("Q", length * 32);
     const auto k = check.input("K", length * 32);
     const auto v = check.input("V", length * 32);
-    const auto o = check.output("O", length * 32);
+    const auto o = check.output("O", length * 32, 32);
     check.run([&] { run(q, k, v, o, static_cast<int>(length)); });
     check.expect(o, causal_product(q, k, v, 32, 32).outputs);
     for (const auto* input : {&q, &k, &v}) check.reads_at_most(*input, 1);

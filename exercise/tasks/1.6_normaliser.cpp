@@ -18,7 +18,7 @@ void check(Check& check, void (*run)(Global<const float> Q, Global<const float> 
     const auto q = check.input("Q", length * 32);
     const auto k = check.input("K", length * 32);
     const auto v = check.input("V", length * 32);
-    const auto o = check.output("O", length * 32);
+    const auto o = check.output("O", length * 32, 32);
     std::vector<double> phi_q(q.size());
     std::vector<double> phi_k(k.size());
     for (std::size_t i = 0; i < q.size(); ++i) {

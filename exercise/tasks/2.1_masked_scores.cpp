@@ -8,7 +8,7 @@ void check(Check& check, void (*run)(Global<const float> Q, Global<const float> 
     check.problem("width = " + std::to_string(width));
     const auto q = check.input("Q", 16 * width);
     const auto k = check.input("K", 16 * width);
-    const auto p = check.output("P", 16 * 16);
+    const auto p = check.output("P", 16 * 16, 16);
     std::vector<double> expected(16 * 16);
     for (std::size_t i = 0; i < 16; ++i) {
       for (std::size_t j = 0; j <= i; ++j) {

@@ -13,7 +13,7 @@ void check(Check& check, void (*run)(Global<const float> Q, Global<const float> 
     const auto v = check.input("V", 16 * 16);
     const std::vector<double> initial = check.uniform(16 * 16, -1, 1);
     const auto s = check.input("S", initial);
-    const auto o = check.output("O", 16 * 16);
+    const auto o = check.output("O", 16 * 16, 16);
     check.run([&] { run(q, k, v, s, o); });
     check.expect(o, gated_product(q, k, v, {}, 16, 16, initial).outputs);
     for (const auto* input : {&q, &k, &v, &s}) check.reads_at_most(*input, 1);

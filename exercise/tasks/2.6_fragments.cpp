@@ -16,7 +16,7 @@ void check(Check& check, void (*run)(Global<const float> A, Global<const float> 
     for (double& value : whole_b) value = std::round(value);
     const auto a = check.input("A", whole_a);
     const auto b = check.input("B", whole_b);
-    const auto d = check.output("D", 16 * 8);
+    const auto d = check.output("D", 16 * 8, 8);
     std::vector<double> expected;
     for (std::size_t i = 0; i < 16; ++i) {
       for (const double value : product(row_of(whole_a, i, 16), whole_b, 8)) expected.push_back(value);

@@ -27,7 +27,7 @@ void check(Check& check,
     const auto q = check.input("Q", queries);
     const auto k = check.input("K", keys);
     const auto v = check.input("V", values);
-    const auto o = check.output("O", kSize * kSize);
+    const auto o = check.output("O", kSize * kSize, kSize);
     std::vector<double> transposed(kSize * kSize);
     for (std::size_t i = 0; i < transposed.size(); ++i) transposed[i] = keys[i % kSize * kSize + i / kSize];
     std::vector<double> expected;

@@ -18,7 +18,7 @@ void check(Check& check, void (*run)(Global<const float> Q, Global<const float> 
     const auto g = check.input("G", logarithms);
     const std::vector<double> first = check.uniform(32 * 32, -1, 1);
     const auto initial = check.input("initial", first);
-    const auto o = check.output("O", length * 32);
+    const auto o = check.output("O", length * 32, 32);
     std::vector<double> gates;
     for (const double value : logarithms) gates.push_back(std::exp(value));
     check.run([&] { run(q, k, v, g, initial, o, static_cast<int>(length)); });

@@ -8,8 +8,8 @@ void check(Check& check, void (*run)(Global<const float> G, Global<float> B, Glo
   for (const auto& [length, width] : check.sizes<Size>({{1, 32}, {16, 8}, {33, 40}, {64, 64}}, {4096, 1024})) {
     check.problem("length = " + std::to_string(length) + ", width = " + std::to_string(width));
     const auto g = check.input("G", check.uniform(length * width, -1, 0));
-    const auto b = check.output("B", length * width);
-    const auto r = check.output("R", length * width);
+    const auto b = check.output("B", length * width, width);
+    const auto r = check.output("R", length * width, width);
     std::vector<double> expected(length * width);
     for (std::size_t i = 0; i < expected.size(); ++i) {
       expected[i] = g[i] + (i / width % 16 > 0 ? expected[i - width] : 0);

@@ -16,7 +16,7 @@ void check(Check& check, void (*run)(Global<const float> Q, Global<const float> 
     std::vector<double> sums = check.uniform(positions * 16, lowest, 0);
     for (std::size_t i = 16; i < sums.size(); ++i) sums[i] = static_cast<float>(sums[i] + sums[i - 16]);
     const auto b = check.input("B", sums);
-    const auto p = check.output("P", 16 * 16);
+    const auto p = check.output("P", 16 * 16, 16);
     std::vector<double> expected(16 * 16);
     for (std::size_t i = 0; i < positions; ++i) {
       for (std::size_t j = 0; j <= i; ++j) {

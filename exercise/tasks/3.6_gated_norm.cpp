@@ -15,7 +15,7 @@ void check(Check& check, void (*run)(Global<const float> O, Global<const float> 
     gates[0] = -200;  // exp(200) is infinity in fp32
     const auto z = check.input("Z", gates);
     const auto weight = check.input("weight", width);
-    const auto y = check.output("Y", rows * width);
+    const auto y = check.output("Y", rows * width, width);
     std::vector<double> expected(rows * width);
     for (std::size_t i = 0; i < expected.size(); ++i) {
       double squares = 0;

@@ -14,7 +14,7 @@ void check(Check& check, void (*run)(Global<const float> Q, Global<const float> 
     const auto q = check.input("Q", length * 32);
     const auto b = check.input("B", check.uniform(length * 32, -3, 0));
     const auto s = check.input("S", 32 * 32);
-    const auto o = check.output("O", length * 32);
+    const auto o = check.output("O", length * 32, 32);
     std::vector<double> expected;
     for (std::size_t t = 0; t < length; ++t) {
       std::vector<double> row(32);

@@ -19,7 +19,7 @@ void check(Check& check, void (*run)(Global<const float> Q, Global<const float> 
     const auto k = check.input("K", columns * 16);
     const auto bk = check.input("BK", std::vector<double>(sums.begin(), sums.end() - 256));
     const auto r = check.input("r", std::vector<double>(sums.end() - 272, sums.end() - 256));
-    const auto p = check.output("P", 16 * columns);
+    const auto p = check.output("P", 16 * columns, columns);
     std::vector<double> expected(16 * columns);
     for (std::size_t e = 0; e < expected.size() * 16; ++e) {
       const std::size_t i = e / 16 / columns;

@@ -14,7 +14,7 @@ void check(Check& check, void (*run)(Global<const float> Q, Global<const float> 
     const auto q = check.input("Q", heads * length * 32);
     const auto k = check.input("K", heads * length * 32);
     const auto v = check.input("V", heads * length * 32);
-    const auto o = check.output("O", heads * length * 32);
+    const auto o = check.output("O", heads * length * 32, 32);
     std::vector<double> expected;
     for (std::size_t h = 0; h < heads; ++h) {
       const std::vector<double> gates(length * 32, 1 - std::exp2(-5 - static_cast<double>(h)));

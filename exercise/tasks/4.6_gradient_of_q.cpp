@@ -11,7 +11,7 @@ void check(Check& check, void (*run)(Global<const float> K, Global<const float> 
     const auto k = check.input("K", length * 32);
     const auto v = check.input("V", length * 32);
     const auto d_o = check.input("dO", length * 32);
-    const auto dq = check.output("dQ", length * 32);
+    const auto dq = check.output("dQ", length * 32, 32);
     check.run([&] { run(k, v, d_o, dq, static_cast<int>(length)); });
     // do_t S_t^T is the causal product with keys and values exchanged.
     check.expect(dq, causal_product(d_o, v, k, 32, 32).outputs);

@@ -13,7 +13,7 @@ void check(Check& check, void (*run)(Global<const float> Q, Global<const float> 
     const auto v = check.input("V", length * 32);
     const std::vector<double> beta = check.uniform(length, 0, 1);
     const auto b = check.input("beta", beta);
-    const auto o = check.output("O", length * 32);
+    const auto o = check.output("O", length * 32, 32);
     check.run([&] { run(q, k, v, b, o, static_cast<int>(length)); });
     check.expect(o, delta_rule(q, k, v, beta, 32, 32).outputs);
     for (const auto* input : {&q, &k, &v}) check.reads_at_most(*input, 1);

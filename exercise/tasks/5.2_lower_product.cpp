@@ -13,8 +13,8 @@ void check(Check& check, void (*run)(Global<const float> Q, Global<const float> 
     const auto q = check.input("Q", 16 * 32);
     const auto k = check.input("K", keys);
     const auto b = check.input("beta", beta);
-    const auto a = check.output("A", 16 * 16);
-    const auto p = check.output("P", 16 * 16);
+    const auto a = check.output("A", 16 * 16, 16);
+    const auto p = check.output("P", 16 * 16, 16);
     std::vector<double> scores(16 * 16);
     for (std::size_t i = 0; i < 16; ++i) {
       for (std::size_t j = 0; j <= i; ++j) {

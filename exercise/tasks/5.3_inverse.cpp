@@ -10,8 +10,8 @@ void check(Check& check, void (*run)(Global<const float> A, Global<const float> 
     const std::vector<double> matrix = strictly_lower(check.uniform(16 * 16, largest / 2, largest), 16);
     const auto a = check.input("A", matrix);
     const auto v = check.input("V", 16 * 16);
-    const auto t = check.output("T", 16 * 16);
-    const auto u = check.output("U", 16 * 16);
+    const auto t = check.output("T", 16 * 16, 16);
+    const auto u = check.output("U", 16 * 16, 16);
     const std::vector<double> inverse = unit_lower_inverse(matrix, 16);
     std::vector<double> solved;
     for (std::size_t i = 0; i < 16; ++i) {

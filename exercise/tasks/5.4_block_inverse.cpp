@@ -18,7 +18,7 @@ void check(Check& check,
     const auto t11 = check.input("T11", block(whole, 0, 0));
     const auto t22 = check.input("T22", block(whole, 8, 8));
     const auto l21 = check.input("L21", block(matrix, 8, 0));
-    const auto t = check.output("T", 16 * 16);
+    const auto t = check.output("T", 16 * 16, 16);
     check.run([&] { run(t11, t22, l21, t); });
     check.expect(t, whole);
     for (const auto* input : {&t11, &t22, &l21}) check.reads_at_most(*input, 1);

@@ -16,8 +16,8 @@ void check(Check& check, void (*run)(Global<const float> T, Global<const float> 
     const auto b = check.input("beta", beta);
     const auto k = check.input("K", keys);
     const auto v = check.input("V", values);
-    const auto w = check.output("W", 16 * 16);
-    const auto u = check.output("U", 16 * 16);
+    const auto w = check.output("W", 16 * 16, 16);
+    const auto u = check.output("U", 16 * 16, 16);
     std::vector<double> expected_w;
     std::vector<double> expected_u;
     for (std::size_t i = 0; i < 16; ++i) {

@@ -30,8 +30,11 @@ STAIRCASE = (
 )
 STAIRCASE_AT = 2048  # the longest at which the first loop is timed, and the last kernel far from launch times
 
-# Stages of libraries that ours are compared with.
+# Variants that call a library, which ours are compared with; every sweep runs them.
 YARDSTICKS = ("cub", "cufft")
+
+# A stage that its operator's dispatch could not have chosen: it has all tokens at once.
+OTHER_WORK = ("prefill",)
 
 # Algorithms for the same operator, from whichever chapter: (name, chapter, operator, stage). The first two are the
 # tables that others publish.
@@ -54,13 +57,13 @@ ALGORITHMS = {
         ("recurrent", "02_chunkwise", "linear_attention", "recurrent"),
         ("chunkwise (states in memory)", "02_chunkwise", "linear_attention", "materialized"),
         ("chunkwise (fused)", "02_chunkwise", "linear_attention", "pipelined"),
-        ("chunkwise (segments at once)", "02_chunkwise", "linear_attention", "sequence_parallel"),
+        ("chunkwise (segments at once)", "02_chunkwise", "linear_attention", "segments"),
     ),
     "GLA": (
         ("recurrent", "03_gla", "gla", "recurrent_gpu"),
         ("chunkwise in log space", "03_gla", "gla", "chunk_gpu"),
         ("two levels", "03_gla", "gla", "subchunk_tensor_core"),
-        ("two levels (segments at once)", "03_gla", "gla", "sequence_parallel"),
+        ("two levels (segments at once)", "03_gla", "gla", "segments"),
         ("one kernel", "04_fused_chunk", "gla", "one_kernel"),
     ),
     "Scan": (
@@ -92,6 +95,15 @@ class Rows:
     def on_gpu(self) -> list[str]:
         """The GPU stages, in order."""
         return [stage for stage, by_length in self.stages.items() if any(map(is_gpu, by_length.values()))]
+
+    def last(self) -> str | None:
+        """What the operator's time is: its dispatch, or the last stage on the GPU that is no library's."""
+        stages = [stage for stage in self.on_gpu() if stage not in YARDSTICKS and not self.is_variant(stage)]
+        return stages[-1] if stages else None
+
+    def is_variant(self, stage: str) -> bool:
+        """Whether a dispatch may choose it, and it is no step of the lesson."""
+        return any(timing.get("variant", False) for timing in self.stages[stage].values())
 
 
 def operators(timings: Timings) -> list[Rows]:

@@ -199,8 +199,8 @@ def of_the_limit(timings: Timings) -> tuple[str, str] | None:
     lines = {}
     for chapter, label in HEADLINES.items():
         rows = find(timings, chapter, label)
-        if stages := rows.on_gpu():
-            by_length = rows.stages[stages[-1]]
+        if last := rows.last():
+            by_length = rows.stages[last]
             shares = {L: share for L in sorted(by_length) if (share := limit_share(by_length[L]))}
             if shares:
                 lines[f"{chapter[:2]} {label}"] = shares

@@ -19,6 +19,7 @@ That is 9 minutes, and it took 530 s when it was last measured. A sweep that is 
 from dataclasses import dataclass, replace
 from math import log
 
+from .groups import YARDSTICKS
 from .programs import Operator, Program, Stage
 from .store import Timings
 
@@ -86,7 +87,11 @@ def jobs(
     programs: list[Program], lengths, forms: bool = False, variants: bool = False, cpu: bool = True, gpu: bool = True
 ) -> list[Job]:
     """All processes: GPU stages first, short sequences first. A CPU stage's time at one length tells whether the next is
-    worth while."""
+    worth while. Of the variants there are always the yardsticks, and the others where `variants` asks for them."""
+
+    def is_run(stage: Stage, place: str) -> bool:
+        return stage.place == place and (variants or not stage.variant or stage.name in YARDSTICKS)
+
     result = []
     for place in [*(["gpu"] if gpu else []), *(["cpu"] if cpu else [])]:
         for L in sorted(lengths):
@@ -95,7 +100,7 @@ def jobs(
                 for form in names if forms else [None]:
                     parts = tuple(Part(o, o.stages) for o in program.operators if o.form == form)
                     job = Job(program, L, place, parts).only(
-                        lambda _, stage, place=place: stage.place == place and (variants or not stage.variant)
+                        lambda _, stage, place=place: is_run(stage, place)
                     )
                     if job:
                         result.append(job)

@@ -54,10 +54,10 @@ def sentence(timings: Timings, chapter: str, found: dict) -> str:
     """What the last GPU stage of a chapter's main operator reaches."""
     operator = HEADLINES.get(chapter, "")
     rows = find(timings, chapter, operator)
-    stages = [stage for stage in rows.on_gpu() if AT in rows.ms(stage)]
-    if not stages:
+    last = rows.last()
+    if last is None or AT not in rows.ms(last):
         return NOT_MEASURED
-    timing = rows.stages[stages[-1]][AT]
+    timing = rows.stages[last][AT]
     ms = best_ms(timing)
     sizes = timing["sizes"]
     shape = ", ".join(f"{symbol}={sizes[symbol]}" for symbol in ("B", "H", "L", "D") if symbol in sizes)

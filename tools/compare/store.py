@@ -1,7 +1,7 @@
 """The file of timings: one JSON object, a line a timing, replaced as a whole after every process of a sweep.
 
     {"format": 1, "date", "commit", "machine": {...}, "problem": {"B", "H", "Dk", "Dv", "seed"}, "timings": [{
-      "chapter", "operator", "form", "stage", "step": [i, j], "L", "sizes": {...}, "runs_on": "gpu" | "cpu", "dtype",
+      "chapter", "operator", "form", "stage", "step": [i, j], "variant": true, or not there, "L", "sizes": {...}, "runs_on": "gpu" | "cpu", "dtype",
       "outcome": "timed" | "skipped" | "failed" | "crashed", "reason",
       "time_ms": {"median", "min", "max", "runs", "graph"}, "limit_ms", "bytes", "bytes_moved", "launches", "flops",
       "work", "error", "note"}]}
@@ -101,7 +101,13 @@ def entry(chapter: str, operator, known, result: dict, stage: dict) -> dict:
         "limit_ms": stage["limit_ms"],
         **{name: stage.get(name) for name in ("bytes", "bytes_moved", "launches", "flops", "work", "note")},
         "error": stage["reference_error"],
+        **variant(known),
     }
+
+
+def variant(stage) -> dict:
+    """A variant says so; a stage says nothing."""
+    return {"variant": True} if stage.variant else {}
 
 
 def entry_without_result(chapter: str, operator, stage, L: int, outcome: str, reason: str) -> dict:
@@ -121,6 +127,7 @@ def entry_without_result(chapter: str, operator, stage, L: int, outcome: str, re
         "time_ms": None,
         "limit_ms": None,
         **dict.fromkeys(("bytes", "bytes_moved", "launches", "flops", "work", "note", "error")),
+        **variant(stage),
     }
 
 

@@ -2,8 +2,10 @@
 
 from math import inf
 
-from .groups import ALGORITHMS, YARDSTICKS, Rows, algorithms, crossovers, find, operators
+from .groups import ALGORITHMS, OTHER_WORK, YARDSTICKS, Rows, algorithms, crossovers, find, operators
 from .store import Timings, best_ms, is_gpu, label_of, limit_share, one_line
+
+CHOICE_LIMIT = 1.03  # of a dispatch to the fastest that it could have chosen: more is not noise
 
 GENERATED = "<!-- Written by ./tutorial compare from {}: do not edit. -->"
 
@@ -132,11 +134,11 @@ def limits_table(timings: Timings, lengths: list[int]) -> str:
     """The share of the limit that each operator's last GPU stage reaches."""
     body = []
     for rows in operators(timings):
-        if stages := [stage for stage in rows.on_gpu() if stage not in YARDSTICKS]:
-            by_length = rows.stages[stages[-1]]
+        if last := rows.last():
+            by_length = rows.stages[last]
             shares = [percent(limit_share(by_length[L])) if L in by_length else "" for L in lengths]
             if any(shares):
-                body.append([f"{rows.chapter[:2]} `{rows.label}` `{stages[-1]}`", *shares])
+                body.append([f"{rows.chapter[:2]} `{rows.label}` `{last}`", *shares])
     return table(["last GPU stage", *map(str, lengths)], body) if body else ""
 
 
@@ -166,11 +168,32 @@ def last_stages(timings: Timings, lengths: list[int]) -> str:
     """The time of each operator's last GPU stage."""
     body = []
     for rows in operators(timings):
-        if stages := [stage for stage in rows.on_gpu() if stage not in YARDSTICKS]:
-            by_length = rows.stages[stages[-1]]
-            cells = [cell(by_length.get(L)) for L in lengths]
-            body.append([f"{rows.chapter[:2]} `{rows.label}` `{stages[-1]}`", *cells])
+        if last := rows.last():
+            cells = [cell(rows.stages[last].get(L)) for L in lengths]
+            body.append([f"{rows.chapter[:2]} `{rows.label}` `{last}`", *cells])
     return table(["last GPU stage", *map(str, lengths)], body) if body else ""
+
+
+def choices(timings: Timings, lengths: list[int]) -> str:
+    """How far each dispatch is from the fastest of its operator's stages and variants: times its time, and which it is."""
+    body = []
+    for rows in operators(timings):
+        others = [stage for stage in rows.on_gpu() if stage not in ("dispatch", *YARDSTICKS, *OTHER_WORK)]
+        if rows.last() != "dispatch" or not others:
+            continue
+        cells = []
+        for L in lengths:
+            known = {stage: rows.ms(stage)[L] for stage in others if L in rows.ms(stage)}
+            chosen = rows.ms("dispatch").get(L)
+            if chosen is None or not known:
+                cells.append("")
+                continue
+            best = min(known, key=known.get)
+            ratio = chosen / known[best]
+            text = f"{ratio:.2f}"
+            cells.append(text if ratio <= CHOICE_LIMIT else f"**{text}** `{best}`")
+        body.append([f"{rows.chapter[:2]} `{rows.label}`", *cells])
+    return table(["dispatch", *map(str, lengths)], body) if body else ""
 
 
 def picture(pictures: dict[str, str], name: str) -> list[str]:
@@ -201,6 +224,13 @@ def report(timings: Timings, source: str, pictures: list[tuple[str, str]] = (), 
             parts.append(
                 "More than 100 % is no mistake: in a graph a small problem stays in the L2 cache, and the limit is memory's.\n"
             )
+    if chosen := choices(timings, lengths):
+        parts += [
+            "## What dispatch chooses\n",
+            "The time of each `dispatch`, as a multiple of that of the fastest of its operator's stages and variants that were "
+            "timed with it. Where it is more than 3 % slower, the table names that one. Variants are timed with `--variants`.\n",
+            chosen,
+        ]
     if against_peers:
         parts += ["## Against flash-linear-attention\n", against_peers]
     algorithm_tables = {title: text for title in ALGORITHMS if (text := of_algorithms(timings, title))}

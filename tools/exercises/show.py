@@ -13,7 +13,9 @@ def overview(tasks: list[Task], solved: list[str]) -> str:
             lines.append(f"chapter {chapter:02}")
         lines.append(f"  {'solved' if task.number in solved else '      '}  {task.number}  {task.title}")
     count = sum(task.number in solved for task in tasks)
-    lines.append(f"{count} of {len(tasks)} are solved; ./tutorial exercise {tasks[0].number} starts one")
+    rest = [task.number for task in tasks if task.number not in solved]
+    start = f"; ./tutorial exercise {rest[0]} starts {'one' if count == 0 else 'the next'}" if rest else ""
+    lines.append(f"{count} of {len(tasks)} are solved{start}")
     return "\n".join(lines) + "\n"
 
 

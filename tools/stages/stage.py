@@ -1,7 +1,7 @@
 """Stage files, and the line of their opening comments that says where they come from:
 
     /// Grows out of: 6_tensor_core.cu                                   a stage of the same folder,
-    /// Grows out of: 02_chunkwise/linear_attention/7_pipelined.cu       one of another folder,
+    /// Grows out of: 02_chunkwise/linear_attention/8_pipelined.cu       one of another folder,
     /// Grows out of: nothing                                            or none: the first stage of an operator
     /// Grows out of: 3_chunkwise.cpp; port to the GPU: why the step is larger than others
 

@@ -23,7 +23,7 @@
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/warp.cuh"
-#include "common/tile/requirements.hpp"
+#include "common/tile/aligned_rows.hpp"
 
 namespace tutorial::causal_dot_product {
 namespace {

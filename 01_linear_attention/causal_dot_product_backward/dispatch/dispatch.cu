@@ -7,7 +7,7 @@
 /// number of walks, by the rule of causal_dot_product's `dispatch`.
 /// Improves on: `lmha` starts its walks one after the other, and supports neither Dk > 64 nor Dv > 64.
 /// Unchanged: three walks, 12 Dk Dv operations per head and position.
-/// Equation: as `atomic`
+/// Equation: as `lmha`
 /// Shapes: q, k, dq, dk [B, H, L, Dk]; v, do, dv [B, H, L, Dv], fp32 in global memory.
 /// Thread mapping: block (b h, columns, walk); the rest is as in the kernel that is chosen.
 /// Resources: those of the kernel that is chosen.

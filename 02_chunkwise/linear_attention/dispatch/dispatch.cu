@@ -4,17 +4,17 @@
 ///
 /// Idea: estimate the time of each launch plan and choose the fastest. The time of a walk is that of the chunks which
 /// one block computes one after the other. Segments shorten the walk, but they add a first walk over K and V, two more
-/// launches, and states that pass through memory. On Hopper the kernel is that of `queued_products`
-/// (dispatch/hopper_walk.cuh), because `cluster` is slower. It has one block per multiprocessor, and a chunk takes
-/// longer when all blocks together request more bytes than the memory delivers. Cards without products of warpgroups
-/// have two kernels. The tiles of 128 columns of dispatch/roles_walk.cuh fit into 99 KB, and it has one block per
+/// launches, and states that pass through memory. On Hopper the kernel is `queued_products`, or `warpgroup_mma` for a single
+/// chunk, which has nothing to hand from role to role. With segments or a normaliser it is that of dispatch/hopper_walk.cuh,
+/// which does the same. A multiprocessor has one block of it, and a chunk takes longer when all blocks together request
+/// more bytes than the memory delivers. Cards without products of warpgroups have two kernels. The tiles of 128 columns of dispatch/roles_walk.cuh fit into 99 KB, and it has one block per
 /// multiprocessor. It takes about as long for a chunk as dispatch/walk.cuh does with a block of the same columns alone on
 /// its multiprocessor. That of dispatch/walk.cuh also supports the normaliser and Dk > 128,
 /// and on Hopper tensors that bulk copies do not support. There a chunk takes longer when a multiprocessor has two
 /// blocks, but not twice as long. Tiles of half the width double the number of blocks, but Q and K are then read twice
 /// from the second-level cache.
 /// Improves on: `queued_products` and `pipelined` leave multiprocessors idle when there are few heads;
-/// `sequence_parallel` reads K and V twice and starts three kernels where one could do. None of them supports every
+/// `segments` reads K and V twice and starts three kernels where one could do. None of them supports every
 /// width.
 /// Unchanged: the kernels' products, shapes and bytes.
 /// Fallback: if the tensor-core kernels do not support a width, or rows are not aligned, `fused` computes in fp32, on
@@ -37,81 +37,82 @@
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/workspace.hpp"
-#include "common/tile/bulk_tiles.cuh"
+#include "common/estimate/walk_times.hpp"
+#include "common/tile/bulk_requirements.hpp"
 
 namespace tutorial::linear_attention {
 namespace {
 
 using namespace tile;
+using namespace estimate;
 
-constexpr WalkTimes kTimes{.narrow = {.walk = {2.0, 3.6}, .states = {0.7, 1.2}},
-                           .wide = {.walk = {2.9, 5.3}, .states = {0.9, 1.8}}};
+constexpr WalkClocks kWarpClocks{.narrow = {.walk = {3960, 7130}, .states = {1390, 2380}},
+                                 .wide = {.walk = {5740, 10500}, .states = {1780, 3560}}};
 
-// The times of roles_walk(), whose block has its multiprocessor for itself. Those of 128 columns were measured; 64 columns
-// are taken to be as fast as above.
-constexpr WalkTimes kRolesTimes{
-    .narrow = {.walk = {2.0}, .states = {0.7}}, .wide = {.walk = {3.0}, .states = {0.9}}, .resident = 1};
+// Those of roles_walk(), whose block has its multiprocessor for itself. Those of 128 columns were measured; 64 columns are
+// taken to be as fast as above.
+constexpr WalkClocks kRolesClocks{
+    .narrow = {.walk = {3960}, .states = {1390}}, .wide = {.walk = {5940}, .states = {1780}}, .resident = 1};
 
-// The times on warpgroups. The bytes are those that the memory and the second-level cache deliver together. With the
-// normaliser, the warps that add up keys compete with all other roles for shared memory.
-constexpr ExclusiveWalkTimes kWarpgroupTimes{.walk = 0.75, .states = 0.4, .bytes_per_microsecond = 4.6e6};
-constexpr ExclusiveWalkTimes kNormalizedTimes{.walk = 0.84, .states = 0.4, .bytes_per_microsecond = 4.4e6};
+// Those on warpgroups. With the normaliser, the warps that add up keys compete with all other roles for shared memory.
+constexpr ExclusiveWalkClocks kWarpgroupClocks{.walk = 1490, .states = 790, .bytes_speed = 1.1};
+constexpr ExclusiveWalkClocks kNormalizedClocks{.walk = 1660, .states = 790, .bytes_speed = 1.05};
 
-/// What walks the chunks.
-enum class Kernel { kWarpgroups, kRoles, kWarps };
+constexpr int kChunkLength = 64;
 
-struct Choice {
-  Kernel kernel;
-  LaunchPlan plan;
+/// What computes the chunks.
+enum class Kernel {
+  kWarpgroupMma,
+  kQueuedProducts,
+  kWarpgroups,
+  kRolesByBulkCopies,
+  kRolesByCpAsync,
+  kWarps,
+  kFusedInFp32
 };
 
-/// How roles_walk() loads these tensors.
-RolesLoader roles_loader(const Bf16Arguments& a) {
-  return tile::bulk_copies_unsupported(a).empty() ? RolesLoader::kBulkCopies : RolesLoader::kCpAsync;
-}
+/// What dispatch does with a problem.
+struct Choice {
+  Kernel kernel;
+  LaunchPlan plan;      ///< of the walks; kFusedInFp32 has none
+  std::string note;     ///< the choice in words
+  std::int64_t memory;  ///< bytes beside inputs and outputs
+};
 
 Choice choose(const Bf16Arguments& a, bool is_normalized) {
+  const std::int64_t heads = std::int64_t(a.B) * a.H;
+  if (const std::string reason = tensor_core_unsupported(a); !reason.empty()) {
+    const std::int64_t denominators = is_normalized ? heads * a.L + 1 : 0;
+    return {Kernel::kFusedInFp32,
+            {},
+            "fused in fp32: " + reason,
+            std::int64_t(sizeof(float)) * (Fp32Copies::count(a) + denominators)};
+  }
   const Extents extents = extents_of(a);
+  const auto walk = [&](Kernel kernel, const char* name, const LaunchPlan& plan) {
+    const std::string segments = plan.segments > 1 ? std::to_string(plan.segments) + " segments, " : "";
+    const std::int64_t starts_of_z = is_normalized ? heads * (plan.segments - 1) * a.Dk : 0;
+    return Choice{kernel, plan,
+                  std::string(name) + ", " + segments + std::to_string(plan.columns) + " columns per block",
+                  launch_plan_memory(extents, plan) + std::int64_t(sizeof(float)) * starts_of_z};
+  };
   if (warpgroup_mma_unsupported(a).empty()) {
-    return {Kernel::kWarpgroups, fastest_launch_plan(extents, is_normalized ? kNormalizedTimes : kWarpgroupTimes)};
+    const LaunchPlan plan = fastest_plan(extents, is_normalized ? kNormalizedClocks : kWarpgroupClocks);
+    if (is_normalized || plan.segments > 1) return walk(Kernel::kWarpgroups, "warpgroups", plan);
+    // A single chunk has nothing to hand from role to role.
+    return a.L <= kChunkLength ? walk(Kernel::kWarpgroupMma, "warpgroup_mma", plan)
+                               : walk(Kernel::kQueuedProducts, "queued_products", plan);
   }
-  const Choice warps{Kernel::kWarps, fastest_launch_plan(extents, kTimes)};
+  const LaunchPlan warps = fastest_plan(extents, kWarpClocks);
   // Roles are for cards without products of warpgroups, for Dk <= 128, and without the normaliser.
-  if (warpgroup_products_missing().empty() || a.Dk > 128 || is_normalized) return warps;
-  const Choice roles{Kernel::kRoles, fastest_launch_plan(extents, kRolesTimes, a.Dv > 64 ? 128 : 64)};
-  const bool is_slower = estimated_time(extents, kRolesTimes, roles.plan) > estimated_time(extents, kTimes, warps.plan);
-  return is_slower ? warps : roles;
-}
-
-void walk_as_chosen(const Bf16Arguments& a, const Normalizer* normalizer = nullptr) {
-  const auto [kernel, plan] = choose(a, normalizer != nullptr);
-  switch (kernel) {
-    case Kernel::kWarpgroups:
-      return hopper_walk(a, plan, normalizer);
-    case Kernel::kRoles:
-      return roles_walk(a, plan, roles_loader(a));
-    case Kernel::kWarps:
-      return walk(a, plan, normalizer);
+  if (!warpgroup_products_missing().empty() && a.Dk <= 128 && !is_normalized) {
+    const LaunchPlan roles = fastest_plan(extents, kRolesClocks, a.Dv > 64 ? 128 : 64);
+    if (walk_time(extents, kRolesClocks, roles) <= walk_time(extents, kWarpClocks, warps)) {
+      return tile::bulk_copies_unsupported(a).empty() ? walk(Kernel::kRolesByBulkCopies, "roles, bulk copies", roles)
+                                                      : walk(Kernel::kRolesByCpAsync, "roles, cp.async", roles);
+    }
   }
-}
-
-std::string name_of(Kernel kernel, const Bf16Arguments& a) {
-  switch (kernel) {
-    case Kernel::kWarpgroups:
-      return "warpgroups";
-    case Kernel::kRoles:
-      return roles_loader(a) == RolesLoader::kBulkCopies ? "roles, bulk copies" : "roles, cp.async";
-    case Kernel::kWarps:
-      break;
-  }
-  return "mma by warps";
-}
-
-std::string describe(const Bf16Arguments& a, bool is_normalized) {
-  if (const std::string reason = tensor_core_unsupported(a); !reason.empty()) return "fused in fp32: " + reason;
-  const auto [kernel, plan] = choose(a, is_normalized);
-  const std::string segments = plan.segments > 1 ? std::to_string(plan.segments) + " segments, " : "";
-  return name_of(kernel, a) + ", " + segments + std::to_string(plan.columns) + " columns per block";
+  return walk(Kernel::kWarps, "mma by warps", warps);
 }
 
 FloatArguments in_fp32(const Bf16Arguments& a, const Fp32Copies& copies) {
@@ -155,17 +156,9 @@ __global__ void divide_kernel(Bf16Arguments a, View<float> numerators, View<floa
   }
 }
 
-}  // namespace
-
-void dispatch(const Bf16Arguments& a) {
-  if (tensor_core_unsupported(a).empty()) return walk_as_chosen(a);
-  const FloatArguments f = fused_in_fp32(a);
-  convert(a.B, a.H, a.L, a.Dv, f.o, a.o);
-}
-
-void dispatch_normalized(const NormalizedBf16Arguments& n) {
+/// o = numerators / (denominators + eps), both by `fused`.
+void normalized_in_fp32(const NormalizedBf16Arguments& n) {
   const Bf16Arguments& a = n.attention;
-  if (tensor_core_unsupported(a).empty()) return walk_as_chosen(a, &n.normalizer);
   const FloatArguments f = fused_in_fp32(a);
   // The denominators: V is one column of ones, a single element that all rows are views of.
   const std::int64_t rows = std::int64_t(a.B) * a.H * a.L;
@@ -182,37 +175,58 @@ void dispatch_normalized(const NormalizedBf16Arguments& n) {
   launch(divide_kernel, {unsigned((rows - 1) / kRows + 1), dim3(32, kRows)}, a, f.o, d.o, n.normalizer.eps);
 }
 
+}  // namespace
+
+void dispatch(const Bf16Arguments& a) {
+  const Choice choice = choose(a, false);
+  switch (choice.kernel) {
+    case Kernel::kWarpgroupMma:
+      return warpgroup_mma(a);
+    case Kernel::kQueuedProducts:
+      return queued_products(a);
+    case Kernel::kWarpgroups:
+      return hopper_walk(a, choice.plan);
+    case Kernel::kRolesByBulkCopies:
+      return roles_walk(a, choice.plan, RolesLoader::kBulkCopies);
+    case Kernel::kRolesByCpAsync:
+      return roles_walk(a, choice.plan, RolesLoader::kCpAsync);
+    case Kernel::kWarps:
+      return walk(a, choice.plan);
+    case Kernel::kFusedInFp32:
+      return convert(a.B, a.H, a.L, a.Dv, fused_in_fp32(a).o, a.o);
+  }
+}
+
+void dispatch_normalized(const NormalizedBf16Arguments& n) {
+  const Choice choice = choose(n.attention, true);
+  if (choice.kernel == Kernel::kFusedInFp32) return normalized_in_fp32(n);
+  (choice.kernel == Kernel::kWarpgroups ? hopper_walk : walk)(n.attention, choice.plan, &n.normalizer);
+}
+
 std::string dispatch_unsupported(const Bf16Arguments& a) {
   if (tensor_core_unsupported(a).empty()) return "";
   if (const std::string reason = convert_unsupported(a.B, a.H, a.L); !reason.empty()) return reason;
   return fused_unsupported(in_fp32(a, Fp32Copies(a, nullptr)));
 }
 
+std::string dispatch_note(const Bf16Arguments& a) {
+  return choose(a, false).note;
+}
+
+std::int64_t dispatch_memory(const Bf16Arguments& a) {
+  return choose(a, false).memory;
+}
+
 std::string dispatch_normalized_unsupported(const NormalizedBf16Arguments& n) {
   return dispatch_unsupported(n.attention);
 }
 
-std::string dispatch_note(const Bf16Arguments& a) {
-  return describe(a, false);
-}
-
 std::string dispatch_normalized_note(const NormalizedBf16Arguments& n) {
-  return describe(n.attention, true);
-}
-
-std::int64_t dispatch_memory(const Bf16Arguments& a) {
-  if (tensor_core_unsupported(a).empty()) return launch_plan_memory(extents_of(a), choose(a, false).plan);
-  return std::int64_t(sizeof(float)) * Fp32Copies::count(a);
+  return choose(n.attention, true).note;
 }
 
 std::int64_t dispatch_normalized_memory(const NormalizedBf16Arguments& n) {
-  const Bf16Arguments& a = n.attention;
-  const std::int64_t heads = std::int64_t(a.B) * a.H;
-  if (!tensor_core_unsupported(a).empty()) {
-    return dispatch_memory(a) + std::int64_t(sizeof(float)) * (heads * a.L + 1);
-  }
-  const LaunchPlan plan = choose(a, true).plan;
-  return launch_plan_memory(extents_of(a), plan) + std::int64_t(sizeof(float)) * heads * (plan.segments - 1) * a.Dk;
+  return choose(n.attention, true).memory;
 }
 
 }  // namespace tutorial::linear_attention

@@ -1,8 +1,8 @@
 #pragma once
 /// @file
 /// The walk that dispatch starts on Hopper: `queued_products` for every launch plan, with the normaliser if there is
-/// one, and in either direction (direction.cuh), for the gradients. The stage file ../13_queued_products.cu explains
-/// the order of products, ../12_balanced_roles.cu the roles, and ../8_sequence_parallel.cu the segments.
+/// one, and in either direction (direction.cuh), for the gradients. The stage file ../14_queued_products.cu explains
+/// the order of products, ../13_balanced_roles.cu the roles, and ../9_segments.cu the segments.
 ///
 /// Normaliser: z is one more key of each chunk, so that the product of the scores computes Q z, too (key_rows.cuh). P 1
 /// consists of sums over the rows of the accumulators of this product. So scale / (scale q_t . z_t + eps) is ready

@@ -18,7 +18,7 @@
 /// for a tile is a barrier of all of them, too.) The loads, by bulk
 /// copies or by cp.async, are those of common/tile/loading_warps.cuh.
 ///
-/// Unchanged: the products, their precision, and the segments (../8_sequence_parallel.cu explains them). The states of
+/// Unchanged: the products, their precision, and the segments (../9_segments.cu explains them). The states of
 /// the segments come from the first kernel of walk.cuh.
 /// Resources: four warps that multiply, and one (BulkCopies) or two (CpAsync) that load. At Dk = Dv = 128 each thread
 /// has 255 registers, so a multiprocessor has one block. Shared memory in KB, for 64 and for 128 columns per block: 48

@@ -1,10 +1,10 @@
 #pragma once
 /// @file
-/// The walk that dispatch starts: `pipelined` and `sequence_parallel` for every launch plan, with the normaliser if
+/// The walk that dispatch starts: `pipelined` and `segments` for every launch plan, with the normaliser if
 /// there is one, and in either direction (direction.cuh), for the gradients.
 ///
 /// Kernel 1 (compute_segment_state()) and carry_states() run only if there are segments. The stage file
-/// ../8_sequence_parallel.cu explains them. normalizer.cuh says how z is computed among the products of the walk.
+/// ../9_segments.cu explains them. normalizer.cuh says how z is computed among the products of the walk.
 /// Shared memory at Dk = Dv = 128: 104 KB, with the normaliser 108 KB, so that two blocks fit on a multiprocessor.
 
 #include <cuda_runtime.h>

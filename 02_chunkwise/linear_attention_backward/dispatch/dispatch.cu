@@ -33,50 +33,33 @@
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/workspace.hpp"
+#include "common/estimate/card.hpp"
+#include "common/estimate/walk_times.hpp"
 
 namespace tutorial::linear_attention {
 namespace {
 
 using namespace tile;
 
-constexpr WalkTimes kTimes{.narrow = {.walk = {2.0, 3.6}, .states = {0.7, 1.2}},
-                           .wide = {.walk = {2.9, 5.3}, .states = {0.9, 1.8}}};
+constexpr estimate::WalkClocks kWarpClocks{.narrow = {.walk = {3960, 7130}, .states = {1390, 2380}},
+                                           .wide = {.walk = {5740, 10500}, .states = {1780, 3560}}};
 
-// Times on warpgroups, in microseconds: of a chunk in a walk, of a chunk in the sums for the segments, of a block's
-// start, and what segments cost in addition.
-constexpr double kChunkTime = 0.85, kSumTime = 0.4, kBlockStart = 3, kSegments = 8;
+// On warpgroups: the clocks of a chunk in a walk, of a chunk in the sums for the segments, and of a block's start; and the
+// microseconds that segments cost in addition.
+constexpr double kChunkClocks = 1680, kSumClocks = 790, kStartClocks = 5940, kSegments = 8;
 constexpr int kChunkLength = 64;
-
-bool runs_on_warpgroups(const Bf16BackwardArguments& b) {
-  const std::array<Gradient, 3> gradients = gradients_of(b);
-  return std::all_of(gradients.begin(), gradients.end(),
-                     [](const Gradient& g) { return warpgroup_mma_unsupported(g.a).empty(); });
-}
 
 /// The time of a plan on warpgroups, in microseconds.
 double estimated_time(const Bf16BackwardArguments& b, const LaunchPlan& plan) {
-  const int multiprocessors = multiprocessor_count();
+  const estimate::Card card = estimate::card();
   const std::int64_t heads = std::int64_t(b.B) * b.H;
   const int key_tiles = ceil_div(b.Dk, 64), value_tiles = ceil_div(b.Dv, 64);
   const double chunks = plan.length / kChunkLength;
-  const double rounds = double(ceil_div(heads * (2 * key_tiles + value_tiles) * plan.segments, multiprocessors));
-  double time = rounds * (chunks * kChunkTime + kBlockStart);
-  if (plan.segments > 1) {
-    const std::int64_t blocks = heads * 2 * value_tiles * (plan.segments - 1);
-    time += kSegments + double(ceil_div(blocks, 2 * multiprocessors)) * chunks * kSumTime;
-  }
-  return time;
-}
-
-LaunchPlan choose(const Bf16BackwardArguments& b) {
-  const Extents extents{b.B, b.H, b.L, std::max(b.Dk, b.Dv), b.Dv};
-  if (!runs_on_warpgroups(b)) return fastest_launch_plan(extents, kTimes);
-  LaunchPlan best = make_launch_plan(b.L, 64, 1);
-  for (int segments = 2; segments <= std::min(ceil_div(b.L, kChunkLength), multiprocessor_count()); ++segments) {
-    const LaunchPlan plan = make_launch_plan(b.L, 64, segments);
-    if (estimated_time(b, plan) < estimated_time(b, best)) best = plan;
-  }
-  return best;
+  const double rounds = double(card.rounds(heads * (2 * key_tiles + value_tiles) * plan.segments));
+  const double walk = card.microseconds(rounds * (chunks * kChunkClocks + kStartClocks));
+  if (plan.segments == 1) return walk;
+  const double sums = double(card.rounds(heads * 2 * value_tiles * (plan.segments - 1), 2)) * chunks * kSumClocks;
+  return walk + kSegments + card.microseconds(sums);
 }
 
 /// The problem in fp32.
@@ -102,6 +85,40 @@ struct InFp32 {
     return {x.data ? x.row(0, 0, b.L - 1) : nullptr, x.stride_b, x.stride_h, -x.stride_l};
   }
 };
+
+enum class Kernel { kWarpgroups, kWarps, kFusedInFp32 };
+
+/// What dispatch does with a problem.
+struct Choice {
+  Kernel kernel;
+  LaunchPlan plan;      ///< of the walks; kFusedInFp32 has none
+  std::string note;     ///< the choice in words
+  std::int64_t memory;  ///< bytes beside inputs and outputs
+};
+
+Choice choose(const Bf16BackwardArguments& b) {
+  if (const std::string reason = gradients_unsupported(b); !reason.empty()) {
+    return {Kernel::kFusedInFp32, {}, "fused in fp32: " + reason, std::int64_t(sizeof(float)) * InFp32::elements(b)};
+  }
+  const auto walks = [&](Kernel kernel, const char* name, const LaunchPlan& plan) {
+    const std::string segments = plan.segments > 1 ? std::to_string(plan.segments) + " segments, " : "";
+    return Choice{kernel, plan,
+                  std::string(name) + ", " + segments + std::to_string(plan.columns) + " columns per block",
+                  2 * std::int64_t(sizeof(float)) * b.B * b.H * (plan.segments - 1) * b.Dk * b.Dv};
+  };
+  const std::array<Gradient, 3> gradients = gradients_of(b);
+  if (std::any_of(gradients.begin(), gradients.end(),
+                  [](const Gradient& g) { return !warpgroup_mma_unsupported(g.a).empty(); })) {
+    const Extents extents{b.B, b.H, b.L, std::max(b.Dk, b.Dv), b.Dv};
+    return walks(Kernel::kWarps, "mma by warps", estimate::fastest_plan(extents, kWarpClocks));
+  }
+  LaunchPlan best = make_launch_plan(b.L, 64, 1);
+  for (int segments = 2; segments <= std::min(ceil_div(b.L, kChunkLength), multiprocessor_count()); ++segments) {
+    const LaunchPlan plan = make_launch_plan(b.L, 64, segments);
+    if (estimated_time(b, plan) < estimated_time(b, best)) best = plan;
+  }
+  return walks(Kernel::kWarpgroups, "warpgroups", best);
+}
 
 /// to = factor from, or factor from^T, for states of `rows` rows in `from`. Grid (up to 64, H, B).
 __global__ void scale_state_kernel(View<const float> from, View<float> to, int rows, int columns, bool transpose,
@@ -164,9 +181,15 @@ void backward_in_fp32(const Bf16BackwardArguments& b) {
 }  // namespace
 
 void dispatch_backward(const Bf16BackwardArguments& b) {
-  if (!gradients_unsupported(b).empty()) return backward_in_fp32(b);
-  const LaunchPlan plan = choose(b);
-  runs_on_warpgroups(b) ? hopper_gradient_walks(b, plan) : gradient_walks(b, plan);
+  const Choice choice = choose(b);
+  switch (choice.kernel) {
+    case Kernel::kWarpgroups:
+      return hopper_gradient_walks(b, choice.plan);
+    case Kernel::kWarps:
+      return gradient_walks(b, choice.plan);
+    case Kernel::kFusedInFp32:
+      return backward_in_fp32(b);
+  }
 }
 
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments& b) {
@@ -181,16 +204,11 @@ std::string dispatch_backward_unsupported(const Bf16BackwardArguments& b) {
 }
 
 std::string dispatch_backward_note(const Bf16BackwardArguments& b) {
-  if (const std::string reason = gradients_unsupported(b); !reason.empty()) return "fused in fp32: " + reason;
-  const LaunchPlan plan = choose(b);
-  const std::string segments = plan.segments > 1 ? std::to_string(plan.segments) + " segments, " : "";
-  return (runs_on_warpgroups(b) ? "warpgroups, " : "mma by warps, ") + segments + std::to_string(plan.columns) +
-         " columns per block";
+  return choose(b).note;
 }
 
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments& b) {
-  if (!gradients_unsupported(b).empty()) return std::int64_t(sizeof(float)) * InFp32::elements(b);
-  return 2 * std::int64_t(sizeof(float)) * b.B * b.H * (choose(b).segments - 1) * b.Dk * b.Dv;
+  return choose(b).memory;
 }
 
 }  // namespace tutorial::linear_attention

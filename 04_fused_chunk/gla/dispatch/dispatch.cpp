@@ -11,19 +11,32 @@
 /// Weakness: the times in the estimates were measured on an H200 at Dk = Dv = 128.
 
 #include "04_fused_chunk/fused_gla.hpp"
-#include "04_fused_chunk/gla/one_kernel.hpp"
+#include "04_fused_chunk/gla/dispatch/chapter_03.hpp"
+#include "04_fused_chunk/gla/launch_plan.hpp"
 
 namespace tutorial::fused_gla {
 namespace {
 
-bool takes_one_kernel(const Bf16Arguments& a) {
-  return warp_specialized_unsupported(a).empty() && segments_time(a, segments_plan(a)) < gla::dispatch_time(a);
+/// A kernel, and what is to be said of it.
+struct Choice {
+  void (*run)(const Bf16Arguments&);
+  std::string name;  ///< with a colon
+  std::string (*note)(const Bf16Arguments&);
+  std::int64_t (*memory)(const Bf16Arguments&);
+  std::int64_t (*bytes_moved)(const Bf16Arguments&);
+};
+
+Choice choose(const Bf16Arguments& a) {
+  const bool is_one_kernel =
+      score_levels_unsupported(a).empty() && segments_time(a, segments_plan(a)) < gla::dispatch_time(a);
+  if (is_one_kernel) return {segments, "segments: ", segments_note, segments_memory, segments_bytes_moved};
+  return {chapter_03, "chapter 03: ", chapter_03_note, chapter_03_memory, chapter_03_bytes_moved};
 }
 
 }  // namespace
 
 void dispatch(const Bf16Arguments& a) {
-  takes_one_kernel(a) ? segments(a) : gla::dispatch(a);
+  choose(a).run(a);
 }
 
 std::string dispatch_unsupported(const Bf16Arguments& a) {
@@ -31,15 +44,16 @@ std::string dispatch_unsupported(const Bf16Arguments& a) {
 }
 
 std::string dispatch_note(const Bf16Arguments& a) {
-  return takes_one_kernel(a) ? "segments: " + segments_note(a) : "chapter 03: " + gla::dispatch_note(a);
+  const Choice choice = choose(a);
+  return choice.name + choice.note(a);
 }
 
 std::int64_t dispatch_memory(const Bf16Arguments& a) {
-  return takes_one_kernel(a) ? segments_memory(a) : gla::dispatch_memory(a);
+  return choose(a).memory(a);
 }
 
 std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
-  return takes_one_kernel(a) ? segments_bytes_moved(a) : gla::dispatch_bytes_moved(a);
+  return choose(a).bytes_moved(a);
 }
 
 }  // namespace tutorial::fused_gla

@@ -8,7 +8,7 @@
 /// about as long for a chunk as the first walk does with a block of the same columns alone on its multiprocessor. The time of `two_kernels` is the sum of three: its launches, the longer of its walk
 /// and the bytes of its first kernel, and the bytes of its second kernel. On Hopper the walk is that of
 /// `register_scores`, which is the fastest at every length; only its segments have to be chosen.
-/// Improves on: `register_scores` leaves multiprocessors idle if there are few heads. `sequence_parallel` always takes
+/// Improves on: `register_scores` leaves multiprocessors idle if there are few heads. `segments` always takes
 /// as many segments as fill the GPU once, even if fewer would be faster. For short sequences `two_kernels` is faster.
 /// None of them supports every width.
 /// Unchanged: the kernels, shapes and bytes of the stage that it chooses.
@@ -22,33 +22,93 @@
 
 #include "04_fused_chunk/simple_gla/dispatch/as_gla.hpp"
 #include "04_fused_chunk/simple_gla/dispatch/roles_walk.hpp"
-#include "04_fused_chunk/simple_gla/launch_plan.hpp"
+#include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
+#include "common/estimate/card.hpp"
+#include "common/estimate/walk_times.hpp"
 
 namespace tutorial::simple_gla {
 namespace {
 
 // Measured on an H200.
-constexpr tile::WalkTimes kTimes{.narrow = {.walk = {2.5, 4.1}, .states = {0.9, 1.3}},
-                                 .wide = {.walk = {3.5, 6.0}, .states = {1.3, 2.4}}};
-// The times of roles_walk(), whose block has its multiprocessor for itself. Those of 128 columns were measured; 64 columns
-// are taken to be as fast as above.
-constexpr tile::WalkTimes kRolesTimes{
-    .narrow = {.walk = {2.5}, .states = {0.9}}, .wide = {.walk = {3.7}, .states = {1.0}}, .resident = 1};
-constexpr double kTwoLaunches = 5, kStatesOfChunk = 0.9;  // microseconds
-constexpr double kBytesPerMicrosecond = 3.7e6;
-constexpr int kMultiprocessors = 132;
+constexpr estimate::WalkClocks kWarpClocks{.narrow = {.walk = {4950, 8120}, .states = {1780, 2570}},
+                                           .wide = {.walk = {6930, 11900}, .states = {2570, 4750}}};
+// Those of roles_walk(), whose block has its multiprocessor for itself. Those of 128 columns were measured; 64 columns are
+// taken to be as fast as above.
+constexpr estimate::WalkClocks kRolesClocks{
+    .narrow = {.walk = {4950}, .states = {1780}}, .wide = {.walk = {7330}, .states = {1980}}, .resident = 1};
+// Of `two_kernels`: microseconds, clocks for the state of a chunk, and the speed of its bytes as a multiple of a copy's.
+constexpr double kTwoLaunches = 5, kStateClocks = 1780, kBytesSpeed = 0.88;
+
+/// A way to compute a problem, and what is to be said of it.
+struct Kernels {
+  void (*run)(const Bf16Arguments&, const LaunchPlan&);
+  std::string (*note)(const Bf16Arguments&, const LaunchPlan&);
+  std::int64_t (*memory)(const Bf16Arguments&, const LaunchPlan&);
+  std::int64_t (*bytes_moved)(const Bf16Arguments&, const LaunchPlan&);
+};
+
+/// The plan as text, without what there is only one of.
+std::string text_of(const LaunchPlan& plan) {
+  return (plan.segments > 1 ? std::to_string(plan.segments) + " segments, " : "") + std::to_string(plan.columns) +
+         " columns per block";
+}
+
+constexpr Kernels kAsGla{
+    .run = [](const Bf16Arguments& a, const LaunchPlan&) { dispatch_as_gla(a); },
+    .note = [](const Bf16Arguments& a, const LaunchPlan&) { return "gla's dispatch, " + as_gla_note(a); },
+    .memory = [](const Bf16Arguments& a, const LaunchPlan&) { return as_gla_memory(a); },
+    .bytes_moved = [](const Bf16Arguments&, const LaunchPlan&) { return std::int64_t(-1); }};
+
+constexpr Kernels kTwoKernels{
+    .run = [](const Bf16Arguments& a, const LaunchPlan&) { two_kernels(a); },
+    .note = [](const Bf16Arguments&, const LaunchPlan&) { return std::string("two_kernels"); },
+    .memory = [](const Bf16Arguments& a, const LaunchPlan&) { return two_kernels_memory(a); },
+    .bytes_moved = [](const Bf16Arguments& a, const LaunchPlan&) { return two_kernels_bytes_moved(a); }};
+
+constexpr Kernels kWalk{
+    .run = [](const Bf16Arguments& a, const LaunchPlan& plan) { walk(a, plan); },
+    .note = [](const Bf16Arguments&,
+               const LaunchPlan& plan) { return (plan.segments > 1 ? "segments, " : "fused, ") + text_of(plan); },
+    .memory = walk_memory,
+    .bytes_moved = walk_bytes_moved};
+
+constexpr Kernels kRolesWalk{
+    .run = [](const Bf16Arguments& a, const LaunchPlan& plan) { roles_walk(a, plan, roles_loader(a)); },
+    .note =
+        [](const Bf16Arguments& a, const LaunchPlan& plan) {
+          const bool by_bulk_copies = roles_loader(a) == RolesLoader::kBulkCopies;
+          return (by_bulk_copies ? "roles, bulk copies, " : "roles, cp.async, ") + text_of(plan);
+        },
+    .memory = walk_memory,
+    .bytes_moved = roles_walk_bytes_moved};
+
+constexpr Kernels kHopperWalk{.run = [](const Bf16Arguments& a, const LaunchPlan& plan) { hopper_walk(a, plan); },
+                              .note =
+                                  [](const Bf16Arguments& a, const LaunchPlan& plan) {
+                                    if (plan.segments != 2) return "register_scores, " + text_of(plan);
+                                    return "register_scores, segments of " + std::to_string(plan.length) + " and " +
+                                           std::to_string(a.L - plan.length) + " positions, " +
+                                           std::to_string(plan.columns) + " columns per block";
+                                  },
+                              .memory = walk_memory,
+                              .bytes_moved = hopper_walk_bytes_moved};
+
+/// What dispatch chooses for a problem.
+struct Choice {
+  const Kernels* kernels;
+  LaunchPlan plan;  ///< of a walk
+};
 
 /// The estimated time of `two_kernels` in microseconds. Each of the two kernels moves about half of its bytes. The
-/// bytes of the initial and final state are left out, as in the estimates of the walk. A GPU with fewer multiprocessors
-/// is taken to move fewer bytes in the same time.
+/// bytes of the initial and final state are left out, as in the estimates of the walk.
 double two_kernels_time(Bf16Arguments a) {
   a.initial_state.data = nullptr;
   a.final_state.data = nullptr;
-  const double share = std::min(1.0, double(multiprocessor_count()) / kMultiprocessors);
-  const double half = double(two_kernels_bytes_moved(a)) / 2 / (share * kBytesPerMicrosecond);
-  return kTwoLaunches + std::max(kStatesOfChunk * ceil_div(a.L, 64), half) + half;
+  const estimate::Card card = estimate::card();
+  const double half = card.transfer(double(two_kernels_bytes_moved(a)) / 2, kBytesSpeed);
+  return kTwoLaunches + std::max(card.microseconds(kStateClocks * ceil_div(a.L, 64)), half) + half;
 }
 
 /// If there are only sizes and no tensors: as if the tensors were packed.
@@ -60,37 +120,26 @@ Bf16Arguments with_tensors(Bf16Arguments a) {
   return a;
 }
 
-}  // namespace
-
-Choice dispatch_choice(const Bf16Arguments& a) {
+Choice choose(const Bf16Arguments& a) {
   const tile::Extents extents = tile::extents_of(a);
-  if (specialized_unsupported(a).empty()) {
-    return {Choice::kHopperWalk, hopper_plan(extents)};
-  }
-  Choice walks{Choice::kWalk, tile::fastest_launch_plan(extents, kTimes)};
-  if (!fused_unsupported(a).empty()) return {Choice::kTwoKernels, walks.plan};
-  double time = tile::estimated_time(extents, kTimes, walks.plan);
+  if (!two_kernels_unsupported(a).empty()) return {&kAsGla, {}};
+  if (specialized_unsupported(a).empty()) return {&kHopperWalk, hopper_plan(extents)};
+  Choice walks{&kWalk, estimate::fastest_plan(extents, kWarpClocks)};
+  if (!fused_unsupported(a).empty()) return {&kTwoKernels, walks.plan};
+  double time = estimate::walk_time(extents, kWarpClocks, walks.plan);
   if (!warpgroup_products_missing().empty() && a.Dk <= 128) {
-    const LaunchPlan plan = tile::fastest_launch_plan(extents, kRolesTimes, a.Dv > 64 ? 128 : 64);
-    const double roles_time = tile::estimated_time(extents, kRolesTimes, plan);
-    if (roles_time <= time) walks = {Choice::kRolesWalk, plan}, time = roles_time;
+    const LaunchPlan plan = estimate::fastest_plan(extents, kRolesClocks, a.Dv > 64 ? 128 : 64);
+    const double roles_time = estimate::walk_time(extents, kRolesClocks, plan);
+    if (roles_time <= time) walks = {&kRolesWalk, plan}, time = roles_time;
   }
-  return time <= two_kernels_time(a) ? walks : Choice{Choice::kTwoKernels, walks.plan};
+  return time <= two_kernels_time(a) ? walks : Choice{&kTwoKernels, walks.plan};
 }
 
+}  // namespace
+
 void dispatch(const Bf16Arguments& a) {
-  if (!two_kernels_unsupported(a).empty()) return dispatch_as_gla(a);
-  const Choice choice = dispatch_choice(a);
-  switch (choice.kernels) {
-    case Choice::kTwoKernels:
-      return two_kernels(a);
-    case Choice::kHopperWalk:
-      return hopper_walk(a, choice.plan);
-    case Choice::kRolesWalk:
-      return roles_walk(a, choice.plan, roles_loader(a));
-    default:
-      return walk(a, choice.plan);
-  }
+  const Choice choice = choose(a);
+  choice.kernels->run(a, choice.plan);
 }
 
 std::string dispatch_unsupported(const Bf16Arguments& a) {
@@ -98,30 +147,19 @@ std::string dispatch_unsupported(const Bf16Arguments& a) {
 }
 
 std::string dispatch_note(const Bf16Arguments& a) {
-  if (!two_kernels_unsupported(a).empty()) return "gla's dispatch, " + as_gla_note(a);
-  const Choice choice = dispatch_choice(a);
-  if (choice.kernels == Choice::kTwoKernels) return "two_kernels";
-  const std::string segments = std::to_string(choice.plan.segments) + " segments, ",
-                    columns = std::to_string(choice.plan.columns) + " columns per block";
-  if (choice.kernels == Choice::kHopperWalk) {
-    if (const int first = choice.plan.length; choice.plan.segments == 2) {
-      return "register_scores, segments of " + std::to_string(first) + " and " + std::to_string(a.L - first) +
-             " positions, " + columns;
-    }
-    return "register_scores, " + (choice.plan.segments > 1 ? segments : "") + columns;
-  }
-  if (choice.kernels == Choice::kRolesWalk) {
-    const bool by_bulk_copies = roles_loader(a) == RolesLoader::kBulkCopies;
-    return (by_bulk_copies ? "roles, bulk copies, " : "roles, cp.async, ") +
-           (choice.plan.segments > 1 ? segments : "") + columns;
-  }
-  return choice.plan.segments > 1 ? "sequence_parallel, " + segments + columns : "fused, " + columns;
+  const Choice choice = choose(a);
+  return choice.kernels->note(a, choice.plan);
 }
 
 std::int64_t dispatch_memory(const Bf16Arguments& a) {
-  if (!two_kernels_unsupported(a).empty()) return as_gla_memory(a);
-  const Choice choice = dispatch_choice(with_tensors(a));
-  return choice.kernels == Choice::kTwoKernels ? two_kernels_memory(a) : walk_memory(a, choice.plan);
+  if (!two_kernels_unsupported(a).empty()) return as_gla_memory(a);  // before there are tensors, too
+  const Choice choice = choose(with_tensors(a));
+  return choice.kernels->memory(a, choice.plan);
+}
+
+std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
+  const Choice choice = choose(a);
+  return choice.kernels->bytes_moved(a, choice.plan);
 }
 
 }  // namespace tutorial::simple_gla

@@ -1,15 +1,13 @@
 /// @file
-/// How `specialized` and `register_scores` are started, what they require, and the walk of the latter on segments of
-/// the sequence, for dispatch. It is `sequence_parallel` on warpgroups: a first kernel computes what each segment makes
-/// of a state of zeros, and the decay of the segment; common/tile/carry.cuh goes from segment to segment; then the
-/// kernel of `register_scores` walks all of them. The first kernel is in segment_state.cuh.
+/// The walk of `register_scores` on segments of the sequence. It is `segments` on warpgroups: a first kernel computes
+/// what each segment makes of a state of zeros, and the decay of the segment; common/tile/carry.cuh goes from segment to
+/// segment; then the kernel of `register_scores` walks all of them. The first kernel is in segment_state.cuh.
 
 #include <cuda_runtime.h>
 
-#include <string>
-
 #include "04_fused_chunk/simple_gla.hpp"
-#include "04_fused_chunk/simple_gla/launch_plan.hpp"
+#include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
+#include "04_fused_chunk/simple_gla/register_scores.hpp"
 #include "04_fused_chunk/simple_gla/segment_state.cuh"
 #include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
@@ -60,20 +58,6 @@ void hopper_walk(const Bf16Arguments& a, LaunchPlan plan) {
     plan.starts = states;
   }
   walk_with_register_scores(a, plan);
-}
-
-void specialized(const Bf16Arguments& a) {
-  walk_on_warpgroups(a, make_launch_plan(a.L, 64, 1));
-}
-void register_scores(const Bf16Arguments& a) {
-  walk_with_register_scores(a, make_launch_plan(a.L, 64, 1));
-}
-
-std::string specialized_unsupported(const Bf16Arguments& a) {
-  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) return reason;
-  if (a.Dk > 128) return "Dk > 128: the state and its copy would not fit into a warpgroup's registers";
-  const std::string reason = tensor_core_unsupported(a);
-  return reason.empty() ? bulk_copies_unsupported(a) : reason;
 }
 
 }  // namespace tutorial::simple_gla

@@ -5,7 +5,7 @@
 
 #include "04_fused_chunk/simple_gla/dispatch/roles_walk.cuh"
 #include "04_fused_chunk/simple_gla/dispatch/roles_walk.hpp"
-#include "04_fused_chunk/simple_gla/launch_plan.hpp"
+#include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
 #include "common/device/launch.cuh"
 #include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"

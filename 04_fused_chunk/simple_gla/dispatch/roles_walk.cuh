@@ -21,7 +21,7 @@
 /// overwrites it, and until all parts of P are there. The loads are those of common/tile/loading_warps.cuh: by bulk
 /// copies or by cp.async.
 ///
-/// Unchanged: the products, decays and precision of `fused`, and the segments of `sequence_parallel`, whose first
+/// Unchanged: the products, decays and precision of `fused`, and the segments of `segments`, whose first
 /// kernel computes the states.
 /// Resources: four warps that multiply, and one (BulkCopies) or two (CpAsync) that load. At Dk = Dv = 128 each thread
 /// has 255 registers, so a multiprocessor has one block. Shared memory in KB, for 64 and for 128 columns per block: 50
@@ -34,6 +34,7 @@
 #include <cuda_runtime.h>
 
 #include "04_fused_chunk/simple_gla.hpp"
+#include "04_fused_chunk/simple_gla/dispatch/decay_to_end.cuh"
 #include "04_fused_chunk/simple_gla/scalar_gate.cuh"
 #include "common/device/hide_from_compiler.cuh"
 #include "common/device/memory.cuh"

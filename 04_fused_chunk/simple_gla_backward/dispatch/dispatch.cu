@@ -24,7 +24,6 @@
 
 #include "04_fused_chunk/simple_gla_backward.hpp"
 #include "04_fused_chunk/simple_gla_backward/dispatch/as_gla.hpp"
-#include "04_fused_chunk/simple_gla_backward/gradients.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
@@ -90,27 +89,37 @@ struct Padded {
   }
 };
 
-/// Whether the walks run on warpgroups.
-bool runs_on_warpgroups(const Bf16BackwardArguments& b) {
-  return hopper_gradients_backward_unsupported(b).empty();
+/// The kernel for a problem of whole fragments in aligned rows.
+struct Kernel {
+  const char* name;
+  void (*run)(const Bf16BackwardArguments&);
+  std::string (*note)(const Bf16BackwardArguments&);
+};
+
+Kernel kernel_for(const Bf16BackwardArguments& b) {
+  if (hopper_gradients_backward_unsupported(b).empty()) {
+    return {"hopper_gradients, ", hopper_gradients_backward, hopper_gradients_backward_note};
+  }
+  if (pipelined_backward_unsupported(b).empty()) return {"pipelined, ", pipelined_backward, segments_backward_note};
+  return {"segments, ", segments_backward, segments_backward_note};
 }
 
-/// A problem of whole fragments, in aligned rows.
-void walk(const Bf16BackwardArguments& b) {
-  if (runs_on_warpgroups(b)) return hopper_gradients_backward(b);
-  pipelined_backward_unsupported(b).empty() ? pipelined_backward(b) : segments_backward(b);
-}
+/// What is to be done with a problem.
+struct Choice {
+  std::string why_gla;     ///< why it is computed as gla; empty: by a kernel
+  std::string why_padded;  ///< why on padded copies; empty: as it is
 
-/// Why the walks support neither the problem nor its padded copy; empty if they do.
-std::string walks_unsupported(const Bf16BackwardArguments& b) {
-  return gradients_unsupported(Padded(b, nullptr).arguments(b));
-}
+  explicit Choice(const Bf16BackwardArguments& b) : why_padded(walks_backward_unsupported(b)) {
+    if (!why_padded.empty()) why_gla = walks_backward_unsupported(Padded(b, nullptr).arguments(b));
+  }
+};
 
 }  // namespace
 
 void dispatch_backward(const Bf16BackwardArguments& b) {
-  if (gradients_unsupported(b).empty()) return walk(b);
-  if (!walks_unsupported(b).empty()) return dispatch_as_gla_backward(b);
+  const Choice choice(b);
+  if (!choice.why_gla.empty()) return dispatch_as_gla_backward(b);
+  if (choice.why_padded.empty()) return kernel_for(b).run(b);
   auto* memory = workspace<unsigned char>("simple_gla --backward: padded", std::size_t(Padded(b, nullptr).bytes));
   const Padded p(b, memory);
   p.copy(b.q, b.L, b.Dk, p.q, p.L, p.Dk);
@@ -119,7 +128,8 @@ void dispatch_backward(const Bf16BackwardArguments& b) {
   p.copy(b.d_o, b.L, b.Dv, p.d_o, p.L, p.Dv);
   p.copy(b.initial_state, b.Dk, b.Dv, p.initial_state, p.Dk, p.Dv);
   p.copy(b.dfinal_state, b.Dk, b.Dv, p.dfinal_state, p.Dk, p.Dv);
-  walk(p.arguments(b));
+  const Bf16BackwardArguments padded = p.arguments(b);
+  kernel_for(padded).run(padded);
   p.copy(read_only(p.dq), p.L, p.Dk, b.dq, b.L, b.Dk);
   p.copy(read_only(p.dk), p.L, p.Dk, b.dk, b.L, b.Dk);
   p.copy(read_only(p.dv), p.L, p.Dv, b.dv, b.L, b.Dv);
@@ -127,24 +137,22 @@ void dispatch_backward(const Bf16BackwardArguments& b) {
 }
 
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments& b) {
-  return walks_unsupported(b).empty() ? "" : as_gla_backward_unsupported(b);
+  return Choice(b).why_gla.empty() ? "" : as_gla_backward_unsupported(b);
 }
 
 std::string dispatch_backward_note(const Bf16BackwardArguments& b) {
-  if (const std::string reason = walks_unsupported(b); !reason.empty()) {
-    return "as gla, " + as_gla_backward_note(b) + ": " + reason;
-  }
-  const Bf16BackwardArguments padded = Padded(b, nullptr).arguments(b);
-  const std::string reason = gradients_unsupported(b), padding = reason.empty() ? "" : ", on padded copies: " + reason;
-  const Bf16BackwardArguments& walked = reason.empty() ? b : padded;
-  if (runs_on_warpgroups(walked)) return "hopper_gradients, " + hopper_gradients_backward_note(walked) + padding;
-  const bool is_pipelined = pipelined_backward_unsupported(walked).empty();
-  return std::string(is_pipelined ? "pipelined, " : "segments, ") + segments_backward_note(walked) + padding;
+  const Choice choice(b);
+  if (!choice.why_gla.empty()) return "as gla, " + as_gla_backward_note(b) + ": " + choice.why_gla;
+  const bool is_padded = !choice.why_padded.empty();
+  const Bf16BackwardArguments walked = is_padded ? Padded(b, nullptr).arguments(b) : b;
+  const Kernel kernel = kernel_for(walked);
+  return kernel.name + kernel.note(walked) + (is_padded ? ", on padded copies: " + choice.why_padded : "");
 }
 
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments& b) {
-  if (!walks_unsupported(b).empty()) return as_gla_backward_memory(b);
-  const bool is_padded = !gradients_unsupported(b).empty();
+  const Choice choice(b);
+  if (!choice.why_gla.empty()) return as_gla_backward_memory(b);
+  const bool is_padded = !choice.why_padded.empty();
   const Padded p(b, nullptr);
   const Bf16BackwardArguments walked = is_padded ? p.arguments(b) : b;
   // Where the tensors are not known yet, neither is the kernel.

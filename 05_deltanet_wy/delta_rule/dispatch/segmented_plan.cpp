@@ -2,24 +2,25 @@
 
 #include <algorithm>
 
+#include "05_deltanet_wy/delta_rule/dispatch/plan.hpp"
 #include "05_deltanet_wy/delta_rule/dispatch/segmented_walk.hpp"
-#include "05_deltanet_wy/delta_rule/dispatch/walk.hpp"
+#include "05_deltanet_wy/delta_rule/dispatch/specialized_warps.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
+#include "common/estimate/card.hpp"
 
 namespace tutorial::delta_rule {
 namespace {
 
 constexpr int kChunk = 64, kColumns = 64, kMapColumns = 128;
 
-// Microseconds of a block that is alone on its multiprocessor, at Dk = 128, and bytes per microsecond, on an H200 (those
-// of the segments with --as 12.0: docs/notebook/cards.md). kTwoMoreLaunches is chapter 02's.
-constexpr double kNarrowChunk = 1.3, kWideChunk = 1.93;  // of walk(), 32 and 64 columns
-constexpr double kFusedChunk = 2.2;                      // of segmented_walk()
-constexpr double kMapChunk = 2.2;                        // of its kernel 1: 128 columns, no outputs
-constexpr double kLink = 1.0;                            // from one segment to the next
-constexpr double kTwoMoreLaunches = 6;
-constexpr double kBytes = 3.95e6;
+// Clocks of a block that is alone on its multiprocessor, at Dk = 128 (those of the segments on an H200 with --as 12.0:
+// docs/notebook/cards.md).
+constexpr double kNarrowClocks = 2570, kWideClocks = 3820;  // of `specialized_warps`, 32 and 64 columns
+constexpr double kFusedClocks = 4360;                       // of segmented_walk()
+constexpr double kMapClocks = 4360;                         // of its kernel 1: 128 columns, no outputs
+constexpr double kLinkClocks = 1980;                        // from one segment to the next
+constexpr double kTwoMoreLaunches = 6;                      // microseconds
 
 /// The part of a chunk's time that depends on Dk, and the part that does not.
 double width_of(const Bf16Arguments& a) {
@@ -27,8 +28,10 @@ double width_of(const Bf16Arguments& a) {
 }
 
 /// A kernel whose blocks walk over chunks, one block per multiprocessor at a time.
-double time_of(const Bf16Arguments& a, std::int64_t blocks, double chunks, double chunk, double bytes) {
-  return std::max(ceil_div(blocks, multiprocessor_count()) * chunks * chunk * width_of(a), bytes / kBytes);
+double time_of(const Bf16Arguments& a, std::int64_t blocks, double chunks, double clocks, double bytes) {
+  const estimate::Card card = estimate::card();
+  return std::max(card.microseconds(double(card.rounds(blocks)) * chunks * clocks * width_of(a)),
+                  card.transfer(bytes, kBytesSpeed));
 }
 
 }  // namespace
@@ -38,20 +41,21 @@ double segmented_walk_time(const Bf16Arguments& a, const tile::LaunchPlan& plan)
   const double chunks = plan.length / kChunk, positions = double(heads) * a.L;
   // The tiles of a head read the same q, k, T and P at about the same time, so these come from memory only once. T takes
   // 160 bytes per position, P 80.
-  double time = time_of(a, heads * tiles * plan.segments, chunks, kFusedChunk, positions * (4 * (a.Dk + a.Dv) + 240));
+  double time = time_of(a, heads * tiles * plan.segments, chunks, kFusedClocks, positions * (4 * (a.Dk + a.Dv) + 240));
   if (const int count = plan.segments - 1; count > 0) {
     const std::int64_t blocks = heads * (count * ceil_div(a.Dv, kMapColumns) + count - 1);
-    const double carries = ceil_div(heads * (a.Dv / 16), multiprocessor_count());
-    time += time_of(a, blocks, chunks, kMapChunk, positions * (2 * (a.Dk + a.Dv) + 160)) +
-            carries * (count - 1) * kLink + kTwoMoreLaunches;
+    const estimate::Card card = estimate::card();
+    const double carries = double(card.rounds(heads * (a.Dv / 16)));
+    time += time_of(a, blocks, chunks, kMapClocks, positions * (2 * (a.Dk + a.Dv) + 160)) +
+            card.microseconds(carries * (count - 1) * kLinkClocks) + kTwoMoreLaunches;
   }
   return time;
 }
 
-double walk_time(const Bf16Arguments& a) {
+double specialized_warps_time(const Bf16Arguments& a) {
   const std::int64_t heads = std::int64_t(a.B) * a.H;
-  const int columns = walk_columns(a);
-  return time_of(a, heads * ceil_div(a.Dv, columns), ceil_div(a.L, kChunk), columns == 32 ? kNarrowChunk : kWideChunk,
+  const int columns = specialized_warps_columns(a);
+  return time_of(a, heads * ceil_div(a.Dv, columns), ceil_div(a.L, kChunk), columns == 32 ? kNarrowClocks : kWideClocks,
                  double(heads) * a.L * (4 * (a.Dk + a.Dv) + 240));
 }
 
@@ -70,7 +74,9 @@ tile::LaunchPlan fastest_segmented_plan(const Bf16Arguments& a) {
 
 std::optional<tile::LaunchPlan> segmented_plan(const Bf16Arguments& a) {
   const tile::LaunchPlan plan = fastest_segmented_plan(a);
-  if (walk_unsupported(a).empty() && (plan.segments == 1 || walk_time(a) <= segmented_walk_time(a, plan))) return {};
+  if (specialized_warps_unsupported(a).empty() &&
+      (plan.segments == 1 || specialized_warps_time(a) <= segmented_walk_time(a, plan)))
+    return {};
   return plan;
 }
 

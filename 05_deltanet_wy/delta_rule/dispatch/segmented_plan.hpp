@@ -13,12 +13,12 @@ namespace tutorial::delta_rule {
 /// The segments with which segmented_walk() takes the least estimated time, often one. Requires: an empty
 /// tile::tensor_core_unsupported().
 tile::LaunchPlan fastest_segmented_plan(const Bf16Arguments&);
-/// The same. Nothing if walk() is supported, and there is one segment or walk() takes less.
+/// The same. Nothing if `specialized_warps` is supported, and there is one segment or it takes less.
 std::optional<tile::LaunchPlan> segmented_plan(const Bf16Arguments&);
 
 /// Microseconds of segmented_walk() by that estimate.
 double segmented_walk_time(const Bf16Arguments&, const tile::LaunchPlan&);
-/// Microseconds of walk() by that estimate.
-double walk_time(const Bf16Arguments&);
+/// Microseconds of `specialized_warps` by that estimate.
+double specialized_warps_time(const Bf16Arguments&);
 
 }  // namespace tutorial::delta_rule

@@ -1,16 +1,16 @@
 #pragma once
 /// @file
 /// The walk behind dispatch where warpgroups have no products of their own, and a block may have too little shared
-/// memory for dispatch/walk.cu. It is `fused` (delta_rule/10_fused.cu) with three changes:
+/// memory for dispatch/walk.cu. It is `fused` (delta_rule/9_fused.cu) with three changes:
 ///
 /// - A block has two chunks of everything but Q. The next Q is loaded when all warps have multiplied the state by this
 ///   one, and arrives while they compute v_new and the new state. O goes to memory through the place of V. So at Dk =
 ///   128 a block needs 95 KB instead of 118 KB, and an RTX card has 99 KB.
-/// - Keys are normalised if the caller asks for it; walk_chunk.cuh says where their factors go. A state may decay, for
-///   gated_delta_rule; a type `Gates` has what the vectors of a chunk (prepared.hpp) do to its products.
+/// - Keys are normalised if the caller asks for it; warp_products.cuh says where their factors go. A state may decay, for
+///   gated_delta_rule; a type `Gates` has what the vectors of a chunk (prepare.hpp) do to its products.
 /// - The sequence is cut into segments, which the GPU walks at the same time, as in `segments`
-///   (delta_rule/13_segments.cu). That file explains why a walk over the values V ends with H, and one over the values
-///   -K with E = Phi - I, and why E is kept instead of Phi. gated_delta_rule/6_segments.cu has the same with the decay
+///   (delta_rule/14_segments.cu). That file explains why a walk over the values V ends with H, and one over the values
+///   -K with E = Phi - I, and why E is kept instead of Phi. gated_delta_rule/dispatch/segments.cu has the same with the decay
 ///   Gamma of a segment, which is 1 without gates.
 ///
 ///     kernel 1, maps     all segments but the last:  V -> H_s,  -K -> E_s      from zeros, the first from S_0; no outputs
@@ -51,11 +51,11 @@
 
 #include <cstdint>
 
+#include "05_deltanet_wy/chunk/fragments.cuh"
+#include "05_deltanet_wy/chunk/prepare.hpp"
+#include "05_deltanet_wy/chunk/warp_products.cuh"
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "05_deltanet_wy/delta_rule/dispatch/warp_state.cuh"
-#include "05_deltanet_wy/delta_rule/fragments.cuh"
-#include "05_deltanet_wy/delta_rule/prepared.hpp"
-#include "05_deltanet_wy/delta_rule/walk_chunk.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/hide_from_compiler.cuh"

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
+#include "05_deltanet_wy/chunk/prepare.hpp"
 #include "05_deltanet_wy/delta_rule.hpp"
-#include "05_deltanet_wy/delta_rule/prepared.hpp"
 #include "common/tile/launch_plan.hpp"
 
 namespace tutorial::delta_rule {
@@ -21,7 +21,7 @@ inline constexpr int kWidestOfSegments = 128;
 void segmented_walk(const Bf16Arguments&, const Prepared&, const tile::LaunchPlan&);
 /// Bytes of memory that it needs beside inputs, outputs and what prepare() fills.
 std::int64_t segmented_walk_memory(const Bf16Arguments&, const tile::LaunchPlan&);
-/// Bytes that prepare() and its kernels read from global memory or write to it (bytes_moved.cpp).
+/// Bytes that prepare() and its kernels read from global memory or write to it (requirements.cpp).
 /// @param floats vectors of a chunk that a block reads beside T and P: the factors of the keys
 std::int64_t segmented_walk_bytes_moved(const Bf16Arguments&, const tile::LaunchPlan&, int floats = 64);
 

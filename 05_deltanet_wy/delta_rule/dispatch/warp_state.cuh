@@ -4,7 +4,7 @@
 
 #include <cuda_runtime.h>
 
-#include "05_deltanet_wy/delta_rule/fragments.cuh"
+#include "05_deltanet_wy/chunk/fragments.cuh"
 #include "common/view.hpp"
 
 namespace tutorial::delta_rule {

@@ -5,7 +5,7 @@
 
 #include <cuda_runtime.h>
 
-#include "05_deltanet_wy/delta_rule/warpgroup_products.cuh"
+#include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "common/device/bulk_copy.cuh"
 #include "common/device/mbarrier.cuh"
 #include "common/device/named_barrier.cuh"

@@ -11,10 +11,10 @@
 
 #include <cstdint>
 
-#include "05_deltanet_wy/delta_rule/block_rows.cuh"
-#include "05_deltanet_wy/delta_rule/fragments.cuh"
-#include "05_deltanet_wy/delta_rule/key_products.cuh"
-#include "05_deltanet_wy/delta_rule/walk_chunk.cuh"
+#include "05_deltanet_wy/chunk/block_rows.cuh"
+#include "05_deltanet_wy/chunk/fragments.cuh"
+#include "05_deltanet_wy/chunk/key_products.cuh"
+#include "05_deltanet_wy/chunk/warp_products.cuh"
 #include "common/device/pack.cuh"
 #include "common/tile/chunk_shape.cuh"
 #include "common/tile/load_tile.cuh"

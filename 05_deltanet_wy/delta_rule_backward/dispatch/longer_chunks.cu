@@ -41,7 +41,7 @@
 #include <algorithm>
 #include <string>
 
-#include "05_deltanet_wy/delta_rule/prepared.hpp"
+#include "05_deltanet_wy/chunk/prepare.hpp"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/gradient_pairs.cuh"
 #include "05_deltanet_wy/delta_rule_backward/warpgroup_walks.cuh"

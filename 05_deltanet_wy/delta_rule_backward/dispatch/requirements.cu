@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
-#include "05_deltanet_wy/delta_rule/blocks.hpp"
-#include "05_deltanet_wy/delta_rule/prepared.hpp"
+#include "05_deltanet_wy/chunk/blocks.hpp"
+#include "05_deltanet_wy/chunk/prepare.hpp"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
 #include "05_deltanet_wy/delta_rule_backward/forward_arguments.hpp"
 #include "05_deltanet_wy/delta_rule_backward/workspace_bytes.hpp"

@@ -2,8 +2,8 @@
 /// `dispatch`: what a user calls.
 ///
 /// Idea: choose by what supports the problem. On Hopper that is `three_blocks`, `cluster` or `segments`, whichever
-/// takes the least estimated time (fastest_walk.cpp); where keys are to be normalised it is `segments`. The number of
-/// segments is delta_rule's choice; with one segment it is `warpgroup_chain`. On other GPUs, and with what these stages do
+/// takes the least estimated time (dispatch/plan.cpp); where keys are to be normalised it is `segments`. The number of
+/// segments is delta_rule's choice, often one. On other GPUs, and with what these stages do
 /// not support, it is the walk of dispatch/segmented_walk.cu if there are few heads or a block may have too little shared
 /// memory for `tensor_core`, and else `tensor_core`. Then fp32, which is `recurrent_gpu` on copies of q, k and v, whose
 /// result is copied back.
@@ -17,10 +17,15 @@
 
 #include <cuda_runtime.h>
 
+#include <functional>
+#include <string>
+
 #include "05_deltanet_wy/gated_delta_rule.hpp"
+#include "05_deltanet_wy/gated_delta_rule/dispatch/plan.hpp"
 #include "05_deltanet_wy/gated_delta_rule/dispatch/segmented_walk.hpp"
-#include "05_deltanet_wy/gated_delta_rule/segments.hpp"
-#include "common/device/convert.cuh"
+#include "05_deltanet_wy/gated_delta_rule/dispatch/segments.hpp"
+#include "05_deltanet_wy/gated_delta_rule/prepare_gated.hpp"
+#include "common/device/fp32_copies.cuh"
 #include "common/device/workspace.hpp"
 #include "common/parts.hpp"
 #include "common/tile/requirements.hpp"
@@ -30,87 +35,93 @@ namespace {
 
 using delta_rule::Walk;
 
-/// q, k, v and o in fp32.
-struct Copies {
-  View<float> q, k, v, o;
-
-  static std::int64_t count(const Bf16Arguments& a) {
-    return 2 * std::int64_t(a.B) * a.H * a.L * (std::int64_t(a.Dk) + a.Dv);
-  }
-  /// @param memory of count() elements
-  Copies(const Bf16Arguments& a, float* memory) {
-    const std::int64_t rows = std::int64_t(a.B) * a.H * a.L;
-    q = packed(memory, a.H, a.L, a.Dk);
-    k = packed(q.data + rows * a.Dk, a.H, a.L, a.Dk);
-    v = packed(k.data + rows * a.Dk, a.H, a.L, a.Dv);
-    o = packed(v.data + rows * a.Dv, a.H, a.L, a.Dv);
-  }
-  Copies() = default;  // if only sizes are needed
-};
-
 /// The same problem in fp32.
-FloatArguments in_fp32(const Bf16Arguments& a, const Copies& copies) {
+FloatArguments in_fp32(const Bf16Arguments& a, const Fp32Copies& copies) {
   const auto read = [](const View<float>& x) { return View<const float>{x.data, x.stride_b, x.stride_h, x.stride_l}; };
   return {{a.B, a.H, a.L, a.Dk, a.Dv, a.C, a.scale, a.normalize_keys, read(copies.q), read(copies.k), read(copies.v),
            a.beta, a.initial_state, copies.o, a.final_state},
           a.g};
 }
 
-void compute_in_fp32(const Bf16Arguments& a) {
-  const Copies copies(a, workspace<float>("gated_delta_rule: q, k, v, o in fp32", std::size_t(Copies::count(a))));
-  convert(a.B, a.H, a.L, a.Dk, a.q, copies.q);
-  convert(a.B, a.H, a.L, a.Dk, a.k, copies.k);
-  convert(a.B, a.H, a.L, a.Dv, a.v, copies.v);
-  recurrent_gpu(in_fp32(a, copies));
-  convert(a.B, a.H, a.L, a.Dv, copies.o, a.o);
+/// A kernel, and what is to be said about it.
+struct Choice {
+  std::function<void()> run;
+  std::string note;
+  std::int64_t memory = 0, bytes_moved = -1;
+  std::string unsupported = "";
+};
+
+/// What runs on warpgroups.
+Choice fastest_on_warpgroups(const Bf16Arguments& a) {
+  switch (fastest_walk(a)) {
+    case Walk::cluster:
+      return {[a] { cluster(a); }, "clusters of two blocks", 0, cluster_bytes_moved(a)};
+    case Walk::three_blocks:
+      return {[a] { three_blocks(a); }, "clusters of three blocks", 0, cluster_bytes_moved(a)};
+    default:
+      break;
+  }
+  const tile::LaunchPlan plan = delta_rule::fastest_segments(a);
+  return {[a, plan] { segments(a, plan); },
+          plan.segments == 1 ? "a walk of warpgroups" : "walks of " + std::to_string(plan.segments) + " segments",
+          segments_memory(a, plan), segments_bytes_moved(a, plan)};
+}
+
+/// The walk of `tensor_core` in less shared memory, with some number of segments.
+Choice walk_of_warps(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+  const auto run = [a, plan] {
+    const Prepared prepared = prepare(a);
+    end_part("prepare");
+    segmented_walk(a, prepared, plan);
+  };
+  return {run,
+          plan.segments == 1 ? "tensor_core in less memory" : "walks of " + std::to_string(plan.segments) + " segments",
+          prepared_memory(a) + segmented_walk_memory(a, plan), segmented_walk_bytes_moved(a, plan)};
+}
+
+/// @param why no kernel on bf16 supports the problem
+Choice choose_in_fp32(const Bf16Arguments& a, const std::string& why) {
+  const auto run = [a] {
+    const Fp32Copies copies(
+        a, workspace<float>("gated_delta_rule: q, k, v, o in fp32", std::size_t(Fp32Copies::count(a))));
+    copies.load(a);
+    recurrent_gpu(in_fp32(a, copies));
+    copies.store(a);
+  };
+  Choice choice{run, "recurrent_gpu in fp32: " + why, std::int64_t(sizeof(float)) * Fp32Copies::count(a)};
+  choice.unsupported = convert_unsupported(a.B, a.H, a.L);
+  if (choice.unsupported.empty()) choice.unsupported = recurrent_gpu_unsupported(in_fp32(a, Fp32Copies(a, nullptr)));
+  return choice;
+}
+
+/// The kernel that supports the problem and takes the least estimated time.
+Choice choose(const Bf16Arguments& a) {
+  if (warpgroups_unsupported(a).empty()) return fastest_on_warpgroups(a);
+  if (const std::string why = tile::tensor_core_unsupported(a); !why.empty()) return choose_in_fp32(a, why);
+  if (const auto plan = segmented_plan(a)) return walk_of_warps(a, *plan);
+  return {[a] { tensor_core(a); }, "tensor_core", tensor_core_memory(a), tensor_core_bytes_moved(a)};
 }
 
 }  // namespace
 
 void dispatch(const Bf16Arguments& a) {
-  if (warpgroup_chain_unsupported(a).empty()) {
-    const Walk walk = fastest_walk(a);
-    if (walk == Walk::segments) return walk_segments(a, delta_rule::fastest_segments(a));
-    return walk == Walk::cluster ? cluster(a) : three_blocks(a);
-  }
-  if (!tile::tensor_core_unsupported(a).empty()) return compute_in_fp32(a);
-  const auto plan = segmented_plan(a);
-  if (!plan) return tensor_core(a);
-  const Prepared prepared = prepare(a);
-  end_part("prepare");
-  segmented_walk(a, prepared, *plan);
+  choose(a).run();
 }
 
 std::string dispatch_unsupported(const Bf16Arguments& a) {
-  if (tile::tensor_core_unsupported(a).empty()) return "";
-  if (const std::string unsupported = convert_unsupported(a.B, a.H, a.L); !unsupported.empty()) return unsupported;
-  return recurrent_gpu_unsupported(in_fp32(a, {}));
+  return choose(a).unsupported;
 }
 
 std::string dispatch_note(const Bf16Arguments& a) {
-  if (warpgroup_chain_unsupported(a).empty()) {
-    const Walk walk = fastest_walk(a);
-    if (walk != Walk::segments) return walk == Walk::cluster ? "clusters of two blocks" : "clusters of three blocks";
-    const int segments = delta_rule::fastest_segments(a).segments;
-    return segments == 1 ? "warpgroup_chain" : "walks of " + std::to_string(segments) + " segments";
-  }
-  const std::string unsupported = tile::tensor_core_unsupported(a);
-  if (!unsupported.empty()) return "recurrent_gpu in fp32: " + unsupported;
-  const auto plan = segmented_plan(a);
-  if (!plan) return "tensor_core";
-  return plan->segments == 1 ? "tensor_core in less memory"
-                             : "walks of " + std::to_string(plan->segments) + " segments";
+  return choose(a).note;
 }
 
 std::int64_t dispatch_memory(const Bf16Arguments& a) {
-  if (warpgroup_chain_unsupported(a).empty()) {
-    return fastest_walk(a) == Walk::segments ? walk_segments_memory(a, delta_rule::fastest_segments(a)) : 0;
-  }
-  if (tile::tensor_core_unsupported(a).empty()) {
-    const auto plan = segmented_plan(a);
-    return prepared_memory(a) + (plan ? segmented_walk_memory(a, *plan) : 0);
-  }
-  return std::int64_t(sizeof(float)) * Copies::count(a) + recurrent_gpu_memory(in_fp32(a, {}));
+  return choose(a).memory;
+}
+
+std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
+  return choose(a).bytes_moved;
 }
 
 }  // namespace tutorial::gated_delta_rule

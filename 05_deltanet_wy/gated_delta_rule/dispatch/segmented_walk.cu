@@ -4,14 +4,14 @@
 
 #include "05_deltanet_wy/delta_rule/dispatch/segmented_plan.hpp"
 #include "05_deltanet_wy/delta_rule/dispatch/segmented_walk.cuh"
-#include "05_deltanet_wy/gated_delta_rule/walk_chunk.cuh"
+#include "05_deltanet_wy/gated_delta_rule/decayed_warp_products.cuh"
 
 namespace tutorial::gated_delta_rule {
 namespace {
 
 using tile::kChunk;
 
-/// The vectors of a chunk are its decays (prepared.hpp).
+/// The vectors of a chunk are its decays (prepare_gated.hpp).
 struct Decays {
   static constexpr int kFloats = kDecays;
   static constexpr bool kHasDecays = true;

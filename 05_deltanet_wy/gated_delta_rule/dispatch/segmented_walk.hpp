@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "05_deltanet_wy/gated_delta_rule.hpp"
-#include "05_deltanet_wy/gated_delta_rule/prepared.hpp"
+#include "05_deltanet_wy/gated_delta_rule/prepare_gated.hpp"
 #include "common/tile/launch_plan.hpp"
 
 namespace tutorial::gated_delta_rule {

@@ -8,7 +8,7 @@
 ///     from the end         X^T = (dS^T K^T) D_e + dO^T P         -dV^T = X^T (-T)
 ///                          dS^T = exp(b_e) dS^T + (dO^T D_q) Q + (-dV^T D_k) K
 ///
-/// D_k, D_q and D_e are the rows of a chunk's decays (gated_delta_rule/prepared.hpp). Three of the six factors wait for
+/// D_k, D_q and D_e are the rows of a chunk's decays (gated_delta_rule/prepare_gated.hpp). Three of the six factors wait for
 /// nothing: the two exp(b_e) and D_q, which fit under the product with K. D_k dS^T K^T and the like cannot begin with
 /// -V^T or dO^T P as their sums, because these are not decayed: so they are added afterwards. Where a product goes into
 /// a state decayed, but leaves the walk as it is, the decayed numbers are rounded once more, from fp32.
@@ -19,7 +19,8 @@
 #include <cuda_runtime.h>
 
 #include "05_deltanet_wy/delta_rule_backward/warpgroup_walks.cuh"
-#include "05_deltanet_wy/gated_delta_rule/prepared.hpp"
+#include "05_deltanet_wy/gated_delta_rule/prepare_gated.hpp"
+#include "05_deltanet_wy/gated_delta_rule/prepare_gated_tiles.hpp"
 #include "05_deltanet_wy/gated_delta_rule_backward.hpp"
 
 namespace tutorial::gated_delta_rule {

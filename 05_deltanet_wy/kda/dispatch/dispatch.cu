@@ -19,37 +19,22 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <functional>
+#include <string>
 
 #include "05_deltanet_wy/kda.hpp"
-#include "05_deltanet_wy/kda/prepared.hpp"
+#include "05_deltanet_wy/kda/dispatch/specialized_warps.hpp"
 #include "common/ceil_div.hpp"
-#include "common/device/convert.cuh"
 #include "common/device/device.hpp"
+#include "common/device/fp32_copies.cuh"
 #include "common/device/workspace.hpp"
+#include "common/estimate/card.hpp"
 
 namespace tutorial::kda {
 namespace {
 
-/// q, k, v and o in fp32.
-struct Copies {
-  View<float> q, k, v, o;
-
-  static std::int64_t count(const Bf16Arguments& a) {
-    return 2 * std::int64_t(a.B) * a.H * a.L * (std::int64_t(a.Dk) + a.Dv);
-  }
-  /// @param memory of count() elements
-  Copies(const Bf16Arguments& a, float* memory) {
-    const std::int64_t rows = std::int64_t(a.B) * a.H * a.L;
-    q = packed(memory, a.H, a.L, a.Dk);
-    k = packed(q.data + rows * a.Dk, a.H, a.L, a.Dk);
-    v = packed(k.data + rows * a.Dk, a.H, a.L, a.Dv);
-    o = packed(v.data + rows * a.Dv, a.H, a.L, a.Dv);
-  }
-  Copies() = default;  // if only sizes are needed
-};
-
 /// The same problem in fp32.
-FloatArguments in_fp32(const Bf16Arguments& a, const Copies& copies) {
+FloatArguments in_fp32(const Bf16Arguments& a, const Fp32Copies& copies) {
   const auto read = [](const View<float>& x) { return View<const float>{x.data, x.stride_b, x.stride_h, x.stride_l}; };
   return {a.B,
           a.H,
@@ -69,76 +54,91 @@ FloatArguments in_fp32(const Bf16Arguments& a, const Copies& copies) {
           a.final_state};
 }
 
-void compute_in_fp32(const Bf16Arguments& a) {
-  const Copies copies(a, workspace<float>("kda: q, k, v, o in fp32", std::size_t(Copies::count(a))));
-  convert(a.B, a.H, a.L, a.Dk, a.q, copies.q);
-  convert(a.B, a.H, a.L, a.Dk, a.k, copies.k);
-  convert(a.B, a.H, a.L, a.Dv, a.v, copies.v);
-  recurrent_gpu(in_fp32(a, copies));
-  convert(a.B, a.H, a.L, a.Dv, copies.o, a.o);
-}
-
-// Microseconds, and bytes per microsecond, on an H200 with Dk = Dv = 128.
-constexpr double kFirstChunk = 9, kClusterChunk = 2.85;  // cluster: until the first chunk is prepared; a chunk
-constexpr double kTwoLaunches = 9, kBytes = 4e6;  // one_anchor: beside what follows; what limits the first kernel
-constexpr double kWalkChunk = 0.95;               // the same: a chunk of the walk, if its bytes do not limit it
+// Clocks with Dk = Dv = 128: of `cluster` until the first chunk is prepared, and for a chunk; and of `one_anchor` for a chunk
+// of the walk.
+constexpr double kFirstClocks = 17820, kClusterClocks = 5640, kWalkClocks = 1880;
+// Of `one_anchor`: microseconds of its two launches, and the speed of its bytes as a multiple of a copy's.
+constexpr double kTwoLaunches = 9, kBytesSpeed = 0.95;
 
 /// The bounds are rough, but far from the point where they are equal the choice is clear, and near it either will do.
 bool cluster_is_faster(const Bf16Arguments& a) {
   if (!one_anchor_unsupported(a).empty()) return false;
   const std::int64_t heads = std::int64_t(a.B) * a.H, tiles = ceil_div(a.Dv, 64), blocks = heads * tiles;
-  const std::int64_t clusters = heads * ceil_div(a.Dv, 128), units = multiprocessor_count();
-  const std::int64_t at_a_time = std::max<std::int64_t>(1, units / 2);
+  const std::int64_t clusters = heads * ceil_div(a.Dv, 128);
+  const estimate::Card card = estimate::card();
+  const std::int64_t at_a_time = std::max(1, clusters_at_a_time(2));
   const double chunks = double(ceil_div(a.L, 64));
-  const double cluster = kFirstChunk + double(ceil_div(clusters, at_a_time)) * chunks * kClusterChunk;
+  const double cluster =
+      card.microseconds(kFirstClocks + double(ceil_div(clusters, at_a_time)) * chunks * kClusterClocks);
   // The walk reads what the first kernel has written once per tile, all but once from the second-level cache.
   const double written = double(two_products_memory(a)), read = double(heads * a.L) * double(8 * a.Dk);
-  const double walk = std::max(double(ceil_div(blocks, units)) * chunks * kWalkChunk,
-                               (written + double(heads * a.L) * double(4 * a.Dv)) / kBytes);
-  return cluster < kTwoLaunches + (read + written) / kBytes + walk;
+  const double walk = std::max(card.microseconds(double(card.rounds(blocks)) * chunks * kWalkClocks),
+                               card.transfer(written + double(heads * a.L) * double(4 * a.Dv), kBytesSpeed));
+  return cluster < kTwoLaunches + card.transfer(read + written, kBytesSpeed) + walk;
+}
+
+/// A kernel, and what is to be said about it.
+struct Choice {
+  std::function<void()> run;
+  std::string note;
+  std::int64_t memory = 0, bytes_moved = -1;
+  std::string unsupported = "";
+};
+
+/// @param why no kernel on bf16 supports the problem
+Choice choose_in_fp32(const Bf16Arguments& a, const std::string& why) {
+  const auto run = [a] {
+    const Fp32Copies copies(a, workspace<float>("kda: q, k, v, o in fp32", std::size_t(Fp32Copies::count(a))));
+    copies.load(a);
+    recurrent_gpu(in_fp32(a, copies));
+    copies.store(a);
+  };
+  Choice choice{run, "recurrent_gpu in fp32: " + why, std::int64_t(sizeof(float)) * Fp32Copies::count(a)};
+  choice.unsupported = convert_unsupported(a.B, a.H, a.L);
+  if (choice.unsupported.empty()) choice.unsupported = recurrent_gpu_unsupported(in_fp32(a, Fp32Copies(a, nullptr)));
+  return choice;
+}
+
+/// The kernel that supports the problem, and the faster one of two.
+Choice choose(const Bf16Arguments& a) {
+  if (cluster_is_faster(a)) return {[a] { cluster(a); }, "clusters of two blocks", 0, cluster_bytes_moved(a)};
+  if (one_anchor_unsupported(a).empty()) {
+    return {[a] { one_anchor(a); }, "one_anchor", two_products_memory(a), one_anchor_bytes_moved(a)};
+  }
+  if (warpgroups_unsupported(a).empty()) {
+    return {[a] { two_products(a); }, "two_products", two_products_memory(a), two_products_bytes_moved(a)};
+  }
+  const std::string no_specialized_warps = specialized_warps_unsupported(a);
+  if (no_specialized_warps.empty()) {
+    return {[a] { specialized_warps(a); },
+            "specialized warps, " + std::to_string(specialized_warps_columns(a)) + " columns per block",
+            tensor_core_memory(a), specialized_warps_bytes_moved(a)};
+  }
+  if (const std::string why = tensor_core_unsupported(a); !why.empty()) return choose_in_fp32(a, why);
+  return {[a] { tensor_core(a); }, "tensor_core: " + no_specialized_warps, tensor_core_memory(a),
+          tensor_core_bytes_moved(a)};
 }
 
 }  // namespace
 
 void dispatch(const Bf16Arguments& a) {
-  if (cluster_is_faster(a)) return cluster(a);
-  if (one_anchor_unsupported(a).empty()) return one_anchor(a);
-  if (warpgroup_chain_unsupported(a).empty()) return two_products(a);
-  if (specialized_warps_unsupported(a).empty()) return specialized_warps(a);
-  tensor_core_unsupported(a).empty() ? tensor_core(a) : compute_in_fp32(a);
+  choose(a).run();
 }
 
 std::string dispatch_unsupported(const Bf16Arguments& a) {
-  if (tensor_core_unsupported(a).empty()) return "";
-  if (const std::string unsupported = convert_unsupported(a.B, a.H, a.L); !unsupported.empty()) return unsupported;
-  return recurrent_gpu_unsupported(in_fp32(a, {}));
+  return choose(a).unsupported;
 }
 
 std::string dispatch_note(const Bf16Arguments& a) {
-  if (cluster_is_faster(a)) return "clusters of two blocks";
-  if (one_anchor_unsupported(a).empty()) return "one_anchor";
-  if (warpgroup_chain_unsupported(a).empty()) return "two_products";
-  if (specialized_warps_unsupported(a).empty()) {
-    return "specialized warps, " + std::to_string(walk_columns(a)) + " columns per block";
-  }
-  const std::string unsupported = tensor_core_unsupported(a);
-  return unsupported.empty() ? "tensor_core: " + specialized_warps_unsupported(a)
-                             : "recurrent_gpu in fp32: " + unsupported;
+  return choose(a).note;
 }
 
 std::int64_t dispatch_memory(const Bf16Arguments& a) {
-  if (cluster_is_faster(a)) return 0;
-  if (warpgroup_chain_unsupported(a).empty()) return two_products_memory(a);
-  if (tensor_core_unsupported(a).empty()) return prepared_memory(a);
-  return std::int64_t(sizeof(float)) * Copies::count(a) + recurrent_gpu_memory(in_fp32(a, {}));
+  return choose(a).memory;
 }
 
 std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
-  if (cluster_is_faster(a)) return cluster_bytes_moved(a);
-  if (one_anchor_unsupported(a).empty()) return one_anchor_bytes_moved(a);
-  if (warpgroup_chain_unsupported(a).empty()) return two_products_bytes_moved(a);
-  if (specialized_warps_unsupported(a).empty()) return specialized_warps_bytes_moved(a);
-  return tensor_core_unsupported(a).empty() ? tensor_core_bytes_moved(a) : -1;
+  return choose(a).bytes_moved;
 }
 
 }  // namespace tutorial::kda

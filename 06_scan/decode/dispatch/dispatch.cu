@@ -24,7 +24,7 @@
 
 #include "06_scan/decode.hpp"
 #include "06_scan/decode/dispatch/step.hpp"
-#include "06_scan/decode/prompt_then_tokens.cuh"
+#include "06_scan/decode/requirements.hpp"
 
 namespace tutorial::decode {
 
@@ -42,19 +42,21 @@ std::string dispatch_unsupported(const Bf16Arguments& a) {
 
 template <Rule kRule>
 std::string dispatch_note(const Bf16Arguments& a) {
-  return prompt_then_tokens_note<kRule>(a, std::to_string(int(select_tile(a))) + " columns per block");
+  const std::string prompt = step_note<kRule>(a);
+  if (a.P == a.L) return prompt;
+  return prompt + "; then " + std::to_string(int(select_tile(a))) + " columns per block";
 }
 
 template <Rule kRule>
-std::int64_t dispatch_memory(const Bf16Arguments& a) {
-  return prompt_then_tokens_memory<kRule>(a);
+std::int64_t dispatch_bytes_moved(const Bf16Arguments& a) {
+  return prompt_then_tokens_bytes_moved<kRule>(a, int(select_tile(a)), 1, 1);
 }
 
 #define INSTANTIATE(RULE)                                                \
   template void dispatch<RULE>(const Bf16Arguments&);                    \
   template std::string dispatch_unsupported<RULE>(const Bf16Arguments&); \
   template std::string dispatch_note<RULE>(const Bf16Arguments&);        \
-  template std::int64_t dispatch_memory<RULE>(const Bf16Arguments&)
+  template std::int64_t dispatch_bytes_moved<RULE>(const Bf16Arguments&)
 INSTANTIATE(Rule::simple_gla);
 INSTANTIATE(Rule::gla);
 INSTANTIATE(Rule::delta_rule);

@@ -22,10 +22,57 @@
 #include "06_scan/scan.hpp"
 #include "06_scan/scan/backwards.hpp"
 #include "06_scan/scan/dispatch/single_pass.hpp"
+#include "06_scan/scan/gate_gradient.hpp"
+#include "06_scan/scan/requirements.hpp"
 
 namespace tutorial::scan {
+namespace {
+
+/// What dispatch calls, and what that says of itself.
+struct Choice {
+  void (*run)(const Arguments&);
+  std::string (*unsupported)(const Arguments&);
+  std::string (*note)(const Arguments&);
+  std::int64_t (*memory)(const Arguments&);
+  std::int64_t (*bytes_moved)(const Arguments&);
+};
+
+constexpr Choice kLoop{.run = sequential_gpu,
+                       .unsupported = sequential_gpu_unsupported,
+                       .note = [](const Arguments&) -> std::string { return "sequential_gpu"; },
+                       .memory = [](const Arguments&) -> std::int64_t { return 0; },
+                       .bytes_moved = channel_bytes_moved};
+constexpr Choice kTiles{.run = planned_single_pass,
+                        .unsupported = planned_single_pass_unsupported,
+                        .note = planned_single_pass_note,
+                        .memory = planned_single_pass_memory,
+                        .bytes_moved = planned_single_pass_bytes_moved};
+
+const Choice& choose(const Arguments& a) {
+  const bool is_short = a.L <= (a.D == 1 ? 8 : 15);
+  return is_short ? kLoop : kTiles;
+}
+
+}  // namespace
+
 void dispatch(const Arguments& a) {
-  is_short(a) ? sequential_gpu(a) : planned_single_pass(a);
+  choose(a).run(a);
+}
+
+std::string dispatch_unsupported(const Arguments& a) {
+  return choose(a).unsupported(a);
+}
+
+std::string dispatch_note(const Arguments& a) {
+  return choose(a).note(a);
+}
+
+std::int64_t dispatch_memory(const Arguments& a) {
+  return choose(a).memory(a);
+}
+
+std::int64_t dispatch_bytes_moved(const Arguments& a) {
+  return choose(a).bytes_moved(a);
 }
 
 void dispatch_backward(const BackwardArguments& a) {
@@ -35,26 +82,13 @@ void dispatch_backward(const BackwardArguments& a) {
   gate_gradient(a, {y.data, y.stride_b, y.stride_h, y.stride_l});
 }
 
-std::string dispatch_unsupported(const Arguments& a) {
-  return is_short(a) ? sequential_gpu_unsupported(a) : planned_single_pass_unsupported(a);
-}
-
 std::string dispatch_backward_unsupported(const BackwardArguments& a) {
   const std::string scans = dispatch_unsupported(forwards(a, {}));
   return scans.empty() ? gate_gradient_unsupported(a) : scans;
 }
 
-std::int64_t dispatch_memory(const Arguments& a) {
-  return is_short(a) ? 0 : planned_single_pass_memory(a);
-}
-
 std::int64_t dispatch_backward_memory(const BackwardArguments& a) {
   return recomputed_y_memory(a) + dispatch_memory(forwards(a, {}));
-}
-
-std::string dispatch_note(const Arguments& a) {
-  if (is_short(a)) return "sequential_gpu";
-  return "single pass, tiles of " + std::to_string(TilePlan(a).tile) + " steps";
 }
 
 }  // namespace tutorial::scan

@@ -40,11 +40,6 @@ struct TilePlan {
   std::int64_t words() const { return tiles > 1 ? tiles * chains * width : 0; }
 };
 
-/// Whether a sequence is so short that dispatch loops over it.
-inline bool is_short(const Arguments& a) {
-  return a.L <= (a.D == 1 ? 8 : 15);
-}
-
 /// Starts the kernel on current_stream().
 /// @throws CudaError if the memory cannot be allocated or the launch is refused
 void planned_single_pass(const Arguments&);
@@ -52,5 +47,9 @@ void planned_single_pass(const Arguments&);
 std::string planned_single_pass_unsupported(const Arguments&);
 /// Bytes that it needs beside inputs and outputs.
 std::int64_t planned_single_pass_memory(const Arguments&);
+/// Bytes that its kernel reads from global memory or writes to it, without the words that tiles publish.
+std::int64_t planned_single_pass_bytes_moved(const Arguments&);
+/// How it cuts the problem, as text for the report.
+std::string planned_single_pass_note(const Arguments&);
 
 }  // namespace tutorial::scan

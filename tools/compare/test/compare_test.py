@@ -173,6 +173,11 @@ class Sweeping(Folder):
         self.assertEqual(self.outcomes(timings, 16384)["quadratic"], "skipped")
         self.assertEqual(self.outcomes(timings, 16384)["fused"], "timed")
 
+    def test_variants_are_timed_where_they_are_asked_for(self):
+        timings, _ = self.sweep(lengths=[64], variants=True)
+        self.assertEqual(self.outcomes(timings)["narrow"], "timed")
+        self.assertNotIn("narrow", self.outcomes(self.sweep(lengths=[64])[0]))
+
     def test_forms_are_processes_of_their_own(self):
         timings, _ = self.sweep(lengths=[64], forms=True)
         self.assertIn(("04_fused_chunk", "scan", "backward", "back", 64), timings.by_key)
@@ -210,6 +215,20 @@ class Sweeping(Folder):
         seconds = sum(job.seconds() for job in plan.jobs(chapters, plan.LENGTHS))
         self.assertLess(seconds, 600)
         self.assertGreater(seconds, 100)
+
+
+class Planning(unittest.TestCase):
+    def names(self, **options) -> set[str]:
+        """The stages that a sweep over an operator with variants would run."""
+        stages = [programs.Stage(name, "gpu", "fp32", variant=name != "scan") for name in ("scan", "cub", "narrow")]
+        operator = programs.Operator("scan", None, "", {}, tuple(stages))
+        jobs = plan.jobs([programs.Program("06_scan", Path("scan"), (operator,))], [32], **options)
+        return {stage.name for job in jobs for part in job.parts for stage in part.stages}
+
+    def test_yardsticks_are_variants_that_every_sweep_runs(self):
+        self.assertIn("cub", groups.YARDSTICKS)
+        self.assertEqual(self.names(), {"scan", "cub"})
+        self.assertEqual(self.names(variants=True), {"scan", "cub", "narrow"})
 
 
 class Resuming(Folder):
@@ -323,6 +342,7 @@ class Refusing(Folder):
             (["--counts", "--cpu"], "--counts has no use for --cpu"),
             (["--counts", "--minutes", "1"], "--counts has no use for --minutes"),
             (["--counts", "--forms"], "--counts has no use for --forms"),
+            (["--counts", "--variants"], "--counts has no use for --variants"),
             (["--render", str(MADE_UP), "--counts"], "--render has no use for --counts"),
             (["--render", str(MADE_UP), "4"], "--render has no use for a chapter"),
             (["--render", str(MADE_UP), "--lengths", "64"], "--render has no use for --lengths"),
@@ -395,6 +415,16 @@ class Tables(unittest.TestCase):
         text = tables.report(self.timings, "made_up.json")
         self.assertIn("| L | chunkwise | fused | scan |\n| --- | ---: | ---: | ---: |\n| 32 | 0.0640 | 0.0320 | **0.0100** |", text)
         self.assertIn("| L | chunkwise | scan |\n| --- | ---: | ---: |\n| 32 | 0.0300 | **0.0100** |", text)
+
+    def test_dispatch_is_held_against_what_it_could_have_chosen(self):
+        delta = dict(self.timings.by_key["05_deltanet_wy", "delta_rule", None, "dispatch", 512])
+        for stage, ms in (("cluster", 0.05), ("slow", 0.08)):
+            self.timings.add({**delta, "stage": stage, "step": [1, 2], "variant": True, "time_ms": {**delta["time_ms"], "graph": ms}})
+        text = tables.choices(self.timings, [32, 512])
+        self.assertEqual(text.splitlines()[2:], ["| 05 `delta_rule` |  | **1.08** `cluster` |"])
+        self.assertIn(text.splitlines()[2][:50], tables.report(self.timings, "made_up.json"))
+        self.timings.add({**delta, "stage": "cluster", "step": [1, 0], "time_ms": {**delta["time_ms"], "graph": 0.053}})
+        self.assertIn("| 1.02 |", tables.choices(self.timings, [32, 512]))
 
     def test_text_is_kept_from_breaking_a_table(self):
         self.assertEqual(tables.table(["a", "b"], [["x|y", "1"]]).splitlines()[-1], "| x\\|y | 1 |")

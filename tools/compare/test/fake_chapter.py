@@ -11,10 +11,12 @@ import sys
 import time
 
 SHARED = {"B": "--batch", "H": "--heads", "L": "--length", "Dk": "--key-dim", "Dv": "--value-dim"}
+VARIANTS = ("narrow",)
 OPERATORS = [  # operator, form, options, stages: (name, place, dtype, ms at L = 1, power of L)
     ("simple_gla", None, SHARED, [("recurrent", "cpu", "fp64", 0.004, 1), ("quadratic", "cpu", "fp32", 1e-4, 2),
                                   ("two_kernels", "gpu", "bf16", 3e-5, 1), ("fused", "gpu", "bf16", 1e-5, 1.2)]),
-    ("scan", None, {"B": "--batch", "L": "--length", "D": "--value-dim"}, [("blelloch", "gpu", "fp32", 2e-5, 1)]),
+    ("scan", None, {"B": "--batch", "L": "--length", "D": "--value-dim"}, [("blelloch", "gpu", "fp32", 2e-5, 1),
+                                                                           ("narrow", "gpu", "fp32", 3e-5, 1)]),
     ("scan", "backward", {"B": "--batch", "L": "--length"}, [("back", "gpu", "fp32", 4e-5, 1)]),
 ]  # fmt: skip
 
@@ -51,7 +53,7 @@ def main() -> int:
     if a.list:
         print(json.dumps({"chapter": chapter, "title": "A chapter for tests", "operators": [
             {"operator": name, "form": form, "summary": "", "options": options,
-             "stages": [{"name": s[0], "place": s[1], "dtype": s[2], "idea": "", "variant": s[0] == "narrow"} for s in stages]}
+             "stages": [{"name": s[0], "place": s[1], "dtype": s[2], "idea": "", "variant": s[0] in VARIANTS} for s in stages]}
             for name, form, options, stages in OPERATORS]}))  # fmt: skip
         return 0
     if "FAKE_LOG" in os.environ:

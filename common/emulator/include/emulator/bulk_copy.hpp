@@ -19,6 +19,7 @@
 
 #include "emulator/cluster.hpp"
 #include "emulator/counters.hpp"
+#include "emulator/races.hpp"
 #include "emulator/require.hpp"
 #include "emulator/trap.hpp"
 
@@ -57,6 +58,7 @@ struct BulkStoreSource {
   const void* shared;
   std::byte* tile;  ///< where the emulator keeps what was read
   std::size_t bytes;
+  std::source_location where;  ///< of the store
 };
 /// The next store of this thread that still has to read shared memory, of all groups but the `pending` newest. Returns
 /// false if there is none.
@@ -94,12 +96,15 @@ inline std::size_t unit_offset(unsigned row, unsigned unit) {
 }
 
 /// Reads a tile from the tensor. Elements outside of it are zeros.
-inline void read_tile(const TileMap& map, const TileStart& start, TileBytes& tile) {
+inline void read_tile(const TileMap& map, const TileStart& start, TileBytes& tile, std::source_location where) {
   std::size_t read = 0;
   for (unsigned r = 0; r < map.rows; ++r) {
     std::byte row[kTileRowBytes] = {};
     const TileRow part = tile_row(map, start, r);
-    if (part.global) std::memcpy(row + part.first, part.global, part.bytes);
+    if (part.global) {
+      std::memcpy(row + part.first, part.global, part.bytes);
+      note_read(part.global, part.bytes, where);
+    }
     read += part.bytes;
     for (unsigned unit = 0; unit < 8; ++unit) std::memcpy(tile + unit_offset(r, unit), row + unit * 16, 16);
   }
@@ -111,7 +116,7 @@ inline void issue_bulk_load(const TileMap& map, const TileStart& start, void* sh
                             std::source_location where) {
   TileBytes tile;
   const std::size_t bytes = map.rows * kTileRowBytes;
-  read_tile(map, start, tile);
+  read_tile(map, start, tile, where);
   std::memset(shared, 0xFF, bytes);
   push_bulk_load(shared, tile, bytes, barrier, *barrier, where);
 }
@@ -124,7 +129,7 @@ inline void issue_bulk_multicast(const TileMap& map, const TileStart& start, voi
   require(Feature::warpgroup_products, "cp.async.bulk with .multicast::cluster", where);
   TileBytes tile;
   const std::size_t bytes = map.rows * kTileRowBytes;
-  read_tile(map, start, tile);
+  read_tile(map, start, tile, where);
   for (unsigned rank = 0; mask >> rank != 0; ++rank) {
     if (!(mask >> rank & 1)) continue;
     void* there = peer_address(shared, rank, where);
@@ -136,9 +141,11 @@ inline void issue_bulk_multicast(const TileMap& map, const TileStart& start, voi
 
 /// Reads a tile that is aligned to 8 bytes, and forgets it. A store takes its data from the image of shared memory, and
 /// that access would be the emulator's, not the thread's.
-inline void read_for_sanitizers(const void* shared, std::size_t bytes) {
+inline void read_for_sanitizers([[maybe_unused]] const void* shared, [[maybe_unused]] std::size_t bytes) {
+#if defined(EMULATOR_ASAN) || defined(EMULATOR_TSAN)
   const auto* words = static_cast<const volatile std::uint64_t*>(shared);
   for (std::size_t i = 0; i < bytes / 8; ++i) (void)words[i];
+#endif
 }
 
 /// Starts a store. Elements outside of the tensor are not written. Ends the launch with a report if the tile begins
@@ -150,10 +157,14 @@ inline void issue_bulk_store(const TileMap& map, const TileStart& start, const v
          where);
   }
   read_for_sanitizers(shared, map.rows * kTileRowBytes);
+  note_proxy_read(shared, map.rows * kTileRowBytes, where);
   std::size_t written = 0;
   for (unsigned r = 0; r < map.rows; ++r) {
     const TileRow part = tile_row(map, start, r);
-    if (part.global) std::memset(part.global, 0xFF, part.bytes);
+    if (part.global) {
+      std::memset(part.global, 0xFF, part.bytes);
+      note_write(part.global, part.bytes, where);
+    }
     written += part.bytes;
   }
   count_global_write(written);
@@ -165,6 +176,7 @@ inline void read_bulk_stores(unsigned pending, std::source_location where) {
   BulkStoreSource source;
   while (next_bulk_store(pending, source, where)) {
     read_for_sanitizers(source.shared, source.bytes);
+    note_proxy_read(source.shared, source.bytes, source.where);
     keep_bulk_store(source);
   }
 }

@@ -39,7 +39,10 @@ enum cudaDeviceAttr {
   cudaDevAttrMaxSharedMemoryPerBlock = 8,
   cudaDevAttrWarpSize = 10,
   cudaDevAttrMaxRegistersPerBlock = 12,
+  cudaDevAttrClockRate = 13,  // kHz
   cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrMemoryClockRate = 36,       // kHz
+  cudaDevAttrGlobalMemoryBusWidth = 37,  // bits
   cudaDevAttrL2CacheSize = 38,
   cudaDevAttrMaxThreadsPerMultiProcessor = 39,
   cudaDevAttrComputeCapabilityMajor = 75,
@@ -115,3 +118,11 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void (*ke
 }
 
 // NOLINTEND(readability-identifier-naming)
+
+namespace emulator {
+
+/// How many clusters of so many blocks the device would hold at once if each block took a multiprocessor: as many as an
+/// H200 of as many multiprocessors. What cudaOccupancyMaxActiveClusters() is asked for on a GPU.
+int clusters_at_a_time(int blocks);
+
+}  // namespace emulator

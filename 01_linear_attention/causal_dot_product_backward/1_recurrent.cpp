@@ -1,0 +1,101 @@
+/// @file
+/// `recurrent`: two walks through the sequence, one from each end.
+///
+/// Idea: dq_t needs sum_{i<=t} k_i^T v_i, which is the state S_t. A walk from the start computes it, as in the forward
+/// pass. dk_i and dv_i need sum_{t>=i} q_t^T do_t, a running sum from the other end: the adjoint R_i of the state. A
+/// term of S_i reaches every later output, so every later output sends its gradient back to it. Both sums start from
+/// zero and need only the inputs. So the forward pass has to store nothing for the backward pass.
+/// Grows out of: 01_linear_attention/causal_dot_product/2_recurrent.cpp
+/// Improves on: by the chain rule through the score matrix (reference.cpp), the gradients take 2 L^2 scores.
+/// Unchanged: a state that a walk over the positions adds up; one position after the other.
+/// Equation:
+///
+///   S_t = S_{t-1} + k_t^T v_t,   dq_t = do_t S_t^T                      for t = 1, ..., L
+///   R_t = R_{t+1} + q_t^T do_t,  dk_t = v_t R_t^T,  dv_t = k_t R_t      for t = L, ..., 1
+///
+/// Shapes: q, k, dq, dk [B, H, L, Dk]; v, do, dv [B, H, L, Dv]; S, R [Dk, Dv], one after the other.
+/// Thread mapping: one thread. The lines of each walk share one loop over the rows of the state: a row is updated and
+/// read while it is in registers.
+/// Resources: one state, 4 Dk Dv bytes, which stays in the cache.
+/// Work: 10 Dk Dv operations per head and position: 4 with S and 6 with R. The forward pass takes 4.
+/// Bytes: the first walk reads k, v and do, the second q, do, k and v; dq, dk and dv are written once.
+/// Bound by: one core's arithmetic.
+/// Weakness: one core.
+/// Sources: arXiv 2006.16236, section 3.3.1, equations 13 to 15.
+
+#include <cstddef>
+#include <vector>
+
+#include "01_linear_attention/linear_attention.hpp"
+
+namespace tutorial::causal_dot_product_backward {
+namespace {
+
+/// From the start: S and dq of one (batch, head). Real is the type of the state and of the sums.
+template <class Real>
+void walk_from_start(const Arguments& a, int b, int h) {
+  const auto Dv = std::size_t(a.Dv);
+  std::vector<Real> S(std::size_t(a.Dk) * Dv);
+  for (int t = 0; t < a.L; ++t) {
+    const float* k_t = a.k.row(b, h, t);
+    const float* v_t = a.v.row(b, h, t);
+    const float* do_t = a.d_o.row(b, h, t);
+    for (int d = 0; d < a.Dk; ++d) {
+      Real* row = &S[std::size_t(d) * Dv];
+      Real dq = 0;
+      for (std::size_t j = 0; j < Dv; ++j) {
+        row[j] += Real(k_t[d]) * Real(v_t[j]);
+        dq += Real(do_t[j]) * row[j];
+      }
+      a.dq.row(b, h, t)[d] = float(dq);
+    }
+  }
+}
+
+/// From the end: R, dk and dv.
+template <class Real>
+void walk_from_end(const Arguments& a, int b, int h) {
+  const auto Dv = std::size_t(a.Dv);
+  std::vector<Real> R(std::size_t(a.Dk) * Dv), dv(Dv);
+  for (int t = a.L - 1; t >= 0; --t) {
+    const float* q_t = a.q.row(b, h, t);
+    const float* k_t = a.k.row(b, h, t);
+    const float* v_t = a.v.row(b, h, t);
+    const float* do_t = a.d_o.row(b, h, t);
+    dv.assign(Dv, Real(0));
+    for (int d = 0; d < a.Dk; ++d) {
+      Real* row = &R[std::size_t(d) * Dv];
+      Real dk = 0;
+      for (std::size_t j = 0; j < Dv; ++j) {
+        row[j] += Real(q_t[d]) * Real(do_t[j]);
+        dk += Real(v_t[j]) * row[j];
+        dv[j] += Real(k_t[d]) * row[j];
+      }
+      a.dk.row(b, h, t)[d] = float(dk);
+    }
+    for (std::size_t j = 0; j < Dv; ++j) a.dv.row(b, h, t)[j] = float(dv[j]);
+  }
+}
+
+}  // namespace
+
+void recurrent(const Arguments& a) {
+  for (int b = 0; b < a.B; ++b) {
+    for (int h = 0; h < a.H; ++h) {
+      walk_from_start<float>(a, b, h);
+      walk_from_end<float>(a, b, h);
+    }
+  }
+}
+
+void recurrent_double(const Arguments& a) {  // a reference that is not timed: it may use all cores
+#pragma omp parallel for collapse(2) schedule(dynamic)
+  for (int b = 0; b < a.B; ++b) {
+    for (int h = 0; h < a.H; ++h) {
+      walk_from_start<double>(a, b, h);
+      walk_from_end<double>(a, b, h);
+    }
+  }
+}
+
+}  // namespace tutorial::causal_dot_product_backward

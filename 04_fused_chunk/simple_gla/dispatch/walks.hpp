@@ -1,0 +1,50 @@
+#pragma once
+/// @file
+/// The walks that dispatch chooses from, each in a plan: how it is spread over the GPU.
+
+#include "04_fused_chunk/simple_gla.hpp"
+#include "common/tile/launch_plan.hpp"
+
+namespace tutorial::simple_gla {
+
+using tile::LaunchPlan;
+
+/// Variant: the chunks' states into memory, then all outputs at once.
+void two_kernels(const Bf16Arguments&);
+/// Why it cannot run the problem, as a sentence; empty if it can.
+std::string two_kernels_unsupported(const Bf16Arguments&);
+/// Bytes of its workspace.
+std::int64_t two_kernels_memory(const Bf16Arguments&);
+/// Bytes that its kernels read from global memory or write to it, even if a cache serves them.
+std::int64_t two_kernels_bytes_moved(const Bf16Arguments&);
+
+/// Variant: `fused` on as many segments of the sequence at once as fill the GPU.
+void segments(const Bf16Arguments&);
+/// Bytes of its workspace.
+std::int64_t segments_memory(const Bf16Arguments&);
+/// Bytes that its kernels read from global memory or write to it, even if a cache serves them.
+std::int64_t segments_bytes_moved(const Bf16Arguments&);
+
+/// Starts the kernels that compute the `starts` of a plan of two segments or more, in a workspace, and returns them.
+/// Requires: an empty fused_unsupported().
+/// @throws CudaError if the memory cannot be allocated or a launch is refused
+const float* segment_starts(const Bf16Arguments&, const LaunchPlan&);
+/// Starts the kernels of `segments` in this plan, which also compute its `starts`. With one segment there is
+/// one kernel, that of `fused`. Requires: an empty fused_unsupported().
+/// @throws CudaError if the memory cannot be allocated or a launch is refused
+void walk(const Bf16Arguments&, LaunchPlan);
+/// Bytes of its workspace.
+std::int64_t walk_memory(const Bf16Arguments&, const LaunchPlan&);
+/// Bytes that its kernels read from global memory or write to it, even if a cache serves them.
+std::int64_t walk_bytes_moved(const Bf16Arguments&, const LaunchPlan&);
+
+/// The kernel of `register_scores` after those that compute the plan's `starts`. Its workspace is that of walk().
+/// Requires: an empty specialized_unsupported().
+/// @throws CudaError if the memory cannot be allocated or a launch is refused
+void hopper_walk(const Bf16Arguments&, LaunchPlan);
+/// The plan of the least estimated time for it.
+LaunchPlan hopper_plan(const tile::Extents&);
+/// As walk_bytes_moved().
+std::int64_t hopper_walk_bytes_moved(const Bf16Arguments&, const LaunchPlan&);
+
+}  // namespace tutorial::simple_gla

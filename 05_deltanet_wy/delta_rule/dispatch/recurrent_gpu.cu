@@ -1,0 +1,194 @@
+/// @file
+/// `recurrent_gpu`: the recurrence on the GPU, with the state in registers.
+///
+/// Idea: columns of the state do not depend on each other here either: column j of k_t S_{t-1} needs only column j of
+/// S. So a block takes a tile of columns and keeps it in registers for the whole sequence, as in the chapters before.
+/// The new part is a sum over Dk in the middle of every step: it has to be complete before anything can be added to the
+/// state. A second sum, for the output, would have to wait for the new state. But q_t S_t = q_t S_{t-1} + (q_t . k_t)
+/// delta_t, so all sums of a step read the old state and are computed side by side.
+/// Improves on: `recurrent` and `ut_transform` use one CPU thread per head.
+/// Unchanged: the recurrence, step by step; its sums are in fp32.
+///
+/// Equation:
+///
+///     delta = beta_t (v_t - k_t S)                  [32 columns]: k_t S, q_t S and q_t . k_t from one pass over S
+///     o_t   = scale (q_t S + (q_t . k_t) delta)
+///     S     = S + k_t^T delta
+///
+/// With `normalize_keys`, k_t . k_t is a fourth sum. What was computed with k_t is divided by its root.
+///
+/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; all fp32 in
+/// device memory.
+/// Thread mapping: block (b, h, tile) has 32 columns and 128 threads: 8 threads share a pair of columns. Each of them
+/// holds Dk / 8 rows of it, in groups of four neighbouring rows. So the lanes of a warp read 8 neighbouring float4 from
+/// shared memory, 4 lanes the same one, and 3 shuffles add up the 8 parts of a sum. Dk is rounded up to 32, 64, 128 or
+/// 256, so that loops over registers have lengths that the compiler knows. Double buffering as in chapter 01's `lmha`:
+/// while the block computes a tile of 8 steps, asynchronous copies bring the next tile into the other buffer. One
+/// barrier per tile swaps the two.
+/// Resources: Dk / 4 registers for the state; 18 KB of shared memory at Dk = 128.
+/// Work: 3 Dk Dv multiply-adds per position; q_t . k_t and k_t . k_t are computed again for each pair of columns, Dk Dv
+/// / 2 each.
+/// Bytes: v, o and the states once; q, k and beta once per tile of columns, after the first tile from the second-level
+/// cache.
+/// Bound by: the latency of L dependent steps. Each step waits for shared memory and for its shuffles.
+/// Requires: Dk <= 256; keys as in `recurrent`.
+/// Weakness: its steps run one after the other, and with few heads multiprocessors are idle. `chunk_gpu` computes the
+/// steps of a chunk at once.
+/// Sources: chapter 03's stage of this name; arXiv 2406.06484, section 2.2.
+
+#include <cuda_runtime.h>
+
+#include <climits>
+
+#include "05_deltanet_wy/delta_rule.hpp"
+#include "common/device/cp_async.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/memory.cuh"
+#include "common/device/warp.cuh"
+#include "common/tile/float_tile.cuh"
+
+namespace tutorial::delta_rule {
+namespace {
+
+using tile::Floats;
+
+constexpr int kThreads = 128;
+constexpr int kShare = 8;                        // threads that share a pair of columns
+constexpr int kColumns = 2 * kThreads / kShare;  // of a block
+constexpr int kMaxKeyDim = 256;
+
+/// Numbers that the threads which share a column read at once: four neighbouring ones per thread.
+constexpr int kTurn = 4 * kShare;
+
+/// Grid: (tiles of columns) times (B H) blocks. The blocks of a head are neighbours.
+/// @tparam kDk Dk rounded up
+/// @tparam kNormalize a.normalize_keys
+template <int kDk, bool kNormalize>
+__global__ void __launch_bounds__(kThreads, 4) recurrent_kernel(FloatArguments a) {
+  constexpr int kSteps = kDk > 128 ? 4 : 8;        // of a tile
+  constexpr int kLoads = kSteps * kDk / kThreads;  // of q per thread, and of k as many
+  constexpr int kLoadsOfV = kSteps * kColumns / kThreads;
+  __shared__ Floats<4> q_tile[2][kSteps][kDk / 4], k_tile[2][kSteps][kDk / 4];
+  __shared__ Floats<2> v_tile[2][kSteps][kColumns / 2];
+  __shared__ float beta_tile[2][kSteps];
+
+  const int tiles = (a.Dv - 1) / kColumns + 1;
+  const int head = int(blockIdx.x) / tiles, b = head / a.H, h = head % a.H;
+  const int first = int(blockIdx.x) % tiles * kColumns;
+  const int thread = int(threadIdx.x), part = thread % kShare, pair = thread / kShare;
+  const int j = first + 2 * pair;
+  const auto row = [&](int r) { return r / 4 * kTurn + part * 4 + r % 4; };  // the row of the state in S[r]
+
+  // Starts the copies of a tile. Positions past the end are zeros, which leave the state as it is. The loops are not
+  // unrolled: no thread waits for a copy, and the addresses of all copies would take more registers than the state.
+  const auto load_tile = [&](int t0, int buffer) {
+#pragma unroll 1
+    for (int n = 0; n < kLoads; ++n) {
+      const int index = thread + n * kThreads, step = index / kDk, t = t0 + step, d = index % kDk;
+      const bool is_there = t < a.L && d < a.Dk;
+      cp_async<4>(&q_tile[buffer][step][d / 4].of[d % 4], a.q.row(b, h, t) + d, is_there);
+      cp_async<4>(&k_tile[buffer][step][d / 4].of[d % 4], a.k.row(b, h, t) + d, is_there);
+    }
+#pragma unroll 1
+    for (int n = 0; n < kLoadsOfV; ++n) {
+      const int index = thread + n * kThreads, step = index / kColumns, t = t0 + step, column = index % kColumns;
+      cp_async<4>(&v_tile[buffer][step][column / 2].of[column % 2], a.v.row(b, h, t) + first + column,
+                  t < a.L && first + column < a.Dv);
+    }
+    if (thread < kSteps) cp_async<4>(&beta_tile[buffer][thread], a.beta.row(b, h, t0 + thread), t0 + thread < a.L);
+    cp_async_commit();
+  };
+
+  float S[kDk / kShare][2];
+#pragma unroll
+  for (int r = 0; r < kDk / kShare; ++r) {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const bool given = a.initial_state.data && row(r) < a.Dk && j + c < a.Dv;
+      S[r][c] = given ? load_global(&a.initial_state.row(b, h, row(r))[j + c]) : 0.0f;
+    }
+  }
+  load_tile(0, 0);
+  cp_async_wait<0>();
+  __syncthreads();
+  for (int t0 = 0, buffer = 0; t0 < a.L; t0 += kSteps, buffer ^= 1) {
+    load_tile(t0 + kSteps, buffer ^ 1);
+#pragma unroll 1
+    for (int step = 0; step < kSteps; ++step) {
+      float kS[2] = {}, qS[2] = {}, qk = 0, kk = 0;
+#pragma unroll
+      for (int r = 0; r < kDk / kShare; r += 4) {
+        const Floats<4> k = k_tile[buffer][step][r / 4 * kShare + part];
+        const Floats<4> q = q_tile[buffer][step][r / 4 * kShare + part];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+#pragma unroll
+          for (int c = 0; c < 2; ++c) {
+            kS[c] += k.of[e] * S[r + e][c];
+            qS[c] += q.of[e] * S[r + e][c];
+          }
+          qk += q.of[e] * k.of[e];
+          if constexpr (kNormalize) kk += k.of[e] * k.of[e];
+        }
+      }
+      qk = warp_sum<kShare>(qk);
+      float factor = 1;  // of k
+      if constexpr (kNormalize) factor = 1 / sqrtf(warp_sum<kShare>(kk) + kKeyEps);
+      const Floats<2> v = v_tile[buffer][step][pair];
+      float delta[2];  // times the factor by which k is still to be scaled
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        kS[c] = warp_sum<kShare>(kS[c]);
+        qS[c] = warp_sum<kShare>(qS[c]);
+        delta[c] = factor * beta_tile[buffer][step] * (v.of[c] - factor * kS[c]);
+      }
+      if (part < 2 && t0 + step < a.L && j + part < a.Dv) {
+        const float o = part == 0 ? qS[0] + qk * delta[0] : qS[1] + qk * delta[1];
+        store_global(&a.o.row(b, h, t0 + step)[j + part], a.scale * o);
+      }
+#pragma unroll
+      for (int r = 0; r < kDk / kShare; r += 4) {
+        const Floats<4> k = k_tile[buffer][step][r / 4 * kShare + part];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+#pragma unroll
+          for (int c = 0; c < 2; ++c) S[r + e][c] += k.of[e] * delta[c];
+        }
+      }
+    }
+    cp_async_wait<0>();
+    __syncthreads();
+  }
+  if (a.final_state.data == nullptr) return;
+#pragma unroll
+  for (int r = 0; r < kDk / kShare; ++r) {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      if (row(r) < a.Dk && j + c < a.Dv) store_global(&a.final_state.row(b, h, row(r))[j + c], S[r][c]);
+    }
+  }
+}
+
+std::int64_t tile_count(const FloatArguments& a) {
+  return (a.Dv - 1) / kColumns + 1;
+}
+
+std::int64_t block_count(const FloatArguments& a) {
+  return std::int64_t(a.B) * a.H * tile_count(a);
+}
+
+template <bool kNormalize>
+auto kernel_for(int Dk) {
+  return Dk <= 32    ? recurrent_kernel<32, kNormalize>
+         : Dk <= 64  ? recurrent_kernel<64, kNormalize>
+         : Dk <= 128 ? recurrent_kernel<128, kNormalize>
+                     : recurrent_kernel<256, kNormalize>;
+}
+
+}  // namespace
+
+void recurrent_gpu(const FloatArguments& a) {
+  launch(a.normalize_keys ? kernel_for<true>(a.Dk) : kernel_for<false>(a.Dk), {unsigned(block_count(a)), kThreads}, a);
+}
+
+}  // namespace tutorial::delta_rule

@@ -1,0 +1,22 @@
+#pragma once
+/// @file
+/// What dispatch and the gated operator ask about kernels that walk segments (requirements.cu).
+
+#include <cstdint>
+
+#include "05_deltanet_wy/delta_rule.hpp"
+#include "common/tile/launch_plan.hpp"
+
+namespace tutorial::delta_rule {
+
+/// Bytes of memory that `segments` needs beside inputs and outputs, with any number of them.
+std::int64_t segments_memory(const Bf16Arguments&, const tile::LaunchPlan&);
+/// Bytes that its kernels read from global memory or write to it.
+std::int64_t segments_bytes_moved(const Bf16Arguments&, const tile::LaunchPlan&);
+
+/// The part of both that is due to the states that segments start from: H and E (chunk/segment_maps.cuh).
+std::int64_t segment_maps_memory(const Bf16Arguments&, const tile::LaunchPlan&);
+/// @param inverse_rows of a chunk's T, each of 64 bf16
+std::int64_t segment_maps_bytes_moved(const Bf16Arguments&, const tile::LaunchPlan&, int inverse_rows);
+
+}  // namespace tutorial::delta_rule

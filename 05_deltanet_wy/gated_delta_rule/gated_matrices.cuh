@@ -1,0 +1,240 @@
+#pragma once
+/// @file
+/// -T, P and the decays of a chunk by a warpgroup, from tiles in shared memory to tiles in shared memory:
+/// chunk/matrices.cuh with gates, and with less code. prepare_gated.hpp has the formulas.
+///
+/// The sums of K K^T and Q K^T of warp w are row w of their blocks. Each of these blocks is multiplied by the decays of
+/// its pairs of positions before anything is rounded, exp(b_t - b_i). To the left of the diagonal, with a the last
+/// position before the rows of warp w,
+///
+///     exp(b_t - b_i) = exp(b_t - b_a) exp(b_a - b_i)       i <= a < t, both factors at most 1
+///
+/// so that a lane computes one exponential for each of its two rows, and the warp two per lane for all of its columns.
+/// Only the diagonal's block takes one for each pair.
+///
+/// Instructions have to come to the multiprocessor, too. Three kinds of warps run at once in `cluster`, and a warp
+/// waits for instructions where the loops of all three take more space than the cache that is next to it. So each
+/// product of blocks stands here once, for all warps: a warp skips what is above the diagonal, but no code is written
+/// once per warp.
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "05_deltanet_wy/chunk/matrices.cuh"
+#include "05_deltanet_wy/chunk/split_triangle.cuh"
+#include "05_deltanet_wy/chunk/warpgroup_inverse.cuh"
+#include "05_deltanet_wy/chunk/warpgroup_products.cuh"
+#include "common/device/hide_from_compiler.cuh"
+#include "common/device/memory.cuh"
+#include "common/device/pack.cuh"
+#include "common/device/proxy_fence.cuh"
+#include "common/device/stmatrix.cuh"
+#include "common/device/warp.cuh"
+#include "common/device/wgmma.cuh"
+#include "common/tile/base2.cuh"
+#include "common/tile/warpgroup_chunk.cuh"
+#include "common/view.hpp"
+
+namespace tutorial::gated_delta_rule {
+
+using delta_rule::BlockRow;
+using delta_rule::BlockSums;
+using delta_rule::kBlock;
+using delta_rule::kBlocks;
+using delta_rule::SplitBlocks;
+using delta_rule::SplitFragment;
+using delta_rule::SplitRow;
+using delta_rule::SplitTriangle;
+using delta_rule::SquarePanel;
+
+/// What a chunk's walk needs beside q, k and v, in shared memory: -T in two bf16, P, and two rows of decays.
+struct GatedMatrices {
+  static constexpr int kTiles = int(SplitTriangle::Panel::kPanelBytes) + int(SquarePanel::kPanelBytes);
+  static constexpr int kBytes = kTiles + 2 * tile::kChunk * int(sizeof(float));
+  static constexpr int kStride = (kBytes + 1023) / 1024 * 1024;  ///< from one to the next
+
+  SplitTriangle T;
+  SquarePanel P;
+  float* from_start;  ///< exp(b_t); the last is that of the whole chunk
+  float* to_end;      ///< exp(b_e - b_t)
+
+  /// @param memory kBytes, aligned to 1024
+  __device__ __forceinline__ explicit GatedMatrices(unsigned char* memory)
+      : T{{reinterpret_cast<__nv_bfloat16*>(memory)}},
+        P{T.panel.data + SplitTriangle::Panel::kPanelElements},
+        from_start(reinterpret_cast<float*>(memory + kTiles)),
+        to_end(from_start + tile::kChunk) {}
+};
+
+/// A row of decays as the chain uses it: of the transposed columns of a chunk, the decays of those that a thread has.
+struct ColumnDecays {
+  float2 decays[tile::kChunk / 8];
+
+  /// @param of_columns [64] in shared memory
+  __device__ __forceinline__ explicit ColumnDecays(const float* of_columns) {
+#pragma unroll
+    for (int i = 0; i < tile::kChunk / 8; ++i) {
+      decays[i] = *reinterpret_cast<const float2*>(of_columns + wgmma_column(4 * i));
+    }
+  }
+  /// sums *= decays.
+  __device__ __forceinline__ void multiply(delta_rule::WarpgroupColumns& sums) const {
+#pragma unroll
+    for (int i = 0; i < tile::kChunk / 2; ++i) sums[i] *= i % 2 ? decays[i / 4].y : decays[i / 4].x;
+  }
+};
+
+/// The gates of a chunk, as a warp has them: of two neighbouring positions per lane, to base 2.
+struct Gates {
+  float first, second;
+
+  /// The first one's position in a chunk.
+  static __device__ __forceinline__ int position() { return 2 * int(lane_index()); }
+  /// Those of a chunk. prepare_gated.cuh says why no gate is taken as less than 2^-40.
+  /// @param g of position() @param left how many positions are left from the chunk's first one on
+  __device__ __forceinline__ void load(const float* g, std::int64_t stride, int left) {
+    first = position() < left ? load_global(g) : 0.0f;
+    second = position() + 1 < left ? load_global(g + stride) : 0.0f;
+  }
+  /// Their running sums.
+  __device__ __forceinline__ Gates sums() const {
+    constexpr float kStrongest = -40;
+    const float x = max(tile::base2(first), kStrongest), y = max(tile::base2(second), kStrongest);
+    const float sum = warp_prefix_sum(x + y);
+    return {sum - y, sum};
+  }
+};
+
+/// A row of blocks of P to the left of the diagonal's block, as fragments; only those of the warp are used.
+using RoundedRow = std::uint32_t[kBlocks - 1][4];
+
+/// A warpgroup that computes the matrices of every fourth chunk.
+class GatedMatrixGroup {
+ public:
+  static constexpr int kBytes = SplitBlocks::kBytes + kBlocks * tile::kChunk * int(sizeof(float));
+
+  /// @param group 0 or 1. It uses the named barrier 1 + group
+  /// @param memory kBytes, of this warpgroup
+  __device__ __forceinline__ GatedMatrixGroup(int group, unsigned char* memory)
+      : barrier_(1 + unsigned(group)),
+        warp_(__shfl_sync(kAllLanes, tile::warp_in_group(), 0)),  // tells the compiler that it is the same in all lanes
+        row_(kBlocks - 1 - warp_),
+        blocks_{reinterpret_cast<__nv_bfloat16*>(memory)},
+        columns_(reinterpret_cast<float*>(memory + SplitBlocks::kBytes) + warp_ * tile::kChunk) {}
+
+  /// The position in a chunk whose beta this lane brings, of lanes 0 to 15.
+  __device__ __forceinline__ int position() const { return warp_ * kBlock + int(lane_index()); }
+
+  /// Begins with a chunk: what this warp needs of the sums of gates lies in shared memory then.
+  /// @return of the lane's two positions, exp(b) in warp 0 and exp(b_e - b) in warp 1
+  __device__ __forceinline__ float2 put_sums(const Gates& gates) {
+    const Gates b = gates.sums();
+    const int lane = int(lane_index());
+    anchor_ = __shfl_sync(kAllLanes, b.second, (8 * warp_ + 31) % 32);
+    const float end = __shfl_sync(kAllLanes, b.second, 31);
+    const bool is_left = lane < 8 * warp_;
+    reinterpret_cast<float2*>(columns_)[lane] = make_float2(is_left ? tile::ex2(anchor_ - b.first) : b.first,
+                                                            is_left ? tile::ex2(anchor_ - b.second) : b.second);
+    __syncwarp();
+    return warp_ == 0 ? make_float2(tile::ex2(b.first), tile::ex2(b.second))
+                      : make_float2(tile::ex2(end - b.first), tile::ex2(end - b.second));
+  }
+
+  /// Multiplies this warp's row of K K^T and of Q K^T by the decays.
+  /// @param P,P_diagonal the row of P, rounded
+  /// @param A the diagonal's block of -A
+  /// @param beta of position()
+  __device__ __forceinline__ void decay(RoundedRow& P, std::uint32_t (&P_diagonal)[4], BlockSums& A, BlockRow& K_K,
+                                        BlockRow& Q_K, float beta) const {
+    const int lane = hide_from_compiler(int(lane_index()));
+    const float* own = columns_ + warp_ * kBlock;
+    const float2 b{own[lane / 4], own[lane / 4 + 8]};
+    const float2 from_anchor{tile::ex2(b.x - anchor_), tile::ex2(b.y - anchor_)};
+    const float2 beta_of_rows{__shfl_sync(kAllLanes, beta, lane / 4), __shfl_sync(kAllLanes, beta, lane / 4 + 8)};
+    const float* columns = columns_ + lane % 4 * 2;
+    BlockSums diagonal;
+#pragma unroll
+    for (int c = 0; c < kBlocks; ++c) {
+      if (c < kBlocks - 1) clear_block(P[c]);
+      if (c < warp_ && c < kBlocks - 1) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const float2 to_anchor = *reinterpret_cast<const float2*>(columns + c * kBlock + half * 8);
+          const float decays[4] = {from_anchor.x * to_anchor.x, from_anchor.x * to_anchor.y,
+                                   from_anchor.y * to_anchor.x, from_anchor.y * to_anchor.y};
+#pragma unroll
+          for (int i = 0; i < 4; ++i) K_K[c][half][i] *= decays[i], Q_K[c][half][i] *= decays[i];
+        }
+        pack_block(P[c], Q_K[c]);
+      }
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if (c == 0 || c == warp_) A[i / 4][i % 4] = K_K[c][i / 4][i % 4], diagonal[i / 4][i % 4] = Q_K[c][i / 4][i % 4];
+      }
+    }
+    columns += warp_ * kBlock;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float2 b_of_columns = *reinterpret_cast<const float2*>(columns + half * 8);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const bool is_lower = i / 2;
+        const float decay = tile::ex2((is_lower ? b.y : b.x) - (i % 2 ? b_of_columns.y : b_of_columns.x));
+        A[half][i] *= decay * (is_lower ? -beta_of_rows.y : -beta_of_rows.x);
+        const int row = lane / 4 + i / 2 * 8, column = half * 8 + lane % 4 * 2 + i % 2;
+        diagonal[half][i] = column <= row ? diagonal[half][i] * decay : 0.0f;
+      }
+    }
+    pack_block(P_diagonal, diagonal);
+  }
+
+  /// Computes row `row_` of U. All warps have passed a barrier since they have used the memory of the chunk before.
+  /// @param A,K_K from decay()
+  __device__ __forceinline__ void invert(SplitRow& U, BlockSums& A, const BlockRow& K_K, float beta) const {
+    delta_rule::invert_compactly(U, blocks_, barrier_, warp_, A, K_K, beta);
+  }
+
+  /// Stores T, P and the decays. Blocks above the diagonal are not written.
+  __device__ __forceinline__ void store(const GatedMatrices& out, const SplitRow& U, const RoundedRow& P,
+                                        const std::uint32_t (&P_diagonal)[4], float2 decays) const {
+    const int unit = delta_rule::unit_of_block();
+    __nv_bfloat16* T_row = out.T.panel.data + row_ * delta_rule::kBlockElements;
+    __nv_bfloat16* P_row = out.P.data + warp_ * delta_rule::kBlockElements;
+#pragma unroll
+    for (int c = 0; c < kBlocks; ++c) {
+      if (c <= row_) {
+        stmatrix(T_row + SplitTriangle::advance(unit, c * kBlock, 0), U[c].high);
+        stmatrix(T_row + SplitTriangle::advance(unit, c * kBlock, 1), U[c].low);
+      }
+      if (c < warp_ && c < kBlocks - 1) stmatrix(P_row + SquarePanel::advance(unit, 0, c * kBlock), P[c]);
+    }
+    stmatrix(P_row + SquarePanel::advance(unit, 0, warp_ * kBlock), P_diagonal);
+    if (warp_ < 2) {
+      store_for_copies(reinterpret_cast<float2*>(warp_ == 0 ? out.from_start : out.to_end) + lane_index(), decays);
+    }
+  }
+
+  /// Makes T and P zero above the diagonal, where store() does not write.
+  __device__ __forceinline__ void clear(const GatedMatrices& out) const {
+    delta_rule::clear_upper_blocks(out, warp_);
+  }
+
+ private:
+  static __device__ __forceinline__ void clear_block(std::uint32_t (&block)[4]) {
+#pragma unroll
+    for (std::uint32_t& two : block) two = 0;
+  }
+  static __device__ __forceinline__ void pack_block(std::uint32_t (&rounded)[4], const BlockSums& block) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) rounded[i] = pack(block[i / 2][i % 2 * 2], block[i / 2][i % 2 * 2 + 1]);
+  }
+
+  unsigned barrier_;
+  int warp_, row_;
+  SplitBlocks blocks_;
+  float* columns_;  ///< of this warp: exp(b_a - b) of positions to the left of its rows, b of its rows
+  float anchor_;    ///< b_a
+};
+
+}  // namespace tutorial::gated_delta_rule

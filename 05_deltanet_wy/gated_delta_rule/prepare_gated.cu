@@ -1,0 +1,33 @@
+#include "05_deltanet_wy/gated_delta_rule/prepare_gated.hpp"
+
+#include "05_deltanet_wy/chunk/fragments.cuh"
+#include "05_deltanet_wy/gated_delta_rule/prepare_gated.cuh"
+
+namespace tutorial::gated_delta_rule {
+
+static __device__ __forceinline__ void store_scores(const Prepared& out, const ForGradients& also, std::int64_t chunk,
+                                                    BlockRow& P, int r) {
+  if (also.blocks) store_flipped_blocks(also.blocks + (chunk * 3 + 2) * kBlockUnits, P, r);
+  store_blocks(out.P + chunk * kBlockUnits, P, r);
+}
+static __device__ __forceinline__ void store_T(const Prepared& out, const ForGradients& also, std::int64_t chunk,
+                                               BlockRow& T, int r) {
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    if (also.blocks) store_flipped_blocks(also.blocks + (chunk * 3 + part) * kBlockUnits, T, r);
+    store_blocks(out.T + (chunk * 2 + part) * kBlockUnits, T, r);
+  }
+}
+
+Prepared prepare(const Bf16Arguments& a, const ForGradients& also) {
+  const int N = ceil_div(a.L, kChunk);
+  const std::int64_t units = std::int64_t(a.B) * a.H * N * kBlockUnits;
+  auto* blocks = workspace<uint4>("gated_delta_rule: T and P", std::size_t(3 * units));
+  return filled(a, Prepared{N, blocks, blocks + 2 * units, reserve_decays(a)}, also);
+}
+
+std::int64_t prepared_memory(const Bf16Arguments& a) {
+  return std::int64_t(a.B) * a.H * ceil_div(a.L, kChunk) * (3 * kBlockUnits * sizeof(uint4) + kDecays * sizeof(float));
+}
+
+}  // namespace tutorial::gated_delta_rule

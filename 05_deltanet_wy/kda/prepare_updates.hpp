@@ -1,0 +1,39 @@
+#pragma once
+/// @file
+/// What the walk of `two_products` reads. With Y = V - K+ S, v_new is T Y, and T is multiplied into what v_new would be
+/// multiplied by:
+///
+///     S = diag(exp(b_end)) S + J^T Y,   O = scale (Q+ S + R Y);   J = T^T K-,   R = P T
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "05_deltanet_wy/kda.hpp"
+
+namespace tutorial::kda {
+
+/// In device memory. J and R have the sign of -Y, because wgmma only adds.
+struct PreparedUpdates {
+  int N;             ///< chunks of a sequence
+  __nv_bfloat16* Q;  ///< [B, H, 64 N, Dk], Q+
+  __nv_bfloat16* K;  ///< [B, H, 64 N, Dk], K+
+  __nv_bfloat16* J;  ///< [B, H, 64 N, Dk], -J
+  __nv_bfloat16* R;  ///< [B, H, 64 N, 64], -R
+  float* decays;     ///< [B, H, N, Dk], exp(b_end) of each chunk
+};
+
+/// Fills a workspace, with one kernel on current_stream(). It is valid until the next call. Requires: an empty
+/// warpgroups_unsupported().
+/// @throws CudaError if the memory cannot be allocated or the launch is refused
+PreparedUpdates prepare_updates(const Bf16Arguments&);
+/// The workspace alone, for a stage that fills it in another way.
+/// @throws CudaError if the memory cannot be allocated
+PreparedUpdates reserve_updates(const Bf16Arguments&);
+/// Starts the walk of `two_products` on current_stream(). Requires: an empty warpgroup_chain_unsupported().
+/// @throws CudaError if the launch is refused
+void walk_with_updates(const Bf16Arguments&, const PreparedUpdates&);
+/// Bytes of that workspace.
+std::int64_t prepared_updates_memory(const Bf16Arguments&);
+
+}  // namespace tutorial::kda

@@ -1,0 +1,72 @@
+#include "named_barriers.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "block.hpp"
+#include "emulator/warp.hpp"
+#include "emulator/warp_roles.hpp"
+
+namespace emulator {
+
+void NamedBarriers::reset() {
+  for (NamedBarrier& barrier : barriers_) {
+    barrier.threads = barrier.arrived = barrier.parity = 0;
+    barrier.lanes.fill(0);
+  }
+}
+
+NamedBarrier& NamedBarriers::usable(unsigned id, unsigned threads, std::source_location where) {
+  if (id == 0 || id >= barriers_.size()) {
+    block_.trap("a named barrier has a number between 1 and 15; number 0 is that of __syncthreads()", where);
+  }
+  if (threads == 0 || threads % kWarpSize != 0) block_.trap("a named barrier is for a multiple of 32 threads", where);
+  NamedBarrier& barrier = barriers_[id];
+  if (barrier.arrived == 0) barrier.threads = threads;
+  if (barrier.threads != threads) {
+    char text[120];
+    std::snprintf(text, sizeof text, "named barrier %u is for %u threads here, and for %u where others have come", id,
+                  threads, barrier.threads);
+    block_.trap(text, where);
+  }
+  return barrier;
+}
+
+void NamedBarriers::arrive(NamedBarrier& barrier, std::source_location where) {
+  barrier.points[barrier.parity].release(where);
+  ++barrier.lanes[block_.thread().number / kWarpSize];
+  if (++barrier.arrived < barrier.threads) return;
+  if (std::ranges::any_of(barrier.lanes, [](unsigned lanes) { return lanes % kWarpSize != 0; })) {
+    block_.trap("a warp has come to a named barrier with a part of its lanes", where);
+  }
+  barrier.arrived = 0;
+  barrier.lanes.fill(0);
+  barrier.parity ^= 1;
+  block_.wake(&barrier);
+}
+
+void NamedBarriers::arrive(unsigned id, unsigned threads, std::source_location where) {
+  arrive(usable(id, threads, where), where);
+}
+
+void NamedBarriers::wait(unsigned id, unsigned threads, std::source_location where) {
+  NamedBarrier& barrier = usable(id, threads, where);
+  const unsigned parity = barrier.parity;
+  // Before it arrives, because the last one wakes itself, too.
+  block_.begin_wait({KernelThread::State::at_named_barrier, where, &barrier});
+  arrive(barrier, where);
+  block_.pause();
+  barrier.points[parity].acquire();
+}
+
+void named_barrier_sync(unsigned id, unsigned threads, std::source_location where) {
+  Block& block = *Block::current();
+  if (!block.skips(where)) block.named_barriers().wait(id, threads, where);
+}
+
+void named_barrier_arrive(unsigned id, unsigned threads, std::source_location where) {
+  Block& block = *Block::current();
+  if (!block.skips(where)) block.named_barriers().arrive(id, threads, where);
+}
+
+}  // namespace emulator

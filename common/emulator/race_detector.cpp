@@ -1,0 +1,445 @@
+#include "race_detector.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "cluster.hpp"
+#include "race_places.hpp"
+#include "shared_memory.hpp"
+
+namespace emulator::races {
+namespace {
+
+/// Not zero: see threadIdx in cluster.cpp.
+struct Active {
+  Detector* detector;
+  bool is_never_zero;
+};
+constinit thread_local Active on_this_thread{nullptr, true};
+
+// Of all that have read a word of global memory, so many are remembered beside those of the same cluster.
+constexpr unsigned kReadsOfOtherClusters = 2;
+
+/// Which byte of two a single one is, for Write::low.
+std::uint8_t low_of(const void* address, std::size_t bytes) {
+  if (bytes > 1) return 0;
+  return reinterpret_cast<std::uintptr_t>(address) % 2 == 0 ? 1 : 2;
+}
+
+bool are_apart(std::uint8_t low, std::uint8_t other) {
+  return low != 0 && other != 0 && low != other;
+}
+
+}  // namespace
+
+Detector* active() {
+  return on_this_thread.detector;
+}
+
+void set_active(Detector* detector) {
+  on_this_thread.detector = detector;
+}
+
+Detector& Detector::instance() {
+  static Detector detector;
+  return detector;
+}
+
+// --- launches, clusters, threads ---
+
+void Detector::begin_launch() {
+  first_run_ = run_ + 1;
+  finds_unwritten_ = is_collecting();
+  flags_.clear();
+  flag_releases_.clear();
+  cluster_numbers_.clear();
+}
+
+void Detector::begin_cluster(Cluster& cluster, std::uint64_t number) {
+  ++run_;
+  cluster_ = &cluster;
+  cluster_numbers_.push_back(number);
+  threads_per_block_ = cluster.launch().threads_per_block();
+  warps_per_block_ = (threads_per_block_ + 31) / 32;
+  barriers_ = 0;
+  // Clocks that go on let points of synchronisation be used again: what they know of earlier clusters is too old.
+  start_ = next_start_;
+  for (const ThreadClock& clock : clocks_) start_ = std::max(start_, clock.own + 1);
+  clocks_.resize(cluster.thread_count());
+  for (ThreadClock& clock : clocks_) clock.reset(start_);
+  const StaticSharedMemory statics;
+  statics_ = statics.begin();
+  static_bytes_ = statics.bytes();
+  thread_locals_ = statics.thread_locals();
+  thread_local_bytes_ = statics.thread_local_bytes();
+}
+
+unsigned Detector::number_of(const KernelThread& thread) const {
+  return thread.block->rank() * threads_per_block_ + thread.number;
+}
+
+unsigned Detector::running() const {
+  return number_of(Block::current()->thread());
+}
+
+unsigned Detector::warp_of(unsigned thread) const {
+  return thread / threads_per_block_ * warps_per_block_ + thread % threads_per_block_ / 32;
+}
+
+// --- what a thread knows ---
+
+std::uint32_t Detector::known(unsigned thread, unsigned of) const {
+  const ThreadClock& clock = clocks_[thread];
+  if (thread == of) return clock.own;
+  std::uint32_t value = of < clock.others.threads.size() ? clock.others.threads[of] : 0;
+  if (of / threads_per_block_ == thread / threads_per_block_) {
+    value = std::max(value, clock.block_floor);
+    if (warp_of(of) == warp_of(thread)) value = std::max(value, clock.warp_floor);
+  }
+  return value;
+}
+
+bool Detector::knows(unsigned thread, std::uint32_t run, unsigned of, std::uint32_t clock) const {
+  if (run == run_) return known(thread, of) >= clock;
+  return find(clocks_[thread].others.messages, run, of, clock) != nullptr;
+}
+
+bool Detector::knows_phase(unsigned thread, unsigned barrier, std::uint32_t clock) const {
+  const auto& barriers = clocks_[thread].others.barriers;
+  return barrier < barriers.size() && barriers[barrier] >= clock;
+}
+
+bool Detector::knows(unsigned thread, const Write& write) const {
+  if (write.kind & kBulkCopy) return knows_phase(thread, write.thread, write.clock);
+  return knows(thread, write.run, write.thread, write.clock);
+}
+
+bool Detector::knows(unsigned thread, const Reads& reads, unsigned& of) const {
+  if (reads.kind & kBulkCopy) return knows_phase(thread, reads.warp, reads.clock);
+  const unsigned first = reads.warp / warps_per_block_ * threads_per_block_ + reads.warp % warps_per_block_ * 32;
+  for (std::uint32_t left = reads.lanes; left != 0; left &= left - 1) {
+    of = first + static_cast<unsigned>(std::countr_zero(left));
+    if (!knows(thread, reads.run, of, reads.clock)) return false;
+  }
+  return true;
+}
+
+void Detector::add_knowledge(VectorClock& clock, unsigned thread) const {
+  const ThreadClock& mine = clocks_[thread];
+  clock.join(mine.others);
+  clock.threads.resize(clocks_.size());
+  const auto raise = [&](unsigned first, unsigned count, std::uint32_t floor) {
+    for (unsigned i = first; i < first + count; ++i) clock.threads[i] = std::max(clock.threads[i], floor);
+  };
+  const unsigned block = thread / threads_per_block_ * threads_per_block_;
+  const unsigned warp = thread % threads_per_block_ / 32 * 32;
+  raise(block, threads_per_block_, mine.block_floor);
+  raise(block + warp, std::min(32u, threads_per_block_ - warp), mine.warp_floor);
+  raise(thread, 1, mine.own);
+}
+
+void Detector::release(VectorClock& clock, Place place) {
+  const unsigned thread = running();
+  add_knowledge(clock, thread);
+  clocks_[thread].tick(place, false);
+}
+
+void Detector::acquire(const VectorClock& clock) {
+  clocks_[running()].others.join(clock);
+}
+
+void Detector::end_phase(VectorClock& clock, unsigned barrier, std::uint64_t phase) {
+  if (clock.barriers.size() <= barrier) clock.barriers.resize(barrier + 1);
+  clock.barriers[barrier] = start_ + static_cast<std::uint32_t>(phase);
+  next_start_ = std::max(next_start_, clock.barriers[barrier] + 1);
+}
+
+void Detector::meet_block(const Block& block, Place place) {
+  const unsigned first = block.rank() * threads_per_block_;
+  std::uint32_t most = 0;
+  VectorClock others;
+  for (unsigned i = first; i < first + threads_per_block_; ++i) {
+    most = std::max(most, clocks_[i].own);
+    if (cluster_->size() == 1) clocks_[i].others.threads.clear();  // the floor will say more
+    others.join(clocks_[i].others);
+  }
+  for (unsigned i = first; i < first + threads_per_block_; ++i) {
+    clocks_[i].own = most;
+    clocks_[i].block_floor = most;
+    clocks_[i].others = others;
+    clocks_[i].tick(place, true);
+  }
+}
+
+void Detector::meet_warp(const Block& block, unsigned first, std::uint32_t lanes, Place place) {
+  const unsigned start = block.rank() * threads_per_block_ + first;
+  const auto for_each_lane = [&](auto visit) {
+    for (std::uint32_t left = lanes; left != 0; left &= left - 1) {
+      visit(start + static_cast<unsigned>(std::countr_zero(left)));
+    }
+  };
+  const unsigned existing = std::min(32u, threads_per_block_ - first);
+  const bool is_whole = static_cast<unsigned>(std::popcount(lanes)) == existing;
+  std::uint32_t most = 0;
+  VectorClock others;
+  for_each_lane([&](unsigned lane) {
+    most = std::max(most, clocks_[lane].own);
+    others.join(clocks_[lane].others);
+    if (!is_whole) add_knowledge(others, lane);
+  });
+  for_each_lane([&](unsigned lane) {
+    ThreadClock& clock = clocks_[lane];
+    if (is_whole) clock.own = clock.warp_floor = most;
+    clock.others = others;
+    clock.tick(place, true);
+  });
+}
+
+void Detector::fence_proxy() {
+  ThreadClock& clock = clocks_[running()];
+  clock.proxy_fences.push_back(clock.own++);
+}
+
+// --- flags in global memory ---
+
+std::shared_ptr<const Message> Detector::make_message(const void* flag, Place place) const {
+  const unsigned thread = running();
+  auto message = std::make_shared<Message>();
+  message->run = run_;
+  message->thread = thread;
+  message->clock = clocks_[thread].own;
+  message->place = place;
+  message->flag = flag;
+  add_knowledge(message->knowledge, thread);
+  return message;
+}
+
+void Detector::acquire(const Messages& messages) {
+  VectorClock& mine = clocks_[running()].others;
+  for (const auto& message : messages) {
+    if (message->run == run_) {
+      mine.join(message->knowledge);
+    } else {
+      add(mine.messages, {message});
+    }
+  }
+}
+
+void Detector::load_flag(const void* address, std::size_t bytes, Place place, Order order) {
+  read(address, bytes, place, kAtomic);
+  const auto found = flags_.find(address);
+  if (found == flags_.end()) return;
+  ThreadClock& clock = clocks_[running()];
+  if (order.acquires) {
+    acquire(found->second.messages);
+    clock.unreleased = {found->second.relaxed_store, address, found->second.run};
+  } else if (!found->second.messages.empty()) {
+    add(clock.unfenced, found->second.messages);
+    clock.unacquired = {place, address, found->second.messages.back()->run};
+  }
+}
+
+void Detector::store_flag(const void* address, std::size_t bytes, Place place, Order order) {
+  write(address, bytes, place, kAtomic);
+  Flag& flag = flags_[address];
+  flag.messages.clear();
+  flag.run = run_;
+  flag.relaxed_store = place;
+  ThreadClock& clock = clocks_[running()];
+  if (order.releases) {
+    flag.messages.push_back(make_message(address, place));
+    flag_releases_.push_back({run_, running(), clock.own, place, address});
+    clock.tick(place, false);
+  } else if (clock.fenced) {
+    flag.messages.push_back(clock.fenced);
+  }
+  if (!flag.messages.empty()) flag.relaxed_store = 0;
+}
+
+void Detector::update_flag(const void* address, std::size_t bytes, Place place, Order order) {
+  write(address, bytes, place, kAtomic | kUpdate);
+  Flag& flag = flags_[address];  // an update goes on with what was released there before
+  ThreadClock& clock = clocks_[running()];
+  if (order.acquires) {
+    acquire(flag.messages);
+  } else {
+    add(clock.unfenced, flag.messages);
+  }
+  if (order.releases) {
+    flag.messages.push_back(make_message(address, place));
+    flag_releases_.push_back({run_, running(), clock.own, place, address});
+    clock.tick(place, false);
+  } else if (clock.fenced) {
+    add(flag.messages, {clock.fenced});
+  }
+}
+
+void Detector::fence(Place place) {
+  ThreadClock& clock = clocks_[running()];
+  acquire(clock.unfenced);
+  clock.unfenced.clear();
+  clock.fenced = make_message(nullptr, place);
+  clock.tick(place, false);
+}
+
+// --- accesses ---
+
+bool Detector::is_static_shared(const void* address) const {
+  const auto* byte = static_cast<const char*>(address);
+  return byte >= statics_ && byte < statics_ + static_bytes_;
+}
+
+bool Detector::is_watched(const void* address) const {
+  if (cluster_->stacks().contains(address) || is_constant(address)) return false;
+  const auto* byte = static_cast<const char*>(address);
+  const bool is_thread_local = byte >= thread_locals_ && byte < thread_locals_ + thread_local_bytes_;
+  return !is_thread_local || is_static_shared(address);
+}
+
+bool Detector::is_shared(const void* address) const {
+  if (is_static_shared(address)) return true;
+  for (unsigned rank = 0; rank < cluster_->size(); ++rank) {
+    if (cluster_->block(rank).dynamic_shared().contains(address, 1)) return true;
+  }
+  return false;
+}
+
+void Detector::check_written(const Cell& cell, const void* address, const Reads& now, bool shared) {
+  if (now.kind & kAtomic || is_recent(cell.write.run, shared)) return;
+  const NamedMemory* named = shared ? nullptr : find_named_memory(address);
+  if (!shared && (!named || named->is_written || cell.write.run != 0)) return;
+  report(Finding::Kind::unwritten, Found::Why::unwritten, address, {}, seen_of(now));
+}
+
+void Detector::check_read(Cell& cell, const void* address, unsigned thread, const Reads& now, bool shared) {
+  const Write& write = cell.write;
+  if (is_recent(write.run, shared) && !(write.kind & now.kind & kAtomic) && !are_apart(write.low, now.low) &&
+      (write.kind & kUnfinished || !knows(thread, write))) {
+    report_race(address, seen_of(write), seen_of(now));
+  }
+  if (finds_unwritten_) check_written(cell, address, now, shared);
+  // Old ones need not be remembered, nor those of the same warp that this thread knows of.
+  std::uint32_t previous = 0;
+  unsigned of_others = 0;
+  for (std::uint32_t i = cell.reads; i != 0;) {
+    Reads& one = shadow_.reads(i);
+    const std::uint32_t next = one.next;
+    const bool is_mine = one.run == run_ && one.warp == now.warp && one.kind == now.kind && one.low == now.low;
+    if (is_mine && one.clock == now.clock) {
+      one.lanes |= now.lanes;
+      one.place = now.place;
+      return;
+    }
+    unsigned of = 0;
+    if (!is_recent(one.run, shared) || (one.run != run_ && ++of_others > kReadsOfOtherClusters) ||
+        (is_mine && knows(thread, one, of))) {
+      shadow_.remove_after(cell, previous);
+    } else {
+      previous = i;
+    }
+    i = next;
+  }
+  shadow_.add(cell, now);
+}
+
+void Detector::check_write(Cell& cell, const void* address, const Write& now, bool shared) {
+  const unsigned thread = now.kind & kBulkCopy ? running() : now.thread;
+  const Write& write = cell.write;
+  if (is_recent(write.run, shared) && !(write.kind & now.kind & kAtomic) && !are_apart(write.low, now.low) &&
+      !knows(thread, write)) {
+    report_race(address, seen_of(write), seen_of(now));
+  }
+  for (std::uint32_t i = cell.reads; i != 0; i = shadow_.reads(i).next) {
+    const Reads& one = shadow_.reads(i);
+    if (!is_recent(one.run, shared) || (one.kind & now.kind & kAtomic) || are_apart(one.low, now.low)) continue;
+    unsigned of = 0;
+    if (knows(thread, one, of)) continue;
+    Seen seen = seen_of(one);
+    seen.thread = of;
+    seen.name = name_of(one.run, of);
+    report_race(address, seen, seen_of(now));
+  }
+  shadow_.clear_reads(cell);
+  cell.write = now;
+}
+
+void Detector::read(const void* address, std::size_t bytes, Place place, std::uint8_t kind) {
+  if (!is_watched(address)) return;
+  const unsigned thread = running();
+  const bool shared = is_shared(address);
+  const Reads now{.run = run_,
+                  .clock = clocks_[thread].own,
+                  .place = place,
+                  .lanes = 1u << thread % threads_per_block_ % 32,
+                  .warp = static_cast<std::uint16_t>(warp_of(thread)),
+                  .kind = kind,
+                  .low = low_of(address, bytes)};
+  shadow_.visit(address, bytes, [&](Cell& cell, const void* at) { check_read(cell, at, thread, now, shared); });
+  if (!shared) count_access(address, bytes, false);
+}
+
+void Detector::write(const void* address, std::size_t bytes, Place place, std::uint8_t kind) {
+  if (!is_watched(address)) return;
+  const unsigned thread = running();
+  const bool shared = is_shared(address);
+  const Write now{.run = run_,
+                  .clock = clocks_[thread].own,
+                  .place = place,
+                  .thread = static_cast<std::uint16_t>(thread),
+                  .kind = kind,
+                  .low = low_of(address, bytes)};
+  shadow_.visit(address, bytes, [&](Cell& cell, const void* at) { check_write(cell, at, now, shared); });
+  if (!shared) count_access(address, bytes, true);
+}
+
+void Detector::bulk_write(const void* address, std::size_t bytes, Place place, unsigned barrier, std::uint64_t phase) {
+  const Write now{.run = run_,
+                  .clock = start_ + static_cast<std::uint32_t>(phase),
+                  .place = place,
+                  .thread = static_cast<std::uint16_t>(barrier),
+                  .kind = kBulkCopy};
+  shadow_.visit(address, bytes, [&](Cell& cell, const void* at) { check_write(cell, at, now, true); });
+}
+
+void Detector::bulk_read(const void* address, std::size_t bytes, Place place, unsigned barrier, std::uint64_t phase) {
+  proxy_read(Block::current()->thread(), address, bytes, place);
+  const Reads now{.run = run_,
+                  .clock = start_ + static_cast<std::uint32_t>(phase),
+                  .place = place,
+                  .lanes = 1,
+                  .warp = static_cast<std::uint16_t>(barrier),
+                  .kind = kBulkCopy};
+  shadow_.visit(address, bytes, [&](Cell& cell, const void*) { shadow_.add(cell, now); });
+}
+
+void Detector::proxy_read(const KernelThread& thread, const void* address, std::size_t bytes, Place place) {
+  const unsigned number = number_of(thread);
+  const Reads now{.run = run_,
+                  .clock = clocks_[number].own,
+                  .place = place,
+                  .lanes = 1u << thread.number % 32,
+                  .warp = static_cast<std::uint16_t>(warp_of(number))};
+  shadow_.visit(address, bytes, [&](Cell& cell, const void* at) {
+    check_read(cell, at, number, now, true);
+    const Write& write = cell.write;
+    if (write.run != run_ || write.kind & kBulkCopy || !knows(number, write)) return;
+    // A fence of the writing thread after the write, of which this thread knows.
+    const auto& fences = clocks_[write.thread].proxy_fences;
+    const auto fence = std::ranges::lower_bound(fences, write.clock);
+    if (fence != fences.end() && known(number, write.thread) >= *fence) return;
+    report(Finding::Kind::proxy, Found::Why::not_fenced, at, seen_of(write), seen_of(now));
+  });
+}
+
+bool Detector::was_written(const void* address) {
+  bool result = false;
+  shadow_.visit(address, 1, [&](Cell& cell, const void*) { result = cell.write.run != 0; });
+  return result;
+}
+
+std::vector<Found> Detector::take() {
+  told_.clear();
+  return std::exchange(found_, {});
+}
+
+}  // namespace emulator::races

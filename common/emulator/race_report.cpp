@@ -1,0 +1,154 @@
+#include "race_report.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <mutex>
+#include <regex>
+
+#include "race_shadow.hpp"
+
+namespace emulator::races {
+namespace {
+
+/// The numbers in "[2][kColumns]", or none if one of them is not known. @param source in which constants are looked for
+std::vector<std::size_t> sizes_in(const std::string& text, const std::string& source) {
+  std::vector<std::size_t> sizes;
+  static const std::regex word("[A-Za-z_0-9]+");
+  for (std::sregex_iterator i(text.begin(), text.end(), word), end; i != end; ++i) {
+    std::string size = i->str();
+    if (!std::isdigit(static_cast<unsigned char>(size[0]))) {
+      std::smatch constant;
+      if (!std::regex_search(source, constant, std::regex("const\\w*\\s+\\w+\\s+" + size + "\\s*=\\s*([0-9]+)\\s*;"))) {
+        return {};
+      }
+      size = constant[1];
+    }
+    sizes.push_back(std::stoul(size));
+  }
+  return sizes;
+}
+
+/// The sizes of a __shared__ array, as the source declares it.
+std::vector<std::size_t> sizes_of(const std::string& file, const std::string& name) {
+  std::ifstream stream(file);
+  const std::string source((std::istreambuf_iterator<char>(stream)), {});
+  std::smatch found;
+  const std::string end = "\\b" + name + "\\s*";
+  if (std::regex_search(source, found, std::regex("__shared__[^;]*" + end + "((\\[[^\\]]+\\])+)"))) {
+    return sizes_in(found[1], source);
+  }
+  if (std::regex_search(source, found, std::regex("Shared<[^,>]+,([^>]+)>\\s*" + end)))
+    return sizes_in(found[1], source);
+  return {};
+}
+
+std::string index(std::size_t i) {
+  return "[" + std::to_string(i) + "]";
+}
+
+/// "x.cu:31", or ":31" in the same file as before.
+std::string place(const Line& line, const std::string& before = "") {
+  if (line.number == 0) return "an unknown line";
+  return (line.file == before ? "" : line.file) + ":" + std::to_string(line.number);
+}
+
+std::string verb(const Seen& seen) {
+  return seen.is_write ? "written" : "read";
+}
+
+std::string by(const Seen& seen, bool names_block) {
+  if (seen.kind & kBulkCopy) return " by a bulk copy";
+  const std::string text = seen.kind & kUnfinished ? " by a copy of thread " : " by thread ";
+  return text + seen.name.index + (names_block ? " of block " + seen.name.block : "");
+}
+
+}  // namespace
+
+std::string Memory::text(const std::string& file, std::size_t bytes) const {
+  if (named) {
+    const auto offset =
+        static_cast<std::size_t>(static_cast<const char*>(address) - static_cast<const char*>(named->address));
+    return named->name + index(offset / named->element_bytes);
+  }
+  if (variable.name.empty()) return other;
+  const auto offset =
+      static_cast<std::size_t>(static_cast<const char*>(address) - static_cast<const char*>(variable.address));
+  const std::vector<std::size_t> sizes = sizes_of(file, variable.name);
+  std::size_t elements = 1;
+  for (const std::size_t size : sizes) elements *= size;
+  if (sizes.empty() || elements == 0 || variable.bytes % elements != 0) {
+    return variable.name + (variable.bytes > bytes ? index(offset / bytes) : "");
+  }
+  std::size_t i = offset / (variable.bytes / elements);
+  std::string text;
+  for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
+    text = index(i % *size) + text;
+    i /= *size;
+  }
+  return variable.name + text;
+}
+
+std::string sentence_of(const Found& found) {
+  const std::vector<Line> lines = lines_of({found.first.place, found.second.place, found.hint});
+  const Line &first = lines[0], &second = lines[1], &hint = lines[2];
+  const std::string name = found.memory.text(second.file, found.bytes);
+  const bool names_blocks = found.first.run != found.second.run || found.first.name.block != found.second.name.block;
+  const std::string reader = by(found.second, names_blocks);
+  if (found.why == Found::Why::unwritten) {
+    return name + ": read at " + place(second) + by(found.second, true) + " before anything writes it";
+  }
+  std::string text = name + ": " + verb(found.first) + " at " + place(first) + by(found.first, names_blocks) + ", " +
+                     verb(found.second) + " at " + place(second, first.file) + reader + "; ";
+  const std::string flag = found.hint_memory.address ? found.hint_memory.text(hint.file, 4) : "";
+  const std::string at = " at " + place(hint, first.file);
+  const std::string what = found.first.is_write ? "write" : "read";
+  switch (found.why) {
+    case Found::Why::plain_access: {
+      const Seen& plain = found.first.kind & kAtomic ? found.second : found.first;
+      const Line& line = found.first.kind & kAtomic ? second : first;
+      return text + "the flag is " + verb(plain) + " plainly at " + place(line, first.file) + ": use " +
+             (plain.is_write ? "store_release" : "load_acquire");
+    }
+    case Found::Why::announced_before:
+      if (flag.empty()) return text + "the fence" + at + " comes before the " + what;
+      return text + "it is announced by " + flag + at + ", but " + verb(found.first) + " after it at " +
+             place(first, first.file);
+    case Found::Why::not_released:
+      return text + flag + " is stored" + at + " without release: use store_release";
+    case Found::Why::load_relaxed:
+      return text + flag + " is read" + at + " without acquire: use load_acquire";
+    case Found::Why::not_acquired:
+      return text + "nothing orders them: " + flag + " announces it" + at + ", and the " +
+             (found.second.is_write ? "write" : "read") + " comes before an acquire of that";
+    case Found::Why::release_before:
+      return text + "nothing orders them: the arrival" + at + " comes before the " + what;
+    case Found::Why::not_awaited:
+      return text + "nothing orders them: the arrival" + at + " follows the " + what + ", but thread " +
+             found.second.name.index + " has not waited for it";
+    case Found::Why::copy_under_way:
+      return text + "nothing orders them: the copy is not waited for in between";
+    case Found::Why::not_fenced:
+      return text + "the second looks at memory through the async proxy: thread " + found.first.name.index +
+             " has to call fence_async_proxy() after the write and before the barrier that follows";
+    case Found::Why::no_order:
+      return text + "nothing orders them: blocks of a launch have no order";
+    case Found::Why::unwritten:
+    case Found::Why::no_barrier:
+      break;
+  }
+  text += "nothing orders them: ";
+  if (found.first.place == found.second.place && found.first.is_write && found.first.clock == found.second.clock) {
+    return text + "several threads write it at once, and one alone may";
+  }
+  text += "no barrier lies between: ";
+  if (first.file != second.file) return text + "is one missing?";
+  const auto [low, high] = std::minmax(first.number, second.number);
+  const std::string low_text = std::to_string(low), high_text = std::to_string(high);
+  if (low == high) return text + "each round needs one";
+  if (low < found.barrier_line && found.barrier_line < high) {
+    return text + "is one missing after line " + high_text + ", before line " + low_text + " comes again?";
+  }
+  return text + "is one missing between lines " + low_text + " and " + high_text + "?";
+}
+
+}  // namespace emulator::races
