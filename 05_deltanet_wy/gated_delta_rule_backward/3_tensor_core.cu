@@ -56,9 +56,9 @@
 
 #include "05_deltanet_wy/chunk/fragments.cuh"
 #include "05_deltanet_wy/delta_rule_backward/gradient_chunk.cuh"
+#include "05_deltanet_wy/gated_delta_rule/decayed_warp_products.cuh"
 #include "05_deltanet_wy/gated_delta_rule/prepare_gated.hpp"
 #include "05_deltanet_wy/gated_delta_rule/running_sums.cuh"
-#include "05_deltanet_wy/gated_delta_rule/decayed_warp_products.cuh"
 #include "05_deltanet_wy/gated_delta_rule_backward.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/cp_async.cuh"
