@@ -6,7 +6,7 @@
 /// goes to the host. In bf16 the products run on tensor cores, more than ten times as fast, and every matrix has half
 /// the bytes. What must not be rounded stays in fp32: g, because a decay is a product of many gates whose errors add
 /// up; x W1^T, from which g is computed and which has only 16 columns; and every sum inside the kernels.
-/// Grows out of: 1_cpu.cpp; port to the GPU: the parts are cuBLAS, gla's dispatch and two kernels
+/// Grows out of: 1_cpu.cpp
 /// Improves on: `cpu` has only as many threads as cores.
 /// Unchanged: the equations, and the matrices between the parts.
 /// Equation:
