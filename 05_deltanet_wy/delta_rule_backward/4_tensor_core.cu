@@ -35,10 +35,7 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
-
 #include "05_deltanet_wy/chunk/fragments.cuh"
-#include "05_deltanet_wy/chunk/prepare.hpp"
 #include "05_deltanet_wy/chunk/warp_products.cuh"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
 #include "05_deltanet_wy/delta_rule_backward/forward_arguments.hpp"

@@ -1,17 +1,7 @@
 #pragma once
 /// @file
-/// The products of a chunk's gradients on fragments, for the stages of `--backward` with and without gates.
-///
-/// In a walk from the end everything is transposed, as in warp_products.cuh: a warp has 16 columns of dO, dV and dS.
-///
-///     X^T   = dS^T K^T + dO^T P          A = dS^T, dO^T;  B = K^T, P         add_from_state(), add_transposed_scores()
-///     dV^T  = X^T T                      A = X^T;         B = T              multiply_transposed()
-///     dS^T += dO^T Q - dV^T K            A = dO^T, dV^T;  B = Q, K           update_state()
-///
-/// If P and T lie in memory as the B fragments of their transposes, their blocks are transposed in registers.
-///
-/// The last kernel of a stage multiplies rows of positions by states that lie in device memory as A fragments of their
-/// transposes: add_from_fragments().
+/// What the gradients of a chunk on fragments add to common/tile/chunk_products.cuh: products of rows of positions with
+/// states that lie in device memory as A fragments of their transposes, and what the walks leave for them.
 ///
 /// All lanes of a warp call each function.
 
@@ -20,9 +10,7 @@
 
 #include <cstdint>
 
-#include "05_deltanet_wy/chunk/block_rows.cuh"
 #include "05_deltanet_wy/chunk/fragments.cuh"
-#include "05_deltanet_wy/chunk/key_products.cuh"
 #include "05_deltanet_wy/chunk/warp_products.cuh"
 #include "common/device/ldmatrix.cuh"
 #include "common/device/movmatrix.cuh"
@@ -30,18 +18,6 @@
 #include "common/tile/chunk_shape.cuh"
 
 namespace tutorial::delta_rule {
-
-inline constexpr float kLeastBeta = 0x1p-32f;  ///< that is computed with; its square is far from underflow
-
-/// The B fragments of a block, from those of its transpose (prepare.hpp).
-__device__ __forceinline__ uint4 flipped(const uint4& block) {
-  return make_uint4(transpose_8x8(block.x), transpose_8x8(block.z), transpose_8x8(block.y), transpose_8x8(block.w));
-}
-
-/// The same fragment with the opposite sign.
-__device__ __forceinline__ uint4 opposite(const uint4& x) {
-  return make_uint4(negated(x.x), negated(x.y), negated(x.z), negated(x.w));
-}
 
 /// Two accumulators side by side, times a factor, as an A fragment.
 __device__ __forceinline__ uint4 scaled_fragment(const float (&left)[4], const float (&right)[4], float factor) {

@@ -38,7 +38,10 @@
 /// Sources: arXiv 2510.26692, equation 1, and its adjoint; the sum for dg: arXiv 2312.06635, section 4.3 and appendix,
 /// for gla.
 
-#include "05_deltanet_wy/chunk/cpu_chunks.hpp"
+#include <cmath>
+#include <vector>
+
+#include "05_deltanet_wy/delta_rule_backward/rows.hpp"
 #include "05_deltanet_wy/kda_backward.hpp"
 
 namespace tutorial::kda {

@@ -18,7 +18,7 @@
 /// Improves on: `chunkwise` computes the chunks of a head one after the other, on the CPU.
 /// Unchanged: two walks in one launch, then all chunks at once; T in two bf16; beta of at least 2^-32.
 /// Equation: S' = dS / scale in the walk from the end. D_q = diag(exp(b)), D_k = diag(f exp(b)), D_e = diag(exp(b_e -
-/// b)), T, P and v_new are those of prepare_gated.hpp, G_ti = exp(b_t - b_i). f are the factors of normalised keys, else 1.
+/// b)), T, P and v_new are those of prepared.hpp, G_ti = exp(b_t - b_i). f are the factors of normalised keys, else 1.
 ///
 ///     v_new = T (V - D_k K S),  S = exp(b_e) S + K^T D_e v_new
 ///     X = P^T dO + D_e K S',  dV' = T^T X,  S' = exp(b_e) S' + Q^T D_q dO - K^T D_k dV'
@@ -53,10 +53,13 @@
 #include <algorithm>
 
 #include "05_deltanet_wy/chunk/fragments.cuh"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/gradients_with_gates.cuh"
 #include "05_deltanet_wy/delta_rule_backward/gradient_chunk.cuh"
-#include "05_deltanet_wy/gated_delta_rule/prepare_gated.hpp"
-#include "05_deltanet_wy/gated_delta_rule/running_sums.cuh"
+#include "05_deltanet_wy/delta_rule_backward/gradient_walk.cuh"
 #include "05_deltanet_wy/gated_delta_rule/decayed_warp_products.cuh"
+#include "05_deltanet_wy/gated_delta_rule/prepare_gated.hpp"
+#include "05_deltanet_wy/gated_delta_rule/prepare_gated_tiles.hpp"
+#include "05_deltanet_wy/gated_delta_rule/running_sums.cuh"
 #include "05_deltanet_wy/gated_delta_rule_backward.hpp"
 #include "05_deltanet_wy/gated_delta_rule_backward/dispatch/forward_arguments.hpp"
 #include "common/ceil_div.hpp"

@@ -56,6 +56,7 @@
 #include "05_deltanet_wy/delta_rule_backward/dispatch/gradients_with_gates.cuh"
 #include "05_deltanet_wy/delta_rule_backward/forward_arguments.hpp"
 #include "05_deltanet_wy/delta_rule_backward/gradient_chunk.cuh"
+#include "05_deltanet_wy/delta_rule_backward/gradient_walk.cuh"
 #include "05_deltanet_wy/kda/prepare_decayed.hpp"
 #include "05_deltanet_wy/kda_backward.hpp"
 #include "common/ceil_div.hpp"
