@@ -49,7 +49,7 @@ void chunkwise(const FloatArguments&);            ///< CPU: chunks of C, sub-chu
 void chunk_gpu(const FloatArguments&);            ///< GPU: each chunk's state in device memory, four kernels
 void subchunk_tensor_core(const Bf16Arguments&);  ///< GPU: sub-chunks on bf16 with mma
 void subchunk_walk(const Bf16Arguments&);         ///< GPU: from sub-chunk to sub-chunk through the state
-void segments(const Bf16Arguments&);              ///< GPU: the same walk on segments of the sequence at once
+void walk_segments(const Bf16Arguments&);         ///< GPU: the same walk on segments of the sequence at once
 void warpgroup_walk(const Bf16Arguments&);        ///< GPU: the walk on products of warpgroups
 void dispatch(const Bf16Arguments&);              ///< what a user calls
 void dispatch(const FloatArguments&);             ///< the same for q, k, v and o in fp32
@@ -72,7 +72,7 @@ std::int64_t parallel_log_memory(const FloatArguments&);
 std::int64_t chunkwise_memory(const FloatArguments&);
 std::int64_t chunk_gpu_memory(const FloatArguments&);
 std::int64_t subchunk_walk_memory(const Bf16Arguments&);  ///< and of subchunk_tensor_core, warpgroup_walk
-std::int64_t segments_memory(const Bf16Arguments&);
+std::int64_t walk_segments_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const FloatArguments&);
 

@@ -67,10 +67,10 @@ Chapter chapter() {
         .stage({.name = "segments",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
-                .run = segments,
+                .run = walk_segments,
                 .idea = "segments of the sequence walked at once",
                 .unsupported = subchunk_walk_unsupported,
-                .memory = segments_memory,
+                .memory = walk_segments_memory,
                 .work = subchunk_walk_work})
         .stage({.name = "warpgroup_walk",
                 .processor = Processor::gpu,

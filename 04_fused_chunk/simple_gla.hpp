@@ -48,11 +48,13 @@ void fused(const Bf16Arguments&);            ///< GPU: one walk, the state in re
 void specialized(const Bf16Arguments&);      ///< GPU, Hopper: the walk on warpgroups with tasks of their own
 void register_scores(const Bf16Arguments&);  ///< GPU, Hopper: P in registers; the state does not wait for scores
 void dispatch(const Bf16Arguments&);         ///< what a user calls
+void two_kernels(const Bf16Arguments&);      ///< variant: the chunks' states into memory, then all outputs at once
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string fused_unsupported(const Bf16Arguments&);        ///< and of segments
 std::string specialized_unsupported(const Bf16Arguments&);  ///< and of register_scores
 std::string dispatch_unsupported(const Bf16Arguments&);
+std::string two_kernels_unsupported(const Bf16Arguments&);
 
 /// What dispatch picks on this GPU, as text for the report.
 std::string dispatch_note(const Bf16Arguments&);
@@ -60,11 +62,13 @@ std::string dispatch_note(const Bf16Arguments&);
 // Bytes of memory that a stage needs beside its inputs and outputs: scores, states.
 std::int64_t chunkwise_memory(const FloatArguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
+std::int64_t two_kernels_memory(const Bf16Arguments&);
 
 // Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them; -1 if that is
 // unknown.
 std::int64_t fused_bytes_moved(const Bf16Arguments&);
 std::int64_t specialized_bytes_moved(const Bf16Arguments&);  ///< and of register_scores
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);
+std::int64_t two_kernels_bytes_moved(const Bf16Arguments&);
 
 }  // namespace tutorial::simple_gla

@@ -6,7 +6,6 @@
 #include "02_chunkwise/linear_attention_backward.hpp"
 #include "02_chunkwise/operators.hpp"
 #include "04_fused_chunk/operators.hpp"
-#include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
 #include "04_fused_chunk/simple_gla_backward.hpp"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
 #include "05_deltanet_wy/operators.hpp"

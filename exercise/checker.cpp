@@ -90,6 +90,7 @@ constexpr bool kSeesAccesses = true;
 #endif
 const char* const kOrders[] = {"forward", "reverse", "warps", "random:1"};
 #else
+constexpr bool kSeesAccesses = false;  // on a GPU compute-sanitizer does
 const char* const kOrders[] = {"of the GPU"};
 #endif
 

@@ -177,7 +177,7 @@ void walk(const Bf16Arguments& a, const LaunchPlan& plan) {
   });
 }
 
-void segments(const Bf16Arguments& a) {
+void walk_segments(const Bf16Arguments& a) {
   walk(a, one_wave(extents_of(a)));
 }
 

@@ -123,7 +123,7 @@ std::int64_t subchunk_walk_memory(const Bf16Arguments& a) {
   return prepared_memory(a);
 }
 
-std::int64_t segments_memory(const Bf16Arguments& a) {
+std::int64_t walk_segments_memory(const Bf16Arguments& a) {
   return walk_memory(a, tile::one_wave(tile::extents_of(a)));
 }
 

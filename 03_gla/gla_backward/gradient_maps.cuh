@@ -15,11 +15,13 @@ namespace tutorial::gla {
 
 using namespace tile;
 
+/// What a walk for the states reads: S is made of k~ and v, S' of q~ and do.
+struct WalkMaps {
+  TensorMap keys, values;
+};
 /// Of the walks for the states. A kernel takes them as `const __grid_constant__ StateMaps`.
 struct StateMaps {
-  struct {
-    TensorMap keys, values;
-  } from_start, from_end;  ///< S is made of k~ and v, S' of q~ and do
+  WalkMaps from_start, from_end;
   TensorMap decays;
   TensorMap S, dS;  ///< tiles of the part that a warp has
 };

@@ -67,6 +67,7 @@ struct StatesWalk {
   bool is_from_end;           ///< S' from the last chunk on, else S from the first one
   int first_column, columns;  ///< of Dv
 
+  /// @param N chunks of a sequence
   __device__ __forceinline__ StatesWalk(const Bf16BackwardArguments& a, int N)
       : b(int(blockIdx.z)),
         h(int(blockIdx.y)),
@@ -92,7 +93,7 @@ struct StatesWalk {
                                        Barrier (&full)[kPipelineDepth], Barrier (&empty)[kPipelineDepth]) const {
     using Tiles = StateTiles<kDk>;
     if (threadIdx.x > kStateThreads<kDk>) return;
-    const auto& from = is_from_end ? maps.from_end : maps.from_start;
+    const WalkMaps& from = is_from_end ? maps.from_end : maps.from_start;
     auto ring = Ring<kPipelineDepth>::producer();
     for (int i = 0; i < N; ++i) {
       const int n = is_from_end ? N - 1 - i : i;

@@ -64,13 +64,12 @@ __device__ __forceinline__ std::uint32_t times(std::uint32_t two, float2 factors
 template <class Shape, class Decays>
 __device__ __forceinline__ void update_state(typename Shape::State& S, const typename Shape::KeyTile& K,
                                              const typename Shape::ValueTile& V, const Decays& to_end) {
-  const float decay = to_end.whole;
 #pragma unroll
   for (auto& tiles : S) {
 #pragma unroll
     for (auto& tile : tiles) {
 #pragma unroll
-      for (float& element : tile) element *= decay;
+      for (float& element : tile) element *= to_end.whole;
     }
   }
   const int lane = int(lane_index()), first_column = int(threadIdx.x) / 32 * Shape::kWarpColumns;

@@ -8,20 +8,21 @@
 namespace tutorial {
 namespace {
 
-// The wait of `specialized` and `score_levels` of gla, `specialized` and `register_scores` for a tile of outputs keeps the walk from getting ahead of the warps that store; that of the latter for a tile of Q S, of those
-// with scores; that of the states of segments for their decay, of the warp that adds up the gates. wgmma_wait<1>(S) of
-// `hopper_gradients` is there for the compiler alone. No order of the emulator's lets it. Nor does it notice a load
-// over a tile that was read by ordinary loads, as in `specialized` of gla, whose fence is the one with a comment behind
-// it.
+// The wait of the stages on products of warpgroups for a tile of outputs keeps the walk from getting ahead of the warps
+// that store; that of `register_scores` for a tile of Q S, of those with scores; that of the states of segments for
+// their decay, of the warp that adds up the gates. wgmma_wait<1>(S) of `hopper_gradients` is there for the compiler
+// alone. No order of the emulator's lets it.
 constexpr KernelWithBarriers kKernels[] = {
     {"gla", "five_steps", "04_fused_chunk/gla/1_five_steps.cu", 80, 16},
     {"gla", "intra_fused", "04_fused_chunk/gla/2_intra_fused.cu", 80, 16},
     {"gla", "one_kernel", "common/device/block_barrier.cuh", 80, 16},
-    {"gla", "specialized", "04_fused_chunk/gla/4_specialized.cu", 64, 64, 390, "", "",
-     "output_empty|fence_async_proxy..; "},
+    {"gla", "specialized", "04_fused_chunk/gla/4_specialized.cu", 64, 64, 390, "", "", "output_empty"},
     {"gla", "score_levels", "04_fused_chunk/gla/5_score_levels.cu", 64, 64, 390, "", "", "output_empty"},
-    // Three segments of eight chunks.
-    {"gla", "segments", "04_fused_chunk/gla/6_segments.cu", 64, 64, 1500, "", "EMULATOR_MULTIPROCESSORS=3"},
+    // Three segments of eight chunks; one segment.
+    {"gla", "segments", "04_fused_chunk/gla/6_segments.cu", 64, 64, 1500, "segment_states_kernel",
+     "EMULATOR_MULTIPROCESSORS=3"},
+    {"gla", "segments", "04_fused_chunk/gla/6_segments.cu", 64, 64, 390, "walk_kernel", "EMULATOR_MULTIPROCESSORS=1",
+     "output_empty"},
     {"simple_gla", "fused", "04_fused_chunk/simple_gla/3_fused.cu", 64, 64},
     {"simple_gla", "two_kernels", "04_fused_chunk/simple_gla/dispatch/two_kernels.cu", 80, 16},
     {"simple_gla", "segments", "04_fused_chunk/simple_gla/dispatch/segments.cu", 64, 64},

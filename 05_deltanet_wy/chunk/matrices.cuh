@@ -1,7 +1,7 @@
 #pragma once
 /// @file
 /// T and P of a chunk by a warpgroup, from tiles in shared memory to tiles in shared memory: what prepare_tiles()
-/// computes, beside a walk. The products with K^T are those of warpgroups, and T is computed as warpgroup_inverse.cuh says.
+/// computes, beside a walk. The products with K^T are those of warpgroups; T is that of warpgroup_inverse.cuh.
 ///
 /// The sums of K K^T of warp w are row w of its blocks, as BlockRow has them. A row of W = N U takes more work the
 /// further down it is, and so does a row of T. So warp w, which has row w of N and computes row w of W, computes row

@@ -55,7 +55,6 @@ using namespace tile;  // the tiles
 
 constexpr int kColumns = 64;      // of a tile
 constexpr int kWalkColumns = 32;  // of a tile of the state in the walk
-constexpr int kMaxKeyDim = 256;
 using Tile = FloatTile<kColumns>;
 using WalkTile = FloatTile<kWalkColumns>;
 

@@ -212,9 +212,10 @@ TEST(BackwardDispatchTest, CopiesWhereItMust) {
     StageTensors tensors(definition, problem, stage.processor, storage_of(stage), Dtype::fp32);
     return stage.unsupported(tensors.call()) + stage.note(tensors.call());
   };
-  EXPECT_EQ(note(with_final_state(1, 1, 20, 32, 16), backward_operator()), "warpgroups");
-  EXPECT_EQ(note(with_final_state(1, 1, 20, 33, 16), backward_operator()).substr(0, 22), "warpgroups on copies: ");
-  EXPECT_EQ(note(with_final_state(1, 1, 20, 32, 16, normalized_backward_operator()), normalized_backward_operator()),
+  EXPECT_EQ(note(with_final_state(1, 1, 20, 32, 16), backward_operator()), "both_ends");
+  EXPECT_EQ(note(with_final_state(1, 1, 130, 32, 16), backward_operator()), "warpgroups");
+  EXPECT_EQ(note(with_final_state(1, 1, 130, 33, 16), backward_operator()).substr(0, 22), "warpgroups on copies: ");
+  EXPECT_EQ(note(with_final_state(1, 1, 130, 32, 16, normalized_backward_operator()), normalized_backward_operator()),
             "warpgroups on copies: keys are not normalised: on tensor cores only dispatch does that");
   EXPECT_EQ(note(with_final_state(1, 1, 2, 16, 257), backward_operator()).substr(0, 9), "in fp32: ");
   EXPECT_NE(

@@ -272,7 +272,7 @@ TEST(KdaDispatchTest, WideBlocks) {
   unsetenv("EMULATOR_MULTIPROCESSORS");
 }
 
-// The bytes of kda/dispatch/requirements.cpp are those that the emulator counts.
+// The bytes of kda/dispatch/requirements.cu are those that the emulator counts.
 TEST(KdaNumbersTest, BytesMovedAreWhatIsCounted) {
   for (const Operator* definition : {&kda_operator(), &normalized_kda()}) {
     for (const auto& [L, Dk, Dv] : {std::array<std::int64_t, 3>{1, 16, 16}, {77, 80, 80}, {130, 33, 5}}) {

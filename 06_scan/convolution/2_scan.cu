@@ -22,14 +22,11 @@
 #include <cuda_runtime.h>
 
 #include <cmath>
-#include <vector>
 
 #include "06_scan/convolution.hpp"
 #include "06_scan/scan.hpp"
-#include "common/device/error.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
-#include "common/device/stream.hpp"
 #include "common/device/workspace.hpp"
 
 namespace tutorial::convolution {

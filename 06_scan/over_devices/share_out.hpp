@@ -5,7 +5,6 @@
 /// per position, f(tensor, belongs to the first device) for states, which belong to the first device or to the last.
 
 #include <cstdint>
-#include <cstdlib>
 #include <deque>
 #include <type_traits>
 

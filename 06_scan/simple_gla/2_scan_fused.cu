@@ -51,7 +51,6 @@
 #include "common/device/cp_async.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
-#include "common/device/workspace.hpp"
 
 namespace tutorial::scan {
 namespace {

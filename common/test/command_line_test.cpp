@@ -286,7 +286,7 @@ TEST(CommandLine, AFormMayTakeSeveralOptions) {
 
 TEST(CommandLine, VariantsRunWhereTheyAreAskedFor) {
   const auto names_of = [](std::vector<std::string> arguments) {
-    for (const char* other : {"--seed=1", "--repeat=1", "--json=-", "-L=8"}) arguments.emplace_back(other);
+    for (const char* other : {"--seed=1", "--repeat=1", "--json=-", "--length=8"}) arguments.emplace_back(other);
     const ProcessResult result = run(arguments);
     EXPECT_EQ(result.status, 0) << result.error;
     std::vector<std::string> names;
@@ -600,7 +600,7 @@ TEST(CommandLine, JsonOnStandardOutput) {
   check_json(json);
   EXPECT_NE(result.error.find("4 stages checked, all passed"), std::string::npos);  // the table
   const Json& stages = json["results"][0]["stages"];
-  ASSERT_EQ(stages.size(), 4u);
+  ASSERT_EQ(stages.size(), 5u);
   EXPECT_EQ(stages[0]["checked_against"], "reference");
   EXPECT_EQ(stages[0]["dtype"], "fp64");
   EXPECT_EQ(stages[1]["checked_against"], "exact");

@@ -1,7 +1,7 @@
 #pragma once
 /// @file
 /// The products of a sub-chunk of 16 positions with gates, by warpgroups. walk_sub_chunk.cuh computes the same by mma.
-/// The layouts are those of warpgroup_chunk.cuh: a warpgroup has 64 columns of Dv and holds the state and the outputs
+/// The layouts are those of wgmma_products.cuh: a warpgroup has 64 columns of Dv and holds the state and the outputs
 /// of these columns transposed. With S before the sub-chunk, s = S rounded, and D the decay of the whole sub-chunk for
 /// each row of S:
 ///
@@ -20,7 +20,7 @@
 #include <cstdint>
 
 #include "common/tile/sub_chunk.hpp"
-#include "common/tile/warpgroup_chunk.cuh"
+#include "common/tile/wgmma_products.cuh"
 
 namespace tutorial::tile {
 

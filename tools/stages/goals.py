@@ -5,9 +5,7 @@ from statistics import median
 from . import rules
 from .reading import Step
 
-STAGES = 120
 MEDIAN = 90
-MARKED_ONE_IN = 10
 
 
 def table(steps: list[Step]) -> str:
@@ -15,7 +13,7 @@ def table(steps: list[Step]) -> str:
     middle = median(step.new for step in steps) if steps else 0
     rows = [
         ("", "today", "goal"),
-        ("numbered stages", f"{len(steps)}", f"at most {STAGES}"),
+        ("numbered stages", f"{len(steps)}", f"at most {rules.STAGES}"),
         ("median new reading of a stage, in lines", f"{middle:g}", f"at most {MEDIAN}"),
         (
             f"stages over their limit of {rules.LIMIT} lines, or {rules.PORT_LIMIT} for a port to the GPU",
@@ -25,7 +23,7 @@ def table(steps: list[Step]) -> str:
         (
             "steps with a mark, without ports to the GPU",
             f"{len(rules.marked(steps))} of {sum(step.grows for step in steps)}",
-            f"at most 1 in {MARKED_ONE_IN}",
+            f"at most 1 in {rules.MARKED_ONE_IN}",
         ),
     ]
     widths = [max(map(len, column)) for column in zip(*rows)]

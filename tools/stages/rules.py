@@ -2,6 +2,7 @@
 
 from pathlib import Path, PurePosixPath
 import re
+from statistics import median
 
 from . import over, source
 from .over import Entry
@@ -10,7 +11,11 @@ from .stage import PORT, Mistake, Stage, is_stage
 
 LIMIT = 200  # lines of new reading of a stage
 PORT_LIMIT = 400  # of a port from the CPU to the GPU
-MARKED_ONE_IN = 5  # of the stages that grow out of another one; ports from the CPU to the GPU are not counted
+MARKED_ONE_IN = 10  # of the stages that grow out of another one; ports from the CPU to the GPU are not counted
+
+STAGES = 120  # in all
+MEDIAN = 105  # lines of new reading of the stages, where there are many; the goal is less (goals.py)
+MANY = 20
 
 KERNEL = re.compile(r"__global__|<<<|\blaunch\s*\(")
 
@@ -125,6 +130,19 @@ def share(steps: list[Step]) -> list[Mistake]:
     return [Mistake(least.stage.path, least.stage.line, text)]
 
 
+def whole(steps: list[Step]) -> list[Mistake]:
+    """What is wrong with all stages together."""
+    found, last = [], steps[-1].stage if steps else None
+    if len(steps) > STAGES:
+        text = f"is one of {len(steps)} stages, and there may be {STAGES}; what brings no idea is a variant of dispatch"
+        found.append(Mistake(last.path, 1, text))
+    if len(steps) > MANY and (middle := median(step.new for step in steps)) > MEDIAN:
+        longest = max((step for step in steps if step.new <= LIMIT), key=lambda step: step.new, default=steps[-1]).stage
+        text = f"half of all stages have more than {middle:g} lines of new reading, and {MEDIAN} is the limit; shorten some"
+        found.append(Mistake(longest.path, longest.line, text))
+    return found
+
+
 def check(root: Path, steps: list[Step]) -> list[Mistake]:
     """All that is wrong with the stages."""
     stages = {step.stage.path: step.stage for step in steps}
@@ -139,4 +157,4 @@ def check(root: Path, steps: list[Step]) -> list[Mistake]:
     for step in over_the_limit(steps):
         if text := length_mistake(step, entries.get(step.stage.path)):
             found.append(Mistake(step.stage.path, step.stage.line, text))
-    return found + stale(entries, steps) + cycles(stages) + share(steps)
+    return found + stale(entries, steps) + cycles(stages) + share(steps) + whole(steps)

@@ -1,7 +1,7 @@
 /// @file
 /// `segments`: the segments of the sequence are walked at once.
 ///
-/// Idea: chapter 02's stage of this name with one decay per segment, which is one number. Kernel 1 reads only k, v and
+/// Idea: chapter 02's `segments` with one decay per segment, which is one number. Kernel 1 reads only k, v and
 /// g. It writes the state that each segment makes of a state of zeros, and the decay of the segment. Kernel 2
 /// (common/tile/carry.cuh) goes from segment to segment. Then kernel 3, that of `fused`, walks all segments at once.
 ///

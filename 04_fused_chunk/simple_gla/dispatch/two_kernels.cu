@@ -34,7 +34,6 @@
 
 #include "04_fused_chunk/simple_gla.hpp"
 #include "04_fused_chunk/simple_gla/dispatch/decay_to_end.cuh"
-#include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
 #include "04_fused_chunk/simple_gla/scalar_gate.cuh"
 #include "04_fused_chunk/simple_gla/stored_states.cuh"
 #include "04_fused_chunk/simple_gla/walked_sums.cuh"

@@ -9,15 +9,6 @@ namespace tutorial::simple_gla {
 
 using tile::LaunchPlan;
 
-/// Variant: the chunks' states into memory, then all outputs at once.
-void two_kernels(const Bf16Arguments&);
-/// Why it cannot run the problem, as a sentence; empty if it can.
-std::string two_kernels_unsupported(const Bf16Arguments&);
-/// Bytes of its workspace.
-std::int64_t two_kernels_memory(const Bf16Arguments&);
-/// Bytes that its kernels read from global memory or write to it, even if a cache serves them.
-std::int64_t two_kernels_bytes_moved(const Bf16Arguments&);
-
 /// Variant: `fused` on as many segments of the sequence at once as fill the GPU.
 void segments(const Bf16Arguments&);
 /// Bytes of its workspace.

@@ -20,7 +20,6 @@
 
 #include "05_deltanet_wy/delta_rule_backward/warpgroup_walks.cuh"
 #include "05_deltanet_wy/gated_delta_rule/prepare_gated.hpp"
-#include "05_deltanet_wy/gated_delta_rule/prepare_gated_tiles.hpp"
 #include "05_deltanet_wy/gated_delta_rule_backward.hpp"
 
 namespace tutorial::gated_delta_rule {

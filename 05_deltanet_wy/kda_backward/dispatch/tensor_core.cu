@@ -24,7 +24,7 @@
 /// cancel, only errors of the products between sub-chunks remain, and these contain gates.
 /// Improves on: `chunkwise` computes the chunks of a head one after the other, on the CPU.
 /// Unchanged: two walks in one launch, then all chunks at once; T in two bf16; beta of at least 2^-32.
-/// Equation: S' = dS / scale in the walk from the end; Q+, K+, K-, T and P are those of prepare_decayed.hpp, q~, k+~ and k~
+/// Equation: S' = dS / scale in the walk from the end; Q+, K+, K-, T and P are those of prepared.hpp, q~, k+~ and k~
 /// rows decayed within their sub-chunk; e and f the decays from the start and to the end of a position's sub-chunk
 ///
 ///     v_new = T (V - K+ S),  S = diag(exp(b_end)) S + K-^T v_new

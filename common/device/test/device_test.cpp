@@ -53,6 +53,7 @@ TEST(Device, EachCardHasWhatItsGenerationHas) {
 
 // In a process of its own: the others would see that card, too.
 TEST(DeviceDeathTest, PassesForACardThatHasLess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // CUDA does not survive a fork
   if (!warpgroup_products_missing().empty()) GTEST_SKIP() << "a card that lacks nothing is needed";
   const auto check = [](int capability, bool has_bulk_copies, int shared_kb) {
     const bool right = pass_for(capability).empty() && passes_for() == capability &&

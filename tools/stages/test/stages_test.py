@@ -522,18 +522,33 @@ class Rules(Folder):
         self.put(over.PATH, '"01_a/op/3_z.cpp" = 250\n')
         self.assert_one(self.mistakes(), f"{over.PATH}:1: 01_a/op/3_z.cpp is no stage; remove it")
 
-    def test_a_mark_lifts_the_limit_for_one_stage_in_five(self):
+    def test_a_mark_lifts_the_limit_for_one_stage_in_ten(self):
         mark = "1_x.cpp; large step: so"
-        for number in range(2, 6):
+        for number in range(2, 11):
             self.put_stage(f"01_a/op/{number}_y.cpp", "1_x.cpp")
-        self.put_stage("01_a/op/6_z.cpp", mark, numbered(500))
+        self.put_stage("01_a/op/11_z.cpp", mark, numbered(500))
         self.assertEqual(self.mistakes(), [])
         self.put_stage("01_a/op/5_y.cpp", mark, numbered(600))
         self.assert_one(
-            self.mistakes(), "01_a/op/6_z.cpp:5: 2 stages have a mark", "1 may", "501 lines of new", "step smaller"
+            self.mistakes(), "01_a/op/11_z.cpp:5: 2 stages have a mark", "1 may", "501 lines of new", "step smaller"
         )
         self.put_stage("01_a/op/5_y.cpp", mark)
         self.assert_one(self.mistakes(), "01_a/op/5_y.cpp:5: 2 stages have a mark", "take it away")
+
+    def test_there_may_be_so_many_stages(self):
+        for number in range(2, rules.STAGES + 1):
+            self.put_stage(f"01_a/op/{number}_y.cpp", "1_x.cpp")
+        self.assertEqual(self.mistakes(), [])
+        self.put_stage("02_b/op/1_z.cpp", "nothing")
+        self.assert_one(self.mistakes(), "02_b/op/1_z.cpp:1: is one of 121 stages, and there may be 120")
+
+    def test_half_of_the_stages_are_short(self):
+        for number in range(2, 40):
+            self.put_stage(f"01_a/op/{number}_y.cpp", "1_x.cpp", numbered(50 if number % 2 else rules.MEDIAN + 1))
+        self.assertEqual(self.mistakes(), [])
+        self.put_stage("01_a/op/3_y.cpp", "1_x.cpp", numbered(180))
+        self.put_stage("01_a/op/5_y.cpp", "1_x.cpp", numbered(170))
+        self.assert_one(self.mistakes(), "01_a/op/3_y.cpp:5: half of all stages have more than")
 
     def test_ports_to_the_gpu_are_not_counted(self):
         for number in range(2, 6):
