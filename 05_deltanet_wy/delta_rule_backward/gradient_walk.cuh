@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// The products of a walk from the end on fragments, for `--backward` with and without gates. As in walk_chunk.cuh,
+/// The products of a walk from the end on fragments, for `--backward` with and without gates. As in warp_products.cuh,
 /// everything is transposed: a warp has 16 columns of dO, dV and dS.
 ///
 ///     X^T   = dS^T K^T + dO^T P          A = dS^T, dO^T;  B = K^T, P         add_from_state(), add_transposed_scores()
@@ -24,7 +24,7 @@
 
 namespace tutorial::delta_rule {
 
-/// The B fragments of a block, from those of its transpose (prepared.hpp).
+/// The B fragments of a block, from those of its transpose (prepare.hpp).
 __device__ __forceinline__ uint4 flipped(const uint4& block) {
   return make_uint4(transpose_8x8(block.x), transpose_8x8(block.z), transpose_8x8(block.y), transpose_8x8(block.w));
 }

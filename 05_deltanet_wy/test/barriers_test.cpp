@@ -41,6 +41,7 @@ constexpr KernelWithBarriers kKernels[] = {
      "EMULATOR_MULTIPROCESSORS=2", "output_empty"},
     {"delta_rule", "segments", "05_deltanet_wy/chunk/segment_maps.cuh", 64, 64, 800},
     {"delta_rule", "segments", "05_deltanet_wy/chunk/prepare_inverses.cu", 64, 64, 200},
+    {"delta_rule --backward", "walks", "05_deltanet_wy/delta_rule_backward/3_walks.cu", 16, 16, 130},
     {"delta_rule --backward", "tensor_core", "05_deltanet_wy/delta_rule_backward/4_tensor_core.cu", 16, 16, 130},
     // With the tiles of two chunks, then with those of one.
     {"delta_rule --backward", "both_ends", "05_deltanet_wy/delta_rule_backward/dispatch/both_ends.cu", 16, 16, 130, "",
@@ -56,10 +57,10 @@ constexpr KernelWithBarriers kKernels[] = {
      "^  wait_at_named_barrier\\(kOwnGroup|^    wgmma_commit|^    wgmma_wait<0>\\(sums"},
     // One block for all pairs. A later commit also covers the products before it, and a tile that is released too early
     // is filled only when the threads that compute wait again, which they do for the product that reads it.
-    {"delta_rule --backward", "longer_chunks", "05_deltanet_wy/delta_rule_backward/dispatch/longer_chunks.cu", 64, 64, 600, "",
-     "EMULATOR_MULTIPROCESSORS=1", "wgmma_commit|^    wgmma_wait<0>\\(dK"},
-    {"delta_rule --backward", "longer_chunks", "05_deltanet_wy/delta_rule_backward/dispatch/gradient_pairs.cuh", 64, 64, 600, "",
-     "EMULATOR_MULTIPROCESSORS=1"},
+    {"delta_rule --backward", "longer_chunks", "05_deltanet_wy/delta_rule_backward/dispatch/longer_chunks.cu", 64, 64,
+     600, "", "EMULATOR_MULTIPROCESSORS=1", "wgmma_commit|^    wgmma_wait<0>\\(dK"},
+    {"delta_rule --backward", "longer_chunks", "05_deltanet_wy/delta_rule_backward/dispatch/gradient_pairs.cuh", 64, 64,
+     600, "", "EMULATOR_MULTIPROCESSORS=1"},
     {"kda", "recurrent_gpu", "05_deltanet_wy/kda/dispatch/recurrent_gpu.cu", 64, 16},
     {"kda", "tensor_core", "05_deltanet_wy/kda/prepare_decayed.cu", 64, 16},
     {"kda", "tensor_core", "05_deltanet_wy/kda/3_tensor_core.cu", 16, 16, 130, "", "", "^      __syncthreads"},
@@ -76,10 +77,10 @@ constexpr KernelWithBarriers kKernels[] = {
     {"gated_delta_rule", "three_blocks", "05_deltanet_wy/gated_delta_rule/4_three_blocks.cu", 64, 64, 850, "", "",
      "output_empty"},
     {"gated_delta_rule", "cluster", "05_deltanet_wy/chunk/warpgroup_inverse.cuh", 64, 64, 200},
-    {"gated_delta_rule --backward", "tensor_core", "05_deltanet_wy/gated_delta_rule_backward/dispatch/tensor_core.cu", 64, 16,
-     130, "", "", "^      __syncthreads"},
-    {"gated_delta_rule --backward", "tensor_core", "05_deltanet_wy/gated_delta_rule_backward/dispatch/tensor_core.cu", 80, 16,
-     130, "", "EMULATOR_DEVICE=rtx4090"},
+    {"gated_delta_rule --backward", "tensor_core", "05_deltanet_wy/gated_delta_rule_backward/dispatch/tensor_core.cu",
+     64, 16, 130, "", "", "^      __syncthreads"},
+    {"gated_delta_rule --backward", "tensor_core", "05_deltanet_wy/gated_delta_rule_backward/dispatch/tensor_core.cu",
+     80, 16, 130, "", "EMULATOR_DEVICE=rtx4090"},
     // The wait for S is one for products that are done; it is there for the compiler.
     {"gated_delta_rule --backward", "warpgroups",
      "05_deltanet_wy/gated_delta_rule_backward/dispatch/warpgroup_walks.cuh", 64, 64, 390, "", "",
