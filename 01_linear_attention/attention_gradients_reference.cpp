@@ -44,7 +44,8 @@ void backward(const AttentionBackwardArguments& a, bool is_causal) {
       std::vector<double> mean(L);  // do_t . o_t / n_t: the term of dw that does not depend on i
 #pragma omp parallel for schedule(dynamic, 16)
       for (int t = 0; t < a.L; ++t) {
-        const std::size_t row = std::size_t(t) * std::size_t(keys), seen = std::size_t(is_causal ? std::min(t + 1, keys) : keys);
+        const std::size_t row = std::size_t(t) * std::size_t(keys),
+                          seen = std::size_t(is_causal ? std::min(t + 1, keys) : keys);
         const float* do_t = a.d_o.row(b, h, t);
         double normaliser = a.eps;
         for (std::size_t i = 0; i < seen; ++i) {

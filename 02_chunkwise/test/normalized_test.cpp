@@ -70,9 +70,9 @@ TEST(NormalizedTest, IsChapter01sCausalAttention) {
   }
   const Tensor& v = problem.inputs.at("v");
   causal_attention::quadratic_double({B, H, L, L, Dk, Dv, packed<const float>(q.elements<float>().data(), H, L, Dk),
-                               packed<const float>(k.elements<float>().data(), H, L, Dk),
-                               packed<const float>(v.elements<float>().data(), H, L, Dv), nullptr, 1e-6f,
-                               packed(o.elements<float>().data(), H, L, Dv)});
+                                      packed<const float>(k.elements<float>().data(), H, L, Dk),
+                                      packed<const float>(v.elements<float>().data(), H, L, Dv), nullptr, 1e-6f,
+                                      packed(o.elements<float>().data(), H, L, Dv)});
   for (const Stage& stage : normalized_operator().stages()) {
     SCOPED_TRACE(stage.name);
     const Comparison c = compare(evaluate(normalized_operator(), stage, problem).at("o"), o);
