@@ -43,7 +43,6 @@
 
 #include <cuda_runtime.h>
 
-#include <climits>
 #include <utility>
 
 #include "05_deltanet_wy/delta_rule.hpp"

@@ -37,7 +37,6 @@
 
 #include <cuda_runtime.h>
 
-#include <climits>
 #include <utility>
 
 #include "05_deltanet_wy/chunk/blocks.hpp"

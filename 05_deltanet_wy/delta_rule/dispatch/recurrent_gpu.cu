@@ -38,8 +38,6 @@
 
 #include <cuda_runtime.h>
 
-#include <climits>
-
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/launch.cuh"

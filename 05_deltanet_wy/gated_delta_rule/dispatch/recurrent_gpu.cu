@@ -30,8 +30,6 @@
 
 #include <cuda_runtime.h>
 
-#include <climits>
-
 #include "05_deltanet_wy/gated_delta_rule.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/launch.cuh"

@@ -32,8 +32,6 @@
 
 #include <cuda_runtime.h>
 
-#include <climits>
-
 #include "05_deltanet_wy/kda.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/launch.cuh"
