@@ -93,7 +93,8 @@ void print_list(const Chapter& chapter, const std::string& operator_name) {
     bool has_variants = false;
     for (const Stage& stage : definition.stages()) {
       if (stage.is_variant && !std::exchange(has_variants, true)) {
-        terminal.line("  variants that dispatch may choose (--stage NAME or --variants runs them):");
+        const char* const chooser = definition.find("dispatch") ? " that dispatch may choose" : "";
+        terminal.line(fmt::format("  variants{} (--stage NAME or --variants runs them):", chooser));
       }
       const bool forward_only = backward != nullptr && backward->find(stage.name) == nullptr;
       terminal.line(fmt::format("  {:<{}}  {}  {:<4}  {}{}", stage.name, width,
