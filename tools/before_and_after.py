@@ -24,8 +24,17 @@ OPERATORS = [  # executable, its options
     ("02_chunkwise/chunkwise", ["--operator", "linear_attention", "--stage", "dispatch", "--normalize"]),
     ("03_gla/gla", ["--operator", "gla", "--stage", "dispatch"]),
     ("04_fused_chunk/fused_chunk", ["--operator", "simple_gla", "--stage", "dispatch"]),
+    ("04_fused_chunk/fused_chunk", ["--operator", "gla", "--stage", "dispatch"]),
     ("05_deltanet_wy/deltanet_wy", ["--operator", "delta_rule", "--stage", "dispatch"]),
+    ("05_deltanet_wy/deltanet_wy", ["--operator", "gated_delta_rule", "--stage", "dispatch"]),
+    ("05_deltanet_wy/deltanet_wy", ["--operator", "kda", "--stage", "dispatch"]),
 ]
+GRADIENT_SHAPES = [(4, 8, 128), (4, 8, 2048), (4, 8, 16384), (1, 8, 16384)]
+GRADIENTS = [
+    ("02_chunkwise/chunkwise", "linear_attention"), ("03_gla/gla", "gla"), ("04_fused_chunk/fused_chunk", "simple_gla"),
+    ("05_deltanet_wy/deltanet_wy", "delta_rule"), ("05_deltanet_wy/deltanet_wy", "gated_delta_rule"),
+    ("05_deltanet_wy/deltanet_wy", "kda"),
+]  # fmt: skip
 OTHERS = [
     ("01_linear_attention/linear_attention", "--operator causal_dot_product --stage dispatch -B 4 -H 8 -L 2048 --key-dim 64 --value-dim 64"),
     ("01_linear_attention/linear_attention", "--operator causal_dot_product --stage dispatch -B 8 -H 8 -L 2048 --key-dim 128 --value-dim 128"),
@@ -48,6 +57,10 @@ OTHERS = [
 def problems():
     for executable, options in OPERATORS:
         for B, H, L in SHAPES:
+            yield executable, [*options, "-B", str(B), "-H", str(H), "-L", str(L)]
+    for executable, operator in GRADIENTS:
+        for B, H, L in GRADIENT_SHAPES:
+            options = ["--operator", operator, "--stage", "dispatch", "--backward"]
             yield executable, [*options, "-B", str(B), "-H", str(H), "-L", str(L)]
     for executable, options in OTHERS:
         yield executable, options.split()
