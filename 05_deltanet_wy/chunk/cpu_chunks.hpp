@@ -94,16 +94,4 @@ inline Matrix step_through(const Chunk& chunk, const WriteVectors& write, Matrix
   return O;
 }
 
-/// Bytes of a thread that walks: S, the chunk and its outputs.
-inline std::int64_t walk_memory(const FloatArguments& a) {
-  const std::int64_t C = std::min(a.C, a.L), Dk = a.Dk, Dv = a.Dv;
-  return 8 * (Dk * Dv + C * (2 * Dk + 2 * Dv + 1));
-}
-
-/// Bytes of a thread for W, U, v_new, the products with S, and scores.
-inline std::int64_t step_memory(const FloatArguments& a) {
-  const std::int64_t C = std::min(a.C, a.L), Dk = a.Dk, Dv = a.Dv;
-  return 8 * (C * (Dk + 3 * Dv) + C * C);
-}
-
 }  // namespace tutorial::delta_rule

@@ -43,7 +43,6 @@
 
 #include <cuda_runtime.h>
 
-#include <climits>
 #include <utility>
 
 #include "05_deltanet_wy/delta_rule.hpp"
@@ -60,7 +59,6 @@ using namespace tile;  // the tiles
 
 constexpr int kColumns = 64;      // of a tile
 constexpr int kWalkColumns = 32;  // of a tile of the state in the walk
-constexpr int kMaxKeyDim = 256;
 using Tile = FloatTile<kColumns>;
 using WalkTile = FloatTile<kWalkColumns>;
 

@@ -9,7 +9,6 @@
 #include <climits>
 
 #include "05_deltanet_wy/chunk/blocks.hpp"
-#include "05_deltanet_wy/chunk/cpu_chunks.hpp"
 #include "05_deltanet_wy/chunk/prepare.hpp"
 #include "05_deltanet_wy/chunk/prepare_inverses.hpp"
 #include "05_deltanet_wy/delta_rule.hpp"

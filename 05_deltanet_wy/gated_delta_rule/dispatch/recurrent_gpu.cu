@@ -30,8 +30,6 @@
 
 #include <cuda_runtime.h>
 
-#include <climits>
-
 #include "05_deltanet_wy/gated_delta_rule.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/launch.cuh"
@@ -47,7 +45,6 @@ using tile::Floats;
 constexpr int kThreads = 128;
 constexpr int kShare = 8;                        // threads that share a pair of columns
 constexpr int kColumns = 2 * kThreads / kShare;  // of a block
-constexpr int kMaxKeyDim = 256;
 
 /// Numbers that the threads which share a column read at once: four neighbouring ones per thread.
 constexpr int kTurn = 4 * kShare;

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "05_deltanet_wy/chunk/cpu_chunks.hpp"
 #include "05_deltanet_wy/delta_rule/dispatch/requirements.hpp"
 #include "05_deltanet_wy/delta_rule/dispatch/segmented_walk.hpp"
 #include "05_deltanet_wy/delta_rule/segments.hpp"
