@@ -149,7 +149,7 @@ TEST(DispatchTest, ChoosesByHeadsAndLength) {
 TEST(DispatchTest, AnH100TakesOneSegmentWhereAnH200TakesTwo) {
   const OnCard card("h100");
   EXPECT_EQ(choice(4, 8, 16384, 128, 128), "queued_products, 64 columns per block");
-  EXPECT_EQ(choice(1, 8, 16384, 128, 128), "warpgroups, 8 segments, 64 columns per block");
+  EXPECT_EQ(choice(1, 8, 16384, 128, 128), "warpgroups, 6 segments, 64 columns per block");
 }
 
 #endif

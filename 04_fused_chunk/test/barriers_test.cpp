@@ -39,7 +39,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"simple_gla", "dispatch", "04_fused_chunk/simple_gla/dispatch/roles_walk.cuh", 64, 64, 390, "",
      "EMULATOR_DEVICE=rtx5090 EMULATOR_MULTIPROCESSORS=1"},
     {"simple_gla", "dispatch", "common/tile/loading_warps.cuh", 64, 64, 390, "",
-     "EMULATOR_DEVICE=rtx5090 EMULATOR_MULTIPROCESSORS=1", "where\\)|kAll"},
+     "EMULATOR_DEVICE=rtx5090 EMULATOR_MULTIPROCESSORS=1", "where\\)|kAll|cp_async"},
     {"simple_gla", "dispatch", "04_fused_chunk/simple_gla/dispatch/roles_walk.cuh", 64, 64, 390, "",
      "EMULATOR_DEVICE=rtx4090 EMULATOR_MULTIPROCESSORS=1", "kWaitsTogether"},
     {"simple_gla", "dispatch", "common/tile/loading_warps.cuh", 64, 64, 390, "",

@@ -290,7 +290,8 @@ TEST(CommandLine, VariantsRunWhereTheyAreAskedFor) {
     const ProcessResult result = run(arguments);
     EXPECT_EQ(result.status, 0) << result.error;
     std::vector<std::string> names;
-    for (const Json& stage : Json::parse(result.out)["results"][0]["stages"]) names.push_back(stage["name"]);
+    const Json json = Json::parse(result.out);
+    for (const Json& stage : json["results"][0]["stages"]) names.push_back(stage["name"]);
     return names;
   };
   const std::vector<std::string> stages{"exact", "plain", "kernel", "kernel_bf16"};
@@ -600,7 +601,7 @@ TEST(CommandLine, JsonOnStandardOutput) {
   check_json(json);
   EXPECT_NE(result.error.find("4 stages checked, all passed"), std::string::npos);  // the table
   const Json& stages = json["results"][0]["stages"];
-  ASSERT_EQ(stages.size(), 5u);
+  ASSERT_EQ(stages.size(), 4u);
   EXPECT_EQ(stages[0]["checked_against"], "reference");
   EXPECT_EQ(stages[0]["dtype"], "fp64");
   EXPECT_EQ(stages[1]["checked_against"], "exact");
@@ -639,7 +640,7 @@ TEST(CommandLine, JsonOfTheList) {
   const Json options{{"B", "--batch"}, {"H", "--heads"}, {"L", "--length"}, {"Dv", "--value-dim"}};
   EXPECT_EQ(json["operators"][0]["options"], options);
   const Json& stages = json["operators"][0]["stages"];
-  ASSERT_EQ(stages.size(), 4u);
+  ASSERT_EQ(stages.size(), 5u);
   EXPECT_EQ(stages[2]["name"], "kernel");
   EXPECT_EQ(stages[2]["place"], "gpu");
   EXPECT_EQ(stages[3]["dtype"], "bf16");

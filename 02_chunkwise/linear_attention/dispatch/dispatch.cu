@@ -55,7 +55,7 @@ constexpr WalkClocks kRolesClocks{
     .narrow = {.walk = {3960}, .states = {1390}}, .wide = {.walk = {5940}, .states = {1780}}, .resident = 1};
 
 // Those on warpgroups. With the normaliser, the warps that add up keys compete with all other roles for shared memory.
-constexpr ExclusiveWalkClocks kWarpgroupClocks{.walk = 1490, .states = 790, .bytes_speed = 1.1};
+constexpr ExclusiveWalkClocks kWarpgroupClocks{.walk = 1490, .states = 790, .bytes_speed = 1.09};
 constexpr ExclusiveWalkClocks kNormalizedClocks{.walk = 1660, .states = 790, .bytes_speed = 1.05};
 
 constexpr int kChunkLength = 64;

@@ -304,8 +304,8 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
                     part.columns);
     load_units_async<kBlockUnits>(thread, to.P, prepared.P + chunk * kBlockUnits);
     load_vectors_async<Gates>(thread, to.vectors, prepared, chunk);
-    cp_async_commit();
   };
+  // Q comes last, and in one group with the rest of its chunk.
   const auto load_queries = [&](int t) {
     load_tile_async(SwizzledTile<kDk>{memory.Q}, a.q.row(hide_from_compiler(int(blockIdx.z)), part.h, t), a.q.stride_l,
                     a.L - t, a.Dk);

@@ -87,7 +87,7 @@ TEST(DeviceModel, PropertiesAloneChangeTheDefault) {
 
 TEST(DeviceModel, BadSettingsGetALine) {
   const std::pair<const char*, const char*> cases[] = {
-      {"rtx9999", "'rtx9999': neither PROPERTY=VALUE nor one of a100, rtx3060, rtx4090, h200, b200, rtx5090"},
+      {"rtx9999", "'rtx9999': neither PROPERTY=VALUE nor one of a100, rtx3060, rtx4090, h100, h200, b200, rtx5090"},
       {"", "'': neither PROPERTY=VALUE nor one of"},
       {"a100,", "'': the name of a card stands first"},
       {"multiprocessors=2,a100", "'a100': the name of a card stands first"},
