@@ -134,6 +134,7 @@ void Detector::explain(Found& found) const {
     return says(Found::Why::plain_access);
   }
   const ThreadClock& clock = clocks_[second.thread];
+  if (first.run < first_run_) return says(Found::Why::early_start);
   if (first.run != second.run) {
     if (const Message* message = find_newest(clock.others.messages, first.run, first.thread);
         message && message->clock < first.clock) {

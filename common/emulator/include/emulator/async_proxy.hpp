@@ -8,6 +8,8 @@
 #include <source_location>
 #include <type_traits>
 
+#include "emulator/races.hpp"
+
 namespace emulator {
 
 /// Adds a write of up to 16 bytes to those that this thread's next fence takes to the image.
