@@ -138,8 +138,9 @@ std::string sentence_of(const Found& found) {
     case Found::Why::copy_under_way:
       return text + "nothing orders them: the copy is not waited for in between";
     case Found::Why::not_fenced:
-      return text + "the second looks at memory through the async proxy: thread " + found.first.name.index +
-             " has to call fence_async_proxy() after the write and before the barrier that follows";
+      return text + "the second looks at memory through the async proxy, and fence_async_proxy() is missing: thread " +
+             found.first.name.index + " has to call it after " + place(first, first.file) +
+             ", before the barrier that follows";
     case Found::Why::early_start:
       return text +
              "the second kernel starts before the first has ended: it has to call wait_for_previous_kernel() first";

@@ -286,7 +286,7 @@ TEST_F(Races, ABulkStoreReadsWhatIsFencedAndNotOverwritten) {
   auto* y = reinterpret_cast<__nv_bfloat16*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 15) / 16 * 16);
   const TensorMap map = tile_map(packed(y, 1, 64, 64), {.B = 1, .H = 1, .L = 64, .D = 64}, 64);
   LaunchConfig config(1, 64, kTileBytes);
-  const auto fence = HasSubstr("has to call fence_async_proxy() after the write and before the barrier that follows");
+  const auto fence = HasSubstr("through the async proxy, and fence_async_proxy() is missing: thread ");
   expect(IsEmpty(), config, store, map, 0);
   expect(fence, config, store, map, 1);
   expect(fence, config, store, map, 2);
