@@ -391,10 +391,15 @@ void Detector::check_read(Cell& cell, const void* address, unsigned thread, cons
 
 void Detector::check_write(Cell& cell, const void* address, const Write& now, bool shared) {
   const unsigned thread = now.kind & kBulkCopy ? running() : now.thread;
+  const auto second = [&] {
+    Seen seen = seen_of(now);
+    seen.thread = thread;  // the one that issues a copy
+    return seen;
+  };
   const Write& write = cell.write;
   if (is_recent(write.run, shared) && !(write.kind & now.kind & kAtomic) && !are_apart(write.low, now.low) &&
       !knows(thread, write)) {
-    report_race(address, seen_of(write), seen_of(now));
+    report_race(address, seen_of(write), second());
   }
   for (std::uint32_t i = cell.reads; i != 0; i = shadow_.reads(i).next) {
     const Reads& one = shadow_.reads(i);
@@ -404,7 +409,7 @@ void Detector::check_write(Cell& cell, const void* address, const Write& now, bo
     Seen seen = seen_of(one);
     seen.thread = of;
     seen.name = name_of(one.run, of);
-    report_race(address, seen, seen_of(now));
+    report_race(address, seen, second());
   }
   shadow_.clear_reads(cell);
   cell.write = now;
