@@ -21,7 +21,8 @@ endfunction()
 
 # tutorial_chapter_tests(TARGET PREFIX QUICK FILTER ORDERS FILTER): the tests of a chapter, by GoogleTest's filters.
 #
-# QUICK: those for ThreadSanitizer, under which a thread of a kernel takes a millisecond. The others are labelled slow.
+# QUICK: those for ThreadSanitizer, under which a thread of a kernel takes a millisecond, and for the emulator's detector of
+# races. The others are labelled slow.
 # ORDERS: those that run every kernel on odd shapes, widths and strides. In the emulator each launch of theirs has an order
 # of threads and blocks of its own; the other tests run `forward`. AddressSanitizer runs these alone, in other
 # orders, and of these only the ones about shapes: an address outside an array does not depend on numbers. The others are
@@ -29,6 +30,9 @@ endfunction()
 function(tutorial_chapter_tests target prefix)
   cmake_parse_arguments(PARSE_ARGV 2 tests "" "QUICK;ORDERS" "")
   target_compile_options(${target} PRIVATE ${TUTORIAL_TEST_OPTIONS})
+  if(TUTORIAL_SANITIZER STREQUAL "races")
+    target_compile_definitions(${target} PRIVATE EMULATOR_RACES_BUILD=1)
+  endif()
   get_target_property(libraries ${target} LINK_LIBRARIES)
   if(NOT "OpenMP::OpenMP_CXX" IN_LIST libraries) # whose flag the compiled headers were made without
     target_precompile_headers(${target} REUSE_FROM test_headers)
@@ -38,7 +42,7 @@ function(tutorial_chapter_tests target prefix)
     set_source_files_properties(${kernels} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
   endif()
   set(discovered TEST_PREFIX ${prefix}. NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST)
-  if(TUTORIAL_SANITIZER STREQUAL "thread")
+  if(TUTORIAL_SANITIZER MATCHES "^(thread|races)$")
     gtest_discover_tests(${target} ${discovered} TEST_FILTER "${tests_QUICK}")
     gtest_discover_tests(${target} ${discovered} TEST_FILTER "-${tests_QUICK}" PROPERTIES LABELS slow)
   elseif(TUTORIAL_SANITIZER STREQUAL "address")

@@ -17,13 +17,15 @@
 /// it does before its wait may still run beside the kernel before the last. After the wait the results are read by
 /// ordinary loads, not by load_global(), which the compiler may move to a place before the wait.
 ///
-/// The emulator runs one kernel after the other, so there both functions do nothing, and a missing wait is not noticed.
+/// The emulator runs one kernel after the other. There a missing wait shows in no result; its detector of races reports it.
 ///
 /// Source: PTX ISA, "griddepcontrol"; CUDA C++ Programming Guide, "Programmatic Dependent Launch".
 
 #include <cuda_runtime.h>
 
-#if !TUTORIAL_EMULATOR
+#if TUTORIAL_EMULATOR
+#include <emulator/early_start.hpp>
+#else
 #include "common/device/architecture.cuh"
 #endif
 
@@ -31,7 +33,9 @@ namespace tutorial {
 
 /// Says that the next kernel may start, as far as this block is concerned. It has no effect on what is computed.
 __device__ __forceinline__ void let_next_kernel_start() {
-#if TUTORIAL_SM90
+#if TUTORIAL_EMULATOR
+  emulator::let_next_kernel_start();
+#elif TUTORIAL_SM90
   asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 #endif
 }
@@ -39,7 +43,9 @@ __device__ __forceinline__ void let_next_kernel_start() {
 /// Waits until the kernel before has ended and its results are visible to this thread. Returns at once in a kernel
 /// without `starts_early`.
 __device__ __forceinline__ void wait_for_previous_kernel() {
-#if TUTORIAL_SM90
+#if TUTORIAL_EMULATOR
+  emulator::wait_for_previous_kernel();
+#elif TUTORIAL_SM90
   asm volatile("griddepcontrol.wait;" : : : "memory");
 #endif
 }

@@ -58,7 +58,7 @@ void launch(void (*kernel)(Parameters...), const LaunchConfig& config, Arguments
   check_launch(emulator::launch(
                    config.grid, config.block, shared_bytes, current_stream(), config.where,
                    [kernel, parameters] { std::apply(kernel, parameters); }, reinterpret_cast<const void*>(kernel),
-                   config.cluster, std::apply(without_padding<Parameters...>, parameters)),
+                   config.cluster, std::apply(without_padding<Parameters...>, parameters), config.starts_early),
                config);
 #else
   cudaLaunchConfig_t cuda_config{};

@@ -58,7 +58,8 @@ __device__ __forceinline__ void ldmatrix(std::uint32_t (&fragment)[kMatrices], c
     std::uint16_t pair[2];
     for (unsigned i = 0; i < 2; ++i) {
       const unsigned across = lane / 4, along = lane % 4 * 2 + i;
-      pair[i] = kTransposed ? rows[matrix * 8 + along][across] : rows[matrix * 8 + across][along];
+      pair[i] =
+          emulator::read_unwatched(kTransposed ? &rows[matrix * 8 + along][across] : &rows[matrix * 8 + across][along]);
     }
     std::memcpy(&fragment[matrix], pair, sizeof pair);
   }

@@ -89,6 +89,7 @@ void push_async_proxy_write(void* address, const void* value, std::size_t bytes)
 void note_shared_read(const void* address, std::source_location where) {
   const sanitizer::Unwatched unwatched;
   Block::current()->async_proxy().note_read(address, where);
+  note_read(address, kReadBytes, where);
 }
 
 void fence_async_proxy(std::source_location where) {
@@ -97,7 +98,7 @@ void fence_async_proxy(std::source_location where) {
   const sanitizer::Unwatched unwatched;
   if (block.skips(where)) return;
   block.async_proxy().fence();
-  if (races::Detector* detector = races::active()) detector->fence_proxy();
+  if (races::Detector* detector = races::active()) detector->fence_proxy(where);
 }
 
 }  // namespace emulator

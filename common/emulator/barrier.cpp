@@ -3,7 +3,6 @@
 #include "block.hpp"
 #include "emulator/counters.hpp"
 #include "place.hpp"
-#include "race_places.hpp"
 
 namespace emulator {
 
@@ -30,7 +29,7 @@ int BlockBarrier::wait(bool predicate, std::source_location where) {
     parity_ ^= 1;
     holds_[parity_] = 0;
     ++block_counters.barriers;
-    if (races::Detector* detector = races::active()) detector->meet_block(block_, races::place_of(where));
+    if (races::Detector* detector = races::active()) detector->meet_block(block_, where);
     block_.wake(this);
   }
   block_.pause();

@@ -42,6 +42,7 @@ struct Launch {
   Schedule schedule;
   std::optional<SkippedBarrier> skipped_barrier;
   AsyncOrder async_order;
+  bool starts_early;          ///< it need not wait for the launch before
   sanitizer::SyncPoint end;   ///< comes after all that the threads do
   std::uint32_t number;       ///< counted from 1 since the process began
   races::Detector* detector;  ///< of races; nullptr if this launch is not watched
@@ -76,7 +77,8 @@ class Block {
   DynamicSharedMemory& dynamic_shared() { return dynamic_shared_; }
   /// Whether EMULATOR_SKIP_BARRIER names this place.
   bool skips(std::source_location where) const {
-    return launch_.skipped_barrier && launch_.skipped_barrier->is_at(where);
+    return launch_.skipped_barrier && launch_.skipped_barrier->fault == SkippedBarrier::Fault::skipped &&
+           launch_.skipped_barrier->is_at(where);
   }
 
   // Its parts: what its threads do together. Each has reset() and check_at_end(), which for_each_part() calls.

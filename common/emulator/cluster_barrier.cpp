@@ -24,7 +24,7 @@ void ClusterBarrier::wait(KernelThread& thread, std::source_location where) {
   }
   if (thread.cluster_phase == phase_) thread.block->wait({KernelThread::State::at_cluster_barrier, where, this});
   thread.has_arrived = false;
-  points_[thread.cluster_phase % 2].acquire();
+  points_[thread.cluster_phase % 2].acquire(where);
 }
 
 unsigned ClusterBarrier::missing() const {

@@ -16,11 +16,11 @@ class HandOver {
   /// What the thread that runs did before comes before what others do after an acquire() that comes later.
   void release(std::source_location where) {
     point_.release();
-    if (races::Detector* detector = races::active()) detector->release(clock(), races::place_of(where));
+    if (races::Detector* detector = races::active()) detector->release(clock(), where);
   }
-  void acquire() {
+  void acquire(std::source_location where) {
     point_.acquire();
-    if (races::Detector* detector = races::active(); detector && clock_) detector->acquire(*clock_);
+    if (races::Detector* detector = races::active(); detector) detector->acquire(clock(), where);
   }
   races::VectorClock& clock() {
     if (!clock_) clock_ = std::make_unique<races::VectorClock>();

@@ -87,7 +87,7 @@ cudaError_t run(Launch launch) {
   const unsigned most = std::max(1u, kMaxStacks / (launch.threads_per_block() * launch.blocks_per_cluster()));
   const std::uint64_t workers =
       launch.detector ? 1 : std::min<std::uint64_t>({worker_limit(), most, launch.clusters()});
-  if (launch.detector) launch.detector->begin_launch();
+  if (launch.detector) launch.detector->begin_launch(launch.starts_early);
   const std::string failure = run_blocks(launch, static_cast<unsigned>(workers));
   add_to_counters({.launches = 1});
   if (failure.empty()) return cudaSuccess;
@@ -98,7 +98,8 @@ cudaError_t run(Launch launch) {
 }  // namespace
 
 cudaError_t launch(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream, std::source_location where,
-                   std::function<void()> body, const void* kernel, dim3 cluster, std::span<const std::byte> arguments) {
+                   std::function<void()> body, const void* kernel, dim3 cluster, std::span<const std::byte> arguments,
+                   bool starts_early) {
   return checked_result([&] {
     if (device_of(stream) != current_device()) return refuse(stream, cudaErrorInvalidResourceHandle);
     const DeviceModel model = DeviceModel::current();
@@ -110,21 +111,25 @@ cudaError_t launch(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t
       return refuse(stream, cudaErrorLaunchFailure);
     }
     static std::atomic<std::uint32_t> launches = 0;
-    return submit(stream, [grid, block, cluster, shared_bytes, where, model, body = std::move(body)] {
-      return run({.grid = grid,
-                  .block = block,
-                  .cluster = cluster,
-                  .shared_bytes = shared_bytes,
-                  .where = where,
-                  .device = model,
-                  .body = body,
-                  .schedule = Schedule::next(),
-                  .skipped_barrier = SkippedBarrier::current(),
-                  .async_order = AsyncOrder::current(),
-                  .end = {},
-                  .number = ++launches,
-                  .detector = races::is_wanted() ? &races::Detector::instance() : nullptr});
-    });
+    return submit(
+        stream,
+        [grid, block, cluster, shared_bytes, where, model, starts_early, body = std::move(body)] {
+          return run({.grid = grid,
+                      .block = block,
+                      .cluster = cluster,
+                      .shared_bytes = shared_bytes,
+                      .where = where,
+                      .device = model,
+                      .body = body,
+                      .schedule = Schedule::next(),
+                      .skipped_barrier = SkippedBarrier::current(),
+                      .async_order = AsyncOrder::current(),
+                      .starts_early = starts_early,
+                      .end = {},
+                      .number = ++launches,
+                      .detector = races::is_wanted() ? &races::Detector::instance() : nullptr});
+        },
+        Work::kernel);
   });
 }
 

@@ -116,7 +116,7 @@ void MBarriers::wait(MBarrier& barrier, unsigned parity, bool of_cluster, std::s
         "not",
         where);
   }
-  barrier.points[parity].acquire();
+  barrier.points[parity].acquire(where);
 }
 
 void create_mbarrier(const std::uint64_t* address, unsigned count, std::source_location where) {

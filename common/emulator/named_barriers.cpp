@@ -56,7 +56,7 @@ void NamedBarriers::wait(unsigned id, unsigned threads, std::source_location whe
   block_.begin_wait({KernelThread::State::at_named_barrier, where, &barrier});
   arrive(barrier, where);
   block_.pause();
-  barrier.points[parity].acquire();
+  barrier.points[parity].acquire(where);
 }
 
 void named_barrier_sync(unsigned id, unsigned threads, std::source_location where) {

@@ -37,6 +37,7 @@ void VectorClock::join(const VectorClock& other) {
   raise(threads, other.threads);
   raise(barriers, other.barriers);
   add(messages, other.messages);
+  has_previous = has_previous || other.has_previous;
 }
 
 void add(Messages& messages, const Messages& more) {
@@ -67,11 +68,21 @@ void ThreadClock::reset(std::uint32_t start) {
   others.threads.clear();
   others.barriers.clear();
   others.messages.clear();
+  others.has_previous = false;
+  deferred = {};
+  has_deferred = false;
   proxy_fences.clear();
   released = 0;
   fenced.reset();
   unfenced.clear();
   unreleased = unacquired = {};
+}
+
+void ThreadClock::learn() {
+  if (!has_deferred) return;
+  others.join(deferred);
+  deferred = {};
+  has_deferred = false;
 }
 
 void ThreadClock::tick(Place place, bool is_barrier) {

@@ -28,6 +28,7 @@ struct VectorClock {
   std::vector<std::uint32_t> threads;   ///< by number in the cluster; empty: none is known
   std::vector<std::uint32_t> barriers;  ///< by number; may be shorter than there are barriers
   Messages messages;
+  bool has_previous = false;  ///< whether the launch before is known to have ended
 
   void join(const VectorClock& other);
 };
@@ -69,6 +70,8 @@ struct ThreadClock {
   std::uint32_t block_floor = 0;  ///< known of all threads of its block
   std::uint32_t warp_floor = 0;   ///< known of all lanes of its warp
   VectorClock others;
+  VectorClock deferred;  ///< known from the next hand-over or wait on
+  bool has_deferred = false;
   std::vector<std::uint32_t> proxy_fences;  ///< the values of the clock at each fence_async_proxy()
   Release releases[16];                     ///< the last ones, in a ring
   unsigned released = 0;
@@ -83,6 +86,8 @@ struct ThreadClock {
 
   /// As at the start of a cluster. @param start greater than any clock of earlier clusters
   void reset(std::uint32_t start);
+  /// What was deferred is known.
+  void learn();
   /// Goes on to the next value. @param place of what hands over
   void tick(Place place, bool is_barrier);
 };

@@ -47,8 +47,10 @@ Detector& Detector::instance() {
 
 // --- launches, clusters, threads ---
 
-void Detector::begin_launch() {
+void Detector::begin_launch(bool starts_early) {
+  first_recent_ = starts_early && lets_next_start_ ? first_run_ : run_ + 1;
   first_run_ = run_ + 1;
+  lets_next_start_ = false;
   finds_unwritten_ = is_collecting();
   flags_.clear();
   flag_releases_.clear();
@@ -66,7 +68,10 @@ void Detector::begin_cluster(Cluster& cluster, std::uint64_t number) {
   start_ = next_start_;
   for (const ThreadClock& clock : clocks_) start_ = std::max(start_, clock.own + 1);
   clocks_.resize(cluster.thread_count());
-  for (ThreadClock& clock : clocks_) clock.reset(start_);
+  for (ThreadClock& clock : clocks_) {
+    clock.reset(start_);
+    clock.others.has_previous = first_recent_ == first_run_;
+  }
   const StaticSharedMemory statics;
   statics_ = statics.begin();
   static_bytes_ = statics.bytes();
@@ -101,6 +106,7 @@ std::uint32_t Detector::known(unsigned thread, unsigned of) const {
 
 bool Detector::knows(unsigned thread, std::uint32_t run, unsigned of, std::uint32_t clock) const {
   if (run == run_) return known(thread, of) >= clock;
+  if (run < first_run_) return clocks_[thread].others.has_previous;
   return find(clocks_[thread].others.messages, run, of, clock) != nullptr;
 }
 
@@ -124,7 +130,7 @@ bool Detector::knows(unsigned thread, const Reads& reads, unsigned& of) const {
   return true;
 }
 
-void Detector::add_knowledge(VectorClock& clock, unsigned thread) const {
+void Detector::add_knowledge(VectorClock& clock, unsigned thread, bool is_early) const {
   const ThreadClock& mine = clocks_[thread];
   clock.join(mine.others);
   clock.threads.resize(clocks_.size());
@@ -135,17 +141,36 @@ void Detector::add_knowledge(VectorClock& clock, unsigned thread) const {
   const unsigned warp = thread % threads_per_block_ / 32 * 32;
   raise(block, threads_per_block_, mine.block_floor);
   raise(block + warp, std::min(32u, threads_per_block_ - warp), mine.warp_floor);
-  raise(thread, 1, mine.own);
+  raise(thread, 1, is_early ? mine.own - 1 : mine.own);
 }
 
-void Detector::release(VectorClock& clock, Place place) {
+SkippedBarrier::Fault Detector::fault_at(std::source_location where) const {
+  const auto& skipped = cluster_->launch().skipped_barrier;
+  return skipped && skipped->is_at(where) ? skipped->fault : SkippedBarrier::Fault::skipped;
+}
+
+void Detector::release(VectorClock& clock, std::source_location where) {
   const unsigned thread = running();
-  add_knowledge(clock, thread);
-  clocks_[thread].tick(place, false);
+  const SkippedBarrier::Fault fault = fault_at(where);
+  clocks_[thread].learn();
+  if (fault != SkippedBarrier::Fault::relaxed) {
+    add_knowledge(clock, thread, fault == SkippedBarrier::Fault::early);
+  }
+  clocks_[thread].tick(place_of(where), false);
 }
 
-void Detector::acquire(const VectorClock& clock) {
-  clocks_[running()].others.join(clock);
+void Detector::acquire(const VectorClock& clock, std::source_location where) {
+  ThreadClock& mine = clocks_[running()];
+  const SkippedBarrier::Fault fault = fault_at(where);
+  mine.learn();
+  ++mine.own;  // what follows is another interval
+  if (fault == SkippedBarrier::Fault::relaxed) return;
+  if (fault == SkippedBarrier::Fault::late) {
+    mine.deferred = clock;
+    mine.has_deferred = true;
+  } else {
+    mine.others.join(clock);
+  }
 }
 
 void Detector::end_phase(VectorClock& clock, unsigned barrier, std::uint64_t phase) {
@@ -154,16 +179,30 @@ void Detector::end_phase(VectorClock& clock, unsigned barrier, std::uint64_t pha
   next_start_ = std::max(next_start_, clock.barriers[barrier] + 1);
 }
 
-void Detector::meet_block(const Block& block, Place place) {
+void Detector::meet_block(const Block& block, std::source_location where) {
   const unsigned first = block.rank() * threads_per_block_;
+  const unsigned end = first + threads_per_block_;
+  const Place place = place_of(where);
+  for (unsigned i = first; i < end; ++i) clocks_[i].learn();
+  if (const auto fault = fault_at(where); fault != SkippedBarrier::Fault::skipped) {
+    VectorClock all;
+    for (unsigned i = first; i < end; ++i) add_knowledge(all, i, fault == SkippedBarrier::Fault::early);
+    for (unsigned i = first; i < end; ++i) {
+      if (fault == SkippedBarrier::Fault::early) clocks_[i].others.join(all);
+      if (fault == SkippedBarrier::Fault::late) clocks_[i].deferred = all;
+      clocks_[i].has_deferred = fault == SkippedBarrier::Fault::late;
+      clocks_[i].tick(place, true);
+    }
+    return;
+  }
   std::uint32_t most = 0;
   VectorClock others;
-  for (unsigned i = first; i < first + threads_per_block_; ++i) {
+  for (unsigned i = first; i < end; ++i) {
     most = std::max(most, clocks_[i].own);
     if (cluster_->size() == 1) clocks_[i].others.threads.clear();  // the floor will say more
     others.join(clocks_[i].others);
   }
-  for (unsigned i = first; i < first + threads_per_block_; ++i) {
+  for (unsigned i = first; i < end; ++i) {
     clocks_[i].own = most;
     clocks_[i].block_floor = most;
     clocks_[i].others = others;
@@ -171,7 +210,7 @@ void Detector::meet_block(const Block& block, Place place) {
   }
 }
 
-void Detector::meet_warp(const Block& block, unsigned first, std::uint32_t lanes, Place place) {
+void Detector::meet_warp(const Block& block, unsigned first, std::uint32_t lanes, std::source_location where) {
   const unsigned start = block.rank() * threads_per_block_ + first;
   const auto for_each_lane = [&](auto visit) {
     for (std::uint32_t left = lanes; left != 0; left &= left - 1) {
@@ -180,9 +219,11 @@ void Detector::meet_warp(const Block& block, unsigned first, std::uint32_t lanes
   };
   const unsigned existing = std::min(32u, threads_per_block_ - first);
   const bool is_whole = static_cast<unsigned>(std::popcount(lanes)) == existing;
+  const Place place = place_of(where);
   std::uint32_t most = 0;
   VectorClock others;
   for_each_lane([&](unsigned lane) {
+    clocks_[lane].learn();
     most = std::max(most, clocks_[lane].own);
     others.join(clocks_[lane].others);
     if (!is_whole) add_knowledge(others, lane);
@@ -195,9 +236,15 @@ void Detector::meet_warp(const Block& block, unsigned first, std::uint32_t lanes
   });
 }
 
-void Detector::fence_proxy() {
+void Detector::fence_proxy(std::source_location where) {
   ThreadClock& clock = clocks_[running()];
-  clock.proxy_fences.push_back(clock.own++);
+  const SkippedBarrier::Fault fault = fault_at(where);
+  if (fault == SkippedBarrier::Fault::relaxed) return;
+  clock.proxy_fences.push_back(fault == SkippedBarrier::Fault::early ? clock.own - 1 : clock.own++);
+}
+
+void Detector::wait_for_previous_launch() {
+  clocks_[running()].others.has_previous = true;
 }
 
 // --- flags in global memory ---
@@ -344,10 +391,15 @@ void Detector::check_read(Cell& cell, const void* address, unsigned thread, cons
 
 void Detector::check_write(Cell& cell, const void* address, const Write& now, bool shared) {
   const unsigned thread = now.kind & kBulkCopy ? running() : now.thread;
+  const auto second = [&] {
+    Seen seen = seen_of(now);
+    seen.thread = thread;  // the one that issues a copy
+    return seen;
+  };
   const Write& write = cell.write;
   if (is_recent(write.run, shared) && !(write.kind & now.kind & kAtomic) && !are_apart(write.low, now.low) &&
       !knows(thread, write)) {
-    report_race(address, seen_of(write), seen_of(now));
+    report_race(address, seen_of(write), second());
   }
   for (std::uint32_t i = cell.reads; i != 0; i = shadow_.reads(i).next) {
     const Reads& one = shadow_.reads(i);
@@ -357,7 +409,7 @@ void Detector::check_write(Cell& cell, const void* address, const Write& now, bo
     Seen seen = seen_of(one);
     seen.thread = of;
     seen.name = name_of(one.run, of);
-    report_race(address, seen, seen_of(now));
+    report_race(address, seen, second());
   }
   shadow_.clear_reads(cell);
   cell.write = now;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "race_clocks.hpp"
 #include "race_report.hpp"
 #include "race_shadow.hpp"
+#include "skipped_barrier.hpp"
 
 namespace emulator {
 
@@ -35,8 +37,9 @@ class Detector {
  public:
   static Detector& instance();
 
-  /// What launches before have done comes before all that follows.
-  void begin_launch();
+  /// What launches before have done comes before all that follows; with `starts_early` not all that the last one has,
+  /// if that one has called let_next_launch_start().
+  void begin_launch(bool starts_early);
   /// A cluster of that launch runs from now on. @param number in the grid
   void begin_cluster(Cluster& cluster, std::uint64_t number);
 
@@ -47,10 +50,14 @@ class Detector {
   void store_flag(const void* address, std::size_t bytes, Place place, Order order);
   void update_flag(const void* address, std::size_t bytes, Place place, Order order);
   void fence(Place place);
-  void fence_proxy();
+  void fence_proxy(std::source_location where);
+  void let_next_launch_start() { lets_next_start_ = true; }
+  void wait_for_previous_launch();
+  /// Something else than a kernel has run.
+  void end_overlap() { lets_next_start_ = false; }
   /// Hands over what the thread knows.
-  void release(VectorClock& clock, Place place);
-  void acquire(const VectorClock& clock);
+  void release(VectorClock& clock, std::source_location where);
+  void acquire(const VectorClock& clock, std::source_location where);
   /// A load that an mbarrier counts; a number stands for the barrier.
   void bulk_write(const void* address, std::size_t bytes, Place place, unsigned barrier, std::uint64_t phase);
   /// The source of a copy between blocks that an mbarrier counts.
@@ -64,9 +71,9 @@ class Detector {
   /// The phase of the barrier has ended: its loads are part of what `clock` hands over.
   void end_phase(VectorClock& clock, unsigned barrier, std::uint64_t phase);
   /// All threads of the block have come.
-  void meet_block(const Block& block, Place place);
+  void meet_block(const Block& block, std::source_location where);
   /// These lanes of the warp that starts at thread `first` have come.
-  void meet_warp(const Block& block, unsigned first, std::uint32_t lanes, Place place);
+  void meet_warp(const Block& block, unsigned first, std::uint32_t lanes, std::source_location where);
 
   /// Nothing is known of these bytes any more: they may be used for something else.
   void forget(const void* address, std::size_t bytes) { shadow_.forget(address, bytes); }
@@ -90,6 +97,8 @@ class Detector {
     const void* flag;
   };
 
+  /// The fault that EMULATOR_SKIP_BARRIER asks for at this place: none or another one than to skip it.
+  SkippedBarrier::Fault fault_at(std::source_location where) const;
   unsigned running() const;
   unsigned number_of(const KernelThread& thread) const;
   bool is_static_shared(const void* address) const;
@@ -98,7 +107,7 @@ class Detector {
   void check_read(Cell& cell, const void* address, unsigned thread, const Reads& now, bool shared);
   void check_write(Cell& cell, const void* address, const Write& now, bool shared);
   /// Whether an access of this cluster may be in no order with what runs. Shared memory lives as long as a cluster.
-  bool is_recent(std::uint32_t run, bool shared) const { return shared ? run == run_ : run >= first_run_; }
+  bool is_recent(std::uint32_t run, bool shared) const { return shared ? run == run_ : run >= first_recent_; }
   /// Up to which clock a thread knows another one of its cluster.
   std::uint32_t known(unsigned thread, unsigned of) const;
   bool knows(unsigned thread, std::uint32_t run, unsigned of, std::uint32_t clock) const;
@@ -108,8 +117,8 @@ class Detector {
   bool knows(unsigned thread, const Reads& reads, unsigned& of) const;
   /// Reads and writes of memory with a name, where nothing has.
   void check_written(const Cell& cell, const void* address, const Reads& now, bool shared);
-  /// Adds all that a thread knows, and its own clock.
-  void add_knowledge(VectorClock& clock, unsigned thread) const;
+  /// Adds all that a thread knows, and its own clock. @param is_early but not what it has done since its last hand-over
+  void add_knowledge(VectorClock& clock, unsigned thread, bool is_early = false) const;
   /// A release of the thread that runs.
   std::shared_ptr<const Message> make_message(const void* flag, Place place) const;
   void acquire(const Messages& messages);
@@ -132,9 +141,11 @@ class Detector {
   unsigned warps_per_block_ = 1;
   unsigned barriers_ = 0;
   std::uint32_t run_ = 0;
-  std::uint32_t first_run_ = 1;
-  std::uint32_t start_ = 1;       ///< of the clocks of this cluster, and of the phases of its barriers
-  std::uint32_t next_start_ = 1;  ///< after the last phase
+  std::uint32_t first_run_ = 1;     ///< of the launch
+  std::uint32_t first_recent_ = 1;  ///< that may be under way with it: of the launch before, if it starts early
+  bool lets_next_start_ = false;    ///< the launch
+  std::uint32_t start_ = 1;         ///< of the clocks of this cluster, and of the phases of its barriers
+  std::uint32_t next_start_ = 1;    ///< after the last phase
   bool finds_unwritten_ = false;
   std::unordered_map<const void*, Flag> flags_;
   std::vector<FlagRelease> flag_releases_;      ///< since the launch began

@@ -129,11 +129,12 @@ void Detector::explain(Found& found) const {
   };
   const Seen& first = found.first;
   const Seen& second = found.second;
-  if ((first.kind | second.kind) & (kUnfinished | kBulkCopy)) return says(Found::Why::copy_under_way);
+  if (first.kind & (kUnfinished | kBulkCopy)) return says(Found::Why::copy_under_way);
   if (!found.is_shared && (first.kind ^ second.kind) & kAtomic && !((first.kind | second.kind) & kUpdate)) {
     return says(Found::Why::plain_access);
   }
   const ThreadClock& clock = clocks_[second.thread];
+  if (first.run < first_run_) return says(Found::Why::early_start);
   if (first.run != second.run) {
     if (const Message* message = find_newest(clock.others.messages, first.run, first.thread);
         message && message->clock < first.clock) {

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -68,7 +69,8 @@ std::uintptr_t first_address() {
 Line parse_line(const std::string& text) {
   const std::size_t colon = text.rfind(':');
   if (colon == std::string::npos) return {};
-  return {text.substr(0, colon), static_cast<unsigned>(std::strtoul(text.c_str() + colon + 1, nullptr, 10))};
+  const std::filesystem::path file = text.substr(0, colon);
+  return {file.lexically_normal().string(), static_cast<unsigned>(std::strtoul(text.c_str() + colon + 1, nullptr, 10))};
 }
 
 }  // namespace

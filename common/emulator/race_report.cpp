@@ -28,18 +28,27 @@ std::vector<std::size_t> sizes_in(const std::string& text, const std::string& so
   return sizes;
 }
 
-/// The sizes of a __shared__ array, as the source declares it.
-std::vector<std::size_t> sizes_of(const std::string& file, const std::string& name) {
-  std::ifstream stream(file);
-  const std::string source((std::istreambuf_iterator<char>(stream)), {});
-  std::smatch found;
-  const std::string end = "\\b" + name + "\\s*";
-  if (std::regex_search(source, found, std::regex("__shared__[^;]*" + end + "((\\[[^\\]]+\\])+)"))) {
-    return sizes_in(found[1], source);
+/// The sizes of a __shared__ array, as the source declares it last before a line.
+std::vector<std::size_t> sizes_of(const Line& line, const std::string& name) {
+  std::ifstream stream(line.file);
+  std::string source, text;
+  for (unsigned i = 0; i < line.number && std::getline(stream, text); ++i) source += text + "\n";
+  const std::string here = "\\b" + name + "\\s*";
+  const std::regex declaration("__shared__[^;]*" + here + "((\\[[^\\]]+\\])+)|Shared<[^,>]+,([^>]+)>[^;]*" + here +
+                               "[;,]");
+  std::string sizes;
+  for (std::sregex_iterator i(source.begin(), source.end(), declaration), end; i != end; ++i) {
+    sizes = (*i)[1].matched ? (*i)[1] : (*i)[3];
   }
-  if (std::regex_search(source, found, std::regex("Shared<[^,>]+,([^>]+)>\\s*" + end)))
-    return sizes_in(found[1], source);
-  return {};
+  return sizes_in(sizes, source);
+}
+
+/// Whether both are names of one file: the compiler's commands may have it relative to another folder.
+bool is_same_file(std::string a, std::string b) {
+  for (std::string* file : {&a, &b}) {
+    while (file->starts_with("../") || file->starts_with("./")) file->erase(0, file->find('/') + 1);
+  }
+  return a == b || a.ends_with("/" + b) || b.ends_with("/" + a);
 }
 
 std::string index(std::size_t i) {
@@ -49,7 +58,7 @@ std::string index(std::size_t i) {
 /// "x.cu:31", or ":31" in the same file as before.
 std::string place(const Line& line, const std::string& before = "") {
   if (line.number == 0) return "an unknown line";
-  return (line.file == before ? "" : line.file) + ":" + std::to_string(line.number);
+  return (is_same_file(line.file, before) ? "" : line.file) + ":" + std::to_string(line.number);
 }
 
 std::string verb(const Seen& seen) {
@@ -58,13 +67,14 @@ std::string verb(const Seen& seen) {
 
 std::string by(const Seen& seen, bool names_block) {
   if (seen.kind & kBulkCopy) return " by a bulk copy";
+  if (seen.name.index.empty()) return " by the kernel before";
   const std::string text = seen.kind & kUnfinished ? " by a copy of thread " : " by thread ";
   return text + seen.name.index + (names_block ? " of block " + seen.name.block : "");
 }
 
 }  // namespace
 
-std::string Memory::text(const std::string& file, std::size_t bytes) const {
+std::string Memory::text(const Line& line, std::size_t bytes) const {
   if (named) {
     const auto offset =
         static_cast<std::size_t>(static_cast<const char*>(address) - static_cast<const char*>(named->address));
@@ -73,7 +83,7 @@ std::string Memory::text(const std::string& file, std::size_t bytes) const {
   if (variable.name.empty()) return other;
   const auto offset =
       static_cast<std::size_t>(static_cast<const char*>(address) - static_cast<const char*>(variable.address));
-  const std::vector<std::size_t> sizes = sizes_of(file, variable.name);
+  const std::vector<std::size_t> sizes = sizes_of(line, variable.name);
   std::size_t elements = 1;
   for (const std::size_t size : sizes) elements *= size;
   if (sizes.empty() || elements == 0 || variable.bytes % elements != 0) {
@@ -91,7 +101,7 @@ std::string Memory::text(const std::string& file, std::size_t bytes) const {
 std::string sentence_of(const Found& found) {
   const std::vector<Line> lines = lines_of({found.first.place, found.second.place, found.hint});
   const Line &first = lines[0], &second = lines[1], &hint = lines[2];
-  const std::string name = found.memory.text(second.file, found.bytes);
+  const std::string name = found.memory.text(second, found.bytes);
   const bool names_blocks = found.first.run != found.second.run || found.first.name.block != found.second.name.block;
   const std::string reader = by(found.second, names_blocks);
   if (found.why == Found::Why::unwritten) {
@@ -99,7 +109,7 @@ std::string sentence_of(const Found& found) {
   }
   std::string text = name + ": " + verb(found.first) + " at " + place(first) + by(found.first, names_blocks) + ", " +
                      verb(found.second) + " at " + place(second, first.file) + reader + "; ";
-  const std::string flag = found.hint_memory.address ? found.hint_memory.text(hint.file, 4) : "";
+  const std::string flag = found.hint_memory.address ? found.hint_memory.text(hint, 4) : "";
   const std::string at = " at " + place(hint, first.file);
   const std::string what = found.first.is_write ? "write" : "read";
   switch (found.why) {
@@ -128,8 +138,12 @@ std::string sentence_of(const Found& found) {
     case Found::Why::copy_under_way:
       return text + "nothing orders them: the copy is not waited for in between";
     case Found::Why::not_fenced:
-      return text + "the second looks at memory through the async proxy: thread " + found.first.name.index +
-             " has to call fence_async_proxy() after the write and before the barrier that follows";
+      return text + "the second looks at memory through the async proxy, and fence_async_proxy() is missing: thread " +
+             found.first.name.index + " has to call it after " + place(first, first.file) +
+             ", before the barrier that follows";
+    case Found::Why::early_start:
+      return text +
+             "the second kernel starts before the first has ended: it has to call wait_for_previous_kernel() first";
     case Found::Why::no_order:
       return text + "nothing orders them: blocks of a launch have no order";
     case Found::Why::unwritten:
@@ -141,7 +155,7 @@ std::string sentence_of(const Found& found) {
     return text + "several threads write it at once, and one alone may";
   }
   text += "no barrier lies between: ";
-  if (first.file != second.file) return text + "is one missing?";
+  if (!is_same_file(first.file, second.file)) return text + "is one missing?";
   const auto [low, high] = std::minmax(first.number, second.number);
   const std::string low_text = std::to_string(low), high_text = std::to_string(high);
   if (low == high) return text + "each round needs one";

@@ -37,8 +37,9 @@ struct Memory {
   std::optional<NamedMemory> named;  ///< device memory with a name
   std::string other;                 ///< what else there is to say
 
-  /// "stages[0][3]". @param file that the kernel stands in, which tells the sizes of a variable @param bytes of an access
-  std::string text(const std::string& file, std::size_t bytes) const;
+  /// "stages[0][3]". @param line of an access; the declaration before it tells the sizes of a variable
+  /// @param bytes of the access
+  std::string text(const Line& line, std::size_t bytes) const;
 };
 
 /// What was found, before places have lines.
@@ -55,6 +56,7 @@ struct Found {
     load_relaxed,      ///< the flag was read without acquire
     plain_access,      ///< of a flag: one of the two is atomic
     copy_under_way,    ///< of cp.async, or one that an mbarrier counts
+    early_start,       ///< of a kernel that has not waited for the one before
     not_fenced,        ///< through the async proxy
     unwritten          ///< there is no first access
   };

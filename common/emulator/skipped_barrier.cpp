@@ -5,6 +5,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 
 #include "emulator/barrier.hpp"
 
@@ -18,14 +19,23 @@ std::optional<SkippedBarrier> chosen;
 
 SkippedBarrier SkippedBarrier::parse(const std::string& text) {
   SkippedBarrier barrier;
-  const std::size_t colon = text.rfind(':');
+  std::string place = text;
+  constexpr std::pair<const char*, Fault> kFaults[] = {
+      {":relaxed", Fault::relaxed}, {":early", Fault::early}, {":late", Fault::late}};
+  for (const auto& [ending, fault] : kFaults) {
+    if (!place.ends_with(ending)) continue;
+    barrier.fault = fault;
+    place.resize(place.size() - std::string_view(ending).size());
+  }
+  const std::size_t colon = place.rfind(':');
   if (colon != std::string::npos && colon > 0) {
-    barrier.file = text.substr(0, colon);
-    const char* last = text.data() + text.size();
-    const auto [end, error] = std::from_chars(text.data() + colon + 1, last, barrier.line);
+    barrier.file = place.substr(0, colon);
+    const char* last = place.data() + place.size();
+    const auto [end, error] = std::from_chars(place.data() + colon + 1, last, barrier.line);
     if (error == std::errc() && end == last) return barrier;
   }
-  throw std::invalid_argument("EMULATOR_SKIP_BARRIER is '" + text + "': FILE:LINE expected");
+  throw std::invalid_argument("EMULATOR_SKIP_BARRIER is '" + text +
+                              "': FILE:LINE expected, or FILE:LINE:relaxed, early or late");
 }
 
 std::optional<SkippedBarrier> SkippedBarrier::current() {
@@ -42,7 +52,7 @@ bool SkippedBarrier::is_at(const std::source_location& where) const {
 
 void skip_barrier(const std::string& file, unsigned line) {
   const std::lock_guard lock(mutex);
-  chosen = SkippedBarrier{file, line};
+  chosen = SkippedBarrier{.file = file, .line = line};
 }
 
 void skip_no_barrier() {

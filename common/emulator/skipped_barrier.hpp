@@ -8,12 +8,21 @@
 
 namespace emulator {
 
-/// A line of a source file whose barrier, arrival, wait, commit or fence is to be skipped.
+/// A line of a source file whose barrier, arrival, wait, commit or fence is to be skipped, or to be weaker for the detector
+/// of races: then it stops and wakes threads as ever, and all values come out right.
 struct SkippedBarrier {
+  enum class Fault {
+    skipped,
+    relaxed,  ///< it hands over nothing
+    early,    ///< it hands over what the thread did before its last barrier, arrival or wait: as if it stood there
+    late      ///< what it waits for is known from the next barrier, arrival or wait on: as if it stood there
+  };
+
   std::string file;  ///< the end of its path
   unsigned line = 0;
+  Fault fault = Fault::skipped;
 
-  /// @param text "file.cu:LINE" @throws std::invalid_argument
+  /// @param text "file.cu:LINE", or "file.cu:LINE:early" and its like @throws std::invalid_argument
   static SkippedBarrier parse(const std::string& text);
   /// The one that skip_barrier() or EMULATOR_SKIP_BARRIER asks for. @throws std::invalid_argument
   static std::optional<SkippedBarrier> current();

@@ -10,6 +10,7 @@
 #include "devices.hpp"
 #include "emulator/host_call.hpp"
 #include "error.hpp"
+#include "race_detector.hpp"
 #include "report.hpp"
 
 namespace emulator {
@@ -59,7 +60,13 @@ struct CUgraphExec_st {
 
 namespace emulator {
 
-cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work) {
+cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work, Work kind) {
+  if (kind == Work::other) {
+    work = [work = std::move(work)] {
+      races::Detector::instance().end_overlap();
+      return work();
+    };
+  }
   {
     const std::lock_guard lock(mutex);
     if (stream) {

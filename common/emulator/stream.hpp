@@ -8,10 +8,13 @@
 
 namespace emulator {
 
+/// Only a kernel may start while the kernel before it runs.
+enum class Work { kernel, other };
+
 /// Runs `work` and returns its error, or records it if the stream is being captured. A capture that is lost:
 /// cudaErrorStreamCaptureInvalidated; work for the default stream beside the capture of one that waits for it:
 /// cudaErrorStreamCaptureImplicit, and that capture is lost.
-cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work);
+cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work, Work kind = Work::other);
 
 /// Returns the error of work that is not fit to be submitted; a capture of the stream is lost.
 cudaError_t refuse(cudaStream_t stream, cudaError_t error);

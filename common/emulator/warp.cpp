@@ -7,7 +7,6 @@
 #include "emulator/barrier.hpp"
 #include "emulator/counters.hpp"
 #include "place.hpp"
-#include "race_places.hpp"
 
 namespace emulator {
 
@@ -39,7 +38,7 @@ void Warps::exchange(unsigned mask, const void* mine, std::size_t size, void* al
     warp.parity ^= lanes & -lanes;
     ++block_counters.warp_collectives;
     races::Detector* detector = orders_memory ? races::active() : nullptr;
-    if (detector) detector->meet_warp(block_, first, lanes, races::place_of(where));
+    if (detector) detector->meet_warp(block_, first, lanes, where);
     block_.wake(first, 32, [&](unsigned thread) { return lanes >> (thread - first) & 1; });
   }
   block_.pause();

@@ -3,7 +3,8 @@
 /// A test for every chapter: each barrier of its kernels is needed, and the emulator notices if one is missing. Each is
 /// taken out in turn, and both a schedule (by a wrong result) and ThreadSanitizer (by a report) must find out. The same
 /// holds for arrivals, waits, commits and fences (barrier_lines.hpp), but for them a wrong result or a kernel that
-/// never ends is enough for ThreadSanitizer's build, too.
+/// never ends is enough for ThreadSanitizer's build, too. In the build with the emulator's detector of races each hands over
+/// nothing, and the detector must notice in one schedule.
 ///
 /// A chapter's barriers_test.cpp includes this once, and instantiates the tests with its kernels:
 ///
@@ -74,14 +75,16 @@ struct StageRun {
 /// Runs the stage once.
 /// @param schedule the order of threads and blocks, and other variables after it
 /// @param skip the line of a barrier that is taken out; 0: none
-inline StageRun run_stage(const KernelWithBarriers& kernel, const std::string& schedule, unsigned skip = 0) {
-#if defined(EMULATOR_TSAN)
+/// @param fault ":relaxed" and its like: what is done to the barrier instead
+inline StageRun run_stage(const KernelWithBarriers& kernel, const std::string& schedule, unsigned skip = 0,
+                          const std::string& fault = "") {
+#if defined(EMULATOR_TSAN) || defined(EMULATOR_RACES_BUILD)
   const std::string patience = "120";  // seconds; a run with all barriers takes up to 10
 #else
   const std::string patience = "20";  // seconds; a run with all barriers takes one, on a busy machine some
 #endif
   std::string command = "EMULATOR_SCHEDULE=" + schedule;
-  if (skip != 0) command += " EMULATOR_SKIP_BARRIER=" + std::string(kernel.file) + ":" + std::to_string(skip);
+  if (skip != 0) command += " EMULATOR_SKIP_BARRIER=" + std::string(kernel.file) + ":" + std::to_string(skip) + fault;
   if (*kernel.environment) command += std::string(" ") + kernel.environment;
   command += " timeout " + patience + " '" CHAPTER_EXECUTABLE "' --operator " + kernel.definition + " --stage " +
              kernel.stage + " -B 1 -H 1 --seed 1 -L " + std::to_string(kernel.L);
@@ -98,7 +101,28 @@ inline StageRun run_stage(const KernelWithBarriers& kernel, const std::string& s
 
 class BarriersTest : public testing::TestWithParam<KernelWithBarriers> {};
 
-#if !defined(EMULATOR_TSAN)
+#if defined(EMULATOR_RACES_BUILD)
+// Each barrier, arrival, wait and fence of the async proxy lets threads run as ever, and hands over nothing. So nothing
+// but the detector can notice. As if it stood before or after the accesses around it, it need not be wrong: then the test
+// tells how many were found.
+TEST_P(BarriersTest, TheDetectorOfRacesNoticesThatItHandsOverNothing) {
+  const std::regex hand_over(
+      R"(__syncthreads|\.wait\(|wait_cluster\(|\.arrive\(|arrive_at\(|cluster_(sync|arrive|wait)\(|named_barrier\(|fence_async)");
+  const StageRun whole = run_stage(GetParam(), "forward");
+  EXPECT_TRUE(whole.is_right) << whole.text;
+  int moved = 0, found = 0;
+  for (const BarrierLine& line : barrier_lines(GetParam())) {
+    if (!std::regex_search(line.code, hand_over)) continue;
+    const StageRun run = run_stage(GetParam(), "forward", line.number, ":relaxed");
+    EXPECT_FALSE(run.is_right) << GetParam().file << ":" << line.number << line.code << "\n" << run.text;
+    for (const char* fault : {":early", ":late"}) {
+      ++moved;
+      found += !run_stage(GetParam(), "forward", line.number, fault).is_right;
+    }
+  }
+  std::cout << GetParam().file << ": " << found << " of " << moved << " moves are races\n";
+}
+#elif !defined(EMULATOR_TSAN)
 TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
   constexpr std::array kSchedules = {"forward", "reverse", "warps", "warps-reverse", "random:1", "random:2",
                                      // Tiles and products that are there at once let threads run further ahead.

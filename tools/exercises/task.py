@@ -34,6 +34,7 @@ class Task:
     text: str  # the file
     hints: list[str]
     wrongs: list[Wrong]
+    harmless: dict[str, str]  # mutants of our solution that are right, and why: see mutants.py
 
     @property
     def chapter(self) -> int:
@@ -59,6 +60,13 @@ class Task:
     def solution(self) -> str:
         """The file as we would write it, without the marks."""
         return SOLUTION.sub(lambda match: match[2], self.text)
+
+    @property
+    def solution_lines(self) -> tuple[int, int]:
+        """The first of our solution's lines in `solution`, and the one after the last; both count from 0."""
+        match = SOLUTION.search(self.text)
+        first = self.text[: match.start()].count("\n")
+        return first, first + match[2].count("\n")
 
 
 def planted(path: Path, text: str, entry: dict) -> Wrong:
@@ -99,7 +107,10 @@ def read(path: Path) -> Task:
     wrongs = [planted(plants, solution, entry) for entry in entries.get("wrong", [])]
     if not wrongs:
         raise TaskError(f"{plants}: no mistake is planted")
-    return Task(path, number, title[2], "\n".join(comment[1:]).strip(), text, hints, wrongs)
+    harmless = {}
+    for entry in entries.get("harmless", []):
+        harmless |= dict.fromkeys(entry["mutants"], entry["why"])
+    return Task(path, number, title[2], "\n".join(comment[1:]).strip(), text, hints, wrongs, harmless)
 
 
 def find(folder: Path = TASKS) -> list[Task]:

@@ -1,15 +1,16 @@
 """Writes the test's sources: of each exercise the skeleton, the planted mistakes and the solution in one file.
 
-Usage: python -m exercises.variants FOLDER [--solutions]
+Usage: python -m exercises.variants FOLDER [--solutions|--mutants]
 
-With --solutions: the solutions of all exercises in one file, for a GPU's compiler.
+With --solutions: the solutions of all exercises in one file, for a GPU's compiler. With --mutants: of each exercise our
+solution with each synchronisation removed, weakened and moved.
 """
 
 from pathlib import Path
 import re
 import sys
 
-from . import task
+from . import mutants, task
 
 INCLUDE = re.compile(r"^#include .*\n", re.MULTILINE)
 
@@ -47,9 +48,9 @@ def main() -> int:
         solutions = [(one, "solution", one.solution) for one in tasks]
         (folder / "solutions.cu").write_text(source(solutions), encoding="utf-8")
         return 0
-    (folder / "exercises").mkdir(exist_ok=True)
+    (folder / "exercises").mkdir(exist_ok=True, parents=True)
     for one in tasks:
-        texts = variants(one)
+        texts = mutants.mutants(one) if "--mutants" in sys.argv else variants(one)
         chosen = [(one, name, text) for name, text in texts.items()]
         (folder / one.path.name).write_text(source(chosen), encoding="utf-8")
         for name, text in texts.items():

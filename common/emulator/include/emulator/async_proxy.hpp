@@ -8,6 +8,8 @@
 #include <source_location>
 #include <type_traits>
 
+#include "emulator/races.hpp"
+
 namespace emulator {
 
 /// Adds a write of up to 16 bytes to those that this thread's next fence takes to the image.
@@ -19,9 +21,11 @@ void fence_async_proxy(std::source_location where);
 /// it or the thread that issues the load has to call fence_async_proxy().
 void note_shared_read(const void* address, std::source_location where);
 
-/// Writes shared memory. The image gets the value when this thread calls fence_async_proxy().
+/// Writes shared memory. The image gets the value when this thread calls fence_async_proxy(). Always inline, so that reports
+/// name the line of the kernel.
 template <class T>
-requires(std::is_trivially_copyable_v<T> && sizeof(T) <= 16) void write_for_async_proxy(T* address, const T& value) {
+requires(std::is_trivially_copyable_v<T> && sizeof(T) <= 16)
+    [[gnu::always_inline]] inline void write_for_async_proxy(T* address, const T& value) {
   *address = value;
   push_async_proxy_write(address, &value, sizeof(T));
 }

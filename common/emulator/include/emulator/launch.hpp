@@ -29,9 +29,10 @@ namespace emulator {
 ///   raised the limit. nullptr: only the limit of the device holds.
 /// @param cluster blocks of a cluster
 /// @param arguments the bytes of the kernel's arguments, in which pointers to memory of other devices are looked for
+/// @param starts_early whether it need not wait for the kernel before (early_start.hpp)
 cudaError_t launch(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream, std::source_location where,
                    std::function<void()> body, const void* kernel = nullptr, dim3 cluster = 1,
-                   std::span<const std::byte> arguments = {});
+                   std::span<const std::byte> arguments = {}, bool starts_early = false);
 
 /// What went wrong last, in one or more lines of text; empty if nothing has since the process began.
 std::string last_report();

@@ -55,6 +55,18 @@ void note_read(const void* address, std::size_t bytes, std::source_location wher
 void note_write(const void* address, std::size_t bytes, std::source_location where);
 /// A read of shared memory by a copy or a product, which looks at it through the async proxy.
 void note_proxy_read(const void* address, std::size_t bytes, std::source_location where);
+/// Reads what another lane has noted as read by note_shared_read().
+#if defined(__SANITIZE_THREAD__) && !defined(EMULATOR_TSAN)
+template <class T>
+__attribute__((noinline, no_sanitize("thread"))) T read_unwatched(const T* address) {
+  return *address;
+}
+#else
+template <class T>
+T read_unwatched(const T* address) {
+  return *address;
+}
+#endif
 /// The destination of a copy of cp.async, from its issue to the wait for it.
 void note_unfinished_write(const void* address, std::size_t bytes, std::source_location where);
 

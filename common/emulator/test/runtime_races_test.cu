@@ -1,0 +1,452 @@
+// The detector of races: what it finds, in every order of threads, and what it must not report.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <emulator/barrier.hpp>
+#include <emulator/fences.hpp>
+#include <emulator/races.hpp>
+#include <emulator/schedule.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/device/atomic.cuh"
+#include "common/device/bulk_copy.cuh"
+#include "common/device/cluster.cuh"
+#include "common/device/cp_async.cuh"
+#include "common/device/early_start.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/mbarrier.cuh"
+#include "common/device/memory.cuh"
+#include "common/device/named_barrier.cuh"
+#include "common/device/proxy_fence.cuh"
+#include "common/device/push_shared.cuh"
+#include "common/tile/swizzled_tile.cuh"
+#include "runtime_support.hpp"
+
+namespace tutorial {
+namespace {
+
+using emulator::Finding;
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+const char* const kSchedules[] = {"forward", "reverse", "warps", "warps-reverse", "random:1"};
+
+class Races : public testing::Test {
+ protected:
+  void SetUp() override {
+    emulator::collect_findings();
+    emulator::take_findings();
+  }
+  void TearDown() override {
+    emulator::set_schedule("");
+    emulator::forget_names();
+  }
+
+  /// The first that a launch in this order finds, races first; an empty text if it finds nothing.
+  static std::string first() {
+    const std::vector<Finding> findings = emulator::take_findings();
+    for (const Finding& one : findings) {
+      if (one.kind != Finding::Kind::unwritten) return one.text;
+    }
+    return findings.empty() ? "" : findings.front().text;
+  }
+  /// That of a kernel without arguments, which has to be the same kind of sentence in all orders.
+  template <class... Arguments>
+  static void expect(const testing::Matcher<std::string>& matcher, const LaunchConfig& config,
+                     void (*kernel)(Arguments...), Arguments... arguments) {
+    for (const char* schedule : kSchedules) {
+      emulator::set_schedule(schedule);
+      launch(kernel, config, arguments...);
+      EXPECT_THAT(first(), matcher) << schedule;
+    }
+  }
+};
+
+// --- barriers of a block and of a warp ---
+
+__global__ void reverse_in_block(float* y, bool has_barrier) {
+  __shared__ float tile[64];
+  tile[threadIdx.x] = static_cast<float>(threadIdx.x);
+  if (has_barrier) __syncthreads();
+  y[threadIdx.x] = tile[63 - threadIdx.x];
+}
+
+TEST_F(Races, ABarrierIsMissing) {
+  std::vector<float> y(64);
+  expect(IsEmpty(), {1, 64}, reverse_in_block, y.data(), true);
+  expect(AllOf(ContainsRegex("^tile\\[[0-9]+\\]: (written|read) at .*runtime_races_test.cu:[0-9]+ by thread "),
+               HasSubstr("no barrier lies between: is one missing between lines ")),
+         {1, 64}, reverse_in_block, y.data(), false);
+}
+
+__global__ void reverse_in_warp(float* y, int how) {
+  __shared__ float tile[32];
+  tile[threadIdx.x] = static_cast<float>(threadIdx.x);
+  if (how == 1) __syncwarp();
+  if (how == 2) (void)__shfl_xor_sync(~0u, 1, 16);
+  if (how == 3) __syncwarp(threadIdx.x < 16 ? 0xFFFFu : 0xFFFF0000u);
+  y[threadIdx.x] = tile[31 - threadIdx.x];
+}
+
+TEST_F(Races, LanesAreOrderedBySyncwarpAndNotByShuffles) {
+  std::vector<float> y(32);
+  expect(IsEmpty(), {1, 32}, reverse_in_warp, y.data(), 1);
+  expect(HasSubstr("tile["), {1, 32}, reverse_in_warp, y.data(), 0);
+  expect(HasSubstr("tile["), {1, 32}, reverse_in_warp, y.data(), 2);
+  expect(HasSubstr("tile["), {1, 32}, reverse_in_warp, y.data(), 3);
+}
+
+/// All threads read one element, one of them after the barrier of the others.
+__global__ void one_reads_late(float* y) {
+  __shared__ float value;
+  if (threadIdx.x == 0) value = 1;
+  __syncthreads();
+  const bool is_late = threadIdx.x == 37;
+  float sum = is_late ? 0 : value;
+  __syncthreads();
+  if (is_late) sum = value;
+  if (threadIdx.x == 64) value = 2;
+  y[threadIdx.x] = sum;
+}
+
+TEST_F(Races, EachOfManyReadersCounts) {
+  std::vector<float> y(128);
+  expect(AllOf(HasSubstr("value: "), HasSubstr("thread (37,0,0)"), HasSubstr("thread (64,0,0)")), {1, 128},
+         one_reads_late, y.data());
+}
+
+__global__ void neighbours(std::uint16_t* halves, std::uint8_t* bytes) {
+  halves[threadIdx.x] = static_cast<std::uint16_t>(threadIdx.x);
+  bytes[threadIdx.x] = static_cast<std::uint8_t>(threadIdx.x);
+}
+
+__global__ void overlapping(std::uint16_t* halves) {
+  if (threadIdx.x == 0) *reinterpret_cast<std::uint32_t*>(halves) = 0;
+  if (threadIdx.x == 1) halves[1] = 1;
+}
+
+TEST_F(Races, NeighboursDoNotRaceAndPartsDo) {
+  std::vector<std::uint16_t> halves(64);
+  std::vector<std::uint8_t> bytes(64);
+  expect(IsEmpty(), {1, 64}, neighbours, halves.data(), bytes.data());
+  expect(HasSubstr("no barrier lies between"), {1, 64}, overlapping, halves.data());
+}
+
+// --- named barriers, mbarriers ---
+
+__global__ void hand_on(float* y, int how) {
+  __shared__ float tile[32];
+  if (threadIdx.x < 32) {
+    if (how != 1) tile[threadIdx.x] = 1;
+    arrive_at_named_barrier(1, 64);
+    if (how == 1) tile[threadIdx.x] = 1;
+  } else {
+    if (how == 2) y[threadIdx.x] = tile[threadIdx.x - 32];
+    wait_at_named_barrier(1, 64);
+    if (how != 2) y[threadIdx.x] = tile[threadIdx.x - 32];
+  }
+}
+
+TEST_F(Races, ANamedBarrierOrdersWhatComesBeforeTheArrival) {
+  std::vector<float> y(64);
+  expect(IsEmpty(), {1, 64}, hand_on, y.data(), 0);
+  expect(ContainsRegex("the arrival at :[0-9]+ (comes before the write|follows the)|no barrier lies"), {1, 64}, hand_on,
+         y.data(), 1);
+  expect(HasSubstr("tile["), {1, 64}, hand_on, y.data(), 2);
+}
+
+/// A ring of one stage between two warps. @param how 1: arrives at `full` too early, 2: at `empty` too early, 3 and 4: does
+/// not wait for one of them
+__global__ void ring(float* y, int how) {
+  __shared__ float stage[32];
+  __shared__ Barrier full[1], empty[1];
+  if (threadIdx.x == 0) {
+    full[0].init(32), empty[0].init(32);
+    fence_barrier_init();
+  }
+  __syncthreads();
+  const unsigned lane = threadIdx.x % 32;
+  float sum = 0;
+  auto producer = Ring<1>::producer(), consumer = Ring<1>::consumer();
+  for (int n = 0; n < 3; ++n) {
+    if (threadIdx.x < 32) {
+      if (how != 4) producer.wait(empty);
+      if (how == 1) full[0].arrive();
+      stage[lane] = 1;
+      if (how != 1) full[0].arrive();
+      producer.advance();
+    } else {
+      if (how != 3) consumer.wait(full);
+      if (how == 2) empty[0].arrive();
+      sum += stage[31 - lane];
+      if (how != 2) empty[0].arrive();
+      consumer.advance();
+    }
+  }
+  if (threadIdx.x >= 32) y[lane] = sum;
+}
+
+TEST_F(Races, AnArrivalOrdersWhatComesBeforeIt) {
+  std::vector<float> y(32);
+  expect(IsEmpty(), {1, 64}, ring, y.data(), 0);
+  expect(HasSubstr("comes before the write"), {1, 64}, ring, y.data(), 1);
+  expect(HasSubstr("comes before the read"), {1, 64}, ring, y.data(), 2);
+}
+
+// --- copies ---
+
+/// @param how 1: does not wait for its copy, 2: no barrier follows the wait
+__global__ void copy(const float* x, float* y, int how) {
+  alignas(16) __shared__ float tile[64];
+  cp_async<4>(&tile[threadIdx.x], &x[threadIdx.x]);
+  cp_async_commit();
+  if (how == 1) {
+    cp_async_wait<1>();
+  } else {
+    cp_async_wait<0>();
+  }
+  if (how != 2) __syncthreads();
+  y[threadIdx.x] = tile[how == 1 ? threadIdx.x : 63 - threadIdx.x];
+}
+
+TEST_F(Races, AnAsynchronousCopyIsWaitedForAndHandedOn) {
+  std::vector<float> x(64), y(64);
+  expect(IsEmpty(), {1, 64}, copy, static_cast<const float*>(x.data()), y.data(), 0);
+  expect(HasSubstr("the copy is not waited for in between"), {1, 64}, copy, static_cast<const float*>(x.data()),
+         y.data(), 1);
+  expect(HasSubstr("tile["), {1, 64}, copy, static_cast<const float*>(x.data()), y.data(), 2);
+}
+
+constexpr unsigned kTileBytes = 64 * 128;
+
+/// @param how 1: reads the second tile when the first has come, 2: loads over a tile that is being read
+__global__ void load(const TensorMap map, float* y, int how) {
+  __shared__ Barrier full[2];
+  auto* tiles = dynamic_shared<std::uint16_t, 1024>();
+  if (threadIdx.x == 0) {
+    full[0].init(1), full[1].init(1);
+    fence_barrier_init();
+    for (int i = 0; i < 2; ++i) {
+      full[i].arrive_expect(kTileBytes);
+      load_tile(map, tiles + i * kTileBytes / 2, full[i], {});
+    }
+  }
+  __syncthreads();
+  full[0].wait(0);
+  if (how != 1) full[1].wait(0);
+  const float value = tiles[kTileBytes / 2 + threadIdx.x];
+  if (how != 2) __syncthreads();
+  if (threadIdx.x == 0) {
+    fence_async_proxy();
+    full[0].arrive_expect(kTileBytes);
+    load_tile(map, tiles + kTileBytes / 2, full[0], {});
+  }
+  full[0].wait(1);
+  full[1].wait(0);
+  y[threadIdx.x] = value;
+}
+
+TEST_F(Races, ABulkLoadIsOrderedByItsBarrier) {
+  std::vector<__nv_bfloat16> memory(64 * 64 + 8);
+  auto* x = reinterpret_cast<__nv_bfloat16*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 15) / 16 * 16);
+  const TensorMap map = tile_map(packed(x, 1, 64, 64), {.B = 1, .H = 1, .L = 64, .D = 64}, 64);
+  std::vector<float> y(64);
+  LaunchConfig config(1, 64, 2 * kTileBytes);
+  expect(IsEmpty(), config, load, map, y.data(), 0);
+  expect(HasSubstr("by a bulk copy"), config, load, map, y.data(), 1);
+  expect(HasSubstr("by a bulk copy"), config, load, map, y.data(), 2);
+}
+
+/// @param how 1: no fence, 2: the fence comes before the stores, 3: only the thread that issues the copy fences, 4: stores
+/// again before the copy has read the tile
+__global__ void store(const TensorMap map, int how) {
+  auto* tile = dynamic_shared<__nv_bfloat16, 1024>();
+  if (how == 2) fence_async_proxy();
+  for (unsigned i = threadIdx.x; i < kTileBytes / 2; i += 64) store_for_copies(&tile[i], __float2bfloat16(1.0f));
+  if (how == 0 || how == 4) fence_async_proxy();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    if (how == 3) fence_async_proxy();
+    store_tile(map, tile, {});
+    commit_stores();
+    if (how != 4) wait_stores_read<0>();
+  }
+  __syncthreads();
+  tile[threadIdx.x] = __float2bfloat16(2.0f);
+  if (how == 4 && threadIdx.x == 0) wait_stores_read<0>();
+}
+
+TEST_F(Races, ABulkStoreReadsWhatIsFencedAndNotOverwritten) {
+  std::vector<__nv_bfloat16> memory(64 * 64 + 8);
+  auto* y = reinterpret_cast<__nv_bfloat16*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 15) / 16 * 16);
+  const TensorMap map = tile_map(packed(y, 1, 64, 64), {.B = 1, .H = 1, .L = 64, .D = 64}, 64);
+  LaunchConfig config(1, 64, kTileBytes);
+  const auto fence = HasSubstr("through the async proxy, and fence_async_proxy() is missing: thread ");
+  expect(IsEmpty(), config, store, map, 0);
+  expect(fence, config, store, map, 1);
+  expect(fence, config, store, map, 2);
+  expect(fence, config, store, map, 3);
+  expect(HasSubstr("dynamic shared memory at byte"), config, store, map, 4);
+}
+
+// --- clusters ---
+
+/// @param how 1: the arrival comes before the store, 2: nobody waits
+__global__ void write_to_peer(float* y, int how) {
+  auto* mine = dynamic_shared<float>();
+  auto& full = *reinterpret_cast<Barrier*>(mine + 64);
+  if (threadIdx.x == 0) {
+    full.init(32);
+    fence_barrier_init();
+  }
+  cluster_sync();
+  const unsigned peer = 1 - cluster_rank();
+  float* theirs = peer_shared(mine, peer);
+  if (how == 1) full.arrive_at(peer);
+  theirs[threadIdx.x] = 1;
+  if (how != 1) full.arrive_at(peer);
+  if (how == 2) y[blockIdx.x * 32 + threadIdx.x] = mine[31 - threadIdx.x];
+  full.wait_cluster(0);
+  if (how != 2) y[blockIdx.x * 32 + threadIdx.x] = mine[31 - threadIdx.x];
+  cluster_sync();
+}
+
+TEST_F(Races, MemoryOfAnotherBlockIsOrderedByArrivals) {
+  std::vector<float> y(64);
+  LaunchConfig config(2, 32, 1024);
+  config.cluster = 2;
+  expect(IsEmpty(), config, write_to_peer, y.data(), 0);
+  expect(AllOf(HasSubstr("dynamic shared memory at byte"), HasSubstr(" of block (")), config, write_to_peer, y.data(),
+         1);
+  expect(HasSubstr(" of block ("), config, write_to_peer, y.data(), 2);
+}
+
+// --- blocks ---
+
+/// Each block adds to the number of the one before. @param how 1: the flag is stored first, 2: without release, 3: it is
+/// loaded without acquire, 4: plainly, 5: stored plainly, 6: fences in place of release and acquire, 7: only one fence,
+/// 8: the number is read first
+__global__ void chain(unsigned* numbers, unsigned* flags, unsigned* counter, int how) {
+  const unsigned n = atomicAdd(counter, 1u);
+  unsigned before = 0;
+  if (n > 0) {
+    if (how == 8) before = numbers[n - 1];
+    const auto is_set = [&] {
+      if (how == 4) return flags[n - 1] != 0;
+      if (how == 3 || how == 6 || how == 7) return load_relaxed(flags + n - 1) != 0;
+      return load_acquire(flags + n - 1) != 0;
+    };
+    while (!is_set()) backoff();
+    if (how == 6 || how == 7) __threadfence();
+    if (how != 8) before = numbers[n - 1] + (n > 1 ? numbers[0] - numbers[0] : 0);
+  }
+  if (how != 1) numbers[n] = before + 1;
+  if (how == 6) __threadfence();
+  if (how == 2 || how == 6 || how == 7) {
+    store_relaxed(flags + n, 1u);
+  } else if (how == 5) {
+    flags[n] = 1;
+  } else {
+    store_release(flags + n, 1u);
+  }
+  if (how == 1) numbers[n] = before + 1;
+}
+
+TEST_F(Races, AFlagOrdersBlocks) {
+  struct Case {
+    int how;
+    const char* says;
+  };
+  for (const auto& [how, says] : {Case{0, "^$"},
+                                  {1, "it is announced by flags\\[[0-9]+\\] at :[0-9]+, but written after it at :"},
+                                  {2, "flags\\[[0-9]+\\] is stored at .* without release: use store_release"},
+                                  {3, "flags\\[[0-9]+\\] is read at .*:[0-9]+ without acquire: use load_acquire"},
+                                  {4, "the flag is read plainly at .*: use load_acquire"},
+                                  {5, "the flag is written plainly at .*: use store_release"},
+                                  {6, "^$"},
+                                  {7, "^numbers\\[[0-9]+\\]: "},
+                                  {8, "announces it at .*, and the read comes before an acquire of that"}}) {
+    for (const char* schedule : kSchedules) {
+      std::vector<unsigned> numbers(5), flags(5), counter(1);
+      emulator::forget_names();
+      emulator::name_memory({.address = numbers.data(), .bytes = 20, .element_bytes = 4, .name = "numbers"});
+      emulator::name_memory({.address = flags.data(), .bytes = 20, .element_bytes = 4, .name = "flags"});
+      emulator::set_schedule(schedule);
+      launch(chain, {5, 1}, numbers.data(), flags.data(), counter.data(), how);
+      EXPECT_THAT(first(), ContainsRegex(says)) << how << ", " << schedule;
+      EXPECT_EQ(numbers[4], 5u);
+    }
+  }
+}
+
+__global__ void add_up(unsigned* sum, bool is_atomic) {
+  if (is_atomic) {
+    atomicAdd(sum, 1u);
+  } else {
+    *sum += 1;
+  }
+}
+
+TEST_F(Races, AtomicOperationsDoNotRaceWithEachOther) {
+  unsigned sum = 0;
+  expect(IsEmpty(), {4, 32}, add_up, &sum, true);
+  expect(testing::Not(IsEmpty()), {4, 32}, add_up, &sum, false);
+}
+
+// --- launches ---
+
+__global__ void write_first(float* x) {
+  let_next_kernel_start();
+  x[threadIdx.x] = 1;
+}
+
+__global__ void read_then(const float* x, float* y, bool waits) {
+  if (waits) wait_for_previous_kernel();
+  y[threadIdx.x] = x[threadIdx.x];
+}
+
+TEST_F(Races, AKernelThatStartsEarlyWaits) {
+  std::vector<float> x(32), y(32);
+  LaunchConfig early(1, 32);
+  early.starts_early = true;
+  for (const bool waits : {true, false}) {
+    launch(write_first, {1, 32}, x.data());
+    launch(read_then, early, static_cast<const float*>(x.data()), y.data(), waits);
+    EXPECT_THAT(first(), waits ? testing::Matcher<std::string>(IsEmpty())
+                               : HasSubstr("it has to call wait_for_previous_kernel() first"));
+  }
+  launch(write_first, {1, 32}, x.data());
+  launch(read_then, {1, 32}, static_cast<const float*>(x.data()), y.data(), false);
+  EXPECT_THAT(first(), IsEmpty()) << "a kernel that does not start early";
+}
+
+__global__ void read_too_much(float* y) {
+  __shared__ float tile[4][8];
+  if (threadIdx.x < 31) tile[threadIdx.x / 8][threadIdx.x % 8] = 1;
+  __syncthreads();
+  y[threadIdx.x] = tile[threadIdx.x / 8][threadIdx.x % 8];
+}
+
+TEST_F(Races, AReadOfWhatNothingHasWrittenIsNamedByRowAndColumn) {
+  std::vector<float> y(32);
+  expect(ContainsRegex(
+             "^tile\\[3\\]\\[7\\]: read at .*:[0-9]+ by thread \\(31,0,0\\) of block \\(0,0,0\\) before anything"),
+         {1, 32}, read_too_much, y.data());
+}
+
+TEST_F(Races, KnowWhetherMemoryWasWrittenAndHowMuch) {
+  std::vector<float> y(64);
+  emulator::name_memory({.address = y.data(), .bytes = 256, .element_bytes = 4, .name = "y", .is_written = false});
+  launch(read_too_much, {1, 32}, y.data());
+  EXPECT_TRUE(emulator::was_written(&y[31]));
+  EXPECT_FALSE(emulator::was_written(&y[32]));
+  EXPECT_EQ(emulator::find_named_memory(&y[5])->bytes_written, 128u);
+}
+
+}  // namespace
+}  // namespace tutorial
