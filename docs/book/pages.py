@@ -19,6 +19,7 @@ READMES = {
     "docs/stages.md": "changes",  # ./tutorial diff --write writes its table
     "docs/cards.md": "cards",
     "docs/notebook/cards.md": "notebook_cards",
+    "docs/notebook/dispatch.md": "notebook_dispatch",
     "common/README.md": "common",
     "common/emulator/README.md": "emulator",
     "golden/README.md": "golden",
