@@ -361,7 +361,7 @@ void Detector::check_written(const Cell& cell, const void* address, const Reads&
 void Detector::check_read(Cell& cell, const void* address, unsigned thread, const Reads& now, bool shared) {
   const Write& write = cell.write;
   if (is_recent(write.run, shared) && !(write.kind & now.kind & kAtomic) && !are_apart(write.low, now.low) &&
-      (write.kind & kUnfinished || !knows(thread, write))) {
+      (write.kind & (kUnfinished | kUnordered) || !knows(thread, write))) {
     report_race(address, seen_of(write), seen_of(now));
   }
   if (finds_unwritten_) check_written(cell, address, now, shared);
@@ -397,9 +397,14 @@ void Detector::check_write(Cell& cell, const void* address, const Write& now, bo
     return seen;
   };
   const Write& write = cell.write;
+  bool is_unordered = false;  // messages whose bytes do not matter may all go to one place
   if (is_recent(write.run, shared) && !(write.kind & now.kind & kAtomic) && !are_apart(write.low, now.low) &&
       !knows(thread, write)) {
-    report_race(address, seen_of(write), second());
+    if (write.kind & now.kind & kBulkCopy) {
+      is_unordered = true;
+    } else {
+      report_race(address, seen_of(write), second());
+    }
   }
   for (std::uint32_t i = cell.reads; i != 0; i = shadow_.reads(i).next) {
     const Reads& one = shadow_.reads(i);
@@ -413,6 +418,7 @@ void Detector::check_write(Cell& cell, const void* address, const Write& now, bo
   }
   shadow_.clear_reads(cell);
   cell.write = now;
+  if (is_unordered) cell.write.kind |= kUnordered;
 }
 
 void Detector::read(const void* address, std::size_t bytes, Place place, std::uint8_t kind) {
@@ -454,14 +460,28 @@ void Detector::bulk_write(const void* address, std::size_t bytes, Place place, u
 }
 
 void Detector::bulk_read(const void* address, std::size_t bytes, Place place, unsigned barrier, std::uint64_t phase) {
-  proxy_read(Block::current()->thread(), address, bytes, place);
-  const Reads now{.run = run_,
-                  .clock = start_ + static_cast<std::uint32_t>(phase),
-                  .place = place,
-                  .lanes = 1,
-                  .warp = static_cast<std::uint16_t>(barrier),
-                  .kind = kBulkCopy};
-  shadow_.visit(address, bytes, [&](Cell& cell, const void*) { shadow_.add(cell, now); });
+  // What the copy reads has to come before its issue, and it reads until the phase of the barrier ends.
+  Reads now{.run = run_,
+            .clock = start_ + static_cast<std::uint32_t>(phase),
+            .place = place,
+            .lanes = 1,
+            .warp = static_cast<std::uint16_t>(barrier),
+            .kind = kBulkCopy};
+  const unsigned thread = running();
+  shadow_.visit(address, bytes, [&](Cell& cell, const void* at) {
+    check_read(cell, at, thread, now, true);
+    check_fence(cell, at, thread, now);
+  });
+}
+
+void Detector::check_fence(const Cell& cell, const void* address, unsigned thread, const Reads& now) {
+  const Write& write = cell.write;
+  if (write.run != run_ || write.kind & kBulkCopy || !knows(thread, write)) return;
+  // A fence of the writing thread after the write, of which this thread knows.
+  const auto& fences = clocks_[write.thread].proxy_fences;
+  const auto fence = std::ranges::lower_bound(fences, write.clock);
+  if (fence != fences.end() && known(thread, write.thread) >= *fence) return;
+  report(Finding::Kind::proxy, Found::Why::not_fenced, address, seen_of(write), seen_of(now));
 }
 
 void Detector::proxy_read(const KernelThread& thread, const void* address, std::size_t bytes, Place place) {
@@ -473,13 +493,7 @@ void Detector::proxy_read(const KernelThread& thread, const void* address, std::
                   .warp = static_cast<std::uint16_t>(warp_of(number))};
   shadow_.visit(address, bytes, [&](Cell& cell, const void* at) {
     check_read(cell, at, number, now, true);
-    const Write& write = cell.write;
-    if (write.run != run_ || write.kind & kBulkCopy || !knows(number, write)) return;
-    // A fence of the writing thread after the write, of which this thread knows.
-    const auto& fences = clocks_[write.thread].proxy_fences;
-    const auto fence = std::ranges::lower_bound(fences, write.clock);
-    if (fence != fences.end() && known(number, write.thread) >= *fence) return;
-    report(Finding::Kind::proxy, Found::Why::not_fenced, at, seen_of(write), seen_of(now));
+    check_fence(cell, at, number, now);
   });
 }
 

@@ -105,6 +105,8 @@ class Detector {
   bool is_watched(const void* address) const;
   bool is_shared(const void* address) const;
   void check_read(Cell& cell, const void* address, unsigned thread, const Reads& now, bool shared);
+  /// A read through the async proxy, of what a thread has written: whether it has called fence_async_proxy().
+  void check_fence(const Cell& cell, const void* address, unsigned thread, const Reads& now);
   void check_write(Cell& cell, const void* address, const Write& now, bool shared);
   /// Whether an access of this cluster may be in no order with what runs. Shared memory lives as long as a cluster.
   bool is_recent(std::uint32_t run, bool shared) const { return shared ? run == run_ : run >= first_recent_; }

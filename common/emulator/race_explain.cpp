@@ -129,6 +129,7 @@ void Detector::explain(Found& found) const {
   };
   const Seen& first = found.first;
   const Seen& second = found.second;
+  if (first.kind & kUnordered) return says(Found::Why::copies_race);
   if (first.kind & (kUnfinished | kBulkCopy)) return says(Found::Why::copy_under_way);
   if (!found.is_shared && (first.kind ^ second.kind) & kAtomic && !((first.kind | second.kind) & kUpdate)) {
     return says(Found::Why::plain_access);

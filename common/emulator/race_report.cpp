@@ -135,6 +135,8 @@ std::string sentence_of(const Found& found) {
     case Found::Why::not_awaited:
       return text + "nothing orders them: the arrival" + at + " follows the " + what + ", but thread " +
              found.second.name.index + " has not waited for it";
+    case Found::Why::copies_race:
+      return text + "another bulk copy has written there, too, and nothing orders the two copies";
     case Found::Why::copy_under_way:
       return text + "nothing orders them: the copy is not waited for in between";
     case Found::Why::not_fenced:

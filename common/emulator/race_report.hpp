@@ -55,6 +55,7 @@ struct Found {
     not_released,      ///< the flag was stored without release
     load_relaxed,      ///< the flag was read without acquire
     plain_access,      ///< of a flag: one of the two is atomic
+    copies_race,       ///< two bulk copies have written there
     copy_under_way,    ///< of cp.async, or one that an mbarrier counts
     early_start,       ///< of a kernel that has not waited for the one before
     not_fenced,        ///< through the async proxy

@@ -224,7 +224,8 @@ TEST_F(Races, AnAsynchronousCopyIsWaitedForAndHandedOn) {
 
 constexpr unsigned kTileBytes = 64 * 128;
 
-/// @param how 1: reads the second tile when the first has come, 2: loads over a tile that is being read
+/// @param how 1: reads the second tile when the first has come, 2: loads over a tile that is being read,
+/// 3: loads both tiles to one place
 __global__ void load(const TensorMap map, float* y, int how) {
   __shared__ Barrier full[2];
   auto* tiles = dynamic_shared<std::uint16_t, 1024>();
@@ -233,7 +234,7 @@ __global__ void load(const TensorMap map, float* y, int how) {
     fence_barrier_init();
     for (int i = 0; i < 2; ++i) {
       full[i].arrive_expect(kTileBytes);
-      load_tile(map, tiles + i * kTileBytes / 2, full[i], {});
+      load_tile(map, tiles + (how == 3 ? 1 : i) * kTileBytes / 2, full[i], {});
     }
   }
   __syncthreads();
@@ -260,6 +261,7 @@ TEST_F(Races, ABulkLoadIsOrderedByItsBarrier) {
   expect(IsEmpty(), config, load, map, y.data(), 0);
   expect(HasSubstr("by a bulk copy"), config, load, map, y.data(), 1);
   expect(HasSubstr("by a bulk copy"), config, load, map, y.data(), 2);
+  expect(HasSubstr("nothing orders the two copies"), config, load, map, y.data(), 3);
 }
 
 /// @param how 1: no fence, 2: the fence comes before the stores, 3: only the thread that issues the copy fences, 4: stores
