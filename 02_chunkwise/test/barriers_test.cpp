@@ -32,6 +32,8 @@ constexpr KernelWithBarriers kKernels[] = {
      "output_empty"},
     {"linear_attention --normalize", "dispatch", "02_chunkwise/linear_attention/dispatch/hopper_walk.cuh", 64, 64, 390,
      "walk_segment", "", "output_empty|kNormalized. fence_async_proxy"},
+    {"linear_attention --normalize", "dispatch", "02_chunkwise/linear_attention/dispatch/walk.cuh", 64, 64, 390, "",
+     "EMULATOR_DEVICE=a100"},
     // It has two loaders, common/tile/loading_warps.cuh. Chapter 04 takes out their barriers.
     {"linear_attention", "dispatch", "02_chunkwise/linear_attention/dispatch/roles_walk.cuh", 64, 64, 390, "",
      "EMULATOR_DEVICE=rtx5090,multiprocessors=1"},

@@ -8,6 +8,8 @@
 namespace tutorial {
 namespace {
 
+constexpr const char* kStrongGates = "golden/kda_strong.safetensors";
+
 // As in chapter 02: `output_empty` keeps the state from getting two chunks ahead of the warps that store. No order of
 // the emulator's lets it.
 constexpr KernelWithBarriers kKernels[] = {
@@ -89,6 +91,13 @@ constexpr KernelWithBarriers kKernels[] = {
     {"gated_delta_rule --backward", "warpgroups", "05_deltanet_wy/gated_delta_rule_backward/dispatch/warpgroups.cu", 64,
      64, 600, "", "EMULATOR_MULTIPROCESSORS=1", "products_empty|fence_async_proxy"},
     // With the gates that are drawn no chunk takes the long way. A product ends for all warps at once.
+    // Gates of which one anchor cannot have a whole chunk: its sub-chunks have anchors of their own. The stage has a fence of
+    // its own behind the last one of decay_to_ends().
+    {"kda", "one_anchor", "05_deltanet_wy/kda/sub_chunk_anchors.cuh", 64, 64, 0, "", "", "^  fence_async_proxy\\(\\);$",
+     kStrongGates},
+    {"kda", "one_anchor", "05_deltanet_wy/kda/5_one_anchor.cu", 64, 64, 0, "", "", nullptr, kStrongGates},
+    {"kda", "two_products", "05_deltanet_wy/kda/prepare_updates.cu", 64, 64, 200},
+    {"kda", "two_products", "05_deltanet_wy/kda/4_two_products.cu", 64, 64, 390, "", "", "output_empty"},
     {"kda", "one_anchor", "05_deltanet_wy/kda/5_one_anchor.cu", 64, 64, 200, "", "",
      "^    __syncthreads|wait_at_named_barrier"},
     // The other block would have to be two chunks ahead; with the gates that are drawn no chunk takes the long way; the

@@ -44,6 +44,8 @@ struct KernelWithBarriers {
   const char* environment = "";  ///< NAME=VALUE: what makes the stage choose this kernel
   /// A regular expression for calls whose loss the emulator cannot show; the test's file says why.
   const char* unseen = nullptr;
+  /// A file of inputs below the project's folder, in the place of random ones of the sizes above.
+  const char* input = nullptr;
 };
 
 inline std::string name_of_kernel(const testing::TestParamInfo<KernelWithBarriers>& info) {
@@ -87,9 +89,14 @@ inline StageRun run_stage(const KernelWithBarriers& kernel, const std::string& s
   if (skip != 0) command += " EMULATOR_SKIP_BARRIER=" + std::string(kernel.file) + ":" + std::to_string(skip) + fault;
   if (*kernel.environment) command += std::string(" ") + kernel.environment;
   command += " timeout " + patience + " '" CHAPTER_EXECUTABLE "' --operator " + kernel.definition + " --stage " +
-             kernel.stage + " -B 1 -H 1 --seed 1 -L " + std::to_string(kernel.L);
-  if (kernel.Dk != 0) command += " --key-dim " + std::to_string(kernel.Dk);
-  command += " --value-dim " + std::to_string(kernel.Dv) + " --repeat 1 --warmup 0 2>&1";
+             kernel.stage + " --repeat 1 --warmup 0";
+  if (kernel.input) {
+    command += " --input '" CHAPTER_FOLDER "/../" + std::string(kernel.input) + "'";
+  } else {
+    command += " -B 1 -H 1 --seed 1 -L " + std::to_string(kernel.L) + " --value-dim " + std::to_string(kernel.Dv);
+    if (kernel.Dk != 0) command += " --key-dim " + std::to_string(kernel.Dk);
+  }
+  command += " 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   if (!pipe) throw std::runtime_error("cannot run " + command);
   StageRun run;
