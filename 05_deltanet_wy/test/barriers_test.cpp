@@ -95,6 +95,7 @@ constexpr KernelWithBarriers kKernels[] = {
     // its own behind the last one of decay_to_ends().
     {"kda", "one_anchor", "05_deltanet_wy/kda/sub_chunk_anchors.cuh", 64, 64, 0, "", "", "^  fence_async_proxy\\(\\);$",
      kStrongGates},
+    {"kda", "cluster", "05_deltanet_wy/kda/sub_chunk_anchors.cuh", 64, 64, 0, "", "", nullptr, kStrongGates},
     {"kda", "one_anchor", "05_deltanet_wy/kda/5_one_anchor.cu", 64, 64, 0, "", "", nullptr, kStrongGates},
     {"kda", "two_products", "05_deltanet_wy/kda/prepare_updates.cu", 64, 64, 200},
     {"kda", "two_products", "05_deltanet_wy/kda/4_two_products.cu", 64, 64, 390, "", "", "output_empty"},
