@@ -26,7 +26,7 @@ CONDITIONS = ("TUTORIAL_SM90", "TUTORIAL_SM90A")
 # What these architectures are; all three have other text for the compiler.
 ARCHITECTURES = {"80": (), "120": ("TUTORIAL_SM90",), "90a": CONDITIONS}
 # With bulk copies; with products of warpgroups, too; with a multicast, too.
-STAGES = [f"02_chunkwise/linear_attention/{name}.cu" for name in ("9_bulk_copies", "10_warpgroup_mma", "14_cluster")]
+STAGES = [f"02_chunkwise/linear_attention/{name}.cu" for name in ("10_bulk_copies", "11_warpgroup_mma", "dispatch/cluster")]
 
 BRANCH = re.compile(r"#(?:el)?if (TUTORIAL_SM90A?)(?: && !TUTORIAL_EMULATOR)?$")
 CLASS = re.compile(r"(?:class|struct) (\w+)\b.*\{$")
