@@ -195,6 +195,7 @@ class MatrixGroup {
     }
   }
 
+  /// Block c of the row of blocks in a warpgroup's accumulators.
   static __device__ __forceinline__ BlockSums& block_of(tile::WarpgroupScores& sums, int c) {
     return reinterpret_cast<BlockRow&>(sums)[c];
   }

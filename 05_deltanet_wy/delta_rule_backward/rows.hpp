@@ -20,8 +20,11 @@ struct Rows {
   std::size_t width;
   std::vector<double> data;
 
+  /// Of zeros.
   Rows(int count, int width) : count(count), width(std::size_t(width)), data(std::size_t(count) * std::size_t(width)) {}
+  /// The elements of a row.
   double* operator[](int row) { return &data[std::size_t(row) * width]; }
+  /// The same.
   const double* operator[](int row) const { return &data[std::size_t(row) * width]; }
 };
 
@@ -33,10 +36,12 @@ Rows read(const View<Float>& view, int b, int h, int count, int width) {
   return rows;
 }
 
+/// Writes the rows of a head, rounded to fp32; nothing if the view has no data.
 inline void write(const View<float>& view, int b, int h, const Rows& rows) {
   for (int t = 0; t < rows.count && view.data; ++t) std::copy_n(rows[t], rows.width, view.row(b, h, t));
 }
 
+/// x . y.
 inline double dot(const double* x, const double* y, std::size_t width) {
   return std::inner_product(x, x + width, y, 0.0);
 }

@@ -12,7 +12,8 @@ namespace tutorial::delta_rule {
 /// What the kernels pass on to each other in device memory. They also read dv, which is an output.
 struct Workspace : Prepared {
   View<__nv_bfloat16> v_new;  ///< [B, H, L, Dv]
-  uint4 *S, *dS;              ///< [B, H, N, Dv / 16, Dk / 16, 32]: before, after each chunk; A fragments of S^T, dS^T
+  uint4* S;                   ///< [B, H, N, Dv / 16, Dk / 16, 32]: before each chunk; A fragments of S^T
+  uint4* dS;                  ///< the same of dS^T, after each chunk
 };
 
 /// Memory for it, with T and P, for which it starts prepare(). @param name of the memory

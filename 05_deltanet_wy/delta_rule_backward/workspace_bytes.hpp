@@ -19,6 +19,7 @@ struct WorkspaceBytes {
       : rows(std::int64_t(ceil_div(ceil_div(g.L, 64), every)) * ceil_div(g.Dv, 64) * 64),
         states(std::int64_t(g.B) * g.H * rows * g.Dk * 2),
         v_new(std::int64_t(g.B) * g.H * g.L * g.Dv * 2) {}
+  /// Of all of it.
   std::int64_t all() const { return 2 * states + v_new; }
 };
 

@@ -17,25 +17,30 @@
 
 namespace tutorial::over_devices {
 
+/// f(tensor, width) for each input with a row per position.
 template <class F>
 void for_each_input(const Arguments& a, F f) {
   f(&Arguments::q, a.Dk), f(&Arguments::k, a.Dk), f(&Arguments::v, a.Dv), f(&Arguments::g, 1), f(&Arguments::beta, 1);
 }
+/// The same for each output.
 template <class F>
 void for_each_output(const Arguments& a, F f) {
   f(&Arguments::o, a.Dv);
 }
+/// f(state, whether it belongs to the first device).
 template <class F>
 void for_each_state(const Arguments& /*a*/, F f) {
   f(&Arguments::initial_state, true), f(&Arguments::final_state, false);
 }
 
+/// What a device has of a problem.
 template <class Arguments>
 struct Share {
-  Arguments arguments;
-  std::deque<DeviceBuffer<std::byte>> memory;
+  Arguments arguments;                         ///< views of its memory
+  std::deque<DeviceBuffer<std::byte>> memory;  ///< of its tensors
 };
 
+/// Those of all devices, which share_out() fills.
 template <class Arguments>
 std::deque<Share<Arguments>>& shares() {
   static auto& all = *new std::deque<Share<Arguments>>;  // never destroyed: CUDA may be gone before the process ends
@@ -48,6 +53,7 @@ struct Runs {
   int per_batch;
   std::int64_t elements;  ///< of each
 
+  /// Those of a view of `rows` rows.
   template <class T>
   Runs(const View<T>& view, int H, int rows, int width)
       : per_batch(view.stride_h < view.stride_l ? 1 : H),
@@ -79,21 +85,25 @@ void copy_rows(const View<From>& from, const View<T>& to, int B, int H, int rows
   }
 }
 
+/// The view from position t on.
 template <class T>
 View<T> from_position(View<T> view, int t) {
   view.data += t * view.stride_l;
   return view;
 }
 
+/// The same memory, to be filled.
 template <class T>
 View<T> writable(const View<const T>& view) {
   return {const_cast<T*>(view.data), view.stride_b, view.stride_h, view.stride_l};
 }
+/// The same memory.
 template <class T>
 View<T> writable(const View<T>& view) {
   return view;
 }
 
+/// Makes the share of each device, with its inputs.
 template <class Arguments>
 void make_shares(const Arguments& a) {
   shares<Arguments>().clear();

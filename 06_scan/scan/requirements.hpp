@@ -37,6 +37,7 @@ std::int64_t recomputed_y_memory(const BackwardArguments&);  ///< of recomputed_
 // that tiles publish for each other.
 /// Of `sequential_gpu`, and of all stages from `single_pass` to `channel_lanes`.
 std::int64_t channel_bytes_moved(const Arguments&);
+/// Of `dispatch`.
 std::int64_t dispatch_bytes_moved(const Arguments&);
 
 /// What dispatch picks, as text for the report.

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// What dispatch chooses between two walks on mma: dispatch/walk.cu and dispatch/segmented_walk.cu, the latter with some
+/// What dispatch chooses between two walks on mma: dispatch/specialized_warps.cu and dispatch/segmented_walk.cu, the latter with some
 /// number of segments.
 
 #include <optional>

@@ -1,7 +1,7 @@
 #pragma once
 /// @file
 /// The walk behind dispatch where warpgroups have no products of their own, and a block may have too little shared
-/// memory for dispatch/walk.cu. It is `fused` (delta_rule/9_fused.cu) with three changes:
+/// memory for dispatch/specialized_warps.cu. It is `fused` (delta_rule/9_fused.cu) with three changes:
 ///
 /// - A block has two chunks of everything but Q. The next Q is loaded when all warps have multiplied the state by this
 ///   one, and arrives while they compute v_new and the new state. O goes to memory through the place of V. So at Dk =

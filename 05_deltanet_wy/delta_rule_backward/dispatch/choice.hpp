@@ -16,8 +16,8 @@ namespace tutorial::delta_rule {
 template <class Arguments>
 struct Kernel {
   const char* name;
-  void (*run)(const Arguments&);
-  std::int64_t (*memory)(const Arguments&);
+  void (*run)(const Arguments&);             ///< starts it
+  std::int64_t (*memory)(const Arguments&);  ///< bytes beside inputs and outputs
 };
 
 /// What dispatch has chosen.
