@@ -19,8 +19,9 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "tools"))
+sys.path += [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2] / "tools")]
 
+from book.pages import code_page  # noqa: E402
 from stages.reading import steps  # noqa: E402
 
 SITE = Path()
@@ -247,12 +248,14 @@ class Browser(unittest.TestCase):
         self.assertEqual([s for s in seen if s in chapters], chapters)
 
     def test_next_leads_through_the_stages(self):
-        self.open("code_02_chunkwise_linear_attention_1_recurrent_cu.html")
-        for stage in ("2_parallel_cpp", "3_chunkwise_cpp", "4_materialized_cu"):
+        stages = [s for s in steps(Path(__file__).resolve().parents[2]) if "/linear_attention/" in s.stage.path]
+        pages = [code_page(s.stage.path) for s in stages[:4]]
+        self.open(f"{pages[0]}.html")
+        for page in pages[1:]:
             self.open(
                 self.chrome.find_element(By.CSS_SELECTOR, ".neighbours a.next").get_attribute("href").rpartition("/")[2]
             )
-            self.assertIn(stage, self.script("return location.pathname"))
+            self.assertIn(page, self.script("return location.pathname"))
 
 
 if __name__ == "__main__":
