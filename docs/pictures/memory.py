@@ -104,10 +104,10 @@ STAGES = [
     ),
     Stage(
         "01_linear_attention/bidirectional_attention/2_gpu.cu",
-        ["k, v", "+S_n", "+S", "q", "o"],
+        ["k, v", "+S_m", "+S", "q", "o"],
         [
-            Kernel("state of a segment", ["16 rows of K and V"], ["4 x 4 sums per thread"], ["k, v"], ["S_n*"]),
-            Kernel("sum over segments", [], ["one sum per thread"], ["S_n*"], ["S*"]),
+            Kernel("state of a segment", ["16 rows of K and V"], ["4 x 4 sums per thread"], ["k, v"], ["S_m*"]),
+            Kernel("sum over segments", [], ["one sum per thread"], ["S_m*"], ["S*"]),
             Kernel("output", ["16 of Q and S"], ["4 x 4 sums per thread"], ["S", "q"], ["o*"]),
         ],
         "Three kernels; partial states and their sum are in device memory.",

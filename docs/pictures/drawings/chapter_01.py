@@ -64,9 +64,9 @@ def multiprocessor() -> Picture:
         p.labelled(x, 132, 119, 40, ["16384 registers", "of 4 bytes"], "d")
     p.arrow((494, 208), (494, 172))
     p.arrow((506, 172), (506, 208))
-    p.text(516, 195, "about 30 clocks", "small")
+    p.text(514, 196, "about 30 clocks", "small")
     p.text(244, 201, "shared memory, in 32 banks", "small")
-    p.text(756, 201, "up to 227 KB for a block", "end small")
+    p.text(756, 201, "227 KB for a block", "end small")
     for bank in range(32):
         p.box(244 + 16 * bank, 210, 16, 40, "c", 0)
         if bank < 4 or bank == 31:
