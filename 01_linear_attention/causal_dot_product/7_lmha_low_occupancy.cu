@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kWarps * 32, kPerLane <= 4 ? 16 / kWarps : 1) 
     }
     const int steps_next = a.L - t - kWarps * kSteps;
     load_keys_and_values(steps_next);  // this round's are used up: the next ones load during the barrier
-    __syncthreads();                   // the totals of all warps are there
+    __syncthreads();
 
     float before[kPerLane];
 #pragma unroll
