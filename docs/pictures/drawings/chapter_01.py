@@ -78,7 +78,7 @@ def multiprocessor() -> Picture:
     p.arrow((500, 440), (500, 416))
     p.labelled(10, 440, 760, 46, ["device memory, 141 GB: 600 to 900 clocks away,", "4.2 TB/s for a copy"], "a")
     p.arrow((244, 152), (214, 152), (214, 440), kind="line dashed")
-    p.lines(204, 250, ["spill: values that do not", "fit into a thread's 255", "registers go to local", "memory, which lies here"], "end small")
+    p.lines(204, 250, ["spill: values that do not", "fit into a thread's", "registers, 255 at most, go", "to local memory: here"], "end small")
     return p
 
 
@@ -87,7 +87,7 @@ def state_owners() -> Picture:
         "state_owners", 780, 280, "Which block and which thread has which part of the state",
         "Four squares, each the state of a head, 64 rows of Dk and 64 columns of Dv. atomic: eight blocks, each with 8 rows. registers and "
         "lmha: one block, each thread with a column. lmha_low_occupancy: 64 blocks, each with one column. The lmha of dispatch: two "
-        "blocks of 32 columns, and two threads share a column.",
+        "blocks of 32 columns, and two threads share a column, four rows each by turns.",
     )  # fmt: skip
     side, top = 144, 56
     titles = (["atomic"], ["registers, lmha"], ["lmha_low_occupancy"], ["dispatch, 32 heads"])
@@ -95,7 +95,7 @@ def state_owners() -> Picture:
         ["8 blocks per head, 8 rows", "each; one thread per", "column; all blocks add", "to the same o_t"],
         ["1 block per head;", "one thread per column,", "which is in its registers"],
         ["64 blocks per head, one", "column each; lanes along", "Dk, warps along time"],
-        ["2 blocks per head, 32", "columns each; two threads", "per column"],
+        ["2 blocks per head, 32", "columns each; two threads", "per column, by turns"],
     )
     for i in range(4):
         x = 36 + 190 * i
@@ -124,10 +124,11 @@ def state_owners() -> Picture:
     for block in range(2):
         p.box(x + 72 * block, top, 72, side, "ab"[block], 0)
         p.text(x + 72 * block + 36, top + 16, f"block {block}", "middle small")
-    for part in range(2):
-        p.box(x + 12, top + 24 + 58 * part, 9, 58, "d", 0)
-        p.labelled(x + 32, top + 40 + 58 * part, 74, 24, [f"thread {part}"])
-        p.arrow((x + 32, top + 52 + 58 * part), (x + 21, top + 52 + 58 * part))
+    for part in range(16):
+        p.box(x + 12, top + 24 + 7 * part, 9, 7, "dc"[part % 2], 0)
+    for part, y in enumerate((49, 98)):
+        p.labelled(x + 36, top + y - 6, 84, 24, [f"thread {part}"])
+        p.arrow((x + 36, top + y + 6.5), (x + 21, top + y + 6.5))
     return p
 
 
