@@ -5,17 +5,17 @@
 /// gradient on to both of its factors. The sums run over all positions and have no direction, so the adjoint dS of the
 /// state is one matrix, too.
 /// Improves on: weight by weight (attention_gradients_reference.cpp), the gradients take 2 L Lk weights.
-/// Equation: with c = phi(Q) z + eps, dO' = dO / c and dc = -(dO . O) / c, row by row,
+/// Equation: with c = phi(Q) z + eps and dc = -(dO . O) / c, row by row,
 ///
-///   dphi(Q) = dO' S^T + dc z^T                              [L, Dk]
-///   dS = phi(Q)^T dO',  dz = phi(Q)^T dc                    [Dk, Dv], [Dk]
+///   dphi(Q) = (dO / c) S^T + dc z^T                         [L, Dk]
+///   dS = phi(Q)^T (dO / c),  dz = phi(Q)^T dc               [Dk, Dv], [Dk]
 ///   dphi(K) = V dS^T + 1 dz^T,  dV = phi(K) dS              [keys, Dk], [keys, Dv]
 ///
 /// Shapes: q, dq [B, H, L, Dk]; k, dk [B, H, Lk, Dk]; v, dv [B, H, Lk, Dv]; do [B, H, L, Dv].
 /// Thread mapping: OpenMP gives each thread one (batch, head) at a time.
-/// Resources: phi(Q), phi(K), dO' and the gradients of the features of one head at a time, per thread.
+/// Resources: phi(Q), phi(K), dO / c and the gradients of the features of one head at a time, per thread.
 /// Work: (6 L + 6 Lk) Dk (Dv + 1) operations per head: S, O, dphi(Q), dS, dphi(K) and dV.
-/// Bytes: inputs and outputs once; phi(Q), phi(K), dO', dphi(Q) and dphi(K) are written and read.
+/// Bytes: inputs and outputs once; phi(Q), phi(K), dO / c, dphi(Q) and dphi(K) are written and read.
 /// Bound by: the cores' arithmetic.
 /// Weakness: a CPU has few cores. `state_double` is the same in double, the reference for long sequences.
 /// Sources: the chain rule.

@@ -9,10 +9,10 @@
 /// Grows out of: 01_linear_attention/causal_dot_product_backward/1_recurrent.cpp
 /// Improves on: weight by weight (attention_gradients_reference.cpp), the gradients take 2 L^2 weights.
 /// Unchanged: the walks of causal_dot_product's gradients.
-/// Equation: with do'_t = do_t / c_t and dc_t = -(do_t . o_t) / c_t,
+/// Equation: with dc_t = -(do_t . o_t) / c_t,
 ///
-///   S_t = S_{t-1} + phi(k_t)^T v_t,  z_t = z_{t-1} + phi(k_t),  dphi(q_t) = do'_t S_t^T + dc_t z_t
-///   dS_t = dS_{t+1} + phi(q_t)^T do'_t,  dz_t = dz_{t+1} + dc_t phi(q_t),
+///   S_t = S_{t-1} + phi(k_t)^T v_t,  z_t = z_{t-1} + phi(k_t),  dphi(q_t) = (do_t / c_t) S_t^T + dc_t z_t
+///   dS_t = dS_{t+1} + phi(q_t)^T (do_t / c_t),  dz_t = dz_{t+1} + dc_t phi(q_t),
 ///   dphi(k_t) = v_t dS_t^T + dz_t,  dv_t = phi(k_t) dS_t
 ///
 /// Shapes: q, dq [B, H, L, Dk]; k, dk [B, H, Lk, Dk]; v, dv [B, H, Lk, Dv]; do [B, H, L, Dv]; S, dS
@@ -83,7 +83,7 @@ std::vector<Division<Real>> walk_from_start(const Arguments& a, int b, int h, in
 template <class Real>
 void walk_from_end(const Arguments& a, int b, int h, int keys, const std::vector<Division<Real>>& divisions) {
   const auto Dv = std::size_t(a.Dv);
-  std::vector<Real> dS(std::size_t(a.Dk) * Dv), minus_dz(std::size_t(a.Dk)), numerator(Dv), dv(Dv);  // do'_t
+  std::vector<Real> dS(std::size_t(a.Dk) * Dv), minus_dz(std::size_t(a.Dk)), numerator(Dv), dv(Dv);
   for (int t = std::max(a.L, a.Lk) - 1; t >= 0; --t) {
     const auto [normaliser, mean] = t < a.L ? divisions[std::size_t(t)] : Division<Real>{1, 0};
     for (std::size_t j = 0; j < Dv; ++j) numerator[j] = t < a.L ? Real(a.d_o.row(b, h, t)[j]) / normaliser : Real(0);
