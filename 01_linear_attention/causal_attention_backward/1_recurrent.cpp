@@ -4,8 +4,8 @@
 /// Idea: apart from the division by the normaliser, the layer is causal_dot_product with one more column: its values
 /// are [v_i, 1] and its outputs [phi(q_t) S_t, phi(q_t) . z_t]. The division passes do_t on to both: do_t / c_t to the
 /// first, -(do_t . o_t) / c_t to the second, where c_t is the denominator. With these in place of do_t, the walks are
-/// those of causal_dot_product. The walk from the end needs c_t and do_t . o_t again, which only that from the start can
-/// compute. So two numbers per position are kept.
+/// those of causal_dot_product. The walk from the end needs c_t and do_t . o_t again, which only the walk from the
+/// start can compute. So two numbers per position are kept.
 /// Grows out of: 01_linear_attention/causal_dot_product_backward/1_recurrent.cpp
 /// Improves on: weight by weight (attention_gradients_reference.cpp), the gradients take 2 L^2 weights.
 /// Unchanged: the walks of causal_dot_product's gradients.
