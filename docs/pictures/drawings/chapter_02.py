@@ -341,7 +341,7 @@ def segments_at_once() -> Picture:
     for m in range(4):
         x, middle = 130 + 158 * m, 130 + 158 * m + 68
         if m < 3:
-            p.labelled(x, 24, 136, 44, [f"segment {m}:", f"Kᵀ V summed up: X_{m}"], "b")
+            p.labelled(x, 24, 136, 44, [f"segment {m}:", "Kᵀ V summed up"], "b")
             p.add(f'<circle class="paper" cx="{middle + 36}" cy="148" r="12"/>')
             p.text(middle + 36, 153, "+")
             p.arrow((middle + 36, 68), (middle + 36, 136))
