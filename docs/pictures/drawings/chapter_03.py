@@ -361,7 +361,7 @@ def gla_layer() -> Picture:
     p.arrow((506, 145), (536, 145))
     p.labelled(536, 122, 66, 46, ["norm", "by head"], "paper", "middle small")
     p.arrow((602, 145), (626, 145))
-    p.labelled(626, 128, 34, 34, ["."], "paper", "middle mono bold")
+    p.labelled(626, 128, 34, 34, ["×"], "paper", "middle mono bold")
     p.arrow((660, 145), (684, 145))
     p.labelled(684, 128, 42, 34, ["Wo"], "b", "middle mono")
     p.arrow((726, 145), (742, 145))
