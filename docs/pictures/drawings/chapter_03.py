@@ -109,9 +109,9 @@ def cut_a_decay() -> Picture:
     p.text(624, 76, "the decay of the pair", "small")
 
     rows = (
-        (5, ["in between:", "a decay of each"], "1/4", "1/2", "1/4 . 1/2 = 1/8", "no factor above 1"),
-        (0, ["in front of both:", "the key divides"], "8", "1/64", "8 . 1/64 = 1/8", "the key's is above 1"),
-        (8, ["behind both:", "the query divides"], "1/32", "4", "1/32 . 4 = 1/8", "the query's is above 1"),
+        (5, ["in between:", "a decay of each"], "1/4", "1/2", "1/4 × 1/2 = 1/8", "no factor above 1"),
+        (0, ["in front of both:", "the key divides"], "8", "1/64", "8 × 1/64 = 1/8", "the key's is above 1"),
+        (8, ["behind both:", "the query divides"], "1/32", "4", "1/32 × 4 = 1/8", "the query's is above 1"),
     )
     for number, (cut, words, of_key, of_query, product, verdict) in enumerate(rows):
         top = 112 + 96 * number
@@ -263,7 +263,7 @@ def decay_between_products() -> Picture:
         p.labelled(x + 48, 112, 100, 36, [f"O of {r}:", "nine wgmma"], "c")
         p.labelled(x + period - 4, 196, 50, 36, ["write", f"O of {r}"])
         if r < 3:
-            p.labelled(x + 54, 196, 72, 36, ["copy S,", f"S . G_{r + 1}"], "d")
+            p.labelled(x + 54, 196, 72, 36, ["copy S,", f"S × G_{r + 1}"], "d")
             p.arrow((x + 44, 148), (x + 56, 196))
             p.arrow((x + 124, 196), (x + period + 6, 148))
     p.lines(left + 54, 254, ["waits for S alone:", "O of 0 still runs"], "small soft")
