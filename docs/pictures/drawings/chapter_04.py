@@ -115,7 +115,7 @@ def prepare_beside_walk() -> Picture:
     p.text(12, 260, "memory", "small")
     p.labelled(x, 240, width * 0.95, 32, ["4.0 of the 4.2 TB/s of a copy: this is the limit"], "a")
     p.box(x + width * 0.95, 240, width * 0.05, 32)
-    p.lines(12, 296, ["The widths of the upper bars are measured. That the lower scheduler issues less than half of the time is a sketch."], "small soft")
+    p.text(12, 296, "The upper bars are measured. How much of the lower scheduler's time is filled is a sketch.", "small soft")
     return p
 
 
@@ -150,7 +150,17 @@ def score_anchors() -> Picture:
         p.labelled(x, y, 22, 22, [str(level or "=")], kinds[level])
         p.lines(x + 34, y + 15, lines, "small")
         y += 20 + 18 * len(lines)
-    p.lines(x, y + 14, ["From one level to the next, half of", "the rows are multiplied by the decay", "of as many positions. After level 8", "they are q~ and k~."], "small soft")
+    p.lines(
+        x,
+        y + 14,
+        [
+            "From one level to the next, half of",
+            "the rows are multiplied by the decay",
+            "of as many positions. After level 8",
+            "they are q~ and k~.",
+        ],
+        "small soft",
+    )
     return p
 
 
@@ -211,7 +221,11 @@ def segment_blocks() -> Picture:
         "blocks of a head prepare the same. 32 heads times four segments use 128. Below, three kernels on a line of time: states "
         "of the segments 0 to 2, the carry, the walk of all four segments; each may start before the one before it has ended.",
     )  # fmt: skip
-    titles = (("32 heads,", "tiles of 128 columns"), ("tiles of 64 columns:", "each head prepares twice"), ("tiles of 128 columns,", "four segments"))
+    titles = (
+        ("32 heads,", "tiles of 128 columns"),
+        ("tiles of 64 columns:", "each head prepares twice"),
+        ("tiles of 128 columns,", "four segments"),
+    )
     for panel, title in enumerate(titles):
         x0 = 30 + 255 * panel
         p.lines(x0, 20, title, "small bold")
@@ -234,7 +248,12 @@ def segment_blocks() -> Picture:
     p.labelled(250, 324, 490, 34, ["walk of all four segments: q, k, v, g; o"], "c")
     p.line(240, 236, 240, 366, "line dashed")
     p.line(275, 236, 275, 366, "line dashed")
-    p.lines(300, 250, ["Left of its dashed line a kernel has started early: it loads", "and prepares, and waits there for the one before."], "small")
+    p.lines(
+        300,
+        250,
+        ["Left of its dashed line a kernel has started early: it loads", "and prepares, and waits there for the one before."],
+        "small",
+    )
     p.text(30, 386, "three launches; lengths of the bars about as measured at L = 16384", "small soft")
     return p
 
@@ -333,7 +352,15 @@ def register_scores() -> Picture:
     p.arrow((640, 234), (690, 234))
     p.arrow((690, 252), (640, 252), kind="line dashed")
     p.text(640, 294, "output_full, output_empty", "middle small mono")
-    p.lines(20, 326, ["The state waits for tiles, and for a free place of Q S, of which there are two. The scores wait for tiles,", "and at the end of a chunk for Q S. P passes through no memory."], "small soft")
+    p.lines(
+        20,
+        326,
+        [
+            "The state waits for tiles, and for a free place of Q S, of which there are two. The scores wait for tiles,",
+            "and at the end of a chunk for Q S. P passes through no memory.",
+        ],
+        "small soft",
+    )
     return p
 
 
@@ -391,7 +418,8 @@ def gradient_borders() -> Picture:
     p.box(x0 + 4 * width - 6, 184, 12, 12, "b", 6)
     p.text(x0 + 4 * width + 12, 195, "dfinal_state", "small")
     p.box(x0, 228, 12, 12, "b", 6)
-    p.text(x0 + 20, 239, "<S, dS> of two states in memory: the sum starts from it, and errors of other segments do not reach it", "small")
+    words = "<S, dS> of two states in memory: the sum starts from it, and errors of other segments do not reach it"
+    p.text(x0 + 20, 239, words, "small")
     return p
 
 
@@ -415,7 +443,15 @@ def gradient_runs() -> Picture:
             p.labelled(at, y, part * walk, 34, [words], kind)
             at += part * walk
     p.arrow((x + 0.5 * walk - 6, 80), (x + 0.5 * walk - 6, 69), (x + walk + 8, 69), (x + walk + 8, 58), kind="line dashed")
-    p.lines(12, 210, ["Dashed: the state at the border of the cut walk. It has been in memory for half a walk before the second half begins,", "so no run waits for it."], "small soft")
+    p.lines(
+        12,
+        210,
+        [
+            "Dashed: the state at the border of the cut walk. It has been in memory for half a walk before the second half begins,",
+            "so no run waits for it.",
+        ],
+        "small soft",
+    )
     return p
 
 
@@ -426,7 +462,7 @@ def walks_in_step() -> Picture:
         "in the end further ahead than the cache reaches back, so dk reads from memory again. Right: dv computes row products too, "
         "both walks keep in step, and one of them reads from the cache.",
     )  # fmt: skip
-    for panel, (title, ahead) in enumerate((("dv without row products: 1.35 GB read", 1.0), ("dv with row products: 1.08 to 1.12 GB", 0.25))):
+    for panel, title in enumerate(("dv without row products: 1.35 GB read", "dv with row products: 1.08 to 1.12 GB")):
         x0, y0, w, h = 50 + 385 * panel, 50, 300, 160
         p.text(x0 + w / 2, 26, title, "middle bold")
         p.line(x0, y0, x0, y0 + h)
