@@ -3,9 +3,10 @@
 ///
 /// Idea: in sub-chunks of 16 positions, the walk over a sequence is two products per sub-chunk on tensor cores. They
 /// need q with its decay from the sub-chunk's start and k with its decay to the sub-chunk's end, and both decays are at
-/// most 1. The pairs of positions within a sub-chunk have a kernel of their own. There are five kernels, and everything
-/// that they pass on to each other is in device memory. The names are those of that release, whose chunks are our
-/// sub-chunks:
+/// most 1. They would be at most 1 in sub-chunks of any length: longer ones have fewer trips to memory in the walk,
+/// shorter ones fewer pairs, and 16 is the height of one mma. The pairs of positions within a sub-chunk have a kernel of
+/// their own. There are five kernels, and everything that they pass on to each other is in device memory. The names are
+/// those of that release, whose chunks are our sub-chunks:
 ///
 ///   g [B,H,L,Dk] ---> 1 decay_cumsum (NK, NC, B H) ---> sums [B,H,L,Dk] fp32
 ///                                                        |        |
