@@ -357,7 +357,7 @@ STAGES = [
         ["q, k, g", "v", "o"],
         [
             Kernel("preparing warps of a block", [], ["16 keys that fade,", "rows loaded ahead"], ["q, k, g*"], [], True),
-            Kernel("walking warpgroup of the same block", ["q~, k~, D, P of two chunks, filled", "by the other warps; V, O twice: 120 KB"], ["S^T, s, O^T"], ["v"], ["o*"]),
+            Kernel("walking warpgroup of the same block", ["q~, k~, decays, P of two chunks, filled", "by the other warps; V, O twice: 132 KB"], ["S^T, s, O^T"], ["v"], ["o*"]),
         ],
         "One kernel; warps that prepare hand chunks to a warpgroup that walks, through shared memory.",
     ),
