@@ -252,4 +252,35 @@ def kda_slot() -> Picture:
     return p
 
 
-DRAWINGS = [gates_factors, gates_chain, gates_crossing, kda_levels, kda_two_products, kda_anchor, kda_slot]
+def kda_horner() -> Picture:
+    p = Picture(
+        "kda_horner", 780, 250, "Horner's rule through the sub-chunks of a chunk",
+        "Above, the sums for the queries of sub-chunk 3, from left to right: they begin with scale dO S^T, and for s = 0, 1 and "
+        "2 they are multiplied by the decay of sub-chunk s and Y_3s times the keys of s is added. Then follows the decay from "
+        "the start of sub-chunk 3 to each row. Below, the sums for the keys of sub-chunk 0, from right to left: they begin with "
+        "v_new dS^T, and for r = 3, 2 and 1 they are multiplied by the decay of sub-chunk r and the transposed Y_r0 times the "
+        "queries of r is added. Then follows the decay from each row to the end of sub-chunk 0.",
+    )  # fmt: skip
+    x, width = [126, 272, 418, 564], 130
+    for n, at in enumerate(x):
+        p.text(at + width / 2, 22, f"sub-chunk {n}", "middle small bold")
+    y = 40
+    p.labelled(10, y, 100, 56, ["scale dO Sᵀ"], "a")
+    for n in range(3):
+        p.arrow((x[n] - 16, y + 28), (x[n], y + 28))
+        p.labelled(x[n], y, width, 56, [f"× decay of {n},", f"+ Y_3{n} k̃_{n}"], "c")
+    p.arrow((x[3] - 16, y + 28), (x[3], y + 28))
+    p.labelled(x[3], y, width, 56, ["× decay from the", "start of 3: dQ of 3"], "b")
+    p.text(10, y + 78, "queries of sub-chunk 3: what they read, from the past on", "small soft")
+    y = 150
+    p.labelled(x[0], y, width, 56, ["× decay to the end", "of 0: dK of 0"], "b")
+    for n in (1, 2, 3):
+        p.labelled(x[n], y, width, 56, [f"× decay of {n},", f"+ Y_{n}0ᵀ q̃_{n}"], "c")
+        p.arrow((x[n], y + 28), (x[n] - 16, y + 28))
+    p.labelled(710, y, 62, 56, ["v_new dSᵀ"], "a")
+    p.arrow((710, y + 28), (694, y + 28))
+    p.text(10, y + 78, "keys of sub-chunk 0: who reads them, from the future on", "small soft")
+    return p
+
+
+DRAWINGS = [gates_factors, gates_chain, gates_crossing, kda_levels, kda_two_products, kda_anchor, kda_slot, kda_horner]
