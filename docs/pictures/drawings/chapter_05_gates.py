@@ -277,9 +277,9 @@ def kda_horner() -> Picture:
     for n in (1, 2, 3):
         p.labelled(x[n], y, width, 56, [f"× decay of {n},", f"+ Y_{n}0ᵀ q̃_{n}"], "c")
         p.arrow((x[n], y + 28), (x[n] - 16, y + 28))
-    p.labelled(710, y, 62, 56, ["v_new dSᵀ"], "a")
+    p.labelled(710, y, 62, 56, ["v_new", "dSᵀ"], "a")
     p.arrow((710, y + 28), (694, y + 28))
-    p.text(10, y + 78, "keys of sub-chunk 0: who reads them, from the future on", "small soft")
+    p.text(10, y + 78, "keys of sub-chunk 0: who reads them, from the future on (Z likewise)", "small soft")
     return p
 
 
