@@ -1,5 +1,5 @@
-"""The figures of the READMEs, from the published timings: the top README's picture and table of chapters, and the chapters'
-tables of stages.
+"""The figures of the READMEs, from the published timings: the top README's picture and table of chapters, and the tables of
+stages on the pages of the chapters and of their branches.
 
 Each stands between two comments. A chapter's says which operator and, if not LENGTHS, which lengths:
 
@@ -163,8 +163,12 @@ def staircase_updated(text: str, timings: Timings) -> str:
     return before + begin + "\n\n" + "\n\n".join(inside) + "\n\n" + end + behind
 
 
-def chapter_table(timings: Timings, chapter: str, label: str, lengths: tuple[int, ...], comparison: dict | None) -> str:
-    """An operator's stages, a row each, with their times at some lengths and their shares of the limit; its peers; a note."""
+def chapter_table(
+    timings: Timings, chapter: str, label: str, lengths: tuple[int, ...], comparison: dict | None, depth: int = 1
+) -> str:
+    """An operator's stages, a row each, with their times at some lengths and their shares of the limit; its peers; a note.
+
+    `depth` is how many folders the page is below the root."""
     rows = find(timings, chapter, label)
     if not rows.stages:
         return "Not measured yet.\n"
@@ -189,7 +193,7 @@ def chapter_table(timings: Timings, chapter: str, label: str, lengths: tuple[int
     p = timings.problem
     sizes = f"B={p['B']}, H={p['H']}, " + (f"Dk=Dv={p['Dk']}" if p["Dk"] == p["Dv"] else f"Dk={p['Dk']}, Dv={p['Dv']}")
     note = f"{timings.machine['gpu']}, {timings.date[:10]}, commit {timings.commit}; {sizes}; milliseconds per call, on the GPU in a "
-    note += "CUDA graph; `-`: not run. [All lengths](../docs/timings/README.md)."
+    note += "CUDA graph; `-`: not run. [All lengths](" + "../" * depth + "docs/timings/README.md)."
     if named:
         note += f" {' and '.join(named)}: the fastest of {'its' if len(named) == 1 else 'their'} operators for the same"
         note += f", of {comparison['date'][:10]}." if is_older(comparison, timings) else "."
@@ -202,22 +206,32 @@ def chapter_of(comparison: dict | None, operator: str) -> str | None:
     return next(iter(found), None)
 
 
-def chapter_updated(text: str, chapter: str, timings: Timings, comparison: dict | None = None) -> str:
-    """A chapter's README with its tables written anew."""
+def chapter_updated(
+    text: str, chapter: str, published: list[Timings], comparison: dict | None = None, depth: int = 1
+) -> str:
+    """A page of a chapter with its tables written anew, each from the first of the timings that have its operator."""
 
     def written(block: re.Match) -> str:
         lengths = tuple(int(L) for L in block["lengths"].split(",")) if block["lengths"] else LENGTHS
-        return f"{block[1]}\n{chapter_table(timings, chapter, block['label'], lengths, comparison)}\n{block[4]}"
+        label = block["label"]
+        timings = next((t for t in published if find(t, chapter, label).stages), published[0])
+        return f"{block[1]}\n{chapter_table(timings, chapter, label, lengths, comparison, depth)}\n{block[4]}"
 
     return CHAPTER.sub(written, text)
+
+
+def pages(root: Path) -> list[tuple[Path, str, int]]:
+    """The pages of the chapters and of their branches: each with its chapter, and how many folders it is below the root."""
+    found = sorted(root.glob("[0-9][0-9]_*/README.md")) + sorted(root.glob("[0-9][0-9]_*/*/README.md"))
+    return [(path, (parts := path.relative_to(root).parts)[0], len(parts) - 1) for path in found]
 
 
 def update(path: Path, timings: Timings, comparison: dict | None = None) -> None:
     path.write_text(updated(path.read_text(encoding="utf-8"), timings, comparison), encoding="utf-8")
 
 
-def update_chapters(root: Path, timings: Timings, comparison: dict | None = None) -> None:
-    """The tables of all chapters' READMEs."""
-    for path in sorted(root.glob("[0-9][0-9]_*/README.md")):
+def update_chapters(root: Path, published: list[Timings], comparison: dict | None = None) -> None:
+    """The tables of all pages of the chapters and of their branches."""
+    for path, chapter, depth in pages(root):
         text = path.read_text(encoding="utf-8")
-        path.write_text(chapter_updated(text, path.parent.name, timings, comparison), encoding="utf-8")
+        path.write_text(chapter_updated(text, chapter, published, comparison, depth), encoding="utf-8")

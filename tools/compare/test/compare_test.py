@@ -183,6 +183,27 @@ class Sweeping(Folder):
         self.assertIn(("04_fused_chunk", "scan", "backward", "back", 64), timings.by_key)
         self.assertNotIn("back", self.outcomes(self.sweep(lengths=[64])[0]))
 
+    def test_one_form_alone(self):
+        timings, _ = self.sweep(lengths=[64], only_form="backward")
+        self.assertEqual({timing["form"] for timing in timings}, {"backward"})
+        self.assertEqual(command.only_form(timings), "backward")
+        self.assertIsNone(command.only_form(store.load(MADE_UP)))
+
+    def test_a_form_is_published_beside_the_rest(self):
+        timings, _ = self.sweep(lengths=[64], only_form="backward")
+        timings.machine["gpu"] = "NVIDIA H200"
+        folder = self.folder / "published"
+        text = "<!-- timings of scan --backward at 64: written by ./tutorial compare --publish -->\n<!-- end of timings -->\n"
+        page = self.folder / "root/04_fused_chunk/scan/README.md"
+        page.parent.mkdir(parents=True)
+        page.write_text(text, encoding="utf-8")
+        with mock.patch.multiple(command, PUBLISHED=folder, ROOT=self.folder / "root"), contextlib.redirect_stderr(io.StringIO()):
+            command.publish(timings)
+        self.assertEqual(sorted(path.name for path in folder.iterdir()), ["backward.md", "h200_form_backward.json"])
+        written = page.read_text(encoding="utf-8")
+        self.assertIn("| `back` | GPU |", written)
+        self.assertIn("(../../docs/timings/README.md)", written)
+
     def test_a_form_may_take_several_options(self):
         operator = programs.Operator("linear_attention", "backward+normalize", "", {}, ())
         self.assertEqual(operator.label, "linear_attention --backward --normalize")
@@ -342,6 +363,9 @@ class Refusing(Folder):
             (["--counts", "--cpu"], "--counts has no use for --cpu"),
             (["--counts", "--minutes", "1"], "--counts has no use for --minutes"),
             (["--counts", "--forms"], "--counts has no use for --forms"),
+            (["--counts", "--only-form", "backward"], "--counts has no use for --only-form"),
+            (["--forms", "--only-form", "backward"], "--forms and --only-form: choose one"),
+            (["--only-form", "sideways"], "--only-form: there is no form 'sideways'; the forms are: backward"),
             (["--counts", "--variants"], "--counts has no use for --variants"),
             (["--render", str(MADE_UP), "--counts"], "--render has no use for --counts"),
             (["--render", str(MADE_UP), "4"], "--render has no use for a chapter"),
@@ -588,14 +612,14 @@ class Readme(unittest.TestCase):
     def test_a_chapters_table_is_written_between_its_comments(self):
         begin = "<!-- timings of simple_gla{}: written by ./tutorial compare --publish -->\n"
         text = f"a\n\n{begin.format('')}old\n<!-- end of timings -->\n\n{begin.format(' at 512, 16384')}<!-- end of timings -->\nz\n"
-        written = readme.chapter_updated(text, "04_fused_chunk", store.load(MADE_UP))
+        written = readme.chapter_updated(text, "04_fused_chunk", [store.load(MADE_UP)])
         self.assertNotIn("old", written)
         self.assertIn("| stage | on | type | L = 128 | L = 512 | L = 2048 | L = 16384 | of the limit, 2048 | of the limit, 16384 |", written)
         self.assertIn("| stage | on | type | L = 512 | L = 16384 | of the limit, 16384 |", written)
         self.assertIn("| `fused` | GPU | bf16 |", written)
         self.assertTrue(written.startswith("a\n") and written.endswith("z\n"))
-        self.assertEqual(readme.chapter_updated(written, "04_fused_chunk", store.load(MADE_UP)), written)
-        self.assertIn("Not measured yet.", readme.chapter_updated(text, "03_gla", store.load(MADE_UP)))
+        self.assertEqual(readme.chapter_updated(written, "04_fused_chunk", [store.load(MADE_UP)]), written)
+        self.assertIn("Not measured yet.", readme.chapter_updated(text, "03_gla", [store.load(MADE_UP)]))
 
     def test_the_staircase_is_written_between_its_comments(self):
         text = self.TEXT + "\n".join(readme.STAIRCASE) + "\n"
@@ -623,12 +647,14 @@ class Published(unittest.TestCase):
         self.assertEqual(readme.updated(text, store.load(self.PATH), command.comparison("h200")), text)
 
     def test_the_chapters_agree_with_the_timings(self):
-        for path in sorted(ROOT.glob("[0-9][0-9]_*/README.md")):
+        published = command.published("h200")
+        for path, chapter, depth in readme.pages(ROOT):
             text = path.read_text(encoding="utf-8")
             tables_of_it = readme.CHAPTER.findall(text)
-            self.assertTrue(tables_of_it, f"{path} has no table of timings")
+            if depth == 1:
+                self.assertTrue(tables_of_it, f"{path} has no table of timings")
             self.assertEqual(text.count("<!-- timings of "), len(tables_of_it), f"{path}: a comment is misspelt")
-            written = readme.chapter_updated(text, path.parent.name, store.load(self.PATH), command.comparison("h200"))
+            written = readme.chapter_updated(text, chapter, published, command.comparison("h200"), depth)
             self.assertEqual(written, text, f"run ./tutorial compare --render {self.PATH} --publish")
             self.assertNotIn("Not measured yet.", text, path)
 
