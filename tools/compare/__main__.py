@@ -227,7 +227,7 @@ def publish(timings: store.Timings) -> None:
         raise UsageError(f"--publish: the last stage of {', '.join(missing)} has no time at L = {readme.AT}")
     timings.save(PUBLISHED / f"{name}.json")
     render(timings, PUBLISHED, f"{name}.json", compared=compared)
-    readme.update(ROOT / "README.md", timings, compared)
+    readme.update(ROOT, timings, compared)
     readme.update_chapters(ROOT, published(name), compared)
     say(f"docs/timings/{name}.json, docs/timings/README.md, its pictures and the tables of the READMEs are written")
 

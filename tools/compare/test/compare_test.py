@@ -539,11 +539,9 @@ class Readme(unittest.TestCase):
 
     def test_the_last_column_is_written_and_the_rest_stays(self):
         text = readme.updated(self.TEXT, store.load(MADE_UP))
-        self.assertIn("| chapter | teaches | the last stage, on an H200 ([all timings](docs/timings/README.md)) |", text)
-        self.assertIn(
-            "| [04 Fused](04_fused_chunk/README.md) | fusing | 3.28 ms for bf16 `simple_gla` at B=4, H=8, L=16384, "
-            "Dk=Dv=128: 19 % of the limit |", text
-        )  # fmt: skip
+        self.assertIn("| chapter | teaches | its fastest kernel, on an H200 |", text)
+        self.assertIn("| [04 Fused](04_fused_chunk/README.md) | fusing | 3.28 ms: 19 % of the limit |", text)
+        self.assertIn("at B=4, H=8, L=16384, Dk=Dv=128;", text)
         self.assertIn("| a | not measured |", text)
         self.assertIn("| outside | stays |", text)
         self.assertEqual(readme.updated(text, store.load(MADE_UP)), text)
@@ -552,16 +550,23 @@ class Readme(unittest.TestCase):
         def row(ratio, agrees=True):
             return {"operator": "simple_gla", "form": None, "problem": {"L": 16384}, "graph_ratio": ratio, "agrees": agrees}
 
-        def written(*rows):
+        def cell(*rows):
             return readme.updated(self.TEXT, store.load(MADE_UP), {"comparisons": rows})
 
-        self.assertIn(": 1.6 times as fast as flash-linear-attention, 19 %", written(row(3.0), row(1.6)))
-        self.assertIn(": takes 2 times as long as flash-linear-attention, 19 %", written(row(1.6), row(0.5)))
-        self.assertNotIn("flash", written(row(0.5, agrees=False)))
-        self.assertIn("faster one at none of the lengths compared (16384).", " ".join(written(row(1.6)).split()))
-        lost = written(row(1.6), {**row(0.5), "problem": {"L": 512}}, {**row(0.8), "problem": {"L": 1024}})
-        self.assertIn("brackets: `simple_gla` at L = 512 (2), 1024 (1.25). " + readme.END, " ".join(lost.split()))
-        self.assertEqual(readme.updated(lost, store.load(MADE_UP)), written(), "the paragraph goes with what it tells")
+        def said(*rows):
+            empty = "a\n" + "\nold\n".join(readme.RATIOS) + "\nz\n"
+            text = readme.ratios_updated(empty, store.load(MADE_UP), {"comparisons": rows})
+            self.assertEqual(readme.ratios_updated(text, store.load(MADE_UP), {"comparisons": rows}), text)
+            return " ".join(text.split())
+
+        self.assertIn("19 % of the limit, 1.6 times as fast as flash-linear-attention |", cell(row(3.0), row(1.6)))
+        self.assertIn("19 % of the limit, takes 2 times as long as flash-linear-attention |", cell(row(1.6), row(0.5)))
+        self.assertNotIn("flash", cell(row(0.5, agrees=False)))
+        self.assertIn("faster one at none of the lengths compared (16384).", said(row(1.6)))
+        lost = said(row(1.6), {**row(0.5), "problem": {"L": 512}}, {**row(0.8), "problem": {"L": 1024}})
+        self.assertIn("brackets: `simple_gla` at L = 512 (2), 1024 (1.25). " + readme.RATIOS[1], lost)
+        self.assertNotIn("old", lost)
+        self.assertIn("Not compared yet.", said())
 
     def test_the_limit_of_a_graph_is_without_states(self):
         timing = {
@@ -586,8 +591,8 @@ class Readme(unittest.TestCase):
         self.assertAlmostEqual(peers.ratios(older, timings)[key], 3)
         self.assertEqual(peers.ratios({**older, "commit": timings.commit}, timings)[key], 1.6)
         self.assertEqual(peers.ratios({**older, "comparisons": [{**row, "stage": "gone"}]}, timings)[key], 1.6)
-        text = " ".join(readme.updated(self.TEXT, timings, older).split())
-        self.assertIn(": 3 times as fast as flash-linear-attention", text)
+        self.assertIn(" 3 times as fast as flash-linear-attention", readme.updated(self.TEXT, timings, older))
+        text = " ".join(readme.ratios_updated("\n".join(readme.RATIOS), timings, older).split())
         self.assertIn("Its times are of 2026-01-02, ours of", text)
 
     def test_other_libraries_have_rows_and_a_sentence_of_their_own(self):
@@ -602,7 +607,7 @@ class Readme(unittest.TestCase):
         compared = {"date": "2026-01-01", "commit": timings.commit, "comparisons": rows}
         self.assertEqual(peers.libraries(compared), ["flash-linear-attention", "FlashInfer"])
         self.assertEqual(peers.ratios(compared), {("simple_gla", 512): 2.0})
-        text = " ".join(readme.updated(self.TEXT, timings, compared).split())
+        text = " ".join(readme.ratios_updated("\n".join(readme.RATIOS), timings, compared).split())
         self.assertIn("FlashInfer, compared for `simple_gla`, is faster for `simple_gla` at L = 512 (2).", text)
         self.assertIn("04 `simple_gla`, FlashInfer | 0.50 |", peers.summary(compared))
         table = readme.chapter_table(timings, "04_fused_chunk", "simple_gla", (512,), compared)
@@ -645,6 +650,10 @@ class Published(unittest.TestCase):
     def test_the_readme_agrees_with_the_timings(self):
         text = (ROOT / "README.md").read_text(encoding="utf-8")
         self.assertEqual(readme.updated(text, store.load(self.PATH), command.comparison("h200")), text)
+
+    def test_the_page_on_running_agrees_with_the_timings(self):
+        text = (ROOT / "docs/running.md").read_text(encoding="utf-8")
+        self.assertEqual(readme.ratios_updated(text, store.load(self.PATH), command.comparison("h200")), text)
 
     def test_the_chapters_agree_with_the_timings(self):
         published = command.published("h200")
