@@ -47,7 +47,8 @@ def maps_as_lines() -> Picture:
             where = at + 4 if side == 0 else at - 4 + 16 * i
             if side == 1:
                 p.text(x0 + end * unit + 6, where, f"8 -> {slope * 8 + offset:g}", "small mono")
-                p.text(x0 + 20, 62 + 20 * i, f"{'- - ' if dash else '—— '} {name}", "small")
+                p.line(x0 + 20, 58 + 20 * i, x0 + 46, 58 + 20 * i, f"line {dash}".strip())
+                p.text(x0 + 54, 62 + 20 * i, name, "small")
             else:
                 p.text(x0 + end * unit + 6, where, name, "small")
     p.text(44, 284, "A map is two numbers, (factor, what it adds); so is every composition, and the order counts.", "small soft")
@@ -139,11 +140,10 @@ def bank_padding() -> Picture:
             if bank % 4 == 3 or bank == 0:
                 p.text(x + 10.5, y + 40, str(bank), "middle small soft")
         if row == 0:
-            p.text(10 + 23 * 31 - 8, y + 17, "31, 63, 95, 127, ... ", "end small mono")
+            p.text(10 + 23 * 32 - 2, y - 12, "31, 63, 95, 127, ... all here", "end small")
         else:
             for bank, name in ((31, "31"), (0, "63"), (1, "95")):
                 p.text(10 + 23 * bank + 10.5, y + 16, name, "middle small mono")
-            p.text(10 + 23 * 16, y + 17, "...", "middle small mono")
     p.text(10, 192, "the 32 banks of shared memory", "small soft")
     return p
 
@@ -157,13 +157,13 @@ def scan_levels() -> Picture:
     )  # fmt: skip
     p.text(10, 20, "up", "bold")
     levels = [
-        (50, "a thread: 4 steps, a loop", "registers"),
-        (138, "a warp: 32 lanes, 5 rounds of shuffles", "registers"),
-        (226, "a block: totals of 8 warps, scanned by every warp", "shared memory, one barrier"),
+        (46, "a thread loops over 4 steps", "registers"),
+        (116, "a warp scans 32 lanes in 5 rounds of shuffles", "registers"),
+        (202, "every warp scans the totals of 8 warps", "shared memory, one barrier"),
     ]
     for y, name, where in levels:
-        p.text(770, y - 8, name, "end small bold")
-        p.text(770, y + 9, where, "end small soft")
+        p.text(466, y - 8, name, "small bold")
+        p.text(466, y + 9, where, "small soft")
     for lane in range(6):
         x = 14 + 68 * lane
         for step in range(4):
@@ -172,12 +172,12 @@ def scan_levels() -> Picture:
         p.labelled(x + 4, 100, 48, 26, [("lane 0", "1", "2", "3", "...", "31")[lane]], "b")
         if lane < 5:
             p.arrow((x + 52, 113), (x + 72, 113))
-    p.arrow((14 + 68 * 5 + 28, 126), (14 + 68 * 5 + 28, 150), (60, 150), (60, 186))
+    p.arrow((14 + 68 * 5 + 28, 126), (14 + 68 * 5 + 28, 156), (39, 156), (39, 186))
     for warp in range(8):
-        x = 36 + 50 * warp
-        p.labelled(x, 186, 44, 26, [f"w {warp}" if warp else "warp 0"], "c")
+        x = 14 + 55 * warp
+        p.labelled(x, 186, 38 if warp else 50, 26, [str(warp) if warp else "warp 0"], "c")
         if warp < 7:
-            p.arrow((x + 44, 199), (x + 50, 199))
+            p.arrow((x + (38 if warp else 50), 199), (x + 55, 199))
     p.line(10, 240, 770, 240, "faint")
     p.text(10, 262, "and down: y before ...", "bold")
     boxes = [
@@ -199,7 +199,7 @@ def scan_levels() -> Picture:
 def look_back() -> Picture:
     p = Picture(
         "look_back", 780, 260, "Look-back: two words per tile",
-        "Eight tiles in a row, each with two words: its own map, and the map of the sequence up to its end. Tiles 0 to 6 have "
+        "Eight tiles in a row, each with two words: its own map, and the map of the sequence up to its end. All have "
         "published their own maps, tiles 0 to 2 also the map up to their ends. Tile 7 looks at 6, 5, 4 and 3, whose own maps it "
         "composes, and stops at 2, where it finds y.",
     )  # fmt: skip
@@ -208,7 +208,7 @@ def look_back() -> Picture:
     for tile in range(8):
         x = 100 + 84 * tile
         p.text(x + 34, 40, f"tile {tile}", "middle small bold")
-        own, end = tile < 7, tile < 3
+        own, end = True, tile < 3
         taken_own, taken_end = 3 <= tile <= 6, tile == 2
         p.labelled(x, 54, 68, 34, ["there" if own else "not yet"], "b" if taken_own else "a" if own else "paper")
         p.labelled(x, 98, 68, 34, ["there" if end else "not yet"], "c" if taken_end else "a" if end else "paper")
@@ -217,7 +217,9 @@ def look_back() -> Picture:
     for tile in (6, 5, 4, 3, 2):
         p.line(100 + 84 * tile + 34, 168, 100 + 84 * (tile + 1) + 34, 168)
     for tile in (6, 5, 4, 3):
-        p.arrow((100 + 84 * tile + 60, 168), (100 + 84 * tile + 60, 90))
+        p.line(100 + 84 * tile + 64, 168, 100 + 84 * tile + 64, 132)
+        p.arrow((100 + 84 * tile + 64, 98), (100 + 84 * tile + 64, 89))
+        p.line(100 + 84 * tile + 64, 132, 100 + 84 * tile + 64, 98, "faint dashed")
     p.arrow((100 + 84 * 2 + 34, 168), (100 + 84 * 2 + 34, 134))
     p.text(100 + 84 * 2 + 34, 188, "y at its end: stop", "middle small")
     p.text(100 + 84 * 4 + 76, 188, "not yet, so take the own map and go on", "middle small")
@@ -243,13 +245,14 @@ def look_back_waits() -> Picture:
         y, x = 34 + 24 * tile, 80
         p.text(10, y + 16, f"tile {tile}", "small")
         span(x, y, 120, "loads", "a")
-        start = 200 + 84 * tile
+        start = 224 + 84 * (tile - 1) if tile else 200
         if tile:
             p.line(200, y + 11, start, y + 11, "faint dashed")
             span(start, y, 60, "trip", "d")
         span(start + (60 if tile else 0), y, 24, "y", "c")
         if tile < 4:
-            p.arrow((start + (72 if tile else 12), y + 22), (start + 100, y + 24 + 1), kind="faint")
+            end = start + (84 if tile else 24)
+            p.line(end, y + 11, end, y + 24)
     p.text(10, 186, "single_pass: own maps are there at once, a look is one tile per trip", "bold")
     for row, tile in enumerate((69, 70)):
         y = 198 + 24 * row
@@ -257,7 +260,7 @@ def look_back_waits() -> Picture:
         span(80, y, 120, "loads", "a")
         span(200, y, 40, "own", "b")
         for trip in range(7):
-            span(240 + 50 * trip, y, 50, f"{tile - 1 - trip}" if trip < 6 else "... 64", "d")
+            span(240 + 50 * trip, y, 50, f"{tile - 1 - trip}" if trip < 6 else "...", "d")
         span(590, y, 24, "y", "c")
     p.text(630, 214, "thread 0 looks,", "small soft")
     p.text(630, 230, "255 threads wait", "small soft")
@@ -273,8 +276,8 @@ def look_back_waits() -> Picture:
     p.text(380, 328, "lanes older than the nearest end drop out", "small soft")
     p.arrow((80, 366), (760, 366))
     p.text(760, 384, "time", "end small")
-    for i, (kind, name) in enumerate((("a", "inputs under way"), ("b", "own map published"), ("d", "a trip to the cache"), ("c", "y before the tile known, end published"))):
-        x = (80, 226, 378, 530)[i]
+    for i, (kind, name) in enumerate((("a", "inputs under way"), ("b", "own map published"), ("d", "a trip to the cache"), ("c", "y known, end published"))):
+        x = (80, 236, 398, 560)[i]
         p.box(x, 392, 14, 14, kind, 2)
         p.text(x + 20, 404, name, "small")
     return p
@@ -389,7 +392,7 @@ def map_tree() -> Picture:
     )  # fmt: skip
 
     def x_of(leaf):
-        return 120 + 112 * leaf
+        return 146 + 112 * leaf
 
     p.text(10, 39, "leaves: maps", "small")
     for leaf in range(6):
@@ -449,7 +452,8 @@ def decode_tokens() -> Picture:
         p.arrow((x + 104, 64), (x + 104, 92))
         p.arrow((x + 104, 132), (x + 104, 164))
         p.box(x + 92, 166, 24, 24, "b", 2)
-        p.arrow((x + 132, 112), (x + 160, 112))
+        if i < 2:
+            p.arrow((x + 132, 112), (x + 160, 112))
     p.text(764, 117, "...", "middle")
     p.text(404, 208, "o, the next token's input", "middle small")
     for i in range(2):
@@ -467,14 +471,14 @@ def decode_loads() -> Picture:
     )  # fmt: skip
     p.text(10, 22, "step: 128 rows per thread, a few at a time", "bold")
     for group in range(3):
-        x = 60 + 216 * group
+        x = 60 + 206 * group
         for row in range(4):
             y = 36 + 18 * row
             p.box(x + 6 * row, y, 118, 15, "a", 2)
-            p.box(x + 130 + 20 * row, y, 18, 15, "b", 2)
-            p.box(x + 150 + 20 * row, y, 14, 15, "c", 2)
+            p.box(x + 130 + 18 * row, y, 16, 15, "b", 2)
+            p.box(x + 148 + 18 * row, y, 12, 15, "c", 2)
     p.text(10, 52, "rows", "small")
-    p.text(730, 72, "... 32 times", "middle small")
+    p.text(768, 60, "... 32 times", "end small")
     p.text(10, 146, "step_in_registers: 8 float4 per thread, all under way before the first wait", "bold")
     for row in range(8):
         y = 158 + 14 * row
@@ -502,7 +506,7 @@ def devices_time() -> Picture:
         "second: two passes. states_alone: the first is half a pass, and all make the second: one and a half. head_by_head: eight "
         "heads pass through the devices as through a pipeline: eleven eighths.",
     )  # fmt: skip
-    unit, left = 150, 130
+    unit, left = 136, 200
 
     def bar(y, start, length, name, kind):
         p.labelled(left + unit * start, y, unit * length, 20, [name] if name else [], kind)
@@ -542,13 +546,13 @@ def devices_time() -> Picture:
     for n in range(1, 5):
         p.line(left + unit * n, 444, left + unit * n, 452)
         p.text(left + unit * n, 468, f"{n} / 4", "middle small soft")
-    p.text(left + 4, 468, "time, in parts of one device's", "small soft")
-    p.box(600, 150, 14, 14, "d", 2)
-    p.text(620, 162, "exchange of all maps", "small")
-    p.box(600, 174, 14, 14, "b", 2)
-    p.text(620, 186, "first pass, for the map", "small")
-    p.box(600, 198, 14, 14, "a", 2)
-    p.text(620, 210, "pass with outputs", "small")
+    p.text(10, 452, "time, in parts of one device's", "small soft")
+    p.box(610, 150, 14, 14, "d", 2)
+    p.text(630, 162, "exchange of all maps", "small")
+    p.box(610, 174, 14, 14, "b", 2)
+    p.text(630, 186, "first pass, for the map", "small")
+    p.box(610, 198, 14, 14, "a", 2)
+    p.text(630, 210, "pass with outputs", "small")
     return p
 
 
@@ -556,8 +560,8 @@ def devices_model() -> Picture:
     p = Picture(
         "devices_model", 780, 360, "The model: milliseconds over devices, 2^20 positions of simple_gla",
         "A plot with 1 to 1024 devices and 0.5 to 50 ms, both logarithmic. relay stays at 3.7 to 5 ms and rises to 31. all_gather "
-        "falls from 3.7 to 0.74 at 16 devices and rises to 18. states_alone is below it, 0.62 at 16. head_by_head is the lowest up "
-        "to four devices or so, 1.49 at 8, and rises to 44.",
+        "falls from 3.7 to 0.74 at 16 devices and rises to 18. states_alone is below it, 0.62 at 16. head_by_head is the lowest with "
+        "two devices, 1.49 at 8, and rises to 44.",
     )  # fmt: skip
     devices = [1, 2, 3, 4, 8, 16, 64, 256, 1024]
     curves = [
