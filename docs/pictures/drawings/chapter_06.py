@@ -383,6 +383,44 @@ def scan_or_chunk() -> Picture:
     return p
 
 
+def states_look_back() -> Picture:
+    p = Picture(
+        "states_look_back", 780, 372, "scan_fused: a tile of 64 steps looks back with states in place of numbers",
+        "Three tiles. Each adds up its own sum H from its k and v, with the decay of the tile, and publishes both. Tile n - 2 has "
+        "also published the state at its end, tile n - 1 not yet. Tile n takes that state, decays it by tile n - 1 and adds the own "
+        "sum of tile n - 1: the state before tile n. From it and its own sum follows the state at its end, which it publishes, and "
+        "the walk over its 64 steps, which computes o.",
+    )  # fmt: skip
+    for i, name in enumerate(("tile n - 2", "tile n - 1", "tile n")):
+        p.text(148 + 210 * i + 88, 22, name, "middle bold")
+    rows = ("1  own sum, decay", "2  look back", "3  at its end", "4  walk: o")
+    for row, name in enumerate(rows):
+        p.text(10, 64 + 80 * row, name, "small bold")
+    p.lines(10, 82, ["k and v, once"], "small soft")
+    p.lines(10, 322, ["q, k and v, again"], "small soft")
+
+    def x_of(tile):
+        return 148 + 210 * tile
+
+    for tile in range(3):
+        p.labelled(x_of(tile), 38, 176, 40, ["H, decay: published"], "b")
+    p.labelled(x_of(0), 198, 176, 40, ["S: published"], "c")
+    p.labelled(x_of(1), 198, 176, 40, ["S: not yet"], "paper")
+    p.labelled(x_of(2), 118, 176, 40, ["S before tile n"], "d")
+    p.labelled(x_of(2), 198, 176, 40, ["S = decay S + H: published"], "c")
+    p.labelled(x_of(2), 278, 176, 40, ["S = exp(g_t) S + k_t^T v_t,", "o_t = scale q_t S"], "a")
+    p.arrow((x_of(0) + 88, 198), (x_of(0) + 88, 138), (x_of(2), 138))
+    p.arrow((x_of(1) + 88, 78), (x_of(1) + 88, 138))
+    p.text(x_of(1) + 96, 112, "decay S, add H", "small")
+    p.arrow((x_of(2) + 60, 158), (x_of(2) + 60, 198))
+    p.line(x_of(2) + 176, 58, x_of(2) + 194, 58)
+    p.arrow((x_of(2) + 194, 58), (x_of(2) + 194, 218), (x_of(2) + 176, 218))
+    p.line(x_of(2), 148, x_of(2) - 14, 148)
+    p.arrow((x_of(2) - 14, 148), (x_of(2) - 14, 298), (x_of(2), 298))
+    p.text(10, 362, "A state is 32 columns in the registers of a block; what is published lies in device memory.", "small soft")
+    return p
+
+
 def map_tree() -> Picture:
     p = Picture(
         "map_tree", 780, 400, "The tree of scan_affine over six leaves",
@@ -607,6 +645,7 @@ DRAWINGS = (
     scan_turns,
     channel_lanes,
     scan_or_chunk,
+    states_look_back,
     map_tree,
     decode_tokens,
     decode_loads,
