@@ -1,13 +1,13 @@
 /// @file
 /// The gradients of both attentions in double, weight by weight: the references. o_t is the mean of the values with
-/// weights w_ti. If a weight grows, o_t moves towards its value v_i: by (v_i - o_t) / n_t, where n_t is the normaliser.
-/// So the gradient of a weight is do_t . (v_i - o_t) / n_t. The rest is the chain rule, and in the end the derivative of
-/// the feature map: 1 above zero, exp(x) below. With w_ti = phi(q_t) . phi(k_i), n_t = sum_i w_ti + eps and dw_ti =
-/// (do_t . v_i - do_t . o_t) / n_t,
+/// weights w_ti. If a weight grows, o_t moves towards its value v_i: by (v_i - o_t) / c_t, where c_t is the normaliser.
+/// So the gradient of a weight is do_t . (v_i - o_t) / c_t. The rest is the chain rule, and in the end the derivative of
+/// the feature map: 1 above zero, exp(x) below. With w_ti = phi(q_t) . phi(k_i), c_t = sum_i w_ti + eps and dw_ti =
+/// (do_t . v_i - do_t . o_t) / c_t,
 ///
 ///   dq_t = phi'(q_t) . sum_i dw_ti phi(k_i)      (. is element by element here)
 ///   dk_i = phi'(k_i) . sum_t dw_ti phi(q_t)
-///   dv_i = sum_t w_ti / n_t do_t
+///   dv_i = sum_t w_ti / c_t do_t
 ///
 /// over all pairs, and in causal_attention over those with i <= t. A key that does not count has the gradient 0.
 
@@ -40,8 +40,8 @@ void backward(const AttentionBackwardArguments& a, bool is_causal) {
     const int keys = std::min({is_causal ? a.L : a.Lk, a.Lk, a.key_lengths ? a.key_lengths[b] : a.Lk});
     for (int h = 0; h < a.H; ++h) {
       const std::vector<double> phi_q = features(a.q, b, h, a.L, Dk), phi_k = features(a.k, b, h, keys, Dk);
-      std::vector<double> w(L * std::size_t(keys)), dw(w.size());  // w / n_t
-      std::vector<double> mean(L);  // do_t . o_t / n_t: the term of dw that does not depend on i
+      std::vector<double> w(L * std::size_t(keys)), dw(w.size());  // w / c_t
+      std::vector<double> mean(L);  // do_t . o_t / c_t: the term of dw that does not depend on i
 #pragma omp parallel for schedule(dynamic, 16)
       for (int t = 0; t < a.L; ++t) {
         const std::size_t row = std::size_t(t) * std::size_t(keys),

@@ -141,8 +141,8 @@ struct AttentionBackwardArguments : AttentionArguments {  // without o
   View<float> dk;  ///< [B, H, Lk, Dk]; zeros for keys that do not count, as in dv
   View<float> dv;  ///< [B, H, Lk, Dv]
   // Only the reference gets these. The normaliser makes dq and dk differences of two terms; these are the second terms.
-  View<float> dq_subtracted;  ///< phi'(q_t) . (do_t . o_t / n_t) z_t, with n_t the normaliser
-  View<float> dk_subtracted;  ///< phi'(k_i) . sum_t (do_t . o_t / n_t) phi(q_t), over the t that see key i
+  View<float> dq_subtracted;  ///< phi'(q_t) . (do_t . o_t / c_t) z_t, with c_t the normaliser
+  View<float> dk_subtracted;  ///< phi'(k_i) . sum_t (do_t . o_t / c_t) phi(q_t), over the t that see key i
 
   static AttentionBackwardArguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };

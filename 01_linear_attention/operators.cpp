@@ -97,7 +97,7 @@ Arguments Arguments::bind(const Call& call) {
 
 Operator definition() {
   return causal_dot_product::definition()
-      .backward("dq_t = do_t S_t^T, dk_t = v_t R_t^T, dv_t = k_t R_t, R_t = sum_{i>=t} q_i^T do_i")
+      .backward("dq_t = do_t S_t^T, dk_t = v_t dS_t^T, dv_t = k_t dS_t, dS_t = sum_{i>=t} q_i^T do_i")
       .work([](const Sizes& s) { return state_work(s, 5 * s.at("L")); })
       .reference(quadratic_double)
       .long_reference(recurrent_double);

@@ -45,7 +45,7 @@ std::int64_t intra_fused_memory(const Bf16Arguments&);
 std::int64_t segments_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 
-// Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them; -1 if that is
+// Bytes that a stage's kernels read from device memory or write to it, even if a cache serves them; -1 if that is
 // unknown.
 std::int64_t five_steps_bytes_moved(const Bf16Arguments&);
 std::int64_t intra_fused_bytes_moved(const Bf16Arguments&);

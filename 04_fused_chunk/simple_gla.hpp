@@ -64,7 +64,7 @@ std::int64_t chunkwise_memory(const FloatArguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 std::int64_t two_kernels_memory(const Bf16Arguments&);
 
-// Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them; -1 if that is
+// Bytes that a stage's kernels read from device memory or write to it, even if a cache serves them; -1 if that is
 // unknown.
 std::int64_t fused_bytes_moved(const Bf16Arguments&);
 std::int64_t specialized_bytes_moved(const Bf16Arguments&);  ///< and of register_scores

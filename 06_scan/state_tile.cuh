@@ -164,7 +164,7 @@ struct StateTile {
   }
 };
 
-/// S = a tile of a state from global memory, rows `stride` elements apart.
+/// S = a tile of a state from device memory, rows `stride` elements apart.
 template <int kDk>
 __device__ __forceinline__ void load_state(StateTile<kDk>& S, const float* from, std::int64_t stride, int Dk,
                                            int columns) {

@@ -9,22 +9,22 @@
 /// Unchanged: two products.
 /// Equation:
 ///
-///   1. state:   S_n = phi(K_n)^T [V_n, 1]            K_n, V_n: segment n of the keys
-///   2. sum:     S = sum_n S_n
+///   1. state:   S_m = phi(K_m)^T [V_m, 1]            K_m, V_m: segment m of the keys
+///   2. sum:     S = sum_m S_m
 ///   3. output:  O = phi(Q) S[:, :Dv] / (phi(Q) S[:, Dv] + eps)
 ///
 /// S has few tiles (one, at Dk = Dv = 64), and B H Dk Dv / 64^2 blocks would leave most of the GPU idle. So the keys
 /// are cut into enough segments to fill the GPU. Each segment leaves a partial S in the workspace, and step 2 adds the
 /// parts up in a fixed order. So two runs give the same bits, which they would not with atomics.
-/// Shapes: q [B, H, L, Dk]; k [B, H, Lk, Dk]; v [B, H, Lk, Dv]; o [B, H, L, Dv]; workspace S_n [N, B, H, Dk, Dv + 1]
-/// and S [B, H, Dk, Dv + 1], all fp32 in global memory.
+/// Shapes: q [B, H, L, Dk]; k [B, H, Lk, Dk]; v [B, H, Lk, Dv]; o [B, H, L, Dv]; workspace S_m [segments, B, H,
+/// Dk, Dv + 1] and S [B, H, Dk, Dv + 1], all fp32 in device memory.
 /// Thread mapping: 256 threads per block. Thread (x, y) has the 4 x 4 elements of the tile at rows y + 16 r, columns x
 /// + 16 c, in registers. Neighbouring threads read neighbouring words of a row of shared memory, which causes no bank
 /// conflicts.
 /// Resources: 16 registers for the tile, 20 for operands and normaliser; two tiles of 16 x 66 floats in shared memory,
 /// 8.4 KB.
 /// Work: 2 (L + Lk) Dk (Dv + 1) operations per head.
-/// Bytes: k and q Dv / 64 times, v Dk / 64 times, o once; N states written and read, S L / 64 times from the
+/// Bytes: k and q Dv / 64 times, v Dk / 64 times, o once; a state per segment written and read, S L / 64 times from the
 /// second-level cache.
 /// Bound by: reads of shared memory, 8 for 16 multiply-adds, so at most half the fp32 rate. In practice it is bound by
 /// the loads of each slice, which nothing within the block overlaps.
@@ -76,16 +76,16 @@ __device__ void multiply(float (&acc)[4][4], float (&sum)[4], const float (&left
   }
 }
 
-/// Grid (Dk tiles x Dv tiles, B H, segments): S_n[d, j] = sum_i phi(k_i)[d] [v_i, 1][j] over segment n.
+/// Grid (Dk tiles x Dv tiles, B H, segments): S_m[d, j] = sum_i phi(k_i)[d] [v_i, 1][j] over segment m.
 __global__ void __launch_bounds__(kThreads)
-    state_kernel(AttentionArguments a, int segment_length, float* partial_states /* [N, B, H, Dk, Dv + 1] */) {
+    state_kernel(AttentionArguments a, int segment_length, float* partial_states /* [segments, B, H, Dk, Dv + 1] */) {
   __shared__ float k_tile[kDepth][kRow], v_tile[kDepth][kRow];
-  const int b = int(blockIdx.y) / a.H, h = int(blockIdx.y) % a.H, n = int(blockIdx.z);
+  const int b = int(blockIdx.y) / a.H, h = int(blockIdx.y) % a.H, m = int(blockIdx.z);
   const int column_tiles = (a.Dv - 1) / kTile + 1;
   const int d0 = int(blockIdx.x) / column_tiles * kTile, j0 = int(blockIdx.x) % column_tiles * kTile;
   const int x = int(threadIdx.x) % 16, y = int(threadIdx.x) / 16;
   const int keys = a.key_lengths ? min(load_global(&a.key_lengths[b]), a.Lk) : a.Lk;
-  const int first = n * segment_length, last = min(first + segment_length, keys);
+  const int first = m * segment_length, last = min(first + segment_length, keys);
 
   float acc[4][4] = {}, z[4] = {};
   for (int i0 = first; i0 < last; i0 += kDepth) {
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
   }
   const auto row_length = std::size_t(a.Dv + 1);
-  float* S = partial_states + (std::size_t(n) * gridDim.y + blockIdx.y) * std::size_t(a.Dk) * row_length;
+  float* S = partial_states + (std::size_t(m) * gridDim.y + blockIdx.y) * std::size_t(a.Dk) * row_length;
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
     const int d = d0 + y + 16 * r;
@@ -116,12 +116,12 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// S[i] = sum_n S_n[i], with one thread per element.
-__global__ void sum_kernel(const float* partial_states, int N, std::size_t size, float* S) {
+/// S[i] = sum_m S_m[i], with one thread per element.
+__global__ void sum_kernel(const float* partial_states, int segments, std::size_t size, float* S) {
   const std::size_t i = std::size_t(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= size) return;
   float sum = 0;
-  for (int n = 0; n < N; ++n) sum += load_global(&partial_states[std::size_t(n) * size + i]);
+  for (int m = 0; m < segments; ++m) sum += load_global(&partial_states[std::size_t(m) * size + i]);
   store_global(&S[i], sum);
 }
 

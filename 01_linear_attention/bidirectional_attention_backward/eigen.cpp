@@ -2,20 +2,20 @@
 /// `eigen`: the gradient of a matrix product is two matrix products.
 ///
 /// Idea: the forward pass is two products, S = phi(K)^T V and O = phi(Q) S with a division. Each product passes its
-/// gradient on to both of its factors. The sums run over all positions and have no direction, so the adjoint R of the
+/// gradient on to both of its factors. The sums run over all positions and have no direction, so the adjoint dS of the
 /// state is one matrix, too.
 /// Improves on: weight by weight (attention_gradients_reference.cpp), the gradients take 2 L Lk weights.
-/// Equation: with n = phi(Q) z + eps, G = dO / n and m = -(dO . O) / n, row by row,
+/// Equation: with c = phi(Q) z + eps and dc = -(dO . O) / c, row by row,
 ///
-///   dphi(Q) = G S^T + m z^T                                 [L, Dk]
-///   R = phi(Q)^T G,  r = phi(Q)^T m                         [Dk, Dv], [Dk]
-///   dphi(K) = V R^T + 1 r^T,  dV = phi(K) R                 [keys, Dk], [keys, Dv]
+///   dphi(Q) = (dO / c) S^T + dc z^T                         [L, Dk]
+///   dS = phi(Q)^T (dO / c),  dz = phi(Q)^T dc               [Dk, Dv], [Dk]
+///   dphi(K) = V dS^T + 1 dz^T,  dV = phi(K) dS              [keys, Dk], [keys, Dv]
 ///
 /// Shapes: q, dq [B, H, L, Dk]; k, dk [B, H, Lk, Dk]; v, dv [B, H, Lk, Dv]; do [B, H, L, Dv].
 /// Thread mapping: OpenMP gives each thread one (batch, head) at a time.
-/// Resources: phi(Q), phi(K), G and the gradients of the features of one head at a time, per thread.
-/// Work: (6 L + 6 Lk) Dk (Dv + 1) operations per head: S, O, dphi(Q), R, dphi(K) and dV.
-/// Bytes: inputs and outputs once; phi(Q), phi(K), G, dphi(Q) and dphi(K) are written and read.
+/// Resources: phi(Q), phi(K), dO / c and the gradients of the features of one head at a time, per thread.
+/// Work: (6 L + 6 Lk) Dk (Dv + 1) operations per head: S, O, dphi(Q), dS, dphi(K) and dV.
+/// Bytes: inputs and outputs once; phi(Q), phi(K), dO / c, dphi(Q) and dphi(K) are written and read.
 /// Bound by: the cores' arithmetic.
 /// Weakness: a CPU has few cores. `state_double` is the same in double, the reference for long sequences.
 /// Sources: the chain rule.
@@ -48,18 +48,18 @@ void products(const Arguments& a) {
       const Matrix phi_Q = Q.unaryExpr(features), phi_K = K.unaryExpr(features);
       const Matrix S = phi_K.transpose() * V;
       const Vector z = phi_K.colwise().sum().transpose();
-      const Vector n = ((phi_Q * z).array() + Real(a.eps)).matrix();
-      const Matrix O = n.cwiseInverse().asDiagonal() * (phi_Q * S);
-      const Matrix G =
-          n.cwiseInverse().asDiagonal() * rows_of<const Floats>(a.d_o, b, h, 0, a.L, a.Dv).template cast<Real>().eval();
-      const Vector mean = G.cwiseProduct(O).rowwise().sum();  // -m
-      const Matrix R = phi_Q.transpose() * G;
-      const Vector r = phi_Q.transpose() * mean;  // -r
+      const Vector c = ((phi_Q * z).array() + Real(a.eps)).matrix();
+      const Matrix O = c.cwiseInverse().asDiagonal() * (phi_Q * S);
+      const Matrix dO =
+          c.cwiseInverse().asDiagonal() * rows_of<const Floats>(a.d_o, b, h, 0, a.L, a.Dv).template cast<Real>().eval();
+      const Vector mean = dO.cwiseProduct(O).rowwise().sum();  // -dc
+      const Matrix dS = phi_Q.transpose() * dO;
+      const Vector minus_dz = phi_Q.transpose() * mean;
 
       const Matrix dq_subtracted = Q.unaryExpr(slopes).cwiseProduct(mean * z.transpose());
-      const Matrix dk_subtracted = K.unaryExpr(slopes) * r.asDiagonal();
-      const Matrix dQ = Q.unaryExpr(slopes).cwiseProduct(G * S.transpose()) - dq_subtracted;
-      const Matrix dK = K.unaryExpr(slopes).cwiseProduct(V * R.transpose()) - dk_subtracted;
+      const Matrix dk_subtracted = K.unaryExpr(slopes) * minus_dz.asDiagonal();
+      const Matrix dQ = Q.unaryExpr(slopes).cwiseProduct(dO * S.transpose()) - dq_subtracted;
+      const Matrix dK = K.unaryExpr(slopes).cwiseProduct(V * dS.transpose()) - dk_subtracted;
       const auto store = [&](const View<float>& view, int rows, const Matrix& gradient) {
         if (view.data == nullptr) return;
         auto all = rows_of<Floats>(view, b, h, 0, rows, int(gradient.cols()));
@@ -68,7 +68,7 @@ void products(const Arguments& a) {
       };
       store(a.dq, a.L, dQ);
       store(a.dk, a.Lk, dK);
-      store(a.dv, a.Lk, phi_K * R);
+      store(a.dv, a.Lk, phi_K * dS);
       store(a.dq_subtracted, a.L, dq_subtracted);
       store(a.dk_subtracted, a.Lk, dk_subtracted);
     }

@@ -11,14 +11,14 @@
 /// Improves on: `recurrent` runs on one core.
 /// Unchanged: the two states; z is the last column of S.
 /// Equation: o_t = phi(q_t) S_t / (phi(q_t) . z_t + eps)
-/// Shapes: workspace phi_q, phi_k [B, H, L, Dk]; v_one, o_one [B, H, L, Dv + 1], fp32 in global memory.
+/// Shapes: workspace phi_q, phi_k [B, H, L, Dk]; v_one, o_one [B, H, L, Dv + 1], fp32 in device memory.
 /// Thread mapping: in steps 1 and 3 a warp takes one row at a time, and its lanes run along the row.
 /// Resources: no shared memory in steps 1 and 3.
 /// Work: 4 Dk (Dv + 1) operations and 2 Dk exponentials per head and position.
-/// Bytes: 12 tensors pass through global memory where 4 would do. Steps 1 and 3 account for 8 of them.
+/// Bytes: 12 tensors pass through device memory where 4 would do. Steps 1 and 3 account for 8 of them.
 /// Bound by: step 2, see causal_dot_product; steps 1 and 3 by memory.
 /// Requires: what dispatch requires for Dv + 1.
-/// Weakness: an exponential is cheap and a trip to global memory is not. phi could be computed while step 2 loads its
+/// Weakness: an exponential is cheap and a trip to device memory is not. phi could be computed while step 2 loads its
 /// tiles. And Dv + 1 columns fill blocks badly: 64 become 65, which is three blocks of 32 where two would do.
 /// Sources: as `recurrent`.
 

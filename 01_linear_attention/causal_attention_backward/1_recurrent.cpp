@@ -2,22 +2,23 @@
 /// `recurrent`: two walks, and two numbers per position between them.
 ///
 /// Idea: apart from the division by the normaliser, the layer is causal_dot_product with one more column: its values
-/// are [v_i, 1] and its outputs [phi(q_t) S_t, phi(q_t) . z_t]. The division passes do_t on to both: do_t / n_t to the
-/// first, -(do_t . o_t) / n_t to the second. With these in the place of do_t, the walks are those of
-/// causal_dot_product. The walk from the end needs n_t and do_t . o_t again, which only the walk from the start can
-/// compute. So two numbers per position are kept.
+/// are [v_i, 1] and its outputs [phi(q_t) S_t, phi(q_t) . z_t]. The division passes do_t on to both: do_t / c_t to the
+/// first, -(do_t . o_t) / c_t to the second, where c_t is the denominator. With these in place of do_t, the walks are
+/// those of causal_dot_product. The walk from the end needs c_t and do_t . o_t again, which only the walk from the
+/// start can compute. So two numbers per position are kept.
 /// Grows out of: 01_linear_attention/causal_dot_product_backward/1_recurrent.cpp
 /// Improves on: weight by weight (attention_gradients_reference.cpp), the gradients take 2 L^2 weights.
 /// Unchanged: the walks of causal_dot_product's gradients.
-/// Equation: with g_t = do_t / n_t and m_t = -(do_t . o_t) / n_t,
+/// Equation: with dc_t = -(do_t . o_t) / c_t,
 ///
-///   S_t = S_{t-1} + phi(k_t)^T v_t,  z_t = z_{t-1} + phi(k_t),  dphi(q_t) = g_t S_t^T + m_t z_t
-///   R_t = R_{t+1} + phi(q_t)^T g_t,  r_t = r_{t+1} + m_t phi(q_t),
-///   dphi(k_t) = v_t R_t^T + r_t,  dv_t = phi(k_t) R_t
+///   S_t = S_{t-1} + phi(k_t)^T v_t,  z_t = z_{t-1} + phi(k_t),  dphi(q_t) = (do_t / c_t) S_t^T + dc_t z_t
+///   dS_t = dS_{t+1} + phi(q_t)^T (do_t / c_t),  dz_t = dz_{t+1} + dc_t phi(q_t),
+///   dphi(k_t) = v_t dS_t^T + dz_t,  dv_t = phi(k_t) dS_t
 ///
-/// Shapes: q, dq [B, H, L, Dk]; k, dk [B, H, Lk, Dk]; v, dv [B, H, Lk, Dv]; do [B, H, L, Dv]; S, R [Dk, Dv]; z, r [Dk].
+/// Shapes: q, dq [B, H, L, Dk]; k, dk [B, H, Lk, Dk]; v, dv [B, H, Lk, Dv]; do [B, H, L, Dv]; S, dS
+/// [Dk, Dv]; z, dz [Dk].
 /// Thread mapping: one thread.
-/// Resources: one state, 4 Dk (Dv + 1) bytes, and 8 L bytes for n_t and do_t . o_t.
+/// Resources: one state, 4 Dk (Dv + 1) bytes, and 8 L bytes for c_t and do_t . o_t.
 /// Work: 12 Dk (Dv + 1) operations and 4 Dk exponentials per head and position; 2 of the 12 are for o_t.
 /// Bytes: inputs twice, outputs once.
 /// Bound by: one core's arithmetic.
@@ -37,8 +38,8 @@ namespace {
 /// The two numbers of a position that the walk from the end needs for the division by the normaliser.
 template <class Real>
 struct Division {
-  Real normaliser;  ///< n_t
-  Real mean;        ///< do_t . o_t / n_t, which is -m_t
+  Real normaliser;  ///< c_t
+  Real mean;        ///< do_t . o_t / c_t, which is -dc_t
 };
 
 /// The walk from the start: S, z and dq of one (batch, head). Real is the type of the states and of the sums.
@@ -78,30 +79,30 @@ std::vector<Division<Real>> walk_from_start(const Arguments& a, int b, int h, in
   return divisions;
 }
 
-/// The walk from the end: R, r, dk and dv.
+/// The walk from the end: dS, dz, dk and dv.
 template <class Real>
 void walk_from_end(const Arguments& a, int b, int h, int keys, const std::vector<Division<Real>>& divisions) {
   const auto Dv = std::size_t(a.Dv);
-  std::vector<Real> R(std::size_t(a.Dk) * Dv), r(std::size_t(a.Dk)), g(Dv), dv(Dv);  // r is -r_t
+  std::vector<Real> dS(std::size_t(a.Dk) * Dv), minus_dz(std::size_t(a.Dk)), numerator(Dv), dv(Dv);
   for (int t = std::max(a.L, a.Lk) - 1; t >= 0; --t) {
     const auto [normaliser, mean] = t < a.L ? divisions[std::size_t(t)] : Division<Real>{1, 0};
-    for (std::size_t j = 0; j < Dv; ++j) g[j] = t < a.L ? Real(a.d_o.row(b, h, t)[j]) / normaliser : Real(0);
+    for (std::size_t j = 0; j < Dv; ++j) numerator[j] = t < a.L ? Real(a.d_o.row(b, h, t)[j]) / normaliser : Real(0);
     dv.assign(Dv, Real(0));
     for (int d = 0; d < a.Dk; ++d) {
       const Real q = t < a.L ? phi(Real(a.q.row(b, h, t)[d])) : Real(0);
       const Real k = t < keys ? phi(Real(a.k.row(b, h, t)[d])) : Real(0);
       const Real slope = t < keys ? dphi(Real(a.k.row(b, h, t)[d])) : Real(0);
-      Real* row = &R[std::size_t(d) * Dv];
+      Real* row = &dS[std::size_t(d) * Dv];
       Real dk = 0;
       for (std::size_t j = 0; j < Dv; ++j) {
-        row[j] += q * g[j];
+        row[j] += q * numerator[j];
         if (t < keys) dk += Real(a.v.row(b, h, t)[j]) * row[j];
         dv[j] += k * row[j];
       }
-      r[std::size_t(d)] += q * mean;
+      minus_dz[std::size_t(d)] += q * mean;
       if (t >= a.Lk) continue;
-      a.dk.row(b, h, t)[d] = float(slope * (dk - r[std::size_t(d)]));
-      if (a.dk_subtracted.data) a.dk_subtracted.row(b, h, t)[d] = float(slope * r[std::size_t(d)]);
+      a.dk.row(b, h, t)[d] = float(slope * (dk - minus_dz[std::size_t(d)]));
+      if (a.dk_subtracted.data) a.dk_subtracted.row(b, h, t)[d] = float(slope * minus_dz[std::size_t(d)]);
     }
     for (std::size_t j = 0; t < a.Lk && j < Dv; ++j) a.dv.row(b, h, t)[j] = float(dv[j]);
   }

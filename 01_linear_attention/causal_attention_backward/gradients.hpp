@@ -6,8 +6,8 @@
 
 namespace tutorial::causal_attention_backward {
 
-/// Starts the kernel for [do_t / n_t, -(do_t . o_t) / n_t] on current_stream(): the gradient of o_one.
-/// @param o_one [B, H, L, Dv + 1]: phi(q_t) S_t, and in the last column phi(q_t) . z_t, which is n_t without eps
+/// Starts the kernel for [do_t / c_t, -(do_t . o_t) / c_t] on current_stream(): the gradient of o_one.
+/// @param o_one [B, H, L, Dv + 1]: phi(q_t) S_t, and in the last column phi(q_t) . z_t, which is c_t without eps
 /// @param do_one [B, H, L, Dv + 1]
 /// @throws CudaError if the launch is refused
 void through_division(const Arguments& a, const View<const float>& o_one, const View<float>& do_one);

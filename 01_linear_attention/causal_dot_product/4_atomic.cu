@@ -3,15 +3,15 @@
 ///
 /// Idea: the rows of S are combined only in the sum o_t = sum_d q_t[d] S[d, :]. So each block takes 8 of the Dk rows of
 /// one (batch, head) and walks the whole sequence with them. Its result for o_t is a part of the sum, and atomic adds
-/// combine the parts in global memory.
+/// combine the parts in device memory.
 /// Grows out of: 2_recurrent.cpp; port to the GPU: the loop over heads becomes a grid, the loop over columns threads
 /// Improves on: `recurrent` and `recurrent_eigen` have no more lanes than the cores of a CPU.
 /// Unchanged: the recurrence, one position after the other.
 /// Equation: S[d, :] += k_t[d] v_t and o_t += sum_d q_t[d] S[d, :] over the block's 8 rows d; o starts at zero
-/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv], fp32 in global memory; S [8, Dv] in shared memory.
+/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv], fp32 in device memory; S [8, Dv] in shared memory.
 /// Thread mapping: a small kernel writes zeros into o. Then block (b h, r) has rows 8 r to 8 r + 7 of S, and thread j
 /// has value column j of each of them. No thread reads another thread's column, so there is no barrier. q, k and v are
-/// read from global memory as they are needed. All threads read q and k at the same address, which the hardware turns
+/// read from device memory as they are needed. All threads read q and k at the same address, which the hardware turns
 /// into one access.
 /// Resources: 32 Dv bytes of shared memory.
 /// Work: 4 Dk Dv operations per head and position.
@@ -47,7 +47,7 @@ __global__ void zero_kernel(Arguments a) {
 __global__ void atomic_kernel(Arguments a) {
   float* S = dynamic_shared<float>();  // [kRows, Dv]
   const int b = int(blockIdx.x) / a.H, h = int(blockIdx.x) % a.H;
-  const int j = int(threadIdx.x);
+  const int j = int(threadIdx.x);  // this thread's column
   const int first_row = int(blockIdx.y) * kRows, rows = min(kRows, a.Dk - first_row);
 
   for (int d = 0; d < rows; ++d) S[d * a.Dv + j] = 0;
@@ -60,7 +60,7 @@ __global__ void atomic_kernel(Arguments a) {
       S[d * a.Dv + j] += load_global(&k_t[d]) * v_tj;
       o_tj += load_global(&q_t[d]) * S[d * a.Dv + j];
     }
-    atomicAdd(&a.o.row(b, h, t)[j], o_tj);
+    atomicAdd(&a.o.row(b, h, t)[j], o_tj);  // a part: the head's other blocks add theirs
   }
 }
 

@@ -7,7 +7,7 @@
 /// Improves on: `atomic` adds ceil(Dk / 8) times to every element of o, and keeps S in shared memory.
 /// Unchanged: the recurrence, one position after the other.
 /// Equation: S[:, j] += k_t^T v_t[j], then o_t[j] = q_t S[:, j], in thread j
-/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv], fp32 in global memory; q_t and k_t of one position in shared memory.
+/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv], fp32 in device memory; q_t and k_t of one position in shared memory.
 /// Thread mapping: block b h has one thread per value column. Every thread needs all of q_t and k_t, so the block
 /// brings them into shared memory together, between two barriers: after the first barrier no thread still reads the
 /// position before, and after the second one the new position is there. Dk is rounded up to 32 or 64, so that the loops
@@ -16,9 +16,10 @@
 /// Resources: Dk registers per thread for S, 64 at most; 8 Dk bytes of shared memory.
 /// Work: 4 Dk Dv operations per head and position.
 /// Bytes: q, k and v are read once, o is written once. No kernel can move less.
-/// Bound by: the latency of global memory. Each position waits 600 to 900 cycles for its loads and computes for some
-/// 300.
-/// Requires: Dk <= 64, so that a column fits into the registers of a thread; Dv <= 128.
+/// Bound by: the latency of device memory. Each position waits 600 to 900 clocks for its loads and computes for some
+/// 310.
+/// Requires: Dk <= 64: a thread then has at most 64 numbers of the state, which leaves registers for the loads that
+/// later stages have under way; Dv <= 128.
 /// Weakness: no load is under way while the block computes, and nothing computes while the loads are under way.
 /// Sources: the plan is that of NVIDIA's `lmha` kernel for fast-transformers.
 
@@ -42,13 +43,13 @@ __global__ void __launch_bounds__(kThreads) registers_kernel(Arguments a) {
 
   float4 S[kDk / 4] = {};  // column j
   for (int t = 0; t < a.L; ++t) {
-    __syncthreads();
+    __syncthreads();  // no thread reads the position before any more
     if (j < kDk) {
       reinterpret_cast<float*>(q_t)[j] = j < a.Dk ? load_global(&a.q.row(b, h, t)[j]) : 0.0f;
       reinterpret_cast<float*>(k_t)[j] = j < a.Dk ? load_global(&a.k.row(b, h, t)[j]) : 0.0f;
     }
     const float v_tj = j < a.Dv ? load_global(&a.v.row(b, h, t)[j]) : 0.0f;
-    __syncthreads();
+    __syncthreads();  // q_t and k_t are there
     float4 o_tj = {0, 0, 0, 0};
 #pragma unroll
     for (int i = 0; i < kDk / 4; ++i) {

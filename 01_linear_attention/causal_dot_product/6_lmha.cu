@@ -2,7 +2,7 @@
 /// `lmha` (linear multi-head attention): tiles of 16 positions, loaded while the tile before is computed.
 ///
 /// Idea: double buffering. The block computes on one buffer in shared memory. Meanwhile each thread loads its share of
-/// the next tile from global memory into registers. It stores that share to the other buffer when the computation is
+/// the next tile from device memory into registers. It stores that share to the other buffer when the computation is
 /// done, and one barrier swaps the two buffers.
 ///
 ///      registers      load tile n+1 ........................ store     load tile n+2 ...
@@ -10,13 +10,13 @@
 ///                                                             ^ barrier
 ///
 /// One barrier is enough: before it, all threads have read buffer n % 2 for the last time, and have written the other
-/// one. A load takes 600 to 900 cycles to arrive, and a position computes for 200 to 400. A buffer of a single position
+/// one. A load takes 600 to 900 clocks to arrive, and a position computes for some 310. A buffer of a single position
 /// would leave the block waiting. A tile of 16 positions covers this latency, and needs one barrier for all of them.
 /// Grows out of: 5_registers.cu
 /// Improves on: `registers` waits at every position for its loads and at two barriers.
 /// Unchanged: one block per (batch, head), one column of S per thread, in registers.
 /// Equation: S[:, j] += k_t^T v_t[j], then o_t[j] = q_t S[:, j], in thread j
-/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv], fp32 in global memory; a tile of q, k and v in shared memory, twice.
+/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv], fp32 in device memory; a tile of q, k and v in shared memory, twice.
 /// Thread mapping: block b h has one thread per value column. For a tile, neighbouring threads load neighbouring
 /// elements of a row. Keys beyond the end are zeros, which leave S as it is.
 /// Resources: S takes 64 registers at Dk = 64, the tile under way 48 more; 24 KB of shared memory at Dk = Dv = 64.
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kThreads) lmha_kernel(Arguments a) {
 
   float4 S[kDk / 4] = {};  // column j
   for (int t0 = 0, buffer = 0; t0 < a.L; t0 += kSteps, buffer ^= 1) {
-    load_tile(t0 + kSteps);
+    load_tile(t0 + kSteps);  // into registers; arrives while this tile is computed
     // Not unrolled as a whole: the compiler would see the loads and their use in one piece of code, and move the loads
     // down to where they are used, behind all the computing that hides them.
 #pragma unroll 2
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kThreads) lmha_kernel(Arguments a) {
       if (t < a.L && j < a.Dv) store_global(&a.o.row(b, h, t)[j], (o_tj.x + o_tj.y) + (o_tj.z + o_tj.w));
     }
     store_tile(buffer ^ 1);
-    __syncthreads();
+    __syncthreads();  // one buffer is read to its end, the other is full
   }
 }
 

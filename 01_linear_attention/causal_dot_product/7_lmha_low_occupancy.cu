@@ -8,7 +8,7 @@
 /// heads, only 4 of the GPU's multiprocessors work.
 /// Unchanged: S in registers, no atomics; as in `lmha`, the next rows are loaded ahead.
 /// Equation: S_t[:, j] = S_{t0-1}[:, j] + sum_{t0<=i<=t} k_i^T v_i[j] and o_t[j] = q_t S_t[:, j], for one column j
-/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv], fp32 in global memory; totals [2, W, Dk] in shared memory for W
+/// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv], fp32 in device memory; totals [2, W, Dk] in shared memory for W
 /// warps.
 /// Thread mapping: block (b, h, j) has W = 4, 8 or 16 warps. Warp w takes the 4 positions t0 + 4 w to t0 + 4 w + 3. Its
 /// lanes run along Dk: lane l has elements l, l + 32, ... In a warp the prefix over its 4 positions is three additions.

@@ -2,7 +2,7 @@
 /// `recurrent`: two walks through the sequence, one from each end.
 ///
 /// Idea: dq_t needs sum_{i<=t} k_i^T v_i, which is the state S_t. A walk from the start computes it, as in the forward
-/// pass. dk_i and dv_i need sum_{t>=i} q_t^T do_t, a running sum from the other end: the adjoint R_i of the state. A
+/// pass. dk_i and dv_i need sum_{t>=i} q_t^T do_t, a running sum from the other end: the adjoint dS_i of the state. A
 /// term of S_i reaches every later output, so every later output sends its gradient back to it. Both sums start from
 /// zero and need only the inputs. So the forward pass has to store nothing for the backward pass.
 /// Grows out of: 01_linear_attention/causal_dot_product/2_recurrent.cpp
@@ -10,14 +10,14 @@
 /// Unchanged: a state that a walk over the positions adds up; one position after the other.
 /// Equation:
 ///
-///   S_t = S_{t-1} + k_t^T v_t,   dq_t = do_t S_t^T                      for t = 1, ..., L
-///   R_t = R_{t+1} + q_t^T do_t,  dk_t = v_t R_t^T,  dv_t = k_t R_t      for t = L, ..., 1
+///   S_t = S_{t-1} + k_t^T v_t,     dq_t = do_t S_t^T                      for t = 1, ..., L
+///   dS_t = dS_{t+1} + q_t^T do_t,  dk_t = v_t dS_t^T,  dv_t = k_t dS_t  for t = L, ..., 1
 ///
-/// Shapes: q, k, dq, dk [B, H, L, Dk]; v, do, dv [B, H, L, Dv]; S, R [Dk, Dv], one after the other.
+/// Shapes: q, k, dq, dk [B, H, L, Dk]; v, do, dv [B, H, L, Dv]; S, dS [Dk, Dv], one after the other.
 /// Thread mapping: one thread. The lines of each walk share one loop over the rows of the state: a row is updated and
 /// read while it is in registers.
 /// Resources: one state, 4 Dk Dv bytes, which stays in the cache.
-/// Work: 10 Dk Dv operations per head and position: 4 with S and 6 with R. The forward pass takes 4.
+/// Work: 10 Dk Dv operations per head and position: 4 with S and 6 with dS. The forward pass takes 4.
 /// Bytes: the first walk reads k, v and do, the second q, do, k and v; dq, dk and dv are written once.
 /// Bound by: one core's arithmetic.
 /// Weakness: one core.
@@ -52,11 +52,11 @@ void walk_from_start(const Arguments& a, int b, int h) {
   }
 }
 
-/// From the end: R, dk and dv.
+/// From the end: dS, dk and dv.
 template <class Real>
 void walk_from_end(const Arguments& a, int b, int h) {
   const auto Dv = std::size_t(a.Dv);
-  std::vector<Real> R(std::size_t(a.Dk) * Dv), dv(Dv);
+  std::vector<Real> dS(std::size_t(a.Dk) * Dv), dv(Dv);
   for (int t = a.L - 1; t >= 0; --t) {
     const float* q_t = a.q.row(b, h, t);
     const float* k_t = a.k.row(b, h, t);
@@ -64,7 +64,7 @@ void walk_from_end(const Arguments& a, int b, int h) {
     const float* do_t = a.d_o.row(b, h, t);
     dv.assign(Dv, Real(0));
     for (int d = 0; d < a.Dk; ++d) {
-      Real* row = &R[std::size_t(d) * Dv];
+      Real* row = &dS[std::size_t(d) * Dv];
       Real dk = 0;
       for (std::size_t j = 0; j < Dv; ++j) {
         row[j] += Real(q_t[d]) * Real(do_t[j]);

@@ -14,12 +14,12 @@
 ///   dk_i = sum_{t>=i} (v_i . do_t) q_t
 ///   dv_i = sum_{t>=i} (k_i . q_t) do_t
 ///
-/// Shapes: q, k, dq, dk [B, H, L, Dk]; v, do, dv [B, H, L, Dv], fp32 in global memory; tiles of three of them in shared
+/// Shapes: q, k, dq, dk [B, H, L, Dk]; v, do, dv [B, H, L, Dv], fp32 in device memory; tiles of three of them in shared
 /// memory, twice.
-/// Thread mapping: block (b, h) of each kernel has one thread per column: Dk columns of S^T for dq, Dk columns of R^T
-/// for dk, Dv columns of R for dv.
+/// Thread mapping: block (b, h) of each kernel has one thread per column: Dk columns of S^T for dq, Dk columns of
+/// dS^T for dk, Dv columns of dS for dv.
 /// Resources: as causal_dot_product's `lmha`.
-/// Work: 12 Dk Dv operations per head and position. dk and dv each have a walk of their own, and both walks add up R.
+/// Work: 12 Dk Dv operations per head and position. dk and dv each have a walk of their own, and both walks add up dS.
 /// That is 2 Dk Dv more than in `recurrent`.
 /// Bytes: each walk reads three tensors and writes one: 12 tensors, of which 7 are different.
 /// Bound by: the latency of shared memory, as in the forward stage, three times.

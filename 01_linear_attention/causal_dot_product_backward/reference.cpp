@@ -1,14 +1,14 @@
 /// @file
-/// The gradients in double by the chain rule, through the score matrix: the reference. o = A V with the masked scores A =
-/// (Q K^T) . M. The adjoint of a matrix product is two matrix products: dV = A^T dO and dA = dO V^T. The mask lets no
-/// gradient through above the diagonal. The remaining gradient passes through Q K^T to Q and K. With A_ti = q_t . k_i and
-/// dA_ti = do_t . v_i for i <= t,
+/// The gradients in double by the chain rule, through the score matrix: the reference. o = w V with the masked scores w =
+/// (Q K^T) . M. The adjoint of a matrix product is two matrix products: dV = w^T dO and dw = dO V^T. The mask lets no
+/// gradient through above the diagonal. The remaining gradient passes through Q K^T to Q and K. With w_ti = q_t . k_i and
+/// dw_ti = do_t . v_i for i <= t,
 ///
-///   dq_t = sum_{i<=t} dA_ti k_i
-///   dk_i = sum_{t>=i} dA_ti q_t
-///   dv_i = sum_{t>=i} A_ti do_t
+///   dq_t = sum_{i<=t} dw_ti k_i
+///   dk_i = sum_{t>=i} dw_ti q_t
+///   dv_i = sum_{t>=i} w_ti do_t
 ///
-/// A and dA [L, L] of one head at a time take 16 L^2 bytes, 268 MB at L = 4096.
+/// w and dw [L, L] of one head at a time take 16 L^2 bytes, 268 MB at L = 4096.
 /// Sources: the chain rule; arXiv 2006.16236, section 3.3.1, has the same sums.
 
 #include <cstddef>
@@ -38,7 +38,7 @@ void store(float* row, const std::vector<double>& sum) {
 
 void quadratic_double(const Arguments& a) {
   const auto L = std::size_t(a.L), Dk = std::size_t(a.Dk), Dv = std::size_t(a.Dv);
-  std::vector<double> A(L * L), dA(L * L);  // one head at a time
+  std::vector<double> w(L * L), dw(L * L);  // one head at a time
   for (int b = 0; b < a.B; ++b) {
     for (int h = 0; h < a.H; ++h) {
 #pragma omp parallel for schedule(dynamic, 16)
@@ -46,9 +46,9 @@ void quadratic_double(const Arguments& a) {
         std::vector<double> dq(Dk, 0.0);
         for (int i = 0; i <= t; ++i) {  // the mask
           const std::size_t ti = std::size_t(t) * L + std::size_t(i);
-          A[ti] = dot(a.q.row(b, h, t), a.k.row(b, h, i), a.Dk);
-          dA[ti] = dot(a.d_o.row(b, h, t), a.v.row(b, h, i), a.Dv);
-          add(dq, dA[ti], a.k.row(b, h, i));
+          w[ti] = dot(a.q.row(b, h, t), a.k.row(b, h, i), a.Dk);
+          dw[ti] = dot(a.d_o.row(b, h, t), a.v.row(b, h, i), a.Dv);
+          add(dq, dw[ti], a.k.row(b, h, i));
         }
         store(a.dq.row(b, h, t), dq);
       }
@@ -57,8 +57,8 @@ void quadratic_double(const Arguments& a) {
         std::vector<double> dk(Dk, 0.0), dv(Dv, 0.0);
         for (int t = i; t < a.L; ++t) {
           const std::size_t ti = std::size_t(t) * L + std::size_t(i);
-          add(dk, dA[ti], a.q.row(b, h, t));
-          add(dv, A[ti], a.d_o.row(b, h, t));
+          add(dk, dw[ti], a.q.row(b, h, t));
+          add(dv, w[ti], a.d_o.row(b, h, t));
         }
         store(a.dk.row(b, h, i), dk);
         store(a.dv.row(b, h, i), dv);

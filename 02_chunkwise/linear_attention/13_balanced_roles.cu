@@ -7,7 +7,7 @@
 /// the next tiles and scores, and round S (320). We could not assign the remaining 130 clocks. The warpgroup of the
 /// scores spends half of its time on the fence after its stores. So two things change:
 ///
-///   - The state's warps put O into shared memory and go on. Three warps that were idle store it to global memory.
+///   - The state's warps put O into shared memory and go on. Three warps that were idle store it to device memory.
 ///   - Two warpgroups compute scores, one for even chunks and one for odd ones. Each may take twice as long.
 ///
 ///     state    | n: O, S, put O  | n + 1: O, S, put O |

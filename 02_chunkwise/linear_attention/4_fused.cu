@@ -31,7 +31,7 @@
 /// Requires: Dk <= 384. For Q, K, V and six slices of the state, 97 KB per block are needed then, which every GPU since
 /// compute capability 8.0 has for a block.
 /// Weakness: it computes multiply-adds one by one, although the hardware has units for whole matrix products.
-/// `tensor_core` uses them.
+/// `mma_products` uses them.
 /// Sources: arXiv 2312.06635, algorithm 1 without materialization.
 
 #include <cuda_runtime.h>

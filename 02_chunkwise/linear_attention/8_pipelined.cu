@@ -1,7 +1,7 @@
 /// @file
 /// Stage 8, `pipelined`: the loads of the next chunk overlap this chunk's products.
 ///
-/// Idea: shared memory holds two sets of tiles. `cp.async` copies from global to shared memory while the thread goes
+/// Idea: shared memory holds two sets of tiles. `cp.async` copies from device to shared memory while the thread goes
 /// on. So a block starts the copies of chunk n + 1, computes chunk n, and then finds chunk n + 1 in shared memory.
 ///
 ///     copies     | chunk 0 | chunk 1      | chunk 2      | ...

@@ -7,8 +7,8 @@
 /// time.
 ///
 ///     segment       0            1            2            3
-///     kernel 1   K^T V ->D_0  K^T V ->D_1  K^T V ->D_2                     at once: reads K, V
-///     kernel 2      S_0 -> + D_0 -----> + D_1 -----> + D_2                 a running sum
+///     kernel 1   K^T V ->X_0  K^T V ->X_1  K^T V ->X_2                     at once: reads K, V
+///     kernel 2      S_0 -> + X_0 -----> + X_1 -----> + X_2                 a running sum
 ///                    |         |          |            |
 ///     kernel 3     walk      walk       walk         walk -> S_L           at once: reads Q, K, V, writes O
 ///
@@ -20,9 +20,9 @@
 /// Unchanged: the kernel of `pipelined`.
 /// Equation:
 ///
-///   D_s = sum of k_t^T v_t in segment s     start of segment s + 1 = S_0 + D_0 + ... + D_s     `pipelined` from there
+///   X_m = sum of k_t^T v_t in segment m     start of segment m + 1 = S_0 + X_0 + ... + X_m     `pipelined` from there
 ///
-/// Shapes: as `tensor_core`; the D_s, and in their place the starts, [B, H, segments - 1, Dk, Dv] fp32 in global
+/// Shapes: as `tensor_core`; the X_m, and in their place the starts, [B, H, segments - 1, Dk, Dv] fp32 in device
 /// memory.
 /// Thread mapping: kernels 1 and 3 as `pipelined`, one block per tile of Dv and segment. Kernel 1 walks its segment
 /// from the end to the beginning: the order of a sum does not matter, and the chunks that it reads last are those that

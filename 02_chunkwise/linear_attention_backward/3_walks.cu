@@ -15,7 +15,7 @@
 ///   dK_n = scale (V_n S'^T + ((dO_n V_n^T) . M)^T Q_n)    S'^T += dO_n^T Q_n     n = N - 1 ... 0
 ///   dV_n = scale (K_n S'   + ((Q_n K_n^T) . M)^T dO_n)    S'   += Q_n^T dO_n     n = N - 1 ... 0
 ///
-/// Shapes: q, k, dq, dk [B, H, L, Dk], v, do, dv [B, H, L, Dv] bf16, states [B, H, Dk, Dv] fp32, in global memory.
+/// Shapes: q, k, dq, dk [B, H, L, Dk], v, do, dv [B, H, L, Dv] bf16, states [B, H, Dk, Dv] fp32, in device memory.
 /// Shared memory holds three tiles of a chunk and P, registers hold S and O.
 /// Thread mapping: block (x, h, b) takes 64 columns of one gradient of head h of batch entry b; its four warps divide
 /// them among them.

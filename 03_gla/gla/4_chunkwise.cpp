@@ -13,8 +13,8 @@
 /// Equation:
 ///
 ///     b_t = the sum of g from the chunk's first position up to t         the rows of b [C, Dk]; b_end is its last row
-///     O_n = scale ((Q_n . exp(b)) S_{n-1} + P V_n)                       decays from the chunk's start
-///     S_n = diag(exp(b_end)) S_{n-1} + (K_n . exp(b_end - b))^T V_n      decays of the whole chunk, and to its end
+///     O_n = scale ((Q_n . exp(b)) S_n + P V_n)                           decays from the chunk's start
+///     S_{n+1} = diag(exp(b_end)) S_n + (K_n . exp(b_end - b))^T V_n      decays of the whole chunk, and to its end
 ///
 ///     P in sub-chunks, C = 64:    e           e  pair by pair: P_ti = sum_d Q_td K_id exp(b_td - b_id), i <= t
 ///                                 # e         #  a product: (Q . exp(b - b_cut)) (K . exp(b_cut - b))^T, where cut is
@@ -22,7 +22,7 @@
 ///                                 # # # e
 ///
 /// Shapes: Q_n, K_n, b [C, Dk]; V_n, O_n [C, Dv]; S_n [Dk, Dv]; fp32 in host memory, b in double. S_0 is the state that
-/// chunk 1 starts from. The last chunk and the last sub-chunk may be shorter.
+/// chunk 0 starts from. The last chunk and the last sub-chunk may be shorter.
 /// Thread mapping: OpenMP gives each thread one head at a time. Eigen computes the #; the other products are too small
 /// for Eigen's way and use add_product() (common/small_product.hpp).
 /// Resources: 4 Dk Dv + 4 C^2 + 20 C Dk bytes per thread, which stay in the cache.

@@ -13,8 +13,8 @@
 ///
 ///     b_t = the sum of g / ln 2 from the chunk's first position up to t           gate_sums_kernel
 ///     X_n = (K_n . 2^(b_end - b))^T V_n                                           chunk_states_kernel
-///     S_n = diag(2^b_end) S_{n-1} + X_n, S_{n-1} in the place of X_n              running_sum_kernel
-///     O_n = scale ((Q_n . 2^b) S_{n-1} + P V_n)                                   outputs_kernel
+///     S_{n+1} = diag(2^b_end) S_n + X_n, S_n in the place of X_n                  running_sum_kernel
+///     O_n = scale ((Q_n . 2^b) S_n + P V_n)                                       outputs_kernel
 ///     P_ti = sum_d Q_td K_id 2^(b_td - b_id), i <= t
 ///
 /// The differences b_td - b_id must be accurate to about 1e-6, even if both sums are near -256 or -10000. fp32 cannot

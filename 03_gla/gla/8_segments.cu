@@ -3,13 +3,13 @@
 /// decay.
 ///
 /// Idea: all that a segment needs of the positions before it is one state, as in chapter 02's `segments`. A
-/// first kernel walks all segments from a state of zeros and computes no outputs. It leaves the state X_s that segment
-/// s ends with, and the segment's decay D_s, which is the product of the decays of its sub-chunks. A second, tiny
+/// first kernel walks all segments from a state of zeros and computes no outputs. It leaves the state H_m that segment
+/// m ends with, and the segment's decay D_m, which is the product of the decays of its sub-chunks. A second, tiny
 /// kernel computes from them the state that each segment starts from. Then all segments are walked at the same time.
 ///
 ///     segment       0               1               2               3
-///     kernel 1   X_0, D_0        X_1, D_1        X_2, D_2                              at once: reads k~, decays, v
-///     kernel 2      S_0 -> D_0 S_0 + X_0 -> D_1 (that) + X_1 -> D_2 (that) + X_2       one thread per element
+///     kernel 1   H_0, D_0        H_1, D_1        H_2, D_2                              at once: reads k~, decays, v
+///     kernel 2      S_0 -> D_0 S_0 + H_0 -> D_1 (that) + H_1 -> D_2 (that) + H_2       one thread per element
 ///     kernel 3     walk            walk            walk            walk -> S_L         at once
 ///
 /// Grows out of: 7_subchunk_walk.cu
@@ -17,16 +17,16 @@
 /// Unchanged: prepare(), and the walk, which now starts at its segment's first position.
 /// Equation:
 ///
-///     X_s = the state after segment s if the one before it is 0      D_s = the product of D_r, r in segment s
-///     start of segment s + 1 = diag(D_s) (start of segment s) + X_s     the first segment starts from S_0
+///     H_m = the state after segment m if the one before it is 0      D_m = the product of D_r, r in segment m
+///     start of segment m + 1 = diag(D_m) (start of segment m) + H_m     the first segment starts from S_0
 ///
-/// Shapes: as in `subchunk_walk`; X_s [B, H, segments - 1, Dk, Dv] and D_s [B, H, segments - 1, Dk], fp32, in device
+/// Shapes: as in `subchunk_walk`; H_m [B, H, segments - 1, Dk, Dv] and D_m [B, H, segments - 1, Dk], fp32, in device
 /// memory.
 /// Thread mapping: block (tile and segment, h, b) of kernels 1 and 3, otherwise as in `subchunk_walk`.
 /// Resources: kernel 1: three sets of tiles, 100 KB of shared memory at Dk = Dv = 128. Both kernels: two blocks per
 /// multiprocessor.
 /// Work: that of `subchunk_walk`, and in kernel 1 its part for the state once more.
-/// Bytes: those of `subchunk_walk`; k~, decays and v a second time, except those of the last segment; X_s is written,
+/// Bytes: those of `subchunk_walk`; k~, decays and v a second time, except those of the last segment; H_m is written,
 /// read and written by kernel 2, and read again.
 /// Bound by: the memory's bandwidth and the tensor cores. With two warps per scheduler, neither limit is reached.
 /// Requires: as in `subchunk_walk`.
@@ -59,7 +59,7 @@ constexpr int kPipelineDepthForStates = 3;  // the same, in kernel 1
 template <class Shape>
 constexpr std::size_t kSharedBytes = kPipelineDepth* DecayedTiles<Shape>::kBytes;
 
-/// Kernel 1: X_s and D_s of every segment but the last. All chunks of these segments are whole. Grid (tiles of Dv of
+/// Kernel 1: H_m and D_m of every segment but the last. All chunks of these segments are whole. Grid (tiles of Dv of
 /// these segments, H, B).
 /// @param states [B, H, segments - 1, Dk, Dv]
 /// @param decays [B, H, segments - 1, Dk]

@@ -15,7 +15,7 @@
 /// Grows out of: 7_subchunk_walk.cu; large step: bulk copies, products of warpgroups and roles come at once. Chapter 02
 /// has a stage for each of them (`bulk_copies`, `warpgroup_mma`, `specialized`), and stages in between would show them
 /// again.
-/// Improves on: `subchunk_walk` issues thousands of ldmatrix and mma per chunk, with two warps per scheduler.
+/// Improves on: `subchunk_walk` issues about a thousand ldmatrix and mma per chunk, with two warps per scheduler.
 /// Unchanged: prepare(), equation and precision; 64 positions are copied at a time. Segments as in `segments`.
 /// Shapes: as in `subchunk_walk`; tiles are panels of 64 columns of bf16 or 32 of fp32 (common/tile/panel_tile.cuh and
 /// float_panels.cuh).

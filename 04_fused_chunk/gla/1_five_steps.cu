@@ -3,40 +3,41 @@
 ///
 /// Idea: in sub-chunks of 16 positions, the walk over a sequence is two products per sub-chunk on tensor cores. They
 /// need q with its decay from the sub-chunk's start and k with its decay to the sub-chunk's end, and both decays are at
-/// most 1. The pairs of positions within a sub-chunk have a kernel of their own. There are five kernels, and everything
-/// that they pass on to each other is in device memory. The names are those of that release, whose chunks are our
-/// sub-chunks:
+/// most 1. They would be at most 1 in sub-chunks of any length: longer ones have fewer trips to memory in the walk,
+/// shorter ones fewer pairs, and 16 is the height of one mma. The pairs of positions within a sub-chunk have a kernel of
+/// their own. There are five kernels, and everything that they pass on to each other is in device memory. The names are
+/// those of that release, whose chunks are our sub-chunks:
 ///
-///   g [B,H,L,Dk] ---> 1 decay_cumsum (NK, R, B H) ---> sums [B,H,L,Dk] fp32
+///   g [B,H,L,Dk] ---> 1 decay_cumsum (NK, NC, B H) ---> sums [B,H,L,Dk] fp32
 ///                                                        |        |
 ///   q, k [B,H,L,Dk] -----+------------------> 2 prepare_qg_kg     |
-///                        |                       (NK, R, B H)     |
+///                        |                       (NK, NC, B H)    |
 ///                        |             q_g, k_g [B,H,L,Dk] bf16   | the sub-chunks' last rows
 ///                        |                               |        |
-///   v [B,H,L,Dv], S_0 ---|-------------------> 3 fused_chunk (NK, NV, B H): walks the R sub-chunks
+///   v [B,H,L,Dv], S_0 ---|-------------------> 3 fused_chunk (NK, NV, B H): walks the NC sub-chunks
 ///        |               |                               |
 ///        |               |                   partials [NK,B,H,L,Dv] fp32, final state
 ///        |               |                               |
-///        |       4 inner_chunk (NK, R, B H) <-- sums     |
+///        |       4 inner_chunk (NK, NC, B H) <- sums     |
 ///        |               |                               |
-///        |       scores [NK,B,H,R,16,16] bf16            |
+///        |       scores [NK,B,H,NC,16,16] bf16           |
 ///        |               |                               |
-///        +-------> 5 combine (NV, R, B H) <--------------+ ---> o [B,H,L,Dv]
+///        +-------> 5 combine (NV, NC, B H) <-------------+ ---> o [B,H,L,Dv]
 ///
 /// Grows out of: 03_gla/gla/4_chunkwise.cpp; port to the GPU: chunks of 16, each step of the loop a kernel over all
 /// sub-chunks, except for the walk
 /// Improves on: `chunkwise` of chapter 03 has one CPU thread per head.
 /// Unchanged: the result.
-/// Equation: for position t of the sub-chunk from s to e,
+/// Equation: for position t of a sub-chunk, where b_end is b at its last position,
 ///
-///   1  b_t = max(g_s / ln 2, -40) + ... + max(g_t / ln 2, -40)                  element by element; `sums` in memory
-///   2  q_g = q 2^b scale,  k_g = k 2^(b_e - b)                                  likewise
-///   3  partial = q_g S,  then S = diag(2^b_e) S + k_g^T v                       for each slice of 64 of Dk
+///   1  b_t = the sum of max(g / ln 2, -40) from its first position to t         element by element; `sums` in memory
+///   2  q_g = q 2^b scale,  k_g = k 2^(b_end - b)                                likewise
+///   3  partial = q_g S,  then S = diag(2^b_end) S + k_g^T v                     for each slice of 64 of Dk
 ///   4  P_ti = scale sum_d q_td k_id 2^(b_td - b_id), i <= t                     likewise
 ///   5  o = sum of partials + (sum of P) v
 ///
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L, Dk], S_0 and final_state [B, H, Dk, Dv] fp32. The
-/// picture shows what lies in memory between the kernels, and the grids in parentheses: R = ceil(L / 16) sub-chunks, NK
+/// picture shows what lies in memory between the kernels, and the grids in parentheses: NC = ceil(L / 16) sub-chunks, NK
 /// = ceil(Dk / 64) slices of the keys' width, NV = ceil(Dv / 64) of the values'.
 /// Thread mapping: steps 1 and 2 have one block of 64 threads per sub-chunk, one thread per column. In step 3, a block
 /// of four warps keeps a tile [64, 64] of the state in registers for the whole sequence, 16 columns per warp
@@ -65,7 +66,7 @@
 namespace tutorial::fused_gla {
 namespace {
 
-/// Grid (NK, R, B H), one thread per column.
+/// Grid (NK, NC, B H), one thread per column.
 __global__ void __launch_bounds__(kSlice) decay_cumsum_kernel(Bf16Arguments a, Intermediates x) {
   const SubChunk w = block_sub_chunk(a);
   const int d = int(blockIdx.x) * kSlice + int(threadIdx.x);
@@ -80,7 +81,7 @@ __global__ void __launch_bounds__(kSlice) decay_cumsum_kernel(Bf16Arguments a, I
   }
 }
 
-/// Grid (NK, R, B H), one thread per column.
+/// Grid (NK, NC, B H), one thread per column.
 __global__ void __launch_bounds__(kSlice, 8) prepare_qg_kg_kernel(Bf16Arguments a, Intermediates x) {
   const SubChunk w = block_sub_chunk(a);
   const int d = int(blockIdx.x) * kSlice + int(threadIdx.x);
@@ -137,7 +138,7 @@ __global__ void __launch_bounds__(kThreads, 6) fused_chunk_kernel(Bf16Arguments 
   }
 }
 
-/// Grid (NK, R, B H).
+/// Grid (NK, NC, B H).
 __global__ void __launch_bounds__(kThreads) inner_chunk_kernel(Bf16Arguments a, Intermediates x) {
   const SubChunk w = block_sub_chunk(a);
   const int d = int(blockIdx.x) * kSlice, Dk = min(kSlice, a.Dk - d);
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__(kThreads) inner_chunk_kernel(Bf16Arguments a, 
                    [&](int t, int i, float score) { store_global(P + t * kSubChunk + i, __float2bfloat16(score)); });
 }
 
-/// Grid (NV, R, B H).
+/// Grid (NV, NC, B H).
 __global__ void __launch_bounds__(kThreads) combine_kernel(Bf16Arguments a, Intermediates x) {
   const SubChunk w = block_sub_chunk(a);
   const int j = int(blockIdx.x) * kSlice, columns = min(kSlice, a.Dv - j);
@@ -186,17 +187,17 @@ constexpr std::size_t kScoreBytes = ScoreTile::kElements * sizeof(__nv_bfloat16)
 
 void five_steps(const Bf16Arguments& a) {
   const Intermediates x = intermediates(a, true);
-  const unsigned NK = unsigned(slices(a.Dk)), NV = unsigned(slices(a.Dv)), R = unsigned(sub_chunks(a.L));
+  const unsigned NK = unsigned(slices(a.Dk)), NV = unsigned(slices(a.Dv)), NC = unsigned(sub_chunks(a.L));
   const unsigned heads = unsigned(a.B * a.H);
-  launch(decay_cumsum_kernel, {dim3(NK, R, heads), kSlice}, a, x);
+  launch(decay_cumsum_kernel, {dim3(NK, NC, heads), kSlice}, a, x);
   end_part("decay_cumsum");
-  launch(prepare_qg_kg_kernel, {dim3(NK, R, heads), kSlice}, a, x);
+  launch(prepare_qg_kg_kernel, {dim3(NK, NC, heads), kSlice}, a, x);
   end_part("prepare_qg_kg");
   launch(fused_chunk_kernel, {dim3(NK, NV, heads), kThreads, 3 * kTileBytes + kDecayBytes}, a, x);
   end_part("fused_chunk");
-  launch(inner_chunk_kernel, {dim3(NK, R, heads), kThreads, 2 * kTileBytes + kSumBytes}, a, x);
+  launch(inner_chunk_kernel, {dim3(NK, NC, heads), kThreads, 2 * kTileBytes + kSumBytes}, a, x);
   end_part("inner_chunk");
-  launch(combine_kernel, {dim3(NV, R, heads), kThreads, kTileBytes + kScoreBytes}, a, x);
+  launch(combine_kernel, {dim3(NV, NC, heads), kThreads, kTileBytes + kScoreBytes}, a, x);
   end_part("combine");
 }
 

@@ -15,15 +15,15 @@
 /// starts five kernels.
 /// Unchanged: the products of the walk and what is computed for a pair. The sums are still written, because the walk
 /// needs them.
-/// Equation: for each sub-chunk, whose last position is e,
+/// Equation: for each sub-chunk, where b_end is b at its last position,
 ///
 ///   P_ti = scale sum_d q_td k_id 2^(b_td - b_id), i <= t               once for each 64 columns of v
-///   o    = q_g S + P v,   then S = diag(2^b_e) S + k_g^T v
+///   o    = q_g S + P v,   then S = diag(2^b_end) S + k_g^T v
 ///
 /// Shapes: q, k, q_g, k_g [B, H, L, Dk], v, o [B, H, L, Dv] bf16; sums, which are b, [B, H, L, Dk], S_0 and final_state
-/// [B, H, Dk, Dv] fp32, in global memory. In shared memory: a sub-chunk of q, k, q_g, k_g, sums and v, and P [16, 16].
-/// Thread mapping: the first kernel as steps 1 and 2, grid (NK, R, B H). Block (x, head) of the walk has 64 columns of v,
-/// o and S, from column 64 x on, and all of Dk; each of the four warps has 16 columns of S in its registers, 64 per
+/// [B, H, Dk, Dv] fp32, in device memory. In shared memory: a sub-chunk of q, k, q_g, k_g, sums and v, and P [16, 16].
+/// Thread mapping: the first kernel as steps 1 and 2, grid (NK, NC, B H). Block (x, head) of the walk has 64 columns of
+/// v, o and S, from column 64 x on, and all of Dk; each of the four warps has 16 columns of S in its registers, 64 per
 /// thread at Dk = 128. 120 threads compute the score of one pair each.
 /// Resources: 80 registers per thread of the first kernel; 28 KB of shared memory of the walk at Dk = 128, three blocks
 /// per multiprocessor.
@@ -48,7 +48,7 @@
 namespace tutorial::fused_gla {
 namespace {
 
-/// Grid (NK, R, B H), one thread per column.
+/// Grid (NK, NC, B H), one thread per column.
 __global__ void __launch_bounds__(kSlice) prepare_kernel(Bf16Arguments a, Intermediates x) {
   const SubChunk w = block_sub_chunk(a);
   const int d = int(blockIdx.x) * kSlice + int(threadIdx.x);
@@ -137,9 +137,9 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 3 : 2) walk_kern
 
 void intra_fused(const Bf16Arguments& a) {
   const Intermediates x = intermediates(a, false);
-  const unsigned NK = unsigned(slices(a.Dk)), NV = unsigned(slices(a.Dv)), R = unsigned(sub_chunks(a.L));
+  const unsigned NK = unsigned(slices(a.Dk)), NV = unsigned(slices(a.Dv)), NC = unsigned(sub_chunks(a.L));
   const unsigned heads = unsigned(a.B * a.H);
-  launch(prepare_kernel, {dim3(NK, R, heads), kSlice}, a, x);
+  launch(prepare_kernel, {dim3(NK, NC, heads), kSlice}, a, x);
   end_part("prepare");
   tile::select_shape(a.Dk, [&]<class Shape>(Shape) {
     launch(walk_kernel<Shape>, {dim3(NV, heads), kThreads, Tiles<Shape>::kBytes}, a, x);

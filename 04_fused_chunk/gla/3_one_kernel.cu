@@ -16,10 +16,10 @@
 /// per multiprocessor. `subchunk_walk` loads ahead, but writes q and k with their decays to memory.
 /// Unchanged: the arithmetic of `subchunk_walk`. If two warps prepare a sub-chunk, P is the sum of two parts, each
 /// rounded to bf16, and the walk multiplies both with V.
-/// Equation: for each sub-chunk r, its positions counted from 1, with the gates a_t = exp(g_t):
+/// Equation: for each sub-chunk r, its positions counted from 1:
 ///
-///   q~_t = q_t a_1 ... a_t     k~_i = k_i a_(i+1) ... a_16     D = a_1 ... a_16
-///   P_ti = sum_d q_td k_id a_(i+1)d ... a_td, i <= t
+///   q~_t = q_t exp(g_1 + ... + g_t)     k~_i = k_i exp(g_(i+1) + ... + g_16)     D = exp(g_1 + ... + g_16)
+///   P_ti = sum_d q_td k_id exp(g_(i+1)d + ... + g_td), i <= t
 ///   O_r  = scale (q~_r S + P_r V_r)        S = diag(D) S + k~_r^T V_r
 ///
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L, Dk], states fp32.

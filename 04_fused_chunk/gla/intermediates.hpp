@@ -2,7 +2,7 @@
 /// @file
 /// What the kernels of gla pass on to each other in device memory, up to `intra_fused`. Plain pointers and sizes only.
 ///
-/// A sub-chunk has c = 16 positions, a sequence R = ceil(L / 16) of them. The keys' width is cut into NK = ceil(Dk /
+/// A sub-chunk has c = 16 positions, a sequence NC = ceil(L / 16) of them. The keys' width is cut into NK = ceil(Dk /
 /// 64) slices, the values' into NV = ceil(Dv / 64).
 
 #include <cuda_bf16.h>
@@ -20,7 +20,7 @@ inline constexpr int kSlice = 64;  ///< columns of a slice
 TUTORIAL_HOST_DEVICE inline int slices(int columns) {
   return (columns - 1) / kSlice + 1;
 }
-/// R, the sub-chunks of so many positions.
+/// NC, the sub-chunks of so many positions.
 TUTORIAL_HOST_DEVICE inline int sub_chunks(int L) {
   return (L - 1) / kSubChunk + 1;
 }
@@ -30,7 +30,7 @@ struct Intermediates {
   View<float> sums;  ///< b [B, H, L, Dk]: sums of the logarithms of gates to base 2 from the sub-chunk's start on
   View<__nv_bfloat16> q_g;  ///< [B, H, L, Dk]: q with its decay from the sub-chunk's start, times scale
   View<__nv_bfloat16> k_g;  ///< [B, H, L, Dk]: k with its decay to the sub-chunk's end
-  __nv_bfloat16* scores;    ///< [NK, B, H, R, 16, 16], zero above the diagonal
+  __nv_bfloat16* scores;    ///< [NK, B, H, NC, 16, 16], zero above the diagonal
   float* partials;          ///< [NK, B, H, L, Dv]: what each slice of the keys contributes to o from the state
 };
 

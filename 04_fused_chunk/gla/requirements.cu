@@ -1,6 +1,6 @@
 /// @file
 /// What the stages require of a problem, the memory that they take, what they choose, and the bytes that their kernels
-/// read from global memory or write to it.
+/// read from device memory or write to it.
 
 #include "common/tile/requirements.hpp"
 

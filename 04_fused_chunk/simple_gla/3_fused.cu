@@ -7,11 +7,11 @@
 /// Improves on: `chunkwise` has one CPU thread per head.
 /// Unchanged: the kernel of `pipelined`, with one block per head and tile of Dv, its products and its loads.
 /// scalar_gate.cuh has the decays and the sums from which they are computed.
-/// Equation: with b_t = g_s / ln 2 + ... + g_t / ln 2 for the chunk n from position s to position e,
+/// Equation: with b_t, the sum of g / ln 2 from the first position of chunk n to t, and b_end at its last position,
 ///
 ///   P_ti = scale (q_t . k_i) 2^(b_t - b_i), i <= t
 ///   O_n  = scale diag(2^b) Q_n S + P V_n
-///   S    = 2^b_e S + K_n^T (diag(2^(b_e - b)) V_n)
+///   S    = 2^b_end S + K_n^T (diag(2^(b_end - b)) V_n)
 ///
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; g [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32.
 /// Thread mapping: as in `pipelined`. g is loaded one chunk ahead of the tiles. Every warp computes b of the next chunk

@@ -7,10 +7,10 @@
 /// The two warpgroups of the scores take turns, so each has the time of two chunks for one. They multiply the scores,
 /// and V on its way into the state, by their decays.
 ///
-///     loads    | Q, K, V of n + 3 ....................................................................... |
-///     decays   | g of n + 7; b_t, 2^b_t, 2^(b_e - b_t) of n + 3 ......................................... |
-///     scores   | n + 1: Q K^T, under it V~ = diag(2^(b_e - b)) V | P_ti = scale (q_t . k_i) 2^(b_t - b_i) |
-///     state    | n: S = 2^b_e S | S^T Q^T, V^T P^T | V~^T K, under it O = diag(scale 2^b) Q S + P V ..... |
+///     loads    | Q, K, V of n + 3 ......................................................................... |
+///     decays   | g of n + 7; b_t, 2^b_t, 2^(b_end - b_t) of n + 3 ......................................... |
+///     scores   | n + 1: Q K^T, under it V~ = diag(2^(b_end - b)) V | P_ti = scale (q_t . k_i) 2^(b_t - b_i) |
+///     state    | n: S = 2^b_end S | S^T Q^T, V^T P^T | V~^T K, under it O = diag(scale 2^b) Q S + P V ..... |
 ///
 /// Grows out of: 02_chunkwise/linear_attention/13_balanced_roles.cu
 /// Improves on: `fused` computes these decays in every warp, beside products by mma.sync.

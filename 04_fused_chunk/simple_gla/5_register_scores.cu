@@ -6,7 +6,7 @@
 /// warpgroup of the state writes this part, Q S, to shared memory in fp32 and goes on. It waits only for tiles.
 ///
 ///     scores   | n: Q K^T | P in registers | P V | += diag(scale 2^b) Q S | O to the warps that store |
-///     state    | S rounded, S = 2^b_e S | n: S^T Q^T | V~^T K | under it Q S to shared memory, V~ of n + 1 |
+///     state    | S rounded, S = 2^b_end S | n: S^T Q^T | V~^T K | under it Q S to shared memory, V~ of n + 1 |
 ///
 /// Grows out of: 4_specialized.cu
 /// Improves on: in `specialized` P and V~ pass through shared memory, where products see each of them only after a

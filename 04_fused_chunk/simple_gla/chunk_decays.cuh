@@ -153,7 +153,7 @@ __device__ __forceinline__ void store_decayed_scores(const tile::PanelTile<kChun
   }
 }
 
-/// to = diag(2^(b_e - b)) V, computed by a warpgroup. Each warp takes its 16 positions.
+/// to = diag(2^(b_end - b)) V, computed by a warpgroup. Each warp takes its 16 positions.
 __device__ __forceinline__ void store_decayed_values(const tile::PanelTile<64>& to, const tile::PanelTile<64>& V,
                                                      const ChunkDecays& decays) {
   const int lane = int(lane_index()), first = tile::warp_in_group() * 16 + lane / 8, column = lane % 8 * 8;
@@ -172,7 +172,7 @@ __device__ __forceinline__ void store_decayed_values(const tile::PanelTile<64>& 
   }
 }
 
-/// S = 2^b_e S.
+/// S = 2^b_end S.
 template <int kSums>
 __device__ __forceinline__ void decay_state(float (&S)[kSums], float whole) {
 #pragma unroll

@@ -29,7 +29,7 @@ __device__ __forceinline__ void load_factors(ValueFactors& factors, const ChunkD
 #pragma unroll
   for (int i = 0; i < kChunk / 8; ++i) factors[i] = decays.pair_to_end(8 * i + int(lane_index()) % 4 * 2);
 }
-/// v = (diag(2^(b_e - b)) V)^T, from V^T.
+/// v = (diag(2^(b_end - b)) V)^T, from V^T.
 __device__ __forceinline__ void decay_values(tile::ValueFragments& v, const ValueFactors& factors) {
 #pragma unroll
   for (int i = 0; i < kChunk / 16; ++i) {
@@ -38,7 +38,7 @@ __device__ __forceinline__ void decay_values(tile::ValueFragments& v, const Valu
   }
 }
 
-/// v = (diag(2^(b_e - b)) V)^T.
+/// v = (diag(2^(b_end - b)) V)^T.
 __device__ __forceinline__ void load_decayed_values(tile::ValueFragments& v, const tile::PanelTile<64>& V,
                                                     const ChunkDecays& decays) {
   ValueFactors factors;
@@ -49,8 +49,8 @@ __device__ __forceinline__ void load_decayed_values(tile::ValueFragments& v, con
 
 /// What a chunk does to the state: S = whole S + v K.
 struct StateFactors {
-  tile::ValueFragments v;  ///< (diag(2^(b_e - b)) V)^T
-  float whole;             ///< 2^b_e
+  tile::ValueFragments v;  ///< (diag(2^(b_end - b)) V)^T
+  float whole;             ///< 2^b_end
 };
 
 /// Loads them.

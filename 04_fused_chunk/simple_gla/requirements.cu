@@ -1,6 +1,6 @@
 /// @file
 /// What the stages and the walks of dispatch require of a problem, the memory that they take, and the bytes that their
-/// kernels read from global memory or write to it.
+/// kernels read from device memory or write to it.
 
 #include "common/tile/requirements.hpp"
 

@@ -2,7 +2,7 @@
 /// @file
 /// What one gate per head and position adds to chapter 02's chunk of 64 on tensor cores.
 ///
-///     b_t = g_s / ln 2 + ... + g_t / ln 2        s: the chunk's first position, e: its last
+///     b_t = the sum of g / ln 2 from the chunk's first position to t, b_end that to its last
 ///
 /// All logarithms are to base 2. The decay from position i to position t is one number, 2^(b_t - b_i), so it is a
 /// factor on a score, on a row of Q S, or on a row of V on its way into the state.
@@ -33,7 +33,7 @@ using tile::kChunk;
 
 /// A chunk's b in the registers of a warp: a lane has those of the positions 2 lane and 2 lane + 1.
 struct ChunkSums {
-  float first, second, end;  ///< `end` is b_e, the same in every lane
+  float first, second, end;  ///< `end` is b_end, the same in every lane
 
   /// All lanes of a warp. @param g of the lane's two positions; 0 past the end of the sequence
   __device__ __forceinline__ explicit ChunkSums(float2 g) {
@@ -58,8 +58,8 @@ __device__ __forceinline__ std::uint32_t times(std::uint32_t two, float2 factors
   return pack(x.x * factors.x, x.y * factors.y);
 }
 
-/// S = 2^b_e S + K^T (diag(2^(b_e - b)) V): tile::update_state(), each row of V times the decay of its position. In the
-/// registers it is S^T += V^T K, where a row of V is a column of the fragment.
+/// S = 2^b_end S + K^T (diag(2^(b_end - b)) V): tile::update_state(), each row of V times the decay of its position. In
+/// the registers it is S^T += V^T K, where a row of V is a column of the fragment.
 /// @param to_end the chunk's decays: `whole`, and of_pair(i) of the positions i + p and i + p + 1, p = 2 (lane % 4)
 template <class Shape, class Decays>
 __device__ __forceinline__ void update_state(typename Shape::State& S, const typename Shape::KeyTile& K,

@@ -6,7 +6,7 @@
 /// The block goes through the segment from the end where its state is wanted. So the decay from a position to this end
 /// is known when the block reaches its chunk:
 ///
-///     X = sum of K_n^T (diag(2^(b_e - b + later)) V_n), where `later` is the sum of the b_e of the chunks after n
+///     X = sum of K_n^T (diag(2^(b_end - b + later)) V_n), where `later` is the sum of the b_end of the chunks after n
 ///
 /// So all decays are in V~, and X is never multiplied. V is loaded from shared memory into registers and multiplied
 /// there; the result, V~, is the left factor of the product. V~ of the next chunk is computed while the product runs.

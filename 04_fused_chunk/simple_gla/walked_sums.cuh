@@ -16,7 +16,7 @@
 namespace tutorial::simple_gla {
 
 /// The first 64 threads of the block start the copies of a chunk's g to shared memory, with zeros past the end.
-/// @param g [C] @param first the chunk's first in global memory; the next is stride_l elements further
+/// @param g [C] @param first the chunk's first in device memory; the next is stride_l elements further
 /// @param rows how many positions of the chunk exist
 __device__ __forceinline__ void load_g_async(float* g, const float* first, std::int64_t stride_l, int rows) {
   const int i = hide_from_compiler(int(threadIdx.x));
@@ -45,7 +45,7 @@ struct WalkedSums {
   }
   /// Computes b from g.
   __device__ __forceinline__ void add_up(int t) const { sums_of(t).store(ChunkSums(g_of_lane(g_of(t)))); }
-  /// The same directly from global memory, for the first chunk. Parameters as load_g().
+  /// The same directly from device memory, for the first chunk. Parameters as load_g().
   __device__ __forceinline__ void add_up(const Bf16Arguments& a, int b, int h, int t, int end) const {
     sums_of(t).store(ChunkSums(load_g(a, b, h, t, end)));
   }

@@ -8,18 +8,18 @@
 /// Grows out of: 02_chunkwise/linear_attention_backward/2_chunkwise.cpp
 /// Improves on: `recurrent` reads and writes all of the state at each position.
 /// Unchanged: two passes, nothing stored in between but q_t . dq_t, one head per thread; dg as in `recurrent`.
-/// Equation: with b_t = g_s + ... + g_t for the chunk n from position s to position e, and M_ti = exp(b_t - b_i), i <=
-/// t, else 0,
+/// Equation: with b_t, the sum of g from the first position of chunk n to t, b_end at its last position, and Gamma_ti =
+/// exp(b_t - b_i), i <= t, else 0,
 ///
-///   dQ_n = scale (diag(exp(b)) dO_n S^T + R_n K_n)         R_n = (dO_n V_n^T) . M
-///   S    = exp(b_e) S + (diag(exp(b_e - b)) K_n)^T V_n     for each chunk n, forwards
-///   dK_n = diag(exp(b_e - b)) V_n dS^T + scale R_n^T Q_n
-///   dV_n = diag(exp(b_e - b)) K_n dS + scale P_n^T dO_n    P_n = (Q_n K_n^T) . M
-///   dS   = exp(b_e) dS + scale (diag(exp(b)) Q_n)^T dO_n   for each chunk n, backwards
+///   dQ_n = scale (diag(exp(b)) dO_n S^T + R_n K_n)             R_n = (dO_n V_n^T) . Gamma
+///   S    = exp(b_end) S + (diag(exp(b_end - b)) K_n)^T V_n     for each chunk n, forwards
+///   dK_n = diag(exp(b_end - b)) V_n dS^T + scale R_n^T Q_n
+///   dV_n = diag(exp(b_end - b)) K_n dS + scale P_n^T dO_n        P_n = (Q_n K_n^T) . Gamma
+///   dS   = exp(b_end) dS + scale (diag(exp(b)) Q_n)^T dO_n     for each chunk n, backwards
 ///   dg_t = dg_{t+1} + q_t . dq_t - k_t . dk_t
 ///
-/// Shapes: Q_n, K_n [C, Dk]; V_n, dO_n [C, Dv]; P_n, R_n, M [C, C]; S, dS [Dk, Dv]; fp32 in host memory; b and sums for
-/// dg in double. The last chunk may be shorter.
+/// Shapes: Q_n, K_n [C, Dk]; V_n, dO_n [C, Dv]; P_n, R_n, Gamma [C, C]; S, dS [Dk, Dv]; fp32 in host memory; b and sums
+/// for dg in double. The last chunk may be shorter.
 /// Thread mapping: OpenMP gives each thread one head at a time; the products are Eigen's and add_product()'s
 /// (common/small_product.hpp).
 /// Resources: the state, the scores and the decayed rows of one chunk per thread, 4 Dk Dv + 4 C^2 + 4 C max(Dk, Dv)
@@ -77,7 +77,7 @@ class Walk {
     return (x.template cast<double>().array() * y.template cast<double>().array()).rowwise().sum();
   }
 
-  /// (x y^T) . M.
+  /// (x y^T) . Gamma.
   template <class X, class Y>
   auto decayed_scores(const X& x, const Y& y, const Sums& sums) {
     auto P = scores_.topLeftCorner(x.rows(), x.rows());

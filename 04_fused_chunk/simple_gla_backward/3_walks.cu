@@ -10,17 +10,17 @@
 /// dk and dv two
 /// Improves on: `chunkwise` has one thread per head.
 /// Unchanged: the products of a chunk, and dg from the end. C is 64.
-/// Equation: with b_t = g_s / ln 2 + ... + g_t / ln 2 for the chunk n from position s to position e; P and R as in
-/// `chunkwise`; S' = dS / scale, so that the factor scale stays outside of the sums
+/// Equation: with b_t, the sum of g / ln 2 from the first position of chunk n to t, and b_end at its last; P and R as
+/// in `chunkwise`; S' = dS / scale, so that the factor scale stays outside of the sums
 ///
-///   dQ_n = scale (diag(2^b) dO_n S^T + R_n K_n)             S^T  = 2^b_e S^T + V_n^T (diag(2^(b_e - b)) K_n)
-///   dK_n = scale (diag(2^(b_e - b)) V_n S'^T + R_n^T Q_n)   S'^T = 2^b_e S'^T + dO_n^T (diag(2^b) Q_n)
-///   dV_n = scale (diag(2^(b_e - b)) K_n S' + P_n^T dO_n)    S'   = 2^b_e S' + Q_n^T (diag(2^b) dO_n)
+///   dQ_n = scale (diag(2^b) dO_n S^T + R_n K_n)               S^T  = 2^b_end S^T + V_n^T (diag(2^(b_end - b)) K_n)
+///   dK_n = scale (diag(2^(b_end - b)) V_n S'^T + R_n^T Q_n)   S'^T = 2^b_end S'^T + dO_n^T (diag(2^b) Q_n)
+///   dV_n = scale (diag(2^(b_end - b)) K_n S' + P_n^T dO_n)    S'   = 2^b_end S' + Q_n^T (diag(2^b) dO_n)
 ///   dg_t = <S_L, dfinal_state> + sum_{i = t..L} (q_i . dq_i - k_i . dk_i)
 ///
-/// n = 0 ... N - 1 in the first line, N - 1 ... 0 in the second and third.
+/// n goes up in the first line, and down in the second and third.
 /// Shapes: q, k, dq, dk [B, H, L, Dk], v, do, dv [B, H, L, Dv] bf16; g, dg [B, H, L], states [B, H, Dk, Dv] and row
-/// products fp32; in global memory. Shared memory holds four tiles of a chunk and P, registers hold S and O.
+/// products fp32; in device memory. Shared memory holds four tiles of a chunk and P, registers hold S and O.
 /// Thread mapping: block (x, h, b) takes 64 columns of one gradient of head h of batch entry b; its four warps divide
 /// them among them. The last kernel has one warp per head.
 /// Precision: P, R, decayed rows and a copy of the state are rounded to bf16; sums are fp32, and so are the row

@@ -9,7 +9,7 @@
 /// as `dispatch` of the operator does (border_states.cuh).
 ///
 ///     scores   | n: Q K^T | P or P^T in registers | P V | += Q S | O to shared memory | rows times q or k: dg |
-///     state    | n: V to registers, S^T Q^T | under it S = 2^b_e S, V~ | V~^T K | under it Q S to shared memory |
+///     state    | n: V to registers, S^T Q^T | under it S = 2^b_end S, V~ | V~^T K | under it Q S to shared memory |
 ///     copies   | q or k for n + 2 into the tile that O of n has left | O from there to memory ................ |
 ///
 /// Grows out of: 04_fused_chunk/simple_gla/5_register_scores.cu; large step: stages in between would launch the walks one

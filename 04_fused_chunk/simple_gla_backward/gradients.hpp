@@ -1,13 +1,13 @@
 #pragma once
 /// @file
-/// The gradients of q, k and v as the operator itself on other inputs (02_chunkwise's README, "Three times the
-/// operator"), now with gates. Written out, with D_ti = exp(g_(i+1) + ... + g_t), the decay from position i to position
-/// t >= i, and D_t0 that from the beginning, D_(L+1)t that to the end,
+/// The gradients of q, k and v as the operator itself on other inputs, as in chapter 02, now with gates. With Gamma_ti =
+/// exp(g_(i+1) + ... + g_t), the decay from position i to position t >= i, Gamma_t0 that from the beginning, and
+/// Gamma_(L+1)t that to the end,
 ///
-///     o_t  = scale (D_t0 q_t S_0                     + sum_{i<=t} D_ti (q_t . k_i) v_i)
-///     dq_t = scale (D_t0 do_t S_0^T                  + sum_{i<=t} D_ti (do_t . v_i) k_i)
-///     dk_t = scale (D_(L+1)t v_t (dS_end/scale)^T    + sum_{i>=t} D_it (v_t . do_i) q_i)
-///     dv_t = scale (D_(L+1)t k_t (dS_end/scale)      + sum_{i>=t} D_it (k_t . q_i) do_i)
+///     o_t  = scale (Gamma_t0 q_t S_0                     + sum_{i<=t} Gamma_ti (q_t . k_i) v_i)
+///     dq_t = scale (Gamma_t0 do_t S_0^T                  + sum_{i<=t} Gamma_ti (do_t . v_i) k_i)
+///     dk_t = scale (Gamma_(L+1)t v_t (dS_end/scale)^T    + sum_{i>=t} Gamma_it (v_t . do_i) q_i)
+///     dv_t = scale (Gamma_(L+1)t k_t (dS_end/scale)      + sum_{i>=t} Gamma_it (k_t . q_i) do_i)
 ///
 /// where dS_end is the gradient of the final state. So the arguments of the operator are
 ///

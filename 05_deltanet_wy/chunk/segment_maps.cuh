@@ -2,19 +2,19 @@
 /// @file
 /// What each segment does to a state, and the state that each segment starts from (`segments`):
 ///
-///     start of s + 1  =  S + E_s S + H_s,        S = start of s,        start of 1 = H_0
+///     start of m + 1  =  S + Psi_m S + H_m,      S = start of m,        start of 1 = H_0
 ///
 /// With one gate per head, S is first multiplied by the segment's decay (gated_delta_rule/dispatch/segments.cu).
 ///
 /// As in a walk, a warpgroup has 64 columns of S, transposed, in registers:
 ///
-///     D^T = S^T E_s^T          A = S^T, rounded, from registers          B = E_s^T from shared memory
+///     D^T = S^T Psi_m^T        A = S^T, rounded, from registers          B = Psi_m^T from shared memory
 ///
 /// This is the product that updates the state after a chunk, S^T += v_new^T K, for a chunk of Dk positions whose keys
-/// are the columns of E_s and whose values are the rows of S. S itself is not rounded: D and H_s are added to it in
+/// are the columns of Psi_m and whose values are the rows of S. S itself is not rounded: D and H_m are added to it in
 /// fp32. While the tensor core computes D, the threads write S, add H_s, and load H of the next segment.
 ///
-/// Source: FlashInfer's delta rule for Hopper, since version 0.7, which keeps Phi = I + E instead.
+/// Source: FlashInfer's delta rule for Hopper, since version 0.7, which keeps Phi = I + Psi instead.
 
 #include <cuda_runtime.h>
 
@@ -70,7 +70,7 @@ struct Columns {
   int tile;  ///< their number divided by 64
 };
 
-/// What all segments but the last do to a state: H_s and E_s, in device memory.
+/// What all segments but the last do to a state: H_m and Psi_m, in device memory.
 /// @tparam kDk rows of a state in a warpgroup's registers: 64 or 128
 template <int kDk>
 struct SegmentMaps {
@@ -79,8 +79,8 @@ struct SegmentMaps {
   /// [B, H, count, tiles, kDk / 8, 128]: H, later the start of the following segment, in the order in which the threads
   /// of a warpgroup hold S^T. Four sums of a thread are side by side.
   float4* states;
-  /// [B, H, count, kDk, kDk]: E^T, rounded, with zeros in rows and columns that do not exist. E of the first segment is
-  /// not used.
+  /// [B, H, count, kDk, kDk]: Psi^T, rounded, with zeros in rows and columns that do not exist. That of the first segment
+  /// is not used.
   __nv_bfloat16* transitions;
   float* decays = nullptr;  ///< [B, H, count]; null without gates
 
@@ -144,15 +144,15 @@ struct SegmentMaps {
                                               const tile::WarpgroupState<kDk>& H) const {
     if (of.tile < tiles) store(state(a, of), H);
   }
-  /// Writes E, rounded, if these columns exist.
+  /// Writes Psi, rounded, if these columns exist.
   __device__ __forceinline__ void store_transition(const Bf16Arguments& a, const Columns& of,
-                                                   const tile::WarpgroupState<kDk>& E) const {
+                                                   const tile::WarpgroupState<kDk>& Psi) const {
     if (of.tile >= kDk / tile::kWarpgroupColumns) return;
     __nv_bfloat16* row = transitions + (number(a, of) * kDk + of.tile * tile::kWarpgroupColumns) * kDk;
 #pragma unroll
     for (int i = 0; i < kDk / 2; i += 2) {
       auto* two = reinterpret_cast<std::uint32_t*>(row + wgmma_row(i) * kDk + wgmma_column(i));
-      store_global(two, pack(E[i], E[i + 1]));
+      store_global(two, pack(Psi[i], Psi[i + 1]));
     }
   }
 

@@ -212,7 +212,7 @@ __device__ __forceinline__ void outputs(WarpColumns& O, const SwizzledTile<kDk>&
   for (int i = 0; i < kBlocks; ++i) add_scores(O, P, i, v_new[i * 32 + lane]);
 }
 
-/// Writes O^T times a factor to global memory, in whole units of 16 bytes of O's rows.
+/// Writes O^T times a factor to device memory, in whole units of 16 bytes of O's rows.
 /// @param staging [64, 16] in shared memory, the warp's own; the two units of a row swap places every four rows, to
 /// avoid bank conflicts
 /// @param o the warp's first column of the chunk's first row; rows are stride_l elements apart

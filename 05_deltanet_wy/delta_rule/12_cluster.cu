@@ -2,7 +2,7 @@
 /// Stage 12, `cluster`: T beside the chain, too; the two blocks of a head share the work for it.
 ///
 /// Idea: T and P depend on a single chunk, so they may be computed at any time before the chain needs them, also in other
-/// warps of the walk. Then nothing but q, k, v, beta, o and states is in global memory. The work for T, with many short
+/// warps of the walk. Then nothing but q, k, v, beta, o and states is in device memory. The work for T, with many short
 /// steps, fills the time in which the chain waits for its products. But a warpgroup takes longer for the T of a chunk
 /// than the chain takes for two chunks (matrices.cuh). At Dv = 128 a head has two blocks, and both need the same T and P.
 /// In a cluster each block can write into the other's shared memory. So each block computes T and P of every second

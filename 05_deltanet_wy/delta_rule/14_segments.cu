@@ -2,20 +2,20 @@
 /// Stage 14, `segments`: the sequence is cut into segments, which the GPU walks at the same time.
 ///
 /// Idea: a segment turns the state S that it starts from into Phi S + H, with a matrix Phi [Dk, Dk]. In terms of T, a
-/// chunk turns S into S + K^T T (V - K S). For V = -K and S = E this is E + K^T T (-K - K E) = (I - K^T T K) (I + E) -
-/// I. So a walk that starts from zeros ends with H if its values are V, and with E = Phi - I if its values are -K.
+/// chunk turns S into S + K^T T (V - K S). For V = -K and S = Psi this is Psi + K^T T (-K - K Psi) = (I - K^T T K) (I +
+/// Psi) - I. So a walk that starts from zeros ends with H if its values are V, and with Psi = Phi - I if they are -K.
 /// Therefore kernel 1 walks all segments at once, without outputs, over the Dv + Dk columns of [V | -K]. Kernel 2
-/// (segment_maps.cuh) goes from segment to segment, S + E S + H. Then kernel 3, that of `scores_in_walk`, walks all
+/// (segment_maps.cuh) goes from segment to segment, S + Psi S + H. Then kernel 3, that of `scores_in_walk`, walks all
 /// segments at once.
 ///
-///     segment       0               1                 2               3
-///     kernel 1   S_0, V -> H_0   V -> H_1, -K -> E_1   V -> H_2, -K -> E_2          at once: reads K, V, T
-///     kernel 2               H_0 ------> + E_1 H_0 + H_1 ---> + E_2 . + H_2        a chain of products
-///                   |             |                 |               |
-///     kernel 3    walk          walk              walk            walk -> S_L        at once
+///     segment       0               1                      2                 3
+///     kernel 1   S_0, V -> H_0   V -> H_1, -K -> Psi_1   V -> H_2, -K -> Psi_2          at once: reads K, V, T
+///     kernel 2               H_0 ------> + Psi_1 H_0 + H_1 ---> + Psi_2 . + H_2         a chain of products
+///                   |             |                      |                 |
+///     kernel 3    walk          walk                   walk              walk -> S_L    at once
 ///
-/// Why E and not Phi: factors are rounded. Phi S would round the whole state. In S + E S the first S stays in fp32, and
-/// E is small if little is written.
+/// Why Psi and not Phi: factors are rounded. Phi S would round the whole state. In S + Psi S the first S stays in fp32,
+/// and Psi is small if little is written.
 ///
 /// T is read twice now, in kernel 1 and in the walk. So a warpgroup prepares it as in `cluster` (prepare_inverses.cu): with
 /// fewer instructions than prepare_tiles_of_T(), and without T's quarter of zeros in memory. The kernels after it start
@@ -29,11 +29,11 @@
 /// Unchanged: the products of the chain and its roles; it now walks from `begin` to `end`.
 /// Equation:
 ///
-///   own_s = H_s, where H_0 starts from S_0        start of s + 1 = start of s + E_s (start of s) + H_s
+///   H_0 starts from S_0        start of m + 1 = start of m + Psi_m (start of m) + H_m
 ///
-/// Shapes: those of `scores_in_walk`, with T as [B, H, N, 96, 64] bf16; for all segments but the last, H_s [Dk, Dv] fp32,
-/// whose place the starts take later, and E_s^T [Dk, Dk] bf16 in global memory.
-/// Thread mapping: kernel 1 has one block per 128 columns of H or E of a segment, with one warpgroup per 64 columns and
+/// Shapes: those of `scores_in_walk`, with T as [B, H, N, 96, 64] bf16; for all segments but the last, H_m [Dk, Dv] fp32,
+/// whose place the starts take later, and Psi_m^T [Dk, Dk] bf16 in device memory.
+/// Thread mapping: kernel 1 has one block per 128 columns of H or Psi of a segment, with one warpgroup per 64 columns and
 /// a thread that loads. While one warpgroup waits for a product, the other computes. Kernel 3 works as in
 /// `scores_in_walk`.
 /// Resources: kernel 1 has four chunks of K, T and the columns, 192 KB at Dk = 128: one block per multiprocessor. The
@@ -114,7 +114,7 @@ struct InverseMapTiles : MapTiles<kDk> {
 };
 
 /// Kernel 1: walks all segments but the last from a state of zeros, with the values V or -K. The first segment starts
-/// from S_0, and its E is not needed. Grid (tiles of 128 columns of [V | -K] of these segments, H, B).
+/// from S_0, and its Psi is not needed. Grid (tiles of 128 columns of [V | -K] of these segments, H, B).
 /// @param inverses those of prepare_inverses()
 template <class Shape>
 __global__ void __launch_bounds__(kMapThreads, 1)

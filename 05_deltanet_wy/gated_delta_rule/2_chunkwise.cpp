@@ -9,25 +9,25 @@
 /// Improves on: `recurrent` takes L dependent steps.
 /// Unchanged: T from a triangular solve, W = T K and U = T V; the walk over the chunks.
 ///
-/// Equation: with b_t = g_s + ... + g_t, the running sums of a chunk from position s to position e, and the decays G_ti
-/// = exp(b_t - b_i) for i <= t, else 0,
+/// Equation: with b_t = g_s + ... + g_t, the running sums of a chunk from position s to position e, and the decays
+/// Gamma_ti = exp(b_t - b_i) for i <= t, else 0,
 ///
-///     A = tril(diag(beta) (K K^T . G), -1)                                [C, C]; "." multiplies element by element
+///     A = tril(diag(beta) (K K^T . Gamma), -1)                            [C, C]; "." multiplies element by element
 ///     T = (I + A)^-1 diag(beta)                                           [C, C], lower triangular
 ///     W = T diag(exp(b)) K,   U = T V
 ///     v_new = U - W S
-///     O = scale (diag(exp(b)) Q S + P v_new),   P = Q K^T . G
+///     O = scale (diag(exp(b)) Q S + P v_new),   P = Q K^T . Gamma
 ///     S = exp(b_e) S + (diag(exp(b_e - b)) K)^T v_new
 ///
 /// Every exponent is at most 0, because a later sum is never above an earlier one. So no factor is above 1, and nothing
-/// is divided by a gate. Above the diagonal of G the exponent is positive and its power may be infinite, so that half
-/// is not computed. The running sums are in double, and a gate is taken as at least exp(-1000), which is zero all the
-/// same. So the differences are accurate to 1e-11 after any gate.
+/// is divided by a gate. Above the diagonal of Gamma the exponent is positive and its power may be infinite, so that
+/// half is not computed. The running sums are in double, and a gate is taken as at least exp(-1000), which is zero all
+/// the same. So the differences are accurate to 1e-11 after any gate.
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta, g [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; fp32 in host
-/// memory. A, G and T [C, C], W [C, Dk] and U [C, Dv] of a chunk are in double.
+/// memory. A, Gamma and T [C, C], W [C, Dk] and U [C, Dv] of a chunk are in double.
 /// Thread mapping: a thread works on one head at a time (chunk/cpu_chunks.hpp). Eigen computes the products.
-/// Resources: as `ut_transform`, and C^2 numbers for G.
+/// Resources: as `ut_transform`, and C^2 numbers for Gamma.
 /// Work: that of `ut_transform`, and per position C / 2 + 2 exponentials and C + 2 Dk + Dv multiplications.
 /// Bytes: q, k, v, beta, g and o once.
 /// Bound by: the cores' arithmetic.
@@ -53,16 +53,16 @@ Vector running_sums(const FloatArguments& a, const Chunk& chunk) {
   return b;
 }
 
-/// G of a chunk, [C, C].
+/// Gamma of a chunk, [C, C].
 Matrix pair_decays(const Vector& b) {
-  Matrix G = Matrix::Zero(b.size(), b.size());
-  for (Eigen::Index t = 0; t < b.size(); ++t) G.row(t).head(t + 1) = (b[t] - b.head(t + 1).array()).exp();
-  return G;
+  Matrix Gamma = Matrix::Zero(b.size(), b.size());
+  for (Eigen::Index t = 0; t < b.size(); ++t) Gamma.row(t).head(t + 1) = (b[t] - b.head(t + 1).array()).exp();
+  return Gamma;
 }
 
 /// T of a chunk, [C, C], by forward substitution.
-Matrix solve_for_T(const Matrix& K, const Vector& beta, const Matrix& G) {
-  Matrix A = beta.asDiagonal() * (K * K.transpose()).cwiseProduct(G);
+Matrix solve_for_T(const Matrix& K, const Vector& beta, const Matrix& Gamma) {
+  Matrix A = beta.asDiagonal() * (K * K.transpose()).cwiseProduct(Gamma);
   A.triangularView<Eigen::Upper>().setZero();
   Matrix T = beta.asDiagonal();
   for (Eigen::Index t = 1; t < T.rows(); ++t) T.row(t).head(t).noalias() = -A.row(t).head(t) * T.topLeftCorner(t, t);
@@ -75,11 +75,11 @@ void chunkwise(const FloatArguments& a) {
   delta_rule::walk_chunks(a, [&](const Chunk& chunk, Matrix& S) -> Matrix {
     const Vector b = running_sums(a, chunk), from_start = b.array().exp();
     const Vector to_end = (b[b.size() - 1] - b.array()).exp();
-    const Matrix G = pair_decays(b);
-    const Matrix T = solve_for_T(chunk.K, chunk.beta, G);
+    const Matrix Gamma = pair_decays(b);
+    const Matrix T = solve_for_T(chunk.K, chunk.beta, Gamma);
     const Matrix W = T * from_start.asDiagonal() * chunk.K, U = T * chunk.V;
     const Matrix v_new = U - W * S;
-    const Matrix P = (chunk.Q * chunk.K.transpose()).cwiseProduct(G);
+    const Matrix P = (chunk.Q * chunk.K.transpose()).cwiseProduct(Gamma);
     const Matrix O = from_start.asDiagonal() * (chunk.Q * S) + P * v_new;
     S = from_start[b.size() - 1] * S + (to_end.asDiagonal() * chunk.K).transpose() * v_new;
     return O;

@@ -190,6 +190,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       matrix_ring.wait_cluster(barriers.matrices_full);
       ColumnDecays from_start(memory.matrices(matrix_ring.stage()).from_start);
       wgmma_wait<1>(residual);
+      // The next product with T waits for this factor.
       from_start.multiply(residual);
 #pragma unroll
       for (int i = 0; i < kChunk / 2; i += 2) {
@@ -208,6 +209,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       wgmma_commit();
       start_half_of_output<Shape::kDk>(O, s, memory.Q(ring.stage()), 1);
       wgmma_commit();
+      // S fades while v_new is computed.
       const float whole = matrices.from_start[kChunk - 1];
 #pragma unroll
       for (float& element : S) element *= whole;
@@ -215,11 +217,13 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       wgmma_wait<1>(v_new);
       const ColumnDecays to_end(matrices.to_end);
       round_columns(factor, v_new);
+      // The update of S waits for this factor.
       to_end.multiply(v_new);
       round_columns(to_state, v_new);
       wgmma_fence(S, to_state, residual);
       start_state_update<Shape::kDk>(S, to_state, memory.K(ring.stage()));
       wgmma_commit();
+      // Q S decays while S is updated.
       const ColumnDecays from_start(matrices.from_start);
       wgmma_wait<1>(O);
       from_start.multiply(O);

@@ -5,17 +5,17 @@
 /// from the start of the chunk, to its end, and from position to position.
 ///
 ///     forward                                     adjoint, from the last line to the first
-///     A = tril(diag(beta) (K K^T . G), -1)        Z = tril(dV v_new^T . G, -1),  dK -= (Z + Z^T) K
-///     R = V - D K S                               dV = diag(beta) E,  dK -= D dV S^T,  dS -= (D K)^T dV
-///     (I + A) v_new = diag(beta) R                (I + A)^T E = dv_new
-///     P = Q K^T . G                               Y = scale (dO v_new^T) . G,  dQ += Y K,  dK += Y^T Q
+///     A = tril(diag(beta) (K K^T . Gamma), -1)    Z = tril(dV v_new^T . Gamma, -1),  dK -= (Z + Z^T) K
+///     Res = V - D K S                             dV = diag(beta) E,  dK -= D dV S^T,  dS -= (D K)^T dV
+///     (I + A) v_new = diag(beta) Res              (I + A)^T E = dv_new
+///     P = Q K^T . Gamma                           Y = scale (dO v_new^T) . Gamma,  dQ += Y K,  dK += Y^T Q
 ///     O = scale (D Q S + P v_new)                 dQ = scale D dO S^T,  dv_new += scale P^T dO,
 ///                                                 dS += scale (D Q)^T dO
 ///     S_n = exp(b_e) S + (D_e K)^T v_new          dS = exp(b_e) dS_n,  dv_new = D_e K dS_n,  dK = D_e v_new dS_n^T
 ///
-/// D = diag(exp(b)), D_e = diag(exp(b_e - b)), and G as in the operator's `chunkwise`. beta is in two lines, so dbeta_t
-/// = e_t . (R_t - sum_{i<t} G_ti (k_t . k_i) v_new_i), with rows of E, R and v_new. The parenthesis is r_t of
-/// `recurrent`.
+/// D = diag(exp(b)), D_e = diag(exp(b_e - b)), and Gamma as in the operator's `chunkwise`. Res is `R` in the code. beta
+/// is in two lines, so dbeta_t = e_t . (Res_t - sum_{i<t} Gamma_ti (k_t . k_i) v_new_i), with rows of E, Res and v_new.
+/// The parenthesis is r_t of `recurrent`.
 ///
 /// What is new is dg, and it needs no gradient of any factor. The gate of t multiplies the whole faded state S'_t =
 /// exp(g_t) S_{t-1}, so dg_t = <dS'_t, S'_t>, the sum of the products of all elements. Two facts turn that into rows.
@@ -32,8 +32,8 @@
 /// Improves on: `recurrent` takes 3 L dependent steps. Here L / C steps in each direction depend on each other.
 /// Unchanged: both walks, the order of the lines, and the triangular systems.
 /// Equation: the table above, with S the state before the chunk and S_n the state after it.
-/// Shapes: Q, K [C, Dk]; V, R, v_new, E, dO [C, Dv]; A, G, P, Y, Z [C, C]; S, dS [Dk, Dv]; in double, from fp32 in host
-/// memory. The last chunk may be shorter.
+/// Shapes: Q, K [C, Dk]; V, Res, v_new, E, dO [C, Dv]; A, Gamma, P, Y, Z [C, C]; S, dS [Dk, Dv]; in double, from fp32
+/// in host memory. The last chunk may be shorter.
 /// Thread mapping: OpenMP gives each thread one head at a time; Eigen computes the products.
 /// Resources: a thread keeps the state before each chunk and after the last one, ceil(L / C) + 1 times Dk Dv numbers.
 /// Work: 9 Dk Dv and about 3.5 C (Dk + Dv) multiply-adds per position.
@@ -64,7 +64,7 @@ Matrix lower(const Matrix& X) {
 /// What the positions of a chunk are, for both walks.
 struct ChunkOf : Chunk {
   Vector factors;  // of the keys
-  Matrix G, KK, R, v_new;
+  Matrix Gamma, KK, R, v_new;
   Vector from_start, to_end;  // D, D_e
 
   ChunkOf(const FloatBackwardArguments& a, int b, int h, int t, const Matrix& S) {
@@ -76,10 +76,10 @@ struct ChunkOf : Chunk {
     K = factors.asDiagonal() * K;
     Vector sums = read_rows(a.g, b, h, t, C, 1).cwiseMax(kStrongest);
     for (int i = 1; i < C; ++i) sums[i] += sums[i - 1];
-    G = Matrix::Zero(C, C);
-    for (int i = 0; i < C; ++i) G.row(i).head(i + 1) = (sums[i] - sums.head(i + 1).array()).exp();
+    Gamma = Matrix::Zero(C, C);
+    for (int i = 0; i < C; ++i) Gamma.row(i).head(i + 1) = (sums[i] - sums.head(i + 1).array()).exp();
     from_start = sums.array().exp(), to_end = (sums[C - 1] - sums.array()).exp();
-    KK = lower<false>((K * K.transpose()).cwiseProduct(G));
+    KK = lower<false>((K * K.transpose()).cwiseProduct(Gamma));
     R = V - from_start.asDiagonal() * (K * S);
     v_new = (beta.asDiagonal() * KK).eval().triangularView<Eigen::UnitLower>().solve(beta.asDiagonal() * R);
   }
@@ -92,12 +92,12 @@ void backwards(const FloatBackwardArguments& a, int b, int h, int t, const Matri
   const ChunkOf x(a, b, h, t, S);
   const double scale = double(a.scale);
   const Matrix dO = scale * read_rows(a.d_o, b, h, t, int(x.beta.size()), a.Dv);
-  const Matrix P = (x.Q * x.K.transpose()).cwiseProduct(x.G);
+  const Matrix P = (x.Q * x.K.transpose()).cwiseProduct(x.Gamma);
   const Matrix dv_new = P.transpose() * dO + x.to_end.asDiagonal() * (x.K * dS);
   const Matrix A = x.beta.asDiagonal() * x.KK;
   const Matrix E = A.transpose().triangularView<Eigen::UnitUpper>().solve(dv_new), dV = x.beta.asDiagonal() * E;
-  const Matrix Y = (dO * x.v_new.transpose()).cwiseProduct(x.G);
-  const Matrix Z = lower<false>((dV * x.v_new.transpose()).cwiseProduct(x.G));
+  const Matrix Y = (dO * x.v_new.transpose()).cwiseProduct(x.Gamma);
+  const Matrix Z = lower<false>((dV * x.v_new.transpose()).cwiseProduct(x.Gamma));
 
   const Matrix dQ = x.from_start.asDiagonal() * (dO * S.transpose()) + Y * x.K;
   Matrix dK = x.to_end.asDiagonal() * (x.v_new * dS.transpose()) + Y.transpose() * x.Q -

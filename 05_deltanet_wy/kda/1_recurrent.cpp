@@ -10,9 +10,9 @@
 /// chapter 03's gla (kda_neighbours.cpp runs both).
 /// Equation:
 ///
-///     R_t = diag(exp(g_t)) S_{t-1}                    [Dk, Dv]: what is left of the state
-///     delta_t = beta_t (v_t - k_t R_t)                [Dv]
-///     S_t = R_t + k_t^T delta_t
+///     S'_t = diag(exp(g_t)) S_{t-1}                   [Dk, Dv]: what is left of the state
+///     delta_t = beta_t (v_t - k_t S'_t)               [Dv]
+///     S_t = S'_t + k_t^T delta_t
 ///     o_t = scale q_t S_t
 ///
 /// Shapes: q, k, g [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; fp32 in host

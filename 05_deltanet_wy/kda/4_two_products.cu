@@ -3,16 +3,18 @@
 /// two dependent products, not three.
 ///
 /// Idea: K+, Q+ and K- contain their decays, so the products of a chunk are delta_rule's. The only thing left for the
-/// walk is the state's own decay: a row of S is a column of S^T, so each thread multiplies its accumulators by the decays
-/// of their columns, while a product runs. But a chunk has three tiles of Dk columns where delta_rule has two, and three
-/// chunks of them with T and P do not fit into shared memory. Now v_new = T Y is needed for two products, and both have a
-/// factor that is known before the walk. So T goes into that factor, once for all columns of Dv, and v_new is never
-/// computed.
+/// walk is the state's own decay: a row of S is a column of S^T, so each thread multiplies its accumulators by the
+/// decays of their columns, while a product runs. But a chunk has three tiles of Dk columns where delta_rule has two,
+/// and three chunks of them with T and P do not fit into shared memory. Now v_new = T Res is needed for two products,
+/// and both have a factor that is known before the walk. So T goes into that factor, once for all columns of Dv, and
+/// v_new is never computed.
 ///
-///     Y = V - K+ S,   S = diag(exp(b_end)) S + J^T Y,   O = scale (Q+ S + R Y);     J = T^T K-,   R = P T
+///     Res = V - K+ S,  S = diag(exp(b_end)) S + J^T Res,  O = scale (Q+ S + R Res);  J = T^T K-,  R = P T
 ///
-///     tensor core | S update ..... | R Y   | K+ S of n + 1 ....... | Q+ S of n + 1 | S update
-///     threads     | -V of n + 1    | round S  | exp(b_end) S, put O of n | round Y
+/// (J and R are called K^u and P^u in the README.)
+///
+///     tensor core | S update ..... | R Res | K+ S of n + 1 ....... | Q+ S of n + 1 | S update
+///     threads     | -V of n + 1    | round S  | exp(b_end) S, put O of n | round Res
 ///
 /// Two tiles take the place of T, P and K-, so three whole chunks fit into shared memory. The state decays while K+ S of
 /// the next chunk is computed.
@@ -25,15 +27,16 @@
 /// Unchanged: the roles of warps, 64 columns per block, and what rows and scores are.
 ///
 /// Equation: that of `tensor_core`, with the products above. What is rounded: J and R instead of K-, T, P and v_new, and
-/// Y as before.
+/// Res as before.
 ///
-/// Shapes: those of `tensor_core`. prepare_updates() leaves -J and -R: Y has the opposite sign in all products.
+/// Shapes: those of `tensor_core`. prepare_updates() leaves -J and -R: Res has the opposite sign in all products.
 /// Thread mapping: that of `warpgroup_chain`. All lanes of the loading warp fetch decays, one chunk ahead of the bulk
 /// copies.
 /// Synchronization: a chunk's tiles are free (`empty`) when the warps of the state have waited for their last product
 /// with it. The output tile is free (`output_empty`) when the warps that store have read it.
 /// Resources: at Dk = 128 three times 65 KB of a chunk and a tile of outputs: 202 KB of shared memory, one block per
-/// multiprocessor. Per thread 64 registers for S, 32 for its rounded copy, 32 each for Y and O, and 16 for Y, rounded.
+/// multiprocessor. Per thread 64 registers for S, 32 for its rounded copy, 32 each for Res and O, and 16 for Res,
+/// rounded.
 /// Work: that of prepare_updates(), 6 Dk Dv + 128 Dv operations per position on tensor cores; Dk Dv / 64 multiplications.
 /// Bytes: v and o once; 904 bytes of Q+, K+, J, R and decays per position (at Dk = 128) once per tile of Dv; those of
 /// prepare_updates().

@@ -1,9 +1,11 @@
 #pragma once
 /// @file
-/// What the walk of `two_products` reads. With Y = V - K+ S, v_new is T Y, and T is multiplied into what v_new would be
-/// multiplied by:
+/// What the walk of `two_products` reads. With Res = V - K+ S, v_new is T Res, and T is multiplied into what v_new
+/// would be multiplied by:
 ///
-///     S = diag(exp(b_end)) S + J^T Y,   O = scale (Q+ S + R Y);   J = T^T K-,   R = P T
+///     S = diag(exp(b_end)) S + J^T Res,   O = scale (Q+ S + R Res);   J = T^T K-,   R = P T
+///
+/// The README calls J and R K^u and P^u.
 
 #include <cuda_runtime.h>
 
@@ -13,7 +15,7 @@
 
 namespace tutorial::kda {
 
-/// In device memory. J and R have the sign of -Y, because wgmma only adds.
+/// In device memory. J and R have the sign of -Res, because wgmma only adds.
 struct PreparedUpdates {
   int N;             ///< chunks of a sequence
   __nv_bfloat16* Q;  ///< [B, H, 64 N, Dk], Q+

@@ -5,7 +5,7 @@
 /// answers. The second goes backwards with dS, whose step needs no state: the operator is linear in v and S_0, so its
 /// adjoint is a recurrence of the same kind. It computes dv, dbeta, and the part of dk that is due to the write. The
 /// third goes forwards once more, for the part of dk that is due to the read. dg_t is the product of a state with a
-/// gradient of a state, of the same position, which no walk has at once. But multiply the lines of a step by R_t, S_t
+/// gradient of a state, of the same position, which no walk has at once. But multiply the lines of a step by S'_t, S_t
 /// and dS_t, and add up their rows: what dg loses and gains from position to position is products of rows that are
 /// there.
 ///
@@ -18,13 +18,13 @@
 /// Unchanged: the three walks.
 /// Equation:
 ///
-///     R_t = diag(exp(g_t)) S_{t-1},   r_t = v_t - k_t R_t,   S_t = R_t + beta_t k_t^T r_t             t = 1 ... L
+///     S'_t = diag(exp(g_t)) S_{t-1},   r_t = v_t - k_t S'_t,   S_t = S'_t + beta_t k_t^T r_t          t = 1 ... L
 ///     dq_t = scale do_t S_t^T
 ///
 ///     dS_t += scale q_t^T do_t,   dv_t = beta_t k_t dS_t,   dbeta_t = (k_t dS_t) . r_t               t = L ... 1
 ///     write_t = beta_t r_t dS_t^T,   dS_{t-1} = diag(exp(g_t)) (dS_t - k_t^T dv_t)
 ///
-///     read_t = -dv_t R_t^T,   dk_t = read_t + write_t                                                t = 1 ... L
+///     read_t = -dv_t S'_t^T,  dk_t = read_t + write_t                                                t = 1 ... L
 ///
 /// Shapes: q, k, g, dq, dk, dg [B, H, L, Dk]; v, do, dv [B, H, L, Dv]; beta, dbeta [B, H, L]; S, dS [Dk, Dv]; fp32 in
 /// host memory. The walks compute in double, because this stage is the reference of all others.

@@ -10,11 +10,11 @@
 ///
 ///     forward                               adjoint, from the last line to the first
 ///     A = tril(diag(beta) <K, K>, -1)       Z = -tril(dV v_new^T, -1),  dK_x += <Z, .>,  dK_k += <Z^T, .>
-///     R = V - K+ S                          dV = diag(beta) E,  dK+ = -dV S^T,  dS -= K+^T dV
-///     (I + A) v_new = diag(beta) R          (I + A)^T E = dv_new,  dbeta_t = e_t . (R_t - sum_i <K, K>_ti v_new_i)
+///     Res = V - K+ S                        dV = diag(beta) E,  dK+ = -dV S^T,  dS -= K+^T dV
+///     (I + A) v_new = diag(beta) Res        (I + A)^T E = dv_new,  dbeta_t = e_t . (Res_t - sum_i <K, K>_ti v_new_i)
 ///     P = tril(<Q, K>)                      Y = tril(scale dO v_new^T),  dQ += <Y, .>,  dK_k += <Y^T, .>
 ///     O = scale (Q+ S + P v_new)            dQ+ = scale dO S^T,  dv_new += scale P^T dO,  dS += scale Q+^T dO
-///     S' = diag(exp(b_end)) S + K-^T v_new  dS = diag(exp(b_end)) dS',  dv_new = K- dS',  dK- = v_new dS'^T
+///     S_n = diag(exp(b_end)) S + K-^T v_new dS = diag(exp(b_end)) dS_n,  dv_new = K- dS_n,  dK- = v_new dS_n^T
 ///
 /// <X, K> are the products with decays, and <Y, .>, <Y^T, .> stand for their adjoints: the rows sum_i Y_ti K_id
 /// exp(b_td - b_id) for X, and sum_t Y_ti X_td exp(b_td - b_id) for K. dK_x collects the gradients of keys in the place
@@ -23,8 +23,8 @@
 /// Grows out of: 05_deltanet_wy/delta_rule_backward/2_chunkwise.cpp
 /// Improves on: `recurrent` takes 3 L dependent steps. Here L / C steps in each direction depend on each other.
 /// Unchanged: both walks, the order of the lines, and the triangular systems.
-/// Equation: the table above, with S the state before the chunk and S' the state after it.
-/// Shapes: Q, K [C, Dk]; V, R, v_new, E, dO [C, Dv]; A, P, Y, Z [C, C]; S, dS [Dk, Dv]; in double, from fp32 in
+/// Equation: the table above, with S the state before the chunk and S_n the state after it. Res is `R` in the code.
+/// Shapes: Q, K [C, Dk]; V, Res, v_new, E, dO [C, Dv]; A, P, Y, Z [C, C]; S, dS [Dk, Dv]; in double, from fp32 in
 /// host memory. The last chunk may be shorter.
 /// Thread mapping: OpenMP gives each thread one head at a time; Eigen computes the products.
 /// Resources: a thread keeps the state before each chunk, ceil(L / C) Dk Dv numbers.

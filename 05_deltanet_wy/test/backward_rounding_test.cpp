@@ -1,5 +1,6 @@
 /// @file
-/// The figures of the README's table of roundings in the gradients: which factors of a chunk's adjoint bf16 may hold.
+/// The figures of docs/notebook/05_delta_rule_backward.md on rounding in the gradients: which factors of a chunk's adjoint
+/// bf16 may hold.
 
 #include <gtest/gtest.h>
 
@@ -142,7 +143,7 @@ std::array<double, 4> errors_of(const std::vector<Case>& cases, const GradientRo
   return worst;
 }
 
-/// A figure of the README: right to a factor of 2.
+/// A figure of the notebook: right to a factor of 2.
 void expect_about(double figure, const std::array<double, 4>& measured, const char* what) {
   const double most = std::ranges::max(measured);
   std::cout << what << ": " << most << " (dq " << measured[0] << ", dk " << measured[1] << ", dv " << measured[2]
@@ -163,7 +164,7 @@ TEST(BackwardRoundingTest, WhichFactorItIs) {
   struct Row {
     const char* name;
     GradientRoundings to;
-    double fresh, alike, repeated;  // the README's figures
+    double fresh, alike, repeated;  // the notebook's figures
   };
   GradientRoundings T_split = GradientRoundings::all(kBf16), four_split = T_split;
   T_split.T = four_split.T = kSplit;

@@ -184,7 +184,7 @@ TEST(BackwardNumbersTest, KeysThatAreAlike) {
     Problem problem = with_final_state(1, 1, 130, 64, 64);
     correlate(problem, cosine);
     fill(problem.inputs.at("beta"), cosine < 1 ? 0.9f : 0.99f);
-    expect_match(problem, kFewest, {}, cosine < 1 ? 0 : 3e-2);  // the README has the errors
+    expect_match(problem, kFewest, {}, cosine < 1 ? 0 : 3e-2);  // the notebook has the errors
   }
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 /// @file
 /// What rounding does to a chunk: ways to (I + A)^-1 in a given arithmetic, and a whole sequence with some factors
-/// rounded. These are the README's figures.
+/// rounded. These are the figures of docs/notebook/05_delta_rule.md.
 
 #include <Eigen/Dense>
 #include <algorithm>

@@ -1,6 +1,6 @@
 /// @file
-/// The figures of the README's section on rounding: what each way to (I + A)^-1 loses in each arithmetic, and which
-/// factors of a chunk bf16 may hold.
+/// The figures of docs/notebook/05_delta_rule.md on rounding: what each way to (I + A)^-1 loses in each arithmetic, and
+/// which factors of a chunk bf16 may hold. The README has some of them.
 
 #include "05_deltanet_wy/test/rounding.hpp"
 
@@ -38,7 +38,7 @@ double error_of(Way way, Eigen::Index C, double cosine, double beta, Factors fac
   });
 }
 
-/// A figure of the README: right to a factor of 2.
+/// A figure of the notebook: right to a factor of 2.
 void expect_about(double figure, double measured, const char* what) {
   std::cout << what << ": " << measured << "\n";
   EXPECT_GE(measured, figure / 2) << what;
@@ -103,7 +103,7 @@ TEST(RoundingTest, WhichFactorItIs) {
   struct Row {
     const char* name;
     Roundings to;
-    double fresh, alike, repeated;  // the README's figures
+    double fresh, alike, repeated;  // the notebook's figures
   };
   const Row rows[] = {
       {"S", {.S = kBf16}, 1.6e-3, 1.5e-3, 1.6e-3},

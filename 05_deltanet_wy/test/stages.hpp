@@ -35,7 +35,7 @@ inline void correlate(Problem& problem, double cosine) {
   round_to_bf16(k);
 }
 
-/// The largest error that strongly correlated keys may cost a bf16 stage; the README has the measured ones.
+/// The largest error that strongly correlated keys may cost a bf16 stage; the notebook has the measured ones.
 inline constexpr double kCorrelated = 5e-2;
 /// The same where T is rounded to one bf16 (`tensor_core`).
 inline constexpr double kCorrelatedInOneBf16 = 0.3;

@@ -20,7 +20,7 @@ std::string by_scan_unsupported(
 std::int64_t fft_memory(const Arguments&);
 std::int64_t by_scan_memory(const Arguments&);
 
-/// Bytes that its kernels read from global memory or write to it, without the words that tiles publish for each other.
+/// Bytes that its kernels read from device memory or write to it, without the words that tiles publish for each other.
 std::int64_t by_scan_bytes_moved(const Arguments&);
 
 /// What scan's dispatch picks, as text for the report.

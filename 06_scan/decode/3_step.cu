@@ -2,7 +2,7 @@
 /// `step`: one token at a time.
 ///
 /// Idea: after the prompt, each token is one step of the recurrence. It reads the state, updates it and writes it. Each
-/// thread has one column of the state and walks down its rows, in global memory.
+/// thread has one column of the state and walks down its rows, in device memory.
 /// Grows out of: 1_recurrent.cpp; port to the GPU: one kernel per token, after a prompt that `prefill` computes
 /// Improves on: `prefill` needs all tokens in advance. With one token, its chunk would be a tile that is almost empty.
 /// Unchanged: the operator, and the prompt, which `prefill` computes.

@@ -37,7 +37,7 @@ std::int64_t prefill_memory(const Bf16Arguments&);
 template <Rule kRule>
 std::int64_t step_memory(const Bf16Arguments&);  ///< of all stages with a prompt and tokens
 
-// Bytes that a stage's kernels read from global memory or write to it; -1 if the dispatch of the prompt does not say.
+// Bytes that a stage's kernels read from device memory or write to it; -1 if the dispatch of the prompt does not say.
 template <Rule kRule>
 std::int64_t prefill_bytes_moved(const Bf16Arguments&);
 template <Rule kRule>

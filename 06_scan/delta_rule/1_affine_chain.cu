@@ -2,7 +2,7 @@
 /// `affine_chain`: runs of 32 steps as matrices, applied one after the other. (The earlier stages in the operator's
 /// list are those of chapter 05.)
 ///
-/// Idea: a step of the delta rule is the map S -> F_t S + b_t, and so is a run of steps. A leaf is a run of 32 steps.
+/// Idea: a step of the delta rule is the map S -> F_t S + H_t, and so is a run of steps. A leaf is a run of 32 steps.
 /// The maps of all leaves are computed at once. Each map is then applied to the state before its leaf, which gives the
 /// state before the next leaf. With these states, all leaves are walked at once.
 /// Grows out of: 05_deltanet_wy/delta_rule/1_recurrent.cpp; port to the GPU: the loop over time becomes maps of leaves,
@@ -11,20 +11,20 @@
 /// Unchanged: the recurrence, in fp32.
 /// Equation:
 ///
-///   F_t = I - beta_t k_t^T k_t [Dk, Dk],  b_t = beta_t k_t^T v_t [Dk, Dv]
-///   leaf:   [F | b] = [F | b] + beta_t k_t^T ([0 | v_t] - k_t [F | b])      leaves_kernel, from [I | 0]
-///   chain:  S before the next leaf = F S + b                                apply_kernel, one launch per leaf
+///   F_t = I - beta_t k_t^T k_t [Dk, Dk],  H_t = beta_t k_t^T v_t [Dk, Dv]
+///   leaf:   [Phi | H] = [Phi | H] + beta_t k_t^T ([0 | v_t] - k_t [Phi | H])    leaves_kernel, from [I | 0]
+///   chain:  S before the next leaf = Phi S + H                                  apply_kernel, one launch per leaf
 ///   walk:   delta = beta_t (v_t - k_t S),  S = S + k_t^T delta,  o_t = scale q_t S       outputs_kernel
 ///
 /// The second line is the delta rule itself, on a state of Dk + Dv columns. Columns do not depend on each other, and
 /// the first Dk columns have zeros in place of values. The first leaf starts from [. | S_0], so its map is a state and
-/// has no F.
+/// has no Phi.
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; maps [B, H, N -
 /// 1, Dk, Dk + Dv] and states before leaves [B, H, N - 1, Dk, Dv] of N = ceil(L / 32) leaves; all fp32 in device
 /// memory.
 /// Thread mapping: in the leaves and the walk, block (32 columns, leaf, head) has 128 threads, the columns in registers
 /// (state_tile.cuh), and 32 steps of k and v in shared memory. In the chain, block (64 columns of S, 64 rows, head) has
-/// 256 threads and its rows of F in shared memory; a thread has 4 x 4 sums (common/tile/float_tile.cuh).
+/// 256 threads and its rows of Phi in shared memory; a thread has 4 x 4 sums (common/tile/float_tile.cuh).
 /// Resources: at Dk = 128, 32 registers of state and 36 KB of shared memory in the walk; 51 KB in products.
 /// Work: 4 Dk (Dk + Dv) operations per step for the leaves, 6 Dk Dv for the walk, 2 Dk^2 Dv per leaf for the chain.
 /// Bytes: maps are written and read once, states are written once and read twice: at least 12 Dk^2 + 20 Dk Dv bytes per
@@ -51,7 +51,7 @@ namespace {
 
 using delta_rule::FloatArguments;
 
-/// Maps [F | b] of leaves and states before leaves, of N leaves per head.
+/// Maps [Phi | H] of leaves and states before leaves, of N leaves per head.
 struct Tree {
   float *maps, *states;
   int N, Dk, Dv;
@@ -66,7 +66,7 @@ struct Tree {
   }
 };
 
-/// Grid (tiles of F, then of b) (leaves but the last) (heads).
+/// Grid (tiles of Phi, then of H) (leaves but the last) (heads).
 template <int kDk, bool kVector>
 __global__ void __launch_bounds__(kStateThreads, 4) leaves_kernel(FloatArguments a, Tree tree) {
   const int key_tiles = (a.Dk - 1) / kStateColumns + 1, tiles = key_tiles + (a.Dv - 1) / kStateColumns + 1;

@@ -1,29 +1,29 @@
 /// @file
 /// `scan_affine`: a tree of matrix products over the maps of runs.
 ///
-/// Idea: a scan requires only an associative operation, and so is this composition: (F_2, b_2) after (F_1, b_1) = (F_2
-/// F_1, F_2 b_1 + b_2), in this order. So the maps of the leaves, runs of 32 steps, are composed in a tree. It takes 2
-/// log2(L / 32) rounds to compute the states before all leaves, and the chain of dependent products is no longer than
-/// that.
+/// Idea: a scan requires only an associative operation, and composition is one: (Phi_2, H_2) after (Phi_1, H_1) =
+/// (Phi_2 Phi_1, Phi_2 H_1 + H_2), in this order (F and b in names of the code). So the maps of the leaves, runs of 32
+/// steps, are composed in a tree. It takes 2 log2(L / 32) rounds to compute the states before all leaves, and the chain
+/// of dependent products is no longer than that.
 /// Grows out of: 1_affine_chain.cu
 /// Improves on: `affine_chain` applies the maps of the L / 32 leaves one after the other.
 /// Unchanged: the maps of leaves, and the walk of all leaves at once.
 /// Equation:
 ///
-///   F_t = I - beta_t k_t^T k_t [Dk, Dk],  b_t = beta_t k_t^T v_t [Dk, Dv]
-///   leaf:   [F | b] = [F | b] + beta_t k_t^T ([0 | v_t] - k_t [F | b])      leaves_kernel, from [I | 0]
-///   up:     [F | b] of a run = F_2 [F_1 | b_1] + [0 | b_2]                  compose_kernel, one launch per level
-///   down:   S before the right half = F_1 S + b_1                           apply_kernel, one launch per level
+///   F_t = I - beta_t k_t^T k_t [Dk, Dk],  H_t = beta_t k_t^T v_t [Dk, Dv]
+///   leaf:   [Phi | H] = [Phi | H] + beta_t k_t^T ([0 | v_t] - k_t [Phi | H])    leaves_kernel, from [I | 0]
+///   up:     [Phi | H] of a run = Phi_2 [Phi_1 | H_1] + [0 | H_2]                compose_kernel, one launch per level
+///   down:   S before the right half = Phi_1 S + H_1                             apply_kernel, one launch per level
 ///   walk:   delta = beta_t (v_t - k_t S),  S = S + k_t^T delta,  o_t = scale q_t S       outputs_kernel
 ///
-/// The first leaf starts from [. | S_0]. The map of a run from there is a state and has no F.
+/// The first leaf starts from [. | S_0]. The map of a run from there is a state and has no Phi.
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; beta [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; maps [B, H, N -
 /// 1, Dk, Dk + Dv] and states before leaves [B, H, N - 1, Dk, Dv] of N = ceil(L / 32) leaves; all fp32 in device
 /// memory. map_tree.hpp says which map and which state lies where. Each level of the tree is computed in place.
 /// Thread mapping: in the leaves and the walk, block (32 columns, leaf, head) has 128 threads, the columns in registers
 /// (state_tile.cuh), and 32 steps of k and v in shared memory. On the way up, block (64 rows, pair, head) has 256
-/// threads. It copies its rows of F_2 to shared memory because it overwrites them in global memory, where no other
-/// block reads them. It walks over tiles of 64 columns of [F_1 | b_1]; a thread has 4 x 4 sums
+/// threads. It copies its rows of Phi_2 to shared memory because it overwrites them in device memory, where no other
+/// block reads them. It walks over tiles of 64 columns of [Phi_1 | H_1]; a thread has 4 x 4 sums
 /// (common/tile/float_tile.cuh). The way down works likewise, with one block per 64 columns of S.
 /// Resources: at Dk = 128, 32 registers of state and 36 KB of shared memory in the walk; 51 KB in products.
 /// Work: 4 Dk (Dk + Dv) operations per step for the leaves, 6 Dk Dv for the walk; 2 Dk^2 (Dk + Dv) per pair on the way
@@ -33,7 +33,7 @@
 /// step, beside 2 KB of q, k, v and o.
 /// Bound by: the fp32 units.
 /// Requires: Dk <= 256; keys as in chapter 05.
-/// Weakness: a composition does not exploit that F is the identity minus 32 outer products. Chapter 05's WY form does.
+/// Weakness: a composition does not exploit that Phi is the identity minus outer products. Chapter 05's WY form does.
 /// Sources: Blelloch, CMU-CS-90-190, sections 1.3 and 1.4; Yang et al., arXiv 2406.06484.
 
 #include <cuda_runtime.h>
@@ -53,7 +53,7 @@ namespace {
 
 using delta_rule::FloatArguments;
 
-/// Maps [F | b] and states before leaves, of N leaves per head.
+/// Maps [Phi | H] and states before leaves, of N leaves per head.
 struct Tree {
   float *maps, *states;
   int N, Dk, Dv;
@@ -68,7 +68,7 @@ struct Tree {
   }
 };
 
-/// Grid (tiles of F, then of b) (leaves but the last) (heads).
+/// Grid (tiles of Phi, then of H) (leaves but the last) (heads).
 template <int kDk, bool kVector>
 __global__ void __launch_bounds__(kStateThreads, 4) leaves_kernel(FloatArguments a, Tree tree) {
   const int key_tiles = (a.Dk - 1) / kStateColumns + 1, tiles = key_tiles + (a.Dv - 1) / kStateColumns + 1;

@@ -11,8 +11,7 @@
 ///     down, s = ..., 2, 1:   state before f + s   = map of [f, f + s) applied to the state before f
 ///
 ///     leaf           0     1     2     3     4     5                     six leaves
-///     up   s = 1         0-1         2-3                                  4-5 ends the sequence: nothing comes after
-/// it
+///     up   s = 1         0-1         2-3                                  4-5 ends the sequence
 ///          s = 2                     0-3
 ///     down s = 4                           [4]                           the state before leaf 4, by the map 0-3
 ///          s = 2               [2]                                       before leaf 2, by 0-1

@@ -17,7 +17,7 @@ std::string scan_affine_unsupported(const delta_rule::FloatArguments&);
 std::int64_t affine_chain_memory(const delta_rule::FloatArguments&);
 std::int64_t scan_affine_memory(const delta_rule::FloatArguments&);
 
-// Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them.
+// Bytes that a stage's kernels read from device memory or write to it, even if a cache serves them.
 std::int64_t affine_chain_bytes_moved(const delta_rule::FloatArguments&);
 std::int64_t scan_affine_bytes_moved(const delta_rule::FloatArguments&);
 

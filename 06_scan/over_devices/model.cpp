@@ -78,7 +78,7 @@ Demonstration model() {
   std::string text =
       "A model, not a measurement: milliseconds on N H200, bf16, B = 1, H = 8, Dk = Dv = 128, from times of one "
       "device\n"
-      "and of one link within a host (06_scan/README.md has the assumptions).\n";
+      "and of one link within a host (docs/notebook/06_over_devices.md has the assumptions).\n";
   for (const Rule rule : {Rule::linear_attention, Rule::simple_gla, Rule::delta_rule}) {
     text += fmt::format("\n{}\n{:<6}{:<13}N =", name_of(rule), "L", "");
     for (const int N : kDevices) text += fmt::format("{:>{}}", N, N == 1 ? 6 : 9);

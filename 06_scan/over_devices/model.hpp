@@ -1,8 +1,8 @@
 #pragma once
 /// @file
 /// `--model`: the time of the stages over N devices, for more devices and longer sequences than can be had. It is
-/// computed from measured times of one device and of one link; the README has the assumptions. Times are in
-/// milliseconds, for bf16, B = 1, H = 8, Dk = Dv = 128.
+/// computed from measured times of one device and of one link; docs/notebook/06_over_devices.md has the
+/// assumptions. Times are in milliseconds, for bf16, B = 1, H = 8, Dk = Dv = 128.
 
 #include "06_scan/over_devices.hpp"
 #include "common/chapter/demonstration.hpp"

@@ -5,8 +5,9 @@
 /// take 32 neighbouring channels, read rows of 128 bytes, and exchange nothing. The steps are split among the warps:
 /// each warp has 16 steps of the tile, and only the totals of the warps pass through shared memory.
 ///
-/// warp: own map of its 16 steps, in each lane for its channel block: totals of the warps below, and of the tiles
-///   before, composed by the first warp, one lane per channel warp: y_t = exp(g_t) y_{t-1} + x_t 16 steps
+///   warp:    own map of its 16 steps, in each lane for its channel
+///   block:   totals of the warps below, and of the tiles before, composed by the first warp, one lane per channel
+///   warp:    y_t = exp(g_t) y_{t-1} + x_t                                                              16 steps
 ///
 /// Grows out of: 7_single_pass.cu
 /// Improves on: neighbouring threads of `single_pass` and `warp_look_back` read numbers that are D apart, so 4 bytes

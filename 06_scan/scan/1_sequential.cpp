@@ -13,8 +13,9 @@
 ///
 /// and backwards (the adjoint), from the end with dx_{L+1} = 0, for the gradients dx and dg from the gradient dy:
 ///
-/// dx_t = dy_t + exp(g_{t+1}) dx_{t+1} dg_t = exp(g_t) dx_t y_{t-1} summed over the channels if Dg = 1 dinitial_state =
-///   exp(g_1) dx_1
+///   dx_t = dy_t + exp(g_{t+1}) dx_{t+1}
+///   dg_t = exp(g_t) dx_t y_{t-1}                                           summed over the channels if Dg = 1
+///   dinitial_state = exp(g_1) dx_1
 ///
 /// Shapes: x, y, dx, dy [B, H, L, D]; g, dg [B, H, L, Dg], Dg = 1 or D; states [B, H, D]; fp32 in host memory.
 /// Thread mapping: OpenMP gives each thread one (batch, head) at a time. Everything is computed in double because this

@@ -33,7 +33,7 @@ std::int64_t sequential_gpu_backward_memory(const BackwardArguments&);
 std::int64_t dispatch_backward_memory(const BackwardArguments&);
 std::int64_t recomputed_y_memory(const BackwardArguments&);  ///< of recomputed_y(), a part of both
 
-// Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them, without the words
+// Bytes that a stage's kernels read from device memory or write to it, even if a cache serves them, without the words
 // that tiles publish for each other.
 /// Of `sequential_gpu`, and of all stages from `single_pass` to `channel_lanes`.
 std::int64_t channel_bytes_moved(const Arguments&);

@@ -11,9 +11,9 @@
 /// Unchanged: the recurrence, in fp32.
 /// Equation:
 ///
-/// x_t = k_t^T v_t states_kernel; x_1 is exp(g_1) S_0 + k_1^T v_1: the scan has no initial state S_t = exp(g_t) S_{t-1}
-///   + x_t dispatch() of the operator scan, D = Dk Dv, Dg = 1 o_t = scale q_t S_t states_kernel again; the last S_t is
-///   the final state
+///   x_t = k_t^T v_t                    states_kernel; x_1 is exp(g_1) S_0 + k_1^T v_1: the scan has no initial state
+///   S_t = exp(g_t) S_{t-1} + x_t       dispatch() of the operator scan, D = Dk Dv, Dg = 1
+///   o_t = scale q_t S_t                states_kernel again; the last S_t is the final state
 ///
 /// Shapes: q, k [B, H, L, Dk]; v, o [B, H, L, Dv]; g [B, H, L]; S_0 and final_state [B, H, Dk, Dv]; x and S [B, H, L,
 /// Dk Dv], in the order in which threads hold them, with Dk rounded up to 64, 128 or 256 and Dv to a multiple of 32;

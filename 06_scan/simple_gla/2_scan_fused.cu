@@ -11,23 +11,23 @@
 /// Unchanged: the recurrence, and which elements of a state each thread has.
 /// Equation:
 ///
-///   tile:   X_n = sum_t exp(g_{t+1} + ... + g_C) k_t^T v_t over its steps t = 1 to C, from zeros on
-///           X_n and its decay exp(g_1 + ... + g_C)                                                      published
-///   before: S_{n-1}: X of tiles n - 1, n - 2, ..., each decayed, back to the first that knows S at its end
-///   tile:   S_n = decay S_{n-1} + X_n                                                                   published
+///   tile:   H_n = sum_t exp(g_{t+1} + ... + g_C) k_t^T v_t over its steps t = 1 to C, from zeros on
+///           H_n and its decay exp(g_1 + ... + g_C)                                                      published
+///   before: S_{n-1}: H of tiles n - 1, n - 2, ..., each decayed, back to the first that knows S at its end
+///   tile:   S_n = decay S_{n-1} + H_n                                                                   published
 ///   walk:   S = exp(g_t) S + k_t^T v_t,  o_t = scale q_t S
 ///
-/// The last tile of a sequence publishes nothing and does not compute its X_n. X_n takes one multiply-add per element
+/// The last tile of a sequence publishes nothing and does not compute its H_n. H_n takes one multiply-add per element
 /// and step instead of a decay and an addition. Its exponents are sums of the gates *behind* a step (tile_gates.cuh).
 /// Nothing is divided by a gate, and no sum of gates is subtracted from another.
-/// Shapes: as `scan_states`, but X and S [B, H, N, Dk Dv] of N = ceil(L / 64) tiles; 64 steps of q, k and of 32 columns
-/// of v in shared memory; 32 steps if Dk > 128.
+/// Shapes: as `scan_states`, but H_n and S_n [B, H, tiles, Dk Dv] of ceil(L / 64) tiles; 64 steps of q, k and of 32
+/// columns of v in shared memory; 32 steps if Dk > 128.
 /// Thread mapping: block (tile, 32 columns, head), in the order of look_back.cuh. What a thread publishes is read by
 /// the thread of the same number in a later block, so each warp waits for only one warp. Per warp, one word of
 /// look_back.cuh holds the sum of the tile's gates and says that the warp's part of the state is in memory. The word is
 /// released after the state has been written, and acquired before the state is read. So a warp that sees the word also
 /// sees the state.
-/// Resources: Dk / 2 registers per thread for S and X_n, 72 KB of shared memory at Dk = 128: three blocks per
+/// Resources: Dk / 2 registers per thread for S and H_n, 72 KB of shared memory at Dk = 128: three blocks per
 /// multiprocessor. Two exponentials per step and block.
 /// Work: 8 Dk Dv operations per head and position, while a loop over time has 6 Dk Dv. Tensor cores cannot help.
 /// Bytes: v and o once, q and k once for each 32 columns, from the second-level cache after the first; per tile two
@@ -104,16 +104,16 @@ __global__ void __launch_bounds__(kStateThreads, blocks_of_tiles(kDk))
   __syncthreads();
 
   const auto words = [&]() -> Words& { return back.at(tile, chain, thread / 32); };
-  StateTile<kDk> S, X;
+  StateTile<kDk> S, H;
   if (!is_last) {
-    X.clear();
+    H.clear();
 #pragma unroll 2
     for (int step = 0; step < kSteps; ++step) {
       float of[4];
       load_values(v + step * kStateColumns, gates.decay_to_end[step], of);
-      X.add(k + step * kDk, of);
+      H.add(k + step * kDk, of);
     }
-    if (tile > 0) publish(X, gates.log_decay, states.own + states.template first<kDk>(tile, chain), &words().own);
+    if (tile > 0) publish(H, gates.log_decay, states.own + states.template first<kDk>(tile, chain), &words().own);
   }
   if (tile > 0) {
     look_back(S, states, tile, chain);
@@ -124,8 +124,8 @@ __global__ void __launch_bounds__(kStateThreads, blocks_of_tiles(kDk))
     }
   }
   if (!is_last) {
-    X.add_scaled(decay(gates.log_decay), S);
-    publish(X, 0.0f, states.up_to_end + states.template first<kDk>(tile, chain), &words().up_to_end);
+    H.add_scaled(decay(gates.log_decay), S);
+    publish(H, 0.0f, states.up_to_end + states.template first<kDk>(tile, chain), &words().up_to_end);
   }
 #pragma unroll 2
   for (int step = 0; step < rows; ++step) {

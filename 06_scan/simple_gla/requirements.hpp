@@ -19,7 +19,7 @@ std::int64_t scan_states_memory(const simple_gla::FloatArguments&);
 std::int64_t scan_tiles_memory(const simple_gla::FloatArguments&);
 std::int64_t scan_fused_memory(const simple_gla::FloatArguments&);
 
-// Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them.
+// Bytes that a stage's kernels read from device memory or write to it, even if a cache serves them.
 std::int64_t scan_states_bytes_moved(const simple_gla::FloatArguments&);
 std::int64_t scan_tiles_bytes_moved(const simple_gla::FloatArguments&);
 std::int64_t scan_fused_bytes_moved(const simple_gla::FloatArguments&);  ///< without the states that look-back reads

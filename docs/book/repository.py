@@ -24,6 +24,25 @@ class Chapter:
     def number(self) -> str:
         return self.folder[:2]
 
+# Operators that are told on the page of another one's branch; those with `_backward` are by themselves.
+TOLD_WITH = {
+    "bidirectional_attention": "causal_attention",
+    "bidirectional_attention_backward": "causal_attention",
+    "retention": "gla_layer",
+    "06_scan/delta_rule": "simple_gla",
+}
+
+
+def story(path: str) -> str:
+    """The page that tells of a stage: that of its operator's branch, or the chapter's."""
+    chapter, *operator, _ = path.split("/")
+    for name in operator[:1]:
+        told_with = TOLD_WITH.get(name) or TOLD_WITH.get(f"{chapter}/{name}") or name
+        for folder in (name, told_with, name.removesuffix("_backward")):
+            if (ROOT / chapter / folder / "README.md").exists():
+                return f"{chapter}/{folder}/README.md"
+    return f"{chapter}/README.md"
+
 
 def read(path: str) -> str:
     """The text of a file, its path relative to the root."""

@@ -64,6 +64,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--value-dim", type=whole, metavar="N", help="width of values, Dv, or of what is scanned, D (128)")
     p.add_argument("--variants", action="store_true", help="also the variants that a dispatch may choose")
     p.add_argument("--forms", action="store_true", help="also what the chapters run with an option, such as --normalize")
+    p.add_argument("--only-form", metavar="NAME", help="only what they run with one option, such as backward")
     p.add_argument("--minutes", type=minutes, metavar="N", help="start no process after this time (10)")
     p.add_argument("--no-cpu", action="store_true", help="leave the CPU stages out")
     p.add_argument("--cpu", action="store_true", help="the CPU stages alone: needs no GPU")
@@ -135,6 +136,8 @@ def check(options) -> None:
             raise UsageError(f"--{mode} has no use for {other}")
     if options.cpu and options.no_cpu:
         raise UsageError("--cpu and --no-cpu: choose one")
+    if options.forms and options.only_form:
+        raise UsageError("--forms and --only-form: choose one")
     if options.cpu and options.publish:
         raise UsageError("--publish: with --cpu the timings are not a GPU's")
     lengths_of(options.lengths, ())
@@ -193,20 +196,39 @@ def comparison(name: str) -> dict | None:
     return peers.load(path) if path.exists() else None
 
 
+def published(name: str) -> list[store.Timings]:
+    """The published timings of a GPU: those of the operators, then of each form that was timed alone."""
+    paths = [PUBLISHED / f"{name}.json", *sorted(PUBLISHED.glob(f"{name}_form_*.json"))]
+    return [store.load(path) for path in paths if path.exists()]
+
+
+def only_form(timings: store.Timings) -> str | None:
+    """The form that all these timings are of, if they are of one."""
+    forms = {timing["form"] for timing in timings}
+    return forms.pop() if len(forms) == 1 else None
+
+
 def publish(timings: store.Timings) -> None:
     """Timings, tables and pictures into docs/timings, and from them the tables of the READMEs."""
     if timings.machine["gpu"] is None:
         raise UsageError("--publish: these timings are not a GPU's")
     if importlib.util.find_spec("matplotlib") is None:
         raise UsageError("--publish: the pictures need Matplotlib; `--render FILE --publish` publishes where it is installed")
-    if missing := [chapter for chapter in readme.HEADLINES if not readme.is_measured(timings, chapter)]:
-        raise UsageError(f"--publish: the last stage of {', '.join(missing)} has no time at L = {readme.AT}")
     name = published_name(timings)
     compared = comparison(name)
+    if form := only_form(timings):
+        path = PUBLISHED / f"{name}_form_{form}.json"
+        timings.save(path)
+        store.write_atomically(PUBLISHED / f"{form}.md", tables.report(timings, path.name, [], ""))
+        readme.update_chapters(ROOT, published(name), compared)
+        say(f"docs/timings/{path.name}, docs/timings/{form}.md and the tables of the READMEs are written")
+        return
+    if missing := [chapter for chapter in readme.HEADLINES if not readme.is_measured(timings, chapter)]:
+        raise UsageError(f"--publish: the last stage of {', '.join(missing)} has no time at L = {readme.AT}")
     timings.save(PUBLISHED / f"{name}.json")
     render(timings, PUBLISHED, f"{name}.json", compared=compared)
-    readme.update(ROOT / "README.md", timings, compared)
-    readme.update_chapters(ROOT, timings, compared)
+    readme.update(ROOT, timings, compared)
+    readme.update_chapters(ROOT, published(name), compared)
     say(f"docs/timings/{name}.json, docs/timings/README.md, its pictures and the tables of the READMEs are written")
 
 
@@ -245,7 +267,18 @@ def run_sweep(options) -> int:
     most_minutes = 10 if options.minutes is None else options.minutes
     path = options.results or RESULTS / "timings.json"
     timings = timings_to_fill(path, options, problem)
-    todo = plan.jobs(programs, lengths, options.forms, options.variants, cpu=not options.no_cpu, gpu=not options.cpu)
+    known_forms = sorted({operator.form for program in programs for operator in program.operators if operator.form})
+    if options.only_form not in (None, *known_forms):
+        raise UsageError(f"--only-form: there is no form '{options.only_form}'; the forms are: {' '.join(known_forms)}")
+    todo = plan.jobs(
+        programs,
+        lengths,
+        options.forms,
+        options.variants,
+        cpu=not options.no_cpu,
+        gpu=not options.cpu,
+        only_form=options.only_form,
+    )
     left = sweep.unknown(timings, todo)
     seconds = sum(job.seconds() for job in left)
     if known := sum(not sweep.unknown(timings, [job]) for job in todo):

@@ -84,10 +84,20 @@ class Job:
 
 
 def jobs(
-    programs: list[Program], lengths, forms: bool = False, variants: bool = False, cpu: bool = True, gpu: bool = True
+    programs: list[Program],
+    lengths,
+    forms: bool = False,
+    variants: bool = False,
+    cpu: bool = True,
+    gpu: bool = True,
+    only_form: str | None = None,
 ) -> list[Job]:
     """All processes: GPU stages first, short sequences first. A CPU stage's time at one length tells whether the next is
-    worth while. Of the variants there are always the yardsticks, and the others where `variants` asks for them."""
+    worth while. Of the variants there are always the yardsticks, and the others where `variants` asks for them. Operators
+    are run as they are, with `forms` also in each of their forms, and with `only_form` in that form alone."""
+
+    def is_chosen(form: str | None) -> bool:
+        return form == only_form if only_form else forms or form is None
 
     def is_run(stage: Stage, place: str) -> bool:
         return stage.place == place and (variants or not stage.variant or stage.name in YARDSTICKS)
@@ -97,7 +107,7 @@ def jobs(
         for L in sorted(lengths):
             for program in programs:
                 names = dict.fromkeys(operator.form for operator in program.operators)
-                for form in names if forms else [None]:
+                for form in filter(is_chosen, names):
                     parts = tuple(Part(o, o.stages) for o in program.operators if o.form == form)
                     job = Job(program, L, place, parts).only(
                         lambda _, stage, place=place: is_run(stage, place)

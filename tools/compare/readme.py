@@ -1,5 +1,5 @@
-"""The figures of the READMEs, from the published timings: the top README's picture and table of chapters, and the chapters'
-tables of stages.
+"""The figures of the READMEs, from the published timings: the top README's picture and table of chapters, and the tables of
+stages on the pages of the chapters and of their branches.
 
 Each stands between two comments. A chapter's says which operator and, if not LENGTHS, which lengths:
 
@@ -20,6 +20,7 @@ BEGIN = "<!-- timings: written by ./tutorial compare --publish -->"
 END = "<!-- end of timings -->"
 AT = 16384  # the length that the table is about
 STAIRCASE = ("<!-- staircase: written by ./tutorial compare --publish -->", "<!-- end of staircase -->")
+RATIOS = ("<!-- ratios: written by ./tutorial compare --publish -->", "<!-- end of ratios -->")
 CHAPTER = re.compile(
     r"(?ms)^(<!-- timings of (?P<label>[\w -]+?)(?: at (?P<lengths>[\d, ]+))?: written by \./tutorial compare --publish -->\n)"
     r".*?^(<!-- end of timings -->)$"
@@ -58,18 +59,23 @@ def sentence(timings: Timings, chapter: str, found: dict) -> str:
     if last is None or AT not in rows.ms(last):
         return NOT_MEASURED
     timing = rows.stages[last][AT]
-    ms = best_ms(timing)
-    sizes = timing["sizes"]
-    shape = ", ".join(f"{symbol}={sizes[symbol]}" for symbol in ("B", "H", "L", "D") if symbol in sizes)
-    if "Dk" in sizes:
-        shape += f", Dk=Dv={sizes['Dk']}" if sizes["Dk"] == sizes["Dv"] else f", Dk={sizes['Dk']}, Dv={sizes['Dv']}"
-    text = f"{figure(ms)} ms for {timing['dtype']} `{operator}` at {shape}"
     facts = []
-    if (operator, AT) in found:
-        facts.append(ratio_in_words(found[operator, AT], "flash-linear-attention"))
     if share := limit_share(timing):
         facts.append(f"{percent(share)} of the limit")
-    return text + (": " + ", ".join(facts) if facts else "")
+    if (operator, AT) in found:
+        facts.append(ratio_in_words(found[operator, AT], "flash-linear-attention"))
+    return f"{figure(best_ms(timing))} ms" + (": " + ", ".join(facts) if facts else "")
+
+
+def what_is_measured(timings: Timings) -> str:
+    """The note below the table of chapters."""
+    p = timings.problem
+    widths = f"Dk=Dv={p['Dk']}" if p["Dk"] == p["Dv"] else f"Dk={p['Dk']}, Dv={p['Dv']}"
+    text = f"(The chapter's main operator at B={p['B']}, H={p['H']}, L={AT}, {widths}; fp32 in chapters 01 and 06, else bf16. "
+    text += f"{timings.machine['gpu']}, {timings.date[:10]}. [The limit](docs/running.md#the-result-tables) is what a copy or the "
+    text += "arithmetic of the same machine would allow. [All times](docs/timings/README.md), "
+    text += "[how the ratios are made](docs/running.md#beside-other-libraries).)"
+    return "\n".join(wrap(text, 120, break_long_words=False, break_on_hyphens=False)) + "\n"
 
 
 def ratio_in_words(ratio: float, peer: str) -> str:
@@ -84,8 +90,8 @@ def dates(timings: Timings, comparison: dict | None) -> str:
     if not is_older(comparison, timings):
         return ""
     return (
-        f"Its times are of {comparison['date'][:10]}, ours of {timings.date[:10]}, both on the same model of GPU. (The page "
-        f"behind the link has both as they were on {comparison['date'][:10]}.) "
+        f"Its times are of {comparison['date'][:10]}, ours of {timings.date[:10]}, both on the same model of GPU. (The page of "
+        f"all times has both as they were on {comparison['date'][:10]}.) "
     )
 
 
@@ -105,7 +111,7 @@ def losses(found: dict[tuple[str, int], float], dated: str = "", others: dict[st
         return ""
     lengths = ", ".join(map(str, sorted({L for _, L in found})))
     text = "A ratio is the time of the fastest of flash-linear-attention's operators that compute the same function, divided by "
-    text += f"ours, both in a CUDA graph ([all of them](docs/timings/README.md#against-flash-linear-attention)). {dated}"
+    text += f"ours, both in a CUDA graph ([all of them](timings/README.md#against-flash-linear-attention)). {dated}"
     if where := where_faster(found):
         text += f"Of the lengths compared ({lengths}) flash-linear-attention is faster than ours at these, by the factor in brackets: {where}."
     else:
@@ -118,18 +124,24 @@ def losses(found: dict[tuple[str, int], float], dated: str = "", others: dict[st
 
 
 def updated(text: str, timings: Timings, comparison: dict | None = None) -> str:
-    """The README with its table, and the paragraph below it, written anew."""
+    """The top README with its table and the note below it, written anew."""
     before, inside, behind = block_of(text)
     found = ratios(comparison, timings)
-    inside = inside[: inside.rindex("|\n") + 2] + "\n"
-    others = {name: r for name in libraries(comparison) if name != FLA and (r := ratios(comparison, timings, name))}
-    if below := losses(found, dates(timings, comparison), others):
-        inside += below + "\n"
+    inside = inside[: inside.rindex("|\n") + 2] + "\n" + what_is_measured(timings) + "\n"
     written = ROW.sub(lambda row: f"{row[1]} {sentence(timings, row['chapter'], found)} |", inside)
     gpu = short(timings.machine["gpu"])
-    head = f"the last stage, on {article(gpu)} {gpu} ([all timings](docs/timings/README.md))"
-    written = re.sub(r"^(\| chapter \| teaches \|).*$", rf"\1 {head} |", written, flags=re.M)
+    written = re.sub(r"^(\| chapter \| [^|]* \|).*$", rf"\1 its fastest kernel, on {article(gpu)} {gpu} |", written, flags=re.M)
     return staircase_updated(before + written + behind, timings)
+
+
+def ratios_updated(text: str, timings: Timings, comparison: dict | None = None) -> str:
+    """The page on running with its paragraph on other libraries written anew."""
+    begin, end = RATIOS
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise ReadmeError(f"docs/running.md needs the lines `{begin}` and `{end}`, once each")
+    others = {name: r for name in libraries(comparison) if name != FLA and (r := ratios(comparison, timings, name))}
+    said = losses(ratios(comparison, timings), dates(timings, comparison), others) or "Not compared yet.\n"
+    return f"{text[: text.index(begin)]}{begin}\n\n{said}\n{text[text.index(end) :]}"
 
 
 def short(gpu: str) -> str:
@@ -151,10 +163,8 @@ def staircase_updated(text: str, timings: Timings) -> str:
     first, last = steps[0], steps[-1]
     p = timings.problem
     gpu = short(timings.machine["gpu"])
-    said = f"Causal linear attention over {STAIRCASE_AT} positions of {p['B'] * p['H']} heads, {p['Dk']} wide. In chapter "
-    said += f"{first['chapter'][:2]} a loop on one core of a CPU takes {figure(best_ms(first))} ms, in {first['dtype']}. The last "
-    said += f"bar is `{last['stage']}` of chapter {last['chapter'][:2]}: {figure(best_ms(last))} ms on {article(gpu)} {gpu}, in "
-    said += last["dtype"]
+    said = f"{STAIRCASE_AT} positions, {p['B'] * p['H']} heads, {p['Dk']} wide, on {article(gpu)} {gpu}: from {figure(best_ms(first))} ms "
+    said += f"for a loop on one core of its CPU to {figure(best_ms(last))} ms for `{last['stage']}` of chapter {last['chapter'][:2]}"
     if share := limit_share(last):
         said += f", {percent(share)} of what the machine would allow"
     said += ". Each bar is one source file, whose first comment says which flaw of an earlier one it mends."
@@ -163,8 +173,12 @@ def staircase_updated(text: str, timings: Timings) -> str:
     return before + begin + "\n\n" + "\n\n".join(inside) + "\n\n" + end + behind
 
 
-def chapter_table(timings: Timings, chapter: str, label: str, lengths: tuple[int, ...], comparison: dict | None) -> str:
-    """An operator's stages, a row each, with their times at some lengths and their shares of the limit; its peers; a note."""
+def chapter_table(
+    timings: Timings, chapter: str, label: str, lengths: tuple[int, ...], comparison: dict | None, depth: int = 1
+) -> str:
+    """An operator's stages, a row each, with their times at some lengths and their shares of the limit; its peers; a note.
+
+    `depth` is how many folders the page is below the root."""
     rows = find(timings, chapter, label)
     if not rows.stages:
         return "Not measured yet.\n"
@@ -189,7 +203,7 @@ def chapter_table(timings: Timings, chapter: str, label: str, lengths: tuple[int
     p = timings.problem
     sizes = f"B={p['B']}, H={p['H']}, " + (f"Dk=Dv={p['Dk']}" if p["Dk"] == p["Dv"] else f"Dk={p['Dk']}, Dv={p['Dv']}")
     note = f"{timings.machine['gpu']}, {timings.date[:10]}, commit {timings.commit}; {sizes}; milliseconds per call, on the GPU in a "
-    note += "CUDA graph; `-`: not run. [All lengths](../docs/timings/README.md)."
+    note += "CUDA graph; `-`: not run. [All lengths](" + "../" * depth + "docs/timings/README.md)."
     if named:
         note += f" {' and '.join(named)}: the fastest of {'its' if len(named) == 1 else 'their'} operators for the same"
         note += f", of {comparison['date'][:10]}." if is_older(comparison, timings) else "."
@@ -202,22 +216,35 @@ def chapter_of(comparison: dict | None, operator: str) -> str | None:
     return next(iter(found), None)
 
 
-def chapter_updated(text: str, chapter: str, timings: Timings, comparison: dict | None = None) -> str:
-    """A chapter's README with its tables written anew."""
+def chapter_updated(
+    text: str, chapter: str, published: list[Timings], comparison: dict | None = None, depth: int = 1
+) -> str:
+    """A page of a chapter with its tables written anew, each from the first of the timings that have its operator."""
 
     def written(block: re.Match) -> str:
         lengths = tuple(int(L) for L in block["lengths"].split(",")) if block["lengths"] else LENGTHS
-        return f"{block[1]}\n{chapter_table(timings, chapter, block['label'], lengths, comparison)}\n{block[4]}"
+        label = block["label"]
+        timings = next((t for t in published if find(t, chapter, label).stages), published[0])
+        return f"{block[1]}\n{chapter_table(timings, chapter, label, lengths, comparison, depth)}\n{block[4]}"
 
     return CHAPTER.sub(written, text)
 
 
-def update(path: Path, timings: Timings, comparison: dict | None = None) -> None:
-    path.write_text(updated(path.read_text(encoding="utf-8"), timings, comparison), encoding="utf-8")
+def pages(root: Path) -> list[tuple[Path, str, int]]:
+    """The pages of the chapters and of their branches: each with its chapter, and how many folders it is below the root."""
+    found = sorted(root.glob("[0-9][0-9]_*/README.md")) + sorted(root.glob("[0-9][0-9]_*/*/README.md"))
+    return [(path, (parts := path.relative_to(root).parts)[0], len(parts) - 1) for path in found]
 
 
-def update_chapters(root: Path, timings: Timings, comparison: dict | None = None) -> None:
-    """The tables of all chapters' READMEs."""
-    for path in sorted(root.glob("[0-9][0-9]_*/README.md")):
+def update(root: Path, timings: Timings, comparison: dict | None = None) -> None:
+    """The top README and the page on running."""
+    for name, writes in (("README.md", updated), ("docs/running.md", ratios_updated)):
+        path = root / name
+        path.write_text(writes(path.read_text(encoding="utf-8"), timings, comparison), encoding="utf-8")
+
+
+def update_chapters(root: Path, published: list[Timings], comparison: dict | None = None) -> None:
+    """The tables of all pages of the chapters and of their branches."""
+    for path, chapter, depth in pages(root):
         text = path.read_text(encoding="utf-8")
-        path.write_text(chapter_updated(text, path.parent.name, timings, comparison), encoding="utf-8")
+        path.write_text(chapter_updated(text, chapter, published, comparison, depth), encoding="utf-8")

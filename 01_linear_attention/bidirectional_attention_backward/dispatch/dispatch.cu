@@ -2,22 +2,22 @@
 /// `dispatch`: six launches of one kernel for matrix products.
 ///
 /// Idea: `eigen` is a list of matrix products, and they differ in which of their factors is transposed. A matrix whose
-/// two strides are both given can be read either way, so one kernel computes all of them. z, m and r are the last
+/// two strides are both given can be read either way, so one kernel computes all of them. z, dc and dz are the last
 /// columns of these matrices, as in the gradients of `causal_attention`. The kernels for rows are also those of that
 /// stage.
 /// Improves on: `eigen` uses the few cores of a CPU.
 /// Unchanged: the products.
-/// Equation: with v' = [v, 1], o' = [phi(Q) S, phi(Q) z], do' = [dO / n, m] and their states S' and R' [Dk, Dv + 1],
+/// Equation: with v' = [v, 1], o' = [phi(Q) S, phi(Q) z], do' = [dO / c, dc] and their states S' and dS' [Dk, Dv + 1],
 ///
 ///   S' = phi(K)^T V'       o' = phi(Q) S'            as in the forward pass, then do' from o'
-///   dphi(Q) = do' S'^T     R' = phi(Q)^T do'
-///   dphi(K) = V' R'^T      dV = (phi(K) R')[:, :Dv]
+///   dphi(Q) = do' S'^T     dS' = phi(Q)^T do'
+///   dphi(K) = V' dS'^T     dV = (phi(K) dS')[:, :Dv]
 ///
-/// S' and R' have few tiles and long sums, so their positions are cut into segments, as in the forward stage. A second
+/// S' and dS' have few tiles and long sums, so their positions are cut into segments, as in the forward stage. A second
 /// kernel adds the segments' parts up in a fixed order.
 /// Shapes: workspace phi_q, dphi_q [B, H, L, Dk]; phi_k, dphi_k [B, H, Lk, Dk]; v_one, dv_one [B, H, Lk, Dv + 1];
-/// o_one, do_one [B, H, L, Dv + 1]; S', R' [B, H, Dk, Dv + 1], and their parts [segments, B, H, Dk, Dv + 1], fp32 in
-/// global memory.
+/// o_one, do_one [B, H, L, Dv + 1]; S', dS' [B, H, Dk, Dv + 1], and their parts [segments, B, H, Dk, Dv + 1], fp32 in
+/// device memory.
 /// Thread mapping: 256 threads per block. Thread (x, y) has the 4 x 4 elements of a 64 x 64 tile of the result at rows
 /// y + 16 r, columns x + 16 c, in registers. A tile of a factor is loaded along the dimension that is packed in memory.
 /// Resources: 16 registers for the tile, 8 for operands; two tiles of 16 x 66 floats in shared memory, 8.4 KB.
@@ -26,7 +26,7 @@
 /// Bound by: reads of shared memory, 8 for 16 multiply-adds, and the loads of each slice, which nothing in the block
 /// overlaps.
 /// Requires: B H <= 65535.
-/// Weakness: every intermediate matrix passes through global memory; Dv + 1 columns need one more tile than Dv.
+/// Weakness: every intermediate matrix passes through device memory; Dv + 1 columns need one more tile than Dv.
 /// Sources: as `eigen`.
 
 #include <cuda_runtime.h>
@@ -172,10 +172,10 @@ void dispatch(const Arguments& a) {
   float* dphi_k = take("bidirectional dphi_k", a.Lk, a.Dk);
   float* dv_one = take("bidirectional dv_one", a.Lk, width);
   float* S = take("bidirectional state", a.Dk, width);
-  float* R = take("bidirectional adjoint", a.Dk, width);
+  float* dS = take("bidirectional adjoint", a.Dk, width);
   const Matrices Q = matrices(phi_q, a.L, a.Dk), K = matrices(phi_k, a.Lk, a.Dk), V = matrices(v_one, a.Lk, width);
   const Matrices O = matrices(o_one, a.L, width), dO = matrices(do_one, a.L, width);
-  const Matrices state = matrices(S, a.Dk, width), adjoint = matrices(R, a.Dk, width);
+  const Matrices state = matrices(S, a.Dk, width), adjoint = matrices(dS, a.Dk, width);
   const Products product{a};
 
   causal_attention::features(a, a.Lk, packed(phi_q, a.H, a.L, a.Dk), packed(phi_k, a.H, a.Lk, a.Dk),
@@ -185,7 +185,7 @@ void dispatch(const Arguments& a) {
   causal_attention_backward::through_division(a, packed<const float>(o_one, a.H, a.L, width),
                                               packed(do_one, a.H, a.L, width));
   product.rows(dO, state, matrices(dphi_q, a.L, a.Dk), a.L, a.Dk, width);
-  product.state(Q, dO, a.L, R);
+  product.state(Q, dO, a.L, dS);
   product.rows(V, adjoint, matrices(dphi_k, a.Lk, a.Dk), a.Lk, a.Dk, width);
   product.rows(K, transposed(adjoint), matrices(dv_one, a.Lk, width), a.Lk, width, a.Dk);
   causal_attention_backward::through_features(a, a.Lk, packed<const float>(dphi_q, a.H, a.L, a.Dk),

@@ -9,10 +9,10 @@
 ///   3. through the product: `dispatch` of causal_dot_product's gradients, with Dv + 1 columns
 ///   4. through the feature map: dq = phi'(q) dphi(q), likewise dk; the last column of d[v, 1] belongs to a constant
 /// Improves on: `recurrent` runs on one core.
-/// Unchanged: z is the last column of S, r of R; n_t and do_t . o_t of the forward pass are computed again.
-/// Equation: as `recurrent`, with m_t in the last column of do'
+/// Unchanged: z is the last column of S, dz of dS; c_t and do_t . o_t of the forward pass are computed again.
+/// Equation: as `recurrent`, with dc_t in the last column of do'
 /// Shapes: workspace phi_q, phi_k, dphi_q, dphi_k [B, H, L, Dk]; v_one, o_one, do_one, dv_one [B, H, L, Dv + 1], fp32
-/// in global memory.
+/// in device memory.
 /// Thread mapping: in the kernels of rows a warp takes one row at a time, and its lanes run along the row.
 /// Resources: no shared memory in these kernels.
 /// Work: 16 Dk (Dv + 1) operations and 4 Dk exponentials per head and position: 4 for o' and 12 for the walks.
@@ -20,7 +20,7 @@
 /// Bound by: the walks, see causal_dot_product; the kernels of rows by memory.
 /// Requires: what the two dispatches require for Dv + 1.
 /// Weakness: Dv + 1 is the length of a column in two of the walks: 64 becomes 65, which is computed as 128. A
-/// separate running sum for m_t would avoid that.
+/// separate running sum for dc_t would avoid that.
 /// Sources: as `recurrent`.
 
 #include <cuda_runtime.h>

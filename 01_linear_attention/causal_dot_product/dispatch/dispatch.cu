@@ -10,8 +10,9 @@
 ///   B H Dv, and is less than a walk of lmha only while B H Dv is small against the number of multiprocessors.
 /// - atomic supports any Dk. It remains for Dk > 256, where the other two cannot keep the state in registers.
 /// So dispatch uses lmha_low_occupancy where B H Dv is at most kColumnsPerMultiprocessor times the multiprocessors,
-/// else lmha, else atomic. The factor is the point where the measured times of the two kernels cross (README.md has the
-/// measurement). The number of multiprocessors is that of the GPU at hand.
+/// else lmha, else atomic. The factor is the point where the measured times of the two kernels cross
+/// (docs/notebook/01_causal_dot_product.md has the measurement). The number of multiprocessors is that of the GPU at
+/// hand.
 /// Improves on: each of `atomic`, `lmha` and `lmha_low_occupancy` is the right kernel for some problems only, and
 /// `lmha` supports neither Dk > 64 nor Dv > 128.
 /// Unchanged: the equation, shapes and bytes of the kernel that it chooses.
@@ -52,7 +53,7 @@ Choice choose(const Arguments& a, std::size_t products) {
   if (a.Dk <= kLmhaMaxKeyDim) {
     // As many blocks as there are idle multiprocessors. Each has whole warps, and none exceeds the widest block.
     const int fewest = ceil_div(a.Dv, lmha_max_columns(a.Dk)), most = ceil_div(a.Dv, 32);
-    // Narrow blocks of several products spread evenly over the multiprocessors (README.md has the measurement).
+    // Narrow blocks of several products spread evenly over the multiprocessors (the notebook has the measurement).
     const bool is_narrow =
         products > 1 && (heads <= multiprocessors || (a.Dk <= 64 && 2 * heads <= 3 * multiprocessors));
     const int wanted = int(std::clamp<std::int64_t>(is_narrow ? 4 : multiprocessors / heads, fewest, most));

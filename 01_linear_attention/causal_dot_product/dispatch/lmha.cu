@@ -97,7 +97,7 @@ __device__ __forceinline__ void walk(const View<const float>& q, const View<cons
   const bool has_v = first_column + v_column < Dv;
   const float* v_source = v.row(b, h, v_step) + first_column + v_column;
 
-  float4 q_next[X::kLoads], k_next[X::kLoads];  // the next tile, being loaded from global memory
+  float4 q_next[X::kLoads], k_next[X::kLoads];  // the next tile, being loaded from device memory
   float v_next[X::kLoadsOfV];
   auto load_tile = [&](int t0) {
 #pragma unroll

@@ -8,14 +8,14 @@
 /// Improves on: `lmha` starts its walks one after the other, and supports neither Dk > 64 nor Dv > 64.
 /// Unchanged: three walks, 12 Dk Dv operations per head and position.
 /// Equation: as `lmha`
-/// Shapes: q, k, dq, dk [B, H, L, Dk]; v, do, dv [B, H, L, Dv], fp32 in global memory.
+/// Shapes: q, k, dq, dk [B, H, L, Dk]; v, do, dv [B, H, L, Dv], fp32 in device memory.
 /// Thread mapping: block (b h, columns, walk); the rest is as in the kernel that is chosen.
 /// Resources: those of the kernel that is chosen.
 /// Work: 12 Dk Dv operations per head and position.
 /// Bytes: as `lmha`, times the blocks that a head is cut into for two of the three tensors that a walk reads.
 /// Bound by: the latency of shared memory; with more blocks than multiprocessors, each block's share of shared memory.
 /// Requires: Dk <= 1024 where Dv > 256, and Dv <= 1024 where Dk > 256.
-/// Weakness: R is added up twice, once for dk and once for dv. As in the forward pass, a position still waits for the
+/// Weakness: dS is added up twice, once for dk and once for dv. As in the forward pass, a position still waits for the
 /// one before it. Chapter 02 computes whole chunks instead.
 /// Sources: as `lmha`.
 

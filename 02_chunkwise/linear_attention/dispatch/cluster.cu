@@ -27,7 +27,7 @@
 /// has no columns, it still loads tiles and computes scores. One warpgroup loads and stores, one computes scores, and
 /// one holds the state.
 /// Resources: four sets of Q, K, V and P, and two O: 208 KB of shared memory at Dk = 128, one block per multiprocessor.
-/// Bound by: as `queued_products`, which is faster with 32 heads: README.md says by how much.
+/// Bound by: as `queued_products`, which is faster with 32 heads (docs/notebook/02_linear_attention.md).
 /// Requires: as `warpgroup_mma`.
 /// Weakness: the two blocks keep in step, and each pays for the other's delays.
 /// Sources: as `specialized`; PTX ISA, "cp.async.bulk.tensor: .multicast::cluster" and "cp.async.bulk".

@@ -24,8 +24,8 @@
 /// and dispatch/hopper_walk.cuh explain. So its bytes are those of q, k, v and o, as without the normaliser. In fp32
 /// `fused` runs a second time, with a column of ones for V, and a third kernel divides.
 /// Bound by, Requires: as the kernels that it chooses.
-/// Weakness: the times of a chunk were measured on an H200 (README.md shows the choices that result). On another GPU
-/// only their ratios matter. They were measured at Dk = Dv = 128, and other widths are interpolated.
+/// Weakness: the times of a chunk were measured on an H200 (docs/notebook shows the choices that result). On another
+/// GPU only their ratios matter. They were measured at Dk = Dv = 128, and other widths are interpolated.
 
 #include <cuda_runtime.h>
 

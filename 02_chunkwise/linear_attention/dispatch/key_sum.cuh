@@ -43,7 +43,7 @@ class SharedKeySum {
   __device__ explicit SharedKeySum(void* memory)
       : z_(static_cast<float*>(memory)), z_bf16_(reinterpret_cast<std::uint32_t*>(z_ + kCopies * Shape::kDk)) {}
 
-  /// z before chunk n = the first Dk elements of `start` in global memory, or zeros if `start` is null. A barrier must
+  /// z before chunk n = the first Dk elements of `start` in device memory, or zeros if `start` is null. A barrier must
   /// follow.
   __device__ void load(const float* start, int Dk, int n) const {
     const auto element = [&](int d) { return start != nullptr && d < Dk ? load_global(start + d) : 0.0f; };
@@ -51,7 +51,7 @@ class SharedKeySum {
       set(n, d, element(d), element(d + 1));
   }
 
-  /// Writes z after the last chunk, n - 1, to global memory, Dk elements. Each lane writes the elements that it has
+  /// Writes z after the last chunk, n - 1, to device memory, Dk elements. Each lane writes the elements that it has
   /// computed.
   __device__ void store(float* to, int Dk, int n) const {
     for_each_pair([&](int, int d) {
@@ -85,7 +85,7 @@ class SharedKeySum {
 #pragma unroll
     for (int i = 0; i < Shape::kDk / 16; ++i) add_keys(keys, K, i);
   }
-  /// Writes the first Dk sums to global memory.
+  /// Writes the first Dk sums to device memory.
   static __device__ __forceinline__ void store_keys(float* to, const KeySums& keys, int Dk) {
     for_each_pair([&](int i, int d) {
       if (d >= Dk) return;

@@ -23,7 +23,7 @@ inline std::string chapter_03_note(const Bf16Arguments& a) {
 inline std::int64_t chapter_03_memory(const Bf16Arguments& a) {
   return gla::dispatch_memory(a);
 }
-/// Bytes that its kernels read from global memory or write to it.
+/// Bytes that its kernels read from device memory or write to it.
 inline std::int64_t chapter_03_bytes_moved(const Bf16Arguments& a) {
   return gla::dispatch_bytes_moved(a);
 }

@@ -21,7 +21,7 @@ RolesLoader roles_loader(const Bf16Arguments&);
 /// @throws CudaError if the memory cannot be allocated or a launch is refused
 void roles_walk(const Bf16Arguments&, tile::LaunchPlan, RolesLoader);
 
-/// Bytes that its kernels read from global memory or write to it, even if a cache serves them.
+/// Bytes that its kernels read from device memory or write to it, even if a cache serves them.
 std::int64_t roles_walk_bytes_moved(const Bf16Arguments&, const tile::LaunchPlan&);
 
 }  // namespace tutorial::simple_gla

@@ -14,12 +14,12 @@
 /// Unchanged: the kernel of `fused`.
 /// Equation: in kernel 1, for each chunk n from position s to position e with b_t = g_s / ln 2 + ... + g_t / ln 2,
 ///
-///   X = 2^b_e X + K_n^T (diag(2^(b_e - b)) V_n)
+///   X = 2^b_end X + K_n^T (diag(2^(b_end - b)) V_n)
 ///
 /// Shapes: as `fused`; X and the states that segments start from [B, H, segments - 1, Dk, Dv], in the same place, and
-/// decays [B, H, segments - 1], fp32 in global memory.
+/// decays [B, H, segments - 1], fp32 in device memory.
 /// Thread mapping: kernel 1 as `fused`, without q; each warp computes b for itself, one chunk ahead, and keeps it in
-/// registers. A segment's decay is 2 to the sum of its chunks' b_e, added up in double.
+/// registers. A segment's decay is 2 to the sum of its chunks' b_end, added up in double.
 /// Resources: kernel 1 at Dk = Dv = 128: 215 registers per thread; three sets of K, V and g, 97 KB of shared memory:
 /// two blocks per multiprocessor.
 /// Work: that of `fused`, and 2 Dk Dv per position for kernel 1.

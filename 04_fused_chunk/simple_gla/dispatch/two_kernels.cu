@@ -8,7 +8,7 @@
 /// Unchanged: what is computed for a chunk.
 /// Equation: with b_t = g_s / ln 2 + ... + g_t / ln 2 for the chunk n from position s to position e,
 ///
-///   S_n  = 2^b_e S_{n-1} + K_n^T (diag(2^(b_e - b)) V_n)         states_kernel; S_{n-1} is left in memory, in bf16
+///   S_n  = 2^b_end S_{n-1} + K_n^T (diag(2^(b_end - b)) V_n)     states_kernel; S_{n-1} is left in memory, in bf16
 ///   P_ti = scale (q_t . k_i) 2^(b_t - b_i), i <= t               outputs_kernel
 ///   O_n  = scale diag(2^b) Q_n S_{n-1} + P V_n
 ///

@@ -13,7 +13,7 @@ using tile::LaunchPlan;
 void segments(const Bf16Arguments&);
 /// Bytes of its workspace.
 std::int64_t segments_memory(const Bf16Arguments&);
-/// Bytes that its kernels read from global memory or write to it, even if a cache serves them.
+/// Bytes that its kernels read from device memory or write to it, even if a cache serves them.
 std::int64_t segments_bytes_moved(const Bf16Arguments&);
 
 /// Starts the kernels that compute the `starts` of a plan of two segments or more, in a workspace, and returns them.
@@ -26,7 +26,7 @@ const float* segment_starts(const Bf16Arguments&, const LaunchPlan&);
 void walk(const Bf16Arguments&, LaunchPlan);
 /// Bytes of its workspace.
 std::int64_t walk_memory(const Bf16Arguments&, const LaunchPlan&);
-/// Bytes that its kernels read from global memory or write to it, even if a cache serves them.
+/// Bytes that its kernels read from device memory or write to it, even if a cache serves them.
 std::int64_t walk_bytes_moved(const Bf16Arguments&, const LaunchPlan&);
 
 /// The kernel of `register_scores` after those that compute the plan's `starts`. Its workspace is that of walk().

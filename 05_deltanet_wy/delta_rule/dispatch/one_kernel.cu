@@ -4,7 +4,7 @@
 /// Idea: T and P depend on a single chunk, so they may be computed at any time before the chain needs them. Two more
 /// warpgroups do that, one or two chunks ahead of the chain, from the tiles of K and Q that the chain reads, too
 /// (matrices.cuh). They put T and P where bulk copies put them before, into shared memory. Nothing but q, k, v,
-/// beta, o and states is in global memory. The work for T and P, which mma.sync and many short steps make long, fills
+/// beta, o and states is in device memory. The work for T and P, which mma.sync and many short steps make long, fills
 /// the time in which the chain waits for its products.
 ///
 ///     loads            | Q, K of n + 4     | V of n + 3

@@ -10,8 +10,8 @@
 ///   gated_delta_rule; a type `Gates` has what the vectors of a chunk (prepare.hpp) do to its products.
 /// - The sequence is cut into segments, which the GPU walks at the same time, as in `segments`
 ///   (delta_rule/14_segments.cu). That file explains why a walk over the values V ends with H, and one over the values
-///   -K with E = Phi - I, and why E is kept instead of Phi. gated_delta_rule/dispatch/segments.cu has the same with the decay
-///   Gamma of a segment, which is 1 without gates.
+///   -K with E = Phi - I (Psi there), and why it is kept instead of Phi. gated_delta_rule/dispatch/segments.cu has the same
+///   with the decay Gamma of a segment, which is 1 without gates.
 ///
 ///     kernel 1, maps     all segments but the last:  V -> H_s,  -K -> E_s      from zeros, the first from S_0; no outputs
 ///     kernel 2, carry    start of s + 1 = Gamma_s S + E_s S + H_s,  S = start of s     one segment after the other
@@ -32,7 +32,7 @@
 ///
 /// Shapes: q, k [B, H, L, Dk], v, o [B, H, L, Dv] bf16; beta [B, H, L], S_0 and final_state [B, H, Dk, Dv] fp32. For
 /// each segment but the last, H [Dk, Dv] fp32, whose place the start of the next segment takes, and E [Dk, Dk] bf16 in
-/// global memory.
+/// device memory.
 /// Thread mapping: kernel 1: block (tile of [V | K] of a segment, h, b), 8 warps. Kernel 2: block (16 columns, h, b),
 /// Dk / 16 warps. Kernel 3: block (tile of 64 columns of a segment, h, b), 4 warps.
 /// Resources: at Dk = 128, 85 KB, 8 KB and 95 KB of shared memory; of an RTX card one block per multiprocessor for

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// Moves a warp's columns of a state between registers and global memory.
+/// Moves a warp's columns of a state between registers and device memory.
 
 #include <cuda_runtime.h>
 
@@ -9,7 +9,7 @@
 
 namespace tutorial::delta_rule {
 
-/// Calls f(element, address) for each element that the lane has of a state in global memory, S^T[g][p, p + 1],
+/// Calls f(element, address) for each element that the lane has of a state in device memory, S^T[g][p, p + 1],
 /// and that exists.
 /// @param first_column the warp's, of the state
 template <int kDk, class Float, class F>

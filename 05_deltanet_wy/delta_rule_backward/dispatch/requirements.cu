@@ -1,6 +1,6 @@
 /// @file
 /// What the stages and variants of `--backward` need: whether they can run a problem, memory beside its inputs and
-/// outputs, and the bytes that their kernels read from global memory or write to it, even if a cache serves them. A test
+/// outputs, and the bytes that their kernels read from device memory or write to it, even if a cache serves them. A test
 /// compares these with the bytes that the emulator counts.
 
 #include <cuda_runtime.h>

@@ -18,12 +18,13 @@
 /// Improves on: `chunkwise` computes the chunks of a head one after the other, on the CPU.
 /// Unchanged: two walks in one launch, then all chunks at once; T in two bf16; beta of at least 2^-32.
 /// Equation: S' = dS / scale in the walk from the end. D_q = diag(exp(b)), D_k = diag(f exp(b)), D_e = diag(exp(b_e -
-/// b)), T, P and v_new are those of prepared.hpp, G_ti = exp(b_t - b_i). f are the factors of normalised keys, else 1.
+/// b)), T, P and v_new are those of prepared.hpp, Gamma_ti = exp(b_t - b_i). f are the factors of normalised keys, else
+/// 1.
 ///
 ///     v_new = T (V - D_k K S),  S = exp(b_e) S + K^T D_e v_new
 ///     X = P^T dO + D_e K S',  dV' = T^T X,  S' = exp(b_e) S' + Q^T D_q dO - K^T D_k dV'
 ///
-///     Y = scale (dO v_new^T) . G below the diagonal, y_t on it;  Z = diag(f) tril(dV v_new^T . G, -1)
+///     Y = scale (dO v_new^T) . Gamma below the diagonal, y_t on it;  Z = diag(f) tril(dV v_new^T . Gamma, -1)
 ///     dQ = scale D_q dO S^T + Y K,   dbeta_t = (dV v_new^T)_tt / (f_t beta_t^2)
 ///     reading = -D_k dV S^T - Z K,   writing = D_e v_new dS^T + Y^T Q - Z^T K
 ///     db_t = q_t . dq_t + k_t . (reading_t - writing_t)

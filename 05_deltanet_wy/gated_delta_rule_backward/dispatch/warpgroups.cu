@@ -6,13 +6,13 @@
 /// memory, and a warpgroup has all columns of its rows of dQ and dK in registers: the products of rows for dg are sums
 /// over what a thread has, and over four lanes.
 ///
-/// dK = reading + writing, and in dg they have opposite signs. So the kernel takes R = k . reading when the sums contain
-/// reading alone, and A = k . (reading + writing) at the end: k . (reading - writing) = 2 R - A.
+/// dK = reading + writing, and in dg they have opposite signs. So the kernel takes x = k . reading when the sums
+/// contain reading alone, and y = k . (reading + writing) at the end: k . (reading - writing) = 2 x - y.
 ///
 ///     dQ       dO S^T, D_q | + Y K | q . dq | + y_t k_t | to memory
-///     dK       dV S^T, D_k | + Z K | R | + v_new dS^T, D_e | + Y^T Q | + Z^T K | A | + y_t q_t | to memory
+///     dK       dV S^T, D_k | + Z K | x | + v_new dS^T, D_e | + Y^T Q | + Z^T K | y | + y_t q_t | to memory
 ///
-/// The pairs (t, t) come after these products, so that they never are in dg. All else that R and A have in common is
+/// The pairs (t, t) come after these products, so that they never are in dg. All else that x and y have in common is
 /// in dg, or cancels but for errors of fp32.
 ///
 /// What is added up to dg goes as far as a pair, 128 positions. The formulas of `tensor_core` hold for a chunk of any

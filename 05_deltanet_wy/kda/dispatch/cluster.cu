@@ -14,7 +14,7 @@
 ///
 /// Improves on: `one_anchor` takes Q+, K+, J and R through memory, and with many heads that is what it waits for.
 /// Unchanged: the short and the long way of `one_anchor`; the products of a chunk, and their order in the chain. The
-/// outputs now leave by bulk copies, and the chain waits for R Y and S together, because it has fewer registers. All
+/// outputs now leave by bulk copies, and the chain waits for R Res and S together, because it has fewer registers. All
 /// results have the bits of those of `one_anchor`.
 ///
 /// Equation: that of `two_products`. What is rounded: as in `one_anchor`.

@@ -1,17 +1,17 @@
 /// @file
 /// `recurrent_gpu`: the recurrence on the GPU, with the state in registers.
 ///
-/// Idea: the pass over the state that computes k_t R_t and q_t R_t also turns S into R = diag(exp(g_t)) S. So the gates
+/// Idea: the pass over the state that computes k_t S' and q_t S' also turns S into S' = diag(exp(g_t)) S. So the gates
 /// cost one multiplication per element of the state, and no pass of their own. A gate is needed by all threads that
 /// hold its row of the state; it is computed once, when g arrives in shared memory, by the thread that has copied it.
 /// Improves on: `recurrent` and `chunkwise` use one CPU thread per head.
 /// Unchanged: delta_rule's kernel of this name: the sums of a step read the old state, decayed here, side by side.
 /// Equation:
 ///
-///     R     = diag(exp(g_t)) S                      with k_t R, q_t R and q_t . k_t from one pass over S
-///     delta = beta_t (v_t - k_t R)                  [32 columns]
-///     o_t   = scale (q_t R + (q_t . k_t) delta)
-///     S     = R + k_t^T delta
+///     S'    = diag(exp(g_t)) S                      with k_t S', q_t S' and q_t . k_t from one pass over S
+///     delta = beta_t (v_t - k_t S')                 [32 columns]
+///     o_t   = scale (q_t S' + (q_t . k_t) delta)
+///     S     = S' + k_t^T delta
 ///
 /// With `normalize_keys`, k_t . k_t is a fourth sum. What was computed with k_t is divided by its root.
 ///

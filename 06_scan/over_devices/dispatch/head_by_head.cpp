@@ -6,10 +6,10 @@
 /// that heads pass through. It needs no maps, so no position is read twice.
 /// Improves on: in `relay` a device starts when the one before it has finished all heads.
 /// Unchanged: the local kernel, and the bytes over the links.
-/// Equation: that of `relay`, for each head. With T for the time of all positions and heads on one device, a head takes
-/// T / (N H) on a device:
+/// Equation: that of `relay`, for each head. With tau for the time of all positions and heads on one device, a head
+/// takes tau / (N H) on a device:
 ///
-///   device 0   head 0   head 1   head 2   head 3                       time: (H + N - 1) heads: T (H + N - 1) / (N H)
+///   device 0   head 0   head 1   head 2   head 3                      time: (H + N - 1) heads: tau (H + N - 1) / (N H)
 ///   device 1            head 0   head 1   head 2   head 3
 ///
 /// Shapes: as `relay`, one head of each batch entry at a time.

@@ -6,9 +6,9 @@
 /// It gets q for k, do for v, and all positions in reversed order: views whose rows lie at negative distances.
 /// Improves on: the first passes of `all_gather` compute outputs and gradients that nobody reads.
 /// Unchanged: the all-gather, the composition, the pass of the gradients.
-/// Equation: with G_t = g_1 + ... + g_t from the device's first position on (0 without gates), and G its last,
+/// Equation: with b_t = g_1 + ... + g_t from the device's first position on (0 without gates), and b_end its last,
 ///
-///   X = sum_t exp(G - G_t) k_t^T v_t          Y = sum_t exp(G_t) scale q_t^T do_t
+///   X = sum_t exp(b_end - b_t) k_t^T v_t          Y = sum_t exp(b_t) scale q_t^T do_t
 ///
 /// In reversed order the gates behind position t are those before it. Its own gate is not among them, so the kernel
 /// multiplies by that, too.

@@ -15,8 +15,8 @@
 /// Bound by: memory.
 /// Requires: fewer than 2^31 tiles.
 /// Weakness: the choice depends only on L. With very many sequences of D = 1 the loop is still faster at a little more
-/// than 8 steps. With D > 1 and enough channels to fill the GPU it is still faster at a little more than 15 (README.md
-/// has the times).
+/// than 8 steps. With D > 1 and enough channels to fill the GPU it is still faster at a little more than 15
+/// (docs/notebook/06_scan.md has the times).
 /// Sources: those of the earlier stages.
 
 #include "06_scan/scan.hpp"

@@ -47,7 +47,7 @@ void planned_single_pass(const Arguments&);
 std::string planned_single_pass_unsupported(const Arguments&);
 /// Bytes that it needs beside inputs and outputs.
 std::int64_t planned_single_pass_memory(const Arguments&);
-/// Bytes that its kernel reads from global memory or writes to it, without the words that tiles publish.
+/// Bytes that its kernel reads from device memory or writes to it, without the words that tiles publish.
 std::int64_t planned_single_pass_bytes_moved(const Arguments&);
 /// How it cuts the problem, as text for the report.
 std::string planned_single_pass_note(const Arguments&);

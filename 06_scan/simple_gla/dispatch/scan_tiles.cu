@@ -9,22 +9,22 @@
 /// Unchanged: its three parts: products, a scan by the operator scan, and outputs.
 /// Equation:
 ///
-///   tile:   X_n = sum_t exp(g_{t+1} + ... + g_C) k_t^T v_t over its steps t = 1 to C, from exp(g_1 + ... + g_C) S_0 on
-///   scan:   S_n = exp(g_1 + ... + g_C) S_{n-1} + X_n                     the state at the end of tile n
+///   tile:   H_n = sum_t exp(g_{t+1} + ... + g_C) k_t^T v_t over its steps t = 1 to C, from exp(g_1 + ... + g_C) S_0 on
+///   scan:   S_n = exp(g_1 + ... + g_C) S_{n-1} + H_n                     the state at the end of tile n
 ///   walk:   S = exp(g_t) S + k_t^T v_t,  o_t = scale q_t S               from S_{n-1}
 ///
-/// X_n takes one multiply-add per element and step instead of a decay and an addition. Its exponents are sums of the
+/// H_n takes one multiply-add per element and step instead of a decay and an addition. Its exponents are sums of the
 /// gates *behind* a step (tile_gates.cuh). Nothing is divided by a gate, and no sum of gates is subtracted from
 /// another.
-/// Shapes: as `scan_states`, but X and S [B, H, N, Dk Dv] of N = ceil(L / 64) tiles; 64 steps of q, k and of 32 columns
-/// of v in shared memory.
+/// Shapes: as `scan_states`, but H_n and S_n [B, H, tiles, Dk Dv] of ceil(L / 64) tiles; 64 steps of q, k and of 32
+/// columns of v in shared memory.
 /// Thread mapping: block (head, tile, 32 columns) has 128 threads and the columns in registers (state_tile.cuh). For Dk
 /// > 128 a tile has 32 steps.
 /// Resources: Dk / 4 registers per thread for the columns; 72 KB of shared memory at Dk = 128.
-/// Work: 8 Dk Dv operations per head and position: 2 for X, 1 for the decay, 1 for the product, 2 for the sum with it
+/// Work: 8 Dk Dv operations per head and position: 2 for H_n, 1 for the decay, 1 for the product, 2 for the sum with it
 /// and 2 for o.
 /// Bytes: k and v twice, q and o once, k and q again for each 32 columns, mostly from the second-level cache; 16 Dk Dv
-/// bytes of states per 64 steps. X and S take 8 Dk Dv bytes of memory per tile.
+/// bytes of states per 64 steps. H_n and S_n take 8 Dk Dv bytes of memory per tile.
 /// Bound by: the fp32 units.
 /// Requires: Dk <= 256.
 /// Weakness: three kernels and the states between them; k and v are read twice.
@@ -50,7 +50,7 @@ namespace {
 using simple_gla::FloatArguments;
 
 /// Grid (heads) (tiles) (tiles of columns).
-/// @tparam kOutputs false: writes X_n into `states` and the tile's sum of gates into `log_decays`; true: reads S_{n-1}
+/// @tparam kOutputs false: writes H_n into `states` and the tile's sum of gates into `log_decays`; true: reads S_{n-1}
 /// from `states`, writes o_t
 template <int kDk, bool kVector, bool kOutputs>
 __global__ void __launch_bounds__(kStateThreads, blocks_of_tiles(kDk))

@@ -183,6 +183,27 @@ class Sweeping(Folder):
         self.assertIn(("04_fused_chunk", "scan", "backward", "back", 64), timings.by_key)
         self.assertNotIn("back", self.outcomes(self.sweep(lengths=[64])[0]))
 
+    def test_one_form_alone(self):
+        timings, _ = self.sweep(lengths=[64], only_form="backward")
+        self.assertEqual({timing["form"] for timing in timings}, {"backward"})
+        self.assertEqual(command.only_form(timings), "backward")
+        self.assertIsNone(command.only_form(store.load(MADE_UP)))
+
+    def test_a_form_is_published_beside_the_rest(self):
+        timings, _ = self.sweep(lengths=[64], only_form="backward")
+        timings.machine["gpu"] = "NVIDIA H200"
+        folder = self.folder / "published"
+        text = "<!-- timings of scan --backward at 64: written by ./tutorial compare --publish -->\n<!-- end of timings -->\n"
+        page = self.folder / "root/04_fused_chunk/scan/README.md"
+        page.parent.mkdir(parents=True)
+        page.write_text(text, encoding="utf-8")
+        with mock.patch.multiple(command, PUBLISHED=folder, ROOT=self.folder / "root"), contextlib.redirect_stderr(io.StringIO()):
+            command.publish(timings)
+        self.assertEqual(sorted(path.name for path in folder.iterdir()), ["backward.md", "h200_form_backward.json"])
+        written = page.read_text(encoding="utf-8")
+        self.assertIn("| `back` | GPU |", written)
+        self.assertIn("(../../docs/timings/README.md)", written)
+
     def test_a_form_may_take_several_options(self):
         operator = programs.Operator("linear_attention", "backward+normalize", "", {}, ())
         self.assertEqual(operator.label, "linear_attention --backward --normalize")
@@ -342,6 +363,9 @@ class Refusing(Folder):
             (["--counts", "--cpu"], "--counts has no use for --cpu"),
             (["--counts", "--minutes", "1"], "--counts has no use for --minutes"),
             (["--counts", "--forms"], "--counts has no use for --forms"),
+            (["--counts", "--only-form", "backward"], "--counts has no use for --only-form"),
+            (["--forms", "--only-form", "backward"], "--forms and --only-form: choose one"),
+            (["--only-form", "sideways"], "--only-form: there is no form 'sideways'; the forms are: backward"),
             (["--counts", "--variants"], "--counts has no use for --variants"),
             (["--render", str(MADE_UP), "--counts"], "--render has no use for --counts"),
             (["--render", str(MADE_UP), "4"], "--render has no use for a chapter"),
@@ -515,11 +539,9 @@ class Readme(unittest.TestCase):
 
     def test_the_last_column_is_written_and_the_rest_stays(self):
         text = readme.updated(self.TEXT, store.load(MADE_UP))
-        self.assertIn("| chapter | teaches | the last stage, on an H200 ([all timings](docs/timings/README.md)) |", text)
-        self.assertIn(
-            "| [04 Fused](04_fused_chunk/README.md) | fusing | 3.28 ms for bf16 `simple_gla` at B=4, H=8, L=16384, "
-            "Dk=Dv=128: 19 % of the limit |", text
-        )  # fmt: skip
+        self.assertIn("| chapter | teaches | its fastest kernel, on an H200 |", text)
+        self.assertIn("| [04 Fused](04_fused_chunk/README.md) | fusing | 3.28 ms: 19 % of the limit |", text)
+        self.assertIn("at B=4, H=8, L=16384, Dk=Dv=128;", text)
         self.assertIn("| a | not measured |", text)
         self.assertIn("| outside | stays |", text)
         self.assertEqual(readme.updated(text, store.load(MADE_UP)), text)
@@ -528,16 +550,23 @@ class Readme(unittest.TestCase):
         def row(ratio, agrees=True):
             return {"operator": "simple_gla", "form": None, "problem": {"L": 16384}, "graph_ratio": ratio, "agrees": agrees}
 
-        def written(*rows):
+        def cell(*rows):
             return readme.updated(self.TEXT, store.load(MADE_UP), {"comparisons": rows})
 
-        self.assertIn(": 1.6 times as fast as flash-linear-attention, 19 %", written(row(3.0), row(1.6)))
-        self.assertIn(": takes 2 times as long as flash-linear-attention, 19 %", written(row(1.6), row(0.5)))
-        self.assertNotIn("flash", written(row(0.5, agrees=False)))
-        self.assertIn("faster one at none of the lengths compared (16384).", " ".join(written(row(1.6)).split()))
-        lost = written(row(1.6), {**row(0.5), "problem": {"L": 512}}, {**row(0.8), "problem": {"L": 1024}})
-        self.assertIn("brackets: `simple_gla` at L = 512 (2), 1024 (1.25). " + readme.END, " ".join(lost.split()))
-        self.assertEqual(readme.updated(lost, store.load(MADE_UP)), written(), "the paragraph goes with what it tells")
+        def said(*rows):
+            empty = "a\n" + "\nold\n".join(readme.RATIOS) + "\nz\n"
+            text = readme.ratios_updated(empty, store.load(MADE_UP), {"comparisons": rows})
+            self.assertEqual(readme.ratios_updated(text, store.load(MADE_UP), {"comparisons": rows}), text)
+            return " ".join(text.split())
+
+        self.assertIn("19 % of the limit, 1.6 times as fast as flash-linear-attention |", cell(row(3.0), row(1.6)))
+        self.assertIn("19 % of the limit, takes 2 times as long as flash-linear-attention |", cell(row(1.6), row(0.5)))
+        self.assertNotIn("flash", cell(row(0.5, agrees=False)))
+        self.assertIn("faster one at none of the lengths compared (16384).", said(row(1.6)))
+        lost = said(row(1.6), {**row(0.5), "problem": {"L": 512}}, {**row(0.8), "problem": {"L": 1024}})
+        self.assertIn("brackets: `simple_gla` at L = 512 (2), 1024 (1.25). " + readme.RATIOS[1], lost)
+        self.assertNotIn("old", lost)
+        self.assertIn("Not compared yet.", said())
 
     def test_the_limit_of_a_graph_is_without_states(self):
         timing = {
@@ -562,8 +591,8 @@ class Readme(unittest.TestCase):
         self.assertAlmostEqual(peers.ratios(older, timings)[key], 3)
         self.assertEqual(peers.ratios({**older, "commit": timings.commit}, timings)[key], 1.6)
         self.assertEqual(peers.ratios({**older, "comparisons": [{**row, "stage": "gone"}]}, timings)[key], 1.6)
-        text = " ".join(readme.updated(self.TEXT, timings, older).split())
-        self.assertIn(": 3 times as fast as flash-linear-attention", text)
+        self.assertIn(" 3 times as fast as flash-linear-attention", readme.updated(self.TEXT, timings, older))
+        text = " ".join(readme.ratios_updated("\n".join(readme.RATIOS), timings, older).split())
         self.assertIn("Its times are of 2026-01-02, ours of", text)
 
     def test_other_libraries_have_rows_and_a_sentence_of_their_own(self):
@@ -578,7 +607,7 @@ class Readme(unittest.TestCase):
         compared = {"date": "2026-01-01", "commit": timings.commit, "comparisons": rows}
         self.assertEqual(peers.libraries(compared), ["flash-linear-attention", "FlashInfer"])
         self.assertEqual(peers.ratios(compared), {("simple_gla", 512): 2.0})
-        text = " ".join(readme.updated(self.TEXT, timings, compared).split())
+        text = " ".join(readme.ratios_updated("\n".join(readme.RATIOS), timings, compared).split())
         self.assertIn("FlashInfer, compared for `simple_gla`, is faster for `simple_gla` at L = 512 (2).", text)
         self.assertIn("04 `simple_gla`, FlashInfer | 0.50 |", peers.summary(compared))
         table = readme.chapter_table(timings, "04_fused_chunk", "simple_gla", (512,), compared)
@@ -588,14 +617,14 @@ class Readme(unittest.TestCase):
     def test_a_chapters_table_is_written_between_its_comments(self):
         begin = "<!-- timings of simple_gla{}: written by ./tutorial compare --publish -->\n"
         text = f"a\n\n{begin.format('')}old\n<!-- end of timings -->\n\n{begin.format(' at 512, 16384')}<!-- end of timings -->\nz\n"
-        written = readme.chapter_updated(text, "04_fused_chunk", store.load(MADE_UP))
+        written = readme.chapter_updated(text, "04_fused_chunk", [store.load(MADE_UP)])
         self.assertNotIn("old", written)
         self.assertIn("| stage | on | type | L = 128 | L = 512 | L = 2048 | L = 16384 | of the limit, 2048 | of the limit, 16384 |", written)
         self.assertIn("| stage | on | type | L = 512 | L = 16384 | of the limit, 16384 |", written)
         self.assertIn("| `fused` | GPU | bf16 |", written)
         self.assertTrue(written.startswith("a\n") and written.endswith("z\n"))
-        self.assertEqual(readme.chapter_updated(written, "04_fused_chunk", store.load(MADE_UP)), written)
-        self.assertIn("Not measured yet.", readme.chapter_updated(text, "03_gla", store.load(MADE_UP)))
+        self.assertEqual(readme.chapter_updated(written, "04_fused_chunk", [store.load(MADE_UP)]), written)
+        self.assertIn("Not measured yet.", readme.chapter_updated(text, "03_gla", [store.load(MADE_UP)]))
 
     def test_the_staircase_is_written_between_its_comments(self):
         text = self.TEXT + "\n".join(readme.STAIRCASE) + "\n"
@@ -622,13 +651,19 @@ class Published(unittest.TestCase):
         text = (ROOT / "README.md").read_text(encoding="utf-8")
         self.assertEqual(readme.updated(text, store.load(self.PATH), command.comparison("h200")), text)
 
+    def test_the_page_on_running_agrees_with_the_timings(self):
+        text = (ROOT / "docs/running.md").read_text(encoding="utf-8")
+        self.assertEqual(readme.ratios_updated(text, store.load(self.PATH), command.comparison("h200")), text)
+
     def test_the_chapters_agree_with_the_timings(self):
-        for path in sorted(ROOT.glob("[0-9][0-9]_*/README.md")):
+        published = command.published("h200")
+        for path, chapter, depth in readme.pages(ROOT):
             text = path.read_text(encoding="utf-8")
             tables_of_it = readme.CHAPTER.findall(text)
-            self.assertTrue(tables_of_it, f"{path} has no table of timings")
+            if depth == 1:
+                self.assertTrue(tables_of_it, f"{path} has no table of timings")
             self.assertEqual(text.count("<!-- timings of "), len(tables_of_it), f"{path}: a comment is misspelt")
-            written = readme.chapter_updated(text, path.parent.name, store.load(self.PATH), command.comparison("h200"))
+            written = readme.chapter_updated(text, chapter, published, command.comparison("h200"), depth)
             self.assertEqual(written, text, f"run ./tutorial compare --render {self.PATH} --publish")
             self.assertNotIn("Not measured yet.", text, path)
 
