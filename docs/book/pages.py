@@ -9,7 +9,8 @@ from stages import difference, source
 from stages.reading import steps
 
 from . import annotate, changes, techniques
-from .markdown import Converter, anchor, section
+from .comments import escape
+from .markdown import Converter, anchor, plain, section
 from .repository import ROOT, Chapter, chapters, read, title
 from .stories import Story, stories
 from .techniques import Technique
@@ -41,6 +42,7 @@ WORKSHOP = [
     "docs/README.md",
 ]
 NOTEBOOK = "docs/notebook"
+HANDBOOK = ["docs/running.md", "docs/symbols.md", "docs/choosing.md"]  # what comes first of docs
 
 Link = tuple[str, str]  # an address on the site, and a text
 
@@ -86,7 +88,8 @@ class Book:
         self.chapters = chapters()
         self.stories = {chapter.number: stories(chapter) for chapter in self.chapters}
         self.notebook = texts(NOTEBOOK, "**/*.md")
-        self.handbook = [path for path in texts("docs") if path != "docs/README.md"]
+        found = [path for path in texts("docs") if path != "docs/README.md"]
+        self.handbook = sorted(found, key=lambda path: HANDBOOK.index(path) if path in HANDBOOK else len(HANDBOOK))
         told = [(one.readme, one.name) for found in self.stories.values() for one in found]
         other = [path for path in dict.fromkeys([*NAMES, *self.notebook, *self.handbook]) if (ROOT / path).exists()]
         self.readmes = unique([*told, *((path, text_page(path)) for path in other)])
@@ -122,7 +125,7 @@ class Book:
     def put(self, name: str, heading: str, body: str, contents: bool = True) -> None:
         """Writes a page."""
         label = "mainpage" if name == "index" else name
-        text = f"# {heading} {{#{label}}}\n\n" + ("[TOC]\n\n" if contents else "") + body + "\n"
+        text = f"# {escape(plain(heading))} {{#{label}}}\n\n" + ("[TOC]\n\n" if contents else "") + body + "\n"
         (self.output / f"{name}.md").write_text(text, encoding="utf-8")
         self.written.append(name)
 

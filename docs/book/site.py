@@ -78,6 +78,15 @@ def with_whole_numbers(text: str) -> str:
     return re.sub(r"(?<=[>\s(])(\d+(?:\.\d+)?e-\d+)(?=[<\s,.;:)])", r'<span class="number">\1</span>', text)
 
 
+def without_guessed_links(text: str) -> str:
+    """In code Doxygen links a variable to any field of its name, somewhere. A name with its type in front is no guess."""
+
+    def kept(match: re.Match) -> str:
+        return match[0] if "::" in match[1] else match[1]
+
+    return re.sub(r'<a class="code hl_variable"[^>]*>([^<]*)</a>', kept, text)
+
+
 def with_foot(text: str) -> str:
     """Doxygen's foot, which says where one is, at the end of the text: outside of it, it would cover the text's last lines."""
     return re.sub(
@@ -184,7 +193,7 @@ def finish(html: Path, tagfile: Path, names: list[str]) -> None:
         text = page.read_text(encoding="utf-8")
         done = put_pictures(link_lines(text, lines_of), pictures, plotted)
         done = with_whole_numbers(without_dead_links(without_mathjax(done)))
-        done = with_foot(with_code_in_headings(done))
+        done = with_foot(with_code_in_headings(without_guessed_links(done)))
         if done != text:
             page.write_text(done, encoding="utf-8")
     tree.Tree(html, {f"{name}.html" for name in names}).mend()

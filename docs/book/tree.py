@@ -83,7 +83,7 @@ class Tree:
 
 def scripts(html: Path) -> None:
     """Changes what Doxygen's scripts do with the tree. They name variables after files, and 6_lmha would be no name: an n
-    goes in front. And the page of a chapter or of a branch shows what is below it, as the first page does."""
+    goes in front. And a page with others below it, such as a chapter's, shows them, as the first page does."""
     for script in html.glob("[0-9]*.js"):
         script.write_text(
             re.sub(r"^var (?=\d)", "var n", script.read_text(encoding="utf-8"), flags=re.M), encoding="utf-8"
@@ -92,7 +92,7 @@ def scripts(html: Path) -> None:
     text = path.read_text(encoding="utf-8")
     for place, addition in (
         ("return eval(n.replace(", "/^(?=\\d)/, 'n').replace("),
-        ('if (rootBase=="index" || ', "/^(chapter|branch)_/.test(rootBase) || "),
+        ('if (rootBase=="index" || ', "/^(chapter_|branch_|timings$|handbook$|notebook$|workshop$)/.test(rootBase) || "),
     ):
         if text.count(place) != 1:
             raise SystemExit(f"Doxygen's navtree.js has no '{place}'")

@@ -390,6 +390,10 @@ class Site(unittest.TestCase):
         page = f"<p>a</p></div><!-- contents -->\n</div><!-- doc-content -->\n<!-- start footer part -->\n{foot}</body>"
         self.assertEqual(site.with_foot(page), f"<p>a</p></div><!-- contents -->\n{foot}</div><!-- doc-content -->\n</body>")
 
+    def test_only_names_with_their_type_link_to_fields(self):
+        one, other = ('<a class="code hl_variable" href="x.html">%s</a>' % name for name in ("P", "Tiles::kBytes"))
+        self.assertEqual(site.without_guessed_links(f"{one} = {other}"), f"P = {other}")
+
     def test_a_picture_stands_in_a_box(self):
         shown = '<img src="a.svg" alt="x"/><img src="b.svg"/>'
         text = site.put_pictures(shown, {"a.svg": '<svg class="pic" width="620">'}, {"b.svg"})
