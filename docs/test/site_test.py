@@ -295,6 +295,13 @@ class Browser(unittest.TestCase):
             self.assertEqual(self.script(at), [True, True], name)
             self.assertEqual(self.script(fixed), [], name)
 
+    def test_the_menu_of_a_telephone_opens(self):
+        self.screen(TELEPHONE)
+        self.open("chapter_01.html")
+        self.chrome.find_element(By.CLASS_NAME, "main-menu-btn").click()
+        link = WebDriverWait(self.chrome, 5).until(lambda c: c.find_element(By.LINK_TEXT, "Contents"))
+        WebDriverWait(self.chrome, 5).until(lambda _: link.is_displayed())
+
     def test_what_scrolls_says_so_at_its_edge(self):
         self.screen(TELEPHONE)
         self.open("chapter_01.html")
