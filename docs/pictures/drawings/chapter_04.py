@@ -210,7 +210,7 @@ def score_roles() -> Picture:
     p.arrow((610, 290), (610, 170), kind="line dashed")
     p.text(734, 218, "output_full", "end small mono")
     p.text(616, 250, "output_empty", "small mono")
-    p.text(20, 388, "solid: is full, go on; dashed: is free again", "small soft")
+    p.text(20, 388, "solid: is full, go on; dashed: is free again; (2): full after two arrivals", "small soft")
     return p
 
 
@@ -254,7 +254,7 @@ def segment_blocks() -> Picture:
         ["Left of its dashed line a kernel has started early: it loads", "and prepares, and waits there for the one before."],
         "small",
     )
-    p.text(30, 386, "three launches; lengths of the bars about as measured at L = 16384", "small soft")
+    p.text(30, 386, "three launches; a sketch: segments of more than 16 chunks do not start early", "small soft")
     return p
 
 
@@ -340,14 +340,16 @@ def register_scores() -> Picture:
     p.text(256, 232, "full (2)", "small mono")
     p.labelled(460, 40, 180, 66, ["one warpgroup, state:", "S^T Q^T, then V~^T K;", "waits for tiles"], "d")
     p.labelled(460, 210, 180, 66, ["two warpgroups, in turn:", "Q K^T, P in registers,", "P V, plus Q S"], "c")
-    p.arrow((360, 140), (410, 140), (410, 60), (460, 60))
-    p.arrow((360, 176), (410, 176), (410, 256), (460, 256))
-    p.text(416, 134, "empty: when both", "small mono")
-    p.text(416, 150, "have read the set", "small mono")
+    p.arrow((360, 136), (396, 136), (396, 56), (460, 56))
+    p.arrow((460, 84), (420, 84), (420, 150), (360, 150), kind="line dashed")
+    p.arrow((460, 232), (420, 232), (420, 166), (360, 166), kind="line dashed")
+    p.arrow((360, 180), (396, 180), (396, 260), (460, 260))
+    p.text(428, 155, "empty: when both", "small mono")
+    p.text(428, 172, "have read the set", "small mono")
     p.arrow((590, 106), (590, 210))
     p.arrow((610, 210), (610, 106), kind="line dashed")
-    p.text(618, 150, "state_full: Q S, fp32", "small mono")
-    p.text(618, 170, "state_empty", "small mono")
+    p.text(584, 196, "state_full: Q S", "end small mono")
+    p.text(618, 162, "state_empty", "small mono")
     p.labelled(690, 216, 80, 54, ["two warps:", "store O"], "a")
     p.arrow((640, 234), (690, 234))
     p.arrow((690, 252), (640, 252), kind="line dashed")
@@ -356,8 +358,8 @@ def register_scores() -> Picture:
         20,
         326,
         [
-            "The state waits for tiles, and for a free place of Q S, of which there are two. The scores wait for tiles,",
-            "and at the end of a chunk for Q S. P passes through no memory.",
+            "Solid: is full, go on; dashed: is free again; (2): full after two arrivals. The state waits for tiles, and for one of",
+            "two places of Q S. The scores wait for tiles, and at the end of a chunk for Q S. P passes through no memory.",
         ],
         "small soft",
     )
