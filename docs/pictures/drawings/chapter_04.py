@@ -395,6 +395,31 @@ def unequal_segments() -> Picture:
     return p
 
 
+def gate_pairs() -> Picture:
+    p = Picture(
+        "gate_pairs", 780, 300, "Which pairs of positions are in the gradient of a gate",
+        "A triangle of queries, downwards, and keys, to the right, cut at position p. Pairs of a query from p on and a key before p "
+        "pass the gate of p and are its gradient. Pairs with both positions from p on are in both sums and cancel. Pairs with both "
+        "before p are in neither sum.",
+    )  # fmt: skip
+    x, y, side, cut = 90, 44, 220, 90
+    p.text(x, 20, "keys i, to the right; queries t, downwards", "small")
+    p.polygon([(x, y), (x, y + cut), (x + cut, y + cut)], "paper")
+    p.polygon([(x, y + cut), (x, y + side), (x + cut, y + side), (x + cut, y + cut)], "b")
+    p.polygon([(x + cut, y + cut), (x + cut, y + side), (x + side, y + side)], "a")
+    p.text(x - 8, y + cut + 5, "p", "end small bold")
+    p.text(x + cut, y + side + 18, "p", "middle small bold")
+    rows = (
+        ("b", ["t >= p > i: the decay contains the gate of p.", "In the sum of q . dq alone: these pairs are dg_p"]),
+        ("a", ["t >= i >= p: in the sum of q . dq and in that of k . dk.", "They cancel, if both have rounded them alike"]),
+        ("paper", ["p > t >= i: in neither sum"]),
+    )
+    for i, (kind, lines) in enumerate(rows):
+        p.box(370, 78 + 64 * i, 22, 22, kind)
+        p.lines(404, 93 + 64 * i, lines, "small")
+    return p
+
+
 def gradient_borders() -> Picture:
     p = Picture(
         "gradient_borders", 780, 260, "dg starts anew where both states are in memory",
@@ -494,6 +519,7 @@ DRAWINGS = (
     decay_roles,
     register_scores,
     unequal_segments,
+    gate_pairs,
     gradient_borders,
     gradient_runs,
     walks_in_step,
