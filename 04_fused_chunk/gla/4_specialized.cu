@@ -126,12 +126,12 @@ __device__ __forceinline__ void prepare_chunks(const Bf16Arguments& a, int b, in
     const Tiles tiles = tiles_of(ring.stage());
     const PanelTile<64> P = tiles.P(warp / kSubChunks);
     float scores[8] = {};
-    ring.wait(empty);
+    ring.wait(empty);  // the walk has read this set
     decay_sub_chunk<2, true>(
         ahead, a.L - first - t, d < a.Dk, [&](int row) { return load(t, row); }, ToTiles{tiles, sub_chunk, d}, scores);
     const int unit = P.unit(first + lane / 2, lane % 2 * 8);
     store_for_copies(reinterpret_cast<uint4*>(P.data + unit), packed_scores(scores));
-    fence_async_proxy();
+    fence_async_proxy();  // for wgmma
     __syncwarp();
     if (lane == 0) full[ring.stage()].arrive();
     ring.advance();

@@ -461,7 +461,7 @@ __global__ void __launch_bounds__(kStateBlock<Shape>, 1)
     auto slot_ring = Ring<kKeySlots>::consumer();
     for (int t = begin; t < end; t += kChunk) {
       const PanelTile<64> V{memory.values(ring.stage()).data + walker * PanelTile<64>::kPanelElements};
-      slot_ring.wait(slot_full);
+      slot_ring.wait(slot_full);  // k~ and decays of a chunk
       StateDecays<Shape::kDk> D;
       memory.decays(slot_ring.stage()).load(D);
       decay_state<Shape::kDk>(S, D);
