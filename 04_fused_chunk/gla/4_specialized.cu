@@ -3,7 +3,7 @@
 ///
 /// Idea: `one_kernel` is bound by instructions: per chunk and scheduler its walking warps execute 2300 beside the 5000
 /// of its preparing warps, and both kinds meet at a barrier for each chunk. Chapter 03's `warpgroup_walk` has a walk of
-/// a few instructions, on products of warpgroups, and it does not care who fills its tiles. There it is bulk copies of
+/// a few instructions, on products of warpgroups, and it does not care what fills its tiles. There it is bulk copies of
 /// what another kernel has left in memory. Here it is the block's other warps: a set of tiles is full when they have
 /// arrived at its barrier.
 ///
