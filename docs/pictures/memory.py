@@ -357,7 +357,7 @@ STAGES = [
         ["q, k, g", "v", "o"],
         [
             Kernel("preparing warps of a block", [], ["16 keys that fade,", "rows loaded ahead"], ["q, k, g*"], [], True),
-            Kernel("walking warpgroup of the same block", ["q~, k~, decays, P of two chunks, filled", "by the other warps; V, O twice: 132 KB"], ["S^T, s, O^T"], ["v"], ["o*"]),
+            Kernel("walking warpgroup of the same block", ["q~, k~, decays, P of two chunks, filled", "by the other warps; V, O twice: 132 KB"], ["S^T, s, O^T"], ["v"], ["o"]),
         ],
         "One kernel; warps that prepare hand chunks to a warpgroup that walks, through shared memory.",
     ),
@@ -957,6 +957,7 @@ def draw(stage: Stage) -> Picture:
         p.labelled(12 + slot * i + 5, 40, slot - 10, 46, lines, "b" if tensor.startswith("+") else "a")
         middle[label] = (12 + slot * (i + 0.5), slot - 10)
     panel = (width - 12 - 12 * (count - 1)) / count
+    handed = []
     uses: dict[str, int] = {}
     for i, kernel in enumerate(stage.kernels):
         x = 6 + (panel + 12) * i
@@ -971,7 +972,7 @@ def draw(stage: Stage) -> Picture:
         p.text(x + 8, 371, "registers", "small soft")
         p.labelled(x + 6, 304, panel - 12, 52, fitted(kernel.registers, panel - 20), "d")
         if kernel.hands_on:
-            p.arrow((x + panel - 30, 304), (x + panel - 30, 243), (x + panel + 18, 243))
+            handed.append(((x + panel - 30, 304), (x + panel - 30, 243), (x + panel + 18, 243)))
         ways = [(t, False) for t in kernel.reads] + [(t, True) for t in kernel.writes]
         direct = [w for w in ways if w[0].endswith("*")]
         tiled = [w for w in ways if not w[0].endswith("*")]
@@ -987,6 +988,8 @@ def draw(stage: Stage) -> Picture:
                 start = center + min(0.1 * breadth, 10) * (used - 2.5 if used < 6 else 0)
                 points = [(start, 86), (at, 190), (at, y)]
                 p.arrow(*(reversed(points) if writes else points))
+    for points in handed:  # over the panels that they lead to
+        p.arrow(*points)
     return p
 
 
