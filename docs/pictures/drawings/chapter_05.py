@@ -331,8 +331,8 @@ def three_blocks_waits() -> Picture:
         10,
         350,
         [
-            "Where an arrow ends, somebody waits; its name is that of the barrier. Arrows between blocks are pushes: T and P of a",
-            "chunk, 20 KB, or for slot_free a message of 16 bytes: the chain has read this slot, and the push to its block is over.",
+            "An arrow bears the name of the mbarrier at which its receiver waits. Arrows between blocks are pushes: T and P of a",
+            "chunk, 20 KB, or at slot_free a message of 16 bytes: the chain has read this slot, and the push to its block is over.",
         ],
         "small soft",
         18,
