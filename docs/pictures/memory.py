@@ -676,7 +676,7 @@ STAGES = [
         ["q, k, g, beta", "+T, P; Q+, K+, K-", "v", "o"],
         [
             Kernel("prepare: a sub-chunk per warp", ["decayed q and k, their scores;", "then A: 58 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
-            Kernel("the walk: four equal warps", ["K+, K-, V, T, Q+, P of two", "chunks; O on its way: 155 KB"], ["S^T, residual^T, v_new^T, O^T"], ["T, P; Q+, K+, K-", "v"], ["o*"]),
+            Kernel("the walk: four equal warps", ["K+, K-, V, T, Q+, P of two", "chunks; O on its way: 151 KB"], ["S^T, residual^T, v_new^T, O^T"], ["T, P; Q+, K+, K-", "v"], ["o*"]),
         ],
         "Two kernels. The rows with their decays pass through device memory, beside T and P; the walk reads nothing of g.",
     ),
