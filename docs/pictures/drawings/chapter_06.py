@@ -444,7 +444,7 @@ def map_tree() -> Picture:
     p.arrow((x_of(1) + 20, 110), (x_of(3) - 14, 140))
     p.arrow((x_of(3), 110), (x_of(3), 140))
     p.labelled(x_of(3) - 30, 140, 60, 30, ["0-3"], "a", "middle mono")
-    p.lines(x_of(4) + 50, 92, ["4-5 is not composed:", "nothing comes after it"], "middle small soft")
+    p.lines(x_of(4) + 50, 92, ["the maps of 5 and 4-5 are not needed:", "nothing comes after them"], "middle small soft")
     p.line(10, 186, 770, 186, "faint")
     p.text(10, 219, "down: states", "small bold")
     p.labelled(x_of(0) - 30, 200, 60, 30, ["S_0"], "c", "middle mono")
