@@ -834,21 +834,21 @@ STAGES = [
     ),
     Stage(
         "06_scan/delta_rule/1_affine_chain.cu",
-        ["q, k, beta", "v", "+maps [F | b]", "+states", "o"],
+        ["q, k, beta", "v", "+maps [Phi | H]", "+states", "o"],
         [
-            Kernel("leaves", ["32 steps of k, v"], ["columns of [F | b]"], ["q, k, beta", "v"], ["maps [F | b]*"]),
-            Kernel("apply: leaf after leaf", ["rows of F"], ["4 x 4 sums"], ["maps [F | b]", "states"], ["states*"]),
+            Kernel("leaves", ["32 steps of k, v"], ["columns of [Phi | H]"], ["q, k, beta", "v"], ["maps [Phi | H]*"]),
+            Kernel("apply: leaf after leaf", ["rows of Phi"], ["4 x 4 sums"], ["maps [Phi | H]", "states"], ["states*"]),
             Kernel("outputs", ["32 steps of q, k, v"], ["columns of S"], ["q, k, beta", "v", "states*"], ["o*"]),
         ],
         "Maps of leaves and the states before them are in device memory; one launch per leaf applies a map.",
     ),
     Stage(
         "06_scan/delta_rule/2_scan_affine.cu",
-        ["q, k, beta", "v", "+maps [F | b]", "+states", "o"],
+        ["q, k, beta", "v", "+maps [Phi | H]", "+states", "o"],
         [
-            Kernel("leaves", ["32 steps of k, v"], ["columns of [F | b]"], ["q, k, beta", "v"], ["maps [F | b]*"]),
-            Kernel("up: compose", ["rows of F_2"], ["4 x 4 sums"], ["maps [F | b]"], ["maps [F | b]*"]),
-            Kernel("down: apply", ["rows of F_1"], ["4 x 4 sums"], ["maps [F | b]", "states"], ["states*"]),
+            Kernel("leaves", ["32 steps of k, v"], ["columns of [Phi | H]"], ["q, k, beta", "v"], ["maps [Phi | H]*"]),
+            Kernel("up: compose", ["rows of Phi_2"], ["4 x 4 sums"], ["maps [Phi | H]"], ["maps [Phi | H]*"]),
+            Kernel("down: apply", ["rows of Phi_1"], ["4 x 4 sums"], ["maps [Phi | H]", "states"], ["states*"]),
             Kernel("outputs", ["32 steps of q, k, v"], ["columns of S"], ["q, k, beta", "v", "states*"], ["o*"]),
         ],
         "Maps of runs and states before leaves are in device memory, between the kernels of the tree's levels.",
@@ -868,7 +868,7 @@ STAGES = [
         "06_scan/over_devices/dispatch/states_alone.cu",
         ["k, v, g", "+segments' maps", "+own map", "+maps of all", "+S before", "q", "o"],
         [
-            Kernel("segment_maps", ["two chunks of K, V; decays"], ["X: 64 or 128 columns"], ["k, v, g"], ["segments' maps*"]),
+            Kernel("segment_maps", ["two chunks of K, V; decays"], ["H: 64 or 128 columns"], ["k, v, g"], ["segments' maps*"]),
             Kernel("compose", [], ["an element per thread"], ["segments' maps*"], ["own map*"]),
             Kernel("all-gather", [], ["NCCL's own"], ["own map*"], ["maps of all*"]),
             Kernel("compose", [], ["an element per thread"], ["maps of all*"], ["S before*"]),
@@ -880,7 +880,7 @@ STAGES = [
         "06_scan/over_devices/dispatch/overlap.cu",
         ["k, v, g", "+segments' maps", "+own map", "+maps of all", "+S before", "q", "o"],
         [
-            Kernel("segment_maps", ["two chunks of K, V; decays"], ["X: 64 or 128 columns"], ["k, v, g"], ["segments' maps*"]),
+            Kernel("segment_maps", ["two chunks of K, V; decays"], ["H: 64 or 128 columns"], ["k, v, g"], ["segments' maps*"]),
             Kernel("compose", [], ["an element per thread"], ["segments' maps*"], ["own map*"]),
             Kernel("all-gather", [], ["NCCL's own"], ["own map*"], ["maps of all*"]),
             Kernel("compose", [], ["an element per thread"], ["maps of all*"], ["S before*"]),
@@ -892,8 +892,8 @@ STAGES = [
         "06_scan/over_devices_backward/1_all_gather.cu",
         ["inputs, do", "+own maps", "+maps of all", "+S, dS", "gradients"],
         [
-            Kernel("outputs, for M, X", ["its own"], ["its own"], ["inputs, do"], ["own maps*"]),
-            Kernel("gradients, for Y", ["its own"], ["its own"], ["inputs, do"], ["own maps*"]),
+            Kernel("outputs, for Phi, H", ["its own"], ["its own"], ["inputs, do"], ["own maps*"]),
+            Kernel("gradients, for H'", ["its own"], ["its own"], ["inputs, do"], ["own maps*"]),
             Kernel("all-gather", [], ["NCCL's own"], ["own maps*"], ["maps of all*"]),
             Kernel("compose, both ways", [], ["an element per thread"], ["maps of all*"], ["S, dS*"]),
             Kernel("the gradients", ["its own"], ["its own"], ["inputs, do", "S, dS*"], ["gradients*"]),
@@ -904,7 +904,7 @@ STAGES = [
         "06_scan/over_devices_backward/dispatch/states_alone.cu",
         ["inputs, do", "+segments' maps", "+own maps", "+maps of all", "+S, dS", "gradients"],
         [
-            Kernel("segment_maps, twice", ["two chunks", "and decays"], ["X, then Y"], ["inputs, do"], ["segments' maps*"]),
+            Kernel("segment_maps, twice", ["two chunks", "and decays"], ["H, then H'"], ["inputs, do"], ["segments' maps*"]),
             Kernel("compose, twice", [], ["an element per thread"], ["segments' maps*"], ["own maps*"]),
             Kernel("all-gather", [], ["NCCL's own"], ["own maps*"], ["maps of all*"]),
             Kernel("compose, both ways", [], ["an element per thread"], ["maps of all*"], ["S, dS*"]),
@@ -924,11 +924,11 @@ STAGES = [
     ),
     Stage(
         "06_scan/simple_gla/dispatch/scan_tiles.cu",
-        ["k, v, g", "+X [N, Dk Dv]", "+S [N, Dk Dv]", "q", "o"],
+        ["k, v, g", "+H [L / 64, Dk Dv]", "+S [L / 64, Dk Dv]", "q", "o"],
         [
-            Kernel("sums of tiles", ["64 steps of k, v"], ["32 columns of X_n"], ["k, v, g"], ["X [N, Dk Dv]*"]),
-            Kernel("scan's dispatch", ["totals of the warps"], ["steps"], ["X [N, Dk Dv]*"], ["S [N, Dk Dv]*"]),
-            Kernel("walk of all tiles", ["64 steps of q, k, v"], ["32 columns of S"], ["k, v, g", "S [N, Dk Dv]*", "q"], ["o*"]),
+            Kernel("sums of tiles", ["64 steps of k, v"], ["32 columns of H_n"], ["k, v, g"], ["H [L / 64, Dk Dv]*"]),
+            Kernel("scan's dispatch", ["totals of the warps"], ["steps"], ["H [L / 64, Dk Dv]*"], ["S [L / 64, Dk Dv]*"]),
+            Kernel("walk of all tiles", ["64 steps of q, k, v"], ["32 columns of S"], ["k, v, g", "S [L / 64, Dk Dv]*", "q"], ["o*"]),
         ],
         "One state for each tile of 64 steps passes through device memory.",
     ),
