@@ -1,4 +1,4 @@
-// The search of the book and the switch between light and dark.
+// The search of the book, the switch between light and dark, and marks at what is wider than its column.
 //
 // search-index.js holds [address, title, heading, text] of each section and of each name in the reference; it is loaded
 // when somebody begins to type, and hands its list to bookIndex().
@@ -96,4 +96,37 @@ document.addEventListener("DOMContentLoaded", () => {
   });
 });
 
+// ---- Boxes that scroll sideways, the same as in book.css ----
+
+const bookBoxes = "div.fragment, pre.fragment, div.memproto, div.picture, p.formulaDsp, table.markdownTable, " +
+    "table.fieldtable, table.memberdecls, table.directory";
+
+// Marks a box where there is more of it to the left or to the right; book.css lets that edge fade out.
+function bookMark(box) {
+  const hidden = box.scrollWidth - box.clientWidth;
+  box.classList.toggle("more-left", hidden > 1 && box.scrollLeft > 1);
+  box.classList.toggle("more-right", hidden > 1 && box.scrollLeft < hidden - 1);
+}
+
+window.addEventListener("load", () => {
+  const boxes = [...document.querySelectorAll(bookBoxes)].filter((box) => box.closest(".contents"));
+  const observer = new ResizeObserver((entries) => entries.forEach((entry) => bookMark(entry.target)));
+  for (const box of boxes) {
+    box.addEventListener("scroll", () => bookMark(box), { passive: true });
+    observer.observe(box); // calls back at once, and whenever the box changes its size
+  }
+  window.MathJax?.Hub.Queue(() => boxes.forEach(bookMark));
+});
+
+// ---- The list of a page's sections, which a narrow screen shows when its heading is touched ----
+
+window.addEventListener("load", () => {
+  const heading = document.querySelector(".contents > .toc > h3");
+  if (heading === null) return;
+  heading.textContent = "On this page";
+  heading.tabIndex = 0;
+  heading.addEventListener("keydown", (event) => { if (event.key === "Enter") heading.click(); });
+});
+
 DoxygenAwesomeDarkModeToggle.init();
+DoxygenAwesomeInteractiveToc.init();

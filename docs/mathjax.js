@@ -1,1 +1,1 @@
-MathJax.Hub.Config({ showMathMenu: false, messageStyle: "none", SVG: { linebreaks: { automatic: false } } });
+MathJax.Hub.Config({ showMathMenu: false, messageStyle: "none", SVG: { scale: 92, linebreaks: { automatic: false } } });

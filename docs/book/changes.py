@@ -27,8 +27,19 @@ def details(step: Step, shown: Difference) -> str:
     summary = f"What it changes in <code>{escape(step.stage.said)}</code>: {counts(step)}"
     return (
         f'\\htmlonly\n<details class="changes" id="{ID}" open><summary>{summary}</summary>\n'
-        f'<pre class="fragment"><code>{"".join(lines)}</code></pre>\n</details>\n\\endhtmlonly\n'
+        f'<pre class="fragment diff"><code>{"".join(lines)}</code></pre>\n</details>\n\\endhtmlonly\n'
     )
+
+
+def excerpt(lines: list[str]) -> list[str]:
+    """A piece of a diff that stands in a README, with the colours of a stage's, as HTML that Doxygen leaves as it is."""
+    rows = "".join(line("hunk" if row.startswith("@@") else CLASSES.get(row[:1], "same"), row) for row in lines)
+    return [f'\\htmlonly[block]<pre class="fragment diff"><code>{rows}</code></pre>\\endhtmlonly', ""]
+
+
+def first(step: Step) -> str:
+    """How much there is to read in a stage that grows out of nothing."""
+    return f"\n**New reading:** {counts(step)}.\n"
 
 
 def files(found: list[File], resolve: Callable[[str], str]) -> str:

@@ -18,7 +18,7 @@ def escape(text: str) -> str:
     """Takes from prose what Doxygen would take for a tag, a command or a link; `code` stays."""
 
     def prose(part: str) -> str:
-        part = part.replace("\\", "\\\\").replace("]:", "]&#58;")  # a shape, and no definition of a link
+        part = part.replace("\\", "\\\\")
         part = re.sub(r"--(?=\w)", r"\\--", part)  # an option, and no dash
         part = re.sub(r"<(?=[A-Za-z/!])", "&lt;", part)
         part = re.sub(r"(?<![ <=\-])>(?=\S)|(?<=[a-z])>", "&gt;", part)
@@ -28,6 +28,8 @@ def escape(text: str) -> str:
     def code(part: str) -> str:
         return f"`{part}`" if "'" in part else part  # Doxygen takes `...' for a quotation
 
+    # A shape at the start of a line, `[B, H]: what it is`, and no definition of a link. Doxygen knows no &#58;.
+    text = re.sub(r"(?m)^( {0,3})(?=\[[^\]\n]*\]:)", r"\1&zwj;", text)
     return "".join(code(part) if i % 2 else prose(part) for i, part in enumerate(re.split(r"(`[^`]*`)", text)))
 
 

@@ -4,6 +4,7 @@ from pathlib import PurePosixPath
 import posixpath
 import re
 
+from .changes import excerpt
 from .comments import escape
 
 
@@ -20,15 +21,47 @@ TAGS = "img|a|br|b"  # HTML that stands in READMEs within text, and what bold() 
 UNFOLDS = re.compile(r"(?m)^(?:<details>(?:\n<summary>.*</summary>)?|</details>)$")
 
 
+# Words within a formula, in which GitHub's MathJax and ours treat an underscore differently.
+WORDS = re.compile(r"\\(?:text|textit|textrm|texttt|mbox)\{[^{}]*\}")
+
+
+def formula(text: str) -> str:
+    """A formula for the site's MathJax: within words an underscore has no backslash, which would be shown."""
+    return WORDS.sub(lambda match: match[0].replace(r"\_", "_"), text)
+
+
 def slug(heading: str) -> str:
     """GitHub's id of a heading."""
     text = re.sub(r"[`*]|\]\([^)]*\)|\[", "", heading).lower()
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
 
+class Slugs:
+    """GitHub's ids of the headings of a text, one after the other: a heading that is there already gets a number."""
+
+    def __init__(self):
+        self.given: set[str] = set()
+
+    def __call__(self, heading: str) -> str:
+        first = slug(heading)
+        found, number = first, 0
+        while found in self.given:
+            number += 1
+            found = f"{first}-{number}"
+        self.given.add(found)
+        return found
+
+
 def anchor(page: str, heading: str) -> str:
     """The site's id of a heading: Doxygen wants each only once on the whole site."""
     return f"{page}_{heading}"
+
+
+def plain(heading: str) -> str:
+    """A heading as Doxygen takes it, which shows all marks in it but those of code."""
+    heading = re.sub(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\([^()\s]+\)", r"\1", heading)
+    heading = FORMULA.sub(lambda m: m["code"] or f"`{m['quoted'] or m['plain']}`", heading)
+    return re.sub(r"\*\*(.+?)\*\*", r"\1", heading)
 
 
 def blocks(text: str):
@@ -49,6 +82,15 @@ def blocks(text: str):
         yield info, indent, lines
 
 
+def headings(text: str) -> list[tuple[int, str, str]]:
+    """(level, heading, GitHub's id) of each heading of a README."""
+    slugs = Slugs()
+    found = [
+        re.match(r"(#+) (.*)", line) for info, _, lines in blocks(text) if info is None for line in lines
+    ]
+    return [(len(match[1]), match[2], slugs(match[2])) for match in found if match]
+
+
 def bold(text: str) -> str:
     """**Bold** as HTML: Doxygen leaves the stars where the bold text begins or ends with code."""
     return re.sub(
@@ -61,12 +103,17 @@ def bold(text: str) -> str:
 class Converter:
     """Makes a page of a README.
 
-    resolve(path) gives the address on the site of a file of the repository, and for a README its page's name.
+    resolve(path) gives the address on the site of a file of the repository, and for a README its page's name. `ids` is
+    what ids of headings begin with: the page's name, but for a part of it that stands on another page, too, and there
+    below a heading of level `below`.
     """
 
-    def __init__(self, resolve, page: str, path: str):
+    def __init__(self, resolve, page: str, path: str, ids: str = "", below: int = 1):
         self.resolve = resolve
         self.page = page
+        self.ids = ids or page
+        self.levels = list(range(2, below + 1))  # of the headings that a heading stands below, as the README has them
+        self.slugs = Slugs()
         self.folder = str(PurePosixPath(path).parent)
 
     def link(self, match: re.Match) -> str:
@@ -76,7 +123,8 @@ class Converter:
             return match[0]
         path, _, heading = target.partition("#")
         if image:
-            return f'<img src="{PurePosixPath(path).name}" alt="{text}"/>'
+            alternative = text.replace('"', "'")
+            return f'<img src="{PurePosixPath(path).name}" alt="{alternative}"/>'
         if not path:
             return f"[{text}]({self.page}.html#{anchor(self.page, heading)})"
         path = posixpath.normpath(posixpath.join(self.folder, path))
@@ -89,18 +137,23 @@ class Converter:
         """What stands between fenced blocks."""
         text = "\n".join(lines)
         text = re.sub(r"(?ms)^Contents: .*?\n\n", "", text)  # the site has its own
-        text = re.sub(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)", self.link, text)
 
         def heading(match):
-            return f"{match[1]} {match[2]} {{#{anchor(self.page, slug(match[2]))}}}"
+            while self.levels and self.levels[-1] >= len(match[1]):
+                self.levels.pop()
+            self.levels.append(len(match[1]))
+            marks = "#" * (1 + len(self.levels))  # Doxygen wants no level left out
+            return f"{marks} {plain(match[2])} {{#{anchor(self.ids, self.slugs(match[2]))}}}"
 
         text = re.sub(r"(?m)^(##+) (.*)$", heading, text)
+        text = re.sub(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)", self.link, text)
         text = bold(text)
-        text = FORMULA.sub(lambda m: m["code"] or rf"\f${m['quoted'] or m['plain']}\f$", text)
+        text = FORMULA.sub(lambda m: m["code"] or rf"\f${formula(m['quoted'] or m['plain'])}\f$", text)
         text = UNFOLDS.sub(lambda m: rf"\htmlonly[block]{m[0]}\endhtmlonly", text)
+        mark = r"\{#[\w\-]+\}(?=\n|\Z)"  # a heading's id
         return re.sub(
-            rf"(?s)(\\f\$.*?\\f\$|\\htmlonly.*?\\endhtmlonly|</?(?:{TAGS})\b[^>]*>)"
-            rf"|((?:(?!\\f\$|\\htmlonly|</?(?:{TAGS})\b).)+)",
+            rf"(?s)(\\f\$.*?\\f\$|\\htmlonly.*?\\endhtmlonly|</?(?:{TAGS})\b[^>]*>|{mark})"
+            rf"|((?:(?!\\f\$|\\htmlonly|</?(?:{TAGS})\b|{mark}).)+)",
             lambda m: m[1] or escape(m[2]),
             text,
         )
@@ -108,13 +161,17 @@ class Converter:
     def convert(self, text: str) -> str:
         """All of it but the title, and comments for who edits it."""
         text = re.sub(r"(?m)^<!-- .* -->\n+", "", text)
-        text = re.sub(r"\A# .*\n", "", text)
+        if title := re.match(r"# (.*)\n", text):
+            self.slugs(title[1])
+            text = text[title.end() :]
         result = []
         for info, indent, lines in blocks(text):
             if info is None:
                 result.append(self.prose(lines))
             elif info == "math":
-                result += ["", indent + r"\f[", *(indent + l for l in lines), indent + r"\f]", ""]
+                result += ["", indent + r"\f[", *(indent + formula(l) for l in lines), indent + r"\f]", ""]
+            elif info == "diff" and not indent:
+                result += excerpt(lines)
             else:
                 result += [f"{indent}```{{.{info or 'unparsed'}}}", *(indent + l for l in lines), f"{indent}```"]
         return "\n".join(result)

@@ -1,5 +1,6 @@
 """The pages of the book, in Markdown for Doxygen."""
 
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 import re
 
@@ -8,31 +9,52 @@ from stages import difference, source
 from stages.reading import steps
 
 from . import annotate, changes, techniques
-from .markdown import Converter, section
-from .repository import ROOT, Chapter, chapters, read
+from .comments import escape
+from .markdown import Converter, anchor, plain, section
+from .repository import ROOT, Chapter, chapters, read, title
+from .stories import Story, stories
 from .techniques import Technique
 
-# Pages that are a README: its path, and the page's name. The main page's is Doxygen's.
-READMES = {
+# Pages of Markdown files that do not get their names from their paths. The main page's name is Doxygen's.
+NAMES = {
     "README.md": "index",
     "docs/timings/README.md": "measured",  # ./tutorial compare --publish writes it
     "docs/stages.md": "changes",  # ./tutorial diff --write writes its table
     "docs/cards.md": "cards",
-    "docs/notebook/cards.md": "notebook_cards",
-    "docs/notebook/dispatch.md": "notebook_dispatch",
+    "docs/README.md": "book",
+    "docs/notebook/README.md": "notebook",
     "common/README.md": "common",
     "common/emulator/README.md": "emulator",
     "golden/README.md": "golden",
     "CONTRIBUTING.md": "contributing",
-    "docs/README.md": "book",
     "tools/compare/README.md": "compare",
     "exercise/README.md": "exercise",
 }
+
+# How the project works, on pages below one of its own.
+WORKSHOP = [
+    "CONTRIBUTING.md",
+    "common/README.md",
+    "common/emulator/README.md",
+    "exercise/README.md",
+    "golden/README.md",
+    "tools/compare/README.md",
+    "docs/README.md",
+]
+NOTEBOOK = "docs/notebook"
+HANDBOOK = ["docs/running.md", "docs/symbols.md", "docs/choosing.md"]  # what comes first of docs
+
+Link = tuple[str, str]  # an address on the site, and a text
 
 
 def code_page(path: str) -> str:
     """The name of the page that shows a source."""
     return "code_" + re.sub(r"\W", "_", path)
+
+
+def text_page(path: str) -> str:
+    """The name of the page of a Markdown file."""
+    return NAMES.get(path) or re.sub(r"\W", "_", path.removeprefix("docs/").removesuffix(".md").removesuffix("/README"))
 
 
 def stage_name(path: str) -> str:
@@ -42,16 +64,36 @@ def stage_name(path: str) -> str:
     return f"{' '.join(operator) or 'Stage'} {number}: {name.split('.')[0]}"
 
 
+def texts(folder: str, pattern: str = "*.md") -> list[str]:
+    """The Markdown files in a folder."""
+    return sorted(str(path.relative_to(ROOT)) for path in (ROOT / folder).glob(pattern))
+
+
+def unique(names: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The name of each page by its path; two paths with one name are an error."""
+    result: dict[str, str] = {}
+    owner: dict[str, str] = {}
+    for path, name in names:
+        if owner.setdefault(name, path) != path:
+            raise SystemExit(f"{path} and {owner[name]} would both be the page {name}.html; rename one")
+        result[path] = name
+    return result
+
+
 class Book:
     """Makes all pages: write() returns the names of those that it wrote, in reading order."""
 
     def __init__(self, output: Path):
         self.output = output
         self.chapters = chapters()
-        self.readmes = {path: name for path, name in READMES.items() if (ROOT / path).exists()}
-        for chapter in self.chapters:
-            self.readmes[f"{chapter.folder}/README.md"] = f"chapter_{chapter.number}"
-        self.code = {p: code_page(p) for c in self.chapters for p in c.stages + c.shared}
+        self.stories = {chapter.number: stories(chapter) for chapter in self.chapters}
+        self.notebook = texts(NOTEBOOK, "**/*.md")
+        found = [path for path in texts("docs") if path != "docs/README.md"]
+        self.handbook = sorted(found, key=lambda path: HANDBOOK.index(path) if path in HANDBOOK else len(HANDBOOK))
+        told = [(one.readme, one.name) for found in self.stories.values() for one in found]
+        other = [path for path in dict.fromkeys([*NAMES, *self.notebook, *self.handbook]) if (ROOT / path).exists()]
+        self.readmes = unique([*told, *((path, text_page(path)) for path in other)])
+        self.code = unique((p, code_page(p)) for c in self.chapters for p in c.stages + c.shared)
         self.steps = {step.stage.path: step for step in steps(ROOT)}
         self.tasks = task.find()
         self.wanted: list[str] = []  # other files that pages link to
@@ -66,6 +108,8 @@ class Book:
         readme = path if path.endswith("README.md") or path in self.readmes else f"{path}/README.md"
         if readme in self.readmes:
             return self.readmes[readme] + ".html"
+        if path == NOTEBOOK or path.startswith(f"{NOTEBOOK}/"):  # a folder without a page
+            return "notebook.html"
         if (ROOT / path).is_dir():
             return "files.html"
         if path in self.code:
@@ -78,61 +122,82 @@ class Book:
 
     # ---- Parts of pages ----
 
-    def put(self, name: str, title: str, body: str, contents: bool = True) -> None:
+    def put(self, name: str, heading: str, body: str, contents: bool = True) -> None:
         """Writes a page."""
         label = "mainpage" if name == "index" else name
-        text = f"# {title} {{#{label}}}\n\n" + ("[TOC]\n\n" if contents else "") + body + "\n"
+        text = f"# {escape(plain(heading))} {{#{label}}}\n\n" + ("[TOC]\n\n" if contents else "") + body + "\n"
         (self.output / f"{name}.md").write_text(text, encoding="utf-8")
         self.written.append(name)
 
     @staticmethod
-    def navigation(previous, up, following) -> str:
-        """Links to neighbours: each a (page's name, text), or None."""
+    def navigation(previous: Link | None, up: Link | None, following: Link | None) -> str:
+        """Links to neighbours."""
         cells = []
         for kind, mark, link in (
             ("previous", "&larr; {}", previous),
             ("up", "{}", up),
             ("next", "{} &rarr;", following),
         ):
-            text = f'<a class="{kind}" href="{link[0]}.html">{mark.format(link[1])}</a>' if link else ""
+            text = f'<a class="{kind}" href="{link[0]}">{mark.format(link[1])}</a>' if link else ""
             cells.append(f'<span class="{kind}">{text}</span>')
         return '\n<div class="neighbours">' + "".join(cells) + "</div>\n"
-
-    def title(self, path: str) -> str:
-        """The title of a README's page."""
-        match = re.search(r"^# (.*)", read(path), re.M)
-        if not match:
-            raise SystemExit(f"{path} has no title")
-        return match[1]
 
     def readme(self, path: str) -> str:
         """The text of a README's page."""
         return Converter(self.resolve, self.readmes[path], path).convert(read(path))
 
+    def subpages(self, paths: list[str]) -> list[str]:
+        """A list of sources, for Doxygen to put their pages below this one."""
+        return [f"- @subpage {self.code[path]}" for path in paths]
+
     # ---- Pages ----
 
     def main_page(self) -> None:
-        following = [c for c in self.readmes.values() if c.startswith("chapter_")]
-        pages = "".join(f"- @ref {name}\n" for name in following + ["techniques", "changes", "timings", "emulator"])
-        body = self.readme("README.md") + "\n## Pages of this book {#index_pages}\n\n" + pages
-        first = self.chapters[0]
-        body += self.navigation(None, None, (f"chapter_{first.number}", first.title))
-        self.put("index", self.title("README.md"), body)
+        pages = []
+        for own, *branches in self.stories.values():
+            pages.append(f"- @ref {own.name}\n")
+            pages += [f"  - @ref {branch.name}\n" for branch in branches]
+        pages += [f"- @ref {name}\n" for name in ("techniques", "changes", "timings", "emulator", "notebook")]
+        body = self.readme("README.md") + "\n## Pages of this book {#index_pages}\n\n" + "".join(pages)
+        body += self.navigation(None, None, self.link(self.stories[self.chapters[0].number][0]))
+        self.put("index", title("README.md"), body)
 
-    def chapter(self, chapter: Chapter, before, after) -> None:
-        name = f"chapter_{chapter.number}"
-        body = [self.readme(f"{chapter.folder}/README.md"), self.exercises(chapter)]
-        body.append(f"\n## The sources, one by one {{#{name}_sources}}\n")
-        body += [f"- @subpage {self.code[p]}" for p in chapter.stages]
-        if chapter.shared:
-            body.append("\nWhat they share, and what the program knows of them:\n")
-            body += [f"- @subpage {self.code[p]}" for p in chapter.shared]
-        first = (self.code[chapter.stages[0]], stage_name(chapter.stages[0])) if chapter.stages else None
-        body.append('\n<div class="first-stage">The first stage: ')
-        body.append(f'<a href="{first[0]}.html">{first[1]}</a></div>\n' if first else "</div>\n")
-        body.append(self.navigation(before, ("index", "Contents"), after))
-        self.put(name, chapter.title, "\n".join(body))
-        self.sources(chapter, (name, chapter.title), after)
+    @staticmethod
+    def link(story: Story) -> Link:
+        return f"{story.name}.html", story.title
+
+    def chapter(self, chapter: Chapter, before: Link, after: Link) -> None:
+        """The pages of a chapter, of its branches and of their sources."""
+        own, *branches = self.stories[chapter.number]
+        listed = self.subpages(own.stages)
+        if branches:
+            listed += ["\nBranches of this chapter:\n", *(f"- @subpage {branch.name}" for branch in branches)]
+        contents = ("index.html", "Contents")
+        self.story(own, [self.exercises(chapter)], listed, self.navigation(before, contents, after), after)
+        for i, branch in enumerate(branches):
+            previous = self.link(branches[i - 1] if i else own)
+            following = self.link(branches[i + 1]) if i + 1 < len(branches) else after
+            beside = self.navigation(previous, self.link(own), following)
+            self.story(branch, [], self.subpages(branch.stages), beside, following)
+
+    def story(self, story: Story, more: list[str], listed: list[str], beside: str, after: Link) -> None:
+        """The page of a README that tells of sources, and their pages."""
+        body = [self.readme(story.readme), *more]
+        if listed or story.shared:
+            body += [f"\n## The sources, one by one {{#{story.name}_sources}}\n", *listed]
+        files = f"{story.name}_files"
+        if story.shared:
+            body.append(f"\nWhat they share, and what the program knows of them: @subpage {files}\n")
+        if story.stages:
+            first = story.stages[0]
+            body.append('\n<div class="first-stage">The first stage: ')
+            body.append(f'<a href="{self.code[first]}.html">{stage_name(first)}</a></div>\n')
+        self.put(story.name, story.title, "\n".join([*body, beside]))
+        self.sources(story, after)
+        if story.shared:
+            listed = "\n".join(self.subpages(story.shared))
+            about = PurePosixPath(story.readme).parent.name
+            self.put(files, f"Other files of {about}", listed + self.navigation(None, self.link(story), None), contents=False)
 
     def exercises(self, chapter: Chapter) -> str:
         """The tasks of the exercises that check themselves, without their solutions."""
@@ -147,19 +212,23 @@ class Book:
         for one in tasks:
             text += [f"### Exercise {one.number}: {one.title}\n", one.statement + "\n"]
         path = f"{chapter.folder}/README.md"
-        return Converter(self.resolve, self.readmes[path], path).convert("\n".join(text))
+        page = self.readmes[path]
+        return Converter(self.resolve, page, path, ids=f"{page}_checked").convert("\n".join(text))
 
-    def sources(self, chapter: Chapter, up, after) -> None:
+    def sources(self, story: Story, after: Link) -> None:
         """A page for each stage, then for each shared file."""
-        pages = [(self.code[p], stage_name(p)) for p in chapter.stages]
-        for i, path in enumerate(chapter.stages):
-            before = pages[i - 1] if i else up
+        pages = [(f"{self.code[p]}.html", stage_name(p)) for p in story.stages]
+        top = self.link(story)
+        for i, path in enumerate(story.stages):
+            place = story.section(path)
+            up = (top[0] + (f"#{anchor(story.name, place)}" if place else ""), story.title)
+            before = pages[i - 1] if i else top
             following = pages[i + 1] if i + 1 < len(pages) else after
             self.source(path, stage_name(path), self.navigation(before, up, following))
-        for path in chapter.shared:
-            self.source(path, str(PurePosixPath(*PurePosixPath(path).parts[1:])), self.navigation(None, up, None))
+        for path in story.shared:
+            self.source(path, str(PurePosixPath(*PurePosixPath(path).parts[1:])), self.navigation(None, top, None))
 
-    def source(self, path: str, title: str, navigation: str) -> None:
+    def source(self, path: str, heading: str, navigation: str) -> None:
         """A source's idea and the source, in turn."""
         name = code_page(path)
         idea, code = annotate.annotated(read(path))
@@ -172,7 +241,7 @@ class Book:
         body.append(f"\n## The source {{#{name}_source}}\n")
         body.append(f"[`{path}`](source:{path}) with line numbers\n" if path in self.code else f"`{path}`\n")
         body += [code, navigation]
-        self.put(name, title, "\n".join(body), contents=False)
+        self.put(name, heading, "\n".join(body), contents=False)
 
     def linked(self, path: str, idea: str) -> str:
         """A stage's opening comment; the stage that it grows out of is a link."""
@@ -189,7 +258,7 @@ class Book:
         step = self.steps[path]
         files = changes.files(step.files, self.resolve)
         if step.code is None:
-            return files
+            return changes.first(step) + files
         shown = difference.compare(read(step.stage.parent), read(path), source.below_opening)
         return changes.details(step, shown) + files
 
@@ -218,17 +287,46 @@ class Book:
         return [f"First in [{name}]({self.resolve(path)}) ({where}): {diff}.\n"]
 
     def timings(self) -> None:
-        body = ["What the chapters measured, collected from their pages, where each figure is explained.\n"]
-        if measured := self.readmes.get("docs/timings/README.md"):
-            body.append(f"Every stage's times over the length have [a page of their own]({measured}.html).\n")
-        for chapter in self.chapters:
-            path = f"{chapter.folder}/README.md"
-            found = section(read(path), "Measured")
-            page = self.readmes[path]
-            body.append(f"\n## {chapter.title} {{#timings_{chapter.number}}}\n\n")
-            body.append(f"From [the chapter]({page}.html#{page}_measured).\n")
-            body.append(Converter(self.resolve, page, path).convert(found))
+        """The sections `Measured` of chapters and branches, and below them the page that compares all stages."""
+        body = ["What was measured, collected from the pages where each figure is explained.\n"]
+        measured = self.readmes.get("docs/timings/README.md")
+        if measured:
+            body.append(f"All stages, at all lengths: @subpage {measured}\n")
+        for story in (one for found in self.stories.values() for one in found):
+            found = section(read(story.readme), "Measured")
+            if not found:
+                continue
+            ids = f"timings_{story.name.partition('_')[2]}"
+            body.append(f"\n## {story.title} {{#{ids}}}\n")
+            body.append(f"From [its page]({story.name}.html#{story.name}_measured).\n")
+            body.append(Converter(self.resolve, story.name, story.readme, ids=ids, below=2).convert(found))
         self.put("timings", "Timings", "\n".join(body))
+        if measured:
+            text = self.readme("docs/timings/README.md")
+            self.put(measured, "Every stage over the length", text + self.navigation(None, ("timings.html", "Timings"), None))
+
+    def collection(self, name: str, heading: str, text: str, paths: list[str]) -> None:
+        """A page that lists others below it, and these pages, one after the other."""
+        listed = "\n".join(f"- @subpage {self.readmes[path]}" for path in paths)
+        self.put(name, heading, f"{text}\n\n{listed}\n", contents=False)
+        links = [(f"{self.readmes[path]}.html", title(path)) for path in paths]
+        for i, path in enumerate(paths):
+            following = links[i + 1] if i + 1 < len(links) else None
+            beside = self.navigation(links[i - 1] if i else None, (f"{name}.html", heading), following)
+            self.put(self.readmes[path], title(path), self.readme(path) + beside)
+
+    def collections(self) -> None:
+        """All other Markdown files."""
+        text = "How everything is run, what the letters mean, which kernel and which card fits, and what each stage brings."
+        self.collection("handbook", "Running it and looking things up", text, self.handbook)
+        first = f"{NOTEBOOK}/README.md"
+        heading, text = "Notebook", "What was measured and tried, with dates. Nothing of it is needed to read the chapters."
+        if first in self.readmes:
+            heading, text = title(first), self.readme(first) + "\n\n## All pages {#notebook_pages}"
+        self.collection("notebook", heading, text, [path for path in self.notebook if path != first])
+        text = "How the project works: what all chapters share, how it is checked, and how it is added to."
+        found = [path for path in WORKSHOP if path in self.readmes]
+        self.collection("workshop", "How the project works", text, found)
 
     def others(self) -> None:
         """Files that pages link to and that have no page yet."""
@@ -246,14 +344,16 @@ class Book:
         for old in self.output.glob("*.md"):
             old.unlink()
         self.main_page()
-        pages = [(f"chapter_{c.number}", c.title) for c in self.chapters]
+        pages = [self.link(self.stories[c.number][0]) for c in self.chapters]
         for i, chapter in enumerate(self.chapters):
-            before = pages[i - 1] if i else ("index", "Contents")
-            after = pages[i + 1] if i + 1 < len(pages) else ("techniques", "Index of techniques")
+            before = pages[i - 1] if i else ("index.html", "Contents")
+            after = pages[i + 1] if i + 1 < len(pages) else ("techniques.html", "Index of techniques")
             self.chapter(chapter, before, after)
         self.techniques()
         self.timings()
-        for path in [path for path in READMES if path in self.readmes][1:]:
-            self.put(self.readmes[path], self.title(path), self.readme(path))
+        self.collections()
         self.others()
+        twice = {name for name in self.written if self.written.count(name) > 1}
+        if twice:
+            raise SystemExit(f"pages that were written twice: {', '.join(sorted(twice))}")
         return self.written

@@ -49,6 +49,14 @@ def read(path: str) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
 
 
+def title(path: str) -> str:
+    """The title of a Markdown file: its first heading."""
+    match = re.search(r"^# (.*)", read(path), re.M)
+    if not match:
+        raise SystemExit(f"{path} has no title")
+    return match[1]
+
+
 def sources(folder: str) -> list[str]:
     """The sources below a folder, without its tests."""
     found = (p.relative_to(ROOT) for p in (ROOT / folder).rglob("*") if p.suffix in SOURCES)
@@ -66,9 +74,6 @@ def chapters() -> list[Chapter]:
         folder = readme.parent.name
         files = sources(folder)
         stages = [path for path, stage in found.items() if stage.chapter == folder]
-        title = re.search(r"^# (.*)", readme.read_text(encoding="utf-8"), re.M)
-        if not title:
-            raise SystemExit(f"{folder}/README.md has no title")
         shared = [f for f in files if f not in stages]
-        result.append(Chapter(folder, title[1], stages, shared))
+        result.append(Chapter(folder, title(f"{folder}/README.md"), stages, shared))
     return result

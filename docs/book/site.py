@@ -7,6 +7,7 @@ import re
 import shutil
 import xml.etree.ElementTree as ElementTree
 
+from . import tree
 from .repository import ROOT
 
 
@@ -50,10 +51,12 @@ def put_pictures(text: str, pictures: dict[str, str], timings: set[str]) -> str:
 
     def picture(match: re.Match) -> str:
         if match[1] in timings:
-            return match[0]
+            return f'<div class="picture">{match[0]}</div>'
         if match[1] not in pictures:
             raise SystemExit(f"a page shows {match[1]}, which is not in docs/pictures")
-        return f'<div class="picture">{pictures[match[1]]}</div>'
+        width = re.search(r'<svg [^>]*?\bwidth="(\d+)', pictures[match[1]])
+        style = f' style="--natural-width: {width[1]}px"' if width else ""
+        return f'<div class="picture"{style}>{pictures[match[1]]}</div>'
 
     return re.sub(r'<img src="([\w.\-]+\.svg)"[^>]*>', picture, text)
 
@@ -75,18 +78,30 @@ def with_whole_numbers(text: str) -> str:
     return re.sub(r"(?<=[>\s(])(\d+(?:\.\d+)?e-\d+)(?=[<\s,.;:)])", r'<span class="number">\1</span>', text)
 
 
-def mend_tree(html: Path) -> None:
-    """In the tree of pages Doxygen names variables after files, and 6_lmha would be no name: an n goes in front."""
-    for script in html.glob("[0-9]*.js"):
-        script.write_text(
-            re.sub(r"^var (?=\d)", "var n", script.read_text(encoding="utf-8"), flags=re.M), encoding="utf-8"
-        )
-    tree = html / "navtree.js"
-    text = tree.read_text(encoding="utf-8")
-    place = "return eval(n.replace("
-    if text.count(place) != 1:
-        raise SystemExit(f"Doxygen's navtree.js has no '{place}'")
-    tree.write_text(text.replace(place, "return eval(n.replace(/^(?=\\d)/, 'n').replace("), encoding="utf-8")
+def without_guessed_links(text: str) -> str:
+    """In code Doxygen links a variable to any field of its name, somewhere. A name with its type in front is no guess."""
+
+    def kept(match: re.Match) -> str:
+        return match[0] if "::" in match[1] else match[1]
+
+    return re.sub(r'<a class="code hl_variable"[^>]*>([^<]*)</a>', kept, text)
+
+
+def with_foot(text: str) -> str:
+    """Doxygen's foot, which says where one is, at the end of the text: outside of it, it would cover the text's last lines."""
+    return re.sub(
+        r'(</div><!-- doc-content -->)\n<!-- start footer part -->\n(<div id="nav-path".*?</div>\n)',
+        r"\2\1\n",
+        text,
+        count=1,
+        flags=re.S,
+    )
+
+
+def with_code_in_headings(text: str) -> str:
+    """Doxygen shows the tags of code in headings, and in lists of them."""
+    text = re.sub(r"<title>.*?</title>", lambda m: re.sub(r"&lt;/?tt&gt;", "", m[0]), text, flags=re.S)
+    return re.sub(r"&lt;tt&gt;(.*?)&lt;/tt&gt;", r"<code>\1</code>", text)
 
 
 class Text(HTMLParser):
@@ -178,8 +193,10 @@ def finish(html: Path, tagfile: Path, names: list[str]) -> None:
         text = page.read_text(encoding="utf-8")
         done = put_pictures(link_lines(text, lines_of), pictures, plotted)
         done = with_whole_numbers(without_dead_links(without_mathjax(done)))
+        done = with_foot(with_code_in_headings(without_guessed_links(done)))
         if done != text:
             page.write_text(done, encoding="utf-8")
-    mend_tree(html)
+    tree.Tree(html, {f"{name}.html" for name in names}).mend()
+    tree.scripts(html)
     index = json.dumps(search_index(html, names, tags), ensure_ascii=False, separators=(",", ":"))
     (html / "search-index.js").write_text(f"bookIndex({index});\n", encoding="utf-8")

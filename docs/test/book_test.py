@@ -13,9 +13,10 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import build  # noqa: E402
-from book import annotate, changes, comments, markdown, site, techniques  # noqa: E402
+from book import annotate, changes, comments, markdown, pages, repository, site, stories, techniques, tree  # noqa: E402
 from book.pages import Book, code_page  # noqa: E402
-from book.repository import ROOT, chapters, read, sources  # noqa: E402
+from book.repository import ROOT, Chapter, chapters, read, sources  # noqa: E402
+from book.stories import Story  # noqa: E402
 from filter import filtered  # noqa: E402
 from stages import difference, reading, stage  # noqa: E402
 
@@ -99,8 +100,11 @@ class Comments(unittest.TestCase):
         self.assertIn("and text", text)
 
     def test_prose_says_nothing_to_doxygen(self):
-        self.assertEqual(comments.escape("a <b> @c [L]: `<b>`"), "a &lt;b&gt; @@c [L]&#58; `<b>`")
+        self.assertEqual(comments.escape("a <b> @c [L]: `<b>`"), "a &lt;b&gt; @@c [L]: `<b>`")
         self.assertEqual(comments.escape("i <= t, x < y, `U'`"), "i <= t, x < y, ``U'``")
+
+    def test_a_shape_at_the_start_of_a_line_defines_no_link(self):
+        self.assertEqual(comments.escape("[B, L]: of\n  [H]: `x`, [H]: y"), "&zwj;[B, L]: of\n  &zwj;[H]: `x`, [H]: y")
 
     def test_labels_are_bold_and_begin_paragraphs(self):
         text = comments.prose(["Idea: one.", "Improves on: two. Unchanged: three."])
@@ -145,17 +149,19 @@ class Changes(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             book = Book(Path(folder))
             grown, first = book.chapters[0].stages[1], book.chapters[0].stages[0]
-            text = "/// @file\n/// Idea: one.\n/// Grows out of: 1_quadratic.cpp; port to the GPU: so\n/// Requires: nothing.\n"
+            name = Path(first).name
+            text = f"/// @file\n/// Idea: one.\n/// Grows out of: {name}; port to the GPU: so\n/// Requires: nothing.\n"
             book.steps[grown] = self.step(grown, text, self.CODE)
             book.steps[first] = self.step(first, text, None)
             idea = annotate.annotated(text)[0]
-            link = f"[`1_quadratic.cpp`]({code_page(first)}.html)"
+            link = f"[`{name}`]({code_page(first)}.html)"
             self.assertIn(f"**Grows out of:** {link}; port to the GPU: so", book.linked(grown, idea))
             self.assertEqual(book.linked(first, idea), idea)
             for path, step in book.steps.items():
                 book.source(path, "title", "")
                 page = (Path(folder) / f"{code_page(path)}.md").read_text(encoding="utf-8")
                 self.assertEqual(page.count('<details class="changes" id="changes" open>'), step.code is not None, path)
+                self.assertIn(f"; {step.new} line{'s' * (step.new != 1)} of new reading", page, path)
                 for file in step.files:
                     self.assertRegex(page, rf"\n- \[`{file.path}`\]\([\w.:/]+\): {file.lines} lines? of code\n")
 
@@ -163,11 +169,129 @@ class Changes(unittest.TestCase):
         """The opening comment is the text of the page."""
         with tempfile.TemporaryDirectory() as folder:
             book = Book(Path(folder))
-            path = next(p for p, step in book.steps.items() if step.stage.full_name == "causal_dot_product/lmha")
-            text = book.changes(path)
-            self.assertIn('<span class="added">+constexpr int kSteps = 16;  // positions per tile</span>', text)
-            self.assertNotIn("@file", text)
-            self.assertNotIn("Grows out of", text)
+            texts = [book.changes(path) for path, step in list(book.steps.items())[:20] if step.code]
+            for kind in ("added", "removed", "same"):  # unchanged lines, too
+                self.assertTrue(any(re.search(rf'<span class="{kind}">.[^<]*//[^<]*</span>', text) for text in texts), kind)
+            for text in texts:
+                self.assertNotIn("@file", text)
+                self.assertNotIn("Grows out of", text)
+
+
+class Stories(unittest.TestCase):
+    """Which page tells of a source."""
+
+    STAGES = [f"05_x/{name}" for name in ("rule/1_a.cpp", "rule/2_b.cu", "rule_backward/1_a.cpp", "kda/1_a.cpp")]
+    STAGES += [f"05_x/{name}" for name in ("kda/2_b.cu", "kda_backward/1_a.cpp", "decode/1_a.cu")]
+    SHARED = ["05_x/kda.hpp", "05_x/kda/dispatch/dispatch.cu", "05_x/kda_backward/walk.hpp", "05_x/main.cpp"]
+    TEXTS = {
+        "README.md": "# 05 X\n\n[a](rule/1_a.cpp)\n",
+        "kda/README.md": "# KDA\n\n## `kda`\n\n### `a`\n\n## The gradients: `kda_backward`\n\n### `a`\n\n## Measured\n\n### B\n\nof KDA\n",
+        "rule_backward/README.md": "# Gradients\n\n[one](../decode/1_a.cu)\n",
+    }
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        for path, text in self.TEXTS.items():
+            file = Path(folder.name) / "05_x" / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        for module in (repository, stories):
+            self.enterContext(mock.patch.object(module, "ROOT", Path(folder.name)))
+        self.chapter = Chapter("05_x", "05 X", self.STAGES, self.SHARED)
+        self.own, self.gradients, self.kda = stories.stories(self.chapter)
+
+    def test_a_branch_has_its_operator_and_its_gradients(self):
+        self.assertEqual((self.kda.name, self.kda.title), ("branch_05_kda", "KDA"))
+        self.assertEqual(self.kda.stages, self.STAGES[3:6])
+        self.assertEqual(self.kda.shared, self.SHARED[:3])
+        self.assertEqual(self.gradients.stages, [self.STAGES[2], self.STAGES[6]])  # decode: it alone links to it
+        self.assertEqual((self.own.stages, self.own.shared), (self.STAGES[:2], self.SHARED[3:]))
+
+    def test_a_stage_leads_to_the_section_about_it(self):
+        self.assertEqual(self.kda.section("05_x/kda/1_a.cpp"), "a")
+        self.assertEqual(self.kda.section("05_x/kda_backward/1_a.cpp"), "a-1")
+        self.assertIsNone(self.kda.section("05_x/kda/2_b.cu"))
+
+    def test_a_chapter_lists_its_branches_after_its_stages(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(pages, "read", lambda path: self.TEXTS[path[5:]]):
+            book = self.book(folder)
+            with mock.patch.object(book, "source") as source:
+                book.chapter(self.chapter, ("index.html", "Contents"), ("chapter_06.html", "06 Y"))
+            page = {name: (Path(folder) / f"{name}.md").read_text(encoding="utf-8") for name in book.written}
+        listed = [one for one in re.findall(r"@subpage (\w+)|(Branches of this chapter):", page["chapter_05"])]
+        self.assertEqual(
+            ["".join(one) for one in listed],
+            [*map(code_page, self.STAGES[:2]), "Branches of this chapter", "branch_05_rule_backward", "branch_05_kda", "chapter_05_files"],
+        )
+        for kind, link in (("previous", "branch_05_rule_backward"), ("up", "chapter_05"), ("next", "chapter_06")):
+            self.assertIn(f'<a class="{kind}" href="{link}.html">', page["branch_05_kda"])
+        links = {call.args[0]: call.args[2] for call in source.call_args_list}
+        self.assertEqual(set(links), {*self.STAGES, *self.SHARED})
+        self.assertIn('<a class="up" href="branch_05_kda.html#branch_05_kda_a-1">', links["05_x/kda_backward/1_a.cpp"])
+        self.assertIn('<a class="next" href="chapter_06.html">', links["05_x/rule/2_b.cu"])  # the path, past branches
+
+    def test_measured_sections_of_branches_are_collected(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(pages, "read", lambda path: self.TEXTS[path[5:]]):
+            book = self.book(folder)
+            book.timings()
+            text = (Path(folder) / "timings.md").read_text(encoding="utf-8")
+        self.assertIn("## KDA {#timings_05_kda}", text)
+        self.assertIn("### B {#timings_05_kda_b}", text)
+        self.assertIn("of KDA", text)
+        self.assertNotIn("## Gradients", text)  # has measured nothing
+
+    def book(self, folder: str) -> Book:
+        """A book of this chapter alone."""
+        told = stories.stories(self.chapter)
+        with mock.patch.object(pages, "chapters", lambda: [self.chapter]), mock.patch.object(pages, "ROOT", repository.ROOT):
+            book = Book(Path(folder))
+        book.readmes = {one.readme: one.name for one in told}
+        book.resolve = lambda path: f"{path}.html"
+        return book
+
+
+class Texts(unittest.TestCase):
+    """Pages of Markdown files."""
+
+    def test_all_of_them_are_pages(self):
+        with tempfile.TemporaryDirectory() as folder:
+            book = Book(Path(folder))
+            for path in sorted((ROOT / "docs").glob("*.md")) + sorted((ROOT / "docs/notebook").glob("**/*.md")):
+                self.assertIn(str(path.relative_to(ROOT)), book.readmes)
+
+    def test_names_are_told_by_paths(self):
+        self.assertEqual(pages.text_page("docs/symbols.md"), "symbols")
+        self.assertEqual(pages.text_page("docs/notebook/README.md"), "notebook")
+        self.assertEqual(pages.text_page("docs/notebook/05_kda.md"), "notebook_05_kda")
+        self.assertEqual(pages.text_page("docs/notebook/subject/05.md"), "notebook_subject_05")
+        with self.assertRaises(SystemExit):
+            pages.unique([("a/b.md", "a_b"), ("a_b.md", "a_b")])
+
+
+class Tree(unittest.TestCase):
+    """The tree of pages beside the text."""
+
+    def test_it_loses_the_sections_of_pages_and_keeps_the_ways(self):
+        with tempfile.TemporaryDirectory() as folder:
+            html = Path(folder)
+            (html / "navtreedata.js").write_text(
+                'var NAVTREE =\n[\n["L", "index.html", [["One", "one.html", "one"], ["F", "f.html", [["m", "f.html#m", null]\n]]]]\n];\n'
+                'var NAVTREEINDEX =\n[\n"f.html"\n];\n\nvar SYNCONMSG = \'x\';\n'
+            )
+            (html / "one.js").write_text(
+                'var one =\n[\n["a", "one.html#a", [["b", "one.html#b", null]]],["<tt>c</tt>", "c.html", null]\n];\n'
+            )
+            (html / "navtreeindex0.js").write_text(
+                'var NAVTREEINDEX0 =\n{\n"c.html":[0,1],"f.html#m":[1,0],"one.html":[0],"one.html#b":[0,0,0]\n};\n'
+            )
+            tree.Tree(html, {"one.html", "c.html"}).mend()
+            found = tree.variables(html / "navtreedata.js")
+            self.assertEqual(found["NAVTREE"][0][2], [["One", "one.html", "one"], ["F", "f.html", [["m", "f.html#m", None]]]])
+            self.assertEqual(found["NAVTREEINDEX"], ["f.html"])
+            self.assertEqual(tree.variables(html / "one.js"), {"one": [["c", "c.html", None]]})
+            ways = {"c.html": [0, 0], "f.html#m": [1, 0], "one.html": [0], "one.html#b": [0]}
+            self.assertEqual(tree.variables(html / "navtreeindex0.js"), {"NAVTREEINDEX0": ways})
 
 
 class Readme(unittest.TestCase):
@@ -184,6 +308,28 @@ class Readme(unittest.TestCase):
         self.assertIn("[x](page.html#page_a-b)", text)
         self.assertIn("[`y`](c.cu.html)", text)
         self.assertIn("\\f[\na_b \\le c\n\\f]", text)
+
+    def test_headings_of_one_name_have_ids_of_their_own(self):
+        text = "# T\n\n## `a`\n\n```sh\n# no heading\n```\n\n## a\n\n## T\n"
+        self.assertEqual([slug for _, _, slug in markdown.headings(text)], ["t", "a", "a-1", "t-1"])
+        self.assertEqual(re.findall(r"\{#page_(.*)\}", self.convert(text)), ["a", "a-1", "t-1"])
+
+    def test_headings_say_what_doxygen_can_show(self):
+        text = self.convert("# T\n\n### What $R_t$ and `a<b>` **cost** & [link](../b.md) -- `x_y`\n\n#### C\n\n## D\n\n### E\n")
+        self.assertIn("## What `R_t` and `a<b>` cost & link -- `x_y` {#page_what-r_t-and-ab-cost--link----x_y}\n", text)
+        self.assertEqual(re.findall(r"(?m)^#+ ", text), ["## ", "### ", "## ", "### "])  # no level left out
+        page = "<title>a &lt;tt&gt;b&lt;/tt&gt;</title><h2>&lt;tt&gt;a&lt;b&gt;&lt;/tt&gt;</h2>"
+        self.assertEqual(site.with_code_in_headings(page), "<title>a b</title><h2><code>a&lt;b&gt;</code></h2>")
+
+    def test_words_in_formulas_show_no_backslash(self):
+        text = self.convert("# T\n\n$`S_0 = \\text{initial\\_state}`$\n\n```math\n\\text{a\\_b} + \\mathrm{c\\_d}\n```\n")
+        self.assertIn("\\text{initial_state}", text)
+        self.assertIn("\\text{a_b} + \\mathrm{c\\_d}", text)
+
+    def test_a_piece_of_a_diff_has_colours(self):
+        text = self.convert("# T\n\n<!-- diff of a/2_b.cu -->\n```diff\n a < b\n-c\n+d\n...\n```\n\nAfter.\n")
+        lines = '<span class="same"> a &lt; b</span><span class="removed">-c</span><span class="added">+d</span><span class="same">...</span>'
+        self.assertIn(f'<pre class="fragment diff"><code>{lines}</code></pre>', text)
 
     def test_comments_are_for_who_edits(self):
         text = self.convert("<!-- Written. -->\n\n# T\n\n<!-- from here -->\n\n| a |\n| --- |\n\n<!-- to here -->\n")
@@ -237,6 +383,22 @@ class Site(unittest.TestCase):
         self.assertEqual(site.with_whole_numbers("<td>2.6e-3 </td><p>(2.6e-3),"), f"<td>{whole} </td><p>({whole}),")
         for same in ('<a href="page.html#2.6e-3">', "re-3", "x2.6e-3", "2.6e3"):
             self.assertEqual(site.with_whole_numbers(same), same)
+
+
+    def test_the_foot_stands_at_the_end_of_the_text(self):
+        foot = '<div id="nav-path" class="navpath"><ul><li>x</li></ul>\n</div>\n'
+        page = f"<p>a</p></div><!-- contents -->\n</div><!-- doc-content -->\n<!-- start footer part -->\n{foot}</body>"
+        self.assertEqual(site.with_foot(page), f"<p>a</p></div><!-- contents -->\n{foot}</div><!-- doc-content -->\n</body>")
+
+    def test_only_names_with_their_type_link_to_fields(self):
+        one, other = ('<a class="code hl_variable" href="x.html">%s</a>' % name for name in ("P", "Tiles::kBytes"))
+        self.assertEqual(site.without_guessed_links(f"{one} = {other}"), f"P = {other}")
+
+    def test_a_picture_stands_in_a_box(self):
+        shown = '<img src="a.svg" alt="x"/><img src="b.svg"/>'
+        text = site.put_pictures(shown, {"a.svg": '<svg class="pic" width="620">'}, {"b.svg"})
+        self.assertIn('<div class="picture" style="--natural-width: 620px"><svg class="pic" width="620"></div>', text)
+        self.assertIn('<div class="picture"><img src="b.svg"/></div>', text)
 
 
 class Filter(unittest.TestCase):
@@ -307,11 +469,12 @@ class Repository(unittest.TestCase):
                 self.assertNotIn("__global__", page)
 
     def test_stages_stand_in_the_order_of_the_table_of_contents(self):
-        first = chapters()[0]
-        names = [Path(p).parts[1:] for p in first.stages]
-        self.assertEqual(names[0], ("causal_dot_product", "1_quadratic.cpp"))
-        self.assertEqual(names[6], ("causal_dot_product", "7_lmha_low_occupancy.cu"))
-        self.assertEqual(names[7], ("causal_dot_product_backward", "1_recurrent.cpp"))
+        for chapter in chapters():
+            places = [repository.place_in_main(ROOT, path) for path in chapter.stages]
+            self.assertEqual(places, sorted(places))
+            for before, after in zip(chapter.stages, chapter.stages[1:]):
+                if Path(before).parent == Path(after).parent:
+                    self.assertLess(stage.parse(before, "").number, stage.parse(after, "").number)
 
     def test_pictures_show_without_css_variables(self):
         for path in (ROOT / "docs/pictures").glob("**/*.svg"):

@@ -21,12 +21,107 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 sys.path += [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2] / "tools")]
 
-from book.pages import code_page  # noqa: E402
+from book.pages import NAMES, code_page, text_page, texts  # noqa: E402
+from book.repository import ROOT, chapters  # noqa: E402
+from book.stories import stories  # noqa: E402
 from stages.reading import steps  # noqa: E402
 
 SITE = Path()
 TELEPHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
-DESK = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+TABLET = {"width": 1024, "height": 768, "deviceScaleFactor": 1, "mobile": False}
+DESK = {"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+
+# What a page is like whatever the screen: errors of formulas and pictures, and how many there are.
+LOOK = r"""
+const all = selector => [...document.querySelectorAll(selector)];
+const wrong = [];
+const check = (good, what) => { if (!good) wrong.push(what); };
+// Doxygen marks formulas on lines of their own; those within a line are \\( ... \\) in the text.
+check(all('.formulaDsp').length === all('script[type="math/tex; mode=display"]').length, 'a formula on lines of its own');
+const formulas = all('script[type^="math/tex"]').length;
+check(formulas === all('.MathJax_SVG svg').length, 'a formula that is not typeset');
+// What MathJax does not understand it typesets, too, as an error message, and in words it shows backslashes.
+const bad = node => node && (node.type === 'merror' || node.type === 'chars' && node.data.join('').includes('\\') ||
+    (node.data ?? []).some(bad));
+for (const one of (window.MathJax?.Hub.getAllJax() ?? []).filter(j => bad(j.root))) wrong.push('formula: ' + one.originalText);
+const text = document.querySelector('.contents, body').innerText;
+for (const mark of ['\\(', '\\[', '\\begin{', '$`', '</tt>']) check(!text.includes(mark), 'literally ' + mark);
+check(!/&(#\d+|lt|gt|amp|quot|nbsp|zwj);/.test(text), 'literally ' + text.match(/.{0,20}&[#\w]+;/));
+for (const svg of all('svg.pic')) {
+  check(svg.querySelector('title')?.textContent && svg.querySelector('desc')?.textContent, 'a picture without words');
+}
+for (const entry of performance.getEntriesByType('resource')) {
+  check(entry.name.startsWith(location.origin) || entry.name.startsWith('data:'), 'from elsewhere: ' + entry.name);
+}
+const diff = document.querySelector('details.changes pre');
+check(diff === null || diff.checkVisibility(), 'a diff that is closed');
+return [wrong, formulas, all('div.picture svg.pic').length];
+"""
+
+# What is wider than its column on this screen, or cut off, or scrolls without a sign of it.
+LAYOUT = r"""
+const [done] = [...arguments].slice(-1);
+requestAnimationFrame(() => requestAnimationFrame(() => {
+  const wrong = [];
+  const name = e => e.tagName + '.' + (e.getAttribute('class') ?? '') + ' ' + e.textContent.trim().slice(0, 40);
+  for (const selector of ['html', 'body', '#doc-content', '#nav-tree']) {
+    const e = document.querySelector(selector);
+    if (e?.clientWidth && e.scrollWidth > e.clientWidth) wrong.push(`${selector} is ${e.scrollWidth} wide, not ${e.clientWidth}`);
+  }
+  const page = document.querySelector('#doc-content');
+  const left = page.getBoundingClientRect().left;
+  const visit = (e, from, to) => {
+    const { left, right, width, height } = e.getBoundingClientRect();
+    const { overflowX, position } = getComputedStyle(e);
+    const seen = width > 0 && height > 0 && e.checkVisibility();
+    if (seen && (left < from - 1 || right > to + 1)) {
+      wrong.push(`${left} to ${right}, not ${from} to ${to}: ${name(e)}`);
+      return;
+    }
+    const hidden = e.scrollWidth - e.clientWidth;
+    if (overflowX === 'auto' || overflowX === 'scroll') {
+      if (seen && hidden > 1 && !e.matches('.more-left, .more-right')) wrong.push(`scrolls without a sign: ${name(e)}`);
+      return;
+    }
+    if (seen && hidden > 1 && e.clientWidth && overflowX !== 'visible') wrong.push(`is cut off by ${hidden}: ${name(e)}`);
+    if (e instanceof SVGElement) return;
+    // Where the list of sections stands beside the text, the text has a column of its own.
+    if (innerWidth > 767 && e.matches('.textblock')) [from, to] = [left, right];
+    for (const child of e.children) visit(child, from, to);
+  };
+  for (const contents of page.querySelectorAll('.header, .contents')) visit(contents, left, left + page.clientWidth);
+  for (const number of document.querySelectorAll('.number')) {
+    if (number.getClientRects().length > 1) wrong.push(`a number on two lines: ${name(number)}`);
+  }
+  done(wrong);
+}));
+"""
+
+# Of some long paragraphs: the letters of a full line, on average, where that is most; and of the longest line of all.
+LINES = r"""
+let mean = 0, longest = 0;
+const long = [...document.querySelectorAll('.textblock p')].filter(p => p.innerText.length > 180 && !p.querySelector('svg'));
+for (const paragraph of long.slice(0, 15)) {
+  const lines = new Map();
+  const walker = document.createTreeWalker(paragraph, NodeFilter.SHOW_TEXT);
+  for (let node; (node = walker.nextNode());) {
+    // By pieces of words: a line may end after a hyphen, too.
+    for (const word of node.data.matchAll(/\w+\W*|\W+/g)) {
+      const range = document.createRange();
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + 1);
+      const place = range.getClientRects()[0];
+      if (place === undefined) continue; // spaces where a line ends
+      const line = Math.round(place.bottom / 12); // code stands a little higher
+      lines.set(line, (lines.get(line) ?? 0) + word[0].length);
+    }
+  }
+  const full = [...lines.values()].slice(0, -1);
+  if (full.length > 1) mean = Math.max(mean, full.reduce((a, b) => a + b) / full.length);
+  longest = Math.max(longest, ...full);
+}
+return [mean, longest];
+"""
 
 
 class Page(HTMLParser):
@@ -63,10 +158,32 @@ class Files(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.pages = {p.name: Page(p) for p in sorted(SITE.glob("*.html"))}
+        cls.stories = [story for chapter in chapters() for story in stories(chapter)]
 
     def test_there_are_pages(self):
-        for name in ("index", "chapter_01", "chapter_06", "techniques", "timings", "emulator"):
+        for name in ("index", "techniques", "timings", "handbook", "notebook", "workshop"):
             self.assertIn(f"{name}.html", self.pages)
+        for path in [*texts("docs"), *texts("docs/notebook", "**/*.md"), *(path for path in NAMES if (ROOT / path).exists())]:
+            self.assertIn(f"{text_page(path)}.html", self.pages, path)
+
+    def test_a_stage_leads_to_the_page_that_tells_its_story(self):
+        for story in self.stories:
+            for path in story.stages:
+                links = self.pages[f"{code_page(path)}.html"].links
+                self.assertIn(f"{story.name}.html", [link.partition("#")[0] for link in links], path)
+                self.assertIn(f"{code_page(path)}.html", self.pages[f"{story.name}.html"].links, path)
+
+    def test_a_chapter_leads_to_its_branches(self):
+        for chapter in chapters():
+            own, *branches = stories(chapter)
+            for branch in branches:
+                self.assertIn(f"{branch.name}.html", self.pages[f"{own.name}.html"].links)
+                self.assertIn(f"{own.name}.html", self.pages[f"{branch.name}.html"].links)
+
+    def test_no_entity_is_left_as_text(self):
+        literal = re.compile(r".{0,30}&amp;(?:#\d+|lt|gt|amp|quot|nbsp|zwj|[lr]arr);|.{0,30}&lt;/?tt&gt;")
+        found = [(p.name, hit[0]) for p in SITE.glob("*.html") if (hit := literal.search(p.read_text(encoding="utf-8")))]
+        self.assertEqual(found, [])
 
     def test_no_link_is_broken(self):
         broken = []
@@ -83,8 +200,8 @@ class Files(unittest.TestCase):
         self.assertEqual(broken, [])
 
     def test_contents_of_a_page_are_listed(self):
-        for name in ("chapter_01.html", "chapter_05.html", "techniques.html"):
-            self.assertGreater(sum(link.startswith("#") for link in self.pages[name].links), 8, name)
+        for name in [*(n for n in self.pages if re.fullmatch(r"chapter_\d+\.html", n)), "techniques.html"]:
+            self.assertGreater(sum(link.startswith("#") for link in self.pages[name].links), 4, name)
 
     def test_images_have_alternatives(self):
         self.assertEqual([f"{name}: {bare}" for name, page in self.pages.items() for bare in page.bare], [])
@@ -112,9 +229,12 @@ class Browser(unittest.TestCase):
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         cls.chrome = webdriver.Chrome(service=Service("/usr/bin/chromedriver"), options=options)
         cls.names = [p.name for p in sorted(SITE.glob("*.html"))]
-        # Doxygen's own pages, of a file, a type or a folder, come from one template: of these, one in ten.
+        # Pages from one template are visited by sample: stages, other sources, and Doxygen's own of a file or a type.
+        cls.stages = [f"{code_page(step.stage.path)}.html" for step in steps(ROOT)]
+        sources = [n for n in cls.names if n.startswith("code_") and n not in cls.stages]
         generated = [n for n in cls.names if re.match(r"(struct|class|union|namespace|dir_)|.*_8[a-z]+(_source)?\.html", n)]
-        cls.visited = sorted(set(cls.names) - set(generated)) + generated[::10]
+        cls.written = sorted(set(cls.names) - set(cls.stages) - set(sources) - set(generated))
+        cls.visited = cls.written + cls.stages[::4] + sources[::15] + generated[::40]
 
     @classmethod
     def tearDownClass(cls):
@@ -136,53 +256,85 @@ class Browser(unittest.TestCase):
     def errors(self) -> list[str]:
         return [entry["message"] for entry in self.chrome.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
 
-    def test_every_page_on_a_telephone(self):
-        """No error in the console, nothing sideways, formulas typeset, pictures with words, nothing from elsewhere.
-
-        One visit for all of it: a page takes Chromium half a second. The diff of a stage is open and no wider than that.
-        """
-        widest = "return Math.max(...['html', 'body', '#doc-content'].map(s => document.querySelector(s)?.scrollWidth ?? 0))"
-        self.screen(TELEPHONE)
-        self.errors()
+    def test_every_page_at_three_widths(self):
+        """No error in the console, formulas typeset, pictures with words, nothing from elsewhere; nothing sideways, nothing
+        cut off, and no line of text longer than 90 letters. One visit for all of it: to open a page takes longest."""
         formulas = pictures = 0
+        self.errors()
         for name in self.visited:
+            self.screen(DESK)
             self.open(name)
             with self.subTest(page=name):
-                self.assertEqual(self.errors(), [])
-                self.assertLessEqual(self.script(widest), TELEPHONE["width"])
-                # Doxygen marks formulas on lines of their own; those within a line are \\( ... \\) in the text.
-                displayed, found, set_ = self.script(
-                    "const all = s => document.querySelectorAll(s).length;"
-                    "return [all('.formulaDsp'), all('script[type=\"math/tex; mode=display\"]'), all('script[type^=\"math/tex\"]')]"
-                )
-                typeset = self.script("return document.querySelectorAll('.MathJax_SVG svg').length")
-                self.assertEqual((displayed, set_), (found, typeset))
-                lines = "return [...document.querySelectorAll('.number')].map(n => n.getClientRects().length)"
-                self.assertLessEqual(set(self.script(lines)), {0, 1}, "a number on two lines")
-                text = self.script("return document.querySelector('.contents, body').innerText")
-                self.assertNotRegex(text, r"\\\(|\$`", "a formula that is not typeset")
-                # What MathJax does not understand it typesets, too, as an error message.
-                wrong = self.script(
-                    "const bad = node => node && (node.type === 'merror' || (node.data ?? []).some(bad));"
-                    "return (window.MathJax?.Hub.getAllJax() ?? []).filter(j => bad(j.root)).map(j => j.originalText)"
-                )
+                wrong, *found = self.script(LOOK)
                 self.assertEqual(wrong, [])
-                self.assertNotIn("\\begin{", text)
-                formulas += set_
-                bad = self.script(
-                    "return [...document.querySelectorAll('svg.pic')].filter(s => !s.querySelector('title')?.textContent"
-                    " || !s.querySelector('desc')?.textContent).length"
-                )
-                self.assertEqual(bad, 0)
-                pictures += self.script("return document.querySelectorAll('div.picture svg.pic').length")
-                elsewhere = self.script(
-                    "return performance.getEntriesByType('resource').map(e => e.name).filter(n => !n.startsWith(location.origin))"
-                )
-                self.assertEqual([e for e in elsewhere if not e.startswith("data:")], [])
-                if self.script("return document.querySelector('details.changes') !== null"):
-                    self.assertTrue(self.script("return document.querySelector('details.changes pre').checkVisibility()"))
+                formulas, pictures = formulas + found[0], pictures + found[1]
+                self.assertEqual(self.errors(), [])
+                if not re.match(r"(struct|class|union|namespace)", name):
+                    mean, longest = self.script(LINES)
+                    self.assertLessEqual(mean, 90)
+                    self.assertLessEqual(longest, 95)  # of narrow letters
+            for metrics in (DESK, TABLET, TELEPHONE):
+                with self.subTest(page=name, width=metrics["width"]):
+                    self.screen(metrics)
+                    self.assertEqual(self.chrome.execute_async_script(LAYOUT), [])
         self.assertGreater(formulas, 200)
-        self.assertGreater(pictures, 30)
+        self.assertGreater(pictures, 10)
+
+    def test_nothing_stays_before_the_text_of_a_telephone(self):
+        """Neither a head nor a foot: with the page moved, all of the screen is text."""
+        fixed = (
+            "return [...document.querySelectorAll('body *')].filter(e => ['fixed', 'sticky'].includes(getComputedStyle(e).position)"
+            " && e.checkVisibility() && e.getBoundingClientRect().height > 0).map(e => e.id + '.' + e.className)"
+        )
+        at = "return [2, innerHeight - 3].map(y => document.elementFromPoint(innerWidth / 2, y)?.closest('#doc-content') !== null)"
+        self.screen(TELEPHONE)
+        for name in ("chapter_01.html", self.stages[1], "techniques.html", "annotated.html"):
+            self.open(name)
+            self.script("scrollTo(0, 700)")
+            self.assertEqual(self.script("return scrollY"), 700, name)
+            self.assertEqual(self.script(at), [True, True], name)
+            self.assertEqual(self.script(fixed), [], name)
+
+    def test_the_menu_of_a_telephone_opens(self):
+        self.screen(TELEPHONE)
+        self.open("chapter_01.html")
+        self.chrome.find_element(By.CLASS_NAME, "main-menu-btn").click()
+        link = WebDriverWait(self.chrome, 5).until(lambda c: c.find_element(By.LINK_TEXT, "Contents"))
+        WebDriverWait(self.chrome, 5).until(lambda _: link.is_displayed())
+
+    def test_what_scrolls_says_so_at_its_edge(self):
+        self.screen(TELEPHONE)
+        self.open("chapter_01.html")
+        box = (
+            "const box = [...document.querySelectorAll('div.fragment, div.picture')].find(b => b.scrollWidth > b.clientWidth + 50);"
+        )
+        marks = box + "return [box.matches('.more-left'), box.matches('.more-right'), getComputedStyle(box).maskImage !== 'none']"
+        self.assertEqual(self.script(marks), [False, True, True])
+        for left, expected in (("20", [True, True, True]), ("box.scrollWidth", [True, False, True])):
+            self.script(f"{box} box.scrollLeft = {left}")
+            WebDriverWait(self.chrome, 5).until(lambda _: self.script(marks) == expected)
+
+    def test_the_tree_lists_pages_and_shows_where_one_is(self):
+        """One entry for the timings, no section of a page, and the page at hand is marked."""
+        self.screen(DESK)
+        for name in ("chapter_02.html", self.stages[-1], "measured.html"):
+            self.open(name)
+            marked = "return document.querySelector('#nav-tree .selected .label a')?.getAttribute('href')"
+            WebDriverWait(self.chrome, 10).until(lambda _: self.script(marked) == name)
+            entries = self.script("return [...document.querySelectorAll('#nav-tree .label a[href]')].map(a => [a.innerText, a.getAttribute('href')])")
+            sections = [link for _, link in entries if "#" in link]
+            self.assertEqual(sections, [])
+            self.assertEqual([text for text, _ in entries if text.startswith("Timings")], ["Timings"])
+            for text in ("Notebook", "Index of techniques"):
+                self.assertIn(text, [text for text, _ in entries])
+
+    def test_the_sections_of_a_page_unfold_on_a_telephone(self):
+        self.screen(TELEPHONE)
+        self.open("chapter_01.html")
+        shown = "return document.querySelector('.toc ul').checkVisibility()"
+        self.assertFalse(self.script(shown))
+        self.chrome.find_element(By.CSS_SELECTOR, ".toc h3").click()
+        self.assertTrue(self.script(shown))
 
     def test_search_finds_double_buffering(self):
         for metrics in (TELEPHONE, DESK):
@@ -197,7 +349,7 @@ class Browser(unittest.TestCase):
             self.assertTrue(self.script(at, box["x"] + 10, box["y"] + 5))
         addresses = [link.get_attribute("href") for link in links]
         self.assertTrue(any("techniques.html#techniques_double_buffering" in a for a in addresses), addresses)
-        self.assertTrue(any("6_lmha" in a for a in addresses), addresses)
+        self.assertTrue(any("/code_" in a for a in addresses), addresses)
         self.assertTrue(all("uffering" in link.text.lower() for link in links[:3]))
         links[0].click()
         self.assertIn("uffering", self.chrome.find_element(By.CSS_SELECTOR, ".contents").text)
@@ -224,8 +376,12 @@ class Browser(unittest.TestCase):
     def test_a_stage_shows_what_it_changes(self):
         """Every stage that grows out of another one shows a diff, with colours of its own in light and dark."""
         pages = [n for n in self.names if '<details class="changes"' in (SITE / n).read_text(encoding="utf-8")]
-        grown = [step for step in steps(Path(__file__).resolve().parents[2]) if step.code]
+        found = steps(ROOT)
+        grown = [step for step in found if step.code]
         self.assertEqual(len(pages), len(grown))
+        for step in found:
+            text = (SITE / f"{code_page(step.stage.path)}.html").read_text(encoding="utf-8")
+            self.assertIn(f"{step.new} line{'s' * (step.new != 1)} of new reading", text, step.stage.path)
         colours = (
             "return ['.same', '.removed', '.added'].map(kind => {"
             " const line = document.querySelector('details.changes ' + kind);"
@@ -248,14 +404,14 @@ class Browser(unittest.TestCase):
         self.assertEqual([s for s in seen if s in chapters], chapters)
 
     def test_next_leads_through_the_stages(self):
-        stages = [s for s in steps(Path(__file__).resolve().parents[2]) if "/linear_attention/" in s.stage.path]
-        pages = [code_page(s.stage.path) for s in stages[:4]]
-        self.open(f"{pages[0]}.html")
-        for page in pages[1:]:
-            self.open(
-                self.chrome.find_element(By.CSS_SELECTOR, ".neighbours a.next").get_attribute("href").rpartition("/")[2]
-            )
-            self.assertIn(page, self.script("return location.pathname"))
+        """From the first of each story to its last; a page's own links tell, without a browser."""
+        following = re.compile(r'<a href="([^"#]+)" class="next"|<a class="next" href="([^"#]+)"')
+        for chapter in chapters():
+            for story in stories(chapter):
+                pages = [f"{code_page(path)}.html" for path in story.stages]
+                for page, expected in zip(pages, pages[1:]):
+                    match = following.search((SITE / page).read_text(encoding="utf-8"))
+                    self.assertEqual(match and (match[1] or match[2]), expected, page)
 
 
 if __name__ == "__main__":
