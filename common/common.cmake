@@ -1,20 +1,8 @@
 # The host side: tensors, files, measurements, and the runner that turns a list of stages into a table.
 
-add_library(common STATIC)
-tutorial_sources(common
-  atomic_file.cpp
-  compare.cpp
-  dtype.cpp
-  small_float.cpp
-  roofline_cpu.cpp
-  parallel.cpp
-  parts.cpp
-  random.cpp
-  safetensors.cpp
-  tensor.cpp
-  terminal.cpp
-  timing.cpp
-  units.cpp
+# What only describes: it reads options and prints tables, and nothing that it does is timed. The headers that it includes
+# take the compiler longer than its own lines, so several files are compiled at once.
+add_library(runner OBJECT
   chapter/attention.cpp
   chapter/call.cpp
   chapter/chapter.cpp
@@ -31,12 +19,38 @@ tutorial_sources(common
   chapter/run_chapter.cpp
   chapter/run_operator.cpp
   chapter/selection.cpp
+  chapter/summary.cpp
   chapter/table.cpp)
+target_compile_options(runner PRIVATE ${TUTORIAL_RUNNER_OPTIONS})
+set_target_properties(runner PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 9)
+tutorial_instrument(runner)
+find_package(Threads REQUIRED)
+target_link_libraries(runner PUBLIC device tile PRIVATE fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json Threads::Threads)
+
+add_library(common STATIC $<TARGET_OBJECTS:runner>)
+tutorial_sources(common
+  atomic_file.cpp
+  compare.cpp
+  dtype.cpp
+  small_float.cpp
+  roofline_cpu.cpp
+  parallel.cpp
+  parts.cpp
+  random.cpp
+  safetensors.cpp
+  tensor.cpp
+  terminal.cpp
+  timing.cpp
+  units.cpp)
+set_target_properties(common PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 7)
+# The products of the CPU stages.
+target_sources(common PRIVATE small_product.cpp)
+set_source_files_properties(small_product.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+target_link_libraries(common PRIVATE Eigen3::Eigen)
 if(TUTORIAL_BACKEND STREQUAL "cuda")
   tutorial_sources(common roofline_gpu.cu)
 endif()
 tutorial_instrument(common)
-find_package(Threads REQUIRED)
 target_link_libraries(common PUBLIC device tile PRIVATE fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json Threads::Threads)
 
 if(BUILD_TESTING)

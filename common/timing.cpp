@@ -45,11 +45,11 @@ auto run_plan(const Timed& timed, const TimingPlan& plan, Measure measure) {
 }
 
 // The parts of one run, in their order.
-struct Part {
+struct TimedPart {
   std::string name;
   double milliseconds;
 };
-using Parts = std::vector<Part>;
+using Parts = std::vector<TimedPart>;
 
 // One part over all runs, which have the same parts.
 std::vector<PartTimes> times_of(const std::vector<Parts>& runs) {

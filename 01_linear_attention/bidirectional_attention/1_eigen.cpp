@@ -27,6 +27,7 @@
 
 #include "01_linear_attention/linear_attention.hpp"
 #include "common/feature_map.hpp"
+#include "common/small_product.hpp"
 
 namespace tutorial::bidirectional_attention {
 namespace {
@@ -46,10 +47,10 @@ void products(const Arguments& a) {
       const Rows V(a.v.row(b, h, 0), keys, a.Dv, Eigen::OuterStride<>(a.v.stride_l));
       Eigen::Map<Floats, 0, Eigen::OuterStride<>> O(a.o.row(b, h, 0), a.L, a.Dv, Eigen::OuterStride<>(a.o.stride_l));
       const Matrix phi_K = K.unaryExpr(features), phi_Q = Q.unaryExpr(features);
-      const Matrix S = phi_K.transpose() * V.template cast<Real>();
-      const Eigen::Matrix<Real, Eigen::Dynamic, 1> z = phi_K.colwise().sum().transpose();
-      const Eigen::Array<Real, Eigen::Dynamic, 1> normaliser = (phi_Q * z).array() + Real(a.eps);
-      const Matrix numerator = phi_Q * S;
+      const Matrix S = product(phi_K.transpose(), Matrix(V.template cast<Real>()));
+      const Matrix z = phi_K.colwise().sum().transpose();
+      const Eigen::Array<Real, Eigen::Dynamic, 1> normaliser = product(phi_Q, z).array() + Real(a.eps);
+      const Matrix numerator = product(phi_Q, S);
       O = (numerator.array().colwise() / normaliser).template cast<float>().matrix();
     }
   }

@@ -61,7 +61,7 @@ template <class Weight>
 __device__ void multiply(float (&acc)[4][4], float (&sum)[4], const float (&left)[kDepth][kRow],
                          const float (&right)[kDepth][kRow], Weight weight, int x, int y) {
 #pragma unroll
-  for (int i = 0; i < kDepth; ++i) {
+  for (int i = 0; i < kDepth; ++i) {  // the 16 elements of a slice
     float row[4], column[4];
 #pragma unroll
     for (int r = 0; r < 4; ++r) row[r] = left[i][y + 16 * r];

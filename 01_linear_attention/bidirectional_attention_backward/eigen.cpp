@@ -26,6 +26,7 @@
 #include "01_linear_attention/linear_attention.hpp"
 #include "common/eigen_rows.hpp"
 #include "common/feature_map.hpp"
+#include "common/small_product.hpp"
 
 namespace tutorial::bidirectional_attention_backward {
 namespace {
@@ -46,20 +47,20 @@ void products(const Arguments& a) {
       const Matrix K = rows_of<const Floats>(a.k, b, h, 0, keys, a.Dk).template cast<Real>();
       const Matrix V = rows_of<const Floats>(a.v, b, h, 0, keys, a.Dv).template cast<Real>();
       const Matrix phi_Q = Q.unaryExpr(features), phi_K = K.unaryExpr(features);
-      const Matrix S = phi_K.transpose() * V;
+      const Matrix S = product(phi_K.transpose(), V);
       const Vector z = phi_K.colwise().sum().transpose();
-      const Vector c = ((phi_Q * z).array() + Real(a.eps)).matrix();
-      const Matrix O = c.cwiseInverse().asDiagonal() * (phi_Q * S);
+      const Vector c = (product(phi_Q, z).array() + Real(a.eps)).matrix();
+      const Matrix O = c.cwiseInverse().asDiagonal() * product(phi_Q, S);
       const Matrix dO =
           c.cwiseInverse().asDiagonal() * rows_of<const Floats>(a.d_o, b, h, 0, a.L, a.Dv).template cast<Real>().eval();
       const Vector mean = dO.cwiseProduct(O).rowwise().sum();  // -dc
-      const Matrix dS = phi_Q.transpose() * dO;
-      const Vector minus_dz = phi_Q.transpose() * mean;
+      const Matrix dS = product(phi_Q.transpose(), dO);
+      const Vector minus_dz = product(phi_Q.transpose(), mean);
 
-      const Matrix dq_subtracted = Q.unaryExpr(slopes).cwiseProduct(mean * z.transpose());
+      const Matrix dq_subtracted = Q.unaryExpr(slopes).cwiseProduct(product(mean, z.transpose()));
       const Matrix dk_subtracted = K.unaryExpr(slopes) * minus_dz.asDiagonal();
-      const Matrix dQ = Q.unaryExpr(slopes).cwiseProduct(dO * S.transpose()) - dq_subtracted;
-      const Matrix dK = K.unaryExpr(slopes).cwiseProduct(V * dS.transpose()) - dk_subtracted;
+      const Matrix dQ = Q.unaryExpr(slopes).cwiseProduct(product(dO, S.transpose())) - dq_subtracted;
+      const Matrix dK = K.unaryExpr(slopes).cwiseProduct(product(V, dS.transpose())) - dk_subtracted;
       const auto store = [&](const View<float>& view, int rows, const Matrix& gradient) {
         if (view.data == nullptr) return;
         auto all = rows_of<Floats>(view, b, h, 0, rows, int(gradient.cols()));
@@ -68,7 +69,7 @@ void products(const Arguments& a) {
       };
       store(a.dq, a.L, dQ);
       store(a.dk, a.Lk, dK);
-      store(a.dv, a.Lk, phi_K * dS);
+      store(a.dv, a.Lk, product(phi_K, dS));
       store(a.dq_subtracted, a.L, dq_subtracted);
       store(a.dk_subtracted, a.Lk, dk_subtracted);
     }

@@ -57,7 +57,7 @@ __global__ void features_kernel(AttentionArguments a, int key_rows, View<float> 
       if (t >= key_rows) continue;
       store_global(&phi_k.row(b, h, t)[d], has_key ? phi(load_global(&a.k.row(b, h, t)[d])) : 0.0f);
     }
-    for (int j = lane; j <= a.Dv && t < key_rows; j += 32) {
+    for (int j = lane; j <= a.Dv && t < key_rows; j += 32) {  // of [v, 1]
       const float v = j == a.Dv ? 1.0f : has_key ? load_global(&a.v.row(b, h, t)[j]) : 0.0f;
       store_global(&v_one.row(b, h, t)[j], v);
     }

@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kWarps * 32, kPerLane <= 4 ? 16 / kWarps : 1) 
       prefix[0][e] = k_t[0][e] * v_t[0];
 #pragma unroll
       for (int step = 1; step < kSteps; ++step) prefix[step][e] = prefix[step - 1][e] + k_t[step][e] * v_t[step];
-      totals[buffer][warp][e][lane] = prefix[kSteps - 1][e];
+      totals[buffer][warp][e][lane] = prefix[kSteps - 1][e];  // of this warp's four positions
     }
     const int steps_next = a.L - t - kWarps * kSteps;
     load_keys_and_values(steps_next);  // this round's are used up: the next ones load during the barrier
@@ -104,8 +104,8 @@ __global__ void __launch_bounds__(kWarps * 32, kPerLane <= 4 ? 16 / kWarps : 1) 
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) {
         const float total = totals[buffer][w][e][lane];
-        if (w < warp) before[e] += total;
-        S[e] += total;
+        if (w < warp) before[e] += total;  // of the warps before this one
+        S[e] += total;                     // of all warps: S before the next round
       }
     }
     float parts[kSteps] = {};

@@ -169,13 +169,13 @@ __global__ void __launch_bounds__(kBlock, 1)
     // Computes the outputs of a chunk from s, the rounded state before it. s_after becomes the rounded state after it,
     // and S the state after the next chunk.
     const auto walk = [&](RoundedState<Shape::kDk>& s, RoundedState<Shape::kDk>& s_after) {
-      start_outputs(s);
-      round_state<Shape::kDk>(s_after, S);
-      start_update();
-      wgmma_wait<1>(O, s);
-      finish_outputs();
-      score_ring.wait(scores_full);
-      wgmma_wait<0>(S);
+      start_outputs(s);                     // O of chunk n, from s, the rounded state before it
+      round_state<Shape::kDk>(s_after, S);  // meanwhile
+      start_update();                       // queued: S += K^T V of chunk n + 1
+      wgmma_wait<1>(O, s);                  // for O; the update may still run
+      finish_outputs();                     // puts O together, meanwhile
+      score_ring.wait(scores_full);         // P of chunk n + 1
+      wgmma_wait<0>(S);                     // for the update
     };
 
     // Computes the outputs of the last chunk.

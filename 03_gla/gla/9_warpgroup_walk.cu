@@ -2,7 +2,7 @@
 /// `warpgroup_walk`: the walk on products of warpgroups, with sums that are multiplied by decays between two products.
 ///
 /// Idea: a sub-chunk needs three products, O_r = q~_r S + P_rr V_r and S += k~_r^T V_r. With `wgmma` they take a few
-/// instructions, on factors that bulk copies have loaded (chapter 02, "Hopper in one sitting"). The state is in the
+/// instructions, on factors that bulk copies have loaded (chapter 02, from `bulk_copies` on). The state is in the
 /// sums of the last product for the whole sequence, and before each sub-chunk all of it must be multiplied by D_r. Sums
 /// belong to the tensor core from the start of a product to the wait for it. So the warpgroup waits for S, rounds it
 /// for the outputs, multiplies it, announces this with wgmma_fence(), and starts the next product that adds to it.

@@ -19,7 +19,7 @@
 /// Shapes: as in `recurrent`; S and dS [Dk, Dv]. The first pass leaves q_t . dq'_t in the place of dg_t. The stage
 /// computes in fp32; in double the same code is the reference for L > 4096.
 /// Thread mapping: OpenMP gives each thread one head at a time.
-/// Resources: one state of Dk Dv numbers per thread, S and then dS, and one row of dg.
+/// Resources: two states of Dk Dv numbers per thread, S and dS, and one row of dg.
 /// Work: per position 2 Dk Dv multiply-adds and Dk Dv multiplications in the first pass, 3 Dk Dv and Dk Dv in the
 /// second.
 /// Bytes: k, v, g and do twice, q twice, each gradient once, and dg twice more.

@@ -124,13 +124,13 @@ __global__ void __launch_bounds__(kThreads, 6) fused_chunk_kernel(Bf16Arguments 
     }
     __syncthreads();
     Output O = {};
-    add_from_state<Shape>(O, Q_g, S);
+    add_from_state<Shape>(O, Q_g, S);  // of this slice of Dk: a partial sum
     for_each_pair(O, rows, columns, [&](int row, int column, const float* two) {
       store_global(reinterpret_cast<float2*>(partial + std::int64_t(t + row) * a.Dv + column),
                    make_float2(two[0], two[1]));
     });
     tile::decay_rows<Shape>(S, [&](int row) { return *reinterpret_cast<const float2*>(decay + row); });
-    update_state<Shape>(S, K_g, V);
+    update_state<Shape>(S, K_g, V);  // the next sub-chunk waits for this
     __syncthreads();
   }
   if (a.final_state.data) {

@@ -118,8 +118,8 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 3 : 2) walk_kern
                      [&](int row, int i, float score) { *tiles.P.at(row, i) = __float2bfloat16(score); });
     for (int d = thread; d < Shape::kDk; d += kThreads) tiles.decay[d] = exp2f(*tiles.sums.at(rows - 1, d));
     Output O = {};
-    add_from_state<Shape>(O, tiles.Q_g, S);
-    __syncthreads();
+    add_from_state<Shape>(O, tiles.Q_g, S);  // of all of Dk
+    __syncthreads();                         // P is there
     add_from_scores(O, tiles.P, tiles.V);
     for_each_pair(O, rows, columns, [&](int i, int c, const float* two) {
       store_global(reinterpret_cast<std::uint32_t*>(a.o.row(b, h, t + i) + j + c), pack(two[0], two[1]));

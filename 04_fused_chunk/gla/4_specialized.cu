@@ -3,7 +3,7 @@
 ///
 /// Idea: `one_kernel` is bound by instructions: per chunk and scheduler its walking warps execute 2300 beside the 5000
 /// of its preparing warps, and both kinds meet at a barrier for each chunk. Chapter 03's `warpgroup_walk` has a walk of
-/// a few instructions, on products of warpgroups, and it does not care who fills its tiles. There it is bulk copies of
+/// a few instructions, on products of warpgroups, and it does not care what fills its tiles. There it is bulk copies of
 /// what another kernel has left in memory. Here it is the block's other warps: a set of tiles is full when they have
 /// arrived at its barrier.
 ///
@@ -126,12 +126,12 @@ __device__ __forceinline__ void prepare_chunks(const Bf16Arguments& a, int b, in
     const Tiles tiles = tiles_of(ring.stage());
     const PanelTile<64> P = tiles.P(warp / kSubChunks);
     float scores[8] = {};
-    ring.wait(empty);
+    ring.wait(empty);  // the walk has read this set
     decay_sub_chunk<2, true>(
         ahead, a.L - first - t, d < a.Dk, [&](int row) { return load(t, row); }, ToTiles{tiles, sub_chunk, d}, scores);
     const int unit = P.unit(first + lane / 2, lane % 2 * 8);
     store_for_copies(reinterpret_cast<uint4*>(P.data + unit), packed_scores(scores));
-    fence_async_proxy();
+    fence_async_proxy();  // for wgmma
     __syncwarp();
     if (lane == 0) full[ring.stage()].arrive();
     ring.advance();

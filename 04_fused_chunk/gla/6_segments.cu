@@ -2,7 +2,7 @@
 /// `segments`: the sequence is cut into segments, which are walked at once by the kernel of `score_levels`.
 ///
 /// Idea: a segment needs one state of the positions before it. As in chapter 03's `segments`, a first kernel
-/// computes the state X_s that segment s ends with if it starts from zeros, and its decay D_s; a second one carries the
+/// computes the state H_m that segment m ends with if it starts from zeros, and its decay D_m; a second one carries the
 /// states from segment to segment; then all segments are walked at once. But here nothing is prepared in memory: the
 /// first kernel reads k, v and g, 8 of the 12 bytes that the walk reads and writes per element, and decays k in shared
 /// memory beside products of warpgroups.
@@ -15,7 +15,7 @@
 /// multiprocessors idle.
 /// Unchanged: the walk.
 /// Equation: as chapter 03's `segments`.
-/// Shapes: X_s [B, H, segments - 1, Dk, Dv] and D_s [B, H, segments - 1, 4, Dk], four factors, fp32, in device memory.
+/// Shapes: H_m [B, H, segments - 1, Dk, Dv] and D_m [B, H, segments - 1, 4, Dk], four factors, fp32, in device memory.
 /// Thread mapping: block (tile and segment, h, b). For each 64 columns of Dk, four warps decay the keys of one
 /// sub-chunk of a chunk each, from its last position to its first. They first multiply their gates and tell each other
 /// the products, so that they can decay to the end of the chunk: then the walk has one product and one decay per chunk,
@@ -27,7 +27,7 @@
 /// Resources: at Dk = 128 and 128 columns 96 registers; two slots of k~ and decays, two stages of k and g for each
 /// decaying warp and three V: 180 KB of shared memory.
 /// Work: per chunk 450 instructions of a decaying warp and 160 of each walking warp.
-/// Bytes: those of `score_levels`; k, v and g a second time, except those of the last segment; X_s is written,
+/// Bytes: those of `score_levels`; k, v and g a second time, except those of the last segment; H_m is written,
 /// read and written by the second kernel, and read again.
 /// Bound by: the memory's bandwidth.
 /// Requires: as `score_levels`.
@@ -376,10 +376,10 @@ __device__ __forceinline__ void decay_keys(const SixteenRows<kKeyColumns>& to, C
   }
 }
 
-/// X_s and D_s of every segment but the last. All chunks of these segments are whole. Grid (tiles of Dv of these
+/// H_m and D_m of every segment but the last. All chunks of these segments are whole. Grid (tiles of Dv of these
 /// segments, H, B).
 /// @param states [B, H, segments - 1, Dk, Dv]
-/// @param decays [B, H, segments - 1, 4, Dk]: D_s in four factors, one from each warp that decays
+/// @param decays [B, H, segments - 1, 4, Dk]: D_m in four factors, one from each warp that decays
 template <class Shape>
 __global__ void __launch_bounds__(kStateBlock<Shape>, 1)
     segment_states_kernel(Bf16Arguments a, const __grid_constant__ StateMaps maps, LaunchPlan plan, float* states,
@@ -461,7 +461,7 @@ __global__ void __launch_bounds__(kStateBlock<Shape>, 1)
     auto slot_ring = Ring<kKeySlots>::consumer();
     for (int t = begin; t < end; t += kChunk) {
       const PanelTile<64> V{memory.values(ring.stage()).data + walker * PanelTile<64>::kPanelElements};
-      slot_ring.wait(slot_full);
+      slot_ring.wait(slot_full);  // k~ and decays of a chunk
       StateDecays<Shape::kDk> D;
       memory.decays(slot_ring.stage()).load(D);
       decay_state<Shape::kDk>(S, D);

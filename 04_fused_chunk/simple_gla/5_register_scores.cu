@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kBlock, 1)
         wgmma_fence(O, p);
         start_output_from_scores(O, p, tiles.V);
         wgmma_commit();
-        state_ring.wait(state_full);
+        state_ring.wait(state_full);  // Q S
         wgmma_wait<0>(O, p);
         from_state_of(state_ring.stage()).add_to(O, decays.from_start_of_rows());
         __syncwarp();

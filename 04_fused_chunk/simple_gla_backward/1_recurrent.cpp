@@ -15,8 +15,8 @@
 /// Equation:
 ///
 ///   S_t  = exp(g_t) S_{t-1} + k_t^T v_t    dq_t = scale do_t S_t^T                     t = 1 ... L
-///   dS_t = G_{t+1} + scale q_t^T do_t      dk_t = v_t dS_t^T     dv_t = k_t dS_t       t = L ... 1
-///   G_t  = exp(g_t) dS_t                   G_{L+1} = dfinal_state,   dinitial_state = G_1
+///   dS_t = exp(g_{t+1}) dS_{t+1} + scale q_t^T do_t    dk_t = v_t dS_t^T    dv_t = k_t dS_t    t = L ... 1
+///          dS_L has dfinal_state in the place of the first term,   dinitial_state = exp(g_1) dS_1
 ///   dg_t = dg_{t+1} + q_t . dq_t - k_t . dk_t,               dg_{L+1} = <S_L, dfinal_state>
 ///
 /// Shapes: q, k, dq, dk [B, H, L, Dk]; v, do, dv [B, H, L, Dv]; g, dg [B, H, L]; S, dS and their like [Dk, Dv]; all in

@@ -10,8 +10,8 @@
 /// Unchanged: the walk of a segment. segments.cuh has the other kernels.
 /// Equation: with segment m from position s to position e, and S' = dS / scale
 ///
-///   X_m  = sum over t of 2^(g_(t+1) + ... + g_e) k_t^T v_t      S_e      = 2^(g_s + ... + g_e) S_{s-1} + X_m
-///   X'_m = sum over t of 2^(g_s + ... + g_t) q_t^T do_t         S'_{s-1} = 2^(g_s + ... + g_e) S'_e + X'_m
+///   H_m  = sum over t of 2^(g_(t+1) + ... + g_e) k_t^T v_t      S_e      = 2^(g_s + ... + g_e) S_{s-1} + H_m
+///   H'_m = sum over t of 2^(g_s + ... + g_t) q_t^T do_t         S'_{s-1} = 2^(g_s + ... + g_e) S'_e + H'_m
 ///   dg_t = scale <S_e, S'_e> + sum_{i = t..e} (q_i . dq_i - k_i . dk_i)
 ///
 /// (g here to base 2.) The states of the first equation are found chunk by chunk, as in the walks.

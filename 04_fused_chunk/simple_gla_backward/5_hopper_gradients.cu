@@ -32,7 +32,7 @@
 /// run to run. A run waits for flags of the warps that wrote its first state.
 /// Registers: 128 per thread of the scores, 208 per thread of the state, 48 in the loading warpgroup.
 /// Resources: 214 KB of shared memory at Dk = Dv = 128, one block per multiprocessor.
-/// Work: as `walks`. The walk of dv computes row products, too, which nobody needs: without them it would be faster than
+/// Work: as `walks`. The walk of dv computes row products, too, which are not used: without them it would be faster than
 /// that of dk, and the two would soon read different chunks, each from memory.
 /// Bytes: q, k, v and do once for dq, and once for dk and dv together, if the blocks of a head share what they read;
 /// each gradient once. That is 2816 bytes per position at Dk = Dv = 128, and 8 Dk Dv bytes for each border of segments.

@@ -4,7 +4,7 @@
 ///
 ///     db_t = q_t . dq_t - k_t . dk_t,      dg_t = db_t + ... + db_e + dg_{e+1}      e: the chunk's last position
 ///
-/// dg_{e+1} = <S_e, G_{e+1}> is the product of the state after the chunk with the gradient that reaches it from behind.
+/// dg_{e+1} is <S_e, dS>, the product of the state after the chunk with the gradient that reaches it from behind.
 /// q_t . dq_t and k_t . dk_t are computed from the accumulators of dq and dk, before these are rounded to bf16. For the
 /// pairs of positions of one chunk, both kernels round the same numbers R_ti = (do_t . v_i) 2^(b_t - b_i) to bf16. So
 /// what a pair adds to the one and takes from the other cancels but for errors of fp32, as it does in the formula.

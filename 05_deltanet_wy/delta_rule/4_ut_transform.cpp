@@ -25,8 +25,8 @@
 /// Work: that of `wy`, and per position C^2 / 6 multiply-adds for T and Dk + Dv for the products with T's diagonal.
 /// Bytes: q, k, v, beta and o once.
 /// Bound by: the cores' arithmetic.
-/// Requires: what `recurrent` requires. How large T's elements can get depends on the keys: see the README on similar
-/// keys.
+/// Requires: what `recurrent` requires. How accurate T is depends on the keys: see `block_inverse` and
+/// `split_inverse` in the README.
 /// Weakness: each thread computes the chunks of its head one by one.
 /// Sources: arXiv 2406.06484, section 3.2, the UT transform; Joffrain et al., "Accumulating Householder
 /// transformations, revisited", ACM TOMS 32(2), 2006.

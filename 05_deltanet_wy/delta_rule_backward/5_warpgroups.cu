@@ -6,7 +6,7 @@
 /// are tiles as bulk copies bring them, and no thread transposes any: a flag of the product says in which direction it
 /// reads a tile (common/device/wgmma.cuh). So T and P serve both walks as they are, T for v_new and T^T for dV.
 ///
-///     from the beginning   residual^T = S^T K^T - V^T       v_new^T = residual^T (-T)^T    S^T += v_new^T K
+///     from the beginning   -residual^T = S^T K^T - V^T      v_new^T = -residual^T (-T)^T   S^T += v_new^T K
 ///     from the end         X^T = dS^T K^T + dO^T P          -dV^T = X^T (-T)               dS^T += dO^T Q + (-dV^T) K
 ///
 /// Other threads load chunks and store S, dS, v_new and dV, by bulk copies, while the chain goes on. Neither walk reads

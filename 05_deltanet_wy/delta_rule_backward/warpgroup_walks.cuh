@@ -3,7 +3,7 @@
 /// The two walks of `--backward` by warpgroups, in one launch. A warpgroup has 64 columns of Dv of a head, and its
 /// state transposed in the sums of a product:
 ///
-///     from the beginning   residual^T = S^T K^T - V^T       v_new^T = residual^T (-T)^T    S^T += v_new^T K
+///     from the beginning   -residual^T = S^T K^T - V^T      v_new^T = -residual^T (-T)^T   S^T += v_new^T K
 ///     from the end         X^T = dS^T K^T + dO^T P          -dV^T = X^T (-T)               dS^T += dO^T Q + (-dV^T) K
 ///
 /// Each product's sums, rounded to bf16, are the left factor of the next one and stay in their registers. The right

@@ -12,6 +12,7 @@
 #include "common/chapter/report.hpp"
 #include "common/chapter/run_operator.hpp"
 #include "common/chapter/selection.hpp"
+#include "common/chapter/summary.hpp"
 #include "common/error.hpp"
 #include "common/safetensors.hpp"
 #include "common/units.hpp"
@@ -194,6 +195,7 @@ bool run_chapter(const Chapter& chapter, const Options& options) {
   std::vector<OperatorResult> results;
   for (Task& task : tasks) results.push_back(run_task(task, settings, timer ? &*timer : nullptr, progress, report));
   report.summary(results);
+  append_summary(chapter, results);
 
   if (!options.output.empty()) write_outputs(options.output, results.front());
   if (!options.json.empty()) write_json(options.json, to_json(chapter, settings, results));

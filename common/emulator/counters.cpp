@@ -5,7 +5,7 @@
 namespace emulator {
 namespace {
 
-std::mutex mutex;
+std::mutex counters_mutex;
 Counters sums;
 
 }  // namespace
@@ -14,7 +14,7 @@ Counters sums;
 constinit thread_local Counters block_counters{.blocks = 1};
 
 void add_to_counters(const Counters& more) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(counters_mutex);
   sums.launches += more.launches;
   sums.blocks += more.blocks;
   sums.threads += more.threads;
@@ -26,12 +26,12 @@ void add_to_counters(const Counters& more) {
 }
 
 Counters counters() {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(counters_mutex);
   return sums;
 }
 
 void reset_counters() {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(counters_mutex);
   sums = {};
 }
 

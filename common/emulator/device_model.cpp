@@ -38,7 +38,7 @@ constexpr std::array kModels{
 };
 constexpr const DeviceModel& kDefault = kModels[4];
 
-[[noreturn]] void refuse(const std::string& setting, const std::string& expected) {
+[[noreturn]] void refuse_setting(const std::string& setting, const std::string& expected) {
   throw std::invalid_argument("EMULATOR_DEVICE has '" + setting + "': " + expected);
 }
 
@@ -47,7 +47,7 @@ std::uint64_t number(const std::string& setting, std::string_view text, std::uin
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value == 0 || value > most) {
-    refuse(setting, "a whole number from 1 to " + std::to_string(most) + " expected");
+    refuse_setting(setting, "a whole number from 1 to " + std::to_string(most) + " expected");
   }
   return value;
 }
@@ -56,7 +56,7 @@ std::uint64_t number(const std::string& setting, std::string_view text, std::uin
 int capability(const std::string& setting, std::string_view text) {
   const std::size_t point = text.find('.');
   if (point == text.npos || point + 2 != text.size() || text[point + 1] < '0' || text[point + 1] > '9') {
-    refuse(setting, "a compute capability such as 8.9 expected");
+    refuse_setting(setting, "a compute capability such as 8.9 expected");
   }
   return static_cast<int>(number(setting, text.substr(0, point), 99)) * 10 + (text[point + 1] - '0');
 }
@@ -76,9 +76,9 @@ void set(DeviceModel& model, const std::string& setting) {
   } else if (property == "l2_mb") {
     model.l2_bytes = static_cast<int>(number(setting, value, 1024)) * kMegabyte;
   } else {
-    refuse(setting,
-           "the properties are compute_capability, multiprocessors, shared_per_block_kb, "
-           "shared_per_multiprocessor_kb and l2_mb");
+    refuse_setting(setting,
+                   "the properties are compute_capability, multiprocessors, shared_per_block_kb, "
+                   "shared_per_multiprocessor_kb and l2_mb");
   }
 }
 
@@ -87,7 +87,7 @@ DeviceModel named(const std::string& name) {
   if (found != kModels.end()) return *found;
   std::string names;
   for (const DeviceModel& model : kModels) names += (names.empty() ? "" : ", ") + std::string(model.name);
-  refuse(name, "neither PROPERTY=VALUE nor one of " + names);
+  refuse_setting(name, "neither PROPERTY=VALUE nor one of " + names);
 }
 
 }  // namespace
@@ -120,7 +120,7 @@ DeviceModel DeviceModel::current() {
       const std::size_t end = std::min(text.find(',', begin), text.size());
       const std::string setting = text.substr(begin, end - begin);
       if (setting.find('=') == setting.npos) {
-        if (begin > 0) refuse(setting, "the name of a card stands first");
+        if (begin > 0) refuse_setting(setting, "the name of a card stands first");
         model = named(setting);
       } else {
         set(model, setting);

@@ -15,7 +15,7 @@ constexpr int kDevices = 2;  // unless EMULATOR_DEVICES is set
 
 thread_local int device_of_this_thread = 0;
 
-std::mutex mutex;
+std::mutex devices_mutex;
 std::set<std::pair<int, int>> peers;  // devices, and those whose memory they may access
 
 /// An error where `peer` is no device other than the current one.
@@ -38,7 +38,7 @@ int current_device() {
 }
 
 bool may_access(int device, int peer) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(devices_mutex);
   return device == peer || peers.contains({device, peer});
 }
 
@@ -82,7 +82,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
   if (flags != 0) return result(cudaErrorInvalidValue);
   return checked_result([&] {
     if (const cudaError_t error = emulator::check_peer(peer); error != cudaSuccess) return error;
-    const std::lock_guard lock(emulator::mutex);
+    const std::lock_guard lock(emulator::devices_mutex);
     const bool is_new = emulator::peers.emplace(emulator::current_device(), peer).second;
     return is_new ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;
   });
@@ -91,7 +91,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
 cudaError_t cudaDeviceDisablePeerAccess(int peer) {
   return checked_result([&] {
     if (const cudaError_t error = emulator::check_peer(peer); error != cudaSuccess) return error;
-    const std::lock_guard lock(emulator::mutex);
+    const std::lock_guard lock(emulator::devices_mutex);
     return emulator::peers.erase({emulator::current_device(), peer}) > 0 ? cudaSuccess : cudaErrorPeerAccessNotEnabled;
   });
 }

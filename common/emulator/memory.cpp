@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::align_val_t kAlignment{256};
 
-std::mutex mutex;
+std::mutex allocations_mutex;
 struct Allocation {
   std::size_t bytes;
   int device;
@@ -40,7 +40,7 @@ std::size_t total_memory() {
 
 std::size_t available_memory() {
   const std::size_t total = total_memory();
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(allocations_mutex);
   const std::size_t used = allocated[current_device()];
   return total > used ? total - used : 0;
 }
@@ -55,7 +55,7 @@ cudaError_t allocate(void** pointer, std::size_t bytes) {
   void* memory = ::operator new(bytes, kAlignment, std::nothrow);
   if (!memory) return cudaErrorMemoryAllocation;
   std::memset(memory, kPoison, bytes);
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(allocations_mutex);
   const int device = current_device();
   allocations[static_cast<const std::byte*>(memory)] = {bytes, device};
   allocated[device] += bytes;
@@ -68,7 +68,7 @@ cudaError_t deallocate(void* pointer) {
   if (const cudaError_t error = forbid_during_capture(); error != cudaSuccess) return error;
   if (!pointer) return cudaSuccess;
   {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(allocations_mutex);
     const auto found = allocations.find(static_cast<const std::byte*>(pointer));
     if (found == allocations.end()) return cudaErrorInvalidValue;
     allocated[found->second.device] -= found->second.bytes;
@@ -78,7 +78,7 @@ cudaError_t deallocate(void* pointer) {
   return cudaSuccess;
 }
 
-/// The allocation that the address lies in; the mutex is locked.
+/// The allocation that the address lies in; allocations_mutex is locked.
 const Allocation* find_allocation(const void* address) {
   const auto* byte = static_cast<const std::byte*>(address);
   const auto found = allocations.lower_bound(byte);  // the last allocation that begins at or before it
@@ -91,7 +91,7 @@ enum class Place { host, device, beyond_device };
 /// Where a range lies: in one allocation of the device, in host memory, or partly beyond the end of an allocation.
 Place place_of(const void* pointer, std::size_t bytes) {
   const auto* begin = static_cast<const std::byte*>(pointer);
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(allocations_mutex);
   const auto found = allocations.lower_bound(begin);  // the last allocation that begins at or before the range
   if (found == allocations.end()) return Place::host;
   const auto offset = static_cast<std::size_t>(begin - found->first);
@@ -140,13 +140,13 @@ cudaError_t set(void* to, int value, std::size_t bytes, cudaStream_t stream) {
 bool is_memory_of(const void* begin, std::size_t bytes, int device) {
   if (bytes == 0) return true;
   if (place_of(begin, bytes) != Place::device) return false;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(allocations_mutex);
   return find_allocation(begin)->device == device;
 }
 
 std::string describe_memory(const void* address) {
   const auto* byte = static_cast<const std::byte*>(address);
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(allocations_mutex);
   const auto found = allocations.lower_bound(byte);
   if (found == allocations.end() || static_cast<std::size_t>(byte - found->first) >= found->second.bytes) {
     char text[40];
@@ -160,7 +160,7 @@ std::string describe_memory(const void* address) {
 std::string find_memory_of_others(std::span<const std::byte> arguments) {
   const int device = current_device();
   if ((devices_with_memory & ~(std::uint64_t{1} << device)) == 0) return {};
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(allocations_mutex);
   for (std::size_t offset = 0; offset + sizeof(void*) <= arguments.size(); offset += alignof(void*)) {
     const void* word = nullptr;
     std::memcpy(&word, arguments.data() + offset, sizeof word);

@@ -46,7 +46,7 @@ struct Transfer {
   cudaStream_t stream;
 };
 
-std::mutex mutex;  // guards the communicators
+std::mutex communicators_mutex;  // guards the communicators
 std::set<ncclComm_t> communicators;
 std::atomic<std::uint64_t> bytes_between_devices = 0;
 
@@ -81,7 +81,7 @@ std::size_t bytes_of(const Transfer& transfer) {
 }
 
 bool is_there(ncclComm_t communicator) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(communicators_mutex);
   return communicators.contains(communicator);
 }
 
@@ -90,7 +90,7 @@ const char* name_of(Kind kind) {
 }
 
 /// "ncclSend of rank 0 of 2 "
-std::string describe(const Transfer& transfer) {
+std::string describe_transfer(const Transfer& transfer) {
   return std::string(name_of(transfer.kind)) + " of rank " + std::to_string(transfer.communicator->rank) + " of " +
          std::to_string(transfer.communicator->size) + " ";
 }
@@ -107,26 +107,26 @@ ncclResult_t check(const Transfer& transfer) {
   }
   const ncclComm& communicator = *transfer.communicator;
   if (size_of(transfer.type) == 0)
-    return fail_with(ncclInvalidArgument, describe(transfer) + "has no type that is known");
+    return fail_with(ncclInvalidArgument, describe_transfer(transfer) + "has no type that is known");
   if (communicator.async_error != ncclSuccess) {
-    return fail_with(communicator.async_error, describe(transfer) + "after an error of its communicator");
+    return fail_with(communicator.async_error, describe_transfer(transfer) + "after an error of its communicator");
   }
   const std::string device = "device " + std::to_string(communicator.device);
   if (device_of(transfer.stream) != communicator.device && transfer.stream) {
-    return fail_with(ncclInvalidArgument, describe(transfer) + "on a stream of device " +
+    return fail_with(ncclInvalidArgument, describe_transfer(transfer) + "on a stream of device " +
                                               std::to_string(device_of(transfer.stream)) + ", not of " + device);
   }
   if (transfer.kind != Kind::all_gather &&
       (transfer.peer < 0 || transfer.peer >= communicator.size || transfer.peer == communicator.rank)) {
-    return fail_with(ncclInvalidArgument, describe(transfer) + "with rank " + std::to_string(transfer.peer));
+    return fail_with(ncclInvalidArgument, describe_transfer(transfer) + "with rank " + std::to_string(transfer.peer));
   }
   const std::size_t bytes = bytes_of(transfer);
   if (transfer.kind != Kind::receive && !is_memory_of(transfer.from, bytes, communicator.device)) {
-    return fail_with(ncclInvalidArgument, describe(transfer) + "reads what is not memory of " + device);
+    return fail_with(ncclInvalidArgument, describe_transfer(transfer) + "reads what is not memory of " + device);
   }
   const std::size_t received = transfer.kind == Kind::all_gather ? bytes * std::size_t(communicator.size) : bytes;
   if (transfer.kind != Kind::send && !is_memory_of(transfer.to, received, communicator.device)) {
-    return fail_with(ncclInvalidArgument, describe(transfer) + "writes to what is not memory of " + device);
+    return fail_with(ncclInvalidArgument, describe_transfer(transfer) + "writes to what is not memory of " + device);
   }
   return ncclSuccess;
 }
@@ -171,12 +171,12 @@ class Matching {
   ncclResult_t end() const {
     for (const auto& [clique, ranks] : gathers_) {
       const Transfer& one = ranks.begin()->second.front();
-      return fail_with(ncclInvalidUsage, describe(one) + "waits for others that are not in its group");
+      return fail_with(ncclInvalidUsage, describe_transfer(one) + "waits for others that are not in its group");
     }
     for (const auto& [key, waiting] : pairs_) {
       const Transfer& one = waiting.front();
-      return fail_with(ncclInvalidUsage,
-                       describe(one) + "waits for rank " + std::to_string(one.peer) + ", which is not in its group");
+      return fail_with(ncclInvalidUsage, describe_transfer(one) + "waits for rank " + std::to_string(one.peer) +
+                                             ", which is not in its group");
     }
     return ncclSuccess;
   }
@@ -186,7 +186,8 @@ class Matching {
  private:
   static bool are_alike(const Transfer& a, const Transfer& b) {
     if (a.count == b.count && a.type == b.type) return true;
-    fail_with(ncclInvalidUsage, describe(a) + "and " + describe(b) + "differ in their counts or types");
+    fail_with(ncclInvalidUsage,
+              describe_transfer(a) + "and " + describe_transfer(b) + "differ in their counts or types");
     return false;
   }
 
@@ -267,7 +268,7 @@ ncclResult_t submit_transfer(const Transfer& transfer) {
 
 ncclResult_t remove(ncclComm_t communicator) {
   {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(communicators_mutex);
     if (communicators.erase(communicator) == 0) return ncclInvalidArgument;
   }
   for (const cudaStream_t stream : communicator->stuck) set_stuck(stream, false);
@@ -336,7 +337,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t* communicators, int count, const int* de
       return emulator::fail_with(ncclInvalidUsage, "ncclCommInitAll for device " + std::to_string(device) + " twice");
     }
   }
-  const std::lock_guard lock(emulator::mutex);
+  const std::lock_guard lock(emulator::communicators_mutex);
   for (int rank = 0; rank < count; ++rank) {
     communicators[rank] = new ncclComm{nullptr, rank, count, devices ? devices[rank] : rank};
     communicators[rank]->clique = communicators[0];

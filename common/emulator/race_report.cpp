@@ -1,27 +1,43 @@
 #include "race_report.hpp"
 
+#include <regex.h>
+
 #include <algorithm>
 #include <fstream>
 #include <mutex>
-#include <regex>
 
 #include "race_shadow.hpp"
 
 namespace emulator::races {
 namespace {
 
+/// All matches of a POSIX extended expression, which takes the compiler no time: each with the text of its groups.
+std::vector<std::vector<std::string>> matches(const std::string& text, const std::string& expression) {
+  std::vector<std::vector<std::string>> found;
+  regex_t compiled;
+  if (regcomp(&compiled, expression.c_str(), REG_EXTENDED) != 0) return found;
+  std::vector<regmatch_t> groups(compiled.re_nsub + 1);
+  const char* from = text.c_str();
+  while (*from != '\0' && regexec(&compiled, from, groups.size(), groups.data(), 0) == 0 && groups[0].rm_eo > 0) {
+    std::vector<std::string>& one = found.emplace_back();
+    for (const regmatch_t& group : groups) {
+      one.emplace_back(group.rm_so < 0 ? "" : std::string(from + group.rm_so, from + group.rm_eo));
+    }
+    from += groups[0].rm_eo;
+  }
+  regfree(&compiled);
+  return found;
+}
+
 /// The numbers in "[2][kColumns]", or none if one of them is not known. @param source in which constants are looked for
 std::vector<std::size_t> sizes_in(const std::string& text, const std::string& source) {
   std::vector<std::size_t> sizes;
-  static const std::regex word("[A-Za-z_0-9]+");
-  for (std::sregex_iterator i(text.begin(), text.end(), word), end; i != end; ++i) {
-    std::string size = i->str();
+  for (const auto& word : matches(text, "[A-Za-z_0-9]+")) {
+    std::string size = word[0];
     if (!std::isdigit(static_cast<unsigned char>(size[0]))) {
-      std::smatch constant;
-      if (!std::regex_search(source, constant, std::regex("const\\w*\\s+\\w+\\s+" + size + "\\s*=\\s*([0-9]+)\\s*;"))) {
-        return {};
-      }
-      size = constant[1];
+      const auto constants = matches(source, "const\\w*\\s+\\w+\\s+" + size + "\\s*=\\s*([0-9]+)\\s*;");
+      if (constants.empty()) return {};
+      size = constants.front()[1];
     }
     sizes.push_back(std::stoul(size));
   }
@@ -34,13 +50,11 @@ std::vector<std::size_t> sizes_of(const Line& line, const std::string& name) {
   std::string source, text;
   for (unsigned i = 0; i < line.number && std::getline(stream, text); ++i) source += text + "\n";
   const std::string here = "\\b" + name + "\\s*";
-  const std::regex declaration("__shared__[^;]*" + here + "((\\[[^\\]]+\\])+)|Shared<[^,>]+,([^>]+)>[^;]*" + here +
-                               "[;,]");
-  std::string sizes;
-  for (std::sregex_iterator i(source.begin(), source.end(), declaration), end; i != end; ++i) {
-    sizes = (*i)[1].matched ? (*i)[1] : (*i)[3];
-  }
-  return sizes_in(sizes, source);
+  const auto declarations =
+      matches(source, "__shared__[^;]*" + here + "((\\[[^]]+\\])+)|Shared<[^,>]+,([^>]+)>[^;]*" + here + "[;,]");
+  if (declarations.empty()) return {};
+  const std::vector<std::string>& last = declarations.back();
+  return sizes_in(!last[1].empty() ? last[1] : last[3], source);
 }
 
 /// Whether both are names of one file: the compiler's commands may have it relative to another folder.

@@ -9,11 +9,11 @@
 namespace emulator {
 namespace {
 
-std::mutex mutex;
+std::mutex report_mutex;
 std::string last;
 
 /// Threads that do the same.
-struct Group {
+struct Alike {
   const KernelThread* example;
   unsigned count = 0;
   std::vector<std::pair<unsigned, unsigned>> ranges;  // first and last
@@ -29,7 +29,7 @@ struct Group {
 };
 
 /// "threads 0-31, 64"
-std::string describe_threads(const Group& group) {
+std::string describe_threads(const Alike& group) {
   constexpr std::size_t kMostRanges = 8;
   std::string text = group.count == 1 ? "thread" : "threads";
   const char* separator = " ";
@@ -64,7 +64,7 @@ std::string describe_missing(const MBarrier& barrier) {
   return text + ", " + std::to_string(barrier.bytes_left) + " bytes missing";
 }
 
-std::string line_of(const Block& block, const Group& group) {
+std::string line_of(const Block& block, const Alike& group) {
   const bool one = group.count == 1;
   const std::string waits = one ? " waits" : " wait";
   const KernelThread& example = *group.example;
@@ -103,7 +103,7 @@ std::string line_of(const Block& block, const Group& group) {
 
 /// What the threads of a block do.
 std::string lines_of(const Block& block) {
-  std::vector<Group> groups;
+  std::vector<Alike> groups;
   for (const KernelThread& thread : block.threads()) {
     std::size_t i = 0;
     while (i < groups.size() && !same_doing(*groups[i].example, thread)) ++i;
@@ -111,7 +111,7 @@ std::string lines_of(const Block& block) {
     groups[i].add(thread.number);
   }
   std::string text;
-  for (const Group& group : groups) text += line_of(block, group);
+  for (const Alike& group : groups) text += line_of(block, group);
   return text;
 }
 
@@ -147,12 +147,12 @@ std::string describe_trap(const KernelThread& thread, const std::string& what, c
 
 void report(const std::string& text) {
   std::fprintf(stderr, "emulator: %s", text.c_str());
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(report_mutex);
   last = text;
 }
 
 std::string last_report() {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(report_mutex);
   return last;
 }
 

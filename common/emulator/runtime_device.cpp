@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kCudaVersion = 13000;
 
-std::mutex mutex;
+std::mutex runtime_mutex;
 // By device and kernel, where cudaFuncSetAttribute() has set it.
 std::map<std::pair<int, const void*>, std::size_t> dynamic_shared_limits;
 
@@ -120,7 +120,7 @@ int clusters_at_a_time(int blocks) {
 }
 
 std::size_t dynamic_shared_limit(const void* kernel) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(runtime_mutex);
   const auto found = dynamic_shared_limits.find({current_device(), kernel});
   return found == dynamic_shared_limits.end() ? kSharedPerBlock : found->second;
 }
@@ -163,7 +163,7 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
   return emulator::checked_result([&] {
     const auto bytes = static_cast<std::size_t>(value);
     if (!emulator::DeviceModel::current().has_shared_memory(bytes)) return cudaErrorInvalidValue;
-    const std::lock_guard lock(emulator::mutex);
+    const std::lock_guard lock(emulator::runtime_mutex);
     emulator::dynamic_shared_limits[{emulator::current_device(), kernel}] = bytes;
     return cudaSuccess;
   });

@@ -11,14 +11,14 @@ namespace {
 // launch none is used twice, or ThreadSanitizer would take one block to come after the other.
 constexpr std::size_t kKept = 512;
 
-std::mutex mutex;
+std::mutex strands_mutex;
 std::deque<void*> idle;
 std::deque<void*> used;  // in this launch
 
 }  // namespace
 
 void Strand::create(const char* name) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(strands_mutex);
   if (idle.empty()) {
     handle_ = __tsan_create_fiber(0);
   } else {
@@ -30,7 +30,7 @@ void Strand::create(const char* name) {
 
 void Strand::discard(bool ended) {
   if (!ended) return __tsan_destroy_fiber(handle_);  // it believes to be in the middle of its functions
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(strands_mutex);
   used.push_back(handle_);
   if (used.size() <= kKept) return;
   // Not the last ones: of a strand that is gone a report of a race cannot tell where it was.
@@ -39,7 +39,7 @@ void Strand::discard(bool ended) {
 }
 
 void recycle_strands() {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(strands_mutex);
   for (void* strand : used) {
     if (idle.size() < kKept) {
       idle.push_back(strand);

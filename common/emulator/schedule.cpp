@@ -16,7 +16,7 @@
 namespace emulator {
 namespace {
 
-std::mutex mutex;
+std::mutex schedule_mutex;
 std::optional<Schedule> chosen;  // by set_schedule()
 
 /// The number after `prefix` in a text such as "random:7".
@@ -44,7 +44,7 @@ Schedule Schedule::parse(const std::string& text) {
 Schedule Schedule::next() {
   Schedule schedule;
   {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(schedule_mutex);
     const char* text = std::getenv("EMULATOR_SCHEDULE");
     if (chosen) {
       schedule = *chosen;
@@ -116,7 +116,7 @@ std::uint16_t ReadyQueue::pop() {
 void set_schedule(const std::string& text) {
   std::optional<Schedule> schedule;
   if (!text.empty()) schedule = Schedule::parse(text);
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(schedule_mutex);
   chosen = schedule;
 }
 

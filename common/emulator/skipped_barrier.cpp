@@ -12,8 +12,8 @@
 namespace emulator {
 namespace {
 
-std::mutex mutex;
-std::optional<SkippedBarrier> chosen;
+std::mutex skipped_mutex;
+std::optional<SkippedBarrier> skipped;
 
 }  // namespace
 
@@ -39,8 +39,8 @@ SkippedBarrier SkippedBarrier::parse(const std::string& text) {
 }
 
 std::optional<SkippedBarrier> SkippedBarrier::current() {
-  const std::lock_guard lock(mutex);
-  if (chosen) return chosen;
+  const std::lock_guard lock(skipped_mutex);
+  if (skipped) return skipped;
   const char* text = std::getenv("EMULATOR_SKIP_BARRIER");
   if (!text) return std::nullopt;
   return parse(text);
@@ -51,13 +51,13 @@ bool SkippedBarrier::is_at(const std::source_location& where) const {
 }
 
 void skip_barrier(const std::string& file, unsigned line) {
-  const std::lock_guard lock(mutex);
-  chosen = SkippedBarrier{.file = file, .line = line};
+  const std::lock_guard lock(skipped_mutex);
+  skipped = SkippedBarrier{.file = file, .line = line};
 }
 
 void skip_no_barrier() {
-  const std::lock_guard lock(mutex);
-  chosen.reset();
+  const std::lock_guard lock(skipped_mutex);
+  skipped.reset();
 }
 
 }  // namespace emulator

@@ -14,7 +14,6 @@
 #include "report.hpp"
 
 namespace emulator {
-namespace {
 
 using Calls = std::vector<std::function<cudaError_t()>>;
 
@@ -28,7 +27,9 @@ struct Capture {
   Calls calls;
 };
 
-std::mutex mutex;  // guards all captures
+namespace {
+
+std::mutex captures_mutex;  // guards all captures
 std::vector<std::shared_ptr<Capture>> captures;
 
 }  // namespace
@@ -68,7 +69,7 @@ cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work, Work 
     };
   }
   {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(captures_mutex);
     if (stream) {
       if (Capture* capture = stream->active_capture()) {
         if (!capture->valid) return cudaErrorStreamCaptureInvalidated;
@@ -94,7 +95,7 @@ cudaError_t host_call(cudaStream_t stream, std::function<void()> work) {
 }
 
 cudaError_t refuse(cudaStream_t stream, cudaError_t error) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(captures_mutex);
   if (stream && stream->active_capture()) stream->active_capture()->valid = false;
   return error;
 }
@@ -108,7 +109,7 @@ void set_stuck(cudaStream_t stream, bool is_stuck) {
 }
 
 cudaError_t forbid_during_capture(bool relaxed_too) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(captures_mutex);
   for (const auto& capture : captures) {
     if (capture->mode == cudaStreamCaptureModeRelaxed && !relaxed_too) continue;
     capture->valid = false;
@@ -121,7 +122,7 @@ namespace {
 
 cudaError_t begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   if (!stream) return cudaErrorStreamCaptureUnsupported;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(captures_mutex);
   if (stream->active_capture()) return cudaErrorIllegalState;
   stream->capture =
       std::make_shared<Capture>(Capture{.origin = stream, .mode = mode, .blocking = stream->blocking, .calls = {}});
@@ -132,7 +133,7 @@ cudaError_t begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode) {
 cudaError_t end_capture(cudaStream_t stream, cudaGraph_t* graph) {
   if (!graph) return cudaErrorInvalidValue;
   *graph = nullptr;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(captures_mutex);
   if (!stream || !stream->active_capture()) return cudaErrorIllegalState;
   const std::shared_ptr<Capture> capture = stream->capture;
   if (capture->origin != stream) return cudaErrorStreamCaptureUnmatched;
@@ -187,7 +188,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (!event) return result(cudaErrorInvalidResourceHandle);
-  const std::lock_guard lock(emulator::mutex);
+  const std::lock_guard lock(emulator::captures_mutex);
   if (event->capture && !event->capture->ended) {
     if (!stream) return result(cudaErrorStreamCaptureImplicit);
     stream->capture = event->capture;
@@ -217,7 +218,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (!event || event->device != emulator::device_of(stream)) return result(cudaErrorInvalidResourceHandle);
   {
-    const std::lock_guard lock(emulator::mutex);
+    const std::lock_guard lock(emulator::captures_mutex);
     event->capture = stream && stream->active_capture() ? stream->capture : nullptr;
     if (event->capture) return result(event->capture->valid ? cudaSuccess : cudaErrorStreamCaptureInvalidated);
   }
@@ -229,7 +230,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (!event) return result(cudaErrorInvalidResourceHandle);
-  const std::lock_guard lock(emulator::mutex);
+  const std::lock_guard lock(emulator::captures_mutex);
   if (!event->capture || event->capture->ended) return cudaSuccess;
   event->capture->valid = false;
   return result(cudaErrorCapturedEvent);
@@ -259,7 +260,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
   if (!status) return result(cudaErrorInvalidValue);
-  const std::lock_guard lock(emulator::mutex);
+  const std::lock_guard lock(emulator::captures_mutex);
   const emulator::Capture* capture = stream ? stream->active_capture() : nullptr;
   *status = !capture         ? cudaStreamCaptureStatusNone
             : capture->valid ? cudaStreamCaptureStatusActive

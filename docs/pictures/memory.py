@@ -82,23 +82,23 @@ STAGES = [
     ),
     Stage(
         "01_linear_attention/causal_attention/2_gpu.cu",
-        ["q, k, v", "+phi(q), phi(k), [v, 1]", "+[o, normaliser]", "o"],
+        ["q, k, v", "+phi(q), phi(k), [v, 1]", "+o', Dv + 1 columns", "o"],
         [
             Kernel("features", [], ["a row at a time"], ["q, k, v*"], ["phi(q), phi(k), [v, 1]*"]),
-            Kernel("causal_dot_product", ["tiles"], ["S, with z as a column"], ["phi(q), phi(k), [v, 1]"], ["[o, normaliser]*"]),
-            Kernel("normalise", [], ["a row at a time"], ["[o, normaliser]*"], ["o*"]),
+            Kernel("causal_dot_product", ["tiles"], ["S, with z as a column"], ["phi(q), phi(k), [v, 1]"], ["o', Dv + 1 columns*"]),
+            Kernel("normalise", [], ["a row at a time"], ["o', Dv + 1 columns*"], ["o*"]),
         ],
         "Three kernels; the features and the output with its normaliser pass through device memory between them.",
     ),
     Stage(
         "01_linear_attention/causal_attention_backward/dispatch/dispatch.cu",
-        ["inputs, do", "+phi(q), phi(k), [v, 1]", "+[o, normaliser]", "+do'", "+their gradients", "dq, dk, dv"],
+        ["inputs, do", "+phi(q), phi(k), [v, 1]", "+o', Dv + 1 columns", "+do'", "+dphi(q), dphi(k), d[v, 1]", "dq, dk, dv"],
         [
             Kernel("features", [], ["a row at a time"], ["inputs, do*"], ["phi(q), phi(k), [v, 1]*"]),
-            Kernel("causal_dot_product", ["tiles"], ["S, with z as a column"], ["phi(q), phi(k), [v, 1]"], ["[o, normaliser]*"]),
-            Kernel("division", [], ["a row at a time"], ["[o, normaliser]*", "inputs, do*"], ["do'*"]),
-            Kernel("its gradients", ["tiles"], ["S, dS, with z and dz"], ["phi(q), phi(k), [v, 1]", "do'"], ["their gradients*"]),
-            Kernel("feature map", [], ["a row at a time"], ["their gradients*", "inputs, do*"], ["dq, dk, dv*"]),
+            Kernel("causal_dot_product", ["tiles"], ["S, with z as a column"], ["phi(q), phi(k), [v, 1]"], ["o', Dv + 1 columns*"]),
+            Kernel("division", [], ["a row at a time"], ["o', Dv + 1 columns*", "inputs, do*"], ["do'*"]),
+            Kernel("its gradients", ["tiles"], ["S, dS, with z and dz"], ["phi(q), phi(k), [v, 1]", "do'"], ["dphi(q), dphi(k), d[v, 1]*"]),
+            Kernel("feature map", [], ["a row at a time"], ["dphi(q), dphi(k), d[v, 1]*", "inputs, do*"], ["dq, dk, dv*"]),
         ],
         "The forward kernels, then the gradient of each in the opposite order; every intermediate passes through device memory.",
     ),
@@ -108,7 +108,7 @@ STAGES = [
         [
             Kernel("state of a segment", ["16 rows of K and V"], ["4 x 4 sums per thread"], ["k, v"], ["S_m*"]),
             Kernel("sum over segments", [], ["one sum per thread"], ["S_m*"], ["S*"]),
-            Kernel("output", ["16 of Q and S"], ["4 x 4 sums per thread"], ["S", "q"], ["o*"]),
+            Kernel("output", ["16 columns of Q", "and 16 rows of S"], ["4 x 4 sums per thread"], ["S", "q"], ["o*"]),
         ],
         "Three kernels; partial states and their sum are in device memory.",
     ),
@@ -244,39 +244,39 @@ STAGES = [
     ),
     Stage(
         GLA + "6_subchunk_tensor_core.cu",
-        ["q, k, g", "+q~, k~", "+decays D, scores", "v", "o"],
+        ["q, k, g", "+q~, k~", "+decays G, scores", "v", "o"],
         [
-            Kernel("prepare", [], ["16 keys that fade, 16 rows", "of q, k, g; 16 scores"], ["q, k, g*"], ["q~, k~*", "decays D, scores*"]),
-            Kernel("the walk", ["q~, k~, D, V; P"], ["S and O as accumulators"], ["q~, k~", "decays D, scores", "v"], ["o*"]),
+            Kernel("prepare", [], ["16 keys that fade, 16 rows", "of q, k, g; 16 scores"], ["q, k, g*"], ["q~, k~*", "decays G, scores*"]),
+            Kernel("the walk", ["q~, k~, G, V; P"], ["S and O as accumulators"], ["q~, k~", "decays G, scores", "v"], ["o*"]),
         ],
         "Two kernels; decayed queries and keys, decays and the diagonal's scores pass through device memory.",
     ),
     Stage(
         GLA + "7_subchunk_walk.cu",
-        ["q, k, g", "+q~, k~", "+decays D, scores", "v", "o"],
+        ["q, k, g", "+q~, k~", "+decays G, scores", "v", "o"],
         [
-            Kernel("prepare", [], ["16 keys that fade, 16 rows", "of q, k, g; 16 scores"], ["q, k, g*"], ["q~, k~*", "decays D, scores*"]),
-            Kernel("the walk", ["q~, k~, D, scores, V, twice"], ["S, and O of a sub-chunk"], ["q~, k~", "decays D, scores", "v"], ["o*"]),
+            Kernel("prepare", [], ["16 keys that fade, 16 rows", "of q, k, g; 16 scores"], ["q, k, g*"], ["q~, k~*", "decays G, scores*"]),
+            Kernel("the walk", ["q~, k~, G, scores, V, twice"], ["S, and O of a sub-chunk"], ["q~, k~", "decays G, scores", "v"], ["o*"]),
         ],
         "Two kernels; no scores between sub-chunks, and q~ and k~ are used as prepare has left them.",
     ),
     Stage(
         GLA + "8_segments.cu",
-        ["q, k, g", "+q~, k~, D, scores", "v", "+states of segments", "o"],
+        ["q, k, g", "+q~, k~, G, scores", "v", "+states of segments", "o"],
         [
-            Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, scores*"]),
-            Kernel("segment_states", ["k~, D, V, three sets"], ["X of the segment"], ["q~, k~, D, scores", "v"], ["states of segments*"]),
+            Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, G, scores*"]),
+            Kernel("segment_states", ["k~, G, V, three sets"], ["H of the segment"], ["q~, k~, G, scores", "v"], ["states of segments*"]),
             Kernel("carry", [], ["an element per thread"], ["states of segments*"], ["states of segments*"]),
-            Kernel("the walk", ["q~, k~, D, V, twice"], ["S and O"], ["q~, k~, D, scores", "v", "states of segments*"], ["o*"]),
+            Kernel("the walk", ["q~, k~, G, V, twice"], ["S and O"], ["q~, k~, G, scores", "v", "states of segments*"], ["o*"]),
         ],
         "Four kernels; a state and a decay for each segment pass through device memory.",
     ),
     Stage(
         GLA + "9_warpgroup_walk.cu",
-        ["q, k, g", "+q~, k~", "+decays D, scores", "v", "o"],
+        ["q, k, g", "+q~, k~", "+decays G, scores", "v", "o"],
         [
-            Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~*", "decays D, scores*"]),
-            Kernel("the walk: two warpgroups", ["q~, k~, D, scores, V four", "times; O twice"], ["one loads and stores; one has S^T,", "two copies of it in bf16, O^T"], ["q~, k~", "decays D, scores", "v"], ["o*"]),
+            Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~*", "decays G, scores*"]),
+            Kernel("the walk: two warpgroups", ["q~, k~, G, scores, V four", "times; O twice"], ["one loads and stores; one has S^T,", "two copies of it in bf16, O^T"], ["q~, k~", "decays G, scores", "v"], ["o*"]),
         ],
         "Two kernels; the walk takes its tiles by bulk copies, and the state is the sums of warpgroups' products.",
     ),
@@ -304,21 +304,21 @@ STAGES = [
     ),
     Stage(
         "03_gla/gla_backward/4_anchored_pairs.cu",
-        ["q, k, g", "+q~, k~, D, P", "v, do", "+S_n, S'_n", "dq, dk, dg", "dv"],
+        ["q, k, g", "+q~, k~, G, P", "v, do", "+states S, dS", "dq, dk, dg", "dv"],
         [
-            Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, D, P*"]),
-            Kernel("states: a warpgroup", ["k~ or q~, D, v or do,", "three times; a state"], ["S^T or S'^T, 64 columns"], ["q~, k~, D, P", "v, do"], ["S_n, S'_n"]),
-            Kernel("gradients: a warpgroup", ["q~, k~, D, v, do, S' or S;", "then A', B', gradients"], ["sums of products;", "sums of g; dg: 16 rows"], ["q~, k~, D, P", "v, do", "S_n, S'_n", "q, k, g"], ["dq, dk, dg", "dv"]),
+            Kernel("prepare", [], ["16 keys that fade"], ["q, k, g*"], ["q~, k~, G, P*"]),
+            Kernel("states: a warpgroup", ["k~ or q~, G, v or do,", "three times; a state"], ["S^T or dS^T, 64 columns"], ["q~, k~, G, P", "v, do"], ["states S, dS"]),
+            Kernel("gradients: a warpgroup", ["q~, k~, G, v, do;", "dS or S; then gradients"], ["sums of products;", "sums of g; dg: 16 rows"], ["q~, k~, G, P", "v, do", "states S, dS", "q, k, g"], ["dq, dk, dg", "dv"]),
         ],
         "Three kernels; the states of all chunks pass through device memory in bf16, and the last kernel needs g alone of q, k and g.",
     ),
     Stage(
         "03_gla/gla_backward/5_one_anchor.cu",
-        ["q, k, g", "+q^, k^, D, b", "v, do", "+S_n, D S'_n", "dq, dk, dg", "dv"],
+        ["q, k, g", "+q^, k^, decays", "v, do", "+states S, dS^", "dq, dk, dg", "dv"],
         [
-            Kernel("prepare: a chunk", ["sums of g"], ["16 rows of q, k and g"], ["q, k, g*"], ["q^, k^, D, b*"]),
-            Kernel("states: a warpgroup", ["k^ or q^, D, v or do,", "three times; a state"], ["S^T or S'^T, 64 columns"], ["q^, k^, D, b", "v, do"], ["S_n, D S'_n"]),
-            Kernel("gradients: a warpgroup", ["q^, k^, v, do, D S' or S;", "then A, B, gradients"], ["sums of products;", "sums of g; dg: 16 rows"], ["q^, k^, D, b", "v, do", "S_n, D S'_n", "q, k, g"], ["dq, dk, dg", "dv"]),
+            Kernel("prepare: a chunk", ["sums of g"], ["16 rows of q, k and g"], ["q, k, g*"], ["q^, k^, decays*"]),
+            Kernel("states: a warpgroup", ["k^ or q^, v or do,", "decays; a state"], ["S^T or dS^T, 64 columns"], ["q^, k^, decays", "v, do"], ["states S, dS^"]),
+            Kernel("gradients: a warpgroup", ["q^, k^, v, do;", "dS^ or S; then gradients"], ["sums of products;", "sums of g; dg: 16 rows"], ["q^, k^, decays", "v, do", "states S, dS^", "q, k, g"], ["dq, dk, dg", "dv"]),
         ],
         "Three kernels, as before; the decays are in the rows and in one of the two states, as long as no column forgets too much.",
     ),
@@ -357,7 +357,7 @@ STAGES = [
         ["q, k, g", "v", "o"],
         [
             Kernel("preparing warps of a block", [], ["16 keys that fade,", "rows loaded ahead"], ["q, k, g*"], [], True),
-            Kernel("walking warpgroup of the same block", ["q~, k~, decays, P of two chunks, filled", "by the other warps; V, O twice: 132 KB"], ["S^T, s, O^T"], ["v"], ["o*"]),
+            Kernel("walking warpgroup of the same block", ["q~, k~, decays, P of two chunks, filled", "by the other warps; V, O twice: 132 KB"], ["S^T, s, O^T"], ["v"], ["o"]),
         ],
         "One kernel; warps that prepare hand chunks to a warpgroup that walks, through shared memory.",
     ),
@@ -456,23 +456,23 @@ STAGES = [
     ),
     Stage(
         DELTA + "5_chunk_gpu.cu",
-        ["k, beta", "+T", "v", "+W, U (later v_new)", "+states [N, Dk, Dv]", "q", "o"],
+        ["k, beta", "+T", "v", "+W, U (later v_new)", "+a state per chunk", "q", "o"],
         [
             Kernel("solve", ["K, A"], ["a column of T"], ["k, beta"], ["T*"]),
             Kernel("vectors", ["T, K or V"], ["4 x 4 sums"], ["k, beta", "T", "v"], ["W, U (later v_new)*"]),
-            Kernel("states", ["S, W, v_new, K"], ["4 x 2 sums"], ["k, beta", "W, U (later v_new)"], ["W, U (later v_new)*", "states [N, Dk, Dv]*"]),
-            Kernel("outputs", ["Q, K, S, v_new; P"], ["4 x 4 sums"], ["W, U (later v_new)", "states [N, Dk, Dv]", "q", "k, beta"], ["o*"]),
+            Kernel("states", ["S, W, v_new, K"], ["4 x 2 sums"], ["k, beta", "W, U (later v_new)"], ["W, U (later v_new)*", "a state per chunk*"]),
+            Kernel("outputs", ["Q, K, S, v_new; P"], ["4 x 4 sums"], ["W, U (later v_new)", "a state per chunk", "q", "k, beta"], ["o*"]),
         ],
         "Four kernels; T, W, U, v_new and each chunk's state are in device memory between them.",
     ),
     Stage(
         DELTA + "6_block_inverse.cu",
-        ["k, beta", "+T", "v", "+W, U (later v_new)", "+states [N, Dk, Dv]", "q", "o"],
+        ["k, beta", "+T", "v", "+W, U (later v_new)", "+a state per chunk", "q", "o"],
         [
             Kernel("solve", ["K, A; X"], ["a column of a block;", "an element of each block"], ["k, beta"], ["T*"]),
             Kernel("vectors", ["T, K or V"], ["4 x 4 sums"], ["k, beta", "T", "v"], ["W, U (later v_new)*"]),
-            Kernel("states", ["S, W, v_new, K"], ["4 x 2 sums"], ["k, beta", "W, U (later v_new)"], ["W, U (later v_new)*", "states [N, Dk, Dv]*"]),
-            Kernel("outputs", ["Q, K, S, v_new; P"], ["4 x 4 sums"], ["W, U (later v_new)", "states [N, Dk, Dv]", "q", "k, beta"], ["o*"]),
+            Kernel("states", ["S, W, v_new, K"], ["4 x 2 sums"], ["k, beta", "W, U (later v_new)"], ["W, U (later v_new)*", "a state per chunk*"]),
+            Kernel("outputs", ["Q, K, S, v_new; P"], ["4 x 4 sums"], ["W, U (later v_new)", "a state per chunk", "q", "k, beta"], ["o*"]),
         ],
         "As `chunk_gpu`, but T comes from its blocks: X beside A in shared memory.",
     ),
@@ -676,7 +676,7 @@ STAGES = [
         ["q, k, g, beta", "+T, P; Q+, K+, K-", "v", "o"],
         [
             Kernel("prepare: a sub-chunk per warp", ["decayed q and k, their scores;", "then A: 58 KB"], ["16 rows of two columns;", "(I + A)^-1 in blocks"], ["q, k, g, beta"], ["T, P; Q+, K+, K-*"]),
-            Kernel("the walk: four equal warps", ["K+, K-, V, T, Q+, P of two", "chunks; O on its way: 155 KB"], ["S^T, residual^T, v_new^T, O^T"], ["T, P; Q+, K+, K-", "v"], ["o*"]),
+            Kernel("the walk: four equal warps", ["K+, K-, V, T, Q+, P of two", "chunks; O on its way: 151 KB"], ["S^T, residual^T, v_new^T, O^T"], ["T, P; Q+, K+, K-", "v"], ["o*"]),
         ],
         "Two kernels. The rows with their decays pass through device memory, beside T and P; the walk reads nothing of g.",
     ),
@@ -834,21 +834,21 @@ STAGES = [
     ),
     Stage(
         "06_scan/delta_rule/1_affine_chain.cu",
-        ["q, k, beta", "v", "+maps [F | b]", "+states", "o"],
+        ["q, k, beta", "v", "+maps [Phi | H]", "+states", "o"],
         [
-            Kernel("leaves", ["32 steps of k, v"], ["columns of [F | b]"], ["q, k, beta", "v"], ["maps [F | b]*"]),
-            Kernel("apply: leaf after leaf", ["rows of F"], ["4 x 4 sums"], ["maps [F | b]", "states"], ["states*"]),
+            Kernel("leaves", ["32 steps of k, v"], ["columns of [Phi | H]"], ["q, k, beta", "v"], ["maps [Phi | H]*"]),
+            Kernel("apply: leaf after leaf", ["rows of Phi"], ["4 x 4 sums"], ["maps [Phi | H]", "states"], ["states*"]),
             Kernel("outputs", ["32 steps of q, k, v"], ["columns of S"], ["q, k, beta", "v", "states*"], ["o*"]),
         ],
         "Maps of leaves and the states before them are in device memory; one launch per leaf applies a map.",
     ),
     Stage(
         "06_scan/delta_rule/2_scan_affine.cu",
-        ["q, k, beta", "v", "+maps [F | b]", "+states", "o"],
+        ["q, k, beta", "v", "+maps [Phi | H]", "+states", "o"],
         [
-            Kernel("leaves", ["32 steps of k, v"], ["columns of [F | b]"], ["q, k, beta", "v"], ["maps [F | b]*"]),
-            Kernel("up: compose", ["rows of F_2"], ["4 x 4 sums"], ["maps [F | b]"], ["maps [F | b]*"]),
-            Kernel("down: apply", ["rows of F_1"], ["4 x 4 sums"], ["maps [F | b]", "states"], ["states*"]),
+            Kernel("leaves", ["32 steps of k, v"], ["columns of [Phi | H]"], ["q, k, beta", "v"], ["maps [Phi | H]*"]),
+            Kernel("up: compose", ["rows of Phi_2"], ["4 x 4 sums"], ["maps [Phi | H]"], ["maps [Phi | H]*"]),
+            Kernel("down: apply", ["rows of Phi_1"], ["4 x 4 sums"], ["maps [Phi | H]", "states"], ["states*"]),
             Kernel("outputs", ["32 steps of q, k, v"], ["columns of S"], ["q, k, beta", "v", "states*"], ["o*"]),
         ],
         "Maps of runs and states before leaves are in device memory, between the kernels of the tree's levels.",
@@ -868,7 +868,7 @@ STAGES = [
         "06_scan/over_devices/dispatch/states_alone.cu",
         ["k, v, g", "+segments' maps", "+own map", "+maps of all", "+S before", "q", "o"],
         [
-            Kernel("segment_maps", ["two chunks of K, V; decays"], ["X: 64 or 128 columns"], ["k, v, g"], ["segments' maps*"]),
+            Kernel("segment_maps", ["two chunks of K, V; decays"], ["H: 64 or 128 columns"], ["k, v, g"], ["segments' maps*"]),
             Kernel("compose", [], ["an element per thread"], ["segments' maps*"], ["own map*"]),
             Kernel("all-gather", [], ["NCCL's own"], ["own map*"], ["maps of all*"]),
             Kernel("compose", [], ["an element per thread"], ["maps of all*"], ["S before*"]),
@@ -880,7 +880,7 @@ STAGES = [
         "06_scan/over_devices/dispatch/overlap.cu",
         ["k, v, g", "+segments' maps", "+own map", "+maps of all", "+S before", "q", "o"],
         [
-            Kernel("segment_maps", ["two chunks of K, V; decays"], ["X: 64 or 128 columns"], ["k, v, g"], ["segments' maps*"]),
+            Kernel("segment_maps", ["two chunks of K, V; decays"], ["H: 64 or 128 columns"], ["k, v, g"], ["segments' maps*"]),
             Kernel("compose", [], ["an element per thread"], ["segments' maps*"], ["own map*"]),
             Kernel("all-gather", [], ["NCCL's own"], ["own map*"], ["maps of all*"]),
             Kernel("compose", [], ["an element per thread"], ["maps of all*"], ["S before*"]),
@@ -892,8 +892,8 @@ STAGES = [
         "06_scan/over_devices_backward/1_all_gather.cu",
         ["inputs, do", "+own maps", "+maps of all", "+S, dS", "gradients"],
         [
-            Kernel("outputs, for M, X", ["its own"], ["its own"], ["inputs, do"], ["own maps*"]),
-            Kernel("gradients, for Y", ["its own"], ["its own"], ["inputs, do"], ["own maps*"]),
+            Kernel("outputs, for Phi, H", ["its own"], ["its own"], ["inputs, do"], ["own maps*"]),
+            Kernel("gradients, for H'", ["its own"], ["its own"], ["inputs, do"], ["own maps*"]),
             Kernel("all-gather", [], ["NCCL's own"], ["own maps*"], ["maps of all*"]),
             Kernel("compose, both ways", [], ["an element per thread"], ["maps of all*"], ["S, dS*"]),
             Kernel("the gradients", ["its own"], ["its own"], ["inputs, do", "S, dS*"], ["gradients*"]),
@@ -904,7 +904,7 @@ STAGES = [
         "06_scan/over_devices_backward/dispatch/states_alone.cu",
         ["inputs, do", "+segments' maps", "+own maps", "+maps of all", "+S, dS", "gradients"],
         [
-            Kernel("segment_maps, twice", ["two chunks", "and decays"], ["X, then Y"], ["inputs, do"], ["segments' maps*"]),
+            Kernel("segment_maps, twice", ["two chunks", "and decays"], ["H, then H'"], ["inputs, do"], ["segments' maps*"]),
             Kernel("compose, twice", [], ["an element per thread"], ["segments' maps*"], ["own maps*"]),
             Kernel("all-gather", [], ["NCCL's own"], ["own maps*"], ["maps of all*"]),
             Kernel("compose, both ways", [], ["an element per thread"], ["maps of all*"], ["S, dS*"]),
@@ -924,11 +924,11 @@ STAGES = [
     ),
     Stage(
         "06_scan/simple_gla/dispatch/scan_tiles.cu",
-        ["k, v, g", "+X [N, Dk Dv]", "+S [N, Dk Dv]", "q", "o"],
+        ["k, v, g", "+H [L / 64, Dk Dv]", "+S [L / 64, Dk Dv]", "q", "o"],
         [
-            Kernel("sums of tiles", ["64 steps of k, v"], ["32 columns of X_n"], ["k, v, g"], ["X [N, Dk Dv]*"]),
-            Kernel("scan's dispatch", ["totals of the warps"], ["steps"], ["X [N, Dk Dv]*"], ["S [N, Dk Dv]*"]),
-            Kernel("walk of all tiles", ["64 steps of q, k, v"], ["32 columns of S"], ["k, v, g", "S [N, Dk Dv]*", "q"], ["o*"]),
+            Kernel("sums of tiles", ["64 steps of k, v"], ["32 columns of H_n"], ["k, v, g"], ["H [L / 64, Dk Dv]*"]),
+            Kernel("scan's dispatch", ["totals of the warps"], ["steps"], ["H [L / 64, Dk Dv]*"], ["S [L / 64, Dk Dv]*"]),
+            Kernel("walk of all tiles", ["64 steps of q, k, v"], ["32 columns of S"], ["k, v, g", "S [L / 64, Dk Dv]*", "q"], ["o*"]),
         ],
         "One state for each tile of 64 steps passes through device memory.",
     ),
@@ -957,6 +957,7 @@ def draw(stage: Stage) -> Picture:
         p.labelled(12 + slot * i + 5, 40, slot - 10, 46, lines, "b" if tensor.startswith("+") else "a")
         middle[label] = (12 + slot * (i + 0.5), slot - 10)
     panel = (width - 12 - 12 * (count - 1)) / count
+    handed = []
     uses: dict[str, int] = {}
     for i, kernel in enumerate(stage.kernels):
         x = 6 + (panel + 12) * i
@@ -971,7 +972,7 @@ def draw(stage: Stage) -> Picture:
         p.text(x + 8, 371, "registers", "small soft")
         p.labelled(x + 6, 304, panel - 12, 52, fitted(kernel.registers, panel - 20), "d")
         if kernel.hands_on:
-            p.arrow((x + panel - 30, 304), (x + panel - 30, 243), (x + panel + 18, 243))
+            handed.append(((x + panel - 30, 304), (x + panel - 30, 243), (x + panel + 18, 243)))
         ways = [(t, False) for t in kernel.reads] + [(t, True) for t in kernel.writes]
         direct = [w for w in ways if w[0].endswith("*")]
         tiled = [w for w in ways if not w[0].endswith("*")]
@@ -987,6 +988,8 @@ def draw(stage: Stage) -> Picture:
                 start = center + min(0.1 * breadth, 10) * (used - 2.5 if used < 6 else 0)
                 points = [(start, 86), (at, 190), (at, y)]
                 p.arrow(*(reversed(points) if writes else points))
+    for points in handed:  # over the panels that they lead to
+        p.arrow(*points)
     return p
 
 

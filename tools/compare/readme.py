@@ -11,7 +11,7 @@ from pathlib import Path
 import re
 from textwrap import wrap
 
-from .groups import HEADLINES, STAIRCASE_AT, find, stairs
+from .groups import HEADLINES, STAIRCASE_AT, Rows, find, stairs
 from .peers import FLA, fastest, is_older, libraries, ratios
 from .store import Timings, best_ms, is_gpu, limit_share
 from .tables import cell, figure, percent, table
@@ -200,14 +200,23 @@ def chapter_table(
             body.append([name, "GPU", "bf16", *theirs, *("" for _ in shares)])
             named.append(name)
     head = ["stage", "on", "type", *(f"L = {L}" for L in lengths), *(f"of the limit, {L}" for L in shares)]
-    p = timings.problem
-    sizes = f"B={p['B']}, H={p['H']}, " + (f"Dk=Dv={p['Dk']}" if p["Dk"] == p["Dv"] else f"Dk={p['Dk']}, Dv={p['Dv']}")
-    note = f"{timings.machine['gpu']}, {timings.date[:10]}, commit {timings.commit}; {sizes}; milliseconds per call, on the GPU in a "
+    note = f"{timings.machine['gpu']}, {timings.date[:10]}, commit {timings.commit}; {sizes_of(rows, timings.problem)}; "
+    note += "milliseconds per call, on the GPU in a "
     note += "CUDA graph; `-`: not run. [All lengths](" + "../" * depth + "docs/timings/README.md)."
     if named:
         note += f" {' and '.join(named)}: the fastest of {'its' if len(named) == 1 else 'their'} operators for the same"
         note += f", of {comparison['date'][:10]}." if is_older(comparison, timings) else "."
     return table(head, body) + "\n" + "\n".join(wrap(f"({note})", 120, break_long_words=False, break_on_hyphens=False)) + "\n"
+
+
+def sizes_of(rows: Rows, problem: dict) -> str:
+    """The sizes that an operator was timed with: those of the problem, or its own where its states are D numbers."""
+    for timing in (timing for by_length in rows.stages.values() for timing in by_length.values()):
+        sizes = timing["sizes"]
+        if "D" in sizes and "Dk" not in sizes:
+            return ", ".join(f"{symbol}={sizes[symbol]}" for symbol in ("B", "H", "D") if symbol in sizes)
+    p = problem
+    return f"B={p['B']}, H={p['H']}, " + (f"Dk=Dv={p['Dk']}" if p["Dk"] == p["Dv"] else f"Dk={p['Dk']}, Dv={p['Dv']}")
 
 
 def chapter_of(comparison: dict | None, operator: str) -> str | None:

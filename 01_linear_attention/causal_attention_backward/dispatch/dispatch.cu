@@ -5,7 +5,7 @@
 /// kernels that work row by row. In the backward pass each of the three passes its gradient on to the one before it:
 ///   1. as in the forward pass: phi(q), phi(k), [v, 1], then o' = [phi(q) S, phi(q) . z] by causal_dot_product's
 ///      `dispatch`
-///   2. through the division: do' = [do / n, -(do . o) / n]
+///   2. through the division: do' = [do_t / c_t, -(do_t . o_t) / c_t], where c_t is the denominator
 ///   3. through the product: `dispatch` of causal_dot_product's gradients, with Dv + 1 columns
 ///   4. through the feature map: dq = phi'(q) dphi(q), likewise dk; the last column of d[v, 1] belongs to a constant
 /// Improves on: `recurrent` runs on one core.

@@ -1,37 +1,39 @@
 /// @file
 /// `segments`: delta_rule's stage of this name, with the decay of a segment.
 ///
-/// Idea: with gates a chunk turns S into gamma S + K^T D_end T (V - D K S), where gamma is the chunk's decay. So a
-/// segment turns S into Gamma S + E S + H, where Gamma is the product of its gammas. H is what it makes of zeros. Take
-/// no values and S = Gamma + E, with the Gamma of the chunks before: then
+/// Idea: with gates a chunk turns S into exp(b_e) S + K^T D_e T (V - D K S). So a segment turns S into G S + Psi S + H,
+/// where G is the product of its gates. H is what it makes of zeros. Take no values and S = G + Psi, with the G of the
+/// chunks before: then
 ///
-///     gamma (Gamma + E) + K^T D_end T (-D K (Gamma + E))  =  gamma Gamma  +  [gamma E + K^T D_end T (-D Gamma K - D K E)]
+///     exp(b_e) (G + Psi) + K^T D_e T (-D K (G + Psi))  =  exp(b_e) G  +  [exp(b_e) Psi + K^T D_e T (-D G K - D K Psi)]
 ///
-/// The bracket is the walk of E, from zeros, with the values -D Gamma K. As without gates, only E is rounded: Gamma S is
+/// The bracket is the walk of Psi, from zeros, with the values -D G K. As without gates, only Psi is rounded: G S is
 /// computed in fp32.
 ///
-///     segment       0               1                 2               3
-///     kernel 1   S_0, V -> H_0   V -> H_1, -K -> E_1   V -> H_2, -K -> E_2          at once: reads K, V, T, decays
-///     kernel 2               H_0 ------> + E_1 H_0 + H_1 ---> + E_2 . + H_2        a chain of products
-///                            times Gamma_1            times Gamma_2
-///                   |             |                 |               |
-///     kernel 3    walk          walk              walk            walk -> S_L        at once
+///     segment       0                1                   2                 3
+///     kernel 1   S_0, V -> H_0    V -> H_1            V -> H_2                       at once: reads K, V, T, decays
+///                                 -K -> Psi_1         -K -> Psi_2
+///     kernel 2                H_0 ------> + Psi_1 H_0 + H_1 ----> + Psi_2 . + H_2    a chain of products
+///                               times G_1                times G_2
+///                   |              |                   |                 |
+///     kernel 3    walk           walk                walk              walk -> S_L   at once
 ///
 /// Improves on: where heads are few, clusters leave multiprocessors idle; keys may be normalised here.
 /// Unchanged: the three kernels and their blocks; in a chunk, the factors of `three_blocks`.
 /// Equation:
 ///
-///   own_s = H_s, where H_0 starts from S_0     start of s + 1 = Gamma_s (start of s) + E_s (start of s) + H_s
+///   own_m = H_m, where H_0 starts from S_0     start of m + 1 = G_m (start of m) + Psi_m (start of m) + H_m
 ///
-/// Shapes: those of delta_rule's `segments`, and Gamma_s in fp32.
+/// Shapes: those of delta_rule's `segments`, and G_m in fp32.
 /// Thread mapping: as there. In kernel 1 all lanes of the loading warp fetch decays, one chunk ahead of the bulk copies.
 /// Resources: kernel 1 has four chunks of K, T, decays and the columns, 195 KB at Dk = 128; kernel 3 as
 /// that of delta_rule.
 /// Work: that of delta_rule's `segments`, and 6 Dv + Dk Dv / 32 multiplications per position twice.
-/// Bytes: the walk reads q, k, v and 396 bytes of T, P and decays per position once per tile of 64 columns; kernel 1 reads V, and K, T and decays once per 128 columns of [V | -K].
+/// Bytes: the walk reads q, k, v and 396 bytes of T, P and decays per position once per tile of 64 columns; kernel 1
+/// reads V, and K, T and decays once per 128 columns of [V | -K].
 /// Bound by: with few heads prepare_tiles() and the chains of the three kernels.
 /// Requires: compute capability 9.0, Dk <= 128, Dk and Dv multiples of 16, tensors that a tensor map can describe.
-/// Weakness: as there, twice the operations. Where gates are strong, Gamma and E vanish, and H alone would do.
+/// Weakness: as there, twice the operations. Where gates are strong, G and Psi vanish, and H alone would do.
 /// Sources: those of delta_rule's `segments`.
 
 #include <cuda_runtime.h>
@@ -92,7 +94,7 @@ __device__ __forceinline__ void add_values(WarpgroupColumns& sums, const Warpgro
 }
 
 /// Kernel 1: walks all segments but the last from a state of zeros, with the values V or -K. The first segment starts
-/// from S_0, and its E and Gamma are not needed. Grid (tiles of 128 columns of [V | -K] of these segments, H, B).
+/// from S_0, and its Psi and G are not needed. Grid (tiles of 128 columns of [V | -K] of these segments, H, B).
 /// @param inverses those of prepare_tiles(), without P
 template <class Shape>
 __global__ void __launch_bounds__(kMapThreads, 1)
@@ -162,7 +164,7 @@ __global__ void __launch_bounds__(kMapThreads, 1)
     wgmma_commit();
     load_signed_values(values, tiles.columns(group), unit, is_key ? kPlus : kMinus);
     wgmma_wait<0>(residual);
-    // D (K E + Gamma K), or D K S - V
+    // D (K Psi + G K), or D K S - V
     add_values(residual, values, is_key ? decay : 0.0f);
     decay_columns(residual, decays + kOfKeys * kChunk);
     add_values(residual, values, is_key ? 0.0f : 1.0f);

@@ -87,7 +87,7 @@ def state_owners() -> Picture:
         "state_owners", 780, 280, "Which block and which thread has which part of the state",
         "Four squares, each the state of a head, 64 rows of Dk and 64 columns of Dv. atomic: eight blocks, each with 8 rows. registers and "
         "lmha: one block, each thread with a column. lmha_low_occupancy: 64 blocks, each with one column. The lmha of dispatch: two "
-        "blocks of 32 columns, and two threads share a column, four rows each by turns.",
+        "blocks of 32 columns, and two threads share a column, four rows each in turn.",
     )  # fmt: skip
     side, top = 144, 56
     titles = (["atomic"], ["registers, lmha"], ["lmha_low_occupancy"], ["dispatch, 32 heads"])
@@ -95,7 +95,7 @@ def state_owners() -> Picture:
         ["8 blocks per head, 8 rows", "each; one thread per", "column; all blocks add", "to the same o_t"],
         ["1 block per head;", "one thread per column,", "which is in its registers"],
         ["64 blocks per head, one", "column each; lanes along", "Dk, warps along time"],
-        ["2 blocks per head, 32", "columns each; two threads", "per column, by turns"],
+        ["2 blocks per head, 32", "columns each; two threads", "per column, which take", "four rows each in turn"],
     )
     for i in range(4):
         x = 36 + 190 * i
@@ -227,7 +227,8 @@ def adjoint() -> Picture:
     p.text(48, 113, "0", "middle mono")
     p.arrow((682, 228), (632, 228))
     p.text(694, 233, "0", "middle mono")
-    p.text(10, 20, "positions", "small soft")
+    p.text(10, 82, "from the start", "small soft")
+    p.text(710, 266, "from the end", "end small soft")
     return p
 
 

@@ -146,10 +146,11 @@ def grid(p: Picture, x, y, columns, rows, width, height) -> None:
 
 def mma_fragments() -> Picture:
     p = Picture(
-        "mma_fragments", 776, 408, "The fragments of lane 6",
+        "mma_fragments", 776, 434, "Fragments: which lane holds which numbers",
         "Three matrices as grids: A with 16 rows and 16 columns, B with 16 rows and 8 columns, D with 16 rows and 8 columns. Lane 6 "
         "holds A[1][4], A[1][5] in register a[0], A[9][4], A[9][5] in a[1], A[1][12], A[1][13] in a[2], A[9][12], A[9][13] in a[3]; "
-        "B[4][1], B[5][1] in b[0], B[12][1], B[13][1] in b[1]; and D[1][4], D[1][5], D[9][4], D[9][5] in d[0] to d[3].",
+        "B[4][1], B[5][1] in b[0], B[12][1], B[13][1] in b[1]; and D[1][4], D[1][5], D[9][4], D[9][5] in d[0] to d[3]. In the upper left "
+        "8 x 8 block of each matrix small numbers are the lanes: 0 to 3 share row 0 of A and of D, and column 0 of B, and so on.",
     )  # fmt: skip
     cell, y0 = 18, 58
     ax, bx, dx = 40, 408, 616
@@ -163,6 +164,14 @@ def mma_fragments() -> Picture:
     def place(x, row, column, rows, columns, kind, words):
         p.labelled(x + column * cell, y0 + row * cell, columns * cell, rows * cell, [words], kind)
 
+    for lane in range(32):  # the block in the upper left corner of each matrix
+        row, pair = lane // 4, lane % 4
+        if lane != 6:
+            for x in (ax, dx):
+                p.box(x + 2 * pair * cell, y0 + row * cell, 2 * cell, cell, "paper", 0)
+                p.text(x + (2 * pair + 1) * cell, y0 + row * cell + 13, str(lane), "middle small soft")
+            p.box(bx + row * cell, y0 + 2 * pair * cell, cell, 2 * cell, "paper", 0)
+            p.text(bx + row * cell + 9, y0 + (2 * pair + 1) * cell + 4, str(lane), "middle small soft")
     for i, (row, column) in enumerate(((1, 4), (9, 4), (1, 12), (9, 12))):
         place(ax, row, column, 1, 2, "b", f"a[{i}]")
     for i, row in enumerate((4, 12)):
@@ -182,6 +191,7 @@ def mma_fragments() -> Picture:
     p.lines(ax, 370, ["4 registers of two bf16:", "32 lanes x 8 numbers = 16 x 16"], "small")
     p.lines(bx, 370, ["2 registers of two bf16:", "32 x 4 = 16 x 8"], "small")
     p.lines(dx, 370, ["d[0] to d[3], in fp32:", "32 x 4 = 16 x 8"], "small")
+    p.text(ax, 420, "grey numbers: the lane that holds the two numbers; every block of 8 x 8 is divided in the same way", "small soft")
     return p
 
 
@@ -405,6 +415,88 @@ def mbarrier_phases() -> Picture:
     return p
 
 
+def warpgroup_product() -> Picture:
+    p = Picture(
+        "warpgroup_product", 776, 236, "Who holds what of a product of a warpgroup",
+        "The product S^T Q^T = O^T. Left the factor A = S^T with 64 rows, which lies in registers, 16 rows in each of four warps. In the "
+        "middle the factor B = Q^T, which all four warps read from shared memory. Right the sums D = O^T with 64 rows, 16 rows in each warp's "
+        "registers.",
+    )  # fmt: skip
+    for x, name in ((88, "A = Sᵀ, rounded"), (330, "B = Qᵀ"), (576, "D = Oᵀ, sums")):
+        p.text(x, 24, name, "bold")
+    for w in range(4):
+        y = 52 + 34 * w
+        p.text(80, y + 21, f"warp {w}", "end small")
+        p.labelled(88, y, 150, 34, ["16 rows"], "c")
+        p.labelled(576, y, 150, 34, ["16 rows"], "c")
+    p.labelled(330, 70, 150, 100, ["read once", "for four warps"], "a")
+    p.text(284, 126, "x", "middle")
+    p.text(528, 126, "=", "middle")
+    for x, words in ((88, "registers (or shared memory)"), (330, "shared memory"), (576, "registers")):
+        p.text(x, 210, words, "small soft")
+    return p
+
+
+def two_proxies() -> Picture:
+    p = Picture(
+        "two_proxies", 776, 246, "Two ways to shared memory",
+        "Left the threads, with loads, stores and ldmatrix. Right the async proxy: the copy engine and the tensor cores that run wgmma. "
+        "Between them shared memory with the tile P. A store of P may still be on its way when wgmma reads. Below, the order that is right: "
+        "store P, fence.proxy.async, block barrier, wgmma reads P.",
+    )  # fmt: skip
+    p.labelled(16, 30, 190, 72, ["threads:", "loads, stores, ldmatrix"], "b")
+    p.labelled(318, 30, 140, 72, ["shared memory", "P"], "a")
+    p.labelled(570, 30, 190, 72, ["async proxy:", "copy engine, wgmma"], "c")
+    p.arrow((206, 66), (316, 66))
+    p.arrow((570, 66), (460, 66))
+    p.lines(261, 36, ["a store may", "still be here"], "middle small soft")
+    p.text(515, 54, "reads P", "middle small soft")
+    p.text(16, 150, "in order:", "small bold")
+    for x, width, lines, kind in (
+        (16, 160, ["each thread", "stores its part of P"], "b"),
+        (210, 160, ["each thread", "fence.proxy.async"], "d"),
+        (404, 160, ["all threads", "block barrier"], "paper"),
+        (598, 162, ["wgmma", "reads P"], "c"),
+    ):
+        p.labelled(x, 168, width, 48, lines, kind)
+    for x in (176, 370, 564):
+        p.arrow((x, 192), (x + 33, 192))
+    return p
+
+
+def register_budget() -> Picture:
+    p = Picture(
+        "register_budget", 776, 262, "Registers per thread, before and after setmaxnreg",
+        "Bars for the registers per thread of each warpgroup. specialized starts with three times 168, and then has 24 for loads, 152 "
+        "for scores and 240 for the state. queued_products starts with four times 128, and then has 96 and 96 for scores, 72 for loads and "
+        "stores and 240 for the state.",
+    )  # fmt: skip
+    x0, scale = 150, 1.2
+    for y, name, start, roles in (
+        (20, "specialized", (168,) * 3, ((24, "a", "24"), (152, "b", "152: scores"), (240, "c", "240: state"))),
+        (
+            140,
+            "queued_products",
+            (128,) * 4,
+            ((96, "b", "96: scores"), (96, "b", "96: scores"), (72, "a", "72"), (240, "c", "240: state")),
+        ),
+    ):
+        p.text(16, y + 20, name, "small bold")
+        x = x0
+        for registers in start:
+            p.labelled(x, y, registers * scale, 32, [f"{registers}"], "paper")
+            x += registers * scale
+        x = x0
+        for registers, kind, words in roles:
+            p.labelled(x, y + 44, registers * scale, 32, [words], kind)
+            x += registers * scale
+        p.text(16, y + 64, "after setmaxnreg", "small")
+    p.text(x0, 116, "24: the warpgroup of the loads", "small soft")
+    p.text(x0, 236, "72: the warpgroup of loads and stores", "small soft")
+    p.text(x0, 256, "each number: registers per thread of one warpgroup", "small soft")
+    return p
+
+
 def warpgroup_chunk() -> Picture:
     p = Picture(
         "warpgroup_chunk", 776, 222, "A chunk on one warpgroup",
@@ -516,8 +608,8 @@ def queued_products() -> Picture:
         "queued_products", 776, 418, "Who waits for whom in queued_products",
         "One thread loads into four slots of tiles. Two warpgroups, one for even chunks and one for odd ones, read Q and K there and put P "
         "into two slots. The state's warpgroup reads the tiles and P and puts O into two slots, which three warps store. Each ring has a "
-        "full and an empty mbarrier per slot. Below, time: the tensor core computes O of n, S of n + 1, O of n + 1, S of n + 2; "
-        "the state's warps meanwhile round S, and put O of n.",
+        "full and an empty mbarrier per slot. Below, time: the tensor core computes O of n, V^T K of n + 1, O of n + 1, V^T K of "
+        "n + 2; the state's warps meanwhile round S and queue the next V^T K, and put O of n.",
     )  # fmt: skip
     p.labelled(10, 76, 88, 52, ["loads", "1 thread"], "a")
     p.labelled(278, 32, 116, 48, ["scores, even n", "4 warps"], "b")
@@ -556,11 +648,11 @@ def queued_products() -> Picture:
     for i, n in enumerate(("n", "n + 1")):
         x = 110 + 332 * i
         p.labelled(x, 280, 172, 34, [f"O of {n}"], "b")
-        p.labelled(x + 172, 280, 132, 34, [f"S of {'n + 1' if i == 0 else 'n + 2'}"], "c")
-        p.labelled(x + 20, 330, 112, 34, ["round S, queue S"], "paper")
+        p.labelled(x + 172, 280, 132, 34, [f"Vᵀ K of {'n + 1' if i == 0 else 'n + 2'}"], "c")
+        p.labelled(x + 20, 330, 136, 34, ["round S, queue Vᵀ K"], "paper")
         p.labelled(x + 172, 330, 100, 34, [f"put O of {n}"], "paper")
     p.text(426, 272, "the gap that is left", "middle small soft")
-    p.text(110, 396, "The product for S of n + 1 waits in the queue while O of n is computed and S is rounded.", "small")
+    p.text(110, 396, "While O of n is computed, S is rounded, and the product that adds chunk n + 1 to S joins the queue.", "small")
     return p
 
 
@@ -624,8 +716,11 @@ DRAWINGS = (
     load_ahead,
     segments_at_once,
     mbarrier_phases,
+    warpgroup_product,
+    two_proxies,
     warpgroup_chunk,
     walk_roles,
+    register_budget,
     three_slots,
     queued_products,
     gradient_walks,

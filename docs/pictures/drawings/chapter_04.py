@@ -210,7 +210,7 @@ def score_roles() -> Picture:
     p.arrow((610, 290), (610, 170), kind="line dashed")
     p.text(734, 218, "output_full", "end small mono")
     p.text(616, 250, "output_empty", "small mono")
-    p.text(20, 388, "solid: is full, go on; dashed: is free again", "small soft")
+    p.text(20, 388, "solid: is full, go on; dashed: is free again; (2): full after two arrivals", "small soft")
     return p
 
 
@@ -254,7 +254,7 @@ def segment_blocks() -> Picture:
         ["Left of its dashed line a kernel has started early: it loads", "and prepares, and waits there for the one before."],
         "small",
     )
-    p.text(30, 386, "three launches; lengths of the bars about as measured at L = 16384", "small soft")
+    p.text(30, 386, "three launches; a sketch: segments of more than 16 chunks do not start early", "small soft")
     return p
 
 
@@ -340,14 +340,16 @@ def register_scores() -> Picture:
     p.text(256, 232, "full (2)", "small mono")
     p.labelled(460, 40, 180, 66, ["one warpgroup, state:", "S^T Q^T, then V~^T K;", "waits for tiles"], "d")
     p.labelled(460, 210, 180, 66, ["two warpgroups, in turn:", "Q K^T, P in registers,", "P V, plus Q S"], "c")
-    p.arrow((360, 140), (410, 140), (410, 60), (460, 60))
-    p.arrow((360, 176), (410, 176), (410, 256), (460, 256))
-    p.text(416, 134, "empty: when both", "small mono")
-    p.text(416, 150, "have read the set", "small mono")
+    p.arrow((360, 136), (396, 136), (396, 56), (460, 56))
+    p.arrow((460, 84), (420, 84), (420, 150), (360, 150), kind="line dashed")
+    p.arrow((460, 232), (420, 232), (420, 166), (360, 166), kind="line dashed")
+    p.arrow((360, 180), (396, 180), (396, 260), (460, 260))
+    p.text(428, 155, "empty: when both", "small mono")
+    p.text(428, 172, "have read the set", "small mono")
     p.arrow((590, 106), (590, 210))
     p.arrow((610, 210), (610, 106), kind="line dashed")
-    p.text(618, 150, "state_full: Q S, fp32", "small mono")
-    p.text(618, 170, "state_empty", "small mono")
+    p.text(584, 196, "state_full: Q S", "end small mono")
+    p.text(618, 162, "state_empty", "small mono")
     p.labelled(690, 216, 80, 54, ["two warps:", "store O"], "a")
     p.arrow((640, 234), (690, 234))
     p.arrow((690, 252), (640, 252), kind="line dashed")
@@ -356,8 +358,8 @@ def register_scores() -> Picture:
         20,
         326,
         [
-            "The state waits for tiles, and for a free place of Q S, of which there are two. The scores wait for tiles,",
-            "and at the end of a chunk for Q S. P passes through no memory.",
+            "Solid: is full, go on; dashed: is free again; (2): full after two arrivals. The state waits for tiles, and for one of",
+            "two places of Q S. The scores wait for tiles, and at the end of a chunk for Q S. P passes through no memory.",
         ],
         "small soft",
     )
@@ -390,6 +392,31 @@ def unequal_segments() -> Picture:
     p.line(end, 26, end, 240, "line dashed")
     p.text(end, 256, "both end here", "middle small")
     p.text(12, 280, "a chunk of the states takes about half as long as one of the walk", "small soft")
+    return p
+
+
+def gate_pairs() -> Picture:
+    p = Picture(
+        "gate_pairs", 780, 300, "Which pairs of positions are in the gradient of a gate",
+        "A triangle of queries, downwards, and keys, to the right, cut at position p. Pairs of a query from p on and a key before p "
+        "pass the gate of p and are its gradient. Pairs with both positions from p on are in both sums and cancel. Pairs with both "
+        "before p are in neither sum.",
+    )  # fmt: skip
+    x, y, side, cut = 90, 44, 220, 90
+    p.text(x, 20, "keys i, to the right; queries t, downwards", "small")
+    p.polygon([(x, y), (x, y + cut), (x + cut, y + cut)], "paper")
+    p.polygon([(x, y + cut), (x, y + side), (x + cut, y + side), (x + cut, y + cut)], "b")
+    p.polygon([(x + cut, y + cut), (x + cut, y + side), (x + side, y + side)], "a")
+    p.text(x - 8, y + cut + 5, "p", "end small bold")
+    p.text(x + cut, y + side + 18, "p", "middle small bold")
+    rows = (
+        ("b", ["t >= p > i: the decay contains the gate of p.", "In the sum of q . dq alone: these pairs are dg_p"]),
+        ("a", ["t >= i >= p: in the sum of q . dq and in that of k . dk.", "They cancel, if both have rounded them alike"]),
+        ("paper", ["p > t >= i: in neither sum"]),
+    )
+    for i, (kind, lines) in enumerate(rows):
+        p.box(370, 78 + 64 * i, 22, 22, kind)
+        p.lines(404, 93 + 64 * i, lines, "small")
     return p
 
 
@@ -492,6 +519,7 @@ DRAWINGS = (
     decay_roles,
     register_scores,
     unequal_segments,
+    gate_pairs,
     gradient_borders,
     gradient_runs,
     walks_in_step,

@@ -217,6 +217,40 @@ def scores_roles() -> Picture:
     return p
 
 
+def cluster_push() -> Picture:
+    p = Picture(
+        "cluster_push", 780, 330, "A push from one block of a cluster to the other",
+        "Two blocks side by side, each with its shared memory, and device memory below. 1: a warpgroup of block 0 stores T and P "
+        "into slot 0 of its own shared memory. 2: a push copies 20 KB from there into slot 0 of block 1. 3: its bytes are counted "
+        "at the mbarrier matrices_full of block 1. 4: the chain of block 1, which waits at this mbarrier, goes on and reads the "
+        "slot. 5: a message of 16 bytes, also a push, tells block 0 that the slot is free. Nothing of it goes through device memory.",
+    )  # fmt: skip
+    for x, title, kind in ((10, "block 0, on one multiprocessor", "end small soft"), (480, "block 1, on its neighbour", "small soft")):
+        p.text(x + 145, 20, title, "middle bold")
+        p.box(x, 30, 290, 214, "paper")
+        p.line(x, 112, x + 290, 112, "faint dashed")
+        p.text(x + (280 if x == 10 else 10), 128, "shared memory", kind)
+    p.labelled(30, 48, 250, 40, ["a warpgroup: T and P of chunk 4"], "a")
+    p.labelled(500, 48, 250, 40, ["the chain of block 1"], "b")
+    p.labelled(30, 194, 130, 40, ["slot 0: T, P"], "d")
+    p.labelled(500, 194, 130, 40, ["slot 0: T, P"], "d")
+    p.labelled(150, 138, 130, 34, ["slot_free[0]"], "c")
+    p.labelled(610, 138, 140, 34, ["matrices_full[0]"], "c")
+    p.arrow((90, 88), (90, 194))
+    p.text(98, 156, "1  store", "small")
+    p.arrow((160, 214), (500, 214))
+    p.text(390, 206, "2  push: 20 KB", "middle small")
+    p.arrow((560, 194), (560, 155), (610, 155))
+    p.text(552, 178, "3  count", "end small")
+    p.arrow((680, 138), (680, 88))
+    p.text(688, 106, "4  go on", "small")
+    p.arrow((500, 68), (390, 68), (390, 155), (280, 155))
+    p.lines(398, 100, ["5  message:", "16 bytes"], "small")
+    p.labelled(10, 262, 760, 30, ["device memory, behind the second-level cache: not on this way"], "paper", "middle small soft")
+    p.text(10, 318, "A push names its goal by the address of the same place in its own block, and by the number of the other block.", "small soft")
+    return p
+
+
 def cluster_turns() -> Picture:
     p = Picture(
         "cluster_turns", 770, 330, "Four warpgroups of two blocks compute T and P in turn",
@@ -297,8 +331,8 @@ def three_blocks_waits() -> Picture:
         10,
         350,
         [
-            "Where an arrow ends, somebody waits; its name is that of the barrier. Arrows between blocks are pushes: T and P of a",
-            "chunk, 20 KB, or for slot_free a message of 16 bytes: the chain has read this slot, and the push to its block is over.",
+            "An arrow bears the name of the mbarrier at which its receiver waits. Arrows between blocks are pushes: T and P of a",
+            "chunk, 20 KB, or at slot_free a message of 16 bytes: the chain has read this slot, and the push to its block is over.",
         ],
         "small soft",
         18,
@@ -462,6 +496,7 @@ DRAWINGS = (
     split_number,
     delta_chain,
     scores_roles,
+    cluster_push,
     cluster_turns,
     three_blocks_waits,
     segment_maps,

@@ -31,8 +31,8 @@ def gates_factors() -> Picture:
     p.text(292, 24, "position 4 reads the old state through gates 1 to 4: 1/16", "middle")
     p.text(292, 44, "exp(b_t): on the rows of K and Q that read", "middle small")
     p.arrow((x[1] + 10, y + 18), (x[1] + 10, 196), (x[3], 196), (x[3], y + 18))
-    p.text(x[1] + 20, 188, "pair of 2 and 4: gates 3 and 4", "small")
-    p.text(x[3] + 12, 188, "1/4 = exp(b_t - b_i): in A and P", "small")
+    p.text(420, 188, "4 reads what 2 wrote: 1/4", "middle small")
+    p.text(420, 213, "exp(b_t - b_i): on pairs, in A and P", "middle small")
     p.arrow((x[1] - 10, y + 18), (x[1] - 10, 246), (726, 246), (726, y + 22))
     p.text(500, 266, "what 2 writes reaches the end through gates 3 to 5: 1/8", "middle")
     p.text(500, 286, "exp(b_end - b_i): on the rows of K that write", "middle small")
@@ -143,7 +143,7 @@ def kda_levels() -> Picture:
         p.text(x0 - 8, y0 + side * r + side / 2 + 4, f"r={r}", "end small")
         for s in range(r + 1):
             p.labelled(x0 + side * s, y0 + side * r, side, side, ["product"] if s < r else ["within"], "paper" if s < r else "b")
-    p.lines(x0, y0 + 4 * side + 22, ["a product has its cut between sub-chunks:", "s to its end, those between, r from its start"], "small")
+    p.lines(x0, y0 + 4 * side + 22, ["a product: keys decayed to the end of s and", "over what is between, queries from r's start"], "small")
     cell, x1, y1 = 15.5, 340, 60
     p.text(x1 + 8 * cell, 24, "one sub-chunk: 16 positions", "middle bold")
     p.text(x1 + 8 * cell, 46, "key i", "middle small")
@@ -234,7 +234,7 @@ def kda_slot() -> Picture:
         [(16, "Q+", "c"), (16, "K+", "c"), (16, "K-", "c"), (8, "-T, rounded", "d"), (8, "", "paper")],
         [(16, "Q+", "c"), (16, "K+", "c"), (16, "-K^u (J)", "c"), (8, "decays", "d"), (8, "-P^u (R)", "c")],
     ]
-    steps = [["running", "sums of g"], ["P, A,", "blocks of T"], ["products", "with T"]]
+    steps = [["running", "sums of g"], ["P, A,", "inverse"], ["products", "with T"]]
     for n, bar in enumerate(bars):
         x, y = 70 + 182 * n, 50
         p.text(x + 56, 34, names[n], "middle bold")
@@ -271,7 +271,7 @@ def kda_horner() -> Picture:
         p.labelled(x[n], y, width, 56, [f"× decay of {n},", f"+ Y_3{n} k̃_{n}"], "c")
     p.arrow((x[3] - 16, y + 28), (x[3], y + 28))
     p.labelled(x[3], y, width, 56, ["× decay from the", "start of 3: dQ of 3"], "b")
-    p.text(10, y + 78, "queries of sub-chunk 3: what they read, from the past on", "small soft")
+    p.text(10, y + 78, "queries of sub-chunk 3: what they read, oldest first", "small soft")
     y = 150
     p.labelled(x[0], y, width, 56, ["× decay to the end", "of 0: dK of 0"], "b")
     for n in (1, 2, 3):
@@ -279,7 +279,7 @@ def kda_horner() -> Picture:
         p.arrow((x[n], y + 28), (x[n] - 16, y + 28))
     p.labelled(710, y, 62, 56, ["v_new", "dSᵀ"], "a")
     p.arrow((710, y + 28), (694, y + 28))
-    p.text(10, y + 78, "keys of sub-chunk 0: who reads them, from the future on (Z likewise)", "small soft")
+    p.text(10, y + 78, "keys of sub-chunk 0: what reads them, latest first (Z in the same way)", "small soft")
     return p
 
 

@@ -174,10 +174,10 @@ def scan_levels() -> Picture:
             p.arrow((x + 52, 113), (x + 72, 113))
     p.arrow((14 + 68 * 5 + 28, 126), (14 + 68 * 5 + 28, 156), (39, 156), (39, 186))
     for warp in range(8):
-        x = 14 + 55 * warp
+        x = 22 + 55 * warp if warp else 14
         p.labelled(x, 186, 38 if warp else 50, 26, [str(warp) if warp else "warp 0"], "c")
         if warp < 7:
-            p.arrow((x + (38 if warp else 50), 199), (x + 55, 199))
+            p.arrow((x + (38 if warp else 50), 199), (77 + 55 * warp, 199))
     p.line(10, 240, 770, 240, "faint")
     p.text(10, 262, "and down: y before ...", "bold")
     boxes = [
@@ -444,7 +444,7 @@ def map_tree() -> Picture:
     p.arrow((x_of(1) + 20, 110), (x_of(3) - 14, 140))
     p.arrow((x_of(3), 110), (x_of(3), 140))
     p.labelled(x_of(3) - 30, 140, 60, 30, ["0-3"], "a", "middle mono")
-    p.lines(x_of(4) + 50, 92, ["4-5 is not composed:", "nothing comes after it"], "middle small soft")
+    p.lines(x_of(4) + 50, 92, ["the maps of 5 and 4-5 are not needed:", "nothing comes after them"], "middle small soft")
     p.line(10, 186, 770, 186, "faint")
     p.text(10, 219, "down: states", "small bold")
     p.labelled(x_of(0) - 30, 200, 60, 30, ["S_0"], "c", "middle mono")
@@ -608,7 +608,7 @@ def devices_model() -> Picture:
         ("states_alone", [3.673, 2.78, 1.881, 1.441, 0.8246, 0.6221, 1.21, 4.527, 18.03], "line dashed", 14),
         ("head_by_head", [3.741, 2.293, 1.947, 1.722, 1.489, 1.625, 3.492, 11.52, 43.8], "faint", -2),
     ]
-    left, right, top, bottom = 60, 660, 20, 310
+    left, right, top, bottom = 60, 600, 20, 310
 
     def at(n, ms):
         return left + (right - left) * log10(n) / log10(1024), bottom - (bottom - top) * (log10(ms) - log10(0.5)) / 2
@@ -630,7 +630,7 @@ def devices_model() -> Picture:
         for x, y in points:
             p.box(x - 4, y - 4, 8, 8, marks[name], 4)
         x, y = points[-1]
-        p.text(x + 10, y + 4 + (shift if name in ("all_gather", "states_alone") else 0), name, "small")
+        p.text(x + 10, y + 4 + (shift if name in ("all_gather", "states_alone") else 0), name + (" (dashed)" if "dashed" in kind else ""), "small")
     return p
 
 

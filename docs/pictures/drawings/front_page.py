@@ -33,7 +33,7 @@ def way() -> Picture:
     p.lines(84, 24, ["stop here and know why", "attention is a recurrence"], "middle small soft")
     p.lines(280, 24, ["stop here and read any", "kernel written for Hopper"], "middle small soft")
     p.lines(680, 24, ["stop here and know", "when fusing pays"], "middle small soft")
-    p.text(10, 302, "drawn through: needed; dashed: needed for branches or for the last part alone", "small soft")
+    p.text(10, 302, "solid: needed; dashed: needed only for branches, or for the last part", "small soft")
     return p
 
 

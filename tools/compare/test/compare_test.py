@@ -626,6 +626,20 @@ class Readme(unittest.TestCase):
         self.assertEqual(readme.chapter_updated(written, "04_fused_chunk", [store.load(MADE_UP)]), written)
         self.assertIn("Not measured yet.", readme.chapter_updated(text, "03_gla", [store.load(MADE_UP)]))
 
+    def test_a_chapters_table_says_the_sizes_of_its_operator(self):
+        timings = store.load(MADE_UP)
+
+        def note(**sizes) -> str:
+            for timing in timings:
+                if (timing["chapter"], timing["operator"]) == ("06_scan", "simple_gla"):
+                    timing["sizes"] = {"L": timing["L"], **sizes}
+            return " ".join(readme.chapter_table(timings, "06_scan", "simple_gla", (512,), None).split())
+
+        self.assertIn("; B=4, H=8, Dk=Dv=128; milliseconds", note(B=4, H=8, Dk=128, Dv=128))
+        self.assertIn("; B=2, H=3, D=64; milliseconds", note(B=2, H=3, D=64, Dg=1, scale=1.0))
+        self.assertIn("; B=2, D=64; milliseconds", note(B=2, D=64), "the operator has no heads")
+        self.assertIn("; B=4, H=8, Dk=Dv=128; milliseconds", note(), "nothing was timed")
+
     def test_the_staircase_is_written_between_its_comments(self):
         text = self.TEXT + "\n".join(readme.STAIRCASE) + "\n"
         self.assertEqual(readme.updated(text, store.load(MADE_UP)).count("first_to_last"), 0, "its stages were not timed")
