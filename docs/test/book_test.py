@@ -420,6 +420,10 @@ class Filter(unittest.TestCase):
         self.assertIn("/** What it needs. */ int b();", text)
         self.assertIn("\nint c();", text)
 
+    def test_no_first_sentence_ends_within_a_path(self):
+        text = filtered("/// @file\n/// One line of `./x y --z`. Two.\n", Path("x.hpp"))
+        self.assertIn("/// One line of `x y --z`. Two.\n", text)
+
     def test_a_doxygen_comment_is_about_its_overloads_only(self):
         text = filtered("/// @file\n\n/// Of one.\nint a(int);\nint a(long);\nint b();\n", Path("x.hpp"))
         self.assertIn("/** Of one. */ int a(long);", text)
