@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// A chapter's run in one line, of which `./tutorial run` makes its last table.
+/// A chapter's run in one line. The script that runs all chapters makes its last table of these lines.
 
 #include <string>
 #include <vector>
