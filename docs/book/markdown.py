@@ -57,6 +57,18 @@ def anchor(page: str, heading: str) -> str:
     return f"{page}_{heading}"
 
 
+def joined(lines: list[str]) -> list[str]:
+    """Text without a line that only Doxygen takes for an item of a list: in a paragraph, one that begins with `64. `."""
+    result: list[str] = []
+    for line in lines:
+        before = result[-1] if result else ""
+        if re.match(r"(?!1\.)\d+\. ", line) and before.strip() and not re.match(r" *(\d+\.|-) |   ", before):
+            result[-1] = f"{before} {line}"
+        else:
+            result.append(line)
+    return result
+
+
 def plain(heading: str) -> str:
     """A heading as Doxygen takes it, which shows all marks in it but those of code."""
     heading = re.sub(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\([^()\s]+\)", r"\1", heading)
@@ -135,7 +147,7 @@ class Converter:
 
     def prose(self, lines: list[str]) -> str:
         """What stands between fenced blocks."""
-        text = "\n".join(lines)
+        text = "\n".join(joined(lines))
         text = re.sub(r"(?ms)^Contents: .*?\n\n", "", text)  # the site has its own
 
         def heading(match):

@@ -354,11 +354,16 @@ class Readme(unittest.TestCase):
         text = self.convert("# T\n\n**`a`**, **b c\nd** and `**x**` <y>, **`e` f**.\n")
         self.assertIn("<b>`a`</b>, <b>b c\nd</b> and `**x**` &lt;y&gt;, <b>`e` f</b>.", text)
 
+    def test_a_number_at_the_start_of_a_line_begins_no_list(self):
+        self.assertIn("\nfrom 2 to 64. It\nis\n", self.convert("# T\n\nfrom 2 to\n64. It\nis\n"))
+        for same in ("1. a\n2. b", "9. a\n   b\n10. c", "a\n\n2. b"):
+            self.assertIn(f"\n{same}", self.convert(f"# T\n\n{same}\n"))
+
     def test_no_line_of_text_begins_like_an_item_of_a_list(self):
         for path in [*Book(Path(tempfile.gettempdir())).readmes]:
             for info, _, lines in markdown.blocks(read(path)):
                 for before, line in zip(lines, lines[1:]):
-                    if info is None and re.match(r"(\d{2,}\.|\+) ", line) and not re.match(r" *(\d+\.|-) |   ", before):
+                    if info is None and re.match(r"(1\.|\+) ", line) and not re.match(r" *(\d+\.|-) |   ", before):
                         self.assertEqual(before.strip(), "", f"{path}: {line}")
 
     def test_what_unfolds_stays_html(self):
