@@ -64,7 +64,7 @@ class Tree:
     def without_sections(self, node: Node) -> None:
         kept = [one for one in self.children(node) if not self.is_section(one)]
         for one in kept:
-            one[0] = re.sub("</?tt>", "", one[0])
+            one[0] = re.sub("</?tt>", "", one[0]).removeprefix(f"{node[0]}: ")
             self.without_sections(one)
         if isinstance(node[2], str) and kept:
             write(self.html / f"{node[2]}.js", node[2].replace("-", "_"), kept)

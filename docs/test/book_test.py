@@ -281,7 +281,7 @@ class Tree(unittest.TestCase):
                 'var NAVTREEINDEX =\n[\n"f.html"\n];\n\nvar SYNCONMSG = \'x\';\n'
             )
             (html / "one.js").write_text(
-                'var one =\n[\n["a", "one.html#a", [["b", "one.html#b", null]]],["<tt>c</tt>", "c.html", null]\n];\n'
+                'var one =\n[\n["a", "one.html#a", [["b", "one.html#b", null]]],["One: <tt>c</tt>", "c.html", null]\n];\n'
             )
             (html / "navtreeindex0.js").write_text(
                 'var NAVTREEINDEX0 =\n{\n"c.html":[0,1],"f.html#m":[1,0],"one.html":[0],"one.html#b":[0,0,0]\n};\n'
@@ -355,7 +355,7 @@ class Readme(unittest.TestCase):
         self.assertIn("<b>`a`</b>, <b>b c\nd</b> and `**x**` &lt;y&gt;, <b>`e` f</b>.", text)
 
     def test_a_number_at_the_start_of_a_line_begins_no_list(self):
-        self.assertIn("\nfrom 2 to 64. It\nis\n", self.convert("# T\n\nfrom 2 to\n64. It\nis\n"))
+        self.assertIn("\nfrom 2 to 64. It\nis", self.convert("# T\n\nfrom 2 to\n64. It\nis\n"))
         for same in ("1. a\n2. b", "9. a\n   b\n10. c", "a\n\n2. b"):
             self.assertIn(f"\n{same}", self.convert(f"# T\n\n{same}\n"))
 
