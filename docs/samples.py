@@ -81,7 +81,7 @@ def main() -> int:
     status = 0
     for path in sorted({p for pattern in (names or PAGES) for p in ROOT.glob(pattern)}):
         text = path.read_text(encoding="utf-8")
-        if text.count("<!-- sample of ") != len(SAMPLE.findall(text)):
+        if len(re.findall(r"(?m)^<!-- sample of ", text)) != len(SAMPLE.findall(text)):
             print(f"{path.relative_to(ROOT)}: a comment of a sample is misspelt", file=sys.stderr)
             status = 1
 

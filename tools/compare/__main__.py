@@ -184,6 +184,9 @@ def render(
     return page
 
 
+MAIN_CARD = "h200"  # whose timings the pages have, where there are some
+
+
 def published_name(timings: store.Timings) -> str:
     """h200 for an NVIDIA H200."""
     words = re.findall(r"[a-z0-9]+", (timings.machine["gpu"] or "").lower())
@@ -197,9 +200,9 @@ def comparison(name: str) -> dict | None:
 
 
 def published(name: str) -> list[store.Timings]:
-    """The published timings of a GPU: those of the operators, then of each form that was timed alone."""
-    paths = [PUBLISHED / f"{name}.json", *sorted(PUBLISHED.glob(f"{name}_form_*.json"))]
-    return [store.load(path) for path in paths if path.exists()]
+    """The published timings of a GPU, those of forms that were timed alone, then those of forms on other GPUs."""
+    forms = sorted(PUBLISHED.glob("*_form_*.json"), key=lambda path: (not path.name.startswith(f"{name}_form_"), path.name))
+    return [store.load(path) for path in [PUBLISHED / f"{name}.json", *forms] if path.exists()]
 
 
 def only_form(timings: store.Timings) -> str | None:
@@ -215,16 +218,16 @@ def publish(timings: store.Timings) -> None:
     if importlib.util.find_spec("matplotlib") is None:
         raise UsageError("--publish: the pictures need Matplotlib; `--render FILE --publish` publishes where it is installed")
     name = published_name(timings)
-    compared = comparison(name)
     if form := only_form(timings):
         path = PUBLISHED / f"{name}_form_{form}.json"
         timings.save(path)
-        store.write_atomically(PUBLISHED / f"{form}.md", tables.report(timings, path.name, [], ""))
-        readme.update_chapters(ROOT, published(name), compared)
+        store.write_atomically(PUBLISHED / f"{form}.md", tables.report(timings, path.name, title=f"Timings of --{form}"))
+        readme.update_chapters(ROOT, published(MAIN_CARD), comparison(MAIN_CARD))
         say(f"docs/timings/{path.name}, docs/timings/{form}.md and the tables of the READMEs are written")
         return
     if missing := [chapter for chapter in readme.HEADLINES if not readme.is_measured(timings, chapter)]:
         raise UsageError(f"--publish: the last stage of {', '.join(missing)} has no time at L = {readme.AT}")
+    compared = comparison(name)
     timings.save(PUBLISHED / f"{name}.json")
     render(timings, PUBLISHED, f"{name}.json", compared=compared)
     readme.update(ROOT, timings, compared)

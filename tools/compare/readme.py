@@ -202,7 +202,9 @@ def chapter_table(
     head = ["stage", "on", "type", *(f"L = {L}" for L in lengths), *(f"of the limit, {L}" for L in shares)]
     note = f"{timings.machine['gpu']}, {timings.date[:10]}, commit {timings.commit}; {sizes_of(rows, timings.problem)}; "
     note += "milliseconds per call, on the GPU in a "
-    note += "CUDA graph; `-`: not run. [All lengths](" + "../" * depth + "docs/timings/README.md)."
+    form = options[0] if len(options) == 1 else ""
+    page = f"{form}.md" if all(timing["form"] for timing in timings) else "README.md"
+    note += "CUDA graph; `-`: not run. [All lengths](" + "../" * depth + f"docs/timings/{page})."
     if named:
         note += f" {' and '.join(named)}: the fastest of {'its' if len(named) == 1 else 'their'} operators for the same"
         note += f", of {comparison['date'][:10]}." if is_older(comparison, timings) else "."

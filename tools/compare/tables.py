@@ -202,12 +202,18 @@ def picture(pictures: dict[str, str], name: str) -> list[str]:
     return [f"![{words}]({name})\n"] if words else []
 
 
-def report(timings: Timings, source: str, pictures: list[tuple[str, str]] = (), against_peers: str = "") -> str:
+def report(
+    timings: Timings,
+    source: str,
+    pictures: list[tuple[str, str]] = (),
+    against_peers: str = "",
+    title: str = "Timings over the length",
+) -> str:
     """All of it as one page. Pictures are (file name, what it shows); `against_peers` is what peers.report() gives."""
     lengths = timings.lengths()
     left = dict(pictures)
     parts = [
-        GENERATED.format(source) + "\n\n# Timings over the length\n",
+        GENERATED.format(source) + f"\n\n# {title}\n",
         machine_lines(timings) + "\n",
         "All times are in milliseconds. GPU: a call, averaged over many in a CUDA graph; where a stage cannot be captured, the "
         "median of single calls. CPU: the median of 3 single calls without a warm-up, which another program on the machine "

@@ -202,7 +202,7 @@ class Sweeping(Folder):
         self.assertEqual(sorted(path.name for path in folder.iterdir()), ["backward.md", "h200_form_backward.json"])
         written = page.read_text(encoding="utf-8")
         self.assertIn("| `back` | GPU |", written)
-        self.assertIn("(../../docs/timings/README.md)", written)
+        self.assertIn("(../../docs/timings/backward.md)", written)
 
     def test_a_form_may_take_several_options(self):
         operator = programs.Operator("linear_attention", "backward+normalize", "", {}, ())
