@@ -28,6 +28,12 @@ NAMES = re.compile(r"((?:[\w:<>]+ )+)(\w+(?:\[\w+\])?(?: = [^,;]+)?(?:, \w+(?:\[
 GETTER = re.compile(r"[^()]*\(\) (?:const )?\{ return \w+(?:\.get\(\))?; \}$")
 
 
+def said(text: str) -> str:
+    """Text as Doxygen reads it. It takes the dot of `./tutorial` for the end of a comment's first sentence, so that the
+    reference has to do without it."""
+    return re.sub(r"`\./(?=\w)", "`", escape(text))
+
+
 def comments(lines: list[str]) -> None:
     """Pictures and equations between @verbatim and @endverbatim, the rest escaped."""
     previous = None  # the comment's line before, None outside of comments
@@ -47,7 +53,7 @@ def comments(lines: list[str]) -> None:
             picture = False
             lines[i - 1] += " @endverbatim"
         if not picture:
-            lines[i] = f"{start} {escape(comment)}".rstrip()
+            lines[i] = f"{start} {said(comment)}".rstrip()
         previous = comment
 
 
@@ -95,7 +101,7 @@ def declarations(lines: list[str]) -> None:
 def documented(code: str, text: list[str]) -> str:
     """The code with its comment in front, on one line."""
     words = " ".join(text).replace("*/", "").strip()
-    return f"/** {escape(words)} */ {code}" if words and "@verbatim" not in words else code
+    return f"/** {said(words)} */ {code}" if words and "@verbatim" not in words else code
 
 
 def filtered(text: str, path: Path) -> str:

@@ -24,6 +24,7 @@ class Chapter:
     def number(self) -> str:
         return self.folder[:2]
 
+
 # Operators that are told on the page of another one's branch; those with `_backward` are by themselves.
 TOLD_WITH = {
     "bidirectional_attention": "causal_attention",

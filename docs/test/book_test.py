@@ -198,6 +198,7 @@ class Stories(unittest.TestCase):
             file.write_text(text, encoding="utf-8")
         for module in (repository, stories):
             self.enterContext(mock.patch.object(module, "ROOT", Path(folder.name)))
+        self.enterContext(mock.patch.dict(repository.TOLD_WITH, {"decode": "rule_backward"}))
         self.chapter = Chapter("05_x", "05 X", self.STAGES, self.SHARED)
         self.own, self.gradients, self.kda = stories.stories(self.chapter)
 
@@ -205,7 +206,7 @@ class Stories(unittest.TestCase):
         self.assertEqual((self.kda.name, self.kda.title), ("branch_05_kda", "KDA"))
         self.assertEqual(self.kda.stages, self.STAGES[3:6])
         self.assertEqual(self.kda.shared, self.SHARED[:3])
-        self.assertEqual(self.gradients.stages, [self.STAGES[2], self.STAGES[6]])  # decode: it alone links to it
+        self.assertEqual(self.gradients.stages, [self.STAGES[2], self.STAGES[6]])
         self.assertEqual((self.own.stages, self.own.shared), (self.STAGES[:2], self.SHARED[3:]))
 
     def test_a_stage_leads_to_the_section_about_it(self):
@@ -418,6 +419,10 @@ class Filter(unittest.TestCase):
         self.assertIn("/** What it needs. */ int a();", text)
         self.assertIn("/** What it needs. */ int b();", text)
         self.assertIn("\nint c();", text)
+
+    def test_no_first_sentence_ends_within_a_path(self):
+        text = filtered("/// @file\n/// One line of `./x y --z`. Two.\n", Path("x.hpp"))
+        self.assertIn("/// One line of `x y --z`. Two.\n", text)
 
     def test_a_doxygen_comment_is_about_its_overloads_only(self):
         text = filtered("/// @file\n\n/// Of one.\nint a(int);\nint a(long);\nint b();\n", Path("x.hpp"))
