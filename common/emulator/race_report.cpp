@@ -174,6 +174,11 @@ std::string sentence_of(const Found& found) {
   if (!is_same_file(first.file, second.file)) return text + "is one missing?";
   const auto [low, high] = std::minmax(first.number, second.number);
   const std::string low_text = std::to_string(low), high_text = std::to_string(high);
+  if (low == high && found.first.is_write != found.second.is_write) {
+    return text + "line " + low_text +
+           " reads and writes: a barrier belongs between the reads of all threads and their "
+           "writes, and another one before the next round";
+  }
   if (low == high) return text + "each round needs one";
   if (low < found.barrier_line && found.barrier_line < high) {
     return text + "is one missing after line " + high_text + ", before line " + low_text + " comes again?";
