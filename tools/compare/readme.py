@@ -70,8 +70,9 @@ def sentence(timings: Timings, chapter: str, found: dict) -> str:
 def what_is_measured(timings: Timings) -> str:
     """The note below the table of chapters."""
     p = timings.problem
-    widths = f"Dk=Dv={p['Dk']}" if p["Dk"] == p["Dv"] else f"Dk={p['Dk']}, Dv={p['Dv']}"
-    text = f"(The chapter's main operator at B={p['B']}, H={p['H']}, L={AT}, {widths}; fp32 in chapters 01 and 06, else bf16. "
+    widths = f"{p['Dk']} wide" if p["Dk"] == p["Dv"] else f"{p['Dk']} wide, values {p['Dv']}"
+    text = f"(The chapter's main operator for {p['B']} sequences of {p['H']} heads and {AT} positions, {widths}; fp32 in chapters "
+    text += "01 and 06, else bf16. "
     text += f"{timings.machine['gpu']}, {timings.date[:10]}. [The limit](docs/running.md#the-result-tables) is what a copy or the "
     text += "arithmetic of the same machine would allow. [All times](docs/timings/README.md), "
     text += "[how the ratios are made](docs/running.md#beside-other-libraries).)"

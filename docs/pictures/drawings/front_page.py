@@ -7,16 +7,16 @@ def way() -> Picture:
     p = Picture(
         "way", 770, 310, "Which chapter needs which",
         "Chapter 01 leads to 02 and to 06. 02 leads to 03 and to 05. 03 leads to 04. Dashed: the gated branches of 05 need 03, and "
-        "the last part of 06 needs 04 and 05. Hours: 01 two, 02 five, 03 three, 04 three, 05 five, 06 two. After 01 one may stop and "
+        "the last part of 06 needs 04 and 05. Hours: 01 two, 02 five, 03 four, 04 five, 05 six, 06 three. After 01 one may stop and "
         "know why attention can be a recurrence; after 02 one can read a kernel for Hopper; after 04 one knows when fusing pays.",
     )  # fmt: skip
     boxes = {
         "01": (10, 60, "a state", "2 h", "a"),
         "02": (210, 60, "chunks", "5 h", "a"),
-        "03": (410, 60, "gates", "3 h", "a"),
-        "04": (610, 60, "one kernel", "3 h", "a"),
-        "05": (410, 200, "overwriting", "5 h", "b"),
-        "06": (110, 200, "scans", "2 h", "c"),
+        "03": (410, 60, "gates", "4 h", "a"),
+        "04": (610, 60, "one kernel", "5 h", "a"),
+        "05": (410, 200, "overwriting", "6 h", "b"),
+        "06": (110, 200, "scans", "3 h", "c"),
     }
     for number, (x, y, name, hours, kind) in boxes.items():
         p.box(x, y, 140, 54, kind)
