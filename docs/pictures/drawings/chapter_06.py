@@ -125,7 +125,7 @@ def blelloch() -> Picture:
 
 def bank_padding() -> Picture:
     p = Picture(
-        "bank_padding", 760, 200, "Where the elements of the tree lie at distance 16, with and without padding",
+        "bank_padding", 760, 200, "Where elements of the tree that are 32 apart lie, with and without padding",
         "Two rows of 32 banks. Above, elements 31, 63, 95 and so on all lie in bank 31, which answers them one after the other. "
         "Below, with one unused number after each 32, element 31 lies in bank 31, 63 in bank 0, 95 in bank 1 and so on: each in "
         "its own bank.",
