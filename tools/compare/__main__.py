@@ -169,7 +169,7 @@ def shown(path: Path) -> str:
 
 
 def render(
-    timings: store.Timings, folder: Path, source: str, name: str = "README.md", compared: dict | None = None
+    timings: store.Timings, folder: Path, source: str, name: str = "README.md", compared: dict | None = None, forms: list[str] = ()
 ) -> Path:
     """Tables and pictures of timings into a folder."""
     page = folder / name
@@ -180,7 +180,8 @@ def render(
         drawn = pictures.write(timings, folder)
     except ImportError as error:
         say(f"no pictures: {error}; `--render {source}` draws them where Matplotlib is installed")
-    store.write_atomically(page, tables.report(timings, source, drawn, peers.report(compared) if compared else ""))
+    against_peers = peers.report(compared, timings) if compared else ""
+    store.write_atomically(page, tables.report(timings, source, drawn, against_peers, forms=forms))
     return page
 
 
@@ -203,6 +204,11 @@ def published(name: str) -> list[store.Timings]:
     """The published timings of a GPU, those of forms that were timed alone, then those of forms on other GPUs."""
     forms = sorted(PUBLISHED.glob("*_form_*.json"), key=lambda path: (not path.name.startswith(f"{name}_form_"), path.name))
     return [store.load(path) for path in [PUBLISHED / f"{name}.json", *forms] if path.exists()]
+
+
+def published_forms() -> list[str]:
+    """The forms whose timings have a page of their own."""
+    return sorted({path.stem.partition("_form_")[2] for path in PUBLISHED.glob("*_form_*.json")})
 
 
 def only_form(timings: store.Timings) -> str | None:
@@ -229,7 +235,7 @@ def publish(timings: store.Timings) -> None:
         raise UsageError(f"--publish: the last stage of {', '.join(missing)} has no time at L = {readme.AT}")
     compared = comparison(name)
     timings.save(PUBLISHED / f"{name}.json")
-    render(timings, PUBLISHED, f"{name}.json", compared=compared)
+    render(timings, PUBLISHED, f"{name}.json", compared=compared, forms=published_forms())
     readme.update(ROOT, timings, compared)
     readme.update_chapters(ROOT, published(name), compared)
     say(f"docs/timings/{name}.json, docs/timings/README.md, its pictures and the tables of the READMEs are written")

@@ -116,8 +116,8 @@ def summary(comparison: dict) -> str:
     return table(["theirs over ours, in a graph, at L =", *shapes], body) if shapes else ""
 
 
-def report(comparison: dict) -> str:
-    """The ratios in a table, and below a line that unfolds a table of all pairs."""
+def report(comparison: dict, timings: Timings | None = None) -> str:
+    """The ratios in a table, and below a line that unfolds a table of all pairs. `timings` are those of the page that it is for."""
     body, notes = [], []
     pairs = sorted(comparison["comparisons"], key=lambda row: (row["chapter"], label(row), row["peer"], row["problem"]["L"]))
     for row in pairs:
@@ -141,6 +141,9 @@ def report(comparison: dict) -> str:
     text += f" (largest relative error: {max(errors):.1g}). " if errors else ". "
     text += "A ratio is their time over ours: above 1 ours is faster. A call of theirs is one from Python, and takes the time of "
     text += "that, too; a graph does not.\n\n"
+    if is_older(comparison, timings):
+        text += f"**Ours are the kernels of {comparison['date'][:10]} here**, not those of {timings.date[:10]}, which the other tables of "
+        text += "this page show. [Running](../running.md#beside-other-libraries) says how their times compare with those of the later ones.\n\n"
     if not body:
         return text + "No pair was timed.\n" + ("\n" + "\n".join(notes) + "\n" if notes else "")
     text += "The fastest of their operators for the same at each length:\n\n" + summary(comparison)

@@ -208,8 +208,10 @@ def report(
     pictures: list[tuple[str, str]] = (),
     against_peers: str = "",
     title: str = "Timings over the length",
+    forms: list[str] = (),
 ) -> str:
-    """All of it as one page. Pictures are (file name, what it shows); `against_peers` is what peers.report() gives."""
+    """All of it as one page. Pictures are (file name, what it shows); `against_peers` is what peers.report() gives; `forms` have
+    pages of their own beside this one."""
     lengths = timings.lengths()
     left = dict(pictures)
     parts = [
@@ -220,6 +222,9 @@ def report(
         "may have disturbed. `-`: not run; the reasons are [below](#not-timed). Of single calls, each with a cold cache, median, "
         f"minimum, maximum and number are in `{source}`.\n",
     ]
+    if forms:
+        links = ", ".join(f"[`--{form}`]({form}.md)" for form in forms)
+        parts.append(f"The times with an option that changes the operator (`--backward`: its gradients) have a page of their own: {links}.\n")
     parts += picture(left, "first_to_last.svg")
     if last := last_stages(timings, lengths):
         parts += ["## The last stages\n", last]

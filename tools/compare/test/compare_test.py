@@ -541,7 +541,7 @@ class Readme(unittest.TestCase):
         text = readme.updated(self.TEXT, store.load(MADE_UP))
         self.assertIn("| chapter | teaches | its fastest kernel, on an H200 |", text)
         self.assertIn("| [04 Fused](04_fused_chunk/README.md) | fusing | 3.28 ms: 19 % of the limit |", text)
-        self.assertIn("at B=4, H=8, L=16384, Dk=Dv=128;", text)
+        self.assertIn("for 4 sequences of 8 heads and 16384 positions, 128 wide;", text)
         self.assertIn("| a | not measured |", text)
         self.assertIn("| outside | stays |", text)
         self.assertEqual(readme.updated(text, store.load(MADE_UP)), text)
@@ -686,7 +686,8 @@ class Published(unittest.TestCase):
         named = [(name, words) for name, (_, words) in pictures.draw(timings).items()]
         page = (self.PATH.parent / "README.md").read_text(encoding="utf-8")
         compared = command.comparison("h200")
-        self.assertEqual(tables.report(timings, "h200.json", named, peers.report(compared) if compared else ""), page)
+        against_peers = peers.report(compared, timings) if compared else ""
+        self.assertEqual(tables.report(timings, "h200.json", named, against_peers, forms=command.published_forms()), page)
         for name, _ in named:
             self.assertTrue((self.PATH.parent / name).exists(), name)
 
