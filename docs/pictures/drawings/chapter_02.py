@@ -379,12 +379,13 @@ def mbarrier_phases() -> Picture:
     for y, words in ((66, "fills slot 0"), (136, "full[0]"), (206, "reads slot 0"), (276, "empty[0]")):
         p.text(12, y + 4, words, "small mono" if "[" in words else "small")
 
-    def band(y, borders):
+    def band(y, borders, dashed=False):
         for phase, (begin, end) in enumerate(zip(borders, borders[1:], strict=False)):
             p.box(begin, y - 16, end - begin, 32, "d" if phase % 2 else "paper")
-            p.text(begin + 6, y + 4, f"phase {phase}: {'odd' if phase % 2 else 'even'}", "small")
+            left = 104 if dashed and phase in (1, 2) else 6  # right of the dashed arrows, where they cross the band
+            p.text(begin + left, y + 4, f"phase {phase}: {'odd' if phase % 2 else 'even'}", "small")
 
-    band(136, (112, 252, 462, 672, 768))
+    band(136, (112, 252, 462, 672, 768), dashed=True)
     band(276, (112, 342, 552, 768))
     for n, x in ((0, 172), (2, 382), (4, 592)):
         p.labelled(x + 4, 50, 76, 32, [f"copy {n}"], "a")

@@ -240,14 +240,14 @@ def gated_segments() -> Picture:
 def decay_between_products() -> Picture:
     p = Picture(
         "decay_between_products", 780, 372, "A decay between two products",
-        "Four lanes over the sub-chunks of a chunk. The tensor core adds to S, then computes O, sub-chunk after sub-chunk. When "
+        "Four rows over the sub-chunks of a chunk. The tensor core adds to S, then computes O, sub-chunk after sub-chunk. When "
         "the product that adds to S of r has ended, the threads copy S to bf16 and multiply it by the decay of r + 1, while the "
         "tensor core computes O of r. Then they start the product that adds to S of r + 1. While that runs they write O of r. "
         "Above, one thread loads tiles of later chunks; below, three warps store O of the chunk when all of it is written.",
     )  # fmt: skip
     left, period = 112, 152
-    lanes = ((26, ["one thread", "loads"]), (112, ["tensor core"]), (196, ["threads of", "the state"]), (292, ["three warps", "store"]))
-    for y, words in lanes:
+    rows = ((26, ["one thread", "loads"]), (112, ["tensor core"]), (196, ["threads of", "the state"]), (292, ["three warps", "store"]))
+    for y, words in rows:
         p.lines(8, y + (23 if len(words) == 1 else 15), words, "small")
         p.line(left - 8, y + 44, 772, y + 44, "faint")
     p.labelled(left, 26, 300, 36, ["tiles of later chunks, each as soon as", "its place is empty: up to four chunks ahead"])

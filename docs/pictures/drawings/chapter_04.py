@@ -52,7 +52,7 @@ def five_steps() -> Picture:
     p.arrow((170, 254), (170, 454), (230, 454))
     p.arrow((530, 366), (530, 392), (318, 392), (318, 432))
     p.arrow((630, 254), (660, 254), (660, 412), (372, 412), (372, 432))
-    p.text(20, 526, "blue: in device memory, bytes per position and head at Dk = Dv = 128; yellow and pink: kernels", "small soft")
+    p.text(20, 526, "blue: in device memory, bytes per position and head at Dk = Dv = 128; light orange and pink: kernels", "small soft")
     return p
 
 
@@ -242,14 +242,14 @@ def segment_blocks() -> Picture:
     p.text(30, 190, "each cell is one of the 132 multiprocessors; white ones have no block", "small soft")
     p.text(30, 226, "time", "small soft")
     p.arrow((62, 222), (750, 222), kind="faint")
-    p.labelled(30, 236, 210, 34, ["states: k, v, g of segments 0, 1, 2"], "a")
-    p.box(210, 280, 65, 34, "b")
-    p.text(257, 301, "carry", "middle small")
-    p.labelled(250, 324, 490, 34, ["walk of all four segments: q, k, v, g; o"], "c")
-    p.line(240, 236, 240, 366, "line dashed")
-    p.line(275, 236, 275, 366, "line dashed")
+    p.labelled(30, 236, 236, 34, ["states: k, v, g of segments 0, 1, 2"], "a")
+    p.box(226, 280, 114, 34, "b")
+    p.text(303, 301, "carry", "middle small")
+    p.labelled(300, 324, 440, 34, ["walk of all four segments: q, k, v, g; o"], "c")
+    p.line(266, 236, 266, 366, "line dashed")
+    p.line(340, 236, 340, 366, "line dashed")
     p.lines(
-        300,
+        364,
         250,
         ["Left of its dashed line a kernel has started early: it loads", "and prepares, and waits there for the one before."],
         "small",
@@ -301,7 +301,7 @@ def decay_roles() -> Picture:
         "Four rows of work at the same time. A thread loads Q, K and V of chunk n + 3. A warp adds up g and writes the powers of "
         "chunk n + 3, while g of n + 7 is under way. A warpgroup of the scores has chunk n + 1: the product Q K^T, under it V~, "
         "then P with its decays. The warpgroup of the state has chunk n: it decays S, multiplies S^T Q^T and V^T P^T, then V~^T K, "
-        "and under this adds the two parts of O. Yellow is what the gates add.",
+        "and under this adds the two parts of O. Light orange is what the gates add.",
     )  # fmt: skip
     names = (("one thread", "loads"), ("one warp", "decays"), ("two warpgroups", "scores, in turn"), ("one warpgroup", "state"))
     for row, (who, what) in enumerate(names):
@@ -319,7 +319,7 @@ def decay_roles() -> Picture:
     p.labelled(x + 100, 206, 200, 44, ["S^T Q^T, V^T P^T"], "c")
     p.labelled(x + 300, 206, 130, 44, ["V~^T K"], "c")
     p.labelled(x + 430, 206, 200, 44, ["under it O =", "diag(2^b) Q S + P V"], "b")
-    p.text(12, 286, "blue: loads; green: products of warpgroups; yellow: what the gates add", "small soft")
+    p.text(12, 286, "blue: loads; green: products of warpgroups; light orange: what the gates add", "small soft")
     return p
 
 
@@ -373,7 +373,7 @@ def unequal_segments() -> Picture:
         "half walks a segment. Unequal ones: one half computes the states of segment 0 and then walks segment 1, the other half "
         "walks segment 0 from the beginning, which is longer; both end together, and sooner.",
     )  # fmt: skip
-    x, unit = 130, 3.3
+    x, unit = 140, 3.3
 
     def row(y, name, parts):
         p.text(12, y + 20, name, "small")

@@ -167,7 +167,7 @@ CHAIN = (  # of a chunk, in clocks: lane, begin, end, text, kind
 def delta_chain() -> Picture:
     p = Picture(
         "delta_chain", 780, 216, "A chunk on the tensor core and in the threads",
-        "Two lanes over 1220 clocks. Tensor core: T times the residual until 192, Q S until 448, K^T v_new until 704, P v_new until "
+        "Two rows over 1220 clocks. Tensor core: T times the residual until 192, Q S until 448, K^T v_new until 704, P v_new until "
         "832, K S of the next chunk from 834 to 1090. Threads: fetch V during the first product, round v_new from 192 to 322, wait "
         "for the state until 704, round it, put O into shared memory while K S runs, round the residual from 1090 to 1220.",
     )  # fmt: skip
@@ -367,8 +367,11 @@ def segment_maps() -> Picture:
         p.arrow((x + 70, 182), (x + 70, 226))
         if m > 1:
             p.arrow((x - 18, 164), (x, 164))
-        before = x - width + 70
-        p.arrow((before + 50 if m == 1 else before + 60, 70 if m == 1 else 110), (x + 14 if m == 1 else x + 6, 146))
+        if m == 1:
+            p.arrow((x - 38, 70), (x + 14, 146))
+        else:
+            p.arrow((x - 40, 110), (x - 40, 130), (x + 14, 130), (x + 14, 146))  # Psi
+            p.arrow((x - 18, 53), (x - 9, 53), (x - 9, 120), (x + 40, 120), (x + 40, 146))  # H
     p.arrow((x0 + width * 3 + 140, 246), (x0 + width * 3 + 160, 246))
     p.text(x0 + width * 3 + 164, 250, "S_L", "small mono")
     p.text(x0, 292, "8 heads of 16384 positions: 8 segments. 2 x 32 chunks and 6 short steps instead of 256 chunks", "small soft")

@@ -42,7 +42,7 @@ def gates_factors() -> Picture:
 def gates_chain() -> Picture:
     p = Picture(
         "gates_chain", 780, 300, "A chunk of three_blocks: which factors of the gates lengthen the chain",
-        "Two lanes over time. The tensor cores compute v_new = T Res, then half of Q S, then the update of S, then P v_new, then "
+        "Two rows over time. The tensor cores compute v_new = T Res, then half of Q S, then the update of S, then P v_new, then "
         "K S of the next chunk, then half of its Q S. The threads, meanwhile: during v_new they multiply S by exp(b_end) and "
         "load V; during the update of S they multiply Q S by exp(b); during K S they store O. Between the products, where "
         "nothing of the chain runs, they multiply v_new by exp(b_end - b) and round it, round S, and multiply K S by exp(b), "

@@ -119,7 +119,7 @@ def blelloch() -> Picture:
                 name = "id" if end == 0 else f"{begin}-{end}" if begin < end else str(end)
                 kind = "d" if end == 0 else "a" if side == 0 else "c"
                 p.labelled(x - 22, y - 19, 44, 38, [name, number(run_value(begin, end))], kind, "middle small mono")
-    p.text(10, 396, "dashed: handed on as it is; drawn through: followed by the left child of the way up", "small soft")
+    p.text(10, 396, "dashed: handed on as it is; solid: followed by the left child of the way up", "small soft")
     return p
 
 
