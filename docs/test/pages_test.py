@@ -32,6 +32,7 @@ WORDS = {
 }
 BRANCH_WORDS = 4000
 COLUMNS = 96  # of code and drawings within a page
+OF_CONTRIBUTORS = ["CONTRIBUTING.md", "exercise/README.md", "tools/compare/README.md", "common/emulator/README.md"]
 # What was measured, tried and given up has its place in the notebook; symbols and words are explained where they come.
 NOTEBOOK_HEADINGS = re.compile(
     r"(?i)earlier forms?|did not help|what limits|not faster yet|where the (time|clocks)|old forms|tried|symbols|words that are new|glossary"
@@ -149,7 +150,8 @@ class Pages(unittest.TestCase):
                 self.assertEqual(found, [], "belongs to the notebook, or to where a word is first used")
 
     def test_width_of_code_and_drawings(self):
-        for path in wanted(chapter_pages() + branch_pages() + ["README.md"]):
+        everywhere = relative((ROOT / "docs").rglob("*.md")) + OF_CONTRIBUTORS
+        for path in wanted(chapter_pages() + branch_pages() + ["README.md"] + everywhere):
             with self.subTest(page=path):
                 wide = [
                     line for info, _, lines in blocks(read(path)) if info not in (None, "math") for line in lines if len(line) > COLUMNS
