@@ -76,7 +76,7 @@ std::int64_t walk_segments_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const FloatArguments&);
 
-/// Bytes that dispatch's kernels read from global memory or write to it, even if a cache serves them; -1 if
+/// Bytes that dispatch's kernels read from device memory or write to it, even if a cache serves them; -1 if
 /// subchunk_walk_unsupported() is not empty.
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);
 

@@ -87,7 +87,7 @@ std::int64_t warpgroup_chain_memory(const Bf16Arguments&);  ///< also scores_in_
 std::int64_t segments_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 
-// Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them.
+// Bytes that a stage's kernels read from device memory or write to it, even if a cache serves them.
 std::int64_t chunk_gpu_bytes_moved(const FloatArguments&);  ///< also block_inverse
 std::int64_t tensor_core_bytes_moved(const Bf16Arguments&);
 std::int64_t split_inverse_bytes_moved(const Bf16Arguments&);

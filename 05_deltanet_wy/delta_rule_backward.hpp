@@ -83,7 +83,7 @@ std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments&);
 std::int64_t longer_chunks_backward_memory(const Bf16BackwardArguments&);
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments&);
 
-// Bytes that a stage's kernels read from global memory or write to it, even if a cache serves them.
+// Bytes that a stage's kernels read from device memory or write to it, even if a cache serves them.
 std::int64_t walks_backward_bytes_moved(const Bf16BackwardArguments&);
 std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments&);  ///< also `both_ends`
 std::int64_t warpgroups_backward_bytes_moved(const Bf16BackwardArguments&);

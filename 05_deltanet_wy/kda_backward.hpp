@@ -55,7 +55,7 @@ std::int64_t chunkwise_backward_memory(const FloatBackwardArguments&);
 std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments&);
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments&);
 
-/// Bytes that the kernels of tensor_core read from global memory or write to it, even if a cache serves them.
+/// Bytes that the kernels of tensor_core read from device memory or write to it, even if a cache serves them.
 std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments&);
 
 /// What dispatch chooses, as text for the report.

@@ -48,7 +48,7 @@ __forceinline__ T& element(T* data, std::int64_t size, const Index& index, const
   return nowhere<T>;
 }
 
-/// An array in global memory.
+/// An array in device memory.
 template <class T>
 class Global {
  public:
@@ -99,7 +99,7 @@ class Shared {
 
 #else
 
-/// An array in global memory.
+/// An array in device memory.
 template <class T>
 struct Global {
   T* elements = nullptr;

@@ -16,8 +16,8 @@
 /// before it. Each of the block's 16 to 64 positions then has its state. A sum over the lanes of q_t S_t[:, j], by
 /// shuffles (warp_sum() in common/device/warp.cuh), gives o_t[j].
 ///
-///   warp 0  | k0 v0 | +k1 v1 | +k2 v2 | +k3 v3 |-> total 0 -.
-///   warp 1  | k4 v4 | +k5 v5 | +k6 v6 | +k7 v7 |-> total 1 -+-. barrier, then S = S_{t0-1} + totals before mine
+///   warp 0  | k0 v0 | +k1 v1 | +k2 v2 | +k3 v3 |-> total 0 -.    barrier, then S =
+///   warp 1  | k4 v4 | +k5 v5 | +k6 v6 | +k7 v7 |-> total 1 -+-.  S_{t0-1} + totals before mine
 ///   warp 2  | ...                                            | |
 ///
 /// The totals have two buffers, used in turn, so that one barrier per round is enough. A warp that overwrites a buffer

@@ -8,8 +8,8 @@
 /// the outputs of chunk n, and S is rounded while these outputs are computed. While the queued product runs, O is
 /// assembled. The waits at barriers overlap with products, too.
 ///
-///     tensor core | O of n ............. | S of n + 1    |  | O of n + 1 ......... | S of n + 2    |
-///     state       | ............ round S | put O of n    |  | ........... round S  | put O of n + 1 |
+///     tensor core | O of n ........ | S of n + 1 |  | O of n + 1 .... | S of n + 2     |
+///     state       | ....... round S | put O of n |  | ....... round S | put O of n + 1 |
 ///
 /// One gap per chunk is left: O of n + 1 is not queued behind S of n + 1. The loop waits for S first, because the
 /// compiler does not carry a product that runs around a loop.

@@ -1,5 +1,5 @@
 /// @file
-/// The bytes that the kernels of a walk read from global memory or write to it.
+/// The bytes that the kernels of a walk read from device memory or write to it.
 
 #include "03_gla/gla/launch_plan.hpp"
 #include "03_gla/gla/prepare.hpp"

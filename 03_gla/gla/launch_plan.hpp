@@ -21,7 +21,7 @@ void walk(const Bf16Arguments&, const LaunchPlan&);
 void walk_on_warpgroups(const Bf16Arguments&, const LaunchPlan&);
 /// Bytes of its workspace.
 std::int64_t walk_memory(const Bf16Arguments&, const LaunchPlan&);
-/// Bytes that its kernels read from global memory or write to it, even if a cache serves them.
+/// Bytes that its kernels read from device memory or write to it, even if a cache serves them.
 std::int64_t walk_bytes_moved(const Bf16Arguments&, const LaunchPlan&);
 
 }  // namespace tutorial::gla

@@ -20,7 +20,7 @@
 /// chunk is computed.
 ///
 /// Equation: that of `tensor_core`.
-/// Shapes: those of `tensor_core`; g [B, H, L] fp32 in global memory.
+/// Shapes: those of `tensor_core`; g [B, H, L] fp32 in device memory.
 /// Thread mapping, synchronization, start and end: those of delta_rule's `three_blocks`. Each of the four warps that
 /// compute T and P of a chunk sums the gates of the whole chunk for itself, so that no barrier is needed for that
 /// (gated_matrices.cuh).

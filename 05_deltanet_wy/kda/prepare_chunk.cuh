@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// What the kernels share that prepare chunks (prepare_decayed.cu, prepare_updates.cu): from rows in global memory to decayed
+/// What the kernels share that prepare chunks (prepare_decayed.cu, prepare_updates.cu): from rows in device memory to decayed
 /// rows and scores. prepare_decayed.cu explains the levels.
 
 #include <cuda_bf16.h>

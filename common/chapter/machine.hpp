@@ -47,7 +47,7 @@ struct KernelCounts {
   double threads = 0;
   double barriers = 0;    ///< __syncthreads() of a block
   double atomics = 0;     ///< one per thread
-  double bytes_read = 0;  ///< of global memory, as is the next
+  double bytes_read = 0;  ///< of device memory, as is the next
   double bytes_written = 0;
 };
 

@@ -110,7 +110,7 @@ struct Stage {
   /// Bytes that it takes beside its inputs and outputs; empty: none. Asked before there are tensors: it sees the sizes,
   /// and null for every tensor.
   StageFunction<std::int64_t> memory = {};
-  /// Bytes that its kernels ask global memory for or give to it in a call, whether a cache serves them or not: what the
+  /// Bytes that its kernels ask device memory for or give to it in a call, whether a cache serves them or not: what the
   /// emulator counts. A function of the sizes and of which tensors are there; -1: it does not say.
   StageFunction<std::int64_t> bytes_moved = {};
   std::function<Work(const Sizes&)> work = {};         ///< its operations, where they differ from the operator's

@@ -3,7 +3,7 @@
 /// How blocks of one kernel hand data to each other: the giver writes the data and then releases a flag; the taker
 /// acquires the flag and then reads the data. (cuda::atomic_ref does the same, but the emulator does not have it.)
 ///
-/// Addresses are in global memory and aligned to the size of what is read or written; a GPU ends the kernel at another
+/// Addresses are in device memory and aligned to the size of what is read or written; a GPU ends the kernel at another
 /// one, the emulator does not check here, and counts no bytes.
 ///
 /// Source: PTX ISA, "Memory Consistency Model: Release and Acquire Patterns"; ld and st with .acquire, .release and
@@ -127,7 +127,7 @@ __device__ __forceinline__ void backoff() {
 /// Reads *address with load_acquire() until ready(value) holds, and returns that value.
 ///
 /// Only for blocks that are sure to have started: CUDA and the emulator start blocks in any order and run only some at
-/// a time. So a block takes its number from a counter in global memory (`atomicAdd(&counter, 1)`, not blockIdx), and
+/// a time. So a block takes its number from a counter in device memory (`atomicAdd(&counter, 1)`, not blockIdx), and
 /// waits for smaller numbers only. A value that never becomes ready is a kernel that never ends.
 /// @tparam T an integer of 4 or 8 bytes
 /// @param ready ready(value) is a bool; called once for each load

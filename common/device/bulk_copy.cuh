@@ -12,7 +12,7 @@
 ///     }
 ///     full.wait(0);
 ///
-/// Several blocks of a cluster can get the same tile with one read of global memory (load_tile_multicast()).
+/// Several blocks of a cluster can get the same tile with one read of device memory (load_tile_multicast()).
 ///
 /// A store is waited for by the thread that has issued it, in groups, as with cp.async (cp_async.cuh):
 ///

@@ -39,7 +39,7 @@ namespace tutorial {
 /// Starts a copy of kBytes bytes. Misaligned addresses end the kernel; on the emulator with a report.
 /// @tparam kBytes 4, 8 or 16; with 16 the copy goes past the L1 cache
 /// @param shared destination in shared memory, aligned to kBytes
-/// @param global source in global memory, aligned to kBytes
+/// @param global source in device memory, aligned to kBytes
 /// @param valid if false, nothing is read and the destination becomes zeros: for rows past the end of a tensor
 template <int kBytes>
 __device__ __forceinline__ void cp_async(void* shared, const void* global, bool valid = true,

@@ -129,7 +129,7 @@ class Barrier {
   /// Waits until a phase of this parity has ended: returns at once if the current phase has the other parity. Ring
   /// keeps the parity. Where threads of another block have arrived, or have pushed data (push_shared.cuh), it takes
   /// wait_cluster(). The emulator insists on it. Multicasts of another block (bulk_copy.cuh) are not of that kind: the
-  /// data come from global memory.
+  /// data come from device memory.
   __device__ __forceinline__ void wait(unsigned parity,
                                        [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
 #if TUTORIAL_EMULATOR

@@ -22,7 +22,7 @@
 
 namespace tutorial {
 
-/// Reads a value of 1 to 16 bytes from global memory that nobody writes while the kernel runs.
+/// Reads a value of 1 to 16 bytes from device memory that nobody writes while the kernel runs.
 ///
 /// That promise is passed on to the compiler: __ldg goes through the read-only path, and may be moved past stores and
 /// barriers. What other threads write in the same kernel is read by an ordinary dereference after a barrier, or by
@@ -70,7 +70,7 @@ __device__ __forceinline__ std::uint32_t load_early(const std::uint32_t* address
 #endif
 }
 
-/// Writes a value of 1 to 16 bytes to global memory.
+/// Writes a value of 1 to 16 bytes to device memory.
 template <class T>
 __device__ __forceinline__ void store_global(T* address, std::type_identity_t<T> value,
                                              [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
@@ -95,7 +95,7 @@ __device__ __forceinline__ void store_global(T* address, std::type_identity_t<T>
 #endif
 }
 
-/// Brings the 128 bytes around an address of global memory to the second-level cache, where a load finds them sooner.
+/// Brings the 128 bytes around an address of device memory to the second-level cache, where a load finds them sooner.
 /// Nothing waits for it. The emulator has no cache.
 /// Source: PTX ISA, "Data Movement and Conversion Instructions: prefetch".
 __device__ __forceinline__ void prefetch_global([[maybe_unused]] const void* address) {

@@ -6,7 +6,7 @@
 
 namespace tutorial {
 
-/// The same address in global memory, of which the compiler no longer knows how it was computed. So it keeps it in
+/// The same address in device memory, of which the compiler no longer knows how it was computed. So it keeps it in
 /// registers and adds to it. Otherwise it may multiply strides anew at each use, to save registers.
 template <class T>
 __device__ __forceinline__ T* pinned(T* address) {

@@ -30,7 +30,7 @@ struct BulkLoad {
   bool is_finished = false;
 };
 
-/// A store that has been issued. It reads shared memory and writes global memory when it is waited for, or, if early,
+/// A store that has been issued. It reads shared memory and writes device memory when it is waited for, or, if early,
 /// it has done both when it was issued.
 struct BulkStore {
   TileMap map;
@@ -43,7 +43,7 @@ struct BulkStore {
   bool is_waited_for = false;  ///< so it has read shared memory
   bool is_written = false;
 
-  /// Writes to global memory what it has read.
+  /// Writes to device memory what it has read.
   void write();
 };
 

@@ -33,7 +33,7 @@ struct VectorClock {
   void join(const VectorClock& other);
 };
 
-/// What a thread has released by a flag in global memory. It outlives its cluster.
+/// What a thread has released by a flag in device memory. It outlives its cluster.
 struct Message {
   std::uint32_t run = 0;    ///< the cluster
   unsigned thread = 0;      ///< its number there

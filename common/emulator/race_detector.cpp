@@ -17,7 +17,7 @@ struct Active {
 };
 constinit thread_local Active on_this_thread{nullptr, true};
 
-// Of all that have read a word of global memory, so many are remembered beside those of the same cluster.
+// Of all that have read a word of device memory, so many are remembered beside those of the same cluster.
 constexpr unsigned kReadsOfOtherClusters = 2;
 
 /// Which byte of two a single one is, for Write::low.
@@ -247,7 +247,7 @@ void Detector::wait_for_previous_launch() {
   clocks_[running()].others.has_previous = true;
 }
 
-// --- flags in global memory ---
+// --- flags in device memory ---
 
 std::shared_ptr<const Message> Detector::make_message(const void* flag, Place place) const {
   const unsigned thread = running();

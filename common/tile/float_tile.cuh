@@ -20,7 +20,7 @@
 ///
 /// Rows are padded by 4 floats. So neighbouring rows begin 4 banks apart, 8 lanes that each read 16 bytes from a row of
 /// their own use all 32 banks, and rows stay aligned to 16 bytes. Shared memory is read along the rows, 16 bytes at a
-/// time (8 from tiles of 32 columns). Global memory is read one element per thread, so that every stride and width is
+/// time (8 from tiles of 32 columns). Device memory is read one element per thread, so that every stride and width is
 /// supported. The caller places the barriers, before a tile is read and before it is overwritten.
 
 #include <cuda_bf16.h>
@@ -67,7 +67,7 @@ __device__ __forceinline__ int tile_y() {
   return int(threadIdx.x) / 16;
 }
 
-/// Loads an element, fp32 or bf16, from global memory as fp32.
+/// Loads an element, fp32 or bf16, from device memory as fp32.
 __device__ __forceinline__ float to_float(float value) {
   return value;
 }
@@ -75,16 +75,16 @@ __device__ __forceinline__ float to_float(float value) {
 __device__ __forceinline__ float to_float(__nv_bfloat16 value) {
   return __bfloat162float(value);
 }
-/// Stores to global memory in the tensor's type.
+/// Stores to device memory in the tensor's type.
 __device__ __forceinline__ void store_float(float* address, float value) {
   store_global(address, value);
 }
-/// Rounds to bf16 and stores to global memory.
+/// Rounds to bf16 and stores to device memory.
 __device__ __forceinline__ void store_float(__nv_bfloat16* address, float value) {
   store_global(address, __float2bfloat16(value));
 }
 
-/// tile = 64 rows from global memory; zeros beyond `rows` and `columns`.
+/// tile = 64 rows from device memory; zeros beyond `rows` and `columns`.
 /// @param from the first element; rows are `stride` elements apart
 template <int kColumns, class T>
 __device__ __forceinline__ void load_tile(const FloatTile<kColumns>& tile, const T* from, std::int64_t stride, int rows,
@@ -175,7 +175,7 @@ __device__ __forceinline__ void add_transposed_product(float (&S)[4][kColumns / 
   }
 }
 
-/// Writes a row of a thread's sums, times `factor`, to global memory: kWide columns side by side, of which `columns`
+/// Writes a row of a thread's sums, times `factor`, to device memory: kWide columns side by side, of which `columns`
 /// exist.
 template <int kWide, class T>
 __device__ __forceinline__ void store_row(T* row, const float (&sums)[kWide], float factor, int columns) {

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// Moves a state between the registers of a block (chunk_threads.cuh) and global memory.
+/// Moves a state between the registers of a block (chunk_threads.cuh) and device memory.
 
 #include <cuda_runtime.h>
 
@@ -13,7 +13,7 @@
 namespace tutorial::tile {
 
 /// Calls f(element, address) for each element of the state that the lane holds and that exists, with its address in
-/// global memory.
+/// device memory.
 /// @param state the first row's element of the block's first column
 /// @param stride the layout of the state there
 /// @param Dk,columns rows of the state and columns of the block that exist: multiples of 16

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// A chunk's rows from global memory to a tile in shared memory, 16 bytes per thread, through registers. Rows are aligned
+/// A chunk's rows from device memory to a tile in shared memory, 16 bytes per thread, through registers. Rows are aligned
 /// to 16 bytes. If one is not, the emulator ends the launch with a report.
 
 #include <cuda_bf16.h>
@@ -16,7 +16,7 @@ namespace tutorial::tile {
 /// Loads the first `rows` rows and `columns` columns of a chunk; the rest of the tile becomes zeros. All threads of the
 /// block call it; a barrier must follow.
 /// @param tile [C, kColumns] in shared memory, whose unit() is the place of 8 elements
-/// @param first_row the chunk's first row in global memory, aligned to 16 bytes, as is every stride_l-th element
+/// @param first_row the chunk's first row in device memory, aligned to 16 bytes, as is every stride_l-th element
 /// after it
 /// @param stride_l elements from one row to the next
 /// @param columns a multiple of 8

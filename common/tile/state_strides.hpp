@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// The layout of a state in global memory.
+/// The layout of a state in device memory.
 
 #include <cstdint>
 

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// Writes a chunk's outputs from the registers of a block (chunk_threads.cuh) to global memory, as rows of whole 16-byte
+/// Writes a chunk's outputs from the registers of a block (chunk_threads.cuh) to device memory, as rows of whole 16-byte
 /// units. They pass through shared memory, because the accumulators of mma come in pieces of 8 bytes.
 
 #include <cuda_bf16.h>
@@ -15,7 +15,7 @@
 
 namespace tutorial::tile {
 
-/// Writes the warp's columns of a tile to global memory in whole units of 16 bytes. The same warp has put them into the
+/// Writes the warp's columns of a tile to device memory in whole units of 16 bytes. The same warp has put them into the
 /// tile.
 /// @param o the tile's first row, the block's first column; rows are stride_l elements apart
 /// @param stride_l a multiple of 8, and o aligned to 16 bytes
@@ -43,7 +43,7 @@ __device__ __forceinline__ void store_warp_columns(__nv_bfloat16* o, std::int64_
   }
 }
 
-/// Writes O, each row times a factor, to global memory. It is assembled in the warp's columns of V, which are
+/// Writes O, each row times a factor, to device memory. It is assembled in the warp's columns of V, which are
 /// overwritten. No other warp reads them, and O has their shape. See store_warp_columns().
 /// @param factor factor(i) is that of row 8 i + lane / 4
 template <class Shape, class Factor>

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// Writes a chunk's outputs to global memory as rows of whole 16-byte units: from registers (store_output.cuh), or from
+/// Writes a chunk's outputs to device memory as rows of whole 16-byte units: from registers (store_output.cuh), or from
 /// a tile in shared memory by threads that need not have put them there.
 
 #include <cuda_bf16.h>
@@ -15,7 +15,7 @@
 
 namespace tutorial::tile {
 
-/// Writes a tile of 64 columns to global memory in whole units of 16 bytes, by some of the block's threads.
+/// Writes a tile of 64 columns to device memory in whole units of 16 bytes, by some of the block's threads.
 /// @tparam kThreadCount how many threads call it, a multiple of 8
 /// @tparam kEviction of the rows in the second-level cache: kNormal or kFirst
 /// @param thread the number of this one among them

@@ -168,7 +168,7 @@ __device__ __forceinline__ void put_output(const PanelTile<kWarpgroupColumns>& t
 }
 
 /// Calls f(element, address) for each element of the state that the thread holds and that exists, with its address in
-/// global memory.
+/// device memory.
 /// @param state the first row's element of the warpgroup's first column
 /// @param stride the layout of the state there
 /// @param Dk,columns rows of the state and columns of the warpgroup that exist

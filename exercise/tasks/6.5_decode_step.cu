@@ -1,7 +1,7 @@
 /// Exercise 6.5: one token
 ///
 /// Decoding: S becomes diag(exp(g)) S + k^T v, and o = q S, for one new token. q, k and g are [key_dim], v and o are
-/// [32], S is [key_dim, 32] in global memory. One block has 32 x 8 threads; thread (x = j, y = part) has rows part,
+/// [32], S is [key_dim, 32] in device memory. One block has 32 x 8 threads; thread (x = j, y = part) has rows part,
 /// part + 8, part + 16, ... of column j. The eight sums of a column come together in `sums`; thread (j, 0) adds them up
 /// in any order.
 ///

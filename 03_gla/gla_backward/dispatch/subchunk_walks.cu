@@ -234,7 +234,7 @@ __device__ __forceinline__ std::uint32_t load_two(const View<const __nv_bfloat16
   return is_there ? load_global(reinterpret_cast<const std::uint32_t*>(x.row(b, h, t) + column)) : 0;
 }
 
-/// R = dO V^T of a warp's sub-chunk, from global memory to R [16, 16].
+/// R = dO V^T of a warp's sub-chunk, from device memory to R [16, 16].
 __device__ __forceinline__ void own_products(const Bf16BackwardArguments& a, int b, int h, int first, float* R) {
   const int lane = int(lane_index()), row = lane / 4, pair = lane % 4 * 2;
   float sums[2][4] = {};

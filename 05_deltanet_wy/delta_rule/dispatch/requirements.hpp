@@ -12,7 +12,7 @@ namespace tutorial::delta_rule {
 
 /// Bytes of memory that `segments` needs beside inputs and outputs, with any number of them.
 std::int64_t segments_memory(const Bf16Arguments&, const tile::LaunchPlan&);
-/// Bytes that its kernels read from global memory or write to it.
+/// Bytes that its kernels read from device memory or write to it.
 std::int64_t segments_bytes_moved(const Bf16Arguments&, const tile::LaunchPlan&);
 
 /// The part of both that is due to the states that segments start from: H and E (chunk/segment_maps.cuh).

@@ -21,7 +21,7 @@ inline constexpr int kWidestOfSegments = 128;
 void segmented_walk(const Bf16Arguments&, const Prepared&, const tile::LaunchPlan&);
 /// Bytes of memory that it needs beside inputs, outputs and what prepare() fills.
 std::int64_t segmented_walk_memory(const Bf16Arguments&, const tile::LaunchPlan&);
-/// Bytes that prepare() and its kernels read from global memory or write to it (requirements.cu).
+/// Bytes that prepare() and its kernels read from device memory or write to it (requirements.cu).
 /// @param floats vectors of a chunk that a block reads beside T and P: the factors of the keys
 std::int64_t segmented_walk_bytes_moved(const Bf16Arguments&, const tile::LaunchPlan&, int floats = 64);
 

@@ -17,7 +17,7 @@
 /// computed.
 ///
 /// Equation: that of `tensor_core`.
-/// Shapes: those of `tensor_core`; g [B, H, L] fp32 in global memory.
+/// Shapes: those of `tensor_core`; g [B, H, L] fp32 in device memory.
 /// Thread mapping: that of delta_rule's `cluster`. Each of the four warps that compute T and P of a chunk sums the
 /// gates of the whole chunk for itself, so that no barrier is needed for that (gated_matrices.cuh).
 /// Synchronization: that of delta_rule's `cluster`.

@@ -1,6 +1,6 @@
 /// @file
 /// What the kernels of the operator need: whether they can run a problem, memory beside its inputs and outputs, and the
-/// bytes that they read from global memory or write to it, even if a cache serves them. A test compares these with the
+/// bytes that they read from device memory or write to it, even if a cache serves them. A test compares these with the
 /// bytes that the emulator counts.
 
 #include <cuda_runtime.h>

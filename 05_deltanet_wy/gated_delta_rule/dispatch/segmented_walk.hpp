@@ -16,7 +16,7 @@ namespace tutorial::gated_delta_rule {
 void segmented_walk(const Bf16Arguments&, const Prepared&, const tile::LaunchPlan&);
 /// Bytes of memory that it needs beside inputs, outputs and what prepare() fills.
 std::int64_t segmented_walk_memory(const Bf16Arguments&, const tile::LaunchPlan&);
-/// Bytes that prepare() and its kernels read from global memory or write to it.
+/// Bytes that prepare() and its kernels read from device memory or write to it.
 std::int64_t segmented_walk_bytes_moved(const Bf16Arguments&, const tile::LaunchPlan&);
 
 /// The segments with which it takes the least estimated time, which is delta_rule's estimate. Nothing if that is one

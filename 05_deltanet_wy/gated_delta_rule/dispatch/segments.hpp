@@ -13,7 +13,7 @@ namespace tutorial::gated_delta_rule {
 void segments(const Bf16Arguments&, const tile::LaunchPlan&);
 /// Bytes of memory that it needs beside inputs and outputs.
 std::int64_t segments_memory(const Bf16Arguments&, const tile::LaunchPlan&);
-/// Bytes that its kernels read from global memory or write to it.
+/// Bytes that its kernels read from device memory or write to it.
 std::int64_t segments_bytes_moved(const Bf16Arguments&, const tile::LaunchPlan&);
 
 }  // namespace tutorial::gated_delta_rule

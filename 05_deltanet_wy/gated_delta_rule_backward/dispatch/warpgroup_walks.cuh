@@ -3,7 +3,7 @@
 /// The two walks of `--backward` by warpgroups, with gates: delta_rule_backward/warpgroup_walks.cuh, and where its
 /// decays go. Everything is transposed, so the decay of a position multiplies a column.
 ///
-///     from the beginning   residual^T = (S^T K^T) D_k - V^T      v_new^T = residual^T (-T)^T
+///     from the beginning   -Res^T = (S^T K^T) D_k - V^T          v_new^T = (-Res^T) (-T)^T
 ///                          S^T = exp(b_e) S^T + (v_new^T D_e) K
 ///     from the end         X^T = (dS^T K^T) D_e + dO^T P         -dV^T = X^T (-T)
 ///                          dS^T = exp(b_e) dS^T + (dO^T D_q) Q + (-dV^T D_k) K

@@ -38,7 +38,7 @@
 /// Bytes: per position at Dk = Dv = 128, 920 in prepare_tiles(), 1292 and 1676 in the walks, if the tiles of Dv share
 /// what they read, and 2324 in the last kernel: 6.2 KB.
 /// Bound by: the memory's bandwidth and the chain in the walks; latency in the last kernel, whose two warpgroups issue in
-/// a third of the cycles.
+/// a third of the clocks.
 /// Requires: compute capability 9.0, Dk and Dv multiples of 16, up to 128, tensors that a tensor map can describe.
 /// Weakness: most tiles of the last kernel are read until the end of a pair, so those of the next pair come late. There
 /// are two blocks per head and tile of Dv in the walks, so fewer than 33 heads of 128 columns leave multiprocessors idle.

@@ -19,7 +19,7 @@
 ///
 /// Equation: that of `two_products`. What is rounded: as in `one_anchor`.
 ///
-/// Shapes: those of `tensor_core`; g [B, H, L, Dk] fp32 in global memory.
+/// Shapes: those of `tensor_core`; g [B, H, L, Dk] fp32 in device memory.
 /// Thread mapping: four warpgroups. In the first, one thread each loads V, loads q, k and g, sends chunks to the other
 /// block, and stores O. The others are those of the picture. With an odd number of tiles of 64 columns the last block
 /// has no columns, but prepares chunks.

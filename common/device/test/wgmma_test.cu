@@ -28,7 +28,7 @@ class Wgmma : public testing::Test {
   }
 };
 
-/// A row-major matrix in global memory.
+/// A row-major matrix in device memory.
 struct Rows {
   const __nv_bfloat16* data;
   int rows, columns;  ///< the latter a multiple of 64

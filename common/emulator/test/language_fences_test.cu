@@ -1,5 +1,5 @@
 /// @file
-/// Fences between blocks: the block that comes last adds up what the others have left in global memory.
+/// Fences between blocks: the block that comes last adds up what the others have left in device memory.
 
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>

@@ -28,7 +28,7 @@ constexpr int kStages = 2;
 constexpr unsigned kBytes = 2 * kTile;
 
 /// For each tile X [64, 64]: T = X X^T, rounded to bf16, and O = T X. Warp 4 loads X, warps 0 to 3 compute. T goes to
-/// global memory from shared memory, O from registers.
+/// device memory from shared memory, O from registers.
 __global__ void multiply_tiles(const TensorMap x, const TensorMap t, float* o) {
   __shared__ Barrier full[kStages], empty[kStages];
   auto* tiles = dynamic_shared<__nv_bfloat16, kTileAlignment>();

@@ -1,5 +1,5 @@
 /// @file
-/// A state from global memory into a block's registers and back, and outputs out of registers.
+/// A state from device memory into a block's registers and back, and outputs out of registers.
 
 #include <gtest/gtest.h>
 

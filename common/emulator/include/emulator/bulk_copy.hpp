@@ -70,7 +70,7 @@ void write_bulk_stores(unsigned pending, std::source_location where);
 
 /// The part of a tile's row that lies within the tensor.
 struct TileRow {
-  std::byte* global;  ///< its first byte in global memory; nullptr if no part lies within
+  std::byte* global;  ///< its first byte in device memory; nullptr if no part lies within
   std::size_t first;  ///< its first byte in the row
   std::size_t bytes;
 };
