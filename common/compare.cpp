@@ -85,7 +85,8 @@ Comparison compare(const Tensor& out, const Tensor& reference, const Tensor* sub
     result.worst = index_of(out.shape(), worst);
     result.value = values[worst];
     result.expected = expected[worst];
-    // No arithmetic makes this NaN: processors give 0x7FC00000 or 0xFFC00000, GPUs 0x7FFFFFFF.
+    // No arithmetic makes this NaN: processors give 0x7FC00000 or 0xFFC00000, GPUs 0x7FFFFFFF. But a processor hands it on
+    // from a factor to a product, and the emulator's memory is full of it before it is written.
     result.unwritten = std::bit_cast<std::uint32_t>(values[worst]) >> 16 == 0xFFFFu;
   }
   return result;
@@ -93,7 +94,13 @@ Comparison compare(const Tensor& out, const Tensor& reference, const Tensor* sub
 
 std::string describe(const Comparison& comparison, const std::string& name) {
   const std::string where = name + to_string(comparison.worst);
-  if (comparison.unwritten) return where + " was never written";
+  if (comparison.unwritten) {
+#if TUTORIAL_EMULATOR
+    return where + " was never written, or computed from memory that was not";
+#else
+    return where + " was never written";
+#endif
+  }
   return fmt::format("{} is {:.7g}, not {:.7g}", where, comparison.value, comparison.expected);
 }
 

@@ -1,6 +1,8 @@
 #include "skipped_barrier.hpp"
 
+#include <atomic>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <stdexcept>
@@ -14,6 +16,18 @@ namespace {
 
 std::mutex skipped_mutex;
 std::optional<SkippedBarrier> skipped;
+std::atomic<bool> met = false;
+
+/// Says at the end of the program if no barrier was left out where the user asked for one: else a run that passes would seem
+/// to say that the barrier is not needed.
+struct Reminder {
+  ~Reminder() {
+    const char* text = std::getenv("EMULATOR_SKIP_BARRIER");
+    if (text == nullptr || met) return;
+    std::fprintf(stderr,
+                 "emulator: EMULATOR_SKIP_BARRIER=%s: no kernel came to a barrier, wait or fence at that line\n", text);
+  }
+};
 
 }  // namespace
 
@@ -43,11 +57,15 @@ std::optional<SkippedBarrier> SkippedBarrier::current() {
   if (skipped) return skipped;
   const char* text = std::getenv("EMULATOR_SKIP_BARRIER");
   if (!text) return std::nullopt;
-  return parse(text);
+  SkippedBarrier barrier = parse(text);
+  static const Reminder reminder;
+  return barrier;
 }
 
 bool SkippedBarrier::is_at(const std::source_location& where) const {
-  return where.line() == line && std::string_view(where.file_name()).ends_with(file);
+  const bool is = where.line() == line && std::string_view(where.file_name()).ends_with(file);
+  if (is) met = true;
+  return is;
 }
 
 void skip_barrier(const std::string& file, unsigned line) {

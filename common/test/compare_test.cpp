@@ -80,7 +80,7 @@ TEST(Compare, TellsUnwrittenFromNan) {
   Tensor poison(Dtype::fp32, {1});
   poison.fill_bytes(0xFF);
   out.elements<float>()[6] = poison.elements<float>()[0];
-  EXPECT_EQ(describe(compare(out, filled({8}, 1.0f)), "o"), "o[6] was never written");
+  EXPECT_EQ(describe(compare(out, filled({8}, 1.0f)), "o").find("o[6] was never written"), 0u);
   Tensor half(Dtype::bf16, {1});
   half.fill_bytes(0xFF);
   EXPECT_TRUE(compare(half.to(Dtype::fp32), filled({1}, 1.0f)).unwritten);

@@ -290,6 +290,7 @@ enum class Registers {
   sums_changed,
   a_changed,
   sums_changed_under_way,
+  sums_scaled_under_way,
   a_changed_under_way,
   sums_changed_before_the_second,
   not_named
@@ -310,12 +311,13 @@ __global__ void use_registers(Registers fault, float* out) {
   wgmma<16>(d, a, factor(), true);
   wgmma_commit();
   if (fault == Registers::sums_changed_under_way && is_last) d[0] = 1;
+  if (fault == Registers::sums_scaled_under_way && is_last) d[0] *= 0.5f;
   if (fault == Registers::a_changed_under_way && is_last) a[1] = 0;
   if (fault == Registers::not_named) wgmma_wait<0>(a);
   if (fault != Registers::not_named) wgmma_wait<0>(d, a);
   if (threadIdx.x == 127) *out = d[0];
 }
-constexpr unsigned kFirst = __LINE__ - 10, kSecond = __LINE__ - 8, kNotNaming = __LINE__ - 4;
+constexpr unsigned kFirst = __LINE__ - 11, kSecond = __LINE__ - 9, kNotNaming = __LINE__ - 4;
 
 std::string report_of_registers(Registers fault) {
   float out = 0;
@@ -330,9 +332,11 @@ TEST(Wgmma, RegistersAreLeftAlone) {
         report_of_registers(Registers::sums_changed_before_the_second),
         AllOf(HasSubstr("the sums of this product were written while another product of them was under way at "),
               HasSubstr(at_line(kSecond)), HasSubstr("thread (127,0,0)")));
-    EXPECT_THAT(report_of_registers(Registers::sums_changed_under_way),
-                AllOf(HasSubstr("the sums of this product were written before the wait for it at "),
-                      HasSubstr(at_line(kSecond)), HasSubstr("thread (127,0,0)")));
+    for (const Registers fault : {Registers::sums_changed_under_way, Registers::sums_scaled_under_way}) {
+      EXPECT_THAT(report_of_registers(fault),
+                  AllOf(HasSubstr("the sums of this product were written before the wait for it at "),
+                        HasSubstr(at_line(kSecond)), HasSubstr("thread (127,0,0)")));
+    }
     EXPECT_THAT(report_of_registers(Registers::a_changed_under_way),
                 AllOf(HasSubstr("the registers of A of this product were written before the wait for it at "),
                       HasSubstr(at_line(kFirst)), HasSubstr("thread (127,0,0)")));
