@@ -10,9 +10,11 @@ import tempfile
 import unittest
 from unittest import mock
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "pictures")]
 
 import build  # noqa: E402
+import drawings as drawings_module  # noqa: E402
+import labels  # noqa: E402
 import translations  # noqa: E402
 from book import annotate, changes, comments, markdown, pages, repository, site, stories, techniques, translated, tree  # noqa: E402
 from book.pages import Book, code_page  # noqa: E402
@@ -20,6 +22,7 @@ from book.repository import ROOT, Chapter, chapters, read, sources  # noqa: E402
 from book.stories import Story  # noqa: E402
 from filter import filtered  # noqa: E402
 from stages import difference, reading, stage  # noqa: E402
+from svg import Picture  # noqa: E402
 
 STAGE = """/// @file
 /// Stage 1, `one`: it adds.
@@ -350,6 +353,52 @@ class Translations(unittest.TestCase):
             self.assertEqual(self.run_command("--check"), (0, ""))
             self.assertEqual(self.run_command("--accept", "README.md")[0], 2)
             self.assertEqual(self.run_command("--sections")[0], 2)
+
+
+class Labels(unittest.TestCase):
+    """Drawings with Chinese words."""
+
+    TABLES = {"all": {"chunk #": "块 #", "registers": "寄存器"}, "p": {"a sum": "和", "the # parts": "# 部分"}}
+
+    def picture(self, *texts: tuple[str, str]) -> Picture:
+        picture = Picture("p", 100, 50, "a sum", "the 3 parts")
+        for words, kind in texts:
+            picture.text(10, 20, words, kind)
+        return picture
+
+    def test_words_come_from_the_dictionary_and_numbers_stay(self):
+        say = labels.Labels(self.TABLES, picture := self.picture(("chunk 12", "small"), ("registers", "mono"), ("registers now", "small")))
+        text = picture.svg(say, "zh-CN")
+        self.assertIn(' xml:lang="zh-CN" ', text)
+        self.assertIn('<title id="p-t">和</title>\n<desc id="p-d">3 部分</desc>', text)
+        self.assertEqual(re.findall(r"<text[^>]*>([^<]*)", text), ["块 12", "registers", "registers now"])
+        self.assertEqual(say.missing, ["registers now"])
+        self.assertEqual(picture.svg().count("块"), 0)
+
+    def test_code_needs_no_words(self):
+        for words in ("Q Kᵀ", "S[4][1]", "u0", "fence.proxy.async", "K_0ᵀ V_0", "128", "scores_full 4", "n + 1", "d"):
+            self.assertTrue(labels.is_code(words), words)
+        for words in ("chunk 0", "lane 6", "O of n", "in line", "start"):
+            self.assertFalse(labels.is_code(words), words)
+
+    def test_the_first_chapters_are_all_chinese_and_no_entry_is_left_over(self):
+        tables, used = labels.tables(), set()
+        drawings = {picture.name: picture for picture in drawings_module.all_drawings()}
+        first = {
+            name
+            for path in ("README.md", "01_linear_attention/README.md", "02_chunkwise/README.md")
+            for name in re.findall(r"docs/pictures/(\w+)\.svg\)", read(path))
+        }
+        self.assertGreater(len(first), 20)
+        for name in labels.shown("svg"):
+            say = labels.Labels(tables, drawings[name])
+            drawings[name].svg(say)
+            used |= say.used
+            self.assertEqual(set(tables.get(name, {})) - say.used, set(), f"[{name}] of labels_zh.toml")
+            if name in first:
+                self.assertEqual(say.missing, [], name)
+        self.assertEqual(set(tables["all"]) - used, set())
+        self.assertLessEqual(set(tables) - {"all"}, labels.shown("svg"))
 
 
 class Tree(unittest.TestCase):
