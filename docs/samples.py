@@ -13,6 +13,7 @@ After the command may stand `, lines 3 to 12`, `, numbers differ` (times: only t
 """
 
 from functools import cache
+import os
 from pathlib import Path
 import re
 import subprocess
@@ -35,7 +36,10 @@ PAGES = ("README*.md", "docs/*.md", "[0-9][0-9]_*/README*.md", "[0-9][0-9]_*/*/R
 @cache
 def output_of(command: str) -> str:
     """What it prints; a page and its translation show the same."""
-    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    environment = os.environ | {"LC_ALL": "C.UTF-8"}  # in English
+    done = subprocess.run(
+        command, shell=True, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
     if done.returncode not in (0, 1) or not done.stdout:
         raise SystemExit(f"{command} ends with status {done.returncode}:\n{done.stderr}")
     return done.stdout
