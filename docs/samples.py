@@ -12,6 +12,8 @@ After the command may stand `, lines 3 to 12`, `, numbers differ` (times: only t
 `, mistake 8` (the command checks a file with this planted mistake). What goes to standard error is left out.
 """
 
+from functools import cache
+import os
 from pathlib import Path
 import re
 import subprocess
@@ -28,7 +30,19 @@ SAMPLE = re.compile(
     r"(?P<loose>, numbers differ)? -->\n```text\n(?P<text>.*?)```\n<!-- end of sample -->$"
 )
 COLUMNS = 96
-PAGES = ("README.md", "docs/*.md", "[0-9][0-9]_*/README.md", "[0-9][0-9]_*/*/README.md", "exercise/README.md")
+PAGES = ("README*.md", "docs/*.md", "[0-9][0-9]_*/README*.md", "[0-9][0-9]_*/*/README.md", "exercise/README.md")
+
+
+@cache
+def output_of(command: str) -> str:
+    """What it prints; a page and its translation show the same."""
+    environment = os.environ | {"LC_ALL": "C.UTF-8"}  # in English
+    done = subprocess.run(
+        command, shell=True, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+    if done.returncode not in (0, 1) or not done.stdout:
+        raise SystemExit(f"{command} ends with status {done.returncode}:\n{done.stderr}")
+    return done.stdout
 
 
 def printed(sample: re.Match) -> str:
@@ -42,10 +56,7 @@ def printed(sample: re.Match) -> str:
         attempt.parent.mkdir(parents=True, exist_ok=True)
         attempt.write_text(one.wrongs[int(sample["mistake"]) - 1].text, encoding="utf-8")
         command += f" --check {attempt.relative_to(ROOT)}"
-    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    if done.returncode not in (0, 1) or not done.stdout:
-        raise SystemExit(f"{command} ends with status {done.returncode}:\n{done.stderr}")
-    text = done.stdout
+    text = output_of(command)
     if attempt:
         text = text.replace(str(attempt.relative_to(ROOT)), f"exercises/{attempt.name}")
     lines = [line.rstrip() for line in text.splitlines()]

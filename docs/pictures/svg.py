@@ -1,5 +1,7 @@
 """A picture as SVG that takes the colours of the page: the site's where it stands in one, else the system's."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 import re
@@ -68,13 +70,30 @@ def with_attributes(part: str) -> str:
     return re.sub(r'class="([^"]*)"', attributes, part)
 
 
+@dataclass(frozen=True)
+class Text:
+    """A line of text; `turn` in degrees."""
+
+    x: float
+    y: float
+    words: str
+    kind: str
+    turn: int = 0
+
+    def svg(self, words: str) -> str:
+        place = f'x="{self.x:g}" y="{self.y:g}"'
+        if self.turn:
+            place = f'transform="translate({self.x:g} {self.y:g}) rotate({self.turn})"'
+        return f'<text class="{self.kind}" {place}>{escape(words)}</text>'
+
+
 class Picture:
     """Shapes, and what they show in words: `title` in a line, `words` for who cannot see it."""
 
     def __init__(self, name: str, width: int, height: int, title: str, words: str):
         self.name, self.width, self.height = name, width, height
         self.title, self.words = title, words
-        self.parts: list[str] = []
+        self.parts: list[str | Text] = []
 
     def add(self, part: str) -> None:
         self.parts.append(part)
@@ -82,8 +101,11 @@ class Picture:
     def box(self, x, y, width, height, kind="paper", corner=4) -> None:
         self.add(f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="{corner}"/>')
 
-    def text(self, x, y, words: str, kind="middle") -> None:
-        self.add(f'<text class="{kind}" x="{x:g}" y="{y:g}">{escape(words)}</text>')
+    def text(self, x, y, words: str, kind="middle", turn=0) -> None:
+        self.parts.append(Text(x, y, words, kind, turn))
+
+    def texts(self) -> list[Text]:
+        return [part for part in self.parts if isinstance(part, Text)]
 
     def lines(self, x, y, lines, kind="middle small", step=16) -> None:
         for i, line in enumerate(lines):
@@ -114,14 +136,17 @@ class Picture:
         top = y + height / 2 - 8 * (len(lines) - 1) + 4.5
         self.lines(x + width / 2, top, lines, style)
 
-    def svg(self) -> str:
+    def svg(self, say: Callable[[str], str] = lambda words: words, language: str = "") -> str:
+        """The file's text. `say` puts its words into another language."""
         ident = self.name.replace("/", "-")
+        parts = [part.svg(say(part.words)) if isinstance(part, Text) else part for part in self.parts]
+        spoken = f' xml:lang="{language}"' if language else ""
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="pic" role="img" aria-labelledby="{ident}-t {ident}-d" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="pic" role="img" aria-labelledby="{ident}-t {ident}-d"{spoken} '
             f'viewBox="0 0 {self.width} {self.height}" width="{self.width}" height="{self.height}" {ROOT}>\n'
-            f'<title id="{ident}-t">{escape(self.title)}</title>\n<desc id="{ident}-d">{escape(self.words)}</desc>\n'
-            f"<style>{style()}</style>\n" + "\n".join(map(with_attributes, self.parts)) + "\n</svg>\n"
+            f'<title id="{ident}-t">{escape(say(self.title))}</title>\n<desc id="{ident}-d">{escape(say(self.words))}</desc>\n'
+            f"<style>{style()}</style>\n" + "\n".join(map(with_attributes, parts)) + "\n</svg>\n"
         )
 
-    def path(self, folder: Path) -> Path:
-        return folder / f"{self.name}.svg"
+    def path(self, folder: Path, suffix: str = "svg") -> Path:
+        return folder / f"{self.name}.{suffix}"

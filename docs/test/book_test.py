@@ -10,15 +10,19 @@ import tempfile
 import unittest
 from unittest import mock
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "pictures")]
 
 import build  # noqa: E402
-from book import annotate, changes, comments, markdown, pages, repository, site, stories, techniques, tree  # noqa: E402
+import drawings as drawings_module  # noqa: E402
+import labels  # noqa: E402
+import translations  # noqa: E402
+from book import annotate, changes, comments, markdown, pages, repository, site, stories, techniques, translated, tree  # noqa: E402
 from book.pages import Book, code_page  # noqa: E402
 from book.repository import ROOT, Chapter, chapters, read, sources  # noqa: E402
 from book.stories import Story  # noqa: E402
 from filter import filtered  # noqa: E402
 from stages import difference, reading, stage  # noqa: E402
+from svg import Picture  # noqa: E402
 
 STAGE = """/// @file
 /// Stage 1, `one`: it adds.
@@ -268,6 +272,133 @@ class Texts(unittest.TestCase):
         self.assertEqual(pages.text_page("docs/notebook/subject/05.md"), "notebook_subject_05")
         with self.assertRaises(SystemExit):
             pages.unique([("a/b.md", "a_b"), ("a_b.md", "a_b")])
+
+
+class Translations(unittest.TestCase):
+    """What a translated page says of the English one."""
+
+    ENGLISH = (
+        "# 02 T\n\n[中文](README.zh.md)\n\nA question.\n\n## A b\n\n```sh\n## no heading\n```\n\n### `x`\n\nOld.\n\n"
+        "<!-- timings: written -->\n\n| [01](01/README.md) | learn | 1 ms |\n\n<!-- end of timings -->\n\n#### deep\n\n## A b\n"
+    )
+    CHINESE = (
+        "# 02 题\n\n[English](README.md)\n\n<!-- translates introduction -->\n\n问题。\n\n<!-- translates a-b -->\n\n## 甲，乙\n\n"
+        "<!-- translates x -->\n\n### `x`\n\n<!-- translates a-b-1 -->\n\n## 甲乙\n"
+    )
+
+    def found(self, english: str, chinese: str) -> list[tuple[str, str]]:
+        return [(one.what, one.slug) for one in translated.findings(translated.sections(english), chinese)]
+
+    def test_sections_are_headings_of_two_levels_and_what_is_before_them(self):
+        found = translated.sections(self.ENGLISH)
+        self.assertEqual([one.slug for one in found], ["introduction", "a-b", "x", "a-b-1"])
+        self.assertEqual("".join(one.text for one in found), self.ENGLISH)
+        self.assertIn("#### deep", found[2].text)
+
+    def test_a_section_is_stale_when_its_words_change(self):
+        accepted = translated.accepted(translated.sections(self.ENGLISH), self.CHINESE, [])
+        self.assertEqual(self.found(self.ENGLISH, accepted), [])
+        for same in (
+            self.ENGLISH.replace("A question.", "A\nquestion."),
+            self.ENGLISH.replace("1 ms", "2 ms"),  # generated
+            self.ENGLISH.replace("[中文](README.zh.md)\n\n", ""),
+        ):
+            self.assertEqual(self.found(same, accepted), [])
+        for text, expected in (
+            (self.ENGLISH.replace("A question.", "A riddle."), [("stale", "introduction")]),
+            (self.ENGLISH.replace("Old.", "New."), [("stale", "x")]),
+            (self.ENGLISH.replace("| learn |", "| forget |"), [("stale", "x")]),  # a cell that people write
+            (self.ENGLISH.replace("## no heading", "ls"), [("stale", "a-b")]),
+            (self.ENGLISH.replace("### `x`", "### `y`"), [("missing", "y"), ("superfluous", "x")]),
+        ):
+            self.assertEqual(self.found(text, accepted), expected)
+
+    def test_a_comment_without_a_hash_is_not_yet_accepted(self):
+        self.assertEqual({what for what, _ in self.found(self.ENGLISH, self.CHINESE)}, {"stale"})
+        some = translated.accepted(translated.sections(self.ENGLISH), self.CHINESE, ["x"])
+        self.assertEqual([slug for _, slug in self.found(self.ENGLISH, some)], ["introduction", "a-b", "a-b-1"])
+
+    def test_sections_stand_in_the_order_of_the_english_page(self):
+        a, x = "<!-- translates a-b -->", "<!-- translates x -->"
+        swapped = self.CHINESE.replace(a, "A").replace(x, a).replace("A", x)
+        accepted = translated.accepted(translated.sections(self.ENGLISH), swapped, [])
+        self.assertEqual(self.found(self.ENGLISH, accepted), [("misplaced", "x")])
+
+    def test_a_chinese_heading_has_the_id_of_the_english_one(self):
+        self.assertEqual(translated.english_ids(self.CHINESE), {"甲乙": "a-b", "x": "x", "甲乙-1": "a-b-1"})
+
+    def test_what_a_reader_would_get_lost_by_is_an_error(self):
+        def error(page: str, what: str, slug: str) -> bool:
+            return translations.is_error(page, translated.Finding(what, slug, slug))
+
+        self.assertTrue(error("README.zh.md", "stale", "how-to-read"))
+        self.assertTrue(error("02_chunkwise/README.zh.md", "stale", "introduction"))
+        self.assertTrue(error("02_chunkwise/README.zh.md", "missing", "pipelined"))
+        self.assertFalse(error("02_chunkwise/README.zh.md", "stale", "pipelined"))
+        self.assertFalse(error("docs/running.zh.md", "missing", "backends"))
+
+    def run_command(self, *arguments: str) -> tuple[int, str]:
+        with contextlib.redirect_stdout(io.StringIO()) as text, contextlib.redirect_stderr(text):
+            return translations.main(list(arguments)), text.getvalue()
+
+    def test_the_command(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(translations, "ROOT", Path(folder)):
+            page = Path(folder) / "README.zh.md"
+            page.write_text(self.CHINESE, encoding="utf-8")
+            (Path(folder) / "README.md").write_text(self.ENGLISH, encoding="utf-8")
+            status, text = self.run_command("--check")
+            self.assertEqual((status, text.splitlines()[2]), (1, "README.zh.md: error: stale: `x` (x)"))
+            self.assertEqual(self.run_command("--accept", str(page), "nope")[0], 2)
+            self.assertEqual(self.run_command("--accept", str(page)), (0, ""))
+            self.assertEqual(self.run_command("--check"), (0, ""))
+            self.assertEqual(self.run_command("--accept", "README.md")[0], 2)
+            self.assertEqual(self.run_command("--sections")[0], 2)
+
+
+class Labels(unittest.TestCase):
+    """Drawings with Chinese words."""
+
+    TABLES = {"all": {"chunk #": "块 #", "registers": "寄存器"}, "p": {"a sum": "和", "the # parts": "# 部分"}}
+
+    def picture(self, *texts: tuple[str, str]) -> Picture:
+        picture = Picture("p", 100, 50, "a sum", "the 3 parts")
+        for words, kind in texts:
+            picture.text(10, 20, words, kind)
+        return picture
+
+    def test_words_come_from_the_dictionary_and_numbers_stay(self):
+        say = labels.Labels(self.TABLES, picture := self.picture(("chunk 12", "small"), ("registers", "mono"), ("registers now", "small")))
+        text = picture.svg(say, "zh-CN")
+        self.assertIn(' xml:lang="zh-CN" ', text)
+        self.assertIn('<title id="p-t">和</title>\n<desc id="p-d">3 部分</desc>', text)
+        self.assertEqual(re.findall(r"<text[^>]*>([^<]*)", text), ["块 12", "registers", "registers now"])
+        self.assertEqual(say.missing, ["registers now"])
+        self.assertEqual(picture.svg().count("块"), 0)
+
+    def test_code_needs_no_words(self):
+        for words in ("Q Kᵀ", "S[4][1]", "u0", "fence.proxy.async", "K_0ᵀ V_0", "128", "scores_full 4", "n + 1", "d"):
+            self.assertTrue(labels.is_code(words), words)
+        for words in ("chunk 0", "lane 6", "O of n", "in line", "start"):
+            self.assertFalse(labels.is_code(words), words)
+
+    def test_the_first_chapters_are_all_chinese_and_no_entry_is_left_over(self):
+        tables, used = labels.tables(), set()
+        drawings = {picture.name: picture for picture in drawings_module.all_drawings()}
+        first = {
+            name
+            for path in ("README.md", "01_linear_attention/README.md", "02_chunkwise/README.md")
+            for name in re.findall(r"docs/pictures/(\w+)\.svg\)", read(path))
+        }
+        self.assertGreater(len(first), 20)
+        for name in labels.shown("svg"):
+            say = labels.Labels(tables, drawings[name])
+            drawings[name].svg(say)
+            used |= say.used
+            self.assertEqual(set(tables.get(name, {})) - say.used, set(), f"[{name}] of labels_zh.toml")
+            if name in first:
+                self.assertEqual(say.missing, [], name)
+        self.assertEqual(set(tables["all"]) - used, set())
+        self.assertLessEqual(set(tables) - {"all"}, labels.shown("svg"))
 
 
 class Tree(unittest.TestCase):

@@ -2,7 +2,8 @@
 """What a page of the book must keep to: pages_test.py [PART ...] [unittest's options].
 
 A PART is a chapter's number or the beginning of a page's path, such as 02 or 05_deltanet_wy/kda; without one all pages are
-checked. Pages are the front page, the chapters' READMEs and those of their branches, docs/*.md and docs/notebook.
+checked. Pages are the front page, the chapters' READMEs and those of their branches, docs/*.md and docs/notebook. What
+holds of translated pages (README.zh.md) stands in a class of its own.
 """
 
 from collections import Counter
@@ -18,6 +19,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 from book.markdown import FORMULA, blocks, slug  # noqa: E402
 from book.repository import ROOT, read, story  # noqa: E402
+from book.translated import COMMENT, INTRODUCTION, lines_outside_fences, sections  # noqa: E402
 from stages.reading import steps  # noqa: E402
 
 # Words of a page, without its generated tables.
@@ -41,6 +43,7 @@ NOTEBOOK_HEADINGS = re.compile(
 BEFORE = "2afc22429717fc1ce64bda8a5ac88a9ec107c13c"
 
 GENERATED = re.compile(r"(?ms)^<!-- (timings|staircase|stages|sample)\b.*?-->$.*?^<!-- end of \1.*?-->$")
+SWITCH = re.compile(r"(?m)^\[中文\]\(\S+\)$")  # a link to the translation, which the book shows in its head
 EXCERPT = re.compile(r"(?ms)^<!-- (diff|code) of (\S+) -->\n```(\w*)\n(.*?)^```$")
 LINK = re.compile(r"(!?)\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 FIGURE = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*(?![\w.]*\w)")
@@ -64,6 +67,19 @@ def notebook_pages() -> list[str]:
     return relative((ROOT / "docs/notebook").rglob("*.md"))
 
 
+def translated_pages() -> list[str]:
+    return relative(path for pattern in ("README.zh.md", "[0-9][0-9]_*/README.zh.md", "docs/*.zh.md") for path in ROOT.glob(pattern))
+
+
+def english(path: str) -> str:
+    """The page that a translated one translates."""
+    return path.replace(".zh.md", ".md")
+
+
+def docs_pages() -> list[str]:
+    return relative(path for path in (ROOT / "docs").glob("*.md") if not path.name.endswith(".zh.md"))
+
+
 def wanted(paths: list[str]) -> list[str]:
     """Those that are asked for: a part is a number of a chapter or the beginning of a path."""
 
@@ -75,7 +91,7 @@ def wanted(paths: list[str]) -> list[str]:
 
 def prose(text: str) -> str:
     """A page without what is generated."""
-    return GENERATED.sub("", text)
+    return GENERATED.sub("", SWITCH.sub("", text))
 
 
 def code_lines(path: str) -> set[str]:
@@ -159,8 +175,8 @@ class Pages(unittest.TestCase):
                 self.assertEqual(wide, [])
 
     def test_links(self):
-        others = relative((ROOT / "docs").glob("*.md")) + ["README.md", "CONTRIBUTING.md", "common/emulator/README.md"]
-        for path in wanted(chapter_pages() + branch_pages() + notebook_pages() + others):
+        others = docs_pages() + ["README.md", "CONTRIBUTING.md", "common/emulator/README.md"]
+        for path in wanted(chapter_pages() + branch_pages() + notebook_pages() + others + translated_pages()):
             with self.subTest(page=path):
                 broken = []
                 text = "\n".join("\n".join(lines) for info, _, lines in blocks(read(path)) if info is None)
@@ -216,12 +232,82 @@ class Pages(unittest.TestCase):
         if known.returncode:
             self.skipTest("the clone does not reach back to the long pages")
         kept = set().union(*(figures(read(page)) for page in [*chapter_pages(), *branch_pages(), *notebook_pages()]))
-        kept |= set().union(*(figures(read(page)) for page in relative((ROOT / "docs").glob("*.md")) + ["common/emulator/README.md"]))
+        kept |= set().union(*(figures(read(page)) for page in docs_pages() + ["common/emulator/README.md"]))
         for path in wanted(chapter_pages()):
             with self.subTest(page=path):
                 old = subprocess.run(["git", "show", f"{BEFORE}:{path}"], cwd=ROOT, capture_output=True, check=True, text=True)
                 lost = sorted(figures(prose(old.stdout)) - kept)
                 self.assertEqual(lost, [], f"{len(lost)} figures stand neither on a page nor in the notebook")
+
+
+def parts(text: str) -> dict[str, str]:
+    """The text of each section of a translated page, by the id of the English section that its comment names."""
+    places = [(place, match["slug"]) for place, line in lines_outside_fences(text) if (match := COMMENT.fullmatch(line))]
+    ends = [place for place, _ in places[1:]] + [len(text)]
+    return {slug: text[place:end] for (place, slug), end in zip(places, ends)}
+
+
+class Translated(unittest.TestCase):
+    """Chinese pages: how they are written, and that code, formulas and figures are those of the English page."""
+
+    def test_the_languages_lead_to_each_other(self):
+        for path in wanted(translated_pages()):
+            with self.subTest(page=path):
+                here, there = Path(path).name, Path(english(path)).name
+                self.assertRegex(read(path), rf"\A# [^\n]+\n\n\[English\]\({re.escape(there)}\)\n\n<!-- translates {INTRODUCTION} ")
+                self.assertRegex(read(english(path)), rf"\A# [^\n]+\n\n\[中文\]\({re.escape(here)}\)\n\n")
+
+    def test_every_section_says_what_it_translates(self):
+        for path in wanted(translated_pages()):
+            with self.subTest(page=path):
+                before, bare = "", []
+                for _, line in lines_outside_fences(read(path)):
+                    if re.match(r"###? ", line) and not COMMENT.fullmatch(before):
+                        bare.append(line)
+                    before = line or before
+                self.assertEqual(bare, [], "have no comment in front")
+
+    def test_code_and_formulas_are_the_same(self):
+        def kept(text: str) -> list[str]:
+            found = ["\n".join(lines) for info, _, lines in blocks(text) if info in ("cpp", "cuda", "diff", "math")]
+            return [re.sub(r"\\text\{[^{}]*\}", r"\\text", block) for block in found]
+
+        for path in wanted(translated_pages()):
+            translation = parts(read(path))
+            for section in sections(read(english(path))):
+                with self.subTest(page=path, section=section.slug):
+                    if section.slug in translation:
+                        self.assertEqual(kept(translation[section.slug]), kept(section.text))
+
+    def test_figures_are_those_of_the_english_page(self):
+        for path in wanted(translated_pages()):
+            translation = parts(read(path))
+            for section in sections(read(english(path))):
+                with self.subTest(page=path, section=section.slug):
+                    text = re.sub(r"[\d.]+ ?[万亿]", "", translation.get(section.slug, ""))
+                    self.assertEqual(sorted(figures(text) - figures(section.text)), [])
+
+    def test_headings_of_stages_stay(self):
+        for path in wanted(translated_pages()):
+            found = {code for line in re.findall(r"(?m)^### (.*)$", read(path)) for code in re.findall(r"`[^`]+`", line)}
+            there = {code for line in re.findall(r"(?m)^### (.*)$", read(english(path))) for code in re.findall(r"`[^`]+`", line)}
+            self.assertEqual(found, there, path)
+
+    def test_a_paragraph_is_one_line(self):
+        """GitHub would show a line's end between two Chinese letters as a space."""
+        han = r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]"
+        for path in wanted(translated_pages()):
+            with self.subTest(page=path):
+                found = [line for info, _, lines in blocks(read(path)) if info is None for line in lines]
+                broken = [after for before, after in zip(found, found[1:]) if re.search(rf"{han}$", before) and re.match(rf" *{han}", after)]
+                self.assertEqual([line for line in broken if not line.startswith("#")], [])
+
+    def test_pictures_have_chinese_words_where_they_are_drawn(self):
+        for path in wanted(translated_pages()):
+            for mark, target in LINK.findall(read(path)):
+                name = Path(posixpath.normpath(posixpath.join(posixpath.dirname(path), target)))
+                if mark and name.parent == Path("docs/pictures"):
+                    self.assertTrue(name.name.endswith(".zh.svg"), f"{path}: {target}")
 
 
 if __name__ == "__main__":

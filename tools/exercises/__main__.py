@@ -2,13 +2,16 @@
 
 import argparse
 import difflib
+import os
 from pathlib import Path
+import re
 import signal
 import sys
 
 from . import build, reader, show, task
 
 FOLDER = task.ROOT / "exercises"
+LANGUAGES = ("en", "zh")
 
 
 class UsageError(Exception):
@@ -22,6 +25,12 @@ class Parser(argparse.ArgumentParser):
 
 def say(text: str) -> None:
     print(f"tutorial: {text}", file=sys.stderr)
+
+
+def language() -> str:
+    """That of the environment, if there are tasks in it."""
+    locale = next((value for name in ("LC_ALL", "LC_MESSAGES", "LANG") if (value := os.environ.get(name))), "")
+    return locale[:2] if re.match(r"[a-z]{2}(_|$)", locale) and locale[:2] in LANGUAGES else "en"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -40,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--solution", action="store_true", help="show our solution, as a diff from your file if it is there")
     what.add_argument("--restart", action="store_true", help="rename your file and begin with a new copy")
     what.add_argument("--check", metavar="FILE", help="check this file instead of the one in exercises/")
+    p.add_argument("--language", choices=LANGUAGES, default=language(), help="of tasks and hints; else that of LANG, or English")
     # ./tutorial gives the folders: the emulator's, a GPU's, or both in this order.
     p.add_argument("--build", metavar="FOLDER", action="append", default=[], help=argparse.SUPPRESS)
     p.add_argument("--parse-only", action="store_true", help=argparse.SUPPRESS)  # status 3: a build is needed
@@ -87,7 +97,7 @@ def readable(name: str) -> Path:
 
 def run(arguments: list[str] | None) -> int:
     options = parser().parse_args(arguments)
-    tasks = task.find()
+    tasks = [task.translated(one, options.language) for one in task.find()]
     mine = reader.Reader(FOLDER)
     if options.number is None:
         for name in ("hint", "solution", "restart", "check"):

@@ -1,6 +1,11 @@
 """What `./tutorial exercise` prints beside the checker's verdict."""
 
+import re
+import unicodedata
+
 from .task import Task
+
+COLUMNS = 100  # of a Chinese line; an English one breaks where its file does
 
 
 def overview(tasks: list[Task], solved: list[str]) -> str:
@@ -19,9 +24,29 @@ def overview(tasks: list[Task], solved: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def width(text: str) -> int:
+    """The columns that it takes: a Chinese letter has two."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def fold(text: str) -> str:
+    """Lines of at most COLUMNS columns. A line with Chinese letters breaks after each of them, but not before a mark."""
+    lines = []
+    for line in text.splitlines():
+        lines.append("")
+        # A word, or a Chinese letter, each with the marks behind it.
+        for piece in re.findall(r"\s*(?:[\u4e00-\u9fff“（]|[^\s\u4e00-\u9fff，。：；、？！“”（）]+)[，。：；、？！”）]*|.", line):
+            if lines[-1] and width(lines[-1] + piece) > COLUMNS:
+                lines.append(piece.lstrip())
+            else:
+                lines[-1] += piece
+    return "\n".join(lines)
+
+
 def start(task: Task, path: str) -> str:
     """The task, and where to write."""
-    return f"Exercise {task.number}: {task.title}\n\n{task.statement}\n\nWrite it in {path}, then give the same command again.\n\n"
+    statement = task.statement if task.statement.isascii() else fold(task.statement)
+    return f"Exercise {task.number}: {task.title}\n\n{statement}\n\nWrite it in {path}, then give the same command again.\n\n"
 
 
 def next_after(task: Task, tasks: list[Task], solved: list[str]) -> str:

@@ -1,6 +1,6 @@
 """An exercise: its file with our solution, its hints and the mistakes that are planted in it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 import re
 import tomllib
@@ -9,6 +9,10 @@ ROOT = Path(__file__).resolve().parents[2]
 TASKS = ROOT / "exercise/tasks"
 
 SOLUTION = re.compile(r"^( *)// solution\n(.*?)^ *// end\n", re.MULTILINE | re.DOTALL)
+# Title and statement, then hints, in another language; docs/translations.py writes the hashes.
+TRANSLATION = re.compile(
+    r"<!-- translates statement[^>]*-->\n\n# (?P<title>.+)\n\n(?P<statement>(?s:.+))\n\n<!-- translates hints[^>]*-->\n\n(?P<hints>(?s:.+))"
+)
 NAME = re.compile(r"(\d)\.(\d+)_(\w+)\.cu")
 
 
@@ -111,6 +115,22 @@ def read(path: Path) -> Task:
     for entry in entries.get("harmless", []):
         harmless |= dict.fromkeys(entry["mutants"], entry["why"])
     return Task(path, number, title[2], "\n".join(comment[1:]).strip(), text, hints, wrongs, harmless)
+
+
+def translation(one: Task, language: str) -> Path:
+    return one.path.with_suffix(f".{language}.md")
+
+
+def translated(one: Task, language: str) -> Task:
+    """The exercise with title, statement and hints in another language; as it is where they are not translated."""
+    path = translation(one, language)
+    if not path.exists():
+        return one
+    text = TRANSLATION.fullmatch(path.read_text(encoding="utf-8"))
+    hints = re.findall(r"(?m)^\d+\. (.+)$", text["hints"]) if text else []
+    if len(hints) != len(one.hints):
+        raise TaskError(f"{path}: it has not a title, a statement and {len(one.hints)} hints")
+    return replace(one, title=text["title"], statement=text["statement"], hints=hints)
 
 
 def find(folder: Path = TASKS) -> list[Task]:

@@ -57,6 +57,8 @@ SCRIPT = [
     (["run", "7"], "there is no chapter '7'"),
     (["run", "1", "2", "--", "--json", "r.json"], "name one chapter"),
     (["docs", "--", "--list"], "docs runs nothing"),
+    (["docs", "--check", "1"], "docs takes no chapter"),
+    (["run", "--check"], "--check is an option of docs, diff and exercise"),
     (["setup", "1"], "setup takes no chapter"),
     (["test", "6"], "test takes no chapter"),
     (["backward"], "there is no command 'backward'"),

@@ -103,7 +103,7 @@ def state_owners() -> Picture:
         p.text(x + side / 2, 46, "Dv columns", "middle small soft")
         p.box(x, top, side, side, "paper", 0)
         p.lines(x + side / 2, top + side + 20, below[i])
-    p.add(f'<text class="middle small soft" transform="translate(26 {top + side / 2}) rotate(-90)">Dk rows</text>')
+    p.text(26, top + side / 2, "Dk rows", "middle small soft", turn=-90)
     x = 36
     for block in range(8):
         p.box(x, top + 18 * block, side, 18, "ab"[block % 2], 0)

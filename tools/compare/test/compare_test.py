@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Sweeps of chapters that are not there, and tables and pictures of timings that were made up for these tests."""
 
+import ast
 import contextlib
 import io
 import json
@@ -22,7 +23,7 @@ ROOT = HERE.parents[2]
 sys.path.insert(0, str(HERE.parents[1]))
 
 from compare import __main__ as command  # noqa: E402
-from compare import against, groups, machine, peers, pictures, plan, programs, readme, store, sweep, tables  # noqa: E402
+from compare import against, groups, machine, peers, pictures, plan, programs, readme, store, sweep, tables, words  # noqa: E402
 from compare.progress import Progress  # noqa: E402
 
 MADE_UP = HERE / "data" / "made_up.json"
@@ -653,6 +654,50 @@ class Readme(unittest.TestCase):
             readme.updated("# T\n", store.load(MADE_UP))
 
 
+class Translated(unittest.TestCase):
+    """Tables and notes on Chinese pages."""
+
+    def test_the_dictionary_has_what_is_said_and_nothing_else(self):
+        tree = ast.parse(Path(readme.__file__).read_text(encoding="utf-8"))
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "words"]
+        said = {call.args[0].value for call in calls if isinstance(call.args[0], ast.Constant)}
+        constants = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+        self.assertGreater(len(said), 20)
+        self.assertEqual(said - set(words.CHINESE.dictionary), set())
+        self.assertEqual(set(words.CHINESE.dictionary) - constants, set())
+        for english, chinese in words.CHINESE.dictionary.items():
+            self.assertEqual(set(re.findall(r"\{\w+\}", english)), set(re.findall(r"\{\w+\}", chinese)), english)
+
+    def test_the_same_markers_have_the_same_figures(self):
+        timings = store.load(MADE_UP)
+        begin = "<!-- timings of simple_gla: written by ./tutorial compare --publish -->\n"
+        page = f"# 题\n\n{begin}<!-- end of timings -->\n"
+        english = readme.chapter_updated(page, "04_fused_chunk", [timings])
+        written = readme.chapter_updated(page, "04_fused_chunk", [timings], words=words.CHINESE)
+        self.assertEqual(re.findall(r"\d+\.\d+", written), re.findall(r"\d+\.\d+", english))
+        self.assertIn("| 阶段 | 设备 | 类型 | L = 128 | L = 512 | L = 2048 | L = 16384 | 占极限，2048 | 占极限，16384 |", written)
+        self.assertRegex(written, r"(?m)^（.*。）$")  # a note of one line
+        self.assertEqual(readme.chapter_updated(written, "04_fused_chunk", [timings], words=words.CHINESE), written)
+
+    def test_the_front_page(self):
+        text = Readme.TEXT.replace("| chapter |", "| 章 |").replace("01_linear_attention/README.md", "01_linear_attention/README.zh.md")
+        written = readme.updated(text, store.load(MADE_UP), words=words.CHINESE)
+        self.assertIn("| 章 | teaches | 本章最快的核函数（H200） |", written)
+        self.assertIn("| [04 Fused](04_fused_chunk/README.md) | fusing | 3.28 ms：极限的 19 % |", written)
+        self.assertIn("(01_linear_attention/README.zh.md) | a | 未测量 |", written)
+
+    def test_translations_are_written_beside_the_pages(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            (root / "docs").mkdir()
+            for name in ("README.md", "README.zh.md"):
+                (root / name).write_text(Readme.TEXT, encoding="utf-8")
+            (root / "docs/running.md").write_text("\n".join(readme.RATIOS), encoding="utf-8")
+            readme.update(root, store.load(MADE_UP))
+            self.assertIn("19 % of the limit", (root / "README.md").read_text(encoding="utf-8"))
+            self.assertIn("极限的 19 %", (root / "README.zh.md").read_text(encoding="utf-8"))
+
+
 class Published(unittest.TestCase):
     """What is in the repository agrees with the timings in it."""
 
@@ -662,12 +707,16 @@ class Published(unittest.TestCase):
         readme.block_of((ROOT / "README.md").read_text(encoding="utf-8"))
 
     def test_the_readme_agrees_with_the_timings(self):
-        text = (ROOT / "README.md").read_text(encoding="utf-8")
-        self.assertEqual(readme.updated(text, store.load(self.PATH), command.comparison("h200")), text)
+        for path in ROOT.glob("README*.md"):
+            text = path.read_text(encoding="utf-8")
+            written = readme.updated(text, store.load(self.PATH), command.comparison("h200"), words.words_of(path))
+            self.assertEqual(written, text, path)
 
     def test_the_page_on_running_agrees_with_the_timings(self):
-        text = (ROOT / "docs/running.md").read_text(encoding="utf-8")
-        self.assertEqual(readme.ratios_updated(text, store.load(self.PATH), command.comparison("h200")), text)
+        for path in (ROOT / "docs").glob("running*.md"):
+            text = path.read_text(encoding="utf-8")
+            written = readme.ratios_updated(text, store.load(self.PATH), command.comparison("h200"), words.words_of(path))
+            self.assertEqual(written, text, path)
 
     def test_the_chapters_agree_with_the_timings(self):
         published = command.published("h200")
@@ -677,9 +726,10 @@ class Published(unittest.TestCase):
             if depth == 1:
                 self.assertTrue(tables_of_it, f"{path} has no table of timings")
             self.assertEqual(text.count("<!-- timings of "), len(tables_of_it), f"{path}: a comment is misspelt")
-            written = readme.chapter_updated(text, chapter, published, command.comparison("h200"), depth)
+            said = words.words_of(path)
+            written = readme.chapter_updated(text, chapter, published, command.comparison("h200"), depth, said)
             self.assertEqual(written, text, f"run ./tutorial compare --render {self.PATH} --publish")
-            self.assertNotIn("Not measured yet.", text, path)
+            self.assertNotIn(said("Not measured yet."), text, path)
 
     def test_the_page_of_the_timings_agrees_with_them(self):
         timings = store.load(self.PATH)

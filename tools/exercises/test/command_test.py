@@ -2,17 +2,24 @@
 """What `./tutorial exercise` says to those who use it: right use, and wrong use in a line with status 2."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
 from pathlib import Path
+import re
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from exercises import __main__ as command, build, reader, show, task  # noqa: E402
+
+
+for name in ("LC_ALL", "LC_MESSAGES", "LANG"):  # in English wherever the test runs
+    os.environ.pop(name, None)
 
 
 def call(*arguments: str, folder: Path) -> tuple[int, str, str]:
@@ -73,6 +80,7 @@ BAD_USES = [
     (["1.1", "-s"], "unrecognized arguments: -s"),
     (["1.1", "--list"], "unrecognized arguments: --list"),
     (["1.1", "--verbose"], "unrecognized arguments: --verbose"),
+    (["1.1", "--language", "fr"], "argument --language: invalid choice: 'fr'"),
     (["--list"], "unrecognized arguments: --list"),
     (["-1.1"], "there is no exercise '-1.1'"),
     (["1.1"], "call ./tutorial exercise"),
@@ -188,6 +196,29 @@ class RightUse(unittest.TestCase):
             self.assertEqual(status, 0)
             self.assertEqual(out, f"hint {i} of 2: {self.tasks[0].hints[i - 1]}\n")
 
+    def test_tasks_and_hints_are_there_in_chinese(self) -> None:
+        title = "用一个线程块求前缀和"
+        for arguments, environment in ((["--language", "zh"], {}), ([], {"LANG": "zh_CN.UTF-8"}), ([], {"LC_ALL": "zh_TW", "LANG": "C"})):
+            with mock.patch.dict(os.environ, environment), tempfile.TemporaryDirectory() as folder:
+                self.assertIn(f"Exercise 1.1: {title}\n\ny[i] = ", call("1.1", "--parse-only", *arguments, folder=Path(folder))[1])
+                self.assertIn(f"1.1  {title}\n", call(*arguments, folder=Path(folder))[1])
+                self.assertRegex(call("1.1", "--hint", *arguments, folder=Path(folder))[1], "^hint 1 of 2: 把和放在寄存器里。")
+                self.assertEqual((Path(folder) / "01_1.cu").read_text(encoding="utf-8"), self.tasks[0].skeleton)
+                last = self.tasks[-1]  # of a chapter without translations
+                self.assertIn(last.statement, call(last.number, "--parse-only", *arguments, folder=Path(folder))[1])
+        for environment in ({"LANG": "en_GB"}, {"LANG": "zhx"}, {"LC_ALL": "C", "LANG": "zh_CN"}, {"LANG": "zh_CN", "LC_MESSAGES": "de_DE"}):
+            with mock.patch.dict(os.environ, environment):
+                self.assertNotIn(title, call(folder=self.folder)[1], environment)
+
+    def test_chinese_lines_fit_and_no_mark_begins_one(self) -> None:
+        found = [task.translated(one, "zh") for one in self.tasks if one.chapter in (1, 2)]
+        for one in found:
+            lines = show.start(one, "x").splitlines()
+            self.assertLessEqual(max(map(show.width, lines)), show.COLUMNS + 2, one.number)
+            self.assertEqual([line for line in lines if line[:1] in tuple("，。：；、？！”）")], [])
+            kept = "".join(show.fold(one.statement).split())
+            self.assertEqual(kept, "".join(one.statement.split()))
+
     def test_the_solution_and_the_diff(self) -> None:
         self.assertEqual(call("1.1", "--solution", folder=self.folder)[1], self.tasks[0].solution)
         call("1.1", "--parse-only", folder=self.folder)
@@ -231,6 +262,25 @@ class Tasks(unittest.TestCase):
                 self.assertIn(lines, range(10, 41))
                 self.assertNotIn("solution", one.statement)
                 self.assertLessEqual(max(map(len, one.text.splitlines())), 120)
+
+    def test_those_of_two_chapters_are_translated(self) -> None:
+        for one in task.find():
+            self.assertEqual(task.translation(one, "zh").exists(), one.chapter in (1, 2), one.number)
+            said = task.translated(one, "zh")
+            self.assertEqual(said.title.isascii(), one.chapter not in (1, 2), one.number)
+            self.assertEqual("目标：" in said.statement, one.chapter in (1, 2), one.number)
+            # Names in quotes are those of the file.
+            self.assertEqual(set(re.findall("`[^`]+`", said.statement)), set(re.findall("`[^`]+`", " ".join(one.statement.split()))))
+
+    def test_a_translation_that_lacks_something_is_named(self) -> None:
+        one = task.find()[0]
+        text = task.translation(one, "zh").read_text(encoding="utf-8")
+        for wrong in (text.replace("\n2. ", "\n"), text.replace("# ", ""), ""):
+            with tempfile.TemporaryDirectory() as folder:
+                moved = dataclasses.replace(one, path=Path(folder) / one.path.name)
+                task.translation(moved, "zh").write_text(wrong, encoding="utf-8")
+                with self.assertRaisesRegex(task.TaskError, "it has not a title, a statement and 2 hints"):
+                    task.translated(moved, "zh")
 
     def test_a_task_that_lacks_something_is_named(self) -> None:
         good = task.find()[0]
