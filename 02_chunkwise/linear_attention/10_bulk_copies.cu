@@ -3,11 +3,11 @@
 /// there.
 ///
 /// Idea: with `cp.async` 128 threads compute 3072 addresses for each chunk with 128 columns of Dv, one for every 16
-/// bytes. Each multiprocessor of Hopper has a copy engine that copies tiles by itself. The host describes the tensor to
-/// this engine once (common/device/tensor_map.hpp). In the kernel thread 0 names a tile by its coordinates. The engine
-/// computes addresses, fills in zeros beyond the end of the tensor, and swizzles the 16-byte units of each row. When
-/// all bytes of a chunk have arrived, a phase of the barrier `full` ends. All threads wait for this end
-/// (common/device/mbarrier.cuh).
+/// bytes (2560 with 64 columns). Each multiprocessor of Hopper has a copy engine that copies tiles by itself. The host
+/// describes the tensor to this engine once (common/device/tensor_map.hpp). In the kernel thread 0 names a tile by its
+/// coordinates. The engine computes addresses, fills in zeros beyond the end of the tensor, and swizzles the 16-byte
+/// units of each row. When all bytes of a chunk have arrived, a phase of the barrier `full` ends. All threads wait for
+/// this end (common/device/mbarrier.cuh).
 ///
 ///     thread 0    | expect the bytes of Q, K, V of n + 1, ask  |
 ///     copies      |  chunk n + 1 ............................... |-> full[(n + 1) % 2]
@@ -19,9 +19,10 @@
 /// Shapes: tiles lie in shared memory as panels of 64 columns (common/tile/panel_tile.cuh), because a row of a swizzled
 /// bulk copy has at most 128 bytes.
 /// Resources: those of `pipelined`, and 16 bytes for the barriers.
-/// Fence: O passes through the shared memory of V (common/tile/store_tile.cuh), by ordinary stores. The bulk copy that
-/// later overwrites O belongs to the async proxy, which does not wait for ordinary stores by itself. So each thread
-/// fences its stores before the block's barrier, and the copy is issued after that barrier.
+/// Fence: the bulk copy that fills a set of tiles again belongs to the async proxy, which does not wait by itself for
+/// what threads do there. They have read Q, K and V by ldmatrix, and O has passed through the shared memory of V
+/// (common/tile/store_tile.cuh), by ordinary stores. So each thread fences its reads and stores before the block's
+/// barrier, and the copy is issued after that barrier (common/device/proxy_fence.cuh).
 /// Bound by: as `pipelined`.
 /// Requires: compute capability 9.0, what `tensor_core` requires, and tensors that a tensor map can describe: their
 /// strides are positive.

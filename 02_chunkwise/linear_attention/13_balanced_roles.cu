@@ -2,10 +2,11 @@
 /// Stage 13, `balanced_roles`: the warpgroup that holds the state does nothing that another warpgroup can do.
 ///
 /// Idea: a profile of `specialized` with 32 heads shows where a chunk's 1600 clocks go. The products of the state's
-/// warpgroup take 640. Its warps are busy for as long, because only two or three products fit into the queue of the
-/// tensor core. Then they assemble O (190 clocks), and fence it and meet at a barrier (320). Afterwards they wait for
-/// the next tiles and scores, and round S (320). We could not assign the remaining 130 clocks. The warpgroup of the
-/// scores spends half of its time on the fence after its stores. So two things change:
+/// warpgroup take 672: 288 for S^T Q^T, 128 for V^T P^T and 256 for V^T K. Its warps are busy for as long, because
+/// only two or three products fit into the queue of the tensor core. Then they assemble O (190 clocks), and fence it
+/// and meet at a barrier (320). Afterwards they wait for the next tiles and scores, and round S (320). We could not
+/// assign the remaining 100 or so. The warpgroup of the scores spends half of its time on the fence after its stores.
+/// So two things change:
 ///
 ///   - The state's warps put O into shared memory and go on. Three warps that were idle store it to device memory.
 ///   - Two warpgroups compute scores, one for even chunks and one for odd ones. Each may take twice as long.

@@ -11,8 +11,9 @@
 ///     tensor core | O of n ........ | S of n + 1 |  | O of n + 1 .... | S of n + 2     |
 ///     state       | ....... round S | put O of n |  | ....... round S | put O of n + 1 |
 ///
-/// One gap per chunk is left: O of n + 1 is not queued behind S of n + 1. The loop waits for S first, because the
-/// compiler does not carry a product that runs around a loop.
+/// One gap per chunk is left: O of n + 1 is not queued behind S of n + 1. It needs only P and the copy of S that was
+/// rounded after chunk n. But the loop waits for S of n + 1 first, because the compiler does not carry a product that
+/// runs around a loop.
 /// Grows out of: 13_balanced_roles.cu
 /// Improves on: `balanced_roles` leaves the tensor core without work between two chunks.
 /// Unchanged: roles, products, precision, bytes.
@@ -45,7 +46,7 @@ namespace {
 
 using namespace tile;
 
-constexpr int kPipelineDepth = 4;               // chunks in shared memory
+constexpr int kPipelineDepth = 4;               // chunks in shared memory; even, as in `balanced_roles`
 constexpr int kDepth = 2;                       // P and O in shared memory
 constexpr int kBlock = 4 * kWarpgroup;          // threads
 constexpr int kStoreThreads = kWarpgroup - 32;  // of them

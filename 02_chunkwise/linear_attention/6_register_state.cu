@@ -7,17 +7,20 @@
 /// transposed, as accumulators in fp32, from the first chunk to the last (common/tile/column_products.cuh).
 /// Grows out of: 5_mma_products.cu
 /// Improves on: in `mma_products` S passes through shared memory twice for each chunk, and takes 54 of its 106 KB.
-/// Unchanged: the scores, tiles with padding, and the columns of each warp.
+/// Unchanged: Q K^T, also above its diagonal, tiles with padding, and the columns of each warp.
 /// Equation: as `mma_products`
 /// Shapes: in shared memory Q, K [64, Dk], V and P [64, 64] bf16. In registers S^T [16, Dk] and O [64, 16] of each warp,
 /// fp32.
 /// Thread mapping: as `mma_products`.
 /// Resources: 52 KB of shared memory at Dk = 128. S and O take 96 registers of a thread.
-/// Precision, Work, Bytes: as `mma_products`.
+/// Precision, Bytes: as `mma_products`.
+/// Work: per position 4 Dk Dv operations for the state and 2 C Dk ceil(Dv / 64) + (C + 16) Dv for the scores. The
+/// function for P V, add_from_scores(), leaves out the 6 of its 16 tiles above the diagonal. `mma_products` does not,
+/// so the stages differ in this as well as in where S is.
 /// Bound by: latency. The block loads a chunk, waits, and computes.
 /// Requires: Dk and Dv multiples of 16, Dk <= 128, Dv <= 512; rows aligned to 16 bytes.
-/// Weakness: the scores above the diagonal are computed and not used. Padding takes memory, and rows with gaps are
-/// nothing that a copy engine could write. `tensor_core` mends both.
+/// Weakness: the scores above the diagonal are computed and not used. Padding takes memory, and leaves gaps between the
+/// rows, which a copy engine cannot write. `tensor_core` has neither flaw.
 /// Sources: FlashAttention-2 (arXiv 2307.08691) uses the fact that an accumulator fits as an operand of the next product.
 
 #include <cuda_runtime.h>

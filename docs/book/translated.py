@@ -15,7 +15,7 @@ INTRODUCTION = "introduction"  # the title and what stands before the first sect
 COMMENT = re.compile(r"<!-- translates (?P<slug>[\w-]+)(?: (?P<digest>[0-9a-f]{10}))? -->")
 SWITCH = re.compile(r"(?m)^\[(?:中文|English)\]\([^()\s]+\)\n*")  # the link to the same page in the other language
 # What commands write between markers. Of a row that begins with a link, people write the link and what follows it.
-GENERATED = re.compile(r"(?ms)^<!-- (timings|staircase|stages|sample|ratios)\b[^\n]*-->$.*?^<!-- end of \1[^\n]*-->$")
+GENERATED = re.compile(r"(?ms)^<!-- (timings|runs|staircase|stages|sample|ratios)\b[^\n]*-->$.*?^<!-- end of \1[^\n]*-->$")
 WRITTEN = re.compile(r"(?m)^\| \[[^\]]*\]\([^)]*\) \| [^|]* \|")
 
 

@@ -42,7 +42,7 @@ NOTEBOOK_HEADINGS = re.compile(
 # The pages before the notebook was split off them.
 BEFORE = "2afc22429717fc1ce64bda8a5ac88a9ec107c13c"
 
-GENERATED = re.compile(r"(?ms)^<!-- (timings|staircase|stages|sample)\b.*?-->$.*?^<!-- end of \1.*?-->$")
+GENERATED = re.compile(r"(?ms)^<!-- (timings|runs|staircase|stages|sample)\b.*?-->$.*?^<!-- end of \1.*?-->$")
 SWITCH = re.compile(r"(?m)^\[中文\]\(\S+\)$")  # a link to the translation, which the book shows in its head
 EXCERPT = re.compile(r"(?ms)^<!-- (diff|code) of (\S+) -->\n```(\w*)\n(.*?)^```$")
 LINK = re.compile(r"(!?)\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")

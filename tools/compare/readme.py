@@ -9,6 +9,7 @@ Each stands between two comments, on translated pages (README.zh.md), too. A cha
 
 from pathlib import Path
 import re
+import tomllib
 
 from .groups import HEADLINES, STAIRCASE_AT, Rows, find, stairs
 from .peers import FLA, fastest, is_older, libraries, ratios
@@ -24,6 +25,10 @@ RATIOS = ("<!-- ratios: written by ./tutorial compare --publish -->", "<!-- end 
 CHAPTER = re.compile(
     r"(?ms)^(<!-- timings of (?P<label>[\w -]+?)(?: at (?P<lengths>[\d, ]+))?: written by \./tutorial compare --publish -->\n)"
     r".*?^(<!-- end of timings -->)$"
+)
+# Tables of docs/timings/runs.toml: <!-- runs of NAME: written by ./tutorial compare --publish --> ... <!-- end of runs -->
+RUNS = re.compile(
+    r"(?ms)^(<!-- runs of (?P<name>[\w -]+?): written by \./tutorial compare --publish -->\n).*?^(<!-- end of runs -->)$"
 )
 LENGTHS = (128, 512, 2048, 16384)  # of a chapter's table
 SHARES = (2048, 16384)  # the lengths at which it also says the share of the limit
@@ -300,6 +305,23 @@ def chapter_updated(
     return CHAPTER.sub(written, text)
 
 
+def load_runs(path: Path) -> dict[str, dict]:
+    """What was measured outside of a sweep: docs/timings/runs.toml."""
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def runs_updated(text: str, runs: dict[str, dict]) -> str:
+    """A page with its tables of runs written anew."""
+
+    def written(block: re.Match) -> str:
+        if block["name"] not in runs:
+            raise ReadmeError(f"docs/timings/runs.toml has no runs of {block['name']}")
+        run = runs[block["name"]]
+        return f"{block[1]}\n{table(run['columns'], run['rows'])}\n({run['gpu']}, {run['date']}.)\n\n{block[3]}"
+
+    return RUNS.sub(written, text)
+
+
 def pages(root: Path) -> list[tuple[Path, str, int]]:
     """The pages of the chapters and of their branches: each with its chapter, and how many folders it is below the root."""
     found = [path for pattern in ("README.md", "README.zh.md", "*/README.md") for path in sorted(root.glob(f"[0-9][0-9]_*/{pattern}"))]
@@ -317,6 +339,10 @@ def update(root: Path, timings: Timings, comparison: dict | None = None) -> None
 
 def update_chapters(root: Path, published: list[Timings], comparison: dict | None = None) -> None:
     """The tables of all pages of the chapters and of their branches."""
+    written_down = root / "docs/timings/runs.toml"
+    runs = load_runs(written_down) if written_down.exists() else {}
     for path, chapter, depth in pages(root):
-        text = path.read_text(encoding="utf-8")
-        path.write_text(chapter_updated(text, chapter, published, comparison, depth, words_of(path)), encoding="utf-8")
+        text = chapter_updated(
+            path.read_text(encoding="utf-8"), chapter, published, comparison, depth, words_of(path)
+        )
+        path.write_text(runs_updated(text, runs), encoding="utf-8")

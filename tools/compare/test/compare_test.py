@@ -731,6 +731,19 @@ class Published(unittest.TestCase):
             self.assertEqual(written, text, f"run ./tutorial compare --render {self.PATH} --publish")
             self.assertNotIn(said("Not measured yet."), text, path)
 
+    def test_the_runs_agree_with_what_was_written_down(self):
+        runs = readme.load_runs(ROOT / "docs/timings/runs.toml")
+        used = set()
+        for path, *_ in readme.pages(ROOT):
+            text = path.read_text(encoding="utf-8")
+            self.assertEqual(text.count("<!-- runs of "), len(readme.RUNS.findall(text)), f"{path}: a comment is misspelt")
+            self.assertEqual(readme.runs_updated(text, runs), text, "run ./tutorial compare --publish")
+            used |= {found["name"] for found in readme.RUNS.finditer(text)}
+        self.assertEqual(used, set(runs))
+        for name, run in runs.items():
+            self.assertRegex(run["date"], r"^\d{4}-\d\d-\d\d$", name)
+            self.assertTrue(run["gpu"] and all(len(row) == len(run["columns"]) for row in run["rows"]), name)
+
     def test_the_page_of_the_timings_agrees_with_them(self):
         timings = store.load(self.PATH)
         named = [(name, words) for name, (_, words) in pictures.draw(timings).items()]
