@@ -78,7 +78,7 @@ def build(output: Path) -> int:
         target = html / "mathjax" / part
         target.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (MATHJAX / part).is_dir() else shutil.copy)(MATHJAX / part, target)
-    finish(html, output / "book.tag", names)
+    finish(html, output / "book.tag", names, book.translated_titles())
     return 0
 
 
