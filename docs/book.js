@@ -15,8 +15,18 @@ function bookPage() {
   return bookOnChinesePage ? name.replace(/_zh$/, "") : name;
 }
 
-if (bookPage() in bookTranslated) localStorage.setItem("book-language", bookOnChinesePage ? "zh" : "en");
-const bookChinese = localStorage.getItem("book-language") === "zh";
+// The language of this page, or of the last one that is there in both; a browser may remember nothing.
+function bookLanguage() {
+  const here = bookPage() in bookTranslated ? (bookOnChinesePage ? "zh" : "en") : null;
+  try {
+    if (here !== null) localStorage.setItem("book-language", here);
+    return localStorage.getItem("book-language");
+  } catch {
+    return here;
+  }
+}
+
+const bookChinese = bookLanguage() === "zh";
 
 // The address of a page, with its section, in Chinese; null if it is not translated.
 function bookInChinese(address) {

@@ -87,6 +87,12 @@ def with_whole_numbers(text: str) -> str:
     return re.sub(r"(?<=[>\s(])(\d+(?:\.\d+)?e-\d+)(?=[<\s,.;:)])", r'<span class="number">\1</span>', text)
 
 
+def with_marks_at_formulas(text: str) -> str:
+    """Keeps a browser from breaking a line between a formula within it and a Chinese mark."""
+    formula = r"\\\((?:(?!\\\)).)*\\\)"
+    return re.sub(rf"[（“]{formula}[，。：；、？！”）]*|{formula}[，。：；、？！”）]+", r'<span class="whole">\g<0></span>', text)
+
+
 def without_guessed_links(text: str) -> str:
     """In code Doxygen links a variable to any field of its name, somewhere. A name with its type in front is no guess."""
 
@@ -225,6 +231,7 @@ def finish(html: Path, tagfile: Path, names: list[str], translated: dict[str, st
         done = put_pictures(link_lines(text, lines_of), pictures, plotted)
         done = with_whole_numbers(without_dead_links(without_mathjax(done)))
         done = with_foot(with_code_in_headings(without_guessed_links(done)))
+        done = with_marks_at_formulas(done)
         done = with_languages(done, page.stem, set(translated))
         if done != text:
             page.write_text(done, encoding="utf-8")

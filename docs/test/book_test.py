@@ -553,6 +553,12 @@ class Site(unittest.TestCase):
             self.assertEqual(site.with_whole_numbers(same), same)
 
 
+    def test_a_formula_and_the_mark_behind_it_stay_together(self):
+        self.assertEqual(
+            site.with_marks_at_formulas(r"块 \(S^T\)，\(a\) 和（\(b_1\)）, \(c\)."),
+            r'块 <span class="whole">\(S^T\)，</span>\(a\) 和<span class="whole">（\(b_1\)）</span>, \(c\).',
+        )
+
     def test_a_page_says_its_language_and_leads_to_the_other(self):
         page = '<html xmlns="x"><title>Linear attention: X</title>' + "".join(site.CHINESE) + "<!-- language -->"
         for name, language, switch in (

@@ -471,12 +471,12 @@ class Browser(unittest.TestCase):
     def test_no_chinese_line_begins_with_a_mark_that_ends_something(self):
         lines = (
             "const wrong = []; for (const p of document.querySelectorAll('.textblock p')) {"
-            " const walker = document.createTreeWalker(p, NodeFilter.SHOW_TEXT); let before = null;"
+            " const walker = document.createTreeWalker(p, NodeFilter.SHOW_TEXT); const { left } = p.getBoundingClientRect();"
             " for (let node; (node = walker.nextNode());) for (let i = 0; i < node.data.length; ++i) {"
             "  const range = document.createRange(); range.setStart(node, i); range.setEnd(node, i + 1);"
             "  const box = range.getClientRects()[0]; if (!box || !box.width) continue;"
-            "  if (before && box.top > before.bottom && '，。：；、？！”）》'.includes(node.data[i])) wrong.push(node.data.slice(Math.max(0, i - 10), i + 5));"
-            "  before = box; } } return wrong;"
+            "  if (box.left < left + 2 && '，。：；、？！”）》'.includes(node.data[i]))"
+            "   wrong.push(node.data.slice(Math.max(0, i - 10), i + 5)); } } return wrong;"
         )
         for name in self.chinese:
             for metrics in (DESK, TELEPHONE):
