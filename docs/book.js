@@ -98,14 +98,16 @@ function bookIndex(sections) {
   document.dispatchEvent(new Event("book-index"));
 }
 
-// The words of a phrase. Chinese has no spaces between them; words of one letter (of, and, is) say little.
+// The words of a phrase. Chinese has no spaces between them. The browser's dictionary does not know the words of the field
+// (张量核), and gives them letter by letter: these are put together again. Single letters (of, and, is) say little.
 function bookWords(phrase) {
   const words = phrase.split(/\s+/).filter((word) => word.length > 0);
   if (!/\p{Script=Han}/u.test(phrase) || !("Segmenter" in Intl)) return words;
-  const segmenter = new Intl.Segmenter("zh", { granularity: "word" });
-  const pieces = [...segmenter.segment(phrase)].filter((piece) => piece.isWordLike).map((piece) => piece.segment);
-  const long = pieces.filter((piece) => piece.length > 1);
-  return long.length > 0 ? long : pieces;
+  const pieces = [...new Intl.Segmenter("zh", { granularity: "word" }).segment(phrase)].map((piece) => piece.segment);
+  const isLetter = (piece) => /^\p{Script=Han}$/u.test(piece) && !"的了和与是在".includes(piece);
+  const joined = pieces.map((piece) => isLetter(piece) ? piece : piece.length > 1 ? `\n${piece}\n` : "\n").join("");
+  const found = joined.split(/\s+/).filter((word) => word.length > 1);
+  return found.length > 0 ? found : words;
 }
 
 // Sections that hold every word: the phrase as it stands counts most, titles and headings more than text.

@@ -453,7 +453,10 @@ class Browser(unittest.TestCase):
         for words in ("张量核", "共享内存 张量核", "张量核的共享内存"):  # with spaces and without, and what nobody wrote in one
             links = self.search(words)
             self.assertIn("_zh.html", links[0].get_attribute("href"), words)
-            self.assertIn("张量核", links[0].text)
+        self.assertIn("张量核", self.search("张量核")[0].text)
+        found = self.script("return ['张量核的共享内存', '共享内存存储体', 'mma_m16n8k16 和寄存器溢出', '核', 'double buffering'].map(bookWords)")
+        self.assertEqual([found[0], found[3], found[4]], [["张量核", "共享", "内存"], ["核"], ["double", "buffering"]])
+        self.assertEqual(("存储" in found[1], found[2][0]), (True, "mma_m16n8k16"))
         addresses = [link.get_attribute("href") for link in self.search("double buffering")]
         self.assertTrue(any("techniques.html" in a for a in addresses), addresses)  # a page that is not translated
         translated = [name.replace("_zh", "") for name in self.chinese]
