@@ -151,6 +151,22 @@ void write_outputs(const fs::path& path, const OperatorResult& result) {
   write_safetensors(path, tensors, {{"op", result.definition->name()}, {"scale", fmt::format("{}", result.scale)}});
 }
 
+// A run in which every stage was skipped would end as if all were well.
+void require_checks(const std::vector<OperatorResult>& results) {
+  const StageResult* first = nullptr;
+  int others = -1;
+  for (const OperatorResult& result : results) {
+    for (const StageResult& stage : result.stages) {
+      if (stage.ran()) return;
+      if (first == nullptr) first = &stage;
+      ++others;
+    }
+  }
+  if (first == nullptr) return;  // demonstrations alone
+  const std::string rest = others > 0 ? fmt::format(" ({} more skipped)", others) : "";
+  throw UsageError(fmt::format("no stage was checked: {}: {}{}", first->stage->name, first->skipped, rest));
+}
+
 }  // namespace
 
 bool run_chapter(const Chapter& chapter, const Options& options) {
@@ -199,6 +215,7 @@ bool run_chapter(const Chapter& chapter, const Options& options) {
 
   if (!options.output.empty()) write_outputs(options.output, results.front());
   if (!options.json.empty()) write_json(options.json, to_json(chapter, settings, results));
+  require_checks(results);
   for (const OperatorResult& result : results) {
     for (const StageResult& stage : result.stages) {
       if (stage.ran()) passed = passed && stage.passed();
