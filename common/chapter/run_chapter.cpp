@@ -59,6 +59,16 @@ void check_outputs(const std::vector<Task>& tasks, const Options& options) {
   }
 }
 
+// A chunk that is longer than the sequence is a mistake, unless it has the length that chunks have without the option.
+void check_chunk(const Task& task) {
+  const auto asked = task.request.sizes.find("C");
+  const auto L = task.problem.sizes.find("L");
+  if (asked == task.request.sizes.end() || L == task.problem.sizes.end() || !task.definition->has_symbol("C")) return;
+  const std::int64_t C = asked->second;
+  if (C <= L->second || C <= task.definition->default_size("C", task.request.modest).value_or(0)) return;
+  throw UsageError(fmt::format("--chunk: {} is longer than the sequence, L = {}", C, L->second));
+}
+
 void check_memory(const Task& task, const Machine& machine, bool keep_outputs) {
   const MemoryNeed need = memory_need(*task.definition, task.stages, task.problem, machine, keep_outputs);
   const auto check = [&](const char* kind, double needed, double available) {
@@ -181,6 +191,7 @@ bool run_chapter(const Chapter& chapter, const Options& options) {
   for (Task& task : tasks) {
     task.request = {options.sizes, options.scale, options.seed, options.input, options.weights, modest};
     task.problem = plan_problem(*task.definition, task.request);
+    check_chunk(task);
   }
   settings.machine = probe_machine(!options.cpu_only && has_gpu_stages(tasks), options.as);
   for (const Task& task : tasks) {

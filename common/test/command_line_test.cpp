@@ -639,6 +639,9 @@ TEST(CommandLine, JsonOfTheList) {
   EXPECT_TRUE(json["operators"][0]["form"].is_null());
   const Json options{{"B", "--batch"}, {"H", "--heads"}, {"L", "--length"}, {"Dv", "--value-dim"}};
   EXPECT_EQ(json["operators"][0]["options"], options);
+  const Json lengths{
+      {"name", "lengths"}, {"dims", {"B"}}, {"dtype", "int32"}, {"optional", true}, {"weight", false}};
+  EXPECT_EQ(json["operators"][0]["inputs"][2], lengths);
   const Json& stages = json["operators"][0]["stages"];
   ASSERT_EQ(stages.size(), 5u);
   EXPECT_EQ(stages[2]["name"], "kernel");

@@ -145,6 +145,9 @@ class BadUses(unittest.TestCase):
         with_options("--scale", "nan", words="--scale")
         if operator not in ("linear_attention", "gla"):  # they have a stage on the CPU that takes chunks
             with_options("--chunk", "16", words="--chunk: of no use")
+        else:
+            with_options("--chunk", "2147483647", words="--chunk: 2147483647 is longer than the sequence, L = 256")
+            with_options("--chunk", "65", "-L", "64", words="--chunk: 65 is longer than the sequence, L = 64")
         with_options("--prompt", "1", words="--prompt: of no use")
         with_options("--weights", str(path), words="--weights: of no use")
         # Files.
