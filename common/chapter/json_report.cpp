@@ -71,6 +71,7 @@ Json problem(const OperatorResult& result) {
   json["scale"] = number(result.scale);
   for (const auto& [name, value] : result.parameters) json[name] = number(value);
   json["seed"] = result.seed;
+  if (result.heads_inside) json["layout"] = "blhd";
   for (const auto& [option, help] : result.definition->form_options()) json[option] = true;
   return json;
 }

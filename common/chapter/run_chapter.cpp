@@ -113,9 +113,16 @@ Demonstration show(const NamedDemonstration& demonstration) {
 }
 
 OperatorResult run_task(Task& task, const RunSettings& settings, GpuTimer* timer, Progress& progress, Report& report) {
-  OperatorResult result{
-      task.definition,       task.problem.sizes, task.problem.scale, task.problem.parameters, task.problem.seed, {}, {},
-      task.problem.flattened};
+  OperatorResult result{task.definition,
+                        task.problem.sizes,
+                        task.problem.scale,
+                        task.problem.parameters,
+                        task.problem.seed,
+                        {},
+                        {},
+                        task.problem.flattened,
+                        task.problem.warnings,
+                        task.problem.heads_inside};
   report.begin_operator(result, task.request, task.stages);
   progress.begin("inputs");
   load_inputs(*task.definition, task.request, task.problem);
@@ -131,13 +138,14 @@ OperatorResult run_task(Task& task, const RunSettings& settings, GpuTimer* timer
   return result;
 }
 
-// The outputs as a file has them: with all the dimensions of its inputs.
+// The outputs as a file has them: in the layout and with all the dimensions of its inputs.
 Outputs in_shape_of_file(const Outputs& flat, const OperatorResult& result) {
   Outputs outputs;
   for (const Output& spec : result.definition->outputs()) {
     const auto found = flat.find(spec.name);
     if (found == flat.end()) continue;
-    Tensor tensor = found->second.to(Dtype::fp32);
+    const bool heads_inside = result.heads_inside && has_positions(spec.dims);
+    Tensor tensor = heads_inside ? swap_second_and_third(found->second) : found->second.to(Dtype::fp32);
     if (const auto inner = result.flattened.find(spec.dims.back()); inner != result.flattened.end()) {
       Shape shape = tensor.shape();
       shape.pop_back();
@@ -189,7 +197,13 @@ bool run_chapter(const Chapter& chapter, const Options& options) {
   settings.keep_outputs = !options.output.empty();
   const bool modest = kEmulated || options.cpu_only;
   for (Task& task : tasks) {
-    task.request = {options.sizes, options.scale, options.seed, options.input, options.weights, modest};
+    task.request = {options.sizes,
+                    options.scale,
+                    options.seed,
+                    options.input,
+                    options.weights,
+                    modest,
+                    options.heads_inside.value_or(false)};
     task.problem = plan_problem(*task.definition, task.request);
     check_chunk(task);
   }

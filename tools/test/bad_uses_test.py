@@ -179,6 +179,10 @@ class BadUses(unittest.TestCase):
         with_options("--input", str(path), words=str(path))
         self.assertGreater(self.count, 60)
 
+    def test_layouts_without_heads(self):
+        for program, operator in (("03_gla/gla", "gla_layer"), ("06_scan/scan", "convolution")):
+            self.refused([BUILD / program, "--operator", operator, "--layout", "blhd"], f"--layout: of no use to {operator}")
+
     def test_script(self):
         for arguments, words in SCRIPT:
             self.refused([ROOT / "tutorial", *arguments], words)
