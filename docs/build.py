@@ -35,7 +35,7 @@ def quoted(paths) -> str:
 
 
 def header(output: Path) -> Path:
-    """Doxygen's own header, with our scripts and the search in it."""
+    """Doxygen's own header, with our scripts and the search in it, and a place for the switch of languages."""
     path = output / "header.html"
     subprocess.run(
         ["doxygen", "-w", "html", str(path), str(output / "footer.html"), str(output / "doxygen.css")],
@@ -45,7 +45,8 @@ def header(output: Path) -> Path:
     text = path.read_text(encoding="utf-8")
     addition = (ROOT / "docs/header.html").read_text(encoding="utf-8")
     head, search = addition.split("<!-- search -->\n")
-    for place, part in (("</head>", head), (" </tbody>", search)):
+    brief = '<!--BEGIN PROJECT_BRIEF--><div id="projectbrief">'
+    for place, part in (("</head>", head), (" </tbody>", search), (brief, "<!-- language -->")):
         if text.count(place) != 1:
             raise SystemExit(f"Doxygen's header has no place '{place}' for docs/header.html")
         text = text.replace(place, part + place)
@@ -78,7 +79,7 @@ def build(output: Path) -> int:
         target = html / "mathjax" / part
         target.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (MATHJAX / part).is_dir() else shutil.copy)(MATHJAX / part, target)
-    finish(html, output / "book.tag", names)
+    finish(html, output / "book.tag", names, book.translated_titles())
     return 0
 
 

@@ -101,10 +101,14 @@ bool say(const char* what, const std::string& mistake, const std::string& fine) 
   return mistake.empty();
 }
 
-/// The same for what only a watch of accesses shows.
+void say_not_watched(const std::string& what) {
+  std::printf("  not watched: %s\n", what.c_str());
+}
+
+/// The same as say() for what only a watch of accesses shows.
 [[maybe_unused]] bool say_of_accesses(const char* what, const std::string& mistake, const std::string& fine) {
   if (kSeesAccesses) return say(what, mistake, fine);
-  std::printf("  not watched: %s\n", what);
+  say_not_watched(what);
   return true;
 }
 
@@ -177,8 +181,12 @@ Array<float> Check::in_out(const char* name, const std::vector<double>& values, 
   return make(name, std::vector<float>(values.begin(), values.end()), Use::in_out, columns);
 }
 
+Array<unsigned> Check::words(const char* name, const std::vector<unsigned>& values) {
+  return make(name, values, Use::in_out);
+}
+
 Array<unsigned> Check::words(const char* name, std::size_t size, unsigned value) {
-  return make(name, std::vector<unsigned>(size, value), Use::in_out);
+  return words(name, std::vector<unsigned>(size, value));
 }
 
 std::vector<double> Check::uniform(std::size_t size, double low, double high) {
@@ -217,6 +225,7 @@ void Check::run(const std::function<void()>& start) {
   blocks_ = counters.blocks;
   barriers_ = counters.barriers;
   atomics_ = counters.atomics;
+  register_changes_ = counters.register_changes;
   copied_ = counters.global_bytes_read;
   if (!findings().stray.empty()) is_broken_ = true;
 #endif
@@ -291,6 +300,7 @@ void Check::reads_at_most([[maybe_unused]] const Array<float>& array, [[maybe_un
   if (is_broken_) return;
   const auto bytes = static_cast<double>(array.size() * sizeof(float));
   const auto read = static_cast<double>(emulator::find_named_memory(array.device_->data())->bytes_read);
+  was_seen_["reads of " + *array.name_] |= read > 0;
   if (read > times * bytes * (1 + 1e-9)) {
     fail_count(*array.name_ + " is read " + number(read / bytes) + " times, " + whole(read) + " bytes; " +
                whole(times * bytes) + " bytes are enough");
@@ -303,9 +313,22 @@ void Check::writes_at_most([[maybe_unused]] const Array<float>& array, [[maybe_u
   if (is_broken_) return;
   const auto bytes = static_cast<double>(array.size() * sizeof(float));
   const auto written = static_cast<double>(emulator::find_named_memory(array.device_->data())->bytes_written);
+  was_seen_["writes of " + *array.name_] |= written > 0;
   if (written > times * bytes * (1 + 1e-9)) {
     fail_count(*array.name_ + " is written " + number(written / bytes) + " times, " + whole(written) + " bytes; " +
                whole(times * bytes) + " bytes are enough");
+  }
+#endif
+}
+
+void Check::stores_at_least([[maybe_unused]] const Array<unsigned>& array, [[maybe_unused]] std::size_t stores) {
+#if TUTORIAL_EMULATOR
+  if (is_broken_) return;
+  const std::size_t found = emulator::find_named_memory(array.device_->data())->bytes_written / sizeof(unsigned);
+  was_seen_["writes of " + *array.name_] |= found > 0;
+  if (kSeesAccesses && found < stores) {
+    fail_count(*array.name_ + " gets " + std::to_string(found) + " stores; " + std::to_string(stores) +
+               " are asked for");
   }
 #endif
 }
@@ -332,6 +355,14 @@ void Check::counts_at_most([[maybe_unused]] const Counts& most) {
   check_one("launches", launches_, most.launches);
   if (blocks_ > 0) check_one("barriers in a block", barriers_ / blocks_, most.barriers_per_block);
   check_one("atomic operations", atomics_, most.atomics);
+#endif
+}
+
+void Check::changes_registers([[maybe_unused]] int warps) {
+#if TUTORIAL_EMULATOR
+  if (is_broken_ || register_changes_ == static_cast<std::uint64_t>(warps)) return;
+  fail_count(std::to_string(register_changes_) + " changes of a warp's registers, and " + std::to_string(warps) +
+             " are asked for");
 #endif
 }
 
@@ -399,7 +430,15 @@ int check_exercise(const std::string& number, const std::string& file, const std
     }
     holds = say("result", result, where) && holds;
 #if TUTORIAL_EMULATOR
-    if (result.empty()) holds = say("counts", check.wrong_counts_, "no more than needed") && holds;
+    if (result.empty()) {
+      holds = say("counts", check.wrong_counts_, "no more than needed") && holds;
+      // A kernel that is right has used the array, so its accesses went past the watch.
+      for (const auto& [what, was_seen] : check.was_seen_) {
+        if (!was_seen) say_not_watched(what);
+      }
+    }
+#else
+    say_not_watched("addresses, order, writes, counts");
 #endif
   }
 #if TUTORIAL_CUDA

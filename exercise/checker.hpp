@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -75,7 +76,9 @@ class Check {
   Array<float> output(const char* name, std::size_t size, std::size_t columns = 0);
   /// An array that the kernel reads and changes, with these numbers to begin with.
   Array<float> in_out(const char* name, const std::vector<double>& values, std::size_t columns = 0);
-  /// Counters and flags that the kernel changes, with this number everywhere.
+  /// Whole numbers, such as counters and flags that the kernel changes.
+  Array<unsigned> words(const char* name, const std::vector<unsigned>& values);
+  /// The same, with this number everywhere.
   Array<unsigned> words(const char* name, std::size_t size, unsigned value = 0);
   /// Uniform numbers from `low` to `high`, the same in every run.
   std::vector<double> uniform(std::size_t size, double low, double high);
@@ -89,10 +92,14 @@ class Check {
   void reads_at_most(const Array<float>& array, double times);
   /// The kernel may write the array's size this many times.
   void writes_at_most(const Array<float>& array, double times);
+  /// The kernel has to store so many elements of the array, each time that it does counted.
+  void stores_at_least(const Array<unsigned>& array, std::size_t stores);
   /// The kernel may copy the array's size this many times by asynchronous copies, and no other array so.
   void copied_at_most(const Array<float>& array, double times);
   /// What the run may take at most.
   void counts_at_most(const Counts& most);
+  /// So many warps have to call decrease_registers() or increase_registers(), once each.
+  void changes_registers(int warps);
 
  private:
   friend int check_exercise(const std::string& number, const std::string& file, const std::type_info& type,
@@ -126,7 +133,7 @@ class Check {
   std::string wrong_counts_;  ///< the last
   std::vector<std::string> right_orders_;
   std::vector<std::string> wrong_orders_;
-  std::vector<std::string> count_lines_;  ///< of the last problem
+  std::map<std::string, bool> was_seen_;  ///< "reads of x": whether the watch has seen the kernel do that
   std::mt19937 random_;
   std::vector<std::shared_ptr<void>> alive_;     ///< memory of the arrays
   std::vector<std::function<void()>> restores_;  ///< gives what the kernel changes its first numbers again
@@ -136,6 +143,7 @@ class Check {
   std::uint64_t blocks_ = 0;
   std::uint64_t barriers_ = 0;
   std::uint64_t atomics_ = 0;
+  std::uint64_t register_changes_ = 0;
   std::uint64_t copied_ = 0;  ///< bytes
 };
 

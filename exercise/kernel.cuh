@@ -74,6 +74,10 @@ class Shared {
    public:
     Row(T* data, std::int64_t row) : data_(data), row_(row) {}
     __forceinline__ T& operator[](Index column) const { return element(data_, kColumns, column, nullptr, row_); }
+    /// Its address, as a row of a plain array gives it. A template, so that brackets are those above.
+    template <class Pointer>
+    requires std::same_as<Pointer, T*> || std::same_as<Pointer, const T*>
+    operator Pointer() const { return data_; }
 
    private:
     T* data_;

@@ -21,6 +21,7 @@ void add_to_counters(const Counters& more) {
   sums.barriers += more.barriers;
   sums.warp_collectives += more.warp_collectives;
   sums.atomics += more.atomics;
+  sums.register_changes += more.register_changes;
   sums.global_bytes_read += more.global_bytes_read;
   sums.global_bytes_written += more.global_bytes_written;
 }

@@ -52,6 +52,7 @@ void Detector::begin_launch(bool starts_early) {
   first_run_ = run_ + 1;
   lets_next_start_ = false;
   finds_unwritten_ = is_collecting();
+  if (!is_collecting()) take();  // each launch ends at its first finding, also one that an earlier launch had
   flags_.clear();
   flag_releases_.clear();
   cluster_numbers_.clear();

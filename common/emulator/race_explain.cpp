@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdio>
 #include <iterator>
+#include <ranges>
 
 #include "cluster.hpp"
 #include "devices.hpp"
@@ -136,9 +137,21 @@ void Detector::explain(Found& found) const {
   }
   const ThreadClock& clock = clocks_[second.thread];
   if (first.run < first_run_) return says(Found::Why::early_start);
-  if (first.run != second.run) {
-    if (const Message* message = find_newest(clock.others.messages, first.run, first.thread);
-        message && message->clock < first.clock) {
+  const bool is_of_this_run = first.run == second.run;
+  const bool uses_flags =
+      clock.unreleased.run == first.run || std::ranges::any_of(flag_releases_, [&](const FlagRelease& one) {
+        return one.run == first.run && one.thread == first.thread;
+      });
+  // Warps of a block may order what they do in global memory by flags, too.
+  if (!is_of_this_run || (!found.is_shared && uses_flags)) {
+    if (is_of_this_run) {
+      for (const FlagRelease& release : std::views::reverse(flag_releases_)) {
+        if (release.run != run_ || release.thread != first.thread || release.clock >= first.clock) continue;
+        if (release.clock > known(second.thread, first.thread)) continue;
+        return says(Found::Why::announced_before, release.place, release.flag);
+      }
+    } else if (const Message* message = find_newest(clock.others.messages, first.run, first.thread);
+               message && message->clock < first.clock) {
       return says(Found::Why::announced_before, message->place, message->flag);
     }
     if (clock.unreleased.place != 0 && clock.unreleased.run == first.run) {
@@ -152,7 +165,7 @@ void Detector::explain(Found& found) const {
         return says(Found::Why::not_acquired, release.place, release.flag);
       }
     }
-    return says(Found::Why::no_order);
+    if (!is_of_this_run) return says(Found::Why::no_order);
   }
   if (first.thread / threads_per_block_ != second.thread / threads_per_block_) says(Found::Why::no_order);
   const std::uint32_t value = known(second.thread, first.thread);

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "block.hpp"
+#include "counters.hpp"
 #include "emulator/warp.hpp"
 #include "emulator/warp_roles.hpp"
 
@@ -29,6 +30,7 @@ void RegisterPool::change(unsigned count, bool increase, std::source_location wh
                   increase ? "increase" : "decrease", count);
     block_.trap(text, where);
   }
+  if (is_first) ++block_counters.register_changes;
   if (is_first && !increase) {
     free_ += held - count;
     held = count;

@@ -16,9 +16,16 @@ FORMULA = re.compile(
     r"|(?<![\\\w$])\$(?P<plain>(?=[^\s$])[^$`]*?[^\s$\\])\$(?![\w$])",
     re.S,
 )
-TAGS = "img|a|br|b"  # HTML that stands in READMEs within text, and what bold() makes
+TAGS = "img|a|br|b|em"  # HTML that stands in READMEs within text, and what bold() makes
 # And around it: Doxygen would close what unfolds before its first table.
 UNFOLDS = re.compile(r"(?m)^(?:<details>(?:\n<summary>.*</summary>)?|</details>)$")
+
+
+# Before a section of a translated page: the id of the English section, and the hash of its text (docs/README.md).
+TRANSLATES = re.compile(r"<!-- translates (?P<slug>[\w-]+)(?: (?P<digest>[0-9a-f]{10}))? -->")
+# The link to the same page in the other language. The book has a switch in its head.
+SWITCH = re.compile(r"(?m)^\[(?:中文|English)\]\([^()\s]+\)\n*")
+HAN = r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]"  # a Chinese letter or mark
 
 
 # Words within a formula, in which GitHub's MathJax and ours treat an underscore differently.
@@ -103,6 +110,31 @@ def headings(text: str) -> list[tuple[int, str, str]]:
     return [(len(match[1]), match[2], slugs(match[2])) for match in found if match]
 
 
+def english_ids(text: str) -> dict[str, str]:
+    """GitHub's id of each heading of a translated page that has a comment before it: the id of the English heading."""
+    slugs = Slugs()
+    result = {}
+    pending = None
+    for line in (line for info, _, lines in blocks(text) if info is None for line in lines):
+        if match := TRANSLATES.fullmatch(line):
+            pending = match["slug"]
+        elif match := re.match(r"(#+) (.*)", line):
+            slug = slugs(match[2])
+            if pending and len(match[1]) > 1:
+                result[slug] = pending
+            pending = None
+    return result
+
+
+def emphasised(text: str) -> str:
+    """*Emphasis* beside a Chinese letter as HTML: Doxygen wants a space there."""
+    return re.sub(
+        rf"(?s)(`[^`]*`|\\f\$.*?\\f\$)|(?<={HAN})\*(?=[^\s*])([^*\n]*)\*|(?<!\*)\*(?=[^\s*])([^*\n]*)\*(?={HAN})",
+        lambda m: m[1] or f"<em>{m[2] or m[3]}</em>",
+        text,
+    )
+
+
 def bold(text: str) -> str:
     """**Bold** as HTML: Doxygen leaves the stars where the bold text begins or ends with code."""
     return re.sub(
@@ -117,11 +149,14 @@ class Converter:
 
     resolve(path) gives the address on the site of a file of the repository, and for a README its page's name. `ids` is
     what ids of headings begin with: the page's name, but for a part of it that stands on another page, too, and there
-    below a heading of level `below`.
+    below a heading of level `below`. english(path) gives the ids of headings that are those of the English page, for the
+    ids of a translated one.
     """
 
-    def __init__(self, resolve, page: str, path: str, ids: str = "", below: int = 1):
+    def __init__(self, resolve, page: str, path: str, ids: str = "", below: int = 1, english=lambda path: {}):
         self.resolve = resolve
+        self.english = english
+        self.own_ids: dict[str, str] = {}
         self.page = page
         self.ids = ids or page
         self.levels = list(range(2, below + 1))  # of the headings that a heading stands below, as the README has them
@@ -138,29 +173,32 @@ class Converter:
             alternative = text.replace('"', "'")
             return f'<img src="{PurePosixPath(path).name}" alt="{alternative}"/>'
         if not path:
-            return f"[{text}]({self.page}.html#{anchor(self.page, heading)})"
+            return f"[{text}]({self.page}.html#{anchor(self.page, self.own_ids.get(heading, heading))})"
         path = posixpath.normpath(posixpath.join(self.folder, path))
         address = self.resolve(path)
         if heading:
-            address += "#" + anchor(address.removesuffix(".html"), heading)
+            address += "#" + anchor(address.removesuffix(".html"), self.english(path).get(heading, heading))
         return f"[{text}]({address})"
 
     def prose(self, lines: list[str]) -> str:
         """What stands between fenced blocks."""
         text = "\n".join(joined(lines))
         text = re.sub(r"(?ms)^Contents: .*?\n\n", "", text)  # the site has its own
+        text = re.sub(r"(?m)^<!-- .* -->\n*", "", text)
 
         def heading(match):
             while self.levels and self.levels[-1] >= len(match[1]):
                 self.levels.pop()
             self.levels.append(len(match[1]))
             marks = "#" * (1 + len(self.levels))  # Doxygen wants no level left out
-            return f"{marks} {plain(match[2])} {{#{anchor(self.ids, self.slugs(match[2]))}}}"
+            slug = self.slugs(match[2])
+            return f"{marks} {plain(match[2])} {{#{anchor(self.ids, self.own_ids.get(slug, slug))}}}"
 
         text = re.sub(r"(?m)^(##+) (.*)$", heading, text)
         text = re.sub(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)", self.link, text)
         text = bold(text)
         text = FORMULA.sub(lambda m: m["code"] or rf"\f${formula(m['quoted'] or m['plain'])}\f$", text)
+        text = emphasised(text)
         text = UNFOLDS.sub(lambda m: rf"\htmlonly[block]{m[0]}\endhtmlonly", text)
         mark = r"\{#[\w\-]+\}(?=\n|\Z)"  # a heading's id
         return re.sub(
@@ -172,10 +210,10 @@ class Converter:
 
     def convert(self, text: str) -> str:
         """All of it but the title, and comments for who edits it."""
-        text = re.sub(r"(?m)^<!-- .* -->\n+", "", text)
-        if title := re.match(r"# (.*)\n", text):
+        self.own_ids = english_ids(text)
+        if title := re.match(r"(?:<!-- .* -->\n+)*# (.*)\n\n*", text):
             self.slugs(title[1])
-            text = text[title.end() :]
+            text = SWITCH.sub("", text[title.end() :], count=1)
         result = []
         for info, indent, lines in blocks(text):
             if info is None:

@@ -10,10 +10,11 @@ from stages.reading import steps
 
 from . import annotate, changes, techniques
 from .comments import escape
-from .markdown import Converter, anchor, plain, section
+from .markdown import Converter, anchor, english_ids, plain, section, slug
 from .repository import ROOT, Chapter, chapters, read, title
 from .stories import Story, stories
 from .techniques import Technique
+from .translated import chinese
 
 # Pages of Markdown files that do not get their names from their paths. The main page's name is Doxygen's.
 NAMES = {
@@ -22,6 +23,7 @@ NAMES = {
     "docs/stages.md": "changes",  # ./tutorial diff --write writes its table
     "docs/cards.md": "cards",
     "docs/README.md": "book",
+    "docs/terms_zh.md": "chinese_terms",
     "docs/notebook/README.md": "notebook",
     "common/README.md": "common",
     "common/emulator/README.md": "emulator",
@@ -46,6 +48,25 @@ HANDBOOK = ["docs/running.md", "docs/symbols.md", "docs/choosing.md"]  # what co
 
 Link = tuple[str, str]  # an address on the site, and a text
 
+# What the book adds to a README.
+WORDS = {
+    "en": {
+        "exercises": "Exercises that check themselves",
+        "how": "`./tutorial exercise {number}` copies the first one's file to `exercises/`. The same command then checks what you have "
+        "written, without a GPU.",
+        "exercise": "Exercise {}: {}",
+    },
+    "zh": {
+        "exercises": "自动检查的练习",
+        "how": "`./tutorial exercise {number}` 把第一个练习的文件复制到 `exercises/`。之后再用同一条命令，就会检查你写的代码，不需要 GPU。",
+        "exercise": "练习 {}：{}",
+        "contents": "目录",
+        "pages": "本书的页面",
+        "sources": "逐个看源文件",
+        "branches": "本章的支线：",
+    },
+}
+
 
 def code_page(path: str) -> str:
     """The name of the page that shows a source."""
@@ -54,7 +75,14 @@ def code_page(path: str) -> str:
 
 def text_page(path: str) -> str:
     """The name of the page of a Markdown file."""
+    if path.endswith(".zh.md"):
+        return translation_page(text_page(path.replace(".zh.md", ".md")))
     return NAMES.get(path) or re.sub(r"\W", "_", path.removeprefix("docs/").removesuffix(".md").removesuffix("/README"))
+
+
+def translation_page(name: str) -> str:
+    """The name of a page's translation. book.js and site.py make it, too."""
+    return f"{name}_zh"
 
 
 def stage_name(path: str) -> str:
@@ -88,11 +116,15 @@ class Book:
         self.chapters = chapters()
         self.stories = {chapter.number: stories(chapter) for chapter in self.chapters}
         self.notebook = texts(NOTEBOOK, "**/*.md")
-        found = [path for path in texts("docs") if path != "docs/README.md"]
+        found = [path for path in texts("docs") if path != "docs/README.md" and not path.endswith(".zh.md")]
         self.handbook = sorted(found, key=lambda path: HANDBOOK.index(path) if path in HANDBOOK else len(HANDBOOK))
         told = [(one.readme, one.name) for found in self.stories.values() for one in found]
         other = [path for path in dict.fromkeys([*NAMES, *self.notebook, *self.handbook]) if (ROOT / path).exists()]
-        self.readmes = unique([*told, *((path, text_page(path)) for path in other)])
+        english = unique([*told, *((path, text_page(path)) for path in other)])
+        self.translations = {
+            chinese(path): translation_page(name) for path, name in english.items() if (ROOT / chinese(path)).exists()
+        }
+        self.readmes = english | self.translations
         self.code = unique((p, code_page(p)) for c in self.chapters for p in c.stages + c.shared)
         self.steps = {step.stage.path: step for step in steps(ROOT)}
         self.tasks = task.find()
@@ -144,7 +176,11 @@ class Book:
 
     def readme(self, path: str) -> str:
         """The text of a README's page."""
-        return Converter(self.resolve, self.readmes[path], path).convert(read(path))
+        return Converter(self.resolve, self.readmes[path], path, english=self.english_ids).convert(read(path))
+
+    def english_ids(self, path: str) -> dict[str, str]:
+        """The English ids of the headings of a translated page; empty for others."""
+        return english_ids(read(path)) if path in self.translations else {}
 
     def subpages(self, paths: list[str]) -> list[str]:
         """A list of sources, for Doxygen to put their pages below this one."""
@@ -199,21 +235,81 @@ class Book:
             about = PurePosixPath(story.readme).parent.name
             self.put(files, f"Other files of {about}", listed + self.navigation(None, self.link(story), None), contents=False)
 
-    def exercises(self, chapter: Chapter) -> str:
+    def exercises(self, chapter: Chapter, language: str = "en") -> str:
         """The tasks of the exercises that check themselves, without their solutions."""
         tasks = [one for one in self.tasks if one.chapter == int(chapter.number)]
         if not tasks:
             return ""
-        text = [
-            "\n## Exercises that check themselves\n",
-            f"`./tutorial exercise {tasks[0].number}` copies the first one's file to `exercises/`. The same command then "
-            "checks what you have written, without a GPU.\n",
-        ]
+        words = WORDS[language]
+        text = []
+
+        def heading(marks: str, said: str, english: str) -> None:
+            """Its id is that of the English one."""
+            if language != "en":
+                text.append(f"<!-- translates {slug(english)} -->")
+            text.append(f"{marks} {said}\n")
+
+        heading("##", words["exercises"], WORDS["en"]["exercises"])
+        text.append(words["how"].format(number=tasks[0].number) + "\n")
         for one in tasks:
-            text += [f"### Exercise {one.number}: {one.title}\n", one.statement + "\n"]
+            said = task.translated(one, language)
+            heading("###", words["exercise"].format(one.number, said.title), WORDS["en"]["exercise"].format(one.number, one.title))
+            text.append(said.statement + "\n")
         path = f"{chapter.folder}/README.md"
-        page = self.readmes[path]
-        return Converter(self.resolve, page, path, ids=f"{page}_checked").convert("\n".join(text))
+        page = self.readmes[path if language == "en" else chinese(path)]
+        return Converter(self.resolve, page, path, ids=f"{page}_checked").convert("\n" + "\n".join(text))
+
+    # ---- Translations ----
+
+    def beside(self, path: str) -> Link:
+        """The address and the title of a page's translation, or of the page where there is none."""
+        path = chinese(path) if chinese(path) in self.translations else path
+        return f"{self.readmes[path]}.html", title(path)
+
+    def translated_pages(self) -> None:
+        """The Chinese pages. They have the sections of the English ones, and their links lead to Chinese pages where there
+        are such; the sources stay below the English pages."""
+        paths = ["README.md", *(self.stories[chapter.number][0].readme for chapter in self.chapters)]
+        links = [self.beside(path) for path in paths]
+        words = WORDS["zh"]
+        for i, path in enumerate(paths):
+            if chinese(path) not in self.translations:
+                continue
+            before = links[i - 1] if i else None
+            following = links[i + 1] if i + 1 < len(paths) else ("techniques.html", "Index of techniques")
+            if i == 0:
+                body, beside = self.translated_list(), self.navigation(None, None, following)
+            else:
+                body = self.translated_sources(self.chapters[i - 1])
+                beside = self.navigation(before, (links[0][0], words["contents"]), following)
+            name = self.translations[chinese(path)]
+            self.put(name, title(chinese(path)), self.readme(chinese(path)) + body + beside)
+        for path, name in self.translations.items():
+            if name not in self.written:
+                self.put(name, title(path), self.readme(path) + self.navigation(None, (links[0][0], words["contents"]), None))
+
+    def translated_titles(self) -> dict[str, str]:
+        """The Chinese title of each page that is translated, by the name of the English page."""
+        return {self.readmes[path]: title(chinese(path)) for path in self.readmes if chinese(path) in self.translations}
+
+    def translated_list(self) -> str:
+        """The pages of the book, for the Chinese front page."""
+        rows = [f"\n## {WORDS['zh']['pages']} {{#index_zh_pages}}\n"]
+        for own, *branches in self.stories.values():
+            address, said = self.beside(own.readme)
+            rows.append(f"- [{said}]({address})")
+            rows += [f"  - [{branch.title}]({branch.name}.html)" for branch in branches]
+        return "\n".join(rows) + "\n"
+
+    def translated_sources(self, chapter: Chapter) -> str:
+        """What stands below a chapter's text: exercises, and links to the pages of branches and sources."""
+        own, *branches = self.stories[chapter.number]
+        words = WORDS["zh"]
+        rows = [self.exercises(chapter, "zh"), f"\n## {words['sources']} {{#{translation_page(own.name)}_sources}}\n"]
+        rows += [f"- [{stage_name(path)}]({self.code[path]}.html)" for path in own.stages]
+        if branches:
+            rows += [f"\n{words['branches']}\n", *(f"- [{branch.title}]({branch.name}.html)" for branch in branches)]
+        return "\n".join(rows) + "\n"
 
     def sources(self, story: Story, after: Link) -> None:
         """A page for each stage, then for each shared file."""
@@ -352,6 +448,7 @@ class Book:
         self.techniques()
         self.timings()
         self.collections()
+        self.translated_pages()
         self.others()
         twice = {name for name in self.written if self.written.count(name) > 1}
         if twice:

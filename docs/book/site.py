@@ -8,7 +8,16 @@ import shutil
 import xml.etree.ElementTree as ElementTree
 
 from . import tree
+from .pages import translation_page
 from .repository import ROOT
+
+# What Doxygen and header.html write on every page, on Chinese ones.
+CHINESE = {
+    '<div id="projectname">Linear attention': '<div id="projectname">线性注意力',
+    '<div id="projectbrief">How it is made fast</div>': '<div id="projectbrief">怎样让它变快</div>',
+    'placeholder="Search" aria-label="Search the book"': 'placeholder="搜索" aria-label="搜索本书"',
+    "<title>Linear attention: ": "<title>线性注意力：",
+}
 
 
 def source_pages(html: Path) -> dict[str, str]:
@@ -76,6 +85,12 @@ def without_dead_links(text: str) -> str:
 def with_whole_numbers(text: str) -> str:
     """Keeps a browser from breaking 2.6e-3 at its hyphen."""
     return re.sub(r"(?<=[>\s(])(\d+(?:\.\d+)?e-\d+)(?=[<\s,.;:)])", r'<span class="number">\1</span>', text)
+
+
+def with_marks_at_formulas(text: str) -> str:
+    """Keeps a browser from breaking a line between a formula within it and a Chinese mark."""
+    formula = r"\\\((?:(?!\\\)).)*\\\)"
+    return re.sub(rf"[（“]{formula}[，。：；、？！”）]*|{formula}[，。：；、？！”）]+", r'<span class="whole">\g<0></span>', text)
 
 
 def without_guessed_links(text: str) -> str:
@@ -150,7 +165,7 @@ class Text(HTMLParser):
             self.parts[-1][1 if self.heading else 2] += data
 
 
-def search_index(html: Path, names: list[str], tags: ElementTree.Element) -> list[list[str]]:
+def search_index(html: Path, names: list[str], tags: ElementTree.Element | None = None) -> list[list[str]]:
     """[address, title, heading, text] of each section of the book's pages, then of each name in the reference."""
     index = []
     for name in names:
@@ -166,7 +181,7 @@ def search_index(html: Path, names: list[str], tags: ElementTree.Element) -> lis
                 index.append(
                     [address, re.sub(r"<[^>]*>", "", title[1]).strip() if title else name, heading.strip(), body]
                 )
-    for member in tags.iterfind("compound/member"):
+    for member in tags.iterfind("compound/member") if tags is not None else ():
         name, file = member.findtext("name", ""), member.findtext("anchorfile", "")
         if file and name:
             index.append(
@@ -180,8 +195,30 @@ def search_index(html: Path, names: list[str], tags: ElementTree.Element) -> lis
     return index
 
 
-def finish(html: Path, tagfile: Path, names: list[str]) -> None:
-    """Completes the pages in place and writes the index of the search."""
+def with_languages(text: str, page: str, translated: set[str]) -> str:
+    """A page that says its language, and leads to the same page in the other one from its head. `translated` are the names
+    of the English pages that have a Chinese one."""
+    english = next((name for name in translated if translation_page(name) == page), page)
+    chinese = translation_page(english)
+    choices = {
+        english: ('<b lang="en">English</b>', f'<a href="{english}.html" lang="en">English</a>'),
+        chinese: ('<b lang="zh-CN">中文</b>', f'<a href="{chinese}.html" lang="zh-CN">中文</a>'),
+    }
+    shown = {name: one[name != page] for name, one in choices.items()}
+    if english not in translated:
+        shown[chinese] = '<i lang="zh-CN" title="这一页只有英文">中文</i>'
+    text = text.replace("<!-- language -->", f'<span id="book-language">{shown[chinese]} / {shown[english]}</span>', 1)
+    text = text.replace("<html ", f'<html lang="{"zh-CN" if page == chinese else "en"}" ', 1)
+    for said, translation in CHINESE.items() if page == chinese else ():
+        if said not in text:
+            raise SystemExit(f"{page}.html has no '{said}' to translate")
+        text = text.replace(said, translation, 1)
+    return text
+
+
+def finish(html: Path, tagfile: Path, names: list[str], translated: dict[str, str]) -> None:
+    """Completes the pages in place and writes the indices of the search. `translated` has the Chinese titles of the English
+    pages that are translated, by their names."""
     tags = ElementTree.parse(tagfile).getroot()
     lines_of = source_pages(html)
     pictures = {p.name: p.read_text(encoding="utf-8") for p in (ROOT / "docs/pictures").rglob("*.svg")}
@@ -194,9 +231,19 @@ def finish(html: Path, tagfile: Path, names: list[str]) -> None:
         done = put_pictures(link_lines(text, lines_of), pictures, plotted)
         done = with_whole_numbers(without_dead_links(without_mathjax(done)))
         done = with_foot(with_code_in_headings(without_guessed_links(done)))
+        done = with_marks_at_formulas(done)
+        done = with_languages(done, page.stem, set(translated))
         if done != text:
             page.write_text(done, encoding="utf-8")
-    tree.Tree(html, {f"{name}.html" for name in names}).mend()
+    twins = {translation_page(name): name for name in translated}
+    addresses = {f"{chinese}.html": f"{english}.html" for chinese, english in twins.items()}
+    tree.Tree(html, {f"{name}.html" for name in names}, addresses).mend()
     tree.scripts(html)
-    index = json.dumps(search_index(html, names, tags), ensure_ascii=False, separators=(",", ":"))
-    (html / "search-index.js").write_text(f"bookIndex({index});\n", encoding="utf-8")
+    (html / "languages.js").write_text(f"const bookTranslated = {json.dumps(translated, ensure_ascii=False)};\n", encoding="utf-8")
+    write_index(html / "search-index.js", search_index(html, [name for name in names if name not in twins], tags))
+    write_index(html / "search-index_zh.js", search_index(html, [name for name in names if name in twins]))
+
+
+def write_index(path: Path, index: list[list[str]]) -> None:
+    text = json.dumps(index, ensure_ascii=False, separators=(",", ":"))
+    path.write_text(f"bookIndex({text});\n", encoding="utf-8")

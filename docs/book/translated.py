@@ -9,11 +9,9 @@ import hashlib
 from pathlib import Path
 import re
 
-from .markdown import Slugs
+from .markdown import SWITCH, TRANSLATES, Slugs
 
 INTRODUCTION = "introduction"  # the title and what stands before the first section
-COMMENT = re.compile(r"<!-- translates (?P<slug>[\w-]+)(?: (?P<digest>[0-9a-f]{10}))? -->")
-SWITCH = re.compile(r"(?m)^\[(?:中文|English)\]\([^()\s]+\)\n*")  # the link to the same page in the other language
 # What commands write between markers. Of a row that begins with a link, people write the link and what follows it.
 GENERATED = re.compile(r"(?ms)^<!-- (timings|runs|staircase|stages|sample|ratios)\b[^\n]*-->$.*?^<!-- end of \1[^\n]*-->$")
 WRITTEN = re.compile(r"(?m)^\| \[[^\]]*\]\([^)]*\) \| [^|]* \|")
@@ -82,7 +80,7 @@ def sections(text: str) -> list[Section]:
 
 def comments(text: str) -> list[re.Match]:
     """The comments of a translated page before its sections."""
-    return [match for _, line in lines_outside_fences(text) if (match := COMMENT.fullmatch(line))]
+    return [match for _, line in lines_outside_fences(text) if (match := TRANSLATES.fullmatch(line))]
 
 
 def findings(there: list[Section], translation: str) -> list[Finding]:
@@ -111,20 +109,4 @@ def accepted(there: list[Section], translation: str, slugs: list[str]) -> str:
         chosen = slug in digests and (not slugs or slug in slugs)
         return f"<!-- translates {slug} {digests[slug]} -->" if chosen else match[0]
 
-    return re.sub(rf"(?m)^{COMMENT.pattern}$", written, translation)
-
-
-def english_ids(text: str) -> dict[str, str]:
-    """GitHub's id of each heading of a translated page that has a comment before it: the id of the English heading."""
-    slugs = Slugs()
-    result = {}
-    pending = None
-    for _, line in lines_outside_fences(text):
-        if match := COMMENT.fullmatch(line):
-            pending = match["slug"]
-        elif match := re.match(r"(#+) (.*)", line):
-            slug = slugs(match[2])
-            if pending and len(match[1]) > 1:
-                result[slug] = pending
-            pending = None
-    return result
+    return re.sub(rf"(?m)^{TRANSLATES.pattern}$", written, translation)

@@ -30,11 +30,16 @@ def write(path: Path, name: str, value: list | dict) -> None:
 
 
 class Tree:
-    """The tree of a site; `pages` are the addresses of the pages whose sections it loses."""
+    """The tree of a site; `pages` are the addresses of the pages whose sections it loses.
 
-    def __init__(self, html: Path, pages: set[str]):
+    `twins` are the addresses of translated pages, each with that of the page that it translates. They have no entry of their
+    own: book.js shows their titles in the places of the others.
+    """
+
+    def __init__(self, html: Path, pages: set[str], twins: dict[str, str] | None = None):
         self.html = html
         self.pages = pages
+        self.twins = twins or {}
         self.files: dict[str, list[Node]] = {}  # the children of a node, by the name of the file that has them
 
     def children(self, node: Node) -> list[Node]:
@@ -49,6 +54,9 @@ class Tree:
         page, hash_, _ = (node[1] or "").partition("#")
         return bool(hash_) and page in self.pages
 
+    def is_left_out(self, node: Node) -> bool:
+        return self.is_section(node) or (node[1] or "").partition("#")[0] in self.twins
+
     def way(self, root: Node, places: list[int]) -> list[int]:
         """The way to a node once sections are gone; for a section, to its page."""
         result = []
@@ -58,11 +66,11 @@ class Tree:
             node = found[place]
             if self.is_section(node):
                 break
-            result.append(place - sum(self.is_section(one) for one in found[:place]))
+            result.append(place - sum(self.is_left_out(one) for one in found[:place]))
         return result
 
     def without_sections(self, node: Node) -> None:
-        kept = [one for one in self.children(node) if not self.is_section(one)]
+        kept = [one for one in self.children(node) if not self.is_left_out(one)]
         for one in kept:
             one[0] = re.sub("</?tt>", "", one[0]).removeprefix(f"{node[0]}: ")
             self.without_sections(one)
@@ -74,9 +82,11 @@ class Tree:
     def mend(self) -> None:
         data = self.html / "navtreedata.js"
         tree = variables(data)["NAVTREE"]
-        for path in self.html.glob("navtreeindex*.js"):
-            for name, ways in variables(path).items():
-                write(path, name, {address: self.way(tree[0], way) for address, way in ways.items()})
+        indices = [(path, name, ways) for path in self.html.glob("navtreeindex*.js") for name, ways in variables(path).items()]
+        mended = {address: self.way(tree[0], way) for _, _, ways in indices for address, way in ways.items()}
+        for path, name, ways in indices:
+            pages = {address: address.partition("#")[0] for address in ways}
+            write(path, name, {address: mended[self.twins.get(page, address)] for address, page in pages.items()})
         self.without_sections(tree[0])
         write(data, "NAVTREE", tree)
 
@@ -92,7 +102,7 @@ def scripts(html: Path) -> None:
     text = path.read_text(encoding="utf-8")
     for place, addition in (
         ("return eval(n.replace(", "/^(?=\\d)/, 'n').replace("),
-        ('if (rootBase=="index" || ', "/^(chapter_|branch_|timings$|handbook$|notebook$|workshop$)/.test(rootBase) || "),
+        ('if (rootBase=="index" || ', "/^(index_zh$|chapter_|branch_|timings$|handbook$|notebook$|workshop$)/.test(rootBase) || "),
     ):
         if text.count(place) != 1:
             raise SystemExit(f"Doxygen's navtree.js has no '{place}'")

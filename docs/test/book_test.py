@@ -325,7 +325,7 @@ class Translations(unittest.TestCase):
         self.assertEqual(self.found(self.ENGLISH, accepted), [("misplaced", "x")])
 
     def test_a_chinese_heading_has_the_id_of_the_english_one(self):
-        self.assertEqual(translated.english_ids(self.CHINESE), {"甲乙": "a-b", "x": "x", "甲乙-1": "a-b-1"})
+        self.assertEqual(markdown.english_ids(self.CHINESE), {"甲乙": "a-b", "x": "x", "甲乙-1": "a-b-1"})
 
     def test_what_a_reader_would_get_lost_by_is_an_error(self):
         def error(page: str, what: str, slug: str) -> bool:
@@ -426,6 +426,20 @@ class Tree(unittest.TestCase):
             self.assertEqual(tree.variables(html / "navtreeindex0.js"), {"NAVTREEINDEX0": ways})
 
 
+    def test_a_translated_page_stands_in_the_place_of_the_english_one(self):
+        with tempfile.TemporaryDirectory() as folder:
+            html = Path(folder)
+            (html / "navtreedata.js").write_text(
+                'var NAVTREE =\n[\n["L", "index.html", [["One", "one.html", null], ["Eins", "one_zh.html", [["x", "one_zh.html#x", null]]], ["Two", "two.html", null]\n]]\n];\n'
+            )
+            (html / "navtreeindex0.js").write_text('var NAVTREEINDEX0 =\n{\n"one.html":[0],"one_zh.html":[1]\n};\n')
+            (html / "navtreeindex1.js").write_text('var NAVTREEINDEX1 =\n{\n"one_zh.html#x":[1,0],"two.html":[2]\n};\n')
+            tree.Tree(html, {"one.html", "one_zh.html", "two.html"}, {"one_zh.html": "one.html"}).mend()
+            self.assertEqual([one[0] for one in tree.variables(html / "navtreedata.js")["NAVTREE"][0][2]], ["One", "Two"])
+            ways = {**tree.variables(html / "navtreeindex0.js")["NAVTREEINDEX0"], **tree.variables(html / "navtreeindex1.js")["NAVTREEINDEX1"]}
+            self.assertEqual(ways, {"one.html": [0], "one_zh.html": [0], "one_zh.html#x": [0], "two.html": [1]})
+
+
 class Readme(unittest.TestCase):
     def convert(self, text):
         return markdown.Converter(lambda path: path.replace("/", "_") + ".html", "page", "01_a/README.md").convert(text)
@@ -510,6 +524,28 @@ class Readme(unittest.TestCase):
                     left = markdown.FORMULA.sub("", "\n".join(lines))
                     self.assertNotIn("$", left, f"{path}: a dollar without its other one")
 
+    def test_a_translated_page_has_the_ids_of_the_english_one(self):
+        text = (
+            "# 题\n\n[English](README.md)\n\n<!-- translates introduction 0123456789 -->\n\n见[测量](#测量)和[结果](../x.zh.md#结果)。\n\n"
+            "<!-- translates measured 0123456789 -->\n\n## 测量\n\n#### `x`\n"
+        )
+        english = {"x.zh.md": {"结果": "result"}}
+        converter = markdown.Converter(lambda path: "x_zh.html", "page_zh", "01_a/README.zh.md", english=lambda path: english[path])
+        text = converter.convert(text)
+        self.assertTrue(text.startswith("见"), "neither a title nor a switch")
+        self.assertIn("[测量](page_zh.html#page_zh_measured)", text)
+        self.assertIn("[结果](x_zh.html#x_zh_result)", text)
+        self.assertIn("## 测量 {#page_zh_measured}\n", text)
+        self.assertIn("### `x` {#page_zh_x}", text)
+        self.assertNotIn("<!--", text)
+
+    def test_emphasis_needs_no_space_beside_chinese(self):
+        text = self.convert("# T\n\n称为*片段*。*分片*是 *a* 与 2 * d，`x*`、$S^*$ 的*和*\n")
+        self.assertIn("称为<em>片段</em>。<em>分片</em>是 *a* 与 2 * d，`x*`、\\f$S^*\\f$ 的<em>和</em>", text)
+
+    def test_comments_in_code_stay(self):
+        self.assertIn("<!-- a -->", self.convert("# T\n\n```text\n<!-- a -->\n```\n"))
+
     def test_code_stays_code(self):
         self.assertIn("```{.sh}\n./tutorial #x <y>\n```", self.convert("# T\n\n```sh\n./tutorial #x <y>\n```\n"))
 
@@ -521,6 +557,26 @@ class Site(unittest.TestCase):
         for same in ('<a href="page.html#2.6e-3">', "re-3", "x2.6e-3", "2.6e3"):
             self.assertEqual(site.with_whole_numbers(same), same)
 
+
+    def test_a_formula_and_the_mark_behind_it_stay_together(self):
+        self.assertEqual(
+            site.with_marks_at_formulas(r"块 \(S^T\)，\(a\) 和（\(b_1\)）, \(c\)."),
+            r'块 <span class="whole">\(S^T\)，</span>\(a\) 和<span class="whole">（\(b_1\)）</span>, \(c\).',
+        )
+
+    def test_a_page_says_its_language_and_leads_to_the_other(self):
+        page = '<html xmlns="x"><title>Linear attention: X</title>' + "".join(site.CHINESE) + "<!-- language -->"
+        for name, language, switch in (
+            ("a", "en", '<a href="a_zh.html" lang="zh-CN">中文</a> / <b lang="en">English</b>'),
+            ("a_zh", "zh-CN", '<b lang="zh-CN">中文</b> / <a href="a.html" lang="en">English</a>'),
+            ("b", "en", '<i lang="zh-CN" title="这一页只有英文">中文</i> / <b lang="en">English</b>'),
+        ):
+            text = site.with_languages(page, name, {"a"})
+            self.assertIn(f'<html lang="{language}" xmlns="x">', text)
+            self.assertIn(f'<span id="book-language">{switch}</span>', text)
+            self.assertEqual("线性注意力：" in text, language == "zh-CN")
+        with self.assertRaises(SystemExit):
+            site.with_languages("<html >", "a_zh", {"a"})
 
     def test_the_foot_stands_at_the_end_of_the_text(self):
         foot = '<div id="nav-path" class="navpath"><ul><li>x</li></ul>\n</div>\n'
@@ -608,6 +664,43 @@ class Repository(unittest.TestCase):
                     self.assertIn(f"Exercise {one.number}: {one.title}", page)
                 self.assertEqual(page.count("Goal: "), len(tasks))
                 self.assertNotIn("__global__", page)
+
+    def test_the_tasks_of_a_translated_chapter_are_chinese(self):
+        with tempfile.TemporaryDirectory() as folder:
+            book = Book(Path(folder))
+            chapter = book.chapters[1]
+            book.readmes["02_chunkwise/README.zh.md"] = "chapter_02_zh"
+            english, chinese = book.exercises(chapter), book.exercises(chapter, "zh")
+            self.assertIn("### 练习 2.1：一块的分数 {#chapter_02_zh_checked_exercise-21-the-scores-of-a-chunk}", chinese)
+            ids = [re.findall(r"\{#([\w-]+)\}", text) for text in (english, chinese)]
+            self.assertEqual([one.replace("chapter_02_", "chapter_02_zh_") for one in ids[0]], ids[1])
+
+    def test_translated_pages_lead_to_translated_pages(self):
+        """With a front page and a chapter that are translated."""
+        made = {"README.zh.md": "# 首页\n\n[English](README.md)\n", "02_chunkwise/README.zh.md": "# 02 分块\n\n[English](README.md)\n"}
+        with tempfile.TemporaryDirectory() as folder:
+            book = Book(Path(folder))
+            book.translations = {"README.zh.md": "index_zh", "02_chunkwise/README.zh.md": "chapter_02_zh"}
+            book.readmes |= book.translations
+
+            def text_of(path: str) -> str:
+                return made.get(path) or read(path)
+
+            with mock.patch.object(pages, "read", text_of), mock.patch.object(
+                pages, "title", lambda path: re.match("# (.*)", text_of(path))[1]
+            ):
+                book.translated_pages()
+                titles = book.translated_titles()
+            page = {name: (Path(folder) / f"{name}.md").read_text(encoding="utf-8") for name in book.written}
+        self.assertEqual(titles, {"index": "首页", "chapter_02": "02 分块"})
+        self.assertEqual(list(page), ["index_zh", "chapter_02_zh"])
+        self.assertIn("- [02 分块](chapter_02_zh.html)\n", page["index_zh"])
+        self.assertIn("](chapter_03.html)\n", page["index_zh"])
+        for link in ('class="previous" href="chapter_01.html"', 'class="up" href="index_zh.html">目录', 'class="next" href="chapter_03.html"'):
+            self.assertIn(link, page["chapter_02_zh"])
+        for stage in book.stories["02"][0].stages:
+            self.assertIn(f"({code_page(stage)}.html)", page["chapter_02_zh"])
+        self.assertNotIn("@subpage", page["chapter_02_zh"] + page["index_zh"])
 
     def test_stages_stand_in_the_order_of_the_table_of_contents(self):
         for chapter in chapters():

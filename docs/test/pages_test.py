@@ -17,9 +17,9 @@ import unittest
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2] / "tools")]
 
-from book.markdown import FORMULA, blocks, slug  # noqa: E402
+from book.markdown import FORMULA, SWITCH, TRANSLATES, blocks, slug  # noqa: E402
 from book.repository import ROOT, read, story  # noqa: E402
-from book.translated import COMMENT, INTRODUCTION, lines_outside_fences, sections  # noqa: E402
+from book.translated import INTRODUCTION, lines_outside_fences, sections  # noqa: E402
 from stages.reading import steps  # noqa: E402
 
 # Words of a page, without its generated tables.
@@ -43,7 +43,6 @@ NOTEBOOK_HEADINGS = re.compile(
 BEFORE = "2afc22429717fc1ce64bda8a5ac88a9ec107c13c"
 
 GENERATED = re.compile(r"(?ms)^<!-- (timings|runs|staircase|stages|sample)\b.*?-->$.*?^<!-- end of \1.*?-->$")
-SWITCH = re.compile(r"(?m)^\[中文\]\(\S+\)$")  # a link to the translation, which the book shows in its head
 EXCERPT = re.compile(r"(?ms)^<!-- (diff|code) of (\S+) -->\n```(\w*)\n(.*?)^```$")
 LINK = re.compile(r"(!?)\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 FIGURE = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*(?![\w.]*\w)")
@@ -242,7 +241,7 @@ class Pages(unittest.TestCase):
 
 def parts(text: str) -> dict[str, str]:
     """The text of each section of a translated page, by the id of the English section that its comment names."""
-    places = [(place, match["slug"]) for place, line in lines_outside_fences(text) if (match := COMMENT.fullmatch(line))]
+    places = [(place, match["slug"]) for place, line in lines_outside_fences(text) if (match := TRANSLATES.fullmatch(line))]
     ends = [place for place, _ in places[1:]] + [len(text)]
     return {slug: text[place:end] for (place, slug), end in zip(places, ends)}
 
@@ -262,7 +261,7 @@ class Translated(unittest.TestCase):
             with self.subTest(page=path):
                 before, bare = "", []
                 for _, line in lines_outside_fences(read(path)):
-                    if re.match(r"###? ", line) and not COMMENT.fullmatch(before):
+                    if re.match(r"###? ", line) and not TRANSLATES.fullmatch(before):
                         bare.append(line)
                     before = line or before
                 self.assertEqual(bare, [], "have no comment in front")

@@ -9,6 +9,8 @@ from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 import re
+import shutil
+import subprocess
 import sys
 from threading import Thread
 import unittest
@@ -21,7 +23,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 sys.path += [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2] / "tools")]
 
-from book.pages import NAMES, code_page, text_page, texts  # noqa: E402
+from book.pages import NAMES, Book, code_page, text_page, texts, translation_page  # noqa: E402
 from book.repository import ROOT, chapters  # noqa: E402
 from book.stories import stories  # noqa: E402
 from stages.reading import steps  # noqa: E402
@@ -105,15 +107,16 @@ for (const paragraph of long.slice(0, 15)) {
   const lines = new Map();
   const walker = document.createTreeWalker(paragraph, NodeFilter.SHOW_TEXT);
   for (let node; (node = walker.nextNode());) {
-    // By pieces of words: a line may end after a hyphen, too.
-    for (const word of node.data.matchAll(/\w+\W*|\W+/g)) {
+    // By pieces of words: a line may end after a hyphen, too, and after a Chinese letter, which is as wide as two others.
+    for (const word of node.data.matchAll(/\w+[^\w\p{Script=Han}]*|\p{Script=Han}[^\w\p{Script=Han}]*|[^\w\p{Script=Han}]+/gu)) {
       const range = document.createRange();
       range.setStart(node, word.index);
       range.setEnd(node, word.index + 1);
       const place = range.getClientRects()[0];
       if (place === undefined) continue; // spaces where a line ends
       const line = Math.round(place.bottom / 12); // code stands a little higher
-      lines.set(line, (lines.get(line) ?? 0) + word[0].length);
+      const width = word[0].length + (word[0].match(/[\u3000-\u9fff\uff00-\uffef]/g) ?? []).length;
+      lines.set(line, (lines.get(line) ?? 0) + width);
     }
   }
   const full = [...lines.values()].slice(0, -1);
@@ -235,6 +238,8 @@ class Browser(unittest.TestCase):
         generated = [n for n in cls.names if re.match(r"(struct|class|union|namespace|dir_)|.*_8[a-z]+(_source)?\.html", n)]
         cls.written = sorted(set(cls.names) - set(cls.stages) - set(sources) - set(generated))
         cls.visited = cls.written + cls.stages[::4] + sources[::15] + generated[::40]
+
+        cls.chinese = [f"{translation_page(name)}.html" for name in Book(SITE).translated_titles()]
 
     @classmethod
     def tearDownClass(cls):
@@ -361,6 +366,126 @@ class Browser(unittest.TestCase):
         field.send_keys("no such words anywhere")
         box = self.chrome.find_element(By.ID, "book-results")
         WebDriverWait(self.chrome, 10).until(lambda _: "Nothing found" in box.text)
+
+    # ---- Chinese pages ----
+
+    def test_there_is_a_font_for_chinese(self):
+        """Without one the widths of the other tests would be those of boxes."""
+        if shutil.which("fc-match"):
+            found = subprocess.run(["fc-match", "sans-serif:lang=zh-cn"], capture_output=True, text=True, check=True).stdout
+            self.assertIn("CJK", found, "install fonts-noto-cjk")
+
+    def test_a_chinese_page_says_so_in_its_head(self):
+        for name in self.chinese:
+            text = (SITE / name).read_text(encoding="utf-8")
+            self.assertIn('<html lang="zh-CN" ', text, name)
+            self.assertIn(f'<a href="{name.replace("_zh", "")}" lang="en">English</a>', text, name)
+            self.assertIn(f'<a href="{name}" lang="zh-CN">中文</a>', (SITE / name.replace("_zh", "")).read_text(encoding="utf-8"), name)
+        for name in (self.stages[0], "techniques.html"):
+            text = (SITE / name).read_text(encoding="utf-8")
+            self.assertIn('<html lang="en" ', text, name)
+            self.assertIn('<i lang="zh-CN" title="这一页只有英文">中文</i> / <b>English</b>', text.replace('<b lang="en">', "<b>"), name)
+
+    def switch(self, language: str):
+        self.chrome.find_element(By.CSS_SELECTOR, "#book-language").find_element(By.LINK_TEXT, language).click()
+
+    def place(self) -> str:
+        return self.script("return location.pathname.slice(1) + location.hash")
+
+    def test_the_switch_stays_on_the_page(self):
+        for metrics in (DESK, TELEPHONE):
+            self.screen(metrics)
+            for name in self.chinese:
+                self.open(name)
+                self.switch("English")
+                self.assertEqual(self.place(), name.replace("_zh", ""))
+                self.switch("中文")
+                self.assertEqual(self.place(), name)
+
+    def test_the_switch_stays_in_the_section(self):
+        """On a desk, where it is always there."""
+        self.screen(DESK)
+        for name in self.chinese:
+            english, page = name.replace("_zh", ""), name.removesuffix(".html")
+            self.open(name)
+            ids = set(Page(SITE / english).ids)
+            anchors = self.script("return [...document.querySelectorAll('.contents .anchor[id]')].map(a => a.id)")
+            section = [a for a in anchors if a.replace(f"{page}_", f"{page.removesuffix('_zh')}_", 1) in ids][2]
+            at = "document.getElementById(arguments[0]).scrollIntoView(); return bookSection()"
+            WebDriverWait(self.chrome, 10).until(lambda _, section=section: self.script(at, section) == section)
+            self.switch("English")
+            self.assertEqual(self.place(), f"{english}#{section.replace('_zh_', '_', 1)}")
+
+    def test_who_reads_chinese_is_led_to_chinese_pages(self):
+        if "index_zh.html" not in self.chinese:
+            self.skipTest("there is no Chinese front page")
+        self.screen(DESK)
+        shown = "return [...document.querySelectorAll('#nav-tree .label a[href]')].map(a => [a.innerText, a.getAttribute('href')])"
+        self.open("index_zh.html")
+        self.open(self.stages[0])  # in English only
+        WebDriverWait(self.chrome, 10).until(lambda _: any(link == "index_zh.html" for _, link in self.script(shown)))
+        links = [link for _, link in self.script(shown)]
+        for name in self.chinese:
+            if re.match(r"index|chapter", name):
+                self.assertIn(name, links)
+                self.assertNotIn(name.replace("_zh", ""), links)
+        for name in [n for n in self.chinese if n.startswith("chapter")]:
+            self.open(name)
+            marked = "return document.querySelector('#nav-tree .selected .label a')?.getAttribute('href')"
+            WebDriverWait(self.chrome, 10).until(lambda _, name=name: self.script(marked) == name)
+        self.open("index.html")
+        self.open(self.stages[0])
+        WebDriverWait(self.chrome, 10).until(lambda _: any(link == "index.html" for _, link in self.script(shown)))
+        self.assertEqual([link for _, link in self.script(shown) if link.endswith("_zh.html")], [])
+
+    def search(self, words: str) -> list:
+        field = self.chrome.find_element(By.ID, "book-search")
+        field.click()
+        field.clear()
+        field.send_keys(words)
+        return WebDriverWait(self.chrome, 10).until(lambda c: c.find_elements(By.CSS_SELECTOR, "#book-results a"))
+
+    def test_search_finds_chinese_words(self):
+        if "chapter_02_zh.html" not in self.chinese:
+            self.skipTest("there is no chapter 02 in Chinese")
+        self.screen(DESK)
+        self.open("chapter_02_zh.html")
+        for words in ("张量核", "共享内存 张量核", "张量核的共享内存"):  # with spaces and without, and what nobody wrote in one
+            links = self.search(words)
+            self.assertIn("_zh.html", links[0].get_attribute("href"), words)
+        self.assertIn("张量核", self.search("张量核")[0].text)
+        found = self.script("return ['张量核的共享内存', '共享内存存储体', 'mma_m16n8k16 和寄存器溢出', '核', 'double buffering'].map(bookWords)")
+        self.assertEqual([found[0], found[3], found[4]], [["张量核", "共享", "内存"], ["核"], ["double", "buffering"]])
+        self.assertEqual(("存储" in found[1], found[2][0]), (True, "mma_m16n8k16"))
+        addresses = [link.get_attribute("href") for link in self.search("double buffering")]
+        self.assertTrue(any("techniques.html" in a for a in addresses), addresses)  # a page that is not translated
+        translated = [name.replace("_zh", "") for name in self.chinese]
+        self.assertEqual([a for a in addresses if a.rpartition("/")[2].partition("#")[0] in translated], [])
+        self.search("张量核")[0].click()
+        self.assertIn("张量核", self.chrome.find_element(By.CSS_SELECTOR, ".contents").text)
+        self.open("index.html")
+        field = self.chrome.find_element(By.ID, "book-search")
+        field.click()
+        field.send_keys("张量核")
+        box = self.chrome.find_element(By.ID, "book-results")
+        WebDriverWait(self.chrome, 10).until(lambda _: box.text != "")
+        self.assertNotIn("_zh.html", box.get_attribute("innerHTML"))
+
+    def test_no_chinese_line_begins_with_a_mark_that_ends_something(self):
+        lines = (
+            "const wrong = []; for (const p of document.querySelectorAll('.textblock p')) {"
+            " const walker = document.createTreeWalker(p, NodeFilter.SHOW_TEXT); const { left } = p.getBoundingClientRect();"
+            " for (let node; (node = walker.nextNode());) for (let i = 0; i < node.data.length; ++i) {"
+            "  const range = document.createRange(); range.setStart(node, i); range.setEnd(node, i + 1);"
+            "  const box = range.getClientRects()[0]; if (!box || !box.width) continue;"
+            "  if (box.left < left + 2 && '，。：；、？！”）》'.includes(node.data[i]))"
+            "   wrong.push(node.data.slice(Math.max(0, i - 10), i + 5)); } } return wrong;"
+        )
+        for name in self.chinese:
+            for metrics in (DESK, TELEPHONE):
+                self.screen(metrics)
+                self.open(name)
+                self.assertEqual(self.script(lines), [], name)
 
     def test_light_and_dark(self):
         self.screen(DESK)

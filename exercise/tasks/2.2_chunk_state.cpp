@@ -10,7 +10,7 @@ void check(Check& check, void (*run)(Global<const float> K, Global<const float> 
     const auto k = check.input("K", length * 32);
     const auto v = check.input("V", length * 8);
     const std::vector<double> initial = check.uniform(32 * 8, -1, 1);
-    const auto s = check.in_out("S", initial);
+    const auto s = check.in_out("S", initial, 8);
     check.run([&] { run(k, v, s, static_cast<int>(length)); });
     check.expect(s, gated_product(k, k, v, {}, 32, 8, initial).state);
     check.reads_at_most(k, 1);

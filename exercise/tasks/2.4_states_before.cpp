@@ -9,7 +9,7 @@ void check(Check& check,
   for (const auto& [chunks, size] : check.sizes<Size>({{1, 64}, {5, 100}, {9, 128}}, {64, 65536})) {
     check.problem(std::to_string(chunks) + " chunks of " + std::to_string(size));
     const std::vector<double> addends = check.uniform(chunks * size, -1, 1);
-    const auto a = check.in_out("A", addends);
+    const auto a = check.in_out("A", addends, size);
     const auto initial = check.input("initial", size);
     const auto last = check.output("last", size);
     std::vector<double> before(chunks * size);

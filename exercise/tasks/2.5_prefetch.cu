@@ -12,10 +12,10 @@
 #include "exercise/kernel.cuh"
 
 static __global__ void prefetch(Global<const float> x, Global<float> y, int tiles) {
-  alignas(16) __shared__ float tile[2][128];
+  __shared__ Shared<float, 2, 128> tile;
   const int i = static_cast<int>(threadIdx.x);
   const auto load = [&](int n, int buffer) {
-    cp_async<16>(&tile[buffer][i * 4], x.data() + n * 128 + i * 4);
+    cp_async<16>(&tile[buffer][i * 4], &x[n * 128 + i * 4]);
     cp_async_commit();
   };
   float sums[4] = {};

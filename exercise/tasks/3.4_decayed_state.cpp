@@ -24,7 +24,7 @@ void check(Check& check, void (*run)(Global<const float> K, Global<const float> 
     }
     const auto b = check.input("B", sums);
     const std::vector<double> initial = check.uniform(32 * 8, -1, 1);
-    const auto s = check.in_out("S", initial);
+    const auto s = check.in_out("S", initial, 8);
     check.run([&] { run(k, v, b, s, static_cast<int>(chunks)); });
     check.expect(s, gated_product(k, k, v, gates, 32, 8, initial).state, 5e-5);  // b has lost digits in fp32
     check.reads_at_most(k, 1);

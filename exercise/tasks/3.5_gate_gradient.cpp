@@ -22,8 +22,8 @@ void check(Check& check, void (*run)(Global<const float> G, Global<const float> 
     const auto g = check.input("G", logarithms);
     const auto forward = check.input("Y", y);
     const auto dy = check.input("dY", size);
-    const auto dx = check.output("dX", size);
-    const auto dg = check.output("dG", size);
+    const auto dx = check.output("dX", size, 32);
+    const auto dg = check.output("dG", size, 32);
     const auto d_initial = check.output("d_initial", 32);
     std::vector<double> expected_dx(size);
     std::vector<double> expected_dg(size);

@@ -11,7 +11,7 @@ void check(Check& check, void (*run)(Global<const float> g, Global<float> P)) {
     const std::vector<double> logarithms = check.uniform(32, lowest, 0);
     const auto g = check.input("g", logarithms);
     const std::vector<double> scores = check.uniform(32 * 32, -1, 1);
-    const auto p = check.in_out("P", scores);
+    const auto p = check.in_out("P", scores, 32);
     std::vector<double> expected(32 * 32);
     for (std::size_t i = 0; i < 32; ++i) {
       double sum = 0;

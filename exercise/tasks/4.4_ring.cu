@@ -12,7 +12,7 @@
 #include "exercise/kernel.cuh"
 
 static __global__ void ring_of_tiles(Global<const float> x, Global<float> y, int tiles) {
-  __shared__ float stages[2][32];
+  __shared__ Shared<float, 2, 32> stages;
   __shared__ Barrier full[2];
   __shared__ Barrier empty[2];
   const int lane = static_cast<int>(threadIdx.x % 32);

@@ -13,7 +13,7 @@ void check(Check& check, void (*run)(Global<const float> W, Global<const float> 
     const auto w = check.input("W", small_w);
     const auto u = check.input("U", size);
     const auto k = check.input("K", unit_rows(check.uniform(size, -1, 1), 16));
-    const auto r = check.output("R", size);
+    const auto r = check.output("R", size, 16);
     const auto s = check.output("S", 16 * 16, 16);
     std::vector<double> residuals(size);
     std::vector<double> state(16 * 16);

@@ -10,7 +10,7 @@ void check(Check& check, void (*run)(Global<const float> a, Global<const float> 
     const std::vector<double> gates = check.uniform(sequences * 32, 0.5, 1);
     const auto a = check.input("a", gates);
     const auto x = check.input("x", sequences * 32);
-    const auto y = check.output("y", sequences * 32);
+    const auto y = check.output("y", sequences * 32, 32);
     check.run([&] { run(a, x, y, static_cast<int>(sequences)); });
     check.expect(y, affine_scan(gates, x, 32));
     check.reads_at_most(a, 1);

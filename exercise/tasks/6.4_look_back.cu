@@ -3,7 +3,7 @@
 /// A running sum of x [tiles * 32] by one kernel: y[i] = x[0] + ... + x[i]. A block takes the next tile by a counter,
 /// so tile n is started before tile n + 1. The skeleton computes the running sum within the tile. Lane 31 then waits
 /// until flags[n - 1] is 1, reads ends[n - 1], the sum of all before, adds its tile's sum, writes that to ends[n] and
-/// then sets flags[n] to 1. `load_acquire(flags + i)` and `store_release(flags + i, 1)` order a flag and what it
+/// then sets flags[n] to 1. `load_acquire(&flags[i])` and `store_release(&flags[i], 1)` order a flag and what it
 /// announces; a loop that waits calls `__nanosleep(100)`. Tile 0 waits for nothing.
 ///
 /// Goal: x is read once and y is written once, with one launch and one atomic operation per tile.
@@ -11,10 +11,8 @@
 #include "common/device/atomic.cuh"
 #include "exercise/kernel.cuh"
 
-static __global__ void look_back(Global<const float> x, Global<float> y, Global<float> ends_array,
-                                 Global<unsigned> flags_array, Global<unsigned> counter) {
-  float* ends = ends_array.data();
-  unsigned* flags = flags_array.data();
+static __global__ void look_back(Global<const float> x, Global<float> y, Global<float> ends, Global<unsigned> flags,
+                                 Global<unsigned> counter) {
   const int lane = static_cast<int>(threadIdx.x);
   unsigned tile = lane == 0 ? atomicAdd(&counter[0], 1u) : 0u;
   tile = __shfl_sync(0xFFFFFFFFu, tile, 0);
@@ -27,11 +25,11 @@ static __global__ void look_back(Global<const float> x, Global<float> y, Global<
   // solution
   if (lane == 31) {
     if (tile > 0) {
-      while (load_acquire(flags + tile - 1) == 0u) __nanosleep(100);
+      while (load_acquire(&flags[tile - 1]) == 0u) __nanosleep(100);
       before = ends[tile - 1];
     }
     ends[tile] = before + sum;
-    store_release(flags + tile, 1u);
+    store_release(&flags[tile], 1u);
   }
   before = __shfl_sync(0xFFFFFFFFu, before, 31);
   y[tile * 32 + threadIdx.x] = before + sum;

@@ -16,7 +16,7 @@ void check(Check& check, void (*run)(Global<const float> q, Global<const float> 
     const std::vector<double> logarithms = check.uniform(key_dim, -2, 0);
     const auto g = check.input("g", logarithms);
     const std::vector<double> initial = check.uniform(key_dim * 32, -1, 1);
-    const auto s = check.in_out("S", initial);
+    const auto s = check.in_out("S", initial, 32);
     const auto o = check.output("o", 32);
     std::vector<double> gates;
     for (const double value : logarithms) gates.push_back(std::exp(value));

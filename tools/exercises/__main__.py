@@ -84,6 +84,9 @@ def show_solution(one: task.Task, mine: Path) -> None:
 def readable(name: str) -> Path:
     """A file to check."""
     path = Path(name)
+    # The name stands between quotes in a source that includes it, where nothing can be escaped.
+    if '"' in str(path.resolve()) or "\n" in str(path.resolve()):
+        raise UsageError(f"--check {name!r}: its name has a quote or a line break, which a compiler cannot include")
     if path.is_dir():
         raise UsageError(f"--check {name}: it is a folder, and a file is needed")
     try:

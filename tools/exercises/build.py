@@ -23,17 +23,17 @@ def display(path: Path) -> str:
         return str(path.resolve())
 
 
-def quoted(path: Path) -> str:
-    """The path in a source, between quotes."""
-    return str(path.resolve()).replace("\\", "\\\\").replace('"', '\\"')
+def quoted(text: str) -> str:
+    """A string of a source."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def write_program(build: Path, task: Task, file: Path) -> None:
     """The program that checks the file. What is right already is left alone: then nothing is built again."""
-    main = f'int main() {{ return exercise::check_exercise("{task.number}", "{display(file)}", run); }}\n'
+    main = f'int main() {{ return exercise::check_exercise("{task.number}", {quoted(display(file))}, run); }}\n'
     for name, text in (
-        ("reader.cu", f'#include "exercise/checker.hpp"\n#include "{quoted(file)}"\n{main}'),
-        ("check.cpp", f'#include "{quoted(task.path.with_suffix(".cpp"))}"\n'),
+        ("reader.cu", f'#include "exercise/checker.hpp"\n#include "{file.resolve()}"\n{main}'),
+        ("check.cpp", f'#include "{task.path.with_suffix(".cpp")}"\n'),
     ):
         source = build / "exercise" / name
         if not source.is_file() or source.read_text(encoding="utf-8") != text:

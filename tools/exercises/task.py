@@ -1,4 +1,4 @@
-"""An exercise: its file with our solution, its hints and the mistakes that are planted in it."""
+"""An exercise: its file with our solution, its hints, mistakes that are planted in it, and other ways to be right."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,8 +21,8 @@ class TaskError(Exception):
 
 
 @dataclass(frozen=True)
-class Wrong:
-    """A mistake that one expects, and what the checker is to say about it (a regular expression)."""
+class Planted:
+    """Another text than our solution, and what the checker is to say about it (a regular expression)."""
 
     why: str
     text: str
@@ -37,7 +37,8 @@ class Task:
     statement: str  # Markdown
     text: str  # the file
     hints: list[str]
-    wrongs: list[Wrong]
+    wrongs: list[Planted]  # mistakes that one expects
+    rights: list[Planted]  # other ways to be right
     harmless: dict[str, str]  # mutants of our solution that are right, and why: see mutants.py
 
     @property
@@ -73,16 +74,16 @@ class Task:
         return first, first + match[2].count("\n")
 
 
-def planted(path: Path, text: str, entry: dict) -> Wrong:
-    """A mistake of the TOML file in the task's text."""
+def planted(path: Path, text: str, entry: dict, kind: str) -> Planted:
+    """A [[wrong]] or [[right]] of the TOML file in the task's text."""
     missing = [key for key in ("why", "replace", "with", "says") if not isinstance(entry.get(key), str)]
     if missing:
-        raise TaskError(f"{path}: a [[wrong]] lacks '{missing[0]}'")
+        raise TaskError(f"{path}: a [[{kind}]] lacks '{missing[0]}'")
     start = text.index("#include")  # the statement above may name the same
     code = text[start:]
     if (count := code.count(entry["replace"])) != 1:
         raise TaskError(f"{path}: '{entry['why']}' replaces a text that stands {count} times in the solution, not once")
-    return Wrong(entry["why"], text[:start] + code.replace(entry["replace"], entry["with"]), entry["says"])
+    return Planted(entry["why"], text[:start] + code.replace(entry["replace"], entry["with"]), entry["says"])
 
 
 def read(path: Path) -> Task:
@@ -108,13 +109,14 @@ def read(path: Path) -> Task:
     if not hints:
         raise TaskError(f"{plants}: there are no hints")
     solution = SOLUTION.sub(lambda match: match[2], text)
-    wrongs = [planted(plants, solution, entry) for entry in entries.get("wrong", [])]
+    wrongs = [planted(plants, solution, entry, "wrong") for entry in entries.get("wrong", [])]
+    rights = [planted(plants, solution, {"says": "^solved$"} | entry, "right") for entry in entries.get("right", [])]
     if not wrongs:
         raise TaskError(f"{plants}: no mistake is planted")
     harmless = {}
     for entry in entries.get("harmless", []):
         harmless |= dict.fromkeys(entry["mutants"], entry["why"])
-    return Task(path, number, title[2], "\n".join(comment[1:]).strip(), text, hints, wrongs, harmless)
+    return Task(path, number, title[2], "\n".join(comment[1:]).strip(), text, hints, wrongs, rights, harmless)
 
 
 def translation(one: Task, language: str) -> Path:

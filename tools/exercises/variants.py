@@ -1,4 +1,4 @@
-"""Writes the test's sources: of each exercise the skeleton, the planted mistakes and the solution in one file.
+"""Writes the test's sources: of each exercise the skeleton, the solution, mistakes and other right ways in one file.
 
 Usage: python -m exercises.variants FOLDER [--solutions|--mutants]
 
@@ -18,7 +18,8 @@ INCLUDE = re.compile(r"^#include .*\n", re.MULTILINE)
 def variants(one: task.Task) -> dict[str, str]:
     """The text of each variant of an exercise."""
     texts = {"skeleton": one.skeleton, "solution": one.solution}
-    return texts | {f"wrong {i}": wrong.text for i, wrong in enumerate(one.wrongs, 1)}
+    texts |= {f"wrong {i}": wrong.text for i, wrong in enumerate(one.wrongs, 1)}
+    return texts | {f"right {i}": right.text for i, right in enumerate(one.rights, 1)}
 
 
 def space(one: task.Task, name: str) -> str:

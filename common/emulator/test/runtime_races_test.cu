@@ -330,10 +330,11 @@ TEST_F(Races, MemoryOfAnotherBlockIsOrderedByArrivals) {
 
 // --- blocks ---
 
-/// Each block adds to the number of the one before. @param how 1: the flag is stored first, 2: without release, 3: it is
+/// One lane of each warp adds to the number of the warp before, in another block or in the same. @param how 1: the flag is stored first, 2: without release, 3: it is
 /// loaded without acquire, 4: plainly, 5: stored plainly, 6: fences in place of release and acquire, 7: only one fence,
 /// 8: the number is read first
 __global__ void chain(unsigned* numbers, unsigned* flags, unsigned* counter, int how) {
+  if (threadIdx.x % 32 != 0) return;
   const unsigned n = atomicAdd(counter, 1u);
   unsigned before = 0;
   if (n > 0) {
@@ -359,7 +360,7 @@ __global__ void chain(unsigned* numbers, unsigned* flags, unsigned* counter, int
   if (how == 1) numbers[n] = before + 1;
 }
 
-TEST_F(Races, AFlagOrdersBlocks) {
+TEST_F(Races, AFlagOrdersBlocksAndWarps) {
   struct Case {
     int how;
     const char* says;
@@ -373,15 +374,18 @@ TEST_F(Races, AFlagOrdersBlocks) {
                                   {6, "^$"},
                                   {7, "^numbers\\[[0-9]+\\]: "},
                                   {8, "announces it at .*, and the read comes before an acquire of that"}}) {
-    for (const char* schedule : kSchedules) {
-      std::vector<unsigned> numbers(5), flags(5), counter(1);
-      emulator::forget_names();
-      emulator::name_memory({.address = numbers.data(), .bytes = 20, .element_bytes = 4, .name = "numbers"});
-      emulator::name_memory({.address = flags.data(), .bytes = 20, .element_bytes = 4, .name = "flags"});
-      emulator::set_schedule(schedule);
-      launch(chain, {5, 1}, numbers.data(), flags.data(), counter.data(), how);
-      EXPECT_THAT(first(), ContainsRegex(says)) << how << ", " << schedule;
-      EXPECT_EQ(numbers[4], 5u);
+    for (const bool is_one_block : {false, true}) {
+      for (const char* schedule : kSchedules) {
+        std::vector<unsigned> numbers(5), flags(5), counter(1);
+        emulator::forget_names();
+        emulator::name_memory({.address = numbers.data(), .bytes = 20, .element_bytes = 4, .name = "numbers"});
+        emulator::name_memory({.address = flags.data(), .bytes = 20, .element_bytes = 4, .name = "flags"});
+        emulator::set_schedule(schedule);
+        launch(chain, is_one_block ? LaunchConfig(1, 5 * 32) : LaunchConfig(5, 32), numbers.data(), flags.data(),
+               counter.data(), how);
+        EXPECT_THAT(first(), ContainsRegex(says)) << how << ", " << schedule << (is_one_block ? ", one block" : "");
+        EXPECT_EQ(numbers[4], 5u);
+      }
     }
   }
 }

@@ -94,6 +94,20 @@ TEST(Registers, MoreThanThereAreIsStuck) {
                                                    HasSubstr("per thread and warp are free")));
 }
 
+__global__ void take_what_there_is() {
+  if (threadIdx.x < 128) {
+    decrease_registers<24>();
+  } else {
+    increase_registers<240>();
+  }
+}
+
+TEST(Registers, ChangesAreCountedPerWarp) {
+  emulator::reset_counters();
+  EXPECT_EQ(run(2, 384, 0, take_what_there_is), cudaSuccess);
+  EXPECT_EQ(emulator::counters().register_changes, 2u * 12);
+}
+
 __global__ void wrong_direction(bool increase) {
   if (increase) {
     increase_registers<96>();

@@ -68,6 +68,7 @@ BAD_USES = [
     (["1.1", "--check", ""], "--check"),
     (["1.1", "--check", "/"], "it is a folder, and a file is needed"),
     (["1.1", "--check="], "--check"),
+    (["1.1", "--check", 'a "quoted" name.cu'], "its name has a quote or a line break"),
     (["1.1", "--hint", "--solution"], "not allowed with argument --hint"),
     (["1.1", "--solution", "--hint"], "not allowed with argument --solution"),
     (["1.1", "--restart", "--hint"], "not allowed with argument --restart"),
@@ -166,8 +167,16 @@ class RightUse(unittest.TestCase):
         _, out, _ = call(folder=self.folder)
         self.assertIn("  solved  1.2  ", out)
         self.assertIn(f"1 of {len(self.tasks)} are solved", out)
+        self.assertIn("; ./tutorial exercise 1.1 starts the next\n", out)
+        mine.mark(self.tasks[0], True)
+        out = call(folder=self.folder)[1]
+        self.assertIn("2 of ", out)
+        self.assertIn("; ./tutorial exercise 1.3 starts the next\n", out)
+        self.assertNotIn("exercise 1.1", out)
+        mine.mark(self.tasks[0], False)
         mine.mark(self.tasks[1], False)
-        self.assertIn(f"0 of {len(self.tasks)} are solved", call(folder=self.folder)[1])
+        none = call(folder=self.folder)[1]
+        self.assertIn(f"0 of {len(self.tasks)} are solved; ./tutorial exercise 1.1 starts one\n", none)
 
     def test_a_copy_is_made_once_and_never_overwritten(self) -> None:
         status, out, _ = call("1.1", "--parse-only", folder=self.folder)

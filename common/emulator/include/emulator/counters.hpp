@@ -15,6 +15,7 @@ struct Counters {
   std::uint64_t barriers = 0;              ///< one for all threads of a block
   std::uint64_t warp_collectives = 0;      ///< one for all lanes of a warp; __syncwarp included
   std::uint64_t atomics = 0;               ///< one per thread
+  std::uint64_t register_changes = 0;      ///< increase_registers() and decrease_registers(), one per warp
   std::uint64_t global_bytes_read = 0;     ///< through load_global(), cp_async() and their like
   std::uint64_t global_bytes_written = 0;  ///< through store_global() and store_tile()
 };
