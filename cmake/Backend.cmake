@@ -1,7 +1,11 @@
 # One source, two backends. With `cuda` a .cu file is compiled by nvcc. With `emulator` the same file is compiled as
 # C++ by the host compiler, against the CUDA runtime of common/emulator.
 
-set(TUTORIAL_WARNINGS -Wall -Wextra -Wpedantic -Werror)
+set(TUTORIAL_WARNINGS -Wall -Wextra -Wpedantic)
+if(TUTORIAL_WERROR)
+  list(APPEND TUTORIAL_WARNINGS -Werror)
+  set(TUTORIAL_CUDA_WERROR ",-Werror;-Werror=all-warnings")
+endif()
 
 if(TUTORIAL_BACKEND STREQUAL "cuda")
   if(NOT TUTORIAL_SANITIZER STREQUAL "none")
@@ -54,7 +58,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 if(TUTORIAL_BACKEND STREQUAL "cuda")
   target_compile_options(tutorial_flags INTERFACE
-    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Werror;-Werror=all-warnings;-lineinfo>")
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra${TUTORIAL_CUDA_WERROR};-lineinfo>")
 endif()
 if(TUTORIAL_BACKEND STREQUAL "emulator" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(tutorial_flags INTERFACE -Wno-unknown-pragmas) # `#pragma unroll` of the kernels

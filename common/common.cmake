@@ -8,6 +8,7 @@ add_library(runner OBJECT
   chapter/chapter.cpp
   chapter/draw.cpp
   chapter/evaluate.cpp
+  chapter/foreign_tensors.cpp
   chapter/json_report.cpp
   chapter/machine.cpp
   chapter/operator.cpp
@@ -22,7 +23,7 @@ add_library(runner OBJECT
   chapter/summary.cpp
   chapter/table.cpp)
 target_compile_options(runner PRIVATE ${TUTORIAL_RUNNER_OPTIONS})
-set_target_properties(runner PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 9)
+set_target_properties(runner PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
 tutorial_instrument(runner)
 find_package(Threads REQUIRED)
 target_link_libraries(runner PUBLIC device tile PRIVATE fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json Threads::Threads)

@@ -159,6 +159,24 @@ Tensor Tensor::to(Dtype dtype) const {
   return result;
 }
 
+Tensor swap_second_and_third(const Tensor& tensor) {
+  Shape shape = tensor.shape();
+  const std::int64_t first = shape.at(0), second = shape.at(1), third = shape.at(2);
+  std::swap(shape[1], shape[2]);
+  Tensor swapped(tensor.dtype(), std::move(shape));
+  if (tensor.size() == 0) return swapped;
+  const std::size_t row = tensor.bytes() / static_cast<std::size_t>(first * second * third);
+  const std::byte* from = tensor.raw();
+  for (std::int64_t i = 0; i < first; ++i) {
+    for (std::int64_t j = 0; j < second; ++j) {
+      for (std::int64_t k = 0; k < third; ++k, from += row) {
+        std::memcpy(swapped.raw() + static_cast<std::size_t>((i * third + k) * second + j) * row, from, row);
+      }
+    }
+  }
+  return swapped;
+}
+
 void round_to_bf16(Tensor& tensor) {
   const auto values = tensor.elements<float>();
   parallel_for(tensor.size(), [&](std::int64_t begin, std::int64_t end) {

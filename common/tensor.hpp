@@ -82,6 +82,9 @@ class Tensor {
   std::unique_ptr<std::byte[], Free> memory_;
 };
 
+/// A packed copy in which the second and the third dimension, which there are, have changed places.
+Tensor swap_second_and_third(const Tensor& tensor);
+
 /// Rounds every element of an fp32 tensor to the nearest bf16 value, ties to even, in place. std::logic_error for a
 /// tensor of another type.
 void round_to_bf16(Tensor& tensor);

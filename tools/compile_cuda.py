@@ -55,6 +55,7 @@ def configure(nvcc: str, build: Path) -> list[dict]:
         [
             "cmake", "--preset", "cuda", "-B", str(build), "-DCMAKE_CUDA_ARCHITECTURES=80", "-DCMAKE_CXX_FLAGS_RELEASE=-O0",
             f"-DCMAKE_CUDA_FLAGS_RELEASE={flags}",
+            "-DTUTORIAL_WERROR=ON",
         ],
         cwd=ROOT, env=os.environ | {"CUDACXX": nvcc}, check=True,
     )  # fmt: skip

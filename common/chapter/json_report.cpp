@@ -71,6 +71,7 @@ Json problem(const OperatorResult& result) {
   json["scale"] = number(result.scale);
   for (const auto& [name, value] : result.parameters) json[name] = number(value);
   json["seed"] = result.seed;
+  if (result.heads_inside) json["layout"] = "blhd";
   for (const auto& [option, help] : result.definition->form_options()) json[option] = true;
   return json;
 }
@@ -150,6 +151,19 @@ Json size_options(const Operator& definition) {
   return json;
 }
 
+// What a file gives an operator.
+Json inputs_of(const Operator& definition) {
+  Json json = Json::array();
+  for (const Input& input : definition.inputs()) {
+    json.push_back({{"name", input.name},
+                    {"dims", input.dims},
+                    {"dtype", name_of(input.dtype)},
+                    {"optional", input.optional},
+                    {"weight", input.weight}});
+  }
+  return json;
+}
+
 }  // namespace
 
 std::string to_json(const Chapter& chapter, const RunSettings& settings, const std::vector<OperatorResult>& results) {
@@ -181,6 +195,7 @@ std::string list_to_json(const Chapter& chapter, const std::string& operator_nam
                                  {"form", text_or_null(definition.form())},
                                  {"summary", definition.summary()},
                                  {"options", size_options(definition)},
+                                 {"inputs", inputs_of(definition)},
                                  {"stages", std::move(stages)}});
   }
   return text_of(json);

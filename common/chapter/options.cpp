@@ -124,7 +124,7 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   Options options;
   FormFlags forms;
   std::map<std::string, std::string> sizes;
-  std::string scale, seed, repeat, warmup, as, input, output, weights;
+  std::string scale, seed, repeat, warmup, as, layout, input, output, weights;
 
   CLI::App app(chapter.name() + ": " + chapter.title() + ".\nRuns every stage, checks it and times it.");
   app.add_option("--operator", options.operator_name, "run this operator alone")->type_name("NAME");
@@ -153,6 +153,7 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
       ->type_name("X.Y");
   app.add_option("--input", input, "take inputs from this safetensors file; their shapes set the sizes")
       ->type_name("FILE");
+  app.add_option("--layout", layout, "blhd: files and memory have [B, L, H, D], not [B, H, L, D]")->type_name("NAME");
   app.add_option("--weights", weights, "take a layer's weights from this safetensors file")->type_name("FILE");
   app.add_option("--output", output, "write the outputs of every stage to this safetensors file")->type_name("FILE");
   app.add_option("--json", options.json, "write the results, or the list, to this file as JSON; - is standard output")
@@ -196,6 +197,12 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
                      ? fresh_seed()
                      : parse_number<std::uint64_t>("--seed", seed, 0, std::numeric_limits<std::uint64_t>::max());
   if (app.count("--as") > 0) options.as = parse_capability("--as", as);
+  if (app.count("--layout") > 0) {
+    if (layout != "bhld" && layout != "blhd") {
+      throw UsageError(fmt::format("--layout: '{}' is neither bhld nor blhd", layout));
+    }
+    options.heads_inside = layout == "blhd";
+  }
   const auto path_of = [&](const std::string& flag, const std::string& text) -> std::filesystem::path {
     if (app.count(flag) > 0 && text.empty()) throw UsageError(flag + ": the name of a file is missing");
     return text;

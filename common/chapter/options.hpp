@@ -29,8 +29,9 @@ struct Options {
   std::optional<int> repeat;
   std::optional<int> warmup;
   bool cpu_only = false;
-  std::optional<int> as;        ///< the compute capability of the card that the GPU is to pass for: 120 for 12.0
-  std::filesystem::path input;  ///< empty where not given, like the other files
+  std::optional<bool> heads_inside;  ///< --layout: true for blhd
+  std::optional<int> as;             ///< the compute capability of the card that the GPU is to pass for: 120 for 12.0
+  std::filesystem::path input;       ///< empty where not given, like the other files
   std::filesystem::path weights;
   std::filesystem::path output;
   std::string json;  ///< a path or "-"

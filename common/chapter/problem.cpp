@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <utility>
 
+#include "common/chapter/foreign_tensors.hpp"
 #include "common/error.hpp"
 #include "common/parallel.hpp"
 #include "common/random.hpp"
@@ -53,6 +56,13 @@ struct KnownSize {
   std::string source;
 };
 
+// The dimensions of an input in a file.
+Dims dims_in_file(const Input& spec, bool heads_inside) {
+  Dims dims = spec.dims;
+  if (heads_inside && has_positions(dims)) std::swap(dims[1], dims[2]);
+  return dims;
+}
+
 // The shape of an input in a file; of a flattened symbol the one dimension that stands for what the file has.
 Shape shape_in(const Operator& definition, const Input& spec, const SafetensorsFile& file) {
   Shape shape = file.shape(spec.name);
@@ -66,20 +76,21 @@ Shape shape_in(const Operator& definition, const Input& spec, const SafetensorsF
 }
 
 // Takes the sizes from the shape of one input in a file.
-void take_shape(const Operator& definition, const Input& spec, const SafetensorsFile& file,
+void take_shape(const Operator& definition, const Input& spec, const SafetensorsFile& file, bool heads_inside,
                 std::map<std::string, KnownSize>& known, Problem& problem) {
   const Shape shape = shape_in(definition, spec, file);
+  const Dims dims = dims_in_file(spec, heads_inside);
   const std::string tensor = fmt::format("{}: {} {}", file.path().string(), spec.name, to_string(shape));
-  if (shape.size() != spec.dims.size()) {
-    throw UsageError(fmt::format("{} has {} dimensions, not the {} of [{}]", tensor, shape.size(), spec.dims.size(),
-                                 fmt::join(spec.dims, ", ")));
+  if (shape.size() != dims.size()) {
+    throw UsageError(fmt::format("{} has {} dimensions, not the {} of [{}]", tensor, shape.size(), dims.size(),
+                                 fmt::join(dims, ", ")));
   }
   for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] == 0) throw UsageError(fmt::format("{} has {} = 0", tensor, spec.dims[i]));
-    const auto [found, is_new] = known.try_emplace(spec.dims[i], KnownSize{shape[i], spec.name});
+    if (shape[i] == 0) throw UsageError(fmt::format("{} has {} = 0", tensor, dims[i]));
+    const auto [found, is_new] = known.try_emplace(dims[i], KnownSize{shape[i], spec.name});
     if (!is_new && found->second.size != shape[i]) {
-      throw UsageError(fmt::format("{} has {} = {}, but {} has {}", tensor, spec.dims[i], shape[i],
-                                   found->second.source, found->second.size));
+      throw UsageError(fmt::format("{} has {} = {}, but {} has {}", tensor, dims[i], shape[i], found->second.source,
+                                   found->second.size));
     }
   }
   if (definition.is_flattened(spec.dims.back())) {
@@ -144,6 +155,14 @@ void require_all_weights(const Operator& definition, const Files& files) {
       fmt::format("{}: lacks weights of {}: {}", given->path().string(), definition.name(), fmt::join(missing, ", ")));
 }
 
+// Names, of which the first are listed.
+std::string list_of(std::vector<std::string> names) {
+  constexpr std::size_t kMostNames = 12;
+  const bool more = names.size() > kMostNames;
+  if (more) names.resize(kMostNames);
+  return fmt::format("{}{}", fmt::join(names, ", "), more ? ", ..." : "");
+}
+
 // A file that lacks an input would be half of a problem, with the rest drawn beside it.
 void require_all_inputs(const Operator& definition, const SafetensorsFile& file) {
   std::vector<std::string> missing;
@@ -151,12 +170,38 @@ void require_all_inputs(const Operator& definition, const SafetensorsFile& file)
     if (!spec.weight && !spec.optional && !file.contains(spec.name)) missing.push_back(spec.name);
   }
   if (missing.empty()) return;
-  constexpr std::size_t kMostNames = 12;
-  std::vector<std::string> names = file.names();
-  const bool more = names.size() > kMostNames;
-  if (more) names.resize(kMostNames);
-  throw UsageError(fmt::format("{}: lacks inputs of {}: {}; it has {}{}", file.path().string(), definition.name(),
-                               fmt::join(missing, ", "), fmt::join(names, ", "), more ? ", ..." : ""));
+  throw UsageError(fmt::format("{}: lacks inputs of {}: {}; it has {}", file.path().string(), definition.name(),
+                               fmt::join(missing, ", "), list_of(file.names())));
+}
+
+// What a file has beside the inputs: refused where it would change the results, and else named.
+void look_at_the_rest(const Operator& definition, const Files& files, const SafetensorsFile& file, Problem& problem) {
+  std::vector<std::string> unused;
+  for (const std::string& name : file.names()) {
+    const auto is_taken = [&](const Input& spec) { return spec.name == name && files.of(spec) == &file; };
+    const auto& inputs = definition.inputs();
+    if (std::any_of(inputs.begin(), inputs.end(), is_taken)) continue;
+    if (const std::string reason = why_foreign(name); !reason.empty()) {
+      throw UsageError(
+          fmt::format("{}: {} is of no use to {}: {}", file.path().string(), name, definition.label(), reason));
+    }
+    unused.push_back(name);
+  }
+  if (!unused.empty()) {
+    problem.warnings.push_back(fmt::format("not used of {}: {}", file.path().string(), list_of(std::move(unused))));
+  }
+}
+
+// More heads than positions are rare, and what is read of a file in the other layout.
+void look_at_the_layout(const Operator& definition, const Files& files, Problem& problem) {
+  const auto H = problem.sizes.find("H"), L = problem.sizes.find("L");
+  if (!files.input || problem.heads_inside || H == problem.sizes.end() || L == problem.sizes.end()) return;
+  const auto is_read = [&](const Input& spec) { return has_positions(spec.dims) && files.of(spec) == &*files.input; };
+  const auto& inputs = definition.inputs();
+  if (H->second <= L->second || H->second == 1 || !std::any_of(inputs.begin(), inputs.end(), is_read)) return;
+  problem.warnings.push_back(
+      fmt::format("{} is read as H = {} heads of L = {} positions; if it has [B, L, H, D], give --layout blhd",
+                  files.input->path().string(), H->second, L->second));
 }
 
 // Reads an input in the type of its specification.
@@ -214,12 +259,13 @@ Problem plan_problem(const Operator& definition, const ProblemRequest& request) 
   const Files files(request);
   Problem problem;
   problem.seed = request.seed;
+  problem.heads_inside = request.heads_inside;
 
   std::map<std::string, KnownSize> known;
   bool any = false;
   for (const Input& spec : definition.inputs()) {
     if (const SafetensorsFile* file = files.of(spec)) {
-      take_shape(definition, spec, *file, known, problem);
+      take_shape(definition, spec, *file, request.heads_inside, known, problem);
       any = true;
     } else if (!spec.draw && !spec.optional) {
       throw UsageError(fmt::format("{} needs the input {}, which only a file can give", definition.name(), spec.name));
@@ -238,6 +284,9 @@ Problem plan_problem(const Operator& definition, const ProblemRequest& request) 
   }
   require_all_weights(definition, files);
   if (files.input) require_all_inputs(definition, *files.input);
+  for (const auto* file : {&files.weights, &files.input}) {
+    if (*file) look_at_the_rest(definition, files, **file, problem);
+  }
   for (const auto& [symbol, key] : definition.metadata_sizes()) take_metadata_size(symbol, key, files, known);
   for (const auto& [symbol, size] : request.sizes) {
     if (!definition.has_symbol(symbol)) continue;
@@ -266,6 +315,8 @@ Problem plan_problem(const Operator& definition, const ProblemRequest& request) 
           fmt::format("{} = {}: must be between {} and {}", symbol, size, least, std::numeric_limits<int>::max()));
     }
   }
+
+  look_at_the_layout(definition, files, problem);
 
   problem.scale = definition.default_scale(problem.sizes);
   if (definition.takes_scale()) {
@@ -297,7 +348,8 @@ void load_inputs(const Operator& definition, const ProblemRequest& request, Prob
     const bool rounds = spec.bf16 && spec.dtype == Dtype::fp32;
     if (const SafetensorsFile* file = files.of(spec)) {
       Tensor tensor = read_checked(spec, *file, problem.sizes);
-      tensor.reshape(shape_of(spec.dims, problem.sizes));
+      tensor.reshape(shape_of(dims_in_file(spec, request.heads_inside), problem.sizes));
+      if (request.heads_inside && has_positions(spec.dims)) tensor = swap_second_and_third(tensor);
       problem.inputs.insert_or_assign(spec.name, std::move(tensor));
       problem.from_file = problem.from_file || rounds;
     } else if (spec.draw && !(spec.optional && files.input)) {

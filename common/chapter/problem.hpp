@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/chapter/operator.hpp"
 #include "common/chapter/sizes.hpp"
@@ -22,6 +23,7 @@ struct ProblemRequest {
   std::filesystem::path input_file = {};    ///< --input; empty: all inputs are drawn
   std::filesystem::path weights_file = {};  ///< --weights
   bool modest = false;                      ///< default sizes for the emulator or the CPU alone
+  bool heads_inside = false;                ///< files have [B, L, H, D], and stages take such memory
 };
 
 /// Inputs as packed fp32 or int32 tensors on the host, by name; an absent optional input is not there.
@@ -32,12 +34,14 @@ struct Problem {
   std::uint64_t seed = 0;
   std::map<std::string, Shape, std::less<>> flattened;  ///< the dimensions that a file has in the place of a symbol
   std::map<std::string, Tensor, std::less<>> inputs;
-  bool from_file = false;  ///< some input came from a file, and is not rounded to bf16
+  bool from_file = false;     ///< some input came from a file, and is not rounded to bf16
+  bool heads_inside = false;  ///< stages take and give memory of [B, L, H, D]; the tensors here are [B, H, L, D]
+  std::vector<std::string> warnings;  ///< of files: what they have that is not used, what may not be meant
 };
 
 /// The sizes, the scale and the parameters of the problem, from options, shapes and metadata in files, and defaults.
 /// Reads headers only, so that bad requests are found before anything is computed. Throws UsageError where a file
-/// cannot be read or lacks an input, where two shapes, or a shape and an option, contradict each other, and where a
+/// cannot be read, lacks an input or has one of another library that would be ignored (why_foreign()), where two shapes, or a shape and an option, contradict each other, and where a
 /// size is out of range.
 Problem plan_problem(const Operator& definition, const ProblemRequest& request);
 

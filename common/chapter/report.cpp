@@ -103,9 +103,11 @@ void Report::begin_operator(const OperatorResult& result, const ProblemRequest& 
   if (definition.takes_scale()) problem += fmt::format("scale={:.6g} ", result.scale);
   for (const auto& [name, value] : result.parameters) problem += fmt::format("{}={:.6g} ", name, value);
   problem += fmt::format(" seed {}", result.seed);
+  if (result.heads_inside) problem += "  in memory [B, L, H, D]";
   if (!request.input_file.empty()) problem += "  inputs from " + request.input_file.string();
   if (!request.weights_file.empty()) problem += "  weights from " + request.weights_file.string();
   print_wrapped(terminal_, problem, Paint::dim);
+  for (const std::string& warning : result.warnings) print_wrapped(terminal_, warning, Paint::none);
   terminal_.line("");
 
   name_width_ = 0;

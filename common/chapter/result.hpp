@@ -61,6 +61,8 @@ struct OperatorResult {
   std::string note = {};  ///< on the inputs
   /// What files have in the place of a symbol: see Problem.
   std::map<std::string, Shape, std::less<>> flattened = {};
+  std::vector<std::string> warnings = {};  ///< of files: see Problem
+  bool heads_inside = false;               ///< see Problem
 };
 
 }  // namespace tutorial

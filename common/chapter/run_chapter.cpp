@@ -59,6 +59,16 @@ void check_outputs(const std::vector<Task>& tasks, const Options& options) {
   }
 }
 
+// A chunk that is longer than the sequence is a mistake, unless it has the length that chunks have without the option.
+void check_chunk(const Task& task) {
+  const auto asked = task.request.sizes.find("C");
+  const auto L = task.problem.sizes.find("L");
+  if (asked == task.request.sizes.end() || L == task.problem.sizes.end() || !task.definition->has_symbol("C")) return;
+  const std::int64_t C = asked->second;
+  if (C <= L->second || C <= task.definition->default_size("C", task.request.modest).value_or(0)) return;
+  throw UsageError(fmt::format("--chunk: {} is longer than the sequence, L = {}", C, L->second));
+}
+
 void check_memory(const Task& task, const Machine& machine, bool keep_outputs) {
   const MemoryNeed need = memory_need(*task.definition, task.stages, task.problem, machine, keep_outputs);
   const auto check = [&](const char* kind, double needed, double available) {
@@ -103,9 +113,16 @@ Demonstration show(const NamedDemonstration& demonstration) {
 }
 
 OperatorResult run_task(Task& task, const RunSettings& settings, GpuTimer* timer, Progress& progress, Report& report) {
-  OperatorResult result{
-      task.definition,       task.problem.sizes, task.problem.scale, task.problem.parameters, task.problem.seed, {}, {},
-      task.problem.flattened};
+  OperatorResult result{task.definition,
+                        task.problem.sizes,
+                        task.problem.scale,
+                        task.problem.parameters,
+                        task.problem.seed,
+                        {},
+                        {},
+                        task.problem.flattened,
+                        task.problem.warnings,
+                        task.problem.heads_inside};
   report.begin_operator(result, task.request, task.stages);
   progress.begin("inputs");
   load_inputs(*task.definition, task.request, task.problem);
@@ -121,13 +138,14 @@ OperatorResult run_task(Task& task, const RunSettings& settings, GpuTimer* timer
   return result;
 }
 
-// The outputs as a file has them: with all the dimensions of its inputs.
+// The outputs as a file has them: in the layout and with all the dimensions of its inputs.
 Outputs in_shape_of_file(const Outputs& flat, const OperatorResult& result) {
   Outputs outputs;
   for (const Output& spec : result.definition->outputs()) {
     const auto found = flat.find(spec.name);
     if (found == flat.end()) continue;
-    Tensor tensor = found->second.to(Dtype::fp32);
+    const bool heads_inside = result.heads_inside && has_positions(spec.dims);
+    Tensor tensor = heads_inside ? swap_second_and_third(found->second) : found->second.to(Dtype::fp32);
     if (const auto inner = result.flattened.find(spec.dims.back()); inner != result.flattened.end()) {
       Shape shape = tensor.shape();
       shape.pop_back();
@@ -151,6 +169,22 @@ void write_outputs(const fs::path& path, const OperatorResult& result) {
   write_safetensors(path, tensors, {{"op", result.definition->name()}, {"scale", fmt::format("{}", result.scale)}});
 }
 
+// A run in which every stage was skipped would end as if all were well.
+void require_checks(const std::vector<OperatorResult>& results) {
+  const StageResult* first = nullptr;
+  int others = -1;
+  for (const OperatorResult& result : results) {
+    for (const StageResult& stage : result.stages) {
+      if (stage.ran()) return;
+      if (first == nullptr) first = &stage;
+      ++others;
+    }
+  }
+  if (first == nullptr) return;  // demonstrations alone
+  const std::string rest = others > 0 ? fmt::format(" ({} more skipped)", others) : "";
+  throw UsageError(fmt::format("no stage was checked: {}: {}{}", first->stage->name, first->skipped, rest));
+}
+
 }  // namespace
 
 bool run_chapter(const Chapter& chapter, const Options& options) {
@@ -163,8 +197,15 @@ bool run_chapter(const Chapter& chapter, const Options& options) {
   settings.keep_outputs = !options.output.empty();
   const bool modest = kEmulated || options.cpu_only;
   for (Task& task : tasks) {
-    task.request = {options.sizes, options.scale, options.seed, options.input, options.weights, modest};
+    task.request = {options.sizes,
+                    options.scale,
+                    options.seed,
+                    options.input,
+                    options.weights,
+                    modest,
+                    options.heads_inside.value_or(false)};
     task.problem = plan_problem(*task.definition, task.request);
+    check_chunk(task);
   }
   settings.machine = probe_machine(!options.cpu_only && has_gpu_stages(tasks), options.as);
   for (const Task& task : tasks) {
@@ -199,6 +240,7 @@ bool run_chapter(const Chapter& chapter, const Options& options) {
 
   if (!options.output.empty()) write_outputs(options.output, results.front());
   if (!options.json.empty()) write_json(options.json, to_json(chapter, settings, results));
+  require_checks(results);
   for (const OperatorResult& result : results) {
     for (const StageResult& stage : result.stages) {
       if (stage.ran()) passed = passed && stage.passed();

@@ -8,8 +8,8 @@
 namespace tutorial {
 
 /// Runs, checks, times and reports what the options ask for. Returns whether all checks passed: an error of a stage is
-/// a failed check. Throws UsageError for bad usage or input, before anything is computed or written, and where a file
-/// cannot be written in the end; CudaError where the GPU fails outside of a stage.
+/// a failed check. Throws UsageError for bad usage or input, before anything is computed or written; in the end where a
+/// file cannot be written, and where every stage was skipped; CudaError where the GPU fails outside of a stage.
 bool run_chapter(const Chapter& chapter, const Options& options);
 
 }  // namespace tutorial

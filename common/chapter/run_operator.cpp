@@ -85,7 +85,10 @@ OperatorRun::OperatorRun(const Operator& definition, const Problem& problem, con
 StageTensors& OperatorRun::tensors_for(Processor processor, Dtype dtype) {
   const std::pair key(processor, dtype);
   std::unique_ptr<StageTensors>& tensors = tensors_[key];
-  if (!tensors) tensors = std::make_unique<StageTensors>(definition_, problem_, processor, dtype, Dtype::fp32);
+  if (!tensors) {
+    const Layout layout{.heads_inside = problem_.heads_inside};
+    tensors = std::make_unique<StageTensors>(definition_, problem_, processor, dtype, Dtype::fp32, layout);
+  }
   return *tensors;
 }
 

@@ -24,4 +24,10 @@ inline Shape shape_of(const Dims& dims, const Sizes& sizes) {
   return shape;
 }
 
+/// Whether a tensor has rows at positions of heads, [B, H, L] or [B, H, L, D], which memory may also hold as [B, L, H, D].
+/// A state [B, H, Dk, Dv] does not.
+inline bool has_positions(const Dims& dims) {
+  return dims.size() >= 3 && dims[0] == "B" && dims[1] == "H" && dims[2].starts_with('L');
+}
+
 }  // namespace tutorial

@@ -10,15 +10,6 @@
 #include "common/device/stream.hpp"
 
 namespace tutorial {
-namespace {
-
-// Whether a tensor is one of rows at positions, which a layout may spread: a state [B, H, Dk, Dv] is not.
-bool has_positions(const Dims& dims) {
-  return dims.size() >= 3 && dims[0] == "B" && dims[1] == "H" && dims[2].starts_with('L');
-}
-
-}  // namespace
-
 StridedTensor::StridedTensor(Processor processor, Dtype dtype, const Dims& dims, const Shape& shape,
                              const Layout& layout)
     : processor_(processor), dtype_(dtype), shape_(shape) {

@@ -88,13 +88,13 @@ class SyncPoint {
   void acquire() {
     __tsan_acquire(this);
   }
+
+ private:
+  alignas(8) char address_ = 0;  // ThreadSanitizer knows a SyncPoint by its address alone
 #else
   void release() {}
   void acquire() {}
 #endif
-
- private:
-  alignas(8) char address_ = 0;  // ThreadSanitizer knows a SyncPoint by its address alone
 };
 
 /// ThreadSanitizer's idea of one thread of a kernel: a history of its own, which only SyncPoints link to others.
@@ -120,6 +120,9 @@ class Strand {
     point.release();
     current.switch_to();
   }
+
+ private:
+  void* handle_ = nullptr;
 #else
   void create(const char*) {}
   void discard(bool) {}
@@ -127,9 +130,6 @@ class Strand {
   void switch_to() {}
   void release(SyncPoint&) {}
 #endif
-
- private:
-  [[maybe_unused]] void* handle_ = nullptr;
 };
 
 /// Strands may be used again: all of the launch that has ended comes before what follows.

@@ -199,7 +199,7 @@ TEST(CommandLine, HelpNamesEveryOption) {
   for (const char* option :
        {"--operator", "--stage",   "--list",  "-B,--batch", "-H,--heads", "-L,--length", "--key-dim",  "--value-dim",
         "--chunk",    "--prompt",  "--scale", "--seed",     "--repeat",   "--warmup",    "--cpu-only", "--input",
-        "--output",   "--weights", "--json",  "--no-decay", "--weigh",    "--as"}) {
+        "--output",   "--weights", "--json",  "--no-decay", "--weigh",    "--as",        "--layout"}) {
     EXPECT_NE(result.out.find(option), std::string::npos) << option;
   }
 }
@@ -486,6 +486,45 @@ TEST(CommandLine, InputsFromAFile) {
   EXPECT_EQ(file.names().size(), 8u);
 }
 
+// Stages take the file's memory as it is, and outputs have its layout.
+TEST(CommandLine, FilesMayHaveHeadsInside) {
+  const TemporaryFolder folder;
+  const std::string path = (folder / "in").string(), out = (folder / "out").string();
+  Tensor x(Dtype::fp32, {1, 2, 4, 3});  // B, L, H, Dv
+  Tensor g(Dtype::fp32, {1, 2, 4});
+  for (int i = 0; i < 24; ++i) x.elements<float>()[i] = static_cast<float>(i);
+  g.fill_bytes(0);
+  Tensor lengths(Dtype::int32, {1});
+  lengths.elements<std::int32_t>()[0] = 2;
+  write_safetensors(path, {{"x", &x}, {"g", &g}, {"lengths", &lengths}, {"unknown", &g}}, {{"scale", "1"}});
+  const std::vector<std::string> arguments{"--operator=running_sum", "--input", path, "--output", out};
+  const ProcessResult doubted = run(arguments);
+  EXPECT_EQ(doubted.status, 0);
+  EXPECT_NE(doubted.out.find("\nnot used of "), std::string::npos) << doubted.out;
+  EXPECT_NE(doubted.out.find(": unknown\n"), std::string::npos) << doubted.out;
+  EXPECT_EQ(doubted.out.find("rows apart"), std::string::npos) << doubted.out;
+  EXPECT_EQ(SafetensorsFile(out).shape("kernel.o"), (Shape{1, 2, 4, 3}));
+
+  std::vector<std::string> inside = arguments;
+  inside.insert(inside.end(), {"--layout=blhd", "--json=-"});
+  const ProcessResult result = run(inside);
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_NE(result.error.find("\n  4 blocks on rows apart\n"), std::string::npos) << result.error;
+  const Json problem = Json::parse(result.out)["results"][0]["problem"];
+  EXPECT_EQ(problem["H"], 4);
+  EXPECT_EQ(problem["L"], 2);
+  EXPECT_EQ(problem["layout"], "blhd");
+  const SafetensorsFile file(out);
+  for (const std::string stage : {"exact", "plain", "kernel", "kernel_bf16"}) {
+    const Tensor o = file.read(stage + ".o");
+    EXPECT_EQ(o.shape(), (Shape{1, 2, 4, 3}));
+    EXPECT_EQ(o.value(5), 5);            // position 0
+    EXPECT_EQ(o.value(12 + 5), 5 + 17);  // and 1 of the same head and column
+    EXPECT_EQ(file.shape(stage + ".final_state"), (Shape{1, 4, 3}));
+  }
+  EXPECT_EQ(usage_error({"--layout=lbhd"}), "--layout: 'lbhd' is neither bhld nor blhd");
+}
+
 TEST(CommandLine, OutputIsWrittenAlsoWhenAStageFails) {
   const TemporaryFolder folder;
   const ProcessResult result = run({"--operator=scaling", "--output", (folder / "out").string()});
@@ -639,6 +678,8 @@ TEST(CommandLine, JsonOfTheList) {
   EXPECT_TRUE(json["operators"][0]["form"].is_null());
   const Json options{{"B", "--batch"}, {"H", "--heads"}, {"L", "--length"}, {"Dv", "--value-dim"}};
   EXPECT_EQ(json["operators"][0]["options"], options);
+  const Json lengths{{"name", "lengths"}, {"dims", {"B"}}, {"dtype", "int32"}, {"optional", true}, {"weight", false}};
+  EXPECT_EQ(json["operators"][0]["inputs"][2], lengths);
   const Json& stages = json["operators"][0]["stages"];
   ASSERT_EQ(stages.size(), 5u);
   EXPECT_EQ(stages[2]["name"], "kernel");

@@ -190,8 +190,17 @@ TEST(Misuse, NothingIsNotAllPassed) {
   EXPECT_EQ(usage_error(run_in_shell(passing({"--cpu-only", "--stage=kernel"}), "")),
             "--cpu-only: of no use to kernel, which run on a GPU");
   const ProcessResult skipped = run_in_shell({"--operator=running_sum", "--stage=kernel", "-L5", "--value-dim=65"}, "");
-  EXPECT_EQ(skipped.status, 0);
+  EXPECT_EQ(skipped.status, 2);
   EXPECT_TRUE(skipped.out.ends_with("no stage was checked, 1 skipped\n")) << skipped.out;
+  EXPECT_EQ(skipped.error, "toy_chapter: no stage was checked: kernel: Dv = 65 is above 64\n");
+  const std::vector<std::string> both{"--operator=running_sum", "--stage=kernel,kernel_bf16", "-L5", "--value-dim=65",
+                                      "--json=-"};
+  const ProcessResult two = run_in_shell(both, "");
+  EXPECT_EQ(two.status, 0) << two.error;  // kernel_bf16 takes it
+  // The report is there before the error.
+  const ProcessResult json = run_in_shell({"--no-decay", "--stage=kernel", "-L5", "--value-dim=65", "--json=-"}, "");
+  EXPECT_EQ(json.status, 2);
+  EXPECT_EQ(Json::parse(json.out)["results"][0]["stages"][0]["skipped"], "Dv = 65 is above 64");
 }
 
 TEST(Misuse, StacksAndThreads) {

@@ -1,6 +1,7 @@
 #include "common/chapter/problem.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -225,6 +226,80 @@ TEST(Problem, FilesMustHoldEveryInput) {
                 "a19, a20, ...");
   file.add_rest(1, 1, 1, 1);
   EXPECT_EQ(error_of({.input_file = file.write()}), "accepted") << "lengths is optional";
+}
+
+TEST(Problem, TensorsThatAreNotUsedAreNamed) {
+  InputFile file;
+  file.add("other", Dtype::fp32, {99}).add("o", Dtype::fp32, {1}).add_rest(1, 1, 1, 1);
+  EXPECT_EQ(plan_problem(attention(), {.input_file = file.write()}).warnings,
+            (std::vector<std::string>{"not used of " + file.path() + ": o, other"}));
+  InputFile exact;
+  exact.add_rest(1, 1, 1, 1);
+  EXPECT_EQ(plan_problem(attention(), {.input_file = exact.write()}).warnings, std::vector<std::string>{});
+  // An input that --weights gives, and all else of that file, is not used of the other.
+  const Operator definition = attention().input({.name = "w", .dims = {"Dk"}, .weight = true});
+  file.add("w", Dtype::fp32, {1});
+  InputFile weights;
+  weights.add("w", Dtype::fp32, {1}).add("k", Dtype::fp32, {9});
+  EXPECT_EQ(plan_problem(definition, {.input_file = file.write(), .weights_file = weights.write()}).warnings,
+            (std::vector<std::string>{"not used of " + weights.path() + ": k",
+                                      "not used of " + file.path() + ": o, other, w"}));
+}
+
+// They would change the results, and be ignored.
+TEST(Problem, InputsOfOtherLibrariesAreRefused) {
+  for (const auto& [name, reason] : {std::pair("cu_seqlens", "the sequences that it tells apart would run as one"),
+                                     {"attention_mask", "the positions that it masks would count"},
+                                     {"dt_bias", "the state would not decay by it; the logarithm"},
+                                     {"state_indices", "states would not be those that it chooses of a pool"},
+                                     {"h0", "it would be ignored; the state before the first position"}}) {
+    InputFile file;
+    file.add(name, Dtype::int32, {4}).add_rest(1, 1, 1, 1);
+    const std::string error = error_of({.input_file = file.write()});
+    EXPECT_TRUE(error.starts_with(fmt::format("{}: {} is of no use to attention: {}", file.path(), name, reason)))
+        << error;
+    const Operator with_it = attention().input({.name = name, .dims = {"N"}, .dtype = Dtype::int32});
+    EXPECT_EQ(plan_problem(with_it, {.input_file = file.path()}).sizes.at("N"), 4);
+  }
+}
+
+TEST(Problem, FilesMayHaveHeadsInside) {
+  Tensor q(Dtype::fp32, {2, 3, 4, 5});  // B, L, H, Dk
+  for (std::int64_t i = 0; i < q.size(); ++i) q.elements<float>()[i] = static_cast<float>(i);
+  Tensor g(Dtype::fp32, {2, 3, 4});
+  for (std::int64_t i = 0; i < g.size(); ++i) g.elements<float>()[i] = static_cast<float>(-i);
+  const TemporaryFolder folder;
+  const std::string path = (folder / "in").string();
+  write_safetensors(path, {{"q", &q}, {"k", &q}, {"g", &g}});
+  const ProblemRequest request{.input_file = path, .heads_inside = true};
+  const Problem problem = make_problem(attention(), request);
+  EXPECT_EQ(problem.sizes, (Sizes{{"B", 2}, {"H", 4}, {"L", 3}, {"Lk", 3}, {"Dk", 5}}));
+  EXPECT_TRUE(problem.heads_inside);
+  EXPECT_EQ(problem.warnings, std::vector<std::string>{});
+  const Tensor& read = problem.inputs.find("q")->second;
+  EXPECT_EQ(read.shape(), (Shape{2, 4, 3, 5}));
+  EXPECT_EQ(read.value(((1 * 4 + 3) * 3 + 2) * 5 + 1), ((1 * 3 + 2) * 4 + 3) * 5 + 1);
+  EXPECT_EQ(problem.inputs.find("g")->second.value((1 * 4 + 3) * 3 + 2), -((1 * 3 + 2) * 4 + 3));
+  // Read in the other layout there are fewer heads than positions, and nothing is to be said.
+  EXPECT_EQ(plan_problem(attention(), {.input_file = path}).warnings, std::vector<std::string>{});
+}
+
+TEST(Problem, MoreHeadsThanPositionsAreDoubted) {
+  const auto warnings = [](std::int64_t H, std::int64_t L, bool heads_inside) {
+    InputFile file;
+    file.add_rest(1, heads_inside ? L : H, heads_inside ? H : L, 1);
+    const Problem problem = plan_problem(attention(), {.input_file = file.write(), .heads_inside = heads_inside});
+    return fmt::format("{}", fmt::join(problem.warnings, "; "));
+  };
+  EXPECT_NE(warnings(20, 2, false)
+                .find("is read as H = 20 heads of L = 2 positions; if it has [B, L, H, D], give "
+                      "--layout blhd"),
+            std::string::npos);
+  EXPECT_EQ(warnings(20, 2, true), "");
+  EXPECT_EQ(warnings(2, 20, false), "");
+  EXPECT_EQ(warnings(2, 2, false), "");
+  EXPECT_EQ(warnings(1, 1, false), "");
+  EXPECT_EQ(plan_problem(attention(), {.sizes = {{"H", 20}, {"L", 2}}}).warnings, std::vector<std::string>{});
 }
 
 TEST(Problem, ScaleInMetadataMustBeANumber) {

@@ -82,6 +82,21 @@ TEST(Tensor, IsAligned) {
   }
 }
 
+TEST(Tensor, TwoDimensionsChangePlaces) {
+  for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
+    Tensor tensor(Dtype::fp32, {2, 3, 4, 5});
+    for (std::int64_t i = 0; i < tensor.size(); ++i) tensor.elements<float>()[i] = static_cast<float>(i);
+    const Tensor swapped = swap_second_and_third(tensor.to(dtype));
+    EXPECT_EQ(swapped.shape(), (Shape{2, 4, 3, 5}));
+    EXPECT_EQ(swapped.dtype(), dtype);
+    for (std::int64_t i = 0; i < swapped.size(); ++i) {
+      const Shape at = index_of(swapped.shape(), i);
+      ASSERT_EQ(swapped.value(i), static_cast<double>(((at[0] * 3 + at[2]) * 4 + at[1]) * 5 + at[3]));
+    }
+  }
+  EXPECT_EQ(swap_second_and_third(Tensor(Dtype::fp32, {2, 0, 4})).shape(), (Shape{2, 4, 0}));
+}
+
 // Large enough for several threads.
 TEST(Tensor, ConvertsManyElements) {
   Tensor tensor(Dtype::fp32, {100'003});

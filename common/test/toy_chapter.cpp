@@ -75,7 +75,7 @@ std::string sum_kernel_unsupported(const RunningSum<float>& a) {
 }
 
 std::string sum_note(const RunningSum<float>& a) {
-  return std::to_string(a.B * a.H) + " blocks";
+  return std::to_string(a.B * a.H) + " blocks" + (a.x.stride_l > a.Dv ? " on rows apart" : "");
 }
 
 std::int64_t sum_bytes_moved(const RunningSum<float>& a) {

@@ -114,7 +114,7 @@ def run(path: Path, arguments: list[str], timeout_s: float) -> Outcome:
             process.communicate()
     status = process.returncode
     lines = errors.decode(errors="replace").strip().splitlines() or ["no message"]
-    if status == 2:  # one line; a problem too large for this machine's memory is no fault
+    if status == 2 and not out:  # one line; a problem too large for this machine's memory is no fault
         reason = lines[-1].removeprefix(f"{path.name}: ")
         return Outcome(None, reason, refused=reason.endswith("are free"))
     if status < 0:

@@ -147,6 +147,9 @@ class BadUses(unittest.TestCase):
         with_options("--scale", "nan", words="--scale")
         if operator not in ("linear_attention", "gla"):  # they have a stage on the CPU that takes chunks
             with_options("--chunk", "16", words="--chunk: of no use")
+        else:
+            with_options("--chunk", "2147483647", words="--chunk: 2147483647 is longer than the sequence, L = 256")
+            with_options("--chunk", "65", "-L", "64", words="--chunk: 65 is longer than the sequence, L = 64")
         with_options("--prompt", "1", words="--prompt: of no use")
         with_options("--weights", str(path), words="--weights: of no use")
         # Files.
@@ -177,6 +180,10 @@ class BadUses(unittest.TestCase):
         path.write_bytes(path.read_bytes()[:-1])
         with_options("--input", str(path), words=str(path))
         self.assertGreater(self.count, 60)
+
+    def test_layouts_without_heads(self):
+        for program, operator in (("03_gla/gla", "gla_layer"), ("06_scan/scan", "convolution")):
+            self.refused([BUILD / program, "--operator", operator, "--layout", "blhd"], f"--layout: of no use to {operator}")
 
     def test_script(self):
         for arguments, words in SCRIPT:

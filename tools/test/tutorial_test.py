@@ -107,6 +107,19 @@ class Running(Project):
             self.assertEqual(self.run_script("nonsense", behind=closed)[0], 2)
             self.assertEqual(self.run_script(*self.RUN, behind=closed)[:2], (0, "01_a/a \n"), closed)
 
+    def test_other_shells(self):
+        for shell in (["sh"], ["bash", "--posix"], ["env", "POSIXLY_CORRECT=1", "bash"], ["env", "SHELLOPTS=posix", "bash"]):
+            command = [*shell, str(self.root / "tutorial"), *self.RUN, "--", "a b", "*"]
+            done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False, timeout=60)
+            self.assertEqual((done.returncode, done.stdout), (0, "01_a/a a b *\n"), (shell, done.stderr))
+
+    def test_a_checkout_of_git_that_writes_crlf(self):
+        files = ["tutorial", "tools/fuzz.sh", "common/tensor.cpp", "golden/gla_len1.safetensors"]
+        git = ["git", "-c", f"safe.directory={ROOT}", "-c", "core.autocrlf=true", "-c", "core.eol=crlf"]
+        subprocess.run([*git, "checkout-index", f"--prefix={self.folder}/checkout/", *files], cwd=ROOT, check=True)
+        for file in files:
+            self.assertEqual((self.folder / "checkout" / file).read_bytes(), (ROOT / file).read_bytes(), file)
+
     def test_names_with_newlines(self):
         self.assertEqual(self.refused("run", "a\nb"), "there is no chapter 'a?b'; the chapters are: 01_a 02_b")
         self.assertIn("there is no command", self.refused("a\nb"))

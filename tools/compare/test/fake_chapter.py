@@ -90,6 +90,9 @@ def main() -> int:
     device = {"backend": "emulator" if emulated else "cuda", "name": "NVIDIA H200", "cpu_name": "CPU", "cpu_threads": 2,
               "copy_bandwidth_gb_s": 4250.0, "fp32_tflop_s": None}  # fmt: skip
     print(json.dumps({"chapter": chapter, "device": device, "results": results}))
+    if all(stage["skipped"] for result in results for stage in result["stages"]):
+        print("fake: no stage was checked", file=sys.stderr)
+        return 2
     return 1 if failed else 0
 
 
