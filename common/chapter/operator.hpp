@@ -153,7 +153,8 @@ class Operator {
   Operator& input(Input input);
   /// Adds an output, which each stage fills.
   Operator& output(Output output);
-  /// Marks an output that there is: see Output::cancels. std::logic_error where there is none of this name.
+  /// Marks an output that there is: see Output::cancels. std::logic_error where there is none of this name. The gradient
+  /// of a gate needs no mark: common/README.md says why its error is relative to its own size, however strong gates are.
   Operator& cancels(std::string_view output);
   /// A file with a tensor of this name is refused, for a reason such as "it has no final state": the results would not
   /// be those of the whole file.

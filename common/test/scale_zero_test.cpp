@@ -17,7 +17,7 @@ namespace {
 /// A small problem of scale 0. Inputs that are absent unless a file gives them, such as dfinal_state, are there if asked.
 Problem problem_of(const Operator& definition, bool with_optional) {
   ProblemRequest request{.scale = 0, .seed = 7, .modest = true};
-  for (const auto& [symbol, size] : {std::pair("B", std::int64_t{1}), {"L", 70}, {"P", 35}, {"Dk", 16}, {"Dv", 16}}) {
+  for (const auto& [symbol, size] : {std::pair("B", std::int64_t{1}), {"L", 20}, {"P", 10}, {"Dk", 16}, {"Dv", 16}}) {
     if (std::ranges::count(definition.symbols(), symbol) > 0) request.sizes[symbol] = size;
   }
   Problem problem = make_problem(definition, request);
