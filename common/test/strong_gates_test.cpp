@@ -31,7 +31,9 @@ constexpr Pattern kPatterns[] = {
 /// A small problem with all optional inputs, such as dfinal_state.
 Problem problem_of(const Operator& definition, std::uint64_t seed, std::int64_t L) {
   ProblemRequest request{.seed = seed, .modest = true};
-  for (const auto& [symbol, size] : {std::pair("B", std::int64_t{1}), {"H", 1}, {"L", L}, {"Dk", 16}, {"Dv", 16}}) {
+  // At L = 1 dg of a head is one number, which by chance may be far smaller than the terms of its sum.
+  const std::int64_t H = L == 1 ? 16 : 1;
+  for (const auto& [symbol, size] : {std::pair("B", std::int64_t{1}), {"H", H}, {"L", L}, {"Dk", 16}, {"Dv", 16}}) {
     if (std::ranges::count(definition.symbols(), symbol) > 0) request.sizes[symbol] = size;
   }
   Problem problem = make_problem(definition, request);
