@@ -27,7 +27,7 @@ template <class T>
 struct BackwardArguments {
   int B, H, L, Dk, Dv;
   int C;                            ///< chunk length of `chunkwise`; the GPU stages have their own
-  float scale;                      ///< multiplies q
+  float scale;                      ///< multiplies q; not 0 on a GPU (Operator::backward)
   View<const T> q;                  ///< [B, H, L, Dk]
   View<const T> k;                  ///< [B, H, L, Dk]
   View<const T> v;                  ///< [B, H, L, Dv]

@@ -14,6 +14,9 @@
 ///
 ///     dg_t = dg_{t+1} + q_t . dq_t - k_t . dk_t,                           dg_{L+1} = <S_L, dfinal_state>
 ///
+/// All stages leave out what is in both products, the pair of position t with itself, and what is in dg_{L+1} and k_L .
+/// dk_L: it passes no gate, and where gates are strong it would be far larger than dg.
+///
 /// No stage receives results of the forward pass. Symbols, memory, errors and requirements are as in simple_gla.hpp.
 /// Source: arXiv 2312.06635, section 4.3 (the gradient of a gate per channel, in closed form).
 
@@ -32,7 +35,7 @@ template <class T>
 struct BackwardArguments {
   int B, H, L, Dk, Dv;
   int C;                            ///< chunk length of `chunkwise`; the GPU stages have their own
-  float scale;                      ///< multiplies q
+  float scale;                      ///< multiplies q; not 0 on a GPU (Operator::backward)
   View<const T> q;                  ///< [B, H, L, Dk]
   View<const T> k;                  ///< [B, H, L, Dk]
   View<const T> v;                  ///< [B, H, L, Dv]
@@ -45,7 +48,6 @@ struct BackwardArguments {
   View<T> dv;                       ///< [B, H, L, Dv]
   View<float> dg;                   ///< [B, H, L]
   View<float> dinitial_state;       ///< [B, H, Dk, Dv]; data is null if it is unused
-  View<float> dg_subtracted;        ///< [B, H, L]: k_t . dk_t, from the reference alone (Output::cancels); else null
 
   static BackwardArguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
@@ -53,7 +55,7 @@ using FloatBackwardArguments = BackwardArguments<float>;         ///< tensors in
 using Bf16BackwardArguments = BackwardArguments<__nv_bfloat16>;  ///< q, k, v, do and their gradients in bf16
 
 /// In double on the CPU: the reference of every stage.
-void recurrent_double_backward(const FloatBackwardArguments&);
+void reference_backward(const FloatBackwardArguments&);
 
 void recurrent_backward(const FloatBackwardArguments&);        ///< CPU: two passes, the second from the end
 void chunkwise_backward(const FloatBackwardArguments&);        ///< CPU: the adjoint of each product of a chunk
@@ -70,6 +72,7 @@ std::string dispatch_backward_unsupported(const Bf16BackwardArguments&);
 std::string pipelined_backward_unsupported(const Bf16BackwardArguments&);
 
 // Bytes of memory that a stage needs in addition to its inputs and outputs.
+std::int64_t reference_backward_memory(const FloatBackwardArguments&);
 std::int64_t recurrent_backward_memory(const FloatBackwardArguments&);
 std::int64_t chunkwise_backward_memory(const FloatBackwardArguments&);
 std::int64_t walks_backward_memory(const Bf16BackwardArguments&);

@@ -33,7 +33,7 @@ namespace tutorial::delta_rule {
 template <class T>
 struct BackwardArguments {
   int B, H, L, Dk, Dv, C;           ///< C: chunk length of `chunkwise`; the GPU stages have their own
-  float scale;                      ///< multiplies q
+  float scale;                      ///< multiplies q; not 0 on a GPU (Operator::backward)
   bool normalize_keys;              ///< k is scaled to length 1 first
   View<const T> q;                  ///< [B, H, L, Dk]
   View<const T> k;                  ///< [B, H, L, Dk]

@@ -11,13 +11,15 @@
 ///                                                             at t = L the first term is dfinal_state or 0
 ///     e_t  = k_t dS_t                                         dv_t = beta_t e_t
 ///     dq_t = scale do_t S_t^T,   dbeta_t = e_t . r_t,   dk_t = beta_t r_t dS_t^T - dv_t S'_t^T
-///     dg_t = dg_{t+1} + q_t . dq_t - v_t . dv_t               at t = L the first term is <dfinal_state, S_L> or 0
+///     dg_t = <dS'_t, S'_t>,   dS'_t = dS_t - k_t^T dv_t
 ///     dinitial_state = exp(g_1) (dS_1 - k_1^T dv_1)
 ///
-/// `<X, Y>` is the sum of the products of all elements. dg_t is `<dS'_t, S'_t>`, where dS'_t = dS_t - k_t^T dv_t is the
-/// gradient with respect to the faded state. The line for dg_t computes it from rows alone:
+/// `<X, Y>` is the sum of the products of all elements, and dS'_t the gradient with respect to the faded state. dg_t is
+/// the sum of all that crosses the gate of t. From position to position it changes by rows:
 ///
-///     <dS'_t, S'_t> = <dS_t, S_t> - v_t . dv_t,   <dS_t, S_t> = dg_{t+1} + q_t . dq_t
+///     dg_t = dg_{t+1} + q_t . dq_t + k_t . (dk_t due to the read - dk_t due to the write)
+///
+/// at t = L the first term is <dfinal_state, S_L> or 0.
 ///
 /// With `normalize_keys` these are the gradients for y_t = f_t k_t, where f_t = (k_t . k_t + kKeyEps)^(-1/2), and the
 /// gradient for k_t is dk_t = f_t (dy_t - (dy_t . y_t) y_t).

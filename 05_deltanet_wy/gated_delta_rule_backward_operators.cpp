@@ -19,8 +19,8 @@ template struct BackwardArguments<float>;
 template struct BackwardArguments<__nv_bfloat16>;
 
 Operator backward_definition(const Operator& forward) {
-  Operator definition = forward.backward(
-      "dv_t = beta_t k_t dS_t, dk_t = delta_t dS_t^T - dv_t S'_t^T, dg_t = dg_{t+1} + q_t . dq_t - v_t . dv_t");
+  Operator definition =
+      forward.backward("dv_t = beta_t k_t dS_t, dk_t = delta_t dS_t^T - dv_t S'_t^T, dg_t = <dS'_t, S'_t>");
   definition.cancels("dbeta");  // as in delta_rule
   definition.cancels("dk");
   definition.reference(recurrent_backward, recurrent_backward_memory).work([](const Sizes& s) -> Work {

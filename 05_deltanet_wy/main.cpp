@@ -294,7 +294,7 @@ void add_gated_backward_stages(Operator& definition) {
       .stage({.name = "recurrent",
               .dtype = Dtype::fp64,
               .run = recurrent_backward,
-              .idea = "three walks: S, dS from the end, S again; dg from rows",
+              .idea = "two walks: S, and dS from the end beside the states S again; dg from both",
               .memory = recurrent_backward_memory,
               .work = recurrent_backward_work})
       .stage({.name = "chunkwise",
@@ -406,7 +406,7 @@ void add_kda_backward_stages(Operator& definition) {
       .stage({.name = "recurrent",
               .dtype = Dtype::fp64,
               .run = recurrent_backward,
-              .idea = "three walks: S, dS from the end, S again; dg from what they leave",
+              .idea = "two walks: S, and dS from the end beside the states S again; dg row by row",
               .memory = recurrent_backward_memory,
               .work = recurrent_backward_work})
       .stage({.name = "chunkwise",

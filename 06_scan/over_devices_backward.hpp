@@ -22,7 +22,7 @@ namespace tutorial::over_devices {
 struct BackwardArguments {
   int B, H, L, Dk, Dv;
   int N;                            ///< devices, at most L
-  float scale;                      ///< multiplies q
+  float scale;                      ///< multiplies q; not 0 on a GPU (Operator::backward)
   View<const __nv_bfloat16> q;      ///< [B, H, L, Dk]
   View<const __nv_bfloat16> k;      ///< [B, H, L, Dk]
   View<const __nv_bfloat16> v;      ///< [B, H, L, Dv]

@@ -30,7 +30,7 @@
 /// Unchanged: the result.
 /// Equation: for position t of a sub-chunk, where b_end is b at its last position,
 ///
-///   1  b_t = the sum of max(g / ln 2, -40) from its first position to t         element by element; `sums` in memory
+///   1  b_t = the sum of max(g / ln 2, -127) from its first position to t         element by element; `sums` in memory
 ///   2  q_g = q 2^b scale,  k_g = k 2^(b_end - b)                                likewise
 ///   3  partial = q_g S,  then S = diag(2^b_end) S + k_g^T v                     for each slice of 64 of Dk
 ///   4  P_ti = scale sum_d q_td k_id 2^(b_td - b_id), i <= t                     likewise
@@ -52,7 +52,6 @@
 /// Bound by: the walk's latency. A sub-chunk has 16 positions and four dependent mma, and the next one cannot begin
 /// before it ends. This takes L / 16 dependent trips to memory. After that, the memory's bandwidth.
 /// Requires: Dk and Dv multiples of 16, Dk <= 256, Dv <= 512; rows aligned to 16 bytes; L <= 16 * 65535, B H <= 65535.
-/// If a gate is below 2^-40, a state of less than 2^32 times what k^T v adds to it (clamped_gate.cuh).
 /// Weakness: the bytes between the kernels, each of which reads what another has just written. `intra_fused` has two
 /// kernels.
 /// Sources: flash-linear-attention, first release, `fused_chunk_gla`; arXiv 2312.06635, section 4.

@@ -24,8 +24,7 @@
 /// Bytes: q, k and g once per tile of Dv (after the first tile from the second-level cache), v and o once.
 /// Bound by: with few heads the walk over L / 64 dependent chunks.
 /// Requires: Dk and Dv multiples of 16, Dk <= 256, Dv <= 512; rows aligned to 16 bytes; if Dk > 128, a GPU that gives a
-/// block 160 KB of shared memory. If a gate is below 2^-40, a state of less than 2^32 times what k^T v adds to it
-/// (clamped_gate.cuh).
+/// block 160 KB of shared memory.
 /// Weakness: there is only one block per head and tile of Dv, however long the sequence is, and the walk computes
 /// scores and outputs in each chunk. `two_kernels` takes them out of the walk.
 /// Sources: ThunderKittens, `linear_attention`; flash-linear-attention, `fused_chunk_simple_gla`.

@@ -7,9 +7,9 @@
 /// All logarithms are to base 2. The decay from position i to position t is one number, 2^(b_t - b_i), so it is a
 /// factor on a score, on a row of Q S, or on a row of V on its way into the state.
 ///
-/// b is fp32. A gate is taken as at least 2^-40 (clamped_gate.cuh), so b_t is at least -2560. Around -2560,
-/// neighbouring fp32 numbers are 2^-12 apart. A sum takes six additions (warp_prefix_sum()), so the error of a decay is
-/// 5e-4 at the very worst, and 1e-5 after one or two gates of 2^-40. The rounding of bf16 is larger, up to 2^-8 =
+/// b is fp32. A gate is taken as at least 2^-127 (clamped_gate.cuh), so b_t is at least -8128. Around -8128,
+/// neighbouring fp32 numbers are 2^-11 apart. A sum takes six additions (warp_prefix_sum()), so the error of a decay is
+/// 1e-3 at the very worst, and 3e-5 after one or two closed gates. The rounding of bf16 is larger, up to 2^-8 =
 /// 3.9e-3. The difference of two sums is exact if both are close, and otherwise the decay is zero. Decays are ex2 of
 /// such differences, one instruction; below 2^-126 they are 0.
 

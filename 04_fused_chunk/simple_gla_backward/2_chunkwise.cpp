@@ -7,7 +7,7 @@
 /// start and that to its end change places.
 /// Grows out of: 02_chunkwise/linear_attention_backward/2_chunkwise.cpp
 /// Improves on: `recurrent` reads and writes all of the state at each position.
-/// Unchanged: two passes, nothing stored in between but q_t . dq_t, one head per thread; dg as in `recurrent`.
+/// Unchanged: two passes, nothing stored in between but q_t . dq'_t, one head per thread; dg as in `recurrent`.
 /// Equation: with b_t, the sum of g from the first position of chunk n to t, b_end at its last position, and Gamma_ti =
 /// exp(b_t - b_i), i <= t, else 0,
 ///
@@ -16,7 +16,7 @@
 ///   dK_n = diag(exp(b_end - b)) V_n dS^T + scale R_n^T Q_n
 ///   dV_n = diag(exp(b_end - b)) K_n dS + scale P_n^T dO_n        P_n = (Q_n K_n^T) . Gamma
 ///   dS   = exp(b_end) dS + scale (diag(exp(b)) Q_n)^T dO_n     for each chunk n, backwards
-///   dg_t = dg_{t+1} + q_t . dq_t - k_t . dk_t
+///   dg_t = dg_{t+1} + q_t . dq'_t - k_t . dk'_t,  ' without the diagonal of R;   k_L . dk'_L counts as 0
 ///
 /// Shapes: Q_n, K_n [C, Dk]; V_n, dO_n [C, Dv]; P_n, R_n, Gamma [C, C]; S, dS [Dk, Dv]; fp32 in host memory; b and sums
 /// for dg in double. The last chunk may be shorter.
@@ -71,6 +71,9 @@ class Walk {
     }
   }
 
+  /// Positions of a chunk from t on whose writes a gate may reach: the last one of all writes to the final state alone.
+  int writers_of(int t, int C) const { return t + C == a_.L ? C - 1 : C; }
+
   /// The product of each row of x with the row of y, in double.
   template <class X, class Y>
   static Sums dots(const X& x, const Y& y) {
@@ -106,10 +109,15 @@ class Walk {
     const double end = sums[C - 1];
 
     dQ.noalias() = a_.scale * decayed(sums, dO) * S_.transpose();
-    add_product(dQ, a_.scale, decayed_scores(dO, V, sums), K);
+    auto R = decayed_scores(dO, V, sums);
+    const Eigen::VectorXf own = a_.scale * R.diagonal();
+    R.diagonal().setZero();
+    add_product(dQ, a_.scale, R, K);
     read_.segment(t, C) = dots(Q, dQ);
+    dQ += own.asDiagonal() * K;
     S_ *= float(std::exp(end));
-    add_product(S_, 1, decayed(end - sums, K).transpose(), V);
+    const int writers = writers_of(t, C);
+    add_product(S_, 1, decayed(end - sums, K).topRows(writers).transpose(), V.topRows(writers));
   }
 
   /// dK, dV and dg of the chunk that begins at position t, and dS before it.
@@ -125,14 +133,19 @@ class Walk {
     const double end = sums[C - 1];
 
     dK.noalias() = decayed(end - sums, V) * S_.transpose();
-    add_product(dK, a_.scale, decayed_scores(dO, V, sums).transpose(), Q);
+    auto R = decayed_scores(dO, V, sums);
+    const Eigen::VectorXf own = a_.scale * R.diagonal();
+    R.diagonal().setZero();
+    add_product(dK, a_.scale, R.transpose(), Q);
+    Sums differences = read_.segment(t, C);
+    differences.head(writers_of(t, C)) -= dots(K, dK).head(writers_of(t, C));
+    dK += own.asDiagonal() * Q;
     dV.setZero();
     add_product(dV, 1, decayed(end - sums, K), S_);
     add_product(dV, a_.scale, decayed_scores(Q, K, sums).transpose(), dO);
     S_ *= float(std::exp(end));
     add_product(S_, a_.scale, decayed(sums, Q).transpose(), dO);
 
-    const Sums differences = read_.segment(t, C) - dots(K, dK);
     for (int i = C - 1; i >= 0; --i) {
       dg_ += differences[i];
       *a_.dg.row(b, h, t + i) = float(dg_);
@@ -144,7 +157,7 @@ class Walk {
   Matrix S_;       // S forwards, dS backwards
   Matrix scores_;  // of one chunk
   Matrix rows_;    // of one chunk, decayed
-  Sums read_;      // q_t . dq_t
+  Sums read_;      // q_t . dq'_t
   double dg_ = 0;  // of the position that follows
 };
 

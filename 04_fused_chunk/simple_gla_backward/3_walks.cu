@@ -5,7 +5,8 @@
 /// (gradients.hpp), so the kernel is `fused` of the operator with the walk's direction as an argument. The walks for dq
 /// and dk have their gradient's rows in fp32 registers before they round them. There they multiply them with the rows
 /// of q and of k, and leave one number per position. The walk for dq ends with S_L in its registers, and leaves <S_L,
-/// dfinal_state>. From these numbers a last kernel computes dg, one warp per head.
+/// dfinal_state>. From these numbers a last kernel computes dg, one warp per head. What passes no gate is in none of
+/// them (gate_gradient.cuh).
 /// Grows out of: 2_chunkwise.cpp; port to the GPU: each of the two passes over the chunks is a walk of blocks, that for
 /// dk and dv two
 /// Improves on: `chunkwise` has one thread per head.
@@ -16,7 +17,7 @@
 ///   dQ_n = scale (diag(2^b) dO_n S^T + R_n K_n)               S^T  = 2^b_end S^T + V_n^T (diag(2^(b_end - b)) K_n)
 ///   dK_n = scale (diag(2^(b_end - b)) V_n S'^T + R_n^T Q_n)   S'^T = 2^b_end S'^T + dO_n^T (diag(2^b) Q_n)
 ///   dV_n = scale (diag(2^(b_end - b)) K_n S' + P_n^T dO_n)    S'   = 2^b_end S' + Q_n^T (diag(2^b) dO_n)
-///   dg_t = <S_L, dfinal_state> + sum_{i = t..L} (q_i . dq_i - k_i . dk_i)
+///   dg_t = <S_L, dfinal_state> + sum_{i = t..L} (q_i . dq'_i - k_i . dk'_i),  ' without the pairs (i, i)
 ///
 /// n goes up in the first line, and down in the second and third.
 /// Shapes: q, k, dq, dk [B, H, L, Dk], v, do, dv [B, H, L, Dv] bf16; g, dg [B, H, L], states [B, H, Dk, Dv] and row
@@ -74,7 +75,7 @@ __global__ void __launch_bounds__(kThreads)
   const typename Shape::ScoreTile P{memory + ChunkTiles<Shape>::kElements};
   const typename Shape::ValueTile partner{P.data + kChunk * kChunk};
   const SharedSums sums{reinterpret_cast<float*>(partner.data + kChunk * Shape::kDv)};
-  const TileProducts row_products{sums.b + kChunk};
+  const TileProducts row_products{sums.b + kChunk, sums.b + 2 * kChunk};
 
   typename Shape::State S;
   const StateStrides strides = g.strides(a.initial_state.stride_l);
@@ -90,17 +91,18 @@ __global__ void __launch_bounds__(kThreads)
     if (products) load_tile(partner, g.partner.row(b, h, t) + first_column, g.partner.stride_l, rows, columns);
     if (threadIdx.x < 32) sums.store(ChunkSums(load_g(a, b, h, t, a.L)));
     __syncthreads();
-    const DirectedDecays directed(sums, g.is_reversed);
+    const DirectedDecays directed(sums, g.is_reversed, a.L - 1 - t);
     typename Shape::Output O = {};
     masked_scores<Shape>(P, g.is_reversed ? tiles.K : tiles.Q, g.is_reversed ? tiles.Q : tiles.K,
-                         DecayedScores{sums, a.scale});
+                         OffDiagonal<DecayedScores>{{sums, a.scale}, row_products.own});
     add_from_state<Shape>(O, tiles.Q, S);
     scale_rows<Shape>(O, [&](int row) { return a.scale * directed.from_state(row); });
     __syncthreads();
     g.is_reversed ? add_from_transposed_scores<Shape>(O, P, tiles.V) : add_from_scores<Shape>(O, P, tiles.V);
+    if (products) row_products.multiply<Shape>(O, partner);
+    add_rows<Shape>(O, tiles.V, [&](int t) { return row_products.own[t]; });
     update_state<Shape>(S, tiles.K, tiles.V, directed);
     store_output<Shape>(a.o.row(b, h, t) + first_column, a.o.stride_l, rows, columns, O, tiles.V, 1.0f);
-    if (products) row_products.multiply<Shape>(O, partner);
     __syncthreads();
     if (products) row_products.store(products + (std::int64_t(tile) * a.B * a.H + part.head) * a.L + t, rows);
   }

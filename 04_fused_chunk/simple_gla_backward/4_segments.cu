@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads) gradient_walk_kernel(Gradient g, Lau
   const typename Shape::ScoreTile P{memory + ChunkTiles<Shape>::kElements};
   const typename Shape::ValueTile partner{P.data + kChunk * kChunk};
   const SharedSums sums{reinterpret_cast<float*>(partner.data + kChunk * Shape::kDv)};
-  const TileProducts row_products{sums.b + kChunk};
+  const TileProducts row_products{sums.b + kChunk, sums.b + 2 * kChunk};
 
   typename Shape::State S;
   const StateStrides strides = g.strides(a.initial_state.stride_l);
@@ -87,17 +87,18 @@ __global__ void __launch_bounds__(kThreads) gradient_walk_kernel(Gradient g, Lau
     if (products) load_tile(partner, g.partner.row(b, h, t) + first_column, g.partner.stride_l, rows, columns);
     if (threadIdx.x < 32) sums.store(ChunkSums(load_g(a, b, h, t, a.L)));
     __syncthreads();
-    const DirectedDecays directed(sums, g.is_reversed);
+    const DirectedDecays directed(sums, g.is_reversed, a.L - 1 - t);
     typename Shape::Output O = {};
     masked_scores<Shape>(P, g.is_reversed ? tiles.K : tiles.Q, g.is_reversed ? tiles.Q : tiles.K,
-                         DecayedScores{sums, a.scale});
+                         OffDiagonal<DecayedScores>{{sums, a.scale}, row_products.own});
     add_from_state<Shape>(O, tiles.Q, S);
     scale_rows<Shape>(O, [&](int row) { return a.scale * directed.from_state(row); });
     __syncthreads();
     g.is_reversed ? add_from_transposed_scores<Shape>(O, P, tiles.V) : add_from_scores<Shape>(O, P, tiles.V);
+    if (products) row_products.multiply<Shape>(O, partner);
+    add_rows<Shape>(O, tiles.V, [&](int t) { return row_products.own[t]; });
     update_state<Shape>(S, tiles.K, tiles.V, directed);
     store_output<Shape>(a.o.row(b, h, t) + first_column, a.o.stride_l, rows, columns, O, tiles.V, 1.0f);
-    if (products) row_products.multiply<Shape>(O, partner);
     __syncthreads();
     const std::int64_t heads = std::int64_t(a.B) * a.H;
     if (products) row_products.store(products + (tile * heads + part.head) * a.L + t, rows);

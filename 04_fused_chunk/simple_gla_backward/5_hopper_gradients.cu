@@ -128,6 +128,7 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
         wgmma_commit();
         wgmma_wait<0>(scores);
         ScoreFragments p;
+        const float2 own = take_own_scores(scores, a.scale);
         part.is_reversed() ? decay_transposed_scores(p, scores, decays, a.scale)
                            : decay_scores(p, scores, decays, a.scale);
         WarpgroupOutput O;
@@ -137,18 +138,20 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
         own_ring.wait(state_full);
         wgmma_wait<0>(O, p);
         from_state.add_to(O, decays.from_start_of_rows());
+        RowFragments values, rows;  // rows: of q or k, and in the walk of dv whatever is there
+        const int unit = first_unit_of_rows(fresh_lane());
+        load_rows(values, tiles.V, unit);
         __syncwarp();
         if (lane_index() == 0) empty[ring.stage()].arrive(), state_empty[group].arrive();
         own_ring.wait(partner_full);
-        RowFragments rows;  // of q or k, and in the walk of dv whatever is there
-        const int unit = first_unit_of_rows(fresh_lane());
         load_rows(rows, output, unit);
         __syncwarp();  // all lanes have them before O takes their place
+        store_row_products(products + t, stored - t, rows, O);
+        add_rows(O, own, values);
         put_rows(output, O, unit);
         fence_async_proxy();
         __syncwarp();
         if (lane_index() == 0) output_full[group].arrive();
-        store_row_products(products + t, stored - t, rows, O);
       }
       before += part.chunks;
     });
@@ -159,9 +162,11 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
       auto ring = Ring<kPipelineDepth>::producer();
       for_each_run(walks, taken, [&](const RunPart& part) {
         const Bf16Arguments& a = walks.of[part.which].gradient.a;
-        for_each_chunk_with_g(a, part.b, part.h, part.start, part.step, part.chunks, a.L, [&](int, float2 g) {
+        for_each_chunk_with_g(a, part.b, part.h, part.start, part.step, part.chunks, a.L, [&](int t, float2 g) {
           ring.wait(empty);
-          decays_of(ring.stage()).store(ChunkSums(g), a.scale, part.is_reversed());
+          const ChunkDecays decays = decays_of(ring.stage());
+          decays.store(ChunkSums(g), a.scale, part.is_reversed());
+          if (part.which == 0 && a.L - t <= kChunk) leave_out_of_state(decays, a.L - 1 - t);  // S_L is for dg alone
           __syncwarp();
           if (lane == 0) full[ring.stage()].arrive();
           ring.advance();

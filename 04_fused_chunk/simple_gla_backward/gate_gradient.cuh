@@ -8,6 +8,10 @@
 /// q_t . dq_t and k_t . dk_t are computed from the accumulators of dq and dk, before these are rounded to bf16. For the
 /// pairs of positions of one chunk, both kernels round the same numbers R_ti = (do_t . v_i) 2^(b_t - b_i) to bf16. So
 /// what a pair adds to the one and takes from the other cancels but for errors of fp32, as it does in the formula.
+///
+/// The largest of what would have to cancel passes no gate at all: the pairs (t, t), and what the last position of all
+/// writes to the final state. Both are left out, of dg_{e+1}, too. Then each term contains a gate: where all gates are
+/// of one strength, so are dg and the terms of its sum.
 
 #include <cuda_runtime.h>
 
@@ -26,17 +30,18 @@ namespace tutorial::simple_gla {
 struct DirectedDecays {
   SharedSums sums;
   bool is_reversed;
+  int last;     ///< the last position of all, seen from the chunk's first
   float whole;  ///< of the state, over the chunk
   /// From the chunk's b.
-  __device__ __forceinline__ DirectedDecays(const SharedSums& sums, bool is_reversed)
-      : sums(sums), is_reversed(is_reversed), whole(sums.from_start(kChunk - 1)) {}
+  __device__ __forceinline__ DirectedDecays(const SharedSums& sums, bool is_reversed, int last)
+      : sums(sums), is_reversed(is_reversed), last(last), whole(sums.from_start(kChunk - 1)) {}
   /// From the state that the walk brings to position t.
   __device__ __forceinline__ float from_state(int t) const {
     return is_reversed ? sums.between(t, kChunk - 1) : sums.from_start(t);
   }
-  /// From position t into the state that the walk leaves.
+  /// From position t into the state that the walk leaves. S_L is for dg alone, so the last position adds nothing to it.
   __device__ __forceinline__ float into_state(int t) const {
-    return is_reversed ? sums.from_start(t) : sums.between(t, kChunk - 1);
+    return is_reversed ? sums.from_start(t) : t == last ? 0 : sums.between(t, kChunk - 1);
   }
   /// The same of the positions i + p and i + p + 1, p = 2 (lane % 4), as update_state() asks for them.
   __device__ __forceinline__ float2 of_pair(int i) const {
@@ -47,29 +52,16 @@ struct DirectedDecays {
 
 /// The products of the rows of a gradient's tile with those of its partner, first in a part per warp.
 struct TileProducts {
-  static constexpr int kBytes = tile::kWarps * kChunk * int(sizeof(float));
+  static constexpr int kBytes = (tile::kWarps + 1) * kChunk * int(sizeof(float));
 
-  float* parts;  ///< [kWarps, C] in shared memory
+  float *own, *parts;  ///< [C] in shared memory, the scores of positions with themselves; [kWarps, C]
 
   /// Each warp writes the products over its columns. A barrier must follow.
   template <class Shape>
-  __device__ __forceinline__ void multiply(const typename Shape::Output& O,
-                                           const typename Shape::ValueTile& partner) const {
-    const int lane = tile::fresh_lane(), warp = tile::warp_index();
-    const int corner = partner.unit(lane / 4, warp * Shape::kWarpColumns);
-#pragma unroll
-    for (int t = 0; t < kChunk / 8; ++t) {
-      float sum = 0;
-#pragma unroll
-      for (int j = 0; j < Shape::kWarpColumns / 8; ++j) {
-        const auto* place = partner.data + partner.advance(corner, t * 8, j * 8) + lane % 4 * 2;
-        const float2 x = unpack(*reinterpret_cast<const std::uint32_t*>(place));
-        const float* two = &O[t / 2][j][t % 2 * 2];
-        sum += x.x * two[0] + x.y * two[1];
-      }
-      sum = warp_sum<4>(sum);
-      if (lane % 4 == 0) parts[warp * kChunk + t * 8 + lane / 4] = sum;
-    }
+  __device__ __forceinline__ void multiply(typename Shape::Output& O, const typename Shape::ValueTile& partner) const {
+    tile::RowSums products = {};
+    tile::add_row_products<Shape>(products, 1, O, partner);
+    tile::store_parts(parts + tile::warp_index() * kChunk, products);
   }
   /// Adds up the warps' parts. @param to where the product of the chunk's first row goes @param rows that exist
   __device__ __forceinline__ void store(float* to, int rows) const {
@@ -94,7 +86,7 @@ struct SumsFromEnd {
       for (int tile = 0; tile < RowProducts::kMostTiles; ++tile) {  // all loads are under way at once
         if (tile >= products.tiles || i >= a.L) continue;
         const std::int64_t place = tile * products.per_tile + (std::int64_t(b) * a.H + h) * a.L + i;
-        sum += load_for_update(products.read + place) - load_for_update(products.written + place);
+        sum += load_for_update(products.read + place) - (i < a.L - 1 ? load_for_update(products.written + place) : 0);
       }
       return sum;
     };

@@ -37,6 +37,11 @@ std::string hopper_gradients_backward_unsupported(const Bf16BackwardArguments& b
   return "";
 }
 
+std::int64_t reference_backward_memory(const FloatBackwardArguments& a) {
+  const std::int64_t states = ceil_div(a.L, 64) + std::min(a.L, 64) + 2;
+  return std::int64_t(sizeof(double)) * states * a.Dk * a.Dv * processor_count();
+}
+
 std::int64_t recurrent_backward_memory(const FloatBackwardArguments& a) {
   return (4 * std::int64_t(a.Dk) * a.Dv + 8 * std::int64_t(a.L)) * processor_count();
 }

@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kThreads)
     load_tile(tiles.V, a.v.row(part.b, part.h, t) + part.first_column, a.v.stride_l, a.L - t, columns);
     if (threadIdx.x < 32) sums.store(ChunkSums(load_g(a, part.b, part.h, t, a.L)));
     __syncthreads();
-    const DirectedDecays directed(sums, g.is_reversed);
+    const DirectedDecays directed(sums, g.is_reversed, a.L - 1 - t);
     update_state<Shape>(S, tiles.K, tiles.V, directed);
     decay *= directed.whole;
   }

@@ -53,6 +53,30 @@ __device__ __forceinline__ void decay_transposed_scores(tile::ScoreFragments& p,
   }
 }
 
+/// The scores of the thread's two rows with themselves, times scale, by a warpgroup. `scores` has zeros there then.
+__device__ __forceinline__ float2 take_own_scores(tile::WarpgroupScores& scores, float scale) {
+  float upper = 0, lower = 0;
+#pragma unroll
+  for (int i = 0; i < kChunk; i += 16) {
+    if (i != tile::warp_in_group() * 16) continue;
+#pragma unroll
+    for (int n = i / 2; n < i / 2 + 8; ++n) {
+      if (wgmma_column(n) != wgmma_row(n)) continue;
+      (n % 4 < 2 ? upper : lower) = scores[n];
+      scores[n] = 0;
+    }
+  }
+  return make_float2(scale * warp_sum<4>(upper), scale * warp_sum<4>(lower));
+}
+
+/// Position i adds nothing to the state. By the warp that has stored the chunk's decays.
+__device__ __forceinline__ void leave_out_of_state(const ChunkDecays& decays, int i) {
+  if (int(lane_index()) != i / 2) return;
+  const SplitFactors two = decays.pair_to_end(i / 2 * 2);
+  const std::uint32_t other = i % 2 == 0 ? 0xFFFF0000u : 0x0000FFFFu;
+  reinterpret_cast<uint2*>(decays.data + 2 * kChunk)[i / 2] = make_uint2(two.upper & other, two.lower & other);
+}
+
 /// 64 columns of a warp's 16 rows in bf16, as fragments of A.
 using RowFragments = std::uint32_t[4][4];
 
@@ -83,6 +107,23 @@ __device__ __forceinline__ void store_row_products(float* to, int rows, const Ro
   lower = warp_sum<4>(lower);
   if (lane % 4 == 0 && wgmma_row(0) < rows) store_global(to + wgmma_row(0), upper);
   if (lane % 4 == 0 && wgmma_row(2) < rows) store_global(to + wgmma_row(2), lower);
+}
+
+/// Adds to each of the thread's two rows of O its factor times the row of V.
+/// @param V the warp's rows of it
+__device__ __forceinline__ void add_rows(tile::WarpgroupOutput& O, float2 factors, const RowFragments& V) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float* sums = O + i * 8 + half * 4;
+      const float2 above = unpack(V[i][2 * half]), below = unpack(V[i][2 * half + 1]);
+      sums[0] += factors.x * above.x;
+      sums[1] += factors.x * above.y;
+      sums[2] += factors.y * below.x;
+      sums[3] += factors.y * below.y;
+    }
+  }
 }
 
 }  // namespace tutorial::simple_gla

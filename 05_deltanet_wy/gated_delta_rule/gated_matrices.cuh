@@ -91,7 +91,7 @@ struct Gates {
 
   /// The first one's position in a chunk.
   static __device__ __forceinline__ int position() { return 2 * int(lane_index()); }
-  /// Those of a chunk. prepare_gated.cuh says why no gate is taken as less than 2^-40.
+  /// Those of a chunk. prepare_gated.cuh says why no gate is taken as less than 2^-127.
   /// @param g of position() @param left how many positions are left from the chunk's first one on
   __device__ __forceinline__ void load(const float* g, std::int64_t stride, int left) {
     first = position() < left ? load_global(g) : 0.0f;
@@ -99,7 +99,7 @@ struct Gates {
   }
   /// Their running sums.
   __device__ __forceinline__ Gates sums() const {
-    constexpr float kStrongest = -40;
+    constexpr float kStrongest = -127;
     const float x = max(tile::base2(first), kStrongest), y = max(tile::base2(second), kStrongest);
     const float sum = warp_prefix_sum(x + y);
     return {sum - y, sum};

@@ -10,10 +10,9 @@
 /// same: A is D A' D^-1 with D = diag(exp(b)), so (I + A)^-1 = D (I + A')^-1 D^-1. But where keys are longer than 1,
 /// the elements of (I + A')^-1 may grow without bound while those of (I + A)^-1 stay small, because each step fades.
 ///
-/// All logarithms are to base 2. A gate is taken as at least 2^-40, as in chapter 04. Then a chunk's sums are at least
-/// -2560, where neighbouring fp32 numbers are 2^-12 apart, so a gate near 1 keeps its digits behind strong ones. bf16
-/// has 8 bits, so adding 2^-40 of the state to what comes after it changes nothing, unless the state is 2^32 times as
-/// large.
+/// All logarithms are to base 2. A gate is taken as at least 2^-127, as in chapter 04. Then a chunk's sums are at least
+/// -8128, where neighbouring fp32 numbers are 2^-11 apart, so a gate near 1 keeps its digits behind strong ones. No
+/// gate that is a normal number of fp32 is that small, and ex2() makes 0 of 2^-127.
 ///
 /// Shapes: q, k [B, H, L, Dk], beta, g [B, H, L] in; Prepared out.
 /// Thread mapping: block (n, h, b) computes chunk n of head (b, h), as in chunk/prepare.cu.

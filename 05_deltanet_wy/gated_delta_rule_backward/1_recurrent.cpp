@@ -1,32 +1,29 @@
 /// @file
 /// `recurrent`: the gradients position after position, without storing a state.
 ///
-/// Idea: three walks. The first goes forwards with S and computes dq and what is wrong with each answer, r. The second
+/// Idea: two walks. The first goes forwards with S and computes dq and what is wrong with each answer, r. The second
 /// goes backwards with dS, whose step needs no S, and computes dv, dbeta and the part of dk that is due to the write.
-/// It fades dS where the first walk has faded S. The third goes forwards with S once more, for the part of dk that is
-/// due to the read. The gradient of a gate would need S and dS of the same position, `<dS', S'>`. But the sum of this
-/// over all elements follows from rows that are there anyway, from the last position to the first.
+/// It fades dS where the first walk has faded S. The part of dk that is due to the read and the gradient of a gate need
+/// the state S' of their position, which a gate has just faded. So the first walk keeps S before each segment of 64
+/// positions, and the second computes the S' of a segment from it. Every term of dg_t = <dS', S'> contains the gate:
+/// however strong gates are, no digit is lost.
 /// Grows out of: 05_deltanet_wy/delta_rule_backward/1_recurrent.cpp
 /// Improves on: the stage of `delta_rule` knows no gates.
-/// Unchanged: the three walks, and what each of them leaves.
+/// Unchanged: the steps of both directions, and what each of them leaves.
 /// Equation:
 ///
 ///     S' = exp(g_t) S,   r_t = v_t - k_t S',   S = S' + beta_t k_t^T r_t      t = 1 ... L
 ///     dq_t = scale do_t S^T
 ///
 ///     dS = dS + scale q_t^T do_t,   e = k_t dS                                t = L ... 1
-///     dv_t = beta_t e,   dbeta_t = e . r_t,   dk_t = beta_t r_t dS^T
-///     dS = exp(g_t) (dS - k_t^T dv_t)
-///
-///     S' = exp(g_t) S,   dk_t = dk_t - dv_t S'^T,   S = S' + beta_t k_t^T r_t  t = 1 ... L
-///
-///     dg_t = dg_{t+1} + q_t . dq_t - v_t . dv_t,   dg_{L+1} = <dfinal_state, S_L>
+///     dv_t = beta_t e,   dbeta_t = e . r_t,   dk_t = beta_t r_t dS^T - dv_t S'^T
+///     dS' = dS - k_t^T dv_t,   dg_t = <dS', S'>,   dS = exp(g_t) dS'
 ///
 /// Shapes: q, k, dq, dk [B, H, L, Dk]; v, do, dv [B, H, L, Dv]; beta, g, dbeta, dg [B, H, L]; S, dS [Dk, Dv]; fp32 in
 /// host memory. The walks compute in double, because this stage is the reference of the other.
 /// Thread mapping: OpenMP gives each thread one head at a time.
-/// Resources: two states, 4 L rows of Dv and 5 L rows of Dk in double per thread.
-/// Work: 3, 4 and 2 Dk Dv multiply-adds per position in the three walks, and 3 Dk Dv multiplications by gates.
+/// Resources: ceil(L / 64) + 66 states, 4 L rows of Dv and 5 L rows of Dk in double per thread.
+/// Work: 3 Dk Dv multiply-adds per position in the first walk, 7 in the second, and 3 Dk Dv multiplications by gates.
 /// Bytes: each input and each gradient once.
 /// Bound by: the cores' arithmetic, one position after the other.
 /// Requires: what `recurrent` of the operator requires.
@@ -44,13 +41,15 @@ namespace {
 
 using namespace delta_rule;  // rows
 
+constexpr int kSegment = 64;
+
 /// S = exp(g) S.
 void fade(Rows& S, double g) {
   const double gate = std::exp(g);
   for (double& x : S.data) x *= gate;
 }
 
-/// The three walks of one (batch, head).
+/// Both walks of one (batch, head).
 void walks(const FloatBackwardArguments& a, int b, int h) {
   const int L = a.L;
   const double scale = double(a.scale);
@@ -60,8 +59,10 @@ void walks(const FloatBackwardArguments& a, int b, int h) {
   std::vector<double> factors;
   if (a.normalize_keys) factors = normalize(k);
 
+  std::vector<Rows> kept;  // S before each segment
   Rows S = read(a.initial_state, b, h, a.Dk, a.Dv), v = read(a.v, b, h, L, a.Dv), r = v;
   for (int t = 0; t < L; ++t) {
+    if (t % kSegment == 0) kept.push_back(S);
     fade(S, *g[t]);
     add_read(r[t], -1, k[t], S);
     add_outer(S, *beta[t], k[t], r[t]);
@@ -69,25 +70,30 @@ void walks(const FloatBackwardArguments& a, int b, int h) {
   }
 
   Rows dS = read(a.dfinal_state, b, h, a.Dk, a.Dv);
-  double sum = dot(S[0], dS[0], S.data.size());  // <dfinal_state, S_L>, then dg_t
-  for (int t = L - 1; t >= 0; --t) {
-    add_outer(dS, scale, q[t], d_o[t]);
-    add_read(dv[t], 1, k[t], dS);  // e_t
-    *dbeta[t] = dot(dv[t], r[t], r.width);
-    *dbeta_subtracted[t] = dot(dv[t], v[t], v.width) - *dbeta[t];
-    for (std::size_t j = 0; j < dv.width; ++j) dv[t][j] *= *beta[t];
-    add_transposed_read(dk[t], *beta[t], r[t], dS);
-    add_outer(dS, -1, k[t], dv[t]);
-    fade(dS, *g[t]);
-    *dg[t] = sum += dot(q[t], dq[t], q.width) - dot(v[t], dv[t], v.width);
-  }
-
-  S = read(a.initial_state, b, h, a.Dk, a.Dv);
-  for (int t = 0; t < L; ++t) {
-    fade(S, *g[t]);
-    add_transposed_read(subtracted[t], 1, dv[t], S);
-    for (std::size_t d = 0; d < dk.width; ++d) dk[t][d] -= subtracted[t][d];
-    add_outer(S, *beta[t], k[t], r[t]);
+  for (int end = L; end > 0; kept.pop_back()) {
+    const int first = (end - 1) / kSegment * kSegment;
+    std::vector<Rows> faded;  // S' of the segment
+    S = kept.back();
+    for (int t = first; t < end; ++t) {
+      fade(S, *g[t]);
+      faded.push_back(S);
+      add_outer(S, *beta[t], k[t], r[t]);
+    }
+    for (int t = end - 1; t >= first; --t) {
+      const Rows& before = faded[std::size_t(t - first)];
+      add_outer(dS, scale, q[t], d_o[t]);
+      add_read(dv[t], 1, k[t], dS);  // e_t
+      *dbeta[t] = dot(dv[t], r[t], r.width);
+      *dbeta_subtracted[t] = dot(dv[t], v[t], v.width) - *dbeta[t];
+      for (std::size_t j = 0; j < dv.width; ++j) dv[t][j] *= *beta[t];
+      add_transposed_read(dk[t], *beta[t], r[t], dS);
+      add_transposed_read(subtracted[t], 1, dv[t], before);
+      for (std::size_t d = 0; d < dk.width; ++d) dk[t][d] -= subtracted[t][d];
+      add_outer(dS, -1, k[t], dv[t]);  // dS'
+      *dg[t] = dot(dS[0], before[0], dS.data.size());
+      fade(dS, *g[t]);
+    }
+    end = first;
   }
   if (a.normalize_keys) through_normalization(dk, subtracted, k, factors);
   write(a.dq, b, h, dq);

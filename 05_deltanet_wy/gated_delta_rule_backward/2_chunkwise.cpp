@@ -18,16 +18,16 @@
 /// The parenthesis is r_t of `recurrent`.
 ///
 /// What is new is dg, and it needs no gradient of any factor. The gate of t multiplies the whole faded state S'_t =
-/// exp(g_t) S_{t-1}, so dg_t = <dS'_t, S'_t>, the sum of the products of all elements. Two facts turn that into rows.
-/// The step to S_t is linear in S'_t and v_t together, so <dS_t, S_t> = <dS'_t, S'_t> + dv_t . v_t. And what follows from
-/// S_t is o_t and S'_{t+1}, both linear in it, so <dS_t, S_t> = q_t . dq_t + dg_{t+1}. Hence
+/// exp(g_t) S_{t-1}, so dg_t = <dS'_t, S'_t>, the sum of the products of all elements. What the gate of t has and that of
+/// t + 1 has not is read at t; what the latter has alone is written at t. Hence
 ///
-///     dg_t = dg_{t+1} + q_t . dq_t - v_t . dv_t,   dg_{L+1} = <dfinal_state, S_L>
+///     dg_t = dg_{t+1} + q_t . dq_t + k_t . (dk_t due to the read - dk_t due to the write),
+///     dg_{L+1} = <dfinal_state, S_L>
 ///
-/// a running sum from the end, over chunks as over positions. Where gates are strong, dg is far smaller than the terms
-/// of this sum. In double that costs nothing. Kernels in bf16 cannot afford it. Theirs add up what crosses the gate, so
-/// that every term contains it: what positions behind it read from S, what those before it write for later chunks, pairs
-/// of a position before it and one behind it, and <S, dS> of the whole chunk (dispatch/tensor_core.cu).
+/// a running sum from the end, over chunks as over positions. Where gates are strong, dg is far smaller than what passes
+/// none: pairs of a position with itself, which are in q_t . dq_t and in k_t . dk_t, and what the last position writes
+/// to the final state, which is in dg_{L+1} and taken away at L. Both are left out. Then each term contains a gate, and
+/// where all gates are equally strong, dg keeps its digits. `tensor_core` in dispatch/ sums in the same way.
 /// Grows out of: 05_deltanet_wy/delta_rule_backward/2_chunkwise.cpp
 /// Improves on: `recurrent` takes 3 L dependent steps. Here L / C steps in each direction depend on each other.
 /// Unchanged: both walks, the order of the lines, and the triangular systems.
@@ -84,7 +84,16 @@ struct ChunkOf : Chunk {
     v_new = (beta.asDiagonal() * KK).eval().triangularView<Eigen::UnitLower>().solve(beta.asDiagonal() * R);
   }
   double whole() const { return from_start[from_start.size() - 1]; }  // exp(b_e)
+  /// The state after the chunk, with what its first `count` positions write.
+  Matrix after(const Matrix& S, Eigen::Index count) const {
+    return whole() * S + (to_end.head(count).asDiagonal() * K.topRows(count)).transpose() * v_new.topRows(count);
+  }
 };
+
+/// Positions of the chunk from t on whose writes a gate may reach: the last one of all writes to the final state alone.
+Eigen::Index count_of_writers(const FloatBackwardArguments& a, int t, Eigen::Index C) {
+  return t + C == a.L ? C - 1 : C;
+}
 
 /// The gradients of the chunk that begins at position t. dS is that of the state after it, then of the state before it.
 /// @param dg that of the position after the chunk, then of its first
@@ -96,14 +105,19 @@ void backwards(const FloatBackwardArguments& a, int b, int h, int t, const Matri
   const Matrix dv_new = P.transpose() * dO + x.to_end.asDiagonal() * (x.K * dS);
   const Matrix A = x.beta.asDiagonal() * x.KK;
   const Matrix E = A.transpose().triangularView<Eigen::UnitUpper>().solve(dv_new), dV = x.beta.asDiagonal() * E;
-  const Matrix Y = (dO * x.v_new.transpose()).cwiseProduct(x.Gamma);
+  const Matrix Y = lower<false>((dO * x.v_new.transpose()).cwiseProduct(x.Gamma));
   const Matrix Z = lower<false>((dV * x.v_new.transpose()).cwiseProduct(x.Gamma));
 
-  const Matrix dQ = x.from_start.asDiagonal() * (dO * S.transpose()) + Y * x.K;
-  Matrix dK = x.to_end.asDiagonal() * (x.v_new * dS.transpose()) + Y.transpose() * x.Q -
-              x.from_start.asDiagonal() * (dV * S.transpose()) - (Z + Z.transpose()) * x.K;
-  Vector dgs = x.Q.cwiseProduct(dQ).rowwise().sum() - x.V.cwiseProduct(dV).rowwise().sum();
+  Matrix dQ = x.from_start.asDiagonal() * (dO * S.transpose()) + Y * x.K;
+  const Matrix reading = -(x.from_start.asDiagonal() * (dV * S.transpose()) + Z * x.K);
+  const Matrix writing = x.to_end.asDiagonal() * (x.v_new * dS.transpose()) + Y.transpose() * x.Q - Z.transpose() * x.K;
+  Vector dgs = (x.Q.cwiseProduct(dQ) + x.K.cwiseProduct(reading)).rowwise().sum();
+  const Eigen::Index writers = count_of_writers(a, t, dgs.size());
+  dgs.head(writers) -= x.K.cwiseProduct(writing).topRows(writers).rowwise().sum();
   for (Eigen::Index i = dgs.size() - 1; i >= 0; --i) dgs[i] = dg += dgs[i];
+  const Vector own = dO.cwiseProduct(x.v_new).rowwise().sum();  // y_t: the pairs (t, t)
+  dQ += own.asDiagonal() * x.K;
+  Matrix dK = reading + writing + own.asDiagonal() * x.Q;
   if (a.normalize_keys) {
     const Vector along = (dK.array() * x.K.array()).rowwise().sum();
     dK = x.factors.asDiagonal() * (dK - along.asDiagonal() * x.K);
@@ -124,10 +138,11 @@ Matrix start_of(const FloatBackwardArguments& a, const View<const float>& state,
 
 /// Both walks of a head.
 void walks(const FloatBackwardArguments& a, int b, int h) {
-  std::vector<Matrix> states{start_of(a, a.initial_state, b, h)};  // before each chunk, and after the last
+  // Before each chunk, and what of the final state has passed a gate.
+  std::vector<Matrix> states{start_of(a, a.initial_state, b, h)};
   for (int t = 0; t < a.L; t += a.C) {
     const ChunkOf x(a, b, h, t, states.back());
-    states.push_back(x.whole() * states.back() + (x.to_end.asDiagonal() * x.K).transpose() * x.v_new);
+    states.push_back(x.after(states.back(), count_of_writers(a, t, x.beta.size())));
   }
   Matrix dS = start_of(a, a.dfinal_state, b, h);
   double dg = dS.cwiseProduct(states.back()).sum();

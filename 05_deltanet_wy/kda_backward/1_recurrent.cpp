@@ -1,42 +1,32 @@
 /// @file
 /// `recurrent`: the gradients position after position, without storing a state.
 ///
-/// Idea: three walks. The first goes forwards with S. It computes dq and keeps r_t, what is wrong with the state's
-/// answers. The second goes backwards with dS, whose step needs no state: the operator is linear in v and S_0, so its
-/// adjoint is a recurrence of the same kind. It computes dv, dbeta, and the part of dk that is due to the write. The
-/// third goes forwards once more, for the part of dk that is due to the read. dg_t is the product of a state with a
-/// gradient of a state, of the same position, which no walk has at once. But multiply the lines of a step by S'_t, S_t
-/// and dS_t, and add up their rows: what dg loses and gains from position to position is products of rows that are
-/// there.
-///
-///     dg_t = dg_{t+1} + q_t . dq_t + k_t . (dk_t due to the read - dk_t due to the write)
-///     dg_{L+1} = the sums over the rows of dfinal_state . S_L
-///
-/// No gate is divided by. Where one is 0, dg_t is 0, too: there the sum cancels, up to its rounding errors.
+/// Idea: the step from the end is a recurrence of the same kind, because the operator is linear in v and S_0. A gate
+/// belongs to a row of the state, so its gradient is the product of a row of S', which it has just faded, and of a row
+/// of dS'. Every term contains the gate.
 /// Grows out of: 05_deltanet_wy/gated_delta_rule_backward/1_recurrent.cpp
 /// Improves on: the stage of `gated_delta_rule` has one gate for all rows of the state, and one dg.
-/// Unchanged: the three walks.
-/// Equation:
+/// Unchanged: both walks, and the states that are kept.
+/// Equation: . is element by element
 ///
-///     S'_t = diag(exp(g_t)) S_{t-1},   r_t = v_t - k_t S'_t,   S_t = S'_t + beta_t k_t^T r_t          t = 1 ... L
-///     dq_t = scale do_t S_t^T
+///     S' = diag(exp(g_t)) S,   r_t = v_t - k_t S',   S = S' + beta_t k_t^T r_t                        t = 1 ... L
+///     dq_t = scale do_t S^T
 ///
-///     dS_t += scale q_t^T do_t,   dv_t = beta_t k_t dS_t,   dbeta_t = (k_t dS_t) . r_t               t = L ... 1
-///     write_t = beta_t r_t dS_t^T,   dS_{t-1} = diag(exp(g_t)) (dS_t - k_t^T dv_t)
-///
-///     read_t = -dv_t S'_t^T,  dk_t = read_t + write_t                                                t = 1 ... L
+///     dS = dS + scale q_t^T do_t,   e = k_t dS                                                       t = L ... 1
+///     dv_t = beta_t e,   dbeta_t = e . r_t,   dk_t = beta_t r_t dS^T - dv_t S'^T
+///     dS' = dS - k_t^T dv_t,   dg_t = the sums of the rows of dS' . S',   dS = diag(exp(g_t)) dS'
 ///
 /// Shapes: q, k, g, dq, dk, dg [B, H, L, Dk]; v, do, dv [B, H, L, Dv]; beta, dbeta [B, H, L]; S, dS [Dk, Dv]; fp32 in
 /// host memory. The walks compute in double, because this stage is the reference of all others.
 /// Thread mapping: OpenMP gives each thread one head at a time.
-/// Resources: two states, 8 L rows of Dk and 4 L rows of Dv in double per thread.
-/// Work: 3, 4 and 3 Dk Dv multiply-adds per position in the three walks, and 3 Dk exponentials.
+/// Resources: ceil(L / 64) + 66 states, 7 L rows of Dk and 4 L rows of Dv in double per thread.
+/// Work: 3 Dk Dv multiply-adds per position in the first walk, 7 in the second, 3 Dk Dv multiplications by gates, and
+/// 3 Dk exponentials.
 /// Bytes: k and g three times, q, v, beta and do once or twice, each gradient once.
 /// Bound by: the cores' arithmetic, one position after the other.
 /// Requires: what `recurrent` of the operator requires.
 /// Weakness: 3 L dependent steps, and none is a matrix product. `chunkwise` has products.
-/// Sources: arXiv 2510.26692, equation 1, and its adjoint; the sum for dg: arXiv 2312.06635, section 4.3 and appendix,
-/// for gla.
+/// Sources: arXiv 2510.26692, equation 1, and its adjoint.
 
 #include <cmath>
 #include <vector>
@@ -49,6 +39,8 @@ namespace {
 
 using namespace delta_rule;  // rows
 
+constexpr int kSegment = 64;
+
 /// S = diag(exp(g)) S.
 void fade(Rows& S, const double* g) {
   for (int d = 0; d < S.count; ++d) {
@@ -57,7 +49,7 @@ void fade(Rows& S, const double* g) {
   }
 }
 
-/// The three walks of one (batch, head).
+/// Both walks of one (batch, head).
 void walks(const FloatBackwardArguments& a, int b, int h) {
   const int L = a.L;
   const double scale = double(a.scale);
@@ -67,8 +59,10 @@ void walks(const FloatBackwardArguments& a, int b, int h) {
   std::vector<double> factors;
   if (a.normalize_keys) factors = normalize(k);
 
+  std::vector<Rows> kept;  // S before each segment
   Rows S = read(a.initial_state, b, h, a.Dk, a.Dv), v = read(a.v, b, h, L, a.Dv), r = v;
   for (int t = 0; t < L; ++t) {
+    if (t % kSegment == 0) kept.push_back(S);
     fade(S, g[t]);
     add_read(r[t], -1, k[t], S);
     add_outer(S, *beta[t], k[t], r[t]);
@@ -76,31 +70,30 @@ void walks(const FloatBackwardArguments& a, int b, int h) {
   }
 
   Rows dS = read(a.dfinal_state, b, h, a.Dk, a.Dv);
-  std::vector<double> sum;  // over each row of dfinal_state . S_L, then dg_t
-  for (int d = 0; d < a.Dk; ++d) sum.push_back(dot(S[d], dS[d], S.width));
-  for (int t = L - 1; t >= 0; --t) {
-    add_outer(dS, scale, q[t], d_o[t]);
-    add_read(dv[t], 1, k[t], dS);  // e_t
-    *dbeta[t] = dot(dv[t], r[t], r.width);
-    *dbeta_subtracted[t] = dot(dv[t], v[t], v.width) - *dbeta[t];
-    for (std::size_t j = 0; j < dv.width; ++j) dv[t][j] *= *beta[t];
-    add_transposed_read(dk[t], *beta[t], r[t], dS);
-    add_outer(dS, -1, k[t], dv[t]);
-    fade(dS, g[t]);
-  }
-
-  S = read(a.initial_state, b, h, a.Dk, a.Dv);
-  for (int t = 0; t < L; ++t) {
-    fade(S, g[t]);
-    add_transposed_read(subtracted[t], 1, dv[t], S);
-    for (std::size_t d = 0; d < dk.width; ++d) dk[t][d] -= subtracted[t][d];
-    add_outer(S, *beta[t], k[t], r[t]);
-  }
-
-  for (int t = L - 1; t >= 0; --t) {  // subtracted is -read, and dk is write + read
-    for (std::size_t d = 0; d < dk.width; ++d) {
-      dg[t][d] = sum[d] += q[t][d] * dq[t][d] - k[t][d] * (2 * subtracted[t][d] + dk[t][d]);
+  for (int end = L; end > 0; kept.pop_back()) {
+    const int first = (end - 1) / kSegment * kSegment;
+    std::vector<Rows> faded;  // S' of the segment
+    S = kept.back();
+    for (int t = first; t < end; ++t) {
+      fade(S, g[t]);
+      faded.push_back(S);
+      add_outer(S, *beta[t], k[t], r[t]);
     }
+    for (int t = end - 1; t >= first; --t) {
+      const Rows& before = faded[std::size_t(t - first)];
+      add_outer(dS, scale, q[t], d_o[t]);
+      add_read(dv[t], 1, k[t], dS);  // e_t
+      *dbeta[t] = dot(dv[t], r[t], r.width);
+      *dbeta_subtracted[t] = dot(dv[t], v[t], v.width) - *dbeta[t];
+      for (std::size_t j = 0; j < dv.width; ++j) dv[t][j] *= *beta[t];
+      add_transposed_read(dk[t], *beta[t], r[t], dS);
+      add_transposed_read(subtracted[t], 1, dv[t], before);
+      for (std::size_t d = 0; d < dk.width; ++d) dk[t][d] -= subtracted[t][d];
+      add_outer(dS, -1, k[t], dv[t]);  // dS'
+      for (int d = 0; d < a.Dk; ++d) dg[t][d] = dot(dS[d], before[d], dS.width);
+      fade(dS, g[t]);
+    }
+    end = first;
   }
   if (a.normalize_keys) through_normalization(dk, subtracted, k, factors);
   write(a.dq, b, h, dq);

@@ -6,7 +6,8 @@
 /// same decays, so it is computed in the same two levels, and no factor is above 1. The gradient with respect to b
 /// takes no products of its own: b_t multiplies the row of X at t and divides that of K at t, so db_t is the row of X
 /// times its gradient minus the row of K times its own. That also holds for the rows that read and write the state.
-/// So dg, the sum of db from t to the end, is the sum that `recurrent` has.
+/// dg is the sum of db from t to the end. What has passed no gate would be its largest terms, and would have to cancel:
+/// the diagonal of Y, and what the last position writes to the final state. Both are left out.
 ///
 ///     forward                               adjoint, from the last line to the first
 ///     A = tril(diag(beta) <K, K>, -1)       Z = -tril(dV v_new^T, -1),  dK_x += <Z, .>,  dK_k += <Z^T, .>
@@ -91,12 +92,17 @@ struct Chunk {
     R = read_rows(a.v, batch, h, t, C, a.Dv) - K.cwiseProduct(from_start) * S;
     v_new = (beta.asDiagonal() * KK).eval().triangularView<Eigen::UnitLower>().solve(beta.asDiagonal() * R);
   }
-  /// The state after the chunk.
-  Matrix after(const Matrix& S) const {
+  /// The state after the chunk, with what its first `count` positions write.
+  Matrix after(const Matrix& S, Eigen::Index count) const {
     Matrix next = from_start.row(from_start.rows() - 1).asDiagonal() * S;
-    return next + K.cwiseProduct(to_end).transpose() * v_new;
+    return next + K.cwiseProduct(to_end).topRows(count).transpose() * v_new.topRows(count);
   }
 };
+
+/// Positions of the chunk from t on whose writes a gate may reach: the last one of all writes to the final state alone.
+Eigen::Index count_of_writers(const FloatBackwardArguments& a, int t, Eigen::Index C) {
+  return t + C == a.L ? C - 1 : C;
+}
 
 /// The gradients of the chunk that begins at position t. dS is that of the state after it, then of the state before it.
 /// @param dg that of the position after the chunk, then of its first
@@ -107,16 +113,20 @@ void backwards(const FloatBackwardArguments& a, int b, int h, int t, const Matri
   const Matrix P = decayed_products(x.Q, x.K, x.b), A = x.beta.asDiagonal() * x.KK;
   const Matrix dv_new = P.transpose() * dO + x.K.cwiseProduct(x.to_end) * dS;
   const Matrix E = A.transpose().triangularView<Eigen::UnitUpper>().solve(dv_new), dV = x.beta.asDiagonal() * E;
-  const Matrix Y = lower<true>(dO * x.v_new.transpose()), Z = -lower<false>(dV * x.v_new.transpose());
+  const Matrix Y = lower<false>(dO * x.v_new.transpose()), Z = -lower<false>(dV * x.v_new.transpose());
 
   Matrix dQ = x.from_start.cwiseProduct(dO * S.transpose());
   Matrix reading = -x.from_start.cwiseProduct(dV * S.transpose());   // dK_x
   Matrix writing = x.to_end.cwiseProduct(x.v_new * dS.transpose());  // dK_k
   add_adjoint(dQ, writing, Y, x.Q, x.K, x.b);
   add_adjoint(reading, writing, Z, x.K, x.K, x.b);
-  Matrix sums = x.Q.cwiseProduct(dQ) + x.K.cwiseProduct(reading - writing);
+  Matrix sums = x.Q.cwiseProduct(dQ) + x.K.cwiseProduct(reading);
+  const Eigen::Index writers = count_of_writers(a, t, C);
+  sums.topRows(writers) -= x.K.cwiseProduct(writing).topRows(writers);
   for (Eigen::Index i = C - 1; i >= 0; --i) dg += sums.row(i).transpose(), sums.row(i) = dg.transpose();
-  Matrix dK = reading + writing;
+  const Vector own = dO.cwiseProduct(x.v_new).rowwise().sum();  // the diagonal of Y
+  dQ += own.asDiagonal() * x.K;
+  Matrix dK = reading + writing + own.asDiagonal() * x.Q;
   if (a.normalize_keys) {
     const Vector along = (dK.array() * x.K.array()).rowwise().sum();
     dK = x.factors.asDiagonal() * (dK - along.asDiagonal() * x.K);
@@ -137,9 +147,11 @@ Matrix start_of(const FloatBackwardArguments& a, const View<const float>& state,
 
 /// Both walks of a head.
 void walks(const FloatBackwardArguments& a, int b, int h) {
-  std::vector<Matrix> states{start_of(a, a.initial_state, b, h)};  // before each chunk, and after the last
-  for (int n = 0; n < ceil_div(a.L, a.C); ++n) {
-    states.push_back(Chunk(a, b, h, n * a.C, states.back()).after(states.back()));
+  // Before each chunk, and what of the final state has passed a gate.
+  std::vector<Matrix> states{start_of(a, a.initial_state, b, h)};
+  for (int t = 0; t < a.L; t += a.C) {
+    const Chunk x(a, b, h, t, states.back());
+    states.push_back(x.after(states.back(), count_of_writers(a, t, x.beta.size())));
   }
   Matrix dS = start_of(a, a.dfinal_state, b, h);
   Vector dg = (dS.array() * states.back().array()).rowwise().sum();

@@ -33,7 +33,6 @@ auto as_chapter(const BackwardArguments& a) {
                                                    a.dinitial_state};
   }
   if constexpr (kRule == Rule::simple_gla) {
-    constexpr View<float> kNone{};
     return simple_gla::Bf16BackwardArguments{a.B,
                                              a.H,
                                              a.L,
@@ -52,8 +51,7 @@ auto as_chapter(const BackwardArguments& a) {
                                              a.dk,
                                              a.dv,
                                              a.dg,
-                                             a.dinitial_state,
-                                             kNone};
+                                             a.dinitial_state};
   }
   if constexpr (kRule == Rule::delta_rule) {
     constexpr View<float> kNone{};

@@ -57,7 +57,8 @@ Operator Operator::backward(std::string summary) const {
                     .draw = spec.in_graph ? normal() : Draw{},
                     .optional = !spec.in_graph,
                     .bf16 = spec.bf16,
-                    .in_graph = spec.in_graph});
+                    .in_graph = spec.in_graph,
+                    .times_scale = scale_ && spec.in_graph});
   }
   for (const Input& spec : inputs_) {
     if (spec.dtype != Dtype::fp32) continue;

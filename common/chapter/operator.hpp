@@ -31,6 +31,7 @@ struct Input {
   bool bf16 = true;           ///< bf16 stages take it in bf16, and a drawn one is rounded to bf16 for all stages
   bool in_graph = true;       ///< false for an initial state: the graph measure leaves it out
   bool weight = false;        ///< a layer's weight: --weights may give it
+  bool times_scale = false;   ///< every output that depends on it is linear in the scale times this input
   std::function<bool(double value, const Sizes& sizes)> valid = {};  ///< of an element; none: every finite value is
   std::string requirement = {};  ///< what `valid` asks for, as in "g[0, 0, 3] = 0.5: must be at most 0"
 };
@@ -145,12 +146,15 @@ class Operator {
   /// `d` before its name, which is absent unless a file gives it where the output is not part of the graph measure; and
   /// as outputs the gradients of the inputs, named likewise. Sizes, scale and parameters are this operator's;
   /// reference, work and stages are not. A file with `dfinal_state` is refused where this operator has no final state.
+  /// GPU stages sum up dS / scale. So where the scale has no reciprocal in fp32, they get the same problem in other
+  /// words: scale 1, and zeros for the gradients that the scale multiplies, such as `do`.
   Operator backward(std::string summary) const;
   /// Adds an input: what a call finds under its name.
   Operator& input(Input input);
   /// Adds an output, which each stage fills.
   Operator& output(Output output);
-  /// Marks an output that there is: see Output::cancels. std::logic_error where there is none of this name.
+  /// Marks an output that there is: see Output::cancels. std::logic_error where there is none of this name. The gradient
+  /// of a gate needs no mark: common/README.md says why its error is relative to its own size, however strong gates are.
   Operator& cancels(std::string_view output);
   /// A file with a tensor of this name is refused, for a reason such as "it has no final state": the results would not
   /// be those of the whole file.

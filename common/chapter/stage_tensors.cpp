@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <stdexcept>
 
@@ -109,12 +110,18 @@ TensorReference StridedTensor::reference(bool writable) {
 StageTensors::StageTensors(const Operator& definition, const Problem& problem, Processor processor, Dtype dtype,
                            Dtype rounded_to, const Layout& layout)
     : definition_(definition), sizes_(problem.sizes), scale_(problem.scale), parameters_(problem.parameters) {
+  const bool has_reciprocal = std::isfinite(1 / static_cast<float>(scale_));
   for (const Input& spec : definition.inputs()) {
     const auto found = problem.inputs.find(spec.name);
     if (found == problem.inputs.end()) continue;
     const bool is_bf16 = spec.bf16 && spec.dtype == Dtype::fp32;
     StridedTensor tensor(processor, is_bf16 ? dtype : spec.dtype, spec.dims, found->second.shape(), layout);
-    if (is_bf16 && rounded_to != Dtype::fp32) {
+    if (spec.times_scale && !has_reciprocal && processor == Processor::gpu) {  // see Operator::backward()
+      Tensor zeros(Dtype::fp32, found->second.shape());
+      zeros.fill_bytes(0);
+      tensor.upload(zeros);
+      scale_ = 1;
+    } else if (is_bf16 && rounded_to != Dtype::fp32) {
       tensor.upload(found->second.to(rounded_to).to(Dtype::fp32));
     } else {
       tensor.upload(found->second);

@@ -38,4 +38,17 @@ __device__ __forceinline__ int warp_index() {
   return hide_from_compiler(int(threadIdx.x)) / 32;
 }
 
+/// Sums over rows: one number for each 8 t + lane / 4, of the lane's columns.
+using RowSums = float[kChunk / 8];
+
+/// The warp's part of such sums, to shared memory. @param parts [C]
+__device__ __forceinline__ void store_parts(float* parts, const RowSums& products) {
+  const int lane = fresh_lane();
+#pragma unroll
+  for (int t = 0; t < kChunk / 8; ++t) {
+    const float sum = warp_sum<4>(products[t]);
+    if (lane % 4 == 0) parts[t * 8 + lane / 4] = sum;
+  }
+}
+
 }  // namespace tutorial::tile

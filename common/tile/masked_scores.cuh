@@ -28,6 +28,19 @@ struct NoEpilogue {
   __device__ void row(int, int, float) {}
 };
 
+/// Another epilogue, but the scores of positions with themselves go to memory without it, and P has zeros there.
+template <class Epilogue>
+struct OffDiagonal : Epilogue {
+  float* own;  ///< [C] in shared memory: products times Epilogue::scale
+
+  /// As NoEpilogue's.
+  __device__ float score(int t, int i, float product) {
+    if (t != i) return Epilogue::score(t, i, product);
+    own[t] = Epilogue::scale * product;
+    return 0;
+  }
+};
+
 /// P = (Q K^T) . M in bf16, by all warps of the block. The caller has a barrier before it (Q and K are there, and no
 /// warp reads P any more) and one after it (P is there).
 ///

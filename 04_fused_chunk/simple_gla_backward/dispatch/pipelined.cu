@@ -62,7 +62,8 @@ __global__ void __launch_bounds__(kThreads, 2) gradient_walk_kernel(Gradient g, 
   const typename Shape::ScoreTile P{memory + kPipelineDepth * ChunkTiles<Shape>::kElements};
   const typename Shape::ValueTile partner{P.data + kChunk * kChunk};
   const WalkedSums walked{reinterpret_cast<float*>(partner.data + kChunk * Shape::kDv)};
-  const TileProducts row_products{walked.memory + WalkedSums::kBytes / sizeof(float)};
+  float* own = walked.memory + WalkedSums::kBytes / sizeof(float);
+  const TileProducts row_products{own, own + kChunk};
   const std::int64_t heads = std::int64_t(a.B) * a.H, first_product = (tile * heads + part.head) * a.L;
 
   const auto position = [&](int i) { return part.begin + (g.is_reversed ? N - 1 - i : i) * kChunk; };
@@ -103,19 +104,20 @@ __global__ void __launch_bounds__(kThreads, 2) gradient_walk_kernel(Gradient g, 
     cp_async_commit();
     const ChunkTiles<Shape> tiles = tiles_of(i);
     const SharedSums sums = walked.sums_of(t);
-    const DirectedDecays directed(sums, g.is_reversed);
+    const DirectedDecays directed(sums, g.is_reversed, a.L - 1 - t);
     typename Shape::Output O = {};
     masked_scores<Shape>(P, g.is_reversed ? tiles.K : tiles.Q, g.is_reversed ? tiles.Q : tiles.K,
-                         DecayedScores{sums, a.scale});
+                         OffDiagonal<DecayedScores>{{sums, a.scale}, row_products.own});
     add_from_state<Shape>(O, tiles.Q, S);
     scale_rows<Shape>(O, [&](int row) { return a.scale * directed.from_state(row); });
     if (i + 1 < N) walked.add_up(position(i + 1));
     cp_async_wait<1>();  // the partner
     __syncthreads();
     g.is_reversed ? add_from_transposed_scores<Shape>(O, P, tiles.V) : add_from_scores<Shape>(O, P, tiles.V);
+    if (products) row_products.multiply<Shape>(O, partner);
+    add_rows<Shape>(O, tiles.V, [&](int t) { return row_products.own[t]; });
     update_state<Shape>(S, tiles.K, tiles.V, directed);
     store_output<Shape>(a.o.row(b, h, t) + first_column, a.o.stride_l, rows, columns, O, tiles.V, 1.0f);
-    if (products) row_products.multiply<Shape>(O, partner);
   }
   __syncthreads();
   if (products) row_products.store(products + first_product + position(N - 1), a.L - position(N - 1));

@@ -10,7 +10,8 @@
 namespace tutorial::gated_delta_rule {
 
 std::int64_t recurrent_backward_memory(const FloatBackwardArguments& a) {
-  return 8 * (std::int64_t(a.L) * (5 * a.Dk + 4 * a.Dv + 6) + 2 * std::int64_t(a.Dk) * a.Dv) * processor_count();
+  const std::int64_t L = a.L, Dk = a.Dk, Dv = a.Dv, states = ceil_div(a.L, 64) + std::min<std::int64_t>(L, 64) + 2;
+  return 8 * (L * (5 * Dk + 4 * Dv + 6) + states * Dk * Dv) * processor_count();
 }
 
 std::int64_t chunkwise_backward_memory(const FloatBackwardArguments& a) {

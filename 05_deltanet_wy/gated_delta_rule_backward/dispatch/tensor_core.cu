@@ -5,8 +5,8 @@
 /// and P, which prepare() computes, and multiply Y and Z as these are computed. The diagonal matrices multiply rows or
 /// columns of sums in registers. So the walks and the last kernel are those of `both_ends`.
 ///
-/// dg is new. dg_t = dg_{t+1} + q_t . dq_t - v_t . dv_t of `recurrent` is a difference of sums that are larger than dg
-/// where gates are strong, and in bf16 nothing would be left of it. But in the last kernel S and dS of the chunk are
+/// dg is new. As a difference of sums over rows it would contain what passes no gate, which is larger than dg where
+/// gates are strong, and in bf16 nothing would be left of it. But in the last kernel S and dS of the chunk are
 /// both there. The gate of position p multiplies what is read from S at p or behind it, what is written before p and
 /// read in later chunks, pairs of positions with p between them, and the state on its way through the chunk:
 ///
@@ -14,7 +14,8 @@
 ///
 /// Each term contains the gate. The sums over pairs are computed as differences of row sums and column sums, for
 /// which dq and dk have all that is needed: the same rounded Y and Z are the factors of both. So the pairs without p
-/// between them cancel but for errors of fp32. The pairs (t, t) are left out and added to dq and dk afterwards.
+/// between them cancel but for errors of fp32. The pairs (t, t) are left out and added to dq and dk afterwards. What the
+/// last position of all writes to the final state passes no gate, and is left out, too.
 /// Improves on: `chunkwise` computes the chunks of a head one after the other, on the CPU.
 /// Unchanged: two walks in one launch, then all chunks at once; T in two bf16; beta of at least 2^-32.
 /// Equation: S' = dS / scale in the walk from the end. D_q = diag(exp(b)), D_k = diag(f exp(b)), D_e = diag(exp(b_e -
@@ -282,51 +283,6 @@ struct ChunkTilesOf {
   Positions<Shape::kWarps> at;
 };
 
-/// Products of rows: one number for each 8 t + lane / 4, of the lane's columns.
-using RowProducts = float[kChunk / 8];
-
-/// Calls f(t, two elements of O, two of X) for all pairs of elements that the lane holds; t counts the lane's rows.
-template <class Shape, class Output, class F>
-__device__ __forceinline__ void for_each_pair(Output& O, const typename Shape::ValueTile& X, F f) {
-  const int lane = fresh_lane(), corner = X.unit(lane / 4, warp_index() * Shape::kWarpColumns);
-#pragma unroll
-  for (int t = 0; t < kChunk / 8; ++t) {
-#pragma unroll
-    for (int j = 0; j < Shape::kWarpColumns / 8; ++j) {
-      const auto* place = X.data + X.advance(corner, t * 8, j * 8) + lane % 4 * 2;
-      f(t, &O[t / 2][j][t % 2 * 2], unpack(*reinterpret_cast<const std::uint32_t*>(place)));
-    }
-  }
-}
-
-/// products += sign times those of the rows of O and X.
-template <class Shape>
-__device__ __forceinline__ void add_row_products(RowProducts& products, float sign, const typename Shape::Output& O,
-                                                 const typename Shape::ValueTile& X) {
-  for_each_pair<Shape>(O, X, [&](int t, const float* o, float2 x) { products[t] += sign * (o[0] * x.x + o[1] * x.y); });
-}
-
-/// O_t += factor(t) X_t
-template <class Shape, class Factor>
-__device__ __forceinline__ void add_rows(typename Shape::Output& O, const typename Shape::ValueTile& X, Factor factor) {
-  const int lane = fresh_lane();
-  for_each_pair<Shape>(O, X, [&](int t, float* o, float2 x) {
-    const float f = factor(t * 8 + lane / 4);
-    o[0] += f * x.x;
-    o[1] += f * x.y;
-  });
-}
-
-/// The warp's part of row products, to shared memory.
-__device__ __forceinline__ void store_parts(float* parts, const RowProducts& products) {
-  const int lane = fresh_lane();
-#pragma unroll
-  for (int t = 0; t < kChunk / 8; ++t) {
-    const float sum = warp_sum<4>(products[t]);
-    if (lane % 4 == 0) parts[t * 8 + lane / 4] = sum;
-  }
-}
-
 /// The sum of the warps' parts.
 template <int kWarps>
 __device__ __forceinline__ float sum_of_parts(const float (&parts)[kWarps][kChunk], int t) {
@@ -415,7 +371,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kDk <= 128 ? 2 : 1)
     return j < count ? load_global(states + j * stride) : uint4{};
   };
   const int unit = dO.unit(int(lane_index()) % 16, int(lane_index()) / 16 * 8);
-  RowProducts products = {};
+  RowSums products = {};
   typename Shape::Output dK = {};  // reading, then all
   {
     typename Shape::Output dQ = {};
@@ -445,8 +401,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kDk <= 128 ? 2 : 1)
       add_from_fragments<Shape>(writing, v_new, unit, j, s);
     }
     scale_rows<Shape>(writing, [&](int t) { return at.decay(kChunk - 1, t); });
-    RowProducts writes = {};
-    add_row_products<Shape>(writes, 1, writing, K);
+    RowSums writes = {};
+    add_row_products<Shape>(writes, 1, writing, K, rows - 1);
     float sum = 0;
 #pragma unroll
     for (const float write : writes) sum += write;
@@ -454,7 +410,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kDk <= 128 ? 2 : 1)
     if (lane_index() == 0) at.state[warp] = states;
     add_from_transposed_scores<Shape>(writing, Y, Q);
     add_from_transposed_scores<Shape>(writing, Z, K);
-    add_row_products<Shape>(products, -1, writing, K);
+    add_row_products<Shape>(products, -1, writing, K, rows - 1);
     store_parts(at.parts[warp], products);
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
@@ -467,7 +423,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kDk <= 128 ? 2 : 1)
   }
   add_rows<Shape>(dK, Q, [&](int t) { return at.own[t]; });
   if (g.normalize_keys) {
-    RowProducts along = {};
+    RowSums along = {};
     add_row_products<Shape>(along, 1, dK, K);
     store_parts(at.along[warp], along);
   }

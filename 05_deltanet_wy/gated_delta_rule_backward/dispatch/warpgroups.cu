@@ -12,14 +12,14 @@
 ///     dQ       dO S^T, D_q | + Y K | q . dq | + y_t k_t | to memory
 ///     dK       dV S^T, D_k | + Z K | x | + v_new dS^T, D_e | + Y^T Q | + Z^T K | y | + y_t q_t | to memory
 ///
-/// The pairs (t, t) come after these products, so that they never are in dg. All else that x and y have in common is
-/// in dg, or cancels but for errors of fp32.
+/// The pairs (t, t) come after these products, so that they never are in dg; nor is what the last position of all writes:
+/// there dg takes x alone. All else that x and y have in common is in dg, or cancels but for errors of fp32.
 ///
 /// What is added up to dg goes as far as a pair, 128 positions. The formulas of `tensor_core` hold for a chunk of any
 /// length: S is the state before the pair, dS the one after it, and a pair of positions is in dg wherever both are in
-/// the same pair of chunks. The sums b_t go from the start of a pair to its end. With all gates at their least, 2^-40,
-/// they reach -5120, where neighbouring fp32 numbers are 2^-11 apart: a decay is then exact to 2^-12, which is less than
-/// what bf16 does to it.
+/// the same pair of chunks. The sums b_t go from the start of a pair to its end. With all gates at their least, 2^-127,
+/// they reach -16256, where neighbouring fp32 numbers are 2^-10 apart: a decay is then off by 2^-9 at the very worst, as
+/// much as what bf16 does to it.
 ///
 /// With the sums of gates and the products of rows, the two warpgroups' instructions do not fit into the instruction
 /// cache any more, if each has its own, as in `longer_chunks`. So both run the same ones, with the number of the chunk
@@ -228,16 +228,20 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
   };
   // One lane of a row keeps the sum of its products in shared memory. In a register the compiler would put the sum off
   // until the end of the pair, and keep what it is computed from until then.
-  const auto pass_on = [&](const TwoRows& products, float factor, bool is_first = false) {
+  // What the last position of all writes passes no gate: `of_last` is its factor.
+  int last = 0;  // that position, seen from the pair's first
+  const auto pass_on = [&](const TwoRows& products, float factor, float of_last, bool is_first = false) {
     if (lane_index() % 4 != 0) return;
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      float& sum = products_of_pair.of_rows[own_row + wgmma_row(2 * row)];
-      sum = (is_first ? 0 : sum) + factor * products[row];
+      const int p = own_row + wgmma_row(2 * row);
+      float& sum = products_of_pair.of_rows[p];
+      sum = (is_first ? 0 : sum) + (p == last ? of_last : factor) * products[row];
     }
   };
   for (int number = int(blockIdx.x); number < pairs.all; number += int(gridDim.x)) {
     const Pair pair = pairs[number];
+    last = g.L - 1 - pair.first;
     float dQ[kDk / 2], dK[kDk / 2];  // divided by scale; dK is reading at first
     WarpgroupScores scores;
     WarpgroupFragments y;
@@ -273,7 +277,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     products_ring.wait(barriers.products_empty);
     TwoRows products;
     multiply_rows<kDk>(products, dQ, tiles().Q, own_row);
-    pass_on(products, 1, true);
+    pass_on(products, 1, 1, true);
     add_rows<kDk>(dQ, own, tiles().K, own_row);
     wait(kDV);
     wgmma_fence(dK);
@@ -311,7 +315,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
       store_global(g.dbeta.row(pair.b, pair.h, t), diagonal[row] / (at.factors[p] * beta * beta));
     }
     multiply_rows<kDk>(products, dK, tiles().K, own_row);
-    pass_on(products, 2);
+    pass_on(products, 2, 1);
     release_stored(kS);
 
     float writing[kDk / 2];
@@ -323,7 +327,10 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     wgmma_wait<0>(writing);
     scale_rows(writing, decays);
     multiply_rows<kDk>(products, writing, tiles().K, own_row);
-    if (lane_index() % 4 == 0) of_pair += products[0] + products[1];
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      if (lane_index() % 4 == 0 && own_row + wgmma_row(2 * row) != last) of_pair += products[row];
+    }
     of_pair = warp_sum(of_pair);
     if (lane_index() == 0) products_of_pair.of_pair[group * 4 + warp_in_group()] = of_pair;
 #pragma unroll
@@ -355,7 +362,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     release(kDV);
     release(kV);
     multiply_rows<kDk>(products, dK, tiles().K, own_row);
-    pass_on(products, -1);
+    pass_on(products, -1, 0);
     __syncwarp();
     if (lane_index() == 0) barriers.products_full[0].arrive();
     products_ring.advance();

@@ -10,8 +10,8 @@
 namespace tutorial::kda {
 
 std::int64_t recurrent_backward_memory(const FloatBackwardArguments& a) {
-  const std::int64_t L = a.L, Dk = a.Dk, Dv = a.Dv;
-  return 8 * (L * (7 * Dk + 4 * Dv + 4) + 2 * Dk * Dv) * processor_count();
+  const std::int64_t L = a.L, Dk = a.Dk, Dv = a.Dv, states = ceil_div(a.L, 64) + std::min<std::int64_t>(L, 64) + 2;
+  return 8 * (L * (7 * Dk + 4 * Dv + 4) + states * Dk * Dv) * processor_count();
 }
 
 std::int64_t chunkwise_backward_memory(const FloatBackwardArguments& a) {
