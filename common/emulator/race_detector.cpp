@@ -278,9 +278,9 @@ void Detector::load_flag(const void* address, std::size_t bytes, Place place, Or
   const auto found = flags_.find(address);
   if (found == flags_.end()) return;
   ThreadClock& clock = clocks_[running()];
+  if (found->second.relaxed_store != 0) clock.unreleased = {found->second.relaxed_store, address, found->second.run};
   if (order.acquires) {
     acquire(found->second.messages);
-    clock.unreleased = {found->second.relaxed_store, address, found->second.run};
   } else if (!found->second.messages.empty()) {
     add(clock.unfenced, found->second.messages);
     clock.unacquired = {place, address, found->second.messages.back()->run};

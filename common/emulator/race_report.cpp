@@ -161,7 +161,7 @@ std::string sentence_of(const Found& found) {
       return text +
              "the second kernel starts before the first has ended: it has to call wait_for_previous_kernel() first";
     case Found::Why::no_order:
-      return text + "nothing orders them: blocks of a launch have no order";
+      return text + "nothing orders them: blocks of a launch have no order but by store_release and load_acquire";
     case Found::Why::unwritten:
     case Found::Why::no_barrier:
       break;
