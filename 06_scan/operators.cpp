@@ -28,7 +28,12 @@ Work compositions(double count) {
 /// What the operator and its adjoint share.
 Operator with_inputs(Operator definition) {
   definition.input({.name = "x", .dims = {"B", "H", "L", "D"}, .draw = normal(), .bf16 = false})
-      .input({.name = "log_decay", .dims = {"B", "H", "L", "Dg"}, .draw = logsigmoid(), .bf16 = false})
+      .input({.name = "log_decay",
+              .dims = {"B", "H", "L", "Dg"},
+              .draw = logsigmoid(),
+              .bf16 = false,
+              .valid = [](double g, const Sizes&) { return g <= 0; },
+              .requirement = "must be at most 0: values that grow leave fp32, and rounding errors grow with them"})
       .input({.name = "initial_state",
               .dims = {"B", "H", "D"},
               .draw = normal(),

@@ -5,7 +5,8 @@
 ///     y_t = exp(g_t) y_{t-1} + x_t,    y_0 = initial_state or 0
 ///
 /// for each of D channels. g_t, the logarithm of the gate, is one number per step (Dg = 1) or one per step and channel
-/// (Dg = D). The adjoint, for the gradients dy of y:
+/// (Dg = D). It is at most 0, as in all operators with gates: where values grow, a rounding error grows with them, and the
+/// product of a tile's gates is infinite before y is. Files with g > 0 are refused. The adjoint, for the gradients dy of y:
 ///
 ///     dx_t = dy_t + exp(g_{t+1}) dx_{t+1},    dg_t = exp(g_t) dx_t y_{t-1},    dinitial_state = exp(g_1) dx_1
 ///

@@ -19,6 +19,17 @@ function(tutorial_in_other_orders target name seeds)
   endforeach()
 endfunction()
 
+# tutorial_grids_test(CHAPTER FILTER): the launches of the stages of a chapter on more heads than an axis of a grid takes. They
+# depend on no sanitizer, and a GPU would run them. They take some ten seconds each: so many heads have large states.
+function(tutorial_grids_test chapter filter)
+  if(TUTORIAL_BACKEND STREQUAL "emulator" AND TUTORIAL_SANITIZER STREQUAL "none")
+    add_executable(${chapter}_grids_test ../main.cpp ${PROJECT_SOURCE_DIR}/common/test/grids_test.cpp)
+    target_compile_options(${chapter}_grids_test PRIVATE ${TUTORIAL_TEST_OPTIONS})
+    target_link_libraries(${chapter}_grids_test PRIVATE ${chapter}_stages GTest::gtest_main)
+    add_test(NAME ${chapter}.grids COMMAND ${chapter}_grids_test --gtest_filter=${filter})
+  endif()
+endfunction()
+
 # tutorial_chapter_tests(TARGET PREFIX QUICK FILTER ORDERS FILTER): the tests of a chapter, by GoogleTest's filters.
 #
 # QUICK: those for ThreadSanitizer, under which a thread of a kernel takes a millisecond, and for the emulator's detector of

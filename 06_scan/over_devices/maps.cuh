@@ -30,11 +30,11 @@ namespace {
 
 constexpr int kThreads = 256;  // of a block
 
-/// The sum of g over one part of a device's positions. Grid (kGateParts, B H), a warp. In double, because a device may
+/// The sum of g over one part of a device's positions. Grid (B H, kGateParts), a warp. In double, because a device may
 /// have 2^20 positions and more.
 /// @param sums [B H, kGateParts]
 __global__ void sum_parts_kernel(Arguments a, double* sums) {
-  const int part = int(blockIdx.x), head = int(blockIdx.y), length = (a.L + kGateParts - 1) / kGateParts;
+  const int head = int(blockIdx.x), part = int(blockIdx.y), length = (a.L + kGateParts - 1) / kGateParts;
   const int end = min(a.L, (part + 1) * length);
   double sum = 0;
   for (int t = part * length + int(threadIdx.x); t < end; t += 32) {
@@ -58,7 +58,7 @@ __global__ void sum_gates_kernel(const double* parts, float* sums) {
 /// @param sums [B, H]
 inline void sum_gates(const Arguments& a, float* sums) {
   auto* parts = workspace<double>("devices: sums of gates", heads(a) * kGateParts);
-  launch(sum_parts_kernel, {{kGateParts, unsigned(heads(a))}, 32}, a, parts);
+  launch(sum_parts_kernel, {{unsigned(heads(a)), kGateParts}, 32}, a, parts);
   launch(sum_gates_kernel, {unsigned(heads(a)), 32}, parts, sums);
 }
 
@@ -80,11 +80,11 @@ Maps maps_from(const float* first, const Arguments& a) {
   return {first, a.Dv, kRule == Rule::simple_gla ? first + state_size(a) : nullptr, 0, 0, size};
 }
 
-/// The state after n maps. Grid (blocks of the elements of a state, B H).
+/// The state after n maps. Grid (B H, blocks of the elements of a state).
 /// @param a sizes alone @param initial [B, H, Dk, Dv]: the state before all of them; data is null if it is 0, and then
 /// M of the first map is not read
 __global__ void compose_kernel(Arguments a, Maps maps, int n, View<const float> initial, float* state) {
-  const int element = int(blockIdx.x * kThreads + threadIdx.x), head = int(blockIdx.y), elements = a.Dk * a.Dv;
+  const int element = int(blockIdx.y * kThreads + threadIdx.x), head = int(blockIdx.x), elements = a.Dk * a.Dv;
   if (element >= elements) return;
   const std::int64_t at = std::int64_t(head) * elements + element;
   float S = 0;
@@ -98,10 +98,10 @@ __global__ void compose_kernel(Arguments a, Maps maps, int n, View<const float> 
 
 constexpr int kColumns = 8;  // of a block
 
-/// The same, from zeros, for maps whose M is a matrix. Grid (blocks of columns, B H).
+/// The same, from zeros, for maps whose M is a matrix. Grid (B H, blocks of columns).
 __global__ void compose_products_kernel(Maps maps, int Dk, int Dv, int n, float* state) {
   __shared__ float S[2][kMaxKeyDim][kColumns];
-  const int c = int(threadIdx.x) % kColumns, j = int(blockIdx.x) * kColumns + c, head = int(blockIdx.y);
+  const int c = int(threadIdx.x) % kColumns, j = int(blockIdx.y) * kColumns + c, head = int(blockIdx.x);
   const bool is_there = j < Dv;
   for (int m = 0; m < n; ++m) {
     const float *X = maps.X + m * maps.next + std::int64_t(head) * Dk * maps.X_row,
@@ -127,12 +127,12 @@ __global__ void compose_products_kernel(Maps maps, int Dk, int Dv, int n, float*
 template <Rule kRule>
 void compose(const Arguments& a, const Maps& maps, int n, float* state, View<const float> initial = {}) {
   if constexpr (kRule == Rule::delta_rule) {
-    launch(compose_products_kernel, {dim3(ceil_div(a.Dv, kColumns), unsigned(heads(a))), kThreads}, maps, a.Dk, a.Dv, n,
+    launch(compose_products_kernel, {dim3(unsigned(heads(a)), ceil_div(a.Dv, kColumns)), kThreads}, maps, a.Dk, a.Dv, n,
            state);
   } else {
     Arguments sizes{};
     sizes.H = a.H, sizes.Dk = a.Dk, sizes.Dv = a.Dv;
-    launch(compose_kernel, {dim3(ceil_div(a.Dk * a.Dv, kThreads), unsigned(heads(a))), kThreads}, sizes, maps, n,
+    launch(compose_kernel, {dim3(unsigned(heads(a)), ceil_div(a.Dk * a.Dv, kThreads)), kThreads}, sizes, maps, n,
            initial, state);
   }
 }

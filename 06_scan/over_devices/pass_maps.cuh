@@ -17,11 +17,11 @@
 namespace tutorial::over_devices {
 namespace {
 
-/// [v | -k]. Grid (blocks of the elements of a position's row, L, B H).
+/// [v | -k]. Grid (B H, up to 65535 positions, blocks of the elements of a position's row).
 __global__ void values_kernel(Arguments a, View<__nv_bfloat16> values) {
-  const int j = int(blockIdx.x * kThreads + threadIdx.x);
+  const int j = int(blockIdx.z * kThreads + threadIdx.x);
   if (j >= a.Dv + a.Dk) return;
-  const int b = int(blockIdx.z) / a.H, h = int(blockIdx.z) % a.H;
+  const int b = int(blockIdx.x) / a.H, h = int(blockIdx.x) % a.H;
   for (int t = int(blockIdx.y); t < a.L; t += int(gridDim.y)) {
     store_global(values.row(b, h, t) + j, j < a.Dv ? load_global(a.v.row(b, h, t) + j)
                                                    : __nv_bfloat16(-float(load_global(a.k.row(b, h, t) + j - a.Dv))));
@@ -34,7 +34,7 @@ __global__ void values_kernel(Arguments a, View<__nv_bfloat16> values) {
   const std::size_t size = heads(x) * x.L * width;
   auto* values = workspace<__nv_bfloat16>("devices: values and their outputs", 2 * size);
   const View<__nv_bfloat16> wide = packed(values, x.H, x.L, width);
-  launch(values_kernel, {dim3(ceil_div(width, kThreads), unsigned(std::min(x.L, 65535)), unsigned(heads(x))), kThreads},
+  launch(values_kernel, {dim3(unsigned(heads(x)), unsigned(std::min(x.L, 65535)), ceil_div(width, kThreads)), kThreads},
          x, wide);
   x.v = read_only(wide), x.o = packed(values + size, x.H, x.L, width), x.Dv = width;
   return x;

@@ -174,6 +174,8 @@ class BadUses(unittest.TestCase):
         for value in (float("nan"), float("inf"), float("-inf")):
             with_file({gradient: ("F32", good[gradient][1], value)}, "is not finite")
         with_file({gradient: ("F64", good[gradient][1], 1e300)}, "is beyond fp32")
+        for gate in {"g", "log_decay"} & set(good):
+            with_file({gate: ("F32", good[gate][1], 1e-3)}, "must be at most 0")
         if refused_gradient:
             with_file({refused_gradient: good[gradient]}, f"{refused_gradient} is of no use")
         with_file({}, "was asked for", "-L", str(SIZES["L"] + 1))

@@ -120,11 +120,11 @@ Choice choose(const Bf16BackwardArguments& b) {
   return walks(Kernel::kWarpgroups, "warpgroups", best);
 }
 
-/// to = factor from, or factor from^T, for states of `rows` rows in `from`. Grid (up to 64, H, B).
-__global__ void scale_state_kernel(View<const float> from, View<float> to, int rows, int columns, bool transpose,
+/// to = factor from, or factor from^T, for states of `rows` rows in `from`. Grid (B H, up to 64).
+__global__ void scale_state_kernel(int H, View<const float> from, View<float> to, int rows, int columns, bool transpose,
                                    float factor) {
-  const int h = int(blockIdx.y), b = int(blockIdx.z);
-  for (int d = int(blockIdx.x); d < rows; d += int(gridDim.x)) {
+  const int b = int(blockIdx.x) / H, h = int(blockIdx.x) % H;
+  for (int d = int(blockIdx.y); d < rows; d += int(gridDim.y)) {
     for (int j = int(threadIdx.x); j < columns; j += int(blockDim.x)) {
       store_global(transpose ? to.row(b, h, j) + d : to.row(b, h, d) + j, factor * from.row(b, h, d)[j]);
     }
@@ -144,8 +144,8 @@ std::array<FloatArguments, 3> in_fp32(const Bf16BackwardArguments& b, float* mem
     if (!from.data) return View<const float>{};
     const View<float> to = transpose ? copies.tensor(b.Dv, b.Dk) : copies.tensor(b.Dk, b.Dv);
     if (start) {
-      launch(scale_state_kernel, {dim3(unsigned(std::min(b.Dk, 64)), unsigned(b.H), unsigned(b.B)), 128}, from, to,
-             b.Dk, b.Dv, transpose, factor);
+      launch(scale_state_kernel, {dim3(unsigned(b.B * b.H), unsigned(std::min(b.Dk, 64))), 128}, b.H, from, to, b.Dk,
+             b.Dv, transpose, factor);
     }
     return read_only(to);
   };
@@ -174,7 +174,7 @@ void backward_in_fp32(const Bf16BackwardArguments& b) {
   convert(b.B, b.H, b.L, b.Dk, copies.reversed(all[1].o), b.dk);
   convert(b.B, b.H, b.L, b.Dv, copies.reversed(all[2].o), b.dv);
   if (!b.dinitial_state.data) return;
-  launch(scale_state_kernel, {dim3(unsigned(std::min(b.Dk, 64)), unsigned(b.H), unsigned(b.B)), 128},
+  launch(scale_state_kernel, {dim3(unsigned(b.B * b.H), unsigned(std::min(b.Dk, 64))), 128}, b.H,
          read_only(b.dinitial_state), b.dinitial_state, b.Dk, b.Dv, false, b.scale);
 }
 
