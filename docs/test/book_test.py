@@ -532,7 +532,7 @@ class Readme(unittest.TestCase):
         english = {"x.zh.md": {"结果": "result"}}
         converter = markdown.Converter(lambda path: "x_zh.html", "page_zh", "01_a/README.zh.md", english=lambda path: english[path])
         text = converter.convert(text)
-        self.assertTrue(text.startswith("见"), "neither a title nor a switch")
+        self.assertTrue(text.lstrip().startswith("见"), "neither a title nor a switch")
         self.assertIn("[测量](page_zh.html#page_zh_measured)", text)
         self.assertIn("[结果](x_zh.html#x_zh_result)", text)
         self.assertIn("## 测量 {#page_zh_measured}\n", text)
