@@ -500,9 +500,9 @@ class Readme(unittest.TestCase):
         self.assertIn("<b>`a`</b>, <b>b c\nd</b> and `**x**` &lt;y&gt;, <b>`e` f</b>.", text)
 
     def test_a_number_at_the_start_of_a_line_begins_no_list(self):
-        self.assertIn("\nfrom 2 to 64. It\nis", self.convert("# T\n\nfrom 2 to\n64. It\nis\n"))
+        self.assertIn("from 2 to 64. It\nis", self.convert("# T\n\nfrom 2 to\n64. It\nis\n"))
         for same in ("1. a\n2. b", "9. a\n   b\n10. c", "a\n\n2. b"):
-            self.assertIn(f"\n{same}", self.convert(f"# T\n\n{same}\n"))
+            self.assertIn(same, self.convert(f"# T\n\n{same}\n"))
 
     def test_no_line_of_text_begins_like_an_item_of_a_list(self):
         for path in [*Book(Path(tempfile.gettempdir())).readmes]:
