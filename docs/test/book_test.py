@@ -106,6 +106,7 @@ class Comments(unittest.TestCase):
     def test_prose_says_nothing_to_doxygen(self):
         self.assertEqual(comments.escape("a <b> @c [L]: `<b>`"), "a &lt;b&gt; @@c [L]: `<b>`")
         self.assertEqual(comments.escape("i <= t, x < y, `U'`"), "i <= t, x < y, ``U'``")
+        self.assertEqual(comments.escape("94 %。70 % of, `%。`"), "94 \\%。70 % of, `%。`")
 
     def test_a_shape_at_the_start_of_a_line_defines_no_link(self):
         self.assertEqual(comments.escape("[B, L]: of\n  [H]: `x`, [H]: y"), "&zwj;[B, L]: of\n  &zwj;[H]: `x`, [H]: y")
