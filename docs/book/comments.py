@@ -23,6 +23,7 @@ def escape(text: str) -> str:
         part = re.sub(r"<(?=[A-Za-z/!])", "&lt;", part)
         part = re.sub(r"(?<![ <=\-])>(?=\S)|(?<=[a-z])>", "&gt;", part)
         part = re.sub(r"@(\w+)", lambda m: m[0] if m[1] in COMMANDS else f"@{m[0]}", part)
+        part = re.sub(r"%(?=[^\x00-\x7f])", r"\%", part)  # Doxygen would take it for the mark of a word that is no link
         return re.sub(r"(?<!\S)#(?=\w)", r"\#", part)
 
     def code(part: str) -> str:

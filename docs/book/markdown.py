@@ -211,7 +211,7 @@ class Converter:
     def convert(self, text: str) -> str:
         """All of it but the title, and comments for who edits it."""
         self.own_ids = english_ids(text)
-        if title := re.match(r"(?:<!-- .* -->\n+)*# (.*)\n\n*", text):
+        if title := re.match(r"(?:<!-- .* -->\n+)*# (.*)\n", text):
             self.slugs(title[1])
             text = SWITCH.sub("", text[title.end() :], count=1)
         result = []

@@ -106,6 +106,7 @@ class Comments(unittest.TestCase):
     def test_prose_says_nothing_to_doxygen(self):
         self.assertEqual(comments.escape("a <b> @c [L]: `<b>`"), "a &lt;b&gt; @@c [L]: `<b>`")
         self.assertEqual(comments.escape("i <= t, x < y, `U'`"), "i <= t, x < y, ``U'``")
+        self.assertEqual(comments.escape("94 %。70 % of, `%。`"), "94 \\%。70 % of, `%。`")
 
     def test_a_shape_at_the_start_of_a_line_defines_no_link(self):
         self.assertEqual(comments.escape("[B, L]: of\n  [H]: `x`, [H]: y"), "&zwj;[B, L]: of\n  &zwj;[H]: `x`, [H]: y")
@@ -532,7 +533,7 @@ class Readme(unittest.TestCase):
         english = {"x.zh.md": {"结果": "result"}}
         converter = markdown.Converter(lambda path: "x_zh.html", "page_zh", "01_a/README.zh.md", english=lambda path: english[path])
         text = converter.convert(text)
-        self.assertTrue(text.startswith("见"), "neither a title nor a switch")
+        self.assertTrue(text.lstrip().startswith("见"), "neither a title nor a switch")
         self.assertIn("[测量](page_zh.html#page_zh_measured)", text)
         self.assertIn("[结果](x_zh.html#x_zh_result)", text)
         self.assertIn("## 测量 {#page_zh_measured}\n", text)
