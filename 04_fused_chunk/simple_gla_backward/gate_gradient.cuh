@@ -54,7 +54,8 @@ struct DirectedDecays {
 struct TileProducts {
   static constexpr int kBytes = (tile::kWarps + 1) * kChunk * int(sizeof(float));
 
-  float *own, *parts;  ///< [C] in shared memory, the scores of positions with themselves; [kWarps, C]
+  float* own;    ///< [C] in shared memory, the scores of positions with themselves
+  float* parts;  ///< [kWarps, C] in shared memory
 
   /// Each warp writes the products over its columns. A barrier must follow.
   template <class Shape>
