@@ -17,8 +17,8 @@ FOLDER = Path(__file__).resolve().parent
 
 def files() -> tuple[dict[Path, str], dict[str, list[str]]]:
     """The text of each file; by a drawing's name the words that have no translation."""
-    drawings = all_drawings()
-    texts = {picture.path(FOLDER): picture.svg() for picture in drawings + all_memories()}
+    drawings = all_drawings() + all_memories()
+    texts = {picture.path(FOLDER): picture.svg() for picture in drawings}
     missing = {}
     dictionary, on_path = tables(), shown("svg")
     for picture in drawings:
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["--missing"]:
         for name, words in missing.items():
             if words and name in (arguments[1:] or missing):
-                print(f"[{name}]", *(f'{quoted(one)} = ""' for one in words), "", sep="\n")
+                print(f"[{quoted(name) if '/' in name else name}]", *(f'{quoted(one)} = ""' for one in words), "", sep="\n")
         return 0
     status = 0
     for path, text in texts.items():

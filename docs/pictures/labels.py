@@ -22,18 +22,19 @@ def is_code(words: str, kind: str = "") -> bool:
 def shown(suffix: str, language: str = "") -> set[str]:
     """The names of the drawings that the pages of the path show as NAME.`suffix`; of `language` (.zh) those translated."""
     texts = [path.read_text(encoding="utf-8") for pattern in PAGES for path in HERE.parents[1].glob(pattern.format(language))]
-    return {name for text in texts for name in re.findall(rf"docs/pictures/(\w+)\.{re.escape(suffix)}\)", text)}
+    return {name for text in texts for name in re.findall(rf"docs/pictures/((?:memory/)?\w+)\.{re.escape(suffix)}\)", text)}
 
 
 class Labels:
     """Called with a drawing's text in English, says it in Chinese; `missing` are those that it had no words for.
 
-    The drawing's own table counts before [all], which is not for code. A number in a text matches a # in the dictionary:
+    The drawing's own table counts before that of its folder ([memory]) and [all], which are not for code. A number in a text matches a # in the dictionary:
     "chunk #" is for "chunk 0" and "chunk 1".
     """
 
     def __init__(self, tables: dict[str, dict[str, str]], picture: Picture):
-        self.own, self.common = tables.get(picture.name, {}), tables["all"]
+        self.own = tables.get(picture.name, {})
+        self.common = tables["all"] | tables.get(picture.name.rpartition("/")[0], {})
         kinds = {text.words: text.kind for text in picture.texts()}
         self.code = {words for words, kind in kinds.items() if is_code(words, kind)}
         self.used: set[str] = set()

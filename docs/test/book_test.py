@@ -15,6 +15,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 import build  # noqa: E402
 import drawings as drawings_module  # noqa: E402
 import labels  # noqa: E402
+import memory  # noqa: E402
 import translations  # noqa: E402
 from book import annotate, changes, comments, markdown, pages, repository, site, stories, techniques, translated, tree  # noqa: E402
 from book.pages import Book, code_page  # noqa: E402
@@ -376,6 +377,15 @@ class Labels(unittest.TestCase):
         self.assertEqual(say.missing, ["registers now"])
         self.assertEqual(picture.svg().count("块"), 0)
 
+    def test_a_picture_of_memory_has_the_words_of_all_of_them(self):
+        picture = Picture("memory/a_cu", 100, 50, "a sum", "a row")
+        for words in ("shared", "registers", "a row"):
+            picture.text(10, 20, words)
+        tables = self.TABLES | {"memory": {"shared": "共享内存", "a row": "行"}, "memory/a_cu": {"a sum": "和", "a row": "一行"}}
+        say = labels.Labels(tables, picture)
+        self.assertEqual(re.findall(r"<text[^>]*>([^<]*)", picture.svg(say)), ["共享内存", "寄存器", "一行"])
+        self.assertEqual(say.missing, [])
+
     def test_code_needs_no_words(self):
         for words in ("Q Kᵀ", "S[4][1]", "u0", "fence.proxy.async", "K_0ᵀ V_0", "128", "scores_full 4", "n + 1", "d"):
             self.assertTrue(labels.is_code(words), words)
@@ -384,11 +394,11 @@ class Labels(unittest.TestCase):
 
     def test_the_first_chapters_are_all_chinese_and_no_entry_is_left_over(self):
         tables, used = labels.tables(), set()
-        drawings = {picture.name: picture for picture in drawings_module.all_drawings()}
+        drawings = {picture.name: picture for picture in drawings_module.all_drawings() + memory.all_memories()}
         first = {
             name
             for path in ("README.md", "01_linear_attention/README.md", "02_chunkwise/README.md")
-            for name in re.findall(r"docs/pictures/(\w+)\.svg\)", read(path))
+            for name in re.findall(r"docs/pictures/((?:memory/)?\w+)\.svg\)", read(path))
         }
         self.assertGreater(len(first), 20)
         for name in labels.shown("svg"):
@@ -398,8 +408,9 @@ class Labels(unittest.TestCase):
             self.assertEqual(set(tables.get(name, {})) - say.used, set(), f"[{name}] of labels_zh.toml")
             if name in first:
                 self.assertEqual(say.missing, [], name)
-        self.assertEqual(set(tables["all"]) - used, set())
-        self.assertLessEqual(set(tables) - {"all"}, labels.shown("svg"))
+        for common in ("all", "memory"):
+            self.assertEqual(set(tables[common]) - used, set(), f"[{common}] of labels_zh.toml")
+        self.assertLessEqual(set(tables) - {"all", "memory"}, labels.shown("svg"))
 
 
 class Tree(unittest.TestCase):
