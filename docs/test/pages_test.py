@@ -305,7 +305,7 @@ class Translated(unittest.TestCase):
         for path in wanted(translated_pages()):
             for mark, target in LINK.findall(read(path)):
                 name = Path(posixpath.normpath(posixpath.join(posixpath.dirname(path), target)))
-                if mark and name.parent == Path("docs/pictures"):
+                if mark and name.parent in (Path("docs/pictures"), Path("docs/pictures/memory")):
                     self.assertTrue(name.name.endswith(".zh.svg"), f"{path}: {target}")
 
 
