@@ -28,8 +28,8 @@ def shown(suffix: str, language: str = "") -> set[str]:
 class Labels:
     """Called with a drawing's text in English, says it in Chinese; `missing` are those that it had no words for.
 
-    The drawing's own table counts before that of its folder ([memory]) and [all], which are not for code. A number in a text matches a # in the dictionary:
-    "chunk #" is for "chunk 0" and "chunk 1".
+    The drawing's own table counts before that of its folder ([memory]), and this before [all]; the last two are not for
+    code. A number in a text matches a # in the dictionary: "chunk #" is for "chunk 0" and "chunk 1".
     """
 
     def __init__(self, tables: dict[str, dict[str, str]], picture: Picture):
