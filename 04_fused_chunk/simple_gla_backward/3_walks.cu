@@ -115,9 +115,8 @@ __global__ void __launch_bounds__(kThreads)
     float sum = 0;
     for_each_element<Shape>(S, end_state.row(b, h, 0) + first_column * end.column, end, a.Dk, columns,
                             [&](float element, const float* address) { sum += element * load_global(address); });
-    sum = warp_sum(sum);
     const std::int64_t block = std::int64_t(part.head) * gridDim.x + tile;
-    if (lane_index() == 0) store_global(end_products + block * kWarps + warp_index(), sum);
+    if (sum = warp_sum(sum); lane_index() == 0) store_global(end_products + block * kWarps + warp_index(), sum);
   }
 }
 

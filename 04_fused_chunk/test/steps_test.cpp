@@ -137,7 +137,7 @@ class Steps {
     std::vector<double> numbers;
     each(Dk, [&](auto head, auto t, auto d) {
       double sum = 0;
-      for (std::int64_t i = start(t); i <= t; ++i) sum += std::max(g[key(head, i, d)] / std::log(2.0), -40.0);
+      for (std::int64_t i = start(t); i <= t; ++i) sum += std::max(g[key(head, i, d)] / std::log(2.0), -127.0);
       numbers.push_back(sum);
     });
     return numbers;

@@ -17,7 +17,9 @@ struct LaunchPlan {
   int length = 0;    ///< positions of a segment: whole chunks of 64; the last segment may be shorter
   /// [B, H, segments - 1, Dk, Dv]: the states that all segments but the first start from.
   const float* starts = nullptr;
-  bool starts_early = false;  ///< the walk may start before the kernels for `starts` have ended
+  /// The walk may start before the kernels for `starts` have ended. `fill` is where the compiler would leave what lay there
+  /// before, such as an address of another device.
+  bool starts_early = false, fill[7] = {};
 };
 
 /// A plan that cuts L positions into at most this number of segments, 1 or more, of equal length; `starts` is null.
