@@ -145,13 +145,12 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
         if (lane_index() == 0) empty[ring.stage()].arrive(), state_empty[group].arrive();
         own_ring.wait(partner_full);
         load_rows(rows, output, unit);
-        __syncwarp();  // all lanes have them before O takes their place
-        store_row_products(products + t, stored - t, rows, O);
-        add_rows(O, own, values);
-        put_rows(output, O, unit);
+        __syncwarp();                                 // all lanes have them before O takes their place
+        put_rows_with(output, O, own, values, unit);  // first, because the next q or k comes to its place
         fence_async_proxy();
         __syncwarp();
         if (lane_index() == 0) output_full[group].arrive();
+        store_row_products(products + t, stored - t, rows, O);
       }
       before += part.chunks;
     });

@@ -109,21 +109,20 @@ __device__ __forceinline__ void store_row_products(float* to, int rows, const Ro
   if (lane % 4 == 0 && wgmma_row(2) < rows) store_global(to + wgmma_row(2), lower);
 }
 
-/// Adds to each of the thread's two rows of O its factor times the row of V.
+/// Writes O to a tile as put_rows() does, and adds to each of the thread's two rows its factor times the row of V.
 /// @param V the warp's rows of it
-__device__ __forceinline__ void add_rows(tile::WarpgroupOutput& O, float2 factors, const RowFragments& V) {
+__device__ __forceinline__ void put_rows_with(const tile::PanelTile<64>& tile, const tile::WarpgroupOutput& O,
+                                              float2 factors, const RowFragments& V, int unit) {
+  tile::WarpgroupOutput whole;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float* sums = O + i * 8 + half * 4;
-      const float2 above = unpack(V[i][2 * half]), below = unpack(V[i][2 * half + 1]);
-      sums[0] += factors.x * above.x;
-      sums[1] += factors.x * above.y;
-      sums[2] += factors.y * below.x;
-      sums[3] += factors.y * below.y;
-    }
+  for (int n = 0; n < 32; n += 4) {
+    const float2 above = unpack(V[n / 8][n % 8 / 2]), below = unpack(V[n / 8][n % 8 / 2 + 1]);
+    whole[n] = O[n] + factors.x * above.x;
+    whole[n + 1] = O[n + 1] + factors.x * above.y;
+    whole[n + 2] = O[n + 2] + factors.y * below.x;
+    whole[n + 3] = O[n + 3] + factors.y * below.y;
   }
+  tile::put_rows(tile, whole, unit);
 }
 
 }  // namespace tutorial::simple_gla
