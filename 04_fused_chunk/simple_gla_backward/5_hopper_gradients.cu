@@ -128,9 +128,9 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
         wgmma_commit();
         wgmma_wait<0>(scores);
         ScoreFragments p;
-        const float2 own = take_own_scores(scores, a.scale);
         part.is_reversed() ? decay_transposed_scores(p, scores, decays, a.scale)
                            : decay_scores(p, scores, decays, a.scale);
+        const float2 own = take_own_scores(p, scores);
         WarpgroupOutput O;
         wgmma_fence(O, p);
         start_output_from_scores(O, p, tiles.V);

@@ -53,20 +53,24 @@ __device__ __forceinline__ void decay_transposed_scores(tile::ScoreFragments& p,
   }
 }
 
-/// The scores of the thread's two rows with themselves, times scale, by a warpgroup. `scores` has zeros there then.
-__device__ __forceinline__ float2 take_own_scores(tile::WarpgroupScores& scores, float scale) {
+/// The decayed scores of the thread's two rows with themselves, by a warpgroup. p has zeros there then.
+__device__ __forceinline__ float2 take_own_scores(tile::ScoreFragments& p, const tile::WarpgroupScores& scores) {
+  const int row = wgmma_row(0) % 8;  // one lane of the four that have a row has its own column, and that of row + 8
+  const bool is_own = int(lane_index()) % 4 == row / 2, is_second = row % 2 == 1;
+  const std::uint32_t others = !is_own ? 0xFFFFFFFFu : is_second ? 0x0000FFFFu : 0xFFFF0000u;
   float upper = 0, lower = 0;
 #pragma unroll
-  for (int i = 0; i < kChunk; i += 16) {
-    if (i != tile::warp_in_group() * 16) continue;
-#pragma unroll
-    for (int n = i / 2; n < i / 2 + 8; ++n) {
-      if (wgmma_column(n) != wgmma_row(n)) continue;
-      (n % 4 < 2 ? upper : lower) = scores[n];
-      scores[n] = 0;
+  for (int k = 0; k < kChunk / 16; ++k) {
+    const bool is_diagonal = k == tile::warp_in_group();
+    const std::uint32_t kept = is_diagonal ? others : 0xFFFFFFFFu;
+    p[k][0] &= kept, p[k][3] &= kept;
+    if (is_diagonal) {
+      upper = is_second ? scores[8 * k + 1] : scores[8 * k];
+      lower = is_second ? scores[8 * k + 7] : scores[8 * k + 6];
     }
   }
-  return make_float2(scale * warp_sum<4>(upper), scale * warp_sum<4>(lower));
+  const int owner = int(lane_index()) / 4 * 4 + row / 2;
+  return make_float2(__shfl_sync(kAllLanes, upper, owner), __shfl_sync(kAllLanes, lower, owner));
 }
 
 /// Position i adds nothing to the state. By the warp that has stored the chunk's decays.
