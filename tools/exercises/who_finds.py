@@ -1,6 +1,6 @@
 """Who finds the mistakes in how threads hand data to each other: counts for the table in common/emulator/README.md.
 
-Usage: python -m exercises.who_finds PROGRAM TOOL [--jobs N] [--chapters 124] [--verbose]
+Usage: python -m exercises.who_finds PROGRAM TOOL [--jobs N] [--sample N] [--verbose]
 
 PROGRAM is exercise_mutants, which has our solutions with each synchronisation removed, weakened or moved. TOOL is
 `detector` with the program of the emulator, `tsan` with that of the preset emulator-tsan, and `racecheck` with that of the
@@ -55,28 +55,34 @@ def main() -> int:
     parser.add_argument("program")
     parser.add_argument("tool", choices=REPORTS)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--chapters", default="123456")
+    parser.add_argument("--sample", type=int, help="at most so many mistakes of a kind, evenly chosen")
     parser.add_argument("--verbose", action="store_true")
     arguments = parser.parse_args()
     chosen = [
         (one, name)
         for one in task.find()
-        if str(one.chapter) in arguments.chapters
         for name in mutants.mutants(one)
         if name not in one.harmless
     ]
+    if arguments.sample:
+        of_kind = defaultdict(list)
+        for one, name in chosen:
+            of_kind[kind(one, name)].append((one, name))
+        chosen = [pair for all_of in of_kind.values() for pair in all_of[:: -(-len(all_of) // arguments.sample)]]
     under = ["compute-sanitizer", "--tool", "racecheck"] if arguments.tool == "racecheck" else []
+
+    def find(pair: tuple[task.Task, str]) -> str:
+        one, name = pair
+        what = outcome([*under, arguments.program, one.number, name], REPORTS[arguments.tool])
+        if arguments.verbose:
+            print(f"{one.number} {name}: {what}", file=sys.stderr, flush=True)
+        return what
+
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        outcomes = list(
-            pool.map(
-                lambda pair: outcome([*under, arguments.program, pair[0].number, pair[1]], REPORTS[arguments.tool]), chosen
-            )
-        )
+        outcomes = list(pool.map(find, chosen))
     counts: dict[str, Counter] = defaultdict(Counter)
     for (one, name), what in zip(chosen, outcomes):
         counts[kind(one, name)][what] += 1
-        if arguments.verbose and what != "reported":
-            print(f"{one.number} {name}: {what}", file=sys.stderr)
     print("| mistakes at | in all | reported | noticed | pass |\n| --- | --: | --: | --: | --: |")
     for what, _ in KINDS:
         if what in counts:
