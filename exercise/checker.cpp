@@ -291,6 +291,8 @@ void Check::expect(const Array<float>& array, const std::vector<double>& expecte
            show(expected[first]);
     // What the emulator puts into memory that nobody has written, and where a copy is under way.
     if (std::isnan(found[first])) text += ": does it come from memory that was read too early, or refilled too early?";
+    // An exercise is compiled so that variables begin with -1.7e38.
+    if (std::abs(found[first]) > 1e37f) text += ": does a variable begin with a value that nobody has set?";
   }
   fail_result(text + " (" + std::to_string(wrong) + " of " + std::to_string(expected.size()) + " are wrong)");
 }
