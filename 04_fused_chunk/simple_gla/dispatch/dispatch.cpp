@@ -85,14 +85,14 @@ constexpr Kernels kRolesWalk{
     .memory = walk_memory,
     .bytes_moved = roles_walk_bytes_moved};
 
-constexpr Kernels kHopperWalk{.run = [](const Bf16Arguments& a, const LaunchPlan& plan) { hopper_walk(a, plan); },
-                              .note =
-                                  [](const Bf16Arguments&, const LaunchPlan& plan) {
-                                    return (plan.segments > 1 ? "bounded_start, " : "register_scores, ") +
-                                           text_of(plan);
-                                  },
-                              .memory = hopper_walk_memory,
-                              .bytes_moved = hopper_walk_bytes_moved};
+constexpr Kernels kHopperWalk{
+    .run = [](const Bf16Arguments& a, const LaunchPlan& plan) { hopper_walk(a, plan, warm_up_reach(plan)); },
+    .note =
+        [](const Bf16Arguments&, const LaunchPlan& plan) {
+          return (plan.segments > 1 ? "bounded_start, " : "register_scores, ") + text_of(plan);
+        },
+    .memory = hopper_walk_memory,
+    .bytes_moved = hopper_walk_bytes_moved};
 
 /// What dispatch chooses for a problem.
 struct Choice {

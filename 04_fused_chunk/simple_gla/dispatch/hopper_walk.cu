@@ -90,9 +90,8 @@ int warm_up_reach(const LaunchPlan& plan) {
   return ceil_div(kLongWarmUp, plan.length);
 }
 
-void hopper_walk(const Bf16Arguments& a, LaunchPlan plan) {
+void hopper_walk(const Bf16Arguments& a, LaunchPlan plan, int reach) {
   if (plan.segments == 1) return register_scores(a);
-  const int reach = warm_up_reach(plan);
   if (plan.segments - 1 > reach) {
     plan.starts = a.Dk <= 64 ? segment_starts<PanelShape<64, 64>>(a, plan, reach)
                              : segment_starts<PanelShape<128, 64>>(a, plan, reach);
