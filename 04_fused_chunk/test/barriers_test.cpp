@@ -19,8 +19,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"gla", "specialized", "04_fused_chunk/gla/4_specialized.cu", 64, 64, 390, "", "", "output_empty"},
     {"gla", "score_levels", "04_fused_chunk/gla/5_score_levels.cu", 64, 64, 390, "", "", "output_empty"},
     // Three segments of eight chunks; one segment.
-    {"gla", "segments", "04_fused_chunk/gla/6_segments.cu", 64, 64, 1500, "segment_states_kernel",
-     "EMULATOR_MULTIPROCESSORS=3"},
+    {"gla", "segments", "04_fused_chunk/gla/segment_starts.cuh", 64, 64, 1500, "", "EMULATOR_MULTIPROCESSORS=3"},
     {"gla", "segments", "04_fused_chunk/gla/6_segments.cu", 64, 64, 390, "walk_kernel", "EMULATOR_MULTIPROCESSORS=1",
      "output_empty"},
     {"simple_gla", "fused", "04_fused_chunk/simple_gla/3_fused.cu", 64, 64},

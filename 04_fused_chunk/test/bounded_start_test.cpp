@@ -9,7 +9,10 @@
 #include <cmath>
 #include <functional>
 #include <string>
+#include <utility>
 
+#include "04_fused_chunk/fused_gla.hpp"
+#include "04_fused_chunk/gla/launch_plan.hpp"
 #include "04_fused_chunk/simple_gla/bounded_start.hpp"
 #include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
 #include "04_fused_chunk/test/stages.hpp"
@@ -74,7 +77,7 @@ class BoundedStartTest : public testing::Test {
   /// What the walk before has left in memory is no number.
   static Outputs outputs_of(Walk run, const Problem& problem) {
     const std::size_t size = workspace_size("simple_gla: states");
-    if (size > 0) EXPECT_EQ(cudaMemset(workspace_bytes("simple_gla: states", size), 0xFF, size), cudaSuccess);
+    if (size > 0) check(cudaMemset(workspace_bytes("simple_gla: states", size), 0xFF, size));
     Stage stage = find_stage(definition(), "register_scores");
     stage.run = run;
     return evaluate(definition(), stage, problem);
@@ -172,6 +175,98 @@ TEST_F(BoundedStartTest, NoStateInMemoryWhereGatesForget) {
   const double walked = bytes_of(simple_gla::register_scores, problem);
   const double warm_ups = 16 * 64 * (2 * (64 + 64) + 4), looks = (16 + 16 * 9) * 8 * 64 * 4, gaps = 16 * 4 * 64;
   EXPECT_LE(bytes_of(with_states<17>, problem), walked + warm_ups + looks + gaps);
+}
+
+/// gla by the walk of `segments` in so many segments, with starts that read all of a segment or what gates let matter.
+template <void (*kWalk)(const gla::Bf16Arguments&, tile::LaunchPlan), int kColumns, int kSegments>
+void gla_in(const gla::Bf16Arguments& a) {
+  kWalk(a, tile::make_launch_plan(a.L, kColumns, kSegments));
+}
+
+class BoundedGlaTest : public BoundedStartTest {
+ protected:
+  using Gate = std::function<float(std::int64_t head, std::int64_t t, std::int64_t d, double u)>;
+
+  static Problem problem_with(const Gate& gate, std::int64_t H, std::int64_t L, std::int64_t Dk, std::int64_t Dv) {
+    Problem problem = drawn(find_operator("gla"), 1, H, L, Dk, Dv);
+    const auto g = problem.inputs.at("g").elements<float>();
+    const Random random(2, "gates");
+    for (std::size_t i = 0; i < g.size(); ++i) {
+      const auto row = std::int64_t(i) / Dk;
+      g[i] = gate(row / L, row % L, std::int64_t(i) % Dk, random.uniform(i));
+    }
+    return problem;
+  }
+
+  static Stage stage_of(StageFunction<void> run) {
+    Stage stage = find_stage(find_operator("gla"), "segments");
+    stage.run = std::move(run);
+    return stage;
+  }
+
+  template <int kColumns, int kSegments>
+  static void expect_as_right_as_exact_way(const Problem& problem) {
+    const Operator& definition = find_operator("gla");
+    const Outputs truth = evaluate_reference(definition, problem, Dtype::bf16);
+    const Outputs exact =
+        evaluate(definition, stage_of(gla_in<fused_gla::walk_segments, kColumns, kSegments>), problem);
+    const Outputs bounded =
+        evaluate(definition, stage_of(gla_in<fused_gla::walk_bounded_segments, kColumns, kSegments>), problem);
+    for (const auto& [name, out] : bounded) {
+      const Comparison own = compare(name, out, truth);
+      EXPECT_LE(own.error, compare(name, exact.at(name), truth).error + 1e-6) << describe(own, name);
+    }
+  }
+
+  static double bytes_of(StageFunction<void> run, const Problem& problem) {
+    const Stage stage = stage_of(std::move(run));
+    StageTensors tensors(find_operator("gla"), problem, stage.processor, storage_of(stage), Dtype::fp32);
+    reset_kernel_counts();
+    stage.run(tensors.call());
+    const KernelCounts counts = kernel_counts();
+    return counts.bytes_read + counts.bytes_written;
+  }
+};
+
+// The channel that forgets least decides. It is at the edge; the others forget at once.
+TEST_F(BoundedGlaTest, GatesAtTheEdge) {
+  for (const int chunks : {1, 3}) {
+    for (const double factor : {1 + 1e-4, 1 - 1e-4}) {
+      SCOPED_TRACE(std::to_string(chunks) + " chunks, " + std::to_string(factor));
+      const auto g = float(-24 * std::log(2) / (64 * chunks) * factor);
+      expect_as_right_as_exact_way<64, 3>(
+          problem_with([=](auto, auto, auto d, double) { return d == 37 ? g : -2.0f; }, 1, 1000, 64, 64));
+    }
+  }
+}
+
+// In one head one channel never forgets: it takes the exact way, alone.
+TEST_F(BoundedGlaTest, OneChannelThatNeverForgets) {
+  const auto problem_where = [](std::int64_t first, std::int64_t last) {
+    return problem_with([=](auto head, auto, auto d,
+                            double u) { return d == 5 && head >= first && head < last ? 0.0f : -0.5f - float(u); },
+                        4, 1500, 64, 64);
+  };
+  expect_as_right_as_exact_way<64, 3>(problem_where(1, 2));
+  expect_as_right_as_exact_way<64, 100>(problem_where(1, 2));
+  const auto bytes = [&](std::int64_t first, std::int64_t last) {
+    return bytes_of(gla_in<fused_gla::walk_bounded_segments, 64, 3>, problem_where(first, last));
+  };
+  const double none = bytes(0, 0), all = bytes(0, 4);
+  EXPECT_GT(all, 1.1 * none);
+  EXPECT_NEAR(bytes(1, 2), none + (all - none) / 4, 1e-9 * all);
+}
+
+TEST_F(BoundedGlaTest, GatesOfEveryStrengthAndAnyShape) {
+  const Gate strengths[] = {[](auto, auto, auto, double) { return 0.0f; },
+                            [](auto, auto, auto, double) { return -3e38f; },
+                            [](auto, auto t, auto, double u) { return t % 300 < 200 ? -float(u) : 0.0f; }};
+  for (const Gate& gate : strengths) {
+    expect_as_right_as_exact_way<64, 100>(problem_with(gate, 1, 17, 48, 80));
+    expect_as_right_as_exact_way<128, 2>(problem_with(gate, 1, 65, 128, 144));
+    expect_as_right_as_exact_way<64, 4>(problem_with(gate, 2, 1000, 16, 16));
+    expect_as_right_as_exact_way<128, 100>(problem_with(gate, 1, 330, 128, 128));
+  }
 }
 
 TEST_F(BoundedStartTest, AnyShapeAndStateGivenOrNot) {

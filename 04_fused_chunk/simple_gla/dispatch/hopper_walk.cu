@@ -27,7 +27,7 @@
 #include "common/device/workspace.hpp"
 #include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
-#include "common/tile/carry.cuh"
+#include "common/tile/carry_gaps.cuh"
 #include "common/tile/chunk_tiles.cuh"
 #include "common/tile/warm_up.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
