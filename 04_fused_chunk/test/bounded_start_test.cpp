@@ -17,6 +17,7 @@
 #include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
 #include "04_fused_chunk/test/stages.hpp"
 #include "common/device/device.hpp"
+#include "common/device/error.hpp"
 #include "common/device/workspace.hpp"
 #include "common/random.hpp"
 
