@@ -17,8 +17,10 @@ namespace {
 // cache.
 constexpr double kChunkClocks = 1680, kBytesSpeed = 1.1;
 // Not measured: what a segment takes beside its own chunks. A warm-up of one chunk, in chunks, and microseconds to look at
-// the gates, and for two kernels that find nothing to do.
+// the gates before a segment, and for two kernels that find nothing to do. Six warps of a block of the first one look at
+// the gates before as many segments as a warm-up goes over, and one more.
 constexpr double kWarmUp = 0.5, kLook = 1, kTwoLaunches = 2;
+constexpr int kLookingWarps = 6;
 
 /// The estimated time of a plan in microseconds, if warm-ups take one chunk.
 double time_of(const tile::Extents& e, const LaunchPlan& plan) {
@@ -32,7 +34,8 @@ double time_of(const tile::Extents& e, const LaunchPlan& plan) {
       std::max(card.microseconds(kChunkClocks * (0.3 + 0.7 * e.Dk / 128)), card.transfer(active * bytes, kBytesSpeed));
   const bool is_cut = plan.segments > 1, may_be_exact = plan.segments - 1 > warm_up_reach(plan);
   const double chunks = plan.length / 64 + (is_cut ? kWarmUp : 0);
-  return double(card.rounds(blocks)) * (chunks * of_chunk + (is_cut ? kLook : 0)) + (may_be_exact ? kTwoLaunches : 0);
+  return double(card.rounds(blocks)) * (chunks * of_chunk + (is_cut ? kLook : 0)) +
+         (may_be_exact ? kTwoLaunches + kLook * ceil_div(warm_up_reach(plan) + 1, kLookingWarps) : 0);
 }
 
 }  // namespace
