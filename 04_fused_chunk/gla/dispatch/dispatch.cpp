@@ -26,10 +26,19 @@ struct Choice {
   std::int64_t (*bytes_moved)(const Bf16Arguments&);
 };
 
+void bounded_segments(const Bf16Arguments& a) {
+  walk_bounded_segments(a, segments_plan(a));
+}
+
+/// With several segments they depend on the gates.
+std::int64_t bounded_segments_bytes(const Bf16Arguments& a) {
+  return segments_plan(a).segments == 1 ? segments_bytes_moved(a) : -1;
+}
+
 Choice choose(const Bf16Arguments& a) {
   const bool is_one_kernel =
       score_levels_unsupported(a).empty() && segments_time(a, segments_plan(a)) < gla::dispatch_time(a);
-  if (is_one_kernel) return {segments, "segments: ", segments_note, segments_memory, segments_bytes_moved};
+  if (is_one_kernel) return {bounded_segments, "segments: ", segments_note, segments_memory, bounded_segments_bytes};
   return {chapter_03, "chapter 03: ", chapter_03_note, chapter_03_memory, chapter_03_bytes_moved};
 }
 
