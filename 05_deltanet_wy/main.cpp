@@ -397,7 +397,14 @@ void add_kda_stages(Operator& definition) {
                 .run = cluster,
                 .idea = "one kernel: the two blocks of a head prepare its chunks for each other",
                 .unsupported = one_anchor_unsupported,
-                .bytes_moved = cluster_bytes_moved});
+                .bytes_moved = cluster_bytes_moved})
+      .variant({.name = "segments",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = segments,
+                .idea = "segments walked at once, from zeros a few chunks earlier where gates allow it",
+                .unsupported = one_anchor_unsupported,
+                .memory = segments_memory});
 }
 
 void add_kda_backward_stages(Operator& definition) {

@@ -54,13 +54,16 @@
 #include "05_deltanet_wy/kda/prepare_updates.hpp"
 #include "05_deltanet_wy/kda/store_J_and_R.cuh"
 #include "05_deltanet_wy/kda/sub_chunk_anchors.cuh"
+#include "05_deltanet_wy/kda/transition_bound.cuh"
 #include "common/device/bulk_copy.cuh"
+#include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/mbarrier.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/named_barrier.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/wgmma.cuh"
+#include "common/device/workspace.hpp"
 #include "common/parts.hpp"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/float_panels.cuh"
@@ -109,7 +112,7 @@ __device__ __forceinline__ void store_rows(const TensorMap& map, const PanelTile
 /// Grid (N, H, B).
 template <int kDk, bool kNormalize>
 __global__ void __launch_bounds__(kWarpgroup, 3)
-    one_anchor_kernel(Bf16Arguments a, float* all_decays, const __grid_constant__ AnchorMaps maps) {
+    one_anchor_kernel(Bf16Arguments a, PreparedUpdates out, const __grid_constant__ AnchorMaps maps) {
   __shared__ Barrier raw;
   __shared__ int one_anchor[kWarpgroup / 32];
   __shared__ float factors[kChunk];  // of keys
@@ -122,6 +125,8 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
   const SplitBlocks blocks{behind_slot};
   const SquarePanel U[2] = {slot.U(), {behind_slot}};  // rounded, and the rounding error
   const TileOrigin origin{.position = t, .head = h, .batch = b};
+  const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
+  let_next_kernel_start();
   if (thread == 0) {
     raw.init(1);
     fence_barrier_init();
@@ -154,10 +159,8 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
 
   SplitRow blocks_of_U;
   invert_scores(blocks_of_U, blocks, kOfBlock, warp, A, beta);
-  if (thread < a.Dk) {
-    store_global(all_decays + ((std::int64_t(b) * a.H + h) * gridDim.x + n) * a.Dk + thread,
-                 slot.prepared_decays()[thread]);
-  }
+  const float decay = thread < a.Dk ? slot.prepared_decays()[thread] : 0.0f;
+  if (thread < a.Dk) store_global(out.decays + chunk * a.Dk + thread, decay);
   fence_async_proxy();  // the blocks, too, were stored for ldmatrix: U replaces them for products
   __syncthreads();      // U comes where the decays and the blocks lie
   if (thread == 0) {
@@ -193,22 +196,28 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
   wgmma_wait<0>(J);
   wait_at_named_barrier(kOfBlock, kWarpgroup);  // no warp needs K- any more
   store_sums(slot.J(), maps.updates.J, J, warp * kBlock, rows);
+  if (out.bounds) {
+    const float bound = bound_of_rows(J, slot.K(), decay);
+    if (lane == 0) store_global(out.bounds + chunk * 4 + warp, bound);
+  }
   if (lane == 0) {
     commit_stores();
     wait_stores_read<0>();
   }
 }
 
-/// Starts the kernel on current_stream().
-PreparedUpdates prepare_with_one_anchor(const Bf16Arguments& a) {
-  const PreparedUpdates out = reserve_updates(a);
+}  // namespace
+
+PreparedUpdates prepare_with_one_anchor(const Bf16Arguments& a, bool with_bounds) {
+  PreparedUpdates out = reserve_updates(a);
+  if (with_bounds) out.bounds = workspace<float>("kda: bounds", std::size_t(std::int64_t(a.B) * a.H * out.N * 4));
   const TensorSizes keys = tensor_sizes(a, a.Dk);
   const AnchorMaps maps{tile_map(a.q, keys, kChunk),           tile_map(a.k, keys, kChunk),
                         float_tile_map(a.g, keys, kChunk),     rows_map(out, a, out.Q, a.Dk, kChunk),
                         rows_map(out, a, out.K, a.Dk, kChunk), stored_maps(out, a)};
   const auto start = [&](auto kernel, std::size_t shared_bytes) {
-    launch(kernel, {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), unsigned(kWarpgroup), shared_bytes}, a,
-           out.decays, maps);
+    launch(kernel, {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), unsigned(kWarpgroup), shared_bytes}, a, out,
+           maps);
   };
   if (a.Dk <= 64) {
     start(a.normalize_keys ? one_anchor_kernel<64, true> : one_anchor_kernel<64, false>, kSharedBytes<64>);
@@ -217,8 +226,6 @@ PreparedUpdates prepare_with_one_anchor(const Bf16Arguments& a) {
   }
   return out;
 }
-
-}  // namespace
 
 void one_anchor(const Bf16Arguments& a) {
   const PreparedUpdates updates = prepare_with_one_anchor(a);

@@ -23,19 +23,24 @@ struct PreparedUpdates {
   __nv_bfloat16* J;  ///< [B, H, 64 N, Dk], -J
   __nv_bfloat16* R;  ///< [B, H, 64 N, 64], -R
   float* decays;     ///< [B, H, N, Dk], exp(b_end) of each chunk
+  /// [B, H, N, 4]: the sum of the four is a bound of the chunk (chunk/zero_starts.cuh). Null if nobody asks for it.
+  float* bounds = nullptr;
 };
 
 /// Fills a workspace, with one kernel on current_stream(). It is valid until the next call. Requires: an empty
 /// warpgroups_unsupported().
 /// @throws CudaError if the memory cannot be allocated or the launch is refused
 PreparedUpdates prepare_updates(const Bf16Arguments&);
+/// The same with the kernel of `one_anchor`. Requires: an empty one_anchor_unsupported().
+/// @param with_bounds whether bounds are wanted
+PreparedUpdates prepare_with_one_anchor(const Bf16Arguments&, bool with_bounds = false);
 /// The workspace alone, for a stage that fills it in another way.
 /// @throws CudaError if the memory cannot be allocated
 PreparedUpdates reserve_updates(const Bf16Arguments&);
 /// Starts the walk of `two_products` on current_stream(). Requires: an empty warpgroup_chain_unsupported().
 /// @throws CudaError if the launch is refused
 void walk_with_updates(const Bf16Arguments&, const PreparedUpdates&);
-/// Bytes of that workspace.
+/// Bytes of that workspace, without bounds.
 std::int64_t prepared_updates_memory(const Bf16Arguments&);
 
 }  // namespace tutorial::kda

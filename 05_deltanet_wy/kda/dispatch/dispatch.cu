@@ -23,6 +23,7 @@
 #include <string>
 
 #include "05_deltanet_wy/kda.hpp"
+#include "05_deltanet_wy/kda/dispatch/segments.hpp"
 #include "05_deltanet_wy/kda/dispatch/specialized_warps.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
@@ -63,7 +64,7 @@ constexpr double kTwoLaunches = 9, kBytesSpeed = 0.95;
 /// The bounds are rough, but far from the point where they are equal the choice is clear, and near it either will do.
 bool cluster_is_faster(const Bf16Arguments& a) {
   if (!one_anchor_unsupported(a).empty()) return false;
-  const std::int64_t heads = std::int64_t(a.B) * a.H, tiles = ceil_div(a.Dv, 64), blocks = heads * tiles;
+  const std::int64_t heads = std::int64_t(a.B) * a.H, blocks = heads * ceil_div(a.Dv, 64);
   const std::int64_t clusters = heads * ceil_div(a.Dv, 128);
   const estimate::Card card = estimate::card();
   const std::int64_t at_a_time = std::max(1, clusters_at_a_time(2));
@@ -103,6 +104,9 @@ Choice choose_in_fp32(const Bf16Arguments& a, const std::string& why) {
 Choice choose(const Bf16Arguments& a) {
   if (cluster_is_faster(a)) return {[a] { cluster(a); }, "clusters of two blocks", 0, cluster_bytes_moved(a)};
   if (one_anchor_unsupported(a).empty()) {
+    if (const tile::LaunchPlan plan = shortest_segments(a); plan.segments > 1) {
+      return {[a, plan] { segments(a, plan); }, std::to_string(plan.segments) + " segments", segments_memory(a)};
+    }
     return {[a] { one_anchor(a); }, "one_anchor", two_products_memory(a), one_anchor_bytes_moved(a)};
   }
   if (warpgroups_unsupported(a).empty()) {

@@ -103,6 +103,10 @@ std::int64_t two_products_memory(const Bf16Arguments& a) {
   return prepared_updates_memory(a);
 }
 
+std::int64_t segments_memory(const Bf16Arguments& a) {
+  return prepared_updates_memory(a) + heads_of(a) * ceil_div(a.L, 64) * 4 * std::int64_t(sizeof(float));  // bounds
+}
+
 // Bytes.
 
 std::int64_t recurrent_gpu_bytes_moved(const FloatArguments& a) {
