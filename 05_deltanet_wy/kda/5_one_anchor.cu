@@ -114,7 +114,7 @@ template <int kDk, bool kNormalize>
 __global__ void __launch_bounds__(kWarpgroup, 3)
     one_anchor_kernel(Bf16Arguments a, PreparedUpdates out, const __grid_constant__ AnchorMaps maps) {
   __shared__ Barrier raw;
-  __shared__ int one_anchor[kWarpgroup / 32];
+  __shared__ int ways[kWarpgroup / 32];  // that the warps' columns allow
   __shared__ float factors[kChunk];  // of keys
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk;
   // The shuffle tells the compiler that `warp` is the same in all lanes. Branches around products depend on it.
@@ -138,8 +138,9 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
   raw.wait(0);
 
   if (kNormalize) find_factors(slot, warp, factors);
-  const bool is_short = decay_with_one_anchor<kNormalize>(slot, warp, one_anchor, kOfBlock, factors);
-  if (!is_short) {
+  const Way way = decay_with_anchors<kNormalize>(slot, warp, ways, kOfBlock, factors);
+  const bool is_short = way == kOneAnchor;
+  if (way == kLongWay) {
     if (kNormalize) normalize_keys(slot, warp, factors);
     decay_sub_chunk(slot, warp);
   }
@@ -148,6 +149,11 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
   if (is_short) {
     scores_with_one_anchor(reinterpret_cast<WarpgroupScores&>(scores), slot.Q(), slot, warp);
     scores_with_one_anchor(reinterpret_cast<WarpgroupScores&>(A), slot.K(), slot, warp);
+  } else if (way == kTwoAnchors) {
+    scores_with_two_anchors(reinterpret_cast<WarpgroupScores&>(scores), slot.Q(), slot, warp);
+    scores_with_two_anchors(reinterpret_cast<WarpgroupScores&>(A), slot.K(), slot, warp);
+    __syncthreads();  // no warp needs the keys' rows any more
+    decay_keys_to_end(slot, thread);
   } else {
     decayed_scores(scores, slot, warp, 0);
     decayed_scores(A, slot, warp, 1);
@@ -159,8 +165,8 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
 
   SplitRow blocks_of_U;
   invert_scores(blocks_of_U, blocks, kOfBlock, warp, A, beta);
-  const float decay = thread < a.Dk ? slot.prepared_decays()[thread] : 0.0f;
-  if (thread < a.Dk) store_global(out.decays + chunk * a.Dk + thread, decay);
+  if (thread < a.Dk) store_global(out.decays + chunk * a.Dk + thread, slot.prepared_decays()[thread]);
+  const float largest_decay = warp == 0 ? largest_of(slot.prepared_decays(), a.Dk) : 0;
   fence_async_proxy();  // the blocks, too, were stored for ldmatrix: U replaces them for products
   __syncthreads();      // U comes where the decays and the blocks lie
   if (thread == 0) {
@@ -197,8 +203,8 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
   wait_at_named_barrier(kOfBlock, kWarpgroup);  // no warp needs K- any more
   store_sums(slot.J(), maps.updates.J, J, warp * kBlock, rows);
   if (out.bounds) {
-    const float bound = bound_of_rows(J, slot.K(), decay);
-    if (lane == 0) store_global(out.bounds + chunk * 4 + warp, bound);
+    const float bound = bound_of_rows(J, slot.K());
+    if (lane == 0) store_global(out.bounds + chunk * 4 + warp, largest_decay + bound);
   }
   if (lane == 0) {
     commit_stores();

@@ -22,13 +22,17 @@
 
 namespace tutorial::kda {
 
-/// A warp's part of the sum, of its 16 rows of J, and the largest decay of its lanes. The sum of the four parts is the
-/// bound.
+/// The largest of a chunk's decays, [Dk] in shared memory. One warp finds it.
+__device__ __forceinline__ float largest_of(const float* decays, int Dk) {
+  float largest = 0;
+  for (int d = int(lane_index()); d < Dk; d += 32) largest = max(largest, decays[d]);
+  return warp_max(largest);
+}
+
+/// A warp's part of the sum, of its 16 rows of J.
 /// @param K K+
-/// @param decay exp(b_end) of one column, or 0
 template <int kDk>
-__device__ __forceinline__ float bound_of_rows(const tile::WarpgroupState<kDk>& J, const tile::PanelTile<kDk>& K,
-                                               float decay) {
+__device__ __forceinline__ float bound_of_rows(const tile::WarpgroupState<kDk>& J, const tile::PanelTile<kDk>& K) {
   const auto square = [](std::uint32_t x) {
     const float2 two = unpack(x);
     return two.x * two.x + two.y * two.y;
@@ -49,7 +53,7 @@ __device__ __forceinline__ float bound_of_rows(const tile::WarpgroupState<kDk>& 
   for (int row = 0; row < 2; ++row) sum += sqrtf(warp_sum<4>(of_J[row])) * sqrtf(warp_sum<4>(of_K[row]));
 #pragma unroll
   for (int flipped = 4; flipped < 32; flipped *= 2) sum += shuffle_xor(sum, flipped);
-  return sum + warp_max(decay);
+  return sum;
 }
 
 }  // namespace tutorial::kda

@@ -56,7 +56,7 @@ struct ClusterBarriers {
   Barrier v_full, v_empty;
   Barrier output_full, output_empty;
   Barrier place_free;                    ///< the other block's chain has read what this block has pushed
-  int one_anchor[kOwnSlots][4];          ///< for each warp's columns (chunk_anchor.cuh)
+  int ways[kOwnSlots][4];                ///< that each warp's columns allow (chunk_anchor.cuh)
   float factors[tile::kChunk];           ///< of keys that are still to be normalised
   alignas(16) unsigned char outbox[16];  ///< bytes of a message; their values do not matter
   alignas(16) unsigned char inbox[16];   ///< those of the other block
@@ -152,7 +152,7 @@ enum PreparingBarrier : unsigned {
   kOfInverse = 1,  ///< of the warpgroup of the inverse alone
   kOfRows,         ///< of the warpgroup of the rows alone
   kRowsDecayed,    ///< rows are there from which A and P are computed, and the P before is not needed any more
-  kScoresRead,     ///< on the long way: neither warpgroup needs q~, k+~ and k~ any more
+  kScoresRead,     ///< not on the short way: neither warpgroup needs q~, k+~ and k~ any more
   kRowsReady,      ///< P, Q+, K+, K- and the chunk's decays are there; own scores and growths are not needed any more
 };
 inline constexpr unsigned kPreparing = 2 * tile::kWarpgroup;  ///< threads that meet there
@@ -268,25 +268,28 @@ __device__ __forceinline__ void prepare_rows(const Bf16Arguments& a, const Clust
     const ChunkSlot<Shape::kDk> slot = memory.slot(j % kOwnSlots);
     barriers.raw[j % kOwnSlots].wait(j / kOwnSlots % 2);
     if (kNormalize) find_factors(slot, warp, barriers.factors);
-    const bool one_anchor =
-        decay_with_one_anchor<kNormalize>(slot, warp, barriers.one_anchor[j % kOwnSlots], kOfRows, barriers.factors);
-    if (!one_anchor) {
+    const Way way =
+        decay_with_anchors<kNormalize>(slot, warp, barriers.ways[j % kOwnSlots], kOfRows, barriers.factors);
+    if (way == kLongWay) {
       if (kNormalize) normalize_keys(slot, warp, barriers.factors);
       decay_sub_chunk(slot, warp);
     }
     wait_at_named_barrier(kRowsDecayed, kPreparing);
     delta_rule::BlockRow scores = {};
-    if (one_anchor) {
+    if (way == kOneAnchor) {
       scores_with_one_anchor(reinterpret_cast<tile::WarpgroupScores&>(scores), slot.Q(), slot, warp);
+    } else if (way == kTwoAnchors) {
+      scores_with_two_anchors(reinterpret_cast<tile::WarpgroupScores&>(scores), slot.Q(), slot, warp);
     } else {
       decayed_scores(scores, slot, warp, 0);
     }
     tile::ScoreFragments P;
     round_scores(P, scores, warp);
     tile::put_fragments(memory.P(), P);
-    if (!one_anchor) {
+    if (way != kOneAnchor) {
+      const int thread = int(threadIdx.x) % tile::kWarpgroup;
       wait_at_named_barrier(kScoresRead, kPreparing);
-      decay_to_ends(slot, int(threadIdx.x) % tile::kWarpgroup);
+      way == kTwoAnchors ? decay_keys_to_end(slot, thread) : decay_to_ends(slot, thread);
     }
     arrive_at_named_barrier(kRowsReady, kPreparing);
   }
@@ -355,12 +358,15 @@ __device__ __forceinline__ void prepare_inverse(const Bf16Arguments& a, const Cl
     next_beta = beta_of(n + 2);
     wait_at_named_barrier(kRowsDecayed, kPreparing);
     delta_rule::BlockRow A = {};
-    if (all_allow(barriers.one_anchor[j % kOwnSlots])) {
+    const Way way = common_way(barriers.ways[j % kOwnSlots]);
+    if (way == kOneAnchor) {
       scores_with_one_anchor(reinterpret_cast<tile::WarpgroupScores&>(A), slot.K(), slot, warp);
+    } else if (way == kTwoAnchors) {
+      scores_with_two_anchors(reinterpret_cast<tile::WarpgroupScores&>(A), slot.K(), slot, warp);
     } else {
       decayed_scores(A, slot, warp, 1);
-      arrive_at_named_barrier(kScoresRead, kPreparing);
     }
+    if (way != kOneAnchor) arrive_at_named_barrier(kScoresRead, kPreparing);
     delta_rule::SplitRow U;
     invert_scores(U, memory.blocks(), kOfInverse, warp, A, beta);
     wait_at_named_barrier(kRowsReady, kPreparing);
