@@ -150,8 +150,8 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
     scores_with_one_anchor(reinterpret_cast<WarpgroupScores&>(scores), slot.Q(), slot, warp);
     scores_with_one_anchor(reinterpret_cast<WarpgroupScores&>(A), slot.K(), slot, warp);
   } else if (way == kTwoAnchors) {
-    scores_with_two_anchors(reinterpret_cast<WarpgroupScores&>(scores), slot.Q(), slot, warp);
-    scores_with_two_anchors(reinterpret_cast<WarpgroupScores&>(A), slot.K(), slot, warp);
+    scores_with_two_anchors(scores, slot.Q(), slot, warp);
+    scores_with_two_anchors(A, slot.K(), slot, warp);
     __syncthreads();  // no warp needs the keys' rows any more
     decay_keys_to_end(slot, thread);
   } else {

@@ -13,8 +13,8 @@
 ///     t in half 0     q~_t . k~_i
 ///          half 1     (exp(m_1 - m_0) q~_t) . k~_i   q~_t . k~_i
 ///
-/// are two products of warpgroups, of the keys of one half each, whose left factor is in registers. exp(m_1 - m_0) is
-/// multiplied in two steps, to the end of half 0 and on, as each is at least 2^-100. Then the rows get what they lack:
+/// where exp(m_1 - m_0) is multiplied in two steps, to the end of half 0 and on, as each is at least 2^-100. Keys go to the
+/// tensor cores as they are, and queries are read once for both. Then the rows get what they lack:
 ///
 ///     Q+_t = exp(m_h) q~_t,   K+_t = exp(m_h) k+~_t,   K-_i = exp(b_end - m_h) k~_i
 ///
@@ -25,14 +25,15 @@
 
 #include <cstdint>
 
-#include "05_deltanet_wy/chunk/warpgroup_products.cuh"
+#include "05_deltanet_wy/chunk/blocks.hpp"
+#include "05_deltanet_wy/chunk/inverse.cuh"
 #include "05_deltanet_wy/kda/chunk_slot.cuh"
 #include "common/device/ldmatrix.cuh"
+#include "common/device/mma.cuh"
 #include "common/device/pack.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/stmatrix.cuh"
 #include "common/device/warp.cuh"
-#include "common/device/wgmma.cuh"
 #include "common/tile/base2.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
 
@@ -54,54 +55,44 @@ __device__ __forceinline__ void put_half_decays(const ChunkSlot<kDk>& slot, int 
   put(slot.between(half), half == 0 ? rest : middle);
 }
 
-/// P or A, without scale and beta; what is above the diagonal has no meaning. Turns q~ into Q+, or k+~ into K+. A
-/// warpgroup calls it, and each warp has a row of blocks, and the rows of queries of its own.
+/// The blocks (r, 0) to (r, r) of P or A, without scale and beta; what is above the diagonal has no meaning. Turns the
+/// rows of these queries from q~ into Q+, or from k+~ into K+. One warp does it.
+/// @param sums zeros
 /// @param queries q~ for P, k+~ for A
+/// @param r the same in all lanes, and the compiler knows it
 template <int kDk>
-__device__ __forceinline__ void scores_with_two_anchors(tile::WarpgroupScores& scores,
-                                                        const tile::PanelTile<kDk>& queries, const ChunkSlot<kDk>& slot,
-                                                        int warp) {
-  using HalfScores = float[tile::kChunk / 4];
-  const int lane = int(lane_index()), unit = queries.unit(warp * 16 + lane % 16, lane / 16 * 8), half = warp / 2;
-  const auto decays_of = [&](const float* decays, int d) {
-    return *reinterpret_cast<const float2*>(decays + d + lane % 4 * 2);
-  };
-  std::uint32_t q[kDk / 16][4];
-#pragma unroll
+__device__ __forceinline__ void scores_with_two_anchors(delta_rule::BlockRow& sums, const tile::PanelTile<kDk>& queries,
+                                                        const ChunkSlot<kDk>& slot, int r) {
+  using delta_rule::kBlock, delta_rule::kBlocks;
+  const tile::PanelTile<kDk> keys = slot.K_end();
+  const int lane = int(lane_index()), half = r / 2;
+  const int query = queries.unit(r * kBlock + lane % 16, lane / 16 * 8);
+  const int key = keys.unit(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
+#pragma unroll 1  // instructions have to be fetched, too: see gated_delta_rule/gated_matrices.cuh
   for (int d = 0; d < kDk; d += 16) {
-    ldmatrix_x4(q[d / 16], queries.data + queries.advance(unit, 0, d));
-    std::uint32_t decayed[4];
+    std::uint32_t q[4], left[4], decayed[4], k[kBlocks][4];
+    ldmatrix_x4(q, queries.data + queries.advance(query, 0, d));
 #pragma unroll
-    for (int i = 0; i < 4; ++i) decayed[i] = scaled(q[d / 16][i], decays_of(slot.from_start(half), d + i / 2 * 8));
-    stmatrix(queries.data + queries.advance(unit, 0, d), decayed);
-  }
-  const auto keys = tile::k_along_rows(slot.K_end());
-  HalfScores right, left;
-  wgmma_fence(right, q);
+    for (int c = 0; c < kBlocks; ++c) {
+      if (c <= r) ldmatrix_x4(k[c], keys.data + keys.advance(key, c * kBlock, d));
+    }
 #pragma unroll
-  for (int d = 0; d < kDk; d += 16) {
-    wgmma<tile::kChunk / 2>(right, q[d / 16], keys.along_mn(tile::kChunk / 2).along_k(d), d > 0);
-  }
-  wgmma_commit();
-  wgmma_wait<0>(right);
-  if (half == 1) {
+    for (int i = 0; i < 4; ++i) {
+      const auto decays = [&](const float* of) {
+        return *reinterpret_cast<const float2*>(of + d + i / 2 * 8 + lane % 4 * 2);
+      };
+      const float2 two = unpack(q[i]), first = decays(slot.between(1)), second = decays(slot.between(0));
+      left[i] = half == 0 ? q[i] : pack(two.x * first.x * second.x, two.y * first.y * second.y);
+      decayed[i] = scaled(q[i], decays(slot.from_start(half)));
+    }
+    stmatrix(queries.data + queries.advance(query, 0, d), decayed);
 #pragma unroll
-    for (int d = 0; d < kDk; d += 16) {
+    for (int c = 0; c < kBlocks; ++c) {
+      if (c > r) continue;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float2 two = unpack(q[d / 16][i]);
-        const float2 first = decays_of(slot.between(1), d + i / 2 * 8), second = decays_of(slot.between(0), d + i / 2 * 8);
-        q[d / 16][i] = pack(two.x * first.x * second.x, two.y * first.y * second.y);
-      }
+      for (int n = 0; n < 2; ++n) mma_m16n8k16(sums[c][n], c < 2 ? left : q, {k[c][2 * n], k[c][2 * n + 1]});
     }
   }
-  wgmma_fence(left, q);
-#pragma unroll
-  for (int d = 0; d < kDk; d += 16) wgmma<tile::kChunk / 2>(left, q[d / 16], keys.along_k(d), d > 0);
-  wgmma_commit();
-  wgmma_wait<0>(left);
-#pragma unroll
-  for (int i = 0; i < tile::kChunk / 4; ++i) scores[i] = left[i], scores[tile::kChunk / 4 + i] = right[i];
 }
 
 /// Makes K- of k~. A warpgroup does it. All warps have passed a barrier since they have used k~.

@@ -279,7 +279,7 @@ __device__ __forceinline__ void prepare_rows(const Bf16Arguments& a, const Clust
     if (way == kOneAnchor) {
       scores_with_one_anchor(reinterpret_cast<tile::WarpgroupScores&>(scores), slot.Q(), slot, warp);
     } else if (way == kTwoAnchors) {
-      scores_with_two_anchors(reinterpret_cast<tile::WarpgroupScores&>(scores), slot.Q(), slot, warp);
+      scores_with_two_anchors(scores, slot.Q(), slot, warp);
     } else {
       decayed_scores(scores, slot, warp, 0);
     }
@@ -362,7 +362,7 @@ __device__ __forceinline__ void prepare_inverse(const Bf16Arguments& a, const Cl
     if (way == kOneAnchor) {
       scores_with_one_anchor(reinterpret_cast<tile::WarpgroupScores&>(A), slot.K(), slot, warp);
     } else if (way == kTwoAnchors) {
-      scores_with_two_anchors(reinterpret_cast<tile::WarpgroupScores&>(A), slot.K(), slot, warp);
+      scores_with_two_anchors(A, slot.K(), slot, warp);
     } else {
       decayed_scores(A, slot, warp, 1);
     }
