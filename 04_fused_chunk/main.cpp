@@ -126,6 +126,13 @@ Chapter chapter() {
                 .idea = "Hopper: P stays in registers, and the state waits for no scores",
                 .unsupported = specialized_unsupported,
                 .bytes_moved = specialized_bytes_moved})
+        .stage({.name = "bounded_start",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = bounded_start,
+                .idea = "Hopper: segments at once; each starts from zeros, as much earlier as its gates want",
+                .unsupported = specialized_unsupported,
+                .note = bounded_start_note})
         .stage({.name = "dispatch",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "04_fused_chunk/simple_gla/bounded_start.hpp"
 #include "04_fused_chunk/simple_gla/dispatch/roles_walk.hpp"
 #include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
 #include "common/ceil_div.hpp"
@@ -85,6 +86,16 @@ std::string specialized_unsupported(const Bf16Arguments& a) {
   if (a.Dk > 128) return "Dk > 128: the state and its copy would not fit into a warpgroup's registers";
   const std::string reason = tile::tensor_core_unsupported(a);
   return reason.empty() ? tile::bulk_copies_unsupported(a) : reason;
+}
+
+LaunchPlan bounded_start_plan(const Bf16Arguments& a) {
+  const std::int64_t blocks = heads(a) * ceil_div(a.Dv, 64);
+  return tile::make_launch_plan(a.L, 64, int(std::max<std::int64_t>(multiprocessor_count() / blocks, 1)));
+}
+
+std::string bounded_start_note(const Bf16Arguments& a) {
+  const int segments = bounded_start_plan(a).segments;
+  return std::to_string(segments) + (segments == 1 ? " segment" : " segments");
 }
 
 std::int64_t chunkwise_memory(const FloatArguments& a) {
