@@ -285,7 +285,14 @@ void add_gated_stages(Operator& definition) {
                 .run = cluster,
                 .idea = "T, P and decays in warps beside the chain; the two blocks of a head share them",
                 .unsupported = cluster_unsupported,
-                .bytes_moved = cluster_bytes_moved});
+                .bytes_moved = cluster_bytes_moved})
+      .variant({.name = "zero_starts",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = zero_starts,
+                .idea = "its segments from zeros, a chunk or two earlier, where gates allow it; else segments",
+                .unsupported = cluster_unsupported,
+                .memory = zero_starts_memory});
 }
 
 void add_gated_backward_stages(Operator& definition) {

@@ -17,11 +17,12 @@
 #include <cuda_runtime.h>
 
 #include "common/device/warp.cuh"
+#include "common/tile/base2.cuh"
+#include "common/tile/warm_up.cuh"
 
 namespace tutorial::delta_rule {
 
-inline constexpr float kForgotten = 0x1p-24f;  ///< what may be left of a state that is taken for zeros
-inline constexpr int kMostWarmUp = 8;          ///< chunks
+inline constexpr int kMostWarmUp = 8;  ///< chunks
 
 /// The chunks that a block walks, from zeros unless it starts with chunk 0. It has no outputs before `begin`. If it has
 /// none at all, all three are 0.
@@ -46,7 +47,7 @@ __device__ __forceinline__ WalkedChunks find_walk(int segment, int length, int c
 #pragma unroll
     for (int i = 0; i < kMostWarmUp; ++i) {
       left *= bounds[i];
-      if (warm_up == 0 && left <= kForgotten) warm_up = i + 1;
+      if (warm_up == 0 && left <= tile::ex2(tile::kForgotten)) warm_up = i + 1;
     }
     unsigned may_start = __ballot_sync(kAllLanes, warm_up > 0);
     if (first == segment) {

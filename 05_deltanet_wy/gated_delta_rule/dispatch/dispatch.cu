@@ -24,6 +24,7 @@
 #include "05_deltanet_wy/gated_delta_rule/dispatch/plan.hpp"
 #include "05_deltanet_wy/gated_delta_rule/dispatch/segmented_walk.hpp"
 #include "05_deltanet_wy/gated_delta_rule/dispatch/segments.hpp"
+#include "05_deltanet_wy/gated_delta_rule/dispatch/zero_starts.hpp"
 #include "05_deltanet_wy/gated_delta_rule/prepare_gated.hpp"
 #include "common/device/fp32_copies.cuh"
 #include "common/device/workspace.hpp"
@@ -33,7 +34,7 @@
 namespace tutorial::gated_delta_rule {
 namespace {
 
-using delta_rule::Walk;
+using delta_rule::Walk, delta_rule::WalkedHeads;
 
 /// The same problem in fp32.
 FloatArguments in_fp32(const Bf16Arguments& a, const Fp32Copies& copies) {
@@ -52,19 +53,33 @@ struct Choice {
 };
 
 /// What runs on warpgroups.
-Choice fastest_on_warpgroups(const Bf16Arguments& a) {
-  switch (fastest_walk(a)) {
+/// @param heads that have been walked
+Choice walk_of_warpgroups(const Bf16Arguments& a, Walk walk, const WalkedHeads& heads) {
+  switch (walk) {
     case Walk::cluster:
       return {[a] { cluster(a); }, "clusters of two blocks", 0, cluster_bytes_moved(a)};
     case Walk::three_blocks:
-      return {[a] { three_blocks(a); }, "clusters of three blocks", 0, cluster_bytes_moved(a)};
+      return {[a, heads] { three_blocks(a, heads); }, "clusters of three blocks", 0, cluster_bytes_moved(a)};
     default:
       break;
   }
   const tile::LaunchPlan plan = delta_rule::fastest_segments(a);
-  return {[a, plan] { segments(a, plan); },
+  return {[a, plan, heads] { segments(a, plan, heads); },
           plan.segments == 1 ? "a walk of warpgroups" : "walks of " + std::to_string(plan.segments) + " segments",
           segments_memory(a, plan), segments_bytes_moved(a, plan)};
+}
+
+/// The fastest of them. If that leaves multiprocessors idle, segments that need no past come first.
+Choice fastest_on_warpgroups(const Bf16Arguments& a) {
+  const FastestWalk fastest = fastest_walk(a);
+  const tile::LaunchPlan plan = zero_start_segments(a, fastest);
+  Choice exact = walk_of_warpgroups(a, fastest.walk, {});
+  if (plan.segments == 1) return exact;
+  const auto run = [a, plan, walk = fastest.walk] {
+    zero_starts(a, plan, [&](const WalkedHeads& heads) { walk_of_warpgroups(a, walk, heads).run(); });
+  };
+  return {run, std::to_string(plan.segments) + " segments from zeros, or " + exact.note,
+          exact.memory + std::int64_t(a.B) * a.H * plan.segments * std::int64_t(sizeof(int))};
 }
 
 /// The walk of `tensor_core` in less shared memory, with some number of segments.
