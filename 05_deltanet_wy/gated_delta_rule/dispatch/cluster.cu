@@ -70,26 +70,29 @@ constexpr int kBlockThreads = 4 * kWarpgroup;   // of a block
 constexpr int kStoreThreads = kWarpgroup - 64;  // of them
 
 /// Grid (tiles of 64 columns of Dv, rounded up to an even number, of all segments; H; B), in clusters of two along x.
-template <class Shape>
+/// @tparam kFromZeros whether there may be several segments, of `length` positions
+template <class Shape, bool kFromZeros>
 __global__ void __launch_bounds__(kBlockThreads, 1)
     cluster_kernel(Bf16Arguments all, const __grid_constant__ ChunkMaps maps, WalkedHeads heads, int length) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y), tiles = int(gridDim.x) / max(heads.segments, 1);
-  const int segment = int(blockIdx.x) / tiles, first_column = int(blockIdx.x) % tiles * Shape::kDv;
-  const int columns = min(Shape::kDv, all.Dv - first_column);
-  let_next_kernel_start();
-  int first = 0, begin = 0;  // where the walk starts, and its outputs
-  Bf16Arguments a = all;     // the part of them that is walked
-  if (heads.walked) {
+  const int b = int(blockIdx.z), h = int(blockIdx.y);
+  int tile = int(blockIdx.x), first = 0, begin = 0;  // where the walk starts, and its outputs
+  [[maybe_unused]] Bf16Arguments part;
+  if constexpr (kFromZeros) {
+    let_next_kernel_start();
+    const int tiles = int(gridDim.x) / heads.segments, segment = tile / tiles;
+    tile %= tiles;
     begin = segment * length;
     // The first segment asks for the second one: where that may not start, the head is another kernel's.
     const int start = heads.segments == 1 ? 0 : zero_start<kBlockThreads>(all, b, h, max(begin, length));
-    if (threadIdx.x == 0 && first_column == 0) {
+    if (threadIdx.x == 0 && tile == 0) {
       store_global(heads.walked + (std::int64_t(b) * all.H + h) * heads.segments + segment, int(start != kNoWarmUp));
     }
     if (start == kNoWarmUp) return;
     if (segment > 0) first = start;
-    a = part_of(all, first, min(begin + length, all.L));
+    part = part_of(all, first, min(begin + length, all.L));
   }
+  const Bf16Arguments& a = *(kFromZeros ? &part : &all);  // what is walked
+  const int first_column = tile * Shape::kDv, columns = min(Shape::kDv, a.Dv - first_column);
   const int rank = int(cluster_rank());
   const ClusterMemory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
   ClusterBarriers& barriers = memory.barriers();
@@ -280,7 +283,8 @@ void cluster(const Bf16Arguments& a, const LaunchPlan& plan, const WalkedHeads& 
     LaunchConfig config =
         launch_in_pairs<Shape>(extents_of(a), kBlockThreads, std::size_t(ClusterMemory<Shape>::kBytes));
     config.grid.x *= unsigned(plan.segments);
-    launch(cluster_kernel<Shape>, config, a, chunk_maps(a), heads, plan.length);
+    launch(heads.walked ? cluster_kernel<Shape, true> : cluster_kernel<Shape, false>, config, a, chunk_maps(a), heads,
+           plan.length);
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
 }

@@ -20,7 +20,7 @@ tile::LaunchPlan one_wave_of_clusters(const Bf16Arguments&);
 
 /// Starts `cluster` on current_stream(). Requires: an empty cluster_unsupported(), and a plan of make_launch_plan() with 64
 /// columns.
-/// @param heads where the kernel writes which segments it has walked; with one segment nothing
+/// @param heads where the kernel writes which segments it has walked. Null: the plan has one segment
 /// @throws CudaError if the launch is refused
 void cluster(const Bf16Arguments&, const tile::LaunchPlan&, const delta_rule::WalkedHeads& heads);
 /// Starts `three_blocks`, for the heads that have not been walked.
