@@ -411,7 +411,14 @@ void add_kda_stages(Operator& definition) {
                 .run = segments,
                 .idea = "segments walked at once, from zeros a few chunks earlier where gates allow it",
                 .unsupported = one_anchor_unsupported,
-                .memory = segments_memory});
+                .memory = segments_memory})
+      .variant({.name = "zero_starts",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = zero_starts,
+                .idea = "the segments of cluster from zeros, where gates and keys show that they may; else segments",
+                .unsupported = one_anchor_unsupported,
+                .memory = zero_starts_memory});
 }
 
 void add_kda_backward_stages(Operator& definition) {

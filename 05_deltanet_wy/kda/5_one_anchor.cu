@@ -47,6 +47,7 @@
 
 #include <cuda_runtime.h>
 
+#include "05_deltanet_wy/chunk/walked_heads.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_inverse.cuh"
 #include "05_deltanet_wy/kda/chunk_anchor.cuh"
 #include "05_deltanet_wy/kda/chunk_scores.cuh"
@@ -127,6 +128,7 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
   const TileOrigin origin{.position = t, .head = h, .batch = b};
   const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
   let_next_kernel_start();
+  if (has_been_walked(out.heads, b * a.H + h)) return;
   if (thread == 0) {
     raw.init(1);
     fence_barrier_init();
@@ -214,16 +216,18 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
 
 }  // namespace
 
-PreparedUpdates prepare_with_one_anchor(const Bf16Arguments& a, bool with_bounds) {
+PreparedUpdates prepare_with_one_anchor(const Bf16Arguments& a, bool with_bounds, const WalkedHeads& heads) {
   PreparedUpdates out = reserve_updates(a);
+  out.heads = heads;
   if (with_bounds) out.bounds = workspace<float>("kda: bounds", std::size_t(std::int64_t(a.B) * a.H * out.N * 4));
   const TensorSizes keys = tensor_sizes(a, a.Dk);
   const AnchorMaps maps{tile_map(a.q, keys, kChunk),           tile_map(a.k, keys, kChunk),
                         float_tile_map(a.g, keys, kChunk),     rows_map(out, a, out.Q, a.Dk, kChunk),
                         rows_map(out, a, out.K, a.Dk, kChunk), stored_maps(out, a)};
   const auto start = [&](auto kernel, std::size_t shared_bytes) {
-    launch(kernel, {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), unsigned(kWarpgroup), shared_bytes}, a, out,
-           maps);
+    LaunchConfig config(dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), unsigned(kWarpgroup), shared_bytes);
+    config.starts_early = heads.walked != nullptr;
+    launch(kernel, config, a, out, maps);
   };
   if (a.Dk <= 64) {
     start(a.normalize_keys ? one_anchor_kernel<64, true> : one_anchor_kernel<64, false>, kSharedBytes<64>);

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "05_deltanet_wy/chunk/walked_heads.hpp"
 #include "05_deltanet_wy/kda.hpp"
 
 namespace tutorial::kda {
@@ -25,6 +26,7 @@ struct PreparedUpdates {
   float* decays;     ///< [B, H, N, Dk], exp(b_end) of each chunk
   /// [B, H, N, 4]: the sum of the four is a bound of the chunk (chunk/zero_starts.cuh). Null if nobody asks for it.
   float* bounds = nullptr;
+  delta_rule::WalkedHeads heads{};  ///< for which there is nothing to prepare
 };
 
 /// Fills a workspace, with one kernel on current_stream(). It is valid until the next call. Requires: an empty
@@ -33,7 +35,9 @@ struct PreparedUpdates {
 PreparedUpdates prepare_updates(const Bf16Arguments&);
 /// The same with the kernel of `one_anchor`. Requires: an empty one_anchor_unsupported().
 /// @param with_bounds whether bounds are wanted
-PreparedUpdates prepare_with_one_anchor(const Bf16Arguments&, bool with_bounds = false);
+/// @param heads for which there is nothing to prepare
+PreparedUpdates prepare_with_one_anchor(const Bf16Arguments&, bool with_bounds = false,
+                                        const delta_rule::WalkedHeads& heads = {});
 /// The workspace alone, for a stage that fills it in another way.
 /// @throws CudaError if the memory cannot be allocated
 PreparedUpdates reserve_updates(const Bf16Arguments&);

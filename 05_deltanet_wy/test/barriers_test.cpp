@@ -96,9 +96,11 @@ constexpr KernelWithBarriers kKernels[] = {
     {"kda", "one_anchor", "05_deltanet_wy/kda/sub_chunk_anchors.cuh", 64, 64, 0, "", "", "^  fence_async_proxy\\(\\);$",
      kStrongGates},
     {"kda", "cluster", "05_deltanet_wy/kda/sub_chunk_anchors.cuh", 64, 64, 0, "", "", nullptr, kStrongGates},
-    {"kda", "one_anchor", "05_deltanet_wy/kda/5_one_anchor.cu", 64, 64, 0, "", "", nullptr, kStrongGates},
+    {"kda", "one_anchor", "05_deltanet_wy/kda/5_one_anchor.cu", 64, 64, 0, "", "", "the keys' rows", kStrongGates},
     {"kda", "two_products", "05_deltanet_wy/kda/prepare_updates.cu", 64, 64, 200},
     {"kda", "two_products", "05_deltanet_wy/kda/4_two_products.cu", 64, 64, 390, "", "", "output_empty"},
+    {"kda", "segments", "05_deltanet_wy/kda/dispatch/segments.cu", 64, 64, 600, "", "EMULATOR_MULTIPROCESSORS=2",
+     "output_empty"},
     {"kda", "one_anchor", "05_deltanet_wy/kda/5_one_anchor.cu", 64, 64, 200, "", "",
      "^    __syncthreads|wait_at_named_barrier"},
     // The other block would have to be two chunks ahead; with the gates that are drawn no chunk takes the long way; the

@@ -131,8 +131,11 @@ TEST_P(ZeroStartsTest, TwoCallsAreOne) {
 
 INSTANTIATE_TEST_SUITE_P(Operators, ZeroStartsTest,
                          testing::Values(Pair{"kda", "segments", "one_anchor", "one_anchor"},
+                                         Pair{"kda", "zero_starts", "one_anchor", "segments"},
                                          Pair{"gated_delta_rule", "zero_starts", "cluster", "segments"}),
-                         [](const auto& info) { return std::string(info.param.operator_name); });
+                         [](const auto& info) {
+                           return std::string(info.param.operator_name) + "_" + info.param.stage;
+                         });
 
 }  // namespace
 }  // namespace tutorial

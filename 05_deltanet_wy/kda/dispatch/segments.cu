@@ -29,6 +29,7 @@
 #include <type_traits>
 
 #include "05_deltanet_wy/chunk/decay_columns.cuh"
+#include "05_deltanet_wy/chunk/walked_heads.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/chunk/zero_starts.cuh"
 #include "05_deltanet_wy/kda/chunk_decays.cuh"
@@ -36,7 +37,6 @@
 #include "05_deltanet_wy/kda/update_tiles.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
-#include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/parts.hpp"
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     output_empty.init(3);
     fence_barrier_init();
   }
-  wait_for_previous_kernel();
+  if (has_been_walked(updates.heads, part.head)) return;
   if (threadIdx.x / 32 == 1) {
     const auto* bounds = reinterpret_cast<const float4*>(updates.bounds) + first_chunk;
     const WalkedChunks found = find_walk(part.segment, plan.length / kChunk, N, [&](int n) {
@@ -208,8 +208,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
 }  // namespace
 
-void segments(const Bf16Arguments& a, const LaunchPlan& plan) {
-  const PreparedUpdates updates = prepare_with_one_anchor(a, true);
+void segments(const Bf16Arguments& a, const LaunchPlan& plan, const WalkedHeads& heads) {
+  const PreparedUpdates updates = prepare_with_one_anchor(a, true, heads);
   end_part("prepare");
   const auto start = [&]<class Shape>(Shape) {
     LaunchConfig config(grid_of<Shape>(extents_of(a), plan.segments), kBlockThreads, kSharedBytes<Shape>);
