@@ -7,6 +7,7 @@
 #include "04_fused_chunk/gla/dispatch/chapter_03.hpp"
 #include "04_fused_chunk/operators.hpp"
 #include "04_fused_chunk/simple_gla.hpp"
+#include "04_fused_chunk/simple_gla/bounded_start.hpp"
 #include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
 #include "04_fused_chunk/simple_gla_backward.hpp"
 #include "common/chapter/chapter.hpp"

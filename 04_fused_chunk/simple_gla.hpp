@@ -47,7 +47,6 @@ void chunkwise(const FloatArguments&);       ///< CPU: chunks of C, heads over t
 void fused(const Bf16Arguments&);            ///< GPU: one walk, the state in registers
 void specialized(const Bf16Arguments&);      ///< GPU, Hopper: the walk on warpgroups with tasks of their own
 void register_scores(const Bf16Arguments&);  ///< GPU, Hopper: P in registers; the state does not wait for scores
-void bounded_start(const Bf16Arguments&);    ///< GPU, Hopper: segments at once, each of which starts from zeros earlier
 void dispatch(const Bf16Arguments&);         ///< what a user calls
 void two_kernels(const Bf16Arguments&);      ///< variant: the chunks' states into memory, then all outputs at once
 
@@ -57,8 +56,6 @@ std::string specialized_unsupported(const Bf16Arguments&);  ///< and of register
 std::string dispatch_unsupported(const Bf16Arguments&);
 std::string two_kernels_unsupported(const Bf16Arguments&);
 
-/// The number of segments.
-std::string bounded_start_note(const Bf16Arguments&);
 /// What dispatch picks on this GPU, as text for the report.
 std::string dispatch_note(const Bf16Arguments&);
 

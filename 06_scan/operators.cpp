@@ -31,6 +31,7 @@ Operator with_inputs(Operator definition) {
       .input({.name = "log_decay",
               .dims = {"B", "H", "L", "Dg"},
               .draw = logsigmoid(),
+              .gate = true,
               .bf16 = false,
               .valid = [](double g, const Sizes&) { return g <= 0; },
               .requirement = "must be at most 0: values that grow leave fp32, and rounding errors grow with them"})

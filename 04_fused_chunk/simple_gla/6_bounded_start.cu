@@ -62,7 +62,7 @@ constexpr std::size_t kSharedBytes = kPipelineDepth*(ChunkTiles<Shape>::kBytes +
 /// @param limit chunks of a warm-up at most; a segment that needs more starts from the plan's `starts`
 template <class Shape>
 __global__ void __launch_bounds__(kBlock, 1)
-    walk_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps, LaunchPlan plan, int limit) {
+    bounded_start_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps, LaunchPlan plan, int limit) {
   const BlockPart<Shape> part(extents_of(a), plan.length);
   const int b = part.b, h = part.h, first_column = part.first_column, columns = part.columns, end = part.end;
   __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(kBlock, 1)
 
 void walk_with_bounded_starts(const Bf16Arguments& a, const LaunchPlan& plan, int limit) {
   const auto start = [&]<class Shape>(Shape) {
-    launch(walk_kernel<Shape>, launch_by_segments<Shape>(extents_of(a), plan, kBlock, kSharedBytes<Shape>), a,
+    launch(bounded_start_kernel<Shape>, launch_by_segments<Shape>(extents_of(a), plan, kBlock, kSharedBytes<Shape>), a,
            chunk_maps(a), plan, limit);
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());

@@ -1,12 +1,19 @@
 #pragma once
 /// @file
-/// The kernel of `bounded_start` in a plan, for the stage and for dispatch.
+/// The stage `bounded_start`, and its kernel in a plan, for dispatch. As the stages in simple_gla.hpp.
+
+#include <string>
 
 #include "04_fused_chunk/simple_gla.hpp"
 #include "common/tile/launch_plan.hpp"
 
 namespace tutorial::simple_gla {
 
+/// GPU, Hopper: segments at once; each starts from zeros, as much earlier as its gates want. Requires: an empty
+/// specialized_unsupported().
+void bounded_start(const Bf16Arguments&);
+/// The number of segments.
+std::string bounded_start_note(const Bf16Arguments&);
 /// The plan of `bounded_start`: as many segments as give each multiprocessor one block.
 tile::LaunchPlan bounded_start_plan(const Bf16Arguments&);
 

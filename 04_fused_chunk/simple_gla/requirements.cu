@@ -57,20 +57,6 @@ std::int64_t outputs_bytes(const Bf16Arguments& a, const LaunchPlan& plan) {
   return single_read_bytes(a, plan) + ceil_div(a.Dv, plan.columns) * first_gates;
 }
 
-/// Of `specialized` and the kernel before it, per head.
-std::int64_t hopper_bytes(const Bf16Arguments& a, const LaunchPlan& plan) {
-  const std::int64_t tiles = ceil_div(a.Dv, plan.columns), count = plan.segments - 1;
-  const std::int64_t state = std::int64_t(a.Dk) * a.Dv;
-  std::int64_t bytes = single_read_bytes(a, plan);
-  if (count > 0) {
-    const std::int64_t rows = count * plan.length;
-    bytes += tiles * rows * (2 * a.Dk + 4) + rows * 2 * a.Dv + 4 * count * (state + 1) +
-             4 * state * (a.initial_state.data != nullptr);
-    if (count > 1) bytes += tile::carried_bytes(a.Dk, a.Dv, int(count), false, 1);
-  }
-  return bytes;
-}
-
 }  // namespace
 
 std::string fused_unsupported(const Bf16Arguments& a) {
@@ -116,8 +102,12 @@ std::int64_t segments_memory(const Bf16Arguments& a) {
   return walk_memory(a, tile::one_wave(tile::extents_of(a)));
 }
 
+std::int64_t hopper_walk_memory(const Bf16Arguments& a, const LaunchPlan& plan) {
+  return plan.segments - 1 > warm_up_reach(plan) ? walk_memory(a, plan) : 0;
+}
+
 std::int64_t hopper_walk_bytes_moved(const Bf16Arguments& a, const LaunchPlan& plan) {
-  return heads(a) * hopper_bytes(a, plan);
+  return plan.segments == 1 ? heads(a) * single_read_bytes(a, plan) : -1;
 }
 
 std::int64_t specialized_bytes_moved(const Bf16Arguments& a) {
