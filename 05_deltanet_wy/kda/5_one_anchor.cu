@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
   } else if (way == kTwoAnchors) {
     scores_with_two_anchors(scores, slot.Q(), slot, warp);
     scores_with_two_anchors(A, slot.K(), slot, warp);
-    __syncthreads();  // no warp needs the keys' rows any more
+    wait_at_named_barrier(kOfBlock, kWarpgroup);  // no warp needs the keys' rows any more
     decay_keys_to_end(slot, thread);
   } else {
     decayed_scores(scores, slot, warp, 0);

@@ -7,7 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "05_deltanet_wy/gated_delta_rule.hpp"
+#include "05_deltanet_wy/kda.hpp"
 #include "05_deltanet_wy/test/stages.hpp"
+#include "common/test/on_card.hpp"
 #include "common/test/split.hpp"
 
 namespace tutorial {
@@ -127,6 +130,45 @@ TEST_P(ZeroStartsTest, TwoCallsAreOne) {
   const Outputs second = run(GetParam().stage, part_of(whole, 330, L, first.at("final_state")));
   EXPECT_TRUE(compare(second.at("final_state"), at_once.at("final_state")).within(1e-2));
   EXPECT_TRUE(compare(second.at("o"), slice(at_once.at("o"), 330, L)).within(1e-2));
+}
+
+/// A problem of dispatch, with rows that bulk copies take.
+template <class Arguments>
+Arguments mapped(int B, int H, int L) {
+  Arguments a{};
+  a.B = B, a.H = H, a.L = L, a.Dk = a.Dv = 128;
+  a.q = a.k = a.v = packed<const __nv_bfloat16>(nullptr, H, L, 128);
+  a.o = packed<__nv_bfloat16>(nullptr, H, L, 128);
+  return a;
+}
+
+TEST(ZeroStartsDispatchTest, FewHeadsAreCut) {
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
+  if (!is_an_h200()) GTEST_SKIP() << "the choices are an H200's";
+  const auto of_kda = [](int B, int H, int L) {
+    auto a = mapped<kda::Bf16Arguments>(B, H, L);
+    a.g = packed<const float>(nullptr, H, L, 128);
+    return kda::dispatch_note(a);
+  };
+  EXPECT_EQ(of_kda(1, 12, 2048), "5 segments");
+  EXPECT_EQ(of_kda(4, 8, 2048), "2 segments");
+  EXPECT_EQ(of_kda(4, 8, 64), "one_anchor");
+  EXPECT_EQ(of_kda(4, 8, 512), "2 segments");
+  EXPECT_EQ(of_kda(4, 8, 16384), "2 segments of clusters, or 2 segments");
+  EXPECT_EQ(of_kda(1, 8, 16384), "8 segments of clusters, or 8 segments");
+  EXPECT_EQ(of_kda(1, 1, 65536), "64 segments of clusters, or 64 segments");
+  EXPECT_EQ(of_kda(2, 64, 8192), "clusters of two blocks");
+  EXPECT_EQ(of_kda(8, 32, 2048), "clusters of two blocks");
+  EXPECT_EQ(of_kda(1, 72, 4096), "4 segments");
+  const auto of_gated = [](int B, int H, int L) {
+    return gated_delta_rule::dispatch_note(mapped<gated_delta_rule::Bf16Arguments>(B, H, L));
+  };
+  EXPECT_EQ(of_gated(4, 8, 2048), "clusters of three blocks");
+  EXPECT_EQ(of_gated(4, 8, 16384), "2 segments from zeros, or clusters of three blocks");
+  EXPECT_EQ(of_gated(1, 8, 16384), "8 segments from zeros, or walks of 8 segments");
+  EXPECT_EQ(of_gated(1, 1, 65536), "64 segments from zeros, or walks of 41 segments");
+  EXPECT_EQ(of_gated(2, 64, 8192), "clusters of two blocks");
+  EXPECT_EQ(of_gated(1, 32, 8192), "2 segments from zeros, or clusters of three blocks");
 }
 
 INSTANTIATE_TEST_SUITE_P(Operators, ZeroStartsTest,

@@ -13,7 +13,7 @@ namespace {
 constexpr double kPrepareLaunch = 10;  // the launch of prepare_tiles(), and the gap before the walk
 constexpr double kNoEarlyStart = 0.5;  // what the two kernels for segments took longer than those of delta_rule
 // A kernel that finds that the gates do not allow it to start from zeros; and those that find that it could.
-constexpr double kRefusal = 2.5, kNothingToDo = 5;
+constexpr double kRefusal = 2.3, kNothingToDo = 5;
 
 constexpr delta_rule::WalkCosts kCluster{2670, 11090, 2, 128}, kThreeBlocks{2220, 16240, 3, 128};
 
