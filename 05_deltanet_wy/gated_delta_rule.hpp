@@ -13,6 +13,7 @@
 /// 2412.06464, equation 10 (there in columns: our S is its transpose).
 
 #include "05_deltanet_wy/delta_rule.hpp"
+#include "common/device/walked_heads.hpp"
 
 namespace tutorial::gated_delta_rule {
 
@@ -24,6 +25,7 @@ using delta_rule::kKeyEps;
 template <class T>
 struct Arguments : delta_rule::Arguments<T> {
   View<const float> g;  ///< [B, H, L], <= 0: rows of one element
+  WalkedHeads heads{};  ///< that dispatch has walked already: `three_blocks` and `segments` leave them out
 
   static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };

@@ -20,7 +20,6 @@
 
 #include <cstdint>
 
-#include "05_deltanet_wy/chunk/walked_heads.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "common/ceil_div.hpp"
@@ -31,6 +30,7 @@
 #include "common/device/memory.cuh"
 #include "common/device/pack.cuh"
 #include "common/device/tensor_map.hpp"
+#include "common/device/walked_heads.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/wgmma.cuh"
 #include "common/device/workspace.hpp"

@@ -43,8 +43,6 @@
 #include "05_deltanet_wy/chunk/split_triangle.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/gated_delta_rule.hpp"
-#include "05_deltanet_wy/chunk/walked_heads.cuh"
-#include "05_deltanet_wy/gated_delta_rule/dispatch/zero_starts.hpp"
 #include "05_deltanet_wy/gated_delta_rule/gated_cluster.cuh"
 #include "common/device/cluster.cuh"
 #include "common/device/eviction.hpp"
@@ -54,6 +52,7 @@
 #include "common/device/proxy_fence.cuh"
 #include "common/device/push_shared.cuh"
 #include "common/device/registers.cuh"
+#include "common/device/walked_heads.cuh"
 #include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/store_tile.cuh"
@@ -76,10 +75,10 @@ using Memory = ClusterMemory<Shape, ThirdBlock>;
 /// Grid (3 blocks for each 128 columns of Dv; H; B), in clusters of three along x.
 template <class Shape>
 __global__ void __launch_bounds__(kBlockThreads, 1)
-    three_blocks_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps, WalkedHeads heads) {
+    three_blocks_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps) {
   const int rank = int(cluster_rank());
   const int b = int(blockIdx.z), h = int(blockIdx.y);
-  if (has_been_walked(heads, b * a.H + h)) return;
+  if (has_been_walked(a.heads, b * a.H + h)) return;
   const int first_column = (int(blockIdx.x) / (kWalking + 1) * kWalking + rank) * Shape::kDv;
   const int columns = min(Shape::kDv, a.Dv - first_column);
   const Memory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
@@ -272,20 +271,15 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
 }  // namespace
 
-void three_blocks(const Bf16Arguments& a, const WalkedHeads& heads) {
+void three_blocks(const Bf16Arguments& a) {
   const auto start = [&]<class Shape>(Shape) {
     dim3 grid = grid_of<Shape>(extents_of(a), 1);
     grid.x = (grid.x + kWalking - 1) / kWalking * (kWalking + 1);
     LaunchConfig config(grid, kBlockThreads, std::size_t(Memory<Shape>::kBytes));
     config.cluster = kWalking + 1;
-    config.starts_early = heads.walked != nullptr;
-    launch(three_blocks_kernel<Shape>, config, a, chunk_maps(a), heads);
+    launch(three_blocks_kernel<Shape>, config, a, chunk_maps(a));
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
-}
-
-void three_blocks(const Bf16Arguments& a) {
-  three_blocks(a, {});
 }
 
 }  // namespace tutorial::gated_delta_rule

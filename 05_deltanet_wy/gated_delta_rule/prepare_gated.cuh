@@ -30,7 +30,6 @@
 #include "05_deltanet_wy/chunk/block_rows.cuh"
 #include "05_deltanet_wy/chunk/inverse.cuh"
 #include "05_deltanet_wy/chunk/key_products.cuh"
-#include "05_deltanet_wy/chunk/walked_heads.cuh"
 #include "05_deltanet_wy/gated_delta_rule/prepare_gated.hpp"
 #include "05_deltanet_wy/gated_delta_rule/running_sums.cuh"
 #include "common/ceil_div.hpp"
@@ -38,6 +37,7 @@
 #include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
+#include "common/device/walked_heads.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/workspace.hpp"
 #include "common/tile/base2.cuh"
@@ -61,9 +61,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
   let_next_kernel_start();
   __shared__ float beta[kChunk], factors[kChunk], sums[kChunk];
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk, rows = a.L - t;
-  if constexpr (requires { out.heads; }) {
-    if (has_been_walked(out.heads, b * a.H + h)) return;
-  }
+  if (has_been_walked(a.heads, b * a.H + h)) return;
   const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
   // The shuffle tells the compiler that `warp` is the same in all lanes. Branches around products depend on it.
   const int i = int(threadIdx.x), warp = __shfl_sync(kAllLanes, i / 32, 0);
@@ -125,9 +123,8 @@ template <class Out>
 Out filled(const Bf16Arguments& a, const Out& out, const ForGradients& also) {
   const auto start = [&]<int kDk>(std::integral_constant<int, kDk>) {
     const int bytes = std::max(2 * kChunk * kDk * int(sizeof(__nv_bfloat16)), InverseMemory::kBytes);
-    LaunchConfig config(dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), kThreads, std::size_t(bytes));
-    if constexpr (requires { out.heads; }) config.starts_early = out.heads.walked != nullptr;
-    launch(prepare_kernel<kDk, Out>, config, a, out, also);
+    launch(prepare_kernel<kDk, Out>,
+           {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), kThreads, std::size_t(bytes)}, a, out, also);
   };
   if (a.Dk <= 64) {
     start(std::integral_constant<int, 64>());

@@ -47,7 +47,6 @@
 
 #include <cuda_runtime.h>
 
-#include "05_deltanet_wy/chunk/walked_heads.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_inverse.cuh"
 #include "05_deltanet_wy/kda/chunk_anchor.cuh"
 #include "05_deltanet_wy/kda/chunk_scores.cuh"
@@ -63,6 +62,7 @@
 #include "common/device/memory.cuh"
 #include "common/device/named_barrier.cuh"
 #include "common/device/proxy_fence.cuh"
+#include "common/device/walked_heads.cuh"
 #include "common/device/wgmma.cuh"
 #include "common/device/workspace.hpp"
 #include "common/parts.hpp"
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
     one_anchor_kernel(Bf16Arguments a, PreparedUpdates out, const __grid_constant__ AnchorMaps maps) {
   __shared__ Barrier raw;
   __shared__ int ways[kWarpgroup / 32];  // that the warps' columns allow
-  __shared__ float factors[kChunk];  // of keys
+  __shared__ float factors[kChunk];      // of keys
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk;
   // The shuffle tells the compiler that `warp` is the same in all lanes. Branches around products depend on it.
   const int thread = int(threadIdx.x), warp = __shfl_sync(kAllLanes, thread / 32, 0), lane = int(lane_index());

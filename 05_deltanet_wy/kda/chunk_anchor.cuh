@@ -111,8 +111,8 @@ __device__ __forceinline__ Way decay_with_anchors(const ChunkSlot<kDk>& slot, in
   }
   const float2 other{__shfl_xor_sync(kAllLanes, sum.x, 16), __shfl_xor_sync(kAllLanes, sum.y, 16)};
   const float2 end{sum.x + other.x, sum.y + other.y};
-  const bool allows_two = __all_sync(
-      kAllLanes, min(min(middle.x, middle.y), min(sum.x - middle.x, sum.y - middle.y)) >= kLeast);
+  const bool allows_two =
+      __all_sync(kAllLanes, min(min(middle.x, middle.y), min(sum.x - middle.x, sum.y - middle.y)) >= kLeast);
   const bool allows_one = __all_sync(kAllLanes, min(end.x, end.y) >= kLeast);
   if (lane == 0) ways[warp] = allows_one ? kOneAnchor : allows_two ? kTwoAnchors : kLongWay;
   wait_at_named_barrier(barrier, tile::kWarpgroup);

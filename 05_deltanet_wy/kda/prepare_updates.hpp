@@ -11,8 +11,8 @@
 
 #include <cstdint>
 
-#include "05_deltanet_wy/chunk/walked_heads.hpp"
 #include "05_deltanet_wy/kda.hpp"
+#include "common/device/walked_heads.hpp"
 
 namespace tutorial::kda {
 
@@ -26,7 +26,7 @@ struct PreparedUpdates {
   float* decays;     ///< [B, H, N, Dk], exp(b_end) of each chunk
   /// [B, H, N, 4]: the sum of the four is a bound of the chunk (chunk/zero_starts.cuh). Null if nobody asks for it.
   float* bounds = nullptr;
-  delta_rule::WalkedHeads heads{};  ///< for which there is nothing to prepare
+  WalkedHeads heads{};  ///< for which there is nothing to prepare
 };
 
 /// Fills a workspace, with one kernel on current_stream(). It is valid until the next call. Requires: an empty
@@ -36,8 +36,7 @@ PreparedUpdates prepare_updates(const Bf16Arguments&);
 /// The same with the kernel of `one_anchor`. Requires: an empty one_anchor_unsupported().
 /// @param with_bounds whether bounds are wanted
 /// @param heads for which there is nothing to prepare
-PreparedUpdates prepare_with_one_anchor(const Bf16Arguments&, bool with_bounds = false,
-                                        const delta_rule::WalkedHeads& heads = {});
+PreparedUpdates prepare_with_one_anchor(const Bf16Arguments&, bool with_bounds = false, const WalkedHeads& heads = {});
 /// The workspace alone, for a stage that fills it in another way.
 /// @throws CudaError if the memory cannot be allocated
 PreparedUpdates reserve_updates(const Bf16Arguments&);

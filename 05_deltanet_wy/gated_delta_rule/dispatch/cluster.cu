@@ -19,7 +19,7 @@
 /// **Segments.** A strong gate makes what follows it independent of what was before. So where few heads leave
 /// multiprocessors idle, the kernel may cut sequences into segments, whose clusters begin with zeros a few chunks earlier
 /// (chunk/zero_starts.cuh, zero_starts.cuh). Each cluster decides for its segment whether the gates allow that. If not, it
-/// has nothing to do, and the kernels that follow walk the whole head (chunk/walked_heads.hpp).
+/// has nothing to do, and the kernels that follow walk the whole head (common/device/walked_heads.hpp).
 ///
 /// Equation: that of `tensor_core`.
 /// Shapes: those of `tensor_core`; g [B, H, L] fp32 in device memory.

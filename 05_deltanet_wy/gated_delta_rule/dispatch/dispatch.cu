@@ -34,7 +34,7 @@
 namespace tutorial::gated_delta_rule {
 namespace {
 
-using delta_rule::Walk, delta_rule::WalkedHeads;
+using delta_rule::Walk;
 
 /// The same problem in fp32.
 FloatArguments in_fp32(const Bf16Arguments& a, const Fp32Copies& copies) {
@@ -53,18 +53,17 @@ struct Choice {
 };
 
 /// What runs on warpgroups.
-/// @param heads that have been walked
-Choice walk_of_warpgroups(const Bf16Arguments& a, Walk walk, const WalkedHeads& heads) {
+Choice walk_of_warpgroups(const Bf16Arguments& a, Walk walk) {
   switch (walk) {
     case Walk::cluster:
       return {[a] { cluster(a); }, "clusters of two blocks", 0, cluster_bytes_moved(a)};
     case Walk::three_blocks:
-      return {[a, heads] { three_blocks(a, heads); }, "clusters of three blocks", 0, cluster_bytes_moved(a)};
+      return {[a] { three_blocks(a); }, "clusters of three blocks", 0, cluster_bytes_moved(a)};
     default:
       break;
   }
   const tile::LaunchPlan plan = delta_rule::fastest_segments(a);
-  return {[a, plan, heads] { segments(a, plan, heads); },
+  return {[a, plan] { segments(a, plan); },
           plan.segments == 1 ? "a walk of warpgroups" : "walks of " + std::to_string(plan.segments) + " segments",
           segments_memory(a, plan), segments_bytes_moved(a, plan)};
 }
@@ -73,10 +72,10 @@ Choice walk_of_warpgroups(const Bf16Arguments& a, Walk walk, const WalkedHeads& 
 Choice fastest_on_warpgroups(const Bf16Arguments& a) {
   const FastestWalk fastest = fastest_walk(a);
   const tile::LaunchPlan plan = zero_start_segments(a, fastest);
-  Choice exact = walk_of_warpgroups(a, fastest.walk, {});
+  Choice exact = walk_of_warpgroups(a, fastest.walk);
   if (plan.segments == 1) return exact;
   const auto run = [a, plan, walk = fastest.walk] {
-    zero_starts(a, plan, [&](const WalkedHeads& heads) { walk_of_warpgroups(a, walk, heads).run(); });
+    zero_starts(a, plan, [&](const Bf16Arguments& rest) { walk_of_warpgroups(rest, walk).run(); });
   };
   return {run, std::to_string(plan.segments) + " segments from zeros, or " + exact.note,
           exact.memory + std::int64_t(a.B) * a.H * plan.segments * std::int64_t(sizeof(int))};

@@ -42,7 +42,6 @@
 
 #include "05_deltanet_wy/chunk/decay_columns.cuh"
 #include "05_deltanet_wy/chunk/segment_maps.cuh"
-#include "05_deltanet_wy/chunk/walked_heads.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/delta_rule/segments.hpp"
 #include "05_deltanet_wy/gated_delta_rule/dispatch/chunk_decays.cuh"
@@ -52,6 +51,7 @@
 #include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/proxy_fence.cuh"
+#include "common/device/walked_heads.cuh"
 #include "common/device/workspace.hpp"
 #include "common/parts.hpp"
 #include "common/tile/block_part.cuh"
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kMapThreads, 1)
   const int tile = int(blockIdx.x) % (key_tile + 1), group = int(threadIdx.x) / kWarpgroup;
   const bool is_key = tile == key_tile;
   let_next_kernel_start();
-  if (has_been_walked(out.heads, b * a.H + h) || (is_key && segment == 0)) return;
+  if (has_been_walked(a.heads, b * a.H + h) || (is_key && segment == 0)) return;
   __shared__ Barrier full[kDepth], empty[kDepth];
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
   const auto tiles_of = [&](int stage) { return MapTiles<kDk>(memory + stage * MapTiles<kDk>::kBytes); };
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
                         const __grid_constant__ TensorMap prepared, const float* all_decays, LaunchPlan plan,
                         SegmentMaps<Shape::kDk> starts) {
   const BlockPart<Shape> part(extents_of(a), plan.length);
-  if (has_been_walked(starts.heads, part.head)) return;
+  if (has_been_walked(a.heads, part.head)) return;
   const int b = part.b, h = part.h, first_column = part.first_column, columns = part.columns;
   __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth], output_full[kDepth], output_empty[kDepth];
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
@@ -351,12 +351,12 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
 }  // namespace
 
-void segments(const Bf16Arguments& a, const LaunchPlan& plan, const WalkedHeads& heads) {
-  const PreparedTiles x = prepare_tiles(a, {}, heads);
+void segments(const Bf16Arguments& a, const LaunchPlan& plan) {
+  const PreparedTiles x = prepare_tiles(a);
   end_part("prepare");
   const auto start = [&]<class Shape>(Shape) {
     SegmentMaps<Shape::kDk> segment_maps(a, plan.segments - 1);
-    segment_maps.heads = heads;
+    segment_maps.heads = a.heads;
     if (segment_maps.count > 0) {
       segment_maps.decays = workspace<float>("gated_delta_rule: decays of segments",
                                              std::size_t(std::int64_t(a.B) * a.H * segment_maps.count));
@@ -377,7 +377,7 @@ void segments(const Bf16Arguments& a, const LaunchPlan& plan, const WalkedHeads&
 }
 
 void segments(const Bf16Arguments& a) {
-  segments(a, one_wave_of_segments(a), {});
+  segments(a, one_wave_of_segments(a));
 }
 
 }  // namespace tutorial::gated_delta_rule

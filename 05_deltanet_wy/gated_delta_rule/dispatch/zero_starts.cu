@@ -40,19 +40,18 @@ tile::LaunchPlan one_wave_of_clusters(const Bf16Arguments& a) {
 }
 
 void zero_starts(const Bf16Arguments& a, const tile::LaunchPlan& plan,
-                 const std::function<void(const delta_rule::WalkedHeads&)>& exact_way) {
+                 const std::function<void(const Bf16Arguments&)>& exact_way) {
   const std::int64_t count = std::int64_t(a.B) * a.H * plan.segments;
-  const delta_rule::WalkedHeads heads{workspace<int>("gated_delta_rule: walked segments", std::size_t(count)),
-                                      plan.segments};
-  cluster(a, plan, heads);
+  Bf16Arguments rest = a;
+  rest.heads = {workspace<int>("gated_delta_rule: walked segments", std::size_t(count)), plan.segments};
+  cluster(a, plan, rest.heads);
   end_part("from zeros");
-  exact_way(heads);
+  exact_way(rest);
 }
 
 void zero_starts(const Bf16Arguments& a) {
-  zero_starts(a, one_wave_of_clusters(a), [&](const delta_rule::WalkedHeads& heads) {
-    segments(a, delta_rule::one_wave_of_segments(a), heads);
-  });
+  zero_starts(a, one_wave_of_clusters(a),
+              [](const Bf16Arguments& rest) { segments(rest, delta_rule::one_wave_of_segments(rest)); });
 }
 
 }  // namespace tutorial::gated_delta_rule

@@ -26,8 +26,8 @@ namespace tutorial::gated_delta_rule {
 template <int kThreads>
 __device__ __forceinline__ int zero_start(const Bf16Arguments& a, int b, int h, int begin) {
   constexpr int kLanes = 8;  // of a key
-  const int start = tile::warm_up_start(begin, delta_rule::kMostWarmUp,
-                                        [&](int t) { return load_global(a.g.row(b, h, t)); });
+  const int start =
+      tile::warm_up_start(begin, delta_rule::kMostWarmUp, [&](int t) { return load_global(a.g.row(b, h, t)); });
   if (start == tile::kNoWarmUp) return start;
   bool is_bound = true;
   for (int t = start + int(threadIdx.x) / kLanes; t < begin; t += kThreads / kLanes) {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <functional>
 
-#include "05_deltanet_wy/chunk/walked_heads.hpp"
 #include "05_deltanet_wy/gated_delta_rule.hpp"
+#include "common/device/walked_heads.hpp"
 #include "common/tile/launch_plan.hpp"
 
 namespace tutorial::gated_delta_rule {
@@ -14,7 +14,7 @@ namespace tutorial::gated_delta_rule {
 /// Starts `cluster` with the segments of a plan, and then `exact_way` for the heads that it has not walked. Requires: what
 /// `cluster` requires.
 void zero_starts(const Bf16Arguments&, const tile::LaunchPlan&,
-                 const std::function<void(const delta_rule::WalkedHeads&)>& exact_way);
+                 const std::function<void(const Bf16Arguments&)>& exact_way);
 /// As many segments as clusters run at once, 1 or more.
 tile::LaunchPlan one_wave_of_clusters(const Bf16Arguments&);
 
@@ -22,8 +22,6 @@ tile::LaunchPlan one_wave_of_clusters(const Bf16Arguments&);
 /// columns.
 /// @param heads where the kernel writes which segments it has walked. Null: the plan has one segment
 /// @throws CudaError if the launch is refused
-void cluster(const Bf16Arguments&, const tile::LaunchPlan&, const delta_rule::WalkedHeads& heads);
-/// Starts `three_blocks`, for the heads that have not been walked.
-void three_blocks(const Bf16Arguments&, const delta_rule::WalkedHeads&);
+void cluster(const Bf16Arguments&, const tile::LaunchPlan&, const WalkedHeads& heads);
 
 }  // namespace tutorial::gated_delta_rule

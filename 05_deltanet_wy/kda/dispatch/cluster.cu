@@ -20,7 +20,7 @@
 /// **Segments.** Where few heads leave multiprocessors idle, the kernel may cut sequences into segments, whose clusters
 /// begin with zeros a few chunks earlier (chunk/zero_starts.cuh, zero_starts.cuh). Each cluster decides for its segment
 /// whether gates and keys allow that. If not, it has nothing to do, and the kernels that follow walk the whole head
-/// (chunk/walked_heads.hpp).
+/// (common/device/walked_heads.hpp).
 ///
 /// Equation: that of `two_products`. What is rounded: as in `one_anchor`.
 ///
@@ -86,9 +86,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     tile %= tiles;
     begin = segment * length;
     // The first segment asks for the second one: where that may not start, the head is another kernel's.
-    const int start = heads.segments == 1 ? 0
-                                          : zero_start<kBlockThreads, kNormalize>(all, b, h, max(begin, length),
-                                                                                  barriers.factors);
+    const int start = heads.segments == 1
+                          ? 0
+                          : zero_start<kBlockThreads, kNormalize>(all, b, h, max(begin, length), barriers.factors);
     if (threadIdx.x == 0 && tile == 0) {
       store_global(heads.walked + (std::int64_t(b) * all.H + h) * heads.segments + segment, int(start != kNoWarmUp));
     }

@@ -241,10 +241,8 @@ __device__ __forceinline__ void store_outputs(const Bf16Arguments& a, const RawM
   ClusterBarriers& barriers = memory.barriers();
   auto ring = Ring<1>::consumer();
   for (int t = 0; t < a.L; t += tile::kChunk) {
-    const TileOrigin origin{.column = part.first_column,
-                            .position = part.first + t,
-                            .head = int(blockIdx.y),
-                            .batch = int(blockIdx.z)};
+    const TileOrigin origin{
+        .column = part.first_column, .position = part.first + t, .head = int(blockIdx.y), .batch = int(blockIdx.z)};
     ring.wait(&barriers.output_full);
     if (origin.position >= part.begin) {
       store_tile(maps.o, memory.O().data, origin);
@@ -281,8 +279,7 @@ __device__ __forceinline__ void prepare_rows(const Bf16Arguments& a, const Clust
     const ChunkSlot<Shape::kDk> slot = memory.slot(j % kOwnSlots);
     barriers.raw[j % kOwnSlots].wait(j / kOwnSlots % 2);
     if (kNormalize) find_factors(slot, warp, barriers.factors);
-    const Way way =
-        decay_with_anchors<kNormalize>(slot, warp, barriers.ways[j % kOwnSlots], kOfRows, barriers.factors);
+    const Way way = decay_with_anchors<kNormalize>(slot, warp, barriers.ways[j % kOwnSlots], kOfRows, barriers.factors);
     if (way == kLongWay) {
       if (kNormalize) normalize_keys(slot, warp, barriers.factors);
       decay_sub_chunk(slot, warp);

@@ -71,8 +71,7 @@ constexpr double kRefusal = 2.3, kNothingToDo = 3, kThousandBlocks = 0.6;
 /// Microseconds of `cluster` for so many clusters with so many chunks.
 double cluster_time(std::int64_t clusters, double chunks) {
   const std::int64_t at_a_time = std::max(1, clusters_at_a_time(2));
-  return estimate::card().microseconds(kFirstClocks +
-                                       double(ceil_div(clusters, at_a_time)) * chunks * kClusterClocks);
+  return estimate::card().microseconds(kFirstClocks + double(ceil_div(clusters, at_a_time)) * chunks * kClusterClocks);
 }
 
 std::int64_t clusters_of(const Bf16Arguments& a) {

@@ -29,7 +29,6 @@
 #include <type_traits>
 
 #include "05_deltanet_wy/chunk/decay_columns.cuh"
-#include "05_deltanet_wy/chunk/walked_heads.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/chunk/zero_starts.cuh"
 #include "05_deltanet_wy/kda/chunk_decays.cuh"
@@ -39,6 +38,7 @@
 #include "common/device/device.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/proxy_fence.cuh"
+#include "common/device/walked_heads.cuh"
 #include "common/parts.hpp"
 #include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"

@@ -40,7 +40,7 @@ tile::LaunchPlan one_wave_of_clusters(const Bf16Arguments& a) {
 
 void zero_starts(const Bf16Arguments& a, const tile::LaunchPlan& plan, const tile::LaunchPlan& exact) {
   const std::int64_t count = std::int64_t(a.B) * a.H * plan.segments;
-  const delta_rule::WalkedHeads heads{workspace<int>("kda: walked segments", std::size_t(count)), plan.segments};
+  const WalkedHeads heads{workspace<int>("kda: walked segments", std::size_t(count)), plan.segments};
   cluster(a, plan, heads);
   end_part("from zeros");
   segments(a, exact, heads);

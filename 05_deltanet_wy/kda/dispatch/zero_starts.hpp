@@ -2,8 +2,8 @@
 /// @file
 /// The segments of `cluster` that need no past, and `segments` for the heads that do.
 
-#include "05_deltanet_wy/chunk/walked_heads.hpp"
 #include "05_deltanet_wy/kda.hpp"
+#include "common/device/walked_heads.hpp"
 #include "common/tile/launch_plan.hpp"
 
 namespace tutorial::kda {
@@ -19,6 +19,6 @@ tile::LaunchPlan one_wave_of_clusters(const Bf16Arguments&);
 /// Starts `cluster` on current_stream(), with the segments of a plan.
 /// @param heads where the kernel writes which segments it has walked. Null: the plan has one segment
 /// @throws CudaError if the launch is refused
-void cluster(const Bf16Arguments&, const tile::LaunchPlan&, const delta_rule::WalkedHeads& heads);
+void cluster(const Bf16Arguments&, const tile::LaunchPlan&, const WalkedHeads& heads);
 
 }  // namespace tutorial::kda

@@ -6,12 +6,12 @@
 
 #include <cstdint>
 
-#include "05_deltanet_wy/chunk/walked_heads.hpp"
 #include "common/device/early_start.cuh"
 #include "common/device/memory.cuh"
+#include "common/device/walked_heads.hpp"
 #include "common/device/warp.cuh"
 
-namespace tutorial::delta_rule {
+namespace tutorial {
 
 /// Whether all segments of a head have been walked, so that the block has nothing to do. Waits for the kernel before. All
 /// lanes of a warp call it.
@@ -26,4 +26,4 @@ __device__ __forceinline__ bool has_been_walked(const WalkedHeads& heads, int he
   return __all_sync(kAllLanes, all);
 }
 
-}  // namespace tutorial::delta_rule
+}  // namespace tutorial
