@@ -285,7 +285,14 @@ void add_gated_stages(Operator& definition) {
                 .run = cluster,
                 .idea = "T, P and decays in warps beside the chain; the two blocks of a head share them",
                 .unsupported = cluster_unsupported,
-                .bytes_moved = cluster_bytes_moved});
+                .bytes_moved = cluster_bytes_moved})
+      .variant({.name = "zero_starts",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = zero_starts,
+                .idea = "its segments from zeros, a chunk or two earlier, where gates allow it; else segments",
+                .unsupported = cluster_unsupported,
+                .memory = zero_starts_memory});
 }
 
 void add_gated_backward_stages(Operator& definition) {
@@ -397,7 +404,21 @@ void add_kda_stages(Operator& definition) {
                 .run = cluster,
                 .idea = "one kernel: the two blocks of a head prepare its chunks for each other",
                 .unsupported = one_anchor_unsupported,
-                .bytes_moved = cluster_bytes_moved});
+                .bytes_moved = cluster_bytes_moved})
+      .variant({.name = "segments",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = segments,
+                .idea = "segments walked at once, from zeros a few chunks earlier where gates allow it",
+                .unsupported = one_anchor_unsupported,
+                .memory = segments_memory})
+      .variant({.name = "zero_starts",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = zero_starts,
+                .idea = "the segments of cluster from zeros, where gates and keys show that they may; else segments",
+                .unsupported = one_anchor_unsupported,
+                .memory = zero_starts_memory});
 }
 
 void add_kda_backward_stages(Operator& definition) {

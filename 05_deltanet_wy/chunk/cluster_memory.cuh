@@ -139,14 +139,15 @@ __device__ __forceinline__ void pass_place_on(ClusterBarriers& barriers, Ring<1>
 
 /// One thread of computing block `rank` of (., h, b) loads Q and K for the warpgroups that compute T and P. The chains
 /// load the same rows a few chunks later, so the second-level cache should keep them.
+/// @param first position of the first chunk
 template <class Memory>
 __device__ __forceinline__ void load_pairs(const Bf16Arguments& a, const tile::ChunkMaps& maps, const Memory& memory,
-                                           int rank) {
+                                           int rank, int first = 0) {
   ClusterBarriers& barriers = memory.barriers();
   constexpr int kOwn = kGroups / Memory::Sharing::kComputing;
   auto ring = Ring<kOwn>::consumer();  // waits until the warpgroup that had the tiles is done
   for (int n = rank; n * tile::kChunk < a.L; n += Memory::Sharing::kComputing) {
-    const TileOrigin origin{.position = n * tile::kChunk, .head = int(blockIdx.y), .batch = int(blockIdx.z)};
+    const TileOrigin origin{.position = first + n * tile::kChunk, .head = int(blockIdx.y), .batch = int(blockIdx.z)};
     if (n >= Memory::Sharing::kComputing * Memory::Sharing::kPairs) {
       ring.wait(barriers.pair_empty);
       ring.advance();

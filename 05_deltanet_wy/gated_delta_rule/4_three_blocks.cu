@@ -52,6 +52,7 @@
 #include "common/device/proxy_fence.cuh"
 #include "common/device/push_shared.cuh"
 #include "common/device/registers.cuh"
+#include "common/device/walked_heads.cuh"
 #include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/store_tile.cuh"
@@ -77,6 +78,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     three_blocks_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps) {
   const int rank = int(cluster_rank());
   const int b = int(blockIdx.z), h = int(blockIdx.y);
+  if (has_been_walked(a.heads, b * a.H + h)) return;
   const int first_column = (int(blockIdx.x) / (kWalking + 1) * kWalking + rank) * Shape::kDv;
   const int columns = min(Shape::kDv, a.Dv - first_column);
   const Memory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};

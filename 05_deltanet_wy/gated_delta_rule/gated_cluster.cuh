@@ -40,15 +40,14 @@ __device__ __forceinline__ void compute_shared_matrices(const Bf16Arguments& a, 
   const bool is_first = threadIdx.x % tile::kWarpgroup == 0;
   const int first = rank + Sharing::kComputing * group;
   // From one chunk of the warpgroup to the next the same step: fewer instructions than an address from its position.
-  const std::int64_t beta_step = kGroups * tile::kChunk * a.beta.stride_l,
-                     g_step = kGroups * tile::kChunk * a.g.stride_l;
   const float* beta_at = a.beta.row(int(blockIdx.z), int(blockIdx.y), first * tile::kChunk + matrices.position());
   const float* g_at = a.g.row(int(blockIdx.z), int(blockIdx.y), first * tile::kChunk + Gates::position());
   const auto load_next = [&](float& beta, Gates& gates, int n) {
     const int left = a.L - n * tile::kChunk;
     beta = lane_index() < kBlock && matrices.position() < left ? load_global(beta_at) : 0.0f;
     gates.load(g_at, a.g.stride_l, left);
-    beta_at += beta_step, g_at += g_step;
+    beta_at += kGroups * tile::kChunk * a.beta.stride_l;
+    g_at += kGroups * tile::kChunk * a.g.stride_l;
   };
   matrices.clear(memory.matrices(first));
   float next_beta;

@@ -96,9 +96,17 @@ constexpr KernelWithBarriers kKernels[] = {
     {"kda", "one_anchor", "05_deltanet_wy/kda/sub_chunk_anchors.cuh", 64, 64, 0, "", "", "^  fence_async_proxy\\(\\);$",
      kStrongGates},
     {"kda", "cluster", "05_deltanet_wy/kda/sub_chunk_anchors.cuh", 64, 64, 0, "", "", nullptr, kStrongGates},
-    {"kda", "one_anchor", "05_deltanet_wy/kda/5_one_anchor.cu", 64, 64, 0, "", "", nullptr, kStrongGates},
+    {"kda", "one_anchor", "05_deltanet_wy/kda/5_one_anchor.cu", 64, 64, 0, "", "", "^    wait_at_named", kStrongGates},
     {"kda", "two_products", "05_deltanet_wy/kda/prepare_updates.cu", 64, 64, 200},
     {"kda", "two_products", "05_deltanet_wy/kda/4_two_products.cu", 64, 64, 390, "", "", "output_empty"},
+    // Gates of which two anchors can have a chunk, and what is there for them.
+    {"kda --gates bounded", "one_anchor", "05_deltanet_wy/kda/5_one_anchor.cu", 64, 64, 200, "", "",
+     "__syncthreads|fence_async_proxy|^  wait_at_named"},
+    {"kda --gates bounded", "cluster", "05_deltanet_wy/kda/half_anchors.cuh", 64, 64, 200},
+    {"kda --gates bounded", "cluster", "05_deltanet_wy/kda/dispatch/cluster.cuh", 64, 64, 850, "", "",
+     "output_empty|is_own|empty\\[kPeerSlot\\]|fence_async_proxy|kOfInverse"},
+    {"kda", "segments", "05_deltanet_wy/kda/dispatch/segments.cu", 64, 64, 600, "", "EMULATOR_MULTIPROCESSORS=2",
+     "output_empty"},
     {"kda", "one_anchor", "05_deltanet_wy/kda/5_one_anchor.cu", 64, 64, 200, "", "",
      "^    __syncthreads|wait_at_named_barrier"},
     // The other block would have to be two chunks ahead; with the gates that are drawn no chunk takes the long way; the

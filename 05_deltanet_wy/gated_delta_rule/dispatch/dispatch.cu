@@ -24,6 +24,7 @@
 #include "05_deltanet_wy/gated_delta_rule/dispatch/plan.hpp"
 #include "05_deltanet_wy/gated_delta_rule/dispatch/segmented_walk.hpp"
 #include "05_deltanet_wy/gated_delta_rule/dispatch/segments.hpp"
+#include "05_deltanet_wy/gated_delta_rule/dispatch/zero_starts.hpp"
 #include "05_deltanet_wy/gated_delta_rule/prepare_gated.hpp"
 #include "common/device/fp32_copies.cuh"
 #include "common/device/workspace.hpp"
@@ -52,8 +53,8 @@ struct Choice {
 };
 
 /// What runs on warpgroups.
-Choice fastest_on_warpgroups(const Bf16Arguments& a) {
-  switch (fastest_walk(a)) {
+Choice walk_of_warpgroups(const Bf16Arguments& a, Walk walk) {
+  switch (walk) {
     case Walk::cluster:
       return {[a] { cluster(a); }, "clusters of two blocks", 0, cluster_bytes_moved(a)};
     case Walk::three_blocks:
@@ -65,6 +66,19 @@ Choice fastest_on_warpgroups(const Bf16Arguments& a) {
   return {[a, plan] { segments(a, plan); },
           plan.segments == 1 ? "a walk of warpgroups" : "walks of " + std::to_string(plan.segments) + " segments",
           segments_memory(a, plan), segments_bytes_moved(a, plan)};
+}
+
+/// The fastest of them. If that leaves multiprocessors idle, segments that need no past come first.
+Choice fastest_on_warpgroups(const Bf16Arguments& a) {
+  const FastestWalk fastest = fastest_walk(a);
+  const tile::LaunchPlan plan = zero_start_segments(a, fastest);
+  Choice exact = walk_of_warpgroups(a, fastest.walk);
+  if (plan.segments == 1) return exact;
+  const auto run = [a, plan, walk = fastest.walk] {
+    zero_starts(a, plan, [&](const Bf16Arguments& rest) { walk_of_warpgroups(rest, walk).run(); });
+  };
+  return {run, std::to_string(plan.segments) + " segments from zeros, or " + exact.note,
+          exact.memory + std::int64_t(a.B) * a.H * plan.segments * std::int64_t(sizeof(int))};
 }
 
 /// The walk of `tensor_core` in less shared memory, with some number of segments.

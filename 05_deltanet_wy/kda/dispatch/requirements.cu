@@ -10,6 +10,7 @@
 
 #include "05_deltanet_wy/kda.hpp"
 #include "05_deltanet_wy/kda/dispatch/specialized_warps.hpp"
+#include "05_deltanet_wy/kda/dispatch/zero_starts.hpp"
 #include "05_deltanet_wy/kda/prepare_decayed.hpp"
 #include "05_deltanet_wy/kda/prepare_updates.hpp"
 #include "common/ceil_div.hpp"
@@ -101,6 +102,14 @@ std::int64_t tensor_core_memory(const Bf16Arguments& a) {
 
 std::int64_t two_products_memory(const Bf16Arguments& a) {
   return prepared_updates_memory(a);
+}
+
+std::int64_t segments_memory(const Bf16Arguments& a) {
+  return prepared_updates_memory(a) + heads_of(a) * ceil_div(a.L, 64) * 4 * std::int64_t(sizeof(float));  // bounds
+}
+
+std::int64_t zero_starts_memory(const Bf16Arguments& a) {
+  return segments_memory(a) + heads_of(a) * one_wave_of_clusters(a).segments * std::int64_t(sizeof(int));
 }
 
 // Bytes.
