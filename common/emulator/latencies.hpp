@@ -24,9 +24,9 @@ inline constexpr std::int64_t kRegisterFactor = 4;     ///< what a product with 
 constexpr std::int64_t product(unsigned n) {
   return n / 2;
 }
-/// What bytes take on their way to a multiprocessor: 32 in a clock.
+/// What bytes take on their way to a multiprocessor: 64 in a clock.
 constexpr std::int64_t transfer(std::uint64_t bytes) {
-  return static_cast<std::int64_t>(bytes / 32);
+  return static_cast<std::int64_t>(bytes / 64);
 }
 /// Bytes of a push, which are slower: 20 in a clock.
 constexpr std::int64_t push_transfer(std::uint64_t bytes) {
