@@ -59,6 +59,24 @@ void check_outputs(const std::vector<Task>& tasks, const Options& options) {
   }
 }
 
+// A trace is of one stage's kernels.
+void check_trace(const std::vector<Task>& tasks, const Options& options) {
+  if (options.trace.empty()) return;
+  require_writable(options.trace);
+  std::string names;
+  std::size_t stages = 0;
+  for (const Task& task : tasks) {
+    for (const Stage* stage : task.stages) {
+      names += (++stages > 1 ? ", " : "") + fmt::format("{}/{}", task.definition->label(), stage->name);
+      if (stage->processor == Processor::cpu) throw UsageError(fmt::format("--trace: {} has no kernel", stage->name));
+    }
+  }
+  if (stages != 1) {
+    throw UsageError(fmt::format("--trace: one stage at a time (--operator and --stage choose it), not {}",
+                                 stages == 0 ? "none" : stages > 8 ? fmt::format("{} of them", stages) : names));
+  }
+}
+
 // A chunk that is longer than the sequence is a mistake, unless it has the length that chunks have without the option.
 void check_chunk(const Task& task) {
   const auto asked = task.request.sizes.find("C");
@@ -190,11 +208,14 @@ void require_checks(const std::vector<OperatorResult>& results) {
 bool run_chapter(const Chapter& chapter, const Options& options) {
   auto [demonstrations, tasks] = select(chapter, options);
   check_outputs(tasks, options);
+  check_trace(tasks, options);
 
   RunSettings settings;
   settings.repeat = options.repeat;
   settings.warmup = options.warmup;
   settings.keep_outputs = !options.output.empty();
+  settings.trace = options.trace;
+  settings.trace_blocks = options.trace_blocks;
   const bool modest = kEmulated || options.cpu_only;
   for (Task& task : tasks) {
     task.request = {options.sizes,

@@ -24,6 +24,7 @@
 #include <cuda_runtime.h>
 
 #include "common/device/source_location.hpp"
+#include "common/device/trace.cuh"
 
 #if TUTORIAL_EMULATOR
 #include <emulator/early_start.hpp>
@@ -36,6 +37,7 @@ namespace tutorial {
 /// Says that the next kernel may start, as far as this block is concerned. It has no effect on what is computed.
 __device__ __forceinline__ void let_next_kernel_start(
     [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+  trace::note(trace::Kind::next_kernel, where);
 #if TUTORIAL_EMULATOR
   emulator::let_next_kernel_start(where);
 #elif TUTORIAL_SM90
@@ -47,6 +49,7 @@ __device__ __forceinline__ void let_next_kernel_start(
 /// without `starts_early`.
 __device__ __forceinline__ void wait_for_previous_kernel(
     [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+  [[maybe_unused]] const trace::Wait traced(trace::Kind::previous_kernel, where);
 #if TUTORIAL_EMULATOR
   emulator::wait_for_previous_kernel(where);
 #elif TUTORIAL_SM90

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "block.hpp"
+#include "latencies.hpp"
 #include "sanitizer.hpp"
 
 namespace emulator {

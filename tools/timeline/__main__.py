@@ -2,6 +2,7 @@
 
 import argparse
 from pathlib import Path
+import signal
 import sys
 
 import console
@@ -58,4 +59,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # when what reads the summary ends before it
     sys.exit(console.run(main))
