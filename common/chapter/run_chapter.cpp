@@ -73,7 +73,9 @@ void check_trace(const std::vector<Task>& tasks, const Options& options) {
   }
   if (stages != 1) {
     throw UsageError(fmt::format("--trace: one stage at a time (--operator and --stage choose it), not {}",
-                                 stages == 0 ? "none" : stages > 8 ? fmt::format("{} of them", stages) : names));
+                                 stages == 0  ? "none"
+                                 : stages > 8 ? fmt::format("{} of them", stages)
+                                              : names));
   }
 }
 

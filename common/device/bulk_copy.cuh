@@ -37,8 +37,8 @@
 #include "common/device/eviction.hpp"
 #include "common/device/mbarrier.cuh"
 #include "common/device/source_location.hpp"
-#include "common/device/trace.cuh"
 #include "common/device/tensor_map.hpp"
+#include "common/device/trace.cuh"
 
 #if TUTORIAL_EMULATOR
 #include <emulator/bulk_copy.hpp>

@@ -9,9 +9,6 @@
 
 #include "common/device/launch_config.hpp"
 #include "common/device/stream.hpp"
-#if TUTORIAL_TRACE
-#include "common/device/trace.hpp"
-#endif
 
 #if TUTORIAL_EMULATOR
 #include <array>
@@ -86,10 +83,7 @@ void launch(void (*kernel)(Parameters...), const LaunchConfig& config, Arguments
   // What kernel<<<grid, block, shared_bytes, stream>>>(arguments...) does, but it returns its error.
   check_launch(cudaLaunchKernelEx(&cuda_config, kernel, std::forward<Arguments>(arguments)...), config);
 #endif
-#if TUTORIAL_TRACE
-  trace::note_launch(config);
-#endif
-  count_launch();
+  count_launch(config);
 }
 
 }  // namespace tutorial

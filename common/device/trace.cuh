@@ -91,7 +91,10 @@ class Wait {
   /// @param parity of the phase
   __device__ __forceinline__ Wait(Kind kind, SourceLocation where, Object object = {}, unsigned small = 0,
                                   unsigned parity = 0)
-      : kind_(kind), where_(where), object_{object.bits | parity << Packed::kParityShift}, small_(small),
+      : kind_(kind),
+        where_(where),
+        object_{object.bits | parity << Packed::kParityShift},
+        small_(small),
         begin_(clock_now()) {}
   __device__ __forceinline__ ~Wait() {
     const std::uint32_t end = clock_now();

@@ -23,7 +23,7 @@ void restart();
 Trace end();
 
 #if TUTORIAL_TRACE
-/// Called by launch().
+/// Called by count_launch().
 void note_launch(const LaunchConfig& config);
 #endif
 

@@ -179,11 +179,12 @@ void restart() {
 }
 
 void note_launch(const LaunchConfig& config) {
-  state().launches.push_back({.place = place_of({.file = config.where.file_name(), .hash = 0, .line = config.where.line()}),
-                              .grid = three(config.grid),
-                              .block = three(config.block),
-                              .cluster = three(config.cluster),
-                              .starts_early = config.starts_early});
+  state().launches.push_back(
+      {.place = place_of({.file = config.where.file_name(), .hash = 0, .line = config.where.line()}),
+       .grid = three(config.grid),
+       .block = three(config.block),
+       .cluster = three(config.cluster),
+       .starts_early = config.starts_early});
 }
 
 Trace end() {
@@ -228,7 +229,8 @@ Trace end() {
   };
   // The number that the GPU gave a launch counts from the last one before. Where it does not count, all events are those
   // of one launch.
-  if (now.launches.size() > kLaunches) throw std::runtime_error("--trace: the stage starts more kernels than a trace holds");
+  if (now.launches.size() > kLaunches)
+    throw std::runtime_error("--trace: the stage starts more kernels than a trace holds");
   const int kept = int(now.launches.size() - now.forgotten);
   std::map<unsigned, int> number_of;
   for (const auto& [key, block] : by_block) {

@@ -31,7 +31,7 @@ class BlockBarrier {
   unsigned parity_ = 0;
   int holds_[2] = {};  ///< threads whose predicate holds
   sanitizer::SyncPoint points_[2];
-  PhaseClocks clocks_ = {};   ///< of the last to come
+  PhaseClocks clocks_ = {};  ///< of the last to come
   std::int64_t opened_ = 0;  ///< how often
 };
 

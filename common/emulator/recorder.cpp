@@ -20,8 +20,8 @@ Recorder* Recorder::active_ = nullptr;
 
 namespace {
 
-/// That of begin_trace(), or that of the environment.
-std::unique_ptr<Recorder> chosen;
+/// That of begin_trace(), and that of the environment.
+std::unique_ptr<Recorder> asked, of_environment;
 
 std::array<std::uint32_t, 3> three(dim3 size) {
   return {size.x, size.y, size.z};
@@ -31,11 +31,13 @@ std::array<std::uint32_t, 3> three(dim3 size) {
 
 Recorder* Recorder::wanted() {
   const char* file = std::getenv("EMULATOR_TRACE");
-  if (!chosen && file) {
-    chosen = std::make_unique<Recorder>(number_from_environment("EMULATOR_TRACE_BLOCKS", 1u << 20).value_or(8));
-    chosen->keep_one_in(file);
+  if (asked) return asked.get();
+  if (!file) return nullptr;
+  if (!of_environment) {
+    of_environment = std::make_unique<Recorder>(number_from_environment("EMULATOR_TRACE_BLOCKS", 1u << 20).value_or(8));
+    of_environment->keep_one_in(file);
   }
-  return chosen && !chosen->has_stuck_ ? chosen.get() : nullptr;
+  return of_environment->has_stuck_ ? nullptr : of_environment.get();
 }
 
 Recorder::Recorder(std::uint64_t blocks) : blocks_(blocks) {
@@ -215,12 +217,12 @@ trace::Trace Recorder::take() {
 }
 
 void begin_trace(std::uint64_t blocks) {
-  chosen = std::make_unique<Recorder>(blocks);
+  asked = std::make_unique<Recorder>(blocks);
 }
 
 trace::Trace end_trace() {
-  trace::Trace result = chosen->take();
-  chosen.reset();
+  trace::Trace result = asked->take();
+  asked.reset();
   return result;
 }
 

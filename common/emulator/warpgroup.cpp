@@ -291,8 +291,8 @@ void Warpgroups::note(Recorder& recorder, unsigned warp, const WgmmaCall& call, 
       break;
     case WgmmaCall::Kind::product: {
       const std::int64_t start = std::max(begin, products.last_end);
-      products.last_end = start + latencies::product(call.product.n) +
-                          (call.product.a_registers ? latencies::kRegisterFactor : 0);
+      products.last_end =
+          start + latencies::product(call.product.n) + (call.product.a_registers ? latencies::kRegisterFactor : 0);
       products.clocks.add(products.last_end);
       if (products.lines.empty() || !is_same_place(products.lines.back().where, where)) {
         products.lines.push_back({where, start, products.last_end});

@@ -84,8 +84,8 @@ struct WarpProducts {
     std::int64_t begin, end;
   };
   GroupClocks clocks;
-  std::vector<Line> lines;     ///< of the products of the open group
-  std::int64_t last_end = 0;   ///< when the last product ends: they run one after the other
+  std::vector<Line> lines;    ///< of the products of the open group
+  std::int64_t last_end = 0;  ///< when the last product ends: they run one after the other
 
   /// Whether a wait that leaves this many groups waits for it.
   bool is_awaited(const ProductUnderWay& product, unsigned pending) const { return product.group + pending < groups; }

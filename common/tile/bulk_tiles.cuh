@@ -40,8 +40,7 @@ TensorMap output_map(const Arguments& a) {
 /// @param eviction of these columns in the second-level cache
 template <int kColumns, int kRows>
 __device__ __forceinline__ void load_panels(const PanelTile<kColumns, kRows>& tile, const TensorMap& map,
-                                            Barrier& barrier, TileOrigin origin,
-                                            Eviction eviction = Eviction::kNormal,
+                                            Barrier& barrier, TileOrigin origin, Eviction eviction = Eviction::kNormal,
                                             SourceLocation where = SourceLocation::current()) {
 #pragma unroll
   for (int panel = 0; panel < kColumns / 64; ++panel) {

@@ -63,8 +63,7 @@ void write(std::FILE* out, const char* name, const std::array<std::uint32_t, 3>&
 
 void write(std::FILE* out, const Trace& trace) {
   std::fprintf(out, "{\"format\": 1, \"clock\": %s, \"device\": %s, \"clock_ghz\": %.6g,\n \"stuck\": %s,\n",
-               quoted(trace.clock).c_str(), quoted(trace.device).c_str(), trace.clock_ghz,
-               quoted(trace.stuck).c_str());
+               quoted(trace.clock).c_str(), quoted(trace.device).c_str(), trace.clock_ghz, quoted(trace.stuck).c_str());
   const char* separator = " \"places\": [\n";
   for (const Place& place : trace.places) {
     std::fprintf(out, "%s  [%s, %u]", separator,
@@ -90,8 +89,7 @@ void write(std::FILE* out, const Trace& trace) {
     std::fprintf(out, ", \"shift\": %" PRId64 ", \"events\": [", block.shift);
     separator = "\n";
     for (const Event& event : block.events) {
-      std::fprintf(out,
-                   "%s   [%u, \"%s\", %u, %" PRId64 ", %" PRId64 ", %" PRIu64 ", %" PRId64 ", %" PRId64 ", %d]",
+      std::fprintf(out, "%s   [%u, \"%s\", %u, %" PRId64 ", %" PRId64 ", %" PRIu64 ", %" PRId64 ", %" PRId64 ", %d]",
                    separator, event.warp, name_of(event.kind), event.place, event.begin, event.end, event.object,
                    event.phase, event.value, event.peer);
       separator = ",\n";

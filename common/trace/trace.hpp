@@ -33,14 +33,14 @@ struct Event {
   std::uint64_t object = 0;  ///< the barrier: its place in shared memory, or its number
   std::int64_t phase = -1;   ///< of the barrier where it is known; of a GPU's wait its parity
   std::int64_t value = 0;
-  int peer = -1;             ///< the rank of the block that the barrier belongs to, where that is another one
+  int peer = -1;  ///< the rank of the block that the barrier belongs to, where that is another one
 };
 
 /// What one block did.
 struct Block {
   std::array<std::uint32_t, 3> index{};
-  int launch = 0;            ///< its number in Trace::launches
-  std::int64_t shift = 0;    ///< what its clocks are behind those of the first block
+  int launch = 0;          ///< its number in Trace::launches
+  std::int64_t shift = 0;  ///< what its clocks are behind those of the first block
   std::vector<Event> events;
 };
 
@@ -53,8 +53,8 @@ struct Launch {
 
 /// All of it.
 struct Trace {
-  std::string clock;   ///< "multiprocessor": clocks of a GPU; "logical": those of the emulator
-  std::string device;  ///< its name; of the emulator's clocks the card that their latencies are of
+  std::string clock;     ///< "multiprocessor": clocks of a GPU; "logical": those of the emulator
+  std::string device;    ///< its name; of the emulator's clocks the card that their latencies are of
   double clock_ghz = 0;  ///< 0 where it is not known
   std::vector<Place> places;
   std::vector<Launch> launches;

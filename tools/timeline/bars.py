@@ -91,7 +91,8 @@ def wait_name(event: Event, barriers: Barriers) -> str:
 def cut(events: list[Event], barriers: Barriers, last: int) -> list[Bar]:
     """The warp's time: its waits, and what lies between them. @param last when all is over, for what waits for ever"""
     bars: list[Bar] = []
-    at, before = events[0].begin, events[0]
+    at = events[0].begin
+    before = next((event for event in events if event.kind != "start"), events[0])  # whose place is that of the launch
     for event in events:
         if event.kind in WAITS:
             if event.begin > at:
@@ -103,7 +104,7 @@ def cut(events: list[Event], barriers: Barriers, last: int) -> list[Bar]:
             at, before = max(at, end), event
     end = max(event.begin if event.kind in COPIES + ("store", "product") or event.is_stuck else event.end for event in events)
     if end > at:
-        bars.append(Bar("arithmetic", places.between(before.place, events[-1].place), at, end, events[-1]))
+        bars.append(Bar("arithmetic", places.between(before.place, before.place), at, end, events[-1]))
     return bars
 
 
@@ -133,18 +134,19 @@ def products_under_way(events: list[Event]) -> list[Bar]:
 
 
 def find_roles(block: Block, barriers: Barriers) -> list[Role]:
-    """The warps of a block, those together that stand at the same lines; of warps with products, each warpgroup."""
-    by_lines: dict[tuple, list[int]] = defaultdict(list)
+    """The warps of a block: those together that stand at the same lines and wait at the same barriers; and the four that
+    have products together, of which the first one may have more to do."""
+    by_lines: dict[object, list[int]] = defaultdict(list)
     events = {warp: block.of_warp(warp) for warp in block.warps}
     for warp, its in events.items():
-        lines = frozenset((event.kind, event.place) for event in its if event.kind not in COMMON)
+        lines = frozenset((event.kind, event.place, event.object) for event in its if event.kind not in COMMON)
         has_products = any(event.kind == "commit_products" for event in its)
-        by_lines[lines, warp // 4 if has_products else None].append(warp)
+        by_lines[warp // 4 if has_products else lines].append(warp)
     last = max(max(event.begin, event.end) for event in block.events)
     roles = []
     for warps in by_lines.values():
         role = Role(block, warps, events[warps[0]])
-        role.bars = cut(role.events, barriers, last + max(200, (last - role.begin) // 20))
+        role.bars = cut(role.events, barriers, last + max(400, last - role.begin))
         role.products = products_under_way(role.events)
         role.registers = next((event.value for event in role.events if event.kind == "registers"), 0)
         roles.append(role)

@@ -48,7 +48,8 @@ class Panel:
         self.picture.text(12, self.top + 14, title, "bold")
         step = nice((self.end - self.begin) / 6)
         bottom = self.top + 34 + ROW * len(self.rows)
-        clock = -(-self.begin // step) * step
+        first = self.timeline.begin
+        clock = first - (first - self.begin) // step * step
         while clock <= self.end:
             x = self.x(clock)
             self.picture.line(x, self.top + 34, x, bottom, "faint")
@@ -78,7 +79,8 @@ class Panel:
                 if bar.kind == "waiting":
                     words = [f"{bar.name} {bar.event.place.short}", bar.name.split("[")[0]]
                     if bar.is_stuck:
-                        words.insert(0, f"waits for ever: {bar.name} {bar.event.place.short}")
+                        phase = f", phase {bar.event.phase}" if bar.event.phase >= 0 else ""
+                        words = [f"waits for ever: {bar.name}{phase} {bar.event.place.short}", f"waits for ever: {bar.name}", "waits for ever"]
                 else:
                     words = [bar.name]
                 self.bar(bar, self.y(role), BAR, words)
@@ -167,12 +169,34 @@ def windows(timeline: Timeline, chunks: int) -> list[tuple[str, tuple[int, int]]
         # Up to where the last of them begins to wait, and a part of the wait.
         last = max(bar.begin for bar in stuck if bar.event.kind != "collective") if any(bar.event.kind != "collective" for bar in stuck) else max(bar.begin for bar in stuck)
         length = min(last - begin, 4 * timeline.period if timeline.chunk_starts()[0] else last - begin) or 1
-        return [("where all wait", (last - length, min(end, last + max(length // 2, 200))))]
+        return [("where all wait", (last - length, min(end, last + max(4 * length // 5, 200))))]
     starts, _ = timeline.chunk_starts()
     if len(starts) <= chunks + 2:
         return [("from start to end", (begin, end))]
     middle = starts[min(len(starts) * 3 // 5, len(starts) - chunks - 1)]
     return [("the start", (begin, begin + length)), (f"{chunks} chunks in the steady state", (middle, middle + length))]
+
+
+def kernels(picture: Picture, trace: Trace, y: float) -> float:
+    """When each kernel runs. Returns where that ends."""
+    begin, end = min(launch.begin for launch in trace.launches), max(launch.end for launch in trace.launches)
+
+    def x(clock: float) -> float:
+        return LEFT + (clock - begin) / max(1, end - begin) * (WIDTH - LEFT - RIGHT)
+
+    picture.text(12, y + 14, "kernels", "bold")
+    for launch in trace.launches:
+        width = max(2.0, x(launch.end) - x(launch.begin))
+        picture.box(x(launch.begin), y, width, THIN - 2, "paper", corner=2)
+        words = f"{launch.name} {trace.clocks(launch.begin - begin)} to {trace.clocks(launch.end - begin)}"
+        if width > len(words) * LETTER:
+            picture.text(x(launch.begin) + width / 2, y + 12, words, "small middle")
+        elif x(launch.end) + len(words) * LETTER < WIDTH - RIGHT:
+            picture.text(x(launch.end) + 6, y + 12, words, "small")
+        else:
+            picture.text(x(launch.begin) - 6, y + 12, words, "small end")
+        y += THIN
+    return y + 12
 
 
 def height_of(timeline: Timeline, count: int) -> int:
@@ -186,6 +210,8 @@ def draw(timeline: Timeline, trace: Trace, name: str, title: str, notes: list[st
     picture = Picture(name, WIDTH, height_of(timeline, len(shown)), title, words)
     picture.text(12, 22, title, "bold")
     y = 34.0
+    if len(trace.launches) > 1:
+        y = kernels(picture, trace, y)
     for heading, window in shown:
         unit = "clocks of the emulator" if trace.is_logical else "clocks"
         y = Panel(picture, timeline, trace, y, window).draw(f"{heading}, {unit}") + 10

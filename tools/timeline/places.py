@@ -13,7 +13,7 @@ KEYWORDS = {"if", "for", "while", "switch", "return", "sizeof", "requires", "dec
             "int", "unsigned", "float", "const", "auto", "min", "max", "tiles_of", "panel", "lane_index"}
 WRAPPERS = {"wait", "wait_cluster", "arrive", "arrive_expect", "arrive_at", "advance", "stage", "wgmma_fence", "wgmma_commit",
             "wgmma_wait", "fence_async_proxy", "__syncwarp", "__syncthreads", "load_tile", "store_tile", "commit_stores",
-            "wait_stores", "wait_stores_read", "cp_async_commit", "cp_async_wait", "init", "elect_one", "consumer", "producer"}
+            "wait_stores", "wait_stores_read", "cp_async_commit", "cp_async_wait", "init", "fence_barrier_init", "decrease_registers", "increase_registers", "elect_one", "consumer", "producer"}
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def calls(file: str, first: int, last: int) -> list[str]:
     found = []
     for n in range(first, last + 1):
         found += re.findall(r"\b(\w+)(?:<[^;()]*>)?\(", code(Place(file, n)))
-    return [name for name in dict.fromkeys(found) if name not in KEYWORDS | WRAPPERS and not name.startswith("start_")]
+    return [name for name in dict.fromkeys(found) if len(name) > 2 and name not in KEYWORDS | WRAPPERS and not name.startswith("start_")]
 
 
 @cache
@@ -208,6 +208,11 @@ def between(first: Place, last: Place) -> str:
 def kernel(place: Place) -> str:
     """The kernel that a launch starts."""
     lines = text(place.file)[place.line - 1 : place.line + 12]
-    if found := re.search(r"\blaunch\(\s*([\w:]+)", " ".join(lines)):
-        return found[1].rsplit("::", 1)[-1]
-    return str(place)
+    found = re.search(r"\blaunch\(\s*([\w:]+)", " ".join(lines))
+    if not found:
+        return str(place)
+    name = found[1].rsplit("::", 1)[-1]
+    before = " ".join(text(place.file)[max(0, place.line - 25) : place.line])
+    if chosen := re.findall(rf"\b{name} = [^;]*?(\w*kernel\w*)\b", before):  # of several shapes
+        return chosen[-1]
+    return place.file.rsplit("/", 1)[-1] if name == "kernel" else name

@@ -68,6 +68,8 @@ def show(drawing: Drawing) -> None:
     longest = max(one.launches, key=lambda launch: launch.end - launch.begin)
     for launch in one.launches:
         print(summary.text(timelines[launch][0], one))
+    if one.is_logical:
+        print(notes(about, one)[0])
     for line in cost_lines(about, timelines[longest][0], one):
         print(line)
     if one.stuck:

@@ -33,6 +33,8 @@ def shares(role: Role) -> Shares:
     by_kind = dict.fromkeys(KINDS, 0)
     by_wait: dict[tuple[str, str], int] = defaultdict(int)
     for bar in role.bars:
+        if bar.is_stuck:
+            continue  # which has no length
         by_kind[bar.kind] += bar.length
         if bar.kind == "waiting":
             by_wait[bar.name.split("[")[0], str(bar.event.place)] += bar.length
@@ -98,6 +100,9 @@ def role_lines(role: Role, trace: Trace) -> list[str]:
     parts = [f"{kind} {percent(share.by_kind[kind], share.total)}" for kind in KINDS]
     products = f"; products under way {percent(share.under_way, share.total)}" if role.products else ""
     lines.append(f"  of {trace.clocks(share.total)} clocks: {', '.join(parts)}{products}")
+    for bar in role.bars:
+        if bar.is_stuck:
+            lines.append(f"    waits for ever for {bar.name}, phase {bar.event.phase}: {bar.event.place}")
     for (name, line), time in sorted(share.by_wait.items(), key=lambda item: -item[1]):
         if time / share.total >= 0.005:
             lines.append(f"    waits for {name:<16} {percent(time, share.total):>5}  {line}")
@@ -111,6 +116,8 @@ def text(timeline: Timeline, trace: Trace) -> str:
     lines = [f"{launch.name}, grid {grid}, block {timeline.blocks[0].index}" + (f" and its cluster of {len(timeline.blocks)}" if len(timeline.blocks) > 1 else "")]
     for role in timeline.roles:
         lines += role_lines(role, trace)
+    if all(role.is_idle for role in timeline.roles):
+        lines.append("  nothing in it that a trace knows: no barriers, copies or products of warpgroups")
     starts, line = timeline.chunk_starts()
     if line is not None:
         begin, end, count = steady(timeline)
@@ -121,6 +128,4 @@ def text(timeline: Timeline, trace: Trace) -> str:
         for (role, name), time in sorted(parts.items(), key=lambda item: -item[1]):
             if time >= 0.01 * total:
                 lines.append(f"  {trace.clocks(time / count):>6}  {role}: {name}")
-    if trace.is_logical:
-        lines.append(f"~ clocks of the emulator: the order is real, the times come from a table ({trace.device})")
     return "\n".join(lines) + "\n"
