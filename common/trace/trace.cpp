@@ -4,8 +4,10 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <stdexcept>
+#include <utility>
 
 namespace tutorial::trace {
 namespace {
@@ -62,40 +64,40 @@ void write(std::FILE* out, const char* name, const std::array<std::uint32_t, 3>&
 }
 
 void write(std::FILE* out, const Trace& trace) {
-  std::fprintf(out, "{\"format\": 1, \"clock\": %s, \"device\": %s, \"clock_ghz\": %.6g,\n \"stuck\": %s,\n",
-               quoted(trace.clock).c_str(), quoted(trace.device).c_str(), trace.clock_ghz, quoted(trace.stuck).c_str());
-  const char* separator = " \"places\": [\n";
+  char date[16] = "";
+  const std::time_t now = std::time(nullptr);
+  std::strftime(date, sizeof date, "%Y-%m-%d", std::gmtime(&now));
+  std::fprintf(out, "{\"format\": 1, \"clock\": %s, \"device\": %s, \"clock_ghz\": %.6g, \"date\": \"%s\",\n",
+               quoted(trace.clock).c_str(), quoted(trace.device).c_str(), trace.clock_ghz, date);
+  std::fprintf(out, " \"stuck\": %s,\n", quoted(trace.stuck).c_str());
+  const char* separator = "";
+  std::fputs(" \"places\": [", out);
   for (const Place& place : trace.places) {
-    std::fprintf(out, "%s  [%s, %u]", separator,
-                 place.file.empty() ? std::to_string(place.hash).c_str() : quoted(place.file).c_str(), place.line);
-    separator = ",\n";
+    const std::string file = place.file.empty() ? std::to_string(place.hash) : quoted(place.file);
+    std::fprintf(out, "%s\n  [%s, %u]", std::exchange(separator, ","), file.c_str(), place.line);
   }
-  separator = "],\n \"launches\": [\n";
-  if (trace.places.empty()) separator = " \"places\": [],\n \"launches\": [\n";
+  separator = "";
+  std::fputs("],\n \"launches\": [", out);
   for (const Launch& launch : trace.launches) {
-    std::fprintf(out, "%s  {\"place\": %u, ", separator, launch.place);
+    std::fprintf(out, "%s\n  {\"place\": %u, ", std::exchange(separator, ","), launch.place);
     write(out, "grid", launch.grid), std::fputs(", ", out);
     write(out, "block", launch.block), std::fputs(", ", out);
     write(out, "cluster", launch.cluster);
     std::fprintf(out, ", \"starts_early\": %s}", launch.starts_early ? "true" : "false");
-    separator = ",\n";
   }
-  if (trace.launches.empty()) std::fputs(separator, out);
   std::fputs("],\n \"events\": \"warp, kind, place, begin, end, object, phase, value, peer\",\n \"blocks\": [", out);
-  separator = "\n";
+  separator = "";
   for (const Block& block : trace.blocks) {
-    std::fprintf(out, "%s  {\"launch\": %d, ", separator, block.launch);
+    std::fprintf(out, "%s\n  {\"launch\": %d, ", std::exchange(separator, ","), block.launch);
     write(out, "index", block.index);
     std::fprintf(out, ", \"shift\": %" PRId64 ", \"events\": [", block.shift);
-    separator = "\n";
+    const char* between = "";
     for (const Event& event : block.events) {
-      std::fprintf(out, "%s   [%u, \"%s\", %u, %" PRId64 ", %" PRId64 ", %" PRIu64 ", %" PRId64 ", %" PRId64 ", %d]",
-                   separator, event.warp, name_of(event.kind), event.place, event.begin, event.end, event.object,
-                   event.phase, event.value, event.peer);
-      separator = ",\n";
+      std::fprintf(out, "%s\n   [%u, \"%s\", %u, %" PRId64 ", %" PRId64 ", %" PRIu64 ", %" PRId64 ", %" PRId64 ", %d]",
+                   std::exchange(between, ","), event.warp, name_of(event.kind), event.place, event.begin, event.end,
+                   event.object, event.phase, event.value, event.peer);
     }
     std::fputs("]}", out);
-    separator = ",\n";
   }
   std::fputs("]}\n", out);
 }

@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--publish", action="store_true", help="the kernels of docs/trace.md, into docs/pictures/trace")
     p.add_argument("--build", type=Path, help=argparse.SUPPRESS)  # of programs that can trace
     p.add_argument("--untraced", type=Path, help=argparse.SUPPRESS)  # of a GPU's programs that cannot
-    p.add_argument("--parse-only", action="store_true", help=argparse.SUPPRESS)  # prints the programs that are needed
+    p.add_argument("--parse-only", action="store_true", help=argparse.SUPPRESS)  # prints what is to be built: in the emulator, and for a GPU
     return p
 
 
@@ -67,9 +67,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def start(options: argparse.Namespace) -> int:
     if options.parse_only:
-        chapters = [one.chapter for one in published.KERNELS] if options.publish else [options.chapter] if options.chapter else []
-        for chapter in dict.fromkeys(chapters):
-            print(f"{chapter}/{chapter.split('_', 1)[1]}")
+        if not options.render:
+            one = [run.Stage(options.chapter, options.stage)]
+            print(*published.targets_emulated() if options.publish else run.targets(one))
+            print(*run.targets(published.KERNELS if options.publish else one))
         return 0
     if options.render:
         show.show(show.Drawing(options.render.with_suffix(""), chunks=options.chunks))

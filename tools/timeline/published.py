@@ -34,6 +34,11 @@ def name_of(stage: run.Stage) -> str:
     return stage.name.replace("/", "_")
 
 
+def targets_emulated() -> list[str]:
+    """What is built before, in the emulator; exercises build their own file."""
+    return [*run.targets([EMULATED]), "emulator", "device", "tile", "exercise_checker"]
+
+
 def measured(build: Path, untraced: Path) -> int:
     """Those of a GPU."""
     worst = 0

@@ -1,8 +1,6 @@
-"""Runs a stage, and keeps beside its trace what it was: the stage, the card, the date, and the time with and without a trace."""
+"""Runs a stage with a trace, and on a GPU without one, too."""
 
 from dataclasses import dataclass, field
-import datetime
-import json
 from pathlib import Path
 import subprocess
 
@@ -28,46 +26,33 @@ class Stage:
         return build / self.chapter / self.chapter.split("_", 1)[1]
 
 
-def times(report: dict) -> dict[str, float | None]:
-    """Of the only stage of a report, in milliseconds: in a graph, and one call with a cold cache."""
-    stage = report["results"][0]["stages"][0]
-    time = stage["time_ms"] or {}
-    return {"graph": time.get("graph"), "cold": time.get("median")}
+def targets(stages: list[Stage]) -> list[str]:
+    """What is built to run them."""
+    return list(dict.fromkeys(str(stage.program(Path())) for stage in stages))
 
 
-def run_program(program: Path, arguments: list[str], report: Path) -> tuple[int, dict | None]:
-    """Its status, and what it has reported."""
+def run_program(program: Path, arguments: list[str], report: Path) -> int:
+    """Its status. What it has measured goes to the report."""
     report.unlink(missing_ok=True)
-    done = subprocess.run([program, *arguments, "--json", report], stdout=subprocess.DEVNULL, check=False)
-    if not report.is_file():
-        return done.returncode, None
-    result = json.loads(report.read_text(encoding="utf-8"))
-    report.unlink()
-    return done.returncode, result
+    return subprocess.run([program, *arguments, "--json", report], stdout=subprocess.DEVNULL, check=False).returncode
 
 
 def write_down(stage: Stage, build: Path, untraced: Path | None, base: Path, blocks: int) -> int:
-    """Writes BASE.json. Returns the status of the program."""
+    """Writes BASE.json, and beside it what the chapter reports: BASE.run.json and, on a GPU, BASE.untraced.json of the program
+    without a trace. Returns the worst status of a program."""
     base.parent.mkdir(parents=True, exist_ok=True)
-    file, report = base.with_suffix(".json"), base.with_suffix(".run.json")
+    file = base.with_suffix(".json")
     file.unlink(missing_ok=True)
-    is_emulated = untraced is None
-    once = ["--repeat", "1", "--warmup", "0"] if is_emulated and not {"--repeat", "--warmup"} & set(stage.options) else []
-    status, result = run_program(
-        stage.program(build), [*stage.arguments, *once, "--trace", str(file), "--trace-blocks", str(blocks)], report
-    )
-    if status > 1 or not file.is_file():
-        if status > 2 or status < 0:
-            raise RunError(f"{stage.program(build).name} ended with status {status}")
-        return status or 1
-    about = {"chapter": stage.chapter, "stage": stage.name, "date": datetime.date.today().isoformat()}
-    if result:
-        about |= {"operator": result["results"][0]["operator"], "problem": result["results"][0]["problem"], "device": result["device"]}
-        about["traced_ms"] = times(result)
-    if not is_emulated:
-        status_of_other, other = run_program(stage.program(untraced), stage.arguments, report)
-        if other and status_of_other == 0:
-            about["untraced_ms"] = times(other)
-    text = file.read_text(encoding="utf-8")
-    file.write_text('{"about": ' + json.dumps(about) + ",\n " + text.removeprefix("{"), encoding="utf-8")
+    once = []
+    if untraced is None and not {"--repeat", "--warmup"} & set(stage.options):
+        once = ["--repeat", "1", "--warmup", "0"]
+    traced = [*stage.arguments, *once, "--trace", str(file), "--trace-blocks", str(blocks)]
+    status = run_program(stage.program(build), traced, base.with_suffix(".run.json"))
+    base.with_suffix(".untraced.json").unlink(missing_ok=True)
+    if status not in (0, 1, 2):
+        raise RunError(f"{stage.program(build).name} ended with status {status}")
+    if not file.is_file():
+        return max(status, 1)
+    if untraced is not None:
+        status = max(status, run_program(stage.program(untraced), stage.arguments, base.with_suffix(".untraced.json")))
     return status

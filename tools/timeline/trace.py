@@ -90,6 +90,7 @@ class Trace:
     device: str
     clock_ghz: float
     stuck: str
+    date: str
     launches: list[Launch]
 
     @property
@@ -147,7 +148,7 @@ def read(data: dict) -> Trace:
     for launch in launches:
         launch.blocks.sort(key=lambda block: block.index[::-1])
         join_clusters(launch)
-    return Trace(data["clock"], data["device"], data["clock_ghz"], data["stuck"], launches)
+    return Trace(data["clock"], data["device"], data["clock_ghz"], data["stuck"], data.get("date", ""), launches)
 
 
 def load(path: Path) -> Trace:
