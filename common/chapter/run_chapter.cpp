@@ -1,6 +1,7 @@
 #include "common/chapter/run_chapter.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -62,21 +63,19 @@ void check_outputs(const std::vector<Task>& tasks, const Options& options) {
 // A trace is of one stage's kernels.
 void check_trace(const std::vector<Task>& tasks, const Options& options) {
   if (options.trace.empty()) return;
-  require_writable(options.trace);
-  std::string names;
-  std::size_t stages = 0;
+  std::vector<std::string> names;
   for (const Task& task : tasks) {
-    for (const Stage* stage : task.stages) {
-      names += (++stages > 1 ? ", " : "") + fmt::format("{}/{}", task.definition->label(), stage->name);
-      if (stage->processor == Processor::cpu) throw UsageError(fmt::format("--trace: {} has no kernel", stage->name));
-    }
+    for (const Stage* stage : task.stages) names.push_back(task.definition->label() + "/" + stage->name);
   }
-  if (stages != 1) {
-    throw UsageError(fmt::format("--trace: one stage at a time (--operator and --stage choose it), not {}",
-                                 stages == 0  ? "none"
-                                 : stages > 8 ? fmt::format("{} of them", stages)
-                                              : names));
+  if (names.size() != 1) {
+    const std::string chosen =
+        names.size() > 8 ? fmt::format("{} of them", names.size()) : fmt::format("{}", fmt::join(names, ", "));
+    throw UsageError(fmt::format("--trace: one stage at a time, which --operator and --stage choose, not {}", chosen));
   }
+  if (tasks.front().stages.front()->processor == Processor::cpu) {
+    throw UsageError(fmt::format("--trace: {} has no kernel", names.front()));
+  }
+  require_writable(options.trace);
 }
 
 // A chunk that is longer than the sequence is a mistake, unless it has the length that chunks have without the option.

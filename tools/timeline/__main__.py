@@ -57,6 +57,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     for name in ("--trace", "--trace-blocks", "--stage", "--json", "--list", "--output", "--operator"):
         if any(one.split("=")[0] == name for one in options.chapter_options):
             raise UsageError(f"{name} is not an option to give after --; the stage is named before it")
+    if options.render and options.render.suffix != ".json":
+        raise UsageError(f"{options.render}: the name of a trace ends with .json")
     if options.render or options.publish:
         if options.chapter or (options.render and options.publish) or options.chapter_options:
             raise UsageError(f"--{'render' if options.render else 'publish'} stands alone")
