@@ -7,8 +7,6 @@ import re
 import subprocess
 import sys
 
-from timeline import show
-
 from .task import ROOT, Task
 
 TIME_LIMIT_S = 20
@@ -109,6 +107,8 @@ def check(build: Path, task: Task, file: Path) -> int:
 
 def trace(build: Path, task: Task) -> None:
     """Runs the program once more, and draws the launch that got stuck or, if none did, the longest one."""
+    from timeline import show  # pylint: disable=import-outside-toplevel  # which reads docs/pictures, too
+
     base = ROOT / f"results/trace/exercise_{task.number.replace('.', '_')}"
     base.parent.mkdir(parents=True, exist_ok=True)
     file = base.with_suffix(".json")
