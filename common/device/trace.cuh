@@ -81,7 +81,7 @@ __device__ __forceinline__ void store_event(Kind kind, SourceLocation where, Obj
 
 /// Something happens now.
 __device__ __forceinline__ void note(Kind kind, SourceLocation where, Object object = {}, std::uint32_t value = 0) {
-  store_event(kind, where, object, clock_now(), value);
+  store_event(kind, where, object, clock_now(), kind == Kind::arrive ? __popc(__activemask()) : value);  // lanes
 }
 
 /// A wait lasts from here to the end of the scope.

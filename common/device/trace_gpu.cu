@@ -80,7 +80,7 @@ std::array<std::uint32_t, 3> three(dim3 size) {
 }
 
 std::uint32_t place_of(const Place& place) {
-  const std::string name = place.file.empty() ? "#" + std::to_string(place.hash) : place.file;
+  const std::string name = place.file.empty() ? std::to_string(place.hash) : place.file;
   const auto [found, is_new] = state().places.try_emplace({name, place.line}, std::uint32_t(state().place_list.size()));
   if (is_new) state().place_list.push_back(place);
   return found->second;
@@ -208,6 +208,7 @@ Trace end() {
   trace.device = properties.name;
   trace.clock_ghz = clock_ghz();
 
+  if (stored.empty()) throw std::runtime_error("--trace: no event was written down");
   // By the number of the launch, modulo kLaunches, and block.
   std::map<std::pair<unsigned, unsigned>, std::vector<Stored>> by_block;
   for (const Stored& one : stored) {
@@ -227,27 +228,27 @@ Trace end() {
     }
     return times;
   };
-  // The number that the GPU gave a launch counts from the last one before. Where it does not count, all events are those
-  // of one launch.
-  if (now.launches.size() > kLaunches)
-    throw std::runtime_error("--trace: the stage starts more kernels than a trace holds");
-  const int kept = int(now.launches.size() - now.forgotten);
+  // Parts in the order of their launches. If each launch of launch() has one, they are counted; where the GPU gives numbers to
+  // other things, too, the last parts are those of the last launches.
+  const int all = int(now.launches.size()), kept = all - int(now.forgotten);
+  if (all > int(kLaunches)) throw std::runtime_error("--trace: the stage starts more kernels than a trace holds");
+  std::map<unsigned, unsigned> parts;  // by what they come after the last launch before
+  for (const auto& [key, block] : by_block) parts[(key.first - now.number - 1) % kLaunches] = key.first;
   std::map<unsigned, int> number_of;
-  for (const auto& [key, block] : by_block) {
-    const int number = int((key.first - now.number - 1) % kLaunches) - int(now.forgotten);
-    number_of[key.first] = now.counts_launches ? number : kept - 1;
+  int rank = all - int(parts.size());
+  for (const auto& [after, part] : parts) {
+    number_of[part] = (parts.rbegin()->first < unsigned(all) ? int(after) : rank) - int(now.forgotten);
+    ++rank;
   }
-  const auto is_unknown = [&](const auto& one) { return one.second >= kept; };
-  if (std::any_of(number_of.begin(), number_of.end(), is_unknown)) {
-    throw std::runtime_error("--trace: kernels have left events that launch() has not started");
-  }
+  if (!now.counts_launches) number_of = {{by_block.begin()->first.first, kept - 1}};
   trace.launches.assign(now.launches.begin() + std::ptrdiff_t(now.forgotten), now.launches.end());
   bool has_reference = false;
   Times reference;
   for (const auto& [key, block] : by_block) {
     const Times times = times_of(block);
-    const int launch = number_of.at(key.first);
-    if (launch < 0) continue;
+    const auto number = number_of.find(key.first);
+    if (number == number_of.end() || number->second < 0) continue;
+    const int launch = number->second;
     if (!std::exchange(has_reference, true)) reference = times;
     Block result;
     const dim3 index = block_index(key.second, trace.launches[std::size_t(launch)].grid);

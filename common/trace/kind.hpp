@@ -12,7 +12,7 @@ enum class Kind : std::uint8_t {
   start,            ///< of a warp, or of a block's first barrier; value: nanoseconds of the GPU's timer
   end,              ///< of a warp
   init,             ///< of a barrier; value: its count
-  arrive,           ///< at a barrier
+  arrive,           ///< at a barrier; value: lanes that do, or 0
   expect,           ///< an arrival; value: bytes that are to come
   wait,             ///< at a barrier, for a phase
   load,             ///< a bulk load, from its request to its arrival where that is known; object: the barrier

@@ -89,11 +89,11 @@ class Barriers:
         can be counted."""
         count = max(1, self.counts.get(key, 1))
         arrivals = sorted((event for event in events if event.kind in ARRIVALS), key=lambda event: event.begin)
-        completed = []
-        for i, event in enumerate(arrivals):
-            event.phase = i // count
-            if i % count == count - 1:
-                completed.append(event.begin)
+        completed, come = [], 0
+        for event in arrivals:
+            event.phase = come // count
+            come += event.value if event.kind == "arrive" and event.value else 1  # lanes
+            completed += [event.begin] * (come // count - len(completed))
         expects = [event for event in arrivals if event.kind == "expect"]
         for event in events:
             if event.kind in COPIES:

@@ -187,6 +187,16 @@ class PhasesTest(unittest.TestCase):
         self.assertEqual([timeline.barriers.cause[wait].warp for wait in waits[1:]], [5] * (CHUNKS - 1))
 
 
+    def test_all_lanes_of_an_arrival_count(self):
+        data = gpu_trace()
+        data["blocks"][0]["events"][1][7] = 32
+        for event in data["blocks"][0]["events"]:
+            if event[1] == "arrive":
+                event[7] = 32
+        _, timeline = timeline_of(data)
+        self.assertEqual([event.phase for event in timeline.blocks[0].events if event.kind == "arrive"], list(range(CHUNKS)))
+
+
 class BarsTest(unittest.TestCase):
     def setUp(self):
         self.trace, self.timeline = timeline_of(gpu_trace())
