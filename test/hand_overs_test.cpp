@@ -17,7 +17,7 @@
 
 #include <emulator/launch.hpp>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/causal_dot_product.hpp"
 #include "02_chunkwise/linear_attention.hpp"
 #include "03_gla/gla.hpp"
 #include "04_fused_chunk/fused_gla.hpp"
@@ -122,7 +122,7 @@ void run_scan() {
 }
 
 const Sample kSamples[] = {
-    {"BlockBarrier", run_lmha, "01_linear_attention/causal_dot_product/6_lmha.cu", "__syncthreads()"},
+    {"BlockBarrier", run_lmha, "01_linear_attention/causal_dot_product/5_lmha.cu", "__syncthreads()"},
     {"AsynchronousCopy", [] { run_linear_attention(linear_attention::pipelined); },
      "02_chunkwise/linear_attention/8_pipelined.cu", "__syncthreads()"},
     {"BulkCopy", [] { run_linear_attention(linear_attention::bulk_copies); },

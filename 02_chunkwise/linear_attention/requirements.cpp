@@ -6,7 +6,7 @@
 #include <climits>
 #include <cstdint>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/causal_dot_product.hpp"
 #include "02_chunkwise/linear_attention.hpp"
 #include "02_chunkwise/operators.hpp"
 #include "common/ceil_div.hpp"

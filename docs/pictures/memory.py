@@ -47,25 +47,25 @@ SIMPLE_BACKWARD = "04_fused_chunk/simple_gla_backward/"
 
 STAGES = [
     Stage(
-        BARE + "4_atomic.cu",
+        BARE + "3_atomic.cu",
         ["q, k", "v", "o"],
         [Kernel("atomic: 8 rows of S per block", ["S [8, Dv]"], ["q_t, k_t, v_t as they", "are needed; a part of o_t"], ["q, k*", "v*"], ["o*"])],
         "Eight rows of the state in shared memory; every block adds its part of each output to device memory.",
     ),
     Stage(
-        BARE + "5_registers.cu",
+        BARE + "4_registers.cu",
         ["q, k", "v", "o"],
         [Kernel("registers: a block per head", ["q_t, k_t"], ["S: a column per thread"], ["q, k", "v*"], ["o*"])],
         "The state is in registers, a column per thread. Only q and k of one position pass through shared memory.",
     ),
     Stage(
-        BARE + "6_lmha.cu",
+        BARE + "5_lmha.cu",
         ["q, k", "v", "o"],
         [Kernel("lmha: a block per head", ["tiles of q, k, v, twice"], ["S: a column per thread;", "the next tile, under way"], ["q, k", "v"], ["o*"])],
         "The state is in registers, a column per thread. Tiles of q, k and v pass through shared memory, in two buffers.",
     ),
     Stage(
-        BARE + "7_lmha_low_occupancy.cu",
+        BARE + "6_lmha_low_occupancy.cu",
         ["q, k", "v", "o"],
         [Kernel("a block per value column", ["totals of the warps, twice"], ["sums of 4 positions per warp,", "S_t: Dk over the lanes"], ["q, k*", "v*"], ["o*"])],
         "A column of the state lies over the lanes of each warp, in registers; only the warps' totals pass through shared memory.",
@@ -103,7 +103,7 @@ STAGES = [
         "The forward kernels, then the gradient of each in the opposite order; every intermediate passes through device memory.",
     ),
     Stage(
-        "01_linear_attention/bidirectional_attention/2_gpu.cu",
+        "01_linear_attention/bidirectional_attention/1_gpu.cu",
         ["k, v", "+S_m", "+S", "q", "o"],
         [
             Kernel("state of a segment", ["16 rows of K and V"], ["4 x 4 sums per thread"], ["k, v"], ["S_m*"]),

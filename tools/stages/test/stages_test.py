@@ -348,12 +348,12 @@ class Moves(Folder):
         for part in ("01_linear_attention", "common"):
             shutil.copytree(ROOT / part, self.root / part, ignore=shutil.ignore_patterns("test"))
         before = self.new_reading()
-        lmha = source.read(self.root / folder / "6_lmha.cu")
+        lmha = source.read(self.root / folder / "5_lmha.cu")
         share = re.search(r"^template <[^\n]*\nstruct Share \{.*?^\};\n", lmha, re.MULTILINE | re.DOTALL)[0]
         self.assertGreater(len(source.code(share)), 15)
-        self.move(share, f"{folder}/share.cuh", f"{folder}/6_lmha.cu")
+        self.move(share, f"{folder}/share.cuh", f"{folder}/5_lmha.cu")
         self.assertEqual(self.new_reading(), before)
-        changed = next(step for step in self.steps() if step.stage.path == f"{folder}/6_lmha.cu")
+        changed = next(step for step in self.steps() if step.stage.path == f"{folder}/5_lmha.cu")
         self.assertEqual(changed.files, [(f"{folder}/share.cuh", len(source.code(share)))])
 
     def test_lines_that_several_stages_have(self):

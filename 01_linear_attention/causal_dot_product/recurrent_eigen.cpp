@@ -3,7 +3,6 @@
 ///
 /// Idea: Eigen turns the two lines of `recurrent` into a rank-one update and a vector-matrix product. The B H heads
 /// share nothing, so OpenMP gives each core its own.
-/// Grows out of: 2_recurrent.cpp
 /// Improves on: `recurrent` uses one core.
 /// Unchanged: the order of positions, and one state S per head.
 /// Equation: S_t = S_{t-1} + k_t^T v_t and o_t = q_t S_t, with S_0 = 0
@@ -18,7 +17,7 @@
 
 #include <Eigen/Dense>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/causal_dot_product.hpp"
 
 namespace tutorial::causal_dot_product {
 

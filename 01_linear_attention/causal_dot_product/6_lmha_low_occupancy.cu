@@ -3,7 +3,7 @@
 ///
 /// Idea: S_t is a prefix sum, and prefix sums can be computed in parallel. A block takes a single value column of one
 /// (batch, head), and its warps take different positions at once.
-/// Grows out of: 5_registers.cu
+/// Grows out of: 4_registers.cu
 /// Improves on: `registers` and `lmha` give a head to one block, which computes one position after the other. With 4
 /// heads, only 4 of the GPU's multiprocessors work.
 /// Unchanged: S in registers, no atomics; as in `lmha`, the next rows are loaded ahead.
@@ -35,7 +35,7 @@
 
 #include <cuda_runtime.h>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/causal_dot_product.hpp"
 #include "common/device/device.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"

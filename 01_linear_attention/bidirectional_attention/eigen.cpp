@@ -3,7 +3,6 @@
 ///
 /// Idea: every query sees every key, as in an encoder or in cross-attention. S and z do not depend on t, so nothing is
 /// sequential.
-/// Grows out of: 01_linear_attention/causal_dot_product/3_recurrent_eigen.cpp
 /// Improves on: weight by weight (attention_reference.cpp), every query computes Lk weights.
 /// Unchanged: weights, normaliser and key lengths are those of causal_attention.
 /// Equation:
@@ -25,7 +24,7 @@
 #include <Eigen/Dense>
 #include <algorithm>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/attention.hpp"
 #include "common/feature_map.hpp"
 #include "common/small_product.hpp"
 

@@ -25,7 +25,7 @@
 
 #include <cuda_runtime.h>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/causal_dot_product.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"

@@ -4,7 +4,7 @@
 /// Idea: a product is cut into tiles of 64 x 64, one per block. The block walks along the summed dimension, 16 elements
 /// at a time. It loads 16 rows of both factors into shared memory and uses each element 64 times. phi is computed
 /// during the load, so phi(Q) and phi(K) are never stored. z is again one more column of S.
-/// Grows out of: 1_eigen.cpp; port to the GPU: each product becomes a kernel of tiles
+/// Grows out of: 01_linear_attention/causal_attention/2_gpu.cu
 /// Improves on: `eigen` uses the few cores of a CPU, and stores phi(Q) and phi(K).
 /// Unchanged: two products.
 /// Equation:
@@ -37,7 +37,7 @@
 
 #include <algorithm>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/attention.hpp"
 #include "common/device/device.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"

@@ -3,7 +3,7 @@
 ///
 /// Idea: a block owns all of S of one (batch, head), and each thread one column of it, in registers. S then never
 /// leaves the registers, each element of o is written once, and only q, k and v are loaded.
-/// Grows out of: 4_atomic.cu
+/// Grows out of: 3_atomic.cu
 /// Improves on: `atomic` adds ceil(Dk / 8) times to every element of o, and keeps S in shared memory.
 /// Unchanged: the recurrence, one position after the other.
 /// Equation: S[:, j] += k_t^T v_t[j], then o_t[j] = q_t S[:, j], in thread j
@@ -25,7 +25,7 @@
 
 #include <cuda_runtime.h>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/causal_dot_product.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 

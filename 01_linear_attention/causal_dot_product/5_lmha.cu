@@ -12,7 +12,7 @@
 /// One barrier is enough: before it, all threads have read buffer n % 2 for the last time, and have written the other
 /// one. A load takes 600 to 900 clocks to arrive, and a position computes for some 310. A buffer of a single position
 /// would leave the block waiting. A tile of 16 positions covers this latency, and needs one barrier for all of them.
-/// Grows out of: 5_registers.cu
+/// Grows out of: 4_registers.cu
 /// Improves on: `registers` waits at every position for its loads and at two barriers.
 /// Unchanged: one block per (batch, head), one column of S per thread, in registers.
 /// Equation: S[:, j] += k_t^T v_t[j], then o_t[j] = q_t S[:, j], in thread j
@@ -32,7 +32,7 @@
 
 #include <cuda_runtime.h>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/causal_dot_product.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 
