@@ -9,6 +9,7 @@
 #include "04_fused_chunk/simple_gla.hpp"
 #include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
 #include "04_fused_chunk/simple_gla_backward.hpp"
+#include "04_fused_chunk/simple_gla_backward/requirements.hpp"
 #include "common/chapter/chapter.hpp"
 
 namespace tutorial {

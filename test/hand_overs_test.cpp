@@ -135,7 +135,7 @@ const Sample kSamples[] = {
      "output_ring.wait(output_full)"},
     {"NamedBarrierAndEarlyStart", [] { run_gla(walk_segments_early); }, "04_fused_chunk/gla/6_segments.cu",
      "wait_at_named_barrier("},
-    {"Cluster", run_delta_rule, "05_deltanet_wy/delta_rule/13_three_blocks.cu", "wait_cluster("},
+    {"Cluster", run_delta_rule, "05_deltanet_wy/delta_rule/12_three_blocks.cu", "wait_cluster("},
     {"LookBack", run_scan, "06_scan/scan/8_warp_look_back.cu", "__syncthreads()"},
 };
 

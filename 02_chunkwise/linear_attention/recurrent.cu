@@ -29,6 +29,7 @@
 
 #include "01_linear_attention/causal_dot_product.hpp"
 #include "02_chunkwise/linear_attention.hpp"
+#include "02_chunkwise/linear_attention/requirements.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/workspace.hpp"

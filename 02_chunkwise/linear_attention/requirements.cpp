@@ -8,6 +8,7 @@
 
 #include "01_linear_attention/causal_dot_product.hpp"
 #include "02_chunkwise/linear_attention.hpp"
+#include "02_chunkwise/linear_attention/requirements.hpp"
 #include "02_chunkwise/operators.hpp"
 #include "common/ceil_div.hpp"
 #include "common/chapter/attention.hpp"

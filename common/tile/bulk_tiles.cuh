@@ -8,9 +8,9 @@
 #include "common/device/eviction.hpp"
 #include "common/device/mbarrier.cuh"
 #include "common/device/tensor_map.hpp"
-#include "common/tile/bulk_requirements.hpp"
 #include "common/tile/chunk_tiles.cuh"
 #include "common/tile/panel_tile.cuh"
+#include "common/tile/tensor_sizes.hpp"
 
 namespace tutorial::tile {
 

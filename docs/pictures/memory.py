@@ -488,18 +488,7 @@ STAGES = [
         "Four kernels in bf16; T, P, W, U, v_new and states pass through device memory, the last two as fragments.",
     ),
     Stage(
-        DELTA + "8_split_inverse.cu",
-        ["q, k, beta", "+T in two bf16, P", "v", "+W, U", "+v_new, states", "o"],
-        [
-            Kernel("prepare", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T in two bf16, P*"]),
-            Kernel("vectors", ["T twice; K or V"], ["sums of W or U"], ["q, k, beta", "T in two bf16, P*", "v"], ["W, U*"]),
-            Kernel("states", ["W, U, K, ahead"], ["S^T, v_new^T"], ["q, k, beta", "W, U"], ["v_new, states*"]),
-            Kernel("outputs", ["Q, P"], ["O; S, v_new"], ["q, k, beta", "T in two bf16, P*", "v_new, states*"], ["o*"]),
-        ],
-        "The same four kernels; vectors reads both bf16 of T.",
-    ),
-    Stage(
-        DELTA + "9_fused.cu",
+        DELTA + "8_fused.cu",
         ["q, k, beta", "+T, P", "v", "o"],
         [
             Kernel("prepare", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P*"]),
@@ -508,7 +497,7 @@ STAGES = [
         "Two kernels; only T and P pass through device memory. Every warp has S, v_new and O of its columns in registers.",
     ),
     Stage(
-        DELTA + "10_warpgroup_chain.cu",
+        DELTA + "9_warpgroup_chain.cu",
         ["q, k, beta", "+T, P as rows", "v", "o"],
         [
             Kernel("prepare_tiles", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P as rows*"]),
@@ -517,7 +506,7 @@ STAGES = [
         "The chain's factors that depend on the state stay in one warpgroup's registers; the other warpgroup loads and stores.",
     ),
     Stage(
-        DELTA + "11_scores_in_walk.cu",
+        DELTA + "10_scores_in_walk.cu",
         ["q, k, beta", "+T as rows", "v", "o"],
         [
             Kernel("prepare_tiles_of_T", ["K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T as rows*"]),
@@ -526,7 +515,7 @@ STAGES = [
         "P goes from warpgroup to warpgroup through shared memory. Of T and P only T is in device memory.",
     ),
     Stage(
-        DELTA + "12_cluster.cu",
+        DELTA + "11_cluster.cu",
         ["q, k, beta", "v", "o"],
         [
             Kernel("one kernel: clusters of two blocks", ["Q, K three times, V twice; O;", "T, P four times: 220 KB"], ["the chain: S^T, residual, v_new", "and O^T; two more: T and P"], ["q, k, beta", "v"], ["o*"]),
@@ -534,7 +523,7 @@ STAGES = [
         "Each block computes T and P of every second chunk and pushes them into the other block's shared memory.",
     ),
     Stage(
-        DELTA + "13_three_blocks.cu",
+        DELTA + "12_three_blocks.cu",
         ["q, k, beta", "v", "o"],
         [
             Kernel("one kernel: clusters of three blocks", ["Q, K twice, V twice; O; or Q, K", "three times; T, P four times"], ["two chains: S^T, residual, v_new", "and O^T; block 2: T and P"], ["q, k, beta", "v"], ["o*"]),
@@ -542,7 +531,7 @@ STAGES = [
         "The third block of a cluster computes all T and P and pushes them into the shared memory of the two blocks that walk.",
     ),
     Stage(
-        DELTA + "14_segments.cu",
+        DELTA + "13_segments.cu",
         ["q, k, beta", "+T as rows", "v", "+H, E; starts", "o"],
         [
             Kernel("prepare_inverses: a warpgroup", ["K, later T; blocks of A:", "26 KB"], ["K K^T; a row of T's blocks"], ["q, k, beta"], ["T as rows*"]),

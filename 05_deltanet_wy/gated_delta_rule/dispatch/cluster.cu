@@ -38,7 +38,7 @@
 #include "05_deltanet_wy/chunk/split_triangle.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/gated_delta_rule.hpp"
-#include "05_deltanet_wy/gated_delta_rule/gated_cluster.cuh"
+#include "05_deltanet_wy/gated_delta_rule/gated_matrices.cuh"
 #include "common/device/cluster.cuh"
 #include "common/device/eviction.hpp"
 #include "common/device/launch.cuh"

@@ -22,6 +22,7 @@
 #include <functional>
 #include <string>
 
+#include "05_deltanet_wy/delta_rule/dispatch/requirements.hpp"
 #include "05_deltanet_wy/kda.hpp"
 #include "05_deltanet_wy/kda/dispatch/specialized_warps.hpp"
 #include "common/ceil_div.hpp"

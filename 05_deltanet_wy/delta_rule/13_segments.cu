@@ -1,5 +1,5 @@
 /// @file
-/// Stage 14, `segments`: the sequence is cut into segments, which the GPU walks at the same time.
+/// Stage 13, `segments`: the sequence is cut into segments, which the GPU walks at the same time.
 ///
 /// Idea: a segment turns the state S that it starts from into Phi S + H, with a matrix Phi [Dk, Dk]. In terms of T, a
 /// chunk turns S into S + K^T T (V - K S). For V = -K and S = Psi this is Psi + K^T T (-K - K Psi) = (I - K^T T K) (I +
@@ -21,7 +21,7 @@
 /// fewer instructions than prepare_tiles_of_T(), and without T's quarter of zeros in memory. The kernels after it start
 /// before the one before them has ended (common/device/early_start.cuh): they initialise barriers and load what they can
 /// of their first chunk, and only then wait for T or for the starts of segments.
-/// Grows out of: 11_scores_in_walk.cu; large step: two kernels more, and T prepared by a warpgroup. Kernels 1 and 2 would
+/// Grows out of: 10_scores_in_walk.cu; large step: two kernels more, and T prepared by a warpgroup. Kernels 1 and 2 would
 /// be a stage in between, but without kernel 3 they compute no output; T in the old form, a quarter of it zeros, would
 /// make a stage that differs from this one in nothing but time
 /// Improves on: with few heads, `scores_in_walk` and `three_blocks` leave most multiprocessors idle, however long the
@@ -283,7 +283,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       load_signed_values(residual, V, unit, kMinus);
     };
     // residual += K S of the chunk `read`.
-    const auto add_state_product = [&] {
+    const auto start_state_product = [&] {
       round_state<Shape::kDk>(s, S);
       wgmma_fence(residual, s);
       start_residual<Shape::kDk>(residual, s, tiles_of(read.stage()).K);
@@ -313,7 +313,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       read.advance();
       if constexpr (HasNext::value) {
         wgmma_wait<1>(S);
-        add_state_product();
+        start_state_product();
         wgmma_wait<1>(O);
       } else {
         wgmma_wait<0>(S, O);
@@ -329,7 +329,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     };
 
     load_values();
-    add_state_product();
+    start_state_product();
     wgmma_wait<0>(residual);
     for (int t = part.begin; t + kChunk < part.end; t += kChunk) walk(std::true_type());
     walk(std::false_type());

@@ -1,61 +1,52 @@
 /// @file
-/// Stage 12, `cluster`: T beside the chain, too; the two blocks of a head share the work for it.
+/// Stage 12, `three_blocks`: a third block computes T and P for the two blocks of a head.
 ///
-/// Idea: T and P depend on a single chunk, so they may be computed at any time before the chain needs them, also in other
-/// warps of the walk. Then nothing but q, k, v, beta, o and states is in device memory. The work for T, with many short
-/// steps, fills the time in which the chain waits for its products. But a warpgroup takes longer for the T of a chunk
-/// than the chain takes for two chunks (matrices.cuh). At Dv = 128 a head has two blocks, and both need the same T and P.
-/// In a cluster each block can write into the other's shared memory. So each block computes T and P of every second
-/// chunk in two warpgroups, and the copy engine pushes them to the other block. A warpgroup then has four chunks' time
-/// for one chunk.
+/// Idea: with 32 heads, `cluster` leaves half of the multiprocessors idle, and its chain shares the multiprocessor with
+/// the inverses of T. A cluster of three blocks has a multiprocessor for each of the three tasks: blocks 0 and 1 walk,
+/// 64 columns each, and block 2 computes T and P of all chunks and pushes them to the other two. It has room for four
+/// warpgroups that compute, as many as both blocks of `cluster` have together.
 ///
-///     block 0, warpgroup 1 | T, P of 4 ................... | push
-///     block 1, warpgroup 1         | T, P of 5 ................... | push
-///     block 0, warpgroup 2                 | T, P of 6 ................... | push
-///     block 1, warpgroup 2                         | T, P of 7 ................... | push
-///     both chains                  | 0     | 1     | 2     | 3     | 4     | 5     | 6     | 7     |
+///     block 2, warpgroup 1 | T, P of 4 ................... | push to 0
+///     block 2, warpgroup 2         | T, P of 5 ................... | push to 1
+///     block 0                                                      | push of 4 to 1
+///     block 1                                                              | push of 5 to 0
+///     both chains                          | 0     | 1     | 2     | 3     | 4     | 5     | 6     |
 ///
-/// Tiles of Q and K cannot wait in shared memory for as long as that. So they are loaded twice: T and P of a chunk have
-/// a tile of their own, which both warpgroups of a block use in turn. It is free as soon as K K^T and Q K^T are there.
+/// What a block can push in a chunk's time is less than T and P twice. So block 2 pushes T and P of a chunk to one of
+/// the two blocks, in turn, and this block pushes them to the other one.
 ///
-/// Grows out of: 11_scores_in_walk.cu; large step: T by a warpgroup, from tiles in shared memory to tiles in shared
-/// memory, and a cluster of blocks that push to each other. A kernel that prepares T that way (prepare_inverses.cu), or a
-/// walk whose own block computes all T and P (dispatch/one_kernel.cu), would be in between; the first is as fast as what
-/// it replaces, and the second is slower
-/// Improves on: in `scores_in_walk` T goes through memory, and k is read twice. With many heads that takes longer than the
-/// walk. The chain, too, is a little shorter: Q S is two products, one before and one behind the product with T. Each
-/// fills a gap in which the chain rounds sums. O is in use for longer, so the chain has 224 registers per thread.
-/// Unchanged: 64 columns per block, and what is rounded.
+/// Grows out of: 11_cluster.cu
+/// Improves on: in `cluster` the chain waits for the tensor cores and for issue slots that T and P take.
+/// Unchanged: the chain, the four slots, how T and P are computed, what is rounded, and the bytes from memory.
 ///
 /// Equation, shapes: those of `fused`, without T and P.
-/// Thread mapping: cluster (x, h, b) walks over the chunks of a head with 128 columns of Dv, each of its blocks with 64.
-/// Where the second block has no columns, it still computes T and P. Of
-/// warpgroup 0 a thread loads for the chain, another one for T and P, and two warps store. Warpgroups 1 and 2 compute T
-/// and P, and warpgroup 3 has the state.
-/// Synchronization: the chain waits for K and Q apart, since it needs Q later. T and P of chunk n lie in slot n % 4 of
-/// both blocks, so each of the four warpgroups has a slot of its own. They are there (`matrices_full`) when the
-/// warpgroup that has computed them has arrived, or its push. That warpgroup may store again when both chains have read
-/// them (`slot_free`). A chain tells it to a warpgroup of its own block by arriving there. For the other block the
-/// loading thread sends a message, a push of 16 bytes as in chapter 02's `cluster`.
-/// Start and end: as in chapter 02's `cluster`, the kernel begins and ends with a barrier of the cluster, and barriers
-/// lie in dynamic shared memory.
-/// Resources: at Dk = 128 two tiles of Q and K for the chain and one for T and P, two of V, T and P of four chunks (20
-/// KB each), a tile of outputs, and 10 KB per warpgroup for the inverse: 220 KB of shared memory, one block per
-/// multiprocessor.
-/// Work: 6 Dk Dv + 320 Dv operations per position on tensor cores, 256 Dk per 128 columns, and the inverse.
-/// Bytes: v and o once; q and k three times per 128 columns, all but once from the second-level cache, beta once. The
-/// cache is told to keep what is loaded for T and P, and not v and o.
-/// Bound by: the chain; with 64 heads and more also the power of an H200, which lowers its clock rate, or the memory of
-/// an H100.
+/// Thread mapping: cluster (x, h, b) walks over the chunks of a head with 128 columns of Dv. In a block that walks,
+/// warpgroup 0 loads and stores, warpgroup 1 is the chain, and of the other three only one thread works: it passes T
+/// and P on. In block 2 one thread loads pairs of Q and K, and warpgroups 1 to 4 compute.
+/// Synchronization: T and P of chunk n lie in slot n % 4 of all three blocks: in block 2 they wait there for the push.
+/// They are there (`matrices_full`) when the bytes of a push have come, from whichever block. In a block that walks,
+/// `slot_free` counts the warps of the chain, which have read a slot. A thread then sends a message to block 2, a push
+/// of 16 bytes. In block 2 `slot_free` counts these messages, and the warpgroup waits for both before it stores again.
+/// The message of a block also says that the push to this block is over, so nothing else guards what a push reads.
+/// Start and end: as in `cluster`.
+/// Resources: at Dk = 128 a block that walks needs two tiles of Q, K and V, T and P of four chunks and a tile of
+/// outputs. Block 2 needs more: three pairs of Q and K, T and P of four chunks, and 10 KB per warpgroup for the
+/// inverse. That is 216 KB of shared memory, which all three get. Registers per thread: 64 for loads and stores, 224
+/// for the chain, 112 for T and P, and 24 for the others.
+/// Work, bytes: as `cluster`.
+/// Bound by: the chain.
 /// Requires: what `warpgroup_chain` requires.
-/// Weakness: the two blocks keep in step. With Dv <= 64 the second block's chain is in vain.
-/// Sources: T and P of a chunk in warps of their own: FlashInfer's delta rule for Hopper; PTX ISA, "cp.async.bulk".
+/// Weakness: it takes three multiprocessors for what `cluster` does with two, so `cluster` is faster with many heads.
+/// Of 132 multiprocessors, clusters of three can use only 117. In one of the two blocks, the first chunk waits for two
+/// pushes. With Dv <= 64 the second block's walk is wasted.
+/// Sources: as `cluster`.
 
 #include <cuda_runtime.h>
 
 #include <type_traits>
 
 #include "05_deltanet_wy/chunk/cluster_memory.cuh"
+#include "05_deltanet_wy/chunk/pass_matrices_on.cuh"
 #include "05_deltanet_wy/chunk/split_triangle.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/delta_rule.hpp"
@@ -75,32 +66,45 @@ namespace {
 
 using namespace tile;
 
-constexpr int kBlockThreads = 4 * kWarpgroup;   // of a block
+constexpr int kBlockThreads = 5 * kWarpgroup;   // of a block
 constexpr int kStoreThreads = kWarpgroup - 64;  // of them
 
-/// Grid (tiles of 64 columns of Dv, rounded up to an even number; H; B), in clusters of two along x.
+constexpr int kComputer = kWalking;  // the rank of the block that computes T and P
+
+template <class Shape>
+using Memory = ClusterMemory<Shape, ThirdBlock>;
+
+/// Grid (3 blocks for each 128 columns of Dv; H; B), in clusters of three along x.
 template <class Shape>
 __global__ void __launch_bounds__(kBlockThreads, 1)
-    cluster_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y), first_column = int(blockIdx.x) * Shape::kDv;
-  const int columns = min(Shape::kDv, a.Dv - first_column);
+    three_blocks_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps) {
   const int rank = int(cluster_rank());
-  const ClusterMemory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
+  const int b = int(blockIdx.z), h = int(blockIdx.y);
+  const int first_column = (int(blockIdx.x) / (kWalking + 1) * kWalking + rank) * Shape::kDv;
+  const int columns = min(Shape::kDv, a.Dv - first_column);
+  const Memory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
   ClusterBarriers& barriers = memory.barriers();
   auto &k_full = barriers.k_full, &q_full = barriers.q_full, &empty = barriers.empty;
   auto &v_full = barriers.v_full, &v_empty = barriers.v_empty;
 
   const int group = int(threadIdx.x) / kWarpgroup;
-  if (threadIdx.x == 0) barriers.init();
+  if (threadIdx.x == 0) barriers.init(rank == kComputer ? 1 : 4);
   cluster_sync();
 
-  if (group == 0) {
+  if (rank == kComputer) {
+    if (group == 0) {
+      decrease_registers<24>();
+      if (threadIdx.x == 0) load_pairs(a, maps, memory, 0);
+    } else {
+      increase_registers<112>();
+      compute_shared_matrices(a, memory, 0, group - 1);
+    }
+  } else if (group == 0) {
     decrease_registers<64>();
     const int thread = int(threadIdx.x) % kWarpgroup;
     if (thread == 0) {
       auto ring = Ring<kClusterStages>::producer();
       auto v_ring = Ring<kClusterStages>::producer();
-      auto read_ring = Ring<1>::consumer();
       const auto load_values = [&](int t) {
         v_ring.wait(v_empty);
         fence_async_proxy();  // V has been read by ldmatrix
@@ -117,13 +121,17 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         q_full[ring.stage()].arrive_expect(memory.kKeyBytes);
         load_panels(memory.Q(ring.stage()), maps.q, q_full[ring.stage()], {.position = t, .head = h, .batch = b});
         ring.advance();
-        if (rank_of(n) != rank) barriers.matrices_full[n % kGroups].arrive_expect(ChunkMatrices::kBytes);
+        barriers.matrices_full[n % kGroups].arrive_expect(Memory<Shape>::Slot::kBytes);
         if (t + kChunk < a.L) load_values(t + kChunk);
-        // T and P of chunk n + 2 lie where those of n - 2 were, which the chain has just read.
-        if (n + 2 >= kGroups && t + 2 * kChunk < a.L) pass_place_on(barriers, read_ring, n + 2, rank);
       }
     } else if (thread == 32) {
-      load_pairs(a, maps, memory, rank);
+      auto read_ring = Ring<kGroups>::consumer();
+      for (int n = kGroups; n * kChunk < a.L; ++n) {
+        read_ring.wait(barriers.slot_free);
+        push_shared(barriers.inbox, barriers.outbox, sizeof(barriers.inbox), barriers.slot_free[read_ring.stage()],
+                    kComputer);
+        read_ring.advance();
+      }
     } else if (thread >= 64) {
       auto output_ring = Ring<1>::consumer();
       for (int t = 0; t < a.L; t += kChunk) {
@@ -136,9 +144,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         output_ring.advance();
       }
     }
-  } else if (group < 3) {
-    decrease_registers<112>();
-    compute_shared_matrices(a, memory, rank, group - 1);
+  } else if (group > 1) {
+    decrease_registers<24>();
+    if (threadIdx.x == 2 * kWarpgroup) pass_matrices_on(memory, a.L, rank);
   } else {
     increase_registers<224>();
     WarpgroupState<Shape::kDk> S;
@@ -163,7 +171,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       v_ring.advance();
     };
     // residual += K S of the chunk of ring.
-    const auto add_state_product = [&] {
+    const auto start_state_product = [&] {
       round_state<Shape::kDk>(s, S);
       ring.wait(k_full);
       wgmma_fence(residual, s);
@@ -180,7 +188,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     // Starts from the residual of a chunk and half of its outputs: computes its v_new, updates S, computes the rest of
     // its outputs, and both for the next chunk.
     const auto walk = [&]<class HasNext>(HasNext) {
-      const ChunkMatrices matrices = memory.matrices(matrix_ring.stage());
+      const auto matrices = memory.matrices(matrix_ring.stage());
       round_columns(factor, residual);
       matrix_ring.wait_cluster(barriers.matrices_full);
       wgmma_fence(v_new, factor);
@@ -200,15 +208,12 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       if (lane_index() == 0) empty[ring.stage()].arrive();
       ring.advance();
       if constexpr (HasNext::value) {
-        add_state_product();
+        start_state_product();
         wgmma_wait<1>(O);
       } else {
         wgmma_wait<0>(S, O);
       }
-      if (lane_index() == 0 && next_in_slot * kChunk < a.L) {
-        const bool is_own = rank_of(next_in_slot) == rank;
-        (is_own ? barriers.slot_free[group_of(next_in_slot)] : barriers.slot_read).arrive();
-      }
+      if (lane_index() == 0 && next_in_slot * kChunk < a.L) barriers.slot_free[matrix_ring.stage()].arrive();
       ++next_in_slot;
       matrix_ring.advance();
       output_ring.wait(&barriers.output_empty);
@@ -223,7 +228,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     };
 
     load_values();
-    add_state_product();
+    start_state_product();
     start_output();
     wgmma_wait<1>(residual);
     for (int t = 0; t + kChunk < a.L; t += kChunk) walk(std::true_type());
@@ -238,11 +243,13 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
 }  // namespace
 
-void cluster(const Bf16Arguments& a) {
+void three_blocks(const Bf16Arguments& a) {
   const auto start = [&]<class Shape>(Shape) {
-    launch(cluster_kernel<Shape>,
-           launch_in_pairs<Shape>(extents_of(a), kBlockThreads, std::size_t(ClusterMemory<Shape>::kBytes)), a,
-           chunk_maps(a));
+    dim3 grid = grid_of<Shape>(extents_of(a), 1);
+    grid.x = (grid.x + kWalking - 1) / kWalking * (kWalking + 1);
+    LaunchConfig config(grid, kBlockThreads, std::size_t(Memory<Shape>::kBytes));
+    config.cluster = kWalking + 1;
+    launch(three_blocks_kernel<Shape>, config, a, chunk_maps(a));
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
 }

@@ -1,32 +1,42 @@
 /// @file
-/// Stage 11, `scores_in_walk`: P in a warpgroup of its own, beside the chain.
+/// Stage 9, `warpgroup_chain`: a warpgroup computes the three products of the chain, and outputs in their gaps.
 ///
-/// Idea: T takes thousands of clocks per chunk, but P is a single product of tiles that the walk has loaded anyway. So
-/// one more warpgroup of the walk computes P, while the chain is still busy with the chunk before. Then no other kernel
-/// needs q, and P is neither written to memory nor read.
+/// Idea: wgmma reads a right factor from shared memory once for four warps, and its left factor may be in registers.
+/// S^T stays in the accumulators of one product for the whole sequence. Each product's result is rounded in the
+/// registers where it is and becomes the left factor of the next one: S for K S, the residual for v_new, and v_new for
+/// the update of S (warpgroup_products.cuh). The chain waits three times in a chunk. Products that it does not wait for
+/// are queued behind those that it waits for. Apart from rounding, its threads do all their own work while a product
+/// runs:
 ///
-///     loads        | Q, K, V, T of n + 2 |
-///     warpgroup 1          | P of n + 1 |
-///     warpgroup 2  | chain of n .............. | chain of n + 1 ...
+///     tensor core | v_new | Q S ......... | S update ..... | P v_new | | K S of n + 1 |
+///     threads     | -V of n + 1 | round v_new | wait       | round S   | put O of n   | round residual
 ///
-/// Grows out of: 10_warpgroup_chain.cu
-/// Improves on: of the bytes that `warpgroup_chain` reads and writes in prepare_tiles() and the walk, a quarter is P, and
-/// q for P.
-/// Unchanged: the products of the chain, T, and what is rounded.
+/// No product is in flight at the end of the loop's body, after K S, because the compiler cannot carry a running
+/// product from one iteration to the next. For the same reason the last chunk, which no K S follows, is written out
+/// after the loop.
+/// Grows out of: 02_chunkwise/linear_attention/13_balanced_roles.cu
+/// Improves on: in `fused` a warp loads, multiplies and stores, one after the other, and each of the four warps reads all
+/// of K twice per chunk, as fragments. Loads, barriers and roles are those of chapter 02's kernel; the products are
+/// those of `fused`.
+/// Unchanged: T, P, 64 columns per block, and what is rounded. Products with P no longer skip the zeros above its
+/// diagonal; products with T skip a quarter of the matrix.
 ///
-/// Equation, shapes: those of `warpgroup_chain`, with T alone in memory. (prepare_tiles_of_T() leaves the place of P.)
-/// Thread mapping: warpgroup 0 loads and stores, warpgroup 1 computes P, and warpgroup 2 has the state.
-/// Synchronization: `scores_full` says that P of a chunk is there. The tiles of a chunk are free when the chain is done
-/// with them, since the chain has waited for P.
-/// Resources: those of `warpgroup_chain`; the chain has 240 registers per thread, the other warpgroups 64 and 96.
-/// Work: that of `warpgroup_chain`, but 128 Dk operations per position for Q K^T once for each tile of 64 columns.
-/// Bytes: v and o once; q, k and 256 bytes of T per position once per tile of 64 columns; k once more for T, of which
-/// those 256 bytes are written.
-/// Bound by: with few heads the chain; with many heads the memory's bandwidth.
-/// Requires: what `warpgroup_chain` requires.
-/// Weakness: each tile of 64 columns computes P again, and T still goes through memory. There is only one block per head
-/// and tile of Dv.
-/// Sources: those of `warpgroup_chain`; chapter 02's `balanced_roles`, which has scores in a warpgroup of their own.
+/// Equation: that of `fused`.
+///
+/// Shapes: those of `fused`. prepare_tiles() leaves -T and P as rows of 64, for bulk copies.
+/// Thread mapping: block (tile, h, b) walks over the chunks of a head with 64 columns of Dv. One thread of warpgroup 0
+/// loads, three of its warps store outputs, and warpgroup 1 has the state.
+/// Synchronization: the tiles of a chunk are free (`empty`) when the warps of the state have waited for its last
+/// product. An output tile is free (`output_empty`) when the warps that store have read it.
+/// Resources: at Dk = 128 three chunks of 64 KB and two tiles of outputs, 208 KB of shared memory: one block per
+/// multiprocessor. Per thread 64 registers for S, 32 for its rounded copy, and 32 each for residual, v_new and O.
+/// Work: that of prepare_tiles(), and 6 Dk Dv + 320 Dv operations per position on tensor cores.
+/// Bytes: v and o once; q, k and 384 bytes of T and P per position once per tile of 64 columns; q and k once more in
+/// prepare_tiles(), which writes those 384 bytes.
+/// Bound by: with few heads the chain; with many heads prepare_tiles() and the memory's bandwidth.
+/// Requires: compute capability 9.0, Dk <= 128, Dk and Dv multiples of 16, tensors that a tensor map can describe.
+/// Weakness: T and P go through memory, and there is only one block per head and tile of Dv.
+/// Source: the transposed chain on warpgroups: FlashInfer's delta rule for Hopper.
 
 #include <cuda_runtime.h>
 
@@ -36,7 +46,6 @@
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/proxy_fence.cuh"
-#include "common/device/registers.cuh"
 #include "common/parts.hpp"
 #include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
@@ -51,16 +60,15 @@ using namespace tile;
 
 constexpr int kPipelineDepth = 3;               // chunks in shared memory
 constexpr int kDepth = 2;                       // O in shared memory
-constexpr int kBlockThreads = 3 * kWarpgroup;   // of a block
+constexpr int kBlockThreads = 2 * kWarpgroup;   // of a block
 constexpr int kStoreThreads = kWarpgroup - 32;  // of them
 
-/// A chunk in shared memory. All but P is loaded.
+/// A chunk in shared memory.
 template <class Shape>
 struct Tiles : ChunkTiles<Shape> {
   SquarePanel T_high, T_low, P;
 
-  static constexpr int kLoadedBytes = ChunkTiles<Shape>::kBytes + 2 * int(SquarePanel::kPanelBytes);
-  static constexpr int kBytes = kLoadedBytes + int(SquarePanel::kPanelBytes);
+  static constexpr int kBytes = ChunkTiles<Shape>::kBytes + 3 * int(SquarePanel::kPanelBytes);
 
   __device__ __forceinline__ explicit Tiles(unsigned char* memory)
       : ChunkTiles<Shape>(memory),
@@ -75,12 +83,11 @@ constexpr std::size_t kSharedBytes = kPipelineDepth* Tiles<Shape>::kBytes + kDep
 /// Grid (tiles of 64 columns of Dv, H, B).
 template <class Shape>
 __global__ void __launch_bounds__(kBlockThreads, 1)
-    scores_in_walk_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps,
-                          const __grid_constant__ TensorMap inverses) {
+    warpgroup_chain_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps,
+                           const __grid_constant__ TensorMap prepared) {
   const int b = int(blockIdx.z), h = int(blockIdx.y), first_column = int(blockIdx.x) * Shape::kDv;
   const int columns = min(Shape::kDv, a.Dv - first_column);
-  __shared__ Barrier full[kPipelineDepth], scores_full[kPipelineDepth], empty[kPipelineDepth];
-  __shared__ Barrier output_full[kDepth], output_empty[kDepth];
+  __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth], output_full[kDepth], output_empty[kDepth];
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
   const auto tiles_of = [&](int stage) { return Tiles<Shape>(memory + stage * Tiles<Shape>::kBytes); };
   const auto output = [&](int number) {
@@ -90,7 +97,6 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) barrier.init(1);
-    for (Barrier& barrier : scores_full) barrier.init(4);
     for (Barrier& barrier : empty) barrier.init(4);
     for (Barrier& barrier : output_full) barrier.init(4);
     for (Barrier& barrier : output_empty) barrier.init(3);
@@ -100,7 +106,6 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
   const int group = int(threadIdx.x) / kWarpgroup;
   if (group == 0) {
-    decrease_registers<64>();
     const int thread = int(threadIdx.x) % kWarpgroup;
     if (thread == 0) {
       auto ring = Ring<kPipelineDepth>::producer();
@@ -108,9 +113,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         const Tiles<Shape> tiles = tiles_of(ring.stage());
         ring.wait(empty);
         fence_async_proxy();  // V has been read by ldmatrix
-        full[ring.stage()].arrive_expect(Tiles<Shape>::kLoadedBytes);
+        full[ring.stage()].arrive_expect(Tiles<Shape>::kBytes);
         load_chunk(tiles, maps, full[ring.stage()], b, h, t, first_column);
-        load_tile(inverses, tiles.T_high.data, full[ring.stage()],
+        load_tile(prepared, tiles.T_high.data, full[ring.stage()],
                   {.position = t / kChunk * kPreparedRows, .head = h, .batch = b});
         ring.advance();
       }
@@ -126,25 +131,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         output_ring.advance();
       }
     }
-  } else if (group == 1) {
-    decrease_registers<96>();
-    auto ring = Ring<kPipelineDepth>::consumer();
-    for (int t = 0; t < a.L; t += kChunk) {
-      const Tiles<Shape> tiles = tiles_of(ring.stage());
-      WarpgroupScores P;
-      ring.wait(full);
-      wgmma_fence(P);
-      start_scores(P, tiles.Q, tiles.K);
-      wgmma_commit();
-      wgmma_wait<0>(P);
-      store_masked_scores(tiles.P, P);
-      fence_async_proxy();
-      __syncwarp();
-      if (lane_index() == 0) scores_full[ring.stage()].arrive();
-      ring.advance();
-    }
   } else {
-    increase_registers<240>();
     WarpgroupState<Shape::kDk> S;
     const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) + first_column : nullptr;
     load_group_state<Shape::kDk>(S, start, a.initial_state.stride_l, a.Dk, columns);
@@ -164,7 +151,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       load_signed_values(residual, V, unit, kMinus);
     };
     // residual += K S of the chunk `read`.
-    const auto add_state_product = [&] {
+    const auto start_state_product = [&] {
       round_state<Shape::kDk>(s, S);
       wgmma_fence(residual, s);
       start_residual<Shape::kDk>(residual, s, tiles_of(read.stage()).K);
@@ -184,7 +171,6 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       if constexpr (HasNext::value) load_values();
       wgmma_wait<1>(v_new);
       round_columns(factor, v_new);
-      read.wait(scores_full);
       wgmma_fence(S, factor, residual);
       start_state_update<Shape::kDk>(S, factor, tiles.K);
       wgmma_commit();
@@ -194,7 +180,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       read.advance();
       if constexpr (HasNext::value) {
         wgmma_wait<1>(S);
-        add_state_product();
+        start_state_product();
         wgmma_wait<1>(O);
       } else {
         wgmma_wait<0>(S, O);
@@ -210,7 +196,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     };
 
     load_values();
-    add_state_product();
+    start_state_product();
     wgmma_wait<0>(residual);
     for (int t = 0; t + kChunk < a.L; t += kChunk) walk(std::true_type());
     walk(std::false_type());
@@ -223,12 +209,12 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
 }  // namespace
 
-void scores_in_walk(const Bf16Arguments& a) {
-  const PreparedTiles x = prepare_tiles_of_T(a);
+void warpgroup_chain(const Bf16Arguments& a) {
+  const PreparedTiles x = prepare_tiles(a);
   end_part("prepare");
   const auto start = [&]<class Shape>(Shape) {
-    launch(scores_in_walk_kernel<Shape>, {grid_of<Shape>(extents_of(a), 1), kBlockThreads, kSharedBytes<Shape>}, a,
-           chunk_maps(a), map_of(x, a, 2 * kChunk));
+    launch(warpgroup_chain_kernel<Shape>, {grid_of<Shape>(extents_of(a), 1), kBlockThreads, kSharedBytes<Shape>}, a,
+           chunk_maps(a), map_of(x, a));
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
   end_part("walk");
