@@ -3,7 +3,9 @@
 /// (common/chapter/main.cpp runs it.)
 
 #include "05_deltanet_wy/delta_rule.hpp"
+#include "05_deltanet_wy/delta_rule/dispatch/requirements.hpp"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/requirements.hpp"
 #include "05_deltanet_wy/demonstrations/delta_rule_neighbour.hpp"
 #include "05_deltanet_wy/demonstrations/gated_delta_rule_neighbours.hpp"
 #include "05_deltanet_wy/demonstrations/kda_neighbours.hpp"
@@ -67,19 +69,11 @@ void add_stages(Operator& definition) {
               .unsupported = tensor_core_unsupported,
               .memory = tensor_core_memory,
               .bytes_moved = tensor_core_bytes_moved})
-      .stage({.name = "split_inverse",
-              .processor = Processor::gpu,
-              .dtype = Dtype::bf16,
-              .run = split_inverse,
-              .idea = "T in two bf16: keys that are alike",
-              .unsupported = tensor_core_unsupported,
-              .memory = tensor_core_memory,
-              .bytes_moved = split_inverse_bytes_moved})
       .stage({.name = "fused",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
               .run = fused,
-              .idea = "T (V - K S) and outputs in one walk: no W, no U, no states in memory",
+              .idea = "T in two bf16; T (V - K S) and outputs in one walk: no W, no U, no states in memory",
               .unsupported = fused_unsupported,
               .memory = fused_memory,
               .bytes_moved = fused_bytes_moved})

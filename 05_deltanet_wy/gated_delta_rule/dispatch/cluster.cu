@@ -45,7 +45,7 @@
 #include "05_deltanet_wy/gated_delta_rule.hpp"
 #include "05_deltanet_wy/gated_delta_rule/dispatch/zero_starts.cuh"
 #include "05_deltanet_wy/gated_delta_rule/dispatch/zero_starts.hpp"
-#include "05_deltanet_wy/gated_delta_rule/gated_cluster.cuh"
+#include "05_deltanet_wy/gated_delta_rule/gated_matrices.cuh"
 #include "common/device/cluster.cuh"
 #include "common/device/early_start.cuh"
 #include "common/device/eviction.hpp"

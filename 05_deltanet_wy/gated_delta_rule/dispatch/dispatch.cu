@@ -20,6 +20,7 @@
 #include <functional>
 #include <string>
 
+#include "05_deltanet_wy/delta_rule/dispatch/requirements.hpp"
 #include "05_deltanet_wy/gated_delta_rule.hpp"
 #include "05_deltanet_wy/gated_delta_rule/dispatch/plan.hpp"
 #include "05_deltanet_wy/gated_delta_rule/dispatch/segmented_walk.hpp"

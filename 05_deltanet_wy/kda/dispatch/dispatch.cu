@@ -25,6 +25,7 @@
 #include <functional>
 #include <string>
 
+#include "05_deltanet_wy/delta_rule/dispatch/requirements.hpp"
 #include "05_deltanet_wy/kda.hpp"
 #include "05_deltanet_wy/kda/dispatch/segments.hpp"
 #include "05_deltanet_wy/kda/dispatch/specialized_warps.hpp"

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "05_deltanet_wy/delta_rule/dispatch/requirements.hpp"
 #include "05_deltanet_wy/kda.hpp"
 #include "05_deltanet_wy/kda/dispatch/specialized_warps.hpp"
 #include "05_deltanet_wy/kda/dispatch/zero_starts.hpp"
@@ -16,6 +17,7 @@
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
 #include "common/parallel.hpp"
+#include "common/tile/bulk_requirements.hpp"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/float_panels.cuh"
 #include "common/tile/requirements.hpp"
