@@ -34,7 +34,7 @@ Recorder* Recorder::wanted() {
   if (asked) return asked.get();
   if (!file) return nullptr;
   if (!of_environment) {
-    of_environment = std::make_unique<Recorder>(number_from_environment("EMULATOR_TRACE_BLOCKS", 1u << 20).value_or(8));
+    of_environment = std::make_unique<Recorder>(trace_blocks_from_environment());
     of_environment->keep_one_in(file);
   }
   return of_environment->has_stuck_ ? nullptr : of_environment.get();
