@@ -11,6 +11,7 @@
 #include "emulator/trace.hpp"
 #include "environment.hpp"
 #include "latencies.hpp"
+#include "sanitizer.hpp"
 
 namespace emulator {
 
@@ -163,6 +164,7 @@ void Recorder::note(KernelThread& thread, Kind kind, std::source_location where,
 
 void Recorder::note_until(KernelThread& thread, Kind kind, std::source_location where, std::int64_t begin,
                           std::int64_t end, const Details& details) {
+  const sanitizer::Unwatched unwatched;
   Recorded* of_block = recorded(*thread.block);
   if (!of_block) return;
   const Block& of = details.of ? *details.of : *thread.block;
