@@ -228,17 +228,19 @@ Trace end() {
     }
     return times;
   };
-  // Parts in the order of their launches. If each launch of launch() has one, they are counted; where the GPU gives numbers to
-  // other things, too, the last parts are those of the last launches.
-  const int all = int(now.launches.size()), kept = all - int(now.forgotten);
+  // Parts in the order of their launches, which the GPU counts. Where it counts other things, too, those that remain of the
+  // call that is kept are its last ones.
+  const int all = int(now.launches.size()), forgotten = int(now.forgotten), kept = all - forgotten;
   if (all > int(kLaunches)) throw std::runtime_error("--trace: the stage starts more kernels than a trace holds");
   std::map<unsigned, unsigned> parts;  // by what they come after the last launch before
   for (const auto& [key, block] : by_block) parts[(key.first - now.number - 1) % kLaunches] = key.first;
+  const bool are_counted = int(parts.rbegin()->first) < all;
+  const int calls = forgotten > 0 ? 2 : 1, of_call = int(parts.size()) / calls;
   std::map<unsigned, int> number_of;
-  int rank = all - int(parts.size());
+  int left = int(parts.size());
   for (const auto& [after, part] : parts) {
-    number_of[part] = (parts.rbegin()->first < unsigned(all) ? int(after) : rank) - int(now.forgotten);
-    ++rank;
+    number_of[part] = are_counted ? int(after) - forgotten : left <= of_call ? kept - left : -1;
+    --left;
   }
   if (!now.counts_launches) number_of = {{by_block.begin()->first.first, kept - 1}};
   trace.launches.assign(now.launches.begin() + std::ptrdiff_t(now.forgotten), now.launches.end());

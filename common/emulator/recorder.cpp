@@ -11,6 +11,7 @@
 #include "emulator/trace.hpp"
 #include "environment.hpp"
 #include "latencies.hpp"
+#include "sanitizer.hpp"
 
 namespace emulator {
 
@@ -34,7 +35,7 @@ Recorder* Recorder::wanted() {
   if (asked) return asked.get();
   if (!file) return nullptr;
   if (!of_environment) {
-    of_environment = std::make_unique<Recorder>(number_from_environment("EMULATOR_TRACE_BLOCKS", 1u << 20).value_or(8));
+    of_environment = std::make_unique<Recorder>(trace_blocks_from_environment());
     of_environment->keep_one_in(file);
   }
   return of_environment->has_stuck_ ? nullptr : of_environment.get();
@@ -163,6 +164,7 @@ void Recorder::note(KernelThread& thread, Kind kind, std::source_location where,
 
 void Recorder::note_until(KernelThread& thread, Kind kind, std::source_location where, std::int64_t begin,
                           std::int64_t end, const Details& details) {
+  const sanitizer::Unwatched unwatched;
   Recorded* of_block = recorded(*thread.block);
   if (!of_block) return;
   const Block& of = details.of ? *details.of : *thread.block;

@@ -43,7 +43,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--chunks", type=positive, default=2, metavar="N", help="of the steady state in the picture, 2 unless given")
     p.add_argument("--blocks", type=positive, default=8, metavar="N", help="of each kernel, from the first on, 8 unless given")
     p.add_argument("--render", metavar="FILE", type=Path, help="draw a trace that is there already; run nothing")
-    p.add_argument("--publish", action="store_true", help="the kernels of docs/trace.md, into docs/pictures/trace")
+    p.add_argument("--publish", nargs="?", const=True, metavar="FOLDER", help="the kernels of docs/trace.md, into "
+                   "docs/pictures/trace; with FOLDER those whose traces another machine has left there")
     p.add_argument("--build", type=Path, help=argparse.SUPPRESS)  # of programs that can trace
     p.add_argument("--untraced", type=Path, help=argparse.SUPPRESS)  # of a GPU's programs that cannot
     p.add_argument("--parse-only", action="store_true", help=argparse.SUPPRESS)  # prints what is to be built: in the emulator, and for a GPU
@@ -69,7 +70,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def start(options: argparse.Namespace) -> int:
     if options.parse_only:
-        if not options.render:
+        if not options.render and options.publish in (None, True):
             one = [run.Stage(options.chapter, options.stage)]
             print(*published.targets_emulated() if options.publish else run.targets(one))
             print(*run.targets(published.KERNELS if options.publish else one))
@@ -78,7 +79,7 @@ def start(options: argparse.Namespace) -> int:
         show.show(show.Drawing(options.render.with_suffix(""), chunks=options.chunks))
         return 0
     if options.publish:
-        return published.publish(options.build, options.untraced)
+        return published.publish(options.build, options.untraced) if options.publish is True else published.draw(Path(options.publish))
     base = ROOT / "results/trace" / options.stage.replace("/", "_")
     stage = run.Stage(options.chapter, options.stage, options.chapter_options)
     status = run.write_down(stage, options.build, options.untraced, base, options.blocks)

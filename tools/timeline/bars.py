@@ -32,6 +32,11 @@ class Bar:
         return self.end - self.begin
 
 
+def tiles_of(copies) -> str:
+    """What they bring, each once."""
+    return ", ".join(dict.fromkeys(name for copy in copies if (name := places.tile(copy.place))))
+
+
 @dataclass(eq=False)
 class Role:
     """Warps of a block that do the same together."""
@@ -40,6 +45,7 @@ class Role:
     warps: list[int]
     events: list[Event]  # of its first warp
     bars: list[Bar] = field(default_factory=list)
+    bars_of: dict[int, list[Bar]] = field(default_factory=dict)  # of each of its warps
     products: list[Bar] = field(default_factory=list)  # under way
     registers: int = 0
 
@@ -63,8 +69,7 @@ class Role:
             return ", ".join(name.removeprefix("start_") for name in names)
         kinds = {event.kind for event in self.events}
         if kinds & set(COPIES):
-            tiles = list(dict.fromkeys(places.tile(event.place) for event in self.events if event.kind in COPIES))
-            return "loads " + ", ".join(tiles)
+            return "loads " + tiles_of(event for event in self.events if event.kind in COPIES)
         if self.is_idle:
             return "idle"
         work = defaultdict(int)
@@ -146,7 +151,9 @@ def find_roles(block: Block, barriers: Barriers) -> list[Role]:
     roles = []
     for warps in by_lines.values():
         role = Role(block, warps, events[warps[0]])
-        role.bars = cut(role.events, barriers, last + max(400, last - role.begin))
+        end = last + max(400, last - role.begin)
+        role.bars_of = {warp: cut(events[warp], barriers, end) for warp in warps}
+        role.bars = role.bars_of[warps[0]]
         role.products = products_under_way(role.events)
         role.registers = next((event.value for event in role.events if event.kind == "registers"), 0)
         roles.append(role)
@@ -162,10 +169,9 @@ def copies_under_way(blocks: list[Block], barriers: Barriers) -> list[Bar]:
                 groups[event.target, event.object, event.phase].append(event)
     bars = []
     for events in groups.values():
-        names = list(dict.fromkeys(places.tile(event.place) for event in events))
         begin = min(event.begin for event in events)
         end = max(barriers.copy_end.get(event, event.begin) for event in events)
-        bars.append(Bar("copies", ", ".join(names), begin, end, events[-1]))
+        bars.append(Bar("copies", tiles_of(events), begin, end, events[-1]))
     for block in blocks:
         for event in block.events:
             if event.kind == "store":

@@ -54,9 +54,9 @@ class Writer:
             process = processes[block]
             self.name("process_name", process, None, f"{timeline.launch.name} block {','.join(map(str, block.index))}")
             for role in (role for role in timeline.roles if role.block is block):
-                for warp in role.warps[:1]:
-                    self.name("thread_name", process, warp, f"{role.label}: {role.does}"[:120])
-                    for bar in role.bars:
+                for warp, bars in role.bars_of.items():
+                    self.name("thread_name", process, warp, f"warp {warp}: {role.does}"[:120])
+                    for bar in bars:
                         self.bar(bar, process, warp)
                         cause = timeline.barriers.cause.get(bar.event)
                         if cause and bar.kind == "waiting" and cause.block in processes:

@@ -39,17 +39,22 @@ def targets_emulated() -> list[str]:
     return [*run.targets([EMULATED]), "emulator", "device", "tile", "exercise_checker"]
 
 
+def draw(folder: Path) -> int:
+    """Those of a GPU whose traces are in the folder."""
+    found = [stage for stage in KERNELS if (folder / f"{name_of(stage)}.json").is_file()]
+    if not found:
+        raise run.RunError(f"{folder} has no trace of a kernel that is published, such as {name_of(KERNELS[0])}.json")
+    for stage in found:
+        print(f"== {stage.name}")
+        show.show(show.Drawing(folder / name_of(stage), picture=FOLDER / f"{name_of(stage)}.svg"))
+    return 0
+
+
 def measured(build: Path, untraced: Path) -> int:
     """Those of a GPU."""
-    worst = 0
-    for stage in KERNELS:
-        base = ROOT / "results/trace" / name_of(stage)
-        status = run.write_down(stage, build, untraced, base, 8)
-        if status == 0:
-            print(f"== {stage.name}")
-            show.show(show.Drawing(base, picture=FOLDER / f"{name_of(stage)}.svg"))
-        worst = max(worst, status)
-    return worst
+    folder = ROOT / "results/trace"
+    worst = max(run.write_down(stage, build, untraced, folder / name_of(stage), 8) for stage in KERNELS)
+    return max(worst, draw(folder))
 
 
 def deadlock(build: Path, folder: Path) -> Path:

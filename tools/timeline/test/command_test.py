@@ -103,6 +103,24 @@ class StageTest(unittest.TestCase):
         self.assertTrue(any(event.kind == "push" and event.target is block.peers[1] for event in block.events))
 
 
+    def test_kernels_that_start_early_overlap(self):
+        program = BUILD / "05_deltanet_wy/deltanet_wy"
+        if not program.is_file():
+            self.skipTest("chapter 05 is not built")
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "segments.json"
+            arguments = ["--operator", "delta_rule", "--stage", "segments", "-B", "1", "-H", "1", "-L", "2048"]
+            subprocess.run([program, *arguments, "--repeat", "1", "--warmup", "0", "--trace", file],
+                           stdout=subprocess.DEVNULL, check=True)  # fmt: skip
+            one = trace.load(file)
+        self.assertGreater(len(one.launches), 1)
+        for before, after in zip(one.launches, one.launches[1:]):
+            self.assertTrue(after.starts_early)
+            self.assertLess(after.begin, before.end)
+        waits = [event for block in one.launches[-1].blocks for event in block.events if event.kind == "previous_kernel"]
+        self.assertGreaterEqual(max(wait.end for wait in waits), one.launches[-2].end)
+
+
 class PagesTest(unittest.TestCase):
     def test_the_pictures_of_the_page_are_what_is_drawn(self):
         with tempfile.TemporaryDirectory() as folder:
