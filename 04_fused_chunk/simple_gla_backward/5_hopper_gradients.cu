@@ -145,8 +145,9 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
         if (lane_index() == 0) empty[ring.stage()].arrive(), state_empty[group].arrive();
         own_ring.wait(partner_full);
         load_rows(rows, output, unit);
-        __syncwarp();                                 // all lanes have them before O takes their place
-        put_rows_with(output, O, own, values, unit);  // first, because the next q or k comes to its place
+        __syncwarp();
+        // All lanes have them, and O takes their place: before the products, since the next q or k waits for that.
+        put_rows_with(output, O, own, values, unit);
         fence_async_proxy();
         __syncwarp();
         if (lane_index() == 0) output_full[group].arrive();

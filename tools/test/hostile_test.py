@@ -247,8 +247,9 @@ class Hostile(unittest.TestCase):
                 commands.append((operator.one_stage, True, operator.file({**values, "key_lengths": 0})))
         self.run_all(commands)
 
-    def test_closed_gates(self):
-        """The logarithm of a gate may be -inf: the state before counts as 0, and all stages and variants are right."""
+    def test_closed_gates_and_reflections(self):
+        """The logarithm of a gate may be -inf: the state before counts as 0. beta may be above 1: along k, the state then
+        changes its sign. All stages and variants are right."""
         H, L, D = 2, 130, 16
         sizes = {**SIZES, "H": H, "L": L, "Dk": D, "Dv": D, "D": D, "Dg": D}
         closed = {  # which steps of which channels
@@ -260,9 +261,11 @@ class Hostile(unittest.TestCase):
         random_ = random.Random(1)
         commands = []
         for operator in self.operators:
-            if not {"g", "log_decay"} & {spec["name"] for spec in operator.inputs}:
+            names = {spec["name"] for spec in operator.inputs}
+            if not {"g", "log_decay", "beta"} & names:
                 continue
-            for name, is_closed in closed.items():
+            patterns = closed if {"g", "log_decay"} & names else {"no gates": None}
+            for name, is_closed in patterns.items():
                 tensors = {}
                 for spec in operator.inputs:
                     if spec["optional"]:
@@ -277,12 +280,13 @@ class Hostile(unittest.TestCase):
                             for i in range(steps * width)
                         ]
                     elif spec["name"] == "beta":
-                        values = [random_.random() for _ in range(steps)]
+                        values = [random_.uniform(0, 2) for _ in range(steps)]
                     else:
                         count = 1
                         for size in shape:
                             count *= size
-                        values = [random_.uniform(-1, 1) * (0.25 if spec["name"] == "k" else 1) for _ in range(count)]
+                        length = 0.43 if spec["name"] == "k" else 1  # keys are about 1 long
+                        values = [random_.uniform(-length, length) for _ in range(count)]
                     tensors[spec["name"]] = (spec["dtype"], shape, values)
                 commands.append((operator.all_stages, file_of(tensors)))
         with ThreadPoolExecutor(os.cpu_count()) as pool:
