@@ -373,7 +373,7 @@ def bounded_starts() -> Picture:
         "before its segment, from zeros, and then its segment. In a head that never forgets, each block walks all chunks before its "
         "segment, from the initial state at position 0.",
     )  # fmt: skip
-    x, chunk = 150, 19
+    x, chunk = 226, 16
 
     def rows(y, warm_ups):
         for m, warm_up in enumerate(warm_ups):
