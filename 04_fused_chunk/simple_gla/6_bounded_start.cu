@@ -86,7 +86,8 @@ __global__ void __launch_bounds__(kBlock, 1)
     fence_barrier_init();
   }
   if (warp_index() == 1) {
-    const int found = warm_up_start(part.begin, limit, [&](int t) { return load_global(a.g.row(b, h, t)); });
+    const auto g = [&](int t) { return load_global(a.g.row(b, h, t)); };
+    const int found = warm_up_start(part.begin, limit, g);
     if (lane_index() == 0) start = found;
   }
   __syncthreads();

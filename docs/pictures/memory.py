@@ -415,6 +415,12 @@ STAGES = [
         "P goes from product to product in registers; what comes from the state passes through shared memory in fp32.",
     ),
     Stage(
+        SIMPLE + "6_bounded_start.cu",
+        ["q, k", "v", "g", "o"],
+        [Kernel("bounded_start: a block per segment", ["Q, K, V four times; O and Q S", "twice; sums of g: 214 KB"], ["two with scores, P, O;", "one with S^T, V~, Q S"], ["q, k", "v", "g"], ["o*"])],
+        "k, v and g of the chunks before a segment are read twice; no state of a segment passes through device memory.",
+    ),
+    Stage(
         SIMPLE_BACKWARD + "3_walks.cu",
         ["q, k, g", "v, do", "dq, dk, dv", "+q . dq, k . dk", "dg"],
         [
