@@ -21,8 +21,6 @@
 
 namespace tutorial::gated_delta_rule {
 
-using delta_rule::kGroups;
-
 /// A block's shared memory: that of delta_rule's stages, with decays in the slots.
 /// @tparam Sharing which blocks compute
 template <class Shape, class Sharing = delta_rule::BothBlocks>
@@ -40,29 +38,30 @@ __device__ __forceinline__ void compute_shared_matrices(const Bf16Arguments& a, 
   const bool is_first = threadIdx.x % tile::kWarpgroup == 0;
   const int first = rank + Sharing::kComputing * group;
   // From one chunk of the warpgroup to the next the same step: fewer instructions than an address from its position.
+  const std::int64_t beta_step = delta_rule::kGroups * tile::kChunk * a.beta.stride_l,
+                     g_step = delta_rule::kGroups * tile::kChunk * a.g.stride_l;
   const float* beta_at = a.beta.row(int(blockIdx.z), int(blockIdx.y), first * tile::kChunk + matrices.position());
   const float* g_at = a.g.row(int(blockIdx.z), int(blockIdx.y), first * tile::kChunk + Gates::position());
   const auto load_next = [&](float& beta, Gates& gates, int n) {
     const int left = a.L - n * tile::kChunk;
     beta = lane_index() < kBlock && matrices.position() < left ? load_global(beta_at) : 0.0f;
     gates.load(g_at, a.g.stride_l, left);
-    beta_at += kGroups * tile::kChunk * a.beta.stride_l;
-    g_at += kGroups * tile::kChunk * a.g.stride_l;
+    beta_at += beta_step, g_at += g_step;
   };
   matrices.clear(memory.matrices(first));
   float next_beta;
   Gates next_gates;
   load_next(next_beta, next_gates, first);
-  for (int n = first; n * tile::kChunk < a.L; n += kGroups) {
+  for (int n = first; n * tile::kChunk < a.L; n += delta_rule::kGroups) {
     tile::WarpgroupScores K_K, Q_K;
     auto &keys = reinterpret_cast<BlockRow&>(K_K), &scores = reinterpret_cast<BlockRow&>(Q_K);
     SplitRow U;
     RoundedRow P;
     std::uint32_t P_diagonal[4];
     BlockSums A;
-    const int own = hide_from_compiler(group), slot = n % kGroups, stage = memory.pair_stage(n);
+    const int own = hide_from_compiler(group), slot = n % delta_rule::kGroups, stage = memory.pair_stage(n);
     const auto K = memory.K(stage), Q = memory.Q(stage);
-    barriers.pair_full[own].wait(unsigned(n) / kGroups % 2);
+    barriers.pair_full[own].wait(unsigned(n) / delta_rule::kGroups % 2);
     wgmma_fence(K_K, Q_K);
     tile::start_scores(K_K, K, K);
     tile::start_scores(Q_K, Q, K);
@@ -72,11 +71,11 @@ __device__ __forceinline__ void compute_shared_matrices(const Bf16Arguments& a, 
     wgmma_wait<0>(K_K, Q_K);
     if (lane_index() == 0) barriers.pair_empty[own].arrive();
     matrices.decay(P, P_diagonal, A, keys, scores, beta);
-    load_next(next_beta, next_gates, n + kGroups);
+    load_next(next_beta, next_gates, n + delta_rule::kGroups);
     matrices.invert(U, A, keys, beta);
-    if (n >= kGroups) {
+    if (n >= delta_rule::kGroups) {
       if (is_first) barriers.slot_free[own].arrive_expect(Sharing::kMessages * sizeof(barriers.inbox));
-      barriers.slot_free[own].wait_cluster((unsigned(n) / kGroups - 1) % 2);
+      barriers.slot_free[own].wait_cluster((unsigned(n) / delta_rule::kGroups - 1) % 2);
     }
     const GatedMatrices out = memory.matrices(slot);
     matrices.store(out, U, P, P_diagonal, decays);

@@ -33,7 +33,7 @@
 /// reads V, and K, T and decays once per 128 columns of [V | -K].
 /// Bound by: with few heads prepare_tiles() and the chains of the three kernels.
 /// Requires: compute capability 9.0, Dk <= 128, Dk and Dv multiples of 16, tensors that a tensor map can describe.
-/// Weakness: as there, twice the operations. Where gates are strong, G and Psi vanish, and H alone would do.
+/// Weakness: as there, twice the operations. Where gates are strong, G and Psi vanish, and H alone would do (zero_starts.cu).
 /// Sources: those of delta_rule's `segments`.
 
 #include <cuda_runtime.h>
