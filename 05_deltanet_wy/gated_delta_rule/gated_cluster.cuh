@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// A block of `cluster` (dispatch/cluster.cu) or `three_blocks` (4_three_blocks.cu): what it has in the place of parts of
-/// chunk/cluster_memory.cuh.
+/// A block of `cluster` (dispatch/cluster.cu) or `three_blocks` (4_three_blocks.cu): what it has in the place of
+/// parts of chunk/cluster_memory.cuh.
 
 #include <cuda_runtime.h>
 

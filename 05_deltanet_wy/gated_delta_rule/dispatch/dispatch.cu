@@ -3,11 +3,11 @@
 ///
 /// Idea: choose by what supports the problem. On Hopper that is `three_blocks`, `cluster` or `segments`, whichever
 /// takes the least estimated time (dispatch/plan.cpp); where keys are to be normalised it is `segments`. The number of
-/// segments is delta_rule's choice, often one. With few heads and long sequences `zero_starts` comes before: the GPU walks
-/// the heads whose gates are strong enough in segments that need no past, and leaves the others. On other GPUs, and with what these stages do
-/// not support, it is the walk of dispatch/segmented_walk.cu if there are few heads or a block may have too little shared
-/// memory for `tensor_core`, and else `tensor_core`. Then fp32, which is `recurrent_gpu` on copies of q, k and v, whose
-/// result is copied back.
+/// segments is delta_rule's choice, often one. With few heads and long sequences `zero_starts` comes before: the GPU
+/// walks the heads whose gates are strong enough in segments that need no past, and leaves the others. On other GPUs,
+/// and with what these stages do not support, it is the walk of dispatch/segmented_walk.cu if there are few heads or a
+/// block may have too little shared memory for `tensor_core`, and else `tensor_core`. Then fp32, which is
+/// `recurrent_gpu` on copies of q, k and v, whose result is copied back.
 /// Improves on: `cluster` and `three_blocks` need Hopper, Dk <= 128 and keys that are normalised already. With few
 /// heads they leave multiprocessors idle. Neither they nor `tensor_core` support widths that are no multiple of 16,
 /// wide values, or rows that are not aligned.
