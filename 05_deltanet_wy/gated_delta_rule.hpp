@@ -24,12 +24,8 @@ using delta_rule::kKeyEps;
 /// are fp32.
 template <class T>
 struct Arguments : delta_rule::Arguments<T> {
-<<<<<<< HEAD
-  View<const float> g;  ///< [B, H, L], <= 0: rows of one element
-  WalkedHeads heads{};  ///< that dispatch has walked already: `three_blocks` and `segments` leave them out
-=======
   View<const float> g;  ///< [B, H, L], <= 0, may be -inf: rows of one element
->>>>>>> main
+  WalkedHeads heads{};  ///< that dispatch has walked already: `three_blocks` and `segments` leave them out
 
   static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
