@@ -80,8 +80,8 @@ struct SegmentMaps {
   /// [B, H, count, tiles, kDk / 8, 128]: H, later the start of the following segment, in the order in which the threads
   /// of a warpgroup hold S^T. Four sums of a thread are side by side.
   float4* states;
-  /// [B, H, count, kDk, kDk]: Psi^T, rounded, with zeros in rows and columns that do not exist. That of the first segment
-  /// is not used.
+  /// [B, H, count, kDk, kDk]: Psi^T, rounded, with zeros in rows and columns that do not exist. That of the first
+  /// segment is not used.
   __nv_bfloat16* transitions;
   float* decays = nullptr;  ///< [B, H, count]; null without gates
   WalkedHeads heads{};      ///< for which they are not wanted

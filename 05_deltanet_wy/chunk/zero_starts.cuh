@@ -1,16 +1,16 @@
 #pragma once
 /// @file
-/// Segments that need no past. A segment's walk may begin with a state of zeros, a few chunks before its first output, if
-/// those chunks leave almost nothing of what was there before them:
+/// Segments that need no past. A segment's walk may begin with a state of zeros, a few chunks before its first
+/// output, if those chunks leave almost nothing of what was there before them:
 ///
 ///     segment m - 1  ... | chunk | chunk | chunk |
 ///     segment m                  | warm-up ..... | outputs ...       starts from zeros
 ///
-/// A chunk turns S into M S + H. Its *bound* is at least the length to which M can stretch a vector of length 1, so after
-/// the warm-up at most the product of the bounds of its chunks is left of S. Where that is at most 2^-24, as much as fp32
-/// loses when it rounds, S may as well be 0. The kernel that prepares the chunks computes their bounds, and the blocks of
-/// the walk decide: each by itself, but from the same numbers, so they agree. A segment that may not start so is walked by
-/// the block of the segment before it. Then a head that never forgets is one walk, as without segments.
+/// A chunk turns S into M S + H. Its *bound* is at least the length to which M can stretch a vector of length 1, so
+/// after the warm-up at most the product of the bounds of its chunks is left of S. Where that is at most 2^-24, as much
+/// as fp32 loses when it rounds, S may as well be 0. The kernel that prepares the chunks computes their bounds, and the
+/// blocks of the walk decide: each by itself, but from the same numbers, so they agree. A segment that may not start so
+/// is walked by the block of the segment before it. Then a head that never forgets is one walk, as without segments.
 ///
 /// Source: FlashQLA, which counts gates on the host and takes an e^-10 for nothing.
 
@@ -30,7 +30,8 @@ struct WalkedChunks {
   int first, begin, end;
 };
 
-/// What the block of a segment walks. All lanes of a warp call it; lane i looks at the segments `segment` + i, + i + 32, ...
+/// What the block of a segment walks. All lanes of a warp call it; lane i looks at the segments `segment` + i, + i +
+/// 32, ...
 /// @param length chunks of a segment
 /// @param chunks of the head
 /// @param bound bound(n): that of chunk n

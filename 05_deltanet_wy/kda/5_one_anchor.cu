@@ -9,8 +9,8 @@
 ///
 /// So P is one product of Q+ and K-, and A one of K+ and K-, if exp(-b_end) is multiplied into the left factor on its
 /// way to the tensor cores. exp(-b_end) is at least 1. It does no harm as long as everything stays in the range of
-/// bf16. This is the short way (chunk_anchor.cuh, which has the bound). A chunk that forgets more takes the long way with
-/// its sub-chunks (sub_chunk_anchors.cuh). Each block finds out which of the two its chunk can take.
+/// bf16. This is the short way (chunk_anchor.cuh, which has the bound). A chunk that forgets more takes the long way
+/// with its sub-chunks (sub_chunk_anchors.cuh). Each block finds out which of the two its chunk can take.
 ///
 /// All that happens where q, k and g lie in shared memory (chunk_slot.cuh): bulk copies bring them, Q+, K+ and K- take
 /// their places, and bulk copies store what the walk reads.
@@ -37,8 +37,8 @@
 /// sub-chunks have been read; U takes the place of decays and of blocks; U is there; J takes the place of K-.
 /// Fences: before bulk copies and products of the warpgroup read what threads have stored.
 /// Resources: a slot of 64 KB and 10 KB for the blocks of the inverse, so three blocks per multiprocessor.
-/// Work: 256 Dk operations per position for P and A on the short way, and two exponentials per position and column; J, R
-/// and the inverse as in prepare_updates().
+/// Work: 256 Dk operations per position for P and A on the short way, and two exponentials per position and column; J,
+/// R and the inverse as in prepare_updates().
 /// Bytes: as `two_products`, but rows that do not exist are not loaded.
 /// Bound by: the memory's bandwidth while it prepares; the chain in the walk, with many heads the bandwidth, too.
 /// Requires: what `two_products` requires, and rows of g aligned to 16 bytes.

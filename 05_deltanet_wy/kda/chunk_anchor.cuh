@@ -12,8 +12,8 @@
 /// that of fp32. The bound is an exp(b_end) of at least 2^-100 in each column, which is that of 64 gates of exp(-1.08).
 /// Within it, only elements of q and k below 2^-26 can lose digits.
 ///
-/// A chunk with a column that forgets more may have two anchors: a middle way (half_anchors.cuh). Else it takes the long
-/// way (sub_chunk_anchors.cuh).
+/// A chunk with a column that forgets more may have two anchors: a middle way (half_anchors.cuh). Else it takes the
+/// long way (sub_chunk_anchors.cuh).
 ///
 /// Sources: arXiv 2510.26692, section 3.1; FlashKDA has one anchor per chunk, too, with chunks of 16 positions and
 /// gates of at least exp(-5).
@@ -80,8 +80,9 @@ __device__ __forceinline__ void normalize_keys(const ChunkSlot<kDk>& slot, int w
   __syncwarp();
 }
 
-/// Makes Q+, K+ and K- of q, k and g, or the rows that two anchors need. A warpgroup calls it. Sums run down a column, so
-/// each warp has 32 columns (at Dk = 64 two warps have none), and a lane has two columns of half of the chunk's positions.
+/// Makes Q+, K+ and K- of q, k and g, or the rows that two anchors need. A warpgroup calls it. Sums run down a column,
+/// so each warp has 32 columns (at Dk = 64 two warps have none), and a lane has two columns of half of the chunk's
+/// positions.
 /// @param ways [4] in shared memory, says for each warp what its columns allow
 /// @param barrier a named barrier of the warpgroup's
 /// @tparam kNormalize whether to multiply keys by their factors

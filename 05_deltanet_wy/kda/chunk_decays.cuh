@@ -9,8 +9,8 @@
 
 namespace tutorial::kda {
 
-/// A warp brings them: four per lane, one chunk ahead of the bulk copies. The kernel before may have written them, if the
-/// warp has waited for it.
+/// A warp brings them: four per lane, one chunk ahead of the bulk copies. The kernel before may have written them, if
+/// the warp has waited for it.
 template <int kDk>
 class ChunkDecays {
  public:

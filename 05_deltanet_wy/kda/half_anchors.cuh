@@ -7,14 +7,15 @@
 ///
 ///     q~_t = exp(b_t - m_h) q_t,   k+~_t = exp(b_t - m_h) k_t,   k~_i = exp(m_h - b_i) k_i
 ///
-/// where one of the two factors of a score is larger than 1, but by no more than 2^100: no half of a half forgets more. Then
+/// where one of the two factors of a score is larger than 1, but by no more than 2^100: no half of a half forgets more.
+/// Then
 ///
 ///     P_ti    i in half 0                            half 1
 ///     t in half 0     q~_t . k~_i
 ///          half 1     (exp(m_1 - m_0) q~_t) . k~_i   q~_t . k~_i
 ///
-/// where exp(m_1 - m_0) is multiplied in two steps, to the end of half 0 and on, as each is at least 2^-100. Keys go to the
-/// tensor cores as they are, and queries are read once for both. Then the rows get what they lack:
+/// where exp(m_1 - m_0) is multiplied in two steps, to the end of half 0 and on, as each is at least 2^-100. Keys go to
+/// the tensor cores as they are, and queries are read once for both. Then the rows get what they lack:
 ///
 ///     Q+_t = exp(m_h) q~_t,   K+_t = exp(m_h) k+~_t,   K-_i = exp(b_end - m_h) k~_i
 ///

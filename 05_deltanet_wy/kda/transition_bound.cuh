@@ -8,8 +8,8 @@
 ///
 ///     |M|  <=  max over d of exp(b_end) + sum over i of |J_i| |K+_i|
 ///
-/// That holds for any keys and any beta, as it is computed from the numbers that the walk takes. It is small where gates
-/// are: J_i contains the decays from i to the chunk's end, and K+_i those from its start to i.
+/// That holds for any keys and any beta, as it is computed from the numbers that the walk takes. It is small where
+/// gates are: J_i contains the decays from i to the chunk's end, and K+_i those from its start to i.
 
 #include <cuda_runtime.h>
 

@@ -32,8 +32,8 @@ constexpr KernelWithBarriers kKernels[] = {
     {"delta_rule", "cluster", "05_deltanet_wy/chunk/cluster_memory.cuh", 64, 64, 850},
     {"delta_rule", "three_blocks", "05_deltanet_wy/delta_rule/12_three_blocks.cu", 64, 64, 850, "", "", "output_empty"},
     {"delta_rule", "three_blocks", "05_deltanet_wy/chunk/pass_matrices_on.cuh", 64, 64, 850},
-    // When a chain comes to its wait for Q and K, others have waited for the same tiles: the warps that compute T, and the
-    // chain that computed P.
+    // When a chain comes to its wait for Q and K, others have waited for the same tiles: the warps that compute T, and
+    // the chain that computed P.
     {"delta_rule", "one_block", "05_deltanet_wy/delta_rule/dispatch/one_block.cu", 64, 64, 450, "", "",
      "^      ring.wait\\(barriers.full\\)"},
     {"delta_rule", "one_block", "05_deltanet_wy/delta_rule/dispatch/one_block.cuh", 64, 64, 450},
@@ -89,9 +89,9 @@ constexpr KernelWithBarriers kKernels[] = {
     // The warp of dg is never a pair behind, and the emulator's copies do not overtake ordinary loads.
     {"gated_delta_rule --backward", "warpgroups", "05_deltanet_wy/gated_delta_rule_backward/dispatch/warpgroups.cu", 64,
      64, 600, "", "EMULATOR_MULTIPROCESSORS=1", "products_empty|fence_async_proxy"},
-    // With the gates that are drawn no chunk takes the long way. A product ends for all warps at once.
-    // Gates of which one anchor cannot have a whole chunk: its sub-chunks have anchors of their own. The stage has a fence of
-    // its own behind the last one of decay_to_ends().
+    // With the gates that are drawn no chunk takes the long way. A product ends for all warps at once. Gates of which
+    // one anchor cannot have a whole chunk: its sub-chunks have anchors of their own. The stage has a fence of its own
+    // behind the last one of decay_to_ends().
     {"kda", "one_anchor", "05_deltanet_wy/kda/sub_chunk_anchors.cuh", 64, 64, 0, "", "", "^  fence_async_proxy\\(\\);$",
      kStrongGates},
     {"kda", "cluster", "05_deltanet_wy/kda/sub_chunk_anchors.cuh", 64, 64, 0, "", "", nullptr, kStrongGates},

@@ -77,8 +77,8 @@ TEST_P(ZeroStartsTest, NoInitialStateAndNoFinalState) {
   expect_exact(x);
 }
 
-// The gates of 64 positions, and of 128, multiply to just above and just below 2^-24. With KDA the bound is about 30 times
-// that product, so here gates in between lie on both sides.
+// The gates of 64 positions, and of 128, multiply to just above and just below 2^-24. With KDA the bound is about 30
+// times that product, so here gates in between lie on both sides.
 TEST_P(ZeroStartsTest, GatesOnBothSidesOfTheBound) {
   const double whole = 24 * std::log(2.0);
   for (const double gate : {whole / 64, whole / 128, whole / 192, 1.2 * whole / 64, 1.3 * whole / 128}) {
@@ -110,8 +110,8 @@ TEST_P(ZeroStartsTest, OneHeadThatNeverForgets) {
   EXPECT_TRUE(is_left_to_exact_way(x, 1, found));
 }
 
-// beta |k|^2 = 9 beta: such a step may stretch a state by up to 8. With gates as they are drawn it does, so the product of
-// gates is no bound; with strong ones the state fades all the same.
+// beta |k|^2 = 9 beta: such a step may stretch a state by up to 8. With gates as they are drawn it does, so the product
+// of gates is no bound; with strong ones the state fades all the same.
 TEST_P(ZeroStartsTest, LongKeys) {
   Problem x = problem(1, 450);
   for (float& k : x.inputs.at("k").elements<float>()) k *= 3;

@@ -13,8 +13,8 @@
 
 namespace tutorial {
 
-/// Whether all segments of a head have been walked, so that the block has nothing to do. Waits for the kernel before. All
-/// lanes of a warp call it.
+/// Whether all segments of a head have been walked, so that the block has nothing to do. Waits for the kernel before.
+/// All lanes of a warp call it.
 /// @param head of all: b H + h
 __device__ __forceinline__ bool has_been_walked(const WalkedHeads& heads, int head) {
   wait_for_previous_kernel();

@@ -1,8 +1,8 @@
 #pragma once
 /// @file
-/// Two ways to walk a head, of which the GPU chooses one without asking the host, so that a CUDA graph can do it, too. The
-/// first kernel walks the heads whose segments need no past, and writes for each segment of each head whether it has done
-/// so. The kernels behind it walk the other heads, all segments of them.
+/// Two ways to walk a head, of which the GPU chooses one without asking the host, so that a CUDA graph can do it,
+/// too. The first kernel walks the heads whose segments need no past, and writes for each segment of each head whether
+/// it has done so. The kernels behind it walk the other heads, all segments of them.
 
 #include <cuda_runtime.h>
 

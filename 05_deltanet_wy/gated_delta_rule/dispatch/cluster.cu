@@ -12,14 +12,14 @@
 ///     K S of the next     | put O; load exp(b)
 ///
 /// Improves on: `segments` takes T, P and decays through memory, and has a kernel before the walk.
-/// Unchanged: what is rounded, the roles of the warps and their barriers. The sums of K S begin with zeros, and V lies in
-/// registers, in bf16, until it is subtracted. T and P are waited for a little later: while K S of their chunk is
+/// Unchanged: what is rounded, the roles of the warps and their barriers. The sums of K S begin with zeros, and V lies
+/// in registers, in bf16, until it is subtracted. T and P are waited for a little later: while K S of their chunk is
 /// computed.
 ///
 /// **Segments.** A strong gate makes what follows it independent of what was before. So where few heads leave
-/// multiprocessors idle, the kernel may cut sequences into segments, whose clusters begin with zeros a few chunks earlier
-/// (chunk/zero_starts.cuh, zero_starts.cuh). Each cluster decides for its segment whether the gates allow that. If not, it
-/// has nothing to do, and the kernels that follow walk the whole head (common/device/walked_heads.hpp).
+/// multiprocessors idle, the kernel may cut sequences into segments, whose clusters begin with zeros a few chunks
+/// earlier (chunk/zero_starts.cuh, zero_starts.cuh). Each cluster decides for its segment whether the gates allow that.
+/// If not, it has nothing to do, and the kernels that follow walk the whole head (common/device/walked_heads.hpp).
 ///
 /// Equation: that of `tensor_core`.
 /// Shapes: those of `tensor_core`; g [B, H, L] fp32 in device memory.

@@ -3,17 +3,18 @@
 ///
 /// Idea: choose by what supports the problem. On Hopper that is `three_blocks`, `cluster` or `segments`, whichever
 /// takes the least estimated time (dispatch/plan.cpp); where keys are to be normalised it is `segments`. The number of
-/// segments is delta_rule's choice, often one. On other GPUs, and with what these stages do
-/// not support, it is the walk of dispatch/segmented_walk.cu if there are few heads or a block may have too little shared
-/// memory for `tensor_core`, and else `tensor_core`. Then fp32, which is `recurrent_gpu` on copies of q, k and v, whose
-/// result is copied back.
+/// segments is delta_rule's choice, often one. With few heads and long sequences `zero_starts` comes before: the GPU
+/// walks the heads whose gates are strong enough in segments that need no past, and leaves the others. On other GPUs,
+/// and with what these stages do not support, it is the walk of dispatch/segmented_walk.cu if there are few heads or a
+/// block may have too little shared memory for `tensor_core`, and else `tensor_core`. Then fp32, which is
+/// `recurrent_gpu` on copies of q, k and v, whose result is copied back.
 /// Improves on: `cluster` and `three_blocks` need Hopper, Dk <= 128 and keys that are normalised already. With few
 /// heads they leave multiprocessors idle. Neither they nor `tensor_core` support widths that are no multiple of 16,
 /// wide values, or rows that are not aligned.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
 /// Bound by, requires: as what it chooses.
-/// Weakness: a strong gate makes what follows it independent of what was before, so a sequence could be cut there
-/// without computing what a segment does to a state.
+/// Weakness: a single segment that needs its past makes its head take the exact way, and with keys that are to be
+/// normalised all heads take it.
 
 #include <cuda_runtime.h>
 

@@ -25,7 +25,8 @@
 ///   own_m = H_m, where H_0 starts from S_0     start of m + 1 = G_m (start of m) + Psi_m (start of m) + H_m
 ///
 /// Shapes: those of delta_rule's `segments`, and G_m in fp32.
-/// Thread mapping: as there. In kernel 1 all lanes of the loading warp fetch decays, one chunk ahead of the bulk copies.
+/// Thread mapping: as there. In kernel 1 all lanes of the loading warp fetch decays, one chunk ahead of the bulk
+/// copies.
 /// Resources: kernel 1 has four chunks of K, T, decays and the columns, 195 KB at Dk = 128; kernel 3 as
 /// that of delta_rule.
 /// Work: that of delta_rule's `segments`, and 6 Dv + Dk Dv / 32 multiplications per position twice.
@@ -33,7 +34,8 @@
 /// reads V, and K, T and decays once per 128 columns of [V | -K].
 /// Bound by: with few heads prepare_tiles() and the chains of the three kernels.
 /// Requires: compute capability 9.0, Dk <= 128, Dk and Dv multiples of 16, tensors that a tensor map can describe.
-/// Weakness: as there, twice the operations. Where gates are strong, G and Psi vanish, and H alone would do.
+/// Weakness: as there, twice the operations. Where gates are strong, G and Psi vanish, and H alone would do
+/// (zero_starts.cu).
 /// Sources: those of delta_rule's `segments`.
 
 #include <cuda_runtime.h>

@@ -1,10 +1,10 @@
 /// @file
 /// `zero_starts`: what to walk from zeros, and what to leave to the exact way.
 ///
-/// Idea: `segments` computes what each segment does to a state, because the next one has to start from the result. Where
-/// the gates of a chunk or two leave nothing of a state, nobody needs to know. Then the clusters of `cluster` walk all
-/// segments of a head at once, in one kernel. They ask the gates first. The kernels of the exact way come behind it, and
-/// walk the heads whose gates say no, if there are any.
+/// Idea: `segments` computes what each segment does to a state, because the next one has to start from the result.
+/// Where the gates of a chunk or two leave nothing of a state, nobody needs to know. Then the clusters of `cluster`
+/// walk all segments of a head at once, in one kernel. They ask the gates first. The kernels of the exact way come
+/// behind it, and walk the heads whose gates say no, if there are any.
 ///
 /// Improves on: `segments` walks everything twice, and its last kernel waits for the first two.
 /// Unchanged: the kernels.

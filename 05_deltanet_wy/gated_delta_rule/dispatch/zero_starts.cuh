@@ -19,8 +19,8 @@
 
 namespace tutorial::gated_delta_rule {
 
-/// Where a walk of head (b, h) has to start whose outputs begin at `begin`: tile::kNoWarmUp if there is no such place, or
-/// a key is so long that the product of gates is no bound. All threads of the block call, and get the same answer.
+/// Where a walk of head (b, h) has to start whose outputs begin at `begin`: tile::kNoWarmUp if there is no such place,
+/// or a key is so long that the product of gates is no bound. All threads of the block call, and get the same answer.
 /// Requires: rows of k aligned to 16 bytes.
 /// @tparam kThreads of the block, a multiple of 64
 template <int kThreads>

@@ -11,15 +11,15 @@
 
 namespace tutorial::gated_delta_rule {
 
-/// Starts `cluster` with the segments of a plan, and then `exact_way` for the heads that it has not walked. Requires: what
-/// `cluster` requires.
+/// Starts `cluster` with the segments of a plan, and then `exact_way` for the heads that it has not walked. Requires:
+/// what `cluster` requires.
 void zero_starts(const Bf16Arguments&, const tile::LaunchPlan&,
                  const std::function<void(const Bf16Arguments&)>& exact_way);
 /// As many segments as clusters run at once, 1 or more.
 tile::LaunchPlan one_wave_of_clusters(const Bf16Arguments&);
 
-/// Starts `cluster` on current_stream(). Requires: an empty cluster_unsupported(), and a plan of make_launch_plan() with 64
-/// columns.
+/// Starts `cluster` on current_stream(). Requires: an empty cluster_unsupported(), and a plan of make_launch_plan()
+/// with 64 columns.
 /// @param heads where the kernel writes which segments it has walked. Null: the plan has one segment
 /// @throws CudaError if the launch is refused
 void cluster(const Bf16Arguments&, const tile::LaunchPlan&, const WalkedHeads& heads);

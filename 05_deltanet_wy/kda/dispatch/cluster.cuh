@@ -157,7 +157,8 @@ enum PreparingBarrier : unsigned {
 };
 inline constexpr unsigned kPreparing = 2 * tile::kWarpgroup;  ///< threads that meet there
 
-/// Where a cluster's walk lies in its sequence. Positions in `Bf16Arguments` that are only a part count from `first` on.
+/// Where a cluster's walk lies in its sequence. Positions in `Bf16Arguments` that are only a part count from `first`
+/// on.
 struct WalkedPart {
   int first;         ///< position of the first chunk
   int begin;         ///< of the first output

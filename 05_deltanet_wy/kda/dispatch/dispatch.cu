@@ -3,12 +3,11 @@
 ///
 /// Idea: choose a kernel that supports the problem, and the faster one of two. On Hopper that is `cluster` if there are
 /// enough heads for its clusters, and `one_anchor` otherwise, or `two_products` if rows of g are not aligned; on other
-/// GPUs it is `specialized_warps`. With few heads the sequence is cut into segments that start from zeros where the gates
-/// forget enough, which the GPU finds out: those of `zero_starts` if they take long, else those of `segments`. Where
-/// blocks have too little shared memory, `tensor_core` may still fit.
-/// Problems that the tensor cores do not support are computed in fp32 by `recurrent_gpu`: widths that are no multiple of
-/// 16 or too large, and rows that are not aligned. One kernel each copies q, k and v to fp32, and one copies the result
-/// back.
+/// GPUs it is `specialized_warps`. With few heads the sequence is cut into segments that start from zeros where the
+/// gates forget enough, which the GPU finds out: those of `zero_starts` if they take long, else those of `segments`.
+/// Where blocks have too little shared memory, `tensor_core` may still fit. Problems that the tensor cores do not
+/// support are computed in fp32 by `recurrent_gpu`: widths that are no multiple of 16 or too large, and rows that are
+/// not aligned. One kernel each copies q, k and v to fp32, and one copies the result back.
 /// Improves on: `cluster` supports neither every width nor every alignment, and leaves multiprocessors idle where heads
 /// are few.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
@@ -16,8 +15,8 @@
 /// Requires: Dk <= 256.
 /// Weakness: rows that are not aligned, and widths that are no multiple of 16, could be copied to aligned bf16 rows of
 /// a suitable width. Where gates are weak, few heads leave multiprocessors idle. The choice between `cluster` and
-/// `one_anchor` does not look at the gates: where they are so strong that chunks take the long way (sub_chunk_anchors.cuh),
-/// both are slower than the estimate.
+/// `one_anchor` does not look at the gates: where they are so strong that chunks take the long way
+/// (sub_chunk_anchors.cuh), both are slower than the estimate.
 
 #include <cuda_runtime.h>
 
@@ -60,13 +59,13 @@ FloatArguments in_fp32(const Bf16Arguments& a, const Fp32Copies& copies) {
           a.final_state};
 }
 
-// Clocks with Dk = Dv = 128: of `cluster` until the first chunk is prepared, and for a chunk; and of `one_anchor` for a chunk
-// of the walk.
+// Clocks with Dk = Dv = 128: of `cluster` until the first chunk is prepared, and for a chunk; and of `one_anchor` for a
+// chunk of the walk.
 constexpr double kFirstClocks = 17820, kClusterClocks = 5640, kWalkClocks = 1880;
 // Of `one_anchor`: microseconds of its two launches, and the speed of its bytes as a multiple of a copy's.
 constexpr double kTwoLaunches = 9, kBytesSpeed = 0.95;
-// Microseconds: of a kernel that finds that gates do not allow it to start from zeros, of two that find that they did, and of
-// a thousand blocks of these.
+// Microseconds: of a kernel that finds that gates do not allow it to start from zeros, of two that find that they did,
+// and of a thousand blocks of these.
 constexpr double kRefusal = 2.3, kNothingToDo = 3, kThousandBlocks = 0.6;
 
 /// Microseconds of `cluster` for so many clusters with so many chunks.
@@ -102,8 +101,9 @@ bool cluster_is_faster(const Bf16Arguments& a) {
          cluster_time(clusters_of(a), double(ceil_div(a.L, 64))) < one_anchor_time(a);
 }
 
-/// The segments of `cluster` that are to be tried before `segments`: as many as run at once. A single one if that would not
-/// be faster, or if the question whether the gates allow it would take more than 2 % of the time of gates that do not.
+/// The segments of `cluster` that are to be tried before `segments`: as many as run at once. A single one if that would
+/// not be faster, or if the question whether the gates allow it would take more than 2 % of the time of gates that do
+/// not.
 tile::LaunchPlan segments_of_clusters(const Bf16Arguments& a, const tile::LaunchPlan& exact) {
   const tile::LaunchPlan one = tile::make_launch_plan(a.L, 64, 1), plan = one_wave_of_clusters(a);
   if (plan.segments == 1 || one_anchor_time(a) < kRefusal / 0.02) return one;

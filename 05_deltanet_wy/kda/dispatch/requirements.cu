@@ -1,7 +1,7 @@
 /// @file
-/// What the kernels of the operator need: whether they can run a problem, memory beside its inputs and outputs, and the
-/// bytes that they read from device memory or write to it, even if a cache serves them. kda_test.cpp compares these with
-/// the bytes that the emulator counts.
+/// What the kernels of the operator need: whether they can run a problem, memory beside its inputs and outputs,
+/// and the bytes that they read from device memory or write to it, even if a cache serves them. kda_test.cpp compares
+/// these with the bytes that the emulator counts.
 
 #include <cuda_runtime.h>
 

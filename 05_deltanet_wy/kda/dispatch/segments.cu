@@ -1,11 +1,11 @@
 /// @file
 /// `segments`: the walk of `two_products` over segments that need no past.
 ///
-/// Idea: where few heads leave multiprocessors idle, a sequence is cut into segments, and each is walked by blocks of its
-/// own. The gates of KDA are such that little is left of a state after one to three chunks, so a segment's walk starts that
-/// much earlier from zeros (chunk/zero_starts.cuh). The kernel of `one_anchor` says how much each chunk leaves of a state.
-/// The blocks of the walk find out from that where they start and end. Where a segment's start has to be known, because
-/// some channel forgets too little, the block of the segment before it walks on.
+/// Idea: where few heads leave multiprocessors idle, a sequence is cut into segments, and each is walked by blocks of
+/// its own. The gates of KDA are such that little is left of a state after one to three chunks, so a segment's walk
+/// starts that much earlier from zeros (chunk/zero_starts.cuh). The kernel of `one_anchor` says how much each chunk
+/// leaves of a state. The blocks of the walk find out from that where they start and end. Where a segment's start has
+/// to be known, because some channel forgets too little, the block of the segment before it walks on.
 ///
 /// Improves on: `one_anchor` has one block for 64 columns of a head, so a long sequence with few heads takes as long as
 /// one block takes for it.
@@ -19,7 +19,8 @@
 /// Work, bytes: those of `one_anchor`, and of the walk over the chunks before segments, which depend on the gates.
 /// Bound by: the memory's bandwidth while it prepares, then the chain of a segment.
 /// Requires: what `one_anchor` requires.
-/// Weakness: where gates are weak, segments are walked one after the other, as without them. The rows go through memory.
+/// Weakness: where gates are weak, segments are walked one after the other, as without them. The rows go through
+/// memory.
 /// Sources: those of `one_anchor` and of chunk/zero_starts.cuh.
 
 #include <cuda_runtime.h>

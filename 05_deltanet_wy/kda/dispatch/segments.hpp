@@ -10,8 +10,8 @@
 
 namespace tutorial::kda {
 
-/// Starts the two kernels on current_stream(), for the heads that have not been walked. Requires: an empty one_anchor_unsupported(), and a plan of
-/// make_launch_plan() with 64 columns.
+/// Starts the two kernels on current_stream(), for the heads that have not been walked. Requires: an empty
+/// one_anchor_unsupported(), and a plan of make_launch_plan() with 64 columns.
 /// @throws CudaError if the memory cannot be allocated or a launch is refused
 void segments(const Bf16Arguments&, const tile::LaunchPlan&, const WalkedHeads& = {});
 

@@ -2,9 +2,9 @@
 /// `zero_starts`: the segments of `cluster` from zeros, and the exact way for the heads that need their past.
 ///
 /// Idea: as in gated_delta_rule/dispatch/zero_starts.cu. With strong gates, such as exp(-5 sigmoid(x)), a chunk leaves
-/// nothing of a state, and gates and keys alone show that it does. So `cluster`, which takes nothing through memory, walks
-/// all segments at once. `segments` comes behind it for the heads whose gates say no. It knows the chunks' bounds, and finds
-/// starts where gates are too weak for a look at them.
+/// nothing of a state, and gates and keys alone show that it does. So `cluster`, which takes nothing through memory,
+/// walks all segments at once. `segments` comes behind it for the heads whose gates say no. It knows the chunks'
+/// bounds, and finds starts where gates are too weak for a look at them.
 ///
 /// Improves on: `segments` takes the rows through memory.
 /// Unchanged: the kernels.

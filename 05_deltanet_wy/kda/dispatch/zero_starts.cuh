@@ -2,10 +2,11 @@
 /// @file
 /// Where a walk may start from zeros, from gates and keys alone (chunk/zero_starts.cuh).
 ///
-/// A step turns S into (I - beta k^T k) diag(exp(g)) S. The matrix mixes rows, so what is left of a row is not the product
-/// of its own gates: in each step the row that forgets least may have all of it. Where beta |k|^2 is at most 2, the matrix
-/// stretches nothing, and what is left is at most the product of the largest gates of all positions. transition_bound.cuh
-/// has a better bound, which takes a prepared chunk. With gates of exp(-5 sigmoid(x)), this one needs one chunk, too.
+/// A step turns S into (I - beta k^T k) diag(exp(g)) S. The matrix mixes rows, so what is left of a row is not the
+/// product of its own gates: in each step the row that forgets least may have all of it. Where beta |k|^2 is at most 2,
+/// the matrix stretches nothing, and what is left is at most the product of the largest gates of all positions.
+/// transition_bound.cuh has a better bound, which takes a prepared chunk. With gates of exp(-5 sigmoid(x)), this one
+/// needs one chunk, too.
 
 #include <cuda_runtime.h>
 
@@ -22,8 +23,8 @@
 namespace tutorial::kda {
 
 /// Where a walk of head (b, h) has to start whose outputs begin at `begin`; tile::kNoWarmUp if there is no such place
-/// within a few chunks. It gives up at the first chunk after which less is forgotten than the chunk's share. All threads
-/// of the block call, and get the same answer. Requires: rows of k and g aligned to 16 bytes.
+/// within a few chunks. It gives up at the first chunk after which less is forgotten than the chunk's share. All
+/// threads of the block call, and get the same answer. Requires: rows of k and g aligned to 16 bytes.
 /// @param sums one for each warp, in shared memory
 /// @tparam kThreads of the block
 /// @tparam kNormalize whether keys will be brought to length 1
